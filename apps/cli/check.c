@@ -1,0 +1,217 @@
+/* tigon check: every kernel of every variant against the oracle. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/check.h"
+#include "cli.h"
+#include "term.h"
+
+typedef struct options {
+  const char *command, *device, *variant, *label;
+  const char *ops[64];
+  int op_count;
+  tigon_dtype dtype;
+  uint64_t seed;
+  bool json, mutants;
+} options;
+
+enum { KEY_DEVICE = 'd', KEY_VARIANT = 'v', KEY_DTYPE = 't', KEY_CASE = 'c', KEY_SEED = 's', KEY_JSON = 'j', KEY_MUTANTS = 'm' };
+
+static const struct argp_option argp_options[] = {
+    {"device", KEY_DEVICE, "NAME", 0, "The device to check (default cpu)", 0},
+    {"variant", KEY_VARIANT, "NAME", 0, "Only this variant (default: all that run here)", 0},
+    {"dtype", KEY_DTYPE, "DTYPE", 0, "Only f32, bf16 or f16", 0},
+    {"case", KEY_CASE, "LABEL", 0, "Only the case of this label, as a failure prints it", 0},
+    {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0},
+    {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
+    {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
+    {0},
+};
+
+static const char doc[] =
+    "Hold every kernel of every variant against the double-precision oracle: results within bounds derived per element, the "
+    "same bits again and on 1, 2, 3 and 8 threads, every planner case, guard zones around every buffer, inputs and the "
+    "caller's state untouched."
+    "\v"
+    "Examples:\n"
+    "  tigon check                        everything on this machine\n"
+    "  tigon check rms_norm softmax       two operators\n"
+    "  tigon check rms_norm --variant avx2 --dtype bf16 --case fwd/3x65/o2/uniform/dense\n"
+    "                                     one case again\n"
+    "\n"
+    "Exit status: 0 all passed; 1 something failed; 2 the command line is wrong.";
+
+static error_t parse(int key, char *argument, struct argp_state *state) {
+  options *o = state->input;
+  switch (key) {
+    case KEY_DEVICE: o->device = argument; return 0;
+    case KEY_VARIANT: o->variant = argument; return 0;
+    case KEY_DTYPE: o->dtype = cli_float_dtype(o->command, argument); return 0;
+    case KEY_CASE: o->label = argument; return 0;
+    case KEY_SEED: o->seed = (uint64_t)cli_number(o->command, "--seed", argument, 0, INT64_MAX); return 0;
+    case KEY_MUTANTS: o->mutants = true; return 0;
+    case KEY_JSON: o->json = true; return 0;
+    case ARGP_KEY_ARG:
+      if (o->op_count == (int)(sizeof o->ops / sizeof *o->ops)) cli_mistake(o->command, "more operators than there are");
+      o->ops[o->op_count++] = cli_op(o->command, argument);
+      return 0;
+    default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+/* What has happened so far; per op the largest error as a share of its bound. */
+typedef struct tally {
+  int64_t passed, failed, skipped;
+  json_t *failures;
+} tally;
+
+static bool wanted(const options *o, const char *op) {
+  for (int i = 0; i < o->op_count; ++i)
+    if (strcmp(o->ops[i], op) == 0) return true;
+  return o->op_count == 0;
+}
+
+static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16, TIGON_F16};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes, SHOWN_FAILURES = 20 };
+
+static void record_failure(const options *o, const check_case *c, const tigon_kernels *kernels, const char *failure, double worst,
+                           tally *t) {
+  char label[128], repro[320];
+  const char *op = tigon_entry_at(c->entry)->op;
+  check_case_label(c, kernels->tile, label);
+  snprintf(repro, sizeof repro, "tigon check %s --device %s --variant %s --dtype %s --case %s --seed %llu", op, o->device,
+           kernels->variant, tigon_dtype_name(c->dtype), label, (unsigned long long)o->seed);
+  ++t->failed;
+  json_array_append_new(t->failures, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:f, s:s}", "op", op, "variant", kernels->variant,
+                                               "dtype", tigon_dtype_name(c->dtype), "case", label, "seed",
+                                               (json_int_t)o->seed, "error", failure, "bound",
+                                               worst < 1e300 ? worst : -1.0, "repro", repro));
+  if (o->json || t->failed > SHOWN_FAILURES) return;
+  term_progress_clear();
+  printf("%sFAILED%s %s %s %s %s: %s\n       %s\n", term_start(stdout, TERM_RED), term_start(stdout, TERM_PLAIN), op,
+         kernels->variant, tigon_dtype_name(c->dtype), label, failure, repro);
+}
+
+/* All cases of one entry, variant and dtype. Stops at the first failure when `first_only`. */
+static double check_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels, const tigon_kernels *mutant,
+                          bool first_only, tally *t) {
+  check_case c;
+  char failure[512], label[128];
+  double most = 0, worst;
+  for (int i = 0; check_case_at(entry, dtype, kernels->tile, i, &c); ++i) {
+    if (o->label) {
+      check_case_label(&c, kernels->tile, label);
+      if (strcmp(label, o->label) != 0) continue;
+    }
+    switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, failure)) {
+      case CHECK_PASSED: ++t->passed; break;
+      case CHECK_SKIPPED: ++t->skipped; return 0;
+      case CHECK_FAILED:
+        if (mutant)
+          ++t->failed;
+        else
+          record_failure(o, &c, kernels, failure, worst, t);
+        if (first_only) return worst;
+        break;
+    }
+    most = worst > most ? worst : most;
+  }
+  return most;
+}
+
+static const tigon_kernels *const *variants_of(const options *o) {
+  char name[16];
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(o->device, ":"), o->device);
+  return tigon_backend_find(name)->variants();
+}
+
+static int count_work(const options *o) {
+  int count = 0;
+  for (const tigon_kernels *const *v = variants_of(o); *v; ++v)
+    for (int e = 0; tigon_entry_at(e); ++e)
+      count += (!o->variant || strcmp((*v)->variant, o->variant) == 0) && wanted(o, tigon_entry_at(e)->op);
+  return count * DTYPES;
+}
+
+static void check_all(const options *o, tally *t, term_table *table) {
+  const int total = count_work(o);
+  int done = 0;
+  for (const tigon_kernels *const *v = variants_of(o); *v; ++v) {
+    if (o->variant && strcmp((*v)->variant, o->variant) != 0) continue;
+    for (int e = 0; tigon_entry_at(e); ++e) {
+      const tigon_entry *entry = tigon_entry_at(e);
+      if (!wanted(o, entry->op)) continue;
+      for (int d = 0; d < DTYPES; ++d) {
+        char text[96];
+        snprintf(text, sizeof text, "%s %s %s %s", entry->op, entry->entry, (*v)->variant, tigon_dtype_name(dtypes[d]));
+        term_progress(done++, total, text);
+        if (o->dtype && dtypes[d] != o->dtype) continue;
+        const int64_t passed = t->passed, failed = t->failed;
+        const double most = check_entry(o, e, dtypes[d], *v, NULL, false, t);
+        if (t->passed == passed && t->failed == failed) continue;
+        term_cell(table, TERM_PLAIN, "%s", entry->op);
+        term_cell(table, TERM_PLAIN, "%s", entry->entry);
+        term_cell(table, TERM_PLAIN, "%s", (*v)->variant);
+        term_cell(table, TERM_PLAIN, "%s", tigon_dtype_name(dtypes[d]));
+        term_cell(table, TERM_PLAIN, "%lld", (long long)(t->passed - passed));
+        term_cell(table, t->failed > failed ? TERM_RED : TERM_PLAIN, "%lld", (long long)(t->failed - failed));
+        term_cell(table, TERM_PLAIN, "%.2f", most);
+      }
+    }
+  }
+  term_progress(total, total, "");
+}
+
+/* Every mutant must make some case fail, on the best variant, in f32 or bf16. */
+static int check_mutants(const options *o) {
+  const tigon_kernels *const *list = variants_of(o);
+  int killed = 0, survived = 0;
+  for (int i = 0; check_mutant_at(i); ++i) {
+    const check_mutant *m = check_mutant_at(i);
+    if (!wanted(o, m->op)) continue;
+    tigon_kernels wrong = **list;
+    m->apply(&wrong);
+    tally t = {0};
+    for (int e = 0; tigon_entry_at(e); ++e) {
+      if (strcmp(tigon_entry_at(e)->op, m->op) != 0 || strcmp(tigon_entry_at(e)->entry, m->entry) != 0) continue;
+      for (int d = 0; d < 2 && t.failed == 0; ++d) check_entry(o, e, dtypes[d], *list, &wrong, true, &t);
+    }
+    const bool dead = t.failed > 0;
+    killed += dead;
+    survived += !dead;
+    printf("%s%-8s%s %s %s: %s\n", term_start(stdout, dead ? TERM_GREEN : TERM_RED), dead ? "noticed" : "SURVIVED",
+           term_start(stdout, TERM_PLAIN), m->op, m->entry, m->what);
+  }
+  printf("%d mutants noticed, %d survived\n", killed, survived);
+  return survived || !killed ? CLI_FAILED : CLI_OK;
+}
+
+int tigon_cli_check(int argc, char **argv) {
+  static const struct argp argp = {argp_options, parse, "[OP...]", doc, NULL, NULL, NULL};
+  options o = {.command = argv[0], .device = "cpu", .seed = 1};
+  cli_parse(&argp, argc, argv, &o);
+  tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
+  if (o.mutants) return check_mutants(&o);
+
+  static const term_column columns[] = {{"op", false, 0},      {"entry", false, 0},  {"variant", false, 0},  {"dtype", false, 0},
+                                        {"passed", true, 0},   {"failed", true, 0},  {"error/bound", true, 1}};
+  term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
+  tally t = {.failures = json_array()};
+  check_all(&o, &t, table);
+  if (t.passed + t.failed + t.skipped == 0) {
+    json_decref(t.failures);
+    cli_mistake(o.command, "no case is called \"%s\"", o.label ? o.label : "");
+  }
+  if (o.json) {
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:o}", "passed", (json_int_t)t.passed, "failed", (json_int_t)t.failed, "skipped",
+                             (json_int_t)t.skipped, "failures", t.failures));
+  } else {
+    term_table_print(table, stdout);
+    if (t.failed > SHOWN_FAILURES) printf("%lld more failures; --json lists them all\n", (long long)(t.failed - SHOWN_FAILURES));
+    printf("%lld passed, %lld failed, %lld skipped\n", (long long)t.passed, (long long)t.failed, (long long)t.skipped);
+    json_decref(t.failures);
+  }
+  return t.failed ? CLI_FAILED : CLI_OK;
+}

@@ -1,0 +1,58 @@
+/* fused_linear_cross_entropy: the language-model head and its loss without ever holding the logits [BT, V].
+ *
+ *   logits = hidden W^T + bias, loss = cross_entropy(logits, labels)        (linear.h, cross_entropy.h)
+ * The tokens are worked off in chunks that fit the workspace; ignored tokens are skipped before the GEMM where their
+ * labels can be read by the host. Forward gives the loss and, when their tensors are there, the gradients in the same call;
+ * backward recomputes the logits and gives the gradients alone.
+ *
+ * Shapes: hidden, dhidden [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; labels [...] of BT elements.
+ * dtypes: hidden f32, bf16, f16; weight and dhidden as hidden; bias f32 or as hidden; dweight, dbias f32 or as weight
+ *   (summed in f32 either way). The logits of a chunk are held in f32 for f32, and in hidden's dtype otherwise.
+ * Strides: hidden, dhidden: last 1, leading ones free but collapsing to one row pitch; weight, dweight any row pitch.
+ * Workspace: any size from tigon_fused_linear_cross_entropy_workspace()'s minimum (at most 1 MiB plus what one row of
+ *   logits and, for a 16-bit dweight, its f32 sums take) up; more bytes make larger chunks. `recommended` is where larger
+ *   chunks stop to pay.
+ * In place: dhidden may be hidden in backward, and in forward too.
+ * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
+#ifndef TIGON_OP_FUSED_LINEAR_CROSS_ENTROPY_H
+#define TIGON_OP_FUSED_LINEAR_CROSS_ENTROPY_H
+
+#include <tigon/op/cross_entropy.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tigon_fused_linear_cross_entropy_args {
+  tigon_tensor hidden;  /* in  [..., H] */
+  tigon_tensor weight;  /* in  [V, H] */
+  tigon_tensor bias;    /* in  [V]; absent: none */
+  tigon_tensor labels;  /* in  [...] */
+  tigon_cross_entropy_options options;
+  tigon_cross_entropy_outputs out; /* forward only; must be absent in backward, but for error */
+  tigon_tensor dloss;   /* in  [1] or [BT] f32, for the gradients; absent: 1 */
+  double grad_scale;    /* for the gradients; 0 means 1 */
+  tigon_tensor dhidden; /* out [..., H]; absent: not computed */
+  tigon_tensor dweight; /* out [V, H]; absent: not computed */
+  tigon_tensor dbias;   /* out [V]; absent: not computed */
+  int accumulate_dweight; /* 1: dweight += and dbias += , 0: = */
+  void *workspace;      /* 64-byte aligned */
+  size_t workspace_bytes;
+  uint64_t reserved[4];
+} tigon_fused_linear_cross_entropy_args;
+
+TIGON_API tigon_status tigon_fused_linear_cross_entropy_fwd(tigon_context *context,
+                                                            const tigon_fused_linear_cross_entropy_args *args);
+TIGON_API tigon_status tigon_fused_linear_cross_entropy_bwd(tigon_context *context,
+                                                            const tigon_fused_linear_cross_entropy_args *args);
+
+/* Bytes of the smallest workspace that works and of the one recommended; either pointer may be NULL. */
+TIGON_API tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context,
+                                                                  const tigon_fused_linear_cross_entropy_args *args,
+                                                                  size_t *minimum, size_t *recommended);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

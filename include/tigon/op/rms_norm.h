@@ -1,0 +1,67 @@
+/* rms_norm: root-mean-square normalisation of rows (Zhang & Sennrich 2019, arXiv:1910.07467).
+ *
+ * Forward, for each row x[0..C):
+ *   rstd = 1 / sqrt(mean(x^2) + eps)        xhat = x * rstd        y = xhat * (w + w_offset)
+ * Backward, with g = dy * (w + w_offset):
+ *   dx = rstd * (g - xhat * mean(g * xhat))        dw = sum over rows of dy * xhat
+ *
+ * Shapes: x, y, dy, dx [..., C], any leading dimensions; w, dw [C]; rstd [rows], rows = product of the leading ones.
+ * dtypes: x f32, bf16 or f16; y, dy, dx as x; w f32 or as x; dw f32 or as w; rstd f32.
+ * Strides: the last one is 1, the leading ones are free; w, dw and rstd contiguous.
+ * In place: y may be x; dx may be dy or x (the same view exactly). Any other overlap with an output is an error.
+ * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
+#ifndef TIGON_OP_RMS_NORM_H
+#define TIGON_OP_RMS_NORM_H
+
+#include <tigon/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where rounding happens between x and y. */
+typedef enum tigon_casting {
+  TIGON_CASTING_LLAMA = 0, /* statistics in f32; xhat is rounded to x's dtype before "* w" */
+  TIGON_CASTING_GEMMA = 1, /* all in f32, one rounding at the store */
+  TIGON_CASTING_NONE = 2,  /* arithmetic in x's dtype: x^2's mean, rstd, xhat are each rounded to x's dtype */
+} tigon_casting;
+
+typedef struct tigon_rms_norm_fwd_args {
+  tigon_tensor x;        /* in  [..., C] */
+  tigon_tensor w;        /* in  [C]; absent: y = xhat */
+  tigon_tensor y;        /* out [..., C] */
+  tigon_tensor rstd;     /* out [rows] f32, for backward; absent: not stored */
+  double eps;            /* >= 0, finite */
+  double w_offset;       /* 0 (Llama) or 1 (Gemma), any finite number */
+  tigon_casting casting;
+  uint64_t reserved[4];
+} tigon_rms_norm_fwd_args;
+
+TIGON_API tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd_args *args);
+
+typedef struct tigon_rms_norm_bwd_args {
+  tigon_tensor dy;       /* in  [..., C] */
+  tigon_tensor x;        /* in  [..., C], forward's */
+  tigon_tensor w;        /* in  [C], forward's; absent: no affine */
+  tigon_tensor rstd;     /* in  [rows] f32, forward's */
+  tigon_tensor dx;       /* out [..., C] */
+  tigon_tensor dw;       /* out [C]; absent: not computed */
+  double w_offset;
+  tigon_casting casting;
+  int accumulate_dw;     /* 1: dw += , 0: dw = */
+  void *workspace;       /* 64-byte aligned; NULL when the query says 0 */
+  size_t workspace_bytes;
+  uint64_t reserved[4];
+} tigon_rms_norm_bwd_args;
+
+TIGON_API tigon_status tigon_rms_norm_bwd(tigon_context *context, const tigon_rms_norm_bwd_args *args);
+
+/* Bytes of workspace that tigon_rms_norm_bwd() needs for these arguments (their data and workspace are not read). */
+TIGON_API tigon_status tigon_rms_norm_bwd_workspace(tigon_context *context, const tigon_rms_norm_bwd_args *args,
+                                                    size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,53 @@
+/* rope: rotary position embedding of queries and keys together (Su et al. 2021, arXiv:2104.09864).
+ *
+ * Each head's first rotary_dim = R elements are R/2 pairs, turned by an angle; the rest passes through unchanged.
+ *   layout half (Llama, Hugging Face): pair i is (x[i], x[i + R/2])
+ *   layout interleaved (GPT-J, Llama 4): pair i is (x[2i], x[2i + 1])
+ *   (u, v) -> (u * cos_i - v * sin_i,  v * cos_i + u * sin_i)
+ * Backward turns by the opposite angle: dq, dk in, the gradients of the unrotated q, k out.
+ *
+ * Shapes: q [B, T, Hq, D], k [B, T, Hk, D], any strides with the last one 1, so [B, H, T, D] memory is a transposed view;
+ *   cos, sin [P, R/2] or [P, R] (Hugging Face's doubled form: the first R/2 columns are read) shared by the batch, or
+ *   [B, P, R/2 or R]; position ids, if given, are [B, T] (or [1, T] for all sequences) with 0 <= id < P; without them
+ *   token t takes row t, and P >= T.
+ * dtypes: q f32, bf16, f16; k and the outputs as q; cos and sin f32 or as q; positions i32 or i64. Arithmetic in f32.
+ * In place: q_out may be q, k_out may be k.
+ * A position outside [0, P): with `error` given, that token is written as NaN and *error becomes 1; without it a host
+ *   device refuses the call (nothing is written), another device reports it at tigon_context_sync().
+ * Errors: INVALID, ALIAS, UNSUPPORTED. */
+#ifndef TIGON_OP_ROPE_H
+#define TIGON_OP_ROPE_H
+
+#include <tigon/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tigon_rope_layout {
+  TIGON_ROPE_HALF = 0,
+  TIGON_ROPE_INTERLEAVED = 1,
+} tigon_rope_layout;
+
+typedef struct tigon_rope_args {
+  tigon_tensor q;         /* in  [B, T, Hq, D] (backward: dq of the rotated q) */
+  tigon_tensor k;         /* in  [B, T, Hk, D]; absent: only q */
+  tigon_tensor cos;       /* in  [P, R/2], [P, R], [B, P, R/2] or [B, P, R] */
+  tigon_tensor sin;       /* in  as cos */
+  tigon_tensor positions; /* in  [B, T] or [1, T], i32 or i64; absent: 0..T-1 */
+  tigon_tensor q_out;     /* out [B, T, Hq, D] */
+  tigon_tensor k_out;     /* out [B, T, Hk, D]; absent when k is */
+  tigon_tensor error;     /* out [1] i32, set to 1 by a position out of range and else left alone; may be absent */
+  tigon_rope_layout layout;
+  int64_t rotary_dim;     /* even, <= D; 0 means D */
+  uint64_t reserved[4];
+} tigon_rope_args;
+
+TIGON_API tigon_status tigon_rope_fwd(tigon_context *context, const tigon_rope_args *args);
+TIGON_API tigon_status tigon_rope_bwd(tigon_context *context, const tigon_rope_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

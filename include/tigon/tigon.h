@@ -1,0 +1,57 @@
+/* Tigon: fused operators for training large language models, forward and backward, behind one small C ABI.
+ *
+ * How it works
+ *   A context binds a device and a stream. An op takes the context and one struct of arguments, set by name, where zero
+ *   means default. A tensor is a view of memory that the caller owns. An op checks everything first; when it returns an
+ *   error, nothing was written and tigon_last_error() holds one exact sentence. Ops neither allocate nor wait: where one
+ *   needs scratch memory, tigon_<op>_<entry>_workspace() says how many bytes and the caller passes them in.
+ *
+ * What holds for every op
+ *   Sizes are int64. Row strides are free, the last stride is 1. Zero rows are legal and do nothing. Outputs may be
+ *   inputs only where the op's header says so, and then as exactly the same view; partial overlap is TIGON_ERROR_ALIAS.
+ *   The same inputs on the same device and variant give the same bits; on the CPU for any number of threads, and for a
+ *   row alone or in a batch (linear and what is built on it: as tigon_context_gemm() says).
+ *   The caller's floating-point state, errno and streams are left as they were. fork() after use works: the child's
+ *   calls run on one thread.
+ *
+ * A complete example: normalise two rows.
+ *
+ *   #include <stdio.h>
+ *   #include <tigon/tigon.h>
+ *
+ *   int main(void) {
+ *     tigon_context *context;
+ *     if (tigon_context_create(NULL, &context) != TIGON_OK) return puts(tigon_last_error(NULL)), 1;
+ *     float x[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}}, w[4] = {1, 1, 1, 1}, y[2][4];
+ *     tigon_rms_norm_fwd_args args = {
+ *         .x = tigon_tensor_2d(x, TIGON_F32, 2, 4),
+ *         .w = tigon_tensor_1d(w, TIGON_F32, 4),
+ *         .y = tigon_tensor_2d(y, TIGON_F32, 2, 4),
+ *         .eps = 1e-6,
+ *     };
+ *     if (tigon_rms_norm_fwd(context, &args) != TIGON_OK) return puts(tigon_last_error(context)), 1;
+ *     printf("%f %f\n", y[0][0], y[1][3]);
+ *     tigon_context_destroy(context);
+ *   }
+ *
+ *   cc example.c $(pkg-config --cflags --libs tigon)
+ */
+#ifndef TIGON_TIGON_H
+#define TIGON_TIGON_H
+
+#include <tigon/base.h>
+#include <tigon/context.h>
+#include <tigon/dlpack.h>
+#include <tigon/op/adamw.h>
+#include <tigon/op/attention.h>
+#include <tigon/op/cross_entropy.h>
+#include <tigon/op/embedding.h>
+#include <tigon/op/fused_add_rms_norm.h>
+#include <tigon/op/fused_linear_cross_entropy.h>
+#include <tigon/op/linear.h>
+#include <tigon/op/rms_norm.h>
+#include <tigon/op/rope.h>
+#include <tigon/op/softmax.h>
+#include <tigon/op/swiglu.h>
+
+#endif

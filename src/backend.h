@@ -1,0 +1,90 @@
+/* The seam: what a backend is (tigon_backend), what it can run (tigon_kernels), and what a launcher gets (tigon_queue).
+ * Adding a variant is one more tigon_kernels in the backend's list; adding a backend is one folder and one line in
+ * src/core/registry.c. */
+#ifndef TIGON_BACKEND_H
+#define TIGON_BACKEND_H
+
+#include "plan/plan.h"
+#include "problem.h"
+
+#define TIGON_BACKEND_ABI 1
+
+typedef struct tigon_backend tigon_backend;
+
+/* An open device and stream: what a slot needs besides its problem and plan. */
+typedef struct tigon_queue {
+  const tigon_backend *backend;
+  void *state;          /* the backend's own */
+  void *stream;         /* the caller's */
+  int threads;          /* CPU threads a call may use, >= 1 */
+  int32_t *error_flag;  /* device memory of the context, for ops whose caller gave no `error` */
+} tigon_queue;
+
+/* A slot's function: enqueues the work and returns; DEVICE when the launch itself fails. */
+#define TIGON_SLOT(op, entry) \
+  typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *, const tigon_plan *);
+#define TIGON_COMPOSITE(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+
+/* One bit per tigon_dtype. */
+#define TIGON_BIT(dtype) (1u << (dtype))
+#define TIGON_FLOATS (TIGON_BIT(TIGON_F32) | TIGON_BIT(TIGON_F16) | TIGON_BIT(TIGON_BF16))
+#define TIGON_INTS (TIGON_BIT(TIGON_I32) | TIGON_BIT(TIGON_I64))
+
+/* What one variant of a backend can run: a function and its dtypes (of the op's first tensor) per slot; a NULL function
+ * is UNSUPPORTED. */
+typedef struct tigon_kernels {
+  const char *variant; /* "ref", "scalar", "avx2", "avx512", "sm_90", "dav-2201", "opencl" */
+  int64_t tile;        /* elements of its smallest tile (a vector's lanes): the check tests around it */
+#define TIGON_SLOT(op, entry) \
+  struct {                    \
+    tigon_##op##_##entry##_fn *run; \
+    uint32_t dtypes;          \
+  } op##_##entry;
+#define TIGON_COMPOSITE(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+} tigon_kernels;
+
+struct tigon_backend {
+  int abi;          /* TIGON_BACKEND_ABI */
+  const char *name; /* "cpu" */
+  bool host_memory; /* the host can read and write its tensors, and an op is done when its call returns */
+  /* Devices there are; with 0, *reason is one sentence. */
+  int (*count)(const char **reason);
+  /* Variants that run on this machine, best first, NULL-terminated. */
+  const tigon_kernels *const *(*variants)(void);
+  /* Fills queue->state for device `index`; on an error *reason is one sentence. stream and threads are already set. */
+  tigon_status (*open)(int index, tigon_queue *queue, const char **reason);
+  void (*close)(tigon_queue *queue);
+  tigon_status (*sync)(tigon_queue *queue);
+  /* Memory for tests, CLI and trainer, never inside an op. */
+  tigon_status (*alloc)(tigon_queue *queue, size_t bytes, void **memory);
+  void (*free)(tigon_queue *queue, void *memory);
+  tigon_status (*copy)(tigon_queue *queue, void *to, const void *from, size_t bytes);
+  tigon_status (*fill)(tigon_queue *queue, void *memory, int value, size_t bytes);
+  /* For the planner. */
+  const tigon_device_desc *(*describe)(const tigon_queue *queue);
+  /* One sentence for tigon_context_gemm(). */
+  const char *(*gemm)(const tigon_queue *queue);
+};
+
+/* All backends of this build in the order of inference; NULL past the end. */
+const tigon_backend *tigon_backend_at(int index);
+const tigon_backend *tigon_backend_find(const char *name);
+
+/* One row of the list that ops.def makes. */
+typedef struct tigon_entry {
+  const char *op, *entry;
+  bool composite;
+} tigon_entry;
+
+/* The i-th entry of ops.def, NULL past the end. */
+const tigon_entry *tigon_entry_at(int index);
+/* The dtypes that `kernels` has for the i-th entry, 0 without a kernel; for a composite, of the slots that it calls. */
+uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index);
+
+#endif

@@ -1,0 +1,73 @@
+/* What every front checks the same way: presence, dtype, shape, strides, alignment, overlap. Each function returns OK or
+ * fails the context with one sentence: which argument, what it is, what it must be. */
+#ifndef TIGON_CORE_CHECK_H
+#define TIGON_CORE_CHECK_H
+
+#include "core/context.h"
+
+enum {
+  TIGON_IN = 0,
+  TIGON_OUT = 1,
+  TIGON_OPTIONAL = 2,
+  TIGON_CONTIGUOUS = 4, /* no strides but the natural ones */
+};
+
+#define TIGON_MAX_ARGS 20
+
+/* One tensor argument of a call. */
+typedef struct tigon_arg {
+  const char *name;
+  tigon_tensor *tensor; /* the front's own copy: strides are filled in */
+  uint32_t dtypes;       /* allowed, TIGON_BIT()s */
+  int flags;
+  const char *in_place;  /* outputs: names that it may be the same view as, "x residual"; NULL: none */
+} tigon_arg;
+
+/* Context and args not NULL, `reserved` all zero. */
+tigon_status tigon_check_call(tigon_context *context, const char *call, const void *args, const uint64_t *reserved,
+                              int reserved_count);
+
+/* Every argument on its own, then every output against all others. With `shape_only` data pointers are not looked at. */
+tigon_status tigon_check_args(tigon_context *context, const char *call, tigon_arg *args, int count, bool shape_only);
+
+/* a's shape must be b's: "call: y.shape[1] is 4095, must be 4096 (x.shape[1])". Absent a is fine. */
+tigon_status tigon_check_same_shape(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
+                                    const char *b_name, const tigon_tensor *b);
+/* a's dtype must be b's, or `other` when that is not NONE. Absent a is fine. */
+tigon_status tigon_check_same_dtype(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
+                                    const char *b_name, const tigon_tensor *b, tigon_dtype other);
+/* a's number of dimensions. Absent a is fine. */
+tigon_status tigon_check_ndim(tigon_context *context, const char *call, const char *name, const tigon_tensor *a, int ndim);
+/* One extent of a; `because` names where the number comes from ("x.shape[1]"). Absent a is fine. */
+tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a, int dim,
+                                int64_t extent, const char *because);
+/* a is [extent]; absent a is fine. */
+tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                int64_t extent, const char *because);
+/* a has `count` elements in any shape; absent a is fine. */
+tigon_status tigon_check_count(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                               int64_t count, const char *because);
+/* low <= value <= high, which NaN is not. */
+tigon_status tigon_check_number(tigon_context *context, const char *call, const char *name, double value, double low,
+                                double high);
+tigon_status tigon_check_flag(tigon_context *context, const char *call, const char *name, int value);
+tigon_status tigon_check_workspace(tigon_context *context, const char *call, const void *workspace, size_t bytes,
+                                   size_t needed);
+
+/* Every element of `indices` in [0, limit), or ignore when has_ignore: read on host devices when the caller gave no `error`
+ * tensor. Returns the flag that the kernel raises in *flag: the caller's, else the context's. */
+tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name, const tigon_tensor *indices,
+                                 int64_t limit, const char *limit_name, bool has_ignore, int64_t ignore,
+                                 const tigon_tensor *error, int32_t **flag);
+
+static inline bool tigon_present(const tigon_tensor *tensor) { return tensor->ndim != 0 || tensor->data != NULL; }
+
+/* Elements; the check has made sure that they fit. */
+int64_t tigon_tensor_count(const tigon_tensor *tensor);
+
+/* Collapses the leading dimensions (all but the last `trailing`) of tensors of one leading shape to at most three levels:
+ * rows[i] gets tensors[i]'s pitches. Absent tensors give data NULL. INVALID when more than three levels remain. */
+tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
+                            const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space);
+
+#endif

@@ -1,0 +1,44 @@
+/* The lists that everything is driven by: the backends of this build, and the entries of ops.def. */
+#include <string.h>
+
+#include "backend.h"
+
+extern const tigon_backend tigon_cpu_backend, tigon_ref_backend;
+
+/* The order of inference is cuda, npu, xpu, cpu; the oracle is never inferred. */
+static const tigon_backend *const backends[] = {&tigon_cpu_backend, &tigon_ref_backend};
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
+const tigon_backend *tigon_backend_at(int index) { return index >= 0 && index < BACKENDS ? backends[index] : NULL; }
+
+const tigon_backend *tigon_backend_find(const char *name) {
+  for (int i = 0; i < BACKENDS; ++i)
+    if (strcmp(backends[i]->name, name) == 0) return backends[i];
+  return NULL;
+}
+
+static const tigon_entry entries[] = {
+#define TIGON_SLOT(op, entry) {#op, #entry, false},
+#define TIGON_COMPOSITE(op, entry) {#op, #entry, true},
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+};
+enum { ENTRIES = sizeof entries / sizeof *entries };
+
+const tigon_entry *tigon_entry_at(int index) { return index >= 0 && index < ENTRIES ? &entries[index] : NULL; }
+
+uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
+  /* A composite runs on linear and cross_entropy alone. */
+  const uint32_t composite = (kernels->linear_fwd.run ? kernels->linear_fwd.dtypes : 0) &
+                             (kernels->linear_bwd.run ? kernels->linear_bwd.dtypes : 0) &
+                             (kernels->cross_entropy_fwd.run ? kernels->cross_entropy_fwd.dtypes : 0);
+  const uint32_t dtypes[] = {
+#define TIGON_SLOT(op, entry) kernels->op##_##entry.run ? kernels->op##_##entry.dtypes : 0,
+#define TIGON_COMPOSITE(op, entry) composite,
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+  };
+  return index >= 0 && index < ENTRIES ? dtypes[index] : 0;
+}

@@ -1,0 +1,50 @@
+/* Leading dimensions of several tensors, collapsed together into at most three levels. */
+#include "core/check.h"
+
+enum { LEVELS = 3 };
+
+/* Can dimension d and the next longer one inside it be walked as one in every tensor? */
+static bool mergeable(int count, const tigon_tensor *const *tensors, int d, int inside) {
+  for (int i = 0; i < count; ++i)
+    if (tigon_present(tensors[i]) &&
+        tensors[i]->strides[d] != tensors[i]->strides[inside] * tensors[i]->shape[inside])
+      return false;
+  return true;
+}
+
+tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
+                            const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space) {
+  const tigon_tensor *shape = NULL;
+  for (int i = 0; i < count && !shape; ++i)
+    if (tigon_present(tensors[i])) shape = tensors[i];
+  const int leading = shape ? shape->ndim - trailing : 0;
+
+  /* Level l is walked with the stride of its last dimension, dimension[l]. Extents of one do not count. */
+  int64_t extent[LEVELS] = {1, 1, 1};
+  int dimension[LEVELS] = {-1, -1, -1};
+  int level = LEVELS, previous = -1;
+  int64_t total = 1;
+  for (int d = leading - 1; d >= 0; --d) total *= shape->shape[d];
+  for (int d = leading - 1; total > 0 && d >= 0; --d) {
+    if (shape->shape[d] == 1) continue;
+    if (previous >= 0 && mergeable(count, tensors, d, previous)) {
+      extent[level] *= shape->shape[d];
+    } else {
+      if (level == 0)
+        return tigon_fail(context, TIGON_ERROR_INVALID,
+                          "%s: the leading dimensions collapse to more than %d strides, must to %d or fewer", call,
+                          (int)LEVELS, (int)LEVELS);
+      --level;
+      extent[level] = shape->shape[d];
+      dimension[level] = d;
+    }
+    previous = d;
+  }
+  *space = (tigon_row_space){.rows = total, .middle = extent[1], .inner = extent[2]};
+  for (int i = 0; i < count; ++i) {
+    *rows[i] = (tigon_rows){.data = tensors[i]->data};
+    for (int l = 0; l < LEVELS; ++l)
+      if (dimension[l] >= 0 && tigon_present(tensors[i])) rows[i]->pitch[l] = tensors[i]->strides[dimension[l]];
+  }
+  return TIGON_OK;
+}

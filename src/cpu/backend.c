@@ -1,0 +1,105 @@
+/* The CPU as a backend: host memory, OpenMP threads, one table of kernels per instruction set. */
+#include <stdlib.h>
+#include <string.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include "cpu/cpu.h"
+#include "cpu/gemm.h"
+
+extern const tigon_kernels tigon_cpu_scalar_kernels;
+#if defined(TIGON_HAVE_AVX2)
+extern const tigon_kernels tigon_cpu_avx2_kernels;
+#endif
+#if defined(TIGON_HAVE_AVX512)
+extern const tigon_kernels tigon_cpu_avx512_kernels;
+#endif
+
+static int cpu_count(const char **reason) {
+  *reason = "";
+  return 1;
+}
+
+static const tigon_kernels *const *cpu_variants(void) {
+  static const tigon_kernels *const all[] = {
+#if defined(TIGON_HAVE_AVX512)
+      &tigon_cpu_avx512_kernels,
+#endif
+#if defined(TIGON_HAVE_AVX2)
+      &tigon_cpu_avx2_kernels,
+#endif
+      &tigon_cpu_scalar_kernels,
+      NULL,
+  };
+  const tigon_kernels *const *first = all;
+#if defined(TIGON_HAVE_AVX512)
+  if (!tigon_cpu_has_avx512()) ++first;
+#endif
+#if defined(TIGON_HAVE_AVX2)
+  if (!tigon_cpu_has_avx2()) ++first;
+#endif
+  return first;
+}
+
+static tigon_status cpu_open(int index, tigon_queue *queue, const char **reason) {
+  (void)index;
+#if defined(_OPENMP)
+  if (queue->threads == 0) queue->threads = omp_get_max_threads();
+#endif
+  if (queue->threads == 0) queue->threads = 1;
+  return tigon_gemm_open(queue, reason);
+}
+
+static void cpu_close(tigon_queue *queue) { (void)queue; }
+
+static tigon_status cpu_sync(tigon_queue *queue) {
+  (void)queue;
+  return TIGON_OK;
+}
+
+static tigon_status cpu_alloc(tigon_queue *queue, size_t bytes, void **memory) {
+  (void)queue;
+  if (bytes > SIZE_MAX - 63) return TIGON_ERROR_OUT_OF_MEMORY;
+  *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+  return *memory ? TIGON_OK : TIGON_ERROR_OUT_OF_MEMORY;
+}
+
+static void cpu_free(tigon_queue *queue, void *memory) {
+  (void)queue;
+  free(memory);
+}
+
+static tigon_status cpu_copy(tigon_queue *queue, void *to, const void *from, size_t bytes) {
+  (void)queue;
+  memmove(to, from, bytes);
+  return TIGON_OK;
+}
+
+static tigon_status cpu_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
+  (void)queue;
+  memset(memory, value, bytes);
+  return TIGON_OK;
+}
+
+static const tigon_device_desc *cpu_describe(const tigon_queue *queue) {
+  (void)queue;
+  return tigon_device_desc_find("cpu");
+}
+
+const tigon_backend tigon_cpu_backend = {
+    .abi = TIGON_BACKEND_ABI,
+    .name = "cpu",
+    .host_memory = true,
+    .count = cpu_count,
+    .variants = cpu_variants,
+    .open = cpu_open,
+    .close = cpu_close,
+    .sync = cpu_sync,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+    .describe = cpu_describe,
+    .gemm = tigon_gemm_describe,
+};

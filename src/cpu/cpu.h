@@ -1,0 +1,27 @@
+/* The CPU room's common header: running tasks on threads, and the sizes that kernels share. */
+#ifndef TIGON_CPU_CPU_H
+#define TIGON_CPU_CPU_H
+
+#include "backend.h"
+
+/* Runs task(argument, 0 .. tasks - 1) on up to queue->threads threads, in any order, each once. Every thread works with
+ * the default floating-point state and gives the caller's back. In a child of fork(), tasks run on the caller's thread. */
+void tigon_cpu_parallel(const tigon_queue *queue, int64_t tasks, void (*task)(const void *argument, int64_t index),
+                        const void *argument);
+
+/* Do the outputs of a call that moves this many bytes go past the caches (non-temporal stores)? Four times a usual core's
+ * L2: what is smaller is likely to be read again from a cache. The last-level cache does not count, because a virtual
+ * machine shows all of it and owns little. */
+static inline bool tigon_cpu_streams(int64_t bytes) { return bytes >= INT64_C(8) << 20; }
+
+/* Do this CPU and its operating system have what the variant needs? */
+bool tigon_cpu_has_avx2(void);
+bool tigon_cpu_has_avx512(void);
+
+/* Rows that a task takes when rows are independent: enough bytes to be worth a task, a fixed function of the shape. */
+static inline int64_t tigon_cpu_row_tasks(int64_t rows, int64_t bytes_per_row) {
+  const int64_t per_task = bytes_per_row > 0 ? 1 + 65536 / bytes_per_row : rows;
+  return (rows + per_task - 1) / per_task;
+}
+
+#endif

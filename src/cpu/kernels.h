@@ -1,0 +1,14 @@
+/* The slots that this instruction set's files define. */
+#ifndef TIGON_CPU_KERNELS_H
+#define TIGON_CPU_KERNELS_H
+
+#include "cpu/cpu.h"
+#include "cpu/simd.h"
+
+#define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn TIGON_CPU(op##_##entry);
+#define TIGON_COMPOSITE(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+
+#endif

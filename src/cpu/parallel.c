@@ -1,0 +1,40 @@
+/* The one place where threads start. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "core/float_state.h"
+#include "cpu/cpu.h"
+
+/* libgomp's workers do not survive fork(): a child that starts a parallel region would wait for them for ever. */
+static atomic_bool forked;
+static void in_child(void) { atomic_store(&forked, true); }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+typedef struct job {
+  int64_t tasks;
+  void (*task)(const void *argument, int64_t index);
+  const void *argument;
+  atomic_llong next;
+} job;
+
+static void work(job *j) {
+  TIGON_KEEP_FLOAT_STATE;
+  for (int64_t i; (i = (int64_t)atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->tasks;)
+    j->task(j->argument, i);
+}
+
+void tigon_cpu_parallel(const tigon_queue *queue, int64_t tasks, void (*task)(const void *argument, int64_t index),
+                        const void *argument) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
+  job j = {.tasks = tasks, .task = task, .argument = argument};
+  const int threads = tasks < queue->threads ? (int)tasks : queue->threads;
+  if (threads <= 1 || atomic_load(&forked)) {
+    work(&j);
+    return;
+  }
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(threads)
+#endif
+  work(&j);
+}

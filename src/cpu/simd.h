@@ -1,0 +1,103 @@
+/* The thin SIMD layer: one source per op, compiled once per instruction set with TIGON_ISA set to its name. A vf holds
+ * LANES floats whatever the dtype in memory; the dtype is an argument that is constant once a kernel's always-inline body
+ * is expanded, so its switches cost nothing.
+ *
+ * vf_min and vf_max return the second operand when one is NaN, as the instructions do. */
+#ifndef TIGON_CPU_SIMD_H
+#define TIGON_CPU_SIMD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/half.h"
+
+#if defined(TIGON_ISA_AVX512)
+#include "cpu/simd_avx512.h"
+#elif defined(TIGON_ISA_AVX2)
+#include "cpu/simd_avx2.h"
+#else
+#include "cpu/simd_scalar.h"
+#endif
+
+#define TIGON_INLINE static inline __attribute__((always_inline))
+
+/* TIGON_CPU(rms_norm_fwd) is tigon_cpu_avx512_rms_norm_fwd. */
+#define TIGON_CPU_PASTE_(isa, name) tigon_cpu_##isa##_##name
+#define TIGON_CPU_EXPAND_(isa, name) TIGON_CPU_PASTE_(isa, name)
+#define TIGON_CPU(name) TIGON_CPU_EXPAND_(TIGON_ISA, name)
+
+/* Elements i .. i + LANES - 1, or the first n of them (0 <= n <= LANES; the other lanes are 0 and never touched). */
+TIGON_INLINE vf v_load(const void *data, int64_t i, tigon_dtype dtype) {
+  switch (dtype) {
+    case TIGON_F16: return vf_load_f16((const uint16_t *)data + i);
+    case TIGON_BF16: return vf_load_bf16((const uint16_t *)data + i);
+    default: return vf_load((const float *)data + i);
+  }
+}
+TIGON_INLINE vf v_load_n(const void *data, int64_t i, tigon_dtype dtype, int n) {
+  switch (dtype) {
+    case TIGON_F16: return vf_load_f16_n((const uint16_t *)data + i, n);
+    case TIGON_BF16: return vf_load_bf16_n((const uint16_t *)data + i, n);
+    default: return vf_load_n((const float *)data + i, n);
+  }
+}
+TIGON_INLINE void v_store(void *data, int64_t i, tigon_dtype dtype, vf a) {
+  switch (dtype) {
+    case TIGON_F16: vf_store_f16((uint16_t *)data + i, a); break;
+    case TIGON_BF16: vf_store_bf16((uint16_t *)data + i, a); break;
+    default: vf_store((float *)data + i, a); break;
+  }
+}
+TIGON_INLINE void v_store_n(void *data, int64_t i, tigon_dtype dtype, vf a, int n) {
+  switch (dtype) {
+    case TIGON_F16: vf_store_f16_n((uint16_t *)data + i, a, n); break;
+    case TIGON_BF16: vf_store_bf16_n((uint16_t *)data + i, a, n); break;
+    default: vf_store_n((float *)data + i, a, n); break;
+  }
+}
+/* Non-temporal; the address must be aligned to the vector (v_aligned). Ends with one vf_fence() a task. */
+TIGON_INLINE void v_stream(void *data, int64_t i, tigon_dtype dtype, vf a) {
+  switch (dtype) {
+    case TIGON_F16: vf_stream_f16((uint16_t *)data + i, a); break;
+    case TIGON_BF16: vf_stream_bf16((uint16_t *)data + i, a); break;
+    default: vf_stream((float *)data + i, a); break;
+  }
+}
+/* A store that goes past the caches when `stream`, which is constant in a loop. */
+TIGON_INLINE void v_put(void *data, int64_t i, tigon_dtype dtype, vf a, bool stream) {
+  if (stream)
+    v_stream(data, i, dtype, a);
+  else
+    v_store(data, i, dtype, a);
+}
+TIGON_INLINE bool v_aligned(const void *data, tigon_dtype dtype) {
+  return (uintptr_t)data % (LANES * (dtype == TIGON_F32 ? 4u : 2u)) == 0;
+}
+/* Rounded to dtype and back. */
+TIGON_INLINE vf v_round(vf a, tigon_dtype dtype) {
+  switch (dtype) {
+    case TIGON_F16: return vf_round_f16(a);
+    case TIGON_BF16: return vf_round_bf16(a);
+    default: return a;
+  }
+}
+TIGON_INLINE float s_load(const void *data, int64_t i, tigon_dtype dtype) { return (float)tigon_load_f64(data, i, dtype); }
+TIGON_INLINE void s_store(void *data, int64_t i, tigon_dtype dtype, float a) {
+  switch (dtype) {
+    case TIGON_F16: ((uint16_t *)data)[i] = tigon_f16_from_f32(a); break;
+    case TIGON_BF16: ((uint16_t *)data)[i] = tigon_bf16_from_f32(a); break;
+    default: ((float *)data)[i] = a; break;
+  }
+}
+
+/* Expands body(dtype, ...) once per dtype, each with a constant. */
+#define TIGON_FOR_DTYPE(dtype, body, ...)                    \
+  do {                                                       \
+    switch (dtype) {                                         \
+      case TIGON_F16: body(TIGON_F16, __VA_ARGS__); break;   \
+      case TIGON_BF16: body(TIGON_BF16, __VA_ARGS__); break; \
+      default: body(TIGON_F32, __VA_ARGS__); break;          \
+    }                                                        \
+  } while (0)
+
+#endif

@@ -1,0 +1,17 @@
+/* The kernels of one instruction set; compiled once per set. */
+#include "cpu/kernels.h"
+
+#define TIGON_CPU_STRING_(text) #text
+#define TIGON_CPU_STRING(text) TIGON_CPU_STRING_(text)
+
+extern const tigon_kernels TIGON_CPU(kernels);
+const tigon_kernels TIGON_CPU(kernels) = {
+    .variant = TIGON_CPU_STRING(TIGON_ISA),
+    .tile = LANES,
+    .rms_norm_fwd = {TIGON_CPU(rms_norm_fwd), TIGON_FLOATS},
+    .rms_norm_bwd = {TIGON_CPU(rms_norm_bwd), TIGON_FLOATS},
+    .fused_add_rms_norm_fwd = {TIGON_CPU(fused_add_rms_norm_fwd), TIGON_FLOATS},
+    .fused_add_rms_norm_bwd = {TIGON_CPU(fused_add_rms_norm_bwd), TIGON_FLOATS},
+    .cross_entropy_fwd = {TIGON_CPU(cross_entropy_fwd), TIGON_FLOATS},
+    .cross_entropy_bwd = {TIGON_CPU(cross_entropy_bwd), TIGON_FLOATS},
+};

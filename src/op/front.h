@@ -1,0 +1,45 @@
+/* What fronts share. A front checks everything, collapses the call to a problem, asks for a plan and calls the slot. It
+ * names no backend. */
+#ifndef TIGON_OP_FRONT_H
+#define TIGON_OP_FRONT_H
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "core/check.h"
+#include "core/context.h"
+#include "core/float_state.h"
+
+#define TIGON_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* The last extent of a present tensor. */
+static inline int64_t tigon_last_extent(const tigon_tensor *tensor) { return tensor->shape[tensor->ndim - 1]; }
+
+/* The checks that rms_norm and fused_add_rms_norm share; x_name names the normalised input. src/op/rms_norm.c. */
+typedef struct tigon_norm_args {
+  const char *call, *x_name;
+  const tigon_tensor *x, *w, *rstd, *dw;
+  double eps, w_offset;
+  tigon_casting casting;
+  int accumulate_dw;
+} tigon_norm_args;
+tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *args);
+
+/* What cross_entropy and fused_linear_cross_entropy check alike. src/op/cross_entropy.c. */
+typedef struct tigon_loss_args {
+  const char *call;
+  bool forward;
+  int64_t rows, vocab;
+  const char *rows_because, *vocab_because; /* where the two numbers come from: "rows of logits", "logits.shape[1]" */
+  const tigon_tensor *labels, *dloss;
+  const tigon_cross_entropy_options *options;
+  const tigon_cross_entropy_outputs *out;
+  double grad_scale;
+} tigon_loss_args;
+/* Options and outputs as arguments for tigon_check_args(), all optional; returns how many (10). */
+int tigon_loss_list(tigon_cross_entropy_options *options, tigon_cross_entropy_outputs *out, tigon_arg *to);
+/* Numbers, presence and shapes; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
+tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
+
+#endif

@@ -1,0 +1,125 @@
+#include <tigon/op/rms_norm.h>
+
+#include "op/front.h"
+
+tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *a) {
+  const int64_t cols = tigon_last_extent(a->x), rows = cols ? tigon_tensor_count(a->x) / cols : 0;
+  char width[48];
+  snprintf(width, sizeof width, "%s.shape[%d]", a->x_name, (int)a->x->ndim - 1);
+  TIGON_TRY(tigon_check_vector(context, a->call, "w", a->w, cols, width));
+  TIGON_TRY(tigon_check_same_dtype(context, a->call, "w", a->w, a->x_name, a->x, TIGON_F32));
+  if (cols) TIGON_TRY(tigon_check_vector(context, a->call, "rstd", a->rstd, rows, "rows"));
+  if (a->dw) {
+    TIGON_TRY(tigon_check_vector(context, a->call, "dw", a->dw, cols, width));
+    TIGON_TRY(tigon_check_same_dtype(context, a->call, "dw", a->dw, a->x_name, a->x, TIGON_F32));
+    TIGON_TRY(tigon_check_flag(context, a->call, "accumulate_dw", a->accumulate_dw));
+  }
+  TIGON_TRY(tigon_check_number(context, a->call, "eps", a->eps, 0, FLT_MAX));
+  TIGON_TRY(tigon_check_number(context, a->call, "w_offset", a->w_offset, -FLT_MAX, FLT_MAX));
+  return tigon_check_number(context, a->call, "casting", (double)a->casting, TIGON_CASTING_LLAMA, TIGON_CASTING_NONE);
+}
+
+tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd_args *args) {
+  TIGON_KEEP_FLOAT_STATE;
+  const char *call = "rms_norm_fwd";
+  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
+  tigon_rms_norm_fwd_args a = *args;
+  tigon_arg list[] = {
+      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
+      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
+      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
+      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
+  };
+  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
+  TIGON_TRY(tigon_check_same_shape(context, call, "y", &a.y, "x", &a.x));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_DTYPE_NONE));
+  const tigon_norm_args norm = {.call = call, .x_name = "x", .x = &a.x, .w = &a.w, .rstd = &a.rstd,
+                                .eps = a.eps, .w_offset = a.w_offset, .casting = a.casting};
+  TIGON_TRY(tigon_check_norm(context, &norm));
+
+  tigon_rms_norm_fwd_problem p = {
+      .cols = tigon_last_extent(&a.x),
+      .dtype = a.x.dtype,
+      .w_dtype = a.w.dtype,
+      .w = a.w.data,
+      .rstd = a.rstd.data,
+      .eps = (float)a.eps,
+      .w_offset = (float)a.w_offset,
+      .casting = a.casting,
+  };
+  const tigon_tensor *const tensors[] = {&a.x, &a.y};
+  tigon_rows *const rows[] = {&p.x, &p.y};
+  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
+  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
+  tigon_plan plan;
+  TIGON_TRY(tigon_front_plan(context, "rms_norm", "fwd", p.dtype, p.space.rows, p.cols, &plan));
+  return TIGON_CALL_SLOT(context, rms_norm_fwd, p.dtype, &p, &plan);
+}
+
+/* Checks and plans the call; `shape_only` for the workspace query. */
+static tigon_status prepare_bwd(tigon_context *context, const tigon_rms_norm_bwd_args *args, bool shape_only,
+                                tigon_rms_norm_bwd_problem *p, tigon_plan *plan) {
+  const char *call = "rms_norm_bwd";
+  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
+  tigon_rms_norm_bwd_args a = *args;
+  tigon_arg list[] = {
+      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
+      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
+      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
+      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
+      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy x"},
+      {"dw", &a.dw, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
+  };
+  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), shape_only));
+  TIGON_TRY(tigon_check_same_shape(context, call, "dy", &a.dy, "x", &a.x));
+  TIGON_TRY(tigon_check_same_shape(context, call, "dx", &a.dx, "x", &a.x));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a.dy, "x", &a.x, TIGON_DTYPE_NONE));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a.dx, "x", &a.x, TIGON_DTYPE_NONE));
+  const tigon_norm_args norm = {.call = call, .x_name = "x", .x = &a.x, .w = &a.w, .rstd = &a.rstd, .dw = &a.dw,
+                                .w_offset = a.w_offset, .casting = a.casting, .accumulate_dw = a.accumulate_dw};
+  TIGON_TRY(tigon_check_norm(context, &norm));
+
+  *p = (tigon_rms_norm_bwd_problem){
+      .cols = tigon_last_extent(&a.x),
+      .dtype = a.x.dtype,
+      .w_dtype = a.w.dtype,
+      .dw_dtype = a.dw.dtype,
+      .w = a.w.data,
+      .rstd = a.rstd.data,
+      .dw = a.dw.data,
+      .slabs = a.workspace,
+      .w_offset = (float)a.w_offset,
+      .casting = a.casting,
+      .accumulate_dw = a.accumulate_dw != 0,
+  };
+  const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx};
+  tigon_rows *const rows[] = {&p->dy, &p->x, &p->dx};
+  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
+  return tigon_front_plan(context, "rms_norm", "bwd", p->dtype, p->space.rows, p->cols, plan);
+}
+
+/* A call without dw needs no slabs. */
+static size_t bwd_workspace(const tigon_rms_norm_bwd_args *args, const tigon_plan *plan) {
+  return tigon_present(&args->dw) ? (size_t)plan->workspace_bytes : 0;
+}
+
+tigon_status tigon_rms_norm_bwd(tigon_context *context, const tigon_rms_norm_bwd_args *args) {
+  TIGON_KEEP_FLOAT_STATE;
+  tigon_rms_norm_bwd_problem p;
+  tigon_plan plan;
+  TIGON_TRY(prepare_bwd(context, args, false, &p, &plan));
+  TIGON_TRY(tigon_check_workspace(context, "rms_norm_bwd", args->workspace, args->workspace_bytes,
+                                  bwd_workspace(args, &plan)));
+  if (p.cols == 0 || (p.space.rows == 0 && !p.dw)) return TIGON_OK;
+  return TIGON_CALL_SLOT(context, rms_norm_bwd, p.dtype, &p, &plan);
+}
+
+tigon_status tigon_rms_norm_bwd_workspace(tigon_context *context, const tigon_rms_norm_bwd_args *args, size_t *bytes) {
+  TIGON_KEEP_FLOAT_STATE;
+  tigon_rms_norm_bwd_problem p;
+  tigon_plan plan;
+  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "rms_norm_bwd_workspace: bytes is NULL");
+  TIGON_TRY(prepare_bwd(context, args, true, &p, &plan));
+  *bytes = bwd_workspace(args, &plan);
+  return TIGON_OK;
+}

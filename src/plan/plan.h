@@ -1,0 +1,194 @@
+/* The tiling planner: a pure function of an op's footprint, a shape and a device description. It touches no data,
+ * allocates nothing, and its answer can be printed (`tigon plan`). Kernels take grid, tiles and splits from the plan.
+ *
+ * A front asks so:
+ *   tigon_footprint footprint;
+ *   tigon_footprint_find("rms_norm", "bwd", x.dtype, &footprint);
+ *   footprint.column_sums = dw_is_there ? 1 : 0;                         (what this call leaves out)
+ *   tigon_plan_request request = {.footprint = &footprint, .device = device, .rows = rows, .cols = cols};
+ *   tigon_plan plan;
+ *   if (tigon_plan_make(&request, &plan) != TIGON_OK) { plan.reason is the sentence }
+ *
+ * Every kernel walks a plan in the same way:
+ *   for (t = program; t < plan.tasks; t += plan.grid)
+ *     tigon_plan_task(&plan, t, &task)                      rows [row_begin, row_end), columns [col_begin, col_end)
+ *     rows in steps of rows_per_tile, columns in steps of cols_per_tile, both cut off at the task's end
+ * Cases A to D go over the task once, E and F `passes` times: the first pass reduces, the last one stores. */
+#ifndef TIGON_PLAN_H
+#define TIGON_PLAN_H
+
+#include <stdbool.h>
+#include <tigon/base.h>
+
+/* ---- device description: one struct for a CPU, a GPU and an NPU (src/plan/device.c has the table) ---- */
+
+typedef enum tigon_launch_model {
+  TIGON_LAUNCH_PERSISTENT, /* one program a core, which loops over tiles (NPU; CPU tasks) */
+  TIGON_LAUNCH_BLOCKS,     /* as many blocks as there are tasks, up to grid_limit (GPU) */
+} tigon_launch_model;
+
+#define TIGON_BANDWIDTH_POINTS 8
+
+typedef struct tigon_device_desc {
+  char name[32];                /* "cpu", "ascend910b4", "gpu-generic" */
+  int64_t onchip_bytes;         /* usable on-chip bytes a core: L2 share, shared memory, Unified Buffer */
+  int64_t cores;                /* cores that run tasks; on a CPU a fixed number of tasks, so that bits do not depend
+                                   on the threads */
+  int64_t workers;              /* cores that really run at once: for the predicted time alone */
+  int64_t grid_limit;           /* most programs in one launch */
+  tigon_launch_model launch;
+  int64_t onchip_alignment;     /* bytes: every on-chip tile starts and ends on it */
+  int64_t memory_alignment;     /* bytes: transfers at full rate start on it */
+  int64_t transfer_bytes;       /* bytes: smallest transfer at full rate */
+  int64_t vector_bytes;         /* bytes of one vector instruction (tail unit) */
+  int64_t sum_columns;          /* 0, or: the order of sums must come from fixed numbers alone, because onchip_bytes was
+                                   queried. Then column tiles and splits of a reduction begin on multiples of it, so
+                                   that a kernel which sums block by block of this width gives the same bits in every
+                                   case; and the ranges of rows behind slabs are min(rows, cores) in every case, so
+                                   that a kernel which sums rows from a range's first row on does too */
+  int buffers;                  /* buffers per stream that overlap load, work and store: 1 or 2 */
+  /* global-memory bandwidth of one core when n cores are active, GB/s; points in rising n, linear between them */
+  struct { int64_t cores; double gbps; } bandwidth[TIGON_BANDWIDTH_POINTS];
+  double cached_gbps;           /* of one core from the cache that all cores share (L2 of an NPU or GPU), GB/s */
+  double vector_gops;           /* f32 vector operations a second and core, in 1e9 elements */
+  double launch_us;             /* cost of a launch */
+  double start_us_per_core;     /* cost of each core that a launch uses */
+  double tile_us;               /* fixed cost of a tile: instruction starts, flags */
+} tigon_device_desc;
+
+/* The description by name ("ascend910b4", "910B4" and "gpu-generic" alike, any case); NULL when the table has none.
+ * "cpu" asks the machine, once. */
+const tigon_device_desc *tigon_device_desc_find(const char *name);
+/* The i-th entry of the table, NULL past its end. */
+const tigon_device_desc *tigon_device_desc_at(int index);
+
+/* ---- what an op does to a row ---- */
+
+typedef enum tigon_reduce {
+  TIGON_REDUCE_NONE,       /* elementwise */
+  TIGON_REDUCE_SUM,        /* one sum a row (rms_norm forward) */
+  TIGON_REDUCE_TWO_SUMS,   /* two sums a row */
+  TIGON_REDUCE_ONLINE_MAX, /* running max and sum (softmax, cross_entropy) */
+  TIGON_REDUCE_MOMENTS,    /* mean and M2 (layer_norm) */
+} tigon_reduce;
+
+#define TIGON_MAX_STREAMS 8
+
+/* One tensor of [rows, cols] that moves through the chip. */
+typedef struct tigon_stream_footprint {
+  uint8_t element_bytes;
+  uint8_t passes; /* times it moves when the row does not stay on chip: an input's reads; an output's one write, and one
+                     more when the second pass reads it back (s of fused_add_rms_norm) */
+} tigon_stream_footprint;
+
+/* The footprint of one entry of an op. src/plan/footprints.c has them for all operands present; a front then changes
+ * what a call leaves out (column_params, column_sums, row words) or types differently (column_param_bytes). */
+typedef struct tigon_footprint {
+  const char *op;    /* "rms_norm" */
+  const char *entry; /* "fwd" */
+  int inputs, outputs;
+  tigon_stream_footprint in[TIGON_MAX_STREAMS];
+  tigon_stream_footprint out[TIGON_MAX_STREAMS];
+  int f32_temporaries;    /* f32 tiles that the work needs besides the streams */
+  int column_params;      /* [cols] vectors read by every row (w, b), held on chip in f32 */
+  int column_param_bytes; /* bytes of one element of them in memory */
+  int column_sums;        /* [cols] f32 accumulators over rows (dw, db) */
+  int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
+  tigon_reduce reduce;
+  int partials;           /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
+  double vector_ops;      /* vector operations an element, for the predicted time */
+} tigon_footprint;
+
+/* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" (loss and gradient in one
+ * call). false, with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
+bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
+/* The i-th op and entry that tigon_footprint_find() knows, entries of one op side by side; false past the end. */
+bool tigon_footprint_at(int index, const char **op, const char **entry);
+
+/* ---- the plan ---- */
+
+typedef enum tigon_plan_case {
+  TIGON_CASE_AUTO = 0,
+  TIGON_CASE_A, /* flat elementwise */
+  TIGON_CASE_B, /* several short rows a tile */
+  TIGON_CASE_C, /* a row fits, double-buffered, one pass */
+  TIGON_CASE_D, /* the row is cached in its own dtype and worked on in chunks, still one read */
+  TIGON_CASE_E, /* the row does not fit: passes over column chunks; with column sums the last pass has the column panel
+                   outside and the rows inside */
+  TIGON_CASE_F, /* few huge rows: a row is split across cores, partials combined in index order */
+} tigon_plan_case;
+
+#define TIGON_CASE_LAST TIGON_CASE_F
+/* For tigon_plan_request.cases. */
+#define TIGON_CASE_BIT(plan_case) (1u << (plan_case))
+
+typedef struct tigon_plan_request {
+  const tigon_footprint *footprint;
+  const tigon_device_desc *device;
+  int64_t rows, cols;
+  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses */
+  unsigned cases;        /* the cases that the kernel has, TIGON_CASE_BIT(c) or-ed; 0: all */
+  bool contiguous;       /* rows lie end to end in every stream: rows * cols elements may be taken as one line */
+  int64_t col_unit;      /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
+} tigon_plan_request;
+
+typedef struct tigon_plan {
+  tigon_status status; /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
+  tigon_plan_case chosen; /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
+  int64_t rows, cols;    /* as walked: the request's, but 1 and rows * cols in case A */
+  int64_t grid;          /* programs */
+  int64_t tasks;         /* program p runs tasks p, p + grid, ...: tasks >= grid, each bounded; row_tasks * splits */
+  int64_t row_tasks;     /* ranges of rows */
+  int64_t splits;        /* ranges of columns: tasks that share a row (cases A and F), else 1 */
+  int64_t rows_per_tile; /* rows in one on-chip tile */
+  int64_t cols_per_tile; /* columns in one on-chip tile, a multiple of the alignment (or the whole row) */
+  int64_t col_tiles;     /* column tiles of a task (of its widest split) */
+  int64_t col_unit;      /* columns: splits and tiles begin on multiples of it */
+  int buffers;           /* of each stream on chip */
+  int row_buffers;       /* case D: buffers of the cached row, 1 or 2; else 0 */
+  int passes;            /* times that the task is gone over: 1 means that bytes_moved is bytes_min */
+  bool full_tiles;       /* cols is a multiple of the vector, and so is every tile's width: no mask is needed */
+  int64_t slabs;         /* ordered partial sums of each column accumulator; 0 without column sums. Row range i of
+                            row_tasks adds up slab i, [slabs, column_sums, cols] f32 at the start of the workspace */
+  int64_t partials_offset; /* bytes: [rows, splits, partials] words in the workspace (E with column sums, F); else 0 */
+  int64_t onchip_bytes;  /* used, of device->onchip_bytes */
+  int64_t workspace_bytes; /* a multiple of 64 */
+  int64_t bytes_moved;   /* predicted */
+  int64_t bytes_min;     /* every input read once, every output written once */
+  int64_t bytes_extra;   /* predicted besides: slabs, partials, column vectors read again. A cache holds most of it */
+  double predicted_us;
+  char reason[192];
+} tigon_plan;
+
+/* Always fills *plan; returns plan->status. */
+tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan);
+
+/* Rows [*begin, *end) of slab or task `index` of `count`: contiguous, ragged by at most one row, covering [0, rows). */
+static inline void tigon_plan_range(int64_t rows, int64_t count, int64_t index, int64_t *begin, int64_t *end) {
+  const int64_t base = rows / count, extra = rows % count;
+  *begin = index * base + (index < extra ? index : extra);
+  *end = *begin + base + (index < extra ? 1 : 0);
+}
+
+/* What one task covers. */
+typedef struct tigon_plan_box {
+  int64_t row_begin, row_end, col_begin, col_end;
+} tigon_plan_box;
+
+/* Task t of plan->tasks. Splits of one row are neighbours: t = row_task * splits + split. */
+static inline void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_plan_box *box) {
+  tigon_plan_range(plan->rows, plan->row_tasks, t / plan->splits, &box->row_begin, &box->row_end);
+  box->col_begin = 0;
+  box->col_end = plan->cols;
+  if (plan->splits > 1) {
+    const int64_t units = (plan->cols - 1) / plan->col_unit + 1;
+    tigon_plan_range(units, plan->splits, t % plan->splits, &box->col_begin, &box->col_end);
+    box->col_begin *= plan->col_unit;
+    box->col_end = box->col_end == units ? plan->cols : box->col_end * plan->col_unit;
+  }
+}
+
+/* 'A'..'F'; '-' for TIGON_CASE_AUTO. */
+char tigon_plan_case_letter(tigon_plan_case plan_case);
+
+#endif

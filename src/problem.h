@@ -1,0 +1,273 @@
+/* What a front hands to a kernel: one small struct per slot, already checked and collapsed. Pitches count elements. A
+ * pointer that may be NULL says so; the others are set whenever there are rows and columns. */
+#ifndef TIGON_PROBLEM_H
+#define TIGON_PROBLEM_H
+
+#include <stdbool.h>
+#include <tigon/tigon.h>
+
+/* Rows of a problem: leading dimensions of all its tensors, collapsed together. Row r is (i, j, k) with
+ * r = (i * middle + j) * inner + k; inner = rows when one pitch a tensor is enough. */
+typedef struct tigon_row_space {
+  int64_t rows;
+  int64_t middle, inner;
+} tigon_row_space;
+
+/* One tensor's rows: row (i, j, k) starts pitch[0] * i + pitch[1] * j + pitch[2] * k elements after data. */
+typedef struct tigon_rows {
+  void *data;
+  int64_t pitch[3];
+} tigon_rows;
+
+/* Offset of row r in elements. */
+static inline int64_t tigon_row_offset(const tigon_row_space *space, const tigon_rows *t, int64_t r) {
+  if (space->inner == space->rows) return r * t->pitch[2];
+  const int64_t k = r % space->inner, ij = r / space->inner;
+  return ij / space->middle * t->pitch[0] + ij % space->middle * t->pitch[1] + k * t->pitch[2];
+}
+
+/* Row r's first element; NULL for an absent tensor. */
+static inline void *tigon_row(const tigon_row_space *space, const tigon_rows *t, size_t element_bytes, int64_t r) {
+  return t->data ? (char *)t->data + tigon_row_offset(space, t, r) * (int64_t)element_bytes : NULL;
+}
+
+/* rms_norm and fused_add_rms_norm, forward. */
+typedef struct tigon_rms_norm_fwd_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype, w_dtype;
+  tigon_rows x;
+  tigon_rows residual, s; /* fused_add only */
+  tigon_rows y;
+  const void *w;          /* [cols], may be NULL */
+  float *rstd;            /* [rows], may be NULL */
+  float eps, w_offset;
+  tigon_casting casting;
+} tigon_rms_norm_fwd_problem;
+typedef tigon_rms_norm_fwd_problem tigon_fused_add_rms_norm_fwd_problem;
+
+/* rms_norm and fused_add_rms_norm, backward; x is the normalised input (s of fused_add). */
+typedef struct tigon_rms_norm_bwd_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype, w_dtype, dw_dtype;
+  tigon_rows dy, x, dx;
+  tigon_rows ds;     /* fused_add only; data may be NULL */
+  const void *w;     /* [cols], may be NULL */
+  const float *rstd; /* [rows] */
+  void *dw;          /* [cols], may be NULL */
+  float *slabs;      /* [plan->slabs, cols] workspace, when dw is there */
+  float w_offset;
+  tigon_casting casting;
+  bool accumulate_dw;
+} tigon_rms_norm_bwd_problem;
+typedef tigon_rms_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;
+
+typedef struct tigon_swiglu_fwd_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype;
+  tigon_rows a, b, c;
+  float gate_mult, down_mult, clamp; /* clamp 0: none */
+} tigon_swiglu_fwd_problem;
+
+typedef struct tigon_swiglu_bwd_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype;
+  tigon_rows dc, a, b, da, db;
+  float gate_mult, down_mult, clamp;
+} tigon_swiglu_bwd_problem;
+
+/* One [batch, tokens, heads, head_dim] tensor in memory of any strides. */
+typedef struct tigon_heads {
+  void *data;
+  int64_t heads;
+  int64_t batch_pitch, token_pitch, head_pitch;
+} tigon_heads;
+
+static inline void *tigon_head(const tigon_heads *t, size_t element_bytes, int64_t batch, int64_t token, int64_t head) {
+  return (char *)t->data +
+         (batch * t->batch_pitch + token * t->token_pitch + head * t->head_pitch) * (int64_t)element_bytes;
+}
+
+typedef struct tigon_rope_problem {
+  int64_t batch, tokens, head_dim, rotary_dim;
+  tigon_dtype dtype, table_dtype, position_dtype;
+  tigon_heads q, k, q_out, k_out; /* k, k_out: data may be NULL */
+  const void *cos, *sin;
+  int64_t table_batch_pitch, table_pitch, table_rows; /* elements; batch pitch 0 when the batch shares a table */
+  const void *positions;    /* may be NULL: token t is at row t */
+  int64_t position_pitch;   /* elements from one sequence's ids to the next, 0 when shared */
+  int32_t *error_flag;      /* may be NULL */
+  tigon_rope_layout layout;
+} tigon_rope_problem;
+typedef tigon_rope_problem tigon_rope_fwd_problem;
+typedef tigon_rope_problem tigon_rope_bwd_problem;
+
+typedef struct tigon_embedding_fwd_problem {
+  tigon_row_space space; /* of y */
+  int64_t cols, vocab;
+  tigon_dtype dtype, idx_dtype;
+  const void *table;
+  int64_t table_pitch;
+  const void *idx; /* [rows] */
+  tigon_rows y;
+  int32_t *error_flag; /* may be NULL */
+} tigon_embedding_fwd_problem;
+
+typedef struct tigon_embedding_bwd_problem {
+  tigon_row_space space; /* of dy */
+  int64_t cols, vocab;
+  tigon_dtype dtype, idx_dtype, dtable_dtype;
+  tigon_rows dy;
+  const void *idx; /* [rows] */
+  void *dtable;    /* [vocab, cols] */
+  int64_t padding_idx; /* -1: none */
+  int64_t *order;  /* [vocab + 1 + rows] workspace: first position of each index, then positions sorted by index */
+  int32_t *error_flag; /* may be NULL */
+  bool accumulate;
+} tigon_embedding_bwd_problem;
+
+typedef struct tigon_softmax_fwd_problem {
+  tigon_row_space space;
+  int64_t cols, tokens; /* row r is query r % tokens */
+  tigon_dtype dtype, mask_dtype;
+  tigon_rows x, y;
+  tigon_rows mask; /* rows of x's row space (pitches of broadcast dimensions are 0); data may be NULL */
+  float scale;
+  bool causal;
+} tigon_softmax_fwd_problem;
+
+typedef struct tigon_softmax_bwd_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype;
+  tigon_rows dy, y, dx;
+  float scale;
+} tigon_softmax_bwd_problem;
+
+typedef struct tigon_attention_fwd_problem {
+  int64_t batch, tokens, keys, head_dim; /* T queries, S keys */
+  tigon_dtype dtype;
+  tigon_heads q, k, v, o;
+  float *lse; /* [batch, q.heads, tokens], may be NULL */
+  float scale;
+  bool causal;
+  int64_t window; /* 0: all */
+} tigon_attention_fwd_problem;
+
+typedef struct tigon_attention_bwd_problem {
+  int64_t batch, tokens, keys, head_dim;
+  tigon_dtype dtype;
+  tigon_heads q, k, v, o, d_o, dq, dk, dv;
+  const float *lse; /* [batch, q.heads, tokens] */
+  float *delta;     /* [batch, q.heads, tokens] workspace: do . o */
+  float *sums;      /* [2, batch, k.heads, keys, head_dim] workspace: dk and dv in f32; NULL when they are f32 anyway, and
+                       where a backend's memory is not the host's */
+  float scale;
+  bool causal;
+  int64_t window;
+} tigon_attention_bwd_problem;
+
+/* The first and one past the last key that query t of T sees among S keys. */
+static inline void tigon_attention_span(int64_t tokens, int64_t keys, bool causal, int64_t window, int64_t t,
+                                        int64_t *begin, int64_t *end) {
+  const int64_t at = t + keys - tokens;
+  int64_t first = window > 0 ? at - window + 1 : 0, last = causal ? at : window > 0 ? at + window - 1 : keys - 1;
+  if (first < 0) first = 0;
+  if (last > keys - 1) last = keys - 1;
+  *begin = first;
+  *end = last + 1 > first ? last + 1 : first;
+}
+
+/* The parts of cross_entropy that a call runs: the op runs all, fused_linear_cross_entropy runs ROWS once a chunk. */
+enum {
+  TIGON_CROSS_ENTROPY_COUNT = 1,  /* inverse, and the error flag, from the labels of all rows */
+  TIGON_CROSS_ENTROPY_ROWS = 2,   /* per-row outputs and dlogits */
+  TIGON_CROSS_ENTROPY_REDUCE = 4, /* loss and correct from all rows */
+};
+
+/* The same struct serves forward and backward (backward: lse is an input and only dlogits is written). */
+typedef struct tigon_cross_entropy_problem {
+  int parts;
+  tigon_row_space space;
+  int64_t cols; /* vocabulary */
+  /* ROWS in backward alone can work on a panel: column v of logits is then class panel_begin + v of `vocab`. Labels,
+   * weight and smoothing are those of the whole vocabulary. vocab 0: no panel. */
+  int64_t panel_begin, vocab;
+  tigon_dtype dtype, label_dtype;
+  tigon_rows logits;
+  tigon_rows dlogits;       /* data may be NULL */
+  const void *labels;       /* [rows] */
+  const float *weight;      /* [cols], may be NULL */
+  const float *token_scale; /* [rows], may be NULL */
+  const float *dloss;       /* [1], or [rows] with reduction none; may be NULL */
+  float *inverse;           /* [1] workspace: 1 / denominator of mean (0 when that is 0), else 1; COUNT writes, others read */
+  float *token_loss;        /* [rows]: the caller's or workspace */
+  float *lse;               /* [rows], may be NULL in forward */
+  float *z_loss, *entropy;  /* [rows], may be NULL */
+  int64_t *argmax;          /* [rows], may be NULL (workspace when correct is wanted) */
+  float *loss;              /* [1], may be NULL */
+  int64_t *correct;         /* [1], may be NULL */
+  int32_t *error_flag;      /* may be NULL */
+  bool has_ignore_index;
+  int64_t ignore_index;
+  float label_smoothing, lse_square_scale, softcap; /* softcap 0: none */
+  float inverse_temperature;
+  float grad_scale;
+  tigon_reduction reduction;
+} tigon_cross_entropy_problem;
+typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
+typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
+
+/* Row r's label; -1 when the row does not count: ignored or, which *out_of_range then says, outside [0, cols). */
+static inline int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem *p, int64_t r, bool *out_of_range) {
+  const int64_t label = p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r];
+  const bool ignored = p->has_ignore_index && label == p->ignore_index;
+  *out_of_range = !ignored && (label < 0 || label >= p->cols);
+  return ignored || *out_of_range ? -1 : label;
+}
+
+/* linear's slots get no plan (NULL): a GEMM tiles itself. */
+typedef struct tigon_linear_fwd_problem {
+  int64_t rows, n, k; /* y [rows, n] = x [rows, k] w[n, k]^T + b[n] */
+  tigon_dtype dtype, b_dtype, y_dtype;
+  const void *x, *w, *b; /* b may be NULL */
+  void *y;
+  int64_t x_pitch, w_pitch, y_pitch;
+} tigon_linear_fwd_problem;
+
+/* With rows = 0, dw and db are their sums' rounding (below), 0 without sums. */
+typedef struct tigon_linear_bwd_problem {
+  int64_t rows, n, k;
+  tigon_dtype dtype, dy_dtype, dw_dtype, db_dtype;
+  const void *dy, *x, *w;
+  void *dx, *dw, *db; /* each may be NULL */
+  int64_t dy_pitch, x_pitch, w_pitch, dx_pitch, dw_pitch;
+  const float *dw_sums, *db_sums; /* [n, k] contiguous, [n]: added in f32 before dw and db are rounded; may be NULL */
+  void *workspace;
+  size_t workspace_bytes;
+  bool accumulate;
+} tigon_linear_bwd_problem;
+
+typedef struct tigon_adamw_step_problem {
+  const tigon_adamw_param *params; /* [count] */
+  int64_t count;
+  const float *clip_factor; /* may be NULL */
+  float lr, beta1, beta2, eps;
+  double correction1, correction2; /* 1 - beta^step */
+} tigon_adamw_step_problem;
+
+typedef struct tigon_adamw_clip_problem {
+  const tigon_tensor *grads; /* [count] */
+  int64_t count;
+  float max_norm;
+  float *norm, *factor;
+  double *partials; /* [TIGON_ADAMW_PARTIALS] workspace */
+} tigon_adamw_clip_problem;
+
+/* Partial sums of the gradient norm, a fixed number so that the bits do not depend on the threads. */
+enum { TIGON_ADAMW_PARTIALS = 64 };
+
+#endif

@@ -1,0 +1,68 @@
+/* The oracle as a backend: scalar C in double precision. It borrows the CPU's memory. */
+#include "backend.h"
+#include "ref/ref.h"
+
+extern const tigon_backend tigon_cpu_backend;
+
+static int ref_count(const char **reason) {
+  *reason = "";
+  return 1;
+}
+
+static const tigon_kernels kernels = {
+    .variant = "ref",
+    .tile = 1,
+    .rms_norm_fwd = {tigon_ref_rms_norm_fwd, TIGON_FLOATS},
+    .rms_norm_bwd = {tigon_ref_rms_norm_bwd, TIGON_FLOATS},
+    .fused_add_rms_norm_fwd = {tigon_ref_fused_add_rms_norm_fwd, TIGON_FLOATS},
+    .fused_add_rms_norm_bwd = {tigon_ref_fused_add_rms_norm_bwd, TIGON_FLOATS},
+    .cross_entropy_fwd = {tigon_ref_cross_entropy_fwd, TIGON_FLOATS},
+    .cross_entropy_bwd = {tigon_ref_cross_entropy_bwd, TIGON_FLOATS},
+};
+
+static const tigon_kernels *const *ref_variants(void) {
+  static const tigon_kernels *const all[] = {&kernels, NULL};
+  return all;
+}
+
+static tigon_status ref_open(int index, tigon_queue *queue, const char **reason) {
+  (void)index;
+  *reason = "";
+  queue->threads = 1;
+  return TIGON_OK;
+}
+
+static void ref_close(tigon_queue *queue) { (void)queue; }
+static tigon_status ref_sync(tigon_queue *queue) { return tigon_cpu_backend.sync(queue); }
+static tigon_status ref_alloc(tigon_queue *queue, size_t bytes, void **memory) {
+  return tigon_cpu_backend.alloc(queue, bytes, memory);
+}
+static void ref_free(tigon_queue *queue, void *memory) { tigon_cpu_backend.free(queue, memory); }
+static tigon_status ref_copy(tigon_queue *queue, void *to, const void *from, size_t bytes) {
+  return tigon_cpu_backend.copy(queue, to, from, bytes);
+}
+static tigon_status ref_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
+  return tigon_cpu_backend.fill(queue, memory, value, bytes);
+}
+static const tigon_device_desc *ref_describe(const tigon_queue *queue) { return tigon_cpu_backend.describe(queue); }
+static const char *ref_gemm(const tigon_queue *queue) {
+  (void)queue;
+  return "oracle: run_to_run, thread_count, batch";
+}
+
+const tigon_backend tigon_ref_backend = {
+    .abi = TIGON_BACKEND_ABI,
+    .name = "ref",
+    .host_memory = true,
+    .count = ref_count,
+    .variants = ref_variants,
+    .open = ref_open,
+    .close = ref_close,
+    .sync = ref_sync,
+    .alloc = ref_alloc,
+    .free = ref_free,
+    .copy = ref_copy,
+    .fill = ref_fill,
+    .describe = ref_describe,
+    .gemm = ref_gemm,
+};

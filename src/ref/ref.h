@@ -1,0 +1,23 @@
+/* The oracle's slots: scalar C, double accumulation from inputs rounded to the dtype, one rounding at the store. */
+#ifndef TIGON_REF_REF_H
+#define TIGON_REF_REF_H
+
+#include "backend.h"
+#include "core/half.h"
+
+#define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn tigon_ref_##op##_##entry;
+#define TIGON_COMPOSITE(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+
+/* Column c of row r of a problem. */
+static inline double tigon_ref_at(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype, int64_t r, int64_t c) {
+  return tigon_load_f64(t->data, tigon_row_offset(space, t, r) + c, dtype);
+}
+static inline void tigon_ref_put(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype, int64_t r, int64_t c,
+                                 double value) {
+  tigon_store_f64(t->data, tigon_row_offset(space, t, r) + c, dtype, value);
+}
+
+#endif

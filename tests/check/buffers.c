@@ -1,0 +1,228 @@
+/* Memory for a run: every tensor in a mapping of its own between two protected pages, its padding filled with a pattern. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check/internal.h"
+#include "core/half.h"
+
+enum { PATTERN = 0xa5 };
+
+static uint64_t mix(uint64_t x) { /* splitmix64 (Steele et al. 2014) */
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+static double uniform(uint64_t seed, int64_t i) { return (double)(mix(seed ^ (uint64_t)i * 0x2545f4914f6cdd1du) >> 11) * 0x1p-53; }
+
+/* Bytes from the first to one past the last element of a view. */
+static size_t extent_bytes(const tigon_tensor *t) {
+  int64_t last = 0;
+  for (int i = 0; i < t->ndim; ++i) {
+    if (t->shape[i] == 0) return 0;
+    last += (t->shape[i] - 1) * t->strides[i];
+  }
+  return (size_t)(last + 1) * tigon_dtype_size(t->dtype);
+}
+
+static int64_t elements(const tigon_tensor *t) {
+  int64_t count = 1;
+  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
+  return count;
+}
+
+int64_t check_offset(const tigon_tensor *t, int64_t index) {
+  if (t->ndim == 1) return index * t->strides[0];
+  int64_t offset = 0;
+  for (int i = t->ndim - 1; i >= 0; --i) {
+    offset += index % t->shape[i] * t->strides[i];
+    index /= t->shape[i];
+  }
+  return offset;
+}
+
+double check_value(const tigon_tensor *t, int64_t index) {
+  const int64_t at = check_offset(t, index);
+  if (t->dtype == TIGON_I32 || t->dtype == TIGON_I64) return (double)tigon_load_index(t->data, at, t->dtype);
+  return tigon_load_f64(t->data, at, t->dtype);
+}
+
+/* A mapping of `bytes` whose end (place 0) or start (place 1) touches a protected page; the rest holds the pattern. */
+static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t align) {
+  check_buffer *list = realloc(k->buffers, (size_t)(k->count + 1) * sizeof *list);
+  if (!list) abort();
+  k->buffers = list;
+  check_buffer *b = &list[k->count++];
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page + page;
+  *b = (check_buffer){.name = name, .bytes = bytes, .map_bytes = inner + 2 * page};
+  b->map = mmap(NULL, b->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (b->map == MAP_FAILED || mprotect(b->map + page, inner, PROT_READ | PROT_WRITE)) abort();
+  b->inner = b->map + page;
+  b->inner_bytes = inner;
+  memset(b->inner, PATTERN, inner);
+  b->start = k->place == 0 ? b->inner + (inner - bytes) / align * align : b->inner;
+  return b;
+}
+
+static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, bool dense,
+                               check_role role) {
+  tigon_tensor t = {.dtype = dtype, .ndim = ndim};
+  const size_t size = tigon_dtype_size(dtype);
+  int64_t step = 1;
+  for (int i = ndim - 1; i >= 0; --i) {
+    t.shape[i] = shape[i];
+    t.strides[i] = step;
+    step *= shape[i] > 0 ? shape[i] : 1;
+    if (i == ndim - 1 && k->padded && !dense) step += 3;
+  }
+  const size_t bytes = extent_bytes(&t);
+  check_buffer *b = new_buffer(k, name, bytes, size);
+  if (k->padded && !dense) b->start += k->place == 0 ? -(ptrdiff_t)size : (ptrdiff_t)size; /* an odd base */
+  b->role = role;
+  t.data = b->start;
+  b->tensor = t;
+  return t;
+}
+
+/* Scale of denormal cases: half of the elements are below the smallest normal number. */
+static double tiny(tigon_dtype dtype) { return dtype == TIGON_F16 ? 0x1p-14 : 0x1p-126; }
+
+/* Rows 1, 2, 3 of every four. */
+static const double special[] = {0, (double)NAN, (double)INFINITY, -(double)INFINITY};
+
+static void fill_tensor(const check *k, const tigon_tensor *t, check_fill fill) {
+  const int64_t count = elements(t), cols = t->shape[t->ndim - 1];
+  const uint64_t seed = mix(k->seed + (uint64_t)k->count * 977);
+  for (int64_t i = 0; i < count; i += cols) {
+    const int64_t row = i / cols, at = check_offset(t, i), chosen = (int64_t)(mix(seed ^ (uint64_t)row) % (uint64_t)cols);
+    for (int64_t c = 0; c < cols; ++c) {
+      double v = 4 * uniform(seed, fill == CHECK_CONSTANT && t->ndim > 1 ? row : i + c) - 2;
+      if (fill == CHECK_DENORMAL) v *= tiny(t->dtype);
+      if (fill == CHECK_OUTLIER && c == chosen) v = 1e4;
+      if (fill == CHECK_SPECIAL && c == chosen && row % 4) v = special[row % 4];
+      tigon_store_f64(t->data, at + c, t->dtype, v);
+    }
+  }
+}
+
+/* What the run may not change is kept aside. */
+static void keep(check *k) {
+  check_buffer *b = &k->buffers[k->count - 1];
+  b->before = malloc(b->inner_bytes);
+  if (!b->before) abort();
+  memcpy(b->before, b->inner, b->inner_bytes);
+}
+
+/* Rubbish that differs from run to run, so that an element that is never written shows. */
+static void spoil(const check *k, const tigon_tensor *t) {
+  const int64_t count = elements(t), cols = t->shape[t->ndim - 1];
+  const size_t size = tigon_dtype_size(t->dtype);
+  for (int64_t i = 0; i < count; i += cols)
+    memset((char *)t->data + (size_t)check_offset(t, i) * size, k->oracle ? 0xff : 0xfe, size * (size_t)cols);
+}
+
+static tigon_tensor make(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, bool dense,
+                         check_role role, check_fill fill) {
+  const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, dense, role);
+  if (role == CHECK_ROLE_OUT)
+    spoil(k, &t);
+  else
+    fill_tensor(k, &t, fill);
+  keep(k);
+  return t;
+}
+
+tigon_tensor check_in(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill) {
+  return make(k, name, dtype, ndim, shape, false, CHECK_ROLE_IN, fill);
+}
+tigon_tensor check_in_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill) {
+  return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_IN, fill);
+}
+tigon_tensor check_out(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape) {
+  return make(k, name, dtype, ndim, shape, false, CHECK_ROLE_OUT, CHECK_UNIFORM);
+}
+tigon_tensor check_out_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape) {
+  return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_OUT, CHECK_UNIFORM);
+}
+tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill) {
+  return make(k, name, dtype, ndim, shape, false, CHECK_ROLE_INOUT, fill);
+}
+tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                               check_fill fill) {
+  return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_INOUT, fill);
+}
+tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill) {
+  return check_in_dense(k, name, dtype, 1, &n, fill);
+}
+tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n) {
+  return check_out_dense(k, name, dtype, 1, &n);
+}
+
+tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, int64_t low,
+                           int64_t high) {
+  const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, true, CHECK_ROLE_IN);
+  const int64_t count = elements(&t);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t v = low + (int64_t)(uniform(k->seed + (uint64_t)k->count, i) * (double)(high - low));
+    if (dtype == TIGON_I64)
+      ((int64_t *)t.data)[i] = v;
+    else
+      ((int32_t *)t.data)[i] = (int32_t)v;
+  }
+  keep(k);
+  return t;
+}
+
+void *check_workspace(check *k, size_t bytes) {
+  if (bytes == 0) return NULL;
+  check_buffer *b = new_buffer(k, "workspace", bytes, 64);
+  b->role = CHECK_ROLE_WORKSPACE;
+  memset(b->start, 0xff, bytes);
+  keep(k);
+  return b->start;
+}
+
+double *check_doubles(check *k, int64_t count) {
+  check_buffer *b = new_buffer(k, "magnitudes", (size_t)count * sizeof(double), sizeof(double));
+  b->role = CHECK_ROLE_SCRATCH;
+  memset(b->start, 0, b->bytes);
+  return (double *)(void *)b->start;
+}
+
+/* Bytes that the run may write: the elements of outputs, all of workspace. Everything else must be as before. */
+bool check_buffers_intact(check *k) {
+  for (int i = 0; i < k->count; ++i) {
+    check_buffer *b = &k->buffers[i];
+    if (b->role == CHECK_ROLE_SCRATCH) continue;
+    char *now = b->inner, *before = b->before;
+    if (b->role == CHECK_ROLE_WORKSPACE) memcpy(before + (b->start - now), b->start, b->bytes);
+    if (b->role == CHECK_ROLE_OUT || b->role == CHECK_ROLE_INOUT) {
+      const int64_t count = elements(&b->tensor), cols = b->tensor.shape[b->tensor.ndim - 1];
+      const size_t size = tigon_dtype_size(b->tensor.dtype);
+      for (int64_t e = 0; e < count; e += cols) {
+        char *at = b->start + (size_t)check_offset(&b->tensor, e) * size;
+        memcpy(before + (at - now), at, size * (size_t)cols);
+      }
+    }
+    if (memcmp(now, before, b->inner_bytes) == 0) continue;
+    size_t at = 0;
+    while (now[at] == before[at]) ++at;
+    check_fail(k, "%s: byte %td from its start was written and must not be%s", b->name, now + at - b->start,
+               b->role == CHECK_ROLE_IN ? " (an input)" : "");
+    return false;
+  }
+  return true;
+}
+
+void check_release(check *k) {
+  for (int i = 0; i < k->count; ++i) {
+    munmap(k->buffers[i].map, k->buffers[i].map_bytes);
+    free(k->buffers[i].before);
+  }
+  free(k->buffers);
+  k->buffers = NULL;
+  k->count = 0;
+}

@@ -1,0 +1,128 @@
+/* The check: every kernel of every variant against the oracle. An op's file in this folder says how a case is called and
+ * how far a result may be from the oracle's; the harness runs the case on the oracle, then on the variant under test with
+ * 1, 2, 3 and 8 threads and every planner case, and looks at results, bits, guard zones, inputs and the caller's state.
+ *
+ * The run function of an op is called once per run and must do the same each time: make its tensors, call the op with
+ * k->context, and bound its outputs. What it makes is released afterwards. */
+#ifndef TIGON_CHECK_H
+#define TIGON_CHECK_H
+
+#include <stdbool.h>
+#include <tigon/tigon.h>
+
+#include "backend.h"
+
+enum { CHECK_DIMS = 6 };
+
+/* What is in an input. */
+typedef enum check_fill {
+  CHECK_UNIFORM,  /* [-2, 2) */
+  CHECK_CONSTANT, /* every row one value */
+  CHECK_OUTLIER,  /* uniform, one element of a row is 10^4 */
+  CHECK_DENORMAL, /* around the smallest normal number of the dtype */
+  CHECK_SPECIAL,  /* uniform; rows 1, 2, 3 of every four hold a NaN, an Inf, a -Inf */
+  CHECK_FILLS,
+} check_fill;
+
+typedef struct check check;
+
+/* How one entry of ops.def is checked: the object tigon_check_<op>_<entry>. */
+typedef struct check_op {
+  void (*run)(check *k);
+  /* The index-th shape into dims, whose meaning is the op's own; false past the last one. `tile` is the variant's. */
+  bool (*shape)(int index, int64_t tile, int64_t dims[CHECK_DIMS]);
+  int options;  /* run() sees k->option in [0, options) */
+  bool uses_fill; /* run() passes k->fill to an input */
+} check_op;
+
+#define TIGON_SLOT(op, entry) extern const check_op tigon_check_##op##_##entry;
+#define TIGON_COMPOSITE(op, entry) TIGON_SLOT(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+
+/* One run of one case. Run functions read the fields above the line. */
+struct check {
+  tigon_context *context;
+  tigon_dtype dtype;
+  int64_t dims[CHECK_DIMS];
+  int option;
+  check_fill fill;
+  /* ---- the harness's own ---- */
+  bool padded; /* rows have a longer pitch, bases are shifted by one element */
+  uint64_t seed;
+  const check *oracle; /* NULL while this is the oracle's run */
+  struct check_buffer *buffers;
+  int count, place; /* place: buffers lean on the protected page at their end or at their start */
+  double worst;     /* largest error / bound */
+  char failure[512];
+  unsigned float_state; /* of the caller, before the call */
+};
+
+/* [rows, cols] shapes around the variant's tile, primes, powers of two and their neighbours, and wide rows. */
+bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]);
+
+/* Tensors. Rows (all but the last dimension) are padded in padded cases unless `dense`. */
+tigon_tensor check_in(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill);
+tigon_tensor check_in_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill);
+/* Indices, each in [low, high). */
+tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, int64_t low,
+                           int64_t high);
+/* Outputs hold rubbish before the call; those of check_inout hold values (accumulation, in place). */
+tigon_tensor check_out(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape);
+tigon_tensor check_out_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape);
+tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill);
+tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                               check_fill fill);
+/* 1-dimensional shorthands. */
+tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill);
+tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n);
+/* 64-byte aligned, full of NaN, ending at a protected page. */
+void *check_workspace(check *k, size_t bytes);
+/* Zeroed doubles for magnitudes. */
+double *check_doubles(check *k, int64_t count);
+
+/* Element `index` (in row-major order of the shape) of a tensor, whatever its strides. */
+double check_value(const tigon_tensor *tensor, int64_t index);
+
+/* Around the op's call: `check_call(k, tigon_rms_norm_fwd(k->context, &args))`. Fails the case when it is not OK. */
+#define check_call(k, expression) (check_before(k), check_after(k, expression))
+void check_before(check *k);
+bool check_after(check *k, tigon_status status);
+
+/* The output must be within
+ *   ulps * ulp(expected) + factor * 2^-24 * magnitude[i] + the dtype's smallest denormal
+ * of the oracle's, element by element; NaN and Inf must be the oracle's. ulp() is of the output's dtype; magnitude may be
+ * NULL. Outputs that are never bounded must equal the oracle's exactly. */
+void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, const double *magnitude);
+
+/* ---- the harness, for `tigon check` ---- */
+
+typedef struct check_case {
+  int entry; /* index in ops.def */
+  tigon_dtype dtype;
+  int shape, option;
+  check_fill fill;
+  bool padded;
+} check_case;
+
+/* "fwd/3x4097/o2/outlier/padded" */
+void check_case_label(const check_case *c, int64_t tile, char label[128]);
+
+typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED } check_outcome;
+
+/* Runs a case on the oracle and on `kernels` of the device (NULL: the context's own). `failure` gets the sentence. */
+check_outcome check_run_case(const check_case *c, const char *device, const char *variant, const tigon_kernels *kernels,
+                             uint64_t seed, double *worst, char failure[512]);
+
+/* The index-th case of an entry for a dtype; false past the last one. */
+bool check_case_at(int entry, tigon_dtype dtype, int64_t tile, int index, check_case *c);
+
+/* Wrong kernels that the check must notice: `kernels` is a copy of the variant's, made wrong in one way. */
+typedef struct check_mutant {
+  const char *op, *entry, *what;
+  void (*apply)(tigon_kernels *kernels);
+} check_mutant;
+const check_mutant *check_mutant_at(int index);
+
+#endif

@@ -1,0 +1,152 @@
+/* A run's outputs against the oracle's, and against those of another run. */
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "check/internal.h"
+#include "core/half.h"
+
+void check_fail(check *k, const char *format, ...) {
+  if (k->failure[0]) return;
+  va_list list;
+  va_start(list, format);
+  vsnprintf(k->failure, sizeof k->failure, format, list);
+  va_end(list);
+}
+
+/* ---- the caller's state ---- */
+
+enum { CALLER_ERRNO = 77 };
+
+#if defined(__x86_64__)
+/* Flush-to-zero and round-up, which a kernel must neither feel nor change. */
+static void odd_float_state(check *k) { _mm_setcsr(k->float_state = 0x1f80 | 0x8040 | _MM_ROUND_UP); }
+static bool float_state_kept(check *k) {
+  const unsigned state = _mm_getcsr();
+  _mm_setcsr(0x1f80);
+  return state == k->float_state;
+}
+#else
+static void odd_float_state(check *k) { (void)k; }
+static bool float_state_kept(check *k) { return (void)k, true; }
+#endif
+
+void check_before(check *k) {
+  errno = CALLER_ERRNO;
+  if (k->oracle) odd_float_state(k);
+}
+
+bool check_after(check *k, tigon_status status) {
+  const int error = errno;
+  if (k->oracle && !float_state_kept(k)) check_fail(k, "the call changed the caller's floating-point state");
+  if (error != CALLER_ERRNO) check_fail(k, "the call changed errno to %d", error);
+  if (status == TIGON_OK) return true;
+  check_fail(k, "%s: %s", tigon_status_name(status), tigon_last_error(k->context));
+  return false;
+}
+
+/* ---- against the oracle ---- */
+
+static const struct format {
+  int digits, min_exponent; /* significand bits, exponent of the smallest normal number */
+} formats[] = {[TIGON_F32] = {24, -126}, [TIGON_F16] = {11, -14}, [TIGON_BF16] = {8, -126}};
+
+static double power_of_two(int exponent) {
+  const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+  double power;
+  memcpy(&power, &bits, sizeof power);
+  return power;
+}
+
+/* Distance of neighbouring numbers of dtype around v. */
+static double ulp(double v, tigon_dtype dtype) {
+  const struct format f = formats[dtype];
+  uint64_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  int exponent = (int)(bits >> 52 & 0x7ff) - 1023;
+  if (exponent < f.min_exponent) exponent = f.min_exponent;
+  return power_of_two(exponent - f.digits + 1);
+}
+
+static bool is_float(tigon_dtype dtype) { return dtype == TIGON_F32 || dtype == TIGON_F16 || dtype == TIGON_BF16; }
+
+static check_buffer *find(const check *k, const tigon_tensor *t) {
+  for (int i = 0; i < k->count; ++i)
+    if (k->buffers[i].start == t->data && k->buffers[i].role != CHECK_ROLE_SCRATCH) return &k->buffers[i];
+  return NULL;
+}
+
+static int64_t elements(const tigon_tensor *t) {
+  int64_t count = 1;
+  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
+  return count;
+}
+
+static bool element_ok(check *k, const check_buffer *b, int64_t i, double got, double expected, double bound) {
+  if (isnan(expected) ? isnan(got) : isinf(expected) ? got == expected : fabs(got - expected) <= bound) {
+    if (isfinite(expected) && bound > 0) k->worst = fmax(k->worst, fabs(got - expected) / bound);
+    return true;
+  }
+  if (isfinite(expected)) k->worst = INFINITY;
+  check_fail(k, "%s[%lld] is %.9g, must be %.9g within %.3g (error %.3g)", b->name, (long long)i, got, expected, bound,
+             fabs(got - expected));
+  return false;
+}
+
+void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, const double *magnitude) {
+  check_buffer *b = find(k, out);
+  if (!b) return;
+  b->bounded = true;
+  if (!k->oracle || k->failure[0]) return;
+  const tigon_tensor *expected = &k->oracle->buffers[b - k->buffers].tensor;
+  const int64_t count = elements(out);
+  const struct format f = formats[out->dtype];
+  const double least = power_of_two(f.min_exponent - f.digits + 1);
+  for (int64_t i = 0; i < count; ++i) {
+    const double e = check_value(expected, i);
+    const double bound = isfinite(e) ? ulps * ulp(e, out->dtype) + (magnitude ? factor * 0x1p-24 * magnitude[i] : 0) + least : 0;
+    if (!element_ok(k, b, i, check_value(out, i), e, bound)) return;
+  }
+}
+
+void check_exact(check *k) {
+  for (int i = 0; i < k->count && !k->failure[0]; ++i) {
+    const check_buffer *b = &k->buffers[i];
+    if ((b->role != CHECK_ROLE_OUT && b->role != CHECK_ROLE_INOUT) || b->bounded) continue;
+    const int64_t count = elements(&b->tensor);
+    for (int64_t e = 0; e < count; ++e)
+      if (!element_ok(k, b, e, check_value(&b->tensor, e), check_value(&k->oracle->buffers[i].tensor, e), 0)) break;
+  }
+}
+
+/* ---- against another run ---- */
+
+bool check_same_bits(check *k, const check *other, const char *what) {
+  for (int i = 0; i < k->count; ++i) {
+    const check_buffer *a = &k->buffers[i], *b = &other->buffers[i];
+    if (a->role != CHECK_ROLE_OUT && a->role != CHECK_ROLE_INOUT) continue;
+    const int64_t count = elements(&a->tensor);
+    const size_t size = tigon_dtype_size(a->tensor.dtype);
+    const int64_t cols = a->tensor.shape[a->tensor.ndim - 1];
+    for (int64_t e = 0; e < count; ++e) {
+      const int64_t at = check_offset(&a->tensor, e);
+      if (e % cols == 0 && memcmp(a->start + (size_t)at * size, b->start + (size_t)at * size, size * (size_t)cols) == 0) {
+        e += cols - 1; /* a whole row alike */
+        continue;
+      }
+      if (memcmp(a->start + (size_t)at * size, b->start + (size_t)at * size, size) == 0) continue;
+      /* Which NaN it is does not count. */
+      if (is_float(a->tensor.dtype) && isnan(check_value(&a->tensor, e)) && isnan(check_value(&b->tensor, e))) continue;
+      check_fail(k, "%s[%lld] is %.9g %s and %.9g before: the bits differ", a->name, (long long)e,
+                 check_value(&a->tensor, e), what, check_value(&b->tensor, e));
+      return false;
+    }
+  }
+  return true;
+}
