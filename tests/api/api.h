@@ -1,0 +1,38 @@
+/* What the tests of wrong arguments share: a context, buffers that must stay as they are, the exact sentence. */
+#ifndef TIGON_TEST_API_H
+#define TIGON_TEST_API_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tigon/tigon.h>
+
+/* cmocka setup and teardown: *state is a context on the CPU. */
+static inline int api_setup(void **state) { return tigon_context_create(NULL, (tigon_context **)state) != TIGON_OK; }
+static inline int api_teardown(void **state) {
+  tigon_context_destroy(*state);
+  return 0;
+}
+
+/* The call failed with this status and exactly this sentence. */
+static inline void api_expect(tigon_context *context, tigon_status got, tigon_status status, const char *sentence) {
+  if (got != status || strcmp(tigon_last_error(context), sentence) != 0)
+    print_error("got %s \"%s\"\nmust %s \"%s\"\n", tigon_status_name(got), tigon_last_error(context),
+                tigon_status_name(status), sentence);
+  assert_int_equal(got, status);
+  assert_string_equal(tigon_last_error(context), sentence);
+}
+
+/* Small numbers that differ. */
+static inline void api_fill(float *data, int count, float scale) {
+  for (int i = 0; i < count; ++i) data[i] = scale * (float)(i % 13 - 6) + 0.25f;
+}
+
+#endif
