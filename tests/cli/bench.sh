@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# tigon bench on tiny shapes: every operator has a case, none fails, and the figures are there.
+. "$(dirname "$0")/lib.bash"
+
+run bench --shape 8x128 --repeat 2 --json
+expect_status 0 "tigon bench --shape 8x128"
+grep -q 'failed:' "$scratch/err" && fail "$(cat "$scratch/err")"
+expect_json 'not [s for s in j["skipped"] if "no case" in s["reason"]]' 'every operator has a case'
+expect_json 'set(j["ceilings"]) == {"copy_gbps", "read_gbps"} and min(j["ceilings"].values()) > 0' ceilings
+expect_json 'all(set(r) >= {"op", "mode", "variant", "dtype", "shape", "threads", "median_ms", "q20_ms", "q80_ms", "bytes_min", "gbps", "floor_fraction", "extra_bytes"} for r in j["rows"])' keys
+expect_json 'all(0 < r["q20_ms"] <= r["median_ms"] <= r["q80_ms"] for r in j["rows"])' quantiles
+expect_json 'any(r["op"] == "rms_norm" and r["mode"] == "full" for r in j["rows"])' 'rms_norm is timed'
+
+run bench rms_norm --shape 8x128 --repeat 2 --mode fwd --dtype f32 --threads 1 --json
+expect_status 0 "tigon bench rms_norm"
+expect_json '[(r["op"], r["mode"], r["dtype"], r["shape"], r["threads"], r["extra_bytes"]) for r in j["rows"]] == [("rms_norm", "fwd", "f32", "8x128", 1, 0)]' 'one row'
+# x and y of 8 x 128 f32, w of 128, rstd of 8
+expect_json 'j["rows"][0]["bytes_min"] == 2 * 8 * 128 * 4 + 128 * 4 + 8 * 4' 'minimum bytes'
+
+run bench rms_norm --shape 8x128 --repeat 2 --markdown
+expect_status 0 "tigon bench --markdown"
+grep -q '^| rms_norm | fwd | f32 | 8x128 |' "$scratch/out" || fail "no markdown row: $(cat "$scratch/out")"
+run bench rms_norm --overhead --repeat 2
+expect_status 0 "tigon bench --overhead"
+grep -q 'rms_norm .* us' "$scratch/out" || fail "no microseconds: $(cat "$scratch/out")"
+finish

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# tigon list: the three forms hold the same matrix.
+. "$(dirname "$0")/lib.bash"
+ops=$(sed -nE 's/^TIGON_(SLOT|COMPOSITE)\(([a-z_0-9]+), .*/\2/p' "$(dirname "$0")/../../src/ops.def" | uniq)
+
+run list
+expect_status 0 "tigon list"
+cp "$scratch/out" "$scratch/table"
+run list --markdown
+expect_status 0 "tigon list --markdown"
+cp "$scratch/out" "$scratch/markdown"
+run list --json
+expect_status 0 "tigon list --json"
+for op in $ops; do
+  grep -q "^$op " "$scratch/table" || fail "tigon list does not name $op"
+  grep -q "^| \`$op\` |" "$scratch/markdown" || fail "tigon list --markdown does not name $op"
+done
+expect_json 'all(set(s) >= {"op", "entry", "backend", "variant", "dtypes"} for s in j["slots"])' keys
+expect_json 'all(s["dtypes"] and set(s["dtypes"]) <= {"f32", "bf16", "f16"} for s in j["slots"])' dtypes
+expect_json '{("rms_norm", e, "ref") for e in ("fwd", "bwd")} <= {(s["op"], s["entry"], s["backend"]) for s in j["slots"]}' \
+  'rms_norm has an oracle'
+expect_json 'all((s["op"], s["entry"], "ref") in {(t["op"], t["entry"], t["backend"]) for t in j["slots"]} for s in j["slots"])' \
+  'what a backend has, the oracle has'
+finish

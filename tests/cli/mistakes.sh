@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A mistake on the command line gives exit 2, nothing on stdout and one sentence on stderr, which names what helps.
+. "$(dirname "$0")/lib.bash"
+
+# mistake WHAT-STDERR-CONTAINS ARGUMENT...
+mistake() {
+  local part=$1
+  shift
+  run "$@"
+  expect_status 2 "tigon $*"
+  [ -s "$scratch/out" ] && fail "tigon $*: wrote to stdout"
+  [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "tigon $*: stderr is not one line: $(cat "$scratch/err")"
+  grep -qF -- "$part" "$scratch/err" || fail "tigon $*: no \"$part\" in: $(cat "$scratch/err")"
+}
+
+mistake 'no command given'
+mistake 'did you mean "bench"?' bnch
+mistake 'did you mean "devices"?' dev
+mistake 'must be one of devices, list' xyzzy
+mistake '--nope' --nope
+mistake 'auto, always or never' --color=red list
+mistake '--nope' devices --nope
+mistake 'takes no arguments' devices cpu
+mistake 'takes no arguments' list rms_norm
+mistake 'exclude each other' list --json --markdown
+mistake 'did you mean "rms_norm"?' bench rms_nrm
+mistake 'must be ROWSxCOLS' bench --shape 4096
+mistake 'must be ROWSxCOLS' bench --shape 0x4
+mistake 'must be ROWSxCOLS' bench --shape 4x4y
+mistake 'must be ROWSxCOLS' bench --shape 99999999999999999999x1
+mistake 'must be f32, bf16 or f16' bench --dtype f64
+mistake 'must be a whole number' bench --threads two
+mistake 'must be a whole number' bench --threads 0
+mistake 'must be a whole number' bench --repeat 0
+mistake 'must be one of fwd' bench --mode sideways
+mistake 'requires an argument' bench --shape
+mistake 'must be one of' bench --device abacus
+mistake 'must be one of' bench --variant abacus
+finish

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# tigon plan: the documented keys, for a device that this machine need not have.
+. "$(dirname "$0")/lib.bash"
+
+run plan rms_norm --shape 2048x32768 --dtype f32 --device ascend910b4
+expect_status 0 "tigon plan rms_norm"
+[ -s "$scratch/out" ] || fail "tigon plan printed nothing"
+for mode in fwd bwd; do
+  run plan rms_norm --shape 2048x32768 --dtype f32 --device ascend910b4 --mode $mode --json
+  expect_status 0 "tigon plan --mode $mode --json"
+  expect_json 'set(j) >= {"status", "case", "grid", "rows_per_tile", "cols_per_tile", "splits", "passes", "onchip_bytes", "onchip_limit", "bytes_moved", "bytes_min", "workspace_bytes", "reason"}' "keys of $mode"
+  expect_json 'j["onchip_bytes"] <= j["onchip_limit"] and j["bytes_min"] <= j["bytes_moved"]' "figures of $mode"
+done
+finish

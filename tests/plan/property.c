@@ -1,0 +1,214 @@
+/* Properties that every plan must have, over random ops, shapes and devices. TIGON_SEED repeats a run, TIGON_ROUNDS
+ * makes it longer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "random.h"
+
+static uint64_t seed_of_round;
+
+#define CHECK(condition, c, plan)                                                                                     \
+  do {                                                                                                                \
+    if (!(condition)) {                                                                                               \
+      fail_msg("TIGON_SEED=%#llx: %s\n  %s\n  case %c grid %lld tasks %lld = %lld x %lld tile %lld x %lld: %s",       \
+               (unsigned long long)seed_of_round, #condition, random_case_text(c),                                    \
+               tigon_plan_case_letter((plan)->chosen), (long long)(plan)->grid, (long long)(plan)->tasks,             \
+               (long long)(plan)->row_tasks, (long long)(plan)->splits, (long long)(plan)->rows_per_tile,             \
+               (long long)(plan)->cols_per_tile, (plan)->reason);                                                     \
+    }                                                                                                                 \
+  } while (0)
+
+static int64_t rounds(int64_t otherwise) {
+  const char *text = getenv("TIGON_ROUNDS");
+  return text ? strtoll(text, NULL, 0) : otherwise;
+}
+
+/* What holds for any plan, whatever its size. */
+static void check_numbers(const random_case *c, const tigon_plan *plan) {
+  const tigon_footprint *f = &c->footprint;
+  const tigon_device_desc *d = &c->device;
+  const int64_t rows = c->request.rows, cols = c->request.cols;
+  CHECK(c->request.force == TIGON_CASE_AUTO || plan->chosen == c->request.force, c, plan);
+  CHECK(c->request.cases == 0 || (c->request.cases & TIGON_CASE_BIT(plan->chosen)), c, plan);
+  CHECK(plan->chosen == TIGON_CASE_A ? plan->rows == 1 && plan->cols == rows * cols
+                                     : plan->rows == rows && plan->cols == cols, c, plan);
+  CHECK(plan->onchip_bytes > 0 && plan->onchip_bytes <= d->onchip_bytes, c, plan);
+  CHECK(tile_bytes_at_least(c, plan) <= plan->onchip_bytes, c, plan);
+  CHECK(plan->grid >= 1 && plan->grid <= d->grid_limit && plan->grid <= plan->tasks, c, plan);
+  CHECK(d->launch == TIGON_LAUNCH_BLOCKS || plan->grid <= d->cores, c, plan);
+  CHECK(plan->tasks == plan->row_tasks * plan->splits && plan->row_tasks <= plan->rows, c, plan);
+  CHECK(plan->splits == 1 || plan->chosen == TIGON_CASE_A || plan->chosen == TIGON_CASE_F, c, plan);
+  CHECK(plan->chosen != TIGON_CASE_B || plan->rows_per_tile >= 2, c, plan);
+  CHECK(plan->chosen == TIGON_CASE_B || plan->rows_per_tile == 1, c, plan);
+  CHECK(plan->chosen != TIGON_CASE_F || plan->splits >= 2, c, plan);
+  CHECK(plan->chosen == TIGON_CASE_D ? plan->row_buffers >= 1 : plan->row_buffers == 0, c, plan);
+  CHECK(plan->reason[0] != '\0' && strlen(plan->reason) < sizeof plan->reason - 1, c, plan);
+
+  /* Traffic. */
+  const int64_t vectors = 4 * rows * (f->row_scalars_in + f->row_scalars_out) +
+                          cols * (f->column_params * f->column_param_bytes + 4 * f->column_sums);
+  const int64_t least = rows * cols * element_bytes(f, false) + vectors;
+  const int64_t most = rows * cols * element_bytes(f, true) + vectors;
+  CHECK(plan->bytes_min == least, c, plan);
+  CHECK(plan->bytes_moved == (plan->passes == 1 ? least : most), c, plan);
+  CHECK(plan->passes == 1 || plan->chosen >= TIGON_CASE_E, c, plan);
+  CHECK(plan->bytes_extra >= 0, c, plan);
+  CHECK(plan->predicted_us > 0 && plan->predicted_us < 1e300, c, plan);
+
+  /* Accumulators and workspace. */
+  CHECK(plan->slabs == (f->column_sums ? plan->row_tasks : 0), c, plan);
+  CHECK(plan->workspace_bytes % 64 == 0 && plan->partials_offset % 64 == 0, c, plan);
+  CHECK(plan->workspace_bytes >= plan->slabs * cols * 4 * f->column_sums, c, plan);
+  const bool partials = f->reduce != TIGON_REDUCE_NONE &&
+                        (plan->chosen == TIGON_CASE_F || (plan->chosen == TIGON_CASE_E && f->column_sums));
+  const int64_t after_slabs = plan->partials_offset + (partials ? rows * plan->splits * f->partials * 4 : 0);
+  CHECK(plan->workspace_bytes >= after_slabs, c, plan);
+  CHECK(plan->partials_offset == 0 || plan->partials_offset >= plan->slabs * cols * 4 * f->column_sums, c, plan);
+
+  /* Alignment of what begins inside a row. */
+  if (plan->splits > 1 || plan->col_tiles > 1) {
+    for (int i = 0; i < f->inputs + f->outputs; i++) {
+      const int64_t bytes = i < f->inputs ? f->in[i].element_bytes : f->out[i - f->inputs].element_bytes;
+      CHECK(plan->col_unit * bytes % d->onchip_alignment == 0, c, plan);
+      CHECK(plan->col_tiles == 1 || plan->cols_per_tile * bytes % d->onchip_alignment == 0, c, plan);
+    }
+    const int64_t together = c->request.col_unit > 1 ? c->request.col_unit : 1;
+    CHECK(plan->col_unit % together == 0, c, plan);
+    CHECK(plan->col_tiles == 1 || plan->cols_per_tile % together == 0, c, plan);
+    if (d->sum_columns && f->reduce != TIGON_REDUCE_NONE) {
+      CHECK(plan->col_unit % d->sum_columns == 0, c, plan);
+      CHECK(plan->col_tiles == 1 || plan->cols_per_tile % d->sum_columns == 0, c, plan);
+    }
+  }
+  if (d->sum_columns && f->column_sums) {
+    const int64_t programs = d->cores < d->grid_limit ? d->cores : d->grid_limit;
+    CHECK(plan->slabs == (rows < programs ? rows : programs), c, plan);
+  }
+}
+
+/* Walks the plan as a kernel does and counts visits of every element. */
+static void check_coverage(const random_case *c, const tigon_plan *plan, uint8_t *visits) {
+  const int64_t lanes = c->device.vector_bytes / 4;
+  const int64_t work_limit = plan->chosen == TIGON_CASE_B ? plan->rows_per_tile : 0;
+  bool masked = false;
+  int64_t tasks = 0;
+  memset(visits, 0, (size_t)(plan->rows * plan->cols));
+  for (int64_t program = 0; program < plan->grid; program++) {
+    for (int64_t t = program; t < plan->tasks; t += plan->grid) {
+      tigon_plan_box box;
+      tigon_plan_task(plan, t, &box);
+      tasks++;
+      CHECK(box.row_begin >= 0 && box.row_begin < box.row_end && box.row_end <= plan->rows, c, plan);
+      CHECK(box.col_begin >= 0 && box.col_begin < box.col_end && box.col_end <= plan->cols, c, plan);
+      CHECK(!(c->device.launch == TIGON_LAUNCH_BLOCKS && work_limit && !plan->slabs) ||
+                box.row_end - box.row_begin <= work_limit, c, plan);
+      int64_t tiles = 0;
+      for (int64_t col = box.col_begin; col < box.col_end; col += plan->cols_per_tile) {
+        const int64_t end = col + plan->cols_per_tile < box.col_end ? col + plan->cols_per_tile : box.col_end;
+        if ((end - col) % lanes != 0) masked = true;
+        tiles++;
+        for (int64_t row = box.row_begin; row < box.row_end; row++) {
+          for (int64_t at = col; at < end; at++) visits[row * plan->cols + at]++;
+        }
+      }
+      CHECK(tiles <= plan->col_tiles, c, plan);
+    }
+  }
+  CHECK(tasks == plan->tasks, c, plan);
+  CHECK(!plan->full_tiles || !masked, c, plan);
+  for (int64_t i = 0; i < plan->rows * plan->cols; i++) CHECK(visits[i] == 1, c, plan);
+}
+
+static void check_refusal(const random_case *c, const tigon_plan *plan) {
+  CHECK(plan->status == TIGON_ERROR_SCRATCH, c, plan);
+  CHECK(strncmp(plan->reason, "plan: ", 6) == 0 && strlen(plan->reason) < sizeof plan->reason - 1, c, plan);
+  CHECK(plan->chosen == TIGON_CASE_AUTO && plan->grid == 0 && plan->tasks == 0 && plan->workspace_bytes == 0, c, plan);
+}
+
+static void run(int64_t count, int row_bits, int col_bits, bool cover) {
+  uint64_t seed = test_seed();
+  uint8_t *visits = cover ? malloc((size_t)1 << (row_bits + col_bits + 2)) : NULL;
+  int64_t planned = 0;
+  for (int64_t i = 0; i < count; i++) {
+    uint64_t state = seed_of_round = seed + (uint64_t)i;
+    random_case c;
+    random_request(&state, row_bits, col_bits, &c);
+    tigon_plan plan;
+    const tigon_status status = tigon_plan_make(&c.request, &plan);
+    CHECK(status == plan.status, &c, &plan);
+    if (status != TIGON_OK) {
+      check_refusal(&c, &plan);
+      continue;
+    }
+    planned++;
+    check_numbers(&c, &plan);
+    if (cover && plan.rows * plan.cols <= (int64_t)1 << (row_bits + col_bits + 2)) check_coverage(&c, &plan, visits);
+  }
+  free(visits);
+  assert_true(planned * 2 > count); /* the generator is worth something */
+}
+
+static void small_shapes_are_covered_once(void **state) {
+  (void)state;
+  run(rounds(8000), 8, 8, true);
+}
+
+static void wide_rows_are_covered_once(void **state) {
+  (void)state;
+  run(rounds(1500), 2, 17, true);
+}
+
+static void many_rows_are_covered_once(void **state) {
+  (void)state;
+  run(rounds(1500), 15, 4, true);
+}
+
+static void usual_shapes(void **state) {
+  (void)state;
+  run(rounds(30000), 16, 18, false);
+}
+
+static void huge_shapes(void **state) {
+  (void)state;
+  run(rounds(30000), 40, 14, false);
+  run(rounds(30000), 14, 40, false);
+}
+
+/* Twice the rows take more time, and the planner's own choice is never slower than a forced one. */
+static void predictions_make_sense(void **state) {
+  (void)state;
+  const uint64_t seed = test_seed();
+  for (int64_t i = 0; i < rounds(10000); i++) {
+    uint64_t random = seed_of_round = seed + (uint64_t)i;
+    random_case c;
+    random_request(&random, 14, 15, &c);
+    c.request.cases = 0;
+    tigon_plan forced, chosen, twice;
+    const tigon_status status = tigon_plan_make(&c.request, &forced);
+    c.request.force = TIGON_CASE_AUTO;
+    if (tigon_plan_make(&c.request, &chosen) != TIGON_OK) continue;
+    /* A row that fits is read once, even where the model favours two passes. */
+    if (status == TIGON_OK && !(forced.chosen == TIGON_CASE_E && forced.passes > 1)) {
+      CHECK(chosen.predicted_us <= forced.predicted_us, &c, &chosen);
+    }
+    /* With fewer rows, more of them bring more cores to work. Fewer workers than cores take tasks in rounds. */
+    if (c.device.workers < c.device.cores || c.request.rows < 2 * c.device.cores) continue;
+    c.request.rows *= 2;
+    if (tigon_plan_make(&c.request, &twice) == TIGON_OK && twice.passes >= chosen.passes) {
+      CHECK(twice.predicted_us >= chosen.predicted_us * 0.999, &c, &twice);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(small_shapes_are_covered_once), cmocka_unit_test(wide_rows_are_covered_once),
+      cmocka_unit_test(many_rows_are_covered_once),    cmocka_unit_test(usual_shapes),
+      cmocka_unit_test(huge_shapes),                   cmocka_unit_test(predictions_make_sense),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
