@@ -30,30 +30,33 @@ typedef enum tigon_launch_model {
 #define TIGON_BANDWIDTH_POINTS 8
 
 typedef struct tigon_device_desc {
-  char name[32];                /* "cpu", "ascend910b4", "gpu-generic" */
-  int64_t onchip_bytes;         /* usable on-chip bytes a core: L2 share, shared memory, Unified Buffer */
-  int64_t cores;                /* cores that run tasks; on a CPU a fixed number of tasks, so that bits do not depend
+  char name[32];        /* "cpu", "ascend910b4", "gpu-generic" */
+  int64_t onchip_bytes; /* usable on-chip bytes a core: L2 share, shared memory, Unified Buffer */
+  int64_t cores;        /* cores that run tasks; on a CPU a fixed number of tasks, so that bits do not depend
                                    on the threads */
-  int64_t workers;              /* cores that really run at once: for the predicted time alone */
-  int64_t grid_limit;           /* most programs in one launch */
+  int64_t workers;      /* cores that really run at once: for the predicted time alone */
+  int64_t grid_limit;   /* most programs in one launch */
   tigon_launch_model launch;
-  int64_t onchip_alignment;     /* bytes: every on-chip tile starts and ends on it */
-  int64_t memory_alignment;     /* bytes: transfers at full rate start on it */
-  int64_t transfer_bytes;       /* bytes: smallest transfer at full rate */
-  int64_t vector_bytes;         /* bytes of one vector instruction (tail unit) */
-  int64_t sum_columns;          /* 0, or: the order of sums must come from fixed numbers alone, because onchip_bytes was
+  int64_t onchip_alignment; /* bytes: every on-chip tile starts and ends on it */
+  int64_t memory_alignment; /* bytes: transfers at full rate start on it */
+  int64_t transfer_bytes;   /* bytes: smallest transfer at full rate */
+  int64_t vector_bytes;     /* bytes of one vector instruction (tail unit) */
+  int64_t sum_columns;      /* 0, or: the order of sums must come from fixed numbers alone, because onchip_bytes was
                                    queried. Then column tiles and splits of a reduction begin on multiples of it, so
                                    that a kernel which sums block by block of this width gives the same bits in every
                                    case; and the ranges of rows behind slabs are min(rows, cores) in every case, so
                                    that a kernel which sums rows from a range's first row on does too */
-  int buffers;                  /* buffers per stream that overlap load, work and store: 1 or 2 */
+  int buffers;              /* buffers per stream that overlap load, work and store: 1 or 2 */
   /* global-memory bandwidth of one core when n cores are active, GB/s; points in rising n, linear between them */
-  struct { int64_t cores; double gbps; } bandwidth[TIGON_BANDWIDTH_POINTS];
-  double cached_gbps;           /* of one core from the cache that all cores share (L2 of an NPU or GPU), GB/s */
-  double vector_gops;           /* f32 vector operations a second and core, in 1e9 elements */
-  double launch_us;             /* cost of a launch */
-  double start_us_per_core;     /* cost of each core that a launch uses */
-  double tile_us;               /* fixed cost of a tile: instruction starts, flags */
+  struct {
+    int64_t cores;
+    double gbps;
+  } bandwidth[TIGON_BANDWIDTH_POINTS];
+  double cached_gbps;       /* of one core from the cache that all cores share (L2 of an NPU or GPU), GB/s */
+  double vector_gops;       /* f32 vector operations a second and core, in 1e9 elements */
+  double launch_us;         /* cost of a launch */
+  double start_us_per_core; /* cost of each core that a launch uses */
+  double tile_us;           /* fixed cost of a tile: instruction starts, flags */
 } tigon_device_desc;
 
 /* The description by name ("ascend910b4", "910B4" and "gpu-generic" alike, any case); NULL when the table has none.
@@ -89,14 +92,14 @@ typedef struct tigon_footprint {
   int inputs, outputs;
   tigon_stream_footprint in[TIGON_MAX_STREAMS];
   tigon_stream_footprint out[TIGON_MAX_STREAMS];
-  int f32_temporaries;    /* f32 tiles that the work needs besides the streams */
-  int column_params;      /* [cols] vectors read by every row (w, b), held on chip in f32 */
-  int column_param_bytes; /* bytes of one element of them in memory */
-  int column_sums;        /* [cols] f32 accumulators over rows (dw, db) */
+  int f32_temporaries;                 /* f32 tiles that the work needs besides the streams */
+  int column_params;                   /* [cols] vectors read by every row (w, b), held on chip in f32 */
+  int column_param_bytes;              /* bytes of one element of them in memory */
+  int column_sums;                     /* [cols] f32 accumulators over rows (dw, db) */
   int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
   tigon_reduce reduce;
-  int partials;           /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
-  double vector_ops;      /* vector operations an element, for the predicted time */
+  int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
+  double vector_ops; /* vector operations an element, for the predicted time */
 } tigon_footprint;
 
 /* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" (loss and gradient in one
@@ -133,29 +136,29 @@ typedef struct tigon_plan_request {
 } tigon_plan_request;
 
 typedef struct tigon_plan {
-  tigon_status status; /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
-  tigon_plan_case chosen; /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
-  int64_t rows, cols;    /* as walked: the request's, but 1 and rows * cols in case A */
-  int64_t grid;          /* programs */
-  int64_t tasks;         /* program p runs tasks p, p + grid, ...: tasks >= grid, each bounded; row_tasks * splits */
-  int64_t row_tasks;     /* ranges of rows */
-  int64_t splits;        /* ranges of columns: tasks that share a row (cases A and F), else 1 */
-  int64_t rows_per_tile; /* rows in one on-chip tile */
-  int64_t cols_per_tile; /* columns in one on-chip tile, a multiple of the alignment (or the whole row) */
-  int64_t col_tiles;     /* column tiles of a task (of its widest split) */
-  int64_t col_unit;      /* columns: splits and tiles begin on multiples of it */
-  int buffers;           /* of each stream on chip */
-  int row_buffers;       /* case D: buffers of the cached row, 1 or 2; else 0 */
-  int passes;            /* times that the task is gone over: 1 means that bytes_moved is bytes_min */
-  bool full_tiles;       /* cols is a multiple of the vector, and so is every tile's width: no mask is needed */
-  int64_t slabs;         /* ordered partial sums of each column accumulator; 0 without column sums. Row range i of
+  tigon_status status;     /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
+  tigon_plan_case chosen;  /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
+  int64_t rows, cols;      /* as walked: the request's, but 1 and rows * cols in case A */
+  int64_t grid;            /* programs */
+  int64_t tasks;           /* program p runs tasks p, p + grid, ...: tasks >= grid, each bounded; row_tasks * splits */
+  int64_t row_tasks;       /* ranges of rows */
+  int64_t splits;          /* ranges of columns: tasks that share a row (cases A and F), else 1 */
+  int64_t rows_per_tile;   /* rows in one on-chip tile */
+  int64_t cols_per_tile;   /* columns in one on-chip tile, a multiple of the alignment (or the whole row) */
+  int64_t col_tiles;       /* column tiles of a task (of its widest split) */
+  int64_t col_unit;        /* columns: splits and tiles begin on multiples of it */
+  int buffers;             /* of each stream on chip */
+  int row_buffers;         /* case D: buffers of the cached row, 1 or 2; else 0 */
+  int passes;              /* times that the task is gone over: 1 means that bytes_moved is bytes_min */
+  bool full_tiles;         /* cols is a multiple of the vector, and so is every tile's width: no mask is needed */
+  int64_t slabs;           /* ordered partial sums of each column accumulator; 0 without column sums. Row range i of
                             row_tasks adds up slab i, [slabs, column_sums, cols] f32 at the start of the workspace */
   int64_t partials_offset; /* bytes: [rows, splits, partials] words in the workspace (E with column sums, F); else 0 */
-  int64_t onchip_bytes;  /* used, of device->onchip_bytes */
+  int64_t onchip_bytes;    /* used, of device->onchip_bytes */
   int64_t workspace_bytes; /* a multiple of 64 */
-  int64_t bytes_moved;   /* predicted */
-  int64_t bytes_min;     /* every input read once, every output written once */
-  int64_t bytes_extra;   /* predicted besides: slabs, partials, column vectors read again. A cache holds most of it */
+  int64_t bytes_moved;     /* predicted */
+  int64_t bytes_min;       /* every input read once, every output written once */
+  int64_t bytes_extra;     /* predicted besides: slabs, partials, column vectors read again. A cache holds most of it */
   double predicted_us;
   char reason[192];
 } tigon_plan;

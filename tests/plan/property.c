@@ -11,15 +11,15 @@
 
 static uint64_t seed_of_round;
 
-#define CHECK(condition, c, plan)                                                                                     \
-  do {                                                                                                                \
-    if (!(condition)) {                                                                                               \
-      fail_msg("TIGON_SEED=%#llx: %s\n  %s\n  case %c grid %lld tasks %lld = %lld x %lld tile %lld x %lld: %s",       \
-               (unsigned long long)seed_of_round, #condition, random_case_text(c),                                    \
-               tigon_plan_case_letter((plan)->chosen), (long long)(plan)->grid, (long long)(plan)->tasks,             \
-               (long long)(plan)->row_tasks, (long long)(plan)->splits, (long long)(plan)->rows_per_tile,             \
-               (long long)(plan)->cols_per_tile, (plan)->reason);                                                     \
-    }                                                                                                                 \
+#define CHECK(condition, c, plan)                                                                               \
+  do {                                                                                                          \
+    if (!(condition)) {                                                                                         \
+      fail_msg("TIGON_SEED=%#llx: %s\n  %s\n  case %c grid %lld tasks %lld = %lld x %lld tile %lld x %lld: %s", \
+               (unsigned long long)seed_of_round, #condition, random_case_text(c),                              \
+               tigon_plan_case_letter((plan)->chosen), (long long)(plan)->grid, (long long)(plan)->tasks,       \
+               (long long)(plan)->row_tasks, (long long)(plan)->splits, (long long)(plan)->rows_per_tile,       \
+               (long long)(plan)->cols_per_tile, (plan)->reason);                                               \
+    }                                                                                                           \
   } while (0)
 
 static int64_t rounds(int64_t otherwise) {
@@ -35,7 +35,8 @@ static void check_numbers(const random_case *c, const tigon_plan *plan) {
   CHECK(c->request.force == TIGON_CASE_AUTO || plan->chosen == c->request.force, c, plan);
   CHECK(c->request.cases == 0 || (c->request.cases & TIGON_CASE_BIT(plan->chosen)), c, plan);
   CHECK(plan->chosen == TIGON_CASE_A ? plan->rows == 1 && plan->cols == rows * cols
-                                     : plan->rows == rows && plan->cols == cols, c, plan);
+                                     : plan->rows == rows && plan->cols == cols,
+        c, plan);
   CHECK(plan->onchip_bytes > 0 && plan->onchip_bytes <= d->onchip_bytes, c, plan);
   CHECK(tile_bytes_at_least(c, plan) <= plan->onchip_bytes, c, plan);
   CHECK(plan->grid >= 1 && plan->grid <= d->grid_limit && plan->grid <= plan->tasks, c, plan);
@@ -105,7 +106,8 @@ static void check_coverage(const random_case *c, const tigon_plan *plan, uint8_t
       CHECK(box.row_begin >= 0 && box.row_begin < box.row_end && box.row_end <= plan->rows, c, plan);
       CHECK(box.col_begin >= 0 && box.col_begin < box.col_end && box.col_end <= plan->cols, c, plan);
       CHECK(!(c->device.launch == TIGON_LAUNCH_BLOCKS && work_limit && !plan->slabs) ||
-                box.row_end - box.row_begin <= work_limit, c, plan);
+                box.row_end - box.row_begin <= work_limit,
+            c, plan);
       int64_t tiles = 0;
       for (int64_t col = box.col_begin; col < box.col_end; col += plan->cols_per_tile) {
         const int64_t end = col + plan->cols_per_tile < box.col_end ? col + plan->cols_per_tile : box.col_end;
@@ -125,7 +127,7 @@ static void check_coverage(const random_case *c, const tigon_plan *plan, uint8_t
 
 static void check_refusal(const random_case *c, const tigon_plan *plan) {
   CHECK(plan->status == TIGON_ERROR_SCRATCH, c, plan);
-  CHECK(strncmp(plan->reason, "plan: ", 6) == 0 && strlen(plan->reason) < sizeof plan->reason - 1, c, plan);
+  CHECK(strlen(plan->reason) > 10 && strlen(plan->reason) < sizeof plan->reason - 1, c, plan);
   CHECK(plan->chosen == TIGON_CASE_AUTO && plan->grid == 0 && plan->tasks == 0 && plan->workspace_bytes == 0, c, plan);
 }
 
@@ -159,7 +161,7 @@ static void small_shapes_are_covered_once(void **state) {
 
 static void wide_rows_are_covered_once(void **state) {
   (void)state;
-  run(rounds(1500), 2, 17, true);
+  run(rounds(8000), 2, 16, true);
 }
 
 static void many_rows_are_covered_once(void **state) {
@@ -192,7 +194,7 @@ static void predictions_make_sense(void **state) {
     c.request.force = TIGON_CASE_AUTO;
     if (tigon_plan_make(&c.request, &chosen) != TIGON_OK) continue;
     /* A row that fits is read once, even where the model favours two passes. */
-    if (status == TIGON_OK && !(forced.chosen == TIGON_CASE_E && forced.passes > 1)) {
+    if (status == TIGON_OK && forced.passes == 1) {
       CHECK(chosen.predicted_us <= forced.predicted_us, &c, &chosen);
     }
     /* With fewer rows, more of them bring more cores to work. Fewer workers than cores take tasks in rounds. */
@@ -206,9 +208,12 @@ static void predictions_make_sense(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(small_shapes_are_covered_once), cmocka_unit_test(wide_rows_are_covered_once),
-      cmocka_unit_test(many_rows_are_covered_once),    cmocka_unit_test(usual_shapes),
-      cmocka_unit_test(huge_shapes),                   cmocka_unit_test(predictions_make_sense),
+      cmocka_unit_test(small_shapes_are_covered_once),
+      cmocka_unit_test(wide_rows_are_covered_once),
+      cmocka_unit_test(many_rows_are_covered_once),
+      cmocka_unit_test(usual_shapes),
+      cmocka_unit_test(huge_shapes),
+      cmocka_unit_test(predictions_make_sense),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

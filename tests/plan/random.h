@@ -26,10 +26,10 @@ static inline int64_t random_between(uint64_t *state, int64_t low, int64_t high)
 static inline int64_t random_size(uint64_t *state, int bits) {
   const int64_t power = (int64_t)1 << random_between(state, 0, bits);
   switch (random_next(state) % 4) {
-  case 0: return power;
-  case 1: return power > 1 ? power - 1 : 1;
-  case 2: return power + 1;
-  default: return random_between(state, 1, power);
+    case 0: return power;
+    case 1: return power > 1 ? power - 1 : 1;
+    case 2: return power + 1;
+    default: return random_between(state, 1, power);
   }
 }
 

@@ -1,0 +1,302 @@
+/* One function per case: how a problem is cut for it, or why not. Case G (groups as rows with channel runs) is one more
+ * function and one more line in tigon_plan_build(). */
+#include "plan/internal.h"
+
+/* Case D needs room for its chunks beside the cached row: with less than this, transfers are too short to be worth the
+ * one read (1024 columns of rms_norm forward in f32: 24 bytes each). */
+#define WORK_BYTES (24 * 1024)
+
+/* ---- bytes on chip ---- */
+
+typedef enum stream_set { STREAMS_ALL, STREAMS_CACHED, STREAMS_FLOWING } stream_set;
+
+static int64_t aligned(const plan_problem *p, int64_t count, int64_t bytes) {
+  return plan_round_up(plan_mul(count, bytes), p->device->onchip_alignment);
+}
+
+/* One row of `cols` columns of the streams that case D keeps (they move more than once), of the others, or of all. */
+static int64_t stream_bytes(const plan_problem *p, int64_t cols, stream_set set) {
+  const tigon_footprint *f = p->footprint;
+  int64_t bytes = 0;
+  for (int i = 0; i < f->inputs + f->outputs; i++) {
+    const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
+    const bool cached = stream->passes > 1;
+    if (set == STREAMS_ALL || cached == (set == STREAMS_CACHED)) {
+      bytes = plan_add(bytes, aligned(p, cols, stream->element_bytes));
+    }
+  }
+  return bytes;
+}
+
+/* Row scalars of `rows` rows, buffered like streams, and the sums of each row. */
+static int64_t scalar_bytes(const plan_problem *p, int64_t rows) {
+  const tigon_footprint *f = p->footprint;
+  const int64_t arrays = (int64_t)(f->row_scalars_in + f->row_scalars_out) * p->device->buffers + f->partials;
+  return plan_mul(arrays, aligned(p, rows, 4));
+}
+
+/* Cases B and C: whole rows, the column vectors and accumulators resident. */
+static int64_t row_tile_bytes(const plan_problem *p, int64_t rows) {
+  const tigon_footprint *f = p->footprint;
+  const int64_t f32 = aligned(p, p->cols, 4);
+  const int64_t row =
+      plan_add(plan_mul(stream_bytes(p, p->cols, STREAMS_ALL), p->device->buffers), plan_mul(f32, f->f32_temporaries));
+  return plan_add(plan_add(plan_mul(rows, row), plan_mul(f32, f->column_params + f->column_sums)),
+                  scalar_bytes(p, rows));
+}
+
+/* A chunk of `cols` columns: streams and column vectors pass by, buffered. `sums`: the accumulators are cut into chunks
+ * too (cases E and F). */
+static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set, bool sums) {
+  const tigon_footprint *f = p->footprint;
+  const int64_t f32_tiles =
+      f->f32_temporaries + (int64_t)f->column_params * p->device->buffers + (sums ? f->column_sums : 0);
+  return plan_add(plan_mul(stream_bytes(p, cols, set), p->device->buffers), plan_mul(f32_tiles, aligned(p, cols, 4)));
+}
+
+/* ---- chunks ---- */
+
+/* The widest chunk that fits in `room` bytes, a multiple of *unit: of the memory alignment when that fits, else of the
+ * on-chip alignment; cols at most. 0 when not even one unit fits. */
+static int64_t widest_chunk(const plan_problem *p, int64_t cols, int64_t room, stream_set set, bool sums,
+                            int64_t *unit) {
+  const int64_t units[2] = {p->fast_unit, p->chip_unit};
+  *unit = p->chip_unit;
+  if (chunk_bytes(p, cols, set, sums) <= room) {
+    *unit = p->fast_unit;
+    return cols;
+  }
+  for (int i = 0; i < 2; i++) {
+    const int64_t unit_bytes = chunk_bytes(p, units[i], set, sums);
+    if (unit_bytes <= room) {
+      *unit = units[i];
+      return plan_min(cols, room / unit_bytes * units[i]);
+    }
+  }
+  return 0;
+}
+
+/* `cols` columns in as few equal chunks as `widest` allows, but at least `least` of them. */
+static int64_t balanced_chunk(int64_t cols, int64_t widest, int64_t least, int64_t unit) {
+  const int64_t chunks = plan_max(least, plan_ceil_div(cols, widest));
+  if (chunks == 1) return cols;
+  return plan_min(plan_min(widest, cols), plan_round_up(plan_ceil_div(cols, chunks), unit));
+}
+
+/* ---- what cases share ---- */
+
+/* Programs loop over many tiles, each over its own range of rows: always on a persistent device, and wherever every
+ * program has accumulators to store. */
+static bool looped(const plan_problem *p) {
+  return p->device->launch == TIGON_LAUNCH_PERSISTENT || p->footprint->column_sums > 0;
+}
+
+static void set_tasks(const plan_problem *p, tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits) {
+  plan->row_tasks = row_tasks;
+  plan->splits = splits;
+  plan->tasks = plan_mul(row_tasks, splits);
+  plan->grid = plan_min(plan->tasks, looped(p) ? programs : p->device->grid_limit);
+}
+
+/* Slabs first, then the partials of each row and split. */
+static void set_workspace(const plan_problem *p, tigon_plan *plan) {
+  const tigon_footprint *f = p->footprint;
+  plan->slabs = f->column_sums > 0 ? plan->row_tasks : 0;
+  const int64_t slab_bytes = plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan->cols, 4));
+  plan->workspace_bytes = plan_round_up(slab_bytes, 64);
+  const bool panels = plan->chosen == TIGON_CASE_E && f->column_sums > 0; /* pass 1 leaves a row's sums for pass 2 */
+  if (f->reduce != TIGON_REDUCE_NONE && (panels || plan->chosen == TIGON_CASE_F)) {
+    plan->partials_offset = plan->workspace_bytes;
+    const int64_t words = plan_mul(plan_mul(plan->rows, plan->splits), f->partials);
+    plan->workspace_bytes = plan_add(plan->workspace_bytes, plan_round_up(plan_mul(words, 4), 64));
+  }
+}
+
+static plan_refusal fit(const plan_problem *p, const tigon_plan *plan) {
+  return plan->onchip_bytes <= p->device->onchip_bytes ? PLAN_FITS : PLAN_TOO_LARGE;
+}
+
+/* ---- the cases ---- */
+
+/* A: rows and columns are one line, cut into ranges. */
+static plan_refusal build_a(const plan_problem *p, int64_t programs, tigon_plan *plan) {
+  const tigon_footprint *f = p->footprint;
+  const bool flat = f->reduce == TIGON_REDUCE_NONE && f->column_params == 0 && f->column_sums == 0 &&
+                    f->row_scalars_in == 0 && f->row_scalars_out == 0 && (p->contiguous || p->rows == 1);
+  if (!flat) return PLAN_NOT_FLAT;
+  plan->rows = 1;
+  plan->cols = p->rows * p->cols;
+  int64_t widest = widest_chunk(p, plan->cols, p->device->onchip_bytes, STREAMS_ALL, false, &plan->col_unit);
+  if (widest == 0) {
+    plan->onchip_bytes = chunk_bytes(p, plan_min(plan->cols, p->chip_unit), STREAMS_ALL, false);
+    return PLAN_TOO_LARGE;
+  }
+  const int64_t units = plan_ceil_div(plan->cols, plan->col_unit);
+  if (looped(p)) {
+    const int64_t splits = plan_min(units, programs);
+    const int64_t range = plan_min(plan->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
+    const plan_load load = tigon_plan_load(p, (double)range, splits, p->moved_min, p->device->transfer_bytes);
+    const int64_t tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
+    plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
+    plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
+    set_tasks(p, plan, programs, 1, splits);
+  } else {
+    /* A block a tile: four good transfers in each stream, fewer when that leaves cores without a block. */
+    const int64_t good = plan_max(1, 4 * p->device->transfer_bytes / p->narrowest / plan->col_unit);
+    const int64_t fair = plan_ceil_div(units, p->device->cores);
+    const int64_t tile_units = plan_min(plan_min(good, fair), plan_max(1, widest / plan->col_unit));
+    plan->cols_per_tile = plan_min(plan->cols, tile_units * plan->col_unit);
+    plan->col_tiles = 1;
+    set_tasks(p, plan, programs, 1, plan_ceil_div(units, tile_units));
+  }
+  plan->onchip_bytes = chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, false);
+  return fit(p, plan);
+}
+
+/* The most whole rows in a tile, `most` at most; one row is known to fit. */
+static int64_t rows_that_fit(const plan_problem *p, int64_t most) {
+  const int64_t limit = p->device->onchip_bytes;
+  const int64_t two = row_tile_bytes(p, 2), one = row_tile_bytes(p, 1);
+  /* A row costs `two - one` bytes and the 4-byte words of its scalars, whose arrays are rounded up to the alignment. */
+  const int64_t row = two - one + scalar_bytes(p, 1) / p->device->onchip_alignment * 4;
+  int64_t rows = plan_max(1, plan_min(most, (limit - one) / row));
+  while (rows < most && row_tile_bytes(p, rows + 1) <= limit) rows++;
+  return rows;
+}
+
+/* B: tiles of several whole rows. */
+static plan_refusal build_b(const plan_problem *p, int64_t programs, tigon_plan *plan) {
+  if (p->rows < 2) return PLAN_ONE_ROW;
+  plan->onchip_bytes = row_tile_bytes(p, 2);
+  if (plan->onchip_bytes > p->device->onchip_bytes) return PLAN_TOO_LARGE;
+  if (looped(p)) {
+    set_tasks(p, plan, programs, plan_min(p->rows, programs), 1);
+    const int64_t range = plan_ceil_div(p->rows, plan->row_tasks);
+    if (range < 2 && !p->forced) return PLAN_ONE_ROW; /* that is case C with more bytes */
+    const int64_t fitting = rows_that_fit(p, plan_max(2, range));
+    const int64_t run = plan_max(p->cols * p->narrowest, p->contiguous ? p->device->transfer_bytes : 1);
+    const plan_load load = tigon_plan_load(p, (double)range * (double)p->cols, plan->tasks, p->moved_min, run);
+    const int64_t tiles = tigon_plan_tile_count(p, load, plan_ceil_div(range, fitting), plan_ceil_div(range, 2));
+    plan->rows_per_tile = plan_max(2, plan_ceil_div(range, tiles));
+  } else {
+    const int64_t good = plan_ceil_div(p->device->transfer_bytes, p->cols * p->narrowest);
+    const int64_t wanted = plan_max(2, plan_min(good, plan_ceil_div(p->rows, p->device->cores)));
+    plan->rows_per_tile = rows_that_fit(p, plan_min(wanted, p->rows));
+    set_tasks(p, plan, programs, plan_ceil_div(p->rows, plan->rows_per_tile), 1);
+  }
+  plan->onchip_bytes = row_tile_bytes(p, plan->rows_per_tile);
+  return fit(p, plan);
+}
+
+static int64_t row_tasks(const plan_problem *p, int64_t programs) {
+  return looped(p) ? plan_min(p->rows, programs) : p->rows;
+}
+
+/* C: a tile is a row. */
+static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan *plan) {
+  plan->onchip_bytes = row_tile_bytes(p, 1);
+  set_tasks(p, plan, programs, row_tasks(p, programs), 1);
+  return fit(p, plan);
+}
+
+/* D: the streams that move more than once stay, whole; everything else passes by in chunks. */
+static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan *plan) {
+  const int64_t cached = stream_bytes(p, p->cols, STREAMS_CACHED);
+  if (cached == 0) return PLAN_NOTHING_CACHED;
+  const int64_t resident = plan_add(plan_mul(p->footprint->column_sums, aligned(p, p->cols, 4)), scalar_bytes(p, 1));
+  const int64_t whole = chunk_bytes(p, p->cols, STREAMS_FLOWING, false);
+  for (plan->row_buffers = p->device->buffers; plan->row_buffers >= 1; plan->row_buffers--) {
+    const int64_t kept = plan_add(resident, plan_mul(cached, plan->row_buffers));
+    const int64_t room = p->device->onchip_bytes - kept;
+    plan->onchip_bytes = plan_add(kept, plan_min(whole, WORK_BYTES));
+    if (plan->onchip_bytes > p->device->onchip_bytes) continue;
+    const int64_t widest = widest_chunk(p, p->cols, room, STREAMS_FLOWING, false, &plan->col_unit);
+    if (widest == 0) {
+      plan->onchip_bytes = plan_add(kept, chunk_bytes(p, p->chip_unit, STREAMS_FLOWING, false));
+      continue;
+    }
+    plan->cols_per_tile = balanced_chunk(p->cols, widest, 1, plan->col_unit);
+    plan->col_tiles = plan_ceil_div(p->cols, plan->cols_per_tile);
+    plan->onchip_bytes = plan_add(kept, chunk_bytes(p, plan->cols_per_tile, STREAMS_FLOWING, false));
+    set_tasks(p, plan, programs, row_tasks(p, programs), 1);
+    return fit(p, plan);
+  }
+  return PLAN_TOO_LARGE;
+}
+
+static plan_refusal build_chunked(const plan_problem *p, tigon_plan *plan, int64_t *widest) {
+  const int64_t room = p->device->onchip_bytes - scalar_bytes(p, 1);
+  *widest = widest_chunk(p, p->cols, room, STREAMS_ALL, true, &plan->col_unit);
+  plan->passes = p->passes;
+  plan->bytes_moved = p->moved_passes;
+  if (*widest > 0) return PLAN_FITS;
+  plan->onchip_bytes = plan_add(scalar_bytes(p, 1), chunk_bytes(p, plan_min(p->cols, p->chip_unit), STREAMS_ALL, true));
+  return PLAN_TOO_LARGE;
+}
+
+/* E: nothing of a row stays. */
+static plan_refusal build_e(const plan_problem *p, int64_t programs, tigon_plan *plan) {
+  int64_t widest;
+  const plan_refusal refusal = build_chunked(p, plan, &widest);
+  if (refusal != PLAN_FITS) return refusal;
+  plan->cols_per_tile = balanced_chunk(p->cols, widest, 1, plan->col_unit);
+  plan->col_tiles = plan_ceil_div(p->cols, plan->cols_per_tile);
+  plan->onchip_bytes = plan_add(scalar_bytes(p, 1), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
+  set_tasks(p, plan, programs, row_tasks(p, programs), 1);
+  return fit(p, plan);
+}
+
+/* F: ranges of rows times ranges of columns. With fewer rows than cores a range is one row. */
+static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan *plan) {
+  int64_t widest;
+  const plan_refusal refusal = build_chunked(p, plan, &widest);
+  if (refusal != PLAN_FITS) return refusal;
+  const int64_t units = plan_ceil_div(p->cols, plan->col_unit);
+  if (units < 2) return PLAN_ONE_UNIT;
+  const int64_t ranges = plan_min(p->rows, programs);
+  const int64_t splits = plan_min(units, plan_max(2, programs / ranges));
+  const int64_t range = plan_min(p->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
+  int64_t tiles = 1;
+  if (ranges == p->rows) { /* with one row a task, only tiles of that row can overlap */
+    const plan_load load =
+        tigon_plan_load(p, (double)range, ranges * splits, plan->bytes_moved, p->device->transfer_bytes);
+    tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
+  }
+  plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
+  plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
+  plan->onchip_bytes = plan_add(scalar_bytes(p, 1), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
+  set_tasks(p, plan, programs, ranges, splits);
+  return fit(p, plan);
+}
+
+plan_refusal tigon_plan_build(const plan_problem *p, tigon_plan_case plan_case, int64_t programs, tigon_plan *plan) {
+  *plan = (tigon_plan){.chosen = plan_case,
+                       .rows = p->rows,
+                       .cols = p->cols,
+                       .rows_per_tile = 1,
+                       .cols_per_tile = p->cols,
+                       .col_tiles = 1,
+                       .col_unit = p->fast_unit,
+                       .buffers = p->device->buffers,
+                       .passes = 1,
+                       .bytes_moved = p->moved_min,
+                       .bytes_min = p->moved_min};
+  plan_refusal refusal = PLAN_NOT_FLAT;
+  switch (plan_case) {
+    case TIGON_CASE_A: refusal = build_a(p, programs, plan); break;
+    case TIGON_CASE_B: refusal = build_b(p, programs, plan); break;
+    case TIGON_CASE_C: refusal = build_c(p, programs, plan); break;
+    case TIGON_CASE_D: refusal = build_d(p, programs, plan); break;
+    case TIGON_CASE_E: refusal = build_e(p, programs, plan); break;
+    case TIGON_CASE_F: refusal = build_f(p, programs, plan); break;
+    case TIGON_CASE_AUTO: break;
+  }
+  if (refusal != PLAN_FITS) return refusal;
+  if (plan_case != TIGON_CASE_D) plan->row_buffers = 0;
+  set_workspace(p, plan);
+  const int64_t lanes = plan_max(1, p->device->vector_bytes / 4);
+  const bool whole = plan->splits == 1 && plan->col_tiles == 1;
+  plan->full_tiles = plan->cols % lanes == 0 && (whole || plan->cols_per_tile % lanes == 0) &&
+                     (plan->splits == 1 || plan->col_unit % lanes == 0);
+  return PLAN_FITS;
+}

@@ -1,0 +1,103 @@
+/* The predicted time of a plan. It ranks cases and grids; it is a model, never a measurement.
+ *
+ *   task  = max(memory, vector) + min(memory, vector) / tiles + tiles * tile_us      (load, work and store overlap)
+ *         = memory + vector + tiles * tile_us                                        (they do not)
+ *   total = launches * launch_us + active * start_us_per_core + ceil(tasks / active) * task + extra bytes, cached
+ */
+#include <math.h>
+
+#include "plan/internal.h"
+
+/* GB/s of one core when `active` are: the device's points, linear between them, level outside them. */
+static double bandwidth(const tigon_device_desc *device, int64_t active) {
+  int last = 0;
+  while (last + 1 < TIGON_BANDWIDTH_POINTS && device->bandwidth[last + 1].cores > 0) last++;
+  if (active <= device->bandwidth[0].cores) return device->bandwidth[0].gbps;
+  if (active >= device->bandwidth[last].cores) return device->bandwidth[last].gbps;
+  int i = 1;
+  while (device->bandwidth[i].cores < active) i++;
+  const double x0 = (double)device->bandwidth[i - 1].cores, x1 = (double)device->bandwidth[i].cores;
+  const double y0 = device->bandwidth[i - 1].gbps, y1 = device->bandwidth[i].gbps;
+  return y0 + (y1 - y0) * ((double)active - x0) / (x1 - x0);
+}
+
+/* A transfer costs as much as its bytes and 1/16 of the smallest good transfer more: near full rate from transfer_bytes
+ * up (94 %), crawling at 1/64 of it (20 %; on Ascend a DMA is good from 16 KiB and crawls below 256 B). */
+#define TRANSFER_OVERHEAD 16.0
+
+plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t tasks, int64_t moved, int64_t run) {
+  const tigon_device_desc *device = problem->device;
+  const double share = elements / ((double)problem->rows * (double)problem->cols);
+  const double efficiency = (double)run / ((double)run + (double)device->transfer_bytes / TRANSFER_OVERHEAD);
+  const double gbps = bandwidth(device, plan_min(tasks, device->workers));
+  plan_load load;
+  load.memory_us = (double)moved * share / efficiency / (gbps * 1e3); /* 1 GB/s is 1e3 bytes a microsecond */
+  /* What moves again is cast and worked on again. */
+  const double again = (double)moved / (double)problem->moved_min;
+  load.vector_us = elements * again * problem->footprint->vector_ops / (device->vector_gops * 1e3);
+  return load;
+}
+
+int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64_t least, int64_t most) {
+  const double hidden = load.memory_us < load.vector_us ? load.memory_us : load.vector_us;
+  /* The minimum over t of hidden / t + tile_us * t. */
+  const double best = problem->device->tile_us > 0 ? sqrt(hidden / problem->device->tile_us) : (double)most;
+  if (!(best < (double)most)) return most;
+  return plan_max(least, (int64_t)(best + 0.5));
+}
+
+/* Bytes besides bytes_moved: column vectors that are read more than once, slabs and partials written and read back. */
+static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
+  const tigon_footprint *f = problem->footprint;
+  int64_t reads = 0; /* of each column vector */
+  switch (plan->chosen) {
+    case TIGON_CASE_A: reads = 1; break;
+    case TIGON_CASE_B:
+    case TIGON_CASE_C: reads = plan->row_tasks; break;
+    case TIGON_CASE_D: reads = plan->rows; break;
+    case TIGON_CASE_E: /* with column sums the last pass keeps a panel's vectors on chip for all its rows */
+      reads = f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks)
+                             : plan_mul(plan->rows, plan->passes);
+      break;
+    default: reads = plan_mul(plan->rows, plan->passes); break;
+  }
+  const int64_t vector = plan_mul(plan->cols, (int64_t)f->column_params * f->column_param_bytes);
+  return plan_add(plan_mul(vector, reads - 1), plan_mul(2, plan->workspace_bytes));
+}
+
+/* Bytes of one transfer of the narrowest stream. */
+static int64_t run_bytes(const plan_problem *problem, const tigon_plan *plan) {
+  const int64_t task_rows = plan_ceil_div(plan->rows, plan->row_tasks);
+  const int64_t rows = problem->contiguous ? plan_min(plan->rows_per_tile, task_rows) : 1;
+  return plan_mul(plan_mul(rows, plan->cols_per_tile), problem->narrowest);
+}
+
+void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
+  const tigon_device_desc *device = problem->device;
+  const int64_t active = plan_min(plan->tasks, plan_min(plan->grid, device->workers));
+  const int64_t task_rows = plan_ceil_div(plan->rows, plan->row_tasks);
+  const double elements =
+      (double)task_rows *
+      (plan->splits == 1
+           ? (double)plan->cols
+           : (double)plan_ceil_div(plan_ceil_div(plan->cols, plan->col_unit), plan->splits) * (double)plan->col_unit);
+  const plan_load load = tigon_plan_load(problem, elements, active, plan->bytes_moved, run_bytes(problem, plan));
+  const double tiles =
+      (double)plan_ceil_div(task_rows, plan->rows_per_tile) * (double)plan->col_tiles * (double)plan->passes;
+  const double more = load.memory_us > load.vector_us ? load.memory_us : load.vector_us;
+  const double less = load.memory_us > load.vector_us ? load.vector_us : load.memory_us;
+
+  double task_us = tiles * device->tile_us + more;
+  if (plan->buffers == 1 || (plan->chosen == TIGON_CASE_D && plan->row_buffers == 1)) {
+    task_us += less;
+  } else if (device->launch == TIGON_LAUNCH_PERSISTENT) {
+    task_us += less / tiles; /* the first load and the last store; neighbouring blocks of a GPU hide even those */
+  }
+
+  plan->bytes_extra = extra_bytes(problem, plan);
+  const bool split_sums = plan->chosen == TIGON_CASE_F && problem->footprint->reduce != TIGON_REDUCE_NONE;
+  const int launches = 1 + (plan->slabs > 0) + split_sums;
+  plan->predicted_us = launches * device->launch_us + (double)active * device->start_us_per_core +
+                       (double)plan_ceil_div(plan->tasks, active) * task_us +
+                       (double)plan->bytes_extra / ((double)active * device->cached_gbps * 1e3);
+}

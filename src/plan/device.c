@@ -1,0 +1,123 @@
+/* The device descriptions. Sizes come from the vendor's platform files and public documents; [d] marks a figure that
+ * was derived: only predicted times depend on those. */
+#include <pthread.h>
+#include <strings.h>
+
+#include "plan/device_cpu.h"
+#include "plan/plan.h"
+
+/* Ascend 910B: a Unified Buffer of 196608 bytes, less 256, less the 8 KiB that some toolchains reserve.
+ * Ascend 950: 253952 bytes, less the same. */
+#define ASCEND_910B_BYTES (196608 - 256 - 8192)
+#define ASCEND_950_BYTES (253952 - 256 - 8192)
+
+/* Measured on a 910B1 (GB/s a core by active cores); the other parts have it cut off at their cores [d]. */
+#define ASCEND_BANDWIDTH                                                            \
+  {                                                                                 \
+    {1, 101}, {8, 69}, {16, 73}, {20, 69}, {24, 65}, {32, 53}, {40, 42}, { 48, 34 } \
+  }
+/* 950: as the 910B1 up to 40 cores, the sum level from there (no public figure) [d]. */
+#define ASCEND_950_BANDWIDTH                                                          \
+  {                                                                                   \
+    {1, 101}, {8, 69}, {16, 73}, {24, 65}, {32, 53}, {40, 42}, {48, 35}, { 64, 26.2 } \
+  }
+
+/* One repeat is 64 f32 lanes and takes 2.1 cycles in an addition (cost model fitted on a 910B3). */
+#define ASCEND_GOPS(mhz) ((mhz)*1e-3 * 64 / 2.1)
+
+/* What all Ascend parts share. launch, start and tile costs are of the size that public timings show [d]. */
+#define ASCEND                                                                                             \
+  .grid_limit = 65535, .launch = TIGON_LAUNCH_PERSISTENT, .onchip_alignment = 32, .memory_alignment = 512, \
+  .transfer_bytes = 16384, .vector_bytes = 256, .buffers = 2, .cached_gbps = 137, .launch_us = 5.0,        \
+  .start_us_per_core = 0.05, .tile_us = 0.3
+
+static const tigon_device_desc table[] = {
+    {.name = "ascend910b1",
+     .onchip_bytes = ASCEND_910B_BYTES,
+     .cores = 48,
+     .workers = 48,
+     ASCEND,
+     .bandwidth = ASCEND_BANDWIDTH,
+     .vector_gops = ASCEND_GOPS(1850)},
+    {.name = "ascend910b2",
+     .onchip_bytes = ASCEND_910B_BYTES,
+     .cores = 48,
+     .workers = 48,
+     ASCEND,
+     .bandwidth = ASCEND_BANDWIDTH,
+     .vector_gops = ASCEND_GOPS(1800)},
+    {.name = "ascend910b3",
+     .onchip_bytes = ASCEND_910B_BYTES,
+     .cores = 40,
+     .workers = 40,
+     ASCEND,
+     .bandwidth = ASCEND_BANDWIDTH,
+     .vector_gops = ASCEND_GOPS(1800)},
+    {.name = "ascend910b4",
+     .onchip_bytes = ASCEND_910B_BYTES,
+     .cores = 40,
+     .workers = 40,
+     ASCEND,
+     .bandwidth = ASCEND_BANDWIDTH,
+     .vector_gops = ASCEND_GOPS(1500)},
+    /* A die of an A3; its parts have 40 to 48 vector cores at 1500 to 1850 MHz: the least of both. */
+    {.name = "ascend910_93",
+     .onchip_bytes = ASCEND_910B_BYTES,
+     .cores = 40,
+     .workers = 40,
+     ASCEND,
+     .bandwidth = ASCEND_BANDWIDTH,
+     .vector_gops = ASCEND_GOPS(1500)},
+    /* Four parts with 64 to 72 vector cores at 1650 to 1800 MHz: the least of both. */
+    {.name = "ascend950",
+     .onchip_bytes = ASCEND_950_BYTES,
+     .cores = 64,
+     .workers = 64,
+     ASCEND,
+     .bandwidth = ASCEND_950_BANDWIDTH,
+     .vector_gops = ASCEND_GOPS(1650)},
+    /* A GPU of the H100/H200 kind: 132 SMs, 227 KiB of shared memory a block, 4.28 TB/s of copy over all SMs (measured
+     * on an H200); its other points and costs are derived. */
+    {.name = "gpu-generic",
+     .onchip_bytes = 227 * 1024,
+     .cores = 132,
+     .workers = 132,
+     .grid_limit = 2147483647,
+     .launch = TIGON_LAUNCH_BLOCKS,
+     .onchip_alignment = 16,
+     .memory_alignment = 128,
+     .transfer_bytes = 4096,
+     .vector_bytes = 16,
+     .buffers = 2,
+     .bandwidth = {{1, 80}, {33, 70}, {66, 55}, {132, 32.4}},
+     .cached_gbps = 42,
+     .vector_gops = 253,
+     .launch_us = 2.5,
+     .start_us_per_core = 0.0,
+     .tile_us = 0.5},
+};
+
+#define TABLE_ROWS ((int)(sizeof table / sizeof *table))
+
+static tigon_device_desc cpu;
+static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
+
+static void describe_cpu(void) { tigon_device_desc_query_cpu(&cpu); }
+
+const tigon_device_desc *tigon_device_desc_at(int index) {
+  if (index >= 0 && index < TABLE_ROWS) return &table[index];
+  if (index != TABLE_ROWS) return NULL;
+  pthread_once(&cpu_once, describe_cpu);
+  return &cpu;
+}
+
+/* "Ascend910B4" -> "910B4". */
+static const char *without_vendor(const char *name) { return strncasecmp(name, "ascend", 6) == 0 ? name + 6 : name; }
+
+const tigon_device_desc *tigon_device_desc_find(const char *name) {
+  if (!name) return NULL;
+  for (int i = 0; i < TABLE_ROWS; i++) {
+    if (strcasecmp(without_vendor(table[i].name), without_vendor(name)) == 0) return &table[i];
+  }
+  return strcasecmp(name, "cpu") == 0 ? tigon_device_desc_at(TABLE_ROWS) : NULL;
+}

@@ -1,0 +1,120 @@
+/* What every planned op does to a row: one line each, with all operands present. */
+#include <string.h>
+
+#include "plan/plan.h"
+
+typedef enum dtypes { ANY, ONLY_F32, ONLY_16_BIT } dtypes;
+
+/* A stream of the table: how often it moves when the row does not stay on chip, and the bytes of its element: 0 is the
+ * op's dtype, 4 is always f32. */
+typedef struct stream {
+  uint8_t passes, bytes;
+} stream;
+
+/* The second line of an entry is: f32 temporaries of f32, of 16-bit dtypes; column vectors in, sums out; row words in,
+ * out; the reduction, its partials; vector operations of f32, of 16-bit dtypes. */
+typedef struct row {
+  const char *op, *entry;
+  dtypes dtypes;
+  stream in[TIGON_MAX_STREAMS], out[TIGON_MAX_STREAMS]; /* ended by passes 0 */
+  int temporaries_f32, temporaries_16; /* 16-bit dtypes are cast to f32 first, which takes tiles of its own */
+  int column_params, column_sums;
+  int words_in, words_out; /* 4-byte words a row */
+  tigon_reduce reduce;
+  int partials;
+  double ops_f32, ops_16; /* in additions of one element; exp counts 1, a division 2, multiplication by a scalar 0.5 */
+} row;
+
+/* rms_norm: rstd is a word; bf16 backward needs dy, x and a product in f32 at once.
+ * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
+ * rope: cos and sin of a token (half a head) are within the f32 temporaries; the words are the position id.
+ * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
+ * cross_entropy: the words are label (i64), loss and lse; a split hands over max, sum of exp, sum of z, sum of z exp z,
+ *   argmax (i64). Without dlogits the logits are read once in any case, because max and sum run online.
+ * adamw step: 16-bit parameters have an f32 master, so the parameter itself is only written. clip: one sum over all. */
+/* clang-format off */
+static const row table[] = {
+    {"rms_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
+     1, 2, 1, 0, 0, 1, TIGON_REDUCE_SUM, 1, 3.7, 7.7},
+    {"rms_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+     2, 3, 1, 1, 1, 0, TIGON_REDUCE_SUM, 1, 7.8, 10.8},
+    {"fused_add_rms_norm", "fwd", ANY, {{1, 0}, {1, 0}}, {{2, 0}, {1, 0}},
+     1, 2, 1, 0, 0, 1, TIGON_REDUCE_SUM, 1, 4.8, 10.8},
+    {"fused_add_rms_norm", "bwd", ANY, {{2, 0}, {1, 0}, {2, 0}}, {{1, 0}},
+     2, 3, 1, 1, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 12.8},
+    {"swiglu", "fwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},
+     1, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 5.0, 8.0},
+    {"swiglu", "bwd", ANY, {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
+     3, 5, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 11.0, 16.0},
+    {"rope", "fwd", ANY, {{1, 0}}, {{1, 0}},
+     2, 3, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
+    {"rope", "bwd", ANY, {{1, 0}}, {{1, 0}},
+     2, 3, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
+    {"embedding", "fwd", ANY, {{1, 0}}, {{1, 0}},
+     0, 0, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 0.0, 0.0},
+    {"softmax", "fwd", ANY, {{2, 0}}, {{1, 0}},
+     1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 5.0, 7.0},
+    {"softmax", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+     1, 3, 0, 0, 0, 0, TIGON_REDUCE_SUM, 1, 4.2, 7.2},
+    {"cross_entropy", "fwd", ANY, {{1, 0}}, {{0, 0}},
+     1, 2, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 6, 4.0, 5.0},
+    {"cross_entropy", "fwd_dlogits", ANY, {{2, 0}}, {{1, 0}},
+     1, 2, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 6, 6.5, 8.5},
+    {"cross_entropy", "bwd", ANY, {{1, 0}}, {{1, 0}},
+     1, 2, 0, 0, 4, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
+    {"adamw", "step", ONLY_F32, {{1, 4}, {1, 4}, {1, 4}, {1, 4}}, {{1, 4}, {1, 4}, {1, 4}},
+     2, 2, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 9.0},
+    {"adamw", "step", ONLY_16_BIT, {{1, 4}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}, {1, 4}},
+     3, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 11.0, 11.0},
+    {"adamw", "clip", ANY, {{1, 0}}, {{0, 0}},
+     1, 2, 0, 0, 0, 1, TIGON_REDUCE_SUM, 1, 2.1, 3.1},
+};
+/* clang-format on */
+
+#define TABLE_ROWS ((int)(sizeof table / sizeof *table))
+
+static int copy_streams(const stream *from, uint8_t bytes, tigon_stream_footprint *to) {
+  int count = 0;
+  for (; count < TIGON_MAX_STREAMS && from[count].passes > 0; count++) {
+    to[count].passes = from[count].passes;
+    to[count].element_bytes = from[count].bytes ? from[count].bytes : bytes;
+  }
+  return count;
+}
+
+bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint) {
+  const bool f32 = dtype == TIGON_F32;
+  if (!op || !entry || !(f32 || dtype == TIGON_F16 || dtype == TIGON_BF16)) return false;
+  const uint8_t bytes = f32 ? 4 : 2;
+  for (int i = 0; i < TABLE_ROWS; i++) {
+    const row *r = &table[i];
+    if (r->dtypes == (f32 ? ONLY_16_BIT : ONLY_F32) || strcmp(r->op, op) != 0 || strcmp(r->entry, entry) != 0) continue;
+    *footprint = (tigon_footprint){.op = r->op,
+                                   .entry = r->entry,
+                                   .f32_temporaries = f32 ? r->temporaries_f32 : r->temporaries_16,
+                                   .column_params = r->column_params,
+                                   .column_param_bytes = bytes,
+                                   .column_sums = r->column_sums,
+                                   .row_scalars_in = r->words_in,
+                                   .row_scalars_out = r->words_out,
+                                   .reduce = r->reduce,
+                                   .partials = r->partials,
+                                   .vector_ops = f32 ? r->ops_f32 : r->ops_16};
+    footprint->inputs = copy_streams(r->in, bytes, footprint->in);
+    footprint->outputs = copy_streams(r->out, bytes, footprint->out);
+    return true;
+  }
+  return false;
+}
+
+bool tigon_footprint_at(int index, const char **op, const char **entry) {
+  for (int i = 0; i < TABLE_ROWS; i++) {
+    if (table[i].dtypes == ONLY_16_BIT) continue; /* the same entry as its f32 line */
+    if (index-- == 0) {
+      *op = table[i].op;
+      *entry = table[i].entry;
+      return true;
+    }
+  }
+  return false;
+}

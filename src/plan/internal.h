@@ -1,0 +1,67 @@
+/* What the planner's files share: plan.c checks and chooses, cases.c builds one case, cost.c predicts its time. */
+#ifndef TIGON_PLAN_INTERNAL_H
+#define TIGON_PLAN_INTERNAL_H
+
+#include "plan/plan.h"
+
+/* A request after its checks, with what every case needs to know of it. */
+typedef struct plan_problem {
+  const tigon_footprint *footprint;
+  const tigon_device_desc *device;
+  int64_t rows, cols;
+  bool contiguous, forced;
+  int64_t narrowest;    /* bytes of the narrowest stream's element */
+  int64_t moved_min;    /* bytes that must move */
+  int64_t moved_passes; /* bytes that move when a row does not stay on chip */
+  int passes;           /* the most passes of a stream */
+  int64_t chip_unit;    /* columns: tiles on multiples of it are aligned on chip */
+  int64_t fast_unit;    /* columns: tiles on multiples of it are aligned in memory too */
+} plan_problem;
+
+typedef enum plan_refusal {
+  PLAN_FITS,
+  PLAN_TOO_LARGE,      /* plan->onchip_bytes says what the case would need */
+  PLAN_NOT_FLAT,       /* A: rows matter */
+  PLAN_ONE_ROW,        /* B: no second row for a tile */
+  PLAN_NOTHING_CACHED, /* D: every stream moves once anyway */
+  PLAN_ONE_UNIT,       /* F: a row has no second range of columns */
+} plan_refusal;
+
+/* The plan of one case on up to `programs` programs. On a refusal only plan->onchip_bytes means something. */
+plan_refusal tigon_plan_build(const plan_problem *problem, tigon_plan_case plan_case, int64_t programs,
+                              tigon_plan *plan);
+
+/* Microseconds of memory and of vector work for `elements` elements of a task while `tasks` tasks want to run; `moved`
+ * bytes are moved for all elements of the problem, in runs of `run` bytes. */
+typedef struct plan_load {
+  double memory_us, vector_us;
+} plan_load;
+plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t tasks, int64_t moved, int64_t run);
+
+/* Tiles into which a task is best cut: enough that load, work and store overlap, few enough that starts do not count.
+ * Never outside [least, most]. */
+int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64_t least, int64_t most);
+
+/* Fills plan->bytes_extra and plan->predicted_us. */
+void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan);
+
+/* Arithmetic on sizes >= 0 that stops at INT64_MAX, so that a hostile shape is "too large" and never wraps. */
+static inline int64_t plan_add(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+static inline int64_t plan_mul(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+static inline int64_t plan_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+static inline int64_t plan_round_up(int64_t a, int64_t unit) { return plan_mul(plan_ceil_div(a, unit), unit); }
+
+static inline int64_t plan_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static inline int64_t plan_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif

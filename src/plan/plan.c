@@ -1,0 +1,282 @@
+/* The planner's front: checks the request, tries every case on every useful number of programs, and says why. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/internal.h"
+
+char tigon_plan_case_letter(tigon_plan_case plan_case) {
+  return plan_case >= TIGON_CASE_A && plan_case <= TIGON_CASE_LAST ? (char)('A' + plan_case - TIGON_CASE_A) : '-';
+}
+
+/* ---- checks ---- */
+
+#define REFUSE(plan, code, ...) (snprintf((plan)->reason, sizeof(plan)->reason, __VA_ARGS__), (plan)->status = (code))
+
+/* The first size that the device's description lacks; NULL when all are there. */
+static const char *missing_size(const tigon_device_desc *device) {
+  const struct {
+    const char *name;
+    bool there;
+  } sizes[] = {
+      {"onchip_bytes", device->onchip_bytes > 0},
+      {"cores", device->cores > 0},
+      {"workers", device->workers > 0},
+      {"grid_limit", device->grid_limit > 0},
+      {"onchip_alignment", device->onchip_alignment > 0},
+      {"memory_alignment", device->memory_alignment > 0},
+      {"transfer_bytes", device->transfer_bytes > 0},
+      {"vector_bytes", device->vector_bytes > 0},
+      {"buffers", device->buffers > 0},
+      {"bandwidth", device->bandwidth[0].cores > 0 && device->bandwidth[0].gbps > 0},
+      {"cached_gbps", device->cached_gbps > 0},
+      {"vector_gops", device->vector_gops > 0},
+  };
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    if (!sizes[i].there) return sizes[i].name;
+  }
+  return NULL;
+}
+
+static bool footprint_is_sane(const tigon_footprint *f) {
+  if (f->inputs < 0 || f->outputs < 0 || f->inputs > TIGON_MAX_STREAMS || f->outputs > TIGON_MAX_STREAMS) return false;
+  if (f->inputs + f->outputs == 0) return false;
+  for (int i = 0; i < f->inputs + f->outputs; i++) {
+    const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
+    if (stream->element_bytes == 0 || stream->passes == 0) return false;
+  }
+  return f->f32_temporaries >= 0 && f->column_params >= 0 && f->column_param_bytes >= 0 && f->column_sums >= 0 &&
+         f->row_scalars_in >= 0 && f->row_scalars_out >= 0 && f->partials >= 0 && f->vector_ops >= 0;
+}
+
+static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
+  if (!request || !request->footprint || !request->device) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "the footprint or the device is NULL, must be given");
+  }
+  const tigon_footprint *f = request->footprint;
+  if (!footprint_is_sane(f)) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "the footprint has a negative count or a stream without bytes");
+  }
+  const char *missing = missing_size(request->device);
+  if (missing) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "%s of device %.31s is missing, must be > 0", missing,
+                  request->device->name);
+  }
+  if (request->rows < 0 || request->cols < 0) {
+    const bool rows = request->rows < 0;
+    return REFUSE(plan, TIGON_ERROR_INVALID, "%s is %lld, must be >= 0", rows ? "rows" : "cols",
+                  (long long)(rows ? request->rows : request->cols));
+  }
+  if ((unsigned)request->force > TIGON_CASE_LAST) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "force is %d, must be a case A..F or auto", (int)request->force);
+  }
+  if (request->col_unit < 0 || (request->col_unit > 1 && request->cols % request->col_unit != 0)) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "col_unit is %lld, must divide cols, which is %lld",
+                  (long long)request->col_unit, (long long)request->cols);
+  }
+  return TIGON_OK;
+}
+
+/* ---- the problem ---- */
+
+/* The least common multiple; INT64_MAX when it is larger: then a row is one tile. */
+static int64_t common_multiple(int64_t a, int64_t b) {
+  int64_t x = a, y = b;
+  while (y != 0) {
+    const int64_t rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return plan_mul(a / x, b);
+}
+
+/* Columns after which an element of `bytes` is aligned to `alignment` again. */
+static int64_t aligned_columns(int64_t alignment, int64_t bytes) { return common_multiple(alignment, bytes) / bytes; }
+
+/* bytes * rows * cols + row_bytes * rows + col_bytes * cols; false beyond int64. */
+static bool total_bytes(int64_t rows, int64_t cols, int64_t bytes, int64_t row_bytes, int64_t col_bytes,
+                        int64_t *total) {
+  int64_t elements, streams, of_rows, of_cols;
+  return !__builtin_mul_overflow(rows, cols, &elements) && !__builtin_mul_overflow(elements, bytes, &streams) &&
+         !__builtin_mul_overflow(rows, row_bytes, &of_rows) && !__builtin_mul_overflow(cols, col_bytes, &of_cols) &&
+         !__builtin_add_overflow(streams, of_rows, total) && !__builtin_add_overflow(*total, of_cols, total);
+}
+
+/* false: the bytes are beyond int64. */
+static bool make_problem(const tigon_plan_request *request, plan_problem *problem) {
+  const tigon_footprint *f = request->footprint;
+  const tigon_device_desc *device = request->device;
+  *problem = (plan_problem){.footprint = f,
+                            .device = device,
+                            .rows = request->rows,
+                            .cols = request->cols,
+                            .contiguous = request->contiguous,
+                            .forced = request->force != TIGON_CASE_AUTO,
+                            .narrowest = 255,
+                            .passes = 1};
+  int64_t unit = request->col_unit > 1 ? request->col_unit : 1;
+  if (f->reduce != TIGON_REDUCE_NONE && device->sum_columns > 1) unit = common_multiple(unit, device->sum_columns);
+  int64_t chip = aligned_columns(device->onchip_alignment, 4), fast = aligned_columns(device->memory_alignment, 4);
+  int64_t once = 0, often = 0;
+  for (int i = 0; i < f->inputs + f->outputs; i++) {
+    const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
+    once += stream->element_bytes;
+    often += stream->element_bytes * stream->passes;
+    if (stream->passes > problem->passes) problem->passes = stream->passes;
+    if (stream->element_bytes < problem->narrowest) problem->narrowest = stream->element_bytes;
+    chip = common_multiple(chip, aligned_columns(device->onchip_alignment, stream->element_bytes));
+    fast = common_multiple(fast, aligned_columns(device->memory_alignment, stream->element_bytes));
+  }
+  problem->chip_unit = common_multiple(unit, chip);
+  problem->fast_unit = common_multiple(problem->chip_unit, fast);
+  const int64_t row_bytes = 4 * ((int64_t)f->row_scalars_in + f->row_scalars_out);
+  const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
+  return total_bytes(request->rows, request->cols, once, row_bytes, col_bytes, &problem->moved_min) &&
+         total_bytes(request->rows, request->cols, often, row_bytes, col_bytes, &problem->moved_passes);
+}
+
+/* Numbers of programs that are worth a try, the largest first: all cores, and where the bandwidth has its points,
+ * because fewer cores can be faster (they start sooner, and a memory serves fewer masters). Where the order of sums
+ * must be fixed, and where blocks come and go, there is no choice. */
+static int program_counts(const tigon_device_desc *device, int64_t counts[TIGON_BANDWIDTH_POINTS + 1]) {
+  const int64_t most = plan_min(device->cores, device->grid_limit);
+  int n = 0;
+  counts[n++] = most;
+  if (device->launch != TIGON_LAUNCH_PERSISTENT || device->sum_columns > 0) return n;
+  for (int i = TIGON_BANDWIDTH_POINTS - 1; i >= 0; i--) {
+    if (device->bandwidth[i].cores > 0 && device->bandwidth[i].cores < most) counts[n++] = device->bandwidth[i].cores;
+  }
+  return n;
+}
+
+/* ---- why ---- */
+
+static void say_why(const plan_problem *problem, tigon_plan *plan) {
+  const char *prefix = problem->forced ? "forced: " : "";
+  const long long rows = problem->rows, cols = problem->cols, tiles = plan->col_tiles;
+  char *text = plan->reason;
+  const size_t size = sizeof plan->reason;
+  switch (plan->chosen) {
+    case TIGON_CASE_A:
+      snprintf(text, size, "%srows do not matter: %lld elements as one line, in %lld ranges of tiles of %lld", prefix,
+               (long long)plan->cols, (long long)plan->splits, (long long)plan->cols_per_tile);
+      break;
+    case TIGON_CASE_B:
+      snprintf(text, size, "%srows of %lld columns are short: a tile takes %lld of them, one read", prefix, cols,
+               (long long)plan->rows_per_tile);
+      break;
+    case TIGON_CASE_C:
+      snprintf(text, size, "%sa row of %lld columns fits with all its buffers: one read", prefix, cols);
+      break;
+    case TIGON_CASE_D:
+      snprintf(text, size, "%sa row of %lld columns stays on chip in its own dtype%s; work in %lld %s, one read",
+               prefix, cols, plan->row_buffers > 1 ? ", double-buffered" : "", tiles, tiles == 1 ? "chunk" : "chunks");
+      break;
+    case TIGON_CASE_E:
+      snprintf(text, size, "%s%s: %d %s over %lld %s of a row", prefix,
+               plan->passes > 1 ? "a row does not stay on chip" : "nothing of a row is needed twice", plan->passes,
+               plan->passes > 1 ? "passes" : "pass", tiles, tiles == 1 ? "chunk" : "chunks");
+      break;
+    case TIGON_CASE_F:
+      snprintf(text, size, "%s%lld %s for %lld cores: each is split in %lld%s", prefix, rows,
+               rows == 1 ? "row" : "rows", (long long)problem->device->cores, (long long)plan->splits,
+               plan->partials_offset + problem->footprint->partials > 0 ? ", partials combined in index order" : "");
+      break;
+    case TIGON_CASE_AUTO: break;
+  }
+}
+
+/* Why the case that came nearest did not fit; `need` is in bytes, or in columns for PLAN_ONE_UNIT. */
+static void say_why_not(const plan_problem *problem, tigon_plan_case plan_case, plan_refusal refusal, int64_t need,
+                        tigon_plan *plan) {
+  const char letter = tigon_plan_case_letter(plan_case);
+  const char *name = problem->device->name;
+  switch (refusal) {
+    case PLAN_NOT_FLAT:
+      REFUSE(plan, TIGON_ERROR_SCRATCH,
+             "case A is for contiguous elementwise ops without row or column vectors, unlike %s %s here",
+             problem->footprint->op, problem->footprint->entry);
+      break;
+    case PLAN_ONE_ROW:
+      REFUSE(plan, TIGON_ERROR_SCRATCH, "case B needs two rows for a tile, rows is %lld", (long long)problem->rows);
+      break;
+    case PLAN_NOTHING_CACHED:
+      REFUSE(plan, TIGON_ERROR_SCRATCH, "case D keeps what moves twice, and all of %s %s moves once",
+             problem->footprint->op, problem->footprint->entry);
+      break;
+    case PLAN_ONE_UNIT:
+      REFUSE(plan, TIGON_ERROR_SCRATCH, "case F splits a row at multiples of %lld columns, cols is %lld",
+             (long long)need, (long long)problem->cols);
+      break;
+    case PLAN_TOO_LARGE:
+    case PLAN_FITS:
+      REFUSE(plan, TIGON_ERROR_SCRATCH, "case %c needs %lld on-chip bytes%s, %.31s has %lld", letter, (long long)need,
+             problem->forced ? "" : ", the least of all cases", name, (long long)problem->device->onchip_bytes);
+      break;
+  }
+}
+
+/* ---- the choice ---- */
+
+static tigon_status choose(const plan_problem *problem, unsigned allowed, tigon_plan *plan) {
+  int64_t counts[TIGON_BANDWIDTH_POINTS + 1];
+  const int count = program_counts(problem->device, counts);
+  tigon_plan trial;
+  bool found = false;
+  tigon_plan_case nearest = TIGON_CASE_AUTO;
+  plan_refusal why_not = PLAN_FITS;
+  int64_t need = INT64_MAX;
+  for (tigon_plan_case c = TIGON_CASE_A; c <= TIGON_CASE_LAST; c++) {
+    if (!(allowed & TIGON_CASE_BIT(c))) continue;
+    /* A row that fits is read once; only where rows are fewer than cores may F buy more cores with a second read. */
+    const bool reads_again = c == TIGON_CASE_E || (c == TIGON_CASE_F && problem->rows >= problem->device->cores);
+    if (found && reads_again && problem->passes > 1) continue;
+    for (int i = 0; i < count; i++) {
+      const plan_refusal refusal = tigon_plan_build(problem, c, counts[i], &trial);
+      if (refusal == PLAN_FITS) {
+        tigon_plan_predict(problem, &trial);
+        if (!found || trial.predicted_us < plan->predicted_us) *plan = trial;
+        found = true;
+      } else if (nearest == TIGON_CASE_AUTO ||
+                 (refusal == PLAN_TOO_LARGE && (why_not != PLAN_TOO_LARGE || trial.onchip_bytes < need))) {
+        nearest = c;
+        why_not = refusal;
+        need = refusal == PLAN_TOO_LARGE ? trial.onchip_bytes : refusal == PLAN_ONE_UNIT ? trial.col_unit : INT64_MAX;
+      }
+    }
+  }
+  if (!found) {
+    say_why_not(problem, nearest, why_not, need, plan);
+    return plan->status;
+  }
+  if (plan->workspace_bytes == INT64_MAX) {
+    *plan = (tigon_plan){.rows = problem->rows, .cols = problem->cols};
+    return REFUSE(plan, TIGON_ERROR_INVALID, "the workspace of %lld x %lld is beyond 2^63 bytes",
+                  (long long)problem->rows, (long long)problem->cols);
+  }
+  say_why(problem, plan);
+  return plan->status = TIGON_OK;
+}
+
+tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan) {
+  *plan = (tigon_plan){.status = TIGON_OK, .splits = 1, .row_tasks = 1};
+  if (check(request, plan) != TIGON_OK) return plan->status;
+  plan->rows = request->rows;
+  plan->cols = request->cols;
+  if (request->rows == 0 || request->cols == 0) {
+    snprintf(plan->reason, sizeof plan->reason, "nothing to do: %s is 0", request->rows == 0 ? "rows" : "cols");
+    return TIGON_OK;
+  }
+  plan_problem problem;
+  if (!make_problem(request, &problem)) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "%lld rows x %lld cols are beyond 2^63 bytes", (long long)request->rows,
+                  (long long)request->cols);
+  }
+  const unsigned all = (TIGON_CASE_BIT(TIGON_CASE_LAST + 1) - 1) & ~TIGON_CASE_BIT(TIGON_CASE_AUTO);
+  unsigned allowed = request->cases ? request->cases & all : all;
+  if (request->force != TIGON_CASE_AUTO) allowed &= TIGON_CASE_BIT(request->force);
+  if (allowed == 0) {
+    return REFUSE(plan, TIGON_ERROR_SCRATCH, "the kernel of %s %s has no case %c", request->footprint->op,
+                  request->footprint->entry, tigon_plan_case_letter(request->force));
+  }
+  return choose(&problem, allowed, plan);
+}

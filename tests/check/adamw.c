@@ -1,0 +1,74 @@
+/* adamw: a list of three tensors, the first of [rows, cols], the others odd. */
+#include <math.h>
+
+#include "check/check.h"
+
+enum { OPTIONS = 4, TENSORS = 3 };
+
+static void sizes(const check *k, int64_t out[TENSORS]) {
+  out[0] = k->dims[0] * k->dims[1];
+  out[1] = 1;
+  out[2] = 37;
+}
+
+/* exp_avg_sq may not be negative. */
+static void make_positive(const tigon_tensor *t) {
+  for (int64_t i = 0; i < t->shape[0]; ++i) ((float *)t->data)[i] = fabsf(((float *)t->data)[i]);
+}
+
+static void step(check *k) {
+  int64_t n[TENSORS];
+  sizes(k, n);
+  const bool master = k->option % 2, clip = k->option >= 2;
+  const double lr = 1e-2, decay = 0.1, eps = 1e-8;
+  tigon_adamw_param params[TENSORS] = {0};
+  double *scale[TENSORS], *m_scale[TENSORS], *v_scale[TENSORS];
+  const int64_t one = 1;
+  const tigon_tensor factor = clip ? check_in_dense(k, "clip_factor", TIGON_F32, 1, &one, CHECK_UNIFORM) : (tigon_tensor){0};
+  for (int i = 0; i < TENSORS; ++i) {
+    params[i] = (tigon_adamw_param){
+        .param = check_inout_dense(k, "param", k->dtype, 1, &n[i], CHECK_UNIFORM),
+        .master = master ? check_inout_dense(k, "master", TIGON_F32, 1, &n[i], CHECK_UNIFORM) : (tigon_tensor){0},
+        .grad = check_in_dense(k, "grad", k->option == 1 ? k->dtype : TIGON_F32, 1, &n[i], k->fill),
+        .exp_avg = check_inout_dense(k, "exp_avg", TIGON_F32, 1, &n[i], CHECK_UNIFORM),
+        .exp_avg_sq = check_inout_dense(k, "exp_avg_sq", TIGON_F32, 1, &n[i], CHECK_UNIFORM),
+        .weight_decay = i == 1 ? 0 : decay,
+    };
+    make_positive(&params[i].exp_avg_sq);
+    scale[i] = check_doubles(k, n[i]), m_scale[i] = check_doubles(k, n[i]), v_scale[i] = check_doubles(k, n[i]);
+    for (int64_t e = 0; e < n[i]; ++e) {
+      const double g = check_value(&params[i].grad, e) * (clip ? check_value(&factor, 0) : 1);
+      m_scale[i][e] = 0.9 * fabs(check_value(&params[i].exp_avg, e)) + 0.1 * fabs(g);
+      v_scale[i][e] = 0.95 * check_value(&params[i].exp_avg_sq, e) + 0.05 * g * g;
+      const double value = fabs(check_value(master ? &params[i].master : &params[i].param, e));
+      scale[i][e] = value + lr * m_scale[i][e] / 0.271 / (sqrt(v_scale[i][e] / 0.142625) + eps);
+    }
+  }
+  const tigon_adamw_step_args args = {.params = params, .count = TENSORS, .clip_factor = factor, .lr = lr, .beta1 = 0.9,
+                                      .beta2 = 0.95, .eps = eps, .step = 3};
+  check_call(k, tigon_adamw_step(k->context, &args));
+  for (int i = 0; i < TENSORS; ++i) {
+    check_bound(k, &params[i].exp_avg, 0, 4, m_scale[i]);
+    check_bound(k, &params[i].exp_avg_sq, 0, 4, v_scale[i]);
+    /* The step's own error is relative to the step; it and the value are rounded once each. */
+    if (master) check_bound(k, &params[i].master, 1, 4, scale[i]);
+    check_bound(k, &params[i].param, 1, 4, scale[i]);
+  }
+}
+
+static void clip(check *k) {
+  int64_t n[TENSORS];
+  sizes(k, n);
+  tigon_tensor grads[TENSORS];
+  for (int i = 0; i < TENSORS; ++i) grads[i] = check_in_dense(k, "grad", k->option % 2 ? TIGON_F32 : k->dtype, 1, &n[i], k->fill);
+  tigon_adamw_clip_args args = {.grads = grads, .count = TENSORS, .max_norm = k->option < 2 ? 0.5 : 0,
+                                .norm = check_out_vector(k, "norm", TIGON_F32, 1), .factor = check_out_vector(k, "factor", TIGON_F32, 1)};
+  tigon_adamw_clip_workspace(k->context, &args, &args.workspace_bytes);
+  args.workspace = check_workspace(k, args.workspace_bytes);
+  check_call(k, tigon_adamw_clip(k->context, &args));
+  check_bound(k, &args.norm, 8, 0, NULL);
+  check_bound(k, &args.factor, 8, 0, NULL);
+}
+
+const check_op tigon_check_adamw_step = {step, check_row_shapes, OPTIONS, true};
+const check_op tigon_check_adamw_clip = {clip, check_row_shapes, OPTIONS, true};

@@ -1,0 +1,67 @@
+/* embedding: forward copies bits; backward is a sum of few rows. Shapes are [tokens, hidden, vocab]. */
+#include <math.h>
+
+#include "check/check.h"
+
+static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
+  const int64_t t = tile;
+  const int64_t list[][3] = {{1, 1, 1},          {5, t, 3},       {17, t + 1, 40}, {3, 2 * t + 1, 1000}, {200, 4 * t - 1, 11},
+                             {97, 131, 257},     {64, 1000, 129}, {9, 33, 65},     {2, 40009, 5},        {300, 3, 64}};
+  if (index >= (int)(sizeof list / sizeof *list)) return false;
+  for (int d = 0; d < 3; ++d) dims[d] = list[index][d] > 0 ? list[index][d] : 1;
+  return true;
+}
+
+enum { OPTIONS = 4 };
+
+/* Odd options count indices in 32 bits; 2 and 3 let some be out of range and raise the flag. */
+static tigon_tensor indices(check *k) {
+  const int64_t vocab = k->dims[2];
+  return check_indices(k, "idx", k->option % 2 ? TIGON_I32 : TIGON_I64, 1, k->dims, k->option < 2 ? 0 : -1,
+                       k->option < 2 ? vocab : vocab + 2);
+}
+
+static tigon_tensor flag(check *k) {
+  if (k->option < 2) return (tigon_tensor){0};
+  const int64_t one = 1;
+  const tigon_tensor error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
+  *(int32_t *)error.data = 0;
+  return error;
+}
+
+static void fwd(check *k) {
+  const int64_t table_shape[] = {k->dims[2], k->dims[1]};
+  const tigon_tensor table = check_in(k, "table", k->dtype, 2, table_shape, k->fill);
+  const tigon_embedding_fwd_args args = {
+      .table = table, .idx = indices(k), .y = check_out(k, "y", k->dtype, 2, k->dims), .error = flag(k)};
+  check_call(k, tigon_embedding_fwd(k->context, &args));
+}
+
+static void bwd(check *k) {
+  const int64_t tokens = k->dims[0], hidden = k->dims[1], vocab = k->dims[2], table_shape[] = {vocab, hidden};
+  const tigon_dtype dtable_dtype = k->option % 2 ? TIGON_F32 : k->dtype;
+  const bool accumulate = k->option == 1 || k->option == 2;
+  tigon_embedding_bwd_args args = {
+      .dy = check_in(k, "dy", k->dtype, 2, k->dims, k->fill),
+      .idx = indices(k),
+      .dtable = accumulate ? check_inout_dense(k, "dtable", dtable_dtype, 2, table_shape, CHECK_UNIFORM)
+                           : check_out_dense(k, "dtable", dtable_dtype, 2, table_shape),
+      .error = flag(k),
+      .has_padding_idx = k->option == 1,
+      .padding_idx = vocab - 1,
+      .accumulate_dtable = accumulate,
+  };
+  double *scale = check_doubles(k, vocab * hidden);
+  for (int64_t i = 0; accumulate && i < vocab * hidden; ++i) scale[i] = fabs(check_value(&args.dtable, i));
+  for (int64_t n = 0; n < tokens; ++n) {
+    const int64_t v = (int64_t)check_value(&args.idx, n);
+    for (int64_t c = 0; v >= 0 && v < vocab && c < hidden; ++c) scale[v * hidden + c] += fabs(check_value(&args.dy, n * hidden + c));
+  }
+  tigon_embedding_bwd_workspace(k->context, &args, &args.workspace_bytes);
+  args.workspace = check_workspace(k, args.workspace_bytes);
+  check_call(k, tigon_embedding_bwd(k->context, &args));
+  check_bound(k, &args.dtable, dtable_dtype == TIGON_F32 ? 0 : 1, 8, scale);
+}
+
+const check_op tigon_check_embedding_fwd = {fwd, shapes, OPTIONS, true};
+const check_op tigon_check_embedding_bwd = {bwd, shapes, OPTIONS, true};

@@ -1,0 +1,317 @@
+/* Which case is chosen where, the shapes that have tripped other planners, and every way to be refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/plan.h"
+
+static tigon_footprint footprint; /* of the last ask() */
+static tigon_plan plan;           /* its answer */
+
+static tigon_plan_request request_for(const char *op, const char *entry, tigon_dtype dtype, const char *device,
+                                      int64_t rows, int64_t cols) {
+  assert_true(tigon_footprint_find(op, entry, dtype, &footprint));
+  const tigon_plan_request request = {.footprint = &footprint,
+                                      .device = tigon_device_desc_find(device),
+                                      .rows = rows,
+                                      .cols = cols,
+                                      .contiguous = true};
+  assert_non_null(request.device);
+  return request;
+}
+
+static tigon_status ask(const char *op, const char *entry, tigon_dtype dtype, const char *device, int64_t rows,
+                        int64_t cols, tigon_plan_case force) {
+  tigon_plan_request request = request_for(op, entry, dtype, device, rows, cols);
+  request.force = force;
+  return tigon_plan_make(&request, &plan);
+}
+
+static void every_case_is_chosen_somewhere(void **state) {
+  (void)state;
+  static const struct {
+    const char *op, *entry, *device;
+    tigon_dtype dtype;
+    int64_t rows, cols;
+    tigon_plan_case chosen;
+  } table[] = {
+      {"swiglu", "fwd", "910b4", TIGON_BF16, 8192, 14336, TIGON_CASE_A},
+      {"swiglu", "bwd", "gpu-generic", TIGON_BF16, 8192, 14336, TIGON_CASE_A},
+      {"adamw", "step", "cpu", TIGON_F32, 1, 50000000, TIGON_CASE_A},
+      {"rms_norm", "fwd", "910b4", TIGON_F32, 2048, 512, TIGON_CASE_B},
+      {"rms_norm", "bwd", "cpu", TIGON_F32, 2048, 1024, TIGON_CASE_B},
+      {"softmax", "fwd", "gpu-generic", TIGON_F32, 100000, 64, TIGON_CASE_B},
+      {"rms_norm", "fwd", "910b1", TIGON_BF16, 4096, 8192, TIGON_CASE_C},
+      {"rms_norm", "bwd", "910b4", TIGON_F32, 2048, 4096, TIGON_CASE_C},
+      {"rms_norm", "fwd", "gpu-generic", TIGON_BF16, 8192, 8192, TIGON_CASE_C},
+      {"rms_norm", "fwd", "910b4", TIGON_F32, 2048, 32768, TIGON_CASE_D},
+      {"cross_entropy", "fwd_dlogits", "910b1", TIGON_BF16, 8192, 32000, TIGON_CASE_D},
+      {"rms_norm", "bwd", "910b4", TIGON_F32, 2048, 32768, TIGON_CASE_E},
+      {"cross_entropy", "fwd", "950", TIGON_BF16, 8192, 128256, TIGON_CASE_E},
+      {"cross_entropy", "fwd_dlogits", "910_93", TIGON_BF16, 8192, 128256, TIGON_CASE_E},
+      {"softmax", "fwd", "910b1", TIGON_F32, 4, 1000000, TIGON_CASE_F},
+      {"adamw", "clip", "910b2", TIGON_F32, 1, 50000000, TIGON_CASE_F},
+      {"rms_norm", "bwd", "910b3", TIGON_F32, 2, 1000000, TIGON_CASE_F},
+  };
+  bool seen[TIGON_CASE_LAST + 1] = {false};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    assert_int_equal(ask(table[i].op, table[i].entry, table[i].dtype, table[i].device, table[i].rows, table[i].cols, 0),
+                     TIGON_OK);
+    if (plan.chosen != table[i].chosen) {
+      fail_msg("%s %s %lldx%lld on %s: case %c, not %c (%s)", table[i].op, table[i].entry, (long long)table[i].rows,
+               (long long)table[i].cols, table[i].device, tigon_plan_case_letter(plan.chosen),
+               tigon_plan_case_letter(table[i].chosen), plan.reason);
+    }
+    seen[plan.chosen] = true;
+  }
+  for (tigon_plan_case c = TIGON_CASE_A; c <= TIGON_CASE_LAST; c++) assert_true(seen[c]);
+}
+
+/* 8192 tasks on 80 programs: each bounded, all covered, no program more than one row behind another. */
+static void tasks_that_programs_do_not_divide(void **state) {
+  (void)state;
+  tigon_plan_request request = request_for("rms_norm", "bwd", TIGON_F32, "910b4", 8192, 1024);
+  tigon_device_desc device = *request.device;
+  device.cores = device.workers = 80;
+  device.bandwidth[0].cores = 80; /* one point: all cores are as good as fewer */
+  memset(&device.bandwidth[1], 0, sizeof device.bandwidth - sizeof device.bandwidth[0]);
+  request.device = &device;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+  assert_int_equal(plan.grid, 80);
+  assert_int_equal(plan.tasks, 80);
+  assert_int_equal(plan.slabs, 80);
+  int64_t next = 0;
+  for (int64_t t = 0; t < plan.tasks; t++) {
+    tigon_plan_box box;
+    tigon_plan_task(&plan, t, &box);
+    assert_int_equal(box.row_begin, next);
+    assert_true(box.row_end - box.row_begin == 102 || box.row_end - box.row_begin == 103);
+    next = box.row_end;
+  }
+  assert_int_equal(next, 8192);
+}
+
+/* A grid limit is a loop: the tasks stay, the programs are fewer. */
+static void grid_limit_becomes_a_loop(void **state) {
+  (void)state;
+  tigon_plan_request request = request_for("softmax", "fwd", TIGON_F32, "gpu-generic", 1000000, 4096);
+  tigon_device_desc device = *request.device;
+  device.grid_limit = 65535;
+  request.device = &device;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+  assert_int_equal(plan.grid, 65535);
+  assert_int_equal(plan.tasks, 500000); /* two rows each */
+  assert_int_equal(ask("rms_norm", "fwd", TIGON_BF16, "gpu-generic", 8192, 8192, 0), TIGON_OK);
+  assert_int_equal(plan.grid, 8192); /* within the limit: a block a row */
+  device.launch = TIGON_LAUNCH_PERSISTENT;
+  device.grid_limit = 100; /* fewer than the 132 cores */
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+  assert_true(plan.grid <= 100);
+}
+
+static void trap_shapes(void **state) {
+  (void)state;
+  static const int64_t widths[] = {3584, 5120, 7168};
+  for (int i = 0; i < 3; i++) { /* no power of two, and still one read of a whole row */
+    assert_int_equal(ask("rms_norm", "fwd", TIGON_BF16, "910b4", 2048, widths[i], 0), TIGON_OK);
+    assert_int_equal(plan.passes, 1);
+    assert_int_equal(plan.cols_per_tile, widths[i]);
+  }
+  assert_int_equal(ask("rms_norm", "fwd", TIGON_F32, "910b4", 1, (int64_t)1 << 33, 0), TIGON_OK);
+  assert_int_equal(plan.chosen, TIGON_CASE_F);
+  assert_true(plan.splits >= 32);
+  assert_int_equal(plan.bytes_min, ((int64_t)1 << 33) * 12 + 4);
+  static const char *const devices[] = {"910b4", "gpu-generic", "cpu"};
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(ask("rms_norm", "bwd", TIGON_F32, devices[i], (int64_t)1 << 40, 8, 0), TIGON_OK);
+    assert_int_equal(plan.chosen, TIGON_CASE_B);
+    assert_int_equal(plan.workspace_bytes, (plan.slabs * 8 * 4 + 63) / 64 * 64);
+    assert_int_equal(ask("softmax", "fwd", TIGON_F32, devices[i], (int64_t)1 << 40, 8, 0), TIGON_OK);
+  }
+  assert_int_equal(ask("softmax", "fwd", TIGON_F32, "gpu-generic", (int64_t)1 << 40, 8, 0), TIGON_OK);
+  assert_true(plan.tasks > plan.grid && plan.grid == 2147483647);
+}
+
+static void nothing_to_do(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{0, 4096}, {4096, 0}, {0, 0}, {0, INT64_MAX}};
+  for (size_t i = 0; i < 4; i++) {
+    for (tigon_plan_case c = TIGON_CASE_AUTO; c <= TIGON_CASE_LAST; c++) {
+      assert_int_equal(ask("rms_norm", "bwd", TIGON_F32, "910b4", shapes[i][0], shapes[i][1], c), TIGON_OK);
+      assert_int_equal(plan.grid, 0);
+      assert_int_equal(plan.tasks, 0);
+      assert_int_equal(plan.slabs, 0);
+      assert_int_equal(plan.workspace_bytes, 0);
+      assert_int_equal(plan.bytes_moved, 0);
+      assert_int_equal(plan.bytes_min, 0);
+    }
+  }
+  assert_string_equal(plan.reason, "nothing to do: rows is 0");
+}
+
+static void assert_refused(tigon_plan_request request, tigon_status status, const char *reason) {
+  assert_int_equal(tigon_plan_make(&request, &plan), status);
+  assert_int_equal(plan.status, status);
+  assert_string_equal(plan.reason, reason);
+  assert_int_equal(plan.grid, 0);
+  assert_int_equal(plan.workspace_bytes, 0);
+}
+
+static void hostile_requests(void **state) {
+  (void)state;
+  const tigon_plan_request good = request_for("rms_norm", "fwd", TIGON_F32, "910b4", 16, 16);
+  tigon_plan_request bad = good;
+  bad.rows = -1;
+  assert_refused(bad, TIGON_ERROR_INVALID, "rows is -1, must be >= 0");
+  bad = good, bad.cols = INT64_MIN;
+  assert_refused(bad, TIGON_ERROR_INVALID, "cols is -9223372036854775808, must be >= 0");
+  bad = good, bad.rows = (int64_t)1 << 40, bad.cols = (int64_t)1 << 40;
+  assert_refused(bad, TIGON_ERROR_INVALID, "1099511627776 rows x 1099511627776 cols are beyond 2^63 bytes");
+  bad = good, bad.rows = INT64_MAX, bad.cols = 1;
+  assert_refused(bad, TIGON_ERROR_INVALID, "9223372036854775807 rows x 1 cols are beyond 2^63 bytes");
+  bad = good, bad.force = (tigon_plan_case)99;
+  assert_refused(bad, TIGON_ERROR_INVALID, "force is 99, must be a case A..F or auto");
+  bad = good, bad.force = (tigon_plan_case)-1;
+  assert_refused(bad, TIGON_ERROR_INVALID, "force is -1, must be a case A..F or auto");
+  bad = good, bad.col_unit = 5;
+  assert_refused(bad, TIGON_ERROR_INVALID, "col_unit is 5, must divide cols, which is 16");
+  bad = good, bad.footprint = NULL;
+  assert_refused(bad, TIGON_ERROR_INVALID, "the footprint or the device is NULL, must be given");
+  bad = good, bad.device = NULL;
+  assert_refused(bad, TIGON_ERROR_INVALID, "the footprint or the device is NULL, must be given");
+  assert_int_equal(tigon_plan_make(NULL, &plan), TIGON_ERROR_INVALID);
+  tigon_footprint no_bytes = *good.footprint;
+  no_bytes.in[0].element_bytes = 0;
+  bad = good, bad.footprint = &no_bytes;
+  assert_refused(bad, TIGON_ERROR_INVALID, "the footprint has a negative count or a stream without bytes");
+  tigon_footprint many_sums = *good.footprint; /* the streams fit in int64, the slabs do not */
+  many_sums.column_sums = 100;
+  bad = good, bad.footprint = &many_sums, bad.rows = 132, bad.cols = (int64_t)1 << 51;
+  assert_refused(bad, TIGON_ERROR_INVALID, "the workspace of 132 x 2251799813685248 is beyond 2^63 bytes");
+  /* Sizes at the edge, in any case: an answer, whatever it is. */
+  for (int bits = 30; bits < 63; bits++) {
+    for (int shift = 0; shift < 63; shift += 3) {
+      for (tigon_plan_case c = TIGON_CASE_AUTO; c <= TIGON_CASE_LAST; c++) {
+        ask("rms_norm", "bwd", TIGON_F32, shift % 2 ? "gpu-generic" : "910b4", (int64_t)1 << bits, (int64_t)1 << shift,
+            c);
+        assert_true(plan.status == TIGON_OK || plan.reason[0] != '\0');
+      }
+    }
+  }
+}
+
+static void a_missing_size_is_never_guessed(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    size_t offset, size;
+  } sizes[] = {
+#define SIZE(field) {#field, offsetof(tigon_device_desc, field), sizeof(((tigon_device_desc *)0)->field)}
+      SIZE(onchip_bytes),     SIZE(cores),          SIZE(workers),      SIZE(grid_limit), SIZE(onchip_alignment),
+      SIZE(memory_alignment), SIZE(transfer_bytes), SIZE(vector_bytes), SIZE(buffers),    SIZE(bandwidth),
+      SIZE(cached_gbps),      SIZE(vector_gops),
+#undef SIZE
+  };
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    tigon_plan_request request = request_for("rms_norm", "fwd", TIGON_F32, "910b4", 16, 16);
+    tigon_device_desc device = *request.device;
+    memset((char *)&device + sizes[i].offset, 0, sizes[i].size);
+    request.device = &device;
+    char reason[128];
+    snprintf(reason, sizeof reason, "%s of device ascend910b4 is missing, must be > 0", sizes[i].name);
+    assert_refused(request, TIGON_ERROR_INVALID, reason);
+  }
+}
+
+static void refusals_say_why(void **state) {
+  (void)state;
+  tigon_plan_request request = request_for("rms_norm", "fwd", TIGON_F32, "910b4", 2048, 32768);
+  request.force = TIGON_CASE_C;
+  assert_refused(request, TIGON_ERROR_SCRATCH, "case C needs 786528 on-chip bytes, ascend910b4 has 188160");
+  request.force = TIGON_CASE_A;
+  assert_refused(request, TIGON_ERROR_SCRATCH,
+                 "case A is for contiguous elementwise ops without row or column vectors, unlike rms_norm fwd here");
+  request.cases = TIGON_CASE_BIT(TIGON_CASE_C);
+  assert_refused(request, TIGON_ERROR_SCRATCH, "the kernel of rms_norm fwd has no case A");
+  request.force = TIGON_CASE_AUTO;
+  assert_refused(request, TIGON_ERROR_SCRATCH,
+                 "case C needs 786528 on-chip bytes, the least of all cases, ascend910b4 has 188160");
+  request.cases = 0;
+  request.force = TIGON_CASE_B;
+  request.rows = 1;
+  assert_refused(request, TIGON_ERROR_SCRATCH, "case B needs two rows for a tile, rows is 1");
+  request.force = TIGON_CASE_F;
+  request.cols = 100;
+  assert_refused(request, TIGON_ERROR_SCRATCH, "case F splits a row at multiples of 128 columns, cols is 100");
+  request = request_for("swiglu", "fwd", TIGON_F32, "910b4", 16, 16);
+  request.force = TIGON_CASE_D;
+  assert_refused(request, TIGON_ERROR_SCRATCH, "case D keeps what moves twice, and all of swiglu fwd moves once");
+  request.contiguous = false;
+  request.force = TIGON_CASE_A;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_SCRATCH);
+  /* A device so small that not even one aligned chunk fits. */
+  request = request_for("rms_norm", "bwd", TIGON_F32, "910b4", 16, 4096);
+  tigon_device_desc device = *request.device;
+  device.onchip_bytes = 352;
+  request.device = &device;
+  assert_refused(request, TIGON_ERROR_SCRATCH,
+                 "case E needs 448 on-chip bytes, the least of all cases, ascend910b4 has 352");
+}
+
+/* On the CPU nothing that orders a sum may depend on the L2 size or on the threads. */
+static void cpu_sums_do_not_depend_on_what_is_queried(void **state) {
+  (void)state;
+  static const int64_t sizes[] = {128 * 1024, 256 * 1024, 1024 * 1024, 2048 * 1024, 8192 * 1024};
+  static const int64_t shapes[][2] = {{1, 1000000}, {3, 200000}, {7, 4096}, {31, 65536}, {100, 100000}, {2048, 4097}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (int workers = 1; workers <= 8; workers++) {
+      for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        for (tigon_plan_case c = TIGON_CASE_AUTO; c <= TIGON_CASE_LAST; c++) {
+          tigon_plan_request request = request_for("rms_norm", "bwd", TIGON_F32, "cpu", shapes[i][0], shapes[i][1]);
+          tigon_device_desc device = *request.device;
+          device.onchip_bytes = sizes[k];
+          device.workers = workers;
+          request.device = &device;
+          request.force = c;
+          if (tigon_plan_make(&request, &plan) != TIGON_OK) continue;
+          const int64_t slabs = shapes[i][0] < device.cores ? shapes[i][0] : device.cores;
+          assert_int_equal(plan.slabs, slabs);
+          assert_int_equal(plan.row_tasks, slabs);
+          assert_true(plan.col_unit % device.sum_columns == 0);
+          assert_true(plan.col_tiles == 1 || plan.cols_per_tile % device.sum_columns == 0);
+        }
+      }
+    }
+  }
+}
+
+/* A head stays in one tile. */
+static void columns_that_belong_together(void **state) {
+  (void)state;
+  tigon_plan_request request = request_for("rope", "fwd", TIGON_BF16, "910b4", 8192, 96 * 400);
+  request.col_unit = 96;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+  assert_true(plan.col_tiles > 1);
+  assert_int_equal(plan.cols_per_tile % 96, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_case_is_chosen_somewhere),
+      cmocka_unit_test(tasks_that_programs_do_not_divide),
+      cmocka_unit_test(grid_limit_becomes_a_loop),
+      cmocka_unit_test(trap_shapes),
+      cmocka_unit_test(nothing_to_do),
+      cmocka_unit_test(hostile_requests),
+      cmocka_unit_test(a_missing_size_is_never_guessed),
+      cmocka_unit_test(refusals_say_why),
+      cmocka_unit_test(cpu_sums_do_not_depend_on_what_is_queried),
+      cmocka_unit_test(columns_that_belong_together),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,196 @@
+/* The tables of devices and footprints. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/device_cpu.h"
+#include "plan/plan.h"
+
+static void devices_are_found_by_any_spelling(void **state) {
+  (void)state;
+  static const char *const spellings[][2] = {
+      {"ascend910b4", "ascend910b4"},
+      {"Ascend910B4", "ascend910b4"},
+      {"910B4", "ascend910b4"},
+      {"910b1", "ascend910b1"},
+      {"910_93", "ascend910_93"},
+      {"ASCEND950", "ascend950"},
+      {"GPU-generic", "gpu-generic"},
+      {"CPU", "cpu"},
+      {"cpu", "cpu"},
+  };
+  for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+    const tigon_device_desc *device = tigon_device_desc_find(spellings[i][0]);
+    assert_non_null(device);
+    assert_string_equal(device->name, spellings[i][1]);
+  }
+  static const char *const unknown[] = {"", "ascend", "910", "910b5", "ascend910b", "cpu0", "gpu", " cpu"};
+  for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) assert_null(tigon_device_desc_find(unknown[i]));
+  assert_null(tigon_device_desc_find(NULL));
+  assert_null(tigon_device_desc_at(-1));
+}
+
+static void ascend_sizes(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    int64_t bytes, cores;
+  } table[] = {{"910b1", 188160, 48}, {"910b2", 188160, 48},  {"910b3", 188160, 40},
+               {"910b4", 188160, 40}, {"910_93", 188160, 40}, {"950", 245504, 64}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    const tigon_device_desc *device = tigon_device_desc_find(table[i].name);
+    assert_int_equal(device->onchip_bytes, table[i].bytes);
+    assert_int_equal(device->cores, table[i].cores);
+    assert_int_equal(device->grid_limit, 65535);
+    assert_int_equal(device->onchip_alignment, 32);
+    assert_int_equal(device->memory_alignment, 512);
+    assert_int_equal(device->transfer_bytes, 16384);
+    assert_int_equal(device->buffers, 2);
+  }
+}
+
+/* Every entry has what the planner needs, and its bandwidth points rise. */
+static void every_device_is_complete(void **state) {
+  (void)state;
+  tigon_footprint footprint;
+  assert_true(tigon_footprint_find("rms_norm", "bwd", TIGON_F32, &footprint));
+  int count = 0;
+  for (const tigon_device_desc *device; (device = tigon_device_desc_at(count)); count++) {
+    const tigon_plan_request request = {.footprint = &footprint, .device = device, .rows = 2048, .cols = 4096};
+    tigon_plan plan;
+    assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+    assert_ptr_equal(tigon_device_desc_find(device->name), device);
+    for (int i = 1; i < TIGON_BANDWIDTH_POINTS && device->bandwidth[i].cores > 0; i++) {
+      assert_true(device->bandwidth[i].cores > device->bandwidth[i - 1].cores && device->bandwidth[i].gbps > 0);
+    }
+  }
+  assert_int_equal(count, 8);
+}
+
+static void cpu_is_queried(void **state) {
+  (void)state;
+  const tigon_device_desc *cpu = tigon_device_desc_find("cpu");
+  assert_true(cpu->onchip_bytes >= 64 * 1024 && cpu->onchip_bytes <= 256 * 1024 * 1024);
+  assert_int_equal(cpu->cores, 32);
+  assert_true(cpu->workers >= 1 && cpu->workers <= cpu->cores);
+  assert_true(cpu->sum_columns > 0);
+  assert_int_equal(tigon_cpu_parse_size("2048K\n"), 2048 * 1024);
+  assert_int_equal(tigon_cpu_parse_size("3M"), 3 * 1024 * 1024);
+  assert_int_equal(tigon_cpu_parse_size("65536"), 65536);
+  static const char *const not_sizes[] = {"", "K", "-1K", "0", "12X", "12KB", "99999999999999999M"};
+  for (size_t i = 0; i < sizeof not_sizes / sizeof *not_sizes; i++) {
+    assert_int_equal(tigon_cpu_parse_size(not_sizes[i]), 0);
+  }
+  assert_int_equal(tigon_cpu_parse_list("0\n"), 1);
+  assert_int_equal(tigon_cpu_parse_list("0-3,8,10-11\n"), 7);
+  static const char *const not_lists[] = {"", "\n", "x", "3-1", "1;2", "1-", "1,", "0-9223372036854775807"};
+  for (size_t i = 0; i < sizeof not_lists / sizeof *not_lists; i++) {
+    assert_int_equal(tigon_cpu_parse_list(not_lists[i]), 0);
+  }
+}
+
+/* Minimum traffic in streams per element (cross_entropy without dlogits reads 1, and so on), and the same for rows that
+ * do not stay on chip. adamw counts bytes: its state is f32 in any case. */
+static void footprints_move_the_minimum(void **state) {
+  (void)state;
+  static const struct {
+    const char *op, *entry;
+    int once, often; /* streams; bytes of f32 and bytes of bf16 for adamw step */
+  } table[] = {
+      {"rms_norm", "fwd", 2, 3},
+      {"rms_norm", "bwd", 3, 5},
+      {"fused_add_rms_norm", "fwd", 4, 5},
+      {"fused_add_rms_norm", "bwd", 4, 6},
+      {"swiglu", "fwd", 3, 3},
+      {"swiglu", "bwd", 5, 5},
+      {"rope", "fwd", 2, 2},
+      {"rope", "bwd", 2, 2},
+      {"embedding", "fwd", 2, 2},
+      {"softmax", "fwd", 2, 3},
+      {"softmax", "bwd", 3, 5},
+      {"cross_entropy", "fwd", 1, 1},
+      {"cross_entropy", "fwd_dlogits", 2, 3},
+      {"cross_entropy", "bwd", 2, 2},
+      {"adamw", "clip", 1, 1},
+  };
+  static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_F16, TIGON_BF16};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (int d = 0; d < 3; d++) {
+      tigon_footprint f;
+      assert_true(tigon_footprint_find(table[i].op, table[i].entry, dtypes[d], &f));
+      assert_string_equal(f.op, table[i].op);
+      assert_string_equal(f.entry, table[i].entry);
+      const int bytes = dtypes[d] == TIGON_F32 ? 4 : 2;
+      int once = 0, often = 0;
+      for (int s = 0; s < f.inputs; s++) once += f.in[s].element_bytes, often += f.in[s].element_bytes * f.in[s].passes;
+      for (int s = 0; s < f.outputs; s++) {
+        once += f.out[s].element_bytes;
+        often += f.out[s].element_bytes * f.out[s].passes;
+      }
+      assert_int_equal(once, table[i].once * bytes);
+      assert_int_equal(often, table[i].often * bytes);
+      assert_true((f.reduce == TIGON_REDUCE_NONE) == (f.partials == 0));
+    }
+  }
+  tigon_footprint f;
+  assert_true(tigon_footprint_find("adamw", "step", TIGON_F32, &f));
+  assert_int_equal(f.inputs * 4 + f.outputs * 4, 28); /* param, grad, m, v in; param, m, v out */
+  assert_true(tigon_footprint_find("adamw", "step", TIGON_BF16, &f));
+  assert_int_equal(f.inputs, 4);  /* master, grad, m, v */
+  assert_int_equal(f.outputs, 4); /* param, master, m, v */
+}
+
+/* Every slot of ops.def but those that are not a walk over rows. */
+static void every_slot_has_a_footprint(void **state) {
+  (void)state;
+  static const struct {
+    const char *op, *entry;
+  } slots[] = {
+#define TIGON_SLOT(op, entry) {#op, #entry},
+#define TIGON_COMPOSITE(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+  };
+  tigon_footprint f;
+  for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+    const bool other = strcmp(slots[i].op, "attention") == 0 || strcmp(slots[i].op, "linear") == 0 ||
+                       (strcmp(slots[i].op, "embedding") == 0 && strcmp(slots[i].entry, "bwd") == 0);
+    assert_int_equal(tigon_footprint_find(slots[i].op, slots[i].entry, TIGON_BF16, &f), !other);
+  }
+  int count = 0;
+  const char *op, *entry;
+  for (; tigon_footprint_at(count, &op, &entry); count++) assert_true(tigon_footprint_find(op, entry, TIGON_F32, &f));
+  assert_int_equal(count, 16);
+  assert_false(tigon_footprint_at(-1, &op, &entry));
+}
+
+static void unknown_footprints(void **state) {
+  (void)state;
+  tigon_footprint f = {.inputs = 77};
+  assert_false(tigon_footprint_find("rms_norm", "step", TIGON_F32, &f));
+  assert_false(tigon_footprint_find("rmsnorm", "fwd", TIGON_F32, &f));
+  assert_false(tigon_footprint_find("rms_norm", "fwd", TIGON_I32, &f));
+  assert_false(tigon_footprint_find("rms_norm", "fwd", TIGON_DTYPE_NONE, &f));
+  assert_false(tigon_footprint_find("rms_norm", "fwd", (tigon_dtype)99, &f));
+  assert_false(tigon_footprint_find(NULL, "fwd", TIGON_F32, &f));
+  assert_false(tigon_footprint_find("rms_norm", NULL, TIGON_F32, &f));
+  assert_int_equal(f.inputs, 77);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(devices_are_found_by_any_spelling),
+      cmocka_unit_test(ascend_sizes),
+      cmocka_unit_test(every_device_is_complete),
+      cmocka_unit_test(cpu_is_queried),
+      cmocka_unit_test(footprints_move_the_minimum),
+      cmocka_unit_test(every_slot_has_a_footprint),
+      cmocka_unit_test(unknown_footprints),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
