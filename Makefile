@@ -1,0 +1,64 @@
+# The front door: each target is one or two commands that can be typed without it. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -c
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-print-directory
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+DESTDIR ?=
+ARGS ?=
+
+.PHONY: build train test bench setup format lint install asan tsan coverage abi-update clean help
+
+build: configure ## Build build/tigon and build/libtigon.so (the default)
+	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
+
+train: setup-build-train build ## Train a small Llama: make train ARGS="--steps 50"
+	@build/tigon train $(ARGS)
+
+test: setup-build-test configure ## Build and run every test, lint, format and sanitizers (some minutes)
+	@cmake --build build -j $(JOBS)
+	@ctest --preset release -j $(JOBS) $(ARGS)
+
+bench: setup-build-bench build ## Measure every op against the memory's speed: make bench ARGS=rms_norm
+	@build/tigon bench $(ARGS)
+
+format: setup-test ## Format the sources
+	@tools/format
+
+lint: setup-build-test configure ## clang-tidy, cppcheck, the rule on the length of files
+	@tools/check-file-length
+	@tools/lint
+
+install: build ## Install: make install PREFIX=/usr/local DESTDIR=
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+
+asan: setup-build-test ## The quick tests with AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/sanitizers asan
+
+tsan: setup-build-test-tsan ## The quick tests with ThreadSanitizer
+	@tools/sanitizers tsan
+
+coverage: setup-build-test-coverage ## Line and branch coverage of the library
+	@tools/coverage
+
+abi-update: build ## Record the ABI anew, after a change that was meant
+	@tools/abi update
+
+setup: setup-build-train-test ## Install what building, training and testing need (Debian)
+
+clean: ## Remove build/
+	@rm -rf build
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: configure
+# Always: it takes a second, and notices what was installed or how a test describes itself.
+configure:
+	@tools/setup --check build
+	@mkdir -p build && cmake --preset release > build/configure.log || { cat build/configure.log; exit 1; }
+
+setup-%:
+	@tools/setup $(subst -, ,$*)

@@ -1,0 +1,57 @@
+# How every C file of the project is compiled: the interface target tigon_flags, and tigon_library_flags for the library.
+include(CheckCCompilerFlag)
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+
+set(optimized "$<CONFIG:Release,RelWithDebInfo,MinSizeRel>")
+
+add_library(tigon_flags INTERFACE)
+target_compile_definitions(tigon_flags INTERFACE _GNU_SOURCE)
+target_compile_options(tigon_flags INTERFACE -Wall -Wextra -Wpedantic $<$<BOOL:${TIGON_WERROR}>:-Werror>)
+target_link_options(tigon_flags INTERFACE LINKER:-z,relro,-z,now,-z,noexecstack)
+if(TIGON_SANITIZE)
+  target_compile_options(tigon_flags INTERFACE
+    -fsanitize=${TIGON_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(tigon_flags INTERFACE -fsanitize=${TIGON_SANITIZE})
+else()
+  # A distribution's compiler may define it already, to another level.
+  target_compile_options(tigon_flags INTERFACE "$<${optimized}:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+endif()
+
+find_package(OpenMP COMPONENTS C)
+if(OpenMP_C_FOUND)
+  target_link_libraries(tigon_flags INTERFACE OpenMP::OpenMP_C)
+else()
+  message(STATUS "tigon: no OpenMP runtime found, the library runs on one thread")
+  target_compile_options(tigon_flags INTERFACE -fopenmp-simd -Wno-unknown-pragmas)
+endif()
+
+# The same bits from the same source: no contraction across statements and no -ffast-math, ever. The two -fno- flags
+# only drop errno and the order of exception flags, which no operator promises, and let loops over sqrt vectorise.
+add_library(tigon_library_flags INTERFACE)
+target_link_libraries(tigon_library_flags INTERFACE tigon_flags)
+target_compile_options(tigon_library_flags INTERFACE
+  $<${optimized}:-O3> -fno-math-errno -fno-trapping-math -ffp-contract=off
+  # Builds in two folders give the same library.
+  $<${optimized}:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
+
+# Instruction sets: name, then the flags. The files of src/cpu are compiled once for each of these.
+set(TIGON_ISAS scalar)
+set(TIGON_ISA_FLAGS_scalar "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
+  set(TIGON_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+  set(TIGON_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl ${TIGON_ISA_FLAGS_avx2}
+    -mprefer-vector-width=512)
+  foreach(isa avx2 avx512)
+    list(JOIN TIGON_ISA_FLAGS_${isa} " " flags)
+    check_c_compiler_flag("${flags}" TIGON_COMPILES_${isa})
+    if(TIGON_COMPILES_${isa})
+      list(APPEND TIGON_ISAS ${isa})
+    endif()
+  endforeach()
+endif()

@@ -1,0 +1,27 @@
+# Headers, library, command line, and the two ways to find them: find_package(tigon) and pkg-config.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS tigon_shared EXPORT tigonTargets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/tigon" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN "*.h")
+if(TARGET tigon_cli)
+  install(TARGETS tigon_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tigon")
+install(EXPORT tigonTargets NAMESPACE tigon:: DESTINATION "${package_dir}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/tigonConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/tigonConfig.cmake" INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may break what the one before it promised.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/tigonConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/tigonConfig.cmake" "${PROJECT_BINARY_DIR}/tigonConfigVersion.cmake"
+  DESTINATION "${package_dir}")
+
+# tigon.pc finds its prefix from where it lies, so an installed tree can be moved.
+set(pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+file(RELATIVE_PATH pc_to_prefix "/${pc_dir}" "/")
+string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/tigon.pc.in" "${PROJECT_BINARY_DIR}/tigon.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/tigon.pc" DESTINATION "${pc_dir}")

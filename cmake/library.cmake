@@ -1,0 +1,65 @@
+# libtigon.so, and the same objects as the archive tigon_internal, in which tests and the command line reach what the
+# shared library hides (planner, oracle, every CPU variant).
+set(rooms core op plan ref)
+set(cpu_once backend parallel features gemm_provider gemm_openblas gemm_onednn)
+
+set(patterns ${rooms})
+list(TRANSFORM patterns REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/\\1/*.c")
+file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+file(GLOB cpu_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cpu/*.c")
+
+# The host side of the cpu room is compiled once; everything else there is a kernel.
+set(cpu_kernels ${cpu_sources})
+list(TRANSFORM cpu_once REPLACE "(.+)" "/\\1\\\\.c$")
+list(JOIN cpu_once "|" cpu_once)
+list(FILTER cpu_sources INCLUDE REGEX "${cpu_once}")
+list(FILTER cpu_kernels EXCLUDE REGEX "${cpu_once}")
+
+function(tigon_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  target_link_libraries(${name} PRIVATE tigon_library_flags)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+endfunction()
+
+tigon_objects(tigon_host ${sources} ${cpu_sources})
+set(objects $<TARGET_OBJECTS:tigon_host>)
+
+foreach(isa ${TIGON_ISAS})
+  string(TOUPPER ${isa} ISA)
+  target_compile_definitions(tigon_host PRIVATE TIGON_HAVE_${ISA}=1)
+  if(cpu_kernels)
+    tigon_objects(tigon_cpu_${isa} ${cpu_kernels})
+    target_compile_definitions(tigon_cpu_${isa} PRIVATE TIGON_ISA=${isa} TIGON_ISA_${ISA}=1)
+    target_compile_options(tigon_cpu_${isa} PRIVATE ${TIGON_ISA_FLAGS_${isa}})
+    list(APPEND objects $<TARGET_OBJECTS:tigon_cpu_${isa}>)
+  endif()
+endforeach()
+# The linter reads the compile commands; the scalar and AVX2 ones show it all that it can say about a kernel.
+if(TARGET tigon_cpu_avx512)
+  set_target_properties(tigon_cpu_avx512 PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
+endif()
+
+set(needs m ${CMAKE_DL_LIBS})
+
+# Not called tigon: that is the file of the command line, and Ninja has one name for both.
+add_library(tigon_shared SHARED ${objects})
+add_library(tigon::tigon ALIAS tigon_shared)
+set_target_properties(tigon_shared PROPERTIES
+  OUTPUT_NAME tigon
+  EXPORT_NAME tigon
+  LINKER_LANGUAGE C
+  VERSION "${PROJECT_VERSION}"
+  SOVERSION "${PROJECT_VERSION_MAJOR}"
+  LINK_DEPENDS "${PROJECT_SOURCE_DIR}/src/tigon.map")
+target_include_directories(tigon_shared INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_link_libraries(tigon_shared PRIVATE tigon_flags ${needs})
+target_link_options(tigon_shared PRIVATE "LINKER:--version-script=${PROJECT_SOURCE_DIR}/src/tigon.map")
+if(NOT TIGON_SANITIZE) # whose runtime is found at load time only
+  target_link_options(tigon_shared PRIVATE LINKER:-z,defs)
+endif()
+
+add_library(tigon_internal STATIC ${objects})
+set_target_properties(tigon_internal PROPERTIES LINKER_LANGUAGE C)
+target_include_directories(tigon_internal PUBLIC "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+target_link_libraries(tigon_internal PUBLIC tigon_flags ${needs})

@@ -1,0 +1,36 @@
+#!/bin/bash
+# Installs into an empty prefix, moves it, and builds and runs a program against it in both ways that users do:
+# find_package(tigon) and pkg-config.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+build=${TIGON_BUILD:-$here/../../build}
+cmake=${CMAKE:-cmake}
+cc=${CC:-cc}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+"$cmake" --install "$build" --prefix "$scratch/first" >"$scratch/install.log" || { cat "$scratch/install.log"; exit 1; }
+mv "$scratch/first" "$scratch/moved"
+prefix=$scratch/moved
+library_dir=$(dirname "$(find "$prefix" -name libtigon.so)")
+test -f "$prefix/include/tigon/tigon.h"
+test -L "$library_dir/libtigon.so.0"
+
+echo "== find_package"
+"$cmake" -S "$here/consumer" -B "$scratch/consumer" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" \
+  >"$scratch/configure.log" || { cat "$scratch/configure.log"; exit 1; }
+"$cmake" --build "$scratch/consumer" >"$scratch/build.log" || { cat "$scratch/build.log"; exit 1; }
+"$scratch/consumer/consumer"
+
+echo "== pkg-config"
+command -v pkg-config >/dev/null || { echo "skipped: pkg-config is not here"; exit 77; }
+export PKG_CONFIG_PATH=$library_dir/pkgconfig
+read -ra flags <<<"$(pkg-config --cflags --libs tigon)"
+"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/consumer/consumer.c" -o "$scratch/by_pkg_config" "${flags[@]}"
+LD_LIBRARY_PATH=$library_dir "$scratch/by_pkg_config"
+test "$(pkg-config --modversion tigon)" = "$("$scratch/consumer/consumer")"
+
+if [ -x "$prefix/bin/tigon" ]; then
+  echo "== command line"
+  "$prefix/bin/tigon" --version
+fi
