@@ -163,8 +163,8 @@ typedef struct tigon_attention_bwd_problem {
   tigon_heads q, k, v, o, d_o, dq, dk, dv;
   const float *lse; /* [batch, q.heads, tokens] */
   float *delta;     /* [batch, q.heads, tokens] workspace: do . o */
-  float *sums;      /* [2, batch, k.heads, keys, head_dim] workspace: dk and dv in f32; NULL when they are f32 anyway, and
-                       where a backend's memory is not the host's */
+  float *dq_sums;   /* [batch, q.heads, tokens, head_dim] workspace: dq in f32; NULL when dq is f32 anyway, and where a
+                       backend's memory is not the host's */
   float scale;
   bool causal;
   int64_t window;
@@ -221,11 +221,13 @@ typedef struct tigon_cross_entropy_problem {
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
 
-/* Row r's label; -1 when the row does not count: ignored or, which *out_of_range then says, outside [0, cols). */
+static inline int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) { return p->vocab ? p->vocab : p->cols; }
+
+/* Row r's label; -1 when the row does not count: ignored or, which *out_of_range then says, outside the vocabulary. */
 static inline int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem *p, int64_t r, bool *out_of_range) {
   const int64_t label = p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r];
   const bool ignored = p->has_ignore_index && label == p->ignore_index;
-  *out_of_range = !ignored && (label < 0 || label >= p->cols);
+  *out_of_range = !ignored && (label < 0 || label >= tigon_cross_entropy_vocab(p));
   return ignored || *out_of_range ? -1 : label;
 }
 

@@ -1,24 +1,37 @@
-/* The caller's floating-point state (rounding, flush-to-zero, sticky flags), put away while the library works. */
+/* What a call must leave as it was on the caller's thread: the floating-point state (rounding, flush-to-zero, sticky
+ * flags), which is put away while the library works, and errno. */
 #ifndef TIGON_CORE_FLOAT_STATE_H
 #define TIGON_CORE_FLOAT_STATE_H
 
+#include <errno.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
-
-/* Round to nearest, denormals kept, no traps. Returns what was there. */
-static inline unsigned tigon_float_enter(void) {
-  const unsigned state = _mm_getcsr();
-  _mm_setcsr(0x1f80);
-  return state;
-}
-static inline void tigon_float_leave(const unsigned *state) { _mm_setcsr(*state); }
-#else
-static inline unsigned tigon_float_enter(void) { return 0; }
-static inline void tigon_float_leave(const unsigned *state) { (void)state; }
 #endif
 
-/* The first line of every public op: the default state until the function returns, by whichever way. */
+typedef struct tigon_caller_state {
+  unsigned floats;
+  int error;
+} tigon_caller_state;
+
+/* Round to nearest, denormals kept, no traps, from here on. */
+static inline tigon_caller_state tigon_caller_enter(void) {
+  tigon_caller_state state = {0, errno};
+#if defined(__x86_64__)
+  state.floats = _mm_getcsr();
+  _mm_setcsr(0x1f80);
+#endif
+  return state;
+}
+
+static inline void tigon_caller_leave(const tigon_caller_state *state) {
+#if defined(__x86_64__)
+  _mm_setcsr(state->floats);
+#endif
+  errno = state->error;
+}
+
+/* The first line of every public op, and of every thread's work: until the function returns, by whichever way. */
 #define TIGON_KEEP_FLOAT_STATE \
-  __attribute__((cleanup(tigon_float_leave), unused)) const unsigned float_state_ = tigon_float_enter()
+  __attribute__((cleanup(tigon_caller_leave), unused)) const tigon_caller_state caller_state_ = tigon_caller_enter()
 
 #endif

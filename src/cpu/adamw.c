@@ -68,20 +68,15 @@ tigon_status TIGON_CPU(adamw_step)(tigon_queue *queue, const tigon_adamw_step_pr
   return TIGON_OK;
 }
 
-/* Sum of squares: f32 lanes over a block, f64 beyond. f16 and bf16 squares fit f32; a huge f32 gradient overflows to Inf,
- * which the caller sees in the norm. */
-enum { BLOCK = 256 * LANES };
-
+/* Sum of squares in f64, which no f32 square overflows or underflows; one partial sum a lane. */
 TIGON_INLINE void square_chunk(tigon_dtype dtype, const void *data, int64_t begin, int64_t end, double *sum) {
-  for (int64_t block = begin; block < end; block += BLOCK) {
-    const int64_t stop = end - block < BLOCK ? end : block + BLOCK;
-    vf s = vf_zero();
-    for (int64_t i = block; i < stop; i += LANES) {
-      const vf g = v_load_n(data, i, dtype, stop - i >= LANES ? LANES : (int)(stop - i));
-      s = vf_fma(g, g, s);
-    }
-    *sum += (double)vf_sum(s);
+  double lane_sums[LANES] = {0};
+  for (int64_t i = begin; i < end; i += LANES) {
+    float g[LANES];
+    vf_store(g, v_load_n(data, i, dtype, end - i >= LANES ? LANES : (int)(end - i)));
+    for (int l = 0; l < LANES; ++l) lane_sums[l] += (double)g[l] * (double)g[l];
   }
+  for (int l = 0; l < LANES; ++l) *sum += lane_sums[l];
 }
 
 /* Task p sums chunks p, p + PARTIALS, ... */

@@ -7,6 +7,7 @@
 
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
+#include "cpu/math_probe.h"
 
 extern const tigon_kernels tigon_cpu_scalar_kernels;
 #if defined(TIGON_HAVE_AVX2)
@@ -42,6 +43,17 @@ static const tigon_kernels *const *cpu_variants(void) {
   return first;
 }
 
+tigon_math_probe *tigon_cpu_math_probe_of(const tigon_kernels *kernels) {
+#if defined(TIGON_HAVE_AVX512)
+  if (kernels == &tigon_cpu_avx512_kernels) return tigon_cpu_avx512_math_probe;
+#endif
+#if defined(TIGON_HAVE_AVX2)
+  if (kernels == &tigon_cpu_avx2_kernels) return tigon_cpu_avx2_math_probe;
+#endif
+  (void)kernels;
+  return tigon_cpu_scalar_math_probe;
+}
+
 static tigon_status cpu_open(int index, tigon_queue *queue, const char **reason) {
   (void)index;
 #if defined(_OPENMP)
@@ -51,7 +63,7 @@ static tigon_status cpu_open(int index, tigon_queue *queue, const char **reason)
   return tigon_gemm_open(queue, reason);
 }
 
-static void cpu_close(tigon_queue *queue) { (void)queue; }
+static void cpu_close(tigon_queue *queue) { tigon_gemm_close(queue); }
 
 static tigon_status cpu_sync(tigon_queue *queue) {
   (void)queue;

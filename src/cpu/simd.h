@@ -11,6 +11,8 @@
 
 #include "core/half.h"
 
+#define TIGON_INLINE static inline __attribute__((always_inline))
+
 #if defined(TIGON_ISA_AVX512)
 #include "cpu/simd_avx512.h"
 #elif defined(TIGON_ISA_AVX2)
@@ -19,12 +21,16 @@
 #include "cpu/simd_scalar.h"
 #endif
 
-#define TIGON_INLINE static inline __attribute__((always_inline))
+/* 1.5 * 2^23: n + VF_SHIFTER is rounded to an integer n, |n| < 2^22, which then is in the low bits. */
+#define VF_SHIFTER 12582912.0f
 
 /* TIGON_CPU(rms_norm_fwd) is tigon_cpu_avx512_rms_norm_fwd. */
 #define TIGON_CPU_PASTE_(isa, name) tigon_cpu_##isa##_##name
 #define TIGON_CPU_EXPAND_(isa, name) TIGON_CPU_PASTE_(isa, name)
 #define TIGON_CPU(name) TIGON_CPU_EXPAND_(TIGON_ISA, name)
+
+/* Bytes of an element; tigon_dtype_size() would be a call. */
+TIGON_INLINE int64_t v_size(tigon_dtype dtype) { return dtype == TIGON_F32 ? 4 : 2; }
 
 /* Elements i .. i + LANES - 1, or the first n of them (0 <= n <= LANES; the other lanes are 0 and never touched). */
 TIGON_INLINE vf v_load(const void *data, int64_t i, tigon_dtype dtype) {
@@ -73,6 +79,41 @@ TIGON_INLINE void v_put(void *data, int64_t i, tigon_dtype dtype, vf a, bool str
 TIGON_INLINE bool v_aligned(const void *data, tigon_dtype dtype) {
   return (uintptr_t)data % (LANES * (dtype == TIGON_F32 ? 4u : 2u)) == 0;
 }
+
+/* Two vectors for elementwise work: elements i .. i + 2 * LANES - 1 in an order of the dtype's own, which is the order of
+ * v_put2. A bf16 is widened by one instruction so, and 64 bytes are stored at once. A NaN that is put must be quiet, as
+ * the result of arithmetic is. */
+TIGON_INLINE vf2 v_load2(const void *data, int64_t i, tigon_dtype dtype) {
+  if (dtype == TIGON_BF16) return vf_load2_bf16((const uint16_t *)data + i);
+  return (vf2){v_load(data, i, dtype), v_load(data, i + LANES, dtype)};
+}
+TIGON_INLINE vf2 v_load2_n(const void *data, int64_t i, tigon_dtype dtype, int n) {
+  if (dtype == TIGON_BF16) return vf_load2_bf16_n((const uint16_t *)data + i, n);
+  return (vf2){v_load_n(data, i, dtype, n < LANES ? n : LANES),
+               n > LANES ? v_load_n(data, i + LANES, dtype, n - LANES) : vf_zero()};
+}
+TIGON_INLINE void v_store2_n(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n) {
+  if (dtype == TIGON_BF16) {
+    vf_store2_bf16_n((uint16_t *)data + i, v, n);
+    return;
+  }
+  v_store_n(data, i, dtype, v.a, n < LANES ? n : LANES);
+  if (n > LANES) v_store_n(data, i + LANES, dtype, v.b, n - LANES);
+}
+/* With `stream` the address must be aligned to V_LINE bytes. */
+TIGON_INLINE void v_put2(void *data, int64_t i, tigon_dtype dtype, vf2 v, bool stream) {
+  if (dtype == TIGON_BF16) {
+    if (stream)
+      vf_stream2_bf16((uint16_t *)data + i, v);
+    else
+      vf_store2_bf16((uint16_t *)data + i, v);
+    return;
+  }
+  v_put(data, i, dtype, v.a, stream);
+  v_put(data, i + LANES, dtype, v.b, stream);
+}
+enum { V_LINE = LANES * 4 };
+
 /* Rounded to dtype and back. */
 TIGON_INLINE vf v_round(vf a, tigon_dtype dtype) {
   switch (dtype) {

@@ -5,31 +5,34 @@
 enum { LANES = 8 };
 typedef __m256 vf;
 typedef __m256 vm;
+typedef struct vf2 {
+  vf a, b;
+} vf2;
 
-static inline __m256i first_lanes(int n) {
+TIGON_INLINE __m256i first_lanes(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline __m128i load_u16_n(const uint16_t *p, int n) {
+TIGON_INLINE __m128i load_u16_n(const uint16_t *p, int n) {
   uint16_t lanes[8] = {0};
   memcpy(lanes, p, (size_t)n * sizeof *p);
   return _mm_loadu_si128((const __m128i *)lanes);
 }
-static inline void store_u16_n(uint16_t *p, __m128i a, int n) {
+TIGON_INLINE void store_u16_n(uint16_t *p, __m128i a, int n) {
   uint16_t lanes[8];
   _mm_storeu_si128((__m128i *)lanes, a);
   memcpy(p, lanes, (size_t)n * sizeof *p);
 }
 
-static inline vf vf_zero(void) { return _mm256_setzero_ps(); }
-static inline vf vf_set(float a) { return _mm256_set1_ps(a); }
-static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline vf vf_load_n(const float *p, int n) { return _mm256_maskload_ps(p, first_lanes(n)); }
-static inline void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
-static inline void vf_store_n(float *p, vf a, int n) { _mm256_maskstore_ps(p, first_lanes(n), a); }
-static inline void vf_stream(float *p, vf a) { _mm256_stream_ps(p, a); }
+TIGON_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+TIGON_INLINE vf vf_set(float a) { return _mm256_set1_ps(a); }
+TIGON_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+TIGON_INLINE vf vf_load_n(const float *p, int n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+TIGON_INLINE void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+TIGON_INLINE void vf_store_n(float *p, vf a, int n) { _mm256_maskstore_ps(p, first_lanes(n), a); }
+TIGON_INLINE void vf_stream(float *p, vf a) { _mm256_stream_ps(p, a); }
 
-static inline vf bf16_widen(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
-static inline __m128i bf16_narrow(vf a) {
+TIGON_INLINE vf bf16_widen(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
+TIGON_INLINE __m128i bf16_narrow(vf a) {
   const __m256i u = _mm256_castps_si256(a), high = _mm256_srli_epi32(u, 16);
   const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
   const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
@@ -38,49 +41,101 @@ static inline __m128i bf16_narrow(vf a) {
   const __m256i h = _mm256_blendv_epi8(rounded, quiet, nan);
   return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
 }
-static inline vf vf_load_bf16(const uint16_t *p) { return bf16_widen(_mm_loadu_si128((const __m128i *)p)); }
-static inline vf vf_load_bf16_n(const uint16_t *p, int n) { return bf16_widen(load_u16_n(p, n)); }
-static inline void vf_store_bf16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, bf16_narrow(a)); }
-static inline void vf_store_bf16_n(uint16_t *p, vf a, int n) { store_u16_n(p, bf16_narrow(a), n); }
-static inline void vf_stream_bf16(uint16_t *p, vf a) { _mm_stream_si128((__m128i *)p, bf16_narrow(a)); }
-static inline __m128i f16_narrow(vf a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
-static inline vf vf_load_f16_n(const uint16_t *p, int n) { return _mm256_cvtph_ps(load_u16_n(p, n)); }
-static inline void vf_store_f16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, f16_narrow(a)); }
-static inline void vf_store_f16_n(uint16_t *p, vf a, int n) { store_u16_n(p, f16_narrow(a), n); }
-static inline void vf_stream_f16(uint16_t *p, vf a) { _mm_stream_si128((__m128i *)p, f16_narrow(a)); }
+TIGON_INLINE vf vf_load_bf16(const uint16_t *p) { return bf16_widen(_mm_loadu_si128((const __m128i *)p)); }
+TIGON_INLINE vf vf_load_bf16_n(const uint16_t *p, int n) { return bf16_widen(load_u16_n(p, n)); }
+TIGON_INLINE void vf_store_bf16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, bf16_narrow(a)); }
+TIGON_INLINE void vf_store_bf16_n(uint16_t *p, vf a, int n) { store_u16_n(p, bf16_narrow(a), n); }
+TIGON_INLINE void vf_stream_bf16(uint16_t *p, vf a) { _mm_stream_si128((__m128i *)p, bf16_narrow(a)); }
+TIGON_INLINE __m128i f16_narrow(vf a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TIGON_INLINE vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+TIGON_INLINE vf vf_load_f16_n(const uint16_t *p, int n) { return _mm256_cvtph_ps(load_u16_n(p, n)); }
+TIGON_INLINE void vf_store_f16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, f16_narrow(a)); }
+TIGON_INLINE void vf_store_f16_n(uint16_t *p, vf a, int n) { store_u16_n(p, f16_narrow(a), n); }
+TIGON_INLINE void vf_stream_f16(uint16_t *p, vf a) { _mm_stream_si128((__m128i *)p, f16_narrow(a)); }
 
-static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-static inline vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
-static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-static inline vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }
-static inline vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-static inline vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TIGON_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+TIGON_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+TIGON_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+TIGON_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+TIGON_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+TIGON_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+TIGON_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+TIGON_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+TIGON_INLINE vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }
+TIGON_INLINE vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+TIGON_INLINE vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* 2^n for integer n in [-126, 127]. */
-static inline vf vf_pow2(vf n) {
+TIGON_INLINE vf vf_pow2(vf n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
-static inline vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-static inline vm vf_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
-static inline vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
-static inline vm vf_nan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
-static inline vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
-static inline float vf_sum(vf a) {
+/* a * 2^n for t = n + VF_SHIFTER: n is added to a's exponent, so a and the result must be normal numbers. */
+TIGON_INLINE vf vf_add_exponent(vf a, vf t) {
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+}
+/* a - floor(a); 0 below -250. */
+TIGON_INLINE vf vf_fraction(vf a) {
+  const vf b = _mm256_max_ps(_mm256_set1_ps(-250.0f), a);
+  return _mm256_sub_ps(b, _mm256_floor_ps(b));
+}
+/* a * 2^floor(b), rounded once where it is denormal, for any b <= 127: two steps, each a power that is a normal number. */
+TIGON_INLINE vf vf_scale_floor(vf a, vf b) {
+  const __m256i n = _mm256_cvtps_epi32(_mm256_floor_ps(_mm256_max_ps(_mm256_set1_ps(-250.0f), b)));
+  const __m256i half = _mm256_srai_epi32(n, 1), bias = _mm256_set1_epi32(127);
+  const __m256i rest = _mm256_sub_epi32(n, half);
+  a = _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+  return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+}
+/* 1 / a. */
+TIGON_INLINE vf vf_reciprocal(vf a) { return _mm256_div_ps(_mm256_set1_ps(1.0f), a); }
+TIGON_INLINE vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+TIGON_INLINE vm vf_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+TIGON_INLINE vm vf_nan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
+TIGON_INLINE bool vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
+TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+TIGON_INLINE float vf_sum(vf a) {
   __m128 h = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   h = _mm_add_ps(h, _mm_movehl_ps(h, h));
   return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
 }
-static inline float vf_max_across(vf a) {
+TIGON_INLINE float vf_max_across(vf a) {
   __m128 h = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   h = _mm_max_ps(h, _mm_movehl_ps(h, h));
   return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
 }
-static inline vf vf_round_bf16(vf a) { return bf16_widen(bf16_narrow(a)); }
-static inline vf vf_round_f16(vf a) { return _mm256_cvtph_ps(f16_narrow(a)); }
-static inline void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
-static inline void vf_fence(void) { _mm_sfence(); }
+TIGON_INLINE vf vf_round_bf16(vf a) { return bf16_widen(bf16_narrow(a)); }
+TIGON_INLINE vf vf_round_f16(vf a) { return _mm256_cvtph_ps(f16_narrow(a)); }
+
+/* 16 elements: the even ones in a, the odd ones in b. */
+TIGON_INLINE vf2 pair_widen(__m256i h) {
+  return (vf2){_mm256_castsi256_ps(_mm256_slli_epi32(h, 16)),
+               _mm256_castsi256_ps(_mm256_and_si256(h, _mm256_set1_epi32((int)0xffff0000u)))};
+}
+/* Rounded in the upper half. A quiet NaN is cut off and stays one. */
+TIGON_INLINE __m256i pair_rounded(vf a) {
+  const __m256i u = _mm256_castps_si256(a);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_add_epi32(u, _mm256_andnot_si256(nan, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))));
+}
+TIGON_INLINE __m256i pair_narrow(vf2 v) {
+  return _mm256_blend_epi16(_mm256_srli_epi32(pair_rounded(v.a), 16), pair_rounded(v.b), 0xaa);
+}
+TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) {
+  return pair_widen(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
+  uint16_t lanes[16] = {0};
+  memcpy(lanes, p, (size_t)n * sizeof *p);
+  return vf_load2_bf16(lanes);
+}
+TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v) { _mm256_storeu_si256((__m256i *)(void *)p, pair_narrow(v)); }
+TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
+  uint16_t lanes[16];
+  vf_store2_bf16(lanes, v);
+  memcpy(p, lanes, (size_t)n * sizeof *p);
+}
+TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { _mm256_stream_si256((__m256i *)(void *)p, pair_narrow(v)); }
+TIGON_INLINE void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+TIGON_INLINE void vf_prefetch_l2(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
+TIGON_INLINE void vf_fence(void) { _mm_sfence(); }

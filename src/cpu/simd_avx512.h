@@ -4,65 +4,109 @@
 enum { LANES = 16 };
 typedef __m512 vf;
 typedef __mmask16 vm;
+typedef struct vf2 {
+  vf a, b;
+} vf2;
 
-static inline __mmask16 first_lanes(int n) { return (__mmask16)((1u << n) - 1); }
+TIGON_INLINE __mmask16 first_lanes(int n) { return (__mmask16)((1u << n) - 1); }
 
-static inline vf vf_zero(void) { return _mm512_setzero_ps(); }
-static inline vf vf_set(float a) { return _mm512_set1_ps(a); }
-static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline vf vf_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
-static inline void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
-static inline void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a); }
-static inline void vf_stream(float *p, vf a) { _mm512_stream_ps(p, a); }
+TIGON_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
+TIGON_INLINE vf vf_set(float a) { return _mm512_set1_ps(a); }
+TIGON_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+TIGON_INLINE vf vf_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+TIGON_INLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+TIGON_INLINE void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a); }
+TIGON_INLINE void vf_stream(float *p, vf a) { _mm512_stream_ps(p, a); }
 
-static inline vf bf16_widen(__m256i h) {
+TIGON_INLINE vf bf16_widen(__m256i h) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 /* Round to nearest even in integers: the hardware's own instruction flushes denormals. */
-static inline __m256i bf16_narrow(vf a) {
+TIGON_INLINE __m256i bf16_narrow(vf a) {
   const __m512i u = _mm512_castps_si512(a), one = _mm512_set1_epi32(1);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
   const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
   const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
   return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), rounded, quiet));
 }
-static inline vf vf_load_bf16(const uint16_t *p) { return bf16_widen(_mm256_loadu_si256((const __m256i *)p)); }
-static inline vf vf_load_bf16_n(const uint16_t *p, int n) { return bf16_widen(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
-static inline void vf_store_bf16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, bf16_narrow(a)); }
-static inline void vf_store_bf16_n(uint16_t *p, vf a, int n) { _mm256_mask_storeu_epi16(p, first_lanes(n), bf16_narrow(a)); }
-static inline void vf_stream_bf16(uint16_t *p, vf a) { _mm256_stream_si256((__m256i *)p, bf16_narrow(a)); }
-static inline __m256i f16_narrow(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
-static inline vf vf_load_f16_n(const uint16_t *p, int n) {
+TIGON_INLINE vf vf_load_bf16(const uint16_t *p) { return bf16_widen(_mm256_loadu_si256((const __m256i *)p)); }
+TIGON_INLINE vf vf_load_bf16_n(const uint16_t *p, int n) { return bf16_widen(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
+TIGON_INLINE void vf_store_bf16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, bf16_narrow(a)); }
+TIGON_INLINE void vf_store_bf16_n(uint16_t *p, vf a, int n) { _mm256_mask_storeu_epi16(p, first_lanes(n), bf16_narrow(a)); }
+TIGON_INLINE void vf_stream_bf16(uint16_t *p, vf a) { _mm256_stream_si256((__m256i *)p, bf16_narrow(a)); }
+TIGON_INLINE __m256i f16_narrow(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TIGON_INLINE vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+TIGON_INLINE vf vf_load_f16_n(const uint16_t *p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
-static inline void vf_store_f16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, f16_narrow(a)); }
-static inline void vf_store_f16_n(uint16_t *p, vf a, int n) { _mm256_mask_storeu_epi16(p, first_lanes(n), f16_narrow(a)); }
-static inline void vf_stream_f16(uint16_t *p, vf a) { _mm256_stream_si256((__m256i *)p, f16_narrow(a)); }
+TIGON_INLINE void vf_store_f16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, f16_narrow(a)); }
+TIGON_INLINE void vf_store_f16_n(uint16_t *p, vf a, int n) { _mm256_mask_storeu_epi16(p, first_lanes(n), f16_narrow(a)); }
+TIGON_INLINE void vf_stream_f16(uint16_t *p, vf a) { _mm256_stream_si256((__m256i *)p, f16_narrow(a)); }
 
-static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
-static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-static inline vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
-static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
-static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TIGON_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+TIGON_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+TIGON_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+TIGON_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+TIGON_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+TIGON_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+TIGON_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+TIGON_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+TIGON_INLINE vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+TIGON_INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
+TIGON_INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* 2^n for integer n in [-126, 127]. */
-static inline vf vf_pow2(vf n) {
+TIGON_INLINE vf vf_pow2(vf n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
-static inline vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-static inline vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
-static inline vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-static inline vm vf_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
-static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
-static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
-static inline float vf_max_across(vf a) { return _mm512_reduce_max_ps(a); }
-static inline vf vf_round_bf16(vf a) { return bf16_widen(bf16_narrow(a)); }
-static inline vf vf_round_f16(vf a) { return _mm512_cvtph_ps(f16_narrow(a)); }
-static inline void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
-static inline void vf_fence(void) { _mm_sfence(); }
+/* a * 2^n for t = n + VF_SHIFTER: n is added to a's exponent, so a and the result must be normal numbers. */
+TIGON_INLINE vf vf_add_exponent(vf a, vf t) {
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+}
+/* a - floor(a); 0 for -Inf. */
+TIGON_INLINE vf vf_fraction(vf a) { return _mm512_reduce_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+/* a * 2^floor(b), rounded once where it is denormal, for any b <= 127. */
+TIGON_INLINE vf vf_scale_floor(vf a, vf b) { return _mm512_scalef_ps(a, b); }
+/* 1 / a within 2^-23 of it for 1 <= a <= 2^126: an estimate of 14 bits and a Newton step. */
+TIGON_INLINE vf vf_reciprocal(vf a) {
+  const vf y = _mm512_rcp14_ps(a);
+  return vf_fma(y, vf_fnma(a, y, _mm512_set1_ps(1.0f)), y);
+}
+TIGON_INLINE vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+TIGON_INLINE vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+TIGON_INLINE vm vf_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+TIGON_INLINE bool vm_any(vm m) { return m != 0; }
+TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+TIGON_INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
+TIGON_INLINE float vf_max_across(vf a) { return _mm512_reduce_max_ps(a); }
+TIGON_INLINE vf vf_round_bf16(vf a) { return bf16_widen(bf16_narrow(a)); }
+TIGON_INLINE vf vf_round_f16(vf a) { return _mm512_cvtph_ps(f16_narrow(a)); }
+
+/* 32 elements: the even ones in a, the odd ones in b. */
+TIGON_INLINE vf2 pair_widen(__m512i h) {
+  return (vf2){_mm512_castsi512_ps(_mm512_slli_epi32(h, 16)),
+               _mm512_castsi512_ps(_mm512_and_si512(h, _mm512_set1_epi32((int)0xffff0000u)))};
+}
+/* Rounded in the upper half. A quiet NaN is cut off and stays one. */
+TIGON_INLINE __m512i pair_rounded(vf a) {
+  const __m512i u = _mm512_castps_si512(a);
+  const __mmask16 number = _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
+  const __mmask16 odd = _mm512_mask_test_epi32_mask(number, u, _mm512_set1_epi32(0x10000));
+  const __m512i near = _mm512_mask_add_epi32(u, number, u, _mm512_set1_epi32(0x7fff));
+  return _mm512_mask_add_epi32(near, odd, near, _mm512_set1_epi32(1));
+}
+TIGON_INLINE __m512i pair_narrow(vf2 v) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(pair_rounded(v.a), 16), pair_rounded(v.b));
+}
+TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) { return pair_widen(_mm512_loadu_si512(p)); }
+TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
+  return pair_widen(_mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p));
+}
+TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v) { _mm512_storeu_si512(p, pair_narrow(v)); }
+TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
+  _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pair_narrow(v));
+}
+TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { _mm512_stream_si512((__m512i *)(void *)p, pair_narrow(v)); }
+TIGON_INLINE void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+TIGON_INLINE void vf_prefetch_l2(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
+TIGON_INLINE void vf_fence(void) { _mm_sfence(); }

@@ -4,52 +4,118 @@
 
 #include "cpu/simd.h"
 
-/* e^x, within 1.5 ULP of the true value for -87.33 <= x <= 88.72; 0 below, Inf above, NaN for NaN. x = n ln 2 + r with
- * |r| <= ln 2 / 2 in two parts (Cody & Waite), e^r by a polynomial of degree 6. */
+/* e^r of x = n ln 2 + r, |r| <= ln 2 / 2 (Cody & Waite: ln 2 in two parts, so that n times the first is exact), and
+ * *t = n + VF_SHIFTER; for |x| < 110. e^r = 1 + r + r^2 q(r), q of degree 4, within 2^-28 before rounding (Remez). */
+TIGON_INLINE vf exp_reduced(vf x, vf *t) {
+  *t = vf_fma(x, vf_set(1.44269504f), vf_set(VF_SHIFTER));
+  const vf n = vf_sub(*t, vf_set(VF_SHIFTER));
+  vf r = vf_fnma(n, vf_set(0.693359375f), x);
+  r = vf_fnma(n, vf_set(-2.12194440e-4f), r);
+  vf q = vf_set(1.381459865e-3f);
+  q = vf_fma(q, r, vf_set(8.36871688e-3f));
+  q = vf_fma(q, r, vf_set(4.166838805e-2f));
+  q = vf_fma(q, r, vf_set(1.666652063e-1f));
+  q = vf_fma(q, r, vf_set(4.999999345e-1f));
+  return vf_add(vf_fma(vf_mul(q, r), r, r), vf_set(1.0f));
+}
+
+/* e^x, within 1.1 ULP of the true value for -87.33654 <= x <= 88.72283; 0 below, Inf above, NaN for NaN. */
 TIGON_INLINE vf vf_exp(vf x) {
   const vf low = vf_set(-87.33654f), high = vf_set(88.72283f);
-  vf n = vf_round(vf_mul(vf_min(vf_max(x, low), high), vf_set(1.44269504f)));
-  n = vf_min(n, vf_set(127.0f)); /* e^88.72 is 2^127 * 1.99 */
-  const vf clamped = vf_min(vf_max(x, low), high);
-  vf r = vf_fnma(n, vf_set(0.693359375f), clamped);
-  r = vf_fnma(n, vf_set(-2.12194440e-4f), r);
-  vf p = vf_set(1.3978548e-3f);
-  p = vf_fma(p, r, vf_set(8.3742570e-3f));
-  p = vf_fma(p, r, vf_set(4.1664829e-2f));
-  p = vf_fma(p, r, vf_set(1.6666481e-1f));
-  p = vf_fma(p, r, vf_set(5.0000001e-1f));
-  p = vf_fma(vf_mul(p, r), r, r);
-  vf y = vf_mul(vf_add(p, vf_set(1.0f)), vf_pow2(n));
+  vf t;
+  const vf p = exp_reduced(vf_min(high, vf_max(low, x)), &t);
+  vf y = vf_add_exponent(p, t);
   y = vf_select(vf_lt(x, low), vf_zero(), y);
   y = vf_select(vf_lt(high, x), vf_set(INFINITY), y);
   return vf_select(vf_nan(x), x, y);
 }
 
-/* 1 / (1 + e^-x), monotone to 0 and 1 at the ends. */
-TIGON_INLINE vf vf_sigmoid(vf x) {
-  return vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+/* silu(u) = u / (1 + e^-u) as numerator / denominator, both times 2^-64 where u < -44: so e^-u stays in range until
+ * silu is 0, and the quotient alone rounds to a denormal. A NaN passes by the numerator. */
+typedef struct silu_parts {
+  vf scale, e, u; /* 1 or 2^-64; e^-u * scale, Inf for u < -110; u * scale */
+} silu_parts;
+TIGON_INLINE silu_parts silu_split(vf u) {
+  vf t;
+  const vf x = vf_sub(vf_zero(), vf_min(vf_set(87.0f), vf_max(vf_set(-110.0f), u)));
+  const vf p = exp_reduced(x, &t);
+  const vm far = vf_lt(vf_set(VF_SHIFTER + 63.0f), t);
+  const vf scale = vf_select(far, vf_set(0x1p-64f), vf_set(1.0f));
+  const vf e = vf_add_exponent(p, vf_select(far, vf_sub(t, vf_set(64.0f)), t));
+  return (silu_parts){scale, vf_select(vf_lt(u, vf_set(-110.0f)), vf_set(INFINITY), e), vf_mul(u, scale)};
 }
 
-/* e^x for x <= 88.37, where it need not be quick to notice more: 0 for x < low, NaN for NaN, nothing useful above. */
-TIGON_INLINE vf vf_exp_flush(vf x, vf low) {
-  const vf clamped = vf_max(low, x);
-  const vf n = vf_round(vf_mul(clamped, vf_set(1.44269504f)));
-  vf r = vf_fnma(n, vf_set(0.693359375f), clamped);
-  r = vf_fnma(n, vf_set(-2.12194440e-4f), r);
-  vf p = vf_set(1.3978548e-3f);
-  p = vf_fma(p, r, vf_set(8.3742570e-3f));
-  p = vf_fma(p, r, vf_set(4.1664829e-2f));
-  p = vf_fma(p, r, vf_set(1.6666481e-1f));
-  p = vf_fma(p, r, vf_set(5.0000001e-1f));
-  p = vf_fma(vf_mul(p, r), r, r);
-  return vf_select(vf_lt(x, low), vf_zero(), vf_mul(vf_add(p, vf_set(1.0f)), vf_pow2(n)));
+/* silu(u), within 2.5 ULP, denormals too; NaN for -Inf, as the formula has it. */
+TIGON_INLINE vf vf_silu(vf u) {
+  const silu_parts s = silu_split(u);
+  return vf_div(s.u, vf_add(s.scale, s.e));
 }
 
-/* tanh x and its slope 1 - tanh^2 x. For |x| < 0.625 an odd polynomial (Cephes), else from e^(-2 |x|). */
+/* silu'(u) = sigma(u) (1 + u (1 - sigma(u))), within 4 * 2^-24 (sigma(u) (1 + |u| (1 - sigma(u)))) plus half a denormal,
+ * and *silu, within 2.5 ULP; NaN for an infinity, as the formula has it. */
+TIGON_INLINE vf vf_silu_slope(vf u, vf *silu) {
+  const silu_parts s = silu_split(u);
+  const vf sigma = vf_div(vf_set(1.0f), vf_add(s.scale, s.e)); /* / scale */
+  vf rest = vf_select(vf_lt(u, vf_set(-110.0f)), vf_set(1.0f), vf_mul(s.e, sigma)); /* 1 - sigma */
+  rest = vf_select(vf_lt(vf_set(87.0f), u), vf_zero(), rest);
+  *silu = vf_mul(s.u, sigma);
+  return vf_mul(vf_mul(vf_fma(u, rest, vf_set(1.0f)), s.scale), sigma);
+}
+
+/* For results that are rounded to 16 bits: 2^y for y <= 30, within 2^-23 of it before rounding, denormals too. */
+TIGON_INLINE vf exp2_16(vf y) {
+  const vf f = vf_fraction(y);
+  vf p = vf_set(1.877576766e-3f);
+  p = vf_fma(p, f, vf_set(8.989339877e-3f));
+  p = vf_fma(p, f, vf_set(5.582631823e-2f));
+  p = vf_fma(p, f, vf_set(2.40153617e-1f));
+  p = vf_fma(p, f, vf_set(6.931530732e-1f));
+  p = vf_fma(p, f, vf_set(9.999999251e-1f));
+  return vf_scale_floor(p, y);
+}
+TIGON_INLINE vf silu_exponent(vf u) { return vf_min(vf_set(30.0f), vf_mul(u, vf_set(1.44269504f))); }
+
+/* silu(u) = u e^u / (1 + e^u) and its slope, within 100 * 2^-24 of it (of the slope's terms in absolute value) plus a
+ * denormal: e^u loses |u| 2^-24. NaN where the exact ones have it. */
+TIGON_INLINE vf vf_silu_16(vf u) {
+  const vf e = exp2_16(silu_exponent(u));
+  return vf_mul(u, vf_mul(e, vf_reciprocal(vf_add(e, vf_set(1.0f)))));
+}
+TIGON_INLINE vf vf_silu_slope_16(vf u, vf *silu) {
+  const vf y = silu_exponent(u), e = exp2_16(y);
+  vf rest = vf_reciprocal(vf_add(e, vf_set(1.0f)));
+  const vf sigma = vf_mul(e, rest);
+  rest = vf_select(vf_lt(y, vf_set(30.0f)), rest, vf_zero());
+  *silu = vf_mul(u, sigma);
+  return vf_mul(sigma, vf_fma(u, rest, vf_set(1.0f)));
+}
+
+/* e^x = p * scale, within 2.5 ULP, for -87.33654 <= x <= 88.37; what is smaller counts as -87.33654, a NaN is in p. Kept
+ * apart because a sum takes the product for nothing (fma). e^r by a polynomial of degree 5, within 2^-23.1 (Remez). */
+typedef struct exp_parts {
+  vf p, scale;
+} exp_parts;
+TIGON_INLINE exp_parts vf_exp_split(vf x) {
+  x = vf_max(vf_set(-87.33654f), x);
+  const vf t = vf_fma(x, vf_set(1.44269504f), vf_set(VF_SHIFTER));
+  const vf n = vf_sub(t, vf_set(VF_SHIFTER));
+  const vf r = vf_fnma(n, vf_set(-2.12194440e-4f), vf_fnma(n, vf_set(0.693359375f), x));
+  vf p = vf_set(8.31250101e-3f);
+  p = vf_fma(p, r, vf_set(4.18903306e-2f));
+  p = vf_fma(p, r, vf_set(1.66671157e-1f));
+  p = vf_fma(p, r, vf_set(4.99992311e-1f));
+  p = vf_fma(p, r, vf_set(1.0f));
+  p = vf_fma(p, r, vf_set(1.0f));
+  return (exp_parts){p, vf_add_exponent(vf_set(1.0f), t)};
+}
+
+/* tanh x within 2.5 ULP and its slope 1 - tanh^2 x within 5.5. For |x| < 0.625 an odd polynomial (Cephes), else from e^(-2 |x|). */
 TIGON_INLINE vf vf_tanh_slope(vf x, vf *slope) {
-  const vf e = vf_exp_flush(vf_mul(vf_abs(x), vf_set(-2.0f)), vf_set(-87.33654f));
-  const vf q = vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), e));
-  *slope = vf_mul(vf_mul(vf_set(4.0f), e), vf_mul(q, q));
+  const vf y = vf_mul(vf_abs(x), vf_set(-2.0f));
+  const exp_parts s = vf_exp_split(y);
+  const vf e = vf_mul(s.p, s.scale);
+  const vf q = vf_reciprocal(vf_add(vf_set(1.0f), e));
+  *slope = vf_select(vf_lt(y, vf_set(-87.0f)), vf_zero(), vf_mul(vf_mul(vf_set(4.0f), e), vf_mul(q, q)));
   const vf far = vf_mul(vf_sub(vf_set(1.0f), e), q);
   const vf w = vf_mul(x, x);
   vf p = vf_set(-5.70498872745e-3f);

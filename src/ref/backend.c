@@ -16,8 +16,20 @@ static const tigon_kernels kernels = {
     .rms_norm_bwd = {tigon_ref_rms_norm_bwd, TIGON_FLOATS},
     .fused_add_rms_norm_fwd = {tigon_ref_fused_add_rms_norm_fwd, TIGON_FLOATS},
     .fused_add_rms_norm_bwd = {tigon_ref_fused_add_rms_norm_bwd, TIGON_FLOATS},
+    .swiglu_fwd = {tigon_ref_swiglu_fwd, TIGON_FLOATS},
+    .swiglu_bwd = {tigon_ref_swiglu_bwd, TIGON_FLOATS},
     .cross_entropy_fwd = {tigon_ref_cross_entropy_fwd, TIGON_FLOATS},
     .cross_entropy_bwd = {tigon_ref_cross_entropy_bwd, TIGON_FLOATS},
+    .linear_fwd = {tigon_ref_linear_fwd, TIGON_FLOATS},
+    .linear_bwd = {tigon_ref_linear_bwd, TIGON_FLOATS},
+    .attention_fwd = {tigon_ref_attention_fwd, TIGON_FLOATS},
+    .attention_bwd = {tigon_ref_attention_bwd, TIGON_FLOATS},
+    .rope_fwd = {tigon_ref_rope_fwd, TIGON_FLOATS},
+    .rope_bwd = {tigon_ref_rope_bwd, TIGON_FLOATS},
+    .embedding_fwd = {tigon_ref_embedding_fwd, TIGON_FLOATS},
+    .embedding_bwd = {tigon_ref_embedding_bwd, TIGON_FLOATS},
+    .adamw_step = {tigon_ref_adamw_step, TIGON_FLOATS},
+    .adamw_clip = {tigon_ref_adamw_clip, TIGON_FLOATS},
 };
 
 static const tigon_kernels *const *ref_variants(void) {

@@ -104,12 +104,13 @@ void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, 
   if (!b) return;
   b->bounded = true;
   if (!k->oracle || k->failure[0]) return;
-  const tigon_tensor *expected = &k->oracle->buffers[b - k->buffers].tensor;
+  tigon_tensor expected = *out; /* which may be a transposed view of what was made */
+  expected.data = k->oracle->buffers[b - k->buffers].start;
   const int64_t count = elements(out);
   const struct format f = formats[out->dtype];
   const double least = power_of_two(f.min_exponent - f.digits + 1);
   for (int64_t i = 0; i < count; ++i) {
-    const double e = check_value(expected, i);
+    const double e = check_value(&expected, i);
     const double bound = isfinite(e) ? ulps * ulp(e, out->dtype) + (magnitude ? factor * 0x1p-24 * magnitude[i] : 0) + least : 0;
     if (!element_ok(k, b, i, check_value(out, i), e, bound)) return;
   }

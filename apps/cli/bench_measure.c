@@ -1,0 +1,92 @@
+/* How a row is timed. */
+#include <stdlib.h>
+
+#include "bench.h"
+#include "core/context.h"
+
+enum { PATIENCE = 5 }; /* samples that a row gets however long they take */
+
+typedef struct samples {
+  double value[BENCH_MOST_REPEATS];
+  int count;
+} samples;
+
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Linear between the two nearest; 0 without samples. Sorts them. */
+static double quantile(samples *s, double part) {
+  if (s->count == 0) return 0;
+  qsort(s->value, (size_t)s->count, sizeof *s->value, by_value);
+  const double at = part * (s->count - 1);
+  const int below = (int)at, above = below + 1 < s->count ? below + 1 : below;
+  return s->value[below] + (at - below) * (s->value[above] - s->value[below]);
+}
+
+/* The machine's ceilings: medians over the rows that are larger than the caches, or a probe of its own without one. */
+void bench_find_ceilings(bench_result *result, int repeats) {
+  static samples copy, read;
+  const double large = 64e6, beyond = 512e6; /* bytes; the second is larger than any shared cache */
+  for (int i = 0; i < result->count && copy.count < BENCH_MOST_REPEATS; ++i)
+    if (result->rows[i].copy_gbps > 0 && result->rows[i].bytes_min >= large) {
+      copy.value[copy.count++] = result->rows[i].copy_gbps;
+      read.value[read.count++] = result->rows[i].read_gbps;
+    }
+  bench_probe probe;
+  if (copy.count == 0 && bench_probe_open(&probe, beyond, result->threads)) {
+    while (copy.count < repeats) {
+      copy.value[copy.count++] = bench_probe_copy(&probe, 0);
+      read.value[read.count++] = bench_probe_read(&probe, 0);
+    }
+    bench_probe_close(&probe);
+  }
+  result->copy_gbps = quantile(&copy, 0.5);
+  result->read_gbps = quantile(&read, 0.5);
+}
+
+tigon_status bench_call(const bench_case *chosen, bench_data *data, bench_mode mode) {
+  if (mode != BENCH_FULL || chosen->flags & BENCH_FULL_IN_ONE) return chosen->run(data, mode);
+  const tigon_status status = chosen->run(data, BENCH_FWD);
+  return status == TIGON_OK ? chosen->run(data, BENCH_BWD) : status;
+}
+
+/* Seconds a call, over `calls` of them. */
+static double time_calls(const bench_case *chosen, bench_data *data, bench_mode mode, int64_t calls) {
+  const double start = bench_now();
+  for (int64_t i = 0; i < calls; ++i) (void)bench_call(chosen, data, mode);
+  (void)tigon_context_sync(data->context);
+  return (bench_now() - start) / (double)calls;
+}
+
+void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, int repeats, double sample_seconds,
+                   bool with_floor, bench_row *row) {
+  static samples times, copies, reads;
+  const double budget = 1; /* seconds of samples, from the PATIENCE-th on */
+  bench_probe probe = {0};
+  const bool floor =
+      row->flops == 0 && with_floor && bench_probe_open(&probe, row->bytes_min, data->context->queue.threads);
+  times.count = copies.count = reads.count = 0;
+  double once = time_calls(chosen, data, mode, 1);
+  for (int i = 0; i < 3 && once < 100 * sample_seconds; ++i) {
+    const double again = time_calls(chosen, data, mode, 1);
+    once = again < once ? again : once;
+  }
+  const int64_t calls = once < sample_seconds ? (int64_t)(sample_seconds / (once + 1e-9)) + 1 : 1;
+  const double start = bench_now();
+  while (times.count < repeats && (times.count < PATIENCE || bench_now() - start < budget)) {
+    if (floor) copies.value[copies.count++] = bench_probe_copy(&probe, sample_seconds);
+    if (floor && (data->reads_only[mode] || reads.count < PATIENCE))
+      reads.value[reads.count++] = bench_probe_read(&probe, sample_seconds);
+    times.value[times.count++] = time_calls(chosen, data, mode, calls);
+  }
+  bench_probe_close(&probe);
+  row->median = quantile(&times, 0.5);
+  row->q20 = quantile(&times, 0.2);
+  row->q80 = quantile(&times, 0.8);
+  row->copy_gbps = quantile(&copies, 0.5);
+  row->read_gbps = quantile(&reads, 0.5);
+  const double ceiling = data->reads_only[mode] ? row->read_gbps : row->copy_gbps;
+  if (ceiling > 0) row->floor_fraction = row->bytes_min * 1e-9 / ceiling / row->median;
+}

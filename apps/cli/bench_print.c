@@ -1,0 +1,151 @@
+/* What `tigon bench` found, for people, for a README and for scripts. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bench.h"
+#include "term.h"
+
+static double rate_gbps(const bench_row *row) { return row->bytes_min / row->median * 1e-9; }
+
+static json_t *real_or_null(double value) { return value > 0 ? json_real(value) : json_null(); }
+
+static json_t *row_json(const bench_row *row) {
+  char shape[48];
+  snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64, row->rows, row->cols);
+  json_t *object =
+      json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:f, s:I}", "op", row->op, "mode", row->mode,
+                "variant", row->variant, "dtype", tigon_dtype_name(row->dtype), "shape", shape, "threads", row->threads,
+                "median_ms", row->median * 1e3, "q20_ms", row->q20 * 1e3, "q80_ms", row->q80 * 1e3, "bytes_min",
+                (json_int_t)row->bytes_min, "gbps", rate_gbps(row), "extra_bytes", (json_int_t)row->extra_bytes);
+  json_object_set_new(object, "floor_fraction", real_or_null(row->floor_fraction));
+  json_object_set_new(object, "copy_gbps", real_or_null(row->copy_gbps));
+  json_object_set_new(object, "read_gbps", real_or_null(row->read_gbps));
+  json_object_set_new(object, "gflops", real_or_null(row->flops / row->median * 1e-9));
+  return object;
+}
+
+static void print_json(const bench_result *result, const cli_machine *machine) {
+  json_t *rows = json_array(), *skipped = json_array();
+  for (int i = 0; i < result->count; ++i) {
+    const bench_row *row = &result->rows[i];
+    if (row->outcome == BENCH_MEASURED)
+      json_array_append_new(rows, row_json(row));
+    else
+      json_array_append_new(skipped, json_pack("{s:s, s:s, s:s, s:s, s:b}", "op", row->op, "mode", row->mode, "dtype",
+                                               tigon_dtype_name(row->dtype), "reason", row->reason, "failed",
+                                               row->outcome == BENCH_BROKEN));
+  }
+  cli_print_json(json_pack("{s:{s:s, s:i, s:i, s:f, s:s, s:s, s:I, s:I, s:I}, s:{s:f, s:f}, s:o, s:o}", "machine",
+                           "cpu", machine->model, "cores", machine->cores, "threads", result->threads, "load",
+                           result->load, "variant", result->variant, "gemm", result->gemm, "l1d_bytes",
+                           (json_int_t)machine->l1d_bytes, "l2_bytes", (json_int_t)machine->l2_bytes, "l3_bytes",
+                           (json_int_t)machine->l3_bytes, "ceilings", "copy_gbps", result->copy_gbps, "read_gbps",
+                           result->read_gbps, "rows", rows, "skipped", skipped));
+}
+
+static term_style floor_style(double fraction) {
+  return fraction >= 0.85 ? TERM_GREEN : fraction > 0 && fraction < 0.6 ? TERM_YELLOW : TERM_PLAIN;
+}
+
+/* "8.00..14.2 ms": both in the second one's unit. */
+static void add_range(term_table *table, double low, double high) {
+  char first[TERM_NUMBER], second[TERM_NUMBER];
+  term_seconds(second, high);
+  term_digits(first, low * (high < 1e-3 ? 1e6 : high < 1 ? 1e3 : 1));
+  term_cell(table, TERM_DIM, "%s..%s", first, second);
+}
+
+static void add_row(term_table *table, const bench_row *row, bool with_op, bool overhead) {
+  char text[TERM_NUMBER];
+  term_cell(table, TERM_BOLD, "%s", with_op ? row->op : "");
+  term_cell(table, TERM_PLAIN, "%s", row->mode);
+  term_cell(table, TERM_PLAIN, "%s", tigon_dtype_name(row->dtype));
+  term_cell(table, TERM_DIM, "%" PRId64 "x%" PRId64, row->rows, row->cols);
+  term_cell(table, TERM_PLAIN, "%s", term_seconds(text, row->median));
+  add_range(table, row->q20, row->q80);
+  if (overhead) return;
+  if (row->flops > 0)
+    term_cell(table, TERM_PLAIN, "%s GF/s", term_digits(text, row->flops / row->median * 1e-9));
+  else
+    term_cell(table, TERM_PLAIN, "%s GB/s", term_digits(text, rate_gbps(row)));
+  if (row->floor_fraction > 0)
+    term_cell(table, floor_style(row->floor_fraction), "%.0f %%", 100 * row->floor_fraction);
+  else
+    term_cell(table, TERM_DIM, "-");
+  term_cell(table, TERM_DIM, "%s", row->extra_bytes ? term_bytes(text, (int64_t)row->extra_bytes) : "-");
+}
+
+/* What ROWSxCOLS means, once for every operator shown where that is not plain. */
+static void print_notes(const bench_result *result) {
+  const char *last = "";
+  for (int i = 0; i < result->count; ++i) {
+    const bench_row *row = &result->rows[i];
+    if (row->outcome != BENCH_MEASURED || strcmp(row->op, last) == 0) continue;
+    last = row->op;
+    const char *note = bench_case_find(row->op)->shape_note;
+    if (*note) printf("%s%s: %s%s\n", term_start(stdout, TERM_DIM), row->op, note, term_start(stdout, TERM_PLAIN));
+  }
+}
+
+static void print_table(const bench_result *result, const cli_machine *machine, bool markdown) {
+  static const term_column columns[] = {
+      {"operator", false, 0}, {"mode", false, 0}, {"dtype", false, 1}, {"shape", false, 2}, {"median", true, 0},
+      {"q20..q80", true, 4},  {"rate", true, 0},  {"floor", true, 0},  {"extra", true, 3},
+  };
+  char copy[TERM_NUMBER], read[TERM_NUMBER];
+  printf("%s%s%s, %d threads, %s: copy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
+         machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads, result->variant,
+         term_digits(copy, result->copy_gbps), term_digits(read, result->read_gbps));
+  if (markdown) putchar('\n');
+
+  enum { COLUMNS = sizeof columns / sizeof *columns, WITHOUT_RATES = COLUMNS - 3 };
+  term_table *table = term_table_new(columns, result->overhead ? WITHOUT_RATES : COLUMNS);
+  const char *last = "";
+  for (int i = 0; i < result->count; ++i) {
+    const bench_row *row = &result->rows[i];
+    if (row->outcome != BENCH_MEASURED) continue;
+    add_row(table, row, markdown || strcmp(row->op, last) != 0, result->overhead);
+    last = row->op;
+  }
+  if (markdown)
+    term_table_print_markdown(table, stdout);
+  else
+    term_table_print(table, stdout);
+  if (!markdown && !result->overhead) print_notes(result);
+}
+
+/* One line for each failure, and one for each reason to skip with all operators that share it. */
+static void print_reasons(const bench_result *result) {
+  for (int i = 0; i < result->count; ++i) {
+    const bench_row *row = &result->rows[i];
+    if (row->outcome == BENCH_BROKEN)
+      fprintf(stderr, "%s %s %s failed: %s\n", row->op, row->mode, tigon_dtype_name(row->dtype), row->reason);
+    bool first = row->outcome == BENCH_SKIPPED;
+    for (int j = 0; j < i && first; ++j)
+      first = result->rows[j].outcome != BENCH_SKIPPED || strcmp(result->rows[j].reason, row->reason) != 0;
+    if (!first) continue;
+    fprintf(stderr, "skipped, %s:", row->reason);
+    const char *last = "";
+    for (int j = i; j < result->count; ++j) {
+      const bench_row *other = &result->rows[j];
+      if (other->outcome != BENCH_SKIPPED || strcmp(other->reason, row->reason) != 0 || other->op == last) continue;
+      fprintf(stderr, " %s", last = other->op);
+    }
+    fputc('\n', stderr);
+  }
+}
+
+void bench_print(const bench_result *result, bench_format format) {
+  cli_machine machine;
+  cli_machine_read(&machine);
+  if (format == BENCH_JSON)
+    print_json(result, &machine);
+  else
+    print_table(result, &machine, format == BENCH_MARKDOWN);
+  fflush(stdout);
+  print_reasons(result);
+  if (result->load > 0.5 * machine.cores)
+    fprintf(stderr, "the machine was busy before this run (load %.1f on %d cores): floors are fairer than times\n",
+            result->load, machine.cores);
+}

@@ -1,0 +1,153 @@
+#include "cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend.h"
+#include "term.h"
+
+/* ---- mistakes ---- */
+
+static void sentence(const char *command, const char *format, va_list list) {
+  term_progress_clear();
+  fflush(stdout);
+  fprintf(stderr, "%s: ", command);
+  vfprintf(stderr, format, list);
+  fputc('\n', stderr);
+}
+
+void cli_mistake(const char *command, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  sentence(command, format, list);
+  va_end(list);
+  exit(CLI_USAGE);
+}
+
+void cli_trouble(const char *command, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  sentence(command, format, list);
+  va_end(list);
+  exit(CLI_TROUBLE);
+}
+
+/* Insertions, deletions and replacements from a to b (Levenshtein); 99 for names too long to be ours. */
+static int distance(const char *a, const char *b) {
+  enum { LONGEST = 40 };
+  const int rows = (int)strlen(a), cols = (int)strlen(b);
+  int line[LONGEST + 1];
+  if (rows > LONGEST || cols > LONGEST) return 99;
+  for (int c = 0; c <= cols; ++c) line[c] = c;
+  for (int r = 1; r <= rows; ++r) {
+    int diagonal = line[0];
+    line[0] = r;
+    for (int c = 1; c <= cols; ++c) {
+      const int replaced = diagonal + (a[r - 1] != b[c - 1]);
+      const int moved = 1 + (line[c] < line[c - 1] ? line[c] : line[c - 1]);
+      diagonal = line[c];
+      line[c] = replaced < moved ? replaced : moved;
+    }
+  }
+  return line[cols];
+}
+
+/* 0 for a name that begins with what was given, else the distance. */
+static int unlikeness(const char *given, const char *name) {
+  const size_t length = strlen(given);
+  return length >= 3 && strncmp(given, name, length) == 0 ? 0 : distance(given, name);
+}
+
+void cli_unknown(const char *command, const char *what, const char *given, const char *const *names) {
+  char text[1024] = "";
+  size_t used = 0;
+  int nearest = 99;
+  for (int i = 0; names[i]; ++i)
+    if (unlikeness(given, names[i]) < nearest) nearest = unlikeness(given, names[i]);
+  const bool near = nearest <= 2 && nearest < (int)strlen(given);
+  for (int i = 0; names[i] && used < sizeof text; ++i) {
+    if (near && unlikeness(given, names[i]) > nearest) continue;
+    const char *before = used == 0 ? "" : near ? " or " : ", ", *quote = near ? "\"" : "";
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", before, quote, names[i], quote);
+  }
+  if (near) cli_mistake(command, "unknown %s \"%s\", did you mean %s?", what, given, text);
+  cli_mistake(command, "unknown %s \"%s\", must be one of %s", what, given, text);
+}
+
+/* ---- arguments ---- */
+
+static argp_parser_t parser_behind;
+
+/* argp would follow getopt's sentence with "Try ... --help" and exit by itself; without an error stream it returns. */
+static error_t quiet_parser(int key, char *argument, struct argp_state *state) {
+  if (key == ARGP_KEY_INIT) state->err_stream = NULL;
+  return parser_behind(key, argument, state);
+}
+
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
+  struct argp quiet = *argp;
+  parser_behind = argp->parser;
+  quiet.parser = quiet_parser;
+  if (argp_parse(&quiet, argc, argv, ARGP_IN_ORDER, NULL, input) != 0) exit(CLI_USAGE);
+}
+
+int64_t cli_number(const char *command, const char *option, const char *text, int64_t low, int64_t high) {
+  char *end;
+  errno = 0;
+  const long long value = strtoll(text, &end, 10);
+  if (end == text || *end || errno || value < low || value > high)
+    cli_mistake(command, "%s is \"%s\", must be a whole number from %" PRId64 " to %" PRId64, option, text, low, high);
+  return value;
+}
+
+void cli_shape(const char *command, const char *text, int64_t *rows, int64_t *cols) {
+  char *end = NULL;
+  errno = 0;
+  *rows = strtoll(text, &end, 10);
+  if (end != text && (*end == 'x' || *end == 'X')) {
+    const char *second = end + 1;
+    *cols = strtoll(second, &end, 10);
+    if (end != second && !*end && !errno && *rows >= 1 && *cols >= 1 && *rows <= INT64_MAX / 64 / *cols) return;
+  }
+  cli_mistake(command, "--shape is \"%s\", must be ROWSxCOLS, as in 4096x4096", text);
+}
+
+tigon_dtype cli_float_dtype(const char *command, const char *text) {
+  const tigon_dtype dtype = tigon_dtype_from_name(text);
+  if (dtype != TIGON_F32 && dtype != TIGON_F16 && dtype != TIGON_BF16)
+    cli_mistake(command, "--dtype is \"%s\", must be f32, bf16 or f16", text);
+  return dtype;
+}
+
+const char *cli_op(const char *command, const char *op) {
+  const char *names[64] = {NULL};
+  int count = 0;
+  const tigon_entry *entry;
+  for (int i = 0; (entry = tigon_entry_at(i)) && count < 63; ++i) {
+    if (strcmp(entry->op, op) == 0) return entry->op;
+    if (count == 0 || strcmp(names[count - 1], entry->op) != 0) names[count++] = entry->op;
+  }
+  cli_unknown(command, "operator", op, names);
+}
+
+tigon_context *cli_context(const char *command, const char *device, const char *variant, int threads) {
+  const tigon_context_desc desc = {.device = device, .variant = variant, .threads = threads};
+  tigon_context *context;
+  const tigon_status status = tigon_context_create(&desc, &context);
+  if (status == TIGON_ERROR_INVALID) cli_mistake(command, "%s", tigon_last_error(NULL));
+  if (status != TIGON_OK) cli_trouble(command, "%s", tigon_last_error(NULL));
+  return context;
+}
+
+/* ---- output ---- */
+
+void cli_print_json(json_t *value) {
+  if (!value || json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) != 0)
+    cli_trouble("tigon", "the JSON could not be written");
+  putchar('\n');
+  json_decref(value);
+}

@@ -1,0 +1,65 @@
+/* What the subcommands of `tigon` share: exit codes, one-sentence mistakes, argument and JSON helpers. */
+#ifndef TIGON_CLI_H
+#define TIGON_CLI_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <tigon/tigon.h>
+
+/* Documented in `tigon --help` and docs/cli.md; scripts depend on them. */
+enum {
+  CLI_OK = 0,
+  CLI_FAILED = 1,       /* the command ran and found failures */
+  CLI_USAGE = 2,        /* the command line is wrong */
+  CLI_TROUBLE = 3,      /* a device or a file failed */
+  CLI_INTERRUPTED = 130 /* Ctrl-C */
+};
+
+/* One function a subcommand. argv[0] is "tigon <command>"; the return value is the exit code. */
+int tigon_cli_devices(int argc, char **argv);
+int tigon_cli_list(int argc, char **argv);
+int tigon_cli_plan(int argc, char **argv);
+int tigon_cli_check(int argc, char **argv);
+int tigon_cli_bench(int argc, char **argv);
+int tigon_cli_train(int argc, char **argv);
+
+/* argp_parse() whose mistakes are one sentence: an unknown option ends the program with CLI_USAGE and without argp's
+ * second line. Options and words may be mixed. Parsers report their own mistakes with cli_mistake(). */
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/* "<command>: <sentence>" on stderr, then exit: CLI_USAGE. `command` is argv[0]. */
+__attribute__((format(printf, 2, 3), noreturn)) void cli_mistake(const char *command, const char *format, ...);
+/* The same with CLI_TROUBLE. */
+__attribute__((format(printf, 2, 3), noreturn)) void cli_trouble(const char *command, const char *format, ...);
+/* '<command>: unknown <what> "<given>", did you mean "..."?' with the nearest of `names` (NULL-terminated), or with all
+ * of them when none is near; then exit: CLI_USAGE. */
+__attribute__((noreturn)) void cli_unknown(const char *command, const char *what, const char *given,
+                                           const char *const *names);
+
+/* "2048x4096" -> 2048, 4096; both >= 1. Ends the program on anything else. */
+void cli_shape(const char *command, const char *text, int64_t *rows, int64_t *cols);
+/* A whole number in [low, high]; ends the program on anything else. `option` is its name: "--threads". */
+int64_t cli_number(const char *command, const char *option, const char *text, int64_t low, int64_t high);
+/* "f32", "bf16" or "f16"; ends the program on anything else. */
+tigon_dtype cli_float_dtype(const char *command, const char *text);
+/* `op` when ops.def has it; ends the program otherwise. */
+const char *cli_op(const char *command, const char *op);
+
+/* Opens a context; ends the program with CLI_USAGE for an unknown device or variant and CLI_TROUBLE for one that is not
+ * there. NULL and 0 mean the default. */
+tigon_context *cli_context(const char *command, const char *device, const char *variant, int threads);
+
+/* Prints `value` to stdout, indented, with a newline, and releases it. */
+void cli_print_json(json_t *value);
+
+/* The host, as `devices` and `bench` describe it. Sizes in bytes, 0 when the system does not say. */
+typedef struct cli_machine {
+  char model[128];
+  int cores; /* online, that this process may use */
+  int64_t l1d_bytes, l2_bytes, l3_bytes;
+  char features[512]; /* instruction sets that matter to the kernels, separated by blanks */
+} cli_machine;
+void cli_machine_read(cli_machine *machine);
+
+#endif

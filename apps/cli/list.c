@@ -1,0 +1,167 @@
+/* tigon list: the support matrix, read from the kernel tables. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend.h"
+#include "cli.h"
+#include "term.h"
+
+enum { DTYPES = 3, MOST_BACKENDS = 8 };
+static const tigon_dtype dtypes[DTYPES] = {TIGON_F32, TIGON_BF16, TIGON_F16};
+
+/* "f32 bf16 f16", "-" for none. */
+static const char *dtype_names(char text[32], uint32_t mask) {
+  size_t used = 0;
+  strcpy(text, "-");
+  for (int d = 0; d < DTYPES; ++d)
+    if (mask & TIGON_BIT(dtypes[d]))
+      used += (size_t)snprintf(text + used, 32 - used, "%s%s", used ? " " : "", tigon_dtype_name(dtypes[d]));
+  return text;
+}
+
+/* The dtypes that some variant of a backend has for the i-th entry. A backend without a device here has none. */
+static uint32_t backend_dtypes(const tigon_backend *backend, int entry) {
+  uint32_t mask = 0;
+  for (const tigon_kernels *const *list = backend->variants(); *list; ++list) mask |= tigon_entry_dtypes(*list, entry);
+  return mask;
+}
+
+static int print_json(void) {
+  const tigon_entry *entry;
+  const tigon_backend *backend;
+  json_t *slots = json_array();
+  for (int i = 0; (entry = tigon_entry_at(i)); ++i)
+    for (int b = 0; (backend = tigon_backend_at(b)); ++b)
+      for (const tigon_kernels *const *list = backend->variants(); *list; ++list) {
+        const uint32_t mask = tigon_entry_dtypes(*list, i);
+        if (!mask) continue;
+        json_t *names = json_array();
+        for (int d = 0; d < DTYPES; ++d)
+          if (mask & TIGON_BIT(dtypes[d])) json_array_append_new(names, json_string(tigon_dtype_name(dtypes[d])));
+        json_array_append_new(slots, json_pack("{s:s, s:s, s:s, s:s, s:o}", "op", entry->op, "entry", entry->entry,
+                                               "backend", backend->name, "variant", (*list)->variant, "dtypes", names));
+      }
+  cli_print_json(json_pack("{s:o}", "slots", slots));
+  return CLI_OK;
+}
+
+/* A column a backend, all variants together: the README's block is the same on every machine of one architecture. */
+static int print_markdown(void) {
+  term_column columns[2 + MOST_BACKENDS] = {{"operator", false, 0}, {"entry", false, 0}};
+  int backends = 0;
+  for (; backends < MOST_BACKENDS && tigon_backend_at(backends); ++backends)
+    columns[2 + backends].title = tigon_backend_at(backends)->name;
+  term_table *table = term_table_new(columns, 2 + backends);
+  const tigon_entry *entry;
+  char text[32];
+  for (int i = 0; (entry = tigon_entry_at(i)); ++i) {
+    term_cell(table, TERM_PLAIN, "`%s`", entry->op);
+    term_cell(table, TERM_PLAIN, "%s", entry->entry);
+    for (int b = 0; b < backends; ++b)
+      term_cell(table, TERM_PLAIN, "%s", dtype_names(text, backend_dtypes(tigon_backend_at(b), i)));
+  }
+  term_table_print_markdown(table, stdout);
+  return CLI_OK;
+}
+
+/* True when two entries of one op are supported alike by every backend and variant. */
+static bool alike(int i, int j) {
+  const tigon_entry *a = tigon_entry_at(i), *b = tigon_entry_at(j);
+  const tigon_backend *backend;
+  if (!a || !b || strcmp(a->op, b->op) != 0) return false;
+  for (int k = 0; (backend = tigon_backend_at(k)); ++k)
+    for (const tigon_kernels *const *list = backend->variants(); *list; ++list)
+      if (tigon_entry_dtypes(*list, i) != tigon_entry_dtypes(*list, j)) return false;
+  return true;
+}
+
+/* One line for each set of variants of a backend that share their dtypes. */
+static bool add_backend(term_table *table, const char *op, const char *entries, const tigon_backend *backend, int i) {
+  const tigon_kernels *const *const list = backend->variants();
+  bool added = false;
+  for (int first = 0; list[first]; ++first) {
+    const uint32_t mask = tigon_entry_dtypes(list[first], i);
+    char variants[128] = "", text[32];
+    size_t used = 0;
+    bool seen = mask == 0;
+    for (int v = 0; list[v] && used < sizeof variants; ++v) {
+      if (tigon_entry_dtypes(list[v], i) != mask) continue;
+      if (v < first) seen = true;
+      used += (size_t)snprintf(variants + used, sizeof variants - used, "%s%s", used ? " " : "", list[v]->variant);
+    }
+    if (seen) continue;
+    term_cell(table, TERM_BOLD, "%s", op);
+    term_cell(table, TERM_PLAIN, "%s", entries);
+    term_cell(table, TERM_PLAIN, "%s", backend->name);
+    term_cell(table, TERM_PLAIN, "%s", variants);
+    term_cell(table, TERM_GREEN, "%s", dtype_names(text, mask));
+    op = entries = "";
+    added = true;
+  }
+  return added;
+}
+
+static int print_table(void) {
+  static const term_column columns[] = {
+      {"operator", false, 0}, {"entries", false, 0}, {"backend", false, 0},
+      {"variants", false, 1}, {"dtypes", false, 0},
+  };
+  enum { COLUMNS = sizeof columns / sizeof *columns };
+  term_table *table = term_table_new(columns, COLUMNS);
+  const tigon_entry *entry;
+  const tigon_backend *backend;
+  const char *last_op = "";
+  for (int i = 0, next; (entry = tigon_entry_at(i)); i = next) {
+    char entries[64];
+    size_t used = (size_t)snprintf(entries, sizeof entries, "%s", entry->entry);
+    for (next = i + 1; alike(i, next); ++next)
+      used += (size_t)snprintf(entries + used, sizeof entries - used, " %s", tigon_entry_at(next)->entry);
+    const char *op = strcmp(entry->op, last_op) == 0 ? "" : entry->op, *shown = entries;
+    last_op = entry->op;
+    for (int b = 0; (backend = tigon_backend_at(b)); ++b)
+      if (add_backend(table, op, shown, backend, i)) op = shown = "";
+    if (!*shown) continue;
+    term_cell(table, TERM_BOLD, "%s", op);
+    term_cell(table, TERM_PLAIN, "%s", entries);
+    for (int c = 2; c < COLUMNS; ++c) term_cell(table, TERM_DIM, "-");
+  }
+  term_table_print(table, stdout);
+  return CLI_OK;
+}
+
+typedef struct list_options {
+  bool json, markdown;
+} list_options;
+
+static error_t parse(int key, char *argument, struct argp_state *state) {
+  list_options *chosen = state->input;
+  switch (key) {
+    case 'j': chosen->json = true; return 0;
+    case 'm': chosen->markdown = true; return 0;
+    case ARGP_KEY_ARG: cli_mistake(state->argv[0], "takes no arguments, but got \"%s\"", argument);
+    case ARGP_KEY_END:
+      if (chosen->json && chosen->markdown) cli_mistake(state->argv[0], "--json and --markdown exclude each other");
+      return 0;
+    default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+int tigon_cli_list(int argc, char **argv) {
+  static const struct argp_option options[] = {
+      {"json", 'j', NULL, 0, "Print JSON, an object for every kernel", 0},
+      {"markdown", 'm', NULL, 0, "Print the table that README.md holds, a column for every backend", 0},
+      {0},
+  };
+  static const struct argp argp = {
+      options,
+      parse,
+      "",
+      "Say which operator runs where: its entries, the backends and variants that this machine can run, and the dtypes."
+      "\vExample:\n  tigon list --json | jq -r '.slots[] | select(.op == \"rms_norm\") | .variant'",
+      NULL,
+      NULL,
+      NULL};
+  list_options chosen = {false, false};
+  cli_parse(&argp, argc, argv, &chosen);
+  return chosen.json ? print_json() : chosen.markdown ? print_markdown() : print_table();
+}

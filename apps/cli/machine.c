@@ -1,0 +1,77 @@
+/* What the system says about the host. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* The value of the first line "<key> : <value>" of /proc/cpuinfo, "" when there is none. */
+static void cpuinfo(const char *key, char *value, size_t size) {
+  char line[4096];
+  value[0] = 0;
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  while (file && fgets(line, sizeof line, file)) {
+    const char *colon = strchr(line, ':');
+    if (strncmp(line, key, strlen(key)) != 0 || !colon || !strchr("\t ", line[strlen(key)])) continue;
+    colon += 1 + strspn(colon + 1, " ");
+    snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+    break;
+  }
+  if (file) fclose(file);
+}
+
+/* Bytes of the data or unified cache of a level of core 0, from sysfs ("48K"), as musl and Arm have no sysconf for it. */
+static int64_t cache_bytes(int level) {
+  for (int index = 0; index < 8; ++index) {
+    char path[96], text[32] = "", type[32] = "";
+    const char *const names[] = {"level", "type", "size"};
+    char *const values[] = {text, type, text};
+    for (int i = 0; i < 3; ++i) {
+      snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, names[i]);
+      FILE *file = fopen(path, "r");
+      if (!file) return 0;
+      const bool read = fgets(values[i], 32, file) != NULL;
+      fclose(file);
+      if (!read || (i == 0 && atoi(text) != level) || (i == 1 && strncmp(type, "Instruction", 11) == 0)) break;
+      if (i == 2) return strtoll(text, NULL, 10) * (strchr(text, 'M') ? 1 << 20 : 1 << 10);
+    }
+  }
+  return 0;
+}
+
+void cli_machine_read(cli_machine *machine) {
+  static const char *const wanted[] = {
+      "sse4_2",   "avx",         "avx2",     "fma",         "f16c",        "avx512f",  "avx512bw", "avx512dq",
+      "avx512vl", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8",
+      "asimd",    "asimdhp",     "fphp",     "bf16",        "sve",         "sve2",     "sme",
+  };
+  char flags[4096];
+  struct utsname system;
+  memset(machine, 0, sizeof *machine);
+  cpuinfo("model name", machine->model, sizeof machine->model);
+  if (!machine->model[0] && uname(&system) == 0)
+    snprintf(machine->model, sizeof machine->model, "%.100s processor", system.machine);
+
+  cpu_set_t allowed;
+  machine->cores =
+      sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  machine->l1d_bytes = cache_bytes(1);
+  machine->l2_bytes = cache_bytes(2);
+  machine->l3_bytes = cache_bytes(3);
+
+  flags[0] = ' ';
+  cpuinfo("flags", flags + 1, sizeof flags - 2);
+  if (!flags[1]) cpuinfo("Features", flags + 1, sizeof flags - 2);
+  strcat(flags, " ");
+  size_t used = 0;
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted && used < sizeof machine->features; ++i) {
+    char word[32];
+    snprintf(word, sizeof word, " %s ", wanted[i]);
+    if (strstr(flags, word))
+      used += (size_t)snprintf(machine->features + used, sizeof machine->features - used, "%s%s", used ? " " : "",
+                               wanted[i]);
+  }
+}

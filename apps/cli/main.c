@@ -1,0 +1,121 @@
+/* tigon: the command line. Parses what comes before the subcommand, then hands over to it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "term.h"
+
+typedef struct command {
+  const char *name;
+  int (*run)(int argc, char **argv);
+} command;
+
+static const command commands[] = {
+    {"devices", tigon_cli_devices}, {"list", tigon_cli_list},   {"plan", tigon_cli_plan},
+    {"check", tigon_cli_check},     {"bench", tigon_cli_bench}, {"train", tigon_cli_train},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static const char text[] =
+    "Fused operators for training large language models, from the command line.\n"
+    "\n"
+    "  devices   what this machine has, and why a device is not there\n"
+    "  list      which operator runs where, in which dtypes\n"
+    "  plan      how an operator is tiled on a device, and why\n"
+    "  check     hold every kernel against the double-precision oracle\n"
+    "  bench     time the operators against what this machine's memory can do\n"
+    "  train     train a small Llama on text\n"
+    "\n"
+    "`tigon COMMAND --help' explains a command.\n"
+    "\n"
+    "Options before the command:"
+    "\v"
+    "Examples:\n"
+    "  tigon check rms_norm                    is it right on this machine?\n"
+    "  tigon bench rms_norm --shape 4096x4096  and how far from a plain copy?\n"
+    "\n"
+    "Results go to standard output, progress and messages to standard error. Every command has --json; docs/cli.md "
+    "describes what it prints.\n"
+    "\n"
+    "Exit status: 0 done; 1 the command ran and found failures; 2 the command line is wrong; 3 a device or a file "
+    "failed; 130 interrupted.";
+
+static const struct argp_option options[] = {
+    {"color", 'c', "WHEN", 0, "Colour the output: auto (on a terminal, unless NO_COLOR is set), always or never", 0},
+    {0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state) {
+  int *command_index = state->input;
+  switch (key) {
+    case 'c':
+      if (strcmp(argument, "auto") == 0)
+        term_set_color(TERM_COLOR_AUTO);
+      else if (strcmp(argument, "always") == 0)
+        term_set_color(TERM_COLOR_ALWAYS);
+      else if (strcmp(argument, "never") == 0)
+        term_set_color(TERM_COLOR_NEVER);
+      else
+        cli_mistake("tigon", "--color is \"%s\", must be auto, always or never", argument);
+      return 0;
+    case ARGP_KEY_ARG: /* the rest is the command's */
+      *command_index = state->next - 1;
+      state->next = state->argc;
+      return 0;
+    default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static void print_version(FILE *file, struct argp_state *state) {
+  (void)state;
+  const int version = tigon_version();
+  fprintf(file, "tigon %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+}
+
+static void on_interrupt(int number) {
+  (void)number;
+  term_progress_clear();
+  _exit(CLI_INTERRUPTED);
+}
+
+static int run(const char *name, int argc, char **argv) {
+  char full_name[64];
+  const char *names[COMMANDS + 1] = {NULL};
+  for (int i = 0; i < COMMANDS; ++i) {
+    if (strcmp(name, commands[i].name) == 0) {
+      snprintf(full_name, sizeof full_name, "tigon %s", name);
+      argv[0] = full_name;
+      return commands[i].run(argc, argv);
+    }
+    names[i] = commands[i].name;
+  }
+  cli_unknown("tigon", "command", name, names);
+}
+
+int main(int argc, char **argv) {
+  static const struct argp argp = {options, parse, "COMMAND [ARGUMENT...]", text, NULL, NULL, NULL};
+  int index = 0, status;
+  argp_program_version_hook = print_version;
+  argp_err_exit_status = CLI_USAGE;
+  setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
+  signal(SIGINT, on_interrupt);
+  argv[0] = "tigon";
+  cli_parse(&argp, argc, argv, &index);
+  if (index == 0) cli_mistake("tigon", "no command given, see tigon --help");
+
+  if (strcmp(argv[index], "help") == 0) { /* `tigon help bench` is `tigon bench --help` */
+    char *help[] = {"tigon", "--help", NULL};
+    if (index + 1 < argc)
+      status = run(argv[index + 1], 2, help);
+    else
+      cli_parse(&argp, 2, help, &index), status = CLI_OK;
+  } else {
+    status = run(argv[index], argc - index, argv + index);
+  }
+  if (fflush(stdout) != 0 || ferror(stdout)) cli_trouble("tigon", "standard output: %s", strerror(errno));
+  return status;
+}

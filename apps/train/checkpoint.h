@@ -1,0 +1,50 @@
+/* A checkpoint: a folder with
+ *   config.json            the model's shape, for transformers and for a resumed run
+ *   model.safetensors      the f32 weights under Hugging Face's names
+ *   optimizer.safetensors  the AdamW moments, the losses so far and, as metadata, step, options and a digest of the data
+ *
+ * Saving writes three temporary files, flushes them to the disk, and then renames model, optimizer, config in that order. So
+ * a full disk leaves the checkpoint that was there; and after a kill between two renames, the absence of
+ * model.safetensors.tmp says that the renames had begun, and opening finishes them. */
+#ifndef TRAIN_CHECKPOINT_H
+#define TRAIN_CHECKPOINT_H
+
+#include "history.h"
+#include "model.h"
+#include "options.h"
+#include "safetensors.h"
+
+/* What a checkpoint says besides tensors. */
+typedef struct train_progress {
+  int64_t step;    /* steps done */
+  uint64_t digest; /* of the data */
+  const train_options *options;
+  const train_history *history;
+} train_progress;
+
+bool train_checkpoint_save(const char *folder, const train_model *model, const train_progress *progress,
+                           train_error *error);
+
+/* Bytes that a save writes, within a few KiB, for a run of `steps` steps. */
+int64_t train_checkpoint_bytes(const train_model *model, int64_t steps);
+
+bool train_checkpoint_exists(const char *folder);
+
+typedef struct train_checkpoint {
+  train_safetensors model, optimizer;
+  train_config config;
+  int64_t step;
+  uint64_t digest;
+} train_checkpoint;
+
+/* Opens and cross-checks. `options` take the checkpoint's values where the user gave none, and borrow its texts: close it
+ * after the run. A given option of the model that differs is an error. */
+bool train_checkpoint_open(const char *folder, train_checkpoint *checkpoint, train_options *options,
+                           train_error *error);
+void train_checkpoint_close(train_checkpoint *checkpoint);
+
+/* Masters, moments and losses; rounds the image. */
+bool train_checkpoint_load(const train_checkpoint *checkpoint, train_model *model, train_history *history,
+                           train_error *error);
+
+#endif

@@ -1,0 +1,178 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint.h"
+#include "config_json.h"
+#include "pieces.h"
+
+/* ---- opening ---- */
+
+/* Finishes the renames of a save that was killed between them. */
+static void finish_renames(const char *folder) {
+  char path[TRAIN_PATH];
+  train_error none;
+  if (!train_path_join(folder, "model.safetensors.tmp", path, &none) || access(path, F_OK) == 0) return;
+  if (train_path_join(folder, "optimizer.safetensors", path, &none)) train_file_commit(path, &none);
+  if (train_path_join(folder, "config.json", path, &none)) train_file_commit(path, &none);
+}
+
+static bool broken(const train_checkpoint *c, const char *what, train_error *error) {
+  return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable checkpoint: %s", c->optimizer.path, what);
+}
+
+static bool read_step(train_checkpoint *c, train_error *error) {
+  const char *step = train_safetensors_metadata(&c->optimizer, "step");
+  const char *digest = train_safetensors_metadata(&c->optimizer, "data_digest");
+  const char *pair = train_safetensors_metadata(&c->optimizer, "pair");
+  const char *model_pair = train_safetensors_metadata(&c->model, "pair");
+  char *end = NULL;
+  if (!step || !digest || !pair || !model_pair) return broken(c, "its metadata lack step, data_digest or pair", error);
+  c->step = strtoll(step, &end, 10);
+  if (end == step || *end || c->step < 0 || c->step > 1000000000)
+    return broken(c, "its step is no whole number from 0 to 1000000000", error);
+  c->digest = strtoull(digest, &end, 16);
+  if (end == digest || *end) return broken(c, "its data_digest is no hexadecimal number", error);
+  if (strcmp(pair, model_pair) != 0) return broken(c, "it is not of the same save as model.safetensors", error);
+  return true;
+}
+
+/* The model's shape overrules, given options that differ are mistakes. */
+static bool adopt_config(const train_config *config, train_options *o, train_error *error) {
+  const struct {
+    const char *name;
+    int64_t *field, value;
+  } fields[] = {{"vocab", &o->vocab, config->vocab},          {"layers", &o->layers, config->layers},
+                {"hidden", &o->hidden, config->hidden},       {"heads", &o->heads, config->heads},
+                {"kv-heads", &o->kv_heads, config->kv_heads}, {"intermediate", &o->intermediate, config->intermediate},
+                {"seq", &o->seq, config->positions}};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
+    if (train_option_given(o, fields[i].name) && *fields[i].field != fields[i].value)
+      return train_fail(error, TRAIN_EXIT_USAGE, "--%s is %" PRId64 ", must be %" PRId64 " as in the checkpoint",
+                        fields[i].name, *fields[i].field, fields[i].value);
+    *fields[i].field = fields[i].value;
+  }
+  if (train_option_given(o, "rope-theta") && o->rope_theta != config->rope_theta)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--rope-theta is %g, must be %g as in the checkpoint", o->rope_theta,
+                      config->rope_theta);
+  if (train_option_given(o, "tie") && !config->tied)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--tie is given, but the checkpoint's head is not tied");
+  o->rope_theta = config->rope_theta;
+  o->tie = config->tied;
+  return true;
+}
+
+static bool adopt_options(const train_checkpoint *c, train_options *options, train_error *error) {
+  for (int i = 0; i < train_option_count; ++i) {
+    const train_option_row *row = &train_option_rows[i];
+    char key[64], origin[TRAIN_PATH + 64];
+    if (!row->name || row->use != TRAIN_USE_SAVED || train_option_given(options, row->name)) continue;
+    snprintf(key, sizeof key, "option.%s", row->name);
+    const char *text = train_safetensors_metadata(&c->optimizer, key);
+    if (!text) continue;
+    snprintf(origin, sizeof origin, "%s is no usable checkpoint: option.", c->optimizer.path);
+    if (!train_option_set(options, i, text, origin, error)) {
+      error->exit_code = TRAIN_EXIT_TROUBLE;
+      return false;
+    }
+  }
+  return true;
+}
+
+bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_options *options, train_error *error) {
+  char weights[TRAIN_PATH], optimizer[TRAIN_PATH];
+  *c = (train_checkpoint){.model.file = -1, .optimizer.file = -1};
+  if (!train_path_join(folder, "model.safetensors", weights, error) ||
+      !train_path_join(folder, "optimizer.safetensors", optimizer, error))
+    return false;
+  finish_renames(folder);
+  const bool good = train_config_read(folder, &c->config, error) &&
+                    train_safetensors_open(weights, &c->model, error) &&
+                    train_safetensors_open(optimizer, &c->optimizer, error) && read_step(c, error) &&
+                    adopt_config(&c->config, options, error) && adopt_options(c, options, error);
+  if (!good) train_checkpoint_close(c);
+  return good;
+}
+
+void train_checkpoint_close(train_checkpoint *c) {
+  train_safetensors_close(&c->model);
+  train_safetensors_close(&c->optimizer);
+}
+
+/* ---- tensors ---- */
+
+enum { STAGE = 1 << 20 /* bytes that go to the device at once */ };
+
+static bool load_tensor(const train_safetensors *file, const char *name, const train_piece *piece, tigon_context *context,
+                        float *to, char *stage, train_error *error) {
+  const int64_t shape[2] = {piece->rows ? piece->rows : piece->cols, piece->cols};
+  const train_safetensor *tensor = train_safetensors_expect(file, name, "F32", piece->rows ? 2 : 1, shape, error);
+  if (!tensor) return false;
+  for (int64_t first = 0; first < tensor->bytes; first += STAGE) {
+    const int64_t count = tensor->bytes - first < STAGE ? tensor->bytes - first : STAGE;
+    if (!train_safetensors_read(file, tensor, first, count, stage, error) ||
+        !train_ok(context, tigon_copy(context, (char *)to + first, stage, (size_t)count), error))
+      return false;
+  }
+  return true;
+}
+
+/* One flat buffer; its tensors are named prefix + piece. The padding between tensors becomes 0. */
+static bool load_buffer(const train_safetensors *file, const char *prefix, const train_model *model,
+                        const train_piece *pieces, const train_block *buffer, char *stage, train_error *error) {
+  tigon_context *context = model->memory->context;
+  bool good = train_ok(context, tigon_fill(context, buffer->data, 0, buffer->bytes), error);
+  for (int64_t i = 0; good && i < train_piece_count(&model->config); ++i) {
+    char name[96];
+    snprintf(name, sizeof name, "%s%s", prefix, pieces[i].name);
+    good = load_tensor(file, name, &pieces[i], context, (float *)buffer->data + pieces[i].offset, stage, error);
+  }
+  return good;
+}
+
+/* A list of the history, in memory of malloc(). */
+static void *load_list(const train_safetensors *file, const char *name, const char *dtype, int64_t *count,
+                       train_error *error) {
+  const train_safetensor *found = train_safetensors_find(file, name);
+  const int64_t shape[1] = {found && found->ndim == 1 ? found->shape[0] : 0};
+  const train_safetensor *tensor = train_safetensors_expect(file, name, dtype, 1, shape, error);
+  if (!tensor) return NULL;
+  void *list = malloc((size_t)tensor->bytes + 1);
+  if (!list) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of losses");
+  else if (!train_safetensors_read(file, tensor, 0, tensor->bytes, list, error)) {
+    free(list);
+    return NULL;
+  }
+  *count = shape[0];
+  return list;
+}
+
+static bool load_history(const train_checkpoint *c, train_history *h, train_error *error) {
+  int64_t losses = 0;
+  h->loss = load_list(&c->optimizer, "history.loss", "F32", &h->steps, error);
+  if (!h->loss) return false;
+  h->eval_step = load_list(&c->optimizer, "history.eval_step", "I64", &h->evals, error);
+  if (!h->eval_step) return false;
+  h->eval_loss = load_list(&c->optimizer, "history.eval_loss", "F32", &losses, error);
+  if (!h->eval_loss) return false;
+  h->capacity = h->steps;
+  h->eval_capacity = h->evals;
+  if (h->steps != c->step || losses != h->evals) return broken(c, "its lists of losses do not fit its step", error);
+  return true;
+}
+
+bool train_checkpoint_load(const train_checkpoint *c, train_model *model, train_history *history, train_error *error) {
+  train_piece *pieces = calloc((size_t)train_piece_count(&model->config), sizeof *pieces);
+  char *stage = malloc(STAGE);
+  bool good = (pieces && stage) || train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for loading the checkpoint");
+  if (good) train_pieces(model, pieces);
+  good = good && load_buffer(&c->model, "", model, pieces, &model->master, stage, error) &&
+         load_buffer(&c->optimizer, "exp_avg.", model, pieces, &model->exp_avg, stage, error) &&
+         load_buffer(&c->optimizer, "exp_avg_sq.", model, pieces, &model->exp_avg_sq, stage, error) &&
+         load_history(c, history, error) && train_model_round(model, error);
+  free(stage);
+  free(pieces);
+  return good;
+}

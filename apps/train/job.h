@@ -1,0 +1,49 @@
+/* The state of a run, shared by run.c (the flow) and job_*.c (its parts). */
+#ifndef TRAIN_JOB_H
+#define TRAIN_JOB_H
+
+#include "checkpoint.h"
+#include "run.h"
+#include "trainer.h"
+
+typedef struct train_job {
+  train_options *options;
+  const volatile sig_atomic_t *stop;
+  const train_observer *observer;
+  train_ranks ranks;
+  tigon_context *context;
+  train_checkpoint checkpoint; /* open while resumed */
+  bool resumed;
+  train_memory data_memory;
+  train_data data;
+  char data_path[TRAIN_PATH], heldout_path[TRAIN_PATH]; /* absolute, for the checkpoint */
+  train_trainer fused, unfused;                         /* the second with --compare */
+  train_history history;
+  double *seconds, *unfused_seconds; /* of each step of this process, for the medians */
+  int64_t first_step, step;          /* the first of this process; the last that is done */
+  int64_t saved_step;                /* the last that is in `out`; -1: none */
+  int64_t peak_bytes;                /* of the fused trainer, the sample left out */
+  double max_loss_diff, bound_sum;   /* --compare */
+  int signal;
+  bool saves;
+  char out[TRAIN_PATH], svg[TRAIN_PATH];
+} train_job;
+
+/* ---- job_setup.c ---- */
+bool train_job_setup(train_job *job, train_error *error);
+void train_job_teardown(train_job *job);
+
+/* ---- job_output.c, rank 0 ---- */
+/* Chooses and makes `out`, and makes sure that a checkpoint fits in. */
+bool train_job_choose_out(train_job *job, train_error *error);
+bool train_job_save(train_job *job, train_error *error);
+/* Saves at the end; when that fails, somewhere else, which the error then names. */
+bool train_job_save_last(train_job *job, train_error *error);
+bool train_job_draw(train_job *job, train_error *error);
+/* Text in memory of malloc(), NULL with the sentence. */
+char *train_job_sample(train_job *job, train_error *error);
+
+/* A sentence to the observer. */
+__attribute__((format(printf, 2, 3))) void train_job_note(const train_job *job, const char *format, ...);
+
+#endif

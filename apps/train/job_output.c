@@ -1,0 +1,162 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "curve.h"
+#include "job.h"
+#include "sample.h"
+#include "utf8.h"
+
+/* ---- where ---- */
+
+/* The first of tigon-run, tigon-run-2, ... that holds no checkpoint. */
+static void free_name(char out[TRAIN_PATH]) {
+  strcpy(out, "tigon-run");
+  for (int i = 2; train_checkpoint_exists(out) && i < 1000000; ++i) snprintf(out, TRAIN_PATH, "tigon-run-%d", i);
+}
+
+static bool same_folder(const char *a, const char *b) {
+  char *x = realpath(a, NULL), *y = realpath(b, NULL);
+  const bool same = x && y && strcmp(x, y) == 0;
+  free(x);
+  free(y);
+  return same;
+}
+
+bool train_job_choose_out(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  const char *chosen = o->out ? o->out : o->resume;
+  job->saves = chosen || !o->compare;
+  if (job->saves) {
+    if (!chosen) free_name(job->out);
+    else if ((size_t)snprintf(job->out, sizeof job->out, "%s", chosen) >= sizeof job->out)
+      return train_fail(error, TRAIN_EXIT_USAGE, "--out is longer than %d bytes", TRAIN_PATH - 1);
+    const bool in_place = o->resume && same_folder(o->resume, job->out);
+    if (train_checkpoint_exists(job->out) && !in_place && !o->overwrite)
+      return train_fail(error, TRAIN_EXIT_USAGE,
+                        "--out %s holds a checkpoint already: go on from it with --resume, or replace it with "
+                        "--overwrite",
+                        job->out);
+    if (in_place) job->saved_step = job->step;
+    if (!train_folder_create(job->out, error) ||
+        !train_folder_reserve(job->out, train_checkpoint_bytes(&job->fused.model, o->steps), error))
+      return false;
+  }
+  if (o->svg) snprintf(job->svg, sizeof job->svg, "%s", o->svg);
+  else if (job->saves && !train_path_join(job->out, "loss.svg", job->svg, error)) return false;
+  return true;
+}
+
+/* ---- saving ---- */
+
+static bool save_to(train_job *job, const char *folder, train_error *error) {
+  const train_progress progress = {job->step, job->data.digest, job->options, &job->history};
+  return train_checkpoint_save(folder, &job->fused.model, &progress, error);
+}
+
+bool train_job_save(train_job *job, train_error *error) {
+  if (!job->saves || job->saved_step == job->step) return true;
+  if (!save_to(job, job->out, error)) return false;
+  job->saved_step = job->step;
+  return true;
+}
+
+bool train_job_save_last(train_job *job, train_error *error) {
+  char why[sizeof error->text], folder[TRAIN_PATH];
+  train_error other;
+  if (train_job_save(job, error)) return true;
+  snprintf(why, sizeof why, "%.700s", error->text);
+  const char *temporary = getenv("TMPDIR") && *getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+  snprintf(folder, sizeof folder, "%.3900s/tigon-rescue-%ld", temporary, (long)getpid());
+  if (train_folder_create(folder, &other) && save_to(job, folder, &other))
+    return train_fail(error, error->exit_code, "%.700s; step %" PRId64 " is saved in %.200s instead", why, job->step,
+                      folder);
+  rmdir(folder);
+  if (job->saved_step < 0)
+    return train_fail(error, error->exit_code, "%.700s; step %" PRId64 " could not be saved", why, job->step);
+  return train_fail(error, error->exit_code, "%.700s; the checkpoint of step %" PRId64 " in %.200s is intact", why,
+                    job->saved_step, job->out);
+}
+
+bool train_job_draw(train_job *job, train_error *error) {
+  char title[160];
+  if (!job->svg[0] || job->history.steps == 0) return true;
+  const train_options *o = job->options;
+  snprintf(title, sizeof title, "Llama, %.2f M parameters, %s, batch %" PRId64 " x %" PRId64 " tokens",
+           1e-6 * (double)job->fused.model.parameters, o->dtype, o->batch, o->seq);
+  char *document = train_curve_svg(&job->history, title);
+  if (!document) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the loss curve");
+  const bool good = train_file_replace(job->svg, document, strlen(document), error);
+  free(document);
+  return good;
+}
+
+/* ---- text ---- */
+
+enum { LONGEST_PROMPT = 24 /* tokens of the held-out data */ };
+
+/* The prompt's tokens, at most `room`; without --prompt the beginning of the held-out part, or of its second line, up to
+ * a blank. */
+static int64_t make_prompt(const train_job *job, int32_t *tokens, int64_t room, train_error *error) {
+  enum { LOOK = 2000 };
+  const train_part *part = &job->data.heldout;
+  const char *given = job->options->prompt;
+  if (given && *given) {
+    const int64_t count = (int64_t)strlen(given) < room ? (int64_t)strlen(given) : room;
+    for (int64_t i = 0; i < count; ++i) tokens[i] = (uint8_t)given[i];
+    return count;
+  }
+  int32_t look[LOOK];
+  int64_t count = part->count < LOOK ? part->count : LOOK, first = 0;
+  if (!train_source_read(part->source, part->first, count, look, error)) return 0;
+  for (int64_t i = 0; job->data.source.is_text && i + LONGEST_PROMPT < count && first == 0; ++i)
+    if (look[i] == '\n') first = i + 1;
+  count = count - first < LONGEST_PROMPT ? count - first : LONGEST_PROMPT;
+  for (int64_t i = count - 1; job->data.source.is_text && i > 4; --i) {
+    if (look[first + i] != ' ') continue;
+    count = i;
+    break;
+  }
+  memcpy(tokens, look + first, (size_t)count * sizeof *tokens);
+  return count;
+}
+
+/* Bytes as text, tokens of another vocabulary as numbers. */
+static char *show(const train_job *job, const int32_t *tokens, int64_t count) {
+  char *text = malloc((size_t)count * 12 + 1);
+  uint8_t *bytes = malloc((size_t)count + 1);
+  if (text && bytes && job->data.source.is_text) {
+    for (int64_t i = 0; i < count; ++i) bytes[i] = (uint8_t)tokens[i];
+    train_utf8_show(bytes, (size_t)count, text);
+  } else if (text) {
+    char *end = text;
+    *end = 0;
+    for (int64_t i = 0; i < count; ++i) end += sprintf(end, "%s%" PRId32, i ? " " : "", tokens[i]);
+  }
+  free(bytes);
+  return text;
+}
+
+char *train_job_sample(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  const int64_t given = o->prompt ? (int64_t)strlen(o->prompt) : 0;
+  const int64_t room = given > LONGEST_PROMPT ? given : LONGEST_PROMPT;
+  const train_sampling how = {o->temperature, o->top_k, (uint64_t)o->seed};
+  int32_t *tokens = malloc((size_t)(room + o->sample) * sizeof *tokens);
+  char *text = NULL;
+  if (!tokens) {
+    train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the sample");
+    return NULL;
+  }
+  const int64_t count = make_prompt(job, tokens, room, error);
+  if (count > 0 && train_sample(&job->fused.memory, &job->fused.model, &how, tokens, count, o->sample, tokens + count,
+                                error)) {
+    text = show(job, tokens, count + o->sample);
+    if (!text) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the sample");
+  }
+  free(tokens);
+  return text;
+}

@@ -1,0 +1,110 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+
+void train_job_note(const train_job *job, const char *format, ...) {
+  char sentence[1200];
+  va_list list;
+  if (job->ranks.rank != 0 || !job->observer->note) return;
+  va_start(list, format);
+  vsnprintf(sentence, sizeof sentence, format, list);
+  va_end(list);
+  job->observer->note(job->observer->user, sentence);
+}
+
+static bool open_context(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  const tigon_context_desc desc = {.device = o->device, .variant = o->variant, .threads = (int)o->threads};
+  const tigon_status status = tigon_context_create(&desc, &job->context);
+  if (status == TIGON_ERROR_INVALID) return train_fail(error, TRAIN_EXIT_USAGE, "%s", tigon_last_error(NULL));
+  if (!train_ok(NULL, status, error)) return false;
+  const char *device = tigon_context_device(job->context);
+  if (o->compare && strcmp(device, "cpu") != 0 && strcmp(device, "ref") != 0)
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "--compare runs its unfused operators on the host, so --device must be cpu or ref, is %s",
+                      o->device);
+  return true;
+}
+
+/* The option's path made absolute, so that a run resumed from elsewhere finds it. */
+static void make_absolute(const char **path, char buffer[TRAIN_PATH]) {
+  char *absolute = *path ? realpath(*path, NULL) : NULL;
+  if (absolute && strlen(absolute) < TRAIN_PATH) {
+    strcpy(buffer, absolute);
+    *path = buffer;
+  }
+  free(absolute);
+}
+
+static bool open_data(train_job *job, train_error *error) {
+  job->data_memory.context = job->context;
+  make_absolute(&job->options->data, job->data_path);
+  make_absolute(&job->options->heldout, job->heldout_path);
+  if (!train_data_open(&job->data_memory, job->options, &job->data, error)) return false;
+  if (job->data.source.note[0]) train_job_note(job, "%s", job->data.source.note);
+  if (job->options->prompt && !job->data.source.is_text)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--prompt is text, but the data are tokens whose text is not known");
+  if (job->resumed && job->data.digest != job->checkpoint.digest)
+    train_job_note(job, "the data are not those that the checkpoint was trained on");
+  return true;
+}
+
+static bool start_weights(train_job *job, train_error *error) {
+  const uint64_t seed = (uint64_t)job->options->seed;
+  if (!job->resumed) return train_model_start(&job->fused.model, seed, error);
+  return train_checkpoint_load(&job->checkpoint, &job->fused.model, &job->history, error);
+}
+
+static bool make_trainers(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  const size_t base = job->data_memory.now;
+  if (!train_trainer_create(job->context, o, &job->data, &job->ranks, true, base, &job->fused, error) ||
+      !start_weights(job, error))
+    return false;
+  if (!o->compare) return true;
+  return train_trainer_create(job->context, o, &job->data, &job->ranks, false, base, &job->unfused, error) &&
+         train_model_start(&job->unfused.model, (uint64_t)o->seed, error);
+}
+
+bool train_job_setup(train_job *job, train_error *error) {
+  train_options *o = job->options;
+  job->saved_step = -1;
+  job->checkpoint = (train_checkpoint){.model.file = -1, .optimizer.file = -1};
+  if (o->resume && o->compare)
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "--compare starts two runs from the same first weights, so it cannot be used with --resume");
+  if (o->resume) {
+    if (!train_checkpoint_open(o->resume, &job->checkpoint, o, error)) return false;
+    job->resumed = true;
+    job->step = job->checkpoint.step;
+    if (o->steps < job->step)
+      return train_fail(error, TRAIN_EXIT_USAGE,
+                        "--steps is %lld, must be at least %lld, the checkpoint's step", (long long)o->steps,
+                        (long long)job->step);
+  }
+  if (!train_options_resolve(o, job->ranks.count, error) || !open_context(job, error) || !open_data(job, error) ||
+      !make_trainers(job, error))
+    return false;
+  job->first_step = job->step + 1;
+  job->seconds = calloc((size_t)(o->steps - job->step) + 1, sizeof *job->seconds);
+  job->unfused_seconds = calloc((size_t)(o->steps - job->step) + 1, sizeof *job->unfused_seconds);
+  if (!job->seconds || !job->unfused_seconds)
+    return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the times of %lld steps", (long long)o->steps);
+  return job->ranks.rank != 0 || train_job_choose_out(job, error);
+}
+
+void train_job_teardown(train_job *job) {
+  if (job->context) {
+    train_trainer_destroy(&job->fused);
+    train_trainer_destroy(&job->unfused);
+    train_data_close(&job->data_memory, &job->data);
+    tigon_context_destroy(job->context);
+  }
+  train_checkpoint_close(&job->checkpoint);
+  train_history_free(&job->history);
+  free(job->seconds);
+  free(job->unfused_seconds);
+}

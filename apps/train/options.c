@@ -1,0 +1,211 @@
+#include "options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(train_options, field)
+#define GROUP(title) {NULL, TRAIN_FLAG, TRAIN_USE_RUN, 0, 0, 0, NULL, NULL, title, NULL}
+
+/* clang-format off */
+const train_option_row train_option_rows[] = {
+  GROUP("Data:"),
+  {"data", TRAIN_TEXT, TRAIN_USE_SAVED, AT(data), 0, 0, NULL, NULL, "PATH",
+   "A UTF-8 text file, a folder of them, a token file (.bin) or a folder of those; default: the King James Bible"},
+  {"heldout", TRAIN_TEXT, TRAIN_USE_SAVED, AT(heldout), 0, 0, NULL, NULL, "PATH",
+   "Held-out data of its own; default: the last twentieth of the data, or the .bin files with \"val\" in their name"},
+  {"token-bits", TRAIN_CHOICE, TRAIN_USE_SAVED, AT(token_bits), 0, 0, "16", "16 32", "16|32",
+   "Bits of a token in a .bin without a header; default 16"},
+  {"vocab", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(vocab), 2, 1 << 24, NULL, NULL, "N",
+   "Vocabulary of a .bin; default: its largest token + 1. Text is bytes: always 256"},
+  GROUP("Model:"),
+  {"layers", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(layers), 1, 1024, "4", NULL, "N", "Layers; default 4"},
+  {"hidden", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(hidden), 2, 65536, "128", NULL, "N", "Width of the model; default 128"},
+  {"heads", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(heads), 1, 1024, "4", NULL, "N", "Query heads; default 4"},
+  {"kv-heads", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(kv_heads), 1, 1024, NULL, NULL, "N",
+   "Key and value heads; default: half the query heads"},
+  {"intermediate", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(intermediate), 1, 1 << 20, NULL, NULL, "N",
+   "Width of the MLP; default: 8/3 of the model's, rounded up to a multiple of 32"},
+  {"seq", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(seq), 1, 1 << 20, "256", NULL, "N", "Tokens a sequence; default 256"},
+  {"rope-theta", TRAIN_REAL, TRAIN_USE_MODEL, AT(rope_theta), 1, 1e12, "10000", NULL, "X",
+   "Base of the rotary positions; default 10000"},
+  {"tie", TRAIN_FLAG, TRAIN_USE_MODEL, AT(tie), 0, 0, NULL, NULL, NULL, "The head shares the embedding's weights"},
+  GROUP("Training:"),
+  {"steps", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(steps), 0, 1e9, "800", NULL, "N", "Steps of the optimiser; default 800"},
+  {"batch", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(batch), 1, 1 << 20, "8", NULL, "N",
+   "Sequences a step, over all ranks and micro-batches; default 8"},
+  {"accumulate", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(accumulate), 1, 1 << 20, "1", NULL, "N",
+   "Micro-batches that a rank makes of its part of a step: less memory, the same step; default 1"},
+  {"lr", TRAIN_REAL, TRAIN_USE_SAVED, AT(lr), 0, 1e6, "0.003", NULL, "X", "Peak learning rate; default 0.003"},
+  {"lr-floor", TRAIN_REAL, TRAIN_USE_SAVED, AT(lr_floor), 0, 1, "0.1", NULL, "X",
+   "The cosine ends at this part of --lr; default 0.1"},
+  {"warmup", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(warmup), 0, 1e9, NULL, NULL, "N",
+   "Steps of linear warm-up; default: a tenth of --steps, at most 100"},
+  {"weight-decay", TRAIN_REAL, TRAIN_USE_SAVED, AT(weight_decay), 0, 1e6, "0.1", NULL, "X",
+   "AdamW's, on matrices; default 0.1"},
+  {"beta1", TRAIN_REAL, TRAIN_USE_SAVED, AT(beta1), 0, 0.999999, "0.9", NULL, "X", "AdamW's; default 0.9"},
+  {"beta2", TRAIN_REAL, TRAIN_USE_SAVED, AT(beta2), 0, 0.999999, "0.95", NULL, "X", "AdamW's; default 0.95"},
+  {"clip", TRAIN_REAL, TRAIN_USE_SAVED, AT(clip), 0, 1e9, "1", NULL, "X",
+   "Largest norm of the gradient, 0 for no clipping; default 1"},
+  {"dtype", TRAIN_CHOICE, TRAIN_USE_SAVED, AT(dtype), 0, 0, "f32", "f32 bf16", "f32|bf16",
+   "What activations are computed in; the weights' masters stay f32; default f32"},
+  {"seed", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(seed), 0, 9e15, "1", NULL, "N",
+   "Of the first weights and the order of the data; default 1"},
+  GROUP("Output:"),
+  {"out", TRAIN_TEXT, TRAIN_USE_RUN, AT(out), 0, 0, NULL, NULL, "DIR",
+   "Where the checkpoint and the curve go; default: tigon-run, or the first free of tigon-run-2, -3, ..."},
+  {"overwrite", TRAIN_FLAG, TRAIN_USE_RUN, AT(overwrite), 0, 0, NULL, NULL, NULL,
+   "Let --out replace the checkpoint of another run"},
+  {"resume", TRAIN_TEXT, TRAIN_USE_RUN, AT(resume), 0, 0, NULL, NULL, "DIR",
+   "Go on from a checkpoint, with its options where no others are given"},
+  {"checkpoint-every", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(checkpoint_every), 0, 1e9, "200", NULL, "N",
+   "Steps between checkpoints, 0 for one at the end; default 200"},
+  {"eval-every", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(eval_every), 0, 1e9, "100", NULL, "N",
+   "Steps between held-out losses (on 64 windows; the last one is on up to 1024), 0 for one at the end; default 100"},
+  {"log-every", TRAIN_WHOLE, TRAIN_USE_RUN, AT(log_every), 1, 1e9, "10", NULL, "N",
+   "Steps between two lines of progress; default 10"},
+  {"sample", TRAIN_WHOLE, TRAIN_USE_RUN, AT(sample), 0, 1e6, "300", NULL, "N",
+   "Tokens of generated text to show at the end, 0 for none; default 300"},
+  {"prompt", TRAIN_TEXT, TRAIN_USE_RUN, AT(prompt), 0, 0, NULL, NULL, "TEXT",
+   "What the generated text begins with; default: the first bytes of the held-out data"},
+  {"temperature", TRAIN_REAL, TRAIN_USE_RUN, AT(temperature), 0, 100, "0.8", NULL, "X",
+   "Of the generated text, 0 for the likeliest token each time; default 0.8"},
+  {"top-k", TRAIN_WHOLE, TRAIN_USE_RUN, AT(top_k), 0, 1 << 24, "40", NULL, "N",
+   "Draw from the likeliest N tokens, 0 for all; default 40"},
+  {"svg", TRAIN_TEXT, TRAIN_USE_RUN, AT(svg), 0, 0, NULL, NULL, "FILE",
+   "Where the loss curve is drawn; default: loss.svg in --out"},
+  {"compare", TRAIN_FLAG, TRAIN_USE_RUN, AT(compare), 0, 0, NULL, NULL, NULL,
+   "Train a second time beside it with unfused operators: loss, speed and memory of both. No checkpoint unless --out"},
+  {"json", TRAIN_FLAG, TRAIN_USE_RUN, AT(json), 0, 0, NULL, NULL, NULL, "One JSON object a line, see docs/cli.md"},
+  {"quiet", TRAIN_FLAG, TRAIN_USE_RUN, AT(quiet), 0, 0, NULL, NULL, NULL, "No progress and no notes, only results"},
+  GROUP("Device:"),
+  {"device", TRAIN_TEXT, TRAIN_USE_RUN, AT(device), 0, 0, "cpu", NULL, "NAME",
+   "As `tigon devices' lists them; default cpu"},
+  {"variant", TRAIN_TEXT, TRAIN_USE_RUN, AT(variant), 0, 0, NULL, NULL, "NAME",
+   "Instruction set of the kernels, as `tigon list' names them; default: the best"},
+  {"threads", TRAIN_WHOLE, TRAIN_USE_RUN, AT(threads), 0, 4096, NULL, NULL, "N",
+   "CPU threads; default: OMP_NUM_THREADS, else all cores"},
+};
+/* clang-format on */
+
+const int train_option_count = sizeof train_option_rows / sizeof *train_option_rows;
+
+int train_option_find(const char *name) {
+  for (int i = 0; i < train_option_count; ++i)
+    if (train_option_rows[i].name && strcmp(train_option_rows[i].name, name) == 0) return i;
+  return -1;
+}
+
+bool train_option_given(const train_options *options, const char *name) {
+  const int index = train_option_find(name);
+  return index >= 0 && (options->given >> index & 1);
+}
+
+/* `text` as one of the words of `choices`; NULL when it is none. The returned pointer is `text` itself. */
+static const char *choose(const char *text, const char *choices) {
+  const size_t length = strlen(text);
+  for (const char *word = choices; *word; word += strspn(word, " ")) {
+    const size_t size = strcspn(word, " ");
+    if (size == length && memcmp(word, text, size) == 0) return text;
+    word += size;
+  }
+  return NULL;
+}
+
+bool train_option_set(train_options *options, int index, const char *text, const char *origin, train_error *error) {
+  const train_option_row *row = &train_option_rows[index];
+  char *field = (char *)options + row->offset, *end = NULL;
+  errno = 0;
+  switch (row->kind) {
+    case TRAIN_WHOLE: {
+      const long long value = strtoll(text, &end, 10);
+      if (end == text || *end || errno || (double)value < row->low || (double)value > row->high)
+        return train_fail(error, TRAIN_EXIT_USAGE, "%s%s is \"%s\", must be a whole number from %.0f to %.0f", origin,
+                          row->name, text, row->low, row->high);
+      *(int64_t *)(void *)field = value;
+      return true;
+    }
+    case TRAIN_REAL: {
+      const double value = strtod(text, &end);
+      if (end == text || *end || !isfinite(value) || value < row->low || value > row->high)
+        return train_fail(error, TRAIN_EXIT_USAGE, "%s%s is \"%s\", must be a number from %g to %g", origin, row->name,
+                          text, row->low, row->high);
+      *(double *)(void *)field = value;
+      return true;
+    }
+    case TRAIN_CHOICE:
+      if (!choose(text, row->choices))
+        return train_fail(error, TRAIN_EXIT_USAGE, "%s%s is \"%s\", must be one of: %s", origin, row->name, text,
+                          row->choices);
+      *(const char **)(void *)field = text;
+      return true;
+    case TRAIN_TEXT: *(const char **)(void *)field = text; return true;
+    case TRAIN_FLAG: *(bool *)field = strcmp(text, "0") != 0; return true;
+  }
+  return true;
+}
+
+void train_option_text(const train_options *options, int index, char *text, size_t bytes) {
+  const train_option_row *row = &train_option_rows[index];
+  const char *field = (const char *)options + row->offset;
+  switch (row->kind) {
+    case TRAIN_WHOLE: snprintf(text, bytes, "%" PRId64, *(const int64_t *)(const void *)field); return;
+    case TRAIN_REAL: snprintf(text, bytes, "%.17g", *(const double *)(const void *)field); return;
+    case TRAIN_FLAG: snprintf(text, bytes, "%d", *(const bool *)field); return;
+    case TRAIN_CHOICE:
+    case TRAIN_TEXT: {
+      const char *value = *(const char *const *)(const void *)field;
+      snprintf(text, bytes, "%s", value ? value : "");
+      return;
+    }
+  }
+}
+
+void train_options_init(train_options *options) {
+  train_error none;
+  *options = (train_options){.warmup = -1};
+  for (int i = 0; i < train_option_count; ++i)
+    if (train_option_rows[i].value) train_option_set(options, i, train_option_rows[i].value, "", &none);
+}
+
+static bool check_model(const train_options *o, train_error *error) {
+  if (o->hidden % o->heads != 0)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--hidden is %" PRId64 ", must be a multiple of --heads (%" PRId64 ")",
+                      o->hidden, o->heads);
+  if (o->hidden / o->heads % 2 != 0)
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "--hidden / --heads is %" PRId64 ", must be even (rotary positions turn pairs)",
+                      o->hidden / o->heads);
+  if (o->heads % o->kv_heads != 0)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--heads is %" PRId64 ", must be a multiple of --kv-heads (%" PRId64 ")",
+                      o->heads, o->kv_heads);
+  return true;
+}
+
+static bool check_run(const train_options *o, int ranks, train_error *error) {
+  const int64_t pieces = ranks * o->accumulate;
+  if (o->batch % pieces != 0)
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "--batch is %" PRId64 ", must be a multiple of %" PRId64 " (%d rank%s x --accumulate %" PRId64 ")",
+                      o->batch, pieces, ranks, ranks == 1 ? "" : "s", o->accumulate);
+  if (o->warmup > o->steps)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--warmup is %" PRId64 ", must be at most --steps (%" PRId64 ")",
+                      o->warmup, o->steps);
+  if (o->compare && ranks > 1)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--compare measures one process, so it cannot be used with mpirun");
+  if (o->heldout && !o->data)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--heldout is given without --data");
+  return true;
+}
+
+bool train_options_resolve(train_options *o, int ranks, train_error *error) {
+  if (o->data && !*o->data) o->data = NULL;
+  if (o->heldout && !*o->heldout) o->heldout = NULL;
+  if (o->kv_heads == 0) o->kv_heads = o->heads % 2 == 0 ? o->heads / 2 : o->heads;
+  if (o->intermediate == 0) o->intermediate = (8 * o->hidden / 3 + 31) / 32 * 32;
+  if (o->warmup < 0) o->warmup = o->steps / 10 < 100 ? o->steps / 10 : 100;
+  return check_model(o, error) && check_run(o, ranks, error);
+}

@@ -1,0 +1,252 @@
+#include "run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "job.h"
+
+enum { SOME_WINDOWS = 64, MANY_WINDOWS = 1024 /* of a held-out loss on the way and at the end */ };
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* What is summed since the last logged step. */
+typedef struct window {
+  double seconds;
+  int64_t steps;
+} window;
+
+/* ---- the end's figures ---- */
+
+static int by_size(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* The first step is left out where there are others: it touches the memory for the first time. */
+static double median(const double *seconds, int64_t count) {
+  const int64_t first = count > 1 ? 1 : 0, kept = count - first;
+  double *sorted = malloc((size_t)(kept + 1) * sizeof *sorted);
+  if (!sorted || kept == 0) {
+    free(sorted);
+    return 0;
+  }
+  for (int64_t i = 0; i < kept; ++i) sorted[i] = seconds[first + i];
+  qsort(sorted, (size_t)kept, sizeof *sorted, by_size);
+  const double middle = 0.5 * (sorted[(kept - 1) / 2] + sorted[kept / 2]);
+  free(sorted);
+  return middle;
+}
+
+static double total(const double *seconds, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += seconds[i];
+  return sum;
+}
+
+static train_comparison compare(const train_job *job) {
+  const double tokens = (double)(job->options->batch * job->options->seq);
+  const int64_t count = job->step - job->first_step + 1;
+  const double fused = median(job->seconds, count), unfused = median(job->unfused_seconds, count);
+  const train_comparison c = {
+      .max_loss_diff = job->max_loss_diff,
+      .loss_bound = job->bound_sum,
+      .speed_ratio = fused > 0 ? unfused / fused : 0,
+      .memory_ratio = (double)job->peak_bytes / (double)job->unfused.memory.peak,
+      .tokens_per_s = fused > 0 ? tokens / fused : 0,
+      .unfused_tokens_per_s = unfused > 0 ? tokens / unfused : 0,
+      .peak_bytes = job->peak_bytes,
+      .unfused_peak_bytes = (int64_t)job->unfused.memory.peak,
+  };
+  return c;
+}
+
+/* ---- steps ---- */
+
+static void tell_begin(train_job *job) {
+  if (job->ranks.rank != 0) return;
+  job->observer->begin(job->observer->user, &(train_begin){.options = job->options,
+                                                           .parameters = job->fused.model.parameters,
+                                                           .train_tokens = job->data.train.count,
+                                                           .heldout_tokens = job->data.heldout.count,
+                                                           .first_step = job->first_step,
+                                                           .ranks = job->ranks.count,
+                                                           .is_text = job->data.source.is_text,
+                                                           .device = tigon_context_device(job->context),
+                                                           .gemm = tigon_context_gemm(job->context),
+                                                           .out = job->saves ? job->out : NULL});
+}
+
+static void tell_step(train_job *job, const train_step_result *result, double unfused_loss, window *since) {
+  const train_options *o = job->options;
+  const int64_t step = job->step, done = step - job->first_step + 1;
+  const double spent = total(job->seconds, done) + total(job->unfused_seconds, done);
+  const bool logged = step % o->log_every == 0 || step == job->first_step || step == o->steps || result->signal != 0;
+  if (job->ranks.rank == 0)
+    job->observer->step(job->observer->user,
+                        &(train_step_report){.step = step,
+                                             .loss = result->loss,
+                                             .lr = result->lr,
+                                             .norm = result->norm,
+                                             .unfused_loss = unfused_loss,
+                                             .tokens_per_s =
+                                                 (double)(since->steps * o->batch * o->seq) / since->seconds,
+                                             .peak_bytes = job->peak_bytes,
+                                             .seconds_left = spent / (double)done * (double)(o->steps - step),
+                                             .logged = logged});
+  if (logged) *since = (window){0, 0};
+}
+
+static bool step_unfused(train_job *job, double loss, double *unfused_loss, train_error *error) {
+  train_step_result result = {0};
+  if (!job->options->compare) return true;
+  const double begin = now();
+  if (!train_trainer_step(&job->unfused, job->step, 0, &result, error)) return false;
+  job->unfused_seconds[job->step - job->first_step] = now() - begin;
+  *unfused_loss = result.loss;
+  job->max_loss_diff = fmax(job->max_loss_diff, fabs(result.loss - loss));
+  return true;
+}
+
+static bool one_step(train_job *job, window *since, train_error *error) {
+  train_step_result result = {0};
+  double unfused_loss = NAN;
+  const double begin = now();
+  if (!train_trainer_step(&job->fused, job->step + 1, *job->stop, &result, error)) return false;
+  ++job->step;
+  job->seconds[job->step - job->first_step] = now() - begin;
+  since->seconds += now() - begin;
+  ++since->steps;
+  job->signal = result.signal;
+  job->peak_bytes = (int64_t)job->fused.memory.peak;
+  if (!train_history_add(&job->history, (float)result.loss, error) ||
+      !step_unfused(job, result.loss, &unfused_loss, error))
+    return false;
+  tell_step(job, &result, unfused_loss, since);
+  return true;
+}
+
+static bool evaluate(train_job *job, int64_t windows, double *loss, train_error *error) {
+  if (!train_trainer_evaluate(&job->fused, windows, loss, error)) return false;
+  if (job->history.evals > 0 && job->history.eval_step[job->history.evals - 1] == job->step) --job->history.evals;
+  return train_history_add_eval(&job->history, job->step, (float)*loss, error);
+}
+
+/* What comes between two steps. A checkpoint that fails is a note: the run goes on and the next one may fit. */
+static bool between_steps(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  double loss = 0;
+  if (o->eval_every > 0 && job->step % o->eval_every == 0) {
+    if (!evaluate(job, SOME_WINDOWS, &loss, error)) return false;
+    if (job->ranks.rank == 0) job->observer->heldout(job->observer->user, job->step, loss);
+  }
+  if (o->checkpoint_every > 0 && job->step % o->checkpoint_every == 0 && job->ranks.rank == 0) {
+    train_error failed;
+    if (!train_job_save(job, &failed)) {
+      if (job->saved_step < 0) train_job_note(job, "%s; the run goes on", failed.text);
+      else train_job_note(job, "%s; the run goes on, the checkpoint of step %" PRId64 " is intact", failed.text,
+                          job->saved_step);
+    }
+  }
+  return true;
+}
+
+static bool all_steps(train_job *job, train_error *error) {
+  window since = {0, 0};
+  while (job->step < job->options->steps && job->signal == 0) {
+    if (!one_step(job, &since, error)) return false;
+    if (job->step < job->options->steps && job->signal == 0 && !between_steps(job, error)) return false;
+  }
+  return true;
+}
+
+/* ---- the whole ---- */
+
+static bool finish(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  train_comparison comparison = {0};
+  double loss = NAN;
+  char *sample = NULL;
+  job->peak_bytes = (int64_t)job->fused.memory.peak;
+  if (job->ranks.rank == 0 && !train_job_save_last(job, error)) return false; /* first of all */
+  if (job->signal == 0 && !evaluate(job, MANY_WINDOWS, &loss, error)) return false;
+  if (job->ranks.rank != 0) return true;
+  if (!train_job_draw(job, error)) return false;
+  if (job->signal == 0 && o->sample > 0 && *job->stop == 0) {
+    sample = train_job_sample(job, error);
+    if (!sample) return false;
+  }
+  if (o->compare) comparison = compare(job);
+  const int64_t count = job->step - job->first_step + 1;
+  const double seconds = total(job->seconds, count);
+  job->observer->end(job->observer->user,
+                     &(train_summary){.options = o,
+                                      .history = &job->history,
+                                      .steps = job->step,
+                                      .signal = job->signal,
+                                      .heldout_loss = loss,
+                                      .tokens_per_s = count > 0 ? (double)(count * o->batch * o->seq) / seconds : 0,
+                                      .peak_bytes = job->peak_bytes,
+                                      .out = job->saves ? job->out : NULL,
+                                      .svg = job->svg[0] && job->history.steps > 0 ? job->svg : NULL,
+                                      .sample = sample,
+                                      .compare = o->compare ? &comparison : NULL});
+  free(sample);
+  return true;
+}
+
+/* Whether every rank is set up. A rank that failed while rank 0 did not says so itself; else rank 0 speaks for all. */
+static bool all_ready(train_job *job, bool ready, train_error *error) {
+  double *all = calloc((size_t)job->ranks.count, sizeof *all);
+  const double mine = ready;
+  train_error failed = {0};
+  bool everyone = all && train_ranks_gather(&job->ranks, &mine, 1, all, &failed);
+  if (everyone && all[0] == 0 && job->ranks.rank != 0) error->text[0] = 0;
+  for (int r = 0; everyone && r < job->ranks.count; ++r) everyone = all[r] != 0;
+  free(all);
+  if (!everyone && ready) {
+    error->exit_code = TRAIN_EXIT_TROUBLE;
+    error->text[0] = 0;
+  }
+  return everyone;
+}
+
+int train_run(train_options *options, const volatile sig_atomic_t *stop, const train_observer *observer,
+              train_error *error) {
+  train_job *job = calloc(1, sizeof *job);
+  *error = (train_error){0};
+  if (!job || !train_ranks_start(&job->ranks, error)) {
+    if (!job) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the run");
+    else if (job->ranks.rank != 0) error->text[0] = 0;
+    free(job);
+    return error->exit_code;
+  }
+  job->options = options;
+  job->stop = stop;
+  job->observer = observer;
+  bool good = all_ready(job, train_job_setup(job, error), error);
+  const bool set_up = good;
+  if (good) tell_begin(job);
+  good = good && all_steps(job, error) && finish(job, error);
+  int code = good ? (job->signal ? 128 + job->signal : 0) : error->exit_code;
+  if (!good && set_up && error->exit_code == TRAIN_EXIT_FAILED) { /* every rank failed alike */
+    if (job->ranks.rank != 0) error->text[0] = 0;
+    if (job->saved_step >= 0)
+      train_job_note(job, "the checkpoint of step %" PRId64 " in %s is kept", job->saved_step, job->out);
+  } else if (!good && set_up && job->ranks.count > 1) { /* the others would wait for this rank for ever */
+    char sentence[sizeof error->text + 32];
+    snprintf(sentence, sizeof sentence, "rank %d: %s", job->ranks.rank, error->text);
+    observer->note(observer->user, sentence);
+    train_ranks_abort(&job->ranks, code);
+  }
+  train_job_teardown(job);
+  train_ranks_stop(&job->ranks);
+  free(job);
+  return code;
+}

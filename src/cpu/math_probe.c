@@ -1,0 +1,24 @@
+#include "cpu/math_probe.h"
+
+#include "cpu/simd_math.h"
+
+TIGON_INLINE vf call(tigon_math_function f, vf x, vf *second) {
+  switch (f) {
+  case TIGON_MATH_EXP: return vf_exp(x);
+  case TIGON_MATH_EXP_SPLIT: return vf_mul(vf_exp_split(x).p, vf_exp_split(x).scale);
+  case TIGON_MATH_TANH: return vf_tanh_slope(x, second);
+  case TIGON_MATH_SILU: return vf_silu(x);
+  case TIGON_MATH_SILU_SLOPE: return vf_silu_slope(x, second);
+  case TIGON_MATH_SILU_16: return vf_silu_16(x);
+  default: return vf_silu_slope_16(x, second);
+  }
+}
+
+void TIGON_CPU(math_probe)(tigon_math_function f, const float *x, float *y, float *second, int64_t n) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int lanes = n - i < LANES ? (int)(n - i) : LANES;
+    vf other = vf_load_n(second + i, lanes);
+    vf_store_n(y + i, call(f, vf_load_n(x + i, lanes), &other), lanes);
+    vf_store_n(second + i, other, lanes);
+  }
+}

@@ -1,0 +1,241 @@
+/* fused_linear_cross_entropy: wrong arguments are refused with one sentence and nothing is written; labels out of range,
+ * tokens that do not count, no tokens, workspaces. Its values: tests/grad/fused_linear_cross_entropy.c. */
+#include "api.h"
+
+enum { ROWS = 5, WIDTH = 6, VOCAB = 7 };
+
+typedef struct data {
+  float hidden[ROWS * WIDTH], weight[VOCAB * WIDTH], bias[VOCAB], classes[VOCAB], scale[ROWS], dloss[ROWS];
+  int64_t labels[ROWS];
+  float loss[1], token_loss[ROWS], lse[ROWS], z_loss[ROWS], entropy[ROWS];
+  int64_t argmax[ROWS], correct[1];
+  int32_t error[1];
+  float dhidden[ROWS * WIDTH], dweight[VOCAB * WIDTH], dbias[VOCAB];
+  _Alignas(64) char workspace[1 << 14];
+} data;
+
+typedef tigon_fused_linear_cross_entropy_args arguments;
+
+static data *made(void) {
+  static data d;
+  memset(&d, 0x5a, sizeof d);
+  api_fill(d.hidden, ROWS * WIDTH, 0.5f);
+  api_fill(d.weight, VOCAB * WIDTH, 0.25f);
+  api_fill(d.bias, VOCAB, 0.125f);
+  for (int r = 0; r < ROWS; ++r) d.scale[r] = d.dloss[r] = 1, d.labels[r] = r;
+  for (int v = 0; v < VOCAB; ++v) d.classes[v] = 1;
+  return &d;
+}
+
+static arguments fwd_args(data *d) {
+  return (arguments){
+      .hidden = tigon_tensor_2d(d->hidden, TIGON_F32, ROWS, WIDTH),
+      .weight = tigon_tensor_2d(d->weight, TIGON_F32, VOCAB, WIDTH),
+      .bias = tigon_tensor_1d(d->bias, TIGON_F32, VOCAB),
+      .labels = tigon_tensor_1d(d->labels, TIGON_I64, ROWS),
+      .options = {.weight = tigon_tensor_1d(d->classes, TIGON_F32, VOCAB),
+                  .token_scale = tigon_tensor_1d(d->scale, TIGON_F32, ROWS)},
+      .out = {.loss = tigon_tensor_1d(d->loss, TIGON_F32, 1),
+              .token_loss = tigon_tensor_1d(d->token_loss, TIGON_F32, ROWS),
+              .lse = tigon_tensor_1d(d->lse, TIGON_F32, ROWS),
+              .z_loss = tigon_tensor_1d(d->z_loss, TIGON_F32, ROWS),
+              .entropy = tigon_tensor_1d(d->entropy, TIGON_F32, ROWS),
+              .argmax = tigon_tensor_1d(d->argmax, TIGON_I64, ROWS),
+              .correct = tigon_tensor_1d(d->correct, TIGON_I64, 1)},
+      .dhidden = tigon_tensor_2d(d->dhidden, TIGON_F32, ROWS, WIDTH),
+      .dweight = tigon_tensor_2d(d->dweight, TIGON_F32, VOCAB, WIDTH),
+      .dbias = tigon_tensor_1d(d->dbias, TIGON_F32, VOCAB),
+      .workspace = d->workspace,
+      .workspace_bytes = sizeof d->workspace,
+  };
+}
+
+static arguments bwd_args(data *d) {
+  arguments a = fwd_args(d);
+  memset(&a.out, 0, sizeof a.out);
+  return a;
+}
+
+#define REFUSE(entry, change, status, sentence)                                                                  \
+  do {                                                                                                           \
+    arguments a = entry##_args(d);                                                                               \
+    change;                                                                                                      \
+    before = *d;                                                                                                 \
+    api_expect(c, tigon_fused_linear_cross_entropy_##entry(c, &a), TIGON_ERROR_##status,                         \
+               "fused_linear_cross_entropy_" #entry ": " sentence);                                              \
+    assert_memory_equal(d, &before, sizeof before);                                                              \
+  } while (0)
+#define ABSENT(tensor) memset(&(tensor), 0, sizeof(tensor))
+
+static void test_tensors(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  REFUSE(fwd, ABSENT(a.hidden), INVALID, "hidden is absent");
+  REFUSE(fwd, ABSENT(a.weight), INVALID, "weight is absent");
+  REFUSE(fwd, ABSENT(a.labels), INVALID, "labels is absent");
+  REFUSE(fwd, a.hidden.dtype = TIGON_I64, INVALID, "hidden.dtype is i64, must be f32, f16, bf16");
+  REFUSE(fwd, a.labels.dtype = TIGON_F32, INVALID, "labels.dtype is f32, must be i32, i64");
+  REFUSE(fwd, a.weight = tigon_tensor_1d(d->weight, TIGON_F32, WIDTH), INVALID, "weight.ndim is 1, must be 2");
+  REFUSE(fwd, a.weight.shape[1] = 5, INVALID, "weight.shape[1] is 5, must be 6 (hidden.shape[1])");
+  REFUSE(fwd, a.weight.dtype = TIGON_BF16, INVALID, "weight.dtype is bf16, must be f32 (hidden.dtype)");
+  REFUSE(fwd, a.bias.shape[0] = 6, INVALID, "bias.shape[0] is 6, must be 7 (weight.shape[0])");
+  REFUSE(fwd, a.bias.dtype = TIGON_F16, INVALID, "bias.dtype is f16, must be f32 (hidden.dtype)");
+  REFUSE(fwd, a.labels.shape[0] = 4, INVALID, "labels has 4 elements, must have 5 (rows of hidden)");
+  REFUSE(fwd, a.dhidden.shape[0] = 4, INVALID, "dhidden.shape[0] is 4, must be 5 (hidden.shape[0])");
+  REFUSE(fwd, a.dhidden.dtype = TIGON_BF16, INVALID, "dhidden.dtype is bf16, must be f32 (hidden.dtype)");
+  REFUSE(fwd, a.dweight.shape[0] = 6, INVALID, "dweight.shape[0] is 6, must be 7 (weight.shape[0])");
+  REFUSE(fwd, a.dweight.dtype = TIGON_F16, INVALID, "dweight.dtype is f16, must be f32 (weight.dtype)");
+  REFUSE(fwd, a.dbias.shape[0] = 6, INVALID, "dbias.shape[0] is 6, must be 7 (weight.shape[0])");
+  REFUSE(fwd, a.dbias.dtype = TIGON_F16, INVALID, "dbias.dtype is f16, must be f32 (weight.dtype)");
+  REFUSE(fwd, a.accumulate_dweight = 3, INVALID, "accumulate_dweight is 3, must be 0 or 1");
+  REFUSE(fwd, a.reserved[1] = 1, INVALID, "reserved[1] is 1, must be 0");
+  REFUSE(fwd, a.hidden = ((tigon_tensor){d->hidden, TIGON_F32, 3, {5, 1, WIDTH}, {3, 99, 1}}), INVALID,
+         "dhidden.ndim is 2, must be 3 (hidden.ndim)");
+  REFUSE(fwd, a.hidden = a.dhidden = ((tigon_tensor){d->hidden, TIGON_F32, 3, {2, 2, WIDTH}, {15, 6, 1}});
+         ABSENT(a.dhidden), INVALID, "the leading dimensions collapse to several strides, must to one");
+  REFUSE(fwd, a.dweight.data = d->weight, ALIAS, "dweight overlaps weight, must be apart");
+  REFUSE(fwd, a.dhidden.data = d->hidden; a.dhidden.shape[1] = a.dhidden.strides[0] = 5, ALIAS,
+         "dhidden overlaps hidden in part, must be the same view or apart");
+  REFUSE(fwd, a.out.lse.data = d->token_loss, ALIAS, "out.token_loss overlaps out.lse, must be apart");
+  api_expect(c, tigon_fused_linear_cross_entropy_fwd(c, NULL), TIGON_ERROR_INVALID,
+             "fused_linear_cross_entropy_fwd: args is NULL");
+  api_expect(NULL, tigon_fused_linear_cross_entropy_bwd(NULL, NULL), TIGON_ERROR_INVALID,
+             "fused_linear_cross_entropy_bwd: context is NULL");
+}
+
+static void test_options(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  REFUSE(fwd, a.options.weight.shape[0] = 6, INVALID, "options.weight.shape[0] is 6, must be 7 (weight.shape[0])");
+  REFUSE(fwd, a.options.token_scale.shape[0] = 4, INVALID, "options.token_scale has 4 elements, must have 5 (rows of hidden)");
+  REFUSE(fwd, a.options.label_smoothing = 1.5, INVALID, "options.label_smoothing is 1.5, must be 0 to 1");
+  REFUSE(fwd, a.options.reserved[0] = 1, INVALID, "options.reserved[0] is 1, must be 0");
+  REFUSE(fwd, a.grad_scale = (double)NAN, INVALID, "grad_scale is nan, must be -3.40282e+38 to 3.40282e+38");
+  REFUSE(fwd, ABSENT(a.out.loss), INVALID, "out.loss is absent, must be there but with options.reduction none");
+  REFUSE(bwd, a.out.lse = tigon_tensor_1d(d->lse, TIGON_F32, ROWS), INVALID, "out.lse is there, must be absent");
+  REFUSE(bwd, a.out.correct = tigon_tensor_1d(d->correct, TIGON_I64, 1), INVALID, "out.correct is there, must be absent");
+  REFUSE(fwd, d->labels[3] = VOCAB, INVALID, "labels[3] is 7, must be 0 to 6 (weight.shape[0] - 1)");
+  d->labels[3] = 3;
+  REFUSE(bwd, d->labels[1] = -1, INVALID, "labels[1] is -1, must be 0 to 6 (weight.shape[0] - 1)");
+  d->labels[1] = 1;
+}
+
+static void test_workspace(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  REFUSE(fwd, a.workspace = d->workspace + 8, WORKSPACE, "workspace is not aligned to 64 bytes");
+  arguments a = fwd_args(d);
+  size_t least, good;
+  char sentence[160];
+  assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, &least, &good), TIGON_OK);
+  assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, NULL, NULL), TIGON_OK);
+  assert_true(least <= good);
+  a.workspace_bytes = least - 1;
+  before = *d;
+  snprintf(sentence, sizeof sentence, "fused_linear_cross_entropy_fwd: workspace_bytes is %zu, must be %zu or more", least - 1, least);
+  api_expect(c, tigon_fused_linear_cross_entropy_fwd(c, &a), TIGON_ERROR_WORKSPACE, sentence);
+  a.workspace = NULL;
+  snprintf(sentence, sizeof sentence, "fused_linear_cross_entropy_fwd: workspace is NULL, must have %zu bytes", least);
+  api_expect(c, tigon_fused_linear_cross_entropy_fwd(c, &a), TIGON_ERROR_WORKSPACE, sentence);
+  assert_memory_equal(d, &before, sizeof before);
+  a.hidden.data = a.weight.data = a.labels.data = NULL; /* a query reads no data */
+  size_t again;
+  assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, &again, NULL), TIGON_OK);
+  assert_int_equal(again, least);
+}
+
+/* 1 MiB is enough for a 32000 x 1024 head with 16-bit dweight and 8192 tokens. */
+static void test_one_mebibyte(void **state) {
+  tigon_context *c = *state;
+  arguments a = {
+      .hidden = tigon_tensor_2d(NULL, TIGON_BF16, 8192, 1024),
+      .weight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, 1024),
+      .labels = tigon_tensor_1d(NULL, TIGON_I32, 8192),
+      .dhidden = tigon_tensor_2d(NULL, TIGON_BF16, 8192, 1024),
+      .dweight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, 1024),
+      .dbias = tigon_tensor_1d(NULL, TIGON_BF16, 32000),
+  };
+  float loss;
+  size_t least;
+  assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, &least, NULL), TIGON_OK);
+  assert_true(least <= 1 << 20);
+  a.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
+  assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, &least, NULL), TIGON_OK);
+  assert_true(least <= 1 << 20);
+}
+
+static void test_out_of_range_flag(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  d->labels[2] = 70;
+  d->error[0] = 0;
+  arguments a = fwd_args(d);
+  a.out.error = tigon_tensor_1d(d->error, TIGON_I32, 1);
+  assert_int_equal(tigon_fused_linear_cross_entropy_fwd(c, &a), TIGON_OK);
+  assert_int_equal(d->error[0], 1);
+  assert_true(d->token_loss[2] == 0 && d->lse[2] == 0 && d->z_loss[2] == 0 && d->entropy[2] == 0);
+  assert_int_equal(d->argmax[2], -1);
+  for (int i = 0; i < WIDTH; ++i) assert_true(d->dhidden[2 * WIDTH + i] == 0 && d->dhidden[3 * WIDTH + i] != 0);
+  a = bwd_args(d);
+  a.out.error = tigon_tensor_1d(d->error, TIGON_I32, 1);
+  d->error[0] = 0;
+  assert_int_equal(tigon_fused_linear_cross_entropy_bwd(c, &a), TIGON_OK);
+  assert_int_equal(d->error[0], 1);
+}
+
+/* Nothing counts: the loss is 0, gradients are 0, and with accumulation they stay. */
+static void test_all_ignored(void **state) {
+  tigon_context *c = *state;
+  for (int empty = 0; empty < 2; ++empty)
+    for (int accumulate = 0; accumulate < 2; ++accumulate) {
+      data *d = made();
+      api_fill(d->dweight, VOCAB * WIDTH, 1);
+      api_fill(d->dbias, VOCAB, 1);
+      static data before;
+      before = *d;
+      for (int r = 0; r < ROWS; ++r) d->labels[r] = -100;
+      arguments a = fwd_args(d);
+      a.options.has_ignore_index = 1;
+      a.options.ignore_index = -100;
+      a.accumulate_dweight = accumulate;
+      if (empty) {
+        tigon_tensor *rows[] = {&a.hidden, &a.dhidden, &a.labels, &a.options.token_scale, &a.out.token_loss, &a.out.lse,
+                                &a.out.z_loss, &a.out.entropy, &a.out.argmax};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) rows[i]->shape[0] = 0, rows[i]->data = NULL;
+      }
+      assert_int_equal(tigon_fused_linear_cross_entropy_fwd(c, &a), TIGON_OK);
+      assert_true(d->loss[0] == 0);
+      assert_int_equal(d->correct[0], 0);
+      for (int i = 0; i < VOCAB * WIDTH; ++i) assert_true(d->dweight[i] == (accumulate ? before.dweight[i] : 0));
+      for (int i = 0; i < VOCAB; ++i) assert_true(d->dbias[i] == (accumulate ? before.dbias[i] : 0));
+      for (int r = 0; !empty && r < ROWS; ++r) assert_true(d->token_loss[r] == 0 && d->argmax[r] == -1);
+      for (int i = 0; !empty && i < ROWS * WIDTH; ++i) assert_true(d->dhidden[i] == 0);
+    }
+}
+
+/* Not a hidden NaN of an ignored token comes out anywhere. */
+static void test_ignored_nan(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  d->labels[2] = -100;
+  for (int i = 0; i < WIDTH; ++i) d->hidden[2 * WIDTH + i] = NAN;
+  arguments a = fwd_args(d);
+  a.options.has_ignore_index = 1;
+  a.options.ignore_index = -100;
+  assert_int_equal(tigon_fused_linear_cross_entropy_fwd(c, &a), TIGON_OK);
+  assert_true(isfinite(d->loss[0]));
+  for (int i = 0; i < VOCAB * WIDTH; ++i) assert_true(isfinite(d->dweight[i]));
+  for (int i = 0; i < ROWS * WIDTH; ++i) assert_true(isfinite(d->dhidden[i]));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_tensors),           cmocka_unit_test(test_options),     cmocka_unit_test(test_workspace),
+      cmocka_unit_test(test_one_mebibyte),      cmocka_unit_test(test_out_of_range_flag),
+      cmocka_unit_test(test_all_ignored),       cmocka_unit_test(test_ignored_nan),
+  };
+  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+}

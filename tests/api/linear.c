@@ -1,0 +1,262 @@
+/* linear: wrong arguments are refused with one sentence and nothing is written; the GEMM behind it and its grades. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api.h"
+
+enum { ROWS = 3, N = 4, K = 8 };
+
+typedef struct data {
+  float x[ROWS * K], w[N * K], b[N], y[ROWS * N], dy[ROWS * N], dx[ROWS * K], dw[N * K], db[N];
+} data;
+
+static data *made(void) {
+  static data d;
+  memset(&d, 0x5a, sizeof d);
+  api_fill(d.x, ROWS * K, 0.5f);
+  api_fill(d.w, N * K, 0.25f);
+  api_fill(d.b, N, 1);
+  api_fill(d.dy, ROWS * N, 0.125f);
+  return &d;
+}
+
+static tigon_linear_fwd_args fwd_args(data *d) {
+  return (tigon_linear_fwd_args){
+      .x = tigon_tensor_2d(d->x, TIGON_F32, ROWS, K),
+      .w = tigon_tensor_2d(d->w, TIGON_F32, N, K),
+      .b = tigon_tensor_1d(d->b, TIGON_F32, N),
+      .y = tigon_tensor_2d(d->y, TIGON_F32, ROWS, N),
+  };
+}
+
+static tigon_linear_bwd_args bwd_args(data *d) {
+  return (tigon_linear_bwd_args){
+      .dy = tigon_tensor_2d(d->dy, TIGON_F32, ROWS, N),
+      .x = tigon_tensor_2d(d->x, TIGON_F32, ROWS, K),
+      .w = tigon_tensor_2d(d->w, TIGON_F32, N, K),
+      .dx = tigon_tensor_2d(d->dx, TIGON_F32, ROWS, K),
+      .dw = tigon_tensor_2d(d->dw, TIGON_F32, N, K),
+      .db = tigon_tensor_1d(d->db, TIGON_F32, N),
+  };
+}
+
+#define REFUSE(entry, change, status, sentence)                                                                \
+  do {                                                                                                         \
+    tigon_linear_##entry##_args a = entry##_args(d);                                                           \
+    change;                                                                                                    \
+    before = *d;                                                                                               \
+    api_expect(c, tigon_linear_##entry(c, &a), TIGON_ERROR_##status, "linear_" #entry ": " sentence);          \
+    assert_memory_equal(d, &before, sizeof before);                                                            \
+  } while (0)
+
+static void test_fwd_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  REFUSE(fwd, memset(&a.x, 0, sizeof a.x), INVALID, "x is absent");
+  REFUSE(fwd, memset(&a.w, 0, sizeof a.w), INVALID, "w is absent");
+  REFUSE(fwd, memset(&a.y, 0, sizeof a.y), INVALID, "y is absent");
+  REFUSE(fwd, a.x.data = NULL, INVALID, "x.data is NULL");
+  REFUSE(fwd, a.x.dtype = TIGON_I32, INVALID, "x.dtype is i32, must be f32, f16, bf16");
+  REFUSE(fwd, a.w = tigon_tensor_1d(d->w, TIGON_F32, K), INVALID, "w.ndim is 1, must be 2");
+  REFUSE(fwd, a.w.shape[1] = 7, INVALID, "w.shape[1] is 7, must be 8 (x.shape[1])");
+  REFUSE(fwd, a.w.dtype = TIGON_BF16, INVALID, "w.dtype is bf16, must be f32 (x.dtype)");
+  REFUSE(fwd, a.b.shape[0] = 3, INVALID, "b.shape[0] is 3, must be 4 (w.shape[0])");
+  REFUSE(fwd, a.b.dtype = TIGON_BF16, INVALID, "b.dtype is bf16, must be f32 (x.dtype)");
+  REFUSE(fwd, a.y.shape[1] = 3, INVALID, "y.shape[1] is 3, must be 4 (w.shape[0])");
+  REFUSE(fwd, a.y.shape[0] = 2, INVALID, "y.shape[0] is 2, must be 3 (x.shape[0])");
+  REFUSE(fwd, a.y = tigon_tensor_3d(d->y, TIGON_F32, 1, ROWS, N), INVALID, "y.ndim is 3, must be 2 (x.ndim)");
+  REFUSE(fwd, a.y.dtype = TIGON_F16, INVALID, "y.dtype is f16, must be f32 (x.dtype)");
+  REFUSE(fwd, a.x.strides[1] = 2, INVALID, "x.strides[1] is 2, must be 1");
+  REFUSE(fwd, a.reserved[3] = 1, INVALID, "reserved[3] is 1, must be 0");
+  REFUSE(fwd, a.y.data = d->x, ALIAS, "y overlaps x, must be apart");
+  REFUSE(fwd, a.y.data = d->w + 8, ALIAS, "y overlaps w, must be apart");
+  REFUSE(fwd, a.y.strides[0] = 2, ALIAS, "y overlaps itself, its strides must keep elements apart");
+  REFUSE(fwd, a.x = ((tigon_tensor){d->x, TIGON_F32, 3, {2, 2, 4}, {5, 12, 1}}); a.w.shape[1] = 4;
+         a.y = tigon_tensor_3d(d->y, TIGON_F32, 2, 2, 3); a.w.shape[0] = 3; a.b.shape[0] = 3, INVALID,
+         "the leading dimensions collapse to several strides, must to one");
+  api_expect(c, tigon_linear_fwd(c, NULL), TIGON_ERROR_INVALID, "linear_fwd: args is NULL");
+  api_expect(NULL, tigon_linear_fwd(NULL, NULL), TIGON_ERROR_INVALID, "linear_fwd: context is NULL");
+}
+
+static void test_bwd_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  REFUSE(bwd, memset(&a.dy, 0, sizeof a.dy), INVALID, "dy is absent");
+  REFUSE(bwd, memset(&a.x, 0, sizeof a.x), INVALID, "x is absent, must be there for dw");
+  REFUSE(bwd, memset(&a.w, 0, sizeof a.w), INVALID, "w is absent, must be there for dx");
+  REFUSE(bwd, a.w.shape[0] = 3, INVALID, "w.shape[0] is 3, must be 4 (dy.shape[1])");
+  REFUSE(bwd, a.x.shape[1] = 7, INVALID, "x.shape[1] is 7, must be 8 (w.shape[1])");
+  REFUSE(bwd, a.x.shape[0] = 2, INVALID, "x.shape[0] is 2, must be 3 (dy.shape[0])");
+  REFUSE(bwd, a.dx.shape[1] = 7, INVALID, "dx.shape[1] is 7, must be 8 (w.shape[1])");
+  REFUSE(bwd, a.dx.shape[0] = 2, INVALID, "dx.shape[0] is 2, must be 3 (dy.shape[0])");
+  REFUSE(bwd, a.dw.shape[0] = 3, INVALID, "dw.shape[0] is 3, must be 4 (dy.shape[1])");
+  REFUSE(bwd, a.dw.shape[1] = 7, INVALID, "dw.shape[1] is 7, must be 8 (w.shape[1])");
+  REFUSE(bwd, a.db.shape[0] = 3, INVALID, "db.shape[0] is 3, must be 4 (dy.shape[1])");
+  REFUSE(bwd, a.dy.dtype = TIGON_BF16, INVALID, "dy.dtype is bf16, must be f32 (w.dtype)");
+  REFUSE(bwd, a.x.dtype = TIGON_BF16, INVALID, "x.dtype is bf16, must be f32 (w.dtype)");
+  REFUSE(bwd, a.dx.dtype = TIGON_BF16, INVALID, "dx.dtype is bf16, must be f32 (w.dtype)");
+  REFUSE(bwd, a.dw.dtype = TIGON_BF16, INVALID, "dw.dtype is bf16, must be f32 (w.dtype)");
+  REFUSE(bwd, a.db.dtype = TIGON_F16, INVALID, "db.dtype is f16, must be f32 (w.dtype)");
+  REFUSE(bwd, a.accumulate_dw = -1, INVALID, "accumulate_dw is -1, must be 0 or 1");
+  REFUSE(bwd, a.reserved[0] = 1, INVALID, "reserved[0] is 1, must be 0");
+  REFUSE(bwd, a.dx.data = d->x, ALIAS, "dx overlaps x, must be apart");
+  REFUSE(bwd, a.dx.data = d->dw, ALIAS, "dx overlaps dw, must be apart");
+  REFUSE(bwd, a.dw.data = d->w, ALIAS, "dw overlaps w, must be apart");
+  REFUSE(bwd, a.db.data = d->dy, ALIAS, "db overlaps dy, must be apart");
+  api_expect(c, tigon_linear_bwd(c, NULL), TIGON_ERROR_INVALID, "linear_bwd: args is NULL");
+  tigon_linear_bwd_args a = bwd_args(d);
+  api_expect(c, tigon_linear_bwd_workspace(c, &a, NULL), TIGON_ERROR_INVALID, "linear_bwd_workspace: bytes is NULL");
+  size_t bytes = 1;
+  assert_int_equal(tigon_linear_bwd_workspace(c, &a, &bytes), TIGON_OK);
+  assert_int_equal(bytes, 0);
+}
+
+/* No rows, no n, no k: sums over nothing are 0. */
+static void test_empty(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_linear_fwd_args f = fwd_args(d);
+  f.x.shape[0] = f.y.shape[0] = 0;
+  f.x.data = f.y.data = NULL;
+  assert_int_equal(tigon_linear_fwd(c, &f), TIGON_OK);
+  f = fwd_args(d);
+  f.x.shape[1] = f.w.shape[1] = 0;
+  assert_int_equal(tigon_linear_fwd(c, &f), TIGON_OK);
+  for (int i = 0; i < ROWS * N; ++i) assert_true(d->y[i] == d->b[i % N]);
+
+  tigon_linear_bwd_args b = bwd_args(d);
+  b.dy.shape[0] = b.x.shape[0] = b.dx.shape[0] = 0;
+  assert_int_equal(tigon_linear_bwd(c, &b), TIGON_OK);
+  for (int i = 0; i < N * K; ++i) assert_true(d->dw[i] == 0);
+  for (int i = 0; i < N; ++i) assert_true(d->db[i] == 0);
+  b = bwd_args(d);
+  b.dy.shape[1] = b.w.shape[0] = b.dw.shape[0] = b.db.shape[0] = 0;
+  assert_int_equal(tigon_linear_bwd(c, &b), TIGON_OK);
+  for (int i = 0; i < ROWS * K; ++i) assert_true(d->dx[i] == 0);
+}
+
+static tigon_context *opened(const char *gemm, const char *device) {
+  if (gemm)
+    setenv("TIGON_GEMM", gemm, 1);
+  else
+    unsetenv("TIGON_GEMM");
+  tigon_context *made_context = NULL;
+  const tigon_context_desc desc = {.device = device, .threads = 2};
+  assert_int_equal(tigon_context_create(&desc, &made_context), TIGON_OK);
+  unsetenv("TIGON_GEMM");
+  return made_context;
+}
+
+static bool has_openblas(void) {
+  setenv("TIGON_GEMM", "openblas", 1);
+  tigon_context *context;
+  const tigon_status status = tigon_context_create(NULL, &context);
+  unsetenv("TIGON_GEMM");
+  if (status == TIGON_OK) {
+    assert_non_null(strstr(tigon_context_gemm(context), "openblas"));
+    tigon_context_destroy(context);
+    return true;
+  }
+  assert_int_equal(status, TIGON_ERROR_DEVICE);
+  assert_non_null(strstr(tigon_last_error(NULL), "openblas"));
+  return false;
+}
+
+static void test_names(void **state) {
+  (void)state;
+  tigon_context *c;
+  setenv("TIGON_GEMM", "mkl", 1);
+  api_expect(NULL, tigon_context_create(NULL, &c), TIGON_ERROR_INVALID,
+             "context: device cpu did not open: TIGON_GEMM is \"mkl\", must be builtin or openblas");
+  c = opened("builtin", NULL);
+  assert_string_equal(tigon_context_gemm(c), "built-in: run_to_run, thread_count, batch");
+  tigon_context_destroy(c);
+  const bool there = has_openblas();
+  c = opened(NULL, NULL);
+  assert_int_equal(strstr(tigon_context_gemm(c), "openblas") != NULL, there);
+  tigon_context_destroy(c);
+  c = opened(NULL, "ref");
+  assert_non_null(strstr(tigon_context_gemm(c), "oracle"));
+  tigon_context_destroy(c);
+}
+
+enum { BIG_ROWS = 301, BIG_N = 270, BIG_K = 300 };
+static float big_x[BIG_ROWS * BIG_K], big_w[BIG_N * BIG_K], big_y[BIG_ROWS * BIG_N], part[BIG_ROWS * BIG_N];
+
+static void big_linear(tigon_context *c, float *y, int first, int rows) {
+  const tigon_linear_fwd_args a = {
+      .x = tigon_tensor_2d(big_x + first * BIG_K, TIGON_F32, rows, BIG_K),
+      .w = tigon_tensor_2d(big_w, TIGON_F32, BIG_N, BIG_K),
+      .y = tigon_tensor_2d(y + first * BIG_N, TIGON_F32, rows, BIG_N),
+  };
+  assert_int_equal(tigon_linear_fwd(c, &a), TIGON_OK);
+}
+
+/* The built-in's grade "batch": a row has the same bits alone, in sevens, and in the whole. */
+static void test_batch(void **state) {
+  (void)state;
+  tigon_context *c = opened("builtin", NULL);
+  api_fill(big_x, BIG_ROWS * BIG_K, 0.3f);
+  api_fill(big_w, BIG_N * BIG_K, 0.7f);
+  big_linear(c, big_y, 0, BIG_ROWS);
+  const int sizes[] = {1, 7, 257};
+  for (int s = 0; s < 3; ++s) {
+    for (int first = 0; first < BIG_ROWS; first += sizes[s])
+      big_linear(c, part, first, BIG_ROWS - first < sizes[s] ? BIG_ROWS - first : sizes[s]);
+    assert_memory_equal(part, big_y, sizeof big_y);
+  }
+  tigon_context_destroy(c);
+}
+
+/* A child of fork() runs on, with every GEMM, and gets the same bits. */
+static void test_fork(void **state) {
+  (void)state;
+  for (int library = 0; library <= has_openblas(); ++library) {
+    tigon_context *c = opened(library ? "openblas" : "builtin", NULL);
+    api_fill(big_x, BIG_ROWS * BIG_K, 0.3f);
+    api_fill(big_w, BIG_N * BIG_K, 0.7f);
+    big_linear(c, big_y, 0, BIG_ROWS);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      big_linear(c, part, 0, BIG_ROWS);
+      _exit(memcmp(part, big_y, sizeof big_y) != 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    big_linear(c, part, 0, BIG_ROWS);
+    assert_memory_equal(part, big_y, sizeof big_y);
+    tigon_context_destroy(c);
+  }
+}
+
+/* Rows that share memory, which libraries refuse, and rows further apart than they count. */
+static void test_odd_pitches(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_linear_fwd_args a = fwd_args(d);
+  a.x.strides[0] = 0;
+  a.x.strides[1] = 1;
+  assert_int_equal(tigon_linear_fwd(c, &a), TIGON_OK);
+  for (int r = 1; r < ROWS; ++r) assert_memory_equal(d->y + r * N, d->y, N * sizeof *d->y);
+  a = fwd_args(d);
+  a.x.shape[0] = a.y.shape[0] = 1;
+  a.x.strides[0] = INT64_C(1) << 40;
+  float y[N];
+  memcpy(y, d->y, sizeof y);
+  assert_int_equal(tigon_linear_fwd(c, &a), TIGON_OK);
+  for (int n = 0; n < N; ++n) assert_float_equal(d->y[n], y[n], 1e-5);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses), cmocka_unit_test(test_empty),
+      cmocka_unit_test(test_odd_pitches), cmocka_unit_test(test_names),       cmocka_unit_test(test_batch),
+      cmocka_unit_test(test_fork),
+  };
+  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+}

@@ -1,0 +1,195 @@
+/* cross_entropy. Options walk reductions, label dtypes, every option of the loss and every output. */
+#include <math.h>
+#include <string.h>
+
+#include "check/check.h"
+
+static const struct option {
+  tigon_reduction reduction;
+  tigon_dtype labels;
+  bool weight, token_scale, dloss, outputs, dlogits, in_place, ignore, out_of_range;
+  double smoothing, lse_square, softcap, temperature, grad_scale;
+} options[] = {
+    {.labels = TIGON_I64},
+    {.labels = TIGON_I32, .weight = true, .token_scale = true, .outputs = true, .dlogits = true, .ignore = true,
+     .smoothing = 0.1, .lse_square = 1e-2},
+    {.reduction = TIGON_REDUCTION_SUM, .labels = TIGON_I64, .dloss = true, .dlogits = true, .in_place = true, .softcap = 5,
+     .temperature = 0.7, .grad_scale = -3},
+    {.reduction = TIGON_REDUCTION_NONE, .labels = TIGON_I32, .dloss = true, .outputs = true, .dlogits = true, .ignore = true,
+     .smoothing = 0.3, .temperature = 2},
+    {.labels = TIGON_I64, .token_scale = true, .dlogits = true, .in_place = true, .out_of_range = true, .softcap = 0.25},
+    {.reduction = TIGON_REDUCTION_SUM, .labels = TIGON_I64, .weight = true, .outputs = true, .softcap = 30},
+    {.labels = TIGON_I32, .weight = true, .dloss = true, .outputs = true, .dlogits = true, .out_of_range = true,
+     .ignore = true, .smoothing = 1, .lse_square = 0.5, .softcap = 2},
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+/* The arguments of a run, and what they come to. */
+typedef struct call {
+  struct option o;
+  int64_t rows, cols;
+  tigon_cross_entropy_fwd_args a;
+  const double *x; /* logits as they were before the call */
+  double inverse;  /* of mean's denominator */
+} call;
+
+/* What the bounds of a row are made of; eps is 2^-24. */
+typedef struct row {
+  int64_t label; /* -1: does not count */
+  double weight, scale, lse;
+  double lse_error;     /* of lse, in eps */
+  double entropy_error; /* in eps */
+  double smooth;        /* sum of |weight * z| */
+  double weights;       /* sum of weight */
+} row;
+
+static double weight_of(const call *c, int64_t v) { return c->o.weight ? check_value(&c->a.options.weight, v) : 1; }
+
+static double logit_of(const call *c, int64_t r, int64_t v) {
+  const double u = c->x[r * c->cols + v] / (c->o.temperature != 0 ? c->o.temperature : 1), cap = c->o.softcap;
+  return cap > 0 ? cap * tanh(u / cap) : u;
+}
+
+static int64_t label_of(const call *c, int64_t r) {
+  const int64_t label = (int64_t)check_value(&c->a.labels, r);
+  return label < 0 || label >= c->cols || (c->o.ignore && label == c->a.options.ignore_index) ? -1 : label;
+}
+
+/* A term of the sum carries the rounding of its logit (4 eps of |z| through tanh), of z - max (eps |z - max|), of exp and
+ * of at most 32 + 6 additions: 20 eps. Terms weigh as their probability does. */
+static row row_of(const call *c, int64_t r) {
+  row w = {.label = label_of(c, r), .weight = 1, .scale = 1};
+  double largest = -INFINITY, sum = 0;
+  for (int64_t v = 0; v < c->cols; ++v) largest = fmax(largest, logit_of(c, r, v));
+  for (int64_t v = 0; v < c->cols; ++v) sum += exp(logit_of(c, r, v) - largest);
+  w.lse = isfinite(largest) ? largest + log(sum) : largest;
+  w.lse_error = w.entropy_error = 20;
+  for (int64_t v = 0; v < c->cols && isfinite(w.lse); ++v) {
+    const double z = logit_of(c, r, v), p = exp(z - w.lse), d = fabs(z - largest);
+    w.weights += weight_of(c, v);
+    if (!isfinite(z)) continue;
+    w.smooth += weight_of(c, v) * fabs(z);
+    w.lse_error += p * (d + 4 * fabs(z));
+    w.entropy_error += p * (d + 4 * fabs(z)) * (1 + d) + p * d * 20;
+  }
+  if (w.label >= 0) w.weight = weight_of(c, w.label);
+  if (c->o.token_scale) w.scale = check_value(&c->a.options.token_scale, r);
+  return w;
+}
+
+static double loss_error(const call *c, const row *w) {
+  const double share = c->o.smoothing / (double)c->cols;
+  const double of_lse = (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
+  return w->label < 0 ? 0 : fabs(w->scale) * (of_lse * w->lse_error + share * 20 * w->smooth);
+}
+
+/* dlogits[v] = scale * slope * (factor * p - share * weight). What is below 2^-126 may be 0. */
+static void bound_dlogits(check *k, const call *c, const row *w, int64_t r, double *at) {
+  const double share = c->o.smoothing / (double)c->cols;
+  const double factor = (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
+  double scale = fabs(w->scale * c->inverse) / (c->o.temperature != 0 ? c->o.temperature : 1);
+  if (c->o.grad_scale != 0) scale *= fabs(c->o.grad_scale);
+  if (c->o.dloss) scale *= fabs(check_value(&c->a.dloss, c->o.reduction == TIGON_REDUCTION_NONE ? r : 0));
+  for (int64_t v = 0; v < c->cols && w->label >= 0 && isfinite(w->lse); ++v) {
+    const double z = logit_of(c, r, v), p = exp(z - w->lse), cap = c->o.softcap;
+    const double bend = cap > 0 ? cosh(c->x[r * c->cols + v] / (c->o.temperature != 0 ? c->o.temperature : 1) / cap) : 1;
+    if (!isfinite(z)) continue;
+    at[v] = scale / (bend * bend) *
+            (factor * p * (w->lse_error + fabs(z - w->lse) + 4 * fabs(z) + 12) + 12 * share * weight_of(c, v));
+    at[v] += 0x1p-102 * fmax(1, scale * factor);
+  }
+  (void)k;
+}
+
+/* The rest of the arguments and the bounds, which are alike in both directions. */
+static call begin(check *k) {
+  call c = {.o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
+  const struct option o = c.o;
+  c.a.logits = o.in_place ? check_inout(k, "logits", k->dtype, 2, k->dims, k->fill) : check_in(k, "logits", k->dtype, 2, k->dims, k->fill);
+  const int64_t beyond = o.out_of_range ? 1 : 0;
+  c.a.labels = check_indices(k, "labels", o.labels, 1, &c.rows, -beyond, c.cols + beyond);
+  c.a.options = (tigon_cross_entropy_options){.label_smoothing = o.smoothing, .lse_square_scale = o.lse_square,
+                                              .softcap = o.softcap, .temperature = o.temperature, .reduction = o.reduction};
+  if (o.ignore) {
+    c.a.options.has_ignore_index = 1;
+    c.a.options.ignore_index = (int64_t)check_value(&c.a.labels, c.rows / 2);
+  }
+  if (o.weight) {
+    c.a.options.weight = check_inout_dense(k, "weight", TIGON_F32, 1, &c.cols, CHECK_UNIFORM);
+    float *w = c.a.options.weight.data;
+    for (int64_t v = 0; v < c.cols; ++v) w[v] = fabsf(w[v]); /* must be >= 0 */
+  }
+  if (o.token_scale) c.a.options.token_scale = check_in_vector(k, "token_scale", TIGON_F32, c.rows, CHECK_UNIFORM);
+  if (o.dloss) c.a.dloss = check_in_vector(k, "dloss", TIGON_F32, o.reduction == TIGON_REDUCTION_NONE ? c.rows : 1, CHECK_UNIFORM);
+  const int64_t one = 1;
+  if (o.out_of_range) c.a.out.error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
+  c.a.grad_scale = o.grad_scale;
+  double *x = check_doubles(k, c.rows * c.cols), denominator = 0;
+  for (int64_t i = 0; i < c.rows * c.cols; ++i) x[i] = check_value(&c.a.logits, i);
+  c.x = x;
+  for (int64_t r = 0; r < c.rows; ++r)
+    if (label_of(&c, r) >= 0) denominator += weight_of(&c, label_of(&c, r));
+  c.inverse = o.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator > 0 ? 1 / denominator : 0;
+  return c;
+}
+
+static void fwd(check *k) {
+  call c = begin(k);
+  const struct option o = c.o;
+  const bool none = o.reduction == TIGON_REDUCTION_NONE;
+  tigon_cross_entropy_outputs *out = &c.a.out;
+  if (!none) out->loss = check_out_vector(k, "loss", TIGON_F32, 1);
+  if (none || o.outputs) out->token_loss = check_out_vector(k, "token_loss", TIGON_F32, c.rows);
+  if (o.outputs || !o.dlogits) out->lse = check_out_vector(k, "lse", TIGON_F32, c.rows);
+  if (o.outputs) {
+    out->z_loss = check_out_vector(k, "z_loss", TIGON_F32, c.rows);
+    out->entropy = check_out_vector(k, "entropy", TIGON_F32, c.rows);
+    out->argmax = check_out_vector(k, "argmax", TIGON_I64, c.rows);
+  }
+  if (o.outputs || o.out_of_range) out->correct = check_out_vector(k, "correct", TIGON_I64, 1);
+  if (o.dlogits) c.a.dlogits = o.in_place ? c.a.logits : check_out(k, "dlogits", k->dtype, 2, k->dims);
+
+  double *lse = check_doubles(k, c.rows), *token_loss = check_doubles(k, c.rows), *z_loss = check_doubles(k, c.rows);
+  double *entropy = check_doubles(k, c.rows), *dlogits = check_doubles(k, c.rows * c.cols), *loss = check_doubles(k, 1);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    const row w = row_of(&c, r);
+    lse[r] = w.lse_error;
+    token_loss[r] = loss_error(&c, &w);
+    z_loss[r] = w.label < 0 || o.lse_square == 0 ? 0 : fabs(w.scale) * w.weight * o.lse_square * 2 * fabs(w.lse) * w.lse_error;
+    entropy[r] = w.label < 0 ? 0 : w.entropy_error;
+    *loss += 2 * c.inverse * token_loss[r]; /* a rounding each, besides */
+    if (o.dlogits) bound_dlogits(k, &c, &w, r, dlogits + r * c.cols);
+  }
+  tigon_cross_entropy_fwd_workspace(k->context, &c.a, &c.a.workspace_bytes);
+  c.a.workspace = check_workspace(k, c.a.workspace_bytes);
+  check_call(k, tigon_cross_entropy_fwd(k->context, &c.a));
+  if (out->loss.ndim) check_bound(k, &out->loss, 2, 1, loss);
+  if (out->token_loss.ndim) check_bound(k, &out->token_loss, 1, 1, token_loss);
+  if (out->lse.ndim) check_bound(k, &out->lse, 1, 1, lse);
+  if (out->z_loss.ndim) check_bound(k, &out->z_loss, 1, 1, z_loss);
+  if (out->entropy.ndim) check_bound(k, &out->entropy, 1, 1, entropy);
+  if (o.dlogits) check_bound(k, &c.a.dlogits, 1, 1, dlogits);
+}
+
+static void bwd(check *k) {
+  call c = begin(k);
+  /* forward's lse */
+  const tigon_tensor lse = check_inout_dense(k, "lse", TIGON_F32, 1, &c.rows, CHECK_UNIFORM);
+  const tigon_tensor dlogits = c.o.in_place ? c.a.logits : check_out(k, "dlogits", k->dtype, 2, k->dims);
+  double *scale = check_doubles(k, c.rows * c.cols);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    const row w = row_of(&c, r);
+    ((float *)lse.data)[r] = (float)w.lse;
+    bound_dlogits(k, &c, &w, r, scale + r * c.cols);
+  }
+  tigon_cross_entropy_bwd_args args = {.logits = c.a.logits, .labels = c.a.labels, .lse = lse, .options = c.a.options,
+                                       .dloss = c.a.dloss, .dlogits = dlogits, .error = c.a.out.error,
+                                       .grad_scale = c.a.grad_scale};
+  tigon_cross_entropy_bwd_workspace(k->context, &args, &args.workspace_bytes);
+  args.workspace = check_workspace(k, args.workspace_bytes);
+  check_call(k, tigon_cross_entropy_bwd(k->context, &args));
+  check_bound(k, &dlogits, 1, 1, scale);
+}
+
+const check_op tigon_check_cross_entropy_fwd = {fwd, check_row_shapes, OPTIONS, true};
+const check_op tigon_check_cross_entropy_bwd = {bwd, check_row_shapes, OPTIONS, true};

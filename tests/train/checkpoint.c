@@ -1,0 +1,252 @@
+/* Checkpoints: everything comes back bit for bit, a killed save is finished, a hostile or foreign one is refused. */
+#include <inttypes.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint.h"
+#include "config_json.h"
+#include "tiny.h"
+
+static char folder[] = "/tmp/tigon-checkpoint-XXXXXX";
+
+static int setup(void **state) {
+  (void)state;
+  return mkdtemp(folder) ? 0 : 1;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+static char *path_of(const char *sub, const char *name) {
+  static char paths[4][256];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s%s%s", folder, sub, *name ? "/" : "", name);
+  return path;
+}
+
+/* Numbers in every buffer that differ from each other and from `salt` to `salt`. */
+static void fill(tiny *t, int salt) {
+  float *buffers[] = {t->model.master.data, t->model.exp_avg.data, t->model.exp_avg_sq.data};
+  for (int b = 0; b < 3; ++b)
+    for (int64_t i = 0; i < t->model.tensor_count; ++i)
+      for (int64_t j = 0; j < t->model.tensors[i].count; ++j)
+        buffers[b][t->model.tensors[i].offset + j] =
+            (float)train_normal((uint64_t)(salt + b), (uint64_t)i, (uint64_t)j);
+}
+
+static void options_for_tiny(train_options *o, bool tied) {
+  const train_config c = tiny_config(tied);
+  train_options_init(o);
+  o->vocab = c.vocab, o->layers = c.layers, o->hidden = c.hidden, o->heads = c.heads, o->kv_heads = c.kv_heads;
+  o->intermediate = c.intermediate, o->seq = c.positions, o->tie = tied, o->warmup = 3, o->lr = 0.1 + 0.2;
+}
+
+static void save(const char *sub, bool tied, int salt, int64_t step) {
+  tiny t;
+  train_options o;
+  train_history h = {0};
+  options_for_tiny(&o, tied);
+  tiny_open(&t, TIGON_F32, tied, true);
+  fill(&t, salt);
+  for (int64_t s = 1; s <= step; ++s) tiny_good(train_history_add(&h, 1.0f / (float)(s + salt), &t.error), &t.error);
+  tiny_good(train_history_add_eval(&h, step, 2.5f, &t.error), &t.error);
+  tiny_good(train_folder_create(path_of(sub, ""), &t.error), &t.error);
+  const train_progress p = {step, 0xfeedfacecafebeefu, &o, &h};
+  tiny_good(train_checkpoint_save(path_of(sub, ""), &t.model, &p, &t.error), &t.error);
+  train_history_free(&h);
+  tiny_close(&t);
+}
+
+static void round_trip(void **state) {
+  (void)state;
+  for (int tied = 0; tied < 2; ++tied) {
+    save("a", tied, 20, 5);
+    tiny t, want;
+    train_options o;
+    train_checkpoint c;
+    train_history h = {0};
+    train_options_init(&o);
+    tiny_open(&t, TIGON_BF16, tied, true);
+    tiny_open(&want, TIGON_F32, tied, true);
+    fill(&want, 20);
+    tiny_good(train_checkpoint_open(path_of("a", ""), &c, &o, &t.error), &t.error);
+    assert_int_equal(c.step, 5);
+    assert_true(c.digest == 0xfeedfacecafebeefu);
+    assert_int_equal(o.hidden, 16);
+    assert_int_equal(o.warmup, 3);
+    assert_int_equal(o.tie, tied);
+    assert_true(o.lr == 0.1 + 0.2);
+    tiny_good(train_checkpoint_load(&c, &t.model, &h, &t.error), &t.error);
+    assert_int_equal(h.steps, 5);
+    assert_true(h.loss[4] == 1.0f / 25 && h.evals == 1 && h.eval_step[0] == 5 && h.eval_loss[0] == 2.5f);
+    for (int64_t i = 0; i < t.model.tensor_count; ++i) {
+      const int64_t offset = t.model.tensors[i].offset;
+      const size_t bytes = (size_t)t.model.tensors[i].count * sizeof(float);
+      assert_memory_equal((float *)t.model.master.data + offset, (float *)want.model.master.data + offset, bytes);
+      assert_memory_equal((float *)t.model.exp_avg.data + offset, (float *)want.model.exp_avg.data + offset, bytes);
+      assert_memory_equal((float *)t.model.exp_avg_sq.data + offset, (float *)want.model.exp_avg_sq.data + offset,
+                          bytes);
+      for (int64_t j = 0; j < t.model.tensors[i].count; ++j)
+        assert_int_equal(((uint16_t *)t.model.image.data)[offset + j],
+                         train_to_bf16(((float *)want.model.master.data)[offset + j]));
+    }
+    train_history_free(&h);
+    train_checkpoint_close(&c);
+    tiny_close(&t);
+    tiny_close(&want);
+  }
+}
+
+static void names(void **state) {
+  (void)state;
+  save("n", false, 1, 1);
+  train_safetensors file;
+  train_error error;
+  tiny_good(train_safetensors_open(path_of("n", "model.safetensors"), &file, &error), &error);
+  assert_int_equal(file.count, 2 * 9 + 3);
+  static const struct {
+    const char *name;
+    int64_t rows, cols;
+  } some[] = {{"model.embed_tokens.weight", 19, 16},
+              {"model.layers.1.self_attn.q_proj.weight", 16, 16},
+              {"model.layers.1.self_attn.k_proj.weight", 8, 16},
+              {"model.layers.0.self_attn.v_proj.weight", 8, 16},
+              {"model.layers.0.self_attn.o_proj.weight", 16, 16},
+              {"model.layers.0.mlp.gate_proj.weight", 24, 16},
+              {"model.layers.1.mlp.up_proj.weight", 24, 16},
+              {"model.layers.1.mlp.down_proj.weight", 16, 24},
+              {"lm_head.weight", 19, 16}};
+  for (size_t i = 0; i < sizeof some / sizeof *some; ++i) {
+    const int64_t shape[2] = {some[i].rows, some[i].cols};
+    if (!train_safetensors_expect(&file, some[i].name, "F32", 2, shape, &error)) fail_msg("%s", error.text);
+  }
+  const int64_t wide[1] = {16};
+  assert_non_null(train_safetensors_expect(&file, "model.layers.1.input_layernorm.weight", "F32", 1, wide, &error));
+  assert_non_null(
+      train_safetensors_expect(&file, "model.layers.0.post_attention_layernorm.weight", "F32", 1, wide, &error));
+  assert_non_null(train_safetensors_expect(&file, "model.norm.weight", "F32", 1, wide, &error));
+  assert_string_equal(train_safetensors_metadata(&file, "format"), "pt");
+  train_safetensors_close(&file);
+}
+
+static int64_t opened_step(const char *sub, train_error *error) {
+  train_options o;
+  train_checkpoint c;
+  train_options_init(&o);
+  if (!train_checkpoint_open(path_of(sub, ""), &c, &o, error)) return -1;
+  const int64_t step = c.step;
+  train_checkpoint_close(&c);
+  return step;
+}
+
+static void move(const char *from, const char *to) { assert_int_equal(rename(from, to), 0); }
+
+/* A kill after each of the renames of a save. */
+static void killed_between_renames(void **state) {
+  (void)state;
+  static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json"};
+  train_error error = {0};
+  for (int renamed = 0; renamed <= 3; ++renamed) {
+    save("old", false, 1, 4);
+    save("new", false, 2, 6);
+    for (int i = 0; i < 3; ++i) {
+      char name[64];
+      snprintf(name, sizeof name, "%s%s", files[i], i < renamed ? "" : ".tmp");
+      move(path_of("new", files[i]), path_of("old", name));
+    }
+    assert_int_equal(opened_step("old", &error), renamed == 0 ? 4 : 6);
+    unlink(path_of("old", "model.safetensors.tmp"));
+  }
+}
+
+/* Cut anywhere, a file of the checkpoint is refused by a sentence and nothing is changed. */
+static void truncated(void **state) {
+  (void)state;
+  static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json"};
+  for (int i = 0; i < 3; ++i) {
+    for (int part = 0; part < 8; ++part) {
+      train_error error = {0};
+      struct stat status;
+      save("cut", false, 1, 4);
+      assert_int_equal(stat(path_of("cut", files[i]), &status), 0);
+      assert_int_equal(truncate(path_of("cut", files[i]), status.st_size * part / 8), 0);
+      assert_int_equal(opened_step("cut", &error), -1);
+      assert_non_null(strstr(error.text, files[i]));
+      assert_int_equal(error.exit_code, TRAIN_EXIT_TROUBLE);
+    }
+  }
+}
+
+static void put(const char *path, const char *text) {
+  FILE *file = fopen(path, "wb");
+  fputs(text, file);
+  fclose(file);
+}
+
+static void refuses(void **state) {
+  (void)state;
+  train_error error = {0};
+  train_options o;
+  train_checkpoint c;
+  assert_int_equal(opened_step("nowhere", &error), -1);
+  assert_non_null(strstr(error.text, "nowhere/config.json: No such file or directory"));
+
+  save("h", false, 1, 4);
+  train_options_init(&o);
+  o.hidden = 64;
+  o.given = UINT64_C(1) << train_option_find("hidden");
+  assert_false(train_checkpoint_open(path_of("h", ""), &c, &o, &error));
+  assert_string_equal(error.text, "--hidden is 64, must be 16 as in the checkpoint");
+  assert_int_equal(error.exit_code, TRAIN_EXIT_USAGE);
+
+  save("other", false, 9, 7); /* of another save */
+  move(path_of("other", "optimizer.safetensors"), path_of("h", "optimizer.safetensors"));
+  assert_int_equal(opened_step("h", &error), -1);
+  assert_non_null(strstr(error.text, "is not of the same save as model.safetensors"));
+
+  static const char *const configs[][2] = {
+      {"{}", "model_type must be llama"},
+      {"[1]", "the JSON must be an object"},
+      {"{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"vocab_size\":-3}", "vocab_size must be a whole number"},
+      {"{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"vocab_size\":1e99}", "vocab_size must be a whole number"},
+      {"{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act must be silu"},
+      {"{\"model_type\": nul", "its JSON is broken in line 1"},
+  };
+  for (size_t i = 0; i < sizeof configs / sizeof *configs; ++i) {
+    put(path_of("h", "config.json"), configs[i][0]);
+    assert_int_equal(opened_step("h", &error), -1);
+    if (!strstr(error.text, configs[i][1])) fail_msg("\"%s\" lacks \"%s\"", error.text, configs[i][1]);
+  }
+}
+
+/* A model of another shape than the checkpoint's tensors. */
+static void wrong_shape(void **state) {
+  (void)state;
+  tiny t;
+  train_options o;
+  train_checkpoint c;
+  train_history h = {0};
+  save("w", false, 1, 2);
+  tiny_open(&t, TIGON_F32, false, true);
+  train_options_init(&o);
+  tiny_good(train_checkpoint_open(path_of("w", ""), &c, &o, &t.error), &t.error);
+  t.model.tensors[1].cols = 17; /* the first norm */
+  assert_false(train_checkpoint_load(&c, &t.model, &h, &t.error));
+  assert_non_null(strstr(t.error.text, "\"model.layers.0.input_layernorm.weight\" is F32 with 1 dimensions and 64 "
+                                       "bytes, must be F32 [17]"));
+  train_history_free(&h);
+  train_checkpoint_close(&c);
+  tiny_close(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(names),
+                                     cmocka_unit_test(killed_between_renames), cmocka_unit_test(truncated),
+                                     cmocka_unit_test(refuses), cmocka_unit_test(wrong_shape)};
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
