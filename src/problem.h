@@ -221,7 +221,9 @@ typedef struct tigon_cross_entropy_problem {
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
 
-static inline int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) { return p->vocab ? p->vocab : p->cols; }
+static inline int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) {
+  return p->vocab ? p->vocab : p->cols;
+}
 
 /* Row r's label; -1 when the row does not count: ignored or, which *out_of_range then says, outside the vocabulary. */
 static inline int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem *p, int64_t r, bool *out_of_range) {

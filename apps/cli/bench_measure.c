@@ -4,7 +4,9 @@
 #include "bench.h"
 #include "core/context.h"
 
-enum { PATIENCE = 5 }; /* samples that a row gets however long they take */
+/* PATIENCE: samples that a row gets however long they take. LEAST_FLOOR: bytes below which starting threads costs more
+ * than moving data, so that a floor would say nothing. */
+enum { PATIENCE = 5, LEAST_FLOOR = 256 << 10 };
 
 typedef struct samples {
   double value[BENCH_MOST_REPEATS];
@@ -52,12 +54,16 @@ tigon_status bench_call(const bench_case *chosen, bench_data *data, bench_mode m
   return status == TIGON_OK ? chosen->run(data, BENCH_BWD) : status;
 }
 
-/* Seconds a call, over `calls` of them. */
+/* Seconds a call, over `calls` of them, or fewer when a busy machine makes them take much longer than expected. */
 static double time_calls(const bench_case *chosen, bench_data *data, bench_mode mode, int64_t calls) {
-  const double start = bench_now();
-  for (int64_t i = 0; i < calls; ++i) (void)bench_call(chosen, data, mode);
+  enum { LOOK_EVERY = 64 };
+  const double start = bench_now(), limit = 0.05;
+  int64_t done = 0;
+  do {
+    (void)bench_call(chosen, data, mode);
+  } while (++done < calls && (done % LOOK_EVERY != 0 || bench_now() - start < limit));
   (void)tigon_context_sync(data->context);
-  return (bench_now() - start) / (double)calls;
+  return (bench_now() - start) / (double)done;
 }
 
 void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, int repeats, double sample_seconds,

@@ -94,9 +94,10 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
       {"q20..q80", true, 4},  {"rate", true, 0},  {"floor", true, 0},  {"extra", true, 3},
   };
   char copy[TERM_NUMBER], read[TERM_NUMBER];
-  printf("%s%s%s, %d threads, %s: copy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
-         machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads, result->variant,
-         term_digits(copy, result->copy_gbps), term_digits(read, result->read_gbps));
+  printf("%s%s%s, %d thread%s, %s: copy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
+         machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads,
+         result->threads == 1 ? "" : "s", result->variant, term_digits(copy, result->copy_gbps),
+         term_digits(read, result->read_gbps));
   if (markdown) putchar('\n');
 
   enum { COLUMNS = sizeof columns / sizeof *columns, WITHOUT_RATES = COLUMNS - 3 };

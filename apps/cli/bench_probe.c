@@ -62,13 +62,14 @@ static uint64_t read_all(const char *from, size_t bytes) {
 
 typedef enum probe_kind { PROBE_FILL, PROBE_COPY, PROBE_STREAM, PROBE_READ } probe_kind;
 
-/* Seconds for `calls` calls, each as an operator is called: the threads start, and all are done when it ends. Every thread
- * has its own contiguous part. */
-static double run(const bench_probe *probe, probe_kind kind, int64_t calls) {
+/* GB/s of the calls that fit in `seconds`, one at least; each is called as an operator is: the threads start, and all are
+ * done when it ends. Every thread has its own contiguous part, and every kind moves 2 * bytes a call. */
+static double sample(const bench_probe *probe, probe_kind kind, double seconds) {
   uint64_t sum = 0;
   const int64_t lines = (int64_t)(probe->bytes / 64), threads = probe->threads;
   const double start = bench_now();
-  for (int64_t call = 0; call < calls; ++call) {
+  double taken = 0, calls = 0;
+  for (; calls == 0 || taken < seconds; taken = bench_now() - start, ++calls) {
 #pragma omp parallel for num_threads(probe->threads) schedule(static, 1) reduction(+ : sum)
     for (int64_t t = 0; t < threads; ++t) {
       const size_t begin = (size_t)(lines * t / threads) * 64, bytes = (size_t)(lines * (t + 1) / threads) * 64 - begin;
@@ -79,18 +80,10 @@ static double run(const bench_probe *probe, probe_kind kind, int64_t calls) {
       if (kind == PROBE_FILL) memset(from, 1, bytes), memset(to, 1, bytes);
     }
   }
-  const double seconds = bench_now() - start;
   static volatile uint64_t sink;
   sink = sum; /* the reads must not be optimised away */
   (void)sink;
-  return seconds;
-}
-
-/* GB/s of a sample that takes about `seconds`; every kind moves 2 * bytes a call. */
-static double sample(const bench_probe *probe, probe_kind kind, double seconds) {
-  const double expected = 2.0 * (double)probe->bytes / 2e10; /* at 20 GB/s */
-  const int64_t calls = expected > seconds ? 1 : (int64_t)(seconds / expected) + 1;
-  return 2.0 * (double)probe->bytes * (double)calls / run(probe, kind, calls) * 1e-9;
+  return 2.0 * (double)probe->bytes * calls / taken * 1e-9;
 }
 
 bool bench_probe_open(bench_probe *probe, double bytes, int threads) {
@@ -104,7 +97,7 @@ bool bench_probe_open(bench_probe *probe, double bytes, int threads) {
     bench_probe_close(probe);
     return false;
   }
-  run(probe, PROBE_FILL, 1); /* touch the pages before anything is timed */
+  sample(probe, PROBE_FILL, 0); /* touch the pages before anything is timed */
   double best[2] = {0, 0};
   for (int i = 0; i < 3; ++i)
     for (int kind = 0; kind < 2; ++kind) {

@@ -44,6 +44,7 @@ static bool open_data(train_job *job, train_error *error) {
   make_absolute(&job->options->data, job->data_path);
   make_absolute(&job->options->heldout, job->heldout_path);
   if (!train_data_open(&job->data_memory, job->options, &job->data, error)) return false;
+  job->options->vocab = job->data.vocab; /* as found, for the checkpoint */
   if (job->data.source.note[0]) train_job_note(job, "%s", job->data.source.note);
   if (job->options->prompt && !job->data.source.is_text)
     return train_fail(error, TRAIN_EXIT_USAGE, "--prompt is text, but the data are tokens whose text is not known");

@@ -40,9 +40,12 @@ TIGON_API const char *tigon_context_device(const tigon_context *context);
  * out-of-range label) as INVALID, once. On the CPU every op is done when it returns. */
 TIGON_API tigon_status tigon_context_sync(tigon_context *context);
 
-/* The GEMM behind linear on this context, and its grade, as one sentence: "openblas 0.3.21: run_to_run", "built-in:
- * run_to_run, thread_count, batch". The environment's TIGON_GEMM = builtin | openblas | onednn chooses; the default is
- * the first that is found of openblas, builtin (f32) and onednn, builtin (bf16, f16). */
+/* The GEMM behind linear on this context, and its determinism grades, as one sentence: "built-in: run_to_run,
+ * thread_count, batch", or "openblas 0.3.21: run_to_run, thread_count (f32); built-in: all grades (bf16, f16)". On the
+ * CPU the environment's TIGON_GEMM = builtin | openblas | onednn chooses when the context is made; the default is
+ * openblas (for f32) when it is found at run time, else builtin. onednn (for bf16, much faster where the CPU has AMX)
+ * allocates inside the op and may take denormals for 0, so it runs only when asked for. What a library does not take,
+ * the built-in one runs. */
 TIGON_API const char *tigon_context_gemm(const tigon_context *context);
 
 /* Device memory for tests, tools and trainers; ops never allocate. 64-byte aligned. bytes = 0 gives NULL and OK. */

@@ -1,11 +1,12 @@
-/* The GEMM behind the CPU's linear: our own (gemm_builtin.h, one per instruction set) or a library's, found at run time. */
+/* The GEMM behind the CPU's linear: our own (gemm_builtin.h, one per instruction set) or a library's, found at run
+ * time. */
 #ifndef TIGON_CPU_GEMM_H
 #define TIGON_CPU_GEMM_H
 
 #include "cpu/cpu.h"
 
-/* Reads TIGON_GEMM, looks for the libraries once per process, and gives the queue its state. INVALID for an unknown name,
- * DEVICE for one that is asked for by name and not there, OUT_OF_MEMORY; *reason is the sentence. */
+/* Reads TIGON_GEMM, looks for the libraries once per process, and gives the queue its state. INVALID for an unknown
+ * name, DEVICE for one that is asked for by name and not there, OUT_OF_MEMORY; *reason is the sentence. */
 tigon_status tigon_gemm_open(tigon_queue *queue, const char **reason);
 void tigon_gemm_close(tigon_queue *queue);
 const char *tigon_gemm_describe(const tigon_queue *queue);
@@ -35,8 +36,14 @@ typedef struct tigon_gemm_problem {
  * the library takes f32 alone, its sizes are 32 bits. */
 bool tigon_gemm_library(const tigon_queue *queue, const tigon_gemm_problem *p);
 
-/* Scratch memory of one running task, 64-byte aligned: packed blocks and sums. Taken at the start of a task and given back
- * at its end; there is one for every thread of the queue. */
+/* Can the queue's library make single tiles of the problem's sums, and: sums[m, n] = a[m0 .., k] b[k, n0 ..], on the
+ * calling thread; false when it failed. */
+bool tigon_gemm_makes_tiles(const tigon_queue *queue, const tigon_gemm_problem *p);
+bool tigon_gemm_tile(const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t n0, int64_t n, float *sums,
+                     int64_t pitch);
+
+/* Scratch memory of one running task, 64-byte aligned: packed blocks and sums. Taken at the start of a task and given
+ * back at its end; there is one for every thread of the queue. */
 #define TIGON_GEMM_SCRATCH_BYTES (640 << 10)
 void *tigon_gemm_scratch_take(const tigon_queue *queue);
 void tigon_gemm_scratch_give(const tigon_queue *queue, void *scratch);

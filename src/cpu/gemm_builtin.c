@@ -2,18 +2,21 @@
 
 #include "cpu/transpose.h"
 
-/* A task makes one tile of c: for every block of k it packs the tile's columns of b, then a few row strips of a after the
- * other, and adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a usual L2. */
+/* A task makes one tile of c: for every block of k it packs the tile's columns of b, then a few row strips of a after
+ * the other, and adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a
+ * usual L2. */
 enum {
-  STRIP = LANES == 16 ? 12 : LANES == 8 ? 6 : 4, /* rows of c in registers ... */
-  PART = STRIP / 3,                              /* ... and in a last strip that is not full ... */
-  VECTORS = LANES == 1 ? 8 : 2,                  /* ... times this many vectors */
-  PANEL = VECTORS * LANES,                       /* columns of c in registers */
-  STRIPS = 8, /* packed at a time, so that a transposed a is read by whole cache lines */
+  STRIP = LANES == 1 ? 4 : LANES * 3 / 4, /* rows of c in registers (AVX-512: 12, AVX2: 6) ... */
+  PART = STRIP / 3,                       /* ... and in a last strip that is not full ... */
+  VECTORS = LANES == 1 ? 8 : 2,           /* ... times this many vectors */
+  PANEL = VECTORS * LANES,                /* columns of c in registers */
+  STRIPS = 8,                             /* packed at a time, so that a transposed a is read by whole cache lines */
   K_BLOCK = 256,
   TILE_M = 264, /* multiple of every STRIP */
   TILE_N = 256, /* multiple of every PANEL */
-  LEAST_M = 96, LEAST_N = 64, /* smaller tiles pack more than they multiply */
+  LEAST_M = 96, /* smaller tiles pack more than they multiply */
+  LEAST_N = 64,
+  LIBRARY_TILES = 16,
 };
 
 typedef struct scratch {
@@ -27,13 +30,14 @@ typedef struct job {
   const tigon_queue *queue;
   const tigon_gemm_problem *p;
   int64_t tile_m, tile_n, tiles_m;
+  bool library; /* makes the sums */
 } job;
 
 /* ---- packing: widened to f32, absent columns 0 ---- */
 
 /* Rows k0 .. k0 + k of b are contiguous in memory. */
-TIGON_INLINE void pack_b_rows(tigon_dtype dtype, const tigon_gemm_matrix *b, int64_t k0, int64_t k, int64_t n0, int64_t n,
-                              scratch *s) {
+TIGON_INLINE void pack_b_rows(tigon_dtype dtype, const tigon_gemm_matrix *b, int64_t k0, int64_t k, int64_t n0,
+                              int64_t n, scratch *s) {
   for (int64_t i = 0; i < k; ++i) {
     const int64_t row = (k0 + i) * b->pitch + n0;
     for (int64_t j = 0; j < n; j += PANEL)
@@ -47,8 +51,8 @@ TIGON_INLINE void pack_b_rows(tigon_dtype dtype, const tigon_gemm_matrix *b, int
 }
 
 /* Columns of b are contiguous in memory: blocks of LANES x LANES are turned. */
-TIGON_INLINE void pack_b_columns(tigon_dtype dtype, const tigon_gemm_matrix *b, int64_t k0, int64_t k, int64_t n0, int64_t n,
-                                 scratch *s) {
+TIGON_INLINE void pack_b_columns(tigon_dtype dtype, const tigon_gemm_matrix *b, int64_t k0, int64_t k, int64_t n0,
+                                 int64_t n, scratch *s) {
   for (int64_t j = 0; j < n || j % PANEL; j += LANES) {
     float *out = &s->b[j / PANEL][0][j % PANEL];
     for (int64_t i = 0; i < k; i += LANES) {
@@ -56,7 +60,9 @@ TIGON_INLINE void pack_b_columns(tigon_dtype dtype, const tigon_gemm_matrix *b, 
       vf block[LANES];
       for (int c = 0; c < LANES; ++c) {
         const int64_t at = (n0 + j + c) * b->pitch + k0 + i;
-        block[c] = j + c >= n ? vf_zero() : lanes == LANES ? v_load(b->data, at, dtype) : v_load_n(b->data, at, dtype, lanes);
+        block[c] = j + c >= n       ? vf_zero()
+                   : lanes == LANES ? v_load(b->data, at, dtype)
+                                    : v_load_n(b->data, at, dtype, lanes);
       }
       vf_transpose(block);
       for (int c = 0; c < lanes; ++c) vf_store(out + (i + c) * PANEL, block[c]);
@@ -180,12 +186,7 @@ static void clear_sums(scratch *s, int64_t m, int64_t n) {
     for (int64_t j = 0; j < n; j += LANES) vf_store(&s->sums[i][j], vf_zero());
 }
 
-static void task(const void *argument, int64_t index) {
-  const job *j = argument;
-  const tigon_gemm_problem *p = j->p;
-  const int64_t m0 = index % j->tiles_m * j->tile_m, n0 = index / j->tiles_m * j->tile_n;
-  const int64_t m = p->m - m0 < j->tile_m ? p->m - m0 : j->tile_m, n = p->n - n0 < j->tile_n ? p->n - n0 : j->tile_n;
-  scratch *s = tigon_gemm_scratch_take(j->queue);
+static void multiply_tile(const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t n0, int64_t n, scratch *s) {
   if (p->k == 0) clear_sums(s, m, n);
   for (int64_t k0 = 0; k0 < p->k; k0 += K_BLOCK) {
     const int64_t k = p->k - k0 < K_BLOCK ? p->k - k0 : K_BLOCK;
@@ -196,6 +197,15 @@ static void task(const void *argument, int64_t index) {
       multiply_panels(s, turned(&p->a), rows, k, n, s->sums[i], k0 == 0);
     }
   }
+}
+
+static void task(const void *argument, int64_t index) {
+  const job *j = argument;
+  const tigon_gemm_problem *p = j->p;
+  const int64_t m0 = index % j->tiles_m * j->tile_m, n0 = index / j->tiles_m * j->tile_n;
+  const int64_t m = p->m - m0 < j->tile_m ? p->m - m0 : j->tile_m, n = p->n - n0 < j->tile_n ? p->n - n0 : j->tile_n;
+  scratch *s = tigon_gemm_scratch_take(j->queue);
+  if (!j->library || !tigon_gemm_tile(p, m0, m, n0, n, s->sums[0], TILE_N)) multiply_tile(p, m0, m, n0, n, s);
   TIGON_FOR_DTYPE(p->c_dtype, store_tile, p, s, m0, m, n0, n);
   tigon_gemm_scratch_give(j->queue, s);
 }
@@ -207,7 +217,8 @@ static int64_t even_tile(int64_t extent, int64_t limit, int64_t unit) {
 }
 
 void TIGON_CPU(gemm)(const tigon_queue *queue, const tigon_gemm_problem *p) {
-  job j = {queue, p, 0, 0, 0};
+  job j = {queue, p, 0, 0, 0, tigon_gemm_makes_tiles(queue, p)};
+  const int64_t wanted = j.library ? LIBRARY_TILES : 2 * queue->threads; /* a library's bits may depend on its tiles */
   int64_t limit_m = TILE_M, limit_n = TILE_N;
   for (;;) {
     j.tile_m = even_tile(p->m, limit_m, STRIP);
@@ -215,7 +226,7 @@ void TIGON_CPU(gemm)(const tigon_queue *queue, const tigon_gemm_problem *p) {
     j.tiles_m = (p->m + j.tile_m - 1) / j.tile_m;
     const int64_t tiles = j.tiles_m * ((p->n + j.tile_n - 1) / j.tile_n);
     const bool wide = j.tile_m >= 2 * LEAST_M, tall = j.tile_n >= 2 * LEAST_N;
-    if (tiles >= 2 * queue->threads || (!wide && !tall)) {
+    if (tiles >= wanted || (!wide && !tall)) {
       tigon_cpu_parallel(queue, tiles, task, &j);
       return;
     }

@@ -22,8 +22,8 @@ static struct {
   int (*get_num_threads)(void);
 } openblas;
 
-/* The library's thread count is one for the process. It is 1 while any of our calls runs, because the tasks are ours, and
- * the caller's own number again after the last of them. */
+/* The library's thread count is one for the process. It is 1 while any of our calls runs, because the tasks are ours,
+ * and the caller's own number again after the last of them. */
 static struct {
   pthread_mutex_t mutex;
   int users, threads;
@@ -49,7 +49,8 @@ static void load(void) {
   *(void **)&openblas.set_num_threads = dlsym(library, "openblas_set_num_threads");
   *(void **)&openblas.get_num_threads = dlsym(library, "openblas_get_num_threads");
   const char *config = get_config ? get_config() : "";
-  if (!openblas.sgemm || !openblas.set_num_threads || !openblas.get_num_threads || strncmp(config, "OpenBLAS ", 9) != 0) {
+  if (!openblas.sgemm || !openblas.set_num_threads || !openblas.get_num_threads ||
+      strncmp(config, "OpenBLAS ", 9) != 0) {
     snprintf(openblas.text, sizeof openblas.text, "libopenblas.so.0 lacks cblas_sgemm or the control of its threads");
     return;
   }
@@ -92,9 +93,7 @@ typedef struct job {
   int64_t tile_m, tile_n, tiles_n;
 } job;
 
-static int leading(const tigon_gemm_matrix *a, int64_t cols) {
-  return (int)(a->pitch > cols ? a->pitch : cols);
-}
+static int leading(const tigon_gemm_matrix *a, int64_t cols) { return (int)(a->pitch > cols ? a->pitch : cols); }
 
 static void task(const void *argument, int64_t index) {
   const job *j = argument;
@@ -105,8 +104,8 @@ static void task(const void *argument, int64_t index) {
   const float *b = (const float *)p->b.data + (p->b.transposed ? n0 * p->b.pitch : n0);
   float *c = (float *)p->c + m0 * p->c_pitch + n0;
   const int64_t c_pitch = p->c_pitch > p->n ? p->c_pitch : p->n;
-  openblas.sgemm(ROW_MAJOR, p->a.transposed ? TRANSPOSE : NO_TRANSPOSE, p->b.transposed ? TRANSPOSE : NO_TRANSPOSE, (int)m,
-                 (int)n, (int)p->k, 1.0f, a, leading(&p->a, p->a.transposed ? p->m : p->k), b,
+  openblas.sgemm(ROW_MAJOR, p->a.transposed ? TRANSPOSE : NO_TRANSPOSE, p->b.transposed ? TRANSPOSE : NO_TRANSPOSE,
+                 (int)m, (int)n, (int)p->k, 1.0f, a, leading(&p->a, p->a.transposed ? p->m : p->k), b,
                  leading(&p->b, p->b.transposed ? p->k : p->n), p->accumulate ? 1.0f : 0.0f, c, (int)c_pitch);
   const float *bias = p->bias;
   for (int64_t i = 0; bias && i < m; ++i)
@@ -115,7 +114,8 @@ static void task(const void *argument, int64_t index) {
 
 /* A matrix of f32 whose rows do not overlap and whose sizes fit the library's int. */
 static bool takes(const tigon_gemm_matrix *a, int64_t rows, int64_t cols) {
-  return a->dtype == TIGON_F32 && (rows <= 1 || a->pitch >= cols) && a->pitch <= INT_MAX && rows <= INT_MAX && cols <= INT_MAX;
+  return a->dtype == TIGON_F32 && (rows <= 1 || a->pitch >= cols) && a->pitch <= INT_MAX && rows <= INT_MAX &&
+         cols <= INT_MAX;
 }
 
 bool tigon_openblas_run(const tigon_queue *queue, const tigon_gemm_problem *p) {

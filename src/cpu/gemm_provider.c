@@ -6,37 +6,55 @@
 #include <string.h>
 
 #include "cpu/gemm.h"
+#include "cpu/gemm_onednn.h"
 #include "cpu/gemm_openblas.h"
 
+typedef enum library { BUILT_IN, OPENBLAS, ONEDNN } library;
+
 typedef struct state {
-  bool library; /* openblas, else built-in */
-  char sentence[160];
+  library library;
+  char sentence[192];
   int slots;
   unsigned char *scratch; /* [slots, TIGON_GEMM_SCRATCH_BYTES] */
   atomic_bool taken[];    /* [slots] */
 } state;
 
-/* *library: the text of the library to use, NULL for the built-in. */
-static tigon_status choose(const char **library, const char **reason) {
-  const char *name = getenv("TIGON_GEMM"), *text;
+/* On OK *text is the library's name and version, else the sentence. */
+static tigon_status choose(library *chosen, const char **text) {
+  const char *name = getenv("TIGON_GEMM");
   const bool any = !name || !*name;
-  *library = NULL;
+  *chosen = BUILT_IN;
+  *text = "";
   if (!any && strcmp(name, "builtin") == 0) return TIGON_OK;
   if (any || strcmp(name, "openblas") == 0) {
-    const bool found = tigon_openblas_found(&text);
-    *(found ? library : reason) = text;
-    return found || any ? TIGON_OK : TIGON_ERROR_DEVICE;
+    if (tigon_openblas_found(text)) *chosen = OPENBLAS;
+    return any || *chosen == OPENBLAS ? TIGON_OK : TIGON_ERROR_DEVICE;
+  }
+  if (strcmp(name, "onednn") == 0) {
+    if (tigon_onednn_found(text)) *chosen = ONEDNN;
+    return *chosen == ONEDNN ? TIGON_OK : TIGON_ERROR_DEVICE;
   }
   static _Thread_local char sentence[96];
-  snprintf(sentence, sizeof sentence, "TIGON_GEMM is \"%.40s\", must be builtin or openblas", name);
-  *reason = sentence;
+  snprintf(sentence, sizeof sentence, "TIGON_GEMM is \"%.40s\", must be builtin, openblas or onednn", name);
+  *text = sentence;
   return TIGON_ERROR_INVALID;
 }
 
+static void describe(state *s, const char *text) {
+  const size_t size = sizeof s->sentence;
+  if (s->library == OPENBLAS)
+    snprintf(s->sentence, size, "%.90s: run_to_run, thread_count (f32); built-in: all grades (bf16, f16)", text);
+  else if (s->library == ONEDNN)
+    snprintf(s->sentence, size, "%.90s: run_to_run, thread_count (bf16); built-in: all grades (f32, f16)", text);
+  else
+    snprintf(s->sentence, size, "built-in: run_to_run, thread_count, batch");
+}
+
 tigon_status tigon_gemm_open(tigon_queue *queue, const char **reason) {
-  *reason = "";
-  const char *library;
-  const tigon_status status = choose(&library, reason);
+  library chosen;
+  const char *text;
+  const tigon_status status = choose(&chosen, &text);
+  *reason = text;
   if (status != TIGON_OK) return status;
   const size_t slots = (size_t)queue->threads;
   state *s = calloc(1, sizeof *s + slots * sizeof *s->taken);
@@ -46,14 +64,10 @@ tigon_status tigon_gemm_open(tigon_queue *queue, const char **reason) {
     *reason = "out of memory";
     return TIGON_ERROR_OUT_OF_MEMORY;
   }
-  s->library = library != NULL;
+  s->library = chosen;
   s->slots = queue->threads;
   s->scratch = scratch;
-  if (library)
-    snprintf(s->sentence, sizeof s->sentence, "%s: run_to_run, thread_count (f32); built-in: all grades (bf16, f16)",
-             library);
-  else
-    snprintf(s->sentence, sizeof s->sentence, "built-in: run_to_run, thread_count, batch");
+  describe(s, text);
   queue->state = s;
   return TIGON_OK;
 }
@@ -82,6 +96,17 @@ void tigon_gemm_scratch_give(const tigon_queue *queue, void *scratch) {
   atomic_store_explicit(&s->taken[i], false, memory_order_release);
 }
 
+static bool runs_on(const tigon_queue *queue, library which) { return ((const state *)queue->state)->library == which; }
+
 bool tigon_gemm_library(const tigon_queue *queue, const tigon_gemm_problem *p) {
-  return ((const state *)queue->state)->library && tigon_openblas_run(queue, p);
+  return runs_on(queue, OPENBLAS) && tigon_openblas_run(queue, p);
+}
+
+bool tigon_gemm_makes_tiles(const tigon_queue *queue, const tigon_gemm_problem *p) {
+  return runs_on(queue, ONEDNN) && tigon_onednn_takes(p);
+}
+
+bool tigon_gemm_tile(const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t n0, int64_t n, float *sums,
+                     int64_t pitch) {
+  return tigon_onednn_tile(p, m0, m, n0, n, sums, pitch);
 }

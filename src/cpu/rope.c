@@ -1,85 +1,161 @@
-/* rope: a task is a run of tokens, all heads of q and k; a token's cos and sin stay in the cache for its heads. */
+/* rope: a block is a run of tokens of one sequence, with all heads of q and k. Its cos and sin are widened once, in the
+ * order in which the pairs of a head are loaded, and stay in the cache for all its heads. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/kernels.h"
 
-/* (u, v) -> (u c - v s, v c + u s) for the pairs of one head; sign -1 turns back. */
-TIGON_INLINE void turn_half(tigon_dtype dtype, tigon_dtype table_dtype, const void *x, void *y, const void *cosine,
-                            const void *sine, int64_t table, int64_t pairs, float sign) {
-  for (int64_t i = 0; i < pairs; i += LANES) {
-    const int n = pairs - i >= LANES ? LANES : (int)(pairs - i);
-    const vf c = v_load_n(cosine, table + i, table_dtype, n);
-    const vf s = vf_mul(v_load_n(sine, table + i, table_dtype, n), vf_set(sign));
-    const vf u = v_load_n(x, i, dtype, n), v = v_load_n(x, i + pairs, dtype, n);
-    v_store_n(y, i, dtype, vf_fnma(v, s, vf_mul(u, c)), n);
-    v_store_n(y, i + pairs, dtype, vf_fma(u, s, vf_mul(v, c)), n);
-  }
-}
+enum { TOKENS = 16, PAIRS = 64, STEP = 2 * LANES }; /* of a block; pairs and elements at once */
 
-TIGON_INLINE void turn_interleaved(tigon_dtype dtype, tigon_dtype table_dtype, const void *x, void *y, const void *cosine,
-                                   const void *sine, int64_t table, int64_t pairs, float sign) {
-  for (int64_t i = 0; i < pairs; ++i) {
-    const float c = s_load(cosine, table + i, table_dtype), s = sign * s_load(sine, table + i, table_dtype);
-    const float u = s_load(x, 2 * i, dtype), v = s_load(x, 2 * i + 1, dtype);
-    s_store(y, 2 * i, dtype, u * c - v * s);
-    s_store(y, 2 * i + 1, dtype, v * c + u * s);
-  }
-}
-
-TIGON_INLINE void turn_heads(tigon_dtype dtype, const tigon_rope_problem *p, const tigon_heads *in, const tigon_heads *out,
-                             int64_t b, int64_t t, int64_t at, float sign) {
-  const size_t size = tigon_dtype_size(dtype);
-  const int64_t table = b * p->table_batch_pitch + at * p->table_pitch, pairs = p->rotary_dim / 2;
-  const size_t rest = size * (size_t)(p->head_dim - p->rotary_dim), turned = size * (size_t)p->rotary_dim;
-  for (int64_t h = 0; h < in->heads; ++h) {
-    const char *x = tigon_head(in, size, b, t, h);
-    char *y = tigon_head(out, size, b, t, h);
-    if (p->layout == TIGON_ROPE_INTERLEAVED)
-      turn_interleaved(dtype, p->table_dtype, x, y, p->cos, p->sin, table, pairs, sign);
-    else if (p->table_dtype == TIGON_F32)
-      turn_half(dtype, TIGON_F32, x, y, p->cos, p->sin, table, pairs, sign);
-    else
-      turn_half(dtype, dtype, x, y, p->cos, p->sin, table, pairs, sign);
-    if (rest && x != y) memcpy(y + turned, x + turned, rest);
-  }
-}
-
-/* A token whose position is out of range is written as NaN. */
-static void spoil_heads(const tigon_rope_problem *p, const tigon_heads *out, int64_t b, int64_t t) {
-  for (int64_t h = 0; h < out->heads; ++h)
-    for (int64_t i = 0; i < p->head_dim; ++i)
-      s_store(tigon_head(out, tigon_dtype_size(p->dtype), b, t, h), i, p->dtype, NAN);
-}
+/* cos and sin of PAIRS pairs of a block's tokens. */
+typedef struct tables {
+  _Alignas(64) float cosine[TOKENS][PAIRS];
+  _Alignas(64) float sine[TOKENS][PAIRS];
+  int64_t at[TOKENS]; /* the token's row, -1 when its position is out of range */
+} tables;
 
 typedef struct job {
   const tigon_rope_problem *p;
-  int64_t tasks;
-  float sign;
+  int64_t blocks, tasks; /* blocks of a sequence, tasks of the call */
+  float sign;            /* -1 turns back */
+  bool stream;
 } job;
+
+/* ---- tables ---- */
+
+TIGON_INLINE vf2 load_pairs(const void *data, int64_t i, tigon_dtype dtype, int n) {
+  return (vf2){v_load_n(data, i, dtype, n < LANES ? n : LANES),
+               v_load_n(data, i + LANES, dtype, n < LANES ? 0 : n - LANES)};
+}
+
+/* Pairs [first, first + count) of one token's row, whose column 0 is element `row` of the tables. */
+TIGON_INLINE void widen(tigon_dtype table_dtype, const tigon_rope_problem *p, int64_t row, int64_t first, int count, float sign,
+                        float *cosine, float *sine) {
+  const tigon_dtype order = p->layout == TIGON_ROPE_HALF ? p->dtype : TIGON_F32;
+  for (int i = 0; i < count; i += STEP) {
+    const int n = count - i < STEP ? count - i : STEP;
+    const vf2 c = v_order2(load_pairs(p->cos, row + first + i, table_dtype, n), order);
+    const vf2 s = v_order2(load_pairs(p->sin, row + first + i, table_dtype, n), order);
+    vf_store(cosine + i, c.a);
+    vf_store(cosine + i + LANES, c.b);
+    vf_store(sine + i, vf_mul(s.a, vf_set(sign)));
+    vf_store(sine + i + LANES, vf_mul(s.b, vf_set(sign)));
+  }
+}
+
+/* ---- one head of one token: (u, v) -> (u c - v s, v c + u s) ---- */
+
+TIGON_INLINE vf2 load_step(const void *data, int64_t i, tigon_dtype dtype, int n) {
+  return n == STEP ? v_load2(data, i, dtype) : v_load2_n(data, i, dtype, n);
+}
+TIGON_INLINE void put_step(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n, bool stream) {
+  if (n == STEP)
+    v_put2(data, i, dtype, v, stream);
+  else
+    v_store2_n(data, i, dtype, v, n);
+}
+TIGON_INLINE vf turn_first(vf u, vf v, const float *c, const float *s) {
+  return vf_fnma(v, vf_load(s), vf_mul(u, vf_load(c)));
+}
+TIGON_INLINE vf turn_second(vf u, vf v, const float *c, const float *s) {
+  return vf_fma(u, vf_load(s), vf_mul(v, vf_load(c)));
+}
+
+/* Pairs (x[i], x[i + pairs]) for i in [first, first + count). */
+TIGON_INLINE void turn_half(tigon_dtype dtype, const void *x, void *y, const float *c, const float *s, int64_t pairs,
+                            int64_t first, int count, bool stream) {
+  for (int i = 0; i < count; i += STEP) {
+    const int n = count - i < STEP ? count - i : STEP;
+    const vf2 u = load_step(x, first + i, dtype, n), v = load_step(x, pairs + first + i, dtype, n);
+    const vf2 a = {turn_first(u.a, v.a, c + i, s + i), turn_first(u.b, v.b, c + i + LANES, s + i + LANES)};
+    const vf2 b = {turn_second(u.a, v.a, c + i, s + i), turn_second(u.b, v.b, c + i + LANES, s + i + LANES)};
+    put_step(y, first + i, dtype, a, n, stream);
+    put_step(y, pairs + first + i, dtype, b, n, stream);
+  }
+}
+
+/* Pairs (x[2 i], x[2 i + 1]) for i in [first, first + count). */
+TIGON_INLINE void turn_interleaved(tigon_dtype dtype, const void *x, void *y, const float *c, const float *s, int64_t first,
+                                   int count, bool stream) {
+  for (int i = 0; i < count; i += LANES) {
+    const int n = 2 * (count - i) < STEP ? 2 * (count - i) : STEP;
+    const vf2 v = v_even_odd(load_step(x, 2 * (first + i), dtype, n), dtype);
+    const vf2 out = {turn_first(v.a, v.b, c + i, s + i), turn_second(v.a, v.b, c + i, s + i)};
+    put_step(y, 2 * (first + i), dtype, v_from_even_odd(out, dtype), n, stream);
+  }
+}
+
+/* ---- a block ---- */
+
+/* Written as NaN: the position is out of range. */
+static void spoil(const tigon_rope_problem *p, void *y) {
+  for (int64_t i = 0; i < p->head_dim; ++i) s_store(y, i, p->dtype, NAN);
+}
+
+/* Head h of token t0 + i for all heads and the block's tokens, in the order in which they lie in memory. */
+TIGON_INLINE void turn_heads(tigon_dtype dtype, const job *j, const tables *table, const tigon_heads *in,
+                             const tigon_heads *out, int64_t b, int64_t t0, int tokens, int64_t first, int count) {
+  const tigon_rope_problem *p = j->p;
+  const size_t size = (size_t)v_size(dtype), turned = size * (size_t)p->rotary_dim;
+  const size_t rest = first == 0 ? size * (size_t)p->head_dim - turned : 0;
+  const bool heads_inside = in->head_pitch <= in->token_pitch, in_place = in->data == out->data;
+  const int64_t pairs = p->rotary_dim / 2, half = p->layout == TIGON_ROPE_HALF ? pairs * (int64_t)size : 0;
+  for (int64_t n = 0; n < (heads_inside ? tokens : in->heads); ++n)
+    for (int64_t m = 0; m < (heads_inside ? in->heads : tokens); ++m) {
+      const int64_t i = heads_inside ? n : m, h = heads_inside ? m : n;
+      const char *x = tigon_head(in, size, b, t0 + i, h);
+      char *y = tigon_head(out, size, b, t0 + i, h);
+      const bool stream = j->stream && !in_place && ((uintptr_t)y | (uintptr_t)half) % V_LINE == 0;
+      if (table->at[i] < 0)
+        spoil(p, y);
+      else if (p->layout == TIGON_ROPE_HALF)
+        turn_half(dtype, x, y, table->cosine[i], table->sine[i], pairs, first, count, stream);
+      else
+        turn_interleaved(dtype, x, y, table->cosine[i], table->sine[i], first, count, stream);
+      if (table->at[i] >= 0 && rest && !in_place) memcpy(y + turned, x + turned, rest);
+    }
+}
+
+static void turn_block(const job *j, int64_t b, int64_t t0, int tokens) {
+  const tigon_rope_problem *p = j->p;
+  const int64_t pairs = p->rotary_dim / 2;
+  tables table;
+  for (int i = 0; i < tokens; ++i) {
+    const int64_t t = t0 + i;
+    table.at[i] = p->positions ? tigon_load_index(p->positions, b * p->position_pitch + t, p->position_dtype) : t;
+    if (table.at[i] >= 0 && table.at[i] < p->table_rows) continue;
+    table.at[i] = -1;
+    if (p->error_flag) __atomic_store_n(p->error_flag, 1, __ATOMIC_RELAXED);
+  }
+  for (int64_t first = 0; first == 0 || first < pairs; first += PAIRS) {
+    const int count = pairs - first < PAIRS ? (int)(pairs - first) : PAIRS;
+    for (int i = 0; i < tokens; ++i) {
+      if (table.at[i] < 0) continue;
+      const int64_t row = b * p->table_batch_pitch + table.at[i] * p->table_pitch;
+      TIGON_FOR_DTYPE(p->table_dtype, widen, p, row, first, count, j->sign, table.cosine[i], table.sine[i]);
+    }
+    TIGON_FOR_DTYPE(p->dtype, turn_heads, j, &table, &p->q, &p->q_out, b, t0, tokens, first, count);
+    TIGON_FOR_DTYPE(p->dtype, turn_heads, j, &table, &p->k, &p->k_out, b, t0, tokens, first, count);
+  }
+  if (j->stream) vf_fence();
+}
 
 static void task(const void *argument, int64_t index) {
   const job *j = argument;
   const tigon_rope_problem *p = j->p;
   int64_t begin, end;
-  tigon_plan_range(p->batch * p->tokens, j->tasks, index, &begin, &end);
-  for (int64_t r = begin; r < end; ++r) {
-    const int64_t b = r / p->tokens, t = r % p->tokens;
-    const int64_t at = p->positions ? tigon_load_index(p->positions, b * p->position_pitch + t, p->position_dtype) : t;
-    if (at < 0 || at >= p->table_rows) {
-      if (p->error_flag) __atomic_store_n(p->error_flag, 1, __ATOMIC_RELAXED);
-      spoil_heads(p, &p->q_out, b, t);
-      spoil_heads(p, &p->k_out, b, t);
-      continue;
-    }
-    TIGON_FOR_DTYPE(p->dtype, turn_heads, p, &p->q, &p->q_out, b, t, at, j->sign);
-    TIGON_FOR_DTYPE(p->dtype, turn_heads, p, &p->k, &p->k_out, b, t, at, j->sign);
+  tigon_plan_range(p->batch * j->blocks, j->tasks, index, &begin, &end);
+  for (int64_t block = begin; block < end; ++block) {
+    const int64_t t0 = block % j->blocks * TOKENS;
+    turn_block(j, block / j->blocks, t0, p->tokens - t0 < TOKENS ? (int)(p->tokens - t0) : TOKENS);
   }
 }
 
 static tigon_status run(const tigon_queue *queue, const tigon_rope_problem *p, float sign) {
-  const int64_t token_bytes = (p->q.heads + p->k.heads) * p->head_dim * (int64_t)tigon_dtype_size(p->dtype);
-  const job j = {p, tigon_cpu_row_tasks(p->batch * p->tokens, token_bytes), sign};
+  const int64_t token_bytes = 2 * (p->q.heads + p->k.heads) * p->head_dim * (int64_t)tigon_dtype_size(p->dtype);
+  job j = {.p = p, .blocks = (p->tokens + TOKENS - 1) / TOKENS, .sign = sign};
+  j.tasks = tigon_cpu_row_tasks(p->batch * j.blocks, token_bytes * TOKENS);
+  j.stream = tigon_cpu_streams(p->batch * p->tokens * token_bytes);
   tigon_cpu_parallel(queue, j.tasks, task, &j);
   return TIGON_OK;
 }

@@ -113,6 +113,11 @@ TIGON_INLINE void v_put2(void *data, int64_t i, tigon_dtype dtype, vf2 v, bool s
   v_put(data, i + LANES, dtype, v.b, stream);
 }
 enum { V_LINE = LANES * 4 };
+/* v_load2's order from the natural one: a holds elements 0 .. LANES - 1, b the others. */
+TIGON_INLINE vf2 v_order2(vf2 v, tigon_dtype dtype) { return dtype == TIGON_BF16 ? vf_split(v) : v; }
+/* Even elements in a and odd ones in b, of what v_load2 gave, and back to what v_put2 takes. */
+TIGON_INLINE vf2 v_even_odd(vf2 v, tigon_dtype dtype) { return dtype == TIGON_BF16 ? v : vf_split(v); }
+TIGON_INLINE vf2 v_from_even_odd(vf2 v, tigon_dtype dtype) { return dtype == TIGON_BF16 ? v : vf_zip(v); }
 
 /* Rounded to dtype and back. */
 TIGON_INLINE vf v_round(vf a, tigon_dtype dtype) {

@@ -136,6 +136,15 @@ TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   memcpy(p, lanes, (size_t)n * sizeof *p);
 }
 TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { _mm256_stream_si256((__m256i *)(void *)p, pair_narrow(v)); }
+/* Elements 0 .. 15 in a, b to even and odd ones, and back. */
+TIGON_INLINE vf in_quarters(vf a) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8)); }
+TIGON_INLINE vf2 vf_split(vf2 v) {
+  return (vf2){in_quarters(_mm256_shuffle_ps(v.a, v.b, 0x88)), in_quarters(_mm256_shuffle_ps(v.a, v.b, 0xdd))};
+}
+TIGON_INLINE vf2 vf_zip(vf2 v) {
+  const vf low = _mm256_unpacklo_ps(v.a, v.b), high = _mm256_unpackhi_ps(v.a, v.b);
+  return (vf2){_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+}
 TIGON_INLINE void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 TIGON_INLINE void vf_prefetch_l2(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 TIGON_INLINE void vf_fence(void) { _mm_sfence(); }

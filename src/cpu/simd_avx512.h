@@ -107,6 +107,17 @@ TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pair_narrow(v));
 }
 TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { _mm512_stream_si512((__m512i *)(void *)p, pair_narrow(v)); }
+/* Elements 0 .. 31 in a, b to even and odd ones, and back. */
+TIGON_INLINE vf2 vf_split(vf2 v) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  return (vf2){_mm512_permutex2var_ps(v.a, even, v.b), _mm512_permutex2var_ps(v.a, odd, v.b)};
+}
+TIGON_INLINE vf2 vf_zip(vf2 v) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  return (vf2){_mm512_permutex2var_ps(v.a, low, v.b), _mm512_permutex2var_ps(v.a, high, v.b)};
+}
 TIGON_INLINE void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 TIGON_INLINE void vf_prefetch_l2(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 TIGON_INLINE void vf_fence(void) { _mm_sfence(); }

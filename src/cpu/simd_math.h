@@ -52,7 +52,7 @@ TIGON_INLINE vf vf_silu(vf u) {
 }
 
 /* silu'(u) = sigma(u) (1 + u (1 - sigma(u))), within 4 * 2^-24 (sigma(u) (1 + |u| (1 - sigma(u)))) plus half a denormal,
- * and *silu, within 2.5 ULP; NaN for an infinity, as the formula has it. */
+ * and *silu, within 3 ULP; NaN for an infinity, as the formula has it. */
 TIGON_INLINE vf vf_silu_slope(vf u, vf *silu) {
   const silu_parts s = silu_split(u);
   const vf sigma = vf_div(vf_set(1.0f), vf_add(s.scale, s.e)); /* / scale */

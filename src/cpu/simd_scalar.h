@@ -84,6 +84,9 @@ TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   vf_store_bf16_n(p + 1, v.b, n > 1);
 }
 TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { vf_store2_bf16(p, v); }
+/* Elements 0, 1 in a, b to even and odd ones, and back. */
+TIGON_INLINE vf2 vf_split(vf2 v) { return v; }
+TIGON_INLINE vf2 vf_zip(vf2 v) { return v; }
 TIGON_INLINE void vf_prefetch(const void *p) { __builtin_prefetch(p); }
 TIGON_INLINE void vf_prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }
 TIGON_INLINE void vf_fence(void) {}

@@ -47,13 +47,14 @@ static tigon_status check_numbers(tigon_context *context, const tigon_loss_args 
 static tigon_status check_presence(tigon_context *context, const tigon_loss_args *a) {
   const bool none = a->options->reduction == TIGON_REDUCTION_NONE;
   if (none && tigon_present(&a->out->loss))
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: out.loss is there, must be absent with options.reduction none", a->call);
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: out.loss is there, must be absent with options.reduction none",
+                      a->call);
   if (none && !tigon_present(&a->out->token_loss))
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: out.token_loss is absent, must be there with options.reduction none",
-                      a->call);
+    return tigon_fail(context, TIGON_ERROR_INVALID,
+                      "%s: out.token_loss is absent, must be there with options.reduction none", a->call);
   if (!none && !tigon_present(&a->out->loss))
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: out.loss is absent, must be there but with options.reduction none",
-                      a->call);
+    return tigon_fail(context, TIGON_ERROR_INVALID,
+                      "%s: out.loss is absent, must be there but with options.reduction none", a->call);
   return TIGON_OK;
 }
 
@@ -117,7 +118,7 @@ static int64_t leading_extent(const tigon_tensor *tensor) {
   return rows;
 }
 
-/* Cuts the workspace into `inverse` and, where a forward call left them out, token_loss and argmax; returns its bytes. */
+/* Cuts the workspace into `inverse` and what a forward call left out of token_loss and argmax; returns its bytes. */
 static size_t cut_workspace(tigon_cross_entropy_problem *p, char *workspace, bool forward, bool correct) {
   const size_t rows = (size_t)p->space.rows, line = 64;
   size_t bytes = line;
@@ -135,8 +136,9 @@ static size_t cut_workspace(tigon_cross_entropy_problem *p, char *workspace, boo
 }
 
 /* Forward's arguments; backward's are put into the same struct, with lse as an input. */
-static tigon_status prepare(tigon_context *context, const char *call, const tigon_cross_entropy_fwd_args *args, bool forward,
-                            bool shape_only, tigon_cross_entropy_problem *p, tigon_plan *plan, size_t *needed) {
+static tigon_status prepare(tigon_context *context, const char *call, const tigon_cross_entropy_fwd_args *args,
+                            bool forward, bool shape_only, tigon_cross_entropy_problem *p, tigon_plan *plan,
+                            size_t *needed) {
   tigon_cross_entropy_fwd_args a = *args;
   const int optional = TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS;
   tigon_arg list[TIGON_MAX_ARGS] = {
@@ -156,16 +158,30 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   TIGON_TRY(tigon_check_same_dtype(context, call, "dlogits", &a.dlogits, "logits", &a.logits, TIGON_DTYPE_NONE));
   char vocab[32];
   snprintf(vocab, sizeof vocab, "logits.shape[%d]", (int)a.logits.ndim - 1);
-  const tigon_loss_args loss = {.call = call, .forward = forward, .rows = leading_extent(&a.logits),
-                                .vocab = tigon_last_extent(&a.logits), .rows_because = "rows of logits",
-                                .vocab_because = vocab, .labels = &a.labels, .dloss = &a.dloss, .options = &a.options,
-                                .out = &a.out, .grad_scale = a.grad_scale};
+  if (!forward) { /* which are not in `out` there */
+    TIGON_TRY(tigon_check_count(context, call, "lse", &a.out.lse, leading_extent(&a.logits), "rows of logits"));
+    TIGON_TRY(tigon_check_count(context, call, "error", &a.out.error, 1, "a scalar"));
+  }
+  const tigon_loss_args loss = {.call = call,
+                                .forward = forward,
+                                .rows = leading_extent(&a.logits),
+                                .vocab = tigon_last_extent(&a.logits),
+                                .rows_because = "rows of logits",
+                                .vocab_because = vocab,
+                                .labels = &a.labels,
+                                .dloss = &a.dloss,
+                                .options = &a.options,
+                                .out = &a.out,
+                                .grad_scale = a.grad_scale};
   TIGON_TRY(tigon_check_loss(context, &loss, p));
   p->parts = TIGON_CROSS_ENTROPY_COUNT | TIGON_CROSS_ENTROPY_ROWS | (forward ? TIGON_CROSS_ENTROPY_REDUCE : 0);
   p->dtype = a.logits.dtype;
   const tigon_tensor *const tensors[] = {&a.logits, &a.dlogits};
   tigon_rows *const rows[] = {&p->logits, &p->dlogits};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
+  if (p->space.rows > INT64_MAX / 16)
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: logits has more rows than a workspace can hold numbers for",
+                      call);
   *needed = cut_workspace(p, a.workspace, forward, tigon_present(&a.out.correct));
   const char *entry = !forward ? "bwd" : tigon_present(&a.dlogits) ? "fwd_dlogits" : "fwd";
   TIGON_TRY(tigon_front_plan(context, "cross_entropy", entry, p->dtype, p->space.rows, p->cols, plan));

@@ -42,9 +42,9 @@ int tigon_loss_list(tigon_cross_entropy_options *options, tigon_cross_entropy_ou
 /* Numbers, presence and shapes; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
 
-/* tigon_collapse() of the leading dimensions to one row pitch a tensor, rows[i]->pitch[2], which is all that a GEMM takes.
- * src/op/linear.c. */
-tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count, const tigon_tensor *const *tensors,
-                                  tigon_rows *const *rows, int64_t *row_count);
+/* tigon_collapse() of the leading dimensions to one row pitch a tensor, rows[i]->pitch[2], which is all that a GEMM
+ * takes. src/op/linear.c. */
+tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
+                                  const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count);
 
 #endif

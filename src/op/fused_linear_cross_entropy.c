@@ -1,9 +1,9 @@
-/* The composite: chunks of tokens go through linear, cross_entropy and linear's gradients, one after the other. It calls
- * slots, so it exists once for all backends.
+/* The composite: chunks of tokens go through linear, cross_entropy and linear's gradients, one after the other. It
+ * calls slots, so it exists once for all backends.
  *
- * dweight is summed in f32. Where it is 16-bit and its tokens do not fit one chunk, the sums lie in the workspace: all of
- * them when there is room, else those of one panel of the vocabulary at a time. A panel's logits are made again for all
- * tokens, from the log-sum-exp that a first pass over the tokens has left. */
+ * dweight is summed in f32. Where it is 16-bit and its tokens do not fit one chunk, the sums lie in the workspace: all
+ * of them when there is room, else those of one panel of the vocabulary at a time. A panel's logits are made again for
+ * all tokens, from the log-sum-exp that a first pass over the tokens has left. */
 #include <tigon/op/fused_linear_cross_entropy.h>
 
 #include <string.h>
@@ -95,7 +95,9 @@ static int64_t even(int64_t rows, int64_t most) {
   return (rows - 1) / steps + 1;
 }
 
-static size_t sums_bytes(const fused *f, int64_t panel) { return lines((size_t)panel * (size_t)f->width * sizeof(float)); }
+static size_t sums_bytes(const fused *f, int64_t panel) {
+  return lines((size_t)panel * (size_t)f->width * sizeof(float));
+}
 
 /* Bytes beyond the fixed ones with which any call works, and with which it works well. */
 static size_t least_bytes(const fused *f, bool short_dweight) {
@@ -183,7 +185,8 @@ static void clear_skipped(const fused *f) {
     if (p->z_loss) p->z_loss[r] = 0;
     if (p->entropy) p->entropy[r] = 0;
     if (p->argmax) p->argmax[r] = -1;
-    if (f->dhidden) memset(row_of(f, f->dhidden, f->dhidden_pitch, r), 0, (size_t)f->width * tigon_dtype_size(f->dtype));
+    if (f->dhidden)
+      memset(row_of(f, f->dhidden, f->dhidden_pitch, r), 0, (size_t)f->width * tigon_dtype_size(f->dtype));
   }
 }
 
@@ -212,7 +215,9 @@ static tigon_status make_logits(fused *f, const chunk *c, char *logits, int64_t 
   return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p, NULL);
 }
 
-static const char *entry_of(bool backward, bool gradients) { return backward ? "bwd" : gradients ? "fwd_dlogits" : "fwd"; }
+static const char *entry_of(bool backward, bool gradients) {
+  return backward ? "bwd" : gradients ? "fwd_dlogits" : "fwd";
+}
 
 /* Rows [r, r + n), whose logits begin at `logits`; dlogits take their place. Backward reads lse, forward writes it. */
 static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64_t from, int64_t cols, bool backward,
@@ -256,8 +261,15 @@ static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
 }
 
 static tigon_linear_bwd_problem backward_of(const fused *f, int64_t rows, const void *dlogits, int64_t cols) {
-  return (tigon_linear_bwd_problem){.rows = rows, .n = cols, .k = f->width, .dtype = f->dtype, .dy_dtype = f->dtype,
-                                    .dy = dlogits, .dy_pitch = cols, .x = f->x, .x_pitch = f->x_pitch};
+  return (tigon_linear_bwd_problem){.rows = rows,
+                                    .n = cols,
+                                    .k = f->width,
+                                    .dtype = f->dtype,
+                                    .dy_dtype = f->dtype,
+                                    .dy = dlogits,
+                                    .dy_pitch = cols,
+                                    .x = f->x,
+                                    .x_pitch = f->x_pitch};
 }
 
 /* Where a chunk's part goes, and whether it is added. */
@@ -325,7 +337,6 @@ static tigon_status make_dhidden(fused *f, const chunk *c, const void *dlogits) 
 /* ---- passes over the tokens ---- */
 
 typedef struct pass {
-  bool backward; /* lse is known */
   bool dweight, dbias, dhidden;
 } pass;
 
@@ -333,7 +344,7 @@ static tigon_status run_pass(fused *f, pass what) {
   const bool gradients = what.dweight || what.dbias || what.dhidden;
   for (chunk c = {0}; next_chunk(f, f->chunk, &c);) {
     TIGON_TRY(make_logits(f, &c, f->logits, 0, f->vocab));
-    TIGON_TRY(run_losses(f, &c, f->logits, 0, f->vocab, what.backward, gradients));
+    TIGON_TRY(run_losses(f, &c, f->logits, 0, f->vocab, false, gradients));
     if (what.dweight) TIGON_TRY(add_dweight(f, &c, f->logits, 0, f->vocab));
     if (what.dbias) TIGON_TRY(add_dbias(f, &c, f->logits));
     if (what.dhidden) TIGON_TRY(make_dhidden(f, &c, f->logits));
@@ -367,10 +378,10 @@ static tigon_status run_part(fused *f, int part) {
 }
 
 static tigon_status run(fused *f) {
-  const bool dhidden = f->dhidden != NULL, panels = f->panel > 0, late = panels && f->in_place;
+  const bool dhidden = f->dhidden != NULL, panels = f->panel > 0, late = dhidden && panels && f->in_place;
   TIGON_TRY(run_part(f, TIGON_CROSS_ENTROPY_COUNT));
   clear_skipped(f);
-  TIGON_TRY(run_pass(f, (pass){false, f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
+  TIGON_TRY(run_pass(f, (pass){f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
   if (panels) {
     char *gathered = f->gathered;
     TIGON_TRY(run_panels(f));
@@ -378,7 +389,7 @@ static tigon_status run(fused *f) {
   } else {
     TIGON_TRY(end_dweight(f, 0, f->vocab));
   }
-  if (late) TIGON_TRY(run_pass(f, (pass){true, false, false, true}));
+  if (late) TIGON_TRY(run_pass(f, (pass){.dhidden = true})); /* the row outputs come out as before */
   TIGON_TRY(end_dbias(f));
   return f->loss.loss || f->loss.correct ? run_part(f, TIGON_CROSS_ENTROPY_REDUCE) : TIGON_OK;
 }
@@ -403,7 +414,8 @@ static tigon_status check_shapes(tigon_context *context, const char *call, const
 /* Backward has no outputs of the loss. */
 static tigon_status check_absent(tigon_context *context, const char *call, const tigon_cross_entropy_outputs *out) {
   const char *names[] = {"loss", "token_loss", "lse", "z_loss", "entropy", "argmax", "correct"};
-  const tigon_tensor *each[] = {&out->loss, &out->token_loss, &out->lse, &out->z_loss, &out->entropy, &out->argmax, &out->correct};
+  const tigon_tensor *each[] = {&out->loss,    &out->token_loss, &out->lse,    &out->z_loss,
+                                &out->entropy, &out->argmax,     &out->correct};
   for (int i = 0; i < TIGON_COUNT(each); ++i)
     if (tigon_present(each[i]))
       return tigon_fail(context, TIGON_ERROR_INVALID, "%s: out.%s is there, must be absent", call, names[i]);
@@ -415,7 +427,8 @@ static tigon_status check_slots(const fused *f) {
   const tigon_kernels *k = f->context->kernels;
   const uint32_t bit = TIGON_BIT(f->dtype);
   const bool gradients = f->dweight.out || f->dbias.out || f->dhidden;
-  if (!k->linear_fwd.run || !(k->linear_fwd.dtypes & bit)) return tigon_front_unsupported(f->context, "linear_fwd", f->dtype);
+  if (!k->linear_fwd.run || !(k->linear_fwd.dtypes & bit))
+    return tigon_front_unsupported(f->context, "linear_fwd", f->dtype);
   if (!k->cross_entropy_fwd.run || !(k->cross_entropy_fwd.dtypes & bit))
     return tigon_front_unsupported(f->context, "cross_entropy_fwd", f->dtype);
   if (gradients && (!k->linear_bwd.run || !(k->linear_bwd.dtypes & bit)))
@@ -425,7 +438,8 @@ static tigon_status check_slots(const fused *f) {
   return TIGON_OK;
 }
 
-static tigon_status prepare(tigon_context *context, const char *call, arguments *a, bool forward, bool shape_only, fused *f) {
+static tigon_status prepare(tigon_context *context, const char *call, arguments *a, bool forward, bool shape_only,
+                            fused *f) {
   const int in = TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, out = TIGON_OUT | TIGON_OPTIONAL;
   tigon_arg list[TIGON_MAX_ARGS] = {
       {"hidden", &a->hidden, TIGON_FLOATS, TIGON_IN, NULL},
@@ -455,7 +469,9 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
       .bias = a->bias.data,
       .dhidden = a->dhidden.data,
       .weight_pitch = a->weight.strides[0],
-      .dweight = {.out = a->dweight.data, .dtype = a->dweight.dtype, .pitch = a->dweight.strides[0],
+      .dweight = {.out = a->dweight.data,
+                  .dtype = a->dweight.dtype,
+                  .pitch = a->dweight.strides[0],
                   .accumulate = a->accumulate_dweight != 0},
       .dbias = {.out = a->dbias.data, .dtype = a->dbias.dtype, .accumulate = a->accumulate_dweight != 0},
   };
@@ -465,9 +481,17 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
   TIGON_TRY(tigon_collapse_pitch(context, call, TIGON_COUNT(tensors), tensors, rows, &f->rows));
   f->hidden_pitch = hidden.pitch[2];
   f->dhidden_pitch = dhidden.pitch[2];
-  const tigon_loss_args loss = {.call = call, .forward = forward, .rows = f->rows, .vocab = f->vocab,
-                                .rows_because = "rows of hidden", .vocab_because = "weight.shape[0]", .labels = &a->labels,
-                                .dloss = &a->dloss, .options = &a->options, .out = &a->out, .grad_scale = a->grad_scale};
+  const tigon_loss_args loss = {.call = call,
+                                .forward = forward,
+                                .rows = f->rows,
+                                .vocab = f->vocab,
+                                .rows_because = "rows of hidden",
+                                .vocab_because = "weight.shape[0]",
+                                .labels = &a->labels,
+                                .dloss = &a->dloss,
+                                .options = &a->options,
+                                .out = &a->out,
+                                .grad_scale = a->grad_scale};
   TIGON_TRY(tigon_check_loss(context, &loss, &f->loss));
   f->loss.dtype = f->dtype;
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};
@@ -483,7 +507,8 @@ static tigon_status fused_call(tigon_context *context, const char *call, const a
   TIGON_TRY(prepare(context, call, &a, forward, false, &f));
   const bool short_dweight = tigon_present(&a.dweight) && is_short(&f.dweight);
   const size_t fixed = cut_fixed(&f, &a, a.workspace);
-  TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, fixed + least_bytes(&f, short_dweight)));
+  TIGON_TRY(
+      tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, fixed + least_bytes(&f, short_dweight)));
   TIGON_TRY(tigon_check_indices(context, call, "labels", &a.labels, f.vocab, "weight.shape[0]", f.loss.has_ignore_index,
                                 f.loss.ignore_index, &a.out.error, &f.loss.error_flag));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;

@@ -9,8 +9,8 @@ static tigon_status check_leading(tigon_context *context, const char *call, cons
                                   const char *b_name, const tigon_tensor *b) {
   if (!tigon_present(a) || !tigon_present(b)) return TIGON_OK;
   if (a->ndim != b->ndim)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.ndim is %d, must be %d (%s.ndim)", call, a_name, (int)a->ndim,
-                      (int)b->ndim, b_name);
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.ndim is %d, must be %d (%s.ndim)", call, a_name,
+                      (int)a->ndim, (int)b->ndim, b_name);
   for (int i = 0; i < b->ndim - 1; ++i) {
     char because[48];
     snprintf(because, sizeof because, "%s.shape[%d]", b_name, i);
@@ -25,20 +25,21 @@ static tigon_status check_last(tigon_context *context, const char *call, const c
 }
 
 /* [n, k] */
-static tigon_status check_matrix(tigon_context *context, const char *call, const char *name, const tigon_tensor *a, int64_t n,
-                                 const char *n_because, int64_t k, const char *k_because) {
+static tigon_status check_matrix(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                 int64_t n, const char *n_because, int64_t k, const char *k_because) {
   TIGON_TRY(tigon_check_ndim(context, call, name, a, 2));
   TIGON_TRY(tigon_check_extent(context, call, name, a, 0, n, n_because));
   return tigon_check_extent(context, call, name, a, 1, k, k_because);
 }
 
-tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count, const tigon_tensor *const *tensors,
-                                  tigon_rows *const *rows, int64_t *row_count) {
+tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
+                                  const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count) {
   tigon_row_space space;
   TIGON_TRY(tigon_collapse(context, call, 1, count, tensors, rows, &space));
   *row_count = space.rows;
   if (space.rows == 0 || space.inner == space.rows) return TIGON_OK;
-  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: the leading dimensions collapse to several strides, must to one", call);
+  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: the leading dimensions collapse to several strides, must to one",
+                    call);
 }
 
 /* "x.shape[1]" */
@@ -138,8 +139,12 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_a
   TIGON_TRY(check_bwd(context, call, &a));
   *p = (tigon_linear_bwd_problem){
       .n = tigon_last_extent(&a.dy),
-      .k = tigon_present(&a.w) ? a.w.shape[1] : tigon_present(&a.x) ? tigon_last_extent(&a.x) : 0,
-      .dtype = tigon_present(&a.w) ? a.w.dtype : tigon_present(&a.x) ? a.x.dtype : a.dy.dtype,
+      .k = tigon_present(&a.w)   ? a.w.shape[1]
+           : tigon_present(&a.x) ? tigon_last_extent(&a.x)
+                                 : 0,
+      .dtype = tigon_present(&a.w)   ? a.w.dtype
+               : tigon_present(&a.x) ? a.x.dtype
+                                     : a.dy.dtype,
       .dy_dtype = a.dy.dtype,
       .dw_dtype = a.dw.dtype,
       .db_dtype = a.db.dtype,

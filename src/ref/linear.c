@@ -18,7 +18,8 @@ static void weight_gradient(const tigon_linear_bwd_problem *p, int64_t n) {
   for (int64_t k = 0; k < p->k; ++k) {
     double sum = 0;
     for (int64_t r = 0; r < p->rows; ++r)
-      sum += tigon_load_f64(p->dy, r * p->dy_pitch + n, p->dy_dtype) * tigon_load_f64(p->x, r * p->x_pitch + k, p->dtype);
+      sum +=
+          tigon_load_f64(p->dy, r * p->dy_pitch + n, p->dy_dtype) * tigon_load_f64(p->x, r * p->x_pitch + k, p->dtype);
     if (p->dw_sums) sum += (double)p->dw_sums[n * p->k + k];
     const int64_t at = n * p->dw_pitch + k;
     if (p->accumulate) sum += tigon_load_f64(p->dw, at, p->dw_dtype);
@@ -38,7 +39,8 @@ static void input_gradient(const tigon_linear_bwd_problem *p, int64_t r) {
   for (int64_t k = 0; k < p->k; ++k) {
     double sum = 0;
     for (int64_t n = 0; n < p->n; ++n)
-      sum += tigon_load_f64(p->dy, r * p->dy_pitch + n, p->dy_dtype) * tigon_load_f64(p->w, n * p->w_pitch + k, p->dtype);
+      sum +=
+          tigon_load_f64(p->dy, r * p->dy_pitch + n, p->dy_dtype) * tigon_load_f64(p->w, n * p->w_pitch + k, p->dtype);
     tigon_store_f64(p->dx, r * p->dx_pitch + k, p->dtype, sum);
   }
 }

@@ -1,5 +1,5 @@
-/* fused_linear_cross_entropy: wrong arguments are refused with one sentence and nothing is written; labels out of range,
- * tokens that do not count, no tokens, workspaces. Its values: tests/grad/fused_linear_cross_entropy.c. */
+/* fused_linear_cross_entropy: wrong arguments are refused with one sentence and nothing is written; labels out of
+ * range, tokens that do not count, no tokens, workspaces. Its values: tests/grad/fused_linear_cross_entropy.c. */
 #include "api.h"
 
 enum { ROWS = 5, WIDTH = 6, VOCAB = 7 };
@@ -56,14 +56,14 @@ static arguments bwd_args(data *d) {
   return a;
 }
 
-#define REFUSE(entry, change, status, sentence)                                                                  \
-  do {                                                                                                           \
-    arguments a = entry##_args(d);                                                                               \
-    change;                                                                                                      \
-    before = *d;                                                                                                 \
-    api_expect(c, tigon_fused_linear_cross_entropy_##entry(c, &a), TIGON_ERROR_##status,                         \
-               "fused_linear_cross_entropy_" #entry ": " sentence);                                              \
-    assert_memory_equal(d, &before, sizeof before);                                                              \
+#define REFUSE(entry, change, status, sentence)                                          \
+  do {                                                                                   \
+    arguments a = entry##_args(d);                                                       \
+    change;                                                                              \
+    before = *d;                                                                         \
+    api_expect(c, tigon_fused_linear_cross_entropy_##entry(c, &a), TIGON_ERROR_##status, \
+               "fused_linear_cross_entropy_" #entry ": " sentence);                      \
+    assert_memory_equal(d, &before, sizeof before);                                      \
   } while (0)
 #define ABSENT(tensor) memset(&(tensor), 0, sizeof(tensor))
 
@@ -96,7 +96,7 @@ static void test_tensors(void **state) {
          ABSENT(a.dhidden), INVALID, "the leading dimensions collapse to several strides, must to one");
   REFUSE(fwd, a.dweight.data = d->weight, ALIAS, "dweight overlaps weight, must be apart");
   REFUSE(fwd, a.dhidden.data = d->hidden; a.dhidden.shape[1] = a.dhidden.strides[0] = 5, ALIAS,
-         "dhidden overlaps hidden in part, must be the same view or apart");
+                                          "dhidden overlaps hidden in part, must be the same view or apart");
   REFUSE(fwd, a.out.lse.data = d->token_loss, ALIAS, "out.token_loss overlaps out.lse, must be apart");
   api_expect(c, tigon_fused_linear_cross_entropy_fwd(c, NULL), TIGON_ERROR_INVALID,
              "fused_linear_cross_entropy_fwd: args is NULL");
@@ -109,13 +109,15 @@ static void test_options(void **state) {
   data *d = made();
   static data before;
   REFUSE(fwd, a.options.weight.shape[0] = 6, INVALID, "options.weight.shape[0] is 6, must be 7 (weight.shape[0])");
-  REFUSE(fwd, a.options.token_scale.shape[0] = 4, INVALID, "options.token_scale has 4 elements, must have 5 (rows of hidden)");
+  REFUSE(fwd, a.options.token_scale.shape[0] = 4, INVALID,
+         "options.token_scale has 4 elements, must have 5 (rows of hidden)");
   REFUSE(fwd, a.options.label_smoothing = 1.5, INVALID, "options.label_smoothing is 1.5, must be 0 to 1");
   REFUSE(fwd, a.options.reserved[0] = 1, INVALID, "options.reserved[0] is 1, must be 0");
   REFUSE(fwd, a.grad_scale = (double)NAN, INVALID, "grad_scale is nan, must be -3.40282e+38 to 3.40282e+38");
   REFUSE(fwd, ABSENT(a.out.loss), INVALID, "out.loss is absent, must be there but with options.reduction none");
   REFUSE(bwd, a.out.lse = tigon_tensor_1d(d->lse, TIGON_F32, ROWS), INVALID, "out.lse is there, must be absent");
-  REFUSE(bwd, a.out.correct = tigon_tensor_1d(d->correct, TIGON_I64, 1), INVALID, "out.correct is there, must be absent");
+  REFUSE(bwd, a.out.correct = tigon_tensor_1d(d->correct, TIGON_I64, 1), INVALID,
+         "out.correct is there, must be absent");
   REFUSE(fwd, d->labels[3] = VOCAB, INVALID, "labels[3] is 7, must be 0 to 6 (weight.shape[0] - 1)");
   d->labels[3] = 3;
   REFUSE(bwd, d->labels[1] = -1, INVALID, "labels[1] is -1, must be 0 to 6 (weight.shape[0] - 1)");
@@ -135,7 +137,8 @@ static void test_workspace(void **state) {
   assert_true(least <= good);
   a.workspace_bytes = least - 1;
   before = *d;
-  snprintf(sentence, sizeof sentence, "fused_linear_cross_entropy_fwd: workspace_bytes is %zu, must be %zu or more", least - 1, least);
+  snprintf(sentence, sizeof sentence, "fused_linear_cross_entropy_fwd: workspace_bytes is %zu, must be %zu or more",
+           least - 1, least);
   api_expect(c, tigon_fused_linear_cross_entropy_fwd(c, &a), TIGON_ERROR_WORKSPACE, sentence);
   a.workspace = NULL;
   snprintf(sentence, sizeof sentence, "fused_linear_cross_entropy_fwd: workspace is NULL, must have %zu bytes", least);
@@ -202,8 +205,8 @@ static void test_all_ignored(void **state) {
       a.options.ignore_index = -100;
       a.accumulate_dweight = accumulate;
       if (empty) {
-        tigon_tensor *rows[] = {&a.hidden, &a.dhidden, &a.labels, &a.options.token_scale, &a.out.token_loss, &a.out.lse,
-                                &a.out.z_loss, &a.out.entropy, &a.out.argmax};
+        tigon_tensor *rows[] = {&a.hidden,  &a.dhidden,    &a.labels,      &a.options.token_scale, &a.out.token_loss,
+                                &a.out.lse, &a.out.z_loss, &a.out.entropy, &a.out.argmax};
         for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) rows[i]->shape[0] = 0, rows[i]->data = NULL;
       }
       assert_int_equal(tigon_fused_linear_cross_entropy_fwd(c, &a), TIGON_OK);
@@ -233,9 +236,9 @@ static void test_ignored_nan(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_tensors),           cmocka_unit_test(test_options),     cmocka_unit_test(test_workspace),
-      cmocka_unit_test(test_one_mebibyte),      cmocka_unit_test(test_out_of_range_flag),
-      cmocka_unit_test(test_all_ignored),       cmocka_unit_test(test_ignored_nan),
+      cmocka_unit_test(test_tensors),      cmocka_unit_test(test_options),           cmocka_unit_test(test_workspace),
+      cmocka_unit_test(test_one_mebibyte), cmocka_unit_test(test_out_of_range_flag), cmocka_unit_test(test_all_ignored),
+      cmocka_unit_test(test_ignored_nan),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

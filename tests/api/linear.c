@@ -40,13 +40,13 @@ static tigon_linear_bwd_args bwd_args(data *d) {
   };
 }
 
-#define REFUSE(entry, change, status, sentence)                                                                \
-  do {                                                                                                         \
-    tigon_linear_##entry##_args a = entry##_args(d);                                                           \
-    change;                                                                                                    \
-    before = *d;                                                                                               \
-    api_expect(c, tigon_linear_##entry(c, &a), TIGON_ERROR_##status, "linear_" #entry ": " sentence);          \
-    assert_memory_equal(d, &before, sizeof before);                                                            \
+#define REFUSE(entry, change, status, sentence)                                                       \
+  do {                                                                                                \
+    tigon_linear_##entry##_args a = entry##_args(d);                                                  \
+    change;                                                                                           \
+    before = *d;                                                                                      \
+    api_expect(c, tigon_linear_##entry(c, &a), TIGON_ERROR_##status, "linear_" #entry ": " sentence); \
+    assert_memory_equal(d, &before, sizeof before);                                                   \
   } while (0)
 
 static void test_fwd_refuses(void **state) {
@@ -73,8 +73,8 @@ static void test_fwd_refuses(void **state) {
   REFUSE(fwd, a.y.data = d->w + 8, ALIAS, "y overlaps w, must be apart");
   REFUSE(fwd, a.y.strides[0] = 2, ALIAS, "y overlaps itself, its strides must keep elements apart");
   REFUSE(fwd, a.x = ((tigon_tensor){d->x, TIGON_F32, 3, {2, 2, 4}, {5, 12, 1}}); a.w.shape[1] = 4;
-         a.y = tigon_tensor_3d(d->y, TIGON_F32, 2, 2, 3); a.w.shape[0] = 3; a.b.shape[0] = 3, INVALID,
-         "the leading dimensions collapse to several strides, must to one");
+         a.y = tigon_tensor_3d(d->y, TIGON_F32, 2, 2, 3); a.w.shape[0] = 3;
+         a.b.shape[0] = 3, INVALID, "the leading dimensions collapse to several strides, must to one");
   api_expect(c, tigon_linear_fwd(c, NULL), TIGON_ERROR_INVALID, "linear_fwd: args is NULL");
   api_expect(NULL, tigon_linear_fwd(NULL, NULL), TIGON_ERROR_INVALID, "linear_fwd: context is NULL");
 }
@@ -149,18 +149,19 @@ static tigon_context *opened(const char *gemm, const char *device) {
   return made_context;
 }
 
-static bool has_openblas(void) {
-  setenv("TIGON_GEMM", "openblas", 1);
+/* Asked for by name, a library is there or the context says why not. */
+static bool has(const char *library) {
+  setenv("TIGON_GEMM", library, 1);
   tigon_context *context;
   const tigon_status status = tigon_context_create(NULL, &context);
   unsetenv("TIGON_GEMM");
   if (status == TIGON_OK) {
-    assert_non_null(strstr(tigon_context_gemm(context), "openblas"));
+    assert_non_null(strstr(tigon_context_gemm(context), library));
     tigon_context_destroy(context);
     return true;
   }
   assert_int_equal(status, TIGON_ERROR_DEVICE);
-  assert_non_null(strstr(tigon_last_error(NULL), "openblas"));
+  assert_non_null(strstr(tigon_last_error(NULL), library));
   return false;
 }
 
@@ -169,11 +170,12 @@ static void test_names(void **state) {
   tigon_context *c;
   setenv("TIGON_GEMM", "mkl", 1);
   api_expect(NULL, tigon_context_create(NULL, &c), TIGON_ERROR_INVALID,
-             "context: device cpu did not open: TIGON_GEMM is \"mkl\", must be builtin or openblas");
+             "context: device cpu did not open: TIGON_GEMM is \"mkl\", must be builtin, openblas or onednn");
   c = opened("builtin", NULL);
   assert_string_equal(tigon_context_gemm(c), "built-in: run_to_run, thread_count, batch");
   tigon_context_destroy(c);
-  const bool there = has_openblas();
+  const bool there = has("openblas");
+  has("onednn");
   c = opened(NULL, NULL);
   assert_int_equal(strstr(tigon_context_gemm(c), "openblas") != NULL, there);
   tigon_context_destroy(c);
@@ -213,7 +215,7 @@ static void test_batch(void **state) {
 /* A child of fork() runs on, with every GEMM, and gets the same bits. */
 static void test_fork(void **state) {
   (void)state;
-  for (int library = 0; library <= has_openblas(); ++library) {
+  for (int library = 0; library <= has("openblas"); ++library) {
     tigon_context *c = opened(library ? "openblas" : "builtin", NULL);
     api_fill(big_x, BIG_ROWS * BIG_K, 0.3f);
     api_fill(big_w, BIG_N * BIG_K, 0.7f);

@@ -11,16 +11,47 @@ static const struct option {
   double smoothing, lse_square, softcap, temperature, grad_scale;
 } options[] = {
     {.labels = TIGON_I64},
-    {.labels = TIGON_I32, .weight = true, .token_scale = true, .outputs = true, .dlogits = true, .ignore = true,
-     .smoothing = 0.1, .lse_square = 1e-2},
-    {.reduction = TIGON_REDUCTION_SUM, .labels = TIGON_I64, .dloss = true, .dlogits = true, .in_place = true, .softcap = 5,
-     .temperature = 0.7, .grad_scale = -3},
-    {.reduction = TIGON_REDUCTION_NONE, .labels = TIGON_I32, .dloss = true, .outputs = true, .dlogits = true, .ignore = true,
-     .smoothing = 0.3, .temperature = 2},
-    {.labels = TIGON_I64, .token_scale = true, .dlogits = true, .in_place = true, .out_of_range = true, .softcap = 0.25},
+    {.labels = TIGON_I32,
+     .weight = true,
+     .token_scale = true,
+     .outputs = true,
+     .dlogits = true,
+     .ignore = true,
+     .smoothing = 0.1,
+     .lse_square = 1e-2},
+    {.reduction = TIGON_REDUCTION_SUM,
+     .labels = TIGON_I64,
+     .dloss = true,
+     .dlogits = true,
+     .in_place = true,
+     .softcap = 5,
+     .temperature = 0.7,
+     .grad_scale = -3},
+    {.reduction = TIGON_REDUCTION_NONE,
+     .labels = TIGON_I32,
+     .dloss = true,
+     .outputs = true,
+     .dlogits = true,
+     .ignore = true,
+     .smoothing = 0.3,
+     .temperature = 2},
+    {.labels = TIGON_I64,
+     .token_scale = true,
+     .dlogits = true,
+     .in_place = true,
+     .out_of_range = true,
+     .softcap = 0.25},
     {.reduction = TIGON_REDUCTION_SUM, .labels = TIGON_I64, .weight = true, .outputs = true, .softcap = 30},
-    {.labels = TIGON_I32, .weight = true, .dloss = true, .outputs = true, .dlogits = true, .out_of_range = true,
-     .ignore = true, .smoothing = 1, .lse_square = 0.5, .softcap = 2},
+    {.labels = TIGON_I32,
+     .weight = true,
+     .dloss = true,
+     .outputs = true,
+     .dlogits = true,
+     .out_of_range = true,
+     .ignore = true,
+     .smoothing = 1,
+     .lse_square = 0.5,
+     .softcap = 2},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -37,10 +68,11 @@ typedef struct call {
 typedef struct row {
   int64_t label; /* -1: does not count */
   double weight, scale, lse;
-  double lse_error;     /* of lse, in eps */
-  double entropy_error; /* in eps */
-  double smooth;        /* sum of |weight * z| */
-  double weights;       /* sum of weight */
+  double lse_error;    /* of lse, in eps */
+  double moment_error; /* of sum p (z - reference), in eps */
+  double range;        /* largest - smallest finite logit */
+  double smooth;       /* sum of |weight * z| */
+  double weights;      /* sum of weight */
 } row;
 
 static double weight_of(const call *c, int64_t v) { return c->o.weight ? check_value(&c->a.options.weight, v) : 1; }
@@ -55,22 +87,34 @@ static int64_t label_of(const call *c, int64_t r) {
   return label < 0 || label >= c->cols || (c->o.ignore && label == c->a.options.ignore_index) ? -1 : label;
 }
 
-/* A term of the sum carries the rounding of its logit (4 eps of |z| through tanh), of z - max (eps |z - max|), of exp and
- * of at most 32 + 6 additions: 20 eps. Terms weigh as their probability does. */
+/* What a kernel may take z - reference for: the reference is a logit of the row, at most 16 below the largest. */
+static double distance(double z, double largest, double range) { return fmin(fmax(largest - z, 16), range); }
+
+/* Error of a logit in eps: tanh's 5 and two roundings. */
+static double logit_error(const call *c, double z) { return c->o.softcap > 0 ? 7 * fabs(z) : 0; }
+
+/* A term of the sum carries the error of its logit, the rounding of z - reference and, without fma, of its reduction
+ * (2 eps of |z - reference|), exp's (5 eps) and that of at most 32 + 6 additions: 20 eps beside what grows with z. Terms
+ * weigh as their probability does. */
 static row row_of(const call *c, int64_t r) {
   row w = {.label = label_of(c, r), .weight = 1, .scale = 1};
-  double largest = -INFINITY, sum = 0;
-  for (int64_t v = 0; v < c->cols; ++v) largest = fmax(largest, logit_of(c, r, v));
+  double largest = -INFINITY, smallest = INFINITY, sum = 0;
+  for (int64_t v = 0; v < c->cols; ++v) {
+    const double z = logit_of(c, r, v);
+    largest = fmax(largest, z);
+    if (isfinite(z)) smallest = fmin(smallest, z);
+  }
   for (int64_t v = 0; v < c->cols; ++v) sum += exp(logit_of(c, r, v) - largest);
   w.lse = isfinite(largest) ? largest + log(sum) : largest;
-  w.lse_error = w.entropy_error = 20;
+  w.range = isfinite(w.lse) ? largest - smallest : 0;
+  w.lse_error = 20;
   for (int64_t v = 0; v < c->cols && isfinite(w.lse); ++v) {
-    const double z = logit_of(c, r, v), p = exp(z - w.lse), d = fabs(z - largest);
+    const double z = logit_of(c, r, v), p = exp(z - w.lse), d = distance(z, largest, w.range), e = logit_error(c, z);
     w.weights += weight_of(c, v);
     if (!isfinite(z)) continue;
     w.smooth += weight_of(c, v) * fabs(z);
-    w.lse_error += p * (d + 4 * fabs(z));
-    w.entropy_error += p * (d + 4 * fabs(z)) * (1 + d) + p * d * 20;
+    w.lse_error += p * (2 * d + e);
+    w.moment_error += p * (d * (20 + 2 * d + e) + d + e);
   }
   if (w.label >= 0) w.weight = weight_of(c, w.label);
   if (c->o.token_scale) w.scale = check_value(&c->a.options.token_scale, r);
@@ -79,37 +123,47 @@ static row row_of(const call *c, int64_t r) {
 
 static double loss_error(const call *c, const row *w) {
   const double share = c->o.smoothing / (double)c->cols;
-  const double of_lse = (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
+  const double of_lse =
+      (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
   return w->label < 0 ? 0 : fabs(w->scale) * (of_lse * w->lse_error + share * 20 * w->smooth);
 }
 
-/* dlogits[v] = scale * slope * (factor * p - share * weight). What is below 2^-126 may be 0. */
-static void bound_dlogits(check *k, const call *c, const row *w, int64_t r, double *at) {
-  const double share = c->o.smoothing / (double)c->cols;
-  const double factor = (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
-  double scale = fabs(w->scale * c->inverse) / (c->o.temperature != 0 ? c->o.temperature : 1);
+/* dlogits[v] = scale * slope * (factor * p - share * weight): p's error is that of e^(z - reference), where backward's
+ * reference is lse, and of the sum; the slope's is 11 eps and what the rounding of tanh's argument makes of it. What is
+ * below 2^-126 may be 0. */
+static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
+  const double share = c->o.smoothing / (double)c->cols, cap = c->o.softcap;
+  const double temperature = c->o.temperature != 0 ? c->o.temperature : 1;
+  const double factor =
+      (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
+  double scale = fabs(w->scale * c->inverse) / temperature;
   if (c->o.grad_scale != 0) scale *= fabs(c->o.grad_scale);
   if (c->o.dloss) scale *= fabs(check_value(&c->a.dloss, c->o.reduction == TIGON_REDUCTION_NONE ? r : 0));
   for (int64_t v = 0; v < c->cols && w->label >= 0 && isfinite(w->lse); ++v) {
-    const double z = logit_of(c, r, v), p = exp(z - w->lse), cap = c->o.softcap;
-    const double bend = cap > 0 ? cosh(c->x[r * c->cols + v] / (c->o.temperature != 0 ? c->o.temperature : 1) / cap) : 1;
+    const double z = logit_of(c, r, v), p = exp(z - w->lse), d = fmax(fabs(z - w->lse), fmin(16, w->range));
+    const double u = cap > 0 ? c->x[r * c->cols + v] / temperature / cap : 0;
+    const double slope_error = cap > 0 ? 11 + 4 * fabs(u) : 0;
     if (!isfinite(z)) continue;
-    at[v] = scale / (bend * bend) *
-            (factor * p * (w->lse_error + fabs(z - w->lse) + 4 * fabs(z) + 12) + 12 * share * weight_of(c, v));
+    const double terms = factor * p * (w->lse_error + 2 * d + logit_error(c, z) + 12 + slope_error);
+    at[v] = scale / (cosh(u) * cosh(u)) * (terms + share * weight_of(c, v) * (12 + slope_error));
+    if (!isfinite(at[v])) at[v] = 0; /* an infinite u: the slope is 0 */
     at[v] += 0x1p-102 * fmax(1, scale * factor);
   }
-  (void)k;
 }
 
 /* The rest of the arguments and the bounds, which are alike in both directions. */
 static call begin(check *k) {
   call c = {.o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
   const struct option o = c.o;
-  c.a.logits = o.in_place ? check_inout(k, "logits", k->dtype, 2, k->dims, k->fill) : check_in(k, "logits", k->dtype, 2, k->dims, k->fill);
+  c.a.logits = o.in_place ? check_inout(k, "logits", k->dtype, 2, k->dims, k->fill)
+                          : check_in(k, "logits", k->dtype, 2, k->dims, k->fill);
   const int64_t beyond = o.out_of_range ? 1 : 0;
   c.a.labels = check_indices(k, "labels", o.labels, 1, &c.rows, -beyond, c.cols + beyond);
-  c.a.options = (tigon_cross_entropy_options){.label_smoothing = o.smoothing, .lse_square_scale = o.lse_square,
-                                              .softcap = o.softcap, .temperature = o.temperature, .reduction = o.reduction};
+  c.a.options = (tigon_cross_entropy_options){.label_smoothing = o.smoothing,
+                                              .lse_square_scale = o.lse_square,
+                                              .softcap = o.softcap,
+                                              .temperature = o.temperature,
+                                              .reduction = o.reduction};
   if (o.ignore) {
     c.a.options.has_ignore_index = 1;
     c.a.options.ignore_index = (int64_t)check_value(&c.a.labels, c.rows / 2);
@@ -120,7 +174,8 @@ static call begin(check *k) {
     for (int64_t v = 0; v < c.cols; ++v) w[v] = fabsf(w[v]); /* must be >= 0 */
   }
   if (o.token_scale) c.a.options.token_scale = check_in_vector(k, "token_scale", TIGON_F32, c.rows, CHECK_UNIFORM);
-  if (o.dloss) c.a.dloss = check_in_vector(k, "dloss", TIGON_F32, o.reduction == TIGON_REDUCTION_NONE ? c.rows : 1, CHECK_UNIFORM);
+  if (o.dloss)
+    c.a.dloss = check_in_vector(k, "dloss", TIGON_F32, o.reduction == TIGON_REDUCTION_NONE ? c.rows : 1, CHECK_UNIFORM);
   const int64_t one = 1;
   if (o.out_of_range) c.a.out.error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
   c.a.grad_scale = o.grad_scale;
@@ -155,10 +210,11 @@ static void fwd(check *k) {
     const row w = row_of(&c, r);
     lse[r] = w.lse_error;
     token_loss[r] = loss_error(&c, &w);
-    z_loss[r] = w.label < 0 || o.lse_square == 0 ? 0 : fabs(w.scale) * w.weight * o.lse_square * 2 * fabs(w.lse) * w.lse_error;
-    entropy[r] = w.label < 0 ? 0 : w.entropy_error;
+    z_loss[r] =
+        w.label < 0 || o.lse_square == 0 ? 0 : fabs(w.scale) * w.weight * o.lse_square * 2 * fabs(w.lse) * w.lse_error;
+    entropy[r] = w.label < 0 ? 0 : w.lse_error + w.moment_error;
     *loss += 2 * c.inverse * token_loss[r]; /* a rounding each, besides */
-    if (o.dlogits) bound_dlogits(k, &c, &w, r, dlogits + r * c.cols);
+    if (o.dlogits) bound_dlogits(&c, &w, r, dlogits + r * c.cols);
   }
   tigon_cross_entropy_fwd_workspace(k->context, &c.a, &c.a.workspace_bytes);
   c.a.workspace = check_workspace(k, c.a.workspace_bytes);
@@ -180,10 +236,15 @@ static void bwd(check *k) {
   for (int64_t r = 0; r < c.rows; ++r) {
     const row w = row_of(&c, r);
     ((float *)lse.data)[r] = (float)w.lse;
-    bound_dlogits(k, &c, &w, r, scale + r * c.cols);
+    bound_dlogits(&c, &w, r, scale + r * c.cols);
   }
-  tigon_cross_entropy_bwd_args args = {.logits = c.a.logits, .labels = c.a.labels, .lse = lse, .options = c.a.options,
-                                       .dloss = c.a.dloss, .dlogits = dlogits, .error = c.a.out.error,
+  tigon_cross_entropy_bwd_args args = {.logits = c.a.logits,
+                                       .labels = c.a.labels,
+                                       .lse = lse,
+                                       .options = c.a.options,
+                                       .dloss = c.a.dloss,
+                                       .dlogits = dlogits,
+                                       .error = c.a.out.error,
                                        .grad_scale = c.a.grad_scale};
   tigon_cross_entropy_bwd_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);

@@ -1,25 +1,27 @@
-/* fused_linear_cross_entropy. dims are rows, width, vocab. Options walk the workspace (least and recommended), the dtype of
- * dweight, accumulation, reductions and cross_entropy's own options. That the chunks do not matter, and all row outputs, are
- * held bit by bit by tests/grad/fused_linear_cross_entropy.c; here variants meet the oracle.
+/* fused_linear_cross_entropy. dims are rows, width, vocab. Options walk the workspace (least and recommended), the
+ * dtype of dweight, accumulation, reductions and cross_entropy's own options. That the chunks do not matter, and all
+ * row outputs, are held bit by bit by tests/grad/fused_linear_cross_entropy.c; here variants meet the oracle.
  *
- * The bounds follow one perturbation through the op: a logit is off by `shift` (its f32 sum's error and, for 16-bit dtypes,
- * one ulp, because a logit next to a rounding boundary may fall to either side), so the log-sum-exp is off by as much, a
- * probability by a factor of e^(2 shift), and dlogits, which are rounded to the dtype too, by that and one ulp. */
+ * The bounds follow one perturbation through the op: a logit is off by `shift` (its f32 sum's error and, for 16-bit
+ * dtypes, one ulp, because a logit next to a rounding boundary may fall to either side), so the log-sum-exp is off by
+ * as much, a probability by a factor of e^(2 shift), and dlogits, which are rounded to the dtype too, by that and one
+ * ulp. */
 #include <math.h>
 
 #include "check/check.h"
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
-  const int64_t list[][3] = {{1, 1, 1},      {3, 5, t + 1},  {7, t, 33},   {4, 2 * t + 1, 2 * t}, {9, 16, 19},
-                             {37, 16, 131},  {130, 7, 40},   {5, 64, 1009}, {211, 31, 64},        {64, 257, 257}};
+  const int64_t list[][3] = {{1, 1, 1},     {3, 5, t + 1}, {7, t, 33},    {4, 2 * t + 1, 2 * t}, {9, 16, 19},
+                             {37, 16, 131}, {130, 7, 40},  {5, 64, 1009}, {211, 31, 64},         {64, 257, 257}};
   if (index >= (int)(sizeof list / sizeof *list)) return false;
   for (int d = 0; d < 3; ++d) dims[d] = list[index][d];
   return true;
 }
 
 static const struct option {
-  bool least, short_sums, accumulate, bias, many; /* many: weight, token_scale, smoothing, z-loss, softcap, temperature */
+  bool least, short_sums, accumulate, bias,
+      many; /* many: weight, token_scale, smoothing, z-loss, softcap, temperature */
   tigon_reduction reduction;
 } options[] = {
     {false, false, false, true, false, TIGON_REDUCTION_MEAN}, {true, true, false, true, false, TIGON_REDUCTION_MEAN},
@@ -32,8 +34,8 @@ static const double smoothing = 0.1, z_scale = 1e-2, cap = 8, temperature = 0.9;
 
 /* Sums of the backward pass: how far dlogits[r, v] may be off, and how large they are. */
 typedef struct spread {
-  double *off, *size;      /* [rows, vocab] */
-  double *loss, *lse;      /* [rows] */
+  double *off, *size; /* [rows, vocab] */
+  double *loss, *lse; /* [rows] */
   double total_loss;
 } spread;
 
@@ -54,8 +56,8 @@ static double dot(const tigon_tensor *a, int64_t r, const tigon_tensor *b, int64
   return sum;
 }
 
-static void spread_row(const check *k, const tigon_fused_linear_cross_entropy_args *a, int64_t r, double inverse, spread *s,
-                       double *z) {
+static void spread_row(const check *k, const tigon_fused_linear_cross_entropy_args *a, int64_t r, double inverse,
+                       spread *s, double *z) {
   const bool many = options[k->option].many;
   const int64_t width = k->dims[1], vocab = k->dims[2], label = (int64_t)check_value(&a->labels, r);
   double shift = 0, largest = -INFINITY, sum = 0, weight_sum = 0;
@@ -82,11 +84,13 @@ static void spread_row(const check *k, const tigon_fused_linear_cross_entropy_ar
   const double factor = (1 - e) * w + e / (double)vocab * weight_sum + 2 * q * w * (fabs(lse) + shift);
   for (int64_t v = 0; v < vocab; ++v) {
     const double high = fmin(1, exp(z[v] - lse + 2 * shift));
-    const double constant = (v == label ? (1 - e) * w : 0) + (many ? e / (double)vocab * check_value(&a->options.weight, v) : 0);
+    const double constant =
+        (v == label ? (1 - e) * w : 0) + (many ? e / (double)vocab * check_value(&a->options.weight, v) : 0);
     const int64_t at = r * vocab + v;
     s->size[at] = by * (factor * high + constant);
     /* the softcap's slope moves with the logit: 2 / cap of it a unit */
-    s->off[at] = by * factor * high * fmin(1, 4 * shift) + s->size[at] * ((many ? fmin(1, 2 * shift / cap) : 0) + ulp_part(k->dtype) + 0x1p-20);
+    s->off[at] = by * factor * high * fmin(1, 4 * shift) +
+                 s->size[at] * ((many ? fmin(1, 2 * shift / cap) : 0) + ulp_part(k->dtype) + 0x1p-20);
   }
 }
 
@@ -100,10 +104,11 @@ static double inverse_of(const check *k, const tigon_fused_linear_cross_entropy_
   return options[k->option].reduction != TIGON_REDUCTION_MEAN ? 1 : sum == 0 ? 0 : 1 / sum;
 }
 
-static void bound_gradients(check *k, const tigon_fused_linear_cross_entropy_args *a, const spread *s, const double *old_dweight,
-                            const double *old_dbias) {
+static void bound_gradients(check *k, const tigon_fused_linear_cross_entropy_args *a, const spread *s,
+                            const double *old_dweight, const double *old_dbias) {
   const int64_t rows = k->dims[0], width = k->dims[1], vocab = k->dims[2];
-  double *dhidden = check_doubles(k, rows * width), *dweight = check_doubles(k, vocab * width), *dbias = check_doubles(k, vocab);
+  double *dhidden = check_doubles(k, rows * width), *dweight = check_doubles(k, vocab * width),
+         *dbias = check_doubles(k, vocab);
   const double add = 16 * 0x1p-24; /* of a f32 sum, as in linear's check */
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t v = 0; v < vocab; ++v) {
@@ -122,9 +127,11 @@ static void bound_gradients(check *k, const tigon_fused_linear_cross_entropy_arg
   bound(k, &a->dbias, dbias);
 }
 
-static tigon_tensor gradient(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, double *old) {
+static tigon_tensor gradient(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                             double *old) {
   const bool accumulate = options[k->option].accumulate;
-  if (!accumulate) return ndim == 1 ? check_out_dense(k, name, dtype, ndim, shape) : check_out(k, name, dtype, ndim, shape);
+  if (!accumulate)
+    return ndim == 1 ? check_out_dense(k, name, dtype, ndim, shape) : check_out(k, name, dtype, ndim, shape);
   const tigon_tensor t = ndim == 1 ? check_inout_dense(k, name, dtype, ndim, shape, CHECK_UNIFORM)
                                    : check_inout(k, name, dtype, ndim, shape, CHECK_UNIFORM);
   for (int64_t i = 0; i < (ndim == 1 ? shape[0] : shape[0] * shape[1]); ++i) old[i] = fabs(check_value(&t, i));
@@ -164,7 +171,8 @@ static void run(check *k, bool forward) {
     a.out.token_loss = check_out_vector(k, "token_loss", TIGON_F32, rows);
     a.out.lse = check_out_vector(k, "lse", TIGON_F32, rows);
   }
-  spread s = {check_doubles(k, rows * vocab), check_doubles(k, rows * vocab), check_doubles(k, rows), check_doubles(k, rows), 0};
+  spread s = {check_doubles(k, rows * vocab), check_doubles(k, rows * vocab), check_doubles(k, rows),
+              check_doubles(k, rows), 0};
   double *z = check_doubles(k, vocab);
   const double inverse = inverse_of(k, &a);
   for (int64_t r = 0; k->oracle && r < rows; ++r) spread_row(k, &a, r, inverse, &s, z);
@@ -173,7 +181,8 @@ static void run(check *k, bool forward) {
   tigon_fused_linear_cross_entropy_workspace(k->context, &a, &least, &good);
   a.workspace_bytes = o.least ? least : good;
   a.workspace = check_workspace(k, a.workspace_bytes);
-  check_call(k, forward ? tigon_fused_linear_cross_entropy_fwd(k->context, &a) : tigon_fused_linear_cross_entropy_bwd(k->context, &a));
+  check_call(k, forward ? tigon_fused_linear_cross_entropy_fwd(k->context, &a)
+                        : tigon_fused_linear_cross_entropy_bwd(k->context, &a));
   bound_gradients(k, &a, &s, old_dweight, old_dbias);
   if (!forward) return;
   bound(k, &a.out.loss, &s.total_loss);

@@ -1,24 +1,28 @@
-/* linear. dims are rows, n, k. Options walk the bias and the dtypes of y, dy, dw and db, absent outputs and accumulation. */
+/* linear. dims are rows, n, k. Options walk the bias and the dtypes of y, dy, dw and db, absent outputs and
+ * accumulation. */
 #include <math.h>
 #include <string.h>
 
 #include "check/check.h"
 
-/* Around the built-in GEMM's strips (12, 6, 4 rows), panels (2 vectors) and blocks (264 rows, 256 columns, 256 of k). */
+/* Around the built-in GEMM's strips (12, 6, 4 rows), panels (2 vectors) and blocks (264 rows, 256 columns, 256 of k).
+ */
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t list[][3] = {
-      {1, 1, 1},    {3, t, 5},        {2, t + 1, t},    {5, 2 * t - 1, 2 * t + 1}, {9, 2 * t + 1, 19}, {12, 2 * t, 33},
-      {13, 33, 40}, {11, 3 * t, 255}, {24, 4 * t, 256}, {25, 31, 257},             {4, 131, 7},        {1, 64, 512},
-      {265, 17, 3}, {7, 257, 13},     {19, 5, 4097},    {300, 270, 9},             {64, 7, 1031},      {1, 513, 300},
+      {1, 1, 1},          {3, t, 5},       {2, t + 1, t}, {5, 2 * t - 1, 2 * t + 1},
+      {9, 2 * t + 1, 19}, {12, 2 * t, 33}, {13, 33, 40},  {11, 3 * t, 255},
+      {24, 4 * t, 256},   {25, 31, 257},   {4, 131, 7},   {1, 64, 512},
+      {265, 17, 3},       {7, 257, 13},    {19, 5, 4097}, {300, 270, 9},
+      {64, 7, 1031},      {1, 513, 300},
   };
   if (index >= (int)(sizeof list / sizeof *list)) return false;
   for (int d = 0; d < 3; ++d) dims[d] = list[index][d] > 0 ? list[index][d] : 1;
   return true;
 }
 
-/* A sum of `terms` products in f32: each of the chain's roundings is at most 2^-24 of the absolute sum, and what a chain of
- * many loses in practice stays below 8 f32 epsilons, which is what docs/reliability.md promises. */
+/* A sum of `terms` products in f32: each of the chain's roundings is at most 2^-24 of the absolute sum, and what a
+ * chain of many loses in practice stays below 8 f32 epsilons, which is what docs/reliability.md promises. */
 static double sum_factor(int64_t terms) { return terms + 2 < 16 ? (double)terms + 2 : 16; }
 
 /* |a| [m, k] times |b| [k, n] into out [m, n]; a(i, j) = a[i * k + j], or a[j * m + i] when transposed; b alike. */
@@ -27,7 +31,8 @@ static void magnitudes(double *out, const tigon_tensor *a, bool a_transposed, co
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < k; ++j) {
       const double value = fabs(check_value(a, a_transposed ? j * m + i : i * k + j));
-      for (int64_t v = 0; v < n; ++v) out[i * n + v] += value * fabs(check_value(b, b_transposed ? v * k + j : j * n + v));
+      for (int64_t v = 0; v < n; ++v)
+        out[i * n + v] += value * fabs(check_value(b, b_transposed ? v * k + j : j * n + v));
     }
 }
 
@@ -43,7 +48,8 @@ static void fwd(check *k) {
   const tigon_dtype y_dtype = o.y_f32 ? TIGON_F32 : k->dtype;
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, (int64_t[]){rows, depth}, k->fill);
   const tigon_tensor w = check_in(k, "w", k->dtype, 2, (int64_t[]){n, depth}, CHECK_UNIFORM);
-  const tigon_tensor b = o.b ? check_in_vector(k, "b", o.b_f32 ? TIGON_F32 : k->dtype, n, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor b =
+      o.b ? check_in_vector(k, "b", o.b_f32 ? TIGON_F32 : k->dtype, n, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor y = check_out(k, "y", y_dtype, 2, (int64_t[]){rows, n});
   double *scale = check_doubles(k, rows * n);
   if (k->oracle) magnitudes(scale, &x, false, &w, true, rows, n, depth);
@@ -56,15 +62,17 @@ static void fwd(check *k) {
 static const struct bwd_option {
   bool dx, dw, db, dy_f32, dw_f32, accumulate;
 } bwd_options[] = {
-    {true, true, true, false, true, false},  {true, true, true, false, false, true},  {false, true, false, true, true, true},
-    {true, false, false, true, true, false}, {true, true, false, true, false, false}, {false, false, true, false, false, true},
+    {true, true, true, false, true, false},  {true, true, true, false, false, true},
+    {false, true, false, true, true, true},  {true, false, false, true, true, false},
+    {true, true, false, true, false, false}, {false, false, true, false, false, true},
 };
 
 static tigon_tensor gradient(check *k, const char *name, bool there, bool accumulate, tigon_dtype dtype, int ndim,
                              const int64_t *shape) {
   if (!there) return (tigon_tensor){0};
   if (ndim == 1)
-    return accumulate ? check_inout_dense(k, name, dtype, ndim, shape, CHECK_UNIFORM) : check_out_dense(k, name, dtype, ndim, shape);
+    return accumulate ? check_inout_dense(k, name, dtype, ndim, shape, CHECK_UNIFORM)
+                      : check_out_dense(k, name, dtype, ndim, shape);
   return accumulate ? check_inout(k, name, dtype, ndim, shape, CHECK_UNIFORM) : check_out(k, name, dtype, ndim, shape);
 }
 
@@ -73,12 +81,15 @@ static void bwd(check *k) {
   const int64_t rows = k->dims[0], n = k->dims[1], depth = k->dims[2];
   const tigon_dtype dw_dtype = o.dw_f32 ? TIGON_F32 : k->dtype;
   const tigon_tensor dy = check_in(k, "dy", o.dy_f32 ? TIGON_F32 : k->dtype, 2, (int64_t[]){rows, n}, k->fill);
-  const tigon_tensor x = o.dw ? check_in(k, "x", k->dtype, 2, (int64_t[]){rows, depth}, CHECK_UNIFORM) : (tigon_tensor){0};
-  const tigon_tensor w = o.dx || !o.dw ? check_in(k, "w", k->dtype, 2, (int64_t[]){n, depth}, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor x =
+      o.dw ? check_in(k, "x", k->dtype, 2, (int64_t[]){rows, depth}, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor w =
+      o.dx || !o.dw ? check_in(k, "w", k->dtype, 2, (int64_t[]){n, depth}, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor dx = gradient(k, "dx", o.dx, false, k->dtype, 2, (int64_t[]){rows, depth});
   const tigon_tensor dw = gradient(k, "dw", o.dw, o.accumulate, dw_dtype, 2, (int64_t[]){n, depth});
   const tigon_tensor db = gradient(k, "db", o.db, o.accumulate, dw_dtype, 1, &n);
-  double *dx_scale = check_doubles(k, rows * depth), *dw_scale = check_doubles(k, n * depth), *db_scale = check_doubles(k, n);
+  double *dx_scale = check_doubles(k, rows * depth), *dw_scale = check_doubles(k, n * depth),
+         *db_scale = check_doubles(k, n);
   if (k->oracle && o.dx) magnitudes(dx_scale, &dy, false, &w, false, rows, depth, n);
   if (k->oracle && o.dw) magnitudes(dw_scale, &dy, true, &x, false, n, depth, rows);
   for (int64_t i = 0; i < rows * n; ++i) db_scale[i % n] += fabs(check_value(&dy, i));

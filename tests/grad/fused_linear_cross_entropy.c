@@ -1,6 +1,7 @@
-/* The composite against its parts: linear, cross_entropy and linear's backward with all logits in memory, on the oracle and
- * on the CPU with the built-in GEMM, for workspaces of every size. Loss, row outputs and dhidden do not depend on the chunks:
- * their bits must be those of the parts. dweight and dbias are sums over tokens and may differ by their order. */
+/* The composite against its parts: linear, cross_entropy and linear's backward with all logits in memory, on the oracle
+ * and on the CPU with the built-in GEMM, for workspaces of every size. Loss, row outputs and dhidden do not depend on
+ * the chunks: their bits must be those of the parts. dweight and dbias are sums over tokens and may differ by their
+ * order. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +21,8 @@ enum { ROWS = 203, WIDTH = 24, VOCAB = 57, WORKSPACE = 1 << 18, IGNORE = -100 };
 
 /* Buffers hold up to 4 bytes an element; 16-bit dtypes use half of them. */
 typedef struct results {
-  float loss[1], token_loss[ROWS], lse[ROWS], z_loss[ROWS], entropy[ROWS], dhidden[ROWS * WIDTH], dweight[VOCAB * WIDTH],
-      dbias[VOCAB];
+  float loss[1], token_loss[ROWS], lse[ROWS], z_loss[ROWS], entropy[ROWS], dhidden[ROWS * WIDTH],
+      dweight[VOCAB * WIDTH], dbias[VOCAB];
   int64_t argmax[ROWS], correct[1];
   int32_t error[1];
 } results;
@@ -77,7 +78,8 @@ static tigon_cross_entropy_outputs outputs(const problem *p, results *out) {
     return (tigon_cross_entropy_outputs){.loss = tigon_tensor_1d(out->loss, TIGON_F32, 1),
                                          .correct = tigon_tensor_1d(out->correct, TIGON_I64, 1)};
   return (tigon_cross_entropy_outputs){
-      .loss = p->options.reduction == TIGON_REDUCTION_NONE ? (tigon_tensor){0} : tigon_tensor_1d(out->loss, TIGON_F32, 1),
+      .loss =
+          p->options.reduction == TIGON_REDUCTION_NONE ? (tigon_tensor){0} : tigon_tensor_1d(out->loss, TIGON_F32, 1),
       .token_loss = tigon_tensor_1d(out->token_loss, TIGON_F32, ROWS),
       .lse = tigon_tensor_1d(out->lse, TIGON_F32, ROWS),
       .z_loss = tigon_tensor_1d(out->z_loss, TIGON_F32, ROWS),
@@ -90,7 +92,8 @@ static tigon_cross_entropy_outputs outputs(const problem *p, results *out) {
 
 static tigon_tensor dloss_of(const problem *p) {
   if (p->one_dloss) return tigon_tensor_1d((void *)p->dloss, TIGON_F32, 1);
-  return p->options.reduction == TIGON_REDUCTION_NONE ? tigon_tensor_1d((void *)p->dloss, TIGON_F32, ROWS) : (tigon_tensor){0};
+  return p->options.reduction == TIGON_REDUCTION_NONE ? tigon_tensor_1d((void *)p->dloss, TIGON_F32, ROWS)
+                                                      : (tigon_tensor){0};
 }
 
 static tigon_fused_linear_cross_entropy_args arguments(const problem *p, results *out, void *workspace, size_t bytes) {
@@ -128,11 +131,22 @@ static void unfused(tigon_context *c, const problem *p, results *out) {
   const tigon_tensor u = tigon_tensor_2d(logits, p->dtype, ROWS, VOCAB);
   const tigon_linear_fwd_args f = {.x = a.hidden, .w = a.weight, .b = a.bias, .y = u};
   assert_int_equal(tigon_linear_fwd(c, &f), TIGON_OK);
-  const tigon_cross_entropy_fwd_args l = {.logits = u, .labels = a.labels, .options = p->options, .out = a.out, .dlogits = u,
-                                          .dloss = a.dloss, .grad_scale = a.grad_scale, .workspace = workspace,
+  const tigon_cross_entropy_fwd_args l = {.logits = u,
+                                          .labels = a.labels,
+                                          .options = p->options,
+                                          .out = a.out,
+                                          .dlogits = u,
+                                          .dloss = a.dloss,
+                                          .grad_scale = a.grad_scale,
+                                          .workspace = workspace,
                                           .workspace_bytes = sizeof workspace};
   assert_int_equal(tigon_cross_entropy_fwd(c, &l), TIGON_OK);
-  const tigon_linear_bwd_args b = {.dy = u, .x = a.hidden, .w = a.weight, .dx = a.dhidden, .dw = a.dweight, .db = a.dbias,
+  const tigon_linear_bwd_args b = {.dy = u,
+                                   .x = a.hidden,
+                                   .w = a.weight,
+                                   .dx = a.dhidden,
+                                   .dw = a.dweight,
+                                   .db = a.dbias,
                                    .accumulate_dw = p->accumulate};
   assert_int_equal(tigon_linear_bwd(c, &b), TIGON_OK);
   for (int r = 0; r < ROWS; ++r)
@@ -179,7 +193,8 @@ static void run_with(tigon_context *c, const problem *p, const results *expected
     start(p, &got);
     tigon_fused_linear_cross_entropy_args a = arguments(p, &got, workspace, bytes);
     if (!forward) a.out = (tigon_cross_entropy_outputs){.error = a.out.error};
-    const tigon_status status = forward ? tigon_fused_linear_cross_entropy_fwd(c, &a) : tigon_fused_linear_cross_entropy_bwd(c, &a);
+    const tigon_status status =
+        forward ? tigon_fused_linear_cross_entropy_fwd(c, &a) : tigon_fused_linear_cross_entropy_bwd(c, &a);
     if (status != TIGON_OK) print_error("%s\n", tigon_last_error(c));
     assert_int_equal(status, TIGON_OK);
     for (size_t i = bytes; i < sizeof workspace; ++i) assert_int_equal(workspace[i], 0x7f);
@@ -288,25 +303,25 @@ static void test_in_place(void **s) {
       memcpy(hidden, p->hidden, sizeof hidden);
       tigon_fused_linear_cross_entropy_args a = arguments(p, &got, workspace, sizeof workspace);
       if (!forward) a.out = (tigon_cross_entropy_outputs){0};
-      if (small) assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, &a.workspace_bytes, NULL), TIGON_OK);
+      if (small)
+        assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, &a.workspace_bytes, NULL), TIGON_OK);
       a.hidden.data = a.dhidden.data = hidden;
-      assert_int_equal(forward ? tigon_fused_linear_cross_entropy_fwd(c, &a) : tigon_fused_linear_cross_entropy_bwd(c, &a),
+      assert_int_equal(forward ? tigon_fused_linear_cross_entropy_fwd(c, &a)
+                               : tigon_fused_linear_cross_entropy_bwd(c, &a),
                        TIGON_OK);
       expect_sum(p, "dweight", got.dweight, expected.dweight, VOCAB * WIDTH);
-      problem as_hidden = *p;
-      as_hidden.sum_dtype = p->dtype;
-      expect_sum(&as_hidden, "dhidden", hidden, expected.dhidden, ROWS * WIDTH);
-      if (!small) assert_memory_equal(hidden, expected.dhidden, sizeof(uint16_t) * ROWS * WIDTH);
+      assert_memory_equal(hidden, expected.dhidden, sizeof(uint16_t) * ROWS * WIDTH);
     }
   tigon_context_destroy(c);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_f32),          cmocka_unit_test(test_bf16_f32),    cmocka_unit_test(test_bf16_bf16),
-      cmocka_unit_test(test_f16_f16_ignored), cmocka_unit_test(test_accumulate),  cmocka_unit_test(test_every_option),
-      cmocka_unit_test(test_out_of_range), cmocka_unit_test(test_all_ignored), cmocka_unit_test(test_few_outputs),
-      cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_f32),          cmocka_unit_test(test_bf16_f32),
+      cmocka_unit_test(test_bf16_bf16),    cmocka_unit_test(test_f16_f16_ignored),
+      cmocka_unit_test(test_accumulate),   cmocka_unit_test(test_every_option),
+      cmocka_unit_test(test_out_of_range), cmocka_unit_test(test_all_ignored),
+      cmocka_unit_test(test_few_outputs),  cmocka_unit_test(test_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

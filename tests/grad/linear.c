@@ -8,18 +8,42 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_linear_fwd_problem p = {
-      .rows = ROWS, .n = N, .k = K, .dtype = GRAD_F64, .b_dtype = GRAD_F64, .y_dtype = GRAD_F64, .x = t->x, .w = t->w,
-      .b = t->b, .y = t->y, .x_pitch = K, .w_pitch = K, .y_pitch = N};
+  const tigon_linear_fwd_problem p = {.rows = ROWS,
+                                      .n = N,
+                                      .k = K,
+                                      .dtype = GRAD_F64,
+                                      .b_dtype = GRAD_F64,
+                                      .y_dtype = GRAD_F64,
+                                      .x = t->x,
+                                      .w = t->w,
+                                      .b = t->b,
+                                      .y = t->y,
+                                      .x_pitch = K,
+                                      .w_pitch = K,
+                                      .y_pitch = N};
   tigon_ref_linear_fwd(NULL, &p, NULL);
   return grad_dot(t->y, t->dy, ROWS * N);
 }
 
 static tigon_linear_bwd_problem backward(state *t) {
-  return (tigon_linear_bwd_problem){
-      .rows = ROWS, .n = N, .k = K, .dtype = GRAD_F64, .dy_dtype = GRAD_F64, .dw_dtype = GRAD_F64, .db_dtype = GRAD_F64,
-      .dy = t->dy, .x = t->x, .w = t->w, .dx = t->dx, .dw = t->dw, .db = t->db, .dy_pitch = N, .x_pitch = K, .w_pitch = K,
-      .dx_pitch = K, .dw_pitch = K};
+  return (tigon_linear_bwd_problem){.rows = ROWS,
+                                    .n = N,
+                                    .k = K,
+                                    .dtype = GRAD_F64,
+                                    .dy_dtype = GRAD_F64,
+                                    .dw_dtype = GRAD_F64,
+                                    .db_dtype = GRAD_F64,
+                                    .dy = t->dy,
+                                    .x = t->x,
+                                    .w = t->w,
+                                    .dx = t->dx,
+                                    .dw = t->dw,
+                                    .db = t->db,
+                                    .dy_pitch = N,
+                                    .x_pitch = K,
+                                    .w_pitch = K,
+                                    .dx_pitch = K,
+                                    .dw_pitch = K};
 }
 
 static state made(void) {

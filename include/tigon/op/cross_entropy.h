@@ -4,13 +4,16 @@
  *   z_v = softcap * tanh(u_v / softcap) with u_v = x_v / temperature      (softcap 0: z_v = u_v)
  *   lse = log sum_v exp(z_v)        z_loss = w_t * lse_square_scale * lse^2
  *   loss_n = token_scale_n * ((1 - e) * w_t * (lse - z_t) + (e / V) * sum_v w_v * (lse - z_v) + z_loss)
- *   loss = sum_n loss_n, for mean divided by sum_n w_t over the rows that count (0 when none does)
- *   entropy_n = lse - sum_v p_v * z_v,  p = softmax(z)        argmax_n = the first v with the largest z_v
+ *   loss = sum_n loss_n, for mean divided by sum_n w_t over the rows that count (0 when that sum is 0)
+ *   entropy_n = lse - sum_v p_v * z_v,  p = softmax(z), 0 * -Inf = 0
+ *   argmax_n = the first v with the largest x_v, where a NaN counts as larger than any number
  *   dlogits[n, v] = dloss * grad_scale * d loss / d x[n, v]   (reduction none: dloss_n * grad_scale * d loss_n / d x[n, v])
  * A row whose label is ignore_index counts for nothing: its losses, entropy and dlogits are 0, its argmax is -1, its lse
- * is still stored. The label of row n being out of [0, V) and not ignore_index: with `error` given, the row counts as
- * ignored and *error becomes 1; without it a host device refuses the call (nothing is written), another device reports it
- * at tigon_context_sync().
+ * is still stored. Masked logits are -Inf; a row of nothing else has lse -Inf, argmax 0 and, when it counts, NaN for its
+ * losses, entropy and dlogits, as a row that holds a NaN has.
+ * The label of row n being out of [0, V) and not ignore_index: with `error` given, the row counts as ignored and *error
+ * becomes 1; without it a host device refuses the call (nothing is written), another device reports it at
+ * tigon_context_sync().
  *
  * Shapes: logits, dlogits [..., V]; labels, token_scale, token_loss, z_loss, lse, entropy, argmax [...] of rows elements;
  *   weight [V]; loss, correct, error [1]; dloss [1], or [rows] with reduction none.

@@ -2,17 +2,23 @@
  *
  *   logits = hidden W^T + bias, loss = cross_entropy(logits, labels)        (linear.h, cross_entropy.h)
  * The tokens are worked off in chunks that fit the workspace; ignored tokens are skipped before the GEMM where their
- * labels can be read by the host. Forward gives the loss and, when their tensors are there, the gradients in the same call;
- * backward recomputes the logits and gives the gradients alone.
+ * labels can be read by the host: their losses, lse, entropy and dhidden are 0 and their argmax is -1, whatever their
+ * hidden holds (elsewhere their lse is stored as in cross_entropy). Forward gives the loss and, when their tensors are
+ * there, the gradients in the same call; backward recomputes the logits and gives the gradients alone.
  *
  * Shapes: hidden, dhidden [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; labels [...] of BT elements.
  * dtypes: hidden f32, bf16, f16; weight and dhidden as hidden; bias f32 or as hidden; dweight, dbias f32 or as weight
- *   (summed in f32 either way). The logits of a chunk are held in f32 for f32, and in hidden's dtype otherwise.
+ *   (summed in f32 and rounded once either way). The logits of a chunk are held in hidden's dtype, as linear would.
  * Strides: hidden, dhidden: last 1, leading ones free but collapsing to one row pitch; weight, dweight any row pitch.
- * Workspace: any size from tigon_fused_linear_cross_entropy_workspace()'s minimum (at most 1 MiB plus what one row of
- *   logits and, for a 16-bit dweight, its f32 sums take) up; more bytes make larger chunks. `recommended` is where larger
- *   chunks stop to pay.
- * In place: dhidden may be hidden in backward, and in forward too.
+ * Workspace: any size from tigon_fused_linear_cross_entropy_workspace()'s minimum up; more bytes make larger chunks, and
+ *   `recommended` is where larger chunks stop to pay. The minimum is one row of logits or, if larger, one f32 row of a
+ *   16-bit dweight, and besides: 4 bytes a token without out.token_loss, 8 with out.correct but without out.argmax, 4
+ *   with a 16-bit dweight but without out.lse; 4 V for a 16-bit dbias. So 1 MiB is enough for 8192 tokens, V = 128256,
+ *   H = 8192. A 16-bit dweight whose V * H f32 sums do not fit is made panel by panel of the vocabulary, for one more
+ *   GEMM of the logits; with dhidden in hidden's place, for two.
+ * Losses and dhidden do not depend on the workspace where linear's grades include batch; the order of the sums over
+ *   tokens in dweight and dbias does.
+ * In place: dhidden may be hidden.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_FUSED_LINEAR_CROSS_ENTROPY_H
 #define TIGON_OP_FUSED_LINEAR_CROSS_ENTROPY_H

@@ -1,0 +1,86 @@
+#include <tigon/op/softmax.h>
+
+#include "op/front.h"
+
+/* mask [C], [T, C] or x's shape, as a view of x's shape whose missing dimensions have stride 0. */
+static tigon_status broadcast_mask(tigon_context *context, const char *call, const tigon_tensor *mask, const tigon_tensor *x,
+                                   tigon_tensor *wide) {
+  *wide = *mask;
+  if (!tigon_present(mask)) return TIGON_OK;
+  if (mask->ndim > 2 || mask->ndim > x->ndim) TIGON_TRY(tigon_check_same_shape(context, call, "mask", mask, "x", x));
+  const int missing = x->ndim - mask->ndim;
+  for (int i = 0; i < x->ndim; ++i) {
+    if (i >= missing) {
+      char because[24];
+      snprintf(because, sizeof because, "x.shape[%d]", i);
+      TIGON_TRY(tigon_check_extent(context, call, "mask", mask, i - missing, x->shape[i], because));
+    }
+    wide->shape[i] = x->shape[i];
+    wide->strides[i] = i >= missing ? mask->strides[i - missing] : 0;
+  }
+  wide->ndim = x->ndim;
+  return TIGON_OK;
+}
+
+tigon_status tigon_softmax_fwd(tigon_context *context, const tigon_softmax_fwd_args *args) {
+  TIGON_KEEP_FLOAT_STATE;
+  const char *call = "softmax_fwd";
+  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
+  tigon_softmax_fwd_args a = *args;
+  tigon_arg list[] = {
+      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
+      {"mask", &a.mask, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL, NULL},
+      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
+  };
+  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
+  TIGON_TRY(tigon_check_same_shape(context, call, "y", &a.y, "x", &a.x));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_DTYPE_NONE));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "mask", &a.mask, "x", &a.x, TIGON_F32));
+  TIGON_TRY(tigon_check_number(context, call, "scale", a.scale, -FLT_MAX, FLT_MAX));
+  TIGON_TRY(tigon_check_flag(context, call, "causal", a.causal));
+  tigon_tensor mask;
+  TIGON_TRY(broadcast_mask(context, call, &a.mask, &a.x, &mask));
+
+  tigon_softmax_fwd_problem p = {
+      .cols = tigon_last_extent(&a.x),
+      .tokens = a.x.ndim > 1 ? a.x.shape[a.x.ndim - 2] : 1,
+      .dtype = a.x.dtype,
+      .mask_dtype = a.mask.dtype,
+      .scale = a.scale != 0 ? (float)a.scale : 1,
+      .causal = a.causal != 0,
+  };
+  const tigon_tensor *const tensors[] = {&a.x, &a.y, &mask};
+  tigon_rows *const rows[] = {&p.x, &p.y, &p.mask};
+  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
+  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
+  tigon_plan plan;
+  TIGON_TRY(tigon_front_plan(context, "softmax", "fwd", p.dtype, p.space.rows, p.cols, &plan));
+  return TIGON_CALL_SLOT(context, softmax_fwd, p.dtype, &p, &plan);
+}
+
+tigon_status tigon_softmax_bwd(tigon_context *context, const tigon_softmax_bwd_args *args) {
+  TIGON_KEEP_FLOAT_STATE;
+  const char *call = "softmax_bwd";
+  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
+  tigon_softmax_bwd_args a = *args;
+  tigon_arg list[] = {
+      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
+      {"y", &a.y, TIGON_FLOATS, TIGON_IN, NULL},
+      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy y"},
+  };
+  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
+  TIGON_TRY(tigon_check_same_shape(context, call, "dy", &a.dy, "y", &a.y));
+  TIGON_TRY(tigon_check_same_shape(context, call, "dx", &a.dx, "y", &a.y));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a.dy, "y", &a.y, TIGON_DTYPE_NONE));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a.dx, "y", &a.y, TIGON_DTYPE_NONE));
+  TIGON_TRY(tigon_check_number(context, call, "scale", a.scale, -FLT_MAX, FLT_MAX));
+  tigon_softmax_bwd_problem p = {
+      .cols = tigon_last_extent(&a.y), .dtype = a.y.dtype, .scale = a.scale != 0 ? (float)a.scale : 1};
+  const tigon_tensor *const tensors[] = {&a.dy, &a.y, &a.dx};
+  tigon_rows *const rows[] = {&p.dy, &p.y, &p.dx};
+  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
+  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
+  tigon_plan plan;
+  TIGON_TRY(tigon_front_plan(context, "softmax", "bwd", p.dtype, p.space.rows, p.cols, &plan));
+  return TIGON_CALL_SLOT(context, softmax_bwd, p.dtype, &p, &plan);
+}

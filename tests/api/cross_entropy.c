@@ -1,0 +1,349 @@
+/* cross_entropy: wrong arguments are refused with one sentence and nothing is written; dlogits in place equals out of
+ * place; labels out of range with and without the error tensor; rows and columns that are not there. */
+#include "api.h"
+
+enum { ROWS = 3, V = 8, N = ROWS * V };
+
+typedef struct data {
+  float logits[N + 4], dlogits[N], weight[V], token_scale[ROWS], dloss[ROWS];
+  float loss, apart, token_loss[ROWS], lse[ROWS + 1], z_loss[ROWS + 1], entropy[ROWS + 1];
+  int64_t labels[ROWS], argmax[ROWS], correct, more[2];
+  int32_t error, most;
+  _Alignas(64) char workspace[256];
+} data;
+
+static data *made(void) {
+  static data d;
+  memset(&d, 0x5a, sizeof d);
+  api_fill(d.logits, N, 0.5f);
+  for (int v = 0; v < V; ++v) d.weight[v] = 0.5f + 0.25f * (float)v;
+  for (int r = 0; r < ROWS; ++r) d.token_scale[r] = 1 + (float)r, d.dloss[r] = 2 - (float)r, d.labels[r] = 3 * r;
+  for (int r = 0; r < ROWS; ++r) d.lse[r] = 2.5f;
+  return &d;
+}
+
+static tigon_cross_entropy_fwd_args fwd_args(data *d) {
+  return (tigon_cross_entropy_fwd_args){
+      .logits = tigon_tensor_2d(d->logits, TIGON_F32, ROWS, V),
+      .labels = tigon_tensor_1d(d->labels, TIGON_I64, ROWS),
+      .options = {.weight = tigon_tensor_1d(d->weight, TIGON_F32, V),
+                  .token_scale = tigon_tensor_1d(d->token_scale, TIGON_F32, ROWS)},
+      .out = {.loss = tigon_tensor_1d(&d->loss, TIGON_F32, 1),
+              .token_loss = tigon_tensor_1d(d->token_loss, TIGON_F32, ROWS),
+              .lse = tigon_tensor_1d(d->lse, TIGON_F32, ROWS),
+              .z_loss = tigon_tensor_1d(d->z_loss, TIGON_F32, ROWS),
+              .entropy = tigon_tensor_1d(d->entropy, TIGON_F32, ROWS),
+              .argmax = tigon_tensor_1d(d->argmax, TIGON_I64, ROWS),
+              .correct = tigon_tensor_1d(&d->correct, TIGON_I64, 1)},
+      .dlogits = tigon_tensor_2d(d->dlogits, TIGON_F32, ROWS, V),
+      .dloss = tigon_tensor_1d(d->dloss, TIGON_F32, 1),
+      .workspace = d->workspace,
+      .workspace_bytes = sizeof d->workspace,
+  };
+}
+
+static tigon_cross_entropy_bwd_args bwd_args(data *d) {
+  return (tigon_cross_entropy_bwd_args){
+      .logits = tigon_tensor_2d(d->logits, TIGON_F32, ROWS, V),
+      .labels = tigon_tensor_1d(d->labels, TIGON_I64, ROWS),
+      .lse = tigon_tensor_1d(d->lse, TIGON_F32, ROWS),
+      .dlogits = tigon_tensor_2d(d->dlogits, TIGON_F32, ROWS, V),
+      .workspace = d->workspace,
+      .workspace_bytes = sizeof d->workspace,
+  };
+}
+
+/* dloss of reduction none. */
+static void none(tigon_cross_entropy_fwd_args *a) {
+  a->options.reduction = TIGON_REDUCTION_NONE;
+  memset(&a->out.loss, 0, sizeof a->out.loss);
+  a->dloss.shape[0] = ROWS;
+}
+
+static void absent(tigon_tensor *t) { memset(t, 0, sizeof *t); }
+
+static void test_fwd_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  tigon_cross_entropy_fwd_args a;
+#define REFUSE(change, status, sentence)                                                               \
+  a = fwd_args(d);                                                                                     \
+  change;                                                                                              \
+  before = *d;                                                                                         \
+  api_expect(c, tigon_cross_entropy_fwd(c, &a), TIGON_ERROR_##status, "cross_entropy_fwd: " sentence); \
+  assert_memory_equal(d, &before, sizeof before)
+  REFUSE(absent(&a.logits), INVALID, "logits is absent");
+  REFUSE(a.logits.data = NULL, INVALID, "logits.data is NULL");
+  REFUSE(a.logits.dtype = TIGON_I32, INVALID, "logits.dtype is i32, must be f32, f16, bf16");
+  REFUSE(a.logits.strides[1] = 2, INVALID, "logits.strides[1] is 2, must be 1");
+  REFUSE(absent(&a.labels), INVALID, "labels is absent");
+  REFUSE(a.labels.dtype = TIGON_F32, INVALID, "labels.dtype is f32, must be i32, i64");
+  REFUSE(a.labels.shape[0] = 2, INVALID, "labels has 2 elements, must have 3 (rows of logits)");
+  REFUSE(a.labels.strides[0] = 2, INVALID, "labels.strides[0] is 2, must be 1 (contiguous)");
+  REFUSE(a.options.weight.shape[0] = 7, INVALID, "options.weight.shape[0] is 7, must be 8 (logits.shape[1])");
+  REFUSE(a.options.weight.dtype = TIGON_BF16, INVALID, "options.weight.dtype is bf16, must be f32");
+  REFUSE(a.options.token_scale.shape[0] = 2, INVALID,
+         "options.token_scale has 2 elements, must have 3 (rows of logits)");
+  REFUSE(a.options.has_ignore_index = 2, INVALID, "options.has_ignore_index is 2, must be 0 or 1");
+  REFUSE(a.options.label_smoothing = 1.5, INVALID, "options.label_smoothing is 1.5, must be 0 to 1");
+  REFUSE(a.options.label_smoothing = (double)NAN, INVALID, "options.label_smoothing is nan, must be 0 to 1");
+  REFUSE(a.options.lse_square_scale = -1, INVALID, "options.lse_square_scale is -1, must be 0 to 3.40282e+38");
+  REFUSE(a.options.softcap = -1, INVALID, "options.softcap is -1, must be 1.17549e-38 to 3.40282e+38");
+  REFUSE(a.options.temperature = (double)INFINITY, INVALID,
+         "options.temperature is inf, must be 1.17549e-38 to 3.40282e+38");
+  REFUSE(a.options.reduction = (tigon_reduction)3, INVALID, "options.reduction is 3, must be 0 to 2");
+  REFUSE(a.options.reserved[1] = 4, INVALID, "options.reserved[1] is 4, must be 0");
+  REFUSE(a.reserved[3] = 4, INVALID, "reserved[3] is 4, must be 0");
+  REFUSE(a.grad_scale = (double)NAN, INVALID, "grad_scale is nan, must be -3.40282e+38 to 3.40282e+38");
+  REFUSE(absent(&a.out.loss), INVALID, "out.loss is absent, must be there but with options.reduction none");
+  REFUSE(a.out.loss.shape[0] = 2, INVALID, "out.loss has 2 elements, must have 1 (a scalar)");
+  REFUSE(a.options.reduction = TIGON_REDUCTION_NONE, INVALID,
+         "out.loss is there, must be absent with options.reduction none");
+  REFUSE((none(&a), absent(&a.out.token_loss)), INVALID,
+         "out.token_loss is absent, must be there with options.reduction none");
+  REFUSE(a.out.token_loss.dtype = TIGON_F16, INVALID, "out.token_loss.dtype is f16, must be f32");
+  REFUSE(a.out.lse.shape[0] = 4, INVALID, "out.lse has 4 elements, must have 3 (rows of logits)");
+  REFUSE(a.out.z_loss.shape[0] = 4, INVALID, "out.z_loss has 4 elements, must have 3 (rows of logits)");
+  REFUSE(a.out.entropy.shape[0] = 4, INVALID, "out.entropy has 4 elements, must have 3 (rows of logits)");
+  REFUSE(a.out.argmax.dtype = TIGON_I32, INVALID, "out.argmax.dtype is i32, must be i64");
+  REFUSE(a.out.argmax.shape[0] = 1, INVALID, "out.argmax has 1 elements, must have 3 (rows of logits)");
+  REFUSE(a.out.correct.shape[0] = 3, INVALID, "out.correct has 3 elements, must have 1 (a scalar)");
+  REFUSE(a.out.error = tigon_tensor_1d(d->labels, TIGON_I64, 1), INVALID, "out.error.dtype is i64, must be i32");
+  REFUSE(a.dlogits.shape[1] = 7, INVALID, "dlogits.shape[1] is 7, must be 8 (logits.shape[1])");
+  REFUSE(a.dlogits.dtype = TIGON_F16, INVALID, "dlogits.dtype is f16, must be f32 (logits.dtype)");
+  REFUSE(a.dloss.shape[0] = 3, INVALID, "dloss has 3 elements, must have 1 (unless options.reduction is none)");
+  REFUSE((none(&a), a.dloss.shape[0] = 1), INVALID, "dloss has 1 elements, must have 3 (rows of logits)");
+  REFUSE(a.workspace = NULL, WORKSPACE, "workspace is NULL, must have 64 bytes");
+  REFUSE(a.workspace_bytes = 63, WORKSPACE, "workspace_bytes is 63, must be 64 or more");
+  REFUSE((absent(&a.out.token_loss), absent(&a.out.argmax), a.workspace_bytes = 191), WORKSPACE,
+         "workspace_bytes is 191, must be 192 or more");
+  REFUSE(a.workspace = d->workspace + 4, WORKSPACE, "workspace is not aligned to 64 bytes");
+  REFUSE(a.dlogits.data = d->logits + 1, ALIAS, "dlogits overlaps logits in part, must be the same view or apart");
+  REFUSE(a.out.token_loss.data = d->dlogits, ALIAS, "dlogits overlaps out.token_loss, must be apart");
+  REFUSE(a.out.lse.data = d->token_scale, ALIAS, "out.lse overlaps options.token_scale, must be apart");
+  REFUSE(a.out.loss.data = d->logits, ALIAS, "out.loss overlaps logits, must be apart");
+  REFUSE(a.dlogits.strides[0] = 4, ALIAS, "dlogits overlaps itself, its strides must keep elements apart");
+  REFUSE(d->labels[1] = 8, INVALID, "labels[1] is 8, must be 0 to 7 (logits.shape[1] - 1)");
+  REFUSE((d->labels[1] = -1, a.options.has_ignore_index = 1, a.options.ignore_index = -100), INVALID,
+         "labels[1] is -1, must be 0 to 7 (logits.shape[1] - 1) or ignore_index");
+#undef REFUSE
+  api_expect(c, tigon_cross_entropy_fwd(c, NULL), TIGON_ERROR_INVALID, "cross_entropy_fwd: args is NULL");
+  api_expect(NULL, tigon_cross_entropy_fwd(NULL, &a), TIGON_ERROR_INVALID, "cross_entropy_fwd: context is NULL");
+  api_expect(c, tigon_cross_entropy_fwd_workspace(c, &a, NULL), TIGON_ERROR_INVALID,
+             "cross_entropy_fwd_workspace: bytes is NULL");
+  size_t bytes;
+  api_expect(c, tigon_cross_entropy_fwd_workspace(c, NULL, &bytes), TIGON_ERROR_INVALID,
+             "cross_entropy_fwd_workspace: args is NULL");
+}
+
+static void test_bwd_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  tigon_cross_entropy_bwd_args a;
+#define REFUSE(change, status, sentence)                                                               \
+  a = bwd_args(d);                                                                                     \
+  change;                                                                                              \
+  before = *d;                                                                                         \
+  api_expect(c, tigon_cross_entropy_bwd(c, &a), TIGON_ERROR_##status, "cross_entropy_bwd: " sentence); \
+  assert_memory_equal(d, &before, sizeof before)
+  REFUSE(absent(&a.lse), INVALID, "lse is absent");
+  REFUSE(absent(&a.dlogits), INVALID, "dlogits is absent");
+  REFUSE(a.lse.shape[0] = 2, INVALID, "lse has 2 elements, must have 3 (rows of logits)");
+  REFUSE(a.error = tigon_tensor_1d(&d->error, TIGON_I32, 2), INVALID, "error has 2 elements, must have 1 (a scalar)");
+  REFUSE(a.reserved[0] = 1, INVALID, "reserved[0] is 1, must be 0");
+  REFUSE(a.workspace = NULL, WORKSPACE, "workspace is NULL, must have 64 bytes");
+  REFUSE(a.lse.data = d->dlogits, ALIAS, "dlogits overlaps lse, must be apart");
+  REFUSE(d->labels[2] = -1, INVALID, "labels[2] is -1, must be 0 to 7 (logits.shape[1] - 1)");
+#undef REFUSE
+  api_expect(c, tigon_cross_entropy_bwd(c, NULL), TIGON_ERROR_INVALID, "cross_entropy_bwd: args is NULL");
+  api_expect(c, tigon_cross_entropy_bwd_workspace(c, &a, NULL), TIGON_ERROR_INVALID,
+             "cross_entropy_bwd_workspace: bytes is NULL");
+}
+
+static void test_workspace(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_cross_entropy_fwd_args f = fwd_args(d);
+  f.logits.data = f.dlogits.data = f.labels.data = f.workspace = NULL; /* not looked at */
+  size_t bytes;
+  assert_int_equal(tigon_cross_entropy_fwd_workspace(c, &f, &bytes), TIGON_OK);
+  assert_int_equal(bytes, 64);
+  absent(&f.out.token_loss);
+  assert_int_equal(tigon_cross_entropy_fwd_workspace(c, &f, &bytes), TIGON_OK);
+  assert_int_equal(bytes, 128);
+  absent(&f.out.argmax); /* correct still asks for it */
+  assert_int_equal(tigon_cross_entropy_fwd_workspace(c, &f, &bytes), TIGON_OK);
+  assert_int_equal(bytes, 192);
+  tigon_cross_entropy_bwd_args b = bwd_args(d);
+  assert_int_equal(tigon_cross_entropy_bwd_workspace(c, &b, &bytes), TIGON_OK);
+  assert_int_equal(bytes, 64);
+
+  const int64_t many = INT64_MAX / 15; /* of one and the same row */
+  f = (tigon_cross_entropy_fwd_args){.logits = {NULL, TIGON_F32, 2, {many, V}, {0, 1}},
+                                     .labels = tigon_tensor_1d(NULL, TIGON_I32, many),
+                                     .out = {.loss = tigon_tensor_1d(&d->loss, TIGON_F32, 1)}};
+  api_expect(c, tigon_cross_entropy_fwd_workspace(c, &f, &bytes), TIGON_ERROR_INVALID,
+             "cross_entropy_fwd_workspace: logits has more rows than a workspace can hold numbers for");
+}
+
+static void test_in_place(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_cross_entropy_fwd_args f = fwd_args(d);
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  static data first;
+  first = *d;
+  f.dlogits = f.logits;
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  assert_memory_equal(d->logits, first.dlogits, sizeof first.dlogits);
+  assert_memory_equal(&d->loss, &first.loss, offsetof(data, labels) - offsetof(data, loss));
+
+  d = made();
+  tigon_cross_entropy_bwd_args b = bwd_args(d);
+  assert_int_equal(tigon_cross_entropy_bwd(c, &b), TIGON_OK);
+  b.dlogits = b.logits;
+  assert_int_equal(tigon_cross_entropy_bwd(c, &b), TIGON_OK);
+  assert_memory_equal(d->logits, d->dlogits, sizeof d->dlogits);
+}
+
+/* Forward alone, token_loss and argmax in the workspace, and i32 labels give the bits of the full call. */
+static void test_fewer_outputs(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_cross_entropy_fwd_args f = fwd_args(d);
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  const float loss = d->loss;
+  const int64_t correct = d->correct;
+  const int32_t labels[ROWS] = {0, 3, 6};
+  f.labels = tigon_tensor_1d((void *)labels, TIGON_I32, ROWS);
+  tigon_tensor *each[] = {&f.dlogits,    &f.dloss,       &f.out.token_loss, &f.out.lse,
+                          &f.out.z_loss, &f.out.entropy, &f.out.argmax};
+  for (size_t i = 0; i < sizeof each / sizeof *each; ++i) absent(each[i]);
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  assert_memory_equal(&d->loss, &loss, sizeof loss);
+  assert_int_equal(d->correct, correct);
+}
+
+/* With `error`, a label out of range counts as ignored and raises the flag, which is left alone otherwise. */
+static void test_labels(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_cross_entropy_fwd_args f = fwd_args(d);
+  f.out.error = tigon_tensor_1d(&d->error, TIGON_I32, 1);
+  f.options.has_ignore_index = 1;
+  f.options.ignore_index = 5;
+  d->error = 7;
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  assert_int_equal(d->error, 7);
+  static data ignored;
+  d->labels[1] = 5;
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  assert_int_equal(d->error, 7);
+  assert_true(d->token_loss[1] == 0 && d->z_loss[1] == 0 && d->entropy[1] == 0 && d->argmax[1] == -1);
+  assert_true(d->lse[1] > 0 && d->loss > 0);
+  for (int v = 0; v < V; ++v) assert_true(d->dlogits[V + v] == 0 && d->dlogits[v] != 0);
+  ignored = *d;
+  const int64_t wild[] = {-1, V, INT64_MIN, INT64_MAX};
+  for (int i = 0; i < 4; ++i) {
+    d->error = 0;
+    d->labels[1] = wild[i];
+    assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+    assert_int_equal(d->error, 1);
+    assert_memory_equal(d->dlogits, ignored.dlogits, sizeof d->dlogits);
+    assert_memory_equal(&d->loss, &ignored.loss, offsetof(data, labels) - offsetof(data, loss));
+    assert_memory_equal(d->argmax, ignored.argmax, sizeof d->argmax);
+    tigon_cross_entropy_bwd_args b = bwd_args(d);
+    b.error = f.out.error;
+    d->error = 0;
+    assert_int_equal(tigon_cross_entropy_bwd(c, &b), TIGON_OK);
+    assert_int_equal(d->error, 1);
+    for (int v = 0; v < V; ++v) assert_true(d->dlogits[V + v] == 0);
+  }
+}
+
+/* No rows: the loss is 0 and so is the count. No columns: no label can count. */
+static void test_empty(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_cross_entropy_fwd_args f = fwd_args(d);
+  tigon_tensor *each[] = {&f.logits,  &f.dlogits,    &f.labels,      &f.options.token_scale, &f.out.token_loss,
+                          &f.out.lse, &f.out.z_loss, &f.out.entropy, &f.out.argmax};
+  for (size_t i = 0; i < sizeof each / sizeof *each; ++i) each[i]->shape[0] = 0, each[i]->data = NULL;
+  for (int reduction = TIGON_REDUCTION_MEAN; reduction <= TIGON_REDUCTION_SUM; ++reduction) {
+    d->loss = 3;
+    f.options.reduction = (tigon_reduction)reduction;
+    assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+    assert_true(d->loss == 0 && d->correct == 0);
+  }
+  tigon_cross_entropy_bwd_args b = bwd_args(d);
+  b.logits.shape[0] = b.dlogits.shape[0] = b.labels.shape[0] = b.lse.shape[0] = 0;
+  assert_int_equal(tigon_cross_entropy_bwd(c, &b), TIGON_OK);
+
+  d = made();
+  f = fwd_args(d);
+  absent(&f.options.weight);
+  f.logits.shape[1] = f.dlogits.shape[1] = 0;
+  f.out.error = tigon_tensor_1d(&d->error, TIGON_I32, 1);
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  assert_true(d->error == 1 && d->loss == 0 && d->correct == 0 && d->lse[0] == -INFINITY && d->argmax[2] == -1);
+}
+
+/* A padded vocabulary by stride does not count; leading dimensions need not collapse. */
+static void test_strided(void **state) {
+  tigon_context *c = *state;
+  enum { B = 2, H = 3, T = 2, COLS = 5, PITCH = 8, ALL = B * T * H };
+  float x[ALL * PITCH], flat[ALL * COLS], loss[ALL], wanted[ALL];
+  int64_t labels[ALL];
+  _Alignas(64) char workspace[64];
+  for (int r = 0; r < ALL; ++r) {
+    /* row (b, h, t) of [B, H, T] is row (b, t, h) of memory */
+    const int b = r / (H * T), h = r / T % H, t = r % T, at = (b * T + t) * H + h;
+    labels[r] = r % COLS;
+    for (int v = 0; v < PITCH; ++v)
+      x[at * PITCH + v] = v < COLS ? (float)(r * 7 % 11) * 0.25f - (float)(v * v) * 0.125f : 99;
+    for (int v = 0; v < COLS; ++v) flat[r * COLS + v] = x[at * PITCH + v];
+  }
+  tigon_cross_entropy_fwd_args a = {.logits = tigon_tensor_2d(flat, TIGON_F32, ALL, COLS),
+                                    .labels = tigon_tensor_1d(labels, TIGON_I64, ALL),
+                                    .options = {.reduction = TIGON_REDUCTION_NONE},
+                                    .out = {.token_loss = tigon_tensor_1d(wanted, TIGON_F32, ALL)},
+                                    .workspace = workspace,
+                                    .workspace_bytes = sizeof workspace};
+  assert_int_equal(tigon_cross_entropy_fwd(c, &a), TIGON_OK);
+  a.logits = (tigon_tensor){x, TIGON_F32, 4, {B, H, T, COLS}, {T * H * PITCH, PITCH, H * PITCH, 1}};
+  a.labels = tigon_tensor_3d(labels, TIGON_I64, B, H, T);
+  a.out.token_loss = tigon_tensor_3d(loss, TIGON_F32, B, H, T);
+  assert_int_equal(tigon_cross_entropy_fwd(c, &a), TIGON_OK);
+  assert_memory_equal(loss, wanted, sizeof loss);
+  a.dlogits = a.logits;
+  assert_int_equal(tigon_cross_entropy_fwd(c, &a), TIGON_OK);
+  for (int i = 0; i < ALL * PITCH; ++i) assert_true(i % PITCH < COLS ? fabsf(x[i]) <= 1 : x[i] == 99);
+}
+
+/* What the header says of rows that hold a NaN or nothing but -Inf, and of the first of equal logits. */
+static void test_special_rows(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_cross_entropy_fwd_args f = fwd_args(d);
+  for (int v = 0; v < V; ++v) d->logits[v] = -INFINITY;
+  d->logits[V + 6] = NAN;
+  for (int v = 0; v < V; ++v) d->logits[2 * V + v] = v == 2 || v == 5 ? 4 : -INFINITY;
+  d->labels[2] = 2;
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
+  assert_true(d->lse[0] == -INFINITY && isnan(d->token_loss[0]) && isnan(d->entropy[0]) && d->argmax[0] == 0);
+  assert_true(isnan(d->lse[1]) && isnan(d->token_loss[1]) && isnan(d->entropy[1]) && d->argmax[1] == 6);
+  for (int v = 0; v < 2 * V; ++v) assert_true(isnan(d->dlogits[v]));
+  assert_true(d->argmax[2] == 2 && fabsf(d->entropy[2] - logf(2)) < 1e-6f && isnan(d->loss));
+  assert_true(d->dlogits[2 * V] == 0 && d->dlogits[2 * V + 5] > 0 && d->dlogits[2 * V + 2] == -d->dlogits[2 * V + 5]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses),   cmocka_unit_test(test_workspace),
+      cmocka_unit_test(test_in_place),    cmocka_unit_test(test_fewer_outputs), cmocka_unit_test(test_labels),
+      cmocka_unit_test(test_empty),       cmocka_unit_test(test_strided),       cmocka_unit_test(test_special_rows),
+  };
+  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+}

@@ -1,0 +1,110 @@
+/* softmax. Options walk scale, the mask's shape and dtype, causal and in place. dims are [B, T, C]. */
+#include <math.h>
+
+#include "check/check.h"
+
+typedef enum mask_kind { NO_MASK, COLUMNS, SQUARE, FULL } mask_kind;
+
+static const struct option {
+  double scale;
+  mask_kind mask;
+  bool mask_f32, minus_inf; /* minus_inf: a part of the mask is -inf, for one row all of it */
+  int causal;
+  bool in_place;
+} options[] = {
+    {.scale = 0},
+    {.scale = 0.125, .mask = SQUARE, .mask_f32 = true, .minus_inf = true},
+    {.scale = 2, .causal = 1, .in_place = true},
+    {.scale = -0.5, .mask = COLUMNS},
+    {.scale = 0.25, .mask = FULL, .mask_f32 = true, .causal = 1, .in_place = true},
+    {.scale = 1, .mask = SQUARE, .minus_inf = true},
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+/* Around the variant's tile, square for causal, more rows than columns, and wider than what a kernel keeps on the stack. */
+static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
+  const int64_t t = tile, u = 4 * tile;
+  const int64_t shapes[][3] = {
+      {1, 1, 1},     {2, 3, t},         {1, 5, t + 1},   {3, 2, 2 * t - 1}, {2, 8, 19},    {1, 17, u - 1},  {2, 9, 9},
+      {1, u, u},     {1, u + 1, u + 1}, {5, 3, 131},     {1, 37, 23},       {2, 3, 4096},  {1, 2, 4097},    {1, 3, 8191},
+      {1, 2, 16384}, {1, 2, 16385},     {1, 1, 40009},   {13, 5, 64},       {1, 67, 1},    {1, 2, 16411},
+  };
+  enum { SHAPES = sizeof shapes / sizeof *shapes };
+  if (index >= 2 * SHAPES) return false;
+  for (int i = 0; i < 3; ++i) dims[i] = shapes[index % SHAPES][i] > 0 ? shapes[index % SHAPES][i] : 1;
+  return true;
+}
+
+static tigon_tensor make_mask(check *k, const struct option *o) {
+  const tigon_dtype dtype = o->mask_f32 ? TIGON_F32 : k->dtype;
+  const int ndim = o->mask == COLUMNS ? 1 : o->mask == SQUARE ? 2 : 3;
+  if (o->mask == NO_MASK) return (tigon_tensor){0};
+  const tigon_tensor m = check_inout(k, "mask", dtype, ndim, k->dims + 3 - ndim, CHECK_UNIFORM);
+  const uint16_t half = dtype == TIGON_BF16 ? 0xff80 : 0xfc00;
+  for (int64_t r = 0; o->minus_inf && r < k->dims[1]; ++r)
+    for (int64_t c = 0; c < k->dims[2]; ++c) {
+      const int64_t at = r * m.strides[0] + c;
+      if (r != k->dims[1] - 1 && (r + c) % 3 != 0) continue;
+      if (dtype == TIGON_F32)
+        ((float *)m.data)[at] = -INFINITY;
+      else
+        ((uint16_t *)m.data)[at] = half;
+    }
+  return m;
+}
+
+/* y is off by its score's rounding, that of z - max, of exp and of the sum, whose terms weigh as much as their y. */
+static void bound_row(const check *k, const struct option *o, const double *x, const tigon_tensor *mask, int64_t r,
+                      double *bound) {
+  const int64_t tokens = k->dims[1], cols = k->dims[2], t = r % tokens, seen = o->causal ? t + 1 + cols - tokens : cols;
+  const double scale = o->scale != 0 ? (double)(float)o->scale : 1;
+  double max = -INFINITY, sum = 0, mean = 0;
+  for (int pass = 0; pass < 4; ++pass)
+    for (int64_t c = 0; c < seen; ++c) {
+      const double m = o->mask == NO_MASK ? 0 : check_value(mask, (o->mask == COLUMNS ? 0 : o->mask == SQUARE ? t : r) * cols + c);
+      const double z = scale * x[r * cols + c] + m;
+      if (pass == 0) max = fmax(max, z);
+      if (pass == 1) sum += exp(z - max);
+      const double y = exp(z - max) / sum, error = fabs(z) + fabs(max) + fabs(z - max) + 3;
+      if (pass == 2 && y > 0) mean += y * error;
+      if (pass == 3) bound[c] = (y > 0 ? y * (error + mean + 10) : 0) + 0x1p-102;
+    }
+}
+
+static void fwd(check *k) {
+  const struct option o = options[k->option];
+  const int64_t rows = k->dims[0] * k->dims[1], cols = k->dims[2];
+  const tigon_tensor mask = make_mask(k, &o);
+  const tigon_tensor x = o.in_place ? check_inout(k, "x", k->dtype, 3, k->dims, k->fill) : check_in(k, "x", k->dtype, 3, k->dims, k->fill);
+  const tigon_tensor y = o.in_place ? x : check_out(k, "y", k->dtype, 3, k->dims);
+  double *before = check_doubles(k, rows * cols), *bound = check_doubles(k, rows * cols);
+  for (int64_t i = 0; i < rows * cols; ++i) before[i] = check_value(&x, i);
+  for (int64_t r = 0; k->oracle && r < rows; ++r) bound_row(k, &o, before, &mask, r, bound + r * cols);
+  const tigon_softmax_fwd_args args = {.x = x, .mask = mask, .y = y, .scale = o.scale, .causal = o.causal};
+  check_call(k, tigon_softmax_fwd(k->context, &args));
+  check_bound(k, &y, 1, 1, bound);
+}
+
+static void bwd(check *k) {
+  const struct option o = options[k->option];
+  const int64_t rows = k->dims[0] * k->dims[1], cols = k->dims[2];
+  const bool in_dy = k->option % 3 == 0, in_y = k->option % 3 == 1;
+  const tigon_tensor dy = in_dy ? check_inout(k, "dy", k->dtype, 3, k->dims, k->fill) : check_in(k, "dy", k->dtype, 3, k->dims, k->fill);
+  const tigon_tensor y = in_y ? check_inout(k, "y", k->dtype, 3, k->dims, CHECK_UNIFORM) : check_in(k, "y", k->dtype, 3, k->dims, CHECK_UNIFORM);
+  const tigon_tensor dx = in_dy ? dy : in_y ? y : check_out(k, "dx", k->dtype, 3, k->dims);
+  const double scale = o.scale != 0 ? fabs((double)(float)o.scale) : 1;
+  double *bound = check_doubles(k, rows * cols);
+  for (int64_t r = 0; r < rows; ++r) {
+    double sum = 0;
+    for (int64_t c = 0; c < cols; ++c) sum += fabs(check_value(&dy, r * cols + c) * check_value(&y, r * cols + c));
+    for (int64_t c = 0; c < cols; ++c) /* a product may lose half a denormal before it is multiplied again */
+      bound[r * cols + c] = 8 * scale * fabs(check_value(&y, r * cols + c)) * (fabs(check_value(&dy, r * cols + c)) + sum) +
+                            0x1p-125 * (1 + scale * fabs(check_value(&y, r * cols + c)));
+  }
+  const tigon_softmax_bwd_args args = {.dy = dy, .y = y, .dx = dx, .scale = o.scale};
+  check_call(k, tigon_softmax_bwd(k->context, &args));
+  check_bound(k, &dx, 1, 1, bound);
+}
+
+const check_op tigon_check_softmax_fwd = {fwd, shape, OPTIONS, true};
+const check_op tigon_check_softmax_bwd = {bwd, shape, OPTIONS, true};

@@ -1,0 +1,54 @@
+#include "grad.h"
+
+enum { ROWS = 3, COLS = 7, N = ROWS * COLS };
+
+typedef struct state {
+  double a[N], b[N], c[N], dc[N], da[N], db[N];
+  float gate_mult, down_mult, clamp;
+} state;
+
+static double loss(void *argument) {
+  state *t = argument;
+  const tigon_swiglu_fwd_problem p = {
+      .space = {ROWS, 1, ROWS}, .cols = COLS, .dtype = GRAD_F64,
+      .a = grad_rows(t->a, COLS), .b = grad_rows(t->b, COLS), .c = grad_rows(t->c, COLS),
+      .gate_mult = t->gate_mult, .down_mult = t->down_mult, .clamp = t->clamp};
+  tigon_ref_swiglu_fwd(NULL, &p, NULL);
+  return grad_dot(t->c, t->dc, N);
+}
+
+static void compare(float gate_mult, float down_mult, float clamp) {
+  state t = {.gate_mult = gate_mult, .down_mult = down_mult, .clamp = clamp};
+  grad_fill(t.a, N, 1);
+  grad_fill(t.b, N, 2);
+  grad_fill(t.dc, N, 3);
+  for (int i = 0; i < N; ++i) {
+    t.a[i] *= 4;
+    t.b[i] *= 4;
+    /* The difference quotient must not straddle the clamp. */
+    if (clamp > 0 && fabs(t.a[i] - (double)clamp) < 0.01) t.a[i] += 0.05;
+    if (clamp > 0 && fabs(fabs(t.b[i]) - (double)clamp) < 0.01) t.b[i] += 0.05;
+  }
+  const tigon_swiglu_bwd_problem p = {
+      .space = {ROWS, 1, ROWS}, .cols = COLS, .dtype = GRAD_F64, .dc = grad_rows(t.dc, COLS),
+      .a = grad_rows(t.a, COLS), .b = grad_rows(t.b, COLS), .da = grad_rows(t.da, COLS), .db = grad_rows(t.db, COLS),
+      .gate_mult = gate_mult, .down_mult = down_mult, .clamp = clamp};
+  tigon_ref_swiglu_bwd(NULL, &p, NULL);
+  grad_expect("da", loss, &t, t.a, t.da, N, 1e-6);
+  grad_expect("db", loss, &t, t.b, t.db, N, 1e-6);
+}
+
+static void test_plain(void **s) { (void)s, compare(1, 1, 0); }
+static void test_factors(void **s) { (void)s, compare(1.702f, -0.5f, 0); }
+static void test_clamp(void **s) { (void)s, compare(1, 1, 1.5f); }
+static void test_all(void **s) { (void)s, compare(0.7f, 2, 2.5f); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_plain),
+      cmocka_unit_test(test_factors),
+      cmocka_unit_test(test_clamp),
+      cmocka_unit_test(test_all),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
