@@ -116,6 +116,11 @@ typedef struct tigon_embedding_fwd_problem {
   int32_t *error_flag; /* may be NULL */
 } tigon_embedding_fwd_problem;
 
+/* A stable radix sort of the positions by index, 11 bits a pass: the counts of a pass and two lists of positions. Its cost
+ * does not depend on the vocabulary, of which a few tokens touch a few rows. */
+enum { TIGON_EMBEDDING_DIGIT_BITS = 11, TIGON_EMBEDDING_DIGITS = 1 << TIGON_EMBEDDING_DIGIT_BITS };
+static inline int64_t tigon_embedding_order(int64_t rows) { return TIGON_EMBEDDING_DIGITS + 2 * rows; }
+
 typedef struct tigon_embedding_bwd_problem {
   tigon_row_space space; /* of dy */
   int64_t cols, vocab;
@@ -124,7 +129,7 @@ typedef struct tigon_embedding_bwd_problem {
   const void *idx; /* [rows] */
   void *dtable;    /* [vocab, cols] */
   int64_t padding_idx; /* -1: none */
-  int64_t *order;  /* [vocab + 1 + rows] workspace: first position of each index, then positions sorted by index */
+  int64_t *order;  /* [tigon_embedding_order(rows)] workspace of the sort by index */
   int32_t *error_flag; /* may be NULL */
   bool accumulate;
 } tigon_embedding_bwd_problem;

@@ -83,7 +83,8 @@ static void list_options(struct argp_option list[MOST_OPTIONS + 1]) {
   int group = 0;
   for (int i = 0; i < train_option_count && i < MOST_OPTIONS; ++i) {
     const train_option_row *row = &train_option_rows[i];
-    if (!row->name) list[i] = (struct argp_option){.doc = row->what, .group = ++group};
+    if (!row->name)
+      list[i] = (struct argp_option){.doc = row->what, .group = ++group};
     else
       list[i] = (struct argp_option){
           .name = row->name, .key = FIRST_KEY + i, .arg = row->what, .doc = row->help, .group = group};

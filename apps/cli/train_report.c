@@ -50,9 +50,12 @@ static void json_end(const train_summary *s) {
 /* "12 s", "3 min 20 s", "2 h 5 min" */
 static char *duration(char text[TERM_NUMBER], double seconds) {
   const int64_t s = (int64_t)(seconds + 0.5);
-  if (s < 60) snprintf(text, TERM_NUMBER, "%d s", (int)s);
-  else if (s < 3600) snprintf(text, TERM_NUMBER, "%d min %d s", (int)(s / 60), (int)(s % 60));
-  else snprintf(text, TERM_NUMBER, "%d h %d min", (int)(s / 3600 % 100000), (int)(s / 60 % 60));
+  if (s < 60)
+    snprintf(text, TERM_NUMBER, "%d s", (int)s);
+  else if (s < 3600)
+    snprintf(text, TERM_NUMBER, "%d min %d s", (int)(s / 60), (int)(s % 60));
+  else
+    snprintf(text, TERM_NUMBER, "%d h %d min", (int)(s / 3600 % 100000), (int)(s / 60 % 60));
   return text;
 }
 
@@ -138,7 +141,8 @@ static void print_curve(const train_summary *s) {
 }
 
 static void print_comparison(const train_comparison *c) {
-  const term_column columns[] = {{"", false, 0}, {"fused", true, 0}, {"unfused", true, 0}, {"fused / unfused", true, 0}};
+  const term_column columns[] = {
+      {"", false, 0}, {"fused", true, 0}, {"unfused", true, 0}, {"fused / unfused", true, 0}};
   char bytes[TERM_NUMBER];
   term_table *table = term_table_new(columns, 4);
   term_cell(table, TERM_PLAIN, "tokens/s (median step)");
@@ -170,17 +174,14 @@ static void on_end(void *user, const train_summary *s) {
   term_bytes(bytes, s->peak_bytes);
   if (resident_peak() > 0)
     printf("memory         %s in buffers, %s resident at most\n", bytes, term_bytes(resident, resident_peak()));
-  else printf("memory         %s in buffers\n", bytes);
+  else
+    printf("memory         %s in buffers\n", bytes);
   if (s->svg) printf("loss curve     %s\n", s->svg);
   if (s->out) printf("checkpoint     %s\n", s->out);
   if (s->out && s->signal) printf("go on with     tigon train --resume %s\n", s->out);
 }
 
 train_observer train_report_observer(train_report *report) {
-  return (train_observer){.user = report,
-                          .note = on_note,
-                          .begin = on_begin,
-                          .step = on_step,
-                          .heldout = on_heldout,
-                          .end = on_end};
+  return (train_observer){
+      .user = report, .note = on_note, .begin = on_begin, .step = on_step, .heldout = on_heldout, .end = on_end};
 }

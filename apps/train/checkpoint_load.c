@@ -88,8 +88,7 @@ bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_option
       !train_path_join(folder, "optimizer.safetensors", optimizer, error))
     return false;
   finish_renames(folder);
-  const bool good = train_config_read(folder, &c->config, error) &&
-                    train_safetensors_open(weights, &c->model, error) &&
+  const bool good = train_config_read(folder, &c->config, error) && train_safetensors_open(weights, &c->model, error) &&
                     train_safetensors_open(optimizer, &c->optimizer, error) && read_step(c, error) &&
                     adopt_config(&c->config, options, error) && adopt_options(c, options, error);
   if (!good) train_checkpoint_close(c);
@@ -105,8 +104,8 @@ void train_checkpoint_close(train_checkpoint *c) {
 
 enum { STAGE = 1 << 20 /* bytes that go to the device at once */ };
 
-static bool load_tensor(const train_safetensors *file, const char *name, const train_piece *piece, tigon_context *context,
-                        float *to, char *stage, train_error *error) {
+static bool load_tensor(const train_safetensors *file, const char *name, const train_piece *piece,
+                        tigon_context *context, float *to, char *stage, train_error *error) {
   const int64_t shape[2] = {piece->rows ? piece->rows : piece->cols, piece->cols};
   const train_safetensor *tensor = train_safetensors_expect(file, name, "F32", piece->rows ? 2 : 1, shape, error);
   if (!tensor) return false;
@@ -140,7 +139,8 @@ static void *load_list(const train_safetensors *file, const char *name, const ch
   const train_safetensor *tensor = train_safetensors_expect(file, name, dtype, 1, shape, error);
   if (!tensor) return NULL;
   void *list = malloc((size_t)tensor->bytes + 1);
-  if (!list) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of losses");
+  if (!list)
+    train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of losses");
   else if (!train_safetensors_read(file, tensor, 0, tensor->bytes, list, error)) {
     free(list);
     return NULL;

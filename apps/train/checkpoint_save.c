@@ -84,8 +84,8 @@ static json_t *options_metadata(const train_progress *p) {
   return metadata;
 }
 
-static bool write_model(const char *path, const train_model *model, const train_piece *pieces,
-                        const train_progress *p, train_error *error) {
+static bool write_model(const char *path, const train_model *model, const train_piece *pieces, const train_progress *p,
+                        train_error *error) {
   content c;
   if (!content_new(&c, model, train_piece_count(&model->config), error)) return false;
   content_add_buffer(&c, model, pieces, "", &model->master);
@@ -102,8 +102,10 @@ static bool write_optimizer(const char *path, const train_model *model, const tr
   const train_history *h = p->history;
   content c;
   if (!content_new(&c, model, 2 * train_piece_count(&model->config) + 3, error)) return false;
-  content_add(&c, "", "history.eval_step", "I64", 0, h->evals, (origin){.host = h->evals ? (void *)h->eval_step : none});
-  content_add(&c, "", "history.eval_loss", "F32", 0, h->evals, (origin){.host = h->evals ? (void *)h->eval_loss : none});
+  content_add(&c, "", "history.eval_step", "I64", 0, h->evals,
+              (origin){.host = h->evals ? (void *)h->eval_step : none});
+  content_add(&c, "", "history.eval_loss", "F32", 0, h->evals,
+              (origin){.host = h->evals ? (void *)h->eval_loss : none});
   content_add(&c, "", "history.loss", "F32", 0, h->steps, (origin){.host = h->steps ? (void *)h->loss : none});
   content_add_buffer(&c, model, pieces, "exp_avg.", &model->exp_avg);
   content_add_buffer(&c, model, pieces, "exp_avg_sq.", &model->exp_avg_sq);
@@ -143,8 +145,7 @@ bool train_checkpoint_save(const char *folder, const train_model *model, const t
   if (!pieces) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of a checkpoint's tensors");
   train_pieces(model, pieces);
   const bool written = write_model(weights, model, pieces, progress, error) &&
-                       write_optimizer(optimizer, model, pieces, progress, error) &&
-                       write_config(config, model, error);
+                       write_optimizer(optimizer, model, pieces, progress, error) && write_config(config, model, error);
   free(pieces);
   if (!written) { /* model.safetensors.tmp last: its absence means that the renames have begun */
     remove_temporary(config);
@@ -152,8 +153,8 @@ bool train_checkpoint_save(const char *folder, const train_model *model, const t
     remove_temporary(weights);
     return false;
   }
-  const bool named = train_file_commit(weights, error) && train_file_commit(optimizer, error) &&
-                     train_file_commit(config, error);
+  const bool named =
+      train_file_commit(weights, error) && train_file_commit(optimizer, error) && train_file_commit(config, error);
   train_folder_flush(folder);
   return named;
 }

@@ -59,8 +59,7 @@ static bool read_config(const reading *r, train_config *c) {
   if (!read_text(r, "model_type", "llama") || !read_text(r, "hidden_act", "silu") ||
       !read_whole(r, "vocab_size", 1 << 24, &c->vocab) || !read_whole(r, "hidden_size", 65536, &c->hidden) ||
       !read_whole(r, "intermediate_size", 1 << 20, &c->intermediate) ||
-      !read_whole(r, "num_hidden_layers", 1024, &c->layers) ||
-      !read_whole(r, "num_attention_heads", 1024, &c->heads) ||
+      !read_whole(r, "num_hidden_layers", 1024, &c->layers) || !read_whole(r, "num_attention_heads", 1024, &c->heads) ||
       !read_whole(r, "num_key_value_heads", 1024, &c->kv_heads) ||
       !read_whole(r, "max_position_embeddings", 1 << 20, &c->positions) ||
       !read_real(r, "rms_norm_eps", 0, 1, &c->rms_eps) || !read_real(r, "rope_theta", 1, 1e12, &c->rope_theta))

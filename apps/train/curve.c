@@ -49,8 +49,8 @@ void train_curve_range(const train_history *h, const train_curve_points *points,
 /* ---- the terminal ---- */
 
 typedef struct canvas {
-  int width;                            /* columns of the plot */
-  uint8_t dots[ROWS][MOST_COLUMNS];     /* Braille: 2 x 4 dots a cell */
+  int width;                        /* columns of the plot */
+  uint8_t dots[ROWS][MOST_COLUMNS]; /* Braille: 2 x 4 dots a cell */
   bool heldout[ROWS][MOST_COLUMNS];
   double low, high, last; /* loss, loss, step */
 } canvas;
@@ -111,7 +111,8 @@ static void print_row(FILE *file, const canvas *c, const train_curve_style *styl
   const int home = (int)((c->high - nearest) / height + 1e-6); /* the row of that tick, the lowest in the last one */
   if ((home < ROWS ? home : ROWS - 1) == row)
     fprintf(file, "%s%5.*f%s ", style->axis, tick < 0.1 ? 2 : 1, nearest, style->plain);
-  else fprintf(file, "%6s", "");
+  else
+    fprintf(file, "%6s", "");
   fprintf(file, "%s%s%s", style->axis, style->unicode ? "│" : "|", style->plain);
   int last = c->width - 1;
   while (last >= 0 && c->dots[row][last] == 0 && !c->heldout[row][last]) --last;

@@ -35,11 +35,14 @@ static bool list_bins(const char *path, bin_list *list, train_error *error) {
   bool good = true;
   for (struct dirent *entry; good && (entry = readdir(folder));) {
     if (entry->d_name[0] == '.' || !ends_in_bin(entry->d_name)) continue;
-    if (list->count == MAX_BINS) good = train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds over %d .bin files", path, MAX_BINS);
+    if (list->count == MAX_BINS)
+      good = train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds over %d .bin files", path, MAX_BINS);
     if (!good || (size_t)snprintf(name, sizeof name, "%s/%s", path, entry->d_name) >= sizeof name) continue;
     list->paths[list->count] = strdup(name);
-    if (list->paths[list->count]) ++list->count;
-    else good = train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of files");
+    if (list->paths[list->count])
+      ++list->count;
+    else
+      good = train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of files");
   }
   closedir(folder);
   qsort(list->paths, (size_t)list->count, sizeof *list->paths, by_text);
@@ -51,8 +54,10 @@ static bool open_bins(bin_list *list, int width, train_data *data, train_error *
   const char *train[MAX_BINS], *heldout[MAX_BINS];
   int64_t trains = 0, heldouts = 0;
   for (int64_t i = 0; i < list->count; ++i) {
-    if (strstr(strrchr(list->paths[i], '/'), "val")) heldout[heldouts++] = list->paths[i];
-    else train[trains++] = list->paths[i];
+    if (strstr(strrchr(list->paths[i], '/'), "val"))
+      heldout[heldouts++] = list->paths[i];
+    else
+      train[trains++] = list->paths[i];
   }
   if (trains == 0) return train_source_open_bin(heldout, heldouts, width, &data->source, error);
   return train_source_open_bin(train, trains, width, &data->source, error) &&
@@ -65,8 +70,9 @@ static bool open_path(train_memory *memory, const char *path, int width, train_d
   bin_list *list = malloc(sizeof *list);
   if (!list) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of files");
   bool good = list_bins(path, list, error);
-  if (good) good = list->count > 0 ? open_bins(list, width, data, error)
-                                   : train_source_open_text(memory, path, &data->source, error);
+  if (good)
+    good = list->count > 0 ? open_bins(list, width, data, error)
+                           : train_source_open_text(memory, path, &data->source, error);
   for (int64_t i = 0; i < list->count; ++i) free(list->paths[i]);
   free(list);
   return good;
@@ -174,7 +180,8 @@ bool train_data_batch(const train_data *data, int64_t seed, int64_t step, int64_
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t number = (uint64_t)(step * batch + first + i);
     const uint64_t start = train_random((uint64_t)seed, TRAIN_STREAM_BATCH, number) % starts;
-    if (!read_sequence(data, &data->train, (int64_t)start, seq, tokens + i * seq, labels + i * seq, error)) return false;
+    if (!read_sequence(data, &data->train, (int64_t)start, seq, tokens + i * seq, labels + i * seq, error))
+      return false;
   }
   return true;
 }

@@ -31,7 +31,8 @@ bool train_job_choose_out(train_job *job, train_error *error) {
   const char *chosen = o->out ? o->out : o->resume;
   job->saves = chosen || !o->compare;
   if (job->saves) {
-    if (!chosen) free_name(job->out);
+    if (!chosen)
+      free_name(job->out);
     else if ((size_t)snprintf(job->out, sizeof job->out, "%s", chosen) >= sizeof job->out)
       return train_fail(error, TRAIN_EXIT_USAGE, "--out is longer than %d bytes", TRAIN_PATH - 1);
     const bool in_place = o->resume && same_folder(o->resume, job->out);
@@ -45,8 +46,10 @@ bool train_job_choose_out(train_job *job, train_error *error) {
         !train_folder_reserve(job->out, train_checkpoint_bytes(&job->fused.model, o->steps), error))
       return false;
   }
-  if (o->svg) snprintf(job->svg, sizeof job->svg, "%s", o->svg);
-  else if (job->saves && !train_path_join(job->out, "loss.svg", job->svg, error)) return false;
+  if (o->svg)
+    snprintf(job->svg, sizeof job->svg, "%s", o->svg);
+  else if (job->saves && !train_path_join(job->out, "loss.svg", job->svg, error))
+    return false;
   return true;
 }
 
@@ -152,8 +155,8 @@ char *train_job_sample(train_job *job, train_error *error) {
     return NULL;
   }
   const int64_t count = make_prompt(job, tokens, room, error);
-  if (count > 0 && train_sample(&job->fused.memory, &job->fused.model, &how, tokens, count, o->sample, tokens + count,
-                                error)) {
+  if (count > 0 &&
+      train_sample(&job->fused.memory, &job->fused.model, &how, tokens, count, o->sample, tokens + count, error)) {
     text = show(job, tokens, count + o->sample);
     if (!text) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the sample");
   }

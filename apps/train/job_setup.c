@@ -82,9 +82,8 @@ bool train_job_setup(train_job *job, train_error *error) {
     job->resumed = true;
     job->step = job->checkpoint.step;
     if (o->steps < job->step)
-      return train_fail(error, TRAIN_EXIT_USAGE,
-                        "--steps is %lld, must be at least %lld, the checkpoint's step", (long long)o->steps,
-                        (long long)job->step);
+      return train_fail(error, TRAIN_EXIT_USAGE, "--steps is %lld, must be at least %lld, the checkpoint's step",
+                        (long long)o->steps, (long long)job->step);
   }
   if (!train_options_resolve(o, job->ranks.count, error) || !open_context(job, error) || !open_data(job, error) ||
       !make_trainers(job, error))

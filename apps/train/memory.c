@@ -8,9 +8,10 @@ static void count(train_memory *memory, size_t bytes) {
 }
 
 static bool out_of_memory(size_t bytes, const char *what, train_error *error) {
-  return train_fail(error, TRAIN_EXIT_TROUBLE,
-                    "no memory for %s (%.1f MiB): a smaller --batch, --seq or model needs less, and so does --accumulate",
-                    what, (double)bytes / 1048576.0);
+  return train_fail(
+      error, TRAIN_EXIT_TROUBLE,
+      "no memory for %s (%.1f MiB): a smaller --batch, --seq or model needs less, and so does --accumulate", what,
+      (double)bytes / 1048576.0);
 }
 
 bool train_device_alloc(train_memory *memory, size_t bytes, const char *what, train_block *block, train_error *error) {

@@ -69,14 +69,13 @@ bool train_model_create(train_memory *memory, const train_config *config, tigon_
   describe_all(model);
   const size_t bytes = (size_t)model->elements * sizeof(float);
   const size_t rope = (size_t)(config->positions * config->head_dim) * sizeof(float);
-  const bool made = train_device_alloc(memory, bytes, "the weights", &model->master, error) &&
-                    (dtype == TIGON_F32 ||
-                     train_device_alloc(memory, bytes / 2, "the rounded weights", &model->image, error)) &&
-                    train_device_alloc(memory, bytes, "the gradients", &model->gradient, error) &&
-                    train_device_alloc(memory, bytes, "the first moments", &model->exp_avg, error) &&
-                    train_device_alloc(memory, bytes, "the second moments", &model->exp_avg_sq, error) &&
-                    train_device_alloc(memory, rope, "the rotary table", &model->rope, error) &&
-                    fill_rope(model, error);
+  const bool made =
+      train_device_alloc(memory, bytes, "the weights", &model->master, error) &&
+      (dtype == TIGON_F32 || train_device_alloc(memory, bytes / 2, "the rounded weights", &model->image, error)) &&
+      train_device_alloc(memory, bytes, "the gradients", &model->gradient, error) &&
+      train_device_alloc(memory, bytes, "the first moments", &model->exp_avg, error) &&
+      train_device_alloc(memory, bytes, "the second moments", &model->exp_avg_sq, error) &&
+      train_device_alloc(memory, rope, "the rotary table", &model->rope, error) && fill_rope(model, error);
   if (!made) train_model_destroy(model);
   return made;
 }
@@ -105,8 +104,8 @@ static bool draw(train_model *model, int64_t index, uint64_t seed, float *stage,
                      ? 1.0f
                      : (float)(tensor->deviation * train_normal(seed, stream, (uint64_t)(first + i)));
     float *to = (float *)model->master.data + tensor->offset + first;
-    if (!train_ok(model->memory->context,
-                  tigon_copy(model->memory->context, to, stage, (size_t)count * sizeof(float)), error))
+    if (!train_ok(model->memory->context, tigon_copy(model->memory->context, to, stage, (size_t)count * sizeof(float)),
+                  error))
       return false;
   }
   return true;
@@ -186,7 +185,8 @@ tigon_tensor train_rope_sin(const train_model *model) {
 }
 
 tigon_tensor train_slice(tigon_tensor tensor, int64_t first, int64_t rows) {
-  if (tensor.data) tensor.data = (char *)tensor.data + (size_t)(first * tensor.strides[0]) * tigon_dtype_size(tensor.dtype);
+  if (tensor.data)
+    tensor.data = (char *)tensor.data + (size_t)(first * tensor.strides[0]) * tigon_dtype_size(tensor.dtype);
   tensor.shape[0] = rows;
   return tensor;
 }

@@ -41,7 +41,7 @@ typedef struct train_model {
   int64_t elements;      /* of a flat buffer, padding between tensors included */
   int64_t parameters;    /* without padding */
   train_block master, image, gradient, exp_avg, exp_avg_sq;
-  train_block rope;      /* cos then sin, [positions, head_dim / 2] f32 each */
+  train_block rope; /* cos then sin, [positions, head_dim / 2] f32 each */
   train_memory *memory;
 } train_model;
 

@@ -2,7 +2,8 @@
 
 bool train_ops_ready(train_ops *ops, train_memory *memory, train_error *error) {
   ops->planning = false;
-  return !ops->failed && train_device_alloc(memory, ops->workspace_need, "the operators' workspace", &ops->workspace, error);
+  return !ops->failed &&
+         train_device_alloc(memory, ops->workspace_need, "the operators' workspace", &ops->workspace, error);
 }
 
 static void take(train_ops *ops, tigon_status status) {
@@ -45,8 +46,8 @@ void train_op_linear_dx(train_ops *ops, tigon_tensor dy, tigon_tensor w, tigon_t
 
 void train_op_norm(train_ops *ops, tigon_tensor x, tigon_tensor w, tigon_tensor y, tigon_tensor rstd, double eps) {
   if (idle(ops)) return;
-  take(ops, tigon_rms_norm_fwd(ops->context,
-                               &(tigon_rms_norm_fwd_args){.x = x, .w = w, .y = y, .rstd = rstd, .eps = eps}));
+  take(ops,
+       tigon_rms_norm_fwd(ops->context, &(tigon_rms_norm_fwd_args){.x = x, .w = w, .y = y, .rstd = rstd, .eps = eps}));
 }
 
 void train_op_add_norm(train_ops *ops, tigon_tensor x, tigon_tensor residual, tigon_tensor w, tigon_tensor s,
@@ -90,8 +91,8 @@ void train_op_rope_bwd(train_ops *ops, tigon_tensor dq, tigon_tensor dk, tigon_t
 void train_op_attention(train_ops *ops, tigon_tensor q, tigon_tensor k, tigon_tensor v, tigon_tensor o,
                         tigon_tensor lse) {
   if (idle(ops)) return;
-  take(ops, tigon_attention_fwd(ops->context, &(tigon_attention_fwd_args){
-                                                  .q = q, .k = k, .v = v, .o = o, .lse = lse, .causal = 1}));
+  take(ops, tigon_attention_fwd(ops->context,
+                                &(tigon_attention_fwd_args){.q = q, .k = k, .v = v, .o = o, .lse = lse, .causal = 1}));
 }
 
 void train_op_attention_bwd(train_ops *ops, const tigon_attention_bwd_args *given) {
@@ -116,8 +117,8 @@ void train_op_swiglu(train_ops *ops, tigon_tensor gate, tigon_tensor up, tigon_t
 
 void train_op_swiglu_bwd(train_ops *ops, tigon_tensor dc, tigon_tensor gate, tigon_tensor up) {
   if (idle(ops)) return;
-  take(ops, tigon_swiglu_bwd(ops->context,
-                             &(tigon_swiglu_bwd_args){.dc = dc, .a = gate, .b = up, .da = gate, .db = up}));
+  take(ops,
+       tigon_swiglu_bwd(ops->context, &(tigon_swiglu_bwd_args){.dc = dc, .a = gate, .b = up, .da = gate, .db = up}));
 }
 
 void train_op_embedding(train_ops *ops, tigon_tensor table, tigon_tensor tokens, tigon_tensor y) {
@@ -147,8 +148,7 @@ static void head(train_ops *ops, tigon_fused_linear_cross_entropy_args *args) {
   args->options.ignore_index = TRAIN_NO_LABEL;
   if (ops->planning) {
     size_t minimum = 0, recommended = 0;
-    const tigon_status status =
-        tigon_fused_linear_cross_entropy_workspace(ops->context, args, &minimum, &recommended);
+    const tigon_status status = tigon_fused_linear_cross_entropy_workspace(ops->context, args, &minimum, &recommended);
     const size_t wish = recommended < minimum + ops->head_grant ? recommended : minimum + ops->head_grant;
     need(ops, status, wish > minimum ? wish : minimum);
     return;

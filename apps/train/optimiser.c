@@ -92,6 +92,7 @@ bool train_optimiser_step(train_optimiser *o, int64_t step, double lr, double *n
   *norm = measured;
   if (!isfinite(measured))
     return train_fail(error, TRAIN_EXIT_FAILED,
-                      "the gradient of step %" PRId64 " is not a number: a smaller --lr or a longer --warmup helps", step);
+                      "the gradient of step %" PRId64 " is not a number: a smaller --lr or a longer --warmup helps",
+                      step);
   return train_ok(context, tigon_adamw_step(context, &args), error);
 }

@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define AT(field) offsetof(train_options, field)
-#define GROUP(title) {NULL, TRAIN_FLAG, TRAIN_USE_RUN, 0, 0, 0, NULL, NULL, title, NULL}
+#define GROUP(title) \
+  { NULL, TRAIN_FLAG, TRAIN_USE_RUN, 0, 0, 0, NULL, NULL, title, NULL }
 
 /* clang-format off */
 const train_option_row train_option_rows[] = {
@@ -189,15 +190,15 @@ static bool check_run(const train_options *o, int ranks, train_error *error) {
   const int64_t pieces = ranks * o->accumulate;
   if (o->batch % pieces != 0)
     return train_fail(error, TRAIN_EXIT_USAGE,
-                      "--batch is %" PRId64 ", must be a multiple of %" PRId64 " (%d rank%s x --accumulate %" PRId64 ")",
+                      "--batch is %" PRId64 ", must be a multiple of %" PRId64 " (%d rank%s x --accumulate %" PRId64
+                      ")",
                       o->batch, pieces, ranks, ranks == 1 ? "" : "s", o->accumulate);
   if (o->warmup > o->steps)
     return train_fail(error, TRAIN_EXIT_USAGE, "--warmup is %" PRId64 ", must be at most --steps (%" PRId64 ")",
                       o->warmup, o->steps);
   if (o->compare && ranks > 1)
     return train_fail(error, TRAIN_EXIT_USAGE, "--compare measures one process, so it cannot be used with mpirun");
-  if (o->heldout && !o->data)
-    return train_fail(error, TRAIN_EXIT_USAGE, "--heldout is given without --data");
+  if (o->heldout && !o->data) return train_fail(error, TRAIN_EXIT_USAGE, "--heldout is given without --data");
   return true;
 }
 

@@ -133,12 +133,14 @@ bool train_pass_create(train_memory *memory, train_model *model, int64_t batch, 
 
   const size_t bytes = lay_out(pass, NULL);
   run(pass, 1, false);
-  if (fused) train_op_head(&pass->ops, pass->y, train_weight(model, train_head_index(&model->config)), pass->labels,
-                           pass->loss);
+  if (fused)
+    train_op_head(&pass->ops, pass->y, train_weight(model, train_head_index(&model->config)), pass->labels, pass->loss);
   const bool made = train_ops_ready(&pass->ops, memory, error) &&
                     train_device_alloc(memory, bytes, "the activations", &pass->arena, error);
-  if (made) lay_out(pass, pass->arena.data);
-  else train_pass_destroy(memory, pass);
+  if (made)
+    lay_out(pass, pass->arena.data);
+  else
+    train_pass_destroy(memory, pass);
   return made;
 }
 

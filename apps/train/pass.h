@@ -31,13 +31,13 @@ typedef struct train_pass {
   tigon_tensor tokens, labels; /* [N] i32 */
   tigon_tensor loss;           /* [1] f32, the sum over the tokens */
   tigon_tensor s_final, rstd_final;
-  tigon_tensor x; /* [N, H] forward: a branch's output; backward: the gradient of the residual stream */
-  tigon_tensor y; /* [N, H] forward: a norm's output; backward: its gradient */
-  tigon_tensor c; /* fused: [N, I] the MLP's product, then its gradient */
-  tigon_tensor d_o, dqkv;                           /* as o and qkv; in the memory of c */
-  tigon_tensor d_norm, d_c, d_silu, d_gate_up;      /* unfused: [N, H], [N, I], [N, I], [N, 2 I] */
-  tigon_tensor logits, log_probability, d_logits;   /* unfused: [N, V]; the second f32; in the memory of d_c and on */
-  tigon_tensor norm_slabs;                          /* unfused: [TRAIN_SLABS, H] f32 partial sums of dw */
+  tigon_tensor x;         /* [N, H] forward: a branch's output; backward: the gradient of the residual stream */
+  tigon_tensor y;         /* [N, H] forward: a norm's output; backward: its gradient */
+  tigon_tensor c;         /* fused: [N, I] the MLP's product, then its gradient */
+  tigon_tensor d_o, dqkv; /* as o and qkv; in the memory of c */
+  tigon_tensor d_norm, d_c, d_silu, d_gate_up;    /* unfused: [N, H], [N, I], [N, I], [N, 2 I] */
+  tigon_tensor logits, log_probability, d_logits; /* unfused: [N, V]; the second f32; in the memory of d_c and on */
+  tigon_tensor norm_slabs;                        /* unfused: [TRAIN_SLABS, H] f32 partial sums of dw */
 } train_pass;
 
 enum { TRAIN_SLABS = 16 };

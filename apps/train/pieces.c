@@ -13,8 +13,10 @@ static void add(list *l, int64_t layer, const char *name, int64_t index, int64_t
   const train_tensor *tensor = &l->model->tensors[index];
   train_piece *piece = l->next++;
   *piece = (train_piece){.rows = rows, .cols = tensor->cols, .offset = tensor->offset + first * tensor->cols};
-  if (layer < 0) snprintf(piece->name, sizeof piece->name, "%s.weight", name);
-  else snprintf(piece->name, sizeof piece->name, "model.layers.%" PRId64 ".%s.weight", layer, name);
+  if (layer < 0)
+    snprintf(piece->name, sizeof piece->name, "%s.weight", name);
+  else
+    snprintf(piece->name, sizeof piece->name, "model.layers.%" PRId64 ".%s.weight", layer, name);
 }
 
 int64_t train_piece_count(const train_config *config) { return 2 + 9 * config->layers + (config->tied ? 0 : 1); }

@@ -91,8 +91,7 @@ bool train_ranks_sum(const train_ranks *ranks, train_memory *memory, float *valu
 
 bool train_ranks_gather(const train_ranks *ranks, const double *values, int count, double *all, train_error *error) {
   if (!ranks->started) memcpy(all, values, (size_t)count * sizeof *all);
-  return !ranks->started ||
-         ok(MPI_Allgather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, MPI_COMM_WORLD), error);
+  return !ranks->started || ok(MPI_Allgather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, MPI_COMM_WORLD), error);
 }
 
 #else

@@ -89,17 +89,17 @@ static void tell_step(train_job *job, const train_step_result *result, double un
   const double spent = total(job->seconds, done) + total(job->unfused_seconds, done);
   const bool logged = step % o->log_every == 0 || step == job->first_step || step == o->steps || result->signal != 0;
   if (job->ranks.rank == 0)
-    job->observer->step(job->observer->user,
-                        &(train_step_report){.step = step,
-                                             .loss = result->loss,
-                                             .lr = result->lr,
-                                             .norm = result->norm,
-                                             .unfused_loss = unfused_loss,
-                                             .tokens_per_s =
-                                                 (double)(since->steps * o->batch * o->seq) / since->seconds,
-                                             .peak_bytes = job->peak_bytes,
-                                             .seconds_left = spent / (double)done * (double)(o->steps - step),
-                                             .logged = logged});
+    job->observer->step(
+        job->observer->user,
+        &(train_step_report){.step = step,
+                             .loss = result->loss,
+                             .lr = result->lr,
+                             .norm = result->norm,
+                             .unfused_loss = unfused_loss,
+                             .tokens_per_s = (double)(since->steps * o->batch * o->seq) / since->seconds,
+                             .peak_bytes = job->peak_bytes,
+                             .seconds_left = spent / (double)done * (double)(o->steps - step),
+                             .logged = logged});
   if (logged) *since = (window){0, 0};
 }
 
@@ -149,9 +149,11 @@ static bool between_steps(train_job *job, train_error *error) {
   if (o->checkpoint_every > 0 && job->step % o->checkpoint_every == 0 && job->ranks.rank == 0) {
     train_error failed;
     if (!train_job_save(job, &failed)) {
-      if (job->saved_step < 0) train_job_note(job, "%s; the run goes on", failed.text);
-      else train_job_note(job, "%s; the run goes on, the checkpoint of step %" PRId64 " is intact", failed.text,
-                          job->saved_step);
+      if (job->saved_step < 0)
+        train_job_note(job, "%s; the run goes on", failed.text);
+      else
+        train_job_note(job, "%s; the run goes on, the checkpoint of step %" PRId64 " is intact", failed.text,
+                       job->saved_step);
     }
   }
   return true;
@@ -222,8 +224,10 @@ int train_run(train_options *options, const volatile sig_atomic_t *stop, const t
   train_job *job = calloc(1, sizeof *job);
   *error = (train_error){0};
   if (!job || !train_ranks_start(&job->ranks, error)) {
-    if (!job) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the run");
-    else if (job->ranks.rank != 0) error->text[0] = 0;
+    if (!job)
+      train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the run");
+    else if (job->ranks.rank != 0)
+      error->text[0] = 0;
     free(job);
     return error->exit_code;
   }

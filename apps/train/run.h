@@ -22,29 +22,29 @@ typedef struct train_begin {
 typedef struct train_step_report {
   int64_t step;
   double loss, lr, norm;
-  double unfused_loss;  /* with --compare */
-  double tokens_per_s;  /* since the last report that was logged */
-  int64_t peak_bytes;   /* counted memory, see memory.h */
-  double seconds_left;  /* to the end of the steps, as it went so far */
-  bool logged;          /* one of every --log-every, the first and the last */
+  double unfused_loss; /* with --compare */
+  double tokens_per_s; /* since the last report that was logged */
+  int64_t peak_bytes;  /* counted memory, see memory.h */
+  double seconds_left; /* to the end of the steps, as it went so far */
+  bool logged;         /* one of every --log-every, the first and the last */
 } train_step_report;
 
 typedef struct train_comparison {
   double max_loss_diff;
-  double loss_bound;                           /* on max_loss_diff, docs/train.md derives it */
-  double speed_ratio;                          /* tokens/s, fused over unfused, by the median step of both */
-  double memory_ratio;                         /* peak bytes, fused over unfused */
-  double tokens_per_s, unfused_tokens_per_s;   /* by the median step */
+  double loss_bound;                         /* on max_loss_diff, docs/train.md derives it */
+  double speed_ratio;                        /* tokens/s, fused over unfused, by the median step of both */
+  double memory_ratio;                       /* peak bytes, fused over unfused */
+  double tokens_per_s, unfused_tokens_per_s; /* by the median step */
   int64_t peak_bytes, unfused_peak_bytes;
 } train_comparison;
 
 typedef struct train_summary {
   const train_options *options;
   const train_history *history;
-  int64_t steps;        /* done, those before a resume included */
-  int signal;           /* that stopped the run; 0: it is complete */
-  double heldout_loss;  /* NaN when stopped */
-  double tokens_per_s;  /* over the steps of this process, without evaluations and saves */
+  int64_t steps;       /* done, those before a resume included */
+  int signal;          /* that stopped the run; 0: it is complete */
+  double heldout_loss; /* NaN when stopped */
+  double tokens_per_s; /* over the steps of this process, without evaluations and saves */
   int64_t peak_bytes;
   const char *out, *svg;           /* NULL: not written */
   const char *sample;              /* UTF-8, safe to show; NULL: none */

@@ -23,7 +23,7 @@ typedef struct train_safetensors {
   int file;
   char path[TRAIN_PATH];
   json_t *header;
-  int64_t data; /* file offset of the first tensor */
+  int64_t data;              /* file offset of the first tensor */
   train_safetensor *tensors; /* in the order of their offsets */
   int64_t count;
 } train_safetensors;

@@ -15,9 +15,8 @@ int64_t train_safetensors_element(const char *dtype) {
   static const struct {
     const char *name;
     int64_t bytes;
-  } sizes[] = {{"F64", 8}, {"F32", 4}, {"F16", 2},  {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8},
-               {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U64", 8},  {"U32", 4},     {"U16", 2},     {"U8", 1},
-               {"BOOL", 1}};
+  } sizes[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4},
+               {"I16", 2}, {"I8", 1},  {"U64", 8}, {"U32", 4},  {"U16", 2},     {"U8", 1},      {"BOOL", 1}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i)
     if (strcmp(sizes[i].name, dtype) == 0) return sizes[i].bytes;
   return 0;
@@ -35,8 +34,7 @@ static bool read_at(const train_safetensors *reader, int64_t offset, size_t coun
   while (count > 0) {
     const ssize_t got = pread(reader->file, next, count, (off_t)offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
-      return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot read %s: %s", reader->path, strerror(errno));
+    if (got < 0) return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot read %s: %s", reader->path, strerror(errno));
     if (got == 0) return refuse(reader, NULL, "it became shorter while it was read", error);
     next += got;
     offset += got;
@@ -73,7 +71,8 @@ static bool parse_tensor(const train_safetensors *reader, const char *name, json
   const int64_t begin = whole(json_array_get(offsets, 0)), end = whole(json_array_get(offsets, 1));
   if (begin < 0 || end < begin) return refuse(reader, name, "has data_offsets that are no range", error);
   if (end > room) return refuse(reader, name, "ends behind the file's end (truncated?)", error);
-  if (end - begin != bytes) return refuse(reader, name, "has data_offsets that do not match its dtype and shape", error);
+  if (end - begin != bytes)
+    return refuse(reader, name, "has data_offsets that do not match its dtype and shape", error);
   tensor->offset = begin;
   tensor->bytes = bytes;
   return true;
@@ -140,7 +139,8 @@ static bool load(train_safetensors *reader, train_error *error) {
     if (!reader->header)
       good = train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable checkpoint: its JSON is broken at byte %d: %.120s",
                         reader->path, wrong.position, wrong.text);
-    else if (!json_is_object(reader->header)) good = refuse(reader, NULL, "its JSON is no object", error);
+    else if (!json_is_object(reader->header))
+      good = refuse(reader, NULL, "its JSON is no object", error);
   }
   free(text);
   reader->data = 8 + (int64_t)length;

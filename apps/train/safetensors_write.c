@@ -64,8 +64,7 @@ bool train_safetensors_write(const char *path, train_safetensor *tensors, int64_
   if (!text) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the header of %s", path);
   uint8_t head[8];
   for (int i = 0; i < 8; ++i) head[i] = (uint8_t)((uint64_t)length >> (8 * i));
-  const bool good = train_file_create(path, &file, error) &&
-                    train_file_append(&file, head, sizeof head, error) &&
+  const bool good = train_file_create(path, &file, error) && train_file_append(&file, head, sizeof head, error) &&
                     train_file_append(&file, text, length, error) &&
                     append_tensors(&file, tensors, count, fill, user, error) && train_file_finish(&file, error);
   free(text);

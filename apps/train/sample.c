@@ -105,9 +105,12 @@ static float kth_largest(const float *values, int64_t n, int64_t k, float *scrat
       scratch[i++] = scratch[j];
       scratch[j--] = swapped;
     }
-    if (k - 1 <= j) high = j;
-    else if (k - 1 >= i) low = i;
-    else break;
+    if (k - 1 <= j)
+      high = j;
+    else if (k - 1 >= i)
+      low = i;
+    else
+      break;
   }
   return scratch[k - 1];
 }
@@ -157,8 +160,8 @@ static bool generate(decoder *d, const train_sampling *how, const int32_t *promp
     if (i >= prompt_count) {
       if (!all_finite(logits, vocab))
         return train_fail(error, TRAIN_EXIT_FAILED, "the model's logits are not numbers, so no text can be drawn");
-      tokens[i - prompt_count] = draw(logits, vocab, how, train_uniform(how->seed, TRAIN_STREAM_SAMPLE, (uint64_t)i),
-                                      logits + vocab);
+      tokens[i - prompt_count] =
+          draw(logits, vocab, how, train_uniform(how->seed, TRAIN_STREAM_SAMPLE, (uint64_t)i), logits + vocab);
       if (i + 1 == prompt_count + count) break;
     }
     if (!make_room(d, window, &used, logits, error)) return false;

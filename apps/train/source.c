@@ -27,8 +27,7 @@ static bool read_all(const train_segment *segment, int64_t offset, size_t bytes,
   while (bytes > 0) {
     const ssize_t got = pread(segment->file, to, bytes, (off_t)offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
-      return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot read %s: %s", segment->name, strerror(errno));
+    if (got < 0) return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot read %s: %s", segment->name, strerror(errno));
     if (got == 0)
       return train_fail(error, TRAIN_EXIT_TROUBLE, "%s became shorter while it was read: it ends at byte %" PRId64,
                         segment->name, offset);
@@ -48,8 +47,10 @@ static bool read_segment(const train_segment *segment, int64_t first, int64_t co
     const int64_t part = count - done < PIECE ? count - done : PIECE;
     const int64_t offset = segment->offset + (first + done) * width;
     const uint8_t *bytes = piece;
-    if (segment->bytes) bytes = segment->bytes + offset;
-    else if (!read_all(segment, offset, (size_t)(part * width), piece, error)) return false;
+    if (segment->bytes)
+      bytes = segment->bytes + offset;
+    else if (!read_all(segment, offset, (size_t)(part * width), piece, error))
+      return false;
     for (int64_t i = 0; i < part; ++i) tokens[done + i] = token_at(bytes + i * width, width);
   }
   return true;

@@ -19,7 +19,7 @@ typedef struct train_source {
   int64_t segment_count;
   int64_t count; /* tokens */
   train_block text;
-  bool is_text;  /* bytes, vocabulary 256 */
+  bool is_text;   /* bytes, vocabulary 256 */
   char note[256]; /* what the user should know about the data; "" for nothing */
 } train_source;
 

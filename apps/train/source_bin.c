@@ -35,7 +35,8 @@ static bool measure(train_segment *segment, int64_t bytes, int width, train_erro
   }
   if (bytes % width != 0)
     return train_fail(error, TRAIN_EXIT_TROUBLE,
-                      "%s has %" PRId64 " bytes, must be a multiple of %d (--token-bits %d): truncated, or no token file",
+                      "%s has %" PRId64
+                      " bytes, must be a multiple of %d (--token-bits %d): truncated, or no token file",
                       segment->name, bytes, width, 8 * width);
   segment->count = bytes / width;
   return true;

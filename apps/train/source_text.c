@@ -48,8 +48,10 @@ static bool list_folder(file_list *list, const char *path, int depth, train_erro
     if (entry->d_name[0] == '.') continue;
     if ((size_t)snprintf(name, sizeof name, "%s/%s", path, entry->d_name) >= sizeof name || lstat(name, &status) != 0)
       continue;
-    if (S_ISDIR(status.st_mode) && depth < 64) good = list_folder(list, name, depth + 1, error);
-    else if (S_ISREG(status.st_mode)) good = list_add(list, name, error);
+    if (S_ISDIR(status.st_mode) && depth < 64)
+      good = list_folder(list, name, depth + 1, error);
+    else if (S_ISREG(status.st_mode))
+      good = list_add(list, name, error);
   }
   closedir(folder);
   return good;
@@ -110,8 +112,7 @@ static bool finish(train_memory *memory, size_t used, train_source *source, trai
     train_source_close(memory, source);
     return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the text");
   }
-  source->segments[0] =
-      (train_segment){.bytes = source->text.data, .file = -1, .count = (int64_t)used, .width = 1};
+  source->segments[0] = (train_segment){.bytes = source->text.data, .file = -1, .count = (int64_t)used, .width = 1};
   source->segment_count = 1;
   source->count = (int64_t)used;
   source->is_text = true;
@@ -140,8 +141,8 @@ bool train_source_open_text(train_memory *memory, const char *path, train_source
          gather(&list, lone, &source->text, &used, &skipped, error);
   if (good && used == 0) {
     good = lone          ? train_fail(error, TRAIN_EXIT_TROUBLE, "%s is empty", path)
-           : skipped > 0 ? train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds no UTF-8 text (%" PRId64 " other files)", path,
-                                      skipped)
+           : skipped > 0 ? train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds no UTF-8 text (%" PRId64 " other files)",
+                                      path, skipped)
                          : train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds no text", path);
   }
   if (skipped > 0)
@@ -198,8 +199,9 @@ bool train_source_open_bible(train_memory *memory, train_source *source, train_e
   char *printed = output_of("bible -f Gen1:1-Rev22:21 </dev/null 2>/dev/null", &bytes);
   if (!printed || bytes < 1000000 || memcmp(printed, "Ge1:1 ", 6) != 0) {
     free(printed);
-    return train_fail(error, TRAIN_EXIT_TROUBLE,
-                      "the default text is not installed: apt-get install bible-kjv bible-kjv-text, or give --data PATH");
+    return train_fail(
+        error, TRAIN_EXIT_TROUBLE,
+        "the default text is not installed: apt-get install bible-kjv bible-kjv-text, or give --data PATH");
   }
   const bool room = train_host_alloc(memory, bytes + 1, "the text", &source->text, error);
   if (room) {

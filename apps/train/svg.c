@@ -24,10 +24,14 @@ static double y_of(const frame *f, double loss) {
 static void text(const frame *f, double x, double y, const char *anchor, const char *class, const char *words) {
   fprintf(f->file, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y, anchor, class);
   for (; *words; ++words) {
-    if (*words == '<') fputs("&lt;", f->file);
-    else if (*words == '>') fputs("&gt;", f->file);
-    else if (*words == '&') fputs("&amp;", f->file);
-    else fputc(*words, f->file);
+    if (*words == '<')
+      fputs("&lt;", f->file);
+    else if (*words == '>')
+      fputs("&gt;", f->file);
+    else if (*words == '&')
+      fputs("&amp;", f->file);
+    else
+      fputc(*words, f->file);
   }
   fputs("</text>\n", f->file);
 }

@@ -25,12 +25,12 @@ typedef struct train_loop {
 } train_loop;
 
 typedef enum train_loop_kind {
-  TRAIN_LOOP_ADD,        /* y = a + b */
-  TRAIN_LOOP_MUL,        /* y = a * b */
-  TRAIN_LOOP_SILU,       /* y = silu(a) */
-  TRAIN_LOOP_SILU_BWD,   /* y = a * silu'(b): a the gradient, b the input */
-  TRAIN_LOOP_NORM,       /* y = a * rstd * w, saves rstd */
-  TRAIN_LOOP_NORM_BWD,   /* y from a = dy, b = x, w, rstd; slab s sums the dw of its rows */
+  TRAIN_LOOP_ADD,             /* y = a + b */
+  TRAIN_LOOP_MUL,             /* y = a * b */
+  TRAIN_LOOP_SILU,            /* y = silu(a) */
+  TRAIN_LOOP_SILU_BWD,        /* y = a * silu'(b): a the gradient, b the input */
+  TRAIN_LOOP_NORM,            /* y = a * rstd * w, saves rstd */
+  TRAIN_LOOP_NORM_BWD,        /* y from a = dy, b = x, w, rstd; slab s sums the dw of its rows */
   TRAIN_LOOP_LOG_SOFTMAX,     /* y (f32) = a - log sum exp a */
   TRAIN_LOOP_LOG_SOFTMAX_BWD, /* y = scale * (exp(a) - onehot(label)), a f32 */
   TRAIN_LOOP_COUNT,

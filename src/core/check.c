@@ -91,11 +91,12 @@ static tigon_status check_one(tigon_context *context, const char *call, const ti
 
 /* ---- overlap ---- */
 
-/* A view as runs of bytes: one run at every sum of multiples of the outer strides. */
+/* A view in bytes, its dimensions in rising order of stride. Cut after the first k of them, it is a pattern of span[k] bytes
+ * that stands at sums of multiples of the strides further out, so at multiples of their greatest common divisor, outer[k]. */
 typedef struct view {
-  uintptr_t low, high; /* all runs lie in [low, high) */
-  int64_t run;
-  int64_t gcd; /* of the outer strides, in bytes; 0 for a single run */
+  uintptr_t low, high; /* all of it lies in [low, high) */
+  int dims;
+  int64_t span[TIGON_MAX_DIMS + 1], outer[TIGON_MAX_DIMS + 1];
   bool self_overlap;
 } view;
 
@@ -117,29 +118,33 @@ static view view_of(const tigon_tensor *t) {
     for (; at > 0 && t->strides[order[at - 1]] > t->strides[i]; --at) order[at] = order[at - 1];
     order[at] = i;
   }
-  view v = {.low = (uintptr_t)t->data, .run = size};
-  int64_t span = size;
+  view v = {.low = (uintptr_t)t->data, .dims = dims, .span = {size}};
   for (int i = 0; i < dims; ++i) {
-    const int64_t extent = t->shape[order[i]], stride = t->strides[order[i]] * size;
-    v.self_overlap = v.self_overlap || stride < span;
-    if (v.gcd == 0 && stride == v.run)
-      v.run *= extent;
-    else if (stride)
-      v.gcd = gcd(v.gcd, stride);
-    span += (extent - 1) * stride;
+    const int64_t stride = t->strides[order[i]] * size;
+    v.self_overlap = v.self_overlap || stride < v.span[i];
+    v.span[i + 1] = v.span[i] + (t->shape[order[i]] - 1) * stride;
   }
-  v.high = v.low + (uintptr_t)span;
+  for (int i = dims - 1; i >= 0; --i) v.outer[i] = gcd(t->strides[order[i]] * size, v.outer[i + 1]);
+  v.high = v.low + (uintptr_t)v.span[dims];
   return v;
 }
 
-/* False only when no byte is shared. Runs of both views repeat with period g, so their residues decide. */
-static bool overlap(const view *a, const view *b) {
-  if (a->high <= b->low || b->high <= a->low) return false;
-  const int64_t g = gcd(a->gcd, b->gcd);
-  if (g == 0) return true;
+/* Are a's pattern i and b's pattern j apart? Both repeat with period g, so their residues decide. */
+static bool apart(const view *a, int i, const view *b, int j) {
+  const int64_t g = gcd(a->outer[i], b->outer[j]);
+  if (g == 0) return false; /* the whole views, whose ranges meet */
   const int64_t distance = b->low >= a->low ? (int64_t)((b->low - a->low) % (uintptr_t)g)
                                             : (g - (int64_t)((a->low - b->low) % (uintptr_t)g)) % g;
-  return distance < a->run || distance + b->run > g;
+  return distance >= a->span[i] && distance + b->span[j] <= g;
+}
+
+/* False only when no byte is shared. */
+static bool overlap(const view *a, const view *b) {
+  if (a->high <= b->low || b->high <= a->low) return false;
+  for (int i = 0; i <= a->dims; ++i)
+    for (int j = 0; j <= b->dims; ++j)
+      if (apart(a, i, b, j)) return false;
+  return true;
 }
 
 static bool same_view(const tigon_tensor *a, const tigon_tensor *b) {

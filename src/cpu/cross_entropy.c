@@ -6,6 +6,7 @@
 typedef struct job {
   const problem *p;
   bool backward, stream;
+  bool plain; /* a logit is its x */
   int64_t tasks;
   double weight_sum; /* of all classes */
 } job;
@@ -43,20 +44,18 @@ TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64
   float low = exp_low;
   if (fabsf(scale) < 1 && scale != 0) low -= logf(fabsf(scale)); /* no denormal products either */
   const gradient g = {
-      .temperature = vf_set(cap > 0 ? p->inverse_temperature / p->softcap : p->inverse_temperature),
-      .cap = vf_set(p->softcap),
-      .minus_reference = vf_set(finite ? -s->reference : -(float)lse),
+      .minus_reference = vf_set(-(finite ? s->reference : away_from_0((float)lse))),
       .scale = vf_set(scale),
       .share = vf_set((float)(by * spread)),
       .low = vf_set(low),
       .weight = p->weight ? p->weight + p->panel_begin : NULL,
   };
-  if (cap > 0)
-    gradient_sweep(dtype, true, true, &g, x, out, p->cols, far, j->stream);
+  if (!j->plain)
+    gradient_sweep(dtype, false, true, p, &g, x, out, far, j->stream);
   else if (smoothing != 0)
-    gradient_sweep(dtype, false, true, &g, x, out, p->cols, far, j->stream);
+    gradient_sweep(dtype, true, true, p, &g, x, out, far, j->stream);
   else
-    gradient_sweep(dtype, false, false, &g, x, out, p->cols, far, j->stream);
+    gradient_sweep(dtype, true, false, p, &g, x, out, far, j->stream);
   if (here) tigon_store_f64(out, at, dtype, own);
 }
 
@@ -88,15 +87,13 @@ TIGON_INLINE void forward_row(tigon_dtype dtype, const job *j, int64_t r, int64_
   double lse = 0;
   if (p->argmax) p->argmax[r] = -1;
   if (label >= 0 || p->lse) {
-    if (p->softcap > 0) {
+    if (j->plain) {
       if (more)
         sweep(dtype, true, true, p, x, &s);
       else
         sweep(dtype, true, false, p, x, &s);
-    } else if (more) {
-      sweep(dtype, false, true, p, x, &s);
     } else {
-      sweep(dtype, false, false, p, x, &s);
+      sweep(dtype, false, true, p, x, &s);
     }
     lse = finish(dtype, p, x, &s, label >= 0 && p->argmax ? &p->argmax[r] : NULL);
   }
@@ -157,8 +154,13 @@ static void run(const tigon_queue *queue, const problem *p, bool backward) {
   if (p->parts & TIGON_CROSS_ENTROPY_COUNT) count(p);
   if (p->parts & TIGON_CROSS_ENTROPY_ROWS) {
     const int64_t row_bytes = p->cols * (int64_t)tigon_dtype_size(p->dtype) * (p->dlogits.data ? 2 : 1);
-    job j = {p, backward, false, tigon_cpu_row_tasks(p->space.rows, row_bytes), (double)tigon_cross_entropy_vocab(p)};
-    j.stream = p->dlogits.data != p->logits.data && p->dlogits.data && tigon_cpu_streams(p->space.rows * row_bytes);
+    const bool apart = p->dlogits.data && p->dlogits.data != p->logits.data;
+    job j = {.p = p,
+             .backward = backward,
+             .stream = apart && tigon_cpu_streams(p->space.rows * row_bytes),
+             .plain = p->softcap == 0 && p->inverse_temperature == 1,
+             .tasks = tigon_cpu_row_tasks(p->space.rows, row_bytes),
+             .weight_sum = (double)tigon_cross_entropy_vocab(p)};
     if (p->weight && p->label_smoothing != 0) {
       j.weight_sum = 0;
       for (int64_t v = 0; v < tigon_cross_entropy_vocab(p); ++v) j.weight_sum += (double)p->weight[v];

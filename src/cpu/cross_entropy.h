@@ -45,17 +45,24 @@ typedef struct lane_sums {
   vf sum, moment, weighted;
 } lane_sums;
 
-/* ---- logits: z = x / temperature, softcapped ---- */
+/* ---- logits: z = x / temperature, softcapped; `plain` when z is x ---- */
 
-TIGON_INLINE vf logit(bool capped, const problem *p, vf x) {
-  const vf u = vf_mul(x, vf_set(p->inverse_temperature));
-  return capped ? vf_mul(vf_set(p->softcap), vf_tanh(vf_mul(u, vf_set(1.0f / p->softcap)))) : u;
+/* Arithmetic with denormals costs a microcode assist an instruction, but for additions. What is that small counts as 0
+ * before it is multiplied, and a plain row's reference is kept away from it, so that x - reference is a normal number. */
+#define TINY 0x1p-100f
+
+TIGON_INLINE vf scaled(const problem *p, vf x) {
+  return vf_mul(vf_select(vf_lt(vf_abs(x), vf_set(TINY)), vf_zero(), x), vf_set(p->inverse_temperature));
 }
 
-/* z - reference */
-TIGON_INLINE vf logit_from(bool capped, const problem *p, vf x, vf minus_reference) {
-  return capped ? vf_add(logit(true, p, x), minus_reference)
-                : vf_fma(x, vf_set(p->inverse_temperature), minus_reference);
+TIGON_INLINE vf logit(bool plain, const problem *p, vf x) {
+  if (plain) return x;
+  const vf u = scaled(p, x);
+  return p->softcap > 0 ? vf_mul(vf_set(p->softcap), vf_tanh(vf_mul(u, vf_set(1.0f / p->softcap)))) : u;
+}
+
+static inline float away_from_0(float reference) {
+  return reference != 0 && fabsf(reference) < TINY ? 0x1p-60f : reference;
 }
 
 static double logit_f64(const problem *p, double x) {
@@ -66,14 +73,14 @@ static double logit_f64(const problem *p, double x) {
 /* ---- first sweep ---- */
 
 /* The slope of z in x is at most 1 / temperature, so logits stay below reference + SLACK up to the new limit. */
-TIGON_INLINE void raise(bool capped, const problem *p, float largest, row_sums *s, lane_sums lanes[UNROLL]) {
-  const float reference = vf_max_across(logit(capped, p, vf_set(largest)));
+TIGON_INLINE void raise(bool plain, const problem *p, float largest, row_sums *s, lane_sums lanes[UNROLL]) {
+  const float reference = away_from_0(vf_max_across(logit(plain, p, vf_set(largest))));
   const bool first = s->limit == -INFINITY;
   s->limit = isfinite(reference) ? largest + SLACK / p->inverse_temperature : INFINITY;
   if (!isfinite(reference)) return;
   const double shift = fmax((double)s->reference - (double)reference, -1000);
   s->reference = reference;
-  if (first && !capped) return; /* nothing but -Inf and NaN so far; softcapped, -Inf counts */
+  if (first && !(p->softcap > 0)) return; /* nothing but -Inf and NaN so far; softcapped, -Inf counts */
   const double factor = exp(shift);
   s->moment = (s->moment + s->sum * shift) * factor;
   s->sum *= factor;
@@ -84,17 +91,18 @@ TIGON_INLINE void raise(bool capped, const problem *p, float largest, row_sums *
 }
 
 /* Adds a vector of x, of which n lanes count; the others are -Inf. */
-TIGON_INLINE void add_lanes(bool capped, bool more, const problem *p, vf x, int64_t c, int n, vf minus_reference,
+TIGON_INLINE void add_lanes(bool plain, bool more, const problem *p, vf x, int64_t c, int n, vf minus_reference,
                             lane_sums *to) {
-  const vf d = logit_from(capped, p, x, minus_reference);
+  vf z = logit(plain, p, x);
+  const vf d = vf_add(z, minus_reference);
   exp_parts e = vf_exp_split(d);
   if (n < LANES) e.scale = vf_select(first_n(n), e.scale, vf_zero());
   to->sum = vf_fma(e.p, e.scale, to->sum);
   if (!more) return;
   to->moment = vf_fma(vf_mul(e.p, e.scale), vf_max(vf_set(exp_low), d), to->moment); /* 0 * -Inf is 0 here */
-  vf z = logit(capped, p, x);
   if (n < LANES) z = vf_select(first_n(n), z, vf_zero());
-  to->weighted = p->weight ? vf_fma(z, vf_load_n(p->weight + c, n), to->weighted) : vf_add(to->weighted, z);
+  to->weighted = p->weight ? vf_fma(vf_add(z, vf_set(0x1p-60f)), vf_load_n(p->weight + c, n), to->weighted)
+                           : vf_add(to->weighted, z);
 }
 
 /* What a sweep carries from group to group, in every lane. */
@@ -104,7 +112,7 @@ typedef struct sweep_state {
 } sweep_state;
 
 /* The `count` vectors at c; n lanes of the last one count. */
-TIGON_INLINE void add_group(tigon_dtype dtype, bool capped, bool more, const problem *p, const void *x, int64_t c,
+TIGON_INLINE void add_group(tigon_dtype dtype, bool plain, bool more, const problem *p, const void *x, int64_t c,
                             int count, int n, sweep_state *at, row_sums *s, lane_sums lanes[UNROLL]) {
   vf v[UNROLL];
   v[0] = n == LANES ? v_load(x, c, dtype) : vf_select(first_n(n), v_load_n(x, c, dtype, n), vf_set(-INFINITY));
@@ -112,19 +120,19 @@ TIGON_INLINE void add_group(tigon_dtype dtype, bool capped, bool more, const pro
   const vf top = count == UNROLL ? vf_max(vf_max(v[0], v[1]), vf_max(v[2], v[3])) : v[0];
   at->largest = vf_max(top, at->largest);
   if (vm_any(vf_lt(at->limit, top))) {
-    raise(capped, p, vf_max_across(at->largest), s, lanes);
+    raise(plain, p, vf_max_across(at->largest), s, lanes);
     at->limit = vf_set(s->limit);
     at->minus_reference = vf_set(-s->reference);
   }
-  for (int k = 0; k < count; ++k) add_lanes(capped, more, p, v[k], c + k * LANES, n, at->minus_reference, &lanes[k]);
+  for (int k = 0; k < count; ++k) add_lanes(plain, more, p, v[k], c + k * LANES, n, at->minus_reference, &lanes[k]);
 }
 
 TIGON_INLINE float sum_lanes(vf a, vf b, vf c, vf d) { return vf_sum(vf_add(vf_add(a, b), vf_add(c, d))); }
 
-TIGON_INLINE void sweep(tigon_dtype dtype, bool capped, bool more, const problem *p, const void *x, row_sums *s) {
+TIGON_INLINE void sweep(tigon_dtype dtype, bool plain, bool more, const problem *p, const void *x, row_sums *s) {
   const int group_bytes = UNROLL * LANES * (dtype == TIGON_F32 ? 4 : 2);
   const vf lowest = vf_set(-INFINITY);
-  *s = (row_sums){.largest = -INFINITY, .limit = -INFINITY, .reference = capped ? -p->softcap : 0};
+  *s = (row_sums){.largest = -INFINITY, .limit = -INFINITY, .reference = -p->softcap};
   sweep_state at = {lowest, lowest, vf_set(-s->reference)};
   for (int64_t begin = 0; begin < p->cols; begin += BLOCK) {
     const int64_t end = p->cols - begin < BLOCK ? p->cols : begin + BLOCK;
@@ -134,10 +142,10 @@ TIGON_INLINE void sweep(tigon_dtype dtype, bool capped, bool more, const problem
     const char *now = (const char *)x + c * (group_bytes / (UNROLL * LANES));
     for (; c + UNROLL * LANES <= end; c += UNROLL * LANES, now += group_bytes) {
       for (int i = 0; i < group_bytes; i += 64) vf_prefetch(now + NEAR + i), vf_prefetch_l2(now + FAR + i);
-      add_group(dtype, capped, more, p, x, c, UNROLL, LANES, &at, s, lanes);
+      add_group(dtype, plain, more, p, x, c, UNROLL, LANES, &at, s, lanes);
     }
     for (; c < end; c += LANES)
-      add_group(dtype, capped, more, p, x, c, 1, end - c < LANES ? (int)(end - c) : LANES, &at, s, lanes);
+      add_group(dtype, plain, more, p, x, c, 1, end - c < LANES ? (int)(end - c) : LANES, &at, s, lanes);
     const float top = vf_max_across(at.largest);
     if (top > s->largest) s->largest = top, s->block = begin;
     s->sum += (double)sum_lanes(lanes[0].sum, lanes[1].sum, lanes[2].sum, lanes[3].sum);
@@ -175,23 +183,24 @@ TIGON_INLINE double finish(tigon_dtype dtype, const problem *p, const void *x, c
 
 /* dlogits[c] = slope * (scale * e^(z - reference) - share * w[c]), in every lane */
 typedef struct gradient {
-  vf temperature; /* its inverse, divided by the cap when there is one */
-  vf cap, minus_reference, scale, share;
+  vf minus_reference, scale, share;
   vf low;              /* z - reference below it counts as -Inf */
   const float *weight; /* may be NULL */
 } gradient;
 
-TIGON_INLINE void gradient_lanes(tigon_dtype dtype, bool capped, bool smooth, const gradient *g, const void *x,
-                                 void *out, int64_t c, int n, bool stream) {
-  const vf v = n == LANES ? v_load(x, c, dtype) : v_load_n(x, c, dtype, n);
-  vf slope = vf_zero();
-  const vf d = capped ? vf_fma(g->cap, vf_tanh_slope(vf_mul(v, g->temperature), &slope), g->minus_reference)
-                      : vf_fma(v, g->temperature, g->minus_reference);
+TIGON_INLINE void gradient_lanes(tigon_dtype dtype, bool plain, bool smooth, const problem *p, const gradient *g,
+                                 const void *x, void *out, int64_t c, int n, bool stream) {
+  vf z = n == LANES ? v_load(x, c, dtype) : v_load_n(x, c, dtype, n), slope = vf_set(1.0f);
+  if (!plain) {
+    z = scaled(p, z);
+    if (p->softcap > 0) z = vf_mul(vf_set(p->softcap), vf_tanh_slope(vf_mul(z, vf_set(1.0f / p->softcap)), &slope));
+  }
+  const vf d = vf_add(z, g->minus_reference);
   exp_parts e = vf_exp_split(d);
   e.scale = vf_select(vf_lt(d, g->low), vf_zero(), e.scale);
   vf y = vf_mul(e.p, vf_mul(e.scale, g->scale));
   if (smooth) y = vf_fnma(g->share, g->weight ? vf_load_n(g->weight + c, n) : vf_set(1.0f), y);
-  if (capped) y = vf_mul(y, slope);
+  if (!plain) y = vf_mul(y, slope);
   if (n == LANES)
     v_put(out, c, dtype, y, stream);
   else
@@ -199,23 +208,26 @@ TIGON_INLINE void gradient_lanes(tigon_dtype dtype, bool capped, bool smooth, co
 }
 
 /* far: what to fetch into the second-level cache meanwhile. */
-TIGON_INLINE void gradient_sweep(tigon_dtype dtype, bool capped, bool smooth, const gradient *shared, const void *x,
-                                 void *out, int64_t cols, const char *far, bool stream) {
-  const gradient g = *shared; /* which no store through `out` can reach */
+TIGON_INLINE void gradient_sweep(tigon_dtype dtype, bool plain, bool smooth, const problem *p, const gradient *shared,
+                                 const void *x, void *out, const char *far, bool stream) {
+  const problem call = *p; /* which, as the next, no store through `out` can reach */
+  const gradient g = *shared;
+  const int64_t cols = p->cols;
   const int64_t size = dtype == TIGON_F32 ? 4 : 2, line = 64 / size, step = line > LANES ? line : LANES;
   int64_t c = 0;
   if (stream && !v_aligned(out, dtype)) {
     const int64_t vector = LANES * size, head = (vector - (int64_t)((uintptr_t)out % (uintptr_t)vector)) / size;
     c = head < cols ? head : cols;
-    gradient_lanes(dtype, capped, smooth, &g, x, out, 0, (int)c, false);
+    gradient_lanes(dtype, plain, smooth, &call, &g, x, out, 0, (int)c, false);
   }
   for (; c + step <= cols; c += step) {
     vf_prefetch((const char *)x + c * size + NEAR);
     vf_prefetch_l2(far + c * size);
-    for (int64_t i = 0; i < step; i += LANES) gradient_lanes(dtype, capped, smooth, &g, x, out, c + i, LANES, stream);
+    for (int64_t i = 0; i < step; i += LANES)
+      gradient_lanes(dtype, plain, smooth, &call, &g, x, out, c + i, LANES, stream);
   }
   for (; c < cols; c += LANES)
-    gradient_lanes(dtype, capped, smooth, &g, x, out, c, cols - c < LANES ? (int)(cols - c) : LANES, false);
+    gradient_lanes(dtype, plain, smooth, &call, &g, x, out, c, cols - c < LANES ? (int)(cols - c) : LANES, false);
 }
 
 #endif

@@ -123,7 +123,7 @@ TIGON_INLINE vf vf_tanh_slope(vf x, vf *slope) {
   p = vf_fma(p, w, vf_set(-5.37397155531e-2f));
   p = vf_fma(p, w, vf_set(1.33314422036e-1f));
   p = vf_fma(p, w, vf_set(-3.33332819422e-1f));
-  const vf near = vf_fma(vf_mul(x, w), p, x);
+  const vf near = vf_fma(vf_mul(w, p), x, x);
   const vf signed_far = vf_select(vf_lt(x, vf_zero()), vf_sub(vf_zero(), far), far);
   return vf_select(vf_lt(vf_abs(x), vf_set(0.625f)), near, signed_far);
 }

@@ -100,6 +100,7 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
 }
 
 tigon_status tigon_adamw_clip_workspace(tigon_context *context, const tigon_adamw_clip_args *args, size_t *bytes) {
+  TIGON_KEEP_FLOAT_STATE;
   TIGON_TRY(tigon_check_call(context, "adamw_clip_workspace", args, args ? args->reserved : NULL, 4));
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "adamw_clip_workspace: bytes is NULL");
   *bytes = clip_bytes;

@@ -204,6 +204,7 @@ tigon_status tigon_cross_entropy_fwd(tigon_context *context, const tigon_cross_e
 
 tigon_status tigon_cross_entropy_fwd_workspace(tigon_context *context, const tigon_cross_entropy_fwd_args *args,
                                                size_t *bytes) {
+  TIGON_KEEP_FLOAT_STATE;
   const char *call = "cross_entropy_fwd_workspace";
   tigon_cross_entropy_fwd_problem p;
   tigon_plan plan;
@@ -241,6 +242,7 @@ tigon_status tigon_cross_entropy_bwd(tigon_context *context, const tigon_cross_e
 
 tigon_status tigon_cross_entropy_bwd_workspace(tigon_context *context, const tigon_cross_entropy_bwd_args *args,
                                                size_t *bytes) {
+  TIGON_KEEP_FLOAT_STATE;
   const char *call = "cross_entropy_bwd_workspace";
   tigon_cross_entropy_bwd_problem p;
   tigon_plan plan;

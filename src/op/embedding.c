@@ -89,7 +89,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bw
   const tigon_tensor *const tensors[] = {&a.dy};
   tigon_rows *const rows[] = {&p->dy};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
-  *bytes = ((size_t)(vocab + 1 + p->space.rows) * sizeof(int64_t) + 63) / 64 * 64;
+  *bytes = p->space.rows ? ((size_t)tigon_embedding_order(p->space.rows) * sizeof(int64_t) + 63) / 64 * 64 : 0;
   if (shape_only) return TIGON_OK;
   return tigon_check_indices(context, call, "idx", &a.idx, vocab, "dtable.shape[0]", false, 0, &a.error, &p->error_flag);
 }

@@ -533,6 +533,7 @@ tigon_status tigon_fused_linear_cross_entropy_bwd(tigon_context *context, const 
 /* One query for both directions: `out` is looked at as forward does where it is there. */
 tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context, const arguments *args, size_t *minimum,
                                                         size_t *recommended) {
+  TIGON_KEEP_FLOAT_STATE;
   const char *call = "fused_linear_cross_entropy_workspace";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   arguments a = *args;

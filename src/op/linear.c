@@ -34,6 +34,7 @@ static tigon_status check_matrix(tigon_context *context, const char *call, const
 
 tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
                                   const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count) {
+  TIGON_KEEP_FLOAT_STATE;
   tigon_row_space space;
   TIGON_TRY(tigon_collapse(context, call, 1, count, tensors, rows, &space));
   *row_count = space.rows;
@@ -182,6 +183,7 @@ tigon_status tigon_linear_bwd(tigon_context *context, const tigon_linear_bwd_arg
 }
 
 tigon_status tigon_linear_bwd_workspace(tigon_context *context, const tigon_linear_bwd_args *args, size_t *bytes) {
+  TIGON_KEEP_FLOAT_STATE;
   tigon_linear_bwd_problem p;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "linear_bwd_workspace: bytes is NULL");
   TIGON_TRY(prepare_bwd(context, args, true, &p));

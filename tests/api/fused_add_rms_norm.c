@@ -62,7 +62,7 @@ static void test_refuses(void **state) {
   REFUSE(fwd, memset(&a.residual, 0, sizeof a.residual), INVALID, "residual is absent");
   REFUSE(fwd, a.residual.shape[1] = 4, INVALID, "residual.shape[1] is 4, must be 8 (x.shape[1])");
   REFUSE(fwd, a.residual.dtype = TIGON_BF16, INVALID, "residual.dtype is bf16, must be f32 (x.dtype)");
-  REFUSE(fwd, a.s.ndim = 1, INVALID, "s.ndim is 1, must be 2 (x.ndim)");
+  REFUSE(fwd, a.s = tigon_tensor_1d(d->s, TIGON_F32, N), INVALID, "s.ndim is 1, must be 2 (x.ndim)");
   REFUSE(fwd, a.y.data = d->s, ALIAS, "s overlaps y, must be apart");
   REFUSE(fwd, a.s.data = d->x + 1, ALIAS, "s overlaps x in part, must be the same view or apart");
   REFUSE(fwd, a.reserved[0] = 1, INVALID, "reserved[0] is 1, must be 0");

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "core/half.h"
 
 enum { ROWS = 3, N = 4, K = 8 };
 
@@ -212,6 +213,37 @@ static void test_batch(void **state) {
   tigon_context_destroy(c);
 }
 
+/* A library's values are the built-in's within the sum's error, and their bits those of any number of threads. */
+static void test_libraries(void **state) {
+  (void)state;
+  static uint16_t x[BIG_ROWS * BIG_K], w[BIG_N * BIG_K];
+  static float y[3][BIG_ROWS * BIG_N];
+  for (int i = 0; i < BIG_ROWS * BIG_K; ++i) big_x[i] = (float)(i % 13 - 6), x[i] = tigon_bf16_from_f32(big_x[i]);
+  for (int i = 0; i < BIG_N * BIG_K; ++i) big_w[i] = 0.125f * (float)(i % 7), w[i] = tigon_bf16_from_f32(big_w[i]);
+  const char *names[] = {"openblas", "onednn"};
+  for (int library = 0; library < 2; ++library) {
+    if (!has(names[library])) continue;
+    const tigon_dtype dtype = library ? TIGON_BF16 : TIGON_F32;
+    for (int run = 0; run < 3; ++run) {
+      setenv("TIGON_GEMM", run ? names[library] : "builtin", 1);
+      tigon_context *c;
+      const tigon_context_desc desc = {.threads = run + 1};
+      assert_int_equal(tigon_context_create(&desc, &c), TIGON_OK);
+      const tigon_linear_fwd_args a = {
+          .x = tigon_tensor_2d(library ? (void *)x : big_x, dtype, BIG_ROWS, BIG_K),
+          .w = tigon_tensor_2d(library ? (void *)w : big_w, dtype, BIG_N, BIG_K),
+          .b = tigon_tensor_1d(big_w, TIGON_F32, BIG_N),
+          .y = tigon_tensor_2d(y[run], TIGON_F32, BIG_ROWS, BIG_N),
+      };
+      assert_int_equal(tigon_linear_fwd(c, &a), TIGON_OK);
+      tigon_context_destroy(c);
+    }
+    unsetenv("TIGON_GEMM");
+    for (int i = 0; i < BIG_ROWS * BIG_N; ++i) assert_true(y[0][i] == y[1][i]); /* sums of these are exact */
+    assert_memory_equal(y[1], y[2], sizeof y[1]);
+  }
+}
+
 /* A child of fork() runs on, with every GEMM, and gets the same bits. */
 static void test_fork(void **state) {
   (void)state;
@@ -258,7 +290,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses), cmocka_unit_test(test_empty),
       cmocka_unit_test(test_odd_pitches), cmocka_unit_test(test_names),       cmocka_unit_test(test_batch),
-      cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_libraries),   cmocka_unit_test(test_fork),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -90,8 +90,10 @@ static int64_t label_of(const call *c, int64_t r) {
 /* What a kernel may take z - reference for: the reference is a logit of the row, at most 16 below the largest. */
 static double distance(double z, double largest, double range) { return fmin(fmax(largest - z, 16), range); }
 
-/* Error of a logit in eps: tanh's 5 and two roundings. */
-static double logit_error(const call *c, double z) { return c->o.softcap > 0 ? 7 * fabs(z) : 0; }
+/* Error of a logit in eps: tanh's 5 and the roundings of three products; that of x / temperature. */
+static double logit_error(const call *c, double z) {
+  return (c->o.softcap > 0 ? 8 : c->o.temperature != 0 ? 1 : 0) * fabs(z);
+}
 
 /* A term of the sum carries the error of its logit, the rounding of z - reference and, without fma, of its reduction
  * (2 eps of |z - reference|), exp's (5 eps) and that of at most 32 + 6 additions: 20 eps beside what grows with z. Terms

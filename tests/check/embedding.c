@@ -55,6 +55,7 @@ static void bwd(check *k) {
   for (int64_t i = 0; accumulate && i < vocab * hidden; ++i) scale[i] = fabs(check_value(&args.dtable, i));
   for (int64_t n = 0; n < tokens; ++n) {
     const int64_t v = (int64_t)check_value(&args.idx, n);
+    if (args.has_padding_idx && v == args.padding_idx) continue;
     for (int64_t c = 0; v >= 0 && v < vocab && c < hidden; ++c) scale[v * hidden + c] += fabs(check_value(&args.dy, n * hidden + c));
   }
   tigon_embedding_bwd_workspace(k->context, &args, &args.workspace_bytes);

@@ -245,8 +245,8 @@ static void wrong_shape(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(names),
-                                     cmocka_unit_test(killed_between_renames), cmocka_unit_test(truncated),
-                                     cmocka_unit_test(refuses), cmocka_unit_test(wrong_shape)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(round_trip), cmocka_unit_test(names),   cmocka_unit_test(killed_between_renames),
+      cmocka_unit_test(truncated),  cmocka_unit_test(refuses), cmocka_unit_test(wrong_shape)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

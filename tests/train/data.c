@@ -215,9 +215,9 @@ static void utf8(void **state) {
   static const struct {
     const char *bytes;
     size_t count, wrong; /* wrong == count: valid */
-  } table[] = {{"abc", 3, 3},          {"\xc3\xa9", 2, 2},     {"\xe2\x82\xac!", 4, 4}, {"\xf0\x9f\x90\xaf", 4, 4},
-               {"\xc0\x80", 2, 0},     {"\xe0\x80\x80", 3, 0}, {"\xed\xa0\x80", 3, 0},  {"\xf4\x90\x80\x80", 4, 0},
-               {"a\xe2\x82", 3, 1},    {"\x80", 1, 0},         {"\xf5\x80\x80\x80", 4, 0}, {"", 0, 0}};
+  } table[] = {{"abc", 3, 3},       {"\xc3\xa9", 2, 2},     {"\xe2\x82\xac!", 4, 4},    {"\xf0\x9f\x90\xaf", 4, 4},
+               {"\xc0\x80", 2, 0},  {"\xe0\x80\x80", 3, 0}, {"\xed\xa0\x80", 3, 0},     {"\xf4\x90\x80\x80", 4, 0},
+               {"a\xe2\x82", 3, 1}, {"\x80", 1, 0},         {"\xf5\x80\x80\x80", 4, 0}, {"", 0, 0}};
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
     size_t wrong = table[i].count;
     const bool valid = train_utf8_valid((const uint8_t *)table[i].bytes, table[i].count, &wrong);
@@ -246,9 +246,9 @@ static void bible(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(text_split),  cmocka_unit_test(batches),      cmocka_unit_test(folder_of_text),
-      cmocka_unit_test(token_files), cmocka_unit_test(token_folder), cmocka_unit_test(refuses),
-      cmocka_unit_test(utf8),        cmocka_unit_test(bible)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(text_split),     cmocka_unit_test(batches),
+                                     cmocka_unit_test(folder_of_text), cmocka_unit_test(token_files),
+                                     cmocka_unit_test(token_folder),   cmocka_unit_test(refuses),
+                                     cmocka_unit_test(utf8),           cmocka_unit_test(bible)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
