@@ -264,19 +264,19 @@ typedef struct tigon_adamw_step_problem {
   const tigon_adamw_param *params; /* [count] */
   int64_t count;
   const float *clip_factor; /* may be NULL */
-  float lr, beta1, beta2, eps;
+  double lr, beta1, beta2, eps;
   double correction1, correction2; /* 1 - beta^step */
 } tigon_adamw_step_problem;
 
 typedef struct tigon_adamw_clip_problem {
   const tigon_tensor *grads; /* [count] */
   int64_t count;
-  float max_norm;
+  double max_norm;
   float *norm, *factor;
   double *partials; /* [TIGON_ADAMW_PARTIALS] workspace */
 } tigon_adamw_clip_problem;
 
 /* Partial sums of the gradient norm, a fixed number so that the bits do not depend on the threads. */
-enum { TIGON_ADAMW_PARTIALS = 64 };
+enum { TIGON_ADAMW_PARTIALS = 256 };
 
 #endif

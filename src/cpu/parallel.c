@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "core/float_state.h"
+#include "core/caller_state.h"
 #include "cpu/cpu.h"
 
 /* libgomp's workers do not survive fork(): a child that starts a parallel region would wait for them for ever. */
@@ -18,7 +18,7 @@ typedef struct job {
 } job;
 
 static void work(job *j) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   for (int64_t i; (i = (int64_t)atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->tasks;)
     j->task(j->argument, i);
 }

@@ -136,6 +136,22 @@ TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   memcpy(p, lanes, (size_t)n * sizeof *p);
 }
 TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { _mm256_stream_si256((__m256i *)(void *)p, pair_narrow(v)); }
+/* LANES sums in f64. */
+typedef struct vd {
+  __m256d low, high;
+} vd;
+TIGON_INLINE vd vd_zero(void) { return (vd){_mm256_setzero_pd(), _mm256_setzero_pd()}; }
+/* The square of an f32 is exact in f64. */
+TIGON_INLINE vd vd_add_square(vd s, vf a) {
+  const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a)), high = _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+  return (vd){_mm256_fmadd_pd(low, low, s.low), _mm256_fmadd_pd(high, high, s.high)};
+}
+TIGON_INLINE double vd_sum(vd s) {
+  const __m256d sum = _mm256_add_pd(s.low, s.high);
+  const __m128d half = _mm_add_pd(_mm256_castpd256_pd128(sum), _mm256_extractf128_pd(sum, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(half, _mm_unpackhi_pd(half, half)));
+}
+
 /* Elements 0 .. 15 in a, b to even and odd ones, and back. */
 TIGON_INLINE vf in_quarters(vf a) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8)); }
 TIGON_INLINE vf2 vf_split(vf2 v) {

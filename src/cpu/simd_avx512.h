@@ -107,6 +107,18 @@ TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pair_narrow(v));
 }
 TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { _mm512_stream_si512((__m512i *)(void *)p, pair_narrow(v)); }
+/* LANES sums in f64. */
+typedef struct vd {
+  __m512d low, high;
+} vd;
+TIGON_INLINE vd vd_zero(void) { return (vd){_mm512_setzero_pd(), _mm512_setzero_pd()}; }
+/* The square of an f32 is exact in f64. */
+TIGON_INLINE vd vd_add_square(vd s, vf a) {
+  const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(a)), high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
+  return (vd){_mm512_fmadd_pd(low, low, s.low), _mm512_fmadd_pd(high, high, s.high)};
+}
+TIGON_INLINE double vd_sum(vd s) { return _mm512_reduce_add_pd(_mm512_add_pd(s.low, s.high)); }
+
 /* Elements 0 .. 31 in a, b to even and odd ones, and back. */
 TIGON_INLINE vf2 vf_split(vf2 v) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);

@@ -84,6 +84,13 @@ TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   vf_store_bf16_n(p + 1, v.b, n > 1);
 }
 TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { vf_store2_bf16(p, v); }
+/* LANES sums in f64. */
+typedef double vd;
+TIGON_INLINE vd vd_zero(void) { return 0; }
+/* The square of an f32 is exact in f64. */
+TIGON_INLINE vd vd_add_square(vd s, vf a) { return s + (double)a * (double)a; }
+TIGON_INLINE double vd_sum(vd s) { return s; }
+
 /* Elements 0, 1 in a, b to even and odd ones, and back. */
 TIGON_INLINE vf2 vf_split(vf2 v) { return v; }
 TIGON_INLINE vf2 vf_zip(vf2 v) { return v; }

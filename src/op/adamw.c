@@ -26,7 +26,7 @@ static tigon_status check_param(tigon_context *context, int64_t i, const tigon_a
 }
 
 tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "adamw_step";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_adamw_step_args a = *args;
@@ -64,7 +64,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
 static const size_t clip_bytes = TIGON_ADAMW_PARTIALS * sizeof(double);
 
 tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "adamw_clip";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_adamw_clip_args a = *args;
@@ -100,7 +100,7 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
 }
 
 tigon_status tigon_adamw_clip_workspace(tigon_context *context, const tigon_adamw_clip_args *args, size_t *bytes) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   TIGON_TRY(tigon_check_call(context, "adamw_clip_workspace", args, args ? args->reserved : NULL, 4));
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "adamw_clip_workspace: bytes is NULL");
   *bytes = clip_bytes;

@@ -59,7 +59,7 @@ static tigon_heads heads_of(const tigon_tensor *t) {
 }
 
 tigon_status tigon_attention_fwd(tigon_context *context, const tigon_attention_fwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "attention_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_attention_fwd_args a = *args;
@@ -161,7 +161,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
 }
 
 tigon_status tigon_attention_bwd(tigon_context *context, const tigon_attention_bwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_attention_bwd_problem p;
   size_t bytes;
   TIGON_TRY(prepare_bwd(context, args, false, &p, &bytes));
@@ -172,7 +172,7 @@ tigon_status tigon_attention_bwd(tigon_context *context, const tigon_attention_b
 }
 
 tigon_status tigon_attention_bwd_workspace(tigon_context *context, const tigon_attention_bwd_args *args, size_t *bytes) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_attention_bwd_problem p;
   size_t needed;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "attention_bwd_workspace: bytes is NULL");

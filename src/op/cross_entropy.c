@@ -192,7 +192,7 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
 }
 
 tigon_status tigon_cross_entropy_fwd(tigon_context *context, const tigon_cross_entropy_fwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_fwd";
   tigon_cross_entropy_fwd_problem p;
   tigon_plan plan;
@@ -204,7 +204,7 @@ tigon_status tigon_cross_entropy_fwd(tigon_context *context, const tigon_cross_e
 
 tigon_status tigon_cross_entropy_fwd_workspace(tigon_context *context, const tigon_cross_entropy_fwd_args *args,
                                                size_t *bytes) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_fwd_workspace";
   tigon_cross_entropy_fwd_problem p;
   tigon_plan plan;
@@ -228,7 +228,7 @@ static tigon_cross_entropy_fwd_args as_forward(const tigon_cross_entropy_bwd_arg
 }
 
 tigon_status tigon_cross_entropy_bwd(tigon_context *context, const tigon_cross_entropy_bwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_bwd";
   tigon_cross_entropy_bwd_problem p;
   tigon_plan plan;
@@ -242,7 +242,7 @@ tigon_status tigon_cross_entropy_bwd(tigon_context *context, const tigon_cross_e
 
 tigon_status tigon_cross_entropy_bwd_workspace(tigon_context *context, const tigon_cross_entropy_bwd_args *args,
                                                size_t *bytes) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_bwd_workspace";
   tigon_cross_entropy_bwd_problem p;
   tigon_plan plan;

@@ -15,7 +15,7 @@ static tigon_status check_leading(tigon_context *context, const char *call, cons
 }
 
 tigon_status tigon_embedding_fwd(tigon_context *context, const tigon_embedding_fwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "embedding_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_embedding_fwd_args a = *args;
@@ -95,7 +95,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bw
 }
 
 tigon_status tigon_embedding_bwd(tigon_context *context, const tigon_embedding_bwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_embedding_bwd_problem p;
   size_t bytes;
   TIGON_TRY(prepare_bwd(context, args, false, &p, &bytes));
@@ -106,7 +106,7 @@ tigon_status tigon_embedding_bwd(tigon_context *context, const tigon_embedding_b
 }
 
 tigon_status tigon_embedding_bwd_workspace(tigon_context *context, const tigon_embedding_bwd_args *args, size_t *bytes) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_embedding_bwd_problem p;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "embedding_bwd_workspace: bytes is NULL");
   return prepare_bwd(context, args, true, &p, bytes);

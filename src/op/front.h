@@ -9,7 +9,7 @@
 
 #include "core/check.h"
 #include "core/context.h"
-#include "core/float_state.h"
+#include "core/caller_state.h"
 
 #define TIGON_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

@@ -3,7 +3,7 @@
 #include "op/front.h"
 
 tigon_status tigon_fused_add_rms_norm_fwd(tigon_context *context, const tigon_fused_add_rms_norm_fwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "fused_add_rms_norm_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_fused_add_rms_norm_fwd_args a = *args;
@@ -95,7 +95,7 @@ static size_t bwd_workspace(const tigon_fused_add_rms_norm_bwd_args *args, const
 }
 
 tigon_status tigon_fused_add_rms_norm_bwd(tigon_context *context, const tigon_fused_add_rms_norm_bwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_fused_add_rms_norm_bwd_problem p;
   tigon_plan plan;
   TIGON_TRY(prepare_bwd(context, args, false, &p, &plan));
@@ -106,7 +106,7 @@ tigon_status tigon_fused_add_rms_norm_bwd(tigon_context *context, const tigon_fu
 }
 
 tigon_status tigon_fused_add_rms_norm_bwd_workspace(tigon_context *context, const tigon_fused_add_rms_norm_bwd_args *args, size_t *bytes) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_fused_add_rms_norm_bwd_problem p;
   tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "fused_add_rms_norm_bwd_workspace: bytes is NULL");

@@ -521,19 +521,19 @@ static tigon_status fused_call(tigon_context *context, const char *call, const a
 }
 
 tigon_status tigon_fused_linear_cross_entropy_fwd(tigon_context *context, const arguments *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   return fused_call(context, "fused_linear_cross_entropy_fwd", args, true);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_bwd(tigon_context *context, const arguments *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   return fused_call(context, "fused_linear_cross_entropy_bwd", args, false);
 }
 
 /* One query for both directions: `out` is looked at as forward does where it is there. */
 tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context, const arguments *args, size_t *minimum,
                                                         size_t *recommended) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "fused_linear_cross_entropy_workspace";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   arguments a = *args;

@@ -34,7 +34,7 @@ static tigon_status check_matrix(tigon_context *context, const char *call, const
 
 tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
                                   const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_row_space space;
   TIGON_TRY(tigon_collapse(context, call, 1, count, tensors, rows, &space));
   *row_count = space.rows;
@@ -50,7 +50,7 @@ static const char *last_name(char text[48], const char *name, const tigon_tensor
 }
 
 tigon_status tigon_linear_fwd(tigon_context *context, const tigon_linear_fwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "linear_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_linear_fwd_args a = *args;
@@ -172,7 +172,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_a
 }
 
 tigon_status tigon_linear_bwd(tigon_context *context, const tigon_linear_bwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_linear_bwd_problem p;
   TIGON_TRY(prepare_bwd(context, args, false, &p));
   if (p.rows == 0 || p.k == 0) p.dx = NULL;
@@ -183,7 +183,7 @@ tigon_status tigon_linear_bwd(tigon_context *context, const tigon_linear_bwd_arg
 }
 
 tigon_status tigon_linear_bwd_workspace(tigon_context *context, const tigon_linear_bwd_args *args, size_t *bytes) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_linear_bwd_problem p;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "linear_bwd_workspace: bytes is NULL");
   TIGON_TRY(prepare_bwd(context, args, true, &p));

@@ -115,7 +115,7 @@ static bool empty(const tigon_rope_problem *p) {
 }
 
 tigon_status tigon_rope_fwd(tigon_context *context, const tigon_rope_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_rope_problem p;
   TIGON_TRY(prepare(context, "rope_fwd", args, &p));
   static const tigon_plan no_plan;
@@ -123,7 +123,7 @@ tigon_status tigon_rope_fwd(tigon_context *context, const tigon_rope_args *args)
 }
 
 tigon_status tigon_rope_bwd(tigon_context *context, const tigon_rope_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   tigon_rope_problem p;
   TIGON_TRY(prepare(context, "rope_bwd", args, &p));
   static const tigon_plan no_plan;

@@ -23,7 +23,7 @@ static tigon_status broadcast_mask(tigon_context *context, const char *call, con
 }
 
 tigon_status tigon_softmax_fwd(tigon_context *context, const tigon_softmax_fwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "softmax_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_softmax_fwd_args a = *args;
@@ -59,7 +59,7 @@ tigon_status tigon_softmax_fwd(tigon_context *context, const tigon_softmax_fwd_a
 }
 
 tigon_status tigon_softmax_bwd(tigon_context *context, const tigon_softmax_bwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "softmax_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_softmax_bwd_args a = *args;

@@ -16,7 +16,7 @@ static float factor(double mult) { return mult == 0 ? 1.0f : (float)mult; }
 static float limit(double clamp) { return clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp; }
 
 tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "swiglu_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_swiglu_fwd_args a = *args;
@@ -49,7 +49,7 @@ tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_arg
 }
 
 tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_args *args) {
-  TIGON_KEEP_FLOAT_STATE;
+  TIGON_KEEP_CALLER_STATE;
   const char *call = "swiglu_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_swiglu_bwd_args a = *args;

@@ -13,11 +13,11 @@ static void step_one(const tigon_adamw_step_problem *p, const tigon_adamw_param 
   const int64_t count = elements(&t->param);
   for (int64_t i = 0; i < count; ++i) {
     const double g = clip * tigon_load_f64(t->grad.data, i, t->grad.dtype);
-    const double m = (double)p->beta1 * tigon_load_f64(t->exp_avg.data, i, t->exp_avg.dtype) + (1 - (double)p->beta1) * g;
-    const double v = (double)p->beta2 * tigon_load_f64(t->exp_avg_sq.data, i, t->exp_avg_sq.dtype) + (1 - (double)p->beta2) * g * g;
+    const double m = p->beta1 * tigon_load_f64(t->exp_avg.data, i, t->exp_avg.dtype) + (1 - p->beta1) * g;
+    const double v = p->beta2 * tigon_load_f64(t->exp_avg_sq.data, i, t->exp_avg_sq.dtype) + (1 - p->beta2) * g * g;
     const double old = tigon_load_f64(value->data, i, value->dtype);
-    const double move = (m / p->correction1) / (sqrt(v / p->correction2) + (double)p->eps);
-    const double new = old - (double)p->lr * (t->weight_decay * old + move);
+    const double move = (m / p->correction1) / (sqrt(v / p->correction2) + p->eps);
+    const double new = old - p->lr * (t->weight_decay * old + move);
     tigon_store_f64(t->exp_avg.data, i, t->exp_avg.dtype, m);
     tigon_store_f64(t->exp_avg_sq.data, i, t->exp_avg_sq.dtype, v);
     tigon_store_f64(value->data, i, value->dtype, new);
@@ -43,6 +43,6 @@ tigon_status tigon_ref_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_pro
   }
   const double norm = sqrt(sum);
   *p->norm = (float)norm;
-  *p->factor = p->max_norm > 0 && norm > (double)p->max_norm ? (float)((double)p->max_norm / norm) : norm != norm ? (float)norm : 1;
+  *p->factor = p->max_norm > 0 && norm > p->max_norm ? (float)(p->max_norm / norm) : norm != norm ? (float)norm : 1;
   return TIGON_OK;
 }

@@ -1,7 +1,7 @@
 /* What a call must leave as it was on the caller's thread: the floating-point state (rounding, flush-to-zero, sticky
  * flags), which is put away while the library works, and errno. */
-#ifndef TIGON_CORE_FLOAT_STATE_H
-#define TIGON_CORE_FLOAT_STATE_H
+#ifndef TIGON_CORE_CALLER_STATE_H
+#define TIGON_CORE_CALLER_STATE_H
 
 #include <errno.h>
 #if defined(__x86_64__)
@@ -31,7 +31,7 @@ static inline void tigon_caller_leave(const tigon_caller_state *state) {
 }
 
 /* The first line of every public op, and of every thread's work: until the function returns, by whichever way. */
-#define TIGON_KEEP_FLOAT_STATE \
+#define TIGON_KEEP_CALLER_STATE \
   __attribute__((cleanup(tigon_caller_leave), unused)) const tigon_caller_state caller_state_ = tigon_caller_enter()
 
 #endif
