@@ -34,9 +34,11 @@ static void json_step(const train_report *report, const train_step_report *s) {
 
 static void json_end(const train_summary *s) {
   if (s->compare)
-    print_line(json_pack("{s:{s:f, s:f, s:f, s:f}}", "compare", "max_loss_diff", s->compare->max_loss_diff,
-                         "speed_ratio", s->compare->speed_ratio, "memory_ratio", s->compare->memory_ratio, "loss_bound",
-                         s->compare->loss_bound));
+    print_line(json_pack("{s:{s:f, s:f, s:f, s:o, s:f, s:o, s:I}}", "compare", "max_loss_diff",
+                         s->compare->max_loss_diff, "speed_ratio", s->compare->speed_ratio, "memory_ratio",
+                         s->compare->memory_ratio, "loss_bound", number(s->compare->loss_bound), "max_gradient_diff",
+                         s->compare->max_gradient_diff, "gradient_bound", number(s->compare->gradient_bound),
+                         "steps_outside", (json_int_t)s->compare->steps_outside));
   json_t *line = json_pack("{s:b, s:o, s:o, s:I, s:I}", "done", s->signal == 0, "heldout_loss", number(s->heldout_loss),
                            "tokens_per_s", number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes, "steps",
                            (json_int_t)s->steps);
@@ -154,7 +156,14 @@ static void print_comparison(const train_comparison *c) {
   term_cell(table, TERM_PLAIN, "%s", term_bytes(bytes, c->unfused_peak_bytes));
   term_cell(table, c->memory_ratio < 1 ? TERM_GREEN : TERM_RED, "%.2f", c->memory_ratio);
   term_table_print(table, stdout);
-  printf("losses differ by at most %.2e nats a token, the bound is %.2e\n\n", c->max_loss_diff, c->loss_bound);
+  if (isnan(c->loss_bound)) {
+    printf("the runs went apart: losses differ by at most %.2e nats a token\n\n", c->max_loss_diff);
+    return;
+  }
+  printf("from the same weights, a step's losses differ by at most %.2e nats a token, the bound is %.2e\n",
+         c->max_loss_diff, c->loss_bound);
+  printf("and its gradients, tensor by tensor, by at most %.2e of their norm, the bound is %.2e\n\n",
+         c->max_gradient_diff, c->gradient_bound);
 }
 
 static void on_end(void *user, const train_summary *s) {

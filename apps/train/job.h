@@ -23,7 +23,7 @@ typedef struct train_job {
   int64_t first_step, step;          /* the first of this process; the last that is done */
   int64_t saved_step;                /* the last that is in `out`; -1: none */
   int64_t peak_bytes;                /* of the fused trainer, the sample left out */
-  double max_loss_diff, bound_sum;   /* --compare */
+  train_comparison comparison;       /* --compare, gathered step by step */
   int signal;
   bool saves;
   char out[TRAIN_PATH], svg[TRAIN_PATH];
@@ -42,6 +42,12 @@ bool train_job_save_last(train_job *job, train_error *error);
 bool train_job_draw(train_job *job, train_error *error);
 /* Text in memory of malloc(), NULL with the sentence. */
 char *train_job_sample(train_job *job, train_error *error);
+
+/* ---- job_compare.c, with --compare ---- */
+/* The unfused trainer's turn at the step that the fused one has just done with `loss`. */
+bool train_job_step_unfused(train_job *job, double loss, double *unfused_loss, train_error *error);
+/* What was gathered, and the ratios of time and memory. */
+void train_job_finish_comparison(train_job *job);
 
 /* A sentence to the observer. */
 __attribute__((format(printf, 2, 3))) void train_job_note(const train_job *job, const char *format, ...);

@@ -79,7 +79,9 @@ const train_option_row train_option_rows[] = {
   {"svg", TRAIN_TEXT, TRAIN_USE_RUN, AT(svg), 0, 0, NULL, NULL, "FILE",
    "Where the loss curve is drawn; default: loss.svg in --out"},
   {"compare", TRAIN_FLAG, TRAIN_USE_RUN, AT(compare), 0, 0, NULL, NULL, NULL,
-   "Train a second time beside it with unfused operators: loss, speed and memory of both. No checkpoint unless --out"},
+   "Do every step with unfused operators too: loss, speed and memory of both. No checkpoint unless --out is given"},
+  {"apart", TRAIN_FLAG, TRAIN_USE_RUN, AT(apart), 0, 0, NULL, NULL, NULL,
+   "With --compare: let both runs keep their own weights; without it each step of both begins from the same ones"},
   {"json", TRAIN_FLAG, TRAIN_USE_RUN, AT(json), 0, 0, NULL, NULL, NULL, "One JSON object a line, see docs/cli.md"},
   {"quiet", TRAIN_FLAG, TRAIN_USE_RUN, AT(quiet), 0, 0, NULL, NULL, NULL, "No progress and no notes, only results"},
   GROUP("Device:"),
@@ -198,6 +200,7 @@ static bool check_run(const train_options *o, int ranks, train_error *error) {
                       o->warmup, o->steps);
   if (o->compare && ranks > 1)
     return train_fail(error, TRAIN_EXIT_USAGE, "--compare measures one process, so it cannot be used with mpirun");
+  if (o->apart && !o->compare) return train_fail(error, TRAIN_EXIT_USAGE, "--apart is given without --compare");
   if (o->heldout && !o->data) return train_fail(error, TRAIN_EXIT_USAGE, "--heldout is given without --data");
   return true;
 }

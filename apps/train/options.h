@@ -23,7 +23,7 @@ typedef struct train_options {
   const char *out, *resume, *svg, *prompt;
   int64_t checkpoint_every, eval_every, log_every, sample, top_k;
   double temperature;
-  bool overwrite, compare, json, quiet;
+  bool overwrite, compare, apart, json, quiet;
   /* device */
   const char *device, *variant;
   int64_t threads;

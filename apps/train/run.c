@@ -22,49 +22,10 @@ typedef struct window {
   int64_t steps;
 } window;
 
-/* ---- the end's figures ---- */
-
-static int by_size(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* The first step is left out where there are others: it touches the memory for the first time. */
-static double median(const double *seconds, int64_t count) {
-  const int64_t first = count > 1 ? 1 : 0, kept = count - first;
-  double *sorted = malloc((size_t)(kept + 1) * sizeof *sorted);
-  if (!sorted || kept == 0) {
-    free(sorted);
-    return 0;
-  }
-  for (int64_t i = 0; i < kept; ++i) sorted[i] = seconds[first + i];
-  qsort(sorted, (size_t)kept, sizeof *sorted, by_size);
-  const double middle = 0.5 * (sorted[(kept - 1) / 2] + sorted[kept / 2]);
-  free(sorted);
-  return middle;
-}
-
 static double total(const double *seconds, int64_t count) {
   double sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += seconds[i];
   return sum;
-}
-
-static train_comparison compare(const train_job *job) {
-  const double tokens = (double)(job->options->batch * job->options->seq);
-  const int64_t count = job->step - job->first_step + 1;
-  const double fused = median(job->seconds, count), unfused = median(job->unfused_seconds, count);
-  const train_comparison c = {
-      .max_loss_diff = job->max_loss_diff,
-      .loss_bound = job->bound_sum,
-      .speed_ratio = fused > 0 ? unfused / fused : 0,
-      .memory_ratio = (double)job->peak_bytes / (double)job->unfused.memory.peak,
-      .tokens_per_s = fused > 0 ? tokens / fused : 0,
-      .unfused_tokens_per_s = unfused > 0 ? tokens / unfused : 0,
-      .peak_bytes = job->peak_bytes,
-      .unfused_peak_bytes = (int64_t)job->unfused.memory.peak,
-  };
-  return c;
 }
 
 /* ---- steps ---- */
@@ -103,17 +64,6 @@ static void tell_step(train_job *job, const train_step_result *result, double un
   if (logged) *since = (window){0, 0};
 }
 
-static bool step_unfused(train_job *job, double loss, double *unfused_loss, train_error *error) {
-  train_step_result result = {0};
-  if (!job->options->compare) return true;
-  const double begin = now();
-  if (!train_trainer_step(&job->unfused, job->step, 0, &result, error)) return false;
-  job->unfused_seconds[job->step - job->first_step] = now() - begin;
-  *unfused_loss = result.loss;
-  job->max_loss_diff = fmax(job->max_loss_diff, fabs(result.loss - loss));
-  return true;
-}
-
 static bool one_step(train_job *job, window *since, train_error *error) {
   train_step_result result = {0};
   double unfused_loss = NAN;
@@ -126,7 +76,7 @@ static bool one_step(train_job *job, window *since, train_error *error) {
   job->signal = result.signal;
   job->peak_bytes = (int64_t)job->fused.memory.peak;
   if (!train_history_add(&job->history, (float)result.loss, error) ||
-      !step_unfused(job, result.loss, &unfused_loss, error))
+      (job->options->compare && !train_job_step_unfused(job, result.loss, &unfused_loss, error)))
     return false;
   tell_step(job, &result, unfused_loss, since);
   return true;
@@ -172,7 +122,6 @@ static bool all_steps(train_job *job, train_error *error) {
 
 static bool finish(train_job *job, train_error *error) {
   const train_options *o = job->options;
-  train_comparison comparison = {0};
   double loss = NAN;
   char *sample = NULL;
   job->peak_bytes = (int64_t)job->fused.memory.peak;
@@ -184,7 +133,7 @@ static bool finish(train_job *job, train_error *error) {
     sample = train_job_sample(job, error);
     if (!sample) return false;
   }
-  if (o->compare) comparison = compare(job);
+  if (o->compare) train_job_finish_comparison(job);
   const int64_t count = job->step - job->first_step + 1;
   const double seconds = total(job->seconds, count);
   job->observer->end(job->observer->user,
@@ -198,7 +147,7 @@ static bool finish(train_job *job, train_error *error) {
                                       .out = job->saves ? job->out : NULL,
                                       .svg = job->svg[0] && job->history.steps > 0 ? job->svg : NULL,
                                       .sample = sample,
-                                      .compare = o->compare ? &comparison : NULL});
+                                      .compare = o->compare ? &job->comparison : NULL});
   free(sample);
   return true;
 }

@@ -30,8 +30,11 @@ typedef struct train_step_report {
 } train_step_report;
 
 typedef struct train_comparison {
-  double max_loss_diff;
-  double loss_bound;                         /* on max_loss_diff, docs/train.md derives it */
+  double max_loss_diff;     /* over the steps */
+  double loss_bound;        /* docs/train.md derives it; the smallest of the steps. NaN with --apart */
+  double max_gradient_diff; /* norm of the difference over the norm, the largest of all tensors and steps */
+  double gradient_bound;
+  int64_t steps_outside;                     /* steps with a difference above its bound */
   double speed_ratio;                        /* tokens/s, fused over unfused, by the median step of both */
   double memory_ratio;                       /* peak bytes, fused over unfused */
   double tokens_per_s, unfused_tokens_per_s; /* by the median step */

@@ -1,6 +1,7 @@
 /* adamw: the tensors of the list are cut into chunks of a fixed size, numbered across the list. A task takes a run of
  * chunks, and knows in which tensor its first one lies. */
 #include <math.h>
+#include <stddef.h>
 
 #include "cpu/kernels.h"
 
@@ -150,7 +151,8 @@ static void step_task(const void *argument, int64_t index) {
 tigon_status TIGON_CPU(adamw_step)(tigon_queue *queue, const tigon_adamw_step_problem *p, const tigon_plan *plan) {
   (void)plan;
   step_job j = {.p = p};
-  fill_list(&j.list, &p->params[0].param, sizeof *p->params, p->count);
+  _Static_assert(offsetof(tigon_adamw_param, param) == 0, "the list is one of param");
+  fill_list(&j.list, p->params, sizeof *p->params, p->count);
   tigon_cpu_parallel(queue, j.list.tasks, step_task, &j);
   return TIGON_OK;
 }

@@ -20,7 +20,7 @@ TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64
   const void *x = tigon_row(&p->space, &p->logits, tigon_dtype_size(dtype), r);
   void *out = tigon_row(&p->space, &p->dlogits, tigon_dtype_size(dtype), r);
   if (label < 0) {
-    memset(out, 0, (size_t)p->cols * tigon_dtype_size(dtype));
+    if (out) memset(out, 0, (size_t)p->cols * tigon_dtype_size(dtype));
     return;
   }
   const double smoothing = (double)p->label_smoothing, w = p->weight ? (double)p->weight[label] : 1;
@@ -152,7 +152,7 @@ static void reduce(const problem *p) {
 
 static void run(const tigon_queue *queue, const problem *p, bool backward) {
   if (p->parts & TIGON_CROSS_ENTROPY_COUNT) count(p);
-  if (p->parts & TIGON_CROSS_ENTROPY_ROWS) {
+  if ((p->parts & TIGON_CROSS_ENTROPY_ROWS) && (p->cols > 0 || !backward)) {
     const int64_t row_bytes = p->cols * (int64_t)tigon_dtype_size(p->dtype) * (p->dlogits.data ? 2 : 1);
     const bool apart = p->dlogits.data && p->dlogits.data != p->logits.data;
     job j = {.p = p,

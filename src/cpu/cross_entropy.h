@@ -48,7 +48,7 @@ typedef struct lane_sums {
 /* ---- logits: z = x / temperature, softcapped; `plain` when z is x ---- */
 
 /* Arithmetic with denormals costs a microcode assist an instruction, but for additions. What is that small counts as 0
- * before it is multiplied, and a plain row's reference is kept away from it, so that x - reference is a normal number. */
+ * before it is multiplied, and a plain row's reference is kept away from it: x - reference is then a normal number. */
 #define TINY 0x1p-100f
 
 TIGON_INLINE vf scaled(const problem *p, vf x) {

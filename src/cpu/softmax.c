@@ -1,74 +1,147 @@
-/* softmax: three sweeps over a row, of which the second and third find it in the cache: largest, sum, store. exp is computed
- * twice rather than kept, because y's dtype would round it. A NaN gets into the sum and from there into the whole row. */
+/* Three sweeps over a row, of which the second and third find it in the cache: the largest score, the sum, the store. The
+ * exponentials of a row of up to KEPT columns stay in f32 on the stack; those of a wider row are worked out again. Sums are f32
+ * over 256 terms a lane or fewer, and f64 across blocks. */
 #include <math.h>
-#include <string.h>
 
 #include "cpu/kernels.h"
 #include "cpu/simd_math.h"
 
-enum { BLOCK = 256 * LANES }; /* columns of one f32 partial sum */
+enum { CHAINS = 4, SUM_BLOCK = 256 * CHAINS * LANES, KEPT = 65536 };
 
+/* One row; `seen` columns of `cols` count. Scores are factor * (scale * x + mask) + offset: first as they are, then minus
+ * their largest, in units of ln 2 where exp2_16 is good enough. */
 typedef struct row {
-  const void *x, *mask; /* mask may be NULL */
-  tigon_dtype mask_dtype;
-  float scale;
+  const void *x, *mask, *next; /* next: the row that is read after this one */
+  void *y;
+  int64_t cols, seen;
+  vf scale, factor, offset, factor_scale;
 } row;
 
-/* scale * x + mask; lanes from n on are -Inf. */
-TIGON_INLINE vf logits(tigon_dtype dtype, const row *in, int64_t c, int n) {
-  vf z = vf_mul(v_load_n(in->x, c, dtype, n), vf_set(in->scale));
-  if (in->mask) z = vf_add(z, v_load_n(in->mask, c, in->mask_dtype, n));
-  if (n == LANES) return z;
-  float lanes[LANES];
-  vf_store(lanes, z);
-  for (int i = n; i < LANES; ++i) lanes[i] = -INFINITY;
-  return vf_load(lanes);
+/* What is constant in the loops over a row. */
+typedef struct kind {
+  tigon_dtype dtype, mask_dtype;
+  bool masked;
+} kind;
+
+TIGON_INLINE int lanes_left(int64_t cols, int64_t c) { return cols - c >= LANES ? LANES : (int)(cols - c); }
+
+/* The first n lanes of v, `other` after them. */
+TIGON_INLINE vf first_or(vf v, int n, vf other) {
+  static const float lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return n == LANES ? v : vf_select(vf_lt(vf_load(lane), vf_set((float)n)), v, other);
 }
 
-TIGON_INLINE int lanes_at(int64_t count, int64_t c) { return count - c >= LANES ? LANES : (int)(count - c); }
-
-TIGON_INLINE void fwd_row(tigon_dtype dtype, const row *in, void *y, int64_t count, int64_t cols, bool stream) {
-  vf most = vf_set(-INFINITY);
-  for (int64_t c = 0; c < count; c += LANES) most = vf_max(logits(dtype, in, c, lanes_at(count, c)), most);
-  const float largest = vf_max_across(most);
-  const vf reference = vf_set(largest == -INFINITY ? 0 : largest);
-  double sum = 0;
-  for (int64_t block = 0; block < count; block += BLOCK) {
-    const int64_t end = count - block < BLOCK ? count : block + BLOCK;
-    vf s = vf_zero();
-    for (int64_t c = block; c < end; c += LANES)
-      s = vf_add(s, vf_exp(vf_sub(logits(dtype, in, c, lanes_at(count, c)), reference)));
-    sum += (double)vf_sum(s);
+/* The scores at c, -inf past the last column that counts. */
+TIGON_INLINE vf score(kind k, const row *r, int64_t c) {
+  const int n = lanes_left(r->seen, c);
+  const vf x = n == LANES ? v_load(r->x, c, k.dtype) : v_load_n(r->x, c, k.dtype, n);
+  vf z;
+  if (k.masked) {
+    const vf mask = n == LANES ? v_load(r->mask, c, k.mask_dtype) : v_load_n(r->mask, c, k.mask_dtype, n);
+    z = vf_fma(vf_fma(x, r->scale, mask), r->factor, r->offset);
+  } else {
+    z = vf_fma(x, r->factor_scale, r->offset);
   }
+  return first_or(z, n, vf_set(-INFINITY));
+}
+
+TIGON_INLINE void shift_scores(kind k, row *r, float scale, float max) {
+  const float factor = k.dtype == TIGON_F32 || max == -INFINITY ? 1.0f : 1.44269504f;
+  r->factor = vf_set(factor);
+  r->factor_scale = vf_set(factor * scale);
+  r->offset = vf_set(max == -INFINITY ? 0 : -max * factor);
+}
+
+/* The largest score that is a number, -inf without one. */
+TIGON_INLINE float largest(kind k, const row *r) {
+  vf max[CHAINS];
+  for (int i = 0; i < CHAINS; ++i) max[i] = vf_set(-INFINITY);
+  int64_t c = 0;
+  for (; c + CHAINS * LANES <= r->seen; c += CHAINS * LANES)
+    for (int i = 0; i < CHAINS; ++i) max[i] = vf_max(score(k, r, c + i * LANES), max[i]);
+  for (; c < r->seen; c += LANES) max[0] = vf_max(score(k, r, c), max[0]);
+  return vf_max_across(vf_max(vf_max(max[0], max[1]), vf_max(max[2], max[3])));
+}
+
+/* e^z, or 2^z for a 16-bit dtype, for z <= 0; in f32 what is below 2^-126 is 0. */
+TIGON_INLINE vf exp_of(kind k, vf z) {
+  if (k.dtype != TIGON_F32) return exp2_16(z);
+  const vf low = vf_set(-87.33654f);
+  vf t;
+  const vf p = exp_reduced(vf_max(low, z), &t);
+  return vf_select(vf_nan(z), z, vf_select(vf_lt(z, low), vf_zero(), vf_add_exponent(p, t)));
+}
+
+/* The exponentials at c, into `kept` where there is one. */
+TIGON_INLINE vf weigh(kind k, const row *r, int64_t c, float *kept) {
+  if (c % (64 / v_size(k.dtype)) == 0) vf_prefetch((const char *)r->next + c * v_size(k.dtype));
+  const vf e = exp_of(k, score(k, r, c));
+  if (kept) vf_store(kept + c, e);
+  return e;
+}
+
+TIGON_INLINE double total(kind k, const row *r, float *kept) {
+  double all = 0;
+  for (int64_t block = 0; block < r->seen; block += SUM_BLOCK) {
+    const int64_t end = r->seen - block < SUM_BLOCK ? r->seen : block + SUM_BLOCK;
+    vf sum[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) sum[i] = vf_zero();
+    int64_t c = block;
+    for (; c + CHAINS * LANES <= end; c += CHAINS * LANES)
+      for (int i = 0; i < CHAINS; ++i) sum[i] = vf_add(sum[i], weigh(k, r, c + i * LANES, kept));
+    for (; c < end; c += LANES) sum[0] = vf_add(sum[0], weigh(k, r, c, kept));
+    all += (double)vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+  }
+  return all;
+}
+
+TIGON_INLINE void put(void *out, int64_t c, tigon_dtype dtype, vf v, int n, bool stream) {
+  if (n == LANES)
+    v_put(out, c, dtype, v, stream);
+  else
+    v_store_n(out, c, dtype, v, n);
+}
+
+TIGON_INLINE void fwd_row(kind k, row r, float scale, float *kept, bool stream) {
+  shift_scores(k, &r, scale, -INFINITY);
+  shift_scores(k, &r, scale, largest(k, &r));
+  const double sum = total(k, &r, kept);
   const vf inverse = vf_set(sum == 0 ? 0 : (float)(1 / sum));
-  for (int64_t c = 0; c < count; c += LANES) {
-    const int n = lanes_at(count, c);
-    const vf v = vf_mul(vf_exp(vf_sub(logits(dtype, in, c, n), reference)), inverse);
-    if (n == LANES)
-      v_put(y, c, dtype, v, stream);
-    else
-      v_store_n(y, c, dtype, v, n);
+  int64_t c = 0;
+  for (; c < r.seen; c += LANES) {
+    const vf e = kept ? vf_load(kept + c) : exp_of(k, score(k, &r, c));
+    /* Columns that do not count are 0 even beside a NaN. */
+    put(r.y, c, k.dtype, first_or(vf_mul(e, inverse), lanes_left(r.seen, c), vf_zero()), lanes_left(r.cols, c), stream);
   }
-  /* Columns that the row does not see. */
-  memset((char *)y + (size_t)count * tigon_dtype_size(dtype), 0, (size_t)(cols - count) * tigon_dtype_size(dtype));
+  for (; c < r.cols; c += LANES) put(r.y, c, k.dtype, vf_zero(), lanes_left(r.cols, c), stream);
 }
 
-TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p, int64_t begin, int64_t end, bool stream_call) {
-  const size_t size = tigon_dtype_size(dtype);
-  for (int64_t r = begin; r < end; ++r) {
-    const int64_t last = r % p->tokens + p->cols - p->tokens;
-    const int64_t count = !p->causal || last >= p->cols ? p->cols : last + 1 > 0 ? last + 1 : 0;
-    const row in = {tigon_row(&p->space, &p->x, size, r), tigon_row(&p->space, &p->mask, tigon_dtype_size(p->mask_dtype), r),
-                    p->mask_dtype, p->scale};
-    void *y = tigon_row(&p->space, &p->y, size, r);
-    fwd_row(dtype, &in, y, count, p->cols, stream_call && v_aligned(y, dtype));
+TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p, int64_t begin, int64_t end, bool past) {
+  const size_t size = (size_t)v_size(dtype), mask_size = (size_t)v_size(p->mask_dtype);
+  _Alignas(64) float kept[KEPT];
+  float *const keep = p->cols <= KEPT ? kept : NULL;
+  for (int64_t i = begin; i < end; ++i) {
+    int64_t seen = p->causal ? i % p->tokens + 1 + p->cols - p->tokens : p->cols;
+    if (seen < 0) seen = 0;
+    const row r = {.x = tigon_row(&p->space, &p->x, size, i),
+                   .mask = tigon_row(&p->space, &p->mask, mask_size, i),
+                   .next = tigon_row(&p->space, &p->x, size, i + 1 < end ? i + 1 : i),
+                   .y = tigon_row(&p->space, &p->y, size, i),
+                   .cols = p->cols, .seen = seen, .scale = vf_set(p->scale)};
+    const bool stream = past && v_aligned(r.y, dtype);
+    if (!r.mask)
+      fwd_row((kind){dtype, dtype, false}, r, p->scale, keep, stream);
+    else if (p->mask_dtype == TIGON_F32)
+      fwd_row((kind){dtype, TIGON_F32, true}, r, p->scale, keep, stream);
+    else
+      fwd_row((kind){dtype, dtype, true}, r, p->scale, keep, stream);
   }
-  if (stream_call) vf_fence();
+  if (past) vf_fence();
 }
 
 static void fwd_task(const void *argument, int64_t index) {
   const tigon_softmax_fwd_problem *p = argument;
-  const int64_t row_bytes = 2 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
+  const int64_t row_bytes = 2 * p->cols * v_size(p->dtype);
   int64_t begin, end;
   tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
   TIGON_FOR_DTYPE(p->dtype, fwd_rows, p, begin, end, tigon_cpu_streams(p->space.rows * row_bytes));
@@ -76,49 +149,58 @@ static void fwd_task(const void *argument, int64_t index) {
 
 tigon_status TIGON_CPU(softmax_fwd)(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
   (void)plan;
-  const int64_t row_bytes = 2 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
-  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, row_bytes), fwd_task, p);
+  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 2 * p->cols * v_size(p->dtype)), fwd_task, p);
   return TIGON_OK;
 }
 
-TIGON_INLINE double dot(tigon_dtype dtype, const void *a, const void *b, int64_t cols) {
-  double sum = 0;
-  for (int64_t block = 0; block < cols; block += BLOCK) {
-    const int64_t end = cols - block < BLOCK ? cols : block + BLOCK;
-    vf s0 = vf_zero(), s1 = vf_zero();
+/* sum over the row of dy * y. */
+TIGON_INLINE double dot(tigon_dtype dtype, const void *dy, const void *y, int64_t cols) {
+  double all = 0;
+  for (int64_t block = 0; block < cols; block += SUM_BLOCK) {
+    const int64_t end = cols - block < SUM_BLOCK ? cols : block + SUM_BLOCK;
+    vf sum[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) sum[i] = vf_zero();
     int64_t c = block;
-    for (; c + 2 * LANES <= end; c += 2 * LANES) {
-      s0 = vf_fma(v_load(a, c, dtype), v_load(b, c, dtype), s0);
-      s1 = vf_fma(v_load(a, c + LANES, dtype), v_load(b, c + LANES, dtype), s1);
+    for (; c + CHAINS * LANES <= end; c += CHAINS * LANES)
+      for (int i = 0; i < CHAINS; ++i)
+        sum[i] = vf_fma(v_load(dy, c + i * LANES, dtype), v_load(y, c + i * LANES, dtype), sum[i]);
+    for (; c < end; c += LANES) {
+      const int n = lanes_left(end, c);
+      sum[0] = vf_fma(v_load_n(dy, c, dtype, n), v_load_n(y, c, dtype, n), sum[0]);
     }
-    for (; c < end; c += LANES) s0 = vf_fma(v_load_n(a, c, dtype, lanes_at(end, c)), v_load_n(b, c, dtype, lanes_at(end, c)), s0);
-    sum += (double)vf_sum(vf_add(s0, s1));
+    all += (double)vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
   }
-  return sum;
+  return all;
 }
 
-TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p, int64_t begin, int64_t end, bool stream_call) {
-  const size_t size = tigon_dtype_size(dtype);
-  for (int64_t r = begin; r < end; ++r) {
-    const void *dy = tigon_row(&p->space, &p->dy, size, r), *y = tigon_row(&p->space, &p->y, size, r);
-    void *dx = tigon_row(&p->space, &p->dx, size, r);
-    const vf sum = vf_set((float)dot(dtype, dy, y, p->cols)), scale = vf_set(p->scale);
-    const bool stream = stream_call && v_aligned(dx, dtype);
-    for (int64_t c = 0; c < p->cols; c += LANES) {
-      const int n = lanes_at(p->cols, c);
-      const vf v = vf_mul(vf_mul(scale, v_load_n(y, c, dtype, n)), vf_sub(v_load_n(dy, c, dtype, n), sum));
-      if (n == LANES)
-        v_put(dx, c, dtype, v, stream);
-      else
-        v_store_n(dx, c, dtype, v, n);
+TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p, int64_t begin, int64_t end, bool past) {
+  const size_t size = (size_t)v_size(dtype);
+  const int64_t cols = p->cols, line = 64 / v_size(dtype);
+  const vf scale = vf_set(p->scale);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t after = i + 1 < end ? i + 1 : i;
+    const char *dy = tigon_row(&p->space, &p->dy, size, i), *y = tigon_row(&p->space, &p->y, size, i);
+    const char *next_dy = tigon_row(&p->space, &p->dy, size, after), *next_y = tigon_row(&p->space, &p->y, size, after);
+    char *dx = tigon_row(&p->space, &p->dx, size, i);
+    const vf sum = vf_set((float)dot(dtype, dy, y, cols));
+    const bool stream = past && v_aligned(dx, dtype);
+    for (int64_t c = 0; c < cols; c += LANES) {
+      const int n = lanes_left(cols, c);
+      if (c % line == 0) {
+        vf_prefetch(next_dy + c * v_size(dtype));
+        vf_prefetch(next_y + c * v_size(dtype));
+      }
+      const vf g = n == LANES ? v_load(dy, c, dtype) : v_load_n(dy, c, dtype, n);
+      const vf weight = n == LANES ? v_load(y, c, dtype) : v_load_n(y, c, dtype, n);
+      put(dx, c, dtype, vf_mul(vf_mul(scale, weight), vf_sub(g, sum)), n, stream);
     }
   }
-  if (stream_call) vf_fence();
+  if (past) vf_fence();
 }
 
 static void bwd_task(const void *argument, int64_t index) {
   const tigon_softmax_bwd_problem *p = argument;
-  const int64_t row_bytes = 3 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
+  const int64_t row_bytes = 3 * p->cols * v_size(p->dtype);
   int64_t begin, end;
   tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
   TIGON_FOR_DTYPE(p->dtype, bwd_rows, p, begin, end, tigon_cpu_streams(p->space.rows * row_bytes));
@@ -126,7 +208,6 @@ static void bwd_task(const void *argument, int64_t index) {
 
 tigon_status TIGON_CPU(softmax_bwd)(tigon_queue *queue, const tigon_softmax_bwd_problem *p, const tigon_plan *plan) {
   (void)plan;
-  const int64_t row_bytes = 3 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
-  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, row_bytes), bwd_task, p);
+  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 3 * p->cols * v_size(p->dtype)), bwd_task, p);
   return TIGON_OK;
 }

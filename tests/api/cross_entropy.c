@@ -285,9 +285,17 @@ static void test_empty(void **state) {
   f = fwd_args(d);
   absent(&f.options.weight);
   f.logits.shape[1] = f.dlogits.shape[1] = 0;
+  f.logits.data = f.dlogits.data = NULL;
   f.out.error = tigon_tensor_1d(&d->error, TIGON_I32, 1);
   assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
   assert_true(d->error == 1 && d->loss == 0 && d->correct == 0 && d->lse[0] == -INFINITY && d->argmax[2] == -1);
+  b = bwd_args(d);
+  b.logits.shape[1] = b.dlogits.shape[1] = 0;
+  b.logits.data = b.dlogits.data = NULL;
+  b.error = f.out.error;
+  d->error = 0;
+  assert_int_equal(tigon_cross_entropy_bwd(c, &b), TIGON_OK);
+  assert_int_equal(d->error, 1);
 }
 
 /* A padded vocabulary by stride does not count; leading dimensions need not collapse. */

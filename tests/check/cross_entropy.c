@@ -96,8 +96,8 @@ static double logit_error(const call *c, double z) {
 }
 
 /* A term of the sum carries the error of its logit, the rounding of z - reference and, without fma, of its reduction
- * (2 eps of |z - reference|), exp's (5 eps) and that of at most 32 + 6 additions: 20 eps beside what grows with z. Terms
- * weigh as their probability does. */
+ * (2 eps of |z - reference|), exp's (5 eps) and that of at most 32 + 6 additions: 20 eps beside what grows with z.
+ * Terms weigh as their probability does. */
 static row row_of(const call *c, int64_t r) {
   row w = {.label = label_of(c, r), .weight = 1, .scale = 1};
   double largest = -INFINITY, smallest = INFINITY, sum = 0;
@@ -145,8 +145,8 @@ static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
     const double z = logit_of(c, r, v), p = exp(z - w->lse), d = fmax(fabs(z - w->lse), fmin(16, w->range));
     const double u = cap > 0 ? c->x[r * c->cols + v] / temperature / cap : 0;
     const double slope_error = cap > 0 ? 11 + 4 * fabs(u) : 0;
-    if (!isfinite(z)) continue;
-    const double terms = factor * p * (w->lse_error + 2 * d + logit_error(c, z) + 12 + slope_error);
+    const double relative = w->lse_error + 2 * d + logit_error(c, z) + 12 + slope_error;
+    const double terms = isfinite(z) ? factor * p * relative : 0;
     at[v] = scale / (cosh(u) * cosh(u)) * (terms + share * weight_of(c, v) * (12 + slope_error));
     if (!isfinite(at[v])) at[v] = 0; /* an infinite u: the slope is 0 */
     at[v] += 0x1p-102 * fmax(1, scale * factor);
