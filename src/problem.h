@@ -39,8 +39,8 @@ typedef struct tigon_rms_norm_fwd_problem {
   tigon_rows x;
   tigon_rows residual, s; /* fused_add only */
   tigon_rows y;
-  const void *w;          /* [cols], may be NULL */
-  float *rstd;            /* [rows], may be NULL */
+  const void *w; /* [cols], may be NULL */
+  float *rstd;   /* [rows], may be NULL */
   float eps, w_offset;
   tigon_casting casting;
 } tigon_rms_norm_fwd_problem;
@@ -97,9 +97,9 @@ typedef struct tigon_rope_problem {
   tigon_heads q, k, q_out, k_out; /* k, k_out: data may be NULL */
   const void *cos, *sin;
   int64_t table_batch_pitch, table_pitch, table_rows; /* elements; batch pitch 0 when the batch shares a table */
-  const void *positions;    /* may be NULL: token t is at row t */
-  int64_t position_pitch;   /* elements from one sequence's ids to the next, 0 when shared */
-  int32_t *error_flag;      /* may be NULL */
+  const void *positions;                              /* may be NULL: token t is at row t */
+  int64_t position_pitch;                             /* elements from one sequence's ids to the next, 0 when shared */
+  int32_t *error_flag;                                /* may be NULL */
   tigon_rope_layout layout;
 } tigon_rope_problem;
 typedef tigon_rope_problem tigon_rope_fwd_problem;
@@ -126,10 +126,10 @@ typedef struct tigon_embedding_bwd_problem {
   int64_t cols, vocab;
   tigon_dtype dtype, idx_dtype, dtable_dtype;
   tigon_rows dy;
-  const void *idx; /* [rows] */
-  void *dtable;    /* [vocab, cols] */
+  const void *idx;     /* [rows] */
+  void *dtable;        /* [vocab, cols] */
   int64_t padding_idx; /* -1: none */
-  int64_t *order;  /* [tigon_embedding_order(rows)] workspace of the sort by index */
+  int64_t *order;      /* [tigon_embedding_order(rows)] workspace of the sort by index */
   int32_t *error_flag; /* may be NULL */
   bool accumulate;
 } tigon_embedding_bwd_problem;
@@ -208,14 +208,14 @@ typedef struct tigon_cross_entropy_problem {
   const float *weight;      /* [cols], may be NULL */
   const float *token_scale; /* [rows], may be NULL */
   const float *dloss;       /* [1], or [rows] with reduction none; may be NULL */
-  float *inverse;           /* [1] workspace: 1 / denominator of mean (0 when that is 0), else 1; COUNT writes, others read */
-  float *token_loss;        /* [rows]: the caller's or workspace */
-  float *lse;               /* [rows], may be NULL in forward */
-  float *z_loss, *entropy;  /* [rows], may be NULL */
-  int64_t *argmax;          /* [rows], may be NULL (workspace when correct is wanted) */
-  float *loss;              /* [1], may be NULL */
-  int64_t *correct;         /* [1], may be NULL */
-  int32_t *error_flag;      /* may be NULL */
+  float *inverse;    /* [1] workspace: 1 / denominator of mean (0 when that is 0), else 1; COUNT writes, others read */
+  float *token_loss; /* [rows]: the caller's or workspace */
+  float *lse;        /* [rows], may be NULL in forward */
+  float *z_loss, *entropy; /* [rows], may be NULL */
+  int64_t *argmax;         /* [rows], may be NULL (workspace when correct is wanted) */
+  float *loss;             /* [1], may be NULL */
+  int64_t *correct;        /* [1], may be NULL */
+  int32_t *error_flag;     /* may be NULL */
   bool has_ignore_index;
   int64_t ignore_index;
   float label_smoothing, lse_square_scale, softcap; /* softcap 0: none */

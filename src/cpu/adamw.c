@@ -56,7 +56,8 @@ TIGON_INLINE void walk(const list *l, int64_t task, void (*visit)(void *, int64_
   tigon_plan_range(l->chunks, l->tasks, task, &begin, &end);
   int64_t chunk = l->start[task].chunk;
   for (int64_t i = l->start[task].tensor, left = end - begin; left > 0; ++i, chunk = 0) {
-    const int64_t n = chunks_of(l, i) - chunk < left ? chunks_of(l, i) - chunk : left, count = elements(tensor_at(l, i));
+    const int64_t n = chunks_of(l, i) - chunk < left ? chunks_of(l, i) - chunk : left,
+                  count = elements(tensor_at(l, i));
     if (n > 0) visit(argument, i, chunk * CHUNK, count < (chunk + n) * CHUNK ? count : (chunk + n) * CHUNK);
     left -= n;
   }
@@ -87,8 +88,8 @@ TIGON_INLINE void store(void *data, int64_t i, tigon_dtype dtype, vf a, int n) {
     v_store_n(data, i, dtype, a, n);
 }
 
-TIGON_INLINE void step_lanes(tigon_dtype dtype, tigon_dtype grad_dtype, bool master, const tigon_adamw_param *t, int64_t i,
-                             int n, const constants *k) {
+TIGON_INLINE void step_lanes(tigon_dtype dtype, tigon_dtype grad_dtype, bool master, const tigon_adamw_param *t,
+                             int64_t i, int n, const constants *k) {
   vf m = load(t->exp_avg.data, i, TIGON_F32, n), v = load(t->exp_avg_sq.data, i, TIGON_F32, n);
   const vf value = master ? load(t->master.data, i, TIGON_F32, n) : load(t->param.data, i, dtype, n);
   const vf updated = update(k, value, load(t->grad.data, i, grad_dtype, n), &m, &v);
@@ -108,7 +109,8 @@ TIGON_INLINE void step_range(tigon_dtype dtype, tigon_dtype grad_dtype, bool mas
   if (i < end) step_lanes(dtype, grad_dtype, master, &t, i, (int)(end - i), &k);
 }
 
-TIGON_INLINE void step_dtype(tigon_dtype dtype, const tigon_adamw_param *t, int64_t begin, int64_t end, const constants *k) {
+TIGON_INLINE void step_dtype(tigon_dtype dtype, const tigon_adamw_param *t, int64_t begin, int64_t end,
+                             const constants *k) {
   const bool master = t->master.data != NULL, grad_f32 = t->grad.dtype == TIGON_F32;
   if (master && grad_f32)
     step_range(dtype, TIGON_F32, true, t, begin, end, k);

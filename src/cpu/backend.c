@@ -25,13 +25,13 @@ static int cpu_count(const char **reason) {
 static const tigon_kernels *const *cpu_variants(void) {
   static const tigon_kernels *const all[] = {
 #if defined(TIGON_HAVE_AVX512)
-      &tigon_cpu_avx512_kernels,
+    &tigon_cpu_avx512_kernels,
 #endif
 #if defined(TIGON_HAVE_AVX2)
-      &tigon_cpu_avx2_kernels,
+    &tigon_cpu_avx2_kernels,
 #endif
-      &tigon_cpu_scalar_kernels,
-      NULL,
+    &tigon_cpu_scalar_kernels,
+    NULL,
   };
   const tigon_kernels *const *first = all;
 #if defined(TIGON_HAVE_AVX512)

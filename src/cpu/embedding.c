@@ -51,7 +51,8 @@ static void fwd_task(const void *argument, int64_t index) {
   if (f->stream) vf_fence();
 }
 
-tigon_status TIGON_CPU(embedding_fwd)(tigon_queue *queue, const tigon_embedding_fwd_problem *p, const tigon_plan *plan) {
+tigon_status TIGON_CPU(embedding_fwd)(tigon_queue *queue, const tigon_embedding_fwd_problem *p,
+                                      const tigon_plan *plan) {
   (void)plan;
   const int64_t row_bytes = 2 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
   const fwd f = {p, tigon_cpu_row_tasks(p->space.rows, row_bytes), tigon_cpu_streams(p->space.rows * row_bytes)};
@@ -66,7 +67,8 @@ static int64_t index_at(const tigon_embedding_bwd_problem *p, int64_t position) 
 }
 
 /* One pass: `from` [count] (NULL: all positions, of which those without a gradient are left out) to `to`. */
-static int64_t sort_digit(const tigon_embedding_bwd_problem *p, int shift, const int64_t *from, int64_t count, int64_t *to) {
+static int64_t sort_digit(const tigon_embedding_bwd_problem *p, int shift, const int64_t *from, int64_t count,
+                          int64_t *to) {
   int64_t *first = p->order, sum = 0;
   memset(first, 0, TIGON_EMBEDDING_DIGITS * sizeof *first);
   for (int pass = 0; pass < 2; ++pass) {
@@ -108,7 +110,8 @@ static const int64_t *sort_positions(const tigon_embedding_bwd_problem *p, int64
 enum {
   SLOTS = 16,   /* sorted positions of a task: it sums the table rows that begin among them */
   PANEL = 1024, /* columns of a task */
-  BLOCK = 16,   /* rows of one f32 partial sum: 8 * 2^-24 of the absolute values at most; the partial sums add up in f64 */
+  BLOCK =
+      16, /* rows of one f32 partial sum: 8 * 2^-24 of the absolute values at most; the partial sums add up in f64 */
 };
 
 typedef struct bwd {
@@ -120,7 +123,8 @@ typedef struct bwd {
 } bwd;
 
 /* sums[0 .. n) = rows [begin, end) of the sorted positions, columns [col, col + n). */
-TIGON_INLINE void add_rows(tigon_dtype dtype, const bwd *b, int64_t begin, int64_t end, int64_t col, int64_t n, float *sums) {
+TIGON_INLINE void add_rows(tigon_dtype dtype, const bwd *b, int64_t begin, int64_t end, int64_t col, int64_t n,
+                           float *sums) {
   const tigon_embedding_bwd_problem *p = b->p;
   const size_t size = (size_t)v_size(dtype);
   for (int64_t k = begin; k < end; ++k) {
@@ -224,7 +228,8 @@ static void bwd_task(const void *argument, int64_t index) {
   if (b->stream) vf_fence();
 }
 
-tigon_status TIGON_CPU(embedding_bwd)(tigon_queue *queue, const tigon_embedding_bwd_problem *p, const tigon_plan *plan) {
+tigon_status TIGON_CPU(embedding_bwd)(tigon_queue *queue, const tigon_embedding_bwd_problem *p,
+                                      const tigon_plan *plan) {
   (void)plan;
   for (int64_t r = 0; p->error_flag && r < p->space.rows; ++r)
     if (index_at(p, r) < 0 || index_at(p, r) >= p->vocab) *p->error_flag = 1;

@@ -4,13 +4,13 @@
 
 TIGON_INLINE vf call(tigon_math_function f, vf x, vf *second) {
   switch (f) {
-  case TIGON_MATH_EXP: return vf_exp(x);
-  case TIGON_MATH_EXP_SPLIT: return vf_mul(vf_exp_split(x).p, vf_exp_split(x).scale);
-  case TIGON_MATH_TANH: return vf_tanh_slope(x, second);
-  case TIGON_MATH_SILU: return vf_silu(x);
-  case TIGON_MATH_SILU_SLOPE: return vf_silu_slope(x, second);
-  case TIGON_MATH_SILU_16: return vf_silu_16(x);
-  default: return vf_silu_slope_16(x, second);
+    case TIGON_MATH_EXP: return vf_exp(x);
+    case TIGON_MATH_EXP_SPLIT: return vf_mul(vf_exp_split(x).p, vf_exp_split(x).scale);
+    case TIGON_MATH_TANH: return vf_tanh_slope(x, second);
+    case TIGON_MATH_SILU: return vf_silu(x);
+    case TIGON_MATH_SILU_SLOPE: return vf_silu_slope(x, second);
+    case TIGON_MATH_SILU_16: return vf_silu_16(x);
+    default: return vf_silu_slope_16(x, second);
   }
 }
 

@@ -29,8 +29,8 @@ TIGON_INLINE vf2 load_pairs(const void *data, int64_t i, tigon_dtype dtype, int 
 }
 
 /* Pairs [first, first + count) of one token's row, whose column 0 is element `row` of the tables. */
-TIGON_INLINE void widen(tigon_dtype table_dtype, const tigon_rope_problem *p, int64_t row, int64_t first, int count, float sign,
-                        float *cosine, float *sine) {
+TIGON_INLINE void widen(tigon_dtype table_dtype, const tigon_rope_problem *p, int64_t row, int64_t first, int count,
+                        float sign, float *cosine, float *sine) {
   const tigon_dtype order = p->layout == TIGON_ROPE_HALF ? p->dtype : TIGON_F32;
   for (int i = 0; i < count; i += STEP) {
     const int n = count - i < STEP ? count - i : STEP;
@@ -75,8 +75,8 @@ TIGON_INLINE void turn_half(tigon_dtype dtype, const void *x, void *y, const flo
 }
 
 /* Pairs (x[2 i], x[2 i + 1]) for i in [first, first + count). */
-TIGON_INLINE void turn_interleaved(tigon_dtype dtype, const void *x, void *y, const float *c, const float *s, int64_t first,
-                                   int count, bool stream) {
+TIGON_INLINE void turn_interleaved(tigon_dtype dtype, const void *x, void *y, const float *c, const float *s,
+                                   int64_t first, int count, bool stream) {
   for (int i = 0; i < count; i += LANES) {
     const int n = 2 * (count - i) < STEP ? 2 * (count - i) : STEP;
     const vf2 v = v_even_odd(load_step(x, 2 * (first + i), dtype, n), dtype);

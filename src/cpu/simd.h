@@ -127,7 +127,9 @@ TIGON_INLINE vf v_round(vf a, tigon_dtype dtype) {
     default: return a;
   }
 }
-TIGON_INLINE float s_load(const void *data, int64_t i, tigon_dtype dtype) { return (float)tigon_load_f64(data, i, dtype); }
+TIGON_INLINE float s_load(const void *data, int64_t i, tigon_dtype dtype) {
+  return (float)tigon_load_f64(data, i, dtype);
+}
 TIGON_INLINE void s_store(void *data, int64_t i, tigon_dtype dtype, float a) {
   switch (dtype) {
     case TIGON_F16: ((uint16_t *)data)[i] = tigon_f16_from_f32(a); break;

@@ -18,9 +18,7 @@ TIGON_INLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 TIGON_INLINE void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a); }
 TIGON_INLINE void vf_stream(float *p, vf a) { _mm512_stream_ps(p, a); }
 
-TIGON_INLINE vf bf16_widen(__m256i h) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-}
+TIGON_INLINE vf bf16_widen(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
 /* Round to nearest even in integers: the hardware's own instruction flushes denormals. */
 TIGON_INLINE __m256i bf16_narrow(vf a) {
   const __m512i u = _mm512_castps_si512(a), one = _mm512_set1_epi32(1);
@@ -30,9 +28,13 @@ TIGON_INLINE __m256i bf16_narrow(vf a) {
   return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), rounded, quiet));
 }
 TIGON_INLINE vf vf_load_bf16(const uint16_t *p) { return bf16_widen(_mm256_loadu_si256((const __m256i *)p)); }
-TIGON_INLINE vf vf_load_bf16_n(const uint16_t *p, int n) { return bf16_widen(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
+TIGON_INLINE vf vf_load_bf16_n(const uint16_t *p, int n) {
+  return bf16_widen(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
 TIGON_INLINE void vf_store_bf16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, bf16_narrow(a)); }
-TIGON_INLINE void vf_store_bf16_n(uint16_t *p, vf a, int n) { _mm256_mask_storeu_epi16(p, first_lanes(n), bf16_narrow(a)); }
+TIGON_INLINE void vf_store_bf16_n(uint16_t *p, vf a, int n) {
+  _mm256_mask_storeu_epi16(p, first_lanes(n), bf16_narrow(a));
+}
 TIGON_INLINE void vf_stream_bf16(uint16_t *p, vf a) { _mm256_stream_si256((__m256i *)p, bf16_narrow(a)); }
 TIGON_INLINE __m256i f16_narrow(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 TIGON_INLINE vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
@@ -40,7 +42,9 @@ TIGON_INLINE vf vf_load_f16_n(const uint16_t *p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
 TIGON_INLINE void vf_store_f16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, f16_narrow(a)); }
-TIGON_INLINE void vf_store_f16_n(uint16_t *p, vf a, int n) { _mm256_mask_storeu_epi16(p, first_lanes(n), f16_narrow(a)); }
+TIGON_INLINE void vf_store_f16_n(uint16_t *p, vf a, int n) {
+  _mm256_mask_storeu_epi16(p, first_lanes(n), f16_narrow(a));
+}
 TIGON_INLINE void vf_stream_f16(uint16_t *p, vf a) { _mm256_stream_si256((__m256i *)p, f16_narrow(a)); }
 
 TIGON_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }

@@ -55,7 +55,7 @@ TIGON_INLINE vf vf_silu(vf u) {
  * and *silu, within 3 ULP; NaN for an infinity, as the formula has it. */
 TIGON_INLINE vf vf_silu_slope(vf u, vf *silu) {
   const silu_parts s = silu_split(u);
-  const vf sigma = vf_div(vf_set(1.0f), vf_add(s.scale, s.e)); /* / scale */
+  const vf sigma = vf_div(vf_set(1.0f), vf_add(s.scale, s.e));                      /* / scale */
   vf rest = vf_select(vf_lt(u, vf_set(-110.0f)), vf_set(1.0f), vf_mul(s.e, sigma)); /* 1 - sigma */
   rest = vf_select(vf_lt(vf_set(87.0f), u), vf_zero(), rest);
   *silu = vf_mul(s.u, sigma);

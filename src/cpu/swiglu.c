@@ -55,7 +55,8 @@ TIGON_INLINE void put_step(void *data, int64_t i, tigon_dtype dtype, vf2 v, int 
     v_store2_n(data, i, dtype, v, n);
 }
 TIGON_INLINE void prefetch_step(const void *data, int64_t i, tigon_dtype dtype) {
-  for (int64_t at = 0; at < STEP * v_size(dtype); at += 64) vf_prefetch((const char *)data + i * v_size(dtype) + AHEAD + at);
+  for (int64_t at = 0; at < STEP * v_size(dtype); at += 64)
+    vf_prefetch((const char *)data + i * v_size(dtype) + AHEAD + at);
 }
 /* Elements before `data` is aligned for streaming. */
 TIGON_INLINE int64_t head_of(const void *data, tigon_dtype dtype, int64_t n) {
@@ -81,8 +82,8 @@ TIGON_INLINE void fwd_sweep(tigon_dtype dtype, const void *a, const void *b, voi
   if (i < n) fwd_step(dtype, a, b, c, i, (int)(n - i), k, false);
 }
 
-TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db, int64_t i,
-                           int n, const factors *k, bool stream) {
+TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,
+                           int64_t i, int n, const factors *k, bool stream) {
   const vf2 g = load_step(dc, i, dtype, n), x = load_step(a, i, dtype, n), y = load_step(b, i, dtype, n);
   if (stream) {
     prefetch_step(dc, i, dtype);
@@ -94,8 +95,8 @@ TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, con
   put_step(db, i, dtype, (vf2){p.b, q.b}, n, stream);
 }
 
-TIGON_INLINE void bwd_sweep(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db, int64_t n,
-                            const factors *k, bool stream) {
+TIGON_INLINE void bwd_sweep(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,
+                            int64_t n, const factors *k, bool stream) {
   int64_t i = stream ? head_of(da, dtype, n) : 0;
   if (i > 0) bwd_step(dtype, dc, a, b, da, db, 0, (int)i, k, false);
   for (; i + STEP <= n; i += STEP) bwd_step(dtype, dc, a, b, da, db, i, STEP, k, stream);
@@ -171,7 +172,8 @@ static factors factors_of(float gate, float down, float clamp) {
   return (factors){gate == 1 && down == 1 && clamp == 0, gate, down, clamp};
 }
 
-tigon_status TIGON_CPU(swiglu_fwd)(tigon_queue *queue, const tigon_swiglu_fwd_problem *problem, const tigon_plan *plan) {
+tigon_status TIGON_CPU(swiglu_fwd)(tigon_queue *queue, const tigon_swiglu_fwd_problem *problem,
+                                   const tigon_plan *plan) {
   (void)plan;
   fwd f = {.p = *problem, .factors = factors_of(problem->gate_mult, problem->down_mult, problem->clamp)};
   tigon_swiglu_fwd_problem *p = &f.p;
@@ -195,7 +197,8 @@ typedef struct bwd {
   bool stream;
 } bwd;
 
-TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *f, const tigon_plan_box *box, const factors *k, bool stream_call) {
+TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *f, const tigon_plan_box *box, const factors *k,
+                           bool stream_call) {
   const tigon_swiglu_bwd_problem *p = &f->p;
   const int64_t col = box->col_begin, n = box->col_end - col;
   for (int64_t r = box->row_begin; r < box->row_end; ++r) {
@@ -225,7 +228,8 @@ static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(f->p.dtype, bwd_box, f, &box);
 }
 
-tigon_status TIGON_CPU(swiglu_bwd)(tigon_queue *queue, const tigon_swiglu_bwd_problem *problem, const tigon_plan *plan) {
+tigon_status TIGON_CPU(swiglu_bwd)(tigon_queue *queue, const tigon_swiglu_bwd_problem *problem,
+                                   const tigon_plan *plan) {
   (void)plan;
   bwd f = {.p = *problem, .factors = factors_of(problem->gate_mult, problem->down_mult, problem->clamp)};
   tigon_swiglu_bwd_problem *p = &f.p;

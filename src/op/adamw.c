@@ -6,11 +6,12 @@ enum { FIELDS = 5 };
 static const char *const fields[FIELDS] = {"param", "master", "grad", "exp_avg", "exp_avg_sq"};
 
 /* The tensors of params[i] by themselves. The names are only put together for a sentence. */
-static tigon_status check_param(tigon_context *context, int64_t i, const tigon_adamw_param *param, tigon_tensor *clip_factor,
-                                bool named) {
+static tigon_status check_param(tigon_context *context, int64_t i, const tigon_adamw_param *param,
+                                tigon_tensor *clip_factor, bool named) {
   const char *call = "adamw_step";
   char names[FIELDS + 1][48];
-  for (int f = 0; named && f < FIELDS; ++f) snprintf(names[f], sizeof names[f], "params[%lld].%s", (long long)i, fields[f]);
+  for (int f = 0; named && f < FIELDS; ++f)
+    snprintf(names[f], sizeof names[f], "params[%lld].%s", (long long)i, fields[f]);
   if (named) snprintf(names[FIELDS], sizeof names[FIELDS], "params[%lld].weight_decay", (long long)i);
   tigon_adamw_param a = *param;
   const uint32_t f32 = TIGON_BIT(TIGON_F32);
@@ -44,8 +45,8 @@ typedef struct interval {
 static int gather(const tigon_adamw_param *params, int64_t begin, int64_t end, interval *to) {
   int count = 0;
   for (int64_t i = begin; i < end; ++i) {
-    const tigon_tensor *const tensors[FIELDS] = {&params[i].param, &params[i].master, &params[i].grad, &params[i].exp_avg,
-                                                 &params[i].exp_avg_sq};
+    const tigon_tensor *const tensors[FIELDS] = {&params[i].param, &params[i].master, &params[i].grad,
+                                                 &params[i].exp_avg, &params[i].exp_avg_sq};
     for (int f = 0; f < FIELDS; ++f) {
       const size_t bytes = (size_t)tigon_tensor_count(tensors[f]) * tigon_dtype_size(tensors[f]->dtype);
       const uintptr_t low = (uintptr_t)tensors[f]->data;
@@ -114,13 +115,15 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
   const char *call = "adamw_step";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_adamw_step_args a = *args;
-  if (a.count < 0) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: count is %lld, must be >= 0", call, (long long)a.count);
+  if (a.count < 0)
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: count is %lld, must be >= 0", call, (long long)a.count);
   if (a.count && !a.params) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: params is NULL", call);
   TIGON_TRY(tigon_check_number(context, call, "lr", a.lr, 0, FLT_MAX));
   TIGON_TRY(tigon_check_number(context, call, "beta1", a.beta1, 0, 1 - DBL_EPSILON));
   TIGON_TRY(tigon_check_number(context, call, "beta2", a.beta2, 0, 1 - DBL_EPSILON));
   TIGON_TRY(tigon_check_number(context, call, "eps", a.eps, FLT_MIN, FLT_MAX));
-  if (a.step < 1) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: step is %lld, must be >= 1", call, (long long)a.step);
+  if (a.step < 1)
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: step is %lld, must be >= 1", call, (long long)a.step);
   uint32_t dtypes = 0;
   TIGON_TRY(tigon_check_vector(context, call, "clip_factor", &a.clip_factor, 1, "one number"));
   for (int64_t i = 0; i < a.count; ++i) {
@@ -154,7 +157,8 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
   const char *call = "adamw_clip";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_adamw_clip_args a = *args;
-  if (a.count < 0) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: count is %lld, must be >= 0", call, (long long)a.count);
+  if (a.count < 0)
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: count is %lld, must be >= 0", call, (long long)a.count);
   if (a.count && !a.grads) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: grads is NULL", call);
   TIGON_TRY(tigon_check_number(context, call, "max_norm", a.max_norm, 0, FLT_MAX));
   const uint32_t f32 = TIGON_BIT(TIGON_F32);

@@ -44,7 +44,8 @@ tigon_status tigon_embedding_fwd(tigon_context *context, const tigon_embedding_f
   const tigon_tensor *const tensors[] = {&a.y};
   tigon_rows *const rows[] = {&p.y};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
-  TIGON_TRY(tigon_check_indices(context, call, "idx", &a.idx, p.vocab, "table.shape[0]", false, 0, &a.error, &p.error_flag));
+  TIGON_TRY(
+      tigon_check_indices(context, call, "idx", &a.idx, p.vocab, "table.shape[0]", false, 0, &a.error, &p.error_flag));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   static const tigon_plan no_plan;
   return TIGON_CALL_SLOT(context, embedding_fwd, p.dtype, &p, &no_plan);
@@ -71,8 +72,8 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bw
   TIGON_TRY(tigon_check_flag(context, call, "accumulate_dtable", a.accumulate_dtable));
   const int64_t vocab = a.dtable.shape[0];
   if (a.has_padding_idx && (a.padding_idx < 0 || a.padding_idx >= vocab))
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: padding_idx is %lld, must be 0 to %lld (dtable.shape[0] - 1)", call,
-                      (long long)a.padding_idx, (long long)vocab - 1);
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: padding_idx is %lld, must be 0 to %lld (dtable.shape[0] - 1)",
+                      call, (long long)a.padding_idx, (long long)vocab - 1);
 
   *p = (tigon_embedding_bwd_problem){
       .cols = a.dtable.shape[1],
@@ -91,7 +92,8 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bw
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
   *bytes = p->space.rows ? ((size_t)tigon_embedding_order(p->space.rows) * sizeof(int64_t) + 63) / 64 * 64 : 0;
   if (shape_only) return TIGON_OK;
-  return tigon_check_indices(context, call, "idx", &a.idx, vocab, "dtable.shape[0]", false, 0, &a.error, &p->error_flag);
+  return tigon_check_indices(context, call, "idx", &a.idx, vocab, "dtable.shape[0]", false, 0, &a.error,
+                             &p->error_flag);
 }
 
 tigon_status tigon_embedding_bwd(tigon_context *context, const tigon_embedding_bwd_args *args) {
@@ -105,7 +107,8 @@ tigon_status tigon_embedding_bwd(tigon_context *context, const tigon_embedding_b
   return TIGON_CALL_SLOT(context, embedding_bwd, p.dtype, &p, &no_plan);
 }
 
-tigon_status tigon_embedding_bwd_workspace(tigon_context *context, const tigon_embedding_bwd_args *args, size_t *bytes) {
+tigon_status tigon_embedding_bwd_workspace(tigon_context *context, const tigon_embedding_bwd_args *args,
+                                           size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_embedding_bwd_problem p;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "embedding_bwd_workspace: bytes is NULL");

@@ -54,10 +54,8 @@ tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_arg
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_swiglu_bwd_args a = *args;
   tigon_arg list[] = {
-      {"dc", &a.dc, TIGON_FLOATS, TIGON_IN, NULL},
-      {"a", &a.a, TIGON_FLOATS, TIGON_IN, NULL},
-      {"b", &a.b, TIGON_FLOATS, TIGON_IN, NULL},
-      {"da", &a.da, TIGON_FLOATS, TIGON_OUT, "dc a b"},
+      {"dc", &a.dc, TIGON_FLOATS, TIGON_IN, NULL},      {"a", &a.a, TIGON_FLOATS, TIGON_IN, NULL},
+      {"b", &a.b, TIGON_FLOATS, TIGON_IN, NULL},        {"da", &a.da, TIGON_FLOATS, TIGON_OUT, "dc a b"},
       {"db", &a.db, TIGON_FLOATS, TIGON_OUT, "dc a b"},
   };
   TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));

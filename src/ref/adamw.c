@@ -17,7 +17,7 @@ static void step_one(const tigon_adamw_step_problem *p, const tigon_adamw_param 
     const double v = p->beta2 * tigon_load_f64(t->exp_avg_sq.data, i, t->exp_avg_sq.dtype) + (1 - p->beta2) * g * g;
     const double old = tigon_load_f64(value->data, i, value->dtype);
     const double move = (m / p->correction1) / (sqrt(v / p->correction2) + p->eps);
-    const double new = old - p->lr * (t->weight_decay * old + move);
+    const double new = old - p->lr *(t->weight_decay * old + move);
     tigon_store_f64(t->exp_avg.data, i, t->exp_avg.dtype, m);
     tigon_store_f64(t->exp_avg_sq.data, i, t->exp_avg_sq.dtype, v);
     tigon_store_f64(value->data, i, value->dtype, new);

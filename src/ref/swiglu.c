@@ -28,8 +28,10 @@ tigon_status tigon_ref_swiglu_bwd(tigon_queue *queue, const tigon_swiglu_bwd_pro
   for (int64_t r = 0; r < p->space.rows; ++r)
     for (int64_t c = 0; c < p->cols; ++c) {
       const double dc = tigon_ref_at(&p->space, &p->dc, p->dtype, r, c);
-      const double a = tigon_ref_at(&p->space, &p->a, p->dtype, r, c), b = tigon_ref_at(&p->space, &p->b, p->dtype, r, c);
-      const double u = gate * clamp_gate(a, clamp), sigma = 1 / (1 + quiet_exp(-u)), rest = 1 / (1 + quiet_exp(u)); /* 1 - sigma */
+      const double a = tigon_ref_at(&p->space, &p->a, p->dtype, r, c),
+                   b = tigon_ref_at(&p->space, &p->b, p->dtype, r, c);
+      const double u = gate * clamp_gate(a, clamp), sigma = 1 / (1 + quiet_exp(-u)),
+                   rest = 1 / (1 + quiet_exp(u)); /* 1 - sigma */
       const double da = dc * down * clamp_up(b, clamp) * gate * sigma * (1 + u * rest);
       const double db = dc * down * (u / (1 + quiet_exp(-u)));
       tigon_ref_put(&p->space, &p->da, p->dtype, r, c, clamp > 0 && a > clamp ? 0 : da);

@@ -31,11 +31,11 @@ static void test_fwd_refuses(void **state) {
   data *d = made();
   static data before;
   tigon_swiglu_fwd_args a;
-#define REFUSE(change, status, sentence)                                                                               \
-  a = fwd_args(d);                                                                                                     \
-  change;                                                                                                              \
-  before = *d;                                                                                                         \
-  api_expect(c, tigon_swiglu_fwd(c, &a), TIGON_ERROR_##status, "swiglu_fwd: " sentence);                               \
+#define REFUSE(change, status, sentence)                                                 \
+  a = fwd_args(d);                                                                       \
+  change;                                                                                \
+  before = *d;                                                                           \
+  api_expect(c, tigon_swiglu_fwd(c, &a), TIGON_ERROR_##status, "swiglu_fwd: " sentence); \
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.a, 0, sizeof a.a), INVALID, "a is absent");
   REFUSE(memset(&a.b, 0, sizeof a.b), INVALID, "b is absent");
@@ -63,11 +63,11 @@ static void test_bwd_refuses(void **state) {
   data *d = made();
   static data before;
   tigon_swiglu_bwd_args a;
-#define REFUSE(change, status, sentence)                                                                               \
-  a = bwd_args(d);                                                                                                     \
-  change;                                                                                                              \
-  before = *d;                                                                                                         \
-  api_expect(c, tigon_swiglu_bwd(c, &a), TIGON_ERROR_##status, "swiglu_bwd: " sentence);                               \
+#define REFUSE(change, status, sentence)                                                 \
+  a = bwd_args(d);                                                                       \
+  change;                                                                                \
+  before = *d;                                                                           \
+  api_expect(c, tigon_swiglu_bwd(c, &a), TIGON_ERROR_##status, "swiglu_bwd: " sentence); \
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.dc, 0, sizeof a.dc), INVALID, "dc is absent");
   REFUSE(memset(&a.db, 0, sizeof a.db), INVALID, "db is absent");
@@ -174,7 +174,8 @@ static void test_strided(void **state) {
   float a[M], b[M], y[M], flat[M];
   api_fill(a, M, 0.5f);
   api_fill(b, M, 0.25f);
-  tigon_swiglu_fwd_args f = {.a = tigon_tensor_2d(a, TIGON_F32, B * T * H, D), .b = tigon_tensor_2d(b, TIGON_F32, B * T * H, D),
+  tigon_swiglu_fwd_args f = {.a = tigon_tensor_2d(a, TIGON_F32, B * T * H, D),
+                             .b = tigon_tensor_2d(b, TIGON_F32, B * T * H, D),
                              .c = tigon_tensor_2d(flat, TIGON_F32, B * T * H, D)};
   assert_int_equal(tigon_swiglu_fwd(c, &f), TIGON_OK);
   f.a = (tigon_tensor){a, TIGON_F32, 4, {B, H, T, D}, {T * H * D, D, H * D, 1}};

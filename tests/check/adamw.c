@@ -24,7 +24,8 @@ static void step(check *k) {
   tigon_adamw_param params[TENSORS] = {0};
   double *scale[TENSORS], *m_scale[TENSORS], *v_scale[TENSORS];
   const int64_t one = 1;
-  const tigon_tensor factor = clip ? check_in_dense(k, "clip_factor", TIGON_F32, 1, &one, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor factor =
+      clip ? check_in_dense(k, "clip_factor", TIGON_F32, 1, &one, CHECK_UNIFORM) : (tigon_tensor){0};
   for (int i = 0; i < TENSORS; ++i) {
     params[i] = (tigon_adamw_param){
         .param = check_inout_dense(k, "param", k->dtype, 1, &n[i], CHECK_UNIFORM),
@@ -44,8 +45,14 @@ static void step(check *k) {
       scale[i][e] = 2 * value + 13 * lr * m_scale[i][e] / 0.271 / (sqrt(v_scale[i][e] / 0.142625) + eps);
     }
   }
-  const tigon_adamw_step_args args = {.params = params, .count = TENSORS, .clip_factor = factor, .lr = lr, .beta1 = 0.9,
-                                      .beta2 = 0.95, .eps = eps, .step = 3};
+  const tigon_adamw_step_args args = {.params = params,
+                                      .count = TENSORS,
+                                      .clip_factor = factor,
+                                      .lr = lr,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = eps,
+                                      .step = 3};
   check_call(k, tigon_adamw_step(k->context, &args));
   for (int i = 0; i < TENSORS; ++i) {
     /* Roundings, each 2^-24 of what is rounded. m: g, 1 - beta1, their product, the sum. v: g twice, its square, 1 - beta2,
@@ -61,9 +68,13 @@ static void clip(check *k) {
   int64_t n[TENSORS];
   sizes(k, n);
   tigon_tensor grads[TENSORS];
-  for (int i = 0; i < TENSORS; ++i) grads[i] = check_in_dense(k, "grad", k->option % 2 ? TIGON_F32 : k->dtype, 1, &n[i], k->fill);
-  tigon_adamw_clip_args args = {.grads = grads, .count = TENSORS, .max_norm = k->option < 2 ? 0.5 : 0,
-                                .norm = check_out_vector(k, "norm", TIGON_F32, 1), .factor = check_out_vector(k, "factor", TIGON_F32, 1)};
+  for (int i = 0; i < TENSORS; ++i)
+    grads[i] = check_in_dense(k, "grad", k->option % 2 ? TIGON_F32 : k->dtype, 1, &n[i], k->fill);
+  tigon_adamw_clip_args args = {.grads = grads,
+                                .count = TENSORS,
+                                .max_norm = k->option < 2 ? 0.5 : 0,
+                                .norm = check_out_vector(k, "norm", TIGON_F32, 1),
+                                .factor = check_out_vector(k, "factor", TIGON_F32, 1)};
   tigon_adamw_clip_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);
   check_call(k, tigon_adamw_clip(k->context, &args));

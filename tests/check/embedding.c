@@ -5,8 +5,9 @@
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
-  const int64_t list[][3] = {{1, 1, 1},          {5, t, 3},       {17, t + 1, 40}, {3, 2 * t + 1, 1000}, {200, 4 * t - 1, 11},
-                             {97, 131, 257},     {64, 1000, 129}, {9, 33, 65},     {2, 40009, 5},        {300, 3, 64},    {60, 9, 5000}};
+  const int64_t list[][3] = {
+      {1, 1, 1},       {5, t, 3},   {17, t + 1, 40}, {3, 2 * t + 1, 1000}, {200, 4 * t - 1, 11}, {97, 131, 257},
+      {64, 1000, 129}, {9, 33, 65}, {2, 40009, 5},   {300, 3, 64},         {60, 9, 5000}};
   if (index >= (int)(sizeof list / sizeof *list)) return false;
   for (int d = 0; d < 3; ++d) dims[d] = list[index][d] > 0 ? list[index][d] : 1;
   return true;
@@ -56,7 +57,8 @@ static void bwd(check *k) {
   for (int64_t n = 0; n < tokens; ++n) {
     const int64_t v = (int64_t)check_value(&args.idx, n);
     if (args.has_padding_idx && v == args.padding_idx) continue;
-    for (int64_t c = 0; v >= 0 && v < vocab && c < hidden; ++c) scale[v * hidden + c] += fabs(check_value(&args.dy, n * hidden + c));
+    for (int64_t c = 0; v >= 0 && v < vocab && c < hidden; ++c)
+      scale[v * hidden + c] += fabs(check_value(&args.dy, n * hidden + c));
   }
   tigon_embedding_bwd_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);

@@ -42,7 +42,8 @@ static void gate_and_up(check *k, bool packed, bool in_place, tigon_tensor *a, t
     a->shape[1] = b->shape[1] = cols;
     b->data = (char *)a->data + (size_t)cols * tigon_dtype_size(k->dtype);
   } else {
-    *a = in_place ? check_inout(k, "a", k->dtype, 2, k->dims, k->fill) : check_in(k, "a", k->dtype, 2, k->dims, k->fill);
+    *a =
+        in_place ? check_inout(k, "a", k->dtype, 2, k->dims, k->fill) : check_in(k, "a", k->dtype, 2, k->dims, k->fill);
     *b = in_place ? check_inout(k, "b", k->dtype, 2, k->dims, CHECK_UNIFORM)
                   : check_in(k, "b", k->dtype, 2, k->dims, CHECK_UNIFORM);
   }
@@ -59,8 +60,8 @@ static void fwd(check *k) {
     const element e = element_of(o, check_value(&a, i), check_value(&b, i));
     size[i] = fabs(e.scale * e.b) * silu_size(o, &e);
   }
-  const tigon_swiglu_fwd_args args = {.a = a, .b = b, .c = c, .gate_mult = o->gate_mult, .down_mult = o->down_mult,
-                                      .clamp = o->clamp};
+  const tigon_swiglu_fwd_args args = {
+      .a = a, .b = b, .c = c, .gate_mult = o->gate_mult, .down_mult = o->down_mult, .clamp = o->clamp};
   check_call(k, tigon_swiglu_fwd(k->context, &args));
   check_bound(k, &c, k->dtype == TIGON_F32 ? 4 : 1, 1, size);
 }
@@ -92,8 +93,14 @@ static void bwd(check *k) {
     size[at] = d * (fabs(e.b) * e.slope_size + 0x1p-125);
     size_b[at] = d * (fabs(e.silu) + silu_size(o, &e));
   }
-  const tigon_swiglu_bwd_args args = {.dc = dc, .a = a, .b = b, .da = da, .db = db, .gate_mult = o->gate_mult,
-                                      .down_mult = o->down_mult, .clamp = o->clamp};
+  const tigon_swiglu_bwd_args args = {.dc = dc,
+                                      .a = a,
+                                      .b = b,
+                                      .da = da,
+                                      .db = db,
+                                      .gate_mult = o->gate_mult,
+                                      .down_mult = o->down_mult,
+                                      .clamp = o->clamp};
   check_call(k, tigon_swiglu_bwd(k->context, &args));
   if (o->packed) da.shape[1] = 2 * cols;
   check_bound(k, &da, k->dtype == TIGON_F32 ? 0 : 1, 8, size);

@@ -102,7 +102,7 @@ static void measure_numbers(const measure *m, const float *x, int n, worst worst
 
 static void measure_one(const measure *m) {
   /* Ends of ranges; where n of e^x = 2^n e^r becomes 128; where silu's scale and tanh's formula change; the last silu. */
-  static const float places[] = {-87.33654f, 88.72283f, 88.37626f, 87.0f,    -87.0f,    -110.0f, 30.0f, 20.79442f,
+  static const float places[] = {-87.33654f, 88.72283f, 88.37626f, 87.0f,    -87.0f,   -110.0f, 30.0f,   20.79442f,
                                  -43.67f,    -44.015f,  -44.36f,   -103.97f, -108.23f, 0.625f,  -0.625f, 0.34657359f};
   static float x[A_BINADE];
   worst worst[MOST_VARIANTS] = {{0, 0}};
@@ -187,7 +187,7 @@ static void test_ends(void **state) {
     for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
       const struct end *e = &ends[i];
       float first = skip, second = skip;
-      tigon_cpu_math_probe_of(*v)(e->function, &e->x, &first, &second, 1);
+      tigon_cpu_math_probe_of (*v)(e->function, &e->x, &first, &second, 1);
       if (!same(first, e->first) || (e->second != skip && !same(second, e->second)))
         print_error("%s: function %d of %.9g is %.9g, %.9g, must be %.9g, %.9g\n", (*v)->variant, (int)e->function,
                     (double)e->x, (double)first, (double)second, (double)e->first, (double)e->second);

@@ -11,9 +11,16 @@ typedef struct state {
 static double loss(void *argument) {
   state *t = argument;
   int32_t flag = 0;
-  const tigon_embedding_fwd_problem p = {
-      .space = {ROWS, 1, ROWS}, .cols = COLS, .vocab = VOCAB, .dtype = GRAD_F64, .idx_dtype = TIGON_I32, .table = t->table,
-      .table_pitch = COLS, .idx = idx, .y = grad_rows(t->y, COLS), .error_flag = &flag};
+  const tigon_embedding_fwd_problem p = {.space = {ROWS, 1, ROWS},
+                                         .cols = COLS,
+                                         .vocab = VOCAB,
+                                         .dtype = GRAD_F64,
+                                         .idx_dtype = TIGON_I32,
+                                         .table = t->table,
+                                         .table_pitch = COLS,
+                                         .idx = idx,
+                                         .y = grad_rows(t->y, COLS),
+                                         .error_flag = &flag};
   tigon_ref_embedding_fwd(NULL, &p, NULL);
   assert_int_equal(flag, 1);
   return grad_dot(t->y, t->dy, N);
@@ -21,10 +28,18 @@ static double loss(void *argument) {
 
 static void backward(state *t, int64_t padding_idx, bool accumulate) {
   int32_t flag = 0;
-  const tigon_embedding_bwd_problem p = {
-      .space = {ROWS, 1, ROWS}, .cols = COLS, .vocab = VOCAB, .dtype = GRAD_F64, .idx_dtype = TIGON_I32, .dtable_dtype = GRAD_F64,
-      .dy = grad_rows(t->dy, COLS), .idx = idx, .dtable = t->dtable, .padding_idx = padding_idx, .error_flag = &flag,
-      .accumulate = accumulate};
+  const tigon_embedding_bwd_problem p = {.space = {ROWS, 1, ROWS},
+                                         .cols = COLS,
+                                         .vocab = VOCAB,
+                                         .dtype = GRAD_F64,
+                                         .idx_dtype = TIGON_I32,
+                                         .dtable_dtype = GRAD_F64,
+                                         .dy = grad_rows(t->dy, COLS),
+                                         .idx = idx,
+                                         .dtable = t->dtable,
+                                         .padding_idx = padding_idx,
+                                         .error_flag = &flag,
+                                         .accumulate = accumulate};
   tigon_ref_embedding_bwd(NULL, &p, NULL);
   assert_int_equal(flag, 1);
 }

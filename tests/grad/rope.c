@@ -13,11 +13,23 @@ typedef struct state {
 static tigon_heads heads(double *data) { return (tigon_heads){data, HEADS, TOKENS * HEADS * DIM, HEADS * DIM, DIM}; }
 
 static tigon_rope_problem problem(state *t, double *in, double *out) {
-  return (tigon_rope_problem){
-      .batch = BATCH, .tokens = TOKENS, .head_dim = DIM, .rotary_dim = t->rotary_dim, .dtype = GRAD_F64, .table_dtype = GRAD_F64,
-      .position_dtype = TIGON_I64, .q = heads(in), .q_out = heads(out), .cos = t->cosine, .sin = t->sine,
-      .table_batch_pitch = t->own_tables ? ROWS * DIM : 0, .table_pitch = DIM, .table_rows = ROWS, .positions = t->positions,
-      .position_pitch = TOKENS, .layout = t->layout};
+  return (tigon_rope_problem){.batch = BATCH,
+                              .tokens = TOKENS,
+                              .head_dim = DIM,
+                              .rotary_dim = t->rotary_dim,
+                              .dtype = GRAD_F64,
+                              .table_dtype = GRAD_F64,
+                              .position_dtype = TIGON_I64,
+                              .q = heads(in),
+                              .q_out = heads(out),
+                              .cos = t->cosine,
+                              .sin = t->sine,
+                              .table_batch_pitch = t->own_tables ? ROWS * DIM : 0,
+                              .table_pitch = DIM,
+                              .table_rows = ROWS,
+                              .positions = t->positions,
+                              .position_pitch = TOKENS,
+                              .layout = t->layout};
 }
 
 static double loss(void *argument) {

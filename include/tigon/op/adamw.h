@@ -8,6 +8,7 @@
  * Clip:  norm = sqrt(sum of g^2 over all tensors)        factor = min(1, max_norm / norm)   (1 when max_norm is 0)
  *
  * Shapes: param, master, grad, exp_avg, exp_avg_sq of one entry alike, contiguous; clip_factor, norm, factor [1].
+ * Overlap: no output may overlap any other tensor, of its entry or of another one; grads may be the same tensor.
  * dtypes: param f32, bf16, f16; grad f32 or as param; master, exp_avg, exp_avg_sq, clip_factor, norm, factor f32.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE for clip. */
 #ifndef TIGON_OP_ADAMW_H
@@ -35,7 +36,7 @@ typedef struct tigon_adamw_step_args {
   double lr;                /* >= 0 */
   double beta1;             /* [0, 1) */
   double beta2;             /* [0, 1) */
-  double eps;               /* > 0 */
+  double eps;               /* >= 2^-126 */
   int64_t step;             /* >= 1 */
   uint64_t reserved[4];
 } tigon_adamw_step_args;

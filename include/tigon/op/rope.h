@@ -9,7 +9,7 @@
  * Shapes: q [B, T, Hq, D], k [B, T, Hk, D], any strides with the last one 1, so [B, H, T, D] memory is a transposed view;
  *   cos, sin [P, R/2] or [P, R] (Hugging Face's doubled form: the first R/2 columns are read) shared by the batch, or
  *   [B, P, R/2 or R]; position ids, if given, are [B, T] (or [1, T] for all sequences) with 0 <= id < P; without them
- *   token t takes row t, and P >= T.
+ *   token t takes row t, and P >= T. cos and sin have the same strides; position ids are contiguous.
  * dtypes: q f32, bf16, f16; k and the outputs as q; cos and sin f32 or as q; positions i32 or i64. Arithmetic in f32.
  * In place: q_out may be q, k_out may be k.
  * A position outside [0, P): with `error` given, that token is written as NaN and *error becomes 1; without it a host

@@ -1,0 +1,251 @@
+/* adamw: wrong arguments are refused with one sentence and nothing is written; a step by hand; lists of any shape. */
+#include "api.h"
+
+enum { N = 10, ENTRIES = 3 };
+
+typedef struct data {
+  float param[ENTRIES][N], master[ENTRIES][N], grad[ENTRIES][N], m[ENTRIES][N], v[ENTRIES][N];
+  float clip[2], norm[2], factor[2];
+  _Alignas(64) char workspace[1 << 13];
+  tigon_adamw_param params[ENTRIES];
+  tigon_tensor grads[ENTRIES];
+} data;
+
+static data *made(void) {
+  static data d;
+  memset(&d, 0x5a, sizeof d);
+  for (int i = 0; i < ENTRIES; ++i) {
+    api_fill(d.param[i], N, 0.5f);
+    api_fill(d.master[i], N, 0.5f);
+    api_fill(d.grad[i], N, 0.125f);
+    api_fill(d.m[i], N, 0.0625f);
+    for (int e = 0; e < N; ++e) d.v[i][e] = 0.01f * (float)(e + 1);
+    d.params[i] = (tigon_adamw_param){.param = tigon_tensor_2d(d.param[i], TIGON_F32, 2, N / 2),
+                                      .master = tigon_tensor_2d(d.master[i], TIGON_F32, 2, N / 2),
+                                      .grad = tigon_tensor_2d(d.grad[i], TIGON_F32, 2, N / 2),
+                                      .exp_avg = tigon_tensor_2d(d.m[i], TIGON_F32, 2, N / 2),
+                                      .exp_avg_sq = tigon_tensor_2d(d.v[i], TIGON_F32, 2, N / 2),
+                                      .weight_decay = 0.1};
+    d.grads[i] = d.params[i].grad;
+  }
+  d.clip[0] = 0.5f;
+  return &d;
+}
+
+static tigon_adamw_step_args step_args(data *d) {
+  return (tigon_adamw_step_args){.params = d->params,
+                                 .count = ENTRIES,
+                                 .clip_factor = tigon_tensor_1d(d->clip, TIGON_F32, 1),
+                                 .lr = 1e-2,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.999,
+                                 .eps = 1e-8,
+                                 .step = 3};
+}
+static tigon_adamw_clip_args clip_args(data *d) {
+  return (tigon_adamw_clip_args){.grads = d->grads,
+                                 .count = ENTRIES,
+                                 .max_norm = 1,
+                                 .norm = tigon_tensor_1d(d->norm, TIGON_F32, 1),
+                                 .factor = tigon_tensor_1d(d->factor, TIGON_F32, 1),
+                                 .workspace = d->workspace,
+                                 .workspace_bytes = sizeof d->workspace};
+}
+
+static void test_step_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d;
+  static data before;
+  tigon_adamw_step_args a;
+#define REFUSE(change, status, sentence)                                                 \
+  d = made();                                                                            \
+  a = step_args(d);                                                                      \
+  change;                                                                                \
+  before = *d;                                                                           \
+  api_expect(c, tigon_adamw_step(c, &a), TIGON_ERROR_##status, "adamw_step: " sentence); \
+  assert_memory_equal(d, &before, sizeof before)
+  REFUSE(a.count = -1, INVALID, "count is -1, must be >= 0");
+  REFUSE(a.params = NULL, INVALID, "params is NULL");
+  REFUSE(a.lr = -1, INVALID, "lr is -1, must be 0 to 3.40282e+38");
+  REFUSE(a.lr = (double)NAN, INVALID, "lr is nan, must be 0 to 3.40282e+38");
+  REFUSE(a.beta1 = 1, INVALID, "beta1 is 1, must be 0 to 1");
+  REFUSE(a.beta2 = -0.5, INVALID, "beta2 is -0.5, must be 0 to 1");
+  REFUSE(a.eps = 0, INVALID, "eps is 0, must be 1.17549e-38 to 3.40282e+38");
+  REFUSE(a.step = 0, INVALID, "step is 0, must be >= 1");
+  REFUSE(a.reserved[0] = 1, INVALID, "reserved[0] is 1, must be 0");
+  REFUSE(a.clip_factor.shape[0] = 2, INVALID, "clip_factor.shape[0] is 2, must be 1 (one number)");
+  REFUSE(a.clip_factor.dtype = TIGON_BF16, INVALID, "clip_factor.dtype is bf16, must be f32");
+  REFUSE(memset(&d->params[1].param, 0, sizeof(tigon_tensor)), INVALID, "params[1].param is absent");
+  REFUSE(memset(&d->params[2].grad, 0, sizeof(tigon_tensor)), INVALID, "params[2].grad is absent");
+  REFUSE(d->params[1].master.dtype = TIGON_BF16, INVALID, "params[1].master.dtype is bf16, must be f32");
+  REFUSE(d->params[0].exp_avg.dtype = TIGON_F16, INVALID, "params[0].exp_avg.dtype is f16, must be f32");
+  REFUSE(d->params[0].grad.dtype = TIGON_BF16, INVALID,
+         "params[0].grad.dtype is bf16, must be f32 (params[0].param.dtype)");
+  REFUSE(d->params[2].grad.shape[0] = 1, INVALID, "params[2].grad.shape[0] is 1, must be 2 (params[2].param.shape[0])");
+  REFUSE(d->params[2].exp_avg_sq.shape[0] = 1, INVALID,
+         "params[2].exp_avg_sq.shape[0] is 1, must be 2 (params[2].param.shape[0])");
+  REFUSE(d->params[1].param.strides[0] = 6, INVALID, "params[1].param.strides[0] is 6, must be 5 (contiguous)");
+  REFUSE(d->params[1].weight_decay = -1, INVALID, "params[1].weight_decay is -1, must be 0 to 3.40282e+38");
+  REFUSE(d->params[1].param.data = d->grad[1], ALIAS, "params[1].param overlaps params[1].grad, must be apart");
+  REFUSE(d->params[1].exp_avg.data = d->clip - 1, ALIAS, "params[1].exp_avg overlaps clip_factor, must be apart");
+  /* Across entries: one parameter twice in the list, and a gradient under another entry's output. */
+  REFUSE(d->params[2].param.data = d->param[0], ALIAS, "params[0].param overlaps params[2].param, must be apart");
+  REFUSE(d->params[0].exp_avg_sq.data = d->m[2] + 1, ALIAS,
+         "params[0].exp_avg_sq overlaps params[2].exp_avg, must be apart");
+  REFUSE(d->params[1].master.data = d->grad[2], ALIAS, "params[1].master overlaps params[2].grad, must be apart");
+#undef REFUSE
+  api_expect(c, tigon_adamw_step(c, NULL), TIGON_ERROR_INVALID, "adamw_step: args is NULL");
+  api_expect(NULL, tigon_adamw_step(NULL, &a), TIGON_ERROR_INVALID, "adamw_step: context is NULL");
+}
+
+static void test_clip_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d;
+  static data before;
+  tigon_adamw_clip_args a;
+#define REFUSE(change, status, sentence)                                                 \
+  d = made();                                                                            \
+  a = clip_args(d);                                                                      \
+  change;                                                                                \
+  before = *d;                                                                           \
+  api_expect(c, tigon_adamw_clip(c, &a), TIGON_ERROR_##status, "adamw_clip: " sentence); \
+  assert_memory_equal(d, &before, sizeof before)
+  REFUSE(a.count = -2, INVALID, "count is -2, must be >= 0");
+  REFUSE(a.grads = NULL, INVALID, "grads is NULL");
+  REFUSE(a.max_norm = (double)INFINITY, INVALID, "max_norm is inf, must be 0 to 3.40282e+38");
+  REFUSE(memset(&a.norm, 0, sizeof a.norm), INVALID, "norm is absent");
+  REFUSE(a.factor.shape[0] = 2, INVALID, "factor.shape[0] is 2, must be 1 (one number)");
+  REFUSE(d->grads[1].dtype = TIGON_I32, INVALID, "grads[1].dtype is i32, must be f32, f16, bf16");
+  REFUSE(d->grads[2].strides[0] = 7, INVALID, "grads[2].strides[0] is 7, must be 5 (contiguous)");
+  REFUSE(a.reserved[2] = 1, INVALID, "reserved[2] is 1, must be 0");
+  REFUSE(a.factor = a.norm, ALIAS, "norm overlaps factor, must be apart");
+  REFUSE(a.norm.data = &d->grad[1][3], ALIAS, "norm overlaps grads[1], must be apart");
+  REFUSE(a.workspace = d->workspace + 32, WORKSPACE, "workspace is not aligned to 64 bytes");
+#undef REFUSE
+  d = made();
+  a = clip_args(d);
+  size_t bytes;
+  assert_int_equal(tigon_adamw_clip_workspace(c, &a, &bytes), TIGON_OK);
+  char sentence[128];
+  snprintf(sentence, sizeof sentence, "adamw_clip: workspace is NULL, must have %zu bytes", bytes);
+  a.workspace = NULL;
+  api_expect(c, tigon_adamw_clip(c, &a), TIGON_ERROR_WORKSPACE, sentence);
+  snprintf(sentence, sizeof sentence, "adamw_clip: workspace_bytes is %zu, must be %zu or more", bytes - 1, bytes);
+  a.workspace = d->workspace;
+  a.workspace_bytes = bytes - 1;
+  api_expect(c, tigon_adamw_clip(c, &a), TIGON_ERROR_WORKSPACE, sentence);
+  api_expect(c, tigon_adamw_clip_workspace(c, &a, NULL), TIGON_ERROR_INVALID, "adamw_clip_workspace: bytes is NULL");
+}
+
+/* The header's formula, in double. */
+static void test_step(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  before = *d;
+  memset(&d->params[1].master, 0, sizeof(tigon_tensor)); /* its own master */
+  const tigon_adamw_step_args a = step_args(d);
+  assert_int_equal(tigon_adamw_step(c, &a), TIGON_OK);
+  for (int i = 0; i < ENTRIES; ++i)
+    for (int e = 0; e < N; ++e) {
+      const double g = 0.5 * (double)before.grad[i][e], old = (double)(i == 1 ? before.param : before.master)[i][e];
+      const double m = 0.9 * (double)before.m[i][e] + 0.1 * g, v = 0.999 * (double)before.v[i][e] + 0.001 * g * g;
+      const double step = m / (1 - pow(0.9, 3)) / (sqrt(v / (1 - pow(0.999, 3))) + 1e-8);
+      const double value = old - 1e-2 * (0.1 * old + step);
+      assert_true(fabs((double)d->m[i][e] - m) <= 3e-7 * fabs(m));
+      assert_true(fabs((double)d->v[i][e] - v) <= 3e-7 * v);
+      assert_true(fabs((double)d->param[i][e] - value) <= 3e-7 * (fabs(old) + fabs(step)));
+      if (i != 1) assert_true(d->param[i][e] == d->master[i][e]);
+    }
+}
+
+static void test_clip(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_adamw_clip_args a = clip_args(d);
+  double sum = 0;
+  for (int i = 0; i < ENTRIES; ++i)
+    for (int e = 0; e < N; ++e) sum += (double)d->grad[i][e] * (double)d->grad[i][e];
+  assert_int_equal(tigon_adamw_clip(c, &a), TIGON_OK);
+  assert_true(d->norm[0] == (float)sqrt(sum));
+  assert_true(d->factor[0] == (float)(1 / sqrt(sum)));
+  a.max_norm = 0;
+  assert_int_equal(tigon_adamw_clip(c, &a), TIGON_OK);
+  assert_true(d->factor[0] == 1);
+  /* Squares that f32 cannot hold, then what is not a number. */
+  for (int e = 0; e < N; ++e) d->grad[1][e] = 1e30f;
+  a.max_norm = 1;
+  assert_int_equal(tigon_adamw_clip(c, &a), TIGON_OK);
+  assert_true(fabs((double)d->norm[0] / (1e30 * sqrt(N)) - 1) < 1e-6 && d->factor[0] > 0);
+  d->grad[2][9] = INFINITY;
+  assert_int_equal(tigon_adamw_clip(c, &a), TIGON_OK);
+  assert_true(d->norm[0] == INFINITY && d->factor[0] == 0);
+  d->grad[0][0] = NAN;
+  assert_int_equal(tigon_adamw_clip(c, &a), TIGON_OK);
+  assert_true(isnan(d->norm[0]) && isnan(d->factor[0]));
+}
+
+static void test_empty(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  tigon_adamw_step_args a = step_args(d);
+  a.count = 0;
+  a.params = NULL;
+  before = *d;
+  assert_int_equal(tigon_adamw_step(c, &a), TIGON_OK);
+  tigon_tensor *const tensors[] = {&d->params[1].param, &d->params[1].master, &d->params[1].grad, &d->params[1].exp_avg,
+                                   &d->params[1].exp_avg_sq};
+  for (int i = 0; i < 5; ++i) tensors[i]->shape[0] = 0, tensors[i]->data = NULL;
+  a = step_args(d);
+  assert_int_equal(tigon_adamw_step(c, &a), TIGON_OK);
+  assert_memory_equal(d->param[1], before.param[1], sizeof d->param[1]);
+  assert_true(memcmp(d->param[2], before.param[2], sizeof d->param[2]) != 0);
+  tigon_adamw_clip_args clip = clip_args(d);
+  clip.count = 0;
+  clip.grads = NULL;
+  assert_int_equal(tigon_adamw_clip(c, &clip), TIGON_OK);
+  assert_true(d->norm[0] == 0 && d->factor[0] == 1);
+}
+
+/* One entry of 50 000 elements gives the bits of 500 entries of 100, and every pair of entries is looked at. */
+static void test_long_list(void **state) {
+  tigon_context *c = *state;
+  enum { COUNT = 500, EACH = 100, ALL = COUNT * EACH };
+  static float whole[4][ALL], parts[4][ALL];
+  static tigon_adamw_param list[COUNT];
+  for (int t = 0; t < 4; ++t) {
+    api_fill(whole[t], ALL, 0.01f);
+    for (int i = 0; i < ALL; ++i) whole[t][i] = fabsf(whole[t][i]);
+    memcpy(parts[t], whole[t], sizeof whole[t]);
+  }
+  tigon_adamw_param one = {.param = tigon_tensor_1d(whole[0], TIGON_F32, ALL),
+                           .grad = tigon_tensor_1d(whole[1], TIGON_F32, ALL),
+                           .exp_avg = tigon_tensor_1d(whole[2], TIGON_F32, ALL),
+                           .exp_avg_sq = tigon_tensor_1d(whole[3], TIGON_F32, ALL)};
+  for (int i = 0; i < COUNT; ++i) {
+    const int at = (i * 37 % COUNT) * EACH;
+    list[i] = (tigon_adamw_param){.param = tigon_tensor_1d(parts[0] + at, TIGON_F32, EACH),
+                                  .grad = tigon_tensor_1d(parts[1] + at, TIGON_F32, EACH),
+                                  .exp_avg = tigon_tensor_1d(parts[2] + at, TIGON_F32, EACH),
+                                  .exp_avg_sq = tigon_tensor_1d(parts[3] + at, TIGON_F32, EACH)};
+  }
+  tigon_adamw_step_args a = {
+      .params = &one, .count = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1};
+  assert_int_equal(tigon_adamw_step(c, &a), TIGON_OK);
+  a.params = list;
+  a.count = COUNT;
+  assert_int_equal(tigon_adamw_step(c, &a), TIGON_OK);
+  assert_memory_equal(parts, whole, sizeof whole);
+  list[499].exp_avg.data = (float *)list[3].param.data + 99;
+  api_expect(c, tigon_adamw_step(c, &a), TIGON_ERROR_ALIAS,
+             "adamw_step: params[3].param overlaps params[499].exp_avg, must be apart");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_step_refuses), cmocka_unit_test(test_clip_refuses), cmocka_unit_test(test_step),
+      cmocka_unit_test(test_clip),         cmocka_unit_test(test_empty),        cmocka_unit_test(test_long_list),
+  };
+  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+}
