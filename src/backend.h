@@ -14,15 +14,16 @@ typedef struct tigon_backend tigon_backend;
 /* An open device and stream: what a slot needs besides its problem and plan. */
 typedef struct tigon_queue {
   const tigon_backend *backend;
-  void *state;          /* the backend's own */
-  void *stream;         /* the caller's */
-  int threads;          /* CPU threads a call may use, >= 1 */
-  int32_t *error_flag;  /* device memory of the context, for ops whose caller gave no `error` */
+  void *state;         /* the backend's own */
+  void *stream;        /* the caller's */
+  int threads;         /* CPU threads a call may use, >= 1 */
+  int32_t *error_flag; /* device memory of the context, for ops whose caller gave no `error` */
 } tigon_queue;
 
 /* A slot's function: enqueues the work and returns; DEVICE when the launch itself fails. */
-#define TIGON_SLOT(op, entry) \
-  typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *, const tigon_plan *);
+#define TIGON_SLOT(op, entry)                                                                           \
+  typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *, \
+                                                 const tigon_plan *);
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
 #undef TIGON_SLOT
@@ -38,10 +39,10 @@ typedef struct tigon_queue {
 typedef struct tigon_kernels {
   const char *variant; /* "ref", "scalar", "avx2", "avx512", "sm_90", "dav-2201", "opencl" */
   int64_t tile;        /* elements of its smallest tile (a vector's lanes): the check tests around it */
-#define TIGON_SLOT(op, entry) \
-  struct {                    \
+#define TIGON_SLOT(op, entry)       \
+  struct {                          \
     tigon_##op##_##entry##_fn *run; \
-    uint32_t dtypes;          \
+    uint32_t dtypes;                \
   } op##_##entry;
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"

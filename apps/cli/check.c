@@ -17,7 +17,15 @@ typedef struct options {
   bool json, mutants;
 } options;
 
-enum { KEY_DEVICE = 'd', KEY_VARIANT = 'v', KEY_DTYPE = 't', KEY_CASE = 'c', KEY_SEED = 's', KEY_JSON = 'j', KEY_MUTANTS = 'm' };
+enum {
+  KEY_DEVICE = 'd',
+  KEY_VARIANT = 'v',
+  KEY_DTYPE = 't',
+  KEY_CASE = 'c',
+  KEY_SEED = 's',
+  KEY_JSON = 'j',
+  KEY_MUTANTS = 'm'
+};
 
 static const struct argp_option argp_options[] = {
     {"device", KEY_DEVICE, "NAME", 0, "The device to check (default cpu)", 0},
@@ -54,7 +62,8 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_MUTANTS: o->mutants = true; return 0;
     case KEY_JSON: o->json = true; return 0;
     case ARGP_KEY_ARG:
-      if (o->op_count == (int)(sizeof o->ops / sizeof *o->ops)) cli_mistake(o->command, "more operators than there are");
+      if (o->op_count == (int)(sizeof o->ops / sizeof *o->ops))
+        cli_mistake(o->command, "more operators than there are");
       o->ops[o->op_count++] = cli_op(o->command, argument);
       return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -76,18 +85,18 @@ static bool wanted(const options *o, const char *op) {
 static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16, TIGON_F16};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes, SHOWN_FAILURES = 20 };
 
-static void record_failure(const options *o, const check_case *c, const tigon_kernels *kernels, const char *failure, double worst,
-                           tally *t) {
+static void record_failure(const options *o, const check_case *c, const tigon_kernels *kernels, const char *failure,
+                           double worst, tally *t) {
   char label[128], repro[320];
   const char *op = tigon_entry_at(c->entry)->op;
   check_case_label(c, kernels->tile, label);
-  snprintf(repro, sizeof repro, "tigon check %s --device %s --variant %s --dtype %s --case %s --seed %llu", op, o->device,
-           kernels->variant, tigon_dtype_name(c->dtype), label, (unsigned long long)o->seed);
+  snprintf(repro, sizeof repro, "tigon check %s --device %s --variant %s --dtype %s --case %s --seed %llu", op,
+           o->device, kernels->variant, tigon_dtype_name(c->dtype), label, (unsigned long long)o->seed);
   ++t->failed;
-  json_array_append_new(t->failures, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:f, s:s}", "op", op, "variant", kernels->variant,
-                                               "dtype", tigon_dtype_name(c->dtype), "case", label, "seed",
-                                               (json_int_t)o->seed, "error", failure, "bound",
-                                               worst < 1e300 ? worst : -1.0, "repro", repro));
+  json_array_append_new(t->failures,
+                        json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:f, s:s}", "op", op, "variant", kernels->variant,
+                                  "dtype", tigon_dtype_name(c->dtype), "case", label, "seed", (json_int_t)o->seed,
+                                  "error", failure, "bound", worst < 1e300 ? worst : -1.0, "repro", repro));
   if (o->json || t->failed > SHOWN_FAILURES) return;
   term_progress_clear();
   printf("%sFAILED%s %s %s %s %s: %s\n       %s\n", term_start(stdout, TERM_RED), term_start(stdout, TERM_PLAIN), op,
@@ -95,8 +104,8 @@ static void record_failure(const options *o, const check_case *c, const tigon_ke
 }
 
 /* All cases of one entry, variant and dtype. Stops at the first failure when `first_only`. */
-static double check_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels, const tigon_kernels *mutant,
-                          bool first_only, tally *t) {
+static double check_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels,
+                          const tigon_kernels *mutant, bool first_only, tally *t) {
   check_case c;
   char failure[512], label[128];
   double most = 0, worst;
@@ -195,8 +204,9 @@ int tigon_cli_check(int argc, char **argv) {
   tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
   if (o.mutants) return check_mutants(&o);
 
-  static const term_column columns[] = {{"op", false, 0},      {"entry", false, 0},  {"variant", false, 0},  {"dtype", false, 0},
-                                        {"passed", true, 0},   {"failed", true, 0},  {"error/bound", true, 1}};
+  static const term_column columns[] = {{"op", false, 0},        {"entry", false, 0}, {"variant", false, 0},
+                                        {"dtype", false, 0},     {"passed", true, 0}, {"failed", true, 0},
+                                        {"error/bound", true, 1}};
   term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
   tally t = {.failures = json_array()};
   check_all(&o, &t, table);
@@ -205,11 +215,12 @@ int tigon_cli_check(int argc, char **argv) {
     cli_mistake(o.command, "no case is called \"%s\"", o.label ? o.label : "");
   }
   if (o.json) {
-    cli_print_json(json_pack("{s:I, s:I, s:I, s:o}", "passed", (json_int_t)t.passed, "failed", (json_int_t)t.failed, "skipped",
-                             (json_int_t)t.skipped, "failures", t.failures));
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:o}", "passed", (json_int_t)t.passed, "failed", (json_int_t)t.failed,
+                             "skipped", (json_int_t)t.skipped, "failures", t.failures));
   } else {
     term_table_print(table, stdout);
-    if (t.failed > SHOWN_FAILURES) printf("%lld more failures; --json lists them all\n", (long long)(t.failed - SHOWN_FAILURES));
+    if (t.failed > SHOWN_FAILURES)
+      printf("%lld more failures; --json lists them all\n", (long long)(t.failed - SHOWN_FAILURES));
     printf("%lld passed, %lld failed, %lld skipped\n", (long long)t.passed, (long long)t.failed, (long long)t.skipped);
     json_decref(t.failures);
   }

@@ -34,7 +34,8 @@ static bool content_new(content *c, const train_model *model, int64_t capacity, 
   c->names = calloc((size_t)capacity, sizeof *c->names);
   if (c->tensors && c->origins && c->names) return true;
   content_free(c);
-  return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of a checkpoint's tensors");
+  train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of a checkpoint's tensors");
+  return false;
 }
 
 static void content_add(content *c, const char *prefix, const char *name, const char *dtype, int64_t rows, int64_t cols,

@@ -33,8 +33,10 @@ static double loss_bound(const train_job *job, double loss) {
   return loss * (stored + CERTAINTY * sqrt(forward_roundings(job) / tokens) * rounding_unit(job));
 }
 
+/* Forward, then backward through twice as many; and the weights' gradients are sums over the tokens in f32. */
 static double gradient_bound(const train_job *job) {
-  return CERTAINTY * sqrt(3 * forward_roundings(job)) * rounding_unit(job);
+  const double tokens = (double)(job->options->batch * job->options->seq);
+  return CERTAINTY * (sqrt(3 * forward_roundings(job)) * rounding_unit(job) + sqrt(tokens) * ldexp(1, -24));
 }
 
 /* ---- a step ---- */

@@ -43,7 +43,7 @@ void train_op_rope_bwd(train_ops *ops, tigon_tensor dq, tigon_tensor dk, tigon_t
 /* Causal. */
 void train_op_attention(train_ops *ops, tigon_tensor q, tigon_tensor k, tigon_tensor v, tigon_tensor o,
                         tigon_tensor lse);
-void train_op_attention_bwd(train_ops *ops, const tigon_attention_bwd_args *args);
+void train_op_attention_bwd(train_ops *ops, const tigon_attention_bwd_args *given);
 
 void train_op_swiglu(train_ops *ops, tigon_tensor gate, tigon_tensor up, tigon_tensor c);
 /* dgate and dup take the memory of gate and up. */

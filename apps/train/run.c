@@ -149,6 +149,10 @@ static bool finish(train_job *job, train_error *error) {
                                       .sample = sample,
                                       .compare = o->compare ? &job->comparison : NULL});
   free(sample);
+  if (job->comparison.steps_outside > 0)
+    return train_fail(error, TRAIN_EXIT_FAILED,
+                      "fused and unfused differ by more than the bound in %" PRId64 " of %" PRId64 " steps",
+                      job->comparison.steps_outside, count);
   return true;
 }
 

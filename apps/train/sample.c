@@ -92,7 +92,7 @@ static bool feed(decoder *d, int32_t token, int64_t position, float *logits, tra
 
 /* The k-th largest of n values, by quickselect on a copy in `scratch`. */
 static float kth_largest(const float *values, int64_t n, int64_t k, float *scratch) {
-  memcpy(scratch, values, (size_t)n * sizeof *scratch);
+  for (int64_t i = 0; i < n; ++i) scratch[i] = values[i];
   int64_t low = 0, high = n - 1;
   while (low < high) {
     const float pivot = scratch[low + (high - low) / 2];
@@ -145,7 +145,7 @@ static bool all_finite(const float *values, int64_t count) {
 static bool make_room(decoder *d, int32_t *window, int64_t *used, float *logits, train_error *error) {
   const int64_t positions = d->model->config.positions, kept = positions / 2;
   if (*used < positions) return true;
-  memmove(window, window + *used - kept, (size_t)kept * sizeof *window);
+  for (int64_t i = 0; i < kept; ++i) window[i] = window[*used - kept + i];
   *used = kept;
   for (int64_t i = 0; i < kept; ++i)
     if (!feed(d, window[i], i, logits, error)) return false;

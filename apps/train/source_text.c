@@ -131,7 +131,7 @@ bool train_source_open_text(train_memory *memory, const char *path, train_source
   if (lone && !S_ISREG(status.st_mode))
     return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is neither a file nor a folder", path);
   bool good = lone ? list_add(&list, path, error) : list_folder(&list, path, 0, error);
-  if (good && !lone) qsort(list.paths, (size_t)list.count, sizeof *list.paths, by_text);
+  if (good && list.count > 1) qsort(list.paths, (size_t)list.count, sizeof *list.paths, by_text);
   for (int64_t i = 0; good && i < list.count; ++i) {
     const int64_t bytes = file_bytes(list.paths[i], error);
     good = bytes >= 0;

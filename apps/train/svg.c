@@ -42,15 +42,17 @@ static void rule(const frame *f, double x0, double y0, double x1, double y1, con
 
 static void axes(const frame *f) {
   char words[32];
-  for (double loss = f->low; loss < f->high + 0.5 * f->tick; loss += f->tick) {
+  const int ticks = (int)((f->high - f->low) / f->tick + 0.5);
+  for (int i = 0; i <= ticks; ++i) {
+    const double loss = f->low + i * f->tick;
     rule(f, LEFT, y_of(f, loss), WIDTH - RIGHT, y_of(f, loss), "grid");
     snprintf(words, sizeof words, "%.*f", f->tick < 0.01 ? 3 : f->tick < 0.1 ? 2 : 1, loss);
     text(f, LEFT - 10, y_of(f, loss) + 5, "end", "tick", words);
   }
   double across = train_curve_tick(f->last, 8);
   if (across < 1) across = 1;
-  for (double step = 0; step <= f->last; step += across) {
-    const double at = step < 1 ? 1 : step;
+  for (int i = 0; i * across <= f->last; ++i) {
+    const double at = i ? i * across : 1;
     rule(f, x_of(f, at), HEIGHT - BOTTOM, x_of(f, at), HEIGHT - BOTTOM + 6, "axis");
     snprintf(words, sizeof words, "%.0f", at);
     text(f, x_of(f, at), HEIGHT - BOTTOM + 24, "middle", "tick", words);

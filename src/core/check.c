@@ -37,7 +37,8 @@ static tigon_status check_layout(tigon_context *context, const char *call, const
   int64_t natural[TIGON_MAX_DIMS], step = 1, count = 1, last = 0;
   bool given = false;
   for (int i = t->ndim - 1; i >= 0; --i) {
-    if (t->shape[i] < 0) return FAIL(INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be >= 0", call, name, i, t->shape[i]);
+    if (t->shape[i] < 0)
+      return FAIL(INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be >= 0", call, name, i, t->shape[i]);
     if (t->strides[i] < 0)
       return FAIL(INVALID, "%s: %s.strides[%d] is %" PRId64 ", must be >= 0", call, name, i, t->strides[i]);
     given = given || t->strides[i] != 0;
@@ -50,8 +51,8 @@ static tigon_status check_layout(tigon_context *context, const char *call, const
   for (int i = 0; i < t->ndim; ++i) {
     if (!given) t->strides[i] = natural[i];
     int64_t reach;
-    if (t->shape[i] > 1 && (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &reach) ||
-                            __builtin_add_overflow(last, reach, &last)))
+    if (t->shape[i] > 1 &&
+        (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &reach) || __builtin_add_overflow(last, reach, &last)))
       return FAIL(INVALID, "%s: %s reaches further than 64 bits address", call, name);
     if ((arg->flags & TIGON_CONTIGUOUS) && t->shape[i] > 1 && t->strides[i] != natural[i])
       return FAIL(INVALID, "%s: %s.strides[%d] is %" PRId64 ", must be %" PRId64 " (contiguous)", call, name, i,
@@ -85,7 +86,8 @@ static tigon_status check_one(tigon_context *context, const char *call, const ti
   if (!t->data) return FAIL(INVALID, "%s: %s.data is NULL", call, arg->name);
   const size_t size = tigon_dtype_size(t->dtype);
   if ((uintptr_t)t->data % size)
-    return FAIL(INVALID, "%s: %s.data is not aligned to %zu bytes (%s)", call, arg->name, size, tigon_dtype_name(t->dtype));
+    return FAIL(INVALID, "%s: %s.data is not aligned to %zu bytes (%s)", call, arg->name, size,
+                tigon_dtype_name(t->dtype));
   return TIGON_OK;
 }
 
@@ -111,7 +113,7 @@ static int64_t gcd(int64_t a, int64_t b) {
 
 static view view_of(const tigon_tensor *t) {
   const int64_t size = (int64_t)tigon_dtype_size(t->dtype);
-  int order[TIGON_MAX_DIMS], dims = 0;
+  int order[TIGON_MAX_DIMS] = {0}, dims = 0;
   for (int i = 0; i < t->ndim; ++i) {
     if (t->shape[i] <= 1) continue;
     int at = dims++;
@@ -190,16 +192,17 @@ tigon_status tigon_check_args(tigon_context *context, const char *call, tigon_ar
 
 /* ---- relations ---- */
 
-tigon_status tigon_check_ndim(tigon_context *context, const char *call, const char *name, const tigon_tensor *a, int ndim) {
+tigon_status tigon_check_ndim(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                              int ndim) {
   if (!tigon_present(a) || a->ndim == ndim) return TIGON_OK;
   return FAIL(INVALID, "%s: %s.ndim is %d, must be %d", call, name, (int)a->ndim, ndim);
 }
 
-tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a, int dim,
-                                int64_t extent, const char *because) {
+tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                int dim, int64_t extent, const char *because) {
   if (!tigon_present(a) || a->shape[dim] == extent) return TIGON_OK;
-  return FAIL(INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s)", call, name, dim, a->shape[dim], extent,
-              because);
+  return FAIL(INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s)", call, name, dim, a->shape[dim],
+              extent, because);
 }
 
 tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
@@ -257,18 +260,18 @@ tigon_status tigon_check_workspace(tigon_context *context, const char *call, con
   return TIGON_OK;
 }
 
-tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name, const tigon_tensor *indices,
-                                 int64_t limit, const char *limit_name, bool has_ignore, int64_t ignore,
-                                 const tigon_tensor *error, int32_t **flag) {
+tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name,
+                                 const tigon_tensor *indices, int64_t limit, const char *limit_name, bool has_ignore,
+                                 int64_t ignore, const tigon_tensor *error, int32_t **flag) {
   *flag = tigon_present(error) ? error->data : context->queue.error_flag;
   if (tigon_present(error) || !context->queue.backend->host_memory) return TIGON_OK;
   const int64_t count = tigon_tensor_count(indices);
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t index = indices->dtype == TIGON_I64 ? ((const int64_t *)indices->data)[i]
-                                                      : ((const int32_t *)indices->data)[i];
+    const int64_t index =
+        indices->dtype == TIGON_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
     if ((index >= 0 && index < limit) || (has_ignore && index == ignore)) continue;
-    return FAIL(INVALID, "%s: %s[%" PRId64 "] is %" PRId64 ", must be 0 to %" PRId64 " (%s - 1)%s", call, name, i, index,
-                limit - 1, limit_name, has_ignore ? " or ignore_index" : "");
+    return FAIL(INVALID, "%s: %s[%" PRId64 "] is %" PRId64 ", must be 0 to %" PRId64 " (%s - 1)%s", call, name, i,
+                index, limit - 1, limit_name, has_ignore ? " or ignore_index" : "");
   }
   return TIGON_OK;
 }

@@ -18,9 +18,9 @@ enum {
 typedef struct tigon_arg {
   const char *name;
   tigon_tensor *tensor; /* the front's own copy: strides are filled in */
-  uint32_t dtypes;       /* allowed, TIGON_BIT()s */
+  uint32_t dtypes;      /* allowed, TIGON_BIT()s */
   int flags;
-  const char *in_place;  /* outputs: names that it may be the same view as, "x residual"; NULL: none */
+  const char *in_place; /* outputs: names that it may be the same view as, "x residual"; NULL: none */
 } tigon_arg;
 
 /* Context and args not NULL, `reserved` all zero. */
@@ -37,10 +37,11 @@ tigon_status tigon_check_same_shape(tigon_context *context, const char *call, co
 tigon_status tigon_check_same_dtype(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
                                     const char *b_name, const tigon_tensor *b, tigon_dtype other);
 /* a's number of dimensions. Absent a is fine. */
-tigon_status tigon_check_ndim(tigon_context *context, const char *call, const char *name, const tigon_tensor *a, int ndim);
+tigon_status tigon_check_ndim(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                              int ndim);
 /* One extent of a; `because` names where the number comes from ("x.shape[1]"). Absent a is fine. */
-tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a, int dim,
-                                int64_t extent, const char *because);
+tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                int dim, int64_t extent, const char *because);
 /* a is [extent]; absent a is fine. */
 tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                 int64_t extent, const char *because);
@@ -56,9 +57,9 @@ tigon_status tigon_check_workspace(tigon_context *context, const char *call, con
 
 /* Every element of `indices` in [0, limit), or ignore when has_ignore: read on host devices when the caller gave no `error`
  * tensor. Returns the flag that the kernel raises in *flag: the caller's, else the context's. */
-tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name, const tigon_tensor *indices,
-                                 int64_t limit, const char *limit_name, bool has_ignore, int64_t ignore,
-                                 const tigon_tensor *error, int32_t **flag);
+tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name,
+                                 const tigon_tensor *indices, int64_t limit, const char *limit_name, bool has_ignore,
+                                 int64_t ignore, const tigon_tensor *error, int32_t **flag);
 
 static inline bool tigon_present(const tigon_tensor *tensor) { return tensor->ndim != 0 || tensor->data != NULL; }
 

@@ -90,7 +90,8 @@ static tigon_status choose_variant(const tigon_backend *backend, const char *var
 }
 
 tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context **context) {
-  if (!context) return tigon_fail(NULL, TIGON_ERROR_INVALID, "context: context is NULL, must point to a tigon_context *");
+  if (!context)
+    return tigon_fail(NULL, TIGON_ERROR_INVALID, "context: context is NULL, must point to a tigon_context *");
   *context = NULL;
   static const tigon_context_desc defaults;
   if (!desc) desc = &defaults;
@@ -183,8 +184,9 @@ int tigon_supports(const tigon_context *context, const char *op, const char *ent
 
 tigon_status tigon_front_done(tigon_context *context, const char *slot, tigon_status status) {
   context->last_variant = context->kernels->variant;
-  return status == TIGON_OK ? TIGON_OK : tigon_fail(context, status, "%s: the launch on %s failed", slot,
-                                                    context->queue.backend->name);
+  return status == TIGON_OK
+             ? TIGON_OK
+             : tigon_fail(context, status, "%s: the launch on %s failed", slot, context->queue.backend->name);
 }
 
 tigon_status tigon_front_unsupported(tigon_context *context, const char *slot, tigon_dtype dtype) {

@@ -18,23 +18,22 @@ __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *con
                                                               const char *format, ...);
 
 /* Plans op's entry for [rows, cols] on the context's device; on failure the sentence is "<op>_<entry>: <reason>". */
-tigon_status tigon_front_plan(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype, int64_t rows,
-                              int64_t cols, tigon_plan *plan);
+tigon_status tigon_front_plan(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
+                              int64_t rows, int64_t cols, tigon_plan *plan);
 
 /* Gives the call to the slot `name` (rms_norm_fwd), or UNSUPPORTED when the variant lacks it for `dtype`. */
-#define TIGON_CALL_SLOT(context, name, dtype, problem, plan)                                  \
-  ((context)->kernels->name.run && ((context)->kernels->name.dtypes & TIGON_BIT(dtype))       \
-       ? tigon_front_done(context, #name,                                                     \
-                          (context)->kernels->name.run(&(context)->queue, problem, plan))     \
+#define TIGON_CALL_SLOT(context, name, dtype, problem, plan)                                              \
+  ((context)->kernels->name.run && ((context)->kernels->name.dtypes & TIGON_BIT(dtype))                   \
+       ? tigon_front_done(context, #name, (context)->kernels->name.run(&(context)->queue, problem, plan)) \
        : tigon_front_unsupported(context, #name, dtype))
 
 tigon_status tigon_front_done(tigon_context *context, const char *slot, tigon_status status);
 tigon_status tigon_front_unsupported(tigon_context *context, const char *slot, tigon_dtype dtype);
 
 /* The first status that is not OK ends the function. */
-#define TIGON_TRY(expression)                      \
-  do {                                             \
-    const tigon_status try_status_ = (expression); \
+#define TIGON_TRY(expression)                        \
+  do {                                               \
+    const tigon_status try_status_ = (expression);   \
     if (try_status_ != TIGON_OK) return try_status_; \
   } while (0)
 

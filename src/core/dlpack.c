@@ -14,9 +14,7 @@ static tigon_dtype from_dl(DLDataType type) {
 
 static DLDataType to_dl(tigon_dtype dtype) {
   const uint8_t bits = (uint8_t)(tigon_dtype_size(dtype) * 8);
-  const uint8_t code = dtype == TIGON_BF16                          ? kDLBfloat
-                       : dtype == TIGON_F32 || dtype == TIGON_F16 ? kDLFloat
-                                                                  : kDLInt;
+  const uint8_t code = dtype == TIGON_BF16 ? kDLBfloat : dtype == TIGON_F32 || dtype == TIGON_F16 ? kDLFloat : kDLInt;
   return (DLDataType){code, bits, 1};
 }
 
@@ -24,7 +22,8 @@ tigon_status tigon_tensor_from_dlpack(const DLTensor *from, tigon_tensor *tensor
   const char *call = "tensor_from_dlpack";
   if (!from || !tensor) return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: from or tensor is NULL", call);
   if (from->ndim < 0 || from->ndim > TIGON_MAX_DIMS)
-    return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: ndim is %d, must be 0 to %d", call, (int)from->ndim, TIGON_MAX_DIMS);
+    return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: ndim is %d, must be 0 to %d", call, (int)from->ndim,
+                      TIGON_MAX_DIMS);
   const tigon_dtype dtype = from_dl(from->dtype);
   if (dtype == TIGON_DTYPE_NONE)
     return tigon_fail(NULL, TIGON_ERROR_INVALID,
@@ -40,8 +39,8 @@ tigon_status tigon_tensor_from_dlpack(const DLTensor *from, tigon_tensor *tensor
   for (int i = from->ndim - 1; i >= 0; --i) {
     const int64_t extent = from->shape[i], stride = from->strides ? from->strides[i] : natural;
     if (extent < 0 || stride < 0)
-      return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: %s[%d] is %lld, must be >= 0", call, extent < 0 ? "shape" : "strides",
-                        i, (long long)(extent < 0 ? extent : stride));
+      return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: %s[%d] is %lld, must be >= 0", call,
+                        extent < 0 ? "shape" : "strides", i, (long long)(extent < 0 ? extent : stride));
     if (__builtin_mul_overflow(natural, extent > 0 ? extent : 1, &natural) ||
         __builtin_mul_overflow(count, extent, &count))
       return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: the element count overflows 64 bits", call);
@@ -50,8 +49,8 @@ tigon_status tigon_tensor_from_dlpack(const DLTensor *from, tigon_tensor *tensor
     moves = moves || stride != 0;
   }
   if (!moves && count > 1)
-    return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: strides are all 0 with %lld elements, must name distinct elements",
-                      call, (long long)count);
+    return tigon_fail(NULL, TIGON_ERROR_INVALID,
+                      "%s: strides are all 0 with %lld elements, must name distinct elements", call, (long long)count);
   *tensor = made;
   return TIGON_OK;
 }

@@ -6,8 +6,7 @@ enum { LEVELS = 3 };
 /* Can dimension d and the next longer one inside it be walked as one in every tensor? */
 static bool mergeable(int count, const tigon_tensor *const *tensors, int d, int inside) {
   for (int i = 0; i < count; ++i)
-    if (tigon_present(tensors[i]) &&
-        tensors[i]->strides[d] != tensors[i]->strides[inside] * tensors[i]->shape[inside])
+    if (tigon_present(tensors[i]) && tensors[i]->strides[d] != tensors[i]->strides[inside] * tensors[i]->shape[inside])
       return false;
   return true;
 }

@@ -6,10 +6,10 @@
 
 /* One task: 64 queries of a head, against all the keys that they see. */
 typedef struct scratch {
-  block q[WIDE];    /* transposed: [head_dim][queries] */
-  block o[WIDE];    /* transposed: [head_dim][queries], times exp(lse - max) */
-  packed rows;      /* of k, then of v: [keys][head_dim] */
-  block p;          /* [keys][queries]: q . k, then exp(z - max) */
+  block q[WIDE];                /* transposed: [head_dim][queries] */
+  block o[WIDE];                /* transposed: [head_dim][queries], times exp(lse - max) */
+  packed rows;                  /* of k, then of v: [keys][head_dim] */
+  block p;                      /* [keys][queries]: q . k, then exp(z - max) */
   float max[BLOCK], sum[BLOCK]; /* per query, over the keys so far */
   float factor[BLOCK];
 } scratch;
@@ -92,8 +92,9 @@ static void score_tile(const place *at, const tile *t, const span *spans, scratc
     if (again) TIGON_CPU(attention_pack_transposed)(&q, lanes);
     TIGON_CPU(attention_pack)(&k, cold_keys(at, t), &w->rows);
     for (int g = 0; g * GROUP < t->lanes; ++g)
-      TIGON_CPU(attention_multiply)(w->rows.rows + spans[g].begin * BLOCK, lanes + g * GROUP, k.cols,
-                                    w->p + spans[g].begin * BLOCK + g * GROUP, BLOCK, spans[g].end - spans[g].begin, d0 > 0);
+      TIGON_CPU(attention_multiply)
+      (w->rows.rows + spans[g].begin * BLOCK, lanes + g * GROUP, k.cols, w->p + spans[g].begin * BLOCK + g * GROUP,
+       BLOCK, spans[g].end - spans[g].begin, d0 > 0);
   }
 }
 
@@ -108,10 +109,12 @@ static void weigh_tile(const place *at, const tile *t, const span *spans, int64_
       const span s = spans[g];
       if (s.begin == s.end) continue;
       if (w->rows.finite || !s.masked)
-        TIGON_CPU(attention_multiply_transposed)(w->rows.rows + s.begin * BLOCK, w->p + s.begin * BLOCK + lane0,
-                                                 s.end - s.begin, o + lane0, cols, w->factor + lane0);
+        TIGON_CPU(attention_multiply_transposed)
+        (w->rows.rows + s.begin * BLOCK, w->p + s.begin * BLOCK + lane0, s.end - s.begin, o + lane0, cols,
+         w->factor + lane0);
       else
-        TIGON_CPU(attention_multiply_masked)(t, s, lane0, w->rows.rows, w->p + lane0, o + lane0, cols, w->factor + lane0);
+        TIGON_CPU(attention_multiply_masked)
+        (t, s, lane0, w->rows.rows, w->p + lane0, o + lane0, cols, w->factor + lane0);
     }
   }
 }
@@ -160,7 +163,8 @@ static void query_task(const place *at, int64_t d0, int64_t d1, scratch *w) {
 static void task(const void *argument, int64_t index) {
   const tigon_attention_fwd_problem *p = argument;
   const int64_t tiles = query_tiles(p), head = index / tiles, t0 = (tiles - 1 - index % tiles) * BLOCK;
-  const place at = {.p = p, .b = head / p->q.heads, .h = head % p->q.heads, .t0 = t0, .lanes = block_count(p->tokens, t0)};
+  const place at = {
+      .p = p, .b = head / p->q.heads, .h = head % p->q.heads, .t0 = t0, .lanes = block_count(p->tokens, t0)};
   _Alignas(64) scratch w;
   for (int64_t d0 = 0; d0 < p->head_dim; d0 += WIDE * BLOCK) {
     const int64_t d1 = p->head_dim - d0 < WIDE * BLOCK ? p->head_dim : d0 + WIDE * BLOCK;
@@ -168,7 +172,8 @@ static void task(const void *argument, int64_t index) {
   }
 }
 
-tigon_status TIGON_CPU(attention_fwd)(tigon_queue *queue, const tigon_attention_fwd_problem *p, const tigon_plan *plan) {
+tigon_status TIGON_CPU(attention_fwd)(tigon_queue *queue, const tigon_attention_fwd_problem *p,
+                                      const tigon_plan *plan) {
   (void)plan;
   tigon_cpu_parallel(queue, p->batch * p->q.heads * query_tiles(p), task, p);
   return TIGON_OK;

@@ -15,11 +15,11 @@
 
 enum {
   BLOCK = 64,
-  WIDE = 4,                     /* blocks of the head that are kept on the stack; a wider head is worked on in turns */
+  WIDE = 4, /* blocks of the head that are kept on the stack; a wider head is worked on in turns */
   VECTORS = 2,
-  GROUP = VECTORS * LANES,      /* lanes that a product works on together */
-  ROWS = LANES == 16 ? 8 : 4,   /* rows of a product in registers */
-  UNIT = 8,                     /* rows are padded to a multiple of it */
+  GROUP = VECTORS * LANES,    /* lanes that a product works on together */
+  ROWS = LANES == 16 ? 8 : 4, /* rows of a product in registers */
+  UNIT = 8,                   /* rows are padded to a multiple of it */
 };
 
 typedef float block[BLOCK * BLOCK];
@@ -33,7 +33,9 @@ typedef struct band {
 TIGON_INLINE band band_of(int64_t tokens, int64_t keys, bool causal, int64_t window) {
   const int64_t shift = keys - tokens, far = tokens + keys;
   return (band){.low = window > 0 ? shift - window + 1 : -far,
-                .high = causal ? shift + 1 : window > 0 ? shift + window : far};
+                .high = causal       ? shift + 1
+                        : window > 0 ? shift + window
+                                     : far};
 }
 /* Lanes are keys, rows are queries. */
 TIGON_INLINE band band_mirrored(band b) { return (band){.low = 1 - b.high, .high = 1 - b.low}; }
@@ -103,7 +105,8 @@ TIGON_INLINE vf seen_or(const edges *e, int v, int y, vf a, vf b) {
 }
 
 /* c [rows][GROUP] = a [rows][depth] * b [depth][GROUP], or c + a * b with `add`. rows is a multiple of UNIT in all three. */
-void TIGON_CPU(attention_multiply)(const float *a, const float *b, int depth, float *c, int64_t c_pitch, int rows, bool add);
+void TIGON_CPU(attention_multiply)(const float *a, const float *b, int depth, float *c, int64_t c_pitch, int rows,
+                                   bool add);
 /* c [rows][GROUP] = c * factor[GROUP] + (a [depth][rows])^T * b [depth][GROUP]; factor NULL: 1. */
 void TIGON_CPU(attention_multiply_transposed)(const float *a, const float *b, int depth, float *c, int rows,
                                               const float *factor);
@@ -120,8 +123,8 @@ typedef struct source {
   int rows, cols;
 } source;
 
-TIGON_INLINE source head_block(const tigon_heads *t, tigon_dtype dtype, int64_t batch, int64_t token, int64_t head, int rows,
-                               int64_t head_dim, int64_t d0) {
+TIGON_INLINE source head_block(const tigon_heads *t, tigon_dtype dtype, int64_t batch, int64_t token, int64_t head,
+                               int rows, int64_t head_dim, int64_t d0) {
   const int64_t size = v_size(dtype);
   return (source){(char *)tigon_head(t, (size_t)size, batch, token, head) + d0 * size, t->token_pitch, dtype, rows,
                   block_count(head_dim, d0)};

@@ -10,12 +10,12 @@
 
 /* One task's tiles: 64 keys, or in dq's own pass 64 queries, across the lanes; the other side in rows. */
 typedef struct scratch {
-  block a[WIDE], b[WIDE]; /* k and v (q and do), transposed: [head_dim][lanes] */
-  block da[WIDE], db[WIDE]; /* dk and dv (dq, unused), transposed */
-  packed a_rows, b_rows;  /* q and do (k and v): [rows][head_dim] */
-  packed lane_rows;       /* k: [keys][head_dim] */
-  packed sum;             /* of dq: [queries][head_dim] */
-  block p, ds;            /* [rows][lanes]: exp(z - lse); scale * dz */
+  block a[WIDE], b[WIDE];               /* k and v (q and do), transposed: [head_dim][lanes] */
+  block da[WIDE], db[WIDE];             /* dk and dv (dq, unused), transposed */
+  packed a_rows, b_rows;                /* q and do (k and v): [rows][head_dim] */
+  packed lane_rows;                     /* k: [keys][head_dim] */
+  packed sum;                           /* of dq: [queries][head_dim] */
+  block p, ds;                          /* [rows][lanes]: exp(z - lse); scale * dz */
   float minus_lse[BLOCK], delta[BLOCK]; /* of the tile's queries */
 } scratch;
 
@@ -53,7 +53,8 @@ TIGON_INLINE void delta_rows(tigon_dtype dtype, const source *a, const source *b
     const int64_t at_a = r * a->pitch, at_b = r * b->pitch;
     vf sum = vf_zero();
     int64_t c = 0;
-    for (; c + LANES <= cols; c += LANES) sum = vf_fma(v_load(a->data, at_a + c, dtype), v_load(b->data, at_b + c, dtype), sum);
+    for (; c + LANES <= cols; c += LANES)
+      sum = vf_fma(v_load(a->data, at_a + c, dtype), v_load(b->data, at_b + c, dtype), sum);
     const int n = (int)(cols - c);
     if (n > 0) sum = vf_fma(v_load_n(a->data, at_a + c, dtype, n), v_load_n(b->data, at_b + c, dtype, n), sum);
     delta[r] = vf_sum(sum);
@@ -92,8 +93,8 @@ typedef struct side {
 
 /* s = rows . lanes over the whole head, for the groups of a tile. `lanes` holds the transposed side, unless the head is wider
  * than WIDE blocks: then it is transposed anew. `total` rows there are. */
-static void score_tile(const place *at, const tile *t, const span *spans, side row, side lane, block *lanes, int64_t total,
-                       packed *rows, float *s) {
+static void score_tile(const place *at, const tile *t, const span *spans, side row, side lane, block *lanes,
+                       int64_t total, packed *rows, float *s) {
   const bool again = at->p->head_dim > WIDE * BLOCK, cold = t->y0 + BLOCK >= at->warm && t->rows == BLOCK;
   for (int64_t d = 0; d < at->p->head_dim; d += BLOCK) {
     const source r = block_of(at, row.heads, row.head, t->y0, t->rows, d);
@@ -102,14 +103,16 @@ static void score_tile(const place *at, const tile *t, const span *spans, side r
     if (again) TIGON_CPU(attention_pack_transposed)(&l, to);
     TIGON_CPU(attention_pack)(&r, cold ? block_count(total, t->y0 + BLOCK) : 0, rows);
     for (int g = 0; g * GROUP < t->lanes; ++g)
-      TIGON_CPU(attention_multiply)(rows->rows + spans[g].begin * BLOCK, to + g * GROUP, r.cols,
-                                    s + spans[g].begin * BLOCK + g * GROUP, BLOCK, spans[g].end - spans[g].begin, d > 0);
+      TIGON_CPU(attention_multiply)
+      (rows->rows + spans[g].begin * BLOCK, to + g * GROUP, r.cols, s + spans[g].begin * BLOCK + g * GROUP, BLOCK,
+       spans[g].end - spans[g].begin, d > 0);
   }
 }
 
 /* p = exp(scale * p - lse) and ds = scale * p * (ds - delta) for a group; both 0 where a lane does not see a row. Queries are
  * lanes or, with `by_row`, rows. */
-TIGON_INLINE void differentiate_rows(bool masked, bool by_row, const tile *t, span s, int lane0, float scale, scratch *w) {
+TIGON_INLINE void differentiate_rows(bool masked, bool by_row, const tile *t, span s, int lane0, float scale,
+                                     scratch *w) {
   const edges e = group_edges(t, lane0);
   const vf times = vf_set(scale);
   for (int y = s.begin; y < s.end; ++y)
@@ -136,7 +139,8 @@ TIGON_INLINE void differentiate(bool by_row, const tile *t, const span *spans, f
 }
 
 /* out [head_dim][lanes] += rows^T . s for the columns [d0, d1). A head of one block has its rows still packed. */
-static void gather_tile(const place *at, const tile *t, const span *spans, side row, const float *s, packed *rows, block *out) {
+static void gather_tile(const place *at, const tile *t, const span *spans, side row, const float *s, packed *rows,
+                        block *out) {
   for (int64_t d = at->d0; d < at->d1; d += BLOCK) {
     const source r = block_of(at, row.heads, row.head, t->y0, t->rows, d);
     if (at->p->head_dim > BLOCK) TIGON_CPU(attention_pack)(&r, 0, rows);
@@ -145,8 +149,8 @@ static void gather_tile(const place *at, const tile *t, const span *spans, side 
       float *to = out[(d - at->d0) / BLOCK] + lane0;
       if (spans[g].end == begin) continue;
       if (rows->finite || !spans[g].masked)
-        TIGON_CPU(attention_multiply_transposed)(rows->rows + begin * BLOCK, s + begin * BLOCK + lane0, spans[g].end - begin,
-                                                 to, cols, NULL);
+        TIGON_CPU(attention_multiply_transposed)
+        (rows->rows + begin * BLOCK, s + begin * BLOCK + lane0, spans[g].end - begin, to, cols, NULL);
       else
         TIGON_CPU(attention_multiply_masked)(t, spans[g], lane0, rows->rows, s + lane0, to, cols, NULL);
     }
@@ -173,8 +177,9 @@ static void scatter(const tile *t, bool masked, int cols, scratch *w, float *sum
     int begin = 0, end = t->lanes;
     if (masked) rows_lanes(t, y, UNIT, &begin, &end);
     for (int c = 0; c < cols && begin < end; c += GROUP)
-      TIGON_CPU(attention_multiply)(w->ds + y * BLOCK + begin, w->lane_rows.rows + begin * BLOCK + c, end - begin,
-                                    sum + y * pitch + c, pitch, step, true);
+      TIGON_CPU(attention_multiply)
+      (w->ds + y * BLOCK + begin, w->lane_rows.rows + begin * BLOCK + c, end - begin, sum + y * pitch + c, pitch, step,
+       true);
   }
 }
 
@@ -230,7 +235,8 @@ static void clear_blocks(const place *at, block *blocks) {
   memset(blocks, 0, (size_t)((at->d1 - at->d0 + BLOCK - 1) / BLOCK) * sizeof *blocks);
 }
 
-static void store_blocks(const place *at, const tigon_heads *heads, int64_t head, int64_t x0, int lanes, block *blocks) {
+static void store_blocks(const place *at, const tigon_heads *heads, int64_t head, int64_t x0, int lanes,
+                         block *blocks) {
   for (int64_t d = at->d0; d < at->d1; d += BLOCK) {
     const source to = block_of(at, heads, head, x0, lanes, d);
     TIGON_CPU(attention_unpack_transposed)(blocks[(d - at->d0) / BLOCK], &to, NULL, at->past);
@@ -317,8 +323,11 @@ static void query_task(const void *argument, int64_t index) {
   const int64_t count = tiles(p->tokens), head = index / count, t0 = (count - 1 - index % count) * BLOCK;
   const band seen = band_of(p->tokens, p->keys, p->causal, p->window);
   const int lanes = block_count(p->tokens, t0);
-  place at = {.p = p, .b = head / p->q.heads, .h = head % p->q.heads,
-              .warm = t0 + BLOCK < p->tokens ? p->keys : 0, .past = past_caches(p)};
+  place at = {.p = p,
+              .b = head / p->q.heads,
+              .h = head % p->q.heads,
+              .warm = t0 + BLOCK < p->tokens ? p->keys : 0,
+              .past = past_caches(p)};
   at.kv = at.h / (p->q.heads / p->k.heads);
   const side k = {&p->k, at.kv}, v = {&p->v, at.kv}, q = {&p->q, at.h}, d_o = {&p->d_o, at.h};
   _Alignas(64) scratch w;
@@ -345,18 +354,20 @@ static void query_task(const void *argument, int64_t index) {
 static void key_task(const void *argument, int64_t index) {
   const tigon_attention_bwd_problem *p = argument;
   const int64_t head = index / tiles(p->keys), j0 = index % tiles(p->keys) * BLOCK;
-  place at = {.p = p, .b = head / p->k.heads, .kv = head % p->k.heads,
-              .warm = j0 > 0 ? p->tokens : 0, .past = past_caches(p)};
+  place at = {
+      .p = p, .b = head / p->k.heads, .kv = head % p->k.heads, .warm = j0 > 0 ? p->tokens : 0, .past = past_caches(p)};
   _Alignas(64) scratch w;
   while (next_turn(&at)) key_block(&at, j0, NULL, &w);
 }
 
-tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p, const tigon_plan *plan) {
+tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p,
+                                      const tigon_plan *plan) {
   (void)plan;
   const int64_t heads = p->batch * p->k.heads, threads = queue->threads;
   one_pass o = {.p = p, .dq = p->dq};
   if (p->dq_sums)
-    o.dq = (tigon_heads){p->dq_sums, p->q.heads, p->q.heads * p->tokens * p->head_dim, p->head_dim, p->tokens * p->head_dim};
+    o.dq = (tigon_heads){p->dq_sums, p->q.heads, p->q.heads * p->tokens * p->head_dim, p->head_dim,
+                         p->tokens * p->head_dim};
   /* Five products a score in one pass against seven in two. */
   if (5 * ((heads + threads - 1) / threads) * threads <= 7 * heads) {
     tigon_cpu_parallel(queue, heads, one_pass_task, &o);

@@ -16,7 +16,8 @@ TIGON_INLINE void product(vf sum[ROWS][VECTORS], const float *a, int a_row, int 
   }
 }
 
-void TIGON_CPU(attention_multiply)(const float *a, const float *b, int depth, float *c, int64_t c_pitch, int rows, bool add) {
+void TIGON_CPU(attention_multiply)(const float *a, const float *b, int depth, float *c, int64_t c_pitch, int rows,
+                                   bool add) {
   for (int row = 0; row < rows; row += ROWS, a += ROWS * BLOCK) {
     vf sum[ROWS][VECTORS];
     product(sum, a, BLOCK, 1, b, depth);
@@ -123,8 +124,8 @@ TIGON_INLINE void unpack(tigon_dtype dtype, const float *in, const source *to) {
 }
 
 /* Columns [c, c + n) of up to LANES rows from r0 on. */
-TIGON_INLINE void unpack_square(tigon_dtype dtype, const float *in, const source *s, const float *factor, int r0, int c, int n,
-                                bool stream) {
+TIGON_INLINE void unpack_square(tigon_dtype dtype, const float *in, const source *s, const float *factor, int r0, int c,
+                                int n, bool stream) {
   vf square[LANES];
   for (int r = 0; r < LANES; ++r) square[r] = vf_load(in + (c + r) * BLOCK + r0);
   if (factor) {
@@ -139,7 +140,8 @@ TIGON_INLINE void unpack_square(tigon_dtype dtype, const float *in, const source
     for (int r = 0; r < s->rows - r0 && r < LANES; ++r) v_store_n(s->data, at + r * s->pitch, dtype, square[r], n);
 }
 
-TIGON_INLINE void unpack_transposed(tigon_dtype dtype, const float *in, const source *to, const float *factor, bool past) {
+TIGON_INLINE void unpack_transposed(tigon_dtype dtype, const float *in, const source *to, const float *factor,
+                                    bool past) {
   const source s = *to;
   /* A vector of f32 is a line and leaves at once; half lines would wait for their other half. */
   const bool stream = past && dtype == TIGON_F32 && v_aligned(s.data, dtype) && s.pitch % LANES == 0;

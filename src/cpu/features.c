@@ -11,7 +11,8 @@ static bool has_f16c(void) {
 
 bool tigon_cpu_has_avx2(void) {
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && has_f16c();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+         has_f16c();
 }
 
 bool tigon_cpu_has_avx512(void) {

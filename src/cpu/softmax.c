@@ -116,7 +116,8 @@ TIGON_INLINE void fwd_row(kind k, row r, float scale, float *kept, bool stream) 
   for (; c < r.cols; c += LANES) put(r.y, c, k.dtype, vf_zero(), lanes_left(r.cols, c), stream);
 }
 
-TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p, int64_t begin, int64_t end, bool past) {
+TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p, int64_t begin, int64_t end,
+                           bool past) {
   const size_t size = (size_t)v_size(dtype), mask_size = (size_t)v_size(p->mask_dtype);
   _Alignas(64) float kept[KEPT];
   float *const keep = p->cols <= KEPT ? kept : NULL;
@@ -127,7 +128,9 @@ TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p
                    .mask = tigon_row(&p->space, &p->mask, mask_size, i),
                    .next = tigon_row(&p->space, &p->x, size, i + 1 < end ? i + 1 : i),
                    .y = tigon_row(&p->space, &p->y, size, i),
-                   .cols = p->cols, .seen = seen, .scale = vf_set(p->scale)};
+                   .cols = p->cols,
+                   .seen = seen,
+                   .scale = vf_set(p->scale)};
     const bool stream = past && v_aligned(r.y, dtype);
     if (!r.mask)
       fwd_row((kind){dtype, dtype, false}, r, p->scale, keep, stream);
@@ -173,7 +176,8 @@ TIGON_INLINE double dot(tigon_dtype dtype, const void *dy, const void *y, int64_
   return all;
 }
 
-TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p, int64_t begin, int64_t end, bool past) {
+TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p, int64_t begin, int64_t end,
+                           bool past) {
   const size_t size = (size_t)v_size(dtype);
   const int64_t cols = p->cols, line = 64 / v_size(dtype);
   const vf scale = vf_set(p->scale);

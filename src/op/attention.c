@@ -30,8 +30,9 @@ static tigon_status check_shared(tigon_context *context, const shared *s) {
   TIGON_TRY(check_like(context, call, "o", s->o, "q", q));
   if (q->shape[3] == 0) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: q.shape[3] is 0, must be >= 1", call);
   if (k->shape[2] == 0 ? q->shape[2] != 0 : q->shape[2] % k->shape[2] != 0)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: q.shape[2] is %" PRId64 ", must be a multiple of %" PRId64
-                      " (k.shape[2])", call, q->shape[2], k->shape[2]);
+    return tigon_fail(context, TIGON_ERROR_INVALID,
+                      "%s: q.shape[2] is %" PRId64 ", must be a multiple of %" PRId64 " (k.shape[2])", call,
+                      q->shape[2], k->shape[2]);
   TIGON_TRY(tigon_check_ndim(context, call, "lse", s->lse, 3));
   TIGON_TRY(tigon_check_extent(context, call, "lse", s->lse, 0, q->shape[0], "q.shape[0]"));
   TIGON_TRY(tigon_check_extent(context, call, "lse", s->lse, 1, q->shape[2], "q.shape[2]"));
@@ -43,9 +44,7 @@ static tigon_status check_shared(tigon_context *context, const shared *s) {
   return TIGON_OK;
 }
 
-static float scale_of(const shared *s) {
-  return (float)(s->scale != 0 ? s->scale : 1 / sqrt((double)s->q->shape[3]));
-}
+static float scale_of(const shared *s) { return (float)(s->scale != 0 ? s->scale : 1 / sqrt((double)s->q->shape[3])); }
 
 /* A window that reaches over all keys from every query is none; kernels may then add it to any index. */
 static int64_t window_of(const shared *s) {
@@ -54,8 +53,11 @@ static int64_t window_of(const shared *s) {
 }
 
 static tigon_heads heads_of(const tigon_tensor *t) {
-  return (tigon_heads){.data = t->data, .heads = t->shape[2], .batch_pitch = t->strides[0],
-                       .token_pitch = t->strides[1], .head_pitch = t->strides[2]};
+  return (tigon_heads){.data = t->data,
+                       .heads = t->shape[2],
+                       .batch_pitch = t->strides[0],
+                       .token_pitch = t->strides[1],
+                       .head_pitch = t->strides[2]};
 }
 
 tigon_status tigon_attention_fwd(tigon_context *context, const tigon_attention_fwd_args *args) {
@@ -171,7 +173,8 @@ tigon_status tigon_attention_bwd(tigon_context *context, const tigon_attention_b
   return TIGON_CALL_SLOT(context, attention_bwd, p.dtype, &p, NULL);
 }
 
-tigon_status tigon_attention_bwd_workspace(tigon_context *context, const tigon_attention_bwd_args *args, size_t *bytes) {
+tigon_status tigon_attention_bwd_workspace(tigon_context *context, const tigon_attention_bwd_args *args,
+                                           size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_attention_bwd_problem p;
   size_t needed;

@@ -21,8 +21,14 @@ tigon_status tigon_fused_add_rms_norm_fwd(tigon_context *context, const tigon_fu
     TIGON_TRY(tigon_check_same_shape(context, call, list[i].name, list[i].tensor, "x", &a.x));
     TIGON_TRY(tigon_check_same_dtype(context, call, list[i].name, list[i].tensor, "x", &a.x, TIGON_DTYPE_NONE));
   }
-  const tigon_norm_args norm = {.call = call, .x_name = "x", .x = &a.x, .w = &a.w, .rstd = &a.rstd,
-                                .eps = a.eps, .w_offset = a.w_offset, .casting = a.casting};
+  const tigon_norm_args norm = {.call = call,
+                                .x_name = "x",
+                                .x = &a.x,
+                                .w = &a.w,
+                                .rstd = &a.rstd,
+                                .eps = a.eps,
+                                .w_offset = a.w_offset,
+                                .casting = a.casting};
   TIGON_TRY(tigon_check_norm(context, &norm));
 
   tigon_fused_add_rms_norm_fwd_problem p = {
@@ -66,8 +72,15 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_fused_add_rm
     TIGON_TRY(tigon_check_same_shape(context, call, arg->name, arg->tensor, "s", &a.s));
     TIGON_TRY(tigon_check_same_dtype(context, call, arg->name, arg->tensor, "s", &a.s, TIGON_DTYPE_NONE));
   }
-  const tigon_norm_args norm = {.call = call, .x_name = "s", .x = &a.s, .w = &a.w, .rstd = &a.rstd, .dw = &a.dw,
-                                .w_offset = a.w_offset, .casting = a.casting, .accumulate_dw = a.accumulate_dw};
+  const tigon_norm_args norm = {.call = call,
+                                .x_name = "s",
+                                .x = &a.s,
+                                .w = &a.w,
+                                .rstd = &a.rstd,
+                                .dw = &a.dw,
+                                .w_offset = a.w_offset,
+                                .casting = a.casting,
+                                .accumulate_dw = a.accumulate_dw};
   TIGON_TRY(tigon_check_norm(context, &norm));
 
   *p = (tigon_fused_add_rms_norm_bwd_problem){
@@ -105,7 +118,8 @@ tigon_status tigon_fused_add_rms_norm_bwd(tigon_context *context, const tigon_fu
   return TIGON_CALL_SLOT(context, fused_add_rms_norm_bwd, p.dtype, &p, &plan);
 }
 
-tigon_status tigon_fused_add_rms_norm_bwd_workspace(tigon_context *context, const tigon_fused_add_rms_norm_bwd_args *args, size_t *bytes) {
+tigon_status tigon_fused_add_rms_norm_bwd_workspace(tigon_context *context,
+                                                    const tigon_fused_add_rms_norm_bwd_args *args, size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_fused_add_rms_norm_bwd_problem p;
   tigon_plan plan;

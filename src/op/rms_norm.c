@@ -33,8 +33,14 @@ tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd
   TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
   TIGON_TRY(tigon_check_same_shape(context, call, "y", &a.y, "x", &a.x));
   TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {.call = call, .x_name = "x", .x = &a.x, .w = &a.w, .rstd = &a.rstd,
-                                .eps = a.eps, .w_offset = a.w_offset, .casting = a.casting};
+  const tigon_norm_args norm = {.call = call,
+                                .x_name = "x",
+                                .x = &a.x,
+                                .w = &a.w,
+                                .rstd = &a.rstd,
+                                .eps = a.eps,
+                                .w_offset = a.w_offset,
+                                .casting = a.casting};
   TIGON_TRY(tigon_check_norm(context, &norm));
 
   tigon_rms_norm_fwd_problem p = {
@@ -75,8 +81,15 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_rms_norm_bwd
   TIGON_TRY(tigon_check_same_shape(context, call, "dx", &a.dx, "x", &a.x));
   TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a.dy, "x", &a.x, TIGON_DTYPE_NONE));
   TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a.dx, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {.call = call, .x_name = "x", .x = &a.x, .w = &a.w, .rstd = &a.rstd, .dw = &a.dw,
-                                .w_offset = a.w_offset, .casting = a.casting, .accumulate_dw = a.accumulate_dw};
+  const tigon_norm_args norm = {.call = call,
+                                .x_name = "x",
+                                .x = &a.x,
+                                .w = &a.w,
+                                .rstd = &a.rstd,
+                                .dw = &a.dw,
+                                .w_offset = a.w_offset,
+                                .casting = a.casting,
+                                .accumulate_dw = a.accumulate_dw};
   TIGON_TRY(tigon_check_norm(context, &norm));
 
   *p = (tigon_rms_norm_bwd_problem){

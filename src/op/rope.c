@@ -18,41 +18,46 @@ static tigon_status check_heads(tigon_context *context, const char *call, const 
 }
 
 /* cos is [P, W] or [B, P, W] with W = rotary_dim / 2 or rotary_dim; sin is alike. */
-static tigon_status check_tables(tigon_context *context, const char *call, const tigon_rope_args *a, int64_t rotary_dim) {
+static tigon_status check_tables(tigon_context *context, const char *call, const tigon_rope_args *a,
+                                 int64_t rotary_dim) {
   const tigon_tensor *cosine = &a->cos;
   if (cosine->ndim != 2 && cosine->ndim != 3)
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: cos.ndim is %d, must be 2 or 3", call, (int)cosine->ndim);
   const int last = cosine->ndim - 1;
   if (cosine->ndim == 3) TIGON_TRY(tigon_check_extent(context, call, "cos", cosine, 0, a->q.shape[0], "q.shape[0]"));
   if (cosine->shape[last] != rotary_dim && cosine->shape[last] != rotary_dim / 2)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: cos.shape[%d] is %lld, must be %lld or %lld (rotary_dim)", call, last,
-                      (long long)cosine->shape[last], (long long)rotary_dim / 2, (long long)rotary_dim);
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: cos.shape[%d] is %lld, must be %lld or %lld (rotary_dim)",
+                      call, last, (long long)cosine->shape[last], (long long)rotary_dim / 2, (long long)rotary_dim);
   if (!tigon_present(&a->positions) && cosine->shape[last - 1] < a->q.shape[1])
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: cos.shape[%d] is %lld, must be %lld or more (q.shape[1])", call, last - 1,
-                      (long long)cosine->shape[last - 1], (long long)a->q.shape[1]);
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: cos.shape[%d] is %lld, must be %lld or more (q.shape[1])",
+                      call, last - 1, (long long)cosine->shape[last - 1], (long long)a->q.shape[1]);
   TIGON_TRY(tigon_check_same_dtype(context, call, "cos", cosine, "q", &a->q, TIGON_F32));
   TIGON_TRY(tigon_check_same_shape(context, call, "sin", &a->sin, "cos", cosine));
   TIGON_TRY(tigon_check_same_dtype(context, call, "sin", &a->sin, "cos", cosine, TIGON_DTYPE_NONE));
   for (int i = 0; i < last; ++i)
     if (a->sin.shape[i] > 1 && a->sin.strides[i] != cosine->strides[i])
-      return tigon_fail(context, TIGON_ERROR_INVALID, "%s: sin.strides[%d] is %lld, must be %lld (cos.strides[%d])", call, i,
-                        (long long)a->sin.strides[i], (long long)cosine->strides[i], i);
+      return tigon_fail(context, TIGON_ERROR_INVALID, "%s: sin.strides[%d] is %lld, must be %lld (cos.strides[%d])",
+                        call, i, (long long)a->sin.strides[i], (long long)cosine->strides[i], i);
   return TIGON_OK;
 }
 
-static tigon_status check_positions(tigon_context *context, const char *call, const tigon_rope_args *a, int32_t **flag) {
+static tigon_status check_positions(tigon_context *context, const char *call, const tigon_rope_args *a,
+                                    int32_t **flag) {
   const tigon_tensor *ids = &a->positions;
   *flag = NULL;
   if (!tigon_present(ids)) return TIGON_OK;
   TIGON_TRY(tigon_check_ndim(context, call, "positions", ids, 2));
-  if (ids->shape[0] != 1) TIGON_TRY(tigon_check_extent(context, call, "positions", ids, 0, a->q.shape[0], "q.shape[0]"));
+  if (ids->shape[0] != 1)
+    TIGON_TRY(tigon_check_extent(context, call, "positions", ids, 0, a->q.shape[0], "q.shape[0]"));
   TIGON_TRY(tigon_check_extent(context, call, "positions", ids, 1, a->q.shape[1], "q.shape[1]"));
   char limit[24];
   snprintf(limit, sizeof limit, "cos.shape[%d]", (int)a->cos.ndim - 2);
-  return tigon_check_indices(context, call, "positions", ids, a->cos.shape[a->cos.ndim - 2], limit, false, 0, &a->error, flag);
+  return tigon_check_indices(context, call, "positions", ids, a->cos.shape[a->cos.ndim - 2], limit, false, 0, &a->error,
+                             flag);
 }
 
-static tigon_status prepare(tigon_context *context, const char *call, const tigon_rope_args *args, tigon_rope_problem *p) {
+static tigon_status prepare(tigon_context *context, const char *call, const tigon_rope_args *args,
+                            tigon_rope_problem *p) {
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_rope_args a = *args;
   tigon_arg list[] = {
@@ -79,8 +84,8 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   TIGON_TRY(tigon_check_number(context, call, "layout", (double)a.layout, TIGON_ROPE_HALF, TIGON_ROPE_INTERLEAVED));
   const int64_t head_dim = a.q.shape[3], rotary_dim = a.rotary_dim ? a.rotary_dim : head_dim;
   if (rotary_dim < 0 || rotary_dim > head_dim || rotary_dim % 2)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: rotary_dim is %lld, must be even and 2 to %lld (q.shape[3])", call,
-                      (long long)rotary_dim, (long long)head_dim);
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: rotary_dim is %lld, must be even and 2 to %lld (q.shape[3])",
+                      call, (long long)rotary_dim, (long long)head_dim);
   TIGON_TRY(check_tables(context, call, &a, rotary_dim));
   int32_t *flag;
   TIGON_TRY(check_positions(context, call, &a, &flag));

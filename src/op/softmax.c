@@ -3,8 +3,8 @@
 #include "op/front.h"
 
 /* mask [C], [T, C] or x's shape, as a view of x's shape whose missing dimensions have stride 0. */
-static tigon_status broadcast_mask(tigon_context *context, const char *call, const tigon_tensor *mask, const tigon_tensor *x,
-                                   tigon_tensor *wide) {
+static tigon_status broadcast_mask(tigon_context *context, const char *call, const tigon_tensor *mask,
+                                   const tigon_tensor *x, tigon_tensor *wide) {
   *wide = *mask;
   if (!tigon_present(mask)) return TIGON_OK;
   if (mask->ndim > 2 || mask->ndim > x->ndim) TIGON_TRY(tigon_check_same_shape(context, call, "mask", mask, "x", x));

@@ -18,8 +18,8 @@ static int64_t part_width(int64_t head_dim, int64_t d0) { return head_dim - d0 <
 
 static double fwd_score(const tigon_attention_fwd_problem *p, int64_t b, int64_t t, int64_t h, int64_t j) {
   const int64_t kv = h / (p->q.heads / p->k.heads);
-  return (double)p->scale * dot(p->dtype, p->head_dim, p->q.data, element(&p->q, b, t, h), p->k.data,
-                                element(&p->k, b, j, kv));
+  return (double)p->scale *
+         dot(p->dtype, p->head_dim, p->q.data, element(&p->q, b, t, h), p->k.data, element(&p->k, b, j, kv));
 }
 
 static void fwd_query(const tigon_attention_fwd_problem *p, int64_t b, int64_t t, int64_t h) {
@@ -61,8 +61,8 @@ static void pair(const tigon_attention_bwd_problem *p, int64_t b, int64_t t, int
                  double *dz) {
   const int64_t kv = h / (p->q.heads / p->k.heads), d_o = element(&p->d_o, b, t, h);
   const double lse = (double)p->lse[(b * p->q.heads + h) * p->tokens + t];
-  const double z = (double)p->scale * dot(p->dtype, p->head_dim, p->q.data, element(&p->q, b, t, h), p->k.data,
-                                          element(&p->k, b, j, kv));
+  const double z = (double)p->scale *
+                   dot(p->dtype, p->head_dim, p->q.data, element(&p->q, b, t, h), p->k.data, element(&p->k, b, j, kv));
   const double dp = dot(p->dtype, p->head_dim, p->d_o.data, d_o, p->v.data, element(&p->v, b, j, kv));
   const double delta = dot(p->dtype, p->head_dim, p->d_o.data, d_o, p->o.data, element(&p->o, b, t, h));
   *weight = exp(z - (lse == -INFINITY ? INFINITY : lse)); /* lse = -inf: every z is */

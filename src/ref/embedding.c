@@ -7,7 +7,8 @@ tigon_status tigon_ref_embedding_fwd(tigon_queue *queue, const tigon_embedding_f
     const bool legal = index >= 0 && index < p->vocab;
     if (!legal && p->error_flag) *p->error_flag = 1;
     for (int64_t c = 0; c < p->cols; ++c)
-      tigon_ref_put(&p->space, &p->y, p->dtype, r, c, legal ? tigon_load_f64(p->table, index * p->table_pitch + c, p->dtype) : 0);
+      tigon_ref_put(&p->space, &p->y, p->dtype, r, c,
+                    legal ? tigon_load_f64(p->table, index * p->table_pitch + c, p->dtype) : 0);
   }
   return TIGON_OK;
 }

@@ -12,11 +12,12 @@
 #undef TIGON_COMPOSITE
 
 /* Column c of row r of a problem. */
-static inline double tigon_ref_at(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype, int64_t r, int64_t c) {
+static inline double tigon_ref_at(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype, int64_t r,
+                                  int64_t c) {
   return tigon_load_f64(t->data, tigon_row_offset(space, t, r) + c, dtype);
 }
-static inline void tigon_ref_put(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype, int64_t r, int64_t c,
-                                 double value) {
+static inline void tigon_ref_put(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype, int64_t r,
+                                 int64_t c, double value) {
   tigon_store_f64(t->data, tigon_row_offset(space, t, r) + c, dtype, value);
 }
 

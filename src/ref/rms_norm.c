@@ -41,7 +41,8 @@ tigon_status tigon_ref_fused_add_rms_norm_fwd(tigon_queue *queue, const tigon_rm
   for (int64_t r = 0; r < p->space.rows; ++r) {
     for (int64_t c = 0; c < p->cols; ++c)
       tigon_ref_put(&p->space, &p->s, p->dtype, r, c,
-                    tigon_ref_at(&p->space, &p->x, p->dtype, r, c) + tigon_ref_at(&p->space, &p->residual, p->dtype, r, c));
+                    tigon_ref_at(&p->space, &p->x, p->dtype, r, c) +
+                        tigon_ref_at(&p->space, &p->residual, p->dtype, r, c));
     forward_row(p, &p->s, r);
   }
   return TIGON_OK;
@@ -66,7 +67,8 @@ tigon_status tigon_ref_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd
              tigon_ref_at(&p->space, &p->x, p->dtype, r, c) * rstd;
     const double mean = sum / (double)p->cols;
     for (int64_t c = 0; c < p->cols; ++c) {
-      const double g = tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) * weight(p->w, p->w_dtype, c, (double)p->w_offset);
+      const double g =
+          tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) * weight(p->w, p->w_dtype, c, (double)p->w_offset);
       const double xhat = tigon_ref_at(&p->space, &p->x, p->dtype, r, c) * rstd;
       const double ds = p->ds.data ? tigon_ref_at(&p->space, &p->ds, p->dtype, r, c) : 0;
       tigon_ref_put(&p->space, &p->dx, p->dtype, r, c, rstd * (g - xhat * mean) + ds);

@@ -34,7 +34,8 @@ tigon_status tigon_ref_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_p
     for (int64_t c = 0; c < p->cols; ++c)
       dot += tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) * tigon_ref_at(&p->space, &p->y, p->dtype, r, c);
     for (int64_t c = 0; c < p->cols; ++c) {
-      const double dy = tigon_ref_at(&p->space, &p->dy, p->dtype, r, c), y = tigon_ref_at(&p->space, &p->y, p->dtype, r, c);
+      const double dy = tigon_ref_at(&p->space, &p->dy, p->dtype, r, c),
+                   y = tigon_ref_at(&p->space, &p->y, p->dtype, r, c);
       tigon_ref_put(&p->space, &p->dx, p->dtype, r, c, (double)p->scale * y * (dy - dot));
     }
   }

@@ -53,10 +53,10 @@ static void test_fwd_refuses(void **state) {
   static data before;
   before = *d;
   tigon_attention_fwd_args a;
-#define REFUSE(change, status, sentence)                                                                 \
-  a = fwd_args(d);                                                                                       \
-  change;                                                                                                \
-  api_expect(c, tigon_attention_fwd(c, &a), TIGON_ERROR_##status, "attention_fwd: " sentence);           \
+#define REFUSE(change, status, sentence)                                                       \
+  a = fwd_args(d);                                                                             \
+  change;                                                                                      \
+  api_expect(c, tigon_attention_fwd(c, &a), TIGON_ERROR_##status, "attention_fwd: " sentence); \
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.q, 0, sizeof a.q), INVALID, "q is absent");
   REFUSE(memset(&a.v, 0, sizeof a.v), INVALID, "v is absent");
@@ -99,10 +99,10 @@ static void test_bwd_refuses(void **state) {
   static data before;
   before = *d;
   tigon_attention_bwd_args a;
-#define REFUSE(change, status, sentence)                                                                 \
-  a = bwd_args(d);                                                                                       \
-  change;                                                                                                \
-  api_expect(c, tigon_attention_bwd(c, &a), TIGON_ERROR_##status, "attention_bwd: " sentence);           \
+#define REFUSE(change, status, sentence)                                                       \
+  a = bwd_args(d);                                                                             \
+  change;                                                                                      \
+  api_expect(c, tigon_attention_bwd(c, &a), TIGON_ERROR_##status, "attention_bwd: " sentence); \
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.lse, 0, sizeof a.lse), INVALID, "lse is absent");
   REFUSE(memset(&a.dv, 0, sizeof a.dv), INVALID, "dv is absent");
@@ -276,16 +276,27 @@ static void test_unseen(void **state) {
     api_fill(v[i], LONG * LD, 0.3f);
     api_fill(d_o[i], LONG * LD, 0.4f);
     if (i == 1) q[i][BAD * LD + 1] = k[i][BAD * LD + 2] = v[i][BAD * LD + 3] = d_o[i][BAD * LD + 4] = NAN;
-    const tigon_attention_fwd_args f = {
-        .q = tigon_tensor_4d(q[i], TIGON_F32, 1, LONG, 1, LD), .k = tigon_tensor_4d(k[i], TIGON_F32, 1, LONG, 1, LD),
-        .v = tigon_tensor_4d(v[i], TIGON_F32, 1, LONG, 1, LD), .o = tigon_tensor_4d(o[i], TIGON_F32, 1, LONG, 1, LD),
-        .lse = tigon_tensor_3d(lse[i], TIGON_F32, 1, 1, LONG), .causal = 1, .window = W};
+    const tigon_attention_fwd_args f = {.q = tigon_tensor_4d(q[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .k = tigon_tensor_4d(k[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .v = tigon_tensor_4d(v[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .o = tigon_tensor_4d(o[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .lse = tigon_tensor_3d(lse[i], TIGON_F32, 1, 1, LONG),
+                                        .causal = 1,
+                                        .window = W};
     assert_int_equal(tigon_attention_fwd(c, &f), TIGON_OK);
-    const tigon_attention_bwd_args b = {
-        .d_o = tigon_tensor_4d(d_o[i], TIGON_F32, 1, LONG, 1, LD), .q = f.q, .k = f.k, .v = f.v, .o = f.o, .lse = f.lse,
-        .dq = tigon_tensor_4d(dq[i], TIGON_F32, 1, LONG, 1, LD), .dk = tigon_tensor_4d(dk[i], TIGON_F32, 1, LONG, 1, LD),
-        .dv = tigon_tensor_4d(dv[i], TIGON_F32, 1, LONG, 1, LD), .causal = 1, .window = W,
-        .workspace = workspace, .workspace_bytes = sizeof workspace};
+    const tigon_attention_bwd_args b = {.d_o = tigon_tensor_4d(d_o[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .q = f.q,
+                                        .k = f.k,
+                                        .v = f.v,
+                                        .o = f.o,
+                                        .lse = f.lse,
+                                        .dq = tigon_tensor_4d(dq[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .dk = tigon_tensor_4d(dk[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .dv = tigon_tensor_4d(dv[i], TIGON_F32, 1, LONG, 1, LD),
+                                        .causal = 1,
+                                        .window = W,
+                                        .workspace = workspace,
+                                        .workspace_bytes = sizeof workspace};
     assert_int_equal(tigon_attention_bwd(c, &b), TIGON_OK);
   }
   for (int t = 0; t < LONG; ++t) {

@@ -50,14 +50,14 @@ static void test_refuses(void **state) {
   tigon_context *c = *state;
   data *d = made();
   static data before;
-#define REFUSE(type, change, status, sentence)                                         \
-  do {                                                                                 \
-    tigon_fused_add_rms_norm_##type##_args a = type##_args(d);                         \
-    change;                                                                            \
-    before = *d;                                                                       \
-    api_expect(c, tigon_fused_add_rms_norm_##type(c, &a), TIGON_ERROR_##status,        \
-               "fused_add_rms_norm_" #type ": " sentence);                             \
-    assert_memory_equal(d, &before, sizeof before);                                    \
+#define REFUSE(type, change, status, sentence)                                  \
+  do {                                                                          \
+    tigon_fused_add_rms_norm_##type##_args a = type##_args(d);                  \
+    change;                                                                     \
+    before = *d;                                                                \
+    api_expect(c, tigon_fused_add_rms_norm_##type(c, &a), TIGON_ERROR_##status, \
+               "fused_add_rms_norm_" #type ": " sentence);                      \
+    assert_memory_equal(d, &before, sizeof before);                             \
   } while (0)
   REFUSE(fwd, memset(&a.residual, 0, sizeof a.residual), INVALID, "residual is absent");
   REFUSE(fwd, a.residual.shape[1] = 4, INVALID, "residual.shape[1] is 4, must be 8 (x.shape[1])");

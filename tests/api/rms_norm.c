@@ -93,11 +93,11 @@ static void test_bwd_refuses(void **state) {
   data *d = made();
   static data before;
   tigon_rms_norm_bwd_args a;
-#define REFUSE(change, status, sentence)                                                                            \
-  a = bwd_args(d);                                                                                                  \
-  change;                                                                                                           \
-  before = *d;                                                                                                      \
-  api_expect(c, tigon_rms_norm_bwd(c, &a), TIGON_ERROR_##status, "rms_norm_bwd: " sentence);                        \
+#define REFUSE(change, status, sentence)                                                     \
+  a = bwd_args(d);                                                                           \
+  change;                                                                                    \
+  before = *d;                                                                               \
+  api_expect(c, tigon_rms_norm_bwd(c, &a), TIGON_ERROR_##status, "rms_norm_bwd: " sentence); \
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.rstd, 0, sizeof a.rstd), INVALID, "rstd is absent");
   REFUSE(a.dy.shape[0] = 2, INVALID, "dy.shape[0] is 2, must be 3 (x.shape[0])");

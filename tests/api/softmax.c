@@ -40,10 +40,10 @@ static void test_fwd_refuses(void **state) {
   static data before;
   before = *d;
   tigon_softmax_fwd_args a;
-#define REFUSE(change, status, sentence)                                                                 \
-  a = fwd_args(d);                                                                                       \
-  change;                                                                                                \
-  api_expect(c, tigon_softmax_fwd(c, &a), TIGON_ERROR_##status, "softmax_fwd: " sentence);               \
+#define REFUSE(change, status, sentence)                                                   \
+  a = fwd_args(d);                                                                         \
+  change;                                                                                  \
+  api_expect(c, tigon_softmax_fwd(c, &a), TIGON_ERROR_##status, "softmax_fwd: " sentence); \
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.x, 0, sizeof a.x), INVALID, "x is absent");
   REFUSE(memset(&a.y, 0, sizeof a.y), INVALID, "y is absent");
@@ -57,7 +57,8 @@ static void test_fwd_refuses(void **state) {
   REFUSE(a.mask.dtype = TIGON_BF16, INVALID, "mask.dtype is bf16, must be f32 (x.dtype)");
   REFUSE(a.mask.shape[0] = 2, INVALID, "mask.shape[0] is 2, must be 3 (x.shape[1])");
   REFUSE(a.mask = tigon_tensor_1d(d->mask, TIGON_F32, 4), INVALID, "mask.shape[0] is 4, must be 5 (x.shape[2])");
-  REFUSE(a.mask = tigon_tensor_4d(d->mask, TIGON_F32, 1, 1, TOKENS, COLS), INVALID, "mask.ndim is 4, must be 3 (x.ndim)");
+  REFUSE(a.mask = tigon_tensor_4d(d->mask, TIGON_F32, 1, 1, TOKENS, COLS), INVALID,
+         "mask.ndim is 4, must be 3 (x.ndim)");
   REFUSE(a.mask = tigon_tensor_3d(d->mask, TIGON_F32, 1, TOKENS, COLS), INVALID,
          "mask.shape[0] is 1, must be 2 (x.shape[0])");
   REFUSE(a.scale = (double)INFINITY, INVALID, "scale is inf, must be -3.40282e+38 to 3.40282e+38");
@@ -78,10 +79,10 @@ static void test_bwd_refuses(void **state) {
   static data before;
   before = *d;
   tigon_softmax_bwd_args a;
-#define REFUSE(change, status, sentence)                                                                 \
-  a = bwd_args(d);                                                                                       \
-  change;                                                                                                \
-  api_expect(c, tigon_softmax_bwd(c, &a), TIGON_ERROR_##status, "softmax_bwd: " sentence);               \
+#define REFUSE(change, status, sentence)                                                   \
+  a = bwd_args(d);                                                                         \
+  change;                                                                                  \
+  api_expect(c, tigon_softmax_bwd(c, &a), TIGON_ERROR_##status, "softmax_bwd: " sentence); \
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.dy, 0, sizeof a.dy), INVALID, "dy is absent");
   REFUSE(a.dy.shape[2] = 4, INVALID, "dy.shape[2] is 4, must be 5 (y.shape[2])");
@@ -135,11 +136,13 @@ static void test_empty(void **state) {
 static void test_rows_of_nothing(void **state) {
   tigon_context *c = *state;
   float x[] = {1, 2, 3}, mask[] = {-INFINITY, -INFINITY, -INFINITY}, y[] = {7, 7, 7};
-  tigon_softmax_fwd_args a = {.x = tigon_tensor_1d(x, TIGON_F32, 3), .y = tigon_tensor_1d(y, TIGON_F32, 3),
+  tigon_softmax_fwd_args a = {.x = tigon_tensor_1d(x, TIGON_F32, 3),
+                              .y = tigon_tensor_1d(y, TIGON_F32, 3),
                               .mask = tigon_tensor_1d(mask, TIGON_F32, 3)};
   assert_int_equal(tigon_softmax_fwd(c, &a), TIGON_OK);
   for (int i = 0; i < 3; ++i) assert_true(y[i] == 0);
-  a = (tigon_softmax_fwd_args){.x = tigon_tensor_2d(x, TIGON_F32, 3, 1), .y = tigon_tensor_2d(y, TIGON_F32, 3, 1), .causal = 1};
+  a = (tigon_softmax_fwd_args){
+      .x = tigon_tensor_2d(x, TIGON_F32, 3, 1), .y = tigon_tensor_2d(y, TIGON_F32, 3, 1), .causal = 1};
   y[0] = y[1] = y[2] = 7;
   assert_int_equal(tigon_softmax_fwd(c, &a), TIGON_OK);
   assert_true(y[0] == 0 && y[1] == 0 && y[2] == 1);

@@ -29,10 +29,11 @@ enum { OPTIONS = sizeof options / sizeof *options };
  * ones and three for the others. */
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   static const int64_t shapes[][CHECK_DIMS] = {
-      {1, 1, 1, 1, 1, 1},      {2, 3, 5, 2, 1, 7},     {1, 7, 8, 2, 2, 16},   {1, 33, 33, 1, 1, 5},  {1, 9, 70, 2, 1, 5},
-      {1, 64, 64, 2, 1, 32},   {2, 65, 65, 3, 3, 33},  {1, 63, 129, 2, 2, 64}, {1, 130, 66, 4, 1, 65}, {1, 129, 129, 2, 1, 24},
-      {1, 40, 40, 2, 2, 128},  {1, 20, 70, 2, 1, 257}, {1, 3, 200, 1, 1, 512}, {1, 5, 3, 1, 1, 600},  {3, 17, 17, 6, 2, 40},
-      {1, 257, 257, 1, 1, 16}, {1, 1, 300, 4, 2, 64},
+      {1, 1, 1, 1, 1, 1},     {2, 3, 5, 2, 1, 7},      {1, 7, 8, 2, 2, 16},    {1, 33, 33, 1, 1, 5},
+      {1, 9, 70, 2, 1, 5},    {1, 64, 64, 2, 1, 32},   {2, 65, 65, 3, 3, 33},  {1, 63, 129, 2, 2, 64},
+      {1, 130, 66, 4, 1, 65}, {1, 129, 129, 2, 1, 24}, {1, 40, 40, 2, 2, 128}, {1, 20, 70, 2, 1, 257},
+      {1, 3, 200, 1, 1, 512}, {1, 5, 3, 1, 1, 600},    {3, 17, 17, 6, 2, 40},  {1, 257, 257, 1, 1, 16},
+      {1, 1, 300, 4, 2, 64},
   };
   enum { SHAPES = sizeof shapes / sizeof *shapes };
   (void)tile;
@@ -97,15 +98,23 @@ static void make_three(check *k, const call *c, const char *const names[4], bool
     *q = viewed(all, l, 0, hq), *key = viewed(all, l, hq, hk), *v = viewed(all, l, hq + hk, hk);
     return;
   }
-  *q = viewed(made(k, names[0], c->batch, c->tokens, hq, d, l, out, c->o.unusual == 'q' ? k->fill : CHECK_UNIFORM), l, 0, hq);
-  *key = viewed(made(k, names[1], c->batch, c->keys, hk, d, l, out, c->o.unusual == 'k' ? k->fill : CHECK_UNIFORM), l, 0, hk);
-  *v = viewed(made(k, names[2], c->batch, c->keys, hk, d, l, out, c->o.unusual == 'v' ? k->fill : CHECK_UNIFORM), l, 0, hk);
+  *q = viewed(made(k, names[0], c->batch, c->tokens, hq, d, l, out, c->o.unusual == 'q' ? k->fill : CHECK_UNIFORM), l,
+              0, hq);
+  *key = viewed(made(k, names[1], c->batch, c->keys, hk, d, l, out, c->o.unusual == 'k' ? k->fill : CHECK_UNIFORM), l,
+                0, hk);
+  *v = viewed(made(k, names[2], c->batch, c->keys, hk, d, l, out, c->o.unusual == 'v' ? k->fill : CHECK_UNIFORM), l, 0,
+              hk);
 }
 
 static call begin(check *k) {
   static const char *const names[] = {"q", "k", "v", "qkv"};
-  call c = {.o = options[k->option], .batch = k->dims[0], .tokens = k->dims[1], .keys = k->dims[2], .q_heads = k->dims[3],
-            .k_heads = k->dims[4], .head_dim = k->dims[5]};
+  call c = {.o = options[k->option],
+            .batch = k->dims[0],
+            .tokens = k->dims[1],
+            .keys = k->dims[2],
+            .q_heads = k->dims[3],
+            .k_heads = k->dims[4],
+            .head_dim = k->dims[5]};
   c.scale = (double)(float)(c.o.scale != 0 ? c.o.scale : 1 / sqrt((double)c.head_dim));
   make_three(k, &c, names, false, &c.q, &c.k, &c.v);
   return c;
@@ -184,8 +193,14 @@ static void fwd(check *k) {
     bound_query(&c, &q, o, bound, &lse_bound[i]);
     for (int64_t d = 0; d < c.head_dim; ++d) o_bound[index_of(&c.o_, q.b, q.t, q.h, d)] = bound[d];
   }
-  const tigon_attention_fwd_args args = {.q = c.q.view, .k = c.k.view, .v = c.v.view, .o = c.o_.view, .lse = lse,
-                                         .scale = c.o.scale, .causal = c.o.causal, .window = c.o.window};
+  const tigon_attention_fwd_args args = {.q = c.q.view,
+                                         .k = c.k.view,
+                                         .v = c.v.view,
+                                         .o = c.o_.view,
+                                         .lse = lse,
+                                         .scale = c.o.scale,
+                                         .causal = c.o.causal,
+                                         .window = c.o.window};
   check_call(k, tigon_attention_fwd(k->context, &args));
   check_bound(k, &c.o_.base, 1, 1, o_bound);
   if (lse.ndim) check_bound(k, &lse, 1, 1, lse_bound);
@@ -234,8 +249,9 @@ static void bwd(check *k) {
   call c = begin(k);
   const int64_t dims[] = {c.batch, c.q_heads, c.tokens};
   const layout l = c.q.layout == PACKED ? TOKENS_FIRST : c.q.layout;
-  c.d_o = viewed(made(k, "do", c.batch, c.tokens, c.q_heads, c.head_dim, l, false, c.o.unusual == 'g' ? k->fill : CHECK_UNIFORM),
-                 l, 0, c.q_heads);
+  c.d_o = viewed(
+      made(k, "do", c.batch, c.tokens, c.q_heads, c.head_dim, l, false, c.o.unusual == 'g' ? k->fill : CHECK_UNIFORM),
+      l, 0, c.q_heads);
   c.o_ = viewed(made(k, "o", c.batch, c.tokens, c.q_heads, c.head_dim, l, false, CHECK_UNIFORM), l, 0, c.q_heads);
   const tigon_tensor lse = check_inout_dense(k, "lse", TIGON_F32, 3, dims, CHECK_UNIFORM);
   make_three(k, &c, names, true, &c.dq, &c.dk, &c.dv);
@@ -251,9 +267,18 @@ static void bwd(check *k) {
     ((float *)lse.data)[i] = (float)q.lse;
     if (k->oracle) bound_gradients(&c, &q, (double)(float)q.lse, dq, dk, dv);
   }
-  tigon_attention_bwd_args args = {.d_o = c.d_o.view, .q = c.q.view, .k = c.k.view, .v = c.v.view, .o = c.o_.view, .lse = lse,
-                                   .dq = c.dq.view, .dk = c.dk.view, .dv = c.dv.view, .scale = c.o.scale,
-                                   .causal = c.o.causal, .window = c.o.window};
+  tigon_attention_bwd_args args = {.d_o = c.d_o.view,
+                                   .q = c.q.view,
+                                   .k = c.k.view,
+                                   .v = c.v.view,
+                                   .o = c.o_.view,
+                                   .lse = lse,
+                                   .dq = c.dq.view,
+                                   .dk = c.dk.view,
+                                   .dv = c.dv.view,
+                                   .scale = c.o.scale,
+                                   .causal = c.o.causal,
+                                   .window = c.o.window};
   tigon_attention_bwd_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);
   check_call(k, tigon_attention_bwd(k->context, &args));

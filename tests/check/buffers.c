@@ -16,7 +16,9 @@ static uint64_t mix(uint64_t x) { /* splitmix64 (Steele et al. 2014) */
   return x ^ x >> 31;
 }
 
-static double uniform(uint64_t seed, int64_t i) { return (double)(mix(seed ^ (uint64_t)i * 0x2545f4914f6cdd1du) >> 11) * 0x1p-53; }
+static double uniform(uint64_t seed, int64_t i) {
+  return (double)(mix(seed ^ (uint64_t)i * 0x2545f4914f6cdd1du) >> 11) * 0x1p-53;
+}
 
 /* Bytes from the first to one past the last element of a view. */
 static size_t extent_bytes(const tigon_tensor *t) {
@@ -67,8 +69,8 @@ static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t
   return b;
 }
 
-static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, bool dense,
-                               check_role role) {
+static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                               bool dense, check_role role) {
   tigon_tensor t = {.dtype = dtype, .ndim = ndim};
   const size_t size = tigon_dtype_size(dtype);
   int64_t step = 1;
@@ -97,7 +99,8 @@ static void fill_tensor(const check *k, const tigon_tensor *t, check_fill fill) 
   const int64_t count = elements(t), cols = t->shape[t->ndim - 1];
   const uint64_t seed = mix(k->seed + (uint64_t)k->count * 977);
   for (int64_t i = 0; i < count; i += cols) {
-    const int64_t row = i / cols, at = check_offset(t, i), chosen = (int64_t)(mix(seed ^ (uint64_t)row) % (uint64_t)cols);
+    const int64_t row = i / cols, at = check_offset(t, i),
+                  chosen = (int64_t)(mix(seed ^ (uint64_t)row) % (uint64_t)cols);
     for (int64_t c = 0; c < cols; ++c) {
       double v = 4 * uniform(seed, fill == CHECK_CONSTANT && t->ndim > 1 ? row : i + c) - 2;
       if (fill == CHECK_DENORMAL) v *= tiny(t->dtype);
@@ -138,7 +141,8 @@ static tigon_tensor make(check *k, const char *name, tigon_dtype dtype, int ndim
 tigon_tensor check_in(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill) {
   return make(k, name, dtype, ndim, shape, false, CHECK_ROLE_IN, fill);
 }
-tigon_tensor check_in_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill) {
+tigon_tensor check_in_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                            check_fill fill) {
   return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_IN, fill);
 }
 tigon_tensor check_out(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape) {
@@ -147,7 +151,8 @@ tigon_tensor check_out(check *k, const char *name, tigon_dtype dtype, int ndim, 
 tigon_tensor check_out_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape) {
   return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_OUT, CHECK_UNIFORM);
 }
-tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill) {
+tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                         check_fill fill) {
   return make(k, name, dtype, ndim, shape, false, CHECK_ROLE_INOUT, fill);
 }
 tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,

@@ -31,7 +31,7 @@ typedef struct check_op {
   void (*run)(check *k);
   /* The index-th shape into dims, whose meaning is the op's own; false past the last one. `tile` is the variant's. */
   bool (*shape)(int index, int64_t tile, int64_t dims[CHECK_DIMS]);
-  int options;  /* run() sees k->option in [0, options) */
+  int options;    /* run() sees k->option in [0, options) */
   bool uses_fill; /* run() passes k->fill to an input */
 } check_op;
 
@@ -64,14 +64,16 @@ bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]);
 
 /* Tensors. Rows (all but the last dimension) are padded in padded cases unless `dense`. */
 tigon_tensor check_in(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill);
-tigon_tensor check_in_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill);
+tigon_tensor check_in_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                            check_fill fill);
 /* Indices, each in [low, high). */
 tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, int64_t low,
                            int64_t high);
 /* Outputs hold rubbish before the call; those of check_inout hold values (accumulation, in place). */
 tigon_tensor check_out(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape);
 tigon_tensor check_out_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape);
-tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, check_fill fill);
+tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                         check_fill fill);
 tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                check_fill fill);
 /* 1-dimensional shorthands. */

@@ -111,7 +111,8 @@ void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, 
   const double least = power_of_two(f.min_exponent - f.digits + 1);
   for (int64_t i = 0; i < count; ++i) {
     const double e = check_value(&expected, i);
-    const double bound = isfinite(e) ? ulps * ulp(e, out->dtype) + (magnitude ? factor * 0x1p-24 * magnitude[i] : 0) + least : 0;
+    const double bound =
+        isfinite(e) ? ulps * ulp(e, out->dtype) + (magnitude ? factor * 0x1p-24 * magnitude[i] : 0) + least : 0;
     if (!element_ok(k, b, i, check_value(out, i), e, bound)) return;
   }
 }
@@ -137,7 +138,8 @@ bool check_same_bits(check *k, const check *other, const char *what) {
     const int64_t cols = a->tensor.shape[a->tensor.ndim - 1];
     for (int64_t e = 0; e < count; ++e) {
       const int64_t at = check_offset(&a->tensor, e);
-      if (e % cols == 0 && memcmp(a->start + (size_t)at * size, b->start + (size_t)at * size, size * (size_t)cols) == 0) {
+      if (e % cols == 0 &&
+          memcmp(a->start + (size_t)at * size, b->start + (size_t)at * size, size * (size_t)cols) == 0) {
         e += cols - 1; /* a whole row alike */
         continue;
       }

@@ -8,15 +8,15 @@
 static tigon_kernels real;
 
 /* MUTANT(name, slot, change): a slot that runs the true kernel on the problem m after `change`. */
-#define MUTANT(name, slot, change)                                                                       \
+#define MUTANT(name, slot, change)                                                                        \
   static tigon_status name(tigon_queue *queue, const tigon_##slot##_problem *p, const tigon_plan *plan) { \
-    tigon_##slot##_problem m = *p;                                                                       \
-    change;                                                                                              \
-    return real.slot.run(queue, &m, plan);                                                               \
-  }                                                                                                      \
-  static void apply_##name(tigon_kernels *kernels) {                                                     \
-    real = *kernels;                                                                                     \
-    kernels->slot.run = name;                                                                            \
+    tigon_##slot##_problem m = *p;                                                                        \
+    change;                                                                                               \
+    return real.slot.run(queue, &m, plan);                                                                \
+  }                                                                                                       \
+  static void apply_##name(tigon_kernels *kernels) {                                                      \
+    real = *kernels;                                                                                      \
+    kernels->slot.run = name;                                                                             \
   }
 
 static void drop_last_row(tigon_row_space *space) {

@@ -28,27 +28,37 @@ static double fwd_ulps(tigon_casting casting, tigon_dtype dtype) {
 void check_norm_fwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
-  const tigon_tensor w = o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor w =
+      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor rstd = check_out_vector(k, "rstd", TIGON_F32, rows);
-  const tigon_tensor x = o.in_place ? check_inout(k, "x", k->dtype, 2, k->dims, k->fill) : check_in(k, "x", k->dtype, 2, k->dims, k->fill);
+  const tigon_tensor x =
+      o.in_place ? check_inout(k, "x", k->dtype, 2, k->dims, k->fill) : check_in(k, "x", k->dtype, 2, k->dims, k->fill);
   tigon_tensor y = x, s = {0};
   if (fused) {
     const tigon_tensor residual = o.in_place ? check_inout(k, "residual", k->dtype, 2, k->dims, CHECK_UNIFORM)
                                              : check_in(k, "residual", k->dtype, 2, k->dims, CHECK_UNIFORM);
     s = o.in_place ? residual : check_out(k, "s", k->dtype, 2, k->dims);
     if (!o.in_place) y = check_out(k, "y", k->dtype, 2, k->dims);
-    const tigon_fused_add_rms_norm_fwd_args args = {.x = x, .residual = residual, .w = w, .s = s, .y = y, .rstd = rstd,
-                                                    .eps = 1e-6, .w_offset = o.w_offset, .casting = o.casting};
+    const tigon_fused_add_rms_norm_fwd_args args = {.x = x,
+                                                    .residual = residual,
+                                                    .w = w,
+                                                    .s = s,
+                                                    .y = y,
+                                                    .rstd = rstd,
+                                                    .eps = 1e-6,
+                                                    .w_offset = o.w_offset,
+                                                    .casting = o.casting};
     check_call(k, tigon_fused_add_rms_norm_fwd(k->context, &args));
     check_bound(k, &s, 0, 0, NULL);
   } else {
     if (!o.in_place) y = check_out(k, "y", k->dtype, 2, k->dims);
-    const tigon_rms_norm_fwd_args args = {.x = x, .w = w, .y = y, .rstd = rstd, .eps = 1e-6, .w_offset = o.w_offset,
-                                          .casting = o.casting};
+    const tigon_rms_norm_fwd_args args = {
+        .x = x, .w = w, .y = y, .rstd = rstd, .eps = 1e-6, .w_offset = o.w_offset, .casting = o.casting};
     check_call(k, tigon_rms_norm_fwd(k->context, &args));
   }
   check_bound(k, &y, fwd_ulps(o.casting, k->dtype), 0, NULL);
-  const double flip = o.casting == TIGON_CASTING_NONE && k->dtype != TIGON_F32 ? k->dtype == TIGON_F16 ? 0x1p13 : 0x1p16 : 0;
+  const double flip =
+      o.casting == TIGON_CASTING_NONE && k->dtype != TIGON_F32 ? k->dtype == TIGON_F16 ? 0x1p13 : 0x1p16 : 0;
   check_bound(k, &rstd, 4 + 1.5 * flip, 0, NULL);
 }
 
@@ -56,19 +66,22 @@ void check_norm_bwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const tigon_dtype dw_dtype = o.dw_f32 ? TIGON_F32 : k->dtype;
-  const tigon_tensor w = o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : (tigon_tensor){0};
-  const tigon_tensor dw = !o.w ? (tigon_tensor){0}
+  const tigon_tensor w =
+      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor dw = !o.w           ? (tigon_tensor){0}
                           : o.accumulate ? check_inout_dense(k, "dw", dw_dtype, 1, &cols, CHECK_UNIFORM)
                                          : check_out_vector(k, "dw", dw_dtype, cols);
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, k->dims, k->fill);
   const tigon_tensor dy = o.in_place ? check_inout(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM)
                                      : check_in(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM);
-  const tigon_tensor ds = fused && k->option % 2 == 0 ? check_in(k, "ds", k->dtype, 2, k->dims, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor ds =
+      fused && k->option % 2 == 0 ? check_in(k, "ds", k->dtype, 2, k->dims, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor rstd = check_in_vector(k, "rstd", TIGON_F32, rows, CHECK_UNIFORM);
   const tigon_tensor dx = o.in_place ? dy : check_out(k, "dx", k->dtype, 2, k->dims);
 
   /* Magnitudes: what is added up, each in absolute value. */
-  double *dx_scale = check_doubles(k, rows * cols), *dw_scale = check_doubles(k, cols), *dw_most = check_doubles(k, cols);
+  double *dx_scale = check_doubles(k, rows * cols), *dw_scale = check_doubles(k, cols),
+         *dw_most = check_doubles(k, cols);
   for (int64_t r = 0; r < rows; ++r) {
     const double scale = check_value(&rstd, r);
     double sum = 0;
@@ -88,19 +101,36 @@ void check_norm_bwd(check *k, bool fused) {
     }
   }
   /* xhat rounded to the dtype may flip by one ulp of it, in few rows: twice the largest is allowed. */
-  const double flip = o.casting == TIGON_CASTING_GEMMA || k->dtype == TIGON_F32 ? 0 : k->dtype == TIGON_F16 ? 0x1p14 : 0x1p17;
+  const double flip = o.casting == TIGON_CASTING_GEMMA || k->dtype == TIGON_F32 ? 0
+                      : k->dtype == TIGON_F16                                   ? 0x1p14
+                                                                                : 0x1p17;
   for (int64_t c = 0; dw.ndim && c < cols; ++c)
     dw_scale[c] += 2 * flip * dw_most[c] + (o.accumulate ? 8 * fabs(check_value(&dw, c)) : 0);
 
   if (fused) {
-    tigon_fused_add_rms_norm_bwd_args args = {.dy = dy, .ds = ds, .s = x, .w = w, .rstd = rstd, .dx = dx, .dw = dw,
-                                              .w_offset = o.w_offset, .casting = o.casting, .accumulate_dw = o.accumulate};
+    tigon_fused_add_rms_norm_bwd_args args = {.dy = dy,
+                                              .ds = ds,
+                                              .s = x,
+                                              .w = w,
+                                              .rstd = rstd,
+                                              .dx = dx,
+                                              .dw = dw,
+                                              .w_offset = o.w_offset,
+                                              .casting = o.casting,
+                                              .accumulate_dw = o.accumulate};
     tigon_fused_add_rms_norm_bwd_workspace(k->context, &args, &args.workspace_bytes);
     args.workspace = check_workspace(k, args.workspace_bytes);
     check_call(k, tigon_fused_add_rms_norm_bwd(k->context, &args));
   } else {
-    tigon_rms_norm_bwd_args args = {.dy = dy, .x = x, .w = w, .rstd = rstd, .dx = dx, .dw = dw, .w_offset = o.w_offset,
-                                    .casting = o.casting, .accumulate_dw = o.accumulate};
+    tigon_rms_norm_bwd_args args = {.dy = dy,
+                                    .x = x,
+                                    .w = w,
+                                    .rstd = rstd,
+                                    .dx = dx,
+                                    .dw = dw,
+                                    .w_offset = o.w_offset,
+                                    .casting = o.casting,
+                                    .accumulate_dw = o.accumulate};
     tigon_rms_norm_bwd_workspace(k->context, &args, &args.workspace_bytes);
     args.workspace = check_workspace(k, args.workspace_bytes);
     check_call(k, tigon_rms_norm_bwd(k->context, &args));

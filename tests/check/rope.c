@@ -6,9 +6,9 @@
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
-  const int64_t list[][5] = {{1, 1, 1, 1, 2},      {2, 3, 2, 1, 2 * t},     {1, 5, 3, 3, 2 * t + 2}, {2, 7, 4, 2, 4 * t - 2},
-                             {3, 4, 2, 1, 64},     {1, 33, 8, 2, 128},      {2, 9, 5, 5, 42},        {1, 130, 3, 1, 12},
-                             {4, 17, 12, 4, 32}};
+  const int64_t list[][5] = {{1, 1, 1, 1, 2},         {2, 3, 2, 1, 2 * t}, {1, 5, 3, 3, 2 * t + 2},
+                             {2, 7, 4, 2, 4 * t - 2}, {3, 4, 2, 1, 64},    {1, 33, 8, 2, 128},
+                             {2, 9, 5, 5, 42},        {1, 130, 3, 1, 12},  {4, 17, 12, 4, 32}};
   if (index >= (int)(sizeof list / sizeof *list)) return false;
   for (int d = 0; d < 5; ++d) dims[d] = list[index][d];
   return true;
@@ -33,20 +33,26 @@ static tigon_tensor heads(check *k, const char *name, int64_t count, bool swappe
 
 static void run(check *k, bool forward) {
   const int64_t B = k->dims[0], T = k->dims[1], D = k->dims[4];
-  const bool interleaved = k->option == 1 || k->option == 5, partial = k->option == 2 && D >= 4, doubled = k->option == 0 || k->option == 3;
+  const bool interleaved = k->option == 1 || k->option == 5, partial = k->option == 2 && D >= 4,
+             doubled = k->option == 0 || k->option == 3;
   const bool in_place = k->option == 3, swapped = k->option == 4, positions = k->option >= 4, flagged = k->option == 6;
-  const int64_t rotary = partial ? (D / 2 + 1) / 2 * 2 : D, width = doubled ? rotary : rotary / 2, rows = positions ? T + 5 : T;
+  const int64_t rotary = partial ? (D / 2 + 1) / 2 * 2 : D, width = doubled ? rotary : rotary / 2,
+                rows = positions ? T + 5 : T;
   const int64_t shared[] = {rows, width}, own[] = {B, rows, width}, id_shape[] = {k->option == 5 ? 1 : B, T}, one = 1;
   const tigon_dtype table_dtype = k->option % 2 ? k->dtype : TIGON_F32;
   tigon_rope_args args = {
       .q = heads(k, "q", k->dims[2], swapped, false, in_place),
       .k = heads(k, "k", k->dims[3], swapped, false, in_place),
-      .cos = k->option == 1 ? check_in(k, "cos", table_dtype, 3, own, CHECK_UNIFORM) : check_in(k, "cos", table_dtype, 2, shared, CHECK_UNIFORM),
-      .sin = k->option == 1 ? check_in(k, "sin", table_dtype, 3, own, CHECK_UNIFORM) : check_in(k, "sin", table_dtype, 2, shared, CHECK_UNIFORM),
+      .cos = k->option == 1 ? check_in(k, "cos", table_dtype, 3, own, CHECK_UNIFORM)
+                            : check_in(k, "cos", table_dtype, 2, shared, CHECK_UNIFORM),
+      .sin = k->option == 1 ? check_in(k, "sin", table_dtype, 3, own, CHECK_UNIFORM)
+                            : check_in(k, "sin", table_dtype, 2, shared, CHECK_UNIFORM),
       .layout = interleaved ? TIGON_ROPE_INTERLEAVED : TIGON_ROPE_HALF,
       .rotary_dim = partial ? rotary : 0,
   };
-  if (positions) args.positions = check_indices(k, "positions", k->option == 4 ? TIGON_I32 : TIGON_I64, 2, id_shape, flagged ? -1 : 0, rows + flagged);
+  if (positions)
+    args.positions = check_indices(k, "positions", k->option == 4 ? TIGON_I32 : TIGON_I64, 2, id_shape,
+                                   flagged ? -1 : 0, rows + flagged);
   if (flagged) {
     args.error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
     *(int32_t *)args.error.data = 0;

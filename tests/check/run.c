@@ -17,9 +17,9 @@ static const check_op *const ops[] = {
 bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile, u = 4 * tile; /* kernels unroll four vectors */
   const int64_t shapes[][2] = {
-      {1, 1},     {3, t},        {5, t + 1},   {2, 2 * t - 1}, {17, u - 1}, {4, u},       {3, u + 1},    {7, 2 * u - 1},
-      {9, 131},   {130, 7},      {257, 33},    {6, 1000},      {3, 4096},   {4, 4097},    {2, 8191},     {33, 523},
-      {1, 16411}, {2, 40009},    {67, 1},      {19, 3584},
+      {1, 1},         {3, t},    {5, t + 1}, {2, 2 * t - 1}, {17, u - 1}, {4, u},     {3, u + 1},
+      {7, 2 * u - 1}, {9, 131},  {130, 7},   {257, 33},      {6, 1000},   {3, 4096},  {4, 4097},
+      {2, 8191},      {33, 523}, {1, 16411}, {2, 40009},     {67, 1},     {19, 3584},
   };
   if (index >= (int)(sizeof shapes / sizeof *shapes)) return false;
   dims[0] = shapes[index][0];
@@ -42,7 +42,8 @@ bool check_case_at(int entry, tigon_dtype dtype, int64_t tile, int index, check_
     for (int f = 0; f < fills; ++f)
       for (int o = 0; o < options; ++o, ++at)
         if (at == index) {
-          *c = (check_case){entry, dtype, shape, options == 1 ? shape % op->options : o, (check_fill)f, (shape + o) % 2 != 0};
+          *c = (check_case){
+              entry, dtype, shape, options == 1 ? shape % op->options : o, (check_fill)f, (shape + o) % 2 != 0};
           return true;
         }
     memset(dims, 0, sizeof dims);
@@ -55,15 +56,22 @@ void check_case_label(const check_case *c, int64_t tile, char label[128]) {
   int64_t dims[CHECK_DIMS] = {0};
   ops[c->entry]->shape(c->shape, tile, dims);
   int used = snprintf(label, 128, "%s/", tigon_entry_at(c->entry)->entry);
-  for (int d = 0; d < CHECK_DIMS && dims[d]; ++d) used += snprintf(label + used, (size_t)(128 - used), d ? "x%lld" : "%lld", (long long)dims[d]);
+  for (int d = 0; d < CHECK_DIMS && dims[d]; ++d)
+    used += snprintf(label + used, (size_t)(128 - used), d ? "x%lld" : "%lld", (long long)dims[d]);
   snprintf(label + used, (size_t)(128 - used), "/o%d/%s/%s", c->option, fills[c->fill], c->padded ? "padded" : "dense");
 }
 
 /* One run; what it made stays in k. */
 static void run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int64_t tile, int place,
                 const check *oracle) {
-  *k = (check){.context = context, .dtype = c->dtype, .option = c->option, .fill = c->fill, .padded = c->padded,
-               .seed = seed, .oracle = oracle, .place = place};
+  *k = (check){.context = context,
+               .dtype = c->dtype,
+               .option = c->option,
+               .fill = c->fill,
+               .padded = c->padded,
+               .seed = seed,
+               .oracle = oracle,
+               .place = place};
   ops[c->entry]->shape(c->shape, tile, k->dims);
   ops[c->entry]->run(k);
   if (oracle && !k->failure[0]) check_exact(k);
@@ -136,8 +144,7 @@ check_outcome check_run_case(const check_case *c, const char *device, const char
     } else {
       check oracle;
       run(&oracle, c, oracle_context, seed, tile, 0, NULL);
-      if (!fails(&oracle, "on the oracle", failure) &&
-          !runs_fail(c, context, seed, tile, &oracle, worst, failure))
+      if (!fails(&oracle, "on the oracle", failure) && !runs_fail(c, context, seed, tile, &oracle, worst, failure))
         outcome = CHECK_PASSED;
       check_release(&oracle);
     }

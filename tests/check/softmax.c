@@ -25,9 +25,9 @@ enum { OPTIONS = sizeof options / sizeof *options };
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile, u = 4 * tile;
   const int64_t shapes[][3] = {
-      {1, 1, 1},     {2, 3, t},         {1, 5, t + 1},   {3, 2, 2 * t - 1}, {2, 8, 19},    {1, 17, u - 1},  {2, 9, 9},
-      {1, u, u},     {1, u + 1, u + 1}, {5, 3, 131},     {1, 37, 23},       {2, 3, 4096},  {1, 2, 4097},    {1, 3, 8191},
-      {1, 2, 16384}, {1, 2, 16385},     {1, 1, 40009},   {13, 5, 64},       {1, 67, 1},    {1, 2, 16411},
+      {1, 1, 1},     {2, 3, t},         {1, 5, t + 1}, {3, 2, 2 * t - 1}, {2, 8, 19},   {1, 17, u - 1}, {2, 9, 9},
+      {1, u, u},     {1, u + 1, u + 1}, {5, 3, 131},   {1, 37, 23},       {2, 3, 4096}, {1, 2, 4097},   {1, 3, 8191},
+      {1, 2, 16384}, {1, 2, 16385},     {1, 1, 40009}, {13, 5, 64},       {1, 67, 1},   {1, 2, 16411},
   };
   enum { SHAPES = sizeof shapes / sizeof *shapes };
   if (index >= 2 * SHAPES) return false;
@@ -61,7 +61,12 @@ static void bound_row(const check *k, const struct option *o, const double *x, c
   double max = -INFINITY, sum = 0, mean = 0;
   for (int pass = 0; pass < 4; ++pass)
     for (int64_t c = 0; c < seen; ++c) {
-      const double m = o->mask == NO_MASK ? 0 : check_value(mask, (o->mask == COLUMNS ? 0 : o->mask == SQUARE ? t : r) * cols + c);
+      const double m = o->mask == NO_MASK ? 0
+                                          : check_value(mask, (o->mask == COLUMNS  ? 0
+                                                               : o->mask == SQUARE ? t
+                                                                                   : r) *
+                                                                      cols +
+                                                                  c);
       const double z = scale * x[r * cols + c] + m;
       if (pass == 0) max = fmax(max, z);
       if (pass == 1) sum += exp(z - max);
@@ -75,7 +80,8 @@ static void fwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0] * k->dims[1], cols = k->dims[2];
   const tigon_tensor mask = make_mask(k, &o);
-  const tigon_tensor x = o.in_place ? check_inout(k, "x", k->dtype, 3, k->dims, k->fill) : check_in(k, "x", k->dtype, 3, k->dims, k->fill);
+  const tigon_tensor x =
+      o.in_place ? check_inout(k, "x", k->dtype, 3, k->dims, k->fill) : check_in(k, "x", k->dtype, 3, k->dims, k->fill);
   const tigon_tensor y = o.in_place ? x : check_out(k, "y", k->dtype, 3, k->dims);
   double *before = check_doubles(k, rows * cols), *bound = check_doubles(k, rows * cols);
   for (int64_t i = 0; i < rows * cols; ++i) before[i] = check_value(&x, i);
@@ -89,8 +95,10 @@ static void bwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0] * k->dims[1], cols = k->dims[2];
   const bool in_dy = k->option % 3 == 0, in_y = k->option % 3 == 1;
-  const tigon_tensor dy = in_dy ? check_inout(k, "dy", k->dtype, 3, k->dims, k->fill) : check_in(k, "dy", k->dtype, 3, k->dims, k->fill);
-  const tigon_tensor y = in_y ? check_inout(k, "y", k->dtype, 3, k->dims, CHECK_UNIFORM) : check_in(k, "y", k->dtype, 3, k->dims, CHECK_UNIFORM);
+  const tigon_tensor dy =
+      in_dy ? check_inout(k, "dy", k->dtype, 3, k->dims, k->fill) : check_in(k, "dy", k->dtype, 3, k->dims, k->fill);
+  const tigon_tensor y = in_y ? check_inout(k, "y", k->dtype, 3, k->dims, CHECK_UNIFORM)
+                              : check_in(k, "y", k->dtype, 3, k->dims, CHECK_UNIFORM);
   const tigon_tensor dx = in_dy ? dy : in_y ? y : check_out(k, "dx", k->dtype, 3, k->dims);
   const double scale = o.scale != 0 ? fabs((double)(float)o.scale) : 1;
   double *bound = check_doubles(k, rows * cols);
@@ -98,8 +106,9 @@ static void bwd(check *k) {
     double sum = 0;
     for (int64_t c = 0; c < cols; ++c) sum += fabs(check_value(&dy, r * cols + c) * check_value(&y, r * cols + c));
     for (int64_t c = 0; c < cols; ++c) /* a product may lose half a denormal before it is multiplied again */
-      bound[r * cols + c] = 8 * scale * fabs(check_value(&y, r * cols + c)) * (fabs(check_value(&dy, r * cols + c)) + sum) +
-                            0x1p-125 * (1 + scale * fabs(check_value(&y, r * cols + c)));
+      bound[r * cols + c] =
+          8 * scale * fabs(check_value(&y, r * cols + c)) * (fabs(check_value(&dy, r * cols + c)) + sum) +
+          0x1p-125 * (1 + scale * fabs(check_value(&y, r * cols + c)));
   }
   const tigon_softmax_bwd_args args = {.dy = dy, .y = y, .dx = dx, .scale = o.scale};
   check_call(k, tigon_softmax_bwd(k->context, &args));

@@ -25,10 +25,13 @@ static void refuse(tigon_context_desc desc, tigon_status status, const char *sen
 
 static void test_create(void **state) {
   (void)state;
-  refuse((tigon_context_desc){.device = "tpu"}, TIGON_ERROR_INVALID, "context: device is \"tpu\", must be one of cpu, ref");
+  refuse((tigon_context_desc){.device = "tpu"}, TIGON_ERROR_INVALID,
+         "context: device is \"tpu\", must be one of cpu, ref");
   refuse((tigon_context_desc){.device = ""}, TIGON_ERROR_INVALID, "context: device is \"\", must be one of cpu, ref");
-  refuse((tigon_context_desc){.device = "cpu:x"}, TIGON_ERROR_INVALID, "context: device is \"cpu:x\", must be one of cpu, ref");
-  refuse((tigon_context_desc){.device = "cpu:7"}, TIGON_ERROR_DEVICE, "context: device is \"cpu:7\", must be below cpu:1");
+  refuse((tigon_context_desc){.device = "cpu:x"}, TIGON_ERROR_INVALID,
+         "context: device is \"cpu:x\", must be one of cpu, ref");
+  refuse((tigon_context_desc){.device = "cpu:7"}, TIGON_ERROR_DEVICE,
+         "context: device is \"cpu:7\", must be below cpu:1");
   refuse((tigon_context_desc){.device = "ref", .variant = "avx9"}, TIGON_ERROR_INVALID,
          "context: variant is \"avx9\", must be one of ref on this machine's ref");
   refuse((tigon_context_desc){.threads = -1}, TIGON_ERROR_INVALID, "context: threads is -1, must be >= 0");
@@ -44,7 +47,8 @@ static void test_variant_by_environment(void **state) {
   setenv("TIGON_CPU", "scalar", 1);
   assert_int_equal(tigon_context_create(NULL, &context), TIGON_OK);
   float x[4] = {1, 2, 3, 4}, y[4];
-  const tigon_rms_norm_fwd_args args = {.x = tigon_tensor_2d(x, TIGON_F32, 1, 4), .y = tigon_tensor_2d(y, TIGON_F32, 1, 4)};
+  const tigon_rms_norm_fwd_args args = {.x = tigon_tensor_2d(x, TIGON_F32, 1, 4),
+                                        .y = tigon_tensor_2d(y, TIGON_F32, 1, 4)};
   assert_string_equal(tigon_last_variant(context), "");
   assert_int_equal(tigon_rms_norm_fwd(context, &args), TIGON_OK);
   assert_string_equal(tigon_last_variant(context), "scalar");
@@ -83,7 +87,8 @@ static void test_dlpack(void **state) {
   (void)state;
   float data[12];
   int64_t shape[] = {3, 4}, strides[] = {4, 1};
-  DLTensor from = {.data = data, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape, .strides = strides};
+  DLTensor from = {
+      .data = data, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape, .strides = strides};
   tigon_tensor t;
   assert_int_equal(tigon_tensor_from_dlpack(&from, &t), TIGON_OK);
   assert_ptr_equal(t.data, data);
@@ -104,15 +109,18 @@ static void test_dlpack(void **state) {
              "tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32 or i64 with 1 lane");
   from.dtype = (DLDataType){kDLBfloat, 16, 1};
   from.ndim = 9;
-  api_expect(NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID, "tensor_from_dlpack: ndim is 9, must be 0 to 8");
+  api_expect(NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID,
+             "tensor_from_dlpack: ndim is 9, must be 0 to 8");
   from.ndim = 2;
   from.shape = (int64_t[]){2, -4};
-  api_expect(NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID, "tensor_from_dlpack: shape[1] is -4, must be >= 0");
+  api_expect(NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID,
+             "tensor_from_dlpack: shape[1] is -4, must be >= 0");
   from.shape = shape;
   from.strides = (int64_t[]){0, 0};
   api_expect(NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID,
              "tensor_from_dlpack: strides are all 0 with 12 elements, must name distinct elements");
-  api_expect(NULL, tigon_tensor_from_dlpack(NULL, &t), TIGON_ERROR_INVALID, "tensor_from_dlpack: from or tensor is NULL");
+  api_expect(NULL, tigon_tensor_from_dlpack(NULL, &t), TIGON_ERROR_INVALID,
+             "tensor_from_dlpack: from or tensor is NULL");
 }
 
 enum { ROWS = 500, COLS = 1000 };
@@ -188,10 +196,14 @@ static void test_interleaved_views(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_names),      cmocka_unit_test(test_create),
-      cmocka_unit_test(test_supports),   cmocka_unit_test(test_variant_by_environment),
-      cmocka_unit_test(test_memory),     cmocka_unit_test(test_dlpack),
-      cmocka_unit_test(test_fork_after_use), cmocka_unit_test(test_inside_a_parallel_region),
+      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_create),
+      cmocka_unit_test(test_supports),
+      cmocka_unit_test(test_variant_by_environment),
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_dlpack),
+      cmocka_unit_test(test_fork_after_use),
+      cmocka_unit_test(test_inside_a_parallel_region),
       cmocka_unit_test(test_interleaved_views),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);

@@ -17,20 +17,41 @@ static tigon_heads heads(double *data, int64_t tokens, int64_t count) {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_attention_fwd_problem p = {
-      .batch = BATCH, .tokens = TOKENS, .keys = KEYS, .head_dim = DIM, .dtype = GRAD_F64, .q = heads(t->q, TOKENS, Q_HEADS),
-      .k = heads(t->k, KEYS, K_HEADS), .v = heads(t->v, KEYS, K_HEADS), .o = heads(t->o, TOKENS, Q_HEADS), .lse = t->lse,
-      .scale = t->scale, .causal = t->causal, .window = t->window};
+  const tigon_attention_fwd_problem p = {.batch = BATCH,
+                                         .tokens = TOKENS,
+                                         .keys = KEYS,
+                                         .head_dim = DIM,
+                                         .dtype = GRAD_F64,
+                                         .q = heads(t->q, TOKENS, Q_HEADS),
+                                         .k = heads(t->k, KEYS, K_HEADS),
+                                         .v = heads(t->v, KEYS, K_HEADS),
+                                         .o = heads(t->o, TOKENS, Q_HEADS),
+                                         .lse = t->lse,
+                                         .scale = t->scale,
+                                         .causal = t->causal,
+                                         .window = t->window};
   tigon_ref_attention_fwd(NULL, &p, NULL);
   return grad_dot(t->o, t->d_o, NQ);
 }
 
 static void backward(state *t) {
-  const tigon_attention_bwd_problem p = {
-      .batch = BATCH, .tokens = TOKENS, .keys = KEYS, .head_dim = DIM, .dtype = GRAD_F64, .q = heads(t->q, TOKENS, Q_HEADS),
-      .k = heads(t->k, KEYS, K_HEADS), .v = heads(t->v, KEYS, K_HEADS), .o = heads(t->o, TOKENS, Q_HEADS),
-      .d_o = heads(t->d_o, TOKENS, Q_HEADS), .dq = heads(t->dq, TOKENS, Q_HEADS), .dk = heads(t->dk, KEYS, K_HEADS),
-      .dv = heads(t->dv, KEYS, K_HEADS), .lse = t->lse, .scale = t->scale, .causal = t->causal, .window = t->window};
+  const tigon_attention_bwd_problem p = {.batch = BATCH,
+                                         .tokens = TOKENS,
+                                         .keys = KEYS,
+                                         .head_dim = DIM,
+                                         .dtype = GRAD_F64,
+                                         .q = heads(t->q, TOKENS, Q_HEADS),
+                                         .k = heads(t->k, KEYS, K_HEADS),
+                                         .v = heads(t->v, KEYS, K_HEADS),
+                                         .o = heads(t->o, TOKENS, Q_HEADS),
+                                         .d_o = heads(t->d_o, TOKENS, Q_HEADS),
+                                         .dq = heads(t->dq, TOKENS, Q_HEADS),
+                                         .dk = heads(t->dk, KEYS, K_HEADS),
+                                         .dv = heads(t->dv, KEYS, K_HEADS),
+                                         .lse = t->lse,
+                                         .scale = t->scale,
+                                         .causal = t->causal,
+                                         .window = t->window};
   tigon_ref_attention_bwd(NULL, &p, NULL);
 }
 

@@ -27,8 +27,8 @@ static inline void grad_fill(double *data, int count, unsigned seed) {
 }
 
 /* d loss / d x[i] by the 4-point rule, against gradient[i], relative to the largest entry. */
-static inline void grad_expect(const char *name, double (*loss)(void *), void *argument, double *x, const double *gradient,
-                               int count, double tolerance) {
+static inline void grad_expect(const char *name, double (*loss)(void *), void *argument, double *x,
+                               const double *gradient, int count, double tolerance) {
   double largest = 0;
   for (int i = 0; i < count; ++i) largest = fmax(largest, fabs(gradient[i]));
   const double h = 1e-3;

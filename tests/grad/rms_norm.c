@@ -10,11 +10,19 @@ typedef struct state {
 } state;
 
 static void forward(state *t) {
-  const tigon_rms_norm_fwd_problem p = {
-      .space = {ROWS, 1, ROWS}, .cols = COLS, .dtype = GRAD_F64, .w_dtype = GRAD_F64,
-      .x = grad_rows(t->x, COLS), .residual = grad_rows(t->residual, COLS), .s = grad_rows(t->s, COLS),
-      .y = grad_rows(t->y, COLS), .w = t->affine ? t->w : NULL, .rstd = t->rstd, .eps = 1e-5f, .w_offset = t->w_offset,
-      .casting = TIGON_CASTING_GEMMA};
+  const tigon_rms_norm_fwd_problem p = {.space = {ROWS, 1, ROWS},
+                                        .cols = COLS,
+                                        .dtype = GRAD_F64,
+                                        .w_dtype = GRAD_F64,
+                                        .x = grad_rows(t->x, COLS),
+                                        .residual = grad_rows(t->residual, COLS),
+                                        .s = grad_rows(t->s, COLS),
+                                        .y = grad_rows(t->y, COLS),
+                                        .w = t->affine ? t->w : NULL,
+                                        .rstd = t->rstd,
+                                        .eps = 1e-5f,
+                                        .w_offset = t->w_offset,
+                                        .casting = TIGON_CASTING_GEMMA};
   if (t->fused)
     tigon_ref_fused_add_rms_norm_fwd(NULL, &p, NULL);
   else
@@ -36,11 +44,20 @@ static void compare(bool fused, bool affine, float w_offset) {
   grad_fill(t.dy, N, 4);
   grad_fill(t.ds, N, 5);
   forward(&t);
-  const tigon_rms_norm_bwd_problem p = {
-      .space = {ROWS, 1, ROWS}, .cols = COLS, .dtype = GRAD_F64, .w_dtype = GRAD_F64, .dw_dtype = GRAD_F64,
-      .dy = grad_rows(t.dy, COLS), .x = grad_rows(fused ? t.s : t.x, COLS), .dx = grad_rows(t.dx, COLS),
-      .ds = grad_rows(fused ? t.ds : NULL, COLS), .w = affine ? t.w : NULL, .rstd = t.rstd, .dw = affine ? t.dw : NULL,
-      .w_offset = w_offset, .casting = TIGON_CASTING_GEMMA};
+  const tigon_rms_norm_bwd_problem p = {.space = {ROWS, 1, ROWS},
+                                        .cols = COLS,
+                                        .dtype = GRAD_F64,
+                                        .w_dtype = GRAD_F64,
+                                        .dw_dtype = GRAD_F64,
+                                        .dy = grad_rows(t.dy, COLS),
+                                        .x = grad_rows(fused ? t.s : t.x, COLS),
+                                        .dx = grad_rows(t.dx, COLS),
+                                        .ds = grad_rows(fused ? t.ds : NULL, COLS),
+                                        .w = affine ? t.w : NULL,
+                                        .rstd = t.rstd,
+                                        .dw = affine ? t.dw : NULL,
+                                        .w_offset = w_offset,
+                                        .casting = TIGON_CASTING_GEMMA};
   tigon_ref_rms_norm_bwd(NULL, &p, NULL);
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
   if (fused) grad_expect("dresidual", loss, &t, t.residual, t.dx, N, 1e-6);

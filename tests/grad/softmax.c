@@ -10,10 +10,16 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_softmax_fwd_problem p = {
-      .space = {ROWS, BATCH, TOKENS}, .cols = COLS, .tokens = TOKENS, .dtype = GRAD_F64, .mask_dtype = GRAD_F64,
-      .x = {t->x, {0, TOKENS * COLS, COLS}}, .y = {t->y, {0, TOKENS * COLS, COLS}},
-      .mask = {t->masked ? t->mask : NULL, {0, 0, COLS}}, .scale = t->scale, .causal = t->causal};
+  const tigon_softmax_fwd_problem p = {.space = {ROWS, BATCH, TOKENS},
+                                       .cols = COLS,
+                                       .tokens = TOKENS,
+                                       .dtype = GRAD_F64,
+                                       .mask_dtype = GRAD_F64,
+                                       .x = {t->x, {0, TOKENS * COLS, COLS}},
+                                       .y = {t->y, {0, TOKENS * COLS, COLS}},
+                                       .mask = {t->masked ? t->mask : NULL, {0, 0, COLS}},
+                                       .scale = t->scale,
+                                       .causal = t->causal};
   tigon_ref_softmax_fwd(NULL, &p, NULL);
   return grad_dot(t->y, t->dy, N);
 }
@@ -24,8 +30,13 @@ static void compare(bool masked, bool causal, float scale) {
   grad_fill(t.mask, TOKENS * COLS, 2);
   grad_fill(t.dy, N, 3);
   loss(&t);
-  const tigon_softmax_bwd_problem p = {.space = {ROWS, 1, ROWS}, .cols = COLS, .dtype = GRAD_F64, .dy = grad_rows(t.dy, COLS),
-                                       .y = grad_rows(t.y, COLS), .dx = grad_rows(t.dx, COLS), .scale = scale};
+  const tigon_softmax_bwd_problem p = {.space = {ROWS, 1, ROWS},
+                                       .cols = COLS,
+                                       .dtype = GRAD_F64,
+                                       .dy = grad_rows(t.dy, COLS),
+                                       .y = grad_rows(t.y, COLS),
+                                       .dx = grad_rows(t.dx, COLS),
+                                       .scale = scale};
   tigon_ref_softmax_bwd(NULL, &p, NULL);
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-9);
 }
@@ -42,8 +53,13 @@ static void test_sums(void **s) {
   grad_fill(t.x, N, 4);
   grad_fill(t.dy, N, 5);
   loss(&t);
-  const tigon_softmax_bwd_problem p = {.space = {ROWS, 1, ROWS}, .cols = COLS, .dtype = GRAD_F64, .dy = grad_rows(t.dy, COLS),
-                                       .y = grad_rows(t.y, COLS), .dx = grad_rows(t.dx, COLS), .scale = 3};
+  const tigon_softmax_bwd_problem p = {.space = {ROWS, 1, ROWS},
+                                       .cols = COLS,
+                                       .dtype = GRAD_F64,
+                                       .dy = grad_rows(t.dy, COLS),
+                                       .y = grad_rows(t.y, COLS),
+                                       .dx = grad_rows(t.dx, COLS),
+                                       .scale = 3};
   tigon_ref_softmax_bwd(NULL, &p, NULL);
   for (int r = 0; r < ROWS; ++r) {
     double y = 0, dx = 0;

@@ -46,10 +46,10 @@ TIGON_API tigon_status tigon_adamw_step(tigon_context *context, const tigon_adam
 typedef struct tigon_adamw_clip_args {
   const tigon_tensor *grads; /* in [count], host memory */
   int64_t count;
-  double max_norm;      /* >= 0; 0: no clipping, only the norm */
-  tigon_tensor norm;    /* out [1] f32 */
-  tigon_tensor factor;  /* out [1] f32 */
-  void *workspace;      /* 64-byte aligned; NULL when the query says 0 */
+  double max_norm;     /* >= 0; 0: no clipping, only the norm */
+  tigon_tensor norm;   /* out [1] f32 */
+  tigon_tensor factor; /* out [1] f32 */
+  void *workspace;     /* 64-byte aligned; NULL when the query says 0 */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_adamw_clip_args;

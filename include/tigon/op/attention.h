@@ -49,7 +49,7 @@ typedef struct tigon_attention_bwd_args {
   double scale;     /* 0 means 1 / sqrt(D) */
   int causal;
   int64_t window;
-  void *workspace;  /* 64-byte aligned; NULL when the query says 0 */
+  void *workspace; /* 64-byte aligned; NULL when the query says 0 */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_attention_bwd_args;

@@ -42,10 +42,10 @@ typedef struct tigon_cross_entropy_options {
   tigon_tensor token_scale; /* in [rows] f32; absent: all 1 */
   int has_ignore_index;     /* 1: ignore_index counts */
   int64_t ignore_index;
-  double label_smoothing;   /* 0..1 */
-  double lse_square_scale;  /* >= 0 */
-  double softcap;           /* 0: none; else > 0 */
-  double temperature;       /* 0 means 1; else > 0 */
+  double label_smoothing;  /* 0..1 */
+  double lse_square_scale; /* >= 0 */
+  double softcap;          /* 0: none; else > 0 */
+  double temperature;      /* 0 means 1; else > 0 */
   tigon_reduction reduction;
   uint64_t reserved[4];
 } tigon_cross_entropy_options;
@@ -63,8 +63,8 @@ typedef struct tigon_cross_entropy_outputs {
 } tigon_cross_entropy_outputs;
 
 typedef struct tigon_cross_entropy_fwd_args {
-  tigon_tensor logits;  /* in  [..., V] */
-  tigon_tensor labels;  /* in  [...] */
+  tigon_tensor logits; /* in  [..., V] */
+  tigon_tensor labels; /* in  [...] */
   tigon_cross_entropy_options options;
   tigon_cross_entropy_outputs out;
   tigon_tensor dlogits; /* out [..., V]; absent: not computed */
@@ -80,9 +80,9 @@ TIGON_API tigon_status tigon_cross_entropy_fwd_workspace(tigon_context *context,
                                                          const tigon_cross_entropy_fwd_args *args, size_t *bytes);
 
 typedef struct tigon_cross_entropy_bwd_args {
-  tigon_tensor logits;  /* in  [..., V], forward's */
-  tigon_tensor labels;  /* in  [...], forward's */
-  tigon_tensor lse;     /* in  [rows] f32, forward's */
+  tigon_tensor logits; /* in  [..., V], forward's */
+  tigon_tensor labels; /* in  [...], forward's */
+  tigon_tensor lse;    /* in  [rows] f32, forward's */
   tigon_cross_entropy_options options;
   tigon_tensor dloss;   /* in  [1] or [rows] f32; absent: 1 */
   tigon_tensor dlogits; /* out [..., V] */

@@ -33,17 +33,17 @@ TIGON_API tigon_status tigon_fused_add_rms_norm_fwd(tigon_context *context,
                                                     const tigon_fused_add_rms_norm_fwd_args *args);
 
 typedef struct tigon_fused_add_rms_norm_bwd_args {
-  tigon_tensor dy;       /* in  [..., C], the gradient of y */
-  tigon_tensor ds;       /* in  [..., C], the gradient of s from further on; absent: zero */
-  tigon_tensor s;        /* in  [..., C], forward's */
-  tigon_tensor w;        /* in  [C], forward's; absent: no affine */
-  tigon_tensor rstd;     /* in  [rows] f32, forward's */
-  tigon_tensor dx;       /* out [..., C], the gradient of x and of residual */
-  tigon_tensor dw;       /* out [C]; absent: not computed */
+  tigon_tensor dy;   /* in  [..., C], the gradient of y */
+  tigon_tensor ds;   /* in  [..., C], the gradient of s from further on; absent: zero */
+  tigon_tensor s;    /* in  [..., C], forward's */
+  tigon_tensor w;    /* in  [C], forward's; absent: no affine */
+  tigon_tensor rstd; /* in  [rows] f32, forward's */
+  tigon_tensor dx;   /* out [..., C], the gradient of x and of residual */
+  tigon_tensor dw;   /* out [C]; absent: not computed */
   double w_offset;
   tigon_casting casting;
-  int accumulate_dw;     /* 1: dw += , 0: dw = */
-  void *workspace;       /* 64-byte aligned; NULL when the query says 0 */
+  int accumulate_dw; /* 1: dw += , 0: dw = */
+  void *workspace;   /* 64-byte aligned; NULL when the query says 0 */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_fused_add_rms_norm_bwd_args;

@@ -30,19 +30,19 @@ extern "C" {
 #endif
 
 typedef struct tigon_fused_linear_cross_entropy_args {
-  tigon_tensor hidden;  /* in  [..., H] */
-  tigon_tensor weight;  /* in  [V, H] */
-  tigon_tensor bias;    /* in  [V]; absent: none */
-  tigon_tensor labels;  /* in  [...] */
+  tigon_tensor hidden; /* in  [..., H] */
+  tigon_tensor weight; /* in  [V, H] */
+  tigon_tensor bias;   /* in  [V]; absent: none */
+  tigon_tensor labels; /* in  [...] */
   tigon_cross_entropy_options options;
   tigon_cross_entropy_outputs out; /* forward only; must be absent in backward, but for error */
-  tigon_tensor dloss;   /* in  [1] or [BT] f32, for the gradients; absent: 1 */
-  double grad_scale;    /* for the gradients; 0 means 1 */
-  tigon_tensor dhidden; /* out [..., H]; absent: not computed */
-  tigon_tensor dweight; /* out [V, H]; absent: not computed */
-  tigon_tensor dbias;   /* out [V]; absent: not computed */
-  int accumulate_dweight; /* 1: dweight += and dbias += , 0: = */
-  void *workspace;      /* 64-byte aligned */
+  tigon_tensor dloss;              /* in  [1] or [BT] f32, for the gradients; absent: 1 */
+  double grad_scale;               /* for the gradients; 0 means 1 */
+  tigon_tensor dhidden;            /* out [..., H]; absent: not computed */
+  tigon_tensor dweight;            /* out [V, H]; absent: not computed */
+  tigon_tensor dbias;              /* out [V]; absent: not computed */
+  int accumulate_dweight;          /* 1: dweight += and dbias += , 0: = */
+  void *workspace;                 /* 64-byte aligned */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_fused_linear_cross_entropy_args;

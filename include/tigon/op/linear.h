@@ -30,14 +30,14 @@ typedef struct tigon_linear_fwd_args {
 TIGON_API tigon_status tigon_linear_fwd(tigon_context *context, const tigon_linear_fwd_args *args);
 
 typedef struct tigon_linear_bwd_args {
-  tigon_tensor dy;      /* in  [..., N] */
-  tigon_tensor x;       /* in  [..., K]; may be absent when dw is */
-  tigon_tensor w;       /* in  [N, K]; may be absent when dx is */
-  tigon_tensor dx;      /* out [..., K]; absent: not computed */
-  tigon_tensor dw;      /* out [N, K]; absent: not computed */
-  tigon_tensor db;      /* out [N]; absent: not computed */
-  int accumulate_dw;    /* 1: dw += and db += , 0: = */
-  void *workspace;      /* 64-byte aligned; NULL when the query says 0 */
+  tigon_tensor dy;   /* in  [..., N] */
+  tigon_tensor x;    /* in  [..., K]; may be absent when dw is */
+  tigon_tensor w;    /* in  [N, K]; may be absent when dx is */
+  tigon_tensor dx;   /* out [..., K]; absent: not computed */
+  tigon_tensor dw;   /* out [N, K]; absent: not computed */
+  tigon_tensor db;   /* out [N]; absent: not computed */
+  int accumulate_dw; /* 1: dw += and db += , 0: = */
+  void *workspace;   /* 64-byte aligned; NULL when the query says 0 */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_linear_bwd_args;

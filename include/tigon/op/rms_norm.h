@@ -27,12 +27,12 @@ typedef enum tigon_casting {
 } tigon_casting;
 
 typedef struct tigon_rms_norm_fwd_args {
-  tigon_tensor x;        /* in  [..., C] */
-  tigon_tensor w;        /* in  [C]; absent: y = xhat */
-  tigon_tensor y;        /* out [..., C] */
-  tigon_tensor rstd;     /* out [rows] f32, for backward; absent: not stored */
-  double eps;            /* >= 0, finite */
-  double w_offset;       /* 0 (Llama) or 1 (Gemma), any finite number */
+  tigon_tensor x;    /* in  [..., C] */
+  tigon_tensor w;    /* in  [C]; absent: y = xhat */
+  tigon_tensor y;    /* out [..., C] */
+  tigon_tensor rstd; /* out [rows] f32, for backward; absent: not stored */
+  double eps;        /* >= 0, finite */
+  double w_offset;   /* 0 (Llama) or 1 (Gemma), any finite number */
   tigon_casting casting;
   uint64_t reserved[4];
 } tigon_rms_norm_fwd_args;
@@ -40,16 +40,16 @@ typedef struct tigon_rms_norm_fwd_args {
 TIGON_API tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd_args *args);
 
 typedef struct tigon_rms_norm_bwd_args {
-  tigon_tensor dy;       /* in  [..., C] */
-  tigon_tensor x;        /* in  [..., C], forward's */
-  tigon_tensor w;        /* in  [C], forward's; absent: no affine */
-  tigon_tensor rstd;     /* in  [rows] f32, forward's */
-  tigon_tensor dx;       /* out [..., C] */
-  tigon_tensor dw;       /* out [C]; absent: not computed */
+  tigon_tensor dy;   /* in  [..., C] */
+  tigon_tensor x;    /* in  [..., C], forward's */
+  tigon_tensor w;    /* in  [C], forward's; absent: no affine */
+  tigon_tensor rstd; /* in  [rows] f32, forward's */
+  tigon_tensor dx;   /* out [..., C] */
+  tigon_tensor dw;   /* out [C]; absent: not computed */
   double w_offset;
   tigon_casting casting;
-  int accumulate_dw;     /* 1: dw += , 0: dw = */
-  void *workspace;       /* 64-byte aligned; NULL when the query says 0 */
+  int accumulate_dw; /* 1: dw += , 0: dw = */
+  void *workspace;   /* 64-byte aligned; NULL when the query says 0 */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_rms_norm_bwd_args;

@@ -39,7 +39,7 @@ typedef struct tigon_rope_args {
   tigon_tensor k_out;     /* out [B, T, Hk, D]; absent when k is */
   tigon_tensor error;     /* out [1] i32, set to 1 by a position out of range and else left alone; may be absent */
   tigon_rope_layout layout;
-  int64_t rotary_dim;     /* even, <= D; 0 means D */
+  int64_t rotary_dim; /* even, <= D; 0 means D */
   uint64_t reserved[4];
 } tigon_rope_args;
 
