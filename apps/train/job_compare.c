@@ -21,8 +21,8 @@ static double rounding_unit(const train_job *job) {
   return job->fused.model.dtype == TIGON_BF16 ? ldexp(1, -8) : ldexp(1, -24);
 }
 
-/* Roundings one after another on the way forward: 12 a layer, 8 around the layers. */
-static double forward_roundings(const train_job *job) { return 12.0 * (double)job->options->layers + 8; }
+/* Roundings one after another on the way forward: 13 a layer, 8 around the layers. */
+static double forward_roundings(const train_job *job) { return 13.0 * (double)job->options->layers + 8; }
 
 /* Roundings of independent signs add up as their number's root, by more than 6 times that with probability 3e-8. */
 enum { CERTAINTY = 6 };

@@ -54,36 +54,65 @@ TIGON_INLINE void norm_store(void *out, int64_t c, tigon_dtype dtype, vf v, int 
     v_store_n(out, c, dtype, v, n);
 }
 
+/* What the second sweep of forward walks: one row of each tensor, and the next row's inputs. */
+typedef struct norm_row {
+  const char *x, *residual; /* residual, s: NULL without a fused add */
+  char *s, *y;
+  const char *next_x, *next_residual; /* on their way into the cache while this row is stored */
+} norm_row;
+
+/* w_dtype NONE: no weight. `rounds`: xhat is rounded to the dtype before the weight. Both are constants, as dtype is. */
+TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, tigon_dtype w_dtype, bool rounds, const tigon_rms_norm_fwd_problem *p,
+                                 const norm_row *row, float rstd, bool stream) {
+  const int64_t size = (int64_t)tigon_dtype_size(dtype), line = 64 / size;
+  const void *w = w_dtype == TIGON_DTYPE_NONE ? NULL : p->w;
+  const vf scale = vf_set(rstd);
+  for (int64_t c = 0; c < p->cols; c += LANES) {
+    const int n = norm_lanes(p->cols, c);
+    if (c % line == 0) {
+      vf_prefetch(row->next_x + c * size);
+      if (row->residual) vf_prefetch(row->next_residual + c * size);
+    }
+    const vf v = norm_input(dtype, row->x, row->residual, c, n);
+    if (row->s) norm_store(row->s, c, dtype, v, n, stream);
+    vf xhat = vf_mul(v, scale);
+    if (rounds) xhat = v_round(xhat, dtype);
+    norm_store(row->y, c, dtype, vf_mul(xhat, norm_weight(w, w_dtype, c, n, p->w_offset)), n, stream);
+  }
+}
+
 TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, bool fused, const tigon_rms_norm_fwd_problem *p, int64_t begin,
                                 int64_t end, bool stream_call) {
   const size_t size = tigon_dtype_size(dtype);
-  const int64_t cols = p->cols, line = 64 / (int64_t)size;
+  const bool rounds = p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
   for (int64_t r = begin; r < end; ++r) {
-    const char *x = tigon_row(&p->space, &p->x, size, r);
-    const char *residual = fused ? tigon_row(&p->space, &p->residual, size, r) : NULL;
-    char *s = fused ? tigon_row(&p->space, &p->s, size, r) : NULL, *y = tigon_row(&p->space, &p->y, size, r);
-    const int64_t next = r + 1 < end ? r + 1 : r; /* its lines are on their way while this row is stored */
-    const char *next_x = tigon_row(&p->space, &p->x, size, next);
-    const char *next_residual = fused ? tigon_row(&p->space, &p->residual, size, next) : NULL;
-    float mean = (float)(norm_sum_squares(dtype, x, residual, cols) / (double)cols);
+    const int64_t next = r + 1 < end ? r + 1 : r;
+    const norm_row row = {
+        .x = tigon_row(&p->space, &p->x, size, r),
+        .residual = fused ? tigon_row(&p->space, &p->residual, size, r) : NULL,
+        .s = fused ? tigon_row(&p->space, &p->s, size, r) : NULL,
+        .y = tigon_row(&p->space, &p->y, size, r),
+        .next_x = tigon_row(&p->space, &p->x, size, next),
+        .next_residual = fused ? tigon_row(&p->space, &p->residual, size, next) : NULL,
+    };
+    float mean = (float)(norm_sum_squares(dtype, row.x, row.residual, p->cols) / (double)p->cols);
     if (p->casting == TIGON_CASTING_NONE) mean = tigon_round_f32(mean, dtype);
     float rstd = 1.0f / sqrtf(mean + p->eps);
     if (p->casting == TIGON_CASTING_NONE) rstd = tigon_round_f32(rstd, dtype);
     if (p->rstd) p->rstd[r] = rstd;
-    const vf scale = vf_set(rstd);
-    const bool stream = stream_call && v_aligned(y, dtype) && (!fused || v_aligned(s, dtype));
-    for (int64_t c = 0; c < cols; c += LANES) {
-      const int n = norm_lanes(cols, c);
-      if (c % line == 0) {
-        vf_prefetch(next_x + c * (int64_t)size);
-        if (fused) vf_prefetch(next_residual + c * (int64_t)size);
-      }
-      const vf v = norm_input(dtype, x, residual, c, n);
-      if (fused) norm_store(s, c, dtype, v, n, stream);
-      vf xhat = vf_mul(v, scale);
-      if (p->casting != TIGON_CASTING_GEMMA) xhat = v_round(xhat, dtype);
-      norm_store(y, c, dtype, vf_mul(xhat, norm_weight(p->w, p->w_dtype, c, n, p->w_offset)), n, stream);
-    }
+    const bool stream = stream_call && v_aligned(row.y, dtype) && (!fused || v_aligned(row.s, dtype));
+    if (!p->w && rounds)
+      norm_fwd_sweep(dtype, TIGON_DTYPE_NONE, true, p, &row, rstd, stream);
+    else if (!p->w)
+      norm_fwd_sweep(dtype, TIGON_DTYPE_NONE, false, p, &row, rstd, stream);
+    else if (p->w_dtype == TIGON_F32 && rounds)
+      norm_fwd_sweep(dtype, TIGON_F32, true, p, &row, rstd, stream);
+    else if (p->w_dtype == TIGON_F32)
+      norm_fwd_sweep(dtype, TIGON_F32, false, p, &row, rstd, stream);
+    else if (rounds)
+      norm_fwd_sweep(dtype, dtype, true, p, &row, rstd, stream);
+    else
+      norm_fwd_sweep(dtype, dtype, false, p, &row, rstd, stream);
   }
   if (stream_call) vf_fence();
 }

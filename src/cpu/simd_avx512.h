@@ -83,7 +83,15 @@ TIGON_INLINE bool vm_any(vm m) { return m != 0; }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 TIGON_INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 TIGON_INLINE float vf_max_across(vf a) { return _mm512_reduce_max_ps(a); }
-TIGON_INLINE vf vf_round_bf16(vf a) { return bf16_widen(bf16_narrow(a)); }
+/* bf16_widen(bf16_narrow(a)), without leaving the lanes. */
+TIGON_INLINE vf vf_round_bf16(vf a) {
+  const __m512i u = _mm512_castps_si512(a), upper = _mm512_set1_epi32((int)0xffff0000);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
+  const __m512i kept = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), rounded, quiet);
+  return _mm512_castsi512_ps(_mm512_and_si512(kept, upper));
+}
 TIGON_INLINE vf vf_round_f16(vf a) { return _mm512_cvtph_ps(f16_narrow(a)); }
 
 /* 32 elements: the even ones in a, the odd ones in b. */
