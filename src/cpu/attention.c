@@ -91,10 +91,9 @@ static void score_tile(const place *at, const tile *t, const span *spans, scratc
     float *lanes = w->q[again ? 0 : d0 / BLOCK];
     if (again) TIGON_CPU(attention_pack_transposed)(&q, lanes);
     TIGON_CPU(attention_pack)(&k, cold_keys(at, t), &w->rows);
-    for (int g = 0; g * GROUP < t->lanes; ++g)
-      TIGON_CPU(attention_multiply)
-      (w->rows.rows + spans[g].begin * BLOCK, lanes + g * GROUP, k.cols, w->p + spans[g].begin * BLOCK + g * GROUP,
-       BLOCK, spans[g].end - spans[g].begin, d0 > 0);
+    for (int g = 0; g * GROUP < t->lanes; ++g) TIGON_CPU(attention_multiply)
+    (w->rows.rows + spans[g].begin * BLOCK, lanes + g * GROUP, k.cols, w->p + spans[g].begin * BLOCK + g * GROUP, BLOCK,
+     spans[g].end - spans[g].begin, d0 > 0);
   }
 }
 
@@ -108,13 +107,11 @@ static void weigh_tile(const place *at, const tile *t, const span *spans, int64_
       const int lane0 = g * GROUP, cols = round_up(v.cols, UNIT);
       const span s = spans[g];
       if (s.begin == s.end) continue;
-      if (w->rows.finite || !s.masked)
-        TIGON_CPU(attention_multiply_transposed)
-        (w->rows.rows + s.begin * BLOCK, w->p + s.begin * BLOCK + lane0, s.end - s.begin, o + lane0, cols,
-         w->factor + lane0);
-      else
-        TIGON_CPU(attention_multiply_masked)
-        (t, s, lane0, w->rows.rows, w->p + lane0, o + lane0, cols, w->factor + lane0);
+      if (w->rows.finite || !s.masked) TIGON_CPU(attention_multiply_transposed)
+      (w->rows.rows + s.begin * BLOCK, w->p + s.begin * BLOCK + lane0, s.end - s.begin, o + lane0, cols,
+       w->factor + lane0);
+      else TIGON_CPU(attention_multiply_masked)(t, s, lane0, w->rows.rows, w->p + lane0, o + lane0, cols,
+                                                w->factor + lane0);
     }
   }
 }

@@ -102,10 +102,9 @@ static void score_tile(const place *at, const tile *t, const span *spans, side r
     float *to = lanes[again ? 0 : d / BLOCK];
     if (again) TIGON_CPU(attention_pack_transposed)(&l, to);
     TIGON_CPU(attention_pack)(&r, cold ? block_count(total, t->y0 + BLOCK) : 0, rows);
-    for (int g = 0; g * GROUP < t->lanes; ++g)
-      TIGON_CPU(attention_multiply)
-      (rows->rows + spans[g].begin * BLOCK, to + g * GROUP, r.cols, s + spans[g].begin * BLOCK + g * GROUP, BLOCK,
-       spans[g].end - spans[g].begin, d > 0);
+    for (int g = 0; g * GROUP < t->lanes; ++g) TIGON_CPU(attention_multiply)
+    (rows->rows + spans[g].begin * BLOCK, to + g * GROUP, r.cols, s + spans[g].begin * BLOCK + g * GROUP, BLOCK,
+     spans[g].end - spans[g].begin, d > 0);
   }
 }
 
@@ -148,11 +147,9 @@ static void gather_tile(const place *at, const tile *t, const span *spans, side 
       const int lane0 = g * GROUP, cols = round_up(r.cols, UNIT), begin = spans[g].begin;
       float *to = out[(d - at->d0) / BLOCK] + lane0;
       if (spans[g].end == begin) continue;
-      if (rows->finite || !spans[g].masked)
-        TIGON_CPU(attention_multiply_transposed)
-        (rows->rows + begin * BLOCK, s + begin * BLOCK + lane0, spans[g].end - begin, to, cols, NULL);
-      else
-        TIGON_CPU(attention_multiply_masked)(t, spans[g], lane0, rows->rows, s + lane0, to, cols, NULL);
+      if (rows->finite || !spans[g].masked) TIGON_CPU(attention_multiply_transposed)
+      (rows->rows + begin * BLOCK, s + begin * BLOCK + lane0, spans[g].end - begin, to, cols, NULL);
+      else TIGON_CPU(attention_multiply_masked)(t, spans[g], lane0, rows->rows, s + lane0, to, cols, NULL);
     }
   }
 }
@@ -176,10 +173,9 @@ static void scatter(const tile *t, bool masked, int cols, scratch *w, float *sum
   for (int y = 0; y < t->rows; y += step) {
     int begin = 0, end = t->lanes;
     if (masked) rows_lanes(t, y, UNIT, &begin, &end);
-    for (int c = 0; c < cols && begin < end; c += GROUP)
-      TIGON_CPU(attention_multiply)
-      (w->ds + y * BLOCK + begin, w->lane_rows.rows + begin * BLOCK + c, end - begin, sum + y * pitch + c, pitch, step,
-       true);
+    for (int c = 0; c < cols && begin < end; c += GROUP) TIGON_CPU(attention_multiply)
+    (w->ds + y * BLOCK + begin, w->lane_rows.rows + begin * BLOCK + c, end - begin, sum + y * pitch + c, pitch, step,
+     true);
   }
 }
 

@@ -62,8 +62,8 @@ typedef struct norm_row {
 } norm_row;
 
 /* w_dtype NONE: no weight. `rounds`: xhat is rounded to the dtype before the weight. Both are constants, as dtype is. */
-TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, tigon_dtype w_dtype, bool rounds, const tigon_rms_norm_fwd_problem *p,
-                                 const norm_row *row, float rstd, bool stream) {
+TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, tigon_dtype w_dtype, bool rounds,
+                                 const tigon_rms_norm_fwd_problem *p, const norm_row *row, float rstd, bool stream) {
   const int64_t size = (int64_t)tigon_dtype_size(dtype), line = 64 / size;
   const void *w = w_dtype == TIGON_DTYPE_NONE ? NULL : p->w;
   const vf scale = vf_set(rstd);
