@@ -6,7 +6,7 @@
 #include "cpu/kernels.h"
 #include "cpu/simd_math.h"
 
-enum { CHAINS = 4, SUM_BLOCK = 256 * CHAINS * LANES, KEPT = 65536 };
+enum { PAIR = 2 * LANES, SUM_BLOCK = 256 * LANES, KEPT = 65536 };
 
 /* One row; `seen` columns of `cols` count. Scores are factor * (scale * x + mask) + offset: first as they are, then minus
  * their largest, in units of ln 2 where exp2_16 is good enough. */
@@ -14,6 +14,7 @@ typedef struct row {
   const void *x, *mask, *next; /* next: the row that is read after this one */
   void *y;
   int64_t cols, seen;
+  int64_t paired; /* columns that are worked on in pairs of vectors, whose order is the dtype's */
   vf scale, factor, offset, factor_scale;
 } row;
 
@@ -45,6 +46,15 @@ TIGON_INLINE vf score(kind k, const row *r, int64_t c) {
   return first_or(z, n, vf_set(-INFINITY));
 }
 
+/* The scores of a pair of vectors. */
+TIGON_INLINE vf2 score2(kind k, const row *r, int64_t c) {
+  const vf2 x = v_load2(r->x, c, k.dtype);
+  if (!k.masked) return (vf2){vf_fma(x.a, r->factor_scale, r->offset), vf_fma(x.b, r->factor_scale, r->offset)};
+  const vf2 m = v_load2(r->mask, c, k.dtype);
+  return (vf2){vf_fma(vf_fma(x.a, r->scale, m.a), r->factor, r->offset),
+               vf_fma(vf_fma(x.b, r->scale, m.b), r->factor, r->offset)};
+}
+
 TIGON_INLINE void shift_scores(kind k, row *r, float scale, float max) {
   const float factor = k.dtype == TIGON_F32 || max == -INFINITY ? 1.0f : 1.44269504f;
   r->factor = vf_set(factor);
@@ -54,13 +64,18 @@ TIGON_INLINE void shift_scores(kind k, row *r, float scale, float max) {
 
 /* The largest score that is a number, -inf without one. */
 TIGON_INLINE float largest(kind k, const row *r) {
-  vf max[CHAINS];
-  for (int i = 0; i < CHAINS; ++i) max[i] = vf_set(-INFINITY);
-  int64_t c = 0;
-  for (; c + CHAINS * LANES <= r->seen; c += CHAINS * LANES)
-    for (int i = 0; i < CHAINS; ++i) max[i] = vf_max(score(k, r, c + i * LANES), max[i]);
-  for (; c < r->seen; c += LANES) max[0] = vf_max(score(k, r, c), max[0]);
-  return vf_max_across(vf_max(vf_max(max[0], max[1]), vf_max(max[2], max[3])));
+  vf a = vf_set(-INFINITY), b = a, c = a, d = a;
+  int64_t at = 0;
+  for (; at + 2 * PAIR <= r->paired; at += 2 * PAIR) {
+    const vf2 first = score2(k, r, at), second = score2(k, r, at + PAIR);
+    a = vf_max(first.a, a), b = vf_max(first.b, b), c = vf_max(second.a, c), d = vf_max(second.b, d);
+  }
+  for (; at < r->paired; at += PAIR) {
+    const vf2 z = score2(k, r, at);
+    a = vf_max(z.a, a), b = vf_max(z.b, b);
+  }
+  for (; at < r->seen; at += LANES) c = vf_max(score(k, r, at), c);
+  return vf_max_across(vf_max(vf_max(a, b), vf_max(c, d)));
 }
 
 /* e^z, or 2^z for a 16-bit dtype, for z <= 0; in f32 what is below 2^-126 is 0. */
@@ -72,25 +87,31 @@ TIGON_INLINE vf exp_of(kind k, vf z) {
   return vf_select(vf_nan(z), z, vf_select(vf_lt(z, low), vf_zero(), vf_add_exponent(p, t)));
 }
 
-/* The exponentials at c, into `kept` where there is one. */
-TIGON_INLINE vf weigh(kind k, const row *r, int64_t c, float *kept) {
-  if (c % (64 / v_size(k.dtype)) == 0) vf_prefetch((const char *)r->next + c * v_size(k.dtype));
-  const vf e = exp_of(k, score(k, r, c));
-  if (kept) vf_store(kept + c, e);
-  return e;
-}
+TIGON_INLINE vf2 exp2_of(kind k, vf2 z) { return (vf2){exp_of(k, z.a), exp_of(k, z.b)}; }
 
+/* The sum of the exponentials, which go into `kept` where there is one; the next row is asked for meanwhile. */
 TIGON_INLINE double total(kind k, const row *r, float *kept) {
   double all = 0;
   for (int64_t block = 0; block < r->seen; block += SUM_BLOCK) {
     const int64_t end = r->seen - block < SUM_BLOCK ? r->seen : block + SUM_BLOCK;
-    vf sum[CHAINS];
-    for (int i = 0; i < CHAINS; ++i) sum[i] = vf_zero();
+    const int64_t paired = end < r->paired ? end : r->paired;
+    vf a = vf_zero(), b = vf_zero();
     int64_t c = block;
-    for (; c + CHAINS * LANES <= end; c += CHAINS * LANES)
-      for (int i = 0; i < CHAINS; ++i) sum[i] = vf_add(sum[i], weigh(k, r, c + i * LANES, kept));
-    for (; c < end; c += LANES) sum[0] = vf_add(sum[0], weigh(k, r, c, kept));
-    all += (double)vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+    for (; c < paired; c += PAIR) {
+      const char *next = (const char *)r->next + c * v_size(k.dtype);
+      vf_prefetch(next);
+      if (PAIR * v_size(k.dtype) > 64) vf_prefetch(next + 64);
+      const vf2 e = exp2_of(k, score2(k, r, c));
+      a = vf_add(a, e.a), b = vf_add(b, e.b);
+      if (kept) vf_store(kept + c, e.a), vf_store(kept + c + LANES, e.b);
+    }
+    for (; c < end; c += LANES) {
+      vf_prefetch((const char *)r->next + c * v_size(k.dtype));
+      const vf e = exp_of(k, score(k, r, c));
+      a = vf_add(a, e);
+      if (kept) vf_store(kept + c, e);
+    }
+    all += (double)vf_sum(vf_add(a, b));
   }
   return all;
 }
@@ -103,17 +124,23 @@ TIGON_INLINE void put(void *out, int64_t c, tigon_dtype dtype, vf v, int n, bool
 }
 
 TIGON_INLINE void fwd_row(kind k, row r, float scale, float *kept, bool stream) {
+  r.paired = k.masked && k.mask_dtype != k.dtype ? 0 : r.seen / PAIR * PAIR;
   shift_scores(k, &r, scale, -INFINITY);
   shift_scores(k, &r, scale, largest(k, &r));
   const double sum = total(k, &r, kept);
   const vf inverse = vf_set(sum == 0 ? 0 : (float)(1 / sum));
   int64_t c = 0;
+  for (; c < r.paired; c += PAIR) {
+    const vf2 e = kept ? (vf2){vf_load(kept + c), vf_load(kept + c + LANES)} : exp2_of(k, score2(k, &r, c));
+    v_put2(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, stream);
+  }
   for (; c < r.seen; c += LANES) {
     const vf e = kept ? vf_load(kept + c) : exp_of(k, score(k, &r, c));
     /* Columns that do not count are 0 even beside a NaN. */
-    put(r.y, c, k.dtype, first_or(vf_mul(e, inverse), lanes_left(r.seen, c), vf_zero()), lanes_left(r.cols, c), stream);
+    const vf y = first_or(vf_mul(e, inverse), lanes_left(r.seen, c), vf_zero());
+    put(r.y, c, k.dtype, y, lanes_left(r.cols, c), false);
   }
-  for (; c < r.cols; c += LANES) put(r.y, c, k.dtype, vf_zero(), lanes_left(r.cols, c), stream);
+  for (; c < r.cols; c += LANES) put(r.y, c, k.dtype, vf_zero(), lanes_left(r.cols, c), false);
 }
 
 TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p, int64_t begin, int64_t end,
@@ -131,7 +158,7 @@ TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p
                    .cols = p->cols,
                    .seen = seen,
                    .scale = vf_set(p->scale)};
-    const bool stream = past && v_aligned(r.y, dtype);
+    const bool stream = past && (uintptr_t)r.y % V_LINE == 0;
     if (!r.mask)
       fwd_row((kind){dtype, dtype, false}, r, p->scale, keep, stream);
     else if (p->mask_dtype == TIGON_F32)
@@ -161,25 +188,29 @@ TIGON_INLINE double dot(tigon_dtype dtype, const void *dy, const void *y, int64_
   double all = 0;
   for (int64_t block = 0; block < cols; block += SUM_BLOCK) {
     const int64_t end = cols - block < SUM_BLOCK ? cols : block + SUM_BLOCK;
-    vf sum[CHAINS];
-    for (int i = 0; i < CHAINS; ++i) sum[i] = vf_zero();
+    vf a = vf_zero(), b = vf_zero();
     int64_t c = block;
-    for (; c + CHAINS * LANES <= end; c += CHAINS * LANES)
-      for (int i = 0; i < CHAINS; ++i)
-        sum[i] = vf_fma(v_load(dy, c + i * LANES, dtype), v_load(y, c + i * LANES, dtype), sum[i]);
-    for (; c < end; c += LANES) {
-      const int n = lanes_left(end, c);
-      sum[0] = vf_fma(v_load_n(dy, c, dtype, n), v_load_n(y, c, dtype, n), sum[0]);
+    for (; c + PAIR <= end; c += PAIR) {
+      const vf2 g = v_load2(dy, c, dtype), weight = v_load2(y, c, dtype);
+      a = vf_fma(g.a, weight.a, a), b = vf_fma(g.b, weight.b, b);
     }
-    all += (double)vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+    if (c < end) {
+      const vf2 g = v_load2_n(dy, c, dtype, (int)(end - c)), weight = v_load2_n(y, c, dtype, (int)(end - c));
+      a = vf_fma(g.a, weight.a, a), b = vf_fma(g.b, weight.b, b);
+    }
+    all += (double)vf_sum(vf_add(a, b));
   }
   return all;
+}
+
+TIGON_INLINE vf2 slope(vf2 g, vf2 y, vf scale, vf sum) {
+  return (vf2){vf_mul(vf_mul(scale, y.a), vf_sub(g.a, sum)), vf_mul(vf_mul(scale, y.b), vf_sub(g.b, sum))};
 }
 
 TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p, int64_t begin, int64_t end,
                            bool past) {
   const size_t size = (size_t)v_size(dtype);
-  const int64_t cols = p->cols, line = 64 / v_size(dtype);
+  const int64_t cols = p->cols;
   const vf scale = vf_set(p->scale);
   for (int64_t i = begin; i < end; ++i) {
     const int64_t after = i + 1 < end ? i + 1 : i;
@@ -187,17 +218,17 @@ TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p
     const char *next_dy = tigon_row(&p->space, &p->dy, size, after), *next_y = tigon_row(&p->space, &p->y, size, after);
     char *dx = tigon_row(&p->space, &p->dx, size, i);
     const vf sum = vf_set((float)dot(dtype, dy, y, cols));
-    const bool stream = past && v_aligned(dx, dtype);
-    for (int64_t c = 0; c < cols; c += LANES) {
-      const int n = lanes_left(cols, c);
-      if (c % line == 0) {
-        vf_prefetch(next_dy + c * v_size(dtype));
-        vf_prefetch(next_y + c * v_size(dtype));
+    const bool stream = past && (uintptr_t)dx % V_LINE == 0;
+    int64_t c = 0;
+    for (; c + PAIR <= cols; c += PAIR) {
+      for (int64_t at = c * v_size(dtype); at < (c + PAIR) * v_size(dtype); at += 64) {
+        vf_prefetch(next_dy + at);
+        vf_prefetch(next_y + at);
       }
-      const vf g = n == LANES ? v_load(dy, c, dtype) : v_load_n(dy, c, dtype, n);
-      const vf weight = n == LANES ? v_load(y, c, dtype) : v_load_n(y, c, dtype, n);
-      put(dx, c, dtype, vf_mul(vf_mul(scale, weight), vf_sub(g, sum)), n, stream);
+      v_put2(dx, c, dtype, slope(v_load2(dy, c, dtype), v_load2(y, c, dtype), scale, sum), stream);
     }
+    const int n = (int)(cols - c);
+    if (n > 0) v_store2_n(dx, c, dtype, slope(v_load2_n(dy, c, dtype, n), v_load2_n(y, c, dtype, n), scale, sum), n);
   }
   if (past) vf_fence();
 }

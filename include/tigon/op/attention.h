@@ -3,12 +3,12 @@
  * Forward, for query t of head h, over the keys j that it sees (head h / (Hq / Hk) of k and v):
  *   z_j = scale * q . k_j        lse = log sum exp(z_j)        o = sum_j exp(z_j - lse) * v_j
  *   causal: j <= t + (S - T)        window w > 0: also j > t + (S - T) - w, and without causal j < t + (S - T) + w
- *   a query that sees no key gives o = 0 and lse = -inf
+ *   a query that sees no key, or whose every z is -inf, gives o = 0 and lse = -inf
  * Backward, with p_j = exp(z_j - lse) and delta = do . o:
  *   dv_j = sum_t p_j * do        dz_j = p_j * (do . v_j - delta)        dq = scale * sum_j dz_j * k_j
  *   dk_j = scale * sum_t dz_j * q
  *
- * Shapes: q, o, do, dq [B, T, Hq, D]; k, v, dk, dv [B, S, Hk, D], Hq a multiple of Hk; lse [B, Hq, T].
+ * Shapes: q, o, do, dq [B, T, Hq, D], D >= 1; k, v, dk, dv [B, S, Hk, D], Hq a multiple of Hk; lse [B, Hq, T].
  * dtypes: f32, bf16, f16, all the same, arithmetic in f32; lse f32.
  * Strides: the last one is 1, the others are free, so packed qkv and [B, H, T, D] memory are views; lse contiguous.
  * In place: none. The outputs of backward may be views of one buffer that do not overlap.
