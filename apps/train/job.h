@@ -20,6 +20,7 @@ typedef struct train_job {
   train_trainer fused, unfused;                         /* the second with --compare */
   train_history history;
   double *seconds, *unfused_seconds; /* of each step of this process, for the medians */
+  double *gradient_norms;            /* --compare: each tensor's largest so far */
   int64_t first_step, step;          /* the first of this process; the last that is done */
   int64_t saved_step;                /* the last that is in `out`; -1: none */
   int64_t peak_bytes;                /* of the fused trainer, the sample left out */

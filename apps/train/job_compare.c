@@ -41,8 +41,9 @@ static double gradient_bound(const train_job *job) {
 
 /* ---- a step ---- */
 
-/* The largest of all tensors' relative differences. */
-static double gradient_difference(const train_job *job) {
+/* The largest of all tensors' differences, each over the largest norm that its gradient has had: the roundings are those
+ * of the terms, whose size changes slowly, while their sum may pass through 0. */
+static double gradient_difference(train_job *job) {
   const train_model *model = &job->fused.model;
   double largest = 0;
   for (int64_t i = 0; i < model->tensor_count; ++i) {
@@ -53,7 +54,9 @@ static double gradient_difference(const train_job *job) {
       difference += ((double)a[j] - (double)b[j]) * ((double)a[j] - (double)b[j]);
       square += (double)a[j] * (double)a[j];
     }
-    if (square > 0) largest = fmax(largest, sqrt(difference / square));
+    double *norm = &job->gradient_norms[i];
+    *norm = fmax(*norm, sqrt(square));
+    if (*norm > 0) largest = fmax(largest, sqrt(difference) / *norm);
   }
   return largest;
 }

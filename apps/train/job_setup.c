@@ -91,7 +91,8 @@ bool train_job_setup(train_job *job, train_error *error) {
   job->first_step = job->step + 1;
   job->seconds = calloc((size_t)(o->steps - job->step) + 1, sizeof *job->seconds);
   job->unfused_seconds = calloc((size_t)(o->steps - job->step) + 1, sizeof *job->unfused_seconds);
-  if (!job->seconds || !job->unfused_seconds)
+  job->gradient_norms = calloc((size_t)job->fused.model.tensor_count, sizeof *job->gradient_norms);
+  if (!job->seconds || !job->unfused_seconds || !job->gradient_norms)
     return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the times of %lld steps", (long long)o->steps);
   return job->ranks.rank != 0 || train_job_choose_out(job, error);
 }
@@ -107,4 +108,5 @@ void train_job_teardown(train_job *job) {
   train_history_free(&job->history);
   free(job->seconds);
   free(job->unfused_seconds);
+  free(job->gradient_norms);
 }

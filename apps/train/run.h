@@ -32,7 +32,7 @@ typedef struct train_step_report {
 typedef struct train_comparison {
   double max_loss_diff;     /* over the steps */
   double loss_bound;        /* docs/train.md derives it; the smallest of the steps. NaN with --apart */
-  double max_gradient_diff; /* norm of the difference over the norm, the largest of all tensors and steps */
+  double max_gradient_diff; /* norm of a tensor's difference over its largest norm so far; the largest of all */
   double gradient_bound;
   int64_t steps_outside;                     /* steps with a difference above its bound */
   double speed_ratio;                        /* tokens/s, fused over unfused, by the median step of both */
