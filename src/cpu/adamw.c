@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "cpu/kernels.h"
+#include "cpu/pair.h"
 
 enum { CHUNK = 1 << 14, TASKS = TIGON_ADAMW_PARTIALS }; /* elements; tasks at most */
 
@@ -165,11 +166,11 @@ TIGON_INLINE void add_squares(tigon_dtype dtype, const void *data, int64_t begin
   vd s0 = vd_zero(), s1 = vd_zero();
   int64_t i = begin;
   for (; i + 2 * LANES <= end; i += 2 * LANES) {
-    const vf2 g = v_load2(data, i, dtype);
+    const vf2 g = v2_load(data, i, dtype, STEP);
     s0 = vd_add_square(s0, g.a);
     s1 = vd_add_square(s1, g.b);
   }
-  const vf2 rest = v_load2_n(data, i, dtype, (int)(end - i));
+  const vf2 rest = v2_load(data, i, dtype, (int)(end - i));
   *sum += vd_sum(vd_add_square(s0, rest.a)) + vd_sum(vd_add_square(s1, rest.b));
 }
 

@@ -18,9 +18,12 @@ static inline bool tigon_cpu_streams(int64_t bytes) { return bytes >= INT64_C(8)
 bool tigon_cpu_has_avx2(void);
 bool tigon_cpu_has_avx512(void);
 
-/* Rows that a task takes when rows are independent: enough bytes to be worth a task, a fixed function of the shape. */
+/* Tasks for rows that are independent: a fixed function of the shape. Each is worth starting, and where there are many
+ * rows long enough that the first one, which nobody prefetched, does not count. */
 static inline int64_t tigon_cpu_row_tasks(int64_t rows, int64_t bytes_per_row) {
-  const int64_t per_task = bytes_per_row > 0 ? 1 + 65536 / bytes_per_row : rows;
+  const int64_t least = 64 << 10, most = 1 << 20, share = rows * bytes_per_row / 16;
+  const int64_t bytes = share < least ? least : share > most ? most : share;
+  const int64_t per_task = bytes_per_row > 0 ? 1 + bytes / bytes_per_row : rows;
   return (rows + per_task - 1) / per_task;
 }
 

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "cpu/kernels.h"
+#include "cpu/pair.h"
 
-enum { TOKENS = 16, PAIRS = 64, STEP = 2 * LANES }; /* of a block; pairs and elements at once */
+enum { TOKENS = 16, PAIRS = 64 }; /* of a block */
 
 /* cos and sin of PAIRS pairs of a block's tokens. */
 typedef struct tables {
@@ -34,8 +35,8 @@ TIGON_INLINE void widen(tigon_dtype table_dtype, const tigon_rope_problem *p, in
   const tigon_dtype order = p->layout == TIGON_ROPE_HALF ? p->dtype : TIGON_F32;
   for (int i = 0; i < count; i += STEP) {
     const int n = count - i < STEP ? count - i : STEP;
-    const vf2 c = v_order2(load_pairs(p->cos, row + first + i, table_dtype, n), order);
-    const vf2 s = v_order2(load_pairs(p->sin, row + first + i, table_dtype, n), order);
+    const vf2 c = v2_order(load_pairs(p->cos, row + first + i, table_dtype, n), order);
+    const vf2 s = v2_order(load_pairs(p->sin, row + first + i, table_dtype, n), order);
     vf_store(cosine + i, c.a);
     vf_store(cosine + i + LANES, c.b);
     vf_store(sine + i, vf_mul(s.a, vf_set(sign)));
@@ -45,15 +46,6 @@ TIGON_INLINE void widen(tigon_dtype table_dtype, const tigon_rope_problem *p, in
 
 /* ---- one head of one token: (u, v) -> (u c - v s, v c + u s) ---- */
 
-TIGON_INLINE vf2 load_step(const void *data, int64_t i, tigon_dtype dtype, int n) {
-  return n == STEP ? v_load2(data, i, dtype) : v_load2_n(data, i, dtype, n);
-}
-TIGON_INLINE void put_step(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n, bool stream) {
-  if (n == STEP)
-    v_put2(data, i, dtype, v, stream);
-  else
-    v_store2_n(data, i, dtype, v, n);
-}
 TIGON_INLINE vf turn_first(vf u, vf v, const float *c, const float *s) {
   return vf_fnma(v, vf_load(s), vf_mul(u, vf_load(c)));
 }
@@ -66,11 +58,11 @@ TIGON_INLINE void turn_half(tigon_dtype dtype, const void *x, void *y, const flo
                             int64_t first, int count, bool stream) {
   for (int i = 0; i < count; i += STEP) {
     const int n = count - i < STEP ? count - i : STEP;
-    const vf2 u = load_step(x, first + i, dtype, n), v = load_step(x, pairs + first + i, dtype, n);
+    const vf2 u = v2_load(x, first + i, dtype, n), v = v2_load(x, pairs + first + i, dtype, n);
     const vf2 a = {turn_first(u.a, v.a, c + i, s + i), turn_first(u.b, v.b, c + i + LANES, s + i + LANES)};
     const vf2 b = {turn_second(u.a, v.a, c + i, s + i), turn_second(u.b, v.b, c + i + LANES, s + i + LANES)};
-    put_step(y, first + i, dtype, a, n, stream);
-    put_step(y, pairs + first + i, dtype, b, n, stream);
+    v2_put(y, first + i, dtype, a, n, stream, false);
+    v2_put(y, pairs + first + i, dtype, b, n, stream, false);
   }
 }
 
@@ -79,9 +71,9 @@ TIGON_INLINE void turn_interleaved(tigon_dtype dtype, const void *x, void *y, co
                                    int64_t first, int count, bool stream) {
   for (int i = 0; i < count; i += LANES) {
     const int n = 2 * (count - i) < STEP ? 2 * (count - i) : STEP;
-    const vf2 v = v_even_odd(load_step(x, 2 * (first + i), dtype, n), dtype);
+    const vf2 v = v2_even_odd(v2_load(x, 2 * (first + i), dtype, n), dtype);
     const vf2 out = {turn_first(v.a, v.b, c + i, s + i), turn_second(v.a, v.b, c + i, s + i)};
-    put_step(y, 2 * (first + i), dtype, v_from_even_odd(out, dtype), n, stream);
+    v2_put(y, 2 * (first + i), dtype, v2_from_even_odd(out, dtype), n, stream, false);
   }
 }
 

@@ -80,50 +80,13 @@ TIGON_INLINE bool v_aligned(const void *data, tigon_dtype dtype) {
   return (uintptr_t)data % (LANES * (dtype == TIGON_F32 ? 4u : 2u)) == 0;
 }
 
-/* Two vectors for elementwise work: elements i .. i + 2 * LANES - 1 in an order of the dtype's own, which is the order of
- * v_put2. A bf16 is widened by one instruction so, and 64 bytes are stored at once. A NaN that is put must be quiet, as
- * the result of arithmetic is. */
-TIGON_INLINE vf2 v_load2(const void *data, int64_t i, tigon_dtype dtype) {
-  if (dtype == TIGON_BF16) return vf_load2_bf16((const uint16_t *)data + i);
-  return (vf2){v_load(data, i, dtype), v_load(data, i + LANES, dtype)};
-}
-TIGON_INLINE vf2 v_load2_n(const void *data, int64_t i, tigon_dtype dtype, int n) {
-  if (dtype == TIGON_BF16) return vf_load2_bf16_n((const uint16_t *)data + i, n);
-  return (vf2){v_load_n(data, i, dtype, n < LANES ? n : LANES),
-               n > LANES ? v_load_n(data, i + LANES, dtype, n - LANES) : vf_zero()};
-}
-TIGON_INLINE void v_store2_n(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n) {
-  if (dtype == TIGON_BF16) {
-    vf_store2_bf16_n((uint16_t *)data + i, v, n);
-    return;
-  }
-  v_store_n(data, i, dtype, v.a, n < LANES ? n : LANES);
-  if (n > LANES) v_store_n(data, i + LANES, dtype, v.b, n - LANES);
-}
-/* With `stream` the address must be aligned to V_LINE bytes. */
-TIGON_INLINE void v_put2(void *data, int64_t i, tigon_dtype dtype, vf2 v, bool stream) {
-  if (dtype == TIGON_BF16) {
-    if (stream)
-      vf_stream2_bf16((uint16_t *)data + i, v);
-    else
-      vf_store2_bf16((uint16_t *)data + i, v);
-    return;
-  }
-  v_put(data, i, dtype, v.a, stream);
-  v_put(data, i + LANES, dtype, v.b, stream);
-}
-enum { V_LINE = LANES * 4 };
-/* v_load2's order from the natural one: a holds elements 0 .. LANES - 1, b the others. */
-TIGON_INLINE vf2 v_order2(vf2 v, tigon_dtype dtype) { return dtype == TIGON_BF16 ? vf_split(v) : v; }
-/* Even elements in a and odd ones in b, of what v_load2 gave, and back to what v_put2 takes. */
-TIGON_INLINE vf2 v_even_odd(vf2 v, tigon_dtype dtype) { return dtype == TIGON_BF16 ? v : vf_split(v); }
-TIGON_INLINE vf2 v_from_even_odd(vf2 v, tigon_dtype dtype) { return dtype == TIGON_BF16 ? v : vf_zip(v); }
+enum { V_LINE = LANES * 4 }; /* bytes that two 16-bit vectors or an f32 one take */
 
-/* Rounded to dtype and back. */
+/* Rounded to dtype and back, a number or a quiet NaN. */
 TIGON_INLINE vf v_round(vf a, tigon_dtype dtype) {
   switch (dtype) {
     case TIGON_F16: return vf_round_f16(a);
-    case TIGON_BF16: return vf_round_bf16(a);
+    case TIGON_BF16: return vf_round_bf16(a, false);
     default: return a;
   }
 }

@@ -83,15 +83,6 @@ TIGON_INLINE bool vm_any(vm m) { return m != 0; }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 TIGON_INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 TIGON_INLINE float vf_max_across(vf a) { return _mm512_reduce_max_ps(a); }
-/* bf16_widen(bf16_narrow(a)), without leaving the lanes. */
-TIGON_INLINE vf vf_round_bf16(vf a) {
-  const __m512i u = _mm512_castps_si512(a), upper = _mm512_set1_epi32((int)0xffff0000);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
-  const __m512i kept = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), rounded, quiet);
-  return _mm512_castsi512_ps(_mm512_and_si512(kept, upper));
-}
 TIGON_INLINE vf vf_round_f16(vf a) { return _mm512_cvtph_ps(f16_narrow(a)); }
 
 /* 32 elements: the even ones in a, the odd ones in b. */
@@ -99,26 +90,32 @@ TIGON_INLINE vf2 pair_widen(__m512i h) {
   return (vf2){_mm512_castsi512_ps(_mm512_slli_epi32(h, 16)),
                _mm512_castsi512_ps(_mm512_and_si512(h, _mm512_set1_epi32((int)0xffff0000u)))};
 }
-/* Rounded in the upper half. A quiet NaN is cut off and stays one. */
-TIGON_INLINE __m512i pair_rounded(vf a) {
+/* Rounded in the upper half. A quiet NaN is cut off and stays one; `own`: its lower half is 0, so that nothing carries. */
+TIGON_INLINE __m512i pair_rounded(vf a, bool own) {
   const __m512i u = _mm512_castps_si512(a);
-  const __mmask16 number = _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
+  const __mmask16 number = own ? 0xffff : _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
   const __mmask16 odd = _mm512_mask_test_epi32_mask(number, u, _mm512_set1_epi32(0x10000));
   const __m512i near = _mm512_mask_add_epi32(u, number, u, _mm512_set1_epi32(0x7fff));
   return _mm512_mask_add_epi32(near, odd, near, _mm512_set1_epi32(1));
 }
-TIGON_INLINE __m512i pair_narrow(vf2 v) {
-  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(pair_rounded(v.a), 16), pair_rounded(v.b));
+/* Of a quiet NaN or a number. */
+TIGON_INLINE vf vf_round_bf16(vf a, bool own) {
+  return _mm512_castsi512_ps(_mm512_and_si512(pair_rounded(a, own), _mm512_set1_epi32((int)0xffff0000)));
+}
+TIGON_INLINE __m512i pair_narrow(vf2 v, bool own) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(pair_rounded(v.a, own), 16), pair_rounded(v.b, own));
 }
 TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) { return pair_widen(_mm512_loadu_si512(p)); }
 TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
   return pair_widen(_mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p));
 }
-TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v) { _mm512_storeu_si512(p, pair_narrow(v)); }
+TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, bool own) { _mm512_storeu_si512(p, pair_narrow(v, own)); }
 TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
-  _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pair_narrow(v));
+  _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pair_narrow(v, false));
 }
-TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v) { _mm512_stream_si512((__m512i *)(void *)p, pair_narrow(v)); }
+TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, bool own) {
+  _mm512_stream_si512((__m512i *)(void *)p, pair_narrow(v, own));
+}
 /* LANES sums in f64. */
 typedef struct vd {
   __m512d low, high;

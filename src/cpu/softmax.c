@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "cpu/kernels.h"
+#include "cpu/pair.h"
 #include "cpu/simd_math.h"
 
 enum { PAIR = 2 * LANES, SUM_BLOCK = 256 * LANES, KEPT = 65536 };
@@ -48,9 +49,9 @@ TIGON_INLINE vf score(kind k, const row *r, int64_t c) {
 
 /* The scores of a pair of vectors. */
 TIGON_INLINE vf2 score2(kind k, const row *r, int64_t c) {
-  const vf2 x = v_load2(r->x, c, k.dtype);
+  const vf2 x = v2_load(r->x, c, k.dtype, STEP);
   if (!k.masked) return (vf2){vf_fma(x.a, r->factor_scale, r->offset), vf_fma(x.b, r->factor_scale, r->offset)};
-  const vf2 m = v_load2(r->mask, c, k.dtype);
+  const vf2 m = v2_load(r->mask, c, k.dtype, STEP);
   return (vf2){vf_fma(vf_fma(x.a, r->scale, m.a), r->factor, r->offset),
                vf_fma(vf_fma(x.b, r->scale, m.b), r->factor, r->offset)};
 }
@@ -132,7 +133,7 @@ TIGON_INLINE void fwd_row(kind k, row r, float scale, float *kept, bool stream) 
   int64_t c = 0;
   for (; c < r.paired; c += PAIR) {
     const vf2 e = kept ? (vf2){vf_load(kept + c), vf_load(kept + c + LANES)} : exp2_of(k, score2(k, &r, c));
-    v_put2(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, stream);
+    v2_put(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, STEP, stream, false);
   }
   for (; c < r.seen; c += LANES) {
     const vf e = kept ? vf_load(kept + c) : exp_of(k, score(k, &r, c));
@@ -191,11 +192,11 @@ TIGON_INLINE double dot(tigon_dtype dtype, const void *dy, const void *y, int64_
     vf a = vf_zero(), b = vf_zero();
     int64_t c = block;
     for (; c + PAIR <= end; c += PAIR) {
-      const vf2 g = v_load2(dy, c, dtype), weight = v_load2(y, c, dtype);
+      const vf2 g = v2_load(dy, c, dtype, STEP), weight = v2_load(y, c, dtype, STEP);
       a = vf_fma(g.a, weight.a, a), b = vf_fma(g.b, weight.b, b);
     }
     if (c < end) {
-      const vf2 g = v_load2_n(dy, c, dtype, (int)(end - c)), weight = v_load2_n(y, c, dtype, (int)(end - c));
+      const vf2 g = v2_load(dy, c, dtype, (int)(end - c)), weight = v2_load(y, c, dtype, (int)(end - c));
       a = vf_fma(g.a, weight.a, a), b = vf_fma(g.b, weight.b, b);
     }
     all += (double)vf_sum(vf_add(a, b));
@@ -225,10 +226,12 @@ TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p
         vf_prefetch(next_dy + at);
         vf_prefetch(next_y + at);
       }
-      v_put2(dx, c, dtype, slope(v_load2(dy, c, dtype), v_load2(y, c, dtype), scale, sum), stream);
+      v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, STEP), v2_load(y, c, dtype, STEP), scale, sum), STEP, stream,
+             true);
     }
     const int n = (int)(cols - c);
-    if (n > 0) v_store2_n(dx, c, dtype, slope(v_load2_n(dy, c, dtype, n), v_load2_n(y, c, dtype, n), scale, sum), n);
+    if (n > 0)
+      v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, n), v2_load(y, c, dtype, n), scale, sum), n, false, true);
   }
   if (past) vf_fence();
 }

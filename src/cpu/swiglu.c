@@ -1,12 +1,12 @@
 /* swiglu: elementwise, so the bits of an element do not depend on where it lies in a row or in a task. f32 takes the exact
  * silu of simd_math.h, 16-bit dtypes the cheaper one, whose error is far below their rounding. */
 #include "cpu/kernels.h"
+#include "cpu/pair.h"
 #include "cpu/simd_math.h"
 
 enum {
-  STEP = 2 * LANES, /* elements that a sweep takes at once */
-  PIECE = 16384,    /* elements of a task, a multiple of any line */
-  AHEAD = 2048,     /* bytes: the arithmetic is too long for the loads behind it to hide the memory's latency */
+  PIECE = 16384, /* elements of a task, a multiple of any line */
+  AHEAD = 2048,  /* bytes: the arithmetic is too long for the loads behind it to hide the memory's latency */
 };
 
 /* Constant in a sweep; `plain`: factors of 1 and no clamp. */
@@ -45,18 +45,8 @@ TIGON_INLINE vf2 backward(tigon_dtype dtype, vf dc, vf a, vf b, const factors *k
 
 /* ---- a range of elements ---- */
 
-TIGON_INLINE vf2 load_step(const void *data, int64_t i, tigon_dtype dtype, int n) {
-  return n == STEP ? v_load2(data, i, dtype) : v_load2_n(data, i, dtype, n);
-}
-TIGON_INLINE void put_step(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n, bool stream) {
-  if (n == STEP)
-    v_put2(data, i, dtype, v, stream);
-  else
-    v_store2_n(data, i, dtype, v, n);
-}
-TIGON_INLINE void prefetch_step(const void *data, int64_t i, tigon_dtype dtype) {
-  for (int64_t at = 0; at < STEP * v_size(dtype); at += 64)
-    vf_prefetch((const char *)data + i * v_size(dtype) + AHEAD + at);
+TIGON_INLINE void prefetch_ahead(const void *data, int64_t i, tigon_dtype dtype) {
+  v2_prefetch((const char *)data + AHEAD, i, dtype);
 }
 /* Elements before `data` is aligned for streaming. */
 TIGON_INLINE int64_t head_of(const void *data, tigon_dtype dtype, int64_t n) {
@@ -66,12 +56,12 @@ TIGON_INLINE int64_t head_of(const void *data, tigon_dtype dtype, int64_t n) {
 
 TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t i, int n, const factors *k,
                            bool stream) {
-  const vf2 x = load_step(a, i, dtype, n), y = load_step(b, i, dtype, n);
+  const vf2 x = v2_load(a, i, dtype, n), y = v2_load(b, i, dtype, n);
   if (stream) {
-    prefetch_step(a, i, dtype);
-    prefetch_step(b, i, dtype);
+    prefetch_ahead(a, i, dtype);
+    prefetch_ahead(b, i, dtype);
   }
-  put_step(c, i, dtype, (vf2){forward(dtype, x.a, y.a, k), forward(dtype, x.b, y.b, k)}, n, stream);
+  v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, k), forward(dtype, x.b, y.b, k)}, n, stream, true);
 }
 
 TIGON_INLINE void fwd_sweep(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t n, const factors *k,
@@ -84,15 +74,15 @@ TIGON_INLINE void fwd_sweep(tigon_dtype dtype, const void *a, const void *b, voi
 
 TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,
                            int64_t i, int n, const factors *k, bool stream) {
-  const vf2 g = load_step(dc, i, dtype, n), x = load_step(a, i, dtype, n), y = load_step(b, i, dtype, n);
+  const vf2 g = v2_load(dc, i, dtype, n), x = v2_load(a, i, dtype, n), y = v2_load(b, i, dtype, n);
   if (stream) {
-    prefetch_step(dc, i, dtype);
-    prefetch_step(a, i, dtype);
-    prefetch_step(b, i, dtype);
+    prefetch_ahead(dc, i, dtype);
+    prefetch_ahead(a, i, dtype);
+    prefetch_ahead(b, i, dtype);
   }
   const vf2 p = backward(dtype, g.a, x.a, y.a, k), q = backward(dtype, g.b, x.b, y.b, k);
-  put_step(da, i, dtype, (vf2){p.a, q.a}, n, stream);
-  put_step(db, i, dtype, (vf2){p.b, q.b}, n, stream);
+  v2_put(da, i, dtype, (vf2){p.a, q.a}, n, stream, true);
+  v2_put(db, i, dtype, (vf2){p.b, q.b}, n, stream, true);
 }
 
 TIGON_INLINE void bwd_sweep(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,

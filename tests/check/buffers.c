@@ -92,8 +92,17 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
 /* Scale of denormal cases: half of the elements are below the smallest normal number. */
 static double tiny(tigon_dtype dtype) { return dtype == TIGON_F16 ? 0x1p-14 : 0x1p-126; }
 
-/* Rows 1, 2, 3 of every four. */
+/* Rows 1, 2, 3 of every four; a vector has the NaN. */
 static const double special[] = {0, (double)NAN, (double)INFINITY, -(double)INFINITY};
+static double special_of(const tigon_tensor *t, int64_t row) { return special[t->ndim == 1 ? 1 : row % 4]; }
+
+/* A NaN is all ones, as in memory that was never written: a carry of rounding would make a number of it. */
+static void store(const tigon_tensor *t, int64_t i, double v) {
+  if (isnan(v))
+    memset((char *)t->data + (size_t)i * tigon_dtype_size(t->dtype), 0xff, tigon_dtype_size(t->dtype));
+  else
+    tigon_store_f64(t->data, i, t->dtype, v);
+}
 
 static void fill_tensor(const check *k, const tigon_tensor *t, check_fill fill) {
   const int64_t count = elements(t), cols = t->shape[t->ndim - 1];
@@ -105,8 +114,8 @@ static void fill_tensor(const check *k, const tigon_tensor *t, check_fill fill) 
       double v = 4 * uniform(seed, fill == CHECK_CONSTANT && t->ndim > 1 ? row : i + c) - 2;
       if (fill == CHECK_DENORMAL) v *= tiny(t->dtype);
       if (fill == CHECK_OUTLIER && c == chosen) v = 1e4;
-      if (fill == CHECK_SPECIAL && c == chosen && row % 4) v = special[row % 4];
-      tigon_store_f64(t->data, at + c, t->dtype, v);
+      if (fill == CHECK_SPECIAL && c == chosen && (row % 4 || t->ndim == 1)) v = special_of(t, row);
+      store(t, at + c, v);
     }
   }
 }

@@ -45,8 +45,9 @@ static void allow_ties(const check *k, const tigon_tensor *x, const tigon_tensor
 void check_norm_fwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
+  const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor w =
-      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : (tigon_tensor){0};
+      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, vectors) : (tigon_tensor){0};
   const tigon_tensor rstd = check_out_vector(k, "rstd", TIGON_F32, rows);
   const tigon_tensor x =
       o.in_place ? check_inout(k, "x", k->dtype, 2, k->dims, k->fill) : check_in(k, "x", k->dtype, 2, k->dims, k->fill);
@@ -97,7 +98,8 @@ void check_norm_bwd(check *k, bool fused) {
                                      : check_in(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM);
   const tigon_tensor ds =
       fused && k->option % 2 == 0 ? check_in(k, "ds", k->dtype, 2, k->dims, CHECK_UNIFORM) : (tigon_tensor){0};
-  const tigon_tensor rstd = check_in_vector(k, "rstd", TIGON_F32, rows, CHECK_UNIFORM);
+  const tigon_tensor rstd =
+      check_in_vector(k, "rstd", TIGON_F32, rows, k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM);
   const tigon_tensor dx = o.in_place ? dy : check_out(k, "dx", k->dtype, 2, k->dims);
 
   /* Magnitudes: what is added up, each in absolute value. */
