@@ -7,7 +7,7 @@ static void mlp(train_pass *pass, int64_t l, bool accumulate) {
   const train_config *c = &model->config;
   train_ops *ops = &pass->ops;
   train_layer *layer = &pass->layers[l];
-  const tigon_tensor ds = pass->x, none = {0};
+  const tigon_tensor ds = pass->x;
   const tigon_tensor gate = train_cols(layer->gate_up, 0, c->intermediate);
   const tigon_tensor up = train_cols(layer->gate_up, c->intermediate, c->intermediate);
   const int64_t norm = train_layer_index(l, TRAIN_POST_NORM), wide = train_layer_index(l, TRAIN_GATE_UP);
@@ -17,8 +17,7 @@ static void mlp(train_pass *pass, int64_t l, bool accumulate) {
   train_op_linear_dw(ops, ds, pass->c, train_gradient(model, down), accumulate);
   train_op_linear_dx(ops, ds, train_weight(model, down), pass->c);
   train_op_swiglu_bwd(ops, pass->c, gate, up);
-  train_op_norm(ops, layer->s_mlp, train_weight(model, norm), pass->y, none, c->rms_eps);
-  train_op_linear_dw(ops, layer->gate_up, pass->y, train_gradient(model, wide), accumulate);
+  train_op_linear_dw(ops, layer->gate_up, layer->y_mlp, train_gradient(model, wide), accumulate);
   train_op_linear_dx(ops, layer->gate_up, train_weight(model, wide), pass->y);
   train_op_add_norm_bwd(ops, pass->y, ds, layer->s_mlp, train_weight(model, norm), layer->rstd_mlp, ds,
                         train_gradient(model, norm), accumulate);
@@ -29,7 +28,7 @@ static void attention(train_pass *pass, int64_t l, bool accumulate) {
   const train_config *c = &model->config;
   train_ops *ops = &pass->ops;
   train_layer *layer = &pass->layers[l];
-  const tigon_tensor ds = pass->x, none = {0};
+  const tigon_tensor ds = pass->x;
   const train_qkv view = train_qkv_views(c, layer->qkv), gradient = train_qkv_views(c, pass->dqkv);
   const int64_t norm = train_layer_index(l, TRAIN_INPUT_NORM), qkv = train_layer_index(l, TRAIN_QKV);
   const int64_t o = train_layer_index(l, TRAIN_O);
@@ -46,8 +45,7 @@ static void attention(train_pass *pass, int64_t l, bool accumulate) {
                                                           .dk = gradient.k,
                                                           .dv = gradient.v});
   train_op_rope_bwd(ops, gradient.q, gradient.k, train_rope_cos(model), train_rope_sin(model));
-  train_op_norm(ops, layer->s_attention, train_weight(model, norm), pass->y, none, c->rms_eps);
-  train_op_linear_dw(ops, train_rows(pass->dqkv), pass->y, train_gradient(model, qkv), accumulate);
+  train_op_linear_dw(ops, train_rows(pass->dqkv), layer->y_attention, train_gradient(model, qkv), accumulate);
   train_op_linear_dx(ops, train_rows(pass->dqkv), train_weight(model, qkv), pass->y);
   train_op_add_norm_bwd(ops, pass->y, ds, layer->s_attention, train_weight(model, norm), layer->rstd_attention, ds,
                         train_gradient(model, norm), accumulate);

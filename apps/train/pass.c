@@ -44,9 +44,9 @@ static void lay_out_layer(const train_pass *pass, train_layer *layer, train_aren
   layer->s_mlp = train_arena_take(arena, dtype, rows, c->hidden, 0, 0);
   layer->rstd_mlp = train_arena_take(arena, TIGON_F32, rows, 0, 0, 0);
   layer->gate_up = train_arena_take(arena, dtype, rows, 2 * c->intermediate, 0, 0);
-  if (pass->fused) return;
   layer->y_attention = train_arena_take(arena, dtype, rows, c->hidden, 0, 0);
   layer->y_mlp = train_arena_take(arena, dtype, rows, c->hidden, 0, 0);
+  if (pass->fused) return;
   layer->silu = train_arena_take(arena, dtype, rows, c->intermediate, 0, 0);
   layer->c = train_arena_take(arena, dtype, rows, c->intermediate, 0, 0);
 }
@@ -126,10 +126,11 @@ bool train_pass_create(train_memory *memory, train_model *model, int64_t batch, 
   *pass = (train_pass){.model = model, .fused = fused, .batch = batch, .seq = seq, .threads = threads};
   pass->layers = calloc((size_t)model->config.layers, sizeof *pass->layers);
   if (!pass->layers) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of layers");
-  /* a thirty-second of the full logits, at most 16 MiB: larger chunks no longer pay */
+  /* a thirty-second of the full logits, within 1 and 16 MiB: smaller chunks make slow GEMMs, larger ones no longer pay */
   const size_t logits = (size_t)(batch * seq * model->config.vocab) * sizeof(float);
   pass->ops = (train_ops){.context = memory->context, .error = error, .planning = true};
-  pass->ops.head_grant = logits / 32 < (1u << 24) ? logits / 32 : 1u << 24;
+  const size_t least = 1u << 20, most = 1u << 24, share = logits / 32;
+  pass->ops.head_grant = share < least ? least : share > most ? most : share;
 
   const size_t bytes = lay_out(pass, NULL);
   run(pass, 1, false);

@@ -1,8 +1,7 @@
 /* A pass takes one micro-batch through the model, forward and backward: its activations, its views and its scratch.
  *
  * N = batch x seq tokens; H hidden, W = (heads + 2 kv_heads) x head_dim, Q = heads x head_dim, I intermediate, V vocab.
- * The fused pass keeps, a layer, what backward cannot rebuild in a trice: 2 H + W + Q + 2 I elements a token, and
- * recomputes the norms' outputs and the MLP's product from them. The unfused pass is the baseline of --compare: it keeps what
+ * The fused pass keeps 4 H + W + Q + 2 I elements a token and layer, and recomputes the MLP's product. The unfused pass is the baseline of --compare: it keeps what
  * separate operators keep, 4 H + W + Q + 4 I elements a token and layer, and the full logits. */
 #ifndef TRAIN_PASS_H
 #define TRAIN_PASS_H
@@ -16,7 +15,7 @@ typedef struct train_layer {
   tigon_tensor o, lse;                      /* [B, T, heads, head_dim]; [B, heads, T] f32 */
   tigon_tensor s_mlp, rstd_mlp;             /* [N, H] the residual stream before the MLP; [N] f32 */
   tigon_tensor gate_up;                     /* [N, 2 I]; backward turns it into its gradient */
-  tigon_tensor y_attention, y_mlp;          /* unfused: [N, H] the norms' outputs */
+  tigon_tensor y_attention, y_mlp;          /* [N, H] the norms' outputs */
   tigon_tensor silu, c;                     /* unfused: [N, I] silu(gate); silu(gate) * up */
 } train_layer;
 
@@ -32,7 +31,7 @@ typedef struct train_pass {
   tigon_tensor loss;           /* [1] f32, the sum over the tokens */
   tigon_tensor s_final, rstd_final;
   tigon_tensor x;         /* [N, H] forward: a branch's output; backward: the gradient of the residual stream */
-  tigon_tensor y;         /* [N, H] forward: a norm's output; backward: its gradient */
+  tigon_tensor y;         /* [N, H] forward: the last norm's output; backward: the gradient of any norm's */
   tigon_tensor c;         /* fused: [N, I] the MLP's product, then its gradient */
   tigon_tensor d_o, dqkv; /* as o and qkv; in the memory of c */
   tigon_tensor d_norm, d_c, d_silu, d_gate_up;    /* unfused: [N, H], [N, I], [N, I], [N, 2 I] */

@@ -15,7 +15,8 @@ enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 
 static struct {
   bool found;
-  char text[160]; /* "openblas 0.3.21", or why it is not there */
+  bool behind;    /* its kernels have no AVX-512 on a CPU that has */
+  char text[160]; /* "openblas 0.3.21 (SkylakeX)", or why it is not there */
   void (*sgemm)(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a, int lda,
                 const float *b, int ldb, float beta, float *c, int ldc);
   void (*set_num_threads)(int);
@@ -43,8 +44,9 @@ static void load(void) {
     snprintf(openblas.text, sizeof openblas.text, "openblas is not there: %s", text ? text : "libopenblas.so.0");
     return;
   }
-  char *(*get_config)(void);
+  char *(*get_config)(void), *(*get_corename)(void);
   *(void **)&get_config = dlsym(library, "openblas_get_config");
+  *(void **)&get_corename = dlsym(library, "openblas_get_corename");
   *(void **)&openblas.sgemm = dlsym(library, "cblas_sgemm");
   *(void **)&openblas.set_num_threads = dlsym(library, "openblas_set_num_threads");
   *(void **)&openblas.get_num_threads = dlsym(library, "openblas_get_num_threads");
@@ -58,7 +60,10 @@ static void load(void) {
     snprintf(openblas.text, sizeof openblas.text, "libopenblas.so.0 has 64-bit integers, must have 32-bit ones");
     return;
   }
-  snprintf(openblas.text, sizeof openblas.text, "openblas %.*s", (int)strcspn(config + 9, " "), config + 9);
+  const char *core = get_corename ? get_corename() : "unknown";
+  snprintf(openblas.text, sizeof openblas.text, "openblas %.*s (%.32s)", (int)strcspn(config + 9, " "), config + 9,
+           core);
+  openblas.behind = tigon_cpu_has_avx512() && !strstr("SkylakeX Cooperlake SapphireRapids", core);
   pthread_atfork(before_fork, after_fork, in_child);
   openblas.found = true;
 }
@@ -69,6 +74,8 @@ bool tigon_openblas_found(const char **text) {
   *text = openblas.text;
   return openblas.found;
 }
+
+bool tigon_openblas_behind(void) { return openblas.behind; }
 
 static void enter_single(void) {
   pthread_mutex_lock(&single.mutex);

@@ -27,7 +27,7 @@ static tigon_status choose(library *chosen, const char **text) {
   *text = "";
   if (!any && strcmp(name, "builtin") == 0) return TIGON_OK;
   if (any || strcmp(name, "openblas") == 0) {
-    if (tigon_openblas_found(text)) *chosen = OPENBLAS;
+    if (tigon_openblas_found(text) && !(any && tigon_openblas_behind())) *chosen = OPENBLAS;
     return any || *chosen == OPENBLAS ? TIGON_OK : TIGON_ERROR_DEVICE;
   }
   if (strcmp(name, "onednn") == 0) {
