@@ -44,7 +44,8 @@ static void load(void) {
     snprintf(openblas.text, sizeof openblas.text, "openblas is not there: %s", text ? text : "libopenblas.so.0");
     return;
   }
-  char *(*get_config)(void), *(*get_corename)(void);
+  char *(*get_config)(void);
+  char *(*get_corename)(void);
   *(void **)&get_config = dlsym(library, "openblas_get_config");
   *(void **)&get_corename = dlsym(library, "openblas_get_corename");
   *(void **)&openblas.sgemm = dlsym(library, "cblas_sgemm");
