@@ -51,23 +51,26 @@ TIGON_INLINE void pack_b_rows(tigon_dtype dtype, const tigon_gemm_matrix *b, int
 }
 
 /* Columns of b are contiguous in memory: blocks of LANES x LANES are turned. */
+TIGON_INLINE void pack_b_block(tigon_dtype dtype, const tigon_gemm_matrix *b, int64_t at, int rows, int cols,
+                               float *out) {
+  vf block[LANES];
+  for (int c = 0; c < LANES; ++c)
+    block[c] = c >= cols       ? vf_zero()
+               : rows == LANES ? v_load(b->data, at + c * b->pitch, dtype)
+                               : v_load_n(b->data, at + c * b->pitch, dtype, rows);
+  vf_transpose(block);
+  for (int i = 0; i < rows; ++i) vf_store(out + i * PANEL, block[i]);
+}
 TIGON_INLINE void pack_b_columns(tigon_dtype dtype, const tigon_gemm_matrix *b, int64_t k0, int64_t k, int64_t n0,
                                  int64_t n, scratch *s) {
-  for (int64_t j = 0; j < n || j % PANEL; j += LANES) {
-    float *out = &s->b[j / PANEL][0][j % PANEL];
-    for (int64_t i = 0; i < k; i += LANES) {
-      const int lanes = k - i >= LANES ? LANES : (int)(k - i);
-      vf block[LANES];
-      for (int c = 0; c < LANES; ++c) {
-        const int64_t at = (n0 + j + c) * b->pitch + k0 + i;
-        block[c] = j + c >= n       ? vf_zero()
-                   : lanes == LANES ? v_load(b->data, at, dtype)
-                                    : v_load_n(b->data, at, dtype, lanes);
-      }
-      vf_transpose(block);
-      for (int c = 0; c < lanes; ++c) vf_store(out + (i + c) * PANEL, block[c]);
+  for (int64_t j = 0; j < n; j += PANEL)
+    for (int v = 0; v < PANEL; v += LANES) {
+      const int64_t left = n - j - v;
+      const int cols = left >= LANES ? LANES : left > 0 ? (int)left : 0;
+      for (int64_t i = 0; i < k; i += LANES)
+        pack_b_block(dtype, b, (n0 + j + v) * b->pitch + k0 + i, k - i >= LANES ? LANES : (int)(k - i), cols,
+                     &s->b[j / PANEL][i][v]);
     }
-  }
 }
 
 TIGON_INLINE void pack_b(tigon_dtype dtype, const tigon_gemm_matrix *b, int64_t k0, int64_t k, int64_t n0, int64_t n,
