@@ -31,37 +31,45 @@ static inline void *tigon_row(const tigon_row_space *space, const tigon_rows *t,
   return t->data ? (char *)t->data + tigon_row_offset(space, t, r) * (int64_t)element_bytes : NULL;
 }
 
-/* rms_norm and fused_add_rms_norm, forward. */
-typedef struct tigon_rms_norm_fwd_problem {
+/* rms_norm, fused_add_rms_norm and layer_norm, forward. */
+typedef struct tigon_norm_fwd_problem {
   tigon_row_space space;
   int64_t cols;
-  tigon_dtype dtype, w_dtype;
+  tigon_dtype dtype, w_dtype, b_dtype;
   tigon_rows x;
   tigon_rows residual, s; /* fused_add only */
   tigon_rows y;
   const void *w; /* [cols], may be NULL */
+  const void *b; /* [cols], layer_norm only, may be NULL */
   float *rstd;   /* [rows], may be NULL */
+  float *mean;   /* [rows], layer_norm only, may be NULL */
   float eps, w_offset;
-  tigon_casting casting;
-} tigon_rms_norm_fwd_problem;
-typedef tigon_rms_norm_fwd_problem tigon_fused_add_rms_norm_fwd_problem;
+  tigon_casting casting; /* layer_norm: gemma */
+} tigon_norm_fwd_problem;
+typedef tigon_norm_fwd_problem tigon_rms_norm_fwd_problem;
+typedef tigon_norm_fwd_problem tigon_fused_add_rms_norm_fwd_problem;
+typedef tigon_norm_fwd_problem tigon_layer_norm_fwd_problem;
 
-/* rms_norm and fused_add_rms_norm, backward; x is the normalised input (s of fused_add). */
-typedef struct tigon_rms_norm_bwd_problem {
+/* The same, backward; x is the normalised input (s of fused_add). */
+typedef struct tigon_norm_bwd_problem {
   tigon_row_space space;
   int64_t cols;
-  tigon_dtype dtype, w_dtype, dw_dtype;
+  tigon_dtype dtype, w_dtype, dw_dtype, db_dtype;
   tigon_rows dy, x, dx;
   tigon_rows ds;     /* fused_add only; data may be NULL */
   const void *w;     /* [cols], may be NULL */
   const float *rstd; /* [rows] */
+  const float *mean; /* [rows], layer_norm only */
   void *dw;          /* [cols], may be NULL */
-  float *slabs;      /* [plan->slabs, cols] workspace, when dw is there */
+  void *db;          /* [cols], layer_norm only, may be NULL */
+  float *slabs;      /* [plan->slabs, column sums, cols] workspace, when dw or db is there */
   float w_offset;
   tigon_casting casting;
-  bool accumulate_dw;
-} tigon_rms_norm_bwd_problem;
-typedef tigon_rms_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;
+  bool accumulate_dw; /* and db */
+} tigon_norm_bwd_problem;
+typedef tigon_norm_bwd_problem tigon_rms_norm_bwd_problem;
+typedef tigon_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;
+typedef tigon_norm_bwd_problem tigon_layer_norm_bwd_problem;
 
 typedef struct tigon_swiglu_fwd_problem {
   tigon_row_space space;

@@ -9,7 +9,7 @@
 typedef enum bench_mode { BENCH_FWD, BENCH_BWD, BENCH_FULL, BENCH_STEP, BENCH_CLIP, BENCH_MODES } bench_mode;
 const char *bench_mode_name(bench_mode mode);
 
-enum { BENCH_TENSORS = 8 };
+enum { BENCH_TENSORS = 8, BENCH_VECTORS = 3 };
 
 /* The memory that a case works on: one set of buffers for all modes of a case. */
 typedef struct bench_data {
@@ -18,9 +18,9 @@ typedef struct bench_data {
   int64_t rows, cols;
   int64_t other;               /* the third size: N of linear, the words of a head or a table; 0 when the op has none */
   void *tensor[BENCH_TENSORS]; /* each holds the largest tensor of the case; random numbers in (-1, 1) */
-  float *column[2];            /* [max(cols, other)] */
-  float *row[2];               /* [rows * (cols / 64 + 1)] */
-  int64_t *index;              /* [rows] in [0, other or cols) */
+  float *column[BENCH_VECTORS]; /* [max(cols, other)] */
+  float *row[BENCH_VECTORS];    /* [rows * (cols / 64 + 1)] */
+  int64_t *index;               /* [rows] in [0, other or cols) */
   void *workspace;
   size_t workspace_bytes;
   /* What prepare() found out, for each mode: bytes that must move, operations of the matrix products (0: the op is bound

@@ -66,6 +66,41 @@ static tigon_status fused_add_run(bench_data *d, bench_mode mode) {
   return tigon_fused_add_rms_norm_bwd(d->context, &args);
 }
 
+static tigon_layer_norm_bwd_args layer_norm_bwd(const bench_data *d) {
+  return (tigon_layer_norm_bwd_args){.dy = wide(d, 2),
+                                     .x = wide(d, 0),
+                                     .w = column(d, 0),
+                                     .mean = row(d, 0),
+                                     .rstd = row(d, 1),
+                                     .dx = wide(d, 3),
+                                     .dw = column(d, 1),
+                                     .db = column(d, 2),
+                                     .workspace = d->workspace,
+                                     .workspace_bytes = d->workspace_bytes};
+}
+
+static tigon_status layer_norm_prepare(bench_data *d) {
+  const tigon_layer_norm_bwd_args args = layer_norm_bwd(d);
+  set_bytes(d, 2 * wide_bytes(d) + f32_bytes(2 * (d->cols + d->rows)),
+            3 * wide_bytes(d) + f32_bytes(3 * d->cols + 2 * d->rows));
+  return tigon_layer_norm_bwd_workspace(d->context, &args, &d->workspace_need);
+}
+
+static tigon_status layer_norm_run(bench_data *d, bench_mode mode) {
+  if (mode == BENCH_FWD) {
+    const tigon_layer_norm_fwd_args args = {.x = wide(d, 0),
+                                            .w = column(d, 0),
+                                            .b = column(d, 1),
+                                            .y = wide(d, 1),
+                                            .mean = row(d, 0),
+                                            .rstd = row(d, 1),
+                                            .eps = 1e-5};
+    return tigon_layer_norm_fwd(d->context, &args);
+  }
+  const tigon_layer_norm_bwd_args args = layer_norm_bwd(d);
+  return tigon_layer_norm_bwd(d->context, &args);
+}
+
 /* ---- elementwise and rows ---- */
 
 static tigon_status swiglu_prepare(bench_data *d) {
@@ -240,6 +275,7 @@ static tigon_status adamw_run(bench_data *d, bench_mode mode) {
 static const bench_case cases[] = {
     {"rms_norm", "", 4096, 8192, 4096, 0, 4, 0, rms_norm_prepare, rms_norm_run},
     {"fused_add_rms_norm", "", 4096, 8192, 4096, 0, 5, 0, fused_add_prepare, fused_add_run},
+    {"layer_norm", "", 4096, 8192, 4096, 0, 4, 0, layer_norm_prepare, layer_norm_run},
     {"swiglu", "", 1536, 3072, 11008, 0, 5, 0, swiglu_prepare, swiglu_run},
     {"rope", "tokens x (heads * 128)", 4096, 8192, 4096, 0, 6, 0, rope_prepare, rope_run},
     {"embedding", "tokens x hidden, as many words", 4096, 8192, 4096, BENCH_AS_ROWS, 3, 0, embedding_prepare,

@@ -53,7 +53,7 @@ static tigon_status make_all(bench_data *data, const bench_case *chosen, void *b
   for (int i = 0; i < chosen->tensors && status == TIGON_OK; ++i)
     status = make(data, &data->tensor[i], (size_t)elements * widest, block, BLOCK * element);
   random_block(block, TIGON_F32, BLOCK);
-  for (int i = 0; i < 2 && status == TIGON_OK; ++i) {
+  for (int i = 0; i < BENCH_VECTORS && status == TIGON_OK; ++i) {
     const size_t column = (size_t)most(data->cols, data->other) * 4,
                  row = (size_t)(data->rows * (data->cols / 64 + 1)) * 4;
     status = make(data, (void **)&data->column[i], column, block, BLOCK * 4);
@@ -83,7 +83,8 @@ tigon_status bench_data_grant(bench_data *data) {
 
 void bench_data_close(bench_data *data) {
   for (int i = 0; i < BENCH_TENSORS; ++i) tigon_free(data->context, data->tensor[i]);
-  for (int i = 0; i < 2; ++i) tigon_free(data->context, data->column[i]), tigon_free(data->context, data->row[i]);
+  for (int i = 0; i < BENCH_VECTORS; ++i)
+    tigon_free(data->context, data->column[i]), tigon_free(data->context, data->row[i]);
   tigon_free(data->context, data->index);
   tigon_free(data->context, data->workspace);
 }

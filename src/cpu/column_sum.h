@@ -4,8 +4,8 @@
 
 #include "cpu/kernels.h"
 
-/* out[c] = (accumulate ? out[c] : 0) + sum over s of slabs[s * cols + c]. */
-void TIGON_CPU(column_sum)(const tigon_queue *queue, const float *slabs, int64_t count, int64_t cols, void *out,
-                           tigon_dtype dtype, bool accumulate);
+/* out[c] = (accumulate ? out[c] : 0) + sum over s < count of slabs[s * pitch + c]. */
+void TIGON_CPU(column_sum)(const tigon_queue *queue, const float *slabs, int64_t count, int64_t pitch, int64_t cols,
+                           void *out, tigon_dtype dtype, bool accumulate);
 
 #endif

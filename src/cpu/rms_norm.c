@@ -1,12 +1,13 @@
 #include "cpu/column_sum.h"
-#include "cpu/rms_norm.h"
+#include "cpu/norm_bwd.h"
+#include "cpu/norm_fwd.h"
 
 static void fwd_task(const void *argument, int64_t index) {
   const tigon_rms_norm_fwd_problem *p = argument;
   const int64_t row_bytes = 2 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
   int64_t begin, end;
   tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
-  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, false, p, begin, end, tigon_cpu_streams(p->space.rows * row_bytes));
+  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, NORM_RMS, p, begin, end, tigon_cpu_streams(p->space.rows * row_bytes));
 }
 
 tigon_status TIGON_CPU(rms_norm_fwd)(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p, const tigon_plan *plan) {
@@ -28,13 +29,13 @@ static void bwd_task(const void *argument, int64_t index) {
   tigon_plan_range(p->space.rows, b->slabs, index, &begin, &end);
   float *slab = p->dw ? p->slabs + index * p->cols : NULL;
   const bool stream = tigon_cpu_streams(3 * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
-  TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, p, begin, end, slab, stream);
+  TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, p, begin, end, slab, NULL, stream);
 }
 
 tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p, const tigon_plan *plan) {
   const bwd b = {p, plan->slabs};
   tigon_cpu_parallel(queue, b.slabs, bwd_task, &b);
-  if (p->dw) TIGON_CPU(column_sum)(queue, p->slabs, b.slabs, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
+  if (p->dw) TIGON_CPU(column_sum)(queue, p->slabs, b.slabs, p->cols, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
   return TIGON_OK;
 }
 

@@ -16,13 +16,13 @@
 /* The last extent of a present tensor. */
 static inline int64_t tigon_last_extent(const tigon_tensor *tensor) { return tensor->shape[tensor->ndim - 1]; }
 
-/* The checks that rms_norm and fused_add_rms_norm share; x_name names the normalised input. src/op/rms_norm.c. */
+/* The checks that the norms share; x_name names the normalised input. b, mean, dw and db may be NULL. src/op/rms_norm.c. */
 typedef struct tigon_norm_args {
   const char *call, *x_name;
-  const tigon_tensor *x, *w, *rstd, *dw;
+  const tigon_tensor *x, *w, *b, *mean, *rstd, *dw, *db;
   double eps, w_offset;
   tigon_casting casting;
-  int accumulate_dw;
+  int accumulate_dw; /* of dw and db */
 } tigon_norm_args;
 tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *args);
 

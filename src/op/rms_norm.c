@@ -6,14 +6,19 @@ tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *a) 
   const int64_t cols = tigon_last_extent(a->x), rows = cols ? tigon_tensor_count(a->x) / cols : 0;
   char width[48];
   snprintf(width, sizeof width, "%s.shape[%d]", a->x_name, (int)a->x->ndim - 1);
-  TIGON_TRY(tigon_check_vector(context, a->call, "w", a->w, cols, width));
-  TIGON_TRY(tigon_check_same_dtype(context, a->call, "w", a->w, a->x_name, a->x, TIGON_F32));
-  if (cols) TIGON_TRY(tigon_check_vector(context, a->call, "rstd", a->rstd, rows, "rows"));
-  if (a->dw) {
-    TIGON_TRY(tigon_check_vector(context, a->call, "dw", a->dw, cols, width));
-    TIGON_TRY(tigon_check_same_dtype(context, a->call, "dw", a->dw, a->x_name, a->x, TIGON_F32));
-    TIGON_TRY(tigon_check_flag(context, a->call, "accumulate_dw", a->accumulate_dw));
+  const struct {
+    const char *name;
+    const tigon_tensor *tensor;
+  } columns[] = {{"w", a->w}, {"b", a->b}, {"dw", a->dw}, {"db", a->db}},
+    words[] = {{"mean", a->mean}, {"rstd", a->rstd}};
+  for (int i = 0; i < TIGON_COUNT(columns); ++i) {
+    if (!columns[i].tensor) continue;
+    TIGON_TRY(tigon_check_vector(context, a->call, columns[i].name, columns[i].tensor, cols, width));
+    TIGON_TRY(tigon_check_same_dtype(context, a->call, columns[i].name, columns[i].tensor, a->x_name, a->x, TIGON_F32));
   }
+  for (int i = 0; cols && i < TIGON_COUNT(words); ++i)
+    if (words[i].tensor) TIGON_TRY(tigon_check_vector(context, a->call, words[i].name, words[i].tensor, rows, "rows"));
+  TIGON_TRY(tigon_check_flag(context, a->call, "accumulate_dw", a->accumulate_dw));
   TIGON_TRY(tigon_check_number(context, a->call, "eps", a->eps, 0, FLT_MAX));
   TIGON_TRY(tigon_check_number(context, a->call, "w_offset", a->w_offset, -FLT_MAX, FLT_MAX));
   return tigon_check_number(context, a->call, "casting", (double)a->casting, TIGON_CASTING_LLAMA, TIGON_CASTING_NONE);

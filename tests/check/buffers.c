@@ -112,6 +112,7 @@ static void fill_tensor(const check *k, const tigon_tensor *t, check_fill fill) 
                   chosen = (int64_t)(mix(seed ^ (uint64_t)row) % (uint64_t)cols);
     for (int64_t c = 0; c < cols; ++c) {
       double v = 4 * uniform(seed, fill == CHECK_CONSTANT && t->ndim > 1 ? row : i + c) - 2;
+      if (fill == CHECK_SHIFTED) v += 1e4;
       if (fill == CHECK_DENORMAL) v *= tiny(t->dtype);
       if (fill == CHECK_OUTLIER && c == chosen) v = 1e4;
       if (fill == CHECK_SPECIAL && c == chosen && (row % 4 || t->ndim == 1)) v = special_of(t, row);

@@ -22,6 +22,7 @@ typedef enum check_fill {
   CHECK_DENORMAL, /* around the smallest normal number of the dtype */
   CHECK_SPECIAL,  /* uniform; rows 1, 2, 3 of every four hold a NaN, an Inf, a -Inf */
   CHECK_FILLS,
+  CHECK_SHIFTED = CHECK_FILLS, /* [9998, 10002): for an op that subtracts; not walked, its run() asks for it */
 } check_fill;
 
 typedef struct check check;

@@ -33,6 +33,12 @@ MUTANT(norm_bwd_offset, rms_norm_bwd, m.w_offset = 0)
 MUTANT(add_offset, fused_add_rms_norm_fwd, m.w_offset = 0)
 MUTANT(add_no_residual, fused_add_rms_norm_fwd, m.residual = m.x)
 MUTANT(add_forget_ds, fused_add_rms_norm_bwd, m.ds.data = NULL)
+MUTANT(layer_drop_tail, layer_norm_fwd, m.cols -= m.cols > 1)
+MUTANT(layer_skip_eps, layer_norm_fwd, m.eps = 0)
+MUTANT(layer_no_bias, layer_norm_fwd, m.b = NULL)
+MUTANT(layer_lose_row, layer_norm_bwd, drop_last_row(&m.space))
+MUTANT(layer_overwrite, layer_norm_bwd, m.accumulate_dw = false)
+MUTANT(layer_wrong_mean, layer_norm_bwd, m.mean = p->rstd)
 MUTANT(swiglu_drop_tail, swiglu_fwd, m.cols -= m.cols > 1)
 MUTANT(swiglu_no_clamp, swiglu_fwd, m.clamp = 0)
 MUTANT(swiglu_no_mult, swiglu_fwd, m.gate_mult = 1)
@@ -80,6 +86,12 @@ static const check_mutant mutants[] = {
     {"fused_add_rms_norm", "fwd", "forgets w_offset", apply_add_offset},
     {"fused_add_rms_norm", "fwd", "adds x instead of residual", apply_add_no_residual},
     {"fused_add_rms_norm", "bwd", "forgets ds", apply_add_forget_ds},
+    {"layer_norm", "fwd", "drops the last column", apply_layer_drop_tail},
+    {"layer_norm", "fwd", "skips eps", apply_layer_skip_eps},
+    {"layer_norm", "fwd", "forgets b", apply_layer_no_bias},
+    {"layer_norm", "bwd", "drops the last row", apply_layer_lose_row},
+    {"layer_norm", "bwd", "overwrites dw and db instead of adding", apply_layer_overwrite},
+    {"layer_norm", "bwd", "takes rstd for the mean", apply_layer_wrong_mean},
     {"swiglu", "fwd", "drops the last column", apply_swiglu_drop_tail},
     {"swiglu", "fwd", "forgets the clamp", apply_swiglu_no_clamp},
     {"swiglu", "fwd", "forgets gate_mult", apply_swiglu_no_mult},

@@ -1,0 +1,44 @@
+#include "cpu/column_sum.h"
+#include "cpu/norm_bwd.h"
+#include "cpu/norm_fwd.h"
+
+static void fwd_task(const void *argument, int64_t index) {
+  const tigon_norm_fwd_problem *p = argument;
+  const int64_t row_bytes = 2 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
+  int64_t begin, end;
+  tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
+  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, NORM_LAYER, p, begin, end, tigon_cpu_streams(p->space.rows * row_bytes));
+}
+
+tigon_status TIGON_CPU(layer_norm_fwd)(tigon_queue *queue, const tigon_norm_fwd_problem *p, const tigon_plan *plan) {
+  (void)plan;
+  const int64_t row_bytes = 2 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
+  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, row_bytes), fwd_task, p);
+  return TIGON_OK;
+}
+
+typedef struct bwd {
+  const tigon_norm_bwd_problem *p;
+  int64_t slabs;
+} bwd;
+
+/* A slab is [2, cols]: dw's and db's. */
+static void bwd_task(const void *argument, int64_t index) {
+  const bwd *b = argument;
+  const tigon_norm_bwd_problem *p = b->p;
+  int64_t begin, end;
+  tigon_plan_range(p->space.rows, b->slabs, index, &begin, &end);
+  float *slab = p->dw || p->db ? p->slabs + index * 2 * p->cols : NULL, *db = slab ? slab + p->cols : NULL;
+  const bool stream = tigon_cpu_streams(3 * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
+  TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_LAYER, p, begin, end, slab, db, stream);
+}
+
+tigon_status TIGON_CPU(layer_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan) {
+  const bwd b = {p, plan->slabs};
+  const int64_t cols = p->cols;
+  tigon_cpu_parallel(queue, b.slabs, bwd_task, &b);
+  if (p->dw) TIGON_CPU(column_sum)(queue, p->slabs, b.slabs, 2 * cols, cols, p->dw, p->dw_dtype, p->accumulate_dw);
+  if (p->db)
+    TIGON_CPU(column_sum)(queue, p->slabs + cols, b.slabs, 2 * cols, cols, p->db, p->db_dtype, p->accumulate_dw);
+  return TIGON_OK;
+}

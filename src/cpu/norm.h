@@ -1,0 +1,83 @@
+/* What the rows of all norms share: the sizes of blocks and groups, and the weights of a panel of columns. Sums are f32
+ * within a block of columns and f64 across blocks, so that a row of any width keeps its precision and its bits do not depend
+ * on its neighbours. The weights of a panel are widened once and serve all rows of a task; where a row has several panels, a
+ * group of rows shares each. */
+#ifndef TIGON_CPU_NORM_H
+#define TIGON_CPU_NORM_H
+
+#include <math.h>
+
+#include "cpu/kernels.h"
+#include "cpu/pair.h"
+
+/* Constant once a body is expanded. */
+typedef enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER } norm_kind;
+
+/* Does it subtract the mean; does it add a bias, whose gradient is a second column sum? */
+TIGON_INLINE bool norm_centers(norm_kind kind) { return kind == NORM_LAYER; }
+TIGON_INLINE bool norm_has_bias(norm_kind kind) { return kind == NORM_LAYER; }
+
+enum {
+  NORM_BLOCK = 256 * LANES,   /* columns of one f32 partial sum: at most 128 additions in a row */
+  NORM_SAMPLE = 64,           /* columns of a block whose mean is its center */
+  NORM_PANEL = 8192,          /* columns whose weights are at hand, a multiple of STEP */
+  NORM_GROUP = 4,             /* rows that share a panel's weights, or a sweep over dw's slab */
+  NORM_GROUP_BYTES = 1 << 19, /* of a group's inputs: the L2 has the next group's, too */
+};
+
+/* Rows of a group: as many as the L2 keeps between two sweeps. */
+TIGON_INLINE int norm_group_rows(int64_t row_bytes) {
+  const int64_t fits = NORM_GROUP_BYTES / row_bytes;
+  return fits >= NORM_GROUP ? NORM_GROUP : fits > 1 ? (int)fits : 1;
+}
+
+/* A column vector: w + offset, or `absent` where w is NULL. */
+typedef struct norm_weights {
+  const void *w;
+  tigon_dtype dtype;
+  float offset, absent;
+} norm_weights;
+
+/* The weights of the columns from `first` in the order of the dtype's pairs. A NaN is one that bf16 can hold; the last step is
+ * filled up with anything. */
+typedef struct norm_panel {
+  int64_t first, cols; /* cols 0: nothing yet */
+  const float *w;      /* the buffer, or the caller's w where that is the same */
+  float buffer[NORM_PANEL];
+} norm_panel;
+
+/* n weights from w; `dtype` is that of the rows. */
+TIGON_INLINE void norm_widen(float *to, tigon_dtype dtype, tigon_dtype w_dtype, const void *w, int64_t c, int n,
+                             float offset) {
+  vf2 v = v2_load(w, c, w_dtype, n);
+  v = v2_add(w_dtype == dtype ? v : v2_order(v, dtype), v2_set(offset));
+  vf_store(to, vf_select(vf_nan(v.a), vf_set(NAN), v.a));
+  vf_store(to + LANES, vf_select(vf_nan(v.b), vf_set(NAN), v.b));
+}
+TIGON_INLINE void norm_widen_all(float *to, tigon_dtype dtype, tigon_dtype w_dtype, const void *w, int64_t first,
+                                 int64_t n, float offset) {
+  int64_t c = 0;
+  for (; c + STEP <= n; c += STEP) norm_widen(to + c, dtype, w_dtype, w, first + c, STEP, offset);
+  if (c < n) norm_widen(to + c, dtype, w_dtype, w, first + c, (int)(n - c), offset);
+}
+
+TIGON_INLINE void norm_load_panel(norm_panel *panel, int64_t first, int64_t cols, tigon_dtype dtype,
+                                  const norm_weights *from) {
+  if (panel->cols && panel->first == first) return;
+  panel->first = first, panel->cols = cols - first < NORM_PANEL ? cols - first : NORM_PANEL;
+  panel->w = panel->buffer;
+  if (!from->w)
+    for (int64_t c = 0; c < panel->cols; c += STEP) {
+      vf_store(panel->buffer + c, vf_set(from->absent));
+      vf_store(panel->buffer + c + LANES, vf_set(from->absent));
+    }
+  else if (dtype == TIGON_F32 && from->offset == 0 && panel->cols % STEP == 0)
+    panel->w = (const float *)from->w + first;
+  else if (from->dtype == TIGON_F32)
+    norm_widen_all(panel->buffer, dtype, TIGON_F32, from->w, first, panel->cols, from->offset);
+  else
+    norm_widen_all(panel->buffer, dtype, dtype, from->w, first, panel->cols, from->offset);
+}
+TIGON_INLINE vf2 norm_weight(const float *w, int64_t c) { return (vf2){vf_load(w + c), vf_load(w + c + LANES)}; }
+
+#endif

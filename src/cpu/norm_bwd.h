@@ -1,0 +1,142 @@
+/* Rows of the norms backward: one body, expanded by the file of each op. A sweep sums what a row's dx needs, a second one
+ * stores dx and adds to the slab, up to four rows at once. */
+#ifndef TIGON_CPU_NORM_BWD_H
+#define TIGON_CPU_NORM_BWD_H
+
+#include <string.h>
+
+#include "cpu/norm.h"
+
+/* Up to NORM_GROUP rows that share a sweep, and the inputs of those that come next. */
+typedef struct norm_group {
+  int rows;
+  bool stream;
+  const char *dy[NORM_GROUP], *x[NORM_GROUP], *ds[NORM_GROUP]; /* ds: NULL without */
+  char *dx[NORM_GROUP];
+  const char *next_dy[NORM_GROUP], *next_x[NORM_GROUP], *next_ds[NORM_GROUP];
+  float rstd[NORM_GROUP], center[NORM_GROUP];
+  float mean_g[NORM_GROUP], mean[NORM_GROUP]; /* of g = dy * weight, of g * xhat */
+} norm_group;
+
+/* Sums over a panel of one row. */
+typedef struct norm_sums {
+  double g, dot; /* of g, of g * (x - center) */
+} norm_sums;
+
+TIGON_INLINE void norm_product(tigon_dtype dtype, norm_kind kind, const void *dy, const void *x, float center, vf2 w,
+                               int64_t c, int n, vf2 *sum, vf2 *dot) {
+  const vf2 g = v2_mul(v2_load(dy, c, dtype, n), w), v = v2_load(x, c, dtype, n);
+  if (norm_centers(kind)) *sum = v2_add(g, *sum);
+  *dot = v2_fma(g, norm_centers(kind) ? v2_sub(v, v2_set(center)) : v, *dot);
+}
+TIGON_INLINE void norm_bwd_sums(tigon_dtype dtype, norm_kind kind, const void *dy, const void *x, float center,
+                                const norm_panel *panel, norm_sums *sums) {
+  const float *w = panel->w;
+  const int64_t cols = panel->cols, first = panel->first;
+  for (int64_t block = 0; block < cols; block += NORM_BLOCK) {
+    const int64_t end = cols - block < NORM_BLOCK ? cols : block + NORM_BLOCK;
+    vf2 s = v2_set(0), t = v2_set(0), gs = v2_set(0), gt = v2_set(0);
+    int64_t c = block;
+    for (; c + 2 * STEP <= end; c += 2 * STEP) {
+      norm_product(dtype, kind, dy, x, center, norm_weight(w, c), first + c, STEP, &gs, &s);
+      norm_product(dtype, kind, dy, x, center, norm_weight(w, c + STEP), first + c + STEP, STEP, &gt, &t);
+    }
+    for (; c < end; c += STEP) {
+      const int n = end - c < STEP ? (int)(end - c) : STEP;
+      norm_product(dtype, kind, dy, x, center, norm_weight(w, c), first + c, n, &gs, &s);
+    }
+    s = v2_add(s, t), gs = v2_add(gs, gt);
+    sums->dot += (double)vf_sum(vf_add(s.a, s.b));
+    if (norm_centers(kind)) sums->g += (double)vf_sum(vf_add(gs.a, gs.b));
+  }
+}
+
+/* slab, bias_slab: sums of dy * xhat and of dy, NULL when not wanted. */
+TIGON_INLINE void norm_bwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, int rows, const norm_group *g, vf2 w,
+                                float *slab, float *bias_slab, int64_t c, int n) {
+  vf2 sum = slab ? v2_order(v2_load(slab, c, TIGON_F32, n), dtype) : v2_set(0);
+  vf2 bias = bias_slab ? v2_order(v2_load(bias_slab, c, TIGON_F32, n), dtype) : v2_set(0);
+  for (int i = 0; i < rows; ++i) {
+    v2_prefetch(g->next_dy[i], c, dtype);
+    v2_prefetch(g->next_x[i], c, dtype);
+    if (g->ds[i]) v2_prefetch(g->next_ds[i], c, dtype);
+    const vf2 dy = v2_load(g->dy[i], c, dtype, n), scale = v2_set(g->rstd[i]);
+    vf2 v = v2_load(g->x[i], c, dtype, n), dx = v2_mul(dy, w);
+    if (norm_centers(kind)) v = v2_sub(v, v2_set(g->center[i])), dx = v2_sub(dx, v2_set(g->mean_g[i]));
+    const vf2 xhat = v2_mul(v, scale);
+    dx = v2_mul(scale, v2_fnma(xhat, v2_set(g->mean[i]), dx));
+    if (g->ds[i]) dx = v2_add(dx, v2_load(g->ds[i], c, dtype, n));
+    sum = v2_fma(dy, rounds ? v2_round(xhat, dtype, true) : xhat, sum);
+    if (norm_has_bias(kind)) bias = v2_add(dy, bias);
+    v2_put(g->dx[i], c, dtype, dx, n, g->stream, true);
+  }
+  if (slab) v2_put(slab, c, TIGON_F32, v2_natural(sum, dtype), n, false, true);
+  if (bias_slab) v2_put(bias_slab, c, TIGON_F32, v2_natural(bias, dtype), n, false, true);
+}
+
+TIGON_INLINE void norm_bwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds, const norm_group *at,
+                                 const norm_panel *panel, float *slab, float *bias_slab) {
+  const norm_group g = *at;
+  const float *w = panel->w;
+  const int64_t cols = panel->cols, first = panel->first;
+  float *const bias = norm_has_bias(kind) ? bias_slab : NULL;
+  int64_t c = 0;
+  if (g.rows == NORM_GROUP)
+    for (; c + STEP <= cols; c += STEP)
+      norm_bwd_step(dtype, kind, rounds, NORM_GROUP, &g, norm_weight(w, c), slab, bias, first + c, STEP);
+  for (; c + STEP <= cols; c += STEP)
+    norm_bwd_step(dtype, kind, rounds, g.rows, &g, norm_weight(w, c), slab, bias, first + c, STEP);
+  if (c < cols)
+    norm_bwd_step(dtype, kind, rounds, g.rows, &g, norm_weight(w, c), slab, bias, first + c, (int)(cols - c));
+}
+
+/* A NaN of the caller's made one that bf16 can hold. */
+TIGON_INLINE float norm_statistic(const float *of, int64_t r) { return isnan(of[r]) ? NAN : of[r]; }
+
+/* Rows [begin, end), which add to one slab [cols] a column sum. */
+TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_norm_bwd_problem *p, int64_t begin,
+                                int64_t end, float *slab, float *bias_slab, bool stream) {
+  const size_t size = tigon_dtype_size(dtype);
+  const bool rounds = kind != NORM_LAYER && slab && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
+  const int most = norm_group_rows(2 * p->cols * v_size(dtype));
+  const norm_weights weights = {p->w, p->w_dtype, p->w_offset, 1};
+  norm_panel panel;
+  panel.cols = 0;
+  if (slab) memset(slab, 0, (size_t)p->cols * sizeof *slab);
+  if (bias_slab) memset(bias_slab, 0, (size_t)p->cols * sizeof *bias_slab);
+  for (int64_t r = begin; r < end; r += most) {
+    norm_group g = {.rows = end - r < most ? (int)(end - r) : most, .stream = stream};
+    norm_sums sums[NORM_GROUP] = {{0, 0}};
+    for (int i = 0; i < g.rows; ++i) {
+      g.dy[i] = tigon_row(&p->space, &p->dy, size, r + i);
+      g.x[i] = tigon_row(&p->space, &p->x, size, r + i);
+      g.ds[i] = tigon_row(&p->space, &p->ds, size, r + i);
+      g.dx[i] = tigon_row(&p->space, &p->dx, size, r + i);
+      const int64_t next = r + i + most < end ? r + i + most : r + i;
+      g.next_dy[i] = tigon_row(&p->space, &p->dy, size, next);
+      g.next_x[i] = tigon_row(&p->space, &p->x, size, next);
+      g.next_ds[i] = tigon_row(&p->space, &p->ds, size, next);
+      g.rstd[i] = norm_statistic(p->rstd, r + i);
+      if (norm_centers(kind)) g.center[i] = norm_statistic(p->mean, r + i);
+      g.stream = g.stream && v2_aligned(g.dx[i]);
+    }
+    for (int64_t first = 0; first < p->cols; first += NORM_PANEL) {
+      norm_load_panel(&panel, first, p->cols, dtype, &weights);
+      for (int i = 0; i < g.rows; ++i) norm_bwd_sums(dtype, kind, g.dy[i], g.x[i], g.center[i], &panel, &sums[i]);
+    }
+    for (int i = 0; i < g.rows; ++i) {
+      g.mean[i] = (float)(sums[i].dot / (double)p->cols * (double)g.rstd[i]);
+      g.mean_g[i] = (float)(sums[i].g / (double)p->cols);
+    }
+    for (int64_t first = 0; first < p->cols; first += NORM_PANEL) {
+      norm_load_panel(&panel, first, p->cols, dtype, &weights);
+      if (rounds)
+        norm_bwd_sweep(dtype, kind, true, &g, &panel, slab, bias_slab);
+      else
+        norm_bwd_sweep(dtype, kind, false, &g, &panel, slab, bias_slab);
+    }
+  }
+  if (stream) vf_fence();
+}
+
+#endif
