@@ -71,21 +71,29 @@ typedef tigon_norm_bwd_problem tigon_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_layer_norm_bwd_problem;
 
-typedef struct tigon_swiglu_fwd_problem {
+/* swiglu and geglu, forward. */
+typedef struct tigon_gate_fwd_problem {
   tigon_row_space space;
   int64_t cols;
   tigon_dtype dtype;
   tigon_rows a, b, c;
-  float gate_mult, down_mult, clamp; /* clamp 0: none */
-} tigon_swiglu_fwd_problem;
+  float gate_mult, down_mult, clamp; /* swiglu only; clamp 0: none */
+  tigon_gelu approx;                 /* geglu only */
+} tigon_gate_fwd_problem;
+typedef tigon_gate_fwd_problem tigon_swiglu_fwd_problem;
+typedef tigon_gate_fwd_problem tigon_geglu_fwd_problem;
 
-typedef struct tigon_swiglu_bwd_problem {
+/* swiglu and geglu, backward. */
+typedef struct tigon_gate_bwd_problem {
   tigon_row_space space;
   int64_t cols;
   tigon_dtype dtype;
   tigon_rows dc, a, b, da, db;
   float gate_mult, down_mult, clamp;
-} tigon_swiglu_bwd_problem;
+  tigon_gelu approx;
+} tigon_gate_bwd_problem;
+typedef tigon_gate_bwd_problem tigon_swiglu_bwd_problem;
+typedef tigon_gate_bwd_problem tigon_geglu_bwd_problem;
 
 /* One [batch, tokens, heads, head_dim] tensor in memory of any strides. */
 typedef struct tigon_heads {

@@ -103,7 +103,7 @@ static tigon_status layer_norm_run(bench_data *d, bench_mode mode) {
 
 /* ---- elementwise and rows ---- */
 
-static tigon_status swiglu_prepare(bench_data *d) {
+static tigon_status gate_prepare(bench_data *d) {
   set_bytes(d, 3 * wide_bytes(d), 5 * wide_bytes(d));
   return TIGON_OK;
 }
@@ -116,6 +116,16 @@ static tigon_status swiglu_run(bench_data *d, bench_mode mode) {
   const tigon_swiglu_bwd_args args = {
       .dc = wide(d, 2), .a = wide(d, 0), .b = wide(d, 1), .da = wide(d, 3), .db = wide(d, 4)};
   return tigon_swiglu_bwd(d->context, &args);
+}
+
+static tigon_status geglu_run(bench_data *d, bench_mode mode) {
+  if (mode == BENCH_FWD) {
+    const tigon_geglu_fwd_args args = {.a = wide(d, 0), .b = wide(d, 1), .c = wide(d, 2)};
+    return tigon_geglu_fwd(d->context, &args);
+  }
+  const tigon_geglu_bwd_args args = {
+      .dc = wide(d, 2), .a = wide(d, 0), .b = wide(d, 1), .da = wide(d, 3), .db = wide(d, 4)};
+  return tigon_geglu_bwd(d->context, &args);
 }
 
 static tigon_status softmax_prepare(bench_data *d) {
@@ -276,7 +286,8 @@ static const bench_case cases[] = {
     {"rms_norm", "", 4096, 8192, 4096, 0, 4, 0, rms_norm_prepare, rms_norm_run},
     {"fused_add_rms_norm", "", 4096, 8192, 4096, 0, 5, 0, fused_add_prepare, fused_add_run},
     {"layer_norm", "", 4096, 8192, 4096, 0, 4, 0, layer_norm_prepare, layer_norm_run},
-    {"swiglu", "", 1536, 3072, 11008, 0, 5, 0, swiglu_prepare, swiglu_run},
+    {"swiglu", "", 1536, 3072, 11008, 0, 5, 0, gate_prepare, swiglu_run},
+    {"geglu", "tanh", 1536, 3072, 11008, 0, 5, 0, gate_prepare, geglu_run},
     {"rope", "tokens x (heads * 128)", 4096, 8192, 4096, 0, 6, 0, rope_prepare, rope_run},
     {"embedding", "tokens x hidden, as many words", 4096, 8192, 4096, BENCH_AS_ROWS, 3, 0, embedding_prepare,
      embedding_run},

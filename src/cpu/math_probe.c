@@ -10,7 +10,11 @@ TIGON_INLINE vf call(tigon_math_function f, vf x, vf *second) {
     case TIGON_MATH_SILU: return vf_silu(x);
     case TIGON_MATH_SILU_SLOPE: return vf_silu_slope(x, second);
     case TIGON_MATH_SILU_16: return vf_silu_16(x);
-    default: return vf_silu_slope_16(x, second);
+    case TIGON_MATH_SILU_SLOPE_16: return vf_silu_slope_16(x, second);
+    case TIGON_MATH_GELU_TANH: return vf_gelu_slope(false, x, second);
+    case TIGON_MATH_GELU_ERF: return vf_gelu_slope(true, x, second);
+    case TIGON_MATH_GELU_TANH_16: return vf_gelu_slope_16(false, x, second);
+    default: return vf_gelu_slope_16(true, x, second);
   }
 }
 

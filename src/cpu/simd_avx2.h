@@ -60,6 +60,8 @@ TIGON_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 TIGON_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 TIGON_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 TIGON_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+/* a * b - p, exact for p = a * b rounded. */
+TIGON_INLINE vf vf_product_error(vf a, vf b, vf p) { return _mm256_fmsub_ps(a, b, p); }
 TIGON_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 TIGON_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 TIGON_INLINE vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }

@@ -4,20 +4,23 @@
 
 #include "cpu/simd.h"
 
-/* e^r of x = n ln 2 + r, |r| <= ln 2 / 2 (Cody & Waite: ln 2 in two parts, so that n times the first is exact), and
- * *t = n + VF_SHIFTER; for |x| < 110. e^r = 1 + r + r^2 q(r), q of degree 4, within 2^-28 before rounding (Remez). */
-TIGON_INLINE vf exp_reduced(vf x, vf *t) {
-  *t = vf_fma(x, vf_set(1.44269504f), vf_set(VF_SHIFTER));
-  const vf n = vf_sub(*t, vf_set(VF_SHIFTER));
-  vf r = vf_fnma(n, vf_set(0.693359375f), x);
-  r = vf_fnma(n, vf_set(-2.12194440e-4f), r);
+/* e^r - 1 = r + r^2 q(r), q of degree 4, for |r| <= ln 2 / 2, within 2^-28 before rounding (Remez). */
+TIGON_INLINE vf exp_less_1(vf r) {
   vf q = vf_set(1.381459865e-3f);
   q = vf_fma(q, r, vf_set(8.36871688e-3f));
   q = vf_fma(q, r, vf_set(4.166838805e-2f));
   q = vf_fma(q, r, vf_set(1.666652063e-1f));
   q = vf_fma(q, r, vf_set(4.999999345e-1f));
-  return vf_add(vf_fma(vf_mul(q, r), r, r), vf_set(1.0f));
+  return vf_fma(vf_mul(q, r), r, r);
 }
+/* r of x = n ln 2 + r, |r| <= ln 2 / 2 (Cody & Waite: ln 2 in two parts, so that n times the first is exact), and
+ * *t = n + VF_SHIFTER; for |x| < 110. */
+TIGON_INLINE vf exp_reduce(vf x, vf *t) {
+  *t = vf_fma(x, vf_set(1.44269504f), vf_set(VF_SHIFTER));
+  const vf n = vf_sub(*t, vf_set(VF_SHIFTER));
+  return vf_fnma(n, vf_set(-2.12194440e-4f), vf_fnma(n, vf_set(0.693359375f), x));
+}
+TIGON_INLINE vf exp_reduced(vf x, vf *t) { return vf_add(exp_less_1(exp_reduce(x, t)), vf_set(1.0f)); }
 
 /* e^x, within 1.1 ULP of the true value for -87.33654 <= x <= 88.72283; 0 below, Inf above, NaN for NaN. */
 TIGON_INLINE vf vf_exp(vf x) {
@@ -130,6 +133,121 @@ TIGON_INLINE vf vf_tanh_slope(vf x, vf *slope) {
 TIGON_INLINE vf vf_tanh(vf x) {
   vf slope;
   return vf_tanh_slope(x, &slope);
+}
+
+/* ---- gelu(a) = a Phi(a): Phi the Gaussian distribution, or sigma(y) with y = sqrt(8 / pi) (a + 0.044715 a^3) ---- */
+
+/* Phi at -|a| and gelu's slope there, both divided by scale, which is 2^-64 where they are small and a < 0, else 1: so no
+ * factor is denormal before the product. Phi(-x) = 1 - Phi(x), and the slope alike, so nothing cancels on either side. */
+typedef struct gelu_tail {
+  vf phi, slope, scale;
+} gelu_tail;
+
+/* |a|, no further than where phi is 0 (a < 0) or 1 (a > 0). */
+TIGON_INLINE vf gelu_near(vf a, float low, float high) { return vf_abs(vf_min(vf_set(high), vf_max(vf_set(low), a))); }
+/* e^(high + low) = (1 + more) power * scale for -110 < high <= 0: scale as above; power is 0 where `near` is not x. */
+typedef struct gelu_exp {
+  vf more, power, scale;
+} gelu_exp;
+TIGON_INLINE gelu_exp gelu_exp_of(vf high, vf low, vf near, vf x) {
+  gelu_exp e;
+  vf t;
+  e.more = exp_less_1(vf_add(exp_reduce(high, &t), low));
+  const vm far = vf_lt(t, vf_set(VF_SHIFTER - 63.0f));
+  e.scale = vf_select(far, vf_set(0x1p-64f), vf_set(1.0f));
+  const vf power = vf_add_exponent(vf_set(1.0f), vf_select(far, vf_add(t, vf_set(64.0f)), t));
+  e.power = vf_select(vf_lt(near, x), vf_zero(), power);
+  return e;
+}
+
+/* Phi(-x) = e^(-x^2 / 2) r(x), 1 / r = sqrt(2 pi) x + q(x) / p(x) within 2^-30 (iterated least squares on 0 .. 14.6); so
+ * the rounding of p, which is in both parts of r = p / (sqrt(2 pi) x p + q), cancels where x is large. q is 1.5 + x times
+ * the polynomial below. */
+TIGON_INLINE gelu_tail gelu_erf_tail(vf a) {
+  const vf x = vf_abs(a), near = gelu_near(a, -14.6f, 9.0f), s = vf_mul(near, near), half = vf_set(-0.5f);
+  const gelu_exp e = gelu_exp_of(vf_mul(s, half), vf_mul(vf_product_error(near, near, s), half), near, x);
+  vf p = vf_set(0.00186487334f);
+  p = vf_fma(p, near, vf_set(0.0223417431f));
+  p = vf_fma(p, near, vf_set(0.127949506f));
+  p = vf_fma(p, near, vf_set(0.424159646f));
+  p = vf_fma(p, near, vf_set(0.813921094f));
+  p = vf_fma(p, near, vf_set(0.75f));
+  vf q = vf_set(0.00467500696f);
+  q = vf_fma(q, near, vf_set(0.055979155f));
+  q = vf_fma(q, near, vf_set(0.311882406f));
+  q = vf_fma(q, near, vf_set(0.944697738f));
+  const vf r = vf_div(p, vf_fma(near, vf_fma(p, vf_set(2.50662827f), q), vf_set(1.5f)));
+  const vf slope = vf_fnma(x, vf_set(0.398942292f), r);
+  return (gelu_tail){vf_mul(vf_fma(r, e.more, r), e.power), vf_mul(vf_fma(slope, e.more, slope), e.power), e.scale};
+}
+
+/* y = c x (x^2 + 1 / 0.044715) to twice the precision, because e^-y multiplies its error by up to 108. */
+TIGON_INLINE gelu_tail gelu_tanh_tail(vf a) {
+  const vf x = vf_abs(a), near = gelu_near(a, -10.85f, 7.0f), s = vf_mul(near, near), third = vf_set(22.3638592f);
+  const vf v = vf_add(s, third), small = vf_min(s, third), large = vf_max(s, third);
+  vf v_low = vf_sub(small, vf_sub(v, large));
+  v_low = vf_add(vf_add(v_low, vf_product_error(near, near, s)), vf_set(8.25600637e-7f));
+  const vf c = vf_set(-7.13548139e-2f), b = vf_mul(near, c), y = vf_mul(b, v);
+  const vf b_low = vf_fma(near, vf_set(-2.39883247e-9f), vf_product_error(near, c, b));
+  const vf y_low = vf_fma(b_low, v, vf_fma(b, v_low, vf_product_error(b, v, y)));
+  const gelu_exp part = gelu_exp_of(y, y_low, near, x);
+  const vf e = vf_fma(part.more, part.power, part.power);
+  const vf rest = vf_div(vf_set(1.0f), vf_fma(e, part.scale, vf_set(1.0f))), phi = vf_mul(e, rest);
+  /* y' = 1.6 + 0.21 x^2 */
+  const vf steep = vf_fma(s, vf_set(2.14064449e-1f), vf_set(1.59576917f));
+  return (gelu_tail){phi, vf_fnma(vf_mul(vf_mul(phi, rest), steep), x, phi), part.scale};
+}
+
+/* gelu(a), within 4 ULP, denormals too; NaN for -Inf, as the formula has it. */
+TIGON_INLINE vf vf_gelu_slope(bool erf, vf a, vf *gelu) {
+  const gelu_tail g = erf ? gelu_erf_tail(a) : gelu_tanh_tail(a);
+  const vm negative = vf_lt(a, vf_zero());
+  *gelu = vf_mul(vf_mul(a, vf_select(negative, g.phi, vf_sub(vf_set(1.0f), g.phi))), g.scale);
+  return vf_mul(vf_select(negative, g.slope, vf_sub(vf_set(1.0f), g.slope)), g.scale);
+}
+TIGON_INLINE vf vf_gelu(bool erf, vf a) {
+  vf gelu;
+  vf_gelu_slope(erf, a, &gelu);
+  return gelu;
+}
+
+/* For results that are rounded to 16 bits. r within 2^-21; phi is 0 beyond 15, where it is less than any denormal. */
+TIGON_INLINE vf gelu_erf_slope_16(vf a, vf *gelu) {
+  const vf x = vf_abs(a), near = vf_min(vf_set(15.0f), x);
+  const vf e = exp2_16(vf_mul(vf_mul(near, near), vf_set(-0.721347511f)));
+  vf p = vf_set(1.71184335e-2f);
+  p = vf_fma(p, near, vf_set(1.1990644e-1f));
+  p = vf_fma(p, near, vf_set(3.62700284e-1f));
+  p = vf_fma(p, near, vf_set(0.5f));
+  vf q = vf_set(4.29141447e-2f);
+  q = vf_fma(q, near, vf_set(3.00368756e-1f));
+  q = vf_fma(q, near, vf_set(9.55340803e-1f));
+  q = vf_fma(q, near, vf_set(1.52327108f));
+  q = vf_fma(q, near, vf_set(1.0f));
+  const vf r = vf_mul(p, vf_reciprocal(q)), phi = vf_mul(r, e);
+  const vf slope = vf_mul(vf_fnma(x, vf_set(0.398942292f), r), e);
+  const vm negative = vf_lt(a, vf_zero());
+  *gelu = vf_mul(a, vf_select(negative, phi, vf_sub(vf_set(1.0f), phi)));
+  return vf_select(negative, slope, vf_sub(vf_set(1.0f), slope));
+}
+/* As silu, of y / a; a^2 is cut off where sigma(y) has been 0 or 1 for long. */
+TIGON_INLINE vf gelu_tanh_slope_16(vf a, vf *gelu) {
+  const vf s = vf_min(vf_set(128.0f), vf_mul(a, a));
+  const vf y = vf_min(vf_set(30.0f), vf_mul(a, vf_fma(s, vf_set(0.102943242f), vf_set(2.30220819f)))); /* / ln 2 */
+  const vf e = exp2_16(y);
+  vf rest = vf_reciprocal(vf_add(e, vf_set(1.0f)));
+  const vf sigma = vf_mul(e, rest);
+  rest = vf_select(vf_lt(y, vf_set(30.0f)), rest, vf_zero());
+  *gelu = vf_mul(a, sigma);
+  return vf_fma(vf_mul(vf_mul(sigma, rest), vf_fma(s, vf_set(2.14064449e-1f), vf_set(1.59576917f))), a, sigma);
+}
+TIGON_INLINE vf vf_gelu_slope_16(bool erf, vf a, vf *gelu) {
+  return erf ? gelu_erf_slope_16(a, gelu) : gelu_tanh_slope_16(a, gelu);
+}
+TIGON_INLINE vf vf_gelu_16(bool erf, vf a) {
+  vf gelu;
+  vf_gelu_slope_16(erf, a, &gelu);
+  return gelu;
 }
 
 #endif

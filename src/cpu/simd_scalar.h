@@ -40,6 +40,8 @@ TIGON_INLINE vf vf_mul(vf a, vf b) { return a * b; }
 TIGON_INLINE vf vf_div(vf a, vf b) { return a / b; }
 TIGON_INLINE vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
 TIGON_INLINE vf vf_fnma(vf a, vf b, vf c) { return c - a * b; }
+/* a * b - p, exact for p = a * b rounded. */
+TIGON_INLINE vf vf_product_error(vf a, vf b, vf p) { return (float)((double)a * (double)b - (double)p); }
 TIGON_INLINE vf vf_min(vf a, vf b) { return a < b ? a : b; }
 TIGON_INLINE vf vf_max(vf a, vf b) { return a > b ? a : b; }
 TIGON_INLINE vf vf_sqrt(vf a) { return sqrtf(a); }

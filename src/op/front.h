@@ -26,6 +26,12 @@ typedef struct tigon_norm_args {
 } tigon_norm_args;
 tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *args);
 
+/* Arguments of swiglu and geglu, which may be views of one packed tensor; *p gets shape, dtype and rows. src/op/swiglu.c. */
+tigon_status tigon_check_gate_fwd(tigon_context *context, const char *call, tigon_tensor *a, tigon_tensor *b,
+                                  tigon_tensor *c, tigon_gate_fwd_problem *p);
+tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigon_tensor *dc, tigon_tensor *a,
+                                  tigon_tensor *b, tigon_tensor *da, tigon_tensor *db, tigon_gate_bwd_problem *p);
+
 /* What cross_entropy and fused_linear_cross_entropy check alike. src/op/cross_entropy.c. */
 typedef struct tigon_loss_args {
   const char *call;

@@ -2,6 +2,47 @@
 
 #include "op/front.h"
 
+/* Every argument has a's shape and dtype. */
+static tigon_status check_alike(tigon_context *context, const char *call, tigon_arg *list, int count,
+                                const tigon_tensor *a) {
+  TIGON_TRY(tigon_check_args(context, call, list, count, false));
+  for (int i = 0; i < count; ++i) {
+    TIGON_TRY(tigon_check_same_shape(context, call, list[i].name, list[i].tensor, "a", a));
+    TIGON_TRY(tigon_check_same_dtype(context, call, list[i].name, list[i].tensor, "a", a, TIGON_DTYPE_NONE));
+  }
+  return TIGON_OK;
+}
+
+tigon_status tigon_check_gate_fwd(tigon_context *context, const char *call, tigon_tensor *a, tigon_tensor *b,
+                                  tigon_tensor *c, tigon_gate_fwd_problem *p) {
+  tigon_arg list[] = {
+      {"a", a, TIGON_FLOATS, TIGON_IN, NULL},
+      {"b", b, TIGON_FLOATS, TIGON_IN, NULL},
+      {"c", c, TIGON_FLOATS, TIGON_OUT, "a b"},
+  };
+  TIGON_TRY(check_alike(context, call, list, TIGON_COUNT(list), a));
+  p->cols = tigon_last_extent(a);
+  p->dtype = a->dtype;
+  const tigon_tensor *const tensors[] = {a, b, c};
+  tigon_rows *const rows[] = {&p->a, &p->b, &p->c};
+  return tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space);
+}
+
+tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigon_tensor *dc, tigon_tensor *a,
+                                  tigon_tensor *b, tigon_tensor *da, tigon_tensor *db, tigon_gate_bwd_problem *p) {
+  tigon_arg list[] = {
+      {"dc", dc, TIGON_FLOATS, TIGON_IN, NULL},      {"a", a, TIGON_FLOATS, TIGON_IN, NULL},
+      {"b", b, TIGON_FLOATS, TIGON_IN, NULL},        {"da", da, TIGON_FLOATS, TIGON_OUT, "dc a b"},
+      {"db", db, TIGON_FLOATS, TIGON_OUT, "dc a b"},
+  };
+  TIGON_TRY(check_alike(context, call, list, TIGON_COUNT(list), a));
+  p->cols = tigon_last_extent(a);
+  p->dtype = a->dtype;
+  const tigon_tensor *const tensors[] = {dc, a, b, da, db};
+  tigon_rows *const rows[] = {&p->dc, &p->a, &p->b, &p->da, &p->db};
+  return tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space);
+}
+
 /* gate_mult, down_mult, clamp. */
 static tigon_status check_factors(tigon_context *context, const char *call, double gate_mult, double down_mult,
                                   double clamp) {
@@ -20,28 +61,10 @@ tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_arg
   const char *call = "swiglu_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_swiglu_fwd_args a = *args;
-  tigon_arg list[] = {
-      {"a", &a.a, TIGON_FLOATS, TIGON_IN, NULL},
-      {"b", &a.b, TIGON_FLOATS, TIGON_IN, NULL},
-      {"c", &a.c, TIGON_FLOATS, TIGON_OUT, "a b"},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  for (int i = 1; i < TIGON_COUNT(list); ++i) {
-    TIGON_TRY(tigon_check_same_shape(context, call, list[i].name, list[i].tensor, "a", &a.a));
-    TIGON_TRY(tigon_check_same_dtype(context, call, list[i].name, list[i].tensor, "a", &a.a, TIGON_DTYPE_NONE));
-  }
-  TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
-
   tigon_swiglu_fwd_problem p = {
-      .cols = tigon_last_extent(&a.a),
-      .dtype = a.a.dtype,
-      .gate_mult = factor(a.gate_mult),
-      .down_mult = factor(a.down_mult),
-      .clamp = limit(a.clamp),
-  };
-  const tigon_tensor *const tensors[] = {&a.a, &a.b, &a.c};
-  tigon_rows *const rows[] = {&p.a, &p.b, &p.c};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
+      .gate_mult = factor(a.gate_mult), .down_mult = factor(a.down_mult), .clamp = limit(a.clamp)};
+  TIGON_TRY(tigon_check_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
+  TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   tigon_plan plan;
   TIGON_TRY(tigon_front_plan(context, "swiglu", "fwd", p.dtype, p.space.rows, p.cols, &plan));
@@ -53,28 +76,10 @@ tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_arg
   const char *call = "swiglu_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_swiglu_bwd_args a = *args;
-  tigon_arg list[] = {
-      {"dc", &a.dc, TIGON_FLOATS, TIGON_IN, NULL},      {"a", &a.a, TIGON_FLOATS, TIGON_IN, NULL},
-      {"b", &a.b, TIGON_FLOATS, TIGON_IN, NULL},        {"da", &a.da, TIGON_FLOATS, TIGON_OUT, "dc a b"},
-      {"db", &a.db, TIGON_FLOATS, TIGON_OUT, "dc a b"},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  for (int i = 0; i < TIGON_COUNT(list); ++i) {
-    TIGON_TRY(tigon_check_same_shape(context, call, list[i].name, list[i].tensor, "a", &a.a));
-    TIGON_TRY(tigon_check_same_dtype(context, call, list[i].name, list[i].tensor, "a", &a.a, TIGON_DTYPE_NONE));
-  }
-  TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
-
   tigon_swiglu_bwd_problem p = {
-      .cols = tigon_last_extent(&a.a),
-      .dtype = a.a.dtype,
-      .gate_mult = factor(a.gate_mult),
-      .down_mult = factor(a.down_mult),
-      .clamp = limit(a.clamp),
-  };
-  const tigon_tensor *const tensors[] = {&a.dc, &a.a, &a.b, &a.da, &a.db};
-  tigon_rows *const rows[] = {&p.dc, &p.a, &p.b, &p.da, &p.db};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
+      .gate_mult = factor(a.gate_mult), .down_mult = factor(a.down_mult), .clamp = limit(a.clamp)};
+  TIGON_TRY(tigon_check_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
+  TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   tigon_plan plan;
   TIGON_TRY(tigon_front_plan(context, "swiglu", "bwd", p.dtype, p.space.rows, p.cols, &plan));

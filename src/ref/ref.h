@@ -21,4 +21,7 @@ static inline void tigon_ref_put(const tigon_row_space *space, const tigon_rows 
   tigon_store_f64(t->data, tigon_row_offset(space, t, r) + c, dtype, value);
 }
 
+/* libm sets errno where a result underflows or overflows, and a call must leave it alone. */
+static inline double tigon_ref_exp(double x) { return x < -708 ? 0 : x > 709 ? (double)INFINITY : exp(x); }
+
 #endif

@@ -44,6 +44,10 @@ MUTANT(swiglu_no_clamp, swiglu_fwd, m.clamp = 0)
 MUTANT(swiglu_no_mult, swiglu_fwd, m.gate_mult = 1)
 MUTANT(swiglu_bwd_no_clamp, swiglu_bwd, m.clamp = 0)
 MUTANT(swiglu_bwd_swap, swiglu_bwd, m.a = p->b; m.b = p->a)
+MUTANT(geglu_drop_tail, geglu_fwd, m.cols -= m.cols > 1)
+MUTANT(geglu_approx, geglu_fwd, m.approx = TIGON_GELU_TANH)
+MUTANT(geglu_bwd_approx, geglu_bwd, m.approx = TIGON_GELU_ERF)
+MUTANT(geglu_bwd_swap, geglu_bwd, m.a = p->b; m.b = p->a)
 MUTANT(rope_layout, rope_fwd, m.layout = m.layout == TIGON_ROPE_HALF ? TIGON_ROPE_INTERLEAVED : TIGON_ROPE_HALF)
 MUTANT(rope_positions, rope_fwd, m.positions = NULL)
 MUTANT(rope_bwd_swap, rope_bwd, m.cos = p->sin; m.sin = p->cos)
@@ -97,6 +101,10 @@ static const check_mutant mutants[] = {
     {"swiglu", "fwd", "forgets gate_mult", apply_swiglu_no_mult},
     {"swiglu", "bwd", "forgets the clamp", apply_swiglu_bwd_no_clamp},
     {"swiglu", "bwd", "swaps gate and up", apply_swiglu_bwd_swap},
+    {"geglu", "fwd", "drops the last column", apply_geglu_drop_tail},
+    {"geglu", "fwd", "takes tanh for erf", apply_geglu_approx},
+    {"geglu", "bwd", "takes erf for tanh", apply_geglu_bwd_approx},
+    {"geglu", "bwd", "swaps gate and up", apply_geglu_bwd_swap},
     {"rope", "fwd", "takes the other layout", apply_rope_layout},
     {"rope", "fwd", "forgets the positions", apply_rope_positions},
     {"rope", "bwd", "swaps cos and sin", apply_rope_bwd_swap},

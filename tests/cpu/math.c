@@ -39,6 +39,24 @@ static long double silu_slope_size(float u) {
 
 static long double silu_size(float u) { return fabsl(true_silu(u)); }
 
+/* sigma(y(a)), or Phi(a), times a; its slope; the slope's terms in absolute value. */
+static long double tanh_y(long double a) { return sqrtl(8 / acosl(-1)) * a * (1 + 0.044715L * a * a); }
+static long double tanh_bend(long double a) {
+  return a * sqrtl(8 / acosl(-1)) * (1 + 3 * 0.044715L * a * a) * sigma(tanh_y(a)) * sigma(-tanh_y(a));
+}
+static long double true_gelu_tanh(float a) { return (long double)a * sigma(tanh_y((long double)a)); }
+static long double true_gelu_tanh_slope(float a) { return sigma(tanh_y((long double)a)) + tanh_bend((long double)a); }
+static long double gelu_tanh_slope_size(float a) {
+  return sigma(tanh_y((long double)a)) + fabsl(tanh_bend((long double)a));
+}
+static long double phi(long double a) { return erfcl(-a / sqrtl(2)) / 2; }
+static long double erf_bend(long double a) { return a * expl(-a * a / 2) / sqrtl(2 * acosl(-1)); }
+static long double true_gelu_erf(float a) { return (long double)a * phi((long double)a); }
+static long double true_gelu_erf_slope(float a) { return phi((long double)a) + erf_bend((long double)a); }
+static long double gelu_erf_slope_size(float a) { return phi((long double)a) + fabsl(erf_bend((long double)a)); }
+static long double gelu_tanh_size(float a) { return fabsl(true_gelu_tanh(a)); }
+static long double gelu_erf_size(float a) { return fabsl(true_gelu_erf(a)); }
+
 /* Distance of neighbouring floats around v. */
 static double ulp(long double v) {
   int exponent;
@@ -71,6 +89,16 @@ static const measure measures[] = {
     {"silu_16", TIGON_MATH_SILU_16, false, -FLT_MAX, FLT_MAX, true_silu, silu_size, 100},
     {"silu_16 beside slope", TIGON_MATH_SILU_SLOPE_16, true, -FLT_MAX, FLT_MAX, true_silu, silu_size, 100},
     {"silu_16 slope", TIGON_MATH_SILU_SLOPE_16, false, -FLT_MAX, FLT_MAX, true_silu_slope, silu_slope_size, 100},
+    {"gelu tanh", TIGON_MATH_GELU_TANH, true, -FLT_MAX, FLT_MAX, true_gelu_tanh, NULL, 3.5},
+    {"gelu tanh slope", TIGON_MATH_GELU_TANH, false, -FLT_MAX, FLT_MAX, true_gelu_tanh_slope, gelu_tanh_slope_size, 6},
+    {"gelu erf", TIGON_MATH_GELU_ERF, true, -FLT_MAX, FLT_MAX, true_gelu_erf, NULL, 3.5},
+    {"gelu erf slope", TIGON_MATH_GELU_ERF, false, -FLT_MAX, FLT_MAX, true_gelu_erf_slope, gelu_erf_slope_size, 4},
+    {"gelu_16 tanh", TIGON_MATH_GELU_TANH_16, true, -FLT_MAX, FLT_MAX, true_gelu_tanh, gelu_tanh_size, 160},
+    {"gelu_16 tanh slope", TIGON_MATH_GELU_TANH_16, false, -FLT_MAX, FLT_MAX, true_gelu_tanh_slope,
+     gelu_tanh_slope_size, 160},
+    {"gelu_16 erf", TIGON_MATH_GELU_ERF_16, true, -FLT_MAX, FLT_MAX, true_gelu_erf, gelu_erf_size, 160},
+    {"gelu_16 erf slope", TIGON_MATH_GELU_ERF_16, false, -FLT_MAX, FLT_MAX, true_gelu_erf_slope, gelu_erf_slope_size,
+     160},
 };
 
 enum { MOST_VARIANTS = 4 };
@@ -101,7 +129,8 @@ static void measure_numbers(const measure *m, const float *x, int n, worst worst
 }
 
 static void measure_one(const measure *m) {
-  /* Ends of ranges; where n of e^x = 2^n e^r becomes 128; where silu's scale and tanh's formula change; the last silu. */
+  /* Ends of ranges; where n of e^x = 2^n e^r becomes 128; where silu's and gelu's scale and tanh's formula change; the last
+   * silu and gelu; where gelu's slope is 0. */
   static const float places[] = {-87.33654f, 88.72283f, 88.37626f, 87.0f,    -87.0f,   -110.0f, 30.0f,   20.79442f,
                                  -43.67f,    -44.015f,  -44.36f,   -103.97f, -108.23f, 0.625f,  -0.625f, 0.34657359f};
   static float x[A_BINADE];
@@ -182,6 +211,29 @@ static void test_ends(void **state) {
       {TIGON_MATH_SILU_SLOPE_16, inf, nan, inf},
       {TIGON_MATH_SILU_SLOPE_16, -inf, nan, nan},
       {TIGON_MATH_SILU_SLOPE_16, -FLT_MAX, -0.0f, -0.0f},
+      {TIGON_MATH_GELU_TANH, nan, nan, nan},
+      {TIGON_MATH_GELU_TANH, inf, nan, inf},
+      {TIGON_MATH_GELU_TANH, -inf, nan, nan},
+      {TIGON_MATH_GELU_TANH, FLT_MAX, 1, FLT_MAX},
+      {TIGON_MATH_GELU_TANH, -FLT_MAX, 0, -0.0f},
+      {TIGON_MATH_GELU_TANH, -0.0f, 0.5f, -0.0f},
+      {TIGON_MATH_GELU_TANH, 2 * tiny, 0.5f, tiny},
+      {TIGON_MATH_GELU_ERF, nan, nan, nan},
+      {TIGON_MATH_GELU_ERF, inf, nan, inf},
+      {TIGON_MATH_GELU_ERF, -inf, nan, nan},
+      {TIGON_MATH_GELU_ERF, FLT_MAX, 1, FLT_MAX},
+      {TIGON_MATH_GELU_ERF, -FLT_MAX, -0.0f, -0.0f},
+      {TIGON_MATH_GELU_ERF, -0.0f, 0.5f, -0.0f},
+      {TIGON_MATH_GELU_ERF, 2 * tiny, 0.5f, tiny},
+      {TIGON_MATH_GELU_TANH_16, nan, nan, nan},
+      {TIGON_MATH_GELU_TANH_16, inf, nan, inf},
+      {TIGON_MATH_GELU_TANH_16, -inf, nan, nan},
+      {TIGON_MATH_GELU_TANH_16, -FLT_MAX, 0, -0.0f},
+      {TIGON_MATH_GELU_ERF_16, nan, nan, nan},
+      {TIGON_MATH_GELU_ERF_16, inf, nan, inf},
+      {TIGON_MATH_GELU_ERF_16, -inf, nan, nan},
+      {TIGON_MATH_GELU_ERF_16, FLT_MAX, 1, FLT_MAX},
+      {TIGON_MATH_GELU_ERF_16, -FLT_MAX, -0.0f, -0.0f},
   };
   for (const tigon_kernels *const *v = tigon_backend_find("cpu")->variants(); *v; ++v)
     for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {

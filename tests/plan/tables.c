@@ -109,6 +109,8 @@ static void footprints_move_the_minimum(void **state) {
       {"layer_norm", "bwd", 3, 5},
       {"swiglu", "fwd", 3, 3},
       {"swiglu", "bwd", 5, 5},
+      {"geglu", "fwd", 3, 3},
+      {"geglu", "bwd", 5, 5},
       {"rope", "fwd", 2, 2},
       {"rope", "bwd", 2, 2},
       {"embedding", "fwd", 2, 2},

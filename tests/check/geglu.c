@@ -1,0 +1,50 @@
+/* geglu. Options walk the two forms of gelu, packed views and what may be in place. */
+#include <math.h>
+
+#include "check/gate.h"
+
+static const struct option {
+  tigon_gelu approx;
+  gate_case gate;
+} options[] = {
+    {TIGON_GELU_TANH, {false, 0}}, {TIGON_GELU_ERF, {false, 1}},  {TIGON_GELU_TANH, {true, 0}},
+    {TIGON_GELU_ERF, {false, 2}},  {TIGON_GELU_TANH, {false, 3}}, {TIGON_GELU_ERF, {true, 0}},
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+/* gelu(a), and the two terms of its slope in absolute value: they cancel near a = -0.75. */
+static double gelu(tigon_gelu approx, double a, double *slope_size) {
+  const double root = sqrt(2 / acos(-1)), y = 2 * root * (a + 0.044715 * a * a * a);
+  const double phi = approx == TIGON_GELU_ERF ? erfc(-a / sqrt(2)) / 2 : 1 / (1 + exp(-y));
+  const double density = approx == TIGON_GELU_ERF ? root / 2 * exp(-a * a / 2)
+                                                  : phi / (1 + exp(y)) * 2 * root * (1 + 3 * 0.044715 * a * a);
+  *slope_size = phi + fabs(a * density);
+  return a * phi;
+}
+
+static void fwd(check *k) {
+  const struct option *o = &options[k->option];
+  const gate_fwd t = gate_fwd_make(k, o->gate);
+  for (int64_t i = 0; i < k->dims[0] * k->dims[1]; ++i) t.size[i] = fabs(check_value(&t.b, i)) * 0x1p-125;
+  const tigon_geglu_fwd_args args = {.a = t.a, .b = t.b, .c = t.c, .approx = o->approx};
+  check_call(k, tigon_geglu_fwd(k->context, &args));
+  gate_fwd_bound(k, &t);
+}
+
+static void bwd(check *k) {
+  const struct option *o = &options[k->option];
+  gate_bwd t = gate_bwd_make(k, o->gate);
+  for (int64_t i = 0; i < k->dims[0] * k->dims[1]; ++i) {
+    double slope_size;
+    const double value = gelu(o->approx, check_value(&t.a, i), &slope_size), d = fabs(check_value(&t.dc, i));
+    const int64_t at = gate_at(k, o->gate.packed, i);
+    t.size[at] = d * (fabs(check_value(&t.b, i)) * slope_size + 0x1p-125);
+    t.size_b[at] = d * (fabs(value) + 0x1p-125);
+  }
+  const tigon_geglu_bwd_args args = {.dc = t.dc, .a = t.a, .b = t.b, .da = t.da, .db = t.db, .approx = o->approx};
+  check_call(k, tigon_geglu_bwd(k->context, &args));
+  gate_bwd_bound(k, &t, o->gate.packed);
+}
+
+const check_op tigon_check_geglu_fwd = {fwd, check_row_shapes, OPTIONS, true};
+const check_op tigon_check_geglu_bwd = {bwd, check_row_shapes, OPTIONS, true};
