@@ -95,6 +95,20 @@ typedef struct tigon_gate_bwd_problem {
 typedef tigon_gate_bwd_problem tigon_swiglu_bwd_problem;
 typedef tigon_gate_bwd_problem tigon_geglu_bwd_problem;
 
+typedef struct tigon_relu_squared_fwd_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype;
+  tigon_rows x, y;
+} tigon_relu_squared_fwd_problem;
+
+typedef struct tigon_relu_squared_bwd_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype;
+  tigon_rows dy, x, dx;
+} tigon_relu_squared_bwd_problem;
+
 /* One [batch, tokens, heads, head_dim] tensor in memory of any strides. */
 typedef struct tigon_heads {
   void *data;

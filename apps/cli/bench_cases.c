@@ -128,9 +128,18 @@ static tigon_status geglu_run(bench_data *d, bench_mode mode) {
   return tigon_geglu_bwd(d->context, &args);
 }
 
-static tigon_status softmax_prepare(bench_data *d) {
+static tigon_status row_prepare(bench_data *d) {
   set_bytes(d, 2 * wide_bytes(d), 3 * wide_bytes(d));
   return TIGON_OK;
+}
+
+static tigon_status relu_squared_run(bench_data *d, bench_mode mode) {
+  if (mode == BENCH_FWD) {
+    const tigon_relu_squared_fwd_args args = {.x = wide(d, 0), .y = wide(d, 1)};
+    return tigon_relu_squared_fwd(d->context, &args);
+  }
+  const tigon_relu_squared_bwd_args args = {.dy = wide(d, 2), .x = wide(d, 0), .dx = wide(d, 3)};
+  return tigon_relu_squared_bwd(d->context, &args);
 }
 
 static tigon_status softmax_run(bench_data *d, bench_mode mode) {
@@ -288,10 +297,11 @@ static const bench_case cases[] = {
     {"layer_norm", "", 4096, 8192, 4096, 0, 4, 0, layer_norm_prepare, layer_norm_run},
     {"swiglu", "", 1536, 3072, 11008, 0, 5, 0, gate_prepare, swiglu_run},
     {"geglu", "tanh", 1536, 3072, 11008, 0, 5, 0, gate_prepare, geglu_run},
+    {"relu_squared", "", 4096, 8192, 4096, 0, 4, 0, row_prepare, relu_squared_run},
     {"rope", "tokens x (heads * 128)", 4096, 8192, 4096, 0, 6, 0, rope_prepare, rope_run},
     {"embedding", "tokens x hidden, as many words", 4096, 8192, 4096, BENCH_AS_ROWS, 3, 0, embedding_prepare,
      embedding_run},
-    {"softmax", "", 4096, 8192, 4096, 0, 4, 0, softmax_prepare, softmax_run},
+    {"softmax", "", 4096, 8192, 4096, 0, 4, 0, row_prepare, softmax_run},
     {"attention", "tokens x (heads * 64), causal", 512, 512, 1024, 0, 8, 0, bench_attention_prepare,
      bench_attention_run},
     {"cross_entropy", "tokens x vocabulary", 1024, 2048, 32000, 0, 2, BENCH_FULL_IN_ONE, cross_entropy_prepare,

@@ -51,6 +51,7 @@
 #include <tigon/op/geglu.h>
 #include <tigon/op/layer_norm.h>
 #include <tigon/op/linear.h>
+#include <tigon/op/relu_squared.h>
 #include <tigon/op/rms_norm.h>
 #include <tigon/op/rope.h>
 #include <tigon/op/softmax.h>

@@ -1,5 +1,5 @@
-/* c = act(a) * b and its gradients, for swiglu and geglu: elementwise, so the bits of an element do not depend on where it
- * lies in a row or in a task. f32 takes the exact functions of simd_math.h, 16-bit dtypes the cheaper ones, whose error is
+/* c = act(a) * b and its gradients, for swiglu and geglu, and what else is a function of one or two elements: the bits of
+ * an element do not depend on where it lies in a row or in a task. f32 takes the exact functions of simd_math.h, 16-bit dtypes the cheaper ones, whose error is
  * far below their rounding. */
 #ifndef TIGON_CPU_GATE_H
 #define TIGON_CPU_GATE_H
@@ -13,7 +13,8 @@ enum {
   AHEAD = 2048,  /* bytes: the arithmetic is too long for the loads behind it to hide the memory's latency */
 };
 
-typedef enum activation { SILU, GELU_TANH, GELU_ERF } activation;
+/* RELU_SQUARED is of a alone: b is not read. RELU_TWICE is its slope, 2 relu(a). */
+typedef enum activation { SILU, GELU_TANH, GELU_ERF, RELU_SQUARED, RELU_TWICE } activation;
 
 /* Constant in a sweep; `plain`: factors of 1 and no clamp. */
 typedef struct gate {
@@ -42,6 +43,9 @@ TIGON_INLINE vf clamp_up(vf b, const gate *k) {
 
 TIGON_INLINE vf forward(tigon_dtype dtype, vf a, vf b, const gate *k) {
   const vf u = k->plain ? a : vf_mul(clamp_gate(a, k), vf_set(k->gate));
+  if (k->act == RELU_SQUARED) return vf_mul(vf_max(vf_zero(), a), vf_max(vf_zero(), a));
+  /* Twice the product, because twice a factor may overflow. */
+  if (k->act == RELU_TWICE) return vf_mul(vf_mul(vf_max(vf_zero(), a), b), vf_set(2.0f));
   const vf v = activate(dtype, k->act, u);
   return k->plain ? vf_mul(v, b) : vf_mul(vf_mul(v, vf_set(k->down)), clamp_up(b, k));
 }
@@ -73,11 +77,10 @@ TIGON_INLINE int64_t head_of(const void *data, tigon_dtype dtype, int64_t n) {
 
 TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t i, int n, const gate *k,
                            bool stream) {
-  const vf2 x = v2_load(a, i, dtype, n), y = v2_load(b, i, dtype, n);
-  if (stream) {
-    prefetch_ahead(a, i, dtype);
-    prefetch_ahead(b, i, dtype);
-  }
+  const bool alone = k->act == RELU_SQUARED;
+  const vf2 x = v2_load(a, i, dtype, n), y = alone ? x : v2_load(b, i, dtype, n);
+  if (stream) prefetch_ahead(a, i, dtype);
+  if (stream && !alone) prefetch_ahead(b, i, dtype);
   v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, k), forward(dtype, x.b, y.b, k)}, n, stream, true);
 }
 
@@ -170,12 +173,12 @@ TIGON_INLINE void fwd_plain(tigon_dtype dtype, activation act, const fwd *f, con
     fwd_rows(dtype, f, box, &k, false);
 }
 
-/* Runs task(f, index of a piece). */
-TIGON_INLINE tigon_status fwd_run(tigon_queue *queue, const tigon_gate_fwd_problem *problem,
+/* Runs task(f, index of a piece); `streams` tensors are read or written. */
+TIGON_INLINE tigon_status fwd_run(tigon_queue *queue, const tigon_gate_fwd_problem *problem, int streams,
                                   void (*task)(const void *f, int64_t index)) {
   fwd f = {.p = *problem};
   tigon_gate_fwd_problem *p = &f.p;
-  f.stream = tigon_cpu_streams(3 * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
+  f.stream = tigon_cpu_streams(streams * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
   const tigon_rows *const all[] = {&p->a, &p->b, &p->c};
   flatten(all, 3, &p->space, &p->cols);
   f.pieces = cut(p->space.rows, p->cols);

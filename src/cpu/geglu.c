@@ -15,7 +15,7 @@ static void fwd_task(const void *argument, int64_t index) {
 
 tigon_status TIGON_CPU(geglu_fwd)(tigon_queue *queue, const tigon_geglu_fwd_problem *p, const tigon_plan *plan) {
   (void)plan;
-  return fwd_run(queue, p, fwd_task);
+  return fwd_run(queue, p, 3, fwd_task);
 }
 
 TIGON_INLINE void bwd_box(tigon_dtype dtype, const bwd *f, const tigon_plan_box *box) {

@@ -2,13 +2,12 @@
 
 #include "op/front.h"
 
-/* Every argument has a's shape and dtype. */
-static tigon_status check_alike(tigon_context *context, const char *call, tigon_arg *list, int count,
-                                const tigon_tensor *a) {
+tigon_status tigon_check_alike(tigon_context *context, const char *call, tigon_arg *list, int count, const char *name,
+                               const tigon_tensor *like) {
   TIGON_TRY(tigon_check_args(context, call, list, count, false));
   for (int i = 0; i < count; ++i) {
-    TIGON_TRY(tigon_check_same_shape(context, call, list[i].name, list[i].tensor, "a", a));
-    TIGON_TRY(tigon_check_same_dtype(context, call, list[i].name, list[i].tensor, "a", a, TIGON_DTYPE_NONE));
+    TIGON_TRY(tigon_check_same_shape(context, call, list[i].name, list[i].tensor, name, like));
+    TIGON_TRY(tigon_check_same_dtype(context, call, list[i].name, list[i].tensor, name, like, TIGON_DTYPE_NONE));
   }
   return TIGON_OK;
 }
@@ -20,7 +19,7 @@ tigon_status tigon_check_gate_fwd(tigon_context *context, const char *call, tigo
       {"b", b, TIGON_FLOATS, TIGON_IN, NULL},
       {"c", c, TIGON_FLOATS, TIGON_OUT, "a b"},
   };
-  TIGON_TRY(check_alike(context, call, list, TIGON_COUNT(list), a));
+  TIGON_TRY(tigon_check_alike(context, call, list, TIGON_COUNT(list), "a", a));
   p->cols = tigon_last_extent(a);
   p->dtype = a->dtype;
   const tigon_tensor *const tensors[] = {a, b, c};
@@ -35,7 +34,7 @@ tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigo
       {"b", b, TIGON_FLOATS, TIGON_IN, NULL},        {"da", da, TIGON_FLOATS, TIGON_OUT, "dc a b"},
       {"db", db, TIGON_FLOATS, TIGON_OUT, "dc a b"},
   };
-  TIGON_TRY(check_alike(context, call, list, TIGON_COUNT(list), a));
+  TIGON_TRY(tigon_check_alike(context, call, list, TIGON_COUNT(list), "a", a));
   p->cols = tigon_last_extent(a);
   p->dtype = a->dtype;
   const tigon_tensor *const tensors[] = {dc, a, b, da, db};

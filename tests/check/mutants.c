@@ -48,6 +48,8 @@ MUTANT(geglu_drop_tail, geglu_fwd, m.cols -= m.cols > 1)
 MUTANT(geglu_approx, geglu_fwd, m.approx = TIGON_GELU_TANH)
 MUTANT(geglu_bwd_approx, geglu_bwd, m.approx = TIGON_GELU_ERF)
 MUTANT(geglu_bwd_swap, geglu_bwd, m.a = p->b; m.b = p->a)
+MUTANT(relu_drop_tail, relu_squared_fwd, m.cols -= m.cols > 1)
+MUTANT(relu_bwd_swap, relu_squared_bwd, m.x = p->dy; m.dy = p->x)
 MUTANT(rope_layout, rope_fwd, m.layout = m.layout == TIGON_ROPE_HALF ? TIGON_ROPE_INTERLEAVED : TIGON_ROPE_HALF)
 MUTANT(rope_positions, rope_fwd, m.positions = NULL)
 MUTANT(rope_bwd_swap, rope_bwd, m.cos = p->sin; m.sin = p->cos)
@@ -105,6 +107,8 @@ static const check_mutant mutants[] = {
     {"geglu", "fwd", "takes tanh for erf", apply_geglu_approx},
     {"geglu", "bwd", "takes erf for tanh", apply_geglu_bwd_approx},
     {"geglu", "bwd", "swaps gate and up", apply_geglu_bwd_swap},
+    {"relu_squared", "fwd", "drops the last column", apply_relu_drop_tail},
+    {"relu_squared", "bwd", "swaps x and dy", apply_relu_bwd_swap},
     {"rope", "fwd", "takes the other layout", apply_rope_layout},
     {"rope", "fwd", "forgets the positions", apply_rope_positions},
     {"rope", "bwd", "swaps cos and sin", apply_rope_bwd_swap},

@@ -1,0 +1,41 @@
+#include "grad.h"
+
+enum { ROWS = 3, COLS = 7, N = ROWS * COLS };
+
+typedef struct state {
+  double x[N], y[N], dy[N], dx[N];
+} state;
+
+static double loss(void *argument) {
+  state *t = argument;
+  const tigon_relu_squared_fwd_problem p = {.space = {ROWS, 1, ROWS},
+                                            .cols = COLS,
+                                            .dtype = GRAD_F64,
+                                            .x = grad_rows(t->x, COLS),
+                                            .y = grad_rows(t->y, COLS)};
+  tigon_ref_relu_squared_fwd(NULL, &p, NULL);
+  return grad_dot(t->y, t->dy, N);
+}
+
+static void test_gradient(void **s) {
+  (void)s;
+  state t;
+  grad_fill(t.x, N, 1);
+  grad_fill(t.dy, N, 2);
+  /* The difference quotient must not straddle the bend of the slope. */
+  for (int i = 0; i < N; ++i)
+    if (fabs(t.x[i]) < 0.01) t.x[i] += 0.05;
+  const tigon_relu_squared_bwd_problem p = {.space = {ROWS, 1, ROWS},
+                                            .cols = COLS,
+                                            .dtype = GRAD_F64,
+                                            .dy = grad_rows(t.dy, COLS),
+                                            .x = grad_rows(t.x, COLS),
+                                            .dx = grad_rows(t.dx, COLS)};
+  tigon_ref_relu_squared_bwd(NULL, &p, NULL);
+  grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradient)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
