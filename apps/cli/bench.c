@@ -166,6 +166,12 @@ static void choose_mode(bench_options *options, const char *argument) {
   cli_unknown(options->command, "mode", argument, names);
 }
 
+static void choose_format(bench_options *options, bench_format format) {
+  if (options->format != BENCH_TABLE && options->format != format)
+    cli_mistake(options->command, "--json, --markdown and --csv exclude each other");
+  options->format = format;
+}
+
 static error_t parse(int key, char *argument, struct argp_state *state) {
   bench_options *o = state->input;
   switch (key) {
@@ -176,8 +182,9 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'r': o->repeats = (int)cli_number(o->command, "--repeat", argument, 1, BENCH_MOST_REPEATS); return 0;
     case 'd': o->device = argument; return 0;
     case 'v': o->variant = argument; return 0;
-    case 'j': o->format = BENCH_JSON; return 0;
-    case 'M': o->format = BENCH_MARKDOWN; return 0;
+    case 'j': choose_format(o, BENCH_JSON); return 0;
+    case 'M': choose_format(o, BENCH_MARKDOWN); return 0;
+    case 'C': choose_format(o, BENCH_CSV); return 0;
     case 'o': o->overhead = true; return 0;
     case ARGP_KEY_ARG:
       if (o->op_count < 64) o->ops[o->op_count++] = cli_op(o->command, argument);
@@ -198,6 +205,7 @@ int tigon_cli_bench(int argc, char **argv) {
       {"overhead", 'o', NULL, 0, "The cost of a call instead: one tiny row, in microseconds", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {"markdown", 'M', NULL, 0, "Print a table for a README", 0},
+      {"csv", 'C', NULL, 0, "Print CSV in the columns of Liger-Kernel's benchmark data", 0},
       {0},
   };
   static const struct argp argp = {
@@ -206,7 +214,8 @@ int tigon_cli_bench(int argc, char **argv) {
       "[OPERATOR...]",
       "Time operators (default: all of them) with warm buffers, and say what part of the floor that is: the bytes that "
       "must move, at the rate of a copy (or of a read, for an operator that only reads) that is measured in turns with it."
-      "\vExamples:\n  tigon bench rms_norm swiglu --dtype bf16 --mode bwd\n  tigon bench --json > bench.json",
+      "\vExamples:\n  tigon bench rms_norm swiglu --dtype bf16 --mode bwd\n  tigon bench --json > bench.json\n"
+      "  tigon bench softmax --csv > softmax.csv",
       NULL,
       NULL,
       NULL};

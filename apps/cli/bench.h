@@ -120,8 +120,9 @@ void bench_find_ceilings(bench_result *result, int repeats);
 
 /* ---- output ---- */
 
-typedef enum bench_format { BENCH_TABLE, BENCH_MARKDOWN, BENCH_JSON } bench_format;
+typedef enum bench_format { BENCH_TABLE, BENCH_MARKDOWN, BENCH_JSON, BENCH_CSV } bench_format;
 /* Results to stdout; a sentence for every row that was not measured to stderr. */
 void bench_print(const bench_result *result, bench_format format);
+void bench_print_csv(const bench_result *result, const cli_machine *machine);
 
 #endif

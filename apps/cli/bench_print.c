@@ -142,6 +142,8 @@ void bench_print(const bench_result *result, bench_format format) {
   cli_machine_read(&machine);
   if (format == BENCH_JSON)
     print_json(result, &machine);
+  else if (format == BENCH_CSV)
+    bench_print_csv(result, &machine);
   else
     print_table(result, &machine, format == BENCH_MARKDOWN);
   fflush(stdout);

@@ -20,6 +20,11 @@ expect_json 'j["rows"][0]["bytes_min"] == 2 * 8 * 128 * 4 + 128 * 4 + 8 * 4' 'mi
 run bench rms_norm --shape 8x128 --repeat 2 --markdown
 expect_status 0 "tigon bench --markdown"
 grep -q '^| rms_norm | fwd | f32 | 8x128 |' "$scratch/out" || fail "no markdown row: $(cat "$scratch/out")"
+run bench rms_norm --shape 8x128 --repeat 2 --mode fwd --csv
+expect_status 0 "tigon bench --csv"
+expect_csv 'list(j[0]) == ["kernel_name", "kernel_provider", "kernel_operation_mode", "metric_name", "metric_unit", "x_name", "x_label", "x_value", "y_value_50", "y_value_20", "y_value_80", "extra_benchmark_config_str", "gpu_name", "timestamp", "version"]' 'columns of the CSV'
+expect_csv '[(r["kernel_operation_mode"], r["x_value"], json.loads(r["extra_benchmark_config_str"])["dtype"]) for r in j] == [("forward", "8", "f32"), ("forward", "8", "bf16")]' 'rows of the CSV'
+expect_csv 'all(0 < float(r["y_value_20"]) <= float(r["y_value_50"]) <= float(r["y_value_80"]) for r in j)' 'quantiles of the CSV'
 run bench rms_norm --overhead --repeat 2
 expect_status 0 "tigon bench --overhead"
 grep -q 'rms_norm .* us' "$scratch/out" || fail "no microseconds: $(cat "$scratch/out")"

@@ -29,11 +29,20 @@ expect_status() {
 
 # The JSON of $scratch/out holds when the Python expression, with the value as `j`, is true. Without python3 it is not asked.
 expect_json() {
+  expect_read 'json.load' "$@"
+}
+
+# The same for CSV: `j` is a list with a dictionary a line.
+expect_csv() {
+  expect_read 'lambda file: list(csv.DictReader(file))' "$@"
+}
+
+expect_read() {
   command -v python3 >/dev/null || return 0
-  python3 - "$scratch/out" "$1" <<'PYTHON' || fail "$2: $1 does not hold for $(head -c 300 "$scratch/out")"
-import json, sys
+  python3 - "$scratch/out" "$1" "$2" <<'PYTHON' || fail "$3: $2 does not hold for $(head -c 300 "$scratch/out")"
+import csv, json, sys
 try:
-    sys.exit(0 if eval(sys.argv[2], {"j": json.load(open(sys.argv[1]))}) else 1)
+    sys.exit(0 if eval(sys.argv[3], {"j": eval(sys.argv[2])(open(sys.argv[1])), "json": json}) else 1)
 except (ValueError, LookupError, TypeError) as error:
     sys.exit(f"{type(error).__name__}: {error}")
 PYTHON

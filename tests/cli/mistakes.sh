@@ -34,6 +34,7 @@ mistake 'must be a whole number' bench --threads 0
 mistake 'must be a whole number' bench --repeat 0
 mistake 'must be one of fwd' bench --mode sideways
 mistake 'requires an argument' bench --shape
+mistake 'exclude each other' bench --json --csv
 mistake 'must be one of' bench --device abacus
 mistake 'must be one of' bench --variant abacus
 finish
