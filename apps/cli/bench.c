@@ -8,16 +8,16 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { MOST_ROWS = 512 };
+enum { KEY_MODELS = 256, KEY_SWEEP };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
   const char *ops[64];
   int op_count;
   const char *device, *variant;
-  int64_t rows, cols; /* 0: each case's own shape */
+  bench_choice choice;
   bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead;
-  int threads, repeats;
+  int repeats;
   bench_format format;
 } bench_options;
 
@@ -35,23 +35,45 @@ static bool mode_supported(const tigon_context *context, const char *op, bench_m
   return tigon_supports(context, op, "fwd", dtype) && tigon_supports(context, op, "bwd", dtype);
 }
 
-/* All modes of one case in one dtype, on one set of buffers. Rows are filled up to `next`. */
+/* Notes for every row of a group why it has no figures. */
+static void skip_all(bench_row *rows, int first, int next, const char *reason) {
+  for (int i = first; i < next; ++i)
+    if (rows[i].outcome == BENCH_MEASURED) {
+      rows[i].outcome = BENCH_SKIPPED;
+      snprintf(rows[i].reason, sizeof rows[i].reason, "%s", reason);
+    }
+}
+
+/* All modes of one case in one dtype and size, on one set of buffers: the rows from `first` up to `next`. */
 static void run_case(const bench_options *options, const bench_case *chosen, tigon_context *context, bench_row *rows,
                      int first, int next, int total) {
   const bench_row *one = &rows[first];
-  bench_data data = {.context = context, .dtype = one->dtype, .rows = one->rows, .cols = one->cols};
-  data.other = chosen->other == BENCH_AS_ROWS ? data.rows : chosen->other == BENCH_AS_COLS ? data.cols : chosen->other;
-  if (options->overhead && chosen->other > 0) data.other = 64;
+  bench_data data = {.context = context,
+                     .dtype = one->dtype,
+                     .rows = one->at.rows,
+                     .cols = one->at.cols,
+                     .other = one->at.other,
+                     .head_dim = one->at.head_dim,
+                     .kv_heads = one->at.kv_heads};
+  const int64_t need = (int64_t)bench_data_bytes(&data, chosen), available = cli_memory_available();
+  if (need + BENCH_PROBE_BYTES > available) {
+    char reason[128], bytes[TERM_NUMBER], most[TERM_NUMBER];
+    snprintf(reason, sizeof reason, "%lldx%lld needs %s of the %s that are free", (long long)data.rows,
+             (long long)data.cols, term_bytes(bytes, need), term_bytes(most, available));
+    skip_all(rows, first, next, reason);
+    return;
+  }
   if (bench_data_open(&data, chosen) != TIGON_OK)
     cli_trouble(options->command, "%s %s: no memory for tensors of %lldx%lld", chosen->op, tigon_dtype_name(one->dtype),
-                (long long)one->rows, (long long)one->cols);
+                (long long)data.rows, (long long)data.cols);
   tigon_status status = chosen->prepare(&data);
   if (status == TIGON_OK) status = bench_data_grant(&data);
   for (int i = first; i < next; ++i) {
     bench_row *row = &rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
     char text[128];
-    snprintf(text, sizeof text, "%s %s %s", row->op, row->mode, tigon_dtype_name(row->dtype));
+    snprintf(text, sizeof text, "%s %s %s %lldx%lld", row->op, row->mode, tigon_dtype_name(row->dtype),
+             (long long)data.rows, (long long)data.cols);
     term_progress(i, total, text);
     bench_mode mode = 0;
     while (strcmp(bench_mode_name(mode), row->mode) != 0) ++mode;
@@ -59,6 +81,7 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
     row->flops = data.flops[mode];
     const bool without = mode == BENCH_STEP || (mode == BENCH_FWD && !(chosen->flags & BENCH_FULL_IN_ONE));
     row->extra_bytes = without ? 0 : data.workspace_bytes;
+    cli_peak_restart();
     /* Backward alone needs what forward leaves behind (rstd, lse, y). */
     if (status == TIGON_OK && mode == BENCH_BWD) status = chosen->run(&data, BENCH_FWD);
     if (status == TIGON_OK) status = bench_call(chosen, &data, mode);
@@ -66,6 +89,7 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
       give_up(row, context, status);
       continue;
     }
+    row->peak_bytes = cli_peak_bytes();
     row->variant = tigon_last_variant(context);
     bench_measure(chosen, &data, mode, options->repeats, options->overhead ? 2e-4 : 1e-3, !options->overhead, row);
   }
@@ -80,70 +104,98 @@ static bool wanted_op(const bench_options *options, const char *op) {
   return options->op_count == 0;
 }
 
+typedef struct row_list {
+  bench_row *row;
+  int count, capacity;
+} row_list;
+
+static bench_row *append(const bench_options *options, row_list *list) {
+  if (list->count == list->capacity) {
+    list->capacity = list->capacity ? 2 * list->capacity : 256;
+    list->row = realloc(list->row, (size_t)list->capacity * sizeof *list->row);
+    if (!list->row) cli_trouble(options->command, "out of memory");
+  }
+  return &list->row[list->count++];
+}
+
 /* One row for each mode that the op's entries make; "full" follows "bwd". */
-static int add_rows(const bench_options *options, const tigon_context *context, const char *op, tigon_dtype dtype,
-                    bench_row *rows, int count) {
-  const bench_case *chosen = bench_case_find(op);
+static void add_modes(const bench_options *options, const tigon_context *context, const char *op, tigon_dtype dtype,
+                      const bench_point *at, row_list *list) {
   const tigon_entry *entry;
-  const bool is_16bit = tigon_dtype_size(dtype) == 2;
-  for (bench_mode mode = 0; mode < BENCH_MODES && count < MOST_ROWS; ++mode) {
+  for (bench_mode mode = 0; mode < BENCH_MODES; ++mode) {
     bool exists = false;
     for (int i = 0; (entry = tigon_entry_at(i)); ++i)
       if (strcmp(entry->op, op) == 0 && strcmp(entry->entry, mode == BENCH_FULL ? "bwd" : bench_mode_name(mode)) == 0)
         exists = true;
     if (!exists || (options->any_mode && !options->modes[mode])) continue;
-    bench_row *row = &rows[count++];
-    *row = (bench_row){.op = op,
-                       .mode = bench_mode_name(mode),
-                       .dtype = dtype,
-                       .variant = context->kernels->variant,
-                       .threads = context->queue.threads,
-                       .rows = options->rows,
-                       .cols = options->cols};
-    if (!row->rows && chosen) row->rows = is_16bit ? chosen->rows_16bit : chosen->rows_f32, row->cols = chosen->cols;
-    if (!chosen || !mode_supported(context, op, mode, dtype)) {
+    bench_row *row = append(options, list);
+    *row = (bench_row){
+        .op = op, .mode = bench_mode_name(mode), .dtype = dtype, .variant = context->kernels->variant, .at = *at};
+    if (!bench_case_find(op) || !mode_supported(context, op, mode, dtype)) {
       row->outcome = BENCH_SKIPPED;
-      snprintf(row->reason, sizeof row->reason, chosen ? "no kernel in %s" : "no case in apps/cli/bench_cases.c",
+      snprintf(row->reason, sizeof row->reason,
+               bench_case_find(op) ? "no kernel in %s" : "no case in apps/cli/bench_cases.c",
                context->kernels->variant);
     }
   }
-  return count;
 }
 
-static int run_all(const bench_options *options) {
-  static bench_row rows[MOST_ROWS];
-  tigon_context *context = cli_context(options->command, options->device, options->variant, options->threads);
-  if (!context->queue.backend->host_memory)
-    cli_trouble(options->command, "device %s has no host memory, which is all that bench can time so far",
-                tigon_context_device(context));
-  double load;
-  if (getloadavg(&load, 1) != 1) load = -1;
-
-  int count = 0, starts[MOST_ROWS], groups = 0;
+/* Operator by operator, dtype by dtype, size by size. */
+static void add_all(const bench_options *options, const tigon_context *context, row_list *list) {
   const tigon_entry *entry;
   const char *last = "";
   for (int i = 0; (entry = tigon_entry_at(i)); ++i) {
     if (strcmp(entry->op, last) == 0 || !wanted_op(options, entry->op)) continue;
     last = entry->op;
-    for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype)
-      if (options->dtypes[dtype]) {
-        starts[groups++] = count;
-        count = add_rows(options, context, entry->op, dtype, rows, count);
+    const bench_case *chosen = bench_case_find(entry->op);
+    for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype) {
+      bench_point points[BENCH_MOST_POINTS] = {{.threads = options->choice.threads}};
+      if (!options->dtypes[dtype]) continue;
+      const int count = chosen ? bench_points(chosen, &options->choice, dtype, points) : 1;
+      for (int p = 0; p < count; ++p) {
+        if (options->overhead && points[p].other > 0) points[p].other = 64;
+        add_modes(options, context, entry->op, dtype, &points[p], list);
       }
+    }
   }
-  starts[groups] = count;
-  for (int g = 0; g < groups; ++g) {
-    bool any = false;
-    for (int i = starts[g]; i < starts[g + 1]; ++i) any = any || rows[i].outcome == BENCH_MEASURED;
-    if (any) run_case(options, bench_case_find(rows[starts[g]].op), context, rows, starts[g], starts[g + 1], count);
-  }
-  term_progress(count, count, "");
+}
+
+static bool same_group(const bench_row *a, const bench_row *b) {
+  return a->op == b->op && a->dtype == b->dtype && a->at.threads == b->at.threads && a->at.model == b->at.model &&
+         a->at.rows == b->at.rows && a->at.cols == b->at.cols;
+}
+
+static int run_all(bench_options *options) {
+  row_list list = {0};
+  bench_choice *choice = &options->choice;
+  tigon_context *context = cli_context(options->command, options->device, options->variant, choice->threads);
+  if (!context->queue.backend->host_memory)
+    cli_trouble(options->command, "device %s has no host memory, which is all that bench can time so far",
+                tigon_context_device(context));
+  double load;
+  if (getloadavg(&load, 1) != 1) load = -1;
+  choice->threads = context->queue.threads;
+  add_all(options, context, &list);
 
   bool broken = false;
-  for (int i = 0; i < count; ++i) broken = broken || rows[i].outcome == BENCH_BROKEN;
-  bench_result result = {.rows = rows,
-                         .count = count,
-                         .threads = context->queue.threads,
+  for (int first = 0, next; first < list.count; first = next) {
+    bool any = false;
+    for (next = first; next < list.count && same_group(&list.row[first], &list.row[next]); ++next)
+      any = any || list.row[next].outcome == BENCH_MEASURED;
+    if (!any) continue;
+    if (list.row[first].at.threads != context->queue.threads) {
+      tigon_context_destroy(context);
+      context = cli_context(options->command, options->device, options->variant, list.row[first].at.threads);
+    }
+    run_case(options, bench_case_find(list.row[first].op), context, list.row, first, next, list.count);
+    for (int i = first; i < next; ++i) broken = broken || list.row[i].outcome == BENCH_BROKEN;
+  }
+  term_progress(list.count, list.count, "");
+
+  bench_result result = {.rows = list.row,
+                         .count = list.count,
+                         .axis = choice->axis,
+                         .threads = choice->threads,
                          .load = load,
                          .variant = context->kernels->variant,
                          .gemm = tigon_context_gemm(context),
@@ -151,6 +203,7 @@ static int run_all(const bench_options *options) {
   bench_find_ceilings(&result, options->repeats);
   bench_print(&result, options->format);
   tigon_context_destroy(context);
+  free(list.row);
   return broken ? CLI_FAILED : CLI_OK;
 }
 
@@ -166,6 +219,34 @@ static void choose_mode(bench_options *options, const char *argument) {
   cli_unknown(options->command, "mode", argument, names);
 }
 
+static void choose_axis(bench_options *options, bench_axis axis) {
+  if (options->choice.axis != BENCH_ONE && options->choice.axis != axis)
+    cli_mistake(options->command, "two sweeps at once: give one --sweep or --models");
+  options->choice.axis = axis;
+}
+
+static void choose_sweep(bench_options *options, const char *argument) {
+  static const char *const names[] = {"rows", "width", "threads", NULL};
+  for (int i = 0; names[i]; ++i)
+    if (strcmp(names[i], argument) == 0) {
+      choose_axis(options, (bench_axis)(BENCH_ROWS + i));
+      return;
+    }
+  cli_unknown(options->command, "sweep", argument, names);
+}
+
+static void choose_model(bench_options *options, const char *argument) {
+  const char *const *names = bench_model_names();
+  choose_axis(options, BENCH_MODELS);
+  if (!argument) return;
+  for (int i = 0; names[i]; ++i)
+    if (strcmp(names[i], argument) == 0) {
+      options->choice.model = names[i];
+      return;
+    }
+  cli_unknown(options->command, "model", argument, names);
+}
+
 static void choose_format(bench_options *options, bench_format format) {
   if (options->format != BENCH_TABLE && options->format != format)
     cli_mistake(options->command, "--json, --markdown and --csv exclude each other");
@@ -175,11 +256,13 @@ static void choose_format(bench_options *options, bench_format format) {
 static error_t parse(int key, char *argument, struct argp_state *state) {
   bench_options *o = state->input;
   switch (key) {
-    case 's': cli_shape(o->command, argument, &o->rows, &o->cols); return 0;
+    case 's': cli_shape(o->command, argument, &o->choice.rows, &o->choice.cols); return 0;
     case 't': o->dtypes[cli_float_dtype(o->command, argument)] = o->any_dtype = true; return 0;
     case 'm': choose_mode(o, argument); return 0;
-    case 'n': o->threads = (int)cli_number(o->command, "--threads", argument, 1, 4096); return 0;
+    case 'n': o->choice.threads = (int)cli_number(o->command, "--threads", argument, 1, 4096); return 0;
     case 'r': o->repeats = (int)cli_number(o->command, "--repeat", argument, 1, BENCH_MOST_REPEATS); return 0;
+    case KEY_MODELS: choose_model(o, argument); return 0;
+    case KEY_SWEEP: choose_sweep(o, argument); return 0;
     case 'd': o->device = argument; return 0;
     case 'v': o->variant = argument; return 0;
     case 'j': choose_format(o, BENCH_JSON); return 0;
@@ -196,6 +279,10 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 int tigon_cli_bench(int argc, char **argv) {
   static const struct argp_option options[] = {
       {"shape", 's', "ROWSxCOLS", 0, "Instead of each operator's own, where tensors have 64 MiB and more", 0},
+      {"models", KEY_MODELS, "NAME", OPTION_ARG_OPTIONAL,
+       "The sizes of llama-2-7b, llama-3-8b, qwen2.5-7b, qwen2.5-14b, qwen2.5-72b and deepseek-v3, or of one of them",
+       0},
+      {"sweep", KEY_SWEEP, "AXIS", 0, "Several sizes around the shape: rows, width (the columns) or threads", 0},
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16, may be repeated (default: f32 and bf16)", 0},
       {"mode", 'm', "MODE", 0, "fwd, bwd, full, step or clip, may be repeated (default: all that there are)", 0},
       {"threads", 'n', "N", 0, "Threads a call may use (default: OMP_NUM_THREADS, else all cores)", 0},
@@ -215,13 +302,19 @@ int tigon_cli_bench(int argc, char **argv) {
       "Time operators (default: all of them) with warm buffers, and say what part of the floor that is: the bytes that "
       "must move, at the rate of a copy (or of a read, for an operator that only reads) that is measured in turns with it."
       "\vExamples:\n  tigon bench rms_norm swiglu --dtype bf16 --mode bwd\n  tigon bench --json > bench.json\n"
-      "  tigon bench softmax --csv > softmax.csv",
+      "  tigon bench softmax --sweep width --csv > softmax.csv\n"
+      "  tigon bench --models=llama-3-8b --dtype bf16",
       NULL,
       NULL,
       NULL};
   bench_options chosen = {.command = argv[0], .repeats = 15};
   cli_parse(&argp, argc, argv, &chosen);
   if (!chosen.any_dtype) chosen.dtypes[TIGON_F32] = chosen.dtypes[TIGON_BF16] = true;
-  if (chosen.overhead && !chosen.rows) chosen.rows = 1, chosen.cols = 64;
+  bench_choice *choice = &chosen.choice;
+  if (choice->axis == BENCH_MODELS && choice->rows)
+    cli_mistake(argv[0], "--models brings its own sizes, --shape excludes it");
+  if (chosen.overhead && choice->axis != BENCH_ONE)
+    cli_mistake(argv[0], "--overhead is about one tiny size, --models and --sweep exclude it");
+  if (chosen.overhead && !choice->rows) choice->rows = 1, choice->cols = 64;
   return run_all(&chosen);
 }

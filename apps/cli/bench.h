@@ -17,6 +17,7 @@ typedef struct bench_data {
   tigon_dtype dtype;
   int64_t rows, cols;
   int64_t other;               /* the third size: N of linear, the words of a head or a table; 0 when the op has none */
+  int64_t head_dim, kv_heads;  /* 0: as heads() chooses */
   void *tensor[BENCH_TENSORS]; /* each holds the largest tensor of the case; random numbers in (-1, 1) */
   float *column[BENCH_VECTORS]; /* [max(cols, other)] */
   float *row[BENCH_VECTORS];    /* [rows * (cols / 64 + 1)] */
@@ -48,6 +49,31 @@ typedef struct bench_case {
 /* The case of `op`; NULL when there is none. */
 const bench_case *bench_case_find(const char *op);
 
+/* ---- sizes ---- */
+
+/* What the rows of one operator differ in. */
+typedef enum bench_axis { BENCH_ONE, BENCH_ROWS, BENCH_WIDTH, BENCH_THREADS, BENCH_MODELS } bench_axis;
+
+typedef struct bench_choice {
+  bench_axis axis;
+  int64_t rows, cols; /* 0: each case's own shape */
+  int threads;
+  const char *model; /* NULL: all of them */
+} bench_choice;
+
+typedef struct bench_point {
+  int64_t rows, cols, other, head_dim, kv_heads; /* as in bench_data */
+  int threads;
+  const char *model; /* NULL: no model's */
+} bench_point;
+
+enum { BENCH_MOST_POINTS = 16 };
+int bench_points(const bench_case *chosen, const bench_choice *choice, tigon_dtype dtype,
+                 bench_point points[BENCH_MOST_POINTS]);
+const char *const *bench_model_names(void); /* NULL-terminated */
+
+/* ---- the cases that matrix products bound ---- */
+
 tigon_status bench_linear_prepare(bench_data *data);
 tigon_status bench_linear_run(bench_data *data, bench_mode mode);
 tigon_status bench_head_prepare(bench_data *data);
@@ -57,6 +83,8 @@ tigon_status bench_attention_run(bench_data *data, bench_mode mode);
 
 /* ---- memory for the cases ---- */
 
+/* Bytes that bench_data_open() takes. */
+size_t bench_data_bytes(const bench_data *data, const bench_case *chosen);
 /* Makes tensor .. index for `chosen`; context, dtype, rows, cols and other are set. On an error nothing is left. */
 tigon_status bench_data_open(bench_data *data, const bench_case *chosen);
 /* Makes the workspace that prepare() asked for. */
@@ -65,6 +93,8 @@ void bench_data_close(bench_data *data);
 
 /* ---- probes: what this machine's memory can do, in GB/s ---- */
 
+enum { BENCH_PROBE_BYTES = 512 << 20 }; /* the largest probe's */
+
 typedef struct bench_probe {
   int threads;
   size_t bytes; /* of one buffer */
@@ -72,7 +102,7 @@ typedef struct bench_probe {
   bool streaming; /* non-temporal stores are the faster ones at this size */
 } bench_probe;
 
-/* Probes that move `bytes` in all, or as many as the largest probe has (512 MiB). False: no memory. */
+/* Probes that move `bytes` in all, or as many as the largest probe has. False: no memory. */
 bool bench_probe_open(bench_probe *probe, double bytes, int threads);
 void bench_probe_close(bench_probe *probe);
 double bench_probe_copy(const bench_probe *probe, double seconds); /* one sample of about `seconds` */
@@ -85,13 +115,13 @@ double bench_now(void); /* seconds, monotonic */
 typedef struct bench_row {
   const char *op, *mode, *variant;
   tigon_dtype dtype;
-  int64_t rows, cols;
-  int threads;
+  bench_point at;
   double median, q20, q80; /* seconds */
   double bytes_min, flops;
   double copy_gbps, read_gbps; /* medians of the probes that ran between this row's samples; 0: not measured */
   double floor_fraction;       /* the floor's time / median; 0: no floor */
   size_t extra_bytes;          /* workspace */
+  int64_t peak_bytes;          /* of resident memory, while the op ran; 0: unknown */
   enum { BENCH_MEASURED, BENCH_SKIPPED, BENCH_BROKEN } outcome;
   char reason[256]; /* one sentence, unless measured */
 } bench_row;
@@ -99,6 +129,7 @@ typedef struct bench_row {
 typedef struct bench_result {
   bench_row *rows;
   int count;
+  bench_axis axis;
   double copy_gbps, read_gbps; /* the machine's, beyond its caches */
   int threads;
   double load; /* processes that waited or ran in the minute before, as the system counts them; < 0: unknown */

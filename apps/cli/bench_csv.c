@@ -20,8 +20,35 @@ static const char *operation(const char *mode) {
   return strcmp(mode, "fwd") == 0 ? "forward" : strcmp(mode, "bwd") == 0 ? "backward" : mode;
 }
 
-void bench_print_csv(const bench_result *result, const cli_machine *machine) {
+typedef struct metric {
+  const char *name, *unit;
+  double median, q20, q80;
+} metric;
+
+/* Everything of a line but its metric is the same for speed and memory. */
+static void print_line(const bench_row *row, bench_axis axis, const metric *m, const char *config, const char *machine,
+                       const char *stamp) {
+  static const char *const names[][2] = {
+      [BENCH_ONE] = {"rows", "rows"},
+      [BENCH_ROWS] = {"rows", "rows"},
+      [BENCH_WIDTH] = {"columns", "columns"},
+      [BENCH_THREADS] = {"threads", "threads"},
+      [BENCH_MODELS] = {"model_config", "model"},
+  };
   const int version = tigon_version();
+  printf("%s,tigon,%s,%s,%s,%s,%s,", row->op, operation(row->mode), m->name, m->unit, names[axis][0], names[axis][1]);
+  if (axis == BENCH_MODELS)
+    printf("%s", row->at.model);
+  else
+    printf("%" PRId64, axis == BENCH_THREADS ? row->at.threads : axis == BENCH_WIDTH ? row->at.cols : row->at.rows);
+  printf(",%.6g,%.6g,%.6g,", m->median, m->q20, m->q80);
+  quoted(config);
+  putchar(',');
+  quoted(machine);
+  printf(",%s,%d.%d.%d\n", stamp, version / 10000, version / 100 % 100, version % 100);
+}
+
+void bench_print_csv(const bench_result *result, const cli_machine *machine) {
   char config[256], stamp[32];
   const time_t now = time(NULL);
   struct tm utc;
@@ -33,14 +60,14 @@ void bench_print_csv(const bench_result *result, const cli_machine *machine) {
     const bench_row *row = &result->rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
     snprintf(config, sizeof config,
-             "{\"dtype\": \"%s\", \"rows\": %" PRId64 ", \"columns\": %" PRId64
+             "{\"dtype\": \"%s\", \"rows\": %" PRId64 ", \"columns\": %" PRId64 ", \"other\": %" PRId64
              ", \"threads\": %d, \"variant\": \"%s\", \"bytes_min\": %.0f}",
-             tigon_dtype_name(row->dtype), row->rows, row->cols, row->threads, row->variant, row->bytes_min);
-    printf("%s,tigon,%s,speed,ms,rows,rows,%" PRId64 ",%.6g,%.6g,%.6g,", row->op, operation(row->mode), row->rows,
-           row->median * 1e3, row->q20 * 1e3, row->q80 * 1e3);
-    quoted(config);
-    putchar(',');
-    quoted(machine->model);
-    printf(",%s,%d.%d.%d\n", stamp, version / 10000, version / 100 % 100, version % 100);
+             tigon_dtype_name(row->dtype), row->at.rows, row->at.cols, row->at.other, row->at.threads, row->variant,
+             row->bytes_min);
+    const metric speed = {"speed", "ms", row->median * 1e3, row->q20 * 1e3, row->q80 * 1e3};
+    print_line(row, result->axis, &speed, config, machine->model, stamp);
+    const double peak = (double)row->peak_bytes / (1 << 20);
+    const metric memory = {"memory", "MB", peak, peak, peak};
+    if (row->peak_bytes) print_line(row, result->axis, &memory, config, machine->model, stamp);
   }
 }

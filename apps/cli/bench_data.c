@@ -45,17 +45,29 @@ static tigon_status make(bench_data *data, void **memory, size_t bytes, const vo
   return TIGON_OK;
 }
 
+/* Of one tensor: the largest of [rows, cols], [other, cols] and [rows, other]. */
+static size_t tensor_bytes(const bench_data *data, const bench_case *chosen) {
+  const size_t widest = chosen->flags & BENCH_F32_INSIDE ? 4 : tigon_dtype_size(data->dtype);
+  const int64_t wide = most(data->rows, data->other) * data->cols;
+  return (size_t)most(wide, data->rows * data->other) * widest;
+}
+static size_t column_bytes(const bench_data *data) { return (size_t)most(data->cols, data->other) * 4; }
+static size_t row_bytes(const bench_data *data) { return (size_t)(data->rows * (data->cols / 64 + 1)) * 4; }
+
+size_t bench_data_bytes(const bench_data *data, const bench_case *chosen) {
+  return (size_t)chosen->tensors * tensor_bytes(data, chosen) + 2 * (column_bytes(data) + row_bytes(data)) +
+         (size_t)data->rows * 8;
+}
+
 static tigon_status make_all(bench_data *data, const bench_case *chosen, void *block) {
-  const size_t element = tigon_dtype_size(data->dtype), widest = chosen->flags & BENCH_F32_INSIDE ? 4 : element;
-  const int64_t elements = most(data->rows, data->other) * most(data->cols, data->other);
+  const size_t element = tigon_dtype_size(data->dtype), bytes = tensor_bytes(data, chosen);
+  const size_t column = column_bytes(data), row = row_bytes(data);
   tigon_status status = TIGON_OK;
   random_block(block, data->dtype, BLOCK);
   for (int i = 0; i < chosen->tensors && status == TIGON_OK; ++i)
-    status = make(data, &data->tensor[i], (size_t)elements * widest, block, BLOCK * element);
+    status = make(data, &data->tensor[i], bytes, block, BLOCK * element);
   random_block(block, TIGON_F32, BLOCK);
   for (int i = 0; i < BENCH_VECTORS && status == TIGON_OK; ++i) {
-    const size_t column = (size_t)most(data->cols, data->other) * 4,
-                 row = (size_t)(data->rows * (data->cols / 64 + 1)) * 4;
     status = make(data, (void **)&data->column[i], column, block, BLOCK * 4);
     if (status == TIGON_OK) status = make(data, (void **)&data->row[i], row, block, BLOCK * 4);
   }

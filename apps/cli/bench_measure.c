@@ -71,8 +71,8 @@ void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, 
   static samples times, copies, reads;
   const double budget = 1; /* seconds of samples, from the PATIENCE-th on */
   bench_probe probe = {0};
-  const bool floor =
-      row->flops == 0 && with_floor && bench_probe_open(&probe, row->bytes_min, data->context->queue.threads);
+  const bool floor = row->flops == 0 && with_floor && row->bytes_min >= LEAST_FLOOR &&
+                     bench_probe_open(&probe, row->bytes_min, data->context->queue.threads);
   times.count = copies.count = reads.count = 0;
   double once = time_calls(chosen, data, mode, 1);
   for (int i = 0; i < 3 && once < 100 * sample_seconds; ++i) {

@@ -10,31 +10,41 @@ static double rate_gbps(const bench_row *row) { return row->bytes_min / row->med
 
 static json_t *real_or_null(double value) { return value > 0 ? json_real(value) : json_null(); }
 
+enum { SHAPE = 48 };
+
+static char *shape_of(char shape[SHAPE], const bench_row *row) {
+  snprintf(shape, SHAPE, "%" PRId64 "x%" PRId64, row->at.rows, row->at.cols);
+  return shape;
+}
+
 static json_t *row_json(const bench_row *row) {
-  char shape[48];
-  snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64, row->rows, row->cols);
-  json_t *object =
-      json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:f, s:I}", "op", row->op, "mode", row->mode,
-                "variant", row->variant, "dtype", tigon_dtype_name(row->dtype), "shape", shape, "threads", row->threads,
-                "median_ms", row->median * 1e3, "q20_ms", row->q20 * 1e3, "q80_ms", row->q80 * 1e3, "bytes_min",
-                (json_int_t)row->bytes_min, "gbps", rate_gbps(row), "extra_bytes", (json_int_t)row->extra_bytes);
+  char shape[SHAPE];
+  json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:f, s:I}", "op", row->op, "mode",
+                             row->mode, "variant", row->variant, "dtype", tigon_dtype_name(row->dtype), "shape",
+                             shape_of(shape, row), "threads", row->at.threads, "median_ms", row->median * 1e3, "q20_ms",
+                             row->q20 * 1e3, "q80_ms", row->q80 * 1e3, "bytes_min", (json_int_t)row->bytes_min, "gbps",
+                             rate_gbps(row), "extra_bytes", (json_int_t)row->extra_bytes);
   json_object_set_new(object, "floor_fraction", real_or_null(row->floor_fraction));
   json_object_set_new(object, "copy_gbps", real_or_null(row->copy_gbps));
   json_object_set_new(object, "read_gbps", real_or_null(row->read_gbps));
   json_object_set_new(object, "gflops", real_or_null(row->flops / row->median * 1e-9));
+  json_object_set_new(object, "other", row->at.other ? json_integer(row->at.other) : json_null());
+  json_object_set_new(object, "model", row->at.model ? json_string(row->at.model) : json_null());
+  json_object_set_new(object, "peak_bytes", row->peak_bytes ? json_integer(row->peak_bytes) : json_null());
   return object;
 }
 
 static void print_json(const bench_result *result, const cli_machine *machine) {
   json_t *rows = json_array(), *skipped = json_array();
+  char shape[SHAPE];
   for (int i = 0; i < result->count; ++i) {
     const bench_row *row = &result->rows[i];
     if (row->outcome == BENCH_MEASURED)
       json_array_append_new(rows, row_json(row));
     else
-      json_array_append_new(skipped, json_pack("{s:s, s:s, s:s, s:s, s:b}", "op", row->op, "mode", row->mode, "dtype",
-                                               tigon_dtype_name(row->dtype), "reason", row->reason, "failed",
-                                               row->outcome == BENCH_BROKEN));
+      json_array_append_new(skipped, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "op", row->op, "mode", row->mode,
+                                               "dtype", tigon_dtype_name(row->dtype), "shape", shape_of(shape, row),
+                                               "reason", row->reason, "failed", row->outcome == BENCH_BROKEN));
   }
   cli_print_json(json_pack("{s:{s:s, s:i, s:i, s:f, s:s, s:s, s:I, s:I, s:I}, s:{s:f, s:f}, s:o, s:o}", "machine",
                            "cpu", machine->model, "cores", machine->cores, "threads", result->threads, "load",
@@ -56,12 +66,14 @@ static void add_range(term_table *table, double low, double high) {
   term_cell(table, TERM_DIM, "%s..%s", first, second);
 }
 
-static void add_row(term_table *table, const bench_row *row, bool with_op, bool overhead) {
-  char text[TERM_NUMBER];
+static void add_row(term_table *table, const bench_row *row, bool with_op, bench_axis axis, bool overhead) {
+  char text[TERM_NUMBER], shape[SHAPE];
   term_cell(table, TERM_BOLD, "%s", with_op ? row->op : "");
   term_cell(table, TERM_PLAIN, "%s", row->mode);
   term_cell(table, TERM_PLAIN, "%s", tigon_dtype_name(row->dtype));
-  term_cell(table, TERM_DIM, "%" PRId64 "x%" PRId64, row->rows, row->cols);
+  if (axis == BENCH_MODELS) term_cell(table, TERM_PLAIN, "%s", row->at.model);
+  if (axis == BENCH_THREADS) term_cell(table, TERM_PLAIN, "%d", row->at.threads);
+  term_cell(table, TERM_DIM, "%s", shape_of(shape, row));
   term_cell(table, TERM_PLAIN, "%s", term_seconds(text, row->median));
   add_range(table, row->q20, row->q80);
   if (overhead) return;
@@ -74,6 +86,7 @@ static void add_row(term_table *table, const bench_row *row, bool with_op, bool 
   else
     term_cell(table, TERM_DIM, "-");
   term_cell(table, TERM_DIM, "%s", row->extra_bytes ? term_bytes(text, (int64_t)row->extra_bytes) : "-");
+  term_cell(table, TERM_DIM, "%s", row->peak_bytes ? term_bytes(text, row->peak_bytes) : "-");
 }
 
 /* What ROWSxCOLS means, once for every operator shown where that is not plain. */
@@ -89,10 +102,17 @@ static void print_notes(const bench_result *result) {
 }
 
 static void print_table(const bench_result *result, const cli_machine *machine, bool markdown) {
-  static const term_column columns[] = {
-      {"operator", false, 0}, {"mode", false, 0}, {"dtype", false, 1}, {"shape", false, 2}, {"median", true, 0},
-      {"q20..q80", true, 4},  {"rate", true, 0},  {"floor", true, 0},  {"extra", true, 3},
+  static const term_column all[] = {
+      {"operator", false, 0}, {"mode", false, 0},  {"dtype", false, 1}, {"model", false, 0},
+      {"threads", true, 0},   {"shape", false, 2}, {"median", true, 0}, {"q20..q80", true, 4},
+      {"rate", true, 0},      {"floor", true, 0},  {"extra", true, 3},  {"peak", true, 5},
   };
+  enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, RATE = 8 };
+  term_column columns[COLUMNS];
+  int shown = 0;
+  for (int i = 0; i < (result->overhead ? RATE : COLUMNS); ++i)
+    if ((i != MODEL || result->axis == BENCH_MODELS) && (i != THREADS || result->axis == BENCH_THREADS))
+      columns[shown++] = all[i];
   char copy[TERM_NUMBER], read[TERM_NUMBER];
   printf("%s%s%s, %d thread%s, %s: copy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
          machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads,
@@ -100,20 +120,19 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
          term_digits(read, result->read_gbps));
   if (markdown) putchar('\n');
 
-  enum { COLUMNS = sizeof columns / sizeof *columns, WITHOUT_RATES = COLUMNS - 3 };
-  term_table *table = term_table_new(columns, result->overhead ? WITHOUT_RATES : COLUMNS);
+  term_table *table = term_table_new(columns, shown);
   const char *last = "";
   for (int i = 0; i < result->count; ++i) {
     const bench_row *row = &result->rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
-    add_row(table, row, markdown || strcmp(row->op, last) != 0, result->overhead);
+    add_row(table, row, markdown || strcmp(row->op, last) != 0, result->axis, result->overhead);
     last = row->op;
   }
   if (markdown)
     term_table_print_markdown(table, stdout);
   else
     term_table_print(table, stdout);
-  if (!markdown && !result->overhead) print_notes(result);
+  if (!markdown && !result->overhead && result->axis != BENCH_MODELS) print_notes(result);
 }
 
 /* One line for each failure, and one for each reason to skip with all operators that share it. */

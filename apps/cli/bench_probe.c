@@ -9,7 +9,7 @@
 
 #include "bench.h"
 
-enum { LARGEST = 256 << 20 }; /* bytes of one probe buffer */
+enum { LARGEST = BENCH_PROBE_BYTES / 2 }; /* of one buffer */
 
 double bench_now(void) {
   struct timespec time;

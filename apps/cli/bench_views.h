@@ -32,11 +32,11 @@ static inline void set_flops(bench_data *d, double fwd, double bwd) {
   d->flops[BENCH_FULL] = fwd + bwd;
 }
 
-/* Heads of 128 where cols allows, else 64, else one head; a quarter as many heads of k where that divides. */
+/* A model's heads; else heads of 128 where cols allows, else 64, else one, and a quarter as many of k where that divides. */
 static inline void heads(const bench_data *d, int64_t widest, int64_t *hq, int64_t *hk, int64_t *width) {
-  *width = widest >= 128 && d->cols % 128 == 0 ? 128 : d->cols % 64 == 0 ? 64 : d->cols;
+  *width = d->head_dim ? d->head_dim : widest >= 128 && d->cols % 128 == 0 ? 128 : d->cols % 64 == 0 ? 64 : d->cols;
   *hq = d->cols / *width;
-  *hk = *hq % 4 == 0 ? *hq / 4 : *hq;
+  *hk = d->kv_heads ? d->kv_heads : *hq % 4 == 0 ? *hq / 4 : *hq;
 }
 
 #endif

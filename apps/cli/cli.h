@@ -61,5 +61,10 @@ typedef struct cli_machine {
   char features[512]; /* instruction sets that matter to the kernels, separated by blanks */
 } cli_machine;
 void cli_machine_read(cli_machine *machine);
+int64_t cli_memory_available(void); /* bytes; INT64_MAX when the system does not say */
+
+/* The most memory that this process had resident since cli_peak_restart(), in bytes; 0 when the system does not say. */
+void cli_peak_restart(void);
+int64_t cli_peak_bytes(void);
 
 #endif

@@ -8,19 +8,42 @@
 
 #include "cli.h"
 
-/* The value of the first line "<key> : <value>" of /proc/cpuinfo, "" when there is none. */
-static void cpuinfo(const char *key, char *value, size_t size) {
+/* The value of the first line "<key> : <value>" of a file as in /proc, "" when there is none. */
+static void value_of(const char *path, const char *key, char *value, size_t size) {
   char line[4096];
   value[0] = 0;
-  FILE *file = fopen("/proc/cpuinfo", "r");
+  FILE *file = fopen(path, "r");
   while (file && fgets(line, sizeof line, file)) {
     const char *colon = strchr(line, ':');
-    if (strncmp(line, key, strlen(key)) != 0 || !colon || !strchr("\t ", line[strlen(key)])) continue;
-    colon += 1 + strspn(colon + 1, " ");
+    if (strncmp(line, key, strlen(key)) != 0 || !colon || !strchr("\t :", line[strlen(key)])) continue;
+    colon += 1 + strspn(colon + 1, " \t");
     snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
     break;
   }
   if (file) fclose(file);
+}
+
+static void cpuinfo(const char *key, char *value, size_t size) { value_of("/proc/cpuinfo", key, value, size); }
+
+int64_t cli_memory_available(void) {
+  char value[64];
+  value_of("/proc/meminfo", "MemAvailable", value, sizeof value); /* in kB, which are KiB */
+  return *value ? strtoll(value, NULL, 10) * 1024 : INT64_MAX;
+}
+
+static bool peak_restarted;
+
+/* 5: proc(5) on clear_refs. Where that is refused, as in some containers, a peak would be that of an earlier row. */
+void cli_peak_restart(void) {
+  FILE *file = fopen("/proc/self/clear_refs", "w");
+  peak_restarted = file && fputc('5', file) != EOF;
+  if (file && fclose(file) != 0) peak_restarted = false;
+}
+
+int64_t cli_peak_bytes(void) {
+  char value[64];
+  value_of("/proc/self/status", "VmHWM", value, sizeof value);
+  return peak_restarted ? strtoll(value, NULL, 10) * 1024 : 0;
 }
 
 /* Bytes of the data or unified cache of a level of core 0, from sysfs ("48K"), as musl and Arm have no sysconf for it. */

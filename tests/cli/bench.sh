@@ -23,8 +23,25 @@ grep -q '^| rms_norm | fwd | f32 | 8x128 |' "$scratch/out" || fail "no markdown 
 run bench rms_norm --shape 8x128 --repeat 2 --mode fwd --csv
 expect_status 0 "tigon bench --csv"
 expect_csv 'list(j[0]) == ["kernel_name", "kernel_provider", "kernel_operation_mode", "metric_name", "metric_unit", "x_name", "x_label", "x_value", "y_value_50", "y_value_20", "y_value_80", "extra_benchmark_config_str", "gpu_name", "timestamp", "version"]' 'columns of the CSV'
-expect_csv '[(r["kernel_operation_mode"], r["x_value"], json.loads(r["extra_benchmark_config_str"])["dtype"]) for r in j] == [("forward", "8", "f32"), ("forward", "8", "bf16")]' 'rows of the CSV'
+expect_csv '[(r["kernel_operation_mode"], r["x_value"], json.loads(r["extra_benchmark_config_str"])["dtype"]) for r in j if r["metric_name"] == "speed"] == [("forward", "8", "f32"), ("forward", "8", "bf16")]' 'rows of the CSV'
 expect_csv 'all(0 < float(r["y_value_20"]) <= float(r["y_value_50"]) <= float(r["y_value_80"]) for r in j)' 'quantiles of the CSV'
+
+one=(bench rms_norm --repeat 2 --mode fwd --dtype f32)
+for sweep in rows width threads; do
+  run "${one[@]}" --shape 64x128 --threads 2 --sweep $sweep --json
+  expect_status 0 "tigon bench --sweep $sweep"
+  cp "$scratch/out" "$scratch/$sweep"
+done
+expect_json '[(r["shape"], r["threads"]) for r in j["rows"]] == [("64x128", 1), ("64x128", 2)]' 'sweep of threads'
+cp "$scratch/rows" "$scratch/out"
+expect_json '[r["shape"] for r in j["rows"]] == [f"{2 << k}x128" for k in range(7)]' 'sweep of rows'
+cp "$scratch/width" "$scratch/out"
+expect_json '[r["shape"] for r in j["rows"]] == [f"64x{16 << k}" for k in range(6)]' 'sweep of the width'
+run "${one[@]}" --models=qwen2.5-7b --json
+expect_status 0 "tigon bench --models"
+# The operator's own tensors: x and y; the case holds four for all modes.
+expect_json '[(r["model"], r["shape"]) for r in j["rows"]] == [("qwen2.5-7b", "4096x3584")] and (j["rows"][0]["peak_bytes"] or 1e12) > 4 * 4096 * 3584 * 4' 'sizes of a model'
+
 run bench rms_norm --overhead --repeat 2
 expect_status 0 "tigon bench --overhead"
 grep -q 'rms_norm .* us' "$scratch/out" || fail "no microseconds: $(cat "$scratch/out")"

@@ -35,6 +35,11 @@ mistake 'must be a whole number' bench --repeat 0
 mistake 'must be one of fwd' bench --mode sideways
 mistake 'requires an argument' bench --shape
 mistake 'exclude each other' bench --json --csv
+mistake 'did you mean "llama-3-8b"?' bench --models=llama-3
+mistake 'must be one of rows, width, threads' bench --sweep sideways
+mistake 'two sweeps at once' bench --sweep rows --models
+mistake '--shape excludes it' bench --models --shape 8x8
+mistake '--models and --sweep exclude it' bench --overhead --sweep rows
 mistake 'must be one of' bench --device abacus
 mistake 'must be one of' bench --variant abacus
 finish
