@@ -1,5 +1,6 @@
 /* tigon bench: how long an operator takes, and what part of this machine's memory rate that is. The rate is measured in
  * turns with the operator, so that what else the machine does falls on both. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { KEY_MODELS = 256, KEY_SWEEP };
+enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
@@ -19,6 +20,7 @@ typedef struct bench_options {
   bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead;
   int repeats;
   bench_format format;
+  const char *svg; /* the path of a file; NULL: none */
 } bench_options;
 
 /* ---- rows ---- */
@@ -165,6 +167,13 @@ static bool same_group(const bench_row *a, const bench_row *b) {
          a->at.rows == b->at.rows && a->at.cols == b->at.cols;
 }
 
+/* Opened before anything is timed, so that a path that is wrong costs nothing. */
+static FILE *open_svg(const bench_options *options) {
+  FILE *file = options->svg ? fopen(options->svg, "w") : NULL;
+  if (options->svg && !file) cli_trouble(options->command, "%s: %s", options->svg, strerror(errno));
+  return file;
+}
+
 static int run_all(bench_options *options) {
   row_list list = {0};
   bench_choice *choice = &options->choice;
@@ -172,6 +181,7 @@ static int run_all(bench_options *options) {
   if (!context->queue.backend->host_memory)
     cli_trouble(options->command, "device %s has no host memory, which is all that bench can time so far",
                 tigon_context_device(context));
+  FILE *svg = open_svg(options);
   double load;
   if (getloadavg(&load, 1) != 1) load = -1;
   choice->threads = context->queue.threads;
@@ -202,6 +212,11 @@ static int run_all(bench_options *options) {
                          .overhead = options->overhead};
   bench_find_ceilings(&result, options->repeats);
   bench_print(&result, options->format);
+  if (svg) {
+    bench_print_svg(&result, svg);
+    const bool written = !ferror(svg);
+    if (fclose(svg) != 0 || !written) cli_trouble(options->command, "%s: %s", options->svg, strerror(errno));
+  }
   tigon_context_destroy(context);
   free(list.row);
   return broken ? CLI_FAILED : CLI_OK;
@@ -263,6 +278,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'r': o->repeats = (int)cli_number(o->command, "--repeat", argument, 1, BENCH_MOST_REPEATS); return 0;
     case KEY_MODELS: choose_model(o, argument); return 0;
     case KEY_SWEEP: choose_sweep(o, argument); return 0;
+    case KEY_SVG: o->svg = argument; return 0;
     case 'd': o->device = argument; return 0;
     case 'v': o->variant = argument; return 0;
     case 'j': choose_format(o, BENCH_JSON); return 0;
@@ -293,6 +309,7 @@ int tigon_cli_bench(int argc, char **argv) {
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {"markdown", 'M', NULL, 0, "Print a table for a README", 0},
       {"csv", 'C', NULL, 0, "Print CSV in the columns of Liger-Kernel's benchmark data", 0},
+      {"svg", KEY_SVG, "FILE", 0, "Also draw a plot, with bars from the 20 % to the 80 % quantile", 0},
       {0},
   };
   static const struct argp argp = {
@@ -303,6 +320,7 @@ int tigon_cli_bench(int argc, char **argv) {
       "must move, at the rate of a copy (or of a read, for an operator that only reads) that is measured in turns with it."
       "\vExamples:\n  tigon bench rms_norm swiglu --dtype bf16 --mode bwd\n  tigon bench --json > bench.json\n"
       "  tigon bench softmax --sweep width --csv > softmax.csv\n"
+      "  tigon bench rms_norm --sweep rows --svg rows.svg\n"
       "  tigon bench --models=llama-3-8b --dtype bf16",
       NULL,
       NULL,

@@ -2,6 +2,8 @@
 #ifndef TIGON_BENCH_H
 #define TIGON_BENCH_H
 
+#include <stdio.h>
+
 #include "cli.h"
 
 /* ---- cases: one function an op, which builds the arguments through the public API ---- */
@@ -154,6 +156,8 @@ void bench_find_ceilings(bench_result *result, int repeats);
 typedef enum bench_format { BENCH_TABLE, BENCH_MARKDOWN, BENCH_JSON, BENCH_CSV } bench_format;
 /* Results to stdout; a sentence for every row that was not measured to stderr. */
 void bench_print(const bench_result *result, bench_format format);
+/* Plots with bars from q20 to q80: one an operator over what was swept, or one a unit over the operators. */
+void bench_print_svg(const bench_result *result, FILE *file);
 void bench_print_csv(const bench_result *result, const cli_machine *machine);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plot/plot.h"
+
 enum { ROWS = 12, MARGIN = 7 /* columns left of the plot: "12.34 |" */, MOST_COLUMNS = 200 };
 
 bool train_curve_reduce(const train_history *h, int64_t limit, train_curve_points *points) {
@@ -23,12 +25,6 @@ bool train_curve_reduce(const train_history *h, int64_t limit, train_curve_point
   return true;
 }
 
-double train_curve_tick(double span, int count) {
-  const double rough = span / count, power = pow(10, floor(log10(rough)));
-  const double ratio = rough / power;
-  return power * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
-}
-
 void train_curve_range(const train_history *h, const train_curve_points *points, double tick[1], double *low,
                        double *high) {
   double least = INFINITY, most = -INFINITY;
@@ -41,7 +37,7 @@ void train_curve_range(const train_history *h, const train_curve_points *points,
     most = fmax(most, (double)h->eval_loss[i]);
   }
   if (!(most - least > 1e-6)) most = least + 1e-6;
-  *tick = train_curve_tick(most - least, 5);
+  *tick = plot_tick(most - least, 5);
   *low = *tick * floor(least / *tick);
   *high = *tick * ceil(most / *tick);
 }

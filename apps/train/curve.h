@@ -28,9 +28,6 @@ typedef struct train_curve_points {
 /* Means of the training loss over equal runs of steps; the caller frees step (one block for both). */
 bool train_curve_reduce(const train_history *history, int64_t limit, train_curve_points *points);
 
-/* A round step for about `count` ticks over `span`: 1, 2 or 5 times a power of ten. */
-double train_curve_tick(double span, int count);
-
 /* The lowest and highest loss of the points and of the held-out losses, rounded outwards to ticks. */
 void train_curve_range(const train_history *history, const train_curve_points *points, double tick[1], double *low,
                        double *high);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "curve.h"
+#include "plot/plot.h"
 
 /* Pixels. The plot lies between the margins. */
 enum { WIDTH = 860, HEIGHT = 480, LEFT = 72, RIGHT = 24, TOP = 56, BOTTOM = 60, FEW = 300, MANY = 1500 };
@@ -21,49 +22,27 @@ static double y_of(const frame *f, double loss) {
   return TOP + (HEIGHT - TOP - BOTTOM) * (f->high - loss) / (f->high - f->low);
 }
 
-static void text(const frame *f, double x, double y, const char *anchor, const char *class, const char *words) {
-  fprintf(f->file, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y, anchor, class);
-  for (; *words; ++words) {
-    if (*words == '<')
-      fputs("&lt;", f->file);
-    else if (*words == '>')
-      fputs("&gt;", f->file);
-    else if (*words == '&')
-      fputs("&amp;", f->file);
-    else
-      fputc(*words, f->file);
-  }
-  fputs("</text>\n", f->file);
-}
-
-static void rule(const frame *f, double x0, double y0, double x1, double y1, const char *class) {
-  fprintf(f->file, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x0, y0, x1, y1, class);
-}
-
 static void axes(const frame *f) {
   char words[32];
   const int ticks = (int)((f->high - f->low) / f->tick + 0.5);
   for (int i = 0; i <= ticks; ++i) {
     const double loss = f->low + i * f->tick;
-    rule(f, LEFT, y_of(f, loss), WIDTH - RIGHT, y_of(f, loss), "grid");
+    plot_rule(f->file, LEFT, y_of(f, loss), WIDTH - RIGHT, y_of(f, loss), "grid");
     snprintf(words, sizeof words, "%.*f", f->tick < 0.01 ? 3 : f->tick < 0.1 ? 2 : 1, loss);
-    text(f, LEFT - 10, y_of(f, loss) + 5, "end", "tick", words);
+    plot_text(f->file, LEFT - 10, y_of(f, loss) + 5, "end", "tick", words);
   }
-  double across = train_curve_tick(f->last, 8);
+  double across = plot_tick(f->last, 8);
   if (across < 1) across = 1;
   for (int i = 0; i * across <= f->last; ++i) {
     const double at = i ? i * across : 1;
-    rule(f, x_of(f, at), HEIGHT - BOTTOM, x_of(f, at), HEIGHT - BOTTOM + 6, "axis");
+    plot_rule(f->file, x_of(f, at), HEIGHT - BOTTOM, x_of(f, at), HEIGHT - BOTTOM + 6, "axis");
     snprintf(words, sizeof words, "%.0f", at);
-    text(f, x_of(f, at), HEIGHT - BOTTOM + 24, "middle", "tick", words);
+    plot_text(f->file, x_of(f, at), HEIGHT - BOTTOM + 24, "middle", "tick", words);
   }
-  rule(f, LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "axis");
-  rule(f, LEFT, TOP, LEFT, HEIGHT - BOTTOM, "axis");
-  text(f, 0.5 * (LEFT + WIDTH - RIGHT), HEIGHT - 14, "middle", "label", "step");
-  fprintf(f->file,
-          "<text transform=\"translate(20 %.1f) rotate(-90)\" text-anchor=\"middle\" class=\"label\">loss (nats a "
-          "token)</text>\n",
-          0.5 * (TOP + HEIGHT - BOTTOM));
+  plot_rule(f->file, LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "axis");
+  plot_rule(f->file, LEFT, TOP, LEFT, HEIGHT - BOTTOM, "axis");
+  plot_text(f->file, 0.5 * (LEFT + WIDTH - RIGHT), HEIGHT - 14, "middle", "label", "step");
+  plot_turned(f->file, 20, 0.5 * (TOP + HEIGHT - BOTTOM), -90, "middle", "label", "loss (nats a token)");
 }
 
 static void curve(const frame *f, const double *step, const double *loss, int64_t count, const char *class) {
@@ -88,32 +67,14 @@ static void heldout(const frame *f, const train_history *h) {
 static void legend(const frame *f, const train_history *h) {
   char words[96];
   const double x = WIDTH - RIGHT - 250;
-  rule(f, x, TOP + 16, x + 28, TOP + 16, "train");
+  plot_rule(f->file, x, TOP + 16, x + 28, TOP + 16, "train");
   snprintf(words, sizeof words, "training, last %.3f", h->steps ? (double)h->loss[h->steps - 1] : 0.0);
-  text(f, x + 38, TOP + 21, "start", "label", words);
+  plot_text(f->file, x + 38, TOP + 21, "start", "label", words);
   if (h->evals == 0) return;
-  rule(f, x, TOP + 40, x + 28, TOP + 40, "heldout");
+  plot_rule(f->file, x, TOP + 40, x + 28, TOP + 40, "heldout");
   fprintf(f->file, "<circle class=\"mark\" cx=\"%.1f\" cy=\"%d\" r=\"4\"/>\n", x + 14, TOP + 40);
   snprintf(words, sizeof words, "held out, last %.3f", (double)h->eval_loss[h->evals - 1]);
-  text(f, x + 38, TOP + 45, "start", "label", words);
-}
-
-/* A white ground of its own, so that it reads the same on a dark page. */
-static void open_document(FILE *file) {
-  fprintf(file,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" "
-          "font-family=\"system-ui, sans-serif\">\n"
-          "<style>\n"
-          ".tick { font-size: 13px; fill: #444 } .label { font-size: 14px; fill: #222 }\n"
-          ".title { font-size: 17px; font-weight: 600; fill: #111 }\n"
-          ".grid { stroke: #e3e3e3; stroke-width: 1 } .axis { stroke: #444; stroke-width: 1.2 }\n"
-          ".raw { fill: none; stroke: #9cc3e6; stroke-width: 1 }\n"
-          ".train { fill: none; stroke: #1f5fa8; stroke-width: 2 }\n"
-          ".heldout { fill: none; stroke: #c8501e; stroke-width: 1.6; stroke-dasharray: 5 3 }\n"
-          ".mark { fill: #c8501e }\n"
-          "</style>\n"
-          "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
-          WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
+  plot_text(f->file, x + 38, TOP + 45, "start", "label", words);
 }
 
 char *train_curve_svg(const train_history *h, const char *title) {
@@ -128,14 +89,18 @@ char *train_curve_svg(const train_history *h, const char *title) {
     frame f = {.file = file, .last = (double)h->steps};
     for (int64_t i = 0; i < h->evals; ++i) f.last = fmax(f.last, (double)h->eval_step[i]);
     train_curve_range(h, &fine, &f.tick, &f.low, &f.high);
-    open_document(file);
-    text(&f, LEFT, 32, "start", "title", title);
+    plot_open(file, WIDTH, HEIGHT,
+              ".raw { fill: none; stroke: #9cc3e6; stroke-width: 1 }\n"
+              ".train { fill: none; stroke: #1f5fa8; stroke-width: 2 }\n"
+              ".heldout { fill: none; stroke: #c8501e; stroke-width: 1.6; stroke-dasharray: 5 3 }\n"
+              ".mark { fill: #c8501e }\n");
+    plot_text(file, LEFT, 32, "start", "title", title);
     axes(&f);
     curve(&f, fine.step, fine.loss, fine.count, "raw");
     curve(&f, smooth.step, smooth.loss, smooth.count, "train");
     if (h->evals > 0) heldout(&f, h);
     legend(&f, h);
-    fputs("</svg>\n", file);
+    plot_close(file);
   } else {
     good = false;
   }

@@ -33,6 +33,12 @@ for sweep in rows width threads; do
   cp "$scratch/out" "$scratch/$sweep"
 done
 expect_json '[(r["shape"], r["threads"]) for r in j["rows"]] == [("64x128", 1), ("64x128", 2)]' 'sweep of threads'
+run "${one[@]}" --shape 64x128 --sweep rows --svg "$scratch/plot.svg" --csv
+expect_status 0 "tigon bench --svg"
+grep -q '<svg ' "$scratch/plot.svg" && grep -q '>rows, with 128 columns<' "$scratch/plot.svg" && [ "$(grep -c '<circle' "$scratch/plot.svg")" -eq 8 ] &&
+  tail -n 1 "$scratch/plot.svg" | grep -qx '</svg>' || fail "--svg: $(head -c 300 "$scratch/plot.svg")"
+run "${one[@]}" --shape 8x128 --svg "$scratch/none/plot.svg"
+expect_status 3 "tigon bench --svg into no folder"
 cp "$scratch/rows" "$scratch/out"
 expect_json '[r["shape"] for r in j["rows"]] == [f"{2 << k}x128" for k in range(7)]' 'sweep of rows'
 cp "$scratch/width" "$scratch/out"

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "curve.h"
+#include "plot/plot.h"
 
 static train_history history_of(int64_t steps, int64_t eval_every) {
   train_history h = {0};
@@ -70,10 +71,10 @@ static void svg(void **state) {
 
 static void ticks(void **state) {
   (void)state;
-  assert_true(fabs(train_curve_tick(10, 5) - 2) < 1e-12);
-  assert_true(fabs(train_curve_tick(0.07, 5) - 0.02) < 1e-12);
-  assert_true(fabs(train_curve_tick(800, 8) - 100) < 1e-9);
-  assert_true(fabs(train_curve_tick(4.4, 5) - 1) < 1e-12);
+  assert_true(fabs(plot_tick(10, 5) - 2) < 1e-12);
+  assert_true(fabs(plot_tick(0.07, 5) - 0.02) < 1e-12);
+  assert_true(fabs(plot_tick(800, 8) - 100) < 1e-9);
+  assert_true(fabs(plot_tick(4.4, 5) - 1) < 1e-12);
 }
 
 int main(void) {
