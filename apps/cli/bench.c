@@ -9,7 +9,7 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG };
+enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
@@ -20,7 +20,7 @@ typedef struct bench_options {
   bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead;
   int repeats;
   bench_format format;
-  const char *svg; /* the path of a file; NULL: none */
+  const char *svg, *against; /* paths; NULL: none */
 } bench_options;
 
 /* ---- rows ---- */
@@ -186,6 +186,12 @@ static int run_all(bench_options *options) {
   if (getloadavg(&load, 1) != 1) load = -1;
   choice->threads = context->queue.threads;
   add_all(options, context, &list);
+  if (options->against) {
+    json_t *past = bench_past_read(options->command, options->against);
+    if (bench_past_find(past, list.row, list.count) == 0)
+      cli_trouble(options->command, "--against: %s has none of the rows that this run would measure", options->against);
+    json_decref(past);
+  }
 
   bool broken = false;
   for (int first = 0, next; first < list.count; first = next) {
@@ -209,8 +215,11 @@ static int run_all(bench_options *options) {
                          .load = load,
                          .variant = context->kernels->variant,
                          .gemm = tigon_context_gemm(context),
+                         .against = options->against,
                          .overhead = options->overhead};
   bench_find_ceilings(&result, options->repeats);
+  for (int i = 0; i < list.count; ++i)
+    if (list.row[i].outcome == BENCH_MEASURED) ++result.verdicts[bench_past_judge(&list.row[i])];
   bench_print(&result, options->format);
   if (svg) {
     bench_print_svg(&result, svg);
@@ -219,7 +228,7 @@ static int run_all(bench_options *options) {
   }
   tigon_context_destroy(context);
   free(list.row);
-  return broken ? CLI_FAILED : CLI_OK;
+  return broken || result.verdicts[BENCH_SLOWER] ? CLI_FAILED : CLI_OK;
 }
 
 /* ---- the command line ---- */
@@ -278,6 +287,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'r': o->repeats = (int)cli_number(o->command, "--repeat", argument, 1, BENCH_MOST_REPEATS); return 0;
     case KEY_MODELS: choose_model(o, argument); return 0;
     case KEY_SWEEP: choose_sweep(o, argument); return 0;
+    case KEY_AGAINST: o->against = argument; return 0;
     case KEY_SVG: o->svg = argument; return 0;
     case 'd': o->device = argument; return 0;
     case 'v': o->variant = argument; return 0;
@@ -310,6 +320,8 @@ int tigon_cli_bench(int argc, char **argv) {
       {"markdown", 'M', NULL, 0, "Print a table for a README", 0},
       {"csv", 'C', NULL, 0, "Print CSV in the columns of Liger-Kernel's benchmark data", 0},
       {"svg", KEY_SVG, "FILE", 0, "Also draw a plot, with bars from the 20 % to the 80 % quantile", 0},
+      {"against", KEY_AGAINST, "FILE", 0,
+       "Compare with an earlier run's JSON, and fail (exit status 1) when a row is slower beyond the noise", 0},
       {0},
   };
   static const struct argp argp = {
@@ -321,6 +333,7 @@ int tigon_cli_bench(int argc, char **argv) {
       "\vExamples:\n  tigon bench rms_norm swiglu --dtype bf16 --mode bwd\n  tigon bench --json > bench.json\n"
       "  tigon bench softmax --sweep width --csv > softmax.csv\n"
       "  tigon bench rms_norm --sweep rows --svg rows.svg\n"
+      "  tigon bench --against bench.json\n"
       "  tigon bench --models=llama-3-8b --dtype bf16",
       NULL,
       NULL,

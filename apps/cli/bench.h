@@ -114,6 +114,18 @@ double bench_now(void); /* seconds, monotonic */
 
 /* ---- rows ---- */
 
+/* SLOWER and FASTER: the intervals q20 to q80 lie apart, and the share of the floor (the median where there is no floor)
+ * changed by more than 5 %. */
+typedef enum bench_verdict { BENCH_UNKNOWN, BENCH_SAME, BENCH_SLOWER, BENCH_FASTER, BENCH_VERDICTS } bench_verdict;
+const char *bench_verdict_name(bench_verdict verdict);
+
+typedef struct bench_past {
+  bench_verdict verdict;
+  double median, q20, q80; /* seconds */
+  double floor_fraction;   /* 0: no floor */
+  double change;           /* 0.1: a tenth slower, as a share of the floor where both have one */
+} bench_past;
+
 typedef struct bench_row {
   const char *op, *mode, *variant;
   tigon_dtype dtype;
@@ -126,6 +138,7 @@ typedef struct bench_row {
   int64_t peak_bytes;          /* of resident memory, while the op ran; 0: unknown */
   enum { BENCH_MEASURED, BENCH_SKIPPED, BENCH_BROKEN } outcome;
   char reason[256]; /* one sentence, unless measured */
+  bench_past past;
 } bench_row;
 
 typedef struct bench_result {
@@ -136,6 +149,8 @@ typedef struct bench_result {
   int threads;
   double load; /* processes that waited or ran in the minute before, as the system counts them; < 0: unknown */
   const char *variant, *gemm;
+  const char *against; /* the file of an earlier run; NULL: none */
+  int verdicts[BENCH_VERDICTS];
   bool overhead; /* the shapes are tiny: the time is a call's cost */
 } bench_result;
 
@@ -151,7 +166,20 @@ void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, 
                    bool with_floor, bench_row *row);
 void bench_find_ceilings(bench_result *result, int repeats);
 
+/* ---- an earlier run ---- */
+
+/* The JSON of the file at `path`; ends the program when there is none or it is no benchmark's. Says on stderr when it is
+ * another machine's. */
+json_t *bench_past_read(const char *command, const char *path);
+/* Fills `past` of the rows that it has, and returns how many those are. */
+int bench_past_find(const json_t *past, bench_row *rows, int count);
+bench_verdict bench_past_judge(bench_row *row); /* once it is measured */
+
 /* ---- output ---- */
+
+enum { BENCH_SHAPE = 48 };
+char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row); /* "4096x4096" */
+void bench_print_changes(const bench_result *result, FILE *file);
 
 typedef enum bench_format { BENCH_TABLE, BENCH_MARKDOWN, BENCH_JSON, BENCH_CSV } bench_format;
 /* Results to stdout; a sentence for every row that was not measured to stderr. */

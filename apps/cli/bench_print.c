@@ -10,20 +10,25 @@ static double rate_gbps(const bench_row *row) { return row->bytes_min / row->med
 
 static json_t *real_or_null(double value) { return value > 0 ? json_real(value) : json_null(); }
 
-enum { SHAPE = 48 };
-
-static char *shape_of(char shape[SHAPE], const bench_row *row) {
-  snprintf(shape, SHAPE, "%" PRId64 "x%" PRId64, row->at.rows, row->at.cols);
+char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row) {
+  snprintf(shape, BENCH_SHAPE, "%" PRId64 "x%" PRId64, row->at.rows, row->at.cols);
   return shape;
 }
 
-static json_t *row_json(const bench_row *row) {
-  char shape[SHAPE];
-  json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:f, s:I}", "op", row->op, "mode",
-                             row->mode, "variant", row->variant, "dtype", tigon_dtype_name(row->dtype), "shape",
-                             shape_of(shape, row), "threads", row->at.threads, "median_ms", row->median * 1e3, "q20_ms",
-                             row->q20 * 1e3, "q80_ms", row->q80 * 1e3, "bytes_min", (json_int_t)row->bytes_min, "gbps",
-                             rate_gbps(row), "extra_bytes", (json_int_t)row->extra_bytes);
+static json_t *past_json(const bench_past *past) {
+  if (past->verdict == BENCH_UNKNOWN) return json_null();
+  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "verdict", bench_verdict_name(past->verdict), "change",
+                   past->change, "median_ms", past->median * 1e3, "q20_ms", past->q20 * 1e3, "q80_ms", past->q80 * 1e3,
+                   "floor_fraction", real_or_null(past->floor_fraction));
+}
+
+static json_t *row_json(const bench_row *row, bool against) {
+  char shape[BENCH_SHAPE];
+  json_t *object = json_pack(
+      "{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:f, s:I}", "op", row->op, "mode", row->mode, "variant",
+      row->variant, "dtype", tigon_dtype_name(row->dtype), "shape", bench_shape(shape, row), "threads", row->at.threads,
+      "median_ms", row->median * 1e3, "q20_ms", row->q20 * 1e3, "q80_ms", row->q80 * 1e3, "bytes_min",
+      (json_int_t)row->bytes_min, "gbps", rate_gbps(row), "extra_bytes", (json_int_t)row->extra_bytes);
   json_object_set_new(object, "floor_fraction", real_or_null(row->floor_fraction));
   json_object_set_new(object, "copy_gbps", real_or_null(row->copy_gbps));
   json_object_set_new(object, "read_gbps", real_or_null(row->read_gbps));
@@ -31,27 +36,34 @@ static json_t *row_json(const bench_row *row) {
   json_object_set_new(object, "other", row->at.other ? json_integer(row->at.other) : json_null());
   json_object_set_new(object, "model", row->at.model ? json_string(row->at.model) : json_null());
   json_object_set_new(object, "peak_bytes", row->peak_bytes ? json_integer(row->peak_bytes) : json_null());
+  if (against) json_object_set_new(object, "against", past_json(&row->past));
   return object;
 }
 
 static void print_json(const bench_result *result, const cli_machine *machine) {
   json_t *rows = json_array(), *skipped = json_array();
-  char shape[SHAPE];
+  char shape[BENCH_SHAPE];
   for (int i = 0; i < result->count; ++i) {
     const bench_row *row = &result->rows[i];
     if (row->outcome == BENCH_MEASURED)
-      json_array_append_new(rows, row_json(row));
+      json_array_append_new(rows, row_json(row, result->against != NULL));
     else
       json_array_append_new(skipped, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "op", row->op, "mode", row->mode,
-                                               "dtype", tigon_dtype_name(row->dtype), "shape", shape_of(shape, row),
+                                               "dtype", tigon_dtype_name(row->dtype), "shape", bench_shape(shape, row),
                                                "reason", row->reason, "failed", row->outcome == BENCH_BROKEN));
   }
-  cli_print_json(json_pack("{s:{s:s, s:i, s:i, s:f, s:s, s:s, s:I, s:I, s:I}, s:{s:f, s:f}, s:o, s:o}", "machine",
-                           "cpu", machine->model, "cores", machine->cores, "threads", result->threads, "load",
-                           result->load, "variant", result->variant, "gemm", result->gemm, "l1d_bytes",
-                           (json_int_t)machine->l1d_bytes, "l2_bytes", (json_int_t)machine->l2_bytes, "l3_bytes",
-                           (json_int_t)machine->l3_bytes, "ceilings", "copy_gbps", result->copy_gbps, "read_gbps",
-                           result->read_gbps, "rows", rows, "skipped", skipped));
+  json_t *root =
+      json_pack("{s:{s:s, s:i, s:i, s:f, s:s, s:s, s:I, s:I, s:I}, s:{s:f, s:f}, s:o, s:o}", "machine", "cpu",
+                machine->model, "cores", machine->cores, "threads", result->threads, "load", result->load, "variant",
+                result->variant, "gemm", result->gemm, "l1d_bytes", (json_int_t)machine->l1d_bytes, "l2_bytes",
+                (json_int_t)machine->l2_bytes, "l3_bytes", (json_int_t)machine->l3_bytes, "ceilings", "copy_gbps",
+                result->copy_gbps, "read_gbps", result->read_gbps, "rows", rows, "skipped", skipped);
+  if (result->against)
+    json_object_set_new(root, "against",
+                        json_pack("{s:s, s:i, s:i, s:i, s:i}", "file", result->against, "slower",
+                                  result->verdicts[BENCH_SLOWER], "faster", result->verdicts[BENCH_FASTER], "same",
+                                  result->verdicts[BENCH_SAME], "unknown", result->verdicts[BENCH_UNKNOWN]));
+  cli_print_json(root);
 }
 
 static term_style floor_style(double fraction) {
@@ -67,13 +79,13 @@ static void add_range(term_table *table, double low, double high) {
 }
 
 static void add_row(term_table *table, const bench_row *row, bool with_op, bench_axis axis, bool overhead) {
-  char text[TERM_NUMBER], shape[SHAPE];
+  char text[TERM_NUMBER], shape[BENCH_SHAPE];
   term_cell(table, TERM_BOLD, "%s", with_op ? row->op : "");
   term_cell(table, TERM_PLAIN, "%s", row->mode);
   term_cell(table, TERM_PLAIN, "%s", tigon_dtype_name(row->dtype));
   if (axis == BENCH_MODELS) term_cell(table, TERM_PLAIN, "%s", row->at.model);
   if (axis == BENCH_THREADS) term_cell(table, TERM_PLAIN, "%d", row->at.threads);
-  term_cell(table, TERM_DIM, "%s", shape_of(shape, row));
+  term_cell(table, TERM_DIM, "%s", bench_shape(shape, row));
   term_cell(table, TERM_PLAIN, "%s", term_seconds(text, row->median));
   add_range(table, row->q20, row->q80);
   if (overhead) return;
@@ -165,6 +177,9 @@ void bench_print(const bench_result *result, bench_format format) {
     bench_print_csv(result, &machine);
   else
     print_table(result, &machine, format == BENCH_MARKDOWN);
+  const bool for_people = format == BENCH_TABLE || format == BENCH_MARKDOWN;
+  if (format == BENCH_MARKDOWN && result->against) putchar('\n');
+  if (result->against) bench_print_changes(result, for_people ? stdout : stderr);
   fflush(stdout);
   print_reasons(result);
   if (result->load > 0.5 * machine.cores)

@@ -48,6 +48,20 @@ expect_status 0 "tigon bench --models"
 # The operator's own tensors: x and y; the case holds four for all modes.
 expect_json '[(r["model"], r["shape"]) for r in j["rows"]] == [("qwen2.5-7b", "4096x3584")] and (j["rows"][0]["peak_bytes"] or 1e12) > 4 * 4096 * 3584 * 4' 'sizes of a model'
 
+# An earlier run in which every time was a nanosecond, then one in which it was a thousand seconds.
+for was in 1e-6:1:slower 1e6:0:faster; do
+  sed -E "s/\"(median|q20|q80)_ms\": [^,]*/\"\1_ms\": ${was%%:*}/" "$scratch/threads" >"$scratch/old"
+  run "${one[@]}" --shape 64x128 --threads 1 --against "$scratch/old"
+  [ "$status:$(grep -cE '^(slower|faster): ' "$scratch/out")" = "$(cut -d: -f2 <<<$was):1" ] && grep -q "^${was##*:}: rms_norm fwd f32 64x128, 1 thread: " "$scratch/out" ||
+    fail "--against $was: exit $status: $(cat "$scratch/out")"
+done
+run "${one[@]}" --shape 64x128 --threads 1 --against "$scratch/old" --json
+expect_json 'j["against"]["faster"] == 1 and j["rows"][0]["against"]["verdict"] == "faster" and j["rows"][0]["against"]["median_ms"] == 1e6' 'against as JSON'
+run "${one[@]}" --shape 8x8 --against "$scratch/old"
+expect_status 3 "tigon bench --against another shape"
+run "${one[@]}" --shape 8x8 --against "$scratch/nothing"
+expect_status 3 "tigon bench --against no file"
+
 run bench rms_norm --overhead --repeat 2
 expect_status 0 "tigon bench --overhead"
 grep -q 'rms_norm .* us' "$scratch/out" || fail "no microseconds: $(cat "$scratch/out")"
