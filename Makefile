@@ -8,8 +8,9 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 DESTDIR ?=
 ARGS ?=
+PEERS ?= torch==2.13.0 numpy
 
-.PHONY: build train test bench setup format lint install asan tsan coverage abi-update clean help
+.PHONY: build train test bench bench-peers setup format lint install asan tsan coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -23,6 +24,12 @@ test: setup-build-test configure ## Build and run every test, lint, format and s
 
 bench: setup-build-bench build ## Measure every op against the memory's speed: make bench ARGS=rms_norm
 	@build/tigon bench $(ARGS)
+
+bench-peers: setup-build-bench-peers configure ## PyTorch beside it, on the same cases: make bench-peers ARGS="--op rope"
+	@cmake --build build -j $(JOBS) --target tigon_bench
+	@build/peers/bin/python -c 'import torch, numpy' 2>/dev/null || { rm -rf build/peers && python3 -m venv build/peers && \
+	  build/peers/bin/pip install --quiet $(PEERS); }
+	@build/peers/bin/python bench/peers_cpu.py $(ARGS)
 
 format: setup-test ## Format the sources
 	@tools/format

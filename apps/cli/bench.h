@@ -50,6 +50,8 @@ typedef struct bench_case {
 
 /* The case of `op`; NULL when there is none. */
 const bench_case *bench_case_find(const char *op);
+/* One call of a mode: "full" is forward, then backward, unless one call does both. */
+tigon_status bench_call(const bench_case *chosen, bench_data *data, bench_mode mode);
 
 /* ---- sizes ---- */
 
@@ -158,8 +160,6 @@ typedef struct bench_result {
 
 enum { BENCH_MOST_REPEATS = 1001 };
 
-/* One call of a mode: "full" is forward, then backward, unless one call does both. */
-tigon_status bench_call(const bench_case *chosen, bench_data *data, bench_mode mode);
 /* Fills the times, rates and floor of a row whose bytes_min and flops are set; the call is known to work. Samples take
  * about sample_seconds each; with_floor runs the probes between them. */
 void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, int repeats, double sample_seconds,

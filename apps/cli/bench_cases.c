@@ -319,6 +319,12 @@ const bench_case *bench_case_find(const char *op) {
   return NULL;
 }
 
+tigon_status bench_call(const bench_case *chosen, bench_data *data, bench_mode mode) {
+  if (mode != BENCH_FULL || chosen->flags & BENCH_FULL_IN_ONE) return chosen->run(data, mode);
+  const tigon_status status = chosen->run(data, BENCH_FWD);
+  return status == TIGON_OK ? chosen->run(data, BENCH_BWD) : status;
+}
+
 const char *bench_mode_name(bench_mode mode) {
   static const char *const names[BENCH_MODES] = {"fwd", "bwd", "full", "step", "clip"};
   return names[mode];

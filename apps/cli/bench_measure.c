@@ -48,12 +48,6 @@ void bench_find_ceilings(bench_result *result, int repeats) {
   result->read_gbps = quantile(&read, 0.5);
 }
 
-tigon_status bench_call(const bench_case *chosen, bench_data *data, bench_mode mode) {
-  if (mode != BENCH_FULL || chosen->flags & BENCH_FULL_IN_ONE) return chosen->run(data, mode);
-  const tigon_status status = chosen->run(data, BENCH_FWD);
-  return status == TIGON_OK ? chosen->run(data, BENCH_BWD) : status;
-}
-
 /* Seconds a call, over `calls` of them, or fewer when a busy machine makes them take much longer than expected. */
 static double time_calls(const bench_case *chosen, bench_data *data, bench_mode mode, int64_t calls) {
   enum { LOOK_EVERY = 64 };

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Times PyTorch beside Tigon on the CPU: the same cases, in one process, on the same memory and threads, sample by sample
+in turns. `make bench-peers` makes the virtual environment and runs this; --help has the options."""
+import argparse
+import ctypes
+import datetime
+import json
+import os
+import pathlib
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODES = ["fwd", "bwd", "full"]  # bench_mode in apps/cli/bench.h
+WARM_SECONDS = 0.005  # of a sample, at least
+
+
+def trouble(sentence):
+    print(f"peers_cpu: {sentence}", file=sys.stderr)
+    sys.exit(3)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"peers_cpu: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def parse():
+    parser = Parser(
+        description="Time PyTorch eager and torch.compile beside Tigon, forward and backward, and print the ratios.",
+        epilog="Examples:\n  make bench-peers\n  make bench-peers ARGS='--op rms_norm --dtype bf16 --mode bwd'\n"
+        "  build/peers/bin/python bench/peers_cpu.py --op swiglu --shape 64x4096 --no-compile",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def count(text):
+        number = int(text)
+        if not 1 <= number <= 4096:
+            raise ValueError
+        return number
+
+    def shape(text):
+        rows, cols = (int(part) for part in text.split("x"))
+        if rows < 1 or cols < 1:
+            raise ValueError
+        return rows, cols
+
+    count.__name__, shape.__name__ = "whole number from 1 to 4096", "ROWSxCOLS"
+    parser.add_argument("--op", action="append", choices=list(CASES), help="may be repeated (default: all)")
+    parser.add_argument("--dtype", action="append", choices=["f32", "bf16", "f16"], help="(default: f32 and bf16)")
+    parser.add_argument("--mode", action="append", choices=MODES, help="(default: all)")
+    parser.add_argument("--shape", type=shape, default=(0, 0), metavar="ROWSxCOLS",
+                        help="instead of each operator's own, which are those of `tigon bench`")
+    parser.add_argument("--threads", type=count, default=0, metavar="N",
+                        help="of Tigon and of PyTorch (default: OMP_NUM_THREADS, else all cores)")
+    parser.add_argument("--repeat", type=count, default=15, metavar="N", help="samples of each (default: 15)")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out; it takes seconds a case")
+    parser.add_argument("--json", default=str(ROOT / "bench/results/peers_cpu.json"), metavar="FILE",
+                        help="(default: bench/results/peers_cpu.json)")
+    return parser.parse_args()
+
+
+# ---- Tigon ----
+
+
+class Tigon:
+    """A case of apps/cli/bench_cases.c, through build/libtigon_bench.so."""
+
+    library = None
+
+    def __init__(self, op, dtype, shape, threads):
+        if Tigon.library is None:
+            path = os.environ.get("TIGON_BENCH", ROOT / "build/libtigon_bench.so")
+            try:
+                Tigon.library = ctypes.CDLL(str(path))
+            except OSError as error:
+                trouble(f"{error}; `make bench-peers` builds it")
+            for name in ("open", "memory"):
+                getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_void_p
+            for name in ("sentence", "variant"):
+                getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_char_p
+            Tigon.library.tigon_bench_bytes.restype = ctypes.c_double
+        handle = self.library.tigon_bench_open(op.encode(), dtype.encode(), ctypes.c_int64(shape[0]),
+                                               ctypes.c_int64(shape[1]), threads)
+        if not handle:
+            raise LookupError(self.library.tigon_bench_sentence().decode())
+        self.handle = ctypes.c_void_p(handle)
+        sizes = (ctypes.c_int64 * 3)()
+        self.library.tigon_bench_sizes(self.handle, sizes)
+        self.rows, self.cols, self.other = sizes
+
+    def call(self, mode):
+        if self.library.tigon_bench_call(self.handle, MODES.index(mode)) != 0:
+            trouble(self.library.tigon_bench_sentence().decode())
+
+    def tensor(self, kind, index, dtype, *shape):
+        """A PyTorch tensor on the case's own memory."""
+        memory = self.library.tigon_bench_memory(self.handle, ctypes.c_char(kind.encode()), index)
+        elements = 1
+        for size in shape:
+            elements *= size
+        raw = (ctypes.c_char * (elements * dtype.itemsize)).from_address(memory)
+        return torch.frombuffer(raw, dtype=dtype, count=elements).view(shape)
+
+    def bytes_min(self, mode):
+        return self.library.tigon_bench_bytes(self.handle, MODES.index(mode))
+
+    def variant(self):
+        return self.library.tigon_bench_variant(self.handle).decode()
+
+    def close(self):
+        self.library.tigon_bench_close(self.handle)
+
+
+# ---- the cases: what PyTorch does, and where Tigon's case has the same tensors (apps/cli/bench_cases.c) ----
+# Each returns (function, inputs that need a gradient, gradients of its outputs, Tigon's outputs, Tigon's gradients); for
+# each of the last two None where a shape of PyTorch has no counterpart. A weight has the dtype of x, as in a model.
+
+
+def wide(t, dtype, *indices):
+    return [t.tensor("t", i, dtype, t.rows, t.cols) for i in indices]
+
+
+def column(t, index):
+    return t.tensor("c", index, torch.float32, t.cols)
+
+
+def rms_norm(t, dtype):
+    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
+    w = column(t, 0).to(dtype, copy=True)
+    return lambda x, w: F.rms_norm(x, (t.cols,), w, 1e-6), [x, w], [dy], [y], [dx, column(t, 1)]
+
+
+def fused_add_rms_norm(t, dtype):
+    x, residual, s, y, dx = wide(t, dtype, 0, 1, 2, 3, 4)
+    w = column(t, 0).to(dtype, copy=True)
+
+    def function(x, residual, w):
+        s = x + residual
+        return F.rms_norm(s, (t.cols,), w, 1e-6), s
+
+    return function, [x, residual, w], [y, residual], [y, s], [dx, dx, column(t, 1)]
+
+
+def layer_norm(t, dtype):
+    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
+    w, b = column(t, 0).to(dtype, copy=True), column(t, 1).to(dtype, copy=True)
+    return lambda x, w, b: F.layer_norm(x, (t.cols,), w, b, 1e-5), [x, w, b], [dy], [y], [dx, column(t, 1), column(t, 2)]
+
+
+def swiglu(t, dtype):
+    a, b, c, da, db = wide(t, dtype, 0, 1, 2, 3, 4)
+    return lambda a, b: F.silu(a) * b, [a, b], [c], [c], [da, db]
+
+
+def softmax(t, dtype):
+    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
+    return lambda x: torch.softmax(x, -1), [x], [dy], [y], [dx]
+
+
+def rope(t, dtype):
+    batch = 4 if t.rows % 4 == 0 else 1
+    steps, width = t.rows // batch, 128 if t.cols % 128 == 0 else 64 if t.cols % 64 == 0 else t.cols
+    heads = t.cols // width
+    keys = heads // 4 if heads % 4 == 0 else heads
+    q, k, q_out, k_out = (t.tensor("t", i, dtype, batch, steps, n, width) for i, n in enumerate([heads, keys] * 2))
+    angles = [t.tensor("t", i, torch.float32, steps, width // 2) for i in (4, 5)]
+    cos, sin = (torch.cat([a, a], -1)[None, :, None, :].to(dtype) for a in angles)
+
+    def turned(x):
+        return torch.cat([-x[..., width // 2:], x[..., :width // 2]], -1)
+
+    def function(q, k):  # as in transformers
+        return q * cos + turned(q) * sin, k * cos + turned(k) * sin
+
+    return function, [q, k], [q.clone(), k.clone()], [q_out, k_out], [q_out, k_out]
+
+
+def cross_entropy(t, dtype):
+    logits, dlogits = wide(t, dtype, 0, 1)
+    labels, loss = t.tensor("i", 0, torch.int64, t.rows), t.tensor("r", 1, torch.float32, 1)
+    return lambda x: F.cross_entropy(x.float(), labels), [logits], [torch.tensor(1.0)], [loss[0]], [dlogits]
+
+
+def embedding(t, dtype):
+    table, dtable = (t.tensor("t", i, dtype, t.other, t.cols) for i in (0, 2))
+    (y,) = wide(t, dtype, 1)
+    words = t.tensor("i", 0, torch.int64, t.rows)
+    return lambda table: F.embedding(words, table), [table], [y], [y], [dtable]
+
+
+CASES = {f.__name__: f
+         for f in (rms_norm, fused_add_rms_norm, layer_norm, swiglu, softmax, rope, cross_entropy, embedding)}
+
+
+# ---- measuring ----
+
+
+def same(what, ours, theirs, dtype):
+    """Ends the program when the two disagree by more than the dtype explains: then one of them times something else."""
+    bound = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}[dtype]
+    ours, theirs = ours.detach().float(), theirs.detach().float()
+    worst, size = (ours - theirs).abs().max().item(), theirs.abs().max().item()
+    if not worst <= bound * size:
+        trouble(f"{what}: Tigon and PyTorch differ by {worst:.3g} where the largest value is {size:.3g}")
+
+
+def quantiles(samples):
+    cuts = statistics.quantiles(samples, n=5, method="inclusive") if len(samples) > 1 else samples * 4
+    return {"median_ms": statistics.median(samples) * 1e3, "q20_ms": cuts[0] * 1e3, "q80_ms": cuts[3] * 1e3}
+
+
+def switches():
+    """How often the system took a core from this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def timed(call, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
+
+
+def alternate(parties, repeat):
+    """Each sample follows an untimed call of the same party, and who goes first moves on by one each round. Also returns
+    the share of the samples in which another program took a core."""
+    disturbed = 0
+    calls, samples = {}, {name: [] for name in parties}
+    for name, call in parties.items():
+        timed(call, 1)
+        calls[name] = max(1, int(WARM_SECONDS / max(timed(call, 2), 1e-9)))
+    order = list(parties)
+    for _ in range(repeat):
+        for name in order:
+            parties[name]()
+            before = switches()
+            samples[name].append(timed(parties[name], calls[name]))
+            disturbed += switches() > before
+        order = order[1:] + order[:1]
+    return {name: quantiles(samples[name]) for name in parties}, disturbed / (repeat * len(parties))
+
+
+def torch_calls(function, inputs, upstream):
+    outputs = function(*inputs)
+    outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+    def fwd():  # as in training: what backward needs is kept
+        function(*inputs)
+
+    def bwd():
+        return torch.autograd.grad(outputs, inputs, upstream, retain_graph=True)
+
+    def full():
+        made = function(*inputs)
+        torch.autograd.grad(made, inputs, upstream if isinstance(made, tuple) else upstream[0])
+
+    return {"fwd": fwd, "bwd": bwd, "full": full}, outputs
+
+
+def run_case(op, dtype_name, options, compiles):
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype_name]
+    try:
+        tigon = Tigon(op, dtype_name, options.shape, torch.get_num_threads())
+    except LookupError as error:
+        print(f"skipped, {error}", file=sys.stderr)
+        return
+    function, inputs, upstream, tigon_outputs, tigon_gradients = CASES[op](tigon, dtype)
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    peers = {"eager": function}
+    if compiles:
+        torch._dynamo.reset()
+        peers["compile"] = torch.compile(function, fullgraph=True, dynamic=False)
+    calls = {"tigon": {mode: (lambda mode=mode: tigon.call(mode)) for mode in MODES}}
+    tigon.call("fwd")
+    ours = [tensor.clone() for tensor in tigon_outputs]  # a case may keep other tensors there in backward
+    for name, peer in peers.items():
+        calls[name], theirs = torch_calls(peer, inputs, upstream)
+        for one, other in zip(ours, theirs):
+            same(f"{op} {dtype_name} fwd, {name}", one, other, dtype)
+        tigon.call("bwd")
+        for one, other in zip(tigon_gradients, calls[name]["bwd"]()):
+            same(f"{op} {dtype_name} bwd, {name}", one, other, dtype)
+        tigon.call("fwd")
+    for mode in options.mode:
+        result, disturbed = alternate({name: calls[name][mode] for name in calls}, options.repeat)
+        for name in peers:
+            result[name]["ratio"] = result[name]["median_ms"] / result["tigon"]["median_ms"]
+        yield {"op": op, "mode": mode, "dtype": dtype_name, "shape": f"{tigon.rows}x{tigon.cols}",
+               "threads": torch.get_num_threads(), "variant": tigon.variant(), "bytes_min": tigon.bytes_min(mode),
+               "disturbed": disturbed, **result}
+    del inputs, calls, peers, function
+    tigon.close()
+
+
+def print_row(row):
+    text = f"{row['op']:<19} {row['mode']:<4} {row['dtype']:<5} {row['shape']:<11} {row['tigon']['median_ms']:>9.4g}"
+    for name in ("eager", "compile"):
+        text += f" {row[name]['median_ms']:>9.4g} {row[name]['ratio']:>6.2f}x" if name in row else f" {'-':>9} {'-':>7}"
+    print(text, flush=True)
+
+
+# ---- the machine ----
+
+
+def output(*command):
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def machine(load):
+    model = platform.processor() or platform.machine()
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else []:
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    maps = pathlib.Path("/proc/self/maps")
+    runtimes = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line or "libomp" in line}
+    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads(), "load": load,
+            "openmp": sorted(pathlib.Path(path).name for path in runtimes)}
+
+
+def document(rows, load):
+    version = (ROOT / "include/tigon/base.h").read_text()
+    numbers = [line.split()[-1] for part in ("MAJOR", "MINOR", "PATCH") for line in version.splitlines()
+               if line.startswith(f"#define TIGON_VERSION_{part} ")]
+    changed = output("git", "status", "--porcelain", "--untracked-files=no")
+    return {"machine": machine(load), "commit": output("git", "rev-parse", "HEAD"), "uncommitted_changes": bool(changed),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "versions": {"tigon": ".".join(numbers), "torch": torch.__version__, "python": platform.python_version(),
+                         "onednn": torch.backends.mkldnn.is_available()},
+            "rows": rows}
+
+
+def compile_works():
+    headers = pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h"
+    missing = [name for name, there in (("g++", shutil.which(os.environ.get("CXX", "g++"))),
+                                        ("Python.h (python3-dev)", headers.exists())) if not there]
+    if missing:
+        print(f"peers_cpu: torch.compile is left out, it needs {' and '.join(missing)}", file=sys.stderr)
+    return not missing
+
+
+def main(options):
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    options.mode = options.mode or MODES
+    # What PyTorch frees it gets again, warm: without this every large output would be fresh pages from the system.
+    libc = ctypes.CDLL(None)
+    libc.mallopt(-4, 0)  # M_MMAP_MAX
+    libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+    torch._functorch.config.donated_buffer = False  # `bwd` runs one graph many times
+    compiles = not options.no_compile and compile_works()
+    load = os.getloadavg()[0]
+    print(f"{'operator':<19} {'mode':<4} {'dtype':<5} {'shape':<11} {'tigon ms':>9} {'eager ms':>9} {'/ tigon':>7} "
+          f"{'compile':>9} {'/ tigon':>7}")
+    rows = []
+    for op in options.op or CASES:
+        for dtype in options.dtype or ["f32", "bf16"]:
+            for row in run_case(op, dtype, options, compiles):
+                rows.append(row)
+                print_row(row)
+    path = pathlib.Path(options.json)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document(rows, load), indent=2) + "\n")
+    except OSError as error:
+        trouble(error)
+    disturbed = sum(row["disturbed"] for row in rows) / max(len(rows), 1)
+    if disturbed > 0.1:
+        print(f"other programs took a core in {100 * disturbed:.0f} % of the samples: keep no figure of this run",
+              file=sys.stderr)
+
+
+if __name__ == "__main__":
+    chosen = parse()
+    if chosen.threads:
+        os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
+    try:
+        import torch
+        import torch._functorch.config
+        import torch.nn.functional as F
+    except ImportError:
+        trouble("no PyTorch here; `make bench-peers` makes an environment that has it")
+    main(chosen)

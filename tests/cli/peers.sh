@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# ctest: slow
+# What `make bench-peers` stands on: the runner has every case, and a mistake is one sentence. PyTorch is not needed.
+. "$(dirname "$0")/lib.bash"
+command -v python3 >/dev/null || exit 77
+peers=$TIGON_SOURCE/bench/peers_cpu.py
+
+mistake() {
+  local code=$1 part=$2
+  shift 2
+  python3 "$peers" "$@" >"$scratch/out" 2>"$scratch/err"
+  status=$?
+  expect_status "$code" "peers_cpu.py $*"
+  [ "$(wc -l <"$scratch/err")" -eq 1 ] && grep -qF -- "$part" "$scratch/err" || fail "peers_cpu.py $*: $(cat "$scratch/err")"
+}
+
+mistake 2 "'rms_nrm'" --op rms_nrm
+mistake 2 'invalid ROWSxCOLS value' --shape 4096
+mistake 2 'invalid whole number from 1 to 4096 value' --repeat 0
+python3 -c 'import torch' 2>/dev/null || mistake 3 'make bench-peers' --op rms_norm
+
+"$TIGON" list --json >"$scratch/list"
+python3 - "$TIGON_BUILD/libtigon_bench.so" "$scratch/list" <<'PYTHON' || fail "libtigon_bench.so"
+import ctypes, json, sys
+library = ctypes.CDLL(sys.argv[1])
+library.tigon_bench_open.restype, library.tigon_bench_sentence.restype = ctypes.c_void_p, ctypes.c_char_p
+for op in sorted({slot["op"] for slot in json.load(open(sys.argv[2]))["slots"]} - {"adamw"}):
+    case = library.tigon_bench_open(op.encode(), b"bf16", ctypes.c_int64(8), ctypes.c_int64(128), 1)
+    if not case or any(library.tigon_bench_call(ctypes.c_void_p(case), mode) for mode in range(3)):
+        sys.exit(f"{op}: {library.tigon_bench_sentence().decode()}")
+    library.tigon_bench_close(ctypes.c_void_p(case))
+if library.tigon_bench_open(b"none", b"f32", ctypes.c_int64(0), ctypes.c_int64(0), 1):
+    sys.exit("a case of no operator")
+PYTHON
+finish
