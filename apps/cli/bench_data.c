@@ -55,7 +55,7 @@ static size_t column_bytes(const bench_data *data) { return (size_t)most(data->c
 static size_t row_bytes(const bench_data *data) { return (size_t)(data->rows * (data->cols / 64 + 1)) * 4; }
 
 size_t bench_data_bytes(const bench_data *data, const bench_case *chosen) {
-  return (size_t)chosen->tensors * tensor_bytes(data, chosen) + 2 * (column_bytes(data) + row_bytes(data)) +
+  return (size_t)chosen->tensors * tensor_bytes(data, chosen) + BENCH_VECTORS * (column_bytes(data) + row_bytes(data)) +
          (size_t)data->rows * 8;
 }
 

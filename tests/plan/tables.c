@@ -163,15 +163,17 @@ static void every_slot_has_a_footprint(void **state) {
 #undef TIGON_COMPOSITE
   };
   tigon_footprint f;
+  int planned = 1; /* cross_entropy's fwd_dlogits is no slot */
   for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
     const bool other = strcmp(slots[i].op, "attention") == 0 || strcmp(slots[i].op, "linear") == 0 ||
                        (strcmp(slots[i].op, "embedding") == 0 && strcmp(slots[i].entry, "bwd") == 0);
     assert_int_equal(tigon_footprint_find(slots[i].op, slots[i].entry, TIGON_BF16, &f), !other);
+    planned += !other;
   }
   int count = 0;
   const char *op, *entry;
   for (; tigon_footprint_at(count, &op, &entry); count++) assert_true(tigon_footprint_find(op, entry, TIGON_F32, &f));
-  assert_int_equal(count, 20);
+  assert_int_equal(count, planned);
   assert_false(tigon_footprint_at(-1, &op, &entry));
 }
 
