@@ -71,6 +71,38 @@ typedef tigon_norm_bwd_problem tigon_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_layer_norm_bwd_problem;
 
+/* [batch, channel] runs of contiguous elements; pitches count elements. */
+typedef struct tigon_planes {
+  void *data;
+  int64_t batch_pitch, channel_pitch;
+} tigon_planes;
+
+static inline void *tigon_plane(const tigon_planes *t, size_t element_bytes, int64_t batch, int64_t channel) {
+  return (char *)t->data + (batch * t->batch_pitch + channel * t->channel_pitch) * (int64_t)element_bytes;
+}
+
+/* Group g has channels g * channels .. (g + 1) * channels - 1, of `run` elements each. */
+typedef struct tigon_group_norm_fwd_problem {
+  int64_t batch, groups, channels, run;
+  tigon_dtype dtype, w_dtype, b_dtype;
+  tigon_planes x, y;
+  const void *w, *b;  /* [groups * channels], may be NULL */
+  float *mean, *rstd; /* [batch, groups], may be NULL */
+  float eps;
+} tigon_group_norm_fwd_problem;
+
+typedef struct tigon_group_norm_bwd_problem {
+  int64_t batch, groups, channels, run;
+  tigon_dtype dtype, w_dtype, dw_dtype, db_dtype;
+  tigon_planes dy, x, dx;
+  const void *w;            /* [groups * channels], may be NULL */
+  const float *mean, *rstd; /* [batch, groups] */
+  void *dw, *db;            /* [groups * channels], may be NULL */
+  float *slabs;             /* [plan->slabs, 2, groups * channels] workspace: dw, db */
+  float *partials;          /* [batch * groups, plan->splits, 2] workspace, when a row is split */
+  bool accumulate;          /* into dw and db */
+} tigon_group_norm_bwd_problem;
+
 /* swiglu and geglu, forward. */
 typedef struct tigon_gate_fwd_problem {
   tigon_row_space space;

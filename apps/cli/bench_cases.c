@@ -101,6 +101,57 @@ static tigon_status layer_norm_run(bench_data *d, bench_mode mode) {
   return tigon_layer_norm_bwd(d->context, &args);
 }
 
+/* Channels of a batch, 512 where the columns allow it, in groups of 16 of them. */
+static int64_t channels(const bench_data *d) { return d->cols % 512 == 0 ? 512 : d->cols % 32 == 0 ? 32 : 1; }
+static int64_t groups(const bench_data *d) { return channels(d) == 512 ? 32 : 1; }
+static tigon_tensor images(const bench_data *d, int i) {
+  return tigon_tensor_3d(d->tensor[i], d->dtype, d->rows, channels(d), d->cols / channels(d));
+}
+static tigon_tensor channel(const bench_data *d, int i) {
+  return tigon_tensor_1d(d->column[i], TIGON_F32, channels(d));
+}
+static tigon_tensor statistic(const bench_data *d, int i) {
+  return tigon_tensor_2d(d->row[i], TIGON_F32, d->rows, groups(d));
+}
+
+static tigon_group_norm_bwd_args group_norm_bwd(const bench_data *d) {
+  return (tigon_group_norm_bwd_args){.dy = images(d, 2),
+                                     .x = images(d, 0),
+                                     .w = channel(d, 0),
+                                     .mean = statistic(d, 0),
+                                     .rstd = statistic(d, 1),
+                                     .dx = images(d, 3),
+                                     .dw = channel(d, 1),
+                                     .db = channel(d, 2),
+                                     .groups = groups(d),
+                                     .workspace = d->workspace,
+                                     .workspace_bytes = d->workspace_bytes};
+}
+
+static tigon_status group_norm_prepare(bench_data *d) {
+  const tigon_group_norm_bwd_args args = group_norm_bwd(d);
+  const int64_t statistics = 2 * d->rows * groups(d);
+  set_bytes(d, 2 * wide_bytes(d) + f32_bytes(2 * channels(d) + statistics),
+            3 * wide_bytes(d) + f32_bytes(3 * channels(d) + statistics));
+  return tigon_group_norm_bwd_workspace(d->context, &args, &d->workspace_need);
+}
+
+static tigon_status group_norm_run(bench_data *d, bench_mode mode) {
+  if (mode == BENCH_FWD) {
+    const tigon_group_norm_fwd_args args = {.x = images(d, 0),
+                                            .w = channel(d, 0),
+                                            .b = channel(d, 1),
+                                            .y = images(d, 1),
+                                            .mean = statistic(d, 0),
+                                            .rstd = statistic(d, 1),
+                                            .groups = groups(d),
+                                            .eps = 1e-5};
+    return tigon_group_norm_fwd(d->context, &args);
+  }
+  const tigon_group_norm_bwd_args args = group_norm_bwd(d);
+  return tigon_group_norm_bwd(d->context, &args);
+}
+
 /* ---- elementwise and rows ---- */
 
 static tigon_status gate_prepare(bench_data *d) {
@@ -295,6 +346,8 @@ static const bench_case cases[] = {
     {"rms_norm", "", 4096, 8192, 4096, 0, 4, 0, rms_norm_prepare, rms_norm_run},
     {"fused_add_rms_norm", "", 4096, 8192, 4096, 0, 5, 0, fused_add_prepare, fused_add_run},
     {"layer_norm", "", 4096, 8192, 4096, 0, 4, 0, layer_norm_prepare, layer_norm_run},
+    {"group_norm", "batch x (512 channels * positions), 32 groups", 64, 128, 262144, 0, 4, 0, group_norm_prepare,
+     group_norm_run},
     {"swiglu", "", 1536, 3072, 11008, 0, 5, 0, gate_prepare, swiglu_run},
     {"geglu", "tanh", 1536, 3072, 11008, 0, 5, 0, gate_prepare, geglu_run},
     {"relu_squared", "", 4096, 8192, 4096, 0, 4, 0, row_prepare, relu_squared_run},

@@ -10,7 +10,7 @@
 
 typedef struct plan_options {
   const char *op, *entry, *device, *dtype;
-  int64_t rows, cols, unit;
+  int64_t rows, cols, unit, groups, run;
   tigon_plan_case force;
   bool json, devices;
 } plan_options;
@@ -63,18 +63,24 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   }
   if (chosen->unit > 0 && chosen->cols % chosen->unit != 0)
     cli_mistake(command, "--unit is %" PRId64 ", must divide the columns, %" PRId64, chosen->unit, chosen->cols);
+  if (chosen->groups > 0 && chosen->rows % chosen->groups != 0)
+    cli_mistake(command, "--groups is %" PRId64 ", must divide the rows, %" PRId64, chosen->groups, chosen->rows);
+  if (chosen->run > 0 && chosen->cols % chosen->run != 0)
+    cli_mistake(command, "--run is %" PRId64 ", must divide the columns, %" PRId64, chosen->run, chosen->cols);
   tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint);
   *request = (tigon_plan_request){.footprint = footprint,
                                   .device = device,
                                   .rows = chosen->rows,
                                   .cols = chosen->cols,
+                                  .groups = chosen->groups,
+                                  .run = chosen->run,
                                   .force = chosen->force,
                                   .contiguous = true,
                                   .col_unit = chosen->unit};
 }
 
 static const char *case_text(tigon_plan_case plan_case) {
-  static const char *const letters[] = {"-", "A", "B", "C", "D", "E", "F"};
+  static const char *const letters[] = {"-", "A", "B", "C", "D", "E", "F", "G"};
   return letters[plan_case];
 }
 
@@ -88,6 +94,7 @@ static void print_json(const plan_options *chosen, const tigon_plan_request *req
   json_t *o = json_object();
   json_object_set_new(o, "status", json_string(tigon_status_name(plan->status)));
   json_object_set_new(o, "case", json_string(case_text(plan->chosen)));
+  json_object_set_new(o, "cut", json_string(case_text(plan->cut)));
   put(o, "grid", plan->grid);
   put(o, "rows_per_tile", plan->rows_per_tile);
   put(o, "cols_per_tile", plan->cols_per_tile);
@@ -105,6 +112,7 @@ static void print_json(const plan_options *chosen, const tigon_plan_request *req
   json_object_set_new(o, "device", json_string(request->device->name));
   put(o, "rows", request->rows);
   put(o, "cols", request->cols);
+  put(o, "groups", plan->groups);
   put(o, "tasks", plan->tasks);
   put(o, "slabs", plan->slabs);
   put(o, "bytes_extra", plan->bytes_extra);
@@ -197,7 +205,7 @@ static void print_cases(const tigon_plan_request *request, const tigon_plan *tak
     char time[TERM_NUMBER];
     forced.force = c;
     const bool fits = tigon_plan_make(&forced, &plan) == TIGON_OK;
-    const bool is_it = taken->status == TIGON_OK && c == taken->chosen;
+    const bool is_it = taken->status == TIGON_OK && c == taken->cut;
     const term_style style = is_it ? TERM_GREEN : fits ? TERM_PLAIN : TERM_DIM;
     term_cell(table, style, "%s", case_text(c));
     if (fits) {
@@ -221,7 +229,11 @@ static void print_text(const plan_options *chosen, const tigon_plan_request *req
          chosen->entry, term_start(stdout, TERM_PLAIN), chosen->dtype, request->rows, request->cols,
          request->device->name);
   if (plan->status == TIGON_OK) {
-    snprintf(text, sizeof text, "%s: %s", case_text(plan->chosen), plan->reason);
+    if (plan->chosen == TIGON_CASE_G)
+      snprintf(text, sizeof text, "G: %" PRId64 " group%s a batch, cut as %s: %s", plan->groups, plural(plan->groups),
+               case_text(plan->cut), plan->reason);
+    else
+      snprintf(text, sizeof text, "%s: %s", case_text(plan->chosen), plan->reason);
     line("case", text);
     print_tiles(request, plan);
     print_traffic(plan);
@@ -282,8 +294,8 @@ static int print_devices(bool as_json) {
 
 static tigon_plan_case parse_case(const char *command, const char *text) {
   const int letter = toupper((unsigned char)text[0]);
-  if (letter < 'A' || letter > 'A' + TIGON_CASE_LAST - TIGON_CASE_A || text[1])
-    cli_mistake(command, "--case is \"%s\", must be a letter from A to F", text);
+  if (letter < 'A' || letter > 'A' + TIGON_CASE_G - TIGON_CASE_A || text[1])
+    cli_mistake(command, "--case is \"%s\", must be a letter from A to G", text);
   return (tigon_plan_case)(letter - 'A' + TIGON_CASE_A);
 }
 
@@ -297,6 +309,8 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'm': chosen->entry = argument; return 0;
     case 'c': chosen->force = parse_case(command, argument); return 0;
     case 'u': chosen->unit = cli_number(command, "--unit", argument, 1, INT64_MAX); return 0;
+    case 'g': chosen->groups = cli_number(command, "--groups", argument, 1, INT64_MAX); return 0;
+    case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
     case 'D': chosen->devices = true; return 0;
     case 'j': chosen->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -320,8 +334,10 @@ int tigon_cli_plan(int argc, char **argv) {
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16 (default f32)", 0},
       {"device", 'd', "NAME", 0, "A device of `tigon plan --devices' (default cpu); it need not be here", 0},
       {"mode", 'm', "ENTRY", 0, "fwd, bwd, or another entry of the operator (default: its first)", 0},
-      {"case", 'c', "LETTER", 0, "Force a case, A to F", 0},
+      {"case", 'c', "LETTER", 0, "Force a case, A to G; of group_norm, B to F force how its rows are cut", 0},
       {"unit", 'u', "N", 0, "Columns that must stay together: rope's head size", 0},
+      {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
+      {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
       {"devices", 'D', NULL, 0, "List the devices that the planner knows", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {0},
@@ -334,11 +350,13 @@ int tigon_cli_plan(int argc, char **argv) {
       "not be here: the answer comes from the operator's footprint, the shape and the device's sizes alone."
       "\v"
       "Cases: A flat elementwise; B several short rows a tile; C a tile is a row; D a row is kept on chip in its own "
-      "dtype and worked on in chunks; E a row does not fit and is read again; F few huge rows, each split over cores.\n"
+      "dtype and worked on in chunks; E a row does not fit and is read again; F few huge rows, each split over cores; G rows in groups with "
+      "channels of their own (group_norm), cut as one of the others.\n"
       "\n"
       "Examples:\n"
       "  tigon plan rms_norm --shape 2048x32768 --device 910b4\n"
       "  tigon plan rms_norm --shape 2048x32768 --device 910b4 --mode bwd\n"
+      "  tigon plan group_norm --shape 4096x8192 --groups 32 --run 512 --device 910b4\n"
       "  tigon plan swiglu --shape 8192x14336 --dtype bf16 --json | jq .bytes_moved\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",

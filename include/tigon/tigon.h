@@ -49,6 +49,7 @@
 #include <tigon/op/fused_add_rms_norm.h>
 #include <tigon/op/fused_linear_cross_entropy.h>
 #include <tigon/op/geglu.h>
+#include <tigon/op/group_norm.h>
 #include <tigon/op/layer_norm.h>
 #include <tigon/op/linear.h>
 #include <tigon/op/relu_squared.h>

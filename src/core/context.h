@@ -20,6 +20,9 @@ __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *con
 /* Plans op's entry for [rows, cols] on the context's device; on failure the sentence is "<op>_<entry>: <reason>". */
 tigon_status tigon_front_plan(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
                               int64_t rows, int64_t cols, tigon_plan *plan);
+/* The same for rows in `groups` with channel runs of `run` columns: case G. */
+tigon_status tigon_front_plan_groups(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
+                                     int64_t rows, int64_t cols, int64_t groups, int64_t run, tigon_plan *plan);
 
 /* Gives the call to the slot `name` (rms_norm_fwd), or UNSUPPORTED when the variant lacks it for `dtype`. */
 #define TIGON_CALL_SLOT(context, name, dtype, problem, plan)                                              \

@@ -79,8 +79,10 @@ TIGON_INLINE double norm_moments(tigon_dtype dtype, const void *x, int64_t cols,
       center = (float)((double)center + rest / n);
       rest = norm_sum_differences(dtype, x, center, block, end, &squares);
     }
-    const double block_sum = isfinite(center) ? (double)center * n + rest : (double)center;
     about_mean += squares - rest * rest / n;
+    /* Of an Inf, a NaN or both the plain sum is what the mean must be. */
+    if (!isfinite(center)) center = 0, rest = norm_sum_differences(dtype, x, 0, block, end, &squares);
+    const double block_sum = (double)center * n + rest;
     if (block) {
       const double step = block_sum / n - sum / before;
       about_mean += step * step * before * n / (before + n);

@@ -1,5 +1,5 @@
-/* One function per case: how a problem is cut for it, or why not. Case G (groups as rows with channel runs) is one more
- * function and one more line in tigon_plan_build(). */
+/* One function per way to cut rows, A to F: how a problem is cut so, or why not. Case G is cut by the same functions: its
+ * column vectors are shorter and each group has its own. */
 #include "plan/internal.h"
 
 /* Case D needs room for its chunks beside the cached row: with less than this, transfers are too short to be worth the
@@ -28,6 +28,11 @@ static int64_t stream_bytes(const plan_problem *p, int64_t cols, stream_set set)
   return bytes;
 }
 
+/* The column vectors and accumulators of one row, in elements. */
+static int64_t vector_cols(const plan_problem *p, int64_t cols) {
+  return p->run > 1 ? plan_min(plan_ceil_div(cols, p->run) + (cols < p->cols), cols) : cols;
+}
+
 /* Row scalars of `rows` rows, buffered like streams, and the sums of each row. */
 static int64_t scalar_bytes(const plan_problem *p, int64_t rows) {
   const tigon_footprint *f = p->footprint;
@@ -41,17 +46,18 @@ static int64_t row_tile_bytes(const plan_problem *p, int64_t rows) {
   const int64_t f32 = aligned(p, p->cols, 4);
   const int64_t row =
       plan_add(plan_mul(stream_bytes(p, p->cols, STREAMS_ALL), p->device->buffers), plan_mul(f32, f->f32_temporaries));
-  return plan_add(plan_add(plan_mul(rows, row), plan_mul(f32, f->column_params + f->column_sums)),
-                  scalar_bytes(p, rows));
+  const int64_t vectors = plan_mul(aligned(p, vector_cols(p, p->cols), 4), f->column_params + f->column_sums);
+  return plan_add(plan_add(plan_mul(rows, row), vectors), scalar_bytes(p, rows));
 }
 
 /* A chunk of `cols` columns: streams and column vectors pass by, buffered. `sums`: the accumulators are cut into chunks
  * too (cases E and F). */
 static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set, bool sums) {
   const tigon_footprint *f = p->footprint;
-  const int64_t f32_tiles =
-      f->f32_temporaries + (int64_t)f->column_params * p->device->buffers + (sums ? f->column_sums : 0);
-  return plan_add(plan_mul(stream_bytes(p, cols, set), p->device->buffers), plan_mul(f32_tiles, aligned(p, cols, 4)));
+  const int64_t vectors = (int64_t)f->column_params * p->device->buffers + (sums ? f->column_sums : 0);
+  return plan_add(plan_add(plan_mul(stream_bytes(p, cols, set), p->device->buffers),
+                           plan_mul(f->f32_temporaries, aligned(p, cols, 4))),
+                  plan_mul(vectors, aligned(p, vector_cols(p, cols), 4)));
 }
 
 /* ---- chunks ---- */
@@ -101,11 +107,13 @@ static void set_tasks(const plan_problem *p, tigon_plan *plan, int64_t programs,
 /* Slabs first, then the partials of each row and split. */
 static void set_workspace(const plan_problem *p, tigon_plan *plan) {
   const tigon_footprint *f = p->footprint;
-  plan->slabs = f->column_sums > 0 ? plan->row_tasks : 0;
-  const int64_t slab_bytes = plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan->cols, 4));
+  /* In case G the parts of a split row may all hold a piece of every channel: each has a slab of its own. */
+  plan->slabs = f->column_sums > 0 ? plan->row_tasks / p->groups * (p->grouped ? plan->splits : 1) : 0;
+  const int64_t vector = plan_mul(p->groups, p->run > 1 ? p->cols / p->run : plan->cols);
+  const int64_t slab_bytes = plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(vector, 4));
   plan->workspace_bytes = plan_round_up(slab_bytes, 64);
-  const bool panels = plan->chosen == TIGON_CASE_E && f->column_sums > 0; /* pass 1 leaves a row's sums for pass 2 */
-  if (f->reduce != TIGON_REDUCE_NONE && (panels || plan->chosen == TIGON_CASE_F)) {
+  const bool panels = plan->cut == TIGON_CASE_E && f->column_sums > 0; /* pass 1 leaves a row's sums for pass 2 */
+  if (f->reduce != TIGON_REDUCE_NONE && (panels || plan->cut == TIGON_CASE_F)) {
     plan->partials_offset = plan->workspace_bytes;
     const int64_t words = plan_mul(plan_mul(plan->rows, plan->splits), f->partials);
     plan->workspace_bytes = plan_add(plan->workspace_bytes, plan_round_up(plan_mul(words, 4), 64));
@@ -114,6 +122,13 @@ static void set_workspace(const plan_problem *p, tigon_plan *plan) {
 
 static plan_refusal fit(const plan_problem *p, const tigon_plan *plan) {
   return plan->onchip_bytes <= p->device->onchip_bytes ? PLAN_FITS : PLAN_TOO_LARGE;
+}
+
+/* Ranges of rows for `programs` programs that loop; with accumulators a range stays within a group. */
+static int64_t row_ranges(const plan_problem *p, int64_t programs) {
+  if (p->groups == 1 || p->footprint->column_sums == 0) return plan_min(p->rows, programs);
+  const int64_t batch = p->rows / p->groups;
+  return p->groups * plan_max(1, plan_min(batch, programs / p->groups));
 }
 
 /* ---- the cases ---- */
@@ -170,7 +185,7 @@ static plan_refusal build_b(const plan_problem *p, int64_t programs, tigon_plan 
   plan->onchip_bytes = row_tile_bytes(p, 2);
   if (plan->onchip_bytes > p->device->onchip_bytes) return PLAN_TOO_LARGE;
   if (looped(p)) {
-    set_tasks(p, plan, programs, plan_min(p->rows, programs), 1);
+    set_tasks(p, plan, programs, row_ranges(p, programs), 1);
     const int64_t range = plan_ceil_div(p->rows, plan->row_tasks);
     if (range < 2 && !p->forced) return PLAN_ONE_ROW; /* that is case C with more bytes */
     const int64_t fitting = rows_that_fit(p, plan_max(2, range));
@@ -189,7 +204,7 @@ static plan_refusal build_b(const plan_problem *p, int64_t programs, tigon_plan 
 }
 
 static int64_t row_tasks(const plan_problem *p, int64_t programs) {
-  return looped(p) ? plan_min(p->rows, programs) : p->rows;
+  return looped(p) ? row_ranges(p, programs) : p->rows;
 }
 
 /* C: a tile is a row. */
@@ -203,7 +218,8 @@ static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan 
 static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const int64_t cached = stream_bytes(p, p->cols, STREAMS_CACHED);
   if (cached == 0) return PLAN_NOTHING_CACHED;
-  const int64_t resident = plan_add(plan_mul(p->footprint->column_sums, aligned(p, p->cols, 4)), scalar_bytes(p, 1));
+  const int64_t sums = plan_mul(p->footprint->column_sums, aligned(p, vector_cols(p, p->cols), 4));
+  const int64_t resident = plan_add(sums, scalar_bytes(p, 1));
   const int64_t whole = chunk_bytes(p, p->cols, STREAMS_FLOWING, false);
   for (plan->row_buffers = p->device->buffers; plan->row_buffers >= 1; plan->row_buffers--) {
     const int64_t kept = plan_add(resident, plan_mul(cached, plan->row_buffers));
@@ -253,7 +269,7 @@ static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan 
   if (refusal != PLAN_FITS) return refusal;
   const int64_t units = plan_ceil_div(p->cols, plan->col_unit);
   if (units < 2) return PLAN_ONE_UNIT;
-  const int64_t ranges = plan_min(p->rows, programs);
+  const int64_t ranges = row_ranges(p, programs);
   const int64_t splits = plan_min(units, plan_max(2, programs / ranges));
   const int64_t range = plan_min(p->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
   int64_t tiles = 1;
@@ -271,8 +287,10 @@ static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan 
 
 plan_refusal tigon_plan_build(const plan_problem *p, tigon_plan_case plan_case, int64_t programs, tigon_plan *plan) {
   *plan = (tigon_plan){.chosen = plan_case,
+                       .cut = plan_case,
                        .rows = p->rows,
                        .cols = p->cols,
+                       .groups = p->groups,
                        .rows_per_tile = 1,
                        .cols_per_tile = p->cols,
                        .col_tiles = 1,
@@ -289,6 +307,7 @@ plan_refusal tigon_plan_build(const plan_problem *p, tigon_plan_case plan_case, 
     case TIGON_CASE_D: refusal = build_d(p, programs, plan); break;
     case TIGON_CASE_E: refusal = build_e(p, programs, plan); break;
     case TIGON_CASE_F: refusal = build_f(p, programs, plan); break;
+    case TIGON_CASE_G:
     case TIGON_CASE_AUTO: break;
   }
   if (refusal != PLAN_FITS) return refusal;

@@ -61,8 +61,9 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
       break;
     default: reads = plan_mul(plan->rows, plan->passes); break;
   }
-  const int64_t vector = plan_mul(plan->cols, (int64_t)f->column_params * f->column_param_bytes);
-  return plan_add(plan_mul(vector, reads - 1), plan_mul(2, plan->workspace_bytes));
+  const int64_t elements = problem->run > 1 ? plan->cols / problem->run : plan->cols;
+  const int64_t vector = plan_mul(elements, (int64_t)f->column_params * f->column_param_bytes);
+  return plan_add(plan_mul(vector, plan_max(0, reads - problem->groups)), plan_mul(2, plan->workspace_bytes));
 }
 
 /* Bytes of one transfer of the narrowest stream. */

@@ -9,13 +9,14 @@ typedef struct plan_problem {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
-  bool contiguous, forced;
-  int64_t narrowest;    /* bytes of the narrowest stream's element */
-  int64_t moved_min;    /* bytes that must move */
-  int64_t moved_passes; /* bytes that move when a row does not stay on chip */
-  int passes;           /* the most passes of a stream */
-  int64_t chip_unit;    /* columns: tiles on multiples of it are aligned on chip */
-  int64_t fast_unit;    /* columns: tiles on multiples of it are aligned in memory too */
+  int64_t groups, run;              /* 1, 1 but in case G */
+  bool contiguous, forced, grouped; /* grouped: case G */
+  int64_t narrowest;                /* bytes of the narrowest stream's element */
+  int64_t moved_min;                /* bytes that must move */
+  int64_t moved_passes;             /* bytes that move when a row does not stay on chip */
+  int passes;                       /* the most passes of a stream */
+  int64_t chip_unit;                /* columns: tiles on multiples of it are aligned on chip */
+  int64_t fast_unit;                /* columns: tiles on multiples of it are aligned in memory too */
 } plan_problem;
 
 typedef enum plan_refusal {

@@ -5,7 +5,7 @@
 #include "plan/internal.h"
 
 char tigon_plan_case_letter(tigon_plan_case plan_case) {
-  return plan_case >= TIGON_CASE_A && plan_case <= TIGON_CASE_LAST ? (char)('A' + plan_case - TIGON_CASE_A) : '-';
+  return plan_case >= TIGON_CASE_A && plan_case <= TIGON_CASE_G ? (char)('A' + plan_case - TIGON_CASE_A) : '-';
 }
 
 /* ---- checks ---- */
@@ -66,8 +66,16 @@ static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
     return REFUSE(plan, TIGON_ERROR_INVALID, "%s is %lld, must be >= 0", rows ? "rows" : "cols",
                   (long long)(rows ? request->rows : request->cols));
   }
-  if ((unsigned)request->force > TIGON_CASE_LAST) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "force is %d, must be a case A..F or auto", (int)request->force);
+  if ((unsigned)request->force > TIGON_CASE_G) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "force is %d, must be a case A..G or auto", (int)request->force);
+  }
+  if (request->groups < 0 || (request->groups > 1 && request->rows % request->groups != 0)) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "groups is %lld, must divide rows, which is %lld",
+                  (long long)request->groups, (long long)request->rows);
+  }
+  if (request->run < 0 || (request->run > 1 && request->cols % request->run != 0)) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "run is %lld, must divide cols, which is %lld", (long long)request->run,
+                  (long long)request->cols);
   }
   if (request->col_unit < 0 || (request->col_unit > 1 && request->cols % request->col_unit != 0)) {
     return REFUSE(plan, TIGON_ERROR_INVALID, "col_unit is %lld, must divide cols, which is %lld",
@@ -92,13 +100,14 @@ static int64_t common_multiple(int64_t a, int64_t b) {
 /* Columns after which an element of `bytes` is aligned to `alignment` again. */
 static int64_t aligned_columns(int64_t alignment, int64_t bytes) { return common_multiple(alignment, bytes) / bytes; }
 
-/* bytes * rows * cols + row_bytes * rows + col_bytes * cols; false beyond int64. */
-static bool total_bytes(int64_t rows, int64_t cols, int64_t bytes, int64_t row_bytes, int64_t col_bytes,
-                        int64_t *total) {
+/* bytes * rows * cols + row_bytes * rows + vector_bytes * vectors; false beyond int64. */
+static bool total_bytes(int64_t rows, int64_t cols, int64_t bytes, int64_t row_bytes, int64_t vectors,
+                        int64_t vector_bytes, int64_t *total) {
   int64_t elements, streams, of_rows, of_cols;
   return !__builtin_mul_overflow(rows, cols, &elements) && !__builtin_mul_overflow(elements, bytes, &streams) &&
-         !__builtin_mul_overflow(rows, row_bytes, &of_rows) && !__builtin_mul_overflow(cols, col_bytes, &of_cols) &&
-         !__builtin_add_overflow(streams, of_rows, total) && !__builtin_add_overflow(*total, of_cols, total);
+         !__builtin_mul_overflow(rows, row_bytes, &of_rows) &&
+         !__builtin_mul_overflow(vectors, vector_bytes, &of_cols) && !__builtin_add_overflow(streams, of_rows, total) &&
+         !__builtin_add_overflow(*total, of_cols, total);
 }
 
 /* false: the bytes are beyond int64. */
@@ -109,8 +118,11 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
                             .device = device,
                             .rows = request->rows,
                             .cols = request->cols,
+                            .grouped = request->groups > 0 || request->run > 0,
+                            .groups = plan_max(1, request->groups),
+                            .run = plan_max(1, request->run),
                             .contiguous = request->contiguous,
-                            .forced = request->force != TIGON_CASE_AUTO,
+                            .forced = request->force != TIGON_CASE_AUTO && request->force != TIGON_CASE_G,
                             .narrowest = 255,
                             .passes = 1};
   int64_t unit = request->col_unit > 1 ? request->col_unit : 1;
@@ -130,8 +142,9 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
   problem->fast_unit = common_multiple(problem->chip_unit, fast);
   const int64_t row_bytes = 4 * ((int64_t)f->row_scalars_in + f->row_scalars_out);
   const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
-  return total_bytes(request->rows, request->cols, once, row_bytes, col_bytes, &problem->moved_min) &&
-         total_bytes(request->rows, request->cols, often, row_bytes, col_bytes, &problem->moved_passes);
+  const int64_t vectors = plan_mul(problem->groups, request->cols / problem->run);
+  return total_bytes(request->rows, request->cols, once, row_bytes, vectors, col_bytes, &problem->moved_min) &&
+         total_bytes(request->rows, request->cols, often, row_bytes, vectors, col_bytes, &problem->moved_passes);
 }
 
 /* Numbers of programs that are worth a try, the largest first: all cores, and where the bandwidth has its points,
@@ -155,7 +168,7 @@ static void say_why(const plan_problem *problem, tigon_plan *plan) {
   const long long rows = problem->rows, cols = problem->cols, tiles = plan->col_tiles;
   char *text = plan->reason;
   const size_t size = sizeof plan->reason;
-  switch (plan->chosen) {
+  switch (plan->cut) {
     case TIGON_CASE_A:
       snprintf(text, size, "%srows do not matter: %lld elements as one line, in %lld ranges of tiles of %lld", prefix,
                (long long)plan->cols, (long long)plan->splits, (long long)plan->cols_per_tile);
@@ -181,6 +194,7 @@ static void say_why(const plan_problem *problem, tigon_plan *plan) {
                rows == 1 ? "row" : "rows", (long long)problem->device->cores, (long long)plan->splits,
                plan->partials_offset + problem->footprint->partials > 0 ? ", partials combined in index order" : "");
       break;
+    case TIGON_CASE_G:
     case TIGON_CASE_AUTO: break;
   }
 }
@@ -254,11 +268,12 @@ static tigon_status choose(const plan_problem *problem, unsigned allowed, tigon_
                   (long long)problem->rows, (long long)problem->cols);
   }
   say_why(problem, plan);
+  if (problem->grouped) plan->chosen = TIGON_CASE_G;
   return plan->status = TIGON_OK;
 }
 
 tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan) {
-  *plan = (tigon_plan){.status = TIGON_OK, .splits = 1, .row_tasks = 1};
+  *plan = (tigon_plan){.status = TIGON_OK, .groups = 1, .splits = 1, .row_tasks = 1};
   if (check(request, plan) != TIGON_OK) return plan->status;
   plan->rows = request->rows;
   plan->cols = request->cols;
@@ -273,7 +288,11 @@ tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan
   }
   const unsigned all = (TIGON_CASE_BIT(TIGON_CASE_LAST + 1) - 1) & ~TIGON_CASE_BIT(TIGON_CASE_AUTO);
   unsigned allowed = request->cases ? request->cases & all : all;
-  if (request->force != TIGON_CASE_AUTO) allowed &= TIGON_CASE_BIT(request->force);
+  if (request->force == TIGON_CASE_G && !problem.grouped) {
+    return REFUSE(plan, TIGON_ERROR_SCRATCH, "case G is for rows in groups, and %s %s has none here",
+                  request->footprint->op, request->footprint->entry);
+  }
+  if (problem.forced) allowed &= TIGON_CASE_BIT(request->force);
   if (allowed == 0) {
     return REFUSE(plan, TIGON_ERROR_SCRATCH, "the kernel of %s %s has no case %c", request->footprint->op,
                   request->footprint->entry, tigon_plan_case_letter(request->force));

@@ -119,17 +119,24 @@ typedef enum tigon_plan_case {
   TIGON_CASE_E, /* the row does not fit: passes over column chunks; with column sums the last pass has the column panel
                    outside and the rows inside */
   TIGON_CASE_F, /* few huge rows: a row is split across cores, partials combined in index order */
+  TIGON_CASE_G, /* rows in groups (group_norm), cut as one of B to F: plan.cut */
 } tigon_plan_case;
 
+/* The last way to cut; G is cut in one of them. */
 #define TIGON_CASE_LAST TIGON_CASE_F
 /* For tigon_plan_request.cases. */
 #define TIGON_CASE_BIT(plan_case) (1u << (plan_case))
 
+/* Case G: group_norm's x [B, C, S] has B * groups rows of C / groups channels, runs of S columns each. `groups` rows of a
+ * batch have column vectors and accumulators of their own, one element of which serves a run of `run` columns. Rows are
+ * walked group by group: row q is batch q % B of group q / B. A tile does not cross a group, and a task does not where
+ * there are accumulators. Slabs are [slabs, column_sums, groups * cols / run]. */
 typedef struct tigon_plan_request {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
-  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses */
+  int64_t groups, run;   /* 0, or case G: see below */
+  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut */
   unsigned cases;        /* the cases that the kernel has, TIGON_CASE_BIT(c) or-ed; 0: all */
   bool contiguous;       /* rows lie end to end in every stream: rows * cols elements may be taken as one line */
   int64_t col_unit;      /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
@@ -138,7 +145,9 @@ typedef struct tigon_plan_request {
 typedef struct tigon_plan {
   tigon_status status;     /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
   tigon_plan_case chosen;  /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
+  tigon_plan_case cut;     /* what `chosen` is, and for G which of B to F its rows are cut as */
   int64_t rows, cols;      /* as walked: the request's, but 1 and rows * cols in case A */
+  int64_t groups;          /* the request's, 1 without */
   int64_t grid;            /* programs */
   int64_t tasks;           /* program p runs tasks p, p + grid, ...: tasks >= grid, each bounded; row_tasks * splits */
   int64_t row_tasks;       /* ranges of rows */
@@ -152,7 +161,8 @@ typedef struct tigon_plan {
   int passes;              /* times that the task is gone over: 1 means that bytes_moved is bytes_min */
   bool full_tiles;         /* cols is a multiple of the vector, and so is every tile's width: no mask is needed */
   int64_t slabs;           /* ordered partial sums of each column accumulator; 0 without column sums. Row range i of
-                            row_tasks adds up slab i, [slabs, column_sums, cols] f32 at the start of the workspace */
+                            row_tasks adds up slab i, [slabs, column_sums, cols] f32 at the start of the workspace. Case G:
+                            range i of its group's, and each of its splits a slab of its own */
   int64_t partials_offset; /* bytes: [rows, splits, partials] words in the workspace (E with column sums, F); else 0 */
   int64_t onchip_bytes;    /* used, of device->onchip_bytes */
   int64_t workspace_bytes; /* a multiple of 64 */
@@ -180,7 +190,16 @@ typedef struct tigon_plan_box {
 
 /* Task t of plan->tasks. Splits of one row are neighbours: t = row_task * splits + split. */
 static inline void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_plan_box *box) {
-  tigon_plan_range(plan->rows, plan->row_tasks, t / plan->splits, &box->row_begin, &box->row_end);
+  const int64_t task = t / plan->splits;
+  if (plan->groups > 1 && plan->slabs > 0) {
+    const int64_t batch = plan->rows / plan->groups, ranges = plan->row_tasks / plan->groups;
+    const int64_t first = task / ranges * batch;
+    tigon_plan_range(batch, ranges, task % ranges, &box->row_begin, &box->row_end);
+    box->row_begin += first;
+    box->row_end += first;
+  } else {
+    tigon_plan_range(plan->rows, plan->row_tasks, task, &box->row_begin, &box->row_end);
+  }
   box->col_begin = 0;
   box->col_end = plan->cols;
   if (plan->splits > 1) {
@@ -191,7 +210,7 @@ static inline void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_plan
   }
 }
 
-/* 'A'..'F'; '-' for TIGON_CASE_AUTO. */
+/* 'A'..'G'; '-' for TIGON_CASE_AUTO. */
 char tigon_plan_case_letter(tigon_plan_case plan_case);
 
 #endif

@@ -39,6 +39,12 @@ MUTANT(layer_no_bias, layer_norm_fwd, m.b = NULL)
 MUTANT(layer_lose_row, layer_norm_bwd, drop_last_row(&m.space))
 MUTANT(layer_overwrite, layer_norm_bwd, m.accumulate_dw = false)
 MUTANT(layer_wrong_mean, layer_norm_bwd, m.mean = p->rstd)
+MUTANT(group_lose_batch, group_norm_fwd, m.batch -= m.batch > 1)
+MUTANT(group_lose_position, group_norm_fwd, m.run -= m.run > 1)
+MUTANT(group_skip_eps, group_norm_fwd, m.eps = 0)
+MUTANT(group_no_bias, group_norm_fwd, m.b = NULL)
+MUTANT(group_bwd_overwrite, group_norm_bwd, m.accumulate = false)
+MUTANT(group_bwd_no_weight, group_norm_bwd, m.w = NULL)
 MUTANT(swiglu_drop_tail, swiglu_fwd, m.cols -= m.cols > 1)
 MUTANT(swiglu_no_clamp, swiglu_fwd, m.clamp = 0)
 MUTANT(swiglu_no_mult, swiglu_fwd, m.gate_mult = 1)
@@ -98,6 +104,12 @@ static const check_mutant mutants[] = {
     {"layer_norm", "bwd", "drops the last row", apply_layer_lose_row},
     {"layer_norm", "bwd", "overwrites dw and db instead of adding", apply_layer_overwrite},
     {"layer_norm", "bwd", "takes rstd for the mean", apply_layer_wrong_mean},
+    {"group_norm", "fwd", "forgets the last batch", apply_group_lose_batch},
+    {"group_norm", "fwd", "drops the last position", apply_group_lose_position},
+    {"group_norm", "fwd", "skips eps", apply_group_skip_eps},
+    {"group_norm", "fwd", "forgets the bias", apply_group_no_bias},
+    {"group_norm", "bwd", "overwrites dw", apply_group_bwd_overwrite},
+    {"group_norm", "bwd", "forgets the weight", apply_group_bwd_no_weight},
     {"swiglu", "fwd", "drops the last column", apply_swiglu_drop_tail},
     {"swiglu", "fwd", "forgets the clamp", apply_swiglu_no_clamp},
     {"swiglu", "fwd", "forgets gate_mult", apply_swiglu_no_mult},

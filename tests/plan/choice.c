@@ -96,6 +96,51 @@ static void tasks_that_programs_do_not_divide(void **state) {
   assert_int_equal(next, 8192);
 }
 
+/* group_norm's rows in groups, with the shapes that other implementations fail on. */
+static void groups_are_rows_with_channel_runs(void **state) {
+  (void)state;
+  static const struct {
+    int64_t batch, channels, positions, groups;
+    const char *device;
+  } table[] = {
+      {256, 512, 512, 32, "910b4"},        /* 8192 tasks on 40 cores */
+      {1, 32, 4096, 32, "910b4"},          /* one channel a group */
+      {100000, 64, 16, 32, "gpu-generic"}, /* B * groups above a grid limit of 65535 */
+      {2, 256, 512 * 512, 4, "910b4"},     /* a group of 64 MiB */
+      {1, 3, 1000003, 1, "910b4"},         /* one huge group of odd length */
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (int backward = 0; backward < 2; backward++) {
+      const int64_t rows = table[i].batch * table[i].groups, channels = table[i].channels / table[i].groups;
+      tigon_plan_request request = request_for("group_norm", backward ? "bwd" : "fwd", TIGON_F32, table[i].device, rows,
+                                               channels * table[i].positions);
+      request.groups = table[i].groups;
+      request.run = table[i].positions;
+      assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+      assert_int_equal(plan.chosen, TIGON_CASE_G);
+      assert_true(plan.cut >= TIGON_CASE_B && plan.cut <= TIGON_CASE_F);
+      assert_true(plan.grid <= request.device->grid_limit);
+      assert_true(plan.onchip_bytes <= request.device->onchip_bytes);
+      int64_t covered = 0;
+      for (int64_t t = 0; t < plan.tasks; t++) {
+        tigon_plan_box box;
+        tigon_plan_task(&plan, t, &box);
+        covered += (box.row_end - box.row_begin) * (box.col_end - box.col_begin);
+        if (backward) assert_int_equal(box.row_begin / table[i].batch, (box.row_end - 1) / table[i].batch);
+      }
+      assert_true(covered == rows * request.cols);
+      if (backward) assert_true(plan.workspace_bytes >= plan.slabs * 2 * table[i].channels * 4);
+    }
+  }
+  /* Few huge groups are split over the cores. */
+  tigon_plan_request huge = request_for("group_norm", "fwd", TIGON_F32, "910b4", 2, 1 << 24);
+  huge.groups = 1;
+  huge.run = 1 << 20;
+  assert_int_equal(tigon_plan_make(&huge, &plan), TIGON_OK);
+  assert_int_equal(plan.cut, TIGON_CASE_F);
+  assert_true(plan.splits >= 8);
+}
+
 /* A grid limit is a loop: the tasks stay, the programs are fewer. */
 static void grid_limit_becomes_a_loop(void **state) {
   (void)state;
@@ -175,9 +220,9 @@ static void hostile_requests(void **state) {
   bad = good, bad.rows = INT64_MAX, bad.cols = 1;
   assert_refused(bad, TIGON_ERROR_INVALID, "9223372036854775807 rows x 1 cols are beyond 2^63 bytes");
   bad = good, bad.force = (tigon_plan_case)99;
-  assert_refused(bad, TIGON_ERROR_INVALID, "force is 99, must be a case A..F or auto");
+  assert_refused(bad, TIGON_ERROR_INVALID, "force is 99, must be a case A..G or auto");
   bad = good, bad.force = (tigon_plan_case)-1;
-  assert_refused(bad, TIGON_ERROR_INVALID, "force is -1, must be a case A..F or auto");
+  assert_refused(bad, TIGON_ERROR_INVALID, "force is -1, must be a case A..G or auto");
   bad = good, bad.col_unit = 5;
   assert_refused(bad, TIGON_ERROR_INVALID, "col_unit is 5, must divide cols, which is 16");
   bad = good, bad.footprint = NULL;
@@ -304,6 +349,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_case_is_chosen_somewhere),
       cmocka_unit_test(tasks_that_programs_do_not_divide),
+      cmocka_unit_test(groups_are_rows_with_channel_runs),
       cmocka_unit_test(grid_limit_becomes_a_loop),
       cmocka_unit_test(trap_shapes),
       cmocka_unit_test(nothing_to_do),

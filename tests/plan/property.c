@@ -16,7 +16,7 @@ static uint64_t seed_of_round;
     if (!(condition)) {                                                                                         \
       fail_msg("TIGON_SEED=%#llx: %s\n  %s\n  case %c grid %lld tasks %lld = %lld x %lld tile %lld x %lld: %s", \
                (unsigned long long)seed_of_round, #condition, random_case_text(c),                              \
-               tigon_plan_case_letter((plan)->chosen), (long long)(plan)->grid, (long long)(plan)->tasks,       \
+               tigon_plan_case_letter((plan)->cut), (long long)(plan)->grid, (long long)(plan)->tasks,          \
                (long long)(plan)->row_tasks, (long long)(plan)->splits, (long long)(plan)->rows_per_tile,       \
                (long long)(plan)->cols_per_tile, (plan)->reason);                                               \
     }                                                                                                           \
@@ -32,43 +32,46 @@ static void check_numbers(const random_case *c, const tigon_plan *plan) {
   const tigon_footprint *f = &c->footprint;
   const tigon_device_desc *d = &c->device;
   const int64_t rows = c->request.rows, cols = c->request.cols;
-  CHECK(c->request.force == TIGON_CASE_AUTO || plan->chosen == c->request.force, c, plan);
-  CHECK(c->request.cases == 0 || (c->request.cases & TIGON_CASE_BIT(plan->chosen)), c, plan);
-  CHECK(plan->chosen == TIGON_CASE_A ? plan->rows == 1 && plan->cols == rows * cols
-                                     : plan->rows == rows && plan->cols == cols,
+  const bool grouped = c->request.groups > 0 || c->request.run > 0;
+  const int64_t groups = at_least_one(c->request.groups), vector = vector_elements(&c->request);
+  CHECK(plan->chosen == (grouped ? TIGON_CASE_G : plan->cut), c, plan);
+  CHECK(c->request.force == TIGON_CASE_AUTO || plan->cut == c->request.force, c, plan);
+  CHECK(c->request.cases == 0 || (c->request.cases & TIGON_CASE_BIT(plan->cut)), c, plan);
+  CHECK(plan->cut == TIGON_CASE_A ? plan->rows == 1 && plan->cols == rows * cols
+                                  : plan->rows == rows && plan->cols == cols,
         c, plan);
   CHECK(plan->onchip_bytes > 0 && plan->onchip_bytes <= d->onchip_bytes, c, plan);
   CHECK(tile_bytes_at_least(c, plan) <= plan->onchip_bytes, c, plan);
   CHECK(plan->grid >= 1 && plan->grid <= d->grid_limit && plan->grid <= plan->tasks, c, plan);
   CHECK(d->launch == TIGON_LAUNCH_BLOCKS || plan->grid <= d->cores, c, plan);
   CHECK(plan->tasks == plan->row_tasks * plan->splits && plan->row_tasks <= plan->rows, c, plan);
-  CHECK(plan->splits == 1 || plan->chosen == TIGON_CASE_A || plan->chosen == TIGON_CASE_F, c, plan);
-  CHECK(plan->chosen != TIGON_CASE_B || plan->rows_per_tile >= 2, c, plan);
-  CHECK(plan->chosen == TIGON_CASE_B || plan->rows_per_tile == 1, c, plan);
-  CHECK(plan->chosen != TIGON_CASE_F || plan->splits >= 2, c, plan);
-  CHECK(plan->chosen == TIGON_CASE_D ? plan->row_buffers >= 1 : plan->row_buffers == 0, c, plan);
+  CHECK(plan->splits == 1 || plan->cut == TIGON_CASE_A || plan->cut == TIGON_CASE_F, c, plan);
+  CHECK(plan->cut != TIGON_CASE_B || plan->rows_per_tile >= 2, c, plan);
+  CHECK(plan->cut == TIGON_CASE_B || plan->rows_per_tile == 1, c, plan);
+  CHECK(plan->cut != TIGON_CASE_F || plan->splits >= 2, c, plan);
+  CHECK(plan->cut == TIGON_CASE_D ? plan->row_buffers >= 1 : plan->row_buffers == 0, c, plan);
   CHECK(plan->reason[0] != '\0' && strlen(plan->reason) < sizeof plan->reason - 1, c, plan);
 
   /* Traffic. */
   const int64_t vectors = 4 * rows * (f->row_scalars_in + f->row_scalars_out) +
-                          cols * (f->column_params * f->column_param_bytes + 4 * f->column_sums);
+                          vector * (f->column_params * f->column_param_bytes + 4 * f->column_sums);
   const int64_t least = rows * cols * element_bytes(f, false) + vectors;
   const int64_t most = rows * cols * element_bytes(f, true) + vectors;
   CHECK(plan->bytes_min == least, c, plan);
   CHECK(plan->bytes_moved == (plan->passes == 1 ? least : most), c, plan);
-  CHECK(plan->passes == 1 || plan->chosen >= TIGON_CASE_E, c, plan);
+  CHECK(plan->passes == 1 || plan->cut >= TIGON_CASE_E, c, plan);
   CHECK(plan->bytes_extra >= 0, c, plan);
   CHECK(plan->predicted_us > 0 && plan->predicted_us < 1e300, c, plan);
 
   /* Accumulators and workspace. */
-  CHECK(plan->slabs == (f->column_sums ? plan->row_tasks : 0), c, plan);
+  CHECK(plan->slabs * groups == (f->column_sums ? plan->row_tasks * (grouped ? plan->splits : 1) : 0), c, plan);
   CHECK(plan->workspace_bytes % 64 == 0 && plan->partials_offset % 64 == 0, c, plan);
-  CHECK(plan->workspace_bytes >= plan->slabs * cols * 4 * f->column_sums, c, plan);
-  const bool partials = f->reduce != TIGON_REDUCE_NONE &&
-                        (plan->chosen == TIGON_CASE_F || (plan->chosen == TIGON_CASE_E && f->column_sums));
+  CHECK(plan->workspace_bytes >= plan->slabs * vector * 4 * f->column_sums, c, plan);
+  const bool partials =
+      f->reduce != TIGON_REDUCE_NONE && (plan->cut == TIGON_CASE_F || (plan->cut == TIGON_CASE_E && f->column_sums));
   const int64_t after_slabs = plan->partials_offset + (partials ? rows * plan->splits * f->partials * 4 : 0);
   CHECK(plan->workspace_bytes >= after_slabs, c, plan);
-  CHECK(plan->partials_offset == 0 || plan->partials_offset >= plan->slabs * cols * 4 * f->column_sums, c, plan);
+  CHECK(plan->partials_offset == 0 || plan->partials_offset >= plan->slabs * vector * 4 * f->column_sums, c, plan);
 
   /* Alignment of what begins inside a row. */
   if (plan->splits > 1 || plan->col_tiles > 1) {
@@ -87,14 +90,15 @@ static void check_numbers(const random_case *c, const tigon_plan *plan) {
   }
   if (d->sum_columns && f->column_sums) {
     const int64_t programs = d->cores < d->grid_limit ? d->cores : d->grid_limit;
-    CHECK(plan->slabs == (rows < programs ? rows : programs), c, plan);
+    const int64_t batch = rows / groups, share = at_least_one(programs / groups);
+    CHECK(plan->row_tasks / groups == (batch < share ? batch : share), c, plan);
   }
 }
 
 /* Walks the plan as a kernel does and counts visits of every element. */
 static void check_coverage(const random_case *c, const tigon_plan *plan, uint8_t *visits) {
   const int64_t lanes = c->device.vector_bytes / 4;
-  const int64_t work_limit = plan->chosen == TIGON_CASE_B ? plan->rows_per_tile : 0;
+  const int64_t work_limit = plan->cut == TIGON_CASE_B ? plan->rows_per_tile : 0;
   bool masked = false;
   int64_t tasks = 0;
   memset(visits, 0, (size_t)(plan->rows * plan->cols));
@@ -104,6 +108,8 @@ static void check_coverage(const random_case *c, const tigon_plan *plan, uint8_t
       tigon_plan_task(plan, t, &box);
       tasks++;
       CHECK(box.row_begin >= 0 && box.row_begin < box.row_end && box.row_end <= plan->rows, c, plan);
+      const int64_t batch = plan->rows / plan->groups;
+      CHECK(!plan->slabs || plan->groups == 1 || box.row_begin / batch == (box.row_end - 1) / batch, c, plan);
       CHECK(box.col_begin >= 0 && box.col_begin < box.col_end && box.col_end <= plan->cols, c, plan);
       CHECK(!(c->device.launch == TIGON_LAUNCH_BLOCKS && work_limit && !plan->slabs) ||
                 box.row_end - box.row_begin <= work_limit,
@@ -197,8 +203,9 @@ static void predictions_make_sense(void **state) {
     if (status == TIGON_OK && forced.passes == 1) {
       CHECK(chosen.predicted_us <= forced.predicted_us, &c, &chosen);
     }
-    /* With fewer rows, more of them bring more cores to work. Fewer workers than cores take tasks in rounds. */
-    if (c.device.workers < c.device.cores || c.request.rows < 2 * c.device.cores) continue;
+    /* With fewer rows, more of them bring more cores to work. Fewer workers than cores take tasks in rounds, and so do
+     * cores whose tasks must not cross a group. */
+    if (c.device.workers < c.device.cores || c.request.rows < 2 * c.device.cores || chosen.groups > 1) continue;
     c.request.rows *= 2;
     if (tigon_plan_make(&c.request, &twice) == TIGON_OK && twice.passes >= chosen.passes) {
       CHECK(twice.predicted_us >= chosen.predicted_us * 0.999, &c, &twice);

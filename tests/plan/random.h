@@ -101,19 +101,25 @@ static inline void random_request(uint64_t *state, int row_bits, int col_bits, r
     c->request.col_unit = random_between(state, 1, 300);
     const int64_t multiple = (c->request.cols + c->request.col_unit - 1) / c->request.col_unit;
     c->request.cols = multiple * c->request.col_unit;
+  } else if (random_next(state) % 4 == 0) { /* case G */
+    c->request.groups = random_size(state, row_bits < 6 ? row_bits : 6);
+    c->request.run = random_size(state, col_bits < 12 ? col_bits : 12);
+    c->request.rows = (c->request.rows + c->request.groups - 1) / c->request.groups * c->request.groups;
+    c->request.cols = (c->request.cols + c->request.run - 1) / c->request.run * c->request.run;
   }
 }
 
 static inline const char *random_case_text(const random_case *c) {
   static char text[256];
-  snprintf(text, sizeof text,
-           "%s %s %s %lldx%lld force %c cases %#x unit %lld contiguous %d on %s: %lld bytes, %lld cores, "
-           "grid limit %lld, %s, %d buffers",
-           c->footprint.op, c->footprint.entry, c->dtype == TIGON_F32 ? "f32" : "16-bit", (long long)c->request.rows,
-           (long long)c->request.cols, tigon_plan_case_letter(c->request.force), c->request.cases,
-           (long long)c->request.col_unit, c->request.contiguous, c->device.name, (long long)c->device.onchip_bytes,
-           (long long)c->device.cores, (long long)c->device.grid_limit,
-           c->device.launch == TIGON_LAUNCH_PERSISTENT ? "persistent" : "blocks", c->device.buffers);
+  snprintf(
+      text, sizeof text,
+      "%s %s %s %lldx%lld groups %lld run %lld force %c cases %#x unit %lld contiguous %d on %s: %lld bytes, %lld cores, "
+      "grid limit %lld, %s, %d buffers",
+      c->footprint.op, c->footprint.entry, c->dtype == TIGON_F32 ? "f32" : "16-bit", (long long)c->request.rows,
+      (long long)c->request.cols, (long long)c->request.groups, (long long)c->request.run,
+      tigon_plan_case_letter(c->request.force), c->request.cases, (long long)c->request.col_unit, c->request.contiguous,
+      c->device.name, (long long)c->device.onchip_bytes, (long long)c->device.cores, (long long)c->device.grid_limit,
+      c->device.launch == TIGON_LAUNCH_PERSISTENT ? "persistent" : "blocks", c->device.buffers);
   return text;
 }
 
@@ -125,6 +131,13 @@ static inline int64_t element_bytes(const tigon_footprint *f, bool passes) {
   return bytes;
 }
 
+static inline int64_t at_least_one(int64_t n) { return n > 1 ? n : 1; }
+
+/* Elements of a column vector, of all groups. */
+static inline int64_t vector_elements(const tigon_plan_request *r) {
+  return at_least_one(r->groups) * (r->cols / at_least_one(r->run));
+}
+
 /* Bytes that a plan's tiles certainly take, alignment aside. */
 static inline int64_t tile_bytes_at_least(const random_case *c, const tigon_plan *plan) {
   const tigon_footprint *f = &c->footprint;
@@ -132,12 +145,13 @@ static inline int64_t tile_bytes_at_least(const random_case *c, const tigon_plan
   int64_t bytes = tile * 4 * f->f32_temporaries;
   for (int i = 0; i < f->inputs + f->outputs; i++) {
     const tigon_stream_footprint *s = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
-    const bool kept = plan->chosen == TIGON_CASE_D && s->passes > 1;
+    const bool kept = plan->cut == TIGON_CASE_D && s->passes > 1;
     bytes += kept ? plan->cols * s->element_bytes * plan->row_buffers : tile * s->element_bytes * buffers;
   }
-  const bool whole = plan->chosen <= TIGON_CASE_C;
-  bytes += 4 * plan->cols_per_tile * f->column_params * (whole ? 1 : buffers);
-  bytes += 4 * (plan->chosen == TIGON_CASE_D ? plan->cols : plan->cols_per_tile) * f->column_sums;
+  const bool whole = plan->cut <= TIGON_CASE_C;
+  const int64_t run = at_least_one(c->request.run);
+  bytes += 4 * (plan->cols_per_tile / run) * f->column_params * (whole ? 1 : buffers);
+  bytes += 4 * ((plan->cut == TIGON_CASE_D ? plan->cols : plan->cols_per_tile) / run) * f->column_sums;
   bytes += 4 * plan->rows_per_tile * ((f->row_scalars_in + f->row_scalars_out) * buffers + f->partials);
   return bytes;
 }
