@@ -136,6 +136,7 @@ typedef struct bench_row {
   double bytes_min, flops;
   double copy_gbps, read_gbps; /* medians of the probes that ran between this row's samples; 0: not measured */
   double floor_fraction;       /* the floor's time / median; 0: no floor */
+  double disturbed;            /* share of the samples in which another program took a core */
   size_t extra_bytes;          /* workspace */
   int64_t peak_bytes;          /* of resident memory, while the op ran; 0: unknown */
   enum { BENCH_MEASURED, BENCH_SKIPPED, BENCH_BROKEN } outcome;

@@ -1,5 +1,6 @@
 /* How a row is timed. */
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "bench.h"
 #include "core/context.h"
@@ -48,6 +49,12 @@ void bench_find_ceilings(bench_result *result, int repeats) {
   result->read_gbps = quantile(&read, 0.5);
 }
 
+/* How often the system took a core from a thread of this process so far, for another program's sake. */
+static long switches(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
 /* Seconds a call, over `calls` of them, or fewer when a busy machine makes them take much longer than expected. */
 static double time_calls(const bench_case *chosen, bench_data *data, bench_mode mode, int64_t calls) {
   enum { LOOK_EVERY = 64 };
@@ -67,6 +74,7 @@ void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, 
   bench_probe probe = {0};
   const bool floor = row->flops == 0 && with_floor && row->bytes_min >= LEAST_FLOOR &&
                      bench_probe_open(&probe, row->bytes_min, data->context->queue.threads);
+  int disturbed = 0;
   times.count = copies.count = reads.count = 0;
   double once = time_calls(chosen, data, mode, 1);
   for (int i = 0; i < 3 && once < 100 * sample_seconds; ++i) {
@@ -79,9 +87,12 @@ void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, 
     if (floor) copies.value[copies.count++] = bench_probe_copy(&probe, sample_seconds);
     if (floor && (data->reads_only[mode] || reads.count < PATIENCE))
       reads.value[reads.count++] = bench_probe_read(&probe, sample_seconds);
+    const long before = switches();
     times.value[times.count++] = time_calls(chosen, data, mode, calls);
+    disturbed += switches() != before;
   }
   bench_probe_close(&probe);
+  row->disturbed = (double)disturbed / times.count;
   row->median = quantile(&times, 0.5);
   row->q20 = quantile(&times, 0.2);
   row->q80 = quantile(&times, 0.8);

@@ -33,6 +33,7 @@ static json_t *row_json(const bench_row *row, bool against) {
   json_object_set_new(object, "copy_gbps", real_or_null(row->copy_gbps));
   json_object_set_new(object, "read_gbps", real_or_null(row->read_gbps));
   json_object_set_new(object, "gflops", real_or_null(row->flops / row->median * 1e-9));
+  json_object_set_new(object, "disturbed", json_real(row->disturbed));
   json_object_set_new(object, "other", row->at.other ? json_integer(row->at.other) : json_null());
   json_object_set_new(object, "model", row->at.model ? json_string(row->at.model) : json_null());
   json_object_set_new(object, "peak_bytes", row->peak_bytes ? json_integer(row->peak_bytes) : json_null());
@@ -182,7 +183,14 @@ void bench_print(const bench_result *result, bench_format format) {
   if (result->against) bench_print_changes(result, for_people ? stdout : stderr);
   fflush(stdout);
   print_reasons(result);
-  if (result->load > 0.5 * machine.cores)
+  double disturbed = 0;
+  int measured = 0;
+  for (int i = 0; i < result->count; ++i)
+    if (result->rows[i].outcome == BENCH_MEASURED) disturbed += result->rows[i].disturbed, ++measured;
+  if (disturbed > 0.1 * measured)
+    fprintf(stderr, "other programs took a core in %.0f %% of the samples: keep no figure of this run\n",
+            100 * disturbed / measured);
+  else if (result->load > 0.5 * machine.cores)
     fprintf(stderr, "the machine was busy before this run (load %.1f on %d cores): floors are fairer than times\n",
             result->load, machine.cores);
 }
