@@ -5,6 +5,7 @@ import argparse
 import ctypes
 import datetime
 import json
+import math
 import os
 import pathlib
 import platform
@@ -120,8 +121,8 @@ class Tigon:
 
 
 # ---- the cases: what PyTorch does, and where Tigon's case has the same tensors (apps/cli/bench_cases.c) ----
-# Each returns (function, inputs that need a gradient, gradients of its outputs, Tigon's outputs, Tigon's gradients); for
-# each of the last two None where a shape of PyTorch has no counterpart. A weight has the dtype of x, as in a model.
+# Each returns (function, inputs that need a gradient, gradients of its outputs, Tigon's outputs, Tigon's gradients). A weight
+# has the dtype of x, as in a model.
 
 
 def wide(t, dtype, *indices):
@@ -209,7 +210,7 @@ def wrong_by(ours, truth, dtype):
     worst = 0
     for one, right in zip(ours, truth):
         error, size = (one.detach().double() - right.detach()).abs().max().item(), right.abs().max().item()
-        worst = max(worst, error / size) if error == error and size > 0 else float("inf")
+        worst = max(worst, error / max(size, 1e-30)) if math.isfinite(error) else 1e30
     return worst if worst > bound else None
 
 
