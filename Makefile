@@ -10,7 +10,7 @@ DESTDIR ?=
 ARGS ?=
 PEERS ?= torch==2.13.0 numpy
 
-.PHONY: build train test bench bench-peers setup format lint install asan tsan coverage abi-update clean help
+.PHONY: build train test bench bench-peers setup format lint install asan tsan fuzz coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -46,6 +46,10 @@ asan: setup-build-test ## The quick tests with AddressSanitizer and UndefinedBeh
 
 tsan: setup-build-test-tsan ## The quick tests with ThreadSanitizer
 	@tools/sanitizers tsan
+
+fuzz: setup-build-test-tsan ## libFuzzer on the argument structs, against the oracle: make fuzz ARGS=-max_total_time=600
+	@cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j $(JOBS)
+	@mkdir -p build/fuzz/corpus && cd build/fuzz && tests/fuzz_arguments corpus $(or $(ARGS),-max_total_time=60)
 
 coverage: setup-build-test-coverage ## Line and branch coverage of the library
 	@tools/coverage

@@ -275,6 +275,8 @@ tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_nor
     if (b.parts > 1) tigon_cpu_parallel(queue, rows * b.parts, join_task, &b);
   }
   if (p->dw) TIGON_CPU(column_sum)(queue, p->slabs, plan->slabs, 2 * all, all, p->dw, p->dw_dtype, p->accumulate);
-  if (p->db) TIGON_CPU(column_sum)(queue, p->slabs + all, plan->slabs, 2 * all, all, p->db, p->db_dtype, p->accumulate);
+  if (p->db)
+    TIGON_CPU(column_sum)
+    (queue, plan->slabs ? p->slabs + all : NULL, plan->slabs, 2 * all, all, p->db, p->db_dtype, p->accumulate);
   return TIGON_OK;
 }

@@ -39,6 +39,7 @@ tigon_status TIGON_CPU(layer_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_
   tigon_cpu_parallel(queue, b.slabs, bwd_task, &b);
   if (p->dw) TIGON_CPU(column_sum)(queue, p->slabs, b.slabs, 2 * cols, cols, p->dw, p->dw_dtype, p->accumulate_dw);
   if (p->db)
-    TIGON_CPU(column_sum)(queue, p->slabs + cols, b.slabs, 2 * cols, cols, p->db, p->db_dtype, p->accumulate_dw);
+    TIGON_CPU(column_sum)
+    (queue, p->slabs ? p->slabs + cols : NULL, b.slabs, 2 * cols, cols, p->db, p->db_dtype, p->accumulate_dw);
   return TIGON_OK;
 }
