@@ -7,6 +7,7 @@
 
 typedef enum tigon_math_function {
   TIGON_MATH_EXP,
+  TIGON_MATH_EXP2,
   TIGON_MATH_EXP_SPLIT, /* the product of its parts */
   TIGON_MATH_TANH,      /* second: the slope */
   TIGON_MATH_SILU,

@@ -65,6 +65,19 @@ TIGON_INLINE vf vf_silu_slope(vf u, vf *silu) {
   return vf_mul(vf_mul(vf_fma(u, rest, vf_set(1.0f)), s.scale), sigma);
 }
 
+/* 2^y for y <= 127, within 2 ULP, denormals too. */
+TIGON_INLINE vf vf_exp2(vf y) {
+  const vf f = vf_fraction(y);
+  vf p = vf_set(2.15659718e-4f);
+  p = vf_fma(p, f, vf_set(1.24822895e-3f));
+  p = vf_fma(p, f, vf_set(9.67377517e-3f));
+  p = vf_fma(p, f, vf_set(5.54861636e-2f));
+  p = vf_fma(p, f, vf_set(2.40229085e-1f));
+  p = vf_fma(p, f, vf_set(6.93147063e-1f));
+  p = vf_fma(p, f, vf_set(1.0f));
+  return vf_scale_floor(p, y);
+}
+
 /* For results that are rounded to 16 bits: 2^y for y <= 30, within 2^-23 of it before rounding, denormals too. */
 TIGON_INLINE vf exp2_16(vf y) {
   const vf f = vf_fraction(y);

@@ -82,10 +82,8 @@ TIGON_INLINE float largest(kind k, const row *r) {
 /* e^z, or 2^z for a 16-bit dtype, for z <= 0; in f32 what is below 2^-126 is 0. */
 TIGON_INLINE vf exp_of(kind k, vf z) {
   if (k.dtype != TIGON_F32) return exp2_16(z);
-  const vf low = vf_set(-87.33654f);
-  vf t;
-  const vf p = exp_reduced(vf_max(low, z), &t);
-  return vf_select(vf_nan(z), z, vf_select(vf_lt(z, low), vf_zero(), vf_add_exponent(p, t)));
+  const vf y = vf_mul(z, vf_set(1.44269504f));
+  return vf_select(vf_lt(y, vf_set(-126.0f)), vf_zero(), vf_exp2(y));
 }
 
 TIGON_INLINE vf2 exp2_of(kind k, vf2 z) { return (vf2){exp_of(k, z.a), exp_of(k, z.b)}; }
@@ -130,10 +128,12 @@ TIGON_INLINE void fwd_row(kind k, row r, float scale, float *kept, bool stream) 
   shift_scores(k, &r, scale, largest(k, &r));
   const double sum = total(k, &r, kept);
   const vf inverse = vf_set(sum == 0 ? 0 : (float)(1 / sum));
+  /* An f32 mask's NaN may have a lower half. */
+  const bool own = !(k.masked && k.mask_dtype == TIGON_F32);
   int64_t c = 0;
   for (; c < r.paired; c += PAIR) {
     const vf2 e = kept ? (vf2){vf_load(kept + c), vf_load(kept + c + LANES)} : exp2_of(k, score2(k, &r, c));
-    v2_put(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, STEP, stream, false);
+    v2_put(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, STEP, stream, own);
   }
   for (; c < r.seen; c += LANES) {
     const vf e = kept ? vf_load(kept + c) : exp_of(k, score(k, &r, c));
