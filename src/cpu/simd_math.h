@@ -6,12 +6,10 @@
 
 /* e^r - 1 = r + r^2 q(r), q of degree 4, for |r| <= ln 2 / 2, within 2^-28 before rounding (Remez). */
 TIGON_INLINE vf exp_less_1(vf r) {
-  vf q = vf_set(1.381459865e-3f);
-  q = vf_fma(q, r, vf_set(8.36871688e-3f));
-  q = vf_fma(q, r, vf_set(4.166838805e-2f));
-  q = vf_fma(q, r, vf_set(1.666652063e-1f));
-  q = vf_fma(q, r, vf_set(4.999999345e-1f));
-  return vf_fma(vf_mul(q, r), r, r);
+  const vf s = vf_mul(r, r);
+  const vf middle = vf_fma(vf_set(1.666652063e-1f), r, vf_set(4.999999345e-1f));
+  const vf high = vf_fma(vf_set(1.381459865e-3f), s, vf_fma(vf_set(8.36871688e-3f), r, vf_set(4.166838805e-2f)));
+  return vf_fma(vf_fma(high, s, middle), s, r);
 }
 /* r of x = n ln 2 + r, |r| <= ln 2 / 2 (Cody & Waite: ln 2 in two parts, so that n times the first is exact), and
  * *t = n + VF_SHIFTER; for |x| < 110. */
@@ -194,12 +192,12 @@ TIGON_INLINE gelu_tail gelu_erf_tail(vf a) {
   return (gelu_tail){vf_mul(vf_fma(r, e.more, r), e.power), vf_mul(vf_fma(slope, e.more, slope), e.power), e.scale};
 }
 
-/* y = c x (x^2 + 1 / 0.044715) to twice the precision, because e^-y multiplies its error by up to 108. */
+/* y = c x v, v = x^2 + 1 / 0.044715, to twice the precision, because e^-y multiplies its error by up to 108. The larger
+ * part of the constant has 8 bits, so that v without it is exact. */
 TIGON_INLINE gelu_tail gelu_tanh_tail(vf a) {
-  const vf x = vf_abs(a), near = gelu_near(a, -10.85f, 7.0f), s = vf_mul(near, near), third = vf_set(22.3638592f);
-  const vf v = vf_add(s, third), small = vf_min(s, third), large = vf_max(s, third);
-  vf v_low = vf_sub(small, vf_sub(v, large));
-  v_low = vf_add(vf_add(v_low, vf_product_error(near, near, s)), vf_set(8.25600637e-7f));
+  const vf x = vf_abs(a), near = gelu_near(a, -10.85f, 7.0f), third = vf_set(22.375f);
+  const vf v = vf_fma(near, near, third);
+  const vf v_low = vf_add(vf_product_error(near, near, vf_sub(v, third)), vf_set(-1.11399978e-2f));
   const vf c = vf_set(-7.13548139e-2f), b = vf_mul(near, c), y = vf_mul(b, v);
   const vf b_low = vf_fma(near, vf_set(-2.39883247e-9f), vf_product_error(near, c, b));
   const vf y_low = vf_fma(b_low, v, vf_fma(b, v_low, vf_product_error(b, v, y)));
@@ -207,7 +205,7 @@ TIGON_INLINE gelu_tail gelu_tanh_tail(vf a) {
   const vf e = vf_fma(part.more, part.power, part.power);
   const vf rest = vf_div(vf_set(1.0f), vf_fma(e, part.scale, vf_set(1.0f))), phi = vf_mul(e, rest);
   /* y' = 1.6 + 0.21 x^2 */
-  const vf steep = vf_fma(s, vf_set(2.14064449e-1f), vf_set(1.59576917f));
+  const vf steep = vf_fma(vf_mul(near, near), vf_set(2.14064449e-1f), vf_set(1.59576917f));
   return (gelu_tail){phi, vf_fnma(vf_mul(vf_mul(phi, rest), steep), x, phi), part.scale};
 }
 
