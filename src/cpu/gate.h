@@ -1,6 +1,6 @@
-/* c = act(a) * b and its gradients, for swiglu and geglu, and what else is a function of one or two elements: the bits of
- * an element do not depend on where it lies in a row or in a task. f32 takes the exact functions of simd_math.h, 16-bit dtypes the cheaper ones, whose error is
- * far below their rounding. */
+/* c = act(a) * b and its gradients, for swiglu and geglu, and what else is a function of one or two elements: the bits
+ * of an element do not depend on where it lies in a row or in a task. f32 takes the exact functions of simd_math.h,
+ * 16-bit dtypes the cheaper ones, whose error is far below their rounding. */
 #ifndef TIGON_CPU_GATE_H
 #define TIGON_CPU_GATE_H
 

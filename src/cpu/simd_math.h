@@ -148,8 +148,9 @@ TIGON_INLINE vf vf_tanh(vf x) {
 
 /* ---- gelu(a) = a Phi(a): Phi the Gaussian distribution, or sigma(y) with y = sqrt(8 / pi) (a + 0.044715 a^3) ---- */
 
-/* Phi at -|a| and gelu's slope there, both divided by scale, which is 2^-64 where they are small and a < 0, else 1: so no
- * factor is denormal before the product. Phi(-x) = 1 - Phi(x), and the slope alike, so nothing cancels on either side. */
+/* Phi at -|a| and gelu's slope there, both divided by scale, which is 2^-64 where they are small and a < 0, else 1: so
+ * no factor is denormal before the product. Phi(-x) = 1 - Phi(x), and the slope alike, so nothing cancels on either
+ * side. */
 typedef struct gelu_tail {
   vf phi, slope, scale;
 } gelu_tail;
@@ -171,9 +172,9 @@ TIGON_INLINE gelu_exp gelu_exp_of(vf high, vf low, vf near, vf x) {
   return e;
 }
 
-/* Phi(-x) = e^(-x^2 / 2) r(x), 1 / r = sqrt(2 pi) x + q(x) / p(x) within 2^-30 (iterated least squares on 0 .. 14.6); so
- * the rounding of p, which is in both parts of r = p / (sqrt(2 pi) x p + q), cancels where x is large. q is 1.5 + x times
- * the polynomial below. */
+/* Phi(-x) = e^(-x^2 / 2) r(x), 1 / r = sqrt(2 pi) x + q(x) / p(x) within 2^-30 (iterated least squares on 0 .. 14.6);
+ * so the rounding of p, which is in both parts of r = p / (sqrt(2 pi) x p + q), cancels where x is large. q is 1.5 + x
+ * times the polynomial below. */
 TIGON_INLINE gelu_tail gelu_erf_tail(vf a) {
   const vf x = vf_abs(a), near = gelu_near(a, -14.6f, 9.0f), s = vf_mul(near, near), half = vf_set(-0.5f);
   const gelu_exp e = gelu_exp_of(vf_mul(s, half), vf_mul(vf_product_error(near, near, s), half), near, x);
@@ -209,7 +210,8 @@ TIGON_INLINE gelu_tail gelu_tanh_tail(vf a) {
   return (gelu_tail){phi, vf_fnma(vf_mul(vf_mul(phi, rest), steep), x, phi), part.scale};
 }
 
-/* gelu(a), within 4 ULP, denormals too; NaN for -Inf, as the formula has it. */
+/* gelu's slope at a, within 6 * 2^-24 of its two terms in absolute value, and *gelu, within 3.5 ULP, denormals too.
+ * NaN for an infinity and for -Inf, as the formulas have it. */
 TIGON_INLINE vf vf_gelu_slope(bool erf, vf a, vf *gelu) {
   const gelu_tail g = erf ? gelu_erf_tail(a) : gelu_tanh_tail(a);
   const vm negative = vf_lt(a, vf_zero());
@@ -222,7 +224,8 @@ TIGON_INLINE vf vf_gelu(bool erf, vf a) {
   return gelu;
 }
 
-/* For results that are rounded to 16 bits. r within 2^-21; phi is 0 beyond 15, where it is less than any denormal. */
+/* For results that are rounded to 16 bits: within 160 * 2^-24 of gelu and of the slope's terms. r within 2^-21; phi is
+ * 0 beyond 15, where it is less than any denormal. */
 TIGON_INLINE vf gelu_erf_slope_16(vf a, vf *gelu) {
   const vf x = vf_abs(a), near = vf_min(vf_set(15.0f), x);
   const vf e = exp2_16(vf_mul(vf_mul(near, near), vf_set(-0.721347511f)));
