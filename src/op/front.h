@@ -30,7 +30,8 @@ tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *arg
 tigon_status tigon_check_alike(tigon_context *context, const char *call, tigon_arg *list, int count, const char *name,
                                const tigon_tensor *like);
 
-/* Arguments of swiglu and geglu, which may be views of one packed tensor; *p gets shape, dtype and rows. src/op/swiglu.c. */
+/* Arguments of swiglu and geglu, which may be views of one packed tensor; *p gets shape, dtype and rows.
+ * src/op/swiglu.c. */
 tigon_status tigon_check_gate_fwd(tigon_context *context, const char *call, tigon_tensor *a, tigon_tensor *b,
                                   tigon_tensor *c, tigon_gate_fwd_problem *p);
 tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigon_tensor *dc, tigon_tensor *a,

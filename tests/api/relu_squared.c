@@ -1,4 +1,5 @@
-/* relu_squared: wrong arguments are refused with one sentence and nothing is written; legal aliases equal out of place. */
+/* relu_squared: wrong arguments are refused with one sentence and nothing is written; legal aliases equal out of
+ * place. */
 #include "api.h"
 
 enum { ROWS = 3, COLS = 40, N = ROWS * COLS };
