@@ -31,7 +31,7 @@ static inline void *tigon_row(const tigon_row_space *space, const tigon_rows *t,
   return t->data ? (char *)t->data + tigon_row_offset(space, t, r) * (int64_t)element_bytes : NULL;
 }
 
-/* rms_norm, fused_add_rms_norm and layer_norm, forward. */
+/* rms_norm, fused_add_rms_norm, layer_norm and modulated_rms_norm, forward. */
 typedef struct tigon_norm_fwd_problem {
   tigon_row_space space;
   int64_t cols;
@@ -45,10 +45,16 @@ typedef struct tigon_norm_fwd_problem {
   float *mean;   /* [rows], layer_norm only, may be NULL */
   float eps, w_offset;
   tigon_casting casting; /* layer_norm: gemma */
+  /* modulated only: row r takes row r / share of scale and shift, which have groups.rows; shift's data may be NULL */
+  tigon_row_space groups;
+  int64_t share;
+  tigon_dtype scale_dtype, shift_dtype;
+  tigon_rows scale, shift;
 } tigon_norm_fwd_problem;
 typedef tigon_norm_fwd_problem tigon_rms_norm_fwd_problem;
 typedef tigon_norm_fwd_problem tigon_fused_add_rms_norm_fwd_problem;
 typedef tigon_norm_fwd_problem tigon_layer_norm_fwd_problem;
+typedef tigon_norm_fwd_problem tigon_modulated_rms_norm_fwd_problem;
 
 /* The same, backward; x is the normalised input (s of fused_add). */
 typedef struct tigon_norm_bwd_problem {
@@ -62,14 +68,21 @@ typedef struct tigon_norm_bwd_problem {
   const float *mean; /* [rows], layer_norm only */
   void *dw;          /* [cols], may be NULL */
   void *db;          /* [cols], layer_norm only, may be NULL */
-  float *slabs;      /* [plan->slabs, column sums, cols] workspace, when dw or db is there */
+  float *slabs;      /* [plan->slabs, column sums, cols] workspace, when there is one */
   float w_offset;
   tigon_casting casting;
   bool accumulate_dw; /* and db */
+  /* modulated only, as forward; dscale, dshift: data may be NULL */
+  tigon_row_space groups;
+  int64_t share;
+  tigon_dtype scale_dtype, dscale_dtype, dshift_dtype;
+  tigon_rows scale, dscale, dshift;
+  bool accumulate_dscale; /* and dshift */
 } tigon_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_layer_norm_bwd_problem;
+typedef tigon_norm_bwd_problem tigon_modulated_rms_norm_bwd_problem;
 
 /* [batch, channel] runs of contiguous elements; pitches count elements. */
 typedef struct tigon_planes {

@@ -152,6 +152,48 @@ static tigon_status group_norm_run(bench_data *d, bench_mode mode) {
   return tigon_group_norm_bwd(d->context, &args);
 }
 
+/* scale, shift and their gradients are [batch, cols] with a batch of 8 where that divides. */
+static tigon_tensor modulation(const bench_data *d, int i) {
+  return tigon_tensor_2d(d->tensor[i], d->dtype, d->rows % 8 == 0 ? 8 : 1, d->cols);
+}
+
+static tigon_modulated_rms_norm_bwd_args modulated_bwd(const bench_data *d) {
+  return (tigon_modulated_rms_norm_bwd_args){.dy = wide(d, 2),
+                                             .x = wide(d, 0),
+                                             .w = column(d, 0),
+                                             .scale = modulation(d, 4),
+                                             .rstd = row(d, 0),
+                                             .dx = wide(d, 3),
+                                             .dw = column(d, 1),
+                                             .dscale = modulation(d, 6),
+                                             .dshift = modulation(d, 7),
+                                             .workspace = d->workspace,
+                                             .workspace_bytes = d->workspace_bytes};
+}
+
+static tigon_status modulated_prepare(bench_data *d) {
+  const tigon_modulated_rms_norm_bwd_args args = modulated_bwd(d);
+  const double modulation_bytes = (double)args.scale.shape[0] * (double)d->cols * (double)element(d);
+  set_bytes(d, 2 * wide_bytes(d) + 2 * modulation_bytes + f32_bytes(d->cols + d->rows),
+            3 * wide_bytes(d) + 3 * modulation_bytes + f32_bytes(2 * d->cols + d->rows));
+  return tigon_modulated_rms_norm_bwd_workspace(d->context, &args, &d->workspace_need);
+}
+
+static tigon_status modulated_run(bench_data *d, bench_mode mode) {
+  if (mode == BENCH_FWD) {
+    const tigon_modulated_rms_norm_fwd_args args = {.x = wide(d, 0),
+                                                    .w = column(d, 0),
+                                                    .scale = modulation(d, 4),
+                                                    .shift = modulation(d, 5),
+                                                    .y = wide(d, 1),
+                                                    .rstd = row(d, 0),
+                                                    .eps = 1e-6};
+    return tigon_modulated_rms_norm_fwd(d->context, &args);
+  }
+  const tigon_modulated_rms_norm_bwd_args args = modulated_bwd(d);
+  return tigon_modulated_rms_norm_bwd(d->context, &args);
+}
+
 /* ---- elementwise and rows ---- */
 
 static tigon_status gate_prepare(bench_data *d) {
@@ -351,6 +393,7 @@ static const bench_case cases[] = {
     {"swiglu", "", 1536, 3072, 11008, 0, 5, 0, gate_prepare, swiglu_run},
     {"geglu", "tanh", 1536, 3072, 11008, 0, 5, 0, gate_prepare, geglu_run},
     {"relu_squared", "", 4096, 8192, 4096, 0, 4, 0, row_prepare, relu_squared_run},
+    {"modulated_rms_norm", "8 scales and shifts", 4096, 8192, 4096, 0, 8, 0, modulated_prepare, modulated_run},
     {"rope", "tokens x (heads * 128)", 4096, 8192, 4096, 0, 6, 0, rope_prepare, rope_run},
     {"embedding", "tokens x hidden, as many words", 4096, 8192, 4096, BENCH_AS_ROWS, 3, 0, embedding_prepare,
      embedding_run},

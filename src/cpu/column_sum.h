@@ -4,8 +4,29 @@
 
 #include "cpu/kernels.h"
 
-/* out[c] = (accumulate ? out[c] : 0) + sum over s < count of slabs[s * pitch + c]. */
-void TIGON_CPU(column_sum)(const tigon_queue *queue, const float *slabs, int64_t count, int64_t pitch, int64_t cols,
-                           void *out, tigon_dtype dtype, bool accumulate);
+/* out[c] = (accumulate ? out[c] : 0) + sum over s < count of slabs[s * pitch + c], 0 <= c < cols. */
+typedef struct column_sum {
+  const float *slabs;
+  int64_t count, pitch, cols;
+  void *out;
+  tigon_dtype dtype;
+  bool accumulate;
+} column_sum;
+
+enum { COLUMN_SUM_COLUMNS = 1024 }; /* a task */
+
+static inline int64_t column_sum_tasks(int64_t cols) { return (cols + COLUMN_SUM_COLUMNS - 1) / COLUMN_SUM_COLUMNS; }
+
+static inline void column_sum_task(const column_sum *j, int64_t index) {
+  const int64_t begin = index * COLUMN_SUM_COLUMNS;
+  const int64_t end = j->cols - begin < COLUMN_SUM_COLUMNS ? j->cols : begin + COLUMN_SUM_COLUMNS;
+  for (int64_t c = begin; c < end; c += LANES) {
+    const int n = end - c >= LANES ? LANES : (int)(end - c);
+    vf sum = vf_zero();
+    for (int64_t s = 0; s < j->count; ++s) sum = vf_add(sum, vf_load_n(j->slabs + s * j->pitch + c, n));
+    if (j->accumulate) sum = vf_add(sum, v_load_n(j->out, c, j->dtype, n));
+    v_store_n(j->out, c, j->dtype, sum, n);
+  }
+}
 
 #endif

@@ -11,11 +11,11 @@
 #include "cpu/pair.h"
 
 /* Constant once a body is expanded. */
-typedef enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER } norm_kind;
+typedef enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED } norm_kind;
 
 /* Does it subtract the mean; does it add a bias, whose gradient is a second column sum? */
 TIGON_INLINE bool norm_centers(norm_kind kind) { return kind == NORM_LAYER; }
-TIGON_INLINE bool norm_has_bias(norm_kind kind) { return kind == NORM_LAYER; }
+TIGON_INLINE bool norm_has_bias(norm_kind kind) { return kind == NORM_LAYER || kind == NORM_MODULATED; }
 
 enum {
   NORM_BLOCK = 256 * LANES,   /* columns of one f32 partial sum: at most 128 additions in a row */
@@ -31,52 +31,63 @@ TIGON_INLINE int norm_group_rows(int64_t row_bytes) {
   return fits >= NORM_GROUP ? NORM_GROUP : fits > 1 ? (int)fits : 1;
 }
 
-/* A column vector: w + offset, or `absent` where w is NULL. */
+/* A column vector: w + offset, or `absent` where w is NULL; times 1 + scale where scale is not. */
 typedef struct norm_weights {
   const void *w;
   tigon_dtype dtype;
   float offset, absent;
+  const void *scale;
+  tigon_dtype scale_dtype;
 } norm_weights;
 
 /* The weights of the columns from `first` in the order of the dtype's pairs. A NaN is one that bf16 can hold; the last step is
  * filled up with anything. */
 typedef struct norm_panel {
-  int64_t first, cols; /* cols 0: nothing yet */
-  const float *w;      /* the buffer, or the caller's w where that is the same */
+  int64_t first, cols;    /* cols 0: nothing yet */
+  const void *of, *scale; /* what it was made of */
+  const float *w;         /* the buffer, or the caller's w where that is the same */
   float buffer[NORM_PANEL];
 } norm_panel;
 
-/* n weights from w; `dtype` is that of the rows. */
+/* n weights w + offset, which multiply what is there when `times`; `dtype` is that of the rows. */
 TIGON_INLINE void norm_widen(float *to, tigon_dtype dtype, tigon_dtype w_dtype, const void *w, int64_t c, int n,
-                             float offset) {
+                             float offset, bool times) {
   vf2 v = v2_load(w, c, w_dtype, n);
   v = v2_add(w_dtype == dtype ? v : v2_order(v, dtype), v2_set(offset));
+  if (times) v = v2_mul(v, (vf2){vf_load(to), vf_load(to + LANES)});
   vf_store(to, vf_select(vf_nan(v.a), vf_set(NAN), v.a));
   vf_store(to + LANES, vf_select(vf_nan(v.b), vf_set(NAN), v.b));
 }
 TIGON_INLINE void norm_widen_all(float *to, tigon_dtype dtype, tigon_dtype w_dtype, const void *w, int64_t first,
-                                 int64_t n, float offset) {
+                                 int64_t n, float offset, bool times) {
   int64_t c = 0;
-  for (; c + STEP <= n; c += STEP) norm_widen(to + c, dtype, w_dtype, w, first + c, STEP, offset);
-  if (c < n) norm_widen(to + c, dtype, w_dtype, w, first + c, (int)(n - c), offset);
+  for (; c + STEP <= n; c += STEP) norm_widen(to + c, dtype, w_dtype, w, first + c, STEP, offset, times);
+  if (c < n) norm_widen(to + c, dtype, w_dtype, w, first + c, (int)(n - c), offset, times);
+}
+TIGON_INLINE void norm_widen_panel(norm_panel *panel, tigon_dtype dtype, tigon_dtype w_dtype, const void *w,
+                                   float offset, bool times) {
+  if (w_dtype == TIGON_F32)
+    norm_widen_all(panel->buffer, dtype, TIGON_F32, w, panel->first, panel->cols, offset, times);
+  else
+    norm_widen_all(panel->buffer, dtype, dtype, w, panel->first, panel->cols, offset, times);
 }
 
 TIGON_INLINE void norm_load_panel(norm_panel *panel, int64_t first, int64_t cols, tigon_dtype dtype,
                                   const norm_weights *from) {
-  if (panel->cols && panel->first == first) return;
+  if (panel->cols && panel->first == first && panel->of == from->w && panel->scale == from->scale) return;
   panel->first = first, panel->cols = cols - first < NORM_PANEL ? cols - first : NORM_PANEL;
+  panel->of = from->w, panel->scale = from->scale;
   panel->w = panel->buffer;
   if (!from->w)
     for (int64_t c = 0; c < panel->cols; c += STEP) {
       vf_store(panel->buffer + c, vf_set(from->absent));
       vf_store(panel->buffer + c + LANES, vf_set(from->absent));
     }
-  else if (dtype == TIGON_F32 && from->offset == 0 && panel->cols % STEP == 0)
+  else if (dtype == TIGON_F32 && from->offset == 0 && panel->cols % STEP == 0 && !from->scale)
     panel->w = (const float *)from->w + first;
-  else if (from->dtype == TIGON_F32)
-    norm_widen_all(panel->buffer, dtype, TIGON_F32, from->w, first, panel->cols, from->offset);
   else
-    norm_widen_all(panel->buffer, dtype, dtype, from->w, first, panel->cols, from->offset);
+    norm_widen_panel(panel, dtype, from->dtype, from->w, from->offset, false);
+  if (from->scale) norm_widen_panel(panel, dtype, from->scale_dtype, from->scale, 1, true);
 }
 TIGON_INLINE vf2 norm_weight(const float *w, int64_t c) { return (vf2){vf_load(w + c), vf_load(w + c + LANES)}; }
 

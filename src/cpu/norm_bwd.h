@@ -93,13 +93,17 @@ TIGON_INLINE void norm_bwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds,
 /* A NaN of the caller's made one that bf16 can hold. */
 TIGON_INLINE float norm_statistic(const float *of, int64_t r) { return isnan(of[r]) ? NAN : of[r]; }
 
-/* Rows [begin, end), which add to one slab [cols] a column sum. */
+/* Rows [begin, end), which share a scale and whose sums the slabs, [cols], get; `last`: the end of the task's rows. */
 TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_norm_bwd_problem *p, int64_t begin,
-                                int64_t end, float *slab, float *bias_slab, bool stream) {
+                                int64_t end, int64_t last, float *slab, float *bias_slab, bool stream) {
   const size_t size = tigon_dtype_size(dtype);
   const bool rounds = kind != NORM_LAYER && slab && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
   const int most = norm_group_rows(2 * p->cols * v_size(dtype));
-  const norm_weights weights = {p->w, p->w_dtype, p->w_offset, 1};
+  norm_weights weights = {.w = p->w, .dtype = p->w_dtype, .offset = p->w_offset, .absent = 1};
+  if (kind == NORM_MODULATED) {
+    weights.scale = tigon_row(&p->groups, &p->scale, tigon_dtype_size(p->scale_dtype), begin / p->share);
+    weights.scale_dtype = p->scale_dtype;
+  }
   norm_panel panel;
   panel.cols = 0;
   if (slab) memset(slab, 0, (size_t)p->cols * sizeof *slab);
@@ -112,7 +116,7 @@ TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
       g.x[i] = tigon_row(&p->space, &p->x, size, r + i);
       g.ds[i] = tigon_row(&p->space, &p->ds, size, r + i);
       g.dx[i] = tigon_row(&p->space, &p->dx, size, r + i);
-      const int64_t next = r + i + most < end ? r + i + most : r + i;
+      const int64_t next = r + i + g.rows < last ? r + i + g.rows : r + i;
       g.next_dy[i] = tigon_row(&p->space, &p->dy, size, next);
       g.next_x[i] = tigon_row(&p->space, &p->x, size, next);
       g.next_ds[i] = tigon_row(&p->space, &p->ds, size, next);
@@ -136,7 +140,7 @@ TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
         norm_bwd_sweep(dtype, kind, false, &g, &panel, slab, bias_slab);
     }
   }
-  if (stream) vf_fence();
+  if (stream && end == last) vf_fence();
 }
 
 #endif

@@ -166,11 +166,20 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
   const bool rounds = kind != NORM_LAYER && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
   const int64_t row_bytes = (kind == NORM_ADD_RMS ? 2 : 1) * p->cols * v_size(dtype);
   const int most = p->cols <= NORM_PANEL ? 1 : norm_group_rows(row_bytes);
-  const norm_weights weights = {p->w, p->w_dtype, p->w_offset, 1}, bias = {p->b, p->b_dtype, 0, 0};
+  norm_weights weights = {.w = p->w, .dtype = p->w_dtype, .offset = p->w_offset, .absent = 1};
+  norm_weights bias = {.w = p->b, .dtype = p->b_dtype};
   norm_panel w, b;
   w.cols = b.cols = 0;
-  for (int64_t r = begin; r < end; r += most) {
-    const int rows = end - r < most ? (int)(end - r) : most;
+  for (int64_t r = begin, rows; r < end; r += rows) {
+    rows = end - r < most ? end - r : most;
+    if (kind == NORM_MODULATED) {
+      const int64_t group = r / p->share, left = (group + 1) * p->share - r;
+      rows = rows < left ? rows : left;
+      weights.scale = tigon_row(&p->groups, &p->scale, tigon_dtype_size(p->scale_dtype), group);
+      weights.scale_dtype = p->scale_dtype;
+      bias.w = tigon_row(&p->groups, &p->shift, tigon_dtype_size(p->shift_dtype), group);
+      bias.dtype = p->shift_dtype;
+    }
     norm_row row[NORM_GROUP];
     for (int i = 0; i < rows; ++i)
       norm_fwd_row(dtype, kind, p, r + i, r + i + rows < end ? r + i + rows : r + i, stream, &row[i]);

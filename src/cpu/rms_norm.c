@@ -29,13 +29,16 @@ static void bwd_task(const void *argument, int64_t index) {
   tigon_plan_range(p->space.rows, b->slabs, index, &begin, &end);
   float *slab = p->dw ? p->slabs + index * p->cols : NULL;
   const bool stream = tigon_cpu_streams(3 * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
-  TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, p, begin, end, slab, NULL, stream);
+  TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, p, begin, end, end, slab, NULL, stream);
 }
+
+static void sum_task(const void *argument, int64_t index) { column_sum_task(argument, index); }
 
 tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p, const tigon_plan *plan) {
   const bwd b = {p, plan->slabs};
+  const column_sum dw = {p->slabs, b.slabs, p->cols, p->cols, p->dw, p->dw_dtype, p->accumulate_dw};
   tigon_cpu_parallel(queue, b.slabs, bwd_task, &b);
-  if (p->dw) TIGON_CPU(column_sum)(queue, p->slabs, b.slabs, p->cols, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
+  if (p->dw) tigon_cpu_parallel(queue, column_sum_tasks(p->cols), sum_task, &dw);
   return TIGON_OK;
 }
 

@@ -29,6 +29,7 @@ typedef struct row {
  * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
  * group_norm: mean and rstd are words; a split hands over count, mean and M2, backward the two sums. Vectors and sums are
  *   those of the channels.
+ * modulated_rms_norm: scale and shift are column vectors, which many rows share.
  * rope: cos and sin of a token (half a head) are within the f32 temporaries; the words are the position id.
  * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
  * cross_entropy: the words are label (i64), loss and lse; a split hands over max, sum of exp, sum of z, sum of z exp z,
@@ -52,6 +53,10 @@ static const row table[] = {
      1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 3, 5.0, 9.0},
     {"group_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 8.0, 11.0},
+    {"modulated_rms_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
+     1, 2, 3, 0, 0, 1, TIGON_REDUCE_SUM, 1, 4.7, 8.7},
+    {"modulated_rms_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+     2, 3, 2, 3, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 11.8},
     {"swiglu", "fwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},
      1, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 5.0, 8.0},
     {"swiglu", "bwd", ANY, {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},

@@ -1,5 +1,5 @@
 /* layer_norm, as its header writes it. */
-#include "ref/ref.h"
+#include "ref/norm.h"
 
 tigon_status tigon_ref_layer_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, const tigon_plan *plan) {
   (void)queue, (void)plan;
@@ -29,10 +29,6 @@ static double xhat_at(const tigon_norm_bwd_problem *p, int64_t r, int64_t c) {
   return (tigon_ref_at(&p->space, &p->x, p->dtype, r, c) - (double)p->mean[r]) * (double)p->rstd[r];
 }
 
-static void store_sum(void *to, tigon_dtype dtype, int64_t c, double sum, bool accumulate) {
-  if (to) tigon_store_f64(to, c, dtype, sum + (accumulate ? tigon_load_f64(to, c, dtype) : 0));
-}
-
 /* dw and db first: dx may be dy or x. */
 tigon_status tigon_ref_layer_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan) {
   (void)queue, (void)plan;
@@ -43,8 +39,8 @@ tigon_status tigon_ref_layer_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_p
       dw += dy * xhat_at(p, r, c);
       db += dy;
     }
-    store_sum(p->dw, p->dw_dtype, c, dw, p->accumulate_dw);
-    store_sum(p->db, p->db_dtype, c, db, p->accumulate_dw);
+    tigon_ref_put_sum(p->dw, p->dw_dtype, c, dw, p->accumulate_dw);
+    tigon_ref_put_sum(p->db, p->db_dtype, c, db, p->accumulate_dw);
   }
   for (int64_t r = 0; r < p->space.rows; ++r) {
     double sum = 0, dot = 0;

@@ -1,31 +1,13 @@
 /* rms_norm and fused_add_rms_norm, as their headers write them. */
-#include "ref/ref.h"
-
-static double weight(const void *w, tigon_dtype dtype, int64_t c, double w_offset) {
-  return w ? tigon_load_f64(w, c, dtype) + w_offset : 1.0;
-}
-
-/* Rounds where `casting` rounds between x and y: llama xhat, none everything. */
-static double cast_xhat(double v, tigon_casting casting, tigon_dtype dtype) {
-  return casting == TIGON_CASTING_GEMMA ? v : tigon_round_f64(v, dtype);
-}
-static double cast_statistic(double v, tigon_casting casting, tigon_dtype dtype) {
-  return casting == TIGON_CASTING_NONE ? tigon_round_f64(v, dtype) : v;
-}
+#include "ref/norm.h"
 
 /* in: the normalised input. */
 static void forward_row(const tigon_rms_norm_fwd_problem *p, const tigon_rows *in, int64_t r) {
-  double sum = 0;
-  for (int64_t c = 0; c < p->cols; ++c) {
-    const double x = tigon_ref_at(&p->space, in, p->dtype, r, c);
-    sum += x * x;
-  }
-  const double mean = cast_statistic(sum / (double)p->cols, p->casting, p->dtype);
-  const double rstd = cast_statistic(1.0 / sqrt(mean + (double)p->eps), p->casting, p->dtype);
+  const double rstd = tigon_ref_rstd(p, in, r);
   if (p->rstd) p->rstd[r] = (float)rstd;
   for (int64_t c = 0; c < p->cols; ++c) {
-    const double xhat = cast_xhat(tigon_ref_at(&p->space, in, p->dtype, r, c) * rstd, p->casting, p->dtype);
-    tigon_ref_put(&p->space, &p->y, p->dtype, r, c, xhat * weight(p->w, p->w_dtype, c, (double)p->w_offset));
+    const double xhat = tigon_ref_xhat(tigon_ref_at(&p->space, in, p->dtype, r, c) * rstd, p->casting, p->dtype);
+    tigon_ref_put(&p->space, &p->y, p->dtype, r, c, xhat * tigon_ref_weight(p->w, p->w_dtype, c, (double)p->w_offset));
   }
 }
 
@@ -55,20 +37,20 @@ tigon_status tigon_ref_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd
     double sum = 0;
     for (int64_t r = 0; r < p->space.rows; ++r)
       sum += tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) *
-             cast_xhat(tigon_ref_at(&p->space, &p->x, p->dtype, r, c) * (double)p->rstd[r], p->casting, p->dtype);
-    if (p->accumulate_dw) sum += tigon_load_f64(p->dw, c, p->dw_dtype);
-    tigon_store_f64(p->dw, c, p->dw_dtype, sum);
+             tigon_ref_xhat(tigon_ref_at(&p->space, &p->x, p->dtype, r, c) * (double)p->rstd[r], p->casting, p->dtype);
+    tigon_ref_put_sum(p->dw, p->dw_dtype, c, sum, p->accumulate_dw);
   }
   for (int64_t r = 0; r < p->space.rows; ++r) {
     const double rstd = (double)p->rstd[r];
     double sum = 0;
     for (int64_t c = 0; c < p->cols; ++c)
-      sum += tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) * weight(p->w, p->w_dtype, c, (double)p->w_offset) *
+      sum += tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) *
+             tigon_ref_weight(p->w, p->w_dtype, c, (double)p->w_offset) *
              tigon_ref_at(&p->space, &p->x, p->dtype, r, c) * rstd;
     const double mean = sum / (double)p->cols;
     for (int64_t c = 0; c < p->cols; ++c) {
       const double g =
-          tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) * weight(p->w, p->w_dtype, c, (double)p->w_offset);
+          tigon_ref_at(&p->space, &p->dy, p->dtype, r, c) * tigon_ref_weight(p->w, p->w_dtype, c, (double)p->w_offset);
       const double xhat = tigon_ref_at(&p->space, &p->x, p->dtype, r, c) * rstd;
       const double ds = p->ds.data ? tigon_ref_at(&p->space, &p->ds, p->dtype, r, c) : 0;
       tigon_ref_put(&p->space, &p->dx, p->dtype, r, c, rstd * (g - xhat * mean) + ds);

@@ -45,6 +45,11 @@ MUTANT(group_skip_eps, group_norm_fwd, m.eps = 0)
 MUTANT(group_no_bias, group_norm_fwd, m.b = NULL)
 MUTANT(group_bwd_overwrite, group_norm_bwd, m.accumulate = false)
 MUTANT(group_bwd_no_weight, group_norm_bwd, m.w = NULL)
+MUTANT(modulated_no_shift, modulated_rms_norm_fwd, m.shift.data = NULL)
+MUTANT(modulated_first_scale, modulated_rms_norm_fwd, m.share = m.space.rows)
+MUTANT(modulated_no_weight, modulated_rms_norm_bwd, m.w = NULL)
+MUTANT(modulated_overwrite, modulated_rms_norm_bwd, m.accumulate_dscale = false)
+MUTANT(modulated_first_gradient, modulated_rms_norm_bwd, m.scale.pitch[2] = 0)
 MUTANT(swiglu_drop_tail, swiglu_fwd, m.cols -= m.cols > 1)
 MUTANT(swiglu_no_clamp, swiglu_fwd, m.clamp = 0)
 MUTANT(swiglu_no_mult, swiglu_fwd, m.gate_mult = 1)
@@ -110,6 +115,11 @@ static const check_mutant mutants[] = {
     {"group_norm", "fwd", "forgets the bias", apply_group_no_bias},
     {"group_norm", "bwd", "overwrites dw", apply_group_bwd_overwrite},
     {"group_norm", "bwd", "forgets the weight", apply_group_bwd_no_weight},
+    {"modulated_rms_norm", "fwd", "forgets shift", apply_modulated_no_shift},
+    {"modulated_rms_norm", "fwd", "takes the first scale for all rows", apply_modulated_first_scale},
+    {"modulated_rms_norm", "bwd", "forgets w", apply_modulated_no_weight},
+    {"modulated_rms_norm", "bwd", "overwrites dscale instead of adding", apply_modulated_overwrite},
+    {"modulated_rms_norm", "bwd", "takes the first scale for all rows", apply_modulated_first_gradient},
     {"swiglu", "fwd", "drops the last column", apply_swiglu_drop_tail},
     {"swiglu", "fwd", "forgets the clamp", apply_swiglu_no_clamp},
     {"swiglu", "fwd", "forgets gate_mult", apply_swiglu_no_mult},

@@ -1,0 +1,212 @@
+/* modulated_rms_norm: wrong arguments are refused with one sentence and nothing is written; legal aliases equal out of place;
+ * scale and shift in each of their shapes. */
+#include "api.h"
+
+enum { ROWS = 6, BATCH = 2, COLS = 8 };
+
+typedef struct data {
+  float x[ROWS * COLS + 4], w[COLS], y[ROWS * COLS], rstd[ROWS], dy[ROWS * COLS], dx[ROWS * COLS], dw[COLS];
+  float modulation[ROWS * 2 * COLS], gradient[ROWS * 2 * COLS]; /* a row: scale, shift */
+  _Alignas(64) char workspace[1 << 16];
+} data;
+
+static data *made(void) {
+  static data d;
+  memset(&d, 0x5a, sizeof d);
+  api_fill(d.x, ROWS * COLS, 0.5f);
+  api_fill(d.w, COLS, 0.25f);
+  api_fill(d.dy, ROWS * COLS, 0.125f);
+  api_fill(d.modulation, ROWS * 2 * COLS, 0.0625f);
+  for (int r = 0; r < ROWS; ++r) d.rstd[r] = 0.5f;
+  return &d;
+}
+
+/* Columns `part` of `rows` rows that hold scale and shift. */
+static tigon_tensor half(float *rows_of_both, int part, int64_t rows) {
+  return (tigon_tensor){rows_of_both + part * COLS, TIGON_F32, 2, {rows, COLS}, {2 * COLS, 1}};
+}
+
+static tigon_modulated_rms_norm_fwd_args fwd_args(data *d) {
+  return (tigon_modulated_rms_norm_fwd_args){
+      .x = tigon_tensor_2d(d->x, TIGON_F32, ROWS, COLS),
+      .w = tigon_tensor_1d(d->w, TIGON_F32, COLS),
+      .scale = half(d->modulation, 0, BATCH),
+      .shift = half(d->modulation, 1, BATCH),
+      .y = tigon_tensor_2d(d->y, TIGON_F32, ROWS, COLS),
+      .rstd = tigon_tensor_1d(d->rstd, TIGON_F32, ROWS),
+      .eps = 1e-6,
+  };
+}
+
+static tigon_modulated_rms_norm_bwd_args bwd_args(data *d) {
+  return (tigon_modulated_rms_norm_bwd_args){
+      .dy = tigon_tensor_2d(d->dy, TIGON_F32, ROWS, COLS),
+      .x = tigon_tensor_2d(d->x, TIGON_F32, ROWS, COLS),
+      .w = tigon_tensor_1d(d->w, TIGON_F32, COLS),
+      .scale = half(d->modulation, 0, BATCH),
+      .rstd = tigon_tensor_1d(d->rstd, TIGON_F32, ROWS),
+      .dx = tigon_tensor_2d(d->dx, TIGON_F32, ROWS, COLS),
+      .dw = tigon_tensor_1d(d->dw, TIGON_F32, COLS),
+      .dscale = half(d->gradient, 0, BATCH),
+      .dshift = half(d->gradient, 1, BATCH),
+      .workspace = d->workspace,
+      .workspace_bytes = sizeof d->workspace,
+  };
+}
+
+static void test_fwd_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  tigon_modulated_rms_norm_fwd_args a;
+#define REFUSE(change, status, sentence)                                                                         \
+  a = fwd_args(d);                                                                                               \
+  change;                                                                                                        \
+  before = *d;                                                                                                   \
+  api_expect(c, tigon_modulated_rms_norm_fwd(c, &a), TIGON_ERROR_##status, "modulated_rms_norm_fwd: " sentence); \
+  assert_memory_equal(d, &before, sizeof before)
+  REFUSE(memset(&a.x, 0, sizeof a.x), INVALID, "x is absent");
+  REFUSE(memset(&a.scale, 0, sizeof a.scale), INVALID, "scale is absent");
+  REFUSE(a.y.shape[1] = 7, INVALID, "y.shape[1] is 7, must be 8 (x.shape[1])");
+  REFUSE(a.w.dtype = TIGON_F16, INVALID, "w.dtype is f16, must be f32 (x.dtype)");
+  REFUSE(a.scale.shape[1] = 7, INVALID, "scale.shape[1] is 7, must be 8 (x.shape[1])");
+  REFUSE(a.scale.dtype = TIGON_BF16, INVALID, "scale.dtype is bf16, must be f32 (x.dtype)");
+  REFUSE(a.scale.shape[0] = 4, INVALID, "scale has 4 rows, must have a number that divides 6 (rows)");
+  REFUSE(a.scale.shape[0] = 0, INVALID, "scale has 0 rows, must have a number that divides 6 (rows)");
+  REFUSE(a.shift.shape[0] = 1, INVALID, "shift.shape[0] is 1, must be 2 (scale.shape[0])");
+  REFUSE(a.shift = a.w, INVALID, "shift.ndim is 1, must be 2 (scale.ndim)");
+  REFUSE(a.rstd.shape[0] = 2, INVALID, "rstd.shape[0] is 2, must be 6 (rows)");
+  REFUSE(a.eps = -1, INVALID, "eps is -1, must be 0 to 3.40282e+38");
+  REFUSE(a.casting = (tigon_casting)3, INVALID, "casting is 3, must be 0 to 2");
+  REFUSE(a.reserved[0] = 1, INVALID, "reserved[0] is 1, must be 0");
+  REFUSE(a.y.data = d->x + 1, ALIAS, "y overlaps x in part, must be the same view or apart");
+  REFUSE(a.y.data = d->modulation, ALIAS, "y overlaps scale, must be apart");
+#undef REFUSE
+  api_expect(c, tigon_modulated_rms_norm_fwd(c, NULL), TIGON_ERROR_INVALID, "modulated_rms_norm_fwd: args is NULL");
+}
+
+static void test_bwd_refuses(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  static data before;
+  tigon_modulated_rms_norm_bwd_args a;
+#define REFUSE(change, status, sentence)                                                                         \
+  a = bwd_args(d);                                                                                               \
+  change;                                                                                                        \
+  before = *d;                                                                                                   \
+  api_expect(c, tigon_modulated_rms_norm_bwd(c, &a), TIGON_ERROR_##status, "modulated_rms_norm_bwd: " sentence); \
+  assert_memory_equal(d, &before, sizeof before)
+  REFUSE(memset(&a.rstd, 0, sizeof a.rstd), INVALID, "rstd is absent");
+  REFUSE(memset(&a.scale, 0, sizeof a.scale), INVALID, "scale is absent");
+  REFUSE(a.scale.shape[0] = 4, INVALID, "scale has 4 rows, must have a number that divides 6 (rows)");
+  REFUSE(a.dscale.shape[0] = 1, INVALID, "dscale.shape[0] is 1, must be 2 (scale.shape[0])");
+  REFUSE(a.dshift.shape[0] = 1, INVALID, "dshift.shape[0] is 1, must be 2 (scale.shape[0])");
+  REFUSE((a.dscale.dtype = TIGON_BF16, memset(&a.dshift, 0, sizeof a.dshift)), INVALID,
+         "dscale.dtype is bf16, must be f32 (scale.dtype)");
+  REFUSE(a.dw.shape[0] = 7, INVALID, "dw.shape[0] is 7, must be 8 (x.shape[1])");
+  REFUSE(a.accumulate_dw = 2, INVALID, "accumulate_dw is 2, must be 0 or 1");
+  REFUSE(a.accumulate_dscale = -1, INVALID, "accumulate_dscale is -1, must be 0 or 1");
+  REFUSE(a.dshift = a.dscale, ALIAS, "dscale overlaps dshift, must be apart");
+  REFUSE(a.dscale = a.scale, ALIAS, "dscale overlaps scale, must be apart");
+  REFUSE(a.dx.data = d->dy + 1, ALIAS, "dx overlaps dy in part, must be the same view or apart");
+#undef REFUSE
+  a = bwd_args(d);
+  size_t bytes;
+  assert_int_equal(tigon_modulated_rms_norm_bwd_workspace(c, &a, &bytes), TIGON_OK);
+  char sentence[128];
+  snprintf(sentence, sizeof sentence, "modulated_rms_norm_bwd: workspace_bytes is %zu, must be %zu or more", bytes - 1,
+           bytes);
+  a.workspace_bytes = bytes - 1;
+  api_expect(c, tigon_modulated_rms_norm_bwd(c, &a), TIGON_ERROR_WORKSPACE, sentence);
+  a.dw = a.dscale = a.dshift = (tigon_tensor){0};
+  assert_int_equal(tigon_modulated_rms_norm_bwd_workspace(c, &a, &bytes), TIGON_OK);
+  assert_int_equal(bytes, 0);
+  a.workspace = NULL;
+  assert_int_equal(tigon_modulated_rms_norm_bwd(c, &a), TIGON_OK);
+}
+
+static void test_in_place(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_modulated_rms_norm_fwd_args f = fwd_args(d);
+  assert_int_equal(tigon_modulated_rms_norm_fwd(c, &f), TIGON_OK);
+  float y[ROWS * COLS];
+  memcpy(y, d->y, sizeof y);
+  f.y = f.x;
+  assert_int_equal(tigon_modulated_rms_norm_fwd(c, &f), TIGON_OK);
+  assert_memory_equal(d->x, y, sizeof y);
+
+  static data apart;
+  d = made();
+  tigon_modulated_rms_norm_bwd_args b = bwd_args(d);
+  assert_int_equal(tigon_modulated_rms_norm_bwd(c, &b), TIGON_OK);
+  apart = *d;
+  for (int i = 0; i < 2; ++i) {
+    d = made();
+    b = bwd_args(d);
+    b.dx = i ? b.x : b.dy;
+    assert_int_equal(tigon_modulated_rms_norm_bwd(c, &b), TIGON_OK);
+    assert_memory_equal(b.dx.data, apart.dx, sizeof apart.dx);
+    assert_memory_equal(d->dw, apart.dw, sizeof apart.dw);
+    assert_memory_equal(d->gradient, apart.gradient, sizeof apart.gradient);
+  }
+}
+
+/* No rows: the sums over no rows are 0, and nothing else is written. */
+static void test_empty(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  tigon_modulated_rms_norm_fwd_args f = fwd_args(d);
+  f.x.shape[0] = f.y.shape[0] = f.rstd.shape[0] = 0;
+  assert_int_equal(tigon_modulated_rms_norm_fwd(c, &f), TIGON_OK);
+  tigon_modulated_rms_norm_bwd_args b = bwd_args(d);
+  b.x.shape[0] = b.dy.shape[0] = b.dx.shape[0] = b.rstd.shape[0] = 0;
+  b.workspace = NULL;
+  assert_int_equal(tigon_modulated_rms_norm_bwd(c, &b), TIGON_OK);
+  for (int i = 0; i < COLS; ++i) assert_true(d->dw[i] == 0);
+  for (int i = 0; i < BATCH * 2 * COLS; ++i) assert_true(d->gradient[i] == 0);
+}
+
+/* The same numbers as one row, one a batch and one a row of x give the same y and dx, and sums that agree. */
+static void test_shapes_of_scale(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  for (int r = 1; r < ROWS; ++r) memcpy(d->modulation + r * 2 * COLS, d->modulation, 2 * COLS * sizeof(float));
+  static const int64_t groups[] = {1, BATCH, ROWS};
+  float y[ROWS * COLS], dx[ROWS * COLS], total[2 * COLS];
+  for (int i = 0; i < 3; ++i) {
+    tigon_modulated_rms_norm_fwd_args f = fwd_args(d);
+    tigon_modulated_rms_norm_bwd_args b = bwd_args(d);
+    f.scale = b.scale = half(d->modulation, 0, groups[i]);
+    f.shift = half(d->modulation, 1, groups[i]);
+    b.dscale = half(d->gradient, 0, groups[i]);
+    b.dshift = half(d->gradient, 1, groups[i]);
+    memset(&f.rstd, 0, sizeof f.rstd);
+    if (i == 0) {
+      tigon_tensor *const one_row[] = {&f.scale, &f.shift, &b.scale, &b.dscale, &b.dshift};
+      for (int t = 0; t < 5; ++t) *one_row[t] = tigon_tensor_1d(one_row[t]->data, TIGON_F32, COLS);
+    }
+    assert_int_equal(tigon_modulated_rms_norm_fwd(c, &f), TIGON_OK);
+    assert_int_equal(tigon_modulated_rms_norm_bwd(c, &b), TIGON_OK);
+    if (i == 0) {
+      memcpy(y, d->y, sizeof y);
+      memcpy(dx, d->dx, sizeof dx);
+      memcpy(total, d->gradient, sizeof total);
+    }
+    assert_memory_equal(d->y, y, sizeof y);
+    assert_memory_equal(d->dx, dx, sizeof dx);
+    for (int at = 0; at < 2 * COLS; ++at) {
+      double sum = 0;
+      for (int64_t g = 0; g < groups[i]; ++g) sum += (double)d->gradient[g * 2 * COLS + at];
+      assert_true(fabs(sum - (double)total[at]) <= 1e-5);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses),     cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_empty),       cmocka_unit_test(test_shapes_of_scale),
+  };
+  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+}
