@@ -18,6 +18,9 @@ typedef struct norm_group {
   float mean_g[NORM_GROUP], mean[NORM_GROUP]; /* of g = dy * weight, of g * xhat */
 } norm_group;
 
+/* Rows of a full group; layer_norm's four scalars a row leave registers for two. */
+TIGON_INLINE int norm_full_group(norm_kind kind) { return kind == NORM_LAYER ? 2 : NORM_GROUP; }
+
 /* Sums over a panel of one row. */
 typedef struct norm_sums {
   double g, dot; /* of g, of g * (x - center) */
@@ -81,9 +84,9 @@ TIGON_INLINE void norm_bwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds,
   const int64_t cols = panel->cols, first = panel->first;
   float *const bias = norm_has_bias(kind) ? bias_slab : NULL;
   int64_t c = 0;
-  if (g.rows == NORM_GROUP)
+  if (g.rows == norm_full_group(kind))
     for (; c + STEP <= cols; c += STEP)
-      norm_bwd_step(dtype, kind, rounds, NORM_GROUP, &g, norm_weight(w, c), slab, bias, first + c, STEP);
+      norm_bwd_step(dtype, kind, rounds, norm_full_group(kind), &g, norm_weight(w, c), slab, bias, first + c, STEP);
   for (; c + STEP <= cols; c += STEP)
     norm_bwd_step(dtype, kind, rounds, g.rows, &g, norm_weight(w, c), slab, bias, first + c, STEP);
   if (c < cols)
@@ -98,7 +101,8 @@ TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
                                 int64_t end, int64_t last, float *slab, float *bias_slab, bool stream) {
   const size_t size = tigon_dtype_size(dtype);
   const bool rounds = kind != NORM_LAYER && slab && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
-  const int most = norm_group_rows(2 * p->cols * v_size(dtype));
+  const int fits = norm_group_rows(2 * p->cols * v_size(dtype)), full = norm_full_group(kind);
+  const int most = fits < full ? fits : full;
   norm_weights weights = {.w = p->w, .dtype = p->w_dtype, .offset = p->w_offset, .absent = 1};
   if (kind == NORM_MODULATED) {
     weights.scale = tigon_row(&p->groups, &p->scale, tigon_dtype_size(p->scale_dtype), begin / p->share);
