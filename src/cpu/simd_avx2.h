@@ -142,7 +142,7 @@ TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, bool own) {
 TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   uint16_t lanes[16];
   vf_store2_bf16(lanes, v, false);
-  memcpy(p, lanes, (size_t)n * sizeof *p);
+  memcpy(p, lanes, (size_t)n * sizeof *p); // NOLINT(clang-analyzer-core.NonNullParamChecker): as load_u16_n
 }
 TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, bool own) {
   _mm256_stream_si256((__m256i *)(void *)p, pair_narrow(v, own));
