@@ -113,7 +113,9 @@ static void bwd(check *k) {
   const tigon_tensor rstd = check_in_vector(k, "rstd", TIGON_F32, rows, words);
   const tigon_tensor dx = o.in_place ? dy : check_out(k, "dx", k->dtype, 2, k->dims);
 
-  /* Magnitudes: what is added up, each in absolute value; where xhat is rounded, twice the largest flip besides. */
+  /* Magnitudes: what is added up, each in absolute value; where xhat is rounded, twice the largest flip besides. Below f32's
+   * normal numbers an xhat, a sum and its product with a weight may each be off by half of 2^-149, here in units of 2^-24. */
+  const double half = 0x1p-126;
   double *dx_scale = check_doubles(k, rows * cols), *dw_scale = check_doubles(k, cols),
          *dw_most = check_doubles(k, cols), *dscale_scale = check_doubles(k, groups * cols),
          *dscale_most = check_doubles(k, groups * cols), *dshift_scale = check_doubles(k, groups * cols);
@@ -125,8 +127,10 @@ static void bwd(check *k) {
       const double up = fabs(check_value(&dy, r * cols + c)), xhat = fabs(check_value(&x, r * cols + c)) * factor;
       const double weight = o.w ? fabs(check_value(&w, c) + o.w_offset) : 1, times = fabs(1 + check_value(&scale, at));
       dx_scale[r * cols + c] = up * weight * times;
-      dw_scale[c] += 8 * up * times * xhat, dw_most[c] = fmax(dw_most[c], up * times * xhat);
-      dscale_scale[at] += 8 * up * xhat * weight, dscale_most[at] = fmax(dscale_most[at], up * xhat * weight);
+      dw_scale[c] += 8 * up * times * xhat + half * (up * times + times + 1);
+      dw_most[c] = fmax(dw_most[c], up * times * xhat);
+      dscale_scale[at] += 8 * up * xhat * weight + half * (up * weight + weight + 1);
+      dscale_most[at] = fmax(dscale_most[at], up * xhat * weight);
       dshift_scale[at] += 8 * up;
       sum += up * weight * times * xhat;
     }
