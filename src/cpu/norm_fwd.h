@@ -32,14 +32,15 @@ TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const void *x, const voi
   return sum;
 }
 
+/* 32 ones, then zeros: from 32 - n on it is n ones. STEP is 32 at most. */
+static const float norm_ones[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 /* x - center of up to STEP elements; 0 in the lanes without one. */
 TIGON_INLINE vf2 norm_difference(tigon_dtype dtype, const void *x, vf2 center, int64_t c, int n) {
   const vf2 d = v2_sub(v2_load(x, c, dtype, n), center);
   if (n == STEP) return d;
-  float ones[STEP];
-  vf_store(ones, vf_set(1.0f));
-  vf_store(ones + LANES, vf_set(1.0f));
-  return v2_mul(d, v2_order(v2_load(ones, 0, TIGON_F32, n), dtype));
+  return v2_mul(d, v2_order(v2_load(norm_ones, 32 - n, TIGON_F32, STEP), dtype));
 }
 
 /* Sum of x - center over columns [c, end), and of its square. */

@@ -24,10 +24,10 @@ same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 
 # wait_for_step N FILE PID: until the run has logged step N.
 wait_for_step() {
-  for ((i = 0; i < 600; ++i)); do
+  for ((i = 0; i < 3000; ++i)); do
     grep -q "^{\"step\":$1," "$2" 2>/dev/null && return 0
     kill -0 "$3" 2>/dev/null || return 1
-    sleep 0.05
+    sleep 0.01
   done
   return 1
 }

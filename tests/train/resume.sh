@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.bash"
 
 for dtype in f32 bf16; do
-  more=(--dtype "$dtype" --steps 120 --checkpoint-every 40 --json --log-every 1)
+  more=(--dtype "$dtype" --batch 16 --steps 120 --checkpoint-every 40 --json --log-every 1)
   train "${more[@]}" --out "$scratch/whole-$dtype"
   expect_status 0 "uninterrupted, $dtype"
   losses "$scratch/out" >"$scratch/want"
