@@ -26,6 +26,9 @@ static part part_of(int64_t channels, int64_t run, int64_t parts, int64_t index)
   return p;
 }
 
+/* A channel's number for a sweep: a NaN is one that bf16 can hold. */
+TIGON_INLINE float constant(float a) { return isnan(a) ? NAN : a; }
+
 /* ---- forward ---- */
 
 /* Of `count` numbers: their mean, and the sum of squared differences from it. */
@@ -71,10 +74,13 @@ TIGON_INLINE moments part_moments(tigon_dtype dtype, const tigon_group_norm_fwd_
   return all;
 }
 
-/* y = (x - mean) * rstd * w + b of n elements; the mean in two parts, so that x - mean has all its digits. */
-TIGON_INLINE void fwd_step(tigon_dtype dtype, const char *x, char *y, const float k[5], int64_t c, int n, bool stream) {
+/* y = (x - mean) * rstd * w + b of n elements; the mean in two parts, so that x - mean has all its digits. `next` has the
+ * row that comes next, which goes into the cache meanwhile. */
+TIGON_INLINE void fwd_step(tigon_dtype dtype, const char *x, const char *next, char *y, const float k[5], int64_t c,
+                           int n, bool stream) {
+  v2_prefetch(next, c, dtype);
   const vf2 d = v2_sub(v2_sub(v2_load(x, c, dtype, n), v2_set(k[0])), v2_set(k[1]));
-  v2_put(y, c, dtype, v2_fma(v2_mul(d, v2_set(k[2])), v2_set(k[3]), v2_set(k[4])), n, stream, false);
+  v2_put(y, c, dtype, v2_fma(v2_mul(d, v2_set(k[2])), v2_set(k[3]), v2_set(k[4])), n, stream, true);
 }
 
 TIGON_INLINE void normalise_part(tigon_dtype dtype, const fwd *f, int64_t row, part a, moments m) {
@@ -87,14 +93,15 @@ TIGON_INLINE void normalise_part(tigon_dtype dtype, const fwd *f, int64_t row, p
     if (p->rstd) p->rstd[row] = rstd;
   }
   for (int64_t c = channel + a.first; c < channel + a.last; ++c) {
-    const float k[5] = {high, low, rstd, p->w ? s_load(p->w, c, p->w_dtype) : 1,
-                        p->b ? s_load(p->b, c, p->b_dtype) : 0};
+    const float w = p->w ? s_load(p->w, c, p->w_dtype) : 1, b = p->b ? s_load(p->b, c, p->b_dtype) : 0;
+    const float k[5] = {constant(high), low, constant(rstd), constant(w), constant(b)};
     const char *x = tigon_plane(&p->x, (size_t)v_size(dtype), batch, c);
+    const char *next = x + p->channels * p->x.channel_pitch * v_size(dtype);
     char *y = tigon_plane(&p->y, (size_t)v_size(dtype), batch, c);
     const bool stream = f->stream && v2_aligned(y + a.begin * v_size(dtype));
     int64_t i = a.begin;
-    for (; i + STEP <= a.end; i += STEP) fwd_step(dtype, x, y, k, i, STEP, stream);
-    if (i < a.end) fwd_step(dtype, x, y, k, i, (int)(a.end - i), false);
+    for (; i + STEP <= a.end; i += STEP) fwd_step(dtype, x, next, y, k, i, STEP, stream);
+    if (i < a.end) fwd_step(dtype, x, next, y, k, i, (int)(a.end - i), false);
   }
 }
 
@@ -191,11 +198,13 @@ TIGON_INLINE void part_sums(tigon_dtype dtype, const tigon_group_norm_bwd_proble
 }
 
 /* dx = rstd * (dy * w - sum - xhat * dot), sum and dot being the means. k: w, mean, rstd, sum, dot. */
-TIGON_INLINE void bwd_step(tigon_dtype dtype, const char *dy, const char *x, char *dx, const float k[5], int64_t c,
-                           int n, bool stream) {
+TIGON_INLINE void bwd_step(tigon_dtype dtype, const char *dy, const char *x, char *dx, const float k[5],
+                           int64_t next_dy, int64_t next_x, int64_t c, int n, bool stream) {
+  v2_prefetch(dy + next_dy, c, dtype);
+  v2_prefetch(x + next_x, c, dtype);
   const vf2 rstd = v2_set(k[2]), xhat = v2_mul(v2_sub(v2_load(x, c, dtype, n), v2_set(k[1])), rstd);
   const vf2 g = v2_sub(v2_mul(v2_load(dy, c, dtype, n), v2_set(k[0])), v2_set(k[3]));
-  v2_put(dx, c, dtype, v2_mul(rstd, v2_fnma(xhat, v2_set(k[4]), g)), n, stream, false);
+  v2_put(dx, c, dtype, v2_mul(rstd, v2_fnma(xhat, v2_set(k[4]), g)), n, stream, true);
 }
 
 TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, int64_t group, part a, double sum,
@@ -203,15 +212,17 @@ TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, 
   const tigon_group_norm_bwd_problem *p = b->p;
   const int64_t row = batch * p->groups + group, size = v_size(dtype);
   const double count = (double)(p->channels * p->run);
+  /* The group's next batch goes into the cache meanwhile. */
+  const int64_t next_dy = p->dy.batch_pitch * size, next_x = p->x.batch_pitch * size;
   for (int64_t c = group * p->channels + a.first; c < group * p->channels + a.last; ++c) {
-    const float k[5] = {p->w ? s_load(p->w, c, p->w_dtype) : 1, p->mean[row], p->rstd[row], (float)(sum / count),
-                        (float)(dot / count)};
+    const float k[5] = {constant(p->w ? s_load(p->w, c, p->w_dtype) : 1), constant(p->mean[row]),
+                        constant(p->rstd[row]), (float)(sum / count), (float)(dot / count)};
     const char *dy = tigon_plane(&p->dy, (size_t)size, batch, c), *x = tigon_plane(&p->x, (size_t)size, batch, c);
     char *dx = tigon_plane(&p->dx, (size_t)size, batch, c);
     const bool stream = b->stream && v2_aligned(dx + a.begin * size);
     int64_t i = a.begin;
-    for (; i + STEP <= a.end; i += STEP) bwd_step(dtype, dy, x, dx, k, i, STEP, stream);
-    if (i < a.end) bwd_step(dtype, dy, x, dx, k, i, (int)(a.end - i), false);
+    for (; i + STEP <= a.end; i += STEP) bwd_step(dtype, dy, x, dx, k, next_dy, next_x, i, STEP, stream);
+    if (i < a.end) bwd_step(dtype, dy, x, dx, k, next_dy, next_x, i, (int)(a.end - i), false);
   }
 }
 
