@@ -161,6 +161,37 @@ def swiglu(t, dtype):
     return lambda a, b: F.silu(a) * b, [a, b], [c], [c], [da, db]
 
 
+def geglu(t, dtype):
+    a, b, c, da, db = wide(t, dtype, 0, 1, 2, 3, 4)
+    return lambda a, b: F.gelu(a, approximate="tanh") * b, [a, b], [c], [c], [da, db]
+
+
+def relu_squared(t, dtype):
+    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
+    return lambda x: F.relu(x).square(), [x], [dy], [y], [dx]
+
+
+def group_norm(t, dtype):
+    channels = 512 if t.cols % 512 == 0 else 32 if t.cols % 32 == 0 else 1
+    groups = 32 if channels == 512 else 1
+    x, y, dy, dx = (i.view(t.rows, channels, -1) for i in wide(t, dtype, 0, 1, 2, 3))
+    w, b, dw, db = (column(t, i)[:channels] for i in (0, 1, 1, 2))
+    parameters = [w.to(dtype, copy=True), b.to(dtype, copy=True)]
+    return lambda x, w, b: F.group_norm(x, groups, w, b, 1e-5), [x, *parameters], [dy], [y], [dx, dw, db]
+
+
+def modulated_rms_norm(t, dtype):
+    batch = 8 if t.rows % 8 == 0 else 1
+    x, y, dy, dx = (i.view(batch, -1, t.cols) for i in wide(t, dtype, 0, 1, 2, 3))
+    scale, shift, dscale, dshift = (t.tensor("t", i, dtype, batch, 1, t.cols) for i in (4, 5, 6, 7))
+    w = column(t, 0).to(dtype, copy=True)
+
+    def function(x, w, scale, shift):
+        return (1 + scale) * F.rms_norm(x, (t.cols,), w, 1e-6) + shift
+
+    return function, [x, w, scale, shift], [dy], [y], [dx, column(t, 1), dscale, dshift]
+
+
 def softmax(t, dtype):
     x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
     return lambda x: torch.softmax(x, -1), [x], [dy], [y], [dx]
@@ -198,7 +229,8 @@ def embedding(t, dtype):
 
 
 CASES = {f.__name__: f
-         for f in (rms_norm, fused_add_rms_norm, layer_norm, swiglu, softmax, rope, cross_entropy, embedding)}
+         for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu, relu_squared,
+                   softmax, rope, cross_entropy, embedding)}
 
 
 # ---- measuring ----
