@@ -29,4 +29,17 @@ static inline void column_sum_task(const column_sum *j, int64_t index) {
   }
 }
 
+/* Vector `which` of `vectors` whose slabs lie side by side, [count, vectors, cols]; out NULL: not asked for. */
+static inline column_sum column_sum_of(const float *slabs, int64_t count, int which, int vectors, int64_t cols,
+                                       void *out, tigon_dtype dtype, bool accumulate) {
+  return (column_sum){count ? slabs + which * cols : NULL, count, vectors * cols, cols, out, dtype, accumulate};
+}
+
+/* A task for tigon_cpu_parallel() over a list of sums of one width, column_sum_tasks() for each. */
+static inline void column_sum_list_task(const void *list, int64_t index) {
+  const column_sum *sums = list;
+  const int64_t tasks = column_sum_tasks(sums->cols);
+  if (sums[index / tasks].out) column_sum_task(&sums[index / tasks], index % tasks);
+}
+
 #endif

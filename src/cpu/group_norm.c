@@ -276,36 +276,19 @@ static void join_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(((const bwd *)argument)->p->dtype, join_part, argument, index);
 }
 
-/* dw's channels, then db's. */
-typedef struct sums {
-  const tigon_group_norm_bwd_problem *p;
-  int64_t slabs;
-} sums;
-static void sum_task(const void *argument, int64_t index) {
-  const sums *b = argument;
-  const tigon_group_norm_bwd_problem *p = b->p;
-  const int64_t all = p->groups * p->channels, tasks = column_sum_tasks(all);
-  const bool bias = index >= tasks;
-  const column_sum sum = {.slabs = b->slabs ? p->slabs + (bias ? all : 0) : NULL,
-                          .count = b->slabs,
-                          .pitch = 2 * all,
-                          .cols = all,
-                          .out = bias ? p->db : p->dw,
-                          .dtype = bias ? p->db_dtype : p->dw_dtype,
-                          .accumulate = p->accumulate};
-  if (sum.out) column_sum_task(&sum, index % tasks);
-}
-
 tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p,
                                        const tigon_plan *plan) {
   const int64_t all = p->groups * p->channels, rows = p->batch * p->groups;
   const bwd b = {p, plan->row_tasks / p->groups, plan->splits,
                  tigon_cpu_streams(3 * rows * p->channels * p->run * v_size(p->dtype))};
-  const sums s = {p, plan->slabs};
-  if (s.slabs > 0) {
+  const column_sum sums[] = {
+      column_sum_of(p->slabs, plan->slabs, 0, 2, all, p->dw, p->dw_dtype, p->accumulate),
+      column_sum_of(p->slabs, plan->slabs, 1, 2, all, p->db, p->db_dtype, p->accumulate),
+  };
+  if (plan->slabs > 0) {
     tigon_cpu_parallel(queue, p->groups * b.ranges * b.parts, bwd_task, &b);
     if (b.parts > 1) tigon_cpu_parallel(queue, rows * b.parts, join_task, &b);
   }
-  if (p->dw || p->db) tigon_cpu_parallel(queue, 2 * column_sum_tasks(all), sum_task, &s);
+  if (p->dw || p->db) tigon_cpu_parallel(queue, 2 * column_sum_tasks(all), column_sum_list_task, sums);
   return TIGON_OK;
 }

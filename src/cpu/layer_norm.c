@@ -33,25 +33,13 @@ static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_LAYER, p, begin, end, end, slab, db, stream);
 }
 
-/* dw's columns, then db's. */
-static void sum_task(const void *argument, int64_t index) {
-  const bwd *b = argument;
-  const tigon_norm_bwd_problem *p = b->p;
-  const int64_t cols = p->cols, tasks = column_sum_tasks(cols);
-  const bool bias = index >= tasks;
-  const column_sum sum = {.slabs = b->slabs ? p->slabs + (bias ? cols : 0) : NULL,
-                          .count = b->slabs,
-                          .pitch = 2 * cols,
-                          .cols = cols,
-                          .out = bias ? p->db : p->dw,
-                          .dtype = bias ? p->db_dtype : p->dw_dtype,
-                          .accumulate = p->accumulate_dw};
-  if (sum.out) column_sum_task(&sum, index % tasks);
-}
-
 tigon_status TIGON_CPU(layer_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan) {
   const bwd b = {p, plan->slabs};
+  const column_sum sums[] = {
+      column_sum_of(p->slabs, b.slabs, 0, 2, p->cols, p->dw, p->dw_dtype, p->accumulate_dw),
+      column_sum_of(p->slabs, b.slabs, 1, 2, p->cols, p->db, p->db_dtype, p->accumulate_dw),
+  };
   tigon_cpu_parallel(queue, b.slabs, bwd_task, &b);
-  if (p->dw || p->db) tigon_cpu_parallel(queue, 2 * column_sum_tasks(p->cols), sum_task, &b);
+  if (p->dw || p->db) tigon_cpu_parallel(queue, 2 * column_sum_tasks(p->cols), column_sum_list_task, sums);
   return TIGON_OK;
 }

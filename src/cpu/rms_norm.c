@@ -32,13 +32,11 @@ static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, p, begin, end, end, slab, NULL, stream);
 }
 
-static void sum_task(const void *argument, int64_t index) { column_sum_task(argument, index); }
-
 tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p, const tigon_plan *plan) {
   const bwd b = {p, plan->slabs};
-  const column_sum dw = {p->slabs, b.slabs, p->cols, p->cols, p->dw, p->dw_dtype, p->accumulate_dw};
+  const column_sum dw = column_sum_of(p->slabs, b.slabs, 0, 1, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
   tigon_cpu_parallel(queue, b.slabs, bwd_task, &b);
-  if (p->dw) tigon_cpu_parallel(queue, column_sum_tasks(p->cols), sum_task, &dw);
+  if (p->dw) tigon_cpu_parallel(queue, column_sum_tasks(p->cols), column_sum_list_task, &dw);
   return TIGON_OK;
 }
 

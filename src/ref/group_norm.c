@@ -1,5 +1,5 @@
 /* group_norm, as its header writes it. */
-#include "ref/ref.h"
+#include "ref/norm.h"
 
 static double at(const tigon_planes *t, tigon_dtype dtype, int64_t b, int64_t c, int64_t i) {
   return tigon_load_f64(t->data, b * t->batch_pitch + c * t->channel_pitch + i, dtype);
@@ -46,10 +46,6 @@ static double xhat_at(const tigon_group_norm_bwd_problem *p, int64_t b, int64_t 
   return (at(&p->x, p->dtype, b, c, i) - (double)p->mean[row]) * (double)p->rstd[row];
 }
 
-static void store_sum(void *to, tigon_dtype dtype, int64_t c, double sum, bool accumulate) {
-  if (to) tigon_store_f64(to, c, dtype, sum + (accumulate ? tigon_load_f64(to, c, dtype) : 0));
-}
-
 static void backward_group(const tigon_group_norm_bwd_problem *p, int64_t b, int64_t g) {
   const int64_t first = g * p->channels, last = first + p->channels;
   const double count = (double)(p->channels * p->run);
@@ -78,8 +74,8 @@ tigon_status tigon_ref_group_norm_bwd(tigon_queue *queue, const tigon_group_norm
         const double dy = at(&p->dy, p->dtype, b, c, i);
         dw += dy * xhat_at(p, b, c, i), db += dy;
       }
-    store_sum(p->dw, p->dw_dtype, c, dw, p->accumulate);
-    store_sum(p->db, p->db_dtype, c, db, p->accumulate);
+    tigon_ref_put_sum(p->dw, p->dw_dtype, c, dw, p->accumulate);
+    tigon_ref_put_sum(p->db, p->db_dtype, c, db, p->accumulate);
   }
   for (int64_t b = 0; b < p->batch; ++b)
     for (int64_t g = 0; g < p->groups; ++g) backward_group(p, b, g);
