@@ -201,4 +201,25 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
   if (stream) vf_fence();
 }
 
+/* ---- tasks: rows are independent ---- */
+
+/* Of all a row's tensors. */
+TIGON_INLINE int64_t norm_fwd_bytes(norm_kind kind, const tigon_norm_fwd_problem *p) {
+  return (kind == NORM_ADD_RMS ? 4 : 2) * p->cols * v_size(p->dtype);
+}
+
+TIGON_INLINE void norm_fwd_task(norm_kind kind, const tigon_norm_fwd_problem *p, int64_t index) {
+  const int64_t rows = p->space.rows, bytes = norm_fwd_bytes(kind, p);
+  int64_t begin, end;
+  tigon_plan_range(rows, tigon_cpu_row_tasks(rows, bytes), index, &begin, &end);
+  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, kind, p, begin, end, tigon_cpu_streams(rows * bytes));
+}
+
+/* `task` calls norm_fwd_task() with the kind. */
+TIGON_INLINE tigon_status norm_fwd_run(norm_kind kind, const tigon_queue *queue, const tigon_norm_fwd_problem *p,
+                                       void (*task)(const void *argument, int64_t index)) {
+  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, norm_fwd_bytes(kind, p)), task, p);
+  return TIGON_OK;
+}
+
 #endif
