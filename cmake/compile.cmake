@@ -47,7 +47,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
   set(TIGON_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
   set(TIGON_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl ${TIGON_ISA_FLAGS_avx2}
     -mprefer-vector-width=512)
-  foreach(isa avx2 avx512)
+  set(TIGON_ISA_FLAGS_avx512_bf16 ${TIGON_ISA_FLAGS_avx512} -mavx512bf16 -DTIGON_ISA_AVX512=1)
+  foreach(isa avx2 avx512 avx512_bf16)
     list(JOIN TIGON_ISA_FLAGS_${isa} " " flags)
     check_c_compiler_flag("${flags}" TIGON_COMPILES_${isa})
     if(TIGON_COMPILES_${isa})

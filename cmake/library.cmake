@@ -35,9 +35,11 @@ foreach(isa ${TIGON_ISAS})
   endif()
 endforeach()
 # The linter reads the compile commands; the scalar and AVX2 ones show it all that it can say about a kernel.
-if(TARGET tigon_cpu_avx512)
-  set_target_properties(tigon_cpu_avx512 PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
-endif()
+foreach(isa avx512 avx512_bf16)
+  if(TARGET tigon_cpu_${isa})
+    set_target_properties(tigon_cpu_${isa} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
+  endif()
+endforeach()
 
 set(needs m ${CMAKE_DL_LIBS})
 

@@ -13,6 +13,9 @@ extern const tigon_kernels tigon_cpu_scalar_kernels;
 #if defined(TIGON_HAVE_AVX2)
 extern const tigon_kernels tigon_cpu_avx2_kernels;
 #endif
+#if defined(TIGON_HAVE_AVX512_BF16)
+extern const tigon_kernels tigon_cpu_avx512_bf16_kernels;
+#endif
 #if defined(TIGON_HAVE_AVX512)
 extern const tigon_kernels tigon_cpu_avx512_kernels;
 #endif
@@ -24,6 +27,9 @@ static int cpu_count(const char **reason) {
 
 static const tigon_kernels *const *cpu_variants(void) {
   static const tigon_kernels *const all[] = {
+#if defined(TIGON_HAVE_AVX512_BF16)
+    &tigon_cpu_avx512_bf16_kernels,
+#endif
 #if defined(TIGON_HAVE_AVX512)
     &tigon_cpu_avx512_kernels,
 #endif
@@ -34,6 +40,9 @@ static const tigon_kernels *const *cpu_variants(void) {
     NULL,
   };
   const tigon_kernels *const *first = all;
+#if defined(TIGON_HAVE_AVX512_BF16)
+  if (!tigon_cpu_has_avx512_bf16()) ++first;
+#endif
 #if defined(TIGON_HAVE_AVX512)
   if (!tigon_cpu_has_avx512()) ++first;
 #endif
@@ -44,6 +53,9 @@ static const tigon_kernels *const *cpu_variants(void) {
 }
 
 tigon_math_probe *tigon_cpu_math_probe_of(const tigon_kernels *kernels) {
+#if defined(TIGON_HAVE_AVX512_BF16)
+  if (kernels == &tigon_cpu_avx512_bf16_kernels) return tigon_cpu_avx512_bf16_math_probe;
+#endif
 #if defined(TIGON_HAVE_AVX512)
   if (kernels == &tigon_cpu_avx512_kernels) return tigon_cpu_avx512_math_probe;
 #endif

@@ -17,6 +17,7 @@ static inline bool tigon_cpu_streams(int64_t bytes) { return bytes >= INT64_C(8)
 /* Do this CPU and its operating system have what the variant needs? */
 bool tigon_cpu_has_avx2(void);
 bool tigon_cpu_has_avx512(void);
+bool tigon_cpu_has_avx512_bf16(void);
 
 /* Tasks for rows that are independent: a fixed function of the shape. Each is worth starting, and where there are many
  * rows long enough that the first one, which nobody prefetched, does not count. */

@@ -20,7 +20,10 @@ bool tigon_cpu_has_avx512(void) {
   return tigon_cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+bool tigon_cpu_has_avx512_bf16(void) { return tigon_cpu_has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #else
 bool tigon_cpu_has_avx2(void) { return false; }
 bool tigon_cpu_has_avx512(void) { return false; }
+bool tigon_cpu_has_avx512_bf16(void) { return false; }
 #endif

@@ -81,7 +81,7 @@ TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void
   const vf2 x = v2_load(a, i, dtype, n), y = alone ? x : v2_load(b, i, dtype, n);
   if (stream) prefetch_ahead(a, i, dtype);
   if (stream && !alone) prefetch_ahead(b, i, dtype);
-  v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, k), forward(dtype, x.b, y.b, k)}, n, stream, true);
+  v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, k), forward(dtype, x.b, y.b, k)}, n, stream, V_OWN);
 }
 
 TIGON_INLINE void fwd_sweep(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t n, const gate *k,
@@ -101,8 +101,8 @@ TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, con
     prefetch_ahead(b, i, dtype);
   }
   const vf2 p = backward(dtype, g.a, x.a, y.a, k), q = backward(dtype, g.b, x.b, y.b, k);
-  v2_put(da, i, dtype, (vf2){p.a, q.a}, n, stream, true);
-  v2_put(db, i, dtype, (vf2){p.b, q.b}, n, stream, true);
+  v2_put(da, i, dtype, (vf2){p.a, q.a}, n, stream, V_OWN);
+  v2_put(db, i, dtype, (vf2){p.b, q.b}, n, stream, V_OWN);
 }
 
 TIGON_INLINE void bwd_sweep(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,

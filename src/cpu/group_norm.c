@@ -80,7 +80,7 @@ TIGON_INLINE void fwd_step(tigon_dtype dtype, const char *x, const char *next, c
                            int n, bool stream) {
   v2_prefetch(next, c, dtype);
   const vf2 d = v2_sub(v2_sub(v2_load(x, c, dtype, n), v2_set(k[0])), v2_set(k[1]));
-  v2_put(y, c, dtype, v2_fma(v2_mul(d, v2_set(k[2])), v2_set(k[3]), v2_set(k[4])), n, stream, true);
+  v2_put(y, c, dtype, v2_fma(v2_mul(d, v2_set(k[2])), v2_set(k[3]), v2_set(k[4])), n, stream, V_OWN);
 }
 
 TIGON_INLINE void normalise_part(tigon_dtype dtype, const fwd *f, int64_t row, part a, moments m) {
@@ -204,7 +204,7 @@ TIGON_INLINE void bwd_step(tigon_dtype dtype, const char *dy, const char *x, cha
   v2_prefetch(x + next_x, c, dtype);
   const vf2 rstd = v2_set(k[2]), xhat = v2_mul(v2_sub(v2_load(x, c, dtype, n), v2_set(k[1])), rstd);
   const vf2 g = v2_sub(v2_mul(v2_load(dy, c, dtype, n), v2_set(k[0])), v2_set(k[3]));
-  v2_put(dx, c, dtype, v2_mul(rstd, v2_fnma(xhat, v2_set(k[4]), g)), n, stream, true);
+  v2_put(dx, c, dtype, v2_mul(rstd, v2_fnma(xhat, v2_set(k[4]), g)), n, stream, V_OWN);
 }
 
 TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, int64_t group, part a, double sum,

@@ -69,12 +69,12 @@ TIGON_INLINE void norm_bwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, 
     const vf2 xhat = v2_mul(v, scale);
     dx = v2_mul(scale, v2_fnma(xhat, v2_set(g->mean[i]), dx));
     if (g->ds[i]) dx = v2_add(dx, v2_load(g->ds[i], c, dtype, n));
-    sum = v2_fma(dy, rounds ? v2_round(xhat, dtype, true) : xhat, sum);
+    sum = v2_fma(dy, rounds ? v2_round(xhat, dtype, V_OWN) : xhat, sum);
     if (norm_has_bias(kind)) bias = v2_add(dy, bias);
-    v2_put(g->dx[i], c, dtype, dx, n, g->stream, true);
+    v2_put(g->dx[i], c, dtype, dx, n, g->stream, V_OWN);
   }
-  if (slab) v2_put(slab, c, TIGON_F32, v2_natural(sum, dtype), n, false, true);
-  if (bias_slab) v2_put(bias_slab, c, TIGON_F32, v2_natural(bias, dtype), n, false, true);
+  if (slab) v2_put(slab, c, TIGON_F32, v2_natural(sum, dtype), n, false, V_OWN);
+  if (bias_slab) v2_put(bias_slab, c, TIGON_F32, v2_natural(bias, dtype), n, false, V_OWN);
 }
 
 TIGON_INLINE void norm_bwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds, const norm_group *at,

@@ -7,28 +7,44 @@
 
 /* ---- statistics ---- */
 
-TIGON_INLINE vf2 norm_input(tigon_dtype dtype, const void *x, const void *residual, int64_t c, int n) {
+TIGON_INLINE vf2 norm_input(tigon_dtype dtype, const void *x, const void *residual, int64_t c, int n, v_values are) {
   const vf2 v = v2_load(x, c, dtype, n);
-  return residual ? v2_round(v2_add(v, v2_load(residual, c, dtype, n)), dtype, true) : v;
+  return residual ? v2_round(v2_add(v, v2_load(residual, c, dtype, n)), dtype, are) : v;
 }
 
-TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const void *x, const void *residual, int64_t cols) {
+/* Of full steps: the other elements of a row are put with more care. */
+TIGON_INLINE v_least norm_least(v_least l, tigon_dtype dtype, const void *x, const void *residual, int64_t c) {
+  if (!V_FLUSHES || dtype != TIGON_BF16) return l;
+  l = v_least_bf16(l, (const uint16_t *)x + c);
+  return residual ? v_least_bf16(l, (const uint16_t *)residual + c) : l;
+}
+
+/* *least: the least magnitude that is not 0 of the inputs of full steps, where V_FLUSHES. In the sum a denormal is as good
+ * as 0. */
+TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const void *x, const void *residual, int64_t cols,
+                                     float *least) {
   double sum = 0;
+  v_least l = v_least_none();
   for (int64_t block = 0; block < cols; block += NORM_BLOCK) {
     const int64_t end = cols - block < NORM_BLOCK ? cols : block + NORM_BLOCK;
     vf2 s = v2_set(0), t = v2_set(0);
     int64_t c = block;
     for (; c + 2 * STEP <= end; c += 2 * STEP) {
-      const vf2 a = norm_input(dtype, x, residual, c, STEP), b = norm_input(dtype, x, residual, c + STEP, STEP);
+      const vf2 a = norm_input(dtype, x, residual, c, STEP, V_NORMAL);
+      const vf2 b = norm_input(dtype, x, residual, c + STEP, STEP, V_NORMAL);
       s = v2_fma(a, a, s), t = v2_fma(b, b, t);
+      l = norm_least(norm_least(l, dtype, x, residual, c), dtype, x, residual, c + STEP);
     }
     for (; c < end; c += STEP) {
-      const vf2 a = norm_input(dtype, x, residual, c, end - c < STEP ? (int)(end - c) : STEP);
+      const int n = end - c < STEP ? (int)(end - c) : STEP;
+      const vf2 a = norm_input(dtype, x, residual, c, n, V_NORMAL);
       s = v2_fma(a, a, s);
+      if (n == STEP) l = norm_least(l, dtype, x, residual, c);
     }
     s = v2_add(s, t);
     sum += (double)vf_sum(vf_add(s.a, s.b));
   }
+  *least = v_least_value(l);
   return sum;
 }
 
@@ -101,32 +117,55 @@ typedef struct norm_row {
   const char *x, *residual; /* residual, s: NULL without a fused add */
   char *s, *y;
   const char *next_x, *next_residual; /* on their way into the cache while this row is stored */
-  float rstd;
+  float rstd, least;
   float center, rest; /* xhat = (x - center) * rstd + rest: the mean is center + what f32 cuts off */
   bool stream;
 } norm_row;
 
-TIGON_INLINE void norm_fwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, const norm_row *row, vf2 w,
-                                vf2 b, int64_t c, int n) {
+TIGON_INLINE void norm_fwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, v_values are,
+                                const norm_row *row, vf2 w, vf2 b, int64_t c, int n) {
+  const bool fused = kind == NORM_ADD_RMS;
   v2_prefetch(row->next_x, c, dtype);
-  if (row->residual) v2_prefetch(row->next_residual, c, dtype);
-  const vf2 v = norm_input(dtype, row->x, row->residual, c, n), rstd = v2_set(row->rstd);
-  if (row->s) v2_put(row->s, c, dtype, v, n, stream, true);
+  if (fused) v2_prefetch(row->next_residual, c, dtype);
+  const vf2 v = norm_input(dtype, row->x, fused ? row->residual : NULL, c, n, are), rstd = v2_set(row->rstd);
+  if (fused) v2_put(row->s, c, dtype, v, n, stream, are);
   vf2 xhat = norm_centers(kind) ? v2_fma(v2_sub(v, v2_set(row->center)), rstd, v2_set(row->rest)) : v2_mul(v, rstd);
-  if (rounds) xhat = v2_round(xhat, dtype, true);
-  v2_put(row->y, c, dtype, norm_has_bias(kind) ? v2_fma(xhat, w, b) : v2_mul(xhat, w), n, stream, true);
+  if (rounds) xhat = v2_round(xhat, dtype, are);
+  v2_put(row->y, c, dtype, norm_has_bias(kind) ? v2_fma(xhat, w, b) : v2_mul(xhat, w), n, stream, are);
 }
 
-TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, const norm_row *at,
-                                 const norm_panel *weights, const norm_panel *bias) {
+TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, v_values are,
+                                 const norm_row *at, const norm_panel *weights, const norm_panel *bias) {
   const norm_row row = *at;
   const float *w = weights->w, *b = norm_has_bias(kind) ? bias->w : w;
   const int64_t cols = weights->cols, first = weights->first;
   int64_t c = 0;
   for (; c + STEP <= cols; c += STEP)
-    norm_fwd_step(dtype, kind, rounds, stream, &row, norm_weight(w, c), norm_weight(b, c), first + c, STEP);
+    norm_fwd_step(dtype, kind, rounds, stream, are, &row, norm_weight(w, c), norm_weight(b, c), first + c, STEP);
   if (c < cols)
-    norm_fwd_step(dtype, kind, rounds, false, &row, norm_weight(w, c), norm_weight(b, c), first + c, (int)(cols - c));
+    norm_fwd_step(dtype, kind, rounds, false, V_OWN, &row, norm_weight(w, c), norm_weight(b, c), first + c,
+                  (int)(cols - c));
+}
+
+/* Is nothing that the sweep rounds denormal? A sum of x and residual is a multiple of the lesser one's last bit, 2^-7 of it at
+ * least; rounding takes less than half of anything. */
+TIGON_INLINE bool norm_is_normal(tigon_dtype dtype, norm_kind kind, const norm_row *row, const norm_panel *weights) {
+  if (!V_FLUSHES || dtype != TIGON_BF16 || norm_has_bias(kind)) return false;
+  const float least = kind == NORM_ADD_RMS ? row->least * 0x1p-8f : row->least, xhat = least * row->rstd;
+  return least >= 0x1p-125f && xhat >= 0x1p-125f && xhat * weights->least >= 0x1p-124f;
+}
+
+TIGON_INLINE void norm_fwd_put(tigon_dtype dtype, norm_kind kind, bool rounds, const norm_row *row, const norm_panel *w,
+                               const norm_panel *b) {
+  const bool normal = norm_is_normal(dtype, kind, row, w);
+  if (normal && row->stream)
+    norm_fwd_sweep(dtype, kind, rounds, true, V_NORMAL, row, w, b);
+  else if (normal)
+    norm_fwd_sweep(dtype, kind, rounds, false, V_NORMAL, row, w, b);
+  else if (row->stream)
+    norm_fwd_sweep(dtype, kind, rounds, true, V_OWN, row, w, b);
+  else
+    norm_fwd_sweep(dtype, kind, rounds, false, V_OWN, row, w, b);
 }
 
 TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const tigon_norm_fwd_problem *p, norm_row *row) {
@@ -138,7 +177,9 @@ TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const tigon
     row->rest = (float)((double)row->center - mean) * row->rstd;
     return;
   }
-  float mean = (float)(norm_sum_squares(dtype, row->x, row->residual, p->cols) / (double)p->cols);
+  float mean =
+      (float)(norm_sum_squares(dtype, row->x, kind == NORM_ADD_RMS ? row->residual : NULL, p->cols, &row->least) /
+              (double)p->cols);
   if (p->casting == TIGON_CASTING_NONE) mean = tigon_round_f32(mean, dtype);
   row->rstd = 1.0f / sqrtf(mean + p->eps);
   if (p->casting == TIGON_CASTING_NONE) row->rstd = tigon_round_f32(row->rstd, dtype);
@@ -188,14 +229,10 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
       norm_load_panel(&w, first, p->cols, dtype, &weights);
       if (norm_has_bias(kind)) norm_load_panel(&b, first, p->cols, dtype, &bias);
       for (int i = 0; i < rows; ++i)
-        if (rounds && row[i].stream)
-          norm_fwd_sweep(dtype, kind, true, true, &row[i], &w, &b);
-        else if (rounds)
-          norm_fwd_sweep(dtype, kind, true, false, &row[i], &w, &b);
-        else if (row[i].stream)
-          norm_fwd_sweep(dtype, kind, false, true, &row[i], &w, &b);
+        if (rounds)
+          norm_fwd_put(dtype, kind, true, &row[i], &w, &b);
         else
-          norm_fwd_sweep(dtype, kind, false, false, &row[i], &w, &b);
+          norm_fwd_put(dtype, kind, false, &row[i], &w, &b);
     }
   }
   if (stream) vf_fence();

@@ -19,15 +19,15 @@ TIGON_INLINE vf2 v2_load(const void *data, int64_t i, tigon_dtype dtype, int n) 
                n > LANES ? v_load_n(data, i + LANES, dtype, n - LANES) : vf_zero()};
 }
 /* `stream`: past the caches, where n is STEP; the address must be aligned to V_LINE bytes. */
-TIGON_INLINE void v2_put(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n, bool stream, bool own) {
+TIGON_INLINE void v2_put(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n, bool stream, v_values are) {
   if (dtype == TIGON_BF16) {
     uint16_t *p = (uint16_t *)data + i;
     if (n != STEP)
       vf_store2_bf16_n(p, v, n);
     else if (stream)
-      vf_stream2_bf16(p, v, own);
+      vf_stream2_bf16(p, v, are);
     else
-      vf_store2_bf16(p, v, own);
+      vf_store2_bf16(p, v, are);
   } else if (n == STEP) {
     v_put(data, i, dtype, v.a, stream);
     v_put(data, i + LANES, dtype, v.b, stream);
@@ -56,8 +56,8 @@ TIGON_INLINE vf2 v2_mul(vf2 a, vf2 b) { return (vf2){vf_mul(a.a, b.a), vf_mul(a.
 TIGON_INLINE vf2 v2_fma(vf2 a, vf2 b, vf2 c) { return (vf2){vf_fma(a.a, b.a, c.a), vf_fma(a.b, b.b, c.b)}; }
 TIGON_INLINE vf2 v2_fnma(vf2 a, vf2 b, vf2 c) { return (vf2){vf_fnma(a.a, b.a, c.a), vf_fnma(a.b, b.b, c.b)}; }
 /* Rounded to the dtype and back. */
-TIGON_INLINE vf2 v2_round(vf2 v, tigon_dtype dtype, bool own) {
-  if (dtype == TIGON_BF16) return (vf2){vf_round_bf16(v.a, own), vf_round_bf16(v.b, own)};
+TIGON_INLINE vf2 v2_round(vf2 v, tigon_dtype dtype, v_values are) {
+  if (dtype == TIGON_BF16) return vf_round2_bf16(v, are);
   return (vf2){v_round(v.a, dtype), v_round(v.b, dtype)};
 }
 

@@ -61,8 +61,8 @@ TIGON_INLINE void turn_half(tigon_dtype dtype, const void *x, void *y, const flo
     const vf2 u = v2_load(x, first + i, dtype, n), v = v2_load(x, pairs + first + i, dtype, n);
     const vf2 a = {turn_first(u.a, v.a, c + i, s + i), turn_first(u.b, v.b, c + i + LANES, s + i + LANES)};
     const vf2 b = {turn_second(u.a, v.a, c + i, s + i), turn_second(u.b, v.b, c + i + LANES, s + i + LANES)};
-    v2_put(y, first + i, dtype, a, n, stream, false);
-    v2_put(y, pairs + first + i, dtype, b, n, stream, false);
+    v2_put(y, first + i, dtype, a, n, stream, V_ANY);
+    v2_put(y, pairs + first + i, dtype, b, n, stream, V_ANY);
   }
 }
 
@@ -73,7 +73,7 @@ TIGON_INLINE void turn_interleaved(tigon_dtype dtype, const void *x, void *y, co
     const int n = 2 * (count - i) < STEP ? 2 * (count - i) : STEP;
     const vf2 v = v2_even_odd(v2_load(x, 2 * (first + i), dtype, n), dtype);
     const vf2 out = {turn_first(v.a, v.b, c + i, s + i), turn_second(v.a, v.b, c + i, s + i)};
-    v2_put(y, 2 * (first + i), dtype, v2_from_even_odd(out, dtype), n, stream, false);
+    v2_put(y, 2 * (first + i), dtype, v2_from_even_odd(out, dtype), n, stream, V_ANY);
   }
 }
 

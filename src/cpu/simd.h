@@ -13,12 +13,28 @@
 
 #define TIGON_INLINE static inline __attribute__((always_inline))
 
+/* Of values that are rounded to bf16, for what needs no care then. */
+typedef enum v_values {
+  V_ANY,    /* numbers and quiet NaNs */
+  V_OWN,    /* the lower half of a NaN is 0, and nothing carries out of it */
+  V_NORMAL, /* as V_OWN, and no denormals */
+} v_values;
+
 #if defined(TIGON_ISA_AVX512)
 #include "cpu/simd_avx512.h"
 #elif defined(TIGON_ISA_AVX2)
 #include "cpu/simd_avx2.h"
 #else
 #include "cpu/simd_scalar.h"
+#endif
+#if !defined(TIGON_ISA_AVX512_BF16)
+/* Rounding in integers, for which V_NORMAL is nothing special, so that no one need look for the least value. */
+enum { V_FLUSHES = 0 };
+typedef int v_least;
+TIGON_INLINE vf2 vf_round2_bf16(vf2 v, v_values are) { return (vf2){vf_round_bf16(v.a, are), vf_round_bf16(v.b, are)}; }
+TIGON_INLINE v_least v_least_none(void) { return 0; }
+TIGON_INLINE v_least v_least_bf16(v_least l, const uint16_t *p) { return (void)p, l; }
+TIGON_INLINE float v_least_value(v_least l) { return (float)l; }
 #endif
 
 /* 1.5 * 2^23: n + VF_SHIFTER is rounded to an integer n, |n| < 2^22, which then is in the low bits. */
@@ -86,7 +102,7 @@ enum { V_LINE = LANES * 4 }; /* bytes that two 16-bit vectors or an f32 one take
 TIGON_INLINE vf v_round(vf a, tigon_dtype dtype) {
   switch (dtype) {
     case TIGON_F16: return vf_round_f16(a);
-    case TIGON_BF16: return vf_round_bf16(a, false);
+    case TIGON_BF16: return vf_round_bf16(a, V_ANY);
     default: return a;
   }
 }

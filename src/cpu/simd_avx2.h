@@ -113,20 +113,20 @@ TIGON_INLINE vf2 pair_widen(__m256i h) {
   return (vf2){_mm256_castsi256_ps(_mm256_slli_epi32(h, 16)),
                _mm256_castsi256_ps(_mm256_and_si256(h, _mm256_set1_epi32((int)0xffff0000u)))};
 }
-/* Rounded in the upper half. A quiet NaN is cut off and stays one; `own`: its lower half is 0, so that nothing carries. */
-TIGON_INLINE __m256i pair_rounded(vf a, bool own) {
+/* Rounded in the upper half. A quiet NaN is cut off and stays one. */
+TIGON_INLINE __m256i pair_rounded(vf a, v_values are) {
   const __m256i u = _mm256_castps_si256(a);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
   const __m256i more = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-  if (own) return _mm256_add_epi32(u, more);
+  if (are != V_ANY) return _mm256_add_epi32(u, more);
   return _mm256_add_epi32(u, _mm256_andnot_si256(_mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)), more));
 }
 /* Of a quiet NaN or a number. */
-TIGON_INLINE vf vf_round_bf16(vf a, bool own) {
-  return _mm256_castsi256_ps(_mm256_and_si256(pair_rounded(a, own), _mm256_set1_epi32((int)0xffff0000)));
+TIGON_INLINE vf vf_round_bf16(vf a, v_values are) {
+  return _mm256_castsi256_ps(_mm256_and_si256(pair_rounded(a, are), _mm256_set1_epi32((int)0xffff0000)));
 }
-TIGON_INLINE __m256i pair_narrow(vf2 v, bool own) {
-  return _mm256_blend_epi16(_mm256_srli_epi32(pair_rounded(v.a, own), 16), pair_rounded(v.b, own), 0xaa);
+TIGON_INLINE __m256i pair_narrow(vf2 v, v_values are) {
+  return _mm256_blend_epi16(_mm256_srli_epi32(pair_rounded(v.a, are), 16), pair_rounded(v.b, are), 0xaa);
 }
 TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) {
   return pair_widen(_mm256_loadu_si256((const __m256i *)(const void *)p));
@@ -136,16 +136,16 @@ TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
   memcpy(lanes, p, (size_t)n * sizeof *p);
   return vf_load2_bf16(lanes);
 }
-TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, bool own) {
-  _mm256_storeu_si256((__m256i *)(void *)p, pair_narrow(v, own));
+TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, v_values are) {
+  _mm256_storeu_si256((__m256i *)(void *)p, pair_narrow(v, are));
 }
 TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   uint16_t lanes[16];
   vf_store2_bf16(lanes, v, false);
   memcpy(p, lanes, (size_t)n * sizeof *p); // NOLINT(clang-analyzer-core.NonNullParamChecker): as load_u16_n
 }
-TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, bool own) {
-  _mm256_stream_si256((__m256i *)(void *)p, pair_narrow(v, own));
+TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, v_values are) {
+  _mm256_stream_si256((__m256i *)(void *)p, pair_narrow(v, are));
 }
 /* LANES sums in f64. */
 typedef struct vd {

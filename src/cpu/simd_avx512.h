@@ -1,4 +1,4 @@
-/* AVX-512 F, BW, DQ, VL with F16C: 16 lanes. */
+/* AVX-512 F, BW, DQ, VL with F16C: 16 lanes; where there is avx512_bf16, simd_avx512_bf16.h has its rounding. */
 #include <immintrin.h>
 
 enum { LANES = 16 };
@@ -92,31 +92,36 @@ TIGON_INLINE vf2 pair_widen(__m512i h) {
   return (vf2){_mm512_castsi512_ps(_mm512_slli_epi32(h, 16)),
                _mm512_castsi512_ps(_mm512_and_si512(h, _mm512_set1_epi32((int)0xffff0000u)))};
 }
-/* Rounded in the upper half. A quiet NaN is cut off and stays one; `own`: its lower half is 0, so that nothing carries. */
-TIGON_INLINE __m512i pair_rounded(vf a, bool own) {
+/* Rounded in the upper half. A quiet NaN is cut off and stays one. */
+TIGON_INLINE __m512i pair_rounded(vf a, v_values are) {
   const __m512i u = _mm512_castps_si512(a);
-  const __mmask16 number = own ? 0xffff : _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
+  const __mmask16 number = are != V_ANY ? 0xffff : _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
   const __mmask16 odd = _mm512_mask_test_epi32_mask(number, u, _mm512_set1_epi32(0x10000));
   const __m512i near = _mm512_mask_add_epi32(u, number, u, _mm512_set1_epi32(0x7fff));
   return _mm512_mask_add_epi32(near, odd, near, _mm512_set1_epi32(1));
 }
 /* Of a quiet NaN or a number. */
-TIGON_INLINE vf vf_round_bf16(vf a, bool own) {
-  return _mm512_castsi512_ps(_mm512_and_si512(pair_rounded(a, own), _mm512_set1_epi32((int)0xffff0000)));
+TIGON_INLINE vf vf_round_bf16(vf a, v_values are) {
+  return _mm512_castsi512_ps(_mm512_and_si512(pair_rounded(a, are), _mm512_set1_epi32((int)0xffff0000)));
 }
-TIGON_INLINE __m512i pair_narrow(vf2 v, bool own) {
-  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(pair_rounded(v.a, own), 16), pair_rounded(v.b, own));
+TIGON_INLINE __m512i pair_narrow_exact(vf2 v, v_values are) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(pair_rounded(v.a, are), 16), pair_rounded(v.b, are));
 }
+#if defined(TIGON_ISA_AVX512_BF16)
+#include "cpu/simd_avx512_bf16.h"
+#else
+TIGON_INLINE __m512i pair_narrow(vf2 v, v_values are) { return pair_narrow_exact(v, are); }
+#endif
 TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) { return pair_widen(_mm512_loadu_si512(p)); }
 TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
   return pair_widen(_mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p));
 }
-TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, bool own) { _mm512_storeu_si512(p, pair_narrow(v, own)); }
+TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, v_values are) { _mm512_storeu_si512(p, pair_narrow(v, are)); }
 TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
-  _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pair_narrow(v, false));
+  _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pair_narrow(v, V_ANY));
 }
-TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, bool own) {
-  _mm512_stream_si512((__m512i *)(void *)p, pair_narrow(v, own));
+TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, v_values are) {
+  _mm512_stream_si512((__m512i *)(void *)p, pair_narrow(v, are));
 }
 /* LANES sums in f64. */
 typedef struct vd {

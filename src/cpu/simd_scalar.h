@@ -69,8 +69,8 @@ TIGON_INLINE bool vm_any(vm m) { return m; }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return m ? a : b; }
 TIGON_INLINE float vf_sum(vf a) { return a; }
 TIGON_INLINE float vf_max_across(vf a) { return a; }
-TIGON_INLINE vf vf_round_bf16(vf a, bool own) {
-  (void)own;
+TIGON_INLINE vf vf_round_bf16(vf a, v_values are) {
+  (void)are;
   return tigon_round_f32(a, TIGON_BF16);
 }
 TIGON_INLINE vf vf_round_f16(vf a) { return tigon_round_f32(a, TIGON_F16); }
@@ -80,8 +80,8 @@ TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) { return (vf2){vf_load_bf16(p)
 TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
   return (vf2){vf_load_bf16_n(p, n > 0), vf_load_bf16_n(p + 1, n > 1)};
 }
-TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, bool own) {
-  (void)own;
+TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, v_values are) {
+  (void)are;
   vf_store_bf16(p, v.a);
   vf_store_bf16(p + 1, v.b);
 }
@@ -89,7 +89,7 @@ TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {
   vf_store_bf16_n(p, v.a, n > 0);
   vf_store_bf16_n(p + 1, v.b, n > 1);
 }
-TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, bool own) { vf_store2_bf16(p, v, own); }
+TIGON_INLINE void vf_stream2_bf16(uint16_t *p, vf2 v, v_values are) { vf_store2_bf16(p, v, are); }
 /* LANES sums in f64. */
 typedef double vd;
 TIGON_INLINE vd vd_zero(void) { return 0; }

@@ -129,11 +129,11 @@ TIGON_INLINE void fwd_row(kind k, row r, float scale, float *kept, bool stream) 
   const double sum = total(k, &r, kept);
   const vf inverse = vf_set(sum == 0 ? 0 : (float)(1 / sum));
   /* An f32 mask's NaN may have a lower half. */
-  const bool own = !(k.masked && k.mask_dtype == TIGON_F32);
+  const v_values are = k.masked && k.mask_dtype == TIGON_F32 ? V_ANY : V_OWN;
   int64_t c = 0;
   for (; c < r.paired; c += PAIR) {
     const vf2 e = kept ? (vf2){vf_load(kept + c), vf_load(kept + c + LANES)} : exp2_of(k, score2(k, &r, c));
-    v2_put(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, STEP, stream, own);
+    v2_put(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, STEP, stream, are);
   }
   for (; c < r.seen; c += LANES) {
     const vf e = kept ? vf_load(kept + c) : exp_of(k, score(k, &r, c));
@@ -227,11 +227,11 @@ TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p
         vf_prefetch(next_y + at);
       }
       v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, STEP), v2_load(y, c, dtype, STEP), scale, sum), STEP, stream,
-             true);
+             V_OWN);
     }
     const int n = (int)(cols - c);
     if (n > 0)
-      v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, n), v2_load(y, c, dtype, n), scale, sum), n, false, true);
+      v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, n), v2_load(y, c, dtype, n), scale, sum), n, false, V_OWN);
   }
   if (past) vf_fence();
 }

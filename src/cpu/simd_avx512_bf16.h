@@ -1,0 +1,39 @@
+/* Rounding to bf16 by the instruction for it, which takes a denormal for 0 and is as good as integers otherwise. */
+
+enum { V_FLUSHES = 1 };
+
+TIGON_INLINE __m512i pair_narrow_normal(vf2 v) {
+  static const uint16_t even_odd[32] __attribute__((aligned(64))) = {
+      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31,
+  };
+  return _mm512_permutexvar_epi16(_mm512_load_si512(even_odd), (__m512i)_mm512_cvtne2ps_pbh(v.b, v.a));
+}
+TIGON_INLINE bool any_denormal(vf2 v) {
+  return (_mm512_fpclass_ps_mask(v.a, 0x20) | _mm512_fpclass_ps_mask(v.b, 0x20)) != 0;
+}
+/* What was flushed is 0 in the result. */
+TIGON_INLINE __m512i pair_narrow(vf2 v, v_values are) {
+  const __m512i h = pair_narrow_normal(v);
+  if (are == V_NORMAL) return h;
+  const bool zero = _mm512_testn_epi16_mask(h, _mm512_set1_epi16(0x7fff)) != 0;
+  return __builtin_expect(zero, 0) && any_denormal(v) ? pair_narrow_exact(v, are) : h;
+}
+TIGON_INLINE vf2 vf_round2_bf16(vf2 v, v_values are) {
+  if (are == V_NORMAL) return pair_widen(pair_narrow_normal(v));
+  return (vf2){vf_round_bf16(v.a, are), vf_round_bf16(v.b, are)};
+}
+
+/* The least magnitude that is not 0 among bf16, less 1, in the upper 15 bits of 16. */
+typedef __m512i v_least;
+TIGON_INLINE v_least v_least_none(void) { return _mm512_set1_epi16(-1); }
+TIGON_INLINE v_least v_least_bf16(v_least l, const uint16_t *p) {
+  const __m512i h = _mm512_loadu_si512(p);
+  return _mm512_min_epu16(l, _mm512_add_epi16(_mm512_add_epi16(h, h), _mm512_set1_epi16(-1)));
+}
+/* -0 if there was none. */
+TIGON_INLINE float v_least_value(v_least l) {
+  const __m256i h = _mm256_min_epu16(_mm512_castsi512_si256(l), _mm512_extracti64x4_epi64(l, 1));
+  const __m128i q = _mm_minpos_epu16(_mm_min_epu16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+  return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32((_mm_extract_epi16(q, 0) + 1) << 15)));
+}
