@@ -10,6 +10,7 @@
 
 enum {
   PIECE = 16384, /* elements of a task, a multiple of any line */
+  BLOCK = 512,   /* elements, a multiple of STEP, whose exponentials lie in the L1 */
   AHEAD = 2048,  /* bytes: the arithmetic is too long for the loads behind it to hide the memory's latency */
 };
 
@@ -25,14 +26,19 @@ typedef struct gate {
 
 /* ---- one vector ---- */
 
-TIGON_INLINE vf activate(tigon_dtype dtype, activation act, vf u) {
-  if (act == SILU) return dtype == TIGON_F32 ? vf_silu(u) : vf_silu_16(u);
-  return dtype == TIGON_F32 ? vf_gelu(act == GELU_ERF, u) : vf_gelu_16(act == GELU_ERF, u);
+/* Its argument is `u`; 16-bit dtypes have its exponential already. */
+TIGON_INLINE vf activation_exp(activation act, vf u) {
+  return act == SILU ? silu_exp_16(u) : act == GELU_ERF ? gelu_erf_exp_16(u) : gelu_tanh_exp_16(u);
+}
+TIGON_INLINE vf activate(tigon_dtype dtype, activation act, vf u, vf e) {
+  if (dtype == TIGON_F32) return act == SILU ? vf_silu(u) : vf_gelu(act == GELU_ERF, u);
+  return act == SILU ? silu_16(u, e) : act == GELU_ERF ? gelu_erf_16(u, e) : gelu_tanh_16(u, e);
 }
 /* The slope, and *value. */
-TIGON_INLINE vf activate_slope(tigon_dtype dtype, activation act, vf u, vf *value) {
-  if (act == SILU) return dtype == TIGON_F32 ? vf_silu_slope(u, value) : vf_silu_slope_16(u, value);
-  return dtype == TIGON_F32 ? vf_gelu_slope(act == GELU_ERF, u, value) : vf_gelu_slope_16(act == GELU_ERF, u, value);
+TIGON_INLINE vf activate_slope(tigon_dtype dtype, activation act, vf u, vf e, vf *value) {
+  if (dtype == TIGON_F32) return act == SILU ? vf_silu_slope(u, value) : vf_gelu_slope(act == GELU_ERF, u, value);
+  if (act == SILU) return silu_slope_16(u, e, value);
+  return act == GELU_ERF ? gelu_erf_slope_16(u, e, value) : gelu_tanh_slope_16(u, e, value);
 }
 
 /* vf_min and vf_max return their second operand when that is NaN. */
@@ -41,21 +47,21 @@ TIGON_INLINE vf clamp_up(vf b, const gate *k) {
   return k->clamp > 0 ? vf_min(vf_set(k->clamp), vf_max(vf_set(-k->clamp), b)) : b;
 }
 
-TIGON_INLINE vf forward(tigon_dtype dtype, vf a, vf b, const gate *k) {
-  const vf u = k->plain ? a : vf_mul(clamp_gate(a, k), vf_set(k->gate));
+TIGON_INLINE vf gate_input(vf a, const gate *k) { return k->plain ? a : vf_mul(clamp_gate(a, k), vf_set(k->gate)); }
+
+TIGON_INLINE vf forward(tigon_dtype dtype, vf a, vf b, vf e, const gate *k) {
   if (k->act == RELU_SQUARED) return vf_mul(vf_max(vf_zero(), a), vf_max(vf_zero(), a));
   /* Twice the product, because twice a factor may overflow. */
   if (k->act == RELU_TWICE) return vf_mul(vf_mul(vf_max(vf_zero(), a), b), vf_set(2.0f));
-  const vf v = activate(dtype, k->act, u);
+  const vf v = activate(dtype, k->act, gate_input(a, k), e);
   return k->plain ? vf_mul(v, b) : vf_mul(vf_mul(v, vf_set(k->down)), clamp_up(b, k));
 }
 
 /* da in a, db in b. */
-TIGON_INLINE vf2 backward(tigon_dtype dtype, vf dc, vf a, vf b, const gate *k) {
-  const vf u = k->plain ? a : vf_mul(clamp_gate(a, k), vf_set(k->gate));
+TIGON_INLINE vf2 backward(tigon_dtype dtype, vf dc, vf a, vf b, vf e, const gate *k) {
   const vf d = k->plain ? dc : vf_mul(dc, vf_set(k->down)), up = k->plain ? b : clamp_up(b, k);
   vf v;
-  const vf slope = activate_slope(dtype, k->act, u, &v);
+  const vf slope = activate_slope(dtype, k->act, gate_input(a, k), e, &v);
   vf2 out = {vf_mul(vf_mul(d, up), slope), vf_mul(d, v)};
   if (k->plain) return out;
   out.a = vf_mul(out.a, vf_set(k->gate));
@@ -64,7 +70,21 @@ TIGON_INLINE vf2 backward(tigon_dtype dtype, vf dc, vf a, vf b, const gate *k) {
   return (vf2){vf_select(vf_lt(limit, a), vf_zero(), out.a), vf_select(vf_lt(limit, vf_abs(b)), vf_zero(), out.b)};
 }
 
-/* ---- a range of elements ---- */
+/* ---- a block of elements: the exponentials first, then the rest ---- */
+
+TIGON_INLINE bool has_exp(tigon_dtype dtype, activation act) {
+  return dtype != TIGON_F32 && act != RELU_SQUARED && act != RELU_TWICE;
+}
+TIGON_INLINE void exp_block(tigon_dtype dtype, const void *a, int64_t i, int64_t end, const gate *k, float *e) {
+  for (; i < end; i += STEP, e += STEP) {
+    const vf2 x = v2_load(a, i, dtype, end - i < STEP ? (int)(end - i) : STEP);
+    vf_store(e, activation_exp(k->act, gate_input(x.a, k)));
+    vf_store(e + LANES, activation_exp(k->act, gate_input(x.b, k)));
+  }
+}
+TIGON_INLINE vf2 exp_at(tigon_dtype dtype, activation act, const float *e, int64_t i) {
+  return has_exp(dtype, act) ? (vf2){vf_load(e + i), vf_load(e + i + LANES)} : v2_set(0);
+}
 
 TIGON_INLINE void prefetch_ahead(const void *data, int64_t i, tigon_dtype dtype) {
   v2_prefetch((const char *)data + AHEAD, i, dtype);
@@ -75,42 +95,60 @@ TIGON_INLINE int64_t head_of(const void *data, tigon_dtype dtype, int64_t n) {
   return head < n ? head : n;
 }
 
-TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t i, int n, const gate *k,
-                           bool stream) {
+TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t i, int n, vf2 e,
+                           const gate *k, bool stream) {
   const bool alone = k->act == RELU_SQUARED;
   const vf2 x = v2_load(a, i, dtype, n), y = alone ? x : v2_load(b, i, dtype, n);
   if (stream) prefetch_ahead(a, i, dtype);
   if (stream && !alone) prefetch_ahead(b, i, dtype);
-  v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, k), forward(dtype, x.b, y.b, k)}, n, stream, V_OWN);
+  v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, e.a, k), forward(dtype, x.b, y.b, e.b, k)}, n, stream, V_OWN);
+}
+
+TIGON_INLINE void fwd_block(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t first, int64_t end,
+                            const gate *k, bool stream) {
+  float e[BLOCK];
+  if (has_exp(dtype, k->act)) exp_block(dtype, a, first, end, k, e);
+  int64_t i = first;
+  for (; i + STEP <= end; i += STEP)
+    fwd_step(dtype, a, b, c, i, STEP, exp_at(dtype, k->act, e, i - first), k, stream);
+  if (i < end) fwd_step(dtype, a, b, c, i, (int)(end - i), exp_at(dtype, k->act, e, i - first), k, false);
 }
 
 TIGON_INLINE void fwd_sweep(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t n, const gate *k,
                             bool stream) {
   int64_t i = stream ? head_of(c, dtype, n) : 0;
-  if (i > 0) fwd_step(dtype, a, b, c, 0, (int)i, k, false);
-  for (; i + STEP <= n; i += STEP) fwd_step(dtype, a, b, c, i, STEP, k, stream);
-  if (i < n) fwd_step(dtype, a, b, c, i, (int)(n - i), k, false);
+  if (i > 0) fwd_block(dtype, a, b, c, 0, i, k, false);
+  for (; i < n; i += BLOCK) fwd_block(dtype, a, b, c, i, n - i < BLOCK ? n : i + BLOCK, k, stream);
 }
 
 TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,
-                           int64_t i, int n, const gate *k, bool stream) {
+                           int64_t i, int n, vf2 e, const gate *k, bool stream) {
   const vf2 g = v2_load(dc, i, dtype, n), x = v2_load(a, i, dtype, n), y = v2_load(b, i, dtype, n);
   if (stream) {
     prefetch_ahead(dc, i, dtype);
     prefetch_ahead(a, i, dtype);
     prefetch_ahead(b, i, dtype);
   }
-  const vf2 p = backward(dtype, g.a, x.a, y.a, k), q = backward(dtype, g.b, x.b, y.b, k);
+  const vf2 p = backward(dtype, g.a, x.a, y.a, e.a, k), q = backward(dtype, g.b, x.b, y.b, e.b, k);
   v2_put(da, i, dtype, (vf2){p.a, q.a}, n, stream, V_OWN);
   v2_put(db, i, dtype, (vf2){p.b, q.b}, n, stream, V_OWN);
+}
+
+TIGON_INLINE void bwd_block(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,
+                            int64_t first, int64_t end, const gate *k, bool stream) {
+  float e[BLOCK];
+  if (has_exp(dtype, k->act)) exp_block(dtype, a, first, end, k, e);
+  int64_t i = first;
+  for (; i + STEP <= end; i += STEP)
+    bwd_step(dtype, dc, a, b, da, db, i, STEP, exp_at(dtype, k->act, e, i - first), k, stream);
+  if (i < end) bwd_step(dtype, dc, a, b, da, db, i, (int)(end - i), exp_at(dtype, k->act, e, i - first), k, false);
 }
 
 TIGON_INLINE void bwd_sweep(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,
                             int64_t n, const gate *k, bool stream) {
   int64_t i = stream ? head_of(da, dtype, n) : 0;
-  if (i > 0) bwd_step(dtype, dc, a, b, da, db, 0, (int)i, k, false);
-  for (; i + STEP <= n; i += STEP) bwd_step(dtype, dc, a, b, da, db, i, STEP, k, stream);
-  if (i < n) bwd_step(dtype, dc, a, b, da, db, i, (int)(n - i), k, false);
+  if (i > 0) bwd_block(dtype, dc, a, b, da, db, 0, i, k, false);
+  for (; i < n; i += BLOCK) bwd_block(dtype, dc, a, b, da, db, i, n - i < BLOCK ? n : i + BLOCK, k, stream);
 }
 
 /* ---- tasks: a few rows each, or a range of columns of a long row ---- */

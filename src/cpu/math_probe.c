@@ -10,12 +10,12 @@ TIGON_INLINE vf call(tigon_math_function f, vf x, vf *second) {
     case TIGON_MATH_TANH: return vf_tanh_slope(x, second);
     case TIGON_MATH_SILU: return vf_silu(x);
     case TIGON_MATH_SILU_SLOPE: return vf_silu_slope(x, second);
-    case TIGON_MATH_SILU_16: return vf_silu_16(x);
-    case TIGON_MATH_SILU_SLOPE_16: return vf_silu_slope_16(x, second);
+    case TIGON_MATH_SILU_16: return silu_16(x, silu_exp_16(x));
+    case TIGON_MATH_SILU_SLOPE_16: return silu_slope_16(x, silu_exp_16(x), second);
     case TIGON_MATH_GELU_TANH: return vf_gelu_slope(false, x, second);
     case TIGON_MATH_GELU_ERF: return vf_gelu_slope(true, x, second);
-    case TIGON_MATH_GELU_TANH_16: return vf_gelu_slope_16(false, x, second);
-    default: return vf_gelu_slope_16(true, x, second);
+    case TIGON_MATH_GELU_TANH_16: return gelu_tanh_slope_16(x, gelu_tanh_exp_16(x), second);
+    default: return gelu_erf_slope_16(x, gelu_erf_exp_16(x), second);
   }
 }
 

@@ -76,32 +76,38 @@ TIGON_INLINE vf vf_exp2(vf y) {
   return vf_scale_floor(p, y);
 }
 
-/* For results that are rounded to 16 bits: 2^y for y <= 30, within 2^-23 of it before rounding, denormals too. */
+/* For results that are rounded to 16 bits: 2^y for y <= 30, within 2^-18.5 of it before rounding (Remez), denormals too. */
 TIGON_INLINE vf exp2_16(vf y) {
   const vf f = vf_fraction(y);
-  vf p = vf_set(1.877576766e-3f);
-  p = vf_fma(p, f, vf_set(8.989339877e-3f));
-  p = vf_fma(p, f, vf_set(5.582631823e-2f));
-  p = vf_fma(p, f, vf_set(2.40153617e-1f));
-  p = vf_fma(p, f, vf_set(6.931530732e-1f));
-  p = vf_fma(p, f, vf_set(9.999999251e-1f));
+  vf p = vf_set(1.353416778e-2f);
+  p = vf_fma(p, f, vf_set(5.201146007e-2f));
+  p = vf_fma(p, f, vf_set(2.414427549e-1f));
+  p = vf_fma(p, f, vf_set(6.930038333e-1f));
+  p = vf_fma(p, f, vf_set(1.000002623f));
   return vf_scale_floor(p, y);
 }
-TIGON_INLINE vf silu_exponent(vf u) { return vf_min(vf_set(30.0f), vf_mul(u, vf_set(1.44269504f))); }
 
-/* silu(u) = u e^u / (1 + e^u) and its slope, within 100 * 2^-24 of it (of the slope's terms in absolute value) plus a
- * denormal: e^u loses |u| 2^-24. NaN where the exact ones have it. */
-TIGON_INLINE vf vf_silu_16(vf u) {
-  const vf e = exp2_16(silu_exponent(u));
-  return vf_mul(u, vf_mul(e, vf_reciprocal(vf_add(e, vf_set(1.0f)))));
+/* ---- silu and gelu for 16-bit results, each in two halves, the exponential and the rest: a loop over one half has twice
+ * as many elements in the CPU's window. ---- */
+
+/* sigma(y) and 1 - sigma(y) from e = e^y <= 2^30; the latter is 0 where e was cut off. */
+typedef struct sigma_parts {
+  vf sigma, rest;
+} sigma_parts;
+TIGON_INLINE vf sigma_of(vf e) { return vf_mul(e, vf_reciprocal(vf_add(e, vf_set(1.0f)))); }
+TIGON_INLINE sigma_parts sigma_split(vf e) {
+  const vf rest = vf_reciprocal(vf_add(e, vf_set(1.0f)));
+  return (sigma_parts){vf_mul(e, rest), vf_select(vf_lt(e, vf_set(0x1p30f)), rest, vf_zero())};
 }
-TIGON_INLINE vf vf_silu_slope_16(vf u, vf *silu) {
-  const vf y = silu_exponent(u), e = exp2_16(y);
-  vf rest = vf_reciprocal(vf_add(e, vf_set(1.0f)));
-  const vf sigma = vf_mul(e, rest);
-  rest = vf_select(vf_lt(y, vf_set(30.0f)), rest, vf_zero());
-  *silu = vf_mul(u, sigma);
-  return vf_mul(sigma, vf_fma(u, rest, vf_set(1.0f)));
+
+/* silu(u) = u e^u / (1 + e^u) and its slope, within 110 * 2^-24 of it (of the slope's terms in absolute value) plus a
+ * denormal: e^u loses |u| 2^-24. NaN where the exact ones have it. */
+TIGON_INLINE vf silu_exp_16(vf u) { return exp2_16(vf_min(vf_set(30.0f), vf_mul(u, vf_set(1.44269504f)))); }
+TIGON_INLINE vf silu_16(vf u, vf e) { return vf_mul(u, sigma_of(e)); }
+TIGON_INLINE vf silu_slope_16(vf u, vf e, vf *silu) {
+  const sigma_parts s = sigma_split(e);
+  *silu = vf_mul(u, s.sigma);
+  return vf_mul(s.sigma, vf_fma(u, s.rest, vf_set(1.0f)));
 }
 
 /* e^x = p * scale, within 2.5 ULP, for -87.33654 <= x <= 88.37; what is smaller counts as -87.33654, a NaN is in p. Kept
@@ -224,11 +230,15 @@ TIGON_INLINE vf vf_gelu(bool erf, vf a) {
   return gelu;
 }
 
-/* For results that are rounded to 16 bits: within 160 * 2^-24 of gelu and of the slope's terms. r within 2^-21; phi is
+/* For results that are rounded to 16 bits: within 170 * 2^-24 of gelu and of the slope's terms. r within 2^-21; phi is
  * 0 beyond 15, where it is less than any denormal. */
-TIGON_INLINE vf gelu_erf_slope_16(vf a, vf *gelu) {
-  const vf x = vf_abs(a), near = vf_min(vf_set(15.0f), x);
-  const vf e = exp2_16(vf_mul(vf_mul(near, near), vf_set(-0.721347511f)));
+TIGON_INLINE vf gelu_erf_near(vf a) { return vf_min(vf_set(15.0f), vf_abs(a)); }
+TIGON_INLINE vf gelu_erf_exp_16(vf a) {
+  const vf near = gelu_erf_near(a);
+  return exp2_16(vf_mul(vf_mul(near, near), vf_set(-0.721347511f)));
+}
+TIGON_INLINE vf gelu_erf_slope_16(vf a, vf e, vf *gelu) {
+  const vf x = vf_abs(a), near = gelu_erf_near(a);
   vf p = vf_set(1.71184335e-2f);
   p = vf_fma(p, near, vf_set(1.1990644e-1f));
   p = vf_fma(p, near, vf_set(3.62700284e-1f));
@@ -244,24 +254,23 @@ TIGON_INLINE vf gelu_erf_slope_16(vf a, vf *gelu) {
   *gelu = vf_mul(a, vf_select(negative, phi, vf_sub(vf_set(1.0f), phi)));
   return vf_select(negative, slope, vf_sub(vf_set(1.0f), slope));
 }
-/* As silu, of y / a; a^2 is cut off where sigma(y) has been 0 or 1 for long. */
-TIGON_INLINE vf gelu_tanh_slope_16(vf a, vf *gelu) {
-  const vf s = vf_min(vf_set(128.0f), vf_mul(a, a));
-  const vf y = vf_min(vf_set(30.0f), vf_mul(a, vf_fma(s, vf_set(0.102943242f), vf_set(2.30220819f)))); /* / ln 2 */
-  const vf e = exp2_16(y);
-  vf rest = vf_reciprocal(vf_add(e, vf_set(1.0f)));
-  const vf sigma = vf_mul(e, rest);
-  rest = vf_select(vf_lt(y, vf_set(30.0f)), rest, vf_zero());
-  *gelu = vf_mul(a, sigma);
-  return vf_fma(vf_mul(vf_mul(sigma, rest), vf_fma(s, vf_set(2.14064449e-1f), vf_set(1.59576917f))), a, sigma);
-}
-TIGON_INLINE vf vf_gelu_slope_16(bool erf, vf a, vf *gelu) {
-  return erf ? gelu_erf_slope_16(a, gelu) : gelu_tanh_slope_16(a, gelu);
-}
-TIGON_INLINE vf vf_gelu_16(bool erf, vf a) {
+TIGON_INLINE vf gelu_erf_16(vf a, vf e) {
   vf gelu;
-  vf_gelu_slope_16(erf, a, &gelu);
+  gelu_erf_slope_16(a, e, &gelu);
   return gelu;
+}
+/* As silu, of y / a; a^2 is cut off where sigma(y) has been 0 or 1 for long. */
+TIGON_INLINE vf gelu_tanh_square(vf a) { return vf_min(vf_set(128.0f), vf_mul(a, a)); }
+TIGON_INLINE vf gelu_tanh_exp_16(vf a) {
+  const vf per_a = vf_fma(gelu_tanh_square(a), vf_set(0.102943242f), vf_set(2.30220819f)); /* / ln 2 */
+  return exp2_16(vf_min(vf_set(30.0f), vf_mul(a, per_a)));
+}
+TIGON_INLINE vf gelu_tanh_16(vf a, vf e) { return vf_mul(a, sigma_of(e)); }
+TIGON_INLINE vf gelu_tanh_slope_16(vf a, vf e, vf *gelu) {
+  const sigma_parts s = sigma_split(e);
+  const vf steep = vf_fma(gelu_tanh_square(a), vf_set(2.14064449e-1f), vf_set(1.59576917f));
+  *gelu = vf_mul(a, s.sigma);
+  return vf_fma(vf_mul(vf_mul(s.sigma, s.rest), steep), a, s.sigma);
 }
 
 #endif
