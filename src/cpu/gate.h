@@ -101,7 +101,8 @@ TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void
   const vf2 x = v2_load(a, i, dtype, n), y = alone ? x : v2_load(b, i, dtype, n);
   if (stream) prefetch_ahead(a, i, dtype);
   if (stream && !alone) prefetch_ahead(b, i, dtype);
-  v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, e.a, k), forward(dtype, x.b, y.b, e.b, k)}, n, stream, V_OWN);
+  v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, e.a, k), forward(dtype, x.b, y.b, e.b, k)}, n, stream,
+         alone ? V_OWN : V_RARE);
 }
 
 TIGON_INLINE void fwd_block(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t first, int64_t end,
@@ -109,8 +110,7 @@ TIGON_INLINE void fwd_block(tigon_dtype dtype, const void *a, const void *b, voi
   float e[BLOCK];
   if (has_exp(dtype, k->act)) exp_block(dtype, a, first, end, k, e);
   int64_t i = first;
-  for (; i + STEP <= end; i += STEP)
-    fwd_step(dtype, a, b, c, i, STEP, exp_at(dtype, k->act, e, i - first), k, stream);
+  for (; i + STEP <= end; i += STEP) fwd_step(dtype, a, b, c, i, STEP, exp_at(dtype, k->act, e, i - first), k, stream);
   if (i < end) fwd_step(dtype, a, b, c, i, (int)(end - i), exp_at(dtype, k->act, e, i - first), k, false);
 }
 
@@ -130,8 +130,8 @@ TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, con
     prefetch_ahead(b, i, dtype);
   }
   const vf2 p = backward(dtype, g.a, x.a, y.a, e.a, k), q = backward(dtype, g.b, x.b, y.b, e.b, k);
-  v2_put(da, i, dtype, (vf2){p.a, q.a}, n, stream, V_OWN);
-  v2_put(db, i, dtype, (vf2){p.b, q.b}, n, stream, V_OWN);
+  v2_put(da, i, dtype, (vf2){p.a, q.a}, n, stream, V_RARE);
+  v2_put(db, i, dtype, (vf2){p.b, q.b}, n, stream, V_RARE);
 }
 
 TIGON_INLINE void bwd_block(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,

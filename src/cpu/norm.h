@@ -46,7 +46,7 @@ typedef struct norm_panel {
   int64_t first, cols;    /* cols 0: nothing yet */
   const void *of, *scale; /* what it was made of */
   const float *w;         /* the buffer, or the caller's w where that is the same */
-  float least;            /* magnitude, where V_FLUSHES and the rows are bf16 */
+  float least;            /* magnitude; -1: nobody asked */
   float buffer[NORM_PANEL];
 } norm_panel;
 
@@ -73,19 +73,12 @@ TIGON_INLINE void norm_widen_panel(norm_panel *panel, tigon_dtype dtype, tigon_d
     norm_widen_all(panel->buffer, dtype, dtype, w, panel->first, panel->cols, offset, times);
 }
 
-/* A NaN counts for nothing. */
-TIGON_INLINE float norm_panel_least(const norm_panel *panel) {
-  vf least = vf_set(INFINITY);
-  for (int64_t c = 0; c + LANES <= panel->cols; c += LANES) least = vf_min(vf_abs(vf_load(panel->w + c)), least);
-  return -vf_max_across(vf_sub(vf_zero(), least));
-}
-
 TIGON_INLINE void norm_load_panel(norm_panel *panel, int64_t first, int64_t cols, tigon_dtype dtype,
                                   const norm_weights *from) {
   if (panel->cols && panel->first == first && panel->of == from->w && panel->scale == from->scale) return;
   panel->first = first, panel->cols = cols - first < NORM_PANEL ? cols - first : NORM_PANEL;
   panel->of = from->w, panel->scale = from->scale;
-  panel->w = panel->buffer;
+  panel->w = panel->buffer, panel->least = -1;
   if (!from->w)
     for (int64_t c = 0; c < panel->cols; c += STEP) {
       vf_store(panel->buffer + c, vf_set(from->absent));
@@ -96,7 +89,13 @@ TIGON_INLINE void norm_load_panel(norm_panel *panel, int64_t first, int64_t cols
   else
     norm_widen_panel(panel, dtype, from->dtype, from->w, from->offset, false);
   if (from->scale) norm_widen_panel(panel, dtype, from->scale_dtype, from->scale, 1, true);
-  if (V_FLUSHES && dtype == TIGON_BF16) panel->least = norm_panel_least(panel);
+}
+/* The least magnitude; a NaN and the last, short step count for nothing. */
+TIGON_INLINE float norm_panel_least(norm_panel *panel) {
+  if (panel->least >= 0) return panel->least;
+  vf least = vf_set(INFINITY);
+  for (int64_t c = 0; c + LANES <= panel->cols; c += LANES) least = vf_min(vf_abs(vf_load(panel->w + c)), least);
+  return panel->least = -vf_max_across(vf_sub(vf_zero(), least));
 }
 TIGON_INLINE vf2 norm_weight(const float *w, int64_t c) { return (vf2){vf_load(w + c), vf_load(w + c + LANES)}; }
 

@@ -14,13 +14,13 @@ TIGON_INLINE vf2 norm_input(tigon_dtype dtype, const void *x, const void *residu
 
 /* Of full steps: the other elements of a row are put with more care. */
 TIGON_INLINE v_least norm_least(v_least l, tigon_dtype dtype, const void *x, const void *residual, int64_t c) {
-  if (!V_FLUSHES || dtype != TIGON_BF16) return l;
+  if (dtype != TIGON_BF16) return l;
   l = v_least_bf16(l, (const uint16_t *)x + c);
   return residual ? v_least_bf16(l, (const uint16_t *)residual + c) : l;
 }
 
-/* *least: the least magnitude that is not 0 of the inputs of full steps, where V_FLUSHES. In the sum a denormal is as good
- * as 0. */
+/* *least, where that is asked for: the least magnitude that is not 0 of the inputs of full steps. In the sum a denormal is as
+ * good as 0. */
 TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const void *x, const void *residual, int64_t cols,
                                      float *least) {
   double sum = 0;
@@ -33,18 +33,18 @@ TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const void *x, const voi
       const vf2 a = norm_input(dtype, x, residual, c, STEP, V_NORMAL);
       const vf2 b = norm_input(dtype, x, residual, c + STEP, STEP, V_NORMAL);
       s = v2_fma(a, a, s), t = v2_fma(b, b, t);
-      l = norm_least(norm_least(l, dtype, x, residual, c), dtype, x, residual, c + STEP);
+      if (least) l = norm_least(norm_least(l, dtype, x, residual, c), dtype, x, residual, c + STEP);
     }
     for (; c < end; c += STEP) {
       const int n = end - c < STEP ? (int)(end - c) : STEP;
       const vf2 a = norm_input(dtype, x, residual, c, n, V_NORMAL);
       s = v2_fma(a, a, s);
-      if (n == STEP) l = norm_least(l, dtype, x, residual, c);
+      if (least && n == STEP) l = norm_least(l, dtype, x, residual, c);
     }
     s = v2_add(s, t);
     sum += (double)vf_sum(vf_add(s.a, s.b));
   }
-  *least = v_least_value(l);
+  if (least) *least = v_least_value(l);
   return sum;
 }
 
@@ -149,13 +149,13 @@ TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds,
 
 /* Is nothing that the sweep rounds denormal? A sum of x and residual is a multiple of the lesser one's last bit, 2^-7 of it at
  * least; rounding takes less than half of anything. */
-TIGON_INLINE bool norm_is_normal(tigon_dtype dtype, norm_kind kind, const norm_row *row, const norm_panel *weights) {
+TIGON_INLINE bool norm_is_normal(tigon_dtype dtype, norm_kind kind, const norm_row *row, norm_panel *weights) {
   if (!V_FLUSHES || dtype != TIGON_BF16 || norm_has_bias(kind)) return false;
   const float least = kind == NORM_ADD_RMS ? row->least * 0x1p-8f : row->least, xhat = least * row->rstd;
-  return least >= 0x1p-125f && xhat >= 0x1p-125f && xhat * weights->least >= 0x1p-124f;
+  return least >= 0x1p-125f && xhat >= 0x1p-125f && xhat * norm_panel_least(weights) >= 0x1p-124f;
 }
 
-TIGON_INLINE void norm_fwd_put(tigon_dtype dtype, norm_kind kind, bool rounds, const norm_row *row, const norm_panel *w,
+TIGON_INLINE void norm_fwd_put(tigon_dtype dtype, norm_kind kind, bool rounds, const norm_row *row, norm_panel *w,
                                const norm_panel *b) {
   const bool normal = norm_is_normal(dtype, kind, row, w);
   if (normal && row->stream)
@@ -177,9 +177,9 @@ TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const tigon
     row->rest = (float)((double)row->center - mean) * row->rstd;
     return;
   }
-  float mean =
-      (float)(norm_sum_squares(dtype, row->x, kind == NORM_ADD_RMS ? row->residual : NULL, p->cols, &row->least) /
-              (double)p->cols);
+  float mean = (float)(norm_sum_squares(dtype, row->x, kind == NORM_ADD_RMS ? row->residual : NULL, p->cols,
+                                        V_FLUSHES && !norm_has_bias(kind) ? &row->least : NULL) /
+                       (double)p->cols);
   if (p->casting == TIGON_CASTING_NONE) mean = tigon_round_f32(mean, dtype);
   row->rstd = 1.0f / sqrtf(mean + p->eps);
   if (p->casting == TIGON_CASTING_NONE) row->rstd = tigon_round_f32(row->rstd, dtype);

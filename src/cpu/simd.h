@@ -17,7 +17,8 @@
 typedef enum v_values {
   V_ANY,    /* numbers and quiet NaNs */
   V_OWN,    /* the lower half of a NaN is 0, and nothing carries out of it */
-  V_NORMAL, /* as V_OWN, and no denormals */
+  V_RARE,   /* as V_OWN, and few are denormal or 0 */
+  V_NORMAL, /* as V_OWN, and none is denormal */
 } v_values;
 
 #if defined(TIGON_ISA_AVX512)

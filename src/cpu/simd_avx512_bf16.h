@@ -14,6 +14,7 @@ TIGON_INLINE bool any_denormal(vf2 v) {
 }
 /* What was flushed is 0 in the result. */
 TIGON_INLINE __m512i pair_narrow(vf2 v, v_values are) {
+  if (are < V_RARE) return pair_narrow_exact(v, are);
   const __m512i h = pair_narrow_normal(v);
   if (are == V_NORMAL) return h;
   const bool zero = _mm512_testn_epi16_mask(h, _mm512_set1_epi16(0x7fff)) != 0;
