@@ -20,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODES = ["fwd", "bwd", "full"]  # bench_mode in apps/cli/bench.h
 WARM_SECONDS = 0.005  # of a sample, at least
+DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64"}  # tigon_dtype: PyTorch's
 
 
 def trouble(sentence):
@@ -71,8 +72,15 @@ def parse():
 # ---- Tigon ----
 
 
+class View(ctypes.Structure):
+    """tigon_tensor in include/tigon/base.h."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int), ("ndim", ctypes.c_int32),
+                ("shape", ctypes.c_int64 * 8), ("strides", ctypes.c_int64 * 8)]
+
+
 class Tigon:
-    """A case of apps/cli/bench_cases.c, through build/libtigon_bench.so."""
+    """A case of tests/check/cases.c, through build/libtigon_bench.so."""
 
     library = None
 
@@ -83,7 +91,7 @@ class Tigon:
                 Tigon.library = ctypes.CDLL(str(path))
             except OSError as error:
                 trouble(f"{error}; `make bench-peers` builds it")
-            for name in ("open", "memory"):
+            for name in ("open", "tensor"):
                 getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_void_p
             for name in ("sentence", "variant"):
                 getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_char_p
@@ -93,22 +101,24 @@ class Tigon:
         if not handle:
             raise LookupError(self.library.tigon_bench_sentence().decode())
         self.handle = ctypes.c_void_p(handle)
-        sizes = (ctypes.c_int64 * 3)()
+        sizes = (ctypes.c_int64 * 2)()
         self.library.tigon_bench_sizes(self.handle, sizes)
-        self.rows, self.cols, self.other = sizes
+        self.rows, self.cols = sizes
 
     def call(self, mode):
         if self.library.tigon_bench_call(self.handle, MODES.index(mode)) != 0:
             trouble(self.library.tigon_bench_sentence().decode())
 
-    def tensor(self, kind, index, dtype, *shape):
-        """A PyTorch tensor on the case's own memory."""
-        memory = self.library.tigon_bench_memory(self.handle, ctypes.c_char(kind.encode()), index)
-        elements = 1
-        for size in shape:
-            elements *= size
-        raw = (ctypes.c_char * (elements * dtype.itemsize)).from_address(memory)
-        return torch.frombuffer(raw, dtype=dtype, count=elements).view(shape)
+    def tensors(self, *names):
+        """PyTorch tensors on the case's own memory, by the names that tests/check gives them."""
+        made = []
+        for name in names:
+            view = ctypes.cast(self.library.tigon_bench_tensor(self.handle, name.encode()), ctypes.POINTER(View)).contents
+            dtype = getattr(torch, DTYPES[view.dtype])
+            shape = view.shape[:view.ndim]
+            raw = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(view.data)
+            made.append(torch.frombuffer(raw, dtype=dtype).view(shape))
+        return made
 
     def bytes_min(self, mode):
         return self.library.tigon_bench_bytes(self.handle, MODES.index(mode))
@@ -120,94 +130,73 @@ class Tigon:
         self.library.tigon_bench_close(self.handle)
 
 
-# ---- the cases: what PyTorch does, and where Tigon's case has the same tensors (apps/cli/bench_cases.c) ----
-# Each returns (function, inputs that need a gradient, gradients of its outputs, Tigon's outputs, Tigon's gradients). A weight
-# has the dtype of x, as in a model.
+# ---- the cases: what PyTorch does with the tensors of Tigon's case (tests/check) ----
+# Each returns (function, inputs that need a gradient, gradients of its outputs, Tigon's outputs, Tigon's gradients).
 
 
-def wide(t, dtype, *indices):
-    return [t.tensor("t", i, dtype, t.rows, t.cols) for i in indices]
+def rms_norm(t):
+    x, w, dy, y, dx, dw = t.tensors("x", "w", "dy", "y", "dx", "dw")
+    return lambda x, w: F.rms_norm(x, x.shape[1:], w, 1e-6), [x, w], [dy], [y], [dx, dw]
 
 
-def column(t, index):
-    return t.tensor("c", index, torch.float32, t.cols)
-
-
-def rms_norm(t, dtype):
-    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
-    w = column(t, 0).to(dtype, copy=True)
-    return lambda x, w: F.rms_norm(x, (t.cols,), w, 1e-6), [x, w], [dy], [y], [dx, column(t, 1)]
-
-
-def fused_add_rms_norm(t, dtype):
-    x, residual, s, y, dx = wide(t, dtype, 0, 1, 2, 3, 4)
-    w = column(t, 0).to(dtype, copy=True)
+def fused_add_rms_norm(t):
+    x, residual, w, dy, ds, s, y, dx, dw = t.tensors("x", "residual", "w", "dy", "ds", "s", "y", "dx", "dw")
 
     def function(x, residual, w):
         s = x + residual
-        return F.rms_norm(s, (t.cols,), w, 1e-6), s
+        return F.rms_norm(s, s.shape[1:], w, 1e-6), s
 
-    return function, [x, residual, w], [y, residual], [y, s], [dx, dx, column(t, 1)]
-
-
-def layer_norm(t, dtype):
-    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
-    w, b = column(t, 0).to(dtype, copy=True), column(t, 1).to(dtype, copy=True)
-    return lambda x, w, b: F.layer_norm(x, (t.cols,), w, b, 1e-5), [x, w, b], [dy], [y], [dx, column(t, 1), column(t, 2)]
+    return function, [x, residual, w], [dy, ds], [y, s], [dx, dx, dw]
 
 
-def swiglu(t, dtype):
-    a, b, c, da, db = wide(t, dtype, 0, 1, 2, 3, 4)
-    return lambda a, b: F.silu(a) * b, [a, b], [c], [c], [da, db]
+def layer_norm(t):
+    x, w, b, dy, y, dx, dw, db = t.tensors("x", "w", "b", "dy", "y", "dx", "dw", "db")
+    return lambda x, w, b: F.layer_norm(x, x.shape[1:], w, b, 1e-5), [x, w, b], [dy], [y], [dx, dw, db]
 
 
-def geglu(t, dtype):
-    a, b, c, da, db = wide(t, dtype, 0, 1, 2, 3, 4)
-    return lambda a, b: F.gelu(a, approximate="tanh") * b, [a, b], [c], [c], [da, db]
+def group_norm(t):
+    x, w, b, dy, mean, y, dx, dw, db = t.tensors("x", "w", "b", "dy", "mean", "y", "dx", "dw", "db")
+    return lambda x, w, b: F.group_norm(x, mean.shape[1], w, b, 1e-5), [x, w, b], [dy], [y], [dx, dw, db]
 
 
-def relu_squared(t, dtype):
-    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
+def modulated_rms_norm(t):
+    x, w, scale, shift, dy, y, dx = t.tensors("x", "w", "scale", "shift", "dy", "y", "dx")
+    batch = scale.shape[0]
+
+    def function(x, w, scale, shift):
+        n = F.rms_norm(x, x.shape[1:], w, 1e-6).view(batch, -1, x.shape[1])
+        return ((1 + scale[:, None]) * n + shift[:, None]).view(x.shape)
+
+    return function, [x, w, scale, shift], [dy], [y], [dx, *t.tensors("dw", "dscale", "dshift")]
+
+
+def swiglu(t):
+    a, b, dc, c, da, db = t.tensors("a", "b", "dc", "c", "da", "db")
+    return lambda a, b: F.silu(a) * b, [a, b], [dc], [c], [da, db]
+
+
+def geglu(t):
+    a, b, dc, c, da, db = t.tensors("a", "b", "dc", "c", "da", "db")
+    return lambda a, b: F.gelu(a, approximate="tanh") * b, [a, b], [dc], [c], [da, db]
+
+
+def relu_squared(t):
+    x, dy, y, dx = t.tensors("x", "dy", "y", "dx")
     return lambda x: F.relu(x).square(), [x], [dy], [y], [dx]
 
 
-def group_norm(t, dtype):
-    channels = 512 if t.cols % 512 == 0 else 32 if t.cols % 32 == 0 else 1
-    groups = 32 if channels == 512 else 1
-    x, y, dy, dx = (i.view(t.rows, channels, -1) for i in wide(t, dtype, 0, 1, 2, 3))
-    w, b, dw, db = (column(t, i)[:channels] for i in (0, 1, 1, 2))
-    parameters = [w.to(dtype, copy=True), b.to(dtype, copy=True)]
-    return lambda x, w, b: F.group_norm(x, groups, w, b, 1e-5), [x, *parameters], [dy], [y], [dx, dw, db]
-
-
-def modulated_rms_norm(t, dtype):
-    batch = 8 if t.rows % 8 == 0 else 1
-    x, y, dy, dx = (i.view(batch, -1, t.cols) for i in wide(t, dtype, 0, 1, 2, 3))
-    scale, shift, dscale, dshift = (t.tensor("t", i, dtype, batch, 1, t.cols) for i in (4, 5, 6, 7))
-    w = column(t, 0).to(dtype, copy=True)
-
-    def function(x, w, scale, shift):
-        return (1 + scale) * F.rms_norm(x, (t.cols,), w, 1e-6) + shift
-
-    return function, [x, w, scale, shift], [dy], [y], [dx, column(t, 1), dscale, dshift]
-
-
-def softmax(t, dtype):
-    x, y, dy, dx = wide(t, dtype, 0, 1, 2, 3)
+def softmax(t):
+    x, dy, y, dx = t.tensors("x", "dy", "y", "dx")
     return lambda x: torch.softmax(x, -1), [x], [dy], [y], [dx]
 
 
-def rope(t, dtype):
-    batch = 4 if t.rows % 4 == 0 else 1
-    steps, width = t.rows // batch, 128 if t.cols % 128 == 0 else 64 if t.cols % 64 == 0 else t.cols
-    heads = t.cols // width
-    keys = heads // 4 if heads % 4 == 0 else heads
-    q, k, q_out, k_out = (t.tensor("t", i, dtype, batch, steps, n, width) for i, n in enumerate([heads, keys] * 2))
-    angles = [t.tensor("t", i, torch.float32, steps, width // 2) for i in (4, 5)]
-    cos, sin = (torch.cat([a, a], -1)[None, :, None, :].to(dtype) for a in angles)
+def rope(t):
+    q, k, cos, sin, q_out, k_out = t.tensors("q", "k", "cos", "sin", "q_out", "k_out")
+    half = cos.shape[1]
+    cos, sin = (torch.cat([a, a], -1)[None, :, None, :].to(q.dtype) for a in (cos, sin))
 
     def turned(x):
-        return torch.cat([-x[..., width // 2:], x[..., :width // 2]], -1)
+        return torch.cat([-x[..., half:], x[..., :half]], -1)
 
     def function(q, k):  # as in transformers
         return q * cos + turned(q) * sin, k * cos + turned(k) * sin
@@ -215,17 +204,14 @@ def rope(t, dtype):
     return function, [q, k], [q.clone(), k.clone()], [q_out, k_out], [q_out, k_out]
 
 
-def cross_entropy(t, dtype):
-    logits, dlogits = wide(t, dtype, 0, 1)
-    labels, loss = t.tensor("i", 0, torch.int64, t.rows), t.tensor("r", 1, torch.float32, 1)
+def cross_entropy(t):
+    logits, labels, loss, dlogits = t.tensors("logits", "labels", "loss", "dlogits")
     return lambda x: F.cross_entropy(x.float(), labels), [logits], [torch.tensor(1.0)], [loss[0]], [dlogits]
 
 
-def embedding(t, dtype):
-    table, dtable = (t.tensor("t", i, dtype, t.other, t.cols) for i in (0, 2))
-    (y,) = wide(t, dtype, 1)
-    words = t.tensor("i", 0, torch.int64, t.rows)
-    return lambda table: F.embedding(words, table), [table], [y], [y], [dtable]
+def embedding(t):
+    table, idx, dy, y, dtable = t.tensors("table", "idx", "dy", "y", "dtable")
+    return lambda table: F.embedding(idx, table), [table], [dy], [y], [dtable]
 
 
 CASES = {f.__name__: f
@@ -316,7 +302,7 @@ def run_case(op, dtype_name, options, compiles):
     except LookupError as error:
         print(f"skipped, {error}", file=sys.stderr)
         return
-    function, inputs, upstream, tigon_outputs, tigon_gradients = CASES[op](tigon, dtype)
+    function, inputs, upstream, tigon_outputs, tigon_gradients = CASES[op](tigon)
     inputs = [tensor.requires_grad_() for tensor in inputs]
     peers = {"eager": function}
     if compiles:

@@ -7,7 +7,8 @@ if(NOT jansson_FOUND)
   message(FATAL_ERROR "tigon: jansson not found; run `tools/setup build` or configure with -DTIGON_CLI=OFF")
 endif()
 
-file(GLOB cli_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/apps/cli/*.c" "${PROJECT_SOURCE_DIR}/tests/check/*.c")
+file(GLOB cli_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/apps/cli/*.c")
+file(GLOB check_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/check/*.c")
 file(GLOB train_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/apps/train/*.c")
 
 add_library(tigon_plot STATIC "${PROJECT_SOURCE_DIR}/apps/plot/plot.c")
@@ -38,18 +39,14 @@ if(train_sources)
 endif()
 
 if(cli_sources)
-  add_executable(tigon_cli ${cli_sources})
+  add_executable(tigon_cli ${cli_sources} ${check_sources})
   # Hidden, main.c's argp_program_version would not replace libc's.
   set_target_properties(tigon_cli PROPERTIES OUTPUT_NAME tigon C_VISIBILITY_PRESET default)
   target_include_directories(tigon_cli PRIVATE "${PROJECT_SOURCE_DIR}/apps" "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(tigon_cli PRIVATE ${train} tigon_plot tigon_internal tigon_library_flags PkgConfig::jansson)
 
-  # What bench/peers_cpu.py loads, beside libtigon.so; jansson is needed for a header only.
-  set(runner_sources bench_cases bench_data bench_points bench_products)
-  list(TRANSFORM runner_sources REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/apps/cli/\\1.c")
-  add_library(tigon_bench SHARED ${runner_sources} "${PROJECT_SOURCE_DIR}/bench/runner.c")
-  set_target_properties(tigon_bench PROPERTIES BUILD_RPATH "$ORIGIN")
-  target_include_directories(tigon_bench PRIVATE "${PROJECT_SOURCE_DIR}/apps/cli" "${PROJECT_SOURCE_DIR}/src"
-    $<TARGET_PROPERTY:PkgConfig::jansson,INTERFACE_INCLUDE_DIRECTORIES>)
-  target_link_libraries(tigon_bench PRIVATE tigon_shared tigon_library_flags)
+  # What bench/peers_cpu.py loads: the cases, with the library in it.
+  add_library(tigon_bench SHARED ${check_sources} "${PROJECT_SOURCE_DIR}/bench/runner.c")
+  target_include_directories(tigon_bench PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(tigon_bench PRIVATE tigon_internal tigon_library_flags)
 endif()

@@ -50,50 +50,40 @@ static void skip_all(bench_row *rows, int first, int next, const char *reason) {
 static void run_case(const bench_options *options, const bench_case *chosen, tigon_context *context, bench_row *rows,
                      int first, int next, int total) {
   const bench_row *one = &rows[first];
-  bench_data data = {.context = context,
-                     .dtype = one->dtype,
-                     .rows = one->at.rows,
-                     .cols = one->at.cols,
-                     .other = one->at.other,
-                     .head_dim = one->at.head_dim,
-                     .kv_heads = one->at.kv_heads};
-  const int64_t need = (int64_t)bench_data_bytes(&data, chosen), available = cli_memory_available();
-  if (need + BENCH_PROBE_BYTES > available) {
-    char reason[128], bytes[TERM_NUMBER], most[TERM_NUMBER];
-    snprintf(reason, sizeof reason, "%lldx%lld needs %s of the %s that are free", (long long)data.rows,
-             (long long)data.cols, term_bytes(bytes, need), term_bytes(most, available));
+  const int64_t available = cli_memory_available() - BENCH_PROBE_BYTES;
+  char shape[BENCH_SHAPE], bytes[TERM_NUMBER], most[TERM_NUMBER];
+  bench_data data;
+  if (bench_data_open(&data, chosen, context, one->dtype, &one->at, available > 0 ? (size_t)available : 0) !=
+      TIGON_OK) {
+    char reason[128];
+    snprintf(reason, sizeof reason, "%s needs %s of the %s that are free", bench_shape(shape, one),
+             term_bytes(bytes, (int64_t)data.bytes), term_bytes(most, available + BENCH_PROBE_BYTES));
     skip_all(rows, first, next, reason);
     return;
   }
-  if (bench_data_open(&data, chosen) != TIGON_OK)
-    cli_trouble(options->command, "%s %s: no memory for tensors of %lldx%lld", chosen->op, tigon_dtype_name(one->dtype),
-                (long long)data.rows, (long long)data.cols);
-  tigon_status status = chosen->prepare(&data);
-  if (status == TIGON_OK) status = bench_data_grant(&data);
   for (int i = first; i < next; ++i) {
     bench_row *row = &rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
     char text[128];
-    snprintf(text, sizeof text, "%s %s %s %lldx%lld", row->op, row->mode, tigon_dtype_name(row->dtype),
-             (long long)data.rows, (long long)data.cols);
+    snprintf(text, sizeof text, "%s %s %s %s", row->op, row->mode, tigon_dtype_name(row->dtype),
+             bench_shape(shape, row));
     term_progress(i, total, text);
     bench_mode mode = 0;
     while (strcmp(bench_mode_name(mode), row->mode) != 0) ++mode;
-    row->bytes_min = data.bytes[mode];
-    row->flops = data.flops[mode];
-    const bool without = mode == BENCH_STEP || (mode == BENCH_FWD && !(chosen->flags & BENCH_FULL_IN_ONE));
-    row->extra_bytes = without ? 0 : data.workspace_bytes;
+    row->bytes_min = data.mode[mode].bytes;
+    row->flops = data.mode[mode].flops;
+    row->extra_bytes = data.mode[mode].workspace_bytes;
     cli_peak_restart();
     /* Backward alone needs what forward leaves behind (rstd, lse, y). */
-    if (status == TIGON_OK && mode == BENCH_BWD) status = chosen->run(&data, BENCH_FWD);
-    if (status == TIGON_OK) status = bench_call(chosen, &data, mode);
+    tigon_status status = mode == BENCH_BWD ? bench_call(&data, BENCH_FWD) : TIGON_OK;
+    if (status == TIGON_OK) status = bench_call(&data, mode);
     if (status != TIGON_OK) {
       give_up(row, context, status);
       continue;
     }
     row->peak_bytes = cli_peak_bytes();
     row->variant = tigon_last_variant(context);
-    bench_measure(chosen, &data, mode, options->repeats, options->overhead ? 2e-4 : 1e-3, !options->overhead, row);
+    bench_measure(&data, mode, options->repeats, options->overhead ? 2e-4 : 1e-3, !options->overhead, row);
   }
   bench_data_close(&data);
 }
@@ -136,8 +126,7 @@ static void add_modes(const bench_options *options, const tigon_context *context
     if (!bench_case_find(op) || !mode_supported(context, op, mode, dtype)) {
       row->outcome = BENCH_SKIPPED;
       snprintf(row->reason, sizeof row->reason,
-               bench_case_find(op) ? "no kernel in %s" : "no case in apps/cli/bench_cases.c",
-               context->kernels->variant);
+               bench_case_find(op) ? "no kernel in %s" : "no case in tests/check/cases.c", context->kernels->variant);
     }
   }
 }

@@ -56,39 +56,39 @@ static long switches(void) {
 }
 
 /* Seconds a call, over `calls` of them, or fewer when a busy machine makes them take much longer than expected. */
-static double time_calls(const bench_case *chosen, bench_data *data, bench_mode mode, int64_t calls) {
+static double time_calls(const bench_data *data, bench_mode mode, int64_t calls) {
   enum { LOOK_EVERY = 64 };
   const double start = bench_now(), limit = 0.05;
   int64_t done = 0;
   do {
-    (void)bench_call(chosen, data, mode);
+    (void)bench_call(data, mode);
   } while (++done < calls && (done % LOOK_EVERY != 0 || bench_now() - start < limit));
-  (void)tigon_context_sync(data->context);
+  (void)tigon_context_sync(data->memory.context);
   return (bench_now() - start) / (double)done;
 }
 
-void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, int repeats, double sample_seconds,
-                   bool with_floor, bench_row *row) {
+void bench_measure(const bench_data *data, bench_mode mode, int repeats, double sample_seconds, bool with_floor,
+                   bench_row *row) {
   static samples times, copies, reads;
   const double budget = 1; /* seconds of samples, from the PATIENCE-th on */
   bench_probe probe = {0};
   const bool floor = row->flops == 0 && with_floor && row->bytes_min >= LEAST_FLOOR &&
-                     bench_probe_open(&probe, row->bytes_min, data->context->queue.threads);
+                     bench_probe_open(&probe, row->bytes_min, data->memory.context->queue.threads);
   int disturbed = 0;
   times.count = copies.count = reads.count = 0;
-  double once = time_calls(chosen, data, mode, 1);
+  double once = time_calls(data, mode, 1);
   for (int i = 0; i < 3 && once < 100 * sample_seconds; ++i) {
-    const double again = time_calls(chosen, data, mode, 1);
+    const double again = time_calls(data, mode, 1);
     once = again < once ? again : once;
   }
   const int64_t calls = once < sample_seconds ? (int64_t)(sample_seconds / (once + 1e-9)) + 1 : 1;
   const double start = bench_now();
   while (times.count < repeats && (times.count < PATIENCE || bench_now() - start < budget)) {
     if (floor) copies.value[copies.count++] = bench_probe_copy(&probe, sample_seconds);
-    if (floor && (data->reads_only[mode] || reads.count < PATIENCE))
+    if (floor && (data->mode[mode].reads_only || reads.count < PATIENCE))
       reads.value[reads.count++] = bench_probe_read(&probe, sample_seconds);
     const long before = switches();
-    times.value[times.count++] = time_calls(chosen, data, mode, calls);
+    times.value[times.count++] = time_calls(data, mode, calls);
     disturbed += switches() != before;
   }
   bench_probe_close(&probe);
@@ -98,6 +98,6 @@ void bench_measure(const bench_case *chosen, bench_data *data, bench_mode mode, 
   row->q80 = quantile(&times, 0.8);
   row->copy_gbps = quantile(&copies, 0.5);
   row->read_gbps = quantile(&reads, 0.5);
-  const double ceiling = data->reads_only[mode] ? row->read_gbps : row->copy_gbps;
+  const double ceiling = data->mode[mode].reads_only ? row->read_gbps : row->copy_gbps;
   if (ceiling > 0) row->floor_fraction = row->bytes_min * 1e-9 / ceiling / row->median;
 }

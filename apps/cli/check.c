@@ -89,7 +89,7 @@ static void record_failure(const options *o, const check_case *c, const tigon_ke
                            double worst, tally *t) {
   char label[128], repro[320];
   const char *op = tigon_entry_at(c->entry)->op;
-  check_case_label(c, kernels->tile, label);
+  check_case_label(c, label);
   snprintf(repro, sizeof repro, "tigon check %s --device %s --variant %s --dtype %s --case %s --seed %llu", op,
            o->device, kernels->variant, tigon_dtype_name(c->dtype), label, (unsigned long long)o->seed);
   ++t->failed;
@@ -111,7 +111,7 @@ static double check_entry(const options *o, int entry, tigon_dtype dtype, const 
   double most = 0, worst;
   for (int i = 0; check_case_at(entry, dtype, kernels->tile, i, &c); ++i) {
     if (o->label) {
-      check_case_label(&c, kernels->tile, label);
+      check_case_label(&c, label);
       if (strcmp(label, o->label) != 0) continue;
     }
     switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, failure)) {

@@ -1,9 +1,11 @@
-/* adamw: a list of three tensors, the first of [rows, cols], the others odd. */
+/* adamw: a list of three tensors, the first of [rows, cols], the others odd; option SINGLE has the first alone. */
 #include <math.h>
 
 #include "check/check.h"
 
-enum { OPTIONS = 4, TENSORS = 3 };
+enum { OPTIONS = 5, SINGLE = 4, TENSORS = 3 };
+
+static int counted(const check *k) { return k->option == SINGLE ? 1 : TENSORS; }
 
 static void sizes(const check *k, int64_t out[TENSORS]) {
   out[0] = k->dims[0] * k->dims[1];
@@ -19,25 +21,27 @@ static void make_positive(const tigon_tensor *t) {
 static void step(check *k) {
   int64_t n[TENSORS];
   sizes(k, n);
-  const bool master = k->option % 2, clip = k->option >= 2;
+  const int count = counted(k);
+  const bool master = k->option % 2, clip = k->option == 2 || k->option == 3;
   const double lr = 1e-2, decay = 0.1, eps = 1e-8;
-  tigon_adamw_param params[TENSORS] = {0};
+  tigon_adamw_param *params = check_list(k, "params", sizeof *params * TENSORS);
   double *scale[TENSORS], *m_scale[TENSORS], *v_scale[TENSORS];
   const int64_t one = 1;
   const tigon_tensor factor =
       clip ? check_in_dense(k, "clip_factor", TIGON_F32, 1, &one, CHECK_UNIFORM) : (tigon_tensor){0};
-  for (int i = 0; i < TENSORS; ++i) {
+  for (int i = 0; i < count; ++i) {
     params[i] = (tigon_adamw_param){
         .param = check_inout_dense(k, "param", k->dtype, 1, &n[i], CHECK_UNIFORM),
         .master = master ? check_inout_dense(k, "master", TIGON_F32, 1, &n[i], CHECK_UNIFORM) : (tigon_tensor){0},
-        .grad = check_in_dense(k, "grad", k->option == 1 ? k->dtype : TIGON_F32, 1, &n[i], k->fill),
+        .grad =
+            check_in_dense(k, "grad", k->option == 1 || k->option == SINGLE ? k->dtype : TIGON_F32, 1, &n[i], k->fill),
         .exp_avg = check_inout_dense(k, "exp_avg", TIGON_F32, 1, &n[i], CHECK_UNIFORM),
         .exp_avg_sq = check_inout_dense(k, "exp_avg_sq", TIGON_F32, 1, &n[i], CHECK_UNIFORM),
         .weight_decay = i == 1 ? 0 : decay,
     };
-    make_positive(&params[i].exp_avg_sq);
+    if (params[i].exp_avg_sq.data) make_positive(&params[i].exp_avg_sq);
     scale[i] = check_doubles(k, n[i]), m_scale[i] = check_doubles(k, n[i]), v_scale[i] = check_doubles(k, n[i]);
-    for (int64_t e = 0; e < n[i]; ++e) {
+    for (int64_t e = 0; k->oracle && e < n[i]; ++e) {
       const double g = check_value(&params[i].grad, e) * (clip ? check_value(&factor, 0) : 1);
       m_scale[i][e] = 0.9 * fabs(check_value(&params[i].exp_avg, e)) + 0.1 * fabs(g);
       v_scale[i][e] = 0.95 * check_value(&params[i].exp_avg_sq, e) + 0.05 * g * g;
@@ -46,15 +50,15 @@ static void step(check *k) {
     }
   }
   const tigon_adamw_step_args args = {.params = params,
-                                      .count = TENSORS,
+                                      .count = count,
                                       .clip_factor = factor,
                                       .lr = lr,
                                       .beta1 = 0.9,
                                       .beta2 = 0.95,
                                       .eps = eps,
                                       .step = 3};
-  check_call(k, tigon_adamw_step(k->context, &args));
-  for (int i = 0; i < TENSORS; ++i) {
+  check_call(k, &args);
+  for (int i = 0; i < count; ++i) {
     /* Roundings, each 2^-24 of what is rounded. m: g, 1 - beta1, their product, the sum. v: g twice, its square, 1 - beta2,
      * their product, the sum. The step: m's 4, half of v's 6, and 6 of its own constants and operations. */
     check_bound(k, &params[i].exp_avg, 0, 4, m_scale[i]);
@@ -67,17 +71,17 @@ static void step(check *k) {
 static void clip(check *k) {
   int64_t n[TENSORS];
   sizes(k, n);
-  tigon_tensor grads[TENSORS];
-  for (int i = 0; i < TENSORS; ++i)
+  tigon_tensor *grads = check_list(k, "grads", sizeof *grads * TENSORS);
+  for (int i = 0; i < counted(k); ++i)
     grads[i] = check_in_dense(k, "grad", k->option % 2 ? TIGON_F32 : k->dtype, 1, &n[i], k->fill);
   tigon_adamw_clip_args args = {.grads = grads,
-                                .count = TENSORS,
+                                .count = counted(k),
                                 .max_norm = k->option < 2 ? 0.5 : 0,
                                 .norm = check_out_vector(k, "norm", TIGON_F32, 1),
                                 .factor = check_out_vector(k, "factor", TIGON_F32, 1)};
   tigon_adamw_clip_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, tigon_adamw_clip(k->context, &args));
+  check_call(k, &args);
   check_bound(k, &args.norm, 8, 0, NULL);
   check_bound(k, &args.factor, 8, 0, NULL);
 }

@@ -139,6 +139,7 @@ static void spoil(const check *k, const tigon_tensor *t) {
 
 static tigon_tensor make(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, bool dense,
                          check_role role, check_fill fill) {
+  if (k->timed) return check_timed_tensor(k, name, dtype, ndim, shape, role);
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, dense, role);
   if (role == CHECK_ROLE_OUT)
     spoil(k, &t);
@@ -178,6 +179,7 @@ tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int
 
 tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, int64_t low,
                            int64_t high) {
+  if (k->timed) return check_timed_indices(k, name, dtype, ndim, shape, low, high);
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, true, CHECK_ROLE_IN);
   const int64_t count = elements(&t);
   for (int64_t i = 0; i < count; ++i) {
@@ -193,6 +195,10 @@ tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int nd
 
 void *check_workspace(check *k, size_t bytes) {
   if (bytes == 0) return NULL;
+  if (k->timed) {
+    k->timed->workspace_bytes = bytes;
+    return check_timed_memory(k, "workspace", bytes);
+  }
   check_buffer *b = new_buffer(k, "workspace", bytes, 64);
   b->role = CHECK_ROLE_WORKSPACE;
   memset(b->start, 0xff, bytes);
@@ -200,11 +206,16 @@ void *check_workspace(check *k, size_t bytes) {
   return b->start;
 }
 
-double *check_doubles(check *k, int64_t count) {
-  check_buffer *b = new_buffer(k, "magnitudes", (size_t)count * sizeof(double), sizeof(double));
+void *check_list(check *k, const char *name, size_t bytes) {
+  if (k->timed) return check_timed_memory(k, name, bytes);
+  check_buffer *b = new_buffer(k, name, bytes, sizeof(double));
   b->role = CHECK_ROLE_SCRATCH;
   memset(b->start, 0, b->bytes);
-  return (double *)(void *)b->start;
+  return b->start;
+}
+
+double *check_doubles(check *k, int64_t count) {
+  return k->timed ? NULL : check_list(k, "magnitudes", (size_t)count * sizeof(double));
 }
 
 /* Bytes that the run may write: the elements of outputs, all of workspace. Everything else must be as before. */

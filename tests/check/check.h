@@ -26,6 +26,7 @@ typedef enum check_fill {
 } check_fill;
 
 typedef struct check check;
+typedef struct check_timed check_timed; /* what a case that is timed keeps: check/cases.h */
 
 /* How one entry of ops.def is checked: the object tigon_check_<op>_<entry>. */
 typedef struct check_op {
@@ -49,10 +50,12 @@ struct check {
   int64_t dims[CHECK_DIMS];
   int option;
   check_fill fill;
+  const check *oracle; /* NULL while this is the oracle's run, or a timed one: neither needs bounds */
+  check_timed *timed;  /* NULL, or the run ends at its call */
   /* ---- the harness's own ---- */
+  int entry;   /* in ops.def */
   bool padded; /* rows have a longer pitch, bases are shifted by one element */
   uint64_t seed;
-  const check *oracle; /* NULL while this is the oracle's run */
   struct check_buffer *buffers;
   int count, place; /* place: buffers lean on the protected page at their end or at their start */
   double worst;     /* largest error / bound */
@@ -82,16 +85,20 @@ tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int6
 tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n);
 /* 64-byte aligned, full of NaN, ending at a protected page. */
 void *check_workspace(check *k, size_t bytes);
-/* Zeroed doubles for magnitudes. */
+/* Zeroed doubles for magnitudes; NULL when the case is timed. */
 double *check_doubles(check *k, int64_t count);
+/* Zeroed memory for what arguments point at, such as a list of tensors. */
+void *check_list(check *k, const char *name, size_t bytes);
+/* The op needs no more than so many rows of an input [rows, cols]; which they are depends on indices. */
+void check_reads_rows(check *k, const tigon_tensor *t, int64_t rows);
 
 /* Element `index` (in row-major order of the shape) of a tensor, whatever its strides. */
 double check_value(const tigon_tensor *tensor, int64_t index);
 
-/* Around the op's call: `check_call(k, tigon_rms_norm_fwd(k->context, &args))`. Fails the case when it is not OK. */
-#define check_call(k, expression) (check_before(k), check_after(k, expression))
-void check_before(check *k);
-bool check_after(check *k, tigon_status status);
+/* The op's call: `check_call(k, &args)`. Fails the case when it is not OK. A timed case keeps the arguments, and is called
+ * later. */
+#define check_call(k, args) check_make_call(k, args, sizeof *(args))
+void check_make_call(check *k, const void *args, size_t bytes);
 
 /* The output must be within
  *   ulps * ulp(expected) + factor * 2^-24 * magnitude[i] + the dtype's smallest denormal
@@ -105,12 +112,13 @@ typedef struct check_case {
   int entry; /* index in ops.def */
   tigon_dtype dtype;
   int shape, option;
+  int64_t dims[CHECK_DIMS];
   check_fill fill;
   bool padded;
 } check_case;
 
 /* "fwd/3x4097/o2/outlier/padded" */
-void check_case_label(const check_case *c, int64_t tile, char label[128]);
+void check_case_label(const check_case *c, char label[128]);
 
 typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED } check_outcome;
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -37,18 +38,19 @@ static void odd_float_state(check *k) { (void)k; }
 static bool float_state_kept(check *k) { return (void)k, true; }
 #endif
 
-void check_before(check *k) {
+void check_make_call(check *k, const void *args, size_t bytes) {
+  if (k->timed) {
+    k->timed->args = malloc(bytes);
+    if (k->timed->args) memcpy(k->timed->args, args, bytes);
+    return;
+  }
   errno = CALLER_ERRNO;
   if (k->oracle) odd_float_state(k);
-}
-
-bool check_after(check *k, tigon_status status) {
+  const tigon_status status = check_entry_call(k->entry, k->context, args);
   const int error = errno;
   if (k->oracle && !float_state_kept(k)) check_fail(k, "the call changed the caller's floating-point state");
   if (error != CALLER_ERRNO) check_fail(k, "the call changed errno to %d", error);
-  if (status == TIGON_OK) return true;
-  check_fail(k, "%s: %s", tigon_status_name(status), tigon_last_error(k->context));
-  return false;
+  if (status != TIGON_OK) check_fail(k, "%s: %s", tigon_status_name(status), tigon_last_error(k->context));
 }
 
 /* ---- against the oracle ---- */

@@ -33,9 +33,10 @@ static tigon_tensor flag(check *k) {
 static void fwd(check *k) {
   const int64_t table_shape[] = {k->dims[2], k->dims[1]};
   const tigon_tensor table = check_in(k, "table", k->dtype, 2, table_shape, k->fill);
+  check_reads_rows(k, &table, k->dims[0]);
   const tigon_embedding_fwd_args args = {
       .table = table, .idx = indices(k), .y = check_out(k, "y", k->dtype, 2, k->dims), .error = flag(k)};
-  check_call(k, tigon_embedding_fwd(k->context, &args));
+  check_call(k, &args);
 }
 
 static void bwd(check *k) {
@@ -53,8 +54,8 @@ static void bwd(check *k) {
       .accumulate_dtable = accumulate,
   };
   double *scale = check_doubles(k, vocab * hidden);
-  for (int64_t i = 0; accumulate && i < vocab * hidden; ++i) scale[i] = fabs(check_value(&args.dtable, i));
-  for (int64_t n = 0; n < tokens; ++n) {
+  for (int64_t i = 0; k->oracle && accumulate && i < vocab * hidden; ++i) scale[i] = fabs(check_value(&args.dtable, i));
+  for (int64_t n = 0; k->oracle && n < tokens; ++n) {
     const int64_t v = (int64_t)check_value(&args.idx, n);
     if (args.has_padding_idx && v == args.padding_idx) continue;
     for (int64_t c = 0; v >= 0 && v < vocab && c < hidden; ++c)
@@ -62,7 +63,7 @@ static void bwd(check *k) {
   }
   tigon_embedding_bwd_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, tigon_embedding_bwd(k->context, &args));
+  check_call(k, &args);
   check_bound(k, &args.dtable, dtable_dtype == TIGON_F32 ? 0 : 1, 8, scale);
 }
 

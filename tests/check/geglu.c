@@ -25,16 +25,16 @@ static double gelu(tigon_gelu approx, double a, double *slope_size) {
 static void fwd(check *k) {
   const struct option *o = &options[k->option];
   const gate_fwd t = gate_fwd_make(k, o->gate);
-  for (int64_t i = 0; i < k->dims[0] * k->dims[1]; ++i) t.size[i] = fabs(check_value(&t.b, i)) * 0x1p-125;
+  for (int64_t i = 0; k->oracle && i < k->dims[0] * k->dims[1]; ++i) t.size[i] = fabs(check_value(&t.b, i)) * 0x1p-125;
   const tigon_geglu_fwd_args args = {.a = t.a, .b = t.b, .c = t.c, .approx = o->approx};
-  check_call(k, tigon_geglu_fwd(k->context, &args));
+  check_call(k, &args);
   gate_fwd_bound(k, &t);
 }
 
 static void bwd(check *k) {
   const struct option *o = &options[k->option];
   gate_bwd t = gate_bwd_make(k, o->gate);
-  for (int64_t i = 0; i < k->dims[0] * k->dims[1]; ++i) {
+  for (int64_t i = 0; k->oracle && i < k->dims[0] * k->dims[1]; ++i) {
     double slope_size;
     const double value = gelu(o->approx, check_value(&t.a, i), &slope_size), d = fabs(check_value(&t.dc, i));
     const int64_t at = gate_at(k, o->gate.packed, i);
@@ -42,7 +42,7 @@ static void bwd(check *k) {
     t.size_b[at] = d * (fabs(value) + 0x1p-125);
   }
   const tigon_geglu_bwd_args args = {.dc = t.dc, .a = t.a, .b = t.b, .da = t.da, .db = t.db, .approx = o->approx};
-  check_call(k, tigon_geglu_bwd(k->context, &args));
+  check_call(k, &args);
   gate_bwd_bound(k, &t, o->gate.packed);
 }
 

@@ -28,6 +28,24 @@ __attribute__((format(printf, 2, 3))) void check_fail(check *k, const char *form
 /* Elements from data to element `index` in row-major order. */
 int64_t check_offset(const tigon_tensor *t, int64_t index);
 
+/* One call of an entry of ops.def, with its argument struct. */
+tigon_status check_entry_call(int entry, tigon_context *context, const void *args);
+/* The op's run function, of k->entry. */
+void check_entry_run(check *k);
+
+/* What the runs of a timed case add up. */
+struct check_timed {
+  size_t held, most;    /* bytes of all tensors; beyond `most` none is made */
+  double read, written; /* bytes that one call must */
+  size_t workspace_bytes;
+  void *args; /* of malloc */
+};
+tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                                check_role role);
+tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                                 int64_t low, int64_t high);
+void *check_timed_memory(check *k, const char *name, size_t bytes);
+
 bool check_buffers_intact(check *k);
 /* Outputs without a bound against the oracle's, exactly. */
 void check_exact(check *k);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check/cases.h"
 #include "check/internal.h"
 #include "core/context.h"
 
@@ -13,6 +14,26 @@ static const check_op *const ops[] = {
 #undef TIGON_SLOT
 #undef TIGON_COMPOSITE
 };
+
+#define TIGON_SLOT(op, entry) \
+  static tigon_status call_##op##_##entry(tigon_context *c, const void *args) { return tigon_##op##_##entry(c, args); }
+#define TIGON_COMPOSITE(op, entry) TIGON_SLOT(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+
+tigon_status check_entry_call(int entry, tigon_context *context, const void *args) {
+  static tigon_status (*const calls[])(tigon_context *, const void *) = {
+#define TIGON_SLOT(op, entry) call_##op##_##entry,
+#define TIGON_COMPOSITE(op, entry) TIGON_SLOT(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+  };
+  return calls[entry](context, args);
+}
+
+void check_entry_run(check *k) { ops[k->entry]->run(k); }
 
 bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile, u = 4 * tile; /* kernels unroll four vectors */
@@ -30,41 +51,50 @@ bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
 /* Small shapes take every option with every fill; large ones one option each, in turn. */
 enum { EVERY_FILL_SHAPE = 4, LARGE = 8000, FORCED_SHAPES = 8 };
 
+/* The op's own shapes, then those of the benchmark, whose option is theirs; *option < 0: each is walked. */
+static bool shape_at(int entry, int shape, int64_t tile, int64_t dims[CHECK_DIMS], int *option) {
+  int own = 0;
+  memset(dims, 0, CHECK_DIMS * sizeof *dims);
+  *option = -1;
+  if (ops[entry]->shape(shape, tile, dims)) return true;
+  while (ops[entry]->shape(own, tile, dims)) ++own;
+  memset(dims, 0, CHECK_DIMS * sizeof *dims);
+  return bench_case_small(entry, shape - own, dims, option);
+}
+
 bool check_case_at(int entry, tigon_dtype dtype, int64_t tile, int index, check_case *c) {
   const check_op *op = ops[entry];
   int64_t dims[CHECK_DIMS] = {0};
-  int at = 0;
-  for (int shape = 0; op->shape(shape, tile, dims); ++shape) {
+  int at = 0, only;
+  for (int shape = 0; shape_at(entry, shape, tile, dims, &only); ++shape) {
     int64_t size = 1;
     for (int d = 0; d < CHECK_DIMS; ++d) size *= dims[d] > 0 ? dims[d] : 1;
-    const int options = size > LARGE ? 1 : op->options;
+    const int options = size > LARGE || only >= 0 ? 1 : op->options;
     const int fills = op->uses_fill && shape == EVERY_FILL_SHAPE ? CHECK_FILLS : 1;
     for (int f = 0; f < fills; ++f)
       for (int o = 0; o < options; ++o, ++at)
         if (at == index) {
-          *c = (check_case){
-              entry, dtype, shape, options == 1 ? shape % op->options : o, (check_fill)f, (shape + o) % 2 != 0};
+          const int option = only >= 0 ? only : options == 1 ? shape % op->options : o;
+          *c = (check_case){entry, dtype, shape, option, {0}, (check_fill)f, (shape + o) % 2 != 0};
+          memcpy(c->dims, dims, sizeof dims);
           return true;
         }
-    memset(dims, 0, sizeof dims);
   }
   return false;
 }
 
-void check_case_label(const check_case *c, int64_t tile, char label[128]) {
+void check_case_label(const check_case *c, char label[128]) {
   static const char *const fills[] = {"uniform", "constant", "outlier", "denormal", "special"};
-  int64_t dims[CHECK_DIMS] = {0};
-  ops[c->entry]->shape(c->shape, tile, dims);
   int used = snprintf(label, 128, "%s/", tigon_entry_at(c->entry)->entry);
-  for (int d = 0; d < CHECK_DIMS && dims[d]; ++d)
-    used += snprintf(label + used, (size_t)(128 - used), d ? "x%lld" : "%lld", (long long)dims[d]);
+  for (int d = 0; d < CHECK_DIMS && c->dims[d]; ++d)
+    used += snprintf(label + used, (size_t)(128 - used), d ? "x%lld" : "%lld", (long long)c->dims[d]);
   snprintf(label + used, (size_t)(128 - used), "/o%d/%s/%s", c->option, fills[c->fill], c->padded ? "padded" : "dense");
 }
 
 /* One run; what it made stays in k. */
-static void run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int64_t tile, int place,
-                const check *oracle) {
+static void run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int place, const check *oracle) {
   *k = (check){.context = context,
+               .entry = c->entry,
                .dtype = c->dtype,
                .option = c->option,
                .fill = c->fill,
@@ -72,8 +102,8 @@ static void run(check *k, const check_case *c, tigon_context *context, uint64_t 
                .seed = seed,
                .oracle = oracle,
                .place = place};
-  ops[c->entry]->shape(c->shape, tile, k->dims);
-  ops[c->entry]->run(k);
+  memcpy(k->dims, c->dims, sizeof k->dims);
+  check_entry_run(k);
   if (oracle && !k->failure[0]) check_exact(k);
   if (!k->failure[0]) check_buffers_intact(k);
 }
@@ -91,11 +121,11 @@ static bool fails(check *k, const char *when, char failure[512]) {
   return true;
 }
 
-static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed, int64_t tile, const check *oracle,
-                      double *worst, char failure[512]) {
+static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed, const check *oracle, double *worst,
+                      char failure[512]) {
   check first, again;
   context->queue.threads = 2;
-  run(&first, c, context, seed, tile, 0, oracle);
+  run(&first, c, context, seed, 0, oracle);
   *worst = first.worst;
   bool failed = fails(&first, "", failure);
   if (!failed && strcmp(tigon_last_variant(context), context->kernels->variant) != 0) {
@@ -106,7 +136,7 @@ static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed
   for (int i = 0; i < RERUNS && !failed; ++i) {
     if (reruns[i].threads != 2 && !any_threads) continue;
     context->queue.threads = reruns[i].threads;
-    run(&again, c, context, seed, tile, reruns[i].place, oracle);
+    run(&again, c, context, seed, reruns[i].place, oracle);
     if (!again.failure[0]) check_same_bits(&again, &first, reruns[i].what);
     failed = fails(&again, reruns[i].what, failure);
     check_release(&again);
@@ -115,7 +145,7 @@ static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed
   context->queue.threads = 2;
   for (tigon_plan_case force = TIGON_CASE_A; force <= TIGON_CASE_F && !failed && c->shape < FORCED_SHAPES; ++force) {
     context->force = force;
-    run(&again, c, context, seed, tile, 0, oracle);
+    run(&again, c, context, seed, 0, oracle);
     char when[24];
     snprintf(when, sizeof when, "with case %c forced", tigon_plan_case_letter(force));
     failed = fails(&again, when, failure);
@@ -138,13 +168,12 @@ check_outcome check_run_case(const check_case *c, const char *device, const char
     snprintf(failure, 512, "%.500s", tigon_last_error(NULL));
   } else {
     if (kernels) context->kernels = kernels;
-    const int64_t tile = context->kernels->tile;
     if (!(tigon_entry_dtypes(context->kernels, c->entry) & TIGON_BIT(c->dtype))) {
       outcome = CHECK_SKIPPED;
     } else {
       check oracle;
-      run(&oracle, c, oracle_context, seed, tile, 0, NULL);
-      if (!fails(&oracle, "on the oracle", failure) && !runs_fail(c, context, seed, tile, &oracle, worst, failure))
+      run(&oracle, c, oracle_context, seed, 0, NULL);
+      if (!fails(&oracle, "on the oracle", failure) && !runs_fail(c, context, seed, &oracle, worst, failure))
         outcome = CHECK_PASSED;
       check_release(&oracle);
     }

@@ -84,10 +84,10 @@ static void fwd(check *k) {
       o.in_place ? check_inout(k, "x", k->dtype, 3, k->dims, k->fill) : check_in(k, "x", k->dtype, 3, k->dims, k->fill);
   const tigon_tensor y = o.in_place ? x : check_out(k, "y", k->dtype, 3, k->dims);
   double *before = check_doubles(k, rows * cols), *bound = check_doubles(k, rows * cols);
-  for (int64_t i = 0; i < rows * cols; ++i) before[i] = check_value(&x, i);
+  for (int64_t i = 0; k->oracle && i < rows * cols; ++i) before[i] = check_value(&x, i);
   for (int64_t r = 0; k->oracle && r < rows; ++r) bound_row(k, &o, before, &mask, r, bound + r * cols);
   const tigon_softmax_fwd_args args = {.x = x, .mask = mask, .y = y, .scale = o.scale, .causal = o.causal};
-  check_call(k, tigon_softmax_fwd(k->context, &args));
+  check_call(k, &args);
   check_bound(k, &y, 1, 1, bound);
 }
 
@@ -102,7 +102,7 @@ static void bwd(check *k) {
   const tigon_tensor dx = in_dy ? dy : in_y ? y : check_out(k, "dx", k->dtype, 3, k->dims);
   const double scale = o.scale != 0 ? fabs((double)(float)o.scale) : 1;
   double *bound = check_doubles(k, rows * cols);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; k->oracle && r < rows; ++r) {
     double sum = 0;
     for (int64_t c = 0; c < cols; ++c) sum += fabs(check_value(&dy, r * cols + c) * check_value(&y, r * cols + c));
     for (int64_t c = 0; c < cols; ++c) /* a product may lose half a denormal before it is multiplied again */
@@ -111,7 +111,7 @@ static void bwd(check *k) {
           0x1p-125 * (1 + scale * fabs(check_value(&y, r * cols + c)));
   }
   const tigon_softmax_bwd_args args = {.dy = dy, .y = y, .dx = dx, .scale = o.scale};
-  check_call(k, tigon_softmax_bwd(k->context, &args));
+  check_call(k, &args);
   check_bound(k, &dx, 1, 1, bound);
 }
 

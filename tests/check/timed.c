@@ -1,0 +1,171 @@
+/* Memory and calls of the cases that are timed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/cases.h"
+#include "check/internal.h"
+
+enum { BLOCK = 1 << 19 }; /* random elements that fill a tensor over and over */
+
+/* xorshift64*: the same numbers on every machine. */
+static uint64_t next_random(uint64_t *state) {
+  *state ^= *state >> 12;
+  *state ^= *state << 25;
+  *state ^= *state >> 27;
+  return *state * UINT64_C(2685821657736338717);
+}
+
+/* Numbers in (-1, 1), none of them denormal. */
+static void random_block(void *block, tigon_dtype dtype, int64_t count, uint64_t state) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bits = next_random(&state);
+    const float value = (float)(bits >> 40) / 8388608.0f - 0.99999994f;
+    uint32_t pattern;
+    memcpy(&pattern, &value, sizeof pattern);
+    if (dtype == TIGON_F32)
+      ((uint32_t *)block)[i] = pattern;
+    else if (dtype == TIGON_BF16)
+      ((uint16_t *)block)[i] = (uint16_t)(pattern >> 16);
+    else
+      ((uint16_t *)block)[i] = (uint16_t)((bits >> 63) << 15 | (10 + (bits >> 40) % 5) << 10 | (bits >> 20 & 1023));
+  }
+}
+
+/* The buffer of that name and size, made when there is none yet; *fresh says whether it is to be filled. */
+static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool *fresh) {
+  *fresh = false;
+  for (int i = 0; i < k->count; ++i)
+    if (k->buffers[i].bytes == bytes && strcmp(k->buffers[i].name, name) == 0) return &k->buffers[i];
+  check_buffer *list = realloc(k->buffers, (size_t)(k->count + 1) * sizeof *list);
+  if (!list) abort();
+  k->buffers = list;
+  check_buffer *b = &list[k->count++];
+  *b = (check_buffer){.name = name, .bytes = bytes};
+  k->timed->held += bytes;
+  void *memory = NULL;
+  if (k->timed->held <= k->timed->most && tigon_alloc(k->context, bytes, &memory) == TIGON_OK) *fresh = memory != NULL;
+  b->start = memory;
+  return b;
+}
+
+void *check_timed_memory(check *k, const char *name, size_t bytes) {
+  bool fresh;
+  const check_buffer *b = find_or_make(k, name, bytes, &fresh);
+  if (fresh) memset(b->start, 0, bytes);
+  return b->start;
+}
+
+tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                                check_role role) {
+  tigon_tensor t = {.dtype = dtype, .ndim = ndim};
+  int64_t count = 1;
+  for (int i = ndim - 1; i >= 0; --i) {
+    t.shape[i] = shape[i];
+    t.strides[i] = count;
+    count *= shape[i];
+  }
+  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)count * size, block = BLOCK * size;
+  bool fresh;
+  check_buffer *b = find_or_make(k, name, bytes, &fresh);
+  b->tensor = t;
+  t.data = b->tensor.data = b->start;
+  if (fresh) random_block(t.data, dtype, count < BLOCK ? count : BLOCK, 42 + (uint64_t)k->count);
+  for (size_t done = block; fresh && done < bytes; done += block)
+    memcpy(b->start + done, b->start, bytes - done < block ? bytes - done : block);
+  if (role != CHECK_ROLE_OUT) k->timed->read += (double)bytes;
+  if (role != CHECK_ROLE_IN) k->timed->written += (double)bytes;
+  return t;
+}
+
+tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                                 int64_t low, int64_t high) {
+  const tigon_tensor t = check_timed_tensor(k, name, dtype, ndim, shape, CHECK_ROLE_IN);
+  int64_t count = t.data ? 1 : 0;
+  for (int i = 0; i < ndim; ++i) count *= shape[i];
+  uint64_t state = 42;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t v = low + (int64_t)(next_random(&state) % (uint64_t)(high - low));
+    if (dtype == TIGON_I64)
+      ((int64_t *)t.data)[i] = v;
+    else
+      ((int32_t *)t.data)[i] = (int32_t)v;
+  }
+  return t;
+}
+
+void check_reads_rows(check *k, const tigon_tensor *t, int64_t rows) {
+  if (k->timed && rows < t->shape[0])
+    k->timed->read -= (double)((t->shape[0] - rows) * t->shape[1]) * (double)tigon_dtype_size(t->dtype);
+}
+
+/* ---- a case ---- */
+
+static int entry_of(const char *op, const char *entry) {
+  for (int i = 0; tigon_entry_at(i); ++i)
+    if (strcmp(tigon_entry_at(i)->op, op) == 0 && strcmp(tigon_entry_at(i)->entry, entry) == 0) return i;
+  return -1;
+}
+
+/* Runs the check's function of one mode, which ends at its call. False: no memory for the arguments. */
+static bool prepare(bench_data *data, bench_mode mode, const bench_point *at, check_timed *timed) {
+  struct bench_mode_data *m = &data->mode[mode];
+  check *k = &data->memory;
+  timed->read = timed->written = 0;
+  timed->workspace_bytes = 0;
+  timed->args = NULL;
+  k->timed = timed;
+  k->entry = m->entry;
+  k->option = data->chosen->option[mode];
+  check_entry_run(k);
+  m->args = timed->args;
+  m->workspace_bytes = timed->workspace_bytes;
+  m->bytes = timed->read + timed->written;
+  m->reads_only = timed->written < timed->read / 16;
+  if (mode <= BENCH_FULL)
+    m->flops = data->chosen->products[mode] * 2 * (double)at->rows * (double)at->cols *
+               (double)(at->other ? at->other : at->rows);
+  return m->args != NULL;
+}
+
+/* Forward, then backward. */
+static void combine(bench_data *data) {
+  const struct bench_mode_data *f = &data->mode[BENCH_FWD], *b = &data->mode[BENCH_BWD];
+  struct bench_mode_data *m = &data->mode[BENCH_FULL];
+  m->bytes = f->bytes + b->bytes;
+  m->flops = f->flops + b->flops;
+  m->workspace_bytes = f->workspace_bytes > b->workspace_bytes ? f->workspace_bytes : b->workspace_bytes;
+}
+
+tigon_status bench_data_open(bench_data *data, const bench_case *chosen, tigon_context *context, tigon_dtype dtype,
+                             const bench_point *at, size_t most_bytes) {
+  check_timed timed = {.most = most_bytes};
+  bool there = true;
+  *data = (bench_data){.chosen = chosen, .memory = {.context = context, .dtype = dtype}};
+  chosen->dims(at, data->memory.dims);
+  for (bench_mode mode = 0; mode < BENCH_MODES; ++mode) {
+    const bool in_one = mode == BENCH_FULL && chosen->full_in_one;
+    data->mode[mode].entry = entry_of(chosen->op, in_one ? "fwd" : bench_mode_name(mode));
+    if (data->mode[mode].entry >= 0) there = prepare(data, mode, at, &timed) && there;
+  }
+  if (!chosen->full_in_one) combine(data);
+  data->bytes = timed.held;
+  for (int i = 0; i < data->memory.count; ++i)
+    there = there && (data->memory.buffers[i].start || !data->memory.buffers[i].bytes);
+  if (!there) bench_data_close(data);
+  return there ? TIGON_OK : TIGON_ERROR_OUT_OF_MEMORY;
+}
+
+tigon_status bench_call(const bench_data *data, bench_mode mode) {
+  const struct bench_mode_data *m = &data->mode[mode];
+  if (m->entry >= 0) return check_entry_call(m->entry, data->memory.context, m->args);
+  const tigon_status status = bench_call(data, BENCH_FWD);
+  return status == TIGON_OK ? bench_call(data, BENCH_BWD) : status;
+}
+
+void bench_data_close(bench_data *data) {
+  for (int i = 0; i < data->memory.count; ++i) tigon_free(data->memory.context, data->memory.buffers[i].start);
+  free(data->memory.buffers);
+  data->memory.buffers = NULL;
+  data->memory.count = 0;
+  for (int i = 0; i < BENCH_MODES; ++i) free(data->mode[i].args), data->mode[i].args = NULL;
+}
