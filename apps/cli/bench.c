@@ -9,7 +9,7 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST };
+enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
@@ -17,7 +17,7 @@ typedef struct bench_options {
   int op_count;
   const char *device, *variant;
   bench_choice choice;
-  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead;
+  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot;
   int repeats;
   bench_format format;
   const char *svg, *against; /* paths; NULL: none */
@@ -83,7 +83,8 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
     }
     row->peak_bytes = cli_peak_bytes();
     row->variant = tigon_last_variant(context);
-    bench_measure(&data, mode, options->repeats, options->overhead ? 2e-4 : 1e-3, !options->overhead, row);
+    const bench_timing timing = {options->repeats, options->overhead ? 2e-4 : 1e-3, !options->overhead, options->hot};
+    bench_measure(&data, mode, &timing, row);
   }
   bench_data_close(&data);
 }
@@ -132,17 +133,18 @@ static void add_modes(const bench_options *options, const tigon_context *context
 }
 
 /* Operator by operator, dtype by dtype, size by size. */
-static void add_all(const bench_options *options, const tigon_context *context, row_list *list) {
+static void add_all(const bench_options *options, tigon_context *context, row_list *list) {
   const tigon_entry *entry;
   const char *last = "";
   for (int i = 0; (entry = tigon_entry_at(i)); ++i) {
     if (strcmp(entry->op, last) == 0 || !wanted_op(options, entry->op)) continue;
     last = entry->op;
     const bench_case *chosen = bench_case_find(entry->op);
+    if (options->hot && chosen && chosen->products[0] > 0) continue; /* matrix products have no floor */
     for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype) {
       bench_point points[BENCH_MOST_POINTS] = {{.threads = options->choice.threads}};
       if (!options->dtypes[dtype]) continue;
-      const int count = chosen ? bench_points(chosen, &options->choice, dtype, points) : 1;
+      const int count = chosen ? bench_points(chosen, &options->choice, context, dtype, points) : 1;
       for (int p = 0; p < count; ++p) {
         if (options->overhead && points[p].other > 0) points[p].other = 64;
         add_modes(options, context, entry->op, dtype, &points[p], list);
@@ -156,11 +158,30 @@ static bool same_group(const bench_row *a, const bench_row *b) {
          a->at.rows == b->at.rows && a->at.cols == b->at.cols;
 }
 
+/* Of a sweep over threads, whose first row of a kind has one. */
+static void find_speedups(bench_row *rows, int count) {
+  for (int i = 0; i < count; ++i)
+    for (int j = 0; j <= i; ++j) {
+      const bench_row *one = &rows[j];
+      if (one->op == rows[i].op && one->mode == rows[i].mode && one->dtype == rows[i].dtype && one->at.threads == 1 &&
+          one->outcome == BENCH_MEASURED && rows[i].outcome == BENCH_MEASURED)
+        rows[i].speedup = one->median / rows[i].median;
+    }
+}
+
 /* Opened before anything is timed, so that a path that is wrong costs nothing. */
 static FILE *open_svg(const bench_options *options) {
   FILE *file = options->svg ? fopen(options->svg, "w") : NULL;
   if (options->svg && !file) cli_trouble(options->command, "%s: %s", options->svg, strerror(errno));
   return file;
+}
+
+/* Of one core. */
+static size_t l2_bytes(const char *command) {
+  cli_machine machine;
+  cli_machine_read(&machine);
+  if (machine.l2_bytes <= 0) cli_trouble(command, "--hot: the system does not tell the size of the second-level cache");
+  return (size_t)machine.l2_bytes;
 }
 
 static int run_all(bench_options *options) {
@@ -174,9 +195,10 @@ static int run_all(bench_options *options) {
   double load;
   if (getloadavg(&load, 1) != 1) load = -1;
   choice->threads = context->queue.threads;
+  if (options->hot) choice->hot_bytes = l2_bytes(options->command);
   add_all(options, context, &list);
   if (options->against) {
-    json_t *past = bench_past_read(options->command, options->against);
+    json_t *past = bench_past_read(options->command, options->against, options->hot);
     if (bench_past_find(past, list.row, list.count) == 0)
       cli_trouble(options->command, "--against: %s has none of the rows that this run would measure", options->against);
     json_decref(past);
@@ -205,8 +227,10 @@ static int run_all(bench_options *options) {
                          .variant = context->kernels->variant,
                          .gemm = tigon_context_gemm(context),
                          .against = options->against,
-                         .overhead = options->overhead};
+                         .overhead = options->overhead,
+                         .hot = options->hot};
   bench_find_ceilings(&result, options->repeats);
+  if (choice->axis == BENCH_THREADS) find_speedups(list.row, list.count);
   for (int i = 0; i < list.count; ++i)
     if (list.row[i].outcome == BENCH_MEASURED) ++result.verdicts[bench_past_judge(&list.row[i])];
   bench_print(&result, options->format);
@@ -284,6 +308,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'M': choose_format(o, BENCH_MARKDOWN); return 0;
     case 'C': choose_format(o, BENCH_CSV); return 0;
     case 'o': o->overhead = true; return 0;
+    case KEY_HOT: o->hot = true; return 0;
     case ARGP_KEY_ARG:
       if (o->op_count < 64) o->ops[o->op_count++] = cli_op(o->command, argument);
       return 0;
@@ -304,6 +329,9 @@ int tigon_cli_bench(int argc, char **argv) {
       {"device", 'd', "NAME", 0, "cpu or ref (default: the first that is there)", 0},
       {"variant", 'v', "NAME", 0, "Kernels for this instruction set, as `tigon list' names them", 0},
       {"repeat", 'r', "N", 0, "Timed samples a row (default: 15, or those of a second, at least 5)", 0},
+      {"hot", KEY_HOT, NULL, 0,
+       "Tensors that stay in the second-level cache of one core, beside a copy of as many bytes that stays there, too",
+       0},
       {"overhead", 'o', NULL, 0, "The cost of a call instead: one tiny row, in microseconds", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {"markdown", 'M', NULL, 0, "Print a table for a README", 0},
@@ -322,6 +350,7 @@ int tigon_cli_bench(int argc, char **argv) {
       "\vExamples:\n  tigon bench rms_norm swiglu --dtype bf16 --mode bwd\n  tigon bench --json > bench.json\n"
       "  tigon bench softmax --sweep width --csv > softmax.csv\n"
       "  tigon bench rms_norm --sweep rows --svg rows.svg\n"
+      "  tigon bench --hot --sweep threads\n"
       "  tigon bench --against bench.json\n"
       "  tigon bench --models=llama-3-8b --dtype bf16",
       NULL,
@@ -333,6 +362,8 @@ int tigon_cli_bench(int argc, char **argv) {
   bench_choice *choice = &chosen.choice;
   if (choice->axis == BENCH_MODELS && choice->rows)
     cli_mistake(argv[0], "--models brings its own sizes, --shape excludes it");
+  if (chosen.hot && (chosen.overhead || choice->axis == BENCH_MODELS))
+    cli_mistake(argv[0], "--hot brings its own sizes, %s excludes it", chosen.overhead ? "--overhead" : "--models");
   if (chosen.overhead && choice->axis != BENCH_ONE)
     cli_mistake(argv[0], "--overhead is about one tiny size, --models and --sweep exclude it");
   if (chosen.overhead && !choice->rows) choice->rows = 1, choice->cols = 64;

@@ -15,12 +15,13 @@ typedef enum bench_axis { BENCH_ONE, BENCH_ROWS, BENCH_WIDTH, BENCH_THREADS, BEN
 typedef struct bench_choice {
   bench_axis axis;
   int64_t rows, cols; /* 0: each case's own shape */
+  size_t hot_bytes;   /* > 0: and of that shape so much that the tensors of a case have no more */
   int threads;
   const char *model; /* NULL: all of them */
 } bench_choice;
 
 enum { BENCH_MOST_POINTS = 16 };
-int bench_points(const bench_case *chosen, const bench_choice *choice, tigon_dtype dtype,
+int bench_points(const bench_case *chosen, const bench_choice *choice, tigon_context *context, tigon_dtype dtype,
                  bench_point points[BENCH_MOST_POINTS]);
 
 /* ---- probes: what this machine's memory can do, in GB/s ---- */
@@ -31,11 +32,12 @@ typedef struct bench_probe {
   int threads;
   size_t bytes; /* of one buffer */
   char *from, *to;
-  bool streaming; /* non-temporal stores are the faster ones at this size */
+  int kind; /* of the fastest copy at this size, which has non-temporal stores beyond the caches */
 } bench_probe;
 
-/* Probes that move `bytes` in all, or as many as the largest probe has. False: no memory. */
-bool bench_probe_open(bench_probe *probe, double bytes, int threads);
+/* Probes that move `bytes` in all, or as many as the largest probe has; `hot`: what they write stays in the caches. False:
+ * no memory. */
+bool bench_probe_open(bench_probe *probe, double bytes, int threads, bool hot);
 void bench_probe_close(bench_probe *probe);
 double bench_probe_copy(const bench_probe *probe, double seconds); /* one sample of about `seconds` */
 double bench_probe_read(const bench_probe *probe, double seconds);
@@ -64,6 +66,7 @@ typedef struct bench_row {
   double bytes_min, flops;
   double copy_gbps, read_gbps; /* medians of the probes that ran between this row's samples; 0: not measured */
   double floor_fraction;       /* the floor's time / median; 0: no floor */
+  double speedup;              /* of a sweep over threads: the time on one thread / the median; 0: unknown */
   double disturbed;            /* share of the samples in which another program took a core */
   size_t extra_bytes;          /* workspace */
   int64_t peak_bytes;          /* of resident memory, while the op ran; 0: unknown */
@@ -83,23 +86,30 @@ typedef struct bench_result {
   const char *against; /* the file of an earlier run; NULL: none */
   int verdicts[BENCH_VERDICTS];
   bool overhead; /* the shapes are tiny: the time is a call's cost */
+  bool hot;      /* tensors stay in the caches */
 } bench_result;
 
 /* ---- timing ---- */
 
 enum { BENCH_MOST_REPEATS = 1001 };
 
+typedef struct bench_timing {
+  int repeats;
+  double sample_seconds;
+  bool floor,
+      hot; /* run the probes between samples; with stores that stay in the caches, and for the smallest calls, too */
+} bench_timing;
+
 /* Fills the times, rates and floor of a row whose bytes_min and flops are set; the call is known to work. Samples take
- * about sample_seconds each; with_floor runs the probes between them. */
-void bench_measure(const bench_data *data, bench_mode mode, int repeats, double sample_seconds, bool with_floor,
-                   bench_row *row);
+ * about sample_seconds each. */
+void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *timing, bench_row *row);
 void bench_find_ceilings(bench_result *result, int repeats);
 
 /* ---- an earlier run ---- */
 
-/* The JSON of the file at `path`; ends the program when there is none or it is no benchmark's. Says on stderr when it is
- * another machine's. */
-json_t *bench_past_read(const char *command, const char *path);
+/* The JSON of the file at `path`; ends the program when there is none, or it is no benchmark's or not as hot. Says on stderr
+ * when it is another machine's. */
+json_t *bench_past_read(const char *command, const char *path, bool hot);
 /* Fills `past` of the rows that it has, and returns how many those are. */
 int bench_past_find(const json_t *past, bench_row *rows, int count);
 bench_verdict bench_past_judge(bench_row *row); /* once it is measured */

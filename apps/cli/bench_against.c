@@ -6,13 +6,15 @@
 
 enum { NOISE_PERCENT = 5 };
 
-json_t *bench_past_read(const char *command, const char *path) {
+json_t *bench_past_read(const char *command, const char *path, bool hot) {
   json_error_t error;
   json_t *past = json_load_file(path, 0, &error);
   if (!past && error.line <= 0) cli_trouble(command, "--against: %s", error.text);
   if (!past) cli_trouble(command, "--against: %s, line %d: %s", path, error.line, error.text);
   if (!json_is_array(json_object_get(past, "rows")))
     cli_trouble(command, "--against: %s is not what `tigon bench --json' prints", path);
+  if (json_is_true(json_object_get(past, "hot")) != hot)
+    cli_trouble(command, "--against: %s was measured %s --hot", path, hot ? "without" : "with");
   cli_machine machine;
   cli_machine_read(&machine);
   const char *cpu = json_string_value(json_object_get(json_object_get(past, "machine"), "cpu"));

@@ -61,9 +61,9 @@ void bench_print_csv(const bench_result *result, const cli_machine *machine) {
     if (row->outcome != BENCH_MEASURED) continue;
     snprintf(config, sizeof config,
              "{\"dtype\": \"%s\", \"rows\": %" PRId64 ", \"columns\": %" PRId64 ", \"other\": %" PRId64
-             ", \"threads\": %d, \"variant\": \"%s\", \"bytes_min\": %.0f}",
+             ", \"threads\": %d, \"variant\": \"%s\", \"bytes_min\": %.0f, \"hot\": %s}",
              tigon_dtype_name(row->dtype), row->at.rows, row->at.cols, row->at.other, row->at.threads, row->variant,
-             row->bytes_min);
+             row->bytes_min, result->hot ? "true" : "false");
     const metric speed = {"speed", "ms", row->median * 1e3, row->q20 * 1e3, row->q80 * 1e3};
     print_line(row, result->axis, &speed, config, machine->model, stamp);
     const double peak = (double)row->peak_bytes / (1 << 20);

@@ -28,17 +28,18 @@ static double quantile(samples *s, double part) {
   return s->value[below] + (at - below) * (s->value[above] - s->value[below]);
 }
 
-/* The machine's ceilings: medians over the rows that are larger than the caches, or a probe of its own without one. */
+/* The machine's ceilings: medians over the rows that are larger than the caches (with --hot: over all that have one), or a
+ * probe of its own without one. */
 void bench_find_ceilings(bench_result *result, int repeats) {
   static samples copy, read;
-  const double large = 64e6, beyond = 512e6; /* bytes; the second is larger than any shared cache */
+  const double large = result->hot ? 0 : 64e6, beyond = 512e6; /* bytes; the second is larger than any shared cache */
   for (int i = 0; i < result->count && copy.count < BENCH_MOST_REPEATS; ++i)
     if (result->rows[i].copy_gbps > 0 && result->rows[i].bytes_min >= large) {
       copy.value[copy.count++] = result->rows[i].copy_gbps;
       read.value[read.count++] = result->rows[i].read_gbps;
     }
   bench_probe probe;
-  if (copy.count == 0 && bench_probe_open(&probe, beyond, result->threads)) {
+  if (copy.count == 0 && bench_probe_open(&probe, beyond, result->threads, false)) {
     while (copy.count < repeats) {
       copy.value[copy.count++] = bench_probe_copy(&probe, 0);
       read.value[read.count++] = bench_probe_read(&probe, 0);
@@ -67,13 +68,13 @@ static double time_calls(const bench_data *data, bench_mode mode, int64_t calls)
   return (bench_now() - start) / (double)done;
 }
 
-void bench_measure(const bench_data *data, bench_mode mode, int repeats, double sample_seconds, bool with_floor,
-                   bench_row *row) {
+void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *timing, bench_row *row) {
   static samples times, copies, reads;
+  const double sample_seconds = timing->sample_seconds;
   const double budget = 1; /* seconds of samples, from the PATIENCE-th on */
   bench_probe probe = {0};
-  const bool floor = row->flops == 0 && with_floor && row->bytes_min >= LEAST_FLOOR &&
-                     bench_probe_open(&probe, row->bytes_min, data->memory.context->queue.threads);
+  const bool floor = row->flops == 0 && timing->floor && (timing->hot || row->bytes_min >= LEAST_FLOOR) &&
+                     bench_probe_open(&probe, row->bytes_min, data->memory.context->queue.threads, timing->hot);
   int disturbed = 0;
   times.count = copies.count = reads.count = 0;
   double once = time_calls(data, mode, 1);
@@ -83,7 +84,7 @@ void bench_measure(const bench_data *data, bench_mode mode, int repeats, double 
   }
   const int64_t calls = once < sample_seconds ? (int64_t)(sample_seconds / (once + 1e-9)) + 1 : 1;
   const double start = bench_now();
-  while (times.count < repeats && (times.count < PATIENCE || bench_now() - start < budget)) {
+  while (times.count < timing->repeats && (times.count < PATIENCE || bench_now() - start < budget)) {
     if (floor) copies.value[copies.count++] = bench_probe_copy(&probe, sample_seconds);
     if (floor && (data->mode[mode].reads_only || reads.count < PATIENCE))
       reads.value[reads.count++] = bench_probe_read(&probe, sample_seconds);

@@ -33,6 +33,7 @@ static json_t *row_json(const bench_row *row, bool against) {
   json_object_set_new(object, "copy_gbps", real_or_null(row->copy_gbps));
   json_object_set_new(object, "read_gbps", real_or_null(row->read_gbps));
   json_object_set_new(object, "gflops", real_or_null(row->flops / row->median * 1e-9));
+  json_object_set_new(object, "speedup", real_or_null(row->speedup));
   json_object_set_new(object, "disturbed", json_real(row->disturbed));
   json_object_set_new(object, "other", row->at.other ? json_integer(row->at.other) : json_null());
   json_object_set_new(object, "model", row->at.model ? json_string(row->at.model) : json_null());
@@ -53,12 +54,12 @@ static void print_json(const bench_result *result, const cli_machine *machine) {
                                                "dtype", tigon_dtype_name(row->dtype), "shape", bench_shape(shape, row),
                                                "reason", row->reason, "failed", row->outcome == BENCH_BROKEN));
   }
-  json_t *root =
-      json_pack("{s:{s:s, s:i, s:i, s:f, s:s, s:s, s:I, s:I, s:I}, s:{s:f, s:f}, s:o, s:o}", "machine", "cpu",
-                machine->model, "cores", machine->cores, "threads", result->threads, "load", result->load, "variant",
-                result->variant, "gemm", result->gemm, "l1d_bytes", (json_int_t)machine->l1d_bytes, "l2_bytes",
-                (json_int_t)machine->l2_bytes, "l3_bytes", (json_int_t)machine->l3_bytes, "ceilings", "copy_gbps",
-                result->copy_gbps, "read_gbps", result->read_gbps, "rows", rows, "skipped", skipped);
+  json_t *root = json_pack("{s:{s:s, s:i, s:i, s:f, s:s, s:s, s:I, s:I, s:I}, s:{s:f, s:f}, s:b, s:o, s:o}", "machine",
+                           "cpu", machine->model, "cores", machine->cores, "threads", result->threads, "load",
+                           result->load, "variant", result->variant, "gemm", result->gemm, "l1d_bytes",
+                           (json_int_t)machine->l1d_bytes, "l2_bytes", (json_int_t)machine->l2_bytes, "l3_bytes",
+                           (json_int_t)machine->l3_bytes, "ceilings", "copy_gbps", result->copy_gbps, "read_gbps",
+                           result->read_gbps, "hot", result->hot, "rows", rows, "skipped", skipped);
   if (result->against)
     json_object_set_new(root, "against",
                         json_pack("{s:s, s:i, s:i, s:i, s:i}", "file", result->against, "slower",
@@ -88,6 +89,8 @@ static void add_row(term_table *table, const bench_row *row, bool with_op, bench
   if (axis == BENCH_THREADS) term_cell(table, TERM_PLAIN, "%d", row->at.threads);
   term_cell(table, TERM_DIM, "%s", bench_shape(shape, row));
   term_cell(table, TERM_PLAIN, "%s", term_seconds(text, row->median));
+  if (axis == BENCH_THREADS && row->speedup > 0) term_cell(table, TERM_BOLD, "%.2fx", row->speedup);
+  if (axis == BENCH_THREADS && row->speedup <= 0) term_cell(table, TERM_DIM, "-");
   add_range(table, row->q20, row->q80);
   if (overhead) return;
   if (row->flops > 0)
@@ -116,21 +119,22 @@ static void print_notes(const bench_result *result) {
 
 static void print_table(const bench_result *result, const cli_machine *machine, bool markdown) {
   static const term_column all[] = {
-      {"operator", false, 0}, {"mode", false, 0},  {"dtype", false, 1}, {"model", false, 0},
-      {"threads", true, 0},   {"shape", false, 2}, {"median", true, 0}, {"q20..q80", true, 4},
-      {"rate", true, 0},      {"floor", true, 0},  {"extra", true, 3},  {"peak", true, 5},
+      {"operator", false, 0}, {"mode", false, 0},  {"dtype", false, 1},   {"model", false, 0},   {"threads", true, 0},
+      {"shape", false, 2},    {"median", true, 0}, {"speed-up", true, 0}, {"q20..q80", true, 4}, {"rate", true, 0},
+      {"floor", true, 0},     {"extra", true, 3},  {"peak", true, 5},
   };
-  enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, RATE = 8 };
+  enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, SPEEDUP = 7, RATE = 9 };
   term_column columns[COLUMNS];
   int shown = 0;
   for (int i = 0; i < (result->overhead ? RATE : COLUMNS); ++i)
-    if ((i != MODEL || result->axis == BENCH_MODELS) && (i != THREADS || result->axis == BENCH_THREADS))
+    if ((i != MODEL || result->axis == BENCH_MODELS) &&
+        ((i != THREADS && i != SPEEDUP) || result->axis == BENCH_THREADS))
       columns[shown++] = all[i];
   char copy[TERM_NUMBER], read[TERM_NUMBER];
-  printf("%s%s%s, %d thread%s, %s: copy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
+  printf("%s%s%s, %d thread%s, %s: %scopy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
          machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads,
-         result->threads == 1 ? "" : "s", result->variant, term_digits(copy, result->copy_gbps),
-         term_digits(read, result->read_gbps));
+         result->threads == 1 ? "" : "s", result->variant, result->hot ? "in the second-level cache, " : "",
+         term_digits(copy, result->copy_gbps), term_digits(read, result->read_gbps));
   if (markdown) putchar('\n');
 
   term_table *table = term_table_new(columns, shown);

@@ -60,7 +60,13 @@ static uint64_t read_all(const char *from, size_t bytes) {
 }
 #endif
 
-typedef enum probe_kind { PROBE_FILL, PROBE_COPY, PROBE_STREAM, PROBE_READ } probe_kind;
+typedef enum probe_kind { PROBE_COPY, PROBE_PIECES, PROBE_STREAM, PROBE_READ, PROBE_FILL } probe_kind;
+
+/* In pieces that are below what libc has string instructions for, whose start costs more than a cached copy. */
+static void copy_pieces(char *to, const char *from, size_t bytes) {
+  enum { PIECE = 1 << 10 };
+  for (size_t i = 0; i < bytes; i += PIECE) memcpy(to + i, from + i, bytes - i < PIECE ? bytes - i : PIECE);
+}
 
 /* GB/s of the calls that fit in `seconds`, one at least; each is called as an operator is: the threads start, and all are
  * done when it ends. Every thread has its own contiguous part, and every kind moves 2 * bytes a call. */
@@ -75,6 +81,7 @@ static double sample(const bench_probe *probe, probe_kind kind, double seconds) 
       const size_t begin = (size_t)(lines * t / threads) * 64, bytes = (size_t)(lines * (t + 1) / threads) * 64 - begin;
       char *from = probe->from + begin, *to = probe->to + begin;
       if (kind == PROBE_COPY) memcpy(to, from, bytes);
+      if (kind == PROBE_PIECES) copy_pieces(to, from, bytes);
       if (kind == PROBE_STREAM) copy_streaming(to, from, bytes);
       if (kind == PROBE_READ) sum += read_all(from, bytes) + read_all(to, bytes);
       if (kind == PROBE_FILL) memset(from, 1, bytes), memset(to, 1, bytes);
@@ -86,7 +93,7 @@ static double sample(const bench_probe *probe, probe_kind kind, double seconds) 
   return 2.0 * (double)probe->bytes * calls / taken * 1e-9;
 }
 
-bool bench_probe_open(bench_probe *probe, double bytes, int threads) {
+bool bench_probe_open(bench_probe *probe, double bytes, int threads, bool hot) {
   const double half = bytes / 2 < LARGEST ? bytes / 2 : LARGEST;
   probe->threads = threads;
   probe->bytes = ((size_t)half + 63) & ~(size_t)63;
@@ -98,13 +105,12 @@ bool bench_probe_open(bench_probe *probe, double bytes, int threads) {
     return false;
   }
   sample(probe, PROBE_FILL, 0); /* touch the pages before anything is timed */
-  double best[2] = {0, 0};
+  double best = 0;
   for (int i = 0; i < 3; ++i)
-    for (int kind = 0; kind < 2; ++kind) {
-      const double gbps = sample(probe, kind ? PROBE_STREAM : PROBE_COPY, 1e-3);
-      if (gbps > best[kind]) best[kind] = gbps;
+    for (int kind = PROBE_COPY; kind <= (hot ? PROBE_PIECES : PROBE_STREAM); ++kind) {
+      const double gbps = sample(probe, (probe_kind)kind, 1e-3);
+      if (gbps > best) best = gbps, probe->kind = kind;
     }
-  probe->streaming = best[1] > best[0];
   return true;
 }
 
@@ -115,7 +121,7 @@ void bench_probe_close(bench_probe *probe) {
 }
 
 double bench_probe_copy(const bench_probe *probe, double seconds) {
-  return sample(probe, probe->streaming ? PROBE_STREAM : PROBE_COPY, seconds);
+  return sample(probe, (probe_kind)probe->kind, seconds);
 }
 
 double bench_probe_read(const bench_probe *probe, double seconds) { return sample(probe, PROBE_READ, seconds); }

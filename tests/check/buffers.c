@@ -197,7 +197,7 @@ void *check_workspace(check *k, size_t bytes) {
   if (bytes == 0) return NULL;
   if (k->timed) {
     k->timed->workspace_bytes = bytes;
-    return check_timed_memory(k, "workspace", bytes);
+    return check_timed_memory(k, "workspace", bytes, false);
   }
   check_buffer *b = new_buffer(k, "workspace", bytes, 64);
   b->role = CHECK_ROLE_WORKSPACE;
@@ -207,7 +207,7 @@ void *check_workspace(check *k, size_t bytes) {
 }
 
 void *check_list(check *k, const char *name, size_t bytes) {
-  if (k->timed) return check_timed_memory(k, name, bytes);
+  if (k->timed) return check_timed_memory(k, name, bytes, true);
   check_buffer *b = new_buffer(k, name, bytes, sizeof(double));
   b->role = CHECK_ROLE_SCRATCH;
   memset(b->start, 0, b->bytes);

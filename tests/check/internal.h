@@ -44,7 +44,7 @@ tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, i
                                 check_role role);
 tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                  int64_t low, int64_t high);
-void *check_timed_memory(check *k, const char *name, size_t bytes);
+void *check_timed_memory(check *k, const char *name, size_t bytes, bool always); /* even beyond `most` */
 
 bool check_buffers_intact(check *k);
 /* Outputs without a bound against the oracle's, exactly. */

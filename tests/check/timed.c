@@ -31,8 +31,9 @@ static void random_block(void *block, tigon_dtype dtype, int64_t count, uint64_t
   }
 }
 
-/* The buffer of that name and size, made when there is none yet; *fresh says whether it is to be filled. */
-static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool *fresh) {
+/* The buffer of that name and size, made when there is none yet and room for it, or `always`; *fresh says whether it is to be
+ * filled. */
+static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool always, bool *fresh) {
   *fresh = false;
   for (int i = 0; i < k->count; ++i)
     if (k->buffers[i].bytes == bytes && strcmp(k->buffers[i].name, name) == 0) return &k->buffers[i];
@@ -43,14 +44,15 @@ static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool
   *b = (check_buffer){.name = name, .bytes = bytes};
   k->timed->held += bytes;
   void *memory = NULL;
-  if (k->timed->held <= k->timed->most && tigon_alloc(k->context, bytes, &memory) == TIGON_OK) *fresh = memory != NULL;
+  if ((always || k->timed->held <= k->timed->most) && tigon_alloc(k->context, bytes, &memory) == TIGON_OK)
+    *fresh = memory != NULL;
   b->start = memory;
   return b;
 }
 
-void *check_timed_memory(check *k, const char *name, size_t bytes) {
+void *check_timed_memory(check *k, const char *name, size_t bytes, bool always) {
   bool fresh;
-  const check_buffer *b = find_or_make(k, name, bytes, &fresh);
+  const check_buffer *b = find_or_make(k, name, bytes, always, &fresh);
   if (fresh) memset(b->start, 0, bytes);
   return b->start;
 }
@@ -66,7 +68,7 @@ tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, i
   }
   const size_t size = tigon_dtype_size(dtype), bytes = (size_t)count * size, block = BLOCK * size;
   bool fresh;
-  check_buffer *b = find_or_make(k, name, bytes, &fresh);
+  check_buffer *b = find_or_make(k, name, bytes, false, &fresh);
   b->tensor = t;
   t.data = b->tensor.data = b->start;
   if (fresh) random_block(t.data, dtype, count < BLOCK ? count : BLOCK, 42 + (uint64_t)k->count);

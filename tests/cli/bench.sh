@@ -33,6 +33,7 @@ for sweep in rows width threads; do
   cp "$scratch/out" "$scratch/$sweep"
 done
 expect_json '[(r["shape"], r["threads"]) for r in j["rows"]] == [("64x128", 1), ("64x128", 2)]' 'sweep of threads'
+expect_json '[r["speedup"] > 0 for r in j["rows"]] == [True, True] and j["rows"][0]["speedup"] == 1' 'speed-up'
 grep -q '<svg ' "$scratch/rows.svg" && grep -q '>rows, with 128 columns<' "$scratch/rows.svg" && [ "$(grep -c '<circle' "$scratch/rows.svg")" -eq 8 ] &&
   tail -n 1 "$scratch/rows.svg" | grep -qx '</svg>' || fail "--svg: $(head -c 300 "$scratch/rows.svg")"
 run "${one[@]}" --shape 8x128 --svg "$scratch/none/plot.svg"
@@ -59,6 +60,14 @@ run "${one[@]}" --shape 8x8 --against "$scratch/old"
 expect_status 3 "tigon bench --against another shape"
 run "${one[@]}" --shape 8x8 --against "$scratch/nothing"
 expect_status 3 "tigon bench --against no file"
+
+run bench --hot --repeat 2 --threads 1 --json
+expect_status 0 "tigon bench --hot"
+expect_json 'j["hot"] and {"rms_norm", "group_norm", "cross_entropy"} <= {r["op"] for r in j["rows"]} and all(r["floor_fraction"] > 0 and r["bytes_min"] < 2 * j["machine"]["l2_bytes"] for r in j["rows"])' 'hot rows'
+run "${one[@]}" --hot --against "$scratch/threads"
+expect_status 3 "tigon bench --hot --against a cold run"
+run bench --hot --models
+expect_status 2 "tigon bench --hot --models"
 
 run bench rms_norm --overhead --repeat 2
 expect_status 0 "tigon bench --overhead"
