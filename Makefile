@@ -9,6 +9,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 ARGS ?=
 PEERS ?= torch==2.13.0 numpy
+# Whose wheel has the newest oneDNN on PyPI that runs on OpenMP, 3.6.2; nothing else of it is used.
+PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
 .PHONY: build train test bench bench-peers setup format lint install asan tsan fuzz coverage abi-update clean help
 
@@ -25,10 +27,12 @@ test: setup-build-test configure ## Build and run every test, lint, format and s
 bench: setup-build-bench build ## Measure every op against the memory's speed: make bench ARGS=rms_norm
 	@build/tigon bench $(ARGS)
 
-bench-peers: setup-build-bench-peers configure ## PyTorch beside it, on the same cases: make bench-peers ARGS="--op rope"
+bench-peers: setup-build-bench-peers configure ## PyTorch and oneDNN beside it, on the same cases: make bench-peers ARGS="--op rope"
 	@cmake --build build -j $(JOBS) --target tigon_bench
 	@build/peers/bin/python -c 'import torch, numpy' 2>/dev/null || { rm -rf build/peers && python3 -m venv build/peers && \
 	  build/peers/bin/pip install --quiet $(PEERS); }
+	@ls build/peers/lib/python*/site-packages/paddle/libs/libdnnl.so.3 >/dev/null 2>&1 || \
+	  build/peers/bin/pip install --quiet --no-deps $(PEERS_ONEDNN) || true # without it oneDNN is left out, which it says
 	@build/peers/bin/python bench/peers_cpu.py $(ARGS)
 
 format: setup-test ## Format the sources

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times PyTorch beside Tigon on the CPU: the same cases, in one process, on the same memory and threads, sample by sample
+"""Times PyTorch and oneDNN beside Tigon on the CPU: the same cases, in one process, on the same memory and threads, sample by sample
 in turns. `make bench-peers` makes the virtual environment and runs this; --help has the options."""
 import argparse
 import ctypes
@@ -17,8 +17,11 @@ import sys
 import sysconfig
 import time
 
+from onednn import Missing, OneDNN
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODES = ["fwd", "bwd", "full"]  # bench_mode in apps/cli/bench.h
+PEERS = ["eager", "compile", "onednn"]
 WARM_SECONDS = 0.005  # of a sample, at least
 DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64"}  # tigon_dtype: PyTorch's
 
@@ -36,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
 def parse():
     parser = Parser(
-        description="Time PyTorch eager and torch.compile beside Tigon, forward and backward, and print the ratios.",
+        description="Time PyTorch eager, torch.compile and oneDNN beside Tigon, forward and backward, and print the ratios.",
         epilog="Examples:\n  make bench-peers\n  make bench-peers ARGS='--op rms_norm --dtype bf16 --mode bwd'\n"
         "  build/peers/bin/python bench/peers_cpu.py --op swiglu --shape 64x4096 --no-compile",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -64,6 +67,7 @@ def parse():
                         help="of Tigon and of PyTorch (default: OMP_NUM_THREADS, else all cores)")
     parser.add_argument("--repeat", type=count, default=15, metavar="N", help="samples of each (default: 15)")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out; it takes seconds a case")
+    parser.add_argument("--no-onednn", action="store_true", help="leave oneDNN out")
     parser.add_argument("--json", default=str(ROOT / "bench/results/peers_cpu.json"), metavar="FILE",
                         help="(default: bench/results/peers_cpu.json)")
     return parser.parse_args()
@@ -219,6 +223,17 @@ CASES = {f.__name__: f
                    softmax, rope, cross_entropy, embedding)}
 
 
+def onednn_case(onednn, op, t):
+    """What OneDNN's method of that name returns; None when oneDNN has no such operator."""
+    if not onednn or not hasattr(onednn, op):
+        return None
+    try:
+        return getattr(onednn, op)(*t.tensors("x", *(["w", "b"] if op == "layer_norm" else []), "dy"))
+    except Missing as error:
+        print(f"{op}: {error}", file=sys.stderr)
+        return None
+
+
 # ---- measuring ----
 
 
@@ -295,7 +310,7 @@ def torch_calls(function, inputs, upstream):
     return {"fwd": fwd, "bwd": bwd, "full": full}
 
 
-def run_case(op, dtype_name, options, compiles):
+def run_case(op, dtype_name, options, compiles, onednn):
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype_name]
     try:
         tigon = Tigon(op, dtype_name, options.shape, torch.get_num_threads())
@@ -319,30 +334,38 @@ def run_case(op, dtype_name, options, compiles):
         trouble(f"{op} {dtype_name}: Tigon is off by {off:.2g} of the largest value")
     tigon.call("fwd")
     wrong = {}
-    for name, peer in peers.items():
-        outputs, gradients = evaluate(peer, inputs, upstream)
+
+    def judge(name, outputs, gradients):
         wrong[name] = wrong_by(outputs, truth[0], dtype) or wrong_by(gradients, truth[1], dtype)
         if wrong[name]:
             print(f"{op} {dtype_name}: {name} is off by {wrong[name]:.2g} of the largest value", file=sys.stderr)
-        del outputs, gradients
+
+    for name, peer in peers.items():
+        judge(name, *evaluate(peer, inputs, upstream))
         calls[name] = torch_calls(peer, inputs, upstream)
+    case = onednn_case(onednn, op, tigon)
+    if case:
+        fwd, bwd, outputs, gradients = case
+        fwd(), bwd()
+        judge("onednn", outputs, gradients)
+        calls["onednn"] = {"fwd": fwd, "bwd": bwd, "full": lambda: (fwd(), bwd())}
     del truth, ours
     for mode in options.mode:
         result, disturbed = alternate({name: calls[name][mode] for name in calls}, options.repeat)
-        for name in peers:
+        for name in wrong:
             result[name]["ratio"] = result[name]["median_ms"] / result["tigon"]["median_ms"]
             result[name]["wrong_by"] = wrong[name]
         yield {"op": op, "mode": mode, "dtype": dtype_name, "shape": f"{tigon.rows}x{tigon.cols}",
                "threads": torch.get_num_threads(), "variant": tigon.variant(), "bytes_min": tigon.bytes_min(mode),
                "disturbed": disturbed, **result}
-    del inputs, calls, peers, function
+    del inputs, calls, peers, function, case
     tigon.close()
 
 
 def print_row(row):
     text = f"{row['op']:<19} {row['mode']:<4} {row['dtype']:<5} {row['shape']:<11} {row['tigon']['median_ms']:>9.4g}"
-    for name in ("eager", "compile"):
-        text += f" {row[name]['median_ms']:>9.4g} {row[name]['ratio']:>6.2f}x" if name in row else f" {'-':>9} {'-':>7}"
+    for name in PEERS:
+        text += f" {row[name]['median_ms']:>10.4g} {row[name]['ratio']:>5.2f}x" if name in row else f" {'-':>10} {'-':>6}"
     print(text, flush=True)
 
 
@@ -369,7 +392,7 @@ def machine(load):
             "openmp": sorted(pathlib.Path(path).name for path in runtimes)}
 
 
-def document(rows, load):
+def document(rows, load, onednn):
     version = (ROOT / "include/tigon/base.h").read_text()
     numbers = [line.split()[-1] for part in ("MAJOR", "MINOR", "PATCH") for line in version.splitlines()
                if line.startswith(f"#define TIGON_VERSION_{part} ")]
@@ -377,7 +400,7 @@ def document(rows, load):
     return {"machine": machine(load), "commit": output("git", "rev-parse", "HEAD"), "uncommitted_changes": bool(changed),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "versions": {"tigon": ".".join(numbers), "torch": torch.__version__, "python": platform.python_version(),
-                         "onednn": torch.backends.mkldnn.is_available()},
+                         "onednn": onednn and onednn.version},
             "rows": rows}
 
 
@@ -401,18 +424,23 @@ def main(options):
     torch._functorch.config.donated_buffer = False  # `bwd` runs one graph many times
     compiles = not options.no_compile and compile_works()
     load = os.getloadavg()[0]
-    print(f"{'operator':<19} {'mode':<4} {'dtype':<5} {'shape':<11} {'tigon ms':>9} {'eager ms':>9} {'/ tigon':>7} "
-          f"{'compile':>9} {'/ tigon':>7}")
+    onednn = None
+    try:
+        onednn = None if options.no_onednn else OneDNN()
+    except Missing as error:
+        print(f"peers_cpu: oneDNN is left out: {error}", file=sys.stderr)
+    print(f"{'operator':<19} {'mode':<4} {'dtype':<5} {'shape':<11} {'tigon ms':>9}"
+          + "".join(f" {name + ' ms':>10} {'ratio':>6}" for name in PEERS))
     rows = []
     for op in options.op or CASES:
         for dtype in options.dtype or ["f32", "bf16"]:
-            for row in run_case(op, dtype, options, compiles):
+            for row in run_case(op, dtype, options, compiles, onednn):
                 rows.append(row)
                 print_row(row)
     path = pathlib.Path(options.json)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document(rows, load), indent=2) + "\n")
+        path.write_text(json.dumps(document(rows, load, onednn), indent=2) + "\n")
     except OSError as error:
         trouble(error)
     disturbed = sum(row["disturbed"] for row in rows) / max(len(rows), 1)

@@ -64,7 +64,7 @@ static const bench_case cases[] = {
     {"modulated_rms_norm", "8 scales and shifts", 4096, 8192, 4096, 0, matrix, {6, 6}, false, {0}},
     {"rope", "tokens x (heads * 128)", 4096, 8192, 4096, 0, turned, {7, 7}, false, {0}},
     {"embedding", "tokens x hidden, as many words", 4096, 8192, 4096, BENCH_AS_ROWS, words, {0}, false, {0}},
-    {"softmax", "", 4096, 8192, 4096, 0, batched, {0}, false, {0}},
+    {"softmax", "", 4096, 8192, 4096, 0, batched, {6, 6}, false, {0}},
     {"attention", "tokens x (heads * 64), causal", 512, 512, 1024, 0, sequence, {5, 5}, false, {1, 2.5, 3.5}},
     {"cross_entropy", "tokens x vocabulary", 1024, 2048, 32000, 0, matrix, {0, 0, 7}, true, {0}},
     {"linear", "rows x K, N = K", 512, 512, 2048, BENCH_AS_COLS, product, {1, 6}, false, {1, 2, 3}},

@@ -18,8 +18,9 @@ static const struct option {
     {.scale = -0.5, .mask = COLUMNS},
     {.scale = 0.25, .mask = FULL, .mask_f32 = true, .causal = 1, .in_place = true},
     {.scale = 1, .mask = SQUARE, .minus_inf = true},
+    {.scale = 0},
 };
-enum { OPTIONS = sizeof options / sizeof *options };
+enum { OPTIONS = sizeof options / sizeof *options, PLAIN = 6 /* nothing in place in backward either */ };
 
 /* Around the variant's tile, square for causal, more rows than columns, and wider than what a kernel keeps on the stack. */
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
@@ -94,7 +95,7 @@ static void fwd(check *k) {
 static void bwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0] * k->dims[1], cols = k->dims[2];
-  const bool in_dy = k->option % 3 == 0, in_y = k->option % 3 == 1;
+  const bool in_dy = k->option % 3 == 0 && k->option != PLAIN, in_y = k->option % 3 == 1;
   const tigon_tensor dy =
       in_dy ? check_inout(k, "dy", k->dtype, 3, k->dims, k->fill) : check_in(k, "dy", k->dtype, 3, k->dims, k->fill);
   const tigon_tensor y = in_y ? check_inout(k, "y", k->dtype, 3, k->dims, CHECK_UNIFORM)
