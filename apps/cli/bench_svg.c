@@ -22,8 +22,8 @@ typedef struct panel {
   unit unit;
   int first_y; /* its upper edge */
   char category[MOST_CATEGORIES][NAME];
-  int categories, series;
-  bool used[SERIES];
+  int categories;
+  bool used[SERIES], has[MOST_CATEGORIES][SERIES];
   double high, tick;
   bool tilted; /* names below the axis */
 } panel;
@@ -81,13 +81,18 @@ static bool collect(panel *p) {
     if (!shown(p, row)) continue;
     if (category_index(p, row) == p->categories && p->categories < MOST_CATEGORIES)
       category_of(p, row, p->category[p->categories++]);
-    if (!p->used[series_of(row)]) p->used[series_of(row)] = true, ++p->series;
+    p->used[series_of(row)] = true;
     p->high = fmax(p->high, value_of(p, row, p->unit == MICROSECONDS ? row->q80 : row->q20));
     if (p->unit == GBPS) p->high = fmax(p->high, row->copy_gbps);
   }
   if (p->categories == 0) return false;
   const bool words = p->result->axis == BENCH_ONE || p->result->axis == BENCH_MODELS;
   if (!words) qsort(p->category, (size_t)p->categories, NAME, by_number);
+  for (int i = 0; i < p->result->count; ++i) {
+    const bench_row *row = &p->result->rows[i];
+    const int c = shown(p, row) ? category_index(p, row) : p->categories;
+    if (c < p->categories) p->has[c][series_of(row)] = true;
+  }
   for (int i = 0; i < p->categories; ++i)
     if (strlen(p->category[i]) > longest) longest = strlen(p->category[i]);
   p->tilted = words && 8.0 * (double)longest > (double)(WIDTH - LEFT - RIGHT) / p->categories;
@@ -169,10 +174,15 @@ static void line_class(char words[32], int series) {
   snprintf(words, 32, "m%d %s", series % BENCH_MODES, tigon_dtype_name((tigon_dtype)(series / BENCH_MODES)));
 }
 
-/* Series lie side by side within a category, so that no bar hides another. `at` is a series' place among those shown. */
-static void draw_series(const panel *p, int series, int at) {
-  const double between = fmin(9, 0.7 * (WIDTH - LEFT - RIGHT) / p->categories / p->series);
-  const double aside = between * (at - 0.5 * (p->series - 1));
+/* Series lie side by side within a category, so that no bar hides another: how far from its middle. */
+static double aside(const panel *p, int category, int series) {
+  int place = 0, count = 0;
+  for (int s = 0; s < SERIES; ++s)
+    if (p->has[category][s]) place += s < series, ++count;
+  return fmin(9, 0.8 * (WIDTH - LEFT - RIGHT) / p->categories / count) * (place - 0.5 * (count - 1));
+}
+
+static void draw_series(const panel *p, int series) {
   char class[32];
   line_class(class, series);
   double last_x = -1, last_y = 0;
@@ -180,7 +190,7 @@ static void draw_series(const panel *p, int series, int at) {
     for (int i = 0; i < p->result->count; ++i) {
       const bench_row *row = &p->result->rows[i];
       if (!shown(p, row) || series_of(row) != series || category_index(p, row) != c) continue;
-      const double x = x_of(p, c) + aside, y = y_of(p, value_of(p, row, row->median));
+      const double x = x_of(p, c) + aside(p, c, series), y = y_of(p, value_of(p, row, row->median));
       const double ends[2] = {y_of(p, value_of(p, row, row->q20)), y_of(p, value_of(p, row, row->q80))};
       const bool sweep = p->result->axis != BENCH_ONE && p->result->axis != BENCH_MODELS;
       if (sweep && last_x >= 0) plot_rule(p->file, last_x, last_y, x, y, class);
@@ -232,8 +242,8 @@ static void legend(const panel *p, bool copy) {
 static void draw(const panel *p) {
   axes(p);
   const bool copy = draw_copy(p);
-  for (int series = 0, at = 0; series < SERIES; ++series)
-    if (p->used[series]) draw_series(p, series, at++);
+  for (int series = 0; series < SERIES; ++series)
+    if (p->used[series]) draw_series(p, series);
   legend(p, copy);
 }
 
@@ -275,7 +285,9 @@ void bench_print_svg(const bench_result *result, FILE *file) {
   snprintf(words, sizeof words, "%.127s, %d thread%s, %.20s", machine.model, result->threads,
            result->threads == 1 ? "" : "s", result->variant);
   plot_text(file, LEFT, 28, "start", "title", words);
-  plot_text(file, LEFT, 50, "start", "tick", "medians; bars from the 20 % to the 80 % quantile of the samples");
+  snprintf(words, sizeof words, "medians; bars from the 20 %% to the 80 %% quantile of the samples%s",
+           result->hot ? "; tensors stay in the second-level cache" : "");
+  plot_text(file, LEFT, 50, "start", "tick", words);
   p.first_y = HEAD;
   for (next = 0; next_panel(result, &next, &p); p.first_y += HEIGHT + (p.tilted ? TILTED : 0)) draw(&p);
   plot_close(file);
