@@ -133,7 +133,7 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
   char copy[TERM_NUMBER], read[TERM_NUMBER];
   printf("%s%s%s, %d thread%s, %s: %scopy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
          machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads,
-         result->threads == 1 ? "" : "s", result->variant, result->hot ? "hot in L2, " : "",
+         result->threads == 1 ? "" : "s", result->variant, result->hot ? "cached, " : "",
          term_digits(copy, result->copy_gbps), term_digits(read, result->read_gbps));
   if (markdown) putchar('\n');
 

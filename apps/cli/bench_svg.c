@@ -286,7 +286,7 @@ void bench_print_svg(const bench_result *result, FILE *file) {
            result->threads == 1 ? "" : "s", result->variant);
   plot_text(file, LEFT, 28, "start", "title", words);
   snprintf(words, sizeof words, "medians; bars from the 20 %% to the 80 %% quantile of the samples%s",
-           result->hot ? "; tensors stay in the second-level cache" : "");
+           result->hot ? "; tensors stay in the caches" : "");
   plot_text(file, LEFT, 50, "start", "tick", words);
   p.first_y = HEAD;
   for (next = 0; next_panel(result, &next, &p); p.first_y += HEIGHT + (p.tilted ? TILTED : 0)) draw(&p);
