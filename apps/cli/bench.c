@@ -124,10 +124,14 @@ static void add_modes(const bench_options *options, const tigon_context *context
     bench_row *row = append(options, list);
     *row = (bench_row){
         .op = op, .mode = bench_mode_name(mode), .dtype = dtype, .variant = context->kernels->variant, .at = *at};
-    if (!bench_case_find(op) || !mode_supported(context, op, mode, dtype)) {
+    const bench_case *chosen = bench_case_find(op);
+    if (!chosen || !mode_supported(context, op, mode, dtype)) {
       row->outcome = BENCH_SKIPPED;
-      snprintf(row->reason, sizeof row->reason,
-               bench_case_find(op) ? "no kernel in %s" : "no case in tests/check/cases.c", context->kernels->variant);
+      snprintf(row->reason, sizeof row->reason, chosen ? "no kernel in %s" : "no case in tests/check/cases.c",
+               context->kernels->variant);
+    } else if (options->hot && chosen->products[BENCH_FWD] > 0) {
+      row->outcome = BENCH_SKIPPED;
+      snprintf(row->reason, sizeof row->reason, "matrix products bound it, with --hot as without");
     }
   }
 }
@@ -140,7 +144,6 @@ static void add_all(const bench_options *options, tigon_context *context, row_li
     if (strcmp(entry->op, last) == 0 || !wanted_op(options, entry->op)) continue;
     last = entry->op;
     const bench_case *chosen = bench_case_find(entry->op);
-    if (options->hot && chosen && chosen->products[0] > 0) continue; /* matrix products have no floor */
     for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype) {
       bench_point points[BENCH_MOST_POINTS] = {{.threads = options->choice.threads}};
       if (!options->dtypes[dtype]) continue;

@@ -3,7 +3,7 @@
  * 1, 2, 3 and 8 threads and every planner case, and looks at results, bits, guard zones, inputs and the caller's state.
  *
  * The run function of an op is called once per run and must do the same each time: make its tensors, call the op with
- * k->context, and bound its outputs. What it makes is released afterwards. */
+ * check_call(), and bound its outputs. What it makes is released afterwards. `tigon bench` times the same calls: cases.h. */
 #ifndef TIGON_CHECK_H
 #define TIGON_CHECK_H
 

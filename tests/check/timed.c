@@ -151,6 +151,7 @@ tigon_status bench_data_open(bench_data *data, const bench_case *chosen, tigon_c
   }
   if (!chosen->full_in_one) combine(data);
   data->bytes = timed.held;
+  data->memory.timed = NULL;
   for (int i = 0; i < data->memory.count; ++i)
     there = there && (data->memory.buffers[i].start || !data->memory.buffers[i].bytes);
   if (!there) bench_data_close(data);
