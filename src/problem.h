@@ -112,7 +112,6 @@ typedef struct tigon_group_norm_bwd_problem {
   const float *mean, *rstd; /* [batch, groups] */
   void *dw, *db;            /* [groups * channels], may be NULL */
   float *slabs;             /* [plan->slabs, 2, groups * channels] workspace: dw, db */
-  float *partials;          /* [batch * groups, plan->splits, 2] workspace, when a row is split */
   bool accumulate;          /* into dw and db */
 } tigon_group_norm_bwd_problem;
 

@@ -1,28 +1,29 @@
 /* group_norm: a row is a group of one batch, C / groups channels of one run of elements each. Statistics first, then a sweep
- * that stores and reads a row that fits from the cache. Few huge rows are split (case F): a part of a row is a range of its
- * channels, or of every channel's positions where runs are long, and parts are joined in index order. */
+ * that stores and reads a row that fits from the cache. A part of a row (src/cpu/split.h) is a range of its channels, or of
+ * every channel's positions where runs are long. */
 #include <string.h>
 
 #include "cpu/column_sum.h"
 #include "cpu/norm_fwd.h"
 
-enum {
-  MOST_PARTS = 512, /* of all rows, whose moments are on the stack */
-  LEAST_RUN = 1024, /* positions of a part */
-};
+enum { LEAST_RUN = 1024 }; /* positions of a part */
 
 /* Channels [first, last) of a group, positions [begin, end) of each. */
 typedef struct part {
   int64_t first, last, begin, end;
 } part;
 
-static part part_of(int64_t channels, int64_t run, int64_t parts, int64_t index) {
+static part part_of(int64_t channels, int64_t run, const split *cut, split_range parts) {
   part p = {0, channels, 0, run};
-  if (parts == 1) return p;
-  if (run / parts >= LEAST_RUN)
-    tigon_plan_range(run, parts, index, &p.begin, &p.end);
-  else
-    tigon_plan_range(channels, parts, index, &p.first, &p.last);
+  int64_t inside;
+  if (parts.begin == 0 && parts.end == cut->parts) return p;
+  if (run / cut->parts >= LEAST_RUN) {
+    tigon_plan_range(run, cut->parts, parts.begin, &p.begin, &inside);
+    tigon_plan_range(run, cut->parts, parts.end - 1, &inside, &p.end);
+  } else {
+    tigon_plan_range(channels, cut->parts, parts.begin, &p.first, &inside);
+    tigon_plan_range(channels, cut->parts, parts.end - 1, &inside, &p.last);
+  }
   return p;
 }
 
@@ -31,45 +32,26 @@ TIGON_INLINE float constant(float a) { return isnan(a) ? NAN : a; }
 
 /* ---- forward ---- */
 
-/* Of `count` numbers: their mean, and the sum of squared differences from it. */
-typedef struct moments {
-  double count, mean, squares;
-} moments;
-
-static void join(moments *a, moments b) {
-  if (b.count == 0) return;
-  const double all = a->count + b.count, step = b.mean - a->mean;
-  a->squares += b.squares + (a->count > 0 ? step * step * a->count * b.count / all : 0);
-  a->mean = a->count > 0 ? (a->mean * a->count + b.mean * b.count) / all : b.mean;
-  a->count = all;
-}
-
-TIGON_INLINE moments line_moments(tigon_dtype dtype, const void *x, int64_t n) {
-  double variance;
-  const double mean = norm_moments(dtype, x, n, &variance);
-  return (moments){(double)n, mean, variance * (double)n};
-}
-
 typedef struct fwd {
   const tigon_group_norm_fwd_problem *p;
-  int64_t rows, tasks, parts;
+  int64_t rows, tasks;
+  split cut;
   bool stream;
-  moments *of_parts; /* [rows, parts]; NULL: a task has whole rows */
+  norm_part *of_parts; /* [rows, cut.parts] of rows that are split */
 } fwd;
 
 /* Channels that lie end to end are one line. */
-TIGON_INLINE moments part_moments(tigon_dtype dtype, const tigon_group_norm_fwd_problem *p, int64_t row, part a) {
+TIGON_INLINE norm_part part_moments(tigon_dtype dtype, const tigon_group_norm_fwd_problem *p, int64_t row, part a) {
   const int64_t batch = row / p->groups, channel = row % p->groups * p->channels, size = v_size(dtype);
-  moments all = {0, 0, 0};
+  norm_part all = {0};
   if (p->x.channel_pitch == p->run && a.begin == 0 && a.end == p->run) {
     if (a.last > a.first)
-      all =
-          line_moments(dtype, tigon_plane(&p->x, (size_t)size, batch, channel + a.first), (a.last - a.first) * p->run);
+      all = norm_line(dtype, tigon_plane(&p->x, (size_t)size, batch, channel + a.first), (a.last - a.first) * p->run);
     return all;
   }
   for (int64_t c = a.first; c < a.last; ++c) {
     const char *line = tigon_plane(&p->x, (size_t)size, batch, channel + c);
-    join(&all, line_moments(dtype, line + a.begin * size, a.end - a.begin));
+    norm_join(&all, norm_line(dtype, line + a.begin * size, a.end - a.begin));
   }
   return all;
 }
@@ -83,7 +65,7 @@ TIGON_INLINE void fwd_step(tigon_dtype dtype, const char *x, const char *next, c
   v2_put(y, c, dtype, v2_fma(v2_mul(d, v2_set(k[2])), v2_set(k[3]), v2_set(k[4])), n, stream, V_OWN);
 }
 
-TIGON_INLINE void normalise_part(tigon_dtype dtype, const fwd *f, int64_t row, part a, moments m) {
+TIGON_INLINE void normalise_part(tigon_dtype dtype, const fwd *f, int64_t row, part a, norm_part m) {
   const tigon_group_norm_fwd_problem *p = f->p;
   const int64_t batch = row / p->groups, channel = row % p->groups * p->channels;
   const float high = (float)m.mean, low = isfinite(high) ? (float)(m.mean - (double)high) : 0;
@@ -106,9 +88,14 @@ TIGON_INLINE void normalise_part(tigon_dtype dtype, const fwd *f, int64_t row, p
 }
 
 TIGON_INLINE void fwd_rows(tigon_dtype dtype, const fwd *f, int64_t begin, int64_t end) {
+  const split *cut = &f->cut;
   const part whole = {0, f->p->channels, 0, f->p->run};
-  for (int64_t row = begin; row < end; ++row)
-    normalise_part(dtype, f, row, whole, part_moments(dtype, f->p, row, whole));
+  for (int64_t row = begin; row < end; ++row) {
+    norm_part all = {0};
+    for (int64_t i = 0; i < cut->parts; ++i)
+      norm_join(&all, part_moments(dtype, f->p, row, part_of(whole.last, whole.end, cut, (split_range){i, i + 1})));
+    normalise_part(dtype, f, row, whole, all);
+  }
   if (f->stream) vf_fence();
 }
 static void row_task(const void *argument, int64_t index) {
@@ -118,44 +105,60 @@ static void row_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(f->p->dtype, fwd_rows, f, begin, end);
 }
 
-TIGON_INLINE void fwd_part(tigon_dtype dtype, const fwd *f, int64_t index, bool store) {
-  const int64_t row = index / f->parts;
-  const part a = part_of(f->p->channels, f->p->run, f->parts, index % f->parts);
+/* Of a row that is split: the moments of the task's parts; then, once all are there, what it stores. */
+TIGON_INLINE void fwd_share(tigon_dtype dtype, const fwd *f, int64_t index, bool store) {
+  const tigon_group_norm_fwd_problem *p = f->p;
+  const split *cut = &f->cut;
+  const int64_t row = index / cut->tasks;
+  const split_range parts = split_parts(cut, index % cut->tasks);
+  norm_part *of_parts = f->of_parts + row * cut->parts, all = {0};
   if (!store) {
-    f->of_parts[index] = part_moments(dtype, f->p, row, a);
+    for (int64_t i = parts.begin; i < parts.end; ++i)
+      of_parts[i] = part_moments(dtype, p, row, part_of(p->channels, p->run, cut, (split_range){i, i + 1}));
     return;
   }
-  moments all = {0, 0, 0};
-  for (int64_t i = 0; i < f->parts; ++i) join(&all, f->of_parts[row * f->parts + i]);
-  normalise_part(dtype, f, row, a, all);
+  for (int64_t i = 0; i < cut->parts; ++i) norm_join(&all, of_parts[i]);
+  normalise_part(dtype, f, row, part_of(p->channels, p->run, cut, parts), all);
   if (f->stream) vf_fence();
 }
 static void moments_task(const void *argument, int64_t index) {
-  TIGON_FOR_DTYPE(((const fwd *)argument)->p->dtype, fwd_part, argument, index, false);
+  TIGON_FOR_DTYPE(((const fwd *)argument)->p->dtype, fwd_share, argument, index, false);
 }
 static void store_task(const void *argument, int64_t index) {
-  TIGON_FOR_DTYPE(((const fwd *)argument)->p->dtype, fwd_part, argument, index, true);
+  TIGON_FOR_DTYPE(((const fwd *)argument)->p->dtype, fwd_share, argument, index, true);
 }
 
 tigon_status TIGON_CPU(group_norm_fwd)(tigon_queue *queue, const tigon_group_norm_fwd_problem *p,
                                        const tigon_plan *plan) {
-  const int64_t rows = p->batch * p->groups, row_bytes = 2 * p->channels * p->run * v_size(p->dtype);
-  moments of_parts[MOST_PARTS];
-  fwd f = {p, rows, tigon_cpu_row_tasks(rows, row_bytes), plan->splits, tigon_cpu_streams(rows * row_bytes), of_parts};
-  if (plan->splits == 1 || rows > MOST_PARTS / plan->splits) {
+  const int64_t rows = p->batch * p->groups, cols = p->channels * p->run, row_bytes = 2 * cols * v_size(p->dtype);
+  norm_part of_parts[SPLIT_CELLS];
+  const fwd f = {.p = p,
+                 .rows = rows,
+                 .tasks = tigon_cpu_row_tasks(rows, row_bytes),
+                 .cut = split_of(plan, rows, cols),
+                 .stream = tigon_cpu_streams(rows * row_bytes),
+                 .of_parts = of_parts};
+  if (f.cut.tasks == 1) {
     tigon_cpu_parallel(queue, f.tasks, row_task, &f);
     return TIGON_OK;
   }
-  tigon_cpu_parallel(queue, rows * f.parts, moments_task, &f);
-  tigon_cpu_parallel(queue, rows * f.parts, store_task, &f);
+  tigon_cpu_parallel(queue, rows * f.cut.tasks, moments_task, &f);
+  tigon_cpu_parallel(queue, rows * f.cut.tasks, store_task, &f);
   return TIGON_OK;
 }
 
 /* ---- backward ---- */
 
+/* Of a part of a row: of g = dy * w, of g * xhat. */
+typedef struct sums {
+  double g, dot;
+} sums;
+
 typedef struct bwd {
   const tigon_group_norm_bwd_problem *p;
-  int64_t ranges, parts; /* of batches, each with a slab for every part of a row; of a row */
+  int64_t ranges; /* of batches, each with a slab for every task of a row */
+  split cut;
+  sums *of_parts; /* [rows, cut.parts] of rows that are split */
   bool stream;
 } bwd;
 
@@ -180,10 +183,11 @@ TIGON_INLINE void line_sums(tigon_dtype dtype, const char *dy, const char *x, fl
   }
 }
 
-/* The part's shares of mean(g) and mean(g * xhat), times their count; those of dw and db are added to the slab. */
-TIGON_INLINE void part_sums(tigon_dtype dtype, const tigon_group_norm_bwd_problem *p, int64_t batch, int64_t group,
-                            part a, float *slab, double *sum, double *dot) {
+/* Those of dw and db are added to the slab. */
+TIGON_INLINE sums part_sums(tigon_dtype dtype, const tigon_group_norm_bwd_problem *p, int64_t batch, int64_t group,
+                            part a, float *slab) {
   const int64_t row = batch * p->groups + group, size = v_size(dtype), all = p->groups * p->channels;
+  sums s = {0, 0};
   for (int64_t c = group * p->channels + a.first; c < group * p->channels + a.last; ++c) {
     const char *dy = tigon_plane(&p->dy, (size_t)size, batch, c), *x = tigon_plane(&p->x, (size_t)size, batch, c);
     double channel_sum = 0, channel_dot = 0;
@@ -193,8 +197,9 @@ TIGON_INLINE void part_sums(tigon_dtype dtype, const tigon_group_norm_bwd_proble
     slab[c] += (float)channel_dot;
     slab[all + c] += (float)channel_sum;
     const double w = p->w ? (double)s_load(p->w, c, p->w_dtype) : 1;
-    *sum += w * channel_sum, *dot += w * channel_dot;
+    s.g += w * channel_sum, s.dot += w * channel_dot;
   }
+  return s;
 }
 
 /* dx = rstd * (dy * w - sum - xhat * dot), sum and dot being the means. k: w, mean, rstd, sum, dot. */
@@ -207,8 +212,7 @@ TIGON_INLINE void bwd_step(tigon_dtype dtype, const char *dy, const char *x, cha
   v2_put(dx, c, dtype, v2_mul(rstd, v2_fnma(xhat, v2_set(k[4]), g)), n, stream, V_OWN);
 }
 
-TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, int64_t group, part a, double sum,
-                                double dot) {
+TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, int64_t group, part a, sums s) {
   const tigon_group_norm_bwd_problem *p = b->p;
   const int64_t row = batch * p->groups + group, size = v_size(dtype);
   const double count = (double)(p->channels * p->run);
@@ -216,7 +220,7 @@ TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, 
   const int64_t next_dy = p->dy.batch_pitch * size, next_x = p->x.batch_pitch * size;
   for (int64_t c = group * p->channels + a.first; c < group * p->channels + a.last; ++c) {
     const float k[5] = {constant(p->w ? s_load(p->w, c, p->w_dtype) : 1), constant(p->mean[row]),
-                        constant(p->rstd[row]), (float)(sum / count), (float)(dot / count)};
+                        constant(p->rstd[row]), (float)(s.g / count), (float)(s.dot / count)};
     const char *dy = tigon_plane(&p->dy, (size_t)size, batch, c), *x = tigon_plane(&p->x, (size_t)size, batch, c);
     char *dx = tigon_plane(&p->dx, (size_t)size, batch, c);
     const bool stream = b->stream && v2_aligned(dx + a.begin * size);
@@ -226,8 +230,8 @@ TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, 
   }
 }
 
-static float *slab_of(const bwd *b, int64_t range, int64_t split) {
-  return b->p->slabs + (range * b->parts + split) * 2 * b->p->groups * b->p->channels;
+static float *slab_of(const bwd *b, int64_t range, int64_t share) {
+  return b->p->slabs + (range * b->cut.tasks + share) * 2 * b->p->groups * b->p->channels;
 }
 
 /* A group's channels of one slab. */
@@ -237,58 +241,66 @@ static void clear_slab(const bwd *b, float *slab, int64_t group) {
   memset(slab + (p->groups + group) * p->channels, 0, (size_t)p->channels * sizeof *slab);
 }
 
-/* Task (group, range of batches, part of the row): the sums of each row; its gradient too, when the part is the row. */
+/* Task (group, range of batches, share of a row): the sums of each row's parts; its gradient too, when it has all of them. */
 TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *b, int64_t index) {
   const tigon_group_norm_bwd_problem *p = b->p;
-  const int64_t split = index % b->parts, range = index / b->parts % b->ranges, group = index / b->parts / b->ranges;
-  const part a = part_of(p->channels, p->run, b->parts, split);
-  float *slab = slab_of(b, range, split);
+  const split *cut = &b->cut;
+  const int64_t share = index % cut->tasks, range = index / cut->tasks % b->ranges,
+                group = index / cut->tasks / b->ranges;
+  const split_range parts = split_parts(cut, share);
+  float *slab = slab_of(b, range, share);
   int64_t begin, end;
   tigon_plan_range(p->batch, b->ranges, range, &begin, &end);
   clear_slab(b, slab, group);
   for (int64_t batch = begin; batch < end; ++batch) {
-    double sum = 0, dot = 0;
-    part_sums(dtype, p, batch, group, a, slab, &sum, &dot);
-    if (b->parts == 1) {
-      part_gradient(dtype, b, batch, group, a, sum, dot);
-    } else {
-      float *partial = p->partials + ((batch * p->groups + group) * b->parts + split) * 2;
-      partial[0] = (float)sum, partial[1] = (float)dot;
+    sums all = {0, 0};
+    for (int64_t i = parts.begin; i < parts.end; ++i) {
+      const part a = part_of(p->channels, p->run, cut, (split_range){i, i + 1});
+      const sums s = part_sums(dtype, p, batch, group, a, slab);
+      all.g += s.g, all.dot += s.dot;
+      if (cut->tasks > 1) b->of_parts[(batch * p->groups + group) * cut->parts + i] = s;
     }
+    if (cut->tasks == 1) part_gradient(dtype, b, batch, group, part_of(p->channels, p->run, cut, parts), all);
   }
-  if (b->parts == 1 && b->stream) vf_fence();
+  if (cut->tasks == 1 && b->stream) vf_fence();
 }
 static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(((const bwd *)argument)->p->dtype, bwd_rows, argument, index);
 }
 
-TIGON_INLINE void join_part(tigon_dtype dtype, const bwd *b, int64_t index) {
+TIGON_INLINE void join_share(tigon_dtype dtype, const bwd *b, int64_t index) {
   const tigon_group_norm_bwd_problem *p = b->p;
-  const int64_t row = index / b->parts;
-  const float *partial = p->partials + row * b->parts * 2;
-  double sum = 0, dot = 0;
-  for (int64_t i = 0; i < b->parts; ++i) sum += (double)partial[2 * i], dot += (double)partial[2 * i + 1];
-  part_gradient(dtype, b, row / p->groups, row % p->groups, part_of(p->channels, p->run, b->parts, index % b->parts),
-                sum, dot);
+  const split *cut = &b->cut;
+  const int64_t row = index / cut->tasks;
+  sums all = {0, 0};
+  for (int64_t i = 0; i < cut->parts; ++i) {
+    const sums *s = &b->of_parts[row * cut->parts + i];
+    all.g += s->g, all.dot += s->dot;
+  }
+  const part a = part_of(p->channels, p->run, cut, split_parts(cut, index % cut->tasks));
+  part_gradient(dtype, b, row / p->groups, row % p->groups, a, all);
   if (b->stream) vf_fence();
 }
 static void join_task(const void *argument, int64_t index) {
-  TIGON_FOR_DTYPE(((const bwd *)argument)->p->dtype, join_part, argument, index);
+  TIGON_FOR_DTYPE(((const bwd *)argument)->p->dtype, join_share, argument, index);
 }
 
 tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p,
                                        const tigon_plan *plan) {
-  const int64_t all = p->groups * p->channels, rows = p->batch * p->groups;
-  const bwd b = {p, plan->row_tasks / p->groups, plan->splits,
-                 tigon_cpu_streams(3 * rows * p->channels * p->run * v_size(p->dtype))};
+  const int64_t all = p->groups * p->channels, rows = p->batch * p->groups, cols = p->channels * p->run;
+  sums of_parts[SPLIT_CELLS];
+  const bwd b = {.p = p,
+                 .ranges = plan->row_tasks / p->groups,
+                 .cut = split_of(plan, rows, cols),
+                 .of_parts = of_parts,
+                 .stream = tigon_cpu_streams(3 * rows * cols * v_size(p->dtype))};
+  const int64_t slabs = plan->slabs > 0 ? b.ranges * b.cut.tasks : 0;
   const column_sum sums[] = {
-      column_sum_of(p->slabs, plan->slabs, 0, 2, all, p->dw, p->dw_dtype, p->accumulate),
-      column_sum_of(p->slabs, plan->slabs, 1, 2, all, p->db, p->db_dtype, p->accumulate),
+      column_sum_of(p->slabs, slabs, 0, 2, all, p->dw, p->dw_dtype, p->accumulate),
+      column_sum_of(p->slabs, slabs, 1, 2, all, p->db, p->db_dtype, p->accumulate),
   };
-  if (plan->slabs > 0) {
-    tigon_cpu_parallel(queue, p->groups * b.ranges * b.parts, bwd_task, &b);
-    if (b.parts > 1) tigon_cpu_parallel(queue, rows * b.parts, join_task, &b);
-  }
+  tigon_cpu_parallel(queue, p->groups * slabs, bwd_task, &b);
+  if (b.cut.tasks > 1) tigon_cpu_parallel(queue, rows * b.cut.tasks, join_task, &b);
   if (p->dw || p->db) tigon_cpu_parallel(queue, 2 * column_sum_tasks(all), column_sum_list_task, sums);
   return TIGON_OK;
 }

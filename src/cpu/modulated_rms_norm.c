@@ -5,12 +5,11 @@
 #include "cpu/norm_bwd.h"
 #include "cpu/norm_fwd.h"
 
-static void fwd_task(const void *problem, int64_t index) { norm_fwd_task(NORM_MODULATED, problem, index); }
+static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_MODULATED, job, index); }
 
 tigon_status TIGON_CPU(modulated_rms_norm_fwd)(tigon_queue *queue, const tigon_norm_fwd_problem *p,
                                                const tigon_plan *plan) {
-  (void)plan;
-  return norm_fwd_run(NORM_MODULATED, queue, p, fwd_task);
+  return norm_fwd_run(NORM_MODULATED, queue, p, plan, fwd_task);
 }
 
 /* ---- backward ---- */
@@ -19,15 +18,17 @@ enum { SUMS = 3 }; /* of a slab: dw; P, later dscale; Q, which is dshift */
 
 /* A task has whole groups of rows that share a scale, or, where there are fewer groups than slabs, a part of one. */
 typedef struct bwd {
-  const tigon_norm_bwd_problem *p;
+  norm_bwd_cut rows;
   int64_t parts; /* of a group; 0: tasks have whole groups */
-  int64_t tasks; /* at most as many as the plan's slabs */
+  int64_t tasks; /* at most as many as the plan's slabs; few huge rows: times rows.cut.tasks */
 } bwd;
 
-static bwd cut(const tigon_norm_bwd_problem *p, int64_t slabs) {
-  if (p->groups.rows >= slabs) return (bwd){p, 0, slabs};
+static bwd cut_groups(norm_bwd_cut rows, int64_t slabs) {
+  const tigon_norm_bwd_problem *p = rows.p;
+  if (p->space.rows == 0) return (bwd){rows, 0, 0};
+  if (p->groups.rows >= slabs) return (bwd){rows, 0, slabs};
   const int64_t fit = slabs / p->groups.rows, parts = fit < p->share ? fit : p->share;
-  return (bwd){p, parts, p->groups.rows * parts};
+  return (bwd){rows, parts, p->groups.rows * parts};
 }
 
 TIGON_INLINE vf load(const void *data, int64_t c, tigon_dtype dtype, int n) {
@@ -41,14 +42,14 @@ TIGON_INLINE void store(void *data, int64_t c, tigon_dtype dtype, vf v, int n) {
 }
 
 /* P and Q of the slab, a group's or a part's, to dw's sum and dscale; to the outputs when they are `whole`. */
-static void finish(const tigon_norm_bwd_problem *p, int64_t group, float *slab, bool whole) {
+static void finish(const tigon_norm_bwd_problem *p, int64_t group, split_range at, float *slab, bool whole) {
   const int64_t cols = p->cols;
   float *dw = slab, *product = slab + cols, *sum = slab + 2 * cols;
   const void *scale = tigon_row(&p->groups, &p->scale, tigon_dtype_size(p->scale_dtype), group);
   void *dscale = tigon_row(&p->groups, &p->dscale, tigon_dtype_size(p->dscale_dtype), group);
   void *dshift = tigon_row(&p->groups, &p->dshift, tigon_dtype_size(p->dshift_dtype), group);
-  for (int64_t c = 0; c < cols; c += LANES) {
-    const int n = cols - c < LANES ? (int)(cols - c) : LANES;
+  for (int64_t c = at.begin; c < at.end; c += LANES) {
+    const int n = at.end - c < LANES ? (int)(at.end - c) : LANES;
     const vf one = vf_set(1.0f), all = load(product, c, TIGON_F32, n);
     if (p->dw) {
       const vf factor = vf_add(one, load(scale, c, p->scale_dtype, n));
@@ -71,9 +72,14 @@ static void finish(const tigon_norm_bwd_problem *p, int64_t group, float *slab, 
   }
 }
 
-static void bwd_task(const void *argument, int64_t index) {
+static void share_task(const void *rows, int64_t index) { norm_bwd_share_task(NORM_MODULATED, rows, index); }
+
+static void bwd_task(const void *argument, int64_t share) {
   const bwd *b = argument;
-  const tigon_norm_bwd_problem *p = b->p;
+  const tigon_norm_bwd_problem *p = b->rows.p;
+  const split *cut = &b->rows.cut;
+  const int64_t index = share / cut->tasks;
+  const split_range at = split_share(cut, share);
   const bool sums = p->dw || p->dscale.data || p->dshift.data;
   float *slab = sums ? p->slabs + index * SUMS * p->cols : NULL;
   float *product = sums ? slab + p->cols : NULL, *sum = sums ? product + p->cols : NULL;
@@ -87,18 +93,18 @@ static void bwd_task(const void *argument, int64_t index) {
     tigon_plan_range(p->groups.rows, b->tasks, index, &begin, &end);
     begin *= p->share, end *= p->share;
   }
-  if (sums) memset(slab, 0, (size_t)p->cols * sizeof *slab);
+  if (sums) memset(slab + at.begin, 0, (size_t)(at.end - at.begin) * sizeof *slab);
   for (int64_t r = begin, next; r < end; r = next) {
     next = b->parts ? end : r + p->share;
-    TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_MODULATED, p, r, next, end, product, sum, stream);
-    if (sums) finish(p, r / p->share, slab, !b->parts);
+    TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_MODULATED, &b->rows, r, next, end, at, product, sum, stream);
+    if (sums) finish(p, r / p->share, at, slab, !b->parts);
   }
 }
 
 /* dw's columns, then dscale's and dshift's of every group in parts; with no rows, sums of nothing. */
 static void sum_task(const void *argument, int64_t index) {
   const bwd *b = argument;
-  const tigon_norm_bwd_problem *p = b->p;
+  const tigon_norm_bwd_problem *p = b->rows.p;
   const int64_t cols = p->cols, pitch = SUMS * cols, tasks = column_sum_tasks(cols), which = index / tasks;
   column_sum sum = {p->slabs, b->tasks, pitch, cols, p->dw, p->dw_dtype, p->accumulate_dw};
   if (which) {
@@ -115,9 +121,10 @@ static void sum_task(const void *argument, int64_t index) {
 
 tigon_status TIGON_CPU(modulated_rms_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_problem *p,
                                                const tigon_plan *plan) {
-  const bwd b = p->space.rows ? cut(p, plan->slabs) : (bwd){p, 0, 0};
+  norm_sums parts[SPLIT_CELLS];
+  const bwd b = cut_groups(norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs);
   const int64_t outputs = b.tasks && !b.parts ? 1 : 1 + 2 * p->groups.rows;
-  tigon_cpu_parallel(queue, b.tasks, bwd_task, &b);
+  tigon_cpu_parallel(queue, b.tasks * b.rows.cut.tasks, bwd_task, &b);
   if (p->dw || p->dscale.data || p->dshift.data)
     tigon_cpu_parallel(queue, outputs * column_sum_tasks(p->cols), sum_task, &b);
   return TIGON_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cpu/norm.h"
+#include "cpu/split.h"
 
 /* Up to NORM_GROUP rows that share a sweep, and the inputs of those that come next. */
 typedef struct norm_group {
@@ -21,7 +22,7 @@ typedef struct norm_group {
 /* Rows of a full group; layer_norm's four scalars a row leave registers for two. */
 TIGON_INLINE int norm_full_group(norm_kind kind) { return kind == NORM_LAYER ? 2 : NORM_GROUP; }
 
-/* Sums over a panel of one row. */
+/* Sums over a part of one row. */
 typedef struct norm_sums {
   double g, dot; /* of g, of g * (x - center) */
 } norm_sums;
@@ -96,22 +97,46 @@ TIGON_INLINE void norm_bwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds,
 /* A NaN of the caller's made one that bf16 can hold. */
 TIGON_INLINE float norm_statistic(const float *of, int64_t r) { return isnan(of[r]) ? NAN : of[r]; }
 
-/* Rows [begin, end), which share a scale and whose sums the slabs, [cols], get; `last`: the end of the task's rows. */
-TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_norm_bwd_problem *p, int64_t begin,
-                                int64_t end, int64_t last, float *slab, float *bias_slab, bool stream) {
+TIGON_INLINE norm_weights norm_bwd_weights(norm_kind kind, const tigon_norm_bwd_problem *p, int64_t r) {
+  norm_weights weights = {.w = p->w, .dtype = p->w_dtype, .offset = p->w_offset, .absent = 1};
+  if (kind == NORM_MODULATED) {
+    weights.scale = tigon_row(&p->groups, &p->scale, tigon_dtype_size(p->scale_dtype), r / p->share);
+    weights.scale_dtype = p->scale_dtype;
+  }
+  return weights;
+}
+
+/* What the tasks of rows, or of shares of few huge ones, need. */
+typedef struct norm_bwd_cut {
+  const tigon_norm_bwd_problem *p;
+  split cut;
+  norm_sums *parts; /* [rows, cut.parts] when rows are split */
+} norm_bwd_cut;
+
+/* The sums of columns `at` of a group's rows. */
+TIGON_INLINE void norm_bwd_part(tigon_dtype dtype, norm_kind kind, const norm_group *g, const norm_weights *weights,
+                                norm_panel *panel, split_range at, norm_sums sums[NORM_GROUP]) {
+  for (int i = 0; i < g->rows; ++i) sums[i] = (norm_sums){0, 0};
+  for (int64_t first = at.begin; first < at.end; first += NORM_PANEL) {
+    norm_load_panel(panel, first, at.end, dtype, weights);
+    for (int i = 0; i < g->rows; ++i) norm_bwd_sums(dtype, kind, g->dy[i], g->x[i], g->center[i], panel, &sums[i]);
+  }
+}
+
+/* Columns `at` of rows [begin, end), which share a scale and whose sums the slabs, [cols], get; `last`: the end of the task's
+ * rows. */
+TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const norm_bwd_cut *b, int64_t begin, int64_t end,
+                                int64_t last, split_range at, float *slab, float *bias_slab, bool stream) {
+  const tigon_norm_bwd_problem *p = b->p;
   const size_t size = tigon_dtype_size(dtype);
   const bool rounds = kind != NORM_LAYER && slab && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
   const int fits = norm_group_rows(2 * p->cols * v_size(dtype)), full = norm_full_group(kind);
   const int most = fits < full ? fits : full;
-  norm_weights weights = {.w = p->w, .dtype = p->w_dtype, .offset = p->w_offset, .absent = 1};
-  if (kind == NORM_MODULATED) {
-    weights.scale = tigon_row(&p->groups, &p->scale, tigon_dtype_size(p->scale_dtype), begin / p->share);
-    weights.scale_dtype = p->scale_dtype;
-  }
+  const norm_weights weights = norm_bwd_weights(kind, p, begin);
   norm_panel panel;
   panel.cols = 0;
-  if (slab) memset(slab, 0, (size_t)p->cols * sizeof *slab);
-  if (bias_slab) memset(bias_slab, 0, (size_t)p->cols * sizeof *bias_slab);
+  if (slab) memset(slab + at.begin, 0, (size_t)(at.end - at.begin) * sizeof *slab);
+  if (bias_slab) memset(bias_slab + at.begin, 0, (size_t)(at.end - at.begin) * sizeof *bias_slab);
   for (int64_t r = begin; r < end; r += most) {
     norm_group g = {.rows = end - r < most ? (int)(end - r) : most, .stream = stream};
     norm_sums sums[NORM_GROUP] = {{0, 0}};
@@ -128,16 +153,20 @@ TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
       if (norm_centers(kind)) g.center[i] = norm_statistic(p->mean, r + i);
       g.stream = g.stream && v2_aligned(g.dx[i]);
     }
-    for (int64_t first = 0; first < p->cols; first += NORM_PANEL) {
-      norm_load_panel(&panel, first, p->cols, dtype, &weights);
-      for (int i = 0; i < g.rows; ++i) norm_bwd_sums(dtype, kind, g.dy[i], g.x[i], g.center[i], &panel, &sums[i]);
+    for (int64_t part = 0; part < b->cut.parts; ++part) {
+      norm_sums of_part[NORM_GROUP];
+      if (!b->parts) norm_bwd_part(dtype, kind, &g, &weights, &panel, split_part(&b->cut, part), of_part);
+      for (int i = 0; i < g.rows; ++i) {
+        const norm_sums *add = b->parts ? &b->parts[(r + i) * b->cut.parts + part] : &of_part[i];
+        sums[i].g += add->g, sums[i].dot += add->dot;
+      }
     }
     for (int i = 0; i < g.rows; ++i) {
       g.mean[i] = (float)(sums[i].dot / (double)p->cols * (double)g.rstd[i]);
       g.mean_g[i] = (float)(sums[i].g / (double)p->cols);
     }
-    for (int64_t first = 0; first < p->cols; first += NORM_PANEL) {
-      norm_load_panel(&panel, first, p->cols, dtype, &weights);
+    for (int64_t first = at.begin; first < at.end; first += NORM_PANEL) {
+      norm_load_panel(&panel, first, at.end, dtype, &weights);
       if (rounds)
         norm_bwd_sweep(dtype, kind, true, &g, &panel, slab, bias_slab);
       else
@@ -145,6 +174,39 @@ TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
     }
   }
   if (stream && end == last) vf_fence();
+}
+
+/* ---- few huge rows: tasks [rows, cut.tasks] take the sums of their parts, those of the call then store ---- */
+
+TIGON_INLINE void norm_bwd_share(tigon_dtype dtype, norm_kind kind, const norm_bwd_cut *b, int64_t index) {
+  const tigon_norm_bwd_problem *p = b->p;
+  const int64_t r = index / b->cut.tasks;
+  const split_range parts = split_parts(&b->cut, index % b->cut.tasks);
+  const norm_weights weights = norm_bwd_weights(kind, p, r);
+  norm_group g = {.rows = 1};
+  g.dy[0] = tigon_row(&p->space, &p->dy, tigon_dtype_size(dtype), r);
+  g.x[0] = tigon_row(&p->space, &p->x, tigon_dtype_size(dtype), r);
+  if (norm_centers(kind)) g.center[0] = norm_statistic(p->mean, r);
+  norm_panel panel;
+  panel.cols = 0;
+  for (int64_t part = parts.begin; part < parts.end; ++part) {
+    norm_sums sums[NORM_GROUP];
+    norm_bwd_part(dtype, kind, &g, &weights, &panel, split_part(&b->cut, part), sums);
+    b->parts[r * b->cut.parts + part] = sums[0];
+  }
+}
+TIGON_INLINE void norm_bwd_share_task(norm_kind kind, const norm_bwd_cut *b, int64_t index) {
+  TIGON_FOR_DTYPE(b->p->dtype, norm_bwd_share, kind, b, index);
+}
+
+/* How the call's rows are split, and their sums if they are; `task` calls norm_bwd_share_task() with the kind. */
+TIGON_INLINE norm_bwd_cut norm_bwd_split(const tigon_queue *queue, const tigon_norm_bwd_problem *p,
+                                         const tigon_plan *plan, norm_sums parts[SPLIT_CELLS],
+                                         void (*task)(const void *argument, int64_t index)) {
+  const split cut = split_of(plan, p->space.rows, p->cols);
+  const norm_bwd_cut b = {p, cut, cut.tasks > 1 ? parts : NULL};
+  if (b.parts) tigon_cpu_parallel(queue, p->space.rows * cut.tasks, task, &b);
+  return b;
 }
 
 #endif

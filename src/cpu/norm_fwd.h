@@ -4,6 +4,7 @@
 #define TIGON_CPU_NORM_FWD_H
 
 #include "cpu/norm.h"
+#include "cpu/split.h"
 
 /* ---- statistics ---- */
 
@@ -110,6 +111,26 @@ TIGON_INLINE double norm_moments(tigon_dtype dtype, const void *x, int64_t cols,
   return sum / (double)cols;
 }
 
+/* Of `count` numbers: their mean, and the sum of squared differences from it. */
+typedef struct norm_part {
+  double count, mean, squares;
+  float least; /* magnitude of the inputs, see norm_sum_squares() */
+} norm_part;
+
+TIGON_INLINE norm_part norm_line(tigon_dtype dtype, const void *x, int64_t n) {
+  double variance;
+  const double mean = norm_moments(dtype, x, n, &variance);
+  return (norm_part){(double)n, mean, variance * (double)n, 0};
+}
+
+static inline void norm_join(norm_part *a, norm_part b) {
+  if (b.count == 0) return;
+  const double all = a->count + b.count, step = b.mean - a->mean;
+  a->squares += b.squares + (a->count > 0 ? step * step * a->count * b.count / all : 0);
+  a->mean = a->count > 0 ? (a->mean * a->count + b.mean * b.count) / all : b.mean;
+  a->count = all;
+}
+
 /* ---- rows ---- */
 
 /* One row of each tensor, and the inputs of the row after it in the sweep's order. */
@@ -168,18 +189,46 @@ TIGON_INLINE void norm_fwd_put(tigon_dtype dtype, norm_kind kind, bool rounds, c
     norm_fwd_sweep(dtype, kind, rounds, false, V_OWN, row, w, b);
 }
 
-TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const tigon_norm_fwd_problem *p, norm_row *row) {
-  if (kind == NORM_LAYER) {
-    double variance;
-    const double mean = norm_moments(dtype, row->x, p->cols, &variance);
-    row->rstd = (float)(1 / sqrt(variance + (double)p->eps));
-    row->center = (float)mean;
-    row->rest = (float)((double)row->center - mean) * row->rstd;
+/* What the task of one or more rows needs: it takes the sums of all parts, or finds them in `parts`. */
+typedef struct norm_fwd_job {
+  const tigon_norm_fwd_problem *p;
+  split cut;
+  norm_part *parts; /* [rows, cut.parts]; NULL: a task has whole rows */
+  bool joins;       /* `parts` is filled */
+} norm_fwd_job;
+
+/* The moments of a part of the row, about 0 where the mean is not subtracted. */
+TIGON_INLINE norm_part norm_fwd_part(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, const norm_row *row,
+                                     int64_t part) {
+  const split_range c = split_part(&job->cut, part);
+  const char *x = row->x + c.begin * v_size(dtype);
+  if (norm_centers(kind)) return norm_line(dtype, x, c.end - c.begin);
+  const char *residual = row->residual ? row->residual + c.begin * v_size(dtype) : NULL;
+  norm_part sum = {.least = 0};
+  sum.squares =
+      norm_sum_squares(dtype, x, residual, c.end - c.begin, V_FLUSHES && !norm_has_bias(kind) ? &sum.least : NULL);
+  return sum;
+}
+
+TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, int64_t r,
+                                  norm_row *row) {
+  const tigon_norm_fwd_problem *p = job->p;
+  norm_part all = {0};
+  for (int64_t i = 0; i < job->cut.parts; ++i) {
+    const norm_part part = job->joins ? job->parts[r * job->cut.parts + i] : norm_fwd_part(dtype, kind, job, row, i);
+    if (norm_centers(kind))
+      norm_join(&all, part);
+    else
+      all.squares += part.squares;
+    if (i == 0 || part.least < row->least) row->least = part.least;
+  }
+  if (norm_centers(kind)) {
+    row->rstd = (float)(1 / sqrt(all.squares / all.count + (double)p->eps));
+    row->center = (float)all.mean;
+    row->rest = (float)((double)row->center - all.mean) * row->rstd;
     return;
   }
-  float mean = (float)(norm_sum_squares(dtype, row->x, kind == NORM_ADD_RMS ? row->residual : NULL, p->cols,
-                                        V_FLUSHES && !norm_has_bias(kind) ? &row->least : NULL) /
-                       (double)p->cols);
+  float mean = (float)(all.squares / (double)p->cols);
   if (p->casting == TIGON_CASTING_NONE) mean = tigon_round_f32(mean, dtype);
   row->rstd = 1.0f / sqrtf(mean + p->eps);
   if (p->casting == TIGON_CASTING_NONE) row->rstd = tigon_round_f32(row->rstd, dtype);
@@ -198,13 +247,12 @@ TIGON_INLINE void norm_fwd_row(tigon_dtype dtype, norm_kind kind, const tigon_no
       .next_residual = fused ? tigon_row(&p->space, &p->residual, size, next) : NULL,
   };
   row->stream = stream && v2_aligned(row->y) && (!fused || v2_aligned(row->s));
-  norm_statistics(dtype, kind, p, row);
-  if (p->rstd) p->rstd[r] = row->rstd;
-  if (norm_centers(kind) && p->mean) p->mean[r] = row->center;
 }
 
-TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_norm_fwd_problem *p, int64_t begin,
-                                int64_t end, bool stream) {
+/* Columns [at.begin, at.end) of rows [begin, end). */
+TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, int64_t begin, int64_t end,
+                                split_range at, bool stream) {
+  const tigon_norm_fwd_problem *p = job->p;
   const bool rounds = kind != NORM_LAYER && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
   const int64_t row_bytes = (kind == NORM_ADD_RMS ? 2 : 1) * p->cols * v_size(dtype);
   const int most = p->cols <= NORM_PANEL ? 1 : norm_group_rows(row_bytes);
@@ -223,11 +271,15 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
       bias.dtype = p->shift_dtype;
     }
     norm_row row[NORM_GROUP];
-    for (int i = 0; i < rows; ++i)
+    for (int i = 0; i < rows; ++i) {
       norm_fwd_row(dtype, kind, p, r + i, r + i + rows < end ? r + i + rows : r + i, stream, &row[i]);
-    for (int64_t first = 0; first < p->cols; first += NORM_PANEL) {
-      norm_load_panel(&w, first, p->cols, dtype, &weights);
-      if (norm_has_bias(kind)) norm_load_panel(&b, first, p->cols, dtype, &bias);
+      norm_statistics(dtype, kind, job, r + i, &row[i]);
+      if (at.begin == 0 && p->rstd) p->rstd[r + i] = row[i].rstd;
+      if (at.begin == 0 && norm_centers(kind) && p->mean) p->mean[r + i] = row[i].center;
+    }
+    for (int64_t first = at.begin; first < at.end; first += NORM_PANEL) {
+      norm_load_panel(&w, first, at.end, dtype, &weights);
+      if (norm_has_bias(kind)) norm_load_panel(&b, first, at.end, dtype, &bias);
       for (int i = 0; i < rows; ++i)
         if (rounds)
           norm_fwd_put(dtype, kind, true, &row[i], &w, &b);
@@ -238,24 +290,55 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const tigon_n
   if (stream) vf_fence();
 }
 
-/* ---- tasks: rows are independent ---- */
+/* ---- tasks: rows are independent, and few huge ones are split ---- */
 
 /* Of all a row's tensors. */
 TIGON_INLINE int64_t norm_fwd_bytes(norm_kind kind, const tigon_norm_fwd_problem *p) {
   return (kind == NORM_ADD_RMS ? 4 : 2) * p->cols * v_size(p->dtype);
 }
 
-TIGON_INLINE void norm_fwd_task(norm_kind kind, const tigon_norm_fwd_problem *p, int64_t index) {
+/* Of a row that is split: first the sums of the task's parts, then, once all are there, its columns. */
+TIGON_INLINE void norm_fwd_share(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, int64_t index,
+                                 bool stream) {
+  const int64_t r = index / job->cut.tasks;
+  const split_range parts = split_parts(&job->cut, index % job->cut.tasks);
+  if (job->joins) {
+    norm_fwd_rows(dtype, kind, job, r, r + 1, split_columns(&job->cut, parts), stream);
+    return;
+  }
+  norm_row row;
+  norm_fwd_row(dtype, kind, job->p, r, r, false, &row);
+  for (int64_t i = parts.begin; i < parts.end; ++i)
+    job->parts[r * job->cut.parts + i] = norm_fwd_part(dtype, kind, job, &row, i);
+}
+
+TIGON_INLINE void norm_fwd_task(norm_kind kind, const norm_fwd_job *job, int64_t index) {
+  const tigon_norm_fwd_problem *p = job->p;
   const int64_t rows = p->space.rows, bytes = norm_fwd_bytes(kind, p);
+  const bool stream = tigon_cpu_streams(rows * bytes);
+  if (job->parts) {
+    TIGON_FOR_DTYPE(p->dtype, norm_fwd_share, kind, job, index, stream);
+    return;
+  }
+  const split_range all = {0, p->cols};
   int64_t begin, end;
   tigon_plan_range(rows, tigon_cpu_row_tasks(rows, bytes), index, &begin, &end);
-  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, kind, p, begin, end, tigon_cpu_streams(rows * bytes));
+  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, kind, job, begin, end, all, stream);
 }
 
 /* `task` calls norm_fwd_task() with the kind. */
 TIGON_INLINE tigon_status norm_fwd_run(norm_kind kind, const tigon_queue *queue, const tigon_norm_fwd_problem *p,
-                                       void (*task)(const void *argument, int64_t index)) {
-  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, norm_fwd_bytes(kind, p)), task, p);
+                                       const tigon_plan *plan, void (*task)(const void *argument, int64_t index)) {
+  norm_part parts[SPLIT_CELLS];
+  norm_fwd_job job = {.p = p, .cut = split_of(plan, p->space.rows, p->cols)};
+  int64_t tasks = tigon_cpu_row_tasks(p->space.rows, norm_fwd_bytes(kind, p));
+  if (job.cut.tasks > 1) {
+    job.parts = parts;
+    tasks = p->space.rows * job.cut.tasks;
+    tigon_cpu_parallel(queue, tasks, task, &job);
+    job.joins = true;
+  }
+  tigon_cpu_parallel(queue, tasks, task, &job);
   return TIGON_OK;
 }
 

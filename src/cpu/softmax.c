@@ -1,4 +1,4 @@
-/* Three sweeps over a row, of which the second and third find it in the cache: the largest score, the sum, the store. The
+/* Forward: three sweeps over a row, of which the second and third find it in the cache: the largest score, the sum, the store. The
  * exponentials of a row of up to KEPT columns stay in f32 on the stack; those of a wider row are worked out again. Sums are f32
  * over 256 terms a lane or fewer, and f64 across blocks. */
 #include <math.h>
@@ -6,10 +6,11 @@
 #include "cpu/kernels.h"
 #include "cpu/pair.h"
 #include "cpu/simd_math.h"
+#include "cpu/split.h"
 
 enum { PAIR = 2 * LANES, SUM_BLOCK = 256 * LANES, KEPT = 65536 };
 
-/* One row; `seen` columns of `cols` count. Scores are factor * (scale * x + mask) + offset: first as they are, then minus
+/* One row, or a part of one; `seen` columns of `cols` count. Scores are factor * (scale * x + mask) + offset: first as they are, then minus
  * their largest, in units of ln 2 where exp2_16 is good enough. */
 typedef struct row {
   const void *x, *mask, *next; /* next: the row that is read after this one */
@@ -122,33 +123,88 @@ TIGON_INLINE void put(void *out, int64_t c, tigon_dtype dtype, vf v, int n, bool
     v_store_n(out, c, dtype, v, n);
 }
 
-TIGON_INLINE void fwd_row(kind k, row r, float scale, float *kept, bool stream) {
-  r.paired = k.masked && k.mask_dtype != k.dtype ? 0 : r.seen / PAIR * PAIR;
-  shift_scores(k, &r, scale, -INFINITY);
-  shift_scores(k, &r, scale, largest(k, &r));
-  const double sum = total(k, &r, kept);
-  const vf inverse = vf_set(sum == 0 ? 0 : (float)(1 / sum));
+/* y of the row, whose offset is known. */
+TIGON_INLINE void store_row(kind k, const row *r, vf inverse, const float *kept, bool stream) {
   /* An f32 mask's NaN may have a lower half. */
   const v_values are = k.masked && k.mask_dtype == TIGON_F32 ? V_ANY : V_OWN;
   int64_t c = 0;
-  for (; c < r.paired; c += PAIR) {
-    const vf2 e = kept ? (vf2){vf_load(kept + c), vf_load(kept + c + LANES)} : exp2_of(k, score2(k, &r, c));
-    v2_put(r.y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, STEP, stream, are);
+  for (; c < r->paired; c += PAIR) {
+    const vf2 e = kept ? (vf2){vf_load(kept + c), vf_load(kept + c + LANES)} : exp2_of(k, score2(k, r, c));
+    v2_put(r->y, c, k.dtype, (vf2){vf_mul(e.a, inverse), vf_mul(e.b, inverse)}, STEP, stream, are);
   }
-  for (; c < r.seen; c += LANES) {
-    const vf e = kept ? vf_load(kept + c) : exp_of(k, score(k, &r, c));
+  for (; c < r->seen; c += LANES) {
+    const vf e = kept ? vf_load(kept + c) : exp_of(k, score(k, r, c));
     /* Columns that do not count are 0 even beside a NaN. */
-    const vf y = first_or(vf_mul(e, inverse), lanes_left(r.seen, c), vf_zero());
-    put(r.y, c, k.dtype, y, lanes_left(r.cols, c), false);
+    const vf y = first_or(vf_mul(e, inverse), lanes_left(r->seen, c), vf_zero());
+    put(r->y, c, k.dtype, y, lanes_left(r->cols, c), false);
   }
-  for (; c < r.cols; c += LANES) put(r.y, c, k.dtype, vf_zero(), lanes_left(r.cols, c), false);
+  for (; c < r->cols; c += LANES) put(r->y, c, k.dtype, vf_zero(), lanes_left(r->cols, c), false);
 }
 
-TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p, int64_t begin, int64_t end,
-                           bool past) {
+/* What a part of a row has found. */
+typedef struct cell {
+  float largest;
+  double sum; /* of e^(score - the row's largest) */
+} cell;
+
+enum { LARGEST = 1, SUM = 2, STORE = 4, ALL = 7 }; /* sweeps */
+
+typedef struct fwd {
+  const tigon_softmax_fwd_problem *p;
+  split cut;
+  unsigned sweeps;
+  cell *cells; /* [rows, cut.parts]; NULL: a task has whole rows */
+} fwd;
+
+TIGON_INLINE row part_of(kind k, const fwd *f, const row *whole, int64_t part) {
+  const split_range at = split_part(&f->cut, part);
+  row r = *whole;
+  r.x = (const char *)r.x + at.begin * v_size(k.dtype);
+  if (k.masked) r.mask = (const char *)r.mask + at.begin * v_size(k.mask_dtype);
+  r.next = (const char *)r.next + at.begin * v_size(k.dtype);
+  r.y = (char *)r.y + at.begin * v_size(k.dtype);
+  r.cols = at.end - at.begin;
+  r.seen = r.seen < at.begin ? 0 : r.seen < at.end ? r.seen - at.begin : r.cols;
+  r.paired = k.masked && k.mask_dtype != k.dtype ? 0 : r.seen / PAIR * PAIR;
+  return r;
+}
+
+/* The wanted sweeps over some parts of a row; `cells` has all of its parts. */
+TIGON_INLINE void fwd_parts(kind k, const fwd *f, row whole, split_range parts, cell *cells, float *kept, bool stream) {
+  const float scale = f->p->scale;
+  if (f->sweeps & LARGEST) {
+    shift_scores(k, &whole, scale, -INFINITY);
+    for (int64_t i = parts.begin; i < parts.end; ++i) {
+      const row r = part_of(k, f, &whole, i);
+      cells[i].largest = largest(k, &r);
+    }
+  }
+  if (f->sweeps == LARGEST) return;
+  float most = -INFINITY;
+  for (int64_t i = 0; i < f->cut.parts; ++i) most = cells[i].largest > most ? cells[i].largest : most;
+  shift_scores(k, &whole, scale, most);
+  if (f->sweeps & SUM)
+    for (int64_t i = parts.begin; i < parts.end; ++i) {
+      const row r = part_of(k, f, &whole, i);
+      cells[i].sum = total(k, &r, kept ? kept + i * f->cut.width : NULL);
+    }
+  if (!(f->sweeps & STORE)) return;
+  double sum = 0;
+  for (int64_t i = 0; i < f->cut.parts; ++i) sum += cells[i].sum;
+  const vf inverse = vf_set(sum == 0 ? 0 : (float)(1 / sum));
+  for (int64_t i = parts.begin; i < parts.end; ++i) {
+    const row r = part_of(k, f, &whole, i);
+    store_row(k, &r, inverse, kept ? kept + i * f->cut.width : NULL, stream);
+  }
+}
+
+/* Some parts of rows [begin, end). */
+TIGON_INLINE void fwd_rows(tigon_dtype dtype, const fwd *f, int64_t begin, int64_t end, split_range parts, bool past) {
+  const tigon_softmax_fwd_problem *p = f->p;
   const size_t size = (size_t)v_size(dtype), mask_size = (size_t)v_size(p->mask_dtype);
   _Alignas(64) float kept[KEPT];
-  float *const keep = p->cols <= KEPT ? kept : NULL;
+  float *const keep = p->cols <= KEPT && f->sweeps == ALL ? kept : NULL;
+  cell own[SPLIT_PARTS];
   for (int64_t i = begin; i < end; ++i) {
     int64_t seen = p->causal ? i % p->tokens + 1 + p->cols - p->tokens : p->cols;
     if (seen < 0) seen = 0;
@@ -159,32 +215,42 @@ TIGON_INLINE void fwd_rows(tigon_dtype dtype, const tigon_softmax_fwd_problem *p
                    .cols = p->cols,
                    .seen = seen,
                    .scale = vf_set(p->scale)};
+    cell *cells = f->cells ? f->cells + i * f->cut.parts : own;
     const bool stream = past && (uintptr_t)r.y % V_LINE == 0;
     if (!r.mask)
-      fwd_row((kind){dtype, dtype, false}, r, p->scale, keep, stream);
+      fwd_parts((kind){dtype, dtype, false}, f, r, parts, cells, keep, stream);
     else if (p->mask_dtype == TIGON_F32)
-      fwd_row((kind){dtype, TIGON_F32, true}, r, p->scale, keep, stream);
+      fwd_parts((kind){dtype, TIGON_F32, true}, f, r, parts, cells, keep, stream);
     else
-      fwd_row((kind){dtype, dtype, true}, r, p->scale, keep, stream);
+      fwd_parts((kind){dtype, dtype, true}, f, r, parts, cells, keep, stream);
   }
   if (past) vf_fence();
 }
 
 static void fwd_task(const void *argument, int64_t index) {
-  const tigon_softmax_fwd_problem *p = argument;
+  const fwd *f = argument;
+  const tigon_softmax_fwd_problem *p = f->p;
   const int64_t row_bytes = 2 * p->cols * v_size(p->dtype);
-  int64_t begin, end;
-  tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
-  TIGON_FOR_DTYPE(p->dtype, fwd_rows, p, begin, end, tigon_cpu_streams(p->space.rows * row_bytes));
+  int64_t begin = index / f->cut.tasks, end = begin + 1;
+  if (!f->cells) tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
+  const split_range parts = split_parts(&f->cut, index % f->cut.tasks);
+  TIGON_FOR_DTYPE(p->dtype, fwd_rows, f, begin, end, parts, tigon_cpu_streams(p->space.rows * row_bytes));
 }
 
 tigon_status TIGON_CPU(softmax_fwd)(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 2 * p->cols * v_size(p->dtype)), fwd_task, p);
+  cell cells[SPLIT_CELLS];
+  fwd f = {.p = p, .cut = split_of(plan, p->space.rows, p->cols), .sweeps = ALL};
+  if (f.cut.tasks == 1) {
+    tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 2 * p->cols * v_size(p->dtype)), fwd_task, &f);
+    return TIGON_OK;
+  }
+  f.cells = cells;
+  for (f.sweeps = LARGEST; f.sweeps <= STORE; f.sweeps *= 2)
+    tigon_cpu_parallel(queue, p->space.rows * f.cut.tasks, fwd_task, &f);
   return TIGON_OK;
 }
 
-/* sum over the row of dy * y. */
+/* sum over columns of dy * y. */
 TIGON_INLINE double dot(tigon_dtype dtype, const void *dy, const void *y, int64_t cols) {
   double all = 0;
   for (int64_t block = 0; block < cols; block += SUM_BLOCK) {
@@ -208,44 +274,73 @@ TIGON_INLINE vf2 slope(vf2 g, vf2 y, vf scale, vf sum) {
   return (vf2){vf_mul(vf_mul(scale, y.a), vf_sub(g.a, sum)), vf_mul(vf_mul(scale, y.b), vf_sub(g.b, sum))};
 }
 
-TIGON_INLINE void bwd_rows(tigon_dtype dtype, const tigon_softmax_bwd_problem *p, int64_t begin, int64_t end,
-                           bool past) {
+typedef struct bwd {
+  const tigon_softmax_bwd_problem *p;
+  split cut;
+  unsigned sweeps;
+  double *dots; /* [rows, cut.parts]; NULL: a task has whole rows */
+} bwd;
+
+/* dx of some columns of a row; next_dy, next_y: those of the row that is read after this one. */
+TIGON_INLINE void slope_row(tigon_dtype dtype, const bwd *b, const char *dy, const char *y, char *dx,
+                            const char *next_dy, const char *next_y, split_range at, double dot, bool stream) {
+  const vf scale = vf_set(b->p->scale), sum = vf_set((float)dot);
+  int64_t c = at.begin;
+  for (; c + PAIR <= at.end; c += PAIR) {
+    for (int64_t line = c * v_size(dtype); line < (c + PAIR) * v_size(dtype); line += 64) {
+      vf_prefetch(next_dy + line);
+      vf_prefetch(next_y + line);
+    }
+    v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, STEP), v2_load(y, c, dtype, STEP), scale, sum), STEP, stream,
+           V_OWN);
+  }
+  const int n = (int)(at.end - c);
+  if (n > 0)
+    v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, n), v2_load(y, c, dtype, n), scale, sum), n, false, V_OWN);
+}
+
+/* Some parts of rows [begin, end). */
+TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *b, int64_t begin, int64_t end, split_range parts, bool past) {
+  const tigon_softmax_bwd_problem *p = b->p;
   const size_t size = (size_t)v_size(dtype);
-  const int64_t cols = p->cols;
-  const vf scale = vf_set(p->scale);
+  double own[SPLIT_PARTS];
   for (int64_t i = begin; i < end; ++i) {
     const int64_t after = i + 1 < end ? i + 1 : i;
     const char *dy = tigon_row(&p->space, &p->dy, size, i), *y = tigon_row(&p->space, &p->y, size, i);
     const char *next_dy = tigon_row(&p->space, &p->dy, size, after), *next_y = tigon_row(&p->space, &p->y, size, after);
     char *dx = tigon_row(&p->space, &p->dx, size, i);
-    const vf sum = vf_set((float)dot(dtype, dy, y, cols));
-    const bool stream = past && (uintptr_t)dx % V_LINE == 0;
-    int64_t c = 0;
-    for (; c + PAIR <= cols; c += PAIR) {
-      for (int64_t at = c * v_size(dtype); at < (c + PAIR) * v_size(dtype); at += 64) {
-        vf_prefetch(next_dy + at);
-        vf_prefetch(next_y + at);
-      }
-      v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, STEP), v2_load(y, c, dtype, STEP), scale, sum), STEP, stream,
-             V_OWN);
+    double *dots = b->dots ? b->dots + i * b->cut.parts : own, sum = 0;
+    for (int64_t part = parts.begin; (b->sweeps & SUM) && part < parts.end; ++part) {
+      const split_range at = split_part(&b->cut, part);
+      dots[part] = dot(dtype, dy + at.begin * v_size(dtype), y + at.begin * v_size(dtype), at.end - at.begin);
     }
-    const int n = (int)(cols - c);
-    if (n > 0)
-      v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, n), v2_load(y, c, dtype, n), scale, sum), n, false, V_OWN);
+    if (!(b->sweeps & STORE)) continue;
+    for (int64_t part = 0; part < b->cut.parts; ++part) sum += dots[part];
+    const bool stream = past && (uintptr_t)dx % V_LINE == 0;
+    slope_row(dtype, b, dy, y, dx, next_dy, next_y, split_columns(&b->cut, parts), sum, stream);
   }
   if (past) vf_fence();
 }
 
 static void bwd_task(const void *argument, int64_t index) {
-  const tigon_softmax_bwd_problem *p = argument;
+  const bwd *b = argument;
+  const tigon_softmax_bwd_problem *p = b->p;
   const int64_t row_bytes = 3 * p->cols * v_size(p->dtype);
-  int64_t begin, end;
-  tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
-  TIGON_FOR_DTYPE(p->dtype, bwd_rows, p, begin, end, tigon_cpu_streams(p->space.rows * row_bytes));
+  int64_t begin = index / b->cut.tasks, end = begin + 1;
+  if (!b->dots) tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
+  const split_range parts = split_parts(&b->cut, index % b->cut.tasks);
+  TIGON_FOR_DTYPE(p->dtype, bwd_rows, b, begin, end, parts, tigon_cpu_streams(p->space.rows * row_bytes));
 }
 
 tigon_status TIGON_CPU(softmax_bwd)(tigon_queue *queue, const tigon_softmax_bwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 3 * p->cols * v_size(p->dtype)), bwd_task, p);
+  double dots[SPLIT_CELLS];
+  bwd b = {.p = p, .cut = split_of(plan, p->space.rows, p->cols), .sweeps = ALL};
+  if (b.cut.tasks == 1) {
+    tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 3 * p->cols * v_size(p->dtype)), bwd_task, &b);
+    return TIGON_OK;
+  }
+  b.dots = dots;
+  for (b.sweeps = SUM; b.sweeps <= STORE; b.sweeps *= 2)
+    tigon_cpu_parallel(queue, p->space.rows * b.cut.tasks, bwd_task, &b);
   return TIGON_OK;
 }

@@ -144,10 +144,8 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_group_norm_b
   TIGON_TRY(planes(context, call, "dy", &a.dy, &p->dy));
   TIGON_TRY(planes(context, call, "x", &a.x, &p->x));
   TIGON_TRY(planes(context, call, "dx", &a.dx, &p->dx));
-  TIGON_TRY(tigon_front_plan_groups(context, "group_norm", "bwd", p->dtype, p->batch * p->groups, p->channels * p->run,
-                                    p->groups, p->run, plan));
-  p->partials = p->slabs ? (float *)(void *)((char *)p->slabs + plan->partials_offset) : NULL;
-  return TIGON_OK;
+  return tigon_front_plan_groups(context, "group_norm", "bwd", p->dtype, p->batch * p->groups, p->channels * p->run,
+                                 p->groups, p->run, plan);
 }
 
 tigon_status tigon_group_norm_bwd(tigon_context *context, const tigon_group_norm_bwd_args *args) {
