@@ -173,6 +173,22 @@ static void check_all(const options *o, tally *t, term_table *table) {
   term_progress(total, total, "");
 }
 
+/* The operators that a planner's case was run with, {"A": [..], ..}. */
+static json_t *planned_cases(void) {
+  json_t *cases = json_object();
+  for (tigon_plan_case c = TIGON_CASE_A; c <= TIGON_CASE_G; ++c) {
+    const char letter[] = {tigon_plan_case_letter(c), 0}, *last = "";
+    json_t *ops = json_array();
+    for (int e = 0; tigon_entry_at(e); ++e) {
+      if (!(check_planned(e) & TIGON_CASE_BIT(c)) || strcmp(tigon_entry_at(e)->op, last) == 0) continue;
+      last = tigon_entry_at(e)->op;
+      json_array_append_new(ops, json_string(last));
+    }
+    json_object_set_new(cases, letter, ops);
+  }
+  return cases;
+}
+
 /* Every mutant must make some case fail, on the best variant, in f32 or bf16. */
 static int check_mutants(const options *o) {
   const tigon_kernels *const *list = variants_of(o);
@@ -215,8 +231,9 @@ int tigon_cli_check(int argc, char **argv) {
     cli_mistake(o.command, "no case is called \"%s\"", o.label ? o.label : "");
   }
   if (o.json) {
-    cli_print_json(json_pack("{s:I, s:I, s:I, s:o}", "passed", (json_int_t)t.passed, "failed", (json_int_t)t.failed,
-                             "skipped", (json_int_t)t.skipped, "failures", t.failures));
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:o, s:o}", "passed", (json_int_t)t.passed, "failed",
+                             (json_int_t)t.failed, "skipped", (json_int_t)t.skipped, "failures", t.failures, "planned",
+                             planned_cases()));
   } else {
     term_table_print(table, stdout);
     if (t.failed > SHOWN_FAILURES)

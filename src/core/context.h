@@ -10,6 +10,7 @@ struct tigon_context {
   const tigon_device_desc *device;
   const char *last_variant;
   tigon_plan_case force; /* the check: a planner case that is taken wherever it fits */
+  unsigned planned;      /* the check: cases that calls had so far, TIGON_CASE_BIT or-ed */
   char error[512];
 };
 

@@ -23,5 +23,6 @@ tigon_status tigon_front_plan_groups(tigon_context *context, const char *op, con
     request.force = TIGON_CASE_AUTO;
     status = tigon_plan_make(&request, plan);
   }
+  context->planned |= TIGON_CASE_BIT(plan->chosen) | TIGON_CASE_BIT(plan->cut);
   return status == TIGON_OK ? TIGON_OK : tigon_fail(context, status, "%s_%s: %s", op, entry, plan->reason);
 }

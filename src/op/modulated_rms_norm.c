@@ -67,7 +67,10 @@ tigon_status tigon_modulated_rms_norm_fwd(tigon_context *context, const tigon_mo
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(modulation), modulation, modulation_rows, &p.groups));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "modulated_rms_norm", "fwd", p.dtype, p.space.rows, p.cols, &plan));
+  /* Groups with vectors of their own are case G: a channel is one column. */
+  const int64_t groups = p.groups.rows > 1 ? p.groups.rows : 0;
+  TIGON_TRY(
+      tigon_front_plan_groups(context, "modulated_rms_norm", "fwd", p.dtype, p.space.rows, p.cols, groups, 0, &plan));
   return TIGON_CALL_SLOT(context, modulated_rms_norm_fwd, p.dtype, &p, &plan);
 }
 

@@ -64,6 +64,7 @@ struct check {
 };
 
 /* [rows, cols] shapes around the variant's tile, primes, powers of two and their neighbours, and wide rows. */
+enum { CHECK_ROW_SHAPES = 22 };
 bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]);
 
 /* Tensors. Rows (all but the last dimension) are padded in padded cases unless `dense`. */
@@ -125,6 +126,9 @@ typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED } check_o
 /* Runs a case on the oracle and on `kernels` of the device (NULL: the context's own). `failure` gets the sentence. */
 check_outcome check_run_case(const check_case *c, const char *device, const char *variant, const tigon_kernels *kernels,
                              uint64_t seed, double *worst, char failure[512]);
+
+/* The planner's cases that an entry's runs have had so far, TIGON_CASE_BIT or-ed. */
+unsigned check_planned(int entry);
 
 /* The index-th case of an entry for a dtype; false past the last one. */
 bool check_case_at(int entry, tigon_dtype dtype, int64_t tile, int index, check_case *c);

@@ -24,9 +24,17 @@ static void drop_last_row(tigon_row_space *space) {
   space->inner = --space->rows;
 }
 
+/* A row that is split ends before its last part. */
+static int64_t without_last_part(const tigon_plan *plan, int64_t cols) {
+  const int64_t part = 8192;
+  return plan->cut == TIGON_CASE_F && cols > part ? (cols - 1) / part * part : cols;
+}
+
 MUTANT(norm_drop_tail, rms_norm_fwd, m.cols -= m.cols > 1)
 MUTANT(norm_skip_eps, rms_norm_fwd, m.eps = 0)
 MUTANT(norm_wrong_casting, rms_norm_fwd, m.casting = TIGON_CASTING_GEMMA)
+MUTANT(norm_lose_part, rms_norm_fwd, m.cols = without_last_part(plan, p->cols))
+MUTANT(norm_bwd_lose_part, rms_norm_bwd, m.cols = without_last_part(plan, p->cols))
 MUTANT(norm_lose_row, rms_norm_bwd, drop_last_row(&m.space))
 MUTANT(norm_overwrite_dw, rms_norm_bwd, m.accumulate_dw = false)
 MUTANT(norm_bwd_offset, rms_norm_bwd, m.w_offset = 0)
@@ -67,6 +75,7 @@ MUTANT(rope_bwd_swap, rope_bwd, m.cos = p->sin; m.sin = p->cos)
 MUTANT(embedding_lose_column, embedding_fwd, m.cols -= m.cols > 1)
 MUTANT(embedding_no_padding, embedding_bwd, m.padding_idx = -1)
 MUTANT(embedding_overwrite, embedding_bwd, m.accumulate = false)
+MUTANT(softmax_lose_part, softmax_fwd, m.cols = without_last_part(plan, p->cols))
 MUTANT(softmax_no_scale, softmax_fwd, m.scale = 1)
 MUTANT(softmax_not_causal, softmax_fwd, m.causal = false)
 MUTANT(softmax_no_mask, softmax_fwd, m.mask.data = NULL)
@@ -97,6 +106,8 @@ static const check_mutant mutants[] = {
     {"rms_norm", "fwd", "drops the last column", apply_norm_drop_tail},
     {"rms_norm", "fwd", "skips eps", apply_norm_skip_eps},
     {"rms_norm", "fwd", "takes gemma's casting for llama's", apply_norm_wrong_casting},
+    {"rms_norm", "fwd", "loses a part of a split row", apply_norm_lose_part},
+    {"rms_norm", "bwd", "loses a part of a split row", apply_norm_bwd_lose_part},
     {"rms_norm", "bwd", "drops the last row", apply_norm_lose_row},
     {"rms_norm", "bwd", "overwrites dw instead of adding", apply_norm_overwrite_dw},
     {"rms_norm", "bwd", "forgets w_offset", apply_norm_bwd_offset},
@@ -137,6 +148,7 @@ static const check_mutant mutants[] = {
     {"embedding", "fwd", "drops the last column", apply_embedding_lose_column},
     {"embedding", "bwd", "gives padding a gradient", apply_embedding_no_padding},
     {"embedding", "bwd", "overwrites instead of adding", apply_embedding_overwrite},
+    {"softmax", "fwd", "loses a part of a split row", apply_softmax_lose_part},
     {"softmax", "fwd", "forgets scale", apply_softmax_no_scale},
     {"softmax", "fwd", "forgets causal", apply_softmax_not_causal},
     {"softmax", "fwd", "forgets the mask", apply_softmax_no_mask},

@@ -4,7 +4,7 @@
 
 #include "check/check.h"
 
-enum { CHECK_NORM_OPTIONS = 6 };
+enum { CHECK_NORM_OPTIONS = 12 };
 
 void check_norm_fwd(check *k, bool fused);
 void check_norm_bwd(check *k, bool fused);

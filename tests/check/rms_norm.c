@@ -17,6 +17,12 @@ static const struct option {
     {TIGON_CASTING_LLAMA, false, false, 0, true, true, false},
     {TIGON_CASTING_GEMMA, true, false, 1, true, false, true},
     {TIGON_CASTING_GEMMA, false, false, 0, true, true, false},
+    {TIGON_CASTING_LLAMA, true, true, 0, true, false, true},
+    {TIGON_CASTING_LLAMA, false, false, 0, false, true, false},
+    {TIGON_CASTING_GEMMA, false, false, 0, false, true, false},
+    {TIGON_CASTING_NONE, true, true, 1, true, true, false},
+    {TIGON_CASTING_NONE, false, false, 0, true, true, false},
+    {TIGON_CASTING_NONE, false, false, 0, false, true, false},
 };
 
 /* |y| before rounding differs by the sum's error: eps * (a few) * |y|; llama and none also round xhat (and the
@@ -165,7 +171,14 @@ void check_norm_bwd(check *k, bool fused) {
 static void fwd(check *k) { check_norm_fwd(k, false); }
 static void bwd(check *k) { check_norm_bwd(k, false); }
 
-const check_op tigon_check_rms_norm_fwd = {fwd, check_row_shapes, CHECK_NORM_OPTIONS, true};
-const check_op tigon_check_rms_norm_bwd = {bwd, check_row_shapes, CHECK_NORM_OPTIONS, true};
+/* Rows of 32768 columns come once for each option: casting modes, in place, with and without a weight. */
+static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
+  if (index < CHECK_ROW_SHAPES) return check_row_shapes(index, tile, dims);
+  dims[0] = 1, dims[1] = 32768;
+  return index < CHECK_ROW_SHAPES + CHECK_NORM_OPTIONS;
+}
+
+const check_op tigon_check_rms_norm_fwd = {fwd, shapes, CHECK_NORM_OPTIONS, true};
+const check_op tigon_check_rms_norm_bwd = {bwd, shapes, CHECK_NORM_OPTIONS, true};
 
 _Static_assert(sizeof options / sizeof *options == CHECK_NORM_OPTIONS, "one number for both ops");

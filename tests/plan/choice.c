@@ -72,7 +72,7 @@ static void every_case_is_chosen_somewhere(void **state) {
   for (tigon_plan_case c = TIGON_CASE_A; c <= TIGON_CASE_LAST; c++) assert_true(seen[c]);
 }
 
-/* 8192 tasks on 80 programs: each bounded, all covered, no program more than one row behind another. */
+/* 8192 rows on 80 programs: each bounded, all covered, no program more than one row behind another. */
 static void tasks_that_programs_do_not_divide(void **state) {
   (void)state;
   tigon_plan_request request = request_for("rms_norm", "bwd", TIGON_F32, "910b4", 8192, 1024);
@@ -91,6 +91,21 @@ static void tasks_that_programs_do_not_divide(void **state) {
     tigon_plan_task(&plan, t, &box);
     assert_int_equal(box.row_begin, next);
     assert_true(box.row_end - box.row_begin == 102 || box.row_end - box.row_begin == 103);
+    next = box.row_end;
+  }
+  assert_int_equal(next, 8192);
+  /* group_norm's: 256 batches of 32 groups. */
+  request = request_for("group_norm", "fwd", TIGON_F32, "910b4", 8192, 16 * 512);
+  request.device = &device;
+  request.groups = 32, request.run = 512;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+  assert_int_equal(plan.grid, 80);
+  next = 0;
+  for (int64_t t = 0; t < plan.tasks; t++) {
+    tigon_plan_box box;
+    tigon_plan_task(&plan, t, &box);
+    assert_int_equal(box.row_begin, next);
+    assert_true(box.row_end <= 8192);
     next = box.row_end;
   }
   assert_int_equal(next, 8192);
@@ -166,6 +181,10 @@ static void trap_shapes(void **state) {
     assert_int_equal(ask("rms_norm", "fwd", TIGON_BF16, "910b4", 2048, widths[i], 0), TIGON_OK);
     assert_int_equal(plan.passes, 1);
     assert_int_equal(plan.cols_per_tile, widths[i]);
+    assert_int_equal(ask("layer_norm", "fwd", TIGON_BF16, "910b4", 2048, widths[i], 0), TIGON_OK);
+    assert_int_equal(plan.passes, 1);
+    assert_int_equal(ask("layer_norm", "bwd", TIGON_F32, "gpu-generic", 2048, widths[i], 0), TIGON_OK);
+    assert_int_equal(plan.passes, 1);
   }
   assert_int_equal(ask("rms_norm", "fwd", TIGON_F32, "910b4", 1, (int64_t)1 << 33, 0), TIGON_OK);
   assert_int_equal(plan.chosen, TIGON_CASE_F);

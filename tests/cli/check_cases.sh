@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Every case of the planner, A to G, is run by the check with two operators or more.
+. "$(dirname "$0")/lib.bash"
+
+run check rms_norm group_norm modulated_rms_norm swiglu relu_squared --variant scalar --dtype f32 --json
+expect_status 0 "tigon check --json"
+expect_json 'list(j["planned"]) == list("ABCDEFG")' "the cases"
+for case in A B C D E F G; do
+  expect_json "len(j['planned']['$case']) >= 2" "case $case"
+done
+finish

@@ -1,0 +1,133 @@
+/* A wide row has the same bits alone, on any number of threads, cut as the planner likes or split by force, and in a batch that
+ * no plan splits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tigon/tigon.h>
+
+#include "core/context.h"
+
+/* Five parts of a row, the last one ragged. A row of group_norm is cut by positions, or by channels where runs are short. */
+enum { BATCH = 40, COLS = 40008, CHECKED = 7, FEW_CHANNELS = 3, MANY_CHANNELS = 24, SCRATCH = 1 << 26 };
+
+typedef struct rows {
+  float *x, *dy, *y, *dx;
+  float mean[BATCH], rstd[BATCH];
+} rows;
+
+static float inputs[2][BATCH * COLS], outputs[2][BATCH * COLS], alone[2][COLS];
+static _Alignas(64) char workspace[SCRATCH];
+
+static tigon_tensor matrix(float *data, int64_t n) { return tigon_tensor_2d(data, TIGON_F32, n, COLS); }
+
+static void call_rms_norm(tigon_context *c, rows *r, int64_t n) {
+  const tigon_rms_norm_fwd_args fwd = {
+      .x = matrix(r->x, n), .y = matrix(r->y, n), .rstd = tigon_tensor_1d(r->rstd, TIGON_F32, n), .eps = 1e-6};
+  assert_int_equal(tigon_rms_norm_fwd(c, &fwd), TIGON_OK);
+  const tigon_rms_norm_bwd_args bwd = {.dy = matrix(r->dy, n), .x = fwd.x, .rstd = fwd.rstd, .dx = matrix(r->dx, n)};
+  assert_int_equal(tigon_rms_norm_bwd(c, &bwd), TIGON_OK);
+}
+
+static void call_layer_norm(tigon_context *c, rows *r, int64_t n) {
+  const tigon_layer_norm_fwd_args fwd = {.x = matrix(r->x, n),
+                                         .y = matrix(r->y, n),
+                                         .mean = tigon_tensor_1d(r->mean, TIGON_F32, n),
+                                         .rstd = tigon_tensor_1d(r->rstd, TIGON_F32, n),
+                                         .eps = 1e-5};
+  assert_int_equal(tigon_layer_norm_fwd(c, &fwd), TIGON_OK);
+  const tigon_layer_norm_bwd_args bwd = {
+      .dy = matrix(r->dy, n), .x = fwd.x, .mean = fwd.mean, .rstd = fwd.rstd, .dx = matrix(r->dx, n)};
+  assert_int_equal(tigon_layer_norm_bwd(c, &bwd), TIGON_OK);
+}
+
+static void call_softmax(tigon_context *c, rows *r, int64_t n) {
+  const tigon_softmax_fwd_args fwd = {.x = matrix(r->x, n), .y = matrix(r->y, n)};
+  assert_int_equal(tigon_softmax_fwd(c, &fwd), TIGON_OK);
+  const tigon_softmax_bwd_args bwd = {.dy = matrix(r->dy, n), .y = fwd.y, .dx = matrix(r->dx, n)};
+  assert_int_equal(tigon_softmax_bwd(c, &bwd), TIGON_OK);
+}
+
+static tigon_tensor channels(float *data, int64_t n, int64_t count) {
+  return tigon_tensor_3d(data, TIGON_F32, n, count, COLS / count);
+}
+
+static void call_group_norm_of(tigon_context *c, rows *r, int64_t n, int64_t count) {
+  const tigon_group_norm_fwd_args fwd = {.x = channels(r->x, n, count),
+                                         .y = channels(r->y, n, count),
+                                         .mean = tigon_tensor_2d(r->mean, TIGON_F32, n, 1),
+                                         .rstd = tigon_tensor_2d(r->rstd, TIGON_F32, n, 1),
+                                         .groups = 1,
+                                         .eps = 1e-5};
+  assert_int_equal(tigon_group_norm_fwd(c, &fwd), TIGON_OK);
+  const tigon_group_norm_bwd_args bwd = {.dy = channels(r->dy, n, count),
+                                         .x = fwd.x,
+                                         .mean = fwd.mean,
+                                         .rstd = fwd.rstd,
+                                         .dx = channels(r->dx, n, count),
+                                         .groups = 1,
+                                         .workspace = workspace,
+                                         .workspace_bytes = sizeof workspace};
+  assert_int_equal(tigon_group_norm_bwd(c, &bwd), TIGON_OK);
+}
+static void call_group_norm_runs(tigon_context *c, rows *r, int64_t n) { call_group_norm_of(c, r, n, FEW_CHANNELS); }
+static void call_group_norm_channels(tigon_context *c, rows *r, int64_t n) {
+  call_group_norm_of(c, r, n, MANY_CHANNELS);
+}
+
+static void check_variant(const char *variant, void (*call)(tigon_context *c, rows *r, int64_t n)) {
+  const tigon_context_desc desc = {.device = "cpu", .variant = variant};
+  tigon_context *c;
+  assert_int_equal(tigon_context_create(&desc, &c), TIGON_OK);
+  rows all = {.x = inputs[0], .dy = inputs[1], .y = outputs[0], .dx = outputs[1]};
+  c->queue.threads = 2;
+  call(c, &all, BATCH);
+  assert_false(c->planned & TIGON_CASE_BIT(TIGON_CASE_F));
+  for (int i = 0; i < CHECKED; ++i) {
+    const int64_t row = i * (BATCH / CHECKED), at = row * COLS;
+    static const int threads[] = {1, 2, 3, 8};
+    for (int t = 0; t < 8; ++t) {
+      rows one = {.x = inputs[0] + at, .dy = inputs[1] + at, .y = alone[0], .dx = alone[1]};
+      memset(alone, 0xff, sizeof alone);
+      c->queue.threads = threads[t % 4];
+      c->force = t < 4 ? TIGON_CASE_F : TIGON_CASE_AUTO;
+      c->planned = 0;
+      call(c, &one, 1);
+      if (t < 4) assert_true(c->planned & TIGON_CASE_BIT(TIGON_CASE_F));
+      assert_memory_equal(alone[0], outputs[0] + at, sizeof alone[0]);
+      assert_memory_equal(alone[1], outputs[1] + at, sizeof alone[1]);
+      assert_memory_equal(&one.rstd[0], &all.rstd[row], sizeof one.rstd[0]);
+      assert_memory_equal(&one.mean[0], &all.mean[row], sizeof one.mean[0]);
+    }
+  }
+  tigon_context_destroy(c);
+}
+
+static void same_bits(void (*call)(tigon_context *c, rows *r, int64_t n)) {
+  uint32_t seed = 1;
+  for (int i = 0; i < BATCH * COLS; ++i)
+    for (int k = 0; k < 2; ++k) {
+      seed = seed * 1664525u + 1013904223u; /* Numerical Recipes */
+      inputs[k][i] = (float)(seed >> 8) * 0x1p-22f - 1.5f;
+    }
+  for (const tigon_kernels *const *v = tigon_backend_find("cpu")->variants(); *v; ++v)
+    check_variant((*v)->variant, call);
+}
+
+static void rms_norm(void **state) { (void)state, same_bits(call_rms_norm); }
+static void layer_norm(void **state) { (void)state, same_bits(call_layer_norm); }
+static void softmax(void **state) { (void)state, same_bits(call_softmax); }
+static void group_norm_runs(void **state) { (void)state, same_bits(call_group_norm_runs); }
+static void group_norm_channels(void **state) { (void)state, same_bits(call_group_norm_channels); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rms_norm),        cmocka_unit_test(layer_norm),          cmocka_unit_test(softmax),
+      cmocka_unit_test(group_norm_runs), cmocka_unit_test(group_norm_channels),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
