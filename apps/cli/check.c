@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/check.h"
+#include "check/sweep.h"
 #include "cli.h"
 #include "term.h"
 
@@ -15,6 +15,7 @@ typedef struct options {
   tigon_dtype dtype;
   uint64_t seed;
   bool json, mutants;
+  const check_sweep *sweep;
 } options;
 
 enum {
@@ -24,6 +25,7 @@ enum {
   KEY_CASE = 'c',
   KEY_SEED = 's',
   KEY_JSON = 'j',
+  KEY_SWEEP = 'w',
   KEY_MUTANTS = 'm'
 };
 
@@ -34,6 +36,8 @@ static const struct argp_option argp_options[] = {
     {"case", KEY_CASE, "LABEL", 0, "Only the case of this label, as a failure prints it", 0},
     {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0},
     {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
+    {"sweep", KEY_SWEEP, "NAME", 0,
+     "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, path, crowd", 0},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
     {0},
 };
@@ -51,6 +55,12 @@ static const char doc[] =
     "\n"
     "Exit status: 0 all passed; 1 something failed; 2 the command line is wrong.";
 
+static const check_sweep *sweep_of(const char *command, const char *name) {
+  for (int i = 0; check_sweep_at(i); ++i)
+    if (strcmp(check_sweep_at(i)->name, name) == 0) return check_sweep_at(i);
+  cli_mistake(command, "no sweep is called \"%s\"", name);
+}
+
 static error_t parse(int key, char *argument, struct argp_state *state) {
   options *o = state->input;
   switch (key) {
@@ -60,6 +70,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_CASE: o->label = argument; return 0;
     case KEY_SEED: o->seed = (uint64_t)cli_number(o->command, "--seed", argument, 0, INT64_MAX); return 0;
     case KEY_MUTANTS: o->mutants = true; return 0;
+    case KEY_SWEEP: o->sweep = sweep_of(o->command, argument); return 0;
     case KEY_JSON: o->json = true; return 0;
     case ARGP_KEY_ARG:
       if (o->op_count == (int)(sizeof o->ops / sizeof *o->ops))
@@ -72,8 +83,8 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 
 /* What has happened so far; per op the largest error as a share of its bound. */
 typedef struct tally {
-  int64_t passed, failed, skipped;
-  json_t *failures;
+  int64_t passed, failed, skipped, other_kind;
+  json_t *failures, *entries;
 } tally;
 
 static bool wanted(const options *o, const char *op) {
@@ -103,9 +114,32 @@ static void record_failure(const options *o, const check_case *c, const tigon_ke
          kernels->variant, tigon_dtype_name(c->dtype), label, failure, repro);
 }
 
+/* A sweep's failures count one by one; the first of them is told. */
+static void sweep_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels, tally *t) {
+  const check_target target = {entry, dtype, o->device, kernels};
+  const tigon_entry *e = tigon_entry_at(entry);
+  if (!(tigon_entry_dtypes(kernels, entry) & TIGON_BIT(dtype))) return;
+  check_tally sum = {0};
+  o->sweep->run(&target, &sum);
+  t->passed += sum.runs - sum.failed;
+  t->failed += sum.failed;
+  t->other_kind = sum.other_kind;
+  if (!sum.failed) return;
+  char repro[256];
+  snprintf(repro, sizeof repro, "tigon check %s --device %s --variant %s --dtype %s --sweep %s", e->op, o->device,
+           kernels->variant, tigon_dtype_name(dtype), o->sweep->name);
+  json_array_append_new(t->failures, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "op", e->op, "variant",
+                                               kernels->variant, "dtype", tigon_dtype_name(dtype), "case", e->entry,
+                                               "seed", (json_int_t)1, "error", sum.failure, "repro", repro));
+  if (o->json) return;
+  term_progress_clear();
+  printf("%sFAILED%s %s %s %s %s: %s\n       %s\n", term_start(stdout, TERM_RED), term_start(stdout, TERM_PLAIN), e->op,
+         e->entry, kernels->variant, tigon_dtype_name(dtype), sum.failure, repro);
+}
+
 /* All cases of one entry, variant and dtype. Stops at the first failure when `first_only`. */
 static double check_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels,
-                          const tigon_kernels *mutant, bool first_only, tally *t) {
+                          const tigon_kernels *mutant, bool first_only, check_errors *errors, tally *t) {
   check_case c;
   char failure[512], label[128];
   double most = 0, worst;
@@ -114,7 +148,7 @@ static double check_entry(const options *o, int entry, tigon_dtype dtype, const 
       check_case_label(&c, label);
       if (strcmp(label, o->label) != 0) continue;
     }
-    switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, failure)) {
+    switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, errors, failure)) {
       case CHECK_PASSED: ++t->passed; break;
       case CHECK_SKIPPED: ++t->skipped; return 0;
       case CHECK_FAILED:
@@ -144,6 +178,21 @@ static int count_work(const options *o) {
   return count * DTYPES;
 }
 
+static void record_entry(const tigon_entry *entry, const tigon_kernels *kernels, tigon_dtype dtype, int64_t passed,
+                         int64_t failed, const check_errors *errors, tally *t) {
+  json_t *outputs = json_array();
+  for (int i = 0; i < errors->count; ++i) {
+    const check_error *e = &errors->of[i];
+    json_array_append_new(outputs, json_pack("{s:s, s:f, s:f, s:f, s:f, s:I}", "name", e->output, "ulp", e->ulp,
+                                             "share", e->share, "bound_ulps", e->ulps, "bound_factor", e->factor,
+                                             "elements", (json_int_t)e->elements));
+  }
+  json_array_append_new(
+      t->entries, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "op", entry->op, "entry", entry->entry,
+                            "variant", kernels->variant, "dtype", tigon_dtype_name(dtype), "passed", (json_int_t)passed,
+                            "failed", (json_int_t)failed, "other_kind", (json_int_t)t->other_kind, "outputs", outputs));
+}
+
 static void check_all(const options *o, tally *t, term_table *table) {
   const int total = count_work(o);
   int done = 0;
@@ -158,8 +207,14 @@ static void check_all(const options *o, tally *t, term_table *table) {
         term_progress(done++, total, text);
         if (o->dtype && dtypes[d] != o->dtype) continue;
         const int64_t passed = t->passed, failed = t->failed;
-        const double most = check_entry(o, e, dtypes[d], *v, NULL, false, t);
+        check_errors errors = {0};
+        double most = 0;
+        if (o->sweep)
+          sweep_entry(o, e, dtypes[d], *v, t);
+        else
+          most = check_entry(o, e, dtypes[d], *v, NULL, false, &errors, t);
         if (t->passed == passed && t->failed == failed) continue;
+        record_entry(entry, *v, dtypes[d], t->passed - passed, t->failed - failed, &errors, t);
         term_cell(table, TERM_PLAIN, "%s", entry->op);
         term_cell(table, TERM_PLAIN, "%s", entry->entry);
         term_cell(table, TERM_PLAIN, "%s", (*v)->variant);
@@ -201,7 +256,7 @@ static int check_mutants(const options *o) {
     tally t = {0};
     for (int e = 0; tigon_entry_at(e); ++e) {
       if (strcmp(tigon_entry_at(e)->op, m->op) != 0 || strcmp(tigon_entry_at(e)->entry, m->entry) != 0) continue;
-      for (int d = 0; d < 2 && t.failed == 0; ++d) check_entry(o, e, dtypes[d], *list, &wrong, true, &t);
+      for (int d = 0; d < 2 && t.failed == 0; ++d) check_entry(o, e, dtypes[d], *list, &wrong, true, NULL, &t);
     }
     const bool dead = t.failed > 0;
     killed += dead;
@@ -224,22 +279,24 @@ int tigon_cli_check(int argc, char **argv) {
                                         {"dtype", false, 0},     {"passed", true, 0}, {"failed", true, 0},
                                         {"error/bound", true, 1}};
   term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
-  tally t = {.failures = json_array()};
+  tally t = {.failures = json_array(), .entries = json_array()};
   check_all(&o, &t, table);
   if (t.passed + t.failed + t.skipped == 0) {
     json_decref(t.failures);
+    json_decref(t.entries);
     cli_mistake(o.command, "no case is called \"%s\"", o.label ? o.label : "");
   }
   if (o.json) {
-    cli_print_json(json_pack("{s:I, s:I, s:I, s:o, s:o}", "passed", (json_int_t)t.passed, "failed",
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "passed", (json_int_t)t.passed, "failed",
                              (json_int_t)t.failed, "skipped", (json_int_t)t.skipped, "failures", t.failures, "planned",
-                             planned_cases()));
+                             planned_cases(), "entries", t.entries));
   } else {
     term_table_print(table, stdout);
     if (t.failed > SHOWN_FAILURES)
       printf("%lld more failures; --json lists them all\n", (long long)(t.failed - SHOWN_FAILURES));
     printf("%lld passed, %lld failed, %lld skipped\n", (long long)t.passed, (long long)t.failed, (long long)t.skipped);
     json_decref(t.failures);
+    json_decref(t.entries);
   }
   return t.failed ? CLI_FAILED : CLI_OK;
 }

@@ -1,4 +1,5 @@
 /* Memory for a run: every tensor in a mapping of its own between two protected pages, its padding filled with a pattern. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -69,6 +70,33 @@ static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t
   return b;
 }
 
+/* A view whose first dimension has a pitch of gigabytes, in memory of which only the elements' own pages are ever there:
+ * no pattern around it, and nothing of it kept aside. */
+static check_buffer *far_buffer(check *k, size_t bytes) {
+  check_buffer *b = &k->buffers[k->count - 1];
+  munmap(b->map, b->map_bytes);
+  b->map_bytes = bytes;
+  b->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (b->map == MAP_FAILED) abort();
+  b->inner = b->start = b->map;
+  b->inner_bytes = 0;
+  return b;
+}
+
+static bool is_shared(const check *k, check_role role) { return role == CHECK_ROLE_IN && k->twist && k->twist->shared; }
+
+/* Is the buffer made last the one that lies over another? It has that one's values. */
+static bool is_over(const check *k) { return k->twist && k->twist->aliases && k->twist->over == k->count - 1; }
+
+/* Where a sweep wants it instead. */
+static void move_buffer(check *k, check_buffer *b, check_role role) {
+  const check_twist *w = k->twist;
+  if (!w) return;
+  const int at = k->count - 1;
+  if (is_shared(k, role)) b->start = w->shared->buffers[at].start;
+  if (is_over(k) && !w->apart) b->start = k->buffers[w->under].start;
+}
+
 static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                bool dense, check_role role) {
   tigon_tensor t = {.dtype = dtype, .ndim = ndim};
@@ -80,9 +108,17 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
     step *= shape[i] > 0 ? shape[i] : 1;
     if (i == ndim - 1 && k->padded && !dense) step += 3;
   }
+  const check_twist *w = k->twist;
+  const bool far = w && w->pitch && ndim > 1 && !dense;
+  if (far) t.strides[0] = w->pitch;
   const size_t bytes = extent_bytes(&t);
-  check_buffer *b = new_buffer(k, name, bytes, size);
+  check_buffer *b = new_buffer(k, name, far ? 0 : bytes, size);
+  if (far) b = far_buffer(k, bytes);
   if (k->padded && !dense) b->start += k->place == 0 ? -(ptrdiff_t)size : (ptrdiff_t)size; /* an odd base */
+  if (w && w->offset) b->start += w->offset * (int64_t)size;
+  move_buffer(k, b, role);
+  if (is_over(k)) b->start += w->shift * (int64_t)size;
+  if (is_over(k) && w->apart) memcpy(b->start, k->buffers[w->under].start, bytes);
   b->role = role;
   t.data = b->start;
   b->tensor = t;
@@ -104,21 +140,37 @@ static void store(const tigon_tensor *t, int64_t i, double v) {
     tigon_store_f64(t->data, i, t->dtype, v);
 }
 
+/* Elements before a tensor's first in that of a run on more rows, whose values it gets. */
+static int64_t elements_before(const check *k, const tigon_tensor *t) {
+  const check_twist *w = k->twist;
+  if (!w || !w->whole || t->shape[0] == 0) return 0;
+  const int64_t rows = w->whole->buffers[k->count - 1].tensor.shape[0];
+  return t->shape[0] == rows ? 0 : w->first * (rows / w->whole->dims[0]) * (elements(t) / t->shape[0]);
+}
+
 static void fill_tensor(const check *k, const tigon_tensor *t, check_fill fill) {
-  const int64_t count = elements(t), cols = t->shape[t->ndim - 1];
+  const int64_t count = elements(t), cols = t->shape[t->ndim - 1], before = elements_before(k, t);
   const uint64_t seed = mix(k->seed + (uint64_t)k->count * 977);
   for (int64_t i = 0; i < count; i += cols) {
     const int64_t row = i / cols, at = check_offset(t, i),
                   chosen = (int64_t)(mix(seed ^ (uint64_t)row) % (uint64_t)cols);
     for (int64_t c = 0; c < cols; ++c) {
-      double v = 4 * uniform(seed, fill == CHECK_CONSTANT && t->ndim > 1 ? row : i + c) - 2;
+      double v = 4 * uniform(seed, fill == CHECK_CONSTANT && t->ndim > 1 ? row : before + i + c) - 2;
       if (fill == CHECK_SHIFTED) v += 1e4;
       if (fill == CHECK_DENORMAL) v *= tiny(t->dtype);
       if (fill == CHECK_OUTLIER && c == chosen) v = 1e4;
+      if (fill == CHECK_HEAVY) v = copysign(fmin(1 / sqrt(1 - fabs(v) / 2) - 1, 1e4), v);
+      if (fill == CHECK_CANCEL && c % 2) v = -(4 * uniform(seed, i + c - 1) - 2) * (1 + 0x1p-9 * v);
       if (fill == CHECK_SPECIAL && c == chosen && (row % 4 || t->ndim == 1)) v = special_of(t, row);
       store(t, at + c, v);
     }
   }
+}
+
+/* The one value that a sweep puts into an input. */
+static void plant(const check *k, const tigon_tensor *t) {
+  const check_twist *w = k->twist;
+  if (w && w->plants && w->plant_in == k->count - 1) store(t, check_offset(t, w->plant_at), w->plant_value);
 }
 
 /* What the run may not change is kept aside. */
@@ -141,10 +193,12 @@ static tigon_tensor make(check *k, const char *name, tigon_dtype dtype, int ndim
                          check_role role, check_fill fill) {
   if (k->timed) return check_timed_tensor(k, name, dtype, ndim, shape, role);
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, dense, role);
-  if (role == CHECK_ROLE_OUT)
-    spoil(k, &t);
-  else
-    fill_tensor(k, &t, fill);
+  if (!is_shared(k, role) && !is_over(k)) {
+    if (role == CHECK_ROLE_OUT)
+      spoil(k, &t);
+    else
+      fill_tensor(k, &t, fill), plant(k, &t);
+  }
   keep(k);
   return t;
 }
@@ -181,9 +235,9 @@ tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int nd
                            int64_t high) {
   if (k->timed) return check_timed_indices(k, name, dtype, ndim, shape, low, high);
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, true, CHECK_ROLE_IN);
-  const int64_t count = elements(&t);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t v = low + (int64_t)(uniform(k->seed + (uint64_t)k->count, i) * (double)(high - low));
+  const int64_t count = elements(&t), before = elements_before(k, &t);
+  for (int64_t i = 0; i < count && !is_shared(k, CHECK_ROLE_IN); ++i) {
+    const int64_t v = low + (int64_t)(uniform(k->seed + (uint64_t)k->count, before + i) * (double)(high - low));
     if (dtype == TIGON_I64)
       ((int64_t *)t.data)[i] = v;
     else
@@ -200,6 +254,7 @@ void *check_workspace(check *k, size_t bytes) {
     return check_timed_memory(k, "workspace", bytes, false);
   }
   check_buffer *b = new_buffer(k, "workspace", bytes, 64);
+  move_buffer(k, b, CHECK_ROLE_WORKSPACE);
   b->role = CHECK_ROLE_WORKSPACE;
   memset(b->start, 0xff, bytes);
   keep(k);
@@ -222,7 +277,7 @@ double *check_doubles(check *k, int64_t count) {
 bool check_buffers_intact(check *k) {
   for (int i = 0; i < k->count; ++i) {
     check_buffer *b = &k->buffers[i];
-    if (b->role == CHECK_ROLE_SCRATCH) continue;
+    if (b->role == CHECK_ROLE_SCRATCH || b->inner_bytes == 0) continue;
     char *now = b->inner, *before = b->before;
     if (b->role == CHECK_ROLE_WORKSPACE) memcpy(before + (b->start - now), b->start, b->bytes);
     if (b->role == CHECK_ROLE_OUT || b->role == CHECK_ROLE_INOUT) {
@@ -241,6 +296,11 @@ bool check_buffers_intact(check *k) {
     return false;
   }
   return true;
+}
+
+void check_snapshot(check *k) {
+  for (int i = 0; i < k->count; ++i)
+    if (k->buffers[i].before) memcpy(k->buffers[i].before, k->buffers[i].inner, k->buffers[i].inner_bytes);
 }
 
 void check_release(check *k) {

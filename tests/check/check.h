@@ -21,12 +21,29 @@ typedef enum check_fill {
   CHECK_OUTLIER,  /* uniform, one element of a row is 10^4 */
   CHECK_DENORMAL, /* around the smallest normal number of the dtype */
   CHECK_SPECIAL,  /* uniform; rows 1, 2, 3 of every four hold a NaN, an Inf, a -Inf */
+  CHECK_HEAVY,    /* a heavy tail: beyond v with probability 1 / (1 + v)^2, at most 10^4 */
+  CHECK_CANCEL,   /* neighbours that cancel but for 2^-8 of them */
   CHECK_FILLS,
   CHECK_SHIFTED = CHECK_FILLS, /* [9998, 10002): for an op that subtracts; not walked, its run() asks for it */
 } check_fill;
 
 typedef struct check check;
 typedef struct check_timed check_timed; /* what a case that is timed keeps: check/cases.h */
+typedef struct check_twist check_twist;
+
+/* How far an output was from the oracle's at most. */
+typedef struct check_error {
+  const char *output;
+  double ulp;          /* of the output's dtype, where the terms of a sum did not cancel to below an eighth of them */
+  double share;        /* of the bound */
+  double ulps, factor; /* the bound's, the largest */
+  int64_t elements;    /* compared */
+} check_error;
+enum { CHECK_ERRORS = 24 };
+typedef struct check_errors {
+  int count;
+  check_error of[CHECK_ERRORS];
+} check_errors;
 
 /* How one entry of ops.def is checked: the object tigon_check_<op>_<entry>. */
 typedef struct check_op {
@@ -59,8 +76,12 @@ struct check {
   struct check_buffer *buffers;
   int count, place; /* place: buffers lean on the protected page at their end or at their start */
   double worst;     /* largest error / bound */
+  check_errors errors;
   char failure[512];
-  unsigned float_state; /* of the caller, before the call */
+  const check_twist *twist; /* what a sweep makes different; NULL: nothing */
+  tigon_status status;      /* of the call */
+  int64_t other_kind;       /* elements that are a NaN for an Inf, or the reverse, in a sweep that planted a value */
+  unsigned float_state;     /* of the caller, before the call */
 };
 
 /* [rows, cols] shapes around the variant's tile, primes, powers of two and their neighbours, and wide rows. */
@@ -123,9 +144,10 @@ void check_case_label(const check_case *c, char label[128]);
 
 typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED } check_outcome;
 
-/* Runs a case on the oracle and on `kernels` of the device (NULL: the context's own). `failure` gets the sentence. */
+/* Runs a case on the oracle and on `kernels` of the device (NULL: the context's own). `failure` gets the sentence; the
+ * errors are added to `errors`, which may be NULL. */
 check_outcome check_run_case(const check_case *c, const char *device, const char *variant, const tigon_kernels *kernels,
-                             uint64_t seed, double *worst, char failure[512]);
+                             uint64_t seed, double *worst, check_errors *errors, char failure[512]);
 
 /* The planner's cases that an entry's runs have had so far, TIGON_CASE_BIT or-ed. */
 unsigned check_planned(int entry);

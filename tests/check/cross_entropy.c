@@ -78,6 +78,9 @@ typedef struct row {
 
 static double weight_of(const call *c, int64_t v) { return c->o.weight ? check_value(&c->a.options.weight, v) : 1; }
 
+/* A class's weight in the part that is spread over all classes, 0 where there is none. */
+static double smoothed_weight(const call *c, int64_t v) { return c->o.smoothing != 0 ? weight_of(c, v) : 0; }
+
 static double logit_of(const call *c, int64_t r, int64_t v) {
   const double u = c->x[r * c->cols + v] / (c->o.temperature != 0 ? c->o.temperature : 1), cap = c->o.softcap;
   return cap > 0 ? cap * tanh(u / cap) : u;
@@ -113,9 +116,9 @@ static row row_of(const call *c, int64_t r) {
   w.lse_error = 20;
   for (int64_t v = 0; v < c->cols && isfinite(w.lse); ++v) {
     const double z = logit_of(c, r, v), p = exp(z - w.lse), d = distance(z, largest, w.range), e = logit_error(c, z);
-    w.weights += weight_of(c, v);
+    w.weights += smoothed_weight(c, v);
     if (!isfinite(z)) continue;
-    w.smooth += weight_of(c, v) * fabs(z);
+    w.smooth += smoothed_weight(c, v) * fabs(z);
     w.lse_error += p * (2 * d + e);
     w.moment_error += p * (d * (20 + 2 * d + e) + d + e);
   }
@@ -148,7 +151,7 @@ static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
     const double slope_error = cap > 0 ? 11 + 4 * fabs(u) : 0;
     const double relative = w->lse_error + 2 * d + logit_error(c, z) + 12 + slope_error;
     const double terms = isfinite(z) ? factor * p * relative : 0;
-    at[v] = scale / (cosh(u) * cosh(u)) * (terms + share * weight_of(c, v) * (12 + slope_error));
+    at[v] = scale / (cosh(u) * cosh(u)) * (terms + share * smoothed_weight(c, v) * (12 + slope_error));
     if (!isfinite(at[v])) at[v] = 0; /* an infinite u: the slope is 0 */
     at[v] += 0x1p-102 * fmax(1, scale * factor);
   }

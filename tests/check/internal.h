@@ -22,6 +22,24 @@ typedef struct check_buffer {
   bool bounded;
 } check_buffer;
 
+/* How a run differs from that of its case. */
+struct check_twist {
+  int64_t dims[CHECK_DIMS]; /* instead of the shape's, unless 0 */
+  bool plants;
+  int plant_in; /* this buffer's element plant_at holds plant_value */
+  int64_t plant_at;
+  double plant_value;
+  int64_t offset;     /* elements from a page to the first element of every tensor */
+  int64_t pitch;      /* elements from one index of the first dimension to the next */
+  const check *whole; /* inputs are those of this run on more rows, from its row `first` on */
+  int64_t first;
+  const check *shared; /* inputs lie where this run's do */
+  bool aliases; /* buffer `over` lies where buffer `under` does, `shift` elements further; the sweep judges the call */
+  bool apart;   /* or has its values, as many bytes, in memory of its own */
+  int under, over; /* over: 0 for none */
+  int64_t shift;
+};
+
 /* Keeps the first failure of a run. */
 __attribute__((format(printf, 2, 3))) void check_fail(check *k, const char *format, ...);
 
@@ -47,10 +65,20 @@ tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, 
 void *check_timed_memory(check *k, const char *name, size_t bytes, bool always); /* even beyond `most` */
 
 bool check_buffers_intact(check *k);
+/* Takes the bytes of all buffers for what they were before the call. */
+void check_snapshot(check *k);
 /* Outputs without a bound against the oracle's, exactly. */
 void check_exact(check *k);
-/* All outputs of two runs of one case, bit by bit. */
+/* All outputs of two runs of one case, bit by bit; they may lie differently. */
 bool check_same_bits(check *k, const check *other, const char *what);
+/* Outputs that have rows against those of a run on more, from its row `first` on. How many there are. */
+int check_same_rows(check *k, const check *whole, int64_t first);
 void check_release(check *k);
+
+/* One run; what it made stays in k. `oracle` is NULL on the oracle. */
+void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int place, const check *oracle,
+               const check_twist *twist);
+const check_op *check_op_at(int entry);
+void check_add_errors(check_errors *to, const check_errors *from);
 
 #endif

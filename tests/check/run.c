@@ -1,4 +1,5 @@
 /* Which cases there are, and the runs of one case. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,15 +92,17 @@ bool check_case_at(int entry, tigon_dtype dtype, int64_t tile, int index, check_
 }
 
 void check_case_label(const check_case *c, char label[128]) {
-  static const char *const fills[] = {"uniform", "constant", "outlier", "denormal", "special"};
+  static const char *const fills[] = {"uniform", "constant", "outlier", "denormal", "special", "heavy", "cancel"};
   int used = snprintf(label, 128, "%s/", tigon_entry_at(c->entry)->entry);
   for (int d = 0; d < CHECK_DIMS && c->dims[d]; ++d)
     used += snprintf(label + used, (size_t)(128 - used), d ? "x%lld" : "%lld", (long long)c->dims[d]);
   snprintf(label + used, (size_t)(128 - used), "/o%d/%s/%s", c->option, fills[c->fill], c->padded ? "padded" : "dense");
 }
 
-/* One run; what it made stays in k. */
-static void run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int place, const check *oracle) {
+const check_op *check_op_at(int entry) { return ops[entry]; }
+
+void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int place, const check *oracle,
+               const check_twist *twist) {
   *k = (check){.context = context,
                .entry = c->entry,
                .dtype = c->dtype,
@@ -108,9 +111,11 @@ static void run(check *k, const check_case *c, tigon_context *context, uint64_t 
                .padded = c->padded,
                .seed = seed,
                .oracle = oracle,
-               .place = place};
-  memcpy(k->dims, c->dims, sizeof k->dims);
+               .place = place,
+               .twist = twist};
+  memcpy(k->dims, twist && twist->dims[0] ? twist->dims : c->dims, sizeof k->dims);
   check_entry_run(k);
+  if (twist && twist->aliases) return;
   if (oracle && !k->failure[0]) check_exact(k);
   if (!k->failure[0]) check_buffers_intact(k);
 }
@@ -128,12 +133,27 @@ static bool fails(check *k, const char *when, char failure[512]) {
   return true;
 }
 
+void check_add_errors(check_errors *to, const check_errors *from) {
+  for (int i = 0; i < from->count; ++i) {
+    const check_error *e = &from->of[i];
+    int at = 0;
+    while (at < to->count && strcmp(to->of[at].output, e->output) != 0) ++at;
+    if (at == CHECK_ERRORS) continue;
+    if (at == to->count) to->of[to->count++] = (check_error){.output = e->output};
+    check_error *sum = &to->of[at];
+    sum->ulp = fmax(sum->ulp, e->ulp), sum->share = fmax(sum->share, e->share);
+    sum->ulps = fmax(sum->ulps, e->ulps), sum->factor = fmax(sum->factor, e->factor);
+    sum->elements += e->elements;
+  }
+}
+
 static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed, const check *oracle, double *worst,
-                      char failure[512]) {
+                      check_errors *errors, char failure[512]) {
   check first, again;
   context->queue.threads = 2;
-  run(&first, c, context, seed, 0, oracle);
+  check_run(&first, c, context, seed, 0, oracle, NULL);
   *worst = first.worst;
+  if (errors) check_add_errors(errors, &first.errors);
   bool failed = fails(&first, "", failure);
   if (!failed && strcmp(tigon_last_variant(context), context->kernels->variant) != 0) {
     snprintf(failure, 512, "%s ran, %s was asked for", tigon_last_variant(context), context->kernels->variant);
@@ -143,7 +163,7 @@ static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed
   for (int i = 0; i < RERUNS && !failed; ++i) {
     if (reruns[i].threads != 2 && !any_threads) continue;
     context->queue.threads = reruns[i].threads;
-    run(&again, c, context, seed, reruns[i].place, oracle);
+    check_run(&again, c, context, seed, reruns[i].place, oracle, NULL);
     if (!again.failure[0]) check_same_bits(&again, &first, reruns[i].what);
     failed = fails(&again, reruns[i].what, failure);
     check_release(&again);
@@ -156,7 +176,7 @@ static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed
   for (tigon_plan_case force = TIGON_CASE_A; force <= TIGON_CASE_F && !failed; ++force) {
     if (c->shape >= FORCED_SHAPES && !(wide && force == TIGON_CASE_F)) continue;
     context->force = force;
-    run(&again, c, context, seed, 0, oracle);
+    check_run(&again, c, context, seed, 0, oracle, NULL);
     char when[24];
     snprintf(when, sizeof when, "with case %c forced", tigon_plan_case_letter(force));
     /* In case G a split row's shares have slabs of their own. */
@@ -172,7 +192,7 @@ static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed
 }
 
 check_outcome check_run_case(const check_case *c, const char *device, const char *variant, const tigon_kernels *kernels,
-                             uint64_t seed, double *worst, char failure[512]) {
+                             uint64_t seed, double *worst, check_errors *errors, char failure[512]) {
   const tigon_context_desc oracle_desc = {.device = "ref"};
   const tigon_context_desc desc = {.device = device, .variant = variant};
   tigon_context *oracle_context = NULL, *context = NULL;
@@ -187,8 +207,8 @@ check_outcome check_run_case(const check_case *c, const char *device, const char
       outcome = CHECK_SKIPPED;
     } else {
       check oracle;
-      run(&oracle, c, oracle_context, seed, 0, NULL);
-      if (!fails(&oracle, "on the oracle", failure) && !runs_fail(c, context, seed, &oracle, worst, failure))
+      check_run(&oracle, c, oracle_context, seed, 0, NULL, NULL);
+      if (!fails(&oracle, "on the oracle", failure) && !runs_fail(c, context, seed, &oracle, worst, errors, failure))
         outcome = CHECK_PASSED;
       check_release(&oracle);
     }
