@@ -39,7 +39,8 @@ TIGON_INLINE void soften_rows(bool masked, const tile *t, span s, int lane0, flo
   for (int y = s.begin; y < s.end; ++y)
     for (int v = 0; v < VECTORS; ++v) {
       float *at = p + y * BLOCK + v * LANES;
-      vf weight = vf_exp(vf_fma(vf_load(at), times, minus[v]));
+      /* Rounded as max was: of the largest score, nothing is left, however large it is. */
+      vf weight = vf_exp(vf_add(vf_mul(vf_load(at), times), minus[v]));
       if (masked) weight = seen_or(&e, v, y, weight, vf_zero());
       vf_store(at, weight);
       sum[v] = vf_add(sum[v], weight);
