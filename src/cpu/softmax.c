@@ -271,7 +271,7 @@ TIGON_INLINE double dot(tigon_dtype dtype, const void *dy, const void *y, int64_
 }
 
 TIGON_INLINE vf2 slope(vf2 g, vf2 y, vf scale, vf sum) {
-  return (vf2){vf_mul(vf_mul(scale, y.a), vf_sub(g.a, sum)), vf_mul(vf_mul(scale, y.b), vf_sub(g.b, sum))};
+  return (vf2){vf_mul(y.a, vf_mul(scale, vf_sub(g.a, sum))), vf_mul(y.b, vf_mul(scale, vf_sub(g.b, sum)))};
 }
 
 typedef struct bwd {
