@@ -31,13 +31,16 @@ TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64
   double by = (double)p->grad_scale * (double)*p->inverse * (double)p->inverse_temperature;
   if (p->dloss) by *= (double)p->dloss[p->reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (p->token_scale) by *= (double)p->token_scale[r];
-  /* the label's own column in f64, from expm1: p - 1 keeps its digits */
+  /* the label's own column in f64: a p near 1 from expm1, so that p - 1 keeps its digits; a small one without the 1, so that a
+   * huge factor leaves `minus` its own */
   const double cap = (double)p->softcap, minus = (1 - smoothing) * w + (smoothing != 0 ? spread * w : 0);
   double factor = (1 - smoothing) * w;
   if (smoothing != 0) factor += spread * j->weight_sum;
   if (p->lse_square_scale != 0) factor += 2 * (double)p->lse_square_scale * w * lse;
   const double bend = cap > 0 ? cosh(x_label * (double)p->inverse_temperature / cap) : 1;
-  const double own = by / (bend * bend) * (factor * expm1(logit_f64(p, x_label) - lse) + (factor - minus));
+  const double log_p = logit_f64(p, x_label) - lse;
+  const double terms = log_p < -1 ? factor * exp(log_p) - minus : factor * expm1(log_p) + (factor - minus);
+  const double own = by / (bend * bend) * terms;
 
   const bool finite = s && isfinite(lse);
   const float scale = (float)(finite ? by * factor / s->sum : by * factor);
@@ -48,7 +51,7 @@ TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64
       .scale = vf_set(scale),
       .share = vf_set((float)(by * spread)),
       .low = vf_set(low),
-      .weight = p->weight ? p->weight + p->panel_begin : NULL,
+      .weight = p->weight && smoothing != 0 ? p->weight + p->panel_begin : NULL,
   };
   if (!j->plain)
     gradient_sweep(dtype, false, true, p, &g, x, out, far, j->stream);
