@@ -277,6 +277,9 @@ static void test_empty(void **state) {
     assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
     assert_true(d->loss == 0 && d->correct == 0);
   }
+  f.logits.shape[1] = f.dlogits.shape[1] = 0; /* neither rows nor columns */
+  absent(&f.options.weight);
+  assert_int_equal(tigon_cross_entropy_fwd(c, &f), TIGON_OK);
   tigon_cross_entropy_bwd_args b = bwd_args(d);
   b.logits.shape[0] = b.dlogits.shape[0] = b.labels.shape[0] = b.lse.shape[0] = 0;
   assert_int_equal(tigon_cross_entropy_bwd(c, &b), TIGON_OK);
