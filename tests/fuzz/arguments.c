@@ -3,16 +3,14 @@
  * may differ, and those by rounding alone. Built with libFuzzer (`make fuzz`) the bytes come from it; else this program
  * replays arguments.corpus, a line of hex an input, and inputs of its own, or the files that it is given. */
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/half.h"
-#include "tigon/tigon.h"
+#include "fuzz/targets.h"
 
-enum { ARENA = 1 << 17, MOST_TENSORS = 8, WORKSPACE = 1 << 15 };
+enum { ARENA = 1 << 18, WORKSPACE = 1 << 16 };
 
 /* ---- bytes ---- */
 
@@ -27,137 +25,41 @@ static uint64_t take(bytes *b, size_t count) {
   return value;
 }
 
-/* ---- a call ---- */
-
-typedef union arguments {
-  tigon_rms_norm_fwd_args rms_norm_fwd;
-  tigon_rms_norm_bwd_args rms_norm_bwd;
-  tigon_layer_norm_fwd_args layer_norm_fwd;
-  tigon_layer_norm_bwd_args layer_norm_bwd;
-  tigon_swiglu_fwd_args swiglu_fwd;
-  tigon_swiglu_bwd_args swiglu_bwd;
-  tigon_geglu_fwd_args geglu_fwd;
-  tigon_relu_squared_fwd_args relu_squared_fwd;
-  tigon_softmax_fwd_args softmax_fwd;
-  tigon_softmax_bwd_args softmax_bwd;
-} arguments;
-
-/* One tensor of an op: where it lies in the arguments, and what it is when it is legal. */
-typedef enum kind { WIDE, COLUMN, ROW } kind; /* [rows, cols] of the dtype; [cols] f32 or the dtype; [rows] f32 */
-typedef struct part {
-  size_t offset;
-  kind kind;
-  bool out;
-} part;
-
-typedef struct target {
-  tigon_status (*call)(tigon_context *context, const arguments *a);
-  size_t bytes; /* of the struct: what follows the tensors is options */
-  size_t workspace, workspace_bytes;
-  part parts[MOST_TENSORS];
-} target;
-
-#define CALL(op) \
-  static tigon_status call_##op(tigon_context *context, const arguments *a) { return tigon_##op(context, &a->op); }
-CALL(rms_norm_fwd)
-CALL(rms_norm_bwd)
-CALL(layer_norm_fwd)
-CALL(layer_norm_bwd)
-CALL(swiglu_fwd)
-CALL(swiglu_bwd)
-CALL(geglu_fwd)
-CALL(relu_squared_fwd)
-CALL(softmax_fwd)
-CALL(softmax_bwd)
-
-#define AT(op, field) offsetof(tigon_##op##_args, field)
-#define SIZE(op) sizeof(tigon_##op##_args)
-static const target targets[] = {
-    {call_rms_norm_fwd,
-     SIZE(rms_norm_fwd),
-     0,
-     0,
-     {{AT(rms_norm_fwd, x), WIDE, false},
-      {AT(rms_norm_fwd, w), COLUMN, false},
-      {AT(rms_norm_fwd, y), WIDE, true},
-      {AT(rms_norm_fwd, rstd), ROW, true}}},
-    {call_rms_norm_bwd,
-     SIZE(rms_norm_bwd),
-     AT(rms_norm_bwd, workspace),
-     AT(rms_norm_bwd, workspace_bytes),
-     {{AT(rms_norm_bwd, dy), WIDE, false},
-      {AT(rms_norm_bwd, x), WIDE, false},
-      {AT(rms_norm_bwd, w), COLUMN, false},
-      {AT(rms_norm_bwd, rstd), ROW, false},
-      {AT(rms_norm_bwd, dx), WIDE, true},
-      {AT(rms_norm_bwd, dw), COLUMN, true}}},
-    {call_layer_norm_fwd,
-     SIZE(layer_norm_fwd),
-     0,
-     0,
-     {{AT(layer_norm_fwd, x), WIDE, false},
-      {AT(layer_norm_fwd, w), COLUMN, false},
-      {AT(layer_norm_fwd, b), COLUMN, false},
-      {AT(layer_norm_fwd, y), WIDE, true},
-      {AT(layer_norm_fwd, mean), ROW, true},
-      {AT(layer_norm_fwd, rstd), ROW, true}}},
-    {call_layer_norm_bwd,
-     SIZE(layer_norm_bwd),
-     AT(layer_norm_bwd, workspace),
-     AT(layer_norm_bwd, workspace_bytes),
-     {{AT(layer_norm_bwd, dy), WIDE, false},
-      {AT(layer_norm_bwd, x), WIDE, false},
-      {AT(layer_norm_bwd, w), COLUMN, false},
-      {AT(layer_norm_bwd, mean), ROW, false},
-      {AT(layer_norm_bwd, rstd), ROW, false},
-      {AT(layer_norm_bwd, dx), WIDE, true},
-      {AT(layer_norm_bwd, dw), COLUMN, true},
-      {AT(layer_norm_bwd, db), COLUMN, true}}},
-    {call_swiglu_fwd,
-     SIZE(swiglu_fwd),
-     0,
-     0,
-     {{AT(swiglu_fwd, a), WIDE, false}, {AT(swiglu_fwd, b), WIDE, false}, {AT(swiglu_fwd, c), WIDE, true}}},
-    {call_swiglu_bwd,
-     SIZE(swiglu_bwd),
-     0,
-     0,
-     {{AT(swiglu_bwd, dc), WIDE, false},
-      {AT(swiglu_bwd, a), WIDE, false},
-      {AT(swiglu_bwd, b), WIDE, false},
-      {AT(swiglu_bwd, da), WIDE, true},
-      {AT(swiglu_bwd, db), WIDE, true}}},
-    {call_geglu_fwd,
-     SIZE(geglu_fwd),
-     0,
-     0,
-     {{AT(geglu_fwd, a), WIDE, false}, {AT(geglu_fwd, b), WIDE, false}, {AT(geglu_fwd, c), WIDE, true}}},
-    {call_relu_squared_fwd,
-     SIZE(relu_squared_fwd),
-     0,
-     0,
-     {{AT(relu_squared_fwd, x), WIDE, false}, {AT(relu_squared_fwd, y), WIDE, true}}},
-    {call_softmax_fwd,
-     SIZE(softmax_fwd),
-     0,
-     0,
-     {{AT(softmax_fwd, x), WIDE, false}, {AT(softmax_fwd, mask), COLUMN, false}, {AT(softmax_fwd, y), WIDE, true}}},
-    {call_softmax_bwd,
-     SIZE(softmax_bwd),
-     0,
-     0,
-     {{AT(softmax_bwd, dy), WIDE, false}, {AT(softmax_bwd, y), WIDE, false}, {AT(softmax_bwd, dx), WIDE, true}}},
-};
-enum { TARGETS = sizeof targets / sizeof *targets };
+/* ---- making a call ---- */
 
 static tigon_tensor *tensor_at(arguments *a, const part *p) { return (tigon_tensor *)(void *)((char *)a + p->offset); }
 static int tensor_count(const target *t) {
   int count = 0;
-  while (count < MOST_TENSORS && (count == 0 || t->parts[count].offset)) ++count;
+  while (count < MOST_TENSORS && t->parts[count].shape) ++count;
   return count;
 }
 
-/* ---- making one ---- */
+/* The extents that letters stand for. */
+typedef struct sizes {
+  int64_t of[128];
+} sizes;
+
+static sizes fill_sizes(bytes *b) {
+  sizes s;
+  for (int i = 0; i < 128; ++i) s.of[i] = 1;
+  s.of['r'] = (int64_t)(take(b, 1) % 9);             /* rows */
+  s.of['c'] = (int64_t)(take(b, 1) % 140);           /* columns */
+  s.of['b'] = (int64_t)(take(b, 1) % 4);             /* batches */
+  s.of['t'] = (int64_t)(take(b, 1) % 6);             /* tokens, positions */
+  s.of['s'] = s.of['t'] + (int64_t)(take(b, 1) % 4); /* keys, rows of a table */
+  s.of['v'] = 1 + (int64_t)(take(b, 1) % 40);        /* vocabulary */
+  s.of['w'] = 1 + (int64_t)(take(b, 1) % 24);        /* width */
+  s.of['d'] = 1 + (int64_t)(take(b, 1) % 20);        /* head_dim */
+  const uint64_t small = take(b, 1);
+  s.of['k'] = 1 + (int64_t)(small & 1);                    /* key heads */
+  s.of['p'] = s.of['k'] * (1 + (int64_t)(small >> 1 & 1)); /* query heads */
+  s.of['g'] = 1 + (int64_t)(small >> 2 & 1);               /* groups */
+  s.of['n'] = s.of['g'] * (1 + (int64_t)(small >> 3 & 3)); /* channels */
+  s.of['f'] = (s.of['d'] + 1) / 2;                         /* pairs of a head */
+  s.of['e'] = 2 * s.of['f'];                               /* an even head_dim */
+  s.of['m'] = s.of['b'] * s.of['t'];
+  return s;
+}
 
 /* Numbers that break things. */
 static int64_t odd_number(bytes *b) {
@@ -180,18 +82,17 @@ static void spoil_tensor(bytes *b, tigon_tensor *t, char *arena) {
   }
 }
 
-/* One 8-byte word behind the tensors: eps, flags, workspace, reserved. */
+/* One 8-byte word beside the tensors: eps, flags, workspace, reserved. A list's pointer does not count. */
 static void spoil_option(bytes *b, const target *t, arguments *a, char *arena) {
-  size_t first = 0;
+  const size_t at = take(b, 2) % (t->bytes / 8) * 8;
   for (int i = 0; i < tensor_count(t); ++i)
-    if (t->parts[i].offset + sizeof(tigon_tensor) > first) first = t->parts[i].offset + sizeof(tigon_tensor);
-  const size_t words = (t->bytes - first) / 8, at = first + take(b, 1) % words * 8;
+    if (at >= t->parts[i].offset && at < t->parts[i].offset + sizeof(tigon_tensor)) return;
   if (t->workspace && at == t->workspace) {
     void *const places[] = {NULL, arena + 1, arena + ARENA - WORKSPACE};
     memcpy((char *)a + at, &places[take(b, 1) % 3], sizeof *places);
   } else if (t->workspace && at == t->workspace_bytes) {
-    const size_t sizes[] = {0, 63, 64, WORKSPACE};
-    memcpy((char *)a + at, &sizes[take(b, 1) % 4], sizeof(size_t));
+    const size_t counts[] = {0, 63, 64, WORKSPACE};
+    memcpy((char *)a + at, &counts[take(b, 1) % 4], sizeof(size_t));
   } else {
     const int64_t word = odd_number(b);
     const double number = (double)(int64_t)take(b, 2) / 64;
@@ -218,24 +119,52 @@ typedef struct call {
   char *arena;
 } call;
 
+/* A legal tensor at `data`; indices are written there. Returns its bytes. */
+static int64_t make_tensor(bytes *b, const part *p, const sizes *sizes, tigon_dtype dtype, bool wide, int64_t pad,
+                           char *data, tigon_tensor *made) {
+  const bool index = p->dtype >= 'A' && p->dtype <= 'Z';
+  *made = (tigon_tensor){.data = data, .ndim = (int32_t)strlen(p->shape)};
+  made->dtype = index             ? (wide ? TIGON_I64 : TIGON_I32)
+                : p->dtype == 'l' ? TIGON_I64
+                : p->dtype == 'e' ? TIGON_I32
+                : p->dtype == 'x' ? dtype
+                : p->dtype == 'f' ? TIGON_F32
+                : wide            ? TIGON_F32
+                                  : dtype;
+  int64_t step = 1;
+  for (int d = made->ndim - 1; d >= 0; --d) {
+    made->shape[d] = sizes->of[(unsigned char)p->shape[d]];
+    made->strides[d] = step;
+    step *= made->shape[d] > 0 ? made->shape[d] : 1;
+    if (d == made->ndim - 1 && made->ndim > 1 && p->dtype == 'x') step += pad;
+  }
+  const int64_t limit = index ? sizes->of[p->dtype - 'A' + 'a'] : 0;
+  for (int64_t i = 0; i < step && index; ++i) {
+    const int64_t value = limit > 0 ? (int64_t)(take(b, 1) % (uint64_t)(limit + (pad == 4))) : 0;
+    const int32_t narrow = (int32_t)value;
+    if (wide)
+      memcpy(data + 8 * i, &value, 8);
+    else
+      memcpy(data + 4 * i, &narrow, 4);
+  }
+  return step * (int64_t)tigon_dtype_size(made->dtype);
+}
+
 /* The same bytes give the same call, but for where the arena is. False: not for this test. */
 static bool make_call(bytes b, char *arena, call *c) {
   *c = (call){.target = &targets[take(&b, 1) % TARGETS], .arena = arena};
   const target *t = c->target;
-  const int64_t rows = (int64_t)(take(&b, 1) % 9), cols = (int64_t)(take(&b, 1) % 140),
-                pad = (int64_t)(take(&b, 1) % 5);
+  const uint64_t spoils = take(&b, 1) % 4, choices = take(&b, 2), absent = take(&b, 2);
   const tigon_dtype dtypes[] = {TIGON_F32, TIGON_F16, TIGON_BF16}, dtype = dtypes[take(&b, 1) % 3];
-  const uint64_t choices = take(&b, 2);
-  char *next = arena + (take(&b, 1) % 8) * 4;
+  const sizes s = fill_sizes(&b);
+  const int64_t pad = (int64_t)(take(&b, 1) % 5);
+  set_options(t, &c->a, s.of['g'], (unsigned)take(&b, 1));
+  char *next = arena + (take(&b, 1) % 8) * 8;
   for (int i = 0; i < tensor_count(t); ++i) {
     const part *p = &t->parts[i];
-    const tigon_dtype other = choices >> i & 1 ? TIGON_F32 : dtype;
-    tigon_tensor made = p->kind == WIDE     ? tigon_tensor_2d(next, dtype, rows, cols)
-                        : p->kind == COLUMN ? tigon_tensor_1d(next, other, cols)
-                                            : tigon_tensor_1d(next, TIGON_F32, rows);
-    if (p->kind == WIDE) made.strides[0] = cols + pad;
-    next += ((rows * (cols + pad) + cols + rows) * 4 + 63) / 64 * 64;
-    *tensor_at(&c->a, p) = made;
+    if (p->optional && absent >> i & 1) continue;
+    next += (make_tensor(&b, p, &s, dtype, choices >> i & 1, pad, next, tensor_at(&c->a, p)) + 63) / 64 * 64;
+    if (next - arena > ARENA - WORKSPACE) return false;
   }
   if (t->workspace) {
     char *const workspace = arena + ARENA - WORKSPACE;
@@ -243,7 +172,7 @@ static bool make_call(bytes b, char *arena, call *c) {
     memcpy((char *)&c->a + t->workspace, &workspace, sizeof workspace);
     memcpy((char *)&c->a + t->workspace_bytes, &size, sizeof size);
   }
-  for (uint64_t spoils = take(&b, 1) % 4; spoils > 0; --spoils) {
+  for (uint64_t i = 0; i < spoils; ++i) {
     if (take(&b, 1) % 3)
       spoil_tensor(&b, tensor_at(&c->a, &t->parts[take(&b, 1) % (unsigned)tensor_count(t)]), arena);
     else
@@ -256,13 +185,13 @@ static bool make_call(bytes b, char *arena, call *c) {
 
 /* ---- comparing ---- */
 
-static long done, refused; /* calls */
+static long done[TARGETS], refused[TARGETS]; /* calls */
 static tigon_context *contexts[2];
-static char *arenas[2], *before;
+static char *arenas[2], *fresh, *before; /* before: as it was when the op was called */
 
 static void die(const char *what, const call *c) {
-  fprintf(stderr, "target %d: %s\n  cpu: %s\n  ref: %s\n", (int)(c->target - targets), what,
-          tigon_last_error(contexts[0]), tigon_last_error(contexts[1]));
+  fprintf(stderr, "%s: %s\n  cpu: %s\n  ref: %s\n", c->target->name, what, tigon_last_error(contexts[0]),
+          tigon_last_error(contexts[1]));
   abort();
 }
 
@@ -272,23 +201,38 @@ static bool close_enough(double a, double b) {
   return fabs(a - b) <= 0.05 * fmax(1, fmax(fabs(a), fabs(b)));
 }
 
-static void compare_outputs(const call calls[2]) {
+/* Elements from a view's first to its element `index` in row-major order. Stride 0 everywhere means contiguous. */
+static int64_t offset_of(const tigon_tensor *t, int64_t index) {
+  int64_t offset = 0, step = 1;
+  bool natural = true;
+  for (int d = 0; d < t->ndim; ++d) natural = natural && t->strides[d] == 0;
+  for (int d = t->ndim - 1; d >= 0; --d) {
+    offset += index % t->shape[d] * (natural ? step : t->strides[d]);
+    index /= t->shape[d];
+    step *= t->shape[d];
+  }
+  return offset;
+}
+
+static void compare_outputs(call calls[2]) {
   const target *t = calls[0].target;
   for (int i = 0; i < tensor_count(t); ++i) {
     if (!t->parts[i].out) continue;
-    call copies[2] = {calls[0], calls[1]};
-    const tigon_tensor *a = tensor_at(&copies[0].a, &t->parts[i]), *b = tensor_at(&copies[1].a, &t->parts[i]);
-    if (!a->data) continue;
-    const int64_t cols = a->shape[a->ndim - 1];
-    int64_t rows = 1;
-    for (int d = 0; d < a->ndim - 1; ++d) rows *= a->shape[d];
-    if (a->ndim > 2) continue;
-    const int64_t pitch = a->ndim == 2 && a->strides[0] ? a->strides[0] : cols;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t col = 0; col < cols; ++col)
-        if (!close_enough(tigon_load_f64(a->data, r * pitch + col, a->dtype),
-                          tigon_load_f64(b->data, r * pitch + col, b->dtype)))
-          die("outputs differ", &calls[0]);
+    const tigon_tensor *a = tensor_at(&calls[0].a, &t->parts[i]), *b = tensor_at(&calls[1].a, &t->parts[i]);
+    if (!a->data || a->ndim == 0) continue;
+    int64_t count = 1;
+    for (int d = 0; d < a->ndim; ++d) count *= a->shape[d];
+    for (int64_t e = 0; e < count; ++e) {
+      const int64_t at = offset_of(a, e);
+      const bool same =
+          a->dtype == TIGON_I32 || a->dtype == TIGON_I64
+              ? tigon_load_index(a->data, at, a->dtype) == tigon_load_index(b->data, at, b->dtype)
+              : close_enough(tigon_load_f64(a->data, at, a->dtype), tigon_load_f64(b->data, at, b->dtype));
+      if (same) continue;
+      fprintf(stderr, "tensor %d, element %lld: %g and %g\n", i, (long long)e, tigon_load_f64(a->data, at, a->dtype),
+              tigon_load_f64(b->data, at, b->dtype));
+      die("outputs differ", &calls[0]);
+    }
   }
 }
 
@@ -310,15 +254,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       arenas[i] = aligned_alloc(64, ARENA);
       if (!arenas[i] || tigon_context_create(&descs[i], &contexts[i]) != TIGON_OK) abort();
     }
+    fresh = malloc(ARENA);
     before = malloc(ARENA);
-    if (!before) abort();
-    fill(before);
+    if (!fresh || !before) abort();
+    fill(fresh);
   }
   call calls[2];
   tigon_status status[2];
   for (int i = 0; i < 2; ++i) {
-    memcpy(arenas[i], before, ARENA);
+    memcpy(arenas[i], fresh, ARENA);
     if (!make_call((bytes){data, size}, arenas[i], &calls[i])) return 0;
+    if (i == 0) memcpy(before, arenas[i], ARENA);
     status[i] = calls[i].target->call(contexts[i], &calls[i].a);
   }
   if (status[0] != status[1]) die("the statuses differ", &calls[0]);
@@ -327,11 +273,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       die("the sentences differ", &calls[0]);
     for (int i = 0; i < 2; ++i)
       if (memcmp(arenas[i], before, ARENA) != 0) die("an error, and something was written", &calls[0]);
-    ++refused;
+    ++refused[calls[0].target - targets];
     return 0;
   }
   compare_outputs(calls);
-  ++done;
+  ++done[calls[0].target - targets];
   return 0;
 }
 
@@ -361,24 +307,40 @@ static int run_corpus(const char *path) {
   return count == 0;
 }
 
-int main(int argc, char **argv) {
-  for (int i = 1; i < argc; ++i)
-    if (run_file(argv[i])) return 1;
-  if (argc > 1) return 0;
-  char path[4096];
-  snprintf(path, sizeof path, "%s/tests/fuzz/arguments.corpus", getenv("TIGON_SOURCE") ? getenv("TIGON_SOURCE") : ".");
-  if (run_corpus(path)) return 1;
+/* Each target must be called and refused often, else its inputs are worth nothing. */
+static int report(long inputs) {
+  int poor = 0;
+  for (int i = 0; i < TARGETS; ++i) {
+    const bool rich = done[i] > inputs / TARGETS / 8 && refused[i] > inputs / TARGETS / 8;
+    printf("%s: %ld calls done, %ld refused%s\n", targets[i].name, done[i], refused[i], rich ? "" : ": too few");
+    poor += !rich;
+  }
+  return poor > 0;
+}
+
+static int run_own(long inputs) {
   uint64_t state = 1;
-  enum { OWN = 40000 };
-  for (int i = 0; i < OWN; ++i) {
-    uint8_t data[48];
+  for (long i = 0; i < inputs; ++i) {
+    uint8_t data[96];
     for (size_t at = 0; at < sizeof data; ++at) {
       state = state * 6364136223846793005u + 1442695040888963407u;
       data[at] = (uint8_t)(state >> 56);
     }
     LLVMFuzzerTestOneInput(data, sizeof data);
   }
-  printf("%d inputs of its own: %ld calls done, %ld refused\n", OWN, done, refused);
-  return done < OWN / 4 || refused < OWN / 8; /* else the inputs are worth nothing */
+  printf("%ld inputs of its own\n", inputs);
+  return report(inputs);
+}
+
+/* A number is how many inputs of its own to run, anything else a file with an input. */
+int main(int argc, char **argv) {
+  char *end;
+  if (argc == 2 && strtol(argv[1], &end, 10) > 0 && !*end) return run_own(strtol(argv[1], NULL, 10));
+  for (int i = 1; i < argc; ++i)
+    if (run_file(argv[i])) return 1;
+  if (argc > 1) return 0;
+  char path[4096];
+  snprintf(path, sizeof path, "%s/tests/fuzz/arguments.corpus", getenv("TIGON_SOURCE") ? getenv("TIGON_SOURCE") : ".");
+  return run_corpus(path) || run_own(100000);
 }
 #endif
