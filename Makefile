@@ -12,7 +12,7 @@ PEERS ?= torch==2.13.0 numpy
 # Whose wheel has the newest oneDNN on PyPI that runs on OpenMP, 3.6.2; nothing else of it is used.
 PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
-.PHONY: build train test bench bench-peers setup format lint install asan tsan fuzz coverage abi-update clean help
+.PHONY: build train test bench bench-peers setup format lint install asan tsan fuzz reliability coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -54,6 +54,10 @@ tsan: setup-build-test-tsan ## The quick tests with ThreadSanitizer
 fuzz: setup-build-test-tsan ## libFuzzer on the argument structs, against the oracle: make fuzz ARGS=-max_total_time=600
 	@cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j $(JOBS)
 	@mkdir -p build/fuzz/corpus && cd build/fuzz && tests/fuzz_arguments corpus $(or $(ARGS),-max_total_time=60)
+
+reliability: setup-build-test-tsan configure ## Run what docs/reliability.md reports, and write it: make reliability ARGS="values api"
+	@cmake --build build -j $(JOBS)
+	@tools/reliability $(ARGS)
 
 coverage: setup-build-test-coverage ## Line and branch coverage of the library
 	@tools/coverage

@@ -32,6 +32,7 @@ static inline void grad_expect(const char *name, double (*loss)(void *), void *a
   double largest = 0;
   for (int i = 0; i < count; ++i) largest = fmax(largest, fabs(gradient[i]));
   const double h = 1e-3;
+  double worst = 0;
   for (int i = 0; i < count; ++i) {
     const double at = x[i];
     double f[4];
@@ -46,7 +47,9 @@ static inline void grad_expect(const char *name, double (*loss)(void *), void *a
       print_error("%s[%d] is %.12g, the difference quotient is %.12g\n", name, i, gradient[i], slope);
       fail();
     }
+    if (largest > 0) worst = fmax(worst, fabs(slope - gradient[i]) / largest);
   }
+  print_message("%s: %d entries within %.2g of the largest\n", name, count, worst);
 }
 
 static inline double grad_dot(const double *a, const double *b, int count) {
