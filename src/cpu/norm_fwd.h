@@ -64,19 +64,23 @@ TIGON_INLINE vf2 norm_difference(tigon_dtype dtype, const void *x, vf2 center, i
 TIGON_INLINE double norm_sum_differences(tigon_dtype dtype, const void *x, float center, int64_t c, int64_t end,
                                          double *squares) {
   const vf2 m = v2_set(center);
-  vf2 s = v2_set(0), t = v2_set(0), ss = v2_set(0), tt = v2_set(0);
-  for (; c + 2 * STEP <= end; c += 2 * STEP) {
-    const vf2 a = norm_difference(dtype, x, m, c, STEP), b = norm_difference(dtype, x, m, c + STEP, STEP);
-    s = v2_add(a, s), t = v2_add(b, t);
-    ss = v2_fma(a, a, ss), tt = v2_fma(b, b, tt);
+  vf2 sum = v2_set(0), sum_squares = v2_set(0);
+  while (c + 2 * STEP <= end) {
+    const int64_t stop = end - c < NORM_CHAIN ? end : c + NORM_CHAIN;
+    vf2 s = v2_set(0), t = v2_set(0), ss = v2_set(0), tt = v2_set(0);
+    for (; c + 2 * STEP <= stop; c += 2 * STEP) {
+      const vf2 a = norm_difference(dtype, x, m, c, STEP), b = norm_difference(dtype, x, m, c + STEP, STEP);
+      s = v2_add(a, s), t = v2_add(b, t);
+      ss = v2_fma(a, a, ss), tt = v2_fma(b, b, tt);
+    }
+    sum = v2_add(sum, v2_add(s, t)), sum_squares = v2_add(sum_squares, v2_add(ss, tt));
   }
   for (; c < end; c += STEP) {
     const vf2 a = norm_difference(dtype, x, m, c, end - c < STEP ? (int)(end - c) : STEP);
-    s = v2_add(a, s), ss = v2_fma(a, a, ss);
+    sum = v2_add(a, sum), sum_squares = v2_fma(a, a, sum_squares);
   }
-  s = v2_add(s, t), ss = v2_add(ss, tt);
-  *squares = (double)vf_sum(vf_add(ss.a, ss.b));
-  return (double)vf_sum(vf_add(s.a, s.b));
+  *squares = (double)vf_sum(vf_add(sum_squares.a, sum_squares.b));
+  return (double)vf_sum(vf_add(sum.a, sum.b));
 }
 
 /* The mean, and the mean of squared differences from it. A block's sums are of differences from a center, the mean of its
@@ -91,7 +95,8 @@ TIGON_INLINE double norm_moments(tigon_dtype dtype, const void *x, int64_t cols,
     const double n = (double)(end - block), before = (double)block;
     const float first = s_load(x, block, dtype), pivot = isfinite(first) ? first : 0;
     double squares, rest = norm_sum_differences(dtype, x, pivot, block, sample, &squares);
-    float center = (float)((double)pivot + rest / (double)(sample - block));
+    /* Few bits: differences of 16-bit elements are exact then, and do not lose the same bits each time. */
+    float center = tigon_round_f32((float)((double)pivot + rest / (double)(sample - block)), TIGON_BF16);
     rest = norm_sum_differences(dtype, x, center, block, end, &squares);
     if (5 * rest * rest > squares * n) {
       center = (float)((double)center + rest / n);
