@@ -8,8 +8,7 @@
 
 #include "plan/internal.h"
 
-/* GB/s of one core when `active` are: the device's points, linear between them, level outside them. */
-static double bandwidth(const tigon_device_desc *device, int64_t active) {
+double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active) {
   int last = 0;
   while (last + 1 < TIGON_BANDWIDTH_POINTS && device->bandwidth[last + 1].cores > 0) last++;
   if (active <= device->bandwidth[0].cores) return device->bandwidth[0].gbps;
@@ -29,7 +28,7 @@ plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t 
   const tigon_device_desc *device = problem->device;
   const double share = elements / ((double)problem->rows * (double)problem->cols);
   const double efficiency = (double)run / ((double)run + (double)device->transfer_bytes / TRANSFER_OVERHEAD);
-  const double gbps = bandwidth(device, plan_min(tasks, device->workers));
+  const double gbps = tigon_device_bandwidth(device, plan_min(tasks, device->workers));
   plan_load load;
   load.memory_us = (double)moved * share / efficiency / (gbps * 1e3); /* 1 GB/s is 1e3 bytes a microsecond */
   /* What moves again is cast and worked on again. */

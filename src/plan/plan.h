@@ -64,6 +64,8 @@ typedef struct tigon_device_desc {
 const tigon_device_desc *tigon_device_desc_find(const char *name);
 /* The i-th entry of the table, NULL past its end. */
 const tigon_device_desc *tigon_device_desc_at(int index);
+/* GB/s of one core when `active` are: the device's points, linear between them, level outside them. */
+double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active);
 
 /* ---- what an op does to a row ---- */
 

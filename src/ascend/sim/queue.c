@@ -1,0 +1,193 @@
+/* The four pipes: handing instructions over, flags, barriers, and the end of a block. */
+#include <string.h>
+
+#include "ascend/sim/core.h"
+
+/* The scalar pipe needs some cycles for each instruction that it hands over (no public figure). */
+#define ISSUE_CYCLES 4.0
+
+static double later(double a, double b) { return a > b ? a : b; }
+
+/* ---- taking instructions from the queues ---- */
+
+static sim_flag *flag_of(tigon_sim *sim, const sim_instruction *i) { return &sim->flags[i->from][i->to][i->id]; }
+
+static void set_flag(tigon_sim *sim, const sim_instruction *i) {
+  sim_flag *flag = flag_of(sim, i);
+  if (flag->set) {
+    tigon_sim_fail(
+        sim, i, SIM_BAD_FLAG, 0,
+        "flag %d from %s to %s is set again, and nothing has awaited what instruction %lld (line %d) set. Fix: "
+        "sync_wait between the two, or another id",
+        i->id, tigon_sim_pipe_name(i->from), tigon_sim_pipe_name(i->to), (long long)flag->number, flag->where.line);
+    return;
+  }
+  *flag = (sim_flag){.set = true, .time = sim->time[i->from], .where = i->where, .number = i->number};
+  memcpy(flag->known, sim->known[i->from], sizeof flag->known);
+  flag->known[i->from] = sim->done[i->from];
+}
+
+static void take_flag(tigon_sim *sim, const sim_instruction *i) {
+  sim_flag *flag = flag_of(sim, i);
+  for (int p = 0; p < SIM_PIPES; ++p)
+    if (flag->known[p] > sim->known[i->to][p]) sim->known[i->to][p] = flag->known[p];
+  sim->time[i->to] = later(sim->time[i->to], flag->time);
+  flag->set = false;
+}
+
+static void work(tigon_sim *sim, const sim_instruction *i) {
+  const bool transfer = i->kind != SIM_VECTOR;
+  const double cycles = tigon_sim_cycles(sim, i);
+  double start = later(sim->time[i->pipe], i->issued);
+  if (transfer) start = later(start, sim->bus); /* loads and stores share the way to global memory */
+  sim->time[i->pipe] = start + cycles;
+  if (transfer) sim->bus = start + cycles;
+  sim->counters.busy[i->pipe] += cycles;
+  if (sim->tracing) tigon_sim_note_event(sim, i, start, cycles);
+  const int64_t sequence = ++sim->done[i->pipe];
+  sim->history[i->pipe][sequence % SIM_HISTORY] = (sim_done){i->where, i->number};
+  if (transfer)
+    tigon_sim_run_transfer(sim, i);
+  else
+    tigon_sim_run_vector(sim, i);
+}
+
+/* false: it waits for a flag. */
+static bool execute(tigon_sim *sim, const sim_instruction *i) {
+  switch (i->kind) {
+    case SIM_SET: set_flag(sim, i); return true;
+    case SIM_BARRIER: sim->known[i->pipe][i->pipe] = sim->done[i->pipe]; return true;
+    case SIM_WAIT:
+      if (!flag_of(sim, i)->set) return false;
+      take_flag(sim, i);
+      return true;
+    case SIM_LOAD:
+    case SIM_STORE:
+    case SIM_VECTOR: work(sim, i); return true;
+  }
+  return true;
+}
+
+bool tigon_sim_advance(tigon_sim *sim) {
+  bool moved = true, empty = true;
+  while (moved && !sim->stopped) {
+    moved = false;
+    empty = true;
+    for (int p = 0; p < SIM_PIPES && !sim->stopped; ++p) {
+      sim_queue *queue = &sim->queues[p];
+      while (queue->count > 0 && !sim->stopped && execute(sim, &queue->list[queue->first])) {
+        ++queue->first;
+        --queue->count;
+        moved = true;
+      }
+      if (queue->count == 0) queue->first = 0;
+      empty = empty && queue->count == 0;
+    }
+  }
+  return empty;
+}
+
+static bool push(sim_queue *queue, const sim_instruction *i) {
+  if (queue->first > 0 && queue->first + queue->count == queue->capacity) {
+    memmove(queue->list, queue->list + queue->first, (size_t)queue->count * sizeof *queue->list);
+    queue->first = 0;
+  }
+  void *list = queue->list;
+  if (!tigon_sim_grow(&list, queue->first + queue->count, &queue->capacity, sizeof *queue->list)) return false;
+  queue->list = list;
+  queue->list[queue->first + queue->count++] = *i;
+  return true;
+}
+
+void tigon_sim_issue(tigon_sim *sim, sim_instruction *i) {
+  if (sim->stopped) return;
+  i->number = ++sim->issued;
+  sim->time[PIPE_S] += ISSUE_CYCLES;
+  i->issued = sim->time[PIPE_S];
+  if (!push(&sim->queues[i->pipe], i)) {
+    tigon_sim_fail(sim, i, SIM_DEADLOCK, 0, "no memory for the instructions that wait");
+    return;
+  }
+  tigon_sim_advance(sim);
+}
+
+/* The first instruction that is held up, as a report. */
+static void deadlock(tigon_sim *sim) {
+  for (int p = 0; p < SIM_PIPES; ++p) {
+    if (sim->queues[p].count == 0) continue;
+    const sim_instruction *i = &sim->queues[p].list[sim->queues[p].first];
+    tigon_sim_fail(
+        sim, i, SIM_DEADLOCK, 0,
+        "%s waits for flag %d from %s for ever. Fix: sync_set(PIPE_%s, PIPE_%s, %d) after what it waits for, with "
+        "this pair of pipes and this id",
+        tigon_sim_pipe_name(i->to), i->id, tigon_sim_pipe_name(i->from), tigon_sim_pipe_name(i->from),
+        tigon_sim_pipe_name(i->to), i->id);
+    return;
+  }
+}
+
+static void finish_all(tigon_sim *sim) {
+  if (!tigon_sim_advance(sim) && !sim->stopped) deadlock(sim);
+}
+
+void tigon_sim_finish_block(tigon_sim *sim) {
+  finish_all(sim);
+  for (int from = 0; from < SIM_PIPES; ++from)
+    for (int to = 0; to < SIM_PIPES; ++to)
+      for (int id = 0; id < SIM_FLAGS; ++id) {
+        const sim_flag *flag = &sim->flags[from][to][id];
+        if (!flag->set) continue;
+        const sim_instruction at = {.where = flag->where, .number = flag->number};
+        tigon_sim_fail(
+            sim, &at, SIM_BAD_FLAG, 0,
+            "flag %d from %s to %s is still set at the end: the next kernel's first wait would not wait. Fix: "
+            "sync_wait(PIPE_%s, PIPE_%s, %d) before the end",
+            id, tigon_sim_pipe_name(from), tigon_sim_pipe_name(to), tigon_sim_pipe_name(from), tigon_sim_pipe_name(to),
+            id);
+      }
+}
+
+/* ---- the dialect's calls ---- */
+
+static bool flag_is_sane(tigon_sim *sim, const sim_instruction *i) {
+  if (i->id >= 0 && i->id < SIM_FLAGS && i->from < SIM_PIPES && i->to < SIM_PIPES && i->from != i->to) return true;
+  sim_instruction numbered = *i;
+  numbered.number = sim->issued + 1;
+  tigon_sim_fail(
+      sim, &numbered, SIM_BAD_FLAG, 0,
+      "flag %d from %s to %s does not exist. Fix: an id from 0 to %d between two different pipes; on one pipe, "
+      "sync_pipe",
+      i->id, tigon_sim_pipe_name(i->from), tigon_sim_pipe_name(i->to), SIM_FLAGS - 1);
+  return false;
+}
+
+void tigon_sim_set(sim_where where, sim_pipe from, sim_pipe to, int id) {
+  sim_instruction i = {.where = where, .kind = SIM_SET, .pipe = from, .from = from, .to = to, .id = id};
+  if (!tigon_sim_now->stopped && flag_is_sane(tigon_sim_now, &i)) tigon_sim_issue(tigon_sim_now, &i);
+}
+
+void tigon_sim_wait(sim_where where, sim_pipe from, sim_pipe to, int id) {
+  sim_instruction i = {.where = where, .kind = SIM_WAIT, .pipe = to, .from = from, .to = to, .id = id};
+  if (tigon_sim_now->stopped || !flag_is_sane(tigon_sim_now, &i)) return;
+  tigon_sim_issue(tigon_sim_now, &i);
+  /* The scalar pipe itself stands still until the flag is there. */
+  if (to == PIPE_S && tigon_sim_now->queues[PIPE_S].count > 0 && !tigon_sim_now->stopped) deadlock(tigon_sim_now);
+}
+
+void tigon_sim_barrier(sim_where where, sim_pipe pipe) {
+  tigon_sim *sim = tigon_sim_now;
+  sim_instruction i = {.where = where, .kind = SIM_BARRIER, .pipe = pipe};
+  if (sim->stopped) return;
+  if (pipe != PIPE_ALL) {
+    tigon_sim_issue(sim, &i);
+    return;
+  }
+  ++sim->issued;
+  finish_all(sim);
+  double end = 0;
+  for (int p = 0; p < SIM_PIPES; ++p) end = later(end, sim->time[p]);
+  for (int p = 0; p < SIM_PIPES; ++p) {
+    memcpy(sim->known[p], sim->done, sizeof sim->done);
+    sim->time[p] = end;
+  }
+}

@@ -1,0 +1,92 @@
+/* The AI-core simulator: runs kernels written in the dialect of ascend/aicore.h on this machine, holds them to the rules of
+ * the real one, and says by a model what they would cost. docs/ascend-simulator.md is its manual.
+ *
+ *   tigon_sim *sim = tigon_sim_open(tigon_sim_soc_find("910B4"));
+ *   tigon_sim_buffer(sim, "x", x, bytes, SIM_READS);             what the next launch may touch
+ *   tigon_sim_buffer(sim, "y", y, bytes, SIM_WRITES);
+ *   if (!tigon_sim_launch(sim, "my_kernel", my_kernel, &arguments, blocks)) puts(tigon_sim_report(sim)->text);
+ *
+ * A launch runs its blocks one after another, always in the same order, and stops at the first broken rule. */
+#ifndef TIGON_ASCEND_SIM_H
+#define TIGON_ASCEND_SIM_H
+
+#include <stdio.h>
+
+#include "plan/plan.h"
+
+/* ---- machines ---- */
+
+typedef struct tigon_sim_soc {
+  char name[16]; /* "910B4" */
+  double mhz;
+  tigon_device_desc device; /* cores, bytes of UB, bandwidth: what the planner sees */
+} tigon_sim_soc;
+
+/* The i-th machine, NULL past the last one; and by its name in any case. */
+const tigon_sim_soc *tigon_sim_soc_at(int index);
+const tigon_sim_soc *tigon_sim_soc_find(const char *name);
+
+/* ---- rules ---- */
+
+typedef enum tigon_sim_rule {
+  SIM_OK,
+  SIM_UB_OVERFLOW,       /* an access or allocation beyond the Unified Buffer */
+  SIM_MISALIGNED,        /* an array in UB, or an address in global memory, is not aligned as the call needs */
+  SIM_UNINITIALISED,     /* bytes of UB that nothing in this block has written are read */
+  SIM_OUTSIDE_BUFFER,    /* global memory that was not given to the launch, or a store to what it only reads */
+  SIM_READ_AFTER_WRITE,  /* nothing orders the read after the write that it needs */
+  SIM_WRITE_AFTER_READ,  /* nothing keeps the write from overtaking a read of the old value */
+  SIM_WRITE_AFTER_WRITE, /* nothing orders two writes */
+  SIM_DEADLOCK,          /* a wait for a flag that no one sets */
+  SIM_BAD_FLAG,          /* an id outside 0..7, a flag set twice, a flag that nobody awaits */
+  SIM_REPEAT,         /* a repeat count outside 1..255, a mask outside 1..64 lanes, a size that the call cannot take */
+  SIM_OVERLAP,        /* source and destination overlap without being the same */
+  SIM_STALE_MASK,     /* a call in repeat form under the mask that a call in count form left behind */
+  SIM_BLOCKS,         /* more blocks than a launch can have */
+  SIM_SHARED_ADDRESS, /* two blocks write one address, or one reads what another writes */
+} tigon_sim_rule;
+
+typedef struct tigon_sim_report_text {
+  tigon_sim_rule rule;
+  int64_t block, instruction; /* instruction: its number in the block, from 1 */
+  int line;
+  uint64_t address; /* in UB, or of global memory */
+  char text[512];   /* kernel, block, instruction and source line, what, and how to mend it */
+} tigon_sim_report_text;
+
+/* ---- a machine at work ---- */
+
+typedef struct tigon_sim tigon_sim;
+typedef struct ub_arena {
+  uint32_t used;
+} ub_arena;
+typedef void tigon_sim_kernel(ub_arena *ub, const void *arguments);
+
+enum { SIM_READS = 1, SIM_WRITES = 2, SIM_SHARED = 4 }; /* SHARED: many blocks read it, so that it is in the L2 cache */
+
+typedef enum sim_pipe { PIPE_MTE2, PIPE_V, PIPE_MTE3, PIPE_S, PIPE_ALL, SIM_PIPES = PIPE_ALL } sim_pipe;
+
+/* Of all launches since tigon_sim_reset(). */
+typedef struct tigon_sim_counters {
+  int64_t launches, blocks, instructions; /* blocks: of the last launch */
+  int64_t bytes_loaded, bytes_stored;     /* global memory, without the filling up in UB */
+  int64_t ub_bytes;                       /* most of UB that a block allocated */
+  double cycles, microseconds;            /* of the model: the slowest core's cycles; with what a launch costs */
+  double busy[SIM_PIPES];                 /* cycles in which a pipe works, of all cores */
+} tigon_sim_counters;
+
+tigon_sim *tigon_sim_open(const tigon_sim_soc *soc); /* NULL: out of memory */
+void tigon_sim_close(tigon_sim *sim);
+/* What the next launch may touch; an empty range is left out. */
+void tigon_sim_buffer(tigon_sim *sim, const char *name, const void *start, int64_t bytes, unsigned flags);
+/* false: a rule was broken, and tigon_sim_report() says which. Buffers are forgotten in any case. */
+bool tigon_sim_launch(tigon_sim *sim, const char *name, tigon_sim_kernel *kernel, const void *arguments,
+                      int64_t blocks);
+const tigon_sim_report_text *tigon_sim_report(const tigon_sim *sim);
+const tigon_sim_counters *tigon_sim_counted(const tigon_sim *sim);
+void tigon_sim_reset(tigon_sim *sim);
+/* Keeps every instruction's start and length from now on, and writes them in the Chrome trace format, which Perfetto opens. */
+void tigon_sim_trace(tigon_sim *sim);
+bool tigon_sim_write_trace(const tigon_sim *sim, FILE *file);
+
+#endif
