@@ -33,21 +33,29 @@ static int64_t vector_cols(const plan_problem *p, int64_t cols) {
   return p->run > 1 ? plan_min(plan_ceil_div(cols, p->run) + (cols < p->cols), cols) : cols;
 }
 
-/* Row scalars of `rows` rows, buffered like streams, and the sums of each row. */
-static int64_t scalar_bytes(const plan_problem *p, int64_t rows) {
+/* Row scalars of `rows` rows, buffered like streams, and `sums` of each row: of all of it, and of a chunk where there are
+ * several. A vector unit hands a row's value to its columns in blocks of the alignment, eight rows at a time: the blocks of
+ * short rows need more than the temporary tile that holds them. */
+static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const tigon_footprint *f = p->footprint;
-  const int64_t arrays = (int64_t)(f->row_scalars_in + f->row_scalars_out) * p->device->buffers + f->partials;
-  return plan_mul(arrays, aligned(p, rows, 4));
+  const int64_t block = p->device->onchip_alignment;
+  const int64_t arrays = (int64_t)(f->row_scalars_in + f->row_scalars_out) * p->device->buffers + sums * f->partials;
+  const int64_t blocks = f->reduce != TIGON_REDUCE_NONE && p->cols < 2 * block ? 7 * block : 0;
+  return plan_add(blocks, plan_mul(arrays, aligned(p, plan_round_up(rows, 8), 4)));
+}
+
+/* A temporary f32 tile's row of `cols` columns: as many elements as the streams' rows, which end on the alignment. */
+static int64_t temporary_bytes(const plan_problem *p, int64_t cols) {
+  return plan_mul(plan_round_up(cols, p->row_unit), 4);
 }
 
 /* Cases B and C: whole rows, the column vectors and accumulators resident. */
 static int64_t row_tile_bytes(const plan_problem *p, int64_t rows) {
   const tigon_footprint *f = p->footprint;
-  const int64_t f32 = aligned(p, p->cols, 4);
-  const int64_t row =
-      plan_add(plan_mul(stream_bytes(p, p->cols, STREAMS_ALL), p->device->buffers), plan_mul(f32, f->f32_temporaries));
-  const int64_t vectors = plan_mul(aligned(p, vector_cols(p, p->cols), 4), f->column_params + f->column_sums);
-  return plan_add(plan_add(plan_mul(rows, row), vectors), scalar_bytes(p, rows));
+  const int64_t row = plan_add(plan_mul(stream_bytes(p, p->cols, STREAMS_ALL), p->device->buffers),
+                               plan_mul(temporary_bytes(p, p->cols), f->f32_temporaries));
+  const int64_t vectors = plan_mul(temporary_bytes(p, vector_cols(p, p->cols)), f->column_params + f->column_sums);
+  return plan_add(plan_add(plan_mul(rows, row), vectors), scalar_bytes(p, rows, 1));
 }
 
 /* A chunk of `cols` columns: streams and column vectors pass by, buffered. `sums`: the accumulators are cut into chunks
@@ -56,8 +64,8 @@ static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set, 
   const tigon_footprint *f = p->footprint;
   const int64_t vectors = (int64_t)f->column_params * p->device->buffers + (sums ? f->column_sums : 0);
   return plan_add(plan_add(plan_mul(stream_bytes(p, cols, set), p->device->buffers),
-                           plan_mul(f->f32_temporaries, aligned(p, cols, 4))),
-                  plan_mul(vectors, aligned(p, vector_cols(p, cols), 4)));
+                           plan_mul(f->f32_temporaries, temporary_bytes(p, cols))),
+                  plan_mul(vectors, temporary_bytes(p, vector_cols(p, cols))));
 }
 
 /* ---- chunks ---- */
@@ -173,7 +181,7 @@ static int64_t rows_that_fit(const plan_problem *p, int64_t most) {
   const int64_t limit = p->device->onchip_bytes;
   const int64_t two = row_tile_bytes(p, 2), one = row_tile_bytes(p, 1);
   /* A row costs `two - one` bytes and the 4-byte words of its scalars, whose arrays are rounded up to the alignment. */
-  const int64_t row = two - one + scalar_bytes(p, 1) / p->device->onchip_alignment * 4;
+  const int64_t row = two - one + scalar_bytes(p, 1, 1) / p->device->onchip_alignment * 4;
   int64_t rows = plan_max(1, plan_min(most, (limit - one) / row));
   while (rows < most && row_tile_bytes(p, rows + 1) <= limit) rows++;
   return rows;
@@ -218,8 +226,8 @@ static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan 
 static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const int64_t cached = stream_bytes(p, p->cols, STREAMS_CACHED);
   if (cached == 0) return PLAN_NOTHING_CACHED;
-  const int64_t sums = plan_mul(p->footprint->column_sums, aligned(p, vector_cols(p, p->cols), 4));
-  const int64_t resident = plan_add(sums, scalar_bytes(p, 1));
+  const int64_t sums = plan_mul(p->footprint->column_sums, temporary_bytes(p, vector_cols(p, p->cols)));
+  const int64_t resident = plan_add(sums, scalar_bytes(p, 1, 2));
   const int64_t whole = chunk_bytes(p, p->cols, STREAMS_FLOWING, false);
   for (plan->row_buffers = p->device->buffers; plan->row_buffers >= 1; plan->row_buffers--) {
     const int64_t kept = plan_add(resident, plan_mul(cached, plan->row_buffers));
@@ -240,13 +248,20 @@ static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan 
   return PLAN_TOO_LARGE;
 }
 
+/* Cases E and F: a row's scalars, and what the splits of it hand over, of as many as there are cores. */
+static int64_t handed_over_bytes(const plan_problem *p) {
+  return plan_add(scalar_bytes(p, 1, 2),
+                  plan_mul(p->footprint->partials, aligned(p, plan_max(2, p->device->cores), 4)));
+}
+
 static plan_refusal build_chunked(const plan_problem *p, tigon_plan *plan, int64_t *widest) {
-  const int64_t room = p->device->onchip_bytes - scalar_bytes(p, 1);
+  const int64_t room = p->device->onchip_bytes - handed_over_bytes(p);
   *widest = widest_chunk(p, p->cols, room, STREAMS_ALL, true, &plan->col_unit);
   plan->passes = p->passes;
   plan->bytes_moved = p->moved_passes;
   if (*widest > 0) return PLAN_FITS;
-  plan->onchip_bytes = plan_add(scalar_bytes(p, 1), chunk_bytes(p, plan_min(p->cols, p->chip_unit), STREAMS_ALL, true));
+  plan->onchip_bytes =
+      plan_add(handed_over_bytes(p), chunk_bytes(p, plan_min(p->cols, p->chip_unit), STREAMS_ALL, true));
   return PLAN_TOO_LARGE;
 }
 
@@ -257,7 +272,7 @@ static plan_refusal build_e(const plan_problem *p, int64_t programs, tigon_plan 
   if (refusal != PLAN_FITS) return refusal;
   plan->cols_per_tile = balanced_chunk(p->cols, widest, 1, plan->col_unit);
   plan->col_tiles = plan_ceil_div(p->cols, plan->cols_per_tile);
-  plan->onchip_bytes = plan_add(scalar_bytes(p, 1), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
+  plan->onchip_bytes = plan_add(handed_over_bytes(p), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
   set_tasks(p, plan, programs, row_tasks(p, programs), 1);
   return fit(p, plan);
 }
@@ -280,7 +295,7 @@ static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan 
   }
   plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
   plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
-  plan->onchip_bytes = plan_add(scalar_bytes(p, 1), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
+  plan->onchip_bytes = plan_add(handed_over_bytes(p), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
   set_tasks(p, plan, programs, ranges, splits);
   return fit(p, plan);
 }

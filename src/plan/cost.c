@@ -45,24 +45,51 @@ int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64
   return plan_max(least, (int64_t)(best + 0.5));
 }
 
-/* Bytes besides bytes_moved: column vectors that are read more than once, slabs and partials written and read back. */
+/* Times that each column vector is read. Forward needs weights in the last pass alone, backward, which has column sums, in every
+ * one; its last pass keeps a panel's vectors on chip for all its rows. */
+static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan) {
+  const tigon_footprint *f = problem->footprint;
+  switch (plan->chosen) {
+    case TIGON_CASE_A: return 1;
+    case TIGON_CASE_B:
+    case TIGON_CASE_C: return plan->row_tasks;
+    case TIGON_CASE_D:
+      if (plan->col_tiles == 1) return plan->row_tasks;
+      return plan_mul(plan->rows, f->column_sums ? problem->passes : 1);
+    default: break;
+  }
+  if (plan->splits == 1 && plan->col_tiles == 1) return plan->row_tasks;
+  return f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks) : plan->rows;
+}
+
+/* Tiles of a whole row, which splits cut into each for itself. */
+static int64_t tiles_of_row(const tigon_plan *plan) {
+  int64_t tiles = 0;
+  for (int64_t t = 0; t < plan->splits; t++) {
+    tigon_plan_box box;
+    tigon_plan_task(plan, t, &box);
+    tiles += plan_ceil_div(box.col_end - box.col_begin, plan->cols_per_tile);
+  }
+  return tiles;
+}
+
+/* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums are
+ * handed over, those and the row's words for each split, or each panel of columns, that needs them. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
   const tigon_footprint *f = problem->footprint;
-  int64_t reads = 0; /* of each column vector */
-  switch (plan->chosen) {
-    case TIGON_CASE_A: reads = 1; break;
-    case TIGON_CASE_B:
-    case TIGON_CASE_C: reads = plan->row_tasks; break;
-    case TIGON_CASE_D: reads = plan->rows; break;
-    case TIGON_CASE_E: /* with column sums the last pass keeps a panel's vectors on chip for all its rows */
-      reads = f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks)
-                             : plan_mul(plan->rows, plan->passes);
-      break;
-    default: reads = plan_mul(plan->rows, plan->passes); break;
-  }
   const int64_t elements = problem->run > 1 ? plan->cols / problem->run : plan->cols;
   const int64_t vector = plan_mul(elements, (int64_t)f->column_params * f->column_param_bytes);
-  return plan_add(plan_mul(vector, plan_max(0, reads - problem->groups)), plan_mul(2, plan->workspace_bytes));
+  const int64_t again = plan_max(0, vector_reads(problem, plan) - problem->groups);
+  const int64_t slabs =
+      plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan_mul(problem->groups, elements), 4));
+  int64_t handed = 0;
+  const bool split = plan->chosen == TIGON_CASE_F && f->reduce != TIGON_REDUCE_NONE;
+  if (split || (plan->chosen == TIGON_CASE_E && plan->slabs > 0)) {
+    const int64_t joins = f->column_sums ? tiles_of_row(plan) : plan->splits;
+    const int64_t partials = plan_mul(f->partials, plan_mul(plan->splits, joins + 1));
+    handed = plan_mul(4 * plan->rows, plan_add(partials, plan_mul(f->row_scalars_in, joins + plan->splits - 1)));
+  }
+  return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)), handed);
 }
 
 /* Bytes of one transfer of the narrowest stream. */

@@ -1,6 +1,7 @@
 /* The device descriptions. Sizes come from the vendor's platform files and public documents; [d] marks a figure that
  * was derived: only predicted times depend on those. */
 #include <pthread.h>
+#include <string.h>
 #include <strings.h>
 
 #include "plan/device_cpu.h"
@@ -111,8 +112,15 @@ const tigon_device_desc *tigon_device_desc_at(int index) {
   return &cpu;
 }
 
-/* "Ascend910B4" -> "910B4". */
-static const char *without_vendor(const char *name) { return strncasecmp(name, "ascend", 6) == 0 ? name + 6 : name; }
+/* "Ascend910B4", "ascend-sim:910B4" -> "910B4". */
+static const char *without_vendor(const char *name) {
+  static const char *const prefixes[] = {"ascend-sim:", "ascend"};
+  for (int i = 0; i < 2; i++) {
+    const size_t length = strlen(prefixes[i]);
+    if (strncasecmp(name, prefixes[i], length) == 0) return name + length;
+  }
+  return name;
+}
 
 const tigon_device_desc *tigon_device_desc_find(const char *name) {
   if (!name) return NULL;

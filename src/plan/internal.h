@@ -15,6 +15,7 @@ typedef struct plan_problem {
   int64_t moved_min;                /* bytes that must move */
   int64_t moved_passes;             /* bytes that move when a row does not stay on chip */
   int passes;                       /* the most passes of a stream */
+  int64_t row_unit;                 /* columns: a row of a tile, in every stream, ends on the on-chip alignment */
   int64_t chip_unit;                /* columns: tiles on multiples of it are aligned on chip */
   int64_t fast_unit;                /* columns: tiles on multiples of it are aligned in memory too */
 } plan_problem;

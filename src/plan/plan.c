@@ -138,6 +138,7 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
     chip = common_multiple(chip, aligned_columns(device->onchip_alignment, stream->element_bytes));
     fast = common_multiple(fast, aligned_columns(device->memory_alignment, stream->element_bytes));
   }
+  problem->row_unit = chip;
   problem->chip_unit = common_multiple(unit, chip);
   problem->fast_unit = common_multiple(problem->chip_unit, fast);
   const int64_t row_bytes = 4 * ((int64_t)f->row_scalars_in + f->row_scalars_out);

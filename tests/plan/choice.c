@@ -324,7 +324,7 @@ static void refusals_say_why(void **state) {
   device.onchip_bytes = 352;
   request.device = &device;
   assert_refused(request, TIGON_ERROR_SCRATCH,
-                 "case E needs 448 on-chip bytes, the least of all cases, ascend910b4 has 352");
+                 "case E needs 640 on-chip bytes, the least of all cases, ascend910b4 has 352");
 }
 
 /* On the CPU nothing that orders a sum may depend on the L2 size or on the threads. */
