@@ -157,8 +157,8 @@ void tigon_sim_check_sharing(tigon_sim *sim);
 double tigon_sim_cycles(const tigon_sim *sim, const sim_instruction *i);
 void tigon_sim_note_event(tigon_sim *sim, const sim_instruction *i, double start, double cycles);
 const char *tigon_sim_pipe_name(sim_pipe pipe);
-/* The buffer that holds [start, start + bytes), or NULL. */
-const sim_buffer *tigon_sim_buffer_of(const tigon_sim *sim, const char *start, int64_t bytes);
+/* The first buffer with these flags that holds [start, start + bytes), or NULL. In place, several do. */
+const sim_buffer *tigon_sim_buffer_of(const tigon_sim *sim, const char *start, int64_t bytes, unsigned flags);
 
 /* Room for one more in a growing list; false when memory ran out. */
 bool tigon_sim_grow(void **list, int64_t count, int64_t *capacity, size_t element);

@@ -27,8 +27,7 @@ double tigon_sim_cycles(const tigon_sim *sim, const sim_instruction *i) {
     return vector_cycles[i->op].start + vector_cycles[i->op].step * (double)repeats;
   }
   const int64_t bytes = i->rows * i->row_bytes, active = sim->blocks < device->cores ? sim->blocks : device->cores;
-  const sim_buffer *buffer = tigon_sim_buffer_of(sim, i->memory, bytes);
-  const bool cached = buffer && buffer->flags & SIM_SHARED;
+  const bool cached = tigon_sim_buffer_of(sim, i->memory, bytes, SIM_SHARED) != NULL;
   const double gbps = cached ? device->cached_gbps : tigon_device_bandwidth(device, active);
   const double per_cycle = gbps * 1e3 / sim->soc->mhz; /* bytes */
   const bool aligned = (uintptr_t)i->memory % (uintptr_t)device->memory_alignment == 0;

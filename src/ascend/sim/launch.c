@@ -58,10 +58,11 @@ void tigon_sim_buffer(tigon_sim *sim, const char *name, const void *start, int64
   sim->buffers[sim->buffer_count++] = (sim_buffer){name, start, bytes, flags};
 }
 
-const sim_buffer *tigon_sim_buffer_of(const tigon_sim *sim, const char *start, int64_t bytes) {
+const sim_buffer *tigon_sim_buffer_of(const tigon_sim *sim, const char *start, int64_t bytes, unsigned flags) {
   for (int b = 0; b < sim->buffer_count; ++b) {
     const sim_buffer *buffer = &sim->buffers[b];
-    if (start >= buffer->start && start + bytes <= buffer->start + buffer->bytes) return buffer;
+    const bool inside = start >= buffer->start && start + bytes <= buffer->start + buffer->bytes;
+    if (inside && (buffer->flags & flags) == flags) return buffer;
   }
   return NULL;
 }

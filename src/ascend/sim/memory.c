@@ -192,9 +192,9 @@ static void fail_outside(tigon_sim *sim, const sim_instruction *i, int64_t bytes
 bool tigon_sim_touch_memory(tigon_sim *sim, const sim_instruction *i, bool write) {
   const int64_t bytes = i->rows * i->row_bytes;
   const char *begin = i->memory, *end = begin + bytes;
-  const sim_buffer *buffer = tigon_sim_buffer_of(sim, begin, bytes);
+  const sim_buffer *buffer = tigon_sim_buffer_of(sim, begin, bytes, 0);
   if (!buffer) return fail_outside(sim, i, bytes, write), false;
-  if (!(buffer->flags & (write ? SIM_WRITES : SIM_READS))) {
+  if (!tigon_sim_buffer_of(sim, begin, bytes, write ? SIM_WRITES : SIM_READS)) {
     tigon_sim_fail(sim, i, SIM_OUTSIDE_BUFFER, (uintptr_t)begin,
                    "%s %s %s, which this launch only %s. Fix: the right pointer, or register it for both",
                    i->where.what, write ? "writes" : "reads", buffer->name, write ? "reads" : "writes");
@@ -231,7 +231,7 @@ static int by_begin(const void *a, const void *b) {
 static void fail_sharing(tigon_sim *sim, const sim_touch *writer, const sim_touch *other, const char *does) {
   const sim_instruction at = {.where = {"", "the kernel", other->line}, .number = other->number};
   const char *where = writer->begin > other->begin ? writer->begin : other->begin;
-  const sim_buffer *buffer = tigon_sim_buffer_of(sim, where, 1);
+  const sim_buffer *buffer = tigon_sim_buffer_of(sim, where, 1, 0);
   sim->block = other->block;
   tigon_sim_fail(
       sim, &at, SIM_SHARED_ADDRESS, (uintptr_t)where,

@@ -37,12 +37,21 @@ static bool touch_operand(tigon_sim *sim, const sim_instruction *i, const sim_op
   return true;
 }
 
-/* The bytes from the first to the last that an operand touches. */
+/* The bytes from the first to the last that an operand touches: in one step, and in all. */
+static int64_t span_of_step(const sim_operand *o) {
+  int64_t span = 0;
+  for (int k = 0; k < o->blocks && block_bytes(o, k) > 0; ++k) span = (int64_t)k * o->block + block_bytes(o, k);
+  return span;
+}
 static int64_t span(const sim_instruction *i, const sim_operand *o) {
-  if (i->counted) return i->count * o->size;
-  int64_t step = 0;
-  for (int k = 0; k < o->blocks && block_bytes(o, k) > 0; ++k) step = (int64_t)k * o->block + block_bytes(o, k);
-  return (int64_t)(i->repeat - 1) * o->step + step;
+  return i->counted ? i->count * o->size : (int64_t)(i->repeat - 1) * o->step + span_of_step(o);
+}
+
+/* Do the steps of the one lie in the gaps of the other? */
+static bool interleaved(const sim_instruction *i, const sim_operand *a, const sim_operand *b) {
+  if (i->counted || a->step != b->step || a->step <= 0) return false;
+  const int64_t offset = (((int64_t)b->at - a->at) % a->step + a->step) % a->step;
+  return offset >= span_of_step(a) && offset + span_of_step(b) <= a->step;
 }
 
 static bool same_layout(const sim_instruction *i, const sim_operand *a, const sim_operand *b) {
@@ -53,7 +62,7 @@ static bool same_layout(const sim_instruction *i, const sim_operand *a, const si
 static bool check_overlap(tigon_sim *sim, const sim_instruction *i, const sim_operand *source) {
   if (!source->size || !i->d.size || same_layout(i, &i->d, source)) return true;
   const int64_t d = i->d.at, s = source->at;
-  if (d + span(i, &i->d) <= s || s + span(i, source) <= d) return true;
+  if (d + span(i, &i->d) <= s || s + span(i, source) <= d || interleaved(i, &i->d, source)) return true;
   tigon_sim_fail(
       sim, i, SIM_OVERLAP, (uint64_t)(d > s ? d : s),
       "%s: destination 0x%llx (%lld bytes) and source 0x%llx (%lld bytes) overlap and are not the same. Fix: "
