@@ -18,6 +18,7 @@ typedef struct tigon_queue {
   void *stream;        /* the caller's */
   int threads;         /* CPU threads a call may use, >= 1 */
   int32_t *error_flag; /* device memory of the context, for ops whose caller gave no `error` */
+  const char *reason;  /* why the launch that just failed did, one sentence; NULL: it has no more to say */
 } tigon_queue;
 
 /* A slot's function: enqueues the work and returns; DEVICE when the launch itself fails. */
@@ -56,6 +57,8 @@ struct tigon_backend {
   bool host_memory; /* the host can read and write its tensors, and an op is done when its call returns */
   /* Devices there are; with 0, *reason is one sentence. */
   int (*count)(const char **reason);
+  /* The index of a device that is called by name, as 910B4 in "ascend-sim:910B4"; -1: none. NULL: they have numbers only. */
+  int (*find)(const char *name);
   /* Variants that run on this machine, best first, NULL-terminated. */
   const tigon_kernels *const *(*variants)(void);
   /* Fills queue->state for device `index`; on an error *reason is one sentence. stream and threads are already set. */

@@ -29,7 +29,8 @@ const char *tigon_context_gemm(const tigon_context *context) {
   return context ? context->queue.backend->gemm(&context->queue) : "";
 }
 
-/* "cuda:1" is device 1 of backend "cuda"; without a number it is device 0. False on anything else. */
+/* "cuda:1" is device 1 of backend "cuda"; without a number it is device 0; some backends have names instead. False on anything
+ * else. */
 static bool split_device(const char *text, char name[16], int *index) {
   const char *colon = strchr(text, ':');
   const size_t length = colon ? (size_t)(colon - text) : strlen(text);
@@ -38,6 +39,8 @@ static bool split_device(const char *text, char name[16], int *index) {
   name[length] = 0;
   *index = 0;
   if (!colon) return true;
+  const tigon_backend *backend = tigon_backend_find(name);
+  if (backend && backend->find && (*index = backend->find(colon + 1)) >= 0) return true;
   char *end;
   const long number = strtol(colon + 1, &end, 10);
   if (end == colon + 1 || *end || number < 0 || number > 1023) return false;
@@ -184,9 +187,10 @@ int tigon_supports(const tigon_context *context, const char *op, const char *ent
 
 tigon_status tigon_front_done(tigon_context *context, const char *slot, tigon_status status) {
   context->last_variant = context->kernels->variant;
-  return status == TIGON_OK
-             ? TIGON_OK
-             : tigon_fail(context, status, "%s: the launch on %s failed", slot, context->queue.backend->name);
+  if (status == TIGON_OK) return TIGON_OK;
+  const char *reason = context->queue.reason;
+  return tigon_fail(context, status, "%s: the launch on %s failed%s%s", slot, context->queue.backend->name,
+                    reason ? ": " : "", reason ? reason : "");
 }
 
 tigon_status tigon_front_unsupported(tigon_context *context, const char *slot, tigon_dtype dtype) {

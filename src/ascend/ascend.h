@@ -1,0 +1,10 @@
+/* The slots that Ascend fills; each is in the file of its op. */
+#ifndef TIGON_ASCEND_ASCEND_H
+#define TIGON_ASCEND_ASCEND_H
+
+#include "ascend/launch.h"
+
+tigon_rms_norm_fwd_fn ascend_rms_norm_fwd;
+tigon_rms_norm_bwd_fn ascend_rms_norm_bwd;
+
+#endif

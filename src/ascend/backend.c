@@ -1,0 +1,90 @@
+/* The simulator as a backend: the Ascend kernels on this machine, in host memory. A device is called by its part, as in
+ * "ascend-sim:910B4", and is never inferred. */
+#include <stdlib.h>
+
+#include "ascend/ascend.h"
+
+extern const tigon_backend tigon_cpu_backend;
+
+static int sim_count(const char **reason) {
+  int count = 0;
+  *reason = "";
+  while (tigon_sim_soc_at(count)) ++count;
+  return count;
+}
+
+static int sim_find(const char *name) {
+  const tigon_sim_soc *soc = tigon_sim_soc_find(name);
+  int index = 0;
+  if (!soc) return -1;
+  while (tigon_sim_soc_at(index) != soc) ++index;
+  return index;
+}
+
+static const tigon_kernels kernels = {
+    .variant = "dav-2201",
+    .tile = V_LANES,
+    .rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
+    .rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS},
+};
+
+static const tigon_kernels *const *sim_variants(void) {
+  static const tigon_kernels *const all[] = {&kernels, NULL};
+  return all;
+}
+
+static void sim_close(tigon_queue *queue) {
+  ascend_device *device = ascend_of(queue);
+  tigon_sim_close(device->sim);
+  free(device->scratch);
+  free(device);
+}
+
+static tigon_status sim_open(int index, tigon_queue *queue, const char **reason) {
+  ascend_device *device = calloc(1, sizeof *device);
+  *reason = "out of memory";
+  if (!device) return TIGON_ERROR_OUT_OF_MEMORY;
+  queue->state = device;
+  queue->threads = 1;
+  device->soc = tigon_sim_soc_at(index);
+  device->sim = tigon_sim_open(device->soc);
+  device->scratch = malloc(ASCEND_SCRATCH_BYTES);
+  if (device->sim && device->scratch) return TIGON_OK;
+  sim_close(queue);
+  return TIGON_ERROR_OUT_OF_MEMORY;
+}
+
+static tigon_status sim_sync(tigon_queue *queue) { return tigon_cpu_backend.sync(queue); }
+static tigon_status sim_alloc(tigon_queue *queue, size_t bytes, void **memory) {
+  return tigon_cpu_backend.alloc(queue, bytes, memory);
+}
+static void sim_free(tigon_queue *queue, void *memory) { tigon_cpu_backend.free(queue, memory); }
+static tigon_status sim_copy(tigon_queue *queue, void *to, const void *from, size_t bytes) {
+  return tigon_cpu_backend.copy(queue, to, from, bytes);
+}
+static tigon_status sim_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
+  return tigon_cpu_backend.fill(queue, memory, value, bytes);
+}
+static const tigon_device_desc *sim_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
+static const char *sim_gemm(const tigon_queue *queue) {
+  (void)queue;
+  return "none";
+}
+
+const tigon_backend tigon_ascend_sim_backend = {
+    .abi = TIGON_BACKEND_ABI,
+    .name = "ascend-sim",
+    .host_memory = true,
+    .count = sim_count,
+    .find = sim_find,
+    .variants = sim_variants,
+    .open = sim_open,
+    .close = sim_close,
+    .sync = sim_sync,
+    .alloc = sim_alloc,
+    .free = sim_free,
+    .copy = sim_copy,
+    .fill = sim_fill,
+    .describe = sim_describe,
+    .gemm = sim_gemm,
+};

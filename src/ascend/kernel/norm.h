@@ -1,0 +1,57 @@
+/* What kernels of norms share: weights on chip, and a row's sum that its splits hand over. */
+#ifndef TIGON_ASCEND_KERNEL_NORM_H
+#define TIGON_ASCEND_KERNEL_NORM_H
+
+#include "ascend/kernel/rows.h"
+
+/* A vector of columns in f32, w + offset: of all columns where they stay on chip, else of the chunk that is worked
+ * on. */
+typedef struct columns {
+  gm_ptr from; /* NULL: there is none */
+  int64_t dtype;
+  float offset;
+  ub_f32 values;
+  ring stage; /* where it arrives in its own dtype, one chunk ahead */
+} columns;
+
+AICORE columns columns_of(ub_arena *ub, int id, gm_ptr from, int64_t dtype, float offset, int64_t pitch, ub_f32 staged,
+                          bool resident) {
+  columns c = {from, dtype, offset, ub_alloc_f32(ub, pitch), {staged, 0, id, 1, 0}};
+  if (!resident) c.stage = ring_of(ub, id, 1, pitch * 4);
+  return c;
+}
+/* Columns [c, c + n), and 0 up to `pitch`, a multiple of 8. */
+AICORE void columns_load(columns *w, int64_t c, int64_t n, int64_t pitch) {
+  in_begin(&w->stage);
+  load(w->dtype, w->stage.start, w->from + c * dtype_bytes(w->dtype), 1, n);
+  in_ready(&w->stage);
+  const int64_t filled = tile_of(w->dtype, 1, n).pitch;
+  if (filled < pitch) v_duplicate_f32(ub_at_f32(w->values, filled), 0, pitch - filled);
+  if (w->dtype == TIGON_F32) {
+    v_add_scalar_f32(w->values, w->stage.start, w->offset, filled);
+  } else {
+    widen(w->dtype, w->values, w->stage.start, filled);
+    v_add_scalar_f32(w->values, w->values, w->offset, filled);
+  }
+  sync_pipe(PIPE_V);
+  in_done(&w->stage);
+}
+
+/* The f32 values of a tile: the tile itself, or its widened copy in `work`. */
+AICORE ub_f32 values_of(int64_t dtype, ub_f32 work, ub_f32 raw, tile t) {
+  if (dtype == TIGON_F32) return raw;
+  widen(dtype, work, raw, t.rows * t.pitch);
+  return work;
+}
+
+/* sum = the splits' partial sums of row r, added in one fixed tree. */
+AICORE void join_splits(ub_f32 sum, ring *arrival, gm_ptr partials, int64_t splits, int64_t r) {
+  const tile t = tile_of(TIGON_F32, 1, splits);
+  in_begin(arrival);
+  load_f32(arrival->start, partials + r * splits * 4, 1, splits);
+  in_ready(arrival);
+  row_sums(sum, arrival->start, t);
+  in_done(arrival);
+}
+
+#endif

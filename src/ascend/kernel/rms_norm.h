@@ -1,0 +1,37 @@
+/* What the launcher of rms_norm hands to its kernels: structs of 8-byte fields. */
+#ifndef TIGON_ASCEND_KERNEL_RMS_NORM_H
+#define TIGON_ASCEND_KERNEL_RMS_NORM_H
+
+#include <tigon/op/rms_norm.h>
+
+#include "ascend/kernel/rows.h"
+
+/* Parts of a call. A row that is split over cores has its sums handed over between two launches. */
+enum { NORM_SUMS = 1, NORM_ROWS = 2 };
+
+typedef struct rms_norm_fwd_arguments {
+  walk w;
+  gm_space space;
+  gm_rows x, y;
+  gm_ptr weight, rstd; /* may be NULL */
+  gm_ptr partials;     /* [rows, splits] f32, when parts come apart */
+  int64_t dtype, w_dtype, casting, parts;
+  float eps, w_offset;
+} rms_norm_fwd_arguments;
+
+typedef struct rms_norm_bwd_arguments {
+  walk w;
+  gm_space space;
+  gm_rows dy, x, dx;
+  gm_ptr weight;   /* may be NULL */
+  gm_ptr rstd;     /* [rows] f32 */
+  gm_ptr slabs;    /* [row_tasks, cols] f32, NULL without dw */
+  gm_ptr partials; /* [rows, splits] f32, when parts come apart */
+  int64_t dtype, w_dtype, casting, parts;
+  float w_offset, unused;
+} rms_norm_bwd_arguments;
+
+void rms_norm_fwd(ub_arena *ub, const void *arguments);
+void rms_norm_bwd(ub_arena *ub, const void *arguments);
+
+#endif

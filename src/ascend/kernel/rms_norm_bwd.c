@@ -1,0 +1,216 @@
+/* rms_norm backward: with xhat = x * rstd and g = dy * (w + w_offset),
+ *   dx = rstd * (g - xhat * mean(g * xhat))        dw = sum over rows of dy * xhat, with xhat rounded as forward did
+ * One walk for all of the plan's cases. Where a row does not stay on chip and dw is wanted (E, F), the rows' sums come first and
+ * are handed over in global memory; then each panel of columns takes all rows of the task, so that its dw never leaves the chip. */
+#include "ascend/kernel/norm.h"
+#include "ascend/kernel/rms_norm.h"
+
+typedef struct state {
+  const rms_norm_bwd_arguments *a;
+  ring in; /* of dy, then x */
+  ring dx, rstd, arrival, out;
+  columns w;
+  ub_f32 sums, part, sum_dw; /* sum_dw: of all columns where they stay on chip, else of a panel */
+  ub_f32 xhat, work, wide;   /* f32 tiles; `wide` (dy) with 16-bit dtypes alone */
+  int64_t dy_elements;       /* f32 elements from dy to x in a buffer of `in` */
+} state;
+
+AICORE state open_state(ub_arena *ub, const rms_norm_bwd_arguments *a) {
+  const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
+  const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
+  const int64_t words = round_up(a->w.tile_rows, 8), bytes = round_up(tile_bytes(a->dtype, kept), UB_BLOCK);
+  state s = {.a = a};
+  s.dy_elements = bytes / 4;
+  s.in = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, 2 * bytes);
+  s.dx = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
+  s.rstd = ring_of(ub, 4, 2, words * 4);
+  s.arrival = ring_of(ub, 3, 1, a->w.cached ? 0 : round_up(a->w.splits, 8) * 4);
+  s.sums = ub_alloc_f32(ub, words);
+  s.part = ub_alloc_f32(ub, a->w.cached && chunk.cols == a->w.cols ? 0 : words);
+  s.xhat = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
+  s.work = ub_alloc_f32(ub, work_elements(chunk));
+  s.wide = a->dtype == TIGON_F32 ? s.work : ub_alloc_f32(ub, chunk.rows * chunk.pitch);
+  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, chunk.pitch, s.work, a->w.tile_cols == a->w.cols);
+  s.sum_dw = ub_alloc_f32(ub, kept.pitch);
+  s.out = (ring){s.part, 0, 2, 1, 0};
+  v_duplicate_f32(s.sums, 0, words);
+  in_open(&s.in);
+  in_open(&s.w.stage);
+  in_open(&s.rstd);
+  in_open(&s.arrival);
+  out_open(&s.dx);
+  out_open(&s.out);
+  sync_pipe(PIPE_V);
+  if (a->weight && a->w.tile_cols == a->w.cols) columns_load(&s.w, 0, a->w.cols, chunk.pitch);
+  return s;
+}
+
+AICORE void close_state(const state *s) {
+  in_close(&s->in);
+  in_close(&s->w.stage);
+  in_close(&s->rstd);
+  in_close(&s->arrival);
+  out_close(&s->dx);
+  out_close(&s->out);
+}
+
+AICORE void load_both(state *s, tile t, int64_t r, int64_t c) {
+  const rms_norm_bwd_arguments *a = s->a;
+  in_begin(&s->in);
+  load_tile(a->dtype, ring_now(&s->in), &a->space, &a->dy, t, r, c);
+  load_tile(a->dtype, ub_at_f32(ring_now(&s->in), s->dy_elements), &a->space, &a->x, t, r, c);
+  in_ready(&s->in);
+}
+
+/* xhat, and dy in f32, of columns [c, c + t.cols). chunk_done() ends it. */
+AICORE ub_f32 chunk_of(state *s, tile t, int64_t r, int64_t c) {
+  const int64_t dtype = s->a->dtype, at = s->a->w.cached ? c * dtype_bytes(dtype) / 4 : 0;
+  if (!s->a->w.cached) load_both(s, t, r, c);
+  const ub_f32 raw = ub_at_f32(ring_now(&s->in), at);
+  const ub_f32 x = values_of(dtype, s->xhat, ub_at_f32(raw, s->dy_elements), t);
+  spread(s->work, ring_now(&s->rstd), t.rows);
+  tile_op(ROW_MUL, s->xhat, x, s->work, t, true);
+  return values_of(dtype, s->wide, raw, t);
+}
+AICORE void chunk_done(state *s) {
+  if (!s->a->w.cached) in_done(&s->in);
+}
+
+/* sums = the rows' sums of g * xhat over columns [col, col_end). */
+AICORE void sum_products(state *s, box b, int64_t r, int64_t rows) {
+  const rms_norm_bwd_arguments *a = s->a;
+  for (int64_t c = b.col; c < b.col_end; c += a->w.tile_cols) {
+    const tile t = tile_of(a->dtype, rows, least(a->w.tile_cols, b.col_end - c));
+    const ub_f32 dy = chunk_of(s, t, r, c);
+    v_mul_f32(s->work, s->xhat, dy, rows * t.pitch);
+    sync_pipe(PIPE_V);
+    chunk_done(s);
+    if (a->weight && a->w.tile_cols < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
+    if (a->weight) tile_op(ROW_MUL, s->work, s->work, s->w.values, t, false);
+    row_sums(c == b.col ? s->sums : s->part, s->work, t);
+    if (c == b.col) continue;
+    v_add_f32(s->sums, s->sums, s->part, rows);
+    sync_pipe(PIPE_V);
+  }
+}
+
+/* dx of a chunk, and its share of dw. With `there`, xhat and dy are still what sum_products() made of them. The column vectors of
+ * the chunk are on chip. */
+AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
+  const rms_norm_bwd_arguments *a = s->a;
+  const int64_t dtype = a->dtype, n = t.rows * t.pitch;
+  const bool f32 = dtype == TIGON_F32;
+  const ub_f32 dy = !there ? chunk_of(s, t, r, c) : f32 ? ring_now(&s->in) : s->wide, dx = ring_now(&s->dx);
+  out_begin(&s->dx);
+  if (a->slabs) {
+    const bool rounds = a->casting != TIGON_CASTING_GEMMA && !f32;
+    if (rounds) round_to(dtype, s->work, s->xhat, dx, n);
+    v_mul_f32(s->work, rounds ? s->work : s->xhat, dy, n);
+    sync_pipe(PIPE_V);
+    add_column_sums(ub_at_f32(s->sum_dw, a->w.cached ? c : 0), s->work, t);
+  }
+  const ub_f32 g = f32 ? dx : s->wide;
+  spread(s->work, s->sums, t.rows);
+  tile_op(ROW_MUL, s->xhat, s->xhat, s->work, t, true);
+  if (a->weight) tile_op(ROW_MUL, g, dy, s->w.values, t, false);
+  v_sub_f32(g, a->weight ? g : dy, s->xhat, n);
+  spread(s->work, ring_now(&s->rstd), t.rows);
+  tile_op(ROW_MUL, g, g, s->work, t, true);
+  chunk_done(s);
+  if (!f32) narrow(dtype, dx, g, n);
+  out_ready(&s->dx);
+  store_tile(dtype, &a->space, &a->dx, dx, t, r, c);
+  out_done(&s->dx);
+}
+
+AICORE void load_rstd(state *s, int64_t r, int64_t rows) {
+  in_begin(&s->rstd);
+  load_f32(ring_now(&s->rstd), s->a->rstd + r * 4, 1, rows);
+  in_ready(&s->rstd);
+}
+
+AICORE void mean_of_sums(state *s, int64_t rows) {
+  v_mul_scalar_f32(s->sums, s->sums, 1.0f / (float)s->a->w.cols, round_up(rows, 8));
+  sync_pipe(PIPE_V);
+}
+
+/* A new sum for dw, once the one before has been stored. */
+AICORE void clear_slab(state *s, int64_t n) {
+  out_begin(&s->out);
+  v_duplicate_f32(s->sum_dw, 0, n);
+  sync_pipe(PIPE_V);
+}
+/* Slab `range` of dw, columns [c, c + n). clear_slab() goes before. */
+AICORE void store_slab(state *s, int64_t range, int64_t c, int64_t n) {
+  out_ready(&s->out);
+  store_f32(s->a->slabs + (range * s->a->w.cols + c) * 4, s->sum_dw, 1, n);
+  out_done(&s->out);
+}
+
+/* Sums and dx of rows [r, r + rows) at once. */
+AICORE void rows_at_a_time(state *s, box b, int64_t r, int64_t rows) {
+  const rms_norm_bwd_arguments *a = s->a;
+  const int64_t wide = a->w.tile_cols;
+  load_rstd(s, r, rows);
+  if (a->w.cached) load_both(s, tile_of(a->dtype, rows, a->w.cols), r, 0);
+  sum_products(s, b, r, rows);
+  mean_of_sums(s, rows);
+  for (int64_t c = 0; c < a->w.cols; c += wide) {
+    const tile t = tile_of(a->dtype, rows, least(wide, a->w.cols - c));
+    if (a->weight && wide < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
+    chunk_of_dx(s, t, r, c, a->w.cached && wide == a->w.cols);
+  }
+  if (a->w.cached) in_done(&s->in);
+  in_done(&s->rstd);
+}
+
+/* The sum of a row over the task's columns, to global memory. */
+AICORE void hand_over_sums(state *s, box b) {
+  const rms_norm_bwd_arguments *a = s->a;
+  for (int64_t r = b.row; r < b.row_end; ++r) {
+    load_rstd(s, r, 1);
+    out_begin(&s->out);
+    sum_products(s, b, r, 1);
+    v_mul_scalar_f32(s->part, s->sums, 1, 8);
+    out_ready(&s->out);
+    store_f32(a->partials + (r * a->w.splits + b.split) * 4, s->part, 1, 1);
+    out_done(&s->out);
+    in_done(&s->rstd);
+  }
+}
+
+/* dx of the task, panel by panel. */
+AICORE void panels(state *s, box b, int64_t range) {
+  const rms_norm_bwd_arguments *a = s->a;
+  for (int64_t c = b.col; c < b.col_end; c += a->w.tile_cols) {
+    const tile t = tile_of(a->dtype, 1, least(a->w.tile_cols, b.col_end - c));
+    if (a->weight && a->w.tile_cols < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
+    if (a->slabs) clear_slab(s, t.pitch);
+    for (int64_t r = b.row; r < b.row_end; ++r) {
+      load_rstd(s, r, 1);
+      join_splits(s->sums, &s->arrival, a->partials, a->w.splits, r);
+      mean_of_sums(s, 1);
+      chunk_of_dx(s, t, r, c, false);
+      in_done(&s->rstd);
+    }
+    if (a->slabs) store_slab(s, range, c, t.cols);
+  }
+}
+
+AICORE_KERNEL(rms_norm_bwd, rms_norm_bwd_arguments) {
+  state s = open_state(ub, a);
+  for (int64_t t = block_index(); t < a->w.tasks; t += block_count()) {
+    const box b = walk_task(&a->w, t);
+    if (!a->partials) {
+      if (a->slabs) clear_slab(&s, tile_of(a->dtype, 1, a->w.cols).pitch);
+      for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
+        rows_at_a_time(&s, b, r, least(a->w.tile_rows, b.row_end - r));
+      if (a->slabs) store_slab(&s, t, 0, a->w.cols);
+      continue;
+    }
+    if (a->parts & NORM_SUMS) hand_over_sums(&s, b);
+    if (a->parts == (NORM_SUMS | NORM_ROWS)) sync_pipe(PIPE_ALL); /* the sums are stored before they are read */
+    if (a->parts & NORM_ROWS) panels(&s, b, t / a->w.splits);
+  }
+  close_state(&s);
+}

@@ -1,0 +1,153 @@
+/* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset). One walk for all of the plan's cases: a
+ * tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the sum and once for y (E, F). */
+#include "ascend/kernel/norm.h"
+#include "ascend/kernel/rms_norm.h"
+
+typedef struct state {
+  const rms_norm_fwd_arguments *a;
+  ring x, y, rstd, arrival;
+  columns w;
+  ub_f32 sums, part; /* a value a row: of all chunks, and of one where there are several */
+  ub_f32 work, more; /* f32 tiles; `more` with 16-bit dtypes alone */
+} state;
+
+AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
+  const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
+  const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
+  const int64_t words = round_up(a->w.tile_rows, 8);
+  state s = {.a = a};
+  s.x = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, tile_bytes(a->dtype, kept));
+  s.y = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
+  s.rstd = ring_of(ub, 2, 2, words * 4);
+  s.sums = ub_alloc_f32(ub, words);
+  s.part = ub_alloc_f32(ub, chunk.cols < a->w.cols ? words : 0);
+  s.work = ub_alloc_f32(ub, work_elements(chunk));
+  s.more = a->dtype == TIGON_F32 ? s.work : ub_alloc_f32(ub, chunk.rows * chunk.pitch);
+  s.arrival = ring_of(ub, 3, 1, a->parts & NORM_SUMS ? 0 : a->w.splits * 4);
+  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, chunk.pitch, s.work, a->w.tile_cols == a->w.cols);
+  v_duplicate_f32(s.sums, 0, words);
+  in_open(&s.x);
+  in_open(&s.w.stage);
+  in_open(&s.arrival);
+  out_open(&s.y);
+  out_open(&s.rstd);
+  sync_pipe(PIPE_V);
+  if (a->weight && a->w.tile_cols == a->w.cols) columns_load(&s.w, 0, a->w.cols, chunk.pitch);
+  return s;
+}
+
+AICORE void close_state(const state *s) {
+  in_close(&s->x);
+  in_close(&s->w.stage);
+  in_close(&s->arrival);
+  out_close(&s->y);
+  out_close(&s->rstd);
+}
+
+/* Columns [c, c + t.cols) of rows from r on, in their dtype: from what is cached, or loaded. chunk_done() ends it. */
+AICORE ub_f32 chunk_of(state *s, tile t, int64_t r, int64_t c) {
+  const rms_norm_fwd_arguments *a = s->a;
+  if (a->w.cached) return ub_at_f32(ring_now(&s->x), c * dtype_bytes(a->dtype) / 4);
+  in_begin(&s->x);
+  load_tile(a->dtype, ring_now(&s->x), &a->space, &a->x, t, r, c);
+  in_ready(&s->x);
+  return ring_now(&s->x);
+}
+AICORE void chunk_done(state *s) {
+  if (!s->a->w.cached) in_done(&s->x);
+}
+
+/* sums = the rows' sums of squares over columns [col, col_end). */
+AICORE void sum_squares(state *s, box b, int64_t r, int64_t rows) {
+  const int64_t dtype = s->a->dtype, wide = s->a->w.tile_cols;
+  for (int64_t c = b.col; c < b.col_end; c += wide) {
+    const tile t = tile_of(dtype, rows, least(wide, b.col_end - c));
+    const ub_f32 x = values_of(dtype, s->more, chunk_of(s, t, r, c), t);
+    v_mul_f32(s->work, x, x, t.rows * t.pitch);
+    sync_pipe(PIPE_V);
+    chunk_done(s);
+    row_sums(c == b.col ? s->sums : s->part, s->work, t);
+    if (c == b.col) continue;
+    v_add_f32(s->sums, s->sums, s->part, rows);
+    sync_pipe(PIPE_V);
+  }
+}
+
+/* rstd = 1 / sqrt(sums / cols + eps), and stores it. */
+AICORE ub_f32 find_rstd(state *s, box b, int64_t r, int64_t rows) {
+  const rms_norm_fwd_arguments *a = s->a;
+  const bool rounds = a->casting == TIGON_CASTING_NONE && a->dtype != TIGON_F32;
+  const ub_f32 rstd = ring_now(&s->rstd);
+  const int64_t words = round_up(rows, 8);
+  out_begin(&s->rstd);
+  v_mul_scalar_f32(s->sums, s->sums, 1.0f / (float)a->w.cols, words);
+  sync_pipe(PIPE_V);
+  if (rounds) round_to(a->dtype, s->sums, s->sums, s->work, words);
+  v_add_scalar_f32(s->sums, s->sums, a->eps, words);
+  v_duplicate_f32(rstd, 1, words);
+  sync_pipe(PIPE_V);
+  v_sqrt_f32(s->sums, s->sums, words);
+  sync_pipe(PIPE_V);
+  v_div_f32(rstd, rstd, s->sums, words);
+  sync_pipe(PIPE_V);
+  if (rounds) round_to(a->dtype, rstd, rstd, s->work, words);
+  out_ready(&s->rstd);
+  if (a->rstd && b.col == 0) store_f32(a->rstd + r * 4, rstd, 1, rows);
+  return rstd;
+}
+
+AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
+  const rms_norm_fwd_arguments *a = s->a;
+  const int64_t dtype = a->dtype, wide = a->w.tile_cols;
+  for (int64_t c = b.col; c < b.col_end; c += wide) {
+    const tile t = tile_of(dtype, rows, least(wide, b.col_end - c));
+    const ub_f32 raw = chunk_of(s, t, r, c), y = ring_now(&s->y);
+    if (a->weight && wide < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
+    out_begin(&s->y);
+    const bool there = wide == a->w.cols && a->parts & NORM_SUMS; /* the sum left them behind */
+    const ub_f32 x = there && dtype != TIGON_F32 ? s->more : values_of(dtype, s->more, raw, t);
+    const ub_f32 xhat = dtype == TIGON_F32 ? y : s->more;
+    spread(s->work, rstd, rows);
+    tile_op(ROW_MUL, xhat, x, s->work, t, true);
+    chunk_done(s);
+    if (a->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32) round_to(dtype, xhat, xhat, y, t.rows * t.pitch);
+    if (a->weight) tile_op(ROW_MUL, xhat, xhat, s->w.values, t, false);
+    if (dtype != TIGON_F32) narrow(dtype, y, xhat, t.rows * t.pitch);
+    out_ready(&s->y);
+    store_tile(dtype, &a->space, &a->y, y, t, r, c);
+    out_done(&s->y);
+  }
+}
+
+AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
+  const rms_norm_fwd_arguments *a = s->a;
+  if (a->w.cached) {
+    in_begin(&s->x);
+    load_tile(a->dtype, ring_now(&s->x), &a->space, &a->x, tile_of(a->dtype, rows, a->w.cols), r, 0);
+    in_ready(&s->x);
+  }
+  if (a->parts & NORM_SUMS)
+    sum_squares(s, b, r, rows);
+  else
+    join_splits(s->sums, &s->arrival, a->partials, a->w.splits, r);
+  if (a->parts & NORM_ROWS) {
+    normalise(s, b, find_rstd(s, b, r, rows), r, rows);
+  } else {
+    out_begin(&s->rstd);
+    v_mul_scalar_f32(ring_now(&s->rstd), s->sums, 1, 8);
+    out_ready(&s->rstd);
+    store_f32(a->partials + (r * a->w.splits + b.split) * 4, ring_now(&s->rstd), 1, 1);
+  }
+  out_done(&s->rstd);
+  if (a->w.cached) in_done(&s->x);
+}
+
+AICORE_KERNEL(rms_norm_fwd, rms_norm_fwd_arguments) {
+  state s = open_state(ub, a);
+  for (int64_t t = block_index(); t < a->w.tasks; t += block_count()) {
+    const box b = walk_task(&a->w, t);
+    for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
+      rows_of_tile(&s, b, r, least(a->w.tile_rows, b.row_end - r));
+  }
+  close_state(&s);
+}

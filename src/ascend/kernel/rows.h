@@ -1,0 +1,270 @@
+/* What kernels over rows share: the walk over a plan's tasks, loads and stores of tiles of rows, buffers by turns, casts, and the
+ * operations between a tile, a value a row and a vector of columns. A tile has `rows` rows of `cols` columns, `pitch` elements
+ * apart: a multiple of 32 bytes in the row's dtype, in f32 tiles too, so that a cast is one call. What lies between cols and
+ * pitch is 0 in what was loaded; it is worked on and never stored. */
+#ifndef TIGON_ASCEND_KERNEL_ROWS_H
+#define TIGON_ASCEND_KERNEL_ROWS_H
+
+#include <tigon/base.h>
+
+#include "ascend/aicore.h"
+
+/* ---- the plan ---- */
+
+/* The part of tigon_plan that a kernel needs. */
+typedef struct walk {
+  int64_t rows, cols, tasks, row_tasks, splits, col_unit;
+  int64_t tile_rows, tile_cols;
+  int64_t cached;  /* 1: all columns of a tile's rows are on chip at once (cases B to D) */
+  int64_t buffers; /* of what is cached */
+} walk;
+
+typedef struct box {
+  int64_t row, row_end, col, col_end, split;
+} box;
+
+AICORE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+AICORE int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+AICORE int64_t range_begin(int64_t n, int64_t count, int64_t i) { return i * (n / count) + least(i, n % count); }
+
+/* Task t, as tigon_plan_task() cuts it. */
+AICORE box walk_task(const walk *w, int64_t t) {
+  const int64_t units = (w->cols - 1) / w->col_unit + 1, split = t % w->splits, range = t / w->splits;
+  return (box){range_begin(w->rows, w->row_tasks, range), range_begin(w->rows, w->row_tasks, range + 1),
+               range_begin(units, w->splits, split) * w->col_unit,
+               least(w->cols, range_begin(units, w->splits, split + 1) * w->col_unit), split};
+}
+
+/* ---- tensors ---- */
+
+/* Rows in global memory, as tigon_row_space and tigon_rows have them; pitches in elements. */
+typedef struct gm_rows {
+  gm_ptr data;
+  int64_t pitch[3];
+} gm_rows;
+typedef struct gm_space {
+  int64_t rows, middle, inner;
+} gm_space;
+
+typedef struct tile {
+  int64_t rows, cols, pitch;
+} tile;
+
+AICORE int64_t dtype_bytes(int64_t dtype) { return dtype == TIGON_F32 ? 4 : 2; }
+AICORE tile tile_of(int64_t dtype, int64_t rows, int64_t cols) {
+  return (tile){rows, cols, round_up(cols, UB_BLOCK / dtype_bytes(dtype))};
+}
+/* Bytes of a tile in its dtype, and elements of an f32 tile, which also has room for a block a row (spread()). */
+AICORE int64_t tile_bytes(int64_t dtype, tile t) { return t.rows * t.pitch * dtype_bytes(dtype); }
+AICORE int64_t work_elements(tile t) {
+  const int64_t blocks = round_up(t.rows, 8) * 8;
+  return t.rows * t.pitch > blocks ? t.rows * t.pitch : blocks;
+}
+
+AICORE gm_ptr row_at(const gm_space *s, const gm_rows *t, int64_t size, int64_t r, int64_t c) {
+  const int64_t k = r % s->inner, ij = r / s->inner;
+  return t->data + (ij / s->middle * t->pitch[0] + ij % s->middle * t->pitch[1] + k * t->pitch[2] + c) * size;
+}
+
+AICORE void load(int64_t dtype, ub_f32 to, gm_ptr from, int64_t rows, int64_t cols) {
+  if (dtype == TIGON_F32)
+    load_f32(to, from, rows, cols);
+  else if (dtype == TIGON_BF16)
+    load_bf16(ub_as_bf16(to), from, rows, cols);
+  else
+    load_f16(ub_as_f16(to), from, rows, cols);
+}
+AICORE void store(int64_t dtype, gm_ptr to, ub_f32 from, int64_t rows, int64_t cols) {
+  if (dtype == TIGON_F32)
+    store_f32(to, from, rows, cols);
+  else if (dtype == TIGON_BF16)
+    store_bf16(to, ub_as_bf16(from), rows, cols);
+  else
+    store_f16(to, ub_as_f16(from), rows, cols);
+}
+
+enum { MOST_BURSTS = 4095 };
+
+/* Rows that one transfer takes: all that lie end to end. Rows with a pitch go one by one: documents differ on the unit of a
+ * gap in global memory. */
+AICORE int64_t rows_at_once(const gm_space *s, const gm_rows *t, int64_t cols) {
+  return s->inner == s->rows && t->pitch[2] == cols ? MOST_BURSTS : 1;
+}
+/* Columns [c, c + t.cols) of rows [r, r + t.rows). */
+AICORE void load_tile(int64_t dtype, ub_f32 to, const gm_space *s, const gm_rows *from, tile t, int64_t r, int64_t c) {
+  const int64_t size = dtype_bytes(dtype), most = rows_at_once(s, from, t.cols);
+  for (int64_t i = 0; i < t.rows; i += most)
+    load(dtype, ub_at_f32(to, i * t.pitch * size / 4), row_at(s, from, size, r + i, c), least(most, t.rows - i),
+         t.cols);
+}
+AICORE void store_tile(int64_t dtype, const gm_space *s, const gm_rows *to, ub_f32 from, tile t, int64_t r, int64_t c) {
+  const int64_t size = dtype_bytes(dtype), most = rows_at_once(s, to, t.cols);
+  for (int64_t i = 0; i < t.rows; i += most)
+    store(dtype, row_at(s, to, size, r + i, c), ub_at_f32(from, i * t.pitch * size / 4), least(most, t.rows - i),
+          t.cols);
+}
+
+/* ---- buffers by turns: while one is worked on, the next is loaded and the one before stored ---- */
+
+typedef struct ring {
+  ub_f32 start;
+  int64_t elements;  /* f32 elements of a buffer */
+  int id, count, at; /* flags [id, id + count) of its pipes are its own */
+} ring;
+
+AICORE ring ring_of(ub_arena *ub, int id, int64_t count, int64_t bytes) {
+  const int64_t elements = round_up(bytes, UB_BLOCK) / 4;
+  return (ring){ub_alloc_f32(ub, count * elements), elements, id, (int)count, 0};
+}
+AICORE ub_f32 ring_now(const ring *r) { return ub_at_f32(r->start, r->at * r->elements); }
+AICORE void ring_turn(ring *r) { r->at = r->at + 1 < r->count ? r->at + 1 : 0; }
+
+/* A ring of inputs: open .. { begin, loads, ready, work, done } .. close. */
+AICORE void in_open(const ring *r) {
+  for (int i = 0; i < r->count; ++i) sync_set(PIPE_V, PIPE_MTE2, r->id + i);
+}
+AICORE void in_begin(const ring *r) { sync_wait(PIPE_V, PIPE_MTE2, r->id + r->at); }
+AICORE void in_ready(const ring *r) {
+  sync_set(PIPE_MTE2, PIPE_V, r->id + r->at);
+  sync_wait(PIPE_MTE2, PIPE_V, r->id + r->at);
+}
+AICORE void in_done(ring *r) {
+  sync_set(PIPE_V, PIPE_MTE2, r->id + r->at);
+  ring_turn(r);
+}
+AICORE void in_close(const ring *r) {
+  for (int i = 0; i < r->count; ++i) sync_wait(PIPE_V, PIPE_MTE2, r->id + i);
+}
+
+/* A ring of outputs: open .. { begin, work, ready, stores, done } .. close. */
+AICORE void out_open(const ring *r) {
+  for (int i = 0; i < r->count; ++i) sync_set(PIPE_MTE3, PIPE_V, r->id + i);
+}
+AICORE void out_begin(const ring *r) { sync_wait(PIPE_MTE3, PIPE_V, r->id + r->at); }
+AICORE void out_ready(const ring *r) {
+  sync_set(PIPE_V, PIPE_MTE3, r->id + r->at);
+  sync_wait(PIPE_V, PIPE_MTE3, r->id + r->at);
+}
+AICORE void out_done(ring *r) {
+  sync_set(PIPE_MTE3, PIPE_V, r->id + r->at);
+  ring_turn(r);
+}
+AICORE void out_close(const ring *r) {
+  for (int i = 0; i < r->count; ++i) sync_wait(PIPE_MTE3, PIPE_V, r->id + i);
+}
+
+/* ---- casts; each function from here on leaves the vector pipe in order ---- */
+
+AICORE void widen(int64_t dtype, ub_f32 d, ub_f32 raw, int64_t n) {
+  if (dtype == TIGON_BF16)
+    v_f32_from_bf16(d, ub_as_bf16(raw), n);
+  else
+    v_f32_from_f16(d, ub_as_f16(raw), n);
+  sync_pipe(PIPE_V);
+}
+AICORE void narrow(int64_t dtype, ub_f32 raw, ub_f32 s, int64_t n) {
+  if (dtype == TIGON_BF16)
+    v_bf16_from_f32(ub_as_bf16(raw), s, n);
+  else
+    v_f16_from_f32(ub_as_f16(raw), s, n);
+  sync_pipe(PIPE_V);
+}
+/* d = s as the dtype would hold it; `raw` has room for that. */
+AICORE void round_to(int64_t dtype, ub_f32 d, ub_f32 s, ub_f32 raw, int64_t n) {
+  narrow(dtype, raw, s, n);
+  widen(dtype, d, raw, n);
+}
+
+/* ---- a tile with a value a row, or with a vector of columns ---- */
+
+typedef enum row_op { ROW_ADD, ROW_SUB, ROW_MUL } row_op;
+
+AICORE void row_steps(row_op op, ub_f32 d, ub_f32 a, ub_f32 b, v_steps s) {
+  if (op == ROW_ADD)
+    v_add_r_f32(d, a, b, s);
+  else if (op == ROW_SUB)
+    v_sub_r_f32(d, a, b, s);
+  else
+    v_mul_r_f32(d, a, b, s);
+}
+
+AICORE int lanes_at(int64_t pitch, int64_t c) { return (int)least(V_LANES, pitch - c); }
+/* May steps go down the rows, and are they fewer so? */
+AICORE bool down_the_rows(tile t) { return t.pitch / 8 <= 255 && t.pitch / V_LANES < t.rows; }
+
+/* d = x op b, where b holds 8 copies of a value for each row (by_row, from spread()), or a vector of columns. */
+AICORE void tile_op(row_op op, ub_f32 d, ub_f32 x, ub_f32 b, tile t, bool by_row) {
+  const int blocks = (int)(t.pitch / 8);
+  if (down_the_rows(t)) {
+    for (int64_t c = 0; c < t.pitch; c += V_LANES) {
+      v_mask_f32(lanes_at(t.pitch, c));
+      for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
+        const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, !by_row, blocks, blocks, by_row};
+        const int64_t at = r * t.pitch + c;
+        row_steps(op, ub_at_f32(d, at), ub_at_f32(x, at), ub_at_f32(b, by_row ? 8 * r : c), s);
+      }
+    }
+  } else {
+    for (int64_t r = 0; r < t.rows; ++r)
+      for (int64_t c = 0, steps; c < t.pitch; c += steps * V_LANES) {
+        const int64_t full = (t.pitch - c) / V_LANES, at = r * t.pitch + c;
+        steps = full > 0 ? least(V_REPEATS, full) : 1;
+        v_mask_f32(lanes_at(t.pitch, c));
+        const v_steps s = {(int)steps, 1, 1, !by_row, 8, 8, by_row ? 0 : 8};
+        row_steps(op, ub_at_f32(d, at), ub_at_f32(x, at), ub_at_f32(b, by_row ? 8 * r : c), s);
+      }
+  }
+  sync_pipe(PIPE_V);
+}
+
+/* blocks[8 * r ..] = 8 times values[r]; both have room for rows rounded up to 8. */
+AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
+  const int64_t eights = (rows + 7) / 8;
+  for (int64_t i = 0; i < eights; i += V_REPEATS)
+    v_spread_f32(ub_at_f32(blocks, 64 * i), ub_at_f32(values, 8 * i), (int)least(V_REPEATS, eights - i));
+  sync_pipe(PIPE_V);
+}
+
+/* sums[r] = the sum of row r of x, which is used up: columns are added onto the first 64, and those in one call. */
+AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
+  const int blocks = (int)(t.pitch / 8);
+  int64_t left = t.pitch;
+  if (down_the_rows(t)) {
+    for (int64_t c = V_LANES; c < t.pitch; c += V_LANES) {
+      v_mask_f32(lanes_at(t.pitch, c));
+      for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
+        const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, 1, blocks, blocks, blocks};
+        const ub_f32 first = ub_at_f32(x, r * t.pitch);
+        v_add_r_f32(first, first, ub_at_f32(first, c), s);
+      }
+      sync_pipe(PIPE_V);
+    }
+    left = least(left, V_LANES);
+  }
+  while (left > V_LANES) {
+    const int64_t half = round_up((left + 1) / 2, 8);
+    for (int64_t r = 0; r < t.rows; ++r) {
+      const ub_f32 row = ub_at_f32(x, r * t.pitch);
+      v_add_f32(row, row, ub_at_f32(row, half), left - half);
+    }
+    sync_pipe(PIPE_V);
+    left = half;
+  }
+  v_mask_f32((int)left);
+  for (int64_t r = 0; r < t.rows; r += V_REPEATS)
+    v_sum_r_f32(ub_at_f32(sums, r), ub_at_f32(x, r * t.pitch), (int)least(V_REPEATS, t.rows - r), 1, blocks);
+  sync_pipe(PIPE_V);
+}
+
+/* sum[c] += column c of x over its rows, in pairs, then pairs of pairs. x is used up. */
+AICORE void add_column_sums(ub_f32 sum, ub_f32 x, tile t) {
+  for (int64_t rows = t.rows, half; rows > 1; rows = half) {
+    half = (rows + 1) / 2;
+    v_add_f32(x, x, ub_at_f32(x, half * t.pitch), (rows - half) * t.pitch);
+    sync_pipe(PIPE_V);
+  }
+  v_add_f32(sum, sum, x, t.pitch);
+  sync_pipe(PIPE_V);
+}
+
+#endif

@@ -1,0 +1,68 @@
+#include "ascend/launch.h"
+
+#include "ascend/kernel/column_sums.h"
+
+walk ascend_walk(const tigon_plan *plan) {
+  return (walk){.rows = plan->rows,
+                .cols = plan->cols,
+                .tasks = plan->tasks,
+                .row_tasks = plan->row_tasks,
+                .splits = plan->splits,
+                .col_unit = plan->col_unit,
+                .tile_rows = plan->rows_per_tile,
+                .tile_cols = plan->cols_per_tile,
+                .cached = plan->cut >= TIGON_CASE_B && plan->cut <= TIGON_CASE_D,
+                .buffers = plan->cut == TIGON_CASE_D ? plan->row_buffers : plan->buffers};
+}
+
+gm_space ascend_space(const tigon_row_space *space) { return (gm_space){space->rows, space->middle, space->inner}; }
+
+gm_rows ascend_rows(const tigon_rows *rows) {
+  return (gm_rows){rows->data, {rows->pitch[0], rows->pitch[1], rows->pitch[2]}};
+}
+
+void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_rows *rows,
+                      int64_t cols, tigon_dtype dtype, unsigned flags) {
+  if (!rows->data || space->rows == 0) return;
+  ascend_uses(queue, name, rows->data, tigon_row_offset(space, rows, space->rows - 1) + cols, dtype, flags);
+}
+
+void ascend_uses(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype,
+                 unsigned flags) {
+  tigon_sim_buffer(ascend_of(queue)->sim, name, start, count * (int64_t)tigon_dtype_size(dtype), flags);
+}
+
+tigon_status ascend_launch(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
+                           int64_t blocks) {
+  tigon_sim *sim = ascend_of(queue)->sim;
+  queue->reason = NULL;
+  if (tigon_sim_launch(sim, name, kernel, arguments, blocks)) return TIGON_OK;
+  queue->reason = tigon_sim_report(sim)->text;
+  return TIGON_ERROR_DEVICE;
+}
+
+float *ascend_scratch(tigon_queue *queue, int64_t floats) {
+  if (floats <= ASCEND_SCRATCH_BYTES / 4) return ascend_of(queue)->scratch;
+  queue->reason = "the device's scratch of 1 MiB is too small for the sums of so many split rows";
+  return NULL;
+}
+
+tigon_status ascend_column_sums(tigon_queue *queue, const float *slabs, int64_t count, int64_t step, int64_t cols,
+                                void *to, tigon_dtype dtype, bool accumulate) {
+  enum { LINE = 128, MOST = 2048 }; /* columns: 512 bytes, what a transfer at full rate starts on; a task's most */
+  const int64_t cores = ascend_of(queue)->soc->device.cores;
+  int64_t chunk = round_up((cols + cores - 1) / cores, LINE);
+  if (chunk > MOST) chunk = MOST;
+  const column_sums_arguments a = {.slabs = (gm_ptr)slabs,
+                                   .to = to,
+                                   .count = count,
+                                   .cols = cols,
+                                   .step = step,
+                                   .chunk = chunk,
+                                   .dtype = dtype,
+                                   .accumulate = accumulate};
+  ascend_uses(queue, "slabs", slabs, count ? (count - 1) * step + cols : 0, TIGON_F32, SIM_READS | SIM_SHARED);
+  ascend_uses(queue, "gradient", to, cols, dtype, SIM_READS | SIM_WRITES);
+  const int64_t tasks = (cols + chunk - 1) / chunk;
+  return ascend_launch(queue, "column_sums", column_sums, &a, tasks < cores ? tasks : cores);
+}

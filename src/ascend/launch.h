@@ -1,0 +1,41 @@
+/* From a front's problem and plan to a launch on an Ascend device. So far that is the simulator. */
+#ifndef TIGON_ASCEND_LAUNCH_H
+#define TIGON_ASCEND_LAUNCH_H
+
+#include "ascend/kernel/rows.h"
+#include "ascend/sim/sim.h"
+#include "backend.h"
+
+/* What hangs on a queue. */
+typedef struct ascend_device {
+  tigon_sim *sim;
+  const tigon_sim_soc *soc;
+  float *scratch; /* what parts of a call hand over when the caller gave no workspace for it */
+} ascend_device;
+
+enum { ASCEND_SCRATCH_BYTES = 1 << 20 };
+
+static inline ascend_device *ascend_of(const tigon_queue *queue) { return queue->state; }
+
+walk ascend_walk(const tigon_plan *plan);
+gm_space ascend_space(const tigon_row_space *space);
+gm_rows ascend_rows(const tigon_rows *rows);
+
+/* What the next launch may touch: rows of `cols` elements, and vectors. An absent one is left out. */
+void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_rows *rows,
+                      int64_t cols, tigon_dtype dtype, unsigned flags);
+void ascend_uses(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype,
+                 unsigned flags);
+
+tigon_status ascend_launch(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
+                           int64_t blocks);
+
+/* `floats` of the queue's scratch; NULL with queue->reason when it is not that large. */
+float *ascend_scratch(tigon_queue *queue, int64_t floats);
+
+/* The second stage of a gradient over rows: `to` [cols] = the slabs' sum, onto what is there when asked. `step`: elements from slab
+ * to slab. */
+tigon_status ascend_column_sums(tigon_queue *queue, const float *slabs, int64_t count, int64_t step, int64_t cols,
+                                void *to, tigon_dtype dtype, bool accumulate);
+
+#endif

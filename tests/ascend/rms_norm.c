@@ -1,0 +1,108 @@
+/* rms_norm in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for every case
+ * that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tigon/tigon.h>
+
+#include "ascend/ascend.h"
+#include "core/context.h"
+
+static const char *const parts[] = {"ascend-sim:910B4", "ascend-sim:910B1", "ascend-sim:910_93", "ascend-sim:tiny"};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static const int64_t shapes[][2] = {{1, 3},     {37, 41},   {64, 123},  {301, 512},  {96, 2163},
+                                    {50, 4096}, {7, 16384}, {45, 7168}, {3, 100000}, {1, 300000}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void *zeros(size_t bytes) {
+  void *memory = calloc(bytes, 1);
+  assert_non_null(memory);
+  return memory;
+}
+
+/* What the sum over slabs takes, whatever the plan: five vectors of a task's columns. */
+static int64_t second_stage(const tigon_context *context, const tigon_plan *plan) {
+  const int64_t cores = context->device->cores, chunk = round_up((plan->cols + cores - 1) / cores, 128);
+  return plan->slabs ? 5 * 4 * least(chunk, 2048) : 0;
+}
+
+static void expect(const tigon_context *context, const tigon_plan *plan, const char *what) {
+  const tigon_sim_counters *counted = tigon_sim_counted(ascend_of(&context->queue)->sim);
+  const int64_t moved = counted->bytes_loaded + counted->bytes_stored, bytes = plan->bytes_moved + plan->bytes_extra;
+  if (moved != bytes)
+    fail_msg("%s %lldx%lld, case %c: moved %lld bytes, predicted %lld (%s)", what, (long long)plan->rows,
+             (long long)plan->cols, tigon_plan_case_letter(plan->cut), (long long)moved, (long long)bytes,
+             plan->reason);
+  const int64_t second = second_stage(context, plan);
+  if (counted->ub_bytes > (second > plan->onchip_bytes ? second : plan->onchip_bytes))
+    fail_msg("%s %lldx%lld, case %c: took %lld bytes of UB, predicted %lld (%s)", what, (long long)plan->rows,
+             (long long)plan->cols, tigon_plan_case_letter(plan->cut), (long long)counted->ub_bytes,
+             (long long)plan->onchip_bytes, plan->reason);
+}
+
+static void ask(tigon_context *context, const char *entry, tigon_dtype dtype, int64_t rows, int64_t cols,
+                tigon_plan *plan) {
+  assert_int_equal(tigon_front_plan(context, "rms_norm", entry, dtype, rows, cols, plan), TIGON_OK);
+}
+
+static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols) {
+  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)(rows * cols) * size;
+  void *x = zeros(bytes), *y = zeros(bytes), *dx = zeros(bytes), *w = zeros((size_t)cols * size),
+       *dw = zeros((size_t)cols * 4);
+  float *rstd = zeros((size_t)rows * 4);
+  tigon_plan plan;
+  tigon_sim *sim = ascend_of(&context->queue)->sim;
+
+  const tigon_rms_norm_fwd_args fwd = {.x = tigon_tensor_2d(x, dtype, rows, cols),
+                                       .w = tigon_tensor_1d(w, dtype, cols),
+                                       .y = tigon_tensor_2d(y, dtype, rows, cols),
+                                       .rstd = tigon_tensor_1d(rstd, TIGON_F32, rows),
+                                       .eps = 1e-6};
+  ask(context, "fwd", dtype, rows, cols, &plan);
+  tigon_sim_reset(sim);
+  if (tigon_rms_norm_fwd(context, &fwd) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+  expect(context, &plan, "fwd");
+
+  tigon_rms_norm_bwd_args bwd = {.dy = fwd.y,
+                                 .x = fwd.x,
+                                 .w = fwd.w,
+                                 .rstd = fwd.rstd,
+                                 .dx = tigon_tensor_2d(dx, dtype, rows, cols),
+                                 .dw = tigon_tensor_1d(dw, TIGON_F32, cols)};
+  assert_int_equal(tigon_rms_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes), TIGON_OK);
+  assert_int_equal(tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace), TIGON_OK);
+  ask(context, "bwd", dtype, rows, cols, &plan);
+  tigon_sim_reset(sim);
+  if (tigon_rms_norm_bwd(context, &bwd) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+  expect(context, &plan, "bwd");
+  tigon_free(context, bwd.workspace);
+  free(x), free(y), free(dx), free(w), free(dw), free(rstd);
+}
+
+static void what_moves_was_predicted(void **state) {
+  (void)state;
+  static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16};
+  for (int part = 0; part < PARTS; ++part) {
+    tigon_context *context;
+    const tigon_context_desc desc = {.device = parts[part]};
+    assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+    for (int s = 0; s < SHAPES; ++s)
+      for (int d = 0; d < 2; ++d)
+        for (tigon_plan_case force = TIGON_CASE_AUTO; force <= TIGON_CASE_F; ++force) {
+          context->force = force;
+          run_case(context, dtypes[d], shapes[s][0], shapes[s][1]);
+        }
+    tigon_context_destroy(context);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_moves_was_predicted)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
