@@ -26,6 +26,8 @@ static const tigon_kernels kernels = {
     .tile = V_LANES,
     .rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
     .rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS},
+    .fused_add_rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
+    .fused_add_rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS},
 };
 
 static const tigon_kernels *const *sim_variants(void) {

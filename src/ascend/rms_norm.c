@@ -1,4 +1,4 @@
-/* rms_norm on Ascend: the launches of a call. */
+/* rms_norm and fused_add_rms_norm on Ascend: the launches of a call. */
 #include "ascend/kernel/rms_norm.h"
 
 #include "ascend/ascend.h"
@@ -6,6 +6,8 @@
 static void forward_uses(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p, const float *partials,
                          int64_t count) {
   ascend_uses_rows(queue, "x", &p->space, &p->x, p->cols, p->dtype, SIM_READS);
+  ascend_uses_rows(queue, "residual", &p->space, &p->residual, p->cols, p->dtype, SIM_READS);
+  ascend_uses_rows(queue, "s", &p->space, &p->s, p->cols, p->dtype, SIM_READS | SIM_WRITES);
   ascend_uses_rows(queue, "y", &p->space, &p->y, p->cols, p->dtype, SIM_WRITES);
   ascend_uses(queue, "w", p->w, p->cols, p->w_dtype, SIM_READS | SIM_SHARED);
   ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_WRITES);
@@ -20,6 +22,8 @@ tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_pr
                               .space = ascend_space(&p->space),
                               .x = ascend_rows(&p->x),
                               .y = ascend_rows(&p->y),
+                              .residual = ascend_rows(&p->residual),
+                              .sum = ascend_rows(&p->s),
                               .weight = (gm_ptr)p->w,
                               .rstd = (gm_ptr)p->rstd,
                               .partials = (gm_ptr)scratch,
@@ -44,6 +48,7 @@ static void backward_uses(tigon_queue *queue, const tigon_rms_norm_bwd_problem *
                           const float *partials, int64_t count) {
   ascend_uses_rows(queue, "dy", &p->space, &p->dy, p->cols, p->dtype, SIM_READS);
   ascend_uses_rows(queue, "x", &p->space, &p->x, p->cols, p->dtype, SIM_READS);
+  ascend_uses_rows(queue, "ds", &p->space, &p->ds, p->cols, p->dtype, SIM_READS);
   ascend_uses_rows(queue, "dx", &p->space, &p->dx, p->cols, p->dtype, SIM_WRITES);
   ascend_uses(queue, "w", p->w, p->cols, p->w_dtype, SIM_READS | SIM_SHARED);
   ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_READS);
@@ -63,6 +68,7 @@ tigon_status ascend_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_pr
                               .dy = ascend_rows(&p->dy),
                               .x = ascend_rows(&p->x),
                               .dx = ascend_rows(&p->dx),
+                              .ds = ascend_rows(&p->ds),
                               .weight = (gm_ptr)p->w,
                               .rstd = (gm_ptr)p->rstd,
                               .slabs = p->dw ? (gm_ptr)p->slabs : NULL,

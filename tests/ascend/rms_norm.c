@@ -1,4 +1,4 @@
-/* rms_norm in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for every case
+/* rms_norm and fused_add_rms_norm in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for every case
  * that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,43 +46,82 @@ static void expect(const tigon_context *context, const tigon_plan *plan, const c
              (long long)plan->onchip_bytes, plan->reason);
 }
 
-static void ask(tigon_context *context, const char *entry, tigon_dtype dtype, int64_t rows, int64_t cols,
-                tigon_plan *plan) {
-  assert_int_equal(tigon_front_plan(context, "rms_norm", entry, dtype, rows, cols, plan), TIGON_OK);
+static void ask(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype, int64_t rows,
+                int64_t cols, tigon_plan *plan) {
+  assert_int_equal(tigon_front_plan(context, op, entry, dtype, rows, cols, plan), TIGON_OK);
+  tigon_sim_reset(ascend_of(&context->queue)->sim);
+}
+
+static void succeeds(const tigon_context *context, tigon_status status) {
+  if (status != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+}
+
+static void run_rms_norm(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
+                         void *w, float *dw, float *rstd) {
+  tigon_plan plan;
+  const tigon_tensor x = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+                     y = tigon_tensor_2d(tensor[1], dtype, rows, cols);
+  const tigon_rms_norm_fwd_args fwd = {.x = x,
+                                       .w = tigon_tensor_1d(w, dtype, cols),
+                                       .y = y,
+                                       .rstd = tigon_tensor_1d(rstd, TIGON_F32, rows),
+                                       .eps = 1e-6};
+  ask(context, "rms_norm", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_rms_norm_fwd(context, &fwd));
+  expect(context, &plan, "rms_norm fwd");
+  tigon_rms_norm_bwd_args bwd = {.dy = y,
+                                 .x = x,
+                                 .w = fwd.w,
+                                 .rstd = fwd.rstd,
+                                 .dx = tigon_tensor_2d(tensor[2], dtype, rows, cols),
+                                 .dw = tigon_tensor_1d(dw, TIGON_F32, cols)};
+  succeeds(context, tigon_rms_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes));
+  succeeds(context, tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace));
+  ask(context, "rms_norm", "bwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_rms_norm_bwd(context, &bwd));
+  expect(context, &plan, "rms_norm bwd");
+  tigon_free(context, bwd.workspace);
+}
+
+static void run_fused_add(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
+                          void *w, float *dw, float *rstd) {
+  tigon_plan plan;
+  tigon_tensor t[4];
+  for (int i = 0; i < 4; ++i) t[i] = tigon_tensor_2d(tensor[i], dtype, rows, cols);
+  const tigon_fused_add_rms_norm_fwd_args fwd = {.x = t[0],
+                                                 .residual = t[1],
+                                                 .w = tigon_tensor_1d(w, dtype, cols),
+                                                 .s = t[2],
+                                                 .y = t[3],
+                                                 .rstd = tigon_tensor_1d(rstd, TIGON_F32, rows),
+                                                 .eps = 1e-6};
+  ask(context, "fused_add_rms_norm", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_fused_add_rms_norm_fwd(context, &fwd));
+  expect(context, &plan, "fused_add_rms_norm fwd");
+  tigon_fused_add_rms_norm_bwd_args bwd = {.dy = t[0],
+                                           .ds = t[1],
+                                           .s = t[2],
+                                           .w = fwd.w,
+                                           .rstd = fwd.rstd,
+                                           .dx = t[3],
+                                           .dw = tigon_tensor_1d(dw, TIGON_F32, cols)};
+  succeeds(context, tigon_fused_add_rms_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes));
+  succeeds(context, tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace));
+  ask(context, "fused_add_rms_norm", "bwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_fused_add_rms_norm_bwd(context, &bwd));
+  expect(context, &plan, "fused_add_rms_norm bwd");
+  tigon_free(context, bwd.workspace);
 }
 
 static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols) {
-  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)(rows * cols) * size;
-  void *x = zeros(bytes), *y = zeros(bytes), *dx = zeros(bytes), *w = zeros((size_t)cols * size),
-       *dw = zeros((size_t)cols * 4);
-  float *rstd = zeros((size_t)rows * 4);
-  tigon_plan plan;
-  tigon_sim *sim = ascend_of(&context->queue)->sim;
-
-  const tigon_rms_norm_fwd_args fwd = {.x = tigon_tensor_2d(x, dtype, rows, cols),
-                                       .w = tigon_tensor_1d(w, dtype, cols),
-                                       .y = tigon_tensor_2d(y, dtype, rows, cols),
-                                       .rstd = tigon_tensor_1d(rstd, TIGON_F32, rows),
-                                       .eps = 1e-6};
-  ask(context, "fwd", dtype, rows, cols, &plan);
-  tigon_sim_reset(sim);
-  if (tigon_rms_norm_fwd(context, &fwd) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
-  expect(context, &plan, "fwd");
-
-  tigon_rms_norm_bwd_args bwd = {.dy = fwd.y,
-                                 .x = fwd.x,
-                                 .w = fwd.w,
-                                 .rstd = fwd.rstd,
-                                 .dx = tigon_tensor_2d(dx, dtype, rows, cols),
-                                 .dw = tigon_tensor_1d(dw, TIGON_F32, cols)};
-  assert_int_equal(tigon_rms_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes), TIGON_OK);
-  assert_int_equal(tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace), TIGON_OK);
-  ask(context, "bwd", dtype, rows, cols, &plan);
-  tigon_sim_reset(sim);
-  if (tigon_rms_norm_bwd(context, &bwd) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
-  expect(context, &plan, "bwd");
-  tigon_free(context, bwd.workspace);
-  free(x), free(y), free(dx), free(w), free(dw), free(rstd);
+  const size_t size = tigon_dtype_size(dtype);
+  void *tensor[4], *w = zeros((size_t)cols * size);
+  float *dw = zeros((size_t)cols * 4), *rstd = zeros((size_t)rows * 4);
+  for (int i = 0; i < 4; ++i) tensor[i] = zeros((size_t)(rows * cols) * size);
+  run_rms_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
+  run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
+  for (int i = 0; i < 4; ++i) free(tensor[i]);
+  free(w), free(dw), free(rstd);
 }
 
 static void what_moves_was_predicted(void **state) {

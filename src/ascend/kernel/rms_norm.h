@@ -1,4 +1,4 @@
-/* What the launcher of rms_norm hands to its kernels: structs of 8-byte fields. */
+/* What the launcher of rms_norm and fused_add_rms_norm hands to its kernels: structs of 8-byte fields. */
 #ifndef TIGON_ASCEND_KERNEL_RMS_NORM_H
 #define TIGON_ASCEND_KERNEL_RMS_NORM_H
 
@@ -13,8 +13,9 @@ typedef struct rms_norm_fwd_arguments {
   walk w;
   gm_space space;
   gm_rows x, y;
-  gm_ptr weight, rstd; /* may be NULL */
-  gm_ptr partials;     /* [rows, splits] f32, when parts come apart */
+  gm_rows residual, sum; /* fused_add_rms_norm: sum = x + residual takes x's place; data NULL without */
+  gm_ptr weight, rstd;   /* may be NULL */
+  gm_ptr partials;       /* [rows, splits] f32, when parts come apart */
   int64_t dtype, w_dtype, casting, parts;
   float eps, w_offset;
 } rms_norm_fwd_arguments;
@@ -23,6 +24,7 @@ typedef struct rms_norm_bwd_arguments {
   walk w;
   gm_space space;
   gm_rows dy, x, dx;
+  gm_rows ds;      /* fused_add_rms_norm: what dx is added to; data NULL without */
   gm_ptr weight;   /* may be NULL */
   gm_ptr rstd;     /* [rows] f32 */
   gm_ptr slabs;    /* [row_tasks, cols] f32, NULL without dw */

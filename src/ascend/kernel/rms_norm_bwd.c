@@ -1,6 +1,6 @@
 /* rms_norm backward: with xhat = x * rstd and g = dy * (w + w_offset),
  *   dx = rstd * (g - xhat * mean(g * xhat))        dw = sum over rows of dy * xhat, with xhat rounded as forward did
- * One walk for all of the plan's cases. Where a row does not stay on chip and dw is wanted (E, F), the rows' sums come first and
+ * and for fused_add_rms_norm dx + ds in the place of dx. One walk for all of the plan's cases. Where a row does not stay on chip and dw is wanted (E, F), the rows' sums come first and
  * are handed over in global memory; then each panel of columns takes all rows of the task, so that its dw never leaves the chip. */
 #include "ascend/kernel/norm.h"
 #include "ascend/kernel/rms_norm.h"
@@ -8,7 +8,7 @@
 typedef struct state {
   const rms_norm_bwd_arguments *a;
   ring in; /* of dy, then x */
-  ring dx, rstd, arrival, out;
+  ring ds, dx, rstd, arrival, out;
   columns w;
   ub_f32 sums, part, sum_dw; /* sum_dw: of all columns where they stay on chip, else of a panel */
   ub_f32 xhat, work, wide;   /* f32 tiles; `wide` (dy) with 16-bit dtypes alone */
@@ -23,6 +23,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_bwd_arguments *a) {
   s.dy_elements = bytes / 4;
   s.in = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, 2 * bytes);
   s.dx = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
+  s.ds = ring_of(ub, 6, 2, a->ds.data ? tile_bytes(a->dtype, chunk) : 0);
   s.rstd = ring_of(ub, 4, 2, words * 4);
   s.arrival = ring_of(ub, 3, 1, a->w.cached ? 0 : round_up(a->w.splits, 8) * 4);
   s.sums = ub_alloc_f32(ub, words);
@@ -35,6 +36,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_bwd_arguments *a) {
   s.out = (ring){s.part, 0, 2, 1, 0};
   v_duplicate_f32(s.sums, 0, words);
   in_open(&s.in);
+  in_open(&s.ds);
   in_open(&s.w.stage);
   in_open(&s.rstd);
   in_open(&s.arrival);
@@ -47,6 +49,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_bwd_arguments *a) {
 
 AICORE void close_state(const state *s) {
   in_close(&s->in);
+  in_close(&s->ds);
   in_close(&s->w.stage);
   in_close(&s->rstd);
   in_close(&s->arrival);
@@ -94,6 +97,17 @@ AICORE void sum_products(state *s, box b, int64_t r, int64_t rows) {
   }
 }
 
+/* g += ds; xhat is used up. */
+AICORE void add_ds(state *s, ub_f32 g, tile t, int64_t r, int64_t c) {
+  const rms_norm_bwd_arguments *a = s->a;
+  in_begin(&s->ds);
+  load_tile(a->dtype, ring_now(&s->ds), &a->space, &a->ds, t, r, c);
+  in_ready(&s->ds);
+  v_add_f32(g, g, values_of(a->dtype, s->xhat, ring_now(&s->ds), t), t.rows * t.pitch);
+  sync_pipe(PIPE_V);
+  in_done(&s->ds);
+}
+
 /* dx of a chunk, and its share of dw. With `there`, xhat and dy are still what sum_products() made of them. The column vectors of
  * the chunk are on chip. */
 AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
@@ -117,6 +131,7 @@ AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
   spread(s->work, ring_now(&s->rstd), t.rows);
   tile_op(ROW_MUL, g, g, s->work, t, true);
   chunk_done(s);
+  if (a->ds.data) add_ds(s, g, t, r, c);
   if (!f32) narrow(dtype, dx, g, n);
   out_ready(&s->dx);
   store_tile(dtype, &a->space, &a->dx, dx, t, r, c);

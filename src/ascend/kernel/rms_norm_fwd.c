@@ -1,11 +1,15 @@
-/* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset). One walk for all of the plan's cases: a
+/* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset); for fused_add_rms_norm x + residual is
+ * stored and takes the place of x. One walk for all of the plan's cases: a
  * tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the sum and once for y (E, F). */
 #include "ascend/kernel/norm.h"
 #include "ascend/kernel/rms_norm.h"
 
 typedef struct state {
   const rms_norm_fwd_arguments *a;
+  bool fused;
   ring x, y, rstd, arrival;
+  ring sum;         /* fused: x + residual, on its way out and for the work */
+  int64_t residual; /* fused: f32 elements from x to the residual in a buffer */
   columns w;
   ub_f32 sums, part; /* a value a row: of all chunks, and of one where there are several */
   ub_f32 work, more; /* f32 tiles; `more` with 16-bit dtypes alone */
@@ -15,8 +19,14 @@ AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
   const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
   const int64_t words = round_up(a->w.tile_rows, 8);
-  state s = {.a = a};
-  s.x = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, tile_bytes(a->dtype, kept));
+  const int64_t cached = a->w.cached ? a->w.buffers : 2, bytes = round_up(tile_bytes(a->dtype, chunk), UB_BLOCK);
+  state s = {.a = a, .fused = a->residual.data != NULL, .residual = bytes / 4};
+  if (s.fused) {
+    s.x = ring_of(ub, 0, 2, 2 * bytes);
+    s.sum = ring_of(ub, 4, cached, tile_bytes(a->dtype, kept));
+  } else {
+    s.x = ring_of(ub, 0, cached, tile_bytes(a->dtype, kept));
+  }
   s.y = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
   s.rstd = ring_of(ub, 2, 2, words * 4);
   s.sums = ub_alloc_f32(ub, words);
@@ -31,6 +41,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
   in_open(&s.arrival);
   out_open(&s.y);
   out_open(&s.rstd);
+  out_open(&s.sum);
   sync_pipe(PIPE_V);
   if (a->weight && a->w.tile_cols == a->w.cols) columns_load(&s.w, 0, a->w.cols, chunk.pitch);
   return s;
@@ -42,14 +53,15 @@ AICORE void close_state(const state *s) {
   in_close(&s->arrival);
   out_close(&s->y);
   out_close(&s->rstd);
+  out_close(&s->sum);
 }
 
 /* Columns [c, c + t.cols) of rows from r on, in their dtype: from what is cached, or loaded. chunk_done() ends it. */
 AICORE ub_f32 chunk_of(state *s, tile t, int64_t r, int64_t c) {
   const rms_norm_fwd_arguments *a = s->a;
-  if (a->w.cached) return ub_at_f32(ring_now(&s->x), c * dtype_bytes(a->dtype) / 4);
+  if (a->w.cached) return ub_at_f32(ring_now(s->fused ? &s->sum : &s->x), c * dtype_bytes(a->dtype) / 4);
   in_begin(&s->x);
-  load_tile(a->dtype, ring_now(&s->x), &a->space, &a->x, t, r, c);
+  load_tile(a->dtype, ring_now(&s->x), &a->space, s->fused ? &a->sum : &a->x, t, r, c);
   in_ready(&s->x);
   return ring_now(&s->x);
 }
@@ -57,15 +69,44 @@ AICORE void chunk_done(state *s) {
   if (!s->a->w.cached) in_done(&s->x);
 }
 
+/* x + residual of a chunk as the dtype holds it: stored, and left for the work until two chunks, or a tile, later. */
+AICORE ub_f32 add_residual(state *s, tile t, int64_t r, int64_t c) {
+  const rms_norm_fwd_arguments *a = s->a;
+  const int64_t n = t.rows * t.pitch;
+  const ub_f32 x = ring_now(&s->x), residual = ub_at_f32(x, s->residual);
+  const ub_f32 sum = ub_at_f32(ring_now(&s->sum), a->w.cached ? c * dtype_bytes(a->dtype) / 4 : 0);
+  in_begin(&s->x);
+  load_tile(a->dtype, x, &a->space, &a->x, t, r, c);
+  load_tile(a->dtype, residual, &a->space, &a->residual, t, r, c);
+  in_ready(&s->x);
+  if (!a->w.cached) out_begin(&s->sum);
+  if (a->dtype == TIGON_F32) {
+    v_add_f32(sum, x, residual, n);
+  } else {
+    widen(a->dtype, s->work, x, n);
+    widen(a->dtype, s->more, residual, n);
+    v_add_f32(s->more, s->work, s->more, n);
+    sync_pipe(PIPE_V);
+    narrow(a->dtype, sum, s->more, n);
+  }
+  sync_pipe(PIPE_V);
+  in_done(&s->x);
+  out_ready(&s->sum);
+  store_tile(a->dtype, &a->space, &a->sum, sum, t, r, c);
+  if (!a->w.cached) out_done(&s->sum);
+  return sum;
+}
+
 /* sums = the rows' sums of squares over columns [col, col_end). */
 AICORE void sum_squares(state *s, box b, int64_t r, int64_t rows) {
   const int64_t dtype = s->a->dtype, wide = s->a->w.tile_cols;
   for (int64_t c = b.col; c < b.col_end; c += wide) {
     const tile t = tile_of(dtype, rows, least(wide, b.col_end - c));
-    const ub_f32 x = values_of(dtype, s->more, chunk_of(s, t, r, c), t);
+    const ub_f32 raw = s->fused ? add_residual(s, t, r, c) : chunk_of(s, t, r, c);
+    const ub_f32 x = values_of(dtype, s->more, raw, t);
     v_mul_f32(s->work, x, x, t.rows * t.pitch);
     sync_pipe(PIPE_V);
-    chunk_done(s);
+    if (!s->fused) chunk_done(s);
     row_sums(c == b.col ? s->sums : s->part, s->work, t);
     if (c == b.col) continue;
     v_add_f32(s->sums, s->sums, s->part, rows);
@@ -121,7 +162,9 @@ AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
 
 AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
   const rms_norm_fwd_arguments *a = s->a;
-  if (a->w.cached) {
+  if (a->w.cached && s->fused) {
+    out_begin(&s->sum);
+  } else if (a->w.cached) {
     in_begin(&s->x);
     load_tile(a->dtype, ring_now(&s->x), &a->space, &a->x, tile_of(a->dtype, rows, a->w.cols), r, 0);
     in_ready(&s->x);
@@ -130,6 +173,10 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
     sum_squares(s, b, r, rows);
   else
     join_splits(s->sums, &s->arrival, a->partials, a->w.splits, r);
+  if (s->fused && !a->w.cached && a->parts == (NORM_SUMS | NORM_ROWS)) { /* the sum is stored before it is read back */
+    sync_set(PIPE_MTE3, PIPE_MTE2, 0);
+    sync_wait(PIPE_MTE3, PIPE_MTE2, 0);
+  }
   if (a->parts & NORM_ROWS) {
     normalise(s, b, find_rstd(s, b, r, rows), r, rows);
   } else {
@@ -139,7 +186,8 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
     store_f32(a->partials + (r * a->w.splits + b.split) * 4, ring_now(&s->rstd), 1, 1);
   }
   out_done(&s->rstd);
-  if (a->w.cached) in_done(&s->x);
+  if (a->w.cached && s->fused) out_done(&s->sum);
+  if (a->w.cached && !s->fused) in_done(&s->x);
 }
 
 AICORE_KERNEL(rms_norm_fwd, rms_norm_fwd_arguments) {
