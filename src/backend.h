@@ -4,6 +4,8 @@
 #ifndef TIGON_BACKEND_H
 #define TIGON_BACKEND_H
 
+#include <stdio.h>
+
 #include "plan/plan.h"
 #include "problem.h"
 
@@ -72,6 +74,10 @@ struct tigon_backend {
   tigon_status (*fill)(tigon_queue *queue, void *memory, int value, size_t bytes);
   /* For the planner. */
   const tigon_device_desc *(*describe)(const tigon_queue *queue);
+  /* NULL but on a simulator: seconds that its model has counted so far; and its timeline in the Chrome trace format, which begins
+   * with a call without a file, and is written by one with. */
+  double (*model_seconds)(const tigon_queue *queue);
+  bool (*trace)(const tigon_queue *queue, FILE *file);
   /* One sentence for tigon_context_gemm(). */
   const char *(*gemm)(const tigon_queue *queue);
 };

@@ -9,7 +9,7 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT };
+enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT, KEY_TRACE };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
@@ -20,7 +20,7 @@ typedef struct bench_options {
   bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot;
   int repeats;
   bench_format format;
-  const char *svg, *against; /* paths; NULL: none */
+  const char *svg, *against, *trace; /* paths; NULL: none */
 } bench_options;
 
 /* ---- rows ---- */
@@ -83,6 +83,7 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
     }
     row->peak_bytes = cli_peak_bytes();
     row->variant = tigon_last_variant(context);
+    if (options->trace) context->queue.backend->trace(&context->queue, NULL);
     const bench_timing timing = {options->repeats, options->overhead ? 2e-4 : 1e-3, !options->overhead, options->hot};
     bench_measure(&data, mode, &timing, row);
   }
@@ -172,11 +173,15 @@ static void find_speedups(bench_row *rows, int count) {
     }
 }
 
-/* Opened before anything is timed, so that a path that is wrong costs nothing. */
-static FILE *open_svg(const bench_options *options) {
-  FILE *file = options->svg ? fopen(options->svg, "w") : NULL;
-  if (options->svg && !file) cli_trouble(options->command, "%s: %s", options->svg, strerror(errno));
+/* Opened before anything is timed, so that a path that is wrong costs nothing. NULL: no path. */
+static FILE *open_file(const bench_options *options, const char *path) {
+  FILE *file = path ? fopen(path, "w") : NULL;
+  if (path && !file) cli_trouble(options->command, "%s: %s", path, strerror(errno));
   return file;
+}
+static void close_file(const bench_options *options, const char *path, FILE *file) {
+  const bool written = !ferror(file);
+  if (fclose(file) != 0 || !written) cli_trouble(options->command, "%s: %s", path, strerror(errno));
 }
 
 /* Of one core. */
@@ -194,7 +199,11 @@ static int run_all(bench_options *options) {
   if (!context->queue.backend->host_memory)
     cli_trouble(options->command, "device %s has no host memory, which is all that bench can time so far",
                 tigon_context_device(context));
-  FILE *svg = open_svg(options);
+  const tigon_backend *backend = context->queue.backend;
+  if (options->trace && !backend->trace)
+    cli_mistake(options->command, "--trace: device %s keeps no timeline, only a simulator does",
+                tigon_context_device(context));
+  FILE *svg = open_file(options, options->svg), *trace = open_file(options, options->trace);
   double load;
   if (getloadavg(&load, 1) != 1) load = -1;
   choice->threads = context->queue.threads;
@@ -229,18 +238,25 @@ static int run_all(bench_options *options) {
                          .load = load,
                          .variant = context->kernels->variant,
                          .gemm = tigon_context_gemm(context),
+                         .simulated = backend->model_seconds ? context->device->name : NULL,
                          .against = options->against,
                          .overhead = options->overhead,
                          .hot = options->hot};
-  bench_find_ceilings(&result, options->repeats);
+  if (backend->model_seconds)
+    result.copy_gbps = result.read_gbps = bench_model_gbps(context);
+  else
+    bench_find_ceilings(&result, options->repeats);
   if (choice->axis == BENCH_THREADS) find_speedups(list.row, list.count);
   for (int i = 0; i < list.count; ++i)
     if (list.row[i].outcome == BENCH_MEASURED) ++result.verdicts[bench_past_judge(&list.row[i])];
   bench_print(&result, options->format);
   if (svg) {
     bench_print_svg(&result, svg);
-    const bool written = !ferror(svg);
-    if (fclose(svg) != 0 || !written) cli_trouble(options->command, "%s: %s", options->svg, strerror(errno));
+    close_file(options, options->svg, svg);
+  }
+  if (trace) {
+    backend->trace(&context->queue, trace);
+    close_file(options, options->trace, trace);
   }
   tigon_context_destroy(context);
   free(list.row);
@@ -305,6 +321,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_SWEEP: choose_sweep(o, argument); return 0;
     case KEY_AGAINST: o->against = argument; return 0;
     case KEY_SVG: o->svg = argument; return 0;
+    case KEY_TRACE: o->trace = argument; return 0;
     case 'd': o->device = argument; return 0;
     case 'v': o->variant = argument; return 0;
     case 'j': choose_format(o, BENCH_JSON); return 0;
@@ -329,7 +346,7 @@ int tigon_cli_bench(int argc, char **argv) {
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16, may be repeated (default: f32 and bf16)", 0},
       {"mode", 'm', "MODE", 0, "fwd, bwd, full, step or clip, may be repeated (default: all that there are)", 0},
       {"threads", 'n', "N", 0, "Threads a call may use (default: OMP_NUM_THREADS, else all cores)", 0},
-      {"device", 'd', "NAME", 0, "cpu or ref (default: the first that is there)", 0},
+      {"device", 'd', "NAME", 0, "cpu, ref or ascend-sim:910B4 and its like (default: the first that is there)", 0},
       {"variant", 'v', "NAME", 0, "Kernels for this instruction set, as `tigon list' names them", 0},
       {"repeat", 'r', "N", 0, "Timed samples a row (default: 15, or those of a second, at least 5)", 0},
       {"hot", KEY_HOT, NULL, 0,
@@ -340,6 +357,8 @@ int tigon_cli_bench(int argc, char **argv) {
       {"markdown", 'M', NULL, 0, "Print a table for a README", 0},
       {"csv", 'C', NULL, 0, "Print CSV in the columns of Liger-Kernel's benchmark data", 0},
       {"svg", KEY_SVG, "FILE", 0, "Also draw a plot, with bars from the 20 % to the 80 % quantile", 0},
+      {"trace", KEY_TRACE, "FILE", 0,
+       "On a simulator: write the last row's timeline in the Chrome trace format, which Perfetto opens", 0},
       {"against", KEY_AGAINST, "FILE", 0,
        "Compare with an earlier run's JSON, and fail (exit status 1) when a row is slower beyond the noise", 0},
       {0},

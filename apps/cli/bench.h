@@ -83,7 +83,8 @@ typedef struct bench_result {
   int threads;
   double load; /* processes that waited or ran in the minute before, as the system counts them; < 0: unknown */
   const char *variant, *gemm;
-  const char *against; /* the file of an earlier run; NULL: none */
+  const char *simulated; /* the device whose model stands for the clock; NULL: times were measured */
+  const char *against;   /* the file of an earlier run; NULL: none */
   int verdicts[BENCH_VERDICTS];
   bool overhead; /* the shapes are tiny: the time is a call's cost */
   bool hot;      /* tensors stay in the caches */
@@ -104,6 +105,8 @@ typedef struct bench_timing {
  * about sample_seconds each. */
 void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *timing, bench_row *row);
 void bench_find_ceilings(bench_result *result, int repeats);
+/* The rate of a simulated device's memory with all cores at work. */
+double bench_model_gbps(const tigon_context *context);
 
 /* ---- an earlier run ---- */
 

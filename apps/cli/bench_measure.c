@@ -68,7 +68,26 @@ static double time_calls(const bench_data *data, bench_mode mode, int64_t calls)
   return (bench_now() - start) / (double)done;
 }
 
+double bench_model_gbps(const tigon_context *context) {
+  const tigon_device_desc *device = context->device;
+  return (double)device->cores * tigon_device_bandwidth(device, device->cores);
+}
+
+/* On a simulator the model's time of one call stands for all samples, and its memory's rate for the probes'. */
+static void read_model(const bench_data *data, bench_mode mode, bench_row *row) {
+  const tigon_queue *queue = &data->memory.context->queue;
+  const double before = queue->backend->model_seconds(queue);
+  (void)bench_call(data, mode);
+  row->median = row->q20 = row->q80 = queue->backend->model_seconds(queue) - before;
+  row->copy_gbps = row->read_gbps = bench_model_gbps(data->memory.context);
+  row->floor_fraction = row->bytes_min * 1e-9 / row->copy_gbps / row->median;
+}
+
 void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *timing, bench_row *row) {
+  if (data->memory.context->queue.backend->model_seconds) {
+    read_model(data, mode, row);
+    return;
+  }
   static samples times, copies, reads;
   const double sample_seconds = timing->sample_seconds;
   const double budget = 1; /* seconds of samples, from the PATIENCE-th on */

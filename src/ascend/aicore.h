@@ -25,7 +25,7 @@
  *
  * Vector calls (V). f32 alone has arithmetic; 16-bit elements are cast first. Arrays are 32-byte aligned. Destination and source
  * are the same array or do not overlap. In count form a call takes `n` elements:
- *   v_add_f32(d, a, b, n)   sub mul div max min     d = a op b
+ *   v_add_f32(d, a, b, n)   sub mul div max min     d = a op b; max and min let a NaN pass
  *   v_add_scalar_f32(d, a, value, n)   mul max min  d = a op value
  *   v_exp_f32(d, a, n)   ln sqrt rsqrt abs          d = op(a); rsqrt is an estimate: sqrt and div where ulps matter
  *   v_duplicate_f32(d, value, n)

@@ -5,6 +5,8 @@
 #include "ascend/launch.h"
 
 tigon_rms_norm_fwd_fn ascend_rms_norm_fwd;
-tigon_rms_norm_bwd_fn ascend_rms_norm_bwd;
+tigon_rms_norm_bwd_fn ascend_rms_norm_bwd; /* and fused_add_rms_norm */
+tigon_relu_squared_fwd_fn ascend_relu_squared_fwd;
+tigon_relu_squared_bwd_fn ascend_relu_squared_bwd;
 
 #endif

@@ -28,6 +28,8 @@ static const tigon_kernels kernels = {
     .rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS},
     .fused_add_rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
     .fused_add_rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS},
+    .relu_squared_fwd = {ascend_relu_squared_fwd, TIGON_FLOATS},
+    .relu_squared_bwd = {ascend_relu_squared_bwd, TIGON_FLOATS},
 };
 
 static const tigon_kernels *const *sim_variants(void) {
@@ -57,8 +59,13 @@ static tigon_status sim_open(int index, tigon_queue *queue, const char **reason)
 }
 
 static tigon_status sim_sync(tigon_queue *queue) { return tigon_cpu_backend.sync(queue); }
+/* On 512 bytes, as the device's memory is given out: transfers at full rate start there. */
 static tigon_status sim_alloc(tigon_queue *queue, size_t bytes, void **memory) {
-  return tigon_cpu_backend.alloc(queue, bytes, memory);
+  enum { LINE = 512 };
+  (void)queue;
+  if (bytes > SIZE_MAX - (LINE - 1)) return TIGON_ERROR_OUT_OF_MEMORY;
+  *memory = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
+  return *memory ? TIGON_OK : TIGON_ERROR_OUT_OF_MEMORY;
 }
 static void sim_free(tigon_queue *queue, void *memory) { tigon_cpu_backend.free(queue, memory); }
 static tigon_status sim_copy(tigon_queue *queue, void *to, const void *from, size_t bytes) {
@@ -68,6 +75,14 @@ static tigon_status sim_fill(tigon_queue *queue, void *memory, int value, size_t
   return tigon_cpu_backend.fill(queue, memory, value, bytes);
 }
 static const tigon_device_desc *sim_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
+static double sim_seconds(const tigon_queue *queue) {
+  return tigon_sim_counted(ascend_of(queue)->sim)->microseconds * 1e-6;
+}
+static bool sim_trace(const tigon_queue *queue, FILE *file) {
+  if (file) return tigon_sim_write_trace(ascend_of(queue)->sim, file);
+  tigon_sim_trace(ascend_of(queue)->sim);
+  return true;
+}
 static const char *sim_gemm(const tigon_queue *queue) {
   (void)queue;
   return "none";
@@ -88,5 +103,7 @@ const tigon_backend tigon_ascend_sim_backend = {
     .copy = sim_copy,
     .fill = sim_fill,
     .describe = sim_describe,
+    .model_seconds = sim_seconds,
+    .trace = sim_trace,
     .gemm = sim_gemm,
 };

@@ -141,7 +141,52 @@ static void what_moves_was_predicted(void **state) {
   }
 }
 
+/* Model microseconds of fused_add_rms_norm forward on zeros. */
+static double model_time(int64_t rows, int64_t cols) {
+  tigon_context *context;
+  const tigon_context_desc desc = {.device = "ascend-sim:910B4"};
+  assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+  void *memory[4];
+  tigon_tensor t[4];
+  for (int i = 0; i < 4; ++i) {
+    succeeds(context, tigon_alloc(context, (size_t)(rows * cols) * 4, &memory[i]));
+    succeeds(context, tigon_fill(context, memory[i], 0, (size_t)(rows * cols) * 4));
+    t[i] = tigon_tensor_2d(memory[i], TIGON_F32, rows, cols);
+  }
+  const tigon_fused_add_rms_norm_fwd_args args = {.x = t[0], .residual = t[1], .s = t[2], .y = t[3], .eps = 1e-6};
+  succeeds(context, tigon_fused_add_rms_norm_fwd(context, &args));
+  const double time = tigon_sim_counted(ascend_of(&context->queue)->sim)->microseconds;
+  for (int i = 0; i < 4; ++i) tigon_free(context, memory[i]);
+  tigon_context_destroy(context);
+  return time;
+}
+
+/* Short rows share a tile, so that the time falls with the width and does not end on a floor of one step a row. */
+static void time_falls_with_the_width(void **state) {
+  (void)state;
+  const double narrow = model_time(2048, 512), middle = model_time(2048, 1024), wide = model_time(2048, 2048);
+  assert_true(narrow < 0.65 * middle);
+  assert_true(middle < 0.7 * wide);
+}
+
+/* One read and one write of a row that is far wider than a tile. */
+static void a_row_of_32768_is_read_once(void **state) {
+  (void)state;
+  tigon_context *context;
+  tigon_plan plan;
+  const tigon_context_desc desc = {.device = "ascend-sim:910B4"};
+  assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+  ask(context, "rms_norm", "fwd", TIGON_F32, 80, 32768, &plan);
+  assert_true(plan.bytes_moved == plan.bytes_min && plan.bytes_min == (2 * 80 + 1) * 32768 * 4 + 80 * 4);
+  run_case(context, TIGON_F32, 80, 32768);
+  tigon_context_destroy(context);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_moves_was_predicted)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_moves_was_predicted),
+      cmocka_unit_test(time_falls_with_the_width),
+      cmocka_unit_test(a_row_of_32768_is_read_once),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,6 +79,10 @@ typedef struct sim_touches {
   int64_t count, capacity;
 } sim_touches;
 
+typedef struct sim_span {
+  double begin, end; /* cycles */
+} sim_span;
+
 typedef struct sim_buffer {
   const char *name, *start;
   int64_t bytes;
@@ -113,9 +117,11 @@ struct tigon_sim {
   sim_done history[SIM_PIPES][SIM_HISTORY];
   sim_flag flags[SIM_PIPES][SIM_PIPES][SIM_FLAGS];
   sim_ranges loads, stores;
-  double time[SIM_PIPES], bus; /* cycles: when a pipe, and the way to global memory, are free */
-  uint8_t *ub;                 /* [ub_bytes] */
-  uint8_t *written;            /* [ub_bytes]: 1 when initialised */
+  double time[SIM_PIPES]; /* cycles: when a pipe is free */
+  sim_span *bus;          /* when the way to global memory is taken, in rising order */
+  int64_t bus_count, bus_capacity;
+  uint8_t *ub;      /* [ub_bytes] */
+  uint8_t *written; /* [ub_bytes]: 1 when initialised */
   uint32_t ub_bytes;
   uint32_t *wrote[SIM_PIPES]; /* [32-byte blocks]: the last instruction of each pipe that wrote it */
   uint32_t *read[SIM_PIPES];

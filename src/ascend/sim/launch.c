@@ -50,6 +50,7 @@ void tigon_sim_close(tigon_sim *sim) {
   free(sim->all_reads.list);
   free(sim->all_writes.list);
   free(sim->events);
+  free(sim->bus);
   free(sim);
 }
 
@@ -94,7 +95,7 @@ static void begin_block(tigon_sim *sim, int64_t block) {
     sim->queues[p].first = sim->queues[p].count = 0;
     sim->time[p] = now;
   }
-  sim->bus = now;
+  sim->bus_count = 0;
 }
 
 static void run_block(tigon_sim *sim, tigon_sim_kernel *kernel, const void *arguments, int64_t block) {

@@ -35,13 +35,31 @@ static void take_flag(tigon_sim *sim, const sim_instruction *i) {
   flag->set = false;
 }
 
+/* Loads and stores share the way to global memory: the first gap of `cycles` from `ready` on, which is taken. */
+static double take_bus(tigon_sim *sim, double ready, double cycles) {
+  int64_t at = sim->bus_count;
+  while (at > 0 && sim->bus[at - 1].end > ready) --at;
+  double start = ready;
+  for (; at < sim->bus_count && sim->bus[at].begin < start + cycles; ++at) start = later(start, sim->bus[at].end);
+  if (at > 0 && sim->bus[at - 1].end >= start) {
+    sim->bus[at - 1].end = start + cycles;
+    return start;
+  }
+  void *list = sim->bus;
+  if (!tigon_sim_grow(&list, sim->bus_count, &sim->bus_capacity, sizeof *sim->bus)) return start;
+  sim->bus = list;
+  memmove(sim->bus + at + 1, sim->bus + at, (size_t)(sim->bus_count - at) * sizeof *sim->bus);
+  sim->bus[at] = (sim_span){start, start + cycles};
+  ++sim->bus_count;
+  return start;
+}
+
 static void work(tigon_sim *sim, const sim_instruction *i) {
   const bool transfer = i->kind != SIM_VECTOR;
   const double cycles = tigon_sim_cycles(sim, i);
   double start = later(sim->time[i->pipe], i->issued);
-  if (transfer) start = later(start, sim->bus); /* loads and stores share the way to global memory */
+  if (transfer) start = take_bus(sim, start, cycles);
   sim->time[i->pipe] = start + cycles;
-  if (transfer) sim->bus = start + cycles;
   sim->counters.busy[i->pipe] += cycles;
   if (sim->tracing) tigon_sim_note_event(sim, i, start, cycles);
   const int64_t sequence = ++sim->done[i->pipe];

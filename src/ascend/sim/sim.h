@@ -85,7 +85,8 @@ bool tigon_sim_launch(tigon_sim *sim, const char *name, tigon_sim_kernel *kernel
 const tigon_sim_report_text *tigon_sim_report(const tigon_sim *sim);
 const tigon_sim_counters *tigon_sim_counted(const tigon_sim *sim);
 void tigon_sim_reset(tigon_sim *sim);
-/* Keeps every instruction's start and length from now on, and writes them in the Chrome trace format, which Perfetto opens. */
+/* Keeps every instruction's start and length from now on, forgetting those before; and writes them in the Chrome trace format,
+ * which Perfetto opens. */
 void tigon_sim_trace(tigon_sim *sim);
 bool tigon_sim_write_trace(const tigon_sim *sim, FILE *file);
 

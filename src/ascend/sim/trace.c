@@ -1,7 +1,11 @@
 /* The timeline of launches, in the Chrome trace format: a process a core, a thread a pipe. */
 #include "ascend/sim/core.h"
 
-void tigon_sim_trace(tigon_sim *sim) { sim->tracing = true; }
+void tigon_sim_trace(tigon_sim *sim) {
+  sim->tracing = true;
+  sim->event_count = 0;
+  sim->trace_start = 0;
+}
 
 void tigon_sim_note_event(tigon_sim *sim, const sim_instruction *i, double start, double cycles) {
   void *list = sim->events;

@@ -253,12 +253,12 @@ static void compute(sim_op op, float *d, const float *a, const float *b, float v
     case SIM_SUB: EACH(a[i] - b[i]); break;
     case SIM_MUL: EACH(a[i] * b[i]); break;
     case SIM_DIV: EACH(a[i] / b[i]); break;
-    case SIM_MAX: EACH(a[i] > b[i] ? a[i] : b[i]); break;
-    case SIM_MIN: EACH(a[i] < b[i] ? a[i] : b[i]); break;
+    case SIM_MAX: EACH(a[i] > b[i] || a[i] != a[i] ? a[i] : b[i]); break;
+    case SIM_MIN: EACH(a[i] < b[i] || a[i] != a[i] ? a[i] : b[i]); break;
     case SIM_ADD_SCALAR: EACH(a[i] + v); break;
     case SIM_MUL_SCALAR: EACH(a[i] * v); break;
-    case SIM_MAX_SCALAR: EACH(a[i] > v ? a[i] : v); break;
-    case SIM_MIN_SCALAR: EACH(a[i] < v ? a[i] : v); break;
+    case SIM_MAX_SCALAR: EACH(a[i] < v ? v : a[i]); break;
+    case SIM_MIN_SCALAR: EACH(a[i] > v ? v : a[i]); break;
     case SIM_EXP: EACH(expf(a[i])); break;
     case SIM_LN: EACH(logf(a[i])); break;
     case SIM_SQRT: EACH(sqrtf(a[i])); break;
