@@ -118,7 +118,7 @@ struct tigon_sim {
   sim_flag flags[SIM_PIPES][SIM_PIPES][SIM_FLAGS];
   sim_ranges loads, stores;
   double time[SIM_PIPES]; /* cycles: when a pipe is free */
-  sim_span *bus;          /* when the way to global memory is taken, in rising order */
+  sim_span *bus;          /* when the way to global memory is taken, in rising order and apart */
   int64_t bus_count, bus_capacity;
   uint8_t *ub;      /* [ub_bytes] */
   uint8_t *written; /* [ub_bytes]: 1 when initialised */

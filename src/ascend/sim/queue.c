@@ -35,33 +35,40 @@ static void take_flag(tigon_sim *sim, const sim_instruction *i) {
   flag->set = false;
 }
 
-/* Loads and stores share the way to global memory: the first gap of `cycles` from `ready` on, which is taken. */
-static double take_bus(tigon_sim *sim, double ready, double cycles) {
-  int64_t at = sim->bus_count;
-  while (at > 0 && sim->bus[at - 1].end > ready) --at;
-  double start = ready;
-  for (; at < sim->bus_count && sim->bus[at].begin < start + cycles; ++at) start = later(start, sim->bus[at].end);
-  if (at > 0 && sim->bus[at - 1].end >= start) {
-    sim->bus[at - 1].end = start + cycles;
-    return start;
+/* Loads and stores share the way to global memory: a transfer takes what is free of it from `ready` on, until it had `cycles`.
+ * *start is the first of them; the end is returned. */
+static double take_bus(tigon_sim *sim, double ready, double cycles, double *start) {
+  int64_t first = sim->bus_count;
+  while (first > 0 && sim->bus[first - 1].end >= ready) --first;
+  if (first < sim->bus_count && sim->bus[first].begin <= ready) ready = sim->bus[first++].end;
+  *start = ready;
+  /* From here to the end everything is taken: the spans in between become one with it. */
+  double end = ready + cycles;
+  int64_t next = first;
+  for (; next < sim->bus_count && sim->bus[next].begin <= end; ++next) end += sim->bus[next].end - sim->bus[next].begin;
+  if (first > 0 && sim->bus[first - 1].end == ready) {
+    sim->bus[first - 1].end = end;
+  } else {
+    void *list = sim->bus;
+    if (!tigon_sim_grow(&list, sim->bus_count, &sim->bus_capacity, sizeof *sim->bus)) return end;
+    sim->bus = list;
+    memmove(sim->bus + first + 1, sim->bus + first, (size_t)(sim->bus_count++ - first) * sizeof *sim->bus);
+    sim->bus[first++] = (sim_span){ready, end};
+    ++next;
   }
-  void *list = sim->bus;
-  if (!tigon_sim_grow(&list, sim->bus_count, &sim->bus_capacity, sizeof *sim->bus)) return start;
-  sim->bus = list;
-  memmove(sim->bus + at + 1, sim->bus + at, (size_t)(sim->bus_count - at) * sizeof *sim->bus);
-  sim->bus[at] = (sim_span){start, start + cycles};
-  ++sim->bus_count;
-  return start;
+  memmove(sim->bus + first, sim->bus + next, (size_t)(sim->bus_count - next) * sizeof *sim->bus);
+  sim->bus_count -= next - first;
+  return end;
 }
 
 static void work(tigon_sim *sim, const sim_instruction *i) {
   const bool transfer = i->kind != SIM_VECTOR;
   const double cycles = tigon_sim_cycles(sim, i);
   double start = later(sim->time[i->pipe], i->issued);
-  if (transfer) start = take_bus(sim, start, cycles);
-  sim->time[i->pipe] = start + cycles;
+  const double end = transfer ? take_bus(sim, start, cycles, &start) : start + cycles;
+  sim->time[i->pipe] = end;
   sim->counters.busy[i->pipe] += cycles;
-  if (sim->tracing) tigon_sim_note_event(sim, i, start, cycles);
+  if (sim->tracing) tigon_sim_note_event(sim, i, start, end - start);
   const int64_t sequence = ++sim->done[i->pipe];
   sim->history[i->pipe][sequence % SIM_HISTORY] = (sim_done){i->where, i->number};
   if (transfer)
