@@ -8,5 +8,6 @@ tigon_rms_norm_fwd_fn ascend_rms_norm_fwd;
 tigon_rms_norm_bwd_fn ascend_rms_norm_bwd; /* and fused_add_rms_norm */
 tigon_relu_squared_fwd_fn ascend_relu_squared_fwd;
 tigon_relu_squared_bwd_fn ascend_relu_squared_bwd;
+tigon_softmax_bwd_fn ascend_softmax_bwd;
 
 #endif

@@ -30,6 +30,7 @@ static const tigon_kernels kernels = {
     .fused_add_rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS},
     .relu_squared_fwd = {ascend_relu_squared_fwd, TIGON_FLOATS},
     .relu_squared_bwd = {ascend_relu_squared_bwd, TIGON_FLOATS},
+    .softmax_bwd = {ascend_softmax_bwd, TIGON_FLOATS},
 };
 
 static const tigon_kernels *const *sim_variants(void) {

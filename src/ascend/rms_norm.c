@@ -30,15 +30,15 @@ tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_pr
                               .dtype = p->dtype,
                               .w_dtype = p->w_dtype,
                               .casting = p->casting,
-                              .parts = NORM_SUMS | NORM_ROWS,
+                              .parts = PART_SUMS | PART_ROWS,
                               .eps = p->eps,
                               .w_offset = p->w_offset};
   if (partials) {
-    a.parts = NORM_SUMS;
+    a.parts = PART_SUMS;
     forward_uses(queue, p, scratch, partials);
     const tigon_status status = ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan->grid);
     if (status != TIGON_OK) return status;
-    a.parts = NORM_ROWS;
+    a.parts = PART_ROWS;
   }
   forward_uses(queue, p, scratch, partials);
   return ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan->grid);
@@ -76,14 +76,14 @@ tigon_status ascend_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_pr
                               .dtype = p->dtype,
                               .w_dtype = p->w_dtype,
                               .casting = p->casting,
-                              .parts = NORM_SUMS | NORM_ROWS,
+                              .parts = PART_SUMS | PART_ROWS,
                               .w_offset = p->w_offset};
   if (split) {
-    a.parts = NORM_SUMS;
+    a.parts = PART_SUMS;
     backward_uses(queue, p, plan, partials, count);
     const tigon_status status = ascend_launch(queue, "rms_norm_bwd", rms_norm_bwd, &a, plan->grid);
     if (status != TIGON_OK) return status;
-    a.parts = NORM_ROWS;
+    a.parts = PART_ROWS;
   }
   backward_uses(queue, p, plan, partials, count);
   const tigon_status status = ascend_launch(queue, "rms_norm_bwd", rms_norm_bwd, &a, plan->grid);

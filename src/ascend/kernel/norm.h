@@ -1,4 +1,4 @@
-/* What kernels of norms share: weights on chip, and a row's sum that its splits hand over. */
+/* What kernels of norms share: weights on chip. */
 #ifndef TIGON_ASCEND_KERNEL_NORM_H
 #define TIGON_ASCEND_KERNEL_NORM_H
 
@@ -35,23 +35,6 @@ AICORE void columns_load(columns *w, int64_t c, int64_t n, int64_t pitch) {
   }
   sync_pipe(PIPE_V);
   in_done(&w->stage);
-}
-
-/* The f32 values of a tile: the tile itself, or its widened copy in `work`. */
-AICORE ub_f32 values_of(int64_t dtype, ub_f32 work, ub_f32 raw, tile t) {
-  if (dtype == TIGON_F32) return raw;
-  widen(dtype, work, raw, t.rows * t.pitch);
-  return work;
-}
-
-/* sum = the splits' partial sums of row r, added in one fixed tree. */
-AICORE void join_splits(ub_f32 sum, ring *arrival, gm_ptr partials, int64_t splits, int64_t r) {
-  const tile t = tile_of(TIGON_F32, 1, splits);
-  in_begin(arrival);
-  load_f32(arrival->start, partials + r * splits * 4, 1, splits);
-  in_ready(arrival);
-  row_sums(sum, arrival->start, t);
-  in_done(arrival);
 }
 
 #endif

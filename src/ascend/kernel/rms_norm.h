@@ -6,9 +6,6 @@
 
 #include "ascend/kernel/rows.h"
 
-/* Parts of a call. A row that is split over cores has its sums handed over between two launches. */
-enum { NORM_SUMS = 1, NORM_ROWS = 2 };
-
 typedef struct rms_norm_fwd_arguments {
   walk w;
   gm_space space;

@@ -7,21 +7,19 @@
 
 typedef struct state {
   const rms_norm_bwd_arguments *a;
-  ring in; /* of dy, then x */
+  pair in; /* dy, x */
   ring ds, dx, rstd, arrival, out;
   columns w;
   ub_f32 sums, part, sum_dw; /* sum_dw: of all columns where they stay on chip, else of a panel */
   ub_f32 xhat, work, wide;   /* f32 tiles; `wide` (dy) with 16-bit dtypes alone */
-  int64_t dy_elements;       /* f32 elements from dy to x in a buffer of `in` */
 } state;
 
 AICORE state open_state(ub_arena *ub, const rms_norm_bwd_arguments *a) {
   const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
-  const int64_t words = round_up(a->w.tile_rows, 8), bytes = round_up(tile_bytes(a->dtype, kept), UB_BLOCK);
+  const int64_t words = round_up(a->w.tile_rows, 8);
   state s = {.a = a};
-  s.dy_elements = bytes / 4;
-  s.in = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, 2 * bytes);
+  s.in = pair_of(ub, 0, a->w.cached ? a->w.buffers : 2, a->dtype, kept);
   s.dx = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
   s.ds = ring_of(ub, 6, 2, a->ds.data ? tile_bytes(a->dtype, chunk) : 0);
   s.rstd = ring_of(ub, 4, 2, words * 4);
@@ -35,7 +33,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_bwd_arguments *a) {
   s.sum_dw = ub_alloc_f32(ub, kept.pitch);
   s.out = (ring){s.part, 0, 2, 1, 0};
   v_duplicate_f32(s.sums, 0, words);
-  in_open(&s.in);
+  in_open(&s.in.in);
   in_open(&s.ds);
   in_open(&s.w.stage);
   in_open(&s.rstd);
@@ -48,7 +46,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_bwd_arguments *a) {
 }
 
 AICORE void close_state(const state *s) {
-  in_close(&s->in);
+  in_close(&s->in.in);
   in_close(&s->ds);
   in_close(&s->w.stage);
   in_close(&s->rstd);
@@ -57,26 +55,22 @@ AICORE void close_state(const state *s) {
   out_close(&s->out);
 }
 
-AICORE void load_both(state *s, tile t, int64_t r, int64_t c) {
-  const rms_norm_bwd_arguments *a = s->a;
-  in_begin(&s->in);
-  load_tile(a->dtype, ring_now(&s->in), &a->space, &a->dy, t, r, c);
-  load_tile(a->dtype, ub_at_f32(ring_now(&s->in), s->dy_elements), &a->space, &a->x, t, r, c);
-  in_ready(&s->in);
+AICORE void load_both(const state *s, tile t, int64_t r, int64_t c) {
+  pair_load(&s->in, s->a->dtype, &s->a->space, &s->a->dy, &s->a->x, t, r, c);
 }
 
 /* xhat, and dy in f32, of columns [c, c + t.cols). chunk_done() ends it. */
 AICORE ub_f32 chunk_of(state *s, tile t, int64_t r, int64_t c) {
   const int64_t dtype = s->a->dtype, at = s->a->w.cached ? c * dtype_bytes(dtype) / 4 : 0;
   if (!s->a->w.cached) load_both(s, t, r, c);
-  const ub_f32 raw = ub_at_f32(ring_now(&s->in), at);
-  const ub_f32 x = values_of(dtype, s->xhat, ub_at_f32(raw, s->dy_elements), t);
+  const ub_f32 raw = ub_at_f32(ring_now(&s->in.in), at);
+  const ub_f32 x = values_of(dtype, s->xhat, ub_at_f32(raw, s->in.apart), t);
   spread(s->work, ring_now(&s->rstd), t.rows);
   tile_op(ROW_MUL, s->xhat, x, s->work, t, true);
   return values_of(dtype, s->wide, raw, t);
 }
 AICORE void chunk_done(state *s) {
-  if (!s->a->w.cached) in_done(&s->in);
+  if (!s->a->w.cached) in_done(&s->in.in);
 }
 
 /* sums = the rows' sums of g * xhat over columns [col, col_end). */
@@ -114,7 +108,7 @@ AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
   const rms_norm_bwd_arguments *a = s->a;
   const int64_t dtype = a->dtype, n = t.rows * t.pitch;
   const bool f32 = dtype == TIGON_F32;
-  const ub_f32 dy = !there ? chunk_of(s, t, r, c) : f32 ? ring_now(&s->in) : s->wide, dx = ring_now(&s->dx);
+  const ub_f32 dy = !there ? chunk_of(s, t, r, c) : f32 ? ring_now(&s->in.in) : s->wide, dx = ring_now(&s->dx);
   out_begin(&s->dx);
   if (a->slabs) {
     const bool rounds = a->casting != TIGON_CASTING_GEMMA && !f32;
@@ -175,7 +169,7 @@ AICORE void rows_at_a_time(state *s, box b, int64_t r, int64_t rows) {
     if (a->weight && wide < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
     chunk_of_dx(s, t, r, c, a->w.cached && wide == a->w.cols);
   }
-  if (a->w.cached) in_done(&s->in);
+  if (a->w.cached) in_done(&s->in.in);
   in_done(&s->rstd);
 }
 
@@ -223,9 +217,9 @@ AICORE_KERNEL(rms_norm_bwd, rms_norm_bwd_arguments) {
       if (a->slabs) store_slab(&s, t, 0, a->w.cols);
       continue;
     }
-    if (a->parts & NORM_SUMS) hand_over_sums(&s, b);
-    if (a->parts == (NORM_SUMS | NORM_ROWS)) sync_pipe(PIPE_ALL); /* the sums are stored before they are read */
-    if (a->parts & NORM_ROWS) panels(&s, b, t / a->w.splits);
+    if (a->parts & PART_SUMS) hand_over_sums(&s, b);
+    if (a->parts == (PART_SUMS | PART_ROWS)) sync_pipe(PIPE_ALL); /* the sums are stored before they are read */
+    if (a->parts & PART_ROWS) panels(&s, b, t / a->w.splits);
   }
   close_state(&s);
 }

@@ -33,7 +33,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
   s.part = ub_alloc_f32(ub, chunk.cols < a->w.cols ? words : 0);
   s.work = ub_alloc_f32(ub, work_elements(chunk));
   s.more = a->dtype == TIGON_F32 ? s.work : ub_alloc_f32(ub, chunk.rows * chunk.pitch);
-  s.arrival = ring_of(ub, 3, 1, a->parts & NORM_SUMS ? 0 : a->w.splits * 4);
+  s.arrival = ring_of(ub, 3, 1, a->parts & PART_SUMS ? 0 : a->w.splits * 4);
   s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, chunk.pitch, s.work, a->w.tile_cols == a->w.cols);
   v_duplicate_f32(s.sums, 0, words);
   in_open(&s.x);
@@ -145,7 +145,7 @@ AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
     const ub_f32 raw = chunk_of(s, t, r, c), y = ring_now(&s->y);
     if (a->weight && wide < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
     out_begin(&s->y);
-    const bool there = wide == a->w.cols && a->parts & NORM_SUMS; /* the sum left them behind */
+    const bool there = wide == a->w.cols && a->parts & PART_SUMS; /* the sum left them behind */
     const ub_f32 x = there && dtype != TIGON_F32 ? s->more : values_of(dtype, s->more, raw, t);
     const ub_f32 xhat = dtype == TIGON_F32 ? y : s->more;
     spread(s->work, rstd, rows);
@@ -169,15 +169,15 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
     load_tile(a->dtype, ring_now(&s->x), &a->space, &a->x, tile_of(a->dtype, rows, a->w.cols), r, 0);
     in_ready(&s->x);
   }
-  if (a->parts & NORM_SUMS)
+  if (a->parts & PART_SUMS)
     sum_squares(s, b, r, rows);
   else
     join_splits(s->sums, &s->arrival, a->partials, a->w.splits, r);
-  if (s->fused && !a->w.cached && a->parts == (NORM_SUMS | NORM_ROWS)) { /* the sum is stored before it is read back */
+  if (s->fused && !a->w.cached && a->parts == (PART_SUMS | PART_ROWS)) { /* the sum is stored before it is read back */
     sync_set(PIPE_MTE3, PIPE_MTE2, 0);
     sync_wait(PIPE_MTE3, PIPE_MTE2, 0);
   }
-  if (a->parts & NORM_ROWS) {
+  if (a->parts & PART_ROWS) {
     normalise(s, b, find_rstd(s, b, r, rows), r, rows);
   } else {
     out_begin(&s->rstd);

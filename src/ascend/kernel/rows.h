@@ -11,6 +11,9 @@
 
 /* ---- the plan ---- */
 
+/* Parts of a call. A row that is split over cores has its sums handed over between two launches. */
+enum { PART_SUMS = 1, PART_ROWS = 2 };
+
 /* The part of tigon_plan that a kernel needs. */
 typedef struct walk {
   int64_t rows, cols, tasks, row_tasks, splits, col_unit;
@@ -153,6 +156,24 @@ AICORE void out_close(const ring *r) {
   for (int i = 0; i < r->count; ++i) sync_wait(PIPE_MTE3, PIPE_V, r->id + i);
 }
 
+/* Two tensors whose tiles come together, the second one `apart` f32 elements after the first. */
+typedef struct pair {
+  ring in;
+  int64_t apart;
+} pair;
+
+AICORE pair pair_of(ub_arena *ub, int id, int64_t count, int64_t dtype, tile t) {
+  const int64_t bytes = round_up(tile_bytes(dtype, t), UB_BLOCK);
+  return (pair){ring_of(ub, id, count, 2 * bytes), bytes / 4};
+}
+AICORE void pair_load(const pair *p, int64_t dtype, const gm_space *s, const gm_rows *first, const gm_rows *second,
+                      tile t, int64_t r, int64_t c) {
+  in_begin(&p->in);
+  load_tile(dtype, ring_now(&p->in), s, first, t, r, c);
+  load_tile(dtype, ub_at_f32(ring_now(&p->in), p->apart), s, second, t, r, c);
+  in_ready(&p->in);
+}
+
 /* ---- casts; each function from here on leaves the vector pipe in order ---- */
 
 AICORE void widen(int64_t dtype, ub_f32 d, ub_f32 raw, int64_t n) {
@@ -265,6 +286,23 @@ AICORE void add_column_sums(ub_f32 sum, ub_f32 x, tile t) {
   }
   v_add_f32(sum, sum, x, t.pitch);
   sync_pipe(PIPE_V);
+}
+
+/* The f32 values of a tile: the tile itself, or its widened copy in `work`. */
+AICORE ub_f32 values_of(int64_t dtype, ub_f32 work, ub_f32 raw, tile t) {
+  if (dtype == TIGON_F32) return raw;
+  widen(dtype, work, raw, t.rows * t.pitch);
+  return work;
+}
+
+/* sum = the splits' partial sums of row r, added in one fixed tree. */
+AICORE void join_splits(ub_f32 sum, ring *arrival, gm_ptr partials, int64_t splits, int64_t r) {
+  const tile t = tile_of(TIGON_F32, 1, splits);
+  in_begin(arrival);
+  load_f32(arrival->start, partials + r * splits * 4, 1, splits);
+  in_ready(arrival);
+  row_sums(sum, arrival->start, t);
+  in_done(arrival);
 }
 
 #endif

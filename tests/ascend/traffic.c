@@ -1,4 +1,4 @@
-/* rms_norm and fused_add_rms_norm in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for every case
+/* Ascend kernels in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for every case
  * that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,6 +113,25 @@ static void run_fused_add(tigon_context *context, tigon_dtype dtype, int64_t row
   tigon_free(context, bwd.workspace);
 }
 
+static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
+                                 void *const tensor[4]) {
+  tigon_plan plan;
+  tigon_tensor t[3];
+  for (int i = 0; i < 3; ++i) t[i] = tigon_tensor_2d(tensor[i], dtype, rows, cols);
+  const tigon_softmax_bwd_args softmax = {.dy = t[0], .y = t[1], .dx = t[2]};
+  ask(context, "softmax", "bwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_softmax_bwd(context, &softmax));
+  expect(context, &plan, "softmax bwd");
+  const tigon_relu_squared_fwd_args fwd = {.x = t[0], .y = t[2]};
+  ask(context, "relu_squared", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_relu_squared_fwd(context, &fwd));
+  expect(context, &plan, "relu_squared fwd");
+  const tigon_relu_squared_bwd_args bwd = {.dy = t[0], .x = t[1], .dx = t[2]};
+  ask(context, "relu_squared", "bwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_relu_squared_bwd(context, &bwd));
+  expect(context, &plan, "relu_squared bwd");
+}
+
 static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols) {
   const size_t size = tigon_dtype_size(dtype);
   void *tensor[4], *w = zeros((size_t)cols * size);
@@ -120,6 +139,7 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   for (int i = 0; i < 4; ++i) tensor[i] = zeros((size_t)(rows * cols) * size);
   run_rms_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
+  run_softmax_and_relu(context, dtype, rows, cols, tensor);
   for (int i = 0; i < 4; ++i) free(tensor[i]);
   free(w), free(dw), free(rstd);
 }

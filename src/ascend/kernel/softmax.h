@@ -1,0 +1,18 @@
+/* What the launcher of softmax hands to its kernel. */
+#ifndef TIGON_ASCEND_KERNEL_SOFTMAX_H
+#define TIGON_ASCEND_KERNEL_SOFTMAX_H
+
+#include "ascend/kernel/rows.h"
+
+typedef struct softmax_bwd_arguments {
+  walk w;
+  gm_space space;
+  gm_rows dy, y, dx;
+  gm_ptr partials; /* [rows, splits] f32, when parts come apart */
+  int64_t dtype, parts;
+  float scale, unused;
+} softmax_bwd_arguments;
+
+void softmax_bwd(ub_arena *ub, const void *arguments);
+
+#endif
