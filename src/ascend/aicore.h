@@ -19,8 +19,8 @@
  *   ub_f32 ub_at_f32(x, i)                          &x[i]; so ub_at_bf16, ub_at_f16
  *   ub_bf16 ub_as_bf16(x), ub_as_f16(x)             an ub_f32's bytes as 16-bit elements; so ub_as_f32(x) of an ub_bf16
  *
- * Loads and stores (MTE2, MTE3). `rows` rows of `cols` elements that lie end to end in global memory. In UB each row starts on the
- * next 32-byte boundary, and a load fills what is left of its last 32 bytes with zeros. rows <= 4095.
+ * Loads and stores (MTE2, MTE3). `rows` rows of `cols` elements that lie end to end in global memory. In UB each row starts on
+ * the next 32-byte boundary, and a load fills what is left of its last 32 bytes with zeros. rows <= 4095.
  *   load_f32(ub, gm, rows, cols)   store_f32(gm, ub, rows, cols)   and _bf16, _f16
  *
  * Vector calls (V). f32 alone has arithmetic; 16-bit elements are cast first. Arrays are 32-byte aligned. Destination and source

@@ -1,6 +1,6 @@
 /* ascend/aicore.h on the device (910B, A3: --npu-arch=dav-2201): inline wrappers over the vendor's C API for SIMD kernels.
- * Names, argument orders and units are those of its public reference (CANN's asc-devkit, docs/zh/api/SIMD-API/C-API). Nothing here
- * has been compiled by the vendor's compiler or run on an NPU: the simulator executes aicore_sim.h in its place.
+ * Names, argument orders and units are those of its public reference (CANN's asc-devkit, docs/zh/api/SIMD-API/C-API). Nothing
+ * here has been compiled by the vendor's compiler or run on an NPU: the simulator executes aicore_sim.h in its place.
  *
  * Units, where calls differ: transfers count bytes, their gaps 32-byte blocks, and their padding elements; block and repeat
  * strides count 32-byte blocks, but the destination's of a repeat reduction counts elements.

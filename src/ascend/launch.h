@@ -33,8 +33,8 @@ tigon_status ascend_launch(tigon_queue *queue, const char *name, tigon_sim_kerne
 /* `floats` of the queue's scratch; NULL with queue->reason when it is not that large. */
 float *ascend_scratch(tigon_queue *queue, int64_t floats);
 
-/* The second stage of a gradient over rows: `to` [cols] = the slabs' sum, onto what is there when asked. `step`: elements from slab
- * to slab. */
+/* The second stage of a gradient over rows: `to` [cols] = the slabs' sum, onto what is there when asked. `step`: elements from
+ * slab to slab. */
 tigon_status ascend_column_sums(tigon_queue *queue, const float *slabs, int64_t count, int64_t step, int64_t cols,
                                 void *to, tigon_dtype dtype, bool accumulate);
 

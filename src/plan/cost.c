@@ -73,8 +73,8 @@ static int64_t tiles_of_row(const tigon_plan *plan) {
   return tiles;
 }
 
-/* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums are
- * handed over, those and the row's words for each split, or each panel of columns, that needs them. */
+/* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums
+ * are handed over, those and the row's words for each split, or each panel of columns, that needs them. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
   const tigon_footprint *f = problem->footprint;
   const int64_t elements = problem->run > 1 ? plan->cols / problem->run : plan->cols;

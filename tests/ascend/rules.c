@@ -1,5 +1,5 @@
-/* Every rule of the simulator: a kernel that breaks it, and the report that says so. Each kernel is right but for the line that is
- * marked, whose number the report must name. */
+/* Every rule of the simulator: a kernel that breaks it, and the report that says so. Each kernel is right but for the line that
+ * is marked, whose number the report must name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

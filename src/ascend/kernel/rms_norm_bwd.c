@@ -1,7 +1,8 @@
 /* rms_norm backward: with xhat = x * rstd and g = dy * (w + w_offset),
  *   dx = rstd * (g - xhat * mean(g * xhat))        dw = sum over rows of dy * xhat, with xhat rounded as forward did
- * and for fused_add_rms_norm dx + ds in the place of dx. One walk for all of the plan's cases. Where a row does not stay on chip and dw is wanted (E, F), the rows' sums come first and
- * are handed over in global memory; then each panel of columns takes all rows of the task, so that its dw never leaves the chip. */
+ * and for fused_add_rms_norm dx + ds in the place of dx. One walk for all of the plan's cases. Where a row does not stay on
+ * chip and dw is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns takes
+ * all rows of the task, so that its dw never leaves the chip. */
 #include "ascend/kernel/norm.h"
 #include "ascend/kernel/rms_norm.h"
 
