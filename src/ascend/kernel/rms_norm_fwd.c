@@ -121,7 +121,9 @@ AICORE ub_f32 find_rstd(state *s, box b, int64_t r, int64_t rows) {
   const ub_f32 rstd = ring_now(&s->rstd);
   const int64_t words = round_up(rows, 8);
   out_begin(&s->rstd);
-  v_mul_scalar_f32(s->sums, s->sums, 1.0f / (float)a->w.cols, words);
+  v_duplicate_f32(rstd, (float)a->w.cols, words);
+  sync_pipe(PIPE_V);
+  v_div_f32(s->sums, s->sums, rstd, words); /* not times 1 / cols, which is rounded */
   sync_pipe(PIPE_V);
   if (rounds) round_to(a->dtype, s->sums, s->sums, s->work, words);
   v_add_scalar_f32(s->sums, s->sums, a->eps, words);
