@@ -133,7 +133,7 @@ TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) {
 }
 TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
   uint16_t lanes[16] = {0};
-  memcpy(lanes, p, (size_t)n * sizeof *p);
+  memcpy(lanes, p, (size_t)n * sizeof *p); // NOLINT(clang-analyzer-core.NonNullParamChecker): as load_u16_n
   return vf_load2_bf16(lanes);
 }
 TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, v_values are) {

@@ -36,5 +36,5 @@ TIGON_INLINE v_least v_least_bf16(v_least l, const uint16_t *p) {
 TIGON_INLINE float v_least_value(v_least l) {
   const __m256i h = _mm256_min_epu16(_mm512_castsi512_si256(l), _mm512_extracti64x4_epi64(l, 1));
   const __m128i q = _mm_minpos_epu16(_mm_min_epu16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
-  return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32((_mm_extract_epi16(q, 0) + 1) << 15)));
+  return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32((int)(((unsigned)_mm_extract_epi16(q, 0) + 1) << 15))));
 }

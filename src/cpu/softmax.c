@@ -204,7 +204,7 @@ TIGON_INLINE void fwd_rows(tigon_dtype dtype, const fwd *f, int64_t begin, int64
   const size_t size = (size_t)v_size(dtype), mask_size = (size_t)v_size(p->mask_dtype);
   _Alignas(64) float kept[KEPT];
   float *const keep = p->cols <= KEPT && f->sweeps == ALL ? kept : NULL;
-  cell own[SPLIT_PARTS];
+  cell own[SPLIT_PARTS] = {{0}};
   for (int64_t i = begin; i < end; ++i) {
     int64_t seen = p->causal ? i % p->tokens + 1 + p->cols - p->tokens : p->cols;
     if (seen < 0) seen = 0;
@@ -303,7 +303,7 @@ TIGON_INLINE void slope_row(tigon_dtype dtype, const bwd *b, const char *dy, con
 TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *b, int64_t begin, int64_t end, split_range parts, bool past) {
   const tigon_softmax_bwd_problem *p = b->p;
   const size_t size = (size_t)v_size(dtype);
-  double own[SPLIT_PARTS];
+  double own[SPLIT_PARTS] = {0};
   for (int64_t i = begin; i < end; ++i) {
     const int64_t after = i + 1 < end ? i + 1 : i;
     const char *dy = tigon_row(&p->space, &p->dy, size, i), *y = tigon_row(&p->space, &p->y, size, i);
