@@ -287,6 +287,7 @@ int tigon_cli_check(int argc, char **argv) {
     cli_mistake(o.command, "no case is called \"%s\"", o.label ? o.label : "");
   }
   if (o.json) {
+    term_table_free(table);
     cli_print_json(json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "passed", (json_int_t)t.passed, "failed",
                              (json_int_t)t.failed, "skipped", (json_int_t)t.skipped, "failures", t.failures, "planned",
                              planned_cases(), "entries", t.entries));

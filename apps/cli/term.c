@@ -93,6 +93,11 @@ static void measure(const term_table *table, int width, int widths[MAX_COLUMNS])
   }
 }
 
+void term_table_free(term_table *table) {
+  free(table->cell);
+  free(table);
+}
+
 void term_table_print(term_table *table, FILE *file) {
   int widths[MAX_COLUMNS], last = 0;
   measure(table, term_width(file), widths);
@@ -113,8 +118,7 @@ void term_table_print(term_table *table, FILE *file) {
     }
     fputc('\n', file);
   }
-  free(table->cell);
-  free(table);
+  term_table_free(table);
 }
 
 void term_table_print_markdown(term_table *table, FILE *file) {
@@ -124,8 +128,7 @@ void term_table_print_markdown(term_table *table, FILE *file) {
   fputs("|\n", file);
   for (int64_t i = 0; i < table->cells; ++i)
     fprintf(file, "| %s %s", table->cell[i].text, (i + 1) % table->count ? "" : "|\n");
-  free(table->cell);
-  free(table);
+  term_table_free(table);
 }
 
 void term_wrap(FILE *file, int indent, const char *text) {

@@ -29,7 +29,8 @@ typedef struct term_table term_table;
 
 term_table *term_table_new(const term_column *columns, int count);
 __attribute__((format(printf, 3, 4))) void term_cell(term_table *table, term_style style, const char *format, ...);
-/* Blanks between columns, headed by a dim line of titles; nothing is left out of a pipe. */
+void term_table_free(term_table *table);
+/* Blanks between columns, headed by a dim line of titles; nothing is left out of a pipe. The table is freed, here and below. */
 void term_table_print(term_table *table, FILE *file);
 /* As GitHub reads it. */
 void term_table_print_markdown(term_table *table, FILE *file);
