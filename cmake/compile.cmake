@@ -48,7 +48,17 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
   set(TIGON_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl ${TIGON_ISA_FLAGS_avx2}
     -mprefer-vector-width=512)
   set(TIGON_ISA_FLAGS_avx512_bf16 ${TIGON_ISA_FLAGS_avx512} -mavx512bf16 -DTIGON_ISA_AVX512=1)
-  foreach(isa avx2 avx512 avx512_bf16)
+  set(isas avx2 avx512 avx512_bf16)
+  # Sanitizers are slow to build and to run: of the two AVX-512s the one that this CPU takes.
+  if(TIGON_SANITIZE AND EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo bf16 REGEX "avx512_bf16" LIMIT_COUNT 1)
+    if(bf16)
+      list(REMOVE_ITEM isas avx512)
+    else()
+      list(REMOVE_ITEM isas avx512_bf16)
+    endif()
+  endif()
+  foreach(isa ${isas})
     list(JOIN TIGON_ISA_FLAGS_${isa} " " flags)
     check_c_compiler_flag("${flags}" TIGON_COMPILES_${isa})
     if(TIGON_COMPILES_${isa})
