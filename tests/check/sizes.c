@@ -41,13 +41,13 @@ static const struct sizes {
     {"fused_linear_cross_entropy",
      {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}},
      {{N, 3, 5}, {3, N, 5}, {3, 5, N}},
-     1 << 0 | 1 << 1 | 1 << 4,
+     1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6,
      0},
     /* rows, columns; ignore_index is the label of a middle row, mean's denominator is of all rows */
     {"cross_entropy",
      {{2, 35}, {67, 131}, {300, 37}, {3, 64}},
      {{3, N}, {N, 5}, {1, N}},
-     1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6,
+     1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7,
      0},
     /* rows, columns; which rows share a scale follows from how many there are */
     {"modulated_rms_norm",
