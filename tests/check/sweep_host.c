@@ -134,8 +134,12 @@ static void in_region(const scene *s, check_tally *tally) {
   for (int i = 0; i < 4; ++i) check_count(tally, failure[i], "inside an OpenMP region");
 }
 
-/* A child that hangs is ended by its alarm. */
+/* A child that hangs is ended by its alarm. Not with sanitizers: their allocator's locks are not given back in a child,
+ * and an OpenMP worker on its way out may hold one. */
 static void in_child(const scene *s, check_tally *tally) {
+#if defined(TIGON_SANITIZE)
+  return;
+#endif
   const pid_t child = fork();
   if (child == 0) {
     char failure[512];
