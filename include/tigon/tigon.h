@@ -8,7 +8,8 @@
  *
  * What holds for every op
  *   Sizes are int64. Row strides are free, the last stride is 1. Zero rows are legal and do nothing. Outputs may be
- *   inputs only where the op's header says so, and then as exactly the same view; partial overlap is TIGON_ERROR_ALIAS.
+ *   inputs only where the op's header says so, and then as exactly the same view; partial overlap, or a workspace that
+ *   overlaps a tensor, is TIGON_ERROR_ALIAS.
  *   The same inputs on the same device and variant give the same bits; on the CPU for any number of threads, and for a
  *   row alone or in a batch (linear and what is built on it: as tigon_context_gemm() says).
  *   The caller's floating-point state, errno and streams are left as they were. fork() after use works: the child's

@@ -176,6 +176,12 @@ static tigon_status check_pair(tigon_context *context, const char *call, const t
 tigon_status tigon_check_args(tigon_context *context, const char *call, tigon_arg *args, int count, bool shape_only) {
   for (int i = 0; i < count; ++i) TIGON_TRY(check_one(context, call, &args[i], shape_only));
   if (shape_only) return TIGON_OK;
+  context->extent_count = 0;
+  for (int i = 0; i < count; ++i) {
+    if (tigon_tensor_count(args[i].tensor) == 0) continue;
+    const view v = view_of(args[i].tensor);
+    context->extents[context->extent_count++] = (tigon_extent){args[i].name, v.low, v.high};
+  }
   for (int i = 0; i < count; ++i) {
     const tigon_arg *out = &args[i];
     if (!(out->flags & TIGON_OUT) || tigon_tensor_count(out->tensor) == 0) continue;
@@ -256,7 +262,12 @@ tigon_status tigon_check_workspace(tigon_context *context, const char *call, con
   if (needed == 0) return TIGON_OK;
   if (!workspace) return FAIL(WORKSPACE, "%s: workspace is NULL, must have %zu bytes", call, needed);
   if (bytes < needed) return FAIL(WORKSPACE, "%s: workspace_bytes is %zu, must be %zu or more", call, bytes, needed);
-  if ((uintptr_t)workspace % 64) return FAIL(WORKSPACE, "%s: workspace is not aligned to 64 bytes", call);
+  const uintptr_t low = (uintptr_t)workspace, high = bytes < UINTPTR_MAX - low ? low + bytes : UINTPTR_MAX;
+  if (low % 64) return FAIL(WORKSPACE, "%s: workspace is not aligned to 64 bytes", call);
+  for (int i = 0; i < context->extent_count; ++i) {
+    const tigon_extent *t = &context->extents[i];
+    if (low < t->high && t->low < high) return FAIL(ALIAS, "%s: workspace overlaps %s, must be apart", call, t->name);
+  }
   return TIGON_OK;
 }
 

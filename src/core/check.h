@@ -12,8 +12,6 @@ enum {
   TIGON_CONTIGUOUS = 4, /* no strides but the natural ones */
 };
 
-#define TIGON_MAX_ARGS 20
-
 /* One tensor argument of a call. */
 typedef struct tigon_arg {
   const char *name;
@@ -52,6 +50,7 @@ tigon_status tigon_check_count(tigon_context *context, const char *call, const c
 tigon_status tigon_check_number(tigon_context *context, const char *call, const char *name, double value, double low,
                                 double high);
 tigon_status tigon_check_flag(tigon_context *context, const char *call, const char *name, int value);
+/* Large enough, aligned, and apart from the arguments that tigon_check_args() has seen last. */
 tigon_status tigon_check_workspace(tigon_context *context, const char *call, const void *workspace, size_t bytes,
                                    size_t needed);
 

@@ -4,13 +4,23 @@
 
 #include "backend.h"
 
+enum { TIGON_MAX_ARGS = 20 };
+
+/* Where a tensor of the call lies: [low, high). */
+typedef struct tigon_extent {
+  const char *name;
+  uintptr_t low, high;
+} tigon_extent;
+
 struct tigon_context {
   tigon_queue queue;
   const tigon_kernels *kernels;
   const tigon_device_desc *device;
   const char *last_variant;
-  tigon_plan_case force; /* the check: a planner case that is taken wherever it fits */
-  unsigned planned;      /* the check: cases that calls had so far, TIGON_CASE_BIT or-ed */
+  tigon_plan_case force;                /* the check: a planner case that is taken wherever it fits */
+  unsigned planned;                     /* the check: cases that calls had so far, TIGON_CASE_BIT or-ed */
+  tigon_extent extents[TIGON_MAX_ARGS]; /* of the arguments checked last, for tigon_check_workspace() */
+  int extent_count;
   char error[512];
 };
 

@@ -173,10 +173,10 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
         {name, &grad, TIGON_FLOATS, TIGON_IN | TIGON_CONTIGUOUS | (i < 0 ? TIGON_OPTIONAL : 0), NULL},
     };
     TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
+    TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, clip_bytes));
   }
   TIGON_TRY(tigon_check_vector(context, call, "norm", &a.norm, 1, "one number"));
   TIGON_TRY(tigon_check_vector(context, call, "factor", &a.factor, 1, "one number"));
-  TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, clip_bytes));
   const tigon_adamw_clip_problem p = {
       .grads = a.grads,
       .count = a.count,

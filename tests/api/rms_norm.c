@@ -104,6 +104,8 @@ static void test_bwd_refuses(void **state) {
   REFUSE(a.dw.shape[0] = 9, INVALID, "dw.shape[0] is 9, must be 8 (x.shape[1])");
   REFUSE(a.accumulate_dw = 2, INVALID, "accumulate_dw is 2, must be 0 or 1");
   REFUSE(a.workspace = d->workspace + 1, WORKSPACE, "workspace is not aligned to 64 bytes");
+  REFUSE(a.dy = tigon_tensor_2d(d->workspace, TIGON_F32, a.x.shape[0], a.x.shape[1]), ALIAS,
+         "workspace overlaps dy, must be apart");
   REFUSE(a.dx.data = d->w, ALIAS, "dx overlaps w, must be apart");
   REFUSE(a.dx.data = d->dy + 1, ALIAS, "dx overlaps dy in part, must be the same view or apart");
 #undef REFUSE

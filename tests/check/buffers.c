@@ -256,7 +256,7 @@ void *check_workspace(check *k, size_t bytes) {
   check_buffer *b = new_buffer(k, "workspace", bytes, 64);
   move_buffer(k, b, CHECK_ROLE_WORKSPACE);
   b->role = CHECK_ROLE_WORKSPACE;
-  memset(b->start, 0xff, bytes);
+  if (!is_over(k)) memset(b->start, 0xff, bytes);
   keep(k);
   return b->start;
 }

@@ -62,6 +62,9 @@ tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, i
                                 check_role role);
 tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                  int64_t low, int64_t high);
+enum { CHECK_BLOCK = 1 << 19 }; /* random elements that fill a timed tensor over and over */
+/* A tensor of the huge sweep, whose runs are timed ones with a twist. */
+check_buffer *check_huge_buffer(check *k, const char *name, const tigon_tensor *t, check_role role, bool *fresh);
 void *check_timed_memory(check *k, const char *name, size_t bytes, bool always); /* even beyond `most` */
 
 bool check_buffers_intact(check *k);

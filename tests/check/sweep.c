@@ -19,6 +19,8 @@ static const check_sweep sweeps[] = {
     {"alias", "every pair of buffers as one, and shifted: as if apart, or refused with nothing written",
      check_sweep_alias},
     {"far", "rows more than 2^31 elements apart: the bits of rows side by side", check_sweep_far},
+    {"huge", "2^31 elements and more, in many rows and in three: the bits of a few rows by themselves",
+     check_sweep_huge},
     {"path", "the variant's own kernel ran, and no other", check_sweep_path},
     {"crowd", "eight threads with inputs in common, inside an OpenMP region, after fork(): the same bits",
      check_sweep_crowd},

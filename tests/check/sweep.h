@@ -33,6 +33,7 @@ void check_sweep_repeat(const check_target *target, check_tally *tally);
 void check_sweep_batch(const check_target *target, check_tally *tally);
 void check_sweep_alias(const check_target *target, check_tally *tally);
 void check_sweep_far(const check_target *target, check_tally *tally);
+void check_sweep_huge(const check_target *target, check_tally *tally);
 void check_sweep_path(const check_target *target, check_tally *tally);
 void check_sweep_crowd(const check_target *target, check_tally *tally);
 
@@ -43,6 +44,8 @@ typedef enum check_size {
   CHECK_MEDIUM, /* work for several threads */
   CHECK_BATCH,  /* 300 of what the op takes one by one: rows, batches, tokens */
   CHECK_FAR,    /* three of them */
+  CHECK_HUGE,   /* so many that there are more than 2^31 elements */
+  CHECK_WIDE,   /* three of them, with as many */
 } check_size;
 
 /* Dimensions of that size; false when the op has none. */

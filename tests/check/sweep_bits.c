@@ -99,8 +99,8 @@ static void judge(check *k, const check *apart, const check_twist *w) {
     }
   } else if (k->status != TIGON_OK) {
     check_fail(k, "%s: %s", tigon_status_name(k->status), tigon_last_error(k->context));
-  } else if (w->shift) {
-    check_fail(k, "a partial overlap was not refused");
+  } else if (w->shift || k->buffers[w->over].role == CHECK_ROLE_WORKSPACE) {
+    check_fail(k, "an overlap was not refused");
   } else {
     for (int i = 0; i < k->count; ++i) /* not what an output that lies there has changed */
       if (!written(&apart->buffers[i])) k->buffers[i].role = CHECK_ROLE_IN;
@@ -135,6 +135,10 @@ void check_sweep_alias(const check_target *target, check_tally *tally) {
     for (w.over = 1; w.over < plain.count; ++w.over)
       for (w.under = 0; w.under < w.over; ++w.under) {
         const check_buffer *a = &plain.buffers[w.under], *b = &plain.buffers[w.over];
+        if (is_tensor(a) && b->role == CHECK_ROLE_WORKSPACE) {
+          w.shift = 0;
+          try_pair(&pair, &c, w, tally);
+        }
         if (!is_tensor(a) || !is_tensor(b) || !(written(a) || written(b))) continue;
         const int64_t size = (int64_t)tigon_dtype_size(b->tensor.dtype), count = (int64_t)a->bytes / size;
         const int64_t shifts[] = {0, 1, count - 1};

@@ -5,8 +5,6 @@
 #include "check/cases.h"
 #include "check/internal.h"
 
-enum { BLOCK = 1 << 19 }; /* random elements that fill a tensor over and over */
-
 /* xorshift64*: the same numbers on every machine. */
 static uint64_t next_random(uint64_t *state) {
   *state ^= *state >> 12;
@@ -57,8 +55,8 @@ void *check_timed_memory(check *k, const char *name, size_t bytes, bool always) 
   return b->start;
 }
 
-tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
-                                check_role role) {
+static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                               check_role role, bool *fresh) {
   tigon_tensor t = {.dtype = dtype, .ndim = ndim};
   int64_t count = 1;
   for (int i = ndim - 1; i >= 0; --i) {
@@ -66,24 +64,40 @@ tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, i
     t.strides[i] = count;
     count *= shape[i];
   }
-  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)count * size, block = BLOCK * size;
-  bool fresh;
-  check_buffer *b = find_or_make(k, name, bytes, false, &fresh);
+  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)count * size;
+  check_buffer *b = k->twist ? check_huge_buffer(k, name, &t, role, fresh) : find_or_make(k, name, bytes, false, fresh);
+  b->role = role;
   b->tensor = t;
   t.data = b->tensor.data = b->start;
-  if (fresh) random_block(t.data, dtype, count < BLOCK ? count : BLOCK, 42 + (uint64_t)k->count);
-  for (size_t done = block; fresh && done < bytes; done += block)
-    memcpy(b->start + done, b->start, bytes - done < block ? bytes - done : block);
   if (role != CHECK_ROLE_OUT) k->timed->read += (double)bytes;
   if (role != CHECK_ROLE_IN) k->timed->written += (double)bytes;
   return t;
 }
 
+static int64_t elements(const tigon_tensor *t) {
+  int64_t count = 1;
+  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
+  return count;
+}
+
+tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
+                                check_role role) {
+  bool fresh;
+  const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, role, &fresh);
+  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)elements(&t) * size, block = CHECK_BLOCK * size;
+  if (!fresh) return t;
+  random_block(t.data, dtype, bytes < block ? elements(&t) : CHECK_BLOCK, 42 + (uint64_t)k->count);
+  if (k->twist && role == CHECK_ROLE_IN) return t; /* the same pages over and over */
+  for (size_t done = block; done < bytes; done += block)
+    memcpy((char *)t.data + done, t.data, bytes - done < block ? bytes - done : block);
+  return t;
+}
+
 tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                  int64_t low, int64_t high) {
-  const tigon_tensor t = check_timed_tensor(k, name, dtype, ndim, shape, CHECK_ROLE_IN);
-  int64_t count = t.data ? 1 : 0;
-  for (int i = 0; i < ndim; ++i) count *= shape[i];
+  bool fresh;
+  const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, CHECK_ROLE_IN, &fresh);
+  const int64_t count = fresh ? elements(&t) : 0;
   uint64_t state = 42;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t v = low + (int64_t)(next_random(&state) % (uint64_t)(high - low));

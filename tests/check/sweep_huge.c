@@ -1,0 +1,177 @@
+/* The sweep of tensors with more than 2^31 elements. Their inputs are one block's pages mapped over and over, so that memory
+ * is for outputs only. A few rows by themselves have inputs that lie in the whole's. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check/internal.h"
+#include "check/sweep.h"
+#include "core/context.h"
+
+static const char *op_name(const check_target *target) { return tigon_entry_at(target->entry)->op; }
+
+static int64_t elements(const tigon_tensor *t) {
+  int64_t count = 1;
+  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
+  return count;
+}
+
+/* ---- memory ---- */
+
+static char *map(size_t bytes, int protection) {
+  char *p = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) abort();
+  return p;
+}
+
+static char *map_repeated(size_t bytes, size_t block) {
+  const int file = memfd_create("tigon-block", 0);
+  char *p = map(bytes, PROT_NONE);
+  if (file < 0 || ftruncate(file, (off_t)block)) abort();
+  for (size_t at = 0; at < bytes; at += block)
+    if (mmap(p + at, bytes - at < block ? bytes - at : block, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+             0) == MAP_FAILED)
+      abort();
+  close(file);
+  return p;
+}
+
+/* Elements before a part's first in the whole's tensor; 0 in a tensor that both have whole. */
+static int64_t elements_before(const check_twist *w, const tigon_tensor *t, const tigon_tensor *whole) {
+  return t->shape[0] == whole->shape[0]
+             ? 0
+             : w->first * (whole->shape[0] / w->whole->dims[0]) * (elements(t) / t->shape[0]);
+}
+
+check_buffer *check_huge_buffer(check *k, const char *name, const tigon_tensor *t, check_role role, bool *fresh) {
+  check_buffer *list = realloc(k->buffers, (size_t)(k->count + 1) * sizeof *list);
+  if (!list) abort();
+  k->buffers = list;
+  check_buffer *b = &list[k->count++];
+  const size_t size = tigon_dtype_size(t->dtype), page = (size_t)sysconf(_SC_PAGESIZE);
+  *b = (check_buffer){.name = name, .bytes = (size_t)elements(t) * size};
+  const check_twist *w = k->twist;
+  const tigon_tensor *whole = w->whole ? &w->whole->buffers[k->count - 1].tensor : NULL;
+  const char *from = whole ? (const char *)whole->data + elements_before(w, t, whole) * (int64_t)size : NULL;
+  *fresh = role != CHECK_ROLE_OUT && !whole;
+  if (whole && role == CHECK_ROLE_IN) {
+    b->start = (char *)from;
+    return b;
+  }
+  b->map_bytes = (b->bytes + page) / page * page;
+  if (role == CHECK_ROLE_IN) {
+    b->map = map_repeated(b->map_bytes, CHECK_BLOCK * size - page); /* no power of two: an offset cut off shows */
+  } else {
+    k->timed->held += b->map_bytes;
+    if (k->timed->held > k->timed->most) b->map_bytes = page, *fresh = false; /* nobody calls it */
+    b->map = map(b->map_bytes, PROT_READ | PROT_WRITE);
+  }
+  b->start = b->map;
+  /* What is never written shows: the whole's is 0 there. */
+  if (whole && role == CHECK_ROLE_OUT && b->map_bytes >= b->bytes) memset(b->start, 0xff, b->bytes);
+  if (whole && role == CHECK_ROLE_INOUT && b->map_bytes >= b->bytes) memcpy(b->start, from, b->bytes);
+  return b;
+}
+
+/* ---- runs ---- */
+
+enum { PARTS = 3, PART = 64 }; /* rows of a part */
+
+typedef struct run {
+  check k;
+  check_twist twist;
+  check_timed timed;
+} run;
+
+/* Makes the tensors and arguments; false where memory is short. */
+static bool open_run(run *r, const check_target *target, int option, tigon_context *context,
+                     const int64_t dims[CHECK_DIMS], const check *whole, int64_t first) {
+  const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+  *r = (run){.twist = {.whole = whole, .first = first}, .timed = {.most = memory / 16 * (whole ? 5 : 9)}};
+  r->k = (check){.context = context,
+                 .entry = target->entry,
+                 .dtype = target->dtype,
+                 .option = option,
+                 .seed = 1,
+                 .timed = &r->timed,
+                 .twist = &r->twist};
+  memcpy(r->k.dims, dims, sizeof r->k.dims);
+  check_entry_run(&r->k);
+  return r->timed.args && r->timed.held <= r->timed.most;
+}
+
+static void call(run *r) {
+  const tigon_status status = check_entry_call(r->k.entry, r->k.context, r->timed.args);
+  if (status != TIGON_OK) check_fail(&r->k, "%s: %s", tigon_status_name(status), tigon_last_error(r->k.context));
+}
+
+static void close_run(run *r) {
+  for (int i = 0; i < r->k.count; ++i) { /* what is not mapped is the context's or the whole's */
+    const check_buffer *b = &r->k.buffers[i];
+    if (!b->map && !b->tensor.data) tigon_free(r->k.context, b->start);
+  }
+  check_release(&r->k);
+  free(r->timed.args);
+}
+
+static bool has_long_indices(const check *k) {
+  for (int i = 0; i < k->count; ++i)
+    if (k->buffers[i].tensor.dtype == TIGON_I64) return true;
+  return false;
+}
+
+static void check_parts(const check_target *target, const check_pair *pair, run *whole, const int64_t *firsts,
+                        int count, int64_t rows, check_tally *tally) {
+  run part[PARTS];
+  int64_t dims[CHECK_DIMS];
+  memcpy(dims, whole->k.dims, sizeof dims);
+  dims[0] = rows;
+  bool fits[PARTS];
+  for (int i = 0; i < count; ++i) {
+    fits[i] = open_run(&part[i], target, whole->k.option, pair->context, dims, &whole->k, firsts[i]);
+    if (fits[i]) call(&part[i]);
+  }
+  call(whole);
+  for (int i = 0; i < count; ++i) {
+    check *k = &part[i].k;
+    if (whole->k.failure[0]) memcpy(k->failure, whole->k.failure, sizeof k->failure);
+    if (fits[i] && (k->failure[0] || check_same_rows(k, &whole->k, firsts[i])))
+      check_count(tally, k->failure, "o%d, %lld rows from row %lld of %lld", k->option, (long long)rows,
+                  (long long)firsts[i], (long long)whole->k.dims[0]);
+    close_run(&part[i]);
+  }
+}
+
+/* Options whose rows do not depend on each other: one with 32-bit indices or none, one with 64-bit indices. */
+static void sweep_size(const check_target *target, const check_pair *pair, check_size size, check_tally *tally) {
+  int64_t dims[CHECK_DIMS];
+  if (!check_dims(op_name(target), size, dims)) return;
+  const int64_t n = dims[0], rows = size == CHECK_HUGE ? PART : 1;
+  const int64_t firsts[PARTS] = {n - rows, 0, n / 2};
+  bool done[2] = {false, false};
+  for (int option = 0; option < check_op_at(target->entry)->options; ++option) {
+    if (!check_rows_apart(op_name(target), option)) continue;
+    run whole;
+    const bool fits = open_run(&whole, target, option, pair->context, dims, NULL, 0), kind = has_long_indices(&whole.k);
+    if (fits && !done[kind]) {
+      check_parts(target, pair, &whole, firsts, size == CHECK_HUGE ? PARTS : 1, rows, tally);
+      done[kind] = true;
+    }
+    close_run(&whole);
+  }
+}
+
+/* With the kernels that the device takes by itself; what has no room in memory is left out. */
+void check_sweep_huge(const check_target *target, check_tally *tally) {
+  const tigon_context_desc desc = {.device = target->device};
+  check_pair pair = check_pair_open(target, 2);
+  tigon_context *own;
+  if (tigon_context_create(&desc, &own)) abort();
+  if (own->kernels == target->kernels && strcmp(target->device, "cpu") == 0) {
+    sweep_size(target, &pair, CHECK_HUGE, tally);
+    sweep_size(target, &pair, CHECK_WIDE, tally);
+  }
+  tigon_context_destroy(own);
+  check_pair_close(&pair);
+}
