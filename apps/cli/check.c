@@ -183,9 +183,9 @@ static void record_entry(const tigon_entry *entry, const tigon_kernels *kernels,
   json_t *outputs = json_array();
   for (int i = 0; i < errors->count; ++i) {
     const check_error *e = &errors->of[i];
-    json_array_append_new(outputs, json_pack("{s:s, s:f, s:f, s:f, s:f, s:I}", "name", e->output, "ulp", e->ulp,
+    json_array_append_new(outputs, json_pack("{s:s, s:f, s:f, s:f, s:f, s:I, s:I}", "name", e->output, "ulp", e->ulp,
                                              "share", e->share, "bound_ulps", e->ulps, "bound_factor", e->factor,
-                                             "elements", (json_int_t)e->elements));
+                                             "elements", (json_int_t)e->elements, "other", (json_int_t)e->other));
   }
   json_array_append_new(
       t->entries, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "op", entry->op, "entry", entry->entry,

@@ -38,6 +38,7 @@ typedef struct check_error {
   double share;        /* of the bound */
   double ulps, factor; /* the bound's, the largest */
   int64_t elements;    /* compared */
+  int64_t other;       /* of these, the ones that are not the oracle's value, rounded */
 } check_error;
 enum { CHECK_ERRORS = 24 };
 typedef struct check_errors {

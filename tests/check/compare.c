@@ -118,6 +118,7 @@ static check_error *error_of(check *k, const check_buffer *b, double ulps, doubl
 
 static void record(check_error *error, double off, double ulps, double bound, bool cancelled) {
   ++error->elements;
+  error->other += off > 0;
   if (bound > 0) error->share = fmax(error->share, off / bound);
   if (!cancelled) error->ulp = fmax(error->ulp, ulps);
 }

@@ -143,7 +143,7 @@ void check_add_errors(check_errors *to, const check_errors *from) {
     check_error *sum = &to->of[at];
     sum->ulp = fmax(sum->ulp, e->ulp), sum->share = fmax(sum->share, e->share);
     sum->ulps = fmax(sum->ulps, e->ulps), sum->factor = fmax(sum->factor, e->factor);
-    sum->elements += e->elements;
+    sum->elements += e->elements, sum->other += e->other;
   }
 }
 
