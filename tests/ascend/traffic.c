@@ -1,5 +1,6 @@
 /* Ascend kernels in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for
- * every case that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s. */
+ * every case that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s.
+ * ctest: slow */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
