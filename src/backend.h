@@ -78,6 +78,9 @@ struct tigon_backend {
    * with a call without a file, and is written by one with. */
   double (*model_seconds)(const tigon_queue *queue);
   bool (*trace)(const tigon_queue *queue, FILE *file);
+  /* NULL but on a simulator: kernels of the host, and the queue that they run on, for slots that no variant has. They are not this
+   * backend's own, so that list, check, bench and tigon_supports() leave them out. */
+  const tigon_kernels *(*borrowed)(const tigon_queue *queue, tigon_queue **host);
   /* One sentence for tigon_context_gemm(). */
   const char *(*gemm)(const tigon_queue *queue);
 };

@@ -6,6 +6,7 @@
 
 #include "check/sweep.h"
 #include "cli.h"
+#include "core/context.h"
 #include "term.h"
 
 typedef struct options {
@@ -244,6 +245,30 @@ static json_t *planned_cases(void) {
   return cases;
 }
 
+/* Slots of the operators asked for that the device does not have and borrows from the host: nothing to check here. */
+static json_t *borrowed_slots(const options *o) {
+  json_t *slots = json_array();
+  tigon_context *context = cli_context(o->command, o->device, o->variant, 0);
+  for (int e = 0; context->borrowed && tigon_entry_at(e); ++e) {
+    const tigon_entry *entry = tigon_entry_at(e);
+    if (entry->composite || !wanted(o, entry->op) || tigon_entry_dtypes(context->kernels, e) ||
+        !tigon_entry_dtypes(context->borrowed, e))
+      continue;
+    json_array_append_new(slots, json_sprintf("%s_%s", entry->op, entry->entry));
+  }
+  tigon_context_destroy(context);
+  return slots;
+}
+
+static void print_borrowed(const options *o, const json_t *slots) {
+  size_t i;
+  json_t *slot;
+  if (json_array_size(slots) == 0) return;
+  printf("not checked, because %s borrows the CPU's kernels for them:", o->device);
+  json_array_foreach(slots, i, slot) printf("%s %s", i ? "," : "", json_string_value(slot));
+  putchar('\n');
+}
+
 /* Every mutant must make some case fail, on the best variant, in f32 or bf16. */
 static int check_mutants(const options *o) {
   const tigon_kernels *const *list = variants_of(o);
@@ -286,16 +311,19 @@ int tigon_cli_check(int argc, char **argv) {
     json_decref(t.entries);
     cli_mistake(o.command, "no case is called \"%s\"", o.label ? o.label : "");
   }
+  json_t *borrowed = borrowed_slots(&o);
   if (o.json) {
     term_table_free(table);
-    cli_print_json(json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "passed", (json_int_t)t.passed, "failed",
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "passed", (json_int_t)t.passed, "failed",
                              (json_int_t)t.failed, "skipped", (json_int_t)t.skipped, "failures", t.failures, "planned",
-                             planned_cases(), "entries", t.entries));
+                             planned_cases(), "entries", t.entries, "borrowed", borrowed));
   } else {
     term_table_print(table, stdout);
     if (t.failed > SHOWN_FAILURES)
       printf("%lld more failures; --json lists them all\n", (long long)(t.failed - SHOWN_FAILURES));
+    print_borrowed(&o, borrowed);
     printf("%lld passed, %lld failed, %lld skipped\n", (long long)t.passed, (long long)t.failed, (long long)t.skipped);
+    json_decref(borrowed);
     json_decref(t.failures);
     json_decref(t.entries);
   }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "ascend/ascend.h"
+#include "ascend/borrowed.h"
 
 extern const tigon_backend tigon_cpu_backend;
 
@@ -40,6 +41,7 @@ static const tigon_kernels *const *sim_variants(void) {
 
 static void sim_close(tigon_queue *queue) {
   ascend_device *device = ascend_of(queue);
+  if (device->host.backend) tigon_cpu_backend.close(&device->host);
   tigon_sim_close(device->sim);
   free(device->scratch);
   free(device);
@@ -49,14 +51,21 @@ static tigon_status sim_open(int index, tigon_queue *queue, const char **reason)
   ascend_device *device = calloc(1, sizeof *device);
   *reason = "out of memory";
   if (!device) return TIGON_ERROR_OUT_OF_MEMORY;
+  tigon_queue host = {.threads = queue->threads};
   queue->state = device;
   queue->threads = 1;
   device->soc = tigon_sim_soc_at(index);
   device->sim = tigon_sim_open(device->soc);
   device->scratch = malloc(ASCEND_SCRATCH_BYTES);
-  if (device->sim && device->scratch) return TIGON_OK;
+  tigon_status status = device->sim && device->scratch ? TIGON_OK : TIGON_ERROR_OUT_OF_MEMORY;
+  if (status == TIGON_OK) status = tigon_cpu_backend.open(0, &host, reason);
+  if (status == TIGON_OK) {
+    host.backend = &tigon_cpu_backend;
+    device->host = host;
+    return TIGON_OK;
+  }
   sim_close(queue);
-  return TIGON_ERROR_OUT_OF_MEMORY;
+  return status;
 }
 
 static tigon_status sim_sync(tigon_queue *queue) { return tigon_cpu_backend.sync(queue); }
@@ -84,9 +93,13 @@ static bool sim_trace(const tigon_queue *queue, FILE *file) {
   tigon_sim_trace(ascend_of(queue)->sim);
   return true;
 }
+static const tigon_kernels *sim_borrowed(const tigon_queue *queue, tigon_queue **host) {
+  *host = &ascend_of(queue)->host;
+  return ascend_borrowed();
+}
 static const char *sim_gemm(const tigon_queue *queue) {
   (void)queue;
-  return "none";
+  return "borrowed from the CPU";
 }
 
 const tigon_backend tigon_ascend_sim_backend = {
@@ -106,5 +119,6 @@ const tigon_backend tigon_ascend_sim_backend = {
     .describe = sim_describe,
     .model_seconds = sim_seconds,
     .trace = sim_trace,
+    .borrowed = sim_borrowed,
     .gemm = sim_gemm,
 };

@@ -10,6 +10,7 @@
 typedef struct ascend_device {
   tigon_sim *sim;
   const tigon_sim_soc *soc;
+  tigon_queue host; /* the simulator's, for kernels that it borrows */
   float *scratch; /* what parts of a call hand over when the caller gave no workspace for it */
 } ascend_device;
 

@@ -122,6 +122,7 @@ tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context 
     return tigon_fail(NULL, status, "context: device %s did not open: %s", backend->name, reason);
   }
   made->device = backend->describe(&made->queue);
+  if (backend->borrowed) made->borrowed = backend->borrowed(&made->queue, &made->host);
   *context = made;
   return TIGON_OK;
 }
@@ -185,12 +186,12 @@ int tigon_supports(const tigon_context *context, const char *op, const char *ent
   return 0;
 }
 
-tigon_status tigon_front_done(tigon_context *context, const char *slot, tigon_status status) {
-  context->last_variant = context->kernels->variant;
+tigon_status tigon_front_done(tigon_context *context, const tigon_kernels *kernels, const tigon_queue *queue,
+                              const char *slot, tigon_status status) {
+  context->last_variant = kernels->variant;
   if (status == TIGON_OK) return TIGON_OK;
-  const char *reason = context->queue.reason;
-  return tigon_fail(context, status, "%s: the launch on %s failed%s%s", slot, context->queue.backend->name,
-                    reason ? ": " : "", reason ? reason : "");
+  return tigon_fail(context, status, "%s: the launch on %s failed%s%s", slot, queue->backend->name,
+                    queue->reason ? ": " : "", queue->reason ? queue->reason : "");
 }
 
 tigon_status tigon_front_unsupported(tigon_context *context, const char *slot, tigon_dtype dtype) {

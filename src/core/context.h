@@ -15,6 +15,8 @@ typedef struct tigon_extent {
 struct tigon_context {
   tigon_queue queue;
   const tigon_kernels *kernels;
+  const tigon_kernels *borrowed; /* the backend's, NULL: it borrows none */
+  tigon_queue *host;             /* which those run on */
   const tigon_device_desc *device;
   const char *last_variant;
   tigon_plan_case force;                /* the check: a planner case that is taken wherever it fits */
@@ -35,13 +37,27 @@ tigon_status tigon_front_plan(tigon_context *context, const char *op, const char
 tigon_status tigon_front_plan_groups(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
                                      int64_t rows, int64_t cols, int64_t groups, int64_t run, tigon_plan *plan);
 
-/* Gives the call to the slot `name` (rms_norm_fwd), or UNSUPPORTED when the variant lacks it for `dtype`. */
-#define TIGON_CALL_SLOT(context, name, dtype, problem, plan)                                              \
-  ((context)->kernels->name.run && ((context)->kernels->name.dtypes & TIGON_BIT(dtype))                   \
-       ? tigon_front_done(context, #name, (context)->kernels->name.run(&(context)->queue, problem, plan)) \
+/* Has a table of kernels, which may be NULL, the slot `name` (rms_norm_fwd) for `dtype`? */
+#define TIGON_HAS_SLOT(kernels, name, dtype) \
+  ((kernels) && (kernels)->name.run && ((kernels)->name.dtypes & TIGON_BIT(dtype)))
+
+/* Can a call of the slot be given to the context's variant, or to a borrowed one? */
+#define TIGON_CAN_CALL(context, name, dtype) \
+  (TIGON_HAS_SLOT((context)->kernels, name, dtype) || TIGON_HAS_SLOT((context)->borrowed, name, dtype))
+
+#define TIGON_RUN_SLOT(context, kernels, queue, name, problem, plan) \
+  tigon_front_done(context, kernels, queue, #name, (kernels)->name.run(queue, problem, plan))
+
+/* Gives the call to the slot `name`, the variant's or a borrowed one, or UNSUPPORTED when neither takes `dtype`. */
+#define TIGON_CALL_SLOT(context, name, dtype, problem, plan)                                 \
+  (TIGON_HAS_SLOT((context)->kernels, name, dtype)                                           \
+       ? TIGON_RUN_SLOT(context, (context)->kernels, &(context)->queue, name, problem, plan) \
+   : TIGON_HAS_SLOT((context)->borrowed, name, dtype)                                        \
+       ? TIGON_RUN_SLOT(context, (context)->borrowed, (context)->host, name, problem, plan)  \
        : tigon_front_unsupported(context, #name, dtype))
 
-tigon_status tigon_front_done(tigon_context *context, const char *slot, tigon_status status);
+tigon_status tigon_front_done(tigon_context *context, const tigon_kernels *kernels, const tigon_queue *queue,
+                              const char *slot, tigon_status status);
 tigon_status tigon_front_unsupported(tigon_context *context, const char *slot, tigon_dtype dtype);
 
 /* The first status that is not OK ends the function. */

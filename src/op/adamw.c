@@ -144,7 +144,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
       .correction2 = 1 - pow(a.beta2, (double)a.step),
   };
   for (tigon_dtype d = TIGON_F32; d <= TIGON_BF16; ++d)
-    if ((dtypes & TIGON_BIT(d)) && !(context->kernels->adamw_step.dtypes & TIGON_BIT(d)))
+    if ((dtypes & TIGON_BIT(d)) && !TIGON_CAN_CALL(context, adamw_step, d))
       return tigon_front_unsupported(context, "adamw_step", d);
   static const tigon_plan no_plan;
   return TIGON_CALL_SLOT(context, adamw_step, TIGON_F32, &p, &no_plan);

@@ -424,16 +424,14 @@ static tigon_status check_absent(tigon_context *context, const char *call, const
 
 /* All slots must be there before the first of them writes anything. */
 static tigon_status check_slots(const fused *f) {
-  const tigon_kernels *k = f->context->kernels;
-  const uint32_t bit = TIGON_BIT(f->dtype);
   const bool gradients = f->dweight.out || f->dbias.out || f->dhidden;
-  if (!k->linear_fwd.run || !(k->linear_fwd.dtypes & bit))
+  if (!TIGON_CAN_CALL(f->context, linear_fwd, f->dtype))
     return tigon_front_unsupported(f->context, "linear_fwd", f->dtype);
-  if (!k->cross_entropy_fwd.run || !(k->cross_entropy_fwd.dtypes & bit))
+  if (!TIGON_CAN_CALL(f->context, cross_entropy_fwd, f->dtype))
     return tigon_front_unsupported(f->context, "cross_entropy_fwd", f->dtype);
-  if (gradients && (!k->linear_bwd.run || !(k->linear_bwd.dtypes & bit)))
+  if (gradients && !TIGON_CAN_CALL(f->context, linear_bwd, f->dtype))
     return tigon_front_unsupported(f->context, "linear_bwd", f->dtype);
-  if (f->panel && (!k->cross_entropy_bwd.run || !(k->cross_entropy_bwd.dtypes & bit)))
+  if (f->panel && !TIGON_CAN_CALL(f->context, cross_entropy_bwd, f->dtype))
     return tigon_front_unsupported(f->context, "cross_entropy_bwd", f->dtype);
   return TIGON_OK;
 }

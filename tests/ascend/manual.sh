@@ -10,7 +10,7 @@ if nm "$TIGON_BUILD/libtigon_internal.a" 2>/dev/null | grep -qE '__asan_|__tsan_
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 cd "$place"
-ln -s "$TIGON_SOURCE/include" "$TIGON_SOURCE/src" .
+ln -s "$TIGON_SOURCE/include" "$TIGON_SOURCE/src" "$TIGON_SOURCE/README.md" .
 ln -s "$TIGON_BUILD" build
 sed -n '/^```sh$/,/^```$/ { /^```/d; p }' "$manual" >commands
 sed -n '/^```text$/,/^```$/ { /^```/d; p }' "$manual" >expected
