@@ -61,6 +61,7 @@ struct tigon_backend {
   int (*count)(const char **reason);
   /* The index of a device that is called by name, as 910B4 in "ascend-sim:910B4"; -1: none. NULL: they have numbers only. */
   int (*find)(const char *name);
+  const char *(*name_of)(int index); /* the reverse */
   /* Variants that run on this machine, best first, NULL-terminated. */
   const tigon_kernels *const *(*variants)(void);
   /* Fills queue->state for device `index`; on an error *reason is one sentence. stream and threads are already set. */
@@ -74,6 +75,9 @@ struct tigon_backend {
   tigon_status (*fill)(tigon_queue *queue, void *memory, int value, size_t bytes);
   /* For the planner. */
   const tigon_device_desc *(*describe)(const tigon_queue *queue);
+  /* NULL: the host's clock does. Marks the stream's place; without `begin` waits for the end of what was enqueued since and says
+   * what that took the device. */
+  tigon_status (*time)(tigon_queue *queue, bool begin, double *seconds);
   /* NULL but on a simulator: seconds that its model has counted so far; and its timeline in the Chrome trace format, which begins
    * with a call without a file, and is written by one with. */
   double (*model_seconds)(const tigon_queue *queue);

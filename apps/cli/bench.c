@@ -196,9 +196,6 @@ static int run_all(bench_options *options) {
   row_list list = {0};
   bench_choice *choice = &options->choice;
   tigon_context *context = cli_context(options->command, options->device, options->variant, choice->threads);
-  if (!context->queue.backend->host_memory)
-    cli_trouble(options->command, "device %s has no host memory, which is all that bench can time so far",
-                tigon_context_device(context));
   const tigon_backend *backend = context->queue.backend;
   if (options->trace && !backend->trace)
     cli_mistake(options->command, "--trace: device %s keeps no timeline, only a simulator does",
@@ -239,10 +236,11 @@ static int run_all(bench_options *options) {
                          .variant = context->kernels->variant,
                          .gemm = tigon_context_gemm(context),
                          .simulated = backend->model_seconds ? context->device->name : NULL,
+                         .device = backend->host_memory ? NULL : context->device->name,
                          .against = options->against,
                          .overhead = options->overhead,
                          .hot = options->hot};
-  if (backend->model_seconds)
+  if (backend->model_seconds || !backend->host_memory)
     result.copy_gbps = result.read_gbps = bench_model_gbps(context);
   else
     bench_find_ceilings(&result, options->repeats);

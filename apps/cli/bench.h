@@ -84,6 +84,7 @@ typedef struct bench_result {
   double load; /* processes that waited or ran in the minute before, as the system counts them; < 0: unknown */
   const char *variant, *gemm;
   const char *simulated; /* the device whose model stands for the clock; NULL: times were measured */
+  const char *device;    /* the one that is not this host, and is timed by its own clock; else NULL */
   const char *against;   /* the file of an earlier run; NULL: none */
   int verdicts[BENCH_VERDICTS];
   bool overhead; /* the shapes are tiny: the time is a call's cost */

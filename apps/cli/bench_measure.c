@@ -59,11 +59,15 @@ static long switches(void) {
 /* Seconds a call, over `calls` of them, or fewer when a busy machine makes them take much longer than expected. */
 static double time_calls(const bench_data *data, bench_mode mode, int64_t calls) {
   enum { LOOK_EVERY = 64 };
+  tigon_queue *queue = &data->memory.context->queue;
+  const bool by_device = queue->backend->time && queue->backend->time(queue, true, NULL) == TIGON_OK;
   const double start = bench_now(), limit = 0.05;
+  double seconds = 0;
   int64_t done = 0;
   do {
     (void)bench_call(data, mode);
   } while (++done < calls && (done % LOOK_EVERY != 0 || bench_now() - start < limit));
+  if (by_device && queue->backend->time(queue, false, &seconds) == TIGON_OK) return seconds / (double)done;
   (void)tigon_context_sync(data->memory.context);
   return (bench_now() - start) / (double)done;
 }
@@ -92,7 +96,9 @@ void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *
   const double sample_seconds = timing->sample_seconds;
   const double budget = 1; /* seconds of samples, from the PATIENCE-th on */
   bench_probe probe = {0};
-  const bool floor = row->flops == 0 && timing->floor && (timing->hot || row->bytes_min >= LEAST_FLOOR) &&
+  const tigon_context *context = data->memory.context;
+  const bool host = context->queue.backend->host_memory;
+  const bool floor = host && row->flops == 0 && timing->floor && (timing->hot || row->bytes_min >= LEAST_FLOOR) &&
                      bench_probe_open(&probe, row->bytes_min, data->memory.context->queue.threads, timing->hot);
   int disturbed = 0;
   times.count = copies.count = reads.count = 0;
@@ -116,8 +122,10 @@ void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *
   row->median = quantile(&times, 0.5);
   row->q20 = quantile(&times, 0.2);
   row->q80 = quantile(&times, 0.8);
-  row->copy_gbps = quantile(&copies, 0.5);
-  row->read_gbps = quantile(&reads, 0.5);
+  /* A device's memory is not probed: its rate is the one that the planner counts on. */
+  const double described = host || row->flops > 0 ? 0 : bench_model_gbps(context);
+  row->copy_gbps = host ? quantile(&copies, 0.5) : described;
+  row->read_gbps = host ? quantile(&reads, 0.5) : described;
   const double ceiling = data->mode[mode].reads_only ? row->read_gbps : row->copy_gbps;
   if (ceiling > 0) row->floor_fraction = row->bytes_min * 1e-9 / ceiling / row->median;
 }

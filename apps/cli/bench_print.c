@@ -61,6 +61,7 @@ static void print_json(const bench_result *result, const cli_machine *machine) {
                            (json_int_t)machine->l3_bytes, "ceilings", "copy_gbps", result->copy_gbps, "read_gbps",
                            result->read_gbps, "hot", result->hot, "rows", rows, "skipped", skipped);
   json_object_set_new(root, "simulated", result->simulated ? json_string(result->simulated) : json_null());
+  json_object_set_new(root, "device", result->device ? json_string(result->device) : json_null());
   if (result->against)
     json_object_set_new(root, "against",
                         json_pack("{s:s, s:i, s:i, s:i, s:i}", "file", result->against, "slower",
@@ -135,6 +136,9 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
   if (result->simulated)
     printf("%s, %s: times by the simulator's model, not measured; its memory moves %s GB/s\n", result->simulated,
            result->variant, term_digits(copy, result->copy_gbps));
+  else if (result->device)
+    printf("%s, %s: times by the device's clock; floors by the %s GB/s that the planner counts on\n", result->device,
+           result->variant, term_digits(copy, result->copy_gbps));
   else
     printf("%s%s%s, %d thread%s, %s: %scopy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
            machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads,
@@ -192,7 +196,7 @@ void bench_print(const bench_result *result, bench_format format) {
   if (result->against) bench_print_changes(result, for_people ? stdout : stderr);
   fflush(stdout);
   print_reasons(result);
-  if (result->simulated) return;
+  if (result->simulated || result->device) return;
   double disturbed = 0;
   int measured = 0;
   for (int i = 0; i < result->count; ++i)

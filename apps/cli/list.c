@@ -45,12 +45,17 @@ static int print_json(void) {
   return CLI_OK;
 }
 
-/* A column a backend, all variants together: the README's block is the same on every machine of one architecture. */
+/* A column a backend that is here, all variants together: the README's block is the same on every machine of one architecture
+ * without an accelerator. */
 static int print_markdown(void) {
   term_column columns[2 + MOST_BACKENDS] = {{"operator", false, 0}, {"entry", false, 0}};
+  const tigon_backend *here[MOST_BACKENDS], *backend;
   int backends = 0;
-  for (; backends < MOST_BACKENDS && tigon_backend_at(backends); ++backends)
-    columns[2 + backends].title = tigon_backend_at(backends)->name;
+  for (int b = 0; backends < MOST_BACKENDS && (backend = tigon_backend_at(b)); ++b) {
+    if (!backend->variants()[0]) continue;
+    columns[2 + backends].title = backend->name;
+    here[backends++] = backend;
+  }
   term_table *table = term_table_new(columns, 2 + backends);
   const tigon_entry *entry;
   char text[32];
@@ -58,7 +63,7 @@ static int print_markdown(void) {
     term_cell(table, TERM_PLAIN, "`%s`", entry->op);
     term_cell(table, TERM_PLAIN, "%s", entry->entry);
     for (int b = 0; b < backends; ++b)
-      term_cell(table, TERM_PLAIN, "%s", dtype_names(text, backend_dtypes(tigon_backend_at(b), i)));
+      term_cell(table, TERM_PLAIN, "%s", dtype_names(text, backend_dtypes(here[b], i)));
   }
   term_table_print_markdown(table, stdout);
   return CLI_OK;

@@ -13,10 +13,10 @@ extern "C" {
 typedef struct tigon_context tigon_context;
 
 typedef struct tigon_context_desc {
-  const char *device;  /* "cpu", "ref" (the oracle), later "cuda:0", "npu:0", ...; NULL: the first one that is there, in
-                          the order cuda, npu, xpu, cpu */
+  const char *device;  /* "cpu", "npu:0", "ref" (the oracle), "ascend-sim:910B4" (simulated), later "cuda:0", ...; NULL:
+                          the first one that is there, in the order cuda, npu, xpu, cpu */
   const char *variant; /* "scalar", "avx2", "avx512" on the CPU; NULL: the environment's TIGON_CPU, else the best one */
-  void *stream;        /* the caller's own stream or queue; NULL: the device's default. Unused on the CPU */
+  void *stream;        /* the caller's own stream (npu: an aclrtStream); NULL: one of its own. Unused on the CPU */
   int threads;         /* CPU threads a call may use; 0: OMP_NUM_THREADS, else all cores. Results do not depend on it */
   uint64_t reserved[4];
 } tigon_context_desc;

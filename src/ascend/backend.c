@@ -14,6 +14,8 @@ static int sim_count(const char **reason) {
   return count;
 }
 
+static const char *sim_name(int index) { return tigon_sim_soc_at(index)->name; }
+
 static int sim_find(const char *name) {
   const tigon_sim_soc *soc = tigon_sim_soc_find(name);
   int index = 0;
@@ -22,7 +24,8 @@ static int sim_find(const char *name) {
   return index;
 }
 
-static const tigon_kernels kernels = {
+extern const tigon_kernels tigon_ascend_kernels; /* of the NPU, too */
+const tigon_kernels tigon_ascend_kernels = {
     .variant = "dav-2201",
     .tile = V_LANES,
     .rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
@@ -35,7 +38,7 @@ static const tigon_kernels kernels = {
 };
 
 static const tigon_kernels *const *sim_variants(void) {
-  static const tigon_kernels *const all[] = {&kernels, NULL};
+  static const tigon_kernels *const all[] = {&tigon_ascend_kernels, NULL};
   return all;
 }
 
@@ -108,6 +111,7 @@ const tigon_backend tigon_ascend_sim_backend = {
     .host_memory = true,
     .count = sim_count,
     .find = sim_find,
+    .name_of = sim_name,
     .variants = sim_variants,
     .open = sim_open,
     .close = sim_close,

@@ -1,6 +1,7 @@
 #include "ascend/launch.h"
 
 #include "ascend/kernel/column_sums.h"
+#include "ascend/npu.h"
 
 walk ascend_walk(const tigon_plan *plan) {
   return (walk){.rows = plan->rows,
@@ -29,11 +30,13 @@ void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_spac
 
 void ascend_uses(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype,
                  unsigned flags) {
-  tigon_sim_buffer(ascend_of(queue)->sim, name, start, count * (int64_t)tigon_dtype_size(dtype), flags);
+  tigon_sim *sim = ascend_of(queue)->sim;
+  if (sim) tigon_sim_buffer(sim, name, start, count * (int64_t)tigon_dtype_size(dtype), flags);
 }
 
-tigon_status ascend_launch(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
-                           int64_t blocks) {
+tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
+                                 size_t bytes, int64_t blocks) {
+  if (ascend_of(queue)->npu) return ascend_npu_launch(queue, ascend_of(queue)->npu, name, arguments, bytes, blocks);
   tigon_sim *sim = ascend_of(queue)->sim;
   queue->reason = NULL;
   if (tigon_sim_launch(sim, name, kernel, arguments, blocks)) return TIGON_OK;

@@ -1,4 +1,4 @@
-/* From a front's problem and plan to a launch on an Ascend device. So far that is the simulator. */
+/* From a front's problem and plan to a launch on an Ascend device: an NPU, or the simulator. */
 #ifndef TIGON_ASCEND_LAUNCH_H
 #define TIGON_ASCEND_LAUNCH_H
 
@@ -6,12 +6,15 @@
 #include "ascend/sim/sim.h"
 #include "backend.h"
 
+typedef struct ascend_npu ascend_npu;
+
 /* What hangs on a queue. */
 typedef struct ascend_device {
-  tigon_sim *sim;
+  tigon_sim *sim;  /* or */
+  ascend_npu *npu; /* ascend/npu.h */
   const tigon_sim_soc *soc;
   tigon_queue host; /* the simulator's, for kernels that it borrows */
-  float *scratch; /* what parts of a call hand over when the caller gave no workspace for it */
+  float *scratch;   /* what parts of a call hand over when the caller gave no workspace for it */
 } ascend_device;
 
 enum { ASCEND_SCRATCH_BYTES = 1 << 20 };
@@ -22,14 +25,17 @@ walk ascend_walk(const tigon_plan *plan);
 gm_space ascend_space(const tigon_row_space *space);
 gm_rows ascend_rows(const tigon_rows *rows);
 
-/* What the next launch may touch: rows of `cols` elements, and vectors. An absent one is left out. */
+/* What the next launch may touch, for the simulator: rows of `cols` elements, and vectors. An absent one is left out. */
 void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_rows *rows,
                       int64_t cols, tigon_dtype dtype, unsigned flags);
 void ascend_uses(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype,
                  unsigned flags);
 
-tigon_status ascend_launch(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
-                           int64_t blocks);
+/* Launches `kernel`, called `name` in the device's file of kernels, with a struct of arguments. */
+#define ascend_launch(queue, name, kernel, arguments, blocks) \
+  ascend_launch_bytes(queue, name, kernel, arguments, sizeof *(arguments), blocks)
+tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
+                                 size_t bytes, int64_t blocks);
 
 /* `floats` of the queue's scratch; NULL with queue->reason when it is not that large. */
 float *ascend_scratch(tigon_queue *queue, int64_t floats);

@@ -133,11 +133,24 @@ void tigon_context_destroy(tigon_context *context) {
   free(context);
 }
 
+/* The sentence, and what the backend has to say. */
+__attribute__((format(printf, 3, 4))) static tigon_status fail_with_reason(tigon_context *context, tigon_status status,
+                                                                           const char *format, ...) {
+  char text[256];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  const char *reason = context->queue.reason;
+  return tigon_fail(context, status, "%s%s%s", text, reason ? ": " : "", reason ? reason : "");
+}
+
 tigon_status tigon_context_sync(tigon_context *context) {
   if (!context) return tigon_fail(NULL, TIGON_ERROR_INVALID, "context_sync: context is NULL");
   tigon_queue *queue = &context->queue;
-  if (queue->backend->sync(queue) != TIGON_OK)
-    return tigon_fail(context, TIGON_ERROR_DEVICE, "context_sync: %s failed", queue->backend->name);
+  queue->reason = NULL;
+  const tigon_status status = queue->backend->sync(queue);
+  if (status != TIGON_OK) return fail_with_reason(context, status, "context_sync: %s failed", queue->backend->name);
   if (queue->error_flag) {
     int32_t raised = 0;
     TIGON_TRY(tigon_copy(context, &raised, queue->error_flag, sizeof raised));
@@ -153,8 +166,9 @@ tigon_status tigon_alloc(tigon_context *context, size_t bytes, void **memory) {
   if (!context || !memory) return tigon_fail(context, TIGON_ERROR_INVALID, "alloc: context or memory is NULL");
   *memory = NULL;
   if (bytes == 0) return TIGON_OK;
+  context->queue.reason = NULL;
   const tigon_status status = context->queue.backend->alloc(&context->queue, bytes, memory);
-  return status == TIGON_OK ? TIGON_OK : tigon_fail(context, status, "alloc: %zu bytes are not there", bytes);
+  return status == TIGON_OK ? TIGON_OK : fail_with_reason(context, status, "alloc: %zu bytes are not there", bytes);
 }
 
 void tigon_free(tigon_context *context, void *memory) {
@@ -165,16 +179,18 @@ tigon_status tigon_copy(tigon_context *context, void *to, const void *from, size
   if (!context || (bytes && (!to || !from)))
     return tigon_fail(context, TIGON_ERROR_INVALID, "copy: context, to or from is NULL");
   if (bytes == 0) return TIGON_OK;
+  context->queue.reason = NULL;
   const tigon_status status = context->queue.backend->copy(&context->queue, to, from, bytes);
-  return status == TIGON_OK ? TIGON_OK : tigon_fail(context, status, "copy: %zu bytes failed", bytes);
+  return status == TIGON_OK ? TIGON_OK : fail_with_reason(context, status, "copy: %zu bytes failed", bytes);
 }
 
 tigon_status tigon_fill(tigon_context *context, void *memory, int value, size_t bytes) {
   if (!context || (bytes && !memory))
     return tigon_fail(context, TIGON_ERROR_INVALID, "fill: context or memory is NULL");
   if (bytes == 0) return TIGON_OK;
+  context->queue.reason = NULL;
   const tigon_status status = context->queue.backend->fill(&context->queue, memory, value, bytes);
-  return status == TIGON_OK ? TIGON_OK : tigon_fail(context, status, "fill: %zu bytes failed", bytes);
+  return status == TIGON_OK ? TIGON_OK : fail_with_reason(context, status, "fill: %zu bytes failed", bytes);
 }
 
 int tigon_supports(const tigon_context *context, const char *op, const char *entry, tigon_dtype dtype) {

@@ -45,11 +45,15 @@ void check_make_call(check *k, const void *args, size_t bytes) {
     if (k->timed->args) memcpy(k->timed->args, args, bytes);
     return;
   }
+  check_away away;
+  const bool is_away = check_is_away(k);
+  if (is_away) args = check_send(k, args, bytes, &away);
   errno = CALLER_ERRNO;
   if (k->oracle) odd_float_state(k);
   const tigon_status status = check_entry_call(k->entry, k->context, args);
   const int error = errno;
   if (k->oracle && !float_state_kept(k)) check_fail(k, "the call changed the caller's floating-point state");
+  if (is_away) check_fetch(k, &away);
   if (error != CALLER_ERRNO) check_fail(k, "the call changed errno to %d", error);
   k->status = status;
   if (status != TIGON_OK && !(k->twist && k->twist->aliases))

@@ -65,7 +65,17 @@ tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, 
 enum { CHECK_BLOCK = 1 << 19 }; /* random elements that fill a timed tensor over and over */
 /* A tensor of the huge sweep, whose runs are timed ones with a twist. */
 check_buffer *check_huge_buffer(check *k, const char *name, const tigon_tensor *t, check_role role, bool *fresh);
-void *check_timed_memory(check *k, const char *name, size_t bytes, bool always); /* even beyond `most` */
+void *check_timed_memory(check *k, const char *name, size_t bytes, bool listed); /* the host's, even beyond `most` */
+
+/* A run's buffers on a device that has memory of its own, while its call is made: device.c. */
+typedef struct check_away {
+  void *args;
+  char *block, **place; /* on the device; of each buffer's inner bytes */
+} check_away;
+bool check_is_away(const check *k);
+/* The arguments as the device's call has them. */
+const void *check_send(check *k, const void *args, size_t bytes, check_away *away);
+void check_fetch(check *k, check_away *away);
 
 bool check_buffers_intact(check *k);
 /* Takes the bytes of all buffers for what they were before the call. */

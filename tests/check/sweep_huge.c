@@ -107,9 +107,10 @@ static void call(run *r) {
 }
 
 static void close_run(run *r) {
-  for (int i = 0; i < r->k.count; ++i) { /* what is not mapped is the context's or the whole's */
+  for (int i = 0; i < r->k.count; ++i) { /* tensors are mapped here, or the whole's */
     const check_buffer *b = &r->k.buffers[i];
-    if (!b->map && !b->tensor.data) tigon_free(r->k.context, b->start);
+    if (b->role == CHECK_ROLE_WORKSPACE) tigon_free(r->k.context, b->start);
+    if (b->role == CHECK_ROLE_SCRATCH) free(b->start);
   }
   check_release(&r->k);
   free(r->timed.args);

@@ -29,9 +29,9 @@ static void random_block(void *block, tigon_dtype dtype, int64_t count, uint64_t
   }
 }
 
-/* The buffer of that name and size, made when there is none yet and room for it, or `always`; *fresh says whether it is to be
- * filled. */
-static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool always, bool *fresh) {
+/* The buffer of that name and size, made when there is none yet and room for it; *fresh says whether it is to be filled. What
+ * is `listed` is the host's, and there is always room for it. */
+static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool listed, bool *fresh) {
   *fresh = false;
   for (int i = 0; i < k->count; ++i)
     if (k->buffers[i].bytes == bytes && strcmp(k->buffers[i].name, name) == 0) return &k->buffers[i];
@@ -39,20 +39,28 @@ static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool
   if (!list) abort();
   k->buffers = list;
   check_buffer *b = &list[k->count++];
-  *b = (check_buffer){.name = name, .bytes = bytes};
+  *b = (check_buffer){.name = name, .bytes = bytes, .role = listed ? CHECK_ROLE_SCRATCH : CHECK_ROLE_WORKSPACE};
   k->timed->held += bytes;
   void *memory = NULL;
-  if ((always || k->timed->held <= k->timed->most) && tigon_alloc(k->context, bytes, &memory) == TIGON_OK)
+  if (listed)
+    memory = calloc(1, bytes);
+  else if (k->timed->held <= k->timed->most && tigon_alloc(k->context, bytes, &memory) == TIGON_OK)
     *fresh = memory != NULL;
   b->start = memory;
   return b;
 }
 
-void *check_timed_memory(check *k, const char *name, size_t bytes, bool always) {
+void *check_timed_memory(check *k, const char *name, size_t bytes, bool listed) {
   bool fresh;
-  const check_buffer *b = find_or_make(k, name, bytes, always, &fresh);
-  if (fresh) memset(b->start, 0, bytes);
+  const check_buffer *b = find_or_make(k, name, bytes, listed, &fresh);
+  if (fresh) (void)tigon_fill(k->context, b->start, 0, bytes);
   return b->start;
+}
+
+static int64_t elements(const tigon_tensor *t) {
+  int64_t count = 1;
+  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
+  return count;
 }
 
 static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
@@ -64,7 +72,7 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
     t.strides[i] = count;
     count *= shape[i];
   }
-  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)count * size;
+  const size_t bytes = (size_t)count * tigon_dtype_size(dtype);
   check_buffer *b = k->twist ? check_huge_buffer(k, name, &t, role, fresh) : find_or_make(k, name, bytes, false, fresh);
   b->role = role;
   b->tensor = t;
@@ -74,22 +82,24 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
   return t;
 }
 
-static int64_t elements(const tigon_tensor *t) {
-  int64_t count = 1;
-  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
-  return count;
+/* One block of random elements, over and over; of the huge sweep's inputs the same pages hold it everywhere. */
+static void fill(check *k, const tigon_tensor *t, bool once) {
+  const int64_t count = elements(t), most = count < CHECK_BLOCK ? count : CHECK_BLOCK;
+  const size_t size = tigon_dtype_size(t->dtype), bytes = (size_t)(once ? most : count) * size;
+  const size_t block = (size_t)most * size;
+  void *random = malloc(block + 1);
+  if (!random) abort();
+  random_block(random, t->dtype, most, 42 + (uint64_t)k->count);
+  for (size_t done = 0; done < bytes; done += block)
+    (void)tigon_copy(k->context, (char *)t->data + done, random, bytes - done < block ? bytes - done : block);
+  free(random);
 }
 
 tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                 check_role role) {
   bool fresh;
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, role, &fresh);
-  const size_t size = tigon_dtype_size(dtype), bytes = (size_t)elements(&t) * size, block = CHECK_BLOCK * size;
-  if (!fresh) return t;
-  random_block(t.data, dtype, bytes < block ? elements(&t) : CHECK_BLOCK, 42 + (uint64_t)k->count);
-  if (k->twist && role == CHECK_ROLE_IN) return t; /* the same pages over and over */
-  for (size_t done = block; done < bytes; done += block)
-    memcpy((char *)t.data + done, t.data, bytes - done < block ? bytes - done : block);
+  if (fresh) fill(k, &t, k->twist && role == CHECK_ROLE_IN);
   return t;
 }
 
@@ -99,13 +109,18 @@ tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, 
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, CHECK_ROLE_IN, &fresh);
   const int64_t count = fresh ? elements(&t) : 0;
   uint64_t state = 42;
+  const size_t size = tigon_dtype_size(dtype);
+  char *values = malloc((size_t)count * size + 1);
+  if (!values) abort();
   for (int64_t i = 0; i < count; ++i) {
     const int64_t v = low + (int64_t)(next_random(&state) % (uint64_t)(high - low));
     if (dtype == TIGON_I64)
-      ((int64_t *)t.data)[i] = v;
+      ((int64_t *)(void *)values)[i] = v;
     else
-      ((int32_t *)t.data)[i] = (int32_t)v;
+      ((int32_t *)(void *)values)[i] = (int32_t)v;
   }
+  if (count) (void)tigon_copy(k->context, t.data, values, (size_t)count * size);
+  free(values);
   return t;
 }
 
@@ -180,7 +195,12 @@ tigon_status bench_call(const bench_data *data, bench_mode mode) {
 }
 
 void bench_data_close(bench_data *data) {
-  for (int i = 0; i < data->memory.count; ++i) tigon_free(data->memory.context, data->memory.buffers[i].start);
+  for (int i = 0; i < data->memory.count; ++i) {
+    if (data->memory.buffers[i].role == CHECK_ROLE_SCRATCH)
+      free(data->memory.buffers[i].start);
+    else
+      tigon_free(data->memory.context, data->memory.buffers[i].start);
+  }
   free(data->memory.buffers);
   data->memory.buffers = NULL;
   data->memory.count = 0;

@@ -1,0 +1,340 @@
+/* An Ascend NPU as a backend, over the runtime that is found at run time, with kernels from the file that TIGON_ASCEND_KERNELS
+ * names. Without that file no NPU is there, so that none is chosen whose kernels nobody built. */
+#include "ascend/npu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "ascend/launch.h"
+
+extern const tigon_kernels tigon_ascend_kernels;
+
+static _Thread_local char why[256];
+
+static ascend_npu *npu_of(const tigon_queue *queue) { return ascend_of(queue)->npu; }
+
+/* ---- errors and the current device ---- */
+
+static tigon_status check(tigon_queue *queue, ascend_npu *npu, int code, const char *call) {
+  if (code == ACL_OK) return TIGON_OK;
+  snprintf(npu->reason, sizeof npu->reason, "%s returned %d (%s)", call, code, ascend_acl_name(code));
+  queue->reason = npu->reason;
+  return ascend_acl_status(code);
+}
+
+static const int32_t no_device = -1;
+
+/* Makes the queue's device the thread's current one; *before is what leave() makes it again. */
+static tigon_status enter(tigon_queue *queue, ascend_npu *npu, int32_t *before) {
+  queue->reason = NULL;
+  if (npu->acl->get_device(before) != ACL_OK) *before = no_device;
+  if (*before == npu->index) return TIGON_OK;
+  return check(queue, npu, npu->acl->set_device(npu->index), "aclrtSetDevice");
+}
+
+static void leave(const ascend_npu *npu, int32_t before) {
+  if (before != no_device && before != npu->index) npu->acl->set_device(before);
+}
+
+/* ---- devices ---- */
+
+static int npu_count(const char **reason) {
+  const acl_api *acl = ascend_acl(reason);
+  if (!acl) return 0;
+  uint32_t count = 0;
+  const int code = acl->get_device_count(&count);
+  *reason = why;
+  if (code != ACL_OK) {
+    snprintf(why, sizeof why, "aclrtGetDeviceCount returned %d (%s)", code, ascend_acl_name(code));
+    return 0;
+  }
+  if (count == 0) snprintf(why, sizeof why, "%s finds none", acl->library);
+  if (count == 0 || getenv("TIGON_ASCEND_KERNELS")) return (int)count;
+  snprintf(why, sizeof why,
+           "there is one, but TIGON_ASCEND_KERNELS does not name the file of its kernels, which "
+           "tools/build-ascend-kernels makes");
+  return 0;
+}
+
+static const tigon_kernels *const *npu_variants(void) {
+  static const tigon_kernels *const all[] = {&tigon_ascend_kernels, NULL};
+  const char *reason;
+  return npu_count(&reason) > 0 ? all : all + 1;
+}
+
+/* "Ascend910B4-1" is a 910B4, "Ascend910_9392" a 910_93: the longest name of a part that it begins with. */
+static const tigon_sim_soc *part_of(const char *name) {
+  const tigon_sim_soc *found = NULL, *soc;
+  size_t longest = 0;
+  if (strncasecmp(name, "ascend", 6) == 0) name += 6;
+  for (int i = 0; (soc = tigon_sim_soc_at(i)); ++i) {
+    const size_t length = strlen(soc->name);
+    if (length <= longest || strncasecmp(name, soc->name, length) != 0) continue;
+    longest = length;
+    found = soc;
+  }
+  return found;
+}
+
+/* ---- opening ---- */
+
+static tigon_status find_part(tigon_queue *queue, ascend_device *device) {
+  ascend_npu *npu = device->npu;
+  const char *name = npu->acl->get_soc_name();
+  device->soc = name ? part_of(name) : NULL;
+  if (device->soc) return TIGON_OK;
+  snprintf(npu->reason, sizeof npu->reason, "aclrtGetSocName says %.60s, which is no part that the planner knows",
+           name ? name : "nothing");
+  queue->reason = npu->reason;
+  return TIGON_ERROR_DEVICE;
+}
+
+static tigon_status cannot_read(tigon_queue *queue, ascend_npu *npu, const char *path) {
+  snprintf(npu->reason, sizeof npu->reason, "the file of kernels %.160s cannot be read (TIGON_ASCEND_KERNELS)", path);
+  queue->reason = npu->reason;
+  return TIGON_ERROR_DEVICE;
+}
+
+/* The file's bytes stay until the queue closes. */
+static tigon_status load_data(tigon_queue *queue, ascend_npu *npu, const char *path, FILE *file) {
+  long bytes = -1;
+  if (fseek(file, 0, SEEK_END) == 0) bytes = ftell(file);
+  npu->image = bytes > 0 ? malloc((size_t)bytes) : NULL;
+  if (!npu->image || fseek(file, 0, SEEK_SET) != 0 || fread(npu->image, 1, (size_t)bytes, file) != (size_t)bytes)
+    return cannot_read(queue, npu, path);
+  return check(queue, npu, npu->acl->binary_load_from_data(npu->image, (size_t)bytes, NULL, &npu->binary),
+               "aclrtBinaryLoadFromData");
+}
+
+static tigon_status load_kernels(tigon_queue *queue, ascend_npu *npu) {
+  const char *path = getenv("TIGON_ASCEND_KERNELS");
+  FILE *file = fopen(path ? path : "", "rb");
+  if (!file) return cannot_read(queue, npu, path ? path : "");
+  const tigon_status status =
+      npu->acl->binary_load_from_file
+          ? check(queue, npu, npu->acl->binary_load_from_file(path, NULL, &npu->binary), "aclrtBinaryLoadFromFile")
+          : load_data(queue, npu, path, file);
+  fclose(file);
+  return status;
+}
+
+static tigon_status allocate(tigon_queue *queue, ascend_npu *npu, size_t bytes, void **memory) {
+  return check(queue, npu, npu->acl->malloc(memory, bytes, ACL_MALLOC_HUGE_FIRST), "aclrtMalloc");
+}
+
+static tigon_status open_stream(tigon_queue *queue, ascend_npu *npu) {
+  npu->stream = queue->stream;
+  if (npu->stream) return TIGON_OK;
+  const tigon_status status = check(queue, npu, npu->acl->create_stream(&npu->stream), "aclrtCreateStream");
+  npu->owns_stream = status == TIGON_OK;
+  return status;
+}
+
+/* Where kernels say that an index was out of range, when the caller gave no place. */
+static tigon_status open_flag(tigon_queue *queue, ascend_npu *npu) {
+  void *flag;
+  const tigon_status status = allocate(queue, npu, sizeof(int32_t), &flag);
+  if (status != TIGON_OK) return status;
+  queue->error_flag = flag;
+  return check(queue, npu, npu->acl->memset_async(flag, sizeof(int32_t), 0, sizeof(int32_t), npu->stream),
+               "aclrtMemsetAsync");
+}
+
+static tigon_status open_on_device(tigon_queue *queue, ascend_device *device) {
+  ascend_npu *npu = device->npu;
+  void *scratch = NULL;
+  tigon_status status = find_part(queue, device);
+  if (status == TIGON_OK) status = open_stream(queue, npu);
+  if (status == TIGON_OK) status = load_kernels(queue, npu);
+  if (status == TIGON_OK) status = allocate(queue, npu, ASCEND_SCRATCH_BYTES, &scratch);
+  device->scratch = scratch;
+  return status == TIGON_OK ? open_flag(queue, npu) : status;
+}
+
+/* Waits first: what is enqueued uses all of it. */
+static void close_on_device(tigon_queue *queue, ascend_device *device) {
+  ascend_npu *npu = device->npu;
+  if (npu->stream) npu->acl->synchronize_stream(npu->stream);
+  if (queue->error_flag) npu->acl->free(queue->error_flag);
+  if (device->scratch) npu->acl->free(device->scratch);
+  if (npu->begin) npu->acl->destroy_event(npu->begin);
+  if (npu->end) npu->acl->destroy_event(npu->end);
+  if (npu->binary) npu->acl->binary_unload(npu->binary);
+  if (npu->owns_stream) npu->acl->destroy_stream(npu->stream);
+  queue->error_flag = NULL;
+}
+
+static void npu_close(tigon_queue *queue) {
+  ascend_device *device = ascend_of(queue);
+  int32_t before;
+  if (enter(queue, device->npu, &before) == TIGON_OK) close_on_device(queue, device);
+  leave(device->npu, before);
+  free(device->npu->image);
+  free(device->npu);
+  free(device);
+}
+
+static tigon_status npu_open(int index, tigon_queue *queue, const char **reason) {
+  const acl_api *acl = ascend_acl(reason);
+  if (!acl) return TIGON_ERROR_DEVICE;
+  ascend_device *device = calloc(1, sizeof *device);
+  ascend_npu *npu = calloc(1, sizeof *npu);
+  *reason = "out of memory";
+  if (!device || !npu) {
+    free(device);
+    free(npu);
+    return TIGON_ERROR_OUT_OF_MEMORY;
+  }
+  *npu = (ascend_npu){.acl = acl, .index = index};
+  device->npu = npu;
+  queue->state = device;
+  queue->threads = 1;
+  int32_t before;
+  tigon_status status = enter(queue, npu, &before);
+  if (status == TIGON_OK) status = open_on_device(queue, device);
+  leave(npu, before);
+  if (status == TIGON_OK) return TIGON_OK;
+  snprintf(why, sizeof why, "%s", npu->reason);
+  *reason = why;
+  npu_close(queue);
+  return status;
+}
+
+/* ---- work ---- */
+
+static tigon_status npu_sync(tigon_queue *queue) {
+  ascend_npu *npu = npu_of(queue);
+  int32_t before;
+  tigon_status status = enter(queue, npu, &before);
+  if (status == TIGON_OK)
+    status = check(queue, npu, npu->acl->synchronize_stream(npu->stream), "aclrtSynchronizeStream");
+  leave(npu, before);
+  return status;
+}
+
+static tigon_status npu_alloc(tigon_queue *queue, size_t bytes, void **memory) {
+  ascend_npu *npu = npu_of(queue);
+  int32_t before;
+  tigon_status status = enter(queue, npu, &before);
+  if (status == TIGON_OK) status = allocate(queue, npu, bytes, memory);
+  leave(npu, before);
+  return status;
+}
+
+static void npu_free(tigon_queue *queue, void *memory) {
+  ascend_npu *npu = npu_of(queue);
+  int32_t before;
+  if (enter(queue, npu, &before) == TIGON_OK) {
+    npu->acl->synchronize_stream(npu->stream); /* what is enqueued may use it */
+    npu->acl->free(memory);
+  }
+  leave(npu, before);
+}
+
+static tigon_status npu_copy(tigon_queue *queue, void *to, const void *from, size_t bytes) {
+  ascend_npu *npu = npu_of(queue);
+  int32_t before;
+  tigon_status status = enter(queue, npu, &before);
+  if (status == TIGON_OK)
+    status = check(queue, npu, npu->acl->memcpy_async(to, bytes, from, bytes, ACL_COPY_BY_ADDRESS, npu->stream),
+                   "aclrtMemcpyAsync");
+  if (status == TIGON_OK)
+    status = check(queue, npu, npu->acl->synchronize_stream(npu->stream), "aclrtSynchronizeStream");
+  leave(npu, before);
+  return status;
+}
+
+static tigon_status npu_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
+  ascend_npu *npu = npu_of(queue);
+  int32_t before;
+  tigon_status status = enter(queue, npu, &before);
+  if (status == TIGON_OK)
+    status = check(queue, npu, npu->acl->memset_async(memory, bytes, value, bytes, npu->stream), "aclrtMemsetAsync");
+  leave(npu, before);
+  return status;
+}
+
+static tigon_status make_events(tigon_queue *queue, ascend_npu *npu) {
+  tigon_status status = TIGON_OK;
+  if (!npu->begin) status = check(queue, npu, npu->acl->create_event(&npu->begin), "aclrtCreateEvent");
+  if (status == TIGON_OK && !npu->end)
+    status = check(queue, npu, npu->acl->create_event(&npu->end), "aclrtCreateEvent");
+  return status;
+}
+
+static tigon_status read_events(tigon_queue *queue, ascend_npu *npu, double *seconds) {
+  float milliseconds = 0;
+  tigon_status status = check(queue, npu, npu->acl->synchronize_event(npu->end), "aclrtSynchronizeEvent");
+  if (status == TIGON_OK)
+    status =
+        check(queue, npu, npu->acl->event_elapsed_time(&milliseconds, npu->begin, npu->end), "aclrtEventElapsedTime");
+  *seconds = 1e-3 * (double)milliseconds;
+  return status;
+}
+
+static tigon_status npu_time(tigon_queue *queue, bool begin, double *seconds) {
+  ascend_npu *npu = npu_of(queue);
+  int32_t before;
+  tigon_status status = enter(queue, npu, &before);
+  if (status == TIGON_OK) status = make_events(queue, npu);
+  if (status == TIGON_OK)
+    status = check(queue, npu, npu->acl->record_event(begin ? npu->begin : npu->end, npu->stream), "aclrtRecordEvent");
+  if (status == TIGON_OK && !begin) status = read_events(queue, npu, seconds);
+  leave(npu, before);
+  return status;
+}
+
+static const tigon_device_desc *npu_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
+
+static const char *npu_gemm(const tigon_queue *queue) {
+  (void)queue;
+  return "none";
+}
+
+/* ---- launches ---- */
+
+static tigon_status find_function(tigon_queue *queue, ascend_npu *npu, const char *name, void **function) {
+  for (int i = 0; i < npu->function_count; ++i)
+    if (strcmp(npu->functions[i].name, name) == 0) return *function = npu->functions[i].function, TIGON_OK;
+  const tigon_status status =
+      check(queue, npu, npu->acl->binary_get_function(npu->binary, name, function), "aclrtBinaryGetFunction");
+  if (status == TIGON_OK && npu->function_count < ASCEND_FUNCTIONS) {
+    npu->functions[npu->function_count].name = name;
+    npu->functions[npu->function_count++].function = *function;
+  }
+  return status;
+}
+
+tigon_status ascend_npu_launch(tigon_queue *queue, ascend_npu *npu, const char *name, const void *arguments,
+                               size_t bytes, int64_t blocks) {
+  int32_t before;
+  void *function = NULL;
+  tigon_status status = enter(queue, npu, &before);
+  if (status == TIGON_OK) status = find_function(queue, npu, name, &function);
+  if (status == TIGON_OK)
+    status = check(queue, npu,
+                   npu->acl->launch_kernel_with_host_args(function, (uint32_t)blocks, npu->stream, NULL,
+                                                          (void *)arguments, bytes, NULL, 0),
+                   "aclrtLaunchKernelWithHostArgs");
+  leave(npu, before);
+  return status;
+}
+
+const tigon_backend tigon_npu_backend = {
+    .abi = TIGON_BACKEND_ABI,
+    .name = "npu",
+    .count = npu_count,
+    .variants = npu_variants,
+    .open = npu_open,
+    .close = npu_close,
+    .sync = npu_sync,
+    .alloc = npu_alloc,
+    .free = npu_free,
+    .copy = npu_copy,
+    .fill = npu_fill,
+    .describe = npu_describe,
+    .time = npu_time,
+    .gemm = npu_gemm,
+};
