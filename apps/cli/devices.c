@@ -43,10 +43,24 @@ static void describe_host(json_t *device) {
   json_object_set_new(device, "features", words(machine.features));
 }
 
-/* Device `index` of a backend that has one. */
-static json_t *describe(const tigon_backend *backend, int index, int count) {
-  char name[32];
-  snprintf(name, sizeof name, count > 1 ? "%s:%d" : "%s", backend->name, index);
+/* A device with cores of its own, as the planner has it. */
+static void describe_part(json_t *device, const tigon_context *context) {
+  const tigon_device_desc *part = context->device;
+  json_t *borrowed = json_array();
+  for (int e = 0; context->borrowed && tigon_entry_at(e); ++e)
+    if (!tigon_entry_at(e)->composite && !tigon_entry_dtypes(context->kernels, e) &&
+        tigon_entry_dtypes(context->borrowed, e))
+      json_array_append_new(borrowed, json_sprintf("%s_%s", tigon_entry_at(e)->op, tigon_entry_at(e)->entry));
+  json_object_set_new(device, "name", json_string(part->name));
+  json_object_set_new(device, "cores", json_integer(part->cores));
+  json_object_set_new(device, "memory_gbps",
+                      json_real((double)part->cores * tigon_device_bandwidth(part, part->cores)));
+  json_object_set_new(device, "simulated", json_boolean(context->queue.backend->model_seconds != NULL));
+  json_object_set_new(device, "borrowed", borrowed);
+}
+
+/* A device by the name that --device takes. */
+static json_t *describe(const tigon_backend *backend, const char *name) {
   json_t *device = json_pack("{s:s, s:s, s:b, s:n, s:s}", "backend", backend->name, "name", name, "available", 1,
                              "reason", "device", name);
   if (strcmp(backend->name, "cpu") == 0) describe_host(device);
@@ -60,6 +74,7 @@ static json_t *describe(const tigon_backend *backend, int index, int count) {
     json_object_set_new(device, "reason", json_string(tigon_last_error(NULL)));
     return device;
   }
+  if (strcmp(backend->name, "npu") == 0 || backend->name_of) describe_part(device, context);
   json_object_set_new(device, "variants", variants(backend));
   json_object_set_new(device, "variant", json_string(context->kernels->variant));
   json_object_set_new(device, "threads", json_integer(context->queue.threads));
@@ -69,20 +84,57 @@ static json_t *describe(const tigon_backend *backend, int index, int count) {
   return device;
 }
 
-static json_t *find_devices(void) {
-  json_t *devices = json_array();
-  for (int f = 0; f < FAMILIES; ++f) {
-    const tigon_backend *backend = tigon_backend_find(families[f].backend);
-    char text[96];
-    const char *reason = text;
-    snprintf(text, sizeof text, "this build has no %s backend", families[f].title);
-    const int count = backend ? backend->count(&reason) : 0;
-    for (int i = 0; i < count; ++i) json_array_append_new(devices, describe(backend, i, count));
-    if (count == 0)
-      json_array_append_new(devices, json_pack("{s:s, s:s, s:b, s:s}", "backend", families[f].backend, "name",
-                                               families[f].title, "available", 0, "reason", reason));
+/* All devices of a backend, or in one object why it has none. `backend` NULL: this build has no such backend. */
+static void add_all(json_t *devices, const tigon_backend *backend, const char *name, const char *title) {
+  char text[96];
+  const char *reason = text;
+  snprintf(text, sizeof text, "this build has no %s backend", title);
+  const int count = backend ? backend->count(&reason) : 0;
+  for (int i = 0; i < count; ++i) {
+    char device[32];
+    if (backend->name_of)
+      snprintf(device, sizeof device, "%s:%s", name, backend->name_of(i));
+    else
+      snprintf(device, sizeof device, count > 1 ? "%s:%d" : "%s", name, i);
+    json_array_append_new(devices, describe(backend, device));
   }
+  if (count == 0)
+    json_array_append_new(
+        devices, json_pack("{s:s, s:s, s:b, s:s}", "backend", name, "name", title, "available", 0, "reason", reason));
+}
+
+/* `only`: NULL, or a family, a backend or a device. */
+static json_t *find_devices(const char *command, const char *only) {
+  json_t *devices = json_array();
+  bool known = false;
+  for (int f = 0; f < FAMILIES; ++f) {
+    if (only && strcmp(only, families[f].backend) != 0) continue;
+    known = true;
+    add_all(devices, tigon_backend_find(families[f].backend), families[f].backend, families[f].title);
+  }
+  if (known) return devices;
+  const tigon_backend *backend = tigon_backend_find(only);
+  if (backend) {
+    add_all(devices, backend, backend->name, backend->name);
+    return devices;
+  }
+  tigon_context *context = cli_context(command, only, NULL, 0); /* says what is wrong with the name */
+  json_array_append_new(devices, describe(context->queue.backend, only));
+  tigon_context_destroy(context);
   return devices;
+}
+
+/* "ascend-sim:910B1", ..: there on every machine, and used when asked for alone. */
+static json_t *simulators(void) {
+  json_t *names = json_array();
+  const tigon_backend *backend;
+  for (int b = 0; (backend = tigon_backend_at(b)); ++b) {
+    const char *reason;
+    const int count = backend->name_of ? backend->count(&reason) : 0;
+    for (int i = 0; i < count; ++i)
+      json_array_append_new(names, json_sprintf("%s:%s", backend->name, backend->name_of(i)));
+  }
+  return names;
 }
 
 /* "avx512 (chosen) avx2 scalar"; empty for an absent array. */
@@ -118,7 +170,13 @@ static void print_device(const json_t *device) {
   term_wrap(stdout, 6, json_string_value(json_object_get(device, "name")));
   const json_int_t cores = json_integer_value(json_object_get(device, "cores"));
   const json_int_t threads = json_integer_value(json_object_get(device, "threads"));
-  if (cores) {
+  if (json_object_get(device, "simulated")) {
+    snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT " vector cores with %s each, %.0f GB/s of memory for all%s",
+             cores, term_bytes(l1d, json_integer_value(json_object_get(device, "onchip_bytes"))),
+             json_real_value(json_object_get(device, "memory_gbps")),
+             json_is_true(json_object_get(device, "simulated")) ? ", by the model" : "");
+    print_line("cores", text);
+  } else if (cores) {
     snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT ", of which a call uses %" JSON_INTEGER_FORMAT, cores, threads);
     print_line("cores", text);
     snprintf(text, sizeof text, "L1d %s and L2 %s a core, L3 %s",
@@ -132,13 +190,23 @@ static void print_device(const json_t *device) {
   join(text, sizeof text, json_object_get(device, "variants"), json_string_value(json_object_get(device, "variant")));
   print_line("variants", text);
   print_line("gemm", json_string_value(json_object_get(device, "gemm")));
+  join(text, sizeof text, json_object_get(device, "borrowed"), NULL);
+  print_line("borrowed", text);
 }
 
+typedef struct devices_options {
+  const char *command, *only;
+  bool json;
+} devices_options;
+
 static error_t parse(int key, char *argument, struct argp_state *state) {
-  bool *as_json = state->input;
+  devices_options *chosen = state->input;
   switch (key) {
-    case 'j': *as_json = true; return 0;
-    case ARGP_KEY_ARG: cli_mistake(state->argv[0], "takes no arguments, but got \"%s\"", argument);
+    case 'j': chosen->json = true; return 0;
+    case ARGP_KEY_ARG:
+      if (chosen->only) cli_mistake(chosen->command, "takes one device, but got \"%s\" too", argument);
+      chosen->only = argument;
+      return 0;
     default: return ARGP_ERR_UNKNOWN;
   }
 }
@@ -148,26 +216,37 @@ int tigon_cli_devices(int argc, char **argv) {
   static const struct argp argp = {
       options,
       parse,
-      "",
-      "Say what this machine has to run on, in the order in which a context looks for it, and why the rest is not there."
-      "\vExample:\n  tigon devices --json | jq '.devices[] | select(.available) | .name'",
+      "[DEVICE]",
+      "Say what this machine has to run on, in the order in which a context looks for it, and why the rest is not there; or "
+      "what DEVICE is. A simulator is there on every machine, and used when it is asked for alone."
+      "\vExamples:\n"
+      "  tigon devices --json | jq '.devices[] | select(.available) | .name'\n"
+      "  tigon devices ascend-sim                    every part that is simulated\n"
+      "  tigon devices ascend-sim:910B4              one of them",
       NULL,
       NULL,
       NULL};
-  bool as_json = false;
-  cli_parse(&argp, argc, argv, &as_json);
+  devices_options chosen = {.command = argv[0]};
+  cli_parse(&argp, argc, argv, &chosen);
 
-  json_t *devices = find_devices();
+  json_t *devices = find_devices(chosen.command, chosen.only), *simulated = simulators();
   char version[32];
   const int number = tigon_version();
   snprintf(version, sizeof version, "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
-  if (as_json) {
-    cli_print_json(json_pack("{s:s, s:o}", "version", version, "devices", devices));
+  if (chosen.json) {
+    cli_print_json(json_pack("{s:s, s:o, s:o}", "version", version, "devices", devices, "simulated", simulated));
     return CLI_OK;
   }
   size_t i;
   json_t *device;
   json_array_foreach(devices, i, device) print_device(device);
+  if (!chosen.only) {
+    char text[256];
+    join(text, sizeof text, simulated, NULL);
+    printf("%swhen asked for%s ", term_start(stdout, TERM_DIM), term_start(stdout, TERM_PLAIN));
+    term_wrap(stdout, 6, text);
+  }
   json_decref(devices);
+  json_decref(simulated);
   return CLI_OK;
 }

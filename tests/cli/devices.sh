@@ -18,6 +18,24 @@ expect_json '[d for d in j["devices"] if d["backend"] == "cpu"][0]["cores"] >= 1
 expect_json 'all(d["variant"] in d["variants"] for d in j["devices"] if d["available"])' variants
 expect_json 'j["version"].count(".") == 2' version
 
+# The simulator: its parts are named, described when asked for, and never in the list that a context looks through.
+expect_json '"ascend-sim:910B4" in j["simulated"] and len(j["simulated"]) >= 7' "the parts"
+run devices
+grep -q 'ascend-sim:910_93' "$scratch/out" || fail "tigon devices names no part of the simulator"
+run devices ascend-sim --json
+expect_status 0 "tigon devices ascend-sim --json"
+expect_json '[d["device"] for d in j["devices"]] == j["simulated"]' "each part"
+expect_json 'all(d["available"] and d["simulated"] and d["cores"] > 0 and d["onchip_bytes"] > 0 for d in j["devices"])' parts
+run devices ascend-sim:910b4 --json
+expect_json '[(d["name"], d["cores"]) for d in j["devices"]] == [("ascend910b4", 40)]' "one part"
+expect_json '"linear_fwd" in j["devices"][0]["borrowed"]' "what it borrows"
+run devices ascend-sim:910B4
+grep -q '40 vector cores' "$scratch/out" || fail "tigon devices ascend-sim:910B4: $(cat "$scratch/out")"
+run devices ascend-sim:910X
+expect_status 2 "tigon devices ascend-sim:910X"
+run devices npu --json
+expect_json 'len(j["devices"]) == 1 and (j["devices"][0]["available"] or len(j["devices"][0]["reason"]) > 20)' npu
+
 TIGON_CPU=scalar run devices --json
 expect_status 0 "TIGON_CPU=scalar tigon devices --json"
 expect_json '[d for d in j["devices"] if d["backend"] == "cpu"][0]["variant"] == "scalar"' 'variant by TIGON_CPU'
