@@ -27,8 +27,8 @@ typedef struct row {
 
 /* rms_norm: rstd is a word; bf16 backward needs dy, x and a product in f32 at once.
  * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
- * group_norm: mean and rstd are words; a split hands over count, mean and M2, backward the two sums. Vectors and sums are
- *   those of the channels.
+ * layer_norm, group_norm: mean and rstd are words; a split hands over count, mean in two parts and M2, backward the two sums.
+ *   group_norm's vectors and sums are those of the channels.
  * modulated_rms_norm: scale and shift are column vectors, which many rows share.
  * rope: cos and sin of a token (half a head) are within the f32 temporaries; the words are the position id.
  * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
@@ -46,11 +46,11 @@ static const row table[] = {
     {"fused_add_rms_norm", "bwd", ANY, {{2, 0}, {1, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 1, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 12.8},
     {"layer_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
-     1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 3, 6.5, 8.5},
+     1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 4, 6.5, 8.5},
     {"layer_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 11.0, 14.0},
     {"group_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
-     1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 3, 5.0, 9.0},
+     1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 4, 5.0, 9.0},
     {"group_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 8.0, 11.0},
     {"modulated_rms_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},

@@ -114,6 +114,37 @@ static void run_fused_add(tigon_context *context, tigon_dtype dtype, int64_t row
   tigon_free(context, bwd.workspace);
 }
 
+static void run_layer_norm(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
+                           void *w, float *dw, float *rstd) {
+  tigon_plan plan;
+  float *mean = zeros((size_t)rows * 4), *db = zeros((size_t)cols * 4);
+  const tigon_layer_norm_fwd_args fwd = {.x = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+                                         .w = tigon_tensor_1d(w, dtype, cols),
+                                         .b = tigon_tensor_1d(w, dtype, cols),
+                                         .y = tigon_tensor_2d(tensor[1], dtype, rows, cols),
+                                         .mean = tigon_tensor_1d(mean, TIGON_F32, rows),
+                                         .rstd = tigon_tensor_1d(rstd, TIGON_F32, rows),
+                                         .eps = 1e-6};
+  ask(context, "layer_norm", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_layer_norm_fwd(context, &fwd));
+  expect(context, &plan, "layer_norm fwd");
+  tigon_layer_norm_bwd_args bwd = {.dy = fwd.y,
+                                   .x = fwd.x,
+                                   .w = fwd.w,
+                                   .mean = fwd.mean,
+                                   .rstd = fwd.rstd,
+                                   .dx = tigon_tensor_2d(tensor[2], dtype, rows, cols),
+                                   .dw = tigon_tensor_1d(dw, TIGON_F32, cols),
+                                   .db = tigon_tensor_1d(db, TIGON_F32, cols)};
+  succeeds(context, tigon_layer_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes));
+  succeeds(context, tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace));
+  ask(context, "layer_norm", "bwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_layer_norm_bwd(context, &bwd));
+  expect(context, &plan, "layer_norm bwd");
+  tigon_free(context, bwd.workspace);
+  free(mean), free(db);
+}
+
 static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
                                  void *const tensor[4]) {
   tigon_plan plan;
@@ -140,6 +171,7 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   for (int i = 0; i < 4; ++i) tensor[i] = zeros((size_t)(rows * cols) * size);
   run_rms_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
+  run_layer_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_softmax_and_relu(context, dtype, rows, cols, tensor);
   for (int i = 0; i < 4; ++i) free(tensor[i]);
   free(w), free(dw), free(rstd);

@@ -1,4 +1,4 @@
-/* What kernels of norms share: weights on chip. */
+/* What kernels of norms share: weights on chip, and a value a row from its sum. */
 #ifndef TIGON_ASCEND_KERNEL_NORM_H
 #define TIGON_ASCEND_KERNEL_NORM_H
 
@@ -35,6 +35,24 @@ AICORE void columns_load(columns *w, int64_t c, int64_t n, int64_t pitch) {
   }
   sync_pipe(PIPE_V);
   in_done(&w->stage);
+}
+
+/* sums /= cols, and not times 1 / cols, which is rounded. `scratch` has as many words. */
+AICORE void divide_sums(ub_f32 sums, ub_f32 scratch, int64_t cols, int64_t words) {
+  v_duplicate_f32(scratch, (float)cols, words);
+  sync_pipe(PIPE_V);
+  v_div_f32(sums, sums, scratch, words);
+  sync_pipe(PIPE_V);
+}
+/* rstd = 1 / sqrt(of + eps); `of` is used up. */
+AICORE void inverse_root(ub_f32 rstd, ub_f32 of, float eps, int64_t words) {
+  v_add_scalar_f32(of, of, eps, words);
+  v_duplicate_f32(rstd, 1, words);
+  sync_pipe(PIPE_V);
+  v_sqrt_f32(of, of, words);
+  sync_pipe(PIPE_V);
+  v_div_f32(rstd, rstd, of, words);
+  sync_pipe(PIPE_V);
 }
 
 #endif

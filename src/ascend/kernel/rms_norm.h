@@ -1,4 +1,4 @@
-/* What the launcher of rms_norm and fused_add_rms_norm hands to its kernels: structs of 8-byte fields. */
+/* What the launcher of rms_norm and fused_add_rms_norm hands to its forward kernel: a struct of 8-byte fields. */
 #ifndef TIGON_ASCEND_KERNEL_RMS_NORM_H
 #define TIGON_ASCEND_KERNEL_RMS_NORM_H
 
@@ -17,20 +17,6 @@ typedef struct rms_norm_fwd_arguments {
   float eps, w_offset;
 } rms_norm_fwd_arguments;
 
-typedef struct rms_norm_bwd_arguments {
-  walk w;
-  gm_space space;
-  gm_rows dy, x, dx;
-  gm_rows ds;      /* fused_add_rms_norm: what dx is added to; data NULL without */
-  gm_ptr weight;   /* may be NULL */
-  gm_ptr rstd;     /* [rows] f32 */
-  gm_ptr slabs;    /* [row_tasks, cols] f32, NULL without dw */
-  gm_ptr partials; /* [rows, splits] f32, when parts come apart */
-  int64_t dtype, w_dtype, casting, parts;
-  float w_offset, unused;
-} rms_norm_bwd_arguments;
-
 void rms_norm_fwd(ub_arena *ub, const void *arguments);
-void rms_norm_bwd(ub_arena *ub, const void *arguments);
 
 #endif

@@ -121,18 +121,9 @@ AICORE ub_f32 find_rstd(state *s, box b, int64_t r, int64_t rows) {
   const ub_f32 rstd = ring_now(&s->rstd);
   const int64_t words = round_up(rows, 8);
   out_begin(&s->rstd);
-  v_duplicate_f32(rstd, (float)a->w.cols, words);
-  sync_pipe(PIPE_V);
-  v_div_f32(s->sums, s->sums, rstd, words); /* not times 1 / cols, which is rounded */
-  sync_pipe(PIPE_V);
+  divide_sums(s->sums, rstd, a->w.cols, words);
   if (rounds) round_to(a->dtype, s->sums, s->sums, s->work, words);
-  v_add_scalar_f32(s->sums, s->sums, a->eps, words);
-  v_duplicate_f32(rstd, 1, words);
-  sync_pipe(PIPE_V);
-  v_sqrt_f32(s->sums, s->sums, words);
-  sync_pipe(PIPE_V);
-  v_div_f32(rstd, rstd, s->sums, words);
-  sync_pipe(PIPE_V);
+  inverse_root(rstd, s->sums, a->eps, words);
   if (rounds) round_to(a->dtype, rstd, rstd, s->work, words);
   out_ready(&s->rstd);
   if (a->rstd && b.col == 0) store_f32(a->rstd + r * 4, rstd, 1, rows);
@@ -174,7 +165,7 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
   if (a->parts & PART_SUMS)
     sum_squares(s, b, r, rows);
   else
-    join_splits(s->sums, &s->arrival, a->partials, a->w.splits, r);
+    join_splits(s->sums, &s->arrival, a->partials + r * a->w.splits * 4, a->w.splits);
   if (s->fused && !a->w.cached && a->parts == (PART_SUMS | PART_ROWS)) { /* the sum is stored before it is read back */
     sync_set(PIPE_MTE3, PIPE_MTE2, 0);
     sync_wait(PIPE_MTE3, PIPE_MTE2, 0);

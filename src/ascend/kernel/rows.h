@@ -246,13 +246,14 @@ AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
   sync_pipe(PIPE_V);
 }
 
-/* sums[r] = the sum of row r of x, which is used up: columns are added onto the first 64, and those in one call. */
+/* sums[r] = the sum of row r of x, which is used up: columns are added onto the first 64, and those in one call. What lies
+ * between cols and pitch does not count. */
 AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
   const int blocks = (int)(t.pitch / 8);
-  int64_t left = t.pitch;
+  int64_t left = t.cols;
   if (down_the_rows(t)) {
-    for (int64_t c = V_LANES; c < t.pitch; c += V_LANES) {
-      v_mask_f32(lanes_at(t.pitch, c));
+    for (int64_t c = V_LANES; c < t.cols; c += V_LANES) {
+      v_mask_f32(lanes_at(t.cols, c));
       for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
         const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, 1, blocks, blocks, blocks};
         const ub_f32 first = ub_at_f32(x, r * t.pitch);
@@ -277,6 +278,40 @@ AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
   sync_pipe(PIPE_V);
 }
 
+/* The same, and x stays: its halves are added up in `work`, half as large. */
+AICORE void row_sums_kept(ub_f32 sums, ub_f32 work, ub_f32 x, tile t) {
+  const int64_t half = t.cols / 16 * 8, rest = t.cols - 2 * half;
+  if (t.cols <= V_LANES) {
+    row_sums(sums, x, t); /* of 64 columns nothing is used up */
+    return;
+  }
+  if (down_the_rows(t)) {
+    for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
+      const int blocks = (int)(t.pitch / 8), folded = (int)(half / 8);
+      const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, 1, folded, blocks, blocks};
+      const v_steps more = {s.repeat, 1, 1, 1, folded, folded, blocks};
+      const ub_f32 to = ub_at_f32(work, r * half), from = ub_at_f32(x, r * t.pitch);
+      for (int64_t c = 0; c < half; c += V_LANES) {
+        v_mask_f32(lanes_at(half, c));
+        v_add_r_f32(ub_at_f32(to, c), ub_at_f32(from, c), ub_at_f32(from, half + c), s);
+      }
+      sync_pipe(PIPE_V);
+      if (rest == 0) continue;
+      v_mask_f32((int)rest);
+      v_add_r_f32(to, to, ub_at_f32(from, 2 * half), more);
+    }
+  } else {
+    for (int64_t r = 0; r < t.rows; ++r) {
+      const ub_f32 to = ub_at_f32(work, r * half), from = ub_at_f32(x, r * t.pitch);
+      v_add_f32(to, from, ub_at_f32(from, half), half);
+      sync_pipe(PIPE_V);
+      if (rest > 0) v_add_f32(to, to, ub_at_f32(from, 2 * half), rest);
+    }
+  }
+  sync_pipe(PIPE_V);
+  row_sums(sums, work, (tile){t.rows, half, half});
+}
+
 /* sum[c] += column c of x over its rows, in pairs, then pairs of pairs. x is used up. */
 AICORE void add_column_sums(ub_f32 sum, ub_f32 x, tile t) {
   for (int64_t rows = t.rows, half; rows > 1; rows = half) {
@@ -288,6 +323,15 @@ AICORE void add_column_sums(ub_f32 sum, ub_f32 x, tile t) {
   sync_pipe(PIPE_V);
 }
 
+/* The same, and x stays: its halves are added up in `work`. */
+AICORE void add_column_sums_kept(ub_f32 sum, ub_f32 work, ub_f32 x, tile t) {
+  const int64_t half = t.rows / 2;
+  if (t.rows % 2) v_add_f32(sum, sum, ub_at_f32(x, 2 * half * t.pitch), t.pitch);
+  if (half > 0) v_add_f32(work, x, ub_at_f32(x, half * t.pitch), half * t.pitch);
+  sync_pipe(PIPE_V);
+  if (half > 0) add_column_sums(sum, work, (tile){half, t.cols, t.pitch});
+}
+
 /* The f32 values of a tile: the tile itself, or its widened copy in `work`. */
 AICORE ub_f32 values_of(int64_t dtype, ub_f32 work, ub_f32 raw, tile t) {
   if (dtype == TIGON_F32) return raw;
@@ -295,13 +339,12 @@ AICORE ub_f32 values_of(int64_t dtype, ub_f32 work, ub_f32 raw, tile t) {
   return work;
 }
 
-/* sum = the splits' partial sums of row r, added in one fixed tree. */
-AICORE void join_splits(ub_f32 sum, ring *arrival, gm_ptr partials, int64_t splits, int64_t r) {
-  const tile t = tile_of(TIGON_F32, 1, splits);
+/* sum = a row's partial sums, one of each split, added in one fixed tree. */
+AICORE void join_splits(ub_f32 sum, ring *arrival, gm_ptr partials, int64_t splits) {
   in_begin(arrival);
-  load_f32(arrival->start, partials + r * splits * 4, 1, splits);
+  load_f32(arrival->start, partials, 1, splits);
   in_ready(arrival);
-  row_sums(sum, arrival->start, t);
+  row_sums(sum, arrival->start, tile_of(TIGON_F32, 1, splits));
   in_done(arrival);
 }
 

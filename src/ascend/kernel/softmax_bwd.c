@@ -100,7 +100,7 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
   if (a->parts & PART_SUMS)
     sum_products(s, b, r, rows);
   else
-    join_splits(s->sums, &s->arrival, a->partials, a->w.splits, r);
+    join_splits(s->sums, &s->arrival, a->partials + r * a->w.splits * 4, a->w.splits);
   out_ready(&s->out);
   if (!(a->parts & PART_ROWS)) store_f32(a->partials + (r * a->w.splits + b.split) * 4, s->sums, 1, 1);
   out_done(&s->out);

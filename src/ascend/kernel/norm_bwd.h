@@ -1,0 +1,25 @@
+/* What the launcher of the norms' backward hands to its kernel. */
+#ifndef TIGON_ASCEND_KERNEL_NORM_BWD_H
+#define TIGON_ASCEND_KERNEL_NORM_BWD_H
+
+#include <tigon/op/rms_norm.h>
+
+#include "ascend/kernel/rows.h"
+
+typedef struct norm_bwd_arguments {
+  walk w;
+  gm_space space;
+  gm_rows dy, x, dx;
+  gm_rows ds;         /* fused_add_rms_norm: what dx is added to; data NULL without */
+  gm_ptr weight;      /* may be NULL */
+  gm_ptr rstd, mean;  /* [rows] f32; mean: layer_norm, else NULL */
+  gm_ptr dw, db;      /* the first slab of each, [row_tasks] slabs of [cols] f32; NULL without */
+  gm_ptr partials;    /* [rows, 1 or with a mean 2 sums, splits] f32, when parts come apart */
+  int64_t slab_pitch; /* elements from slab to slab */
+  int64_t dtype, w_dtype, casting, parts;
+  float w_offset, unused;
+} norm_bwd_arguments;
+
+void norm_bwd(ub_arena *ub, const void *arguments);
+
+#endif
