@@ -34,6 +34,7 @@ const tigon_kernels tigon_ascend_kernels = {
     .fused_add_rms_norm_bwd = {ascend_norm_bwd, TIGON_FLOATS},
     .layer_norm_fwd = {ascend_layer_norm_fwd, TIGON_FLOATS},
     .layer_norm_bwd = {ascend_norm_bwd, TIGON_FLOATS},
+    .group_norm_fwd = {ascend_group_norm_fwd, TIGON_FLOATS},
     .relu_squared_fwd = {ascend_relu_squared_fwd, TIGON_FLOATS},
     .relu_squared_bwd = {ascend_relu_squared_bwd, TIGON_FLOATS},
     .softmax_bwd = {ascend_softmax_bwd, TIGON_FLOATS},

@@ -13,13 +13,14 @@ walk ascend_walk(const tigon_plan *plan) {
                 .tile_rows = plan->rows_per_tile,
                 .tile_cols = plan->cols_per_tile,
                 .cached = plan->cut >= TIGON_CASE_B && plan->cut <= TIGON_CASE_D,
-                .buffers = plan->cut == TIGON_CASE_D ? plan->row_buffers : plan->buffers};
+                .buffers = plan->cut == TIGON_CASE_D ? plan->row_buffers : plan->buffers,
+                .groups = plan->slabs > 0 ? plan->groups : 1};
 }
 
-gm_space ascend_space(const tigon_row_space *space) { return (gm_space){space->rows, space->middle, space->inner}; }
+gm_space ascend_space(const tigon_row_space *space) { return (gm_space){space->rows, space->middle, space->inner, 1}; }
 
 gm_rows ascend_rows(const tigon_rows *rows) {
-  return (gm_rows){rows->data, {rows->pitch[0], rows->pitch[1], rows->pitch[2]}};
+  return (gm_rows){rows->data, {rows->pitch[0], rows->pitch[1], rows->pitch[2]}, 1};
 }
 
 void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_rows *rows,

@@ -1,10 +1,12 @@
-/* layer_norm on Ascend. */
+/* layer_norm and group_norm forward on Ascend: the launches of a call. */
 #include "ascend/kernel/layer_norm.h"
 
 #include "ascend/ascend.h"
+#include "ascend/groups.h"
 #include "ascend/kernel/moments.h"
 
-tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p, const tigon_plan *plan) {
+static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p, const tigon_plan *plan,
+                            const ascend_groups *g) {
   const int64_t count = plan->splits > 1 ? plan->rows * plan->splits * MOMENT_WORDS : 0;
   float *partials = count ? ascend_scratch(queue, count) : NULL;
   if (count && !partials) return TIGON_ERROR_DEVICE;
@@ -12,6 +14,7 @@ tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fw
                                 .space = ascend_space(&p->space),
                                 .x = ascend_rows(&p->x),
                                 .y = ascend_rows(&p->y),
+                                .groups = g->kernel,
                                 .weight = (gm_ptr)p->w,
                                 .bias = (gm_ptr)p->b,
                                 .mean = (gm_ptr)p->mean,
@@ -21,13 +24,15 @@ tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fw
                                 .w_dtype = p->w_dtype,
                                 .b_dtype = p->b_dtype,
                                 .eps = p->eps};
+  gm_rows *const rows[] = {&a.x, &a.y};
+  ascend_groups_apply(g, &a.w, &a.space, rows, 2);
   const int64_t parts[] = {PART_SUMS, PART_ROWS}, whole[] = {PART_SUMS | PART_ROWS};
   for (int i = 0; i < (count ? 2 : 1); ++i) {
     a.parts = count ? parts[i] : whole[i];
-    ascend_uses_rows(queue, "x", &p->space, &p->x, p->cols, p->dtype, SIM_READS);
-    ascend_uses_rows(queue, "y", &p->space, &p->y, p->cols, p->dtype, SIM_WRITES);
-    ascend_uses(queue, "w", p->w, p->cols, p->w_dtype, SIM_READS | SIM_SHARED);
-    ascend_uses(queue, "b", p->b, p->cols, p->b_dtype, SIM_READS | SIM_SHARED);
+    ascend_uses_rows(queue, "x", &p->space, &p->x, ascend_groups_extent(g, p->cols, 0), p->dtype, SIM_READS);
+    ascend_uses_rows(queue, "y", &p->space, &p->y, ascend_groups_extent(g, p->cols, 1), p->dtype, SIM_WRITES);
+    ascend_uses(queue, "w", p->w, g->vector, p->w_dtype, SIM_READS | SIM_SHARED);
+    ascend_uses(queue, "b", p->b, g->vector, p->b_dtype, SIM_READS | SIM_SHARED);
     ascend_uses(queue, "mean", p->mean, p->space.rows, TIGON_F32, SIM_WRITES);
     ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_WRITES);
     ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
@@ -35,4 +40,27 @@ tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fw
     if (status != TIGON_OK) return status;
   }
   return TIGON_OK;
+}
+
+tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p, const tigon_plan *plan) {
+  const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
+  return forward(queue, p, plan, &g);
+}
+
+tigon_status ascend_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p, const tigon_plan *plan) {
+  const tigon_planes planes[] = {p->x, p->y};
+  const ascend_groups g = ascend_groups_of(p->batch, p->groups, p->channels, p->run, planes, 2);
+  const tigon_norm_fwd_problem rows = {.space = ascend_group_space(&g),
+                                       .cols = p->channels * p->run,
+                                       .dtype = p->dtype,
+                                       .w_dtype = p->w_dtype,
+                                       .b_dtype = p->b_dtype,
+                                       .x = ascend_group_rows(&p->x, p->channels),
+                                       .y = ascend_group_rows(&p->y, p->channels),
+                                       .w = p->w,
+                                       .b = p->b,
+                                       .mean = p->mean,
+                                       .rstd = p->rstd,
+                                       .eps = p->eps};
+  return forward(queue, &rows, plan, &g);
 }

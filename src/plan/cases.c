@@ -35,13 +35,18 @@ static int64_t vector_cols(const plan_problem *p, int64_t cols) {
 
 /* Row scalars of `rows` rows, buffered like streams, and `sums` of each row: of all of it, and of a chunk where there are
  * several. A vector unit hands a row's value to its columns in blocks of the alignment, eight rows at a time: the blocks of
- * short rows need more than the temporary tile that holds them. */
+ * short rows need more than the temporary tile that holds them. Words of rows in several groups do not lie end to end in memory:
+ * each comes and goes by itself, on a block of its own beside the array. */
 static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const tigon_footprint *f = p->footprint;
   const int64_t block = p->device->onchip_alignment;
-  const int64_t arrays = (int64_t)(f->row_scalars_in + f->row_scalars_out) * p->device->buffers + sums * f->partials;
+  const int64_t words = f->row_scalars_in + f->row_scalars_out, eights = plan_round_up(rows, 8);
+  const int64_t array = aligned(p, eights, 4);
+  const bool apart = p->groups > 1 && rows > 1;
+  const int64_t word =
+      plan_add(plan_mul(apart ? plan_mul(eights, block) : array, p->device->buffers), apart ? array : 0);
   const int64_t blocks = f->reduce != TIGON_REDUCE_NONE && p->cols < 2 * block ? 7 * block : 0;
-  return plan_add(blocks, plan_mul(arrays, aligned(p, plan_round_up(rows, 8), 4)));
+  return plan_add(blocks, plan_add(plan_mul(words, word), plan_mul((int64_t)sums * f->partials, array)));
 }
 
 /* A temporary f32 tile's row of `cols` columns: as many elements as the streams' rows, which end on the alignment. */

@@ -45,21 +45,17 @@ int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64
   return plan_max(least, (int64_t)(best + 0.5));
 }
 
-/* Times that each column vector is read. Forward needs weights in the last pass alone, backward, which has column sums, in every
- * one; its last pass keeps a panel's vectors on chip for all its rows. */
-static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan) {
-  const tigon_footprint *f = problem->footprint;
-  switch (plan->chosen) {
-    case TIGON_CASE_A: return 1;
-    case TIGON_CASE_B:
-    case TIGON_CASE_C: return plan->row_tasks;
-    case TIGON_CASE_D:
-      if (plan->col_tiles == 1) return plan->row_tasks;
-      return plan_mul(plan->rows, f->column_sums ? problem->passes : 1);
-    default: break;
+/* Times that a task begins with the rows of a group, or goes on to those of the next. */
+static int64_t group_visits(const plan_problem *problem, const tigon_plan *plan) {
+  const bool within = problem->groups == 1 || problem->footprint->column_sums > 0;
+  if (within || problem->device->launch != TIGON_LAUNCH_PERSISTENT) return plan->row_tasks;
+  int64_t visits = plan->row_tasks + problem->groups - 1;
+  for (int64_t t = 1; t < plan->row_tasks; t++) {
+    int64_t begin, end;
+    tigon_plan_range(plan->rows, plan->row_tasks, t, &begin, &end);
+    visits -= begin % (plan->rows / problem->groups) == 0;
   }
-  if (plan->splits == 1 && plan->col_tiles == 1) return plan->row_tasks;
-  return f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks) : plan->rows;
+  return visits;
 }
 
 /* Tiles of a whole row, which splits cut into each for itself. */
@@ -73,13 +69,42 @@ static int64_t tiles_of_row(const tigon_plan *plan) {
   return tiles;
 }
 
+/* Channels that two tiles of a row share: tiles begin within their runs. */
+static int64_t cut_channels(const plan_problem *problem, const tigon_plan *plan) {
+  int64_t cut = 0;
+  for (int64_t t = 0; t < plan->splits && problem->run > 1; t++) {
+    tigon_plan_box box;
+    tigon_plan_task(plan, t, &box);
+    const int64_t tiles = plan_ceil_div(box.col_end - box.col_begin, plan->cols_per_tile);
+    /* Which tiles begin with a channel repeats after as many tiles as a run has columns. */
+    const int64_t period = plan_min(tiles, problem->run);
+    int64_t whole = 0;
+    for (int64_t i = 0; i < period; i++)
+      if ((box.col_begin + i * plan->cols_per_tile) % problem->run == 0) whole += (tiles - 1 - i) / period + 1;
+    cut += tiles - whole;
+  }
+  return cut;
+}
+
+/* Elements of the column vectors that are read. Forward needs weights in the last pass alone, backward, which has column sums,
+ * in every one; its last pass keeps a panel's vectors on chip for all its rows. */
+static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan, int64_t elements) {
+  const tigon_footprint *f = problem->footprint;
+  if (plan->chosen == TIGON_CASE_A) return elements;
+  if (plan->splits == 1 && plan->col_tiles == 1) return plan_mul(group_visits(problem, plan), elements);
+  const int64_t tiles = plan_add(elements, cut_channels(problem, plan));
+  if (plan->chosen == TIGON_CASE_D) return plan_mul(plan_mul(plan->rows, f->column_sums ? problem->passes : 1), tiles);
+  return plan_mul(f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks) : plan->rows,
+                  tiles);
+}
+
 /* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums
  * are handed over, those and the row's words for each split, or each panel of columns, that needs them. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
   const tigon_footprint *f = problem->footprint;
   const int64_t elements = problem->run > 1 ? plan->cols / problem->run : plan->cols;
-  const int64_t vector = plan_mul(elements, (int64_t)f->column_params * f->column_param_bytes);
-  const int64_t again = plan_max(0, vector_reads(problem, plan) - problem->groups);
+  const int64_t vector = (int64_t)f->column_params * f->column_param_bytes;
+  const int64_t again = plan_max(0, vector_reads(problem, plan, elements) - plan_mul(problem->groups, elements));
   const int64_t slabs =
       plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan_mul(problem->groups, elements), 4));
   int64_t handed = 0;

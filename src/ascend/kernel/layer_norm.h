@@ -1,15 +1,17 @@
-/* What the launcher of layer_norm hands to its kernel. */
+/* What the launchers of layer_norm and group_norm hand to their forward kernel. */
 #ifndef TIGON_ASCEND_KERNEL_LAYER_NORM_H
 #define TIGON_ASCEND_KERNEL_LAYER_NORM_H
 
-#include "ascend/kernel/rows.h"
+#include "ascend/kernel/channels.h"
 
 typedef struct layer_norm_fwd_arguments {
   walk w;
   gm_space space;
   gm_rows x, y;
-  gm_ptr weight, bias, mean, rstd; /* may be NULL */
-  gm_ptr partials;                 /* [rows, MOMENT_WORDS, splits] f32, when parts come apart */
+  grouping groups;
+  gm_ptr weight, bias; /* [groups, channels], may be NULL */
+  gm_ptr mean, rstd;   /* [batch, groups], may be NULL */
+  gm_ptr partials;     /* [rows, MOMENT_WORDS, splits] f32, when parts come apart */
   int64_t dtype, w_dtype, b_dtype, parts;
   float eps, unused;
 } layer_norm_fwd_arguments;

@@ -1,4 +1,4 @@
-/* layer_norm forward: y = (x - mean) * rstd * w + b, rstd = 1 / sqrt(variance + eps). One walk for all of the plan's cases: a
+/* layer_norm and group_norm forward: y = (x - mean) * rstd * w + b, rstd = 1 / sqrt(variance + eps). One walk for all of the plan's cases: a
  * tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the moments and once for y (E, F). */
 #include "ascend/kernel/layer_norm.h"
 #include "ascend/kernel/moments.h"
@@ -6,32 +6,39 @@
 
 typedef struct state {
   const layer_norm_fwd_arguments *a;
-  bool whole; /* a tile has whole rows: x - mean stays where the moments left it */
+  bool whole;    /* a tile has whole rows: x - mean stays where the moments left it */
+  bool resident; /* the weights of all columns are on chip, those of one group at a time */
+  int64_t group; /* whose; -1: none yet */
   ring x, y, arrival;
   ring statistics; /* mean, then rstd */
   ring out;        /* of the moments, when they are handed over */
   columns w, b;
-  moments all, part; /* of all chunks, and of one where there are several */
-  ub_f32 work, more; /* f32 tiles; `more` with 16-bit dtypes alone */
-  int64_t words;
+  moments all, part;    /* of all chunks, and of one where there are several */
+  ub_f32 work, more;    /* f32 tiles; `more` with 16-bit dtypes alone */
+  ub_f32 packed;        /* as `statistics`, where those have 32 bytes a row */
+  int64_t words, pitch; /* of an array of row words; of a vector of channels */
 } state;
 
 AICORE state open_state(ub_arena *ub, const layer_norm_fwd_arguments *a) {
   const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
-  const bool resident = a->w.tile_cols == a->w.cols;
-  state s = {.a = a, .whole = a->w.cached && resident, .words = round_up(a->w.tile_rows, 8)};
+  const bool resident = a->w.tile_cols == a->w.cols, apart = words_apart(&a->groups, a->w.tile_rows);
+  state s = {.a = a, .whole = a->w.cached && resident, .resident = resident, .group = -1};
+  s.words = round_up(a->w.tile_rows, 8);
+  s.pitch = tile_of(a->dtype, 1, most_channels(&a->groups, &a->w)).pitch;
   s.x = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, tile_bytes(a->dtype, kept));
   s.y = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
-  s.statistics = ring_of(ub, 2, 2, 2 * s.words * 4);
+  s.statistics = ring_of(ub, 2, 2, 2 * s.words * (apart ? UB_BLOCK : 4));
+  s.packed = ub_alloc_f32(ub, apart ? 2 * s.words : 0);
+  if (apart) v_duplicate_f32(s.packed, 0, 2 * s.words);
   s.all = moments_of(ub, s.words);
   s.out = (ring){s.all.center, 0, 4, 1, 0};
   if (!resident) s.part = moments_of(ub, s.words);
   s.work = ub_alloc_f32(ub, work_elements(chunk));
   s.more = a->dtype == TIGON_F32 ? s.work : ub_alloc_f32(ub, chunk.rows * chunk.pitch);
   s.arrival = ring_of(ub, 3, 1, a->parts & PART_SUMS ? 0 : MOMENT_WORDS * round_up(a->w.splits, 8) * 4);
-  s.w = columns_of(ub, 2, a->weight, a->w_dtype, 0, chunk.pitch, s.work, resident);
-  s.b = columns_of(ub, resident ? 2 : 4, a->bias, a->b_dtype, 0, chunk.pitch, s.work, resident); /* one stage */
+  s.w = columns_of(ub, 2, a->weight, a->w_dtype, 0, s.pitch, s.work, resident);
+  s.b = columns_of(ub, resident ? 2 : 4, a->bias, a->b_dtype, 0, s.pitch, s.work, resident); /* one stage */
   in_open(&s.x);
   in_open(&s.w.stage);
   if (!resident) in_open(&s.b.stage);
@@ -52,9 +59,15 @@ AICORE void close_state(const state *s) {
   out_close(&s->out);
 }
 
-AICORE void load_vectors(state *s, int64_t c, tile t) {
-  if (s->a->weight) columns_load(&s->w, c, t.cols, t.pitch);
-  if (s->a->bias) columns_load(&s->b, c, t.cols, t.pitch);
+/* Weight and bias of the channels of columns [c, c + cols) of a group. */
+AICORE void load_vectors(state *s, int64_t group, int64_t c, int64_t cols) {
+  const grouping *g = &s->a->groups;
+  const int64_t first = group * (s->a->w.cols / g->run) + c / g->run, count = channels_of(g, c, cols);
+  if (!s->a->weight && !s->a->bias) return;
+  values_taken(g);
+  if (s->a->weight) columns_load(&s->w, first, count, s->pitch);
+  if (s->a->bias) columns_load(&s->b, first, count, s->pitch);
+  values_there(g);
 }
 
 /* Columns [c, c + t.cols) of rows from r on, in their dtype: from what is cached, or loaded. chunk_done() ends it. */
@@ -76,8 +89,9 @@ AICORE ub_f32 differences(const state *s) { return s->a->dtype == TIGON_F32 ? ri
 /* The moments of the rows over columns [col, col_end). */
 AICORE void sum_moments(state *s, box b, int64_t r, int64_t rows) {
   const layer_norm_fwd_arguments *a = s->a;
-  for (int64_t c = b.col; c < b.col_end; c += a->w.tile_cols) {
-    const tile t = tile_of(a->dtype, rows, least(a->w.tile_cols, b.col_end - c));
+  for (int64_t c = b.col, end; c < b.col_end; c = end) {
+    end = chunk_end(&a->groups, a->w.tile_cols, c, b.col_end);
+    const tile t = tile_of(a->dtype, rows, end - c);
     const ub_f32 raw = chunk_of(s, t, r, c);
     out_begin(&s->y);
     find_moments(c == b.col ? s->all : s->part, differences(s), values_of(a->dtype, s->more, raw, t), s->work, t);
@@ -92,25 +106,40 @@ AICORE void sum_moments(state *s, box b, int64_t r, int64_t rows) {
 /* mean and rstd of the rows, and stores them. rstd is what comes back. */
 AICORE ub_f32 find_statistics(state *s, box b, int64_t r, int64_t rows) {
   const layer_norm_fwd_arguments *a = s->a;
-  const int64_t words = round_up(rows, 8);
-  const ub_f32 mean = ring_now(&s->statistics), rstd = ub_at_f32(mean, s->words);
+  const bool apart = words_apart(&a->groups, a->w.tile_rows);
+  const int64_t words = round_up(rows, 8), step = apart ? UB_BLOCK / 4 : 1;
+  const ub_f32 out = ring_now(&s->statistics), mean = apart ? s->packed : out, rstd = ub_at_f32(mean, s->words);
+  const ub_f32 to[] = {out, ub_at_f32(out, s->words * step)}, from[] = {mean, rstd};
+  const gm_ptr store_to[] = {a->mean, a->rstd};
   out_begin(&s->statistics);
   v_add_f32(mean, s->all.center, s->all.rest, words);
   divide_sums(s->all.squares, rstd, a->w.cols, words);
   inverse_root(rstd, s->all.squares, a->eps, words);
+  for (int i = 0; i < 2 && apart; ++i) spread(to[i], from[i], rows);
   out_ready(&s->statistics);
-  if (a->mean && b.col == 0) store_f32(a->mean + r * 4, mean, 1, rows);
-  if (a->rstd && b.col == 0) store_f32(a->rstd + r * 4, rstd, 1, rows);
+  for (int i = 0; i < 2; ++i) {
+    if (!store_to[i] || b.col > 0) continue;
+    if (!apart) store_f32(store_to[i] + word_of(&a->groups, r) * 4, to[i], 1, rows);
+    for (int64_t k = 0; k < rows && apart; ++k)
+      store_f32(store_to[i] + word_of(&a->groups, r + k) * 4, ub_at_f32(to[i], step * k), 1, 1);
+  }
   return rstd;
 }
 
 AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
   const layer_norm_fwd_arguments *a = s->a;
-  const int64_t dtype = a->dtype, wide = a->w.tile_cols;
-  for (int64_t c = b.col; c < b.col_end; c += wide) {
-    const tile t = tile_of(dtype, rows, least(wide, b.col_end - c));
+  const grouping *g = &a->groups;
+  const int64_t dtype = a->dtype, group = r / g->batch;
+  if (s->resident && group != s->group) {
+    stage_again(&s->w.stage);
+    load_vectors(s, group, 0, a->w.cols);
+  }
+  s->group = group;
+  for (int64_t c = b.col, end; c < b.col_end; c = end) {
+    end = chunk_end(g, a->w.tile_cols, c, b.col_end);
+    const tile t = tile_of(dtype, rows, end - c);
     const ub_f32 y = ring_now(&s->y), d = differences(s);
-    if (wide < a->w.cols) load_vectors(s, c, t);
+    if (!s->resident) load_vectors(s, group, c, t.cols);
     if (!s->whole) {
       const ub_f32 raw = chunk_of(s, t, r, c);
       out_begin(&s->y);
@@ -120,8 +149,8 @@ AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
     }
     spread(s->work, rstd, rows);
     tile_op(ROW_MUL, d, d, s->work, t, true);
-    if (a->weight) tile_op(ROW_MUL, d, d, s->w.values, t, false);
-    if (a->bias) tile_op(ROW_ADD, d, d, s->b.values, t, false);
+    if (a->weight) channel_op(g, ROW_MUL, d, d, s->w.values, t, c, s->work);
+    if (a->bias) channel_op(g, ROW_ADD, d, d, s->b.values, t, c, s->work);
     if (dtype != TIGON_F32) narrow(dtype, y, d, t.rows * t.pitch);
     out_ready(&s->y);
     store_tile(dtype, &a->space, &a->y, y, t, r, c);
@@ -162,14 +191,15 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
 
 AICORE_KERNEL(layer_norm_fwd, layer_norm_fwd_arguments) {
   state s = open_state(ub, a);
-  if (a->w.tile_cols == a->w.cols) load_vectors(&s, 0, tile_of(a->dtype, 1, a->w.cols));
   for (int64_t t = block_index(); t < a->w.tasks; t += block_count()) {
     const box b = walk_task(&a->w, t);
-    for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
+    for (int64_t r = b.row, rows; r < b.row_end; r += rows) {
+      rows = rows_of(&a->groups, a->w.tile_rows, r, b.row_end);
       if (a->parts & PART_ROWS)
-        rows_of_tile(&s, b, r, least(a->w.tile_rows, b.row_end - r));
+        rows_of_tile(&s, b, r, rows);
       else
         hand_over_moments(&s, b, r);
+    }
   }
   close_state(&s);
 }

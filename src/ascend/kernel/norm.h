@@ -20,6 +20,11 @@ AICORE columns columns_of(ub_arena *ub, int id, gm_ptr from, int64_t dtype, floa
   if (!resident) c.stage = ring_of(ub, id, 1, pitch * 4);
   return c;
 }
+/* A stage that is a tile for other work in between: the next load waits for that. */
+AICORE void stage_again(ring *stage) {
+  in_begin(stage);
+  in_done(stage);
+}
 /* Columns [c, c + n), and 0 up to `pitch`, a multiple of 8. */
 AICORE void columns_load(columns *w, int64_t c, int64_t n, int64_t pitch) {
   in_begin(&w->stage);

@@ -20,6 +20,7 @@ typedef struct walk {
   int64_t tile_rows, tile_cols;
   int64_t cached;  /* 1: all columns of a tile's rows are on chip at once (cases B to D) */
   int64_t buffers; /* of what is cached */
+  int64_t groups;  /* of rows, of which a task has one; 1 without */
 } walk;
 
 typedef struct box {
@@ -32,21 +33,24 @@ AICORE int64_t range_begin(int64_t n, int64_t count, int64_t i) { return i * (n 
 
 /* Task t, as tigon_plan_task() cuts it. */
 AICORE box walk_task(const walk *w, int64_t t) {
-  const int64_t units = (w->cols - 1) / w->col_unit + 1, split = t % w->splits, range = t / w->splits;
-  return (box){range_begin(w->rows, w->row_tasks, range), range_begin(w->rows, w->row_tasks, range + 1),
+  const int64_t units = (w->cols - 1) / w->col_unit + 1, split = t % w->splits;
+  const int64_t rows = w->rows / w->groups, ranges = w->row_tasks / w->groups;
+  const int64_t range = t / w->splits % ranges, first = t / w->splits / ranges * rows;
+  return (box){first + range_begin(rows, ranges, range), first + range_begin(rows, ranges, range + 1),
                range_begin(units, w->splits, split) * w->col_unit,
                least(w->cols, range_begin(units, w->splits, split + 1) * w->col_unit), split};
 }
 
 /* ---- tensors ---- */
 
-/* Rows in global memory, as tigon_row_space and tigon_rows have them; pitches in elements. */
+/* Rows in global memory, as tigon_row_space and tigon_rows have them; pitches in elements. A row's columns lie end to end, or
+ * in runs with a pitch of their own (run > 1). */
 typedef struct gm_rows {
   gm_ptr data;
-  int64_t pitch[3];
+  int64_t pitch[3], run_pitch;
 } gm_rows;
 typedef struct gm_space {
-  int64_t rows, middle, inner;
+  int64_t rows, middle, inner, run;
 } gm_space;
 
 typedef struct tile {
@@ -65,8 +69,8 @@ AICORE int64_t work_elements(tile t) {
 }
 
 AICORE gm_ptr row_at(const gm_space *s, const gm_rows *t, int64_t size, int64_t r, int64_t c) {
-  const int64_t k = r % s->inner, ij = r / s->inner;
-  return t->data + (ij / s->middle * t->pitch[0] + ij % s->middle * t->pitch[1] + k * t->pitch[2] + c) * size;
+  const int64_t k = r % s->inner, ij = r / s->inner, at = s->run > 1 ? c / s->run * t->run_pitch + c % s->run : c;
+  return t->data + (ij / s->middle * t->pitch[0] + ij % s->middle * t->pitch[1] + k * t->pitch[2] + at) * size;
 }
 
 AICORE void load(int64_t dtype, ub_f32 to, gm_ptr from, int64_t rows, int64_t cols) {
@@ -249,6 +253,7 @@ AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
 /* sums[r] = the sum of row r of x, which is used up: columns are added onto the first 64, and those in one call. What lies
  * between cols and pitch does not count. */
 AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
+  enum { SUMS = V_REPEATS / 8 * 8 }; /* of one call: each begins on 32 bytes of its own */
   const int blocks = (int)(t.pitch / 8);
   int64_t left = t.cols;
   if (down_the_rows(t)) {
@@ -273,8 +278,8 @@ AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
     left = half;
   }
   v_mask_f32((int)left);
-  for (int64_t r = 0; r < t.rows; r += V_REPEATS)
-    v_sum_r_f32(ub_at_f32(sums, r), ub_at_f32(x, r * t.pitch), (int)least(V_REPEATS, t.rows - r), 1, blocks);
+  for (int64_t r = 0; r < t.rows; r += SUMS)
+    v_sum_r_f32(ub_at_f32(sums, r), ub_at_f32(x, r * t.pitch), (int)least(SUMS, t.rows - r), 1, blocks);
   sync_pipe(PIPE_V);
 }
 
