@@ -29,6 +29,8 @@
  *   v_add_scalar_f32(d, a, value, n)   mul max min  d = a op value
  *   v_exp_f32(d, a, n)   ln sqrt rsqrt abs          d = op(a); rsqrt is an estimate: sqrt and div where ulps matter
  *   v_duplicate_f32(d, value, n)
+ *   v_and_f32(d, a, b, n)   v_not_f32(d, a, n)      of the elements' bits
+ *   v_i32_from_f32(d, a, n)                         bits of the nearest integer, ties to even; 0 of a NaN
  *   v_f32_from_bf16(d, a, n)   v_f32_from_f16       widening is exact
  *   v_bf16_from_f32(d, a, n)   v_f16_from_f32       to the nearest, ties to even
  * In repeat form a call makes `repeat` (1..255) steps of 256 bytes: 8 blocks of 32 bytes, 64 lanes. Strides count blocks; a

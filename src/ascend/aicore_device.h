@@ -107,6 +107,14 @@ AICORE void v_sqrt_f32(ub_f32 d, ub_f32 a, int64_t n) { asc_sqrt(d, a, (uint32_t
 AICORE void v_rsqrt_f32(ub_f32 d, ub_f32 a, int64_t n) { asc_rsqrt(d, a, (uint32_t)n); }
 AICORE void v_abs_f32(ub_f32 d, ub_f32 a, int64_t n) { asc_abs(d, a, (uint32_t)n); }
 AICORE void v_duplicate_f32(ub_f32 d, float v, int64_t n) { asc_duplicate(d, v, (uint32_t)n); }
+/* Bits: the vendor counts 16-bit elements. */
+AICORE void v_and_f32(ub_f32 d, ub_f32 a, ub_f32 b, int64_t n) {
+  asc_and((__ubuf__ uint16_t *)d, (__ubuf__ uint16_t *)a, (__ubuf__ uint16_t *)b, (uint32_t)(2 * n));
+}
+AICORE void v_not_f32(ub_f32 d, ub_f32 a, int64_t n) {
+  asc_not((__ubuf__ uint16_t *)d, (__ubuf__ uint16_t *)a, (uint32_t)(2 * n));
+}
+AICORE void v_i32_from_f32(ub_f32 d, ub_f32 a, int64_t n) { asc_float2int32_rn((__ubuf__ int32_t *)d, a, (uint32_t)n); }
 AICORE void v_f32_from_bf16(ub_f32 d, ub_bf16 a, int64_t n) { asc_bfloat162float(d, a, (uint32_t)n); }
 AICORE void v_f32_from_f16(ub_f32 d, ub_f16 a, int64_t n) { asc_half2float(d, a, (uint32_t)n); }
 AICORE void v_bf16_from_f32(ub_bf16 d, ub_f32 a, int64_t n) { asc_float2bfloat16_rn(d, a, (uint32_t)n); }

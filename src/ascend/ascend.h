@@ -10,6 +10,10 @@ tigon_layer_norm_fwd_fn ascend_layer_norm_fwd;
 tigon_group_norm_fwd_fn ascend_group_norm_fwd;
 tigon_relu_squared_fwd_fn ascend_relu_squared_fwd;
 tigon_relu_squared_bwd_fn ascend_relu_squared_bwd;
+tigon_swiglu_fwd_fn ascend_swiglu_fwd;
+tigon_swiglu_bwd_fn ascend_swiglu_bwd;
+tigon_geglu_fwd_fn ascend_geglu_fwd;
+tigon_geglu_bwd_fn ascend_geglu_bwd;
 tigon_softmax_bwd_fn ascend_softmax_bwd;
 
 #endif

@@ -30,6 +30,7 @@ typedef struct row {
  * layer_norm, group_norm: mean and rstd are words; a split hands over count, mean in two parts and M2, backward the two sums.
  *   group_norm's vectors and sums are those of the channels.
  * modulated_rms_norm: scale and shift are column vectors, which many rows share.
+ * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
  * rope: cos and sin of a token (half a head) are within the f32 temporaries; the words are the position id.
  * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
  * cross_entropy: the words are label (i64), loss and lse; a split hands over max, sum of exp, sum of z, sum of z exp z,
@@ -58,13 +59,13 @@ static const row table[] = {
     {"modulated_rms_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 2, 3, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 11.8},
     {"swiglu", "fwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},
-     1, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 5.0, 8.0},
+     1, 4, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 8.5, 11.5},
     {"swiglu", "bwd", ANY, {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
-     3, 5, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 11.0, 16.0},
+     3, 8, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 18.0, 23.0},
     {"geglu", "fwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},
-     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 8.0, 11.0},
+     4, 7, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 33.0, 16.5},
     {"geglu", "bwd", ANY, {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
-     3, 5, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 15.0, 20.0},
+     3, 8, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 45.0, 31.0},
     {"relu_squared", "fwd", ANY, {{1, 0}}, {{1, 0}},
      0, 1, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 1.5, 3.5},
     {"relu_squared", "bwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},

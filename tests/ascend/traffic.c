@@ -164,16 +164,41 @@ static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int6
   expect(context, &plan, "relu_squared bwd");
 }
 
+static void run_gates(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[]) {
+  tigon_plan plan;
+  tigon_tensor t[5];
+  for (int i = 0; i < 5; ++i) t[i] = tigon_tensor_2d(tensor[i], dtype, rows, cols);
+  const tigon_swiglu_fwd_args swiglu = {.a = t[0], .b = t[1], .c = t[2]};
+  ask(context, "swiglu", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_swiglu_fwd(context, &swiglu));
+  expect(context, &plan, "swiglu fwd");
+  const tigon_swiglu_bwd_args back = {.dc = t[0], .a = t[1], .b = t[2], .da = t[3], .db = t[4], .clamp = 7};
+  ask(context, "swiglu", "bwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_swiglu_bwd(context, &back));
+  expect(context, &plan, "swiglu bwd");
+  for (tigon_gelu approx = TIGON_GELU_TANH; approx <= TIGON_GELU_ERF; ++approx) {
+    const tigon_geglu_fwd_args fwd = {.a = t[0], .b = t[1], .c = t[2], .approx = approx};
+    ask(context, "geglu", "fwd", dtype, rows, cols, &plan);
+    succeeds(context, tigon_geglu_fwd(context, &fwd));
+    expect(context, &plan, "geglu fwd");
+    const tigon_geglu_bwd_args bwd = {.dc = t[0], .a = t[1], .b = t[2], .da = t[3], .db = t[4], .approx = approx};
+    ask(context, "geglu", "bwd", dtype, rows, cols, &plan);
+    succeeds(context, tigon_geglu_bwd(context, &bwd));
+    expect(context, &plan, "geglu bwd");
+  }
+}
+
 static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols) {
   const size_t size = tigon_dtype_size(dtype);
-  void *tensor[4], *w = zeros((size_t)cols * size);
+  void *tensor[5], *w = zeros((size_t)cols * size);
   float *dw = zeros((size_t)cols * 4), *rstd = zeros((size_t)rows * 4);
-  for (int i = 0; i < 4; ++i) tensor[i] = zeros((size_t)(rows * cols) * size);
+  for (int i = 0; i < 5; ++i) tensor[i] = zeros((size_t)(rows * cols) * size);
   run_rms_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_layer_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_softmax_and_relu(context, dtype, rows, cols, tensor);
-  for (int i = 0; i < 4; ++i) free(tensor[i]);
+  run_gates(context, dtype, rows, cols, tensor);
+  for (int i = 0; i < 5; ++i) free(tensor[i]);
   free(w), free(dw), free(rstd);
 }
 

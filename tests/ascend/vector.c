@@ -68,6 +68,20 @@ AICORE_KERNEL(count_forms, arguments) {
   KEEP(13, v_rsqrt_f32(d, x, SOME));
   KEEP(14, v_abs_f32(d, y, SOME));
   KEEP(15, v_duplicate_f32(d, 2.5f, SOME));
+  KEEP(16, v_i32_from_f32(d, y, SOME));
+  KEEP(17, v_and_f32(d, x, y, SOME));
+  KEEP(18, v_not_f32(d, y, SOME));
+}
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+static float from_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 static float expected(int call, float x, float y) {
@@ -87,15 +101,18 @@ static float expected(int call, float x, float y) {
     case 12: return sqrtf(x);
     case 13: return 1 / sqrtf(x);
     case 14: return fabsf(y);
+    case 16: return from_bits((uint32_t)(int32_t)rintf(y));
+    case 17: return from_bits(bits_of(x) & bits_of(y));
+    case 18: return from_bits(~bits_of(y));
     default: return 2.5f;
   }
 }
 
 static void calls_in_count_form(void **state) {
   launch(*state, count_forms);
-  for (int call = 0; call < 16; ++call)
+  for (int call = 0; call < 19; ++call)
     for (int i = 0; i < N; ++i)
-      if (i < SOME ? out[call][i] != expected(call, a_in[i], b_in[i]) : out[call][i] == out[call][i])
+      if (bits_of(out[call][i]) != (i < SOME ? bits_of(expected(call, a_in[i], b_in[i])) : UINT32_MAX))
         fail_msg("call %d, element %d: %g", call, i, (double)out[call][i]);
 }
 

@@ -3,7 +3,7 @@
 
 /* One body: inputs x, and dy where backward is asked for. */
 AICORE void relu_squared(ub_arena *ub, const pointwise_arguments *a, bool backward) {
-  pointwise p = pointwise_open(ub, a, backward ? 2 : 1, 1);
+  pointwise p = pointwise_open(ub, a, backward ? 2 : 1, 1, 0);
   for (int64_t task = block_index(); task < a->w.tasks; task += block_count()) {
     const box b = walk_task(&a->w, task);
     for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
@@ -11,7 +11,7 @@ AICORE void relu_squared(ub_arena *ub, const pointwise_arguments *a, bool backwa
         const tile t = tile_of(a->dtype, least(a->w.tile_rows, b.row_end - r), least(a->w.tile_cols, b.col_end - c));
         const int64_t n = t.rows * t.pitch;
         pointwise_begin(&p, t, r, c);
-        const ub_f32 out = pointwise_out(&p, 0);
+        const ub_f32 out = p.result[0];
         v_max_scalar_f32(out, p.value[0], 0, n);
         sync_pipe(PIPE_V);
         if (backward) {

@@ -15,7 +15,7 @@ typedef struct sim_where {
 typedef enum sim_op {
   SIM_ADD, SIM_SUB, SIM_MUL, SIM_DIV, SIM_MAX, SIM_MIN,
   SIM_ADD_SCALAR, SIM_MUL_SCALAR, SIM_MAX_SCALAR, SIM_MIN_SCALAR,
-  SIM_EXP, SIM_LN, SIM_SQRT, SIM_RSQRT, SIM_ABS, SIM_DUPLICATE,
+  SIM_EXP, SIM_LN, SIM_SQRT, SIM_RSQRT, SIM_ABS, SIM_DUPLICATE, SIM_AND, SIM_NOT, SIM_TO_I32,
   SIM_FROM_BF16, SIM_FROM_F16, SIM_TO_BF16, SIM_TO_F16,
   SIM_SUM, SIM_MAXIMUM, SIM_SPREAD, SIM_COMPARE, SIM_SELECT,
   SIM_OPS
@@ -124,6 +124,9 @@ static inline uint32_t sim_f16(ub_f16 x) { return x.at; }
 #define v_rsqrt_f32(d, a, n) SIM_UNARY("v_rsqrt_f32", SIM_RSQRT, sim_f32(d), sim_f32(a), 0, n)
 #define v_abs_f32(d, a, n) SIM_UNARY("v_abs_f32", SIM_ABS, sim_f32(d), sim_f32(a), 0, n)
 #define v_duplicate_f32(d, v, n) SIM_UNARY("v_duplicate_f32", SIM_DUPLICATE, sim_f32(d), SIM_NOTHING, v, n)
+#define v_and_f32(d, a, b, n) SIM_BINARY("v_and_f32", SIM_AND, d, a, b, n)
+#define v_not_f32(d, a, n) SIM_UNARY("v_not_f32", SIM_NOT, sim_f32(d), sim_f32(a), 0, n)
+#define v_i32_from_f32(d, a, n) SIM_UNARY("v_i32_from_f32", SIM_TO_I32, sim_f32(d), sim_f32(a), 0, n)
 #define v_f32_from_bf16(d, a, n) SIM_UNARY("v_f32_from_bf16", SIM_FROM_BF16, sim_f32(d), sim_bf16(a), 0, n)
 #define v_f32_from_f16(d, a, n) SIM_UNARY("v_f32_from_f16", SIM_FROM_F16, sim_f32(d), sim_f16(a), 0, n)
 #define v_bf16_from_f32(d, a, n) SIM_UNARY("v_bf16_from_f32", SIM_TO_BF16, sim_bf16(d), sim_f32(a), 0, n)

@@ -244,6 +244,23 @@ void tigon_sim_select(sim_where where, uint32_t d, uint32_t mask, uint32_t a, ui
 
 /* ---- what they do ---- */
 
+static float from_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+static uint32_t to_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+/* As the machine casts: what is no i32 becomes the nearest one, a NaN 0. */
+static uint32_t to_i32(float value) {
+  if (isnan(value)) return 0;
+  if (value >= 0x1p31f) return INT32_MAX;
+  return value < -0x1p31f ? (uint32_t)INT32_MIN : (uint32_t)(int32_t)nearbyintf(value);
+}
+
 /* n elements side by side. The arrays are the same or do not overlap. */
 static void compute(sim_op op, float *d, const float *a, const float *b, float v, int64_t n) {
 #define EACH(expression) \
@@ -265,6 +282,9 @@ static void compute(sim_op op, float *d, const float *a, const float *b, float v
     case SIM_RSQRT: EACH(1 / sqrtf(a[i])); break;
     case SIM_ABS: EACH(fabsf(a[i])); break;
     case SIM_DUPLICATE: EACH(v); break;
+    case SIM_AND: EACH(from_bits(to_bits(a[i]) & to_bits(b[i]))); break;
+    case SIM_NOT: EACH(from_bits(~to_bits(a[i]))); break;
+    case SIM_TO_I32: EACH(from_bits(to_i32(a[i]))); break;
     default: break;
   }
 #undef EACH
