@@ -54,7 +54,8 @@ tigon_status tigon_softmax_fwd(tigon_context *context, const tigon_softmax_fwd_a
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "softmax", "fwd", p.dtype, p.space.rows, p.cols, &plan));
+  const char *entry = !p.mask.data ? "fwd" : p.mask_dtype == p.dtype ? "fwd_mask" : "fwd_mask_f32";
+  TIGON_TRY(tigon_front_plan(context, "softmax", entry, p.dtype, p.space.rows, p.cols, &plan));
   return TIGON_CALL_SLOT(context, softmax_fwd, p.dtype, &p, &plan);
 }
 

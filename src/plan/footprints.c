@@ -33,6 +33,7 @@ typedef struct row {
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
  * rope: cos and sin of a token (half a head) are within the f32 temporaries; the words are the position id.
  * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
+ * softmax: a mask is a stream, in the dtype of x or in f32; a split hands over the largest score and the sum.
  * cross_entropy: the words are label (i64), loss and lse; a split hands over max, sum of exp, sum of z, sum of z exp z,
  *   argmax (i64). Without dlogits the logits are read once in any case, because max and sum run online.
  * adamw step: 16-bit parameters have an f32 master, so the parameter itself is only written. clip: one sum over all. */
@@ -78,6 +79,10 @@ static const row table[] = {
      0, 0, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 0.0, 0.0},
     {"softmax", "fwd", ANY, {{2, 0}}, {{1, 0}},
      1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 5.0, 7.0},
+    {"softmax", "fwd_mask", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+     1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 7.0, 10.0},
+    {"softmax", "fwd_mask_f32", ANY, {{2, 0}, {2, 4}}, {{1, 0}},
+     1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 7.0, 9.0},
     {"softmax", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
      1, 3, 0, 0, 0, 0, TIGON_REDUCE_SUM, 1, 4.2, 7.2},
     {"cross_entropy", "fwd", ANY, {{1, 0}}, {{0, 0}},

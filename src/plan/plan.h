@@ -105,7 +105,7 @@ typedef struct tigon_footprint {
 } tigon_footprint;
 
 /* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" (loss and gradient in one
- * call). false, with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
+ * call), softmax's "fwd_mask" and "fwd_mask_f32". false, with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
 /* The i-th op and entry that tigon_footprint_find() knows, entries of one op side by side; false past the end. */
 bool tigon_footprint_at(int index, const char **op, const char **entry);

@@ -146,10 +146,22 @@ static void run_layer_norm(tigon_context *context, tigon_dtype dtype, int64_t ro
 }
 
 static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
-                                 void *const tensor[4]) {
+                                 void *const tensor[], void *mask) {
   tigon_plan plan;
   tigon_tensor t[3];
   for (int i = 0; i < 3; ++i) t[i] = tigon_tensor_2d(tensor[i], dtype, rows, cols);
+  tigon_softmax_fwd_args forward = {.x = t[0], .y = t[2]};
+  ask(context, "softmax", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_softmax_fwd(context, &forward));
+  expect(context, &plan, "softmax fwd");
+  forward.mask = t[1];
+  ask(context, "softmax", "fwd_mask", dtype, rows, cols, &plan);
+  succeeds(context, tigon_softmax_fwd(context, &forward));
+  expect(context, &plan, "softmax fwd with a mask");
+  forward.mask = tigon_tensor_2d(mask, TIGON_F32, rows, cols);
+  ask(context, "softmax", dtype == TIGON_F32 ? "fwd_mask" : "fwd_mask_f32", dtype, rows, cols, &plan);
+  succeeds(context, tigon_softmax_fwd(context, &forward));
+  expect(context, &plan, "softmax fwd with a mask of f32");
   const tigon_softmax_bwd_args softmax = {.dy = t[0], .y = t[1], .dx = t[2]};
   ask(context, "softmax", "bwd", dtype, rows, cols, &plan);
   succeeds(context, tigon_softmax_bwd(context, &softmax));
@@ -191,15 +203,15 @@ static void run_gates(tigon_context *context, tigon_dtype dtype, int64_t rows, i
 static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols) {
   const size_t size = tigon_dtype_size(dtype);
   void *tensor[5], *w = zeros((size_t)cols * size);
-  float *dw = zeros((size_t)cols * 4), *rstd = zeros((size_t)rows * 4);
+  float *dw = zeros((size_t)cols * 4), *rstd = zeros((size_t)rows * 4), *mask = zeros((size_t)(rows * cols) * 4);
   for (int i = 0; i < 5; ++i) tensor[i] = zeros((size_t)(rows * cols) * size);
   run_rms_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_layer_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
-  run_softmax_and_relu(context, dtype, rows, cols, tensor);
+  run_softmax_and_relu(context, dtype, rows, cols, tensor, mask);
   run_gates(context, dtype, rows, cols, tensor);
   for (int i = 0; i < 5; ++i) free(tensor[i]);
-  free(w), free(dw), free(rstd);
+  free(w), free(dw), free(rstd), free(mask);
 }
 
 static void what_moves_was_predicted(void **state) {

@@ -217,7 +217,18 @@ AICORE int lanes_at(int64_t pitch, int64_t c) { return (int)least(V_LANES, pitch
 /* May steps go down the rows, and are they fewer so? */
 AICORE bool down_the_rows(tile t) { return t.pitch / 8 <= 255 && t.pitch / V_LANES < t.rows; }
 
-/* d = x op b, where b holds 8 copies of a value for each row (by_row, from spread()), or a vector of columns. */
+/* The first `cols` columns of one row: d = x op b, where b holds 8 copies of a value (by_row), or a vector of columns. */
+AICORE void row_op_of(row_op op, ub_f32 d, ub_f32 x, ub_f32 b, int64_t cols, bool by_row) {
+  for (int64_t c = 0, steps; c < cols; c += steps * V_LANES) {
+    const int64_t full = (cols - c) / V_LANES;
+    steps = full > 0 ? least(V_REPEATS, full) : 1;
+    v_mask_f32(lanes_at(cols, c));
+    const v_steps s = {(int)steps, 1, 1, !by_row, 8, 8, by_row ? 0 : 8};
+    row_steps(op, ub_at_f32(d, c), ub_at_f32(x, c), ub_at_f32(b, by_row ? 0 : c), s);
+  }
+}
+
+/* The same of a tile, with 8 copies of a value for each row, from spread(). */
 AICORE void tile_op(row_op op, ub_f32 d, ub_f32 x, ub_f32 b, tile t, bool by_row) {
   const int blocks = (int)(t.pitch / 8);
   if (down_the_rows(t)) {
@@ -231,13 +242,8 @@ AICORE void tile_op(row_op op, ub_f32 d, ub_f32 x, ub_f32 b, tile t, bool by_row
     }
   } else {
     for (int64_t r = 0; r < t.rows; ++r)
-      for (int64_t c = 0, steps; c < t.pitch; c += steps * V_LANES) {
-        const int64_t full = (t.pitch - c) / V_LANES, at = r * t.pitch + c;
-        steps = full > 0 ? least(V_REPEATS, full) : 1;
-        v_mask_f32(lanes_at(t.pitch, c));
-        const v_steps s = {(int)steps, 1, 1, !by_row, 8, 8, by_row ? 0 : 8};
-        row_steps(op, ub_at_f32(d, at), ub_at_f32(x, at), ub_at_f32(b, by_row ? 8 * r : c), s);
-      }
+      row_op_of(op, ub_at_f32(d, r * t.pitch), ub_at_f32(x, r * t.pitch), ub_at_f32(b, by_row ? 8 * r : 0), t.pitch,
+                by_row);
   }
   sync_pipe(PIPE_V);
 }
@@ -250,10 +256,10 @@ AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
   sync_pipe(PIPE_V);
 }
 
-/* sums[r] = the sum of row r of x, which is used up: columns are added onto the first 64, and those in one call. What lies
- * between cols and pitch does not count. */
-AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
-  enum { SUMS = V_REPEATS / 8 * 8 }; /* of one call: each begins on 32 bytes of its own */
+/* values[r] = the sum, or the largest, of row r of x, which is used up: columns are folded onto the first 64, and those in one
+ * call. What lies between cols and pitch does not count. */
+AICORE void row_folds(bool largest, ub_f32 values, ub_f32 x, tile t) {
+  enum { ROWS = V_REPEATS / 8 * 8 }; /* of one call: each begins on 32 bytes of its own */
   const int blocks = (int)(t.pitch / 8);
   int64_t left = t.cols;
   if (down_the_rows(t)) {
@@ -262,7 +268,10 @@ AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
       for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
         const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, 1, blocks, blocks, blocks};
         const ub_f32 first = ub_at_f32(x, r * t.pitch);
-        v_add_r_f32(first, first, ub_at_f32(first, c), s);
+        if (largest)
+          v_max_r_f32(first, first, ub_at_f32(first, c), s);
+        else
+          v_add_r_f32(first, first, ub_at_f32(first, c), s);
       }
       sync_pipe(PIPE_V);
     }
@@ -272,16 +281,26 @@ AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) {
     const int64_t half = round_up((left + 1) / 2, 8);
     for (int64_t r = 0; r < t.rows; ++r) {
       const ub_f32 row = ub_at_f32(x, r * t.pitch);
-      v_add_f32(row, row, ub_at_f32(row, half), left - half);
+      if (largest)
+        v_max_f32(row, row, ub_at_f32(row, half), left - half);
+      else
+        v_add_f32(row, row, ub_at_f32(row, half), left - half);
     }
     sync_pipe(PIPE_V);
     left = half;
   }
   v_mask_f32((int)left);
-  for (int64_t r = 0; r < t.rows; r += SUMS)
-    v_sum_r_f32(ub_at_f32(sums, r), ub_at_f32(x, r * t.pitch), (int)least(SUMS, t.rows - r), 1, blocks);
+  for (int64_t r = 0; r < t.rows; r += ROWS) {
+    const int count = (int)least(ROWS, t.rows - r);
+    if (largest)
+      v_maximum_r_f32(ub_at_f32(values, r), ub_at_f32(x, r * t.pitch), count, 1, blocks);
+    else
+      v_sum_r_f32(ub_at_f32(values, r), ub_at_f32(x, r * t.pitch), count, 1, blocks);
+  }
   sync_pipe(PIPE_V);
 }
+AICORE void row_sums(ub_f32 sums, ub_f32 x, tile t) { row_folds(false, sums, x, t); }
+AICORE void row_maxima(ub_f32 maxima, ub_f32 x, tile t) { row_folds(true, maxima, x, t); }
 
 /* The same, and x stays: its halves are added up in `work`, half as large. */
 AICORE void row_sums_kept(ub_f32 sums, ub_f32 work, ub_f32 x, tile t) {
