@@ -39,11 +39,13 @@
  *   v_add_r_f32(d, a, b, v_steps)   sub mul div max min
  *   v_sum_r_f32(d, a, repeat, d_stride, a_stride)   d[i * d_stride] = sum of the lanes of step i; v_maximum_r_f32 alike
  *   v_spread_f32(d, a, repeat)                      block i of d = 8 times a[i], for 8 * repeat blocks. No mask
+ *   v_gather_f32(d, a, offsets, n)                  d[i] = a at offsets[i] bytes, an i32 in its bits and a multiple of 4
  * Compare and select work on one step of 64 lanes and are slow: prefer tails by length.
  *   v_lt_scalar_f32(mask, a, value)                 bit i of the 8 bytes at ub_f32 mask = a[i] < value
  *   v_select_f32(d, mask, a, b)                     d[i] = bit i ? a[i] : b[i], 64 elements
  *
- * Scalar (S). s_read_f32(a, i), s_write_f32(a, i, value): they wait for nothing either, so sync first.
+ * Scalar (S). s_read_f32(a, i), s_write_f32(a, i, value), and s_read_i32, s_write_i32 of the bits of an element: they wait for nothing
+ * either, so sync first.
  * block_index(), block_count(): which program of the launch this is.
  *
  * A kernel is AICORE_KERNEL(name, arguments) { ... }: `a` points to the arguments, a struct of 8-byte fields, `ub` to the

@@ -62,6 +62,8 @@ AICORE int64_t block_index(void) { return asc_get_block_idx(); }
 AICORE int64_t block_count(void) { return asc_get_block_num(); }
 AICORE float s_read_f32(ub_f32 a, int64_t i) { return a[i]; }
 AICORE void s_write_f32(ub_f32 a, int64_t i, float value) { a[i] = value; }
+AICORE int32_t s_read_i32(ub_f32 a, int64_t i) { return ((__ubuf__ int32_t *)a)[i]; }
+AICORE void s_write_i32(ub_f32 a, int64_t i, int32_t value) { ((__ubuf__ int32_t *)a)[i] = value; }
 
 /* ---- loads and stores: bursts of `cols` elements, end to end in global memory (gap 0), each on its own 32 bytes in UB ---- */
 
@@ -115,6 +117,9 @@ AICORE void v_not_f32(ub_f32 d, ub_f32 a, int64_t n) {
   asc_not((__ubuf__ uint16_t *)d, (__ubuf__ uint16_t *)a, (uint32_t)(2 * n));
 }
 AICORE void v_i32_from_f32(ub_f32 d, ub_f32 a, int64_t n) { asc_float2int32_rn((__ubuf__ int32_t *)d, a, (uint32_t)n); }
+AICORE void v_gather_f32(ub_f32 d, ub_f32 a, ub_f32 offsets, int64_t n) {
+  asc_gather(d, a, (__ubuf__ uint32_t *)offsets, (uint32_t)n);
+}
 AICORE void v_f32_from_bf16(ub_f32 d, ub_bf16 a, int64_t n) { asc_bfloat162float(d, a, (uint32_t)n); }
 AICORE void v_f32_from_f16(ub_f32 d, ub_f16 a, int64_t n) { asc_half2float(d, a, (uint32_t)n); }
 AICORE void v_bf16_from_f32(ub_bf16 d, ub_f32 a, int64_t n) { asc_float2bfloat16_rn(d, a, (uint32_t)n); }

@@ -14,6 +14,8 @@ tigon_swiglu_fwd_fn ascend_swiglu_fwd;
 tigon_swiglu_bwd_fn ascend_swiglu_bwd;
 tigon_geglu_fwd_fn ascend_geglu_fwd;
 tigon_geglu_bwd_fn ascend_geglu_bwd;
+tigon_rope_fwd_fn ascend_rope_fwd;
+tigon_rope_bwd_fn ascend_rope_bwd;
 tigon_softmax_fwd_fn ascend_softmax_fwd;
 tigon_softmax_bwd_fn ascend_softmax_bwd;
 

@@ -41,6 +41,8 @@ const tigon_kernels tigon_ascend_kernels = {
     .geglu_bwd = {ascend_geglu_bwd, TIGON_FLOATS},
     .relu_squared_fwd = {ascend_relu_squared_fwd, TIGON_FLOATS},
     .relu_squared_bwd = {ascend_relu_squared_bwd, TIGON_FLOATS},
+    .rope_fwd = {ascend_rope_fwd, TIGON_FLOATS},
+    .rope_bwd = {ascend_rope_bwd, TIGON_FLOATS},
     .softmax_fwd = {ascend_softmax_fwd, TIGON_FLOATS},
     .softmax_bwd = {ascend_softmax_bwd, TIGON_FLOATS},
 };

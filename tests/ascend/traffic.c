@@ -20,6 +20,7 @@ enum { PARTS = sizeof parts / sizeof *parts };
 static const int64_t shapes[][2] = {{1, 3},     {37, 41},   {64, 123},  {301, 512},  {96, 2163},
                                     {50, 4096}, {7, 16384}, {45, 7168}, {3, 100000}, {1, 300000}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+enum { GATED = 160000 }; /* elements; gates take many calls for each */
 
 static void *zeros(size_t bytes) {
   void *memory = calloc(bytes, 1);
@@ -200,6 +201,30 @@ static void run_gates(tigon_context *context, tigon_dtype dtype, int64_t rows, i
   }
 }
 
+/* rope has no plan: every element is read once and written once, and a token's row of each table is read once. */
+static void run_rope(tigon_context *context, tigon_dtype dtype, int64_t tokens, int64_t heads, int64_t dim,
+                     tigon_rope_layout layout) {
+  enum { KEYS = 2 };
+  const size_t size = tigon_dtype_size(dtype), rows = (size_t)(tokens * (heads + KEYS));
+  char *in = zeros(rows * (size_t)dim * size), *out = zeros(rows * (size_t)dim * size);
+  const size_t keys = (size_t)(tokens * heads * dim) * size;
+  float *table = zeros((size_t)(tokens * dim / 2) * 4);
+  const tigon_rope_args args = {.q = tigon_tensor_4d(in, dtype, 1, tokens, heads, dim),
+                                .k = tigon_tensor_4d(in + keys, dtype, 1, tokens, KEYS, dim),
+                                .q_out = tigon_tensor_4d(out, dtype, 1, tokens, heads, dim),
+                                .k_out = tigon_tensor_4d(out + keys, dtype, 1, tokens, KEYS, dim),
+                                .cos = tigon_tensor_2d(table, TIGON_F32, tokens, dim / 2),
+                                .sin = tigon_tensor_2d(table, TIGON_F32, tokens, dim / 2),
+                                .layout = layout};
+  const tigon_sim_counters *counted = tigon_sim_counted(ascend_of(&context->queue)->sim);
+  tigon_sim_reset(ascend_of(&context->queue)->sim);
+  succeeds(context, tigon_rope_fwd(context, &args));
+  assert_int_equal(counted->bytes_stored, rows * (size_t)dim * size);
+  assert_int_equal(counted->bytes_loaded, rows * (size_t)dim * size + (size_t)(tokens * dim) * 4);
+  assert_true(counted->ub_bytes <= context->device->onchip_bytes);
+  free(in), free(out), free(table);
+}
+
 static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols) {
   const size_t size = tigon_dtype_size(dtype);
   void *tensor[5], *w = zeros((size_t)cols * size);
@@ -209,7 +234,7 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_layer_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_softmax_and_relu(context, dtype, rows, cols, tensor, mask);
-  run_gates(context, dtype, rows, cols, tensor);
+  if (rows * cols <= GATED) run_gates(context, dtype, rows, cols, tensor);
   for (int i = 0; i < 5; ++i) free(tensor[i]);
   free(w), free(dw), free(rstd), free(mask);
 }
@@ -227,6 +252,11 @@ static void what_moves_was_predicted(void **state) {
           context->force = force;
           run_case(context, dtypes[d], shapes[s][0], shapes[s][1]);
         }
+    for (int d = 0; d < 2; ++d) {
+      run_rope(context, dtypes[d], 130, 8, 128, TIGON_ROPE_HALF);
+      run_rope(context, dtypes[d], 37, 3, 42, TIGON_ROPE_HALF);
+      run_rope(context, dtypes[d], 1, 40, 64, TIGON_ROPE_INTERLEAVED);
+    }
     tigon_context_destroy(context);
   }
 }

@@ -140,6 +140,21 @@ AICORE_KERNEL(repeat_forms, arguments) {
   keep(a, d, 4, N);
 }
 
+/* The bits of integers, and a gather by them, backwards. */
+AICORE_KERNEL(gathers, arguments) {
+  const ub_f32 x = bring(ub, a->a), offsets = ub_alloc_f32(ub, N), d = ub_alloc_f32(ub, N);
+  for (int i = 0; i < SOME; ++i) s_write_i32(offsets, i, 4 * (SOME - 1 - i));
+  s_write_i32(offsets, 0, s_read_i32(offsets, 0) - 4);
+  sync_set(PIPE_S, PIPE_V, 0);
+  sync_wait(PIPE_S, PIPE_V, 0);
+  KEEP(0, v_gather_f32(d, x, offsets, SOME));
+}
+
+static void a_gather_takes_bytes(void **state) {
+  launch(*state, gathers);
+  for (int i = 0; i < SOME; ++i) assert_true(out[0][i] == a_in[i ? SOME - 1 - i : SOME - 2]);
+}
+
 static float tree(const float *x, int lanes) {
   float sums[64] = {0};
   memcpy(sums, x, (size_t)lanes * sizeof *x);
@@ -217,6 +232,7 @@ int main(void) {
       cmocka_unit_test(calls_in_count_form),
       cmocka_unit_test(calls_in_repeat_form),
       cmocka_unit_test(casts_rows_and_scalars),
+      cmocka_unit_test(a_gather_takes_bytes),
   };
   return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

@@ -15,7 +15,7 @@ typedef struct sim_where {
 typedef enum sim_op {
   SIM_ADD, SIM_SUB, SIM_MUL, SIM_DIV, SIM_MAX, SIM_MIN,
   SIM_ADD_SCALAR, SIM_MUL_SCALAR, SIM_MAX_SCALAR, SIM_MIN_SCALAR,
-  SIM_EXP, SIM_LN, SIM_SQRT, SIM_RSQRT, SIM_ABS, SIM_DUPLICATE, SIM_AND, SIM_NOT, SIM_TO_I32,
+  SIM_EXP, SIM_LN, SIM_SQRT, SIM_RSQRT, SIM_ABS, SIM_DUPLICATE, SIM_AND, SIM_NOT, SIM_TO_I32, SIM_GATHER,
   SIM_FROM_BF16, SIM_FROM_F16, SIM_TO_BF16, SIM_TO_F16,
   SIM_SUM, SIM_MAXIMUM, SIM_SPREAD, SIM_COMPARE, SIM_SELECT,
   SIM_OPS
@@ -32,6 +32,8 @@ int64_t tigon_sim_block_index(void);
 int64_t tigon_sim_block_count(void);
 float tigon_sim_read(sim_where where, uint32_t at);
 void tigon_sim_write(sim_where where, uint32_t at, float value);
+int32_t tigon_sim_read_i32(sim_where where, uint32_t at);
+void tigon_sim_write_i32(sim_where where, uint32_t at, int32_t value);
 void tigon_sim_load(sim_where where, uint32_t to, char *from, int64_t rows, int64_t cols, int size);
 void tigon_sim_store(sim_where where, char *to, uint32_t from, int64_t rows, int64_t cols, int size);
 void tigon_sim_binary(sim_where where, sim_op op, uint32_t d, uint32_t a, uint32_t b, int64_t n);
@@ -83,6 +85,8 @@ static inline ub_f16 ub_at_f16(ub_f16 x, int64_t i) { return (ub_f16){x.at + (ui
 #define block_count() tigon_sim_block_count()
 #define s_read_f32(a, i) tigon_sim_read(SIM_HERE("s_read_f32"), ub_at_f32(a, i).at)
 #define s_write_f32(a, i, value) tigon_sim_write(SIM_HERE("s_write_f32"), ub_at_f32(a, i).at, value)
+#define s_read_i32(a, i) tigon_sim_read_i32(SIM_HERE("s_read_i32"), ub_at_f32(a, i).at)
+#define s_write_i32(a, i, value) tigon_sim_write_i32(SIM_HERE("s_write_i32"), ub_at_f32(a, i).at, value)
 
 #define load_f32(d, gm, rows, cols) tigon_sim_load(SIM_HERE("load_f32"), (d).at, gm, rows, cols, 4)
 #define load_bf16(d, gm, rows, cols) tigon_sim_load(SIM_HERE("load_bf16"), (d).at, gm, rows, cols, 2)
@@ -127,6 +131,7 @@ static inline uint32_t sim_f16(ub_f16 x) { return x.at; }
 #define v_and_f32(d, a, b, n) SIM_BINARY("v_and_f32", SIM_AND, d, a, b, n)
 #define v_not_f32(d, a, n) SIM_UNARY("v_not_f32", SIM_NOT, sim_f32(d), sim_f32(a), 0, n)
 #define v_i32_from_f32(d, a, n) SIM_UNARY("v_i32_from_f32", SIM_TO_I32, sim_f32(d), sim_f32(a), 0, n)
+#define v_gather_f32(d, a, offsets, n) SIM_BINARY("v_gather_f32", SIM_GATHER, d, a, offsets, n)
 #define v_f32_from_bf16(d, a, n) SIM_UNARY("v_f32_from_bf16", SIM_FROM_BF16, sim_f32(d), sim_bf16(a), 0, n)
 #define v_f32_from_f16(d, a, n) SIM_UNARY("v_f32_from_f16", SIM_FROM_F16, sim_f32(d), sim_f16(a), 0, n)
 #define v_bf16_from_f32(d, a, n) SIM_UNARY("v_bf16_from_f32", SIM_TO_BF16, sim_bf16(d), sim_f32(a), 0, n)

@@ -10,9 +10,10 @@ static const struct {
     [SIM_MAX] = {23, 2},        [SIM_MIN] = {23, 2},        [SIM_ADD_SCALAR] = {30, 1}, [SIM_MUL_SCALAR] = {26, 1},
     [SIM_MAX_SCALAR] = {30, 1}, [SIM_MIN_SCALAR] = {30, 1}, [SIM_EXP] = {31, 2},        [SIM_LN] = {33, 2},
     [SIM_SQRT] = {39, 2},       [SIM_RSQRT] = {24, 1.07},   [SIM_ABS] = {30, 1},        [SIM_DUPLICATE] = {24, 1},
-    [SIM_AND] = {24, 2.1},      [SIM_NOT] = {30, 1},        [SIM_TO_I32] = {32, 2},     [SIM_FROM_BF16] = {32, 2},
-    [SIM_FROM_F16] = {32, 2},   [SIM_TO_BF16] = {32, 2},    [SIM_TO_F16] = {32, 2},     [SIM_SUM] = {46, 7},
-    [SIM_MAXIMUM] = {46, 7},    [SIM_SPREAD] = {24, 1},     [SIM_COMPARE] = {36, 2},    [SIM_SELECT] = {27, 2},
+    [SIM_AND] = {24, 2.1},      [SIM_NOT] = {30, 1},        [SIM_TO_I32] = {32, 2},     [SIM_GATHER] = {24, 2},
+    [SIM_FROM_BF16] = {32, 2},  [SIM_FROM_F16] = {32, 2},   [SIM_TO_BF16] = {32, 2},    [SIM_TO_F16] = {32, 2},
+    [SIM_SUM] = {46, 7},        [SIM_MAXIMUM] = {46, 7},    [SIM_SPREAD] = {24, 1},     [SIM_COMPARE] = {36, 2},
+    [SIM_SELECT] = {27, 2},
 };
 
 /* A transfer costs its bytes and 1/16 of the smallest good transfer more, as the planner has it; an address that is not on a

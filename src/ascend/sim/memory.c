@@ -139,6 +139,18 @@ void tigon_sim_write(sim_where where, uint32_t at, float value) {
   if (to) memcpy(to, &value, sizeof value);
 }
 
+int32_t tigon_sim_read_i32(sim_where where, uint32_t at) {
+  const char *from = scalar_access(where, at, false);
+  int32_t value = 0;
+  if (from) memcpy(&value, from, sizeof value);
+  return value;
+}
+
+void tigon_sim_write_i32(sim_where where, uint32_t at, int32_t value) {
+  char *to = scalar_access(where, at, true);
+  if (to) memcpy(to, &value, sizeof value);
+}
+
 /* ---- global memory ---- */
 
 /* Of `ranges`, the last access after `known` that meets [begin, end); 0 when there is none. Drops what `all` already knows. */

@@ -20,6 +20,35 @@ static int64_t block_bytes(const sim_operand *o, int k) {
   return (int64_t)(left < in_block ? left : in_block) * o->size;
 }
 
+/* Where element e of a gather comes from. */
+static int64_t gathered(const tigon_sim *sim, const sim_instruction *i, int64_t e) {
+  int32_t offset;
+  memcpy(&offset, sim->ub + i->b.at + 4 * e, sizeof offset);
+  return (int64_t)i->a.at + offset;
+}
+
+/* Each element of a gather's source; its offsets have been touched. */
+static bool touch_gathered(tigon_sim *sim, const sim_instruction *i, bool mark) {
+  for (int64_t e = 0; e < i->count; ++e) {
+    const int64_t at = gathered(sim, i, e);
+    if (at < i->a.at || at % 4 != 0) {
+      tigon_sim_fail(
+          sim, i, SIM_MISALIGNED, (uint64_t)i->b.at + 4 * (uint64_t)e,
+          "%s: offset %lld of element %lld must be a multiple of 4, and not negative. Fix: bytes, not elements",
+          i->where.what, (long long)(at - i->a.at), (long long)e);
+      return false;
+    }
+    if (at >= i->d.at && at < i->d.at + i->count * 4) {
+      tigon_sim_fail(sim, i, SIM_OVERLAP, (uint64_t)at,
+                     "%s: element %lld comes from its own destination. Fix: another array for the destination",
+                     i->where.what, (long long)e);
+      return false;
+    }
+    if (!tigon_sim_touch_ub(sim, i, at, 4, false, mark)) return false;
+  }
+  return true;
+}
+
 static bool touch_operand(tigon_sim *sim, const sim_instruction *i, const sim_operand *o, bool write, bool mark) {
   if (!o->size) return true;
   if (i->counted) return tigon_sim_touch_ub(sim, i, o->at, i->count * o->size, write, mark);
@@ -89,8 +118,8 @@ static void issue(sim_instruction *i) {
   i->number = sim->issued + 1;
   const bool reduces = i->op == SIM_SUM || i->op == SIM_MAXIMUM;
   if (!check_alignment(sim, i, &i->d, reduces ? 4 : UB_BLOCK) || !check_alignment(sim, i, &i->a, UB_BLOCK) ||
-      !check_alignment(sim, i, &i->b, UB_BLOCK) || !check_overlap(sim, i, &i->a) || !check_overlap(sim, i, &i->b) ||
-      !check_overlap(sim, i, &i->c))
+      !check_alignment(sim, i, &i->b, UB_BLOCK) || (i->op != SIM_GATHER && !check_overlap(sim, i, &i->a)) ||
+      !check_overlap(sim, i, &i->b) || !check_overlap(sim, i, &i->c))
     return;
   if (i->counted) {
     sim->mask = 0;
@@ -346,7 +375,8 @@ static void run_step(tigon_sim *sim, const sim_instruction *i, int r) {
 
 bool tigon_sim_run_vector(tigon_sim *sim, const sim_instruction *i) {
   for (int mark = 0; mark < 2; ++mark)
-    if (!touch_operand(sim, i, &i->a, false, mark) || !touch_operand(sim, i, &i->b, false, mark) ||
+    if (!touch_operand(sim, i, &i->b, false, mark) ||
+        !(i->op == SIM_GATHER ? touch_gathered(sim, i, mark) : touch_operand(sim, i, &i->a, false, mark)) ||
         !touch_operand(sim, i, &i->c, false, mark) || !touch_operand(sim, i, &i->d, true, mark))
       return false;
   if (!i->counted) {
@@ -355,7 +385,9 @@ bool tigon_sim_run_vector(tigon_sim *sim, const sim_instruction *i) {
   }
   void *d = sim->ub + i->d.at;
   const void *a = sim->ub + i->a.at, *b = sim->ub + i->b.at;
-  if (i->op >= SIM_FROM_BF16 && i->op <= SIM_TO_F16)
+  if (i->op == SIM_GATHER)
+    for (int64_t e = 0; e < i->count; ++e) memcpy((char *)d + 4 * e, sim->ub + gathered(sim, i, e), 4);
+  else if (i->op >= SIM_FROM_BF16 && i->op <= SIM_TO_F16)
     cast(i->op, d, a, i->count);
   else
     compute(i->op, d, a, b, i->value, i->count);

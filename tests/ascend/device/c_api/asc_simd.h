@@ -64,6 +64,7 @@ UNARY(asc_abs, float, float);
 UNARY(asc_not, uint16_t, uint16_t);
 UNARY(asc_float2int32_rn, int32_t, float);
 void asc_and(__ubuf__ uint16_t *dst, __ubuf__ uint16_t *src0, __ubuf__ uint16_t *src1, uint32_t count);
+void asc_gather(__ubuf__ float *dst, __ubuf__ float *src, __ubuf__ uint32_t *src_offset, uint32_t count);
 UNARY(asc_bfloat162float, float, bfloat16_t);
 UNARY(asc_half2float, float, half);
 UNARY(asc_float2bfloat16_rn, bfloat16_t, float);
