@@ -44,8 +44,8 @@
  *   v_lt_scalar_f32(mask, a, value)                 bit i of the 8 bytes at ub_f32 mask = a[i] < value
  *   v_select_f32(d, mask, a, b)                     d[i] = bit i ? a[i] : b[i], 64 elements
  *
- * Scalar (S). s_read_f32(a, i), s_write_f32(a, i, value), and s_read_i32, s_write_i32 of the bits of an element: they wait for nothing
- * either, so sync first.
+ * Scalar (S). s_read_f32(a, i), s_write_f32(a, i, value): they wait for nothing either, so sync first. s_read_i32, s_write_i32: the
+ * same four bytes of an ub_f32 as an integer, which is how indices come, too.
  * block_index(), block_count(): which program of the launch this is.
  *
  * A kernel is AICORE_KERNEL(name, arguments) { ... }: `a` points to the arguments, a struct of 8-byte fields, `ub` to the

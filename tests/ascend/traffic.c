@@ -1,6 +1,7 @@
 /* Ascend kernels in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for
  * every case that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s.
  * ctest: slow */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -302,9 +303,63 @@ static void a_row_of_32768_is_read_once(void **state) {
   tigon_context_destroy(context);
 }
 
+/* A list of more tensors than one launch takes: each element moves once, and the norm is that of all of them. */
+static void adamw_moves_each_element_once(void **state) {
+  (void)state;
+  enum { TENSORS = 40, LARGEST = 5000 };
+  for (int part = 0; part < PARTS; ++part) {
+    tigon_context *context;
+    const tigon_context_desc desc = {.device = parts[part]};
+    assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+    const tigon_sim_counters *counted = tigon_sim_counted(ascend_of(&context->queue)->sim);
+    float *memory[4], one[2], sum = 0;
+    for (int i = 0; i < 4; ++i) memory[i] = zeros(TENSORS * LARGEST * 4);
+    tigon_adamw_param params[TENSORS];
+    tigon_tensor grads[TENSORS];
+    int64_t elements = 0;
+    for (int i = 0; i < TENSORS; ++i) {
+      const int64_t n = i * 7919 % LARGEST;
+      tigon_tensor t[4];
+      for (int k = 0; k < 4; ++k) t[k] = tigon_tensor_1d(memory[k] + (size_t)i * LARGEST, TIGON_F32, n);
+      params[i] = (tigon_adamw_param){.param = t[0], .grad = t[1], .exp_avg = t[2], .exp_avg_sq = t[3]};
+      grads[i] = t[1];
+      elements += n;
+      if (n > 0) ((float *)t[1].data)[n - 1] = 3, sum += 9;
+    }
+    const tigon_adamw_step_args step = {
+        .params = params, .count = TENSORS, .lr = 1, .beta1 = 0.5, .beta2 = 0.5, .eps = 1e-8, .step = 1};
+    tigon_sim_reset(ascend_of(&context->queue)->sim);
+    succeeds(context, tigon_adamw_step(context, &step));
+    assert_int_equal(counted->bytes_loaded, elements * 4 * 4);
+    assert_int_equal(counted->bytes_stored, elements * 3 * 4);
+    for (int i = 0; i < TENSORS; ++i)
+      for (int64_t e = 0; e < params[i].param.shape[0]; ++e)
+        assert_float_equal(((float *)params[i].param.data)[e], e + 1 == params[i].param.shape[0] ? -1 : 0, 1e-6);
+    tigon_adamw_clip_args clip = {.grads = grads,
+                                  .count = TENSORS,
+                                  .max_norm = 1,
+                                  .norm = tigon_tensor_1d(&one[0], TIGON_F32, 1),
+                                  .factor = tigon_tensor_1d(&one[1], TIGON_F32, 1)};
+    succeeds(context, tigon_adamw_clip_workspace(context, &clip, &clip.workspace_bytes));
+    succeeds(context, tigon_alloc(context, clip.workspace_bytes, &clip.workspace));
+    tigon_sim_reset(ascend_of(&context->queue)->sim);
+    succeeds(context, tigon_adamw_clip(context, &clip));
+    /* Three launches, of which each leaves the cores' sums and two find some; one joins them. */
+    const int64_t sums = context->device->cores * 16;
+    assert_int_equal(counted->bytes_loaded, elements * 4 + 3 * sums);
+    assert_int_equal(counted->bytes_stored, 3 * sums + 8);
+    assert_float_equal(one[0], sqrtf(sum), 1e-4);
+    assert_float_equal(one[1], 1 / sqrtf(sum), 1e-6);
+    tigon_free(context, clip.workspace);
+    for (int i = 0; i < 4; ++i) free(memory[i]);
+    tigon_context_destroy(context);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_moves_was_predicted),
+      cmocka_unit_test(adamw_moves_each_element_once),
       cmocka_unit_test(time_falls_with_the_width),
       cmocka_unit_test(a_row_of_32768_is_read_once),
   };

@@ -199,6 +199,7 @@ AICORE_KERNEL(casts_and_rows, arguments) {
   sync_set(PIPE_MTE2, PIPE_S, 0);
   sync_wait(PIPE_MTE2, PIPE_S, 0);
   s_write_f32(d, 15, s_read_f32(d, 16) + s_read_f32(d, 12)); /* row 1's first, and the filling after row 0 */
+  s_write_i32(d, 14, s_read_i32(d, 17) + 1);                 /* the next float above row 1's second */
   sync_set(PIPE_S, PIPE_MTE3, 0);
   sync_wait(PIPE_S, PIPE_MTE3, 0);
   sync_set(PIPE_MTE2, PIPE_MTE3, 0);
@@ -214,7 +215,10 @@ static void casts_rows_and_scalars(void **state) {
     assert_true(out[1][i] == tigon_f32_from_f16(tigon_f16_from_f32(b_in[i])));
   }
   for (int i = 0; i < 80; ++i)
-    assert_true(out[2][i] == (i % 16 < 11 ? a_in[i / 16 * 11 + i % 16] : i == 15 ? a_in[11] : 0));
+    assert_true(out[2][i] == (i % 16 < 11 ? a_in[i / 16 * 11 + i % 16]
+                              : i == 15   ? a_in[11]
+                              : i == 14   ? nextafterf(a_in[12], INFINITY)
+                                          : 0));
   assert_memory_equal(out[3], a_in, 55 * sizeof *a_in);
 }
 

@@ -336,6 +336,37 @@ AICORE void row_sums_kept(ub_f32 sums, ub_f32 work, ub_f32 x, tile t) {
   row_sums(sums, work, (tile){t.rows, half, half});
 }
 
+/* maxima[r] = the largest of row r of x, which is used up; a NaN passes. What lies past the row's columns does not count. */
+AICORE void row_maxima(ub_f32 maxima, ub_f32 x, tile t) {
+  const int blocks = (int)(t.pitch / 8);
+  int64_t left = t.cols;
+  if (down_the_rows(t)) {
+    for (int64_t c = V_LANES; c < t.cols; c += V_LANES) {
+      v_mask_f32(lanes_at(t.cols, c));
+      for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
+        const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, 1, blocks, blocks, blocks};
+        const ub_f32 first = ub_at_f32(x, r * t.pitch);
+        v_max_r_f32(first, first, ub_at_f32(first, c), s);
+      }
+      sync_pipe(PIPE_V);
+    }
+    left = least(left, V_LANES);
+  }
+  while (left > V_LANES) {
+    const int64_t half = round_up((left + 1) / 2, 8);
+    for (int64_t r = 0; r < t.rows; ++r) {
+      const ub_f32 row = ub_at_f32(x, r * t.pitch);
+      v_max_f32(row, row, ub_at_f32(row, half), left - half);
+    }
+    sync_pipe(PIPE_V);
+    left = half;
+  }
+  v_mask_f32((int)left);
+  for (int64_t r = 0; r < t.rows; r += V_REPEATS)
+    v_maximum_r_f32(ub_at_f32(maxima, r), ub_at_f32(x, r * t.pitch), (int)least(V_REPEATS, t.rows - r), 1, blocks);
+  sync_pipe(PIPE_V);
+}
+
 /* sum[c] += column c of x over its rows, in pairs, then pairs of pairs. x is used up. */
 AICORE void add_column_sums(ub_f32 sum, ub_f32 x, tile t) {
   for (int64_t rows = t.rows, half; rows > 1; rows = half) {

@@ -1,0 +1,115 @@
+/* adamw on Ascend: a list of tensors in as few launches as its arguments allow. */
+#include <math.h>
+
+#include "ascend/kernel/adamw.h"
+
+#include "ascend/ascend.h"
+
+static int64_t elements(const tigon_tensor *t) {
+  int64_t count = 1;
+  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
+  return count;
+}
+
+/* Tiles for as many cores as there are, of whole lines of memory and `most` elements at most. */
+static void cut(adamw_list *list, int64_t most, int64_t cores) {
+  enum { LINE = 128 }; /* elements: 512 bytes of f32, what a transfer at full rate starts on */
+  int64_t total = 0;
+  for (int64_t i = 0; i < list->tensors; ++i) total += list->of[i].count;
+  list->tile = least(most / LINE * LINE, round_up((total + cores - 1) / cores, LINE));
+  list->tiles = 0;
+  for (int64_t i = 0; i < list->tensors; ++i) list->tiles += (list->of[i].count + list->tile - 1) / list->tile;
+}
+
+/* ---- step ---- */
+
+static void step_uses(tigon_queue *queue, const adamw_step_arguments *a) {
+  for (int64_t i = 0; i < a->list.tensors; ++i) {
+    const adamw_tensor *t = &a->list.of[i];
+    ascend_uses(queue, "param", t->param, t->count, (tigon_dtype)t->dtype, SIM_READS | SIM_WRITES);
+    ascend_uses(queue, "master", t->master, t->count, TIGON_F32, SIM_READS | SIM_WRITES);
+    ascend_uses(queue, "grad", t->grad, t->count, (tigon_dtype)t->grad_dtype, SIM_READS);
+    ascend_uses(queue, "exp_avg", t->exp_avg, t->count, TIGON_F32, SIM_READS | SIM_WRITES);
+    ascend_uses(queue, "exp_avg_sq", t->exp_avg_sq, t->count, TIGON_F32, SIM_READS | SIM_WRITES);
+  }
+  ascend_uses(queue, "clip_factor", a->clip_factor, 1, TIGON_F32, SIM_READS | SIM_SHARED);
+}
+
+tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p, const tigon_plan *plan) {
+  enum {
+    ELEMENT = 2 * (4 + 4) * 4 + 2 * 4,
+    WORDS = 32
+  }; /* bytes on chip: two buffers in and out, two tiles; the factor */
+  const tigon_device_desc *device = &ascend_of(queue)->soc->device;
+  (void)plan;
+  adamw_step_arguments a = {.clip_factor = (gm_ptr)p->clip_factor,
+                            .beta1 = (float)p->beta1,
+                            .rest1 = (float)(1 - p->beta1),
+                            .beta2 = (float)p->beta2,
+                            .rest2 = (float)(1 - p->beta2),
+                            .rate = (float)(p->lr / p->correction1),
+                            .root = (float)(1 / sqrt(p->correction2)),
+                            .eps = (float)p->eps};
+  for (int64_t i = 0; i < p->count;) {
+    a.list.tensors = 0;
+    for (; i < p->count && a.list.tensors < ADAMW_TENSORS; ++i) {
+      const tigon_adamw_param *t = &p->params[i];
+      if (elements(&t->param) == 0) continue;
+      a.list.of[a.list.tensors++] = (adamw_tensor){.param = t->param.data,
+                                                   .master = t->master.data,
+                                                   .grad = t->grad.data,
+                                                   .exp_avg = t->exp_avg.data,
+                                                   .exp_avg_sq = t->exp_avg_sq.data,
+                                                   .count = elements(&t->param),
+                                                   .dtype = t->param.dtype,
+                                                   .grad_dtype = t->grad.dtype,
+                                                   .decay = (float)(p->lr * t->weight_decay)};
+    }
+    if (a.list.tensors == 0) continue;
+    cut(&a.list, (device->onchip_bytes - WORDS) / ELEMENT, device->cores);
+    step_uses(queue, &a);
+    const tigon_status status = ascend_launch(queue, "adamw_step", adamw_step, &a, least(a.list.tiles, device->cores));
+    if (status != TIGON_OK) return status;
+  }
+  return TIGON_OK;
+}
+
+/* ---- clip ---- */
+
+tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p, const tigon_plan *plan) {
+  enum {
+    ELEMENT = 2 * 4 + 2 * 4,
+    WORDS = 128,
+    MOST = 8192
+  }; /* bytes on chip: two buffers, two tiles; words. Elements */
+  const tigon_device_desc *device = &ascend_of(queue)->soc->device;
+  (void)plan;
+  adamw_squares_arguments a = {.partials = (gm_ptr)p->partials};
+  int64_t blocks = 0;
+  for (int64_t i = 0; i < p->count;) {
+    a.list.tensors = 0;
+    for (; i < p->count && a.list.tensors < ADAMW_TENSORS; ++i) {
+      const tigon_tensor *t = &p->grads[i];
+      if (elements(t) == 0) continue;
+      a.list.of[a.list.tensors++] = (adamw_tensor){.grad = t->data, .count = elements(t), .grad_dtype = t->dtype};
+      ascend_uses(queue, "grad", t->data, elements(t), t->dtype, SIM_READS);
+    }
+    if (a.list.tensors == 0) continue;
+    cut(&a.list, least((device->onchip_bytes - WORDS) / ELEMENT, MOST), device->cores);
+    a.add = blocks > 0;
+    /* Each launch has as many blocks, so that each finds what its forerunner left. */
+    if (blocks == 0) blocks = i < p->count ? device->cores : least(a.list.tiles, device->cores);
+    ascend_uses(queue, "partials", p->partials, blocks * ADAMW_PARTIAL, TIGON_F32, SIM_READS | SIM_WRITES);
+    const tigon_status status = ascend_launch(queue, "adamw_squares", adamw_squares, &a, blocks);
+    if (status != TIGON_OK) return status;
+  }
+  const adamw_norm_arguments norm = {.partials = (gm_ptr)p->partials,
+                                     .norm = (gm_ptr)p->norm,
+                                     .factor = (gm_ptr)p->factor,
+                                     .count = blocks,
+                                     .max_norm = (float)p->max_norm};
+  ascend_uses(queue, "partials", p->partials, blocks * ADAMW_PARTIAL, TIGON_F32, SIM_READS);
+  ascend_uses(queue, "norm", p->norm, 1, TIGON_F32, SIM_WRITES);
+  ascend_uses(queue, "factor", p->factor, 1, TIGON_F32, SIM_WRITES);
+  return ascend_launch(queue, "adamw_norm", adamw_norm, &norm, 1);
+}

@@ -1,0 +1,108 @@
+/* What the scalar pipe does by itself: handing over to it and from it, and numbers in two floats, which carry 48 bits. The AI core
+ * has no f64. Each rounding of a two-float operation is a statement of its own, so that no compiler fuses two of them. */
+#ifndef TIGON_ASCEND_KERNEL_SCALAR_H
+#define TIGON_ASCEND_KERNEL_SCALAR_H
+
+#include "ascend/aicore.h"
+
+/* What one pipe has done is seen by another. These use flag 7 of their pairs. */
+AICORE void scalar_after_loads(void) {
+  sync_set(PIPE_MTE2, PIPE_S, 7);
+  sync_wait(PIPE_MTE2, PIPE_S, 7);
+}
+AICORE void scalar_after_vectors(void) {
+  sync_set(PIPE_V, PIPE_S, 7);
+  sync_wait(PIPE_V, PIPE_S, 7);
+}
+AICORE void vectors_after_scalar(void) {
+  sync_set(PIPE_S, PIPE_V, 7);
+  sync_wait(PIPE_S, PIPE_V, 7);
+}
+AICORE void loads_after_scalar(void) {
+  sync_set(PIPE_S, PIPE_MTE2, 7);
+  sync_wait(PIPE_S, PIPE_MTE2, 7);
+}
+AICORE void stores_after_scalar(void) {
+  sync_set(PIPE_S, PIPE_MTE3, 7);
+  sync_wait(PIPE_S, PIPE_MTE3, 7);
+}
+AICORE void scalar_after_stores(void) {
+  sync_set(PIPE_MTE3, PIPE_S, 7);
+  sync_wait(PIPE_MTE3, PIPE_S, 7);
+}
+
+/* 2^k; 0 below the smallest normal number. */
+AICORE float power_of_two(int64_t k) {
+  float power = 1, by = k < 0 ? 0.5f : 2;
+  if (k < -126) return 0;
+  for (int64_t left = k < 0 ? -k : k; left > 0; left /= 2) {
+    if (left % 2) power *= by;
+    by *= by;
+  }
+  return power;
+}
+
+/* hi + lo, hi being the nearest float. */
+typedef struct twofold {
+  float hi, lo;
+} twofold;
+
+/* The sum and product of two floats, exact but for overflow (Knuth, Dekker). */
+AICORE twofold two_sum(float a, float b) {
+  const float sum = a + b;
+  const float b_part = sum - a;
+  const float a_part = sum - b_part;
+  const float a_error = a - a_part;
+  const float b_error = b - b_part;
+  const float error = a_error + b_error;
+  return (twofold){sum, error == error ? error : 0};
+}
+AICORE twofold split_in_two(float a) {
+  const float up = a * 4097.0f;
+  const float over = up - a;
+  const float hi = up - over;
+  const float lo = a - hi;
+  return (twofold){hi, lo};
+}
+AICORE twofold two_product(float a, float b) {
+  const float product = a * b;
+  const twofold x = split_in_two(a), y = split_in_two(b);
+  const float p11 = x.hi * y.hi;
+  const float p12 = x.hi * y.lo;
+  const float p21 = x.lo * y.hi;
+  const float p22 = x.lo * y.lo;
+  float error = p11 - product;
+  error += p12;
+  error += p21;
+  error += p22;
+  return (twofold){product, error == error ? error : 0};
+}
+
+AICORE twofold twofold_add(twofold a, float b) {
+  const twofold s = two_sum(a.hi, b);
+  const float low = s.lo + a.lo;
+  return two_sum(s.hi, low);
+}
+AICORE twofold twofold_sum(twofold a, twofold b) {
+  const twofold s = twofold_add(a, b.hi);
+  return twofold_add(s, b.lo);
+}
+AICORE twofold twofold_mul(twofold a, twofold b) {
+  const twofold p = two_product(a.hi, b.hi);
+  const float high_low = a.hi * b.lo;
+  const float low_high = a.lo * b.hi;
+  const float cross = high_low + low_high;
+  const float low = p.lo + cross;
+  return two_sum(p.hi, low == low ? low : 0);
+}
+AICORE twofold twofold_times(twofold a, float b) { return twofold_mul(a, (twofold){b, 0}); }
+/* 1 / a for a finite a that is not 0. */
+AICORE twofold twofold_inverse(twofold a) {
+  const float first = 1.0f / a.hi;
+  const twofold product = twofold_times(a, first);
+  const twofold rest = twofold_sum((twofold){1, 0}, (twofold){-product.hi, -product.lo});
+  const float more = rest.hi * first;
+  return two_sum(first, more);
+}
+
+#endif
