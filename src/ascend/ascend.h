@@ -18,6 +18,8 @@ tigon_rope_fwd_fn ascend_rope_fwd;
 tigon_rope_bwd_fn ascend_rope_bwd;
 tigon_softmax_fwd_fn ascend_softmax_fwd;
 tigon_softmax_bwd_fn ascend_softmax_bwd;
+tigon_embedding_fwd_fn ascend_embedding_fwd;
+tigon_embedding_bwd_fn ascend_embedding_bwd;
 tigon_adamw_step_fn ascend_adamw_step;
 tigon_adamw_clip_fn ascend_adamw_clip;
 

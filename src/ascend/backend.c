@@ -45,6 +45,8 @@ const tigon_kernels tigon_ascend_kernels = {
     .rope_bwd = {ascend_rope_bwd, TIGON_FLOATS},
     .softmax_fwd = {ascend_softmax_fwd, TIGON_FLOATS},
     .softmax_bwd = {ascend_softmax_bwd, TIGON_FLOATS},
+    .embedding_fwd = {ascend_embedding_fwd, TIGON_FLOATS},
+    .embedding_bwd = {ascend_embedding_bwd, TIGON_FLOATS},
     .adamw_step = {ascend_adamw_step, TIGON_FLOATS},
     .adamw_clip = {ascend_adamw_clip, TIGON_FLOATS},
 };

@@ -47,8 +47,9 @@ tigon_status tigon_embedding_fwd(tigon_context *context, const tigon_embedding_f
   TIGON_TRY(
       tigon_check_indices(context, call, "idx", &a.idx, p.vocab, "table.shape[0]", false, 0, &a.error, &p.error_flag));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  static const tigon_plan no_plan;
-  return TIGON_CALL_SLOT(context, embedding_fwd, p.dtype, &p, &no_plan);
+  tigon_plan plan;
+  TIGON_TRY(tigon_front_plan(context, "embedding", "fwd", p.dtype, p.space.rows, p.cols, &plan));
+  return TIGON_CALL_SLOT(context, embedding_fwd, p.dtype, &p, &plan);
 }
 
 static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bwd_args *args, bool shape_only,

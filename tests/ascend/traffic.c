@@ -226,6 +226,20 @@ static void run_rope(tigon_context *context, tigon_dtype dtype, int64_t tokens, 
   free(in), free(out), free(table);
 }
 
+static void run_embedding(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
+                          void *const tensor[4]) {
+  tigon_plan plan;
+  int64_t *idx = zeros((size_t)rows * 8);
+  for (int64_t r = 0; r < rows; ++r) idx[r] = (r * 37 + 1) % rows;
+  const tigon_embedding_fwd_args fwd = {.table = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+                                        .idx = tigon_tensor_1d(idx, TIGON_I64, rows),
+                                        .y = tigon_tensor_2d(tensor[1], dtype, rows, cols)};
+  ask(context, "embedding", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_embedding_fwd(context, &fwd));
+  expect(context, &plan, "embedding fwd");
+  free(idx);
+}
+
 static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols) {
   const size_t size = tigon_dtype_size(dtype);
   void *tensor[5], *w = zeros((size_t)cols * size);
@@ -235,6 +249,7 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_layer_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_softmax_and_relu(context, dtype, rows, cols, tensor, mask);
+  run_embedding(context, dtype, rows, cols, tensor);
   if (rows * cols <= GATED) run_gates(context, dtype, rows, cols, tensor);
   for (int i = 0; i < 5; ++i) free(tensor[i]);
   free(w), free(dw), free(rstd), free(mask);
@@ -260,6 +275,39 @@ static void what_moves_was_predicted(void **state) {
     }
     tigon_context_destroy(context);
   }
+}
+
+/* One index, again and again: more positions than are sorted at a time, and a sum that stays exact where it can be. */
+static void embedding_sums_a_long_row(void **state) {
+  (void)state;
+  enum { POSITIONS = 9000, COLS = 5, VOCAB = 7, HOT = 4 };
+  for (int part = 0; part < PARTS; ++part)
+    for (int accumulate = 0; accumulate < 2; ++accumulate) {
+      tigon_context *context;
+      const tigon_context_desc desc = {.device = parts[part]};
+      assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+      int32_t *idx = zeros(POSITIONS * 4);
+      float *dy = zeros(POSITIONS * COLS * 4), *dtable = zeros(VOCAB * COLS * 4);
+      for (int i = 0; i < POSITIONS; ++i) {
+        idx[i] = i % 10 == 3 ? i % VOCAB : HOT;
+        for (int c = 0; c < COLS; ++c) dy[i * COLS + c] = (float)(i % 16);
+      }
+      float expected[VOCAB] = {0};
+      for (int i = 0; i < POSITIONS; ++i) expected[idx[i]] += (float)(i % 16);
+      for (int i = 0; i < VOCAB * COLS; ++i) dtable[i] = 2;
+      tigon_embedding_bwd_args args = {.dy = tigon_tensor_2d(dy, TIGON_F32, POSITIONS, COLS),
+                                       .idx = tigon_tensor_1d(idx, TIGON_I32, POSITIONS),
+                                       .dtable = tigon_tensor_2d(dtable, TIGON_F32, VOCAB, COLS),
+                                       .accumulate_dtable = accumulate};
+      succeeds(context, tigon_embedding_bwd_workspace(context, &args, &args.workspace_bytes));
+      succeeds(context, tigon_alloc(context, args.workspace_bytes, &args.workspace));
+      succeeds(context, tigon_embedding_bwd(context, &args));
+      for (int i = 0; i < VOCAB * COLS; ++i)
+        assert_float_equal(dtable[i], expected[i / COLS] + (accumulate ? 2 : 0), 0);
+      tigon_free(context, args.workspace);
+      free(idx), free(dy), free(dtable);
+      tigon_context_destroy(context);
+    }
 }
 
 /* Model microseconds of fused_add_rms_norm forward on zeros. */
@@ -358,9 +406,8 @@ static void adamw_moves_each_element_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_moves_was_predicted),
-      cmocka_unit_test(adamw_moves_each_element_once),
-      cmocka_unit_test(time_falls_with_the_width),
+      cmocka_unit_test(what_moves_was_predicted),    cmocka_unit_test(adamw_moves_each_element_once),
+      cmocka_unit_test(embedding_sums_a_long_row),   cmocka_unit_test(time_falls_with_the_width),
       cmocka_unit_test(a_row_of_32768_is_read_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

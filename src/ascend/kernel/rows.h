@@ -367,13 +367,17 @@ AICORE void row_maxima(ub_f32 maxima, ub_f32 x, tile t) {
   sync_pipe(PIPE_V);
 }
 
-/* sum[c] += column c of x over its rows, in pairs, then pairs of pairs. x is used up. */
-AICORE void add_column_sums(ub_f32 sum, ub_f32 x, tile t) {
+/* The first row of x = the sum of its rows, in pairs, then pairs of pairs. x is used up. */
+AICORE void fold_rows(ub_f32 x, tile t) {
   for (int64_t rows = t.rows, half; rows > 1; rows = half) {
     half = (rows + 1) / 2;
     v_add_f32(x, x, ub_at_f32(x, half * t.pitch), (rows - half) * t.pitch);
     sync_pipe(PIPE_V);
   }
+}
+/* sum[c] += column c of x over its rows. x is used up. */
+AICORE void add_column_sums(ub_f32 sum, ub_f32 x, tile t) {
+  fold_rows(x, t);
   v_add_f32(sum, sum, x, t.pitch);
   sync_pipe(PIPE_V);
 }

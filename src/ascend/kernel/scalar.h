@@ -3,6 +3,8 @@
 #ifndef TIGON_ASCEND_KERNEL_SCALAR_H
 #define TIGON_ASCEND_KERNEL_SCALAR_H
 
+#include <tigon/base.h>
+
 #include "ascend/aicore.h"
 
 /* What one pipe has done is seen by another. These use flag 7 of their pairs. */
@@ -29,6 +31,13 @@ AICORE void stores_after_scalar(void) {
 AICORE void scalar_after_stores(void) {
   sync_set(PIPE_MTE3, PIPE_S, 7);
   sync_wait(PIPE_MTE3, PIPE_S, 7);
+}
+
+/* Index i of what was loaded as 4-byte words, one of an i32 or two of an i64. */
+AICORE int64_t index_words(int64_t dtype) { return dtype == TIGON_I64 ? 2 : 1; }
+AICORE int64_t s_read_index(int64_t dtype, ub_f32 words, int64_t i) {
+  if (dtype != TIGON_I64) return s_read_i32(words, i);
+  return (int64_t)s_read_i32(words, 2 * i + 1) * ((int64_t)1 << 32) + (uint32_t)s_read_i32(words, 2 * i);
 }
 
 /* 2^k; 0 below the smallest normal number. */

@@ -1,0 +1,44 @@
+/* What the launcher of embedding hands to its kernels: structs of 8-byte fields. */
+#ifndef TIGON_ASCEND_KERNEL_EMBEDDING_H
+#define TIGON_ASCEND_KERNEL_EMBEDDING_H
+
+#include "ascend/kernel/rows.h"
+
+typedef struct embedding_fwd_arguments {
+  walk w;
+  gm_space space;
+  gm_rows y;
+  gm_ptr table, idx;
+  gm_ptr flags; /* [blocks] i32: was an index out of range? May be NULL */
+  int64_t vocab, table_pitch, dtype, idx_dtype;
+} embedding_fwd_arguments;
+
+/* Table rows are cut into `tasks` ranges. */
+typedef struct embedding_bwd_arguments {
+  gm_space space;
+  gm_rows dy;
+  gm_ptr idx, dtable, error; /* error: may be NULL */
+  int64_t positions, cols, vocab, padding_idx;
+  int64_t dtype, idx_dtype, dtable_dtype, accumulate;
+  int64_t tasks, unit; /* unit: of the sizes on chip */
+} embedding_bwd_arguments;
+
+/* Sizes on chip, in units of the arguments. */
+enum {
+  EMBEDDING_PANEL = 512,  /* columns of a sum */
+  EMBEDDING_ZEROS = 1024, /* words */
+  EMBEDDING_TASK = 1024,  /* table rows */
+  EMBEDDING_LIST = 1024,  /* positions sorted at a time */
+  EMBEDDING_BATCH = 256,  /* indices loaded at a time */
+};
+
+typedef struct error_flag_arguments {
+  gm_ptr flags, error; /* [count] i32, [1] i32 */
+  int64_t count;
+} error_flag_arguments;
+
+void embedding_fwd(ub_arena *ub, const void *arguments);
+void embedding_bwd(ub_arena *ub, const void *arguments);
+void error_flag(ub_arena *ub, const void *arguments); /* error = 1 when any of the flags is set. One block */
+
+#endif
