@@ -20,6 +20,8 @@ tigon_softmax_fwd_fn ascend_softmax_fwd;
 tigon_softmax_bwd_fn ascend_softmax_bwd;
 tigon_embedding_fwd_fn ascend_embedding_fwd;
 tigon_embedding_bwd_fn ascend_embedding_bwd;
+tigon_cross_entropy_fwd_fn ascend_cross_entropy_fwd;
+tigon_cross_entropy_bwd_fn ascend_cross_entropy_bwd;
 tigon_adamw_step_fn ascend_adamw_step;
 tigon_adamw_clip_fn ascend_adamw_clip;
 

@@ -47,6 +47,8 @@ const tigon_kernels tigon_ascend_kernels = {
     .softmax_bwd = {ascend_softmax_bwd, TIGON_FLOATS},
     .embedding_fwd = {ascend_embedding_fwd, TIGON_FLOATS},
     .embedding_bwd = {ascend_embedding_bwd, TIGON_FLOATS},
+    .cross_entropy_fwd = {ascend_cross_entropy_fwd, TIGON_FLOATS},
+    .cross_entropy_bwd = {ascend_cross_entropy_bwd, TIGON_FLOATS},
     .adamw_step = {ascend_adamw_step, TIGON_FLOATS},
     .adamw_clip = {ascend_adamw_clip, TIGON_FLOATS},
 };

@@ -46,7 +46,8 @@ static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const int64_t word =
       plan_add(plan_mul(apart ? plan_mul(eights, block) : array, p->device->buffers), apart ? array : 0);
   const int64_t blocks = f->reduce != TIGON_REDUCE_NONE && p->cols < 2 * block ? 7 * block : 0;
-  return plan_add(blocks, plan_add(plan_mul(words, word), plan_mul((int64_t)sums * f->partials, array)));
+  return plan_add(
+      blocks, plan_add(plan_mul(words, word), plan_mul(f->row_scalars_on_chip + (int64_t)sums * f->partials, array)));
 }
 
 /* A temporary f32 tile's row of `cols` columns: as many elements as the streams' rows, which end on the alignment. */

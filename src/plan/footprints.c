@@ -34,8 +34,9 @@ typedef struct row {
  * rope: cos and sin of a token (half a head) are within the f32 temporaries; the words are the position id.
  * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
  * softmax: a mask is a stream, in the dtype of x or in f32; a split hands over the largest score and the sum.
- * cross_entropy: the words are label (i64), loss and lse; a split hands over max, sum of exp, sum of z, sum of z exp z,
- *   argmax (i64). Without dlogits the logits are read once in any case, because max and sum run online.
+ * cross_entropy: the words are label (i64), loss and lse, backward's label, lse and dloss; a split hands over max, reference,
+ *   sum of exp, sum of z exp z, sum of z, argmax and the label's x. Without dlogits the logits are read once in any case,
+ *   because max and sum run online; only one split of a row then joins them. The temporaries are a softcap's.
  * adamw step: 16-bit parameters have an f32 master, so the parameter itself is only written. clip: one sum over all. */
 /* clang-format off */
 static const row table[] = {
@@ -86,11 +87,11 @@ static const row table[] = {
     {"softmax", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
      1, 3, 0, 0, 0, 0, TIGON_REDUCE_SUM, 1, 4.2, 7.2},
     {"cross_entropy", "fwd", ANY, {{1, 0}}, {{0, 0}},
-     1, 2, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 6, 4.0, 5.0},
+     4, 4, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 4.0, 5.0},
     {"cross_entropy", "fwd_dlogits", ANY, {{2, 0}}, {{1, 0}},
-     1, 2, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 6, 6.5, 8.5},
+     4, 4, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 6.5, 8.5},
     {"cross_entropy", "bwd", ANY, {{1, 0}}, {{1, 0}},
-     1, 2, 0, 0, 4, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
+     4, 4, 0, 0, 4, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
     {"adamw", "step", ONLY_F32, {{1, 4}, {1, 4}, {1, 4}, {1, 4}}, {{1, 4}, {1, 4}, {1, 4}},
      2, 2, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 9.0},
     {"adamw", "step", ONLY_16_BIT, {{1, 4}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}, {1, 4}},
@@ -99,6 +100,9 @@ static const row table[] = {
      1, 2, 0, 0, 0, 1, TIGON_REDUCE_SUM, 1, 2.1, 3.1},
 };
 /* clang-format on */
+
+/* 4-byte words a row that the work needs on chip besides those that move: the sums of a loss, its label, its scales. */
+static int words_on_chip(const char *op) { return strcmp(op, "cross_entropy") == 0 ? 44 : 0; }
 
 #define TABLE_ROWS ((int)(sizeof table / sizeof *table))
 
@@ -126,6 +130,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
                                    .column_sums = r->column_sums,
                                    .row_scalars_in = r->words_in,
                                    .row_scalars_out = r->words_out,
+                                   .row_scalars_on_chip = words_on_chip(r->op),
                                    .reduce = r->reduce,
                                    .partials = r->partials,
                                    .vector_ops = f32 ? r->ops_f32 : r->ops_16};

@@ -99,6 +99,7 @@ typedef struct tigon_footprint {
   int column_param_bytes;              /* bytes of one element of them in memory */
   int column_sums;                     /* [cols] f32 accumulators over rows (dw, db) */
   int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
+  int row_scalars_on_chip;             /* 4-byte words a row that the work needs besides */
   tigon_reduce reduce;
   int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
   double vector_ops; /* vector operations an element, for the predicted time */

@@ -256,10 +256,13 @@ AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
   sync_pipe(PIPE_V);
 }
 
+enum {
+  WORD_REPEATS = V_REPEATS / 8 * 8
+}; /* of a call that leaves a word each, so that the next one begins on 32 bytes */
+
 /* values[r] = the sum, or the largest, of row r of x, which is used up: columns are folded onto the first 64, and those in one
  * call. What lies between cols and pitch does not count. */
 AICORE void row_folds(bool largest, ub_f32 values, ub_f32 x, tile t) {
-  enum { ROWS = V_REPEATS / 8 * 8 }; /* of one call: each begins on 32 bytes of its own */
   const int blocks = (int)(t.pitch / 8);
   int64_t left = t.cols;
   if (down_the_rows(t)) {
@@ -290,8 +293,8 @@ AICORE void row_folds(bool largest, ub_f32 values, ub_f32 x, tile t) {
     left = half;
   }
   v_mask_f32((int)left);
-  for (int64_t r = 0; r < t.rows; r += ROWS) {
-    const int count = (int)least(ROWS, t.rows - r);
+  for (int64_t r = 0; r < t.rows; r += WORD_REPEATS) {
+    const int count = (int)least(WORD_REPEATS, t.rows - r);
     if (largest)
       v_maximum_r_f32(ub_at_f32(values, r), ub_at_f32(x, r * t.pitch), count, 1, blocks);
     else
@@ -336,35 +339,21 @@ AICORE void row_sums_kept(ub_f32 sums, ub_f32 work, ub_f32 x, tile t) {
   row_sums(sums, work, (tile){t.rows, half, half});
 }
 
-/* maxima[r] = the largest of row r of x, which is used up; a NaN passes. What lies past the row's columns does not count. */
-AICORE void row_maxima(ub_f32 maxima, ub_f32 x, tile t) {
-  const int blocks = (int)(t.pitch / 8);
-  int64_t left = t.cols;
-  if (down_the_rows(t)) {
-    for (int64_t c = V_LANES; c < t.cols; c += V_LANES) {
-      v_mask_f32(lanes_at(t.cols, c));
-      for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
-        const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, 1, blocks, blocks, blocks};
-        const ub_f32 first = ub_at_f32(x, r * t.pitch);
-        v_max_r_f32(first, first, ub_at_f32(first, c), s);
-      }
-      sync_pipe(PIPE_V);
-    }
-    left = least(left, V_LANES);
-  }
-  while (left > V_LANES) {
-    const int64_t half = round_up((left + 1) / 2, 8);
+/* The largest, and x stays: `work` gets what the first step leaves. A NaN passes. */
+AICORE void row_maxima_kept(ub_f32 maxima, ub_f32 work, ub_f32 x, tile t) {
+  tile folded = t;
+  if (t.cols > V_LANES && down_the_rows(t)) {
+    v_mul_scalar_f32(work, x, 1, t.rows * t.pitch);
+  } else if (t.cols > V_LANES) {
+    const int64_t half = t.cols / 16 * 8; /* what lies in the middle is met twice */
+    folded.cols = t.cols - half;
     for (int64_t r = 0; r < t.rows; ++r) {
       const ub_f32 row = ub_at_f32(x, r * t.pitch);
-      v_max_f32(row, row, ub_at_f32(row, half), left - half);
+      v_max_f32(ub_at_f32(work, r * t.pitch), row, ub_at_f32(row, half), folded.cols);
     }
-    sync_pipe(PIPE_V);
-    left = half;
   }
-  v_mask_f32((int)left);
-  for (int64_t r = 0; r < t.rows; r += V_REPEATS)
-    v_maximum_r_f32(ub_at_f32(maxima, r), ub_at_f32(x, r * t.pitch), (int)least(V_REPEATS, t.rows - r), 1, blocks);
   sync_pipe(PIPE_V);
+  row_maxima(maxima, t.cols > V_LANES ? work : x, folded);
 }
 
 /* The first row of x = the sum of its rows, in pairs, then pairs of pairs. x is used up. */

@@ -24,6 +24,10 @@ AICORE void loads_after_scalar(void) {
   sync_set(PIPE_S, PIPE_MTE2, 7);
   sync_wait(PIPE_S, PIPE_MTE2, 7);
 }
+AICORE void loads_after_vectors(void) {
+  sync_set(PIPE_V, PIPE_MTE2, 7);
+  sync_wait(PIPE_V, PIPE_MTE2, 7);
+}
 AICORE void stores_after_scalar(void) {
   sync_set(PIPE_S, PIPE_MTE3, 7);
   sync_wait(PIPE_S, PIPE_MTE3, 7);
@@ -56,6 +60,9 @@ typedef struct twofold {
   float hi, lo;
 } twofold;
 
+/* What is lost to an overflow counts as nothing. */
+AICORE float finite_or_0(float x) { return x - x == 0 ? x : 0; }
+
 /* The sum and product of two floats, exact but for overflow (Knuth, Dekker). */
 AICORE twofold two_sum(float a, float b) {
   const float sum = a + b;
@@ -64,7 +71,7 @@ AICORE twofold two_sum(float a, float b) {
   const float a_error = a - a_part;
   const float b_error = b - b_part;
   const float error = a_error + b_error;
-  return (twofold){sum, error == error ? error : 0};
+  return (twofold){sum, finite_or_0(error)};
 }
 AICORE twofold split_in_two(float a) {
   const float up = a * 4097.0f;
@@ -84,7 +91,7 @@ AICORE twofold two_product(float a, float b) {
   error += p12;
   error += p21;
   error += p22;
-  return (twofold){product, error == error ? error : 0};
+  return (twofold){product, finite_or_0(error)};
 }
 
 AICORE twofold twofold_add(twofold a, float b) {
@@ -102,7 +109,7 @@ AICORE twofold twofold_mul(twofold a, twofold b) {
   const float low_high = a.lo * b.hi;
   const float cross = high_low + low_high;
   const float low = p.lo + cross;
-  return two_sum(p.hi, low == low ? low : 0);
+  return two_sum(p.hi, finite_or_0(low));
 }
 AICORE twofold twofold_times(twofold a, float b) { return twofold_mul(a, (twofold){b, 0}); }
 /* 1 / a for a finite a that is not 0. */
@@ -112,6 +119,30 @@ AICORE twofold twofold_inverse(twofold a) {
   const twofold rest = twofold_sum((twofold){1, 0}, (twofold){-product.hi, -product.lo});
   const float more = rest.hi * first;
   return two_sum(first, more);
+}
+/* e^a for a <= 0, within 2^-36 of it; 0 below -87. */
+AICORE twofold twofold_exp(twofold a) {
+  enum { HALVINGS = 6 };
+  const float ln2 = 0.693147182f, ln2_low = -1.90465430e-9f;
+  if (!(a.hi > -87)) return (twofold){a.hi < 0 ? 0 : a.hi, 0};
+  const int64_t n = (int64_t)(a.hi * 1.44269504f - 0.5f);
+  const twofold whole = two_product((float)n, ln2);
+  const float whole_low = (float)n * ln2_low;
+  twofold r = twofold_sum(a, (twofold){-whole.hi, -whole.lo});
+  r = twofold_add(r, -whole_low);
+  const float shrink = 1.0f / (1 << HALVINGS);
+  const twofold s = {r.hi * shrink, r.lo * shrink}, square = twofold_mul(s, s);
+  float cube = square.hi * s.hi; /* s^3 / 6 + s^4 / 24 */
+  const float quarter = s.hi * 0.25f;
+  const float more = 1 + quarter;
+  cube *= 0.166666667f;
+  cube *= more;
+  twofold q = twofold_sum(s, (twofold){0.5f * square.hi, 0.5f * square.lo}); /* e^s - 1 */
+  q = twofold_add(q, cube);
+  for (int i = 0; i < HALVINGS; ++i) q = twofold_sum((twofold){2 * q.hi, 2 * q.lo}, twofold_mul(q, q));
+  q = twofold_add(q, 1);
+  const float power = power_of_two(n);
+  return (twofold){q.hi * power, q.lo * power};
 }
 
 #endif

@@ -1,0 +1,183 @@
+/* cross_entropy on Ascend: the launches of a call. Totals over rows are left in the device's scratch by each core, and joined by one
+ * block in a launch of their own. */
+#include "ascend/kernel/cross_entropy.h"
+
+#include "ascend/ascend.h"
+
+/* The scratch: two sets of totals, then what splits of rows hand over. */
+enum { MOST_BLOCKS = 64, TOTALS = MOST_BLOCKS * TOTAL_WORDS, ROWS_A_BLOCK = 64 };
+
+static twofold twofold_of(double x) { return (twofold){(float)x, (float)(x - (double)(float)x)}; }
+
+static label_rule rule_of(const tigon_cross_entropy_problem *p) {
+  return (label_rule){p->label_dtype, tigon_cross_entropy_vocab(p), p->has_ignore_index, p->ignore_index};
+}
+
+static tigon_status totals(tigon_queue *queue, const tigon_cross_entropy_problem *p,
+                           const cross_entropy_totals_arguments *a, int64_t *blocks) {
+  const int64_t cores = least(ascend_of(queue)->soc->device.cores, MOST_BLOCKS);
+  *blocks = least(cores, (a->count + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK);
+  if (*blocks == 0) return TIGON_OK;
+  ascend_uses(queue, "values", a->values, a->count, TIGON_F32, SIM_READS);
+  ascend_uses(queue, "labels", a->labels, a->count, p->label_dtype, SIM_READS);
+  ascend_uses(queue, "argmax", a->argmax, a->count, TIGON_I64, SIM_READS);
+  ascend_uses(queue, "weight", a->weight, a->rule.vocab, TIGON_F32, SIM_READS | SIM_SHARED);
+  ascend_uses(queue, "totals", a->totals, *blocks * TOTAL_WORDS, TIGON_F32, SIM_WRITES);
+  return ascend_launch(queue, "cross_entropy_totals", cross_entropy_totals, a, *blocks);
+}
+
+static tigon_status join(tigon_queue *queue, const cross_entropy_join_arguments *a) {
+  ascend_uses(queue, "totals", a->totals, a->blocks * TOTAL_WORDS, TIGON_F32, SIM_READS);
+  ascend_uses(queue, "inverse", a->scale, 1, TIGON_F32, SIM_READS);
+  ascend_uses(queue, "inverse", a->inverse, 1, TIGON_F32, SIM_WRITES);
+  ascend_uses(queue, "loss", a->loss, 1, TIGON_F32, SIM_WRITES);
+  ascend_uses(queue, "correct", a->correct, 1, TIGON_I64, SIM_WRITES);
+  ascend_uses(queue, "error", a->error, 1, TIGON_I32, SIM_WRITES);
+  return ascend_launch(queue, "cross_entropy_join", cross_entropy_join, a, 1);
+}
+
+/* The denominator, and the error flag. Without a mean nothing else asks for it. */
+static tigon_status count(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
+  const bool mean = p->reduction == TIGON_REDUCTION_MEAN;
+  if (!mean && !p->error_flag) return TIGON_OK;
+  const cross_entropy_totals_arguments a = {.labels = (gm_ptr)p->labels,
+                                            .weight = mean ? (gm_ptr)p->weight : NULL,
+                                            .totals = (gm_ptr)ascend_of(queue)->scratch,
+                                            .count = p->space.rows,
+                                            .rule = rule_of(p)};
+  cross_entropy_join_arguments joined = {
+      .totals = a.totals, .inverse = (gm_ptr)p->inverse, .error = (gm_ptr)p->error_flag, .mean = mean};
+  const tigon_status status = totals(queue, p, &a, &joined.blocks);
+  return status == TIGON_OK ? join(queue, &joined) : status;
+}
+
+static tigon_status reduce(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
+  if (!p->loss && !p->correct) return TIGON_OK;
+  const cross_entropy_totals_arguments a = {.values = (gm_ptr)p->token_loss,
+                                            .labels = (gm_ptr)p->labels,
+                                            .argmax = p->correct ? (gm_ptr)p->argmax : NULL,
+                                            .totals = (gm_ptr)ascend_of(queue)->scratch,
+                                            .count = p->space.rows,
+                                            .rule = rule_of(p)};
+  cross_entropy_join_arguments joined = {.totals = a.totals,
+                                         .scale = p->reduction == TIGON_REDUCTION_MEAN ? (gm_ptr)p->inverse : NULL,
+                                         .loss = (gm_ptr)p->loss,
+                                         .correct = (gm_ptr)p->correct};
+  const tigon_status status = totals(queue, p, &a, &joined.blocks);
+  return status == TIGON_OK ? join(queue, &joined) : status;
+}
+
+/* ---- the rows ---- */
+
+static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, const tigon_plan *plan, bool forward) {
+  const double smoothing = (double)p->label_smoothing, keep = 1 - smoothing,
+               share = smoothing / (double)tigon_cross_entropy_vocab(p);
+  const bool spreads = p->dloss && p->reduction == TIGON_REDUCTION_NONE;
+  return (cross_entropy_arguments){
+      .w = ascend_walk(plan),
+      .space = ascend_space(&p->space),
+      .logits = ascend_rows(&p->logits),
+      .dlogits = ascend_rows(&p->dlogits),
+      .rule = rule_of(p),
+      .labels = (gm_ptr)p->labels,
+      .weight = (gm_ptr)p->weight,
+      .token_scale = (gm_ptr)p->token_scale,
+      .dloss = (gm_ptr)p->dloss,
+      .inverse = p->reduction == TIGON_REDUCTION_MEAN ? (gm_ptr)p->inverse : NULL,
+      .lse = (gm_ptr)p->lse,
+      .token_loss = (gm_ptr)p->token_loss,
+      .z_loss = (gm_ptr)p->z_loss,
+      .entropy = (gm_ptr)p->entropy,
+      .argmax = (gm_ptr)p->argmax,
+      .dtype = p->dtype,
+      .parts = PART_SUMS | PART_ROWS,
+      .forward = forward,
+      .dloss_rows = spreads,
+      .panel_begin = p->panel_begin,
+      .smoothing = p->label_smoothing,
+      .lse_square = p->lse_square_scale,
+      .softcap = p->softcap,
+      .inverse_temperature = p->inverse_temperature,
+      .argument = twofold_of(p->softcap > 0 ? (double)p->inverse_temperature / (double)p->softcap : 0),
+      .keep = twofold_of(keep),
+      .share = twofold_of(share),
+      .minus = twofold_of(keep + share),
+      .grad = twofold_of((double)p->grad_scale * (double)p->inverse_temperature),
+  };
+}
+
+static void rows_use(tigon_queue *queue, const tigon_cross_entropy_problem *p, const cross_entropy_arguments *a,
+                     int64_t partials) {
+  const int64_t rows = p->space.rows, vocab = a->rule.vocab;
+  ascend_uses_rows(queue, "logits", &p->space, &p->logits, p->cols, p->dtype, SIM_READS);
+  ascend_uses_rows(queue, "dlogits", &p->space, &p->dlogits, p->cols, p->dtype, SIM_WRITES);
+  ascend_uses(queue, "labels", p->labels, rows, p->label_dtype, SIM_READS);
+  ascend_uses(queue, "weight", p->weight, vocab, TIGON_F32, SIM_READS | SIM_SHARED);
+  ascend_uses(queue, "token_scale", p->token_scale, rows, TIGON_F32, SIM_READS);
+  ascend_uses(queue, "dloss", p->dloss, a->dloss_rows ? rows : 1, TIGON_F32, SIM_READS);
+  ascend_uses(queue, "inverse", a->inverse, 1, TIGON_F32, SIM_READS | SIM_SHARED);
+  ascend_uses(queue, "lse", p->lse, rows, TIGON_F32, a->forward ? SIM_WRITES : SIM_READS);
+  ascend_uses(queue, "token_loss", p->token_loss, rows, TIGON_F32, SIM_WRITES);
+  ascend_uses(queue, "z_loss", p->z_loss, rows, TIGON_F32, SIM_WRITES);
+  ascend_uses(queue, "entropy", p->entropy, rows, TIGON_F32, SIM_WRITES);
+  ascend_uses(queue, "argmax", p->argmax, rows, TIGON_I64, SIM_WRITES);
+  ascend_uses(queue, "weight_sums", a->weight_sums, a->weight_blocks * TOTAL_WORDS, TIGON_F32, SIM_READS | SIM_SHARED);
+  ascend_uses(queue, "partials", a->partials, partials, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
+}
+
+static tigon_status rows(tigon_queue *queue, const tigon_cross_entropy_problem *p, const tigon_plan *plan,
+                         bool forward) {
+  if (p->cols > INT32_MAX) {
+    queue->reason = "cross_entropy has rows of more than 2^31 - 1 columns, which columns of 32 bits cannot tell apart";
+    return TIGON_ERROR_DEVICE;
+  }
+  cross_entropy_arguments a = rows_of(p, plan, forward);
+  int64_t grid = plan->grid;
+  if (p->cols == 0) { /* which the planner has no plan for: the rows' outputs are left */
+    if (!forward) return TIGON_OK;
+    a.w = (walk){
+        .rows = p->space.rows, .tasks = 1, .row_tasks = 1, .splits = 1, .col_unit = 1, .tile_rows = 8, .tile_cols = 8};
+    grid = 1;
+  }
+  if (p->weight && p->label_smoothing != 0) {
+    const cross_entropy_totals_arguments sum = {.values = (gm_ptr)p->weight,
+                                                .totals = (gm_ptr)(ascend_of(queue)->scratch + TOTALS),
+                                                .count = a.rule.vocab,
+                                                .rule = a.rule};
+    const tigon_status status = totals(queue, p, &sum, &a.weight_blocks);
+    if (status != TIGON_OK) return status;
+    a.weight_sums = sum.totals;
+  }
+  const bool split = forward && a.w.splits > 1;
+  const int64_t partials = split ? plan->rows * plan->splits * SPLIT_WORDS : 0;
+  float *scratch = split ? ascend_scratch(queue, 2 * TOTALS + partials) : NULL;
+  if (split && !scratch) return TIGON_ERROR_DEVICE;
+  if (split) {
+    a.partials = (gm_ptr)(scratch + 2 * TOTALS);
+    a.parts = PART_SUMS;
+    rows_use(queue, p, &a, partials);
+    const tigon_status status = ascend_launch(queue, "cross_entropy_rows", cross_entropy_rows, &a, grid);
+    if (status != TIGON_OK) return status;
+    a.parts = PART_ROWS;
+  }
+  rows_use(queue, p, &a, partials);
+  return ascend_launch(queue, "cross_entropy_rows", cross_entropy_rows, &a, grid);
+}
+
+static tigon_status run(tigon_queue *queue, const tigon_cross_entropy_problem *p, const tigon_plan *plan,
+                        bool forward) {
+  tigon_status status = p->parts & TIGON_CROSS_ENTROPY_COUNT ? count(queue, p) : TIGON_OK;
+  if (status == TIGON_OK && (p->parts & TIGON_CROSS_ENTROPY_ROWS) && p->space.rows > 0)
+    status = rows(queue, p, plan, forward);
+  if (status == TIGON_OK && forward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) status = reduce(queue, p);
+  return status;
+}
+
+tigon_status ascend_cross_entropy_fwd(tigon_queue *queue, const tigon_cross_entropy_problem *p,
+                                      const tigon_plan *plan) {
+  return run(queue, p, plan, true);
+}
+tigon_status ascend_cross_entropy_bwd(tigon_queue *queue, const tigon_cross_entropy_problem *p,
+                                      const tigon_plan *plan) {
+  return run(queue, p, plan, false);
+}
