@@ -171,6 +171,35 @@ AICORE_KERNEL(too_many_rows, arguments) {
   BREAKS(load_f32(x, a->x, 4096, 1));
 }
 
+/* Offsets count bytes. */
+AICORE_KERNEL(misaligned_gather, arguments) {
+  const ub_f32 x = ub_alloc_f32(ub, N), offsets = ub_alloc_f32(ub, 8), y = ub_alloc_f32(ub, 8);
+  (void)a;
+  v_duplicate_f32(x, 1, N);
+  for (int i = 0; i < 8; ++i) s_write_i32(offsets, i, i);
+  sync_pipe(PIPE_ALL);
+  BREAKS(v_gather_f32(y, x, offsets, 8));
+}
+
+AICORE_KERNEL(gather_overlap, arguments) {
+  const ub_f32 x = ub_alloc_f32(ub, 8), offsets = ub_alloc_f32(ub, 8), y = ub_alloc_f32(ub, 8);
+  (void)a;
+  v_duplicate_f32(x, 1, 8);
+  for (int i = 0; i < 8; ++i) s_write_i32(offsets, i, i < 7 ? 4 * i : 64);
+  sync_pipe(PIPE_ALL);
+  BREAKS(v_gather_f32(y, x, offsets, 8));
+}
+
+/* What offsets reach must be there, to the byte. */
+AICORE_KERNEL(uninitialised_gather, arguments) {
+  const ub_f32 x = ub_alloc_f32(ub, 16), offsets = ub_alloc_f32(ub, 8), y = ub_alloc_f32(ub, 8);
+  (void)a;
+  v_duplicate_f32(x, 1, 8);
+  for (int i = 0; i < 8; ++i) s_write_i32(offsets, i, i < 7 ? 4 * i : 32);
+  sync_pipe(PIPE_ALL);
+  BREAKS(v_gather_f32(y, x, offsets, 8));
+}
+
 AICORE_KERNEL(overlap, arguments) {
   const ub_f32 x = ub_alloc_f32(ub, N);
   (void)a;
@@ -265,6 +294,10 @@ static const struct broken {
     {"flag_left_set", flag_left_set, 1, SIM_BAD_FLAG, "still set at the end", "sync_wait(PIPE_V, PIPE_MTE3, 0)"},
     {"repeat_overflow", repeat_overflow, 1, SIM_REPEAT, "repeats 256 times, can 1 to 255", "a loop of calls"},
     {"too_many_rows", too_many_rows, 1, SIM_REPEAT, "has 4096 rows of 4 bytes", "several calls"},
+    {"misaligned_gather", misaligned_gather, 1, SIM_MISALIGNED, "offset 1 of element 1 must be a multiple of 4",
+     "bytes, not elements"},
+    {"gather_overlap", gather_overlap, 1, SIM_OVERLAP, "element 7 comes from its own destination", "another array"},
+    {"uninitialised_gather", uninitialised_gather, 1, SIM_UNINITIALISED, "nothing has written 0x20", "load or"},
     {"overlap", overlap, 1, SIM_OVERLAP, "destination 0x20 (256 bytes) and source 0x0", "another array"},
     {"overlap_of_steps", overlap_of_steps, 1, SIM_OVERLAP, "destination 0x100 (512 bytes)", "another array"},
     {"stale_mask", stale_mask, 1, SIM_STALE_MASK, "which is its count, 256", "v_mask_f32(lanes) after"},
