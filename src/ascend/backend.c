@@ -118,7 +118,7 @@ static const tigon_kernels *sim_borrowed(const tigon_queue *queue, tigon_queue *
 }
 static const char *sim_gemm(const tigon_queue *queue) {
   (void)queue;
-  return "borrowed from the CPU";
+  return "the CPU's kernels";
 }
 
 const tigon_backend tigon_ascend_sim_backend = {

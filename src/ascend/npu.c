@@ -64,14 +64,15 @@ static const tigon_kernels *const *npu_variants(void) {
   return npu_count(&reason) > 0 ? all : all + 1;
 }
 
-/* "Ascend910B4-1" is a 910B4, "Ascend910_9392" a 910_93: the longest name of a part that it begins with. */
+/* "Ascend910B4-1" is a 910B4, "Ascend910_9392" a 910_93: the longest name of a part that it begins with. The kernels are those
+ * of dav-2201, so that a 950 is none. */
 static const tigon_sim_soc *part_of(const char *name) {
   const tigon_sim_soc *found = NULL, *soc;
   size_t longest = 0;
   if (strncasecmp(name, "ascend", 6) == 0) name += 6;
   for (int i = 0; (soc = tigon_sim_soc_at(i)); ++i) {
     const size_t length = strlen(soc->name);
-    if (length <= longest || strncasecmp(name, soc->name, length) != 0) continue;
+    if (length <= longest || strncasecmp(name, soc->name, length) != 0 || strncmp(name, "910", 3) != 0) continue;
     longest = length;
     found = soc;
   }
@@ -85,8 +86,8 @@ static tigon_status find_part(tigon_queue *queue, ascend_device *device) {
   const char *name = npu->acl->get_soc_name();
   device->soc = name ? part_of(name) : NULL;
   if (device->soc) return TIGON_OK;
-  snprintf(npu->reason, sizeof npu->reason, "aclrtGetSocName says %.60s, which is no part that the planner knows",
-           name ? name : "nothing");
+  snprintf(npu->reason, sizeof npu->reason,
+           "aclrtGetSocName says %.60s; there are kernels for 910B1 to 910B4 and 910_93", name ? name : "nothing");
   queue->reason = npu->reason;
   return TIGON_ERROR_DEVICE;
 }

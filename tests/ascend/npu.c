@@ -103,11 +103,16 @@ static void test_does_not_open(void **state) {
   fake.machine(2, "Ascend310P3");
   refuses(
       "npu", TIGON_ERROR_DEVICE,
-      "context: device npu did not open: aclrtGetSocName says Ascend310P3, which is no part that the planner knows");
+      "context: device npu did not open: aclrtGetSocName says Ascend310P3; there are kernels for 910B1 to 910B4 and 910_93");
+  fake.machine(2, "Ascend950PR_9589");
+  refuses(
+      "npu", TIGON_ERROR_DEVICE,
+      "context: device npu did not open: aclrtGetSocName says Ascend950PR_9589; there are kernels for 910B1 to 910B4 and 910_93");
   fake.machine(2, "Ascend910_9392");
   fake.fail_at("aclrtGetSocName", 1, 1);
-  refuses("npu", TIGON_ERROR_DEVICE,
-          "context: device npu did not open: aclrtGetSocName says nothing, which is no part that the planner knows");
+  refuses(
+      "npu", TIGON_ERROR_DEVICE,
+      "context: device npu did not open: aclrtGetSocName says nothing; there are kernels for 910B1 to 910B4 and 910_93");
   fake.fail_at("aclrtSetDevice", 1, 107001);
   refuses("npu:1", TIGON_ERROR_DEVICE,
           "context: device npu did not open: aclrtSetDevice returned 107001 (ACL_ERROR_RT_INVALID_DEVICEID)");

@@ -47,7 +47,7 @@ void check_make_call(check *k, const void *args, size_t bytes) {
   }
   check_away away;
   const bool is_away = check_is_away(k);
-  if (is_away) args = check_send(k, args, bytes, &away);
+  if (is_away && !(args = check_send(k, args, bytes, &away))) return;
   errno = CALLER_ERRNO;
   if (k->oracle) odd_float_state(k);
   const tigon_status status = check_entry_call(k->entry, k->context, args);

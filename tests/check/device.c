@@ -37,6 +37,14 @@ static void expect(check *k, tigon_status status) {
   if (status != TIGON_OK) check_fail(k, "%s", tigon_last_error(k->context));
 }
 
+static void give_back(const check *k, check_away *away) {
+  for (int i = 0; i < k->count; ++i)
+    if (!goes(&k->buffers[i])) free(away->place[i]);
+  tigon_free(k->context, away->block);
+  free(away->place);
+  free(away->args);
+}
+
 /* Lists that arguments point at stay on the host, as copies. */
 const void *check_send(check *k, const void *args, size_t bytes, check_away *away) {
   size_t total = 0;
@@ -44,8 +52,13 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
   *away = (check_away){.args = malloc(bytes), .place = calloc((size_t)k->count + 1, sizeof *away->place)};
   if (!away->args || !away->place) abort();
   for (int i = 0; i < k->count; ++i) total += goes(&k->buffers[i]) ? lines(k->buffers[i].inner_bytes) : 0;
-  expect(k, tigon_alloc(k->context, total, &device));
+  const tigon_status status = tigon_alloc(k->context, total, &device);
+  expect(k, status);
   away->block = device;
+  if (status != TIGON_OK) {
+    give_back(k, away);
+    return NULL;
+  }
   size_t used = 0;
   for (int i = 0; i < k->count; ++i) {
     const check_buffer *b = &k->buffers[i];
@@ -57,7 +70,7 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
     }
     away->place[i] = away->block + used;
     used += lines(b->inner_bytes);
-    if (device) expect(k, tigon_copy(k->context, away->place[i], b->inner, b->inner_bytes));
+    expect(k, tigon_copy(k->context, away->place[i], b->inner, b->inner_bytes));
   }
   for (int i = 0; i < k->count; ++i)
     if (!goes(&k->buffers[i])) redirect(away, k, away->place[i], k->buffers[i].inner_bytes);
@@ -70,12 +83,7 @@ void check_fetch(check *k, check_away *away) {
   expect(k, tigon_context_sync(k->context));
   for (int i = 0; i < k->count; ++i) {
     const check_buffer *b = &k->buffers[i];
-    if (!goes(b))
-      free(away->place[i]);
-    else if (away->block)
-      expect(k, tigon_copy(k->context, b->inner, away->place[i], b->inner_bytes));
+    if (goes(b)) expect(k, tigon_copy(k->context, b->inner, away->place[i], b->inner_bytes));
   }
-  tigon_free(k->context, away->block);
-  free(away->place);
-  free(away->args);
+  give_back(k, away);
 }

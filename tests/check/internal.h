@@ -73,7 +73,7 @@ typedef struct check_away {
   char *block, **place; /* on the device; of each buffer's inner bytes */
 } check_away;
 bool check_is_away(const check *k);
-/* The arguments as the device's call has them. */
+/* The arguments as the device's call has them; NULL: it has no memory for the run. */
 const void *check_send(check *k, const void *args, size_t bytes, check_away *away);
 void check_fetch(check *k, check_away *away);
 
