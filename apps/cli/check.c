@@ -6,7 +6,6 @@
 
 #include "check/sweep.h"
 #include "cli.h"
-#include "core/context.h"
 #include "term.h"
 
 typedef struct options {
@@ -249,12 +248,10 @@ static json_t *planned_cases(void) {
 static json_t *borrowed_slots(const options *o) {
   json_t *slots = json_array();
   tigon_context *context = cli_context(o->command, o->device, o->variant, 0);
-  for (int e = 0; context->borrowed && tigon_entry_at(e); ++e) {
+  for (int e = 0; tigon_entry_at(e); ++e) {
     const tigon_entry *entry = tigon_entry_at(e);
-    if (entry->composite || !wanted(o, entry->op) || tigon_entry_dtypes(context->kernels, e) ||
-        !tigon_entry_dtypes(context->borrowed, e))
-      continue;
-    json_array_append_new(slots, json_sprintf("%s_%s", entry->op, entry->entry));
+    if (wanted(o, entry->op) && cli_is_borrowed(context, e))
+      json_array_append_new(slots, json_sprintf("%s_%s", entry->op, entry->entry));
   }
   tigon_context_destroy(context);
   return slots;

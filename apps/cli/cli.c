@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
+#include "core/context.h"
 #include "term.h"
 
 /* ---- mistakes ---- */
@@ -141,6 +141,11 @@ tigon_context *cli_context(const char *command, const char *device, const char *
   if (status == TIGON_ERROR_INVALID) cli_mistake(command, "%s", tigon_last_error(NULL));
   if (status != TIGON_OK) cli_trouble(command, "%s", tigon_last_error(NULL));
   return context;
+}
+
+bool cli_is_borrowed(const tigon_context *context, int entry) {
+  return context->borrowed && !tigon_entry_at(entry)->composite && !tigon_entry_dtypes(context->kernels, entry) &&
+         tigon_entry_dtypes(context->borrowed, entry);
 }
 
 /* ---- output ---- */

@@ -50,6 +50,9 @@ const char *cli_op(const char *command, const char *op);
  * there. NULL and 0 mean the default. */
 tigon_context *cli_context(const char *command, const char *device, const char *variant, int threads);
 
+/* Is the i-th entry of ops.def one that the context's device, a simulator, runs with another backend's kernel? */
+bool cli_is_borrowed(const tigon_context *context, int entry);
+
 /* Prints `value` to stdout, indented, with a newline, and releases it. */
 void cli_print_json(json_t *value);
 

@@ -47,9 +47,8 @@ static void describe_host(json_t *device) {
 static void describe_part(json_t *device, const tigon_context *context) {
   const tigon_device_desc *part = context->device;
   json_t *borrowed = json_array();
-  for (int e = 0; context->borrowed && tigon_entry_at(e); ++e)
-    if (!tigon_entry_at(e)->composite && !tigon_entry_dtypes(context->kernels, e) &&
-        tigon_entry_dtypes(context->borrowed, e))
+  for (int e = 0; tigon_entry_at(e); ++e)
+    if (cli_is_borrowed(context, e))
       json_array_append_new(borrowed, json_sprintf("%s_%s", tigon_entry_at(e)->op, tigon_entry_at(e)->entry));
   json_object_set_new(device, "name", json_string(part->name));
   json_object_set_new(device, "cores", json_integer(part->cores));
