@@ -243,7 +243,7 @@ int tigon_cli_devices(int argc, char **argv) {
     char text[256];
     join(text, sizeof text, simulated, NULL);
     printf("%swhen asked for%s ", term_start(stdout, TERM_DIM), term_start(stdout, TERM_PLAIN));
-    term_wrap(stdout, 6, text);
+    term_wrap(stdout, 15, text);
   }
   json_decref(devices);
   json_decref(simulated);
