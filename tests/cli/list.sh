@@ -21,4 +21,13 @@ expect_json '{("rms_norm", e, "ref") for e in ("fwd", "bwd")} <= {(s["op"], s["e
   'rms_norm has an oracle'
 expect_json 'all((s["op"], s["entry"], "ref") in {(t["op"], t["entry"], t["backend"]) for t in j["slots"]} for s in j["slots"])' \
   'what a backend has, the oracle has'
+
+# What a simulator borrows is not its own: not listed, not checked, and the check says so.
+expect_json 'not [s for s in j["slots"] if s["backend"] == "ascend-sim" and s["op"] in ("linear", "fused_linear_cross_entropy")]' \
+  'borrowed slots are not listed'
+run check linear rms_norm --device ascend-sim:tiny --dtype f32 --case fwd/1x1/o0/uniform/dense --json
+expect_status 0 "tigon check --device ascend-sim:tiny"
+expect_json 'j["borrowed"] == ["linear_fwd", "linear_bwd"] and {e["op"] for e in j["entries"]} == {"rms_norm"}' 'borrowed slots'
+run check linear --device ascend-sim:tiny
+grep -q '^not checked, because ascend-sim:tiny borrows .*: linear_fwd, linear_bwd$' "$scratch/out" || fail "check linear: $(cat "$scratch/out")"
 finish
