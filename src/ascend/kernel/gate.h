@@ -1,5 +1,5 @@
-/* c = act(a) * b and its gradients, for swiglu and geglu. With f32 results are within 4 ulp; where that takes less, 16-bit
- * dtypes take less. Arithmetic in place of selects: an infinity or a NaN comes through where the formula has it. */
+/* c = act(a) * b and its gradients, for swiglu and geglu. In f32 c is within 4 ulp; 16-bit dtypes are spared what only that
+ * needs. Arithmetic takes the place of selects, and an infinity or a NaN comes through where the formula has it. */
 #ifndef TIGON_ASCEND_KERNEL_GATE_H
 #define TIGON_ASCEND_KERNEL_GATE_H
 
@@ -34,8 +34,8 @@ AICORE void round_with(ub_f32 d, ub_f32 a, float shifter, int64_t n) {
   add_scalar(d, d, -shifter, n);
 }
 
-/* d = e^y for y <= 0 in two factors, so that a product with the first is rounded once where it is denormal:
- * near = e^max(y, -80), far = e^(min(y, -80) + 80), which is 1 but for the smallest. far may be y. */
+/* e^y is small in two factors, e^max(y, -80) and this one, far = e^(min(y, -80) + 80), which is 1 for most y: so only the last
+ * product, and none before, rounds to a denormal. far may be y. */
 enum { FAR = 80 };
 AICORE void far_factor(ub_f32 far, ub_f32 y, int64_t n) {
   at_most(far, y, -FAR, n);
@@ -96,7 +96,8 @@ AICORE void gelu_argument_split(const gate_tiles *k) {
   add(k->t, k->t, rest, n);
 }
 
-/* x = u sigma(y), and with `backward` y = sigma(y) (1 + u y' (1 - sigma(y))). Forward may have y where x is. */
+/* x = u sigma(argument), and with `backward` the slope in y: sigma (1 + u argument' (1 - sigma)). silu forward may have y where
+ * x is. */
 AICORE void logistic(gate_tiles *k, activation act, bool exact, bool backward) {
   const ub_f32 e = k->y, sum = k->x;
   const int64_t n = k->n;
