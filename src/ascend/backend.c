@@ -35,6 +35,7 @@ const tigon_kernels tigon_ascend_kernels = {
     .layer_norm_fwd = {ascend_layer_norm_fwd, TIGON_FLOATS},
     .layer_norm_bwd = {ascend_norm_bwd, TIGON_FLOATS},
     .group_norm_fwd = {ascend_group_norm_fwd, TIGON_FLOATS},
+    .group_norm_bwd = {ascend_group_norm_bwd, TIGON_FLOATS},
     .swiglu_fwd = {ascend_swiglu_fwd, TIGON_FLOATS},
     .swiglu_bwd = {ascend_swiglu_bwd, TIGON_FLOATS},
     .geglu_fwd = {ascend_geglu_fwd, TIGON_FLOATS},

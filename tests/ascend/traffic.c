@@ -23,6 +23,13 @@ static const int64_t shapes[][2] = {{1, 3},     {37, 41},   {64, 123},  {301, 51
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 enum { GATED = 160000 }; /* elements; gates take many calls for each */
 
+/* group_norm: batch, groups, channels of one, positions. Runs that tiles cut, that begin anywhere in UB, of one position; one group;
+ * rows of many groups in a task. */
+static const int64_t grouped[][4] = {{1, 1, 1, 3},      {3, 5, 4, 7},      {40, 16, 2, 64},  {2, 21, 3, 2163},
+                                     {16, 12, 4, 1024}, {9, 3, 77, 1},     {1, 32, 1, 4096}, {2, 2, 4, 9000},
+                                     {1, 1, 9000, 4},   {1, 1, 3, 100003}, {45, 4, 8, 56},   {2, 1, 40000, 1}};
+enum { GROUPED = sizeof grouped / sizeof *grouped };
+
 static void *zeros(size_t bytes) {
   void *memory = calloc(bytes, 1);
   assert_non_null(memory);
@@ -30,23 +37,28 @@ static void *zeros(size_t bytes) {
 }
 
 /* What the sum over slabs takes, whatever the plan: five vectors of a task's columns. */
-static int64_t second_stage(const tigon_context *context, const tigon_plan *plan) {
-  const int64_t cores = context->device->cores, chunk = round_up((plan->cols + cores - 1) / cores, 128);
+static int64_t second_stage(const tigon_context *context, const tigon_plan *plan, int64_t run) {
+  const int64_t cores = context->device->cores, cols = plan->cols / run * plan->groups;
+  const int64_t chunk = round_up((cols + cores - 1) / cores, 128);
   return plan->slabs ? 5 * 4 * least(chunk, 2048) : 0;
 }
 
-static void expect(const tigon_context *context, const tigon_plan *plan, const char *what) {
+static void expect_runs(const tigon_context *context, const tigon_plan *plan, int64_t run, const char *what) {
   const tigon_sim_counters *counted = tigon_sim_counted(ascend_of(&context->queue)->sim);
   const int64_t moved = counted->bytes_loaded + counted->bytes_stored, bytes = plan->bytes_moved + plan->bytes_extra;
   if (moved != bytes)
     fail_msg("%s %lldx%lld, case %c: moved %lld bytes, predicted %lld (%s)", what, (long long)plan->rows,
              (long long)plan->cols, tigon_plan_case_letter(plan->cut), (long long)moved, (long long)bytes,
              plan->reason);
-  const int64_t second = second_stage(context, plan);
+  const int64_t second = second_stage(context, plan, run);
   if (counted->ub_bytes > (second > plan->onchip_bytes ? second : plan->onchip_bytes))
     fail_msg("%s %lldx%lld, case %c: took %lld bytes of UB, predicted %lld (%s)", what, (long long)plan->rows,
              (long long)plan->cols, tigon_plan_case_letter(plan->cut), (long long)counted->ub_bytes,
              (long long)plan->onchip_bytes, plan->reason);
+}
+
+static void expect(const tigon_context *context, const tigon_plan *plan, const char *what) {
+  expect_runs(context, plan, 1, what);
 }
 
 static void ask(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype, int64_t rows,
@@ -145,6 +157,49 @@ static void run_layer_norm(tigon_context *context, tigon_dtype dtype, int64_t ro
   expect(context, &plan, "layer_norm bwd");
   tigon_free(context, bwd.workspace);
   free(mean), free(db);
+}
+
+static void run_group_norm(tigon_context *context, tigon_dtype dtype, int64_t batch, int64_t groups, int64_t channels,
+                           int64_t run) {
+  const int64_t rows = batch * groups, cols = channels * run, all = groups * channels;
+  tigon_plan plan;
+  void *memory[3], *w = zeros((size_t)all * 4), *sums[2] = {zeros((size_t)all * 4), zeros((size_t)all * 4)},
+                   *words[2] = {zeros((size_t)rows * 4), zeros((size_t)rows * 4)};
+  tigon_tensor t[3];
+  for (int i = 0; i < 3; ++i) {
+    memory[i] = zeros((size_t)(rows * cols) * tigon_dtype_size(dtype));
+    t[i] = tigon_tensor_3d(memory[i], dtype, batch, all, run);
+  }
+  const tigon_tensor mean = tigon_tensor_2d(words[0], TIGON_F32, batch, groups),
+                     rstd = tigon_tensor_2d(words[1], TIGON_F32, batch, groups),
+                     weight = tigon_tensor_1d(w, dtype, all);
+  const tigon_group_norm_fwd_args fwd = {
+      .x = t[0], .w = weight, .b = weight, .y = t[1], .mean = mean, .rstd = rstd, .groups = groups, .eps = 1e-6};
+  assert_int_equal(tigon_front_plan_groups(context, "group_norm", "fwd", dtype, rows, cols, groups, run, &plan),
+                   TIGON_OK);
+  tigon_sim_reset(ascend_of(&context->queue)->sim);
+  succeeds(context, tigon_group_norm_fwd(context, &fwd));
+  expect_runs(context, &plan, run, "group_norm fwd");
+  tigon_group_norm_bwd_args bwd = {.dy = t[1],
+                                   .x = t[0],
+                                   .w = weight,
+                                   .mean = mean,
+                                   .rstd = rstd,
+                                   .dx = t[2],
+                                   .dw = tigon_tensor_1d(sums[0], TIGON_F32, all),
+                                   .db = tigon_tensor_1d(sums[1], TIGON_F32, all),
+                                   .groups = groups};
+  succeeds(context, tigon_group_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes));
+  succeeds(context, tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace));
+  assert_int_equal(tigon_front_plan_groups(context, "group_norm", "bwd", dtype, rows, cols, groups, run, &plan),
+                   TIGON_OK);
+  tigon_sim_reset(ascend_of(&context->queue)->sim);
+  succeeds(context, tigon_group_norm_bwd(context, &bwd));
+  expect_runs(context, &plan, run, "group_norm bwd");
+  tigon_free(context, bwd.workspace);
+  for (int i = 0; i < 3; ++i) free(memory[i]);
+  for (int i = 0; i < 2; ++i) free(sums[i]), free(words[i]);
+  free(w);
 }
 
 static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
@@ -310,6 +365,12 @@ static void what_moves_was_predicted(void **state) {
       run_rope(context, dtypes[d], 37, 3, 42, TIGON_ROPE_HALF);
       run_rope(context, dtypes[d], 1, 40, 64, TIGON_ROPE_INTERLEAVED);
     }
+    for (int s = 0; s < GROUPED; ++s)
+      for (int d = 0; d < 2; ++d)
+        for (tigon_plan_case force = TIGON_CASE_AUTO; force <= TIGON_CASE_F; ++force) {
+          context->force = force;
+          run_group_norm(context, dtypes[d], grouped[s][0], grouped[s][1], grouped[s][2], grouped[s][3]);
+        }
     tigon_context_destroy(context);
   }
 }

@@ -41,20 +41,18 @@ AICORE piece piece_of(const grouping *g, int64_t c, int64_t cols, int64_t i) {
   return (piece){from > 0 ? from : 0, least(from + g->run, cols)};
 }
 
-/* Between loads of `values` and what reads them as scalars. */
-AICORE void values_taken(const grouping *g) {
-  if (g->run == 1) return;
-  sync_set(PIPE_S, PIPE_V, 0);
-  sync_wait(PIPE_S, PIPE_V, 0);
-}
-AICORE void values_there(const grouping *g) {
-  if (g->run == 1) return;
+/* The scalar pipe takes what vectors made, and the other way round. */
+AICORE void scalar_waits(void) {
   sync_set(PIPE_V, PIPE_S, 0);
   sync_wait(PIPE_V, PIPE_S, 0);
 }
+AICORE void vector_waits(void) {
+  sync_set(PIPE_S, PIPE_V, 0);
+  sync_wait(PIPE_S, PIPE_V, 0);
+}
 
-/* d = x op the value of each column's channel, for a chunk that begins at column c; values[0] is that of its first channel.
- * `scratch`: a vector of columns. */
+/* d = x op the value of each column's channel, for a chunk that begins at column c; values[0] is that of its first channel, and with runs
+ * the scalar pipe has waited for them. `scratch`: a vector of columns. */
 AICORE void channel_op(const grouping *g, row_op op, ub_f32 d, ub_f32 x, ub_f32 values, tile t, int64_t c,
                        ub_f32 scratch) {
   if (g->run == 1) {
@@ -65,11 +63,12 @@ AICORE void channel_op(const grouping *g, row_op op, ub_f32 d, ub_f32 x, ub_f32 
   if (t.rows == 1 && (g->run % 8 == 0 || count == 1)) {
     for (int64_t i = 0; i < count; ++i) {
       const piece p = piece_of(g, c, t.cols, i);
+      const int64_t n = (i == count - 1 ? t.pitch : p.to) - p.from;
       const float value = s_read_f32(values, i);
       if (op == ROW_MUL)
-        v_mul_scalar_f32(ub_at_f32(d, p.from), ub_at_f32(x, p.from), value, p.to - p.from);
+        v_mul_scalar_f32(ub_at_f32(d, p.from), ub_at_f32(x, p.from), value, n);
       else
-        v_add_scalar_f32(ub_at_f32(d, p.from), ub_at_f32(x, p.from), value, p.to - p.from);
+        v_add_scalar_f32(ub_at_f32(d, p.from), ub_at_f32(x, p.from), value, n);
     }
     sync_pipe(PIPE_V);
     return;
@@ -92,6 +91,7 @@ AICORE void add_channel_sums(const grouping *g, ub_f32 sum, int64_t base, ub_f32
   const int64_t first = c / g->run - base, skip = first % 8, count = channels_of(g, c, t.cols);
   for (int64_t r = 0; r < t.rows; ++r) {
     if (skip > 0) v_duplicate_f32(sums, 0, skip);
+    sync_pipe(PIPE_V);
     for (int64_t i = 0, taken; i < count; i += taken) {
       const piece p = piece_of(g, c, t.cols, i);
       const bool whole = g->run % 8 == 0 && p.to - p.from == g->run; /* so are those after it, but for the last one */

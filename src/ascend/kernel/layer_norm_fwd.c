@@ -64,10 +64,10 @@ AICORE void load_vectors(state *s, int64_t group, int64_t c, int64_t cols) {
   const grouping *g = &s->a->groups;
   const int64_t first = group * (s->a->w.cols / g->run) + c / g->run, count = channels_of(g, c, cols);
   if (!s->a->weight && !s->a->bias) return;
-  values_taken(g);
+  if (g->run > 1) vector_waits();
   if (s->a->weight) columns_load(&s->w, first, count, s->pitch);
   if (s->a->bias) columns_load(&s->b, first, count, s->pitch);
-  values_there(g);
+  if (g->run > 1) scalar_waits();
 }
 
 /* Columns [c, c + t.cols) of rows from r on, in their dtype: from what is cached, or loaded. chunk_done() ends it. */
@@ -101,6 +101,7 @@ AICORE void sum_moments(state *s, box b, int64_t r, int64_t rows) {
     out_done(&s->y);
     if (c > b.col) join_moments(s->all, c - b.col, s->part, t.cols, s->work, round_up(rows, 8));
   }
+  end_joins(s->all, round_up(rows, 8));
 }
 
 /* mean and rstd of the rows, and stores them. rstd is what comes back. */

@@ -6,20 +6,18 @@
 
 #include "ascend/kernel/rows.h"
 
-/* A value a row each; squares: the sum of squared differences from the mean. */
+/* A value a row each; squares: the sum of squared differences from the mean; lost: what that lost where chunks were joined. */
 typedef struct moments {
-  ub_f32 center, rest, squares;
+  ub_f32 center, rest, squares, lost;
 } moments;
 
 enum { MOMENT_WORDS = 4 }; /* that a part of a split row hands over: center, rest, squares, count */
 
 AICORE moments moments_of(ub_arena *ub, int64_t words) {
-  const moments m = {ub_alloc_f32(ub, words), ub_alloc_f32(ub, words), ub_alloc_f32(ub, words)};
-  v_duplicate_f32(m.center, 0, words);
-  v_duplicate_f32(m.rest, 0, words);
-  v_duplicate_f32(m.squares, 0, words);
+  const ub_f32 all = ub_alloc_f32(ub, 4 * words);
+  v_duplicate_f32(all, 0, 4 * words);
   sync_pipe(PIPE_V);
-  return m;
+  return (moments){all, ub_at_f32(all, words), ub_at_f32(all, 2 * words), ub_at_f32(all, 3 * words)};
 }
 
 /* A center is any finite number near the mean: an Inf goes into the rest, so that the sum of both is what the mean must be. */
@@ -45,6 +43,7 @@ AICORE void row_means(ub_f32 value, ub_f32 x, ub_f32 work, tile t) {
 
 /* The moments of the rows of x, and d = x - mean; d may be x. */
 AICORE void find_moments(moments m, ub_f32 d, ub_f32 x, ub_f32 work, tile t) {
+  v_duplicate_f32(m.lost, 0, round_up(t.rows, 8));
   row_means(m.center, x, work, t);
   keep_finite(m.center, round_up(t.rows, 8));
   subtract_rows(d, x, m.center, work, t);
@@ -60,7 +59,6 @@ AICORE void join_moments(moments m, int64_t count, moments others, int64_t more,
   const float all = (float)(count + more), share = (float)more / all;
   v_sub_f32(others.center, others.center, m.center, words);
   v_sub_f32(work, others.rest, m.rest, words);
-  v_add_f32(m.squares, m.squares, others.squares, words);
   sync_pipe(PIPE_V);
   v_add_f32(work, work, others.center, words); /* from mean to mean */
   v_add_f32(others.rest, others.rest, others.center, words);
@@ -72,15 +70,28 @@ AICORE void join_moments(moments m, int64_t count, moments others, int64_t more,
   v_mul_scalar_f32(work, work, (float)count * share, words);
   v_add_f32(m.rest, m.rest, others.rest, words);
   sync_pipe(PIPE_V);
-  v_add_f32(m.squares, m.squares, work, words);
+  v_add_f32(others.squares, others.squares, work, words);
   sync_pipe(PIPE_V);
+  v_add_f32(work, m.squares, others.squares, words);
+  sync_pipe(PIPE_V);
+  v_sub_f32(others.rest, work, m.squares, words);
+  sync_pipe(PIPE_V);
+  v_sub_f32(others.rest, others.squares, others.rest, words);
+  v_mul_scalar_f32(m.squares, work, 1, words);
+  sync_pipe(PIPE_V);
+  v_add_f32(m.lost, m.lost, others.rest, words);
   v_add_f32(work, m.center, m.rest, words);
   sync_pipe(PIPE_V);
   keep_finite(work, words);
   v_sub_f32(others.center, work, m.center, words);
   sync_pipe(PIPE_V);
   v_sub_f32(m.rest, m.rest, others.center, words);
-  v_mul_scalar_f32(m.center, work, 1, words); /* the new center */
+  v_mul_scalar_f32(m.center, work, 1, words);
+  sync_pipe(PIPE_V);
+}
+/* After the last of them. */
+AICORE void end_joins(moments m, int64_t words) {
+  v_add_f32(m.squares, m.squares, m.lost, words);
   sync_pipe(PIPE_V);
 }
 

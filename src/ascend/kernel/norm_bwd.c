@@ -1,9 +1,10 @@
-/* Backward of rms_norm, fused_add_rms_norm and layer_norm: with xhat = (x - mean) * rstd and g = dy * (w + w_offset),
+/* Backward of rms_norm, fused_add_rms_norm, layer_norm and group_norm: with xhat = (x - mean) * rstd and g = dy * (w + w_offset),
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat))        db = sum over rows of dy
  *   dw = sum over rows of dy * xhat, with xhat rounded as forward did
- * without the means of x and g in rms_norm, and for fused_add_rms_norm dx + ds in the place of dx. One walk for all of the plan's cases. Where a row does not stay on
- * chip and dw is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns takes
- * all rows of the task, so that its dw never leaves the chip. */
+ * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. group_norm's sums are over
+ * the columns of a channel, too. One walk for all of the plan's cases. Where a row does not stay on chip and dw or db is wanted
+ * (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns takes all rows of the task, so
+ * that its dw and db never leave the chip. */
 #include "ascend/kernel/norm_bwd.h"
 
 #include "ascend/kernel/norm.h"
@@ -23,11 +24,17 @@ typedef struct state {
   const norm_bwd_arguments *a;
   pair in; /* dy, x */
   ring ds, dx, arrival, out;
-  ring words; /* rstd, then the mean */
+  ring words;        /* rstd, then the mean */
+  ub_f32 packed;     /* as those, where they have 32 bytes a row */
+  ub_f32 rstd, mean; /* of the tile's rows */
+  bool dx_begun;     /* its buffer is there, for other work so far */
+  bool resident;     /* the weights of all columns are on chip, those of one group at a time */
+  int64_t group;     /* whose; -1: none yet */
   columns w;
-  row_sum dot, g;          /* of g * xhat, and with a mean of g */
-  ub_f32 sum_dw, sum_db;   /* of all columns where they stay on chip, else of a panel */
-  ub_f32 xhat, work, wide; /* f32 tiles; `wide` (dy) with 16-bit dtypes alone */
+  int64_t pitch, sums_pitch; /* of a vector of channels: of a chunk; of sum_dw */
+  row_sum dot, g;            /* of g * xhat, and with a mean of g */
+  ub_f32 sum_dw, sum_db;     /* of all channels where they stay on chip, else of a panel's */
+  ub_f32 xhat, work, wide;   /* f32 tiles; `wide` (dy) with 16-bit dtypes alone */
 } state;
 
 AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
@@ -35,20 +42,25 @@ AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
   const int64_t words = round_up(a->w.tile_rows, 8);
   const bool apart = !a->w.cached || chunk.cols < a->w.cols;
-  state s = {.a = a};
+  const bool resident = a->w.tile_cols == a->w.cols, by_block = words_apart(&a->groups, a->w.tile_rows);
+  state s = {.a = a, .resident = resident, .group = -1};
   s.in = pair_of(ub, 0, a->w.cached ? a->w.buffers : 2, a->dtype, kept);
   s.dx = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
   s.ds = ring_of(ub, 6, 2, a->ds.data ? tile_bytes(a->dtype, chunk) : 0);
-  s.words = ring_of(ub, 4, 2, (a->mean ? 2 : 1) * words * 4);
+  s.words = ring_of(ub, 4, 2, (a->mean ? 2 : 1) * words * (by_block ? UB_BLOCK : 4));
+  s.packed = ub_alloc_f32(ub, by_block ? 2 * words : 0);
+  if (by_block) v_duplicate_f32(s.packed, 0, 2 * words);
   s.arrival = ring_of(ub, 3, 1, a->w.cached ? 0 : round_up(a->w.splits, 8) * 4);
   s.dot = row_sum_of(ub, words, apart);
   s.g = row_sum_of(ub, a->mean ? words : 0, apart && a->mean);
   s.xhat = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
   s.work = ub_alloc_f32(ub, work_elements(chunk));
   s.wide = a->dtype == TIGON_F32 ? s.work : ub_alloc_f32(ub, chunk.rows * chunk.pitch);
-  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, chunk.pitch, s.work, a->w.tile_cols == a->w.cols);
-  s.sum_dw = ub_alloc_f32(ub, a->dw ? kept.pitch : 0);
-  s.sum_db = ub_alloc_f32(ub, a->db ? kept.pitch : 0);
+  s.pitch = tile_of(a->dtype, 1, most_channels(&a->groups, &a->w)).pitch;
+  s.sums_pitch = a->partials ? s.pitch : tile_of(a->dtype, 1, a->w.cols / a->groups.run).pitch;
+  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, s.pitch, s.work, resident);
+  s.sum_dw = ub_alloc_f32(ub, a->dw ? s.sums_pitch : 0);
+  s.sum_db = ub_alloc_f32(ub, a->db ? s.sums_pitch : 0);
   s.out = (ring){s.dot.part, 0, 2, 1, 0};
   in_open(&s.in.in);
   in_open(&s.ds);
@@ -58,11 +70,25 @@ AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   out_open(&s.dx);
   out_open(&s.out);
   sync_pipe(PIPE_V);
-  if (a->weight && a->w.tile_cols == a->w.cols) columns_load(&s.w, 0, a->w.cols, chunk.pitch);
   return s;
 }
 
-AICORE void close_state(const state *s) {
+/* A buffer of dx, first for other work. */
+AICORE ub_f32 begin_dx(state *s) {
+  if (!s->dx_begun) out_begin(&s->dx);
+  s->dx_begun = true;
+  return ring_now(&s->dx);
+}
+AICORE void end_dx(state *s) {
+  out_done(&s->dx);
+  s->dx_begun = false;
+}
+
+AICORE void close_state(state *s) {
+  if (s->dx_begun) {
+    out_ready(&s->dx);
+    end_dx(s);
+  }
   in_close(&s->in.in);
   in_close(&s->ds);
   in_close(&s->w.stage);
@@ -70,6 +96,15 @@ AICORE void close_state(const state *s) {
   in_close(&s->arrival);
   out_close(&s->dx);
   out_close(&s->out);
+}
+
+/* The weights of columns [c, c + cols) of a group. */
+AICORE void load_weights(state *s, int64_t group, int64_t c, int64_t cols) {
+  const grouping *g = &s->a->groups;
+  if (!s->a->weight) return;
+  if (g->run > 1) vector_waits();
+  columns_load(&s->w, group * (s->a->w.cols / g->run) + c / g->run, channels_of(g, c, cols), s->pitch);
+  if (g->run > 1) scalar_waits();
 }
 
 AICORE void load_both(const state *s, tile t, int64_t r, int64_t c) {
@@ -83,10 +118,10 @@ AICORE ub_f32 chunk_of(state *s, tile t, int64_t r, int64_t c) {
   const ub_f32 raw = ub_at_f32(ring_now(&s->in.in), at);
   const ub_f32 x = values_of(dtype, s->xhat, ub_at_f32(raw, s->in.apart), t);
   if (s->a->mean) {
-    spread(s->work, ub_at_f32(ring_now(&s->words), s->words.elements / 2), t.rows);
+    spread(s->work, s->mean, t.rows);
     tile_op(ROW_SUB, s->xhat, x, s->work, t, true);
   }
-  spread(s->work, ring_now(&s->words), t.rows);
+  spread(s->work, s->rstd, t.rows);
   tile_op(ROW_MUL, s->xhat, s->a->mean ? s->xhat : x, s->work, t, true);
   return values_of(dtype, s->wide, raw, t);
 }
@@ -101,24 +136,34 @@ AICORE void add_part(row_sum sum, bool first, int64_t rows) {
   sync_pipe(PIPE_V);
 }
 
+/* work = g * xhat, and the rows' sums of g where a mean asks for them. */
+AICORE void find_products(state *s, ub_f32 sums_of_g, ub_f32 dy, tile t, int64_t c) {
+  const norm_bwd_arguments *a = s->a;
+  const int64_t n = t.rows * t.pitch;
+  if (a->mean) {
+    const ub_f32 g = !a->weight ? dy : a->dtype == TIGON_F32 ? begin_dx(s) : s->wide;
+    if (a->weight) channel_op(&a->groups, ROW_MUL, g, dy, s->w.values, t, c, s->work);
+    row_sums_kept(sums_of_g, s->work, g, t);
+    v_mul_f32(s->work, s->xhat, g, n);
+    sync_pipe(PIPE_V);
+  } else {
+    v_mul_f32(s->work, s->xhat, dy, n);
+    sync_pipe(PIPE_V);
+    if (a->weight) tile_op(ROW_MUL, s->work, s->work, s->w.values, t, false);
+  }
+}
+
 /* The rows' sums of g * xhat, and of g, over columns [col, col_end). */
 AICORE void sum_products(state *s, box b, int64_t r, int64_t rows) {
   const norm_bwd_arguments *a = s->a;
-  for (int64_t c = b.col; c < b.col_end; c += a->w.tile_cols) {
-    const tile t = tile_of(a->dtype, rows, least(a->w.tile_cols, b.col_end - c));
+  for (int64_t c = b.col, end; c < b.col_end; c = end) {
+    end = chunk_end(&a->groups, a->w.tile_cols, c, b.col_end);
+    const tile t = tile_of(a->dtype, rows, end - c);
     const bool first = c == b.col;
-    const ub_f32 dy = chunk_of(s, t, r, c), of_g = first ? s->g.all : s->g.part;
-    if (a->weight && a->w.tile_cols < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
-    if (a->mean && a->weight) {
-      tile_op(ROW_MUL, s->work, dy, s->w.values, t, false);
-      row_sums(of_g, s->work, t);
-    } else if (a->mean) {
-      row_sums_kept(of_g, s->work, dy, t);
-    }
-    v_mul_f32(s->work, s->xhat, dy, rows * t.pitch);
-    sync_pipe(PIPE_V);
+    const ub_f32 dy = chunk_of(s, t, r, c);
+    if (!s->resident) load_weights(s, r / a->groups.batch, c, t.cols);
+    find_products(s, first ? s->g.all : s->g.part, dy, t, c);
     chunk_done(s);
-    if (a->weight) tile_op(ROW_MUL, s->work, s->work, s->w.values, t, false);
     row_sums(first ? s->dot.all : s->dot.part, s->work, t);
     add_part(s->dot, first, rows);
     if (a->mean) add_part(s->g, first, rows);
@@ -136,47 +181,74 @@ AICORE void add_ds(state *s, ub_f32 g, tile t, int64_t r, int64_t c) {
   in_done(&s->ds);
 }
 
-/* dx of a chunk, and its share of dw and db. With `there`, xhat and dy are still what sum_products() made of them. The column vectors of
- * the chunk are on chip. */
+/* The chunk's share of dw and db; `sums`: room for a value a channel. */
+AICORE void add_shares(state *s, ub_f32 dy, ub_f32 sums, tile t, int64_t c) {
+  const norm_bwd_arguments *a = s->a;
+  const grouping *g = &a->groups;
+  const int64_t n = t.rows * t.pitch, base = a->partials ? c / g->run : 0;
+  const bool rounds = a->casting != TIGON_CASTING_GEMMA && a->dtype != TIGON_F32;
+  if (g->run > 1) {
+    if (a->dw) add_channel_sums(g, s->sum_dw, base, s->xhat, dy, true, t, c, sums, s->work);
+    if (a->db) add_channel_sums(g, s->sum_db, base, dy, dy, false, t, c, sums, s->work);
+    return;
+  }
+  if (a->dw) {
+    if (rounds) round_to(a->dtype, s->work, s->xhat, sums, n);
+    v_mul_f32(s->work, rounds ? s->work : s->xhat, dy, n);
+    sync_pipe(PIPE_V);
+    add_column_sums(ub_at_f32(s->sum_dw, c - base), s->work, t);
+  }
+  if (a->db) add_column_sums_kept(ub_at_f32(s->sum_db, c - base), s->work, dy, t);
+}
+
+/* dx of a chunk, and its share of dw and db. With `there`, xhat and dy are still what sum_products() made of them. The column
+ * vectors of the chunk are on chip. */
 AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
   const norm_bwd_arguments *a = s->a;
   const int64_t dtype = a->dtype, n = t.rows * t.pitch;
-  const bool f32 = dtype == TIGON_F32;
-  const ub_f32 dy = !there ? chunk_of(s, t, r, c) : f32 ? ring_now(&s->in.in) : s->wide, dx = ring_now(&s->dx);
-  out_begin(&s->dx);
-  if (a->dw) {
-    const bool rounds = a->casting != TIGON_CASTING_GEMMA && !f32;
-    if (rounds) round_to(dtype, s->work, s->xhat, dx, n);
-    v_mul_f32(s->work, rounds ? s->work : s->xhat, dy, n);
-    sync_pipe(PIPE_V);
-    add_column_sums(ub_at_f32(s->sum_dw, a->w.cached ? c : 0), s->work, t);
-  }
-  if (a->db) add_column_sums_kept(ub_at_f32(s->sum_db, a->w.cached ? c : 0), s->work, dy, t);
+  const bool f32 = dtype == TIGON_F32, again = a->mean && a->weight; /* `wide` has g by now */
+  const ub_f32 dy = !there         ? chunk_of(s, t, r, c)
+                    : f32 || again ? values_of(dtype, s->wide, ring_now(&s->in.in), t)
+                                   : s->wide;
+  const ub_f32 dx = begin_dx(s);
+  add_shares(s, dy, dx, t, c);
   const ub_f32 g = f32 ? dx : s->wide;
   spread(s->work, s->dot.all, t.rows);
   tile_op(ROW_MUL, s->xhat, s->xhat, s->work, t, true);
-  if (a->weight) tile_op(ROW_MUL, g, dy, s->w.values, t, false);
+  if (a->weight) channel_op(&a->groups, ROW_MUL, g, dy, s->w.values, t, c, s->work);
   v_sub_f32(g, a->weight ? g : dy, s->xhat, n);
   if (a->mean) {
     spread(s->work, s->g.all, t.rows);
     tile_op(ROW_SUB, g, g, s->work, t, true);
   }
-  spread(s->work, ring_now(&s->words), t.rows);
+  spread(s->work, s->rstd, t.rows);
   tile_op(ROW_MUL, g, g, s->work, t, true);
   chunk_done(s);
   if (a->ds.data) add_ds(s, g, t, r, c);
   if (!f32) narrow(dtype, dx, g, n);
   out_ready(&s->dx);
   store_tile(dtype, &a->space, &a->dx, dx, t, r, c);
-  out_done(&s->dx);
+  end_dx(s);
 }
 
 AICORE void load_words(state *s, int64_t r, int64_t rows) {
-  const ub_f32 rstd = ring_now(&s->words);
+  const norm_bwd_arguments *a = s->a;
+  const bool by_block = words_apart(&a->groups, a->w.tile_rows);
+  const int64_t words = round_up(a->w.tile_rows, 8), step = by_block ? UB_BLOCK / 4 : 1;
+  const ub_f32 to = by_block ? s->packed : ring_now(&s->words);
+  const gm_ptr from[] = {a->rstd, a->mean};
   in_begin(&s->words);
-  load_f32(rstd, s->a->rstd + r * 4, 1, rows);
-  if (s->a->mean) load_f32(ub_at_f32(rstd, s->words.elements / 2), s->a->mean + r * 4, 1, rows);
+  for (int i = 0; i < (a->mean ? 2 : 1); ++i)
+    for (int64_t k = 0; k < rows; k += by_block ? 1 : rows)
+      load_f32(ub_at_f32(ring_now(&s->words), (i * words + k) * step), from[i] + word_of(&a->groups, r + k) * 4, 1,
+               by_block ? 1 : rows);
   in_ready(&s->words);
+  s->rstd = to;
+  s->mean = ub_at_f32(to, words);
+  if (!by_block) return;
+  const tile first = {rows, 1, UB_BLOCK / 4};
+  row_sums(s->rstd, ring_now(&s->words), first);
+  row_sums(s->mean, ub_at_f32(ring_now(&s->words), words * step), first);
 }
 
 AICORE void means_of_sums(state *s, int64_t rows) {
@@ -187,33 +259,40 @@ AICORE void means_of_sums(state *s, int64_t rows) {
 }
 
 /* New sums for dw and db, once those before have been stored. */
-AICORE void clear_slabs(state *s, int64_t n) {
+AICORE void clear_slabs(state *s) {
   out_begin(&s->out);
-  if (s->a->dw) v_duplicate_f32(s->sum_dw, 0, n);
-  if (s->a->db) v_duplicate_f32(s->sum_db, 0, n);
+  if (s->a->dw) v_duplicate_f32(s->sum_dw, 0, s->sums_pitch);
+  if (s->a->db) v_duplicate_f32(s->sum_db, 0, s->sums_pitch);
   sync_pipe(PIPE_V);
 }
-/* Columns [c, c + n) of slab `range` of each. clear_slabs() goes before. */
-AICORE void store_slabs(state *s, int64_t range, int64_t c, int64_t n) {
+/* Elements [at, at + n) of a slab of each. clear_slabs() goes before. */
+AICORE void store_slabs(state *s, int64_t slab, int64_t at, int64_t n) {
   const norm_bwd_arguments *a = s->a;
   out_ready(&s->out);
-  if (a->dw) store_f32(a->dw + (range * a->slab_pitch + c) * 4, s->sum_dw, 1, n);
-  if (a->db) store_f32(a->db + (range * a->slab_pitch + c) * 4, s->sum_db, 1, n);
+  if (a->dw && n > 0) store_f32(a->dw + (slab * a->slab_pitch + at) * 4, s->sum_dw, 1, n);
+  if (a->db && n > 0) store_f32(a->db + (slab * a->slab_pitch + at) * 4, s->sum_db, 1, n);
   out_done(&s->out);
+}
+AICORE void store_zeros(state *s, int64_t slab, int64_t at, int64_t end) {
+  for (; at < end; at += s->sums_pitch) {
+    clear_slabs(s);
+    store_slabs(s, slab, at, least(s->sums_pitch, end - at));
+  }
 }
 
 /* Sums and dx of rows [r, r + rows) at once. */
 AICORE void rows_at_a_time(state *s, box b, int64_t r, int64_t rows) {
   const norm_bwd_arguments *a = s->a;
-  const int64_t wide = a->w.tile_cols;
+  const bool whole = a->w.cached && s->resident;
   load_words(s, r, rows);
   if (a->w.cached) load_both(s, tile_of(a->dtype, rows, a->w.cols), r, 0);
   sum_products(s, b, r, rows);
   means_of_sums(s, rows);
-  for (int64_t c = 0; c < a->w.cols; c += wide) {
-    const tile t = tile_of(a->dtype, rows, least(wide, a->w.cols - c));
-    if (a->weight && wide < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
-    chunk_of_dx(s, t, r, c, a->w.cached && wide == a->w.cols);
+  for (int64_t c = 0, end; c < a->w.cols; c = end) {
+    end = chunk_end(&a->groups, a->w.tile_cols, c, a->w.cols);
+    const tile t = tile_of(a->dtype, rows, end - c);
+    if (!s->resident) load_weights(s, r / a->groups.batch, c, t.cols);
+    chunk_of_dx(s, t, r, c, whole);
   }
   if (a->w.cached) in_done(&s->in.in);
   in_done(&s->words);
@@ -239,13 +318,40 @@ AICORE void hand_over_sums(state *s, box b) {
   }
 }
 
+/* The sums of a channel that the next panel has the rest of, from the end of this panel's to the start of its own. */
+typedef struct carried {
+  float dw, db;
+} carried;
+
+AICORE carried carry_from(const state *s, int64_t i) {
+  carried to = {0, 0};
+  scalar_waits();
+  if (s->a->dw) to.dw = s_read_f32(s->sum_dw, i);
+  if (s->a->db) to.db = s_read_f32(s->sum_db, i);
+  vector_waits();
+  return to;
+}
+AICORE void carry_on(const state *s, carried from) {
+  scalar_waits();
+  if (s->a->dw) s_write_f32(s->sum_dw, 0, from.dw);
+  if (s->a->db) s_write_f32(s->sum_db, 0, from.db);
+  vector_waits();
+}
+
 /* dx of the task, panel by panel. */
-AICORE void panels(state *s, box b, int64_t range) {
+AICORE void panels(state *s, box b, int64_t slab) {
   const norm_bwd_arguments *a = s->a;
-  for (int64_t c = b.col; c < b.col_end; c += a->w.tile_cols) {
-    const tile t = tile_of(a->dtype, 1, least(a->w.tile_cols, b.col_end - c));
-    if (a->weight && a->w.tile_cols < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
-    if (a->dw || a->db) clear_slabs(s, t.pitch);
+  const grouping *g = &a->groups;
+  const bool slabs = a->dw || a->db;
+  const int64_t channels = a->w.cols / g->run, group = b.row / g->batch;
+  carried rest = {0, 0};
+  for (int64_t c = b.col, end; c < b.col_end; c = end) {
+    end = chunk_end(g, a->w.tile_cols, c, b.col_end);
+    const tile t = tile_of(a->dtype, 1, end - c);
+    const int64_t count = channels_of(g, c, t.cols), cut = end < b.col_end && end % g->run > 0;
+    if (!s->resident) load_weights(s, group, c, t.cols);
+    if (slabs) clear_slabs(s);
+    if (slabs && c > b.col && c % g->run > 0) carry_on(s, rest);
     for (int64_t r = b.row; r < b.row_end; ++r) {
       load_words(s, r, 1);
       join_splits(s->dot.all, &s->arrival, handed_over(s, r, 0), a->w.splits);
@@ -254,25 +360,40 @@ AICORE void panels(state *s, box b, int64_t range) {
       chunk_of_dx(s, t, r, c, false);
       in_done(&s->words);
     }
-    if (a->dw || a->db) store_slabs(s, range, c, t.cols);
+    if (slabs && cut) rest = carry_from(s, count - 1);
+    if (slabs) store_slabs(s, slab, group * channels + c / g->run, count - cut);
   }
+  if (!slabs || !a->slab_splits) return;
+  store_zeros(s, slab, group * channels, group * channels + b.col / g->run);
+  store_zeros(s, slab, group * channels + (b.col_end - 1) / g->run + 1, (group + 1) * channels);
 }
 
 AICORE_KERNEL(norm_bwd, norm_bwd_arguments) {
   state s = open_state(ub, a);
+  const grouping *g = &a->groups;
   const bool slabs = a->dw || a->db;
+  const int64_t ranges = a->w.row_tasks / a->w.groups, channels = a->w.cols / g->run;
   for (int64_t t = block_index(); t < a->w.tasks; t += block_count()) {
     const box b = walk_task(&a->w, t);
+    const int64_t range = t / a->w.splits % ranges, group = b.row / g->batch;
+    const int64_t slab = a->slab_splits ? range * a->w.splits + b.split : range;
+    if (s.resident && group != s.group) {
+      stage_again(&s.w.stage);
+      load_weights(&s, group, 0, a->w.cols);
+      s.group = group;
+    }
     if (!a->partials) {
-      if (slabs) clear_slabs(&s, tile_of(a->dtype, 1, a->w.cols).pitch);
-      for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
-        rows_at_a_time(&s, b, r, least(a->w.tile_rows, b.row_end - r));
-      if (slabs) store_slabs(&s, t, 0, a->w.cols);
+      if (slabs) clear_slabs(&s);
+      for (int64_t r = b.row, rows; r < b.row_end; r += rows) {
+        rows = rows_of(g, a->w.tile_rows, r, b.row_end);
+        rows_at_a_time(&s, b, r, rows);
+      }
+      if (slabs) store_slabs(&s, slab, group * channels, channels);
       continue;
     }
     if (a->parts & PART_SUMS) hand_over_sums(&s, b);
     if (a->parts == (PART_SUMS | PART_ROWS)) sync_pipe(PIPE_ALL); /* the sums are stored before they are read */
-    if (a->parts & PART_ROWS) panels(&s, b, t / a->w.splits);
+    if (a->parts & PART_ROWS) panels(&s, b, slab);
   }
   close_state(&s);
 }
