@@ -256,6 +256,13 @@ AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
   sync_pipe(PIPE_V);
 }
 
+/* Columns are folded onto the first 64 in a call for every 64 of them, or half onto half in a call a row: which are fewer calls? */
+AICORE bool folds_down_the_rows(tile t) {
+  int64_t halvings = 0;
+  for (int64_t left = t.cols; left > V_LANES; left = (left + 1) / 2) ++halvings;
+  return t.pitch / 8 <= 255 && (t.cols - 1) / V_LANES <= t.rows * halvings;
+}
+
 enum {
   WORD_REPEATS = V_REPEATS / 8 * 8
 }; /* of a call that leaves a word each, so that the next one begins on 32 bytes */
@@ -265,7 +272,7 @@ enum {
 AICORE void row_folds(bool largest, ub_f32 values, ub_f32 x, tile t) {
   const int blocks = (int)(t.pitch / 8);
   int64_t left = t.cols;
-  if (down_the_rows(t)) {
+  if (folds_down_the_rows(t)) {
     for (int64_t c = V_LANES; c < t.cols; c += V_LANES) {
       v_mask_f32(lanes_at(t.cols, c));
       for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
@@ -312,7 +319,7 @@ AICORE void row_sums_kept(ub_f32 sums, ub_f32 work, ub_f32 x, tile t) {
     row_sums(sums, x, t); /* of 64 columns nothing is used up */
     return;
   }
-  if (down_the_rows(t)) {
+  if (t.pitch / 8 <= 255 && half / V_LANES < t.rows) {
     for (int64_t r = 0; r < t.rows; r += V_REPEATS) {
       const int blocks = (int)(t.pitch / 8), folded = (int)(half / 8);
       const v_steps s = {(int)least(V_REPEATS, t.rows - r), 1, 1, 1, folded, blocks, blocks};
