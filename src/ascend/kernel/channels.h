@@ -1,6 +1,7 @@
-/* Rows in groups, as the planner's case G has them (group_norm): row r is batch r % batch of group r / batch, and `run` columns
- * side by side have a channel of their own, with its weight and its sums. Other norms have one group and a run of 1. A channel's
- * weight goes to its columns as a scalar, or through a vector of columns where channels do not begin on 32 bytes of UB. */
+/* Rows in groups, as the planner's case G has them (group_norm): row r is batch r % batch of group r / batch, and `run`
+ * columns side by side have a channel of their own, with its weight and its sums. Other norms have one group and a run of 1.
+ * A channel's weight goes to its columns as a scalar, or through a vector of columns where tiles have several rows or channels
+ * begin anywhere in 32 bytes of UB. */
 #ifndef TIGON_ASCEND_KERNEL_CHANNELS_H
 #define TIGON_ASCEND_KERNEL_CHANNELS_H
 
@@ -51,8 +52,8 @@ AICORE void vector_waits(void) {
   sync_wait(PIPE_S, PIPE_V, 0);
 }
 
-/* d = x op the value of each column's channel, for a chunk that begins at column c; values[0] is that of its first channel, and with runs
- * the scalar pipe has waited for them. `scratch`: a vector of columns. */
+/* d = x op the value of each column's channel, for a chunk that begins at column c; values[0] is that of its first channel, and
+ * with runs the scalar pipe has waited for them. `scratch`: a vector of columns. */
 AICORE void channel_op(const grouping *g, row_op op, ub_f32 d, ub_f32 x, ub_f32 values, tile t, int64_t c,
                        ub_f32 scratch) {
   if (g->run == 1) {

@@ -1,5 +1,6 @@
-/* layer_norm and group_norm forward: y = (x - mean) * rstd * w + b, rstd = 1 / sqrt(variance + eps). One walk for all of the plan's cases: a
- * tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the moments and once for y (E, F). */
+/* layer_norm and group_norm forward: y = (x - mean) * rstd * w + b, rstd = 1 / sqrt(variance + eps). One walk for all of the
+ * plan's cases: a tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the moments and once for y
+ * (E, F). */
 #include "ascend/kernel/layer_norm.h"
 #include "ascend/kernel/moments.h"
 #include "ascend/kernel/norm.h"

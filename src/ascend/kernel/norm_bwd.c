@@ -1,10 +1,10 @@
-/* Backward of rms_norm, fused_add_rms_norm, layer_norm and group_norm: with xhat = (x - mean) * rstd and g = dy * (w + w_offset),
+/* Backward of rms_norm, fused_add_rms_norm, layer_norm and group_norm: with xhat = (x - mean) * rstd, g = dy * (w + w_offset)
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat))        db = sum over rows of dy
  *   dw = sum over rows of dy * xhat, with xhat rounded as forward did
- * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. group_norm's sums are over
- * the columns of a channel, too. One walk for all of the plan's cases. Where a row does not stay on chip and dw or db is wanted
- * (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns takes all rows of the task, so
- * that its dw and db never leave the chip. */
+ * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. group_norm's dw and db
+ * are sums over the columns of a channel, too. One walk for all of the plan's cases. Where a row does not stay on chip and dw or
+ * db is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns takes all rows
+ * of the task, so that its dw and db never leave the chip. */
 #include "ascend/kernel/norm_bwd.h"
 
 #include "ascend/kernel/norm.h"

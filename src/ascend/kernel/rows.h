@@ -256,7 +256,7 @@ AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
   sync_pipe(PIPE_V);
 }
 
-/* Columns are folded onto the first 64 in a call for every 64 of them, or half onto half in a call a row: which are fewer calls? */
+/* Columns are folded onto the first 64 in a call for every 64 of them, or half onto half in a call a row: is the first fewer? */
 AICORE bool folds_down_the_rows(tile t) {
   int64_t halvings = 0;
   for (int64_t left = t.cols; left > V_LANES; left = (left + 1) / 2) ++halvings;
