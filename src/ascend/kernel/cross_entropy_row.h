@@ -59,7 +59,6 @@ AICORE void load_words(const row_words *w, int64_t r, int64_t rows, bool all) {
   const cross_entropy_arguments *a = w->a;
   const int64_t words = index_words(a->rule.dtype);
   loads_after_scalar();
-  loads_after_vectors();
   load_f32(w->labels, a->labels + r * words * 4, 1, rows * words);
   if (all && a->token_scale) load_f32(words_of(w, TOKEN_SCALE), a->token_scale + r * 4, 1, rows);
   if (all && a->dloss)
