@@ -37,6 +37,10 @@ tigon_status tigon_front_plan(tigon_context *context, const char *op, const char
 tigon_status tigon_front_plan_groups(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
                                      int64_t rows, int64_t cols, int64_t groups, int64_t run, tigon_plan *plan);
 
+/* The same for a footprint that the front has changed to what its call needs. */
+tigon_status tigon_front_plan_footprint(tigon_context *context, const tigon_footprint *footprint, int64_t rows,
+                                        int64_t cols, int64_t groups, int64_t run, tigon_plan *plan);
+
 /* Has a table of kernels, which may be NULL, the slot `name` (rms_norm_fwd) for `dtype`? */
 #define TIGON_HAS_SLOT(kernels, name, dtype) \
   ((kernels) && (kernels)->name.run && ((kernels)->name.dtypes & TIGON_BIT(dtype)))

@@ -110,6 +110,17 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
   return TIGON_OK;
 }
 
+tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_problem *p, const char *entry,
+                             tigon_dtype dtype, int64_t rows, int64_t cols, tigon_plan *plan) {
+  tigon_footprint footprint;
+  if (!tigon_footprint_find("cross_entropy", entry, dtype, &footprint))
+    return tigon_front_unsupported(context, "cross_entropy", dtype);
+  const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
+  footprint.f32_temporaries += dtype == TIGON_F32 && !plain;                             /* logits, apart from x */
+  footprint.f32_temporaries += p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
+  return tigon_front_plan_footprint(context, &footprint, rows, cols, 0, 0, plan);
+}
+
 /* ---- the op ---- */
 
 static int64_t leading_extent(const tigon_tensor *tensor) {
@@ -184,7 +195,7 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
                       call);
   *needed = cut_workspace(p, a.workspace, forward, tigon_present(&a.out.correct));
   const char *entry = !forward ? "bwd" : tigon_present(&a.dlogits) ? "fwd_dlogits" : "fwd";
-  TIGON_TRY(tigon_front_plan(context, "cross_entropy", entry, p->dtype, p->space.rows, p->cols, plan));
+  TIGON_TRY(tigon_plan_loss(context, p, entry, p->dtype, p->space.rows, p->cols, plan));
   if (shape_only) return TIGON_OK;
   TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, *needed));
   return tigon_check_indices(context, call, "labels", &a.labels, p->cols, vocab, p->has_ignore_index, p->ignore_index,

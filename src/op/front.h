@@ -53,6 +53,10 @@ int tigon_loss_list(tigon_cross_entropy_options *options, tigon_cross_entropy_ou
 /* Numbers, presence and shapes; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
 
+/* Plans the rows of a loss, of which *p has the options. src/op/cross_entropy.c. */
+tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_problem *p, const char *entry,
+                             tigon_dtype dtype, int64_t rows, int64_t cols, tigon_plan *plan);
+
 /* tigon_collapse() of the leading dimensions to one row pitch a tensor, rows[i]->pitch[2], which is all that a GEMM
  * takes. src/op/linear.c. */
 tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,

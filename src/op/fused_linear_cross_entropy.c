@@ -239,7 +239,7 @@ static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64
   if (p.entropy) p.entropy += r;
   if (p.argmax) p.argmax += r;
   tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(f->context, "cross_entropy", entry_of(backward, gradients), f->dtype, n, cols, &plan));
+  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, entry_of(backward, gradients), f->dtype, n, cols, &plan));
   return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->dtype, &p, &plan)
                   : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
 }
@@ -373,7 +373,7 @@ static tigon_status run_part(fused *f, int part) {
   tigon_cross_entropy_problem p = f->loss;
   p.parts = part;
   tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(f->context, "cross_entropy", "fwd", f->dtype, f->rows, f->vocab, &plan));
+  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, "fwd", f->dtype, f->rows, f->vocab, &plan));
   return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
 }
 

@@ -36,7 +36,8 @@ typedef struct row {
  * softmax: a mask is a stream, in the dtype of x or in f32; a split hands over the largest score and the sum.
  * cross_entropy: the words are label (i64), loss and lse, backward's label, lse and dloss; a split hands over max, reference,
  *   sum of exp, sum of z exp z, sum of z, argmax and the label's x. Without dlogits the logits are read once in any case,
- *   because max and sum run online; only one split of a row then joins them. The temporaries are a softcap's.
+ *   because max and sum run online; only one split of a row then joins them. A temperature, a
+ *   softcap and smoothing by weights need one or two temporaries more.
  * adamw step: 16-bit parameters have an f32 master, so the parameter itself is only written. clip: one sum over all. */
 /* clang-format off */
 static const row table[] = {
@@ -87,11 +88,11 @@ static const row table[] = {
     {"softmax", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
      1, 3, 0, 0, 0, 0, TIGON_REDUCE_SUM, 1, 4.2, 7.2},
     {"cross_entropy", "fwd", ANY, {{1, 0}}, {{0, 0}},
-     4, 4, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 4.0, 5.0},
+     2, 3, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 4.0, 5.0},
     {"cross_entropy", "fwd_dlogits", ANY, {{2, 0}}, {{1, 0}},
-     4, 4, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 6.5, 8.5},
+     2, 3, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 6.5, 8.5},
     {"cross_entropy", "bwd", ANY, {{1, 0}}, {{1, 0}},
-     4, 4, 0, 0, 4, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
+     2, 3, 0, 0, 4, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
     {"adamw", "step", ONLY_F32, {{1, 4}, {1, 4}, {1, 4}, {1, 4}}, {{1, 4}, {1, 4}, {1, 4}},
      2, 2, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 9.0},
     {"adamw", "step", ONLY_16_BIT, {{1, 4}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}, {1, 4}},

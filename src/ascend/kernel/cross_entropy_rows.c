@@ -131,7 +131,7 @@ AICORE state open_state(ub_arena *ub, const cross_entropy_arguments *a) {
   s.z = ub_alloc_f32(ub, a->dtype == TIGON_F32 && is_plain(a) ? 0 : elements);
   s.first = ub_alloc_f32(ub, work_elements(chunk));
   s.second = ub_alloc_f32(ub, work_elements(chunk));
-  s.third = ub_alloc_f32(ub, elements);
+  s.third = ub_alloc_f32(ub, a->softcap > 0 || (a->weight && a->smoothing != 0) ? elements : 0);
   v_duplicate_f32(s.w.words, 0, ROW_WORDS * pitch);
   sync_pipe(PIPE_V);
   in_open(&s.x);

@@ -42,24 +42,19 @@ AICORE void move_reference(const state *s, int64_t rows) {
   const ub_f32 sum = words_of(w, SUM), moment = words_of(w, MOMENT), shift = words_of(w, LOG_SUM);
   v_max_f32(largest, part, largest, rows);
   sync_pipe(PIPE_V);
-  if (is_plain(s->a))
-    then_scale(part, largest, 1, rows);
-  else
-    logits_of(s->a, part, largest, s->first, s->second, s->third, rows);
-  v_max_scalar_f32(part, part, -largest_finite, rows);
-  sync_pipe(PIPE_V);
-  v_min_scalar_f32(part, part, largest_finite, rows);
+  if (!is_plain(s->a)) logits_of(s->a, part, largest, s->first, s->second, s->third, rows);
+  v_max_scalar_f32(part, is_plain(s->a) ? largest : part, -largest_finite, rows);
   sync_pipe(PIPE_V);
   v_sub_f32(shift, reference, part, rows);
   sync_pipe(PIPE_V);
   v_max_scalar_f32(shift, shift, shift_low, rows);
-  then_scale(reference, part, 1, rows);
-  then_mul(part, sum, shift, rows);
-  then_exp(shift, shift, rows);
-  v_add_f32(moment, moment, part, rows);
-  v_mul_f32(sum, sum, shift, rows);
+  v_min_scalar_f32(reference, part, largest_finite, rows);
   sync_pipe(PIPE_V);
-  then_mul(moment, moment, shift, rows);
+  if (s->a->entropy) then_mul(part, sum, shift, rows);
+  then_exp(shift, shift, rows);
+  if (s->a->entropy) v_add_f32(moment, moment, part, rows);
+  then_mul(sum, sum, shift, rows);
+  if (s->a->entropy) then_mul(moment, moment, shift, rows);
 }
 
 /* total += the rows' sums of x, which is used up. */
