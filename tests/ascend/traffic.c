@@ -408,6 +408,80 @@ static void embedding_sums_a_long_row(void **state) {
     }
 }
 
+enum { ROWS = 5, VOCAB = 100, PANEL = 30, PANEL_BEGIN = 40 };
+
+/* A panel of the vocabulary, which only fused_linear_cross_entropy asks for, has the bits of the whole. */
+static void cross_entropy_of_a_panel(void **state) {
+  (void)state;
+  tigon_context *context;
+  const tigon_context_desc desc = {.device = "ascend-sim:910B4"};
+  assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+  float logits[ROWS * VOCAB], dlogits[ROWS * VOCAB], panel[ROWS * PANEL], weight[VOCAB], lse[ROWS], inverse = 1;
+  const int32_t labels[ROWS] = {PANEL_BEGIN - 1, PANEL_BEGIN, PANEL_BEGIN + PANEL - 1, PANEL_BEGIN + PANEL, 7};
+  for (int i = 0; i < ROWS * VOCAB; ++i) logits[i] = (float)(i * 37 % 101) / 50;
+  for (int i = 0; i < VOCAB; ++i) weight[i] = 1 + (float)(i % 7) / 8;
+  for (int i = 0; i < ROWS; ++i) lse[i] = 5.5f;
+  tigon_cross_entropy_problem p = {.parts = TIGON_CROSS_ENTROPY_ROWS,
+                                   .space = {ROWS, 1, ROWS},
+                                   .cols = VOCAB,
+                                   .dtype = TIGON_F32,
+                                   .label_dtype = TIGON_I32,
+                                   .logits = {logits, {0, 0, VOCAB}},
+                                   .dlogits = {dlogits, {0, 0, VOCAB}},
+                                   .labels = labels,
+                                   .weight = weight,
+                                   .inverse = &inverse,
+                                   .lse = lse,
+                                   .has_ignore_index = true,
+                                   .ignore_index = 7,
+                                   .label_smoothing = 0.25f,
+                                   .inverse_temperature = 1,
+                                   .grad_scale = 1,
+                                   .reduction = TIGON_REDUCTION_SUM};
+  tigon_plan plan;
+  ask(context, "cross_entropy", "bwd", TIGON_F32, ROWS, VOCAB, &plan);
+  assert_int_equal(ascend_cross_entropy_bwd(&context->queue, &p, &plan), TIGON_OK);
+  p.logits.data = logits + PANEL_BEGIN;
+  p.dlogits = (tigon_rows){panel, {0, 0, PANEL}};
+  p.cols = PANEL;
+  p.panel_begin = PANEL_BEGIN;
+  p.vocab = VOCAB;
+  ask(context, "cross_entropy", "bwd", TIGON_F32, ROWS, PANEL, &plan);
+  assert_int_equal(ascend_cross_entropy_bwd(&context->queue, &p, &plan), TIGON_OK);
+  for (int r = 0; r < ROWS; ++r)
+    assert_memory_equal(panel + (size_t)r * PANEL, dlogits + (size_t)r * VOCAB + PANEL_BEGIN, PANEL * sizeof *panel);
+  assert_true(dlogits[VOCAB + PANEL_BEGIN] < -0.5f && dlogits[4 * VOCAB] == 0);
+  tigon_context_destroy(context);
+}
+
+/* No columns: no label counts, and the log of an empty sum is -inf. */
+static void cross_entropy_of_nothing(void **state) {
+  (void)state;
+  tigon_context *context;
+  const tigon_context_desc desc = {.device = "ascend-sim:910B4"};
+  assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+  for (int64_t rows = 0; rows <= ROWS; rows += ROWS) {
+    float some[1] = {0}, lse[ROWS], loss = 7, token_loss[ROWS];
+    int64_t labels[ROWS] = {0, 1, -1, 3, 9}, argmax[ROWS], correct = 7;
+    int32_t error = 0;
+    tigon_cross_entropy_fwd_args args = {.logits = tigon_tensor_2d(some, TIGON_F32, rows, 0),
+                                         .labels = tigon_tensor_1d(labels, TIGON_I64, rows),
+                                         .out = {.loss = tigon_tensor_1d(&loss, TIGON_F32, 1),
+                                                 .token_loss = tigon_tensor_1d(token_loss, TIGON_F32, rows),
+                                                 .lse = tigon_tensor_1d(lse, TIGON_F32, rows),
+                                                 .argmax = tigon_tensor_1d(argmax, TIGON_I64, rows),
+                                                 .correct = tigon_tensor_1d(&correct, TIGON_I64, 1),
+                                                 .error = tigon_tensor_1d(&error, TIGON_I32, 1)}};
+    succeeds(context, tigon_cross_entropy_fwd_workspace(context, &args, &args.workspace_bytes));
+    succeeds(context, tigon_alloc(context, args.workspace_bytes, &args.workspace));
+    succeeds(context, tigon_cross_entropy_fwd(context, &args));
+    assert_true(loss == 0 && correct == 0 && error == (rows > 0));
+    for (int r = 0; r < rows; ++r) assert_true(lse[r] == -INFINITY && token_loss[r] == 0 && argmax[r] == -1);
+    tigon_free(context, args.workspace);
+  }
+  tigon_context_destroy(context);
+}
+
 /* Model microseconds of fused_add_rms_norm forward on zeros. */
 static double model_time(int64_t rows, int64_t cols) {
   tigon_context *context;
@@ -505,7 +579,8 @@ static void adamw_moves_each_element_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_moves_was_predicted),    cmocka_unit_test(adamw_moves_each_element_once),
-      cmocka_unit_test(embedding_sums_a_long_row),   cmocka_unit_test(time_falls_with_the_width),
+      cmocka_unit_test(embedding_sums_a_long_row),   cmocka_unit_test(cross_entropy_of_a_panel),
+      cmocka_unit_test(cross_entropy_of_nothing),    cmocka_unit_test(time_falls_with_the_width),
       cmocka_unit_test(a_row_of_32768_is_read_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
