@@ -133,13 +133,19 @@ AICORE squares squares_sum(squares a, squares b) {
   return (squares){twofold_sum(larger->sum, scaled), larger->exponent};
 }
 
-/* The sum of squares of a tile. They are taken of elements over a power of two near the largest. */
+/* Into a buffer that is not worked on: the scalar pipe waits for a tile's sum, and the next load must not wait for it. */
+AICORE void load_ahead(const ring *in, int at, place p) {
+  const int64_t dtype = p.tensor->grad_dtype;
+  sync_wait(PIPE_V, PIPE_MTE2, in->id + at);
+  load(dtype, ub_at_f32(in->start, at * in->elements), p.tensor->grad + p.begin * dtype_bytes(dtype), 1, p.count);
+  sync_set(PIPE_MTE2, PIPE_V, in->id + at);
+}
+
+/* The sum of squares of a tile that was loaded. They are taken of elements over a power of two near the largest. */
 AICORE squares squares_of_tile(ring *in, ub_f32 work, ub_f32 word, place p) {
   const int64_t dtype = p.tensor->grad_dtype;
   const tile t = tile_of(dtype, 1, p.count);
-  in_begin(in);
-  load(dtype, ring_now(in), p.tensor->grad + p.begin * dtype_bytes(dtype), 1, p.count);
-  in_ready(in);
+  sync_wait(PIPE_MTE2, PIPE_V, in->id + in->at);
   const ub_f32 x = values_of(dtype, ub_at_f32(work, t.pitch), ring_now(in), t);
   v_abs_f32(work, x, t.pitch);
   sync_pipe(PIPE_V);
@@ -171,6 +177,7 @@ AICORE_KERNEL(adamw_squares, adamw_squares_arguments) {
   ring in = ring_of(ub, 0, 2, list->tile * 4);
   const ub_f32 work = ub_alloc_f32(ub, 2 * round_up(list->tile, 16)), word = ub_alloc_f32(ub, 8);
   const ub_f32 partial = ub_alloc_f32(ub, 8);
+  const int64_t begin = range_begin(list->tiles, block_count(), block_index());
   const int64_t end = range_begin(list->tiles, block_count(), block_index() + 1);
   squares sum = {{0, 0}, -126};
   if (a->add) {
@@ -179,8 +186,11 @@ AICORE_KERNEL(adamw_squares, adamw_squares_arguments) {
     sum = read_partial(partial, 0);
   }
   in_open(&in);
-  for (int64_t i = range_begin(list->tiles, block_count(), block_index()); i < end; ++i)
+  if (begin < end) load_ahead(&in, 0, place_of(list, begin));
+  for (int64_t i = begin; i < end; ++i) {
+    if (i + 1 < end) load_ahead(&in, 1 - in.at, place_of(list, i + 1));
     sum = squares_sum(sum, squares_of_tile(&in, work, word, place_of(list, i)));
+  }
   in_close(&in);
   s_write_f32(partial, 0, sum.sum.hi);
   s_write_f32(partial, 1, sum.sum.lo);
