@@ -17,17 +17,6 @@ static void fill(void) {
   table.linear_bwd = cpu->linear_bwd;
   table.attention_fwd = cpu->attention_fwd;
   table.attention_bwd = cpu->attention_bwd;
-  /* Work of the vector cores that has no kernel yet. */
-  table.swiglu_fwd = cpu->swiglu_fwd;
-  table.swiglu_bwd = cpu->swiglu_bwd;
-  table.rope_fwd = cpu->rope_fwd;
-  table.rope_bwd = cpu->rope_bwd;
-  table.embedding_fwd = cpu->embedding_fwd;
-  table.embedding_bwd = cpu->embedding_bwd;
-  table.cross_entropy_fwd = cpu->cross_entropy_fwd;
-  table.cross_entropy_bwd = cpu->cross_entropy_bwd;
-  table.adamw_step = cpu->adamw_step;
-  table.adamw_clip = cpu->adamw_clip;
 }
 
 const tigon_kernels *ascend_borrowed(void) {
