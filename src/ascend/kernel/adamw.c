@@ -133,19 +133,18 @@ AICORE squares squares_sum(squares a, squares b) {
   return (squares){twofold_sum(larger->sum, scaled), larger->exponent};
 }
 
-/* Into a buffer that is not worked on: the scalar pipe waits for a tile's sum, and the next load must not wait for it. */
 AICORE void load_ahead(const ring *in, int at, place p) {
   const int64_t dtype = p.tensor->grad_dtype;
-  sync_wait(PIPE_V, PIPE_MTE2, in->id + at);
-  load(dtype, ub_at_f32(in->start, at * in->elements), p.tensor->grad + p.begin * dtype_bytes(dtype), 1, p.count);
-  sync_set(PIPE_MTE2, PIPE_V, in->id + at);
+  ahead_begin(in, at);
+  load(dtype, ring_buffer(in, at), p.tensor->grad + p.begin * dtype_bytes(dtype), 1, p.count);
+  ahead_ready(in, at);
 }
 
 /* The sum of squares of a tile that was loaded. They are taken of elements over a power of two near the largest. */
 AICORE squares squares_of_tile(ring *in, ub_f32 work, ub_f32 word, place p) {
   const int64_t dtype = p.tensor->grad_dtype;
   const tile t = tile_of(dtype, 1, p.count);
-  sync_wait(PIPE_MTE2, PIPE_V, in->id + in->at);
+  in_take(in);
   const ub_f32 x = values_of(dtype, ub_at_f32(work, t.pitch), ring_now(in), t);
   v_abs_f32(work, x, t.pitch);
   sync_pipe(PIPE_V);

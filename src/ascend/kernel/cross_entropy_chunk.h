@@ -24,7 +24,7 @@ typedef struct state {
   bool stored;                    /* a tile's outputs are on their way */
 } state;
 
-/* ---- loads, one ahead of the work: the scalar pipe waits for rows to end, and loads must not wait for it ---- */
+/* ---- loads, ahead of the work ---- */
 
 AICORE void begin_task(cursor *k, const walk *w, int64_t task) {
   k->task = task;
@@ -41,9 +41,9 @@ AICORE void load_next(state *s) {
   cursor *k = &s->next;
   const int64_t rows = least(w->tile_rows, k->b.row_end - k->row);
   const tile t = tile_of(a->dtype, rows, w->cached ? w->cols : least(w->tile_cols, k->b.col_end - k->col));
-  sync_wait(PIPE_V, PIPE_MTE2, s->x.id + k->at);
-  load_tile(a->dtype, ub_at_f32(s->x.start, k->at * s->x.elements), &a->space, &a->logits, t, k->row, k->col);
-  sync_set(PIPE_MTE2, PIPE_V, s->x.id + k->at);
+  ahead_begin(&s->x, k->at);
+  load_tile(a->dtype, ring_buffer(&s->x, k->at), &a->space, &a->logits, t, k->row, k->col);
+  ahead_ready(&s->x, k->at);
   k->at = k->at + 1 < s->x.count ? k->at + 1 : 0;
   ++k->pending;
   k->col += t.cols;
@@ -58,7 +58,7 @@ AICORE void load_next(state *s) {
 /* The next tile of x in its dtype is there after take(), until done(). */
 AICORE void take(state *s) {
   while (s->next.more && s->next.pending < s->x.count) load_next(s);
-  sync_wait(PIPE_MTE2, PIPE_V, s->x.id + s->x.at);
+  in_take(&s->x);
 }
 AICORE void done(state *s) {
   in_done(&s->x);

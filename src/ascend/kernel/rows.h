@@ -143,6 +143,13 @@ AICORE void in_close(const ring *r) {
   for (int i = 0; i < r->count; ++i) sync_wait(PIPE_V, PIPE_MTE2, r->id + i);
 }
 
+/* The same with loads ahead of the work, where the scalar pipe waits for the work and no load must wait for that:
+ * open .. { ahead_begin, loads into ring_buffer, ahead_ready } for any free buffer, { in_take, work, done } in turns .. close. */
+AICORE ub_f32 ring_buffer(const ring *r, int at) { return ub_at_f32(r->start, at * r->elements); }
+AICORE void ahead_begin(const ring *r, int at) { sync_wait(PIPE_V, PIPE_MTE2, r->id + at); }
+AICORE void ahead_ready(const ring *r, int at) { sync_set(PIPE_MTE2, PIPE_V, r->id + at); }
+AICORE void in_take(const ring *r) { sync_wait(PIPE_MTE2, PIPE_V, r->id + r->at); }
+
 /* A ring of outputs: open .. { begin, work, ready, stores, done } .. close. */
 AICORE void out_open(const ring *r) {
   for (int i = 0; i < r->count; ++i) sync_set(PIPE_MTE3, PIPE_V, r->id + i);
