@@ -53,6 +53,14 @@ typedef struct tigon_kernels {
 #undef TIGON_COMPOSITE
 } tigon_kernels;
 
+/* By a simulator's model. */
+typedef struct tigon_model_counts {
+  double seconds;
+  int64_t bytes_moved;            /* from and to global memory */
+  int64_t onchip_bytes, grid;     /* the most that a block had; the most blocks of a launch */
+  double vector_share, dma_share; /* of the time of all cores: the vector unit works; data move */
+} tigon_model_counts;
+
 struct tigon_backend {
   int abi;          /* TIGON_BACKEND_ABI */
   const char *name; /* "cpu" */
@@ -78,9 +86,9 @@ struct tigon_backend {
   /* NULL: the host's clock does. Marks the stream's place; without `begin` waits for the end of what was enqueued since and says
    * what that took the device. */
   tigon_status (*time)(tigon_queue *queue, bool begin, double *seconds);
-  /* NULL but on a simulator: seconds that its model has counted so far; and its timeline in the Chrome trace format, which begins
-   * with a call without a file, and is written by one with. */
-  double (*model_seconds)(const tigon_queue *queue);
+  /* NULL but on a simulator: what its model has counted since the last call with NULL; and its timeline in the Chrome trace format,
+   * which begins with a call without a file, and is written by one with. */
+  void (*model)(const tigon_queue *queue, tigon_model_counts *counts);
   bool (*trace)(const tigon_queue *queue, FILE *file);
   /* NULL but on a simulator: kernels of the host, and the queue that they run on, for slots that no variant has. They are not this
    * backend's own, so that list, check, bench and tigon_supports() leave them out. */

@@ -235,12 +235,12 @@ static int run_all(bench_options *options) {
                          .load = load,
                          .variant = context->kernels->variant,
                          .gemm = tigon_context_gemm(context),
-                         .simulated = backend->model_seconds ? context->device->name : NULL,
+                         .simulated = backend->model ? context->device->name : NULL,
                          .device = backend->host_memory ? NULL : context->device->name,
                          .against = options->against,
                          .overhead = options->overhead,
                          .hot = options->hot};
-  if (backend->model_seconds || !backend->host_memory)
+  if (backend->model || !backend->host_memory)
     result.copy_gbps = result.read_gbps = bench_model_gbps(context);
   else
     bench_find_ceilings(&result, options->repeats);

@@ -66,6 +66,7 @@ typedef struct bench_row {
   double bytes_min, flops;
   double copy_gbps, read_gbps; /* medians of the probes that ran between this row's samples; 0: not measured */
   double floor_fraction;       /* the floor's time / median; 0: no floor */
+  tigon_model_counts counted;  /* of one call, on a simulator */
   double speedup;              /* of a sweep over threads: the time on one thread / the median; 0: unknown */
   double disturbed;            /* share of the samples in which another program took a core */
   size_t extra_bytes;          /* workspace */

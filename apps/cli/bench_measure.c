@@ -80,15 +80,16 @@ double bench_model_gbps(const tigon_context *context) {
 /* On a simulator the model's time of one call stands for all samples, and its memory's rate for the probes'. */
 static void read_model(const bench_data *data, bench_mode mode, bench_row *row) {
   const tigon_queue *queue = &data->memory.context->queue;
-  const double before = queue->backend->model_seconds(queue);
+  queue->backend->model(queue, NULL);
   (void)bench_call(data, mode);
-  row->median = row->q20 = row->q80 = queue->backend->model_seconds(queue) - before;
+  queue->backend->model(queue, &row->counted);
+  row->median = row->q20 = row->q80 = row->counted.seconds;
   row->copy_gbps = row->read_gbps = bench_model_gbps(data->memory.context);
   row->floor_fraction = row->bytes_min * 1e-9 / row->copy_gbps / row->median;
 }
 
 void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *timing, bench_row *row) {
-  if (data->memory.context->queue.backend->model_seconds) {
+  if (data->memory.context->queue.backend->model) {
     read_model(data, mode, row);
     return;
   }

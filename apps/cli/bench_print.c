@@ -22,6 +22,14 @@ static json_t *past_json(const bench_past *past) {
                    "floor_fraction", real_or_null(past->floor_fraction));
 }
 
+/* null where times are measured. */
+static json_t *counted_json(const tigon_model_counts *c) {
+  if (c->seconds <= 0) return json_null();
+  return json_pack("{s:I, s:I, s:I, s:f, s:f}", "bytes_moved", (json_int_t)c->bytes_moved, "onchip_bytes",
+                   (json_int_t)c->onchip_bytes, "grid", (json_int_t)c->grid, "vector_share", c->vector_share,
+                   "dma_share", c->dma_share);
+}
+
 static json_t *row_json(const bench_row *row, bool against) {
   char shape[BENCH_SHAPE];
   json_t *object = json_pack(
@@ -37,6 +45,7 @@ static json_t *row_json(const bench_row *row, bool against) {
   json_object_set_new(object, "disturbed", json_real(row->disturbed));
   json_object_set_new(object, "other", row->at.other ? json_integer(row->at.other) : json_null());
   json_object_set_new(object, "model", row->at.model ? json_string(row->at.model) : json_null());
+  json_object_set_new(object, "counted", counted_json(&row->counted));
   json_object_set_new(object, "peak_bytes", row->peak_bytes ? json_integer(row->peak_bytes) : json_null());
   if (against) json_object_set_new(object, "against", past_json(&row->past));
   return object;
@@ -82,7 +91,19 @@ static void add_range(term_table *table, double low, double high) {
   term_cell(table, TERM_DIM, "%s..%s", first, second);
 }
 
-static void add_row(term_table *table, const bench_row *row, bool with_op, bench_axis axis, bool overhead) {
+/* On a simulator: what the model counted. */
+static void add_counted(term_table *table, const bench_row *row) {
+  const tigon_model_counts *c = &row->counted;
+  char text[TERM_NUMBER];
+  term_cell(table, TERM_PLAIN, "%.2fx", (double)c->bytes_moved / row->bytes_min);
+  term_cell(table, TERM_DIM, "%s", term_bytes(text, c->onchip_bytes));
+  term_cell(table, TERM_DIM, "%lld", (long long)c->grid);
+  term_cell(table, TERM_PLAIN, "%.0f %%", 100 * c->vector_share);
+  term_cell(table, TERM_PLAIN, "%.0f %%", 100 * c->dma_share);
+}
+
+static void add_row(term_table *table, const bench_row *row, bool with_op, bench_axis axis, bool overhead,
+                    bool simulated) {
   char text[TERM_NUMBER], shape[BENCH_SHAPE];
   term_cell(table, TERM_BOLD, "%s", with_op ? row->op : "");
   term_cell(table, TERM_PLAIN, "%s", row->mode);
@@ -93,7 +114,7 @@ static void add_row(term_table *table, const bench_row *row, bool with_op, bench
   term_cell(table, TERM_PLAIN, "%s", term_seconds(text, row->median));
   if (axis == BENCH_THREADS && row->speedup > 0) term_cell(table, TERM_BOLD, "%.2fx", row->speedup);
   if (axis == BENCH_THREADS && row->speedup <= 0) term_cell(table, TERM_DIM, "-");
-  add_range(table, row->q20, row->q80);
+  if (!simulated) add_range(table, row->q20, row->q80);
   if (overhead) return;
   if (row->flops > 0)
     term_cell(table, TERM_PLAIN, "%s GF/s", term_digits(text, row->flops / row->median * 1e-9));
@@ -104,7 +125,10 @@ static void add_row(term_table *table, const bench_row *row, bool with_op, bench
   else
     term_cell(table, TERM_DIM, "-");
   term_cell(table, TERM_DIM, "%s", row->extra_bytes ? term_bytes(text, (int64_t)row->extra_bytes) : "-");
-  term_cell(table, TERM_DIM, "%s", row->peak_bytes ? term_bytes(text, row->peak_bytes) : "-");
+  if (simulated)
+    add_counted(table, row);
+  else
+    term_cell(table, TERM_DIM, "%s", row->peak_bytes ? term_bytes(text, row->peak_bytes) : "-");
 }
 
 /* What ROWSxCOLS means, once for every operator shown where that is not plain. */
@@ -123,13 +147,15 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
   static const term_column all[] = {
       {"operator", false, 0}, {"mode", false, 0},  {"dtype", false, 1},   {"model", false, 0},   {"threads", true, 0},
       {"shape", false, 2},    {"median", true, 0}, {"speed-up", true, 0}, {"q20..q80", true, 4}, {"rate", true, 0},
-      {"floor", true, 0},     {"extra", true, 3},  {"peak", true, 5},
+      {"floor", true, 0},     {"extra", true, 3},  {"peak", true, 5},     {"moved", true, 0},    {"UB", true, 5},
+      {"grid", true, 4},      {"vector", true, 1}, {"DMA", true, 1},
   };
-  enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, SPEEDUP = 7, RATE = 9 };
+  enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, SPEEDUP = 7, RANGE = 8, RATE = 9, PEAK = 12 };
+  const bool simulated = result->simulated != NULL;
   term_column columns[COLUMNS];
   int shown = 0;
   for (int i = 0; i < (result->overhead ? RATE : COLUMNS); ++i)
-    if ((i != MODEL || result->axis == BENCH_MODELS) &&
+    if ((i != MODEL || result->axis == BENCH_MODELS) && (simulated ? i != RANGE && i != PEAK : i <= PEAK) &&
         ((i != THREADS && i != SPEEDUP) || result->axis == BENCH_THREADS))
       columns[shown++] = all[i];
   char copy[TERM_NUMBER], read[TERM_NUMBER];
@@ -151,7 +177,7 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
   for (int i = 0; i < result->count; ++i) {
     const bench_row *row = &result->rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
-    add_row(table, row, markdown || strcmp(row->op, last) != 0, result->axis, result->overhead);
+    add_row(table, row, markdown || strcmp(row->op, last) != 0, result->axis, result->overhead, simulated);
     last = row->op;
   }
   if (markdown)

@@ -54,7 +54,7 @@ static void describe_part(json_t *device, const tigon_context *context) {
   json_object_set_new(device, "cores", json_integer(part->cores));
   json_object_set_new(device, "memory_gbps",
                       json_real((double)part->cores * tigon_device_bandwidth(part, part->cores)));
-  json_object_set_new(device, "simulated", json_boolean(context->queue.backend->model_seconds != NULL));
+  json_object_set_new(device, "simulated", json_boolean(context->queue.backend->model != NULL));
   json_object_set_new(device, "borrowed", borrowed);
 }
 

@@ -105,8 +105,21 @@ static tigon_status sim_fill(tigon_queue *queue, void *memory, int value, size_t
   return tigon_cpu_backend.fill(queue, memory, value, bytes);
 }
 static const tigon_device_desc *sim_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
-static double sim_seconds(const tigon_queue *queue) {
-  return tigon_sim_counted(ascend_of(queue)->sim)->microseconds * 1e-6;
+static void sim_model(const tigon_queue *queue, tigon_model_counts *counts) {
+  tigon_sim *sim = ascend_of(queue)->sim;
+  if (!counts) {
+    tigon_sim_reset(sim);
+    return;
+  }
+  const tigon_sim_counters *c = tigon_sim_counted(sim);
+  const double cycles = c->cycles * (double)ascend_of(queue)->soc->device.cores;
+  *counts = (tigon_model_counts){.seconds = c->microseconds * 1e-6,
+                                 .bytes_moved = c->bytes_loaded + c->bytes_stored,
+                                 .onchip_bytes = c->ub_bytes,
+                                 .grid = c->blocks};
+  if (cycles <= 0) return;
+  counts->vector_share = c->busy[PIPE_V] / cycles;
+  counts->dma_share = (c->busy[PIPE_MTE2] + c->busy[PIPE_MTE3]) / cycles;
 }
 static bool sim_trace(const tigon_queue *queue, FILE *file) {
   if (file) return tigon_sim_write_trace(ascend_of(queue)->sim, file);
@@ -138,7 +151,7 @@ const tigon_backend tigon_ascend_sim_backend = {
     .copy = sim_copy,
     .fill = sim_fill,
     .describe = sim_describe,
-    .model_seconds = sim_seconds,
+    .model = sim_model,
     .trace = sim_trace,
     .borrowed = sim_borrowed,
     .gemm = sim_gemm,

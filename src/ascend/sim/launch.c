@@ -138,7 +138,7 @@ bool tigon_sim_launch(tigon_sim *sim, const char *name, tigon_sim_kernel *kernel
   const double microseconds = slowest / sim->soc->mhz + device->launch_us + (double)active * device->start_us_per_core;
   sim->trace_start += microseconds;
   sim->counters.launches += 1;
-  sim->counters.blocks = blocks;
+  if (blocks > sim->counters.blocks) sim->counters.blocks = blocks;
   sim->counters.cycles += slowest;
   sim->counters.microseconds += microseconds;
   sim->buffer_count = 0;

@@ -68,7 +68,7 @@ typedef enum sim_pipe { PIPE_MTE2, PIPE_V, PIPE_MTE3, PIPE_S, PIPE_ALL, SIM_PIPE
 
 /* Of all launches since tigon_sim_reset(). */
 typedef struct tigon_sim_counters {
-  int64_t launches, blocks, instructions; /* blocks: of the last launch */
+  int64_t launches, blocks, instructions; /* blocks: the most of a launch */
   int64_t bytes_loaded, bytes_stored;     /* global memory, without the filling up in UB */
   int64_t ub_bytes;                       /* most of UB that a block allocated */
   double cycles, microseconds;            /* of the model: the slowest core's cycles; with what a launch costs */
