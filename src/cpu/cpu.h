@@ -22,7 +22,7 @@ bool tigon_cpu_has_avx512_bf16(void);
 /* Tasks for rows that are independent: a fixed function of the shape. Each is worth starting, and where there are many
  * rows long enough that the first one, which nobody prefetched, does not count. */
 static inline int64_t tigon_cpu_row_tasks(int64_t rows, int64_t bytes_per_row) {
-  const int64_t least = 64 << 10, most = 1 << 20, share = rows * bytes_per_row / 16;
+  const int64_t least = 64 << 10, most = 4 << 20, share = rows * bytes_per_row / 32;
   const int64_t bytes = share < least ? least : share > most ? most : share;
   const int64_t per_task = bytes_per_row > 0 ? 1 + bytes / bytes_per_row : rows > 0 ? rows : 1;
   return (rows + per_task - 1) / per_task;

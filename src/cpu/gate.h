@@ -9,9 +9,11 @@
 #include "cpu/simd_math.h"
 
 enum {
-  PIECE = 16384, /* elements of a task, a multiple of any line */
-  BLOCK = 512,   /* elements, a multiple of STEP, whose exponentials lie in the L1 */
-  AHEAD = 2048,  /* bytes: the arithmetic is too long for the loads behind it to hide the memory's latency */
+  PIECE = 16384,       /* elements of a task at least, a multiple of any line */
+  PIECES = 64,         /* tasks of a call, before they get larger ... */
+  LONGEST = 8 * PIECE, /* ... up to this many elements, where a thread streams as fast as it can */
+  BLOCK = 512,         /* elements, a multiple of STEP, whose exponentials lie in the L1 */
+  AHEAD = 4096,        /* bytes: the arithmetic is too long for the loads behind it to hide the memory's latency */
 };
 
 /* RELU_SQUARED is of a alone: b is not read. RELU_TWICE is its slope, 2 relu(a). */
@@ -160,7 +162,9 @@ typedef struct pieces {
 } pieces;
 
 static inline pieces cut(int64_t rows, int64_t cols) {
-  pieces p = {.rows = cols < PIECE ? PIECE / cols : 1, .cols = cols < PIECE ? cols : PIECE};
+  const int64_t fair = rows * cols / PIECES / PIECE * PIECE;
+  const int64_t most = fair < PIECE ? PIECE : fair < LONGEST ? fair : LONGEST;
+  pieces p = {.rows = cols < most ? most / cols : 1, .cols = cols < most ? cols : most};
   p.across = (cols + p.cols - 1) / p.cols;
   p.tasks = (rows + p.rows - 1) / p.rows * p.across;
   return p;
