@@ -31,7 +31,7 @@ static size_t extent_bytes(const tigon_tensor *t) {
   return (size_t)(last + 1) * tigon_dtype_size(t->dtype);
 }
 
-static int64_t elements(const tigon_tensor *t) {
+int64_t check_elements(const tigon_tensor *t) {
   int64_t count = 1;
   for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
   return count;
@@ -53,12 +53,16 @@ double check_value(const tigon_tensor *t, int64_t index) {
   return tigon_load_f64(t->data, at, t->dtype);
 }
 
-/* A mapping of `bytes` whose end (place 0) or start (place 1) touches a protected page; the rest holds the pattern. */
-static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t align) {
+check_buffer *check_add_buffer(check *k) {
   check_buffer *list = realloc(k->buffers, (size_t)(k->count + 1) * sizeof *list);
   if (!list) abort();
   k->buffers = list;
-  check_buffer *b = &list[k->count++];
+  return &list[k->count++];
+}
+
+/* A mapping of `bytes` whose end (place 0) or start (place 1) touches a protected page; the rest holds the pattern. */
+static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t align) {
+  check_buffer *b = check_add_buffer(k);
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page + page;
   *b = (check_buffer){.name = name, .bytes = bytes, .map_bytes = inner + 2 * page};
   b->map = mmap(NULL, b->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -140,16 +144,15 @@ static void store(const tigon_tensor *t, int64_t i, double v) {
     tigon_store_f64(t->data, i, t->dtype, v);
 }
 
-/* Elements before a tensor's first in that of a run on more rows, whose values it gets. */
-static int64_t elements_before(const check *k, const tigon_tensor *t) {
+int64_t check_elements_before(const check *k, const tigon_tensor *t) {
   const check_twist *w = k->twist;
   if (!w || !w->whole || t->shape[0] == 0) return 0;
   const int64_t rows = w->whole->buffers[k->count - 1].tensor.shape[0];
-  return t->shape[0] == rows ? 0 : w->first * (rows / w->whole->dims[0]) * (elements(t) / t->shape[0]);
+  return t->shape[0] == rows ? 0 : w->first * (rows / w->whole->dims[0]) * (check_elements(t) / t->shape[0]);
 }
 
 static void fill_tensor(const check *k, const tigon_tensor *t, check_fill fill) {
-  const int64_t count = elements(t), cols = t->shape[t->ndim - 1], before = elements_before(k, t);
+  const int64_t count = check_elements(t), cols = t->shape[t->ndim - 1], before = check_elements_before(k, t);
   const uint64_t seed = mix(k->seed + (uint64_t)k->count * 977);
   for (int64_t i = 0; i < count; i += cols) {
     const int64_t row = i / cols, at = check_offset(t, i),
@@ -183,7 +186,7 @@ static void keep(check *k) {
 
 /* Rubbish that differs from run to run, so that an element that is never written shows. */
 static void spoil(const check *k, const tigon_tensor *t) {
-  const int64_t count = elements(t), cols = t->shape[t->ndim - 1];
+  const int64_t count = check_elements(t), cols = t->shape[t->ndim - 1];
   const size_t size = tigon_dtype_size(t->dtype);
   for (int64_t i = 0; i < count; i += cols)
     memset((char *)t->data + (size_t)check_offset(t, i) * size, k->oracle ? 0xff : 0xfe, size * (size_t)cols);
@@ -235,7 +238,7 @@ tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int nd
                            int64_t high) {
   if (k->timed) return check_timed_indices(k, name, dtype, ndim, shape, low, high);
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, true, CHECK_ROLE_IN);
-  const int64_t count = elements(&t), before = elements_before(k, &t);
+  const int64_t count = check_elements(&t), before = check_elements_before(k, &t);
   for (int64_t i = 0; i < count && !is_shared(k, CHECK_ROLE_IN); ++i) {
     const int64_t v = low + (int64_t)(uniform(k->seed + (uint64_t)k->count, before + i) * (double)(high - low));
     if (dtype == TIGON_I64)
@@ -281,7 +284,7 @@ bool check_buffers_intact(check *k) {
     char *now = b->inner, *before = b->before;
     if (b->role == CHECK_ROLE_WORKSPACE) memcpy(before + (b->start - now), b->start, b->bytes);
     if (b->role == CHECK_ROLE_OUT || b->role == CHECK_ROLE_INOUT) {
-      const int64_t count = elements(&b->tensor), cols = b->tensor.shape[b->tensor.ndim - 1];
+      const int64_t count = check_elements(&b->tensor), cols = b->tensor.shape[b->tensor.ndim - 1];
       const size_t size = tigon_dtype_size(b->tensor.dtype);
       for (int64_t e = 0; e < count; e += cols) {
         char *at = b->start + (size_t)check_offset(&b->tensor, e) * size;

@@ -91,12 +91,6 @@ static check_buffer *find(const check *k, const tigon_tensor *t) {
   return NULL;
 }
 
-static int64_t elements(const tigon_tensor *t) {
-  int64_t count = 1;
-  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
-  return count;
-}
-
 static bool element_ok(check *k, const check_buffer *b, int64_t i, double got, double expected, double bound) {
   if (isnan(expected) ? isnan(got) : got == expected || (isfinite(expected) && fabs(got - expected) <= bound)) {
     if (isfinite(expected) && bound > 0) k->worst = fmax(k->worst, fabs(got - expected) / bound);
@@ -135,7 +129,7 @@ void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, 
   check_error *error = error_of(k, b, ulps, factor);
   tigon_tensor expected = *out; /* which may be a transposed view of what was made */
   expected.data = k->oracle->buffers[b - k->buffers].start;
-  const int64_t count = elements(out);
+  const int64_t count = check_elements(out);
   const struct format f = formats[out->dtype];
   const double least = power_of_two(f.min_exponent - f.digits + 1);
   for (int64_t i = 0; i < count; ++i) {
@@ -156,7 +150,7 @@ void check_exact(check *k) {
   for (int i = 0; i < k->count && !k->failure[0]; ++i) {
     const check_buffer *b = &k->buffers[i];
     if ((b->role != CHECK_ROLE_OUT && b->role != CHECK_ROLE_INOUT) || b->bounded) continue;
-    const int64_t count = elements(&b->tensor);
+    const int64_t count = check_elements(&b->tensor);
     error_of(k, b, 0, 0)->elements += count;
     for (int64_t e = 0; e < count; ++e)
       if (!element_ok(k, b, e, check_value(&b->tensor, e), check_value(&k->oracle->buffers[i].tensor, e), 0)) break;
@@ -175,7 +169,7 @@ static bool same_element(const check_buffer *a, const check_buffer *b, int64_t e
 }
 
 static bool same_elements(check *k, const check_buffer *a, const check_buffer *b, int64_t skipped, const char *what) {
-  const int64_t count = elements(&a->tensor), cols = a->tensor.shape[a->tensor.ndim - 1];
+  const int64_t count = check_elements(&a->tensor), cols = a->tensor.shape[a->tensor.ndim - 1];
   const size_t size = tigon_dtype_size(a->tensor.dtype);
   for (int64_t e = 0; e < count; ++e) {
     const char *x = a->start + (size_t)check_offset(&a->tensor, e) * size,
@@ -205,7 +199,7 @@ int check_same_rows(check *k, const check *whole, int64_t first) {
     const check_buffer *a = &k->buffers[i], *b = &whole->buffers[i];
     const int64_t rows = b->tensor.shape[0];
     if (!is_output(a) || a->tensor.shape[0] == rows) continue;
-    const int64_t skipped = first * (rows / whole->dims[0]) * (elements(&b->tensor) / rows);
+    const int64_t skipped = first * (rows / whole->dims[0]) * (check_elements(&b->tensor) / rows);
     ++compared;
     if (!same_elements(k, a, b, skipped, "by themselves")) break;
   }

@@ -43,6 +43,12 @@ struct check_twist {
 /* Keeps the first failure of a run. */
 __attribute__((format(printf, 2, 3))) void check_fail(check *k, const char *format, ...);
 
+int64_t check_elements(const tigon_tensor *t);
+/* Elements before the first of the tensor being made in that of a run on more rows, whose values it gets. */
+int64_t check_elements_before(const check *k, const tigon_tensor *t);
+/* One more of k->buffers. */
+check_buffer *check_add_buffer(check *k);
+
 /* Elements from data to element `index` in row-major order. */
 int64_t check_offset(const tigon_tensor *t, int64_t index);
 

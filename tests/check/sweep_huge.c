@@ -11,12 +11,6 @@
 
 static const char *op_name(const check_target *target) { return tigon_entry_at(target->entry)->op; }
 
-static int64_t elements(const tigon_tensor *t) {
-  int64_t count = 1;
-  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
-  return count;
-}
-
 /* ---- memory ---- */
 
 static char *map(size_t bytes, int protection) {
@@ -37,23 +31,13 @@ static char *map_repeated(size_t bytes, size_t block) {
   return p;
 }
 
-/* Elements before a part's first in the whole's tensor; 0 in a tensor that both have whole. */
-static int64_t elements_before(const check_twist *w, const tigon_tensor *t, const tigon_tensor *whole) {
-  return t->shape[0] == whole->shape[0]
-             ? 0
-             : w->first * (whole->shape[0] / w->whole->dims[0]) * (elements(t) / t->shape[0]);
-}
-
 check_buffer *check_huge_buffer(check *k, const char *name, const tigon_tensor *t, check_role role, bool *fresh) {
-  check_buffer *list = realloc(k->buffers, (size_t)(k->count + 1) * sizeof *list);
-  if (!list) abort();
-  k->buffers = list;
-  check_buffer *b = &list[k->count++];
+  check_buffer *b = check_add_buffer(k);
   const size_t size = tigon_dtype_size(t->dtype), page = (size_t)sysconf(_SC_PAGESIZE);
-  *b = (check_buffer){.name = name, .bytes = (size_t)elements(t) * size};
+  *b = (check_buffer){.name = name, .bytes = (size_t)check_elements(t) * size};
   const check_twist *w = k->twist;
   const tigon_tensor *whole = w->whole ? &w->whole->buffers[k->count - 1].tensor : NULL;
-  const char *from = whole ? (const char *)whole->data + elements_before(w, t, whole) * (int64_t)size : NULL;
+  const char *from = whole ? (const char *)whole->data + check_elements_before(k, t) * (int64_t)size : NULL;
   *fresh = role != CHECK_ROLE_OUT && !whole;
   if (whole && role == CHECK_ROLE_IN) {
     b->start = (char *)from;

@@ -35,10 +35,7 @@ static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool
   *fresh = false;
   for (int i = 0; i < k->count; ++i)
     if (k->buffers[i].bytes == bytes && strcmp(k->buffers[i].name, name) == 0) return &k->buffers[i];
-  check_buffer *list = realloc(k->buffers, (size_t)(k->count + 1) * sizeof *list);
-  if (!list) abort();
-  k->buffers = list;
-  check_buffer *b = &list[k->count++];
+  check_buffer *b = check_add_buffer(k);
   *b = (check_buffer){.name = name, .bytes = bytes, .role = listed ? CHECK_ROLE_SCRATCH : CHECK_ROLE_WORKSPACE};
   k->timed->held += bytes;
   void *memory = NULL;
@@ -55,12 +52,6 @@ void *check_timed_memory(check *k, const char *name, size_t bytes, bool listed) 
   const check_buffer *b = find_or_make(k, name, bytes, listed, &fresh);
   if (fresh) (void)tigon_fill(k->context, b->start, 0, bytes);
   return b->start;
-}
-
-static int64_t elements(const tigon_tensor *t) {
-  int64_t count = 1;
-  for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
-  return count;
 }
 
 static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
@@ -84,7 +75,7 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
 
 /* One block of random elements, over and over; of the huge sweep's inputs the same pages hold it everywhere. */
 static void fill(check *k, const tigon_tensor *t, bool once) {
-  const int64_t count = elements(t), most = count < CHECK_BLOCK ? count : CHECK_BLOCK;
+  const int64_t count = check_elements(t), most = count < CHECK_BLOCK ? count : CHECK_BLOCK;
   const size_t size = tigon_dtype_size(t->dtype), bytes = (size_t)(once ? most : count) * size;
   const size_t block = (size_t)most * size;
   void *random = malloc(block + 1);
@@ -107,7 +98,7 @@ tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, 
                                  int64_t low, int64_t high) {
   bool fresh;
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, CHECK_ROLE_IN, &fresh);
-  const int64_t count = fresh ? elements(&t) : 0;
+  const int64_t count = fresh ? check_elements(&t) : 0;
   uint64_t state = 42;
   const size_t size = tigon_dtype_size(dtype);
   char *values = malloc((size_t)count * size + 1);
