@@ -1,6 +1,6 @@
 # libtigon.so, and the same objects as the archive tigon_internal, in which tests and the command line reach what the
 # shared library hides (planner, oracle, every CPU variant).
-set(rooms core op plan ref ascend ascend/kernel ascend/sim)
+set(rooms core op plan ref cuda ascend ascend/kernel ascend/sim)
 set(cpu_once backend parallel features gemm_provider gemm_openblas gemm_onednn)
 
 set(patterns ${rooms})
@@ -23,6 +23,13 @@ endfunction()
 
 tigon_objects(tigon_host ${sources} ${cpu_sources})
 set(objects $<TARGET_OBJECTS:tigon_host>)
+
+if(tigon_cuda_images)
+  add_library(tigon_cuda_images OBJECT ${tigon_cuda_images})
+  target_compile_definitions(tigon_host PRIVATE TIGON_HAVE_CUDA_IMAGES=1)
+  target_include_directories(tigon_host PRIVATE "${PROJECT_BINARY_DIR}/cuda")
+  list(APPEND objects $<TARGET_OBJECTS:tigon_cuda_images>)
+endif()
 
 foreach(isa ${TIGON_ISAS})
   string(TOUPPER ${isa} ISA)

@@ -86,6 +86,9 @@ struct tigon_backend {
   /* NULL: the host's clock does. Marks the stream's place; without `begin` waits for the end of what was enqueued since and says
    * what that took the device. */
   tigon_status (*time)(tigon_queue *queue, bool begin, double *seconds);
+  /* NULL, or for benchmarks: enqueues a plain copy of `bytes`, a multiple of 16, within the device's memory, or without `to` one
+   * read of them, which then are all that its caches hold. */
+  tigon_status (*stream)(tigon_queue *queue, void *to, const void *from, size_t bytes);
   /* NULL but on a simulator: what its model has counted since the last call with NULL; and its timeline in the Chrome trace format,
    * which begins with a call without a file, and is written by one with. */
   void (*model)(const tigon_queue *queue, tigon_model_counts *counts);

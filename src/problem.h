@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <tigon/tigon.h>
 
+#include "core/shared.h"
+
 /* Rows of a problem: leading dimensions of all its tensors, collapsed together. Row r is (i, j, k) with
  * r = (i * middle + j) * inner + k; inner = rows when one pitch a tensor is enough. */
 typedef struct tigon_row_space {
@@ -20,14 +22,14 @@ typedef struct tigon_rows {
 } tigon_rows;
 
 /* Offset of row r in elements. */
-static inline int64_t tigon_row_offset(const tigon_row_space *space, const tigon_rows *t, int64_t r) {
+TIGON_SHARED int64_t tigon_row_offset(const tigon_row_space *space, const tigon_rows *t, int64_t r) {
   if (space->inner == space->rows) return r * t->pitch[2];
   const int64_t k = r % space->inner, ij = r / space->inner;
   return ij / space->middle * t->pitch[0] + ij % space->middle * t->pitch[1] + k * t->pitch[2];
 }
 
 /* Row r's first element; NULL for an absent tensor. */
-static inline void *tigon_row(const tigon_row_space *space, const tigon_rows *t, size_t element_bytes, int64_t r) {
+TIGON_SHARED void *tigon_row(const tigon_row_space *space, const tigon_rows *t, size_t element_bytes, int64_t r) {
   return t->data ? (char *)t->data + tigon_row_offset(space, t, r) * (int64_t)element_bytes : NULL;
 }
 
@@ -90,7 +92,7 @@ typedef struct tigon_planes {
   int64_t batch_pitch, channel_pitch;
 } tigon_planes;
 
-static inline void *tigon_plane(const tigon_planes *t, size_t element_bytes, int64_t batch, int64_t channel) {
+TIGON_SHARED void *tigon_plane(const tigon_planes *t, size_t element_bytes, int64_t batch, int64_t channel) {
   return (char *)t->data + (batch * t->batch_pitch + channel * t->channel_pitch) * (int64_t)element_bytes;
 }
 
@@ -160,7 +162,7 @@ typedef struct tigon_heads {
   int64_t batch_pitch, token_pitch, head_pitch;
 } tigon_heads;
 
-static inline void *tigon_head(const tigon_heads *t, size_t element_bytes, int64_t batch, int64_t token, int64_t head) {
+TIGON_SHARED void *tigon_head(const tigon_heads *t, size_t element_bytes, int64_t batch, int64_t token, int64_t head) {
   return (char *)t->data +
          (batch * t->batch_pitch + token * t->token_pitch + head * t->head_pitch) * (int64_t)element_bytes;
 }
@@ -193,7 +195,7 @@ typedef struct tigon_embedding_fwd_problem {
 /* A stable radix sort of the positions by index, 11 bits a pass: the counts of a pass and two lists of positions. Its cost
  * does not depend on the vocabulary, of which a few tokens touch a few rows. */
 enum { TIGON_EMBEDDING_DIGIT_BITS = 11, TIGON_EMBEDDING_DIGITS = 1 << TIGON_EMBEDDING_DIGIT_BITS };
-static inline int64_t tigon_embedding_order(int64_t rows) { return TIGON_EMBEDDING_DIGITS + 2 * rows; }
+TIGON_SHARED int64_t tigon_embedding_order(int64_t rows) { return TIGON_EMBEDDING_DIGITS + 2 * rows; }
 
 typedef struct tigon_embedding_bwd_problem {
   tigon_row_space space; /* of dy */
@@ -250,7 +252,7 @@ typedef struct tigon_attention_bwd_problem {
 } tigon_attention_bwd_problem;
 
 /* The first and one past the last key that query t of T sees among S keys. */
-static inline void tigon_attention_span(int64_t tokens, int64_t keys, bool causal, int64_t window, int64_t t,
+TIGON_SHARED void tigon_attention_span(int64_t tokens, int64_t keys, bool causal, int64_t window, int64_t t,
                                         int64_t *begin, int64_t *end) {
   const int64_t at = t + keys - tokens;
   int64_t first = window > 0 ? at - window + 1 : 0, last = causal ? at : window > 0 ? at + window - 1 : keys - 1;
@@ -300,12 +302,12 @@ typedef struct tigon_cross_entropy_problem {
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
 
-static inline int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) {
+TIGON_SHARED int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) {
   return p->vocab ? p->vocab : p->cols;
 }
 
 /* Row r's label; -1 when the row does not count: ignored or, which *out_of_range then says, outside the vocabulary. */
-static inline int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem *p, int64_t r, bool *out_of_range) {
+TIGON_SHARED int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem *p, int64_t r, bool *out_of_range) {
   const int64_t label = p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r];
   const bool ignored = p->has_ignore_index && label == p->ignore_index;
   *out_of_range = !ignored && (label < 0 || label >= tigon_cross_entropy_vocab(p));

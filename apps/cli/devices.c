@@ -73,7 +73,7 @@ static json_t *describe(const tigon_backend *backend, const char *name) {
     json_object_set_new(device, "reason", json_string(tigon_last_error(NULL)));
     return device;
   }
-  if (strcmp(backend->name, "npu") == 0 || backend->name_of) describe_part(device, context);
+  if (!backend->host_memory || backend->name_of) describe_part(device, context);
   json_object_set_new(device, "variants", variants(backend));
   json_object_set_new(device, "variant", json_string(context->kernels->variant));
   json_object_set_new(device, "threads", json_integer(context->queue.threads));

@@ -3,11 +3,11 @@
 
 #include "backend.h"
 
-extern const tigon_backend tigon_npu_backend, tigon_cpu_backend, tigon_ref_backend, tigon_ascend_sim_backend;
+extern const tigon_backend tigon_cuda_backend, tigon_npu_backend, tigon_cpu_backend, tigon_ref_backend, tigon_ascend_sim_backend;
 
 /* The order of inference is cuda, npu, xpu, cpu; the oracle and the simulator are never inferred. */
-static const tigon_backend *const backends[] = {&tigon_npu_backend, &tigon_cpu_backend, &tigon_ref_backend,
-                                                &tigon_ascend_sim_backend};
+static const tigon_backend *const backends[] = {&tigon_cuda_backend, &tigon_npu_backend, &tigon_cpu_backend,
+                                                &tigon_ref_backend, &tigon_ascend_sim_backend};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 const tigon_backend *tigon_backend_at(int index) { return index >= 0 && index < BACKENDS ? backends[index] : NULL; }

@@ -20,6 +20,8 @@
 #include <stdbool.h>
 #include <tigon/base.h>
 
+#include "core/shared.h"
+
 /* ---- device description: one struct for a CPU, a GPU and an NPU (src/plan/device.c has the table) ---- */
 
 typedef enum tigon_launch_model {
@@ -180,7 +182,7 @@ typedef struct tigon_plan {
 tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan);
 
 /* Rows [*begin, *end) of slab or task `index` of `count`: contiguous, ragged by at most one row, covering [0, rows). */
-static inline void tigon_plan_range(int64_t rows, int64_t count, int64_t index, int64_t *begin, int64_t *end) {
+TIGON_SHARED void tigon_plan_range(int64_t rows, int64_t count, int64_t index, int64_t *begin, int64_t *end) {
   const int64_t base = rows / count, extra = rows % count;
   *begin = index * base + (index < extra ? index : extra);
   *end = *begin + base + (index < extra ? 1 : 0);
@@ -192,7 +194,7 @@ typedef struct tigon_plan_box {
 } tigon_plan_box;
 
 /* Task t of plan->tasks. Splits of one row are neighbours: t = row_task * splits + split. */
-static inline void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_plan_box *box) {
+TIGON_SHARED void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_plan_box *box) {
   const int64_t task = t / plan->splits;
   if (plan->groups > 1 && plan->slabs > 0) {
     const int64_t batch = plan->rows / plan->groups, ranges = plan->row_tasks / plan->groups;

@@ -1,0 +1,50 @@
+# The CUDA kernels: each src/cuda/<op>.cu becomes a fat binary, which the library holds as data; tigon_cuda_images is what to
+# compile for that. The host side needs none of CUDA, so that without nvcc all but the kernels is built.
+set(TIGON_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE TIGON_CUDA PROPERTY STRINGS AUTO ON OFF)
+# 90a for kernels that need what only that part has. The PTX of the lowest serves GPUs that are not listed.
+set(TIGON_CUDA_ARCHITECTURES "90" CACHE STRING "Compute capabilities to compile for, as 80;90;100;120")
+
+set(tigon_cuda_images "")
+find_program(TIGON_NVCC nvcc HINTS /usr/local/cuda/bin)
+if(TIGON_CUDA STREQUAL "ON" AND NOT TIGON_NVCC)
+  message(FATAL_ERROR "tigon: TIGON_CUDA is ON and no nvcc was found")
+endif()
+if(TIGON_CUDA STREQUAL "OFF" OR NOT TIGON_NVCC)
+  message(STATUS "tigon: no CUDA kernels: ${TIGON_CUDA} was asked for and nvcc is ${TIGON_NVCC}")
+  return()
+endif()
+
+enable_language(ASM)
+set(codes "")
+foreach(arch ${TIGON_CUDA_ARCHITECTURES})
+  list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
+endforeach()
+list(GET TIGON_CUDA_ARCHITECTURES 0 lowest)
+list(APPEND codes -gencode arch=compute_${lowest},code=compute_${lowest})
+
+file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cu")
+set(folder "${PROJECT_BINARY_DIR}/cuda")
+set(list "")
+foreach(kernel ${kernels})
+  get_filename_component(name "${kernel}" NAME_WE)
+  string(APPEND list "TIGON_CUDA_IMAGE(${name})\n")
+  add_custom_command(OUTPUT "${folder}/${name}.fatbin"
+    COMMAND "${TIGON_NVCC}" -fatbin -std=c++17 -O3 -Werror all-warnings ${codes}
+      -I "${PROJECT_SOURCE_DIR}/src" -I "${PROJECT_SOURCE_DIR}/include"
+      -MD -MF "${folder}/${name}.d" -o "${folder}/${name}.fatbin" "${kernel}"
+    DEPENDS "${kernel}" DEPFILE "${folder}/${name}.d" VERBATIM
+    COMMENT "Building CUDA fat binary ${name}")
+  file(CONFIGURE OUTPUT "${folder}/${name}.S" CONTENT [[
+  .section .rodata
+  .balign 64
+  .globl tigon_cuda_image_@name@
+  .hidden tigon_cuda_image_@name@
+tigon_cuda_image_@name@:
+  .incbin "@folder@/@name@.fatbin"
+  .section .note.GNU-stack,"",@progbits
+]] @ONLY)
+  set_source_files_properties("${folder}/${name}.S" PROPERTIES OBJECT_DEPENDS "${folder}/${name}.fatbin")
+  list(APPEND tigon_cuda_images "${folder}/${name}.S")
+endforeach()
+file(CONFIGURE OUTPUT "${folder}/tigon_cuda_images.def" CONTENT "${list}" @ONLY)

@@ -1,0 +1,99 @@
+/* attention, forward: a block has 64 queries of a head and goes over the keys that they see, tile by tile, with an online softmax.
+ * KEPT column tiles of o stay in registers; a head that is wider is gone over again for the next ones. */
+#include "cuda/kernel/attention_math.cuh"
+
+extern __shared__ float4 attention_shared[];
+
+typedef tigon_attention_fwd_problem attention_problem;
+
+/* Scores become exp(z - max); factor is what earlier sums are multiplied by. */
+template <class M>
+__device__ inline void soften(const M &m, float scale, bool masked, const int (&begin)[M::R], const int (&end)[M::R],
+                              float (&s)[M::R][M::C], float (&max)[M::R], float (&sum)[M::R], float (&factor)[M::R]) {
+#pragma unroll
+  for (int i = 0; i < M::R; ++i) {
+    float top = max[i];
+#pragma unroll
+    for (int j = 0; j < M::C; ++j) {
+      /* Rounded before max is taken, and never inside an fma: of the largest score, nothing is left, however large it is. */
+      s[i][j] = __fmul_rn(s[i][j], scale);
+      if (masked && (m.col(j) < begin[i] || m.col(j) >= end[i])) s[i][j] = -INFINITY;
+      top = fmaxf(top, s[i][j]); /* passes over NaN, which exp(z - max) brings back */
+    }
+    top = lanes_all<op_number_max, M::LANES>(top);
+    const float base = top == -INFINITY ? 0 : top;
+    float part = 0;
+    factor[i] = expf(max[i] - base);
+    max[i] = top;
+#pragma unroll
+    for (int j = 0; j < M::C; ++j) {
+      s[i][j] = expf(s[i][j] - base);
+      part += s[i][j];
+    }
+    sum[i] = fmaf(sum[i], factor[i], part); /* of this thread's columns */
+  }
+}
+
+template <class T, int KEPT>
+__device__ inline void attention_fwd(const attention_problem &p, const attention_walk &walk) {
+  typedef typename math_for<T>::type M;
+  const M m;
+  float *const rows = (float *)attention_shared, *const cols = rows + KEPT * TILE * PITCH, *const space = cols + TILE * PITCH;
+  const int64_t tiles = (p.tokens + TILE - 1) / TILE, index = blockIdx.x / tiles;
+  const int64_t t0 = (tiles - 1 - blockIdx.x % tiles) * TILE; /* late queries first: under a causal mask they see more keys */
+  const int64_t b = index / p.q.heads, h = index % p.q.heads, kv = h / (p.q.heads / p.k.heads);
+  const int count = tile_count(p.tokens, t0);
+  const head<T> q = head_of<T>(p.q, b, h, p.head_dim), k = head_of<T>(p.k, b, kv, p.head_dim);
+  const head<T> v = head_of<T>(p.v, b, kv, p.head_dim), o = head_of<T>(p.o, b, h, p.head_dim);
+  const band seen = band_of(p.tokens, p.keys, p.causal, p.window);
+  int64_t first, last;
+  tile_range(seen, t0, count, p.keys, &first, &last);
+  const int64_t chunks = (p.head_dim + TILE - 1) / TILE;
+  const bool stays = chunks <= KEPT; /* q stays in shared memory */
+
+  for (int64_t c0 = 0; c0 < chunks; c0 += KEPT) {
+    float acc[KEPT][M::R][M::OUT] = {}, max[M::R], sum[M::R], factor[M::R];
+#pragma unroll
+    for (int i = 0; i < M::R; ++i) max[i] = -INFINITY, sum[i] = 0;
+    for (int64_t y0 = first; y0 < last; y0 += TILE) {
+      const tile_mask mask = mask_of(seen, t0, y0, p.keys);
+      float s[M::R][M::C] = {};
+      for (int64_t c = 0; c < chunks; ++c) {
+        float *const a = rows + (stays ? c : 0) * TILE * PITCH;
+        __syncthreads();
+        if (!stays || y0 == first) load_tile<T, M::THREADS>(a, q, t0, count, c, walk.wide);
+        load_tile<T, M::THREADS>(cols, k, y0, mask.cols, c, walk.wide);
+        __syncthreads();
+        m.scores(a, cols, chunk_depth(p.head_dim, c), s);
+      }
+      int begin[M::R], end[M::R];
+#pragma unroll
+      for (int i = 0; i < M::R; ++i) begin[i] = mask.begin(m.row(i)), end[i] = mask.end(m.row(i));
+      soften(m, p.scale, mask.masked, begin, end, s, max, sum, factor);
+      m.put(space, s);
+#pragma unroll
+      for (int c = 0; c < KEPT; ++c) {
+        if (c0 + c >= chunks) continue;
+        __syncthreads();
+        const bool mine = load_tile<T, M::THREADS>(cols, v, y0, mask.cols, c0 + c, walk.wide);
+        const bool finite = __syncthreads_and(mine);
+        m.gather(space, s, cols, mask.masked, finite, begin, end, factor, acc[c]);
+      }
+    }
+    float inverse[M::R];
+#pragma unroll
+    for (int i = 0; i < M::R; ++i) {
+      sum[i] = lanes_all<op_sum, M::LANES>(sum[i]);
+      inverse[i] = sum[i] == 0 ? 0 : 1 / sum[i];
+      const int r = m.row(i);
+      if (p.lse && c0 == 0 && m.col(0) == 0 && r < count)
+        p.lse[index * p.tokens + t0 + r] = sum[i] == 0 ? -INFINITY : max[i] + logf(sum[i]);
+    }
+#pragma unroll
+    for (int c = 0; c < KEPT; ++c)
+      if (c0 + c < chunks) store_tile(m, o, t0, count, c0 + c, walk.wide, acc[c], inverse);
+  }
+}
+
+ATTENTION_KERNEL(attention_fwd_1, attention_problem, 2, 4, attention_fwd<T, 1>(p, walk))
+ATTENTION_KERNEL(attention_fwd_2, attention_problem, 2, 3, attention_fwd<T, 2>(p, walk))

@@ -1,0 +1,230 @@
+/* NVIDIA GPUs as a backend, over the driver that is found at run time. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/blaslt.h"
+#include "cuda/copy.h"
+#include "cuda/cuda.h"
+#include "cuda/images.h"
+
+extern const tigon_kernels tigon_cuda_kernels;
+
+static _Thread_local char why[320];
+
+/* ---- devices ---- */
+
+static int cuda_count(const char **reason) {
+  *reason = "this library was built without CUDA kernels, because nvcc was not found";
+  if (!cuda_images_built()) return 0;
+  const cu_api *cu = cuda_driver(reason);
+  if (!cu) return 0;
+  int count = 0;
+  const int code = cu->device_get_count(&count);
+  *reason = why;
+  if (code != CU_SUCCESS) snprintf(why, sizeof why, "cuDeviceGetCount returned %d", code);
+  if (code == CU_SUCCESS && count == 0) snprintf(why, sizeof why, "the driver finds no GPU");
+  return code != CU_SUCCESS ? 0 : count < CUDA_DEVICES ? count : CUDA_DEVICES;
+}
+
+static const tigon_kernels *const *cuda_variants(void) {
+  static const tigon_kernels *const all[] = {&tigon_cuda_kernels, NULL};
+  const char *reason;
+  return cuda_count(&reason) > 0 ? all : all + 1;
+}
+
+/* ---- the description ---- */
+
+static int attribute(const cuda_device *device, int which) {
+  int value = 0;
+  device->cu->device_get_attribute(&value, which, device->device);
+  return value;
+}
+
+/* The copy rate is 0.87 of the memory's, as measured on an H200 (4.28 of 4.92 TB/s), where all SMs work; the points before
+ * that, and costs, have the ratios of gpu-generic. A block of a backward pass that sums over rows has an SM to itself. */
+static void describe(cuda_device *device) {
+  device->desc = *tigon_device_desc_find("gpu-generic");
+  tigon_device_desc *d = &device->desc;
+  const double generic_sms = (double)d->cores, generic_gbps = d->bandwidth[3].gbps * generic_sms;
+  const double gbps = 0.87 * 2e-6 * attribute(device, CU_ATTRIBUTE_MEMORY_CLOCK_KHZ) *
+                      attribute(device, CU_ATTRIBUTE_MEMORY_BUS_BITS) / 8;
+  d->cores = d->workers = attribute(device, CU_ATTRIBUTE_SMS);
+  d->onchip_bytes = attribute(device, CU_ATTRIBUTE_BLOCK_SHARED_BYTES);
+  device->cu->device_get_name(d->name, sizeof d->name, device->device);
+  for (int i = 0; i < TIGON_BANDWIDTH_POINTS && d->bandwidth[i].cores > 0; ++i) {
+    const double share = (double)d->bandwidth[i].cores / generic_sms;
+    d->bandwidth[i].cores = (int64_t)(share * (double)d->cores + 0.5);
+    if (gbps > 0) d->bandwidth[i].gbps *= gbps / generic_gbps * generic_sms / (double)d->cores;
+  }
+}
+
+/* ---- opening ---- */
+
+static tigon_status allocate(tigon_queue *queue, size_t bytes, void **memory) {
+  cu_memory at = 0;
+  const tigon_status status = cuda_check(queue, cuda_of(queue)->cu->mem_alloc(&at, bytes), "cuMemAlloc");
+  *memory = (void *)at;
+  return status;
+}
+
+static tigon_status open_in_context(tigon_queue *queue) {
+  cuda_device *device = cuda_of(queue);
+  void *flag = NULL;
+  tigon_status status = cuda_check(queue, cuda_images_load(device->cu), "cuLibraryLoadData");
+  if (status == TIGON_OK) status = allocate(queue, CUDA_SCRATCH_BYTES, &device->scratch);
+  if (status == TIGON_OK) status = allocate(queue, sizeof(int32_t), &flag);
+  queue->error_flag = flag;
+  if (status == TIGON_OK)
+    status = cuda_check(queue, device->cu->memset_d8_async((cu_memory)flag, 0, sizeof(int32_t), queue->stream),
+                        "cuMemsetD8Async");
+  return status;
+}
+
+/* Waits first: what is enqueued uses all of it. */
+static void close_in_context(tigon_queue *queue) {
+  cuda_device *device = cuda_of(queue);
+  device->cu->stream_synchronize(queue->stream);
+  cuda_blaslt_close(device);
+  if (queue->error_flag) device->cu->mem_free((cu_memory)queue->error_flag);
+  if (device->scratch) device->cu->mem_free((cu_memory)device->scratch);
+  if (device->begin) device->cu->event_destroy(device->begin);
+  if (device->end) device->cu->event_destroy(device->end);
+  queue->error_flag = NULL;
+}
+
+/* The primary context is kept for the process: making it again takes longer than all else. */
+static void cuda_close(tigon_queue *queue) {
+  bool pushed;
+  if (cuda_of(queue)->context && cuda_enter(queue, &pushed) == TIGON_OK) {
+    close_in_context(queue);
+    cuda_leave(queue, pushed);
+  }
+  free(cuda_of(queue));
+}
+
+static tigon_status open_device(tigon_queue *queue) {
+  cuda_device *device = cuda_of(queue);
+  tigon_status status = cuda_check(queue, device->cu->device_get(&device->device, device->index), "cuDeviceGet");
+  if (status != TIGON_OK) return status;
+  device->sm = 10 * attribute(device, CU_ATTRIBUTE_MAJOR) + attribute(device, CU_ATTRIBUTE_MINOR);
+  describe(device);
+  status = cuda_check(queue, device->cu->device_primary_ctx_retain(&device->context, device->device),
+                      "cuDevicePrimaryCtxRetain");
+  bool pushed = false;
+  if (status == TIGON_OK) status = cuda_enter(queue, &pushed);
+  if (status == TIGON_OK) status = open_in_context(queue);
+  cuda_leave(queue, pushed);
+  return status;
+}
+
+static tigon_status cuda_open(int index, tigon_queue *queue, const char **reason) {
+  const cu_api *cu = cuda_driver(reason);
+  if (!cu) return TIGON_ERROR_DEVICE;
+  cuda_device *device = calloc(1, sizeof *device);
+  *reason = "out of memory";
+  if (!device) return TIGON_ERROR_OUT_OF_MEMORY;
+  device->cu = cu;
+  device->index = index;
+  queue->state = device;
+  queue->threads = 1;
+  const tigon_status status = open_device(queue);
+  if (status == TIGON_OK) return TIGON_OK;
+  snprintf(why, sizeof why, "%s", queue->reason ? queue->reason : "");
+  *reason = why;
+  cuda_close(queue);
+  return status;
+}
+
+/* ---- work ---- */
+
+static tigon_status cuda_sync(tigon_queue *queue) {
+  bool pushed;
+  tigon_status status = cuda_enter(queue, &pushed);
+  if (status == TIGON_OK)
+    status = cuda_check(queue, cuda_of(queue)->cu->stream_synchronize(queue->stream), "cuStreamSynchronize");
+  cuda_leave(queue, pushed);
+  return status;
+}
+
+static tigon_status cuda_alloc(tigon_queue *queue, size_t bytes, void **memory) {
+  bool pushed;
+  tigon_status status = cuda_enter(queue, &pushed);
+  if (status == TIGON_OK) status = allocate(queue, bytes, memory);
+  cuda_leave(queue, pushed);
+  return status;
+}
+
+static void cuda_free(tigon_queue *queue, void *memory) {
+  bool pushed;
+  if (cuda_enter(queue, &pushed) == TIGON_OK) {
+    cuda_of(queue)->cu->stream_synchronize(queue->stream); /* what is enqueued may use it */
+    cuda_of(queue)->cu->mem_free((cu_memory)memory);
+  }
+  cuda_leave(queue, pushed);
+}
+
+static tigon_status cuda_copy(tigon_queue *queue, void *to, const void *from, size_t bytes) {
+  const cu_api *cu = cuda_of(queue)->cu;
+  bool pushed;
+  tigon_status status = cuda_enter(queue, &pushed);
+  if (status == TIGON_OK)
+    status = cuda_check(queue, cu->memcpy_async((cu_memory)to, (cu_memory)from, bytes, queue->stream), "cuMemcpyAsync");
+  if (status == TIGON_OK) status = cuda_check(queue, cu->stream_synchronize(queue->stream), "cuStreamSynchronize");
+  cuda_leave(queue, pushed);
+  return status;
+}
+
+static tigon_status cuda_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
+  const cu_api *cu = cuda_of(queue)->cu;
+  bool pushed;
+  tigon_status status = cuda_enter(queue, &pushed);
+  if (status == TIGON_OK)
+    status = cuda_check(queue, cu->memset_d8_async((cu_memory)memory, (unsigned char)value, bytes, queue->stream),
+                        "cuMemsetD8Async");
+  cuda_leave(queue, pushed);
+  return status;
+}
+
+static tigon_status take_time(tigon_queue *queue, bool begin, double *seconds) {
+  cuda_device *device = cuda_of(queue);
+  void **event = begin ? &device->begin : &device->end;
+  tigon_status status = *event ? TIGON_OK : cuda_check(queue, device->cu->event_create(event, 0), "cuEventCreate");
+  if (status == TIGON_OK)
+    status = cuda_check(queue, device->cu->event_record(*event, queue->stream), "cuEventRecord");
+  if (status != TIGON_OK || begin) return status;
+  float milliseconds = 0;
+  status = cuda_check(queue, device->cu->event_synchronize(device->end), "cuEventSynchronize");
+  if (status == TIGON_OK)
+    status = cuda_check(queue, device->cu->event_elapsed_time(&milliseconds, device->begin, device->end),
+                        "cuEventElapsedTime");
+  *seconds = 1e-3 * (double)milliseconds;
+  return status;
+}
+
+static tigon_status cuda_time(tigon_queue *queue, bool begin, double *seconds) {
+  bool pushed;
+  tigon_status status = cuda_enter(queue, &pushed);
+  if (status == TIGON_OK) status = take_time(queue, begin, seconds);
+  cuda_leave(queue, pushed);
+  return status;
+}
+
+static const tigon_device_desc *cuda_describe(const tigon_queue *queue) { return &cuda_of(queue)->desc; }
+
+const tigon_backend tigon_cuda_backend = {
+    .abi = TIGON_BACKEND_ABI,
+    .name = "cuda",
+    .count = cuda_count,
+    .variants = cuda_variants,
+    .open = cuda_open,
+    .close = cuda_close,
+    .sync = cuda_sync,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .describe = cuda_describe,
+    .time = cuda_time,
+    .stream = cuda_stream,
+    .gemm = cuda_blaslt_name,
+};

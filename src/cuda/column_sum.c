@@ -1,0 +1,10 @@
+#include "cuda/column_sum.h"
+
+tigon_status cuda_column_sums(tigon_queue *queue, const column_sums *sums) {
+  static cuda_kernel kernel = CUDA_KERNEL(column_sum, column_sum);
+  const int most = sums->of[1].to ? 2 : sums->of[0].to ? 1 : 0;
+  const cuda_shape shape = {.blocks = cuda_ceil_div(sums->cols, COLUMN_SUM_COLUMNS),
+                            .rows = most,
+                            .threads = COLUMN_SUM_COLUMNS * COLUMN_SUM_PARTS};
+  return most == 0 ? TIGON_OK : cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)sums));
+}

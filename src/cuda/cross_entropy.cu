@@ -1,0 +1,207 @@
+/* cross_entropy's rows, and its sums over all rows.
+ *
+ * Loss and gradient in one call read and write a row once: `held` rows wait in shared memory, every thread's own packs, for the sums
+ * of the whole row; the blocks of a cluster share rows that are wider than a block holds. Several blocks fit on an SM, so that one
+ * loads while another stores. `walked` rows are read once for the loss alone, and a second time for the gradient of rows that no
+ * cluster holds. Backward knows lse, and has no sums. */
+#include "cuda/kernel/cross_entropy_row.cuh"
+
+extern __shared__ uint4 ce_held[]; /* [walk.packs][CE_THREADS] */
+
+/* A thread's packs of a row are first, first + stride, ... */
+template <class T, bool PLAIN, bool HELD>
+__device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
+  __shared__ ce_space space;
+  const team t = team_of(walk.team);
+  const cluster cl = cluster_of_block();
+  const int64_t r = (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
+  if (r >= p.space.rows) return;
+  const row_packs<T> x = packs_of<T>(p.space, p.logits, r, p.cols);
+  const int64_t first = cl.rank * t.threads + t.rank, stride = (int64_t)cl.size * t.threads;
+  uint4 *const held = ce_held + threadIdx.x;
+  auto fetch = [&]() {
+#pragma unroll
+    for (int g = 0; g < CE_PACKS / CE_GROUP; ++g) {
+      for (int k = g * CE_GROUP; k < (g + 1) * CE_GROUP && k < walk.packs; ++k)
+        if (first + k * stride < x.count) fetch_pack(held + k * CE_THREADS, x, first + k * stride);
+      __pipeline_commit();
+    }
+  };
+  const bool always = !p.has_ignore_index || p.lse; /* rows are read, whatever their labels are */
+  if (HELD && always) fetch();
+
+  const bool lead = t.rank == 0 && cl.rank == 0;
+  bool out_of_range;
+  const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
+  const bool reads = label >= 0 || p.lse;
+  if (HELD && reads && !always) fetch();
+  const float x_label = lead && label >= 0 ? to_f32(x.row[label]) : 0;
+  row_terms terms;
+  if (HELD) terms = row_terms_of(p, walk, r); /* while the row is on its way */
+  const logit_map map = logit_map_of(p);
+
+  row_sums s = no_sums<PLAIN>(map);
+  if (HELD && always && !reads) __pipeline_wait_prior(0);
+  if (HELD && reads) {
+    for (int g = 0; g < CE_PACKS / CE_GROUP; ++g) {
+      if (g == 0) __pipeline_wait_prior(3);
+      if (g == 1) __pipeline_wait_prior(2);
+      if (g == 2) __pipeline_wait_prior(1);
+      if (g == 3) __pipeline_wait_prior(0);
+#pragma unroll
+      for (int k = 0; k < CE_GROUP; ++k) {
+        const int64_t i = first + (g * CE_GROUP + k) * stride;
+        if (i < x.count) add_pack<T, PLAIN>(p, map, held[(g * CE_GROUP + k) * CE_THREADS], x.column(i), s);
+      }
+    }
+  } else if (reads) {
+    for (int64_t i = first; i < x.count; i += CE_GROUP * stride) {
+      uint4 v[CE_GROUP];
+#pragma unroll
+      for (int k = 0; k < CE_GROUP; ++k)
+        if (i + k * stride < x.count) v[k] = load_pack(x, i + k * stride);
+#pragma unroll
+      for (int k = 0; k < CE_GROUP; ++k)
+        if (i + k * stride < x.count) add_pack<T, PLAIN>(p, map, v[k], x.column(i + k * stride), s);
+    }
+  }
+  if (!HELD) terms = row_terms_of(p, walk, r);
+  auto again = [&](int k, int64_t i) { return HELD ? held[k * CE_THREADS] : load_pack(x, i); };
+
+  if (reads) {
+    row_all<PLAIN>(t, cl, map, space, s);
+    if (p.argmax && label >= 0) {
+      int64_t found = INT64_MAX;
+      int k = 0;
+      for (int64_t i = first; i < x.count && found == INT64_MAX; i += stride, ++k)
+        found = find_column(x, i, again(k, i), s.sum != s.sum ? NAN : s.top);
+      found = row_first(t, cl, space, found);
+      if (lead) p.argmax[r] = found;
+    }
+    row_leave(cl);
+  }
+  if (lead) {
+    const double lse = reads ? lse_of<double, PLAIN>(map, s) : 0;
+    if (p.lse) p.lse[r] = (float)lse;
+    if (label >= 0)
+      store_losses<PLAIN>(p, r, label, x_label, terms.weight_sum, lse, s);
+    else
+      store_nothing(p, r);
+  }
+  if (p.dlogits.data) {
+    const row_packs<T> d = packs_of<T>(p.space, p.dlogits, r, p.cols);
+    if (label >= 0) {
+      const gradient g = gradient_of(p, terms, label, lse_of<float, PLAIN>(map, s), s.at, s.sum);
+      int k = 0;
+#pragma unroll 2
+      for (int64_t i = first; i < x.count; i += stride, ++k)
+        store_pack(d, x, i, gradient_pack<T, PLAIN>(p, map, g, again(k, i), x.column(i)));
+    } else {
+      for (int64_t i = first; i < x.count; i += stride) store_pack(d, x, i, make_uint4(0, 0, 0, 0));
+    }
+  }
+  if (reads) row_left(cl);
+}
+
+/* A team has CE_GROUP packs a thread of a row. */
+template <class T, bool PLAIN>
+__device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
+  const team t = team_of(walk.team);
+  const int64_t task = (int64_t)blockIdx.x * t.count + t.index;
+  const int64_t r = walk.chunks == 1 ? task : task / walk.chunks, chunk = task - r * walk.chunks;
+  if (r >= p.space.rows) return;
+  const row_packs<T> x = packs_of<T>(p.space, p.logits, r, p.cols), d = packs_of<T>(p.space, p.dlogits, r, p.cols);
+  const int64_t first = chunk * CE_GROUP * t.threads + t.rank;
+  bool out_of_range;
+  const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
+  uint4 v[CE_GROUP];
+#pragma unroll
+  for (int k = 0; k < CE_GROUP; ++k) {
+    const int64_t i = first + k * t.threads;
+    if (label >= 0 && i < x.count) v[k] = load_pack(x, i);
+  }
+  gradient g;
+  if (label >= 0) {
+    /* lse * times is rounded; what it lost goes into the sum. */
+    const float lse = p.lse[r];
+    const exponent at = exponent_of(lse);
+    const float sum = at.times == CE_LOG2_E ? exp2f(fmaf(lse, at.times, at.plus)) : 1;
+    g = gradient_of(p, row_terms_of(p, walk, r), label, lse, at, sum);
+  }
+  const logit_map map = logit_map_of(p);
+#pragma unroll
+  for (int k = 0; k < CE_GROUP; ++k) {
+    const int64_t i = first + k * t.threads;
+    if (i >= x.count) continue;
+    store_pack(d, x, i, label >= 0 ? gradient_pack<T, PLAIN>(p, map, g, v[k], x.column(i)) : make_uint4(0, 0, 0, 0));
+  }
+}
+
+#define CE_ROWS(name, blocks, ...)                                   \
+  KERNEL_BY_DTYPE(cross_entropy_##name, (CE_THREADS, blocks),        \
+                  (const __grid_constant__ ce_problem p, const ce_walk walk), __VA_ARGS__)
+
+CE_ROWS(held_plain, 3, ce_rows<T, true, true>(p, walk))
+CE_ROWS(held_full, 3, ce_rows<T, false, true>(p, walk))
+CE_ROWS(walked_plain, 4, ce_rows<T, true, false>(p, walk))
+CE_ROWS(walked_full, 3, ce_rows<T, false, false>(p, walk))
+CE_ROWS(bwd_plain, 3, ce_bwd<T, true>(p, walk))
+CE_ROWS(bwd_full, 3, ce_bwd<T, false>(p, walk))
+
+/* ---- sums over all rows, or classes, by one block in one order ---- */
+
+/* What all threads' v add up to, in thread 0. */
+template <class V>
+__device__ inline V total(V v) {
+  __shared__ V parts[WARP];
+#pragma unroll
+  for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = v;
+  __syncthreads();
+  v = parts[threadIdx.x % WARP];
+#pragma unroll
+  for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
+  return v;
+}
+
+extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS) cross_entropy_count(const __grid_constant__ ce_problem p) {
+  double denominator = 0;
+#pragma unroll 4
+  for (int64_t r = threadIdx.x; r < p.space.rows; r += CE_TOTAL_THREADS) {
+    bool out_of_range;
+    const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
+    if (out_of_range && p.error_flag) *p.error_flag = 1;
+    if (label >= 0) denominator += p.weight ? (double)p.weight[label] : 1;
+  }
+  denominator = total(denominator);
+  if (threadIdx.x == 0)
+    *p.inverse = p.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
+}
+
+extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS) cross_entropy_reduce(const __grid_constant__ ce_problem p) {
+  double loss = 0;
+  long long correct = 0;
+#pragma unroll 4
+  for (int64_t r = threadIdx.x; r < p.space.rows; r += CE_TOTAL_THREADS) {
+    loss += (double)p.token_loss[r];
+    if (!p.correct) continue;
+    bool out_of_range;
+    const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
+    correct += label >= 0 && p.argmax[r] == label;
+  }
+  loss = total(loss);
+  correct = total(correct);
+  if (threadIdx.x > 0) return;
+  if (p.loss) *p.loss = (float)(loss * (double)*p.inverse);
+  if (p.correct) *p.correct = correct;
+}
+
+extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
+    cross_entropy_weight_sum(const float *weight, const int64_t classes, double *to) {
+  double sum = 0;
+#pragma unroll 8
+  for (int64_t v = threadIdx.x; v < classes; v += CE_TOTAL_THREADS) sum += (double)weight[v];
+  sum = total(sum);
+  if (threadIdx.x == 0) *to = sum;
+}

@@ -1,0 +1,22 @@
+/* What the launcher and the kernels of cross_entropy agree on. */
+#ifndef TIGON_CUDA_CROSS_ENTROPY_H
+#define TIGON_CUDA_CROSS_ENTROPY_H
+
+#include "problem.h"
+
+enum {
+  CE_THREADS = 256,        /* a block of rows */
+  CE_PACKS = 16,           /* 16 bytes each, that a thread keeps of a held row: 64 KiB a block, three blocks on an SM */
+  CE_GROUP = 4,            /* packs that are on their way, or waited for, together */
+  CE_TOTAL_THREADS = 1024, /* the block that sums over all rows */
+};
+
+/* How rows are dealt out to threads. */
+typedef struct ce_walk {
+  int team;                 /* threads that share a row in a block: a power of two, from 32 to CE_THREADS */
+  int packs;                /* of a thread, where rows are held */
+  int64_t chunks;           /* backward: parts of a row, of CE_GROUP packs a thread */
+  const double *weight_sum; /* of all classes; NULL where that is their number, or nobody asks */
+} ce_walk;
+
+#endif

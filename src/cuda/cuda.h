@@ -1,0 +1,78 @@
+/* From a front's problem and plan to launches on an NVIDIA GPU. */
+#ifndef TIGON_CUDA_CUDA_H
+#define TIGON_CUDA_CUDA_H
+
+#include <stdatomic.h>
+
+#include "backend.h"
+#include "cuda/driver.h"
+
+enum {
+  CUDA_DEVICES = 16,
+  CUDA_CLUSTER = 8, /* blocks; the largest cluster that every device with clusters has */
+  CUDA_SCRATCH_BYTES = 32 << 20, /* a context's, for what a call hands from launch to launch without a caller's workspace */
+};
+
+/* What hangs on a queue. */
+typedef struct cuda_device {
+  const cu_api *cu;
+  int index, sm; /* 90: compute capability 9.0 */
+  int device;    /* the driver's */
+  void *context; /* the primary one, which PyTorch and the CUDA runtime use too */
+  void *scratch; /* CUDA_SCRATCH_BYTES of device memory */
+  void *blaslt;  /* src/cuda/blaslt.c: cuBLASLt's handle */
+  void *begin, *end; /* events, made when time is first taken */
+  tigon_device_desc desc;
+  char reason[256]; /* why the last call failed */
+} cuda_device;
+
+static inline cuda_device *cuda_of(const tigon_queue *queue) { return queue->state; }
+
+/* ---- kernels ---- */
+
+/* A kernel by the name that it has in its image; the handle serves all devices and is found at the first launch. Only
+ * CUDA_KERNEL() makes one, so that it is zero but for these two. */
+typedef struct cuda_kernel {
+  const char *image; /* "rms_norm": src/cuda/rms_norm.cu */
+  const char *name;
+  _Atomic(void *) handle;
+  _Atomic int shared_bytes[CUDA_DEVICES]; /* the dynamic shared memory that it may have on a device, where not 48 KiB */
+} cuda_kernel;
+#define CUDA_KERNEL(image_, name_) \
+  { .image = #image_, .name = #name_ }
+/* One for each floating-point dtype, in the order of tigon_dtype's f32, f16, bf16: cuda_by_dtype() finds it. */
+#define CUDA_KERNELS(image, name) \
+  { CUDA_KERNEL(image, name##_f32), CUDA_KERNEL(image, name##_f16), CUDA_KERNEL(image, name##_bf16) }
+static inline cuda_kernel *cuda_by_dtype(cuda_kernel kernels[3], tigon_dtype dtype) {
+  return &kernels[dtype - TIGON_F32];
+}
+
+typedef struct cuda_shape {
+  int64_t blocks;
+  int rows;         /* of blocks, the grid's second extent; 0 is 1 */
+  int threads;      /* a block */
+  int shared_bytes; /* dynamic */
+  int cluster;      /* blocks of a cluster, 0 or 1: none */
+} cuda_shape;
+
+/* Launches on the queue's stream. `arguments` point at the kernel's parameters, in order. No launch for 0 blocks. */
+tigon_status cuda_launch(tigon_queue *queue, cuda_kernel *kernel, cuda_shape shape, void **arguments);
+#define CUDA_ARGUMENTS(...) ((void *[]){__VA_ARGS__})
+
+/* Sets queue->reason from a driver's code. */
+tigon_status cuda_check(tigon_queue *queue, int code, const char *call);
+
+/* Makes the queue's device current, where it is not; leave() with what enter() said in *pushed. Calls outside cuda_launch() that
+ * speak to the driver or to a library stand between the two. */
+tigon_status cuda_enter(tigon_queue *queue, bool *pushed);
+void cuda_leave(tigon_queue *queue, bool pushed);
+
+/* ---- what kernels may assume ---- */
+
+/* May rows of `t` be read and written 16 bytes at a time? All begin on 16 bytes then. Absent tensors may. */
+bool cuda_wide_rows(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype);
+bool cuda_wide(const void *pointer);
+
+static inline int64_t cuda_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+#endif

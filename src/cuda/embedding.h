@@ -1,0 +1,38 @@
+/* What embedding's launcher and kernels agree on. */
+#ifndef TIGON_CUDA_EMBEDDING_H
+#define TIGON_CUDA_EMBEDDING_H
+
+#include "cuda/flat.h"
+
+enum {
+  EMBEDDING_FWD_PACKS = 4, /* of a thread */
+  EMBEDDING_BWD_PACKS = 2,
+  EMBEDDING_SORT_THREADS = 512,
+  EMBEDDING_DIGIT_BITS = 9, /* of a pass of the sort, at most; a thread for each digit */
+  EMBEDDING_ZERO_ITEMS = 16384, /* packs, or elements where rows are not aligned, that a block of zeros writes at most */
+  EMBEDDING_ZERO_ROWS = 1024,   /* table rows of such a block at most */
+  EMBEDDING_CHUNK = 64,         /* sorted positions at least that one thread adds up */
+};
+
+/* The positions sorted by index, stable: an item is key << position_bits | position. The key is the index, or `vocab` for a position
+ * without a gradient. Pass i writes items[i % 2]. */
+typedef struct embedding_order {
+  uint64_t *items[2]; /* [rows] */
+  int position_bits, digit_bits, passes;
+} embedding_order;
+
+/* Blocks of sums come first: a team has a sorted position, and does nothing unless a table row's positions, or a chunk of them,
+ * begin there. A row's sum over more than one chunk is left in parts, in two lines a chunk: of the row that begins before the chunk,
+ * and of the one that goes on after it. */
+typedef struct embedding_walk {
+  const uint64_t *items; /* [rows] sorted */
+  int position_bits;
+  flat_walk sums; /* of a row of dy */
+  int64_t sum_blocks;
+  int64_t zero_rows, zero_tiles; /* table rows of a block of zeros; blocks side by side where that is one row */
+  int64_t row_items;             /* packs or elements of a table row */
+  int64_t chunk;                 /* sorted positions */
+  float *parts;                  /* [2 * chunks, cols] */
+} embedding_walk;
+
+#endif

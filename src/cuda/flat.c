@@ -1,0 +1,35 @@
+#include "cuda/flat.h"
+
+bool flat_wide(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype) {
+  return space->rows == 1 ? !t->data || cuda_wide(t->data) : cuda_wide_rows(space, t, dtype);
+}
+
+flat_walk flat_cut(int64_t items, int64_t each) {
+  flat_walk walk = {.team = 1};
+  while (walk.team < FLAT_THREADS && walk.team * each < items) walk.team *= 2;
+  walk.tiles = cuda_ceil_div(items, walk.team * each);
+  return walk;
+}
+
+int64_t flat_blocks(const flat_walk *walk, int64_t rows) {
+  return cuda_ceil_div(rows, FLAT_THREADS / walk->team) * walk->tiles;
+}
+
+static void flatten(tigon_row_space *space, int64_t *cols, const tigon_rows *const *tensors, int count) {
+  if (space->inner != space->rows) return;
+  for (int i = 0; i < count; ++i)
+    if (tensors[i]->pitch[2] != *cols && space->rows != 1) return;
+  *cols *= space->rows;
+  *space = (tigon_row_space){1, 1, 1};
+}
+
+tigon_status flat_launch(tigon_queue *queue, void *problem, tigon_row_space *space, int64_t *cols, tigon_dtype dtype,
+                         const tigon_rows *const *tensors, int count, int packs, cuda_kernel *wide, cuda_kernel *any) {
+  flatten(space, cols, tensors, count);
+  bool is_wide = true;
+  for (int i = 0; i < count; ++i) is_wide = is_wide && flat_wide(space, tensors[i], dtype);
+  const int64_t lanes = is_wide ? 16 / (int64_t)tigon_dtype_size(dtype) : 1;
+  flat_walk walk = flat_cut(cuda_ceil_div(*cols, lanes), is_wide ? packs : packs * FLAT_ANY);
+  const cuda_shape shape = {.blocks = flat_blocks(&walk, space->rows), .threads = FLAT_THREADS};
+  return cuda_launch(queue, cuda_by_dtype(is_wide ? wide : any, dtype), shape, CUDA_ARGUMENTS(problem, &walk));
+}

@@ -1,0 +1,35 @@
+/* What launchers and kernels of elementwise work agree on: an element of each output is made of those at its place. */
+#ifndef TIGON_CUDA_FLAT_H
+#define TIGON_CUDA_FLAT_H
+
+#include "problem.h"
+
+enum {
+  FLAT_THREADS = 256,
+  FLAT_ANY = 4, /* elements that a thread takes one by one where it could take a pack */
+};
+
+/* A block has FLAT_THREADS / team rows, and of each a tile of columns. */
+typedef struct flat_walk {
+  int team;      /* threads that share a row: a power of two, FLAT_THREADS at most */
+  int64_t tiles; /* of a row */
+} flat_walk;
+
+#ifndef __CUDACC__
+#include "cuda/cuda.h"
+
+/* May the tensor's rows be read and written in packs from their first element on? Absent tensors may. */
+bool flat_wide(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype);
+
+/* For rows of `items` packs or elements, of which a thread takes `each`; and the blocks of a launch. A grid's limit of 2^31 blocks is
+ * beyond a terabyte of elements. */
+flat_walk flat_cut(int64_t items, int64_t each);
+int64_t flat_blocks(const flat_walk *walk, int64_t rows);
+
+/* Launches kernels[dtype] of `wide` or `any` with the problem and a flat_walk as its parameters. *space and *cols are the problem's:
+ * rows that lie end to end in all `count` tensors become one. A thread of `wide` takes `packs` packs of every tensor. */
+tigon_status flat_launch(tigon_queue *queue, void *problem, tigon_row_space *space, int64_t *cols, tigon_dtype dtype,
+                         const tigon_rows *const *tensors, int count, int packs, cuda_kernel *wide, cuda_kernel *any);
+#endif
+
+#endif

@@ -1,0 +1,132 @@
+/* Elements and 16-byte packs of them: arithmetic is in f32, an output is rounded once. */
+#ifndef TIGON_CUDA_KERNEL_ELEMENT_CUH
+#define TIGON_CUDA_KERNEL_ELEMENT_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#include "problem.h"
+
+typedef __half f16;
+typedef __nv_bfloat16 bf16;
+
+__device__ static inline float to_f32(float v) { return v; }
+__device__ static inline float to_f32(f16 v) { return __half2float(v); }
+__device__ static inline float to_f32(bf16 v) { return __bfloat162float(v); }
+
+template <class T>
+__device__ inline T from_f32(float v);
+template <>
+__device__ inline float from_f32<float>(float v) {
+  return v;
+}
+template <>
+__device__ inline f16 from_f32<f16>(float v) {
+  return __float2half_rn(v);
+}
+template <>
+__device__ inline bf16 from_f32<bf16>(float v) {
+  return __float2bfloat16_rn(v);
+}
+
+/* v as an element of dtype T has it. */
+template <class T>
+__device__ inline float rounded(float v) {
+  return to_f32(from_f32<T>(v));
+}
+
+/* Element i of a vector whose dtype only the problem knows. */
+__device__ static inline float load_any(const void *data, int64_t i, tigon_dtype dtype) {
+  return dtype == TIGON_F32   ? ((const float *)data)[i]
+         : dtype == TIGON_F16 ? to_f32(((const f16 *)data)[i])
+                              : to_f32(((const bf16 *)data)[i]);
+}
+__device__ static inline void store_any(void *data, int64_t i, tigon_dtype dtype, float v) {
+  if (dtype == TIGON_F32)
+    ((float *)data)[i] = v;
+  else if (dtype == TIGON_F16)
+    ((f16 *)data)[i] = from_f32<f16>(v);
+  else
+    ((bf16 *)data)[i] = from_f32<bf16>(v);
+}
+__device__ static inline int64_t load_index(const void *data, int64_t i, tigon_dtype dtype) {
+  return dtype == TIGON_I64 ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
+}
+
+/* What one load moves: 16 bytes of elements, aligned to 16. */
+template <class T>
+struct alignas(16) pack {
+  enum { N = 16 / sizeof(T) };
+  T of[N];
+};
+
+/* The elements of 16 bytes that were loaded as such: out of a pack in memory each element would be loaded by itself. */
+template <class T>
+__device__ inline pack<T> pack_of(const uint4 &bits) {
+  return *(const pack<T> *)&bits;
+}
+
+/* Streams pass by once: they leave L1 to what is used again. */
+template <class T>
+__device__ inline pack<T> load_stream(const T *at) {
+  const uint4 bits = __ldcs((const uint4 *)at);
+  return *(const pack<T> *)&bits;
+}
+template <class T>
+__device__ inline pack<T> load_kept(const T *at) {
+  const uint4 bits = *(const uint4 *)at;
+  return *(const pack<T> *)&bits;
+}
+template <class T>
+__device__ inline void store_stream(T *at, const pack<T> &v) {
+  __stcs((uint4 *)at, *(const uint4 *)&v);
+}
+template <class T>
+__device__ inline pack<T> zero_pack() {
+  const uint4 bits = {0, 0, 0, 0};
+  return *(const pack<T> *)&bits;
+}
+
+template <class T>
+__device__ inline void unpack(const pack<T> &from, float (&to)[pack<T>::N]) {
+#pragma unroll
+  for (int j = 0; j < pack<T>::N; ++j) to[j] = to_f32(from.of[j]);
+}
+template <class T>
+__device__ inline pack<T> packed(const float (&from)[pack<T>::N]) {
+  pack<T> to;
+#pragma unroll
+  for (int j = 0; j < pack<T>::N; ++j) to.of[j] = from_f32<T>(from[j]);
+  return to;
+}
+
+/* N consecutive elements from i on of a vector in f32 or in dtype T, where both are aligned to 16 bytes. */
+template <class T>
+__device__ inline void load_vector(const void *data, tigon_dtype dtype, int64_t i, float (&to)[pack<T>::N]) {
+  if (dtype == TIGON_F32) {
+#pragma unroll
+    for (int j = 0; j < pack<T>::N; j += 4) {
+      const float4 v = __ldg((const float4 *)((const float *)data + i + j));
+      to[j] = v.x, to[j + 1] = v.y, to[j + 2] = v.z, to[j + 3] = v.w;
+    }
+  } else {
+    const uint4 bits = __ldg((const uint4 *)((const T *)data + i));
+    unpack(*(const pack<T> *)&bits, to);
+  }
+}
+
+/* Row r of a tensor of T. */
+template <class T>
+__device__ inline T *row_of(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
+  return (T *)t.data + tigon_row_offset(&space, &t, r);
+}
+
+/* A kernel for each dtype: KERNEL_BY_DTYPE(rms_norm_fwd, (1024), (const problem p), body<T>(p)) makes rms_norm_fwd_f32, _f16 and _bf16,
+ * each of which does what stands last with T as its dtype. `bounds` are launch bounds. */
+#define KERNEL_BY_DTYPE(name, bounds, parameters, ...)                                                              \
+  extern "C" __global__ void __launch_bounds__ bounds name##_f32 parameters { typedef float T; __VA_ARGS__; }     \
+  extern "C" __global__ void __launch_bounds__ bounds name##_f16 parameters { typedef f16 T; __VA_ARGS__; }       \
+  extern "C" __global__ void __launch_bounds__ bounds name##_bf16 parameters { typedef bf16 T; __VA_ARGS__; }
+
+#endif

@@ -1,0 +1,73 @@
+/* Elementwise work: rows of packs, or of single elements where they are not aligned. */
+#ifndef TIGON_CUDA_KERNEL_FLAT_CUH
+#define TIGON_CUDA_KERNEL_FLAT_CUH
+
+#include "cuda/flat.h"
+#include "cuda/kernel/chunk.cuh"
+
+/* A thread's row and the first of its elements; of them `each` are the thread's, n side by side. */
+struct flat_place {
+  int64_t row, first;
+};
+__device__ static inline flat_place flat_place_of(const flat_walk &walk, int64_t block, int each, int n) {
+  const int index = (int)threadIdx.x / walk.team, rank = (int)threadIdx.x & (walk.team - 1);
+  const int64_t group = walk.tiles == 1 ? block : block / walk.tiles, tile = block - group * walk.tiles;
+  return flat_place{group * (FLAT_THREADS / walk.team) + index, tile * each * walk.team + rank * n};
+}
+
+/* f(in, out) makes an element of each output of one of each input. N: a pack's elements where all rows begin on 16 bytes, else 1;
+ * a thread has EACH chunks of N, all loaded before the first store, so that outputs may lie over inputs. */
+template <class T, int N, int EACH, int IN, int OUT, class F>
+__device__ inline void flat_map(const tigon_row_space &space, int64_t cols, const flat_walk &walk,
+                                const tigon_rows *const (&in)[IN], const tigon_rows *const (&out)[OUT], F f) {
+  const flat_place at = flat_place_of(walk, blockIdx.x, EACH * N, N);
+  if (at.row >= space.rows) return;
+  const int64_t left = cols - at.first;
+  const int step = walk.team * N;
+  const T *from[IN];
+  T *to[OUT];
+#pragma unroll
+  for (int i = 0; i < IN; ++i) from[i] = row_of<T>(space, *in[i], at.row) + at.first;
+#pragma unroll
+  for (int i = 0; i < OUT; ++i) to[i] = row_of<T>(space, *out[i], at.row) + at.first;
+  chunk<T, N> x[EACH][IN];
+#pragma unroll
+  for (int k = 0; k < EACH; ++k) {
+    if (k * step + N > left) continue;
+#pragma unroll
+    for (int i = 0; i < IN; ++i) x[k][i] = load_chunk<T, N>(from[i] + k * step);
+  }
+#pragma unroll
+  for (int k = 0; k < EACH; ++k) {
+    if (k * step + N > left) continue;
+    float all[OUT][N], wide[IN][N];
+#pragma unroll
+    for (int i = 0; i < IN; ++i) unpack_chunk<T, N>(x[k][i], wide[i]);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      float a[IN], b[OUT];
+#pragma unroll
+      for (int i = 0; i < IN; ++i) a[i] = wide[i][j];
+      f(a, b);
+#pragma unroll
+      for (int i = 0; i < OUT; ++i) all[i][j] = b[i];
+    }
+#pragma unroll
+    for (int i = 0; i < OUT; ++i) store_chunk<T, N>(to[i] + k * step, pack_chunk<T, N>(all[i]));
+  }
+  if constexpr (N > 1) { /* the rest of the row, less than a pack */
+#pragma unroll 1
+    for (int k = 0; k < EACH && k * step < left; ++k)
+#pragma unroll 1
+      for (int c = k * step; k * step + N > left && c < left; ++c) {
+        float a[IN], b[OUT];
+#pragma unroll
+        for (int i = 0; i < IN; ++i) a[i] = to_f32(from[i][c]);
+        f(a, b);
+#pragma unroll
+        for (int i = 0; i < OUT; ++i) to[i][c] = from_f32<T>(b[i]);
+      }
+  }
+}
+
+#endif

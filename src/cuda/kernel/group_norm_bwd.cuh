@@ -1,0 +1,297 @@
+/* group_norm backward. A block has a group and a range of the batch, whose rows it goes through; dw and db are added up over them and
+ * stored once, as a slab; column_sums() adds the slabs up in order. `held`: rows are on their way into shared memory some rows ahead,
+ * every thread its own packs, and each pack has its two sums in registers; the blocks of a cluster share rows that are wider than a
+ * block holds. `walked`: a row of any size, run and alignment in parts, a channel a team; dx of a row of several parts is left to
+ * `store`, which has all their sums. */
+#ifndef TIGON_CUDA_KERNEL_GROUP_NORM_BWD_CUH
+#define TIGON_CUDA_KERNEL_GROUP_NORM_BWD_CUH
+
+#include <cuda_pipeline.h>
+
+#include "cuda/kernel/group_norm.cuh"
+
+extern __shared__ uint4 group_stages[];
+
+/* A block's sums of dw and db, one of each a unit (a pack or an element), become those of its channels, in slab [2, channels of all
+ * groups]. The one that has a channel's first unit adds what later blocks of the cluster have of it. `sums` has room for four times
+ * `units` floats. */
+template <class STORE>
+__device__ inline void group_channel_sums(const cluster &cl, float *sums, int units, int all_units, int run, STORE store) {
+  float *x = sums, *dy = sums + units, *channel_x = dy + units, *channel_dy = channel_x + units;
+  const int u0 = cl.rank * units, u1 = u0 + units < all_units ? u0 + units : all_units;
+  const int first = u0 / run, channels = u1 > u0 ? (u1 - 1) / run - first + 1 : 0;
+  const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+  const bool alone = run < WARP; /* a thread has a channel, else a warp */
+  for (int c = alone ? (int)threadIdx.x : warp; c < channels; c += alone ? (int)blockDim.x : (int)blockDim.x / WARP) {
+    const int begin = (first + c) * run > u0 ? (first + c) * run - u0 : 0;
+    const int end = (first + c + 1) * run < u1 ? (first + c + 1) * run - u0 : u1 - u0;
+    float a = 0, b = 0;
+    for (int u = begin + (alone ? 0 : lane); u < end; u += alone ? 1 : WARP) a += x[u], b += dy[u];
+    if (!alone) a = warp_all<op_sum>(a), b = warp_all<op_sum>(b);
+    if (alone || lane == 0) channel_x[c] = a, channel_dy[c] = b;
+  }
+  norm_block_sync();
+#if __CUDA_ARCH__ >= 900
+  cooperative_groups::cluster_group group = cooperative_groups::this_cluster();
+  if (cl.size > 1) group.sync();
+#endif
+  for (int c = threadIdx.x; c < channels; c += blockDim.x) {
+    if ((first + c) * run < u0) continue;
+    float a = channel_x[c], b = channel_dy[c];
+#if __CUDA_ARCH__ >= 900
+    for (int r = cl.rank + 1; r < cl.size && r * units < (first + c + 1) * run; ++r)
+      a += *group.map_shared_rank(channel_x, r), b += *group.map_shared_rank(channel_dy, r);
+#endif
+    store(first + c, a, b);
+  }
+}
+
+/* MIXED: packs may lie across channels, which lie end to end; their sums are per element then. */
+template <class T, int PACKS, int STAGES, bool MIXED>
+__device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, const group_walk &walk) {
+  constexpr int N = pack<T>::N, E = MIXED ? N : 1, THREADS = GROUP_BWD_THREADS, STREAM = PACKS * THREADS;
+  __shared__ team_space<2> space;
+  __shared__ cluster_space<2> shared;
+  const team t = team_of(walk.team);
+  const cluster cl = cluster_of_block();
+  const int64_t task = blockIdx.x / cl.size, group = task / walk.ranges, range = task % walk.ranges;
+  const int64_t channel = group * p.channels;
+  int64_t begin, end;
+  tigon_plan_range(p.batch, walk.ranges, range, &begin, &end);
+  const int run = (int)p.run, count = (int)(p.channels * p.run), first = cl.rank * walk.share;
+  const int own = first + t.rank, stop = first + walk.share < count / N ? first + walk.share : count / N; /* packs */
+  const group_cursor start = group_at(own * N, run), step = group_at(t.threads * N, run);
+
+  float w[PACKS * E], dw[PACKS * E] = {0}, db[PACKS * E] = {0};
+  group_cursor at = start;
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    float of_pack[E];
+#pragma unroll
+    for (int e = 0; e < E; ++e) of_pack[e] = 0;
+    if (own + k * t.threads < stop) group_parameters(p.w, p.w_dtype, channel, at, run, 1, of_pack);
+#pragma unroll
+    for (int e = 0; e < E; ++e) w[k * E + e] = of_pack[e];
+    group_advance(at, step, run);
+  }
+
+  /* Rows of this team, STAGES - 1 of them ahead. */
+  int64_t ahead = begin + t.index;
+  int stage_ahead = 0;
+  auto fetch = [&]() {
+    if (ahead < end) {
+      uint4 *stage = group_stages + stage_ahead * 2 * STREAM + threadIdx.x;
+      const T *dy = group_row<T>(p.dy, ahead, channel), *x = group_row<T>(p.x, ahead, channel);
+      group_cursor to = start;
+#pragma unroll
+      for (int k = 0; k < PACKS; ++k) {
+        if (own + k * t.threads < stop) {
+          __pipeline_memcpy_async(stage + k * THREADS, dy + to.c * p.dy.channel_pitch + to.i, 16);
+          __pipeline_memcpy_async(stage + STREAM + k * THREADS, x + to.c * p.x.channel_pitch + to.i, 16);
+        }
+        group_advance(to, step, run);
+      }
+    }
+    __pipeline_commit();
+    ahead += t.count;
+    stage_ahead = stage_ahead + 1 == STAGES ? 0 : stage_ahead + 1;
+  };
+  for (int i = 0; i < STAGES - 1; ++i) fetch();
+
+  int turn = 0, stage_now = 0;
+  float next_mean = 0, next_rstd = 0;
+  if (begin + t.index < end) {
+    next_mean = p.mean[(begin + t.index) * p.groups + group];
+    next_rstd = p.rstd[(begin + t.index) * p.groups + group];
+  }
+  for (int64_t batch = begin + t.index; batch < end; batch += t.count) {
+    const float mean = next_mean, rstd = next_rstd;
+    if (batch + t.count < end) {
+      next_mean = p.mean[(batch + t.count) * p.groups + group];
+      next_rstd = p.rstd[(batch + t.count) * p.groups + group];
+    }
+    fetch();
+    __pipeline_wait_prior(STAGES - 1);
+    const uint4 *stage = group_stages + stage_now * 2 * STREAM + threadIdx.x;
+    stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
+    pack<T> dy[PACKS], x[PACKS];
+    float sums[2] = {0, 0}; /* of g, of g * xhat */
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      dy[k] = x[k] = zero_pack<T>();
+      if (own + k * t.threads >= stop) continue;
+      dy[k] = *(const pack<T> *)&stage[k * THREADS];
+      x[k] = *(const pack<T> *)&stage[STREAM + k * THREADS];
+      float a[N], b[N], of_dy[E], of_x[E];
+      unpack(dy[k], a);
+      unpack(x[k], b);
+#pragma unroll
+      for (int e = 0; e < E; ++e) of_dy[e] = of_x[e] = 0;
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        of_dy[j % E] += a[j];
+        of_x[j % E] = fmaf(a[j], b[j] - mean, of_x[j % E]);
+      }
+#pragma unroll
+      for (int e = 0; e < E; ++e) {
+        of_x[e] *= rstd;
+        dw[k * E + e] += of_x[e], db[k * E + e] += of_dy[e];
+        sums[0] = fmaf(w[k * E + e], of_dy[e], sums[0]), sums[1] = fmaf(w[k * E + e], of_x[e], sums[1]);
+      }
+    }
+    team_all<op_sum>(t, space, turn, sums);
+    cluster_all<op_sum>(cl, shared, turn, sums);
+    turn ^= 1;
+    const float mean_g = sums[0] / (float)count, mean_dot = sums[1] / (float)count;
+    T *dx = group_row<T>(p.dx, batch, channel);
+    at = start;
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      if (own + k * t.threads < stop) {
+        float a[N], b[N];
+        unpack(dy[k], a);
+        unpack(x[k], b);
+#pragma unroll
+        for (int j = 0; j < N; ++j)
+          a[j] = rstd * fmaf((mean - b[j]) * rstd, mean_dot, fmaf(a[j], w[k * E + j % E], -mean_g));
+        store_stream(dx + at.c * p.dx.channel_pitch + at.i, packed<T>(a));
+      }
+      group_advance(at, step, run);
+    }
+  }
+  __pipeline_wait_prior(0);
+
+  if (p.dw || p.db) {
+    /* The teams' sums in their order, in the stages' memory. */
+    float *all = (float *)group_stages, *slab = p.slabs + range * 2 * p.groups * p.channels;
+    const int units = walk.share * E;
+    for (int i = 0; i < t.count; ++i) {
+      norm_block_sync();
+      if (t.index != i) continue;
+#pragma unroll
+      for (int k = 0; k < PACKS; ++k) {
+        if (own + k * t.threads >= stop) continue;
+#pragma unroll
+        for (int e = 0; e < E; ++e) {
+          float *sum = &all[(k * t.threads + t.rank) * E + e];
+          sum[0] = i == 0 ? dw[k * E + e] : sum[0] + dw[k * E + e];
+          sum[units] = i == 0 ? db[k * E + e] : sum[units] + db[k * E + e];
+        }
+      }
+    }
+    norm_block_sync();
+    group_channel_sums(cl, all, units, count / (N / E), run / (N / E), [&](int c, float a, float b) {
+      slab[channel + c] = a;
+      slab[p.groups * p.channels + channel + c] = b;
+    });
+  }
+  cluster_end(cl);
+}
+
+/* ---- walked ---- */
+
+/* Sums over a channel's positions [begin, end) of dy * (x - mean) and of dy, by a team; in every thread of it. */
+template <class T, int N>
+__device__ inline void group_line_sums(const T *dy, const T *x, float mean, int64_t begin, int64_t end, const team &t,
+                                       team_space<2> &space, int &turn, float (&sums)[2]) {
+  double all[2] = {0, 0};
+  const int64_t step = (int64_t)t.threads * N;
+  for (int64_t i = begin + t.rank * N, stop; i < end; i = stop) {
+    float part[2] = {0, 0};
+    stop = i + NORM_STRIP * step;
+#pragma unroll 4
+    for (int64_t k = i; k < (stop < end ? stop : end); k += step) {
+      float a[N], b[N];
+      norm_load<T>(dy + k, a);
+      norm_load<T>(x + k, b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) part[0] = fmaf(a[j], b[j] - mean, part[0]), part[1] += a[j];
+    }
+    all[0] += (double)part[0], all[1] += (double)part[1];
+  }
+  sums[0] = (float)all[0], sums[1] = (float)all[1];
+  team_all<op_sum>(t, space, turn, sums);
+  turn ^= 1;
+}
+
+/* dx of a part, from the row's means of g and of g * xhat. */
+template <class T, int N>
+__device__ inline void group_gradient(const tigon_group_norm_bwd_problem &p, int64_t batch, int64_t group,
+                                      const group_box &box, const team &t, float mean_g, float mean_dot) {
+  const int64_t channel = group * p.channels, row = batch * p.groups + group;
+  const float mean = p.mean[row], rstd = p.rstd[row];
+  for (int64_t c = channel + box.first + t.index; c < channel + box.last; c += t.count) {
+    const float w = group_parameter(p.w, p.w_dtype, c, 1);
+    const T *dy = group_row<T>(p.dy, batch, c), *x = group_row<T>(p.x, batch, c);
+    T *dx = group_row<T>(p.dx, batch, c);
+#pragma unroll 2
+    for (int64_t i = box.begin + t.rank * N; i < box.end; i += (int64_t)t.threads * N) {
+      float a[N], b[N];
+      norm_load<T>(dy + i, a);
+      norm_load<T>(x + i, b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) a[j] = rstd * fmaf((mean - b[j]) * rstd, mean_dot, fmaf(a[j], w, -mean_g));
+      norm_store<T>(dx + i, a);
+    }
+  }
+}
+
+/* A team is a warp or the block. */
+template <class T, int N>
+__device__ inline void group_bwd_walked(const tigon_group_norm_bwd_problem &p, const group_walk &walk) {
+  __shared__ team_space<2> space, line_space;
+  const team t = team_of(walk.team), all = team_of((int)blockDim.x);
+  const int64_t split = blockIdx.x % walk.splits, task = blockIdx.x / walk.splits, channels = p.groups * p.channels;
+  const int64_t group = task / walk.ranges, range = task % walk.ranges, channel = group * p.channels;
+  const float count = (float)(p.channels * p.run);
+  int64_t begin, end, first_part, last_part;
+  tigon_plan_range(p.batch, walk.ranges, range, &begin, &end);
+  tigon_plan_range(walk.parts, walk.splits, split, &first_part, &last_part);
+  float *slab = p.dw || p.db ? p.slabs + (range * walk.splits + split) * 2 * channels + channel : NULL;
+  for (int64_t c = threadIdx.x; slab && c < p.channels; c += blockDim.x) slab[c] = slab[channels + c] = 0;
+  __syncthreads();
+  int turn = 0, line_turn = 0;
+  for (int64_t batch = begin; batch < end; ++batch) {
+    const int64_t row = batch * p.groups + group;
+    const float mean = p.mean[row], rstd = p.rstd[row];
+    for (int64_t part = first_part; part < last_part; ++part) {
+      const group_box box = group_part<N>(walk, p.channels, p.run, part);
+      float sums[2] = {0, 0}; /* of g, of g * xhat */
+      for (int64_t c = box.first + t.index; c < box.last; c += t.count) {
+        float line[2];
+        group_line_sums<T, N>(group_row<T>(p.dy, batch, channel + c), group_row<T>(p.x, batch, channel + c), mean,
+                              box.begin, box.end, t, line_space, line_turn, line);
+        if (t.rank != 0) continue;
+        const float w = group_parameter(p.w, p.w_dtype, channel + c, 1), dot = line[0] * rstd;
+        sums[0] = fmaf(w, line[1], sums[0]), sums[1] = fmaf(w, dot, sums[1]);
+        if (slab) slab[c] += dot, slab[channels + c] += line[1];
+      }
+      team_all<op_sum>(all, space, turn, sums);
+      turn ^= 1;
+      if (walk.parts == 1)
+        group_gradient<T, N>(p, batch, group, box, t, sums[0] / count, sums[1] / count);
+      else if (threadIdx.x == 0)
+        ((float2 *)walk.handed)[row * walk.parts + part] = make_float2(sums[0], sums[1]);
+    }
+  }
+}
+
+/* After `walked`, of rows of several parts: a block a part. */
+template <class T, int N>
+__device__ inline void group_bwd_store(const tigon_group_norm_bwd_problem &p, const group_walk &walk) {
+  __shared__ team_space<2> space;
+  const team t = team_of(walk.team), all = team_of((int)blockDim.x);
+  const float count = (float)(p.channels * p.run);
+  int turn = 0;
+  for (int64_t task = blockIdx.x; task < p.batch * p.groups * walk.parts; task += gridDim.x, turn ^= 1) {
+    const int64_t part = task % walk.parts, row = task / walk.parts;
+    const float2 *handed = (const float2 *)walk.handed + row * walk.parts;
+    float sums[2] = {0, 0};
+    for (int64_t i = threadIdx.x; i < walk.parts; i += blockDim.x) sums[0] += handed[i].x, sums[1] += handed[i].y;
+    team_all<op_sum>(all, space, turn, sums);
+    group_gradient<T, N>(p, row / p.groups, row % p.groups, group_part<N>(walk, p.channels, p.run, part), t,
+                         sums[0] / count, sums[1] / count);
+  }
+}
+
+#endif

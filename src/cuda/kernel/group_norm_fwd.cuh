@@ -1,0 +1,212 @@
+/* group_norm forward. `held`: a row, or a block's share of it, stays in registers, one read. `walked`: a row of any size, run and
+ * alignment in parts; a row of one part is stored at once, else the parts' statistics are handed to `store`, which joins them. */
+#ifndef TIGON_CUDA_KERNEL_GROUP_NORM_FWD_CUH
+#define TIGON_CUDA_KERNEL_GROUP_NORM_FWD_CUH
+
+#include "cuda/kernel/group_norm.cuh"
+
+/* Stores mean and rstd where `stores`; returns rstd. */
+__device__ static inline float group_statistics(const tigon_group_norm_fwd_problem &p, int64_t row, bool stores,
+                                                const norm_moments &m) {
+  const float rstd = 1.0f / sqrtf(m.variance + p.eps);
+  if (p.mean && stores) p.mean[row] = m.center + m.rest;
+  if (p.rstd && stores) p.rstd[row] = rstd;
+  return rstd;
+}
+
+/* MIXED: packs may lie across channels, which lie end to end. */
+template <class T, int PACKS, bool MIXED>
+__device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, const group_walk &walk) {
+  constexpr int N = pack<T>::N, E = MIXED ? N : 1;
+  __shared__ team_space<1> space;
+  __shared__ team_space<2> pair_space;
+  __shared__ cluster_space<1> shared;
+  __shared__ cluster_space<2> pair_shared;
+  const team t = team_of(walk.team);
+  const cluster cl = cluster_of_block();
+  const int run = (int)p.run, count = (int)(p.channels * p.run), first = cl.rank * walk.share;
+  const int own = first + t.rank, end = first + walk.share < count / N ? first + walk.share : count / N; /* packs */
+  const group_cursor start = group_at(own * N, run), step = group_at(t.threads * N, run);
+  const int64_t row = (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
+  if (row >= p.batch * p.groups) return; /* a whole team, and no block of a cluster */
+  const int64_t batch = row / p.groups, channel = (row - batch * p.groups) * p.channels;
+  const T *x = group_row<T>(p.x, batch, channel);
+  pack<T> kept[PACKS];
+  group_cursor at = start;
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    kept[k] = own + k * t.threads < end ? load_stream(x + at.c * p.x.channel_pitch + at.i) : zero_pack<T>();
+    group_advance(at, step, run);
+  }
+  float sum[1] = {0}, sums[2] = {0, 0};
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    float v[N], part = 0;
+    unpack(kept[k], v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) part += v[j];
+    sum[0] += part;
+  }
+  team_all<op_sum>(t, space, 0, sum);
+  cluster_all<op_sum>(cl, shared, 0, sum);
+  const float center = norm_center(sum[0] / (float)count);
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    if (own + k * t.threads >= end) continue;
+    float v[N], part = 0, squares = 0;
+    unpack(kept[k], v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float d = v[j] - center;
+      part += d, squares = fmaf(d, d, squares);
+    }
+    sums[0] += part, sums[1] += squares;
+  }
+  team_all<op_sum>(t, pair_space, 0, sums);
+  cluster_all<op_sum>(cl, pair_shared, 0, sums);
+  const norm_moments m = norm_moments_of(center, sums[0], sums[1], (float)count);
+  const float rstd = group_statistics(p, row, t.rank == 0 && cl.rank == 0, m), rest = -m.rest * rstd;
+  T *y = group_row<T>(p.y, batch, channel);
+  at = start;
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    if (own + k * t.threads < end) {
+      float v[N], w[E], b[E];
+      unpack(kept[k], v);
+      group_parameters(p.w, p.w_dtype, channel, at, run, 1, w);
+      group_parameters(p.b, p.b_dtype, channel, at, run, 0, b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) v[j] = fmaf(fmaf(v[j] - center, rstd, rest), w[j % E], b[j % E]);
+      store_stream(y + at.c * p.y.channel_pitch + at.i, packed<T>(v));
+    }
+    group_advance(at, step, run);
+  }
+  cluster_end(cl);
+}
+
+/* ---- walked ---- */
+
+/* The sums of d = x - center and of d^2 over a thread's elements of a part. */
+template <class T, int N>
+__device__ inline void group_differences(const T *x, int64_t pitch, const group_box &box, const team &t, float center,
+                                         float (&sums)[2]) {
+  double sum = 0, squares = 0;
+  const int64_t step = (int64_t)t.threads * N;
+  for (int64_t c = box.first + t.index; c < box.last; c += t.count) {
+    const T *line = x + c * pitch;
+    for (int64_t i = box.begin + t.rank * N, stop; i < box.end; i = stop) {
+      float part[2] = {0, 0};
+      stop = i + NORM_STRIP * step;
+#pragma unroll 4
+      for (int64_t k = i; k < (stop < box.end ? stop : box.end); k += step) {
+        float v[N];
+        norm_load<T>(line + k, v);
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          const float d = v[j] - center;
+          part[0] += d, part[1] = fmaf(d, d, part[1]);
+        }
+      }
+      sum += (double)part[0], squares += (double)part[1];
+    }
+  }
+  sums[0] = (float)sum, sums[1] = (float)squares;
+}
+
+/* Of a part, by the whole block: the center is the mean of what the threads have first; where the sums say that the part's is too far
+ * from it, they are made again about that. */
+template <class T, int N>
+__device__ inline norm_moments group_moments(const T *x, int64_t pitch, const group_box &box, const team &t, const team &all,
+                                             team_space<2> &space, int &turn) {
+  float sums[2] = {0, 0};
+  const int64_t c = box.first + t.index, i = box.begin + t.rank * N;
+  if (c < box.last && i < box.end) {
+    float v[N];
+    norm_load<T>(x + c * pitch + i, v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sums[0] += v[j];
+    sums[1] = N;
+  }
+  team_all<op_sum>(all, space, turn, sums);
+  turn ^= 1;
+  float center = norm_center(sums[0] / sums[1]);
+  for (bool again = false;; again = true) {
+    group_differences<T, N>(x, pitch, box, t, center, sums);
+    team_all<op_sum>(all, space, turn, sums);
+    turn ^= 1;
+    if (again || !norm_far(sums[0], sums[1], box.count())) break;
+    center = norm_center(center + sums[0] / box.count());
+  }
+  return norm_moments_of(center, sums[0], sums[1], box.count());
+}
+
+/* The row's moments from its parts', about that of the first part (Chan, Golub & LeVeque 1983, doi:10.1080/00031305.1983.10483115). */
+template <int N>
+__device__ inline norm_moments group_join(const tigon_group_norm_fwd_problem &p, const group_walk &walk,
+                                          const group_stats *parts, const team &all, team_space<2> &space, int &turn) {
+  const double pivot = isfinite(parts[0].mean) ? parts[0].mean : 0;
+  const float count = (float)(p.channels * p.run);
+  float sums[2] = {0, 0};
+  for (int64_t i = threadIdx.x; i < walk.parts; i += blockDim.x)
+    sums[0] = fmaf(group_part<N>(walk, p.channels, p.run, i).count(), (float)(parts[i].mean - pivot), sums[0]);
+  team_all<op_sum>(all, space, turn, sums);
+  turn ^= 1;
+  const float step = sums[0] / count;
+  sums[0] = sums[1] = 0;
+  for (int64_t i = threadIdx.x; i < walk.parts; i += blockDim.x) {
+    const float d = (float)(parts[i].mean - pivot) - step;
+    sums[1] += (float)parts[i].squares + group_part<N>(walk, p.channels, p.run, i).count() * d * d;
+  }
+  team_all<op_sum>(all, space, turn, sums);
+  turn ^= 1;
+  const double mean = pivot + (double)step;
+  const float center = norm_center((float)mean), variance = sums[1] / count;
+  return norm_moments{center, (float)(mean - (double)center), variance};
+}
+
+template <class T, int N>
+__device__ inline void group_store(const tigon_group_norm_fwd_problem &p, int64_t batch, int64_t channel,
+                                   const group_box &box, const team &t, const norm_moments &m, float rstd) {
+  const T *x = group_row<T>(p.x, batch, channel);
+  T *y = group_row<T>(p.y, batch, channel);
+  const float rest = -m.rest * rstd;
+  for (int64_t c = box.first + t.index; c < box.last; c += t.count) {
+    const float w = group_parameter(p.w, p.w_dtype, channel + c, 1), b = group_parameter(p.b, p.b_dtype, channel + c, 0);
+    const T *from = x + c * p.x.channel_pitch;
+    T *to = y + c * p.y.channel_pitch;
+#pragma unroll 2
+    for (int64_t i = box.begin + t.rank * N; i < box.end; i += (int64_t)t.threads * N) {
+      float v[N];
+      norm_load<T>(from + i, v);
+#pragma unroll
+      for (int j = 0; j < N; ++j) v[j] = fmaf(fmaf(v[j] - m.center, rstd, rest), w, b);
+      norm_store<T>(to + i, v);
+    }
+  }
+}
+
+/* N: a pack's elements where runs are aligned and a multiple of it, else 1. */
+template <class T, int N>
+__device__ inline void group_fwd_walked(const tigon_group_norm_fwd_problem &p, const group_walk &walk, bool joins) {
+  __shared__ team_space<2> space;
+  const team t = team_of(walk.team), all = team_of((int)blockDim.x);
+  int turn = 0;
+  for (int64_t task = blockIdx.x; task < walk.rows * walk.parts; task += gridDim.x) {
+    const int64_t part = task % walk.parts, row = walk.first + task / walk.parts;
+    const int64_t batch = row / p.groups, channel = (row - batch * p.groups) * p.channels;
+    const group_box box = group_part<N>(walk, p.channels, p.run, part);
+    group_stats *parts = (group_stats *)walk.handed + (task - part);
+    const norm_moments m = joins ? group_join<N>(p, walk, parts, all, space, turn)
+                                 : group_moments<T, N>(group_row<T>(p.x, batch, channel), p.x.channel_pitch, box, t, all,
+                                                       space, turn);
+    if (joins || walk.parts == 1) {
+      const float rstd = group_statistics(p, row, part == 0 && threadIdx.x == 0, m);
+      group_store<T, N>(p, batch, channel, box, t, m, rstd);
+    } else if (threadIdx.x == 0) {
+      parts[part].mean = (double)m.center + (double)m.rest;
+      parts[part].squares = (double)m.variance * (double)box.count();
+    }
+  }
+}
+
+#endif

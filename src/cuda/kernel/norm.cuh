@@ -1,0 +1,90 @@
+/* What the norms' kernels share. */
+#ifndef TIGON_CUDA_KERNEL_NORM_CUH
+#define TIGON_CUDA_KERNEL_NORM_CUH
+
+#include "cuda/kernel/cluster.cuh"
+#include "cuda/kernel/pair.cuh"
+#include "cuda/norm.h"
+
+enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED };
+
+enum { NORM_STRIP = 16 }; /* steps of a walked row that are one f32 sum; those are added up in f64 */
+
+/* A vector's columns c .. c + N - 1, `absent` without it. N is a pack's, aligned, or 1. */
+template <class T, int N>
+__device__ inline void norm_vector(const void *v, tigon_dtype dtype, float absent, int64_t c, float (&to)[N]) {
+  if (!v) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) to[j] = absent;
+  } else if constexpr (N == 1) {
+    to[0] = load_any(v, c, dtype);
+  } else {
+    load_vector<T>(v, dtype, c, to);
+  }
+}
+
+/* Weights: w + offset; 1 without w. */
+template <class T, int N>
+__device__ inline void norm_weights(const void *w, tigon_dtype dtype, float offset, int64_t c, float (&to)[N]) {
+  norm_vector<T>(w, dtype, 1, c, to);
+  if (!w) return;
+#pragma unroll
+  for (int j = 0; j < N; ++j) to[j] += offset;
+}
+
+/* Row `group` of scale, shift or a gradient of theirs; NULL where it is absent. */
+__device__ static inline void *norm_group_row(const tigon_row_space &groups, const tigon_rows &t, tigon_dtype dtype,
+                                              int64_t group) {
+  return tigon_row(&groups, &t, dtype == TIGON_F32 ? 4 : 2, group);
+}
+
+/* N elements from at on, one or a pack. */
+template <class T, int N>
+__device__ inline void norm_load(const T *at, float (&to)[N]) {
+  if constexpr (N == 1)
+    to[0] = to_f32(*at);
+  else
+    unpack(load_kept(at), to);
+}
+template <class T, int N>
+__device__ inline void norm_store(T *at, const float (&from)[N]) {
+  if constexpr (N == 1)
+    *at = from_f32<T>(from[0]);
+  else
+    store_stream(at, packed<T>(from));
+}
+
+/* Is xhat rounded to T before it is multiplied by w? */
+template <class T>
+__device__ inline bool norm_rounds(tigon_casting casting) {
+  return sizeof(T) < 4 && casting != TIGON_CASTING_GEMMA;
+}
+
+template <class T>
+__device__ inline float norm_xhat(float v, float rstd, bool rounds) {
+  return rounds ? rounded<T>(v * rstd) : v * rstd;
+}
+
+/* Of all threads, beside teams that may be at their own barriers still: those have the numbers below, 512 threads 8 at most. */
+__device__ static inline void norm_block_sync() { asm volatile("bar.sync 15;" ::: "memory"); }
+
+/* ---- moments ---- */
+
+/* The mean is center + rest; x - center is exact where x is near the mean, however large that is. */
+struct norm_moments {
+  float center, rest, variance;
+};
+
+/* A center that differences are taken from. Of an Inf or a NaN the plain sum is what the mean must be. */
+__device__ static inline float norm_center(float mean) { return isfinite(mean) ? mean : 0; }
+
+/* From the sums of d and of d^2, d = x - center, over `count` elements. While the center is near the mean, nothing is lost. */
+__device__ static inline norm_moments norm_moments_of(float center, float sum, float squares, float count) {
+  const float rest = sum / count, variance = squares / count - rest * rest;
+  return norm_moments{center, rest, variance < 0 ? 0 : variance};
+}
+
+/* Is the center too far from the mean for these? */
+__device__ static inline bool norm_far(float sum, float squares, float count) { return 5 * sum * sum > squares * count; }
+
+#endif

@@ -1,0 +1,289 @@
+/* Rows of the norms forward. `held`: a row stays in its team's registers, one read. `walked`: of any width and alignment, a row is
+ * walked twice, the second time out of the L2, and the blocks of a cluster share it. */
+#ifndef TIGON_CUDA_KERNEL_NORM_FWD_CUH
+#define TIGON_CUDA_KERNEL_NORM_FWD_CUH
+
+#include "cuda/kernel/norm.cuh"
+
+template <class T>
+__device__ inline float norm_rstd(const tigon_norm_fwd_problem &p, float sum_squares) {
+  const bool narrow = sizeof(T) < 4 && p.casting == TIGON_CASTING_NONE;
+  float mean = sum_squares / (float)p.cols;
+  if (narrow) mean = rounded<T>(mean);
+  const float rstd = 1.0f / sqrtf(mean + p.eps);
+  return narrow ? rounded<T>(rstd) : rstd;
+}
+
+/* A row of y, and what makes it of a row of x: xhat = (v - center) * rstd + rest, where a mean is subtracted. */
+template <class T>
+struct norm_out {
+  T *y;
+  float rstd, center, rest;
+  bool rounds;
+  const void *scale, *shift; /* modulated: of the row's group */
+};
+
+template <class T, norm_kind KIND>
+__device__ inline norm_out<T> norm_out_of(const tigon_norm_fwd_problem &p, int64_t r) {
+  norm_out<T> out = {row_of<T>(p.space, p.y, r)};
+  out.rounds = KIND != NORM_LAYER && norm_rounds<T>(p.casting);
+  if constexpr (KIND == NORM_MODULATED) {
+    const int64_t group = r / p.share;
+    out.scale = norm_group_row(p.groups, p.scale, p.scale_dtype, group);
+    out.shift = norm_group_row(p.groups, p.shift, p.shift_dtype, group);
+  }
+  return out;
+}
+
+/* Its statistics, of a row's sums of squares, or of its moments. */
+template <class T>
+__device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t r, bool stores, float sum_squares,
+                                       norm_out<T> &out) {
+  out.rstd = norm_rstd<T>(p, sum_squares);
+  if (p.rstd && stores) p.rstd[r] = out.rstd;
+}
+template <class T>
+__device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t r, bool stores, const norm_moments &m,
+                                       norm_out<T> &out) {
+  out.rstd = 1.0f / sqrtf(m.variance + p.eps);
+  out.center = m.center;
+  out.rest = -m.rest * out.rstd;
+  if (p.rstd && stores) p.rstd[r] = out.rstd;
+  if (p.mean && stores) p.mean[r] = m.center + m.rest;
+}
+
+/* Of N elements: what is normalised; a fused add stores it in s. */
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c, float (&v)[N]) {
+  norm_load<T>(x + c, v);
+  if constexpr (KIND == NORM_ADD_RMS) {
+    float add[N];
+    norm_load<T>(residual + c, add);
+#pragma unroll
+    for (int j = 0; j < N; ++j) v[j] = rounded<T>(v[j] + add[j]);
+    norm_store<T>(s + c, v);
+  }
+}
+
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c, const float (&v)[N]) {
+  float w[N], out[N];
+  norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
+  if constexpr (KIND == NORM_LAYER) {
+    float b[N];
+    norm_vector<T>(p.b, p.b_dtype, 0, c, b);
+#pragma unroll
+    for (int j = 0; j < N; ++j) out[j] = fmaf(fmaf(v[j] - to.center, to.rstd, to.rest), w[j], b[j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) out[j] = norm_xhat<T>(v[j], to.rstd, to.rounds) * w[j];
+  }
+  if constexpr (KIND == NORM_MODULATED) {
+    float scale[N], shift[N];
+    norm_vector<T>(to.scale, p.scale_dtype, 0, c, scale);
+    norm_vector<T>(to.shift, p.shift_dtype, 0, c, shift);
+#pragma unroll
+    for (int j = 0; j < N; ++j) out[j] = fmaf(1 + scale[j], out[j], shift[j]);
+  }
+  norm_store<T>(to.y + c, out);
+}
+
+/* A row's own scale and shift come into the L2 while its sum is made. */
+template <int PACKS>
+__device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const team &t, int n, int cols) {
+  if (!row) return;
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    const int c = (k * t.threads + t.rank) * n;
+    if (c < cols) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)row + (size_t)c * (dtype == TIGON_F32 ? 4 : 2)));
+  }
+}
+
+/* cols is a multiple of a pack's elements, and PACKS of them a thread hold a row. A grid has blocks for as many rows as a memory. */
+template <class T, norm_kind KIND, int PACKS>
+__device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm_walk &walk) {
+  constexpr int N = pack<T>::N;
+  __shared__ team_space<1> space;
+  const team t = team_of(walk.team);
+  const int cols = (int)p.cols;
+  const int64_t r = (int64_t)blockIdx.x * t.count + t.index;
+  if (r >= p.space.rows) return; /* a whole team */
+  const T *x = row_of<T>(p.space, p.x, r);
+  const T *residual = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.residual, r) : NULL;
+  T *s = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.s, r) : NULL;
+  pack<T> kept[PACKS], add[PACKS];
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    const int c = (k * t.threads + t.rank) * N;
+    kept[k] = c < cols ? load_stream(x + c) : zero_pack<T>();
+    if (KIND == NORM_ADD_RMS) add[k] = c < cols ? load_stream(residual + c) : zero_pack<T>();
+  }
+  norm_out<T> out = norm_out_of<T, KIND>(p, r);
+  if (KIND == NORM_MODULATED && p.share == 1) {
+    norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, N, cols);
+    norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, N, cols);
+  }
+  float sum[1] = {0}; /* of squares; of elements, where a mean is subtracted */
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    float v[N], part = 0;
+    unpack(kept[k], v);
+    if (KIND == NORM_ADD_RMS) {
+      float a[N];
+      unpack(add[k], a);
+#pragma unroll
+      for (int j = 0; j < N; ++j) v[j] += a[j];
+      kept[k] = packed<T>(v);
+      unpack(kept[k], v);
+      const int c = (k * t.threads + t.rank) * N;
+      if (c < cols) store_stream(s + c, kept[k]);
+    }
+#pragma unroll
+    for (int j = 0; j < N; ++j) part = KIND == NORM_LAYER ? part + v[j] : fmaf(v[j], v[j], part);
+    sum[0] += part;
+  }
+  team_all<op_sum>(t, space, 0, sum);
+  if constexpr (KIND == NORM_LAYER) {
+    __shared__ team_space<2> pairs;
+    const float center = norm_center(sum[0] / (float)p.cols);
+    float sums[2] = {0, 0};
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      if ((k * t.threads + t.rank) * N >= cols) continue;
+      float v[N], part = 0, squares = 0;
+      unpack(kept[k], v);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float d = v[j] - center;
+        part += d, squares = fmaf(d, d, squares);
+      }
+      sums[0] += part, sums[1] += squares;
+    }
+    team_all<op_sum>(t, pairs, 0, sums);
+    norm_statistics(p, r, t.rank == 0, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
+  } else {
+    norm_statistics(p, r, t.rank == 0, sum[0], out);
+  }
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    const int c = (k * t.threads + t.rank) * N;
+    float v[N];
+    unpack(kept[k], v);
+    if (c < cols) norm_output<T, KIND>(p, out, c, v);
+  }
+}
+
+/* What a thread of a walked kernel has of a row: columns first, first + step, ..., N from each on. */
+struct norm_lane {
+  team t;
+  cluster cl;
+  int64_t first, step;
+};
+
+template <int N>
+__device__ inline norm_lane norm_lane_of(int threads) {
+  const team t = team_of(threads);
+  const cluster cl = cluster_of_block();
+  return norm_lane{t, cl, (int64_t)(cl.rank * t.threads + t.rank) * N, (int64_t)cl.size * t.threads * N};
+}
+
+/* The sums of d = x - center and of d^2 over a thread's elements. */
+template <class T, int N>
+__device__ inline void norm_differences(const T *x, float center, const norm_lane &lane, int64_t cols, float (&sums)[2]) {
+  double sum = 0, squares = 0;
+  for (int64_t c = lane.first, end; c < cols; c = end) {
+    float part[2] = {0, 0};
+    end = c + NORM_STRIP * lane.step;
+#pragma unroll 4
+    for (int64_t i = c; i < (end < cols ? end : cols); i += lane.step) {
+      float v[N];
+      norm_load<T>(x + i, v);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float d = v[j] - center;
+        part[0] += d, part[1] = fmaf(d, d, part[1]);
+      }
+    }
+    sum += (double)part[0], squares += (double)part[1];
+  }
+  sums[0] = (float)sum, sums[1] = (float)squares;
+}
+
+/* The center is the mean of the columns that the threads have first; where the sums say that the row's is too far from it, they are
+ * made again about that. All threads take the same way. */
+template <class T, int N>
+__device__ inline norm_moments norm_row_moments(const T *x, const norm_lane &lane, int64_t cols, team_space<2> &space,
+                                                cluster_space<2> &shared, int &turn) {
+  float sums[2] = {0, 0};
+  if (lane.first < cols) {
+    float v[N];
+    norm_load<T>(x + lane.first, v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sums[0] += v[j];
+  }
+  const auto reduce = [&]() {
+    team_all<op_sum>(lane.t, space, turn, sums);
+    cluster_all<op_sum>(lane.cl, shared, turn, sums);
+    turn ^= 1;
+  };
+  reduce();
+  float center = norm_center(sums[0] / (float)(cols < lane.step ? cols : lane.step));
+  for (bool again = false;; again = true) {
+    norm_differences<T, N>(x, center, lane, cols, sums);
+    reduce();
+    if (again || !norm_far(sums[0], sums[1], (float)cols)) break;
+    center = norm_center(center + sums[0] / (float)cols);
+  }
+  return norm_moments_of(center, sums[0], sums[1], (float)cols);
+}
+
+/* N: a pack's elements where rows are aligned and cols is a multiple, else 1. */
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_fwd_walked(const tigon_norm_fwd_problem &p, const norm_walk &walk) {
+  constexpr int VALUES = KIND == NORM_LAYER ? 2 : 1;
+  __shared__ team_space<VALUES> space;
+  __shared__ cluster_space<VALUES> shared;
+  const norm_lane lane = norm_lane_of<N>(walk.team);
+  const team &t = lane.t;
+  const cluster &cl = lane.cl;
+  const bool stores = t.rank == 0 && cl.rank == 0;
+  int turn = 0;
+  for (int64_t r = (int64_t)(blockIdx.x / cl.size) * t.count + t.index; r < p.space.rows;
+       r += (int64_t)(gridDim.x / cl.size) * t.count) {
+    const T *x = row_of<T>(p.space, p.x, r);
+    T *s = NULL;
+    norm_out<T> out = norm_out_of<T, KIND>(p, r);
+    if constexpr (KIND == NORM_LAYER) {
+      norm_statistics(p, r, stores, norm_row_moments<T, N>(x, lane, p.cols, space, shared, turn), out);
+    } else {
+      const T *residual = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.residual, r) : NULL;
+      if (KIND == NORM_ADD_RMS) s = row_of<T>(p.space, p.s, r);
+      double all = 0;
+      for (int64_t c = lane.first, end; c < p.cols; c = end) {
+        float part = 0;
+        end = c + NORM_STRIP * lane.step;
+#pragma unroll 4
+        for (int64_t i = c; i < (end < p.cols ? end : p.cols); i += lane.step) {
+          float v[N];
+          norm_input<T, KIND>(x, residual, s, i, v);
+#pragma unroll
+          for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
+        }
+        all += (double)part;
+      }
+      float sum[1] = {(float)all};
+      team_all<op_sum>(t, space, turn, sum);
+      cluster_all<op_sum>(cl, shared, turn, sum);
+      turn ^= 1;
+      norm_statistics(p, r, stores, sum[0], out);
+    }
+    for (int64_t c = lane.first; c < p.cols; c += lane.step) {
+      float v[N]; /* a thread's own elements of s: y may lie over nothing of them */
+      norm_load<T>((KIND == NORM_ADD_RMS ? s : x) + c, v);
+      norm_output<T, KIND>(p, out, c, v);
+    }
+  }
+  cluster_end(cl);
+}
+
+#endif

@@ -1,0 +1,35 @@
+/* All kernels of a norm: NORM_KERNELS(rms_norm, NORM_RMS). */
+#ifndef TIGON_CUDA_KERNEL_NORM_KERNELS_CUH
+#define TIGON_CUDA_KERNEL_NORM_KERNELS_CUH
+
+#include "cuda/kernel/norm_bwd.cuh"
+#include "cuda/kernel/norm_bwd_modulated.cuh"
+#include "cuda/kernel/norm_fwd.cuh"
+
+#define NORM_FWD(name, ...)                  \
+  KERNEL_BY_DTYPE(name, (NORM_MOST_THREADS), \
+                  (const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk), __VA_ARGS__)
+#define NORM_BWD(name, ...)                 \
+  KERNEL_BY_DTYPE(name, (NORM_BWD_THREADS), \
+                  (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
+
+#define NORM_FWD_KERNELS(op, kind)                                       \
+  NORM_FWD(op##_fwd_1, norm_fwd_held<T, kind, 1>(p, walk))               \
+  NORM_FWD(op##_fwd_2, norm_fwd_held<T, kind, 2>(p, walk))               \
+  NORM_FWD(op##_fwd_4, norm_fwd_held<T, kind, 4>(p, walk))               \
+  NORM_FWD(op##_fwd_wide, norm_fwd_walked<T, kind, pack<T>::N>(p, walk)) \
+  NORM_FWD(op##_fwd_any, norm_fwd_walked<T, kind, 1>(p, walk))
+
+#define NORM_KERNELS(op, kind)                                           \
+  NORM_FWD_KERNELS(op, kind)                                             \
+  NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind>(p, walk))               \
+  NORM_BWD(op##_bwd_wide, norm_bwd_walked<T, kind, pack<T>::N>(p, walk)) \
+  NORM_BWD(op##_bwd_any, norm_bwd_walked<T, kind, 1>(p, walk))
+
+#define NORM_MODULATED_KERNELS(op)                                      \
+  NORM_FWD_KERNELS(op, NORM_MODULATED)                                  \
+  NORM_BWD(op##_bwd_held, modulated_bwd_held<T>(p, walk))               \
+  NORM_BWD(op##_bwd_wide, modulated_bwd_walked<T, pack<T>::N>(p, walk)) \
+  NORM_BWD(op##_bwd_any, modulated_bwd_walked<T, 1>(p, walk))
+
+#endif

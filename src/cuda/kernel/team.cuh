@@ -1,0 +1,71 @@
+/* Teams: a block's threads in equal groups of a power of two, each with a row of its own. A sum over a team has one order. */
+#ifndef TIGON_CUDA_KERNEL_TEAM_CUH
+#define TIGON_CUDA_KERNEL_TEAM_CUH
+
+#include <stdint.h>
+
+enum { WARP = 32, MOST_WARPS = 32 };
+
+struct team {
+  int threads, rank; /* of the team; this thread's place in it */
+  int index, count;  /* this team's place among the block's; how many there are */
+};
+
+__device__ static inline team team_of(int threads) {
+  return team{threads, (int)threadIdx.x & (threads - 1), (int)threadIdx.x / threads, (int)blockDim.x / threads};
+}
+
+/* A block has 16 barriers, the first of which is __syncthreads(): at most 15 teams of more than a warp. */
+__device__ static inline void team_sync(const team &t) {
+  if (t.threads <= WARP)
+    __syncwarp();
+  else if (t.count == 1)
+    __syncthreads();
+  else
+    asm volatile("bar.sync %0, %1;" ::"r"(t.index + 1), "r"(t.threads) : "memory");
+}
+
+struct op_sum {
+  __device__ static float of(float a, float b) { return a + b; }
+};
+/* A NaN stays one. */
+struct op_max {
+  __device__ static float of(float a, float b) { return a > b || a != a ? a : b; }
+};
+
+template <class Op>
+__device__ inline float warp_all(float v) {
+#pragma unroll
+  for (int d = WARP / 2; d > 0; d /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, d));
+  return v;
+}
+
+/* Shared memory of team_all(): two places a warp and value, taken in turn, so that one barrier a call is enough. */
+template <int VALUES>
+struct team_space {
+  float of[2][VALUES][MOST_WARPS];
+};
+
+/* Each of `v` becomes what Op makes of that of the whole team, in every thread. `turn` is 0, 1, 0, 1, ... from call to call. Teams of
+ * fewer threads than a warp do not exist. */
+template <class Op, int VALUES>
+__device__ inline void team_all(const team &t, team_space<VALUES> &space, int turn, float (&v)[VALUES]) {
+#pragma unroll
+  for (int i = 0; i < VALUES; ++i) v[i] = warp_all<Op>(v[i]);
+  if (t.threads <= WARP) return;
+  const int warp = (int)threadIdx.x / WARP, first = t.index * (t.threads / WARP), warps = t.threads / WARP;
+  const int lane = (int)threadIdx.x % WARP;
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) space.of[turn][i][warp] = v[i];
+  }
+  team_sync(t);
+#pragma unroll
+  for (int i = 0; i < VALUES; ++i) {
+    float all = space.of[turn][i][first + (lane & (warps - 1))];
+    for (int d = warps / 2; d > 0; d /= 2) all = Op::of(all, __shfl_xor_sync(0xffffffffu, all, d));
+    v[i] = all;
+  }
+}
+
+#endif

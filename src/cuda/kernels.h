@@ -1,0 +1,13 @@
+/* The slots that this room's files define. */
+#ifndef TIGON_CUDA_KERNELS_H
+#define TIGON_CUDA_KERNELS_H
+
+#include "cuda/cuda.h"
+
+#define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn tigon_cuda_##op##_##entry;
+#define TIGON_COMPOSITE(op, entry)
+#include "ops.def"
+#undef TIGON_SLOT
+#undef TIGON_COMPOSITE
+
+#endif

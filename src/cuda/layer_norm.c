@@ -1,0 +1,16 @@
+#include "cuda/kernels.h"
+#include "cuda/norm_launch.h"
+
+static norm_kernels kernels = NORM_KERNELS(layer_norm);
+
+tigon_status tigon_cuda_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p,
+                                       const tigon_plan *plan) {
+  (void)plan;
+  return cuda_norm_fwd(queue, p, &kernels);
+}
+
+tigon_status tigon_cuda_layer_norm_bwd(tigon_queue *queue, const tigon_layer_norm_bwd_problem *p,
+                                       const tigon_plan *plan) {
+  const int sums = 2; /* a slab is [2, cols]: dw, db */
+  return cuda_norm_bwd(queue, p, plan, sums, &kernels);
+}

@@ -1,0 +1,3 @@
+#include "cuda/kernel/norm_kernels.cuh"
+
+NORM_KERNELS(layer_norm, NORM_LAYER)

@@ -1,0 +1,35 @@
+#include "cuda/column_sum.h"
+#include "cuda/kernels.h"
+#include "cuda/norm.h"
+#include "cuda/norm_launch.h"
+
+static norm_kernels kernels = NORM_KERNELS(modulated_rms_norm);
+
+tigon_status tigon_cuda_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_modulated_rms_norm_fwd_problem *p,
+                                               const tigon_plan *plan) {
+  (void)plan;
+  return cuda_norm_fwd(queue, p, &kernels);
+}
+
+/* Ranges of whole groups of rows that share a scale, or, where there are fewer groups than slabs, of parts of each group. */
+static norm_walk cut_groups(const tigon_norm_bwd_problem *p, int64_t slabs) {
+  if (p->space.rows == 0) return (norm_walk){0};
+  if (p->groups.rows >= slabs) return (norm_walk){.ranges = slabs};
+  const int64_t fit = slabs / p->groups.rows, parts = fit < p->share ? fit : p->share;
+  return (norm_walk){.ranges = p->groups.rows * parts, .parts = parts};
+}
+
+tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_modulated_rms_norm_bwd_problem *p,
+                                               const tigon_plan *plan) {
+  static cuda_kernel sums = CUDA_KERNEL(modulated_rms_norm, modulated_rms_norm_sums);
+  enum { MOST_ROWS = 65535 }; /* of a grid */
+  norm_walk walk = cut_groups(p, plan->slabs);
+  const tigon_status status = walk.ranges > 0 ? cuda_norm_bwd_rows(queue, p, walk, &kernels) : TIGON_OK;
+  const bool whole = walk.ranges > 0 && walk.parts == 0; /* then dscale and dshift are there */
+  if (status != TIGON_OK || !(p->dw || (!whole && (p->dscale.data || p->dshift.data)))) return status;
+  int64_t outputs = whole ? 1 : 1 + 2 * p->groups.rows;
+  const cuda_shape shape = {.blocks = cuda_ceil_div(p->cols, COLUMN_SUM_COLUMNS),
+                            .rows = (int)(outputs < MOST_ROWS ? outputs : MOST_ROWS),
+                            .threads = COLUMN_SUM_COLUMNS * COLUMN_SUM_PARTS};
+  return cuda_launch(queue, &sums, shape, CUDA_ARGUMENTS((void *)p, &walk, &outputs));
+}

@@ -1,0 +1,13 @@
+#include "cuda/kernels.h"
+#include "cuda/norm_launch.h"
+
+static norm_kernels kernels = NORM_KERNELS(rms_norm);
+
+tigon_status tigon_cuda_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p, const tigon_plan *plan) {
+  (void)plan;
+  return cuda_norm_fwd(queue, p, &kernels);
+}
+
+tigon_status tigon_cuda_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p, const tigon_plan *plan) {
+  return cuda_norm_bwd(queue, p, plan, 1, &kernels);
+}

@@ -1,0 +1,3 @@
+#include "cuda/kernel/norm_kernels.cuh"
+
+NORM_KERNELS(rms_norm, NORM_RMS)

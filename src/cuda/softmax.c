@@ -1,0 +1,77 @@
+#include "cuda/softmax.h"
+
+#include "cuda/flat.h"
+#include "cuda/kernels.h"
+
+/* By what a thread has of a row: 1, 2 or 4 packs, 8 or 16 elements one by one, or, past what a cluster's registers hold, all of
+ * what it walks over. */
+typedef struct kernels {
+  cuda_kernel packs_1[3], packs_2[3], packs_4[3], any_8[3], any_16[3], walk[3], any[3];
+} kernels;
+#define KERNELS(entry)                                                                                                \
+  {                                                                                                                   \
+    .packs_1 = CUDA_KERNELS(softmax, softmax_##entry##_1), .packs_2 = CUDA_KERNELS(softmax, softmax_##entry##_2),     \
+    .packs_4 = CUDA_KERNELS(softmax, softmax_##entry##_4), .any_8 = CUDA_KERNELS(softmax, softmax_##entry##_any_8),   \
+    .any_16 = CUDA_KERNELS(softmax, softmax_##entry##_any_16), .walk = CUDA_KERNELS(softmax, softmax_##entry##_walk), \
+    .any = CUDA_KERNELS(softmax, softmax_##entry##_any),                                                              \
+  }
+
+/* Threads of a row: those of a team, of each block of a cluster. They depend on the width alone, so that a row has the same bits in
+ * any batch. */
+typedef struct cut {
+  cuda_kernel *kernel;
+  int team, cluster;
+} cut;
+
+static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t lanes) {
+  const bool wide = lanes > 1, clusters = device->sm >= 90;
+  const int64_t items = cuda_ceil_div(cols, lanes);
+  const int each = !wide ? (items <= 8 * 32 ? 8 : 16) : items <= 32 ? 1 : items <= 2 * 32 ? 2 : 4;
+  const int64_t wanted = cuda_ceil_div(items, each);
+  cut c = {.team = 32, .cluster = 1};
+  c.kernel = each == 1 ? k->packs_1 : each == 2 ? k->packs_2 : each == 4 ? k->packs_4 : each == 8 ? k->any_8 : k->any_16;
+  while (c.team < wanted && c.team < SOFTMAX_MOST_THREADS) c.team *= 2;
+  /* Several small blocks of an SM load while others add up, as one large one cannot. */
+  if (clusters && c.team == SOFTMAX_MOST_THREADS) {
+    c.team = SOFTMAX_THREADS;
+    while (c.team * c.cluster < wanted && c.cluster < CUDA_CLUSTER) c.cluster *= 2;
+    while (c.team * c.cluster < wanted && c.team < SOFTMAX_MOST_THREADS) c.team *= 2;
+  }
+  if (c.team * c.cluster >= wanted) return c;
+  return (cut){.kernel = wide ? k->walk : k->any, .team = SOFTMAX_WALK_THREADS, .cluster = clusters ? CUDA_CLUSTER : 1};
+}
+
+/* As many launches as the grid's limit wants. */
+static tigon_status launch(tigon_queue *queue, const cut *c, tigon_dtype dtype, int64_t rows, const void *problem) {
+  const int threads = c->team < SOFTMAX_THREADS ? SOFTMAX_THREADS : c->team;
+  const int64_t teams = threads / c->team, most = INT32_MAX / CUDA_CLUSTER * teams;
+  tigon_status status = TIGON_OK;
+  for (int64_t first = 0; first < rows && status == TIGON_OK; first += most) {
+    const int64_t count = rows - first < most ? rows - first : most;
+    const cuda_shape shape = {
+        .blocks = cuda_ceil_div(count, teams) * c->cluster, .threads = threads, .cluster = c->cluster};
+    status = cuda_launch(queue, cuda_by_dtype(c->kernel, dtype), shape,
+                         CUDA_ARGUMENTS((void *)problem, (void *)&c->team, &first));
+  }
+  return status;
+}
+
+tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
+  static kernels plain = KERNELS(fwd), masked = KERNELS(fwd_mask);
+  (void)plan;
+  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
+  const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->x, p->dtype) &&
+                    flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->mask, p->mask_dtype);
+  const cut c = cut_row(cuda_of(queue), p->mask.data ? &masked : &plain, p->cols, wide ? lanes : 1);
+  return launch(queue, &c, p->dtype, p->space.rows, p);
+}
+
+tigon_status tigon_cuda_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p, const tigon_plan *plan) {
+  static kernels all = KERNELS(bwd);
+  (void)plan;
+  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
+  const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->dy, p->dtype) &&
+                    flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->dx, p->dtype);
+  const cut c = cut_row(cuda_of(queue), &all, p->cols, wide ? lanes : 1);
+  return launch(queue, &c, p->dtype, p->space.rows, p);
+}

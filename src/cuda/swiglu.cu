@@ -1,0 +1,3 @@
+#include "cuda/kernel/gate.cuh"
+
+GATE_KERNELS(swiglu, ACT_SILU)

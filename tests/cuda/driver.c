@@ -1,0 +1,220 @@
+/* The host path of a GPU over a driver of ours (fake/driver.c): every launch of every case keeps to what a GPU can launch, names a kernel
+ * that there is, stays on the caller's stream, and neither allocates nor waits; and every call's failure with its sentence and nothing
+ * left behind. Skipped in a build without CUDA kernels. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <tigon/tigon.h>
+
+#include "check/internal.h"
+#include "core/context.h"
+#include "cuda/images.h"
+
+/* ---- the driver ---- */
+
+static struct {
+  void (*fail_at)(const char *call, int nth, int code);
+  void (*machine)(int devices, int sm);
+  int (*alive)(void);
+  void (*op_begins)(void *stream);
+  const char *(*op_ends)(int *launches);
+  int (*get_current)(void **context);
+  int (*stream_create)(void **stream, unsigned flags);
+  int (*stream_destroy)(void *stream);
+} fake;
+
+static int setup(void **state) {
+  (void)state;
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return -1;
+  *(void **)&fake.fail_at = dlsym(library, "fake_cuda_fail");
+  *(void **)&fake.machine = dlsym(library, "fake_cuda_machine");
+  *(void **)&fake.alive = dlsym(library, "fake_cuda_alive");
+  *(void **)&fake.op_begins = dlsym(library, "fake_cuda_op_begins");
+  *(void **)&fake.op_ends = dlsym(library, "fake_cuda_op_ends");
+  *(void **)&fake.get_current = dlsym(library, "cuCtxGetCurrent");
+  *(void **)&fake.stream_create = dlsym(library, "cuStreamCreate");
+  *(void **)&fake.stream_destroy = dlsym(library, "cuStreamDestroy_v2");
+  return fake.fail_at ? 0 : -1; /* NVIDIA's own has no such thing */
+}
+
+static tigon_context *open_cuda(const tigon_context_desc *desc) {
+  tigon_context *context;
+  if (tigon_context_create(desc, &context) != TIGON_OK) fail_msg("%s", tigon_last_error(NULL));
+  return context;
+}
+
+static void refuses(const char *device, tigon_status status, const char *sentence) {
+  tigon_context *context = NULL;
+  const tigon_context_desc desc = {.device = device};
+  const int before = fake.alive();
+  assert_int_equal(tigon_context_create(&desc, &context), status);
+  assert_null(context);
+  assert_string_equal(tigon_last_error(NULL), sentence);
+  assert_int_equal(fake.alive(), before);
+}
+
+/* ---- opening ---- */
+
+/* Comes first: the driver is initialised once a process. */
+static void test_not_there(void **state) {
+  (void)state;
+  fake.fail_at("cuInit", 1, 999);
+  refuses("cuda", TIGON_ERROR_DEVICE, "context: device cuda is not there: cuInit returned 999 (CUDA_ERROR_UNKNOWN)");
+  fake.fail_at("cuDeviceGetCount", 1, 999);
+  refuses("cuda", TIGON_ERROR_DEVICE, "context: device cuda is not there: cuDeviceGetCount returned 999");
+  fake.machine(0, 90);
+  refuses("cuda", TIGON_ERROR_DEVICE, "context: device cuda is not there: the driver finds no GPU");
+  fake.machine(2, 90);
+  refuses("cuda:2", TIGON_ERROR_DEVICE, "context: device is \"cuda:2\", must be below cuda:2");
+}
+
+static void test_does_not_open(void **state) {
+  (void)state;
+  static const struct {
+    const char *call;
+    int nth;
+  } calls[] = {{"cuDeviceGet", 1},   {"cuDevicePrimaryCtxRetain", 1}, {"cuCtxPushCurrent", 1}, {"cuLibraryLoadData", 1},
+               {"cuMemsetD8Async", 1}};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
+    char sentence[160];
+    snprintf(sentence, sizeof sentence, "context: device cuda did not open: %s returned 999 (CUDA_ERROR_UNKNOWN: a failure)",
+             calls[i].call);
+    fake.fail_at(calls[i].call, calls[i].nth, 999);
+    refuses("cuda", TIGON_ERROR_DEVICE, sentence);
+  }
+  for (int nth = 1; nth <= 2; ++nth) {
+    fake.fail_at("cuMemAlloc", nth, 2);
+    refuses("cuda:1", TIGON_ERROR_OUT_OF_MEMORY,
+            "context: device cuda did not open: cuMemAlloc returned 2 (CUDA_ERROR_OUT_OF_MEMORY: out of memory)");
+  }
+}
+
+/* A GPU that is there is what NULL means; its stream stays the caller's, and so does the current context. */
+static void test_leaves_the_caller_alone(void **state) {
+  (void)state;
+  void *stream = NULL, *current = NULL;
+  assert_int_equal(fake.stream_create(&stream, 0), 0);
+  tigon_context *context = open_cuda(&(tigon_context_desc){.stream = stream});
+  assert_string_equal(tigon_context_device(context), "cuda");
+  assert_string_equal(context->device->name, "Fake GPU 0");
+  assert_int_equal(context->device->cores, 132);
+  assert_int_equal(tigon_context_sync(context), TIGON_OK);
+  assert_int_equal(fake.get_current(&current), 0);
+  assert_null(current);
+  tigon_context_destroy(context);
+  assert_int_equal(fake.alive(), 1);
+  assert_int_equal(fake.stream_destroy(stream), 0);
+}
+
+/* ---- launches ---- */
+
+tigon_status __real_check_entry_call(int entry, tigon_context *context, const void *args);
+tigon_status __wrap_check_entry_call(int entry, tigon_context *context, const void *args);
+
+static int calls, launches;
+
+/* In place of the harness's: what happens in here happens within the op. */
+tigon_status __wrap_check_entry_call(int entry, tigon_context *context, const void *args) {
+  int of_call = 0;
+  fake.op_begins(context->queue.stream);
+  const tigon_status status = __real_check_entry_call(entry, context, args);
+  const char *wrong = fake.op_ends(&of_call);
+  if (wrong) fail_msg("%s_%s: %s", tigon_entry_at(entry)->op, tigon_entry_at(entry)->entry, wrong);
+  calls += 1;
+  launches += of_call;
+  return status;
+}
+
+static void run_cases(tigon_context *context, int entry, tigon_dtype dtype) {
+  check_case c;
+  for (int i = 0; check_case_at(entry, dtype, context->kernels->tile, i, &c); ++i) {
+    check k;
+    check_run(&k, &c, context, 1, 0, NULL, NULL);
+    if (k.status != TIGON_OK) fail_msg("%s", k.failure);
+    check_release(&k);
+  }
+}
+
+/* Of a machine whose blocks can share rows, and of one whose cannot. */
+static void test_launches(void **state) {
+  (void)state;
+  for (int sm = 80; sm <= 90; sm += 10) {
+    fake.machine(2, sm);
+    void *stream = NULL;
+    assert_int_equal(fake.stream_create(&stream, 0), 0);
+    tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda:1", .stream = stream});
+    for (int e = 0; tigon_entry_at(e); ++e)
+      for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype)
+        if (tigon_entry_dtypes(context->kernels, e) & TIGON_BIT(dtype)) run_cases(context, e, dtype);
+    tigon_context_destroy(context);
+    assert_int_equal(fake.stream_destroy(stream), 0);
+    assert_int_equal(fake.alive(), 0);
+  }
+  assert_true(calls > 1000 && launches > calls / 2);
+  fake.machine(2, 90);
+}
+
+/* ---- failures at work ---- */
+
+static void fails(tigon_context *context, tigon_status got, tigon_status status, const char *sentence) {
+  assert_string_equal(tigon_last_error(context), sentence);
+  assert_int_equal(got, status);
+}
+
+static void test_failures_at_work(void **state) {
+  (void)state;
+  static float y[1024];
+  void *memory = NULL;
+  tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
+  fake.fail_at("cuMemAlloc", 1, 2);
+  fails(context, tigon_alloc(context, 4096, &memory), TIGON_ERROR_OUT_OF_MEMORY,
+        "alloc: 4096 bytes are not there: cuMemAlloc returned 2 (CUDA_ERROR_OUT_OF_MEMORY: out of memory)");
+  assert_null(memory);
+  assert_int_equal(tigon_alloc(context, 4096, &memory), TIGON_OK);
+  fake.fail_at("cuMemcpyAsync", 1, 700);
+  fails(context, tigon_copy(context, memory, y, 4096), TIGON_ERROR_DEVICE,
+        "copy: 4096 bytes failed: cuMemcpyAsync returned 700 (CUDA_ERROR_UNKNOWN: a failure)");
+  fake.fail_at("cuStreamSynchronize", 1, 700);
+  fails(context, tigon_context_sync(context), TIGON_ERROR_DEVICE,
+        "context_sync: cuda failed: cuStreamSynchronize returned 700 (CUDA_ERROR_UNKNOWN: a failure)");
+  fake.fail_at("cuMemsetD8Async", 1, 700);
+  fails(context, tigon_fill(context, memory, 0, 4096), TIGON_ERROR_DEVICE,
+        "fill: 4096 bytes failed: cuMemsetD8Async returned 700 (CUDA_ERROR_UNKNOWN: a failure)");
+  const tigon_rms_norm_fwd_args args = {.x = tigon_tensor_2d(memory, TIGON_F32, 4, 100),
+                                        .y = tigon_tensor_2d((char *)memory + 2048, TIGON_F32, 4, 100)};
+  fake.fail_at("cuLaunchKernelEx", 1, 2);
+  const tigon_status status = tigon_rms_norm_fwd(context, &args);
+  assert_int_equal(status, TIGON_ERROR_OUT_OF_MEMORY);
+  assert_non_null(strstr(tigon_last_error(context), "rms_norm_fwd: the launch on cuda failed: rms_norm_fwd_"));
+  assert_int_equal(tigon_rms_norm_fwd(context, &args), TIGON_OK);
+  double seconds = 0;
+  const tigon_backend *backend = context->queue.backend;
+  assert_int_equal(backend->time(&context->queue, true, NULL), TIGON_OK);
+  assert_int_equal(backend->time(&context->queue, false, &seconds), TIGON_OK);
+  assert_true(seconds > 1.4e-3 && seconds < 1.6e-3);
+  tigon_free(context, memory);
+  tigon_context_destroy(context);
+  assert_int_equal(fake.alive(), 0);
+}
+
+int main(void) {
+  enum { SKIPPED = 77 };
+  if (!cuda_images_built()) return puts("skipped: this build has no CUDA kernels"), SKIPPED;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_not_there),
+      cmocka_unit_test(test_does_not_open),
+      cmocka_unit_test(test_leaves_the_caller_alone),
+      cmocka_unit_test(test_launches),
+      cmocka_unit_test(test_failures_at_work),
+  };
+  return cmocka_run_group_tests(tests, setup, NULL);
+}

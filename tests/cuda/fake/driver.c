@@ -1,0 +1,286 @@
+/* A driver of ours in place of NVIDIA's: device memory is memory of the host, launches compute nothing, but each must name a kernel that its
+ * fat binary has, and keep to what every GPU can launch. Any call can be made to fail. */
+#include "driver.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/driver.h"
+
+enum { MOST_DEVICES = 4, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, SHARED = 227 * 1024 };
+
+/* ---- what a test controls ---- */
+
+static struct {
+  const char *call;
+  int nth, code;
+} forced;
+static int devices = 2, capability = 90, alive;
+
+void fake_cuda_fail(const char *call, int nth, int code) {
+  forced.call = call;
+  forced.nth = nth;
+  forced.code = code;
+}
+void fake_cuda_machine(int count, int sm) {
+  devices = count;
+  capability = sm;
+}
+int fake_cuda_alive(void) { return alive; }
+
+static struct {
+  bool runs;
+  void *stream;
+  int launches;
+  char wrong[256];
+} op;
+
+__attribute__((format(printf, 1, 2))) static void wrong(const char *format, ...) {
+  if (!op.runs || op.wrong[0]) return;
+  va_list list;
+  va_start(list, format);
+  vsnprintf(op.wrong, sizeof op.wrong, format, list);
+  va_end(list);
+}
+void fake_cuda_op_begins(void *stream) {
+  memset(&op, 0, sizeof op);
+  op.runs = true;
+  op.stream = stream;
+}
+const char *fake_cuda_op_ends(int *launches) {
+  op.runs = false;
+  *launches = op.launches;
+  return op.wrong[0] ? op.wrong : NULL;
+}
+
+/* The code that this call shall return, 0: its own. */
+static int code_of(const char *call) {
+  const size_t length = forced.call ? strlen(forced.call) : 0;
+  if (!forced.call || strncmp(call, forced.call, length) != 0) return 0;
+  if (call[length] && strcmp(call + length, "_v2") != 0) return 0;
+  if (--forced.nth > 0) return 0;
+  forced.call = NULL;
+  return forced.code;
+}
+#define MAY_FAIL                         \
+  do {                                   \
+    const int code_ = code_of(__func__); \
+    if (code_) return code_;             \
+  } while (0)
+#define NOT_IN_AN_OP wrong("%s was called by an op", __func__)
+
+/* ---- devices and contexts ---- */
+
+static char contexts[MOST_DEVICES];
+static _Thread_local void *stack[8];
+static _Thread_local int depth;
+
+int cuInit(unsigned flags) {
+  MAY_FAIL;
+  return flags ? INVALID : 0;
+}
+int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
+int cuGetErrorName(int code, const char **name) {
+  *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == NOT_FOUND ? "CUDA_ERROR_NOT_FOUND" : "CUDA_ERROR_UNKNOWN";
+  return 0;
+}
+int cuGetErrorString(int code, const char **text) {
+  *text = code == OUT_OF_MEMORY ? "out of memory" : "a failure";
+  return 0;
+}
+int cuDeviceGetCount(int *count) {
+  MAY_FAIL;
+  *count = devices;
+  return 0;
+}
+int cuDeviceGet(int *device, int index) {
+  MAY_FAIL;
+  *device = index;
+  return index < 0 || index >= devices ? INVALID : 0;
+}
+int cuDeviceGetName(char *name, int size, int device) {
+  snprintf(name, (size_t)size, "Fake GPU %d", device);
+  return 0;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  (void)device;
+  switch (attribute) {
+    case CU_ATTRIBUTE_SMS: *value = 132; return 0;
+    case CU_ATTRIBUTE_MEMORY_CLOCK_KHZ: *value = 3201000; return 0;
+    case CU_ATTRIBUTE_MEMORY_BUS_BITS: *value = 6144; return 0;
+    case CU_ATTRIBUTE_MAJOR: *value = capability / 10; return 0;
+    case CU_ATTRIBUTE_MINOR: *value = capability % 10; return 0;
+    case CU_ATTRIBUTE_BLOCK_SHARED_BYTES: *value = SHARED; return 0;
+    case CU_ATTRIBUTE_L2_BYTES: *value = 50 << 20; return 0;
+    default: return INVALID;
+  }
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  MAY_FAIL;
+  *context = &contexts[device];
+  return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) { return device < devices ? 0 : INVALID; }
+int cuCtxGetCurrent(void **context) {
+  *context = depth ? stack[depth - 1] : NULL;
+  return 0;
+}
+int cuCtxPushCurrent_v2(void *context) {
+  MAY_FAIL;
+  if (depth == (int)(sizeof stack / sizeof *stack)) return INVALID;
+  stack[depth++] = context;
+  return 0;
+}
+int cuCtxPopCurrent_v2(void **context) {
+  if (!depth) return INVALID;
+  *context = stack[--depth];
+  return 0;
+}
+
+/* ---- streams, memory, events ---- */
+
+int cuStreamCreate(void **stream, unsigned flags) {
+  MAY_FAIL;
+  (void)flags;
+  *stream = malloc(1);
+  ++alive;
+  return 0;
+}
+int cuStreamDestroy_v2(void *stream) {
+  free(stream);
+  --alive;
+  return code_of(__func__);
+}
+int cuStreamSynchronize(void *stream) {
+  NOT_IN_AN_OP;
+  (void)stream;
+  MAY_FAIL;
+  return 0;
+}
+int cuMemAlloc_v2(cu_memory *memory, size_t bytes) {
+  NOT_IN_AN_OP;
+  MAY_FAIL;
+  enum { LINE = 512 };
+  if (!depth || bytes == 0) return INVALID;
+  void *block = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
+  if (!block) return OUT_OF_MEMORY;
+  *memory = (cu_memory)block;
+  ++alive;
+  return 0;
+}
+int cuMemFree_v2(cu_memory memory) {
+  NOT_IN_AN_OP;
+  free((void *)memory);
+  --alive;
+  return code_of(__func__);
+}
+static void on_stream(const char *call, const void *stream) {
+  if (stream != op.stream) wrong("%s is on another stream", call);
+}
+int cuMemcpyAsync(cu_memory to, cu_memory from, size_t bytes, void *stream) {
+  on_stream(__func__, stream);
+  MAY_FAIL;
+  memcpy((void *)to, (const void *)from, bytes);
+  return 0;
+}
+int cuMemsetD8Async(cu_memory memory, unsigned char value, size_t bytes, void *stream) {
+  on_stream(__func__, stream);
+  MAY_FAIL;
+  memset((void *)memory, value, bytes);
+  return 0;
+}
+int cuEventCreate(void **event, unsigned flags) {
+  NOT_IN_AN_OP;
+  MAY_FAIL;
+  (void)flags;
+  *event = malloc(1);
+  ++alive;
+  return 0;
+}
+int cuEventDestroy_v2(void *event) {
+  free(event);
+  --alive;
+  return code_of(__func__);
+}
+int cuEventRecord(void *event, void *stream) {
+  MAY_FAIL;
+  (void)event, (void)stream;
+  return 0;
+}
+int cuEventSynchronize(void *event) {
+  NOT_IN_AN_OP;
+  (void)event;
+  MAY_FAIL;
+  return 0;
+}
+int cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
+  MAY_FAIL;
+  (void)begin, (void)end;
+  *milliseconds = 1.5f;
+  return 0;
+}
+
+/* ---- kernels ---- */
+
+/* The public layout of a fat binary's first words. */
+typedef struct fat_header {
+  uint32_t magic;
+  uint16_t version, header_bytes;
+  uint64_t bytes; /* after the header */
+} fat_header;
+
+int cuLibraryLoadData(void **library, const void *image, int *jit, void **jit_values, unsigned jit_count, int *options,
+                      void **values, unsigned count) {
+  NOT_IN_AN_OP;
+  MAY_FAIL;
+  if (jit || jit_values || jit_count || options || values || count) return INVALID;
+  if (((const fat_header *)image)->magic != 0xba55ed50) return INVALID;
+  *library = (void *)(uintptr_t)image;
+  return 0;
+}
+
+/* A handle is the kernel's name within the image: a string of the machine code's table of symbols. */
+int cuLibraryGetKernel(void **kernel, void *library, const char *name) {
+  MAY_FAIL;
+  const fat_header *header = library;
+  const size_t length = strlen(name) + 2;
+  char symbol[128];
+  if (length > sizeof symbol) return INVALID;
+  symbol[0] = 0;
+  memcpy(symbol + 1, name, length - 1);
+  char *found = memmem(header, header->header_bytes + header->bytes, symbol, length);
+  if (!found) {
+    wrong("no kernel is called %s", name);
+    return NOT_FOUND;
+  }
+  *kernel = found + 1;
+  return 0;
+}
+int cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
+  MAY_FAIL;
+  if (attribute != CU_FUNCTION_DYNAMIC_SHARED_BYTES || value > SHARED || device >= devices) {
+    wrong("%s: %d bytes of shared memory", (const char *)kernel, value);
+    return INVALID;
+  }
+  return 0;
+}
+int cuLaunchKernelEx(const cu_launch *launch, void *kernel, void **arguments, void **extra) {
+  MAY_FAIL;
+  const char *name = kernel;
+  const unsigned cluster = launch->attribute_count ? launch->attributes[0].value[0] : 1;
+  on_stream(name, launch->stream);
+  if (!depth) wrong("%s: no context is current", name);
+  if (launch->grid[0] == 0 || launch->grid[0] > 0x7fffffff || launch->grid[1] == 0 || launch->grid[1] > 65535 || launch->grid[2] != 1)
+    wrong("%s: a grid of %u x %u blocks", name, launch->grid[0], launch->grid[1]);
+  if (launch->block[0] == 0 || launch->block[0] > 1024 || launch->block[0] % 32 || launch->block[1] != 1 || launch->block[2] != 1)
+    wrong("%s: a block of %u threads", name, launch->block[0]);
+  if (launch->shared_bytes > SHARED) wrong("%s: %u bytes of shared memory", name, launch->shared_bytes);
+  if (cluster > 1 && (capability < 90 || cluster > 8 || launch->grid[0] % cluster)) wrong("%s: a cluster of %u", name, cluster);
+  if (extra || !arguments || !arguments[0]) wrong("%s: no arguments", name);
+  ++op.launches;
+  return op.wrong[0] ? INVALID : 0;
+}
