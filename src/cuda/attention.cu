@@ -38,9 +38,11 @@ template <class T, int KEPT>
 __device__ inline void attention_fwd(const attention_problem &p, const attention_walk &walk) {
   typedef typename math_for<T>::type M;
   const M m;
-  float *const rows = (float *)attention_shared, *const cols = rows + KEPT * TILE * PITCH, *const space = cols + TILE * PITCH;
+  float *const rows = (float *)attention_shared, *const cols = rows + KEPT * TILE * PITCH;
+  float *const space = cols + TILE * PITCH;
   const int64_t tiles = (p.tokens + TILE - 1) / TILE, index = blockIdx.x / tiles;
-  const int64_t t0 = (tiles - 1 - blockIdx.x % tiles) * TILE; /* late queries first: under a causal mask they see more keys */
+  /* late queries first: under a causal mask they see more keys */
+  const int64_t t0 = (tiles - 1 - blockIdx.x % tiles) * TILE;
   const int64_t b = index / p.q.heads, h = index % p.q.heads, kv = h / (p.q.heads / p.k.heads);
   const int count = tile_count(p.tokens, t0);
   const head<T> q = head_of<T>(p.q, b, h, p.head_dim), k = head_of<T>(p.k, b, kv, p.head_dim);

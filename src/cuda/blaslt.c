@@ -172,6 +172,14 @@ static bool describe(const blaslt_api *api, const cuda_gemm *p, plan *plan) {
   return failed == BLASLT_SUCCESS;
 }
 
+/* Is it a product as the table of choices has them: of contiguous, aligned matrices? */
+static bool is_plain(const cuda_gemm *p, uint64_t workspace_bytes) {
+  return !p->bias && workspace_bytes == CUDA_SCRATCH_BYTES && alignment(p->a.data) == ALIGNMENT &&
+         alignment(p->b.data) == ALIGNMENT && alignment(p->c) == ALIGNMENT &&
+         a_pitch(p) == (p->a.transposed ? p->m : p->k) && b_pitch(p) == (p->b.transposed ? p->k : p->n) &&
+         c_pitch(p) == p->n;
+}
+
 static bool choose(const blaslt *lt, const char *device, const cuda_gemm *p, uint64_t workspace_bytes, plan *plan) {
   const blaslt_api *api = lt->api;
   const void *const operands[] = {p->b.data, p->a.data, p->c, p->c};
@@ -186,7 +194,7 @@ static bool choose(const blaslt *lt, const char *device, const cuda_gemm *p, uin
   failed |= api->matmul_algo_get_heuristic(lt->handle, plan->desc, plan->a, plan->b, plan->c, plan->c, lt->preference,
                                            CANDIDATES, found, &count);
   if (failed != BLASLT_SUCCESS || count == 0) return false;
-  const int wanted = cuda_blaslt_choice(device, lt->version, p);
+  const int wanted = is_plain(p, workspace_bytes) ? cuda_blaslt_choice(device, lt->version, p) : 0;
   const blaslt_found *one = &found[wanted < count ? wanted : 0];
   plan->algorithm = one->algorithm;
   return one->status == BLASLT_SUCCESS;

@@ -15,8 +15,9 @@ tigon_status cuda_blaslt_gemm(tigon_queue *queue, const cuda_gemm *p, void *work
 const char *cuda_blaslt_name(const tigon_queue *queue);
 void cuda_blaslt_close(cuda_device *device);
 
-/* Which of the heuristic's algorithms to take, by a table of what was fastest on a device with a version of the library; 0, the
- * first, where it is silent. Never by timing in the process: the bits of a result may not depend on it. */
+/* Which of the heuristic's algorithms to take for a product of contiguous and aligned matrices, by a table of what was fastest on a
+ * device with a version of the library; 0, the first, where it is silent. Never by timing in the process: the bits of a result may not
+ * depend on it. */
 int cuda_blaslt_choice(const char *device, size_t version, const cuda_gemm *p);
 
 #endif

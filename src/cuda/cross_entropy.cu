@@ -80,14 +80,6 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
     }
     row_leave(cl);
   }
-  if (lead) {
-    const double lse = reads ? lse_of<double, PLAIN>(map, s) : 0;
-    if (p.lse) p.lse[r] = (float)lse;
-    if (label >= 0)
-      store_losses<PLAIN>(p, r, label, x_label, terms.weight_sum, lse, s);
-    else
-      store_nothing(p, r);
-  }
   if (p.dlogits.data) {
     const row_packs<T> d = packs_of<T>(p.space, p.dlogits, r, p.cols);
     if (label >= 0) {
@@ -99,6 +91,14 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
     } else {
       for (int64_t i = first; i < x.count; i += stride) store_pack(d, x, i, make_uint4(0, 0, 0, 0));
     }
+  }
+  if (lead) {
+    const double lse = reads ? lse_of<double, PLAIN>(map, s) : 0;
+    if (p.lse) p.lse[r] = (float)lse;
+    if (label >= 0)
+      store_losses<PLAIN>(p, r, label, x_label, terms.weight_sum, lse, s);
+    else
+      store_nothing(p, r);
   }
   if (reads) row_left(cl);
 }
@@ -137,8 +137,8 @@ __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
   }
 }
 
-#define CE_ROWS(name, blocks, ...)                                   \
-  KERNEL_BY_DTYPE(cross_entropy_##name, (CE_THREADS, blocks),        \
+#define CE_ROWS(name, blocks, ...)                            \
+  KERNEL_BY_DTYPE(cross_entropy_##name, (CE_THREADS, blocks), \
                   (const __grid_constant__ ce_problem p, const ce_walk walk), __VA_ARGS__)
 
 CE_ROWS(held_plain, 3, ce_rows<T, true, true>(p, walk))
@@ -165,7 +165,8 @@ __device__ inline V total(V v) {
   return v;
 }
 
-extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS) cross_entropy_count(const __grid_constant__ ce_problem p) {
+extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
+    cross_entropy_count(const __grid_constant__ ce_problem p) {
   double denominator = 0;
 #pragma unroll 4
   for (int64_t r = threadIdx.x; r < p.space.rows; r += CE_TOTAL_THREADS) {
@@ -179,7 +180,8 @@ extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS) cross_entropy_cou
     *p.inverse = p.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
 }
 
-extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS) cross_entropy_reduce(const __grid_constant__ ce_problem p) {
+extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
+    cross_entropy_reduce(const __grid_constant__ ce_problem p) {
   double loss = 0;
   long long correct = 0;
 #pragma unroll 4

@@ -28,7 +28,7 @@ typedef struct cuda_gemm {
 
 /* The built-in product: a block has a tile of c, TILE x TILE, a thread SHARE x SHARE of it. The products of BLOCK_K columns are
  * summed by themselves, so that a long sum loses little. */
-enum { GEMM_TILE = 64, GEMM_SHARE = 4, GEMM_DEPTH = 16, GEMM_BLOCK_K = 256 };
+enum { GEMM_TILE = 64, GEMM_SHARE = 4, GEMM_DEPTH = 16, GEMM_BLOCK_K = 64 };
 enum { GEMM_THREADS = GEMM_TILE / GEMM_SHARE * (GEMM_TILE / GEMM_SHARE) };
 
 /* to[r, c] = from[r, c] + bias[c] + (accumulate ? to : 0), rounded once; `from` NULL: 0. `from` may be `to`. */

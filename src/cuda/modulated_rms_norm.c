@@ -3,7 +3,7 @@
 #include "cuda/norm.h"
 #include "cuda/norm_launch.h"
 
-static norm_kernels kernels = NORM_KERNELS(modulated_rms_norm);
+static norm_kernels kernels = {NORM_MODULATED_KERNELS(modulated_rms_norm)};
 
 tigon_status tigon_cuda_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_modulated_rms_norm_fwd_problem *p,
                                                const tigon_plan *plan) {
@@ -24,7 +24,7 @@ tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_m
   static cuda_kernel sums = CUDA_KERNEL(modulated_rms_norm, modulated_rms_norm_sums);
   enum { MOST_ROWS = 65535 }; /* of a grid */
   norm_walk walk = cut_groups(p, plan->slabs);
-  const tigon_status status = walk.ranges > 0 ? cuda_norm_bwd_rows(queue, p, walk, &kernels) : TIGON_OK;
+  const tigon_status status = walk.ranges > 0 ? cuda_norm_bwd_rows(queue, p, &walk, &kernels) : TIGON_OK;
   const bool whole = walk.ranges > 0 && walk.parts == 0; /* then dscale and dshift are there */
   if (status != TIGON_OK || !(p->dw || (!whole && (p->dscale.data || p->dshift.data)))) return status;
   int64_t outputs = whole ? 1 : 1 + 2 * p->groups.rows;

@@ -6,16 +6,21 @@
 #include "problem.h"
 
 enum {
-  NORM_FWD_THREADS = 256,   /* the least of a forward block; the most is MOST */
-  NORM_MOST_THREADS = 1024, /* of a block */
+  NORM_FWD_THREADS = 256,   /* the least of a forward block; the most is MOST, or: */
+  NORM_FEW_THREADS = 512,   /* of a block whose threads have up to two packs of a row, or that shares it with others */
+  NORM_MOST_THREADS = 1024,
   NORM_BWD_THREADS = 512,
   NORM_BWD_PACKS = 2,  /* 16 bytes each, of a row, a thread and a tensor in the backward block */
-  NORM_BWD_STAGES = 4, /* rows of a team on their way into shared memory, the one in work among them */
+  NORM_BWD_STAGES = 3, /* rows of a team on their way into shared memory, the one in work among them */
+  NORM_STAGED_THREADS = 1024, /* of a block whose rows are swept out of shared memory; two streams of */
+  NORM_STAGED_PACKS = 2,
+  NORM_STAGED_STAGES = 3,
 };
 
 /* How rows are dealt out to threads. */
 typedef struct norm_walk {
   int team;       /* threads that share a row: a power of two, from 32 to a block's */
+  int share;      /* forward, rows that a cluster holds: packs of each block */
   int64_t ranges; /* backward: ranges of rows, each with a slab */
   int64_t parts;  /* modulated backward: ranges of a group of rows that share a scale; 0: a range has whole groups */
 } norm_walk;

@@ -20,6 +20,39 @@ static int cluster_for(const cuda_device *device, int64_t rows, int64_t cols) {
 
 static bool wide_vector(const void *w) { return !w || cuda_wide(w); }
 
+static tigon_status launch_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, cuda_kernel *kernel, norm_walk walk,
+                               int cluster) {
+  const int threads = walk.team < NORM_FWD_THREADS && cluster == 1 ? NORM_FWD_THREADS : walk.team;
+  const int64_t blocks = cuda_ceil_div(p->space.rows, threads / walk.team) * cluster;
+  const cuda_shape shape = {.blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster,
+                            .threads = threads,
+                            .cluster = cluster};
+  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+}
+
+/* `items` (elements or packs) of a row; so many of them a thread are worth a team twice as large. */
+static tigon_status fwd_walked(tigon_queue *queue, const tigon_norm_fwd_problem *p, int64_t items, int each,
+                               cuda_kernel *kernel) {
+  const int cluster = cluster_for(cuda_of(queue), p->space.rows, p->cols);
+  const int team = cluster > 1 ? NORM_MOST_THREADS : cuda_team_for(cuda_ceil_div(items, each), NORM_MOST_THREADS);
+  return launch_fwd(queue, p, kernel, (norm_walk){.team = team}, cluster);
+}
+
+/* Blocks of 512 threads leave room for another beside them, which works while one waits: longer rows are shared by a cluster of those. */
+static tigon_status fwd_wide(tigon_queue *queue, const tigon_norm_fwd_problem *p, int64_t packs, norm_kernels *kernels) {
+  enum { SHARE = 4 * NORM_FEW_THREADS }; /* packs of a block, at most */
+  int cluster = 1;
+  while (cluster < CUDA_CLUSTER && cluster * SHARE < packs) cluster *= 2;
+  if (cuda_of(queue)->sm >= 90 && cluster > 1 && packs <= (int64_t)cluster * SHARE) {
+    const norm_walk walk = {.team = NORM_FEW_THREADS, .share = (int)cuda_ceil_div(packs, cluster)};
+    return launch_fwd(queue, p, kernels->fwd_shared, walk, cluster);
+  }
+  if (packs > 4 * NORM_MOST_THREADS) return fwd_walked(queue, p, packs, 2, kernels->fwd_wide);
+  const int each = packs <= 32 ? 1 : packs <= 2 * NORM_FEW_THREADS ? 2 : 4;
+  cuda_kernel *kernel = each == 1 ? kernels->fwd_1 : each == 2 ? kernels->fwd_2 : kernels->fwd_4;
+  return launch_fwd(queue, p, kernel, (norm_walk){.team = cuda_team_for(cuda_ceil_div(packs, each), NORM_MOST_THREADS)}, 1);
+}
+
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
   const bool wide = p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
@@ -27,24 +60,10 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
                     cuda_wide_rows(&p->space, &p->y, p->dtype) && wide_vector(p->w) && wide_vector(p->b) &&
                     cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->shift, p->shift_dtype);
-  const int cluster = cluster_for(cuda_of(queue), p->space.rows, p->cols);
-  cuda_kernel *kernel = wide ? kernels->fwd_wide : kernels->fwd_any;
-  int each = wide ? 2 : 8; /* packs, or elements, of a thread and row that are worth a team twice as large */
-  if (wide && cluster == 1 && packs <= 4 * NORM_MOST_THREADS) {
-    each = packs <= 32 ? 1 : packs <= 2 * NORM_MOST_THREADS ? 2 : 4;
-    kernel = each == 1 ? kernels->fwd_1 : each == 2 ? kernels->fwd_2 : kernels->fwd_4;
-  }
-  norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};
-  if (cluster > 1) walk.team = NORM_MOST_THREADS;
-  const int threads = walk.team < NORM_FWD_THREADS ? NORM_FWD_THREADS : walk.team;
-  const int64_t teams = threads / walk.team, blocks = cuda_ceil_div(p->space.rows, teams) * cluster;
-  const cuda_shape shape = {.blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster,
-                            .threads = threads,
-                            .cluster = cluster};
-  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  return wide ? fwd_wide(queue, p, packs, kernels) : fwd_walked(queue, p, p->cols, 8, kernels->fwd_any);
 }
 
-tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk walk,
+tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,
                                 norm_kernels *kernels) {
   const cuda_device *device = cuda_of(queue);
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
@@ -54,34 +73,41 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
                     cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->dscale, p->dscale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->dshift, p->dshift_dtype);
-  const int streams = p->ds.data ? 3 : 2;
-  const int held_bytes = NORM_BWD_STAGES * streams * NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
-  const int64_t block_cols = NORM_BWD_THREADS * NORM_BWD_PACKS * lanes;
-  const int64_t blocks = cuda_ceil_div(p->cols, block_cols); /* that hold a row */
-  int cluster = 1;
-  while (cluster < blocks) cluster *= 2;
-  const bool held = wide && held_bytes <= device->desc.onchip_bytes &&
-                    (cluster == 1 || (device->sm >= 90 && cluster <= CUDA_CLUSTER));
-  cuda_kernel *kernel = held ? kernels->bwd_held : wide ? kernels->bwd_wide : kernels->bwd_any;
-  cuda_shape shape = {.threads = NORM_BWD_THREADS};
+  const int held_bytes = NORM_BWD_STAGES * (p->ds.data ? 3 : 2) * NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
+  const int staged_bytes = NORM_STAGED_STAGES * 2 * NORM_STAGED_PACKS * NORM_STAGED_THREADS * 16;
+  const int64_t held_cols = NORM_BWD_THREADS * NORM_BWD_PACKS * lanes;
+  const int64_t staged_cols = NORM_STAGED_THREADS * NORM_STAGED_PACKS * lanes;
+  const bool stages = kernels->bwd_staged[0].name && staged_bytes <= device->desc.onchip_bytes;
+  int cluster = 1; /* blocks that hold a row, or have it in their stages */
+  while (cluster * (stages ? staged_cols : held_cols) < p->cols) cluster *= 2;
+  const bool shares = cluster == 1 || (device->sm >= 90 && cluster <= CUDA_CLUSTER);
+  const bool held = wide && held_bytes <= device->desc.onchip_bytes && shares && (!stages || p->cols <= held_cols);
+  const bool staged = wide && stages && shares && !held;
+  cuda_kernel *kernel = held     ? kernels->bwd_held
+                        : staged ? cluster > 1 ? kernels->bwd_shared : kernels->bwd_staged
+                        : wide   ? kernels->bwd_wide
+                                 : kernels->bwd_any;
+  cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS, .cluster = cluster};
   if (held) {
-    walk.team = cuda_team_for(cuda_ceil_div(p->cols, lanes * NORM_BWD_PACKS), NORM_BWD_THREADS);
+    walk->team = cuda_team_for(cuda_ceil_div(p->cols, lanes * NORM_BWD_PACKS), NORM_BWD_THREADS);
     shape.shared_bytes = held_bytes;
-    shape.cluster = cluster;
+  } else if (staged) {
+    shape.shared_bytes = staged_bytes;
+    walk->ranges = cuda_ceil_div(walk->ranges, cluster);
   } else {
-    walk.team = shape.threads = cuda_team_for(wide ? p->cols / lanes : p->cols, NORM_BWD_THREADS);
-    shape.cluster = cluster_for(device, walk.ranges, p->cols);
+    walk->team = shape.threads = cuda_team_for(wide ? p->cols / lanes : p->cols, NORM_BWD_THREADS);
+    shape.cluster = cluster_for(device, walk->ranges, p->cols);
   }
-  shape.blocks = walk.ranges * shape.cluster;
-  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  shape.blocks = walk->ranges * shape.cluster;
+  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, walk));
 }
 
 tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan, int sums,
                            norm_kernels *kernels) {
-  const norm_walk walk = {.ranges = plan->row_tasks};
-  const tigon_status status = p->space.rows > 0 ? cuda_norm_bwd_rows(queue, p, walk, kernels) : TIGON_OK;
+  norm_walk walk = {.ranges = plan->row_tasks};
+  const tigon_status status = p->space.rows > 0 ? cuda_norm_bwd_rows(queue, p, &walk, kernels) : TIGON_OK;
   const column_sums all = {.of = {{p->slabs, p->dw, p->dw_dtype}, {p->slabs + p->cols, p->db, p->db_dtype}},
-                           .count = plan->slabs,
+                           .count = p->space.rows > 0 ? walk.ranges : 0,
                            .step = sums * p->cols,
                            .cols = p->cols,
                            .accumulate = p->accumulate_dw};

@@ -6,24 +6,31 @@
 #include "cuda/norm.h"
 
 typedef struct norm_kernels {
-  cuda_kernel fwd_1[3], fwd_2[3], fwd_4[3], fwd_wide[3], fwd_any[3];
-  cuda_kernel bwd_held[3], bwd_wide[3], bwd_any[3];
+  cuda_kernel fwd_1[3], fwd_4[3], fwd_wide[3], fwd_any[3];
+  cuda_kernel bwd_held[3], bwd_staged[3], bwd_shared[3], bwd_wide[3], bwd_any[3]; /* modulated has no staged, no shared */
 } norm_kernels;
 
-#define NORM_KERNELS(op)                                                                    \
-  {                                                                                         \
-    .fwd_1 = CUDA_KERNELS(op, op##_fwd_1), .fwd_2 = CUDA_KERNELS(op, op##_fwd_2),           \
-    .fwd_4 = CUDA_KERNELS(op, op##_fwd_4), .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide),     \
-    .fwd_any = CUDA_KERNELS(op, op##_fwd_any), .bwd_held = CUDA_KERNELS(op, op##_bwd_held), \
-    .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), .bwd_any = CUDA_KERNELS(op, op##_bwd_any), \
+#define NORM_MODULATED_KERNELS(op)                                                          \
+  .fwd_1 = CUDA_KERNELS(op, op##_fwd_1), .fwd_4 = CUDA_KERNELS(op, op##_fwd_4),             \
+  .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide), .fwd_any = CUDA_KERNELS(op, op##_fwd_any),   \
+  .bwd_held = CUDA_KERNELS(op, op##_bwd_held), .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), \
+  .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
+#define NORM_KERNELS(op)                                                                                      \
+  {                                                                                                           \
+    .fwd_1 = CUDA_KERNELS(op, op##_fwd_1), .fwd_2 = CUDA_KERNELS(op, op##_fwd_2),                             \
+    .fwd_4 = CUDA_KERNELS(op, op##_fwd_4), .fwd_shared = CUDA_KERNELS(op, op##_fwd_shared),                   \
+    .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide), .fwd_any = CUDA_KERNELS(op, op##_fwd_any),                   \
+    .bwd_held = CUDA_KERNELS(op, op##_bwd_held), .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide),                 \
+    .bwd_any = CUDA_KERNELS(op, op##_bwd_any),                                                                \
   }
 
 /* A power of two from a warp to `most` that is `wanted` at least, where that is possible. */
 int cuda_team_for(int64_t wanted, int most);
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels);
-/* dx, and the slabs of walk.ranges ranges of rows; walk.team is chosen here. */
-tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk walk, norm_kernels *kernels);
+/* dx, and the slabs of walk->ranges ranges of rows, of which there may be fewer afterwards; walk->team is chosen here. */
+tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,
+                                norm_kernels *kernels);
 /* All of it; a slab has `sums` sums: dw, and db where there are 2. */
 tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan, int sums,
                            norm_kernels *kernels);

@@ -187,8 +187,9 @@ struct tensor_math {
     }
   }
 
-  __device__ void gather(const float *, const float (&w)[R][C], const float *b, bool, bool finite, const int (&begin)[R],
-                         const int (&end)[R], const float (&factor)[R], float (&acc)[R][OUT]) const {
+  __device__ void gather(const float *, const float (&w)[R][C], const float *b, bool, bool finite,
+                         const int (&begin)[R], const int (&end)[R], const float (&factor)[R],
+                         float (&acc)[R][OUT]) const {
     if (!finite) {
       gather_carefully(w, b, begin, end, factor, acc);
       return;

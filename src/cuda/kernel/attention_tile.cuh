@@ -31,7 +31,8 @@ __device__ static inline int64_t clamp64(int64_t v, int64_t low, int64_t high) {
 __device__ static inline int tile_count(int64_t n, int64_t at) { return n - at < TILE ? (int)(n - at) : TILE; }
 
 /* The tiles of y that rows x0 .. x0 + count - 1 see: from *begin in steps of TILE below *end. */
-__device__ static inline void tile_range(const band &b, int64_t x0, int count, int64_t n, int64_t *begin, int64_t *end) {
+__device__ static inline void tile_range(const band &b, int64_t x0, int count, int64_t n, int64_t *begin,
+                                         int64_t *end) {
   *begin = clamp64(x0 + b.low, 0, n) / TILE * TILE;
   *end = clamp64(x0 + count - 1 + b.high, 0, n);
 }
@@ -105,7 +106,9 @@ __device__ inline bool load_tile(float *to, const head<T> &from, int64_t row0, i
 }
 
 /* The columns of a chunk that there are, in units of 8. */
-__device__ static inline int chunk_depth(int64_t width, int64_t chunk) { return (tile_count(width, chunk * TILE) + 7) / 8 * 8; }
+__device__ static inline int chunk_depth(int64_t width, int64_t chunk) {
+  return (tile_count(width, chunk * TILE) + 7) / 8 * 8;
+}
 
 /* A thread's part of an output tile, times by[i] in its i-th row; a row is 0 where that is 0. */
 template <class M, class T>
@@ -133,12 +136,21 @@ __device__ inline void store_tile(const M &m, const head<T> &to, int64_t row0, i
 }
 
 /* KERNEL_BY_DTYPE, where the blocks on an SM that registers must be left for differ: in f32, in 16-bit dtypes. */
-#define ATTENTION_KERNEL(name, problem, f32_blocks, narrow_blocks, ...)                                          \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_FMA_THREADS, f32_blocks)                                \
-      name##_f32(const __grid_constant__ problem p, const attention_walk walk) { typedef float T; __VA_ARGS__; } \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_TENSOR_THREADS, narrow_blocks)                          \
-      name##_f16(const __grid_constant__ problem p, const attention_walk walk) { typedef f16 T; __VA_ARGS__; }   \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_TENSOR_THREADS, narrow_blocks)                          \
-      name##_bf16(const __grid_constant__ problem p, const attention_walk walk) { typedef bf16 T; __VA_ARGS__; }
+#define ATTENTION_KERNEL(name, problem, f32_blocks, narrow_blocks, ...)                 \
+  extern "C" __global__ void __launch_bounds__(ATTENTION_FMA_THREADS, f32_blocks)       \
+      name##_f32(const __grid_constant__ problem p, const attention_walk walk) {        \
+    typedef float T;                                                                    \
+    __VA_ARGS__;                                                                        \
+  }                                                                                     \
+  extern "C" __global__ void __launch_bounds__(ATTENTION_TENSOR_THREADS, narrow_blocks) \
+      name##_f16(const __grid_constant__ problem p, const attention_walk walk) {        \
+    typedef f16 T;                                                                      \
+    __VA_ARGS__;                                                                        \
+  }                                                                                     \
+  extern "C" __global__ void __launch_bounds__(ATTENTION_TENSOR_THREADS, narrow_blocks) \
+      name##_bf16(const __grid_constant__ problem p, const attention_walk walk) {       \
+    typedef bf16 T;                                                                     \
+    __VA_ARGS__;                                                                        \
+  }
 
 #endif

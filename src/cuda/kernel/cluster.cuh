@@ -25,23 +25,43 @@ struct cluster_space {
   float of[2][VALUES];
 };
 
-/* After team_all(), of teams that are whole blocks: each of `v` becomes what Op makes of all blocks' in the order of their ranks. */
-template <class Op, int VALUES>
-__device__ inline void cluster_all(const cluster &c, cluster_space<VALUES> &space, int turn, float (&v)[VALUES]) {
-#if __CUDA_ARCH__ >= 900
-  if (c.size == 1) return;
-  cooperative_groups::cluster_group group = cooperative_groups::this_cluster();
+/* After team_all(), of teams that are whole blocks: this block's share of the values of a turn, which cluster_take() then combines in
+ * the order of the ranks. Every give is followed by its take, and what stands between the two is hidden behind the cluster's barrier. */
+template <int VALUES>
+__device__ inline void cluster_give(const cluster &c, cluster_space<VALUES> &space, int turn, const float (&v)[VALUES]) {
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) space.of[turn][i] = v[i];
   }
-  group.sync();
+#if __CUDA_ARCH__ >= 900
+  if (c.size > 1) cooperative_groups::this_cluster().barrier_arrive();
+#endif
+}
+template <class Op, int VALUES>
+__device__ inline void cluster_take(const cluster &c, cluster_space<VALUES> &space, int turn, float (&v)[VALUES]) {
+#if __CUDA_ARCH__ >= 900
+  cooperative_groups::cluster_group group = cooperative_groups::this_cluster();
+  if (c.size > 1) {
+    group.barrier_wait();
 #pragma unroll
-  for (int i = 0; i < VALUES; ++i) {
-    v[i] = group.map_shared_rank(&space.of[turn][i], 0)[0];
-    for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], *group.map_shared_rank(&space.of[turn][i], b));
+    for (int i = 0; i < VALUES; ++i) {
+      v[i] = *group.map_shared_rank(&space.of[turn][i], 0);
+      for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], *group.map_shared_rank(&space.of[turn][i], b));
+    }
+    return;
   }
 #endif
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < VALUES; ++i) v[i] = space.of[turn][i];
+}
+
+/* Both at once. */
+template <class Op, int VALUES>
+__device__ inline void cluster_all(const cluster &c, cluster_space<VALUES> &space, int turn, float (&v)[VALUES]) {
+  if (c.size == 1) return;
+  cluster_give(c, space, turn, v);
+  cluster_take<Op>(c, space, turn, v);
 }
 
 /* At a kernel's end: no block is gone while another reads its shared memory. */

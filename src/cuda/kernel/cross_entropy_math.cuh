@@ -14,9 +14,10 @@
 
 typedef tigon_cross_entropy_problem ce_problem;
 
-constexpr float CE_LOG2_E = 0x1.715476p+0f;       /* f32's */
+constexpr float CE_LOG2_E = 0x1.715476p+0f;         /* f32's */
 constexpr double CE_LN_2 = 1.0 / (double)CE_LOG2_E; /* its inverse */
-constexpr float CE_SLACK = 8; /* a reference is that far below the largest logit at most: e^8 * columns is far from f32's end */
+/* A reference is that far below the largest logit at most: e^8 * columns is far from f32's end. */
+constexpr float CE_SLACK = 8;
 
 __device__ static inline float exp2_fast(float v) {
   float e;
@@ -104,7 +105,8 @@ __device__ inline void add_pack(const ce_problem &p, const logit_map &map, const
   s.top = fmaxf(s.top, top);
   if (top > s.limit) {
     move_reference<PLAIN>(map, top, s);
-    s.limit = top + (PLAIN ? CE_SLACK : CE_SLACK / map.inverse_temperature); /* the slope of z is 1 / temperature at most */
+    /* The slope of z is 1 / temperature at most. */
+    s.limit = top + (PLAIN ? CE_SLACK : CE_SLACK / map.inverse_temperature);
   }
   if constexpr (PLAIN) {
     float part[2] = {0, 0};
@@ -209,33 +211,34 @@ template <class T, bool PLAIN>
 __device__ inline uint4 gradient_pack(const ce_problem &p, const logit_map &map, const gradient &g, const uint4 &v,
                                       int64_t c) {
   constexpr int N = pack<T>::N;
-  const int64_t label = g.label - c;
+  const int label = g.label - c >= 0 && g.label - c < N ? (int)(g.label - c) : -1;
   float x[N];
   unpack(*(const pack<T> *)&v, x);
   if constexpr (PLAIN) {
 #pragma unroll
     for (int j = 0; j < N; ++j) x[j] = exp2_of(g.at, x[j]) * g.scale;
-    if (label >= 0 && label < N) {
+    if (label >= 0) {
 #pragma unroll
-      for (int j = 0; j < N; ++j) x[j] -= j == (int)label ? (float)g.own : 0;
+      for (int j = 0; j < N; ++j) x[j] -= j == label ? (float)g.own : 0;
     }
   } else {
     /* The label's own share is what is left of it where p is small: its slope has all digits. */
-    double own = 0;
-    if (label >= 0 && label < N) {
-      float at_label = x[0];
+    float own_high = 0, own_low = 0;
+    if (label >= 0) {
+      float at_label = 0;
 #pragma unroll
-      for (int j = 1; j < N; ++j) at_label = j == (int)label ? x[j] : at_label;
+      for (int j = 0; j < N; ++j) at_label += j == label ? x[j] : 0;
       const double bend =
           p.softcap > 0 ? cosh((double)at_label * (double)p.inverse_temperature / (double)p.softcap) : 1;
-      own = g.own / (bend * bend);
+      const double own = g.own / (bend * bend);
+      own_high = (float)own, own_low = isfinite(own_high) ? (float)(own - (double)own_high) : 0;
     }
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const bool inside = c + j >= 0 && c + j < p.cols;
       const float minus = p.label_smoothing != 0 ? g.share * (g.weight && inside ? g.weight[c + j] : 1) : 0;
       x[j] = (exp2_of(g.at, logit<PLAIN>(map, x[j])) * g.scale - minus) * logit_slope(map, x[j]);
-      if (j == label) x[j] = (float)((double)x[j] - own);
+      if (j == label) x[j] = x[j] - own_low - own_high;
     }
   }
   const pack<T> out = packed<T>(x);

@@ -116,6 +116,13 @@ __device__ inline void load_vector(const void *data, tigon_dtype dtype, int64_t 
   }
 }
 
+/* From here on the elements are taken out of their registers again, where the compiler would hold them apart, in twice as many. */
+template <int PACKS>
+__device__ inline void keep_packed(uint4 (&v)[PACKS]) {
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) asm volatile("" : "+r"(v[k].x), "+r"(v[k].y), "+r"(v[k].z), "+r"(v[k].w));
+}
+
 /* Row r of a tensor of T. */
 template <class T>
 __device__ inline T *row_of(const tigon_row_space &space, const tigon_rows &t, int64_t r) {

@@ -8,7 +8,7 @@
 /* Stores mean and rstd where `stores`; returns rstd. */
 __device__ static inline float group_statistics(const tigon_group_norm_fwd_problem &p, int64_t row, bool stores,
                                                 const norm_moments &m) {
-  const float rstd = 1.0f / sqrtf(m.variance + p.eps);
+  const float rstd = norm_rsqrt(m.variance + p.eps);
   if (p.mean && stores) p.mean[row] = m.center + m.rest;
   if (p.rstd && stores) p.rstd[row] = rstd;
   return rstd;

@@ -65,6 +65,13 @@ __device__ inline float norm_xhat(float v, float rstd, bool rounds) {
   return rounds ? rounded<T>(v * rstd) : v * rstd;
 }
 
+/* 1 / sqrt(v) with one rounding: the approximation, put right by what it leaves of 1 - v * r * r, without loss. */
+__device__ static inline float norm_rsqrt(float v) {
+  if (!(v > 0x1p-100f && v < 0x1p100f)) return 1.0f / sqrtf(v);
+  const float r = rsqrtf(v), h = v * r, left = fmaf(-h, r, 1) - fmaf(v, r, -h) * r;
+  return fmaf(0.5f * r, left, r);
+}
+
 /* Of all threads, beside teams that may be at their own barriers still: those have the numbers below, 512 threads 8 at most. */
 __device__ static inline void norm_block_sync() { asm volatile("bar.sync 15;" ::: "memory"); }
 

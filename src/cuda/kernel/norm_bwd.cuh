@@ -36,11 +36,12 @@ struct norm_held_weights {
       kept[k] = same && c < (int)p.cols ? load_kept((const T *)p.w + c) : zero_pack<T>();
     }
   }
+  template <bool OFFSET>
   __device__ void get(const tigon_norm_bwd_problem &p, int k, int c, float (&w)[N]) const {
     if (same) {
       unpack(kept[k], w);
 #pragma unroll
-      for (int j = 0; j < N; ++j) w[j] += p.w_offset;
+      for (int j = 0; OFFSET && j < N; ++j) w[j] += p.w_offset;
     } else {
       norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
     }
@@ -118,28 +119,23 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
     __pipeline_wait_prior(STAGES - 1);
     const uint4 *stage = norm_stages + (stage_now * STREAMS) * STREAM + threadIdx.x;
     stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
-    pack<T> dy[PACKS], x[PACKS];
-    float sums[VALUES] = {0}; /* of g * xhat, of g */
+    float g[PACKS * N], xhat[PACKS * N], sums[VALUES] = {0}; /* of g * xhat, of g */
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
-      dy[k] = x[k] = zero_pack<T>();
       if (c >= cols) continue;
-      dy[k] = *(const pack<T> *)&stage[k * NORM_BWD_THREADS];
-      x[k] = *(const pack<T> *)&stage[STREAM + k * NORM_BWD_THREADS];
       float a[N], b[N], w[N];
-      unpack(dy[k], a);
-      unpack(x[k], b);
-      weights.get(p, k, c, w);
+      unpack(pack_of<T>(stage[k * NORM_BWD_THREADS]), a);
+      unpack(pack_of<T>(stage[STREAM + k * NORM_BWD_THREADS]), b);
+      weights.template get<!CENTERS>(p, k, c, w);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        if (CENTERS) b[j] -= center;
-        sums[0] = fmaf(a[j] * w[j], b[j] * rstd, sums[0]);
-        dw[k * N + j] = fmaf(a[j], norm_xhat<T>(b[j], rstd, rounds), dw[k * N + j]);
-        if constexpr (CENTERS) {
-          sums[1] = fmaf(a[j], w[j], sums[1]);
-          db[k * N + j] += a[j];
-        }
+        const int i = k * N + j;
+        g[i] = a[j] * w[j];
+        xhat[i] = (CENTERS ? b[j] - center : b[j]) * rstd;
+        sums[0] = fmaf(g[i], xhat[i], sums[0]);
+        dw[i] = fmaf(a[j], rounds ? rounded<T>(xhat[i]) : xhat[i], dw[i]);
+        if constexpr (CENTERS) sums[1] += g[i], db[i] += a[j];
       }
     }
     team_all<op_sum>(t, space, turn, sums);
@@ -151,18 +147,12 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
     for (int k = 0; k < PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
       if (c >= cols) continue;
-      float a[N], b[N], w[N], out[N], ds[N];
-      unpack(dy[k], a);
-      unpack(x[k], b);
-      weights.get(p, k, c, w);
+      float out[N], ds[N];
       const bool adds = KIND == NORM_ADD_RMS && p.ds.data;
-      if (adds) unpack(*(const pack<T> *)&stage[2 * STREAM + k * NORM_BWD_THREADS], ds);
+      if (adds) unpack(pack_of<T>(stage[2 * STREAM + k * NORM_BWD_THREADS]), ds);
 #pragma unroll
-      for (int j = 0; j < N; ++j) {
-        if (CENTERS) b[j] -= center;
-        const float g = CENTERS ? fmaf(a[j], w[j], -mean_g) : a[j] * w[j];
-        out[j] = rstd * fmaf(-b[j] * rstd, mean, g) + (adds ? ds[j] : 0);
-      }
+      for (int j = 0; j < N; ++j)
+        out[j] = rstd * fmaf(-xhat[k * N + j], mean, g[k * N + j] - mean_g) + (adds ? ds[j] : 0);
       store_stream(dx + c, packed<T>(out));
     }
   }
@@ -236,7 +226,8 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
       for (int j = 0; j < N; ++j) {
         if (CENTERS) b[j] -= center;
         const float g = CENTERS ? fmaf(a[j], w[j], -mean_g) : a[j] * w[j];
-        out[j] = rstd * fmaf(-b[j] * rstd, mean, g) + (ds ? add[j] : 0);
+        out[j] = rstd * fmaf(-b[j] * rstd, mean, g);
+        if (ds) out[j] += add[j];
         if (!adds_up) continue;
         const float term = a[j] * norm_xhat<T>(b[j], rstd, rounds);
         dw[c + j] = r == begin ? term : dw[c + j] + term;

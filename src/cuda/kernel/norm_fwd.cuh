@@ -1,4 +1,4 @@
-/* Rows of the norms forward. `held`: a row stays in its team's registers, one read. `walked`: of any width and alignment, a row is
+/* Rows of the norms forward. `held`: a row stays in its team's registers, or in those of a cluster, one read. `walked`: of any width and alignment, a row is
  * walked twice, the second time out of the L2, and the blocks of a cluster share it. */
 #ifndef TIGON_CUDA_KERNEL_NORM_FWD_CUH
 #define TIGON_CUDA_KERNEL_NORM_FWD_CUH
@@ -10,7 +10,7 @@ __device__ inline float norm_rstd(const tigon_norm_fwd_problem &p, float sum_squ
   const bool narrow = sizeof(T) < 4 && p.casting == TIGON_CASTING_NONE;
   float mean = sum_squares / (float)p.cols;
   if (narrow) mean = rounded<T>(mean);
-  const float rstd = 1.0f / sqrtf(mean + p.eps);
+  const float rstd = norm_rsqrt(mean + p.eps);
   return narrow ? rounded<T>(rstd) : rstd;
 }
 
@@ -45,7 +45,7 @@ __device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t 
 template <class T>
 __device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t r, bool stores, const norm_moments &m,
                                        norm_out<T> &out) {
-  out.rstd = 1.0f / sqrtf(m.variance + p.eps);
+  out.rstd = norm_rsqrt(m.variance + p.eps);
   out.center = m.center;
   out.rest = -m.rest * out.rstd;
   if (p.rstd && stores) p.rstd[r] = out.rstd;
@@ -90,68 +90,77 @@ __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_o
 
 /* A row's own scale and shift come into the L2 while its sum is made. */
 template <int PACKS>
-__device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const team &t, int n, int cols) {
+__device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const team &t, int own, int n, int cols) {
   if (!row) return;
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    const int c = (k * t.threads + t.rank) * n;
+    const int c = (k * t.threads + own) * n;
     if (c < cols) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)row + (size_t)c * (dtype == TIGON_F32 ? 4 : 2)));
   }
 }
 
-/* cols is a multiple of a pack's elements, and PACKS of them a thread hold a row. A grid has blocks for as many rows as a memory. */
-template <class T, norm_kind KIND, int PACKS>
+/* cols is a multiple of a pack's elements, and PACKS of them a thread hold a row, or a block's share of it, where those of a cluster do.
+ * A grid has blocks for as many rows as a memory. */
+template <class T, norm_kind KIND, int PACKS, bool SHARED = false>
 __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm_walk &walk) {
   constexpr int N = pack<T>::N;
   __shared__ team_space<1> space;
+  __shared__ cluster_space<1> shared;
   const team t = team_of(walk.team);
-  const int cols = (int)p.cols;
-  const int64_t r = (int64_t)blockIdx.x * t.count + t.index;
-  if (r >= p.space.rows) return; /* a whole team */
+  const cluster cl = SHARED ? cluster_of_block() : cluster{0, 1};
+  const int end = (cl.rank + 1) * walk.share * N, own = (SHARED ? cl.rank * walk.share : 0) + t.rank;
+  const int cols = SHARED && end < (int)p.cols ? end : (int)p.cols; /* of the row up to this block's share */
+  const bool stores = t.rank == 0 && cl.rank == 0;
+  const int64_t r = (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
+  if (r >= p.space.rows) return; /* a whole team, and no block of a cluster */
   const T *x = row_of<T>(p.space, p.x, r);
   const T *residual = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.residual, r) : NULL;
   T *s = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.s, r) : NULL;
-  pack<T> kept[PACKS], add[PACKS];
+  uint4 kept[PACKS], add[PACKS];
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    const int c = (k * t.threads + t.rank) * N;
-    kept[k] = c < cols ? load_stream(x + c) : zero_pack<T>();
-    if (KIND == NORM_ADD_RMS) add[k] = c < cols ? load_stream(residual + c) : zero_pack<T>();
+    const int c = (k * t.threads + own) * N;
+    kept[k] = c < cols ? __ldcs((const uint4 *)(x + c)) : uint4{0, 0, 0, 0};
+    if (KIND == NORM_ADD_RMS) add[k] = c < cols ? __ldcs((const uint4 *)(residual + c)) : uint4{0, 0, 0, 0};
   }
   norm_out<T> out = norm_out_of<T, KIND>(p, r);
   if (KIND == NORM_MODULATED && p.share == 1) {
-    norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, N, cols);
-    norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, N, cols);
+    norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, own, N, cols);
+    norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, own, N, cols);
   }
   float sum[1] = {0}; /* of squares; of elements, where a mean is subtracted */
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     float v[N], part = 0;
-    unpack(kept[k], v);
+    unpack(pack_of<T>(kept[k]), v);
     if (KIND == NORM_ADD_RMS) {
       float a[N];
-      unpack(add[k], a);
+      unpack(pack_of<T>(add[k]), a);
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] += a[j];
-      kept[k] = packed<T>(v);
-      unpack(kept[k], v);
-      const int c = (k * t.threads + t.rank) * N;
-      if (c < cols) store_stream(s + c, kept[k]);
+      const pack<T> both = packed<T>(v);
+      kept[k] = *(const uint4 *)&both;
+      unpack(both, v);
+      const int c = (k * t.threads + own) * N;
+      if (c < cols) store_stream(row_of<T>(p.space, p.s, r) + c, both);
     }
 #pragma unroll
     for (int j = 0; j < N; ++j) part = KIND == NORM_LAYER ? part + v[j] : fmaf(v[j], v[j], part);
     sum[0] += part;
   }
   team_all<op_sum>(t, space, 0, sum);
+  if (SHARED) cluster_all<op_sum>(cl, shared, 0, sum);
+  keep_packed(kept);
   if constexpr (KIND == NORM_LAYER) {
     __shared__ team_space<2> pairs;
+    __shared__ cluster_space<2> shared_pairs;
     const float center = norm_center(sum[0] / (float)p.cols);
     float sums[2] = {0, 0};
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
-      if ((k * t.threads + t.rank) * N >= cols) continue;
+      if ((k * t.threads + own) * N >= cols) continue;
       float v[N], part = 0, squares = 0;
-      unpack(kept[k], v);
+      unpack(pack_of<T>(kept[k]), v);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const float d = v[j] - center;
@@ -160,17 +169,20 @@ __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm
       sums[0] += part, sums[1] += squares;
     }
     team_all<op_sum>(t, pairs, 0, sums);
-    norm_statistics(p, r, t.rank == 0, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
+    if (SHARED) cluster_all<op_sum>(cl, shared_pairs, 0, sums);
+    keep_packed(kept);
+    norm_statistics(p, r, stores, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
   } else {
-    norm_statistics(p, r, t.rank == 0, sum[0], out);
+    norm_statistics(p, r, stores, sum[0], out);
   }
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    const int c = (k * t.threads + t.rank) * N;
+    const int c = (k * t.threads + own) * N;
     float v[N];
-    unpack(kept[k], v);
+    unpack(pack_of<T>(kept[k]), v);
     if (c < cols) norm_output<T, KIND>(p, out, c, v);
   }
+  if (SHARED) cluster_end(cl);
 }
 
 /* What a thread of a walked kernel has of a row: columns first, first + step, ..., N from each on. */

@@ -4,25 +4,34 @@
 
 #include "cuda/kernel/norm_bwd.cuh"
 #include "cuda/kernel/norm_bwd_modulated.cuh"
+#include "cuda/kernel/norm_bwd_staged.cuh"
 #include "cuda/kernel/norm_fwd.cuh"
 
-#define NORM_FWD(name, ...)                  \
-  KERNEL_BY_DTYPE(name, (NORM_MOST_THREADS), \
+#define NORM_FWD(name, bounds, ...) \
+  KERNEL_BY_DTYPE(name, bounds,     \
                   (const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk), __VA_ARGS__)
 #define NORM_BWD(name, ...)                 \
   KERNEL_BY_DTYPE(name, (NORM_BWD_THREADS), \
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
 
-#define NORM_FWD_KERNELS(op, kind)                                       \
-  NORM_FWD(op##_fwd_1, norm_fwd_held<T, kind, 1>(p, walk))               \
-  NORM_FWD(op##_fwd_2, norm_fwd_held<T, kind, 2>(p, walk))               \
-  NORM_FWD(op##_fwd_4, norm_fwd_held<T, kind, 4>(p, walk))               \
-  NORM_FWD(op##_fwd_wide, norm_fwd_walked<T, kind, pack<T>::N>(p, walk)) \
-  NORM_FWD(op##_fwd_any, norm_fwd_walked<T, kind, 1>(p, walk))
+#define NORM_STAGED(name, ...)                 \
+  KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS), \
+                  (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
+
+/* What may be three blocks of an SM is. */
+#define NORM_FWD_KERNELS(op, kind)                                                                  \
+  NORM_FWD(op##_fwd_1, (NORM_FEW_THREADS), norm_fwd_held<T, kind, 1>(p, walk))                      \
+  NORM_FWD(op##_fwd_2, (NORM_FEW_THREADS, 3), norm_fwd_held<T, kind, 2>(p, walk))                   \
+  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4>(p, walk))                     \
+  NORM_FWD(op##_fwd_shared, (NORM_FEW_THREADS, 2), norm_fwd_held<T, kind, 4, true>(p, walk))        \
+  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))       \
+  NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
 
 #define NORM_KERNELS(op, kind)                                           \
   NORM_FWD_KERNELS(op, kind)                                             \
   NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind>(p, walk))               \
+  NORM_STAGED(op##_bwd_staged, norm_bwd_staged<T, kind, false>(p, walk)) \
+  NORM_STAGED(op##_bwd_shared, norm_bwd_staged<T, kind, true>(p, walk))  \
   NORM_BWD(op##_bwd_wide, norm_bwd_walked<T, kind, pack<T>::N>(p, walk)) \
   NORM_BWD(op##_bwd_any, norm_bwd_walked<T, kind, 1>(p, walk))
 
