@@ -33,7 +33,7 @@ def trouble(sentence):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        print(f"peers_cpu: {message}", file=sys.stderr)
+        print(f"{pathlib.Path(sys.argv[0]).stem}: {message}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -89,19 +89,27 @@ class Tigon:
     library = None
 
     def __init__(self, op, dtype, shape, threads):
-        if Tigon.library is None:
-            path = os.environ.get("TIGON_BENCH", ROOT / "build/libtigon_bench.so")
-            try:
-                Tigon.library = ctypes.CDLL(str(path))
-            except OSError as error:
-                trouble(f"{error}; `make bench-peers` builds it")
-            for name in ("open", "tensor"):
-                getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_void_p
-            for name in ("sentence", "variant"):
-                getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_char_p
-            Tigon.library.tigon_bench_bytes.restype = ctypes.c_double
-        handle = self.library.tigon_bench_open(op.encode(), dtype.encode(), ctypes.c_int64(shape[0]),
-                                               ctypes.c_int64(shape[1]), threads)
+        self.load()
+        self.hold(self.library.tigon_bench_open(op.encode(), dtype.encode(), ctypes.c_int64(shape[0]),
+                                                ctypes.c_int64(shape[1]), threads))
+
+    @staticmethod
+    def load():
+        if Tigon.library is not None:
+            return
+        path = os.environ.get("TIGON_BENCH", ROOT / "build/libtigon_bench.so")
+        try:
+            Tigon.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            trouble(f"{error}; `make bench-peers` builds it")
+        for name in ("open", "open_on", "tensor"):
+            getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_void_p
+        for name in ("sentence", "variant", "gemm"):
+            getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_char_p
+        for name in ("bytes", "flops", "workspace"):
+            getattr(Tigon.library, f"tigon_bench_{name}").restype = ctypes.c_double
+
+    def hold(self, handle):
         if not handle:
             raise LookupError(self.library.tigon_bench_sentence().decode())
         self.handle = ctypes.c_void_p(handle)
@@ -117,12 +125,15 @@ class Tigon:
         """PyTorch tensors on the case's own memory, by the names that tests/check gives them."""
         made = []
         for name in names:
-            view = ctypes.cast(self.library.tigon_bench_tensor(self.handle, name.encode()), ctypes.POINTER(View)).contents
+            view = self.view(name)
             dtype = getattr(torch, DTYPES[view.dtype])
             shape = view.shape[:view.ndim]
             raw = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(view.data)
             made.append(torch.frombuffer(raw, dtype=dtype).view(shape))
         return made
+
+    def view(self, name):
+        return ctypes.cast(self.library.tigon_bench_tensor(self.handle, name.encode()), ctypes.POINTER(View)).contents
 
     def bytes_min(self, mode):
         return self.library.tigon_bench_bytes(self.handle, MODES.index(mode))
@@ -392,16 +403,28 @@ def machine(load):
             "openmp": sorted(pathlib.Path(path).name for path in runtimes)}
 
 
-def document(rows, load, onednn):
+def state():
+    """What was measured, and when."""
     version = (ROOT / "include/tigon/base.h").read_text()
     numbers = [line.split()[-1] for part in ("MAJOR", "MINOR", "PATCH") for line in version.splitlines()
                if line.startswith(f"#define TIGON_VERSION_{part} ")]
     changed = output("git", "status", "--porcelain", "--untracked-files=no")
-    return {"machine": machine(load), "commit": output("git", "rev-parse", "HEAD"), "uncommitted_changes": bool(changed),
+    return {"commit": output("git", "rev-parse", "HEAD"), "uncommitted_changes": bool(changed),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "versions": {"tigon": ".".join(numbers), "torch": torch.__version__, "python": platform.python_version(),
-                         "onednn": onednn and onednn.version},
-            "rows": rows}
+            "versions": {"tigon": ".".join(numbers), "torch": torch.__version__, "python": platform.python_version()}}
+
+
+def document(rows, load, onednn):
+    made = {"machine": machine(load), **state()}
+    made["versions"]["onednn"] = onednn and onednn.version
+    return {**made, "rows": rows}
+
+
+def load_torch():
+    global torch, F
+    import torch
+    import torch._functorch.config
+    import torch.nn.functional as F
 
 
 def compile_works():
@@ -454,9 +477,7 @@ if __name__ == "__main__":
     if chosen.threads:
         os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
     try:
-        import torch
-        import torch._functorch.config
-        import torch.nn.functional as F
+        load_torch()
     except ImportError:
         trouble("no PyTorch here; `make bench-peers` makes an environment that has it")
     main(chosen)

@@ -1,4 +1,4 @@
-/* build/libtigon_bench.so, for bench/peers_cpu.py: the cases of `tigon bench`, one call at a time, so that Python can time
+/* build/libtigon_bench.so, for bench/peers_cpu.py and bench/peers_cuda.py: the cases of `tigon bench`, one call at a time, so that Python can time
  * them in turns with others on the same memory. Plain types only. */
 #include <stdint.h>
 #include <stdio.h>
@@ -20,13 +20,27 @@ static char sentence[512];
 
 /* NULL, and a sentence, when the library has no such case; rows == 0: the case's own shape. */
 RUNNER_EXPORT runner *tigon_bench_open(const char *op, const char *dtype, int64_t rows, int64_t cols, int threads);
+/* The same on a device, on the caller's stream; sizes are those of bench_point, 0: the case's own. */
+typedef struct runner_place {
+  const char *device;
+  void *stream;
+  int threads;
+} runner_place;
+typedef struct runner_sizes {
+  int64_t rows, cols, other, head_dim, kv_heads;
+} runner_sizes;
+RUNNER_EXPORT runner *tigon_bench_open_on(const runner_place *place, const char *op, const char *dtype,
+                                          const runner_sizes *sizes);
 RUNNER_EXPORT const char *tigon_bench_sentence(void);
 /* One call of "fwd", "bwd" or "full"; 0: it worked. */
 RUNNER_EXPORT int tigon_bench_call(runner *r, int mode);
 RUNNER_EXPORT void tigon_bench_sizes(const runner *r, int64_t sizes[2]); /* rows, cols */
 /* A tensor by the name that the op's check gives it; NULL when the case has none. */
 RUNNER_EXPORT const tigon_tensor *tigon_bench_tensor(const runner *r, const char *name);
-RUNNER_EXPORT double tigon_bench_bytes(const runner *r, int mode); /* that must move */
+RUNNER_EXPORT double tigon_bench_bytes(const runner *r, int mode);     /* that must move */
+RUNNER_EXPORT double tigon_bench_flops(const runner *r, int mode);     /* of matrix products */
+RUNNER_EXPORT double tigon_bench_workspace(const runner *r, int mode); /* bytes */
+RUNNER_EXPORT const char *tigon_bench_gemm(const runner *r);
 RUNNER_EXPORT const char *tigon_bench_variant(const runner *r);
 RUNNER_EXPORT void tigon_bench_close(runner *r);
 
@@ -39,16 +53,20 @@ void tigon_bench_close(runner *r) {
   free(r);
 }
 
-runner *tigon_bench_open(const char *op, const char *dtype, int64_t rows, int64_t cols, int threads) {
-  const tigon_context_desc desc = {.device = "cpu", .threads = threads};
+runner *tigon_bench_open_on(const runner_place *place, const char *op, const char *dtype, const runner_sizes *sizes) {
+  const tigon_context_desc desc = {.device = place->device, .stream = place->stream, .threads = place->threads};
   const tigon_dtype type = tigon_dtype_from_name(dtype);
   const bench_case *chosen = bench_case_find(op);
   runner *r = calloc(1, sizeof *r);
   const char *why = "out of memory";
   if (r && !chosen) why = "the library has no such operator";
   if (r && chosen) {
-    r->at.rows = rows ? rows : tigon_dtype_size(type) == 2 ? chosen->rows_16bit : chosen->rows_f32;
-    r->at.cols = cols ? cols : chosen->cols;
+    r->at = (bench_point){.rows = sizes->rows,
+                          .cols = sizes->cols ? sizes->cols : chosen->cols,
+                          .other = sizes->other,
+                          .head_dim = sizes->head_dim,
+                          .kv_heads = sizes->kv_heads};
+    if (!r->at.rows) r->at.rows = tigon_dtype_size(type) == 2 ? chosen->rows_16bit : chosen->rows_f32;
     r->at.other = bench_other(chosen, &r->at);
     const tigon_status status = tigon_context_create(&desc, &r->context);
     if (status == TIGON_OK && bench_data_open(&r->data, chosen, r->context, type, &r->at, SIZE_MAX) == TIGON_OK)
@@ -58,6 +76,11 @@ runner *tigon_bench_open(const char *op, const char *dtype, int64_t rows, int64_
   snprintf(sentence, sizeof sentence, "%s %s: %s", op, dtype, why);
   tigon_bench_close(r);
   return NULL;
+}
+
+runner *tigon_bench_open(const char *op, const char *dtype, int64_t rows, int64_t cols, int threads) {
+  return tigon_bench_open_on(&(runner_place){.device = "cpu", .threads = threads}, op, dtype,
+                             &(runner_sizes){.rows = rows, .cols = cols});
 }
 
 int tigon_bench_call(runner *r, int mode) {
@@ -76,5 +99,11 @@ const tigon_tensor *tigon_bench_tensor(const runner *r, const char *name) {
 }
 
 double tigon_bench_bytes(const runner *r, int mode) { return r->data.mode[mode].bytes; }
+
+double tigon_bench_flops(const runner *r, int mode) { return r->data.mode[mode].flops; }
+
+double tigon_bench_workspace(const runner *r, int mode) { return (double)r->data.mode[mode].workspace_bytes; }
+
+const char *tigon_bench_gemm(const runner *r) { return tigon_context_gemm(r->context); }
 
 const char *tigon_bench_variant(const runner *r) { return tigon_last_variant(r->context); }

@@ -50,14 +50,19 @@ static void skip_all(bench_row *rows, int first, int next, const char *reason) {
 static void run_case(const bench_options *options, const bench_case *chosen, tigon_context *context, bench_row *rows,
                      int first, int next, int total) {
   const bench_row *one = &rows[first];
-  const int64_t available = cli_memory_available() - BENCH_PROBE_BYTES;
+  const bool host = context->queue.backend->host_memory;
+  const int64_t available = host ? cli_memory_available() - BENCH_PROBE_BYTES : INT64_MAX;
   char shape[BENCH_SHAPE], bytes[TERM_NUMBER], most[TERM_NUMBER];
   bench_data data;
   if (bench_data_open(&data, chosen, context, one->dtype, &one->at, available > 0 ? (size_t)available : 0) !=
       TIGON_OK) {
     char reason[128];
-    snprintf(reason, sizeof reason, "%s needs %s of the %s that are free", bench_shape(shape, one),
-             term_bytes(bytes, (int64_t)data.bytes), term_bytes(most, available + BENCH_PROBE_BYTES));
+    term_bytes(bytes, (int64_t)data.bytes);
+    if (host)
+      snprintf(reason, sizeof reason, "%s needs %s of the %s that are free", bench_shape(shape, one), bytes,
+               term_bytes(most, available + BENCH_PROBE_BYTES));
+    else
+      snprintf(reason, sizeof reason, "%s needs %s, more than the device has free", bench_shape(shape, one), bytes);
     skip_all(rows, first, next, reason);
     return;
   }
@@ -81,10 +86,10 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
       give_up(row, context, status);
       continue;
     }
-    row->peak_bytes = cli_peak_bytes();
+    row->peak_bytes = host ? cli_peak_bytes() : 0;
     row->variant = tigon_last_variant(context);
     if (options->trace) context->queue.backend->trace(&context->queue, NULL);
-    const bench_timing timing = {options->repeats, options->overhead ? 2e-4 : 1e-3, !options->overhead, options->hot};
+    const bench_timing timing = {options->repeats, options->overhead ? 2e-4 : 1e-3, options->overhead, options->hot};
     bench_measure(&data, mode, &timing, row);
   }
   bench_data_close(&data);
@@ -184,9 +189,11 @@ static void close_file(const bench_options *options, const char *path, FILE *fil
   if (fclose(file) != 0 || !written) cli_trouble(options->command, "%s: %s", path, strerror(errno));
 }
 
-/* Of one core. */
-static size_t l2_bytes(const char *command) {
+/* Of one core; on a device bytes that every one's shared cache holds. */
+static size_t l2_bytes(const char *command, bool host) {
+  enum { ON_DEVICE = 16 << 20 };
   cli_machine machine;
+  if (!host) return ON_DEVICE;
   cli_machine_read(&machine);
   if (machine.l2_bytes <= 0) cli_trouble(command, "--hot: the system does not tell the size of the second-level cache");
   return (size_t)machine.l2_bytes;
@@ -204,10 +211,11 @@ static int run_all(bench_options *options) {
   double load;
   if (getloadavg(&load, 1) != 1) load = -1;
   choice->threads = context->queue.threads;
-  if (options->hot) choice->hot_bytes = l2_bytes(options->command);
+  if (options->hot) choice->hot_bytes = l2_bytes(options->command, backend->host_memory);
   add_all(options, context, &list);
   if (options->against) {
-    json_t *past = bench_past_read(options->command, options->against, options->hot);
+    json_t *past = bench_past_read(options->command, options->against, options->hot,
+                                   backend->host_memory ? NULL : context->device->name);
     if (bench_past_find(past, list.row, list.count) == 0)
       cli_trouble(options->command, "--against: %s has none of the rows that this run would measure", options->against);
     json_decref(past);
@@ -237,13 +245,14 @@ static int run_all(bench_options *options) {
                          .gemm = tigon_context_gemm(context),
                          .simulated = backend->model ? context->device->name : NULL,
                          .device = backend->host_memory ? NULL : context->device->name,
+                         .probed = !backend->model && (backend->host_memory || backend->stream),
                          .against = options->against,
                          .overhead = options->overhead,
                          .hot = options->hot};
-  if (backend->model || !backend->host_memory)
-    result.copy_gbps = result.read_gbps = bench_model_gbps(context);
+  if (result.probed)
+    bench_find_ceilings(&result, context, options->repeats);
   else
-    bench_find_ceilings(&result, options->repeats);
+    result.copy_gbps = result.read_gbps = bench_model_gbps(context);
   if (choice->axis == BENCH_THREADS) find_speedups(list.row, list.count);
   for (int i = 0; i < list.count; ++i)
     if (list.row[i].outcome == BENCH_MEASURED) ++result.verdicts[bench_past_judge(&list.row[i])];
@@ -344,8 +353,8 @@ int tigon_cli_bench(int argc, char **argv) {
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16, may be repeated (default: f32 and bf16)", 0},
       {"mode", 'm', "MODE", 0, "fwd, bwd, full, step or clip, may be repeated (default: all that there are)", 0},
       {"threads", 'n', "N", 0, "Threads a call may use (default: OMP_NUM_THREADS, else all cores)", 0},
-      {"device", 'd', "NAME", 0, "cpu, npu, ref or ascend-sim:910B4 and its like (default: the first that is there)",
-       0},
+      {"device", 'd', "NAME", 0,
+       "cuda, npu, cpu, ref or ascend-sim:910B4 and its like (default: the first that is there)", 0},
       {"variant", 'v', "NAME", 0, "Kernels for this instruction set, as `tigon list' names them", 0},
       {"repeat", 'r', "N", 0, "Timed samples a row (default: 15, or those of a second, at least 5)", 0},
       {"hot", KEY_HOT, NULL, 0,

@@ -67,6 +67,7 @@ typedef struct bench_row {
   double copy_gbps, read_gbps; /* medians of the probes that ran between this row's samples; 0: not measured */
   double floor_fraction;       /* the floor's time / median; 0: no floor */
   tigon_model_counts counted;  /* of one call, on a simulator */
+  double host;                 /* seconds of the host's time that a call takes on a device; 0: unknown */
   double speedup;              /* of a sweep over threads: the time on one thread / the median; 0: unknown */
   double disturbed;            /* share of the samples in which another program took a core */
   size_t extra_bytes;          /* workspace */
@@ -86,6 +87,7 @@ typedef struct bench_result {
   const char *variant, *gemm;
   const char *simulated; /* the device whose model stands for the clock; NULL: times were measured */
   const char *device;    /* the one that is not this host, and is timed by its own clock; else NULL */
+  bool probed;           /* the memory's rates were measured, not only described */
   const char *against;   /* the file of an earlier run; NULL: none */
   int verdicts[BENCH_VERDICTS];
   bool overhead; /* the shapes are tiny: the time is a call's cost */
@@ -96,17 +98,33 @@ typedef struct bench_result {
 
 enum { BENCH_MOST_REPEATS = 1001 };
 
+/* PATIENCE: samples that a row gets however long they take. LEAST_FLOOR: bytes below which starting a call costs more than
+ * moving data, so that a floor would say nothing. */
+enum { BENCH_PATIENCE = 5, BENCH_LEAST_FLOOR = 256 << 10 };
+
+typedef struct bench_samples {
+  double value[BENCH_MOST_REPEATS];
+  int count;
+} bench_samples;
+/* Linear between the two nearest; 0 without samples. Sorts them. */
+double bench_quantile(bench_samples *samples, double part);
+/* Sets the median and the two quantiles of a row. */
+void bench_set_times(bench_row *row, bench_samples *times);
+
 typedef struct bench_timing {
   int repeats;
   double sample_seconds;
-  bool floor,
-      hot; /* run the probes between samples; with stores that stay in the caches, and for the smallest calls, too */
+  bool overhead; /* the cost of a call: no probes */
+  bool hot;      /* the probes' stores stay in the caches, and the smallest calls have probes, too */
 } bench_timing;
 
 /* Fills the times, rates and floor of a row whose bytes_min and flops are set; the call is known to work. Samples take
- * about sample_seconds each. */
+ * about sample_seconds each, with probes between them. */
 void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *timing, bench_row *row);
-void bench_find_ceilings(bench_result *result, int repeats);
+void bench_find_ceilings(bench_result *result, tigon_context *context, int repeats);
+/* The same on a device whose backend has `stream`. */
+void bench_measure_on_device(const bench_data *data, bench_mode mode, const bench_timing *timing, bench_row *row);
+void bench_probe_device(tigon_context *context, int repeats, bench_samples *copies, bench_samples *reads);
 /* The rate of a simulated device's memory with all cores at work. */
 double bench_model_gbps(const tigon_context *context);
 
@@ -114,7 +132,7 @@ double bench_model_gbps(const tigon_context *context);
 
 /* The JSON of the file at `path`; ends the program when there is none, or it is no benchmark's or not as hot. Says on stderr
  * when it is another machine's. */
-json_t *bench_past_read(const char *command, const char *path, bool hot);
+json_t *bench_past_read(const char *command, const char *path, bool hot, const char *device);
 /* Fills `past` of the rows that it has, and returns how many those are. */
 int bench_past_find(const json_t *past, bench_row *rows, int count);
 bench_verdict bench_past_judge(bench_row *row); /* once it is measured */

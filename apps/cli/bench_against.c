@@ -6,7 +6,7 @@
 
 enum { NOISE_PERCENT = 5 };
 
-json_t *bench_past_read(const char *command, const char *path, bool hot) {
+json_t *bench_past_read(const char *command, const char *path, bool hot, const char *device) {
   json_error_t error;
   json_t *past = json_load_file(path, 0, &error);
   if (!past && error.line <= 0) cli_trouble(command, "--against: %s", error.text);
@@ -18,8 +18,13 @@ json_t *bench_past_read(const char *command, const char *path, bool hot) {
   cli_machine machine;
   cli_machine_read(&machine);
   const char *cpu = json_string_value(json_object_get(json_object_get(past, "machine"), "cpu"));
-  if (cpu && strcmp(cpu, machine.model) != 0)
+  const char *other = json_string_value(json_object_get(past, "device"));
+  if (device || other) {
+    if (!device || !other || strcmp(device, other) != 0)
+      fprintf(stderr, "%s: %s was measured on another device (%s)\n", command, path, other ? other : "the host");
+  } else if (cpu && strcmp(cpu, machine.model) != 0) {
     fprintf(stderr, "%s: %s was measured on another machine (%s)\n", command, path, cpu);
+  }
   return past;
 }
 

@@ -50,6 +50,7 @@ static void print_line(const bench_row *row, bench_axis axis, const metric *m, c
 
 void bench_print_csv(const bench_result *result, const cli_machine *machine) {
   char config[256], stamp[32];
+  const char *name = result->device ? result->device : machine->model;
   const time_t now = time(NULL);
   struct tm utc;
   gmtime_r(&now, &utc);
@@ -65,9 +66,9 @@ void bench_print_csv(const bench_result *result, const cli_machine *machine) {
              tigon_dtype_name(row->dtype), row->at.rows, row->at.cols, row->at.other, row->at.threads, row->variant,
              row->bytes_min, result->hot ? "true" : "false");
     const metric speed = {"speed", "ms", row->median * 1e3, row->q20 * 1e3, row->q80 * 1e3};
-    print_line(row, result->axis, &speed, config, machine->model, stamp);
+    print_line(row, result->axis, &speed, config, name, stamp);
     const double peak = (double)row->peak_bytes / (1 << 20);
     const metric memory = {"memory", "MB", peak, peak, peak};
-    if (row->peak_bytes) print_line(row, result->axis, &memory, config, machine->model, stamp);
+    if (row->peak_bytes) print_line(row, result->axis, &memory, config, name, stamp);
   }
 }

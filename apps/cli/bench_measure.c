@@ -5,22 +5,12 @@
 #include "bench.h"
 #include "core/context.h"
 
-/* PATIENCE: samples that a row gets however long they take. LEAST_FLOOR: bytes below which starting threads costs more
- * than moving data, so that a floor would say nothing. */
-enum { PATIENCE = 5, LEAST_FLOOR = 256 << 10 };
-
-typedef struct samples {
-  double value[BENCH_MOST_REPEATS];
-  int count;
-} samples;
-
 static int by_value(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
 
-/* Linear between the two nearest; 0 without samples. Sorts them. */
-static double quantile(samples *s, double part) {
+double bench_quantile(bench_samples *s, double part) {
   if (s->count == 0) return 0;
   qsort(s->value, (size_t)s->count, sizeof *s->value, by_value);
   const double at = part * (s->count - 1);
@@ -28,10 +18,16 @@ static double quantile(samples *s, double part) {
   return s->value[below] + (at - below) * (s->value[above] - s->value[below]);
 }
 
+void bench_set_times(bench_row *row, bench_samples *times) {
+  row->median = bench_quantile(times, 0.5);
+  row->q20 = bench_quantile(times, 0.2);
+  row->q80 = bench_quantile(times, 0.8);
+}
+
 /* The machine's ceilings: medians over the rows that are larger than the caches (with --hot: over all that have one), or a
  * probe of its own without one. */
-void bench_find_ceilings(bench_result *result, int repeats) {
-  static samples copy, read;
+void bench_find_ceilings(bench_result *result, tigon_context *context, int repeats) {
+  static bench_samples copy, read;
   const double large = result->hot ? 0 : 64e6, beyond = 512e6; /* bytes; the second is larger than any shared cache */
   for (int i = 0; i < result->count && copy.count < BENCH_MOST_REPEATS; ++i)
     if (result->rows[i].copy_gbps > 0 && result->rows[i].bytes_min >= large) {
@@ -39,15 +35,17 @@ void bench_find_ceilings(bench_result *result, int repeats) {
       read.value[read.count++] = result->rows[i].read_gbps;
     }
   bench_probe probe;
-  if (copy.count == 0 && bench_probe_open(&probe, beyond, result->threads, false)) {
+  if (copy.count == 0 && context->queue.backend->stream)
+    bench_probe_device(context, repeats, &copy, &read);
+  else if (copy.count == 0 && bench_probe_open(&probe, beyond, result->threads, false)) {
     while (copy.count < repeats) {
       copy.value[copy.count++] = bench_probe_copy(&probe, 0);
       read.value[read.count++] = bench_probe_read(&probe, 0);
     }
     bench_probe_close(&probe);
   }
-  result->copy_gbps = quantile(&copy, 0.5);
-  result->read_gbps = quantile(&read, 0.5);
+  result->copy_gbps = bench_quantile(&copy, 0.5);
+  result->read_gbps = bench_quantile(&read, 0.5);
 }
 
 /* How often the system took a core from a thread of this process so far, for another program's sake. */
@@ -93,13 +91,18 @@ void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *
     read_model(data, mode, row);
     return;
   }
-  static samples times, copies, reads;
+  if (data->memory.context->queue.backend->stream) {
+    bench_measure_on_device(data, mode, timing, row);
+    return;
+  }
+  static bench_samples times, copies, reads;
   const double sample_seconds = timing->sample_seconds;
-  const double budget = 1; /* seconds of samples, from the PATIENCE-th on */
+  const double budget = 1; /* seconds of samples, from the BENCH_PATIENCE-th on */
   bench_probe probe = {0};
   const tigon_context *context = data->memory.context;
   const bool host = context->queue.backend->host_memory;
-  const bool floor = host && row->flops == 0 && timing->floor && (timing->hot || row->bytes_min >= LEAST_FLOOR) &&
+  const bool floor = host && row->flops == 0 && !timing->overhead &&
+                     (timing->hot || row->bytes_min >= BENCH_LEAST_FLOOR) &&
                      bench_probe_open(&probe, row->bytes_min, data->memory.context->queue.threads, timing->hot);
   int disturbed = 0;
   times.count = copies.count = reads.count = 0;
@@ -110,9 +113,9 @@ void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *
   }
   const int64_t calls = once < sample_seconds ? (int64_t)(sample_seconds / (once + 1e-9)) + 1 : 1;
   const double start = bench_now();
-  while (times.count < timing->repeats && (times.count < PATIENCE || bench_now() - start < budget)) {
+  while (times.count < timing->repeats && (times.count < BENCH_PATIENCE || bench_now() - start < budget)) {
     if (floor) copies.value[copies.count++] = bench_probe_copy(&probe, sample_seconds);
-    if (floor && (data->mode[mode].reads_only || reads.count < PATIENCE))
+    if (floor && (data->mode[mode].reads_only || reads.count < BENCH_PATIENCE))
       reads.value[reads.count++] = bench_probe_read(&probe, sample_seconds);
     const long before = switches();
     times.value[times.count++] = time_calls(data, mode, calls);
@@ -120,13 +123,11 @@ void bench_measure(const bench_data *data, bench_mode mode, const bench_timing *
   }
   bench_probe_close(&probe);
   row->disturbed = (double)disturbed / times.count;
-  row->median = quantile(&times, 0.5);
-  row->q20 = quantile(&times, 0.2);
-  row->q80 = quantile(&times, 0.8);
-  /* A device's memory is not probed: its rate is the one that the planner counts on. */
+  bench_set_times(row, &times);
+  /* Without `stream` a device's memory is not probed: its rate is the one that the planner counts on. */
   const double described = host || row->flops > 0 ? 0 : bench_model_gbps(context);
-  row->copy_gbps = host ? quantile(&copies, 0.5) : described;
-  row->read_gbps = host ? quantile(&reads, 0.5) : described;
+  row->copy_gbps = host ? bench_quantile(&copies, 0.5) : described;
+  row->read_gbps = host ? bench_quantile(&reads, 0.5) : described;
   const double ceiling = data->mode[mode].reads_only ? row->read_gbps : row->copy_gbps;
   if (ceiling > 0) row->floor_fraction = row->bytes_min * 1e-9 / ceiling / row->median;
 }

@@ -46,6 +46,7 @@ static json_t *row_json(const bench_row *row, bool against) {
   json_object_set_new(object, "other", row->at.other ? json_integer(row->at.other) : json_null());
   json_object_set_new(object, "model", row->at.model ? json_string(row->at.model) : json_null());
   json_object_set_new(object, "counted", counted_json(&row->counted));
+  json_object_set_new(object, "host_ms", real_or_null(row->host * 1e3));
   json_object_set_new(object, "peak_bytes", row->peak_bytes ? json_integer(row->peak_bytes) : json_null());
   if (against) json_object_set_new(object, "against", past_json(&row->past));
   return object;
@@ -102,8 +103,8 @@ static void add_counted(term_table *table, const bench_row *row) {
   term_cell(table, TERM_PLAIN, "%.0f %%", 100 * c->dma_share);
 }
 
-static void add_row(term_table *table, const bench_row *row, bool with_op, bench_axis axis, bool overhead,
-                    bool simulated) {
+static void add_row(term_table *table, const bench_row *row, bool with_op, const bench_result *result) {
+  const bench_axis axis = result->axis;
   char text[TERM_NUMBER], shape[BENCH_SHAPE];
   term_cell(table, TERM_BOLD, "%s", with_op ? row->op : "");
   term_cell(table, TERM_PLAIN, "%s", row->mode);
@@ -114,8 +115,8 @@ static void add_row(term_table *table, const bench_row *row, bool with_op, bench
   term_cell(table, TERM_PLAIN, "%s", term_seconds(text, row->median));
   if (axis == BENCH_THREADS && row->speedup > 0) term_cell(table, TERM_BOLD, "%.2fx", row->speedup);
   if (axis == BENCH_THREADS && row->speedup <= 0) term_cell(table, TERM_DIM, "-");
-  if (!simulated) add_range(table, row->q20, row->q80);
-  if (overhead) return;
+  if (!result->simulated) add_range(table, row->q20, row->q80);
+  if (result->overhead) return;
   if (row->flops > 0)
     term_cell(table, TERM_PLAIN, "%s GF/s", term_digits(text, row->flops / row->median * 1e-9));
   else
@@ -125,8 +126,10 @@ static void add_row(term_table *table, const bench_row *row, bool with_op, bench
   else
     term_cell(table, TERM_DIM, "-");
   term_cell(table, TERM_DIM, "%s", row->extra_bytes ? term_bytes(text, (int64_t)row->extra_bytes) : "-");
-  if (simulated)
+  if (result->simulated)
     add_counted(table, row);
+  else if (result->device)
+    term_cell(table, TERM_DIM, "%s", row->host > 0 ? term_seconds(text, row->host) : "-");
   else
     term_cell(table, TERM_DIM, "%s", row->peak_bytes ? term_bytes(text, row->peak_bytes) : "-");
 }
@@ -151,17 +154,23 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
       {"grid", true, 4},      {"vector", true, 1}, {"DMA", true, 1},
   };
   enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, SPEEDUP = 7, RANGE = 8, RATE = 9, PEAK = 12 };
+  static const term_column host = {"host", true, 5}; /* of a device, whose memory no system counts as ours */
   const bool simulated = result->simulated != NULL;
   term_column columns[COLUMNS];
   int shown = 0;
   for (int i = 0; i < (result->overhead ? RATE : COLUMNS); ++i)
     if ((i != MODEL || result->axis == BENCH_MODELS) && (simulated ? i != RANGE && i != PEAK : i <= PEAK) &&
         ((i != THREADS && i != SPEEDUP) || result->axis == BENCH_THREADS))
-      columns[shown++] = all[i];
+      columns[shown++] = i == PEAK && result->device ? host : all[i];
   char copy[TERM_NUMBER], read[TERM_NUMBER];
   if (result->simulated)
     printf("%s, %s: times by the simulator's model, not measured; its memory moves %s GB/s\n", result->simulated,
            result->variant, term_digits(copy, result->copy_gbps));
+  else if (result->device && result->overhead)
+    printf("%s, %s: what a call takes the host\n", result->device, result->variant);
+  else if (result->device && result->probed)
+    printf("%s, %s, times by its own clock: %scopy %s GB/s, read %s GB/s\n", result->device, result->variant,
+           result->hot ? "cached, " : "", term_digits(copy, result->copy_gbps), term_digits(read, result->read_gbps));
   else if (result->device)
     printf("%s, %s: times by the device's clock; floors by the %s GB/s that the planner counts on\n", result->device,
            result->variant, term_digits(copy, result->copy_gbps));
@@ -177,7 +186,7 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
   for (int i = 0; i < result->count; ++i) {
     const bench_row *row = &result->rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
-    add_row(table, row, markdown || strcmp(row->op, last) != 0, result->axis, result->overhead, simulated);
+    add_row(table, row, markdown || strcmp(row->op, last) != 0, result);
     last = row->op;
   }
   if (markdown)

@@ -282,8 +282,11 @@ void bench_print_svg(const bench_result *result, FILE *file) {
             ".m4 { stroke: #8a6d00; fill: #8a6d00 }\n"
             "line, circle, rect { stroke-width: 1.8 } .bf16 { stroke-dasharray: 6 3 } .f16 { stroke-dasharray: 2 3 }\n"
             ".copy { stroke: #999; stroke-width: 2.5 }\n");
-  snprintf(words, sizeof words, "%.127s, %d thread%s, %.20s", machine.model, result->threads,
-           result->threads == 1 ? "" : "s", result->variant);
+  if (result->device)
+    snprintf(words, sizeof words, "%.127s, %.20s", result->device, result->variant);
+  else
+    snprintf(words, sizeof words, "%.127s, %d thread%s, %.20s", machine.model, result->threads,
+             result->threads == 1 ? "" : "s", result->variant);
   plot_text(file, LEFT, 28, "start", "title", words);
   snprintf(words, sizeof words, "medians; bars from the 20 %% to the 80 %% quantile of the samples%s",
            result->hot ? "; tensors stay in the caches" : "");

@@ -67,7 +67,7 @@ static tigon_status backward_rows(tigon_queue *queue, const problem *p) {
   const bool plain = p->softcap == 0 && p->inverse_temperature == 1 && p->label_smoothing == 0;
   const int64_t packs = packs_of(p);
   ce_walk walk = {.team = team_for(packs)};
-  walk.chunks = cuda_ceil_div(packs, (int64_t)walk.team * CE_GROUP);
+  walk.chunks = cuda_ceil_div(packs, (int64_t)walk.team * CE_GROUP * CE_TURNS);
   const cuda_shape shape = {.blocks = cuda_ceil_div(p->space.rows * walk.chunks, CE_THREADS / walk.team),
                             .threads = CE_THREADS};
   const tigon_status status = sum_weights(queue, p, &walk);

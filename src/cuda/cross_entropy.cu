@@ -103,7 +103,7 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
   if (reads) row_left(cl);
 }
 
-/* A team has CE_GROUP packs a thread of a row. */
+/* A team has CE_GROUP * CE_TURNS packs a thread of a row; while a group is worked on, the next one is on its way. */
 template <class T, bool PLAIN>
 __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
   const team t = team_of(walk.team);
@@ -111,29 +111,36 @@ __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
   const int64_t r = walk.chunks == 1 ? task : task / walk.chunks, chunk = task - r * walk.chunks;
   if (r >= p.space.rows) return;
   const row_packs<T> x = packs_of<T>(p.space, p.logits, r, p.cols), d = packs_of<T>(p.space, p.dlogits, r, p.cols);
-  const int64_t first = chunk * CE_GROUP * t.threads + t.rank;
+  const int64_t width = (int64_t)CE_GROUP * CE_TURNS * t.threads, begin = chunk * width + t.rank;
+  const int64_t end = chunk * width + width < x.count ? chunk * width + width : x.count;
   bool out_of_range;
   const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
-  uint4 v[CE_GROUP];
+  if (label < 0) {
+    for (int64_t i = begin; i < end; i += t.threads) store_pack(d, x, i, make_uint4(0, 0, 0, 0));
+    return;
+  }
+  uint4 v[CE_GROUP], next[CE_GROUP];
+  auto load = [&](uint4(&to)[CE_GROUP], int64_t first) {
 #pragma unroll
-  for (int k = 0; k < CE_GROUP; ++k) {
-    const int64_t i = first + k * t.threads;
-    if (label >= 0 && i < x.count) v[k] = load_pack(x, i);
-  }
-  gradient g;
-  if (label >= 0) {
-    /* lse * times is rounded; what it lost goes into the sum. */
-    const float lse = p.lse[r];
-    const exponent at = exponent_of(lse);
-    const float sum = at.times == CE_LOG2_E ? exp2f(fmaf(lse, at.times, at.plus)) : 1;
-    g = gradient_of(p, row_terms_of(p, walk, r), label, lse, at, sum);
-  }
+    for (int k = 0; k < CE_GROUP; ++k)
+      if (first + k * t.threads < end) to[k] = load_pack(x, first + k * t.threads);
+  };
+  load(v, begin);
+  /* lse * times is rounded; what it lost goes into the sum. */
+  const float lse = p.lse[r];
+  const exponent at = exponent_of(lse);
+  const float sum = at.times == CE_LOG2_E ? exp2f(fmaf(lse, at.times, at.plus)) : 1;
+  const gradient g = gradient_of(p, row_terms_of(p, walk, r), label, lse, at, sum);
   const logit_map map = logit_map_of(p);
+#pragma unroll 1
+  for (int64_t first = begin; first < end; first += CE_GROUP * t.threads) {
+    load(next, first + CE_GROUP * t.threads);
 #pragma unroll
-  for (int k = 0; k < CE_GROUP; ++k) {
-    const int64_t i = first + k * t.threads;
-    if (i >= x.count) continue;
-    store_pack(d, x, i, label >= 0 ? gradient_pack<T, PLAIN>(p, map, g, v[k], x.column(i)) : make_uint4(0, 0, 0, 0));
+    for (int k = 0; k < CE_GROUP; ++k) {
+      const int64_t i = first + k * t.threads;
+      if (i < end) store_pack(d, x, i, gradient_pack<T, PLAIN>(p, map, g, v[k], x.column(i)));
+      v[k] = next[k];
+    }
   }
 }
 

@@ -13,12 +13,6 @@ static tigon_status built_in(tigon_queue *queue, const cuda_gemm *p) {
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p));
 }
 
-static tigon_status multiply(tigon_queue *queue, const cuda_gemm *p) {
-  bool taken;
-  const tigon_status status = cuda_blaslt_gemm(queue, p, cuda_of(queue)->scratch, CUDA_SCRATCH_BYTES, &taken);
-  return status != TIGON_OK || taken ? status : built_in(queue, p);
-}
-
 /* ---- rounding ---- */
 
 static tigon_status round_sums(tigon_queue *queue, linear_round p, tigon_dtype dtype) {
@@ -34,11 +28,9 @@ static tigon_status round_sums(tigon_queue *queue, linear_round p, tigon_dtype d
   return cuda_launch(queue, cuda_by_dtype(wide ? wide_kernels : any_kernels, dtype), shape, CUDA_ARGUMENTS(&p));
 }
 
-/* ---- forward ---- */
-
-/* For a bias that the library cannot add: rows of the product in f32, in y itself or in scratch memory, and the bias while they are
- * rounded. */
-static tigon_status bias_apart(tigon_queue *queue, const cuda_gemm *y) {
+/* For a bias that the library cannot add, and for 16-bit sums, of which it rounds the product before it adds it: rows of the product in
+ * f32, in c itself or in scratch memory, and what is added to them while they are rounded. */
+static tigon_status multiply_apart(tigon_queue *queue, const cuda_gemm *y) {
   enum { SUMS_BYTES = CUDA_SCRATCH_BYTES / 4 * 3, ALIGNED_ROWS = 128 };
   const bool in_place = y->c_dtype == TIGON_F32;
   char *scratch = cuda_of(queue)->scratch;
@@ -48,10 +40,12 @@ static tigon_status bias_apart(tigon_queue *queue, const cuda_gemm *y) {
   for (int64_t r = 0; r < y->m; r += step) {
     cuda_gemm part = *y;
     part.m = y->m - r < step ? y->m - r : step;
-    part.a.data = (const char *)y->a.data + r * y->a.pitch * (int64_t)tigon_dtype_size(y->a.dtype);
+    part.a.data =
+        (const char *)y->a.data + r * (y->a.transposed ? 1 : y->a.pitch) * (int64_t)tigon_dtype_size(y->a.dtype);
     part.c = (char *)y->c + r * y->c_pitch * (int64_t)tigon_dtype_size(y->c_dtype);
     cuda_gemm sums = part;
     sums.bias = NULL;
+    sums.accumulate = in_place && y->accumulate;
     if (!in_place) sums.c = scratch, sums.c_dtype = TIGON_F32, sums.c_pitch = y->n;
     bool taken;
     tigon_status status = cuda_blaslt_gemm(queue, &sums, scratch + SUMS_BYTES, CUDA_SCRATCH_BYTES - SUMS_BYTES, &taken);
@@ -62,6 +56,7 @@ static tigon_status bias_apart(tigon_queue *queue, const cuda_gemm *y) {
                               .to_pitch = y->c_pitch,
                               .bias = y->bias,
                               .bias_dtype = y->bias_dtype,
+                              .accumulate = !in_place && y->accumulate,
                               .rows = part.m,
                               .cols = y->n};
     if (status == TIGON_OK && taken) status = round_sums(queue, add, y->c_dtype);
@@ -69,6 +64,17 @@ static tigon_status bias_apart(tigon_queue *queue, const cuda_gemm *y) {
   }
   return TIGON_OK;
 }
+
+static tigon_status multiply(tigon_queue *queue, const cuda_gemm *p) {
+  const bool rounds_first = p->accumulate && p->c_dtype != TIGON_F32 && !p->sums;
+  bool taken = false;
+  tigon_status status = TIGON_OK;
+  if (!rounds_first) status = cuda_blaslt_gemm(queue, p, cuda_of(queue)->scratch, CUDA_SCRATCH_BYTES, &taken);
+  if (status != TIGON_OK || taken) return status;
+  return p->bias || rounds_first ? multiply_apart(queue, p) : built_in(queue, p);
+}
+
+/* ---- forward ---- */
 
 tigon_status tigon_cuda_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p, const tigon_plan *plan) {
   (void)plan;
@@ -82,10 +88,7 @@ tigon_status tigon_cuda_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_pr
                        .c_pitch = p->y_pitch,
                        .bias = p->b,
                        .bias_dtype = p->b_dtype};
-  bool taken;
-  const tigon_status status = cuda_blaslt_gemm(queue, &y, cuda_of(queue)->scratch, CUDA_SCRATCH_BYTES, &taken);
-  if (status != TIGON_OK || taken) return status;
-  return y.bias ? bias_apart(queue, &y) : built_in(queue, &y);
+  return multiply(queue, &y);
 }
 
 /* ---- backward ---- */

@@ -6,9 +6,9 @@
 #include "problem.h"
 
 enum {
-  NORM_FWD_THREADS = 256,   /* the least of a forward block; the most is MOST, or: */
-  NORM_FEW_THREADS = 512,   /* of a block whose threads have up to two packs of a row, or that shares it with others */
-  NORM_MOST_THREADS = 1024,
+  NORM_FWD_THREADS = 256,   /* the least of a forward block; the most is MOST */
+  NORM_MOST_THREADS = 1024, /* of a block */
+  NORM_SHARE_THREADS = 512, /* of a forward block that shares rows with others of its cluster */
   NORM_BWD_THREADS = 512,
   NORM_BWD_PACKS = 2,  /* 16 bytes each, of a row, a thread and a tensor in the backward block */
   NORM_BWD_STAGES = 3, /* rows of a team on their way into shared memory, the one in work among them */

@@ -20,39 +20,6 @@ static int cluster_for(const cuda_device *device, int64_t rows, int64_t cols) {
 
 static bool wide_vector(const void *w) { return !w || cuda_wide(w); }
 
-static tigon_status launch_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, cuda_kernel *kernel, norm_walk walk,
-                               int cluster) {
-  const int threads = walk.team < NORM_FWD_THREADS && cluster == 1 ? NORM_FWD_THREADS : walk.team;
-  const int64_t blocks = cuda_ceil_div(p->space.rows, threads / walk.team) * cluster;
-  const cuda_shape shape = {.blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster,
-                            .threads = threads,
-                            .cluster = cluster};
-  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
-}
-
-/* `items` (elements or packs) of a row; so many of them a thread are worth a team twice as large. */
-static tigon_status fwd_walked(tigon_queue *queue, const tigon_norm_fwd_problem *p, int64_t items, int each,
-                               cuda_kernel *kernel) {
-  const int cluster = cluster_for(cuda_of(queue), p->space.rows, p->cols);
-  const int team = cluster > 1 ? NORM_MOST_THREADS : cuda_team_for(cuda_ceil_div(items, each), NORM_MOST_THREADS);
-  return launch_fwd(queue, p, kernel, (norm_walk){.team = team}, cluster);
-}
-
-/* Blocks of 512 threads leave room for another beside them, which works while one waits: longer rows are shared by a cluster of those. */
-static tigon_status fwd_wide(tigon_queue *queue, const tigon_norm_fwd_problem *p, int64_t packs, norm_kernels *kernels) {
-  enum { SHARE = 4 * NORM_FEW_THREADS }; /* packs of a block, at most */
-  int cluster = 1;
-  while (cluster < CUDA_CLUSTER && cluster * SHARE < packs) cluster *= 2;
-  if (cuda_of(queue)->sm >= 90 && cluster > 1 && packs <= (int64_t)cluster * SHARE) {
-    const norm_walk walk = {.team = NORM_FEW_THREADS, .share = (int)cuda_ceil_div(packs, cluster)};
-    return launch_fwd(queue, p, kernels->fwd_shared, walk, cluster);
-  }
-  if (packs > 4 * NORM_MOST_THREADS) return fwd_walked(queue, p, packs, 2, kernels->fwd_wide);
-  const int each = packs <= 32 ? 1 : packs <= 2 * NORM_FEW_THREADS ? 2 : 4;
-  cuda_kernel *kernel = each == 1 ? kernels->fwd_1 : each == 2 ? kernels->fwd_2 : kernels->fwd_4;
-  return launch_fwd(queue, p, kernel, (norm_walk){.team = cuda_team_for(cuda_ceil_div(packs, each), NORM_MOST_THREADS)}, 1);
-}
-
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
   const bool wide = p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
@@ -60,7 +27,33 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
                     cuda_wide_rows(&p->space, &p->y, p->dtype) && wide_vector(p->w) && wide_vector(p->b) &&
                     cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->shift, p->shift_dtype);
-  return wide ? fwd_wide(queue, p, packs, kernels) : fwd_walked(queue, p, p->cols, 8, kernels->fwd_any);
+  enum { SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block that shares rows, at most */
+  const cuda_device *device = cuda_of(queue);
+  int cluster = cluster_for(device, p->space.rows, p->cols);
+  /* Rows too wide for a block are held by a cluster of them. */
+  while (wide && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER && cluster * SHARE < packs)
+    cluster *= 2;
+  cuda_kernel *kernel = wide ? kernels->fwd_wide : kernels->fwd_any;
+  int each = wide ? 2 : 8; /* packs, or elements, of a thread and row that are worth a team twice as large */
+  if (wide && cluster == 1 && packs <= 4 * NORM_MOST_THREADS) {
+    each = packs <= 32 ? 1 : 4;
+    kernel = each == 1 ? kernels->fwd_1 : kernels->fwd_4;
+  }
+  norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};
+  if (cluster > 1) walk.team = NORM_MOST_THREADS;
+  if (wide && cluster > 1 && packs <= (int64_t)cluster * SHARE) {
+    kernel = kernels->fwd_shared;
+    walk.team = NORM_SHARE_THREADS;
+    walk.share = (int)cuda_ceil_div(packs, cluster);
+  } else if (wide && cluster > 1) {
+    cluster = cluster_for(device, p->space.rows, p->cols);
+  }
+  const int threads = walk.team < NORM_FWD_THREADS ? NORM_FWD_THREADS : walk.team;
+  const int64_t teams = threads / walk.team, blocks = cuda_ceil_div(p->space.rows, teams) * cluster;
+  const cuda_shape shape = {.blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster,
+                            .threads = threads,
+                            .cluster = cluster};
+  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
 tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,

@@ -95,6 +95,12 @@ static int64_t even(int64_t rows, int64_t most) {
   return (rows - 1) / steps + 1;
 }
 
+/* The same of a panel's columns, whose rows begin on lines where there is room: a GEMM is slow on others. */
+static int64_t whole_lines(int64_t cols, int64_t most) {
+  const int64_t panel = even(cols, most), lined = (panel + LINE - 1) / LINE * LINE;
+  return lined <= most ? lined : panel;
+}
+
 static size_t sums_bytes(const fused *f, int64_t panel) {
   return lines((size_t)panel * (size_t)f->width * sizeof(float));
 }
@@ -129,7 +135,7 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
   }
   /* Half of the memory for the sums; least_bytes() has seen to it that one column's sums and one logit fit. */
   const size_t most = (bytes - 4 * LINE) / 2 / ((size_t)f->width * sizeof(float));
-  f->panel = even(f->vocab, most < 1 ? 1 : most < (size_t)f->vocab ? (int64_t)most : f->vocab);
+  f->panel = whole_lines(f->vocab, most < 1 ? 1 : most < (size_t)f->vocab ? (int64_t)most : f->vocab);
   f->panel_chunk = even(f->kept, rows_that_fit(f, f->panel, bytes - sums_bytes(f, f->panel)));
 }
 

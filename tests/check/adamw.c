@@ -13,11 +13,6 @@ static void sizes(const check *k, int64_t out[TENSORS]) {
   out[2] = 37;
 }
 
-/* exp_avg_sq may not be negative. */
-static void make_positive(const tigon_tensor *t) {
-  for (int64_t i = 0; i < t->shape[0]; ++i) ((float *)t->data)[i] = fabsf(((float *)t->data)[i]);
-}
-
 static void step(check *k) {
   int64_t n[TENSORS];
   sizes(k, n);
@@ -39,7 +34,7 @@ static void step(check *k) {
         .exp_avg_sq = check_inout_dense(k, "exp_avg_sq", TIGON_F32, 1, &n[i], CHECK_UNIFORM),
         .weight_decay = i == 1 ? 0 : decay,
     };
-    if (params[i].exp_avg_sq.data) make_positive(&params[i].exp_avg_sq);
+    check_make_positive(k, &params[i].exp_avg_sq); /* may not be negative */
     scale[i] = check_doubles(k, n[i]), m_scale[i] = check_doubles(k, n[i]), v_scale[i] = check_doubles(k, n[i]);
     for (int64_t e = 0; k->oracle && e < n[i]; ++e) {
       const double g = check_value(&params[i].grad, e) * (clip ? check_value(&factor, 0) : 1);

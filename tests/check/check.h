@@ -103,6 +103,8 @@ tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim
                          check_fill fill);
 tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                check_fill fill);
+/* Takes the absolute values of an f32 vector that the run has made. */
+void check_make_positive(check *k, const tigon_tensor *vector);
 /* 1-dimensional shorthands. */
 tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill);
 tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n);

@@ -3,7 +3,7 @@
 #define TIGON_CUDA_KERNEL_NORM_CUH
 
 #include "cuda/kernel/cluster.cuh"
-#include "cuda/kernel/pair.cuh"
+#include "cuda/kernel/element.cuh"
 #include "cuda/norm.h"
 
 enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED };

@@ -18,13 +18,12 @@
   KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS), \
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
 
-/* What may be three blocks of an SM is. */
-#define NORM_FWD_KERNELS(op, kind)                                                                  \
-  NORM_FWD(op##_fwd_1, (NORM_FEW_THREADS), norm_fwd_held<T, kind, 1>(p, walk))                      \
-  NORM_FWD(op##_fwd_2, (NORM_FEW_THREADS, 3), norm_fwd_held<T, kind, 2>(p, walk))                   \
-  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4>(p, walk))                     \
-  NORM_FWD(op##_fwd_shared, (NORM_FEW_THREADS, 2), norm_fwd_held<T, kind, 4, true>(p, walk))        \
-  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))       \
+/* Two blocks of a cluster's share an SM. */
+#define NORM_FWD_KERNELS(op, kind)                                                            \
+  NORM_FWD(op##_fwd_1, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 1>(p, walk))               \
+  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4>(p, walk))               \
+  NORM_FWD(op##_fwd_shared, (NORM_SHARE_THREADS, 2), norm_fwd_held<T, kind, 4, true>(p, walk)) \
+  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk)) \
   NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
 
 #define NORM_KERNELS(op, kind)                                           \

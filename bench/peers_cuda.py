@@ -1,0 +1,537 @@
+#!/usr/bin/env python3
+"""Times PyTorch (eager, its fused operators, torch.compile) and Liger-Kernel beside Tigon on a GPU: the same cases, in one process, on
+the same memory and stream, by the device's clock with nothing in its caches. --help has the options.
+
+A sample is one call between two events. Before them the device reads more than its caches hold, and waits as long as the host
+takes for the call, so that neither earlier data nor the launch is in it."""
+import ctypes
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import peers_cpu
+from peers_cpu import CASES, DTYPES, MODES, ROOT, Parser, Tigon, evaluate, output, quantiles, torch_calls
+
+PEERS = ["eager", "fused", "compile", "liger"]
+TYPES = {1: "<f4", 2: "<f2", 3: "<i2", 4: "<i4", 5: "<i8"}  # tigon_dtype: what the array interface calls it, bf16 as int16
+FLUSH_BYTES = 256 << 20
+
+
+def trouble(sentence):
+    print(f"peers_cuda: {sentence}", file=sys.stderr)
+    sys.exit(3)
+
+
+# ---- sizes ----
+
+ROWS = 8192
+LLAMA_8B, QWEN_7B, QWEN_72B = ((4096, 14336, 128256, 32, 8), (3584, 18944, 152064, 28, 4), (8192, 29568, 152064, 64, 8))
+
+
+def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16"):
+    return {"rows": rows, "cols": cols, "other": other, "head_dim": head_dim, "kv_heads": kv_heads, "dtype": dtype}
+
+
+def model_size(op, model, rows):
+    """None: no size of a model has this operator."""
+    hidden, intermediate, vocabulary, heads, kv_heads = model
+    if op in ("rms_norm", "fused_add_rms_norm", "layer_norm", "modulated_rms_norm"):
+        return size(rows, hidden)
+    if op in ("swiglu", "geglu", "relu_squared"):
+        return size(rows, intermediate)
+    if op in ("rope", "attention"):
+        return size(min(rows, 4096) if op == "attention" else rows, heads * 128, 0, kv_heads, 128)
+    if op == "cross_entropy":
+        return size(rows, vocabulary)
+    if op in ("embedding", "fused_linear_cross_entropy"):
+        return size(rows, hidden, vocabulary)
+    return size(rows, hidden, intermediate) if op == "linear" else None
+
+
+TABLE = {
+    "rms_norm": [size(ROWS, cols) for cols in (1024, 4096, 8192, 16384, 32768)],
+    "fused_add_rms_norm": [size(ROWS, 4096), size(ROWS, 16384), size(2048, 512, dtype="f32"), size(2048, 2048, dtype="f32")],
+    "layer_norm": [size(ROWS, 4096), size(ROWS, 32768)],
+    "group_norm": [size(128, 512 * 512)],
+    "modulated_rms_norm": [size(ROWS, 4096)],
+    "swiglu": [size(ROWS, 14336)],
+    "geglu": [size(ROWS, 14336)],
+    "relu_squared": [size(ROWS, 14336)],
+    "rope": [size(ROWS, 4096, 0, 8, 128)],
+    "softmax": [size(ROWS, 32768)],
+    "cross_entropy": [size(ROWS, 32000), size(ROWS, 128256)],
+    "embedding": [size(ROWS, 4096, 128256)],
+    "linear": [size(ROWS, 4096, 14336), size(ROWS, 4096, 14336, dtype="f32")],
+    "attention": [size(4096, 4096, 0, 8, 128)],
+    "adamw": [size(ROWS, 4096, dtype="f32")],
+    "fused_linear_cross_entropy": [size(ROWS, 4096, 128256)],
+}
+QUICK = {"rms_norm": 1, "fused_add_rms_norm": 0, "cross_entropy": 1}  # which of the table's sizes; else the first
+
+
+def sizes(options):
+    """(operator, size, whether torch.compile takes part), the table's first, then models', then few rows."""
+    ops = options.op or list(TABLE)
+    if options.shape:
+        return [(op, {**TABLE[op][0], "rows": options.shape[0], "cols": options.shape[1]}, True) for op in ops]
+    if options.quick:
+        return [(op, TABLE[op][QUICK.get(op, 0)], True) for op in ops]
+    chosen = [(op, one, True) for op in ops for one in TABLE[op]]
+    parts = [(model, ROWS, True) for model in (LLAMA_8B, QWEN_7B, QWEN_72B)]
+    parts += [(LLAMA_8B, rows, options.compile_all) for rows in (1, 16, 256, 2048)]
+    for model, rows, compiles in parts:
+        for op in ops:
+            one = model_size(op, model, rows)
+            if one and all(one != other for name, other, _ in chosen if name == op):
+                chosen.append((op, one, compiles))
+    return chosen
+
+
+# ---- Tigon ----
+
+
+class Place(ctypes.Structure):
+    _fields_ = [("device", ctypes.c_char_p), ("stream", ctypes.c_void_p), ("threads", ctypes.c_int)]
+
+
+class Sizes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "cols", "other", "head_dim", "kv_heads")]
+
+
+class Memory:
+    """What torch.as_tensor() takes for a view of device memory."""
+
+    def __init__(self, view):
+        shape = tuple(view.shape[:view.ndim])
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": TYPES[view.dtype], "data": (view.data, False), "version": 3,
+                                         "strides": None}
+
+
+class OnDevice(Tigon):
+    def __init__(self, op, one, device, stream):
+        self.load()
+        place = Place(device.encode(), stream, 0)
+        asked = Sizes(*(one[name] for name, _ in Sizes._fields_))
+        self.hold(self.library.tigon_bench_open_on(ctypes.byref(place), op.encode(), one["dtype"].encode(), ctypes.byref(asked)))
+
+    def tensors(self, *names):
+        made = []
+        for name in names:
+            view = self.view(name)
+            made.append(torch.as_tensor(Memory(view), device="cuda").view(getattr(torch, DTYPES[view.dtype])))
+        return made
+
+    def call(self, mode):
+        index = 3 if mode == "step" else MODES.index(mode)
+        if self.library.tigon_bench_call(self.handle, index) != 0:
+            raise LookupError(self.library.tigon_bench_sentence().decode())
+
+    def number(self, name, mode):
+        return getattr(self.library, f"tigon_bench_{name}")(self.handle, 3 if mode == "step" else MODES.index(mode))
+
+    def gemm(self):
+        return self.library.tigon_bench_gemm(self.handle).decode()
+
+
+# ---- the cases ----
+# Each returns ({peer: function}, inputs that need a gradient, gradients of its outputs, Tigon's outputs, Tigon's gradients); "fused"
+# is an operator of PyTorch's own. What is compiled is "whole", else "fused", else "eager".
+
+
+def one_of(op, peer):
+    return lambda t: (lambda function, *rest: ({peer: function}, *rest))(*CASES[op](t))
+
+
+def rms(x, w):
+    wide = x.float()
+    return w * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype)  # as in transformers
+
+
+def rms_norm(t):
+    function, *rest = CASES["rms_norm"](t)
+    return {"eager": rms, "fused": function}, *rest
+
+
+def fused_add_rms_norm(t):
+    function, *rest = CASES["fused_add_rms_norm"](t)
+
+    def eager(x, residual, w):
+        s = x + residual
+        return rms(s, w), s
+
+    return {"eager": eager, "fused": function}, *rest
+
+
+def cross_entropy(t):
+    logits, labels, loss, dlogits = t.tensors("logits", "labels", "loss", "dlogits")
+    wide = lambda x: F.cross_entropy(x.float(), labels)  # as in transformers
+    return ({"eager": wide, "fused": lambda x: F.cross_entropy(x, labels), "whole": wide}, [logits],
+            [torch.ones((), device="cuda")], [loss[0]], [dlogits])
+
+
+def linear(t):
+    x, w, dy, y, dx, dw = t.tensors("x", "w", "dy", "y", "dx", "dw")
+    return {"fused": lambda x, w: F.linear(x, w)}, [x, w], [dy], [y], [dx, dw]
+
+
+def attention(t):
+    q, k, v, d_o, o, dq, dk, dv = t.tensors("q", "k", "v", "do", "o", "dq", "dk", "dv")
+
+    def function(q, k, v):
+        turned = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(*turned, is_causal=True, enable_gqa=True).transpose(1, 2)
+
+    return {"fused": function}, [q, k, v], [d_o], [o], [dq, dk, dv]
+
+
+def fused_linear_cross_entropy(t):
+    hidden, weight, labels, loss, dhidden, dweight = t.tensors("hidden", "weight", "labels", "loss", "dhidden", "dweight")
+    wide = lambda h, w: F.cross_entropy(F.linear(h, w).float(), labels, ignore_index=0)
+    return ({"eager": wide, "fused": lambda h, w: F.cross_entropy(F.linear(h, w), labels, ignore_index=0), "whole": wide},
+            [hidden, weight], [torch.ones((), device="cuda")], [loss[0]], [dhidden, dweight])
+
+
+MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
+        "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy}
+MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
+MADE.update({op: one_of(op, "eager") for op in ("modulated_rms_norm", "swiglu", "geglu", "relu_squared", "rope")})
+
+
+def liger_case(op, t):
+    """Liger-Kernel's function for the case's inputs; None: it has none, or is not installed."""
+    try:
+        import liger_kernel.transformers.functional as liger
+    except ImportError:
+        return None
+    if op == "rope":
+        cos, sin = (torch.cat([a, a], -1)[None].to(torch.bfloat16) for a in t.tensors("cos", "sin"))
+
+        def rope(q, k):
+            return tuple(x.transpose(1, 2) for x in liger.liger_rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin))
+
+        return rope
+    if op == "cross_entropy":
+        labels, = t.tensors("labels")
+        return lambda x: liger.liger_cross_entropy(x, labels)
+    if op == "fused_linear_cross_entropy":
+        labels, = t.tensors("labels")
+        return lambda h, w: liger.liger_fused_linear_cross_entropy(h, w, labels, ignore_index=0)
+    if op == "group_norm":
+        groups = t.tensors("mean")[0].shape[1]
+        return lambda x, w, b: liger.liger_group_norm(x, w, b, x.shape[1], groups, 1e-5)
+    if op == "embedding":
+        from liger_kernel.ops.experimental.embedding import LigerEmbeddingFunction
+        idx, = t.tensors("idx")
+        return lambda table: LigerEmbeddingFunction.apply(table, idx)
+    plain = {"rms_norm": lambda x, w: liger.liger_rms_norm(x, w, 1e-6),
+             "fused_add_rms_norm": lambda x, r, w: liger.liger_fused_add_rms_norm(x, r, w, 1e-6),
+             "layer_norm": lambda x, w, b: liger.liger_layer_norm(x, w, b, 1e-5),
+             "swiglu": lambda a, b: liger.liger_swiglu(a, b), "geglu": lambda a, b: liger.liger_geglu(a, b),
+             "softmax": lambda x: liger.liger_softmax(x)}
+    return plain.get(op)
+
+
+# ---- measuring ----
+
+
+class Clock:
+    def __init__(self, stream):
+        self.stream = stream
+        self.buffer = torch.zeros(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+        self.cycles_a_second = 2e9  # at most; a longer wait does no harm
+
+    def host(self, call):
+        """Seconds of the host's time that a call takes."""
+        best = 1e9
+        for _ in range(3):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(3):
+                call()
+            best = min(best, (time.perf_counter() - start) / 3)
+        torch.cuda.synchronize()
+        return best
+
+    def samples(self, call, count, host):
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+        wait = int(max(0, 1.5 * host - 40e-6) * self.cycles_a_second)
+        for begin, end in events:
+            if wait:
+                torch.cuda._sleep(wait)
+            self.buffer.amax()  # reads it
+            begin.record(self.stream)
+            call()
+            end.record(self.stream)
+        torch.cuda.synchronize()
+        return [begin.elapsed_time(end) * 1e-3 for begin, end in events]
+
+    def in_turns(self, parties, repeat):
+        """{name: quantiles, and host_us} of calls, two rounds of each."""
+        samples, hosts, counts = {}, {}, {}
+        for name, call in parties.items():
+            for _ in range(3):
+                call()
+            hosts[name] = self.host(call)
+            once = min(self.samples(call, 2, hosts[name]))
+            counts[name] = max(3, min((repeat + 1) // 2, int(0.15 / max(once, 1e-6))))
+        for _ in range(2):
+            for name, call in parties.items():
+                samples.setdefault(name, []).extend(self.samples(call, counts[name], hosts[name]))
+        return {name: {**quantiles(samples[name]), "host_us": hosts[name] * 1e6} for name in parties}
+
+
+def ceilings(clock):
+    """Bytes a second of a copy, and operations a second of matrix products."""
+    a, b = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
+    copy = 2 * a.numel() / statistics.median(clock.samples(lambda: b.copy_(a), 9, 1e-5))
+    del a, b
+    rates = {}
+    for name, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32)):
+        n = 4096 if name == "f32" else 8192
+        x, y = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
+        x @ y
+        rates[name] = 2 * n**3 / statistics.median(clock.samples(lambda: x @ y, 7, 1e-5))
+        del x, y
+    return copy, rates
+
+
+def same_size_copy(clock, nbytes):
+    """Seconds of a copy that moves as many bytes."""
+    half = max(16, int(nbytes / 2) // 16 * 16)
+    if half > 4 << 30:
+        return None
+    a, b = (torch.empty(half, dtype=torch.uint8, device="cuda") for _ in range(2))
+    return statistics.median(clock.samples(lambda: b.copy_(a), 9, 1e-5))
+
+
+def wrong_by(ours, truth, dtype):
+    """The largest error as a share of the largest value, over all tensors, when that is more than the dtype explains."""
+    bound = {"f32": 1e-4, "bf16": 0.05, "f16": 0.01}[dtype]
+    worst = 0.0
+    for one, right in zip(ours, truth):
+        error = torch.nan_to_num((one.detach().float() - right.detach().float()).abs().amax(), nan=1e30, posinf=1e30).item()
+        worst = max(worst, error / max(right.detach().float().abs().amax().item(), 1e-30))
+    return worst if worst > bound else None
+
+
+def clones(tensors):
+    return [t.detach().clone().requires_grad_() for t in tensors]
+
+
+class Run:
+    def __init__(self, options):
+        self.options = options
+        self.start = time.monotonic()
+        self.stream = torch.cuda.Stream()
+        torch.cuda.set_stream(self.stream)
+        self.clock = Clock(self.stream)
+        self.gemm = None
+
+    def left(self):
+        return self.options.seconds - (time.monotonic() - self.start)
+
+    def note(self, text):
+        print(f"  {text}", file=sys.stderr, flush=True)
+
+    def peers_of(self, op, t, functions, compiles):
+        peers = {name: functions[name] for name in ("eager", "fused") if name in functions}
+        if compiles and self.left() > 45:
+            torch._dynamo.reset()
+            whole = functions.get("whole") or functions.get("fused") or functions.get("eager")
+            peers["compile"] = torch.compile(whole, fullgraph=True, dynamic=False)
+        if not self.options.no_liger:
+            try:
+                liger = liger_case(op, t)
+            except (ImportError, AttributeError) as error:
+                liger = None
+                self.note(f"liger: {error}")
+            if liger:
+                peers["liger"] = liger
+        return peers
+
+    def calls_of(self, op, t, one, compiles):
+        """{party: {mode: call}} and {party: how wrong}; a peer that fails is left out, with its sentence on stderr."""
+        functions, inputs, upstream, ours, gradients = MADE[op](t)
+        inputs = [x.requires_grad_() for x in inputs]
+        calls, wrong = {"tigon": {mode: (lambda mode=mode: t.call(mode)) for mode in MODES}}, {}
+        # A case may keep other tensors in backward where its outputs lay, so `truth` is taken where backward starts.
+        t.call("fwd")
+        torch.cuda.synchronize()
+        made = [x.clone() for x in ours]
+        function = functions.get("fused") or functions["eager"]
+        truth = evaluate(function, [x.detach().float().requires_grad_() for x in inputs], [x.float() for x in upstream])
+        truth = [[x.detach() for x in part] for part in truth]
+        t.call("full" if "cross_entropy" in op else "bwd")
+        wrong["tigon"] = wrong_by(made, truth[0], one["dtype"]) or wrong_by(gradients, truth[1], one["dtype"])
+        t.call("fwd")
+        for name, peer in self.peers_of(op, t, functions, compiles).items():
+            try:
+                # Liger-Kernel overwrites what it is given.
+                mine = (clones(inputs), [x.clone() for x in upstream]) if name == "liger" else (inputs, upstream)
+                outputs, peers_gradients = evaluate(peer, *mine)
+                wrong[name] = wrong_by(outputs, truth[0], one["dtype"]) or wrong_by(peers_gradients, truth[1], one["dtype"])
+                calls[name] = torch_calls(peer, *mine)
+            except Exception as error:  # of whatever kind: a peer's trouble is not ours
+                self.note(f"{op}: {name} is left out: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
+        return calls, wrong
+
+    def adamw(self, t):
+        p, g, m, v = t.tensors("param", "grad", "exp_avg", "exp_avg_sq")
+        step = torch.tensor(3.0, device="cuda")
+        common = dict(lr=1e-2, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)
+        fused = lambda: torch._fused_adamw_([p], [g], [m], [v], [], [step], **common)
+        return {"tigon": {"step": lambda: t.call("step")}, "fused": {"step": fused}}, {}
+
+    def case(self, op, one, compiles, copy, matmul):
+        """The case's rows, one by one; none, with a sentence on stderr, where it fails."""
+        t = None
+        try:
+            t = OnDevice(op, one, self.options.device, self.stream.cuda_stream)
+            self.gemm = t.gemm()
+            yield from self.rows(t, op, one, compiles, copy, matmul)
+        except (LookupError, ValueError, RuntimeError) as error:
+            self.note(f"{op} {one['dtype']} is left out: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+        finally:
+            torch.cuda.synchronize()
+            if t:
+                t.close()
+
+    def rows(self, t, op, one, compiles, copy, matmul):
+        calls, wrong = self.adamw(t) if op == "adamw" else self.calls_of(op, t, one, compiles)
+        for name, off in wrong.items():
+            if off:
+                self.note(f"{op} {one['dtype']}: {name} is off by {off:.2g} of the largest value")
+        extents = "x".join(str(n) for n in (t.rows, t.cols, one["other"]) if n)
+        for mode in ["step"] if op == "adamw" else self.options.mode:
+            result = self.clock.in_turns({name: calls[name][mode] for name in calls}, self.options.repeat)
+            nbytes, flops = t.number("bytes", mode), t.number("flops", mode)
+            floor = max(nbytes / copy, flops / matmul[one["dtype"]])
+            same = same_size_copy(self.clock, nbytes) if not flops else None
+            row = {"op": op, "mode": mode, "dtype": one["dtype"], "shape": extents, "bytes_min": nbytes, "flops": flops,
+                   "workspace_bytes": t.number("workspace", mode), "floor_ms": floor * 1e3,
+                   "copy_ms": same and same * 1e3, **result}
+            for name in calls:
+                row[name]["wrong_by"] = wrong.get(name)
+                row[name]["ratio"] = result[name]["median_ms"] / result["tigon"]["median_ms"]
+            yield row
+
+
+# ---- output ----
+
+HEAD = (f"{'operator':<20} {'mode':<4} {'dtype':<4} {'shape':<17} {'us':>8} {'floor':>5} {'copy':>5} {'host':>5}"
+        + "".join(f" {name:>7}" for name in PEERS))
+
+
+def line(row):
+    ours = row["tigon"]
+    names = row["op"].replace("fused_linear_cross_entropy", "fused_linear_ce")
+    text = (f"{names:<20} {row['mode']:<4} {row['dtype']:<4} {row['shape']:<17} {ours['median_ms'] * 1e3:>8.4g}"
+            f" {100 * row['floor_ms'] / ours['median_ms']:>4.0f}%")
+    text += f" {100 * row['copy_ms'] / ours['median_ms']:>4.0f}%" if row["copy_ms"] else f" {'-':>5}"
+    text += f" {ours['host_us']:>5.3g}"
+    for name in PEERS:
+        text += f" {row[name]['ratio']:>5.2f}x{'!' if row[name]['wrong_by'] else ' '}" if name in row else f" {'-':>7}"
+    return text
+
+
+def best_peer(row):
+    """Name and ratio of the fastest peer; ("", nan) without one."""
+    return min(((name, row[name]["ratio"]) for name in PEERS if name in row), key=lambda pair: pair[1], default=("", math.nan))
+
+
+def report(rows, copy, matmul, gpu):
+    """A line a case."""
+    print(f"\n{gpu}: copy {copy * 1e-12:.3g} TB/s, bf16 products {matmul['bf16'] * 1e-12:.3g} TFLOP/s")
+    print("Tigon's device time in us; its share of the floor in %; the best peer's time over it (Eager, Fused, Compile, Liger).")
+    cases = {}
+    for row in rows:
+        cases.setdefault((row["op"], row["dtype"], row["shape"]), []).append(row)
+    for (op, dtype, shape), modes in cases.items():
+        name = op.replace("fused_linear_cross_entropy", "fused_linear_ce")
+        times = "/".join(f"{row['tigon']['median_ms'] * 1e3:.4g}" for row in modes)
+        floors = "/".join(f"{100 * row['floor_ms'] / row['tigon']['median_ms']:.0f}" for row in modes)
+        ratios = " ".join(f"{peer[:1].upper()}{ratio:.2f}" for peer, ratio in map(best_peer, modes))
+        print(f"{name:<18} {dtype:<4} {shape:<17} {times:<22} {floors:<9} {ratios}")
+    behind = sum(best_peer(row)[1] < 0.98 for row in rows)
+    print(f"{'/'.join(dict.fromkeys(row['mode'] for row in rows))}: {len(rows)} rows, a peer is ahead in {behind}")
+
+
+def shape(text):
+    rows, cols = (int(part) for part in text.split("x"))
+    return rows, cols
+
+
+def parse():
+    shape.__name__ = "ROWSxCOLS"
+    parser = Parser(description="Time PyTorch and Liger-Kernel beside Tigon on a GPU, and print the ratios.")
+    parser.add_argument("--op", action="append", choices=list(TABLE), help="may be repeated (default: all)")
+    parser.add_argument("--mode", action="append", choices=MODES, help="(default: all)")
+    parser.add_argument("--shape", type=shape, metavar="ROWSxCOLS", help="instead of the table's")
+    parser.add_argument("--quick", action="store_true", help="one size an operator")
+    parser.add_argument("--compile-all", action="store_true", help="torch.compile for the sizes of few rows, too")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out; it takes seconds a case")
+    parser.add_argument("--no-liger", action="store_true", help="leave Liger-Kernel out")
+    parser.add_argument("--repeat", type=int, default=20, metavar="N", help="samples of each (default: 20)")
+    parser.add_argument("--seconds", type=float, default=420, help="no case is begun after (default: 420)")
+    parser.add_argument("--device", default="cuda:0", help="as tigon_context_desc.device names it (default: cuda:0)")
+    parser.add_argument("--json", default=str(ROOT / "bench/results/peers_cuda.json"), metavar="FILE",
+                        help="(default: bench/results/peers_cuda.json)")
+    return parser.parse_args()
+
+
+def document(rows, run, copy, matmul, skipped):
+    driver = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    made = {"gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": torch.version.cuda, "gemm": run.gemm,
+            **peers_cpu.state(), "copy_gbps": copy * 1e-9, "matmul_tflops": {name: r * 1e-12 for name, r in matmul.items()}}
+    made["commit"] = os.environ.get("TIGON_COMMIT", made["commit"])
+    for name in ("triton", "liger_kernel"):
+        try:
+            made["versions"][name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            made["versions"][name] = None
+    return {**made, "skipped": skipped, "rows": rows}
+
+
+def main(options):
+    if not torch.cuda.is_available():
+        trouble("PyTorch sees no GPU")
+    options.mode = options.mode or MODES
+    torch._functorch.config.donated_buffer = False  # `bwd` runs one graph many times
+    torch.set_float32_matmul_precision("highest")
+    torch.manual_seed(1)
+    run = Run(options)
+    copy, matmul = ceilings(run.clock)
+    rows, skipped = [], []
+    print(HEAD, flush=True)
+    for op, one, compiles in sizes(options):
+        if run.left() < 0:
+            skipped.append({"op": op, **one})
+            continue
+        for row in run.case(op, one, compiles and not options.no_compile, copy, matmul):
+            rows.append(row)
+            print(line(row), flush=True)
+        torch.cuda.empty_cache()
+    path = pathlib.Path(options.json)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document(rows, run, copy, matmul, skipped), indent=1) + "\n")
+    except OSError as error:
+        trouble(error)
+    report(rows, copy, matmul, torch.cuda.get_device_name())
+    if skipped:
+        print(f"no time for {len(skipped)} cases of {', '.join(sorted({one['op'] for one in skipped}))}")
+
+
+if __name__ == "__main__":
+    chosen = parse()
+    try:
+        peers_cpu.load_torch()
+    except ImportError:
+        trouble("no PyTorch here")
+    torch, F = peers_cpu.torch, peers_cpu.F
+    main(chosen)
