@@ -10,8 +10,8 @@ tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_
   const int64_t size = (int64_t)tigon_dtype_size(p->dtype), lanes = 16 / size;
   const bool is_wide = p->cols % lanes == 0 && cuda_wide(p->table) && p->table_pitch * size % 16 == 0 &&
                        flat_wide(&p->space, &p->y, p->dtype);
-  const flat_walk walk = is_wide ? flat_cut(p->cols / lanes, EMBEDDING_FWD_PACKS)
-                                 : flat_cut(p->cols, EMBEDDING_FWD_PACKS * FLAT_ANY);
+  const flat_walk walk = is_wide ? flat_cut(p->space.rows, p->cols / lanes, EMBEDDING_FWD_PACKS)
+                                 : flat_cut(p->space.rows, p->cols, EMBEDDING_FWD_PACKS * FLAT_ANY);
   const cuda_shape shape = {.blocks = flat_blocks(&walk, p->space.rows), .threads = FLAT_THREADS};
   return cuda_launch(queue, cuda_by_dtype(is_wide ? wide : any, p->dtype), shape,
                      CUDA_ARGUMENTS((void *)p, (void *)&walk));
@@ -50,7 +50,8 @@ static embedding_walk walk_of(const tigon_queue *queue, const tigon_embedding_bw
   const int64_t rows = p->space.rows, lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const int64_t table_lanes = wide ? 16 / (int64_t)tigon_dtype_size(p->dtable_dtype) : 1;
   embedding_walk w = {.row_items = p->cols / table_lanes, .chunk = EMBEDDING_CHUNK, .parts = cuda_of(queue)->scratch};
-  w.sums = wide ? flat_cut(p->cols / lanes, EMBEDDING_BWD_PACKS) : flat_cut(p->cols, EMBEDDING_BWD_PACKS * FLAT_ANY);
+  w.sums = wide ? flat_cut(rows, p->cols / lanes, EMBEDDING_BWD_PACKS)
+                : flat_cut(rows, p->cols, EMBEDDING_BWD_PACKS * FLAT_ANY);
   w.sum_blocks = flat_blocks(&w.sums, rows);
   w.zero_rows = w.row_items < EMBEDDING_ZERO_ITEMS ? least(EMBEDDING_ZERO_ITEMS / w.row_items, EMBEDDING_ZERO_ROWS) : 1;
   w.zero_tiles = cuda_ceil_div(w.zero_rows * w.row_items, EMBEDDING_ZERO_ITEMS);

@@ -5,7 +5,7 @@
 #include "cuda/flat.h"
 
 enum {
-  EMBEDDING_FWD_PACKS = 4, /* of a thread */
+  EMBEDDING_FWD_PACKS = 2, /* of a thread */
   EMBEDDING_BWD_PACKS = 2,
   EMBEDDING_SORT_THREADS = 512,
   EMBEDDING_DIGIT_BITS = 9, /* of a pass of the sort, at most; a thread for each digit */

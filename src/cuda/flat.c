@@ -4,10 +4,10 @@ bool flat_wide(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dt
   return space->rows == 1 ? !t->data || cuda_wide(t->data) : cuda_wide_rows(space, t, dtype);
 }
 
-flat_walk flat_cut(int64_t items, int64_t each) {
-  flat_walk walk = {.team = 1};
-  while (walk.team < FLAT_THREADS && walk.team * each < items) walk.team *= 2;
-  walk.tiles = cuda_ceil_div(items, walk.team * each);
+flat_walk flat_cut(int64_t rows, int64_t items, int64_t each) {
+  flat_walk walk = {.team = 1, .one_row = rows == 1};
+  while (walk.team < FLAT_THREADS && walk.team * each < items) walk.team *= 2, ++walk.team_bits;
+  walk.tiles = (unsigned)cuda_ceil_div(items, walk.team * each);
   return walk;
 }
 
@@ -29,7 +29,7 @@ tigon_status flat_launch(tigon_queue *queue, void *problem, tigon_row_space *spa
   bool is_wide = true;
   for (int i = 0; i < count; ++i) is_wide = is_wide && flat_wide(space, tensors[i], dtype);
   const int64_t lanes = is_wide ? 16 / (int64_t)tigon_dtype_size(dtype) : 1;
-  flat_walk walk = flat_cut(cuda_ceil_div(*cols, lanes), is_wide ? packs : packs * FLAT_ANY);
+  flat_walk walk = flat_cut(space->rows, cuda_ceil_div(*cols, lanes), is_wide ? packs : packs * FLAT_ANY);
   const cuda_shape shape = {.blocks = flat_blocks(&walk, space->rows), .threads = FLAT_THREADS};
   return cuda_launch(queue, cuda_by_dtype(is_wide ? wide : any, dtype), shape, CUDA_ARGUMENTS(problem, &walk));
 }

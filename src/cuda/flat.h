@@ -5,14 +5,16 @@
 #include "problem.h"
 
 enum {
-  FLAT_THREADS = 256,
+  FLAT_BITS = 8,
+  FLAT_THREADS = 1 << FLAT_BITS,
   FLAT_ANY = 4, /* elements that a thread takes one by one where it could take a pack */
 };
 
 /* A block has FLAT_THREADS / team rows, and of each a tile of columns. */
 typedef struct flat_walk {
-  int team;      /* threads that share a row: a power of two, FLAT_THREADS at most */
-  int64_t tiles; /* of a row */
+  int team, team_bits; /* threads that share a row: 2^team_bits, FLAT_THREADS at most */
+  unsigned tiles;      /* of a row; a grid has fewer than 2^31 */
+  bool one_row;
 } flat_walk;
 
 #ifndef __CUDACC__
@@ -23,7 +25,7 @@ bool flat_wide(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dt
 
 /* For rows of `items` packs or elements, of which a thread takes `each`; and the blocks of a launch. A grid's limit of 2^31 blocks is
  * beyond a terabyte of elements. */
-flat_walk flat_cut(int64_t items, int64_t each);
+flat_walk flat_cut(int64_t rows, int64_t items, int64_t each);
 int64_t flat_blocks(const flat_walk *walk, int64_t rows);
 
 /* Launches kernels[dtype] of `wide` or `any` with the problem and a flat_walk as its parameters. *space and *cols are the problem's:

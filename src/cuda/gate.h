@@ -2,7 +2,7 @@
 #ifndef TIGON_CUDA_GATE_H
 #define TIGON_CUDA_GATE_H
 
-enum { GATE_FWD_PACKS = 2, GATE_BWD_PACKS = 2 }; /* of a thread and tensor */
+enum { GATE_FWD_PACKS = 1, GATE_BWD_PACKS = 1 }; /* of a thread and tensor */
 
 #ifndef __CUDACC__
 #include "cuda/cuda.h"

@@ -3,7 +3,7 @@
 #include "cuda/norm.h"
 #include "cuda/norm_launch.h"
 
-static norm_kernels kernels = {NORM_MODULATED_KERNELS(modulated_rms_norm)};
+static norm_kernels kernels = {NORM_MODULATED_KERNELS(modulated_rms_norm), NORM_SWEPT(modulated_rms_norm)};
 
 tigon_status tigon_cuda_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_modulated_rms_norm_fwd_problem *p,
                                                const tigon_plan *plan) {

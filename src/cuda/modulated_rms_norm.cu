@@ -2,6 +2,7 @@
 #include "cuda/kernel/norm_kernels.cuh"
 
 NORM_MODULATED_KERNELS(modulated_rms_norm)
+NORM_SWEPT(modulated_rms_norm, NORM_MODULATED)
 
 /* The second stage: block (columns, output). Output 0 is dw, a sum over all ranges' slabs; 1 + 2 * group and the one after it are that
  * group's dscale and dshift, over those of its parts. */

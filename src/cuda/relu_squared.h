@@ -2,6 +2,6 @@
 #ifndef TIGON_CUDA_RELU_SQUARED_H
 #define TIGON_CUDA_RELU_SQUARED_H
 
-enum { RELU_SQUARED_FWD_PACKS = 4, RELU_SQUARED_BWD_PACKS = 2 }; /* of a thread and tensor */
+enum { RELU_SQUARED_FWD_PACKS = 1, RELU_SQUARED_BWD_PACKS = 1 }; /* of a thread and tensor */
 
 #endif

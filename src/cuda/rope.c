@@ -29,8 +29,10 @@ static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float 
                  .pairs = p->rotary_dim / 2 / lanes,
                  .sign = sign};
   w.pieces = w.pairs + (p->head_dim - p->rotary_dim) / lanes;
+  const int64_t threads = p->batch * p->tokens * w.groups * w.pieces;
+  w.few = threads <= UINT32_MAX - ROPE_THREADS;
   cuda_kernel *kernels = half ? (wide ? half_wide : half_any) : (wide ? interleaved_wide : interleaved_any);
-  const cuda_shape shape = {.blocks = cuda_ceil_div(p->batch * p->tokens * w.groups * w.pieces, ROPE_THREADS),
+  const cuda_shape shape = {.blocks = cuda_ceil_div(threads, ROPE_THREADS),
                             .threads = ROPE_THREADS};
   return cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &w));
 }

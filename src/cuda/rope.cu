@@ -91,8 +91,10 @@ __device__ inline void copy_rest(const rope_heads<T> &heads, int64_t at, bool le
 template <class T, int N, bool HALF>
 __device__ inline void turn(const tigon_rope_problem &p, const rope_walk &w) {
   const int64_t i = (int64_t)blockIdx.x * ROPE_THREADS + threadIdx.x, of_token = w.groups * w.pieces;
-  const int64_t token = i / of_token, at = i - token * of_token, group = at / w.pieces, piece = at - group * w.pieces;
-  const int64_t b = token / p.tokens, t = token - b * p.tokens;
+  auto divide = [&](int64_t a, int64_t by) { return w.few ? (int64_t)((unsigned)a / (unsigned)by) : a / by; };
+  const int64_t token = divide(i, of_token), at = i - token * of_token;
+  const int64_t group = divide(at, w.pieces), piece = at - group * w.pieces;
+  const int64_t b = divide(token, p.tokens), t = token - b * p.tokens;
   if (b >= p.batch) return;
   const int64_t position = p.positions ? load_index(p.positions, b * p.position_pitch + t, p.position_dtype) : t;
   const bool legal = position >= 0 && position < p.table_rows;

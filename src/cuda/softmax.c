@@ -31,8 +31,7 @@ static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t 
   cut c = {.team = 32, .cluster = 1};
   c.kernel = each == 1 ? k->packs_1 : each == 2 ? k->packs_2 : each == 4 ? k->packs_4 : each == 8 ? k->any_8 : k->any_16;
   while (c.team < wanted && c.team < SOFTMAX_MOST_THREADS) c.team *= 2;
-  /* Several small blocks of an SM load while others add up, as one large one cannot. */
-  if (clusters && c.team == SOFTMAX_MOST_THREADS) {
+  if (clusters && c.team < wanted) {
     c.team = SOFTMAX_THREADS;
     while (c.team * c.cluster < wanted && c.cluster < CUDA_CLUSTER) c.cluster *= 2;
     while (c.team * c.cluster < wanted && c.team < SOFTMAX_MOST_THREADS) c.team *= 2;

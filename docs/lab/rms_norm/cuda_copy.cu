@@ -37,6 +37,17 @@ __global__ void __launch_bounds__(BLOCK) copy(const uint4 *x, uint4 *y, int64_t 
   }
 }
 
+/* Two in, one out, as gates have it: y becomes the sum of two's bits. */
+template <hint L, hint S, int PACKS, int BLOCK>
+__global__ void __launch_bounds__(BLOCK) two(const uint4 *x, const uint4 *z, uint4 *y, int64_t n) {
+  const int64_t at = (int64_t)blockIdx.x * BLOCK * PACKS + threadIdx.x;
+  uint4 v[PACKS], w[PACKS];
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) v[k] = load<L>(x + at + k * BLOCK), w[k] = load<L>(z + at + k * BLOCK);
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) store<S>(y + at + k * BLOCK, uint4{v[k].x ^ w[k].x, v[k].y ^ w[k].y, v[k].z ^ w[k].z, v[k].w ^ w[k].w});
+}
+
 /* Bulk copies: a persistent block has STAGES pieces of BYTES in shared memory, in and out by the copy engine alone. */
 template <int BYTES, int STAGES>
 __global__ void bulk(const char *x, char *y, int64_t bytes) {
@@ -99,6 +110,12 @@ static void go(const char *name, int64_t bytes, int blocks) {
   const double us = median_us([&](int i) { copy<L, S, PACKS, BLOCK><<<blocks ? blocks : all, BLOCK>>>(x[i % SETS], y[i % SETS], n); });
   printf("  %-28s packs %d block %4d grid %-10s %7.2f us %5.0f GB/s\n", name, PACKS, BLOCK, blocks ? "persistent" : "all", us, 2e-3 * bytes / us);
 }
+template <hint L, hint S, int PACKS, int BLOCK>
+static void go_two(const char *name, int64_t bytes) {
+  const int64_t n = bytes / 16;
+  const double us = median_us([&](int i) { two<L, S, PACKS, BLOCK><<<n / (BLOCK * PACKS), BLOCK>>>(x[i % SETS], x[(i + 1) % SETS], y[i % SETS], n); });
+  printf("  two in: %-20s packs %d block %4d            %7.2f us %5.0f GB/s\n", name, PACKS, BLOCK, us, 3e-3 * bytes / us);
+}
 template <int BYTES, int STAGES>
 static void go_bulk(int64_t bytes, int blocks) {
   cudaFuncSetAttribute(bulk<BYTES, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES * STAGES);
@@ -107,6 +124,7 @@ static void go_bulk(int64_t bytes, int blocks) {
 }
 
 int main() {
+  setvbuf(stdout, NULL, _IOLBF, 0);
   for (int64_t bytes : {16 << 20, 64 << 20, 512 << 20}) {
     for (int i = 0; i < SETS; ++i) cudaMalloc(&x[i], bytes), cudaMalloc(&y[i], bytes), cudaMemset(x[i], 0x5a + i, bytes);
     double us = median_us([&](int i) { cudaMemcpyAsync(y[i % SETS], x[i % SETS], bytes, cudaMemcpyDeviceToDevice); });
@@ -122,6 +140,25 @@ int main() {
     go<L2_256, STREAM, 4, 256>("nc L2::256B, stream", bytes, 0);
     go<EVICT_FIRST, EVICT_FIRST, 4, 256>("evict_first, evict_first", bytes, 0);
     go<PLAIN, PLAIN, 8, 256>("plain, plain", bytes, 0);
+    go<PLAIN, PLAIN, 1, 128>("plain, plain", bytes, 0);
+    go<PLAIN, PLAIN, 1, 256>("plain, plain", bytes, 0);
+    go<PLAIN, PLAIN, 1, 512>("plain, plain", bytes, 0);
+    go<PLAIN, PLAIN, 1, 1024>("plain, plain", bytes, 0);
+    go<PLAIN, PLAIN, 2, 256>("plain, plain", bytes, 0);
+    go<PLAIN, PLAIN, 2, 1024>("plain, plain", bytes, 0);
+    go<STREAM, STREAM, 1, 256>("stream, stream", bytes, 0);
+    go<STREAM, STREAM, 2, 512>("stream, stream", bytes, 0);
+    go<EVICT_FIRST, EVICT_FIRST, 1, 512>("evict_first, evict_first", bytes, 0);
+    go_two<PLAIN, PLAIN, 1, 128>("plain, plain", bytes);
+    go_two<PLAIN, PLAIN, 1, 256>("plain, plain", bytes);
+    go_two<PLAIN, PLAIN, 1, 512>("plain, plain", bytes);
+    go_two<PLAIN, PLAIN, 1, 1024>("plain, plain", bytes);
+    go_two<PLAIN, PLAIN, 2, 256>("plain, plain", bytes);
+    go_two<PLAIN, PLAIN, 2, 512>("plain, plain", bytes);
+    go_two<STREAM, STREAM, 1, 256>("stream, stream", bytes);
+    go_two<STREAM, STREAM, 1, 512>("stream, stream", bytes);
+    go_two<STREAM, STREAM, 2, 256>("stream, stream", bytes);
+    go_two<NC_NO_ALLOCATE, NC_NO_ALLOCATE, 1, 512>("no_allocate", bytes);
     go<PLAIN, PLAIN, 4, 256>("plain, plain", bytes, 132 * 8);
     go<PLAIN, PLAIN, 8, 512>("plain, plain", bytes, 132 * 2);
     go_bulk<8192, 8>(bytes, 132);

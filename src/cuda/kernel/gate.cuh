@@ -65,16 +65,16 @@ __device__ inline void gate_bwd(const tigon_gate_bwd_problem &p, const flat_walk
   gate_bwd_rows<T, N, ACT, true>(p, walk);
 }
 
-#define GATE_KERNEL(name, entry, ...)                                                                              \
-  KERNEL_BY_DTYPE(name, (FLAT_THREADS, 4),                                                                         \
+#define GATE_KERNEL(name, blocks, entry, ...)                                                                      \
+  KERNEL_BY_DTYPE(name, (FLAT_THREADS, blocks),                                                                         \
                   (const __grid_constant__ tigon_gate_##entry##_problem p, const __grid_constant__ flat_walk walk), \
                   __VA_ARGS__)
 
-/* All kernels of a gate: GATE_KERNELS(swiglu, ACT_SILU). */
+/* `blocks`: on an SM at least, so that enough loads are on their way. All kernels of a gate: GATE_KERNELS(swiglu, ACT_SILU). */
 #define GATE_KERNELS(op, act)                                           \
-  GATE_KERNEL(op##_fwd_wide, fwd, gate_fwd<T, pack<T>::N, act>(p, walk)) \
-  GATE_KERNEL(op##_fwd_any, fwd, gate_fwd<T, 1, act>(p, walk))           \
-  GATE_KERNEL(op##_bwd_wide, bwd, gate_bwd<T, pack<T>::N, act>(p, walk)) \
-  GATE_KERNEL(op##_bwd_any, bwd, gate_bwd<T, 1, act>(p, walk))
+  GATE_KERNEL(op##_fwd_wide, 6, fwd, gate_fwd<T, pack<T>::N, act>(p, walk)) \
+  GATE_KERNEL(op##_fwd_any, 4, fwd, gate_fwd<T, 1, act>(p, walk))           \
+  GATE_KERNEL(op##_bwd_wide, 5, bwd, gate_bwd<T, pack<T>::N, act>(p, walk)) \
+  GATE_KERNEL(op##_bwd_any, 4, bwd, gate_bwd<T, 1, act>(p, walk))
 
 #endif

@@ -8,7 +8,7 @@
 /* Stores mean and rstd where `stores`; returns rstd. */
 __device__ static inline float group_statistics(const tigon_group_norm_fwd_problem &p, int64_t row, bool stores,
                                                 const norm_moments &m) {
-  const float rstd = norm_rsqrt(m.variance + p.eps);
+  const float rstd = norm_rsqrt_mean(m.variance, 1, p.eps);
   if (p.mean && stores) p.mean[row] = m.center + m.rest;
   if (p.rstd && stores) p.rstd[row] = rstd;
   return rstd;
@@ -31,30 +31,31 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
   if (row >= p.batch * p.groups) return; /* a whole team, and no block of a cluster */
   const int64_t batch = row / p.groups, channel = (row - batch * p.groups) * p.channels;
   const T *x = group_row<T>(p.x, batch, channel);
-  pack<T> kept[PACKS];
+  uint4 kept[PACKS];
   group_cursor at = start;
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    kept[k] = own + k * t.threads < end ? load_stream(x + at.c * p.x.channel_pitch + at.i) : zero_pack<T>();
+    kept[k] = own + k * t.threads < end ? __ldcs((const uint4 *)(x + at.c * p.x.channel_pitch + at.i)) : uint4{0, 0, 0, 0};
     group_advance(at, step, run);
   }
   float sum[1] = {0}, sums[2] = {0, 0};
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     float v[N], part = 0;
-    unpack(kept[k], v);
+    unpack(pack_of<T>(kept[k]), v);
 #pragma unroll
     for (int j = 0; j < N; ++j) part += v[j];
     sum[0] += part;
   }
   team_all<op_sum>(t, space, 0, sum);
   cluster_all<op_sum>(cl, shared, 0, sum);
+  keep_packed(kept);
   const float center = norm_center(sum[0] / (float)count);
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     if (own + k * t.threads >= end) continue;
     float v[N], part = 0, squares = 0;
-    unpack(kept[k], v);
+    unpack(pack_of<T>(kept[k]), v);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const float d = v[j] - center;
@@ -64,6 +65,7 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
   }
   team_all<op_sum>(t, pair_space, 0, sums);
   cluster_all<op_sum>(cl, pair_shared, 0, sums);
+  keep_packed(kept);
   const norm_moments m = norm_moments_of(center, sums[0], sums[1], (float)count);
   const float rstd = group_statistics(p, row, t.rank == 0 && cl.rank == 0, m), rest = -m.rest * rstd;
   T *y = group_row<T>(p.y, batch, channel);
@@ -72,7 +74,7 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
   for (int k = 0; k < PACKS; ++k) {
     if (own + k * t.threads < end) {
       float v[N], w[E], b[E];
-      unpack(kept[k], v);
+      unpack(pack_of<T>(kept[k]), v);
       group_parameters(p.w, p.w_dtype, channel, at, run, 1, w);
       group_parameters(p.b, p.b_dtype, channel, at, run, 0, b);
 #pragma unroll

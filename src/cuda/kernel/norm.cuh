@@ -65,11 +65,18 @@ __device__ inline float norm_xhat(float v, float rstd, bool rounds) {
   return rounds ? rounded<T>(v * rstd) : v * rstd;
 }
 
-/* 1 / sqrt(v) with one rounding: the approximation, put right by what it leaves of 1 - v * r * r, without loss. */
-__device__ static inline float norm_rsqrt(float v) {
+/* 1 / sqrt(v + rest), of which v is what f32 has, with one rounding: the approximation, put right by what it leaves of 1. */
+__device__ static inline float norm_rsqrt(float v, float rest) {
   if (!(v > 0x1p-100f && v < 0x1p100f)) return 1.0f / sqrtf(v);
-  const float r = rsqrtf(v), h = v * r, left = fmaf(-h, r, 1) - fmaf(v, r, -h) * r;
+  const float r = rsqrtf(v), h = v * r, left = fmaf(-h, r, 1) - r * fmaf(rest, r, fmaf(v, r, -h));
   return fmaf(0.5f * r, left, r);
+}
+
+/* 1 / sqrt(sum / count + eps): what the quotient and the sum round away is put back (Dekker's sum of two). */
+__device__ static inline float norm_rsqrt_mean(float sum, float count, float eps) {
+  const float quotient = sum / count, mean = quotient + eps, back = mean - quotient;
+  const float rest = (quotient - (mean - back)) + (eps - back);
+  return norm_rsqrt(mean, rest + __fdividef(fmaf(-quotient, count, sum), count));
 }
 
 /* Of all threads, beside teams that may be at their own barriers still: those have the numbers below, 512 threads 8 at most. */

@@ -1,5 +1,5 @@
-/* Rows of the norms forward. `held`: a row stays in its team's registers, or in those of a cluster, one read. `walked`: of any width and alignment, a row is
- * walked twice, the second time out of the L2, and the blocks of a cluster share it. */
+/* Rows of the norms forward. `held`: a row stays in its team's registers, or in those of a cluster, one read. `walked`: of any width and
+ * alignment, a row is walked twice, the second time out of the L2, and the blocks of a cluster share it. */
 #ifndef TIGON_CUDA_KERNEL_NORM_FWD_CUH
 #define TIGON_CUDA_KERNEL_NORM_FWD_CUH
 
@@ -8,10 +8,8 @@
 template <class T>
 __device__ inline float norm_rstd(const tigon_norm_fwd_problem &p, float sum_squares) {
   const bool narrow = sizeof(T) < 4 && p.casting == TIGON_CASTING_NONE;
-  float mean = sum_squares / (float)p.cols;
-  if (narrow) mean = rounded<T>(mean);
-  const float rstd = norm_rsqrt(mean + p.eps);
-  return narrow ? rounded<T>(rstd) : rstd;
+  if (!narrow) return norm_rsqrt_mean(sum_squares, (float)p.cols, p.eps);
+  return rounded<T>(norm_rsqrt_mean(rounded<T>(sum_squares / (float)p.cols), 1, p.eps));
 }
 
 /* A row of y, and what makes it of a row of x: xhat = (v - center) * rstd + rest, where a mean is subtracted. */
@@ -45,7 +43,7 @@ __device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t 
 template <class T>
 __device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t r, bool stores, const norm_moments &m,
                                        norm_out<T> &out) {
-  out.rstd = norm_rsqrt(m.variance + p.eps);
+  out.rstd = norm_rsqrt_mean(m.variance, 1, p.eps);
   out.center = m.center;
   out.rest = -m.rest * out.rstd;
   if (p.rstd && stores) p.rstd[r] = out.rstd;
@@ -99,6 +97,14 @@ __device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const t
   }
 }
 
+/* The mean of a row's first elements, near enough to that of all, most of the time, that differences from it lose nothing; one for all
+ * threads. */
+template <class T>
+__device__ inline float norm_pivot(const T *x, int64_t cols) {
+  const int lane = (int)threadIdx.x % WARP, count = cols < WARP ? (int)cols : WARP;
+  return norm_center(warp_all<op_sum>(lane < count ? to_f32(x[lane]) : 0) / (float)count);
+}
+
 /* cols is a multiple of a pack's elements, and PACKS of them a thread hold a row, or a block's share of it, where those of a cluster do.
  * A grid has blocks for as many rows as a memory. */
 template <class T, norm_kind KIND, int PACKS, bool SHARED = false>
@@ -128,9 +134,9 @@ __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm
     norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, own, N, cols);
     norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, own, N, cols);
   }
-  float sum[1] = {0}; /* of squares; of elements, where a mean is subtracted */
+  float sum[1] = {0}; /* of squares */
 #pragma unroll
-  for (int k = 0; k < PACKS; ++k) {
+  for (int k = 0; KIND != NORM_LAYER && k < PACKS; ++k) {
     float v[N], part = 0;
     unpack(pack_of<T>(kept[k]), v);
     if (KIND == NORM_ADD_RMS) {
@@ -145,34 +151,38 @@ __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm
       if (c < cols) store_stream(row_of<T>(p.space, p.s, r) + c, both);
     }
 #pragma unroll
-    for (int j = 0; j < N; ++j) part = KIND == NORM_LAYER ? part + v[j] : fmaf(v[j], v[j], part);
+    for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
     sum[0] += part;
   }
-  team_all<op_sum>(t, space, 0, sum);
-  if (SHARED) cluster_all<op_sum>(cl, shared, 0, sum);
-  keep_packed(kept);
   if constexpr (KIND == NORM_LAYER) {
     __shared__ team_space<2> pairs;
     __shared__ cluster_space<2> shared_pairs;
-    const float center = norm_center(sum[0] / (float)p.cols);
-    float sums[2] = {0, 0};
+    float center = norm_pivot(x, p.cols), sums[2];
+    for (int turn = 0; turn < 2; ++turn) {
+      sums[0] = sums[1] = 0;
 #pragma unroll
-    for (int k = 0; k < PACKS; ++k) {
-      if ((k * t.threads + own) * N >= cols) continue;
-      float v[N], part = 0, squares = 0;
-      unpack(pack_of<T>(kept[k]), v);
+      for (int k = 0; k < PACKS; ++k) {
+        if ((k * t.threads + own) * N >= cols) continue;
+        float v[N], part = 0, squares = 0;
+        unpack(pack_of<T>(kept[k]), v);
 #pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float d = v[j] - center;
-        part += d, squares = fmaf(d, d, squares);
+        for (int j = 0; j < N; ++j) {
+          const float d = v[j] - center;
+          part += d, squares = fmaf(d, d, squares);
+        }
+        sums[0] += part, sums[1] += squares;
       }
-      sums[0] += part, sums[1] += squares;
+      team_all<op_sum>(t, pairs, turn, sums);
+      if (SHARED) cluster_all<op_sum>(cl, shared_pairs, turn, sums);
+      keep_packed(kept);
+      if (turn == 1 || !norm_far(sums[0], sums[1], (float)p.cols)) break; /* all threads alike */
+      center = norm_center(center + sums[0] / (float)p.cols);
     }
-    team_all<op_sum>(t, pairs, 0, sums);
-    if (SHARED) cluster_all<op_sum>(cl, shared_pairs, 0, sums);
-    keep_packed(kept);
     norm_statistics(p, r, stores, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
   } else {
+    team_all<op_sum>(t, space, 0, sum);
+    if (SHARED) cluster_all<op_sum>(cl, shared, 0, sum);
+    keep_packed(kept);
     norm_statistics(p, r, stores, sum[0], out);
   }
 #pragma unroll
@@ -183,6 +193,64 @@ __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm
     if (c < cols) norm_output<T, KIND>(p, out, c, v);
   }
   if (SHARED) cluster_end(cl);
+}
+
+/* Rows so wide that a block that held one would have an SM almost to itself: a block of several sweeps its row twice, the second time
+ * out of the L1 and L2, PACKS loads of a thread at a time. */
+template <class T, norm_kind KIND, int PACKS>
+__device__ inline void norm_fwd_swept(const tigon_norm_fwd_problem &p) {
+  constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
+  __shared__ team_space<VALUES> space;
+  const team t = team_of(NORM_SWEPT_THREADS);
+  const int64_t r = blockIdx.x;
+  const int cols = (int)p.cols, step = NORM_SWEPT_THREADS * N, own = (int)threadIdx.x * N;
+  const T *x = row_of<T>(p.space, p.x, r);
+  norm_out<T> out = norm_out_of<T, KIND>(p, r);
+  float center = KIND == NORM_LAYER ? norm_pivot(x, p.cols) : 0, sums[VALUES];
+  for (int turn = 0; turn < 2; ++turn) {
+    double all[2] = {0, 0}; /* of differences, of their squares */
+    for (int first = own; first < cols; first += PACKS * step) {
+      uint4 v[PACKS];
+      float group[2] = {0, 0};
+#pragma unroll
+      for (int k = 0; k < PACKS; ++k)
+        if (first + k * step < cols) v[k] = *(const uint4 *)(x + first + k * step);
+#pragma unroll
+      for (int k = 0; k < PACKS; ++k) {
+        if (first + k * step >= cols) continue;
+        float of[N], part = 0, squares = 0;
+        unpack(pack_of<T>(v[k]), of);
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          const float d = of[j] - center;
+          part += d, squares = fmaf(d, d, squares);
+        }
+        group[0] += part, group[1] += squares;
+      }
+      all[0] += (double)group[0], all[1] += (double)group[1];
+    }
+    sums[0] = (float)all[0], sums[VALUES - 1] = (float)all[1];
+    team_all<op_sum>(t, space, turn, sums);
+    if (VALUES == 1 || turn == 1 || !norm_far(sums[0], sums[VALUES - 1], (float)p.cols)) break; /* all threads alike */
+    center = norm_center(center + sums[0] / (float)p.cols);
+  }
+  if constexpr (KIND == NORM_LAYER)
+    norm_statistics(p, r, t.rank == 0, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
+  else
+    norm_statistics(p, r, t.rank == 0, sums[0], out);
+  for (int first = own; first < cols; first += PACKS * step) {
+    uint4 v[PACKS];
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k)
+      if (first + k * step < cols) v[k] = __ldcs((const uint4 *)(x + first + k * step));
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      if (first + k * step >= cols) continue;
+      float of[N];
+      unpack(pack_of<T>(v[k]), of);
+      norm_output<T, KIND>(p, out, first + k * step, of);
+    }
+  }
 }
 
 /* What a thread of a walked kernel has of a row: columns first, first + step, ..., N from each on. */

@@ -26,6 +26,9 @@
   NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk)) \
   NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
 
+/* A fused add has none: it stores what the second sweep reads. */
+#define NORM_SWEPT(op, kind) NORM_FWD(op##_fwd_swept, (NORM_SWEPT_THREADS, 2), norm_fwd_swept<T, kind, 4>(p))
+
 #define NORM_KERNELS(op, kind)                                           \
   NORM_FWD_KERNELS(op, kind)                                             \
   NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind>(p, walk))               \
