@@ -253,7 +253,7 @@ typedef struct tigon_attention_bwd_problem {
 
 /* The first and one past the last key that query t of T sees among S keys. */
 TIGON_SHARED void tigon_attention_span(int64_t tokens, int64_t keys, bool causal, int64_t window, int64_t t,
-                                        int64_t *begin, int64_t *end) {
+                                       int64_t *begin, int64_t *end) {
   const int64_t at = t + keys - tokens;
   int64_t first = window > 0 ? at - window + 1 : 0, last = causal ? at : window > 0 ? at + window - 1 : keys - 1;
   if (first < 0) first = 0;

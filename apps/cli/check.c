@@ -14,7 +14,7 @@ typedef struct options {
   int op_count;
   tigon_dtype dtype;
   uint64_t seed;
-  bool json, mutants;
+  bool json, mutants, small;
   const check_sweep *sweep;
 } options;
 
@@ -26,8 +26,11 @@ enum {
   KEY_SEED = 's',
   KEY_JSON = 'j',
   KEY_SWEEP = 'w',
-  KEY_MUTANTS = 'm'
+  KEY_MUTANTS = 'm',
+  KEY_SMALL = 'l'
 };
+
+enum { SMALL = 8192 }; /* elements */
 
 static const struct argp_option argp_options[] = {
     {"device", KEY_DEVICE, "NAME", 0, "The device to check (default cpu)", 0},
@@ -35,9 +38,10 @@ static const struct argp_option argp_options[] = {
     {"dtype", KEY_DTYPE, "DTYPE", 0, "Only f32, bf16 or f16", 0},
     {"case", KEY_CASE, "LABEL", 0, "Only the case of this label, as a failure prints it", 0},
     {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0},
+    {"small", KEY_SMALL, NULL, 0, "Only shapes of 8192 elements and fewer, as for a run under a sanitizer", 0},
     {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
     {"sweep", KEY_SWEEP, "NAME", 0,
-     "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, path, crowd", 0},
+     "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, huge, path, crowd", 0},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
     {0},
 };
@@ -70,6 +74,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_CASE: o->label = argument; return 0;
     case KEY_SEED: o->seed = (uint64_t)cli_number(o->command, "--seed", argument, 0, INT64_MAX); return 0;
     case KEY_MUTANTS: o->mutants = true; return 0;
+    case KEY_SMALL: o->small = true; return 0;
     case KEY_SWEEP: o->sweep = sweep_of(o->command, argument); return 0;
     case KEY_JSON: o->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -148,6 +153,9 @@ static double check_entry(const options *o, int entry, tigon_dtype dtype, const 
       check_case_label(&c, label);
       if (strcmp(label, o->label) != 0) continue;
     }
+    int64_t elements = 1;
+    for (int d = 0; d < CHECK_DIMS; ++d) elements *= c.dims[d] > 0 ? c.dims[d] : 1;
+    if (o->small && elements > SMALL) continue;
     switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, errors, failure)) {
       case CHECK_PASSED: ++t->passed; break;
       case CHECK_SKIPPED: ++t->skipped; return 0;

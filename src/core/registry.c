@@ -3,7 +3,8 @@
 
 #include "backend.h"
 
-extern const tigon_backend tigon_cuda_backend, tigon_npu_backend, tigon_cpu_backend, tigon_ref_backend, tigon_ascend_sim_backend;
+extern const tigon_backend tigon_cuda_backend, tigon_npu_backend, tigon_cpu_backend, tigon_ref_backend,
+    tigon_ascend_sim_backend;
 
 /* The order of inference is cuda, npu, xpu, cpu; the oracle and the simulator are never inferred. */
 static const tigon_backend *const backends[] = {&tigon_cuda_backend, &tigon_npu_backend, &tigon_cpu_backend,

@@ -7,8 +7,7 @@
 /* ---- step ---- */
 
 /* L elements from i on. */
-template <int L>
-__device__ inline void load_some(const float *at, int64_t i, float (&to)[L]) {
+template <int L> __device__ inline void load_some(const float *at, int64_t i, float (&to)[L]) {
   if constexpr (L == 1) {
     to[0] = at[i];
   } else {
@@ -16,15 +15,13 @@ __device__ inline void load_some(const float *at, int64_t i, float (&to)[L]) {
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
   }
 }
-template <int L>
-__device__ inline void store_some(float *at, int64_t i, const float (&from)[L]) {
+template <int L> __device__ inline void store_some(float *at, int64_t i, const float (&from)[L]) {
   if constexpr (L == 1)
     at[i] = from[0];
   else
     __stcs((float4 *)(at + i), float4{from[0], from[1], from[2], from[3]});
 }
-template <int L, class T>
-__device__ inline void load_some(const T *at, int64_t i, float (&to)[L]) {
+template <int L, class T> __device__ inline void load_some(const T *at, int64_t i, float (&to)[L]) {
   if constexpr (L == 1) {
     to[0] = to_f32(at[i]);
   } else {
@@ -33,8 +30,7 @@ __device__ inline void load_some(const T *at, int64_t i, float (&to)[L]) {
     widen(bits.y, to + 2, T());
   }
 }
-template <int L, class T>
-__device__ inline void store_some(T *at, int64_t i, const float (&from)[L]) {
+template <int L, class T> __device__ inline void store_some(T *at, int64_t i, const float (&from)[L]) {
   if constexpr (L == 1)
     at[i] = from_f32<T>(from[0]);
   else
@@ -88,12 +84,10 @@ __device__ inline void step_chunk(const adamw_batch &b, const adamw_tensor &t, i
   const int64_t packed = t.wide ? begin + (end - begin) / L * L : begin;
   for (int64_t i = begin + threadIdx.x * L; i < packed; i += EACH * ADAMW_THREADS * L)
     step_some<T, G, MASTER, L, EACH>(b, t, clip, i, packed);
-  for (int64_t i = packed + threadIdx.x; i < end; i += ADAMW_THREADS)
-    step_some<T, G, MASTER, 1, 1>(b, t, clip, i, end);
+  for (int64_t i = packed + threadIdx.x; i < end; i += ADAMW_THREADS) step_some<T, G, MASTER, 1, 1>(b, t, clip, i, end);
 }
 
-template <class T>
-__device__ inline void step(const adamw_batch &b) {
+template <class T> __device__ inline void step(const adamw_batch &b) {
   int which = 0;
   while (b.of[which].chunks <= blockIdx.x) ++which;
   const adamw_tensor &t = b.of[which];
@@ -118,8 +112,7 @@ KERNEL_BY_DTYPE(adamw_step, (ADAMW_THREADS, 3), (const __grid_constant__ adamw_b
 __device__ static inline double add_square(double sum, float g) { return fma((double)g, (double)g, sum); }
 
 /* Of the elements of a tensor, this thread's share: packs, and single elements after them. */
-template <class T>
-__device__ inline double squares(const adamw_grad &g, int64_t thread, int64_t threads) {
+template <class T> __device__ inline double squares(const adamw_grad &g, int64_t thread, int64_t threads) {
   constexpr int N = pack<T>::N, EACH = 4;
   const T *data = (const T *)g.data;
   const int64_t packs = g.wide ? g.count / N : 0;
@@ -145,8 +138,7 @@ __device__ inline double squares(const adamw_grad &g, int64_t thread, int64_t th
 }
 
 /* The sum of v over the block, in thread 0. */
-template <int THREADS>
-__device__ inline double block_sum(double v) {
+template <int THREADS> __device__ inline double block_sum(double v) {
   __shared__ double warps[THREADS / WARP];
   for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
   if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = v;

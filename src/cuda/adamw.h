@@ -7,7 +7,7 @@
 
 enum {
   ADAMW_THREADS = 256,
-  ADAMW_LANES = 4,  /* elements that a thread moves at once */
+  ADAMW_LANES = 4,                               /* elements that a thread moves at once */
   ADAMW_CHUNK = 8 * ADAMW_THREADS * ADAMW_LANES, /* elements of a block */
   ADAMW_TENSORS = 40,
   ADAMW_CLIP_THREADS = 512,
@@ -19,8 +19,8 @@ typedef struct adamw_tensor {
   const void *grad;
   float *exp_avg, *exp_avg_sq;
   int64_t count;
-  int64_t chunks; /* of this tensor and those before it in the launch */
-  float decay;    /* lr * weight_decay */
+  int64_t chunks;      /* of this tensor and those before it in the launch */
+  float decay;         /* lr * weight_decay */
   bool grad_f32, wide; /* wide: ADAMW_LANES elements of any begin on what a load of as many wants */
 } adamw_tensor;
 
@@ -41,7 +41,7 @@ typedef struct adamw_grad {
 
 typedef struct adamw_clip_batch {
   int tensors;
-  bool first; /* the sums begin with this launch */
+  bool first;       /* the sums begin with this launch */
   double *partials; /* [TIGON_ADAMW_PARTIALS] */
   adamw_grad of[ADAMW_CLIP_TENSORS];
 } adamw_clip_batch;

@@ -130,8 +130,7 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
 }
 
 /* delta = do . o, a warp for a query and head. */
-template <class T>
-__device__ inline void attention_delta(const attention_problem &p) {
+template <class T> __device__ inline void attention_delta(const attention_problem &p) {
   const int64_t index = (int64_t)blockIdx.x * (ATTENTION_DELTA_THREADS / WARP) + threadIdx.x / WARP;
   if (index >= p.batch * p.q.heads * p.tokens) return;
   const int64_t token = index % p.tokens, h = index / p.tokens % p.q.heads, batch = index / p.tokens / p.q.heads;

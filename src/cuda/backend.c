@@ -26,10 +26,10 @@ static int cuda_count(const char **reason) {
   return code != CU_SUCCESS ? 0 : count < CUDA_DEVICES ? count : CUDA_DEVICES;
 }
 
+/* Those of the library, whether a GPU is there or not. */
 static const tigon_kernels *const *cuda_variants(void) {
   static const tigon_kernels *const all[] = {&tigon_cuda_kernels, NULL};
-  const char *reason;
-  return cuda_count(&reason) > 0 ? all : all + 1;
+  return cuda_images_built() ? all : all + 1;
 }
 
 /* ---- the description ---- */
@@ -77,6 +77,7 @@ static tigon_status open_in_context(tigon_queue *queue) {
   if (status == TIGON_OK)
     status = cuda_check(queue, device->cu->memset_d8_async((cu_memory)flag, 0, sizeof(int32_t), queue->stream),
                         "cuMemsetD8Async");
+  if (status == TIGON_OK) cuda_blaslt_name(queue); /* which makes its handle: no op has to */
   return status;
 }
 
@@ -189,8 +190,7 @@ static tigon_status take_time(tigon_queue *queue, bool begin, double *seconds) {
   cuda_device *device = cuda_of(queue);
   void **event = begin ? &device->begin : &device->end;
   tigon_status status = *event ? TIGON_OK : cuda_check(queue, device->cu->event_create(event, 0), "cuEventCreate");
-  if (status == TIGON_OK)
-    status = cuda_check(queue, device->cu->event_record(*event, queue->stream), "cuEventRecord");
+  if (status == TIGON_OK) status = cuda_check(queue, device->cu->event_record(*event, queue->stream), "cuEventRecord");
   if (status != TIGON_OK || begin) return status;
   float milliseconds = 0;
   status = cuda_check(queue, device->cu->event_synchronize(device->end), "cuEventSynchronize");

@@ -9,8 +9,7 @@
 extern __shared__ uint4 ce_held[]; /* [walk.packs][CE_THREADS] */
 
 /* A thread's packs of a row are first, first + stride, ... */
-template <class T, bool PLAIN, bool HELD>
-__device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
+template <class T, bool PLAIN, bool HELD> __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
   __shared__ ce_space space;
   const team t = team_of(walk.team);
   const cluster cl = cluster_of_block();
@@ -104,8 +103,7 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
 }
 
 /* A team has CE_GROUP * CE_TURNS packs a thread of a row; while a group is worked on, the next one is on its way. */
-template <class T, bool PLAIN>
-__device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
+template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
   const team t = team_of(walk.team);
   const int64_t task = (int64_t)blockIdx.x * t.count + t.index;
   const int64_t r = walk.chunks == 1 ? task : task / walk.chunks, chunk = task - r * walk.chunks;
@@ -158,8 +156,7 @@ CE_ROWS(bwd_full, 3, ce_bwd<T, false>(p, walk))
 /* ---- sums over all rows, or classes, by one block in one order ---- */
 
 /* What all threads' v add up to, in thread 0. */
-template <class V>
-__device__ inline V total(V v) {
+template <class V> __device__ inline V total(V v) {
   __shared__ V parts[WARP];
 #pragma unroll
   for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);

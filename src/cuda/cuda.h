@@ -10,17 +10,18 @@
 enum {
   CUDA_DEVICES = 16,
   CUDA_CLUSTER = 8, /* blocks; the largest cluster that every device with clusters has */
-  CUDA_SCRATCH_BYTES = 32 << 20, /* a context's, for what a call hands from launch to launch without a caller's workspace */
+  CUDA_SCRATCH_BYTES =
+      32 << 20, /* a context's, for what a call hands from launch to launch without a caller's workspace */
 };
 
 /* What hangs on a queue. */
 typedef struct cuda_device {
   const cu_api *cu;
-  int index, sm; /* 90: compute capability 9.0 */
-  int device;    /* the driver's */
-  void *context; /* the primary one, which PyTorch and the CUDA runtime use too */
-  void *scratch; /* CUDA_SCRATCH_BYTES of device memory */
-  void *blaslt;  /* src/cuda/blaslt.c: cuBLASLt's handle */
+  int index, sm;     /* 90: compute capability 9.0 */
+  int device;        /* the driver's */
+  void *context;     /* the primary one, which PyTorch and the CUDA runtime use too */
+  void *scratch;     /* CUDA_SCRATCH_BYTES of device memory */
+  void *blaslt;      /* src/cuda/blaslt.c: cuBLASLt's handle */
   void *begin, *end; /* events, made when time is first taken */
   tigon_device_desc desc;
   char reason[256]; /* why the last call failed */

@@ -11,42 +11,42 @@ static bool ready;
 static _Thread_local char why[256];
 
 /* The driver's name of a function, and the member. The library interface came with driver 525 (CUDA 12.0). */
-#define CU_FUNCTIONS(X)                                       \
-  X("cuInit", init)                                           \
-  X("cuDriverGetVersion", driver_get_version)                 \
-  X("cuGetErrorName", get_error_name)                         \
-  X("cuGetErrorString", get_error_string)                     \
-  X("cuDeviceGetCount", device_get_count)                     \
-  X("cuDeviceGet", device_get)                                \
-  X("cuDeviceGetName", device_get_name)                       \
-  X("cuDeviceGetAttribute", device_get_attribute)             \
-  X("cuDevicePrimaryCtxRetain", device_primary_ctx_retain)    \
+#define CU_FUNCTIONS(X)                                         \
+  X("cuInit", init)                                             \
+  X("cuDriverGetVersion", driver_get_version)                   \
+  X("cuGetErrorName", get_error_name)                           \
+  X("cuGetErrorString", get_error_string)                       \
+  X("cuDeviceGetCount", device_get_count)                       \
+  X("cuDeviceGet", device_get)                                  \
+  X("cuDeviceGetName", device_get_name)                         \
+  X("cuDeviceGetAttribute", device_get_attribute)               \
+  X("cuDevicePrimaryCtxRetain", device_primary_ctx_retain)      \
   X("cuDevicePrimaryCtxRelease_v2", device_primary_ctx_release) \
-  X("cuCtxGetCurrent", ctx_get_current)                       \
-  X("cuCtxPushCurrent_v2", ctx_push_current)                  \
-  X("cuCtxPopCurrent_v2", ctx_pop_current)                    \
-  X("cuStreamCreate", stream_create)                          \
-  X("cuStreamDestroy_v2", stream_destroy)                     \
-  X("cuStreamSynchronize", stream_synchronize)                \
-  X("cuMemAlloc_v2", mem_alloc)                               \
-  X("cuMemFree_v2", mem_free)                                 \
-  X("cuMemcpyAsync", memcpy_async)                            \
-  X("cuMemsetD8Async", memset_d8_async)                       \
-  X("cuEventCreate", event_create)                            \
-  X("cuEventDestroy_v2", event_destroy)                       \
-  X("cuEventRecord", event_record)                            \
-  X("cuEventSynchronize", event_synchronize)                  \
-  X("cuEventElapsedTime", event_elapsed_time)                 \
-  X("cuLibraryLoadData", library_load_data)                   \
-  X("cuLibraryGetKernel", library_get_kernel)                 \
-  X("cuKernelSetAttribute", kernel_set_attribute)             \
+  X("cuCtxGetCurrent", ctx_get_current)                         \
+  X("cuCtxPushCurrent_v2", ctx_push_current)                    \
+  X("cuCtxPopCurrent_v2", ctx_pop_current)                      \
+  X("cuStreamCreate", stream_create)                            \
+  X("cuStreamDestroy_v2", stream_destroy)                       \
+  X("cuStreamSynchronize", stream_synchronize)                  \
+  X("cuMemAlloc_v2", mem_alloc)                                 \
+  X("cuMemFree_v2", mem_free)                                   \
+  X("cuMemcpyAsync", memcpy_async)                              \
+  X("cuMemsetD8Async", memset_d8_async)                         \
+  X("cuEventCreate", event_create)                              \
+  X("cuEventDestroy_v2", event_destroy)                         \
+  X("cuEventRecord", event_record)                              \
+  X("cuEventSynchronize", event_synchronize)                    \
+  X("cuEventElapsedTime", event_elapsed_time)                   \
+  X("cuLibraryLoadData", library_load_data)                     \
+  X("cuLibraryGetKernel", library_get_kernel)                   \
+  X("cuKernelSetAttribute", kernel_set_attribute)               \
   X("cuLaunchKernelEx", launch_kernel_ex)
 
 /* The name of the first function that `library` lacks; NULL: none. */
 static const char *resolve(void *library, cu_api *made) {
   void *symbol;
-#define CU_RESOLVE(name, member)                         \
-  if (!(symbol = dlsym(library, name))) return name;     \
+#define CU_RESOLVE(name, member)                     \
+  if (!(symbol = dlsym(library, name))) return name; \
   memcpy(&made->member, &symbol, sizeof made->member);
   CU_FUNCTIONS(CU_RESOLVE)
 #undef CU_RESOLVE

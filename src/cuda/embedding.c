@@ -75,7 +75,8 @@ tigon_status tigon_cuda_embedding_bwd(tigon_queue *queue, const tigon_embedding_
   (void)plan;
   const embedding_order order = order_of(p);
   if (p->space.rows > INT32_MAX || order.position_bits + bits_for(p->vocab) > 64) {
-    queue->reason = "embedding_bwd has more indices than 2^31 - 1, or than an index and its position of 64 bits have room for";
+    queue->reason =
+        "embedding_bwd has more indices than 2^31 - 1, or than an index and its position of 64 bits have room for";
     return TIGON_ERROR_DEVICE;
   }
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);

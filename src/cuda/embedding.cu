@@ -6,8 +6,7 @@
 
 /* ---- forward ---- */
 
-template <class T, int N>
-__device__ inline void fwd(const tigon_embedding_fwd_problem &p, const flat_walk &walk) {
+template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_problem &p, const flat_walk &walk) {
   constexpr int EACH = N == 1 ? EMBEDDING_FWD_PACKS * FLAT_ANY : EMBEDDING_FWD_PACKS;
   const flat_place at = flat_place_of(walk, blockIdx.x, EACH * N, N);
   if (at.row >= p.space.rows) return;
@@ -167,8 +166,7 @@ __device__ static inline int64_t find_key(const embedding_walk &w, int64_t rows,
 }
 
 /* N columns of the table's gradient from element `at` on become v, or more by v. */
-template <class T, int N>
-__device__ inline void put(const tigon_embedding_bwd_problem &p, int64_t at, float (&v)[N]) {
+template <class T, int N> __device__ inline void put(const tigon_embedding_bwd_problem &p, int64_t at, float (&v)[N]) {
   if constexpr (N == 1) {
     if (p.accumulate) v[0] += load_any(p.dtable, at, p.dtable_dtype);
     store_any(p.dtable, at, p.dtable_dtype, v[0]);
@@ -280,8 +278,7 @@ __device__ inline void zero_rows(const tigon_embedding_bwd_problem &p, const emb
   }
 }
 
-template <class T, int N>
-__device__ inline void bwd(const tigon_embedding_bwd_problem &p, const embedding_walk &w) {
+template <class T, int N> __device__ inline void bwd(const tigon_embedding_bwd_problem &p, const embedding_walk &w) {
   if (blockIdx.x < w.sum_blocks)
     sum_rows<T, N>(p, w);
   else
@@ -305,14 +302,15 @@ extern "C" __global__ void __launch_bounds__(FLAT_THREADS)
   put<float, 1>(p, key * p.cols + c, v);
 }
 
-#define FWD(name, n)                                                                                              \
-  KERNEL_BY_DTYPE(embedding_fwd_##name, (FLAT_THREADS),                                                           \
+#define FWD(name, n)                                                                                               \
+  KERNEL_BY_DTYPE(embedding_fwd_##name, (FLAT_THREADS),                                                            \
                   (const __grid_constant__ tigon_embedding_fwd_problem p, const __grid_constant__ flat_walk walk), \
                   fwd<T, n>(p, walk))
-#define BWD(name, n)                                                                                                   \
-  KERNEL_BY_DTYPE(embedding_bwd_##name, (FLAT_THREADS, 3),                                                             \
-                  (const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_walk walk), \
-                  bwd<T, n>(p, walk))
+#define BWD(name, n)                                                                                        \
+  KERNEL_BY_DTYPE(                                                                                          \
+      embedding_bwd_##name, (FLAT_THREADS, 3),                                                              \
+      (const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_walk walk), \
+      bwd<T, n>(p, walk))
 
 FWD(wide, pack<T>::N)
 FWD(any, 1)

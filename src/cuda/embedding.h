@@ -9,9 +9,10 @@ enum {
   EMBEDDING_BWD_PACKS = 2,
   EMBEDDING_SORT_THREADS = 512,
   EMBEDDING_DIGIT_BITS = 9, /* of a pass of the sort, at most; a thread for each digit */
-  EMBEDDING_ZERO_ITEMS = 16384, /* packs, or elements where rows are not aligned, that a block of zeros writes at most */
-  EMBEDDING_ZERO_ROWS = 1024,   /* table rows of such a block at most */
-  EMBEDDING_CHUNK = 64,         /* sorted positions at least that one thread adds up */
+  EMBEDDING_ZERO_ITEMS =
+      16384,                  /* packs, or elements where rows are not aligned, that a block of zeros writes at most */
+  EMBEDDING_ZERO_ROWS = 1024, /* table rows of such a block at most */
+  EMBEDDING_CHUNK = 64,       /* sorted positions at least that one thread adds up */
 };
 
 /* The positions sorted by index, stable: an item is key << position_bits | position. The key is the index, or `vocab` for a position

@@ -4,9 +4,7 @@
 static gate_kernels tanh_kernels = GATE_KERNELS(geglu, geglu_tanh);
 static gate_kernels erf_kernels = GATE_KERNELS(geglu, geglu_erf);
 
-static gate_kernels *kernels_of(tigon_gelu approx) {
-  return approx == TIGON_GELU_ERF ? &erf_kernels : &tanh_kernels;
-}
+static gate_kernels *kernels_of(tigon_gelu approx) { return approx == TIGON_GELU_ERF ? &erf_kernels : &tanh_kernels; }
 
 tigon_status tigon_cuda_geglu_fwd(tigon_queue *queue, const tigon_geglu_fwd_problem *p, const tigon_plan *plan) {
   (void)plan;

@@ -61,9 +61,8 @@ static tigon_status fwd_held(tigon_queue *queue, const tigon_group_norm_fwd_prob
   group_walk walk = {.team = cuda_team_for(cuda_ceil_div(share, each), GROUP_MOST_THREADS), .share = (int)share};
   const int threads = walk.team < GROUP_FWD_THREADS && cluster == 1 ? GROUP_FWD_THREADS : walk.team;
   const int64_t blocks = cuda_ceil_div(p->batch * p->groups, threads / walk.team);
-  const cuda_shape shape = {.blocks = within_grid(blocks * cluster) / cluster * cluster,
-                            .threads = threads,
-                            .cluster = cluster};
+  const cuda_shape shape = {
+      .blocks = within_grid(blocks * cluster) / cluster * cluster, .threads = threads, .cluster = cluster};
   cuda_kernel *kernel = mixed ? mixed_many : is_few ? few : many;
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }

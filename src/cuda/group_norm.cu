@@ -1,10 +1,12 @@
 #include "cuda/kernel/group_norm_bwd.cuh"
 #include "cuda/kernel/group_norm_fwd.cuh"
 
-#define GROUP_FWD(name, bounds, ...) \
-  KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_group_norm_fwd_problem p, const group_walk walk), __VA_ARGS__)
-#define GROUP_BWD(name, bounds, ...) \
-  KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_group_norm_bwd_problem p, const group_walk walk), __VA_ARGS__)
+#define GROUP_FWD(name, bounds, ...)                                                                             \
+  KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_group_norm_fwd_problem p, const group_walk walk), \
+                  __VA_ARGS__)
+#define GROUP_BWD(name, bounds, ...)                                                                             \
+  KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_group_norm_bwd_problem p, const group_walk walk), \
+                  __VA_ARGS__)
 
 GROUP_FWD(group_norm_fwd_2, (GROUP_FWD_THREADS), group_fwd_held<T, 2, false>(p, walk))
 GROUP_FWD(group_norm_fwd_4, (GROUP_MOST_THREADS), group_fwd_held<T, 4, false>(p, walk))

@@ -31,9 +31,10 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   const cuda_device *device = cuda_of(queue);
   int cluster = cluster_for(device, p->space.rows, p->cols);
   /* Rows too wide for a block are held by a cluster of them. */
-  const bool swept = wide && cluster == 1 && kernels->fwd_swept[0].name && packs >= NORM_SWEPT_PACKS &&
-                     p->cols < INT32_MAX / 2;
-  while (wide && !swept && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER && cluster * SHARE < packs)
+  const bool swept =
+      wide && cluster == 1 && kernels->fwd_swept[0].name && packs >= NORM_SWEPT_PACKS && p->cols < INT32_MAX / 2;
+  while (wide && !swept && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER &&
+         cluster * SHARE < packs)
     cluster *= 2;
   cuda_kernel *kernel = wide ? kernels->fwd_wide : kernels->fwd_any;
   int each = wide ? 2 : 8; /* packs, or elements, of a thread and row that are worth a team twice as large */
@@ -53,9 +54,8 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   if (swept) kernel = kernels->fwd_swept, walk.team = NORM_SWEPT_THREADS;
   const int threads = walk.team < NORM_FWD_THREADS ? NORM_FWD_THREADS : walk.team;
   const int64_t teams = threads / walk.team, blocks = cuda_ceil_div(p->space.rows, teams) * cluster;
-  const cuda_shape shape = {.blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster,
-                            .threads = threads,
-                            .cluster = cluster};
+  const cuda_shape shape = {
+      .blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster, .threads = threads, .cluster = cluster};
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 

@@ -11,8 +11,7 @@ __device__ inline void load_table(const tigon_rope_problem &p, const void *table
     load_vector<T>(table, p.table_dtype, at, to);
 }
 
-template <class T>
-struct rope_heads {
+template <class T> struct rope_heads {
   const T *x[ROPE_HEADS];
   T *y[ROPE_HEADS]; /* NULL: no more heads */
 };
@@ -73,8 +72,7 @@ __device__ inline void turn_pairs(const tigon_rope_problem &p, const rope_heads<
 }
 
 /* What is not turned. */
-template <class T, int N>
-__device__ inline void copy_rest(const rope_heads<T> &heads, int64_t at, bool legal) {
+template <class T, int N> __device__ inline void copy_rest(const rope_heads<T> &heads, int64_t at, bool legal) {
   float nan[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) nan[i] = __int_as_float(0x7fffffff);
@@ -88,8 +86,7 @@ __device__ inline void copy_rest(const rope_heads<T> &heads, int64_t at, bool le
   }
 }
 
-template <class T, int N, bool HALF>
-__device__ inline void turn(const tigon_rope_problem &p, const rope_walk &w) {
+template <class T, int N, bool HALF> __device__ inline void turn(const tigon_rope_problem &p, const rope_walk &w) {
   const int64_t i = (int64_t)blockIdx.x * ROPE_THREADS + threadIdx.x, of_token = w.groups * w.pieces;
   auto divide = [&](int64_t a, int64_t by) { return w.few ? (int64_t)((unsigned)a / (unsigned)by) : a / by; };
   const int64_t token = divide(i, of_token), at = i - token * of_token;
@@ -106,9 +103,9 @@ __device__ inline void turn(const tigon_rope_problem &p, const rope_walk &w) {
     copy_rest<T, N>(heads, p.rotary_dim + (piece - w.pairs) * N, legal);
 }
 
-#define KERNEL(name, n, half)                                                                                  \
-  KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, 3),                                                              \
-                  (const __grid_constant__ tigon_rope_problem p, const __grid_constant__ rope_walk w),         \
+#define KERNEL(name, n, half)                                                                          \
+  KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, 3),                                                      \
+                  (const __grid_constant__ tigon_rope_problem p, const __grid_constant__ rope_walk w), \
                   turn<T, n, half>(p, w))
 
 KERNEL(half_wide, pack<T>::N, true)

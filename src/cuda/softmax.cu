@@ -20,8 +20,7 @@ struct op_largest {
 __device__ static inline float base_of(float largest) { return largest == MINUS_INF ? 0.0f : largest; }
 
 /* Which columns of a row a thread has: from `first` on N of every `step`. */
-template <int N>
-struct columns {
+template <int N> struct columns {
   int64_t first, step;
   __device__ columns(const team &t, const cluster &cl)
       : first((int64_t)(cl.rank * t.threads + t.rank) * N), step((int64_t)cl.size * t.threads * N) {}
@@ -63,16 +62,14 @@ __device__ inline void scores(const tigon_softmax_fwd_problem &p, const chunk<T,
   for (int j = 0; j < N; ++j) z[j] = j < left ? z[j] : MINUS_INF;
 }
 
-template <int N>
-__device__ inline float largest_of(const float (&z)[N]) {
+template <int N> __device__ inline float largest_of(const float (&z)[N]) {
   float most = z[0];
 #pragma unroll
   for (int j = 1; j < N; ++j) most = fmaxf(most, z[j]);
   return most;
 }
 
-template <int N>
-__device__ inline float sum_of(const float (&z)[N]) {
+template <int N> __device__ inline float sum_of(const float (&z)[N]) {
   if constexpr (N == 1) {
     return z[0];
   } else {
@@ -102,8 +99,7 @@ __device__ static inline void cluster_softmax(const cluster &cl, float (&space)[
 }
 
 /* y of a chunk of which `left` columns count; the others are 0 even beside a NaN. */
-template <class T, int N>
-__device__ inline void store_scores(T *y, float (&e)[N], float factor, int64_t left) {
+template <class T, int N> __device__ inline void store_scores(T *y, float (&e)[N], float factor, int64_t left) {
 #pragma unroll
   for (int j = 0; j < N; ++j) e[j] *= factor;
   if (left < N) {
@@ -130,8 +126,7 @@ __device__ inline void fwd_held(const tigon_softmax_fwd_problem &p, int threads,
   const int seen = (int)(seen_columns(p, r) - at.first), width = (int)(p.cols - at.first);
   chunk<T, N> kept[EACH];
 #pragma unroll
-  for (int k = 0; k < EACH; ++k)
-    kept[k] = k * step < seen ? load_chunk<T, N>(x + k * step) : zero_chunk<T, N>();
+  for (int k = 0; k < EACH; ++k) kept[k] = k * step < seen ? load_chunk<T, N>(x + k * step) : zero_chunk<T, N>();
   const int64_t mask_at = MASKED ? tigon_row_offset(&p.space, &p.mask, r) + at.first : 0;
   float z[EACH][N], of[1] = {MINUS_INF};
 #pragma unroll
@@ -207,8 +202,7 @@ __device__ inline void fwd_walked(const tigon_softmax_fwd_problem &p, int thread
 
 /* ---- backward ---- */
 
-template <class T, int N>
-__device__ inline float dot_of(const chunk<T, N> &dy, const chunk<T, N> &y) {
+template <class T, int N> __device__ inline float dot_of(const chunk<T, N> &dy, const chunk<T, N> &y) {
   float a[N], b[N];
   unpack_chunk<T, N>(dy, a);
   unpack_chunk<T, N>(y, b);
@@ -281,18 +275,16 @@ __device__ inline void bwd_walked(const tigon_softmax_bwd_problem &p, int thread
   cluster_end(cl);
 }
 
-#define FWD_KERNEL(name, ...)                                                             \
-  KERNEL_BY_DTYPE(softmax_fwd_##name, (SOFTMAX_MOST_THREADS),                             \
-                  (const __grid_constant__ tigon_softmax_fwd_problem p, const int team,   \
-                   const int64_t first_row),                                              \
+#define FWD_KERNEL(name, ...)                                                                                     \
+  KERNEL_BY_DTYPE(softmax_fwd_##name, (SOFTMAX_MOST_THREADS),                                                     \
+                  (const __grid_constant__ tigon_softmax_fwd_problem p, const int team, const int64_t first_row), \
                   __VA_ARGS__)
 #define FWD(name, work, ...)                                              \
   FWD_KERNEL(name, fwd_##work<T, __VA_ARGS__, false>(p, team, first_row)) \
   FWD_KERNEL(mask_##name, fwd_##work<T, __VA_ARGS__, true>(p, team, first_row))
-#define BWD(name, work, ...)                                                              \
-  KERNEL_BY_DTYPE(softmax_bwd_##name, (SOFTMAX_MOST_THREADS),                             \
-                  (const __grid_constant__ tigon_softmax_bwd_problem p, const int team,   \
-                   const int64_t first_row),                                              \
+#define BWD(name, work, ...)                                                                                      \
+  KERNEL_BY_DTYPE(softmax_bwd_##name, (SOFTMAX_MOST_THREADS),                                                     \
+                  (const __grid_constant__ tigon_softmax_bwd_problem p, const int team, const int64_t first_row), \
                   bwd_##work<T, __VA_ARGS__>(p, team, first_row))
 
 FWD(1, held, pack<T>::N, 1)

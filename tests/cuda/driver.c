@@ -82,12 +82,15 @@ static void test_does_not_open(void **state) {
   static const struct {
     const char *call;
     int nth;
-  } calls[] = {{"cuDeviceGet", 1},   {"cuDevicePrimaryCtxRetain", 1}, {"cuCtxPushCurrent", 1}, {"cuLibraryLoadData", 1},
+  } calls[] = {{"cuDeviceGet", 1},
+               {"cuDevicePrimaryCtxRetain", 1},
+               {"cuCtxPushCurrent", 1},
+               {"cuLibraryLoadData", 1},
                {"cuMemsetD8Async", 1}};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     char sentence[160];
-    snprintf(sentence, sizeof sentence, "context: device cuda did not open: %s returned 999 (CUDA_ERROR_UNKNOWN: a failure)",
-             calls[i].call);
+    snprintf(sentence, sizeof sentence,
+             "context: device cuda did not open: %s returned 999 (CUDA_ERROR_UNKNOWN: a failure)", calls[i].call);
     fake.fail_at(calls[i].call, calls[i].nth, 999);
     refuses("cuda", TIGON_ERROR_DEVICE, sentence);
   }

@@ -128,8 +128,7 @@ __global__ void __launch_bounds__(512) column_sum(const float *slabs, bf16 *dw, 
   if (c < cols) dw[c] = from_f32<bf16>(sum);
 }
 
-template <class F>
-static double median_us(F launch) {
+template <class F> static double median_us(F launch) {
   cudaEvent_t a, b;
   cudaEventCreate(&a), cudaEventCreate(&b);
   std::vector<float> t;
@@ -151,8 +150,7 @@ enum { SETS = 3 };
 static bf16 *dy[SETS], *x[SETS], *dx[SETS], *w, *dw;
 static float *rstd, *slabs;
 
-template <int BLOCK, int PACKS, int STAGES, int MIN>
-static void go(int rows, int cols) {
+template <int BLOCK, int PACKS, int STAGES, int MIN> static void go(int rows, int cols) {
   const int most = BLOCK * PACKS * 8, cluster = (cols + most - 1) / most;
   if (cluster > 8) return;
   int team = BLOCK / 8;
@@ -175,8 +173,10 @@ static void go(int rows, int cols) {
   const double first = median_us([&](int i) { launch(i, false); }), us = median_us([&](int i) { launch(i, true); });
   cudaFuncAttributes attributes;
   cudaFuncGetAttributes(&attributes, kernel);
-  printf("  block %4d x %d packs, %d stages, %d an SM, cluster %d: %3d regs %4d local, rows %7.2f us, with sums %7.2f us %5.0f GB/s %s\n", BLOCK, PACKS, STAGES, MIN, cluster,
-         attributes.numRegs, (int)attributes.localSizeBytes, first, us, 6e-3 * rows * cols / us, cudaGetErrorString(cudaDeviceSynchronize()));
+  printf(
+      "  block %4d x %d packs, %d stages, %d an SM, cluster %d: %3d regs %4d local, rows %7.2f us, with sums %7.2f us %5.0f GB/s %s\n",
+      BLOCK, PACKS, STAGES, MIN, cluster, attributes.numRegs, (int)attributes.localSizeBytes, first, us,
+      6e-3 * rows * cols / us, cudaGetErrorString(cudaDeviceSynchronize()));
 }
 
 int main() {
@@ -187,15 +187,28 @@ int main() {
     std::vector<uint16_t> host(rows * (size_t)cols);
     for (auto &h : host) h = 0x3f00 + (rand() & 0x80ff);
     for (int i = 0; i < SETS; ++i)
-      for (bf16 **t : {&dy[i], &x[i], &dx[i]}) cudaMalloc(t, bytes), cudaMemcpy(*t, host.data(), bytes, cudaMemcpyHostToDevice);
+      for (bf16 **t : {&dy[i], &x[i], &dx[i]})
+        cudaMalloc(t, bytes), cudaMemcpy(*t, host.data(), bytes, cudaMemcpyHostToDevice);
     std::vector<float> ones(rows, 1.0f);
-    cudaMalloc(&w, cols * 2), cudaMalloc(&dw, cols * 2), cudaMalloc(&rstd, rows * 4), cudaMalloc(&slabs, 132l * 4 * cols * 4);
-    cudaMemcpy(w, host.data(), cols * 2, cudaMemcpyHostToDevice), cudaMemcpy(rstd, ones.data(), rows * 4, cudaMemcpyHostToDevice);
+    cudaMalloc(&w, cols * 2), cudaMalloc(&dw, cols * 2), cudaMalloc(&rstd, rows * 4),
+        cudaMalloc(&slabs, 132l * 4 * cols * 4);
+    cudaMemcpy(w, host.data(), cols * 2, cudaMemcpyHostToDevice),
+        cudaMemcpy(rstd, ones.data(), rows * 4, cudaMemcpyHostToDevice);
     printf("%d x %d: floor %.2f us at 4280 GB/s\n", rows, cols, 3 * bytes / 4.28e6);
-    go<512, 2, 4, 1>(rows, cols); go<512, 2, 3, 1>(rows, cols); go<512, 2, 6, 1>(rows, cols);
-    go<1024, 1, 3, 1>(rows, cols); go<1024, 1, 4, 1>(rows, cols); go<1024, 1, 6, 1>(rows, cols); go<1024, 2, 3, 1>(rows, cols);
-    go<512, 1, 4, 2>(rows, cols); go<512, 1, 6, 2>(rows, cols); go<512, 2, 3, 2>(rows, cols); go<256, 2, 4, 3>(rows, cols); go<256, 2, 4, 2>(rows, cols); go<256, 1, 6, 4>(rows, cols);
-   
+    go<512, 2, 4, 1>(rows, cols);
+    go<512, 2, 3, 1>(rows, cols);
+    go<512, 2, 6, 1>(rows, cols);
+    go<1024, 1, 3, 1>(rows, cols);
+    go<1024, 1, 4, 1>(rows, cols);
+    go<1024, 1, 6, 1>(rows, cols);
+    go<1024, 2, 3, 1>(rows, cols);
+    go<512, 1, 4, 2>(rows, cols);
+    go<512, 1, 6, 2>(rows, cols);
+    go<512, 2, 3, 2>(rows, cols);
+    go<256, 2, 4, 3>(rows, cols);
+    go<256, 2, 4, 2>(rows, cols);
+    go<256, 1, 6, 4>(rows, cols);
+
     for (int i = 0; i < SETS; ++i) cudaFree(dy[i]), cudaFree(x[i]), cudaFree(dx[i]);
     cudaFree(w), cudaFree(dw), cudaFree(rstd), cudaFree(slabs);
   }

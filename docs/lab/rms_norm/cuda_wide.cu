@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_fwd(const __grid_constant__ p
       const bf16 *x = p.x + (int64_t)ahead * p.cols + own;
 #pragma unroll
       for (int k = 0; k < PACKS; ++k)
-        if (own + k * BLOCK * N < p.cols) __pipeline_memcpy_async(stages + stage_ahead * STREAM + threadIdx.x + k * BLOCK, x + k * BLOCK * N, 16);
+        if (own + k * BLOCK * N < p.cols)
+          __pipeline_memcpy_async(stages + stage_ahead * STREAM + threadIdx.x + k * BLOCK, x + k * BLOCK * N, 16);
     }
     __pipeline_commit();
     ahead += gridDim.x;
@@ -52,7 +53,10 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_fwd(const __grid_constant__ p
     for (int k = 0; k < PACKS; ++k) {
       if (own + k * BLOCK * N >= p.cols) continue;
       float v[N];
-      { const uint4 bits = stage[k * BLOCK]; unpack(*(const pack<bf16> *)&bits, v); }
+      {
+        const uint4 bits = stage[k * BLOCK];
+        unpack(*(const pack<bf16> *)&bits, v);
+      }
 #pragma unroll
       for (int j = 0; j < N; ++j) sum[0] = fmaf(v[j], v[j], sum[0]);
     }
@@ -63,7 +67,10 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_fwd(const __grid_constant__ p
     for (int k = 0; k < PACKS; ++k) {
       if (own + k * BLOCK * N >= p.cols) continue;
       float v[N], w[N];
-      { const uint4 bits = stage[k * BLOCK]; unpack(*(const pack<bf16> *)&bits, v); }
+      {
+        const uint4 bits = stage[k * BLOCK];
+        unpack(*(const pack<bf16> *)&bits, v);
+      }
       load_vector<bf16>(p.w, TIGON_BF16, own + k * BLOCK * N, w);
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] = rounded<bf16>(v[j] * rstd) * w[j];
@@ -108,8 +115,14 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
     for (int k = 0; k < PACKS; ++k) {
       if (own + k * BLOCK * N >= p.cols) continue;
       float a[N], b[N], f[N];
-      { const uint4 bits = stage[k * BLOCK]; unpack(*(const pack<bf16> *)&bits, a); }
-      { const uint4 bits = stage[STREAM + k * BLOCK]; unpack(*(const pack<bf16> *)&bits, b); }
+      {
+        const uint4 bits = stage[k * BLOCK];
+        unpack(*(const pack<bf16> *)&bits, a);
+      }
+      {
+        const uint4 bits = stage[STREAM + k * BLOCK];
+        unpack(*(const pack<bf16> *)&bits, b);
+      }
       load_vector<bf16>(p.w, TIGON_BF16, own + k * BLOCK * N, f);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
@@ -127,8 +140,14 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
     for (int k = 0; k < PACKS; ++k) {
       if (own + k * BLOCK * N >= p.cols) continue;
       float a[N], b[N], f[N];
-      { const uint4 bits = stage[k * BLOCK]; unpack(*(const pack<bf16> *)&bits, a); }
-      { const uint4 bits = stage[STREAM + k * BLOCK]; unpack(*(const pack<bf16> *)&bits, b); }
+      {
+        const uint4 bits = stage[k * BLOCK];
+        unpack(*(const pack<bf16> *)&bits, a);
+      }
+      {
+        const uint4 bits = stage[STREAM + k * BLOCK];
+        unpack(*(const pack<bf16> *)&bits, b);
+      }
       load_vector<bf16>(p.w, TIGON_BF16, own + k * BLOCK * N, f);
 #pragma unroll
       for (int j = 0; j < N; ++j) a[j] = rstd * fmaf(-b[j] * rstd, mean, a[j] * f[j]);
@@ -144,9 +163,13 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
   for (int i = 0; i < lead; ++i) fetch();
   int now = 0, before = 0;
   for (int r = (int)begin; r < end; ++r) {
-    if (LATE && r > begin) { /* row r - 1's stage is still needed: r + lead goes elsewhere */ }
+    if (LATE && r > begin) { /* row r - 1's stage is still needed: r + lead goes elsewhere */
+    }
     fetch();
-    if (LATE) __pipeline_wait_prior(STAGES - 2); else __pipeline_wait_prior(STAGES - 1);
+    if (LATE)
+      __pipeline_wait_prior(STAGES - 2);
+    else
+      __pipeline_wait_prior(STAGES - 1);
     const uint4 *stage = stages + now * 2 * STREAM + threadIdx.x;
     const float dot = dots(r, stage);
     if (!LATE) {
@@ -183,8 +206,7 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
   if (size > 1) group.sync();
 }
 
-template <class F>
-static double median_us(F launch) {
+template <class F> static double median_us(F launch) {
   cudaEvent_t a, b;
   cudaEventCreate(&a), cudaEventCreate(&b);
   std::vector<float> t;
@@ -206,8 +228,7 @@ enum { SETS = 3 };
 static bf16 *dy[SETS], *x[SETS], *dx[SETS], *w;
 static float *rstd, *slabs;
 
-template <int BLOCK, int PACKS, int STAGES, int MIN>
-static void fwd(int rows, int cols) {
+template <int BLOCK, int PACKS, int STAGES, int MIN> static void fwd(int rows, int cols) {
   if (BLOCK * PACKS * 8 < cols || BLOCK * PACKS * 8 >= 2 * cols) return;
   const int bytes = STAGES * PACKS * BLOCK * 16;
   auto kernel = rows_fwd<BLOCK, PACKS, STAGES, MIN>;
@@ -218,11 +239,11 @@ static void fwd(int rows, int cols) {
   });
   cudaFuncAttributes attributes;
   cudaFuncGetAttributes(&attributes, kernel);
-  printf("  fwd block %4d x %d packs, %d stages, %d an SM: %3d regs, %7.2f us %5.0f GB/s %s\n", BLOCK, PACKS, STAGES, MIN, attributes.numRegs, us, 4e-3 * rows * cols / us, cudaGetErrorString(cudaDeviceSynchronize()));
+  printf("  fwd block %4d x %d packs, %d stages, %d an SM: %3d regs, %7.2f us %5.0f GB/s %s\n", BLOCK, PACKS, STAGES,
+         MIN, attributes.numRegs, us, 4e-3 * rows * cols / us, cudaGetErrorString(cudaDeviceSynchronize()));
 }
 
-template <int BLOCK, int PACKS, int STAGES, int MIN, bool LATE>
-static void bwd(int rows, int cols) {
+template <int BLOCK, int PACKS, int STAGES, int MIN, bool LATE> static void bwd(int rows, int cols) {
   const int most = BLOCK * PACKS * 8, cluster = (cols + most - 1) / most;
   if (cluster > 8 || (cluster == 1 && 2 * cols <= most)) return;
   const int ranges = 132 * MIN / cluster;
@@ -242,8 +263,9 @@ static void bwd(int rows, int cols) {
   const double us = median_us(launch);
   cudaFuncAttributes attributes;
   cudaFuncGetAttributes(&attributes, kernel);
-  printf("  bwd block %4d x %d packs, %d stages, %d an SM, cluster %d %s: %3d regs %4d local, %7.2f us %5.0f GB/s %s\n", BLOCK, PACKS, STAGES, MIN, cluster, LATE ? "late" : "    ",
-         attributes.numRegs, (int)attributes.localSizeBytes, us, 6e-3 * rows * cols / us, cudaGetErrorString(cudaDeviceSynchronize()));
+  printf("  bwd block %4d x %d packs, %d stages, %d an SM, cluster %d %s: %3d regs %4d local, %7.2f us %5.0f GB/s %s\n",
+         BLOCK, PACKS, STAGES, MIN, cluster, LATE ? "late" : "    ", attributes.numRegs, (int)attributes.localSizeBytes,
+         us, 6e-3 * rows * cols / us, cudaGetErrorString(cudaDeviceSynchronize()));
 }
 
 int main() {
@@ -254,18 +276,33 @@ int main() {
     std::vector<uint16_t> host(rows * (size_t)cols);
     for (auto &h : host) h = 0x3f00 + (rand() & 0x80ff);
     for (int i = 0; i < SETS; ++i)
-      for (bf16 **t : {&dy[i], &x[i], &dx[i]}) cudaMalloc(t, bytes), cudaMemcpy(*t, host.data(), bytes, cudaMemcpyHostToDevice);
+      for (bf16 **t : {&dy[i], &x[i], &dx[i]})
+        cudaMalloc(t, bytes), cudaMemcpy(*t, host.data(), bytes, cudaMemcpyHostToDevice);
     std::vector<float> ones(rows, 1.0f);
     cudaMalloc(&w, cols * 2), cudaMalloc(&rstd, rows * 4), cudaMalloc(&slabs, 132l * 4 * cols * 4);
-    cudaMemcpy(w, host.data(), cols * 2, cudaMemcpyHostToDevice), cudaMemcpy(rstd, ones.data(), rows * 4, cudaMemcpyHostToDevice);
+    cudaMemcpy(w, host.data(), cols * 2, cudaMemcpyHostToDevice),
+        cudaMemcpy(rstd, ones.data(), rows * 4, cudaMemcpyHostToDevice);
     printf("%d x %d: floor fwd %.2f bwd %.2f us at 4280 GB/s\n", rows, cols, 2 * bytes / 4.28e6, 3 * bytes / 4.28e6);
-    fwd<512, 1, 6, 2>(rows, cols); fwd<256, 2, 6, 3>(rows, cols); fwd<512, 2, 4, 2>(rows, cols); fwd<512, 4, 3, 2>(rows, cols); fwd<1024, 2, 3, 2>(rows, cols);
-    fwd<512, 8, 3, 1>(rows, cols); fwd<1024, 4, 3, 1>(rows, cols);
+    fwd<512, 1, 6, 2>(rows, cols);
+    fwd<256, 2, 6, 3>(rows, cols);
+    fwd<512, 2, 4, 2>(rows, cols);
+    fwd<512, 4, 3, 2>(rows, cols);
+    fwd<1024, 2, 3, 2>(rows, cols);
+    fwd<512, 8, 3, 1>(rows, cols);
+    fwd<1024, 4, 3, 1>(rows, cols);
     fwd<1024, 8, 1, 1>(rows, cols);
-    bwd<512, 1, 4, 2, false>(rows, cols); bwd<512, 1, 4, 2, true>(rows, cols);
-    bwd<512, 2, 4, 1, false>(rows, cols); bwd<512, 2, 4, 1, true>(rows, cols); bwd<512, 2, 3, 2, false>(rows, cols); bwd<512, 2, 3, 2, true>(rows, cols);
-    bwd<512, 4, 3, 1, false>(rows, cols); bwd<512, 4, 3, 1, true>(rows, cols);
-    bwd<1024, 1, 6, 1, false>(rows, cols); bwd<1024, 1, 6, 1, true>(rows, cols); bwd<1024, 2, 3, 1, false>(rows, cols); bwd<1024, 2, 3, 1, true>(rows, cols);
+    bwd<512, 1, 4, 2, false>(rows, cols);
+    bwd<512, 1, 4, 2, true>(rows, cols);
+    bwd<512, 2, 4, 1, false>(rows, cols);
+    bwd<512, 2, 4, 1, true>(rows, cols);
+    bwd<512, 2, 3, 2, false>(rows, cols);
+    bwd<512, 2, 3, 2, true>(rows, cols);
+    bwd<512, 4, 3, 1, false>(rows, cols);
+    bwd<512, 4, 3, 1, true>(rows, cols);
+    bwd<1024, 1, 6, 1, false>(rows, cols);
+    bwd<1024, 1, 6, 1, true>(rows, cols);
+    bwd<1024, 2, 3, 1, false>(rows, cols);
+    bwd<1024, 2, 3, 1, true>(rows, cols);
     for (int i = 0; i < SETS; ++i) cudaFree(dy[i]), cudaFree(x[i]), cudaFree(dx[i]);
     cudaFree(w), cudaFree(rstd), cudaFree(slabs);
   }

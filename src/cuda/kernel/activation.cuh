@@ -146,8 +146,7 @@ __device__ static inline gelu_tail gelu_erf_tail_16(float a) {
 /* ---- all ---- */
 
 /* The activation's slope at u, for results of dtype T, and its value. */
-template <class T, activation ACT>
-__device__ inline float activate_slope(float u, float &value) {
+template <class T, activation ACT> __device__ inline float activate_slope(float u, float &value) {
   if constexpr (ACT == ACT_SILU && sizeof(T) == 4) {
     const silu_parts s = silu_split(u);
     const float sigma = 1.0f / (s.scale + s.e); /* / scale */
@@ -164,15 +163,16 @@ __device__ inline float activate_slope(float u, float &value) {
     value = u * s.sigma;
     return fmaf(s.sigma * s.rest * steep, u, s.sigma);
   } else {
-    const gelu_tail g = ACT == ACT_GELU_TANH ? gelu_tanh_tail(u) : sizeof(T) == 4 ? gelu_erf_tail(u) : gelu_erf_tail_16(u);
+    const gelu_tail g = ACT == ACT_GELU_TANH ? gelu_tanh_tail(u)
+                        : sizeof(T) == 4     ? gelu_erf_tail(u)
+                                             : gelu_erf_tail_16(u);
     const bool negative = u < 0;
     value = u * (negative ? g.phi : 1.0f - g.phi) * g.scale;
     return (negative ? g.slope : 1.0f - g.slope) * g.scale;
   }
 }
 
-template <class T, activation ACT>
-__device__ inline float activate(float u) {
+template <class T, activation ACT> __device__ inline float activate(float u) {
   if constexpr (ACT == ACT_SILU && sizeof(T) == 4) {
     const silu_parts s = silu_split(u);
     return s.u / (s.scale + s.e);
@@ -184,8 +184,7 @@ __device__ inline float activate(float u) {
 }
 
 /* The activation at u, times b. gelu in f32 is short of the error that a second rounding would add, so there is but one. */
-template <class T, activation ACT>
-__device__ inline float activate_times(float u, float b) {
+template <class T, activation ACT> __device__ inline float activate_times(float u, float b) {
   if constexpr (ACT == ACT_SILU || sizeof(T) < 4) {
     return activate<T, ACT>(u) * b;
   } else {

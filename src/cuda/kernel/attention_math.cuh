@@ -14,8 +14,7 @@
 enum { PART = 32, HALF = 16 };
 
 /* Over the lanes that share a row. */
-template <class Op, int LANES>
-__device__ inline float lanes_all(float v) {
+template <class Op, int LANES> __device__ inline float lanes_all(float v) {
 #pragma unroll
   for (int d = LANES / 2; d > 0; d /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, d));
   return v;
@@ -225,13 +224,7 @@ struct tensor_math {
   }
 };
 
-template <class T>
-struct math_for {
-  typedef tensor_math type;
-};
-template <>
-struct math_for<float> {
-  typedef fma_math type;
-};
+template <class T> struct math_for { typedef tensor_math type; };
+template <> struct math_for<float> { typedef fma_math type; };
 
 #endif

@@ -54,8 +54,7 @@ __device__ static inline tile_mask mask_of(const band &b, int64_t x0, int64_t y0
 }
 
 /* Four elements that begin on four elements' size. */
-template <class T>
-__device__ inline float4 load_four(const T *at) {
+template <class T> __device__ inline float4 load_four(const T *at) {
   if constexpr (sizeof(T) == 4) {
     return *(const float4 *)at;
   } else {
@@ -69,8 +68,7 @@ __device__ inline float4 load_four(const T *at) {
 }
 
 /* One head of one batch. */
-template <class T>
-struct head {
+template <class T> struct head {
   T *data;
   int64_t pitch, width; /* of a token; the head's columns */
 };

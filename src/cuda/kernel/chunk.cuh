@@ -5,40 +5,32 @@
 
 #include "cuda/kernel/element.cuh"
 
-template <class T, int N>
-struct chunk {
+template <class T, int N> struct chunk {
   static_assert(N == pack<T>::N, "one element or a pack");
   uint4 bits;
 };
-template <class T>
-struct chunk<T, 1> {
-  T bits;
-};
+template <class T> struct chunk<T, 1> { T bits; };
 
 /* Streams pass by once. What a kernel reads twice, or another block reads too, is kept. */
-template <class T, int N>
-__device__ inline chunk<T, N> load_chunk(const T *at) {
+template <class T, int N> __device__ inline chunk<T, N> load_chunk(const T *at) {
   if constexpr (N == 1)
     return chunk<T, 1>{*at};
   else
     return chunk<T, N>{__ldcs((const uint4 *)at)};
 }
-template <class T, int N>
-__device__ inline chunk<T, N> load_chunk_kept(const T *at) {
+template <class T, int N> __device__ inline chunk<T, N> load_chunk_kept(const T *at) {
   if constexpr (N == 1)
     return chunk<T, 1>{*at};
   else
     return chunk<T, N>{*(const uint4 *)at};
 }
-template <class T, int N>
-__device__ inline void store_chunk(T *at, const chunk<T, N> &v) {
+template <class T, int N> __device__ inline void store_chunk(T *at, const chunk<T, N> &v) {
   if constexpr (N == 1)
     *at = v.bits;
   else
     __stcs((uint4 *)at, v.bits);
 }
-template <class T, int N>
-__device__ inline chunk<T, N> zero_chunk() {
+template <class T, int N> __device__ inline chunk<T, N> zero_chunk() {
   if constexpr (N == 1)
     return chunk<T, 1>{from_f32<T>(0)};
   else
@@ -46,8 +38,7 @@ __device__ inline chunk<T, N> zero_chunk() {
 }
 
 /* From here on the compiler has to unpack the chunk again, where it would hold its elements, twice as many registers, meanwhile. */
-template <class T, int N>
-__device__ inline void unpack_again(chunk<T, N> &v) {
+template <class T, int N> __device__ inline void unpack_again(chunk<T, N> &v) {
   if constexpr (N > 1) asm volatile("" : "+r"(v.bits.x), "+r"(v.bits.y), "+r"(v.bits.z), "+r"(v.bits.w));
 }
 
@@ -71,8 +62,7 @@ __device__ static inline unsigned narrow(const float *from, f16) {
   return *(const unsigned *)&v;
 }
 
-template <class T, int N>
-__device__ inline void unpack_chunk(const chunk<T, N> &from, float (&to)[N]) {
+template <class T, int N> __device__ inline void unpack_chunk(const chunk<T, N> &from, float (&to)[N]) {
   if constexpr (N == 1) {
     to[0] = to_f32(from.bits);
   } else {
@@ -83,14 +73,13 @@ __device__ inline void unpack_chunk(const chunk<T, N> &from, float (&to)[N]) {
     widen(from.bits.w, to + 3 * EACH, T());
   }
 }
-template <class T, int N>
-__device__ inline chunk<T, N> pack_chunk(const float (&from)[N]) {
+template <class T, int N> __device__ inline chunk<T, N> pack_chunk(const float (&from)[N]) {
   if constexpr (N == 1) {
     return chunk<T, 1>{from_f32<T>(from[0])};
   } else {
     constexpr int EACH = N / 4;
-    return chunk<T, N>{uint4{narrow(from, T()), narrow(from + EACH, T()), narrow(from + 2 * EACH, T()),
-                             narrow(from + 3 * EACH, T())}};
+    return chunk<T, N>{
+        uint4{narrow(from, T()), narrow(from + EACH, T()), narrow(from + 2 * EACH, T()), narrow(from + 3 * EACH, T())}};
   }
 }
 

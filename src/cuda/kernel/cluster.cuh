@@ -20,15 +20,13 @@ __device__ static inline cluster cluster_of_block() {
 #endif
 }
 
-template <int VALUES>
-struct cluster_space {
-  float of[2][VALUES];
-};
+template <int VALUES> struct cluster_space { float of[2][VALUES]; };
 
 /* After team_all(), of teams that are whole blocks: this block's share of the values of a turn, which cluster_take() then combines in
  * the order of the ranks. Every give is followed by its take, and what stands between the two is hidden behind the cluster's barrier. */
 template <int VALUES>
-__device__ inline void cluster_give(const cluster &c, cluster_space<VALUES> &space, int turn, const float (&v)[VALUES]) {
+__device__ inline void cluster_give(const cluster &c, cluster_space<VALUES> &space, int turn,
+                                    const float (&v)[VALUES]) {
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) space.of[turn][i] = v[i];

@@ -7,8 +7,9 @@
 
 /* to[offset + c] = (accumulate ? itself : 0) + sum over s < count of slabs[s * step + c], 0 <= c < cols, by a block of COLUMN_SUM_COLUMNS
  * columns from `first` on and COLUMN_SUM_PARTS threads a column, which sum the slabs part by part; the parts are added in order. */
-__device__ static inline void column_sum_block(const float *slabs, int64_t count, int64_t step, int64_t first, int64_t cols,
-                                               void *to, int64_t offset, tigon_dtype dtype, bool accumulate) {
+__device__ static inline void column_sum_block(const float *slabs, int64_t count, int64_t step, int64_t first,
+                                               int64_t cols, void *to, int64_t offset, tigon_dtype dtype,
+                                               bool accumulate) {
   __shared__ float parts[COLUMN_SUM_PARTS][COLUMN_SUM_COLUMNS];
   const int column = threadIdx.x % COLUMN_SUM_COLUMNS, part = threadIdx.x / COLUMN_SUM_COLUMNS;
   const int64_t c = first + column;

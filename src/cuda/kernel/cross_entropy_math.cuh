@@ -35,8 +35,7 @@ __device__ static inline logit_map logit_map_of(const ce_problem &p) {
   return logit_map{p.inverse_temperature, p.softcap, p.softcap > 0 ? 1.0f / p.softcap : 0};
 }
 
-template <bool PLAIN>
-__device__ inline float logit(const logit_map &map, float x) {
+template <bool PLAIN> __device__ inline float logit(const logit_map &map, float x) {
   if (PLAIN) return x;
   const float u = x * map.inverse_temperature;
   return map.cap > 0 ? map.cap * tanhf(u * map.inverse_cap) : u;
@@ -77,14 +76,12 @@ struct row_sums {
   float weighted; /* of weight * z */
 };
 
-template <bool PLAIN>
-__device__ inline row_sums no_sums(const logit_map &map) {
+template <bool PLAIN> __device__ inline row_sums no_sums(const logit_map &map) {
   return row_sums{-INFINITY, -INFINITY, exponent_of(logit<PLAIN>(map, -INFINITY)), 0, 0, 0};
 }
 
 /* To the reference of the largest x of more columns; that is none below the present one. */
-template <bool PLAIN>
-__device__ inline void move_reference(const logit_map &map, float x, row_sums &s) {
+template <bool PLAIN> __device__ inline void move_reference(const logit_map &map, float x, row_sums &s) {
   const exponent to = exponent_of(logit<PLAIN>(map, x));
   const float shift = to.times == s.at.times ? fmaxf(fminf(to.plus - s.at.plus, 0), -1000) : -1000;
   const float factor = exp2_fast(shift);
@@ -126,8 +123,7 @@ __device__ inline void add_pack(const ce_problem &p, const logit_map &map, const
 }
 
 /* The log-sum-exp, in F. */
-template <class F, bool PLAIN>
-__device__ inline F lse_of(const logit_map &map, const row_sums &s) {
+template <class F, bool PLAIN> __device__ inline F lse_of(const logit_map &map, const row_sums &s) {
   const float largest = logit<PLAIN>(map, s.top);
   if (s.sum != s.sum) return (F)s.sum;
   if (fabsf(largest) == INFINITY) return (F)largest;
@@ -149,8 +145,7 @@ __device__ static inline row_terms row_terms_of(const ce_problem &p, const ce_wa
   return row_terms{walk.weight_sum ? *walk.weight_sum : (double)tigon_cross_entropy_vocab(&p), by};
 }
 
-template <bool PLAIN>
-__device__ inline double logit_f64(const ce_problem &p, float x) {
+template <bool PLAIN> __device__ inline double logit_f64(const ce_problem &p, float x) {
   const double u = (double)x * (double)p.inverse_temperature, cap = (double)p.softcap;
   return PLAIN ? (double)x : cap > 0 ? cap * tanh(u / cap) : u;
 }

@@ -12,8 +12,7 @@
 
 /* A pack is 16 bytes of elements, kept as a uint4. A row in the packs that memory is aligned to: pack i has columns i * N - shift
  * and on, so that the first and the last one may be parts, of a row of any width that begins anywhere. */
-template <class T>
-struct row_packs {
+template <class T> struct row_packs {
   T *row;
   int64_t cols, count;
   int shift;
@@ -30,8 +29,7 @@ __device__ inline row_packs<T> packs_of(const tigon_row_space &space, const tigo
 }
 
 /* One element on: the first one leaves, and `in` becomes the last. A loop of it keeps the rare parts of a pack small. */
-template <class T>
-__device__ inline void shift_in(uint4 &v, T in) {
+template <class T> __device__ inline void shift_in(uint4 &v, T in) {
   if constexpr (sizeof(T) == 4) {
     v = make_uint4(v.y, v.z, v.w, __float_as_uint(in));
   } else {
@@ -42,8 +40,7 @@ __device__ inline void shift_in(uint4 &v, T in) {
 }
 
 /* Pack i of a row; what lies outside of the row is -Inf. */
-template <class T>
-__device__ inline uint4 load_part(const row_packs<T> &x, int64_t i) {
+template <class T> __device__ inline uint4 load_part(const row_packs<T> &x, int64_t i) {
   uint4 bits = {0, 0, 0, 0};
   const int64_t first = x.column(i);
 #pragma unroll 1
@@ -51,13 +48,11 @@ __device__ inline uint4 load_part(const row_packs<T> &x, int64_t i) {
     shift_in<T>(bits, first + j >= 0 && first + j < x.cols ? x.row[first + j] : from_f32<T>(-INFINITY));
   return bits;
 }
-template <class T>
-__device__ inline uint4 load_pack(const row_packs<T> &x, int64_t i) {
+template <class T> __device__ inline uint4 load_pack(const row_packs<T> &x, int64_t i) {
   return x.whole(i) ? __ldcs((const uint4 *)(x.row + x.column(i))) : load_part(x, i);
 }
 /* On its way to `to`. */
-template <class T>
-__device__ inline void fetch_pack(uint4 *to, const row_packs<T> &x, int64_t i) {
+template <class T> __device__ inline void fetch_pack(uint4 *to, const row_packs<T> &x, int64_t i) {
   if (x.whole(i))
     __pipeline_memcpy_async(to, x.row + x.column(i), 16);
   else
@@ -110,16 +105,14 @@ __device__ static inline void row_left(const cluster &cl) {
 }
 
 /* Block `rank`'s copy of what `at` is in this block. */
-template <class V>
-__device__ inline V peer_value(const cluster &cl, V *at, int rank) {
+template <class V> __device__ inline V peer_value(const cluster &cl, V *at, int rank) {
 #if __CUDA_ARCH__ >= 900
   if (cl.size > 1) return *cooperative_groups::this_cluster().map_shared_rank(at, rank);
 #endif
   return *at;
 }
 
-template <bool PLAIN>
-__device__ inline void warp_sums(const logit_map &map, row_sums &s) {
+template <bool PLAIN> __device__ inline void warp_sums(const logit_map &map, row_sums &s) {
   s.top = warp_all<op_max>(s.top);
   move_reference<PLAIN>(map, s.top, s);
   s.sum = warp_all<op_sum>(s.sum);

@@ -15,26 +15,13 @@ __device__ static inline float to_f32(float v) { return v; }
 __device__ static inline float to_f32(f16 v) { return __half2float(v); }
 __device__ static inline float to_f32(bf16 v) { return __bfloat162float(v); }
 
-template <class T>
-__device__ inline T from_f32(float v);
-template <>
-__device__ inline float from_f32<float>(float v) {
-  return v;
-}
-template <>
-__device__ inline f16 from_f32<f16>(float v) {
-  return __float2half_rn(v);
-}
-template <>
-__device__ inline bf16 from_f32<bf16>(float v) {
-  return __float2bfloat16_rn(v);
-}
+template <class T> __device__ inline T from_f32(float v);
+template <> __device__ inline float from_f32<float>(float v) { return v; }
+template <> __device__ inline f16 from_f32<f16>(float v) { return __float2half_rn(v); }
+template <> __device__ inline bf16 from_f32<bf16>(float v) { return __float2bfloat16_rn(v); }
 
 /* v as an element of dtype T has it. */
-template <class T>
-__device__ inline float rounded(float v) {
-  return to_f32(from_f32<T>(v));
-}
+template <class T> __device__ inline float rounded(float v) { return to_f32(from_f32<T>(v)); }
 
 /* Element i of a vector whose dtype only the problem knows. */
 __device__ static inline float load_any(const void *data, int64_t i, tigon_dtype dtype) {
@@ -55,46 +42,36 @@ __device__ static inline int64_t load_index(const void *data, int64_t i, tigon_d
 }
 
 /* What one load moves: 16 bytes of elements, aligned to 16. */
-template <class T>
-struct alignas(16) pack {
+template <class T> struct alignas(16) pack {
   enum { N = 16 / sizeof(T) };
   T of[N];
 };
 
 /* The elements of 16 bytes that were loaded as such: out of a pack in memory each element would be loaded by itself. */
-template <class T>
-__device__ inline pack<T> pack_of(const uint4 &bits) {
-  return *(const pack<T> *)&bits;
-}
+template <class T> __device__ inline pack<T> pack_of(const uint4 &bits) { return *(const pack<T> *)&bits; }
 
 /* Streams pass by once: they leave L1 to what is used again. */
-template <class T>
-__device__ inline pack<T> load_stream(const T *at) {
+template <class T> __device__ inline pack<T> load_stream(const T *at) {
   const uint4 bits = __ldcs((const uint4 *)at);
   return *(const pack<T> *)&bits;
 }
-template <class T>
-__device__ inline pack<T> load_kept(const T *at) {
+template <class T> __device__ inline pack<T> load_kept(const T *at) {
   const uint4 bits = *(const uint4 *)at;
   return *(const pack<T> *)&bits;
 }
-template <class T>
-__device__ inline void store_stream(T *at, const pack<T> &v) {
+template <class T> __device__ inline void store_stream(T *at, const pack<T> &v) {
   __stcs((uint4 *)at, *(const uint4 *)&v);
 }
-template <class T>
-__device__ inline pack<T> zero_pack() {
+template <class T> __device__ inline pack<T> zero_pack() {
   const uint4 bits = {0, 0, 0, 0};
   return *(const pack<T> *)&bits;
 }
 
-template <class T>
-__device__ inline void unpack(const pack<T> &from, float (&to)[pack<T>::N]) {
+template <class T> __device__ inline void unpack(const pack<T> &from, float (&to)[pack<T>::N]) {
 #pragma unroll
   for (int j = 0; j < pack<T>::N; ++j) to[j] = to_f32(from.of[j]);
 }
-template <class T>
-__device__ inline pack<T> packed(const float (&from)[pack<T>::N]) {
+template <class T> __device__ inline pack<T> packed(const float (&from)[pack<T>::N]) {
   pack<T> to;
 #pragma unroll
   for (int j = 0; j < pack<T>::N; ++j) to.of[j] = from_f32<T>(from[j]);
@@ -102,8 +79,7 @@ __device__ inline pack<T> packed(const float (&from)[pack<T>::N]) {
 }
 
 /* 16-bit elements two at a time: a register has two of them, and one conversion rounds two. */
-template <>
-__device__ inline void unpack<bf16>(const pack<bf16> &from, float (&to)[pack<bf16>::N]) {
+template <> __device__ inline void unpack<bf16>(const pack<bf16> &from, float (&to)[pack<bf16>::N]) {
   const uint4 bits = *(const uint4 *)&from;
   const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
@@ -112,8 +88,7 @@ __device__ inline void unpack<bf16>(const pack<bf16> &from, float (&to)[pack<bf1
     to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
   }
 }
-template <>
-__device__ inline void unpack<f16>(const pack<f16> &from, float (&to)[pack<f16>::N]) {
+template <> __device__ inline void unpack<f16>(const pack<f16> &from, float (&to)[pack<f16>::N]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 v = __half22float2(((const __half2 *)&from)[i]);
@@ -121,15 +96,13 @@ __device__ inline void unpack<f16>(const pack<f16> &from, float (&to)[pack<f16>:
   }
 }
 
-template <>
-__device__ inline pack<bf16> packed<bf16>(const float (&from)[pack<bf16>::N]) {
+template <> __device__ inline pack<bf16> packed<bf16>(const float (&from)[pack<bf16>::N]) {
   pack<bf16> to;
 #pragma unroll
   for (int i = 0; i < 4; ++i) ((__nv_bfloat162 *)&to)[i] = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
   return to;
 }
-template <>
-__device__ inline pack<f16> packed<f16>(const float (&from)[pack<f16>::N]) {
+template <> __device__ inline pack<f16> packed<f16>(const float (&from)[pack<f16>::N]) {
   pack<f16> to;
 #pragma unroll
   for (int i = 0; i < 4; ++i) ((__half2 *)&to)[i] = __floats2half2_rn(from[2 * i], from[2 * i + 1]);
@@ -152,23 +125,30 @@ __device__ inline void load_vector(const void *data, tigon_dtype dtype, int64_t 
 }
 
 /* From here on the elements are taken out of their registers again, where the compiler would hold them apart, in twice as many. */
-template <int PACKS>
-__device__ inline void keep_packed(uint4 (&v)[PACKS]) {
+template <int PACKS> __device__ inline void keep_packed(uint4 (&v)[PACKS]) {
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) asm volatile("" : "+r"(v[k].x), "+r"(v[k].y), "+r"(v[k].z), "+r"(v[k].w));
 }
 
 /* Row r of a tensor of T. */
-template <class T>
-__device__ inline T *row_of(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
+template <class T> __device__ inline T *row_of(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
   return (T *)t.data + tigon_row_offset(&space, &t, r);
 }
 
 /* A kernel for each dtype: KERNEL_BY_DTYPE(rms_norm_fwd, (1024), (const problem p), body<T>(p)) makes rms_norm_fwd_f32, _f16 and _bf16,
  * each of which does what stands last with T as its dtype. `bounds` are launch bounds. */
-#define KERNEL_BY_DTYPE(name, bounds, parameters, ...)                                                              \
-  extern "C" __global__ void __launch_bounds__ bounds name##_f32 parameters { typedef float T; __VA_ARGS__; }     \
-  extern "C" __global__ void __launch_bounds__ bounds name##_f16 parameters { typedef f16 T; __VA_ARGS__; }       \
-  extern "C" __global__ void __launch_bounds__ bounds name##_bf16 parameters { typedef bf16 T; __VA_ARGS__; }
+#define KERNEL_BY_DTYPE(name, bounds, parameters, ...)                         \
+  extern "C" __global__ void __launch_bounds__ bounds name##_f32 parameters {  \
+    typedef float T;                                                           \
+    __VA_ARGS__;                                                               \
+  }                                                                            \
+  extern "C" __global__ void __launch_bounds__ bounds name##_f16 parameters {  \
+    typedef f16 T;                                                             \
+    __VA_ARGS__;                                                               \
+  }                                                                            \
+  extern "C" __global__ void __launch_bounds__ bounds name##_bf16 parameters { \
+    typedef bf16 T;                                                            \
+    __VA_ARGS__;                                                               \
+  }
 
 #endif

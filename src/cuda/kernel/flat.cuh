@@ -11,8 +11,12 @@ struct flat_place {
 };
 __device__ static inline flat_place flat_place_of(const flat_walk &walk, unsigned block, int each, int n) {
   const int index = (int)threadIdx.x >> walk.team_bits, rank = (int)threadIdx.x & (walk.team - 1);
-  const unsigned group = walk.tiles == 1 ? block : walk.one_row ? 0 : block / walk.tiles, tile = block - group * walk.tiles;
-  return flat_place{((int64_t)group << (FLAT_BITS - walk.team_bits)) + index, ((int64_t)tile * each << walk.team_bits) + rank * n};
+  const unsigned group = walk.tiles == 1 ? block
+                         : walk.one_row  ? 0
+                                         : block / walk.tiles,
+                 tile = block - group * walk.tiles;
+  return flat_place{((int64_t)group << (FLAT_BITS - walk.team_bits)) + index,
+                    ((int64_t)tile * each << walk.team_bits) + rank * n};
 }
 
 /* f(in, out) makes an element of each output of one of each input. N: a pack's elements where all rows begin on 16 bytes, else 1;

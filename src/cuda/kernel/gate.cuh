@@ -7,20 +7,17 @@
 #include "cuda/kernel/flat.cuh"
 
 /* Factors of 1 and no clamp are `PLAIN`; geglu has no others. */
-template <bool PLAIN>
-struct gate_options {
+template <bool PLAIN> struct gate_options {
   float gate, down, limit; /* limit: Inf without a clamp */
 
   /* A NaN is not beyond the limit and stays. */
   __device__ float input(float a) const { return PLAIN ? a : gate * (a > limit ? limit : a); }
   __device__ float up(float b) const { return PLAIN ? b : b > limit ? limit : b < -limit ? -limit : b; }
 };
-template <bool PLAIN, class P>
-__device__ inline gate_options<PLAIN> gate_options_of(const P &p) {
+template <bool PLAIN, class P> __device__ inline gate_options<PLAIN> gate_options_of(const P &p) {
   return gate_options<PLAIN>{p.gate_mult, p.down_mult, p.clamp > 0 ? p.clamp : __int_as_float(0x7f800000)};
 }
-template <class P>
-__device__ inline bool gate_is_plain(const P &p) {
+template <class P> __device__ inline bool gate_is_plain(const P &p) {
   return p.gate_mult == 1 && p.down_mult == 1 && !(p.clamp > 0);
 }
 
@@ -65,13 +62,13 @@ __device__ inline void gate_bwd(const tigon_gate_bwd_problem &p, const flat_walk
   gate_bwd_rows<T, N, ACT, true>(p, walk);
 }
 
-#define GATE_KERNEL(name, blocks, entry, ...)                                                                      \
-  KERNEL_BY_DTYPE(name, (FLAT_THREADS, blocks),                                                                         \
+#define GATE_KERNEL(name, blocks, entry, ...)                                                                       \
+  KERNEL_BY_DTYPE(name, (FLAT_THREADS, blocks),                                                                     \
                   (const __grid_constant__ tigon_gate_##entry##_problem p, const __grid_constant__ flat_walk walk), \
                   __VA_ARGS__)
 
 /* `blocks`: on an SM at least, so that enough loads are on their way. All kernels of a gate: GATE_KERNELS(swiglu, ACT_SILU). */
-#define GATE_KERNELS(op, act)                                           \
+#define GATE_KERNELS(op, act)                                               \
   GATE_KERNEL(op##_fwd_wide, 6, fwd, gate_fwd<T, pack<T>::N, act>(p, walk)) \
   GATE_KERNEL(op##_fwd_any, 4, fwd, gate_fwd<T, 1, act>(p, walk))           \
   GATE_KERNEL(op##_bwd_wide, 5, bwd, gate_bwd<T, pack<T>::N, act>(p, walk)) \

@@ -11,15 +11,16 @@
 struct group_cursor {
   int c, i;
 };
-__device__ static inline group_cursor group_at(int element, int run) { return group_cursor{element / run, element % run}; }
+__device__ static inline group_cursor group_at(int element, int run) {
+  return group_cursor{element / run, element % run};
+}
 __device__ static inline void group_advance(group_cursor &at, const group_cursor &step, int run) {
   at.c += step.c, at.i += step.i;
   if (at.i >= run) at.i -= run, ++at.c;
 }
 
 /* Element 0 of row (batch, group). */
-template <class T>
-__device__ inline T *group_row(const tigon_planes &t, int64_t batch, int64_t channel) {
+template <class T> __device__ inline T *group_row(const tigon_planes &t, int64_t batch, int64_t channel) {
   return (T *)t.data + batch * t.batch_pitch + channel * t.channel_pitch;
 }
 

@@ -16,7 +16,8 @@ extern __shared__ uint4 group_stages[];
  * groups]. The one that has a channel's first unit adds what later blocks of the cluster have of it. `sums` has room for four times
  * `units` floats. */
 template <class STORE>
-__device__ inline void group_channel_sums(const cluster &cl, float *sums, int units, int all_units, int run, STORE store) {
+__device__ inline void group_channel_sums(const cluster &cl, float *sums, int units, int all_units, int run,
+                                          STORE store) {
   float *x = sums, *dy = sums + units, *channel_x = dy + units, *channel_dy = channel_x + units;
   const int u0 = cl.rank * units, u1 = u0 + units < all_units ? u0 + units : all_units;
   const int first = u0 / run, channels = u1 > u0 ? (u1 - 1) / run - first + 1 : 0;

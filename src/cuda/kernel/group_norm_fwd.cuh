@@ -35,7 +35,8 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
   group_cursor at = start;
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    kept[k] = own + k * t.threads < end ? __ldcs((const uint4 *)(x + at.c * p.x.channel_pitch + at.i)) : uint4{0, 0, 0, 0};
+    kept[k] =
+        own + k * t.threads < end ? __ldcs((const uint4 *)(x + at.c * p.x.channel_pitch + at.i)) : uint4{0, 0, 0, 0};
     group_advance(at, step, run);
   }
   float sum[1] = {0}, sums[2] = {0, 0};
@@ -118,8 +119,8 @@ __device__ inline void group_differences(const T *x, int64_t pitch, const group_
 /* Of a part, by the whole block: the center is the mean of what the threads have first; where the sums say that the part's is too far
  * from it, they are made again about that. */
 template <class T, int N>
-__device__ inline norm_moments group_moments(const T *x, int64_t pitch, const group_box &box, const team &t, const team &all,
-                                             team_space<2> &space, int &turn) {
+__device__ inline norm_moments group_moments(const T *x, int64_t pitch, const group_box &box, const team &t,
+                                             const team &all, team_space<2> &space, int &turn) {
   float sums[2] = {0, 0};
   const int64_t c = box.first + t.index, i = box.begin + t.rank * N;
   if (c < box.last && i < box.end) {
@@ -173,7 +174,8 @@ __device__ inline void group_store(const tigon_group_norm_fwd_problem &p, int64_
   T *y = group_row<T>(p.y, batch, channel);
   const float rest = -m.rest * rstd;
   for (int64_t c = box.first + t.index; c < box.last; c += t.count) {
-    const float w = group_parameter(p.w, p.w_dtype, channel + c, 1), b = group_parameter(p.b, p.b_dtype, channel + c, 0);
+    const float w = group_parameter(p.w, p.w_dtype, channel + c, 1),
+                b = group_parameter(p.b, p.b_dtype, channel + c, 0);
     const T *from = x + c * p.x.channel_pitch;
     T *to = y + c * p.y.channel_pitch;
 #pragma unroll 2
@@ -198,9 +200,9 @@ __device__ inline void group_fwd_walked(const tigon_group_norm_fwd_problem &p, c
     const int64_t batch = row / p.groups, channel = (row - batch * p.groups) * p.channels;
     const group_box box = group_part<N>(walk, p.channels, p.run, part);
     group_stats *parts = (group_stats *)walk.handed + (task - part);
-    const norm_moments m = joins ? group_join<N>(p, walk, parts, all, space, turn)
-                                 : group_moments<T, N>(group_row<T>(p.x, batch, channel), p.x.channel_pitch, box, t, all,
-                                                       space, turn);
+    const norm_moments m =
+        joins ? group_join<N>(p, walk, parts, all, space, turn)
+              : group_moments<T, N>(group_row<T>(p.x, batch, channel), p.x.channel_pitch, box, t, all, space, turn);
     if (joins || walk.parts == 1) {
       const float rstd = group_statistics(p, row, part == 0 && threadIdx.x == 0, m);
       group_store<T, N>(p, batch, channel, box, t, m, rstd);

@@ -39,15 +39,13 @@ __device__ static inline void *norm_group_row(const tigon_row_space &groups, con
 }
 
 /* N elements from at on, one or a pack. */
-template <class T, int N>
-__device__ inline void norm_load(const T *at, float (&to)[N]) {
+template <class T, int N> __device__ inline void norm_load(const T *at, float (&to)[N]) {
   if constexpr (N == 1)
     to[0] = to_f32(*at);
   else
     unpack(load_kept(at), to);
 }
-template <class T, int N>
-__device__ inline void norm_store(T *at, const float (&from)[N]) {
+template <class T, int N> __device__ inline void norm_store(T *at, const float (&from)[N]) {
   if constexpr (N == 1)
     *at = from_f32<T>(from[0]);
   else
@@ -55,13 +53,11 @@ __device__ inline void norm_store(T *at, const float (&from)[N]) {
 }
 
 /* Is xhat rounded to T before it is multiplied by w? */
-template <class T>
-__device__ inline bool norm_rounds(tigon_casting casting) {
+template <class T> __device__ inline bool norm_rounds(tigon_casting casting) {
   return sizeof(T) < 4 && casting != TIGON_CASTING_GEMMA;
 }
 
-template <class T>
-__device__ inline float norm_xhat(float v, float rstd, bool rounds) {
+template <class T> __device__ inline float norm_xhat(float v, float rstd, bool rounds) {
   return rounds ? rounded<T>(v * rstd) : v * rstd;
 }
 
@@ -99,6 +95,8 @@ __device__ static inline norm_moments norm_moments_of(float center, float sum, f
 }
 
 /* Is the center too far from the mean for these? */
-__device__ static inline bool norm_far(float sum, float squares, float count) { return 5 * sum * sum > squares * count; }
+__device__ static inline bool norm_far(float sum, float squares, float count) {
+  return 5 * sum * sum > squares * count;
+}
 
 #endif

@@ -13,8 +13,7 @@
 extern __shared__ uint4 norm_stages[];
 
 /* Row r's packs of a tensor begin to move. */
-template <class T>
-__device__ inline void norm_fetch(uint4 *to, const T *row, const team &t, int first, int cols) {
+template <class T> __device__ inline void norm_fetch(uint4 *to, const T *row, const team &t, int first, int cols) {
 #pragma unroll
   for (int k = 0; k < NORM_BWD_PACKS; ++k) {
     const int c = first + (k * t.threads + t.rank) * pack<T>::N;
@@ -23,8 +22,7 @@ __device__ inline void norm_fetch(uint4 *to, const T *row, const team &t, int fi
 }
 
 /* A thread's weights: in registers as they are stored, unless that is f32 beside a narrower T. */
-template <class T>
-struct norm_held_weights {
+template <class T> struct norm_held_weights {
   enum { N = pack<T>::N };
   pack<T> kept[NORM_BWD_PACKS];
   bool same;
@@ -36,8 +34,7 @@ struct norm_held_weights {
       kept[k] = same && c < (int)p.cols ? load_kept((const T *)p.w + c) : zero_pack<T>();
     }
   }
-  template <bool OFFSET>
-  __device__ void get(const tigon_norm_bwd_problem &p, int k, int c, float (&w)[N]) const {
+  template <bool OFFSET> __device__ void get(const tigon_norm_bwd_problem &p, int k, int c, float (&w)[N]) const {
     if (same) {
       unpack(kept[k], w);
 #pragma unroll
@@ -66,7 +63,8 @@ __device__ inline void norm_join_teams(const team &t, float *to, const float (&s
 }
 
 /* Columns of a team's block from `first` on, `width` at most. */
-__device__ static inline void norm_store_slab(float *slab, const float *sums, int64_t first, int64_t width, int64_t cols) {
+__device__ static inline void norm_store_slab(float *slab, const float *sums, int64_t first, int64_t width,
+                                              int64_t cols) {
   const int64_t left = cols - first < width ? cols - first : width;
   for (int64_t c = threadIdx.x; c < left; c += blockDim.x) slab[first + c] = sums[c];
 }

@@ -87,7 +87,8 @@ __device__ inline void modulated_finish(const tigon_norm_bwd_problem &p, int64_t
   if (!whole) return;
   modulated_put<T>(norm_group_row(p.groups, p.dscale, p.dscale_dtype, group), p.dscale_dtype, c, p.accumulate_dscale,
                    product);
-  modulated_put<T>(norm_group_row(p.groups, p.dshift, p.dshift_dtype, group), p.dshift_dtype, c, p.accumulate_dscale, sum);
+  modulated_put<T>(norm_group_row(p.groups, p.dshift, p.dshift_dtype, group), p.dshift_dtype, c, p.accumulate_dscale,
+                   sum);
 }
 
 /* (1 + scale) * (w + w_offset) of N columns. */
@@ -104,8 +105,7 @@ __device__ static inline bool modulated_adds_up(const tigon_norm_bwd_problem &p)
   return p.dw || p.dscale.data || p.dshift.data;
 }
 
-template <class T>
-__device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
+template <class T> __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
   constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STAGES = NORM_BWD_STAGES, STREAM = PACKS * NORM_BWD_THREADS;
   __shared__ team_space<1> space;
   __shared__ cluster_space<1> shared;

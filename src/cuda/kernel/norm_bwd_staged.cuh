@@ -6,8 +6,7 @@
 
 #include "cuda/kernel/norm_bwd.cuh"
 
-template <class T, norm_kind KIND, bool LATE>
-struct norm_staged {
+template <class T, norm_kind KIND, bool LATE> struct norm_staged {
   static constexpr int N = pack<T>::N, PACKS = NORM_STAGED_PACKS, THREADS = NORM_STAGED_THREADS;
   static constexpr int STAGES = NORM_STAGED_STAGES, STREAM = PACKS * THREADS, AHEAD = LATE ? STAGES - 2 : STAGES - 1;
   static constexpr bool CENTERS = KIND == NORM_LAYER;
@@ -92,7 +91,8 @@ struct norm_staged {
     for (int k = 0; k < PACKS; ++k)
 #pragma unroll
       for (int j = 0; has(k) && j < N; j += 4)
-        *(float4 *)&slab[column(k) + j] = make_float4(of[k * N + j], of[k * N + j + 1], of[k * N + j + 2], of[k * N + j + 3]);
+        *(float4 *)&slab[column(k) + j] =
+            make_float4(of[k * N + j], of[k * N + j + 1], of[k * N + j + 2], of[k * N + j + 3]);
   }
 };
 

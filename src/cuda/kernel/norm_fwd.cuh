@@ -5,16 +5,14 @@
 
 #include "cuda/kernel/norm.cuh"
 
-template <class T>
-__device__ inline float norm_rstd(const tigon_norm_fwd_problem &p, float sum_squares) {
+template <class T> __device__ inline float norm_rstd(const tigon_norm_fwd_problem &p, float sum_squares) {
   const bool narrow = sizeof(T) < 4 && p.casting == TIGON_CASTING_NONE;
   if (!narrow) return norm_rsqrt_mean(sum_squares, (float)p.cols, p.eps);
   return rounded<T>(norm_rsqrt_mean(rounded<T>(sum_squares / (float)p.cols), 1, p.eps));
 }
 
 /* A row of y, and what makes it of a row of x: xhat = (v - center) * rstd + rest, where a mean is subtracted. */
-template <class T>
-struct norm_out {
+template <class T> struct norm_out {
   T *y;
   float rstd, center, rest;
   bool rounds;
@@ -64,7 +62,8 @@ __device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c
 }
 
 template <class T, norm_kind KIND, int N>
-__device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c, const float (&v)[N]) {
+__device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
+                                   const float (&v)[N]) {
   float w[N], out[N];
   norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
   if constexpr (KIND == NORM_LAYER) {
@@ -93,14 +92,14 @@ __device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const t
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     const int c = (k * t.threads + own) * n;
-    if (c < cols) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)row + (size_t)c * (dtype == TIGON_F32 ? 4 : 2)));
+    if (c < cols)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)row + (size_t)c * (dtype == TIGON_F32 ? 4 : 2)));
   }
 }
 
 /* The mean of a row's first elements, near enough to that of all, most of the time, that differences from it lose nothing; one for all
  * threads. */
-template <class T>
-__device__ inline float norm_pivot(const T *x, int64_t cols) {
+template <class T> __device__ inline float norm_pivot(const T *x, int64_t cols) {
   const int lane = (int)threadIdx.x % WARP, count = cols < WARP ? (int)cols : WARP;
   return norm_center(warp_all<op_sum>(lane < count ? to_f32(x[lane]) : 0) / (float)count);
 }
@@ -197,8 +196,7 @@ __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm
 
 /* Rows so wide that a block that held one would have an SM almost to itself: a block of several sweeps its row twice, the second time
  * out of the L1 and L2, PACKS loads of a thread at a time. */
-template <class T, norm_kind KIND, int PACKS>
-__device__ inline void norm_fwd_swept(const tigon_norm_fwd_problem &p) {
+template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_swept(const tigon_norm_fwd_problem &p) {
   constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
   __shared__ team_space<VALUES> space;
   const team t = team_of(NORM_SWEPT_THREADS);
@@ -260,8 +258,7 @@ struct norm_lane {
   int64_t first, step;
 };
 
-template <int N>
-__device__ inline norm_lane norm_lane_of(int threads) {
+template <int N> __device__ inline norm_lane norm_lane_of(int threads) {
   const team t = team_of(threads);
   const cluster cl = cluster_of_block();
   return norm_lane{t, cl, (int64_t)(cl.rank * t.threads + t.rank) * N, (int64_t)cl.size * t.threads * N};
@@ -269,7 +266,8 @@ __device__ inline norm_lane norm_lane_of(int threads) {
 
 /* The sums of d = x - center and of d^2 over a thread's elements. */
 template <class T, int N>
-__device__ inline void norm_differences(const T *x, float center, const norm_lane &lane, int64_t cols, float (&sums)[2]) {
+__device__ inline void norm_differences(const T *x, float center, const norm_lane &lane, int64_t cols,
+                                        float (&sums)[2]) {
   double sum = 0, squares = 0;
   for (int64_t c = lane.first, end; c < cols; c = end) {
     float part[2] = {0, 0};

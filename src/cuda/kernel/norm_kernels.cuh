@@ -8,22 +8,21 @@
 #include "cuda/kernel/norm_fwd.cuh"
 
 #define NORM_FWD(name, bounds, ...) \
-  KERNEL_BY_DTYPE(name, bounds,     \
-                  (const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk), __VA_ARGS__)
-#define NORM_BWD(name, ...)                 \
-  KERNEL_BY_DTYPE(name, (NORM_BWD_THREADS), \
-                  (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
+  KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk), __VA_ARGS__)
+#define NORM_BWD(name, ...)                                                                                           \
+  KERNEL_BY_DTYPE(name, (NORM_BWD_THREADS), (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), \
+                  __VA_ARGS__)
 
 #define NORM_STAGED(name, ...)                 \
   KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS), \
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
 
 /* Two blocks of a cluster's share an SM. */
-#define NORM_FWD_KERNELS(op, kind)                                                            \
-  NORM_FWD(op##_fwd_1, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 1>(p, walk))               \
-  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4>(p, walk))               \
+#define NORM_FWD_KERNELS(op, kind)                                                             \
+  NORM_FWD(op##_fwd_1, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 1>(p, walk))                \
+  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4>(p, walk))                \
   NORM_FWD(op##_fwd_shared, (NORM_SHARE_THREADS, 2), norm_fwd_held<T, kind, 4, true>(p, walk)) \
-  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk)) \
+  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))  \
   NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
 
 /* A fused add has none: it stores what the second sweep reads. */

@@ -33,18 +33,14 @@ struct op_max {
   __device__ static float of(float a, float b) { return a > b || a != a ? a : b; }
 };
 
-template <class Op>
-__device__ inline float warp_all(float v) {
+template <class Op> __device__ inline float warp_all(float v) {
 #pragma unroll
   for (int d = WARP / 2; d > 0; d /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, d));
   return v;
 }
 
 /* Shared memory of team_all(): two places a warp and value, taken in turn, so that one barrier a call is enough. */
-template <int VALUES>
-struct team_space {
-  float of[2][VALUES][MOST_WARPS];
-};
+template <int VALUES> struct team_space { float of[2][VALUES][MOST_WARPS]; };
 
 /* Each of `v` becomes what Op makes of that of the whole team, in every thread. `turn` is 0, 1, 0, 1, ... from call to call. Teams of
  * fewer threads than a warp do not exist. */

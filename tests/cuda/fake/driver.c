@@ -85,7 +85,9 @@ int cuInit(unsigned flags) {
 }
 int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
 int cuGetErrorName(int code, const char **name) {
-  *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == NOT_FOUND ? "CUDA_ERROR_NOT_FOUND" : "CUDA_ERROR_UNKNOWN";
+  *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : code == NOT_FOUND   ? "CUDA_ERROR_NOT_FOUND"
+                                : "CUDA_ERROR_UNKNOWN";
   return 0;
 }
 int cuGetErrorString(int code, const char **text) {
@@ -274,12 +276,15 @@ int cuLaunchKernelEx(const cu_launch *launch, void *kernel, void **arguments, vo
   const unsigned cluster = launch->attribute_count ? launch->attributes[0].value[0] : 1;
   on_stream(name, launch->stream);
   if (!depth) wrong("%s: no context is current", name);
-  if (launch->grid[0] == 0 || launch->grid[0] > 0x7fffffff || launch->grid[1] == 0 || launch->grid[1] > 65535 || launch->grid[2] != 1)
+  if (launch->grid[0] == 0 || launch->grid[0] > 0x7fffffff || launch->grid[1] == 0 || launch->grid[1] > 65535 ||
+      launch->grid[2] != 1)
     wrong("%s: a grid of %u x %u blocks", name, launch->grid[0], launch->grid[1]);
-  if (launch->block[0] == 0 || launch->block[0] > 1024 || launch->block[0] % 32 || launch->block[1] != 1 || launch->block[2] != 1)
+  if (launch->block[0] == 0 || launch->block[0] > 1024 || launch->block[0] % 32 || launch->block[1] != 1 ||
+      launch->block[2] != 1)
     wrong("%s: a block of %u threads", name, launch->block[0]);
   if (launch->shared_bytes > SHARED) wrong("%s: %u bytes of shared memory", name, launch->shared_bytes);
-  if (cluster > 1 && (capability < 90 || cluster > 8 || launch->grid[0] % cluster)) wrong("%s: a cluster of %u", name, cluster);
+  if (cluster > 1 && (capability < 90 || cluster > 8 || launch->grid[0] % cluster))
+    wrong("%s: a cluster of %u", name, cluster);
   if (extra || !arguments || !arguments[0]) wrong("%s: no arguments", name);
   ++op.launches;
   return op.wrong[0] ? INVALID : 0;
