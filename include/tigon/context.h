@@ -45,7 +45,7 @@ TIGON_API tigon_status tigon_context_sync(tigon_context *context);
  * CPU the environment's TIGON_GEMM = builtin | openblas | onednn chooses when the context is made; the default is
  * openblas (for f32) when it is found at run time, else builtin. onednn (for bf16, much faster where the CPU has AMX)
  * allocates inside the op and may take denormals for 0, so it runs only when asked for. What a library does not take,
- * the built-in one runs. */
+ * the built-in one runs. On a GPU it is cuBLASLt when that is found at run time, and TIGON_GEMM = builtin asks for none. */
 TIGON_API const char *tigon_context_gemm(const tigon_context *context);
 
 /* Device memory for tests, tools and trainers; ops never allocate. 64-byte aligned. bytes = 0 gives NULL and OK. */

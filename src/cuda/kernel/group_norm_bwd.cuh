@@ -31,7 +31,7 @@ __device__ inline void group_channel_sums(const cluster &cl, float *sums, int un
     if (!alone) a = warp_all<op_sum>(a), b = warp_all<op_sum>(b);
     if (alone || lane == 0) channel_x[c] = a, channel_dy[c] = b;
   }
-  norm_block_sync();
+  __syncthreads();
 #if __CUDA_ARCH__ >= 900
   cooperative_groups::cluster_group group = cooperative_groups::this_cluster();
   if (cl.size > 1) group.sync();
@@ -167,7 +167,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
     float *all = (float *)group_stages, *slab = p.slabs + range * 2 * p.groups * p.channels;
     const int units = walk.share * E;
     for (int i = 0; i < t.count; ++i) {
-      norm_block_sync();
+      __syncthreads();
       if (t.index != i) continue;
 #pragma unroll
       for (int k = 0; k < PACKS; ++k) {
@@ -180,7 +180,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
         }
       }
     }
-    norm_block_sync();
+    __syncthreads();
     group_channel_sums(cl, all, units, count / (N / E), run / (N / E), [&](int c, float a, float b) {
       slab[channel + c] = a;
       slab[p.groups * p.channels + channel + c] = b;

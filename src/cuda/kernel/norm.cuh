@@ -75,9 +75,6 @@ __device__ static inline float norm_rsqrt_mean(float sum, float count, float eps
   return norm_rsqrt(mean, rest + __fdividef(fmaf(-quotient, count, sum), count));
 }
 
-/* Of all threads, beside teams that may be at their own barriers still: those have the numbers below, 512 threads 8 at most. */
-__device__ static inline void norm_block_sync() { asm volatile("bar.sync 15;" ::: "memory"); }
-
 /* ---- moments ---- */
 
 /* The mean is center + rest; x - center is exact where x is near the mean, however large that is. */

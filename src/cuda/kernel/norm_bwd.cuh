@@ -49,7 +49,7 @@ template <class T> struct norm_held_weights {
 template <int N>
 __device__ inline void norm_join_teams(const team &t, float *to, const float (&sums)[NORM_BWD_PACKS * N]) {
   for (int i = 0; i < t.count; ++i) {
-    norm_block_sync();
+    __syncthreads();
     if (t.index != i) continue;
 #pragma unroll
     for (int k = 0; k < NORM_BWD_PACKS; ++k)
@@ -59,7 +59,7 @@ __device__ inline void norm_join_teams(const team &t, float *to, const float (&s
         *sum = i == 0 ? sums[k * N + j] : *sum + sums[k * N + j];
       }
   }
-  norm_block_sync();
+  __syncthreads();
 }
 
 /* Columns of a team's block from `first` on, `width` at most. */
