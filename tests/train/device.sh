@@ -10,7 +10,7 @@ small=(--data "$text" --layers $layers --hidden $hidden --intermediate $intermed
 
 compare() { # device dtype
   local device=$1 dtype=$2
-  run train "${small[@]}" --dtype "$dtype" --device cpu --out "cpu-$dtype"
+  run train "${small[@]}" --dtype "$dtype" --device cpu --out "cpu-${device%%:*}-$dtype"
   expect_status 0 "cpu $dtype"
   losses "$scratch/out" >cpu
   run train "${small[@]}" --dtype "$dtype" --device "$device" --out "${device%%:*}-$dtype"
