@@ -61,10 +61,8 @@ static void describe(cuda_device *device) {
 /* ---- opening ---- */
 
 static tigon_status allocate(tigon_queue *queue, size_t bytes, void **memory) {
-  cu_memory at = 0;
-  const tigon_status status = cuda_check(queue, cuda_of(queue)->cu->mem_alloc(&at, bytes), "cuMemAlloc");
-  *memory = (void *)at;
-  return status;
+  *memory = NULL;
+  return cuda_check(queue, cuda_of(queue)->cu->mem_alloc(memory, bytes), "cuMemAlloc");
 }
 
 static tigon_status open_in_context(tigon_queue *queue) {
@@ -75,8 +73,7 @@ static tigon_status open_in_context(tigon_queue *queue) {
   if (status == TIGON_OK) status = allocate(queue, sizeof(int32_t), &flag);
   queue->error_flag = flag;
   if (status == TIGON_OK)
-    status = cuda_check(queue, device->cu->memset_d8_async((cu_memory)flag, 0, sizeof(int32_t), queue->stream),
-                        "cuMemsetD8Async");
+    status = cuda_check(queue, device->cu->memset_d8_async(flag, 0, sizeof(int32_t), queue->stream), "cuMemsetD8Async");
   if (status == TIGON_OK) cuda_blaslt_name(queue); /* which makes its handle: no op has to */
   return status;
 }
@@ -86,8 +83,8 @@ static void close_in_context(tigon_queue *queue) {
   cuda_device *device = cuda_of(queue);
   device->cu->stream_synchronize(queue->stream);
   cuda_blaslt_close(device);
-  if (queue->error_flag) device->cu->mem_free((cu_memory)queue->error_flag);
-  if (device->scratch) device->cu->mem_free((cu_memory)device->scratch);
+  if (queue->error_flag) device->cu->mem_free(queue->error_flag);
+  if (device->scratch) device->cu->mem_free(device->scratch);
   if (device->begin) device->cu->event_destroy(device->begin);
   if (device->end) device->cu->event_destroy(device->end);
   queue->error_flag = NULL;
@@ -159,7 +156,7 @@ static void cuda_free(tigon_queue *queue, void *memory) {
   bool pushed;
   if (cuda_enter(queue, &pushed) == TIGON_OK) {
     cuda_of(queue)->cu->stream_synchronize(queue->stream); /* what is enqueued may use it */
-    cuda_of(queue)->cu->mem_free((cu_memory)memory);
+    cuda_of(queue)->cu->mem_free(memory);
   }
   cuda_leave(queue, pushed);
 }
@@ -169,7 +166,7 @@ static tigon_status cuda_copy(tigon_queue *queue, void *to, const void *from, si
   bool pushed;
   tigon_status status = cuda_enter(queue, &pushed);
   if (status == TIGON_OK)
-    status = cuda_check(queue, cu->memcpy_async((cu_memory)to, (cu_memory)from, bytes, queue->stream), "cuMemcpyAsync");
+    status = cuda_check(queue, cu->memcpy_async(to, (cu_memory)from, bytes, queue->stream), "cuMemcpyAsync");
   if (status == TIGON_OK) status = cuda_check(queue, cu->stream_synchronize(queue->stream), "cuStreamSynchronize");
   cuda_leave(queue, pushed);
   return status;
@@ -180,8 +177,8 @@ static tigon_status cuda_fill(tigon_queue *queue, void *memory, int value, size_
   bool pushed;
   tigon_status status = cuda_enter(queue, &pushed);
   if (status == TIGON_OK)
-    status = cuda_check(queue, cu->memset_d8_async((cu_memory)memory, (unsigned char)value, bytes, queue->stream),
-                        "cuMemsetD8Async");
+    status =
+        cuda_check(queue, cu->memset_d8_async(memory, (unsigned char)value, bytes, queue->stream), "cuMemsetD8Async");
   cuda_leave(queue, pushed);
   return status;
 }

@@ -156,7 +156,8 @@ static plan *place_of(blaslt *lt, const key *k) {
  * bias' alignment alone. */
 static bool describe(const blaslt_api *api, const cuda_gemm *p, plan *plan) {
   const int32_t first = p->b.transposed, second = p->a.transposed, epilogue = BLASLT_EPILOGUE_BIAS;
-  const void *bias = (const void *)(uintptr_t)ALIGNMENT;
+  static const _Alignas(ALIGNMENT) char aligned[ALIGNMENT];
+  const void *bias = aligned;
   const uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
   const int type = type_of(p->a.dtype);
   if (api->matmul_desc_create(&plan->desc, BLASLT_COMPUTE_F32, BLASLT_R_F32) != BLASLT_SUCCESS) return false;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <tigon/base.h>
 
-typedef uintptr_t cu_memory; /* CUdeviceptr */
+typedef void *cu_memory; /* CUdeviceptr: an integer there, of as many bits */
 
 enum { CU_SUCCESS = 0, CU_NO_DEVICE = 100, CU_STREAM_NON_BLOCKING = 1 };
 

@@ -29,7 +29,7 @@ static embedding_order order_of(const tigon_embedding_bwd_problem *p) {
   uint64_t *first = (uint64_t *)p->order;
   const int key_bits = bits_for(p->vocab);
   embedding_order o = {.items = {first, first + p->space.rows}, .position_bits = bits_for(p->space.rows - 1)};
-  o.passes = (key_bits + EMBEDDING_DIGIT_BITS - 1) / EMBEDDING_DIGIT_BITS;
+  o.passes = 1 + (key_bits - 1) / EMBEDDING_DIGIT_BITS;
   o.digit_bits = (key_bits + o.passes - 1) / o.passes;
   return o;
 }
