@@ -40,7 +40,7 @@ typedef struct tigon_queue {
 /* What one variant of a backend can run: a function and its dtypes (of the op's first tensor) per slot; a NULL function
  * is UNSUPPORTED. */
 typedef struct tigon_kernels {
-  const char *variant; /* "ref", "scalar", "avx2", "avx512", "sm_90", "dav-2201", "opencl" */
+  const char *variant; /* "ref", "scalar", "avx2", "avx512", "cuda", "dav-2201", "opencl" */
   int64_t tile;        /* elements of its smallest tile (a vector's lanes): the check tests around it */
 #define TIGON_SLOT(op, entry)       \
   struct {                          \
