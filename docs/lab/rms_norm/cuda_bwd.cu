@@ -2,8 +2,9 @@
  *   nvcc -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -Isrc -Iinclude docs/lab/rms_norm/cuda_bwd.cu -o cuda_bwd && ./cuda_bwd */
 #include <cstdio>
 #include <cstdlib>
-#include <algorithm>
 #include <vector>
+
+#include "cuda_time.cuh"
 
 #include <cuda_pipeline.h>
 
@@ -126,24 +127,6 @@ __global__ void __launch_bounds__(512) column_sum(const float *slabs, bf16 *dw, 
   if (part) return;
   for (int i = 1; i < 16; ++i) sum += parts[i][column];
   if (c < cols) dw[c] = from_f32<bf16>(sum);
-}
-
-template <class F> static double median_us(F launch) {
-  cudaEvent_t a, b;
-  cudaEventCreate(&a), cudaEventCreate(&b);
-  std::vector<float> t;
-  for (int i = 0; i < 3; ++i) launch(i);
-  for (int i = 0; i < 9; ++i) {
-    cudaEventRecord(a);
-    for (int k = 0; k < 10; ++k) launch(k);
-    cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float ms;
-    cudaEventElapsedTime(&ms, a, b);
-    t.push_back(ms * 100);
-  }
-  std::sort(t.begin(), t.end());
-  return t[t.size() / 2];
 }
 
 enum { SETS = 3 };

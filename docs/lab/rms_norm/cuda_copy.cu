@@ -2,8 +2,9 @@
  *   nvcc -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 docs/lab/rms_norm/cuda_copy.cu -o cuda_copy && ./cuda_copy */
 #include <cstdio>
 #include <cstdint>
-#include <algorithm>
 #include <vector>
+
+#include "cuda_time.cuh"
 
 enum hint { PLAIN, STREAM, NC_NO_ALLOCATE, EVICT_FIRST, L2_256 };
 
@@ -98,24 +99,6 @@ template <int BYTES, int STAGES> __global__ void bulk(const char *x, char *y, in
     if (++s == STAGES) s = 0, phase ^= 1;
   }
   asm volatile("cp.async.bulk.wait_group 0;");
-}
-
-template <class F> static double median_us(F launch) {
-  cudaEvent_t a, b;
-  cudaEventCreate(&a), cudaEventCreate(&b);
-  std::vector<float> t;
-  for (int i = 0; i < 3; ++i) launch(i);
-  for (int i = 0; i < 9; ++i) {
-    cudaEventRecord(a);
-    for (int k = 0; k < 10; ++k) launch(k);
-    cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float ms;
-    cudaEventElapsedTime(&ms, a, b);
-    t.push_back(ms * 100);
-  }
-  std::sort(t.begin(), t.end());
-  return t[t.size() / 2];
 }
 
 enum { SETS = 4 };

@@ -2,8 +2,9 @@
  *   nvcc -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -Isrc -Iinclude docs/lab/rms_norm/cuda_fwd.cu -o cuda_fwd && ./cuda_fwd */
 #include <cstdio>
 #include <cstdlib>
-#include <algorithm>
 #include <vector>
+
+#include "cuda_time.cuh"
 
 #include "cuda/kernel/element.cuh"
 #include "cuda/kernel/team.cuh"
@@ -70,24 +71,6 @@ __global__ void copy(const uint4 *x, uint4 *y, int64_t n) {
 #pragma unroll
   for (int k = 0; k < 4; ++k)
     if (at + k * 256 < n) __stcs(y + at + k * 256, v[k]);
-}
-
-template <class F> static double median_us(F launch) {
-  cudaEvent_t a, b;
-  cudaEventCreate(&a), cudaEventCreate(&b);
-  std::vector<float> t;
-  for (int i = 0; i < 3; ++i) launch(i);
-  for (int i = 0; i < 9; ++i) {
-    cudaEventRecord(a);
-    for (int k = 0; k < 10; ++k) launch(k);
-    cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float ms;
-    cudaEventElapsedTime(&ms, a, b);
-    t.push_back(ms * 100);
-  }
-  std::sort(t.begin(), t.end());
-  return t[t.size() / 2];
 }
 
 enum { SETS = 4 };

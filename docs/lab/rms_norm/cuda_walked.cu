@@ -2,8 +2,9 @@
  *   nvcc -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -Isrc -Iinclude docs/lab/rms_norm/cuda_walked.cu -o cuda_walked && ./cuda_walked */
 #include <cstdio>
 #include <cstdlib>
-#include <algorithm>
 #include <vector>
+
+#include "cuda_time.cuh"
 
 #include "cuda/kernel/chunk.cuh"
 #include "cuda/kernel/team.cuh"
@@ -57,24 +58,6 @@ __global__ void __launch_bounds__(BLOCK, MIN)
         *(uint4 *)(y + c + k * BLOCK * N) = pack_chunk<bf16, N>(f).bits;
     }
   }
-}
-
-template <class F> static double median_us(F launch) {
-  cudaEvent_t a, b;
-  cudaEventCreate(&a), cudaEventCreate(&b);
-  std::vector<float> t;
-  for (int i = 0; i < 3; ++i) launch(i);
-  for (int i = 0; i < 9; ++i) {
-    cudaEventRecord(a);
-    for (int k = 0; k < 10; ++k) launch(k);
-    cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float ms;
-    cudaEventElapsedTime(&ms, a, b);
-    t.push_back(ms * 100);
-  }
-  std::sort(t.begin(), t.end());
-  return t[t.size() / 2];
 }
 
 enum { SETS = 3 };

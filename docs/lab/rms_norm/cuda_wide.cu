@@ -3,8 +3,9 @@
  *   nvcc -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -Isrc -Iinclude docs/lab/rms_norm/cuda_wide.cu -o cuda_wide && ./cuda_wide */
 #include <cstdio>
 #include <cstdlib>
-#include <algorithm>
 #include <vector>
+
+#include "cuda_time.cuh"
 
 #include <cuda_pipeline.h>
 
@@ -204,24 +205,6 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
 #pragma unroll
       for (int j = 0; j < N; j += 4) *(float4 *)&slab[own + k * BLOCK * N + j] = *(float4 *)&dw[k * N + j];
   if (size > 1) group.sync();
-}
-
-template <class F> static double median_us(F launch) {
-  cudaEvent_t a, b;
-  cudaEventCreate(&a), cudaEventCreate(&b);
-  std::vector<float> t;
-  for (int i = 0; i < 3; ++i) launch(i);
-  for (int i = 0; i < 9; ++i) {
-    cudaEventRecord(a);
-    for (int k = 0; k < 10; ++k) launch(k);
-    cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float ms;
-    cudaEventElapsedTime(&ms, a, b);
-    t.push_back(ms * 100);
-  }
-  std::sort(t.begin(), t.end());
-  return t[t.size() / 2];
 }
 
 enum { SETS = 3 };
