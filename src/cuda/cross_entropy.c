@@ -25,11 +25,7 @@ static int64_t packs_of(const problem *p) {
   return cuda_ceil_div(p->cols + (cuda_wide_rows(&p->space, &p->logits, p->dtype) ? 0 : lanes - 1), lanes);
 }
 
-static int team_for(int64_t packs) {
-  int team = 32;
-  while (team < CE_THREADS && team * CE_GROUP < packs) team *= 2;
-  return team;
-}
+static int team_for(int64_t packs) { return cuda_team_for(cuda_ceil_div(packs, CE_GROUP), CE_THREADS); }
 
 static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
   static cuda_kernel held_plain[3] = CUDA_KERNELS(cross_entropy, cross_entropy_held_plain);

@@ -74,6 +74,9 @@ void cuda_leave(tigon_queue *queue, bool pushed);
 bool cuda_wide_rows(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype);
 bool cuda_wide(const void *pointer);
 
+/* Threads of a team: a power of two from a warp to `most` that is `wanted` at least, where that is possible. */
+int cuda_team_for(int64_t wanted, int most);
+
 static inline int64_t cuda_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 #endif

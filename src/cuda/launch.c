@@ -82,3 +82,9 @@ bool cuda_wide_rows(const tigon_row_space *space, const tigon_rows *t, tigon_dty
   if (!cuda_wide(t->data) || t->pitch[2] * size % 16 != 0) return false;
   return space->inner == space->rows || (t->pitch[0] * size % 16 == 0 && t->pitch[1] * size % 16 == 0);
 }
+
+int cuda_team_for(int64_t wanted, int most) {
+  int team = 32;
+  while (team < wanted && team < most) team *= 2;
+  return team;
+}

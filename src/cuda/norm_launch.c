@@ -2,12 +2,6 @@
 
 #include "cuda/column_sum.h"
 
-int cuda_team_for(int64_t wanted, int most) {
-  int team = 32;
-  while (team < wanted && team < most) team *= 2;
-  return team;
-}
-
 /* Blocks that share a row of a walked kernel: as many as it takes until all SMs have work, where a row is worth sharing. */
 static int cluster_for(const cuda_device *device, int64_t rows, int64_t cols) {
   enum { WORTH = 8192 }; /* columns of a block */
@@ -30,9 +24,9 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   enum { SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block that shares rows, at most */
   const cuda_device *device = cuda_of(queue);
   int cluster = cluster_for(device, p->space.rows, p->cols);
-  /* Rows too wide for a block are held by a cluster of them. */
   const bool swept =
       wide && cluster == 1 && kernels->fwd_swept[0].name && packs >= NORM_SWEPT_PACKS && p->cols < INT32_MAX / 2;
+  /* Rows too wide for a block are held by a cluster of them. */
   while (wide && !swept && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER &&
          cluster * SHARE < packs)
     cluster *= 2;

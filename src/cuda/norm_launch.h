@@ -22,9 +22,6 @@ typedef struct norm_kernels {
   NORM_MODULATED_KERNELS(op), .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged), \
                               .bwd_shared = CUDA_KERNELS(op, op##_bwd_shared)
 
-/* A power of two from a warp to `most` that is `wanted` at least, where that is possible. */
-int cuda_team_for(int64_t wanted, int most);
-
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels);
 /* dx, and the slabs of walk->ranges ranges of rows, of which there may be fewer afterwards; walk->team is chosen here. */
 tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,

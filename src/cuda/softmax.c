@@ -28,13 +28,12 @@ static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t 
   const int64_t items = cuda_ceil_div(cols, lanes);
   const int each = !wide ? (items <= 8 * 32 ? 8 : 16) : items <= 32 ? 1 : items <= 2 * 32 ? 2 : 4;
   const int64_t wanted = cuda_ceil_div(items, each);
-  cut c = {.team = 32, .cluster = 1};
+  cut c = {.team = cuda_team_for(wanted, SOFTMAX_MOST_THREADS), .cluster = 1};
   c.kernel = each == 1   ? k->packs_1
              : each == 2 ? k->packs_2
              : each == 4 ? k->packs_4
              : each == 8 ? k->any_8
                          : k->any_16;
-  while (c.team < wanted && c.team < SOFTMAX_MOST_THREADS) c.team *= 2;
   if (clusters && c.team < wanted) {
     c.team = SOFTMAX_THREADS;
     while (c.team * c.cluster < wanted && c.cluster < CUDA_CLUSTER) c.cluster *= 2;

@@ -196,20 +196,13 @@ template <class T, int N>
 __device__ inline void group_line_sums(const T *dy, const T *x, float mean, int64_t begin, int64_t end, const team &t,
                                        team_space<2> &space, int &turn, float (&sums)[2]) {
   double all[2] = {0, 0};
-  const int64_t step = (int64_t)t.threads * N;
-  for (int64_t i = begin + t.rank * N, stop; i < end; i = stop) {
-    float part[2] = {0, 0};
-    stop = i + NORM_STRIP * step;
-#pragma unroll 4
-    for (int64_t k = i; k < (stop < end ? stop : end); k += step) {
-      float a[N], b[N];
-      norm_load<T>(dy + k, a);
-      norm_load<T>(x + k, b);
+  norm_strips(begin + t.rank * N, end, (int64_t)t.threads * N, all, [&](int64_t i, float(&part)[2]) {
+    float a[N], b[N];
+    norm_load<T>(dy + i, a);
+    norm_load<T>(x + i, b);
 #pragma unroll
-      for (int j = 0; j < N; ++j) part[0] = fmaf(a[j], b[j] - mean, part[0]), part[1] += a[j];
-    }
-    all[0] += (double)part[0], all[1] += (double)part[1];
-  }
+    for (int j = 0; j < N; ++j) part[0] = fmaf(a[j], b[j] - mean, part[0]), part[1] += a[j];
+  });
   sums[0] = (float)all[0], sums[1] = (float)all[1];
   team_all<op_sum>(t, space, turn, sums);
   turn ^= 1;

@@ -93,27 +93,10 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
 template <class T, int N>
 __device__ inline void group_differences(const T *x, int64_t pitch, const group_box &box, const team &t, float center,
                                          float (&sums)[2]) {
-  double sum = 0, squares = 0;
-  const int64_t step = (int64_t)t.threads * N;
-  for (int64_t c = box.first + t.index; c < box.last; c += t.count) {
-    const T *line = x + c * pitch;
-    for (int64_t i = box.begin + t.rank * N, stop; i < box.end; i = stop) {
-      float part[2] = {0, 0};
-      stop = i + NORM_STRIP * step;
-#pragma unroll 4
-      for (int64_t k = i; k < (stop < box.end ? stop : box.end); k += step) {
-        float v[N];
-        norm_load<T>(line + k, v);
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          const float d = v[j] - center;
-          part[0] += d, part[1] = fmaf(d, d, part[1]);
-        }
-      }
-      sum += (double)part[0], squares += (double)part[1];
-    }
-  }
-  sums[0] = (float)sum, sums[1] = (float)squares;
+  double all[2] = {0, 0};
+  for (int64_t c = box.first + t.index; c < box.last; c += t.count)
+    norm_add_differences<T, N>(x + c * pitch, center, box.begin + t.rank * N, box.end, (int64_t)t.threads * N, all);
+  sums[0] = (float)all[0], sums[1] = (float)all[1];
 }
 
 /* Of a part, by the whole block: the center is the mean of what the threads have first; where the sums say that the part's is too far

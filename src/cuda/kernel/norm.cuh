@@ -10,6 +10,20 @@ enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED };
 
 enum { NORM_STRIP = 16 }; /* steps of a walked row that are one f32 sum; those are added up in f64 */
 
+/* f(i, part) adds to `part` what element i = first, first + step, ... below `end` has; the parts of NORM_STRIP steps, in f32, are added up
+ * in `all`. */
+template <int VALUES, class F>
+__device__ inline void norm_strips(int64_t first, int64_t end, int64_t step, double (&all)[VALUES], F f) {
+  for (int64_t c = first, stop; c < end; c = stop) {
+    float part[VALUES] = {0};
+    stop = c + NORM_STRIP * step;
+#pragma unroll 4
+    for (int64_t i = c; i < (stop < end ? stop : end); i += step) f(i, part);
+#pragma unroll
+    for (int v = 0; v < VALUES; ++v) all[v] += (double)part[v];
+  }
+}
+
 /* A vector's columns c .. c + N - 1, `absent` without it. N is a pack's, aligned, or 1. */
 template <class T, int N>
 __device__ inline void norm_vector(const void *v, tigon_dtype dtype, float absent, int64_t c, float (&to)[N]) {
@@ -76,6 +90,21 @@ __device__ static inline float norm_rsqrt_mean(float sum, float count, float eps
 }
 
 /* ---- moments ---- */
+
+/* Adds d = x - center and d^2 of a thread's elements. */
+template <class T, int N>
+__device__ inline void norm_add_differences(const T *x, float center, int64_t first, int64_t end, int64_t step,
+                                            double (&all)[2]) {
+  norm_strips(first, end, step, all, [&](int64_t i, float(&part)[2]) {
+    float v[N];
+    norm_load<T>(x + i, v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float d = v[j] - center;
+      part[0] += d, part[1] = fmaf(d, d, part[1]);
+    }
+  });
+}
 
 /* The mean is center + rest; x - center is exact where x is near the mean, however large that is. */
 struct norm_moments {

@@ -189,25 +189,18 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
     T *dx = row_of<T>(p.space, p.dx, r);
     const float rstd = p.rstd[r], center = CENTERS ? p.mean[r] : 0;
     double all[VALUES] = {0};
-    for (int64_t c = at, stop; c < p.cols; c = stop) {
-      float part[VALUES] = {0};
-      stop = c + NORM_STRIP * step;
-#pragma unroll 4
-      for (int64_t i = c; i < (stop < p.cols ? stop : p.cols); i += step) {
-        float a[N], b[N], w[N];
-        norm_load<T>(dy + i, a);
-        norm_load<T>(x + i, b);
-        norm_weights<T>(p.w, p.w_dtype, p.w_offset, i, w);
+    norm_strips(at, p.cols, step, all, [&](int64_t i, float(&part)[VALUES]) {
+      float a[N], b[N], w[N];
+      norm_load<T>(dy + i, a);
+      norm_load<T>(x + i, b);
+      norm_weights<T>(p.w, p.w_dtype, p.w_offset, i, w);
 #pragma unroll
-        for (int j = 0; j < N; ++j) {
-          if (CENTERS) b[j] -= center;
-          part[0] = fmaf(a[j] * w[j], b[j] * rstd, part[0]);
-          if constexpr (CENTERS) part[1] = fmaf(a[j], w[j], part[1]);
-        }
+      for (int j = 0; j < N; ++j) {
+        if (CENTERS) b[j] -= center;
+        part[0] = fmaf(a[j] * w[j], b[j] * rstd, part[0]);
+        if constexpr (CENTERS) part[1] = fmaf(a[j], w[j], part[1]);
       }
-#pragma unroll
-      for (int i = 0; i < VALUES; ++i) all[i] += (double)part[i];
-    }
+    });
     float sums[VALUES]; /* of g * xhat, of g */
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) sums[i] = (float)all[i];

@@ -234,22 +234,16 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
     T *dx = row_of<T>(p.space, p.dx, now.row);
     const float rstd = p.rstd[now.row];
     const bool last = now.last();
-    double all = 0;
-    for (int64_t c = at, stop; c < p.cols; c = stop) {
-      float part = 0;
-      stop = c + NORM_STRIP * step;
-#pragma unroll 4
-      for (int64_t i = c; i < (stop < p.cols ? stop : p.cols); i += step) {
-        float a[N], b[N], f[N];
-        norm_load<T>(dy + i, a);
-        norm_load<T>(x + i, b);
-        modulated_weights<T>(p, now.group, i, f);
+    double all[1] = {0};
+    norm_strips(at, p.cols, step, all, [&](int64_t i, float(&part)[1]) {
+      float a[N], b[N], f[N];
+      norm_load<T>(dy + i, a);
+      norm_load<T>(x + i, b);
+      modulated_weights<T>(p, now.group, i, f);
 #pragma unroll
-        for (int j = 0; j < N; ++j) part = fmaf(a[j] * f[j], b[j] * rstd, part);
-      }
-      all += (double)part;
-    }
-    float dot[1] = {(float)all};
+      for (int j = 0; j < N; ++j) part[0] = fmaf(a[j] * f[j], b[j] * rstd, part[0]);
+    });
+    float dot[1] = {(float)all[0]};
     team_all<op_sum>(t, space, turn, dot);
     cluster_all<op_sum>(cl, shared, turn, dot);
     const float mean = dot[0] / (float)p.cols;

@@ -268,23 +268,9 @@ template <int N> __device__ inline norm_lane norm_lane_of(int threads) {
 template <class T, int N>
 __device__ inline void norm_differences(const T *x, float center, const norm_lane &lane, int64_t cols,
                                         float (&sums)[2]) {
-  double sum = 0, squares = 0;
-  for (int64_t c = lane.first, end; c < cols; c = end) {
-    float part[2] = {0, 0};
-    end = c + NORM_STRIP * lane.step;
-#pragma unroll 4
-    for (int64_t i = c; i < (end < cols ? end : cols); i += lane.step) {
-      float v[N];
-      norm_load<T>(x + i, v);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float d = v[j] - center;
-        part[0] += d, part[1] = fmaf(d, d, part[1]);
-      }
-    }
-    sum += (double)part[0], squares += (double)part[1];
-  }
-  sums[0] = (float)sum, sums[1] = (float)squares;
+  double all[2] = {0, 0};
+  norm_add_differences<T, N>(x, center, lane.first, cols, lane.step, all);
+  sums[0] = (float)all[0], sums[1] = (float)all[1];
 }
 
 /* The center is the mean of the columns that the threads have first; where the sums say that the row's is too far from it, they are
@@ -336,20 +322,14 @@ __device__ inline void norm_fwd_walked(const tigon_norm_fwd_problem &p, const no
     } else {
       const T *residual = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.residual, r) : NULL;
       if (KIND == NORM_ADD_RMS) s = row_of<T>(p.space, p.s, r);
-      double all = 0;
-      for (int64_t c = lane.first, end; c < p.cols; c = end) {
-        float part = 0;
-        end = c + NORM_STRIP * lane.step;
-#pragma unroll 4
-        for (int64_t i = c; i < (end < p.cols ? end : p.cols); i += lane.step) {
-          float v[N];
-          norm_input<T, KIND>(x, residual, s, i, v);
+      double all[1] = {0};
+      norm_strips(lane.first, p.cols, lane.step, all, [&](int64_t i, float(&part)[1]) {
+        float v[N];
+        norm_input<T, KIND>(x, residual, s, i, v);
 #pragma unroll
-          for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
-        }
-        all += (double)part;
-      }
-      float sum[1] = {(float)all};
+        for (int j = 0; j < N; ++j) part[0] = fmaf(v[j], v[j], part[0]);
+      });
+      float sum[1] = {(float)all[0]};
       team_all<op_sum>(t, space, turn, sum);
       cluster_all<op_sum>(cl, shared, turn, sum);
       turn ^= 1;
