@@ -11,7 +11,7 @@ template <int L> __device__ inline void load_some(const float *at, int64_t i, fl
   if constexpr (L == 1) {
     to[0] = at[i];
   } else {
-    const float4 v = __ldcs((const float4 *)(at + i));
+    const float4 v = *(const float4 *)(at + i);
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
   }
 }
@@ -19,13 +19,13 @@ template <int L> __device__ inline void store_some(float *at, int64_t i, const f
   if constexpr (L == 1)
     at[i] = from[0];
   else
-    __stcs((float4 *)(at + i), float4{from[0], from[1], from[2], from[3]});
+    *(float4 *)(at + i) = float4{from[0], from[1], from[2], from[3]};
 }
 template <int L, class T> __device__ inline void load_some(const T *at, int64_t i, float (&to)[L]) {
   if constexpr (L == 1) {
     to[0] = to_f32(at[i]);
   } else {
-    const uint2 bits = __ldcs((const uint2 *)(at + i));
+    const uint2 bits = *(const uint2 *)(at + i);
     widen(bits.x, to, T());
     widen(bits.y, to + 2, T());
   }
@@ -34,7 +34,7 @@ template <int L, class T> __device__ inline void store_some(T *at, int64_t i, co
   if constexpr (L == 1)
     at[i] = from_f32<T>(from[0]);
   else
-    __stcs((uint2 *)(at + i), uint2{narrow(from, T()), narrow(from + 2, T())});
+    *(uint2 *)(at + i) = uint2{narrow(from, T()), narrow(from + 2, T())};
 }
 
 /* value -= decay * value + rate * m / (sqrt(v) * root + eps) */

@@ -6,10 +6,10 @@ extern "C" __global__ void __launch_bounds__(COPY_THREADS) copy(uint4 *to, const
   uint4 held[COPY_EACH];
 #pragma unroll
   for (int k = 0; k < COPY_EACH; ++k)
-    if (first + k * COPY_THREADS < packs) held[k] = __ldcs(from + first + k * COPY_THREADS);
+    if (first + k * COPY_THREADS < packs) held[k] = from[first + k * COPY_THREADS];
 #pragma unroll
   for (int k = 0; k < COPY_EACH; ++k)
-    if (first + k * COPY_THREADS < packs) __stcs(to + first + k * COPY_THREADS, held[k]);
+    if (first + k * COPY_THREADS < packs) to[first + k * COPY_THREADS] = held[k];
 }
 
 /* Leaves what it read in the L2. The store keeps the compiler from dropping the reads; hardly any memory has what it waits for. */

@@ -37,7 +37,7 @@ static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
   const int64_t packs = packs_of(p);
   ce_walk walk = {.team = team_for(packs)};
   const int most = walk.team == CE_THREADS && device->sm >= 90 ? CUDA_CLUSTER : 1;
-  cuda_shape shape = {.threads = CE_THREADS, .cluster = 1};
+  cuda_shape shape = {.threads = cuda_block_for(walk.team, CE_THREADS), .cluster = 1};
   bool held = p->dlogits.data;
   while (held && shape.cluster < most && packs > (int64_t)shape.cluster * walk.team * CE_PACKS) shape.cluster *= 2;
   if (packs > (int64_t)shape.cluster * walk.team * CE_PACKS) held = false, shape.cluster = 1;
@@ -49,7 +49,7 @@ static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
     walk.packs = (int)cuda_ceil_div(packs, (int64_t)shape.cluster * walk.team);
     shape.shared_bytes = walk.packs * CE_THREADS * 16;
   }
-  shape.blocks = cuda_ceil_div(p->space.rows, CE_THREADS / walk.team) * shape.cluster;
+  shape.blocks = cuda_ceil_div(p->space.rows, shape.threads / walk.team) * shape.cluster;
   const tigon_status status = sum_weights(queue, p, &walk);
   cuda_kernel *kernel = held ? plain ? held_plain : held_full : plain ? walked_plain : walked_full;
   return status != TIGON_OK
@@ -64,8 +64,9 @@ static tigon_status backward_rows(tigon_queue *queue, const problem *p) {
   const int64_t packs = packs_of(p);
   ce_walk walk = {.team = team_for(packs)};
   walk.chunks = cuda_ceil_div(packs, (int64_t)walk.team * CE_GROUP * CE_TURNS);
-  const cuda_shape shape = {.blocks = cuda_ceil_div(p->space.rows * walk.chunks, CE_THREADS / walk.team),
-                            .threads = CE_THREADS};
+  const int threads = cuda_block_for(walk.team, CE_THREADS);
+  const cuda_shape shape = {.blocks = cuda_ceil_div(p->space.rows * walk.chunks, threads / walk.team),
+                            .threads = threads};
   const tigon_status status = sum_weights(queue, p, &walk);
   return status != TIGON_OK ? status
                             : cuda_launch(queue, cuda_by_dtype(plain ? bwd_plain : bwd_full, p->dtype), shape,

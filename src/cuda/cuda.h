@@ -76,6 +76,8 @@ bool cuda_wide(const void *pointer);
 
 /* Threads of a team: a power of two from a warp to `most` that is `wanted` at least, where that is possible. */
 int cuda_team_for(int64_t wanted, int most);
+/* Threads of their block: of `threads` in teams of a warp each, or of one wider team (kernel/team.cuh). */
+static inline int cuda_block_for(int team, int threads) { return team > 32 ? team : threads; }
 
 static inline int64_t cuda_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -19,7 +19,7 @@ template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_p
   chunk<T, N> x[EACH];
 #pragma unroll
   for (int k = 0; k < EACH; ++k)
-    x[k] = legal && k * step < left ? load_chunk_kept<T, N>(from + k * step) : zero_chunk<T, N>();
+    x[k] = legal && k * step < left ? load_chunk<T, N>(from + k * step) : zero_chunk<T, N>();
 #pragma unroll
   for (int k = 0; k < EACH; ++k)
     if (k * step < left) store_chunk<T, N>(to + k * step, x[k]);
@@ -175,7 +175,7 @@ template <class T, int N> __device__ inline void put(const tigon_embedding_bwd_p
     for (int j = 0; j < N; j += 4) {
       float4 *to = (float4 *)((float *)p.dtable + at + j);
       const float4 old = p.accumulate ? *to : float4{0, 0, 0, 0};
-      __stcs(to, float4{v[j] + old.x, v[j + 1] + old.y, v[j + 2] + old.z, v[j + 3] + old.w});
+      *to = float4{v[j] + old.x, v[j + 1] + old.y, v[j + 2] + old.z, v[j + 3] + old.w};
     }
   } else {
     T *to = (T *)p.dtable + at;
@@ -272,7 +272,7 @@ __device__ inline void zero_rows(const tigon_embedding_bwd_problem &p, const emb
   for (int64_t i = start + threadIdx.x; i < stop; i += FLAT_THREADS) {
     if (touched[w.zero_rows == 1 ? 0 : (unsigned)i / (unsigned)w.row_items]) continue;
     if (N > 1)
-      __stcs((uint4 *)p.dtable + first * w.row_items + i, uint4{0, 0, 0, 0});
+      ((uint4 *)p.dtable)[first * w.row_items + i] = uint4{0, 0, 0, 0};
     else
       store_any(p.dtable, first * w.row_items + i, p.dtable_dtype, 0);
   }

@@ -41,7 +41,7 @@ static group_walk walk_of(int64_t channels, int64_t run, int lanes, int *threads
   }
   walk.parts = walk.pieces > 1 ? channels * walk.pieces : cuda_ceil_div(channels, walk.channels);
   *threads = cuda_team_for(elements / (8 * lanes), GROUP_WALK_THREADS);
-  walk.team = cuda_team_for(line / (4 * lanes), *threads);
+  walk.team = line / (4 * lanes) > *threads / 2 ? *threads : 32;
   return walk;
 }
 
@@ -59,7 +59,7 @@ static tigon_status fwd_held(tigon_queue *queue, const tigon_group_norm_fwd_prob
   const bool is_few = !mixed && share <= FEW * GROUP_FWD_THREADS;
   const int each = is_few ? FEW : MANY;
   group_walk walk = {.team = cuda_team_for(cuda_ceil_div(share, each), GROUP_MOST_THREADS), .share = (int)share};
-  const int threads = walk.team < GROUP_FWD_THREADS && cluster == 1 ? GROUP_FWD_THREADS : walk.team;
+  const int threads = cluster == 1 ? cuda_block_for(walk.team, GROUP_FWD_THREADS) : walk.team;
   const int64_t blocks = cuda_ceil_div(p->batch * p->groups, threads / walk.team);
   const cuda_shape shape = {
       .blocks = within_grid(blocks * cluster) / cluster * cluster, .threads = threads, .cluster = cluster};

@@ -91,11 +91,11 @@ __device__ inline void round_some(const linear_round &p, const float *from, T *t
   } else {
     if (p.accumulate) {
       float old[N];
-      unpack(load_kept(to + c), old);
+      unpack(load_pack(to + c), old);
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] += old[j];
     }
-    store_stream(to + c, packed<T>(v));
+    store_pack(to + c, packed<T>(v));
   }
 }
 
@@ -136,7 +136,7 @@ template <class T, int N> __device__ inline void bias_sums(const linear_bias_sum
         sum[0] += to_f32(at[r * p.pitch]);
       } else {
         float v[N];
-        unpack(load_stream(at + r * p.pitch), v);
+        unpack(load_pack(at + r * p.pitch), v);
 #pragma unroll
         for (int j = 0; j < N; ++j) sum[j] += v[j];
       }

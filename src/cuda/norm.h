@@ -6,11 +6,11 @@
 #include "problem.h"
 
 enum {
-  NORM_FWD_THREADS = 256,   /* the least of a forward block; the most is MOST */
+  NORM_FWD_THREADS = 256,   /* of a forward block in which each warp has a row */
   NORM_MOST_THREADS = 1024, /* of a block */
   NORM_SHARE_THREADS = 512, /* of a forward block that shares rows with others of its cluster */
   NORM_SWEPT_THREADS = 512, /* of a forward block whose row is swept twice, of */
-  NORM_SWEPT_PACKS = 2048,  /* packs, 16 bytes each, at least */
+  NORM_SWEPT_PACKS = 2048,  /* packs, 16 bytes each, and more */
   NORM_BWD_THREADS = 512,
   NORM_BWD_PACKS = 2,         /* 16 bytes each, of a row, a thread and a tensor in the backward block */
   NORM_BWD_STAGES = 3,        /* rows of a team on their way into shared memory, the one in work among them */

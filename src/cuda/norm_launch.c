@@ -21,20 +21,24 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
                     cuda_wide_rows(&p->space, &p->y, p->dtype) && wide_vector(p->w) && wide_vector(p->b) &&
                     cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->shift, p->shift_dtype);
-  enum { SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block that shares rows, at most */
+  enum { WARP = 32, SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block that shares rows, at most */
   const cuda_device *device = cuda_of(queue);
   int cluster = cluster_for(device, p->space.rows, p->cols);
   const bool swept =
-      wide && cluster == 1 && kernels->fwd_swept[0].name && packs >= NORM_SWEPT_PACKS && p->cols < INT32_MAX / 2;
+      wide && cluster == 1 && kernels->fwd_swept[0].name && packs > NORM_SWEPT_PACKS && p->cols < INT32_MAX / 2;
   /* Rows too wide for a block are held by a cluster of them. */
   while (wide && !swept && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER &&
          cluster * SHARE < packs)
     cluster *= 2;
   cuda_kernel *kernel = wide ? kernels->fwd_wide : kernels->fwd_any;
-  int each = wide ? 2 : 8; /* packs, or elements, of a thread and row that are worth a team twice as large */
+  int each = wide ? 2 : 8;      /* packs, or elements, of a thread and row */
+  int warps = NORM_FWD_THREADS; /* threads of a block in which each warp has a row */
   if (wide && cluster == 1 && packs <= 4 * NORM_MOST_THREADS) {
-    each = packs <= 32 ? 1 : 4;
-    kernel = each == 1 ? kernels->fwd_1 : kernels->fwd_4;
+    const bool same = (!p->w || p->w_dtype == p->dtype) && (!p->b || p->b_dtype == p->dtype);
+    const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= NORM_MOST_THREADS;
+    each = same && (packs <= WARP || few) ? 1 : 4;
+    kernel = each == 1 ? kernels->fwd_1 : same && p->space.inner == p->space.rows ? kernels->fwd_4 : kernels->fwd_held;
+    if (packs > WARP) warps = WARP;
   }
   norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};
   if (cluster > 1) walk.team = NORM_MOST_THREADS;
@@ -46,7 +50,7 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
     cluster = cluster_for(device, p->space.rows, p->cols);
   }
   if (swept) kernel = kernels->fwd_swept, walk.team = NORM_SWEPT_THREADS;
-  const int threads = walk.team < NORM_FWD_THREADS ? NORM_FWD_THREADS : walk.team;
+  const int threads = cuda_block_for(walk.team, warps);
   const int64_t teams = threads / walk.team, blocks = cuda_ceil_div(p->space.rows, teams) * cluster;
   const cuda_shape shape = {
       .blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster, .threads = threads, .cluster = cluster};

@@ -45,7 +45,7 @@ static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t 
 
 /* As many launches as the grid's limit wants. */
 static tigon_status launch(tigon_queue *queue, const cut *c, tigon_dtype dtype, int64_t rows, const void *problem) {
-  const int threads = c->team < SOFTMAX_THREADS ? SOFTMAX_THREADS : c->team;
+  const int threads = cuda_block_for(c->team, SOFTMAX_THREADS);
   const int64_t teams = threads / c->team, most = INT32_MAX / CUDA_CLUSTER * teams;
   tigon_status status = TIGON_OK;
   for (int64_t first = 0; first < rows && status == TIGON_OK; first += most) {

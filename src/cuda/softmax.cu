@@ -172,7 +172,7 @@ __device__ inline void fwd_walked(const tigon_softmax_fwd_problem &p, int thread
 #pragma unroll 4
   for (int64_t c = at.first; c < seen; c += at.step) {
     float z[N];
-    scores<T, N, MASKED>(p, load_chunk_kept<T, N>(x + c), mask_at + c, seen - c, z);
+    scores<T, N, MASKED>(p, load_chunk<T, N>(x + c), mask_at + c, seen - c, z);
     const float here = fmaxf(most, largest_of<N>(z)), base = base_of(here);
     sum *= exp_below(most - base);
 #pragma unroll
@@ -191,7 +191,7 @@ __device__ inline void fwd_walked(const tigon_softmax_fwd_problem &p, int thread
 #pragma unroll 4
   for (int64_t c = at.first; c < p.cols; c += at.step) {
     float z[N];
-    const chunk<T, N> kept = c < seen ? load_chunk_kept<T, N>(x + c) : zero_chunk<T, N>();
+    const chunk<T, N> kept = c < seen ? load_chunk<T, N>(x + c) : zero_chunk<T, N>();
     scores<T, N, MASKED>(p, kept, mask_at + c, seen - c, z);
 #pragma unroll
     for (int j = 0; j < N; ++j) z[j] = exp_below(z[j] - base);
@@ -266,12 +266,12 @@ __device__ inline void bwd_walked(const tigon_softmax_bwd_problem &p, int thread
   float dot[1] = {0};
 #pragma unroll 4
   for (int64_t c = at.first; c < p.cols; c += at.step)
-    dot[0] += dot_of<T, N>(load_chunk_kept<T, N>(dy + c), load_chunk_kept<T, N>(y + c));
+    dot[0] += dot_of<T, N>(load_chunk<T, N>(dy + c), load_chunk<T, N>(y + c));
   team_all<op_sum>(t, space, 0, dot);
   cluster_all<op_sum>(cl, shared, 0, dot);
 #pragma unroll 4
   for (int64_t c = at.first; c < p.cols; c += at.step)
-    store_slope<T, N>(dx + c, load_chunk_kept<T, N>(dy + c), load_chunk_kept<T, N>(y + c), p.scale, dot[0]);
+    store_slope<T, N>(dx + c, load_chunk<T, N>(dy + c), load_chunk<T, N>(y + c), p.scale, dot[0]);
   cluster_end(cl);
 }
 

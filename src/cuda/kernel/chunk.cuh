@@ -11,14 +11,7 @@ template <class T, int N> struct chunk {
 };
 template <class T> struct chunk<T, 1> { T bits; };
 
-/* Streams pass by once. What a kernel reads twice, or another block reads too, is kept. */
 template <class T, int N> __device__ inline chunk<T, N> load_chunk(const T *at) {
-  if constexpr (N == 1)
-    return chunk<T, 1>{*at};
-  else
-    return chunk<T, N>{__ldcs((const uint4 *)at)};
-}
-template <class T, int N> __device__ inline chunk<T, N> load_chunk_kept(const T *at) {
   if constexpr (N == 1)
     return chunk<T, 1>{*at};
   else
@@ -28,7 +21,7 @@ template <class T, int N> __device__ inline void store_chunk(T *at, const chunk<
   if constexpr (N == 1)
     *at = v.bits;
   else
-    __stcs((uint4 *)at, v.bits);
+    *(uint4 *)at = v.bits;
 }
 template <class T, int N> __device__ inline chunk<T, N> zero_chunk() {
   if constexpr (N == 1)

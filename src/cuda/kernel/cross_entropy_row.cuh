@@ -49,7 +49,7 @@ template <class T> __device__ inline uint4 load_part(const row_packs<T> &x, int6
   return bits;
 }
 template <class T> __device__ inline uint4 load_pack(const row_packs<T> &x, int64_t i) {
-  return x.whole(i) ? __ldcs((const uint4 *)(x.row + x.column(i))) : load_part(x, i);
+  return x.whole(i) ? *(const uint4 *)(x.row + x.column(i)) : load_part(x, i);
 }
 /* On its way to `to`. */
 template <class T> __device__ inline void fetch_pack(uint4 *to, const row_packs<T> &x, int64_t i) {
@@ -63,7 +63,7 @@ template <class T>
 __device__ inline void store_pack(const row_packs<T> &to, const row_packs<T> &x, int64_t i, uint4 bits) {
   const int64_t first = x.column(i);
   if (to.shift == x.shift && x.whole(i)) {
-    __stcs((uint4 *)(to.row + first), bits);
+    *(uint4 *)(to.row + first) = bits;
     return;
   }
 #pragma unroll 1

@@ -50,18 +50,12 @@ template <class T> struct alignas(16) pack {
 /* The elements of 16 bytes that were loaded as such: out of a pack in memory each element would be loaded by itself. */
 template <class T> __device__ inline pack<T> pack_of(const uint4 &bits) { return *(const pack<T> *)&bits; }
 
-/* Streams pass by once: they leave L1 to what is used again. */
-template <class T> __device__ inline pack<T> load_stream(const T *at) {
-  const uint4 bits = __ldcs((const uint4 *)at);
-  return *(const pack<T> *)&bits;
-}
-template <class T> __device__ inline pack<T> load_kept(const T *at) {
+/* With no hint: where what was read first leaves the L2 first, a cold call takes a twentieth longer (docs/lab/rms_norm/cuda.md). */
+template <class T> __device__ inline pack<T> load_pack(const T *at) {
   const uint4 bits = *(const uint4 *)at;
   return *(const pack<T> *)&bits;
 }
-template <class T> __device__ inline void store_stream(T *at, const pack<T> &v) {
-  __stcs((uint4 *)at, *(const uint4 *)&v);
-}
+template <class T> __device__ inline void store_pack(T *at, const pack<T> &v) { *(uint4 *)at = *(const uint4 *)&v; }
 template <class T> __device__ inline pack<T> zero_pack() {
   const uint4 bits = {0, 0, 0, 0};
   return *(const pack<T> *)&bits;

@@ -140,7 +140,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
         sums[0] = fmaf(w[k * E + e], of_dy[e], sums[0]), sums[1] = fmaf(w[k * E + e], of_x[e], sums[1]);
       }
     }
-    team_all<op_sum>(t, space, turn, sums);
+    team_all<op_sum, true>(t, space, turn, sums);
     cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
     const float mean_g = sums[0] / (float)count, mean_dot = sums[1] / (float)count;
@@ -155,7 +155,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
 #pragma unroll
         for (int j = 0; j < N; ++j)
           a[j] = rstd * fmaf((mean - b[j]) * rstd, mean_dot, fmaf(a[j], w[k * E + j % E], -mean_g));
-        store_stream(dx + at.c * p.dx.channel_pitch + at.i, packed<T>(a));
+        store_pack(dx + at.c * p.dx.channel_pitch + at.i, packed<T>(a));
       }
       group_advance(at, step, run);
     }

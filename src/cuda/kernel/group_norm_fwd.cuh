@@ -35,8 +35,7 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
   group_cursor at = start;
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    kept[k] =
-        own + k * t.threads < end ? __ldcs((const uint4 *)(x + at.c * p.x.channel_pitch + at.i)) : uint4{0, 0, 0, 0};
+    kept[k] = own + k * t.threads < end ? *(const uint4 *)(x + at.c * p.x.channel_pitch + at.i) : uint4{0, 0, 0, 0};
     group_advance(at, step, run);
   }
   float sum[1] = {0}, sums[2] = {0, 0};
@@ -80,7 +79,7 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
       group_parameters(p.b, p.b_dtype, channel, at, run, 0, b);
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] = fmaf(fmaf(v[j] - center, rstd, rest), w[j % E], b[j % E]);
-      store_stream(y + at.c * p.y.channel_pitch + at.i, packed<T>(v));
+      store_pack(y + at.c * p.y.channel_pitch + at.i, packed<T>(v));
     }
     group_advance(at, step, run);
   }

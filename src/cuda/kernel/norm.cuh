@@ -57,13 +57,13 @@ template <class T, int N> __device__ inline void norm_load(const T *at, float (&
   if constexpr (N == 1)
     to[0] = to_f32(*at);
   else
-    unpack(load_kept(at), to);
+    unpack(load_pack(at), to);
 }
 template <class T, int N> __device__ inline void norm_store(T *at, const float (&from)[N]) {
   if constexpr (N == 1)
     *at = from_f32<T>(from[0]);
   else
-    store_stream(at, packed<T>(from));
+    store_pack(at, packed<T>(from));
 }
 
 /* Is xhat rounded to T before it is multiplied by w? */

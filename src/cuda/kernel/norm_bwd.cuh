@@ -31,7 +31,7 @@ template <class T> struct norm_held_weights {
 #pragma unroll
     for (int k = 0; k < NORM_BWD_PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
-      kept[k] = same && c < (int)p.cols ? load_kept((const T *)p.w + c) : zero_pack<T>();
+      kept[k] = same && c < (int)p.cols ? load_pack((const T *)p.w + c) : zero_pack<T>();
     }
   }
   template <bool OFFSET> __device__ void get(const tigon_norm_bwd_problem &p, int k, int c, float (&w)[N]) const {
@@ -136,7 +136,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
         if constexpr (CENTERS) sums[1] += g[i], db[i] += a[j];
       }
     }
-    team_all<op_sum>(t, space, turn, sums);
+    team_all<op_sum, true>(t, space, turn, sums);
     cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
     const float mean = sums[0] / (float)p.cols, mean_g = CENTERS ? sums[VALUES - 1] / (float)p.cols : 0;
@@ -151,7 +151,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
 #pragma unroll
       for (int j = 0; j < N; ++j)
         out[j] = rstd * fmaf(-xhat[k * N + j], mean, g[k * N + j] - mean_g) + (adds ? ds[j] : 0);
-      store_stream(dx + c, packed<T>(out));
+      store_pack(dx + c, packed<T>(out));
     }
   }
   __pipeline_wait_prior(0);

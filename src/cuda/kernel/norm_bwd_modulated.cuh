@@ -63,7 +63,7 @@ __device__ inline void modulated_put(void *row, tigon_dtype dtype, int64_t c, bo
     T *to = (T *)row + c;
     if (adds) {
       float old[N];
-      unpack(load_kept(to), old);
+      unpack(load_pack(to), old);
 #pragma unroll
       for (int j = 0; j < N; ++j) out[j] += old[j];
     }
@@ -166,7 +166,7 @@ template <class T> __device__ inline void modulated_bwd_held(const tigon_norm_bw
         sum[k * N + j] += a[j];
       }
     }
-    team_all<op_sum>(t, space, turn, dot);
+    team_all<op_sum, true>(t, space, turn, dot);
     cluster_all<op_sum>(cl, shared, turn, dot);
     turn ^= 1;
     const float mean = dot[0] / (float)p.cols;
@@ -181,7 +181,7 @@ template <class T> __device__ inline void modulated_bwd_held(const tigon_norm_bw
       unpack(x[k], b);
 #pragma unroll
       for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-b[j] * rstd, mean, a[j] * f[k * N + j]);
-      store_stream(dx + c, packed<T>(out));
+      store_pack(dx + c, packed<T>(out));
       if (!fresh) continue;
       float of_product[N], of_sum[N], of_dw[N];
 #pragma unroll

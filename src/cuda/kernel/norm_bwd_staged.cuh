@@ -75,14 +75,14 @@ template <class T, norm_kind KIND, bool LATE> struct norm_staged {
     for (int k = 0; k < PACKS; ++k) {
       if (!has(k)) continue;
       float a[N], b[N], w[N], add[N];
-      if (ds) unpack(load_stream(ds + column(k)), add);
+      if (ds) unpack(load_pack(ds + column(k)), add);
       get(stage, k, center, a, b, w);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const float g = CENTERS ? fmaf(a[j], w[j], -mean_g) : a[j] * w[j];
         a[j] = rstd * fmaf(-b[j] * rstd, mean, g) + (ds ? add[j] : 0);
       }
-      store_stream(dx + column(k), packed<T>(a));
+      store_pack(dx + column(k), packed<T>(a));
     }
   }
 

@@ -20,8 +20,8 @@ template <class T> struct norm_out {
 };
 
 template <class T, norm_kind KIND>
-__device__ inline norm_out<T> norm_out_of(const tigon_norm_fwd_problem &p, int64_t r) {
-  norm_out<T> out = {row_of<T>(p.space, p.y, r)};
+__device__ inline norm_out<T> norm_out_of(const tigon_norm_fwd_problem &p, T *y, int64_t r) {
+  norm_out<T> out = {y};
   out.rounds = KIND != NORM_LAYER && norm_rounds<T>(p.casting);
   if constexpr (KIND == NORM_MODULATED) {
     const int64_t group = r / p.share;
@@ -61,14 +61,12 @@ __device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c
   }
 }
 
+/* Of columns c .. c + N - 1; `w` has the offset, `b` is layer_norm's only. */
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
-                                   const float (&v)[N]) {
-  float w[N], out[N];
-  norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
+                                   const float (&v)[N], const float (&w)[N], const float (&b)[N]) {
+  float out[N];
   if constexpr (KIND == NORM_LAYER) {
-    float b[N];
-    norm_vector<T>(p.b, p.b_dtype, 0, c, b);
 #pragma unroll
     for (int j = 0; j < N; ++j) out[j] = fmaf(fmaf(v[j] - to.center, to.rstd, to.rest), w[j], b[j]);
   } else {
@@ -83,6 +81,15 @@ __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_o
     for (int j = 0; j < N; ++j) out[j] = fmaf(1 + scale[j], out[j], shift[j]);
   }
   norm_store<T>(to.y + c, out);
+}
+
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
+                                   const float (&v)[N]) {
+  float w[N], b[N];
+  norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
+  if (KIND == NORM_LAYER) norm_vector<T>(p.b, p.b_dtype, 0, c, b);
+  norm_output<T, KIND>(p, to, c, v, w, b);
 }
 
 /* A row's own scale and shift come into the L2 while its sum is made. */
@@ -104,92 +111,148 @@ template <class T> __device__ inline float norm_pivot(const T *x, int64_t cols) 
   return norm_center(warp_all<op_sum>(lane < count ? to_f32(x[lane]) : 0) / (float)count);
 }
 
+/* The sums of d = x - center and of d^2 over what a thread has of a row. */
+template <class T, int PACKS>
+__device__ inline void norm_held_differences(const uint4 (&kept)[PACKS], float center, const team &t, int own, int cols,
+                                             float (&sums)[2]) {
+  constexpr int N = pack<T>::N;
+  sums[0] = sums[1] = 0;
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    if ((k * t.threads + own) * N >= cols) continue;
+    float v[N], part = 0, squares = 0;
+    unpack(pack_of<T>(kept[k]), v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float d = v[j] - center;
+      part += d, squares = fmaf(d, d, squares);
+    }
+    sums[0] += part, sums[1] += squares;
+  }
+}
+
+/* The same out of memory, for the few rows whose center was far from the mean: one element at a time, so that the others pay no
+ * registers for it. */
+template <class T>
+__device__ inline void norm_far_differences(const T *x, float center, const team &t, int own, int cols,
+                                            float (&sums)[2]) {
+  constexpr int N = pack<T>::N;
+  double sum = 0, squares = 0;
+#pragma unroll 1
+  for (int i = own * N; i < cols; i += i % N == N - 1 ? t.threads * N - (N - 1) : 1) {
+    const float d = to_f32(x[i]) - center;
+    sum += (double)d, squares += (double)(d * d);
+  }
+  sums[0] = (float)sum, sums[1] = (float)squares;
+}
+
+/* How a held kernel has what it is given besides its rows' elements. */
+enum norm_hold {
+  HOLD_ANY, /* w and b of any dtype */
+  HOLD_EARLY, /* w and b of x's dtype, on their way while the row's sum is made: for few rows, each of which waits for memory twice */
+  HOLD_PLAIN, /* the same, loaded when they are wanted, by fewer registers; and a row a block, all rows at one pitch */
+};
+
+template <class T, norm_hold HOLD>
+__device__ inline T *held_row(const tigon_norm_fwd_problem &p, const tigon_rows &t, int64_t r) {
+  return HOLD == HOLD_PLAIN ? (T *)t.data + r * t.pitch[2] : row_of<T>(p.space, t, r);
+}
+
+/* Column c's pack of a vector of x's dtype. */
+template <class T> __device__ inline uint4 held_vector(const void *v, float absent, int c) {
+  float all[pack<T>::N];
+#pragma unroll
+  for (int j = 0; j < pack<T>::N; ++j) all[j] = absent;
+  const pack<T> without = packed<T>(all);
+  return v ? *(const uint4 *)((const T *)v + c) : *(const uint4 *)&without;
+}
+
 /* cols is a multiple of a pack's elements, and PACKS of them a thread hold a row, or a block's share of it, where those of a cluster do.
  * A grid has blocks for as many rows as a memory. */
-template <class T, norm_kind KIND, int PACKS, bool SHARED = false>
+template <class T, norm_kind KIND, int PACKS, norm_hold HOLD, bool SHARED = false>
 __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm_walk &walk) {
-  constexpr int N = pack<T>::N;
-  __shared__ team_space<1> space;
-  __shared__ cluster_space<1> shared;
+  constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
+  __shared__ team_space<VALUES> space;
+  __shared__ cluster_space<VALUES> shared;
   const team t = team_of(walk.team);
   const cluster cl = SHARED ? cluster_of_block() : cluster{0, 1};
   const int end = (cl.rank + 1) * walk.share * N, own = (SHARED ? cl.rank * walk.share : 0) + t.rank;
   const int cols = SHARED && end < (int)p.cols ? end : (int)p.cols; /* of the row up to this block's share */
   const bool stores = t.rank == 0 && cl.rank == 0;
-  const int64_t r = (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
-  if (r >= p.space.rows) return; /* a whole team, and no block of a cluster */
-  const T *x = row_of<T>(p.space, p.x, r);
-  const T *residual = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.residual, r) : NULL;
-  T *s = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.s, r) : NULL;
-  uint4 kept[PACKS], add[PACKS];
+  const int64_t r = HOLD == HOLD_PLAIN ? blockIdx.x : (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
+  if (HOLD != HOLD_PLAIN && r >= p.space.rows) return; /* a whole team, and no block of a cluster */
+  const T *x = held_row<T, HOLD>(p, p.x, r);
+  const T *residual = KIND == NORM_ADD_RMS ? held_row<T, HOLD>(p, p.residual, r) : NULL;
+  uint4 kept[PACKS], add[PACKS], weights[PACKS], biases[PACKS];
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     const int c = (k * t.threads + own) * N;
-    kept[k] = c < cols ? __ldcs((const uint4 *)(x + c)) : uint4{0, 0, 0, 0};
-    if (KIND == NORM_ADD_RMS) add[k] = c < cols ? __ldcs((const uint4 *)(residual + c)) : uint4{0, 0, 0, 0};
+    kept[k] = c < cols ? *(const uint4 *)(x + c) : uint4{0, 0, 0, 0};
+    if (KIND == NORM_ADD_RMS) add[k] = c < cols ? *(const uint4 *)(residual + c) : uint4{0, 0, 0, 0};
+    if (HOLD == HOLD_EARLY && c < cols) weights[k] = held_vector<T>(p.w, 1, c);
+    if (HOLD == HOLD_EARLY && KIND == NORM_LAYER && c < cols) biases[k] = held_vector<T>(p.b, 0, c);
   }
-  norm_out<T> out = norm_out_of<T, KIND>(p, r);
+  norm_out<T> out = norm_out_of<T, KIND>(p, held_row<T, HOLD>(p, p.y, r), r);
   if (KIND == NORM_MODULATED && p.share == 1) {
     norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, own, N, cols);
     norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, own, N, cols);
   }
-  float sum[1] = {0}; /* of squares */
-#pragma unroll
-  for (int k = 0; KIND != NORM_LAYER && k < PACKS; ++k) {
-    float v[N], part = 0;
-    unpack(pack_of<T>(kept[k]), v);
-    if (KIND == NORM_ADD_RMS) {
-      float a[N];
-      unpack(pack_of<T>(add[k]), a);
-#pragma unroll
-      for (int j = 0; j < N; ++j) v[j] += a[j];
-      const pack<T> both = packed<T>(v);
-      kept[k] = *(const uint4 *)&both;
-      unpack(both, v);
-      const int c = (k * t.threads + own) * N;
-      if (c < cols) store_stream(row_of<T>(p.space, p.s, r) + c, both);
-    }
-#pragma unroll
-    for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
-    sum[0] += part;
-  }
+  float sums[VALUES] = {0}; /* of squares, or of differences and their squares */
   if constexpr (KIND == NORM_LAYER) {
-    __shared__ team_space<2> pairs;
-    __shared__ cluster_space<2> shared_pairs;
-    float center = norm_pivot(x, p.cols), sums[2];
-    for (int turn = 0; turn < 2; ++turn) {
-      sums[0] = sums[1] = 0;
-#pragma unroll
-      for (int k = 0; k < PACKS; ++k) {
-        if ((k * t.threads + own) * N >= cols) continue;
-        float v[N], part = 0, squares = 0;
-        unpack(pack_of<T>(kept[k]), v);
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          const float d = v[j] - center;
-          part += d, squares = fmaf(d, d, squares);
-        }
-        sums[0] += part, sums[1] += squares;
-      }
-      team_all<op_sum>(t, pairs, turn, sums);
-      if (SHARED) cluster_all<op_sum>(cl, shared_pairs, turn, sums);
-      keep_packed(kept);
-      if (turn == 1 || !norm_far(sums[0], sums[1], (float)p.cols)) break; /* all threads alike */
+    float center = norm_pivot(x, p.cols);
+    norm_held_differences<T>(kept, center, t, own, cols, sums);
+    keep_packed(kept);
+    team_all<op_sum>(t, space, 0, sums);
+    if (SHARED) cluster_all<op_sum>(cl, shared, 0, sums);
+    if (norm_far(sums[0], sums[1], (float)p.cols)) { /* all threads alike */
       center = norm_center(center + sums[0] / (float)p.cols);
+      norm_far_differences(x, center, t, own, cols, sums);
+      team_all<op_sum>(t, space, 1, sums);
+      if (SHARED) cluster_all<op_sum>(cl, shared, 1, sums);
     }
     norm_statistics(p, r, stores, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
   } else {
-    team_all<op_sum>(t, space, 0, sum);
-    if (SHARED) cluster_all<op_sum>(cl, shared, 0, sum);
+    T *s = KIND == NORM_ADD_RMS ? held_row<T, HOLD>(p, p.s, r) : NULL;
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      float v[N], part = 0;
+      unpack(pack_of<T>(kept[k]), v);
+      if (KIND == NORM_ADD_RMS) {
+        float a[N];
+        unpack(pack_of<T>(add[k]), a);
+#pragma unroll
+        for (int j = 0; j < N; ++j) v[j] += a[j];
+        const pack<T> both = packed<T>(v);
+        kept[k] = *(const uint4 *)&both;
+        unpack(both, v);
+        const int c = (k * t.threads + own) * N;
+        if (c < cols) store_pack(s + c, both);
+      }
+#pragma unroll
+      for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
+      sums[0] += part;
+    }
     keep_packed(kept);
-    norm_statistics(p, r, stores, sum[0], out);
+    team_all<op_sum>(t, space, 0, sums);
+    if (SHARED) cluster_all<op_sum>(cl, shared, 0, sums);
+    norm_statistics(p, r, stores, sums[0], out);
   }
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     const int c = (k * t.threads + own) * N;
-    float v[N];
+    if (c >= cols) continue;
+    float v[N], w[N], b[N];
     unpack(pack_of<T>(kept[k]), v);
-    if (c < cols) norm_output<T, KIND>(p, out, c, v);
+    if (HOLD == HOLD_ANY) {
+      norm_output<T, KIND>(p, out, c, v);
+      continue;
+    }
+    unpack(pack_of<T>(HOLD == HOLD_EARLY ? weights[k] : held_vector<T>(p.w, 1, c)), w);
+    if (KIND == NORM_LAYER) unpack(pack_of<T>(HOLD == HOLD_EARLY ? biases[k] : held_vector<T>(p.b, 0, c)), b);
+    const float offset = p.w ? p.w_offset : 0;
+#pragma unroll
+    for (int j = 0; KIND != NORM_LAYER && j < N; ++j) w[j] += offset;
+    norm_output<T, KIND>(p, out, c, v, w, b);
   }
   if (SHARED) cluster_end(cl);
 }
@@ -203,7 +266,7 @@ template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_sw
   const int64_t r = blockIdx.x;
   const int cols = (int)p.cols, step = NORM_SWEPT_THREADS * N, own = (int)threadIdx.x * N;
   const T *x = row_of<T>(p.space, p.x, r);
-  norm_out<T> out = norm_out_of<T, KIND>(p, r);
+  norm_out<T> out = norm_out_of<T, KIND>(p, row_of<T>(p.space, p.y, r), r);
   float center = KIND == NORM_LAYER ? norm_pivot(x, p.cols) : 0, sums[VALUES];
   for (int turn = 0; turn < 2; ++turn) {
     double all[2] = {0, 0}; /* of differences, of their squares */
@@ -316,7 +379,7 @@ __device__ inline void norm_fwd_walked(const tigon_norm_fwd_problem &p, const no
        r += (int64_t)(gridDim.x / cl.size) * t.count) {
     const T *x = row_of<T>(p.space, p.x, r);
     T *s = NULL;
-    norm_out<T> out = norm_out_of<T, KIND>(p, r);
+    norm_out<T> out = norm_out_of<T, KIND>(p, row_of<T>(p.space, p.y, r), r);
     if constexpr (KIND == NORM_LAYER) {
       norm_statistics(p, r, stores, norm_row_moments<T, N>(x, lane, p.cols, space, shared, turn), out);
     } else {

@@ -18,15 +18,17 @@
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
 
 /* Two blocks of a cluster's share an SM. */
-#define NORM_FWD_KERNELS(op, kind)                                                             \
-  NORM_FWD(op##_fwd_1, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 1>(p, walk))                \
-  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4>(p, walk))                \
-  NORM_FWD(op##_fwd_shared, (NORM_SHARE_THREADS, 2), norm_fwd_held<T, kind, 4, true>(p, walk)) \
-  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))  \
+#define NORM_FWD_KERNELS(op, kind)                                                                       \
+  NORM_FWD(op##_fwd_1, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 1, HOLD_EARLY>(p, walk))              \
+  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4, HOLD_PLAIN>(p, walk))              \
+  NORM_FWD(op##_fwd_held, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4, HOLD_ANY>(p, walk))             \
+  NORM_FWD(op##_fwd_shared, (NORM_SHARE_THREADS, 2), norm_fwd_held<T, kind, 4, HOLD_ANY, true>(p, walk)) \
+  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))            \
   NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
 
 /* A fused add has none: it stores what the second sweep reads. */
-#define NORM_SWEPT(op, kind) NORM_FWD(op##_fwd_swept, (NORM_SWEPT_THREADS, 2), norm_fwd_swept<T, kind, 4>(p))
+#define NORM_SWEPT(op, kind) \
+  NORM_FWD(op##_fwd_swept, (NORM_SWEPT_THREADS, 2), norm_fwd_swept<T, kind, kind == NORM_LAYER ? 4 : 8>(p))
 
 #define NORM_KERNELS(op, kind)                                           \
   NORM_FWD_KERNELS(op, kind)                                             \

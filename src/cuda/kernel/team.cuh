@@ -1,4 +1,7 @@
-/* Teams: a block's threads in equal groups of a power of two, each with a row of its own. A sum over a team has one order. */
+/* Teams: a warp, or all of a block, with a row of its own. A sum over a team has one order.
+ *
+ * NAMED: several teams of more than a warp share a block, each with a barrier of its own. It then takes all 16 of a block's, which an SM
+ * has for four such blocks only: for kernels whose blocks fill an SM. */
 #ifndef TIGON_CUDA_KERNEL_TEAM_CUH
 #define TIGON_CUDA_KERNEL_TEAM_CUH
 
@@ -15,13 +18,12 @@ __device__ static inline team team_of(int threads) {
   return team{threads, (int)threadIdx.x & (threads - 1), (int)threadIdx.x / threads, (int)blockDim.x / threads};
 }
 
-/* A block has 16 barriers, the first of which is __syncthreads(): at most 15 teams of more than a warp. */
-__device__ static inline void team_sync(const team &t) {
+template <bool NAMED = false> __device__ inline void team_sync(const team &t) {
   if (t.threads <= WARP)
     __syncwarp();
-  else if (t.count == 1)
+  else if (!NAMED || t.count == 1)
     __syncthreads();
-  else
+  else /* the first is __syncthreads(): at most 15 teams */
     asm volatile("bar.sync %0, %1;" ::"r"(t.index + 1), "r"(t.threads) : "memory");
 }
 
@@ -44,7 +46,7 @@ template <int VALUES> struct team_space { float of[2][VALUES][MOST_WARPS]; };
 
 /* Each of `v` becomes what Op makes of that of the whole team, in every thread. `turn` is 0, 1, 0, 1, ... from call to call. Teams of
  * fewer threads than a warp do not exist. */
-template <class Op, int VALUES>
+template <class Op, bool NAMED = false, int VALUES>
 __device__ inline void team_all(const team &t, team_space<VALUES> &space, int turn, float (&v)[VALUES]) {
 #pragma unroll
   for (int i = 0; i < VALUES; ++i) v[i] = warp_all<Op>(v[i]);
@@ -55,7 +57,7 @@ __device__ inline void team_all(const team &t, team_space<VALUES> &space, int tu
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) space.of[turn][i][warp] = v[i];
   }
-  team_sync(t);
+  team_sync<NAMED>(t);
 #pragma unroll
   for (int i = 0; i < VALUES; ++i) {
     float all = space.of[turn][i][first + (lane & (warps - 1))];
