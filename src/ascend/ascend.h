@@ -23,6 +23,8 @@ tigon_embedding_fwd_fn ascend_embedding_fwd;
 tigon_embedding_bwd_fn ascend_embedding_bwd;
 tigon_cross_entropy_fwd_fn ascend_cross_entropy_fwd;
 tigon_cross_entropy_bwd_fn ascend_cross_entropy_bwd;
+tigon_linear_fwd_fn ascend_linear_fwd; /* on a device that has aclnn */
+tigon_linear_bwd_fn ascend_linear_bwd;
 tigon_adamw_step_fn ascend_adamw_step;
 tigon_adamw_clip_fn ascend_adamw_clip;
 

@@ -2,12 +2,13 @@
  * names. Without that file no NPU is there, so that none is chosen whose kernels nobody built. */
 #include "ascend/npu.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "ascend/launch.h"
+#include "ascend/ascend.h"
 
 extern const tigon_kernels tigon_ascend_kernels;
 
@@ -17,7 +18,7 @@ static ascend_npu *npu_of(const tigon_queue *queue) { return ascend_of(queue)->n
 
 /* ---- errors and the current device ---- */
 
-static tigon_status check(tigon_queue *queue, ascend_npu *npu, int code, const char *call) {
+tigon_status ascend_check(tigon_queue *queue, ascend_npu *npu, int code, const char *call) {
   if (code == ACL_OK) return TIGON_OK;
   snprintf(npu->reason, sizeof npu->reason, "%s returned %d (%s)", call, code, ascend_acl_name(code));
   queue->reason = npu->reason;
@@ -26,15 +27,14 @@ static tigon_status check(tigon_queue *queue, ascend_npu *npu, int code, const c
 
 static const int32_t no_device = -1;
 
-/* Makes the queue's device the thread's current one; *before is what leave() makes it again. */
-static tigon_status enter(tigon_queue *queue, ascend_npu *npu, int32_t *before) {
+tigon_status ascend_enter(tigon_queue *queue, ascend_npu *npu, int32_t *before) {
   queue->reason = NULL;
   if (npu->acl->get_device(before) != ACL_OK) *before = no_device;
   if (*before == npu->index) return TIGON_OK;
-  return check(queue, npu, npu->acl->set_device(npu->index), "aclrtSetDevice");
+  return ascend_check(queue, npu, npu->acl->set_device(npu->index), "aclrtSetDevice");
 }
 
-static void leave(const ascend_npu *npu, int32_t before) {
+void ascend_leave(const ascend_npu *npu, int32_t before) {
   if (before != no_device && before != npu->index) npu->acl->set_device(before);
 }
 
@@ -58,10 +58,23 @@ static int npu_count(const char **reason) {
   return 0;
 }
 
+static tigon_kernels with_aclnn;
+
+static void add_aclnn(void) {
+  with_aclnn = tigon_ascend_kernels;
+  with_aclnn.linear_fwd.run = ascend_linear_fwd;
+  with_aclnn.linear_bwd.run = ascend_linear_bwd;
+  with_aclnn.linear_fwd.dtypes = with_aclnn.linear_bwd.dtypes = TIGON_FLOATS;
+}
+
 static const tigon_kernels *const *npu_variants(void) {
-  static const tigon_kernels *const all[] = {&tigon_ascend_kernels, NULL};
+  static const tigon_kernels *const own[] = {&tigon_ascend_kernels, NULL}, *const more[] = {&with_aclnn, NULL};
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   const char *reason;
-  return npu_count(&reason) > 0 ? all : all + 1;
+  if (npu_count(&reason) == 0) return own + 1;
+  if (!ascend_aclnn()) return own;
+  pthread_once(&once, add_aclnn);
+  return more;
 }
 
 /* "Ascend910B4-1" is a 910B4, "Ascend910_9392" a 910_93: the longest name of a part that it begins with. The kernels are those
@@ -105,30 +118,30 @@ static tigon_status load_data(tigon_queue *queue, ascend_npu *npu, const char *p
   npu->image = bytes > 0 ? malloc((size_t)bytes) : NULL;
   if (!npu->image || fseek(file, 0, SEEK_SET) != 0 || fread(npu->image, 1, (size_t)bytes, file) != (size_t)bytes)
     return cannot_read(queue, npu, path);
-  return check(queue, npu, npu->acl->binary_load_from_data(npu->image, (size_t)bytes, NULL, &npu->binary),
-               "aclrtBinaryLoadFromData");
+  return ascend_check(queue, npu, npu->acl->binary_load_from_data(npu->image, (size_t)bytes, NULL, &npu->binary),
+                      "aclrtBinaryLoadFromData");
 }
 
 static tigon_status load_kernels(tigon_queue *queue, ascend_npu *npu) {
   const char *path = getenv("TIGON_ASCEND_KERNELS");
   FILE *file = fopen(path ? path : "", "rb");
   if (!file) return cannot_read(queue, npu, path ? path : "");
-  const tigon_status status =
-      npu->acl->binary_load_from_file
-          ? check(queue, npu, npu->acl->binary_load_from_file(path, NULL, &npu->binary), "aclrtBinaryLoadFromFile")
-          : load_data(queue, npu, path, file);
+  const tigon_status status = npu->acl->binary_load_from_file
+                                  ? ascend_check(queue, npu, npu->acl->binary_load_from_file(path, NULL, &npu->binary),
+                                                 "aclrtBinaryLoadFromFile")
+                                  : load_data(queue, npu, path, file);
   fclose(file);
   return status;
 }
 
 static tigon_status allocate(tigon_queue *queue, ascend_npu *npu, size_t bytes, void **memory) {
-  return check(queue, npu, npu->acl->malloc(memory, bytes, ACL_MALLOC_HUGE_FIRST), "aclrtMalloc");
+  return ascend_check(queue, npu, npu->acl->malloc(memory, bytes, ACL_MALLOC_HUGE_FIRST), "aclrtMalloc");
 }
 
 static tigon_status open_stream(tigon_queue *queue, ascend_npu *npu) {
   npu->stream = queue->stream;
   if (npu->stream) return TIGON_OK;
-  const tigon_status status = check(queue, npu, npu->acl->create_stream(&npu->stream), "aclrtCreateStream");
+  const tigon_status status = ascend_check(queue, npu, npu->acl->create_stream(&npu->stream), "aclrtCreateStream");
   npu->owns_stream = status == TIGON_OK;
   return status;
 }
@@ -139,8 +152,8 @@ static tigon_status open_flag(tigon_queue *queue, ascend_npu *npu) {
   const tigon_status status = allocate(queue, npu, sizeof(int32_t), &flag);
   if (status != TIGON_OK) return status;
   queue->error_flag = flag;
-  return check(queue, npu, npu->acl->memset_async(flag, sizeof(int32_t), 0, sizeof(int32_t), npu->stream),
-               "aclrtMemsetAsync");
+  return ascend_check(queue, npu, npu->acl->memset_async(flag, sizeof(int32_t), 0, sizeof(int32_t), npu->stream),
+                      "aclrtMemsetAsync");
 }
 
 static tigon_status open_on_device(tigon_queue *queue, ascend_device *device) {
@@ -151,6 +164,7 @@ static tigon_status open_on_device(tigon_queue *queue, ascend_device *device) {
   if (status == TIGON_OK) status = load_kernels(queue, npu);
   if (status == TIGON_OK) status = allocate(queue, npu, ASCEND_SCRATCH_BYTES, &scratch);
   device->scratch = scratch;
+  if (status == TIGON_OK && npu->aclnn) status = allocate(queue, npu, ASCEND_PRODUCT_BYTES, &npu->products);
   return status == TIGON_OK ? open_flag(queue, npu) : status;
 }
 
@@ -160,6 +174,7 @@ static void close_on_device(tigon_queue *queue, ascend_device *device) {
   if (npu->stream) npu->acl->synchronize_stream(npu->stream);
   if (queue->error_flag) npu->acl->free(queue->error_flag);
   if (device->scratch) npu->acl->free(device->scratch);
+  if (npu->products) npu->acl->free(npu->products);
   if (npu->begin) npu->acl->destroy_event(npu->begin);
   if (npu->end) npu->acl->destroy_event(npu->end);
   if (npu->binary) npu->acl->binary_unload(npu->binary);
@@ -170,8 +185,8 @@ static void close_on_device(tigon_queue *queue, ascend_device *device) {
 static void npu_close(tigon_queue *queue) {
   ascend_device *device = ascend_of(queue);
   int32_t before;
-  if (enter(queue, device->npu, &before) == TIGON_OK) close_on_device(queue, device);
-  leave(device->npu, before);
+  if (ascend_enter(queue, device->npu, &before) == TIGON_OK) close_on_device(queue, device);
+  ascend_leave(device->npu, before);
   free(device->npu->image);
   free(device->npu);
   free(device);
@@ -188,14 +203,14 @@ static tigon_status npu_open(int index, tigon_queue *queue, const char **reason)
     free(npu);
     return TIGON_ERROR_OUT_OF_MEMORY;
   }
-  *npu = (ascend_npu){.acl = acl, .index = index};
+  *npu = (ascend_npu){.acl = acl, .aclnn = ascend_aclnn(), .index = index};
   device->npu = npu;
   queue->state = device;
   queue->threads = 1;
   int32_t before;
-  tigon_status status = enter(queue, npu, &before);
+  tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK) status = open_on_device(queue, device);
-  leave(npu, before);
+  ascend_leave(npu, before);
   if (status == TIGON_OK) return TIGON_OK;
   snprintf(why, sizeof why, "%s", npu->reason);
   *reason = why;
@@ -208,69 +223,70 @@ static tigon_status npu_open(int index, tigon_queue *queue, const char **reason)
 static tigon_status npu_sync(tigon_queue *queue) {
   ascend_npu *npu = npu_of(queue);
   int32_t before;
-  tigon_status status = enter(queue, npu, &before);
+  tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK)
-    status = check(queue, npu, npu->acl->synchronize_stream(npu->stream), "aclrtSynchronizeStream");
-  leave(npu, before);
+    status = ascend_check(queue, npu, npu->acl->synchronize_stream(npu->stream), "aclrtSynchronizeStream");
+  ascend_leave(npu, before);
   return status;
 }
 
 static tigon_status npu_alloc(tigon_queue *queue, size_t bytes, void **memory) {
   ascend_npu *npu = npu_of(queue);
   int32_t before;
-  tigon_status status = enter(queue, npu, &before);
+  tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK) status = allocate(queue, npu, bytes, memory);
-  leave(npu, before);
+  ascend_leave(npu, before);
   return status;
 }
 
 static void npu_free(tigon_queue *queue, void *memory) {
   ascend_npu *npu = npu_of(queue);
   int32_t before;
-  if (enter(queue, npu, &before) == TIGON_OK) {
+  if (ascend_enter(queue, npu, &before) == TIGON_OK) {
     npu->acl->synchronize_stream(npu->stream); /* what is enqueued may use it */
     npu->acl->free(memory);
   }
-  leave(npu, before);
+  ascend_leave(npu, before);
 }
 
 static tigon_status npu_copy(tigon_queue *queue, void *to, const void *from, size_t bytes) {
   ascend_npu *npu = npu_of(queue);
   int32_t before;
-  tigon_status status = enter(queue, npu, &before);
+  tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK)
-    status = check(queue, npu, npu->acl->memcpy_async(to, bytes, from, bytes, ACL_COPY_BY_ADDRESS, npu->stream),
-                   "aclrtMemcpyAsync");
+    status = ascend_check(queue, npu, npu->acl->memcpy_async(to, bytes, from, bytes, ACL_COPY_BY_ADDRESS, npu->stream),
+                          "aclrtMemcpyAsync");
   if (status == TIGON_OK)
-    status = check(queue, npu, npu->acl->synchronize_stream(npu->stream), "aclrtSynchronizeStream");
-  leave(npu, before);
+    status = ascend_check(queue, npu, npu->acl->synchronize_stream(npu->stream), "aclrtSynchronizeStream");
+  ascend_leave(npu, before);
   return status;
 }
 
 static tigon_status npu_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
   ascend_npu *npu = npu_of(queue);
   int32_t before;
-  tigon_status status = enter(queue, npu, &before);
+  tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK)
-    status = check(queue, npu, npu->acl->memset_async(memory, bytes, value, bytes, npu->stream), "aclrtMemsetAsync");
-  leave(npu, before);
+    status =
+        ascend_check(queue, npu, npu->acl->memset_async(memory, bytes, value, bytes, npu->stream), "aclrtMemsetAsync");
+  ascend_leave(npu, before);
   return status;
 }
 
 static tigon_status make_events(tigon_queue *queue, ascend_npu *npu) {
   tigon_status status = TIGON_OK;
-  if (!npu->begin) status = check(queue, npu, npu->acl->create_event(&npu->begin), "aclrtCreateEvent");
+  if (!npu->begin) status = ascend_check(queue, npu, npu->acl->create_event(&npu->begin), "aclrtCreateEvent");
   if (status == TIGON_OK && !npu->end)
-    status = check(queue, npu, npu->acl->create_event(&npu->end), "aclrtCreateEvent");
+    status = ascend_check(queue, npu, npu->acl->create_event(&npu->end), "aclrtCreateEvent");
   return status;
 }
 
 static tigon_status read_events(tigon_queue *queue, ascend_npu *npu, double *seconds) {
   float milliseconds = 0;
-  tigon_status status = check(queue, npu, npu->acl->synchronize_event(npu->end), "aclrtSynchronizeEvent");
+  tigon_status status = ascend_check(queue, npu, npu->acl->synchronize_event(npu->end), "aclrtSynchronizeEvent");
   if (status == TIGON_OK)
-    status =
-        check(queue, npu, npu->acl->event_elapsed_time(&milliseconds, npu->begin, npu->end), "aclrtEventElapsedTime");
+    status = ascend_check(queue, npu, npu->acl->event_elapsed_time(&milliseconds, npu->begin, npu->end),
+                          "aclrtEventElapsedTime");
   *seconds = 1e-3 * (double)milliseconds;
   return status;
 }
@@ -278,21 +294,19 @@ static tigon_status read_events(tigon_queue *queue, ascend_npu *npu, double *sec
 static tigon_status npu_time(tigon_queue *queue, bool begin, double *seconds) {
   ascend_npu *npu = npu_of(queue);
   int32_t before;
-  tigon_status status = enter(queue, npu, &before);
+  tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK) status = make_events(queue, npu);
   if (status == TIGON_OK)
-    status = check(queue, npu, npu->acl->record_event(begin ? npu->begin : npu->end, npu->stream), "aclrtRecordEvent");
+    status = ascend_check(queue, npu, npu->acl->record_event(begin ? npu->begin : npu->end, npu->stream),
+                          "aclrtRecordEvent");
   if (status == TIGON_OK && !begin) status = read_events(queue, npu, seconds);
-  leave(npu, before);
+  ascend_leave(npu, before);
   return status;
 }
 
 static const tigon_device_desc *npu_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
 
-static const char *npu_gemm(const tigon_queue *queue) {
-  (void)queue;
-  return "none";
-}
+static const char *npu_gemm(const tigon_queue *queue) { return npu_of(queue)->aclnn ? "aclnn: no grade" : "none"; }
 
 /* ---- launches ---- */
 
@@ -300,7 +314,7 @@ static tigon_status find_function(tigon_queue *queue, ascend_npu *npu, const cha
   for (int i = 0; i < npu->function_count; ++i)
     if (strcmp(npu->functions[i].name, name) == 0) return *function = npu->functions[i].function, TIGON_OK;
   const tigon_status status =
-      check(queue, npu, npu->acl->binary_get_function(npu->binary, name, function), "aclrtBinaryGetFunction");
+      ascend_check(queue, npu, npu->acl->binary_get_function(npu->binary, name, function), "aclrtBinaryGetFunction");
   if (status == TIGON_OK && npu->function_count < ASCEND_FUNCTIONS) {
     npu->functions[npu->function_count].name = name;
     npu->functions[npu->function_count++].function = *function;
@@ -312,14 +326,14 @@ tigon_status ascend_npu_launch(tigon_queue *queue, ascend_npu *npu, const char *
                                size_t bytes, int64_t blocks) {
   int32_t before;
   void *function = NULL;
-  tigon_status status = enter(queue, npu, &before);
+  tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK) status = find_function(queue, npu, name, &function);
   if (status == TIGON_OK)
-    status = check(queue, npu,
-                   npu->acl->launch_kernel_with_host_args(function, (uint32_t)blocks, npu->stream, NULL,
-                                                          (void *)arguments, bytes, NULL, 0),
-                   "aclrtLaunchKernelWithHostArgs");
-  leave(npu, before);
+    status = ascend_check(queue, npu,
+                          npu->acl->launch_kernel_with_host_args(function, (uint32_t)blocks, npu->stream, NULL,
+                                                                 (void *)arguments, bytes, NULL, 0),
+                          "aclrtLaunchKernelWithHostArgs");
+  ascend_leave(npu, before);
   return status;
 }
 

@@ -38,7 +38,8 @@ typedef struct row {
  *   sum of exp, sum of z exp z, sum of z, argmax and the label's x. Without dlogits the logits are read once in any case,
  *   because max and sum run online; only one split of a row then joins them. A temperature, a
  *   softcap and smoothing by weights need one or two temporaries more.
- * adamw step: 16-bit parameters have an f32 master, so the parameter itself is only written. clip: one sum over all. */
+ * adamw step: 16-bit parameters have an f32 master, so the parameter itself is only written. clip: one sum over all, whose words are
+ *   norm and factor; a split hands over its sum in two parts and their exponent. */
 /* clang-format off */
 static const row table[] = {
     {"rms_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
@@ -98,7 +99,7 @@ static const row table[] = {
     {"adamw", "step", ONLY_16_BIT, {{1, 4}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}, {1, 4}},
      3, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 11.0, 11.0},
     {"adamw", "clip", ANY, {{1, 0}}, {{0, 0}},
-     1, 2, 0, 0, 0, 1, TIGON_REDUCE_SUM, 1, 2.1, 3.1},
+     1, 2, 0, 0, 0, 2, TIGON_REDUCE_SUM, 4, 2.1, 3.1},
 };
 /* clang-format on */
 

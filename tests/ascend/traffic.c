@@ -2,21 +2,9 @@
  * every case that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s.
  * ctest: slow */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-#include <tigon/tigon.h>
-
-#include "ascend/ascend.h"
-#include "core/context.h"
-
-static const char *const parts[] = {"ascend-sim:910B4", "ascend-sim:910B1", "ascend-sim:910_93", "ascend-sim:tiny"};
-enum { PARTS = sizeof parts / sizeof *parts };
+#include "ascend/traffic.h"
 
 static const int64_t shapes[][2] = {{1, 3},     {37, 41},   {64, 123},  {301, 512},  {96, 2163},
                                     {50, 4096}, {7, 16384}, {45, 7168}, {3, 100000}, {1, 300000}};
@@ -30,12 +18,6 @@ static const int64_t grouped[][4] = {{1, 1, 1, 3},      {3, 5, 4, 7},      {40, 
                                      {1, 1, 9000, 4},   {1, 1, 3, 100003}, {45, 4, 8, 56},   {2, 1, 40000, 1}};
 enum { GROUPED = sizeof grouped / sizeof *grouped };
 
-static void *zeros(size_t bytes) {
-  void *memory = calloc(bytes, 1);
-  assert_non_null(memory);
-  return memory;
-}
-
 /* What the sum over slabs takes, whatever the plan: five vectors of a task's columns. */
 static int64_t second_stage(const tigon_context *context, const tigon_plan *plan, int64_t run) {
   const int64_t cores = context->device->cores, cols = plan->cols / run * plan->groups;
@@ -44,12 +26,8 @@ static int64_t second_stage(const tigon_context *context, const tigon_plan *plan
 }
 
 static void expect_runs(const tigon_context *context, const tigon_plan *plan, int64_t run, const char *what) {
-  const tigon_sim_counters *counted = tigon_sim_counted(ascend_of(&context->queue)->sim);
-  const int64_t moved = counted->bytes_loaded + counted->bytes_stored, bytes = plan->bytes_moved + plan->bytes_extra;
-  if (moved != bytes)
-    fail_msg("%s %lldx%lld, case %c: moved %lld bytes, predicted %lld (%s)", what, (long long)plan->rows,
-             (long long)plan->cols, tigon_plan_case_letter(plan->cut), (long long)moved, (long long)bytes,
-             plan->reason);
+  expect_bytes(context, plan, what);
+  const tigon_sim_counters *counted = counters(context);
   const int64_t second = second_stage(context, plan, run);
   if (counted->ub_bytes > (second > plan->onchip_bytes ? second : plan->onchip_bytes))
     fail_msg("%s %lldx%lld, case %c: took %lld bytes of UB, predicted %lld (%s)", what, (long long)plan->rows,
@@ -59,16 +37,6 @@ static void expect_runs(const tigon_context *context, const tigon_plan *plan, in
 
 static void expect(const tigon_context *context, const tigon_plan *plan, const char *what) {
   expect_runs(context, plan, 1, what);
-}
-
-static void ask(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype, int64_t rows,
-                int64_t cols, tigon_plan *plan) {
-  assert_int_equal(tigon_front_plan(context, op, entry, dtype, rows, cols, plan), TIGON_OK);
-  tigon_sim_reset(ascend_of(&context->queue)->sim);
-}
-
-static void succeeds(const tigon_context *context, tigon_status status) {
-  if (status != TIGON_OK) fail_msg("%s", tigon_last_error(context));
 }
 
 static void run_rms_norm(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
@@ -257,30 +225,6 @@ static void run_gates(tigon_context *context, tigon_dtype dtype, int64_t rows, i
   }
 }
 
-/* rope has no plan: every element is read once and written once, and a token's row of each table is read once. */
-static void run_rope(tigon_context *context, tigon_dtype dtype, int64_t tokens, int64_t heads, int64_t dim,
-                     tigon_rope_layout layout) {
-  enum { KEYS = 2 };
-  const size_t size = tigon_dtype_size(dtype), rows = (size_t)(tokens * (heads + KEYS));
-  char *in = zeros(rows * (size_t)dim * size), *out = zeros(rows * (size_t)dim * size);
-  const size_t keys = (size_t)(tokens * heads * dim) * size;
-  float *table = zeros((size_t)(tokens * dim / 2) * 4);
-  const tigon_rope_args args = {.q = tigon_tensor_4d(in, dtype, 1, tokens, heads, dim),
-                                .k = tigon_tensor_4d(in + keys, dtype, 1, tokens, KEYS, dim),
-                                .q_out = tigon_tensor_4d(out, dtype, 1, tokens, heads, dim),
-                                .k_out = tigon_tensor_4d(out + keys, dtype, 1, tokens, KEYS, dim),
-                                .cos = tigon_tensor_2d(table, TIGON_F32, tokens, dim / 2),
-                                .sin = tigon_tensor_2d(table, TIGON_F32, tokens, dim / 2),
-                                .layout = layout};
-  const tigon_sim_counters *counted = tigon_sim_counted(ascend_of(&context->queue)->sim);
-  tigon_sim_reset(ascend_of(&context->queue)->sim);
-  succeeds(context, tigon_rope_fwd(context, &args));
-  assert_int_equal(counted->bytes_stored, rows * (size_t)dim * size);
-  assert_int_equal(counted->bytes_loaded, rows * (size_t)dim * size + (size_t)(tokens * dim) * 4);
-  assert_true(counted->ub_bytes <= context->device->onchip_bytes);
-  free(in), free(out), free(table);
-}
-
 static void run_embedding(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
                           void *const tensor[4]) {
   tigon_plan plan;
@@ -351,20 +295,13 @@ static void what_moves_was_predicted(void **state) {
   (void)state;
   static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16};
   for (int part = 0; part < PARTS; ++part) {
-    tigon_context *context;
-    const tigon_context_desc desc = {.device = parts[part]};
-    assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
+    tigon_context *context = open_part(part);
     for (int s = 0; s < SHAPES; ++s)
       for (int d = 0; d < 2; ++d)
         for (tigon_plan_case force = TIGON_CASE_AUTO; force <= TIGON_CASE_F; ++force) {
           context->force = force;
           run_case(context, dtypes[d], shapes[s][0], shapes[s][1]);
         }
-    for (int d = 0; d < 2; ++d) {
-      run_rope(context, dtypes[d], 130, 8, 128, TIGON_ROPE_HALF);
-      run_rope(context, dtypes[d], 37, 3, 42, TIGON_ROPE_HALF);
-      run_rope(context, dtypes[d], 1, 40, 64, TIGON_ROPE_INTERLEAVED);
-    }
     for (int s = 0; s < GROUPED; ++s)
       for (int d = 0; d < 2; ++d)
         for (tigon_plan_case force = TIGON_CASE_AUTO; force <= TIGON_CASE_F; ++force) {
@@ -373,39 +310,6 @@ static void what_moves_was_predicted(void **state) {
         }
     tigon_context_destroy(context);
   }
-}
-
-/* One index, again and again: more positions than are sorted at a time, and a sum that stays exact where it can be. */
-static void embedding_sums_a_long_row(void **state) {
-  (void)state;
-  enum { POSITIONS = 9000, COLS = 5, VOCAB = 7, HOT = 4 };
-  for (int part = 0; part < PARTS; ++part)
-    for (int accumulate = 0; accumulate < 2; ++accumulate) {
-      tigon_context *context;
-      const tigon_context_desc desc = {.device = parts[part]};
-      assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
-      int32_t *idx = zeros(POSITIONS * 4);
-      float *dy = zeros(POSITIONS * COLS * 4), *dtable = zeros(VOCAB * COLS * 4);
-      for (int i = 0; i < POSITIONS; ++i) {
-        idx[i] = i % 10 == 3 ? i % VOCAB : HOT;
-        for (int c = 0; c < COLS; ++c) dy[i * COLS + c] = (float)(i % 16);
-      }
-      float expected[VOCAB] = {0};
-      for (int i = 0; i < POSITIONS; ++i) expected[idx[i]] += (float)(i % 16);
-      for (int i = 0; i < VOCAB * COLS; ++i) dtable[i] = 2;
-      tigon_embedding_bwd_args args = {.dy = tigon_tensor_2d(dy, TIGON_F32, POSITIONS, COLS),
-                                       .idx = tigon_tensor_1d(idx, TIGON_I32, POSITIONS),
-                                       .dtable = tigon_tensor_2d(dtable, TIGON_F32, VOCAB, COLS),
-                                       .accumulate_dtable = accumulate};
-      succeeds(context, tigon_embedding_bwd_workspace(context, &args, &args.workspace_bytes));
-      succeeds(context, tigon_alloc(context, args.workspace_bytes, &args.workspace));
-      succeeds(context, tigon_embedding_bwd(context, &args));
-      for (int i = 0; i < VOCAB * COLS; ++i)
-        assert_float_equal(dtable[i], expected[i / COLS] + (accumulate ? 2 : 0), 0);
-      tigon_free(context, args.workspace);
-      free(idx), free(dy), free(dtable);
-      tigon_context_destroy(context);
-    }
 }
 
 enum { ROWS = 5, VOCAB = 100, PANEL = 30, PANEL_BEGIN = 40 };
@@ -523,63 +427,9 @@ static void a_row_of_32768_is_read_once(void **state) {
   tigon_context_destroy(context);
 }
 
-/* A list of more tensors than one launch takes: each element moves once, and the norm is that of all of them. */
-static void adamw_moves_each_element_once(void **state) {
-  (void)state;
-  enum { TENSORS = 40, LARGEST = 5000 };
-  for (int part = 0; part < PARTS; ++part) {
-    tigon_context *context;
-    const tigon_context_desc desc = {.device = parts[part]};
-    assert_int_equal(tigon_context_create(&desc, &context), TIGON_OK);
-    const tigon_sim_counters *counted = tigon_sim_counted(ascend_of(&context->queue)->sim);
-    float *memory[4], one[2], sum = 0;
-    for (int i = 0; i < 4; ++i) memory[i] = zeros(TENSORS * LARGEST * 4);
-    tigon_adamw_param params[TENSORS];
-    tigon_tensor grads[TENSORS];
-    int64_t elements = 0;
-    for (int i = 0; i < TENSORS; ++i) {
-      const int64_t n = i * 7919 % LARGEST;
-      tigon_tensor t[4];
-      for (int k = 0; k < 4; ++k) t[k] = tigon_tensor_1d(memory[k] + (size_t)i * LARGEST, TIGON_F32, n);
-      params[i] = (tigon_adamw_param){.param = t[0], .grad = t[1], .exp_avg = t[2], .exp_avg_sq = t[3]};
-      grads[i] = t[1];
-      elements += n;
-      if (n > 0) ((float *)t[1].data)[n - 1] = 3, sum += 9;
-    }
-    const tigon_adamw_step_args step = {
-        .params = params, .count = TENSORS, .lr = 1, .beta1 = 0.5, .beta2 = 0.5, .eps = 1e-8, .step = 1};
-    tigon_sim_reset(ascend_of(&context->queue)->sim);
-    succeeds(context, tigon_adamw_step(context, &step));
-    assert_int_equal(counted->bytes_loaded, elements * 4 * 4);
-    assert_int_equal(counted->bytes_stored, elements * 3 * 4);
-    for (int i = 0; i < TENSORS; ++i)
-      for (int64_t e = 0; e < params[i].param.shape[0]; ++e)
-        assert_float_equal(((float *)params[i].param.data)[e], e + 1 == params[i].param.shape[0] ? -1 : 0, 1e-6);
-    tigon_adamw_clip_args clip = {.grads = grads,
-                                  .count = TENSORS,
-                                  .max_norm = 1,
-                                  .norm = tigon_tensor_1d(&one[0], TIGON_F32, 1),
-                                  .factor = tigon_tensor_1d(&one[1], TIGON_F32, 1)};
-    succeeds(context, tigon_adamw_clip_workspace(context, &clip, &clip.workspace_bytes));
-    succeeds(context, tigon_alloc(context, clip.workspace_bytes, &clip.workspace));
-    tigon_sim_reset(ascend_of(&context->queue)->sim);
-    succeeds(context, tigon_adamw_clip(context, &clip));
-    /* Three launches, of which each leaves the cores' sums and two find some; one joins them. */
-    const int64_t sums = context->device->cores * 16;
-    assert_int_equal(counted->bytes_loaded, elements * 4 + 3 * sums);
-    assert_int_equal(counted->bytes_stored, 3 * sums + 8);
-    assert_float_equal(one[0], sqrtf(sum), 1e-4);
-    assert_float_equal(one[1], 1 / sqrtf(sum), 1e-6);
-    tigon_free(context, clip.workspace);
-    for (int i = 0; i < 4; ++i) free(memory[i]);
-    tigon_context_destroy(context);
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_moves_was_predicted),    cmocka_unit_test(adamw_moves_each_element_once),
-      cmocka_unit_test(embedding_sums_a_long_row),   cmocka_unit_test(cross_entropy_of_a_panel),
+      cmocka_unit_test(what_moves_was_predicted),    cmocka_unit_test(cross_entropy_of_a_panel),
       cmocka_unit_test(cross_entropy_of_nothing),    cmocka_unit_test(time_falls_with_the_width),
       cmocka_unit_test(a_row_of_32768_is_read_once),
   };

@@ -36,16 +36,17 @@ void fake_acl_machine(uint32_t count, const char *name) {
 }
 int fake_acl_alive(void) { return alive; }
 
-/* The code that this call shall return, 0: its own. */
-static int code_of(const char *call) {
+void fake_acl_add_alive(int more) { alive += more; }
+
+int fake_acl_code(const char *call) {
   if (!forced.call || strcmp(forced.call, call) != 0 || --forced.nth > 0) return 0;
   forced.call = NULL;
   return forced.code;
 }
-#define MAY_FAIL                         \
-  do {                                   \
-    const int code_ = code_of(__func__); \
-    if (code_) return code_;             \
+#define MAY_FAIL                               \
+  do {                                         \
+    const int code_ = fake_acl_code(__func__); \
+    if (code_) return code_;                   \
   } while (0)
 
 /* ---- devices ---- */
@@ -73,7 +74,7 @@ int aclrtGetDevice(int32_t *device) {
   *device = current;
   return 0;
 }
-const char *aclrtGetSocName(void) { return code_of(__func__) ? NULL : soc; }
+const char *aclrtGetSocName(void) { return fake_acl_code(__func__) ? NULL : soc; }
 
 /* ---- memory ---- */
 
@@ -107,7 +108,7 @@ int aclrtFree(void *memory) {
       free(memory);
       blocks[b].start = NULL;
       --alive;
-      return code_of(__func__);
+      return fake_acl_code(__func__);
     }
   return PARAM_INVALID;
 }
@@ -121,12 +122,22 @@ static bool valid(const void *start, size_t bytes) {
   return true;
 }
 
+bool fake_acl_on_device(const void *start, size_t bytes) {
+  const char *s = start;
+  for (int b = 0; b < MOST; ++b)
+    if (blocks[b].start && blocks[b].device == current && s >= blocks[b].start && s < blocks[b].start + blocks[b].bytes)
+      return s + bytes <= blocks[b].start + blocks[b].bytes;
+  return false;
+}
+
 /* ---- streams ---- */
 
 typedef struct stream {
   int32_t device;
   int fault; /* what the next wait returns */
 } stream;
+
+bool fake_acl_on_stream(const void *s) { return s && ((const stream *)s)->device == current; }
 
 int aclrtCreateStream(void **made) {
   MAY_FAIL;
@@ -140,7 +151,7 @@ int aclrtCreateStream(void **made) {
 int aclrtDestroyStream(void *s) {
   free(s);
   --alive;
-  return code_of(__func__);
+  return fake_acl_code(__func__);
 }
 int aclrtSynchronizeStream(void *s) {
   MAY_FAIL;
@@ -206,7 +217,7 @@ int aclrtBinaryUnLoad(void *loaded) {
   dlclose(((binary *)loaded)->self);
   free(loaded);
   --alive;
-  return code_of(__func__);
+  return fake_acl_code(__func__);
 }
 
 int aclrtBinaryGetFunction(void *loaded, const char *name, void **found) {
@@ -270,7 +281,7 @@ int aclrtCreateEvent(void **event) {
 int aclrtDestroyEvent(void *event) {
   free(event);
   --alive;
-  return code_of(__func__);
+  return fake_acl_code(__func__);
 }
 int aclrtRecordEvent(void *event, void *s) {
   MAY_FAIL;
