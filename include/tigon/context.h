@@ -13,10 +13,10 @@ extern "C" {
 typedef struct tigon_context tigon_context;
 
 typedef struct tigon_context_desc {
-  const char *device;  /* "cpu", "npu:0", "ref" (the oracle), "ascend-sim:910B4" (simulated), later "cuda:0", ...; NULL:
-                          the first one that is there, in the order cuda, npu, xpu, cpu */
+  const char *device;  /* "cpu", "npu:0", "ref" (the oracle), "cuda:0", "ascend-sim:910B4" (simulated); NULL: the
+                          first one that is there, in the order cuda, npu, xpu, cpu */
   const char *variant; /* "scalar", "avx2", "avx512" on the CPU; NULL: the environment's TIGON_CPU, else the best one */
-  void *stream;        /* the caller's own stream (npu: an aclrtStream); NULL: one of its own. Unused on the CPU */
+  void *stream;        /* the caller's own: a CUstream, an aclrtStream; NULL: one of its own. Unused on the CPU */
   int threads;         /* CPU threads a call may use; 0: OMP_NUM_THREADS, else all cores. Results do not depend on it */
   uint64_t reserved[4];
 } tigon_context_desc;
@@ -45,7 +45,8 @@ TIGON_API tigon_status tigon_context_sync(tigon_context *context);
  * CPU the environment's TIGON_GEMM = builtin | openblas | onednn chooses when the context is made; the default is
  * openblas (for f32) when it is found at run time, else builtin. onednn (for bf16, much faster where the CPU has AMX)
  * allocates inside the op and may take denormals for 0, so it runs only when asked for. What a library does not take,
- * the built-in one runs. On a GPU it is cuBLASLt when that is found at run time, and TIGON_GEMM = builtin asks for none. */
+ * the built-in one runs. On a GPU it is cuBLASLt when that is found at run time, and TIGON_GEMM = builtin asks for none;
+ * on an NPU aclnn, without which linear is not there. */
 TIGON_API const char *tigon_context_gemm(const tigon_context *context);
 
 /* Device memory for tests, tools and trainers; ops never allocate. 64-byte aligned. bytes = 0 gives NULL and OK. */

@@ -1,0 +1,208 @@
+/* The TVM-FFI symbols in a process without libtvm_ffi, called with values made by hand. */
+#include <omp.h>
+
+#include "../api/api.h"
+#include "ffi/ffi.h"
+
+typedef int symbol(void *self, const ffi_value *values, int32_t count, ffi_value *result);
+symbol __tvm_ffi_tigon_rms_norm_fwd, __tvm_ffi_tigon_rms_norm_bwd, __tvm_ffi_tigon_rms_norm_bwd_workspace,
+    __tvm_ffi_tigon_softmax_fwd, __tvm_ffi_tigon_adamw_clip;
+
+enum { ROWS = 5, COLS = 33 };
+
+static DLTensor view(float *data, int ndim, int64_t *shape) {
+  return (DLTensor){.data = data, .device = {kDLCPU, 0}, .ndim = ndim, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+}
+static ffi_value tensor(DLTensor *of) { return (ffi_value){.type = FFI_DLTENSOR, .pointer = of}; }
+static ffi_value number(double of) { return (ffi_value){.type = FFI_FLOAT, .number = of}; }
+static ffi_value integer(int64_t of) { return (ffi_value){.type = FFI_INT, .integer = of}; }
+
+/* rms_norm forward on x and w, into y. */
+typedef struct example {
+  float x[ROWS * COLS], w[COLS], y[ROWS * COLS];
+  int64_t shape[2];
+  DLTensor views[3];
+} example;
+
+static void setup(example *e) {
+  api_fill(e->x, ROWS * COLS, 0.5f);
+  api_fill(e->w, COLS, 0.25f);
+  memset(e->y, 0x7f, sizeof e->y);
+  e->shape[0] = ROWS, e->shape[1] = COLS;
+  e->views[0] = view(e->x, 2, e->shape);
+  e->views[1] = view(e->w, 1, e->shape + 1);
+  e->views[2] = view(e->y, 2, e->shape);
+}
+
+static int run(example *e) {
+  const ffi_value values[] = {tensor(&e->views[0]), tensor(&e->views[1]), tensor(&e->views[2]), {0}, number(1e-6)};
+  ffi_value result = {0};
+  const int failed = __tvm_ffi_tigon_rms_norm_fwd(NULL, values, 5, &result);
+  assert_int_equal(result.type, FFI_NONE);
+  return failed;
+}
+
+/* It fails with this sentence, and y is as it was. */
+static void refuse(example *e, const char *sentence) {
+  float y[ROWS * COLS];
+  memcpy(y, e->y, sizeof y);
+  assert_int_equal(run(e), -1);
+  assert_string_equal(tigon_last_error(NULL), sentence);
+  assert_memory_equal(e->y, y, sizeof y);
+}
+
+static void test_same_bits(void **state) {
+  example e;
+  setup(&e);
+  assert_int_equal(run(&e), 0);
+  float y[ROWS * COLS];
+  const tigon_rms_norm_fwd_args args = {.x = tigon_tensor_2d(e.x, TIGON_F32, ROWS, COLS),
+                                        .w = tigon_tensor_1d(e.w, TIGON_F32, COLS),
+                                        .y = tigon_tensor_2d(y, TIGON_F32, ROWS, COLS),
+                                        .eps = 1e-6};
+  assert_int_equal(tigon_rms_norm_fwd(*state, &args), TIGON_OK);
+  assert_memory_equal(e.y, y, sizeof y);
+}
+
+static void test_tensor_object(void **state) {
+  (void)state;
+  example e;
+  setup(&e);
+  assert_int_equal(run(&e), 0);
+  float y[ROWS * COLS];
+  ffi_tensor object = {.object = {.references = 1, .type = FFI_TENSOR}, .view = view(y, 2, e.shape)};
+  const ffi_value values[] = {
+      tensor(&e.views[0]), tensor(&e.views[1]), {.type = FFI_TENSOR, .pointer = &object}, {0}, number(1e-6)};
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_fwd(NULL, values, 5, NULL), 0);
+  assert_memory_equal(e.y, y, sizeof y);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  assert_true(TVMFFIErrorSetRaisedFromCStr == NULL && TVMFFIEnvGetStream == NULL);
+  example e;
+  setup(&e);
+  e.views[2].device.device_type = kDLCUDA;
+  e.views[2].device.device_id = 3;
+  refuse(&e, "rms_norm_fwd: y is on cuda:3, must be on cpu (x)");
+  setup(&e);
+  e.views[0].device.device_type = kDLOpenCL;
+  refuse(&e, "rms_norm_fwd: x is on a device of DLPack's type 4, must be on cpu or cuda");
+  setup(&e);
+  e.views[1].dtype.bits = 64;
+  refuse(&e, "rms_norm_fwd: w: tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32 or "
+             "i64 with 1 lane");
+  setup(&e);
+  int64_t narrow[2] = {ROWS, COLS - 1};
+  e.views[2].shape = narrow;
+  refuse(&e, "rms_norm_fwd: y.shape[1] is 32, must be 33 (x.shape[1])");
+
+  const ffi_value values[8] = {integer(1)};
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_fwd(NULL, values, 8, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "rms_norm_fwd: 8 arguments are given, must be 7 or less");
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_fwd(NULL, values, 1, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "rms_norm_fwd: x is an int, must be a tensor or None");
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_fwd(NULL, NULL, 0, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "rms_norm_fwd: x is absent");
+}
+
+/* The query's bytes suffice for a workspace that begins anywhere. */
+static void test_workspace(void **state) {
+  (void)state;
+  example e;
+  setup(&e);
+  float rstd[ROWS], dx[ROWS * COLS], dw[COLS], first_dw[COLS];
+  DLTensor rstd_view = view(rstd, 1, e.shape), dx_view = view(dx, 2, e.shape), dw_view = view(dw, 1, e.shape + 1);
+  for (int i = 0; i < ROWS; ++i) rstd[i] = 0.5f;
+  ffi_value values[7] = {tensor(&e.views[0]), tensor(&e.views[0]), tensor(&e.views[1]),
+                         tensor(&rstd_view),  tensor(&dx_view),    tensor(&dw_view)};
+  ffi_value bytes = {0};
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd_workspace(NULL, values, 6, &bytes), 0);
+  assert_int_equal(bytes.type, FFI_INT);
+  assert_true(bytes.integer > 64);
+  char *memory = malloc((size_t)bytes.integer + 64);
+  DLTensor workspace = {.ndim = 1, .device = {kDLCPU, 0}, .dtype = {kDLUInt, 8, 1}, .shape = &bytes.integer};
+  values[6] = tensor(&workspace);
+  for (uint64_t offset = 0; offset < 64; ++offset) {
+    workspace.data = memory;
+    workspace.byte_offset = offset;
+    assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 7, NULL), 0);
+    if (offset == 0) memcpy(first_dw, dw, sizeof dw);
+    assert_memory_equal(dw, first_dw, sizeof dw);
+  }
+  int64_t strides[1] = {2};
+  workspace.strides = strides;
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 7, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "rms_norm_bwd: workspace.strides[0] is 2, must be 1 (contiguous)");
+  bytes.integer = 1;
+  workspace.strides = NULL;
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 7, NULL), -1);
+  assert_non_null(strstr(tigon_last_error(NULL), "rms_norm_bwd: workspace"));
+  free(memory);
+}
+
+/* A bool for a flag, and a number left out. */
+static void test_flags(void **state) {
+  (void)state;
+  float x[4] = {1, 1, 1, 1}, y[4];
+  int64_t shape[2] = {2, 2};
+  DLTensor x_view = view(x, 2, shape), y_view = view(y, 2, shape);
+  const ffi_value values[] = {tensor(&x_view), {0}, tensor(&y_view), {0}, {.type = FFI_BOOL, .integer = 1}};
+  assert_int_equal(__tvm_ffi_tigon_softmax_fwd(NULL, values, 5, NULL), 0);
+  const float causal[4] = {1, 0, 0.5f, 0.5f}, all[4] = {0.5f, 0.5f, 0.5f, 0.5f};
+  assert_memory_equal(y, causal, sizeof y);
+  assert_int_equal(__tvm_ffi_tigon_softmax_fwd(NULL, values, 3, NULL), 0);
+  assert_memory_equal(y, all, sizeof y);
+  const ffi_value wrong[] = {values[0], values[1], values[2], values[3], integer((int64_t)1 << 32)};
+  assert_int_equal(__tvm_ffi_tigon_softmax_fwd(NULL, wrong, 5, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "softmax_fwd: causal is 4294967296, must fit 32 bits");
+}
+
+/* More calls at once than contexts are kept. */
+static void test_threads(void **state) {
+  (void)state;
+  example first;
+  setup(&first);
+  assert_int_equal(run(&first), 0);
+  int wrong = 0;
+#pragma omp parallel num_threads(80) reduction(+ : wrong)
+  for (int i = 0; i < 20; ++i) {
+    example e;
+    setup(&e);
+    wrong += run(&e) != 0 || memcmp(e.y, first.y, sizeof e.y) != 0;
+  }
+  assert_int_equal(wrong, 0);
+}
+
+static void test_lists(void **state) {
+  (void)state;
+  float grad[2][2] = {{3, 0}, {0, 4}}, norm, factor;
+  int64_t two = 2, one = 1;
+  DLTensor grads[] = {view(grad[0], 1, &two), view(grad[1], 1, &two)};
+  DLTensor norm_view = view(&norm, 1, &one), factor_view = view(&factor, 1, &one);
+  const ffi_value elements[] = {tensor(&grads[0]), tensor(&grads[1])};
+  ffi_sequence list = {.object = {.references = 1, .type = FFI_ARRAY}, .values = elements, .count = 2};
+  float memory[1024];
+  int64_t floats = 1024;
+  DLTensor workspace = view(memory, 1, &floats);
+  ffi_value values[] = {
+      {.type = FFI_ARRAY, .pointer = &list}, tensor(&norm_view), tensor(&factor_view), tensor(&workspace), number(1)};
+  assert_int_equal(__tvm_ffi_tigon_adamw_clip(NULL, values, 5, NULL), 0);
+  assert_true(norm == 5.0f && fabsf(factor - 0.2f) < 1e-6f);
+  values[0] = elements[0];
+  assert_int_equal(__tvm_ffi_tigon_adamw_clip(NULL, values, 5, NULL), 0);
+  assert_true(norm == 3.0f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_same_bits, api_setup, api_teardown),
+      cmocka_unit_test(test_tensor_object),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_workspace),
+      cmocka_unit_test(test_flags),
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_lists),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
