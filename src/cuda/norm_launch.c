@@ -13,6 +13,7 @@ static int cluster_for(const cuda_device *device, int64_t rows, int64_t cols) {
 }
 
 static bool wide_vector(const void *w) { return !w || cuda_wide(w); }
+static bool has_dtype(const void *vector, tigon_dtype its, tigon_dtype dtype) { return !vector || its == dtype; }
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
@@ -34,7 +35,9 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   int each = wide ? 2 : 8;      /* packs, or elements, of a thread and row */
   int warps = NORM_FWD_THREADS; /* threads of a block in which each warp has a row */
   if (wide && cluster == 1 && packs <= 4 * NORM_MOST_THREADS) {
-    const bool same = (!p->w || p->w_dtype == p->dtype) && (!p->b || p->b_dtype == p->dtype);
+    const bool same = has_dtype(p->w, p->w_dtype, p->dtype) && has_dtype(p->b, p->b_dtype, p->dtype) &&
+                      has_dtype(p->scale.data, p->scale_dtype, p->dtype) &&
+                      has_dtype(p->shift.data, p->shift_dtype, p->dtype);
     const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= NORM_MOST_THREADS;
     each = same && (packs <= WARP || few) ? 1 : 4;
     kernel = each == 1 ? kernels->fwd_1 : same && p->space.inner == p->space.rows ? kernels->fwd_4 : kernels->fwd_held;

@@ -34,6 +34,9 @@ static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t 
              : each == 4 ? k->packs_4
              : each == 8 ? k->any_8
                          : k->any_16;
+  /* A block that held so wide a row would have an SM to itself: two that read their rows twice keep its memory busier. */
+  if (wide && wanted > SOFTMAX_WALK_THREADS && wanted <= SOFTMAX_MOST_THREADS)
+    return (cut){.kernel = k->walk, .team = SOFTMAX_WALK_THREADS, .cluster = 1};
   if (clusters && c.team < wanted) {
     c.team = SOFTMAX_THREADS;
     while (c.team * c.cluster < wanted && c.cluster < CUDA_CLUSTER) c.cluster *= 2;

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
   for (int k = 0; k < PACKS; ++k) {
     const int c = first + (k * t.threads + t.rank) * N;
     mine[k] = c < p.cols;
-    w[k] = mine[k] ? load_kept(p.w + c) : zero_pack<bf16>();
+    w[k] = mine[k] ? load_pack(p.w + c) : zero_pack<bf16>();
   }
   const int own = first + t.rank * N;
   int ahead = (int)begin + t.index;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
       float out[N];
 #pragma unroll
       for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-xhat[k * N + j], mean, g[k * N + j]);
-      if (mine[k]) store_stream(p.dx + (int64_t)r * p.cols + own + k * t.threads * N, packed<bf16>(out));
+      if (mine[k]) store_pack(p.dx + (int64_t)r * p.cols + own + k * t.threads * N, packed<bf16>(out));
     }
   }
   __pipeline_wait_prior(0);

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(BLOCK, MIN)
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     const int c = (k * THREADS + rank) * 8;
-    v[k] = c < cols && r < rows ? load_stream(row + c) : zero_pack<bf16>();
+    v[k] = c < cols && r < rows ? load_pack(row + c) : zero_pack<bf16>();
   }
   float sum = 0;
 #pragma unroll
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(BLOCK, MIN)
     unpack(*(const pack<bf16> *)&bits, g);
 #pragma unroll
     for (int j = 0; j < 8; ++j) f[j] = rounded<bf16>(f[j] * rstd) * g[j];
-    store_stream(out + c, packed<bf16>(f));
+    store_pack(out + c, packed<bf16>(f));
   }
 }
 

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(BLOCK, MIN)
     chunk<bf16, N> v[PACKS];
 #pragma unroll
     for (int k = 0; k < PACKS; ++k)
-      v[k] = c + (k * BLOCK + (int)threadIdx.x) * N < cols ? load_chunk_kept<bf16, N>(x + c + k * BLOCK * N)
+      v[k] = c + (k * BLOCK + (int)threadIdx.x) * N < cols ? load_chunk<bf16, N>(x + c + k * BLOCK * N)
                                                            : zero_chunk<bf16, N>();
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(BLOCK, MIN)
 #pragma unroll
     for (int k = 0; k < PACKS; ++k)
       if (c + (k * BLOCK + (int)threadIdx.x) * N < cols)
-        v[k] = STREAM ? load_chunk<bf16, N>(x + c + k * BLOCK * N) : load_chunk_kept<bf16, N>(x + c + k * BLOCK * N);
+        v[k] = STREAM ? chunk<bf16, N>{__ldcs((const uint4 *)(x + c + k * BLOCK * N))}
+                      : load_chunk<bf16, N>(x + c + k * BLOCK * N);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       if (c + (k * BLOCK + (int)threadIdx.x) * N >= cols) continue;
@@ -53,9 +54,9 @@ __global__ void __launch_bounds__(BLOCK, MIN)
 #pragma unroll
       for (int j = 0; j < N; ++j) f[j] = rounded<bf16>(f[j] * rstd) * g[j];
       if (STREAM)
-        store_chunk(y + c + k * BLOCK * N, pack_chunk<bf16, N>(f));
+        __stcs((uint4 *)(y + c + k * BLOCK * N), pack_chunk<bf16, N>(f).bits);
       else
-        *(uint4 *)(y + c + k * BLOCK * N) = pack_chunk<bf16, N>(f).bits;
+        store_chunk(y + c + k * BLOCK * N, pack_chunk<bf16, N>(f));
     }
   }
 }

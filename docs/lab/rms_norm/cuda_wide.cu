@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_fwd(const __grid_constant__ p
       load_vector<bf16>(p.w, TIGON_BF16, own + k * BLOCK * N, w);
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] = rounded<bf16>(v[j] * rstd) * w[j];
-      store_stream(p.dx + (int64_t)r * p.cols + own + k * BLOCK * N, packed<bf16>(v));
+      store_pack(p.dx + (int64_t)r * p.cols + own + k * BLOCK * N, packed<bf16>(v));
     }
   }
 }
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows_bwd(const __grid_constant__ p
       load_vector<bf16>(p.w, TIGON_BF16, own + k * BLOCK * N, f);
 #pragma unroll
       for (int j = 0; j < N; ++j) a[j] = rstd * fmaf(-b[j] * rstd, mean, a[j] * f[j]);
-      store_stream(p.dx + (int64_t)r * p.cols + own + k * BLOCK * N, packed<bf16>(a));
+      store_pack(p.dx + (int64_t)r * p.cols + own + k * BLOCK * N, packed<bf16>(a));
     }
   };
   auto total = [&](int r) {

@@ -61,35 +61,33 @@ __device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c
   }
 }
 
-/* Of columns c .. c + N - 1; `w` has the offset, `b` is layer_norm's only. */
+/* What columns c .. c + N - 1 are given: w has the offset, b is layer_norm's bias or the modulated row's shift. */
+template <int N> struct norm_given { float w[N], b[N], scale[N]; };
+
 template <class T, norm_kind KIND, int N>
-__device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
-                                   const float (&v)[N], const float (&w)[N], const float (&b)[N]) {
+__device__ inline void norm_output(const norm_out<T> &to, int64_t c, const float (&v)[N], const norm_given<N> &given) {
   float out[N];
-  if constexpr (KIND == NORM_LAYER) {
 #pragma unroll
-    for (int j = 0; j < N; ++j) out[j] = fmaf(fmaf(v[j] - to.center, to.rstd, to.rest), w[j], b[j]);
-  } else {
-#pragma unroll
-    for (int j = 0; j < N; ++j) out[j] = norm_xhat<T>(v[j], to.rstd, to.rounds) * w[j];
-  }
-  if constexpr (KIND == NORM_MODULATED) {
-    float scale[N], shift[N];
-    norm_vector<T>(to.scale, p.scale_dtype, 0, c, scale);
-    norm_vector<T>(to.shift, p.shift_dtype, 0, c, shift);
-#pragma unroll
-    for (int j = 0; j < N; ++j) out[j] = fmaf(1 + scale[j], out[j], shift[j]);
+  for (int j = 0; j < N; ++j) {
+    if (KIND == NORM_LAYER)
+      out[j] = fmaf(fmaf(v[j] - to.center, to.rstd, to.rest), given.w[j], given.b[j]);
+    else
+      out[j] = norm_xhat<T>(v[j], to.rstd, to.rounds) * given.w[j];
+    if (KIND == NORM_MODULATED) out[j] = fmaf(1 + given.scale[j], out[j], given.b[j]);
   }
   norm_store<T>(to.y + c, out);
 }
-
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
                                    const float (&v)[N]) {
-  float w[N], b[N];
-  norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
-  if (KIND == NORM_LAYER) norm_vector<T>(p.b, p.b_dtype, 0, c, b);
-  norm_output<T, KIND>(p, to, c, v, w, b);
+  norm_given<N> given;
+  norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, given.w);
+  if (KIND == NORM_LAYER) norm_vector<T>(p.b, p.b_dtype, 0, c, given.b);
+  if (KIND == NORM_MODULATED) {
+    norm_vector<T>(to.scale, p.scale_dtype, 0, c, given.scale);
+    norm_vector<T>(to.shift, p.shift_dtype, 0, c, given.b);
+  }
+  norm_output<T, KIND>(to, c, v, given);
 }
 
 /* A row's own scale and shift come into the L2 while its sum is made. */
@@ -241,18 +239,23 @@ __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm
   for (int k = 0; k < PACKS; ++k) {
     const int c = (k * t.threads + own) * N;
     if (c >= cols) continue;
-    float v[N], w[N], b[N];
+    float v[N];
     unpack(pack_of<T>(kept[k]), v);
     if (HOLD == HOLD_ANY) {
       norm_output<T, KIND>(p, out, c, v);
       continue;
     }
-    unpack(pack_of<T>(HOLD == HOLD_EARLY ? weights[k] : held_vector<T>(p.w, 1, c)), w);
-    if (KIND == NORM_LAYER) unpack(pack_of<T>(HOLD == HOLD_EARLY ? biases[k] : held_vector<T>(p.b, 0, c)), b);
+    norm_given<N> given;
+    unpack(pack_of<T>(HOLD == HOLD_EARLY ? weights[k] : held_vector<T>(p.w, 1, c)), given.w);
+    if (KIND == NORM_LAYER) unpack(pack_of<T>(HOLD == HOLD_EARLY ? biases[k] : held_vector<T>(p.b, 0, c)), given.b);
+    if (KIND == NORM_MODULATED) {
+      unpack(pack_of<T>(held_vector<T>(out.scale, 0, c)), given.scale);
+      unpack(pack_of<T>(held_vector<T>(out.shift, 0, c)), given.b);
+    }
     const float offset = p.w ? p.w_offset : 0;
 #pragma unroll
-    for (int j = 0; KIND != NORM_LAYER && j < N; ++j) w[j] += offset;
-    norm_output<T, KIND>(p, out, c, v, w, b);
+    for (int j = 0; KIND != NORM_LAYER && j < N; ++j) given.w[j] += offset;
+    norm_output<T, KIND>(out, c, v, given);
   }
   if (SHARED) cluster_end(cl);
 }
