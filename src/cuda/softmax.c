@@ -23,7 +23,7 @@ typedef struct cut {
   int team, cluster;
 } cut;
 
-static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t lanes) {
+static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t lanes, bool forward) {
   const bool wide = lanes > 1, clusters = device->sm >= 90;
   const int64_t items = cuda_ceil_div(cols, lanes);
   const int each = !wide ? (items <= 8 * 32 ? 8 : 16) : items <= 32 ? 1 : items <= 2 * 32 ? 2 : 4;
@@ -34,8 +34,8 @@ static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t 
              : each == 4 ? k->packs_4
              : each == 8 ? k->any_8
                          : k->any_16;
-  /* A block that held so wide a row would have an SM to itself: two that read their rows twice keep its memory busier. */
-  if (wide && wanted > SOFTMAX_WALK_THREADS && wanted <= SOFTMAX_MOST_THREADS)
+  /* A block that held so wide a row would have an SM to itself: forward, two that read their rows twice keep its memory busier. */
+  if (forward && wide && wanted > SOFTMAX_WALK_THREADS && wanted <= SOFTMAX_MOST_THREADS)
     return (cut){.kernel = k->walk, .team = SOFTMAX_WALK_THREADS, .cluster = 1};
   if (clusters && c.team < wanted) {
     c.team = SOFTMAX_THREADS;
@@ -67,7 +67,7 @@ tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->x, p->dtype) &&
                     flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->mask, p->mask_dtype);
-  const cut c = cut_row(cuda_of(queue), p->mask.data ? &masked : &plain, p->cols, wide ? lanes : 1);
+  const cut c = cut_row(cuda_of(queue), p->mask.data ? &masked : &plain, p->cols, wide ? lanes : 1, true);
   return launch(queue, &c, p->dtype, p->space.rows, p);
 }
 
@@ -77,6 +77,6 @@ tigon_status tigon_cuda_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->dy, p->dtype) &&
                     flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->dx, p->dtype);
-  const cut c = cut_row(cuda_of(queue), &all, p->cols, wide ? lanes : 1);
+  const cut c = cut_row(cuda_of(queue), &all, p->cols, wide ? lanes : 1, false);
   return launch(queue, &c, p->dtype, p->space.rows, p);
 }
