@@ -5,7 +5,9 @@
  *
  * Saving writes three temporary files, flushes them to the disk, and then renames model, optimizer, config in that order. So
  * a full disk leaves the checkpoint that was there; and after a kill between two renames, the absence of
- * model.safetensors.tmp says that the renames had begun, and opening finishes them. */
+ * model.safetensors.tmp says that the renames had begun, and opening finishes them.
+ *
+ * What transformers saves, a model.safetensors of another's and no optimizer.safetensors, opens as a checkpoint of step 0. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -33,17 +35,18 @@ bool train_checkpoint_exists(const char *folder);
 typedef struct train_checkpoint {
   train_safetensors model, optimizer;
   train_config config;
+  bool weights_only; /* no optimizer, step 0, no digest */
   int64_t step;
   uint64_t digest;
 } train_checkpoint;
 
 /* Opens and cross-checks. `options` take the checkpoint's values where the user gave none, and borrow its texts: close it
- * after the run. A given option of the model that differs is an error. */
+ * after the run. A given option of the model that differs is an error, but for a shorter --seq with `weights_only`. */
 bool train_checkpoint_open(const char *folder, train_checkpoint *checkpoint, train_options *options,
                            train_error *error);
 void train_checkpoint_close(train_checkpoint *checkpoint);
 
-/* Masters, moments and losses; rounds the image. */
+/* Masters, moments and losses; rounds the image. Weights in bf16 and f16 are widened. */
 bool train_checkpoint_load(const train_checkpoint *checkpoint, train_model *model, train_history *history,
                            train_error *error);
 

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +30,30 @@ static bool read_step(train_checkpoint *c, train_error *error) {
   const char *pair = train_safetensors_metadata(&c->optimizer, "pair");
   const char *model_pair = train_safetensors_metadata(&c->model, "pair");
   char *end = NULL;
-  if (!step || !digest || !pair || !model_pair) return broken(c, "its metadata lack step, data_digest or pair", error);
+  if (!step || !digest || !pair) return broken(c, "its metadata lack step, data_digest or pair", error);
   c->step = strtoll(step, &end, 10);
   if (end == step || *end || c->step < 0 || c->step > 1000000000)
     return broken(c, "its step is no whole number from 0 to 1000000000", error);
   c->digest = strtoull(digest, &end, 16);
   if (end == digest || *end) return broken(c, "its data_digest is no hexadecimal number", error);
-  if (strcmp(pair, model_pair) != 0) return broken(c, "it is not of the same save as model.safetensors", error);
+  if (!model_pair || strcmp(pair, model_pair) != 0)
+    return broken(c, "it is not of the same save as model.safetensors", error);
   return true;
+}
+
+/* A model.safetensors of ours says that there is an optimizer.safetensors; another's without one is weights only. */
+static bool open_optimizer(train_checkpoint *c, const char *path, train_error *error) {
+  c->weights_only = !train_safetensors_metadata(&c->model, "pair") && access(path, F_OK) != 0;
+  return c->weights_only || (train_safetensors_open(path, &c->optimizer, error) && read_step(c, error));
+}
+
+/* The checkpoint's length of a sequence; weights alone may go on with a shorter one. */
+static bool adopt_seq(const train_checkpoint *c, train_options *o, train_error *error) {
+  const int64_t positions = c->config.positions;
+  if (!train_option_given(o, "seq")) o->seq = positions;
+  if (o->seq == positions || (c->weights_only && o->seq < positions)) return true;
+  return train_fail(error, TRAIN_EXIT_USAGE, "--seq is %" PRId64 ", must be %s%" PRId64 " as in the checkpoint", o->seq,
+                    c->weights_only ? "at most " : "", positions);
 }
 
 /* The model's shape overrules, given options that differ are mistakes. */
@@ -46,20 +63,25 @@ static bool adopt_config(const train_config *config, train_options *o, train_err
     int64_t *field, value;
   } fields[] = {{"vocab", &o->vocab, config->vocab},          {"layers", &o->layers, config->layers},
                 {"hidden", &o->hidden, config->hidden},       {"heads", &o->heads, config->heads},
-                {"kv-heads", &o->kv_heads, config->kv_heads}, {"intermediate", &o->intermediate, config->intermediate},
-                {"seq", &o->seq, config->positions}};
+                {"kv-heads", &o->kv_heads, config->kv_heads}, {"intermediate", &o->intermediate, config->intermediate}};
+  const struct {
+    const char *name;
+    double *field, value;
+  } reals[] = {{"rope-theta", &o->rope_theta, config->rope_theta}, {"rms-eps", &o->rms_eps, config->rms_eps}};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
     if (train_option_given(o, fields[i].name) && *fields[i].field != fields[i].value)
       return train_fail(error, TRAIN_EXIT_USAGE, "--%s is %" PRId64 ", must be %" PRId64 " as in the checkpoint",
                         fields[i].name, *fields[i].field, fields[i].value);
     *fields[i].field = fields[i].value;
   }
-  if (train_option_given(o, "rope-theta") && o->rope_theta != config->rope_theta)
-    return train_fail(error, TRAIN_EXIT_USAGE, "--rope-theta is %g, must be %g as in the checkpoint", o->rope_theta,
-                      config->rope_theta);
+  for (size_t i = 0; i < sizeof reals / sizeof *reals; ++i) {
+    if (train_option_given(o, reals[i].name) && *reals[i].field != reals[i].value)
+      return train_fail(error, TRAIN_EXIT_USAGE, "--%s is %g, must be %g as in the checkpoint", reals[i].name,
+                        *reals[i].field, reals[i].value);
+    *reals[i].field = reals[i].value;
+  }
   if (train_option_given(o, "tie") && !config->tied)
     return train_fail(error, TRAIN_EXIT_USAGE, "--tie is given, but the checkpoint's head is not tied");
-  o->rope_theta = config->rope_theta;
   o->tie = config->tied;
   return true;
 }
@@ -89,8 +111,8 @@ bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_option
     return false;
   finish_renames(folder);
   const bool good = train_config_read(folder, &c->config, error) && train_safetensors_open(weights, &c->model, error) &&
-                    train_safetensors_open(optimizer, &c->optimizer, error) && read_step(c, error) &&
-                    adopt_config(&c->config, options, error) && adopt_options(c, options, error);
+                    open_optimizer(c, optimizer, error) && adopt_config(&c->config, options, error) &&
+                    adopt_seq(c, options, error) && adopt_options(c, options, error);
   if (!good) train_checkpoint_close(c);
   return good;
 }
@@ -102,28 +124,51 @@ void train_checkpoint_close(train_checkpoint *c) {
 
 /* ---- tensors ---- */
 
-enum { STAGE = 1 << 20 /* bytes that go to the device at once */ };
+enum { STAGE = 1 << 18 /* f32 elements that go to the device at once */, STAGE_BYTES = 4 * STAGE };
+
+static float from_f16(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const float size = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                     : exponent == 0 ? ldexpf((float)mantissa, -24)
+                                     : ldexpf((float)(1024 + mantissa), exponent - 25);
+  return bits >> 15 ? -size : size;
+}
+
+/* bf16 or f16 become f32 in place, the last one first: none is overwritten before it is read. */
+static void widen(char *stage, int64_t count, bool is_bf16) {
+  for (int64_t i = count - 1; i >= 0; --i) {
+    uint16_t bits;
+    memcpy(&bits, stage + i * (int64_t)sizeof bits, sizeof bits);
+    const float value = is_bf16 ? train_from_bf16(bits) : from_f16(bits);
+    memcpy(stage + i * (int64_t)sizeof value, &value, sizeof value);
+  }
+}
 
 static bool load_tensor(const train_safetensors *file, const char *name, const train_piece *piece,
                         tigon_context *context, float *to, char *stage, train_error *error) {
   const int64_t shape[2] = {piece->rows ? piece->rows : piece->cols, piece->cols};
-  const train_safetensor *tensor = train_safetensors_expect(file, name, "F32", piece->rows ? 2 : 1, shape, error);
+  const train_safetensor *found = train_safetensors_find(file, name);
+  const bool is_bf16 = found && strcmp(found->dtype, "BF16") == 0;
+  const bool is_half = is_bf16 || (found && strcmp(found->dtype, "F16") == 0);
+  const train_safetensor *tensor =
+      train_safetensors_expect(file, name, is_half ? found->dtype : "F32", piece->rows ? 2 : 1, shape, error);
   if (!tensor) return false;
-  for (int64_t first = 0; first < tensor->bytes; first += STAGE) {
-    const int64_t count = tensor->bytes - first < STAGE ? tensor->bytes - first : STAGE;
-    if (!train_safetensors_read(file, tensor, first, count, stage, error) ||
-        !train_ok(context, tigon_copy(context, (char *)to + first, stage, (size_t)count), error))
-      return false;
+  const int64_t element = train_safetensors_element(tensor->dtype), elements = tensor->bytes / element;
+  for (int64_t first = 0; first < elements; first += STAGE) {
+    const int64_t count = elements - first < STAGE ? elements - first : STAGE;
+    if (!train_safetensors_read(file, tensor, first * element, count * element, stage, error)) return false;
+    if (is_half) widen(stage, count, is_bf16);
+    if (!train_ok(context, tigon_copy(context, to + first, stage, (size_t)count * sizeof *to), error)) return false;
   }
   return true;
 }
 
-/* One flat buffer; its tensors are named prefix + piece. The padding between tensors becomes 0. */
+/* One flat buffer; its tensors are named prefix + piece. Without a file all becomes 0, with one the padding. */
 static bool load_buffer(const train_safetensors *file, const char *prefix, const train_model *model,
                         const train_piece *pieces, const train_block *buffer, char *stage, train_error *error) {
   tigon_context *context = model->memory->context;
   bool good = train_ok(context, tigon_fill(context, buffer->data, 0, buffer->bytes), error);
-  for (int64_t i = 0; good && i < train_piece_count(&model->config); ++i) {
+  for (int64_t i = 0; file && good && i < train_piece_count(&model->config); ++i) {
     char name[96];
     snprintf(name, sizeof name, "%s%s", prefix, pieces[i].name);
     good = load_tensor(file, name, &pieces[i], context, (float *)buffer->data + pieces[i].offset, stage, error);
@@ -165,13 +210,14 @@ static bool load_history(const train_checkpoint *c, train_history *h, train_erro
 
 bool train_checkpoint_load(const train_checkpoint *c, train_model *model, train_history *history, train_error *error) {
   train_piece *pieces = calloc((size_t)train_piece_count(&model->config), sizeof *pieces);
-  char *stage = malloc(STAGE);
+  char *stage = malloc(STAGE_BYTES);
+  const train_safetensors *moments = c->weights_only ? NULL : &c->optimizer;
   bool good = (pieces && stage) || train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for loading the checkpoint");
   if (good) train_pieces(model, pieces);
   good = good && load_buffer(&c->model, "", model, pieces, &model->master, stage, error) &&
-         load_buffer(&c->optimizer, "exp_avg.", model, pieces, &model->exp_avg, stage, error) &&
-         load_buffer(&c->optimizer, "exp_avg_sq.", model, pieces, &model->exp_avg_sq, stage, error) &&
-         load_history(c, history, error) && train_model_round(model, error);
+         load_buffer(moments, "exp_avg.", model, pieces, &model->exp_avg, stage, error) &&
+         load_buffer(moments, "exp_avg_sq.", model, pieces, &model->exp_avg_sq, stage, error) &&
+         (c->weights_only || load_history(c, history, error)) && train_model_round(model, error);
   free(stage);
   free(pieces);
   return good;

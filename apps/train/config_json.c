@@ -53,6 +53,32 @@ static bool read_text(const reading *r, const char *key, const char *must) {
   return (text && strcmp(text, must) == 0) || wrong(r, key, must);
 }
 
+static bool read_absent_or(const reading *r, const char *key, json_t *expected, const char *must) {
+  const json_t *value = json_object_get(r->object, key);
+  const bool good = !value || json_is_null(value) || json_equal(value, expected);
+  json_decref(expected);
+  return good || wrong(r, key, must);
+}
+
+/* What another Llama may have and this one has not. */
+static bool read_variants(const reading *r, const train_config *c) {
+  return read_absent_or(r, "attention_bias", json_false(), "false") &&
+         read_absent_or(r, "mlp_bias", json_false(), "false") &&
+         read_absent_or(r, "rope_scaling", json_null(), "null") &&
+         read_absent_or(r, "head_dim", json_integer(c->head_dim), "hidden_size / num_attention_heads");
+}
+
+/* Older ones have it outside of rope_parameters, newer ones inside, ours have both. */
+static bool read_rope_theta(const reading *r, double *theta) {
+  const json_t *outside = json_object_get(r->object, "rope_theta");
+  const json_t *parameters = json_object_get(r->object, "rope_parameters");
+  const reading inside = {parameters, r->path, r->error};
+  if (!parameters || json_is_null(parameters)) return read_real(r, "rope_theta", 1, 1e12, theta);
+  if (!read_text(&inside, "rope_type", "default") || !read_real(&inside, "rope_theta", 1, 1e12, theta)) return false;
+  return !outside || (json_is_number(outside) && json_number_value(outside) == *theta) ||
+         wrong(r, "rope_theta", "that of rope_parameters");
+}
+
 static bool read_config(const reading *r, train_config *c) {
   const json_t *tied = json_object_get(r->object, "tie_word_embeddings");
   if (!json_is_object(r->object)) return wrong(r, "the JSON", "an object");
@@ -62,7 +88,7 @@ static bool read_config(const reading *r, train_config *c) {
       !read_whole(r, "num_hidden_layers", 1024, &c->layers) || !read_whole(r, "num_attention_heads", 1024, &c->heads) ||
       !read_whole(r, "num_key_value_heads", 1024, &c->kv_heads) ||
       !read_whole(r, "max_position_embeddings", 1 << 20, &c->positions) ||
-      !read_real(r, "rms_norm_eps", 0, 1, &c->rms_eps) || !read_real(r, "rope_theta", 1, 1e12, &c->rope_theta))
+      !read_real(r, "rms_norm_eps", 0, 1, &c->rms_eps) || !read_rope_theta(r, &c->rope_theta))
     return false;
   if (!json_is_boolean(tied)) return wrong(r, "tie_word_embeddings", "true or false");
   c->tied = json_is_true(tied);
@@ -70,7 +96,7 @@ static bool read_config(const reading *r, train_config *c) {
     return wrong(r, "hidden_size", "an even multiple of num_attention_heads");
   if (c->heads % c->kv_heads != 0) return wrong(r, "num_attention_heads", "a multiple of num_key_value_heads");
   c->head_dim = c->hidden / c->heads;
-  return true;
+  return read_variants(r, c);
 }
 
 bool train_config_read(const char *folder, train_config *config, train_error *error) {

@@ -28,7 +28,7 @@ static bool same_folder(const char *a, const char *b) {
 
 bool train_job_choose_out(train_job *job, train_error *error) {
   const train_options *o = job->options;
-  const char *chosen = o->out ? o->out : o->resume;
+  const char *chosen = o->out || job->checkpoint.weights_only ? o->out : o->resume; /* another's model stays as it is */
   job->saves = chosen || !o->compare;
   if (job->saves) {
     if (!chosen)

@@ -48,7 +48,10 @@ static bool open_data(train_job *job, train_error *error) {
   if (job->data.source.note[0]) train_job_note(job, "%s", job->data.source.note);
   if (job->options->prompt && !job->data.source.is_text)
     return train_fail(error, TRAIN_EXIT_USAGE, "--prompt is text, but the data are tokens whose text is not known");
-  if (job->resumed && job->data.digest != job->checkpoint.digest)
+  if (job->checkpoint.weights_only)
+    train_job_note(job, "%s has no optimizer.safetensors: its weights begin at step 0, with zero moments",
+                   job->options->resume);
+  else if (job->resumed && job->data.digest != job->checkpoint.digest)
     train_job_note(job, "the data are not those that the checkpoint was trained on");
   return true;
 }

@@ -13,7 +13,7 @@ typedef struct train_options {
   int64_t vocab; /* 0: from the data */
   /* model */
   int64_t layers, hidden, heads, kv_heads, intermediate, seq; /* kv_heads, intermediate 0: chosen by resolve */
-  double rope_theta;
+  double rope_theta, rms_eps;
   bool tie;
   /* training */
   int64_t steps, batch, accumulate, warmup, seed; /* warmup -1: chosen by resolve */

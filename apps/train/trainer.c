@@ -14,7 +14,7 @@ static train_config shape(const train_options *o, int64_t vocab) {
                         .head_dim = o->hidden / o->heads,
                         .positions = o->seq,
                         .rope_theta = o->rope_theta,
-                        .rms_eps = 1e-5,
+                        .rms_eps = o->rms_eps,
                         .tied = o->tie};
 }
 

@@ -1,10 +1,12 @@
 /* Checkpoints: everything comes back bit for bit, a killed save is finished, a hostile or foreign one is refused. */
 #include <inttypes.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "checkpoint.h"
 #include "config_json.h"
+#include "pieces.h"
 #include "tiny.h"
 
 static char folder[] = "/tmp/tigon-checkpoint-XXXXXX";
@@ -188,6 +190,135 @@ static void put(const char *path, const char *text) {
   fclose(file);
 }
 
+/* The beginning of tiny_config() as transformers 5.17 writes it, and what may follow. */
+#define THEIRS                                                                                                     \
+  "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_size\":16," \
+  "\"intermediate_size\":24,\"max_position_embeddings\":8,\"num_attention_heads\":4,\"num_hidden_layers\":2,"      \
+  "\"num_key_value_heads\":2,\"pad_token_id\":null,\"rms_norm_eps\":1e-06,\"vocab_size\":19"
+#define UNTIED ",\"tie_word_embeddings\":false"
+#define ROPE ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}"
+
+/* Element i of every tensor of a file that another program wrote is number i % NUMBERS. */
+enum { NUMBERS = 7 };
+typedef struct kind {
+  const char *dtype;
+  size_t bytes;
+  uint32_t stored[NUMBERS]; /* little-endian, in `bytes` */
+  float value[NUMBERS];
+} kind;
+
+static const kind kinds[] = {
+    {"F32",
+     4,
+     {0, 0x80000000, 1, 0x3f800000, 0xc0490fdb, 0x7f7fffff, 0xff800000},
+     {0, -0.0f, 0x1p-149f, 1, -0x1.921fb6p1f, 0x1.fffffep127f, -INFINITY}},
+    {"BF16",
+     2,
+     {0, 0x8000, 1, 0x3f80, 0xc049, 0x7f7f, 0xff80},
+     {0, -0.0f, 0x1p-133f, 1, -3.140625f, 0x1.fep127f, -INFINITY}},
+    {"F16",
+     2,
+     {0, 0x8000, 1, 0x0400, 0xb555, 0x7bff, 0xfc00},
+     {0, -0.0f, 0x1p-24f, 0x1p-14f, -0x1.554p-2f, 65504, -INFINITY}},
+};
+
+static bool fill_kind(void *user, int64_t index, int64_t first, int64_t count, void *to, train_error *error) {
+  const kind *k = user;
+  (void)index;
+  (void)error;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = first + i, bytes = (int64_t)k->bytes;
+    ((uint8_t *)to)[i] = (uint8_t)(k->stored[at / bytes % NUMBERS] >> (8 * (at % bytes)));
+  }
+  return true;
+}
+
+/* A folder as transformers leaves it: no optimizer.safetensors, no metadata of ours. */
+static void save_theirs(const char *sub, bool tied, const kind *k) {
+  train_safetensors ours;
+  train_error error;
+  save(sub, tied, 1, 4);
+  const char *path = path_of(sub, "model.safetensors");
+  tiny_good(train_safetensors_open(path, &ours, &error), &error);
+  for (int64_t i = 0; i < ours.count; ++i) ours.tensors[i].dtype = k->dtype;
+  json_t *metadata = json_pack("{s:s}", "format", "pt");
+  tiny_good(train_safetensors_write(path, ours.tensors, ours.count, metadata, fill_kind, (void *)k, &error), &error);
+  tiny_good(train_file_commit(path, &error), &error);
+  json_decref(metadata);
+  train_safetensors_close(&ours);
+  assert_int_equal(unlink(path_of(sub, "optimizer.safetensors")), 0);
+  put(path_of(sub, "config.json"), tied ? THEIRS ROPE ",\"tie_word_embeddings\":true}" : THEIRS ROPE UNTIED "}");
+}
+
+static void is_theirs(const train_model *model, const kind *k) {
+  train_piece pieces[2 * 9 + 3];
+  train_pieces(model, pieces);
+  for (int64_t p = 0; p < train_piece_count(&model->config); ++p)
+    for (int64_t i = 0; i < (pieces[p].rows ? pieces[p].rows : 1) * pieces[p].cols; ++i)
+      assert_memory_equal((float *)model->master.data + pieces[p].offset + i, &k->value[i % NUMBERS], sizeof(float));
+  for (int64_t i = 0; i < model->elements; ++i)
+    assert_true(((float *)model->exp_avg.data)[i] == 0 && ((float *)model->exp_avg_sq.data)[i] == 0);
+}
+
+static void weights_of_transformers(void **state) {
+  (void)state;
+  for (int tied = 0; tied < 2; ++tied) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+      tiny t;
+      train_options o;
+      train_checkpoint c;
+      train_history h = {0};
+      save_theirs("t", tied, &kinds[i]);
+      train_options_init(&o);
+      tiny_open(&t, TIGON_F32, tied, true);
+      fill(&t, 3);
+      tiny_good(train_checkpoint_open(path_of("t", ""), &c, &o, &t.error), &t.error);
+      assert_true(c.weights_only && c.step == 0 && o.tie == (bool)tied);
+      assert_true(o.rms_eps == 1e-6 && o.rope_theta == 5e5 && o.seq == 8);
+      tiny_good(train_checkpoint_load(&c, &t.model, &h, &t.error), &t.error);
+      is_theirs(&t.model, &kinds[i]);
+      assert_int_equal(h.steps + h.evals, 0);
+      train_history_free(&h);
+      train_checkpoint_close(&c);
+      tiny_close(&t);
+    }
+  }
+}
+
+/* Sequences may become shorter, not longer. */
+static void sequences_of_transformers(void **state) {
+  (void)state;
+  train_options o;
+  train_checkpoint c;
+  train_error error;
+  save_theirs("s", false, &kinds[0]);
+  train_options_init(&o);
+  o.given = UINT64_C(1) << train_option_find("seq");
+  o.seq = 4;
+  tiny_good(train_checkpoint_open(path_of("s", ""), &c, &o, &error), &error);
+  assert_int_equal(o.seq, 4);
+  train_checkpoint_close(&c);
+  o.seq = 9;
+  assert_false(train_checkpoint_open(path_of("s", ""), &c, &o, &error));
+  assert_string_equal(error.text, "--seq is 9, must be at most 8 as in the checkpoint");
+}
+
+/* Half of a checkpoint of ours is none of theirs. */
+static void half_is_missing(void **state) {
+  (void)state;
+  train_error error;
+  save("g", false, 1, 4);
+  assert_int_equal(unlink(path_of("g", "optimizer.safetensors")), 0);
+  assert_int_equal(opened_step("g", &error), -1);
+  assert_non_null(strstr(error.text, "g/optimizer.safetensors: No such file or directory"));
+
+  save("g", false, 1, 4);
+  save_theirs("t", false, &kinds[0]);
+  move(path_of("t", "model.safetensors"), path_of("g", "model.safetensors"));
+  assert_int_equal(opened_step("g", &error), -1);
+  assert_non_null(strstr(error.text, "is not of the same save as model.safetensors"));
+}
+
 static void refuses(void **state) {
   (void)state;
   train_error error = {0};
@@ -216,6 +347,15 @@ static void refuses(void **state) {
       {"{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"vocab_size\":1e99}", "vocab_size must be a whole number"},
       {"{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act must be silu"},
       {"{\"model_type\": nul", "its JSON is broken in line 1"},
+      {THEIRS UNTIED "}", "rope_theta must be a number from 1 to 1e+12"},
+      {THEIRS ",\"rope_parameters\":[5e5]}", "rope_type must be default"},
+      {THEIRS ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":5e5}}", "rope_type must be default"},
+      {THEIRS ",\"rope_parameters\":{\"rope_type\":\"default\"}}", "rope_theta must be a number from 1 to 1e+12"},
+      {THEIRS ROPE ",\"rope_theta\":1e4}", "rope_theta must be that of rope_parameters"},
+      {THEIRS ROPE UNTIED ",\"attention_bias\":true}", "attention_bias must be false"},
+      {THEIRS ROPE UNTIED ",\"mlp_bias\":true}", "mlp_bias must be false"},
+      {THEIRS ROPE UNTIED ",\"rope_scaling\":{\"factor\":2}}", "rope_scaling must be null"},
+      {THEIRS ROPE UNTIED ",\"head_dim\":8}", "head_dim must be hidden_size / num_attention_heads"},
   };
   for (size_t i = 0; i < sizeof configs / sizeof *configs; ++i) {
     put(path_of("h", "config.json"), configs[i][0]);
@@ -245,8 +385,14 @@ static void wrong_shape(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(round_trip), cmocka_unit_test(names),   cmocka_unit_test(killed_between_renames),
-      cmocka_unit_test(truncated),  cmocka_unit_test(refuses), cmocka_unit_test(wrong_shape)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),
+                                     cmocka_unit_test(names),
+                                     cmocka_unit_test(killed_between_renames),
+                                     cmocka_unit_test(truncated),
+                                     cmocka_unit_test(weights_of_transformers),
+                                     cmocka_unit_test(sequences_of_transformers),
+                                     cmocka_unit_test(half_is_missing),
+                                     cmocka_unit_test(refuses),
+                                     cmocka_unit_test(wrong_shape)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -39,4 +39,23 @@ run train --resume "$scratch/whole-f32" --steps 130 --out "$scratch/longer" --js
 expect_status 0 "longer"
 tail -1 "$scratch/out" | grep -q '"steps":130' || fail "longer: not 130 steps"
 same "$scratch/before" "$scratch/whole-f32/optimizer.safetensors" "longer"
+
+# The weights as another program would leave them: step 0 has the loss of the step that they are of; saved elsewhere.
+cd "$scratch" || exit 1
+run train --resume whole-f32 --json --sample 0
+sed -n 's/.*"heldout_loss":\([^,]*\),.*/\1/p' out >want
+mkdir theirs && cp whole-f32/config.json theirs
+LC_ALL=C sed 's/"pair":/"hers":/' whole-f32/model.safetensors >theirs/model.safetensors
+cp -r theirs before-theirs
+train --resume theirs --batch 16 --steps 0 --json
+expect_status 0 "weights alone"
+one_sentence 'theirs has no optimizer.safetensors: its weights begin at step 0, with zero moments' "weights alone"
+sed -n 's/.*"heldout_loss":\([^,]*\),.*/\1/p' out >got
+[ -s want ] || fail "weights alone: no held-out loss"
+same want got "weights alone, held-out loss"
+train --resume theirs --steps 3 --json --log-every 1
+expect_status 0 "weights alone, trained"
+[ "$(losses out | cut -d' ' -f1 | tr '\n' ' ')" = "1 2 3 " ] || fail "weights alone: not steps 1 2 3"
+diff -r before-theirs theirs >/dev/null || fail "weights alone: changed"
+[ -s tigon-run-2/optimizer.safetensors ] || fail "weights alone: no tigon-run-2"
 finish
