@@ -12,7 +12,7 @@ PEERS ?= torch==2.13.0 numpy
 # Whose wheel has the newest oneDNN on PyPI that runs on OpenMP, 3.6.2; nothing else of it is used.
 PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
-.PHONY: build train test bench bench-peers setup format lint install asan tsan fuzz reliability coverage abi-update clean help
+.PHONY: build train test test-convergence python-env bench bench-peers setup format lint install asan tsan fuzz reliability coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -20,7 +20,7 @@ build: configure ## Build build/tigon and build/libtigon.so (the default)
 train: setup-build-train build ## Train a small Llama: make train ARGS="--steps 50"
 	@build/tigon train $(ARGS)
 
-test: setup-build-test configure ## Build and run every test, lint, format and sanitizers (some minutes)
+test: setup-build-test configure python-env ## Build and run every test, lint, format and sanitizers (some minutes)
 	@cmake --build build -j $(JOBS)
 	@ctest --preset release -j $(JOBS) $(ARGS)
 
@@ -34,6 +34,16 @@ bench-peers: setup-build-bench-peers configure ## PyTorch and oneDNN beside it, 
 	@ls build/peers/lib/python*/site-packages/paddle/libs/libdnnl.so.3 >/dev/null 2>&1 || \
 	  build/peers/bin/pip install --quiet --no-deps $(PEERS_ONEDNN) || true # without it oneDNN is left out, which it says
 	@build/peers/bin/python bench/peers_cpu.py $(ARGS)
+
+test-convergence: setup-build-test build python-env ## Train stock and patched models of every family side by side
+	@tools/test-python convergence
+
+# Made anew when what the tests want changes.
+python-env: setup-test build/python/done ## PyTorch and its kin for the Python tests, in build/python
+build/python/done: tests/python/requirements.txt
+	@rm -rf build/python && python3 -m venv build/python
+	@build/python/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	@touch $@
 
 format: setup-test ## Format the sources
 	@tools/format
@@ -71,7 +81,7 @@ clean: ## Remove build/
 	@rm -rf build
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: configure
 # Always: it takes a second, and notices what was installed or how a test describes itself.

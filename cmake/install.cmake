@@ -25,3 +25,6 @@ file(RELATIVE_PATH pc_to_prefix "/${pc_dir}" "/")
 string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/tigon.pc.in" "${PROJECT_BINARY_DIR}/tigon.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/tigon.pc" DESTINATION "${pc_dir}")
+
+# The wheel holds the library once, without the links that name its version.
+install(FILES "$<TARGET_FILE:tigon_shared>" DESTINATION tigon/lib RENAME libtigon.so COMPONENT python EXCLUDE_FROM_ALL)

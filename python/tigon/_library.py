@@ -1,0 +1,72 @@
+"""The shared object: where it is, what it exports, and how its errors become Python's."""
+
+import ctypes
+import os
+from pathlib import Path
+
+from tigon import _abi
+
+
+def find():
+    """The path of libtigon.so: TIGON_LIBRARY, else the one in this package, else the one that a source tree built."""
+    if os.environ.get("TIGON_LIBRARY"):
+        return os.environ["TIGON_LIBRARY"]
+    package = Path(__file__).resolve().parent
+    places = (package / "lib" / "libtigon.so", package.parent.parent / "build" / "libtigon.so")
+    for place in places:
+        if place.exists():
+            return str(place)
+    raise ImportError("tigon: no libtigon.so at " + " or ".join(map(str, places)) + "; TIGON_LIBRARY names another one")
+
+
+def load(path):
+    library = ctypes.CDLL(path)
+    library.tigon_last_error.restype = ctypes.c_char_p
+    library.tigon_last_error.argtypes = library.tigon_context_destroy.argtypes = (ctypes.c_void_p,)
+    library.tigon_context_destroy.restype = None
+    major, minor = divmod(library.tigon_version() // 100, 100)
+    if (major, minor) != _abi.VERSION:  # before 1.0 a minor version may change the ABI
+        raise ImportError(f"tigon: {path} is version {major}.{minor}, must be {'.'.join(map(str, _abi.VERSION))}")
+    return library
+
+
+path = find()
+library = load(path)
+
+ERRORS = {
+    1: ValueError,  # INVALID
+    2: NotImplementedError,  # UNSUPPORTED
+    3: ValueError,  # WORKSPACE
+    4: ValueError,  # ALIAS
+    5: RuntimeError,  # SCRATCH
+    6: RuntimeError,  # DEVICE
+    7: MemoryError,  # OUT_OF_MEMORY
+}
+
+
+def error(status, context=None):
+    """The exception for a status, with the library's own sentence; a wrong dtype is a TypeError."""
+    sentence = library.tigon_last_error(context).decode()
+    kind = TypeError if status == 1 and ".dtype is " in sentence else ERRORS.get(status, RuntimeError)
+    return kind(sentence)
+
+
+class Context:
+    """A tigon_context. One thread at a time."""
+
+    def __init__(self, device, stream=0, threads=0):
+        desc = _abi.ContextDesc(device=device.encode(), stream=stream, threads=threads)
+        self.handle = ctypes.c_void_p()
+        status = library.tigon_context_create(ctypes.byref(desc), ctypes.byref(self.handle))
+        if status:
+            raise error(status)
+
+    def run(self, function, *args):
+        """Calls a C function of this context; each argument a struct or a number to be filled in."""
+        status = library[f"tigon_{function}"](self.handle, *map(ctypes.byref, args))
+        if status:
+            raise error(status, self.handle)
+
+    def __del__(self, destroy=library.tigon_context_destroy):
+        if self.handle:
+            destroy(self.handle)

@@ -1,0 +1,1 @@
+"""Other libraries' names for Tigon's operators."""

@@ -1,0 +1,131 @@
+"""Positions and attention: rope, attention, softmax."""
+
+import torch
+
+from tigon.torch._autograd import Function, first_order, lowered, nonzero, promoted, strided
+from tigon.torch._op import op
+
+
+def _heads_inside(shape, strides):
+    """[B, H, T, D] as the C entries have it, [B, T, H, D]."""
+    if len(shape) != 4:
+        return shape, strides
+    return tuple(shape[i] for i in (0, 2, 1, 3)), tuple(strides[i] for i in (0, 2, 1, 3))
+
+
+def _shared(shape, strides):
+    """[1, T, R] of all sequences as [T, R]."""
+    return (shape[1:], strides[1:]) if len(shape) == 3 and shape[0] == 1 else (shape, strides)
+
+
+def _rope(direction):
+    views = dict.fromkeys(("q", "k", "q_out", "k_out"), _heads_inside) | dict.fromkeys(("cos", "sin"), _shared)
+    schema = f"rope_{direction}(Tensor q, Tensor k, Tensor cos, Tensor sin, int layout, int rotary_dim)"
+    return op(schema + " -> (Tensor q_out, Tensor k_out)", **views)(
+        lambda q, k, *_: (torch.empty_like(q), torch.empty_like(k))
+    )
+
+
+_rope_fwd, _rope_bwd = _rope("fwd"), _rope("bwd")
+
+
+class _RoPE(Function):
+    @staticmethod
+    def forward(ctx, q, k, cos, sin, layout, rotary_dim):
+        ctx.save_for_backward(cos, sin)
+        ctx.options = layout, rotary_dim
+        return _rope_fwd(q, k, cos, sin, layout, rotary_dim)
+
+    @staticmethod
+    @first_order("rope")
+    def backward(ctx, dq, dk):
+        dq, dk = _rope_bwd(strided(dq), strided(dk), *ctx.saved_tensors, *ctx.options)
+        return dq, dk, None, None, None, None
+
+
+def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
+    """Rotary position embedding of q [B, Hq, T, D] and k [B, Hk, T, D]; returns both, rotated.
+
+    cos, sin [T, R], [1, T, R] or [B, T, R] f32 or as q, as Hugging Face has them: angles twice, of which the first R /
+    2 columns are read; with rotary_dim given, also [.., rotary_dim / 2]. The first R elements of a head turn, the
+    others pass through. Pair i is (x[i], x[i + R / 2]), interleaved (x[2 i], x[2 i + 1]). q and k f32, bf16 or f16 of
+    one dtype (under autocast the wider one), any strides but the last, 1. cos and sin get no gradient.
+    """
+    q, k = promoted(q, k)
+    return _RoPE.call(q, k, cos, sin, int(interleaved), cos.shape[-1] if rotary_dim is None else rotary_dim)
+
+
+@op(
+    "attention_fwd(Tensor q, Tensor k, Tensor v, float scale, bool causal, int window) -> (Tensor o, Tensor lse)",
+    **dict.fromkeys("qkvo", _heads_inside),
+)
+def _attention_fwd(q, k, v, scale, causal, window):
+    return torch.empty_like(q), torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+
+
+@op(
+    "attention_bwd(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, float scale, bool causal,"
+    " int window) -> (Tensor dq, Tensor dk, Tensor dv)",
+    **dict.fromkeys(("d_o", "q", "k", "v", "o", "dq", "dk", "dv"), _heads_inside),
+)
+def _attention_bwd(d_o, q, k, v, *_):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+class _Attention(Function):
+    @staticmethod
+    def forward(ctx, q, k, v, *options):
+        o, lse = _attention_fwd(q, k, v, *options)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.options = options
+        return o
+
+    @staticmethod
+    @first_order("attention")
+    def backward(ctx, d_o):
+        return *_attention_bwd(strided(d_o), *ctx.saved_tensors, *ctx.options), None, None, None
+
+
+def attention(q, k, v, scale=None, causal=True, window=None):
+    """softmax(scale * q k^T + mask) v in O(T * D) memory, with grouped heads.
+
+    q [B, Hq, T, D]; k, v [B, Hk, S, D], Hk dividing Hq; all f32, bf16 or f16 (under autocast, autocast's own dtype),
+    any strides but the last, 1. scale None is 1 / sqrt(D). causal: query t sees keys up to t + S - T; a window lets it
+    see that many keys to its left, itself included. A query that sees no key gives 0.
+    """
+    q, k, v = lowered(q, k, v)
+    scale = 0.0 if scale is None else nonzero("attention", "scale", scale)
+    return _Attention.call(q, k, v, scale, causal, 0 if window is None else nonzero("attention", "window", window))
+
+
+@op("softmax_fwd(Tensor x, Tensor? mask, float scale, bool causal) -> Tensor y")
+def _softmax_fwd(x, mask, scale, causal):
+    return (torch.empty_like(x),)
+
+
+@op("softmax_bwd(Tensor dy, Tensor y, float scale) -> Tensor dx")
+def _softmax_bwd(dy, y, scale):
+    return (torch.empty_like(y),)
+
+
+class _Softmax(Function):
+    @staticmethod
+    def forward(ctx, x, mask, scale, causal):
+        y = _softmax_fwd(x, mask, scale, causal)
+        ctx.save_for_backward(y)
+        ctx.scale = scale
+        return y
+
+    @staticmethod
+    @first_order("softmax")
+    def backward(ctx, dy):
+        return _softmax_bwd(strided(dy), *ctx.saved_tensors, ctx.scale), None, None, None
+
+
+def softmax(x, scale=1.0, mask=None, causal=False):
+    """softmax(scale * x + mask) over the last dimension; a row whose every element is masked gives 0.
+
+    x [..., T, C] f32, bf16 or f16, last stride 1; mask [C], [T, C] or x's shape (an expanded view will do), f32 or as
+    x, gets no gradient. causal: column c of row t counts when c <= t + C - T. y has x's dtype, under autocast too.
+    """
+    return _Softmax.call(x, mask, nonzero("softmax", "scale", scale), causal)

@@ -1,0 +1,115 @@
+"""The activations of an MLP: swiglu, geglu, relu_squared."""
+
+import torch
+
+from tigon.torch._autograd import Choice, Function, first_order, nonzero, promoted, strided
+from tigon.torch._op import op
+
+_APPROXIMATE = Choice("approximate", tanh=0, none=1)
+
+
+def _half(packed):
+    return packed.new_empty((*packed.shape[:-1], packed.shape[-1] // 2))
+
+
+def _gate(name, options):
+    """The autograd functions of a gate c(a, b): of two tensors, and of one that holds both side by side."""
+    forward = op(f"{name}_fwd(Tensor a, Tensor b, {options}) -> Tensor c")(lambda a, b, *o: (torch.empty_like(a),))
+    backward = op(f"{name}_bwd(Tensor dc, Tensor a, Tensor b, {options}) -> (Tensor da, Tensor db)")(
+        lambda dc, a, b, *o: (torch.empty_like(a), torch.empty_like(b))
+    )
+    packed_forward = op(f"{name}_packed_fwd(Tensor ab, {options}) -> Tensor c", f"{name}_fwd", {"ab": ("a", "b")})(
+        lambda ab, *o: (_half(ab),)
+    )
+    packed_backward = op(
+        f"{name}_packed_bwd(Tensor dc, Tensor ab, {options}) -> Tensor dab",
+        f"{name}_bwd",
+        {"ab": ("a", "b"), "dab": ("da", "db")},
+    )(lambda dc, ab, *o: (torch.empty_like(ab),))
+
+    class Gate(Function):
+        @staticmethod
+        def forward(ctx, a, b, options):
+            ctx.save_for_backward(a, b)
+            ctx.options = options
+            return forward(a, b, *options)
+
+        @staticmethod
+        @first_order(name)
+        def backward(ctx, dc):
+            return *backward(strided(dc), *ctx.saved_tensors, *ctx.options), None
+
+    class PackedGate(Function):
+        @staticmethod
+        def forward(ctx, ab, options):
+            ctx.save_for_backward(ab)
+            ctx.options = options
+            return packed_forward(ab, *options)
+
+        @staticmethod
+        @first_order(name)
+        def backward(ctx, dc):
+            return packed_backward(strided(dc), *ctx.saved_tensors, *ctx.options), None
+
+    return Gate, PackedGate
+
+
+_SwiGLU, _PackedSwiGLU = _gate("swiglu", "float gate_mult, float down_mult, float clamp")
+_GEGLU, _PackedGEGLU = _gate("geglu", "int approx")
+
+
+def _swiglu_options(gate_multiplier, down_multiplier, limit):
+    gate_multiplier = nonzero("swiglu", "gate_multiplier", gate_multiplier)
+    down_multiplier = nonzero("swiglu", "down_multiplier", down_multiplier)
+    return gate_multiplier, down_multiplier, 0.0 if limit is None else nonzero("swiglu", "limit", limit)
+
+
+def swiglu(gate, up, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
+    """down_multiplier * silu(gate_multiplier * gate) * up.
+
+    With a limit, gate is first clamped from above and up from both sides (gpt-oss). gate, up [..., I] of one dtype,
+    f32, bf16 or f16 (under autocast the wider one), last stride 1.
+    """
+    return _SwiGLU.call(*promoted(gate, up), _swiglu_options(gate_multiplier, down_multiplier, limit))
+
+
+def swiglu_packed(gate_up, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
+    """swiglu of the halves of gate_up [..., 2 I], gate first; nothing is split or joined in memory."""
+    return _PackedSwiGLU.call(gate_up, _swiglu_options(gate_multiplier, down_multiplier, limit))
+
+
+def geglu(gate, up, approximate="tanh"):
+    """gelu(gate) * up; gelu by its tanh approximation, or exact for approximate="none". Shapes and dtypes as swiglu."""
+    return _GEGLU.call(*promoted(gate, up), (_APPROXIMATE[approximate],))
+
+
+def geglu_packed(gate_up, approximate="tanh"):
+    """geglu of the halves of gate_up [..., 2 I], gate first; nothing is split or joined in memory."""
+    return _PackedGEGLU.call(gate_up, (_APPROXIMATE[approximate],))
+
+
+@op("relu_squared_fwd(Tensor x) -> Tensor y")
+def _relu_squared_fwd(x):
+    return (torch.empty_like(x),)
+
+
+@op("relu_squared_bwd(Tensor dy, Tensor x) -> Tensor dx")
+def _relu_squared_bwd(dy, x):
+    return (torch.empty_like(x),)
+
+
+class _ReLUSquared(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _relu_squared_fwd(x)
+
+    @staticmethod
+    @first_order("relu_squared")
+    def backward(ctx, dy):
+        return _relu_squared_bwd(strided(dy), *ctx.saved_tensors)
+
+
+def relu_squared(x):
+    """max(x, 0)^2. x f32, bf16 or f16, last stride 1."""
+    return _ReLUSquared.call(x)

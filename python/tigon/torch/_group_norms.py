@@ -1,0 +1,92 @@
+"""Norms whose rows have a scale of their own: group_norm, modulated_rms_norm."""
+
+import torch
+
+from tigon.torch._autograd import Function, first_order, like, parameter, promoted, rows, strided
+from tigon.torch._norms import CASTING
+from tigon.torch._op import op
+
+
+@op("group_norm_fwd(Tensor x, Tensor? w, Tensor? b, int groups, float eps) -> (Tensor y, Tensor mean, Tensor rstd)")
+def _group_norm_fwd(x, w, b, groups, eps):
+    mean = torch.empty((x.shape[0], groups), dtype=torch.float32, device=x.device)
+    return torch.empty_like(x), mean, torch.empty_like(mean)
+
+
+@op(
+    "group_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor mean, Tensor rstd, int groups, bool need_dw,"
+    " ScalarType? db_dtype) -> (Tensor dx, Tensor dw, Tensor db)"
+)
+def _group_norm_bwd(dy, x, w, mean, rstd, groups, need_dw, db_dtype):
+    db = None if db_dtype is None else x.new_empty(x.shape[1], dtype=db_dtype)
+    return torch.empty_like(x), like(w, need_dw), db
+
+
+class _GroupNorm(Function):
+    @staticmethod
+    def forward(ctx, x, w, b, groups, eps):
+        y, mean, rstd = _group_norm_fwd(x, w, b, groups, eps)
+        ctx.save_for_backward(x, w, mean, rstd)
+        ctx.groups, ctx.db_dtype = groups, b.dtype if ctx.needs_input_grad[2] else None
+        return y
+
+    @staticmethod
+    @first_order("group_norm")
+    def backward(ctx, dy):
+        need_dw = ctx.needs_input_grad[1]
+        dx, dw, db = _group_norm_bwd(dy.contiguous(), *ctx.saved_tensors, ctx.groups, need_dw, ctx.db_dtype)
+        return dx, dw if need_dw else None, None if ctx.db_dtype is None else db, None, None
+
+
+def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
+    """y = (x - mean) * rstd * weight[c] + bias[c], mean and rstd over a batch's group of C / num_groups channels.
+
+    x [B, C, ...spatial] f32, bf16 or f16, the spatial dimensions end to end in memory; weight, bias [C], f32 or as x,
+    or None. y has x's dtype.
+    """
+    return _GroupNorm.call(x, parameter(x, weight), parameter(x, bias), num_groups, eps)
+
+
+@op(
+    "modulated_rms_norm_fwd(Tensor x, Tensor? w, Tensor scale, Tensor? shift, float eps, float w_offset, int casting)"
+    " -> (Tensor y, Tensor rstd)"
+)
+def _modulated_rms_norm_fwd(x, w, scale, shift, eps, w_offset, casting):
+    return torch.empty_like(x), rows(x)
+
+
+@op(
+    "modulated_rms_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor scale, Tensor rstd, float w_offset, int casting,"
+    " bool need_dw, bool need_dscale, bool need_dshift) -> (Tensor dx, Tensor dw, Tensor dscale, Tensor dshift)"
+)
+def _modulated_rms_norm_bwd(dy, x, w, scale, rstd, w_offset, casting, need_dw, need_dscale, need_dshift):
+    return torch.empty_like(x), like(w, need_dw), like(scale, need_dscale), like(scale, need_dshift)
+
+
+class _ModulatedRMSNorm(Function):
+    @staticmethod
+    def forward(ctx, x, w, scale, shift, eps, w_offset, casting):
+        y, rstd = _modulated_rms_norm_fwd(x, w, scale, shift, eps, w_offset, casting)
+        ctx.save_for_backward(x, w, scale, rstd)
+        ctx.options = w_offset, casting
+        return y
+
+    @staticmethod
+    @first_order("modulated_rms_norm")
+    def backward(ctx, dy):
+        need = ctx.needs_input_grad[1:4]
+        dx, *columns = _modulated_rms_norm_bwd(strided(dy), *ctx.saved_tensors, *ctx.options, *need)
+        return dx, *[d if needed else None for d, needed in zip(columns, need)], None, None, None
+
+
+def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, casting="llama"):
+    """y = (1 + scale) * rms_norm(x, weight, eps, offset, casting) + shift, as adaptive layer norms have it.
+
+    x [..., C] f32, bf16 or f16; scale [C], [B, C] or [rows, C] whose leading dimensions' product divides x's rows, f32
+    or as x; shift as scale, or None. y has x's dtype.
+    """
+    casting = CASTING[casting]
+    scale, shift = parameter(x, scale), parameter(x, shift)
+    if shift is not None:
+        scale, shift = promoted(scale, shift)
+    return _ModulatedRMSNorm.call(x, parameter(x, weight), scale, shift, eps, offset, casting)

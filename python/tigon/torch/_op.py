@@ -1,0 +1,267 @@
+"""C entries as torch operators, declared by one schema each.
+
+The schema's names are those of the C struct's fields, tensors first. A call builds a key (options, stream, layouts),
+finds the struct that was filled for it before, writes the data pointers and calls: straight-line code, which is made
+from the schema as a named tuple's is. Plain tensors go there directly; under torch.compile, dispatch modes and tensor
+subclasses the operator goes through torch's dispatcher as torch.ops.tigon.<name>.
+"""
+
+import ctypes
+import functools
+import threading
+
+import torch
+
+from tigon import _abi
+from tigon._library import Context, error, library
+from tigon.torch import _sharding
+
+_CALLS = 1024  # that a thread remembers before it starts afresh
+_KEPT = 65536  # bytes of a workspace that a call on the CPU keeps; a CUDA graph's must be its own
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+_DTYPES = {getattr(torch, name): value for name, value in _abi.DTYPES.items()}
+OPS = {}  # name: Op
+_compiling, _modes = torch.compiler.is_compiling, torch._C._len_torch_dispatch_stack
+_fragment = torch.library.Library("tigon", "DEF")
+_tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+
+
+_spare = {}  # (device, stream): contexts whose threads have ended. A CUDA graph may still use one's memory.
+
+
+class _State:
+    def __init__(self):
+        self.contexts, self.calls = {}, {}
+
+    def __del__(self, spare=_spare):
+        for key, context in self.contexts.items():
+            spare.setdefault(key, []).append(context)
+
+
+class _Thread(threading.local):
+    def __init__(self):
+        self.state = _State()
+        self.calls = self.state.calls
+
+
+_thread = _Thread()
+
+
+class _Streams(dict):
+    """By device, a function that says what a context on it depends on besides: the current stream; on the CPU the
+    number of threads."""
+
+    def __missing__(self, device):
+        if device.type == "cuda":
+            found = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
+        elif device.type == "npu":
+            found = lambda: torch.npu.current_stream(device).npu_stream
+        else:
+            found = torch.get_num_threads
+        self[device] = found
+        return found
+
+
+_streams = _Streams()
+
+
+def _plain(tensors):
+    """May an operator read their memory, or is it a subclass or a device that torch's dispatcher has to see?"""
+    known = tensors[0].device.type in ("cpu", "cuda", "npu")
+    return known and _PLAIN.issuperset(map(type, tensors))
+
+
+def _open(device, stream):
+    if device.type == "cpu":
+        return Context("cpu", threads=stream)
+    if device.type != "cuda":
+        return Context(str(device), stream)
+    # A context owns device memory, which a stream that is being captured only lets a relaxed thread allocate.
+    mode, exchange = ctypes.c_int(2), ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    exchange(ctypes.byref(mode))
+    try:
+        return Context(str(device), stream)
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+def context(device):
+    """This thread's context for `device` and its current stream."""
+    key = device, _streams[device]()
+    contexts = _thread.state.contexts
+    if key not in contexts:
+        contexts[key] = _spare[key].pop() if _spare.get(key) else _open(*key)
+    return contexts[key]
+
+
+def synchronize(device):
+    """Waits for this thread's work on `device` and its current stream; raises the fault that the device found
+    meanwhile, as an index out of range, which only a host device refuses at once."""
+    context(torch.empty(0, device=device).device).run("context_sync")
+
+
+def write_layout(call, field, into, dtype, shape, strides):
+    """Fills a tigon_tensor but for its data."""
+    if dtype not in _DTYPES:
+        raise TypeError(f"{call}: {field}.dtype is {str(dtype)[6:]}, must be f32, f16, bf16, i32 or i64")
+    ndim = len(shape)
+    if ndim > _abi.MAX_DIMS:
+        raise ValueError(f"{call}: {field}.ndim is {ndim}, must be 1 to {_abi.MAX_DIMS}")
+    if 0 in shape:
+        strides = [0] * ndim  # contiguous
+    else:
+        strides = [stride if extent > 1 else 1 for extent, stride in zip(shape, strides)]
+        if not any(strides):
+            raise ValueError(f"{call}: {field}.strides[{ndim - 1}] is 0, must be 1")
+    into.dtype, into.ndim = _DTYPES[dtype], ndim
+    into.shape[:ndim], into.strides[:ndim] = shape, strides
+
+
+class _Call:
+    """A struct of arguments, filled but for the data pointers; `halves` is where a packed tensor's second half
+    begins."""
+
+    __slots__ = ("struct", "address", "words", "context", "handle", "halves", "workspace", "workspace_bytes")
+
+
+class Op:
+    def __init__(self, schema, outputs, entry, halves, views):
+        self.name = schema[: schema.index("(")]
+        self.entry = entry or self.name
+        _fragment.define(schema, tags=_tags)
+        self.torch_op = getattr(torch.ops.tigon, self.name).default
+        arguments = self.torch_op._schema.arguments
+        self.tensor_names = [a.name for a in arguments if "Tensor" in str(a.type)]
+        self.option_names = [a.name for a in arguments][len(self.tensor_names) :]
+        self.output_names = [r.name for r in self.torch_op._schema.returns]
+        self.halves, self.views = halves, views
+        self.struct = _abi.ENTRIES[self.entry]
+        self.fields = _abi.flat(self.struct)
+        self.call = self._make_call(outputs)
+        OPS[self.name] = self
+        for key in ("CPU", "CUDA", "PrivateUse1"):
+            _fragment.impl(self.name, lambda *args: self._given(self.call(*args, dispatched=True), args), key)
+        fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
+        fake(lambda *args: self._given(outputs(*args), args))
+
+    def _make_call(self, outputs):
+        """The function that runs the C entry on torch's tensors. It returns the outputs, None for an absent one, or by
+        way of torch's dispatcher a tensor of no elements."""
+        first = self.tensor_names[0]
+        tensors, made = ", ".join(self.tensor_names) + ",", ", ".join(self.output_names) + ","
+        options = "".join(f"{name}, " for name in self.option_names)
+        layout = "({0}.shape, {0}.is_contiguous() or {0}.stride(), {0}.dtype, {0}.device, type({0}))"
+        layouts = ", ".join(f"{name} if {name} is None else " + layout.format(name) for name in self.tensor_names)
+        pointers = []
+        for name in self.tensor_names + self.output_names:
+            fields = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
+            pointers.append(f"if {name} is not None:")
+            pointers.append(f"    words[{fields[0]}] = {name}.data_ptr()")
+            pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in fields[1:]]
+        if "workspace" in self.fields:
+            pointers.append("if call.workspace_bytes and call.workspace is None:")
+            pointers.append(f"    workspace = empty(call.workspace_bytes, dtype=uint8, device={first}.device)")
+            pointers.append(f"    words[{self.fields['workspace'][0] // 8}] = workspace.data_ptr()")
+        source = f"""
+def make(self, torch_op, outputs, function, error, empty, uint8):
+    def {self.name}({tensors} {options}dispatched=False):
+        if not dispatched and (_compiling() or _modes()):
+            return torch_op({tensors} {options})
+        key = ("{self.name}", {options} _streams[{first}.device](), {layouts})
+        call = _thread.calls.get(key)
+        if call is None and not dispatched and not _plain(({tensors})):
+            return self._through_dispatcher({tensors} {options})
+        {made} = outputs({tensors} {options})
+        if call is None:
+            call = self._prepare(key, ({tensors} {made}), ({options}))
+        words = call.words
+        {(chr(10) + 8 * " ").join(pointers)}
+        status = function(call.handle, call.address)
+        if status:
+            raise error(status, call.handle)
+        return {made.rstrip(",")}
+    return {self.name}
+"""
+        names = {}
+        exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
+        function = library[f"tigon_{self.entry}"]
+        return names["make"](self, self.torch_op, outputs, function, error, torch.empty, torch.uint8)
+
+    def _through_dispatcher(self, *args):
+        if any(hasattr(t, "placements") for t in args):
+            _sharding.register()
+        return self.torch_op(*args)
+
+    @staticmethod
+    def _given(outputs, args):
+        """torch's schemas know no absent output: it is a tensor of no elements."""
+        if isinstance(outputs, torch.Tensor):
+            return outputs
+        given = tuple(args[0].new_empty(0) if t is None else t for t in outputs)
+        return given[0] if len(given) == 1 else given
+
+    def _prepare(self, key, tensors, options):
+        device = tensors[0].device
+        call = _Call()
+        call.context = context(device)
+        call.handle = call.context.handle
+        call.struct = self.struct()
+        call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
+        call.words = memoryview(call.struct).cast("B").cast("Q")
+        for name, t in zip(self.tensor_names + self.output_names, tensors):
+            if t is None:
+                continue
+            if t.device != device:
+                first = self.tensor_names[0]
+                raise ValueError(f"{self.name}: {name}.device is {t.device}, must be {device} ({first}.device)")
+            shape, strides = self._layout(name, t)
+            for field in self.halves.get(name, (name,)):
+                into = _abi.Tensor.from_buffer(call.struct, self.fields[field][0])
+                write_layout(self.entry, field, into, t.dtype, shape, strides)
+            if name in self.halves:
+                call.halves = shape[-1] * t.element_size()
+        for name, value in zip(self.option_names, options):
+            if name in self.fields:
+                offset, kind = self.fields[name]
+                kind.from_buffer(call.struct, offset).value = value
+        call.workspace, call.workspace_bytes = None, 0
+        if "workspace" in self.fields:
+            call.struct.workspace_bytes = call.workspace_bytes = self._workspace(call)
+            if device.type == "cpu" and 0 < call.workspace_bytes <= _KEPT:
+                call.workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8)
+                call.struct.workspace = call.workspace.data_ptr()
+        if len(_thread.calls) >= _CALLS:
+            _thread.calls.clear()
+        _thread.calls[key] = call
+        return call
+
+    def _layout(self, name, t):
+        """Shape and strides as the C entry has them: a scalar as [1], a packed tensor as one of its halves."""
+        shape, strides = tuple(t.shape) or (1,), t.stride() or (1,)
+        if name in self.views:
+            return self.views[name](shape, strides)
+        if name not in self.halves:
+            return shape, strides
+        if shape[-1] % 2:
+            raise ValueError(f"{self.name}: {name}.shape[{len(shape) - 1}] is {shape[-1]}, must be even")
+        return (*shape[:-1], shape[-1] // 2), strides
+
+    def _workspace(self, call):
+        """Bytes that the call needs; for a composite those that the caller grants, else those recommended."""
+        sizes = ctypes.c_size_t(), ctypes.c_size_t()
+        if hasattr(library, f"tigon_{self.entry}_workspace"):
+            query, sizes = f"{self.entry}_workspace", sizes[:1]
+        else:
+            query = f"{self.entry[:-4]}_workspace"
+        call.context.run(query, call.struct, *sizes)
+        return call.struct.workspace_bytes or sizes[-1].value
+
+
+def op(schema, entry=None, halves={}, **views):
+    """Declares an operator over the C entry of its own name or of another one.
+
+    The decorated function makes its outputs, a tuple with None for an absent one, from the layouts of its inputs and
+    its options alone; it is the fake implementation, too. `halves` says which packed tensor is two fields, a view which
+    (shape, strides) the C entry is to see.
+    """
+    return lambda outputs: Op(schema, outputs, entry, halves, views).call

@@ -1,0 +1,41 @@
+"""Every operator as a function of torch tensors, forward and backward.
+
+The contract of each is its header in include/tigon/op. Strided views are taken as they are, on their own device and its
+current stream; nothing is copied but a strided target and such gradients as autograd hands out expanded or transposed.
+What an operator does not take raises the library's own sentence, as a ValueError, TypeError (dtype),
+NotImplementedError (no kernel for it), RuntimeError (device) or MemoryError, and nothing is written. A second
+derivative is refused when somebody asks for it.
+
+Under autocast, linear, attention and fused_linear_cross_entropy run in autocast's dtype, as torch's matmuls do; tensors
+that must be of one dtype are promoted to the widest; everything else keeps its input's dtype, its arithmetic being f32
+anyway (torch's own norms and losses give f32).
+"""
+
+from tigon.torch._attention import attention, rope, softmax
+from tigon.torch._gates import geglu, geglu_packed, relu_squared, swiglu, swiglu_packed
+from tigon.torch._group_norms import group_norm, modulated_rms_norm
+from tigon.torch._linear import embedding, linear
+from tigon.torch._losses import CrossEntropyOutputs, cross_entropy, cross_entropy_outputs, fused_linear_cross_entropy
+from tigon.torch._norms import fused_add_rms_norm, layer_norm, rms_norm
+
+__all__ = [
+    "CrossEntropyOutputs",
+    "attention",
+    "cross_entropy",
+    "cross_entropy_outputs",
+    "embedding",
+    "fused_add_rms_norm",
+    "fused_linear_cross_entropy",
+    "geglu",
+    "geglu_packed",
+    "group_norm",
+    "layer_norm",
+    "linear",
+    "modulated_rms_norm",
+    "relu_squared",
+    "rms_norm",
+    "rope",
+    "softmax",
+    "swiglu",
+    "swiglu_packed",
+]

@@ -1,0 +1,124 @@
+"""AdamW over the adamw operator: one call for all tensors of a group, f32 master weights, clipping on the device."""
+
+import collections
+import ctypes
+
+import torch
+
+from tigon import _abi
+from tigon.torch._op import context, write_layout
+
+_Param = _abi.STRUCTS["tigon_adamw_param"]
+_STATE = "master", "exp_avg", "exp_avg_sq"
+
+
+def _local(t):
+    """A DTensor's own shard."""
+    return t.to_local() if hasattr(t, "to_local") else t
+
+
+def _tensor(call, field, t):
+    made = _abi.Tensor(data=t.data_ptr())
+    write_layout(call, field, made, t.dtype, tuple(t.shape) or (1,), t.stride() or (1,))
+    return made
+
+
+class AdamW(torch.optim.Optimizer):
+    """Adam with decoupled weight decay, as torch.optim.AdamW, whose state it shares by name.
+
+    params f32, bf16 or f16, contiguous; gradients f32 or as the parameter; exp_avg and exp_avg_sq are f32. With
+    master_weights a 16-bit parameter is the rounded image of an f32 copy, state["master"]. max_norm clips all gradients
+    by their global norm within the step, without waiting for the device; the norm is then in self.grad_norm. Each rank
+    updates its own shard of a DTensor, for which max_norm is refused.
+    """
+
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, master_weights=True, max_norm=None
+    ):
+        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, master_weights=master_weights)
+        super().__init__(params, defaults)
+        self.max_norm, self.grad_norm = max_norm, None
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        buckets = collections.defaultdict(list)  # tensors that one call takes: of a group, a device and a step
+        grads = {}
+        for i, group in enumerate(self.param_groups):
+            for p in group["params"]:
+                if p.grad is not None:
+                    grads[p] = _local(p.grad).contiguous()
+                    step = self._state(p, group["master_weights"])["step"]
+                    buckets[i, grads[p].device, int(step) + 1].append(p)
+        if self.max_norm and any(p.grad is not _local(p.grad) for p in grads):
+            raise NotImplementedError("AdamW: max_norm is given for a DTensor, whose norm is a sum over the ranks")
+        factor = self._clip(list(grads.values())) if self.max_norm and grads else None
+        for (i, device, step), params in buckets.items():
+            self._step(device, self.param_groups[i], step, params, grads, factor)
+            for p in params:
+                self.state[p]["step"] += 1
+        return loss
+
+    def load_state_dict(self, state_dict):
+        """torch's casts the state to the parameters' dtype; ours is f32."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group.setdefault("master_weights", self.defaults["master_weights"])
+        saved = (i for group in state_dict["param_groups"] for i in group["params"])
+        params = (p for group in self.param_groups for p in group["params"])
+        for i, p in zip(saved, params):
+            for name in self.state[p].keys() & set(_STATE):
+                self.state[p][name] = state_dict["state"][i][name].to(p.device, torch.float32, copy=True)
+
+    def _state(self, p, master_weights):
+        state = self.state[p]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["exp_avg"] = torch.zeros_like(p, dtype=torch.float32)
+            state["exp_avg_sq"] = torch.zeros_like(p, dtype=torch.float32)
+        if master_weights and p.dtype != torch.float32 and "master" not in state:
+            state["master"] = p.detach().float()
+        return state
+
+    def _step(self, device, group, step, params, grads, factor):
+        table = (_Param * len(params))()
+        for entry, p in zip(table, params):
+            tensors = {"param": p, "grad": grads[p]} | {name: self.state[p].get(name) for name in _STATE}
+            for name, t in tensors.items():
+                if t is not None:
+                    setattr(entry, name, _tensor("adamw_step", name, _local(t)))
+            entry.weight_decay = group["weight_decay"]
+        struct = _abi.ENTRIES["adamw_step"](
+            params=ctypes.addressof(table),
+            count=len(params),
+            lr=float(group["lr"]),
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            eps=group["eps"],
+            step=step,
+        )
+        if factor is not None:
+            struct.clip_factor = _tensor("adamw_step", "clip_factor", factor)
+        context(device).run("adamw_step", struct)
+
+    def _clip(self, grads):
+        """The factor that scales the gradients' global norm down to max_norm, on the device."""
+        device = grads[0].device
+        for grad in grads:
+            if grad.device != device:
+                raise ValueError(f"adamw_clip: a gradient is on {grad.device}, must be on {device} as the first one")
+        self.grad_norm, factor = torch.empty((2, 1), dtype=torch.float32, device=device)
+        table = (_abi.Tensor * len(grads))(*(_tensor("adamw_clip", "grads", grad) for grad in grads))
+        struct = _abi.ENTRIES["adamw_clip"](grads=ctypes.addressof(table), count=len(grads), max_norm=self.max_norm)
+        struct.norm = _tensor("adamw_clip", "norm", self.grad_norm)
+        struct.factor = _tensor("adamw_clip", "factor", factor)
+        needed = ctypes.c_size_t()
+        context(device).run("adamw_clip_workspace", struct, needed)
+        workspace = torch.empty(needed.value, dtype=torch.uint8, device=device)
+        struct.workspace, struct.workspace_bytes = workspace.data_ptr(), needed.value
+        context(device).run("adamw_clip", struct)
+        return factor

@@ -1,0 +1,286 @@
+"""Every operator with an oracle: the same maths in plain torch, which the tests run in float64."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from tigon.torch import functional as T
+
+IDS = torch.tensor([[1, 8, 3, 3, 0], [7, 3, 8, 2, 5]])
+TARGET = torch.tensor([[1, -100, 3, 3, 0], [7, 3, -100, 2, 5]])
+CLASS_WEIGHT = torch.tensor([0.5, 1, 2, 1, 1, 0, 1, 1.5, 1])
+TOKEN_SCALE = torch.tensor([[1, 1, 0.5, 2, 1], [0, 1, 1, 1, 3]])
+ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
+MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
+
+
+class Case(NamedTuple):
+    name: str
+    run: Callable
+    oracle: Callable
+    shapes: list  # of the inputs: data (any layout), or "parameter" ones (contiguous)
+    roundings: int = 1  # to the inputs' dtype between inputs and outputs, the store included
+
+
+class Parameter(tuple):
+    """The shape of an input that must be contiguous."""
+
+
+class OnePitch(tuple):
+    """The shape of an input whose rows must lie at one distance."""
+
+
+def rms_norm(x, w=1, eps=1e-6, offset=0.0):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * (w + offset)
+
+
+def modulated(x, scale, shift, w):
+    return (1 + scale[:, None]) * rms_norm(x, w) + shift[:, None]
+
+
+def clamped_swiglu(a, b):
+    return 0.5 * F.silu(1.25 * a.clamp(max=1)) * b.clamp(-1, 1)
+
+
+def halves(gate):
+    return lambda ab, *options: gate(*ab.chunk(2, -1), *options)
+
+
+def rope(q, k):
+    cos, sin = ANGLES.to(q.dtype).cos(), ANGLES.to(q.dtype).sin()
+
+    def turn(x):
+        turned, rest = x[..., :8], x[..., 8:]
+        rotated = turned * cos + torch.cat([-turned[..., 4:], turned[..., :4]], -1) * sin
+        return torch.cat([rotated, rest], -1)
+
+    return turn(q), turn(k)
+
+
+def rope_interleaved(q, k):
+    cos, sin = ANGLES[..., :4].to(q.dtype).cos(), ANGLES[..., :4].to(q.dtype).sin()
+
+    def turn(x):
+        u, v = x[..., 0::2], x[..., 1::2]
+        return torch.stack([u * cos - v * sin, v * cos + u * sin], -1).flatten(-2)
+
+    return turn(q), turn(k)
+
+
+def attention(q, k, v, causal=True, window=None, scale=None):
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    t, s = q.shape[2], k.shape[2]
+    row, column = torch.arange(t)[:, None] + s - t, torch.arange(s)
+    seen = torch.ones(t, s, dtype=torch.bool)
+    if causal:
+        seen &= column <= row
+    if window:
+        seen &= column > row - window
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale)
+
+
+def softmax(x):
+    causal = torch.ones(x.shape[-2:], dtype=torch.bool).tril(x.shape[-1] - x.shape[-2])
+    return F.softmax((0.5 * x + MASK.to(x.dtype)).masked_fill(~causal, -torch.inf), -1)
+
+
+def cross_entropy(
+    x, softcap=None, temperature=1.0, smoothing=0.0, square=0.0, weight=None, scale=None, reduction="mean"
+):
+    """The formula of include/tigon/op/cross_entropy.h, token by token."""
+    z = x / temperature
+    if softcap:
+        z = softcap * torch.tanh(z / softcap)
+    w = torch.ones(x.shape[-1], dtype=x.dtype) if weight is None else weight.to(x.dtype)
+    counts = (TARGET != -100).to(x.dtype)
+    t = TARGET.clamp(min=0)
+    lse = z.logsumexp(-1)
+    w_t = w[t] * counts
+    smooth = smoothing / x.shape[-1] * (w * (lse[..., None] - z)).sum(-1)
+    token = (1 - smoothing) * w_t * (lse - z.gather(-1, t[..., None])[..., 0]) + counts * smooth + w_t * square * lse**2
+    token = token if scale is None else token * scale.to(x.dtype)
+    return {"none": token, "sum": token.sum(), "mean": token.sum() / w_t.sum()}[reduction]
+
+
+def fused(**options):
+    return lambda h, w, b: cross_entropy(F.linear(h, w, b), **options)
+
+
+ORACLE_EVERYTHING = dict(
+    smoothing=0.1, square=1e-2, softcap=3.0, temperature=1.5, weight=CLASS_WEIGHT, scale=TOKEN_SCALE
+)
+
+
+def tables(device):
+    return ANGLES.cos().to(device), ANGLES.sin().to(device)
+
+
+def everything(device):
+    options = dict(label_smoothing=0.1, lse_square_scale=1e-2, softcap=3.0, temperature=1.5)
+    return options | {"token_scale": TOKEN_SCALE.to(device)}
+
+
+X, H, V = (2, 5, 33), OnePitch((2, 5, 7)), (2, 5, 9)
+W = Parameter((33,))
+HEAD = [H, Parameter((9, 7)), Parameter((9,))]
+HEADS = [(2, 4, 5, 8), (2, 2, 5, 8)]
+
+CASES = [
+    Case("rms_norm", T.rms_norm, rms_norm, [X, W], 2),
+    Case("rms_norm_bare", T.rms_norm, rms_norm, [X]),
+    Case(
+        "rms_norm_gemma",
+        lambda x, w: T.rms_norm(x, w, 1e-5, 1.0, "gemma"),
+        lambda x, w: rms_norm(x, w, 1e-5, 1.0),
+        [X, W],
+    ),
+    Case("rms_norm_none", lambda x, w: T.rms_norm(x, w, casting="none"), rms_norm, [X, W], 6),
+    Case("rms_norm_wide", T.rms_norm, rms_norm, [(3, 4099), Parameter((4099,))], 2),
+    Case(
+        "fused_add_rms_norm",
+        lambda x, r, w: T.fused_add_rms_norm(x, r, w, casting="gemma"),
+        lambda x, r, w: (rms_norm(x + r, w), x + r),
+        [X, X, W],
+        3,
+    ),
+    Case("layer_norm", T.layer_norm, lambda x, w, b: F.layer_norm(x, (33,), w, b), [X, W, W]),
+    Case("layer_norm_bare", T.layer_norm, lambda x: F.layer_norm(x, (33,)), [X]),
+    Case(
+        "group_norm",
+        lambda x, w, b: T.group_norm(x, 2, w, b),
+        lambda x, w, b: F.group_norm(x, 2, w, b),
+        [Parameter((3, 4, 5, 7)), Parameter((4,)), Parameter((4,))],
+    ),
+    Case(
+        "modulated_rms_norm",
+        lambda x, scale, shift, w: T.modulated_rms_norm(x, scale, shift, w, casting="gemma"),
+        modulated,
+        [X, (2, 33), (2, 33), W],
+    ),
+    Case("swiglu", T.swiglu, lambda a, b: F.silu(a) * b, [X, X]),
+    Case("swiglu_limit", lambda a, b: T.swiglu(a, b, 1.25, 0.5, 1.0), clamped_swiglu, [X, X]),
+    Case("swiglu_packed", T.swiglu_packed, halves(lambda a, b: F.silu(a) * b), [(2, 5, 34)]),
+    Case("geglu", T.geglu, lambda a, b: F.gelu(a, approximate="tanh") * b, [X, X]),
+    Case("geglu_packed", lambda ab: T.geglu_packed(ab, "none"), halves(lambda a, b: F.gelu(a) * b), [(2, 5, 34)]),
+    Case("relu_squared", T.relu_squared, lambda x: F.relu(x).square(), [X]),
+    Case("rope", lambda q, k: T.rope(q, k, *tables(q.device)), rope, [(2, 4, 5, 10), (2, 2, 5, 10)]),
+    Case(
+        "rope_interleaved",
+        lambda q, k: T.rope(q, k, *[t[0] for t in tables(q.device)], interleaved=True),
+        rope_interleaved,
+        HEADS,
+    ),
+    Case("attention", T.attention, attention, HEADS + HEADS[1:], 3),
+    Case(
+        "attention_window",
+        lambda q, k, v: T.attention(q, k, v, scale=0.25, window=3),
+        lambda q, k, v: attention(q, k, v, window=3, scale=0.25),
+        HEADS + HEADS[1:],
+        3,
+    ),
+    Case("softmax", lambda x: T.softmax(x, 0.5, MASK.to(x.device), causal=True), softmax, [(2, 5, 7)], 2),
+    Case("embedding", lambda w: T.embedding(IDS.to(w.device), w, 3), lambda w: F.embedding(IDS, w, 3), [(9, 33)]),
+    Case("linear", T.linear, F.linear, [H, (5, 7), Parameter((5,))]),
+    Case("cross_entropy", lambda x: T.cross_entropy(x, TARGET.to(x.device)), cross_entropy, [V]),
+    Case(
+        "cross_entropy_everything",
+        lambda x: T.cross_entropy(x, TARGET.to(x.device), CLASS_WEIGHT.to(x.device), **everything(x.device)),
+        lambda x: cross_entropy(x, **ORACLE_EVERYTHING),
+        [V],
+    ),
+    Case(
+        "cross_entropy_none",
+        lambda x: T.cross_entropy(x, TARGET.to(x.device), reduction="none"),
+        lambda x: cross_entropy(x, reduction="none"),
+        [V],
+    ),
+    Case("cross_entropy_outputs", lambda x: T.cross_entropy_outputs(x, TARGET.to(x.device)).loss, cross_entropy, [V]),
+    Case(
+        "fused_linear_cross_entropy",
+        lambda h, w, b: T.fused_linear_cross_entropy(h, w, TARGET.to(h.device), b),
+        fused(),
+        HEAD,
+        5,
+    ),
+    Case(
+        "fused_linear_cross_entropy_everything",
+        lambda h, w, b: T.fused_linear_cross_entropy(
+            h, w, TARGET.to(h.device), b, CLASS_WEIGHT.to(h.device), reduction="sum", **everything(h.device)
+        ),
+        fused(reduction="sum", **ORACLE_EVERYTHING),
+        HEAD,
+        5,
+    ),
+    Case(
+        "fused_linear_cross_entropy_none",
+        lambda h, w, b: T.fused_linear_cross_entropy(h, w, TARGET.to(h.device), b, reduction="none"),
+        fused(reduction="none"),
+        HEAD,
+        5,
+    ),
+]
+
+
+def make_inputs(case, dtype, layout="contiguous", device="cpu"):
+    """Leaves, and the views of them that the operator gets: rows in wider rows, or with the first two dimensions
+    turned."""
+    generator = torch.Generator().manual_seed(0)
+    leaves, views = [], []
+    for shape in case.shapes:
+        strided = layout != "contiguous" and not isinstance(shape, Parameter)
+        if strided and layout == "padded":
+            leaf = torch.randn(*shape[:-1], shape[-1] + 3, generator=generator)
+            view = lambda t, n=shape[-1]: t[..., 1 : n + 1]
+        elif strided and len(shape) > 2 and not isinstance(shape, OnePitch):
+            leaf = torch.randn(shape[1], shape[0], *shape[2:], generator=generator)
+            view = lambda t: t.transpose(0, 1)
+        else:
+            leaf = torch.randn(*shape, generator=generator)
+            view = lambda t: t
+        leaves.append(leaf.to(device, dtype).requires_grad_())
+        views.append(view)
+    return leaves, views
+
+
+def outputs(f, leaves, views):
+    results = f(*[view(leaf) for view, leaf in zip(views, leaves)])
+    return results if isinstance(results, tuple) else (results,)
+
+
+def run(f, leaves, views):
+    """Outputs, and gradients for seeded incoming ones."""
+    made = outputs(f, leaves, views)
+    generator = torch.Generator().manual_seed(1)
+    incoming = [torch.randn(y.shape, generator=generator).to(y) for y in made]
+    return [y.detach() for y in made], list(torch.autograd.grad(made, leaves, incoming))
+
+
+def check(name, found, wanted, dtype, roundings):
+    """One rounding at the store, `roundings - 1` to the inputs' dtype before it that may be as large as those of the
+    largest element, and f32's own error: 64 units of that element."""
+    assert found.shape == wanted.shape, name
+    unit = torch.finfo(found.dtype).eps / 2
+    largest = wanted.abs().max()
+    bound = unit * wanted.abs() + (64 * 2**-24 + (roundings - 1) * torch.finfo(dtype).eps / 2) * largest
+    if found.dtype == torch.float16:
+        bound += 2**-25  # half a denormal
+    wrong = ~((found.double() - wanted).abs() <= bound)
+    assert not wrong.any(), f"{name}: {found[wrong][:3]} is not {wanted[wrong][:3]}"
+
+
+def against_oracle(case, dtype, layout, device="cpu"):
+    """Forward and backward on `device` against float64 on the CPU, from the same inputs and incoming gradients."""
+    leaves, views = make_inputs(case, dtype, layout, device)
+    made, gradients = run(case.run, leaves, views)
+    exact = [leaf.detach().cpu().double().requires_grad_() for leaf in leaves]
+    expected = outputs(case.oracle, exact, views)
+    generator = torch.Generator().manual_seed(1)
+    incoming = [torch.randn(y.shape, generator=generator).to(y.dtype).double() for y in made]
+    wanted = torch.autograd.grad(expected, exact, incoming)
+    for i, (found, y) in enumerate(zip(made, expected, strict=True)):
+        check(f"output {i}", found.cpu(), y.detach(), dtype, case.roundings)
+    for i, (found, gradient) in enumerate(zip(gradients, wanted, strict=True)):
+        assert found.dtype == dtype
+        check(f"gradient {i}", found.cpu(), gradient, dtype, case.roundings)

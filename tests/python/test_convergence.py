@@ -1,0 +1,121 @@
+"""32 steps on real text: a patched model learns what the stock one does, from one seed, with the library's defaults."""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tiny_models import FAMILIES, model
+
+import tigon
+
+STEPS, ROWS, TOKENS = 32, 4, 64
+TOP = 10  # the likeliest tokens whose log-probabilities are compared
+# AdamW moves an element whose gradient is nothing but rounding by this much a step: 32 of them stay below 1e-2.
+LEARNING_RATE = 3e-4
+
+
+@functools.cache
+def genesis():
+    """The bytes of Genesis, of Debian's bible-kjv; shared with what reads them: i64 [bytes]."""
+    if not shutil.which("bible"):
+        pytest.skip("bible is not installed (Debian: bible-kjv bible-kjv-text)")
+    text = subprocess.run(["bible", "-f"], input=b"Gen1:1-Gen50:26\n", stdout=subprocess.PIPE, check=True).stdout
+    assert len(text) > 100000
+    return torch.tensor(list(text))
+
+
+def batches():
+    """[ROWS, TOKENS] for each step, and one more that nobody trains on."""
+    return genesis()[: (STEPS + 1) * ROWS * TOKENS].view(STEPS + 1, ROWS, TOKENS)
+
+
+def trained(family, dtype, patched):
+    """(losses, log-probabilities [ROWS, TOKENS, 256] of unseen text, parameters)."""
+    learner = model(family, dtype, vocab_size=256)
+    if patched:
+        assert tigon.patch(learner).counts() == FAMILIES[family][2]
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=LEARNING_RATE)
+    *training, unseen = batches()
+    losses = []
+    for ids in training:
+        loss = learner(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    with torch.no_grad():
+        logits = learner.eval()(input_ids=unseen, use_cache=False).logits
+    return torch.tensor(losses), logits.float().log_softmax(-1), dict(learner.named_parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_learns_the_same(family, dtype):
+    stock_losses, stock_logs, stock_parameters = trained(family, dtype, patched=False)
+    losses, logs, parameters = trained(family, dtype, patched=True)
+    loss_bound, log_bound, bound = (1e-5, 5e-3, 5e-3) if dtype == torch.float32 else (1e-2, 1e-1, 1e-2)
+    assert stock_losses[-1] < stock_losses[0] - 0.05
+    torch.testing.assert_close(losses, stock_losses, rtol=loss_bound, atol=0)
+    top, tokens = stock_logs.topk(TOP)
+    torch.testing.assert_close(logs.gather(-1, tokens), top, rtol=bound, atol=log_bound)
+    for name, stock in stock_parameters.items():
+        torch.testing.assert_close(parameters[name], stock, rtol=bound, atol=bound, msg=lambda text: f"{name}: {text}")
+
+
+class TestTrainer:
+    """`tigon train` and transformers read each other's checkpoints."""
+
+    WINDOWS, SEQ = 8, 32
+    SHAPE = dict(
+        hidden_size=32,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=SEQ,
+        vocab_size=256,
+    )
+
+    def train(self, folder, *arguments):
+        """The last line of `tigon train --json`."""
+        cli = os.environ.get("TIGON", Path(__file__).parents[2] / "build" / "tigon")
+        if not Path(cli).exists():
+            pytest.skip(f"no {cli}: TIGON names the command line")
+        text = bytes(genesis()[:40000].tolist())
+        (folder / "text").write_bytes(text[10000:])
+        (folder / "unseen").write_bytes(text[: self.WINDOWS * self.SEQ + 1])
+        data = ["--data", folder / "text", "--heldout", folder / "unseen", "--seq", str(self.SEQ), "--batch", "4"]
+        command = [cli, "train", "--json", "--out", folder / "out", *data, *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def unseen_loss(self, learner):
+        ids = genesis()[: self.WINDOWS * self.SEQ + 1]
+        inputs, targets = (t.view(self.WINDOWS, self.SEQ) for t in (ids[:-1], ids[1:]))
+        with torch.no_grad():
+            return learner(input_ids=inputs, labels=inputs, shift_labels=targets).loss.item()
+
+    @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+    def test_transformers_loads_its_checkpoint(self, tied, tmp_path):
+        shape = ["--layers", "2", "--hidden", "32", "--heads", "4", "--kv-heads", "2", *["--tie"] * tied]
+        last = self.train(tmp_path, *shape, "--steps", "8")
+        loaded = tigon.AutoModelForCausalLM.from_pretrained(tmp_path / "out").train()
+        assert self.unseen_loss(loaded) == pytest.approx(last["heldout_loss"], rel=1e-5)
+        assert self.unseen_loss(tigon.unpatch(loaded)) == pytest.approx(last["heldout_loss"], rel=1e-5)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["f32", "bf16", "f16"])
+    @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+    def test_goes_on_from_a_checkpoint_of_transformers(self, tied, dtype, tmp_path):
+        shape = transformers.LlamaConfig(**self.SHAPE, tie_word_embeddings=tied)
+        transformers.LlamaForCausalLM(shape).to(dtype).save_pretrained(tmp_path / "theirs")
+        learner = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "theirs", dtype=torch.float32)
+        resume = ["--resume", tmp_path / "theirs", "--steps", "1"]
+        last = self.train(tmp_path, *resume, "--lr", "1e-12")
+        assert last["heldout_loss"] == pytest.approx(self.unseen_loss(learner), rel=1e-5)

@@ -1,0 +1,55 @@
+"""DDP, FSDP2 and sequence sharding of patched models: two processes on the CPU give what one stock model gives."""
+
+import socket
+
+import distributed_worker
+import pytest
+import torch
+from tiny_models import batch, model
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """The results of both processes, by rank."""
+    folder = tmp_path_factory.mktemp("ranks")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(distributed_worker.run, (port, str(folder)), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    "how, family", [("ddp", "Llama"), ("fsdp_root", "Llama"), ("fsdp_head", "Llama"), ("fsdp_tied", "Qwen2")]
+)
+def test_loss_and_gradients(ranks, how, family):
+    stock = model(family)
+    ids, labels = batch()
+    losses = [stock(input_ids=ids[row : row + 1], labels=labels[row : row + 1]).loss for row in range(2)]
+    (sum(losses) / 2).backward()
+    for rank, loss in enumerate(losses):
+        assert ranks[rank][how][0] == pytest.approx(loss.item(), rel=1e-6)
+    for name, parameter in stock.named_parameters():
+        first, second = (ranks[rank][how][1][name] for rank in range(2))
+        assert torch.equal(first, second), name
+        assert (first - parameter.grad).norm() <= 1e-5 * parameter.grad.norm(), name
+
+
+def test_sequence_sharded_norm_gathers_nothing(ranks):
+    norm = model("Llama").model.norm
+    generator = torch.Generator().manual_seed(2)
+    x, dy = (torch.randn(2, 6, 64, generator=generator) for _ in range(2))
+    x.requires_grad_()
+    y = norm(x)
+    y.backward(dy)
+    for rank in range(2):
+        *tensors, collectives = ranks[rank]["sequence"]
+        assert collectives == 0
+        for ours, theirs in zip(tensors, (y, x.grad, norm.weight.grad)):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_head_split_along_the_vocabulary_runs_stock(ranks):
+    ids, labels = batch()
+    loss = model("Llama")(input_ids=ids, labels=labels).loss.item()
+    assert [rank["tensor_parallel"] for rank in ranks] == pytest.approx([loss, loss], rel=1e-6)

@@ -1,0 +1,127 @@
+"""What a GPU adds: the numbers again, streams, graphs, devices, and faults that the device finds."""
+
+import pytest
+import torch
+from op_cases import CASES, against_oracle
+
+import tigon.torch
+from tigon.torch import functional as T
+from tigon.torch import optim
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("layout", ["contiguous", "padded"])
+def test_oracle(case, dtype, layout):
+    against_oracle(case, dtype, layout, "cuda")
+
+
+def work(h, weight, head, target):
+    y = T.swiglu_packed(T.rms_norm(h, weight))
+    return T.fused_linear_cross_entropy(y, head, target)
+
+
+@pytest.fixture
+def inputs():
+    torch.manual_seed(0)
+    tensors = [torch.randn(*shape, device="cuda").requires_grad_() for shape in ((64, 256), (256,), (99, 128))]
+    return (*tensors, torch.arange(64, device="cuda"))
+
+
+def step(inputs):
+    loss = work(*inputs)
+    return loss.detach(), *torch.autograd.grad(loss, inputs[:3])
+
+
+def test_another_stream(inputs):
+    """Long work before, on the same stream: an operator on any other one would read x too early."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        slow = torch.randn(4096, 4096, device="cuda")
+        for _ in range(20):
+            slow = slow @ slow / 64
+        x = torch.zeros(64, 256, device="cuda")
+        x.add_(inputs[0].detach() + 0 * slow[0, 0].nan_to_num())
+        found = T.rms_norm(x)
+    stream.synchronize()
+    assert torch.equal(found, T.rms_norm(inputs[0].detach()))
+
+
+def test_graph(inputs):
+    wanted = step(inputs)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step(inputs)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step(inputs)
+    with torch.no_grad():
+        kept = inputs[0].clone()
+        inputs[0].zero_()
+        graph.replay()
+        assert not torch.equal(found[0], wanted[0])
+        inputs[0].copy_(kept)
+    for _ in range(2):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(found, wanted))
+
+
+def test_compiled(inputs):
+    torch._dynamo.reset()
+    loss = torch.compile(work, fullgraph=True)(*inputs)
+    torch.testing.assert_close(loss, work(*inputs))
+    for a, b in zip(torch.autograd.grad(loss, inputs[:3]), step(inputs)[1:]):
+        torch.testing.assert_close(a, b)
+
+
+def test_autocast(inputs):
+    h, weight, head, target = inputs
+    with torch.autocast("cuda", torch.bfloat16):
+        y = T.rms_norm(T.linear(h, torch.randn(256, 256, device="cuda")), weight)
+        assert y.dtype == torch.bfloat16
+        T.fused_linear_cross_entropy(T.swiglu_packed(y), head, target).backward()
+    assert h.grad.dtype == head.grad.dtype == weight.grad.dtype == torch.float32
+
+
+def test_tensors_on_two_devices(inputs):
+    with pytest.raises(ValueError, match=r"^rms_norm_fwd: w\.device is cpu, must be cuda:0 \(x\.device\)$"):
+        T.rms_norm(inputs[0], torch.ones(256))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_second_device(inputs):
+    """On the tensors' device, whichever is current."""
+    wanted = step(inputs)
+    moved = [t.detach().to("cuda:1").requires_grad_(t.requires_grad) for t in inputs]
+    assert torch.cuda.current_device() == 0
+    for a, b in zip(step(moved), wanted):
+        assert a.device == torch.device("cuda:1")
+        assert torch.equal(a.cpu(), b.cpu())
+
+
+def test_fault_found_by_the_device():
+    tigon.torch.synchronize("cuda")
+    T.cross_entropy(torch.randn(4, 9, device="cuda"), torch.tensor([0, 9, 1, 2], device="cuda"))
+    with pytest.raises(ValueError):
+        tigon.torch.synchronize("cuda")
+    tigon.torch.synchronize("cuda")
+
+
+def test_adamw():
+    mine = [torch.randn(33, 7, device="cuda").requires_grad_() for _ in range(3)]
+    torchs = [p.detach().clone().requires_grad_() for p in mine]
+    ours, other = optim.AdamW(mine, max_norm=1.0), torch.optim.AdamW(torchs)
+    for _ in range(5):
+        for p, q in zip(mine, torchs):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        torch.nn.utils.clip_grad_norm_(torchs, 1.0)
+        ours.step(), other.step()
+    for p, q in zip(mine, torchs):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)

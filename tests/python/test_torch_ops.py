@@ -1,0 +1,51 @@
+"""Every operator, forward and backward, against the float64 oracle; through torch's dispatcher; compiled."""
+
+import pytest
+import torch
+from op_cases import CASES, against_oracle, make_inputs, run
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tigon.torch._op import OPS
+
+by_name = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+@by_name
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("layout", ["contiguous", "padded", "turned"])
+def test_oracle(case, dtype, layout):
+    against_oracle(case, dtype, layout)
+
+
+@by_name
+def test_compiled(case):
+    """torch.compile finds one graph, and the same bits come out."""
+    leaves, views = make_inputs(case, torch.float32)
+    torch._dynamo.reset()
+    compiled = torch.compile(case.run, fullgraph=True, backend="aot_eager")
+    for found, wanted in zip(run(compiled, leaves, views), run(case.run, leaves, views)):
+        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps the first arguments that each of our operators is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "tigon":
+            self.seen.setdefault(function, args)
+        return function(*args, **(kwargs or {}))
+
+
+def test_every_operator_as_torch_sees_it():
+    """torch.library.opcheck on each registered operator, with the arguments that the cases hand it."""
+    with Recorder() as recorder:
+        for case in CASES:
+            run(case.run, *make_inputs(case, torch.float32))
+    assert set(recorder.seen) == {op.torch_op for op in OPS.values()}
+    for function, args in recorder.seen.items():
+        torch.library.opcheck(function, [a.detach() if isinstance(a, torch.Tensor) else a for a in args])
