@@ -235,8 +235,8 @@ __device__ inline void bwd_held(const tigon_softmax_bwd_problem &p, int threads,
   chunk<T, N> g[EACH], v[EACH];
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
-    g[k] = k * step < width ? load_chunk_once<T, N>(dy + k * step) : zero_chunk<T, N>();
-    v[k] = k * step < width ? load_chunk_once<T, N>(y + k * step) : zero_chunk<T, N>();
+    g[k] = k * step < width ? load_chunk<T, N>(dy + k * step) : zero_chunk<T, N>();
+    v[k] = k * step < width ? load_chunk<T, N>(y + k * step) : zero_chunk<T, N>();
   }
   float dot[1] = {0};
 #pragma unroll

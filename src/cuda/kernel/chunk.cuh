@@ -17,13 +17,6 @@ template <class T, int N> __device__ inline chunk<T, N> load_chunk(const T *at) 
   else
     return chunk<T, N>{*(const uint4 *)at};
 }
-/* To leave the caches first: where one block has an SM to itself, that takes a tenth less (softmax backward, 32768 columns). */
-template <class T, int N> __device__ inline chunk<T, N> load_chunk_once(const T *at) {
-  if constexpr (N == 1)
-    return chunk<T, 1>{*at};
-  else
-    return chunk<T, N>{__ldcs((const uint4 *)at)};
-}
 template <class T, int N> __device__ inline void store_chunk(T *at, const chunk<T, N> &v) {
   if constexpr (N == 1)
     *at = v.bits;
