@@ -1,5 +1,7 @@
 """Models that are patched as they are made: AutoModelForCausalLM, patch_class, transformers' register_patch_mapping."""
 
+import sys
+
 import pytest
 import torch
 import transformers
