@@ -17,7 +17,7 @@ typedef struct plan_options {
 
 /* ---- the question ---- */
 
-enum { MOST_NAMES = 64 };
+enum { MOST_NAMES = 64, HEAD_COLS = 128 /* of rope, as in `tigon bench` */ };
 
 /* The names of all ops that have a footprint, or of the entries of `of`; NULL-terminated. */
 static void footprint_names(const char *of, const char *names[MOST_NAMES]) {
@@ -61,13 +61,14 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
     names[count] = NULL;
     cli_unknown(command, "device", chosen->device, names);
   }
+  tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint);
+  if (chosen->unit == 0 && footprint->row_tables > 0) chosen->unit = HEAD_COLS;
   if (chosen->unit > 0 && chosen->cols % chosen->unit != 0)
     cli_mistake(command, "--unit is %" PRId64 ", must divide the columns, %" PRId64, chosen->unit, chosen->cols);
   if (chosen->groups > 0 && chosen->rows % chosen->groups != 0)
     cli_mistake(command, "--groups is %" PRId64 ", must divide the rows, %" PRId64, chosen->groups, chosen->rows);
   if (chosen->run > 0 && chosen->cols % chosen->run != 0)
     cli_mistake(command, "--run is %" PRId64 ", must divide the columns, %" PRId64, chosen->run, chosen->cols);
-  tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint);
   *request = (tigon_plan_request){.footprint = footprint,
                                   .device = device,
                                   .rows = chosen->rows,
@@ -76,7 +77,8 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
                                   .run = chosen->run,
                                   .force = chosen->force,
                                   .contiguous = true,
-                                  .col_unit = chosen->unit};
+                                  .col_unit = chosen->unit,
+                                  .table_cols = chosen->unit / 2};
 }
 
 static const char *case_text(tigon_plan_case plan_case) {
@@ -335,7 +337,7 @@ int tigon_cli_plan(int argc, char **argv) {
       {"device", 'd', "NAME", 0, "A device of `tigon plan --devices' (default cpu); it need not be here", 0},
       {"mode", 'm', "ENTRY", 0, "fwd, bwd, or another entry of the operator (default: its first)", 0},
       {"case", 'c', "LETTER", 0, "Force a case, A to G; of group_norm, B to F force how its rows are cut", 0},
-      {"unit", 'u', "N", 0, "Columns that must stay together: rope's head size", 0},
+      {"unit", 'u', "N", 0, "Columns that must stay together: rope's head size, 128 if not given", 0},
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
       {"devices", 'D', NULL, 0, "List the devices that the planner knows", 0},

@@ -151,7 +151,7 @@ static int64_t row_ranges(const plan_problem *p, int64_t programs) {
 static plan_refusal build_a(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const tigon_footprint *f = p->footprint;
   const bool flat = f->reduce == TIGON_REDUCE_NONE && f->column_params == 0 && f->column_sums == 0 &&
-                    f->row_scalars_in == 0 && f->row_scalars_out == 0 && (p->contiguous || p->rows == 1);
+                    p->row_bytes_in == 0 && f->row_scalars_out == 0 && (p->contiguous || p->rows == 1);
   if (!flat) return PLAN_NOT_FLAT;
   plan->rows = 1;
   plan->cols = p->rows * p->cols;

@@ -111,10 +111,10 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
   const bool split = plan->chosen == TIGON_CASE_F && f->reduce != TIGON_REDUCE_NONE;
   if (split || (plan->chosen == TIGON_CASE_E && plan->slabs > 0)) {
     const int64_t joins = f->column_sums ? tiles_of_row(plan) : f->outputs > 0 ? plan->splits : 1;
-    const int64_t partials = plan_mul(f->partials, plan_mul(plan->splits, joins + 1));
-    handed = plan_mul(4 * plan->rows, plan_add(partials, plan_mul(f->row_scalars_in, joins + plan->splits - 1)));
+    const int64_t partials = plan_mul(4 * f->partials, plan_mul(plan->splits, joins + 1));
+    handed = plan_mul(plan->rows, plan_add(partials, plan_mul(problem->row_bytes_in, joins + plan->splits - 1)));
   }
-  if (f->reduce == TIGON_REDUCE_NONE) handed = plan_mul(4 * plan->rows, plan_mul(f->row_scalars_in, plan->splits - 1));
+  if (f->reduce == TIGON_REDUCE_NONE) handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
   return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)), handed);
 }
 

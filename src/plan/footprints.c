@@ -31,7 +31,7 @@ typedef struct row {
  *   group_norm's vectors and sums are those of the channels.
  * modulated_rms_norm: scale and shift are column vectors, which many rows share.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
- * rope: cos and sin of a token (half a head) are within the f32 temporaries; the words are the position id.
+ * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; the words are the position id.
  * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
  * softmax: a mask is a stream, in the dtype of x or in f32; a split hands over the largest score and the sum.
  * cross_entropy: the words are label (i64), loss and lse, backward's label, lse and dloss; a split hands over max, reference,
@@ -106,6 +106,9 @@ static const row table[] = {
 /* 4-byte words a row that the work needs on chip besides those that move: the sums of a loss, its label, its scales. */
 static int words_on_chip(const char *op) { return strcmp(op, "cross_entropy") == 0 ? 44 : 0; }
 
+/* Tables, in f32, of which every row of a stream has a row: cos and sin of a token. */
+static int row_tables(const char *op) { return strcmp(op, "rope") == 0 ? 2 : 0; }
+
 #define TABLE_ROWS ((int)(sizeof table / sizeof *table))
 
 static int copy_streams(const stream *from, uint8_t bytes, tigon_stream_footprint *to) {
@@ -133,6 +136,8 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
                                    .row_scalars_in = r->words_in,
                                    .row_scalars_out = r->words_out,
                                    .row_scalars_on_chip = words_on_chip(r->op),
+                                   .row_tables = row_tables(r->op),
+                                   .row_table_bytes = 4,
                                    .reduce = r->reduce,
                                    .partials = r->partials,
                                    .vector_ops = f32 ? r->ops_f32 : r->ops_16};

@@ -45,7 +45,8 @@ static bool footprint_is_sane(const tigon_footprint *f) {
     if (stream->element_bytes == 0 || stream->passes == 0) return false;
   }
   return f->f32_temporaries >= 0 && f->column_params >= 0 && f->column_param_bytes >= 0 && f->column_sums >= 0 &&
-         f->row_scalars_in >= 0 && f->row_scalars_out >= 0 && f->partials >= 0 && f->vector_ops >= 0;
+         f->row_scalars_in >= 0 && f->row_scalars_out >= 0 && f->row_tables >= 0 && f->row_table_bytes >= 0 &&
+         f->partials >= 0 && f->vector_ops >= 0;
 }
 
 static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
@@ -80,6 +81,9 @@ static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
   if (request->col_unit < 0 || (request->col_unit > 1 && request->cols % request->col_unit != 0)) {
     return REFUSE(plan, TIGON_ERROR_INVALID, "col_unit is %lld, must divide cols, which is %lld",
                   (long long)request->col_unit, (long long)request->cols);
+  }
+  if (request->table_cols < 0) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "table_cols is %lld, must be >= 0", (long long)request->table_cols);
   }
   return TIGON_OK;
 }
@@ -141,7 +145,9 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
   problem->row_unit = chip;
   problem->chip_unit = common_multiple(unit, chip);
   problem->fast_unit = common_multiple(problem->chip_unit, fast);
-  const int64_t row_bytes = 4 * ((int64_t)f->row_scalars_in + f->row_scalars_out);
+  const int64_t table_bytes = plan_mul(request->table_cols, (int64_t)f->row_tables * f->row_table_bytes);
+  problem->row_bytes_in = plan_add(4 * (int64_t)f->row_scalars_in, table_bytes);
+  const int64_t row_bytes = plan_add(problem->row_bytes_in, 4 * (int64_t)f->row_scalars_out);
   const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
   const int64_t vectors = plan_mul(problem->groups, request->cols / problem->run);
   return total_bytes(request->rows, request->cols, once, row_bytes, vectors, col_bytes, &problem->moved_min) &&

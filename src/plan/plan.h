@@ -89,7 +89,8 @@ typedef struct tigon_stream_footprint {
 } tigon_stream_footprint;
 
 /* The footprint of one entry of an op. src/plan/footprints.c has them for all operands present; a front then changes
- * what a call leaves out (column_params, column_sums, row words) or types differently (column_param_bytes). */
+ * what a call leaves out (column_params, column_sums, row words) or types differently (column_param_bytes,
+ * row_table_bytes). */
 typedef struct tigon_footprint {
   const char *op;    /* "rms_norm" */
   const char *entry; /* "fwd" */
@@ -102,6 +103,8 @@ typedef struct tigon_footprint {
   int column_sums;                     /* [cols] f32 accumulators over rows (dw, db) */
   int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
   int row_scalars_on_chip;             /* 4-byte words a row that the work needs besides */
+  int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin) */
+  int row_table_bytes; /* bytes of one element of them in memory */
   tigon_reduce reduce;
   int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
   double vector_ops; /* vector operations an element, for the predicted time */
@@ -145,6 +148,7 @@ typedef struct tigon_plan_request {
   unsigned cases;        /* the cases that the kernel has, TIGON_CASE_BIT(c) or-ed; 0: all */
   bool contiguous;       /* rows lie end to end in every stream: rows * cols elements may be taken as one line */
   int64_t col_unit;      /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
+  int64_t table_cols;    /* columns of each of the footprint's row_tables (rope: rotary_dim / 2) */
 } tigon_plan_request;
 
 typedef struct tigon_plan {

@@ -11,4 +11,8 @@ for mode in fwd bwd; do
   expect_json 'set(j) >= {"status", "case", "grid", "rows_per_tile", "cols_per_tile", "splits", "passes", "onchip_bytes", "onchip_limit", "bytes_moved", "bytes_min", "workspace_bytes", "reason"}' "keys of $mode"
   expect_json 'j["onchip_bytes"] <= j["onchip_limit"] and j["bytes_min"] <= j["bytes_moved"]' "figures of $mode"
 done
+for unit in 128 64; do
+  run plan rope --shape 2048x5120 --unit $unit --dtype bf16 --device 910b4 --json
+  expect_json "j['bytes_moved'] == j['bytes_min'] == 2048 * (2 * 5120 * 2 + $unit * 4 + 8)" "rope's tables, heads of $unit"
+done
 finish

@@ -364,6 +364,29 @@ static void columns_that_belong_together(void **state) {
   assert_int_equal(plan.cols_per_tile % 96, 0);
 }
 
+/* A token's row of cos and sin is read once for all its heads, or once for each range of them. */
+static void tables_of_a_row(void **state) {
+  (void)state;
+  enum { TOKENS = 7, COLS = 96 * 400, PAIRS = 40, WORDS = 2 };
+  tigon_plan_request request = request_for("rope", "fwd", TIGON_BF16, "910b4", TOKENS, COLS);
+  request.col_unit = 96;
+  request.table_cols = PAIRS;
+  const int64_t row = 4 * WORDS + 2 * PAIRS * 4;
+  for (tigon_plan_case force = TIGON_CASE_E; force <= TIGON_CASE_F; ++force) {
+    request.force = force;
+    assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
+    assert_int_equal(plan.bytes_moved, TOKENS * (2 * COLS * 2 + row));
+    assert_int_equal(plan.bytes_min, plan.bytes_moved);
+    assert_int_equal(plan.bytes_extra, TOKENS * row * (plan.splits - 1));
+    assert_true((plan.splits > 1) == (force == TIGON_CASE_F));
+  }
+  request.table_cols = INT64_MAX;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
+  request.table_cols = -1;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
+  assert_string_equal(plan.reason, "table_cols is -1, must be >= 0");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_case_is_chosen_somewhere),
@@ -377,6 +400,7 @@ int main(void) {
       cmocka_unit_test(refusals_say_why),
       cmocka_unit_test(cpu_sums_do_not_depend_on_what_is_queried),
       cmocka_unit_test(columns_that_belong_together),
+      cmocka_unit_test(tables_of_a_row),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,8 @@ static void check_numbers(const random_case *c, const tigon_plan *plan) {
   CHECK(plan->reason[0] != '\0' && strlen(plan->reason) < sizeof plan->reason - 1, c, plan);
 
   /* Traffic. */
-  const int64_t vectors = 4 * rows * (f->row_scalars_in + f->row_scalars_out) +
+  const int64_t vectors = rows * (4 * (f->row_scalars_in + f->row_scalars_out) +
+                                  c->request.table_cols * f->row_tables * f->row_table_bytes) +
                           vector * (f->column_params * f->column_param_bytes + 4 * f->column_sums);
   const int64_t least = rows * cols * element_bytes(f, false) + vectors;
   const int64_t most = rows * cols * element_bytes(f, true) + vectors;

@@ -96,6 +96,7 @@ static inline void random_request(uint64_t *state, int row_bits, int col_bits, r
   c->request.cols = random_size(state, col_bits);
   c->request.contiguous = random_next(state) % 2;
   c->request.force = (tigon_plan_case)(random_next(state) % 2 ? 0 : random_between(state, 0, TIGON_CASE_LAST));
+  c->request.table_cols = random_between(state, 0, 300);
   if (random_next(state) % 8 == 0) c->request.cases = (unsigned)random_between(state, 1, 127);
   if (random_next(state) % 8 == 0) {
     c->request.col_unit = random_between(state, 1, 300);
