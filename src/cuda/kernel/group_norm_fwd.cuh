@@ -52,17 +52,8 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
   keep_packed(kept);
   const float center = norm_center(sum[0] / (float)count);
 #pragma unroll
-  for (int k = 0; k < PACKS; ++k) {
-    if (own + k * t.threads >= end) continue;
-    float v[N], part = 0, squares = 0;
-    unpack(pack_of<T>(kept[k]), v);
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const float d = v[j] - center;
-      part += d, squares = fmaf(d, d, squares);
-    }
-    sums[0] += part, sums[1] += squares;
-  }
+  for (int k = 0; k < PACKS; ++k)
+    if (own + k * t.threads < end) norm_add_pack<T>(kept[k], center, sums);
   team_all<op_sum>(t, pair_space, 0, sums);
   cluster_all<op_sum>(cl, pair_shared, 0, sums);
   keep_packed(kept);

@@ -91,7 +91,20 @@ __device__ static inline float norm_rsqrt_mean(float sum, float count, float eps
 
 /* ---- moments ---- */
 
-/* Adds d = x - center and d^2 of a thread's elements. */
+/* Adds d = x - center and d^2 of a pack. */
+template <class T> __device__ inline void norm_add_pack(const uint4 &bits, float center, float (&sums)[2]) {
+  constexpr int N = pack<T>::N;
+  float v[N], part = 0, squares = 0;
+  unpack(pack_of<T>(bits), v);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float d = v[j] - center;
+    part += d, squares = fmaf(d, d, squares);
+  }
+  sums[0] += part, sums[1] += squares;
+}
+
+/* The same of a thread's elements in memory. */
 template <class T, int N>
 __device__ inline void norm_add_differences(const T *x, float center, int64_t first, int64_t end, int64_t step,
                                             double (&all)[2]) {

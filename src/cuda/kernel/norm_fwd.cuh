@@ -116,17 +116,8 @@ __device__ inline void norm_held_differences(const uint4 (&kept)[PACKS], float c
   constexpr int N = pack<T>::N;
   sums[0] = sums[1] = 0;
 #pragma unroll
-  for (int k = 0; k < PACKS; ++k) {
-    if ((k * t.threads + own) * N >= cols) continue;
-    float v[N], part = 0, squares = 0;
-    unpack(pack_of<T>(kept[k]), v);
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const float d = v[j] - center;
-      part += d, squares = fmaf(d, d, squares);
-    }
-    sums[0] += part, sums[1] += squares;
-  }
+  for (int k = 0; k < PACKS; ++k)
+    if ((k * t.threads + own) * N < cols) norm_add_pack<T>(kept[k], center, sums);
 }
 
 /* The same out of memory, for the few rows whose center was far from the mean: one element at a time, so that the others pay no
@@ -280,17 +271,8 @@ template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_sw
       for (int k = 0; k < PACKS; ++k)
         if (first + k * step < cols) v[k] = *(const uint4 *)(x + first + k * step);
 #pragma unroll
-      for (int k = 0; k < PACKS; ++k) {
-        if (first + k * step >= cols) continue;
-        float of[N], part = 0, squares = 0;
-        unpack(pack_of<T>(v[k]), of);
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          const float d = of[j] - center;
-          part += d, squares = fmaf(d, d, squares);
-        }
-        group[0] += part, group[1] += squares;
-      }
+      for (int k = 0; k < PACKS; ++k)
+        if (first + k * step < cols) norm_add_pack<T>(v[k], center, group);
       all[0] += (double)group[0], all[1] += (double)group[1];
     }
     sums[0] = (float)all[0], sums[VALUES - 1] = (float)all[1];
