@@ -3,7 +3,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "core/outside.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cu_api api;
@@ -11,47 +12,39 @@ static bool ready;
 static _Thread_local char why[256];
 
 /* The driver's name of a function, and the member. The library interface came with driver 525 (CUDA 12.0). */
-#define CU_FUNCTIONS(X)                                         \
-  X("cuInit", init)                                             \
-  X("cuDriverGetVersion", driver_get_version)                   \
-  X("cuGetErrorName", get_error_name)                           \
-  X("cuGetErrorString", get_error_string)                       \
-  X("cuDeviceGetCount", device_get_count)                       \
-  X("cuDeviceGet", device_get)                                  \
-  X("cuDeviceGetName", device_get_name)                         \
-  X("cuDeviceGetAttribute", device_get_attribute)               \
-  X("cuDevicePrimaryCtxRetain", device_primary_ctx_retain)      \
-  X("cuDevicePrimaryCtxRelease_v2", device_primary_ctx_release) \
-  X("cuCtxGetCurrent", ctx_get_current)                         \
-  X("cuCtxPushCurrent_v2", ctx_push_current)                    \
-  X("cuCtxPopCurrent_v2", ctx_pop_current)                      \
-  X("cuStreamCreate", stream_create)                            \
-  X("cuStreamDestroy_v2", stream_destroy)                       \
-  X("cuStreamSynchronize", stream_synchronize)                  \
-  X("cuMemAlloc_v2", mem_alloc)                                 \
-  X("cuMemFree_v2", mem_free)                                   \
-  X("cuMemcpyAsync", memcpy_async)                              \
-  X("cuMemsetD8Async", memset_d8_async)                         \
-  X("cuEventCreate", event_create)                              \
-  X("cuEventDestroy_v2", event_destroy)                         \
-  X("cuEventRecord", event_record)                              \
-  X("cuEventSynchronize", event_synchronize)                    \
-  X("cuEventElapsedTime", event_elapsed_time)                   \
-  X("cuLibraryLoadData", library_load_data)                     \
-  X("cuLibraryGetKernel", library_get_kernel)                   \
-  X("cuKernelSetAttribute", kernel_set_attribute)               \
-  X("cuLaunchKernelEx", launch_kernel_ex)
-
-/* The name of the first function that `library` lacks; NULL: none. */
-static const char *resolve(void *library, cu_api *made) {
-  void *symbol;
-#define CU_RESOLVE(name, member)                     \
-  if (!(symbol = dlsym(library, name))) return name; \
-  memcpy(&made->member, &symbol, sizeof made->member);
-  CU_FUNCTIONS(CU_RESOLVE)
-#undef CU_RESOLVE
-  return NULL;
-}
+#define CU(name, member) \
+  { #name, offsetof(cu_api, member) }
+static const tigon_symbol symbols[] = {
+    CU(cuInit, init),
+    CU(cuDriverGetVersion, driver_get_version),
+    CU(cuGetErrorName, get_error_name),
+    CU(cuGetErrorString, get_error_string),
+    CU(cuDeviceGetCount, device_get_count),
+    CU(cuDeviceGet, device_get),
+    CU(cuDeviceGetName, device_get_name),
+    CU(cuDeviceGetAttribute, device_get_attribute),
+    CU(cuDevicePrimaryCtxRetain, device_primary_ctx_retain),
+    CU(cuDevicePrimaryCtxRelease_v2, device_primary_ctx_release),
+    CU(cuCtxGetCurrent, ctx_get_current),
+    CU(cuCtxPushCurrent_v2, ctx_push_current),
+    CU(cuCtxPopCurrent_v2, ctx_pop_current),
+    CU(cuStreamCreate, stream_create),
+    CU(cuStreamDestroy_v2, stream_destroy),
+    CU(cuStreamSynchronize, stream_synchronize),
+    CU(cuMemAlloc_v2, mem_alloc),
+    CU(cuMemFree_v2, mem_free),
+    CU(cuMemcpyAsync, memcpy_async),
+    CU(cuMemsetD8Async, memset_d8_async),
+    CU(cuEventCreate, event_create),
+    CU(cuEventDestroy_v2, event_destroy),
+    CU(cuEventRecord, event_record),
+    CU(cuEventSynchronize, event_synchronize),
+    CU(cuEventElapsedTime, event_elapsed_time),
+    CU(cuLibraryLoadData, library_load_data),
+    CU(cuLibraryGetKernel, library_get_kernel),
+    CU(cuKernelSetAttribute, kernel_set_attribute),
+    CU(cuLaunchKernelEx, launch_kernel_ex),
+};
 
 static bool load(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -60,7 +53,7 @@ static bool load(void) {
     return false;
   }
   cu_api made;
-  const char *missing = resolve(library, &made);
+  const char *missing = tigon_symbols_find(library, symbols, sizeof symbols / sizeof *symbols, &made);
   if (missing) {
     snprintf(why, sizeof why, "libcuda.so.1 has no %s: the driver is older than 525 (CUDA 12.0)", missing);
     dlclose(library);
