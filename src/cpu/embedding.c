@@ -10,7 +10,7 @@
 static void stream_row(char *to, const char *from, const char *next, size_t bytes) {
   size_t at = 0;
   for (; at + 64 <= bytes; at += 64) {
-    vf_prefetch(next + at);
+    vf_prefetch_l2(next + at);
     for (size_t v = 0; v < 64; v += V_LINE)
       vf_stream((float *)(void *)(to + at + v), vf_load((const float *)(const void *)(from + at + v)));
   }
@@ -132,7 +132,7 @@ TIGON_INLINE void add_rows(tigon_dtype dtype, const bwd *b, int64_t begin, int64
     const char *next = tigon_row(&p->space, &p->dy, size, b->positions[k + 1 < b->count ? k + 1 : k]);
     for (int64_t c = 0; c < n; c += LANES) {
       const int lanes = n - c < LANES ? (int)(n - c) : LANES;
-      if (c * (int64_t)size % 64 == 0) vf_prefetch(next + (col + c) * (int64_t)size);
+      if (c * (int64_t)size % 64 == 0) vf_prefetch_l2(next + (col + c) * (int64_t)size);
       const vf x = lanes == LANES ? v_load(row, col + c, dtype) : v_load_n(row, col + c, dtype, lanes);
       vf_store(sums + c, vf_add(k == begin ? vf_zero() : vf_load(sums + c), x));
     }

@@ -21,6 +21,7 @@ enum {
   NORM_BLOCK = 256 * LANES,   /* columns of one f32 partial sum: at most 128 additions in a row */
   NORM_CHAIN = 64 * LANES,    /* columns of 16 additions in a row: more would add up what 16-bit elements lose alike */
   NORM_SAMPLE = 64,           /* columns of a block whose mean is its center */
+  NORM_AHEAD = 2048,          /* bytes of the row after the next that are fetched, too */
   NORM_PANEL = 8192,          /* columns whose weights are at hand, a multiple of STEP */
   NORM_GROUP = 4,             /* rows that share a panel's weights, or a sweep over dw's slab */
   NORM_GROUP_BYTES = 1 << 19, /* of a group's inputs: the L2 has the next group's, too */

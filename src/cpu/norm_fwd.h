@@ -8,22 +8,36 @@
 
 /* ---- statistics ---- */
 
-TIGON_INLINE vf2 norm_input(tigon_dtype dtype, const void *x, const void *residual, int64_t c, int n, v_values are) {
-  const vf2 v = v2_load(x, c, dtype, n);
-  return residual ? v2_round(v2_add(v, v2_load(residual, c, dtype, n)), dtype, are) : v;
+/* A row of x; or of x + residual, which goes to s and is kept at hand for the sweep that follows: in s, or where s goes past
+ * the caches `aside`, in `near`. */
+typedef struct norm_source {
+  bool adds, aside; /* constant once a body is expanded */
+  const char *x, *residual;
+  char *s, *near;
+  const char *next_residual;
+} norm_source;
+
+TIGON_INLINE const char *norm_at_hand(const norm_source *from) {
+  return !from->adds ? from->x : from->aside ? from->near : from->s;
+}
+TIGON_INLINE vf2 norm_input(tigon_dtype dtype, const norm_source *from, int64_t c, int n) {
+  if (from->adds) {
+    v2_prefetch(from->next_residual, c, dtype);
+    const vf2 s = v2_add(v2_load(from->x, c, dtype, n), v2_load(from->residual, c, dtype, n));
+    const v_values are = n == STEP ? V_RARE : V_OWN;
+    v2_put(from->s, c, dtype, s, n, from->aside, are);
+    if (from->aside) v2_put(from->near, c, dtype, s, n, false, are);
+  }
+  return v2_load(norm_at_hand(from), c, dtype, n);
 }
 
 /* Of full steps: the other elements of a row are put with more care. */
-TIGON_INLINE v_least norm_least(v_least l, tigon_dtype dtype, const void *x, const void *residual, int64_t c) {
-  if (dtype != TIGON_BF16) return l;
-  l = v_least_bf16(l, (const uint16_t *)x + c);
-  return residual ? v_least_bf16(l, (const uint16_t *)residual + c) : l;
+TIGON_INLINE v_least norm_least(v_least l, tigon_dtype dtype, const norm_source *from, int64_t c) {
+  return dtype == TIGON_BF16 ? v_least_bf16(l, (const uint16_t *)norm_at_hand(from) + c) : l;
 }
 
-/* *least, where that is asked for: the least magnitude that is not 0 of the inputs of full steps. In the sum a denormal is as
- * good as 0. */
-TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const void *x, const void *residual, int64_t cols,
-                                     float *least) {
+/* *least, where that is asked for: the least magnitude that is not 0 of full steps. */
+TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const norm_source *from, int64_t cols, float *least) {
   double sum = 0;
   v_least l = v_least_none();
   for (int64_t block = 0; block < cols; block += NORM_BLOCK) {
@@ -31,16 +45,15 @@ TIGON_INLINE double norm_sum_squares(tigon_dtype dtype, const void *x, const voi
     vf2 s = v2_set(0), t = v2_set(0);
     int64_t c = block;
     for (; c + 2 * STEP <= end; c += 2 * STEP) {
-      const vf2 a = norm_input(dtype, x, residual, c, STEP, V_NORMAL);
-      const vf2 b = norm_input(dtype, x, residual, c + STEP, STEP, V_NORMAL);
+      const vf2 a = norm_input(dtype, from, c, STEP), b = norm_input(dtype, from, c + STEP, STEP);
       s = v2_fma(a, a, s), t = v2_fma(b, b, t);
-      if (least) l = norm_least(norm_least(l, dtype, x, residual, c), dtype, x, residual, c + STEP);
+      if (least) l = norm_least(norm_least(l, dtype, from, c), dtype, from, c + STEP);
     }
     for (; c < end; c += STEP) {
       const int n = end - c < STEP ? (int)(end - c) : STEP;
-      const vf2 a = norm_input(dtype, x, residual, c, n, V_NORMAL);
+      const vf2 a = norm_input(dtype, from, c, n);
       s = v2_fma(a, a, s);
-      if (least && n == STEP) l = norm_least(l, dtype, x, residual, c);
+      if (least && n == STEP) l = norm_least(l, dtype, from, c);
     }
     s = v2_add(s, t);
     sum += (double)vf_sum(vf_add(s.a, s.b));
@@ -140,9 +153,9 @@ static inline void norm_join(norm_part *a, norm_part b) {
 
 /* One row of each tensor, and the inputs of the row after it in the sweep's order. */
 typedef struct norm_row {
-  const char *x, *residual; /* residual, s: NULL without a fused add */
-  char *s, *y;
-  const char *next_x, *next_residual; /* on their way into the cache while this row is stored */
+  const char *x, *residual; /* x: once the sums are taken, x + residual; residual, s, near: of a fused add */
+  char *s, *near, *y;
+  const char *next_x, *next_residual; /* on their way into the L2 while this row is stored */
   float rstd, least;
   float center, rest; /* xhat = (x - center) * rstd + rest: the mean is center + what f32 cuts off */
   bool stream;
@@ -150,11 +163,8 @@ typedef struct norm_row {
 
 TIGON_INLINE void norm_fwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, v_values are,
                                 const norm_row *row, vf2 w, vf2 b, int64_t c, int n) {
-  const bool fused = kind == NORM_ADD_RMS;
   v2_prefetch(row->next_x, c, dtype);
-  if (fused) v2_prefetch(row->next_residual, c, dtype);
-  const vf2 v = norm_input(dtype, row->x, fused ? row->residual : NULL, c, n, are), rstd = v2_set(row->rstd);
-  if (fused) v2_put(row->s, c, dtype, v, n, stream, are);
+  const vf2 v = v2_load(row->x, c, dtype, n), rstd = v2_set(row->rstd);
   vf2 xhat = norm_centers(kind) ? v2_fma(v2_sub(v, v2_set(row->center)), rstd, v2_set(row->rest)) : v2_mul(v, rstd);
   if (rounds) xhat = v2_round(xhat, dtype, are);
   v2_put(row->y, c, dtype, norm_has_bias(kind) ? v2_fma(xhat, w, b) : v2_mul(xhat, w), n, stream, are);
@@ -173,11 +183,10 @@ TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds,
                   (int)(cols - c));
 }
 
-/* Is nothing that the sweep rounds denormal? A sum of x and residual is a multiple of the lesser one's last bit, 2^-7 of it at
- * least; rounding takes less than half of anything. */
+/* Is nothing that the sweep rounds denormal? Rounding takes less than half of anything. */
 TIGON_INLINE bool norm_is_normal(tigon_dtype dtype, norm_kind kind, const norm_row *row, norm_panel *weights) {
   if (!V_FLUSHES || dtype != TIGON_BF16 || norm_has_bias(kind)) return false;
-  const float least = kind == NORM_ADD_RMS ? row->least * 0x1p-8f : row->least, xhat = least * row->rstd;
+  const float least = row->least, xhat = least * row->rstd;
   return least >= 0x1p-125f && xhat >= 0x1p-125f && xhat * norm_panel_least(weights) >= 0x1p-124f;
 }
 
@@ -205,13 +214,20 @@ typedef struct norm_fwd_job {
 /* The moments of a part of the row, about 0 where the mean is not subtracted. */
 TIGON_INLINE norm_part norm_fwd_part(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, const norm_row *row,
                                      int64_t part) {
-  const split_range c = split_part(&job->cut, part);
-  const char *x = row->x + c.begin * v_size(dtype);
-  if (norm_centers(kind)) return norm_line(dtype, x, c.end - c.begin);
-  const char *residual = row->residual ? row->residual + c.begin * v_size(dtype) : NULL;
+  const split_range at = split_part(&job->cut, part);
+  const int64_t offset = at.begin * v_size(dtype), n = at.end - at.begin;
+  if (norm_centers(kind)) return norm_line(dtype, row->x + offset, n);
   norm_part sum = {.least = 0};
-  sum.squares =
-      norm_sum_squares(dtype, x, residual, c.end - c.begin, V_FLUSHES && !norm_has_bias(kind) ? &sum.least : NULL);
+  float *least = V_FLUSHES && !norm_has_bias(kind) ? &sum.least : NULL;
+  norm_source from = {.adds = kind == NORM_ADD_RMS, .x = row->x + offset};
+  if (from.adds)
+    from.residual = row->residual + offset, from.s = row->s + offset, from.next_residual = row->next_residual + offset;
+  if (from.adds && row->near) {
+    from.aside = true, from.near = row->near + offset;
+    sum.squares = norm_sum_squares(dtype, &from, n, least);
+  } else {
+    sum.squares = norm_sum_squares(dtype, &from, n, least);
+  }
   return sum;
 }
 
@@ -227,6 +243,7 @@ TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const norm_
       all.squares += part.squares;
     if (i == 0 || part.least < row->least) row->least = part.least;
   }
+  if (kind == NORM_ADD_RMS) row->x = row->near ? row->near : row->s;
   if (norm_centers(kind)) {
     row->rstd = (float)(1 / sqrt(all.squares / all.count + (double)p->eps));
     row->center = (float)all.mean;
@@ -239,8 +256,13 @@ TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const norm_
   if (p->casting == TIGON_CASTING_NONE) row->rstd = tigon_round_f32(row->rstd, dtype);
 }
 
+/* From where to prefetch: where rows follow one another without a gap, some way ahead of the one that is being stored. */
+TIGON_INLINE const char *norm_ahead(const char *row, const char *next, int64_t row_bytes) {
+  return next == row + row_bytes ? next + NORM_AHEAD : next;
+}
+
 TIGON_INLINE void norm_fwd_row(tigon_dtype dtype, norm_kind kind, const tigon_norm_fwd_problem *p, int64_t r,
-                               int64_t next, bool stream, norm_row *row) {
+                               int64_t next, bool stream, char *near, norm_row *row) {
   const size_t size = tigon_dtype_size(dtype);
   const bool fused = kind == NORM_ADD_RMS;
   *row = (norm_row){
@@ -248,10 +270,13 @@ TIGON_INLINE void norm_fwd_row(tigon_dtype dtype, norm_kind kind, const tigon_no
       .residual = fused ? tigon_row(&p->space, &p->residual, size, r) : NULL,
       .s = fused ? tigon_row(&p->space, &p->s, size, r) : NULL,
       .y = tigon_row(&p->space, &p->y, size, r),
-      .next_x = tigon_row(&p->space, &p->x, size, next),
-      .next_residual = fused ? tigon_row(&p->space, &p->residual, size, next) : NULL,
   };
+  row->next_x = norm_ahead(row->x, tigon_row(&p->space, &p->x, size, next), p->cols * v_size(dtype));
+  if (fused)
+    row->next_residual =
+        norm_ahead(row->residual, tigon_row(&p->space, &p->residual, size, next), p->cols * v_size(dtype));
   row->stream = stream && v2_aligned(row->y) && (!fused || v2_aligned(row->s));
+  if (fused && row->stream && p->cols <= NORM_PANEL) row->near = near;
 }
 
 /* Columns [at.begin, at.end) of rows [begin, end). */
@@ -263,6 +288,7 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const norm_fw
   const int most = p->cols <= NORM_PANEL ? 1 : norm_group_rows(row_bytes);
   norm_weights weights = {.w = p->w, .dtype = p->w_dtype, .offset = p->w_offset, .absent = 1};
   norm_weights bias = {.w = p->b, .dtype = p->b_dtype};
+  char near[NORM_PANEL * sizeof(float)] __attribute__((aligned(64))); /* a row of a fused add */
   norm_panel w, b;
   w.cols = b.cols = 0;
   for (int64_t r = begin, rows; r < end; r += rows) {
@@ -277,7 +303,7 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const norm_fw
     }
     norm_row row[NORM_GROUP];
     for (int i = 0; i < rows; ++i) {
-      norm_fwd_row(dtype, kind, p, r + i, r + i + rows < end ? r + i + rows : r + i, stream, &row[i]);
+      norm_fwd_row(dtype, kind, p, r + i, r + i + rows < end ? r + i + rows : r + i, stream, near, &row[i]);
       norm_statistics(dtype, kind, job, r + i, &row[i]);
       if (at.begin == 0 && p->rstd) p->rstd[r + i] = row[i].rstd;
       if (at.begin == 0 && norm_centers(kind) && p->mean) p->mean[r + i] = row[i].center;
@@ -312,7 +338,7 @@ TIGON_INLINE void norm_fwd_share(tigon_dtype dtype, norm_kind kind, const norm_f
     return;
   }
   norm_row row;
-  norm_fwd_row(dtype, kind, job->p, r, r, false, &row);
+  norm_fwd_row(dtype, kind, job->p, r, r, false, NULL, &row);
   for (int64_t i = parts.begin; i < parts.end; ++i)
     job->parts[r * job->cut.parts + i] = norm_fwd_part(dtype, kind, job, &row, i);
 }

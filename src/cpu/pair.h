@@ -37,9 +37,9 @@ TIGON_INLINE void v2_put(void *data, int64_t i, tigon_dtype dtype, vf2 v, int n,
   }
 }
 TIGON_INLINE bool v2_aligned(const void *data) { return (uintptr_t)data % V_LINE == 0; }
-/* The lines of elements i .. i + STEP - 1. */
+/* The lines of elements i .. i + STEP - 1, into the L2: the L1 has the rows at work. */
 TIGON_INLINE void v2_prefetch(const void *data, int64_t i, tigon_dtype dtype) {
-  for (int64_t at = 0; at < STEP * v_size(dtype); at += 64) vf_prefetch((const char *)data + i * v_size(dtype) + at);
+  for (int64_t at = 0; at < STEP * v_size(dtype); at += 64) vf_prefetch_l2((const char *)data + i * v_size(dtype) + at);
 }
 
 /* The dtype's order from the natural one, where a holds elements 0 .. LANES - 1 and b the others; and back. */

@@ -99,14 +99,14 @@ TIGON_INLINE double total(kind k, const row *r, float *kept) {
     int64_t c = block;
     for (; c < paired; c += PAIR) {
       const char *next = (const char *)r->next + c * v_size(k.dtype);
-      vf_prefetch(next);
-      if (PAIR * v_size(k.dtype) > 64) vf_prefetch(next + 64);
+      vf_prefetch_l2(next);
+      if (PAIR * v_size(k.dtype) > 64) vf_prefetch_l2(next + 64);
       const vf2 e = exp2_of(k, score2(k, r, c));
       a = vf_add(a, e.a), b = vf_add(b, e.b);
       if (kept) vf_store(kept + c, e.a), vf_store(kept + c + LANES, e.b);
     }
     for (; c < end; c += LANES) {
-      vf_prefetch((const char *)r->next + c * v_size(k.dtype));
+      vf_prefetch_l2((const char *)r->next + c * v_size(k.dtype));
       const vf e = exp_of(k, score(k, r, c));
       a = vf_add(a, e);
       if (kept) vf_store(kept + c, e);
@@ -288,8 +288,8 @@ TIGON_INLINE void slope_row(tigon_dtype dtype, const bwd *b, const char *dy, con
   int64_t c = at.begin;
   for (; c + PAIR <= at.end; c += PAIR) {
     for (int64_t line = c * v_size(dtype); line < (c + PAIR) * v_size(dtype); line += 64) {
-      vf_prefetch(next_dy + line);
-      vf_prefetch(next_y + line);
+      vf_prefetch_l2(next_dy + line);
+      vf_prefetch_l2(next_y + line);
     }
     v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, STEP), v2_load(y, c, dtype, STEP), scale, sum), STEP, stream,
            V_OWN);
