@@ -60,13 +60,43 @@ check_buffer *check_add_buffer(check *k) {
   return &list[k->count++];
 }
 
+/* Mappings that were released and serve again: most runs are as large as the one before, and to map costs more than to run. */
+enum { SPARES = 32, SPARE_BYTES = 1 << 20 };
+static _Thread_local struct spare {
+  char *map;
+  size_t bytes;
+} spares[SPARES];
+
+/* `bytes` of which the first and the last page are protected. */
+static char *map_guarded(size_t bytes, size_t page) {
+  for (int i = 0; i < SPARES; ++i) {
+    char *map = spares[i].map;
+    if (!map || spares[i].bytes != bytes) continue;
+    spares[i].map = NULL;
+    return map;
+  }
+  char *map = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED || mprotect(map + page, bytes - 2 * page, PROT_READ | PROT_WRITE)) abort();
+  return map;
+}
+
+static void unmap_guarded(char *map, size_t bytes) {
+  static _Thread_local int oldest;
+  if (bytes <= SPARE_BYTES) {
+    const struct spare out = spares[oldest];
+    spares[oldest] = (struct spare){map, bytes};
+    oldest = (oldest + 1) % SPARES;
+    map = out.map, bytes = out.bytes;
+  }
+  if (map) munmap(map, bytes);
+}
+
 /* A mapping of `bytes` whose end (place 0) or start (place 1) touches a protected page; the rest holds the pattern. */
 static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t align) {
   check_buffer *b = check_add_buffer(k);
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page + page;
   *b = (check_buffer){.name = name, .bytes = bytes, .map_bytes = inner + 2 * page};
-  b->map = mmap(NULL, b->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (b->map == MAP_FAILED || mprotect(b->map + page, inner, PROT_READ | PROT_WRITE)) abort();
+  b->map = map_guarded(b->map_bytes, page);
   b->inner = b->map + page;
   b->inner_bytes = inner;
   memset(b->inner, PATTERN, inner);
@@ -78,7 +108,7 @@ static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t
  * no pattern around it, and nothing of it kept aside. */
 static check_buffer *far_buffer(check *k, size_t bytes) {
   check_buffer *b = &k->buffers[k->count - 1];
-  munmap(b->map, b->map_bytes);
+  unmap_guarded(b->map, b->map_bytes);
   b->map_bytes = bytes;
   b->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (b->map == MAP_FAILED) abort();
@@ -308,8 +338,12 @@ void check_snapshot(check *k) {
 
 void check_release(check *k) {
   for (int i = 0; i < k->count; ++i) {
-    munmap(k->buffers[i].map, k->buffers[i].map_bytes);
-    free(k->buffers[i].before);
+    check_buffer *b = &k->buffers[i];
+    if (b->inner_bytes)
+      unmap_guarded(b->map, b->map_bytes);
+    else
+      munmap(b->map, b->map_bytes);
+    free(b->before);
   }
   free(k->buffers);
   k->buffers = NULL;
