@@ -10,7 +10,7 @@
 
 typedef struct plan_options {
   const char *op, *entry, *device, *dtype;
-  int64_t rows, cols, unit, groups, run;
+  int64_t rows, cols, table, unit, groups, run;
   tigon_plan_case force;
   bool json, devices;
 } plan_options;
@@ -69,14 +69,17 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
     cli_mistake(command, "--groups is %" PRId64 ", must divide the rows, %" PRId64, chosen->groups, chosen->rows);
   if (chosen->run > 0 && chosen->cols % chosen->run != 0)
     cli_mistake(command, "--run is %" PRId64 ", must divide the columns, %" PRId64, chosen->run, chosen->cols);
+  if (chosen->table > 0 && !footprint->scatters)
+    cli_mistake(command, "--table is for embedding's bwd, and %s %s has no table to add to", chosen->op, chosen->entry);
   *request = (tigon_plan_request){.footprint = footprint,
                                   .device = device,
                                   .rows = chosen->rows,
                                   .cols = chosen->cols,
+                                  .out_rows = chosen->table,
                                   .groups = chosen->groups,
                                   .run = chosen->run,
                                   .force = chosen->force,
-                                  .contiguous = true,
+                                  .contiguous = tigon_footprint_is_flat(footprint),
                                   .col_unit = chosen->unit,
                                   .table_cols = chosen->unit / 2};
 }
@@ -310,6 +313,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'd': chosen->device = argument; return 0;
     case 'm': chosen->entry = argument; return 0;
     case 'c': chosen->force = parse_case(command, argument); return 0;
+    case 'T': chosen->table = cli_number(command, "--table", argument, 1, INT64_MAX); return 0;
     case 'u': chosen->unit = cli_number(command, "--unit", argument, 1, INT64_MAX); return 0;
     case 'g': chosen->groups = cli_number(command, "--groups", argument, 1, INT64_MAX); return 0;
     case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
@@ -337,6 +341,8 @@ int tigon_cli_plan(int argc, char **argv) {
       {"device", 'd', "NAME", 0, "A device of `tigon plan --devices' (default cpu); it need not be here", 0},
       {"mode", 'm', "ENTRY", 0, "fwd, bwd, or another entry of the operator (default: its first)", 0},
       {"case", 'c', "LETTER", 0, "Force a case, A to G; of group_norm, B to F force how its rows are cut", 0},
+      {"table", 'T', "N", 0, "embedding bwd: rows of the table (default: as many as of --shape, which are the indices)",
+       0},
       {"unit", 'u', "N", 0, "Columns that must stay together: rope's head size, 128 if not given", 0},
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},

@@ -30,16 +30,12 @@ tigon_status ascend_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_
 }
 
 tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p, const tigon_plan *plan) {
-  enum { UNIT_BYTES = 46 << 10 }; /* of UB that what is counted in units takes for each */
   const tigon_device_desc *device = &ascend_of(queue)->soc->device;
   (void)plan;
   if (p->space.rows > INT32_MAX) {
     queue->reason = "embedding_bwd has more than 2^31 - 1 indices, which positions of 32 bits cannot tell apart";
     return TIGON_ERROR_DEVICE;
   }
-  const int64_t unit = device->onchip_bytes / UNIT_BYTES > 4 ? 4 : device->onchip_bytes / UNIT_BYTES;
-  /* Ranges of table rows: as many for each core, short enough for their counts. */
-  const int64_t fitting = EMBEDDING_TASK * unit * device->cores, rounds = (p->vocab + fitting - 1) / fitting;
   const embedding_bwd_arguments a = {.space = ascend_space(&p->space),
                                      .dy = ascend_rows(&p->dy),
                                      .idx = (gm_ptr)p->idx,
@@ -53,8 +49,8 @@ tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_
                                      .idx_dtype = p->idx_dtype,
                                      .dtable_dtype = p->dtable_dtype,
                                      .accumulate = p->accumulate,
-                                     .tasks = least(rounds * device->cores, p->vocab),
-                                     .unit = unit};
+                                     .tasks = tigon_plan_ranges(device, p->vocab),
+                                     .listed = device->listed};
   ascend_uses_rows(queue, "dy", &p->space, &p->dy, p->cols, p->dtype, SIM_READS);
   ascend_uses(queue, "idx", p->idx, p->space.rows, p->idx_dtype, SIM_READS | SIM_SHARED);
   ascend_uses(queue, "dtable", p->dtable, p->vocab * p->cols, p->dtable_dtype, SIM_READS | SIM_WRITES);

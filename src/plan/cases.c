@@ -149,10 +149,7 @@ static int64_t row_ranges(const plan_problem *p, int64_t programs) {
 
 /* A: rows and columns are one line, cut into ranges. */
 static plan_refusal build_a(const plan_problem *p, int64_t programs, tigon_plan *plan) {
-  const tigon_footprint *f = p->footprint;
-  const bool flat = f->reduce == TIGON_REDUCE_NONE && f->column_params == 0 && f->column_sums == 0 &&
-                    p->row_bytes_in == 0 && f->row_scalars_out == 0 && (p->contiguous || p->rows == 1);
-  if (!flat) return PLAN_NOT_FLAT;
+  if (!tigon_footprint_is_flat(p->footprint) || !(p->contiguous || p->rows == 1)) return PLAN_NOT_FLAT;
   plan->rows = 1;
   plan->cols = p->rows * p->cols;
   int64_t widest = widest_chunk(p, plan->cols, p->device->onchip_bytes, STREAMS_ALL, false, &plan->col_unit);

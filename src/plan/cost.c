@@ -98,6 +98,17 @@ static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan,
                   tiles);
 }
 
+/* Bytes of the indices besides their first read, where each core looks through all of them: once for each range of
+ * table rows, to count its own, and once for each list of those. They are taken as spread evenly over the table. */
+static int64_t index_bytes(const plan_problem *problem) {
+  const tigon_device_desc *device = problem->device;
+  if (device->listed == 0) return 0;
+  const int64_t ranges = tigon_plan_ranges(device, problem->out_rows);
+  const int64_t lists = plan_ceil_div(problem->rows, plan_mul(ranges, device->listed));
+  const int64_t reads = plan_add(ranges, plan_mul(plan_min(ranges, problem->rows), lists));
+  return plan_mul(plan_mul(problem->rows, problem->row_bytes_in), reads - 1);
+}
+
 /* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums
  * are handed over, those and the row's words for each split, or each panel of columns, that needs them. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
@@ -114,7 +125,10 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
     const int64_t partials = plan_mul(4 * f->partials, plan_mul(plan->splits, joins + 1));
     handed = plan_mul(plan->rows, plan_add(partials, plan_mul(problem->row_bytes_in, joins + plan->splits - 1)));
   }
-  if (f->reduce == TIGON_REDUCE_NONE) handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
+  if (f->scatters)
+    handed = index_bytes(problem);
+  else if (f->reduce == TIGON_REDUCE_NONE)
+    handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
   return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)), handed);
 }
 

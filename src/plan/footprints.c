@@ -32,7 +32,7 @@ typedef struct row {
  * modulated_rms_norm: scale and shift are column vectors, which many rows share.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
  * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; the words are the position id.
- * embedding: the words are the index. Its backward is a sort and a segment sum, not a walk over rows: no footprint.
+ * embedding: the words are the index. Backward's output is the table, whose rows are others than those of dy.
  * softmax: a mask is a stream, in the dtype of x or in f32; a split hands over the largest score and the sum.
  * cross_entropy: the words are label (i64), loss and lse, backward's label, lse and dloss; a split hands over max, reference,
  *   sum of exp, sum of z exp z, sum of z, argmax and the label's x. Without dlogits the logits are read once in any case,
@@ -80,6 +80,8 @@ static const row table[] = {
      2, 3, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
     {"embedding", "fwd", ANY, {{1, 0}}, {{1, 0}},
      0, 0, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 0.0, 0.0},
+    {"embedding", "bwd", ANY, {{1, 0}}, {{1, 0}},
+     3, 4, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 1.0, 3.0},
     {"softmax", "fwd", ANY, {{2, 0}}, {{1, 0}},
      1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 5.0, 7.0},
     {"softmax", "fwd_mask", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
@@ -108,6 +110,8 @@ static int words_on_chip(const char *op) { return strcmp(op, "cross_entropy") ==
 
 /* Tables, in f32, of which every row of a stream has a row: cos and sin of a token. */
 static int row_tables(const char *op) { return strcmp(op, "rope") == 0 ? 2 : 0; }
+
+static bool scatters(const row *r) { return strcmp(r->op, "embedding") == 0 && strcmp(r->entry, "bwd") == 0; }
 
 #define TABLE_ROWS ((int)(sizeof table / sizeof *table))
 
@@ -138,6 +142,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
                                    .row_scalars_on_chip = words_on_chip(r->op),
                                    .row_tables = row_tables(r->op),
                                    .row_table_bytes = 4,
+                                   .scatters = scatters(r),
                                    .reduce = r->reduce,
                                    .partials = r->partials,
                                    .vector_ops = f32 ? r->ops_f32 : r->ops_16};

@@ -9,6 +9,7 @@ typedef struct plan_problem {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
+  int64_t out_rows;                 /* of the outputs: `rows`, but of a footprint that scatters */
   int64_t groups, run;              /* 1, 1 but in case G */
   bool contiguous, forced, grouped; /* grouped: case G */
   int64_t narrowest;                /* bytes of the narrowest stream's element */

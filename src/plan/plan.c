@@ -82,6 +82,9 @@ static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
     return REFUSE(plan, TIGON_ERROR_INVALID, "col_unit is %lld, must divide cols, which is %lld",
                   (long long)request->col_unit, (long long)request->cols);
   }
+  if (request->out_rows < 0) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "out_rows is %lld, must be >= 0", (long long)request->out_rows);
+  }
   if (request->table_cols < 0) {
     return REFUSE(plan, TIGON_ERROR_INVALID, "table_cols is %lld, must be >= 0", (long long)request->table_cols);
   }
@@ -104,14 +107,11 @@ static int64_t common_multiple(int64_t a, int64_t b) {
 /* Columns after which an element of `bytes` is aligned to `alignment` again. */
 static int64_t aligned_columns(int64_t alignment, int64_t bytes) { return common_multiple(alignment, bytes) / bytes; }
 
-/* bytes * rows * cols + row_bytes * rows + vector_bytes * vectors; false beyond int64. */
-static bool total_bytes(int64_t rows, int64_t cols, int64_t bytes, int64_t row_bytes, int64_t vectors,
-                        int64_t vector_bytes, int64_t *total) {
-  int64_t elements, streams, of_rows, of_cols;
-  return !__builtin_mul_overflow(rows, cols, &elements) && !__builtin_mul_overflow(elements, bytes, &streams) &&
-         !__builtin_mul_overflow(rows, row_bytes, &of_rows) &&
-         !__builtin_mul_overflow(vectors, vector_bytes, &of_cols) && !__builtin_add_overflow(streams, of_rows, total) &&
-         !__builtin_add_overflow(*total, of_cols, total);
+/* *total += a * b * c; false beyond int64. */
+static bool add_product(int64_t *total, int64_t a, int64_t b, int64_t c) {
+  int64_t product;
+  return !__builtin_mul_overflow(a, b, &product) && !__builtin_mul_overflow(product, c, &product) &&
+         !__builtin_add_overflow(*total, product, total);
 }
 
 /* false: the bytes are beyond int64. */
@@ -122,6 +122,7 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
                             .device = device,
                             .rows = request->rows,
                             .cols = request->cols,
+                            .out_rows = f->scatters && request->out_rows > 0 ? request->out_rows : request->rows,
                             .grouped = request->groups > 0 || request->run > 0,
                             .groups = plan_max(1, request->groups),
                             .run = plan_max(1, request->run),
@@ -132,11 +133,11 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
   int64_t unit = request->col_unit > 1 ? request->col_unit : 1;
   if (f->reduce != TIGON_REDUCE_NONE && device->sum_columns > 1) unit = common_multiple(unit, device->sum_columns);
   int64_t chip = aligned_columns(device->onchip_alignment, 4), fast = aligned_columns(device->memory_alignment, 4);
-  int64_t once = 0, often = 0;
+  int64_t once[2] = {0}, often[2] = {0}; /* bytes of an element of the inputs and of the outputs */
   for (int i = 0; i < f->inputs + f->outputs; i++) {
     const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
-    once += stream->element_bytes;
-    often += stream->element_bytes * stream->passes;
+    once[i >= f->inputs] += stream->element_bytes;
+    often[i >= f->inputs] += stream->element_bytes * stream->passes;
     if (stream->passes > problem->passes) problem->passes = stream->passes;
     if (stream->element_bytes < problem->narrowest) problem->narrowest = stream->element_bytes;
     chip = common_multiple(chip, aligned_columns(device->onchip_alignment, stream->element_bytes));
@@ -150,8 +151,14 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
   const int64_t row_bytes = plan_add(problem->row_bytes_in, 4 * (int64_t)f->row_scalars_out);
   const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
   const int64_t vectors = plan_mul(problem->groups, request->cols / problem->run);
-  return total_bytes(request->rows, request->cols, once, row_bytes, vectors, col_bytes, &problem->moved_min) &&
-         total_bytes(request->rows, request->cols, often, row_bytes, vectors, col_bytes, &problem->moved_passes);
+  int64_t besides = 0;
+  if (!add_product(&besides, request->rows, row_bytes, 1) || !add_product(&besides, vectors, col_bytes, 1))
+    return false;
+  problem->moved_min = problem->moved_passes = besides;
+  return add_product(&problem->moved_min, request->rows, request->cols, once[0]) &&
+         add_product(&problem->moved_min, problem->out_rows, request->cols, once[1]) &&
+         add_product(&problem->moved_passes, request->rows, request->cols, often[0]) &&
+         add_product(&problem->moved_passes, problem->out_rows, request->cols, often[1]);
 }
 
 /* Numbers of programs that are worth a try, the largest first: all cores, and where the bandwidth has its points,

@@ -54,6 +54,9 @@ typedef struct tigon_device_desc {
     int64_t cores;
     double gbps;
   } bandwidth[TIGON_BANDWIDTH_POINTS];
+  int64_t listed;           /* embedding backward where each core looks through all indices for those of its own table
+                               rows: most table rows, and positions, that it lists at a time, 42 on-chip bytes each. 0:
+                               positions are sorted in memory */
   double cached_gbps;       /* of one core from the cache that all cores share (L2 of an NPU or GPU), GB/s */
   double vector_gops;       /* f32 vector operations a second and core, in 1e9 elements */
   double launch_us;         /* cost of a launch */
@@ -105,6 +108,7 @@ typedef struct tigon_footprint {
   int row_scalars_on_chip;             /* 4-byte words a row that the work needs besides */
   int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin) */
   int row_table_bytes; /* bytes of one element of them in memory */
+  bool scatters; /* the row words are indices: a row of an output is the sum of the rows of the input that name it */
   tigon_reduce reduce;
   int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
   double vector_ops; /* vector operations an element, for the predicted time */
@@ -113,6 +117,12 @@ typedef struct tigon_footprint {
 /* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" (loss and gradient in one
  * call), softmax's "fwd_mask" and "fwd_mask_f32". false, with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
+/* Rows do not matter: no reduction, no vectors, words or tables. Fronts ask for such an op as one row where its rows
+ * lie end to end. */
+TIGON_SHARED bool tigon_footprint_is_flat(const tigon_footprint *f) {
+  return f->reduce == TIGON_REDUCE_NONE && f->column_params == 0 && f->column_sums == 0 && f->row_scalars_in == 0 &&
+         f->row_scalars_out == 0 && f->row_tables == 0;
+}
 /* The i-th op and entry that tigon_footprint_find() knows, entries of one op side by side; false past the end. */
 bool tigon_footprint_at(int index, const char **op, const char **entry);
 
@@ -143,6 +153,7 @@ typedef struct tigon_plan_request {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
+  int64_t out_rows;      /* of a footprint that scatters: rows of the outputs (the table); 0: as many as `rows` */
   int64_t groups, run;   /* 0, or case G: see below */
   tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut */
   unsigned cases;        /* the cases that the kernel has, TIGON_CASE_BIT(c) or-ed; 0: all */
@@ -190,6 +201,12 @@ TIGON_SHARED void tigon_plan_range(int64_t rows, int64_t count, int64_t index, i
   const int64_t base = rows / count, extra = rows % count;
   *begin = index * base + (index < extra ? index : extra);
   *end = *begin + base + (index < extra ? 1 : 0);
+}
+
+/* Ranges of `rows` table rows, contiguous as above: as many for each core, and none longer than it lists. */
+TIGON_SHARED int64_t tigon_plan_ranges(const tigon_device_desc *device, int64_t rows) {
+  const int64_t rounds = (rows - 1) / (device->listed * device->cores) + 1;
+  return rounds * device->cores < rows ? rounds * device->cores : rows;
 }
 
 /* What one task covers. */

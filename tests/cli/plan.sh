@@ -15,4 +15,20 @@ for unit in 128 64; do
   run plan rope --shape 2048x5120 --unit $unit --dtype bf16 --device 910b4 --json
   expect_json "j['bytes_moved'] == j['bytes_min'] == 2048 * (2 * 5120 * 2 + $unit * 4 + 8)" "rope's tables, heads of $unit"
 done
+run plan embedding --mode bwd --shape 2048x4096 --table 32000 --device 910b4 --json
+expect_json "j['bytes_moved'] == j['bytes_min'] == (2048 + 32000) * 4096 * 4 + 2048 * 8" "embedding's table"
+run plan embedding --shape 2048x4096 --table 32000
+expect_status 2 "a table without backward"
+
+# What moves by the plan is what the simulator counts.
+for op in rms_norm fused_add_rms_norm layer_norm swiglu geglu relu_squared softmax embedding; do
+  for mode in fwd bwd; do
+    call="$op --mode $mode --dtype f32 --shape 256x512 --json"
+    run bench $call --device ascend-sim:910b4
+    cp "$scratch/out" "$scratch/bench"
+    counted="json.load(open('$scratch/bench'))['rows'][0]['counted']['bytes_moved']"
+    run plan $call --device 910b4
+    expect_json "j['bytes_moved'] + j['bytes_extra'] == $counted" "$call"
+  done
+done
 finish

@@ -385,6 +385,10 @@ static void tables_of_a_row(void **state) {
   request.table_cols = -1;
   assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
   assert_string_equal(plan.reason, "table_cols is -1, must be >= 0");
+  request.table_cols = 0;
+  request.out_rows = -1;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
+  assert_string_equal(plan.reason, "out_rows is -1, must be >= 0");
 }
 
 int main(void) {

@@ -13,24 +13,15 @@ typedef struct embedding_fwd_arguments {
   int64_t vocab, table_pitch, dtype, idx_dtype;
 } embedding_fwd_arguments;
 
-/* Table rows are cut into `tasks` ranges. */
+/* Table rows are cut into `tasks` ranges of at most `listed` rows. */
 typedef struct embedding_bwd_arguments {
   gm_space space;
   gm_rows dy;
   gm_ptr idx, dtable, error; /* error: may be NULL */
   int64_t positions, cols, vocab, padding_idx;
   int64_t dtype, idx_dtype, dtable_dtype, accumulate;
-  int64_t tasks, unit; /* unit: of the sizes on chip */
+  int64_t tasks, listed; /* listed: positions sorted at a time, of which the other sizes on chip are parts */
 } embedding_bwd_arguments;
-
-/* Sizes on chip, in units of the arguments. */
-enum {
-  EMBEDDING_PANEL = 512,  /* columns of a sum */
-  EMBEDDING_ZEROS = 1024, /* words */
-  EMBEDDING_TASK = 1024,  /* table rows */
-  EMBEDDING_LIST = 1024,  /* positions sorted at a time */
-  EMBEDDING_BATCH = 256,  /* indices loaded at a time */
-};
 
 typedef struct error_flag_arguments {
   gm_ptr flags, error; /* [count] i32, [1] i32 */

@@ -213,10 +213,9 @@ AICORE void sum_rows(state *s, range task) {
 }
 
 AICORE state open_state(ub_arena *ub, const embedding_bwd_arguments *a) {
-  state s = {.a = a, .capacity = EMBEDDING_LIST * a->unit, .batch = EMBEDDING_BATCH * a->unit};
-  s.panel = least(EMBEDDING_PANEL * a->unit, round_up(a->cols, 16));
-  s.zero_words = EMBEDDING_ZEROS * a->unit;
-  s.counts = ub_alloc_f32(ub, EMBEDDING_TASK * a->unit);
+  state s = {.a = a, .capacity = a->listed, .batch = a->listed / 4, .zero_words = a->listed};
+  s.panel = least(a->listed / 2, round_up(a->cols, 16));
+  s.counts = ub_alloc_f32(ub, a->listed);
   s.list = ub_alloc_f32(ub, s.capacity);
   s.indices = ub_alloc_f32(ub, s.batch * index_words(a->idx_dtype));
   s.zeros = ub_alloc_f32(ub, s.zero_words);
