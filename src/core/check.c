@@ -30,8 +30,9 @@ static tigon_status check_dtype(tigon_context *context, const char *call, const 
   return FAIL(INVALID, "%s: %s.dtype is %d, must be %s", call, arg->name, (int)dtype, names);
 }
 
-/* Fills in natural strides where all are zero, and checks shape, strides and extent in bytes. */
-static tigon_status check_layout(tigon_context *context, const char *call, const tigon_arg *arg) {
+/* Fills in natural strides where all are zero, and checks shape, strides and extent in bytes, which go to *extent. */
+static tigon_status check_layout(tigon_context *context, const char *call, const tigon_arg *arg, int64_t size,
+                                 tigon_extent *extent) {
   tigon_tensor *t = arg->tensor;
   const char *name = arg->name;
   int64_t natural[TIGON_MAX_DIMS], step = 1, count = 1, last = 0;
@@ -47,7 +48,6 @@ static tigon_status check_layout(tigon_context *context, const char *call, const
       return FAIL(INVALID, "%s: %s has more elements than 64 bits count", call, name);
     count = t->shape[i] ? count : 0;
   }
-  const int64_t size = (int64_t)tigon_dtype_size(t->dtype);
   for (int i = 0; i < t->ndim; ++i) {
     if (!given) t->strides[i] = natural[i];
     int64_t reach;
@@ -58,11 +58,14 @@ static tigon_status check_layout(tigon_context *context, const char *call, const
       return FAIL(INVALID, "%s: %s.strides[%d] is %" PRId64 ", must be %" PRId64 " (contiguous)", call, name, i,
                   t->strides[i], natural[i]);
   }
-  if (last > (INT64_MAX - (int64_t)((uintptr_t)t->data & INT64_MAX)) / size - 1)
+  int64_t bytes, end;
+  if (__builtin_add_overflow(last, 1, &bytes) || __builtin_mul_overflow(bytes, size, &bytes) ||
+      __builtin_add_overflow(bytes, (int64_t)((uintptr_t)t->data & INT64_MAX), &end))
     return FAIL(INVALID, "%s: %s reaches further than 64 bits address", call, name);
   const int d = t->ndim - 1;
   if (t->shape[d] > 1 && t->strides[d] != 1)
     return FAIL(INVALID, "%s: %s.strides[%d] is %" PRId64 ", must be 1", call, name, d, t->strides[d]);
+  if (count) *extent = (tigon_extent){name, (uintptr_t)t->data, (uintptr_t)t->data + (uintptr_t)bytes};
   return TIGON_OK;
 }
 
@@ -72,8 +75,10 @@ int64_t tigon_tensor_count(const tigon_tensor *tensor) {
   return count;
 }
 
-static tigon_status check_one(tigon_context *context, const char *call, const tigon_arg *arg, bool shape_only) {
-  tigon_tensor *t = arg->tensor;
+/* *extent is left as it is when there are no elements. */
+static tigon_status check_one(tigon_context *context, const char *call, const tigon_arg *arg, bool shape_only,
+                              tigon_extent *extent) {
+  const tigon_tensor *t = arg->tensor;
   if (!tigon_present(t)) {
     if (arg->flags & TIGON_OPTIONAL) return TIGON_OK;
     return FAIL(INVALID, "%s: %s is absent", call, arg->name);
@@ -81,10 +86,10 @@ static tigon_status check_one(tigon_context *context, const char *call, const ti
   if (t->ndim < 1 || t->ndim > TIGON_MAX_DIMS)
     return FAIL(INVALID, "%s: %s.ndim is %d, must be 1 to %d", call, arg->name, (int)t->ndim, TIGON_MAX_DIMS);
   TIGON_TRY(check_dtype(context, call, arg));
-  TIGON_TRY(check_layout(context, call, arg));
-  if (shape_only || tigon_tensor_count(t) == 0) return TIGON_OK;
-  if (!t->data) return FAIL(INVALID, "%s: %s.data is NULL", call, arg->name);
   const size_t size = tigon_dtype_size(t->dtype);
+  TIGON_TRY(check_layout(context, call, arg, (int64_t)size, extent));
+  if (shape_only || !extent->name) return TIGON_OK;
+  if (!t->data) return FAIL(INVALID, "%s: %s.data is NULL", call, arg->name);
   if ((uintptr_t)t->data % size)
     return FAIL(INVALID, "%s: %s.data is not aligned to %zu bytes (%s)", call, arg->name, size,
                 tigon_dtype_name(t->dtype));
@@ -92,62 +97,6 @@ static tigon_status check_one(tigon_context *context, const char *call, const ti
 }
 
 /* ---- overlap ---- */
-
-/* A view in bytes, its dimensions in rising order of stride. Cut after the first k of them, it is a pattern of span[k] bytes
- * that stands at sums of multiples of the strides further out, so at multiples of their greatest common divisor, outer[k]. */
-typedef struct view {
-  uintptr_t low, high; /* all of it lies in [low, high) */
-  int dims;
-  int64_t span[TIGON_MAX_DIMS + 1], outer[TIGON_MAX_DIMS + 1];
-  bool self_overlap;
-} view;
-
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    const int64_t r = a % b;
-    a = b;
-    b = r;
-  }
-  return a;
-}
-
-static view view_of(const tigon_tensor *t) {
-  const int64_t size = (int64_t)tigon_dtype_size(t->dtype);
-  int order[TIGON_MAX_DIMS] = {0}, dims = 0;
-  for (int i = 0; i < t->ndim; ++i) {
-    if (t->shape[i] <= 1) continue;
-    int at = dims++;
-    for (; at > 0 && t->strides[order[at - 1]] > t->strides[i]; --at) order[at] = order[at - 1];
-    order[at] = i;
-  }
-  view v = {.low = (uintptr_t)t->data, .dims = dims, .span = {size}};
-  for (int i = 0; i < dims; ++i) {
-    const int64_t stride = t->strides[order[i]] * size;
-    v.self_overlap = v.self_overlap || stride < v.span[i];
-    v.span[i + 1] = v.span[i] + (t->shape[order[i]] - 1) * stride;
-  }
-  for (int i = dims - 1; i >= 0; --i) v.outer[i] = gcd(t->strides[order[i]] * size, v.outer[i + 1]);
-  v.high = v.low + (uintptr_t)v.span[dims];
-  return v;
-}
-
-/* Are a's pattern i and b's pattern j apart? Both repeat with period g, so their residues decide. */
-static bool apart(const view *a, int i, const view *b, int j) {
-  const int64_t g = gcd(a->outer[i], b->outer[j]);
-  if (g == 0) return false; /* the whole views, whose ranges meet */
-  const int64_t distance = b->low >= a->low ? (int64_t)((b->low - a->low) % (uintptr_t)g)
-                                            : (g - (int64_t)((a->low - b->low) % (uintptr_t)g)) % g;
-  return distance >= a->span[i] && distance + b->span[j] <= g;
-}
-
-/* False only when no byte is shared. */
-static bool overlap(const view *a, const view *b) {
-  if (a->high <= b->low || b->high <= a->low) return false;
-  for (int i = 0; i <= a->dims; ++i)
-    for (int j = 0; j <= b->dims; ++j)
-      if (apart(a, i, b, j)) return false;
-  return true;
-}
 
 static bool same_view(const tigon_tensor *a, const tigon_tensor *b) {
   if (a->data != b->data || a->dtype != b->dtype || a->ndim != b->ndim) return false;
@@ -164,33 +113,33 @@ static bool listed(const char *list, const char *name) {
   return false;
 }
 
+/* Of arguments whose ranges meet. */
 static tigon_status check_pair(tigon_context *context, const char *call, const tigon_arg *out, const tigon_arg *other) {
-  if (listed(out->in_place, other->name) && same_view(out->tensor, other->tensor)) return TIGON_OK;
-  const view a = view_of(out->tensor), b = view_of(other->tensor);
-  if (!overlap(&a, &b)) return TIGON_OK;
-  if (listed(out->in_place, other->name))
+  const bool in_place = listed(out->in_place, other->name);
+  if ((in_place && same_view(out->tensor, other->tensor)) || !tigon_overlap(out->tensor, other->tensor))
+    return TIGON_OK;
+  if (in_place)
     return FAIL(ALIAS, "%s: %s overlaps %s in part, must be the same view or apart", call, out->name, other->name);
   return FAIL(ALIAS, "%s: %s overlaps %s, must be apart", call, out->name, other->name);
 }
 
 tigon_status tigon_check_args(tigon_context *context, const char *call, tigon_arg *args, int count, bool shape_only) {
-  for (int i = 0; i < count; ++i) TIGON_TRY(check_one(context, call, &args[i], shape_only));
-  if (shape_only) return TIGON_OK;
-  context->extent_count = 0;
+  tigon_extent *at = context->extents;
+  context->extent_count = count;
   for (int i = 0; i < count; ++i) {
-    if (tigon_tensor_count(args[i].tensor) == 0) continue;
-    const view v = view_of(args[i].tensor);
-    context->extents[context->extent_count++] = (tigon_extent){args[i].name, v.low, v.high};
+    at[i] = (tigon_extent){0};
+    TIGON_TRY(check_one(context, call, &args[i], shape_only, &at[i]));
   }
+  if (shape_only) return TIGON_OK;
   for (int i = 0; i < count; ++i) {
     const tigon_arg *out = &args[i];
-    if (!(out->flags & TIGON_OUT) || tigon_tensor_count(out->tensor) == 0) continue;
-    if (view_of(out->tensor).self_overlap)
+    if (!(out->flags & TIGON_OUT) || !at[i].name) continue;
+    if (tigon_overlaps_itself(out->tensor))
       return FAIL(ALIAS, "%s: %s overlaps itself, its strides must keep elements apart", call, out->name);
     for (int j = 0; j < count; ++j) {
-      const tigon_arg *other = &args[j];
-      if (j == i || ((other->flags & TIGON_OUT) && j < i) || tigon_tensor_count(other->tensor) == 0) continue;
-      TIGON_TRY(check_pair(context, call, out, other));
+      const bool meets = at[i].low < at[j].high && at[j].low < at[i].high;
+      const bool seen = (args[j].flags & TIGON_OUT) && j < i;
+      if (meets && j != i && !seen) TIGON_TRY(check_pair(context, call, out, &args[j]));
     }
   }
   return TIGON_OK;
@@ -211,10 +160,24 @@ tigon_status tigon_check_extent(tigon_context *context, const char *call, const 
               extent, because);
 }
 
+tigon_status tigon_check_same_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                     int dim, tigon_dim other) {
+  const int64_t extent = tigon_extent_of(other);
+  if (!tigon_present(a) || a->shape[dim] == extent) return TIGON_OK;
+  return FAIL(INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s.shape[%d])", call, name, dim,
+              a->shape[dim], extent, other.name, other.dim);
+}
+
 tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                 int64_t extent, const char *because) {
   TIGON_TRY(tigon_check_ndim(context, call, name, a, 1));
   return tigon_check_extent(context, call, name, a, 0, extent, because);
+}
+
+tigon_status tigon_check_same_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                     tigon_dim other) {
+  TIGON_TRY(tigon_check_ndim(context, call, name, a, 1));
+  return tigon_check_same_extent(context, call, name, a, 0, other);
 }
 
 tigon_status tigon_check_count(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
@@ -230,9 +193,7 @@ tigon_status tigon_check_same_shape(tigon_context *context, const char *call, co
   if (a->ndim != b->ndim)
     return FAIL(INVALID, "%s: %s.ndim is %d, must be %d (%s.ndim)", call, a_name, (int)a->ndim, (int)b->ndim, b_name);
   for (int i = 0; i < b->ndim; ++i)
-    if (a->shape[i] != b->shape[i])
-      return FAIL(INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s.shape[%d])", call, a_name, i,
-                  a->shape[i], b->shape[i], b_name, i);
+    TIGON_TRY(tigon_check_same_extent(context, call, a_name, a, i, (tigon_dim){b_name, b, i}));
   return TIGON_OK;
 }
 
@@ -272,17 +233,17 @@ tigon_status tigon_check_workspace(tigon_context *context, const char *call, con
 }
 
 tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name,
-                                 const tigon_tensor *indices, int64_t limit, const char *limit_name, bool has_ignore,
-                                 int64_t ignore, const tigon_tensor *error, int32_t **flag) {
+                                 const tigon_tensor *indices, tigon_dim limit, bool has_ignore, int64_t ignore,
+                                 const tigon_tensor *error, int32_t **flag) {
   *flag = tigon_present(error) ? error->data : context->queue.error_flag;
   if (tigon_present(error) || !context->queue.backend->host_memory) return TIGON_OK;
-  const int64_t count = tigon_tensor_count(indices);
+  const int64_t count = tigon_tensor_count(indices), end = tigon_extent_of(limit);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t index =
         indices->dtype == TIGON_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
-    if ((index >= 0 && index < limit) || (has_ignore && index == ignore)) continue;
-    return FAIL(INVALID, "%s: %s[%" PRId64 "] is %" PRId64 ", must be 0 to %" PRId64 " (%s - 1)%s", call, name, i,
-                index, limit - 1, limit_name, has_ignore ? " or ignore_index" : "");
+    if ((index >= 0 && index < end) || (has_ignore && index == ignore)) continue;
+    return FAIL(INVALID, "%s: %s[%" PRId64 "] is %" PRId64 ", must be 0 to %" PRId64 " (%s.shape[%d] - 1)%s", call,
+                name, i, index, end - 1, limit.name, limit.dim, has_ignore ? " or ignore_index" : "");
   }
   return TIGON_OK;
 }

@@ -21,6 +21,19 @@ typedef struct tigon_arg {
   const char *in_place; /* outputs: names that it may be the same view as, "x residual"; NULL: none */
 } tigon_arg;
 
+/* One extent of a tensor; a sentence calls it "x.shape[1]". */
+typedef struct tigon_dim {
+  const char *name;
+  const tigon_tensor *tensor;
+  int dim;
+} tigon_dim;
+
+static inline tigon_dim tigon_last_dim(const char *name, const tigon_tensor *tensor) {
+  return (tigon_dim){name, tensor, tensor->ndim - 1};
+}
+
+static inline int64_t tigon_extent_of(tigon_dim of) { return of.tensor->shape[of.dim]; }
+
 /* Context and args not NULL, `reserved` all zero. */
 tigon_status tigon_check_call(tigon_context *context, const char *call, const void *args, const uint64_t *reserved,
                               int reserved_count);
@@ -40,9 +53,15 @@ tigon_status tigon_check_ndim(tigon_context *context, const char *call, const ch
 /* One extent of a; `because` names where the number comes from ("x.shape[1]"). Absent a is fine. */
 tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                 int dim, int64_t extent, const char *because);
+/* One extent of a, which must be another tensor's. Absent a is fine. */
+tigon_status tigon_check_same_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                     int dim, tigon_dim other);
 /* a is [extent]; absent a is fine. */
 tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                 int64_t extent, const char *because);
+/* The same, of another tensor's extent. */
+tigon_status tigon_check_same_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                     tigon_dim other);
 /* a has `count` elements in any shape; absent a is fine. */
 tigon_status tigon_check_count(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                int64_t count, const char *because);
@@ -57,13 +76,18 @@ tigon_status tigon_check_workspace(tigon_context *context, const char *call, con
 /* Every element of `indices` in [0, limit), or ignore when has_ignore: read on host devices when the caller gave no `error`
  * tensor. Returns the flag that the kernel raises in *flag: the caller's, else the context's. */
 tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name,
-                                 const tigon_tensor *indices, int64_t limit, const char *limit_name, bool has_ignore,
-                                 int64_t ignore, const tigon_tensor *error, int32_t **flag);
+                                 const tigon_tensor *indices, tigon_dim limit, bool has_ignore, int64_t ignore,
+                                 const tigon_tensor *error, int32_t **flag);
 
 static inline bool tigon_present(const tigon_tensor *tensor) { return tensor->ndim != 0 || tensor->data != NULL; }
 
 /* Elements; the check has made sure that they fit. */
 int64_t tigon_tensor_count(const tigon_tensor *tensor);
+
+/* Does an element of the tensor share memory with another one? */
+bool tigon_overlaps_itself(const tigon_tensor *t);
+/* Of tensors whose ranges of memory meet: false only when no byte is shared. */
+bool tigon_overlap(const tigon_tensor *s, const tigon_tensor *t);
 
 /* Collapses the leading dimensions (all but the last `trailing`) of tensors of one leading shape to at most three levels:
  * rows[i] gets tensors[i]'s pitches. Absent tensors give data NULL. INVALID when more than three levels remain. */

@@ -4,13 +4,23 @@
 
 #include "backend.h"
 
-enum { TIGON_MAX_ARGS = 20 };
+enum {
+  TIGON_MAX_ARGS = 20,
+  TIGON_PLANS = 64, /* places; three quarters of them are used */
+  TIGON_PLAN_KEY = 9,
+};
 
 /* Where a tensor of the call lies: [low, high). */
 typedef struct tigon_extent {
   const char *name;
   uintptr_t low, high;
 } tigon_extent;
+
+/* A plan that was made: training asks for the same few again and again, and making one costs more than a tiny call. */
+typedef struct tigon_planned {
+  uint64_t key[TIGON_PLAN_KEY]; /* src/core/front_plan.c; [0] is 0 in a free place */
+  tigon_plan plan;
+} tigon_planned;
 
 struct tigon_context {
   tigon_queue queue;
@@ -22,7 +32,8 @@ struct tigon_context {
   tigon_plan_case force;                /* the check: a planner case that is taken wherever it fits */
   unsigned planned;                     /* the check: cases that calls had so far, TIGON_CASE_BIT or-ed */
   tigon_extent extents[TIGON_MAX_ARGS]; /* of the arguments checked last, for tigon_check_workspace() */
-  int extent_count;
+  int extent_count, plan_count;
+  tigon_planned plans[TIGON_PLANS];
   char error[512];
 };
 
@@ -30,16 +41,23 @@ struct tigon_context {
 __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *context, tigon_status status,
                                                               const char *format, ...);
 
-/* Plans op's entry for [rows, cols] on the context's device; on failure the sentence is "<op>_<entry>: <reason>". */
+/* What a call asks the planner for. */
+typedef struct tigon_plan_call {
+  const char *op, *entry; /* literals: plans are found by their addresses */
+  tigon_dtype dtype;
+  int f32_temporaries; /* besides the footprint's */
+  int64_t rows, cols;
+  int64_t groups, run; /* 0, or case G: rows in `groups` with channel runs of `run` columns */
+} tigon_plan_call;
+
+/* Plans the call on the context's device; on failure the sentence is "<op>_<entry>: <reason>". */
+tigon_status tigon_front_plan_call(tigon_context *context, const tigon_plan_call *call, tigon_plan *plan);
+/* The same for op's entry of [rows, cols]. */
 tigon_status tigon_front_plan(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
                               int64_t rows, int64_t cols, tigon_plan *plan);
-/* The same for rows in `groups` with channel runs of `run` columns: case G. */
+/* The same in case G. */
 tigon_status tigon_front_plan_groups(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
                                      int64_t rows, int64_t cols, int64_t groups, int64_t run, tigon_plan *plan);
-
-/* The same for a footprint that the front has changed to what its call needs. */
-tigon_status tigon_front_plan_footprint(tigon_context *context, const tigon_footprint *footprint, int64_t rows,
-                                        int64_t cols, int64_t groups, int64_t run, tigon_plan *plan);
 
 /* Has a table of kernels, which may be NULL, the slot `name` (rms_norm_fwd) for `dtype`? */
 #define TIGON_HAS_SLOT(kernels, name, dtype) \

@@ -1,5 +1,59 @@
+#include <string.h>
+
 #include "core/context.h"
 #include "plan/plan.h"
+
+/* The place of a key's plan: the one that has it, or the first free one of those where it would be looked for. */
+static tigon_planned *find(tigon_context *context, const uint64_t key[TIGON_PLAN_KEY]) {
+  uint64_t hash = 0;
+  for (int i = 0; i < TIGON_PLAN_KEY; ++i) hash = (hash ^ key[i]) * 0x9e3779b97f4a7c15; /* 2^64 / the golden ratio */
+  for (size_t at = hash >> 32;; ++at) {
+    tigon_planned *place = &context->plans[at % TIGON_PLANS];
+    if (!place->key[0] || memcmp(place->key, key, sizeof place->key) == 0) return place;
+  }
+}
+
+static tigon_status make(tigon_context *context, const tigon_plan_call *call, tigon_plan *plan) {
+  tigon_footprint footprint;
+  if (!tigon_footprint_find(call->op, call->entry, call->dtype, &footprint)) return TIGON_ERROR_UNSUPPORTED;
+  footprint.f32_temporaries += call->f32_temporaries;
+  tigon_plan_request request = {.footprint = &footprint,
+                                .device = context->device,
+                                .rows = call->rows,
+                                .cols = call->cols,
+                                .groups = call->groups,
+                                .run = call->run,
+                                .force = context->force};
+  const tigon_status status = tigon_plan_make(&request, plan);
+  if (status != TIGON_ERROR_SCRATCH || request.force == TIGON_CASE_AUTO) return status;
+  request.force = TIGON_CASE_AUTO;
+  return tigon_plan_make(&request, plan);
+}
+
+tigon_status tigon_front_plan_call(tigon_context *context, const tigon_plan_call *call, tigon_plan *plan) {
+  /* All that a plan depends on but the context's device. */
+  const uint64_t key[TIGON_PLAN_KEY] = {
+      (uintptr_t)call->op,  (uintptr_t)call->entry,   (uint64_t)call->dtype,
+      (uint64_t)call->rows, (uint64_t)call->cols,     (uint64_t)call->groups,
+      (uint64_t)call->run,  (uint64_t)context->force, (uint64_t)call->f32_temporaries};
+  tigon_planned *place = find(context, key);
+  if (!place->key[0]) {
+    if (context->plan_count == TIGON_PLANS / 4 * 3) {
+      memset(context->plans, 0, sizeof context->plans);
+      context->plan_count = 0;
+      place = find(context, key);
+    }
+    if (make(context, call, &place->plan) == TIGON_ERROR_UNSUPPORTED)
+      return tigon_fail(context, TIGON_ERROR_UNSUPPORTED, "%s_%s: the planner has no footprint for it", call->op,
+                        call->entry);
+    memcpy(place->key, key, sizeof key);
+    ++context->plan_count;
+  }
+  *plan = place->plan;
+  context->planned |= TIGON_CASE_BIT(plan->chosen) | TIGON_CASE_BIT(plan->cut);
+  return plan->status == TIGON_OK ? TIGON_OK
+                                  : tigon_fail(context, plan->status, "%s_%s: %s", call->op, call->entry, plan->reason);
+}
 
 tigon_status tigon_front_plan(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
                               int64_t rows, int64_t cols, tigon_plan *plan) {
@@ -8,27 +62,7 @@ tigon_status tigon_front_plan(tigon_context *context, const char *op, const char
 
 tigon_status tigon_front_plan_groups(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype,
                                      int64_t rows, int64_t cols, int64_t groups, int64_t run, tigon_plan *plan) {
-  tigon_footprint footprint;
-  if (!tigon_footprint_find(op, entry, dtype, &footprint))
-    return tigon_fail(context, TIGON_ERROR_UNSUPPORTED, "%s_%s: the planner has no footprint for it", op, entry);
-  return tigon_front_plan_footprint(context, &footprint, rows, cols, groups, run, plan);
-}
-
-tigon_status tigon_front_plan_footprint(tigon_context *context, const tigon_footprint *footprint, int64_t rows,
-                                        int64_t cols, int64_t groups, int64_t run, tigon_plan *plan) {
-  tigon_plan_request request = {.footprint = footprint,
-                                .device = context->device,
-                                .rows = rows,
-                                .cols = cols,
-                                .groups = groups,
-                                .run = run,
-                                .force = context->force};
-  tigon_status status = tigon_plan_make(&request, plan);
-  if (status == TIGON_ERROR_SCRATCH && request.force != TIGON_CASE_AUTO) {
-    request.force = TIGON_CASE_AUTO;
-    status = tigon_plan_make(&request, plan);
-  }
-  context->planned |= TIGON_CASE_BIT(plan->chosen) | TIGON_CASE_BIT(plan->cut);
-  return status == TIGON_OK ? TIGON_OK
-                            : tigon_fail(context, status, "%s_%s: %s", footprint->op, footprint->entry, plan->reason);
+  const tigon_plan_call call = {
+      .op = op, .entry = entry, .dtype = dtype, .rows = rows, .cols = cols, .groups = groups, .run = run};
+  return tigon_front_plan_call(context, &call, plan);
 }

@@ -35,11 +35,16 @@ static inline column_sum column_sum_of(const float *slabs, int64_t count, int wh
   return (column_sum){count ? slabs + which * cols : NULL, count, vectors * cols, cols, out, dtype, accumulate};
 }
 
-/* A task for tigon_cpu_parallel() over a list of sums of one width, column_sum_tasks() for each. */
+/* A task over a list of sums of one width, column_sum_tasks() for each. */
 static inline void column_sum_list_task(const void *list, int64_t index) {
   const column_sum *sums = list;
   const int64_t tasks = column_sum_tasks(sums->cols);
   if (sums[index / tasks].out) column_sum_task(&sums[index / tasks], index % tasks);
+}
+static inline void column_sum_list(const tigon_queue *queue, const column_sum *sums, int vectors) {
+  tigon_cpu_parallel_bytes(queue, vectors * column_sum_tasks(sums->cols),
+                           vectors * (sums->count + 1) * sums->cols * (int64_t)sizeof(float), column_sum_list_task,
+                           sums);
 }
 
 #endif

@@ -239,6 +239,7 @@ tigon_status TIGON_CPU(embedding_bwd)(tigon_queue *queue, const tigon_embedding_
   b.sum_tasks = (b.count + SLOTS - 1) / SLOTS * b.panels;
   b.stream = tigon_cpu_streams(p->vocab * row_bytes);
   const int64_t zero_tasks = p->accumulate ? 0 : (p->vocab + b.zero_rows - 1) / b.zero_rows;
-  tigon_cpu_parallel(queue, b.sum_tasks + zero_tasks, bwd_task, &b);
+  tigon_cpu_parallel_bytes(queue, b.sum_tasks + zero_tasks, (b.count + (p->accumulate ? 0 : p->vocab)) * row_bytes,
+                           bwd_task, &b);
   return TIGON_OK;
 }

@@ -288,19 +288,20 @@ static void join_task(const void *argument, int64_t index) {
 tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p,
                                        const tigon_plan *plan) {
   const int64_t all = p->groups * p->channels, rows = p->batch * p->groups, cols = p->channels * p->run;
+  const int64_t bytes = 3 * rows * cols * v_size(p->dtype);
   sums of_parts[SPLIT_CELLS];
   const bwd b = {.p = p,
                  .ranges = plan->row_tasks / p->groups,
                  .cut = split_of(plan, rows, cols),
                  .of_parts = of_parts,
-                 .stream = tigon_cpu_streams(3 * rows * cols * v_size(p->dtype))};
+                 .stream = tigon_cpu_streams(bytes)};
   const int64_t slabs = plan->slabs > 0 ? b.ranges * b.cut.tasks : 0;
   const column_sum sums[] = {
       column_sum_of(p->slabs, slabs, 0, 2, all, p->dw, p->dw_dtype, p->accumulate),
       column_sum_of(p->slabs, slabs, 1, 2, all, p->db, p->db_dtype, p->accumulate),
   };
-  tigon_cpu_parallel(queue, p->groups * slabs, bwd_task, &b);
+  tigon_cpu_parallel_bytes(queue, p->groups * slabs, bytes, bwd_task, &b);
   if (b.cut.tasks > 1) tigon_cpu_parallel(queue, rows * b.cut.tasks, join_task, &b);
-  if (p->dw || p->db) tigon_cpu_parallel(queue, 2 * column_sum_tasks(all), column_sum_list_task, sums);
+  if (p->dw || p->db) column_sum_list(queue, sums, 2);
   return TIGON_OK;
 }

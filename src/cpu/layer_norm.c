@@ -25,7 +25,7 @@ static void bwd_task(const void *argument, int64_t index) {
   int64_t begin, end;
   tigon_plan_range(p->space.rows, b->slabs, range, &begin, &end);
   float *slab = p->dw || p->db ? p->slabs + range * 2 * p->cols : NULL, *db = slab ? slab + p->cols : NULL;
-  const bool stream = tigon_cpu_streams(3 * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
+  const bool stream = tigon_cpu_streams(norm_bwd_bytes(p));
   TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_LAYER, &b->rows, begin, end, end, at, slab, db, stream);
 }
 
@@ -36,7 +36,7 @@ tigon_status TIGON_CPU(layer_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_
       column_sum_of(p->slabs, b.slabs, 0, 2, p->cols, p->dw, p->dw_dtype, p->accumulate_dw),
       column_sum_of(p->slabs, b.slabs, 1, 2, p->cols, p->db, p->db_dtype, p->accumulate_dw),
   };
-  tigon_cpu_parallel(queue, b.slabs * b.rows.cut.tasks, bwd_task, &b);
-  if (p->dw || p->db) tigon_cpu_parallel(queue, 2 * column_sum_tasks(p->cols), column_sum_list_task, sums);
+  tigon_cpu_parallel_bytes(queue, b.slabs * b.rows.cut.tasks, norm_bwd_bytes(p), bwd_task, &b);
+  if (p->dw || p->db) column_sum_list(queue, sums, 2);
   return TIGON_OK;
 }

@@ -76,7 +76,9 @@ tigon_status TIGON_CPU(linear_bwd)(tigon_queue *queue, const tigon_linear_bwd_pr
       .c_pitch = p->dx_pitch,
   };
   if (p->dw) run(queue, &dw);
-  if (p->db) tigon_cpu_parallel(queue, (p->n + SUM_COLUMNS - 1) / SUM_COLUMNS, bias_task, p);
+  if (p->db)
+    tigon_cpu_parallel_bytes(queue, (p->n + SUM_COLUMNS - 1) / SUM_COLUMNS,
+                             p->rows * p->n * (int64_t)tigon_dtype_size(p->dy_dtype), bias_task, p);
   if (p->dx) run(queue, &dx);
   return TIGON_OK;
 }

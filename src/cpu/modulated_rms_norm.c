@@ -83,7 +83,7 @@ static void bwd_task(const void *argument, int64_t share) {
   const bool sums = p->dw || p->dscale.data || p->dshift.data;
   float *slab = sums ? p->slabs + index * SUMS * p->cols : NULL;
   float *product = sums ? slab + p->cols : NULL, *sum = sums ? product + p->cols : NULL;
-  const bool stream = tigon_cpu_streams(3 * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
+  const bool stream = tigon_cpu_streams(norm_bwd_bytes(p));
   int64_t begin, end;
   if (b->parts) {
     const int64_t group = index / b->parts;
@@ -124,8 +124,9 @@ tigon_status TIGON_CPU(modulated_rms_norm_bwd)(tigon_queue *queue, const tigon_n
   norm_sums parts[SPLIT_CELLS];
   const bwd b = cut_groups(norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs);
   const int64_t outputs = b.tasks && !b.parts ? 1 : 1 + 2 * p->groups.rows;
-  tigon_cpu_parallel(queue, b.tasks * b.rows.cut.tasks, bwd_task, &b);
+  tigon_cpu_parallel_bytes(queue, b.tasks * b.rows.cut.tasks, norm_bwd_bytes(p), bwd_task, &b);
   if (p->dw || p->dscale.data || p->dshift.data)
-    tigon_cpu_parallel(queue, outputs * column_sum_tasks(p->cols), sum_task, &b);
+    tigon_cpu_parallel_bytes(queue, outputs * column_sum_tasks(p->cols),
+                             (SUMS * b.tasks + outputs) * p->cols * (int64_t)sizeof(float), sum_task, &b);
   return TIGON_OK;
 }

@@ -199,6 +199,11 @@ TIGON_INLINE void norm_bwd_share_task(norm_kind kind, const norm_bwd_cut *b, int
   TIGON_FOR_DTYPE(b->p->dtype, norm_bwd_share, kind, b, index);
 }
 
+/* Of the streams. */
+static inline int64_t norm_bwd_bytes(const tigon_norm_bwd_problem *p) {
+  return 3 * p->space.rows * p->cols * v_size(p->dtype);
+}
+
 /* How the call's rows are split, and their sums if they are; `task` calls norm_bwd_share_task() with the kind. */
 TIGON_INLINE norm_bwd_cut norm_bwd_split(const tigon_queue *queue, const tigon_norm_bwd_problem *p,
                                          const tigon_plan *plan, norm_sums parts[SPLIT_CELLS],

@@ -23,18 +23,29 @@ static void work(job *j) {
     j->task(j->argument, i);
 }
 
-void tigon_cpu_parallel(const tigon_queue *queue, int64_t tasks, void (*task)(const void *argument, int64_t index),
-                        const void *argument) {
+static void start(int64_t threads, job *j) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, watch_forks);
-  job j = {.tasks = tasks, .task = task, .argument = argument};
-  const int threads = tasks < queue->threads ? (int)tasks : queue->threads;
+  if (threads > j->tasks) threads = j->tasks;
   if (threads <= 1 || atomic_load(&forked)) {
-    work(&j);
+    work(j);
     return;
   }
 #if defined(_OPENMP)
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads((int)threads)
 #endif
-  work(&j);
+  work(j);
+}
+
+void tigon_cpu_parallel(const tigon_queue *queue, int64_t tasks, void (*task)(const void *argument, int64_t index),
+                        const void *argument) {
+  job j = {.tasks = tasks, .task = task, .argument = argument};
+  start(queue->threads, &j);
+}
+
+void tigon_cpu_parallel_bytes(const tigon_queue *queue, int64_t tasks, int64_t bytes,
+                              void (*task)(const void *argument, int64_t index), const void *argument) {
+  job j = {.tasks = tasks, .task = task, .argument = argument};
+  const int64_t worth = bytes / TIGON_CPU_THREAD_BYTES;
+  start(worth < queue->threads ? worth : queue->threads, &j);
 }

@@ -25,7 +25,7 @@ static void bwd_task(const void *argument, int64_t index) {
   int64_t begin, end;
   tigon_plan_range(p->space.rows, b->slabs, range, &begin, &end);
   float *slab = p->dw ? p->slabs + range * p->cols : NULL;
-  const bool stream = tigon_cpu_streams(3 * p->space.rows * p->cols * (int64_t)tigon_dtype_size(p->dtype));
+  const bool stream = tigon_cpu_streams(norm_bwd_bytes(p));
   TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, &b->rows, begin, end, end, at, slab, NULL, stream);
 }
 
@@ -33,8 +33,8 @@ tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bw
   norm_sums parts[SPLIT_CELLS];
   const bwd b = {norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs};
   const column_sum dw = column_sum_of(p->slabs, b.slabs, 0, 1, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
-  tigon_cpu_parallel(queue, b.slabs * b.rows.cut.tasks, bwd_task, &b);
-  if (p->dw) tigon_cpu_parallel(queue, column_sum_tasks(p->cols), column_sum_list_task, &dw);
+  tigon_cpu_parallel_bytes(queue, b.slabs * b.rows.cut.tasks, norm_bwd_bytes(p), bwd_task, &b);
+  if (p->dw) column_sum_list(queue, &dw, 1);
   return TIGON_OK;
 }
 

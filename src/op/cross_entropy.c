@@ -63,7 +63,7 @@ static tigon_status check_shapes(tigon_context *context, const tigon_loss_args *
   const tigon_cross_entropy_options *o = a->options;
   const tigon_cross_entropy_outputs *out = a->out;
   TIGON_TRY(tigon_check_count(context, call, "labels", a->labels, a->rows, a->rows_because));
-  TIGON_TRY(tigon_check_vector(context, call, "options.weight", &o->weight, a->vocab, a->vocab_because));
+  TIGON_TRY(tigon_check_same_vector(context, call, "options.weight", &o->weight, a->vocab));
   TIGON_TRY(tigon_check_count(context, call, "options.token_scale", &o->token_scale, a->rows, a->rows_because));
   if (o->reduction == TIGON_REDUCTION_NONE)
     TIGON_TRY(tigon_check_count(context, call, "dloss", a->dloss, a->rows, a->rows_because));
@@ -85,7 +85,7 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
   if (a->forward) TIGON_TRY(check_presence(context, a));
   TIGON_TRY(check_shapes(context, a));
   *p = (tigon_cross_entropy_problem){
-      .cols = a->vocab,
+      .cols = tigon_extent_of(a->vocab),
       .label_dtype = a->labels->dtype,
       .labels = a->labels->data,
       .weight = o->weight.data,
@@ -112,13 +112,16 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
 
 tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_problem *p, const char *entry,
                              tigon_dtype dtype, int64_t rows, int64_t cols, tigon_plan *plan) {
-  tigon_footprint footprint;
-  if (!tigon_footprint_find("cross_entropy", entry, dtype, &footprint))
-    return tigon_front_unsupported(context, "cross_entropy", dtype);
   const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
-  footprint.f32_temporaries += dtype == TIGON_F32 && !plain;                             /* logits, apart from x */
-  footprint.f32_temporaries += p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
-  return tigon_front_plan_footprint(context, &footprint, rows, cols, 0, 0, plan);
+  const bool apart = dtype == TIGON_F32 && !plain;                            /* logits, apart from x */
+  const bool more = p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
+  const tigon_plan_call call = {.op = "cross_entropy",
+                                .entry = entry,
+                                .dtype = dtype,
+                                .f32_temporaries = apart + more,
+                                .rows = rows,
+                                .cols = cols};
+  return tigon_front_plan_call(context, &call, plan);
 }
 
 /* ---- the op ---- */
@@ -167,8 +170,6 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   TIGON_TRY(tigon_check_args(context, call, list, count, shape_only));
   TIGON_TRY(tigon_check_same_shape(context, call, "dlogits", &a.dlogits, "logits", &a.logits));
   TIGON_TRY(tigon_check_same_dtype(context, call, "dlogits", &a.dlogits, "logits", &a.logits, TIGON_DTYPE_NONE));
-  char vocab[32];
-  snprintf(vocab, sizeof vocab, "logits.shape[%d]", (int)a.logits.ndim - 1);
   if (!forward) { /* which are not in `out` there */
     TIGON_TRY(tigon_check_count(context, call, "lse", &a.out.lse, leading_extent(&a.logits), "rows of logits"));
     TIGON_TRY(tigon_check_count(context, call, "error", &a.out.error, 1, "a scalar"));
@@ -176,9 +177,8 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   const tigon_loss_args loss = {.call = call,
                                 .forward = forward,
                                 .rows = leading_extent(&a.logits),
-                                .vocab = tigon_last_extent(&a.logits),
                                 .rows_because = "rows of logits",
-                                .vocab_because = vocab,
+                                .vocab = tigon_last_dim("logits", &a.logits),
                                 .labels = &a.labels,
                                 .dloss = &a.dloss,
                                 .options = &a.options,
@@ -198,7 +198,7 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   TIGON_TRY(tigon_plan_loss(context, p, entry, p->dtype, p->space.rows, p->cols, plan));
   if (shape_only) return TIGON_OK;
   TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, *needed));
-  return tigon_check_indices(context, call, "labels", &a.labels, p->cols, vocab, p->has_ignore_index, p->ignore_index,
+  return tigon_check_indices(context, call, "labels", &a.labels, loss.vocab, p->has_ignore_index, p->ignore_index,
                              &a.out.error, &p->error_flag);
 }
 

@@ -6,11 +6,8 @@
 static tigon_status check_leading(tigon_context *context, const char *call, const tigon_tensor *idx, const char *name,
                                   const tigon_tensor *values) {
   TIGON_TRY(tigon_check_ndim(context, call, name, values, idx->ndim + 1));
-  for (int i = 0; i < idx->ndim; ++i) {
-    char because[32];
-    snprintf(because, sizeof because, "idx.shape[%d]", i);
-    TIGON_TRY(tigon_check_extent(context, call, name, values, i, idx->shape[i], because));
-  }
+  for (int i = 0; i < idx->ndim; ++i)
+    TIGON_TRY(tigon_check_same_extent(context, call, name, values, i, (tigon_dim){"idx", idx, i}));
   return TIGON_OK;
 }
 
@@ -44,8 +41,8 @@ tigon_status tigon_embedding_fwd(tigon_context *context, const tigon_embedding_f
   const tigon_tensor *const tensors[] = {&a.y};
   tigon_rows *const rows[] = {&p.y};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
-  TIGON_TRY(
-      tigon_check_indices(context, call, "idx", &a.idx, p.vocab, "table.shape[0]", false, 0, &a.error, &p.error_flag));
+  TIGON_TRY(tigon_check_indices(context, call, "idx", &a.idx, (tigon_dim){"table", &a.table, 0}, false, 0, &a.error,
+                                &p.error_flag));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   tigon_plan plan;
   TIGON_TRY(tigon_front_plan(context, "embedding", "fwd", p.dtype, p.space.rows, p.cols, &plan));
@@ -93,7 +90,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bw
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
   *bytes = p->space.rows ? ((size_t)tigon_embedding_order(p->space.rows) * sizeof(int64_t) + 63) / 64 * 64 : 0;
   if (shape_only) return TIGON_OK;
-  return tigon_check_indices(context, call, "idx", &a.idx, vocab, "dtable.shape[0]", false, 0, &a.error,
+  return tigon_check_indices(context, call, "idx", &a.idx, (tigon_dim){"dtable", &a.dtable, 0}, false, 0, &a.error,
                              &p->error_flag);
 }
 

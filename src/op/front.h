@@ -41,8 +41,9 @@ tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigo
 typedef struct tigon_loss_args {
   const char *call;
   bool forward;
-  int64_t rows, vocab;
-  const char *rows_because, *vocab_because; /* where the two numbers come from: "rows of logits", "logits.shape[1]" */
+  int64_t rows;
+  const char *rows_because; /* where the number comes from: "rows of logits" */
+  tigon_dim vocab;
   const tigon_tensor *labels, *dloss;
   const tigon_cross_entropy_options *options;
   const tigon_cross_entropy_outputs *out;

@@ -402,9 +402,9 @@ static tigon_status run(fused *f) {
 
 /* ---- the front ---- */
 
-static tigon_status check_shapes(tigon_context *context, const char *call, const arguments *a, const char *width) {
+static tigon_status check_shapes(tigon_context *context, const char *call, const arguments *a) {
   TIGON_TRY(tigon_check_ndim(context, call, "weight", &a->weight, 2));
-  TIGON_TRY(tigon_check_extent(context, call, "weight", &a->weight, 1, tigon_last_extent(&a->hidden), width));
+  TIGON_TRY(tigon_check_same_extent(context, call, "weight", &a->weight, 1, tigon_last_dim("hidden", &a->hidden)));
   TIGON_TRY(tigon_check_same_dtype(context, call, "weight", &a->weight, "hidden", &a->hidden, TIGON_DTYPE_NONE));
   TIGON_TRY(tigon_check_vector(context, call, "bias", &a->bias, a->weight.shape[0], "weight.shape[0]"));
   TIGON_TRY(tigon_check_same_dtype(context, call, "bias", &a->bias, "hidden", &a->hidden, TIGON_F32));
@@ -457,9 +457,7 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
   };
   const int count = 8 + tigon_loss_list(&a->options, &a->out, list + 8);
   TIGON_TRY(tigon_check_args(context, call, list, count, shape_only));
-  char width[48];
-  snprintf(width, sizeof width, "hidden.shape[%d]", (int)a->hidden.ndim - 1);
-  TIGON_TRY(check_shapes(context, call, a, width));
+  TIGON_TRY(check_shapes(context, call, a));
   if (!forward) TIGON_TRY(check_absent(context, call, &a->out));
   *f = (fused){
       .context = context,
@@ -488,9 +486,8 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
   const tigon_loss_args loss = {.call = call,
                                 .forward = forward,
                                 .rows = f->rows,
-                                .vocab = f->vocab,
                                 .rows_because = "rows of hidden",
-                                .vocab_because = "weight.shape[0]",
+                                .vocab = {"weight", &a->weight, 0},
                                 .labels = &a->labels,
                                 .dloss = &a->dloss,
                                 .options = &a->options,
@@ -513,8 +510,8 @@ static tigon_status fused_call(tigon_context *context, const char *call, const a
   const size_t fixed = cut_fixed(&f, &a, a.workspace);
   TIGON_TRY(
       tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, fixed + least_bytes(&f, short_dweight)));
-  TIGON_TRY(tigon_check_indices(context, call, "labels", &a.labels, f.vocab, "weight.shape[0]", f.loss.has_ignore_index,
-                                f.loss.ignore_index, &a.out.error, &f.loss.error_flag));
+  TIGON_TRY(tigon_check_indices(context, call, "labels", &a.labels, (tigon_dim){"weight", &a.weight, 0},
+                                f.loss.has_ignore_index, f.loss.ignore_index, &a.out.error, &f.loss.error_flag));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
   if (f.vocab == 0 || f.width == 0) f.dweight.out = NULL;
   if (f.vocab == 0) f.dbias.out = NULL;

@@ -11,25 +11,22 @@ static tigon_status check_leading(tigon_context *context, const char *call, cons
   if (a->ndim != b->ndim)
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.ndim is %d, must be %d (%s.ndim)", call, a_name,
                       (int)a->ndim, (int)b->ndim, b_name);
-  for (int i = 0; i < b->ndim - 1; ++i) {
-    char because[48];
-    snprintf(because, sizeof because, "%s.shape[%d]", b_name, i);
-    TIGON_TRY(tigon_check_extent(context, call, a_name, a, i, b->shape[i], because));
-  }
+  for (int i = 0; i < b->ndim - 1; ++i)
+    TIGON_TRY(tigon_check_same_extent(context, call, a_name, a, i, (tigon_dim){b_name, b, i}));
   return TIGON_OK;
 }
 
 static tigon_status check_last(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                               int64_t extent, const char *because) {
-  return tigon_present(a) ? tigon_check_extent(context, call, name, a, a->ndim - 1, extent, because) : TIGON_OK;
+                               tigon_dim other) {
+  return tigon_check_same_extent(context, call, name, a, a->ndim - 1, other);
 }
 
 /* [n, k] */
 static tigon_status check_matrix(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                 int64_t n, const char *n_because, int64_t k, const char *k_because) {
+                                 tigon_dim n, tigon_dim k) {
   TIGON_TRY(tigon_check_ndim(context, call, name, a, 2));
-  TIGON_TRY(tigon_check_extent(context, call, name, a, 0, n, n_because));
-  return tigon_check_extent(context, call, name, a, 1, k, k_because);
+  TIGON_TRY(tigon_check_same_extent(context, call, name, a, 0, n));
+  return tigon_check_same_extent(context, call, name, a, 1, k);
 }
 
 tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
@@ -41,12 +38,6 @@ tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int 
   if (space.rows == 0 || space.inner == space.rows) return TIGON_OK;
   return tigon_fail(context, TIGON_ERROR_INVALID, "%s: the leading dimensions collapse to several strides, must to one",
                     call);
-}
-
-/* "x.shape[1]" */
-static const char *last_name(char text[48], const char *name, const tigon_tensor *a) {
-  snprintf(text, 48, "%s.shape[%d]", name, (int)a->ndim - 1);
-  return text;
 }
 
 tigon_status tigon_linear_fwd(tigon_context *context, const tigon_linear_fwd_args *args) {
@@ -61,14 +52,14 @@ tigon_status tigon_linear_fwd(tigon_context *context, const tigon_linear_fwd_arg
       {"y", &a.y, TIGON_FLOATS, TIGON_OUT, NULL},
   };
   TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  char because[48];
+  const tigon_dim n = {"w", &a.w, 0};
   TIGON_TRY(tigon_check_ndim(context, call, "w", &a.w, 2));
-  TIGON_TRY(check_last(context, call, "w", &a.w, tigon_last_extent(&a.x), last_name(because, "x", &a.x)));
+  TIGON_TRY(check_last(context, call, "w", &a.w, tigon_last_dim("x", &a.x)));
   TIGON_TRY(tigon_check_same_dtype(context, call, "w", &a.w, "x", &a.x, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_vector(context, call, "b", &a.b, a.w.shape[0], "w.shape[0]"));
+  TIGON_TRY(tigon_check_same_vector(context, call, "b", &a.b, n));
   TIGON_TRY(tigon_check_same_dtype(context, call, "b", &a.b, "x", &a.x, TIGON_F32));
   TIGON_TRY(check_leading(context, call, "y", &a.y, "x", &a.x));
-  TIGON_TRY(check_last(context, call, "y", &a.y, a.w.shape[0], "w.shape[0]"));
+  TIGON_TRY(check_last(context, call, "y", &a.y, n));
   TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_F32));
 
   tigon_linear_fwd_problem p = {
@@ -102,18 +93,15 @@ static tigon_status check_bwd(tigon_context *context, const char *call, const ti
   const bool from_w = tigon_present(&a->w), from_x = tigon_present(&a->x);
   const char *main_name = from_w ? "w" : from_x ? "x" : "dy";
   const tigon_tensor *main = from_w ? &a->w : from_x ? &a->x : &a->dy;
-  const int64_t n = tigon_last_extent(&a->dy), k = from_w || from_x ? tigon_last_extent(main) : 0;
-  char n_name[48], k_name[48];
-  last_name(n_name, "dy", &a->dy);
-  last_name(k_name, main_name, main);
+  const tigon_dim n = tigon_last_dim("dy", &a->dy), k = tigon_last_dim(main_name, main);
   TIGON_TRY(tigon_check_ndim(context, call, "w", &a->w, 2));
-  if (from_w) TIGON_TRY(tigon_check_extent(context, call, "w", &a->w, 0, n, n_name));
-  TIGON_TRY(check_last(context, call, "x", &a->x, k, k_name));
-  TIGON_TRY(check_last(context, call, "dx", &a->dx, k, k_name));
+  TIGON_TRY(tigon_check_same_extent(context, call, "w", &a->w, 0, n));
+  TIGON_TRY(check_last(context, call, "x", &a->x, k));
+  TIGON_TRY(check_last(context, call, "dx", &a->dx, k));
   TIGON_TRY(check_leading(context, call, "x", &a->x, "dy", &a->dy));
   TIGON_TRY(check_leading(context, call, "dx", &a->dx, "dy", &a->dy));
-  if (tigon_present(&a->dw)) TIGON_TRY(check_matrix(context, call, "dw", &a->dw, n, n_name, k, k_name));
-  TIGON_TRY(tigon_check_vector(context, call, "db", &a->db, n, n_name));
+  TIGON_TRY(check_matrix(context, call, "dw", &a->dw, n, k));
+  TIGON_TRY(tigon_check_same_vector(context, call, "db", &a->db, n));
   TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a->dy, main_name, main, TIGON_F32));
   TIGON_TRY(tigon_check_same_dtype(context, call, "x", &a->x, main_name, main, TIGON_DTYPE_NONE));
   TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a->dx, main_name, main, TIGON_DTYPE_NONE));

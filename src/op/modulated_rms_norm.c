@@ -7,10 +7,8 @@
 /* scale's shape against x's, and the groups of rows that share one of its rows: *share of each. */
 static tigon_status check_scale(tigon_context *context, const char *call, const tigon_tensor *scale,
                                 const tigon_tensor *x, int64_t *share) {
-  char width[48];
-  snprintf(width, sizeof width, "x.shape[%d]", (int)x->ndim - 1);
   const int64_t cols = tigon_last_extent(x);
-  TIGON_TRY(tigon_check_extent(context, call, "scale", scale, scale->ndim - 1, cols, width));
+  TIGON_TRY(tigon_check_same_extent(context, call, "scale", scale, scale->ndim - 1, tigon_last_dim("x", x)));
   TIGON_TRY(tigon_check_same_dtype(context, call, "scale", scale, "x", x, TIGON_F32));
   const int64_t groups = cols ? tigon_tensor_count(scale) / cols : 0, rows = cols ? tigon_tensor_count(x) / cols : 0;
   *share = groups ? rows / groups : 0;

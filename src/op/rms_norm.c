@@ -4,8 +4,7 @@
 
 tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *a) {
   const int64_t cols = tigon_last_extent(a->x), rows = cols ? tigon_tensor_count(a->x) / cols : 0;
-  char width[48];
-  snprintf(width, sizeof width, "%s.shape[%d]", a->x_name, (int)a->x->ndim - 1);
+  const tigon_dim width = tigon_last_dim(a->x_name, a->x);
   const struct {
     const char *name;
     const tigon_tensor *tensor;
@@ -13,7 +12,7 @@ tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *a) 
     words[] = {{"mean", a->mean}, {"rstd", a->rstd}};
   for (int i = 0; i < TIGON_COUNT(columns); ++i) {
     if (!columns[i].tensor) continue;
-    TIGON_TRY(tigon_check_vector(context, a->call, columns[i].name, columns[i].tensor, cols, width));
+    TIGON_TRY(tigon_check_same_vector(context, a->call, columns[i].name, columns[i].tensor, width));
     TIGON_TRY(tigon_check_same_dtype(context, a->call, columns[i].name, columns[i].tensor, a->x_name, a->x, TIGON_F32));
   }
   for (int i = 0; cols && i < TIGON_COUNT(words); ++i)

@@ -50,10 +50,8 @@ static tigon_status check_positions(tigon_context *context, const char *call, co
   if (ids->shape[0] != 1)
     TIGON_TRY(tigon_check_extent(context, call, "positions", ids, 0, a->q.shape[0], "q.shape[0]"));
   TIGON_TRY(tigon_check_extent(context, call, "positions", ids, 1, a->q.shape[1], "q.shape[1]"));
-  char limit[24];
-  snprintf(limit, sizeof limit, "cos.shape[%d]", (int)a->cos.ndim - 2);
-  return tigon_check_indices(context, call, "positions", ids, a->cos.shape[a->cos.ndim - 2], limit, false, 0, &a->error,
-                             flag);
+  return tigon_check_indices(context, call, "positions", ids, (tigon_dim){"cos", &a->cos, a->cos.ndim - 2}, false, 0,
+                             &a->error, flag);
 }
 
 static tigon_status prepare(tigon_context *context, const char *call, const tigon_rope_args *args,

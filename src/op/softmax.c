@@ -10,11 +10,8 @@ static tigon_status broadcast_mask(tigon_context *context, const char *call, con
   if (mask->ndim > 2 || mask->ndim > x->ndim) TIGON_TRY(tigon_check_same_shape(context, call, "mask", mask, "x", x));
   const int missing = x->ndim - mask->ndim;
   for (int i = 0; i < x->ndim; ++i) {
-    if (i >= missing) {
-      char because[24];
-      snprintf(because, sizeof because, "x.shape[%d]", i);
-      TIGON_TRY(tigon_check_extent(context, call, "mask", mask, i - missing, x->shape[i], because));
-    }
+    if (i >= missing)
+      TIGON_TRY(tigon_check_same_extent(context, call, "mask", mask, i - missing, (tigon_dim){"x", x, i}));
     wide->shape[i] = x->shape[i];
     wide->strides[i] = i >= missing ? mask->strides[i - missing] : 0;
   }
