@@ -112,9 +112,10 @@ static size_t least_bytes(const fused *f, bool short_dweight) {
   return row > panel ? row : panel;
 }
 static size_t good_bytes(const fused *f, bool short_dweight) {
-  const size_t rows = f->rows < GOOD_CHUNK ? (size_t)f->rows : GOOD_CHUNK;
-  const size_t bytes = rows * row_bytes(f, f->vocab, f->skips) + 3 * LINE;
-  return bytes + (short_dweight && f->rows > GOOD_CHUNK ? sums_bytes(f, f->vocab) : 0);
+  const size_t row = row_bytes(f, f->vocab, f->skips), all = (size_t)f->rows * row;
+  if (f->rows <= GOOD_CHUNK) return all + 3 * LINE;
+  const size_t chunked = GOOD_CHUNK * row + (short_dweight ? sums_bytes(f, f->vocab) : 0);
+  return (all < chunked ? all : chunked) + 3 * LINE; /* all rows in one chunk need no sums */
 }
 
 /* Lays out the chunks, and decides about the sums of dweight. */

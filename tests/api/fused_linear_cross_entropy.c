@@ -170,6 +170,24 @@ static void test_one_mebibyte(void **state) {
   assert_true(least <= 1 << 20);
 }
 
+/* One chunk for all tokens, or one of 1024 and the sums of a 16-bit dweight, whichever is smaller. */
+static void test_recommended(void **state) {
+  tigon_context *c = *state;
+  for (int64_t tokens = 2048; tokens <= 65536; tokens *= 2) {
+    arguments a = {
+        .hidden = tigon_tensor_2d(NULL, TIGON_BF16, tokens, 4096),
+        .weight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, 4096),
+        .labels = tigon_tensor_1d(NULL, TIGON_I32, tokens),
+        .dweight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, 4096),
+    };
+    size_t good;
+    assert_int_equal(tigon_fused_linear_cross_entropy_workspace(c, &a, NULL, &good), TIGON_OK);
+    const size_t row = (32000 + 4096) * 2, all = (size_t)tokens * row, chunked = 1024 * row + (size_t)32000 * 4096 * 4;
+    const size_t expected = all < chunked ? all : chunked;
+    assert_true(good >= expected && good < expected + (1 << 20));
+  }
+}
+
 static void test_out_of_range_flag(void **state) {
   tigon_context *c = *state;
   data *d = made();
@@ -236,9 +254,9 @@ static void test_ignored_nan(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_tensors),      cmocka_unit_test(test_options),           cmocka_unit_test(test_workspace),
-      cmocka_unit_test(test_one_mebibyte), cmocka_unit_test(test_out_of_range_flag), cmocka_unit_test(test_all_ignored),
-      cmocka_unit_test(test_ignored_nan),
+      cmocka_unit_test(test_tensors),      cmocka_unit_test(test_options),     cmocka_unit_test(test_workspace),
+      cmocka_unit_test(test_one_mebibyte), cmocka_unit_test(test_recommended), cmocka_unit_test(test_out_of_range_flag),
+      cmocka_unit_test(test_all_ignored),  cmocka_unit_test(test_ignored_nan),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
