@@ -23,7 +23,9 @@ typedef struct cut {
   int team, cluster;
 } cut;
 
-static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t lanes, bool forward) {
+/* `two` takes rows that have an SM to themselves with 4 packs a thread: it lets two share one, of which either is
+ * loaded while the other waits for its sums. */
+static cut cut_row(const cuda_device *device, kernels *k, cuda_kernel *two, int64_t cols, int64_t lanes) {
   const bool wide = lanes > 1, clusters = device->sm >= 90;
   const int64_t items = cuda_ceil_div(cols, lanes);
   const int each = !wide ? (items <= 8 * 32 ? 8 : 16) : items <= 32 ? 1 : items <= 2 * 32 ? 2 : 4;
@@ -34,16 +36,15 @@ static cut cut_row(const cuda_device *device, kernels *k, int64_t cols, int64_t 
              : each == 4 ? k->packs_4
              : each == 8 ? k->any_8
                          : k->any_16;
-  /* A block that held so wide a row would have an SM to itself: forward, two that read their rows twice keep its memory busier. */
-  if (forward && wide && wanted > SOFTMAX_WALK_THREADS && wanted <= SOFTMAX_MOST_THREADS)
-    return (cut){.kernel = k->walk, .team = SOFTMAX_WALK_THREADS, .cluster = 1};
+  if (two && wide && wanted > SOFTMAX_WIDE_THREADS && wanted <= SOFTMAX_MOST_THREADS)
+    return (cut){.kernel = two, .team = SOFTMAX_WIDE_THREADS, .cluster = 1};
   if (clusters && c.team < wanted) {
     c.team = SOFTMAX_THREADS;
     while (c.team * c.cluster < wanted && c.cluster < CUDA_CLUSTER) c.cluster *= 2;
     while (c.team * c.cluster < wanted && c.team < SOFTMAX_MOST_THREADS) c.team *= 2;
   }
   if (c.team * c.cluster >= wanted) return c;
-  return (cut){.kernel = wide ? k->walk : k->any, .team = SOFTMAX_WALK_THREADS, .cluster = clusters ? CUDA_CLUSTER : 1};
+  return (cut){.kernel = wide ? k->walk : k->any, .team = SOFTMAX_WIDE_THREADS, .cluster = clusters ? CUDA_CLUSTER : 1};
 }
 
 /* As many launches as the grid's limit wants. */
@@ -63,11 +64,15 @@ static tigon_status launch(tigon_queue *queue, const cut *c, tigon_dtype dtype, 
 
 tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
   static kernels plain = KERNELS(fwd), masked = KERNELS(fwd_mask);
+  static cuda_kernel plain_8[3] = CUDA_KERNELS(softmax, softmax_fwd_8);
+  static cuda_kernel masked_8[3] = CUDA_KERNELS(softmax, softmax_fwd_mask_8);
   (void)plan;
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->x, p->dtype) &&
                     flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->mask, p->mask_dtype);
-  const cut c = cut_row(cuda_of(queue), p->mask.data ? &masked : &plain, p->cols, wide ? lanes : 1, true);
+  kernels *all = p->mask.data ? &masked : &plain;
+  cuda_kernel *two = p->causal ? all->walk : p->mask.data ? masked_8 : plain_8;
+  const cut c = cut_row(cuda_of(queue), all, two, p->cols, wide ? lanes : 1);
   return launch(queue, &c, p->dtype, p->space.rows, p);
 }
 
@@ -77,6 +82,6 @@ tigon_status tigon_cuda_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->dy, p->dtype) &&
                     flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->dx, p->dtype);
-  const cut c = cut_row(cuda_of(queue), &all, p->cols, wide ? lanes : 1, false);
+  const cut c = cut_row(cuda_of(queue), &all, NULL, p->cols, wide ? lanes : 1);
   return launch(queue, &c, p->dtype, p->space.rows, p);
 }

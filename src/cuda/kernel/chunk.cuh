@@ -21,7 +21,7 @@ template <class T, int N> __device__ inline void store_chunk(T *at, const chunk<
   if constexpr (N == 1)
     *at = v.bits;
   else
-    *(uint4 *)at = v.bits;
+    store_16_bytes(at, v.bits);
 }
 template <class T, int N> __device__ inline chunk<T, N> zero_chunk() {
   if constexpr (N == 1)

@@ -63,7 +63,7 @@ template <class T>
 __device__ inline void store_pack(const row_packs<T> &to, const row_packs<T> &x, int64_t i, uint4 bits) {
   const int64_t first = x.column(i);
   if (to.shift == x.shift && x.whole(i)) {
-    *(uint4 *)(to.row + first) = bits;
+    store_16_bytes(to.row + first, bits);
     return;
   }
 #pragma unroll 1

@@ -55,7 +55,15 @@ template <class T> __device__ inline pack<T> load_pack(const T *at) {
   const uint4 bits = *(const uint4 *)at;
   return *(const pack<T> *)&bits;
 }
-template <class T> __device__ inline void store_pack(T *at, const pack<T> &v) { *(uint4 *)at = *(const uint4 *)&v; }
+/* One store: nvcc makes four, of 4 bytes, of an assignment in a condition. */
+__device__ static inline void store_16_bytes(void *at, const uint4 &bits) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at)), "r"(bits.x), "r"(bits.y),
+               "r"(bits.z), "r"(bits.w)
+               : "memory");
+}
+template <class T> __device__ inline void store_pack(T *at, const pack<T> &v) {
+  store_16_bytes(at, *(const uint4 *)&v);
+}
 template <class T> __device__ inline pack<T> zero_pack() {
   const uint4 bits = {0, 0, 0, 0};
   return *(const pack<T> *)&bits;

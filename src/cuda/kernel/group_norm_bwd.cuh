@@ -105,7 +105,8 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
     next_mean = p.mean[(begin + t.index) * p.groups + group];
     next_rstd = p.rstd[(begin + t.index) * p.groups + group];
   }
-  for (int64_t batch = begin + t.index; batch < end; batch += t.count) {
+  int64_t batch = begin + t.index;
+  for (; batch < end; batch += t.count) {
     const float mean = next_mean, rstd = next_rstd;
     if (batch + t.count < end) {
       next_mean = p.mean[(batch + t.count) * p.groups + group];
@@ -161,6 +162,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
     }
   }
   __pipeline_wait_prior(0);
+  team_catch_up(t, batch - t.index < end);
 
   if (p.dw || p.db) {
     /* The teams' sums in their order, in the stages' memory. */

@@ -107,7 +107,8 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
   int turn = 0, stage_now = 0;
   float next_rstd = begin + t.index < end ? p.rstd[begin + t.index] : 0, next_center = 0;
   if (CENTERS && begin + t.index < end) next_center = p.mean[begin + t.index];
-  for (int64_t r = begin + t.index; r < end; r += t.count) {
+  int64_t r = begin + t.index;
+  for (; r < end; r += t.count) {
     const float rstd = next_rstd, center = next_center;
     if (r + t.count < end) {
       next_rstd = p.rstd[r + t.count];
@@ -155,6 +156,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
     }
   }
   __pipeline_wait_prior(0);
+  team_catch_up(t, r - t.index < end);
 
   /* In the stages' memory. */
   if (p.dw || (CENTERS && p.db)) {

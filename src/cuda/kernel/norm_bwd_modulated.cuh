@@ -32,6 +32,10 @@ struct modulated_rows {
   }
   __device__ bool more() const { return whole ? group < end : row < end; }
   __device__ bool last() const { return left == 1; } /* of the group, or of the part, for this team */
+  /* After the last: rows that the block's first team has had more. */
+  __device__ int64_t turns_missed(int index, int64_t share) const {
+    return (whole ? group : row) - index >= end ? 0 : whole ? share : 1;
+  }
   __device__ void next(int64_t share) {
     row += whole ? 1 : count;
     if (--left > 0 || !whole) return;
@@ -67,7 +71,7 @@ __device__ inline void modulated_put(void *row, tigon_dtype dtype, int64_t c, bo
 #pragma unroll
       for (int j = 0; j < N; ++j) out[j] += old[j];
     }
-    *(pack<T> *)to = packed<T>(out);
+    store_pack(to, packed<T>(out));
   }
 }
 
@@ -193,6 +197,7 @@ template <class T> __device__ inline void modulated_bwd_held(const tigon_norm_bw
     }
   }
   __pipeline_wait_prior(0);
+  team_catch_up(t, now.turns_missed(t.index, p.share));
 
   if (adds_up) {
     float *sums = (float *)norm_stages, *slab = p.slabs + range * MODULATED_SUMS * p.cols;
