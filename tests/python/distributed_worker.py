@@ -1,4 +1,4 @@
-"""One of two gloo processes of test_distributed.py: trains patched models on half a batch each, and reports."""
+"""One of two processes of test_distributed.py: trains patched models on half a batch each, and reports."""
 
 import os
 
@@ -16,44 +16,44 @@ import tigon
 
 
 def whole(tensor):
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
 
 
-def train(wrapped, rank):
+def patched(family, mesh):
+    made = model(family).to(mesh.device_type)
+    tigon.patch(made)
+    return made
+
+
+def train(wrapped, mesh):
     """(loss, gradients) of this rank's row; gradients are means over the ranks."""
-    ids, labels = batch()
-    outputs = wrapped(input_ids=ids[rank : rank + 1], labels=labels[rank : rank + 1], use_cache=False)
+    ids, labels = (t[mesh.get_rank() :][:1].to(mesh.device_type) for t in batch())
+    outputs = wrapped(input_ids=ids, labels=labels, use_cache=False)
     assert outputs.logits is None
     outputs.loss.backward()
     gradients = {name.removeprefix("module."): whole(p.grad) for name, p in wrapped.named_parameters()}
     return outputs.loss.item(), gradients
 
 
-def ddp(rank):
-    patched = model("Llama")
-    tigon.patch(patched)
-    return train(DistributedDataParallel(patched), rank)
+def ddp(mesh):
+    return train(DistributedDataParallel(patched("Llama", mesh)), mesh)
 
 
-def fsdp(family, own_head, rank):
+def fsdp(family, own_head, mesh):
     """own_head: lm_head is a unit of its own, whose weight is gathered in its forward and freed behind it."""
-    patched = model(family)
-    tigon.patch(patched)
-    for layer in patched.model.layers:
-        fully_shard(layer)
+    made = patched(family, mesh)
+    for layer in made.model.layers:
+        fully_shard(layer, mesh=mesh)
     if own_head:
-        fully_shard(patched.lm_head, reshard_after_forward=True)
-    fully_shard(patched)
-    assert isinstance(patched.lm_head.weight, DTensor)
-    return train(patched, rank)
+        fully_shard(made.lm_head, mesh=mesh, reshard_after_forward=True)
+    fully_shard(made, mesh=mesh)
+    assert isinstance(made.lm_head.weight, DTensor)
+    return train(made, mesh)
 
 
-def sequence_sharded_norm(rank):
+def sequence_sharded_norm(mesh):
     """(y, dx, dw, collectives) of a norm whose input is sharded along the sequence."""
-    patched = model("Llama")
-    tigon.patch(patched)
-    mesh = init_device_mesh("cpu", (2,))
-    norm = parallelize_module(patched.model.norm, mesh, SequenceParallel())
+    norm = parallelize_module(patched("Llama", mesh).model.norm, mesh, SequenceParallel())
     generator = torch.Generator().manual_seed(2)
     x, dy = (torch.randn(2, 6, 64, generator=generator) for _ in range(2))
     x, dy = (distribute_tensor(t, mesh, [Shard(1)]) for t in (x, dy))
@@ -63,31 +63,33 @@ def sequence_sharded_norm(rank):
         y.backward(dy)
         collectives = communication.get_total_counts()
     assert y.placements == x.grad.placements == (Shard(1),) and norm.weight.placements == (Replicate(),)
-    return y.full_tensor(), x.grad.full_tensor(), norm.weight.grad.full_tensor(), collectives
+    return whole(y), whole(x.grad), whole(norm.weight.grad), collectives
 
 
-def tensor_parallel_head(rank):
+def tensor_parallel_head(mesh):
     """The loss where lm_head is split along the vocabulary: the stock one, of logits that are gathered."""
-    patched = model("Llama")
-    tigon.patch(patched)
-    parallelize_module(patched.lm_head, init_device_mesh("cpu", (2,)), ColwiseParallel(output_layouts=Replicate()))
-    ids, labels = batch()
-    outputs = patched(input_ids=ids, labels=labels, use_cache=False)
+    made = patched("Llama", mesh)
+    parallelize_module(made.lm_head, mesh, ColwiseParallel(output_layouts=Replicate()))
+    ids, labels = (t.to(mesh.device_type) for t in batch())
+    outputs = made(input_ids=ids, labels=labels, use_cache=False)
     assert outputs.logits is not None
     return outputs.loss.item()
 
 
-def run(rank, port, folder):
+def run(rank, port, folder, device):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group({"cpu": "gloo", "cuda": "nccl"}[device], rank=rank, world_size=2)
+    mesh = init_device_mesh(device, (2,))
     results = dict(
-        ddp=ddp(rank),
-        fsdp_root=fsdp("Llama", False, rank),
-        fsdp_head=fsdp("Llama", True, rank),
-        fsdp_tied=fsdp("Qwen2", False, rank),
-        sequence=sequence_sharded_norm(rank),
-        tensor_parallel=tensor_parallel_head(rank),
+        ddp=ddp(mesh),
+        fsdp_root=fsdp("Llama", False, mesh),
+        fsdp_head=fsdp("Llama", True, mesh),
+        fsdp_tied=fsdp("Qwen2", False, mesh),
+        sequence=sequence_sharded_norm(mesh),
+        tensor_parallel=tensor_parallel_head(mesh),
     )
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()

@@ -1,4 +1,5 @@
-"""DDP, FSDP2 and sequence sharding of patched models: two processes on the CPU give what one stock model gives."""
+"""DDP, FSDP2 and sequence sharding of patched models: two processes, by gloo on the CPU and by NCCL on two GPUs, give
+what one stock model gives on the CPU."""
 
 import socket
 
@@ -7,15 +8,17 @@ import pytest
 import torch
 from tiny_models import batch, model
 
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs")
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=two_gpus)])
+def ranks(request, tmp_path_factory):
     """The results of both processes, by rank."""
     folder = tmp_path_factory.mktemp("ranks")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(distributed_worker.run, (port, str(folder)), nprocs=2)
+    torch.multiprocessing.spawn(distributed_worker.run, (port, str(folder), request.param), nprocs=2)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 import tigon
 from tigon.report import page
@@ -126,6 +127,14 @@ def steps(milliseconds, mib, loss=2.0):
 def summary(**found):
     about = {name: dict(device="a machine", threads=2, replaced=None) for name in PROVIDERS}
     return summarise(Case("tiny", "bf16", "cpu", 512), found, about, {"liger": "<gone>"})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu():
+    done = report("--quick", "--json", "--device", "cuda")
+    assert done.returncode == 0, done.stdout
+    (case,) = json.loads(done.stdout)["cases"]
+    assert all(row["device"] == torch.cuda.get_device_name() and row["peak_bytes"] > 0 for row in case["rows"])
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,9 @@ def versions():
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             pass
+    driver = Path("/proc/driver/nvidia/version")
+    if driver.exists():
+        found["driver"] = re.search(r"\d+\.[\d.]+", driver.read_text())[0]
     return found
 
 

@@ -137,6 +137,7 @@ def speed_and_memory(case: dict):
     for panel in (speed, memory):
         panel.invert_yaxis()
         panel.margins(x=0.15)
+        panel.locator_params(axis="x", nbins=5)
         panel.grid(axis="y", visible=False)
     return figure
 

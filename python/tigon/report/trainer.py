@@ -34,7 +34,7 @@ class Model:
 
 MODELS = {
     "tiny": Model("a tiny Llama with Llama 2's vocabulary", 512, 1408, 4, 8, 4, 32000, 1e-3),
-    "llama-3-8b": Model("two layers of Llama 3 8B", 4096, 14336, 2, 32, 8, 128256, 1e-4),
+    "llama-3-8b": Model("two layers of Llama 3 8B", 4096, 14336, 2, 32, 8, 128256, 3e-5),
     "quick": Model("a toy Llama", 64, 176, 2, 4, 2, 2048, 1e-3),
 }
 
@@ -74,7 +74,7 @@ class Trainer:
         transformers.logging.set_verbosity_error()
         self.device = torch.device(case.device)
         self.steps, self.idle_bytes = 0, 0
-        if self.device.type == "cuda":
+        if self.device.index is not None:
             torch.cuda.set_device(self.device)
         shape = MODELS[case.model]
         config = transformers.LlamaConfig(**shape.shape(), max_position_embeddings=case.tokens)

@@ -118,10 +118,10 @@ def write_layout(call, field, into, dtype, shape, strides):
 
 
 class _Call:
-    """A struct of arguments, filled but for the data pointers; `halves` is where a packed tensor's second half
-    begins."""
+    """A struct of arguments, filled but for the data pointers; `makers` make the outputs, `halves` is where a packed
+    tensor's second half begins."""
 
-    __slots__ = ("struct", "address", "words", "context", "handle", "halves", "workspace", "workspace_bytes")
+    __slots__ = ("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes")
 
 
 class Op:
@@ -156,6 +156,8 @@ class Op:
         for name in self.tensor_names + self.output_names:
             fields = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
             pointers.append(f"if {name} is not None:")
+            if name in self.output_names:
+                pointers.append(f"    {name} = {name}()")
             pointers.append(f"    words[{fields[0]}] = {name}.data_ptr()")
             pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in fields[1:]]
         if "workspace" in self.fields:
@@ -169,12 +171,12 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
             return torch_op({tensors} {options})
         key = ("{self.name}", {options} _streams[{first}.device](), {layouts})
         call = _thread.calls.get(key)
-        if call is None and not dispatched and not _plain(({tensors})):
-            return self._through_dispatcher({tensors} {options})
-        {made} = outputs({tensors} {options})
         if call is None:
-            call = self._prepare(key, ({tensors} {made}), ({options}))
+            if not dispatched and not _plain(({tensors})):
+                return self._through_dispatcher({tensors} {options})
+            call = self._prepare(key, ({tensors}), outputs({tensors} {options}), ({options}))
         words = call.words
+        {made} = call.makers
         {(chr(10) + 8 * " ").join(pointers)}
         status = function(call.handle, call.address)
         if status:
@@ -200,7 +202,7 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
         given = tuple(args[0].new_empty(0) if t is None else t for t in outputs)
         return given[0] if len(given) == 1 else given
 
-    def _prepare(self, key, tensors, options):
+    def _prepare(self, key, tensors, outputs, options):
         device = tensors[0].device
         call = _Call()
         call.context = context(device)
@@ -208,7 +210,11 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
         call.struct = self.struct()
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
-        for name, t in zip(self.tensor_names + self.output_names, tensors):
+        call.makers = [
+            None if t is None else functools.partial(t.new_empty(0).new_empty_strided, t.shape, t.stride())
+            for t in outputs
+        ]
+        for name, t in zip(self.tensor_names + self.output_names, tensors + outputs):
             if t is None:
                 continue
             if t.device != device:
