@@ -24,6 +24,7 @@ fi
 trap 'umount "$mounted"; rm -rf "$scratch"' EXIT
 
 # Room for the first checkpoint; then something else fills the disk while the run goes on.
+afresh
 "$TIGON" train "${tiny[@]}" --steps 400 --checkpoint-every 20 --log-every 1 --json --out "$mounted/run" \
   >"$scratch/out" 2>"$scratch/err" </dev/null &
 child=$!

@@ -22,6 +22,9 @@ one_sentence() {
 
 same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 
+# Empties what a run in the background writes to: it opens its files later than somebody may look into them.
+afresh() { : >"$scratch/out" 2>"$scratch/err"; }
+
 # wait_for_step N FILE PID: until the run has logged step N.
 wait_for_step() {
   for ((i = 0; i < 3000; ++i)); do

@@ -10,9 +10,9 @@ for dtype in f32 bf16; do
   [ "$(wc -l <"$scratch/want")" -eq 120 ] || fail "$dtype: not 120 steps logged"
 
   # kill -9 in the middle, when step 60 was seen
-  "$TIGON" train "${tiny[@]}" "${more[@]}" --out "$scratch/part-$dtype" >"$scratch/killed" 2>/dev/null </dev/null &
+  "$TIGON" train "${tiny[@]}" "${more[@]}" --out "$scratch/part-$dtype" >"$scratch/killed-$dtype" 2>/dev/null </dev/null &
   child=$!
-  wait_for_step 60 "$scratch/killed" $child && kill -9 $child
+  wait_for_step 60 "$scratch/killed-$dtype" $child && kill -9 $child
   wait $child 2>/dev/null
   run train --resume "$scratch/part-$dtype" --sample 0 --json --log-every 1
   expect_status 0 "resumed, $dtype"

@@ -6,6 +6,7 @@ for name in INT:130 TERM:143; do
   signal=${name%:*}
   out=$scratch/stopped-$signal
   more=(--steps 100000 --warmup 10 --checkpoint-every 0 --json --log-every 1)
+  afresh
   "$TIGON" train "${tiny[@]}" "${more[@]}" --out "$out" >"$scratch/out" 2>"$scratch/err" </dev/null &
   child=$!
   wait_for_step 20 "$scratch/out" $child || fail "$signal: no step 20"
@@ -22,6 +23,7 @@ for name in INT:130 TERM:143; do
 done
 
 # The human words of it name the command that goes on.
+afresh
 "$TIGON" train "${tiny[@]}" --steps 100000 --log-every 1 --out "$scratch/words" >"$scratch/out" 2>"$scratch/err" </dev/null &
 child=$!
 for ((i = 0; i < 400; ++i)); do grep -q '^step' "$scratch/err" && break; sleep 0.05; done
