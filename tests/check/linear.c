@@ -94,8 +94,8 @@ static void bwd(check *k) {
   if (k->oracle && o.dx) magnitudes(dx_scale, &dy, false, &w, false, rows, depth, n);
   if (k->oracle && o.dw) magnitudes(dw_scale, &dy, true, &x, false, n, depth, rows);
   for (int64_t i = 0; k->oracle && i < rows * n; ++i) db_scale[i % n] += fabs(check_value(&dy, i));
-  for (int64_t i = 0; o.dw && o.accumulate && i < n * depth; ++i) dw_scale[i] += fabs(check_value(&dw, i));
-  for (int64_t i = 0; o.db && o.accumulate && i < n; ++i) db_scale[i] += fabs(check_value(&db, i));
+  for (int64_t i = 0; k->oracle && o.dw && o.accumulate && i < n * depth; ++i) dw_scale[i] += fabs(check_value(&dw, i));
+  for (int64_t i = 0; k->oracle && o.db && o.accumulate && i < n; ++i) db_scale[i] += fabs(check_value(&db, i));
   tigon_linear_bwd_args args = {.dy = dy, .x = x, .w = w, .dx = dx, .dw = dw, .db = db, .accumulate_dw = o.accumulate};
   tigon_linear_bwd_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);

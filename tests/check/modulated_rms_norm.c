@@ -97,7 +97,7 @@ static tigon_tensor sum_of(check *k, const char *name, tigon_dtype dtype, int nd
   const tigon_tensor t = dense ? check_inout_dense(k, name, dtype, ndim, shape, CHECK_UNIFORM)
                                : check_inout(k, name, dtype, ndim, shape, CHECK_UNIFORM);
   const int64_t count = shape[0] * (ndim == 2 ? shape[1] : 1);
-  for (int64_t i = 0; i < count; ++i) terms[i] += 8 * fabs(check_value(&t, i));
+  for (int64_t i = 0; k->oracle && i < count; ++i) terms[i] += 8 * fabs(check_value(&t, i));
   return t;
 }
 
