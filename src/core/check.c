@@ -138,7 +138,7 @@ tigon_status tigon_check_args(tigon_context *context, const char *call, tigon_ar
       return FAIL(ALIAS, "%s: %s overlaps itself, its strides must keep elements apart", call, out->name);
     for (int j = 0; j < count; ++j) {
       const bool meets = at[i].low < at[j].high && at[j].low < at[i].high;
-      const bool seen = (args[j].flags & TIGON_OUT) && j < i;
+      const bool seen = j < i && (args[j].flags & TIGON_OUT);
       if (meets && j != i && !seen) TIGON_TRY(check_pair(context, call, out, &args[j]));
     }
   }
