@@ -98,9 +98,7 @@ TIGON_INLINE double total(kind k, const row *r, float *kept) {
     vf a = vf_zero(), b = vf_zero();
     int64_t c = block;
     for (; c < paired; c += PAIR) {
-      const char *next = (const char *)r->next + c * v_size(k.dtype);
-      vf_prefetch_l2(next);
-      if (PAIR * v_size(k.dtype) > 64) vf_prefetch_l2(next + 64);
+      v2_prefetch(r->next, c, k.dtype);
       const vf2 e = exp2_of(k, score2(k, r, c));
       a = vf_add(a, e.a), b = vf_add(b, e.b);
       if (kept) vf_store(kept + c, e.a), vf_store(kept + c + LANES, e.b);
@@ -287,10 +285,8 @@ TIGON_INLINE void slope_row(tigon_dtype dtype, const bwd *b, const char *dy, con
   const vf scale = vf_set(b->p->scale), sum = vf_set((float)dot);
   int64_t c = at.begin;
   for (; c + PAIR <= at.end; c += PAIR) {
-    for (int64_t line = c * v_size(dtype); line < (c + PAIR) * v_size(dtype); line += 64) {
-      vf_prefetch_l2(next_dy + line);
-      vf_prefetch_l2(next_y + line);
-    }
+    v2_prefetch(next_dy, c, dtype);
+    v2_prefetch(next_y, c, dtype);
     v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, STEP), v2_load(y, c, dtype, STEP), scale, sum), STEP, stream,
            V_OWN);
   }
