@@ -8,8 +8,8 @@
 
 /* ---- statistics ---- */
 
-/* A row of x; or of x + residual, which goes to s and is kept at hand for the sweep that follows: in s, or where s goes past
- * the caches `aside`, in `near`. */
+/* A row of x; or of x + residual, which goes to s and is kept in `near` for the sweep that follows: s itself, or other memory
+ * where s goes past the caches, `aside`. */
 typedef struct norm_source {
   bool adds, aside; /* constant once a body is expanded */
   const char *x, *residual;
@@ -17,16 +17,14 @@ typedef struct norm_source {
   const char *next_residual;
 } norm_source;
 
-TIGON_INLINE const char *norm_at_hand(const norm_source *from) {
-  return !from->adds ? from->x : from->aside ? from->near : from->s;
-}
+TIGON_INLINE const char *norm_at_hand(const norm_source *from) { return from->adds ? from->near : from->x; }
 TIGON_INLINE vf2 norm_input(tigon_dtype dtype, const norm_source *from, int64_t c, int n) {
   if (from->adds) {
     v2_prefetch(from->next_residual, c, dtype);
     const vf2 s = v2_add(v2_load(from->x, c, dtype, n), v2_load(from->residual, c, dtype, n));
     const v_values are = n == STEP ? V_RARE : V_OWN;
-    v2_put(from->s, c, dtype, s, n, from->aside, are);
-    if (from->aside) v2_put(from->near, c, dtype, s, n, false, are);
+    if (from->aside) v2_put(from->s, c, dtype, s, n, true, are);
+    v2_put(from->near, c, dtype, s, n, false, are);
   }
   return v2_load(norm_at_hand(from), c, dtype, n);
 }
@@ -220,14 +218,16 @@ TIGON_INLINE norm_part norm_fwd_part(tigon_dtype dtype, norm_kind kind, const no
   norm_part sum = {.least = 0};
   float *least = V_FLUSHES && !norm_has_bias(kind) ? &sum.least : NULL;
   norm_source from = {.adds = kind == NORM_ADD_RMS, .x = row->x + offset};
-  if (from.adds)
-    from.residual = row->residual + offset, from.s = row->s + offset, from.next_residual = row->next_residual + offset;
-  if (from.adds && row->near) {
-    from.aside = true, from.near = row->near + offset;
-    sum.squares = norm_sum_squares(dtype, &from, n, least);
-  } else {
-    sum.squares = norm_sum_squares(dtype, &from, n, least);
+  if (from.adds) {
+    from.residual = row->residual + offset, from.next_residual = row->next_residual + offset;
+    from.s = row->s + offset, from.near = row->near + offset;
+    if (row->near != row->s) {
+      from.aside = true;
+      sum.squares = norm_sum_squares(dtype, &from, n, least);
+      return sum;
+    }
   }
+  sum.squares = norm_sum_squares(dtype, &from, n, least);
   return sum;
 }
 
@@ -243,7 +243,7 @@ TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const norm_
       all.squares += part.squares;
     if (i == 0 || part.least < row->least) row->least = part.least;
   }
-  if (kind == NORM_ADD_RMS) row->x = row->near ? row->near : row->s;
+  if (kind == NORM_ADD_RMS) row->x = row->near;
   if (norm_centers(kind)) {
     row->rstd = (float)(1 / sqrt(all.squares / all.count + (double)p->eps));
     row->center = (float)all.mean;
@@ -276,7 +276,7 @@ TIGON_INLINE void norm_fwd_row(tigon_dtype dtype, norm_kind kind, const tigon_no
     row->next_residual =
         norm_ahead(row->residual, tigon_row(&p->space, &p->residual, size, next), p->cols * v_size(dtype));
   row->stream = stream && v2_aligned(row->y) && (!fused || v2_aligned(row->s));
-  if (fused && row->stream && p->cols <= NORM_PANEL) row->near = near;
+  row->near = row->stream && p->cols <= NORM_PANEL ? near : row->s;
 }
 
 /* Columns [at.begin, at.end) of rows [begin, end). */
