@@ -14,6 +14,7 @@ enum {
   LONGEST = 8 * PIECE, /* ... up to this many elements, where a thread streams as fast as it can */
   BLOCK = 512,         /* elements, a multiple of STEP, whose exponentials lie in the L1 */
   AHEAD = 4096,        /* bytes: the arithmetic is too long for the loads behind it to hide the memory's latency */
+  NEAR = 1024,         /* bytes, beside an exponential */
 };
 
 /* RELU_SQUARED is of a alone: b is not read. RELU_TWICE is its slope, 2 relu(a). */
@@ -77,20 +78,34 @@ TIGON_INLINE vf2 backward(tigon_dtype dtype, vf dc, vf a, vf b, vf e, const gate
 TIGON_INLINE bool has_exp(tigon_dtype dtype, activation act) {
   return dtype != TIGON_F32 && act != RELU_SQUARED && act != RELU_TWICE;
 }
-TIGON_INLINE void exp_block(tigon_dtype dtype, const void *a, int64_t i, int64_t end, const gate *k, float *e) {
+/* Loops beside an exponential are bound by arithmetic, and a line that has still to come from the L2 costs them time. */
+TIGON_INLINE void prefetch_ahead(const void *data, int64_t i, tigon_dtype dtype, bool exp) {
+  if (exp)
+    vf_prefetch((const char *)data + i * v_size(dtype) + NEAR);
+  else
+    v2_prefetch((const char *)data + AHEAD, i, dtype);
+}
+/* `coarse`: for silu in bf16, which is sure of 8 bits of a plain factor; slopes cancel and are not. */
+TIGON_INLINE void exp_block(tigon_dtype dtype, const void *a, int64_t i, int64_t end, const gate *k, bool coarse,
+                            bool stream, float *e) {
   for (; i < end; i += STEP, e += STEP) {
-    const vf2 x = v2_load(a, i, dtype, end - i < STEP ? (int)(end - i) : STEP);
-    vf_store(e, activation_exp(k->act, gate_input(x.a, k)));
-    vf_store(e + LANES, activation_exp(k->act, gate_input(x.b, k)));
+    const int n = end - i < STEP ? (int)(end - i) : STEP;
+    if (stream) prefetch_ahead(a, i, dtype, true);
+    if (coarse) {
+      const vf2 u = vf_load2_bf16_within((const uint16_t *)a + i, n, -110.0f, 20.75f);
+      vf_store(e, silu_exp_bf16(u.a));
+      vf_store(e + LANES, silu_exp_bf16(u.b));
+    } else {
+      const vf2 x = v2_load(a, i, dtype, n);
+      vf_store(e, activation_exp(k->act, gate_input(x.a, k)));
+      vf_store(e + LANES, activation_exp(k->act, gate_input(x.b, k)));
+    }
   }
 }
 TIGON_INLINE vf2 exp_at(tigon_dtype dtype, activation act, const float *e, int64_t i) {
   return has_exp(dtype, act) ? (vf2){vf_load(e + i), vf_load(e + i + LANES)} : v2_set(0);
 }
 
-TIGON_INLINE void prefetch_ahead(const void *data, int64_t i, tigon_dtype dtype) {
-  v2_prefetch((const char *)data + AHEAD, i, dtype);
-}
 /* Elements before `data` is aligned for streaming. */
 TIGON_INLINE int64_t head_of(const void *data, tigon_dtype dtype, int64_t n) {
   const int64_t head = (int64_t)(-(uintptr_t)data % V_LINE) / v_size(dtype);
@@ -101,8 +116,9 @@ TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void
                            const gate *k, bool stream) {
   const bool alone = k->act == RELU_SQUARED;
   const vf2 x = v2_load(a, i, dtype, n), y = alone ? x : v2_load(b, i, dtype, n);
-  if (stream) prefetch_ahead(a, i, dtype);
-  if (stream && !alone) prefetch_ahead(b, i, dtype);
+  const bool exp = has_exp(dtype, k->act);
+  if (stream && !exp) prefetch_ahead(a, i, dtype, false);
+  if (stream && !alone) prefetch_ahead(b, i, dtype, exp);
   v2_put(c, i, dtype, (vf2){forward(dtype, x.a, y.a, e.a, k), forward(dtype, x.b, y.b, e.b, k)}, n, stream,
          alone ? V_OWN : V_RARE);
 }
@@ -110,7 +126,8 @@ TIGON_INLINE void fwd_step(tigon_dtype dtype, const void *a, const void *b, void
 TIGON_INLINE void fwd_block(tigon_dtype dtype, const void *a, const void *b, void *c, int64_t first, int64_t end,
                             const gate *k, bool stream) {
   float e[BLOCK];
-  if (has_exp(dtype, k->act)) exp_block(dtype, a, first, end, k, e);
+  const bool coarse = dtype == TIGON_BF16 && k->act == SILU && k->plain;
+  if (has_exp(dtype, k->act)) exp_block(dtype, a, first, end, k, coarse, stream, e);
   int64_t i = first;
   for (; i + STEP <= end; i += STEP) fwd_step(dtype, a, b, c, i, STEP, exp_at(dtype, k->act, e, i - first), k, stream);
   if (i < end) fwd_step(dtype, a, b, c, i, (int)(end - i), exp_at(dtype, k->act, e, i - first), k, false);
@@ -127,9 +144,10 @@ TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, con
                            int64_t i, int n, vf2 e, const gate *k, bool stream) {
   const vf2 g = v2_load(dc, i, dtype, n), x = v2_load(a, i, dtype, n), y = v2_load(b, i, dtype, n);
   if (stream) {
-    prefetch_ahead(dc, i, dtype);
-    prefetch_ahead(a, i, dtype);
-    prefetch_ahead(b, i, dtype);
+    const bool exp = has_exp(dtype, k->act);
+    prefetch_ahead(dc, i, dtype, exp);
+    if (!exp) prefetch_ahead(a, i, dtype, false);
+    prefetch_ahead(b, i, dtype, exp);
   }
   const vf2 p = backward(dtype, g.a, x.a, y.a, e.a, k), q = backward(dtype, g.b, x.b, y.b, e.b, k);
   v2_put(da, i, dtype, (vf2){p.a, q.a}, n, stream, V_RARE);
@@ -139,7 +157,7 @@ TIGON_INLINE void bwd_step(tigon_dtype dtype, const void *dc, const void *a, con
 TIGON_INLINE void bwd_block(tigon_dtype dtype, const void *dc, const void *a, const void *b, void *da, void *db,
                             int64_t first, int64_t end, const gate *k, bool stream) {
   float e[BLOCK];
-  if (has_exp(dtype, k->act)) exp_block(dtype, a, first, end, k, e);
+  if (has_exp(dtype, k->act)) exp_block(dtype, a, first, end, k, false, stream, e);
   int64_t i = first;
   for (; i + STEP <= end; i += STEP)
     bwd_step(dtype, dc, a, b, da, db, i, STEP, exp_at(dtype, k->act, e, i - first), k, stream);

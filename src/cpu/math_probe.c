@@ -11,6 +11,7 @@ TIGON_INLINE vf call(tigon_math_function f, vf x, vf *second) {
     case TIGON_MATH_SILU: return vf_silu(x);
     case TIGON_MATH_SILU_SLOPE: return vf_silu_slope(x, second);
     case TIGON_MATH_SILU_16: return silu_16(x, silu_exp_16(x));
+    case TIGON_MATH_SILU_BF16: return silu_16(x, silu_exp_bf16(vf_max(vf_set(-110), vf_min(vf_set(20.75f), x))));
     case TIGON_MATH_SILU_SLOPE_16: return silu_slope_16(x, silu_exp_16(x), second);
     case TIGON_MATH_GELU_TANH: return vf_gelu_slope(false, x, second);
     case TIGON_MATH_GELU_ERF: return vf_gelu_slope(true, x, second);

@@ -13,6 +13,7 @@ typedef enum tigon_math_function {
   TIGON_MATH_SILU,
   TIGON_MATH_SILU_SLOPE, /* second: silu */
   TIGON_MATH_SILU_16,
+  TIGON_MATH_SILU_BF16,
   TIGON_MATH_SILU_SLOPE_16, /* second: silu */
   TIGON_MATH_GELU_TANH,     /* second of these four: gelu; it is the same beside the slope and alone */
   TIGON_MATH_GELU_ERF,

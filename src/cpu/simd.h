@@ -28,6 +28,15 @@ typedef enum v_values {
 #else
 #include "cpu/simd_scalar.h"
 #endif
+#if !defined(TIGON_ISA_AVX512)
+/* No table lies in registers, and nothing is done for the sake of one. */
+enum { V_TABLES = 0 };
+TIGON_INLINE vf vf_table32(const float table[32], vf t) { return (void)table, t; }
+TIGON_INLINE vf2 vf_load2_bf16_within(const uint16_t *p, int n, float low, float high) {
+  (void)low, (void)high;
+  return n == 2 * LANES ? vf_load2_bf16(p) : vf_load2_bf16_n(p, n);
+}
+#endif
 #if !defined(TIGON_ISA_AVX512_BF16)
 /* Rounding in integers, for which V_NORMAL is nothing special, so that no one need look for the least value. */
 enum { V_FLUSHES = 0 };

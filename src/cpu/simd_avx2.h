@@ -90,6 +90,7 @@ TIGON_INLINE vf vf_scale_floor(vf a, vf b) {
 }
 /* 1 / a. */
 TIGON_INLINE vf vf_reciprocal(vf a) { return _mm256_div_ps(_mm256_set1_ps(1.0f), a); }
+TIGON_INLINE vf vf_quotient(vf a, vf b) { return vf_div(a, b); }
 TIGON_INLINE vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 TIGON_INLINE vm vf_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }

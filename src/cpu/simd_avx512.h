@@ -77,6 +77,16 @@ TIGON_INLINE vf vf_reciprocal(vf a) {
   const vf y = _mm512_rcp14_ps(a);
   return vf_fma(y, vf_fnma(a, y, _mm512_set1_ps(1.0f)), y);
 }
+/* a / b within 2^-22 of it, b as there: a * y waits for nothing but the estimate. */
+TIGON_INLINE vf vf_quotient(vf a, vf b) {
+  const vf y = _mm512_rcp14_ps(b);
+  return vf_mul(vf_mul(a, y), vf_fnma(b, y, _mm512_set1_ps(2.0f)));
+}
+/* table[the lowest 5 bits of t]. */
+enum { V_TABLES = 1 };
+TIGON_INLINE vf vf_table32(const float table[32], vf t) {
+  return _mm512_permutex2var_ps(_mm512_load_ps(table), _mm512_castps_si512(t), _mm512_load_ps(table + 16));
+}
 TIGON_INLINE vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 TIGON_INLINE vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
@@ -115,6 +125,13 @@ TIGON_INLINE __m512i pair_narrow(vf2 v, v_values are) { return pair_narrow_exact
 TIGON_INLINE vf2 vf_load2_bf16(const uint16_t *p) { return pair_widen(_mm512_loadu_si512(p)); }
 TIGON_INLINE vf2 vf_load2_bf16_n(const uint16_t *p, int n) {
   return pair_widen(_mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p));
+}
+/* The first n, cut off at low < 0 and high > 0, NaNs too: signed integers order the positive ones and unsigned the others. */
+TIGON_INLINE vf2 vf_load2_bf16_within(const uint16_t *p, int n, float low, float high) {
+  const __m512i h = n == 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p);
+  const __m512i most = _mm512_set1_epi16((short)(tigon_bits(high) >> 16)),
+                least = _mm512_set1_epi16((short)(tigon_bits(low) >> 16));
+  return pair_widen(_mm512_min_epu16(_mm512_min_epi16(h, most), least));
 }
 TIGON_INLINE void vf_store2_bf16(uint16_t *p, vf2 v, v_values are) { _mm512_storeu_si512(p, pair_narrow(v, are)); }
 TIGON_INLINE void vf_store2_bf16_n(uint16_t *p, vf2 v, int n) {

@@ -61,6 +61,7 @@ TIGON_INLINE vf vf_scale_floor(vf a, vf b) {
 }
 /* 1 / a. */
 TIGON_INLINE vf vf_reciprocal(vf a) { return 1.0f / a; }
+TIGON_INLINE vf vf_quotient(vf a, vf b) { return vf_div(a, b); }
 TIGON_INLINE vm vf_lt(vf a, vf b) { return a < b; }
 TIGON_INLINE vm vf_le(vf a, vf b) { return a <= b; }
 TIGON_INLINE vm vf_eq(vf a, vf b) { return a == b; }
