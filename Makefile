@@ -20,9 +20,13 @@ build: configure ## Build build/tigon and build/libtigon.so (the default)
 train: setup-build-train build ## Train a small Llama: make train ARGS="--steps 50"
 	@build/tigon train $(ARGS)
 
-test: setup-build-test configure python-env ## Build and run every test, lint, format and sanitizers (some minutes)
-	@cmake --build build -j $(JOBS)
+test: setup-build-test ## Build and run every test, lint, format and sanitizers (some minutes)
+	@$(MAKE) -j 2 build-all python-env # one waits for the network while the other compiles
 	@ctest --preset release -j $(JOBS) $(ARGS)
+
+.PHONY: build-all
+build-all: configure
+	@cmake --build build -j $(JOBS)
 
 bench: setup-build-bench build ## Measure every op against the memory's speed: make bench ARGS=rms_norm
 	@build/tigon bench $(ARGS)
@@ -42,7 +46,7 @@ test-convergence: setup-build-test build python-env ## Train stock and patched m
 python-env: setup-test build/python/done ## PyTorch and its kin for the Python tests, in build/python
 build/python/done: tests/python/requirements.txt
 	@rm -rf build/python && python3 -m venv build/python
-	@build/python/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	@build/python/bin/pip install --quiet --no-compile --disable-pip-version-check -r tests/python/requirements.txt
 	@touch $@
 
 format: setup-test ## Format the sources

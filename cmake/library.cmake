@@ -37,8 +37,8 @@ foreach(isa ${TIGON_ISAS})
   if(cpu_kernels)
     tigon_objects(tigon_cpu_${isa} ${cpu_kernels})
     target_compile_definitions(tigon_cpu_${isa} PRIVATE TIGON_ISA=${isa} TIGON_ISA_${ISA}=1)
-    # Lines for a debugger and a profiler; a kernel's variables would take a third of the compiler's time.
-    target_compile_options(tigon_cpu_${isa} PRIVATE ${TIGON_ISA_FLAGS_${isa}} $<$<CONFIG:RelWithDebInfo>:-g1>)
+    # Lines for a debugger and a profiler; a kernel's variables, or looking for them, would take a third of the compiler's time.
+    target_compile_options(tigon_cpu_${isa} PRIVATE ${TIGON_ISA_FLAGS_${isa}} "$<$<CONFIG:RelWithDebInfo>:-g1;-fno-var-tracking>")
     list(APPEND objects $<TARGET_OBJECTS:tigon_cpu_${isa}>)
   endif()
 endforeach()
