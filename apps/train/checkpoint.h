@@ -7,14 +7,15 @@
  * a full disk leaves the checkpoint that was there; and after a kill between two renames, the absence of
  * model.safetensors.tmp says that the renames had begun, and opening finishes them.
  *
- * What transformers saves, a model.safetensors of another's and no optimizer.safetensors, opens as a checkpoint of step 0. */
+ * What transformers saves, a model.safetensors of another's or its shards and no optimizer.safetensors, opens as a
+ * checkpoint of step 0. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "history.h"
 #include "model.h"
 #include "options.h"
-#include "safetensors.h"
+#include "shards.h"
 
 /* What a checkpoint says besides tensors. */
 typedef struct train_progress {
@@ -33,7 +34,8 @@ int64_t train_checkpoint_bytes(const train_model *model, int64_t steps);
 bool train_checkpoint_exists(const char *folder);
 
 typedef struct train_checkpoint {
-  train_safetensors model, optimizer;
+  train_shards model;
+  train_safetensors optimizer;
   train_config config;
   bool weights_only; /* no optimizer, step 0, no digest */
   int64_t step;

@@ -28,7 +28,7 @@ static bool read_step(train_checkpoint *c, train_error *error) {
   const char *step = train_safetensors_metadata(&c->optimizer, "step");
   const char *digest = train_safetensors_metadata(&c->optimizer, "data_digest");
   const char *pair = train_safetensors_metadata(&c->optimizer, "pair");
-  const char *model_pair = train_safetensors_metadata(&c->model, "pair");
+  const char *model_pair = train_safetensors_metadata(c->model.files, "pair");
   char *end = NULL;
   if (!step || !digest || !pair) return broken(c, "its metadata lack step, data_digest or pair", error);
   c->step = strtoll(step, &end, 10);
@@ -43,7 +43,7 @@ static bool read_step(train_checkpoint *c, train_error *error) {
 
 /* A model.safetensors of ours says that there is an optimizer.safetensors; another's without one is weights only. */
 static bool open_optimizer(train_checkpoint *c, const char *path, train_error *error) {
-  c->weights_only = !train_safetensors_metadata(&c->model, "pair") && access(path, F_OK) != 0;
+  c->weights_only = !train_safetensors_metadata(c->model.files, "pair") && access(path, F_OK) != 0;
   return c->weights_only || (train_safetensors_open(path, &c->optimizer, error) && read_step(c, error));
 }
 
@@ -104,13 +104,11 @@ static bool adopt_options(const train_checkpoint *c, train_options *options, tra
 }
 
 bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_options *options, train_error *error) {
-  char weights[TRAIN_PATH], optimizer[TRAIN_PATH];
-  *c = (train_checkpoint){.model.file = -1, .optimizer.file = -1};
-  if (!train_path_join(folder, "model.safetensors", weights, error) ||
-      !train_path_join(folder, "optimizer.safetensors", optimizer, error))
-    return false;
+  char optimizer[TRAIN_PATH];
+  *c = (train_checkpoint){.optimizer.file = -1};
+  if (!train_path_join(folder, "optimizer.safetensors", optimizer, error)) return false;
   finish_renames(folder);
-  const bool good = train_config_read(folder, &c->config, error) && train_safetensors_open(weights, &c->model, error) &&
+  const bool good = train_config_read(folder, &c->config, error) && train_shards_open(folder, &c->model, error) &&
                     open_optimizer(c, optimizer, error) && adopt_config(&c->config, options, error) &&
                     adopt_seq(c, options, error) && adopt_options(c, options, error);
   if (!good) train_checkpoint_close(c);
@@ -118,7 +116,7 @@ bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_option
 }
 
 void train_checkpoint_close(train_checkpoint *c) {
-  train_safetensors_close(&c->model);
+  train_shards_close(&c->model);
   train_safetensors_close(&c->optimizer);
 }
 
@@ -163,15 +161,16 @@ static bool load_tensor(const train_safetensors *file, const char *name, const t
   return true;
 }
 
-/* One flat buffer; its tensors are named prefix + piece. Without a file all becomes 0, with one the padding. */
-static bool load_buffer(const train_safetensors *file, const char *prefix, const train_model *model,
+/* One flat buffer; its tensors are named prefix + piece. Without files all becomes 0, with them the padding. */
+static bool load_buffer(const train_shards *files, const char *prefix, const train_model *model,
                         const train_piece *pieces, const train_block *buffer, char *stage, train_error *error) {
   tigon_context *context = model->memory->context;
   bool good = train_ok(context, tigon_fill(context, buffer->data, 0, buffer->bytes), error);
-  for (int64_t i = 0; file && good && i < train_piece_count(&model->config); ++i) {
+  for (int64_t i = 0; files && good && i < train_piece_count(&model->config); ++i) {
     char name[96];
     snprintf(name, sizeof name, "%s%s", prefix, pieces[i].name);
-    good = load_tensor(file, name, &pieces[i], context, (float *)buffer->data + pieces[i].offset, stage, error);
+    good = load_tensor(train_shards_holder(files, name), name, &pieces[i], context,
+                       (float *)buffer->data + pieces[i].offset, stage, error);
   }
   return good;
 }
@@ -211,7 +210,8 @@ static bool load_history(const train_checkpoint *c, train_history *h, train_erro
 bool train_checkpoint_load(const train_checkpoint *c, train_model *model, train_history *history, train_error *error) {
   train_piece *pieces = calloc((size_t)train_piece_count(&model->config), sizeof *pieces);
   char *stage = malloc(STAGE_BYTES);
-  const train_safetensors *moments = c->weights_only ? NULL : &c->optimizer;
+  train_safetensors optimizer = c->optimizer;
+  const train_shards all = {&optimizer, 1}, *moments = c->weights_only ? NULL : &all;
   bool good = (pieces && stage) || train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for loading the checkpoint");
   if (good) train_pieces(model, pieces);
   good = good && load_buffer(&c->model, "", model, pieces, &model->master, stage, error) &&

@@ -76,7 +76,7 @@ static bool make_trainers(train_job *job, train_error *error) {
 bool train_job_setup(train_job *job, train_error *error) {
   train_options *o = job->options;
   job->saved_step = -1;
-  job->checkpoint = (train_checkpoint){.model.file = -1, .optimizer.file = -1};
+  job->checkpoint = (train_checkpoint){.optimizer.file = -1};
   if (o->resume && o->compare)
     return train_fail(error, TRAIN_EXIT_USAGE,
                       "--compare starts two runs from the same first weights, so it cannot be used with --resume");

@@ -45,6 +45,14 @@ TIGON_INLINE vf2 vf_round2_bf16(vf2 v, v_values are) { return (vf2){vf_round_bf1
 TIGON_INLINE v_least v_least_none(void) { return 0; }
 TIGON_INLINE v_least v_least_bf16(v_least l, const uint16_t *p) { return (void)p, l; }
 TIGON_INLINE float v_least_value(v_least l) { return (float)l; }
+/* Without the instruction nobody makes pairs. */
+enum { V_PAIRS = 0 };
+TIGON_INLINE v_least v_least_pairs(v_least l, vf pairs) { return (void)pairs, l; }
+TIGON_INLINE vf v_load_pairs(const uint16_t *p, int n) { return (void)p, (void)n, vf_zero(); }
+TIGON_INLINE vf v_make_pairs(const uint16_t *even, const uint16_t *odd, int n) {
+  return (void)even, (void)odd, (void)n, vf_zero();
+}
+TIGON_INLINE vf v_dot_pairs(vf a, vf b, vf c) { return (void)a, (void)b, c; }
 #endif
 
 /* 1.5 * 2^23: n + VF_SHIFTER is rounded to an integer n, |n| < 2^22, which then is in the low bits. */

@@ -28,9 +28,12 @@ TIGON_INLINE vf2 vf_round2_bf16(vf2 v, v_values are) {
 /* The least magnitude that is not 0 among bf16, less 1, in the upper 15 bits of 16. */
 typedef __m512i v_least;
 TIGON_INLINE v_least v_least_none(void) { return _mm512_set1_epi16(-1); }
-TIGON_INLINE v_least v_least_bf16(v_least l, const uint16_t *p) {
-  const __m512i h = _mm512_loadu_si512(p);
+TIGON_INLINE v_least v_least_pairs(v_least l, vf pairs) {
+  const __m512i h = _mm512_castps_si512(pairs);
   return _mm512_min_epu16(l, _mm512_add_epi16(_mm512_add_epi16(h, h), _mm512_set1_epi16(-1)));
+}
+TIGON_INLINE v_least v_least_bf16(v_least l, const uint16_t *p) {
+  return v_least_pairs(l, _mm512_castsi512_ps(_mm512_loadu_si512(p)));
 }
 /* -0 if there was none. */
 TIGON_INLINE float v_least_value(v_least l) {
@@ -38,3 +41,18 @@ TIGON_INLINE float v_least_value(v_least l) {
   const __m128i q = _mm_minpos_epu16(_mm_min_epu16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
   return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32((int)(((unsigned)_mm_extract_epi16(q, 0) + 1) << 15))));
 }
+
+/* Pairs of bf16, one in 32 bits: the first n of 32 elements, and element i of `even` with element i of `odd` (NULL:
+ * with 0) for i < n; the rest is 0 and never touched. */
+enum { V_PAIRS = 1 };
+TIGON_INLINE vf v_load_pairs(const uint16_t *p, int n) {
+  return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p));
+}
+TIGON_INLINE vf v_make_pairs(const uint16_t *even, const uint16_t *odd, int n) {
+  const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first_lanes(n), even));
+  if (!odd) return _mm512_castsi512_ps(low);
+  const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first_lanes(n), odd));
+  return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+/* c + the products of both elements, each sum rounded to nearest; what is denormal on the way is 0. */
+TIGON_INLINE vf v_dot_pairs(vf a, vf b, vf c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }

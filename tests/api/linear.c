@@ -295,11 +295,31 @@ static void test_odd_pitches(void **state) {
   for (int n = 0; n < N; ++n) assert_float_equal(d->y[n], y[n], 1e-5);
 }
 
+/* What the CPU's bf16 instruction takes for 0 counts: a denormal factor of a normal sum, a sum that is denormal. */
+static void test_denormals(void **state) {
+  (void)state;
+  tigon_context *c = opened("builtin", NULL);
+  const float x[3][2] = {{0x1p-130f, 1}, {0x1p-100f, 0}, {1, 1}}, w[2][2] = {{0x1p120f, 0x1p-12f}, {0x1p-30f, 1}};
+  const float want[3][2] = {{0x1p-10f + 0x1p-12f, 1}, {0x1p20f, 0x1p-130f}, {0x1p120f, 1}};
+  uint16_t x16[3][2], w16[2][2];
+  float y[3][2];
+  for (int i = 0; i < 6; ++i) x16[i / 2][i % 2] = tigon_bf16_from_f32(x[i / 2][i % 2]);
+  for (int i = 0; i < 4; ++i) w16[i / 2][i % 2] = tigon_bf16_from_f32(w[i / 2][i % 2]);
+  const tigon_linear_fwd_args a = {
+      .x = tigon_tensor_2d(x16, TIGON_BF16, 3, 2),
+      .w = tigon_tensor_2d(w16, TIGON_BF16, 2, 2),
+      .y = tigon_tensor_2d(y, TIGON_F32, 3, 2),
+  };
+  assert_int_equal(tigon_linear_fwd(c, &a), TIGON_OK);
+  for (int i = 0; i < 6; ++i) assert_true(y[i / 2][i % 2] == want[i / 2][i % 2]);
+  tigon_context_destroy(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses), cmocka_unit_test(test_empty),
       cmocka_unit_test(test_odd_pitches), cmocka_unit_test(test_names),       cmocka_unit_test(test_batch),
-      cmocka_unit_test(test_libraries),   cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_libraries),   cmocka_unit_test(test_fork),        cmocka_unit_test(test_denormals),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

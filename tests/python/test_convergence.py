@@ -119,3 +119,14 @@ class TestTrainer:
         resume = ["--resume", tmp_path / "theirs", "--steps", "1"]
         last = self.train(tmp_path, *resume, "--lr", "1e-12")
         assert last["heldout_loss"] == pytest.approx(self.unseen_loss(learner), rel=1e-5)
+
+    def test_goes_on_from_shards_of_transformers(self, tmp_path):
+        learner = transformers.LlamaForCausalLM(transformers.LlamaConfig(**self.SHAPE))
+        learner.save_pretrained(tmp_path / "theirs", max_shard_size="40KB")
+        shards = sorted(path.name for path in (tmp_path / "theirs").glob("model-*.safetensors"))
+        assert len(shards) > 1
+        resume = ["--resume", tmp_path / "theirs", "--steps", "1", "--lr", "1e-12"]
+        assert self.train(tmp_path, *resume)["heldout_loss"] == pytest.approx(self.unseen_loss(learner), rel=1e-5)
+        (tmp_path / "theirs" / shards[1]).unlink()
+        with pytest.raises(AssertionError, match=f"{shards[1]} is missing, which .*model.safetensors.index.json names"):
+            self.train(tmp_path, *resume)

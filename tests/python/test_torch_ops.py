@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from op_cases import CASES, against_oracle, make_inputs, run
+from op_cases import CASES, against_oracle, make_inputs, outputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tigon.torch._op import OPS
@@ -26,6 +26,17 @@ def test_compiled(case):
     compiled = torch.compile(case.run, fullgraph=True, backend="aot_eager")
     for found, wanted in zip(run(compiled, leaves, views), run(case.run, leaves, views)):
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@by_name
+def test_without_gradients(case):
+    """Where no graph is kept the same bits come out, and nothing that wants a gradient."""
+    leaves, views = make_inputs(case, torch.float32)
+    with torch.no_grad():
+        found = outputs(case.run, leaves, views)
+    assert not any(y.requires_grad for y in found)
+    wanted = outputs(case.run, leaves, views)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 class Recorder(TorchDispatchMode):

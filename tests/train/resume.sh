@@ -58,4 +58,17 @@ expect_status 0 "weights alone, trained"
 [ "$(losses out | cut -d' ' -f1 | tr '\n' ' ')" = "1 2 3 " ] || fail "weights alone: not steps 1 2 3"
 diff -r before-theirs theirs >/dev/null || fail "weights alone: changed"
 [ -s tigon-run-2/optimizer.safetensors ] || fail "weights alone: no tigon-run-2"
+
+# The same in a shard that an index names, then beside one that is gone.
+shard=model-00001-of-00002.safetensors gone=model-00002-of-00002.safetensors index=model.safetensors.index.json
+mv theirs/model.safetensors theirs/$shard
+echo "{\"weight_map\": {\"model.norm.weight\": \"$shard\", \"lm_head.weight\": \"$shard\"}}" >theirs/$index
+train --resume theirs --batch 16 --steps 0 --json
+expect_status 0 "shards"
+sed -n 's/.*"heldout_loss":\([^,]*\),.*/\1/p' out >got
+same want got "shards, held-out loss"
+echo "{\"weight_map\": {\"model.norm.weight\": \"$shard\", \"lm_head.weight\": \"$gone\"}}" >theirs/$index
+train --resume theirs --batch 16 --steps 0 --json
+expect_status 3 "a shard is gone"
+one_sentence "theirs/$gone is missing, which theirs/$index names" "a shard is gone"
 finish
