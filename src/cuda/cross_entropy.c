@@ -27,31 +27,60 @@ static int64_t packs_of(const problem *p) {
 
 static int team_for(int64_t packs) { return cuda_team_for(cuda_ceil_div(packs, CE_GROUP), CE_THREADS); }
 
+static bool is_plain(const problem *p) {
+  return p->softcap == 0 && p->inverse_temperature == 1 && p->label_smoothing == 0;
+}
+
+/* Are all packs of a row whole ones, of which an int counts the columns? */
+static bool is_whole(const problem *p) {
+  return p->cols * (int64_t)tigon_dtype_size(p->dtype) % 16 == 0 && p->cols < INT32_MAX / 2 &&
+         cuda_wide_rows(&p->space, &p->logits, p->dtype) && cuda_wide_rows(&p->space, &p->dlogits, p->dtype);
+}
+
+/* Shared memory of `threads` that have `packs` each, all but the first group. */
+static int whole_bytes(int threads, int packs) {
+  return packs > CE_GROUP ? (packs - 1) / CE_GROUP * CE_GROUP * threads * 16 : 0;
+}
+
 static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
+  static cuda_kernel whole_256[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_256);
+  static cuda_kernel whole_512[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_512);
+  static cuda_kernel whole_1024[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_1024);
   static cuda_kernel held_plain[3] = CUDA_KERNELS(cross_entropy, cross_entropy_held_plain);
   static cuda_kernel held_full[3] = CUDA_KERNELS(cross_entropy, cross_entropy_held_full);
   static cuda_kernel walked_plain[3] = CUDA_KERNELS(cross_entropy, cross_entropy_walked_plain);
   static cuda_kernel walked_full[3] = CUDA_KERNELS(cross_entropy, cross_entropy_walked_full);
   const cuda_device *device = cuda_of(queue);
-  const bool plain = p->softcap == 0 && p->inverse_temperature == 1 && p->label_smoothing == 0 && !p->entropy;
+  const bool plain = is_plain(p) && !p->entropy, whole = plain && is_whole(p);
   const int64_t packs = packs_of(p);
   ce_walk walk = {.team = team_for(packs)};
   const int most = walk.team == CE_THREADS && device->sm >= 90 ? CUDA_CLUSTER : 1;
-  cuda_shape shape = {.threads = cuda_block_for(walk.team, CE_THREADS), .cluster = 1};
-  bool held = p->dlogits.data;
-  while (held && shape.cluster < most && packs > (int64_t)shape.cluster * walk.team * CE_PACKS) shape.cluster *= 2;
-  if (packs > (int64_t)shape.cluster * walk.team * CE_PACKS) held = false, shape.cluster = 1;
+  int widest = whole ? CE_MOST_THREADS : CE_THREADS;
+  while (widest > CE_THREADS && whole_bytes(widest, CE_PACKS) > device->desc.onchip_bytes) widest /= 2;
+  cuda_shape shape = {.cluster = 1};
   /* Few rows are shared by more blocks, until all SMs have work. */
   while (shape.cluster < most && 2 * shape.cluster * p->space.rows <= device->desc.cores &&
          packs >= 2 * shape.cluster * walk.team * CE_GROUP)
     shape.cluster *= 2;
+  /* The loss alone reads a row once, held or not, and is held where a small block does that. */
+  const int64_t threads_held = p->dlogits.data ? (int64_t)most * widest : whole ? CE_THREADS : 0;
+  const bool held = packs <= threads_held * CE_PACKS;
+  while (held && packs > (int64_t)shape.cluster * walk.team * CE_PACKS) {
+    if (walk.team < widest)
+      walk.team *= 2;
+    else
+      shape.cluster *= 2;
+  }
+  shape.threads = cuda_block_for(walk.team, CE_THREADS);
+  shape.blocks = cuda_ceil_div(p->space.rows, shape.threads / walk.team) * shape.cluster;
+  cuda_kernel *kernel = plain ? walked_plain : walked_full;
   if (held) {
     walk.packs = (int)cuda_ceil_div(packs, (int64_t)shape.cluster * walk.team);
-    shape.shared_bytes = walk.packs * CE_THREADS * 16;
+    shape.shared_bytes = whole ? whole_bytes(shape.threads, walk.packs) : walk.packs * CE_THREADS * 16;
+    kernel = plain ? held_plain : held_full;
+    if (whole) kernel = walk.team == 1024 ? whole_1024 : walk.team == 512 ? whole_512 : whole_256;
   }
-  shape.blocks = cuda_ceil_div(p->space.rows, shape.threads / walk.team) * shape.cluster;
   const tigon_status status = sum_weights(queue, p, &walk);
-  cuda_kernel *kernel = held ? plain ? held_plain : held_full : plain ? walked_plain : walked_full;
   return status != TIGON_OK
              ? status
              : cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
@@ -60,7 +89,7 @@ static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
 static tigon_status backward_rows(tigon_queue *queue, const problem *p) {
   static cuda_kernel bwd_plain[3] = CUDA_KERNELS(cross_entropy, cross_entropy_bwd_plain);
   static cuda_kernel bwd_full[3] = CUDA_KERNELS(cross_entropy, cross_entropy_bwd_full);
-  const bool plain = p->softcap == 0 && p->inverse_temperature == 1 && p->label_smoothing == 0;
+  const bool plain = is_plain(p);
   const int64_t packs = packs_of(p);
   ce_walk walk = {.team = team_for(packs)};
   walk.chunks = cuda_ceil_div(packs, (int64_t)walk.team * CE_GROUP * CE_TURNS);

@@ -4,9 +4,7 @@
  * of the whole row; the blocks of a cluster share rows that are wider than a block holds. Several blocks fit on an SM, so that one
  * loads while another stores. `walked` rows are read once for the loss alone, and a second time for the gradient of rows that no
  * cluster holds. Backward knows lse, and has no sums. */
-#include "cuda/kernel/cross_entropy_row.cuh"
-
-extern __shared__ uint4 ce_held[]; /* [walk.packs][CE_THREADS] */
+#include "cuda/kernel/cross_entropy_whole.cuh"
 
 /* A thread's packs of a row are first, first + stride, ... */
 template <class T, bool PLAIN, bool HELD> __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
@@ -142,10 +140,13 @@ template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p
   }
 }
 
-#define CE_ROWS(name, blocks, ...)                            \
-  KERNEL_BY_DTYPE(cross_entropy_##name, (CE_THREADS, blocks), \
-                  (const __grid_constant__ ce_problem p, const ce_walk walk), __VA_ARGS__)
+#define CE_KERNEL(name, bounds, ...) \
+  KERNEL_BY_DTYPE(cross_entropy_##name, bounds, (const __grid_constant__ ce_problem p, const ce_walk walk), __VA_ARGS__)
+#define CE_ROWS(name, blocks, ...) CE_KERNEL(name, (CE_THREADS, blocks), __VA_ARGS__)
 
+CE_KERNEL(whole_256, (256, 4), ce_whole<T, 256>(p, walk))
+CE_KERNEL(whole_512, (512, 2), ce_whole<T, 512>(p, walk))
+CE_KERNEL(whole_1024, (1024, 1), ce_whole<T, 1024>(p, walk))
 CE_ROWS(held_plain, 3, ce_rows<T, true, true>(p, walk))
 CE_ROWS(held_full, 3, ce_rows<T, false, true>(p, walk))
 CE_ROWS(walked_plain, 4, ce_rows<T, true, false>(p, walk))

@@ -6,15 +6,16 @@
 
 enum {
   CE_THREADS = 256,        /* a block of rows */
+  CE_MOST_THREADS = 1024,  /* the same, of rows held whole: four blocks of 256, two of 512 or one share an SM */
   CE_PACKS = 16,           /* 16 bytes each, that a thread keeps of a held row: 64 KiB a block, three blocks on an SM */
-  CE_GROUP = 4,            /* packs that are on their way, or waited for, together */
+  CE_GROUP = 4,            /* packs that are on their way, or waited for, together; held whole: those in registers */
   CE_TURNS = 4,            /* groups of a thread in the backward pass */
   CE_TOTAL_THREADS = 1024, /* the block that sums over all rows */
 };
 
 /* How rows are dealt out to threads. */
 typedef struct ce_walk {
-  int team;                 /* threads that share a row in a block: a power of two, from 32 to CE_THREADS */
+  int team;                 /* threads that share a row in a block: a power of two, from 32 */
   int packs;                /* of a thread, where rows are held */
   int64_t chunks;           /* backward: parts of a row, of CE_GROUP * CE_TURNS packs a thread */
   const double *weight_sum; /* of all classes; NULL where that is their number, or nobody asks */

@@ -37,7 +37,7 @@ typedef struct cuda_kernel {
   const char *image; /* "rms_norm": src/cuda/rms_norm.cu */
   const char *name;
   _Atomic(void *) handle;
-  _Atomic int shared_bytes[CUDA_DEVICES]; /* the dynamic shared memory that it may have on a device, where not 48 KiB */
+  _Atomic int shared_bytes[CUDA_DEVICES]; /* dynamic shared memory that was asked for, on a device */
 } cuda_kernel;
 #define CUDA_KERNEL(image_, name_) \
   { .image = #image_, .name = #name_ }

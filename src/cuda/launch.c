@@ -41,9 +41,9 @@ static tigon_status find_kernel(tigon_queue *queue, cuda_kernel *kernel, void **
   return status;
 }
 
-/* A kernel has 48 KiB of dynamic shared memory unless more is asked for, on each device. */
+/* A kernel has 48 KiB of shared memory, what it declares included, unless more is asked for, on each device. */
 static tigon_status allow_shared(tigon_queue *queue, cuda_kernel *kernel, void *handle, int bytes) {
-  enum { ALWAYS = 48 * 1024 };
+  enum { ALWAYS = 32 * 1024 };
   cuda_device *device = cuda_of(queue);
   if (bytes <= ALWAYS || atomic_load_explicit(&kernel->shared_bytes[device->index], memory_order_relaxed) >= bytes)
     return TIGON_OK;

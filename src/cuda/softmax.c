@@ -20,12 +20,14 @@ typedef struct kernels {
  * any batch. */
 typedef struct cut {
   cuda_kernel *kernel;
-  int team, cluster;
+  int team, cluster, bytes; /* of shared memory, a block */
 } cut;
 
-/* `two` takes rows that have an SM to themselves with 4 packs a thread: it lets two share one, of which either is
- * loaded while the other waits for its sums. */
-static cut cut_row(const cuda_device *device, kernels *k, cuda_kernel *two, int64_t cols, int64_t lanes) {
+static int packed_bytes(int threads) { return (SOFTMAX_PACKS - SOFTMAX_OWN) * threads * 16; }
+
+/* `wider` takes rows that few blocks of 4 packs a thread share an SM with, or a cluster: packed, an SM has room for 256 KiB
+ * of them, of which some are loaded while others wait for their sums; or walked, where two blocks share an SM. */
+static cut cut_row(const cuda_device *device, kernels *k, cuda_kernel *wider, int64_t cols, int64_t lanes) {
   const bool wide = lanes > 1, clusters = device->sm >= 90;
   const int64_t items = cuda_ceil_div(cols, lanes);
   const int each = !wide ? (items <= 8 * 32 ? 8 : 16) : items <= 32 ? 1 : items <= 2 * 32 ? 2 : 4;
@@ -36,8 +38,14 @@ static cut cut_row(const cuda_device *device, kernels *k, cuda_kernel *two, int6
              : each == 4 ? k->packs_4
              : each == 8 ? k->any_8
                          : k->any_16;
-  if (two && wide && wanted > SOFTMAX_WIDE_THREADS && wanted <= SOFTMAX_MOST_THREADS)
-    return (cut){.kernel = two, .team = SOFTMAX_WIDE_THREADS, .cluster = 1};
+  if (wider == k->walk && wide && wanted > SOFTMAX_WIDE_THREADS && wanted <= SOFTMAX_MOST_THREADS)
+    return (cut){.kernel = wider, .team = SOFTMAX_WIDE_THREADS, .cluster = 1};
+  if (wider && wider != k->walk && wide && wanted > SOFTMAX_THREADS) {
+    const int team = cuda_team_for(cuda_ceil_div(items, SOFTMAX_PACKS), SOFTMAX_MOST_THREADS);
+    const int bytes = packed_bytes(team);
+    if (items <= team * SOFTMAX_PACKS && bytes <= device->desc.onchip_bytes)
+      return (cut){.kernel = wider, .team = team, .cluster = 1, .bytes = bytes};
+  }
   if (clusters && c.team < wanted) {
     c.team = SOFTMAX_THREADS;
     while (c.team * c.cluster < wanted && c.cluster < CUDA_CLUSTER) c.cluster *= 2;
@@ -54,8 +62,10 @@ static tigon_status launch(tigon_queue *queue, const cut *c, tigon_dtype dtype, 
   tigon_status status = TIGON_OK;
   for (int64_t first = 0; first < rows && status == TIGON_OK; first += most) {
     const int64_t count = rows - first < most ? rows - first : most;
-    const cuda_shape shape = {
-        .blocks = cuda_ceil_div(count, teams) * c->cluster, .threads = threads, .cluster = c->cluster};
+    const cuda_shape shape = {.blocks = cuda_ceil_div(count, teams) * c->cluster,
+                              .threads = threads,
+                              .cluster = c->cluster,
+                              .shared_bytes = c->bytes};
     status = cuda_launch(queue, cuda_by_dtype(c->kernel, dtype), shape,
                          CUDA_ARGUMENTS((void *)problem, (void *)&c->team, &first));
   }
@@ -64,15 +74,15 @@ static tigon_status launch(tigon_queue *queue, const cut *c, tigon_dtype dtype, 
 
 tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
   static kernels plain = KERNELS(fwd), masked = KERNELS(fwd_mask);
-  static cuda_kernel plain_8[3] = CUDA_KERNELS(softmax, softmax_fwd_8);
-  static cuda_kernel masked_8[3] = CUDA_KERNELS(softmax, softmax_fwd_mask_8);
+  static cuda_kernel plain_packed[3] = CUDA_KERNELS(softmax, softmax_fwd_packed);
+  static cuda_kernel masked_packed[3] = CUDA_KERNELS(softmax, softmax_fwd_mask_packed);
   (void)plan;
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->x, p->dtype) &&
                     flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->mask, p->mask_dtype);
   kernels *all = p->mask.data ? &masked : &plain;
-  cuda_kernel *two = p->causal ? all->walk : p->mask.data ? masked_8 : plain_8;
-  const cut c = cut_row(cuda_of(queue), all, two, p->cols, wide ? lanes : 1);
+  cuda_kernel *wider = p->causal ? all->walk : p->mask.data ? masked_packed : plain_packed;
+  const cut c = cut_row(cuda_of(queue), all, wider, p->cols, wide ? lanes : 1);
   return launch(queue, &c, p->dtype, p->space.rows, p);
 }
 

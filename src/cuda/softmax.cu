@@ -1,5 +1,7 @@
 /* Rows of softmax. `held`: a row stays in the registers of its team, or of the teams of a cluster, and is read once; in
  * `packed` as it came. `walked`: of any width; the second reading comes out of the L2 where the row fits there. */
+#include <cuda_pipeline.h>
+
 #include "cuda/kernel/chunk.cuh"
 #include "cuda/kernel/cluster.cuh"
 #include "cuda/softmax.h"
@@ -155,44 +157,55 @@ __device__ inline void fwd_held(const tigon_softmax_fwd_problem &p, int threads,
   cluster_end(cl);
 }
 
-/* A block's row, of which all columns count, kept as it came, so that an SM has room for two: exponentials are worked
- * out twice. */
-template <class T, int N, int EACH, bool MASKED>
+extern __shared__ uint4 softmax_held[]; /* [packs][threads] */
+
+/* A block's row, of which all columns count, kept as it came, SOFTMAX_OWN packs a thread in registers and the others in
+ * shared memory, so that an SM has room for 256 KiB of rows: exponentials are worked out twice. */
+template <class T, bool MASKED>
 __device__ inline void fwd_packed(const tigon_softmax_fwd_problem &p, int threads, int64_t first_row) {
+  constexpr int N = pack<T>::N;
   __shared__ team_space<1> space;
   const team t = team_of(threads);
   const columns<N> at(t, cluster{0, 1});
   const int step = (int)at.step, width = (int)(p.cols - at.first);
   const int64_t r = first_row + blockIdx.x;
   const T *x = row_of<T>(p.space, p.x, r) + at.first;
-  chunk<T, N> kept[EACH];
+  uint4 *const held = softmax_held + threadIdx.x;
+  chunk<T, N> own[SOFTMAX_OWN];
 #pragma unroll
-  for (int k = 0; k < EACH; ++k) kept[k] = k * step < width ? load_chunk<T, N>(x + k * step) : zero_chunk<T, N>();
+  for (int k = SOFTMAX_OWN; k < SOFTMAX_PACKS; ++k)
+    if (k * step < width) __pipeline_memcpy_async(held + (k - SOFTMAX_OWN) * threads, x + k * step, 16);
+  __pipeline_commit();
+#pragma unroll
+  for (int k = 0; k < SOFTMAX_OWN; ++k) own[k] = k * step < width ? load_chunk<T, N>(x + k * step) : zero_chunk<T, N>();
   const int64_t mask_at = MASKED ? tigon_row_offset(&p.space, &p.mask, r) + at.first : 0;
-  float z[N], of[1] = {MINUS_INF};
-  auto score = [&](int k) {
-    unpack_again(kept[k]);
-    scores<T, N, MASKED>(p, kept[k], mask_at + k * step, N, z);
+  /* f(column, scores) of each of the thread's packs. */
+  auto each = [&](auto f) {
+#pragma unroll
+    for (int k = 0; k < SOFTMAX_PACKS; ++k) {
+      if (k < SOFTMAX_OWN) unpack_again(own[k]);
+      if (k * step >= width) continue;
+      float z[N];
+      const chunk<T, N> kept = k < SOFTMAX_OWN ? own[k] : chunk<T, N>{held[(k - SOFTMAX_OWN) * threads]};
+      scores<T, N, MASKED>(p, kept, mask_at + k * step, N, z);
+      f(k * step, z);
+    }
   };
-  auto exponentials = [&](float base) {
+  float of[1] = {MINUS_INF};
+  __pipeline_wait_prior(0);
+  each([&](int, float(&z)[N]) { of[0] = fmaxf(of[0], largest_of<N>(z)); });
+  team_all<op_largest>(t, space, 0, of);
+  const float base = base_of(of[0]);
+  auto exponentials = [&](float(&z)[N]) {
 #pragma unroll
     for (int j = 0; j < N; ++j) z[j] = exp_below(z[j] - base);
   };
-#pragma unroll
-  for (int k = 0; k < EACH; ++k)
-    if (k * step < width) score(k), of[0] = fmaxf(of[0], largest_of<N>(z));
-  team_all<op_largest>(t, space, 0, of);
-  const float base = base_of(of[0]);
   of[0] = 0;
-#pragma unroll
-  for (int k = 0; k < EACH; ++k)
-    if (k * step < width) score(k), exponentials(base), of[0] += sum_of<N>(z);
+  each([&](int, float(&z)[N]) { exponentials(z), of[0] += sum_of<N>(z); });
   team_all<op_sum>(t, space, 1, of);
   const float factor = of[0] == 0 ? 0.0f : 1.0f / of[0];
   T *y = row_of<T>(p.space, p.y, r) + at.first;
-#pragma unroll
-  for (int k = 0; k < EACH; ++k)
-    if (k * step < width) score(k), exponentials(base), store_scores<T, N>(y + k * step, z, factor, N);
+  each([&](int c, float(&z)[N]) { exponentials(z), store_scores<T, N>(y + c, z, factor, N); });
 }
 
 /* The largest score and the sum online: what has been added up shrinks when a larger one comes. */
@@ -330,7 +343,8 @@ __device__ inline void bwd_walked(const tigon_softmax_bwd_problem &p, int thread
 FWD(1, held, pack<T>::N, 1)
 FWD(2, held, pack<T>::N, 2)
 FWD(4, held, pack<T>::N, 4)
-FWD(8, packed, pack<T>::N, 8)
+FWD_KERNEL(packed, fwd_packed<T, false>(p, team, first_row))
+FWD_KERNEL(mask_packed, fwd_packed<T, true>(p, team, first_row))
 FWD(any_8, held, 1, 8)
 FWD(any_16, held, 1, 16)
 FWD(walk, walked, pack<T>::N)

@@ -75,12 +75,10 @@ __device__ inline void store_pack(const row_packs<T> &to, const row_packs<T> &x,
 
 /* ---- what a row's threads agree on ---- */
 
-enum { CE_WARPS = CE_THREADS / WARP };
-
 /* What a warp has found. Each is written once a row, before a barrier of the row's threads, and read after it. */
 struct ce_space {
-  float4 sums[CE_WARPS]; /* top, sum, moment, weighted */
-  int64_t column[CE_WARPS];
+  float4 sums[MOST_WARPS]; /* top, sum, moment, weighted */
+  int64_t column[MOST_WARPS];
 };
 
 __device__ static inline void row_sync(const team &t, const cluster &cl) {
