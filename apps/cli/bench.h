@@ -67,6 +67,7 @@ typedef struct bench_row {
   double copy_gbps, read_gbps; /* medians of the probes that ran between this row's samples; 0: not measured */
   double floor_fraction;       /* the floor's time / median; 0: no floor */
   tigon_model_counts counted;  /* of one call, on a simulator */
+  int64_t predicted;           /* bytes that the planner said one call moves, beside those counted */
   double host;                 /* seconds of the host's time that a call takes on a device; 0: unknown */
   double speedup;              /* of a sweep over threads: the time on one thread / the median; 0: unknown */
   double disturbed;            /* share of the samples in which another program took a core */

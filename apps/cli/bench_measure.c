@@ -77,12 +77,15 @@ double bench_model_gbps(const tigon_context *context) {
 
 /* On a simulator the model's time of one call stands for all samples, and its memory's rate for the probes'. */
 static void read_model(const bench_data *data, bench_mode mode, bench_row *row) {
-  const tigon_queue *queue = &data->memory.context->queue;
+  tigon_context *context = data->memory.context;
+  const tigon_queue *queue = &context->queue;
   queue->backend->model(queue, NULL);
+  context->predicted = 0;
   (void)bench_call(data, mode);
   queue->backend->model(queue, &row->counted);
+  row->predicted = context->predicted;
   row->median = row->q20 = row->q80 = row->counted.seconds;
-  row->copy_gbps = row->read_gbps = bench_model_gbps(data->memory.context);
+  row->copy_gbps = row->read_gbps = bench_model_gbps(context);
   row->floor_fraction = row->bytes_min * 1e-9 / row->copy_gbps / row->median;
 }
 

@@ -23,11 +23,12 @@ static json_t *past_json(const bench_past *past) {
 }
 
 /* null where times are measured. */
-static json_t *counted_json(const tigon_model_counts *c) {
+static json_t *counted_json(const bench_row *row) {
+  const tigon_model_counts *c = &row->counted;
   if (c->seconds <= 0) return json_null();
-  return json_pack("{s:I, s:I, s:I, s:f, s:f}", "bytes_moved", (json_int_t)c->bytes_moved, "onchip_bytes",
-                   (json_int_t)c->onchip_bytes, "grid", (json_int_t)c->grid, "vector_share", c->vector_share,
-                   "dma_share", c->dma_share);
+  return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f}", "bytes_moved", (json_int_t)c->bytes_moved, "bytes_predicted",
+                   (json_int_t)row->predicted, "onchip_bytes", (json_int_t)c->onchip_bytes, "grid", (json_int_t)c->grid,
+                   "vector_share", c->vector_share, "dma_share", c->dma_share);
 }
 
 static json_t *row_json(const bench_row *row, bool against) {
@@ -45,7 +46,7 @@ static json_t *row_json(const bench_row *row, bool against) {
   json_object_set_new(object, "disturbed", json_real(row->disturbed));
   json_object_set_new(object, "other", row->at.other ? json_integer(row->at.other) : json_null());
   json_object_set_new(object, "model", row->at.model ? json_string(row->at.model) : json_null());
-  json_object_set_new(object, "counted", counted_json(&row->counted));
+  json_object_set_new(object, "counted", counted_json(row));
   json_object_set_new(object, "host_ms", real_or_null(row->host * 1e3));
   json_object_set_new(object, "peak_bytes", row->peak_bytes ? json_integer(row->peak_bytes) : json_null());
   if (against) json_object_set_new(object, "against", past_json(&row->past));
@@ -92,10 +93,12 @@ static void add_range(term_table *table, double low, double high) {
   term_cell(table, TERM_DIM, "%s..%s", first, second);
 }
 
-/* On a simulator: what the model counted. */
+/* On a simulator: what the planner predicted, and what the model counted. */
 static void add_counted(term_table *table, const bench_row *row) {
   const tigon_model_counts *c = &row->counted;
   char text[TERM_NUMBER];
+  term_cell(table, TERM_DIM, "%" PRId64, row->predicted);
+  term_cell(table, c->bytes_moved == row->predicted ? TERM_DIM : TERM_YELLOW, "%" PRId64, c->bytes_moved);
   term_cell(table, TERM_PLAIN, "%.2fx", (double)c->bytes_moved / row->bytes_min);
   term_cell(table, TERM_DIM, "%s", term_bytes(text, c->onchip_bytes));
   term_cell(table, TERM_DIM, "%lld", (long long)c->grid);
@@ -148,10 +151,10 @@ static void print_notes(const bench_result *result) {
 
 static void print_table(const bench_result *result, const cli_machine *machine, bool markdown) {
   static const term_column all[] = {
-      {"operator", false, 0}, {"mode", false, 0},  {"dtype", false, 1},   {"model", false, 0},   {"threads", true, 0},
-      {"shape", false, 2},    {"median", true, 0}, {"speed-up", true, 0}, {"q20..q80", true, 4}, {"rate", true, 0},
-      {"floor", true, 0},     {"extra", true, 3},  {"peak", true, 5},     {"moved", true, 0},    {"UB", true, 5},
-      {"grid", true, 4},      {"vector", true, 1}, {"DMA", true, 1},
+      {"operator", false, 0}, {"mode", false, 0},  {"dtype", false, 1},   {"model", false, 0},    {"threads", true, 0},
+      {"shape", false, 2},    {"median", true, 0}, {"speed-up", true, 0}, {"q20..q80", true, 4},  {"rate", true, 0},
+      {"floor", true, 0},     {"extra", true, 3},  {"peak", true, 5},     {"predicted", true, 2}, {"counted", true, 2},
+      {"moved", true, 0},     {"UB", true, 5},     {"grid", true, 4},     {"vector", true, 1},    {"DMA", true, 1},
   };
   enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, SPEEDUP = 7, RANGE = 8, RATE = 9, PEAK = 12 };
   static const term_column host = {"host", true, 5}; /* of a device, whose memory no system counts as ours */

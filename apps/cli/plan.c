@@ -4,20 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "check/cases.h"
 #include "cli.h"
 #include "plan/plan.h"
 #include "term.h"
 
 typedef struct plan_options {
   const char *op, *entry, *device, *dtype;
-  int64_t rows, cols, table, unit, groups, run;
+  int64_t rows, cols, table, unit, keys, groups, run;
   tigon_plan_case force;
   bool json, devices;
 } plan_options;
 
 /* ---- the question ---- */
 
-enum { MOST_NAMES = 64, HEAD_COLS = 128 /* of rope, as in `tigon bench` */ };
+enum { MOST_NAMES = 64 };
 
 /* The names of all ops that have a footprint, or of the entries of `of`; NULL-terminated. */
 static void footprint_names(const char *of, const char *names[MOST_NAMES]) {
@@ -36,6 +37,26 @@ static bool has(const char *const *names, const char *name) {
     if (strcmp(*names, name) == 0) return true;
   }
   return false;
+}
+
+static bool has_own_launch(const tigon_plan_request *request) {
+  return request->device->own_launches && request->footprint->walk != TIGON_WALK_ROWS;
+}
+
+/* rope's heads are those of `tigon bench`: keys beside the queries of --shape, in sequences. */
+static void ask_heads(const char *command, plan_options *chosen, tigon_plan_request *request) {
+  if (chosen->unit > 0 && chosen->cols % chosen->unit != 0)
+    cli_mistake(command, "--unit is %" PRId64 ", must divide the columns, %" PRId64, chosen->unit, chosen->cols);
+  const bench_point at = {
+      .rows = chosen->rows, .cols = chosen->cols, .head_dim = chosen->unit, .kv_heads = chosen->keys};
+  int64_t dims[CHECK_DIMS]; /* batch, tokens, heads of queries and keys, columns of a head */
+  bench_case_find(chosen->op)->dims(&at, dims);
+  chosen->keys = dims[3];
+  request->cols = (dims[2] + dims[3]) * dims[4];
+  request->key_cols = dims[3] * dims[4];
+  request->col_unit = dims[4];
+  request->table_cols = dims[4] / 2;
+  request->sequence = dims[1];
 }
 
 /* Completes `chosen` and fills footprint and request; ends the program where the command line does not name things. */
@@ -62,14 +83,14 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
     cli_unknown(command, "device", chosen->device, names);
   }
   tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint);
-  if (chosen->unit == 0 && footprint->row_tables > 0) chosen->unit = HEAD_COLS;
-  if (chosen->unit > 0 && chosen->cols % chosen->unit != 0)
-    cli_mistake(command, "--unit is %" PRId64 ", must divide the columns, %" PRId64, chosen->unit, chosen->cols);
+  const bool heads = footprint->row_tables > 0;
+  if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
+    cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);
   if (chosen->groups > 0 && chosen->rows % chosen->groups != 0)
     cli_mistake(command, "--groups is %" PRId64 ", must divide the rows, %" PRId64, chosen->groups, chosen->rows);
   if (chosen->run > 0 && chosen->cols % chosen->run != 0)
     cli_mistake(command, "--run is %" PRId64 ", must divide the columns, %" PRId64, chosen->run, chosen->cols);
-  if (chosen->table > 0 && !footprint->scatters)
+  if (chosen->table > 0 && footprint->walk != TIGON_WALK_TABLE)
     cli_mistake(command, "--table is for embedding's bwd, and %s %s has no table to add to", chosen->op, chosen->entry);
   *request = (tigon_plan_request){.footprint = footprint,
                                   .device = device,
@@ -79,9 +100,11 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
                                   .groups = chosen->groups,
                                   .run = chosen->run,
                                   .force = chosen->force,
-                                  .contiguous = tigon_footprint_is_flat(footprint),
-                                  .col_unit = chosen->unit,
-                                  .table_cols = chosen->unit / 2};
+                                  .contiguous = tigon_footprint_is_flat(footprint)};
+  if (heads) ask_heads(command, chosen, request);
+  if (chosen->force != TIGON_CASE_AUTO && has_own_launch(request))
+    cli_mistake(command, "--case does not go with %s %s on %s, whose tiles follow from the shape alone", chosen->op,
+                chosen->entry, device->name);
 }
 
 static const char *case_text(tigon_plan_case plan_case) {
@@ -116,7 +139,8 @@ static void print_json(const plan_options *chosen, const tigon_plan_request *req
   json_object_set_new(o, "dtype", json_string(chosen->dtype));
   json_object_set_new(o, "device", json_string(request->device->name));
   put(o, "rows", request->rows);
-  put(o, "cols", request->cols);
+  put(o, "cols", chosen->cols);
+  put(o, "keys", chosen->keys);
   put(o, "groups", plan->groups);
   put(o, "tasks", plan->tasks);
   put(o, "slabs", plan->slabs);
@@ -231,8 +255,13 @@ static void print_cases(const tigon_plan_request *request, const tigon_plan *tak
 static void print_text(const plan_options *chosen, const tigon_plan_request *request, const tigon_plan *plan) {
   char text[256];
   printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "  on %s\n\n", term_start(stdout, TERM_BOLD), chosen->op,
-         chosen->entry, term_start(stdout, TERM_PLAIN), chosen->dtype, request->rows, request->cols,
+         chosen->entry, term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols,
          request->device->name);
+  if (chosen->keys > 0) {
+    snprintf(text, sizeof text, "%" PRId64 " heads of %" PRId64 " columns besides the queries'", chosen->keys,
+             request->col_unit);
+    line("keys", text);
+  }
   if (plan->status == TIGON_OK) {
     if (plan->chosen == TIGON_CASE_G)
       snprintf(text, sizeof text, "G: %" PRId64 " group%s a batch, cut as %s: %s", plan->groups, plural(plan->groups),
@@ -246,6 +275,7 @@ static void print_text(const plan_options *chosen, const tigon_plan_request *req
     snprintf(text, sizeof text, "%s: %s", tigon_status_name(plan->status), plan->reason);
     line("refused", text);
   }
+  if (has_own_launch(request)) return; /* which is no case */
   putchar('\n');
   print_cases(request, plan);
 }
@@ -315,6 +345,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'c': chosen->force = parse_case(command, argument); return 0;
     case 'T': chosen->table = cli_number(command, "--table", argument, 1, INT64_MAX); return 0;
     case 'u': chosen->unit = cli_number(command, "--unit", argument, 1, INT64_MAX); return 0;
+    case 'k': chosen->keys = cli_number(command, "--keys", argument, 1, INT64_MAX); return 0;
     case 'g': chosen->groups = cli_number(command, "--groups", argument, 1, INT64_MAX); return 0;
     case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
     case 'D': chosen->devices = true; return 0;
@@ -343,7 +374,9 @@ int tigon_cli_plan(int argc, char **argv) {
       {"case", 'c', "LETTER", 0, "Force a case, A to G; of group_norm, B to F force how its rows are cut", 0},
       {"table", 'T', "N", 0, "embedding bwd: rows of the table (default: as many as of --shape, which are the indices)",
        0},
-      {"unit", 'u', "N", 0, "Columns that must stay together: rope's head size, 128 if not given", 0},
+      {"unit", 'u', "N", 0, "rope: columns of a head (default: 128 or 64, where that divides)", 0},
+      {"keys", 'k', "N", 0,
+       "rope: heads of keys besides the queries of --shape (default: a quarter as many, where that divides)", 0},
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
       {"devices", 'D', NULL, 0, "List the devices that the planner knows", 0},

@@ -11,12 +11,13 @@ static int64_t elements(const tigon_tensor *t) {
   return count;
 }
 
-/* Tiles for as many cores as there are, of whole lines of memory and `most` elements at most. */
-static void cut(adamw_list *list, int64_t most, int64_t cores) {
-  enum { LINE = 128 }; /* elements: 512 bytes of f32, what a transfer at full rate starts on */
+/* A launch's tiles, cut as the planner cuts one tensor of as many elements. */
+static void cut(adamw_list *list, const char *entry, const tigon_device_desc *device) {
   int64_t total = 0;
+  tigon_footprint footprint;
+  tigon_footprint_find("adamw", entry, TIGON_F32, &footprint);
   for (int64_t i = 0; i < list->tensors; ++i) total += list->of[i].count;
-  list->tile = least(most / LINE * LINE, round_up((total + cores - 1) / cores, LINE));
+  list->tile = tigon_plan_line_tile(&footprint, device, total);
   list->tiles = 0;
   for (int64_t i = 0; i < list->tensors; ++i) list->tiles += (list->of[i].count + list->tile - 1) / list->tile;
 }
@@ -36,10 +37,6 @@ static void step_uses(tigon_queue *queue, const adamw_step_arguments *a) {
 }
 
 tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p, const tigon_plan *plan) {
-  enum {
-    ELEMENT = 2 * (4 + 4) * 4 + 2 * 4,
-    WORDS = 32
-  }; /* bytes on chip: two buffers in and out, two tiles; the factor */
   const tigon_device_desc *device = &ascend_of(queue)->soc->device;
   (void)plan;
   adamw_step_arguments a = {.clip_factor = (gm_ptr)p->clip_factor,
@@ -66,7 +63,7 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
                                                    .decay = (float)(p->lr * t->weight_decay)};
     }
     if (a.list.tensors == 0) continue;
-    cut(&a.list, (device->onchip_bytes - WORDS) / ELEMENT, device->cores);
+    cut(&a.list, "step", device);
     step_uses(queue, &a);
     const tigon_status status = ascend_launch(queue, "adamw_step", adamw_step, &a, least(a.list.tiles, device->cores));
     if (status != TIGON_OK) return status;
@@ -77,11 +74,6 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
 /* ---- clip ---- */
 
 tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p, const tigon_plan *plan) {
-  enum {
-    ELEMENT = 2 * 4 + 2 * 4,
-    WORDS = 128,
-    MOST = 8192
-  }; /* bytes on chip: two buffers, two tiles; words. Elements */
   const tigon_device_desc *device = &ascend_of(queue)->soc->device;
   (void)plan;
   adamw_squares_arguments a = {.partials = (gm_ptr)p->partials};
@@ -95,7 +87,7 @@ tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_proble
       ascend_uses(queue, "grad", t->data, elements(t), t->dtype, SIM_READS);
     }
     if (a.list.tensors == 0) continue;
-    cut(&a.list, least((device->onchip_bytes - WORDS) / ELEMENT, MOST), device->cores);
+    cut(&a.list, "clip", device);
     a.add = blocks > 0;
     /* Each launch has as many blocks, so that each finds what its forerunner left. */
     if (blocks == 0) blocks = i < p->count ? device->cores : least(a.list.tiles, device->cores);

@@ -30,8 +30,6 @@ tigon_status ascend_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_
 }
 
 tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p, const tigon_plan *plan) {
-  const tigon_device_desc *device = &ascend_of(queue)->soc->device;
-  (void)plan;
   if (p->space.rows > INT32_MAX) {
     queue->reason = "embedding_bwd has more than 2^31 - 1 indices, which positions of 32 bits cannot tell apart";
     return TIGON_ERROR_DEVICE;
@@ -49,11 +47,13 @@ tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_
                                      .idx_dtype = p->idx_dtype,
                                      .dtable_dtype = p->dtable_dtype,
                                      .accumulate = p->accumulate,
-                                     .tasks = tigon_plan_ranges(device, p->vocab),
-                                     .listed = device->listed};
+                                     .tasks = plan->row_tasks,
+                                     .listed = ascend_of(queue)->soc->device.listed,
+                                     .panel = plan->cols_per_tile,
+                                     .together = plan->rows_per_tile};
   ascend_uses_rows(queue, "dy", &p->space, &p->dy, p->cols, p->dtype, SIM_READS);
   ascend_uses(queue, "idx", p->idx, p->space.rows, p->idx_dtype, SIM_READS | SIM_SHARED);
   ascend_uses(queue, "dtable", p->dtable, p->vocab * p->cols, p->dtable_dtype, SIM_READS | SIM_WRITES);
   ascend_uses(queue, "error", p->error_flag, 1, TIGON_I32, SIM_WRITES);
-  return ascend_launch(queue, "embedding_bwd", embedding_bwd, &a, least(a.tasks, device->cores));
+  return ascend_launch(queue, "embedding_bwd", embedding_bwd, &a, plan->grid);
 }

@@ -1,4 +1,4 @@
-/* rope on Ascend. It has no plan: its tiles are whole heads, of as many tokens as keep all cores at work and fit. */
+/* rope on Ascend. */
 #include "ascend/kernel/rope.h"
 
 #include "ascend/ascend.h"
@@ -16,26 +16,7 @@ static void uses_heads(tigon_queue *queue, const char *name, const tigon_rope_pr
   ascend_uses(queue, name, t->data, last + p->head_dim, p->dtype, flags);
 }
 
-/* Bytes of UB that the kernel takes, as its open_state() has it. */
-static int64_t ub_bytes(const rope_arguments *a) {
-  const int64_t pairs = a->rotary_dim / 2, turned = round_up(a->rotary_dim, 8), size = dtype_bytes(a->dtype);
-  const int64_t pitch = tile_of(a->dtype, 1, a->head_dim).pitch, table = tile_of(a->table_dtype, 1, pairs).pitch;
-  const bool narrow = a->dtype != TIGON_F32, narrow_table = a->table_dtype != TIGON_F32;
-  const int64_t head = pitch * (ROPE_BUFFERS * size + 4 + (narrow ? 4 : 0));
-  const int64_t token = table * (4 * dtype_bytes(a->table_dtype) + (narrow_table ? 4 : 0)) + turned * 8;
-  return a->tile_tokens * (a->tile_heads * head + token) + turned * 12 + ROPE_TOKENS * 8 + UB_BLOCK;
-}
-
-/* Four tiles a core where there are so many tokens, less where they do not fit; false: not even a head does. */
-static bool choose_tile(rope_arguments *a, const tigon_device_desc *device) {
-  const int64_t share = (a->batch * a->tokens + 4 * device->cores - 1) / (4 * device->cores);
-  const int64_t heads = a->in[0].heads > a->in[1].heads ? a->in[0].heads : a->in[1].heads;
-  a->tile_tokens = least(least(share, ROPE_TOKENS), a->tokens);
-  a->tile_heads = heads;
-  while (ub_bytes(a) > device->onchip_bytes && a->tile_tokens > 1) --a->tile_tokens;
-  while (ub_bytes(a) > device->onchip_bytes && a->tile_heads > 1) a->tile_heads = (a->tile_heads + 1) / 2;
-  return ub_bytes(a) <= device->onchip_bytes;
-}
+_Static_assert((int)ROPE_TOKENS == (int)TIGON_ROPE_TOKENS, "the kernel holds the rows of so many tokens");
 
 static tigon_status raise_flag(tigon_queue *queue, const tigon_rope_problem *p, const float *flags, int64_t count) {
   const rope_flag_arguments a = {.flags = (gm_ptr)flags, .error = (gm_ptr)p->error_flag, .count = count};
@@ -44,35 +25,31 @@ static tigon_status raise_flag(tigon_queue *queue, const tigon_rope_problem *p, 
   return ascend_launch(queue, "rope_flag", rope_flag, &a, 1);
 }
 
-static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, float sign) {
-  const tigon_device_desc *device = &ascend_of(queue)->soc->device;
+static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan, float sign) {
   const bool flagged = p->positions && p->error_flag;
-  float *flags = flagged ? ascend_scratch(queue, device->cores) : NULL;
-  rope_arguments a = {.batch = p->batch,
-                      .tokens = p->tokens,
-                      .head_dim = p->head_dim,
-                      .rotary_dim = p->rotary_dim,
-                      .in = {heads_of(&p->q), heads_of(&p->k)},
-                      .out = {heads_of(&p->q_out), heads_of(&p->k_out)},
-                      .cosine = (gm_ptr)p->cos,
-                      .sine = (gm_ptr)p->sin,
-                      .table_batch_pitch = p->table_batch_pitch,
-                      .table_pitch = p->table_pitch,
-                      .table_rows = p->table_rows,
-                      .positions = (gm_ptr)p->positions,
-                      .position_pitch = p->position_pitch,
-                      .position_words = p->position_dtype == TIGON_I64 ? 2 : 1,
-                      .flags = (gm_ptr)flags,
-                      .dtype = p->dtype,
-                      .table_dtype = p->table_dtype,
-                      .interleaved = p->layout == TIGON_ROPE_INTERLEAVED,
-                      .sign = sign};
-  if (!choose_tile(&a, device)) {
-    queue->reason = "one head does not fit on chip: head_dim is too large for this device";
-    return TIGON_ERROR_DEVICE;
-  }
-  const int64_t units = p->batch * ((p->tokens + a.tile_tokens - 1) / a.tile_tokens);
-  const int64_t grid = least(units, device->cores), sequences = p->table_batch_pitch ? p->batch : 1;
+  float *flags = flagged ? ascend_scratch(queue, plan->grid) : NULL;
+  const rope_arguments a = {.batch = p->batch,
+                            .tokens = p->tokens,
+                            .head_dim = p->head_dim,
+                            .rotary_dim = p->rotary_dim,
+                            .in = {heads_of(&p->q), heads_of(&p->k)},
+                            .out = {heads_of(&p->q_out), heads_of(&p->k_out)},
+                            .cosine = (gm_ptr)p->cos,
+                            .sine = (gm_ptr)p->sin,
+                            .table_batch_pitch = p->table_batch_pitch,
+                            .table_pitch = p->table_pitch,
+                            .table_rows = p->table_rows,
+                            .positions = (gm_ptr)p->positions,
+                            .position_pitch = p->position_pitch,
+                            .position_words = p->position_dtype == TIGON_I64 ? 2 : 1,
+                            .flags = (gm_ptr)flags,
+                            .dtype = p->dtype,
+                            .table_dtype = p->table_dtype,
+                            .interleaved = p->layout == TIGON_ROPE_INTERLEAVED,
+                            .tile_tokens = plan->rows_per_tile,
+                            .tile_heads = plan->cols_per_tile / p->head_dim,
+                            .sign = sign};
+  const int64_t grid = plan->grid, sequences = p->table_batch_pitch ? p->batch : 1;
   const int64_t table =
       (sequences - 1) * p->table_batch_pitch + (p->table_rows - 1) * p->table_pitch + p->rotary_dim / 2;
   const int64_t ids = (p->position_pitch ? p->batch : 1) * p->tokens;
@@ -89,11 +66,9 @@ static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, float s
 }
 
 tigon_status ascend_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  return run(queue, p, 1);
+  return run(queue, p, plan, 1);
 }
 
 tigon_status ascend_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  return run(queue, p, -1);
+  return run(queue, p, plan, -1);
 }

@@ -203,8 +203,9 @@ int tigon_supports(const tigon_context *context, const char *op, const char *ent
 }
 
 tigon_status tigon_front_done(tigon_context *context, const tigon_kernels *kernels, const tigon_queue *queue,
-                              const char *slot, tigon_status status) {
+                              const char *slot, const tigon_plan *plan, tigon_status status) {
   context->last_variant = kernels->variant;
+  if (plan) context->predicted += plan->bytes_moved + plan->bytes_extra;
   if (status == TIGON_OK) return TIGON_OK;
   return tigon_fail(context, status, "%s: the launch on %s failed%s%s", slot, queue->backend->name,
                     queue->reason ? ": " : "", queue->reason ? queue->reason : "");

@@ -1,6 +1,7 @@
 #include <tigon/op/cross_entropy.h>
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "op/front.h"
 
@@ -112,6 +113,16 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
 
 tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_problem *p, const char *entry,
                              tigon_dtype dtype, int64_t rows, int64_t cols, tigon_plan *plan) {
+  const bool backward = strcmp(entry, "bwd") == 0, mean = p->reduction == TIGON_REDUCTION_MEAN;
+  const bool counts = (p->parts & TIGON_CROSS_ENTROPY_COUNT) && (mean || p->error_flag);
+  const bool spreads = p->dloss && p->reduction == TIGON_REDUCTION_NONE;
+  const int label = p->label_dtype == TIGON_I64 ? 2 : 1;
+  const tigon_row_words words = {
+      .label = (uint8_t)label,
+      .in = (uint8_t)(label + backward + spreads + !!p->token_scale),
+      .out = (uint8_t)(backward ? 0 : !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax),
+      .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
+                          ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0))};
   const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
   const bool apart = dtype == TIGON_F32 && !plain;                            /* logits, apart from x */
   const bool more = p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
@@ -120,7 +131,8 @@ tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_p
                                 .dtype = dtype,
                                 .f32_temporaries = apart + more,
                                 .rows = rows,
-                                .cols = cols};
+                                .cols = cols,
+                                .words = &words};
   return tigon_front_plan_call(context, &call, plan);
 }
 
@@ -194,12 +206,13 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: logits has more rows than a workspace can hold numbers for",
                       call);
   *needed = cut_workspace(p, a.workspace, forward, tigon_present(&a.out.correct));
+  if (!shape_only) {
+    TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, *needed));
+    TIGON_TRY(tigon_check_indices(context, call, "labels", &a.labels, loss.vocab, p->has_ignore_index, p->ignore_index,
+                                  &a.out.error, &p->error_flag));
+  }
   const char *entry = !forward ? "bwd" : tigon_present(&a.dlogits) ? "fwd_dlogits" : "fwd";
-  TIGON_TRY(tigon_plan_loss(context, p, entry, p->dtype, p->space.rows, p->cols, plan));
-  if (shape_only) return TIGON_OK;
-  TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, *needed));
-  return tigon_check_indices(context, call, "labels", &a.labels, loss.vocab, p->has_ignore_index, p->ignore_index,
-                             &a.out.error, &p->error_flag);
+  return tigon_plan_loss(context, p, entry, p->dtype, p->space.rows, p->cols, plan);
 }
 
 tigon_status tigon_cross_entropy_fwd(tigon_context *context, const tigon_cross_entropy_fwd_args *args) {

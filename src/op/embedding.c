@@ -101,8 +101,17 @@ tigon_status tigon_embedding_bwd(tigon_context *context, const tigon_embedding_b
   TIGON_TRY(prepare_bwd(context, args, false, &p, &bytes));
   if (p.vocab == 0 || p.cols == 0) return TIGON_OK;
   TIGON_TRY(tigon_check_workspace(context, "embedding_bwd", args->workspace, args->workspace_bytes, bytes));
-  static const tigon_plan no_plan;
-  return TIGON_CALL_SLOT(context, embedding_bwd, p.dtype, &p, &no_plan);
+  const tigon_row_words words = {.in = p.idx_dtype == TIGON_I64 ? 2 : 1};
+  const tigon_plan_call plan_call = {.op = "embedding",
+                                     .entry = "bwd",
+                                     .dtype = p.dtype,
+                                     .rows = p.space.rows,
+                                     .cols = p.cols,
+                                     .out_rows = p.vocab,
+                                     .words = &words};
+  tigon_plan plan;
+  TIGON_TRY(tigon_front_plan_launch(context, &plan_call, &plan));
+  return TIGON_CALL_SLOT(context, embedding_bwd, p.dtype, &p, &plan);
 }
 
 tigon_status tigon_embedding_bwd_workspace(tigon_context *context, const tigon_embedding_bwd_args *args,

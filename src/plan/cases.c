@@ -303,6 +303,13 @@ static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan 
   return fit(p, plan);
 }
 
+bool tigon_plan_full_tiles(const plan_problem *p, const tigon_plan *plan) {
+  const int64_t lanes = plan_max(1, p->device->vector_bytes / 4);
+  const bool whole = plan->splits == 1 && plan->col_tiles == 1;
+  return plan->cols % lanes == 0 && (whole || plan->cols_per_tile % lanes == 0) &&
+         (plan->splits == 1 || plan->col_unit % lanes == 0);
+}
+
 plan_refusal tigon_plan_build(const plan_problem *p, tigon_plan_case plan_case, int64_t programs, tigon_plan *plan) {
   *plan = (tigon_plan){.chosen = plan_case,
                        .cut = plan_case,
@@ -331,9 +338,6 @@ plan_refusal tigon_plan_build(const plan_problem *p, tigon_plan_case plan_case, 
   if (refusal != PLAN_FITS) return refusal;
   if (plan_case != TIGON_CASE_D) plan->row_buffers = 0;
   set_workspace(p, plan);
-  const int64_t lanes = plan_max(1, p->device->vector_bytes / 4);
-  const bool whole = plan->splits == 1 && plan->col_tiles == 1;
-  plan->full_tiles = plan->cols % lanes == 0 && (whole || plan->cols_per_tile % lanes == 0) &&
-                     (plan->splits == 1 || plan->col_unit % lanes == 0);
+  plan->full_tiles = tigon_plan_full_tiles(p, plan);
   return PLAN_FITS;
 }

@@ -109,6 +109,18 @@ static int64_t index_bytes(const plan_problem *problem) {
   return plan_mul(plan_mul(problem->rows, problem->row_bytes_in), reads - 1);
 }
 
+/* Bytes of a loss's totals: what their launches read of the rows and hand over, and the words that they end in. */
+static int64_t total_bytes(const plan_problem *problem, const tigon_plan *plan) {
+  const tigon_footprint *f = problem->footprint;
+  if (!problem->device->own_launches || f->totals == 0) return 0;
+  const bool labels = f->totals & TIGON_TOTAL_LABELS, mean = f->totals & TIGON_TOTAL_MEAN;
+  const bool loss = f->totals & TIGON_TOTAL_LOSS;
+  const int64_t part = 4, words = labels * f->label_words + loss * (f->label_words + 1); /* a block's, a row's */
+  const int64_t parts = 2 * part * tigon_plan_total_blocks(problem->device, problem->rows) * (labels + loss);
+  const int64_t mean_reads = loss + (f->outputs > 0 ? plan->grid : 0); /* each block of the rows' launch */
+  return plan_mul(4, plan_add(plan_mul(problem->rows, words), parts + loss + (mean ? 1 + mean_reads : 0)));
+}
+
 /* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums
  * are handed over, those and the row's words for each split, or each panel of columns, that needs them. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
@@ -125,11 +137,11 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
     const int64_t partials = plan_mul(4 * f->partials, plan_mul(plan->splits, joins + 1));
     handed = plan_mul(plan->rows, plan_add(partials, plan_mul(problem->row_bytes_in, joins + plan->splits - 1)));
   }
-  if (f->scatters)
+  if (f->walk == TIGON_WALK_TABLE)
     handed = index_bytes(problem);
   else if (f->reduce == TIGON_REDUCE_NONE)
     handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
-  return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)), handed);
+  return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)), plan_add(handed, total_bytes(problem, plan)));
 }
 
 /* Bytes of one transfer of the narrowest stream. */
@@ -163,7 +175,9 @@ void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
 
   plan->bytes_extra = extra_bytes(problem, plan);
   const bool split_sums = plan->chosen == TIGON_CASE_F && problem->footprint->reduce != TIGON_REDUCE_NONE;
-  const int launches = 1 + (plan->slabs > 0) + split_sums;
+  const unsigned totals = device->own_launches ? problem->footprint->totals : 0;
+  const int sums = !!(totals & TIGON_TOTAL_LABELS) + !!(totals & TIGON_TOTAL_LOSS);
+  const int launches = 1 + (plan->slabs > 0) + split_sums + 2 * sums;
   plan->predicted_us = launches * device->launch_us + (double)active * device->start_us_per_core +
                        (double)plan_ceil_div(plan->tasks, active) * task_us +
                        (double)plan->bytes_extra / ((double)active * device->cached_gbps * 1e3);

@@ -30,7 +30,7 @@
 #define ASCEND                                                                                             \
   .grid_limit = 65535, .launch = TIGON_LAUNCH_PERSISTENT, .onchip_alignment = 32, .memory_alignment = 512, \
   .transfer_bytes = 16384, .vector_bytes = 256, .buffers = 2, .cached_gbps = 137, .launch_us = 5.0,        \
-  .start_us_per_core = 0.05, .tile_us = 0.3, .listed = 3072
+  .start_us_per_core = 0.05, .tile_us = 0.3, .own_launches = true, .listed = 3072
 
 static const tigon_device_desc table[] = {
     {.name = "ascend910b1",

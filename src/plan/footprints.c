@@ -3,8 +3,6 @@
 
 #include "plan/plan.h"
 
-typedef enum dtypes { ANY, ONLY_F32, ONLY_16_BIT } dtypes;
-
 /* A stream of the table: how often it moves when the row does not stay on chip, and the bytes of its element: 0 is the
  * op's dtype, 4 is always f32. */
 typedef struct stream {
@@ -15,7 +13,6 @@ typedef struct stream {
  * out; the reduction, its partials; vector operations of f32, of 16-bit dtypes. */
 typedef struct row {
   const char *op, *entry;
-  dtypes dtypes;
   stream in[TIGON_MAX_STREAMS], out[TIGON_MAX_STREAMS]; /* ended by passes 0 */
   int temporaries_f32, temporaries_16; /* 16-bit dtypes are cast to f32 first, which takes tiles of its own */
   int column_params, column_sums;
@@ -31,76 +28,80 @@ typedef struct row {
  *   group_norm's vectors and sums are those of the channels.
  * modulated_rms_norm: scale and shift are column vectors, which many rows share.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
- * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; the words are the position id.
+ * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; words are the position ids, where given.
  * embedding: the words are the index. Backward's output is the table, whose rows are others than those of dy.
  * softmax: a mask is a stream, in the dtype of x or in f32; a split hands over the largest score and the sum.
- * cross_entropy: the words are label (i64), loss and lse, backward's label, lse and dloss; a split hands over max, reference,
+ * cross_entropy with its mean: the words are label (i64), loss and lse, backward's label and lse; a split hands over max, reference,
  *   sum of exp, sum of z exp z, sum of z, argmax and the label's x. Without dlogits the logits are read once in any case,
  *   because max and sum run online; only one split of a row then joins them. A temperature, a
  *   softcap and smoothing by weights need one or two temporaries more.
- * adamw step: 16-bit parameters have an f32 master, so the parameter itself is only written. clip: one sum over all, whose words are
+ * adamw step: with an f32 master the parameter itself is only written. clip: one sum over all, whose words are
  *   norm and factor; a split hands over its sum in two parts and their exponent. */
 /* clang-format off */
 static const row table[] = {
-    {"rms_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
+    {"rms_norm", "fwd", {{2, 0}}, {{1, 0}},
      1, 2, 1, 0, 0, 1, TIGON_REDUCE_SUM, 1, 3.7, 7.7},
-    {"rms_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+    {"rms_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 1, 1, 0, TIGON_REDUCE_SUM, 1, 7.8, 10.8},
-    {"fused_add_rms_norm", "fwd", ANY, {{1, 0}, {1, 0}}, {{2, 0}, {1, 0}},
+    {"fused_add_rms_norm", "fwd", {{1, 0}, {1, 0}}, {{2, 0}, {1, 0}},
      1, 2, 1, 0, 0, 1, TIGON_REDUCE_SUM, 1, 4.8, 10.8},
-    {"fused_add_rms_norm", "bwd", ANY, {{2, 0}, {1, 0}, {2, 0}}, {{1, 0}},
+    {"fused_add_rms_norm", "bwd", {{2, 0}, {1, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 1, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 12.8},
-    {"layer_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
+    {"layer_norm", "fwd", {{2, 0}}, {{1, 0}},
      1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 4, 6.5, 8.5},
-    {"layer_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+    {"layer_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 11.0, 14.0},
-    {"group_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
+    {"group_norm", "fwd", {{2, 0}}, {{1, 0}},
      1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 4, 5.0, 9.0},
-    {"group_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+    {"group_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 8.0, 11.0},
-    {"modulated_rms_norm", "fwd", ANY, {{2, 0}}, {{1, 0}},
+    {"modulated_rms_norm", "fwd", {{2, 0}}, {{1, 0}},
      1, 2, 3, 0, 0, 1, TIGON_REDUCE_SUM, 1, 4.7, 8.7},
-    {"modulated_rms_norm", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+    {"modulated_rms_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 2, 3, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 11.8},
-    {"swiglu", "fwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},
+    {"swiglu", "fwd", {{1, 0}, {1, 0}}, {{1, 0}},
      1, 4, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 8.5, 11.5},
-    {"swiglu", "bwd", ANY, {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
+    {"swiglu", "bwd", {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
      3, 8, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 18.0, 23.0},
-    {"geglu", "fwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},
+    {"geglu", "fwd", {{1, 0}, {1, 0}}, {{1, 0}},
      4, 7, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 33.0, 16.5},
-    {"geglu", "bwd", ANY, {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
+    {"geglu", "bwd", {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
      3, 8, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 45.0, 31.0},
-    {"relu_squared", "fwd", ANY, {{1, 0}}, {{1, 0}},
+    {"relu_squared", "fwd", {{1, 0}}, {{1, 0}},
      0, 1, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 1.5, 3.5},
-    {"relu_squared", "bwd", ANY, {{1, 0}, {1, 0}}, {{1, 0}},
+    {"relu_squared", "bwd", {{1, 0}, {1, 0}}, {{1, 0}},
      0, 2, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 2.5, 5.5},
-    {"rope", "fwd", ANY, {{1, 0}}, {{1, 0}},
+    {"rope", "fwd", {{1, 0}}, {{1, 0}},
+     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
+    {"rope", "fwd_positions", {{1, 0}}, {{1, 0}},
      2, 3, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
-    {"rope", "bwd", ANY, {{1, 0}}, {{1, 0}},
+    {"rope", "bwd", {{1, 0}}, {{1, 0}},
+     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
+    {"rope", "bwd_positions", {{1, 0}}, {{1, 0}},
      2, 3, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
-    {"embedding", "fwd", ANY, {{1, 0}}, {{1, 0}},
+    {"embedding", "fwd", {{1, 0}}, {{1, 0}},
      0, 0, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 0.0, 0.0},
-    {"embedding", "bwd", ANY, {{1, 0}}, {{1, 0}},
+    {"embedding", "bwd", {{1, 0}}, {{1, 0}},
      3, 4, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 1.0, 3.0},
-    {"softmax", "fwd", ANY, {{2, 0}}, {{1, 0}},
+    {"softmax", "fwd", {{2, 0}}, {{1, 0}},
      1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 5.0, 7.0},
-    {"softmax", "fwd_mask", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+    {"softmax", "fwd_mask", {{2, 0}, {2, 0}}, {{1, 0}},
      1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 7.0, 10.0},
-    {"softmax", "fwd_mask_f32", ANY, {{2, 0}, {2, 4}}, {{1, 0}},
+    {"softmax", "fwd_mask_f32", {{2, 0}, {2, 4}}, {{1, 0}},
      1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 7.0, 9.0},
-    {"softmax", "bwd", ANY, {{2, 0}, {2, 0}}, {{1, 0}},
+    {"softmax", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
      1, 3, 0, 0, 0, 0, TIGON_REDUCE_SUM, 1, 4.2, 7.2},
-    {"cross_entropy", "fwd", ANY, {{1, 0}}, {{0, 0}},
+    {"cross_entropy", "fwd", {{1, 0}}, {{0, 0}},
      2, 3, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 4.0, 5.0},
-    {"cross_entropy", "fwd_dlogits", ANY, {{2, 0}}, {{1, 0}},
+    {"cross_entropy", "fwd_dlogits", {{2, 0}}, {{1, 0}},
      2, 3, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 6.5, 8.5},
-    {"cross_entropy", "bwd", ANY, {{1, 0}}, {{1, 0}},
-     2, 3, 0, 0, 4, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
-    {"adamw", "step", ONLY_F32, {{1, 4}, {1, 4}, {1, 4}, {1, 4}}, {{1, 4}, {1, 4}, {1, 4}},
-     2, 2, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 9.0},
-    {"adamw", "step", ONLY_16_BIT, {{1, 4}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}, {1, 4}},
-     3, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 11.0, 11.0},
-    {"adamw", "clip", ANY, {{1, 0}}, {{0, 0}},
+    {"cross_entropy", "bwd", {{1, 0}}, {{1, 0}},
+     2, 3, 0, 0, 3, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
+    {"adamw", "step", {{1, 0}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}},
+     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 11.0},
+    {"adamw", "step_master", {{1, 4}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}, {1, 4}},
+     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 11.0},
+    {"adamw", "clip", {{1, 0}}, {{0, 0}},
      1, 2, 0, 0, 0, 2, TIGON_REDUCE_SUM, 4, 2.1, 3.1},
 };
 /* clang-format on */
@@ -111,7 +112,17 @@ static int words_on_chip(const char *op) { return strcmp(op, "cross_entropy") ==
 /* Tables, in f32, of which every row of a stream has a row: cos and sin of a token. */
 static int row_tables(const char *op) { return strcmp(op, "rope") == 0 ? 2 : 0; }
 
-static bool scatters(const row *r) { return strcmp(r->op, "embedding") == 0 && strcmp(r->entry, "bwd") == 0; }
+static tigon_walk walk_of(const row *r) {
+  if (strcmp(r->op, "rope") == 0) return TIGON_WALK_HEADS;
+  if (strcmp(r->op, "adamw") == 0) return TIGON_WALK_LINE;
+  return strcmp(r->op, "embedding") == 0 && strcmp(r->entry, "bwd") == 0 ? TIGON_WALK_TABLE : TIGON_WALK_ROWS;
+}
+
+/* Of a mean. */
+static unsigned totals_of(const row *r) {
+  if (strcmp(r->op, "cross_entropy") != 0) return 0;
+  return TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN | (strcmp(r->entry, "bwd") == 0 ? 0 : TIGON_TOTAL_LOSS);
+}
 
 #define TABLE_ROWS ((int)(sizeof table / sizeof *table))
 
@@ -130,7 +141,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
   const uint8_t bytes = f32 ? 4 : 2;
   for (int i = 0; i < TABLE_ROWS; i++) {
     const row *r = &table[i];
-    if (r->dtypes == (f32 ? ONLY_16_BIT : ONLY_F32) || strcmp(r->op, op) != 0 || strcmp(r->entry, entry) != 0) continue;
+    if (strcmp(r->op, op) != 0 || strcmp(r->entry, entry) != 0) continue;
     *footprint = (tigon_footprint){.op = r->op,
                                    .entry = r->entry,
                                    .f32_temporaries = f32 ? r->temporaries_f32 : r->temporaries_16,
@@ -142,7 +153,9 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
                                    .row_scalars_on_chip = words_on_chip(r->op),
                                    .row_tables = row_tables(r->op),
                                    .row_table_bytes = 4,
-                                   .scatters = scatters(r),
+                                   .walk = walk_of(r),
+                                   .totals = totals_of(r),
+                                   .label_words = 2,
                                    .reduce = r->reduce,
                                    .partials = r->partials,
                                    .vector_ops = f32 ? r->ops_f32 : r->ops_16};
@@ -154,13 +167,8 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
 }
 
 bool tigon_footprint_at(int index, const char **op, const char **entry) {
-  for (int i = 0; i < TABLE_ROWS; i++) {
-    if (table[i].dtypes == ONLY_16_BIT) continue; /* the same entry as its f32 line */
-    if (index-- == 0) {
-      *op = table[i].op;
-      *entry = table[i].entry;
-      return true;
-    }
-  }
-  return false;
+  if (index < 0 || index >= TABLE_ROWS) return false;
+  *op = table[index].op;
+  *entry = table[index].entry;
+  return true;
 }

@@ -1,4 +1,5 @@
-/* What the planner's files share: plan.c checks and chooses, cases.c builds one case, cost.c predicts its time. */
+/* What the planner's files share: plan.c checks and chooses, cases.c builds one case, launches.c what is no case,
+ * cost.c predicts its time. */
 #ifndef TIGON_PLAN_INTERNAL_H
 #define TIGON_PLAN_INTERNAL_H
 
@@ -9,7 +10,7 @@ typedef struct plan_problem {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
-  int64_t out_rows;                 /* of the outputs: `rows`, but of a footprint that scatters */
+  int64_t out_rows;                 /* of the outputs: `rows`, but of TIGON_WALK_TABLE */
   int64_t groups, run;              /* 1, 1 but in case G */
   bool contiguous, forced, grouped; /* grouped: case G */
   int64_t narrowest;                /* bytes of the narrowest stream's element */
@@ -45,6 +46,12 @@ plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t 
 /* Tiles into which a task is best cut: enough that load, work and store overlap, few enough that starts do not count.
  * Never outside [least, most]. */
 int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64_t least, int64_t most);
+
+/* Do all vectors of all tiles have all their lanes? */
+bool tigon_plan_full_tiles(const plan_problem *problem, const tigon_plan *plan);
+
+/* The plan of a launch that is no walk over rows, on a device that has them. */
+tigon_status tigon_plan_launch(const plan_problem *problem, const tigon_plan_request *request, tigon_plan *plan);
 
 /* Fills plan->bytes_extra and plan->predicted_us. */
 void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan);

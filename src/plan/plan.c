@@ -88,6 +88,14 @@ static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
   if (request->table_cols < 0) {
     return REFUSE(plan, TIGON_ERROR_INVALID, "table_cols is %lld, must be >= 0", (long long)request->table_cols);
   }
+  if (request->key_cols < 0 || request->key_cols > request->cols) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "key_cols is %lld, must be 0 to cols, which is %lld",
+                  (long long)request->key_cols, (long long)request->cols);
+  }
+  if (request->sequence < 0 || (request->sequence > 0 && request->rows % request->sequence != 0)) {
+    return REFUSE(plan, TIGON_ERROR_INVALID, "sequence is %lld, must divide rows, which is %lld",
+                  (long long)request->sequence, (long long)request->rows);
+  }
   return TIGON_OK;
 }
 
@@ -122,7 +130,8 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
                             .device = device,
                             .rows = request->rows,
                             .cols = request->cols,
-                            .out_rows = f->scatters && request->out_rows > 0 ? request->out_rows : request->rows,
+                            .out_rows = f->walk == TIGON_WALK_TABLE && request->out_rows > 0 ? request->out_rows
+                                                                                             : request->rows,
                             .grouped = request->groups > 0 || request->run > 0,
                             .groups = plan_max(1, request->groups),
                             .run = plan_max(1, request->run),
@@ -291,7 +300,8 @@ tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan
   if (check(request, plan) != TIGON_OK) return plan->status;
   plan->rows = request->rows;
   plan->cols = request->cols;
-  if (request->rows == 0 || request->cols == 0) {
+  const tigon_walk walk = request->device->own_launches ? request->footprint->walk : TIGON_WALK_ROWS;
+  if (request->cols == 0 || (request->rows == 0 && walk != TIGON_WALK_TABLE)) { /* without an index a table is zeros */
     snprintf(plan->reason, sizeof plan->reason, "nothing to do: %s is 0", request->rows == 0 ? "rows" : "cols");
     return TIGON_OK;
   }
@@ -300,6 +310,7 @@ tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan
     return REFUSE(plan, TIGON_ERROR_INVALID, "%lld rows x %lld cols are beyond 2^63 bytes", (long long)request->rows,
                   (long long)request->cols);
   }
+  if (walk != TIGON_WALK_ROWS) return tigon_plan_launch(&problem, request, plan);
   const unsigned all = (TIGON_CASE_BIT(TIGON_CASE_LAST + 1) - 1) & ~TIGON_CASE_BIT(TIGON_CASE_AUTO);
   unsigned allowed = request->cases ? request->cases & all : all;
   if (request->force == TIGON_CASE_G && !problem.grouped) {

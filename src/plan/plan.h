@@ -54,6 +54,7 @@ typedef struct tigon_device_desc {
     int64_t cores;
     double gbps;
   } bandwidth[TIGON_BANDWIDTH_POINTS];
+  bool own_launches;        /* src/plan/launches.c cuts rope, adamw and embedding backward, and totals take launches */
   int64_t listed;           /* embedding backward where each core looks through all indices for those of its own table
                                rows: most table rows, and positions, that it lists at a time, 42 on-chip bytes each. 0:
                                positions are sorted in memory */
@@ -82,6 +83,23 @@ typedef enum tigon_reduce {
   TIGON_REDUCE_MOMENTS,    /* mean and M2 (layer_norm) */
 } tigon_reduce;
 
+/* How an op goes over its tensors on a device with launches of its own; elsewhere all are walks over rows. */
+typedef enum tigon_walk {
+  TIGON_WALK_ROWS,
+  TIGON_WALK_HEADS, /* rope: a tile is whole heads of some tokens, of queries or of keys */
+  TIGON_WALK_LINE,  /* adamw: ranges of whole tiles of elements */
+  TIGON_WALK_TABLE, /* embedding bwd: the row words are indices, and a row of the output is the sum of the rows of the
+                       input that name it. On any device outputs have `out_rows` rows */
+} tigon_walk;
+
+/* What a loss takes of all rows. On a device with launches of its own each sum takes two: in one every block leaves its
+ * part, and in the other one block joins them. */
+enum {
+  TIGON_TOTAL_LABELS = 1, /* those that count, and whether one is out of range */
+  TIGON_TOTAL_MEAN = 2,   /* with LABELS: 1 / their number, a word for the gradient and for the loss */
+  TIGON_TOTAL_LOSS = 4,
+};
+
 #define TIGON_MAX_STREAMS 8
 
 /* One tensor of [rows, cols] that moves through the chip. */
@@ -108,14 +126,17 @@ typedef struct tigon_footprint {
   int row_scalars_on_chip;             /* 4-byte words a row that the work needs besides */
   int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin) */
   int row_table_bytes; /* bytes of one element of them in memory */
-  bool scatters; /* the row words are indices: a row of an output is the sum of the rows of the input that name it */
+  tigon_walk walk;
+  unsigned totals; /* TIGON_TOTAL_ or-ed */
+  int label_words; /* 4-byte words of a row's label, which totals read again */
   tigon_reduce reduce;
   int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
   double vector_ops; /* vector operations an element, for the predicted time */
 } tigon_footprint;
 
 /* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" (loss and gradient in one
- * call), softmax's "fwd_mask" and "fwd_mask_f32". false, with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
+ * call), softmax's "fwd_mask" and "fwd_mask_f32", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
+ * with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
 /* Rows do not matter: no reduction, no vectors, words or tables. Fronts ask for such an op as one row where its rows
  * lie end to end. */
@@ -153,20 +174,23 @@ typedef struct tigon_plan_request {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
-  int64_t out_rows;      /* of a footprint that scatters: rows of the outputs (the table); 0: as many as `rows` */
+  int64_t out_rows;      /* TIGON_WALK_TABLE: rows of the outputs (the table); 0: as many as `rows` */
   int64_t groups, run;   /* 0, or case G: see below */
-  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut */
+  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. No matter to own launches */
   unsigned cases;        /* the cases that the kernel has, TIGON_CASE_BIT(c) or-ed; 0: all */
   bool contiguous;       /* rows lie end to end in every stream: rows * cols elements may be taken as one line */
   int64_t col_unit;      /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
   int64_t table_cols;    /* columns of each of the footprint's row_tables (rope: rotary_dim / 2) */
+  int64_t key_cols;      /* rope: those of the columns that are the keys' */
+  int64_t sequence;      /* rope: rows of a sequence, 0: all are one */
 } tigon_plan_request;
 
 typedef struct tigon_plan {
-  tigon_status status;     /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
-  tigon_plan_case chosen;  /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
-  tigon_plan_case cut;     /* what `chosen` is, and for G which of B to F its rows are cut as */
-  int64_t rows, cols;      /* as walked: the request's, but 1 and rows * cols in case A */
+  tigon_status status;    /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
+  tigon_plan_case chosen; /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
+  tigon_plan_case cut;    /* what `chosen` is, and for G which of B to F its rows are cut as */
+  int64_t rows,
+      cols; /* as walked: the request's, but 1 and rows * cols of a line, the rows of the table of TIGON_WALK_TABLE */
   int64_t groups;          /* the request's, 1 without */
   int64_t grid;            /* programs */
   int64_t tasks;           /* program p runs tasks p, p + grid, ...: tasks >= grid, each bounded; row_tasks * splits */
@@ -207,6 +231,18 @@ TIGON_SHARED void tigon_plan_range(int64_t rows, int64_t count, int64_t index, i
 TIGON_SHARED int64_t tigon_plan_ranges(const tigon_device_desc *device, int64_t rows) {
   const int64_t rounds = (rows - 1) / (device->listed * device->cores) + 1;
   return rounds * device->cores < rows ? rounds * device->cores : rows;
+}
+
+/* Of own launches: tokens of a tile of rope at most; rows that embedding backward adds up at once. */
+enum { TIGON_ROPE_TOKENS = 16, TIGON_TABLE_ROWS = 4 };
+
+/* Elements of a tile of adamw for `elements` in a launch, on a device with launches of its own: each of its cores has some. */
+int64_t tigon_plan_line_tile(const tigon_footprint *footprint, const tigon_device_desc *device, int64_t elements);
+
+/* Blocks of a launch that adds up a word of each of `rows` rows. */
+TIGON_SHARED int64_t tigon_plan_total_blocks(const tigon_device_desc *device, int64_t rows) {
+  const int64_t rows_a_block = 64, cores = device->cores < 64 ? device->cores : 64;
+  return (rows - 1) / rows_a_block + 1 < cores ? (rows - 1) / rows_a_block + 1 : cores;
 }
 
 /* What one task covers. */

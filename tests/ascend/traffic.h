@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <tigon/tigon.h>
@@ -42,6 +43,23 @@ static inline void ask(tigon_context *context, const char *op, const char *entry
                        int64_t cols, tigon_plan *plan) {
   assert_int_equal(tigon_front_plan(context, op, entry, dtype, rows, cols, plan), TIGON_OK);
   tigon_sim_reset(ascend_of(&context->queue)->sim);
+}
+
+/* Starts a call whose own plan is to be held to what is counted. */
+static inline void begin(tigon_context *context) {
+  memset(context->plans, 0, sizeof context->plans);
+  context->plan_count = 0;
+  context->predicted = 0;
+  tigon_sim_reset(ascend_of(&context->queue)->sim);
+}
+
+/* That call's plan, whose bytes are those that `tigon bench` shows as predicted. */
+static inline const tigon_plan *only_plan(const tigon_context *context) {
+  const tigon_planned *place = context->plans;
+  assert_int_equal(context->plan_count, 1);
+  while (!place->key[0]) ++place;
+  assert_int_equal(context->predicted, place->plan.bytes_moved + place->plan.bytes_extra);
+  return &place->plan;
 }
 
 static inline void expect_bytes(const tigon_context *context, const tigon_plan *plan, const char *what) {

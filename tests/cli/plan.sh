@@ -11,24 +11,43 @@ for mode in fwd bwd; do
   expect_json 'set(j) >= {"status", "case", "grid", "rows_per_tile", "cols_per_tile", "splits", "passes", "onchip_bytes", "onchip_limit", "bytes_moved", "bytes_min", "workspace_bytes", "reason"}' "keys of $mode"
   expect_json 'j["onchip_bytes"] <= j["onchip_limit"] and j["bytes_min"] <= j["bytes_moved"]' "figures of $mode"
 done
-for unit in 128 64; do
-  run plan rope --shape 2048x5120 --unit $unit --dtype bf16 --device 910b4 --json
-  expect_json "j['bytes_moved'] == j['bytes_min'] == 2048 * (2 * 5120 * 2 + $unit * 4 + 8)" "rope's tables, heads of $unit"
+for unit in 128 64; do # with 1024 columns of keys
+  run plan rope --shape 2048x4096 --keys $((1024 / unit)) --unit $unit --dtype bf16 --device 910b4 --json
+  expect_json "j['bytes_moved'] == j['bytes_min'] == 2048 * (2 * 5120 * 2 + $unit * 4)" "rope's tables, heads of $unit"
+  run plan rope --mode fwd_positions --shape 2048x4096 --unit $unit --dtype bf16 --device 910b4 --json
+  expect_json "j['bytes_min'] == 2048 * (2 * 5120 * 2 + $unit * 4 + 8)" "rope's positions, heads of $unit"
 done
+run plan adamw --case B --shape 1x4096 --device 910b4
+expect_status 2 "a case of what has none"
 run plan embedding --mode bwd --shape 2048x4096 --table 32000 --device 910b4 --json
 expect_json "j['bytes_moved'] == j['bytes_min'] == (2048 + 32000) * 4096 * 4 + 2048 * 8" "embedding's table"
 run plan embedding --shape 2048x4096 --table 32000
 expect_status 2 "a table without backward"
 
-# What moves by the plan is what the simulator counts.
-for op in rms_norm fused_add_rms_norm layer_norm swiglu geglu relu_squared softmax embedding; do
-  for mode in fwd bwd; do
-    call="$op --mode $mode --dtype f32 --shape 256x512 --json"
-    run bench $call --device ascend-sim:910b4
-    cp "$scratch/out" "$scratch/bench"
-    counted="json.load(open('$scratch/bench'))['rows'][0]['counted']['bytes_moved']"
-    run plan $call --device 910b4
-    expect_json "j['bytes_moved'] + j['bytes_extra'] == $counted" "$call"
-  done
+# What moves by the plan is what the simulator counts, and what `tigon bench` says that was predicted.
+counted() { echo "json.load(open('$scratch/bench'))['rows'][0]['counted']['$1']"; }
+compare() { # op, mode, dtype, shape
+  local call="$1 --mode $2 --dtype $3 --shape $4 --json"
+  run bench $call --device ascend-sim:910b4
+  cp "$scratch/out" "$scratch/bench"
+  run plan $call --device 910b4
+  expect_json "j['bytes_moved'] + j['bytes_extra'] == $(counted bytes_moved) == $(counted bytes_predicted)" "$call"
+}
+for op in rms_norm fused_add_rms_norm layer_norm swiglu geglu relu_squared softmax embedding cross_entropy rope; do
+  for mode in fwd bwd; do compare $op $mode f32 256x512; done
 done
+compare cross_entropy bwd bf16 3x200000
+compare rope fwd bf16 100x1024
+for dtype in f32 bf16; do
+  compare adamw step $dtype 1x1048576
+  compare adamw clip $dtype 1x1048576
+done
+
+# Tiles of launches that are no walk over rows: what a core has on chip, and the cores.
+for op in rope embedding; do
+  compare $op bwd bf16 256x1024
+  expect_json "j['onchip_bytes'] == $(counted onchip_bytes) and j['grid'] == $(counted grid)" "tiles of $op bwd"
+done
+compare adamw step bf16 3x1000
+expect_json "j['onchip_bytes'] == $(counted onchip_bytes) and j['grid'] == $(counted grid) == 24" "tiles of adamw step"
 finish

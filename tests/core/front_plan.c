@@ -24,12 +24,17 @@ static text made(const tigon_context *context, const tigon_plan_call *call) {
   tigon_footprint footprint;
   assert_true(tigon_footprint_find(call->op, call->entry, call->dtype, &footprint));
   footprint.f32_temporaries += call->f32_temporaries;
+  if (call->row_table_bytes) footprint.row_table_bytes = call->row_table_bytes;
+  if (call->words) footprint.row_scalars_in = call->words->in, footprint.row_scalars_out = call->words->out;
   const tigon_plan_request request = {.footprint = &footprint,
                                       .device = context->device,
                                       .rows = call->rows,
                                       .cols = call->cols,
                                       .groups = call->groups,
                                       .run = call->run,
+                                      .out_rows = call->out_rows,
+                                      .col_unit = call->col_unit,
+                                      .table_cols = call->table_cols,
                                       .force = context->force};
   tigon_plan plan;
   assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
@@ -46,6 +51,7 @@ static void expect_plan(tigon_context *context, const tigon_plan_call *call) {
 
 static void each_field_has_a_plan_of_its_own(void **state) {
   tigon_context *context = *state;
+  static const tigon_row_words one_in = {.in = 1}, one_out = {.out = 1};
   const tigon_plan_call calls[] = {
       {.op = "softmax", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
       {.op = "rms_norm", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
@@ -57,6 +63,19 @@ static void each_field_has_a_plan_of_its_own(void **state) {
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 8, .run = 64},
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 16, .run = 64},
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 8, .run = 128},
+      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256},
+      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256, .out_rows = 100},
+      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256, .words = &one_in},
+      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 258, .words = &one_out},
+      {.op = "rope", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 19200},
+      {.op = "rope", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 19200, .table_cols = 48},
+      {.op = "rope",
+       .entry = "fwd",
+       .dtype = TIGON_F32,
+       .rows = 64,
+       .cols = 19200,
+       .table_cols = 48,
+       .row_table_bytes = 2},
   };
   enum { CALLS = sizeof calls / sizeof *calls };
   for (int i = 0; i < CALLS; ++i)

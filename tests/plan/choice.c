@@ -354,11 +354,21 @@ static void cpu_sums_do_not_depend_on_what_is_queried(void **state) {
   }
 }
 
+/* A walk over heads, as a device without launches of its own has it. */
+static tigon_plan_request request_for_heads(const char *entry, int64_t tokens, int64_t cols) {
+  static tigon_device_desc device;
+  tigon_plan_request request = request_for("rope", entry, TIGON_BF16, "910b4", tokens, cols);
+  device = *request.device;
+  device.own_launches = false;
+  request.device = &device;
+  request.col_unit = 96;
+  return request;
+}
+
 /* A head stays in one tile. */
 static void columns_that_belong_together(void **state) {
   (void)state;
-  tigon_plan_request request = request_for("rope", "fwd", TIGON_BF16, "910b4", 8192, 96 * 400);
-  request.col_unit = 96;
+  tigon_plan_request request = request_for_heads("fwd", 8192, 96 * 400);
   assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
   assert_true(plan.col_tiles > 1);
   assert_int_equal(plan.cols_per_tile % 96, 0);
@@ -368,8 +378,7 @@ static void columns_that_belong_together(void **state) {
 static void tables_of_a_row(void **state) {
   (void)state;
   enum { TOKENS = 7, COLS = 96 * 400, PAIRS = 40, WORDS = 2 };
-  tigon_plan_request request = request_for("rope", "fwd", TIGON_BF16, "910b4", TOKENS, COLS);
-  request.col_unit = 96;
+  tigon_plan_request request = request_for_heads("fwd_positions", TOKENS, COLS);
   request.table_cols = PAIRS;
   const int64_t row = 4 * WORDS + 2 * PAIRS * 4;
   for (tigon_plan_case force = TIGON_CASE_E; force <= TIGON_CASE_F; ++force) {
@@ -386,6 +395,14 @@ static void tables_of_a_row(void **state) {
   assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
   assert_string_equal(plan.reason, "table_cols is -1, must be >= 0");
   request.table_cols = 0;
+  request.key_cols = COLS + 1;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
+  assert_string_equal(plan.reason, "key_cols is 38401, must be 0 to cols, which is 38400");
+  request.key_cols = 0;
+  request.sequence = 2;
+  assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
+  assert_string_equal(plan.reason, "sequence is 2, must divide rows, which is 7");
+  request.sequence = 0;
   request.out_rows = -1;
   assert_int_equal(tigon_plan_make(&request, &plan), TIGON_ERROR_INVALID);
   assert_string_equal(plan.reason, "out_rows is -1, must be >= 0");

@@ -148,6 +148,8 @@ static void footprints_move_the_minimum(void **state) {
   assert_true(tigon_footprint_find("adamw", "step", TIGON_F32, &f));
   assert_int_equal(f.inputs * 4 + f.outputs * 4, 28); /* param, grad, m, v in; param, m, v out */
   assert_true(tigon_footprint_find("adamw", "step", TIGON_BF16, &f));
+  assert_int_equal(f.in[0].element_bytes + f.out[0].element_bytes, 4); /* param in and out */
+  assert_true(tigon_footprint_find("adamw", "step_master", TIGON_BF16, &f));
   assert_int_equal(f.inputs, 4);  /* master, grad, m, v */
   assert_int_equal(f.outputs, 4); /* param, master, m, v */
 }
@@ -165,7 +167,7 @@ static void every_slot_has_a_footprint(void **state) {
 #undef TIGON_COMPOSITE
   };
   tigon_footprint f;
-  int planned = 3; /* cross_entropy's fwd_dlogits, softmax's fwd_mask and fwd_mask_f32 are no slots */
+  int planned = 6; /* no slots: cross_entropy's fwd_dlogits, softmax's masks, rope with positions, adamw's master */
   for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
     const bool other = strcmp(slots[i].op, "attention") == 0 || strcmp(slots[i].op, "linear") == 0;
     assert_int_equal(tigon_footprint_find(slots[i].op, slots[i].entry, TIGON_BF16, &f), !other);

@@ -104,8 +104,8 @@ AICORE_KERNEL(adamw_step, adamw_step_arguments) {
   s.out = ring_of(ub, 0, 2, OUTPUTS * tile * 4);
   s.grad = ub_alloc_f32(ub, tile);
   s.move = ub_alloc_f32(ub, tile);
+  const ub_f32 factor = ub_alloc_f32(ub, 8);
   if (a->clip_factor) {
-    const ub_f32 factor = ub_alloc_f32(ub, 8);
     load_f32(factor, a->clip_factor, 1, 1);
     scalar_after_loads();
     s.clip = s_read_f32(factor, 0);

@@ -147,7 +147,7 @@ AICORE void load_shared(state *s) {
   const int64_t rest = a->rule.vocab - (int64_t)s->w.weight_sum.hi;
   s->w.weight_sum.lo = (float)rest;
   loads_after_vectors();
-  if (a->inverse && a->dlogits.data) {
+  if (a->inverse && a->dlogits.data && (a->parts & PART_ROWS)) {
     load_f32(s->first, a->inverse, 1, 1);
     scalar_after_loads();
     s->w.inverse = s_read_f32(s->first, 0);

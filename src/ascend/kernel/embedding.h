@@ -20,7 +20,8 @@ typedef struct embedding_bwd_arguments {
   gm_ptr idx, dtable, error; /* error: may be NULL */
   int64_t positions, cols, vocab, padding_idx;
   int64_t dtype, idx_dtype, dtable_dtype, accumulate;
-  int64_t tasks, listed; /* listed: positions sorted at a time, of which the other sizes on chip are parts */
+  int64_t tasks, listed;   /* listed: positions sorted at a time */
+  int64_t panel, together; /* a tile's columns; rows of dy that are loaded and added up at once */
 } embedding_bwd_arguments;
 
 typedef struct error_flag_arguments {

@@ -6,7 +6,6 @@
 #include "ascend/kernel/scalar.h"
 
 enum {
-  TOGETHER = 4, /* rows of dy that are loaded and added up at once */
   LEVELS = 3, /* a sum is handed on to the next level after SPAN of them: no partial sum is far longer than its terms */
   SPAN = 16,
 };
@@ -102,8 +101,8 @@ AICORE void add_to_level(state *s, ub_f32 x, int64_t n) {
 AICORE void add_positions(state *s, range at, int64_t c, int64_t n) {
   const embedding_bwd_arguments *a = s->a;
   const int64_t size = dtype_bytes(a->dtype);
-  for (int64_t i = at.begin; i < at.end; i += TOGETHER) {
-    const tile t = tile_of(a->dtype, least(TOGETHER, at.end - i), n);
+  for (int64_t i = at.begin; i < at.end; i += a->together) {
+    const tile t = tile_of(a->dtype, least(a->together, at.end - i), n);
     in_begin(&s->in);
     for (int64_t k = 0; k < t.rows; ++k)
       load(a->dtype, ub_at_f32(ring_now(&s->in), k * t.pitch * size / 4),
@@ -213,16 +212,15 @@ AICORE void sum_rows(state *s, range task) {
 }
 
 AICORE state open_state(ub_arena *ub, const embedding_bwd_arguments *a) {
-  state s = {.a = a, .capacity = a->listed, .batch = a->listed / 4, .zero_words = a->listed};
-  s.panel = least(a->listed / 2, round_up(a->cols, 16));
+  state s = {.a = a, .panel = a->panel, .capacity = a->listed, .batch = a->listed / 4, .zero_words = a->listed};
   s.counts = ub_alloc_f32(ub, a->listed);
   s.list = ub_alloc_f32(ub, s.capacity);
   s.indices = ub_alloc_f32(ub, s.batch * index_words(a->idx_dtype));
   s.zeros = ub_alloc_f32(ub, s.zero_words);
-  s.in = ring_of(ub, 0, 2, TOGETHER * s.panel * dtype_bytes(a->dtype));
+  s.in = ring_of(ub, 0, 2, a->together * s.panel * dtype_bytes(a->dtype));
   s.before = ring_of(ub, 2, 1, a->accumulate ? s.panel * dtype_bytes(a->dtable_dtype) : 0);
   s.out = ring_of(ub, 0, 2, s.panel * 4);
-  s.wide = ub_alloc_f32(ub, a->dtype == TIGON_F32 ? 0 : TOGETHER * s.panel);
+  s.wide = ub_alloc_f32(ub, a->dtype == TIGON_F32 ? 0 : a->together * s.panel);
   for (int l = 0; l < LEVELS; ++l) s.level[l] = ub_alloc_f32(ub, s.panel);
   v_duplicate_f32(s.zeros, 0, s.zero_words);
   sync_set(PIPE_V, PIPE_MTE3, 2);

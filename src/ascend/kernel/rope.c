@@ -54,10 +54,10 @@ AICORE state open_state(ub_arena *ub, const rope_arguments *a) {
   s.cosine = ub_alloc_f32(ub, a->tile_tokens * s.turned);
   s.sine = ub_alloc_f32(ub, a->tile_tokens * s.turned);
   s.columns = ub_alloc_f32(ub, s.turned);
-  s.partners = ub_alloc_f32(ub, s.gathers ? s.turned : 0);
+  s.partners = ub_alloc_f32(ub, s.turned);
   s.signs = ub_alloc_f32(ub, s.turned);
-  s.ids = ub_alloc_f32(ub, a->positions ? 2 * ROPE_TOKENS : 0);
-  s.found = ub_alloc_f32(ub, a->flags ? 8 : 0);
+  s.ids = ub_alloc_f32(ub, 2 * ROPE_TOKENS);
+  s.found = ub_alloc_f32(ub, 8);
   write_columns(&s);
   for (int i = 0; i < s.x.count; ++i) sync_set(PIPE_MTE3, PIPE_MTE2, s.x.id + i);
   in_open(&s.tables);

@@ -28,6 +28,7 @@ static void fill(void) {
                                                       .vector_bytes = 256,
                                                       .buffers = 2,
                                                       .bandwidth = {{1, 50}, {3, 40}},
+                                                      .own_launches = true,
                                                       .listed = 1024,
                                                       .cached_gbps = 100,
                                                       .vector_gops = 1.0 * 64 / 2.1,
