@@ -2,19 +2,28 @@
 
 #include "cuda/kernels.h"
 
-/* Do heads of `t` begin, and have tokens, on a size of four elements? */
-static bool wide_heads(const tigon_heads *t, tigon_dtype dtype) {
-  return (uintptr_t)t->data % (4 * tigon_dtype_size(dtype)) == 0 &&
-         (t->batch_pitch | t->token_pitch | t->head_pitch) % 4 == 0;
+/* Do heads of `t` begin, and have tokens, on a size of `unit` elements? */
+static bool wide_heads(const tigon_heads *t, tigon_dtype dtype, int unit) {
+  return (uintptr_t)t->data % (unit * tigon_dtype_size(dtype)) == 0 &&
+         (t->batch_pitch | t->token_pitch | t->head_pitch) % unit == 0;
 }
 
-static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_dim, tigon_dtype dtype) {
-  bool wide = head_dim % 4 == 0;
-  for (int i = 0; i < count; ++i) wide = wide && wide_heads(heads[i], dtype);
+static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_dim, tigon_dtype dtype, int unit) {
+  bool wide = head_dim % unit == 0;
+  for (int i = 0; i < count; ++i) wide = wide && wide_heads(heads[i], dtype, unit);
   return wide;
 }
 
 static int64_t tiles_of(int64_t n) { return cuda_ceil_div(n, ATTENTION_TILE); }
+
+/* For f16 and bf16 alone. */
+#define NARROW_KERNELS(image, name) \
+  { {0}, CUDA_KERNEL(image, name##_f16), CUDA_KERNEL(image, name##_bf16) }
+
+/* The width that the kernels in mma pad the head to; 0: they do not take it. */
+static int mma_dim(tigon_dtype dtype, int64_t head_dim) {
+  return dtype == TIGON_F32 || head_dim > ATTENTION_MMA_DIM ? 0 : head_dim > ATTENTION_TILE ? 128 : 64;
+}
 
 static int threads_for(tigon_dtype dtype) {
   return dtype == TIGON_F32 ? ATTENTION_FMA_THREADS : ATTENTION_TENSOR_THREADS;
@@ -22,11 +31,20 @@ static int threads_for(tigon_dtype dtype) {
 
 tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p,
                                       const tigon_plan *plan) {
-  static cuda_kernel kernels[2][3] = {CUDA_KERNELS(attention, attention_fwd_1),
+  static cuda_kernel kernels[2][3] = {{CUDA_KERNEL(attention, attention_fwd_1_f32)},
                                       CUDA_KERNELS(attention, attention_fwd_2)};
+  static cuda_kernel mma[2][3] = {NARROW_KERNELS(attention_mma, attention_fwd_mma_64),
+                                  NARROW_KERNELS(attention_mma, attention_fwd_mma_128)};
   (void)plan;
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->o};
-  attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype)};
+  const int dim = mma_dim(p->dtype, p->head_dim);
+  attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype, dim ? 8 : 4)};
+  if (dim) {
+    const cuda_shape shape = {.blocks = p->batch * p->q.heads * cuda_ceil_div(p->tokens, ATTENTION_MMA_FWD_WARPS * 16),
+                              .threads = ATTENTION_MMA_FWD_WARPS * 32,
+                              .shared_bytes = attention_mma_fwd_bytes(dim)};
+    return cuda_launch(queue, cuda_by_dtype(mma[dim == 128], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  }
   const int kept = p->head_dim > ATTENTION_TILE ? 2 : 1;
   const cuda_shape shape = {.blocks = p->batch * p->q.heads * tiles_of(p->tokens),
                             .threads = threads_for(p->dtype),
@@ -41,26 +59,45 @@ static tigon_status launch_delta(tigon_queue *queue, const tigon_attention_bwd_p
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p));
 }
 
+/* delta, then dk and dv, then dq. */
+static tigon_status launch_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p, cuda_kernel *keys,
+                               cuda_kernel *queries, attention_walk walk, int rows, int threads,
+                               const int shared_bytes[2]) {
+  cuda_shape shape = {.threads = threads, .shared_bytes = shared_bytes[0]};
+  tigon_status status = launch_delta(queue, p);
+  shape.blocks = p->batch * p->k.heads * cuda_ceil_div(p->keys, rows);
+  if (status == TIGON_OK)
+    status = cuda_launch(queue, cuda_by_dtype(keys, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  shape.blocks = p->batch * p->q.heads * cuda_ceil_div(p->tokens, rows), shape.shared_bytes = shared_bytes[1];
+  if (status == TIGON_OK)
+    status = cuda_launch(queue, cuda_by_dtype(queries, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  return status;
+}
+
 tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p,
                                       const tigon_plan *plan) {
   static cuda_kernel keys[2][3] = {CUDA_KERNELS(attention_bwd, attention_bwd_keys_1),
                                    CUDA_KERNELS(attention_bwd, attention_bwd_keys_2)};
   static cuda_kernel queries[2][3] = {CUDA_KERNELS(attention_bwd, attention_bwd_queries_1),
                                       CUDA_KERNELS(attention_bwd, attention_bwd_queries_2)};
+  static cuda_kernel mma_keys[2][3] = {NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_64),
+                                       NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_128)};
+  static cuda_kernel mma_queries[2][3] = {NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
+                                          NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)};
   (void)plan;
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->d_o, &p->dq, &p->dk, &p->dv};
-  attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype)};
+  const int dim = mma_dim(p->dtype, p->head_dim);
+  const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4)};
+  if (dim) {
+    const int bytes[2] = {attention_mma_bwd_bytes(dim, ATTENTION_MMA_KEYS_COLS),
+                          attention_mma_bwd_bytes(dim, ATTENTION_MMA_QUERIES_COLS)};
+    return launch_bwd(queue, p, mma_keys[dim == 128], mma_queries[dim == 128], walk, ATTENTION_MMA_BWD_WARPS * 16,
+                      ATTENTION_MMA_BWD_WARPS * 32, bytes);
+  }
   const bool f32 = p->dtype == TIGON_F32;
   int kept = p->head_dim > ATTENTION_TILE ? 2 : 1;
   if (attention_bwd_tiles(kept, f32) * ATTENTION_TILE_BYTES + 1024 > cuda_of(queue)->desc.onchip_bytes) kept = 1;
-  cuda_shape shape = {.threads = threads_for(p->dtype),
-                      .shared_bytes = attention_bwd_tiles(kept, f32) * ATTENTION_TILE_BYTES};
-  tigon_status status = launch_delta(queue, p);
-  shape.blocks = p->batch * p->k.heads * tiles_of(p->keys);
-  if (status == TIGON_OK)
-    status = cuda_launch(queue, cuda_by_dtype(keys[kept - 1], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
-  shape.blocks = p->batch * p->q.heads * tiles_of(p->tokens);
-  if (status == TIGON_OK)
-    status = cuda_launch(queue, cuda_by_dtype(queries[kept - 1], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
-  return status;
+  const int bytes = attention_bwd_tiles(kept, f32) * ATTENTION_TILE_BYTES;
+  return launch_bwd(queue, p, keys[kept - 1], queries[kept - 1], walk, ATTENTION_TILE, threads_for(p->dtype),
+                    (const int[]){bytes, bytes});
 }

@@ -6,34 +6,6 @@ extern __shared__ float4 attention_shared[];
 
 typedef tigon_attention_fwd_problem attention_problem;
 
-/* Scores become exp(z - max); factor is what earlier sums are multiplied by. */
-template <class M>
-__device__ inline void soften(const M &m, float scale, bool masked, const int (&begin)[M::R], const int (&end)[M::R],
-                              float (&s)[M::R][M::C], float (&max)[M::R], float (&sum)[M::R], float (&factor)[M::R]) {
-#pragma unroll
-  for (int i = 0; i < M::R; ++i) {
-    float top = max[i];
-#pragma unroll
-    for (int j = 0; j < M::C; ++j) {
-      /* Rounded before max is taken, and never inside an fma: of the largest score, nothing is left, however large it is. */
-      s[i][j] = __fmul_rn(s[i][j], scale);
-      if (masked && (m.col(j) < begin[i] || m.col(j) >= end[i])) s[i][j] = -INFINITY;
-      top = fmaxf(top, s[i][j]); /* passes over NaN, which exp(z - max) brings back */
-    }
-    top = lanes_all<op_number_max, M::LANES>(top);
-    const float base = top == -INFINITY ? 0 : top;
-    float part = 0;
-    factor[i] = expf(max[i] - base);
-    max[i] = top;
-#pragma unroll
-    for (int j = 0; j < M::C; ++j) {
-      s[i][j] = expf(s[i][j] - base);
-      part += s[i][j];
-    }
-    sum[i] = fmaf(sum[i], factor[i], part); /* of this thread's columns */
-  }
-}
-
 template <class T, int KEPT>
 __device__ inline void attention_fwd(const attention_problem &p, const attention_walk &walk) {
   typedef typename math_for<T>::type M;
@@ -97,5 +69,5 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
   }
 }
 
-ATTENTION_KERNEL(attention_fwd_1, attention_problem, 2, 4, attention_fwd<T, 1>(p, walk))
+ATTENTION_F32_KERNEL(attention_fwd_1, attention_problem, 2, attention_fwd<T, 1>(p, walk))
 ATTENTION_KERNEL(attention_fwd_2, attention_problem, 2, 3, attention_fwd<T, 2>(p, walk))

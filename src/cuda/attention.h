@@ -11,6 +11,11 @@ enum {
   ATTENTION_FMA_THREADS = 256,    /* a block, in f32 */
   ATTENTION_TENSOR_THREADS = 128, /* in 16-bit dtypes */
   ATTENTION_DELTA_THREADS = 256,
+  ATTENTION_MMA_DIM = 128,         /* the widest head of the kernels in attention_mma.cu and attention_bwd_mma.cu */
+  ATTENTION_MMA_FWD_WARPS = 4,     /* of 16 queries each */
+  ATTENTION_MMA_BWD_WARPS = 4,     /* of 16 keys, or queries, each */
+  ATTENTION_MMA_KEYS_COLS = 32,    /* queries at a time, for dk and dv */
+  ATTENTION_MMA_QUERIES_COLS = 64, /* keys at a time, for dq */
 };
 
 /* Tiles in a block's shared memory, where `kept` column tiles of the head stay there or in registers: the row side's, one of the
@@ -18,8 +23,17 @@ enum {
 static inline int attention_fwd_tiles(int kept, bool f32) { return kept + 1 + f32; }
 static inline int attention_bwd_tiles(int kept, bool f32) { return 2 * kept + 2 + 2 * f32; }
 
+/* The same of the kernels in mma: rows of both sides as the caller's elements. */
+static inline int attention_mma_fwd_bytes(int dim) {
+  return (ATTENTION_MMA_FWD_WARPS * 16 + 4 * ATTENTION_TILE) * dim * 2;
+}
+static inline int attention_mma_bwd_bytes(int dim, int cols) {
+  const int stats = 2 * ATTENTION_TILE * 2 * (int)sizeof(float); /* of queries, at most */
+  return (2 * ATTENTION_MMA_BWD_WARPS * 16 + 4 * cols) * dim * 2 + stats;
+}
+
 typedef struct attention_walk {
-  bool wide; /* four elements of a head are read, and two written, at a time */
+  bool wide; /* four elements of a head are read (mma: eight), and two written, at a time */
 } attention_walk;
 
 #endif

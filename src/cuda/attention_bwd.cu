@@ -2,53 +2,15 @@
  * keys that they see. Either works the scores out anew from lse, and is the same walk: the block's tile has two matrices of the row
  * side, a (k or q) and b (v or do), and meets those of the other side, with p_ij = exp(z - lse) and dz_ij = scale * p (do . v - delta).
  * KEPT column tiles of the gradients stay in registers; a head that is wider is gone over again for the next ones. */
-#include "cuda/kernel/attention_math.cuh"
+#include "cuda/kernel/attention_slope.cuh"
 
 extern __shared__ float4 attention_shared[];
-
-typedef tigon_attention_bwd_problem attention_problem;
-
-/* What a tile's queries bring along; past the last query p is 0. Where lse is -Inf every z is, and z - Inf makes p 0. */
-struct query_stats {
-  float lse[TILE], delta[TILE];
-};
-
-__device__ static inline void load_stats(query_stats &to, const attention_problem &p, int64_t index, int64_t t0,
-                                         int count) {
-  const int i = (int)threadIdx.x;
-  if (i >= TILE) return;
-  const int64_t at = index * p.tokens + t0 + i;
-  const float lse = i < count ? p.lse[at] : -INFINITY;
-  to.lse[i] = lse == -INFINITY ? INFINITY : lse;
-  to.delta[i] = i < count ? p.delta[at] : 0;
-}
-
-/* Scores s and do . v (in d) become p and dz; is every one of the warp finite? */
-template <class M, bool KEYS>
-__device__ inline bool differentiate(const M &m, float scale, const query_stats &stats, bool masked,
-                                     const int (&begin)[M::R], const int (&end)[M::R], float (&s)[M::R][M::C],
-                                     float (&d)[M::R][M::C]) {
-  bool finite = true;
-#pragma unroll
-  for (int i = 0; i < M::R; ++i)
-#pragma unroll
-    for (int j = 0; j < M::C; ++j) {
-      const int query = KEYS ? m.col(j) : m.row(i);
-      const float weight = expf(__fmul_rn(s[i][j], scale) - stats.lse[query]);
-      const float slope = weight * (d[i][j] - stats.delta[query]) * scale;
-      const bool sees = !masked || (m.col(j) >= begin[i] && m.col(j) < end[i]);
-      s[i][j] = sees ? weight : 0;
-      d[i][j] = sees ? slope : 0;
-      finite = finite && fabsf(s[i][j]) < INFINITY && fabsf(d[i][j]) < INFINITY;
-    }
-  return __all_sync(0xffffffffu, finite);
-}
 
 /* KEYS: rows are keys, the other side are the queries of all heads of the group. Else rows are queries. */
 template <class T, int KEPT, bool KEYS>
 __device__ inline void attention_bwd(const attention_problem &p, const attention_walk &walk) {
   typedef typename math_for<T>::type M;
-  __shared__ query_stats stats;
+  __shared__ query_stats<TILE> stats;
   const M m;
   float *const a_rows = (float *)attention_shared, *const b_rows = a_rows + KEPT * TILE * PITCH;
   float *const a_cols = b_rows + KEPT * TILE * PITCH, *const b_cols = a_cols + TILE * PITCH;
@@ -88,7 +50,7 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
             load_tile<T, M::THREADS>(b, b_row, x0, count, c, walk.wide);
           }
           if (c == 0 && (KEYS || !here))
-            load_stats(stats, p, batch * p.q.heads + h, KEYS ? y0 : x0, KEYS ? mask.cols : count);
+            load_stats<TILE>(stats, p, batch * p.q.heads + h, KEYS ? y0 : x0, KEYS ? mask.cols : count);
           finite = load_tile<T, M::THREADS>(a_cols, a_col, y0, mask.cols, c, walk.wide);
           finite = load_tile<T, M::THREADS>(b_cols, b_col, y0, mask.cols, c, walk.wide) && finite;
           finite = __syncthreads_and(finite);
@@ -99,7 +61,8 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
         int begin[M::R], end[M::R];
 #pragma unroll
         for (int i = 0; i < M::R; ++i) begin[i] = mask.begin(m.row(i)), end[i] = mask.end(m.row(i));
-        const bool fine = differentiate<M, KEYS>(m, p.scale, stats, mask.masked, begin, end, s, d);
+        differentiate<M, KEYS>(m, p.scale, stats, mask.masked, begin, end, s, d);
+        const bool fine = __all_sync(0xffffffffu, all_finite<M::R, M::C>(s) && all_finite<M::R, M::C>(d));
         m.put(a_space, d);
         if (KEYS) m.put(b_space, s);
 #pragma unroll

@@ -1,6 +1,7 @@
 /* The products of attention's tiles, by fma in f32 and by the tensor cores in 16-bit dtypes. Either has the same members:
  *   THREADS of a block, each with R rows and C columns of the scores, and OUT columns of an output tile
  *   row(i), col(j), out(j): which; out(j) and out(j + 1) are neighbours for even j
+ *   exp: of a difference from the largest score
  *   scores: s += a . b over `depth` columns of two tiles
  *   put: weights go to where gather finds them
  *   gather: acc = acc * factor + weights . b; row i has the columns [begin[i], end[i]) of the weights, where others are 0
@@ -33,6 +34,7 @@ struct fma_math {
   __device__ int row(int i) const { return y + 16 * i; }
   __device__ int col(int j) const { return x + 16 * j; }
   __device__ int out(int j) const { return 4 * x + j; }
+  __device__ static float exp(float v) { return expf(v); }
 
   __device__ void scores(const float *a, const float *b, int depth, float (&s)[R][C]) const {
     for (int k0 = 0; k0 < depth; k0 += PART) {
@@ -126,6 +128,7 @@ struct tensor_math {
   __device__ int row(int i) const { return first + 8 * i; }
   __device__ int col(int j) const { return j / 2 * 8 + 2 * t + j % 2; }
   __device__ int out(int j) const { return col(j); }
+  __device__ static float exp(float v) { return expf(v); }
 
   __device__ static void multiply(float (&c)[4], const unsigned (&a)[4], float b0, float b1) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -223,6 +226,46 @@ struct tensor_math {
     }
   }
 };
+
+template <int ROWS, int COLS> __device__ inline bool all_finite(const float (&v)[ROWS][COLS]) {
+  bool finite = true;
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+    for (int j = 0; j < COLS; ++j) finite = finite && fabsf(v[i][j]) < INFINITY;
+  return finite;
+}
+
+/* Scores become exp(z - max); factor is what earlier sums are multiplied by. */
+template <class M>
+__device__ inline void soften(const M &m, float scale, bool masked, const int (&begin)[M::R], const int (&end)[M::R],
+                              float (&s)[M::R][M::C], float (&max)[M::R], float (&sum)[M::R], float (&factor)[M::R]) {
+#pragma unroll
+  for (int i = 0; i < M::R; ++i) {
+    float top = max[i];
+    /* Rounded before max is taken, and never inside an fma: of the largest score, nothing is left, however large it is. */
+#pragma unroll
+    for (int j = 0; j < M::C; ++j) s[i][j] = __fmul_rn(s[i][j], scale);
+    if (masked) {
+#pragma unroll
+      for (int j = 0; j < M::C; ++j)
+        if (m.col(j) < begin[i] || m.col(j) >= end[i]) s[i][j] = -INFINITY;
+    }
+#pragma unroll
+    for (int j = 0; j < M::C; ++j) top = fmaxf(top, s[i][j]); /* passes over NaN, which exp(z - max) brings back */
+    top = lanes_all<op_number_max, M::LANES>(top);
+    const float base = top == -INFINITY ? 0 : top;
+    float part = 0;
+    factor[i] = M::exp(max[i] - base);
+    max[i] = top;
+#pragma unroll
+    for (int j = 0; j < M::C; ++j) {
+      s[i][j] = M::exp(s[i][j] - base);
+      part += s[i][j];
+    }
+    sum[i] = fmaf(sum[i], factor[i], part); /* of this thread's columns */
+  }
+}
 
 template <class T> struct math_for { typedef tensor_math type; };
 template <> struct math_for<float> { typedef fma_math type; };

@@ -133,22 +133,21 @@ __device__ inline void store_tile(const M &m, const head<T> &to, int64_t row0, i
   }
 }
 
-/* KERNEL_BY_DTYPE, where the blocks on an SM that registers must be left for differ: in f32, in 16-bit dtypes. */
-#define ATTENTION_KERNEL(name, problem, f32_blocks, narrow_blocks, ...)                 \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_FMA_THREADS, f32_blocks)       \
-      name##_f32(const __grid_constant__ problem p, const attention_walk walk) {        \
-    typedef float T;                                                                    \
-    __VA_ARGS__;                                                                        \
-  }                                                                                     \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_TENSOR_THREADS, narrow_blocks) \
-      name##_f16(const __grid_constant__ problem p, const attention_walk walk) {        \
-    typedef f16 T;                                                                      \
-    __VA_ARGS__;                                                                        \
-  }                                                                                     \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_TENSOR_THREADS, narrow_blocks) \
-      name##_bf16(const __grid_constant__ problem p, const attention_walk walk) {       \
-    typedef bf16 T;                                                                     \
-    __VA_ARGS__;                                                                        \
+/* KERNEL_BY_DTYPE, where f32 and 16-bit dtypes differ in a block's threads and in the blocks on an SM that registers must be
+ * left for. */
+#define ATTENTION_KERNEL_OF(element, threads, blocks, name, problem, ...)  \
+  extern "C" __global__ void __launch_bounds__(threads, blocks)            \
+      name(const __grid_constant__ problem p, const attention_walk walk) { \
+    typedef element T;                                                     \
+    __VA_ARGS__;                                                           \
   }
+#define ATTENTION_F32_KERNEL(name, problem, blocks, ...) \
+  ATTENTION_KERNEL_OF(float, ATTENTION_FMA_THREADS, blocks, name##_f32, problem, __VA_ARGS__)
+#define ATTENTION_NARROW_KERNEL(name, problem, threads, blocks, ...)          \
+  ATTENTION_KERNEL_OF(f16, threads, blocks, name##_f16, problem, __VA_ARGS__) \
+  ATTENTION_KERNEL_OF(bf16, threads, blocks, name##_bf16, problem, __VA_ARGS__)
+#define ATTENTION_KERNEL(name, problem, f32_blocks, narrow_blocks, ...) \
+  ATTENTION_F32_KERNEL(name, problem, f32_blocks, __VA_ARGS__)          \
+  ATTENTION_NARROW_KERNEL(name, problem, ATTENTION_TENSOR_THREADS, narrow_blocks, __VA_ARGS__)
 
 #endif
