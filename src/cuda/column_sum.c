@@ -5,6 +5,7 @@ tigon_status cuda_column_sums(tigon_queue *queue, const column_sums *sums) {
   const int most = sums->of[1].to ? 2 : sums->of[0].to ? 1 : 0;
   const cuda_shape shape = {.blocks = cuda_ceil_div(sums->cols, COLUMN_SUM_COLUMNS),
                             .rows = most,
-                            .threads = COLUMN_SUM_COLUMNS * COLUMN_SUM_PARTS};
+                            .threads = COLUMN_SUM_COLUMNS * COLUMN_SUM_PARTS,
+                            .awaits = true};
   return most == 0 ? TIGON_OK : cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)sums));
 }

@@ -54,6 +54,7 @@ typedef struct cuda_shape {
   int threads;      /* a block */
   int shared_bytes; /* dynamic */
   int cluster;      /* blocks of a cluster, 0 or 1: none */
+  bool awaits;      /* it waits for the kernel before itself (kernel/column_sum.cuh), and may begin while that ends */
 } cuda_shape;
 
 /* Launches on the queue's stream. `arguments` point at the kernel's parameters, in order. No launch for 0 blocks. */

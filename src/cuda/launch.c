@@ -56,13 +56,19 @@ static tigon_status allow_shared(tigon_queue *queue, cuda_kernel *kernel, void *
 
 tigon_status cuda_launch(tigon_queue *queue, cuda_kernel *kernel, cuda_shape shape, void **arguments) {
   if (shape.blocks <= 0) return TIGON_OK;
-  cu_launch_attribute cluster = {.id = CU_LAUNCH_CLUSTER, .value = {(unsigned)shape.cluster, 1, 1}};
+  cu_launch_attribute attributes[2];
+  unsigned attribute_count = 0;
+  if (shape.cluster > 1)
+    attributes[attribute_count++] =
+        (cu_launch_attribute){.id = CU_LAUNCH_CLUSTER, .value = {(unsigned)shape.cluster, 1, 1}};
+  if (shape.awaits && cuda_of(queue)->sm >= 90)
+    attributes[attribute_count++] = (cu_launch_attribute){.id = CU_LAUNCH_OVERLAPS, .value = {1}};
   const cu_launch launch = {.grid = {(unsigned)shape.blocks, shape.rows ? (unsigned)shape.rows : 1, 1},
                             .block = {(unsigned)shape.threads, 1, 1},
                             .shared_bytes = (unsigned)shape.shared_bytes,
                             .stream = queue->stream,
-                            .attributes = &cluster,
-                            .attribute_count = shape.cluster > 1};
+                            .attributes = attributes,
+                            .attribute_count = attribute_count};
   void *handle = NULL;
   bool pushed;
   tigon_status status = cuda_enter(queue, &pushed);

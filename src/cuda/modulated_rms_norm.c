@@ -30,6 +30,7 @@ tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_m
   int64_t outputs = whole ? 1 : 1 + 2 * p->groups.rows;
   const cuda_shape shape = {.blocks = cuda_ceil_div(p->cols, COLUMN_SUM_COLUMNS),
                             .rows = (int)(outputs < MOST_ROWS ? outputs : MOST_ROWS),
-                            .threads = COLUMN_SUM_COLUMNS * COLUMN_SUM_PARTS};
+                            .threads = COLUMN_SUM_COLUMNS * COLUMN_SUM_PARTS,
+                            .awaits = true};
   return cuda_launch(queue, &sums, shape, CUDA_ARGUMENTS((void *)p, &walk, &outputs));
 }

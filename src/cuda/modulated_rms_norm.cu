@@ -9,6 +9,7 @@ NORM_SWEPT(modulated_rms_norm, NORM_MODULATED)
 extern "C" __global__ void __launch_bounds__(COLUMN_SUM_COLUMNS *COLUMN_SUM_PARTS)
     modulated_rms_norm_sums(const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk,
                             const int64_t outputs) {
+  column_sum_await();
   const int64_t first = (int64_t)blockIdx.x * COLUMN_SUM_COLUMNS, step = MODULATED_SUMS * p.cols;
   for (int64_t i = blockIdx.y; i < outputs; i += gridDim.y) {
     if (i == 0) {

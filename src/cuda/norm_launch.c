@@ -38,9 +38,10 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
     const bool same = has_dtype(p->w, p->w_dtype, p->dtype) && has_dtype(p->b, p->b_dtype, p->dtype) &&
                       has_dtype(p->scale.data, p->scale_dtype, p->dtype) &&
                       has_dtype(p->shift.data, p->shift_dtype, p->dtype);
+    const bool plain = same && p->space.inner == p->space.rows;
     const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= NORM_MOST_THREADS;
-    each = same && (packs <= WARP || few) ? 1 : 4;
-    kernel = each == 1 ? kernels->fwd_1 : same && p->space.inner == p->space.rows ? kernels->fwd_4 : kernels->fwd_held;
+    each = packs <= WARP || p->cols <= kernels->early_cols || few ? 1 : 4;
+    kernel = !plain ? kernels->fwd_held : each == 1 ? kernels->fwd_1 : kernels->fwd_4;
     if (packs > WARP) warps = WARP;
   }
   norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};

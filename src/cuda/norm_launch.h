@@ -8,6 +8,7 @@
 typedef struct norm_kernels {
   cuda_kernel fwd_1[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
   cuda_kernel fwd_swept[3]; /* a fused add has none */
+  int early_cols;           /* a row of so many columns, or fewer, is held a pack a thread */
   cuda_kernel bwd_held[3], bwd_staged[3], bwd_shared[3], bwd_wide[3],
       bwd_any[3]; /* modulated has no staged, no shared */
 } norm_kernels;

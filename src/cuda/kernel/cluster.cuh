@@ -22,47 +22,94 @@ __device__ static inline cluster cluster_of_block() {
 
 template <int VALUES> struct cluster_space { float of[2][VALUES]; };
 
-/* After team_all(), of teams that are whole blocks: this block's share of the values of a turn, which cluster_take() then combines in
- * the order of the ranks. Every give is followed by its take, and what stands between the two is hidden behind the cluster's barrier. */
-template <int VALUES>
-__device__ inline void cluster_give(const cluster &c, cluster_space<VALUES> &space, int turn,
-                                    const float (&v)[VALUES]) {
+/* After team_all(), of teams that are whole blocks: each of `v` becomes what Op makes of that of all blocks, in the order of the
+ * ranks. */
+template <class Op, int VALUES>
+__device__ inline void cluster_all(const cluster &c, cluster_space<VALUES> &space, int turn, float (&v)[VALUES]) {
+#if __CUDA_ARCH__ >= 900
+  if (c.size == 1) return;
+  cooperative_groups::cluster_group group = cooperative_groups::this_cluster();
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) space.of[turn][i] = v[i];
   }
-#if __CUDA_ARCH__ >= 900
-  if (c.size > 1) cooperative_groups::this_cluster().barrier_arrive();
-#endif
-}
-template <class Op, int VALUES>
-__device__ inline void cluster_take(const cluster &c, cluster_space<VALUES> &space, int turn, float (&v)[VALUES]) {
-#if __CUDA_ARCH__ >= 900
-  cooperative_groups::cluster_group group = cooperative_groups::this_cluster();
-  if (c.size > 1) {
-    group.barrier_wait();
+  group.sync();
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) {
-      v[i] = *group.map_shared_rank(&space.of[turn][i], 0);
-      for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], *group.map_shared_rank(&space.of[turn][i], b));
-    }
-    return;
+  for (int i = 0; i < VALUES; ++i) {
+    v[i] = *group.map_shared_rank(&space.of[turn][i], 0);
+    for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], *group.map_shared_rank(&space.of[turn][i], b));
   }
 #endif
-  __syncthreads();
+}
+
+/* The same for a loop over rows, in two steps: the values are posted, and what stands before they are taken hides their way. A cluster's
+ * barrier would first wait until all that its blocks have stored is in memory, and then empty their L1. `turn` counts the posts from 0 on;
+ * team_all() comes before each, and at most two are not taken yet, so that a block that is ahead posts into no box that is still read. */
+template <int VALUES> struct cluster_mail {
+  enum { BOXES = 4, MOST_BLOCKS = 8 };
+  uint64_t arrived[BOXES]; /* mbarriers */
+  float of[BOXES][MOST_BLOCKS][VALUES];
+};
+
+__device__ static inline uint32_t shared_address(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
+
+#if __CUDA_ARCH__ >= 900
+/* What block `rank` has at the same place of its shared memory. */
+__device__ static inline uint32_t shared_address(const void *at, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+  return there;
+}
+#endif
+
+template <int VALUES> __device__ inline void cluster_mail_open(cluster_mail<VALUES> &mail) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 0) {
+    for (uint64_t &arrived : mail.arrived)
+      asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&arrived)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  cooperative_groups::this_cluster().sync();
+#endif
+}
+
+template <int VALUES>
+__device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES> &mail, int turn, const float (&v)[VALUES]) {
+#if __CUDA_ARCH__ >= 900
+  const int box = turn % mail.BOXES, to = (int)threadIdx.x;
+  if (to == 0)
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&mail.arrived[box])),
+                 "r"(c.size * VALUES * (int)sizeof(float))
+                 : "memory");
+  if (to >= c.size) return;
 #pragma unroll
-  for (int i = 0; i < VALUES; ++i) v[i] = space.of[turn][i];
+  for (int i = 0; i < VALUES; ++i)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+                     shared_address(&mail.of[box][c.rank][i], to)),
+                 "f"(v[i]), "r"(shared_address(&mail.arrived[box], to))
+                 : "memory");
+#endif
 }
 
-/* Both at once. */
 template <class Op, int VALUES>
-__device__ inline void cluster_all(const cluster &c, cluster_space<VALUES> &space, int turn, float (&v)[VALUES]) {
-  if (c.size == 1) return;
-  cluster_give(c, space, turn, v);
-  cluster_take<Op>(c, space, turn, v);
+__device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES> &mail, int turn, float (&v)[VALUES]) {
+#if __CUDA_ARCH__ >= 900
+  const int box = turn % mail.BOXES;
+  const uint32_t arrived = shared_address(&mail.arrived[box]), phase = turn / mail.BOXES & 1;
+  for (uint32_t done = 0; !done;)
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(arrived), "r"(phase)
+                 : "memory");
+#pragma unroll
+  for (int i = 0; i < VALUES; ++i) {
+    v[i] = mail.of[box][0][i];
+    for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], mail.of[box][b][i]);
+  }
+#endif
 }
 
-/* At a kernel's end: no block is gone while another reads its shared memory. */
+/* At a kernel's end: no block is gone while another is at its shared memory. */
 __device__ static inline void cluster_end(const cluster &c) {
 #if __CUDA_ARCH__ >= 900
   if (c.size > 1) cooperative_groups::this_cluster().sync();

@@ -5,6 +5,19 @@
 #include "cuda/column_sum.h"
 #include "cuda/kernel/element.cuh"
 
+/* In the kernel before: column_sum() may begin, as far as column_sum_await(), once all blocks have come here. */
+__device__ static inline void column_sum_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+/* Until the kernel before has ended. */
+__device__ static inline void column_sum_await() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* to[offset + c] = (accumulate ? itself : 0) + sum over s < count of slabs[s * step + c], 0 <= c < cols, by a block of COLUMN_SUM_COLUMNS
  * columns from `first` on and COLUMN_SUM_PARTS threads a column, which sum the slabs part by part; the parts are added in order. */
 __device__ static inline void column_sum_block(const float *slabs, int64_t count, int64_t step, int64_t first,

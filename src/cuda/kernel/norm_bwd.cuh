@@ -8,6 +8,7 @@
 
 #include <cuda_pipeline.h>
 
+#include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/norm.cuh"
 
 extern __shared__ uint4 norm_stages[];
@@ -155,6 +156,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       store_pack(dx + c, packed<T>(out));
     }
   }
+  column_sum_may_begin();
   __pipeline_wait_prior(0);
   team_catch_up(t, r - t.index < end);
 
@@ -229,6 +231,7 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
       norm_store<T>(dx + c, out);
     }
   }
+  column_sum_may_begin();
   cluster_end(cl);
 }
 

@@ -196,6 +196,7 @@ template <class T> __device__ inline void modulated_bwd_held(const tigon_norm_bw
       for (int j = 0; j < N; ++j) dw[k * N + j] = of_dw[j], product[k * N + j] = sum[k * N + j] = 0;
     }
   }
+  column_sum_may_begin();
   __pipeline_wait_prior(0);
   team_catch_up(t, now.turns_missed(t.index, p.share));
 
@@ -278,6 +279,7 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
     finished = finished || last;
     fresh = last;
   }
+  column_sum_may_begin();
   cluster_end(cl);
 }
 

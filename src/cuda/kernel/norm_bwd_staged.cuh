@@ -1,6 +1,6 @@
 /* Rows of the norms backward that are too wide to be held in a block's registers: dw stays there, and a row is swept twice out of shared
  * memory. LATE: the blocks of a cluster share a row, and its sums are waited for after those of the row behind it have been taken, so
- * that a cluster's barrier costs no time of its own. Only streams that are needed twice are staged: ds comes when it is added. */
+ * that their way from block to block costs no time of its own. Only streams that are needed twice are staged: ds comes when it is added. */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 
@@ -101,13 +101,14 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
   typedef norm_staged<T, KIND, LATE> staged;
   constexpr int VALUES = staged::VALUES, STAGES = staged::STAGES, STAGE = 2 * staged::STREAM;
   __shared__ team_space<VALUES> space;
-  __shared__ cluster_space<VALUES> shared;
+  __shared__ cluster_mail<VALUES> mail;
   const cluster cl = LATE ? cluster_of_block() : cluster{0, 1};
   staged s(p, cl.rank);
   const int64_t range = blockIdx.x / cl.size;
   int64_t begin, end;
   tigon_plan_range(p.space.rows, walk.ranges, range, &begin, &end);
 
+  if (LATE) cluster_mail_open(mail);
   int64_t ahead = begin;
   int stage_ahead = 0, now = 0, before = 0, turn = 0;
   auto fetch = [&]() {
@@ -118,15 +119,15 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
   };
   for (int i = 0; i < staged::AHEAD; ++i) fetch();
   float all[VALUES];
-  for (int64_t r = begin; r < end; ++r, turn ^= 1) {
+  for (int64_t r = begin; r < end; ++r, ++turn) {
     fetch();
     __pipeline_wait_prior(staged::AHEAD);
     float sums[VALUES];
     s.sums(norm_stages + now * STAGE + threadIdx.x, r, sums);
-    team_all<op_sum>(s.t, space, turn, sums);
+    team_all<op_sum>(s.t, space, turn & 1, sums);
     if constexpr (LATE) {
-      if (r > begin) cluster_take<op_sum>(cl, shared, turn ^ 1, all);
-      cluster_give(cl, shared, turn, sums);
+      cluster_post(cl, mail, turn, sums);
+      if (r > begin) cluster_take<op_sum>(cl, mail, turn - 1, all);
       if (r > begin) s.put(norm_stages + before * STAGE + threadIdx.x, r - 1, all);
     } else {
       s.put(norm_stages + now * STAGE + threadIdx.x, r, sums);
@@ -135,9 +136,10 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
     now = now + 1 == STAGES ? 0 : now + 1;
   }
   if (LATE && begin < end) {
-    cluster_take<op_sum>(cl, shared, turn ^ 1, all);
+    cluster_take<op_sum>(cl, mail, turn - 1, all);
     s.put(norm_stages + before * STAGE + threadIdx.x, end - 1, all);
   }
+  column_sum_may_begin();
   if (p.dw || (staged::CENTERS && p.db)) {
     float *slab = p.slabs + range * VALUES * p.cols;
     s.store(slab, s.dw);

@@ -102,11 +102,16 @@ __device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const t
   }
 }
 
-/* The mean of a row's first elements, near enough to that of all, most of the time, that differences from it lose nothing; one for all
- * threads. */
+/* The mean of a row's first elements, a pack of each lane's, near enough to that of all, most of the time, that differences from it lose
+ * nothing; one for all threads. */
 template <class T> __device__ inline float norm_pivot(const T *x, int64_t cols) {
-  const int lane = (int)threadIdx.x % WARP, count = cols < WARP ? (int)cols : WARP;
-  return norm_center(warp_all<op_sum>(lane < count ? to_f32(x[lane]) : 0) / (float)count);
+  constexpr int N = pack<T>::N;
+  const int first = (int)threadIdx.x % WARP * N, count = cols < WARP * N ? (int)cols : WARP * N;
+  float v[N] = {0}, sum = 0;
+  if (first < count) norm_load<T>(x + first, v);
+#pragma unroll
+  for (int j = 0; j < N; ++j) sum += v[j];
+  return norm_center(warp_all<op_sum>(sum) / (float)count);
 }
 
 /* The sums of d = x - center and of d^2 over what a thread has of a row. */
@@ -137,14 +142,15 @@ __device__ inline void norm_far_differences(const T *x, float center, const team
 
 /* How a held kernel has what it is given besides its rows' elements. */
 enum norm_hold {
-  HOLD_ANY, /* w and b of any dtype */
-  HOLD_EARLY, /* w and b of x's dtype, on their way while the row's sum is made: for few rows, each of which waits for memory twice */
-  HOLD_PLAIN, /* the same, loaded when they are wanted, by fewer registers; and a row a block, all rows at one pitch */
+  HOLD_ANY,   /* w and b of any dtype */
+  HOLD_EARLY, /* w and b of x's dtype, on their way while the row's sum is made, and all rows at one pitch: for few rows, each of which
+                 waits for memory, the kernel's code among it */
+  HOLD_PLAIN, /* the same, loaded when they are wanted, by fewer registers; and a row a block */
 };
 
 template <class T, norm_hold HOLD>
 __device__ inline T *held_row(const tigon_norm_fwd_problem &p, const tigon_rows &t, int64_t r) {
-  return HOLD == HOLD_PLAIN ? (T *)t.data + r * t.pitch[2] : row_of<T>(p.space, t, r);
+  return HOLD == HOLD_ANY ? row_of<T>(p.space, t, r) : (T *)t.data + r * t.pitch[2];
 }
 
 /* Column c's pack of a vector of x's dtype. */

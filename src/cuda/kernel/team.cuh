@@ -15,7 +15,8 @@ struct team {
 };
 
 __device__ static inline team team_of(int threads) {
-  return team{threads, (int)threadIdx.x & (threads - 1), (int)threadIdx.x / threads, (int)blockDim.x / threads};
+  const int log2 = 31 - __clz(threads);
+  return team{threads, (int)threadIdx.x & (threads - 1), (int)threadIdx.x >> log2, (int)blockDim.x >> log2};
 }
 
 template <bool NAMED = false> __device__ inline void team_sync(const team &t) {

@@ -273,7 +273,14 @@ int cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
 int cuLaunchKernelEx(const cu_launch *launch, void *kernel, void **arguments, void **extra) {
   MAY_FAIL;
   const char *name = kernel;
-  const unsigned cluster = launch->attribute_count ? launch->attributes[0].value[0] : 1;
+  unsigned cluster = 1;
+  for (unsigned i = 0; i < launch->attribute_count; ++i) {
+    const cu_launch_attribute *attribute = &launch->attributes[i];
+    if (attribute->id == CU_LAUNCH_CLUSTER)
+      cluster = attribute->value[0];
+    else if (attribute->id != CU_LAUNCH_OVERLAPS || capability < 90)
+      wrong("%s: launch attribute %d", name, attribute->id);
+  }
   on_stream(name, launch->stream);
   if (!depth) wrong("%s: no context is current", name);
   if (launch->grid[0] == 0 || launch->grid[0] > 0x7fffffff || launch->grid[1] == 0 || launch->grid[1] > 65535 ||
