@@ -177,15 +177,14 @@ static char *output_of(const char *command, size_t *bytes) {
   return text;
 }
 
-/* "Ge1:1 In the beginning ..." without "Ge1:1 ", line by line, in place; text[bytes] is 0. Returns the bytes left. */
+/* "Ge1:1 In the beginning ..." without "Ge1:1 ", line by line, in place. Returns the bytes left. */
 static size_t strip_verses(char *text, size_t bytes) {
   size_t used = 0;
   for (size_t i = 0; i < bytes;) {
     const char *end = memchr(text + i, '\n', bytes - i);
     const size_t line = end ? (size_t)(end - text) - i + 1 : bytes - i;
-    const size_t word = strspn(text + i, "0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
-    const bool verse = word < line && text[i + word] == ' ' && memchr(text + i, ':', word);
-    const size_t skip = verse ? word + 1 : 0;
+    const char *space = memchr(text + i, ' ', line);
+    const size_t word = space ? (size_t)(space - (text + i)) : 0, skip = memchr(text + i, ':', word) ? word + 1 : 0;
     memmove(text + used, text + i + skip, line - skip);
     used += line - skip;
     i += line;
@@ -203,11 +202,8 @@ bool train_source_open_bible(train_memory *memory, train_source *source, train_e
         error, TRAIN_EXIT_TROUBLE,
         "the default text is not installed: apt-get install bible-kjv bible-kjv-text, or give --data PATH");
   }
-  const bool room = train_host_alloc(memory, bytes + 1, "the text", &source->text, error);
-  if (room) {
-    memcpy(source->text.data, printed, bytes);
-    ((char *)source->text.data)[bytes] = 0;
-  }
+  const bool room = train_host_alloc(memory, bytes, "the text", &source->text, error);
+  if (room) memcpy(source->text.data, printed, bytes);
   free(printed);
   if (!room) return false;
   return finish(memory, strip_verses(source->text.data, bytes), source, error);
