@@ -46,7 +46,7 @@ test-convergence: setup-build-test build python-env ## Train stock and patched m
 python-env: setup-test build/python/done ## PyTorch and its kin for the Python tests, in build/python
 build/python/done: tests/python/requirements.txt
 	@rm -rf build/python && python3 -m venv build/python
-	@build/python/bin/pip install --quiet --no-compile --disable-pip-version-check -r tests/python/requirements.txt
+	@build/python/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
 	@touch $@
 
 format: setup-test ## Format the sources
