@@ -113,6 +113,17 @@ struct fma_math {
   }
 };
 
+/* The weights of column k in the two rows of a lane's part of an mma's sums, where row `g` of eight lanes' fours has them. */
+template <int C> __device__ inline void weights_of(int k, int g, const float (&w)[2][C], float (&f)[2]) {
+  const int at = k / 8 * 2 + k % 2, from = 4 * g + k % 8 / 2;
+  f[0] = f[1] = 0;
+#pragma unroll
+  for (int j = 0; j < C; ++j)
+    if (j == at) f[0] = w[0][j], f[1] = w[1][j];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) f[i] = __shfl_sync(0xffffffffu, f[i], from);
+}
+
 /* Four warps of 16 rows, by mma m16n8k8 in TF32, in which every f16 and bf16 is exact, with sums in f32. Weights are split in two
  * TF32 numbers, which have 22 of their 24 bits. The places of a thread are those of the instruction's accumulators: rows g and g + 8,
  * columns 2 t and 2 t + 1 of every 8, where lane = 4 g + t. Which k is the first in a sum does not matter, so that weights serve as
@@ -173,13 +184,8 @@ struct tensor_math {
       for (int j = 0; j < OUT; ++j) acc[i][j] *= factor[i];
 #pragma unroll 1
     for (int k = 0; k < TILE; ++k) {
-      const int at = k / 8 * 2 + k % 2, from = 4 * g + k % 8 / 2;
-      float f[R] = {0, 0};
-#pragma unroll
-      for (int j = 0; j < C; ++j)
-        if (j == at) f[0] = w[0][j], f[1] = w[1][j];
-#pragma unroll
-      for (int i = 0; i < R; ++i) f[i] = __shfl_sync(0xffffffffu, f[i], from);
+      float f[R];
+      weights_of(k, g, w, f);
 #pragma unroll
       for (int i = 0; i < R; ++i) {
         if (k < begin[i] || k >= end[i]) continue;

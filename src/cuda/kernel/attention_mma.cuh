@@ -124,13 +124,8 @@ template <class T_, int DIM_, int COLS_> struct mma_math {
       for (int j = 0; j < OUT; ++j) acc[i][j] *= factor[i];
 #pragma unroll 1
     for (int k = 0; k < COLS; ++k) {
-      const int at = k / 8 * 2 + k % 2, from = 4 * g + k % 8 / 2;
-      float f[R] = {0, 0};
-#pragma unroll
-      for (int j = 0; j < C; ++j)
-        if (j == at) f[0] = w[0][j], f[1] = w[1][j];
-#pragma unroll
-      for (int i = 0; i < R; ++i) f[i] = __shfl_sync(0xffffffffu, f[i], from);
+      float f[R];
+      weights_of(k, g, w, f);
 #pragma unroll
       for (int j = 0; j < OUT; ++j) {
         const float v = to_f32(b[place_of<DIM>(k, j / 2) / 2 + 2 * t + j % 2]);
