@@ -12,6 +12,7 @@ CANDIDATES, WORKSPACE, ALIGNMENT, REDUCE_IN_F32, COMPUTE_F32 = 8, 32 << 20, 16, 
 TYPES = {"TIGON_F32": 0, "TIGON_F16": 2, "TIGON_BF16": 14}
 MODELS = {"llama-3-8b": (4096, 14336, 128256), "qwen2.5-7b": (3584, 18944, 152064), "qwen2.5-72b": (8192, 29568, 152064)}
 LEAST_GAIN = 0.02
+PANELS = 8  # that dlogits are parked in: src/op/fused_linear_cross_entropy.c
 
 
 class Found(ctypes.Structure):
@@ -109,6 +110,7 @@ def products(models, tokens, kind):
                 yield f"{model} {name} y", kind, kind, False, True, rows, out, hidden, 0
                 yield f"{model} {name} dx", kind, kind, False, False, rows, hidden, out, 0
                 yield f"{model} {name} dw", kind, "TIGON_F32", True, False, out, hidden, rows, 1
+        yield f"{model} parked dw", kind, kind, True, False, -(-vocabulary // PANELS), hidden, min(4096, hidden), 0
 
 
 def main(options):

@@ -81,6 +81,10 @@ struct tigon_backend {
   void (*free)(tigon_queue *queue, void *memory);
   tigon_status (*copy)(tigon_queue *queue, void *to, const void *from, size_t bytes);
   tigon_status (*fill)(tigon_queue *queue, void *memory, int value, size_t bytes);
+  /* For composites: enqueues a copy of `rows` rows of `bytes` within the device's memory, which begin `to_pitch` and `from_pitch`
+   * bytes apart; all of these are multiples of 2. NULL: they do without. */
+  tigon_status (*copy_rows)(tigon_queue *queue, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                            size_t bytes, int64_t rows);
   /* For the planner. */
   const tigon_device_desc *(*describe)(const tigon_queue *queue);
   /* NULL: the host's clock does. Marks the stream's place; without `begin` waits for the end of what was enqueued since and says

@@ -104,6 +104,10 @@ static tigon_status sim_copy(tigon_queue *queue, void *to, const void *from, siz
 static tigon_status sim_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
   return tigon_cpu_backend.fill(queue, memory, value, bytes);
 }
+static tigon_status sim_copy_rows(tigon_queue *queue, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                  size_t bytes, int64_t rows) {
+  return tigon_cpu_backend.copy_rows(queue, to, to_pitch, from, from_pitch, bytes, rows);
+}
 static const tigon_device_desc *sim_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
 static void sim_model(const tigon_queue *queue, tigon_model_counts *counts) {
   tigon_sim *sim = ascend_of(queue)->sim;
@@ -150,6 +154,7 @@ const tigon_backend tigon_ascend_sim_backend = {
     .free = sim_free,
     .copy = sim_copy,
     .fill = sim_fill,
+    .copy_rows = sim_copy_rows,
     .describe = sim_describe,
     .model = sim_model,
     .trace = sim_trace,

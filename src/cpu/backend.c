@@ -106,6 +106,24 @@ static tigon_status cpu_fill(tigon_queue *queue, void *memory, int value, size_t
   return TIGON_OK;
 }
 
+typedef struct rows_copy {
+  char *to;
+  const char *from;
+  size_t to_pitch, from_pitch, bytes;
+} rows_copy;
+
+static void copy_row(const void *argument, int64_t index) {
+  const rows_copy *c = argument;
+  memcpy(c->to + (size_t)index * c->to_pitch, c->from + (size_t)index * c->from_pitch, c->bytes);
+}
+
+static tigon_status cpu_copy_rows(tigon_queue *queue, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                  size_t bytes, int64_t rows) {
+  const rows_copy c = {to, from, to_pitch, from_pitch, bytes};
+  tigon_cpu_parallel_bytes(queue, rows, 2 * rows * (int64_t)bytes, copy_row, &c);
+  return TIGON_OK;
+}
+
 static const tigon_device_desc *cpu_describe(const tigon_queue *queue) {
   (void)queue;
   return tigon_device_desc_find("cpu");
@@ -124,6 +142,7 @@ const tigon_backend tigon_cpu_backend = {
     .free = cpu_free,
     .copy = cpu_copy,
     .fill = cpu_fill,
+    .copy_rows = cpu_copy_rows,
     .describe = cpu_describe,
     .gemm = tigon_gemm_describe,
 };

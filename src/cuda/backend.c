@@ -220,6 +220,7 @@ const tigon_backend tigon_cuda_backend = {
     .free = cuda_free,
     .copy = cuda_copy,
     .fill = cuda_fill,
+    .copy_rows = cuda_copy_rows,
     .describe = cuda_describe,
     .time = cuda_time,
     .stream = cuda_stream,

@@ -1,51 +1,22 @@
-/* The composite: chunks of tokens go through linear, cross_entropy and linear's gradients, one after the other. It
- * calls slots, so it exists once for all backends.
+/* The front of the composite, and how it lays out the workspace. Chunks of tokens go through linear, cross_entropy and
+ * linear's gradients, one after the other (fused_linear_cross_entropy_run.c).
  *
- * dweight is summed in f32. Where it is 16-bit and its tokens do not fit one chunk, the sums lie in the workspace: all
- * of them when there is room, else those of one panel of the vocabulary at a time. A panel's logits are made again for
- * all tokens, from the log-sum-exp that a first pass over the tokens has left. */
-#include <tigon/op/fused_linear_cross_entropy.h>
-
-#include <string.h>
-
-#include "op/front.h"
+ * dweight is summed in f32. A 16-bit one is rounded once, so that its product takes all tokens at a time, or sums that lie
+ * somewhere else. What the workspace has room for decides, in this order:
+ * 1. All tokens are one chunk.
+ * 2. The dlogits of all tokens are parked in the memory of dweight itself, where nothing lies yet, in panels of the
+ *    vocabulary. dweight is then made from the last panel to the first: a panel's dlogits lie where the panel before it
+ *    will be written, the first one's in the workspace.
+ * 3. The sums lie in the workspace.
+ * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp that a first pass
+ *    over the tokens has left. */
+#include "op/fused_linear_cross_entropy.h"
 
 typedef tigon_fused_linear_cross_entropy_args arguments;
 
-/* dweight or dbias. */
-typedef struct gradient {
-  void *out; /* NULL: not wanted */
-  tigon_dtype dtype;
-  int64_t pitch;
-  bool accumulate; /* the caller's */
-  float *sums;     /* f32 sums of a 16-bit gradient, NULL: straight into `out` */
-  bool begun;      /* a chunk is in it */
-} gradient;
-
-typedef struct fused {
-  tigon_context *context;
-  bool in_place; /* dhidden is hidden */
-  int64_t rows, width, vocab;
-  tigon_dtype dtype, bias_dtype; /* dtype: hidden, weight, logits */
-  const void *hidden, *weight, *bias;
-  void *dhidden; /* NULL: not wanted */
-  int64_t hidden_pitch, weight_pitch, dhidden_pitch;
-  gradient dweight, dbias;
-  tigon_cross_entropy_problem loss; /* of all rows */
-  /* Where the host reads labels, rows that do not count are skipped. */
-  bool skips;
-  int64_t kept; /* rows that are not skipped */
-  /* The schedule: rows of a chunk; with panels, columns of a panel and rows of its chunks. */
-  int64_t chunk, panel, panel_chunk;
-  char *logits;   /* [chunk, vocab] or [panel_chunk, panel] */
-  char *gathered; /* [chunk, width]: hidden, later dhidden, of rows that do not lie together */
-  const void *x;  /* hidden of the chunk */
-  int64_t x_pitch;
-} fused;
-
 /* ---- workspace ---- */
 
-enum { LINE = 64, LEAST_CHUNK = 128, GOOD_CHUNK = 1024 }; /* rows */
+enum { LINE = 64, LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8 };
 
 static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
@@ -66,10 +37,8 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   if (!tigon_present(&a->out.token_loss)) f->loss.token_loss = cut(workspace, &used, rows * sizeof(float));
   if (tigon_present(&a->out.correct) && !tigon_present(&a->out.argmax))
     f->loss.argmax = cut(workspace, &used, rows * sizeof(int64_t));
-  if (tigon_present(&a->dweight) && is_short(&f->dweight) && !tigon_present(&a->out.lse))
-    f->loss.lse = cut(workspace, &used, rows * sizeof(float));
-  if (tigon_present(&a->dbias) && is_short(&f->dbias))
-    f->dbias.sums = cut(workspace, &used, (size_t)f->vocab * sizeof(float));
+  if (is_short(&f->dweight) && !tigon_present(&a->out.lse)) f->loss.lse = cut(workspace, &used, rows * sizeof(float));
+  if (is_short(&f->dbias)) f->dbias.sums = cut(workspace, &used, (size_t)f->vocab * sizeof(float));
   return used;
 }
 
@@ -105,300 +74,71 @@ static size_t sums_bytes(const fused *f, int64_t panel) {
   return lines((size_t)panel * (size_t)f->width * sizeof(float));
 }
 
-/* Bytes beyond the fixed ones with which any call works, and with which it works well. */
-static size_t least_bytes(const fused *f, bool short_dweight) {
-  const size_t row = lines(row_bytes(f, f->vocab, false)) + 2 * LINE;
-  const size_t panel = short_dweight ? sums_bytes(f, 1) + 3 * LINE : 0;
-  return row > panel ? row : panel;
-}
-static size_t good_bytes(const fused *f, bool short_dweight) {
-  const size_t row = row_bytes(f, f->vocab, f->skips), all = (size_t)f->rows * row;
-  if (f->rows <= GOOD_CHUNK) return all + 3 * LINE;
-  const size_t chunked = GOOD_CHUNK * row + (short_dweight ? sums_bytes(f, f->vocab) : 0);
-  return (all < chunked ? all : chunked) + 3 * LINE; /* all rows in one chunk need no sums */
+/* Is there room in dweight for the dlogits of all tokens, and nothing else? */
+static bool can_park(const fused *f) {
+  const gradient *g = &f->dweight;
+  return is_short(g) && !g->accumulate && g->pitch == f->width && !f->in_place && f->rows <= f->width &&
+         f->kept == f->rows && f->context->queue.backend->copy_rows;
 }
 
-/* Lays out the chunks, and decides about the sums of dweight. */
+static size_t park_bytes(const fused *f, int64_t cols) {
+  return lines((size_t)f->rows * (size_t)cols * tigon_dtype_size(f->dtype));
+}
+
+static int64_t parked_columns(const fused *f) { return (f->vocab + PARKED_PANELS - 1) / PARKED_PANELS; }
+
+/* Bytes beyond the fixed ones with which any call works, and with which it works well. */
+static size_t least_bytes(const fused *f) {
+  const size_t row = lines(row_bytes(f, f->vocab, false)) + 2 * LINE;
+  const size_t panel = is_short(&f->dweight) ? sums_bytes(f, 1) + 3 * LINE : 0;
+  return row > panel ? row : panel;
+}
+static size_t good_bytes(const fused *f) {
+  const int64_t chunk = f->skips ? GOOD_CHUNK_OF_HOST : GOOD_CHUNK;
+  const size_t row = row_bytes(f, f->vocab, f->skips), all = (size_t)f->rows * row;
+  if (f->rows <= chunk) return all + 3 * LINE;
+  /* Labels that are not known here may keep the host from parking. */
+  const bool parks = can_park(f) && !f->skips;
+  const size_t beside = parks ? park_bytes(f, parked_columns(f)) : is_short(&f->dweight) ? sums_bytes(f, f->vocab) : 0;
+  const size_t chunked = (size_t)chunk * row + beside;
+  return (all < chunked ? all : chunked) + 3 * LINE;
+}
+
+/* Chunks of rows with `cols` logits in `bytes` of the workspace. */
+static chunk_space space_in(const fused *f, int64_t cols, char *workspace, size_t bytes) {
+  const int64_t chunk = even(f->kept, rows_that_fit(f, cols, bytes));
+  return (chunk_space){chunk, workspace, workspace + lines((size_t)chunk * row_bytes(f, cols, false))};
+}
+
+static bool park(fused *f, char *workspace, size_t bytes) {
+  if (!can_park(f)) return false;
+  const int64_t most = (int64_t)(bytes / 2 / ((size_t)f->rows * tigon_dtype_size(f->dtype)));
+  const int64_t good = parked_columns(f), cols = whole_lines(f->vocab, most < good ? most : good);
+  const size_t first = park_bytes(f, cols);
+  const chunk_space space = space_in(f, f->vocab, workspace + first, bytes - first);
+  if (cols == 0 || space.rows == 0) return false;
+  f->park_cols = cols;
+  f->park = workspace;
+  f->whole = space;
+  return true;
+}
+
+/* Lays out the chunks, and decides where dweight is summed. */
 static void schedule(fused *f, char *workspace, size_t bytes) {
-  const int64_t fit = rows_that_fit(f, f->vocab, bytes);
-  f->chunk = even(f->kept, fit);
-  f->logits = workspace;
-  f->gathered = workspace + lines((size_t)f->chunk * row_bytes(f, f->vocab, false));
-  if (!f->dweight.out || !is_short(&f->dweight) || fit >= f->kept) return;
+  f->whole = space_in(f, f->vocab, workspace, bytes);
+  if (!f->dweight.out || !is_short(&f->dweight) || f->whole.rows >= f->kept || park(f, workspace, bytes)) return;
   f->dweight.sums = (float *)(void *)workspace;
   const size_t all = sums_bytes(f, f->vocab);
-  const int64_t left = bytes > all ? rows_that_fit(f, f->vocab, bytes - all) : 0;
-  if (left >= f->kept || left >= LEAST_CHUNK) {
-    f->chunk = even(f->kept, left);
-    f->logits = workspace + all;
-    f->gathered = f->logits + lines((size_t)f->chunk * row_bytes(f, f->vocab, false));
+  const chunk_space left = bytes > all ? space_in(f, f->vocab, workspace + all, bytes - all) : (chunk_space){0};
+  if (left.rows >= f->kept || left.rows >= LEAST_CHUNK) {
+    f->whole = left;
     return;
   }
   /* Half of the memory for the sums; least_bytes() has seen to it that one column's sums and one logit fit. */
   const size_t most = (bytes - 4 * LINE) / 2 / ((size_t)f->width * sizeof(float));
   f->panel = whole_lines(f->vocab, most < 1 ? 1 : most < (size_t)f->vocab ? (int64_t)most : f->vocab);
-  f->panel_chunk = even(f->kept, rows_that_fit(f, f->panel, bytes - sums_bytes(f, f->panel)));
-}
-
-/* ---- chunks of tokens ---- */
-
-/* `count` rows of [begin, end) count, the others are skipped. */
-typedef struct chunk {
-  int64_t begin, end, count;
-} chunk;
-
-static bool counts(const fused *f, int64_t r) {
-  bool out_of_range;
-  return !f->skips || tigon_cross_entropy_label(&f->loss, r, &out_of_range) >= 0;
-}
-
-/* The chunk after c; {0} before the first. */
-static bool next_chunk(const fused *f, int64_t limit, chunk *c) {
-  int64_t r = c->end;
-  while (r < f->rows && !counts(f, r)) ++r;
-  *c = (chunk){r, r, 0};
-  for (; r < f->rows && c->count < limit; ++r)
-    if (counts(f, r)) ++c->count, c->end = r + 1;
-  return c->count > 0;
-}
-
-static bool together(const chunk *c) { return c->end - c->begin == c->count; }
-
-static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) {
-  return (char *)data + r * pitch * (int64_t)tigon_dtype_size(f->dtype);
-}
-
-/* Host memory only: labels were read. */
-static void gather(fused *f, const chunk *c) {
-  const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
-  char *to = f->gathered;
-  for (int64_t r = c->begin; r < c->end; ++r)
-    if (counts(f, r)) memcpy(to, row_of(f, f->hidden, f->hidden_pitch, r), bytes), to += bytes;
-}
-static void scatter(const fused *f, const chunk *c) {
-  const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
-  const char *from = f->gathered;
-  for (int64_t r = c->begin; r < c->end; ++r)
-    if (counts(f, r)) memcpy(row_of(f, f->dhidden, f->dhidden_pitch, r), from, bytes), from += bytes;
-}
-
-/* What skipped rows leave behind. */
-static void clear_skipped(const fused *f) {
-  const tigon_cross_entropy_problem *p = &f->loss;
-  for (int64_t r = 0; f->skips && r < f->rows; ++r) {
-    if (counts(f, r)) continue;
-    p->token_loss[r] = 0;
-    if (p->lse) p->lse[r] = 0;
-    if (p->z_loss) p->z_loss[r] = 0;
-    if (p->entropy) p->entropy[r] = 0;
-    if (p->argmax) p->argmax[r] = -1;
-    if (f->dhidden)
-      memset(row_of(f, f->dhidden, f->dhidden_pitch, r), 0, (size_t)f->width * tigon_dtype_size(f->dtype));
-  }
-}
-
-/* ---- slots ---- */
-
-/* Logits of the chunk for `cols` classes from `from` on. The chunk's hidden is in f->x afterwards. */
-static tigon_status make_logits(fused *f, const chunk *c, char *logits, int64_t from, int64_t cols) {
-  f->x = together(c) ? row_of(f, f->hidden, f->hidden_pitch, c->begin) : f->gathered;
-  f->x_pitch = together(c) ? f->hidden_pitch : f->width;
-  if (!together(c)) gather(f, c);
-  const tigon_linear_fwd_problem p = {
-      .rows = c->count,
-      .n = cols,
-      .k = f->width,
-      .dtype = f->dtype,
-      .b_dtype = f->bias_dtype,
-      .y_dtype = f->dtype,
-      .x = f->x,
-      .w = row_of(f, f->weight, f->weight_pitch, from),
-      .b = f->bias ? (const char *)f->bias + from * (int64_t)tigon_dtype_size(f->bias_dtype) : NULL,
-      .y = logits,
-      .x_pitch = f->x_pitch,
-      .w_pitch = f->weight_pitch,
-      .y_pitch = cols,
-  };
-  return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p, NULL);
-}
-
-static const char *entry_of(bool backward, bool gradients) {
-  return backward ? "bwd" : gradients ? "fwd_dlogits" : "fwd";
-}
-
-/* Rows [r, r + n), whose logits begin at `logits`; dlogits take their place. Backward reads lse, forward writes it. */
-static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64_t from, int64_t cols, bool backward,
-                             bool gradients) {
-  tigon_cross_entropy_problem p = f->loss;
-  p.parts = TIGON_CROSS_ENTROPY_ROWS;
-  p.space = (tigon_row_space){n, 1, n};
-  p.cols = cols;
-  p.panel_begin = from;
-  p.vocab = cols < f->vocab ? f->vocab : 0;
-  p.logits = (tigon_rows){logits, {0, 0, cols}};
-  if (gradients) p.dlogits = p.logits;
-  p.labels = (const char *)p.labels + r * (int64_t)tigon_dtype_size(p.label_dtype);
-  if (p.token_scale) p.token_scale += r;
-  if (p.dloss && p.reduction == TIGON_REDUCTION_NONE) p.dloss += r;
-  p.token_loss += r;
-  if (p.lse) p.lse += r;
-  if (p.z_loss) p.z_loss += r;
-  if (p.entropy) p.entropy += r;
-  if (p.argmax) p.argmax += r;
-  tigon_plan plan;
-  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, entry_of(backward, gradients), f->dtype, n, cols, &plan));
-  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->dtype, &p, &plan)
-                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
-}
-
-/* The chunk's rows, run by run of rows that lie together. */
-static tigon_status run_losses(fused *f, const chunk *c, char *logits, int64_t from, int64_t cols, bool backward,
-                               bool gradients) {
-  for (int64_t r = c->begin, n; r < c->end; r += n) {
-    for (n = 0; r + n < c->end && counts(f, r + n); ++n) continue;
-    if (n > 0) TIGON_TRY(run_loss(f, r, n, logits, from, cols, backward, gradients));
-    logits += (size_t)n * (size_t)cols * tigon_dtype_size(f->dtype);
-    while (r + n < c->end && !counts(f, r + n)) ++n;
-  }
-  return TIGON_OK;
-}
-
-static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
-  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, p, NULL);
-}
-
-static tigon_linear_bwd_problem backward_of(const fused *f, int64_t rows, const void *dlogits, int64_t cols) {
-  return (tigon_linear_bwd_problem){.rows = rows,
-                                    .n = cols,
-                                    .k = f->width,
-                                    .dtype = f->dtype,
-                                    .dy_dtype = f->dtype,
-                                    .dy = dlogits,
-                                    .dy_pitch = cols,
-                                    .x = f->x,
-                                    .x_pitch = f->x_pitch};
-}
-
-/* Where a chunk's part goes, and whether it is added. */
-static void *target(gradient *g, int64_t from, int64_t pitch, bool *accumulate) {
-  *accumulate = g->begun || (!g->sums && g->accumulate);
-  g->begun = true;
-  return g->sums ? (char *)g->sums : (char *)g->out + from * pitch * (int64_t)tigon_dtype_size(g->dtype);
-}
-
-static tigon_status add_dweight(fused *f, const chunk *c, const void *dlogits, int64_t from, int64_t cols) {
-  gradient *g = &f->dweight;
-  if (!g->out) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, cols);
-  p.dw = target(g, from, g->pitch, &p.accumulate);
-  p.dw_dtype = g->sums ? TIGON_F32 : g->dtype;
-  p.dw_pitch = g->sums ? f->width : g->pitch;
-  return run_gradient(f, &p);
-}
-
-static tigon_status add_dbias(fused *f, const chunk *c, const void *dlogits) {
-  gradient *g = &f->dbias;
-  if (!g->out) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
-  p.db = target(g, 0, 1, &p.accumulate);
-  p.db_dtype = g->sums ? TIGON_F32 : g->dtype;
-  return run_gradient(f, &p);
-}
-
-/* Rounds the sums of classes [from, from + cols) into the caller's tensor; without a chunk they are 0. */
-static tigon_status end_dweight(fused *f, int64_t from, int64_t cols) {
-  gradient *g = &f->dweight;
-  if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, 0, NULL, cols);
-  p.dw = (char *)g->out + from * g->pitch * (int64_t)tigon_dtype_size(g->dtype);
-  p.dw_dtype = g->dtype;
-  p.dw_pitch = g->pitch;
-  p.dw_sums = g->begun ? g->sums : NULL;
-  p.accumulate = g->accumulate;
-  return run_gradient(f, &p);
-}
-
-static tigon_status end_dbias(fused *f) {
-  gradient *g = &f->dbias;
-  if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, 0, NULL, f->vocab);
-  p.db = g->out;
-  p.db_dtype = g->dtype;
-  p.db_sums = g->begun ? g->sums : NULL;
-  p.accumulate = g->accumulate;
-  return run_gradient(f, &p);
-}
-
-/* After dweight: the rows may be those of hidden. */
-static tigon_status make_dhidden(fused *f, const chunk *c, const void *dlogits) {
-  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
-  p.w = f->weight;
-  p.w_pitch = f->weight_pitch;
-  p.dx = together(c) ? row_of(f, f->dhidden, f->dhidden_pitch, c->begin) : f->gathered;
-  p.dx_pitch = together(c) ? f->dhidden_pitch : f->width;
-  TIGON_TRY(run_gradient(f, &p));
-  if (!together(c)) scatter(f, c);
-  return TIGON_OK;
-}
-
-/* ---- passes over the tokens ---- */
-
-typedef struct pass {
-  bool dweight, dbias, dhidden;
-} pass;
-
-static tigon_status run_pass(fused *f, pass what) {
-  const bool gradients = what.dweight || what.dbias || what.dhidden;
-  for (chunk c = {0}; next_chunk(f, f->chunk, &c);) {
-    TIGON_TRY(make_logits(f, &c, f->logits, 0, f->vocab));
-    TIGON_TRY(run_losses(f, &c, f->logits, 0, f->vocab, false, gradients));
-    if (what.dweight) TIGON_TRY(add_dweight(f, &c, f->logits, 0, f->vocab));
-    if (what.dbias) TIGON_TRY(add_dbias(f, &c, f->logits));
-    if (what.dhidden) TIGON_TRY(make_dhidden(f, &c, f->logits));
-  }
-  return TIGON_OK;
-}
-
-static tigon_status run_panels(fused *f) {
-  char *logits = (char *)f->dweight.sums + sums_bytes(f, f->panel);
-  f->gathered = logits + lines((size_t)f->panel_chunk * row_bytes(f, f->panel, false));
-  for (int64_t from = 0; from < f->vocab; from += f->panel) {
-    const int64_t cols = f->vocab - from < f->panel ? f->vocab - from : f->panel;
-    f->dweight.begun = false;
-    for (chunk c = {0}; next_chunk(f, f->panel_chunk, &c);) {
-      TIGON_TRY(make_logits(f, &c, logits, from, cols));
-      TIGON_TRY(run_losses(f, &c, logits, from, cols, true, true));
-      TIGON_TRY(add_dweight(f, &c, logits, from, cols));
-    }
-    TIGON_TRY(end_dweight(f, from, cols));
-  }
-  return TIGON_OK;
-}
-
-/* A part of cross_entropy that looks at all rows, and at no logits. */
-static tigon_status run_part(fused *f, int part) {
-  tigon_cross_entropy_problem p = f->loss;
-  p.parts = part;
-  tigon_plan plan;
-  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, "fwd", f->dtype, f->rows, f->vocab, &plan));
-  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
-}
-
-static tigon_status run(fused *f) {
-  const bool dhidden = f->dhidden != NULL, panels = f->panel > 0, late = dhidden && panels && f->in_place;
-  TIGON_TRY(run_part(f, TIGON_CROSS_ENTROPY_COUNT));
-  clear_skipped(f);
-  TIGON_TRY(run_pass(f, (pass){f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
-  if (panels) {
-    char *gathered = f->gathered;
-    TIGON_TRY(run_panels(f));
-    f->gathered = gathered;
-  } else {
-    TIGON_TRY(end_dweight(f, 0, f->vocab));
-  }
-  if (late) TIGON_TRY(run_pass(f, (pass){.dhidden = true})); /* the row outputs come out as before */
-  TIGON_TRY(end_dbias(f));
-  return f->loss.loss || f->loss.correct ? run_part(f, TIGON_CROSS_ENTROPY_REDUCE) : TIGON_OK;
+  const size_t sums = sums_bytes(f, f->panel);
+  f->part = space_in(f, f->panel, workspace + sums, bytes - sums);
 }
 
 /* ---- the front ---- */
@@ -473,10 +213,12 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
       .dhidden = a->dhidden.data,
       .weight_pitch = a->weight.strides[0],
       .dweight = {.out = a->dweight.data,
-                  .dtype = a->dweight.dtype,
+                  .dtype = tigon_present(&a->dweight) ? a->dweight.dtype : TIGON_DTYPE_NONE,
                   .pitch = a->dweight.strides[0],
                   .accumulate = a->accumulate_dweight != 0},
-      .dbias = {.out = a->dbias.data, .dtype = a->dbias.dtype, .accumulate = a->accumulate_dweight != 0},
+      .dbias = {.out = a->dbias.data,
+                .dtype = tigon_present(&a->dbias) ? a->dbias.dtype : TIGON_DTYPE_NONE,
+                .accumulate = a->accumulate_dweight != 0},
   };
   tigon_rows hidden, dhidden;
   const tigon_tensor *const tensors[] = {&a->hidden, &a->dhidden};
@@ -507,10 +249,8 @@ static tigon_status fused_call(tigon_context *context, const char *call, const a
   arguments a = *args;
   fused f;
   TIGON_TRY(prepare(context, call, &a, forward, false, &f));
-  const bool short_dweight = tigon_present(&a.dweight) && is_short(&f.dweight);
   const size_t fixed = cut_fixed(&f, &a, a.workspace);
-  TIGON_TRY(
-      tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, fixed + least_bytes(&f, short_dweight)));
+  TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, fixed + least_bytes(&f)));
   TIGON_TRY(tigon_check_indices(context, call, "labels", &a.labels, (tigon_dim){"weight", &a.weight, 0},
                                 f.loss.has_ignore_index, f.loss.ignore_index, &a.out.error, &f.loss.error_flag));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
@@ -519,7 +259,7 @@ static tigon_status fused_call(tigon_context *context, const char *call, const a
   for (int64_t r = 0; f.skips && r < f.rows; ++r) f.kept -= !counts(&f, r);
   schedule(&f, (char *)a.workspace + fixed, a.workspace_bytes - fixed);
   TIGON_TRY(check_slots(&f));
-  return run(&f);
+  return tigon_fused_linear_cross_entropy_run(&f);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_fwd(tigon_context *context, const arguments *args) {
@@ -542,9 +282,8 @@ tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context, 
   fused f;
   const bool forward = tigon_present(&a.out.loss) || tigon_present(&a.out.token_loss);
   TIGON_TRY(prepare(context, call, &a, forward, true, &f));
-  const bool short_dweight = tigon_present(&a.dweight) && is_short(&f.dweight);
   const size_t fixed = cut_fixed(&f, &a, NULL);
-  const size_t least = fixed + least_bytes(&f, short_dweight), good = fixed + good_bytes(&f, short_dweight);
+  const size_t least = fixed + least_bytes(&f), good = fixed + good_bytes(&f);
   if (minimum) *minimum = least;
   if (recommended) *recommended = good > least ? good : least;
   return TIGON_OK;

@@ -68,6 +68,10 @@ static tigon_status ref_copy(tigon_queue *queue, void *to, const void *from, siz
 static tigon_status ref_fill(tigon_queue *queue, void *memory, int value, size_t bytes) {
   return tigon_cpu_backend.fill(queue, memory, value, bytes);
 }
+static tigon_status ref_copy_rows(tigon_queue *queue, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                  size_t bytes, int64_t rows) {
+  return tigon_cpu_backend.copy_rows(queue, to, to_pitch, from, from_pitch, bytes, rows);
+}
 static const tigon_device_desc *ref_describe(const tigon_queue *queue) { return tigon_cpu_backend.describe(queue); }
 static const char *ref_gemm(const tigon_queue *queue) {
   (void)queue;
@@ -87,6 +91,7 @@ const tigon_backend tigon_ref_backend = {
     .free = ref_free,
     .copy = ref_copy,
     .fill = ref_fill,
+    .copy_rows = ref_copy_rows,
     .describe = ref_describe,
     .gemm = ref_gemm,
 };

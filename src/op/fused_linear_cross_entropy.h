@@ -1,0 +1,59 @@
+/* The inside of fused_linear_cross_entropy: what its front lays out, and what works it off. */
+#ifndef TIGON_OP_FUSED_LINEAR_CROSS_ENTROPY_INSIDE_H
+#define TIGON_OP_FUSED_LINEAR_CROSS_ENTROPY_INSIDE_H
+
+#include <tigon/op/fused_linear_cross_entropy.h>
+
+#include "op/front.h"
+
+/* dweight or dbias. */
+typedef struct gradient {
+  void *out; /* NULL: not wanted */
+  tigon_dtype dtype;
+  int64_t pitch;
+  bool accumulate; /* the caller's */
+  float *sums;     /* f32 sums of a 16-bit gradient, NULL: straight into `out` */
+  bool begun;      /* a chunk is in it */
+} gradient;
+
+/* Where chunks of up to `rows` rows are worked off. */
+typedef struct chunk_space {
+  int64_t rows;
+  char *logits;   /* [rows, columns] */
+  char *gathered; /* [rows, width]: hidden, later dhidden, of rows that do not lie together */
+} chunk_space;
+
+typedef struct fused {
+  tigon_context *context;
+  bool in_place; /* dhidden is hidden */
+  int64_t rows, width, vocab;
+  tigon_dtype dtype, bias_dtype; /* dtype: hidden, weight, logits */
+  const void *hidden, *weight, *bias;
+  void *dhidden; /* NULL: not wanted */
+  int64_t hidden_pitch, weight_pitch, dhidden_pitch;
+  gradient dweight, dbias;
+  tigon_cross_entropy_problem loss; /* of all rows */
+  /* Where the host reads labels, rows that do not count are skipped. */
+  bool skips;
+  int64_t kept; /* rows that are not skipped */
+  /* The schedule. */
+  chunk_space whole; /* chunks of whole rows */
+  int64_t panel;     /* columns of a panel, whose logits are made again; 0: no panels */
+  chunk_space part;  /* chunks of a panel's columns */
+  int64_t parked;    /* of the first rows dlogits are parked in dweight; 0: of none */
+  int64_t park_cols; /* of a panel of them */
+  char *park; /* the first panel, [parked, park_cols]; each other one lies where its predecessor's dweight will */
+  /* The chunk at work. */
+  const chunk_space *space;
+  const void *x; /* its hidden */
+  int64_t x_pitch;
+} fused;
+
+static inline bool counts(const fused *f, int64_t r) {
+  bool out_of_range;
+  return !f->skips || tigon_cross_entropy_label(&f->loss, r, &out_of_range) >= 0;
+}
+
+tigon_status tigon_fused_linear_cross_entropy_run(fused *f);
+
+#endif

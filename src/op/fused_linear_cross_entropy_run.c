@@ -1,0 +1,301 @@
+/* How the composite works off its chunks. It calls slots, so it exists once for all backends. */
+#include <string.h>
+
+#include "op/fused_linear_cross_entropy.h"
+
+/* ---- chunks of tokens ---- */
+
+/* `count` rows of [begin, end) count, the others are skipped. */
+typedef struct chunk {
+  int64_t begin, end, count;
+} chunk;
+
+/* The chunk after c; {0} before the first. */
+static bool next_chunk(const fused *f, int64_t limit, chunk *c) {
+  int64_t r = c->end;
+  while (r < f->rows && !counts(f, r)) ++r;
+  *c = (chunk){r, r, 0};
+  for (; r < f->rows && c->count < limit; ++r)
+    if (counts(f, r)) ++c->count, c->end = r + 1;
+  return c->count > 0;
+}
+
+static bool together(const chunk *c) { return c->end - c->begin == c->count; }
+
+static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) {
+  return (char *)data + r * pitch * (int64_t)tigon_dtype_size(f->dtype);
+}
+
+/* Host memory only: labels were read. */
+static void gather(fused *f, const chunk *c) {
+  const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
+  char *to = f->space->gathered;
+  for (int64_t r = c->begin; r < c->end; ++r)
+    if (counts(f, r)) memcpy(to, row_of(f, f->hidden, f->hidden_pitch, r), bytes), to += bytes;
+}
+static void scatter(const fused *f, const chunk *c) {
+  const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
+  const char *from = f->space->gathered;
+  for (int64_t r = c->begin; r < c->end; ++r)
+    if (counts(f, r)) memcpy(row_of(f, f->dhidden, f->dhidden_pitch, r), from, bytes), from += bytes;
+}
+
+/* What skipped rows leave behind. */
+static void clear_skipped(const fused *f) {
+  const tigon_cross_entropy_problem *p = &f->loss;
+  for (int64_t r = 0; f->skips && r < f->rows; ++r) {
+    if (counts(f, r)) continue;
+    p->token_loss[r] = 0;
+    if (p->lse) p->lse[r] = 0;
+    if (p->z_loss) p->z_loss[r] = 0;
+    if (p->entropy) p->entropy[r] = 0;
+    if (p->argmax) p->argmax[r] = -1;
+    if (f->dhidden)
+      memset(row_of(f, f->dhidden, f->dhidden_pitch, r), 0, (size_t)f->width * tigon_dtype_size(f->dtype));
+  }
+}
+
+/* ---- slots ---- */
+
+/* Logits of the chunk for `cols` classes from `from` on. The chunk's hidden is in f->x afterwards. */
+static tigon_status make_logits(fused *f, const chunk *c, char *logits, int64_t from, int64_t cols) {
+  f->x = together(c) ? row_of(f, f->hidden, f->hidden_pitch, c->begin) : f->space->gathered;
+  f->x_pitch = together(c) ? f->hidden_pitch : f->width;
+  if (!together(c)) gather(f, c);
+  const tigon_linear_fwd_problem p = {
+      .rows = c->count,
+      .n = cols,
+      .k = f->width,
+      .dtype = f->dtype,
+      .b_dtype = f->bias_dtype,
+      .y_dtype = f->dtype,
+      .x = f->x,
+      .w = row_of(f, f->weight, f->weight_pitch, from),
+      .b = f->bias ? (const char *)f->bias + from * (int64_t)tigon_dtype_size(f->bias_dtype) : NULL,
+      .y = logits,
+      .x_pitch = f->x_pitch,
+      .w_pitch = f->weight_pitch,
+      .y_pitch = cols,
+  };
+  return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p, NULL);
+}
+
+static const char *entry_of(bool backward, bool gradients) {
+  return backward ? "bwd" : gradients ? "fwd_dlogits" : "fwd";
+}
+
+/* Rows [r, r + n), whose logits begin at `logits`; dlogits take their place. Backward reads lse, forward writes it. */
+static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64_t from, int64_t cols, bool backward,
+                             bool gradients) {
+  tigon_cross_entropy_problem p = f->loss;
+  p.parts = TIGON_CROSS_ENTROPY_ROWS;
+  p.space = (tigon_row_space){n, 1, n};
+  p.cols = cols;
+  p.panel_begin = from;
+  p.vocab = cols < f->vocab ? f->vocab : 0;
+  p.logits = (tigon_rows){logits, {0, 0, cols}};
+  if (gradients) p.dlogits = p.logits;
+  p.labels = (const char *)p.labels + r * (int64_t)tigon_dtype_size(p.label_dtype);
+  if (p.token_scale) p.token_scale += r;
+  if (p.dloss && p.reduction == TIGON_REDUCTION_NONE) p.dloss += r;
+  p.token_loss += r;
+  if (p.lse) p.lse += r;
+  if (p.z_loss) p.z_loss += r;
+  if (p.entropy) p.entropy += r;
+  if (p.argmax) p.argmax += r;
+  tigon_plan plan;
+  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, entry_of(backward, gradients), f->dtype, n, cols, &plan));
+  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->dtype, &p, &plan)
+                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
+}
+
+/* The chunk's rows, run by run of rows that lie together. */
+static tigon_status run_losses(fused *f, const chunk *c, char *logits, int64_t from, int64_t cols, bool backward,
+                               bool gradients) {
+  for (int64_t r = c->begin, n; r < c->end; r += n) {
+    for (n = 0; r + n < c->end && counts(f, r + n); ++n) continue;
+    if (n > 0) TIGON_TRY(run_loss(f, r, n, logits, from, cols, backward, gradients));
+    logits += (size_t)n * (size_t)cols * tigon_dtype_size(f->dtype);
+    while (r + n < c->end && !counts(f, r + n)) ++n;
+  }
+  return TIGON_OK;
+}
+
+static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
+  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, p, NULL);
+}
+
+static tigon_linear_bwd_problem backward_of(const fused *f, int64_t rows, const void *dlogits, int64_t cols) {
+  return (tigon_linear_bwd_problem){.rows = rows,
+                                    .n = cols,
+                                    .k = f->width,
+                                    .dtype = f->dtype,
+                                    .dy_dtype = f->dtype,
+                                    .dy = dlogits,
+                                    .dy_pitch = cols,
+                                    .x = f->x,
+                                    .x_pitch = f->x_pitch};
+}
+
+/* Where a chunk's part goes, and whether it is added. */
+static void *target(gradient *g, int64_t from, int64_t pitch, bool *accumulate) {
+  *accumulate = g->begun || (!g->sums && g->accumulate);
+  g->begun = true;
+  return g->sums ? (char *)g->sums : (char *)g->out + from * pitch * (int64_t)tigon_dtype_size(g->dtype);
+}
+
+static tigon_status add_dweight(fused *f, const chunk *c, const void *dlogits, int64_t from, int64_t cols) {
+  gradient *g = &f->dweight;
+  if (!g->out) return TIGON_OK;
+  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, cols);
+  p.dw = target(g, from, g->pitch, &p.accumulate);
+  p.dw_dtype = g->sums ? TIGON_F32 : g->dtype;
+  p.dw_pitch = g->sums ? f->width : g->pitch;
+  return run_gradient(f, &p);
+}
+
+static tigon_status add_dbias(fused *f, const chunk *c, const void *dlogits) {
+  gradient *g = &f->dbias;
+  if (!g->out) return TIGON_OK;
+  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
+  p.db = target(g, 0, 1, &p.accumulate);
+  p.db_dtype = g->sums ? TIGON_F32 : g->dtype;
+  return run_gradient(f, &p);
+}
+
+/* Rounds the sums of classes [from, from + cols) into the caller's tensor; without a chunk they are 0. */
+static tigon_status end_dweight(fused *f, int64_t from, int64_t cols) {
+  gradient *g = &f->dweight;
+  if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
+  tigon_linear_bwd_problem p = backward_of(f, 0, NULL, cols);
+  p.dw = (char *)g->out + from * g->pitch * (int64_t)tigon_dtype_size(g->dtype);
+  p.dw_dtype = g->dtype;
+  p.dw_pitch = g->pitch;
+  p.dw_sums = g->begun ? g->sums : NULL;
+  p.accumulate = g->accumulate;
+  return run_gradient(f, &p);
+}
+
+static tigon_status end_dbias(fused *f) {
+  gradient *g = &f->dbias;
+  if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
+  tigon_linear_bwd_problem p = backward_of(f, 0, NULL, f->vocab);
+  p.db = g->out;
+  p.db_dtype = g->dtype;
+  p.db_sums = g->begun ? g->sums : NULL;
+  p.accumulate = g->accumulate;
+  return run_gradient(f, &p);
+}
+
+/* After dweight: the rows may be those of hidden. */
+static tigon_status make_dhidden(fused *f, const chunk *c, const void *dlogits) {
+  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
+  p.w = f->weight;
+  p.w_pitch = f->weight_pitch;
+  p.dx = together(c) ? row_of(f, f->dhidden, f->dhidden_pitch, c->begin) : f->space->gathered;
+  p.dx_pitch = together(c) ? f->dhidden_pitch : f->width;
+  TIGON_TRY(run_gradient(f, &p));
+  if (!together(c)) scatter(f, c);
+  return TIGON_OK;
+}
+
+/* ---- parked dlogits ---- */
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static char *dweight_of(const fused *f, int64_t from) {
+  return (char *)f->dweight.out + from * f->width * (int64_t)tigon_dtype_size(f->dweight.dtype);
+}
+
+/* The panel of classes from `from` on, [rows, park_cols]. */
+static char *parked_at(const fused *f, int64_t from) {
+  return from == 0 ? f->park : dweight_of(f, from - f->park_cols);
+}
+
+static tigon_status park(fused *f, const chunk *c, const char *dlogits) {
+  tigon_queue *queue = &f->context->queue;
+  const size_t size = tigon_dtype_size(f->dtype), pitch = (size_t)f->park_cols * size;
+  tigon_status status = TIGON_OK;
+  for (int64_t from = 0; status == TIGON_OK && from < f->vocab; from += f->park_cols) {
+    const size_t bytes = (size_t)smaller(f->vocab - from, f->park_cols) * size;
+    status = queue->backend->copy_rows(queue, parked_at(f, from) + (size_t)c->begin * pitch, pitch,
+                                       dlogits + (size_t)from * size, (size_t)f->vocab * size, bytes, c->count);
+  }
+  return tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", NULL, status);
+}
+
+/* From the last panel on: each takes the place of dlogits that were used. */
+static tigon_status make_dweight(fused *f) {
+  for (int64_t from = (f->vocab - 1) / f->park_cols * f->park_cols; from >= 0; from -= f->park_cols) {
+    const tigon_linear_bwd_problem p = {.rows = f->rows,
+                                        .n = smaller(f->vocab - from, f->park_cols),
+                                        .k = f->width,
+                                        .dtype = f->dtype,
+                                        .dy_dtype = f->dtype,
+                                        .dy = parked_at(f, from),
+                                        .dy_pitch = f->park_cols,
+                                        .x = f->hidden,
+                                        .x_pitch = f->hidden_pitch,
+                                        .dw = dweight_of(f, from),
+                                        .dw_dtype = f->dweight.dtype,
+                                        .dw_pitch = f->width};
+    TIGON_TRY(run_gradient(f, &p));
+  }
+  f->dweight.begun = true;
+  return TIGON_OK;
+}
+
+/* ---- passes over the tokens ---- */
+
+typedef struct pass {
+  bool dweight, dbias, dhidden;
+} pass;
+
+static tigon_status run_pass(fused *f, pass what) {
+  const bool gradients = what.dweight || what.dbias || what.dhidden;
+  char *logits = f->whole.logits;
+  f->space = &f->whole;
+  for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
+    TIGON_TRY(make_logits(f, &c, logits, 0, f->vocab));
+    TIGON_TRY(run_losses(f, &c, logits, 0, f->vocab, false, gradients));
+    if (what.dweight) TIGON_TRY(f->park_cols ? park(f, &c, logits) : add_dweight(f, &c, logits, 0, f->vocab));
+    if (what.dbias) TIGON_TRY(add_dbias(f, &c, logits));
+    if (what.dhidden) TIGON_TRY(make_dhidden(f, &c, logits));
+  }
+  return what.dweight && f->park_cols ? make_dweight(f) : TIGON_OK;
+}
+
+static tigon_status run_panels(fused *f) {
+  f->space = &f->part;
+  for (int64_t from = 0; from < f->vocab; from += f->panel) {
+    const int64_t cols = smaller(f->vocab - from, f->panel);
+    f->dweight.begun = false;
+    for (chunk c = {0}; next_chunk(f, f->part.rows, &c);) {
+      TIGON_TRY(make_logits(f, &c, f->part.logits, from, cols));
+      TIGON_TRY(run_losses(f, &c, f->part.logits, from, cols, true, true));
+      TIGON_TRY(add_dweight(f, &c, f->part.logits, from, cols));
+    }
+    TIGON_TRY(end_dweight(f, from, cols));
+  }
+  return TIGON_OK;
+}
+
+/* A part of cross_entropy that looks at all rows, and at no logits. */
+static tigon_status run_part(fused *f, int part) {
+  tigon_cross_entropy_problem p = f->loss;
+  p.parts = part;
+  tigon_plan plan;
+  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, "fwd", f->dtype, f->rows, f->vocab, &plan));
+  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
+}
+
+tigon_status tigon_fused_linear_cross_entropy_run(fused *f) {
+  const bool dhidden = f->dhidden != NULL, panels = f->panel > 0, late = dhidden && panels && f->in_place;
+  TIGON_TRY(run_part(f, TIGON_CROSS_ENTROPY_COUNT));
+  clear_skipped(f);
+  TIGON_TRY(run_pass(f, (pass){f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
+  TIGON_TRY(panels ? run_panels(f) : end_dweight(f, 0, f->vocab));
+  if (late) TIGON_TRY(run_pass(f, (pass){.dhidden = true})); /* the row outputs come out as before */
+  TIGON_TRY(end_dbias(f));
+  return f->loss.loss || f->loss.correct ? run_part(f, TIGON_CROSS_ENTROPY_REDUCE) : TIGON_OK;
+}
