@@ -271,6 +271,25 @@ def test_calls_forgotten_are_made_anew(monkeypatch):
     assert len(_op._thread.calls) <= 4
 
 
+@pytest.mark.skipif(not _op._exchange, reason="torch before 2.10 has no DLPack exchange API")
+def test_call_in_c_is_that_in_python():
+    op = _op.OPS["layer_norm_fwd"]
+    in_python = op.python_op.other
+    w, b = torch.randn(64), torch.nn.Parameter(torch.randn(64))
+    _op._thread.calls.clear()
+    with torch.no_grad():
+        strided = torch.randn(8, 64, dtype=torch.bfloat16)[::2], torch.randn(2, 3, 128)[..., :64]
+        for x in (torch.randn(4, 64), *strided):
+            for eps in (1e-5, 0):
+                for _ in range(2):  # prepared, then found
+                    found, wanted = op.call(x, w, b, eps), in_python(x, w, b, eps)
+                    assert all(map(torch.equal, found, wanted))
+        assert sum(type(key) is bytes for key in _op._thread.calls) == 6
+        strange = type("Float", (float,), {})(1e-5)  # which only Python knows
+        assert torch.equal(op.call(x, w, None, strange)[0], op.call(x, w, None, 1e-5)[0])
+        assert sum(type(key) is bytes for key in _op._thread.calls) == 7
+
+
 # ---- torch's own machinery ----
 
 

@@ -7,7 +7,8 @@ import torch
 from tigon.torch._autograd import Choice, Function, first_order, like, lowered, nonzero, rows
 from tigon.torch._op import op
 
-_REDUCTION = Choice("reduction", mean=0, sum=1, none=2)
+_NONE = 2
+_REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
 _OPTIONS = (
     "bool options_has_ignore_index, int options_ignore_index, float options_label_smoothing,"
     " float options_lse_square_scale, float options_softcap, float options_temperature, int options_reduction"
@@ -21,20 +22,20 @@ def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, tem
         label_smoothing,
         lse_square_scale,
         0.0 if softcap is None else nonzero(call, "softcap", softcap),
-        nonzero(call, "temperature", temperature),
+        temperature or nonzero(call, "temperature", temperature),
         _REDUCTION[reduction],
     )
 
 
 def _loss(labels, reduction):
     """(loss, token_loss), one of which a reduction has."""
-    token = reduction == _REDUCTION["none"]
+    token = reduction == _NONE
     made = torch.empty(labels.shape if token else (), dtype=torch.float32, device=labels.device)
     return (None, made) if token else (made, None)
 
 
 def _given(loss, token_loss, reduction):
-    return token_loss if reduction == _REDUCTION["none"] else loss
+    return token_loss if reduction == _NONE else loss
 
 
 class CrossEntropyOutputs(NamedTuple):
@@ -75,21 +76,21 @@ def _cross_entropy_bwd(logits, *_):
 
 class _CrossEntropy(Function):
     @staticmethod
-    def forward(ctx, logits, labels, weight, token_scale, more, options):
-        loss, token_loss, lse, *others = _cross_entropy_fwd(logits, labels, weight, token_scale, *options, more)
-        ctx.save_for_backward(logits, labels, weight, token_scale, lse)
-        ctx.options = options
-        loss = _given(loss, token_loss, options[-1])
+    def forward(ctx, logits, labels, extra):
+        weight, token_scale, more, options = extra
+        outputs = _cross_entropy_fwd(logits, labels, weight, token_scale, *options, more)
+        ctx.save_for_backward(logits, labels, weight, token_scale)
+        ctx.lse, ctx.options = outputs[2], options
+        loss = outputs[options[-1] == _NONE]
         if not more:
             return loss
-        ctx.mark_non_differentiable(*others)
-        return loss, *others
+        ctx.mark_non_differentiable(*outputs[3:])
+        return loss, *outputs[3:]
 
     @staticmethod
     @first_order("cross_entropy")
     def backward(ctx, dloss, *_):
-        dlogits = _cross_entropy_bwd(*ctx.saved_tensors, dloss.contiguous(), *ctx.options)
-        return dlogits, None, None, None, None, None
+        return _cross_entropy_bwd(*ctx.saved_tensors, ctx.lse, dloss.contiguous(), *ctx.options), None, None
 
 
 def cross_entropy(
@@ -115,7 +116,7 @@ def cross_entropy(
     """
     call = "cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return _CrossEntropy.call(logits, target.contiguous(), weight, token_scale, False, options)
+    return _CrossEntropy.call(logits, target.contiguous(), (weight, token_scale, False, options))
 
 
 def cross_entropy_outputs(
@@ -133,7 +134,7 @@ def cross_entropy_outputs(
     """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs."""
     call = "cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return CrossEntropyOutputs(*_CrossEntropy.call(logits, target.contiguous(), weight, token_scale, True, options))
+    return CrossEntropyOutputs(*_CrossEntropy.call(logits, target.contiguous(), (weight, token_scale, True, options)))
 
 
 _GRADIENTS = "bool need_dhidden, bool need_dweight, bool need_dbias"

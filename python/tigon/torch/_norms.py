@@ -24,8 +24,8 @@ def _rms_norm_bwd(dy, x, w, rstd, w_offset, casting, need_dw):
 class _RMSNorm(Function):
     @staticmethod
     def forward(ctx, x, w, eps, w_offset, casting):
-        y, rstd = _rms_norm_fwd(x, w, eps, w_offset, casting)
-        ctx.save_for_backward(x, w, rstd)
+        y, ctx.rstd = _rms_norm_fwd(x, w, eps, w_offset, casting)
+        ctx.save_for_backward(x, w)
         ctx.options = w_offset, casting
         return y
 
@@ -33,7 +33,7 @@ class _RMSNorm(Function):
     @first_order("rms_norm")
     def backward(ctx, dy):
         need_dw = ctx.needs_input_grad[1]
-        dx, dw = _rms_norm_bwd(strided(dy), *ctx.saved_tensors, *ctx.options, need_dw)
+        dx, dw = _rms_norm_bwd(strided(dy), *ctx.saved_tensors, ctx.rstd, *ctx.options, need_dw)
         return dx, dw if need_dw else None, None, None, None
 
 
@@ -67,8 +67,8 @@ def _fused_add_rms_norm_bwd(dy, ds, s, w, rstd, w_offset, casting, need_dw):
 class _FusedAddRMSNorm(Function):
     @staticmethod
     def forward(ctx, x, residual, w, eps, w_offset, casting):
-        s, y, rstd = _fused_add_rms_norm_fwd(x, residual, w, eps, w_offset, casting)
-        ctx.save_for_backward(s, w, rstd)
+        s, y, ctx.rstd = _fused_add_rms_norm_fwd(x, residual, w, eps, w_offset, casting)
+        ctx.save_for_backward(s, w)
         ctx.options = w_offset, casting
         return y, s
 
@@ -76,7 +76,7 @@ class _FusedAddRMSNorm(Function):
     @first_order("fused_add_rms_norm")
     def backward(ctx, dy, ds):
         need_dw = ctx.needs_input_grad[2]
-        dx, dw = _fused_add_rms_norm_bwd(strided(dy), strided(ds), *ctx.saved_tensors, *ctx.options, need_dw)
+        dx, dw = _fused_add_rms_norm_bwd(strided(dy), strided(ds), *ctx.saved_tensors, ctx.rstd, *ctx.options, need_dw)
         return dx, dx, dw if need_dw else None, None, None, None
 
 
@@ -111,8 +111,8 @@ def _layer_norm_bwd(dy, x, w, stats, need_dw, db_dtype):
 class _LayerNorm(Function):
     @staticmethod
     def forward(ctx, x, w, b, eps):
-        y, stats = _layer_norm_fwd(x, w, b, eps)
-        ctx.save_for_backward(x, w, stats)
+        y, ctx.stats = _layer_norm_fwd(x, w, b, eps)
+        ctx.save_for_backward(x, w)
         ctx.db_dtype = b.dtype if ctx.needs_input_grad[2] else None
         return y
 
@@ -120,7 +120,7 @@ class _LayerNorm(Function):
     @first_order("layer_norm")
     def backward(ctx, dy):
         need_dw = ctx.needs_input_grad[1]
-        dx, dw, db = _layer_norm_bwd(strided(dy), *ctx.saved_tensors, need_dw, ctx.db_dtype)
+        dx, dw, db = _layer_norm_bwd(strided(dy), *ctx.saved_tensors, ctx.stats, need_dw, ctx.db_dtype)
         return dx, dw if need_dw else None, None if ctx.db_dtype is None else db, None
 
 

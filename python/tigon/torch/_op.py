@@ -2,8 +2,9 @@
 
 The schema's names are those of the C struct's fields, tensors first. A call builds a key (options, stream, layouts),
 finds the struct that was filled for it before, writes the data pointers and calls: straight-line code, which is made
-from the schema as a named tuple's is. Plain tensors go there directly; under torch.compile, dispatch modes and tensor
-subclasses the operator goes through torch's dispatcher as torch.ops.tigon.<name>.
+from the schema as a named tuple's is, or src/ffi/python.c where torch has what that needs. Plain tensors go there
+directly; under torch.compile, dispatch modes and tensor subclasses the operator goes through torch's dispatcher as
+torch.ops.tigon.<name>.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ import threading
 import torch
 
 from tigon import _abi
-from tigon._library import Context, error, library
+from tigon._library import Context, error, library, path
 from tigon.torch import _sharding
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
@@ -63,6 +64,15 @@ class _Streams(dict):
 
 
 _streams = _Streams()
+# What Inductor's code allocates by, in half the time.
+_empty_strided_cpu = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+
+
+def _maker(t):
+    """A function and its arguments, for a tensor like `t`."""
+    if _empty_strided_cpu and t.device.type == "cpu":
+        return _empty_strided_cpu, (tuple(t.shape), t.stride(), t.dtype)
+    return t.new_empty(0).new_empty_strided, (t.shape, t.stride())
 
 
 def _plain(tensors):
@@ -117,11 +127,62 @@ def write_layout(call, field, into, dtype, shape, strides):
     into.shape[:ndim], into.strides[:ndim] = shape, strides
 
 
+def _raise(exception):
+    raise exception
+
+
+class _Exchange(ctypes.Structure):
+    """DLPack's exchange API of torch 2.10 and later: tensors' pointers and layouts without a Python object for each."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        *((name, ctypes.c_void_p) for name in ("previous", "allocate", "export", "import", "view", "stream")),
+    )
+
+    @classmethod
+    def find(cls):
+        """Its address, or None."""
+        capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        address = capsule and pointer(capsule, b"dlpack_exchange_api")
+        found = address and cls.from_address(address)
+        return address if found and found.major == 1 and found.view and found.stream else None
+
+
+_exchange = _Exchange.find()
+
+
+class _PythonOp(ctypes.Structure):
+    """src/ffi/python.c's python_op."""
+
+    _fields_ = (
+        ("exchange", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs", "options")),
+        *((name, ctypes.py_object) for name in ("none", "tensor", "parameter")),
+        *((name, ctypes.py_object) for name in ("number", "integer", "boolean", "dtype")),
+        *((name, ctypes.py_object) for name in ("threads", "prepare", "other", "refuse")),
+    )
+
+    def call(self):
+        """(the thread's calls, *tensors, *options): the outputs. None where Python's symbols are out of reach."""
+        make = ctypes.PyDLL(path).tigon_python_call
+        make.restype = ctypes.py_object
+        try:
+            return make(ctypes.byref(self))
+        except ValueError:
+            return None
+
+
 class _Call:
     """A struct of arguments, filled but for the data pointers; `makers` make the outputs, `halves` is where a packed
     tensor's second half begins."""
 
-    __slots__ = ("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes")
+    __slots__ = (
+        *("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes"),
+        "plan",  # src/ffi/python.c's
+    )
 
 
 class Op:
@@ -137,14 +198,69 @@ class Op:
         self.halves, self.views = halves, views
         self.struct = _abi.ENTRIES[self.entry]
         self.fields = _abi.flat(self.struct)
-        self.call = self._make_call(outputs)
+        self.outputs = outputs
+        self.function = library[f"tigon_{self.entry}"]
+        described = self._make_call()
+        self.call = self._make_direct_call(described) or described
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
-            _fragment.impl(self.name, lambda *args: self._given(self.call(*args, dispatched=True), args), key)
+            _fragment.impl(self.name, lambda *args: self._given(described(*args, dispatched=True), args), key)
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
         fake(lambda *args: self._given(outputs(*args), args))
 
-    def _make_call(self, outputs):
+    def _make_direct_call(self, described):
+        """_make_call's function in C, for what DLPack's exchange API describes. None where that is not to be had."""
+        if not _exchange:
+            return None
+        self.python_op = _PythonOp(
+            exchange=_exchange,
+            inputs=len(self.tensor_names),
+            outputs=len(self.output_names),
+            options=len(self.option_names),
+            none=None,
+            tensor=torch.Tensor,
+            parameter=torch.nn.Parameter,
+            number=float,
+            integer=int,
+            boolean=bool,
+            dtype=torch.dtype,
+            threads=torch.get_num_threads,
+            prepare=self._prepare_direct,
+            other=described,
+            refuse=lambda prepared, status: _raise(error(status, prepared[-1].handle)),
+        )
+        call = self.python_op.call()
+        if call is None:
+            return None
+        arguments = "".join(f"{name}, " for name in self.tensor_names + self.option_names)
+        source = f"""
+def make(call, torch_op):
+    def {self.name}({arguments}):
+        if _compiling() or _modes():
+            return torch_op({arguments})
+        return call(_thread.calls, {arguments})
+    return {self.name}
+"""
+        names = {}
+        exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
+        return names["make"](call, self.torch_op)
+
+    def _prepare_direct(self, key, *args):
+        tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
+        call = self._prepare(tensors, self.outputs(*args), options)
+        words = [ctypes.cast(self.function, ctypes.c_void_p).value, call.handle.value, call.address.value]
+        for name in self.tensor_names + self.output_names:
+            places = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
+            words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
+        workspace = None
+        if "workspace" in self.fields:
+            words += [self.fields["workspace"][0] // 8, 0, 0]
+            if call.workspace_bytes and call.workspace is None:
+                workspace = _maker(torch.empty(call.workspace_bytes, dtype=torch.uint8, device=tensors[0].device))
+        call.plan = (ctypes.c_uint64 * len(words))(*words)
+        return self._remember(key, (ctypes.addressof(call.plan), *call.makers, workspace, call))
+
+    def _make_call(self):
         """The function that runs the C entry on torch's tensors. It returns the outputs, None for an absent one, or by
         way of torch's dispatcher a tensor of no elements."""
         first = self.tensor_names[0]
@@ -157,7 +273,7 @@ class Op:
             fields = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
             pointers.append(f"if {name} is not None:")
             if name in self.output_names:
-                pointers.append(f"    {name} = {name}()")
+                pointers.append(f"    {name} = {name}[0](*{name}[1])")
             pointers.append(f"    words[{fields[0]}] = {name}.data_ptr()")
             pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in fields[1:]]
         if "workspace" in self.fields:
@@ -165,7 +281,7 @@ class Op:
             pointers.append(f"    workspace = empty(call.workspace_bytes, dtype=uint8, device={first}.device)")
             pointers.append(f"    words[{self.fields['workspace'][0] // 8}] = workspace.data_ptr()")
         source = f"""
-def make(self, torch_op, outputs, function, error, empty, uint8):
+def make(self, torch_op, function, error, empty, uint8):
     def {self.name}({tensors} {options}dispatched=False):
         if not dispatched and (_compiling() or _modes()):
             return torch_op({tensors} {options})
@@ -174,7 +290,8 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
         if call is None:
             if not dispatched and not _plain(({tensors})):
                 return self._through_dispatcher({tensors} {options})
-            call = self._prepare(key, ({tensors}), outputs({tensors} {options}), ({options}))
+            call = self._prepare(({tensors}), self.outputs({tensors} {options}), ({options}))
+            self._remember(key, call)
         words = call.words
         {made} = call.makers
         {(chr(10) + 8 * " ").join(pointers)}
@@ -186,8 +303,7 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
 """
         names = {}
         exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
-        function = library[f"tigon_{self.entry}"]
-        return names["make"](self, self.torch_op, outputs, function, error, torch.empty, torch.uint8)
+        return names["make"](self, self.torch_op, self.function, error, torch.empty, torch.uint8)
 
     def _through_dispatcher(self, *args):
         if any(hasattr(t, "placements") for t in args):
@@ -202,7 +318,14 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
         given = tuple(args[0].new_empty(0) if t is None else t for t in outputs)
         return given[0] if len(given) == 1 else given
 
-    def _prepare(self, key, tensors, outputs, options):
+    @staticmethod
+    def _remember(key, call):
+        if len(_thread.calls) >= _CALLS:
+            _thread.calls.clear()
+        _thread.calls[key] = call
+        return call
+
+    def _prepare(self, tensors, outputs, options):
         device = tensors[0].device
         call = _Call()
         call.context = context(device)
@@ -210,10 +333,7 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
         call.struct = self.struct()
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
-        call.makers = [
-            None if t is None else functools.partial(t.new_empty(0).new_empty_strided, t.shape, t.stride())
-            for t in outputs
-        ]
+        call.makers = [None if t is None else _maker(t) for t in outputs]
         for name, t in zip(self.tensor_names + self.output_names, tensors + outputs):
             if t is None:
                 continue
@@ -236,9 +356,6 @@ def make(self, torch_op, outputs, function, error, empty, uint8):
             if device.type == "cpu" and 0 < call.workspace_bytes <= _KEPT:
                 call.workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8)
                 call.struct.workspace = call.workspace.data_ptr()
-        if len(_thread.calls) >= _CALLS:
-            _thread.calls.clear()
-        _thread.calls[key] = call
         return call
 
     def _layout(self, name, t):

@@ -1,0 +1,226 @@
+/* An operator's call from Python: finds the argument struct that was filled for these layouts before, writes the data
+ * pointers, has the outputs made and calls the entry. python/tigon/torch/_op.py fills the struct and says the rest. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "ffi/python.h"
+
+enum { MOST = 16 /* tensors that come in, tensors that go out, options */, HEAD = 2, WORDS = 3 + 2 * TIGON_MAX_DIMS };
+
+typedef tigon_status entry_function(void *context, void *args);
+
+/* Python's, which keeps it. */
+typedef struct python_op {
+  const dlpack_exchange *exchange;
+  int64_t inputs, outputs, options;
+  PyObject *none, *plain[2];                    /* the types whose memory may be read */
+  PyObject *number, *integer, *boolean, *dtype; /* the types of options */
+  PyObject *threads;                            /* (): torch's number of them, which a context on the CPU depends on */
+  PyObject *prepare; /* (key, *args): what the dictionary is then to hold for the key, a prepared call */
+  PyObject *other;   /* (*args): the call of what is not plain */
+  PyObject *refuse;  /* (prepared call, status): raises */
+} python_op;
+
+/* Where a tensor's pointer goes, in words of the struct; `half` too, `halves` bytes further on, where it is not 0. */
+typedef struct place {
+  uint64_t first, half, halves;
+} place;
+
+/* A prepared call is a tuple: this one's address, then for each output and the workspace None or what makes it, a
+ * function and its arguments. */
+typedef struct plan {
+  entry_function *function;
+  void *context;
+  uintptr_t *args;
+  place places[]; /* of the inputs, the outputs, the workspace */
+} plan;
+
+static bool is_plain(const python_op *op, PyObject *tensor) {
+  PyObject *type = PyObject_Type(tensor);
+  Py_DecRef(type);
+  return type == op->plain[0] || type == op->plain[1];
+}
+
+/* The stream, on the CPU the number of threads. -1 with an error. */
+static int64_t queue_of(const python_op *op, DLDevice device) {
+  void *stream;
+  if (device.device_type == kDLCUDA)
+    return op->exchange->current_stream(device.device_type, device.device_id, &stream) ? -1 : (int64_t)stream;
+  PyObject *threads = PyObject_CallObject(op->threads, NULL);
+  if (!threads) return -1;
+  const int64_t count = PyLong_AsLong(threads);
+  Py_DecRef(threads);
+  return count;
+}
+
+/* The stream and the tensors' layouts, from words[1] on: the next word, NULL if they are not known here. */
+static int64_t *put_layouts(const python_op *op, PyObject *const *tensors, int64_t *words, const void **data) {
+  int64_t *word = words + HEAD;
+  for (int i = 0; i < op->inputs; ++i) {
+    data[i] = NULL;
+    if (tensors[i] == op->none) {
+      *word++ = -1;
+      continue;
+    }
+    DLTensor view;
+    if (!is_plain(op, tensors[i]) || op->exchange->view(tensors[i], &view) != 0) return NULL;
+    if (view.device.device_type != kDLCPU && view.device.device_type != kDLCUDA) return NULL;
+    if (view.ndim > TIGON_MAX_DIMS) return NULL;
+    data[i] = (char *)view.data + view.byte_offset;
+    *word++ = view.ndim;
+    *word++ = view.dtype.code | view.dtype.bits << 8 | view.dtype.lanes << 16;
+    *word++ = (int64_t)view.device.device_type << 32 | view.device.device_id;
+    memcpy(word, view.shape, (size_t)view.ndim * sizeof *word);
+    memcpy(word + view.ndim, view.strides, (size_t)view.ndim * sizeof *word);
+    word += 2 * view.ndim;
+    if (i == 0 && (words[1] = queue_of(op, view.device)) == -1) return NULL;
+  }
+  return word;
+}
+
+/* The options' values and, in one word, which are floats. */
+static int64_t *put_options(const python_op *op, PyObject *const *options, int64_t *word) {
+  int64_t *floats = word++;
+  *floats = 0;
+  for (int i = 0; i < op->options; ++i, ++word) {
+    PyObject *type = PyObject_Type(options[i]);
+    Py_DecRef(type);
+    if (type == op->number) {
+      const double value = PyFloat_AsDouble(options[i]);
+      memcpy(word, &value, sizeof value);
+      *floats |= (int64_t)1 << i;
+    } else if (type == op->integer || type == op->boolean) {
+      *word = PyLong_AsLongLong(options[i]);
+      if (*word == -1 && PyErr_Occurred()) return NULL;
+    } else if (options[i] == op->none || type == op->dtype) {
+      *word = (int64_t)options[i]; /* there is one of each */
+    } else {
+      return NULL;
+    }
+  }
+  return word;
+}
+
+/* All that a struct depends on; NULL if that is not known here, or with an error raised. */
+static PyObject *make_key(const python_op *op, PyObject *const *args, const void **data) {
+  int64_t words[HEAD + MOST * WORDS + 1 + MOST], *end = put_layouts(op, args, words, data);
+  words[0] = (int64_t)op;
+  if (end) end = put_options(op, args + op->inputs, end);
+  return end ? PyBytes_FromStringAndSize((const char *)words, (char *)end - (char *)words) : NULL;
+}
+
+/* function(first, *rest), or function(*rest) */
+static PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *rest, int count) {
+  const int firsts = first != NULL;
+  PyObject *args = PyTuple_New(firsts + count);
+  if (!args) return NULL;
+  if (first) {
+    Py_IncRef(first);
+    PyTuple_SetItem(args, 0, first);
+  }
+  for (int i = 0; i < count; ++i) {
+    Py_IncRef(rest[i]);
+    PyTuple_SetItem(args, firsts + i, rest[i]);
+  }
+  PyObject *result = PyObject_CallObject(function, args);
+  Py_DecRef(args);
+  return result;
+}
+
+/* An output or the workspace, and where it lies; None for an absent one, NULL with an error raised. */
+static PyObject *make(const python_op *op, PyObject *maker, const void **data) {
+  *data = NULL;
+  if (maker == op->none) {
+    Py_IncRef(maker);
+    return maker;
+  }
+  DLTensor view;
+  PyObject *made = PyObject_CallObject(PyTuple_GetItem(maker, 0), PyTuple_GetItem(maker, 1));
+  if (made && op->exchange->view(made, &view) != 0) {
+    Py_DecRef(made);
+    return NULL;
+  }
+  if (made) *data = view.data;
+  return made;
+}
+
+static PyObject *make_outputs(const python_op *op, PyObject *prepared, const void **data) {
+  if (op->outputs == 1) return make(op, PyTuple_GetItem(prepared, 1), data);
+  PyObject *outputs = PyTuple_New(op->outputs);
+  for (int i = 0; outputs && i < op->outputs; ++i) {
+    PyObject *output = make(op, PyTuple_GetItem(prepared, 1 + i), &data[i]);
+    if (!output) {
+      Py_DecRef(outputs);
+      return NULL;
+    }
+    PyTuple_SetItem(outputs, i, output);
+  }
+  return outputs;
+}
+
+static tigon_status run(const python_op *op, const plan *p, const void *const *data) {
+  for (int i = 0; i <= op->inputs + op->outputs; ++i) {
+    const place *to = &p->places[i];
+    if (!data[i]) continue;
+    p->args[to->first] = (uintptr_t)data[i];
+    if (to->half) p->args[to->half] = (uintptr_t)data[i] + to->halves;
+  }
+  PyThreadState *thread = PyEval_SaveThread();
+  const tigon_status status = p->function(p->context, p->args);
+  PyEval_RestoreThread(thread);
+  return status;
+}
+
+/* The outputs: a tuple, or the only one. Making them may run a finalizer that uses the same struct: pointers are
+ * written once all are there. */
+static PyObject *call_prepared(const python_op *op, PyObject *prepared, const void **data) {
+  PyObject *outputs = make_outputs(op, prepared, data + op->inputs), *workspace = NULL, *number = NULL, *raised = NULL;
+  if (outputs) workspace = make(op, PyTuple_GetItem(prepared, 1 + op->outputs), data + op->inputs + op->outputs);
+  if (workspace) {
+    const tigon_status status = run(op, PyLong_AsVoidPtr(PyTuple_GetItem(prepared, 0)), data);
+    Py_DecRef(workspace);
+    if (status == TIGON_OK) return outputs;
+    number = PyLong_FromLong(status);
+  }
+  if (number) {
+    raised = call_with(op->refuse, prepared, &number, 1);
+    Py_DecRef(number);
+  }
+  if (outputs) Py_DecRef(outputs);
+  return raised;
+}
+
+/* (the thread's dictionary of prepared calls, *tensors, *options) */
+static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  const python_op *op = PyCapsule_GetPointer(self, NULL);
+  (void)count;
+  const void *data[2 * MOST];
+  const int given = (int)(op->inputs + op->options);
+  PyObject *key = make_key(op, args + 1, data);
+  if (!key) {
+    PyErr_Clear();
+    return call_with(op->other, NULL, args + 1, given);
+  }
+  PyObject *prepared = PyDict_GetItemWithError(args[0], key), *result = NULL;
+  if (prepared)
+    Py_IncRef(prepared);
+  else if (!PyErr_Occurred())
+    prepared = call_with(op->prepare, key, args + 1, given);
+  if (prepared) {
+    result = call_prepared(op, prepared, data);
+    Py_DecRef(prepared);
+  }
+  Py_DecRef(key);
+  return result;
+}
+
+/* The call of an operator as a Python function; NULL in a process whose Python is out of sight. */
+TIGON_API PyObject *tigon_python_call(python_op *op) {
+  static PyMethodDef method = {.name = "call", .function = call, .flags = METH_FASTCALL};
+  if (!PyCFunction_NewEx || op->inputs > MOST || op->outputs >= MOST || op->options > MOST) return NULL;
+  PyObject *self = PyCapsule_New(op, NULL, NULL);
+  if (!self) return NULL;
+  PyObject *made = PyCFunction_NewEx(&method, self, NULL);
+  Py_DecRef(self);
+  return made;
+}
