@@ -39,14 +39,18 @@ if(train_sources)
 endif()
 
 if(cli_sources)
-  add_executable(tigon_cli ${cli_sources} ${check_sources})
+  add_library(tigon_check OBJECT ${check_sources})
+  target_include_directories(tigon_check PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(tigon_check PUBLIC tigon_internal PRIVATE tigon_library_flags)
+
+  add_executable(tigon_cli ${cli_sources})
   # Hidden, main.c's argp_program_version would not replace libc's.
   set_target_properties(tigon_cli PROPERTIES OUTPUT_NAME tigon C_VISIBILITY_PRESET default)
-  target_include_directories(tigon_cli PRIVATE "${PROJECT_SOURCE_DIR}/apps" "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(tigon_cli PRIVATE ${train} tigon_plot tigon_internal tigon_library_flags PkgConfig::jansson)
+  target_include_directories(tigon_cli PRIVATE "${PROJECT_SOURCE_DIR}/apps")
+  target_link_libraries(tigon_cli PRIVATE
+    tigon_check ${train} tigon_plot tigon_internal tigon_library_flags PkgConfig::jansson)
 
   # What bench/peers_cpu.py loads: the cases, with the library in it.
-  add_library(tigon_bench SHARED ${check_sources} "${PROJECT_SOURCE_DIR}/bench/runner.c")
-  target_include_directories(tigon_bench PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(tigon_bench PRIVATE tigon_internal tigon_library_flags)
+  add_library(tigon_bench SHARED "${PROJECT_SOURCE_DIR}/bench/runner.c")
+  target_link_libraries(tigon_bench PRIVATE tigon_check tigon_internal tigon_library_flags)
 endif()

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cpu/kernels.h"
+#include "cpu/pair.h"
 
 /* ---- forward ---- */
 
@@ -11,6 +12,7 @@ static void stream_row(char *to, const char *from, const char *next, size_t byte
   size_t at = 0;
   for (; at + 64 <= bytes; at += 64) {
     vf_prefetch_l2(next + at);
+    v_next_page(to + at, 64);
     for (size_t v = 0; v < 64; v += V_LINE)
       vf_stream((float *)(void *)(to + at + v), vf_load((const float *)(const void *)(from + at + v)));
   }

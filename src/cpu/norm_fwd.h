@@ -256,9 +256,9 @@ TIGON_INLINE void norm_statistics(tigon_dtype dtype, norm_kind kind, const norm_
   if (p->casting == TIGON_CASTING_NONE) row->rstd = tigon_round_f32(row->rstd, dtype);
 }
 
-/* From where to prefetch: where rows follow one another without a gap, some way ahead of the one that is being stored. */
-TIGON_INLINE const char *norm_ahead(const char *row, const char *next, int64_t row_bytes) {
-  return next == row + row_bytes ? next + NORM_AHEAD : next;
+/* From where to prefetch: in 16 bits some way ahead of the next row, where rows follow one another without a gap. */
+TIGON_INLINE const char *norm_ahead(tigon_dtype dtype, const char *row, const char *next, int64_t cols) {
+  return dtype != TIGON_F32 && next == row + cols * v_size(dtype) ? next + NORM_AHEAD : next;
 }
 
 TIGON_INLINE void norm_fwd_row(tigon_dtype dtype, norm_kind kind, const tigon_norm_fwd_problem *p, int64_t r,
@@ -271,10 +271,9 @@ TIGON_INLINE void norm_fwd_row(tigon_dtype dtype, norm_kind kind, const tigon_no
       .s = fused ? tigon_row(&p->space, &p->s, size, r) : NULL,
       .y = tigon_row(&p->space, &p->y, size, r),
   };
-  row->next_x = norm_ahead(row->x, tigon_row(&p->space, &p->x, size, next), p->cols * v_size(dtype));
+  row->next_x = norm_ahead(dtype, row->x, tigon_row(&p->space, &p->x, size, next), p->cols);
   if (fused)
-    row->next_residual =
-        norm_ahead(row->residual, tigon_row(&p->space, &p->residual, size, next), p->cols * v_size(dtype));
+    row->next_residual = norm_ahead(dtype, row->residual, tigon_row(&p->space, &p->residual, size, next), p->cols);
   row->stream = stream && v2_aligned(row->y) && (!fused || v2_aligned(row->s));
   row->near = row->stream && p->cols <= NORM_PANEL ? near : row->s;
 }

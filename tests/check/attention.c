@@ -70,6 +70,7 @@ typedef struct call {
   int64_t batch, tokens, keys, q_heads, k_heads, head_dim;
   double scale;
   heads q, k, v, o_, d_o, dq, dk, dv;
+  double *z, *magnitude; /* [keys], of the query at work: q . k_j times scale, and the same of absolute values */
 } call;
 
 static tigon_tensor made(check *k, const char *name, int64_t b, int64_t t, int64_t h, int64_t d, layout l, bool out,
@@ -127,24 +128,26 @@ typedef struct query {
   double max, lse;
 } query;
 
-/* q . k_j times scale, and the same of absolute values. */
-static double score(const call *c, const query *q, int64_t j, double *magnitude) {
+static void score(const call *c, const query *q, int64_t j) {
   double sum = 0, all = 0;
   for (int64_t d = 0; d < c->head_dim; ++d) {
     const double term = value(&c->q, q->b, q->t, q->h, d) * value(&c->k, q->b, j, q->kv, d);
     sum += term;
     all += fabs(term);
   }
-  *magnitude = fabs(c->scale) * all;
-  return c->scale * sum;
+  c->z[j] = c->scale * sum, c->magnitude[j] = fabs(c->scale) * all;
 }
 
+/* Of the query, which then is the one at work. */
 static query query_of(const call *c, int64_t b, int64_t t, int64_t h) {
   query q = {.b = b, .t = t, .h = h, .kv = h / (c->q_heads / c->k_heads), .max = -INFINITY};
   tigon_attention_span(c->tokens, c->keys, c->o.causal, c->o.window, t, &q.begin, &q.end);
-  double ignored, sum = 0;
-  for (int64_t j = q.begin; j < q.end; ++j) q.max = fmax(q.max, score(c, &q, j, &ignored));
-  for (int64_t j = q.begin; j < q.end; ++j) sum += exp(score(c, &q, j, &ignored) - (q.max == -INFINITY ? 0 : q.max));
+  double sum = 0;
+  for (int64_t j = q.begin; j < q.end; ++j) {
+    score(c, &q, j);
+    q.max = fmax(q.max, c->z[j]);
+  }
+  for (int64_t j = q.begin; j < q.end; ++j) sum += exp(c->z[j] - (q.max == -INFINITY ? 0 : q.max));
   q.lse = sum == 0 ? -INFINITY : q.max + log(sum);
   return q;
 }
@@ -162,13 +165,11 @@ static void bound_query(const call *c, const query *q, double *o, double *o_boun
   double mean_error = 0;
   for (int64_t d = 0; d < c->head_dim; ++d) o[d] = 0, o_bound[d] = underflow(1, q->end - q->begin);
   for (int64_t j = q->begin; j < q->end; ++j) {
-    double magnitude;
-    const double z = score(c, q, j, &magnitude), w = exp(z - q->lse);
+    const double z = c->z[j], magnitude = c->magnitude[j], w = exp(z - q->lse);
     if (w > 0) mean_error += w * weight_error(z, magnitude, q->max);
   }
   for (int64_t j = q->begin; j < q->end; ++j) {
-    double magnitude;
-    const double z = score(c, q, j, &magnitude), w = exp(z - q->lse);
+    const double z = c->z[j], magnitude = c->magnitude[j], w = exp(z - q->lse);
     for (int64_t d = 0; d < c->head_dim; ++d) {
       const double v = value(&c->v, q->b, j, q->kv, d);
       o[d] += w * v;
@@ -185,6 +186,7 @@ static void fwd(check *k) {
   const layout l = c.q.layout == PACKED ? TOKENS_FIRST : c.q.layout;
   c.o_ = viewed(made(k, "o", c.batch, c.tokens, c.q_heads, c.head_dim, l, true, CHECK_UNIFORM), l, 0, c.q_heads);
   const tigon_tensor lse = c.o.no_lse ? (tigon_tensor){0} : check_out_dense(k, "lse", TIGON_F32, 3, dims);
+  c.z = check_doubles(k, c.keys), c.magnitude = check_doubles(k, c.keys);
   double *o = check_doubles(k, c.head_dim), *bound = check_doubles(k, c.head_dim);
   double *o_bound = check_doubles(k, c.batch * c.tokens * c.q_heads * c.head_dim);
   double *lse_bound = check_doubles(k, c.batch * c.tokens * c.q_heads);
@@ -224,8 +226,9 @@ static void bound_gradients(const call *c, const query *q, double lse, double *d
   double delta_all;
   const double delta = dot(c, q, &c->o_, q->t, q->h, &delta_all);
   for (int64_t j = q->begin; j < q->end; ++j) {
-    double magnitude, dp_all;
-    const double z = score(c, q, j, &magnitude), p = exp(z - lse), dp = dot(c, q, &c->v, j, q->kv, &dp_all);
+    double dp_all;
+    const double z = c->z[j], magnitude = c->magnitude[j], p = exp(z - lse);
+    const double dp = dot(c, q, &c->v, j, q->kv, &dp_all);
     const double error = p > 0 ? weight_error(z, magnitude, lse) : 0;
     const double dz = fabs(c->scale) * p * fabs(dp - delta);
     const double dz_error = dz * (error + 12) + fabs(c->scale) * p * 8 * (dp_all + delta_all);
@@ -256,6 +259,7 @@ static void bwd(check *k) {
   const tigon_tensor lse = check_inout_dense(k, "lse", TIGON_F32, 3, dims, CHECK_UNIFORM);
   make_three(k, &c, names, true, &c.dq, &c.dk, &c.dv);
   const bool packed = c.q.layout == PACKED;
+  c.z = check_doubles(k, c.keys), c.magnitude = check_doubles(k, c.keys);
   double *dq = check_doubles(k, elements(&c.dq));
   double *dk = packed ? dq : check_doubles(k, elements(&c.dk)), *dv = packed ? dq : check_doubles(k, elements(&c.dv));
   double *o = check_doubles(k, c.head_dim), *ignored = check_doubles(k, c.head_dim + 1);

@@ -61,8 +61,8 @@ typedef struct call {
   struct option o;
   int64_t rows, cols;
   tigon_cross_entropy_fwd_args a;
-  const double *x; /* logits as they were before the call */
-  double inverse;  /* of mean's denominator */
+  const double *x, *z; /* [rows, cols] of the logits as they were before the call, as given and as the op sees them */
+  double inverse;      /* of mean's denominator */
 } call;
 
 /* What the bounds of a row are made of; eps is 2^-24. */
@@ -81,9 +81,19 @@ static double weight_of(const call *c, int64_t v) { return c->o.weight ? check_v
 /* A class's weight in the part that is spread over all classes, 0 where there is none. */
 static double smoothed_weight(const call *c, int64_t v) { return c->o.smoothing != 0 ? weight_of(c, v) : 0; }
 
-static double logit_of(const call *c, int64_t r, int64_t v) {
-  const double u = c->x[r * c->cols + v] / (c->o.temperature != 0 ? c->o.temperature : 1), cap = c->o.softcap;
+static double logit_of(const struct option *o, double x) {
+  const double u = x / (o->temperature != 0 ? o->temperature : 1), cap = o->softcap;
   return cap > 0 ? cap * tanh(u / cap) : u;
+}
+
+/* Every run makes the same buffers, and those that use them fill them. */
+static void read_logits(check *k, call *c, bool used) {
+  double *x = check_doubles(k, c->rows * c->cols), *z = check_doubles(k, c->rows * c->cols);
+  for (int64_t i = 0; used && i < c->rows * c->cols; ++i) {
+    x[i] = check_value(&c->a.logits, i);
+    z[i] = logit_of(&c->o, x[i]);
+  }
+  c->x = x, c->z = z;
 }
 
 static int64_t label_of(const call *c, int64_t r) {
@@ -99,23 +109,29 @@ static double logit_error(const call *c, double z) {
   return (c->o.softcap > 0 ? 8 : c->o.temperature != 0 ? 1 : 0) * fabs(z);
 }
 
+static double lse_of(const call *c, int64_t r, double *largest) {
+  const double *z = c->z + r * c->cols;
+  double sum = 0;
+  *largest = -INFINITY;
+  for (int64_t v = 0; v < c->cols; ++v) *largest = fmax(*largest, z[v]);
+  for (int64_t v = 0; v < c->cols && isfinite(*largest); ++v) sum += exp(z[v] - *largest);
+  return isfinite(*largest) ? *largest + log(sum) : *largest;
+}
+
 /* A term of the sum carries the error of its logit, the rounding of z - reference and, without fma, of its reduction
  * (2 eps of |z - reference|), exp's (5 eps) and that of at most 32 + 6 additions: 20 eps beside what grows with z.
  * Terms weigh as their probability does. */
 static row row_of(const call *c, int64_t r) {
   row w = {.label = label_of(c, r), .weight = 1, .scale = 1};
-  double largest = -INFINITY, smallest = INFINITY, sum = 0;
-  for (int64_t v = 0; v < c->cols; ++v) {
-    const double z = logit_of(c, r, v);
-    largest = fmax(largest, z);
-    if (isfinite(z)) smallest = fmin(smallest, z);
-  }
-  for (int64_t v = 0; v < c->cols; ++v) sum += exp(logit_of(c, r, v) - largest);
-  w.lse = isfinite(largest) ? largest + log(sum) : largest;
+  double largest, smallest = INFINITY;
+  w.lse = lse_of(c, r, &largest);
+  for (int64_t v = 0; v < c->cols; ++v)
+    if (isfinite(c->z[r * c->cols + v])) smallest = fmin(smallest, c->z[r * c->cols + v]);
   w.range = isfinite(w.lse) ? largest - smallest : 0;
   w.lse_error = 20;
   for (int64_t v = 0; v < c->cols && isfinite(w.lse); ++v) {
-    const double z = logit_of(c, r, v), p = exp(z - w.lse), d = distance(z, largest, w.range), e = logit_error(c, z);
+    const double z = c->z[r * c->cols + v], p = exp(z - w.lse), d = distance(z, largest, w.range),
+                 e = logit_error(c, z);
     w.weights += smoothed_weight(c, v);
     if (!isfinite(z)) continue;
     w.smooth += smoothed_weight(c, v) * fabs(z);
@@ -146,7 +162,7 @@ static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
   if (c->o.grad_scale != 0) scale *= fabs(c->o.grad_scale);
   if (c->o.dloss) scale *= fabs(check_value(&c->a.dloss, c->o.reduction == TIGON_REDUCTION_NONE ? r : 0));
   for (int64_t v = 0; v < c->cols && w->label >= 0 && isfinite(w->lse); ++v) {
-    const double z = logit_of(c, r, v), p = exp(z - w->lse), d = fmax(fabs(z - w->lse), fmin(16, w->range));
+    const double z = c->z[r * c->cols + v], p = exp(z - w->lse), d = fmax(fabs(z - w->lse), fmin(16, w->range));
     const double u = cap > 0 ? c->x[r * c->cols + v] / temperature / cap : 0;
     const double slope_error = cap > 0 ? 11 + 4 * fabs(u) : 0;
     const double relative = w->lse_error + 2 * d + logit_error(c, z) + 12 + slope_error;
@@ -186,9 +202,7 @@ static call begin(check *k) {
   if (o.out_of_range) c.a.out.error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
   c.a.grad_scale = o.grad_scale;
   if (k->timed) return c;
-  double *x = check_doubles(k, c.rows * c.cols), denominator = 0;
-  for (int64_t i = 0; i < c.rows * c.cols; ++i) x[i] = check_value(&c.a.logits, i);
-  c.x = x;
+  double denominator = 0;
   for (int64_t r = 0; r < c.rows; ++r)
     if (label_of(&c, r) >= 0) denominator += weight_of(&c, label_of(&c, r));
   c.inverse = o.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator > 0 ? 1 / denominator : 0;
@@ -213,7 +227,8 @@ static void fwd(check *k) {
 
   double *lse = check_doubles(k, c.rows), *token_loss = check_doubles(k, c.rows), *z_loss = check_doubles(k, c.rows);
   double *entropy = check_doubles(k, c.rows), *dlogits = check_doubles(k, c.rows * c.cols), *loss = check_doubles(k, 1);
-  for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
+  read_logits(k, &c, k->oracle != NULL);
+  for (int64_t r = 0; k->oracle && r < c.rows; ++r) {
     const row w = row_of(&c, r);
     lse[r] = w.lse_error;
     token_loss[r] = loss_error(&c, &w);
@@ -240,9 +255,12 @@ static void bwd(check *k) {
   const tigon_tensor lse = check_inout_dense(k, "lse", TIGON_F32, 1, &c.rows, CHECK_UNIFORM);
   const tigon_tensor dlogits = c.o.in_place ? c.a.logits : check_out(k, "dlogits", k->dtype, 2, k->dims);
   double *scale = check_doubles(k, c.rows * c.cols);
+  read_logits(k, &c, !k->timed);
   for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
+    double largest;
+    ((float *)lse.data)[r] = (float)lse_of(&c, r, &largest);
+    if (!k->oracle) continue;
     const row w = row_of(&c, r);
-    ((float *)lse.data)[r] = (float)w.lse;
     bound_dlogits(&c, &w, r, scale + r * c.cols);
   }
   tigon_cross_entropy_bwd_args args = {.logits = c.a.logits,

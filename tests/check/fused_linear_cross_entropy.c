@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "check/internal.h"
+#include "core/half.h"
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
@@ -53,8 +54,9 @@ static double ulp_part(tigon_dtype dtype) { return dtype == TIGON_BF16 ? 0x1p-7 
 
 static double dot(const tigon_tensor *a, int64_t r, const tigon_tensor *b, int64_t v, int64_t width, double *absolute) {
   double sum = 0;
+  const int64_t at_a = check_offset(a, r * width), at_b = check_offset(b, v * width);
   for (int64_t i = 0; i < width; ++i) {
-    const double product = check_value(a, r * width + i) * check_value(b, v * width + i);
+    const double product = tigon_load_f64(a->data, at_a + i, a->dtype) * tigon_load_f64(b->data, at_b + i, b->dtype);
     sum += product;
     *absolute += fabs(product);
   }
@@ -121,9 +123,10 @@ static void bound_gradients(check *k, const tigon_fused_linear_cross_entropy_arg
       const double off = s->off[r * vocab + v] + add * s->size[r * vocab + v];
       if (off == 0) continue;
       dbias[v] += off;
+      const int64_t hidden = check_offset(&a->hidden, r * width), weight = check_offset(&a->weight, v * width);
       for (int64_t i = 0; i < width; ++i) {
-        dhidden[r * width + i] += off * fabs(check_value(&a->weight, v * width + i));
-        dweight[v * width + i] += off * fabs(check_value(&a->hidden, r * width + i));
+        dhidden[r * width + i] += off * fabs(tigon_load_f64(a->weight.data, weight + i, k->dtype));
+        dweight[v * width + i] += off * fabs(tigon_load_f64(a->hidden.data, hidden + i, k->dtype));
       }
     }
   for (int64_t i = 0; i < vocab * width; ++i) dweight[i] += add * old_dweight[i];
