@@ -6,11 +6,12 @@
 #include "problem.h"
 
 enum {
-  NORM_FWD_THREADS = 256,   /* of a forward block in which each warp has a row */
-  NORM_MOST_THREADS = 1024, /* of a block */
-  NORM_SHARE_THREADS = 512, /* of a forward block that shares rows with others of its cluster */
-  NORM_SWEPT_THREADS = 512, /* of a forward block whose row is swept twice, of */
-  NORM_SWEPT_PACKS = 2048,  /* packs, 16 bytes each, and more */
+  NORM_FWD_THREADS = 256,    /* of a forward block in which each warp has a row */
+  NORM_MOST_THREADS = 1024,  /* of a block */
+  NORM_HELD_THREADS = 512,   /* of layer_norm's block that holds NORM_SWEPT_PACKS */
+  NORM_SHARE_THREADS = 512,  /* of a forward block that shares rows with others of its cluster */
+  NORM_SWEPT_THREADS = 1024, /* of a forward block whose row is swept twice, of */
+  NORM_SWEPT_PACKS = 2048,   /* packs, 16 bytes each, and more */
   NORM_BWD_THREADS = 512,
   NORM_BWD_PACKS = 2,         /* 16 bytes each, of a row, a thread and a tensor in the backward block */
   NORM_BWD_STAGES = 3,        /* rows of a team on their way into shared memory, the one in work among them */
@@ -26,5 +27,27 @@ typedef struct norm_walk {
   int64_t ranges; /* backward: ranges of rows, each with a slab */
   int64_t parts;  /* modulated backward: ranges of a group of rows that share a scale; 0: a range has whole groups */
 } norm_walk;
+
+/* Rows at one pitch, and vectors of their dtype, as the kernels that hold them by themselves read them. A line of parameters, 64 bytes,
+ * costs a cold call 0.2 us: those that all read come first. */
+typedef struct norm_plain_rows {
+  void *data;
+  int64_t pitch;
+} norm_plain_rows;
+typedef struct norm_plain {
+  int cols, team;
+  int64_t rows;
+  norm_plain_rows x, residual;
+  const void *w;
+  float *rstd;
+  float eps, w_offset; /* 1 where w is absent, which then counts as 0 */
+  tigon_casting casting;
+  norm_plain_rows y, s;
+  const void *b;
+  float *mean;
+  int64_t share;
+  tigon_dtype scale_dtype, shift_dtype;
+  norm_plain_rows scale, shift;
+} norm_plain;
 
 #endif

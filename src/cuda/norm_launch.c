@@ -15,6 +15,29 @@ static int cluster_for(const cuda_device *device, int64_t rows, int64_t cols) {
 static bool wide_vector(const void *w) { return !w || cuda_wide(w); }
 static bool has_dtype(const void *vector, tigon_dtype its, tigon_dtype dtype) { return !vector || its == dtype; }
 
+static norm_plain_rows plain_rows(const tigon_rows *t) { return (norm_plain_rows){t->data, t->pitch[2]}; }
+static norm_plain plain_of(const tigon_norm_fwd_problem *p, int team) {
+  return (norm_plain){.cols = (int)p->cols,
+                      .team = team,
+                      .rows = p->space.rows,
+                      .x = plain_rows(&p->x),
+                      .residual = plain_rows(&p->residual),
+                      .w = p->w,
+                      .rstd = p->rstd,
+                      .eps = p->eps,
+                      .w_offset = p->w ? p->w_offset : 1,
+                      .casting = p->casting,
+                      .y = plain_rows(&p->y),
+                      .s = plain_rows(&p->s),
+                      .b = p->b,
+                      .mean = p->mean,
+                      .share = p->share,
+                      .scale_dtype = p->scale_dtype,
+                      .shift_dtype = p->shift_dtype,
+                      .scale = plain_rows(&p->scale),
+                      .shift = plain_rows(&p->shift)};
+}
+
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
   const bool wide = p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
@@ -25,24 +48,24 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   enum { WARP = 32, SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block that shares rows, at most */
   const cuda_device *device = cuda_of(queue);
   int cluster = cluster_for(device, p->space.rows, p->cols);
-  const bool swept =
-      wide && cluster == 1 && kernels->fwd_swept[0].name && packs > NORM_SWEPT_PACKS && p->cols < INT32_MAX / 2;
+  const bool plain = wide && cluster == 1 && p->space.inner == p->space.rows && p->groups.inner == p->groups.rows &&
+                     has_dtype(p->w, p->w_dtype, p->dtype) && has_dtype(p->b, p->b_dtype, p->dtype) &&
+                     has_dtype(p->scale.data, p->scale_dtype, p->dtype) &&
+                     has_dtype(p->shift.data, p->shift_dtype, p->dtype);
+  const bool swept = plain && kernels->fwd_swept[0].name && packs > NORM_SWEPT_PACKS && p->cols < INT32_MAX / 2;
   /* Rows too wide for a block are held by a cluster of them. */
   while (wide && !swept && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER &&
          cluster * SHARE < packs)
     cluster *= 2;
+  const bool held = wide && cluster == 1 && !swept && packs <= 4 * NORM_MOST_THREADS;
   cuda_kernel *kernel = wide ? kernels->fwd_wide : kernels->fwd_any;
   int each = wide ? 2 : 8;      /* packs, or elements, of a thread and row */
   int warps = NORM_FWD_THREADS; /* threads of a block in which each warp has a row */
-  if (wide && cluster == 1 && packs <= 4 * NORM_MOST_THREADS) {
-    const bool same = has_dtype(p->w, p->w_dtype, p->dtype) && has_dtype(p->b, p->b_dtype, p->dtype) &&
-                      has_dtype(p->scale.data, p->scale_dtype, p->dtype) &&
-                      has_dtype(p->shift.data, p->shift_dtype, p->dtype);
-    const bool plain = same && p->space.inner == p->space.rows;
-    const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= NORM_MOST_THREADS;
-    each = packs <= WARP || p->cols <= kernels->early_cols || few ? 1 : 4;
-    kernel = !plain ? kernels->fwd_held : each == 1 ? kernels->fwd_1 : kernels->fwd_4;
-    if (packs > WARP) warps = WARP;
+  if (held) {
+    const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= 2 * NORM_MOST_THREADS;
+    each = packs <= 2 * WARP || p->cols <= kernels->early_cols || few ? 2 : 4;
+    kernel = !plain ? kernels->fwd_held : each == 2 ? kernels->fwd_2 : kernels->fwd_4;
+    if (packs > each * WARP) warps = WARP;
   }
   norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};
   if (cluster > 1) walk.team = NORM_MOST_THREADS;
@@ -58,7 +81,10 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   const int64_t teams = threads / walk.team, blocks = cuda_ceil_div(p->space.rows, teams) * cluster;
   const cuda_shape shape = {
       .blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster, .threads = threads, .cluster = cluster};
-  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  kernel = cuda_by_dtype(kernel, p->dtype);
+  if (!swept && !(held && plain)) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, &walk));
+  norm_plain rows = plain_of(p, walk.team);
+  return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS(&rows));
 }
 
 tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,

@@ -6,15 +6,15 @@
 #include "cuda/norm.h"
 
 typedef struct norm_kernels {
-  cuda_kernel fwd_1[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
+  cuda_kernel fwd_2[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
   cuda_kernel fwd_swept[3]; /* a fused add has none */
-  int early_cols;           /* a row of so many columns, or fewer, is held a pack a thread */
+  int early_cols;           /* a row of so many columns, or fewer, is held two packs a thread */
   cuda_kernel bwd_held[3], bwd_staged[3], bwd_shared[3], bwd_wide[3],
       bwd_any[3]; /* modulated has no staged, no shared */
 } norm_kernels;
 
 #define NORM_MODULATED_KERNELS(op)                                                              \
-  .fwd_1 = CUDA_KERNELS(op, op##_fwd_1), .fwd_4 = CUDA_KERNELS(op, op##_fwd_4),                 \
+  .fwd_2 = CUDA_KERNELS(op, op##_fwd_2), .fwd_4 = CUDA_KERNELS(op, op##_fwd_4),                 \
   .fwd_held = CUDA_KERNELS(op, op##_fwd_held), .fwd_shared = CUDA_KERNELS(op, op##_fwd_shared), \
   .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide), .fwd_any = CUDA_KERNELS(op, op##_fwd_any),       \
   .bwd_held = CUDA_KERNELS(op, op##_bwd_held), .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide),     \

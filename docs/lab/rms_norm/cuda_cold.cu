@@ -8,20 +8,21 @@
 
 #include "cuda/kernel/norm_fwd.cuh"
 
-#define HELD(name, kind, packs, hold)                                                \
-  __global__ void __launch_bounds__(NORM_MOST_THREADS)                               \
-      name(const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk) { \
-    norm_fwd_held<bf16, kind, packs, hold>(p, walk);                                 \
+#define HELD(name, kind, packs, hold, ...)                                                    \
+  __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ norm_plain p) { \
+    norm_fwd_held<bf16, kind, packs, hold>(p, p.rows, p.team);                                \
   }
-HELD(rms_any, NORM_RMS, 4, HOLD_ANY)
-HELD(rms_plain, NORM_RMS, 4, HOLD_PLAIN)
-HELD(rms_early, NORM_RMS, 1, HOLD_EARLY)
-HELD(add_any, NORM_ADD_RMS, 4, HOLD_ANY)
-HELD(add_plain, NORM_ADD_RMS, 4, HOLD_PLAIN)
-HELD(add_early, NORM_ADD_RMS, 1, HOLD_EARLY)
-HELD(layer_any, NORM_LAYER, 4, HOLD_ANY)
-HELD(layer_plain, NORM_LAYER, 4, HOLD_PLAIN)
-HELD(layer_early, NORM_LAYER, 1, HOLD_EARLY)
+#define HELD_ALL(name, kind)                                                               \
+  __global__ void __launch_bounds__(NORM_MOST_THREADS)                                     \
+      name##_any(const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk) { \
+    norm_fwd_held<bf16, kind, 4, HOLD_ANY>(p, p.space.rows, walk.team);                    \
+  }                                                                                        \
+  HELD(name##_2, kind, 2, HOLD_EARLY, NORM_MOST_THREADS)                                   \
+  HELD(name##_4, kind, 4, HOLD_EARLY, NORM_MOST_THREADS)                                   \
+  HELD(name##_late, kind, 4, HOLD_LATE, NORM_HELD_THREADS, 3)
+HELD_ALL(rms, NORM_RMS)
+HELD_ALL(add, NORM_ADD_RMS)
+HELD_ALL(layer, NORM_LAYER)
 
 template <bool HINTS> __global__ void copy(const uint4 *x, uint4 *y, int64_t n) {
   const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -32,13 +33,19 @@ template <bool HINTS> __global__ void copy(const uint4 *x, uint4 *y, int64_t n) 
     y[i] = x[i];
 }
 
-typedef void (*kernel)(tigon_norm_fwd_problem, norm_walk);
-
-static void time_held(const char *name, kernel held, int packs, tigon_norm_fwd_problem p) {
+static int team_for(int cols, int packs) {
+  int team = 32;
+  while (team * packs * 8 < cols) team *= 2;
+  return team;
+}
+static void time_any(const char *name, void (*held)(tigon_norm_fwd_problem, norm_walk), tigon_norm_fwd_problem p) {
   norm_walk walk = {};
-  for (walk.team = 32; walk.team * packs * 8 < p.cols;) walk.team *= 2;
-  if (walk.team > NORM_MOST_THREADS) return;
-  printf("  %s %.2f", name, cold_us([&] { held<<<(unsigned)p.space.rows, walk.team>>>(p, walk); }));
+  walk.team = team_for((int)p.cols, 4);
+  printf("  %s any %.2f", name, cold_us([&] { held<<<(unsigned)p.space.rows, walk.team>>>(p, walk); }));
+}
+static void time_plain(const char *name, void (*held)(norm_plain), int packs, int most, norm_plain p) {
+  p.team = team_for(p.cols, packs);
+  if (p.team <= most) printf(" %s %.2f", name, cold_us([&] { held<<<(unsigned)p.rows, p.team>>>(p); }));
 }
 
 int main() {
@@ -63,10 +70,15 @@ int main() {
       printf("%d x %d: copy %.2f, with hints %.2f\n", rows, cols,
              cold_us([&] { copy<false><<<blocks, 256>>>((uint4 *)of[0], (uint4 *)of[1], n); }),
              cold_us([&] { copy<true><<<blocks, 256>>>((uint4 *)of[0], (uint4 *)of[1], n); }));
-      time_held("rms any", rms_any, 4, p), time_held("plain", rms_plain, 4, p), time_held("early", rms_early, 1, p);
-      time_held("  add any", add_any, 4, p), time_held("plain", add_plain, 4, p), time_held("early", add_early, 1, p);
-      time_held("  layer any", layer_any, 4, p), time_held("plain", layer_plain, 4, p);
-      time_held("early", layer_early, 1, p);
+      norm_plain q = {};
+      q.cols = cols, q.rows = rows, q.w = p.w, q.b = p.b, q.rstd = p.rstd, q.mean = p.mean, q.eps = p.eps;
+      q.x = {of[0], cols}, q.y = {of[1], cols}, q.residual = {of[2], cols}, q.s = {of[3], cols};
+#define TIME_ALL(name)                                                                \
+  time_any(#name, name##_any, p), time_plain("2", name##_2, 2, NORM_MOST_THREADS, q); \
+  time_plain("4", name##_4, 4, NORM_MOST_THREADS, q), time_plain("late", name##_late, 4, NORM_HELD_THREADS, q)
+      TIME_ALL(rms);
+      TIME_ALL(add);
+      TIME_ALL(layer);
       puts(cudaGetLastError() == cudaSuccess ? "" : "  FAILED");
       for (void *m : of) cudaFree(m);
       cudaFree(stats);

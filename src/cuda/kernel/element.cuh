@@ -126,10 +126,44 @@ __device__ inline void load_vector(const void *data, tigon_dtype dtype, int64_t 
   }
 }
 
+/* Element by element, each product rounded once. */
+template <class T> __device__ inline pack<T> product(const pack<T> &a, const pack<T> &b) {
+  pack<T> to;
+#pragma unroll
+  for (int j = 0; j < pack<T>::N; ++j) to.of[j] = a.of[j] * b.of[j];
+  return to;
+}
+template <> __device__ inline pack<bf16> product<bf16>(const pack<bf16> &a, const pack<bf16> &b) {
+  pack<bf16> to;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    ((__nv_bfloat162 *)&to)[i] = __hmul2(((const __nv_bfloat162 *)&a)[i], ((const __nv_bfloat162 *)&b)[i]);
+  return to;
+}
+template <> __device__ inline pack<f16> product<f16>(const pack<f16> &a, const pack<f16> &b) {
+  pack<f16> to;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) ((__half2 *)&to)[i] = __hmul2(((const __half2 *)&a)[i], ((const __half2 *)&b)[i]);
+  return to;
+}
+
 /* From here on the elements are taken out of their registers again, where the compiler would hold them apart, in twice as many. */
+__device__ static inline void keep_packed(uint4 &v) { asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)); }
 template <int PACKS> __device__ inline void keep_packed(uint4 (&v)[PACKS]) {
 #pragma unroll
-  for (int k = 0; k < PACKS; ++k) asm volatile("" : "+r"(v[k].x), "+r"(v[k].y), "+r"(v[k].z), "+r"(v[k].w));
+  for (int k = 0; k < PACKS; ++k) keep_packed(v[k]);
+}
+/* The same for the assembler, which sees through that: by another instruction than unpack()'s. */
+template <class T> __device__ inline void unpack_again(const uint4 &from, float (&to)[pack<T>::N]) {
+  unpack(pack_of<T>(from), to);
+}
+template <> __device__ inline void unpack_again<bf16>(const uint4 &from, float (&to)[8]) {
+  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    asm volatile("prmt.b32 %0, %1, 0, 0x1044;" : "=f"(to[2 * i]) : "r"(words[i]));
+    asm volatile("prmt.b32 %0, %1, 0, 0x3244;" : "=f"(to[2 * i + 1]) : "r"(words[i]));
+  }
 }
 
 /* Row r of a tensor of T. */

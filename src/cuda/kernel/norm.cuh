@@ -77,16 +77,16 @@ template <class T> __device__ inline float norm_xhat(float v, float rstd, bool r
 
 /* 1 / sqrt(v + rest), of which v is what f32 has, with one rounding: the approximation, put right by what it leaves of 1. */
 __device__ static inline float norm_rsqrt(float v, float rest) {
-  if (!(v > 0x1p-100f && v < 0x1p100f)) return 1.0f / sqrtf(v);
   const float r = rsqrtf(v), h = v * r, left = fmaf(-h, r, 1) - r * fmaf(rest, r, fmaf(v, r, -h));
-  return fmaf(0.5f * r, left, r);
+  return v > 0x1p-126f && v < 0x1p127f ? fmaf(0.5f * r, left, r) : r;
 }
 
-/* 1 / sqrt(sum / count + eps): what the quotient and the sum round away is put back (Dekker's sum of two). */
+/* 1 / sqrt(sum / count + eps): what the quotient and the sum leave out is put back (Dekker's sum of two), so that a quotient by the
+ * approximate reciprocal is enough. */
 __device__ static inline float norm_rsqrt_mean(float sum, float count, float eps) {
-  const float quotient = sum / count, mean = quotient + eps, back = mean - quotient;
+  const float share = __fdividef(1, count), quotient = sum * share, mean = quotient + eps, back = mean - quotient;
   const float rest = (quotient - (mean - back)) + (eps - back);
-  return norm_rsqrt(mean, rest + __fdividef(fmaf(-quotient, count, sum), count));
+  return norm_rsqrt(mean, fmaf(fmaf(-quotient, count, sum), share, rest));
 }
 
 /* ---- moments ---- */

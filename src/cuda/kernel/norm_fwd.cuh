@@ -5,10 +5,28 @@
 
 #include "cuda/kernel/norm.cuh"
 
-template <class T> __device__ inline float norm_rstd(const tigon_norm_fwd_problem &p, float sum_squares) {
+/* Row r of a tensor of the problem, and of one whose rows belong to a group. */
+template <class T> __device__ inline T *norm_row(const tigon_norm_fwd_problem &p, const tigon_rows &t, int64_t r) {
+  return row_of<T>(p.space, t, r);
+}
+template <class T> __device__ inline T *norm_row(const norm_plain &, const norm_plain_rows &t, int64_t r) {
+  return (T *)t.data + r * t.pitch;
+}
+template <class T>
+__device__ inline const void *norm_group(const tigon_norm_fwd_problem &p, const tigon_rows &t, tigon_dtype dtype,
+                                         int64_t group) {
+  return norm_group_row(p.groups, t, dtype, group);
+}
+template <class T>
+__device__ inline const void *norm_group(const norm_plain &, const norm_plain_rows &t, tigon_dtype, int64_t group) {
+  return t.data ? (T *)t.data + group * t.pitch : NULL;
+}
+
+template <class T, class P> __device__ inline float norm_rstd(const P &p, float sum_squares) {
   const bool narrow = sizeof(T) < 4 && p.casting == TIGON_CASTING_NONE;
-  if (!narrow) return norm_rsqrt_mean(sum_squares, (float)p.cols, p.eps);
-  return rounded<T>(norm_rsqrt_mean(rounded<T>(sum_squares / (float)p.cols), 1, p.eps));
+  const float count = (float)p.cols, sum = narrow ? rounded<T>(__fdividef(sum_squares, count)) : sum_squares;
+  const float rstd = norm_rsqrt_mean(sum, narrow ? 1 : count, p.eps);
+  return narrow ? rounded<T>(rstd) : rstd;
 }
 
 /* A row of y, and what makes it of a row of x: xhat = (v - center) * rstd + rest, where a mean is subtracted. */
@@ -19,28 +37,25 @@ template <class T> struct norm_out {
   const void *scale, *shift; /* modulated: of the row's group */
 };
 
-template <class T, norm_kind KIND>
-__device__ inline norm_out<T> norm_out_of(const tigon_norm_fwd_problem &p, T *y, int64_t r) {
-  norm_out<T> out = {y};
+template <class T, norm_kind KIND, class P> __device__ inline norm_out<T> norm_out_of(const P &p, int64_t r) {
+  norm_out<T> out = {norm_row<T>(p, p.y, r)};
   out.rounds = KIND != NORM_LAYER && norm_rounds<T>(p.casting);
   if constexpr (KIND == NORM_MODULATED) {
     const int64_t group = r / p.share;
-    out.scale = norm_group_row(p.groups, p.scale, p.scale_dtype, group);
-    out.shift = norm_group_row(p.groups, p.shift, p.shift_dtype, group);
+    out.scale = norm_group<T>(p, p.scale, p.scale_dtype, group);
+    out.shift = norm_group<T>(p, p.shift, p.shift_dtype, group);
   }
   return out;
 }
 
 /* Its statistics, of a row's sums of squares, or of its moments. */
-template <class T>
-__device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t r, bool stores, float sum_squares,
-                                       norm_out<T> &out) {
+template <class T, class P>
+__device__ inline void norm_statistics(const P &p, int64_t r, bool stores, float sum_squares, norm_out<T> &out) {
   out.rstd = norm_rstd<T>(p, sum_squares);
   if (p.rstd && stores) p.rstd[r] = out.rstd;
 }
-template <class T>
-__device__ inline void norm_statistics(const tigon_norm_fwd_problem &p, int64_t r, bool stores, const norm_moments &m,
-                                       norm_out<T> &out) {
+template <class T, class P>
+__device__ inline void norm_statistics(const P &p, int64_t r, bool stores, const norm_moments &m, norm_out<T> &out) {
   out.rstd = norm_rsqrt_mean(m.variance, 1, p.eps);
   out.center = m.center;
   out.rest = -m.rest * out.rstd;
@@ -76,6 +91,25 @@ __device__ inline void norm_output(const norm_out<T> &to, int64_t c, const float
     if (KIND == NORM_MODULATED) out[j] = fmaf(1 + given.scale[j], out[j], given.b[j]);
   }
   norm_store<T>(to.y + c, out);
+}
+/* A pack of a vector of x's dtype, 0 without it. */
+template <class T> __device__ inline void norm_plain_vector(const void *v, int64_t c, float (&to)[pack<T>::N]) {
+  uint4 bits = {0, 0, 0, 0};
+  if (v) bits = *(const uint4 *)((const T *)v + c);
+  unpack(pack_of<T>(bits), to);
+}
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_output(const norm_plain &p, const norm_out<T> &to, int64_t c, const float (&v)[N]) {
+  norm_given<N> given;
+  norm_plain_vector<T>(p.w, c, given.w);
+  if (KIND == NORM_LAYER) norm_plain_vector<T>(p.b, c, given.b);
+  if (KIND == NORM_MODULATED) {
+    norm_plain_vector<T>(to.scale, c, given.scale);
+    norm_plain_vector<T>(to.shift, c, given.b);
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) given.w[j] += p.w_offset;
+  norm_output<T, KIND>(to, c, v, given);
 }
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
@@ -143,71 +177,63 @@ __device__ inline void norm_far_differences(const T *x, float center, const team
 /* How a held kernel has what it is given besides its rows' elements. */
 enum norm_hold {
   HOLD_ANY,   /* w and b of any dtype */
-  HOLD_EARLY, /* w and b of x's dtype, on their way while the row's sum is made, and all rows at one pitch: for few rows, each of which
-                 waits for memory, the kernel's code among it */
-  HOLD_PLAIN, /* the same, loaded when they are wanted, by fewer registers; and a row a block */
+  HOLD_EARLY, /* of a norm_plain, on their way while the row's sum is made */
+  HOLD_LATE,  /* of a norm_plain, loaded when they are wanted, by fewer registers */
 };
-
-template <class T, norm_hold HOLD>
-__device__ inline T *held_row(const tigon_norm_fwd_problem &p, const tigon_rows &t, int64_t r) {
-  return HOLD == HOLD_ANY ? row_of<T>(p.space, t, r) : (T *)t.data + r * t.pitch[2];
-}
-
-/* Column c's pack of a vector of x's dtype. */
-template <class T> __device__ inline uint4 held_vector(const void *v, float absent, int c) {
-  float all[pack<T>::N];
-#pragma unroll
-  for (int j = 0; j < pack<T>::N; ++j) all[j] = absent;
-  const pack<T> without = packed<T>(all);
-  return v ? *(const uint4 *)((const T *)v + c) : *(const uint4 *)&without;
-}
 
 /* cols is a multiple of a pack's elements, and PACKS of them a thread hold a row, or a block's share of it, where those of a cluster do.
  * A grid has blocks for as many rows as a memory. */
-template <class T, norm_kind KIND, int PACKS, norm_hold HOLD, bool SHARED = false>
-__device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm_walk &walk) {
+template <class T, norm_kind KIND, int PACKS, norm_hold HOLD, bool SHARED = false, class P>
+__device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int share = 0) {
   constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
   __shared__ team_space<VALUES> space;
   __shared__ cluster_space<VALUES> shared;
-  const team t = team_of(walk.team);
+  const team t = team_of(threads);
   const cluster cl = SHARED ? cluster_of_block() : cluster{0, 1};
-  const int end = (cl.rank + 1) * walk.share * N, own = (SHARED ? cl.rank * walk.share : 0) + t.rank;
+  const int end = (cl.rank + 1) * share * N, own = (SHARED ? cl.rank * share : 0) + t.rank;
   const int cols = SHARED && end < (int)p.cols ? end : (int)p.cols; /* of the row up to this block's share */
+  const int first = own * N, step = t.threads * N, left = cols - first;
   const bool stores = t.rank == 0 && cl.rank == 0;
-  const int64_t r = HOLD == HOLD_PLAIN ? blockIdx.x : (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
-  if (HOLD != HOLD_PLAIN && r >= p.space.rows) return; /* a whole team, and no block of a cluster */
-  const T *x = held_row<T, HOLD>(p, p.x, r);
-  const T *residual = KIND == NORM_ADD_RMS ? held_row<T, HOLD>(p, p.residual, r) : NULL;
+  const int64_t r = ((int64_t)(blockIdx.x / cl.size) * blockDim.x + threadIdx.x) >> (31 - __clz(threads));
+  if (r >= rows) return; /* a whole team, and no block of a cluster */
+  const T *x = norm_row<T>(p, p.x, r) + first;
+  const T *residual = KIND == NORM_ADD_RMS ? norm_row<T>(p, p.residual, r) + first : NULL;
   uint4 kept[PACKS], add[PACKS], weights[PACKS], biases[PACKS];
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    const int c = (k * t.threads + own) * N;
-    kept[k] = c < cols ? *(const uint4 *)(x + c) : uint4{0, 0, 0, 0};
-    if (KIND == NORM_ADD_RMS) add[k] = c < cols ? *(const uint4 *)(residual + c) : uint4{0, 0, 0, 0};
-    if (HOLD == HOLD_EARLY && c < cols) weights[k] = held_vector<T>(p.w, 1, c);
-    if (HOLD == HOLD_EARLY && KIND == NORM_LAYER && c < cols) biases[k] = held_vector<T>(p.b, 0, c);
+    kept[k] = add[k] = uint4{0, 0, 0, 0};
+    if (k * step >= left) continue;
+    kept[k] = *(const uint4 *)(x + k * step);
+    if (KIND == NORM_ADD_RMS) add[k] = *(const uint4 *)(residual + k * step);
   }
-  norm_out<T> out = norm_out_of<T, KIND>(p, held_row<T, HOLD>(p, p.y, r), r);
+#pragma unroll
+  for (int k = 0; HOLD == HOLD_EARLY && k < PACKS; ++k) {
+    weights[k] = biases[k] = uint4{0, 0, 0, 0};
+    if (k * step >= left) continue;
+    if (p.w) weights[k] = __ldg((const uint4 *)((const T *)p.w + first + k * step));
+    if (KIND == NORM_LAYER && p.b) biases[k] = __ldg((const uint4 *)((const T *)p.b + first + k * step));
+  }
+  norm_out<T> out = norm_out_of<T, KIND>(p, r);
   if (KIND == NORM_MODULATED && p.share == 1) {
     norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, own, N, cols);
     norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, own, N, cols);
   }
   float sums[VALUES] = {0}; /* of squares, or of differences and their squares */
   if constexpr (KIND == NORM_LAYER) {
-    float center = norm_pivot(x, p.cols);
+    const T *row = x - first;
+    float center = norm_pivot(row, p.cols);
     norm_held_differences<T>(kept, center, t, own, cols, sums);
-    keep_packed(kept);
     team_all<op_sum>(t, space, 0, sums);
     if (SHARED) cluster_all<op_sum>(cl, shared, 0, sums);
     if (norm_far(sums[0], sums[1], (float)p.cols)) { /* all threads alike */
       center = norm_center(center + sums[0] / (float)p.cols);
-      norm_far_differences(x, center, t, own, cols, sums);
+      norm_far_differences(row, center, t, own, cols, sums);
       team_all<op_sum>(t, space, 1, sums);
       if (SHARED) cluster_all<op_sum>(cl, shared, 1, sums);
     }
     norm_statistics(p, r, stores, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
   } else {
-    T *s = KIND == NORM_ADD_RMS ? held_row<T, HOLD>(p, p.s, r) : NULL;
+    T *s = KIND == NORM_ADD_RMS ? norm_row<T>(p, p.s, r) + first : NULL;
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       float v[N], part = 0;
@@ -220,62 +246,97 @@ __device__ inline void norm_fwd_held(const tigon_norm_fwd_problem &p, const norm
         const pack<T> both = packed<T>(v);
         kept[k] = *(const uint4 *)&both;
         unpack(both, v);
-        const int c = (k * t.threads + own) * N;
-        if (c < cols) store_pack(s + c, both);
+        if (k * step < left) store_pack(s + k * step, both);
       }
 #pragma unroll
       for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
       sums[0] += part;
     }
-    keep_packed(kept);
     team_all<op_sum>(t, space, 0, sums);
     if (SHARED) cluster_all<op_sum>(cl, shared, 0, sums);
     norm_statistics(p, r, stores, sums[0], out);
   }
+  if constexpr (HOLD == HOLD_EARLY && sizeof(T) == 2 && (KIND == NORM_RMS || KIND == NORM_ADD_RMS)) {
+    /* y is the product of two of T, which T's instruction rounds as f32 does: half of the instructions. */
+    if (out.rounds && p.w_offset == 0) {
+#pragma unroll
+      for (int k = 0; k < PACKS; ++k) {
+        if (k * step >= left) continue;
+        float v[N];
+        unpack_again<T>(kept[k], v);
+#pragma unroll
+        for (int j = 0; j < N; ++j) v[j] *= out.rstd;
+        store_pack(out.y + first + k * step, product(packed<T>(v), pack_of<T>(weights[k])));
+      }
+      return;
+    }
+  }
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
-    const int c = (k * t.threads + own) * N;
+    const int c = first + k * step;
     if (c >= cols) continue;
     float v[N];
-    unpack(pack_of<T>(kept[k]), v);
-    if (HOLD == HOLD_ANY) {
+    keep_packed(kept[k]);
+    if (HOLD == HOLD_EARLY) keep_packed(weights[k]);
+    if (HOLD == HOLD_EARLY)
+      unpack_again<T>(kept[k], v);
+    else
+      unpack(pack_of<T>(kept[k]), v);
+    if constexpr (HOLD != HOLD_EARLY) {
       norm_output<T, KIND>(p, out, c, v);
-      continue;
-    }
-    norm_given<N> given;
-    unpack(pack_of<T>(HOLD == HOLD_EARLY ? weights[k] : held_vector<T>(p.w, 1, c)), given.w);
-    if (KIND == NORM_LAYER) unpack(pack_of<T>(HOLD == HOLD_EARLY ? biases[k] : held_vector<T>(p.b, 0, c)), given.b);
-    if (KIND == NORM_MODULATED) {
-      unpack(pack_of<T>(held_vector<T>(out.scale, 0, c)), given.scale);
-      unpack(pack_of<T>(held_vector<T>(out.shift, 0, c)), given.b);
-    }
-    const float offset = p.w ? p.w_offset : 0;
+    } else {
+      norm_given<N> given;
+      unpack(pack_of<T>(weights[k]), given.w);
+      if (KIND == NORM_LAYER) unpack(pack_of<T>(biases[k]), given.b);
+      if (KIND == NORM_MODULATED) {
+        norm_plain_vector<T>(out.scale, c, given.scale);
+        norm_plain_vector<T>(out.shift, c, given.b);
+      }
 #pragma unroll
-    for (int j = 0; KIND != NORM_LAYER && j < N; ++j) given.w[j] += offset;
-    norm_output<T, KIND>(out, c, v, given);
+      for (int j = 0; j < N; ++j) given.w[j] += p.w_offset;
+      norm_output<T, KIND>(out, c, v, given);
+    }
   }
   if (SHARED) cluster_end(cl);
 }
 
-/* Rows so wide that a block that held one would have an SM almost to itself: a block of several sweeps its row twice, the second time
- * out of the L1 and L2, PACKS loads of a thread at a time. */
-template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_swept(const tigon_norm_fwd_problem &p) {
+/* 16 bytes that are read again, out of the L1 and L2, and the last time. */
+__device__ static inline uint4 load_to_keep(const void *at) {
+  uint4 v;
+  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
+               " ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+__device__ static inline uint4 load_to_drop(const void *at) {
+  uint4 v;
+  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
+               " ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+
+/* Rows so wide that registers for one would leave an SM half empty: a block sweeps its row twice, the second time out of the L1, PACKS
+ * loads of a thread at a time. */
+template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_swept(const norm_plain &p) {
   constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
   __shared__ team_space<VALUES> space;
-  const team t = team_of(NORM_SWEPT_THREADS);
+  const team t = {NORM_SWEPT_THREADS, (int)threadIdx.x, 0, 1};
   const int64_t r = blockIdx.x;
-  const int cols = (int)p.cols, step = NORM_SWEPT_THREADS * N, own = (int)threadIdx.x * N;
-  const T *x = row_of<T>(p.space, p.x, r);
-  norm_out<T> out = norm_out_of<T, KIND>(p, row_of<T>(p.space, p.y, r), r);
+  const int cols = p.cols, step = NORM_SWEPT_THREADS * N, own = (int)threadIdx.x * N;
+  const T *x = norm_row<T>(p, p.x, r);
   float center = KIND == NORM_LAYER ? norm_pivot(x, p.cols) : 0, sums[VALUES];
   for (int turn = 0; turn < 2; ++turn) {
     double all[2] = {0, 0}; /* of differences, of their squares */
+#pragma unroll 1
     for (int first = own; first < cols; first += PACKS * step) {
       uint4 v[PACKS];
       float group[2] = {0, 0};
 #pragma unroll
       for (int k = 0; k < PACKS; ++k)
-        if (first + k * step < cols) v[k] = *(const uint4 *)(x + first + k * step);
+        if (first + k * step < cols) v[k] = load_to_keep(x + first + k * step);
 #pragma unroll
       for (int k = 0; k < PACKS; ++k)
         if (first + k * step < cols) norm_add_pack<T>(v[k], center, group);
@@ -286,22 +347,16 @@ template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_sw
     if (VALUES == 1 || turn == 1 || !norm_far(sums[0], sums[VALUES - 1], (float)p.cols)) break; /* all threads alike */
     center = norm_center(center + sums[0] / (float)p.cols);
   }
+  norm_out<T> out = norm_out_of<T, KIND>(p, r);
   if constexpr (KIND == NORM_LAYER)
     norm_statistics(p, r, t.rank == 0, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
   else
     norm_statistics(p, r, t.rank == 0, sums[0], out);
-  for (int first = own; first < cols; first += PACKS * step) {
-    uint4 v[PACKS];
-#pragma unroll
-    for (int k = 0; k < PACKS; ++k)
-      if (first + k * step < cols) v[k] = __ldcs((const uint4 *)(x + first + k * step));
-#pragma unroll
-    for (int k = 0; k < PACKS; ++k) {
-      if (first + k * step >= cols) continue;
-      float of[N];
-      unpack(pack_of<T>(v[k]), of);
-      norm_output<T, KIND>(p, out, first + k * step, of);
-    }
+#pragma unroll 1
+  for (int c = own; c < cols; c += step) {
+    float v[N];
+    unpack(pack_of<T>(load_to_drop(x + c)), v);
+    norm_output<T, KIND>(p, out, c, v);
   }
 }
 
@@ -370,7 +425,7 @@ __device__ inline void norm_fwd_walked(const tigon_norm_fwd_problem &p, const no
        r += (int64_t)(gridDim.x / cl.size) * t.count) {
     const T *x = row_of<T>(p.space, p.x, r);
     T *s = NULL;
-    norm_out<T> out = norm_out_of<T, KIND>(p, row_of<T>(p.space, p.y, r), r);
+    norm_out<T> out = norm_out_of<T, KIND>(p, r);
     if constexpr (KIND == NORM_LAYER) {
       norm_statistics(p, r, stores, norm_row_moments<T, N>(x, lane, p.cols, space, shared, turn), out);
     } else {

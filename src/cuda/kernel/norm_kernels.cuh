@@ -1,4 +1,4 @@
-/* All kernels of a norm: NORM_KERNELS(rms_norm, NORM_RMS). */
+/* All kernels of a norm: NORM_KERNELS(rms_norm, NORM_RMS, (NORM_MOST_THREADS), HOLD_EARLY). */
 #ifndef TIGON_CUDA_KERNEL_NORM_KERNELS_CUH
 #define TIGON_CUDA_KERNEL_NORM_KERNELS_CUH
 
@@ -17,21 +17,25 @@
   KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS), \
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
 
-/* Two blocks of a cluster's share an SM. */
-#define NORM_FWD_KERNELS(op, kind)                                                                       \
-  NORM_FWD(op##_fwd_1, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 1, HOLD_EARLY>(p, walk))              \
-  NORM_FWD(op##_fwd_4, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4, HOLD_PLAIN>(p, walk))              \
-  NORM_FWD(op##_fwd_held, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4, HOLD_ANY>(p, walk))             \
-  NORM_FWD(op##_fwd_shared, (NORM_SHARE_THREADS, 2), norm_fwd_held<T, kind, 4, HOLD_ANY, true>(p, walk)) \
-  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))            \
+#define NORM_PLAIN(name, bounds, ...) KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ norm_plain p), __VA_ARGS__)
+
+/* Two blocks of a cluster's share an SM. `bounds` and `hold` are fwd_4's. */
+#define NORM_FWD_KERNELS(op, kind, bounds, hold)                                                                \
+  NORM_PLAIN(op##_fwd_2, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 2, HOLD_EARLY>(p, p.rows, p.team))         \
+  NORM_PLAIN(op##_fwd_4, bounds, norm_fwd_held<T, kind, 4, hold>(p, p.rows, p.team))                            \
+  NORM_FWD(op##_fwd_held, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4, HOLD_ANY>(p, p.space.rows, walk.team)) \
+  NORM_FWD(op##_fwd_shared, (NORM_SHARE_THREADS, 2),                                                            \
+           norm_fwd_held<T, kind, 4, HOLD_ANY, true>(p, p.space.rows, walk.team, walk.share))                   \
+  NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))                   \
   NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
 
-/* A fused add has none: it stores what the second sweep reads. */
+/* Two blocks on an SM, whose rows then lie in its L1; modulated spills in so few registers. A fused add has none: it stores what the second
+ * sweep reads. */
 #define NORM_SWEPT(op, kind) \
-  NORM_FWD(op##_fwd_swept, (NORM_SWEPT_THREADS, 2), norm_fwd_swept<T, kind, kind == NORM_LAYER ? 4 : 8>(p))
+  NORM_PLAIN(op##_fwd_swept, (NORM_SWEPT_THREADS, kind == NORM_MODULATED ? 1 : 2), norm_fwd_swept<T, kind, 4>(p))
 
-#define NORM_KERNELS(op, kind)                                           \
-  NORM_FWD_KERNELS(op, kind)                                             \
+#define NORM_KERNELS(op, kind, bounds, hold)                             \
+  NORM_FWD_KERNELS(op, kind, bounds, hold)                               \
   NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind>(p, walk))               \
   NORM_STAGED(op##_bwd_staged, norm_bwd_staged<T, kind, false>(p, walk)) \
   NORM_STAGED(op##_bwd_shared, norm_bwd_staged<T, kind, true>(p, walk))  \
@@ -39,7 +43,7 @@
   NORM_BWD(op##_bwd_any, norm_bwd_walked<T, kind, 1>(p, walk))
 
 #define NORM_MODULATED_KERNELS(op)                                      \
-  NORM_FWD_KERNELS(op, NORM_MODULATED)                                  \
+  NORM_FWD_KERNELS(op, NORM_MODULATED, (NORM_MOST_THREADS), HOLD_LATE)  \
   NORM_BWD(op##_bwd_held, modulated_bwd_held<T>(p, walk))               \
   NORM_BWD(op##_bwd_wide, modulated_bwd_walked<T, pack<T>::N>(p, walk)) \
   NORM_BWD(op##_bwd_any, modulated_bwd_walked<T, 1>(p, walk))
