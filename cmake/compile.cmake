@@ -19,10 +19,6 @@ if(TIGON_SANITIZE)
   # without the three a build takes less than half the time.
   target_compile_options(tigon_flags INTERFACE
     -fsanitize=${TIGON_SANITIZE} -fno-sanitize-recover=all -fno-sanitize=object-size,null,pointer-overflow -fno-omit-frame-pointer)
-  if(TIGON_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    # The same checks as calls: inline, they are a third of the compiler's time on a kernel.
-    target_compile_options(tigon_flags INTERFACE --param=asan-instrumentation-with-call-threshold=0)
-  endif()
   target_link_options(tigon_flags INTERFACE -fsanitize=${TIGON_SANITIZE})
   target_compile_definitions(tigon_flags INTERFACE TIGON_SANITIZE)
 else()
