@@ -2,8 +2,28 @@
 
 #include "cuda/kernels.h"
 
+/* Of a wide problem, where it is a plain one. */
+static bool plain_of(const tigon_embedding_fwd_problem *p, const flat_walk *walk, embedding_plain *plain) {
+  *plain = (embedding_plain){.rows = (int)p->space.rows,
+                             .cols = (int)p->cols,
+                             .team_bits = walk->team_bits,
+                             .idx_dtype = p->idx_dtype,
+                             .idx = p->idx,
+                             .vocab = p->vocab,
+                             .table = p->table,
+                             .table_pitch = (int)p->table_pitch,
+                             .y_pitch = (int)p->y.pitch[2],
+                             .y = p->y.data,
+                             .error_flag = p->error_flag};
+  enum { MOST_TILES = 65535 }; /* a grid's second extent */
+  return p->space.inner == p->space.rows && walk->tiles <= MOST_TILES &&
+         p->space.rows <= INT32_MAX / walk->team - FLAT_THREADS && p->cols <= INT32_MAX / 2 && p->vocab <= INT32_MAX &&
+         plain->table_pitch == p->table_pitch && plain->y_pitch == p->y.pitch[2];
+}
+
 tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p,
                                       const tigon_plan *plan) {
+  static cuda_kernel plain[3] = CUDA_KERNELS(embedding, embedding_fwd_plain);
   static cuda_kernel wide[3] = CUDA_KERNELS(embedding, embedding_fwd_wide);
   static cuda_kernel any[3] = CUDA_KERNELS(embedding, embedding_fwd_any);
   (void)plan;
@@ -12,7 +32,12 @@ tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_
                        flat_wide(&p->space, &p->y, p->dtype);
   const flat_walk walk = is_wide ? flat_cut(p->space.rows, p->cols / lanes, EMBEDDING_FWD_PACKS)
                                  : flat_cut(p->space.rows, p->cols, EMBEDDING_FWD_PACKS * FLAT_ANY);
-  const cuda_shape shape = {.blocks = flat_blocks(&walk, p->space.rows), .threads = FLAT_THREADS};
+  cuda_shape shape = {.blocks = flat_blocks(&walk, p->space.rows), .threads = FLAT_THREADS};
+  embedding_plain rows;
+  if (is_wide && plain_of(p, &walk, &rows)) {
+    shape.blocks /= walk.tiles, shape.rows = (int)walk.tiles;
+    return cuda_launch(queue, cuda_by_dtype(plain, p->dtype), shape, CUDA_ARGUMENTS(&rows));
+  }
   return cuda_launch(queue, cuda_by_dtype(is_wide ? wide : any, p->dtype), shape,
                      CUDA_ARGUMENTS((void *)p, (void *)&walk));
 }

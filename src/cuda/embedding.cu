@@ -6,16 +6,13 @@
 
 /* ---- forward ---- */
 
-template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_problem &p, const flat_walk &walk) {
-  constexpr int EACH = N == 1 ? EMBEDDING_FWD_PACKS * FLAT_ANY : EMBEDDING_FWD_PACKS;
-  const flat_place at = flat_place_of(walk, blockIdx.x, EACH * N, N);
-  if (at.row >= p.space.rows) return;
-  const int64_t index = load_index(p.idx, at.row, p.idx_dtype), left = p.cols - at.first;
+/* Of a row's columns first, first + step, ..., N from each on; to: y's element `first`. */
+template <class T, int N, int EACH, class P, class I>
+__device__ inline void fwd_copy(const P &p, I row, I first, int step, T *to) {
+  const int64_t index = load_index(p.idx, row, p.idx_dtype);
+  const I left = p.cols - first;
   const bool legal = index >= 0 && index < p.vocab;
-  const int step = walk.team * N;
-  if (!legal && at.first == 0 && p.error_flag) *p.error_flag = 1;
-  const T *from = (const T *)p.table + (legal ? index * p.table_pitch + at.first : 0);
-  T *to = row_of<T>(p.space, p.y, at.row) + at.first;
+  const T *from = (const T *)p.table + (legal ? (I)index * (int64_t)p.table_pitch + first : 0);
   chunk<T, N> x[EACH];
 #pragma unroll
   for (int k = 0; k < EACH; ++k)
@@ -23,6 +20,22 @@ template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_p
 #pragma unroll
   for (int k = 0; k < EACH; ++k)
     if (k * step < left) store_chunk<T, N>(to + k * step, x[k]);
+  if (!legal && first == 0 && p.error_flag) *p.error_flag = 1;
+}
+
+template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_problem &p, const flat_walk &walk) {
+  constexpr int EACH = N == 1 ? EMBEDDING_FWD_PACKS * FLAT_ANY : EMBEDDING_FWD_PACKS;
+  const flat_place at = flat_place_of(walk, blockIdx.x, EACH * N, N);
+  if (at.row < p.space.rows)
+    fwd_copy<T, N, EACH>(p, at.row, at.first, walk.team * N, row_of<T>(p.space, p.y, at.row) + at.first);
+}
+
+template <class T> __device__ inline void fwd_plain(const embedding_plain &p) {
+  constexpr int N = pack<T>::N, EACH = EMBEDDING_FWD_PACKS;
+  const int team = 1 << p.team_bits, rank = (int)threadIdx.x & (team - 1);
+  const int row = (int)(blockIdx.x * FLAT_THREADS + threadIdx.x) >> p.team_bits;
+  const int first = ((int)(blockIdx.y * EACH) << p.team_bits) * N + rank * N;
+  if (row < p.rows) fwd_copy<T, N, EACH>(p, row, first, team * N, (T *)p.y + row * (int64_t)p.y_pitch + first);
 }
 
 /* ---- backward: the sort ---- */
@@ -312,6 +325,7 @@ extern "C" __global__ void __launch_bounds__(FLAT_THREADS)
       (const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_walk walk), \
       bwd<T, n>(p, walk))
 
+KERNEL_BY_DTYPE(embedding_fwd_plain, (FLAT_THREADS, 8), (const __grid_constant__ embedding_plain p), fwd_plain<T>(p))
 FWD(wide, pack<T>::N)
 FWD(any, 1)
 BWD(wide, pack<T>::N)

@@ -1,5 +1,7 @@
 #include "cuda/rope.h"
 
+#include <stdlib.h>
+
 #include "cuda/kernels.h"
 
 static bool wide_heads(const tigon_rope_problem *p, const tigon_heads *t) {
@@ -17,7 +19,50 @@ static bool wide_problem(const tigon_rope_problem *p, int64_t lanes) {
          wide_heads(p, &p->q) && wide_heads(p, &p->k) && wide_heads(p, &p->q_out) && wide_heads(p, &p->k_out);
 }
 
+static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
+  const int64_t reach = p->batch * p->tokens * llabs(t->token_pitch) + t->heads * llabs(t->head_pitch) + p->head_dim;
+  return !t->data || ((p->batch == 1 || t->batch_pitch == p->tokens * t->token_pitch) && reach <= INT32_MAX);
+}
+
+/* Of a wide problem of `threads` threads. */
+static bool is_plain(const tigon_rope_problem *p, const rope_walk *w, int64_t threads) {
+  const int64_t largest = w->groups * w->pieces > p->tokens ? w->groups * w->pieces : p->tokens;
+  const int64_t table = p->batch * llabs(p->table_batch_pitch) + p->table_rows * llabs(p->table_pitch) + p->rotary_dim;
+  return p->layout == TIGON_ROPE_HALF && w->pairs == w->pieces && (threads + ROPE_THREADS) * largest <= INT32_MAX &&
+         table <= INT32_MAX && p->batch * llabs(p->position_pitch) + p->tokens <= INT32_MAX && plain_heads(p, &p->q) &&
+         plain_heads(p, &p->k) && plain_heads(p, &p->q_out) && plain_heads(p, &p->k_out);
+}
+
+static rope_divisor divisor(int64_t by) { return (rope_divisor){(unsigned)by, (unsigned)cuda_ceil_div(1LL << 31, by)}; }
+static rope_plain_heads heads_of(const tigon_heads *t) {
+  return (rope_plain_heads){t->data, (int)t->heads, (int)t->token_pitch, (int)t->head_pitch};
+}
+static rope_plain plain_of(const tigon_rope_problem *p, const rope_walk *w, int64_t threads) {
+  return (rope_plain){.threads = (unsigned)threads,
+                      .of_token = divisor(w->groups * w->pieces),
+                      .pieces = divisor(w->pieces),
+                      .groups = (int)w->groups,
+                      .q = heads_of(&p->q),
+                      .k = heads_of(&p->k),
+                      .tokens = divisor(p->tokens),
+                      .positions = p->positions,
+                      .cos = p->cos,
+                      .sin = p->sin,
+                      .position_pitch = (int)p->position_pitch,
+                      .table_batch_pitch = (int)p->table_batch_pitch,
+                      .table_pitch = (int)p->table_pitch,
+                      .table_rows = (int)p->table_rows,
+                      .rotary_dim = (int)p->rotary_dim,
+                      .position_dtype = p->position_dtype,
+                      .table_dtype = p->table_dtype,
+                      .sign = w->sign,
+                      .q_out = heads_of(&p->q_out),
+                      .k_out = heads_of(&p->k_out),
+                      .error_flag = p->error_flag};
+}
+
 static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float sign) {
+  static cuda_kernel half_plain[3] = CUDA_KERNELS(rope, rope_half_plain);
   static cuda_kernel half_wide[3] = CUDA_KERNELS(rope, rope_half_wide);
   static cuda_kernel half_any[3] = CUDA_KERNELS(rope, rope_half_any);
   static cuda_kernel interleaved_wide[3] = CUDA_KERNELS(rope, rope_interleaved_wide);
@@ -32,7 +77,12 @@ static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float 
   w.few = threads <= UINT32_MAX - ROPE_THREADS;
   cuda_kernel *kernels = half ? (wide ? half_wide : half_any) : (wide ? interleaved_wide : interleaved_any);
   const cuda_shape shape = {.blocks = cuda_ceil_div(threads, ROPE_THREADS), .threads = ROPE_THREADS};
-  return cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &w));
+  const bool few = threads <= (int64_t)ROPE_PLAIN_MOST * cuda_of(queue)->desc.cores;
+  if (!few || !wide || !is_plain(p, &w, threads))
+    return cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &w));
+  rope_plain plain = plain_of(p, &w, threads);
+  const cuda_shape shape_plain = {.blocks = cuda_ceil_div(threads, ROPE_PLAIN_THREADS), .threads = ROPE_PLAIN_THREADS};
+  return cuda_launch(queue, cuda_by_dtype(half_plain, p->dtype), shape_plain, CUDA_ARGUMENTS(&plain));
 }
 
 tigon_status tigon_cuda_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {

@@ -4,16 +4,34 @@
 
 /* cos or sin of N pairs. */
 template <class T, int N>
-__device__ inline void load_table(const tigon_rope_problem &p, const void *table, int64_t at, float (&to)[N]) {
+__device__ inline void load_table(const void *table, tigon_dtype dtype, int64_t at, float (&to)[N]) {
   if constexpr (N == 1)
-    to[0] = load_any(table, at, p.table_dtype);
+    to[0] = load_any(table, at, dtype);
   else
-    load_vector<T>(table, p.table_dtype, at, to);
+    load_vector<T>(table, dtype, at, to);
 }
 
+/* A thread's heads. */
 template <class T> struct rope_heads {
   const T *x[ROPE_HEADS];
   T *y[ROPE_HEADS]; /* NULL: no more heads */
+  __device__ bool has(int j) const { return y[j]; }
+  __device__ const T *from(int j) const { return x[j]; }
+  __device__ T *to(int j) const { return y[j]; }
+};
+/* Each found when it is wanted: where it is stored, by parameters that come while the loads are on their way. */
+template <class T> struct rope_plain_place {
+  const rope_plain &p;
+  int token, group; /* token: of the batch */
+  __device__ bool has(int j) const { return group + j * p.groups < p.q.heads + p.k.heads; }
+  __device__ const T *from(int j) const { return at(p.q, p.k, j); }
+  __device__ T *to(int j) const { return at(p.q_out, p.k_out, j); }
+  __device__ T *at(const rope_plain_heads &q, const rope_plain_heads &k, int j) const {
+    const int h = group + j * p.groups;
+    const bool of_q = h < q.heads;
+    return (T *)(of_q ? q.data : k.data) + (token * (of_q ? q.token_pitch : k.token_pitch) +
+                                            (of_q ? h : h - q.heads) * (of_q ? q.head_pitch : k.head_pitch));
+  }
 };
 template <class T>
 __device__ inline rope_heads<T> heads_of(const tigon_rope_problem &p, const rope_walk &w, int64_t b, int64_t t,
@@ -30,22 +48,22 @@ __device__ inline rope_heads<T> heads_of(const tigon_rope_problem &p, const rope
   return of;
 }
 
-template <class T, int N, bool HALF>
-__device__ inline void turn_pairs(const tigon_rope_problem &p, const rope_heads<T> &heads, int64_t pair, int64_t row,
-                                  float sign, bool legal) {
+template <class T, int N, bool HALF, class P, class H, class I>
+__device__ inline void turn_pairs(const P &p, const H &heads, I pair, I row, float sign, bool legal) {
   /* Pairs lie in two chunks: of their first and their second elements, or one after the other. */
-  const int64_t first = HALF ? pair : 2 * pair, second = HALF ? pair + p.rotary_dim / 2 : 2 * pair + N;
+  const I first = HALF ? pair : 2 * pair, second = HALF ? pair + p.rotary_dim / 2 : 2 * pair + N;
   chunk<T, N> x[ROPE_HEADS][2];
 #pragma unroll
   for (int j = 0; j < ROPE_HEADS; ++j) {
-    if (!heads.y[j]) continue;
-    x[j][0] = load_chunk<T, N>(heads.x[j] + first);
-    x[j][1] = load_chunk<T, N>(heads.x[j] + second);
+    if (!heads.has(j)) continue;
+    const T *from = heads.from(j);
+    x[j][0] = load_chunk<T, N>(from + first);
+    x[j][1] = load_chunk<T, N>(from + second);
   }
   float c[N], s[N];
   if (legal) {
-    load_table<T, N>(p, p.cos, row + pair, c);
-    load_table<T, N>(p, p.sin, row + pair, s);
+    load_table<T, N>(p.cos, p.table_dtype, row + pair, c);
+    load_table<T, N>(p.sin, p.table_dtype, row + pair, s);
   }
 #pragma unroll
   for (int i = 0; i < N; ++i) {
@@ -54,7 +72,7 @@ __device__ inline void turn_pairs(const tigon_rope_problem &p, const rope_heads<
   }
 #pragma unroll
   for (int j = 0; j < ROPE_HEADS; ++j) {
-    if (!heads.y[j]) continue;
+    if (!heads.has(j)) continue;
     float a[2][N], out[2][N];
     unpack_chunk<T, N>(x[j][0], a[0]);
     unpack_chunk<T, N>(x[j][1], a[1]);
@@ -66,8 +84,9 @@ __device__ inline void turn_pairs(const tigon_rope_problem &p, const rope_heads<
       out[at / N][at % N] = fmaf(-v, s[i], u * c[i]);
       out[beside / N][beside % N] = fmaf(u, s[i], v * c[i]);
     }
-    store_chunk<T, N>(heads.y[j] + first, pack_chunk<T, N>(out[0]));
-    store_chunk<T, N>(heads.y[j] + second, pack_chunk<T, N>(out[1]));
+    T *to = heads.to(j);
+    store_chunk<T, N>(to + first, pack_chunk<T, N>(out[0]));
+    store_chunk<T, N>(to + second, pack_chunk<T, N>(out[1]));
   }
 }
 
@@ -103,11 +122,26 @@ template <class T, int N, bool HALF> __device__ inline void turn(const tigon_rop
     copy_rest<T, N>(heads, p.rotary_dim + (piece - w.pairs) * N, legal);
 }
 
+template <class T> __device__ inline void turn_plain(const rope_plain &p) {
+  const unsigned i = blockIdx.x * ROPE_PLAIN_THREADS + threadIdx.x;
+  if (i >= p.threads) return;
+  auto divide = [](unsigned a, const rope_divisor &d) { return __umulhi(2 * a, d.inverse); };
+  const unsigned token = divide(i, p.of_token), at = i - token * p.of_token.by, group = divide(at, p.pieces);
+  const int b = (int)divide(token, p.tokens), t = (int)(token - b * p.tokens.by);
+  const int piece = (int)(at - group * p.pieces.by);
+  const int64_t position = p.positions ? load_index(p.positions, b * p.position_pitch + t, p.position_dtype) : t;
+  const bool legal = position >= 0 && position < p.table_rows;
+  turn_pairs<T, pack<T>::N, true>(p, rope_plain_place<T>{p, (int)token, (int)group}, piece * (int)pack<T>::N,
+                                  b * p.table_batch_pitch + (int)position * p.table_pitch, p.sign, legal);
+  if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
+}
+
 #define KERNEL(name, n, half)                                                                          \
   KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, 3),                                                      \
                   (const __grid_constant__ tigon_rope_problem p, const __grid_constant__ rope_walk w), \
                   turn<T, n, half>(p, w))
 
+KERNEL_BY_DTYPE(rope_half_plain, (ROPE_PLAIN_THREADS, 8), (const __grid_constant__ rope_plain p), turn_plain<T>(p))
 KERNEL(half_wide, pack<T>::N, true)
 KERNEL(half_any, 1, true)
 KERNEL(interleaved_wide, pack<T>::N, false)
