@@ -137,18 +137,22 @@ static tigon_linear_bwd_problem backward_of(const fused *f, int64_t rows, const 
                                     .x_pitch = f->x_pitch};
 }
 
+static char *gradient_of(const gradient *g, int64_t from) {
+  return (char *)g->out + from * g->pitch * (int64_t)tigon_dtype_size(g->dtype);
+}
+
 /* Where a chunk's part goes, and whether it is added. */
-static void *target(gradient *g, int64_t from, int64_t pitch, bool *accumulate) {
+static void *target(gradient *g, int64_t from, bool *accumulate) {
   *accumulate = g->begun || (!g->sums && g->accumulate);
   g->begun = true;
-  return g->sums ? (char *)g->sums : (char *)g->out + from * pitch * (int64_t)tigon_dtype_size(g->dtype);
+  return g->sums ? (char *)g->sums : gradient_of(g, from);
 }
 
 static tigon_status add_dweight(fused *f, const chunk *c, const void *dlogits, int64_t from, int64_t cols) {
   gradient *g = &f->dweight;
   if (!g->out) return TIGON_OK;
   tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, cols);
-  p.dw = target(g, from, g->pitch, &p.accumulate);
+  p.dw = target(g, from, &p.accumulate);
   p.dw_dtype = g->sums ? TIGON_F32 : g->dtype;
   p.dw_pitch = g->sums ? f->width : g->pitch;
   return run_gradient(f, &p);
@@ -158,7 +162,7 @@ static tigon_status add_dbias(fused *f, const chunk *c, const void *dlogits) {
   gradient *g = &f->dbias;
   if (!g->out) return TIGON_OK;
   tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
-  p.db = target(g, 0, 1, &p.accumulate);
+  p.db = target(g, 0, &p.accumulate);
   p.db_dtype = g->sums ? TIGON_F32 : g->dtype;
   return run_gradient(f, &p);
 }
@@ -168,7 +172,7 @@ static tigon_status end_dweight(fused *f, int64_t from, int64_t cols) {
   gradient *g = &f->dweight;
   if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
   tigon_linear_bwd_problem p = backward_of(f, 0, NULL, cols);
-  p.dw = (char *)g->out + from * g->pitch * (int64_t)tigon_dtype_size(g->dtype);
+  p.dw = gradient_of(g, from);
   p.dw_dtype = g->dtype;
   p.dw_pitch = g->pitch;
   p.dw_sums = g->begun ? g->sums : NULL;
@@ -203,22 +207,18 @@ static tigon_status make_dhidden(fused *f, const chunk *c, const void *dlogits) 
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static char *dweight_of(const fused *f, int64_t from) {
-  return (char *)f->dweight.out + from * f->width * (int64_t)tigon_dtype_size(f->dweight.dtype);
-}
-
-/* The panel of classes from `from` on, [rows, park_cols]. */
+/* The panel of classes from `from` on, [rows, its classes]. */
 static char *parked_at(const fused *f, int64_t from) {
-  return from == 0 ? f->park : dweight_of(f, from - f->park_cols);
+  return from == 0 ? f->park : gradient_of(&f->dweight, from - f->park_cols);
 }
 
 static tigon_status park(fused *f, const chunk *c, const char *dlogits) {
   tigon_queue *queue = &f->context->queue;
-  const size_t size = tigon_dtype_size(f->dtype), pitch = (size_t)f->park_cols * size;
+  const size_t size = tigon_dtype_size(f->dtype);
   tigon_status status = TIGON_OK;
   for (int64_t from = 0; status == TIGON_OK && from < f->vocab; from += f->park_cols) {
     const size_t bytes = (size_t)smaller(f->vocab - from, f->park_cols) * size;
-    status = queue->backend->copy_rows(queue, parked_at(f, from) + (size_t)c->begin * pitch, pitch,
+    status = queue->backend->copy_rows(queue, parked_at(f, from) + (size_t)c->begin * bytes, bytes,
                                        dlogits + (size_t)from * size, (size_t)f->vocab * size, bytes, c->count);
   }
   return tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", NULL, status);
@@ -226,22 +226,13 @@ static tigon_status park(fused *f, const chunk *c, const char *dlogits) {
 
 /* From the last panel on: each takes the place of dlogits that were used. */
 static tigon_status make_dweight(fused *f) {
+  const chunk all = {0, f->rows, f->rows};
+  f->x = f->hidden;
+  f->x_pitch = f->hidden_pitch;
   for (int64_t from = (f->vocab - 1) / f->park_cols * f->park_cols; from >= 0; from -= f->park_cols) {
-    const tigon_linear_bwd_problem p = {.rows = f->rows,
-                                        .n = smaller(f->vocab - from, f->park_cols),
-                                        .k = f->width,
-                                        .dtype = f->dtype,
-                                        .dy_dtype = f->dtype,
-                                        .dy = parked_at(f, from),
-                                        .dy_pitch = f->park_cols,
-                                        .x = f->hidden,
-                                        .x_pitch = f->hidden_pitch,
-                                        .dw = dweight_of(f, from),
-                                        .dw_dtype = f->dweight.dtype,
-                                        .dw_pitch = f->width};
-    TIGON_TRY(run_gradient(f, &p));
+    f->dweight.begun = false;
+    TIGON_TRY(add_dweight(f, &all, parked_at(f, from), from, smaller(f->vocab - from, f->park_cols)));
   }
-  f->dweight.begun = true;
   return TIGON_OK;
 }
 

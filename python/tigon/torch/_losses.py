@@ -22,7 +22,7 @@ def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, tem
         label_smoothing,
         lse_square_scale,
         0.0 if softcap is None else nonzero(call, "softcap", softcap),
-        temperature or nonzero(call, "temperature", temperature),
+        nonzero(call, "temperature", temperature),
         _REDUCTION[reduction],
     )
 

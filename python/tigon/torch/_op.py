@@ -208,6 +208,10 @@ class Op:
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
         fake(lambda *args: self._given(outputs(*args), args))
 
+    def _places(self, name):
+        """Which of the struct's words are a tensor's pointers, those of its halves where it is packed."""
+        return [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
+
     def _make_direct_call(self, described):
         """_make_call's function in C, for what DLPack's exchange API describes. None where that is not to be had."""
         if not _exchange:
@@ -250,7 +254,7 @@ def make(call, torch_op):
         call = self._prepare(tensors, self.outputs(*args), options)
         words = [ctypes.cast(self.function, ctypes.c_void_p).value, call.handle.value, call.address.value]
         for name in self.tensor_names + self.output_names:
-            places = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
+            places = self._places(name)
             words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
         workspace = None
         if "workspace" in self.fields:
@@ -270,12 +274,12 @@ def make(call, torch_op):
         layouts = ", ".join(f"{name} if {name} is None else " + layout.format(name) for name in self.tensor_names)
         pointers = []
         for name in self.tensor_names + self.output_names:
-            fields = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
+            places = self._places(name)
             pointers.append(f"if {name} is not None:")
             if name in self.output_names:
                 pointers.append(f"    {name} = {name}[0](*{name}[1])")
-            pointers.append(f"    words[{fields[0]}] = {name}.data_ptr()")
-            pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in fields[1:]]
+            pointers.append(f"    words[{places[0]}] = {name}.data_ptr()")
+            pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in places[1:]]
         if "workspace" in self.fields:
             pointers.append("if call.workspace_bytes and call.workspace is None:")
             pointers.append(f"    workspace = empty(call.workspace_bytes, dtype=uint8, device={first}.device)")

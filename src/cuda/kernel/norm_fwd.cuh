@@ -98,11 +98,10 @@ template <class T> __device__ inline void norm_plain_vector(const void *v, int64
   if (v) bits = *(const uint4 *)((const T *)v + c);
   unpack(pack_of<T>(bits), to);
 }
+/* Of which w and b are there. */
 template <class T, norm_kind KIND, int N>
-__device__ inline void norm_output(const norm_plain &p, const norm_out<T> &to, int64_t c, const float (&v)[N]) {
-  norm_given<N> given;
-  norm_plain_vector<T>(p.w, c, given.w);
-  if (KIND == NORM_LAYER) norm_plain_vector<T>(p.b, c, given.b);
+__device__ inline void norm_plain_output(const norm_plain &p, const norm_out<T> &to, int64_t c, const float (&v)[N],
+                                         norm_given<N> &given) {
   if (KIND == NORM_MODULATED) {
     norm_plain_vector<T>(to.scale, c, given.scale);
     norm_plain_vector<T>(to.shift, c, given.b);
@@ -110,6 +109,13 @@ __device__ inline void norm_output(const norm_plain &p, const norm_out<T> &to, i
 #pragma unroll
   for (int j = 0; j < N; ++j) given.w[j] += p.w_offset;
   norm_output<T, KIND>(to, c, v, given);
+}
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_output(const norm_plain &p, const norm_out<T> &to, int64_t c, const float (&v)[N]) {
+  norm_given<N> given;
+  norm_plain_vector<T>(p.w, c, given.w);
+  if (KIND == NORM_LAYER) norm_plain_vector<T>(p.b, c, given.b);
+  norm_plain_output<T, KIND>(p, to, c, v, given);
 }
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
@@ -277,24 +283,16 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
     if (c >= cols) continue;
     float v[N];
     keep_packed(kept[k]);
-    if (HOLD == HOLD_EARLY) keep_packed(weights[k]);
-    if (HOLD == HOLD_EARLY)
-      unpack_again<T>(kept[k], v);
-    else
-      unpack(pack_of<T>(kept[k]), v);
-    if constexpr (HOLD != HOLD_EARLY) {
-      norm_output<T, KIND>(p, out, c, v);
-    } else {
+    if constexpr (HOLD == HOLD_EARLY) {
       norm_given<N> given;
+      keep_packed(weights[k]);
+      unpack_again<T>(kept[k], v);
       unpack(pack_of<T>(weights[k]), given.w);
       if (KIND == NORM_LAYER) unpack(pack_of<T>(biases[k]), given.b);
-      if (KIND == NORM_MODULATED) {
-        norm_plain_vector<T>(out.scale, c, given.scale);
-        norm_plain_vector<T>(out.shift, c, given.b);
-      }
-#pragma unroll
-      for (int j = 0; j < N; ++j) given.w[j] += p.w_offset;
-      norm_output<T, KIND>(out, c, v, given);
+      norm_plain_output<T, KIND>(p, out, c, v, given);
+    } else {
+      unpack(pack_of<T>(kept[k]), v);
+      norm_output<T, KIND>(p, out, c, v);
     }
   }
   if (SHARED) cluster_end(cl);
