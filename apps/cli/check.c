@@ -15,6 +15,7 @@ typedef struct options {
   tigon_dtype dtype;
   uint64_t seed;
   bool json, mutants, small;
+  int part, parts; /* of the cases, every parts-th from the part-th on */
   const check_sweep *sweep;
 } options;
 
@@ -27,7 +28,8 @@ enum {
   KEY_JSON = 'j',
   KEY_SWEEP = 'w',
   KEY_MUTANTS = 'm',
-  KEY_SMALL = 'l'
+  KEY_SMALL = 'l',
+  KEY_PART = 'p'
 };
 
 enum { SMALL = 8192 }; /* elements */
@@ -39,6 +41,7 @@ static const struct argp_option argp_options[] = {
     {"case", KEY_CASE, "LABEL", 0, "Only the case of this label, as a failure prints it", 0},
     {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0},
     {"small", KEY_SMALL, NULL, 0, "Only shapes of 8192 elements and fewer, as for a run under a sanitizer", 0},
+    {"part", KEY_PART, "I/N", 0, "Only every N-th case, from the I-th on, so that N processes share the work", 0},
     {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
     {"sweep", KEY_SWEEP, "NAME", 0,
      "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, huge, path, crowd", 0},
@@ -65,6 +68,12 @@ static const check_sweep *sweep_of(const char *command, const char *name) {
   cli_mistake(command, "no sweep is called \"%s\"", name);
 }
 
+static void set_part(options *o, const char *argument) {
+  char rest;
+  if (sscanf(argument, "%d/%d%c", &o->part, &o->parts, &rest) != 2 || o->part < 1 || o->part > o->parts)
+    cli_mistake(o->command, "--part is \"%s\", must be I/N with I from 1 to N, as 2/8", argument);
+}
+
 static error_t parse(int key, char *argument, struct argp_state *state) {
   options *o = state->input;
   switch (key) {
@@ -75,6 +84,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_SEED: o->seed = (uint64_t)cli_number(o->command, "--seed", argument, 0, INT64_MAX); return 0;
     case KEY_MUTANTS: o->mutants = true; return 0;
     case KEY_SMALL: o->small = true; return 0;
+    case KEY_PART: set_part(o, argument); return 0;
     case KEY_SWEEP: o->sweep = sweep_of(o->command, argument); return 0;
     case KEY_JSON: o->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -149,6 +159,7 @@ static double check_entry(const options *o, int entry, tigon_dtype dtype, const 
   char failure[512], label[128];
   double most = 0, worst;
   for (int i = 0; check_case_at(entry, dtype, kernels->tile, i, &c); ++i) {
+    if (i % o->parts != o->part - 1) continue;
     if (o->label) {
       check_case_label(&c, label);
       if (strcmp(label, o->label) != 0) continue;
@@ -300,9 +311,11 @@ static int check_mutants(const options *o) {
 
 int tigon_cli_check(int argc, char **argv) {
   static const struct argp argp = {argp_options, parse, "[OP...]", doc, NULL, NULL, NULL};
-  options o = {.command = argv[0], .device = "cpu", .seed = 1};
+  options o = {.command = argv[0], .device = "cpu", .seed = 1, .part = 1, .parts = 1};
   cli_parse(&argp, argc, argv, &o);
   tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
+  if (o.parts > 1 && (o.sweep || o.label))
+    cli_mistake(o.command, "--part is a part of the cases, --sweep and --case exclude it");
   if (o.mutants) return check_mutants(&o);
 
   static const term_column columns[] = {{"op", false, 0},        {"entry", false, 0}, {"variant", false, 0},
@@ -311,7 +324,7 @@ int tigon_cli_check(int argc, char **argv) {
   term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
   tally t = {.failures = json_array(), .entries = json_array()};
   check_all(&o, &t, table);
-  if (t.passed + t.failed + t.skipped == 0 && !o.sweep) { /* an operator may have nothing for a sweep */
+  if (t.passed + t.failed + t.skipped == 0 && !o.sweep && o.parts == 1) { /* a sweep or part may have none */
     json_decref(t.failures);
     json_decref(t.entries);
     cli_mistake(o.command, "no case is called \"%s\"", o.label ? o.label : "");

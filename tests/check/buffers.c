@@ -280,6 +280,16 @@ tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int nd
   return t;
 }
 
+tigon_tensor check_error_flag(check *k) {
+  const int64_t one = 1;
+  const tigon_tensor error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
+  if (k->timed)
+    (void)tigon_fill(k->context, error.data, 0, sizeof(int32_t));
+  else
+    *(int32_t *)error.data = 0;
+  return error;
+}
+
 void *check_workspace(check *k, size_t bytes) {
   if (bytes == 0) return NULL;
   if (k->timed) {

@@ -105,6 +105,8 @@ tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, in
                                check_fill fill);
 /* Takes the absolute values of an f32 vector that the run has made. */
 void check_make_positive(check *k, const tigon_tensor *vector);
+/* A word for the op's error, 0. */
+tigon_tensor check_error_flag(check *k);
 /* 1-dimensional shorthands. */
 tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill);
 tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n);
@@ -119,6 +121,8 @@ void check_reads_rows(check *k, const tigon_tensor *t, int64_t rows);
 
 /* Element `index` (in row-major order of the shape) of a tensor, whatever its strides. */
 double check_value(const tigon_tensor *tensor, int64_t index);
+/* The same of an input that the run has made; a timed one lies in the device's memory. */
+double check_input(const check *k, const tigon_tensor *tensor, int64_t index);
 
 /* The op's call: `check_call(k, &args)`. Fails the case when it is not OK. A timed case keeps the arguments, and is called
  * later. */

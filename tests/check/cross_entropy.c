@@ -188,12 +188,11 @@ static call begin(check *k) {
                                               .reduction = o.reduction};
   if (o.ignore) {
     c.a.options.has_ignore_index = 1;
-    c.a.options.ignore_index = (int64_t)check_value(&c.a.labels, c.rows / 2);
+    c.a.options.ignore_index = (int64_t)check_input(k, &c.a.labels, c.rows / 2);
   }
   if (o.weight) {
     c.a.options.weight = check_inout_dense(k, "weight", TIGON_F32, 1, &c.cols, CHECK_UNIFORM);
-    float *w = c.a.options.weight.data;
-    for (int64_t v = 0; v < c.cols; ++v) w[v] = fabsf(w[v]); /* must be >= 0 */
+    check_make_positive(k, &c.a.options.weight); /* must be >= 0 */
   }
   if (o.token_scale) c.a.options.token_scale = check_in_vector(k, "token_scale", TIGON_F32, c.rows, CHECK_UNIFORM);
   if (o.dloss)

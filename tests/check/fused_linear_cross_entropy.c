@@ -169,8 +169,7 @@ static void run(check *k, bool forward) {
   if (o.bias) a.bias = check_in_vector(k, "bias", k->dtype, vocab, CHECK_UNIFORM);
   if (o.many) {
     a.options.weight = check_inout_dense(k, "classes", TIGON_F32, 1, &vocab, CHECK_UNIFORM);
-    float *classes = a.options.weight.data;
-    for (int64_t v = 0; v < vocab; ++v) classes[v] = fabsf(classes[v]); /* must be >= 0 */
+    check_make_positive(k, &a.options.weight); /* must be >= 0 */
     a.options.token_scale = check_in_vector(k, "token_scale", TIGON_F32, rows, CHECK_UNIFORM);
     a.options.label_smoothing = smoothing;
     a.options.lse_square_scale = z_scale;

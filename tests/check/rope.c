@@ -39,7 +39,7 @@ static void run(check *k) {
              positions = k->option >= 4 && k->option != PLAIN;
   const int64_t rotary = partial ? (D / 2 + 1) / 2 * 2 : D, width = doubled ? rotary : rotary / 2,
                 rows = positions ? T + 5 : T;
-  const int64_t shared[] = {rows, width}, own[] = {B, rows, width}, id_shape[] = {k->option == 5 ? 1 : B, T}, one = 1;
+  const int64_t shared[] = {rows, width}, own[] = {B, rows, width}, id_shape[] = {k->option == 5 ? 1 : B, T};
   const tigon_dtype table_dtype = k->option % 2 && k->option != PLAIN ? k->dtype : TIGON_F32;
   tigon_rope_args args = {
       .q = heads(k, "q", k->dims[2], swapped, false, in_place),
@@ -54,10 +54,7 @@ static void run(check *k) {
   if (positions)
     args.positions = check_indices(k, "positions", k->option == 4 ? TIGON_I32 : TIGON_I64, 2, id_shape,
                                    flagged ? -1 : 0, rows + flagged);
-  if (flagged) {
-    args.error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
-    *(int32_t *)args.error.data = 0;
-  }
+  if (flagged) args.error = check_error_flag(k);
   args.q_out = in_place ? args.q : heads(k, "q_out", k->dims[2], swapped, true, false);
   args.k_out = in_place ? args.k : heads(k, "k_out", k->dims[3], swapped, true, false);
 

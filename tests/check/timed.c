@@ -76,14 +76,15 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
 
 /* One block of random elements, over and over; of the huge sweep's inputs the same pages hold it everywhere. */
 static void fill(check *k, const tigon_tensor *t, bool once) {
-  const int64_t count = check_elements(t), most = count < CHECK_BLOCK ? count : CHECK_BLOCK;
+  const int64_t page = 4096, block = k->twist && !once ? CHECK_BLOCK - page : CHECK_BLOCK; /* as map_repeated's */
+  const int64_t count = check_elements(t), most = count < block ? count : block;
   const size_t size = tigon_dtype_size(t->dtype), bytes = (size_t)(once ? most : count) * size;
-  const size_t block = (size_t)most * size;
-  void *random = malloc(block + 1);
+  const size_t step = (size_t)most * size;
+  void *random = malloc(step + 1);
   if (!random) abort();
   random_block(random, t->dtype, most, 42 + (uint64_t)k->count);
-  for (size_t done = 0; done < bytes; done += block)
-    (void)tigon_copy(k->context, (char *)t->data + done, random, bytes - done < block ? bytes - done : block);
+  for (size_t done = 0; done < bytes; done += step)
+    (void)tigon_copy(k->context, (char *)t->data + done, random, bytes - done < step ? bytes - done : step);
   free(random);
 }
 
@@ -91,7 +92,7 @@ tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, i
                                 check_role role) {
   bool fresh;
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, role, &fresh);
-  if (fresh) fill(k, &t, k->twist && role == CHECK_ROLE_IN);
+  if (fresh) fill(k, &t, k->twist && role == CHECK_ROLE_IN && !check_is_away(k));
   return t;
 }
 
@@ -114,6 +115,15 @@ tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, 
   if (count) (void)tigon_copy(k->context, t.data, values, (size_t)count * size);
   free(values);
   return t;
+}
+
+double check_input(const check *k, const tigon_tensor *t, int64_t index) {
+  if (!k->timed || !check_is_away(k)) return check_value(t, index);
+  int64_t word = 0;
+  const size_t size = tigon_dtype_size(t->dtype);
+  (void)tigon_copy(k->context, &word, (const char *)t->data + (size_t)index * size, size);
+  const tigon_tensor one = {.data = &word, .dtype = t->dtype, .ndim = 1, .shape = {1}, .strides = {1}};
+  return check_value(&one, 0);
 }
 
 void check_make_positive(check *k, const tigon_tensor *vector) {
