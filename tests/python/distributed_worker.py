@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.distributed.tensor.parallel import ColwiseParallel, SequenceParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import tigon
@@ -66,9 +66,11 @@ def sequence_sharded_norm(mesh):
     return whole(y), whole(x.grad), whole(norm.weight.grad), collectives
 
 
-def tensor_parallel_head(mesh):
-    """The loss where lm_head is split along the vocabulary: the stock one, of logits that are gathered."""
+def tensor_parallel_ends(mesh):
+    """The loss where embedding and lm_head are split along the vocabulary: the stock ones, of logits that are
+    gathered."""
     made = patched("Llama", mesh)
+    parallelize_module(made.model.embed_tokens, mesh, RowwiseParallel(input_layouts=Replicate()))
     parallelize_module(made.lm_head, mesh, ColwiseParallel(output_layouts=Replicate()))
     ids, labels = (t.to(mesh.device_type) for t in batch())
     outputs = made(input_ids=ids, labels=labels, use_cache=False)
@@ -88,8 +90,9 @@ def run(rank, port, folder, device):
         fsdp_root=fsdp("Llama", False, mesh),
         fsdp_head=fsdp("Llama", True, mesh),
         fsdp_tied=fsdp("Qwen2", False, mesh),
+        fsdp_scaled=fsdp("Gemma3", False, mesh),
         sequence=sequence_sharded_norm(mesh),
-        tensor_parallel=tensor_parallel_head(mesh),
+        tensor_parallel=tensor_parallel_ends(mesh),
     )
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()

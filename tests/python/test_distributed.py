@@ -23,7 +23,14 @@ def ranks(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "how, family", [("ddp", "Llama"), ("fsdp_root", "Llama"), ("fsdp_head", "Llama"), ("fsdp_tied", "Qwen2")]
+    "how, family",
+    [
+        ("ddp", "Llama"),
+        ("fsdp_root", "Llama"),
+        ("fsdp_head", "Llama"),
+        ("fsdp_tied", "Qwen2"),
+        ("fsdp_scaled", "Gemma3"),
+    ],
 )
 def test_loss_and_gradients(ranks, how, family):
     stock = model(family)
@@ -52,7 +59,7 @@ def test_sequence_sharded_norm_gathers_nothing(ranks):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_head_split_along_the_vocabulary_runs_stock(ranks):
+def test_ends_split_along_the_vocabulary_run_stock(ranks):
     ids, labels = batch()
     loss = model("Llama")(input_ids=ids, labels=labels).loss.item()
     assert [rank["tensor_parallel"] for rank in ranks] == pytest.approx([loss, loss], rel=1e-6)

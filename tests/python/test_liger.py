@@ -120,6 +120,14 @@ class TestModules:
         close(y, unit(2 * self.x, 1e-6))
         close(liger.LigerModulatedRMSNorm(16)(self.x, self.x[0]), (1 + self.x[0]) * unit(self.x, 1e-6))
 
+    def test_embedding(self):
+        embedding, ids = liger.LigerEmbedding(11, 16, 3), torch.tensor([[1, 3, 10]])
+        embedding.weight.data[3] = 1
+        want = embedding.weight[ids] * torch.tensor([1, 0, 1])[:, None]
+        close(embedding(ids), want)
+        (gradient,) = torch.autograd.grad(embedding(ids).sum(), embedding.weight)
+        assert gradient.sum(1).tolist() == [16.0 * (row in (1, 10)) for row in range(11)]
+
     def test_mlps(self):
         x, silu = self.x, nn.functional.silu
         mlp = liger.LigerSwiGLUMLP(CONFIG, intermediate_size=8)

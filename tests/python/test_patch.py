@@ -115,7 +115,7 @@ def test_generates_the_same_tokens(family):
 
 def test_report():
     report = tigon.patch(model("Mixtral"), rope=False)
-    assert report.counts() == dict(rms_norm=5, loss=1)
+    assert report.counts() == dict(rms_norm=5, embedding=1, loss=1)
     assert [(entry.path, entry.kind) for entry in report.left] == [
         (f"model.layers.{layer}.mlp.experts", "mlp") for layer in range(2)
     ]
@@ -130,7 +130,7 @@ def test_verbose_prints_the_report(capsys):
     assert capsys.readouterr().out == f"{report}\n"
 
 
-@pytest.mark.parametrize("kind", ["rms_norm", "mlp", "rope", "loss"])
+@pytest.mark.parametrize("kind", ["rms_norm", "mlp", "rope", "embedding", "loss"])
 def test_each_kind_can_be_switched_off(kind):
     patched = model("Llama")
     assert tigon.patch(patched).counts() == FAMILIES["Llama"][2]
@@ -246,6 +246,32 @@ def test_autocast(family):
         assert (gradients[name] - stock).norm() <= gradient_bound * stock.norm(), name
 
 
+def test_adapters_train_on_frozen_embeddings():
+    """What PEFT asks of a model whose layers are checkpointed: the embedding's output requires a gradient."""
+    patched = model("Llama")
+    patched.model.embed_tokens.requires_grad_(False)
+    patched.enable_input_require_grads()
+    stock_loss, _, stock_gradients = step(patched)
+    patched.gradient_checkpointing_enable(gradient_checkpointing_kwargs=dict(use_reentrant=True))
+    report = tigon.patch(patched)
+    loss, _, gradients = step(patched)
+    loss_bound, gradient_bound = bounds(report, stock_loss, torch.float32)
+    assert abs(loss - stock_loss) <= loss_bound
+    assert gradients.keys() == stock_gradients.keys() and "model.embed_tokens.weight" not in gradients
+    for name, stock in stock_gradients.items():
+        assert (gradients[name] - stock).norm() <= gradient_bound * stock.norm(), name
+
+
+def test_vocabulary_grows_after_the_patch():
+    patched = model("Gemma3")
+    tigon.patch(patched)
+    patched.resize_token_embeddings(140, mean_resizing=False)
+    ids, labels = (t.masked_fill(t == 7, 139) for t in batch())
+    ours = patched(ids, labels=labels).loss
+    stock = tigon.unpatch(patched)(ids, labels=labels).loss
+    torch.testing.assert_close(ours, stock, rtol=1e-6, atol=0)
+
+
 def test_float64_runs_stock():
     patched = model("Llama", torch.float64)
     stock_loss, _, stock_gradients = step(patched)
@@ -255,8 +281,9 @@ def test_float64_runs_stock():
     assert all(torch.equal(gradients[name], stock) for name, stock in stock_gradients.items())
 
 
-def test_compiles_without_a_graph_break():
-    patched = model("Llama", num_hidden_layers=1)
+@pytest.mark.parametrize("family", ["Llama", "Gemma3"])
+def test_compiles_without_a_graph_break(family):
+    patched = model(family, num_hidden_layers=1)
     tigon.patch(patched)
     loss, _, gradients = step(patched)
     compiled = torch.compile(patched, backend="aot_eager", fullgraph=True)

@@ -182,6 +182,121 @@ class TestTorchNorms:
         assert "2 dimensions" in only(nn.LayerNorm([3, 24]), "left").text
 
 
+class Quantised(torch.Tensor):
+    """Stands for the weights of packages that pack them."""
+
+
+class Scaled(nn.Embedding):
+    def forward(self, ids):
+        return super().forward(ids) * self.embedding_dim**0.5
+
+
+def gradient(embedding, ids, upstream):
+    embedding.zero_grad()
+    embedding(ids).backward(upstream)
+    return embedding.weight.grad
+
+
+def lookup(out):
+    """The node of autograd that looked `out` up."""
+    node = out.grad_fn
+    while "Embedding" not in node.name():
+        node = node.next_functions[0][0]
+    return node.name()
+
+
+class TestEmbedding:
+    @pytest.mark.parametrize("made, text", [(nn.Embedding, ""), (Scaled, ", in its own forward")])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["f32", "bf16", "f16"])
+    def test_replaced(self, made, text, dtype):
+        embedding = made(11, 24, padding_idx=-2, dtype=dtype)
+        embedding.weight.data[9] = 1  # which is looked up, and has no gradient
+        assert only(embedding).text == "11 rows of 24, padding_idx 9" + text
+        for shape in ((5,), (2, 30), (2, 1, 3, 1, 2, 1, 2), (2, 0)):
+            ids, upstream = torch.randint(11, shape), torch.rand(*shape, 24, dtype=dtype)
+            ours = embedding(ids)
+            assert torch.equal(ours, made.forward(embedding, ids)) and lookup(ours) == "_EmbeddingBackward"
+            stock = made(11, 24, 9, _weight=embedding.weight.detach().double())
+            want = gradient(stock, ids, upstream.double())
+            assert not want[9].any()
+            got, rtol = gradient(embedding, ids, upstream).double(), 4 * torch.finfo(dtype).eps
+            torch.testing.assert_close(got, want, rtol=rtol, atol=0)
+
+    @pytest.mark.parametrize("ids", [torch.tensor([[1, 10, 1]]).int(), torch.arange(10).view(2, 5).T], ids=["i32", "T"])
+    def test_ids(self, ids):
+        embedding = nn.Embedding(11, 24)
+        tigon.patch(embedding)
+        assert lookup(embedding(ids)) == "_EmbeddingBackward"
+        assert torch.equal(embedding(ids), embedding.weight[ids.long()])
+
+    @pytest.mark.parametrize("option", [dict(max_norm=1.0), dict(scale_grad_by_freq=True), dict(sparse=True)], ids=str)
+    def test_options_are_left(self, option):
+        ((name, value),) = option.items()
+        assert only(nn.Embedding(11, 24, **option), "left").text == f"its {name} is {value}, must be left out"
+        embedding = nn.Embedding(11, 24)
+        tigon.patch(embedding)
+        setattr(embedding, name, value)  # later, it is heeded
+        assert lookup(embedding(torch.tensor([3]))) != "_EmbeddingBackward"
+
+    def test_subclasses_are_left(self):
+        class Gathers(nn.Embedding):
+            def forward(self, ids):
+                return self.weight[ids]
+
+        class TakesMore(nn.Embedding):
+            def forward(self, ids, shape):
+                return super().forward(ids.view(shape))
+
+        assert only(Gathers(11, 24), "left").text == "its forward does not call torch.nn.functional.embedding"
+        assert "does not run on an id" in only(TakesMore(11, 24), "left").text
+
+    @pytest.mark.parametrize("made", [nn.Embedding, Scaled])
+    @pytest.mark.parametrize(
+        "where, ids",
+        [
+            (dict(dtype=torch.float64), torch.tensor([3])),
+            (dict(device="meta"), torch.tensor([3], device="meta")),
+            (dict(_weight=torch.rand(11, 24).as_subclass(Quantised)), torch.tensor([3])),
+            ({}, torch.tensor(3)),
+            ({}, torch.ones((1,) * 8, dtype=torch.long)),
+        ],
+        ids=["f64", "meta", "quantised", "scalar", "8 dimensions"],
+    )
+    def test_what_tigon_has_no_kernel_for_runs_stock(self, made, where, ids):
+        embedding = made(11, 24, **where)
+        assert only(embedding).kind == "embedding"
+        out = embedding(ids)
+        assert out.shape == (*ids.shape, 24) and lookup(out) == "EmbeddingBackward0"
+
+    @pytest.mark.parametrize("made", [nn.Embedding, Scaled])
+    def test_wrong_id(self, made):
+        embedding = made(11, 24)
+        tigon.patch(embedding)
+        with pytest.raises(ValueError, match=r"embedding_fwd: idx\[1\] is 11, must be 0 to 10"):
+            embedding(torch.tensor([3, 11]))
+
+    @pytest.mark.parametrize("made", [nn.Embedding, Scaled])
+    def test_compiled(self, made):
+        embedding, ids, upstream, graphs = made(11, 24), torch.tensor([3, 3, 7]), torch.rand(3, 24), []
+        tigon.patch(embedding)
+        want = gradient(embedding, ids, upstream)
+
+        def backend(graph, inputs):
+            graphs.append(str(graph.graph))
+            return graph
+
+        compiled = torch.compile(embedding, backend=backend, fullgraph=True)
+        assert torch.equal(gradient(compiled, ids, upstream), want)
+        assert len(graphs) == 1 and "nn.functional.embedding" not in graphs[0]
+
+    def test_frozen(self):
+        embedding = nn.Embedding(11, 24).requires_grad_(False)
+        tigon.patch(embedding)
+        embedding.register_forward_hook(lambda module, args, output: output.requires_grad_())
+        out = embedding(torch.tensor([3]))
+        assert out.is_leaf and out.requires_grad
+
+
 def rotate_half(x):
     return torch.cat([-x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]], -1)
 

@@ -19,28 +19,32 @@ _EXPERTS = dict(num_experts_per_tok=2, output_router_logits=True)
 
 # name: (configuration, its own arguments, what is replaced)
 FAMILIES = {
-    "Llama": ("LlamaConfig", {}, dict(rms_norm=5, mlp=2, rope=2, loss=1)),
-    "Mistral": ("MistralConfig", dict(sliding_window=16), dict(rms_norm=5, mlp=2, rope=2, loss=1)),
-    "Qwen2": ("Qwen2Config", dict(tie_word_embeddings=True), dict(rms_norm=5, mlp=2, rope=2, loss=1)),
-    "Qwen3": ("Qwen3Config", dict(head_dim=16), dict(rms_norm=9, mlp=2, rope=2, loss=1)),
+    "Llama": ("LlamaConfig", {}, dict(rms_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
+    "Mistral": ("MistralConfig", dict(sliding_window=16), dict(rms_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
+    "Qwen2": ("Qwen2Config", dict(tie_word_embeddings=True), dict(rms_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
+    "Qwen3": ("Qwen3Config", dict(head_dim=16), dict(rms_norm=9, mlp=2, rope=2, embedding=1, loss=1)),
     "Gemma2": (
         "Gemma2Config",
         dict(head_dim=16, sliding_window=16, final_logit_softcapping=5.0, attn_implementation="eager"),
-        dict(rms_norm=9, mlp=2, rope=2, loss=1),
+        dict(rms_norm=9, mlp=2, rope=2, embedding=1, loss=1),
     ),
-    "Gemma3": ("Gemma3TextConfig", dict(head_dim=16, sliding_window=16), dict(rms_norm=13, mlp=2, rope=2, loss=1)),
-    "Phi3": ("Phi3Config", dict(partial_rotary_factor=0.5), dict(rms_norm=5, mlp=2, rope=2, loss=1)),
-    "OLMo2": ("Olmo2Config", {}, dict(rms_norm=9, mlp=2, rope=2, loss=1)),
-    "Granite": ("GraniteConfig", dict(logits_scaling=4.0), dict(rms_norm=5, mlp=2, rope=2, loss=1)),
-    "Mixtral": ("MixtralConfig", _EXPERTS | dict(num_local_experts=4), dict(rms_norm=5, rope=2, loss=1)),
+    "Gemma3": (
+        "Gemma3TextConfig",
+        dict(head_dim=16, sliding_window=16),
+        dict(rms_norm=13, mlp=2, rope=2, embedding=1, loss=1),
+    ),
+    "Phi3": ("Phi3Config", dict(partial_rotary_factor=0.5), dict(rms_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
+    "OLMo2": ("Olmo2Config", {}, dict(rms_norm=9, mlp=2, rope=2, embedding=1, loss=1)),
+    "Granite": ("GraniteConfig", dict(logits_scaling=4.0), dict(rms_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
+    "Mixtral": ("MixtralConfig", _EXPERTS | dict(num_local_experts=4), dict(rms_norm=5, rope=2, embedding=1, loss=1)),
     "Qwen3-MoE": (
         "Qwen3MoeConfig",
         _EXPERTS | dict(num_experts=4, moe_intermediate_size=48, head_dim=16),
-        dict(rms_norm=9, rope=2, loss=1),
+        dict(rms_norm=9, rope=2, embedding=1, loss=1),
     ),
-    "Cohere": ("CohereConfig", {}, dict(mlp=2, rope=2, loss=1)),
-    "GLM4": ("Glm4Config", dict(head_dim=16), dict(rms_norm=9, mlp=2, rope=2, loss=1)),
-    "StableLM": ("StableLmConfig", {}, dict(layer_norm=5, mlp=2, rope=2, loss=1)),
+    "Cohere": ("CohereConfig", {}, dict(mlp=2, rope=2, embedding=1, loss=1)),
+    "GLM4": ("Glm4Config", dict(head_dim=16), dict(rms_norm=9, mlp=2, rope=2, embedding=1, loss=1)),
+    "StableLM": ("StableLmConfig", {}, dict(layer_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
 }
 
 

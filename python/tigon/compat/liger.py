@@ -14,6 +14,7 @@ from torch import nn
 
 from ..huggingface import AutoModelForCausalLM, patch, patch_class
 from ..torch import functional as F
+from ..torch.nn import Embedding
 
 
 @dataclass
@@ -247,6 +248,19 @@ class LigerReLUSquared(nn.Module):
 class LigerSoftmax(nn.Module):
     def forward(self, x):
         return F.softmax(x)
+
+
+class LigerEmbedding(Embedding):
+    """Liger's transformers.experimental.embedding: what padding_idx looks up is 0, whatever the weight holds there."""
+
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None):
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+
+    def forward(self, indices):
+        embedded = super().forward(indices)
+        if self.padding_idx is None:
+            return embedded
+        return embedded.masked_fill((indices == self.padding_idx).unsqueeze(-1), 0)
 
 
 class _GatedMLP(nn.Module):

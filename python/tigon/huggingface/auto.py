@@ -54,9 +54,10 @@ def unpatch_class(model_class: type) -> None:
 
 
 def patch_mapping(config, **kinds: bool) -> dict[str, type]:
-    """{class name: class} for transformers.monkey_patching.register_patch_mapping: the norms, MLPs and attentions of
-    the causal language model that `config` makes, patched as they are made. `kinds` are patch's arguments; the loss
-    belongs to the model, whose class a mapping does not reach: patch or patch_class does that."""
+    """{class name: class} for transformers.monkey_patching.register_patch_mapping: the norms, MLPs, attentions
+    and embeddings of transformers' own classes in the causal language model that `config` makes, patched as they are
+    made. `kinds` are patch's arguments; the loss belongs to the model, whose class a mapping does not reach: patch or
+    patch_class does that."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):

@@ -3,8 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
+from .embeddings import find_embedding
 from .head import find_head
 from .mlp import find_gated_mlp
 from .norms import find_group_norm, find_layer_norm, find_rms_norm
@@ -12,6 +14,7 @@ from .replacement import Left, restore
 from .rope import find_rotary
 
 _FINDERS = {
+    "embedding": find_embedding,
     "rms_norm": find_rms_norm,
     "mlp": find_gated_mlp,
     "rope": find_rotary,
@@ -53,6 +56,7 @@ class Report:
 def patch(
     model: nn.Module,
     *,
+    embedding: bool = True,
     rms_norm: bool = True,
     mlp: bool = True,
     rope: bool = True,
@@ -69,17 +73,26 @@ def patch(
     `model(..., skip_logits=False)` gives them. A second call replaces the first one's choices.
 
     model: a transformers model, or any torch.nn.Module with such parts
-    rms_norm, mlp, rope, layer_norm, group_norm, loss: False leaves that kind alone
+    embedding, rms_norm, mlp, rope, layer_norm, group_norm, loss: False leaves that kind alone
     verbose: print the report
     Errors: TypeError if model is no torch.nn.Module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"patch: model is a {type(model).__name__}, must be a torch.nn.Module")
     unpatch(model)
-    wanted = dict(rms_norm=rms_norm, mlp=mlp, rope=rope, layer_norm=layer_norm, group_norm=group_norm, loss=loss)
+    wanted = dict(
+        embedding=embedding,
+        rms_norm=rms_norm,
+        mlp=mlp,
+        rope=rope,
+        layer_norm=layer_norm,
+        group_norm=group_norm,
+        loss=loss,
+    )
     report = Report()
     for path, module in model.named_modules():
         for kind, find in _FINDERS.items():
-            found = find(module) if wanted[kind] else None
+            with torch.device("cpu"):  # of the numbers that it is tried on; in from_pretrained the default is meta
+                found = find(module) if wanted[kind] else None
             if found is None:
                 continue
             if not isinstance(found, Left):

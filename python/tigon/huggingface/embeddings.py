@@ -1,0 +1,69 @@
+"""Embeddings: torch.nn.Embedding, and the lookup inside a subclass of it."""
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from .._abi import MAX_DIMS
+from ..torch import functional as F
+from .replacement import Left, Method, Replacement, computable
+
+
+def find_embedding(module: nn.Module) -> Replacement | Left | None:
+    """A torch.nn.Embedding, by class. A subclass with a forward of its own, as Gemma's, which scales, keeps it: the
+    lookup inside is Tigon's. Whether there is one is found by running it on one id."""
+    if not isinstance(module, nn.Embedding):
+        return None
+    for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+        if getattr(module, option):
+            return Left(f"its {option} is {getattr(module, option)}, must be left out")
+    detail = f"{module.num_embeddings} rows of {module.embedding_dim}"
+    if module.padding_idx is not None:
+        detail += f", padding_idx {module.padding_idx}"
+    if type(module).forward is nn.Embedding.forward:
+        return Replacement(detail, (Method(module, "forward", _forward),))
+
+    lookups = _Lookups()
+    try:
+        with torch.no_grad(), lookups:
+            type(module).forward(module, torch.zeros(1, 1, dtype=torch.long, device=module.weight.device))
+    except Exception as error:  # whatever a stranger's forward raises
+        return Left(f"its forward does not run on an id: {error}")
+    if not lookups.found:
+        return Left("its forward does not call torch.nn.functional.embedding")
+    return Replacement(f"{detail}, in its own forward", (Method(module, "forward", _forward_of_subclass),))
+
+
+def _forward(self, input):
+    options = self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+    return _embedding(input, self.weight, self.padding_idx, *options)
+
+
+def _forward_of_subclass(self, *args, **kwargs):
+    with _Lookups():
+        return type(self).forward(self, *args, **kwargs)
+
+
+class _Lookups(TorchFunctionMode):
+    """Under it torch.nn.functional.embedding is Tigon's; `found`: it was called."""
+
+    found = False
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is nn.functional.embedding:
+            self.found, function = True, _embedding
+        return function(*args, **(kwargs or {}))
+
+
+def _embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """torch.nn.functional.embedding, which runs where Tigon has no kernel."""
+    if (
+        type(weight) in (torch.Tensor, nn.Parameter)  # no DTensor, no quantised one
+        and computable(weight)
+        and input.device == weight.device
+        and input.dtype in (torch.int64, torch.int32)
+        and 0 < input.ndim < MAX_DIMS
+        and not (max_norm or scale_grad_by_freq or sparse)
+    ):
+        return F.embedding(input, weight, padding_idx)
+    return nn.functional.embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
