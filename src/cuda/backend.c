@@ -65,15 +65,28 @@ static tigon_status allocate(tigon_queue *queue, size_t bytes, void **memory) {
   return cuda_check(queue, cuda_of(queue)->cu->mem_alloc(memory, bytes), "cuMemAlloc");
 }
 
+/* On a stream of its own: a caller's that is being captured would only do it when its graph is run. */
+static tigon_status clear(tigon_queue *queue, void *memory, size_t bytes) {
+  const cu_api *cu = cuda_of(queue)->cu;
+  void *stream = NULL;
+  tigon_status status = cuda_check(queue, cu->stream_create(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  if (status != TIGON_OK) return status;
+  status = cuda_check(queue, cu->memset_d8_async(memory, 0, bytes, stream), "cuMemsetD8Async");
+  if (status == TIGON_OK) status = cuda_check(queue, cu->stream_synchronize(stream), "cuStreamSynchronize");
+  cu->stream_destroy(stream);
+  return status;
+}
+
 static tigon_status open_in_context(tigon_queue *queue) {
   cuda_device *device = cuda_of(queue);
+  const size_t words = (1 + CUDA_TICKETS) * sizeof(int32_t); /* the error flag, and the tickets */
   void *flag = NULL;
   tigon_status status = cuda_check(queue, cuda_images_load(device->cu), "cuLibraryLoadData");
   if (status == TIGON_OK) status = allocate(queue, CUDA_SCRATCH_BYTES, &device->scratch);
-  if (status == TIGON_OK) status = allocate(queue, sizeof(int32_t), &flag);
+  if (status == TIGON_OK) status = allocate(queue, words, &flag);
   queue->error_flag = flag;
-  if (status == TIGON_OK)
-    status = cuda_check(queue, device->cu->memset_d8_async(flag, 0, sizeof(int32_t), queue->stream), "cuMemsetD8Async");
+  if (status == TIGON_OK) status = clear(queue, flag, words);
+  if (status == TIGON_OK) device->tickets = (unsigned *)flag + 1;
   if (status == TIGON_OK) cuda_blaslt_name(queue); /* which makes its handle: no op has to */
   return status;
 }

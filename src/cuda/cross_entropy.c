@@ -42,6 +42,14 @@ static int whole_bytes(int threads, int packs) {
   return packs > CE_GROUP ? (packs - 1) / CE_GROUP * CE_GROUP * threads * 16 : 0;
 }
 
+static tigon_status launch_rows(tigon_queue *queue, cuda_kernel kernels[3], cuda_shape shape, const problem *p,
+                                ce_walk *walk) {
+  const tigon_status status = sum_weights(queue, p, walk);
+  return status != TIGON_OK
+             ? status
+             : cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, walk));
+}
+
 static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
   static cuda_kernel whole_256[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_256);
   static cuda_kernel whole_512[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_512);
@@ -80,10 +88,11 @@ static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
     kernel = plain ? held_plain : held_full;
     if (whole) kernel = walk.team == 1024 ? whole_1024 : walk.team == 512 ? whole_512 : whole_256;
   }
-  const tigon_status status = sum_weights(queue, p, &walk);
-  return status != TIGON_OK
-             ? status
-             : cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  if (p->parts & TIGON_CROSS_ENTROPY_REDUCE) {
+    walk.ticket = cuda_ticket(queue);
+    if (shape.blocks == 0) shape.blocks = shape.cluster;
+  }
+  return launch_rows(queue, kernel, shape, p, &walk);
 }
 
 static tigon_status backward_rows(tigon_queue *queue, const problem *p) {
@@ -96,35 +105,37 @@ static tigon_status backward_rows(tigon_queue *queue, const problem *p) {
   const int threads = cuda_block_for(walk.team, CE_THREADS);
   const cuda_shape shape = {.blocks = cuda_ceil_div(p->space.rows * walk.chunks, threads / walk.team),
                             .threads = threads};
-  const tigon_status status = sum_weights(queue, p, &walk);
-  return status != TIGON_OK ? status
-                            : cuda_launch(queue, cuda_by_dtype(plain ? bwd_plain : bwd_full, p->dtype), shape,
-                                          CUDA_ARGUMENTS((void *)p, &walk));
+  return launch_rows(queue, plain ? bwd_plain : bwd_full, shape, p, &walk);
 }
 
-static tigon_status count(tigon_queue *queue, const problem *p) {
-  static cuda_kernel kernel = CUDA_KERNEL(cross_entropy, cross_entropy_count);
-  return launch_total(queue, &kernel, CUDA_ARGUMENTS((void *)p));
+/* COUNT or REDUCE, apart from the rows. */
+static tigon_status totals(tigon_queue *queue, const problem *p, int parts) {
+  static cuda_kernel kernel = CUDA_KERNEL(cross_entropy, cross_entropy_totals);
+  problem all = *p;
+  all.parts = parts;
+  return parts ? launch_total(queue, &kernel, CUDA_ARGUMENTS(&all)) : TIGON_OK;
 }
 
-static tigon_status reduce(tigon_queue *queue, const problem *p) {
-  static cuda_kernel kernel = CUDA_KERNEL(cross_entropy, cross_entropy_reduce);
-  return p->loss || p->correct ? launch_total(queue, &kernel, CUDA_ARGUMENTS((void *)p)) : TIGON_OK;
+/* Few rows take one launch. Each block of many would have to wait until its losses are in memory, and say so, before another
+ * takes its place (docs/lab/cross_entropy/cuda.md). */
+static tigon_status run(tigon_queue *queue, const problem *p,
+                        tigon_status (*run_rows)(tigon_queue *queue, const problem *p)) {
+  problem rows = *p;
+  if (!(p->parts & TIGON_CROSS_ENTROPY_ROWS)) rows.parts = 0;
+  if (p->space.rows > CE_FEW_ROWS) rows.parts &= TIGON_CROSS_ENTROPY_ROWS;
+  const int apart = p->parts & ~rows.parts, before = p->dlogits.data ? apart & TIGON_CROSS_ENTROPY_COUNT : 0;
+  const int after = apart & ~before & (p->loss || p->correct ? ~0 : ~TIGON_CROSS_ENTROPY_REDUCE);
+  tigon_status status = totals(queue, p, before);
+  if (status == TIGON_OK && rows.parts) status = run_rows(queue, &rows);
+  return status == TIGON_OK ? totals(queue, p, after) : status;
 }
 
 tigon_status tigon_cuda_cross_entropy_fwd(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
   (void)plan;
-  tigon_status status = TIGON_OK;
-  if (p->parts & TIGON_CROSS_ENTROPY_COUNT) status = count(queue, p);
-  if (status == TIGON_OK && (p->parts & TIGON_CROSS_ENTROPY_ROWS)) status = forward_rows(queue, p);
-  if (status == TIGON_OK && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) status = reduce(queue, p);
-  return status;
+  return run(queue, p, forward_rows);
 }
 
 tigon_status tigon_cuda_cross_entropy_bwd(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
   (void)plan;
-  tigon_status status = TIGON_OK;
-  if (p->parts & TIGON_CROSS_ENTROPY_COUNT) status = count(queue, p);
-  if (status == TIGON_OK && (p->parts & TIGON_CROSS_ENTROPY_ROWS) && p->cols > 0) status = backward_rows(queue, p);
-  return status;
+  return p->cols > 0 ? run(queue, p, backward_rows) : totals(queue, p, p->parts & TIGON_CROSS_ENTROPY_COUNT);
 }

@@ -7,7 +7,8 @@
 #include "cuda/kernel/cross_entropy_whole.cuh"
 
 /* A thread's packs of a row are first, first + stride, ... */
-template <class T, bool PLAIN, bool HELD> __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
+template <class T, bool PLAIN, bool HELD>
+__device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk, float counted) {
   __shared__ ce_space space;
   const team t = team_of(walk.team);
   const cluster cl = cluster_of_block();
@@ -34,7 +35,7 @@ template <class T, bool PLAIN, bool HELD> __device__ inline void ce_rows(const c
   if (HELD && reads && !always) fetch();
   const float x_label = lead && label >= 0 ? to_f32(x.row[label]) : 0;
   row_terms terms;
-  if (HELD) terms = row_terms_of(p, walk, r); /* while the row is on its way */
+  if (HELD) terms = row_terms_of(p, walk, r, counted); /* while the row is on its way */
   const logit_map map = logit_map_of(p);
 
   row_sums s = no_sums<PLAIN>(map);
@@ -62,7 +63,7 @@ template <class T, bool PLAIN, bool HELD> __device__ inline void ce_rows(const c
         if (i + k * stride < x.count) add_pack<T, PLAIN>(p, map, v[k], x.column(i + k * stride), s);
     }
   }
-  if (!HELD) terms = row_terms_of(p, walk, r);
+  if (!HELD) terms = row_terms_of(p, walk, r, counted);
   auto again = [&](int k, int64_t i) { return HELD ? held[k * CE_THREADS] : load_pack(x, i); };
 
   if (reads) {
@@ -101,7 +102,7 @@ template <class T, bool PLAIN, bool HELD> __device__ inline void ce_rows(const c
 }
 
 /* A team has CE_GROUP * CE_TURNS packs a thread of a row; while a group is worked on, the next one is on its way. */
-template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
+template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk, float counted) {
   const team t = team_of(walk.team);
   const int64_t task = (int64_t)blockIdx.x * t.count + t.index;
   const int64_t r = walk.chunks == 1 ? task : task / walk.chunks, chunk = task - r * walk.chunks;
@@ -126,7 +127,7 @@ template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p
   const float lse = p.lse[r];
   const exponent at = exponent_of(lse);
   const float sum = at.times == CE_LOG2_E ? exp2f(fmaf(lse, at.times, at.plus)) : 1;
-  const gradient g = gradient_of(p, row_terms_of(p, walk, r), label, lse, at, sum);
+  const gradient g = gradient_of(p, row_terms_of(p, walk, r, counted), label, lse, at, sum);
   const logit_map map = logit_map_of(p);
 #pragma unroll 1
   for (int64_t first = begin; first < end; first += CE_GROUP * t.threads) {
@@ -142,66 +143,27 @@ template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p
 
 #define CE_KERNEL(name, bounds, ...) \
   KERNEL_BY_DTYPE(cross_entropy_##name, bounds, (const __grid_constant__ ce_problem p, const ce_walk walk), __VA_ARGS__)
-#define CE_ROWS(name, blocks, ...) CE_KERNEL(name, (CE_THREADS, blocks), __VA_ARGS__)
+#define CE_FORWARD(name, bounds, ...)           \
+  CE_KERNEL(name, bounds, {                     \
+    (__VA_ARGS__)(p, walk, counted_inverse(p)); \
+    end_rows(p, walk);                          \
+  })
 
-CE_KERNEL(whole_256, (256, 4), ce_whole<T, 256>(p, walk))
-CE_KERNEL(whole_512, (512, 2), ce_whole<T, 512>(p, walk))
-CE_KERNEL(whole_1024, (1024, 1), ce_whole<T, 1024>(p, walk))
-CE_ROWS(held_plain, 3, ce_rows<T, true, true>(p, walk))
-CE_ROWS(held_full, 3, ce_rows<T, false, true>(p, walk))
-CE_ROWS(walked_plain, 4, ce_rows<T, true, false>(p, walk))
-CE_ROWS(walked_full, 3, ce_rows<T, false, false>(p, walk))
-CE_ROWS(bwd_plain, 3, ce_bwd<T, true>(p, walk))
-CE_ROWS(bwd_full, 3, ce_bwd<T, false>(p, walk))
+CE_FORWARD(whole_256, (256, 4), ce_whole<T, 256>)
+CE_FORWARD(whole_512, (512, 2), ce_whole<T, 512>)
+CE_FORWARD(whole_1024, (1024, 1), ce_whole<T, 1024>)
+CE_FORWARD(held_plain, (CE_THREADS, 3), ce_rows<T, true, true>)
+CE_FORWARD(held_full, (CE_THREADS, 3), ce_rows<T, false, true>)
+CE_FORWARD(walked_plain, (CE_THREADS, 4), ce_rows<T, true, false>)
+CE_FORWARD(walked_full, (CE_THREADS, 3), ce_rows<T, false, false>)
+CE_KERNEL(bwd_plain, (CE_THREADS, 3), ce_bwd<T, true>(p, walk, counted_inverse(p)))
+CE_KERNEL(bwd_full, (CE_THREADS, 3), ce_bwd<T, false>(p, walk, counted_inverse(p)))
 
 /* ---- sums over all rows, or classes, by one block in one order ---- */
 
-/* What all threads' v add up to, in thread 0. */
-template <class V> __device__ inline V total(V v) {
-  __shared__ V parts[WARP];
-#pragma unroll
-  for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
-  __syncthreads();
-  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = v;
-  __syncthreads();
-  v = parts[threadIdx.x % WARP];
-#pragma unroll
-  for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
-  return v;
-}
-
 extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
-    cross_entropy_count(const __grid_constant__ ce_problem p) {
-  double denominator = 0;
-#pragma unroll 4
-  for (int64_t r = threadIdx.x; r < p.space.rows; r += CE_TOTAL_THREADS) {
-    bool out_of_range;
-    const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
-    if (out_of_range && p.error_flag) *p.error_flag = 1;
-    if (label >= 0) denominator += p.weight ? (double)p.weight[label] : 1;
-  }
-  denominator = total(denominator);
-  if (threadIdx.x == 0)
-    *p.inverse = p.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
-}
-
-extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
-    cross_entropy_reduce(const __grid_constant__ ce_problem p) {
-  double loss = 0;
-  long long correct = 0;
-#pragma unroll 4
-  for (int64_t r = threadIdx.x; r < p.space.rows; r += CE_TOTAL_THREADS) {
-    loss += (double)p.token_loss[r];
-    if (!p.correct) continue;
-    bool out_of_range;
-    const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
-    correct += label >= 0 && p.argmax[r] == label;
-  }
-  loss = total(loss);
-  correct = total(correct);
-  if (threadIdx.x > 0) return;
-  if (p.loss) *p.loss = (float)(loss * (double)*p.inverse);
-  if (p.correct) *p.correct = correct;
+    cross_entropy_totals(const __grid_constant__ ce_problem p) {
+  all_rows(p);
 }
 
 extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
@@ -209,6 +171,6 @@ extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
   double sum = 0;
 #pragma unroll 8
   for (int64_t v = threadIdx.x; v < classes; v += CE_TOTAL_THREADS) sum += (double)weight[v];
-  sum = total(sum);
+  sum = block_total(sum);
   if (threadIdx.x == 0) *to = sum;
 }

@@ -10,7 +10,8 @@ enum {
   CE_PACKS = 16,           /* 16 bytes each, that a thread keeps of a held row: 64 KiB a block, three blocks on an SM */
   CE_GROUP = 4,            /* packs that are on their way, or waited for, together; held whole: those in registers */
   CE_TURNS = 4,            /* groups of a thread in the backward pass */
-  CE_TOTAL_THREADS = 1024, /* the block that sums over all rows */
+  CE_TOTAL_THREADS = 1024, /* the block that sums over all rows, or classes */
+  CE_FEW_ROWS = 256,       /* or fewer: their kernel does that, too */
 };
 
 /* How rows are dealt out to threads. */
@@ -19,6 +20,7 @@ typedef struct ce_walk {
   int packs;                /* of a thread, where rows are held */
   int64_t chunks;           /* backward: parts of a row, of CE_GROUP * CE_TURNS packs a thread */
   const double *weight_sum; /* of all classes; NULL where that is their number, or nobody asks */
+  unsigned *ticket;         /* counts the blocks that have ended, the last of which does COUNT and REDUCE; or NULL */
 } ce_walk;
 
 #endif

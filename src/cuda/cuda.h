@@ -12,6 +12,7 @@ enum {
   CUDA_CLUSTER = 8, /* blocks; the largest cluster that every device with clusters has */
   CUDA_SCRATCH_BYTES =
       32 << 20, /* a context's, for what a call hands from launch to launch without a caller's workspace */
+  CUDA_TICKETS = 1023,
 };
 
 /* What hangs on a queue. */
@@ -21,6 +22,8 @@ typedef struct cuda_device {
   int device;        /* the driver's */
   void *context;     /* the primary one, which PyTorch and the CUDA runtime use too */
   void *scratch;     /* CUDA_SCRATCH_BYTES of device memory */
+  unsigned *tickets; /* CUDA_TICKETS of device memory, all 0 but while a kernel is at one */
+  unsigned ticket;   /* the next one, but for turns */
   void *blaslt;      /* src/cuda/blaslt.c: cuBLASLt's handle */
   void *begin, *end; /* events, made when time is first taken */
   tigon_device_desc desc;
@@ -28,6 +31,13 @@ typedef struct cuda_device {
 } cuda_device;
 
 static inline cuda_device *cuda_of(const tigon_queue *queue) { return queue->state; }
+
+/* Device memory that is 0, and that the kernel which it is for leaves so. Calls have them in turns, because captured
+ * ones may be replayed beside each other. */
+static inline unsigned *cuda_ticket(tigon_queue *queue) {
+  cuda_device *device = cuda_of(queue);
+  return &device->tickets[device->ticket++ % CUDA_TICKETS];
+}
 
 /* ---- kernels ---- */
 

@@ -82,11 +82,9 @@ static void test_does_not_open(void **state) {
   static const struct {
     const char *call;
     int nth;
-  } calls[] = {{"cuDeviceGet", 1},
-               {"cuDevicePrimaryCtxRetain", 1},
-               {"cuCtxPushCurrent", 1},
-               {"cuLibraryLoadData", 1},
-               {"cuMemsetD8Async", 1}};
+  } calls[] = {{"cuDeviceGet", 1},        {"cuDevicePrimaryCtxRetain", 1}, {"cuCtxPushCurrent", 1},
+               {"cuLibraryLoadData", 1},  {"cuStreamCreate", 1},           {"cuMemsetD8Async", 1},
+               {"cuStreamSynchronize", 1}};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     char sentence[160];
     snprintf(sentence, sizeof sentence,
@@ -166,6 +164,57 @@ static void test_launches(void **state) {
   fake.machine(2, 90);
 }
 
+static int launches_of(tigon_context *context, tigon_status (*call)(tigon_context *context, const void *args),
+                       const void *args) {
+  int count = 0;
+  fake.op_begins(context->queue.stream);
+  const tigon_status status = call(context, args);
+  const char *wrong = fake.op_ends(&count);
+  if (status != TIGON_OK || wrong) fail_msg("%s", wrong ? wrong : tigon_last_error(context));
+  return count;
+}
+static tigon_status forward(tigon_context *context, const void *args) { return tigon_cross_entropy_fwd(context, args); }
+static tigon_status backward(tigon_context *context, const void *args) {
+  return tigon_cross_entropy_bwd(context, args);
+}
+
+/* What a call on few rows takes is its launches: a loss has one. Of many rows the sums over all rows have their own. */
+static void test_launches_of_a_loss(void **state) {
+  (void)state;
+  enum { VOCAB = 64, FEW = 256, PART = 1 << 16 }; /* bytes of a tensor, and more */
+  static const struct {
+    int64_t rows;
+    int loss, both, gradient;
+  } cases[] = {{0, 1, 1, 0}, {1, 1, 1, 1}, {FEW, 1, 1, 1}, {FEW + 1, 2, 3, 2}};
+  void *memory = NULL;
+  tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
+  assert_int_equal(tigon_alloc(context, 6 * PART, &memory), TIGON_OK);
+  char *const at = memory;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const int64_t rows = cases[i].rows;
+    const tigon_tensor logits = tigon_tensor_2d(at, TIGON_BF16, rows, VOCAB);
+    const tigon_tensor dlogits = tigon_tensor_2d(at + PART, TIGON_BF16, rows, VOCAB);
+    const tigon_tensor labels = tigon_tensor_1d(at + 2 * PART, TIGON_I64, rows);
+    tigon_cross_entropy_fwd_args fwd = {.logits = logits,
+                                        .labels = labels,
+                                        .out.loss = tigon_tensor_1d(at + 3 * PART, TIGON_F32, 1),
+                                        .workspace = at + 4 * PART,
+                                        .workspace_bytes = PART};
+    assert_int_equal(launches_of(context, forward, &fwd), cases[i].loss);
+    fwd.dlogits = dlogits;
+    assert_int_equal(launches_of(context, forward, &fwd), cases[i].both);
+    const tigon_cross_entropy_bwd_args bwd = {.logits = logits,
+                                              .labels = labels,
+                                              .lse = tigon_tensor_1d(at + 5 * PART, TIGON_F32, rows),
+                                              .dlogits = dlogits,
+                                              .workspace = at + 4 * PART,
+                                              .workspace_bytes = PART};
+    assert_int_equal(launches_of(context, backward, &bwd), cases[i].gradient);
+  }
+  tigon_free(context, memory);
+  tigon_context_destroy(context);
+}
+
 /* ---- failures at work ---- */
 
 static void fails(tigon_context *context, tigon_status got, tigon_status status, const char *sentence) {
@@ -217,6 +266,7 @@ int main(void) {
       cmocka_unit_test(test_does_not_open),
       cmocka_unit_test(test_leaves_the_caller_alone),
       cmocka_unit_test(test_launches),
+      cmocka_unit_test(test_launches_of_a_loss),
       cmocka_unit_test(test_failures_at_work),
   };
   return cmocka_run_group_tests(tests, setup, NULL);

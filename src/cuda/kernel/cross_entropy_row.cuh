@@ -6,7 +6,7 @@
 #include <cuda_pipeline.h>
 
 #include "cuda/kernel/cluster.cuh"
-#include "cuda/kernel/cross_entropy_math.cuh"
+#include "cuda/kernel/cross_entropy_totals.cuh"
 
 /* ---- packs ---- */
 

@@ -1,0 +1,94 @@
+/* cross_entropy's sums over all rows, by one block in one order: one of its own or, of few rows, the one of their
+ * kernel that ends last. */
+#ifndef TIGON_CUDA_KERNEL_CROSS_ENTROPY_TOTALS_CUH
+#define TIGON_CUDA_KERNEL_CROSS_ENTROPY_TOTALS_CUH
+
+#include "cuda/kernel/cross_entropy_math.cuh"
+#include "cuda/kernel/team.cuh"
+
+template <class V> __device__ inline V warp_total(V v) {
+#pragma unroll
+  for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  return v;
+}
+
+/* What the v of all the block's threads add up to. */
+template <class V> __device__ inline V block_total(V v) {
+  __shared__ V parts[MOST_WARPS];
+  const int lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
+  v = warp_total(v);
+  __syncthreads(); /* a block may come here again */
+  if (lane == 0) parts[threadIdx.x / WARP] = v;
+  __syncthreads();
+  return warp_total(lane < warps ? parts[lane] : 0);
+}
+
+__device__ static inline float inverse_of(const ce_problem &p, double denominator) {
+  return p.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
+}
+
+/* What a thread's rows of all add to mean's denominator, and how many have their label as argmax. */
+__device__ static inline double count_labels(const ce_problem &p, bool matches, long long *correct) {
+  double denominator = 0;
+  bool wrong = false;
+#pragma unroll 1
+  for (int64_t r = threadIdx.x; r < p.space.rows; r += blockDim.x) {
+    bool out_of_range;
+    const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
+    wrong |= out_of_range;
+    if (label < 0) continue;
+    denominator += p.weight ? (double)p.weight[label] : 1;
+    if (matches) *correct += p.argmax[r] == label;
+  }
+  if (wrong && p.error_flag) *p.error_flag = 1;
+  return denominator;
+}
+
+/* Of few rows, which each block counts by itself for a gradient. */
+__device__ static inline float counted_inverse(const ce_problem &p) {
+  if (!p.dlogits.data || !(p.parts & TIGON_CROSS_ENTROPY_COUNT)) return 0;
+  long long correct = 0;
+  return inverse_of(p, block_total(count_labels(p, false, &correct)));
+}
+
+/* COUNT and REDUCE, those that the call has. */
+__device__ static inline void all_rows(const ce_problem &p) {
+  const bool counts = p.parts & TIGON_CROSS_ENTROPY_COUNT, reduces = p.parts & TIGON_CROSS_ENTROPY_REDUCE;
+  const bool matches = reduces && p.correct;
+  enum { AT_ONCE = 4 };
+  double denominator = 0, loss = 0;
+  long long correct = 0;
+  for (int64_t first = threadIdx.x; reduces && first < p.space.rows; first += AT_ONCE * blockDim.x) {
+    float losses[AT_ONCE]; /* on their way together */
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k)
+      losses[k] = first + k * blockDim.x < p.space.rows ? p.token_loss[first + k * blockDim.x] : 0;
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k) loss += (double)losses[k];
+  }
+  if (counts || matches) denominator = count_labels(p, matches, &correct);
+  const float inverse = counts ? inverse_of(p, block_total(denominator)) : *p.inverse;
+  if (counts && threadIdx.x == 0) *p.inverse = inverse;
+  if (!reduces) return;
+  loss = block_total(loss);
+  correct = block_total(correct);
+  if (threadIdx.x > 0) return;
+  if (p.loss) *p.loss = (float)(loss * (double)inverse);
+  if (p.correct) *p.correct = correct;
+}
+
+/* The end of every block of few rows. The ticket is 0 before the first and after the last of them. */
+__device__ static inline void end_rows(const ce_problem &p, const ce_walk &walk) {
+  __shared__ bool last;
+  if (!walk.ticket) return;
+  __syncthreads(); /* the block's rows are written */
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(walk.ticket, gridDim.x - 1) == gridDim.x - 1;
+    if (last) __threadfence();
+  }
+  __syncthreads();
+  if (last) all_rows(p);
+}
+
+#endif
