@@ -5,7 +5,7 @@
 
 #include "ffi/python.h"
 
-enum { MOST = 16 /* tensors that come in, tensors that go out, options */, HEAD = 2, WORDS = 3 + 2 * TIGON_MAX_DIMS };
+enum { MOST = 16 /* tensors that come in, tensors that go out, options */, HEAD = 3, WORDS = 3 + 2 * TIGON_MAX_DIMS };
 
 typedef tigon_status entry_function(void *context, void *args);
 
@@ -15,10 +15,16 @@ typedef struct python_op {
   int64_t inputs, outputs, options;
   PyObject *none, *plain[2];                    /* the types whose memory may be read */
   PyObject *number, *integer, *boolean, *dtype; /* the types of options */
+  PyObject *modes;                              /* (): how many of torch's modes see each operator */
   PyObject *threads;                            /* (): torch's number of them, which a context on the CPU depends on */
+  PyObject *device;                             /* (): the current CUDA device, where outputs are allocated */
+  PyObject *thread, *calls;                     /* an object and its attribute: this thread's dictionary of calls */
   PyObject *prepare; /* (key, *args): what the dictionary is then to hold for the key, a prepared call */
-  PyObject *other;   /* (*args): the call of what is not plain */
+  PyObject *other;   /* (*args): the call of what is not plain, or what a mode is to see */
   PyObject *refuse;  /* (prepared call, status): raises */
+  /* The call before: the thread that made it, its key and what the dictionary held for it. */
+  uint64_t last_thread;
+  PyObject *last_key, *last_prepared;
 } python_op;
 
 /* Where a tensor's pointer goes, in words of the struct; `half` too, `halves` bytes further on, where it is not 0. */
@@ -41,19 +47,25 @@ static bool is_plain(const python_op *op, PyObject *tensor) {
   return type == op->plain[0] || type == op->plain[1];
 }
 
-/* The stream, on the CPU the number of threads. -1 with an error. */
-static int64_t queue_of(const python_op *op, DLDevice device) {
-  void *stream;
-  if (device.device_type == kDLCUDA)
-    return op->exchange->current_stream(device.device_type, device.device_id, &stream) ? -1 : (int64_t)stream;
-  PyObject *threads = PyObject_CallObject(op->threads, NULL);
-  if (!threads) return -1;
-  const int64_t count = PyLong_AsLong(threads);
-  Py_DecRef(threads);
-  return count;
+/* What a function of nothing says; -1 with an error. */
+static int64_t ask(PyObject *function) {
+  PyObject *number = PyObject_CallObject(function, NULL);
+  if (!number) return -1;
+  const int64_t found = PyLong_AsLong(number);
+  Py_DecRef(number);
+  return found;
 }
 
-/* The stream and the tensors' layouts, from words[1] on: the next word, NULL if they are not known here. */
+/* The stream and the current device, on the CPU the number of threads. */
+static bool put_queue(const python_op *op, DLDevice device, int64_t *words) {
+  void *stream = NULL;
+  if (device.device_type == kDLCUDA && op->exchange->current_stream(kDLCUDA, device.device_id, &stream)) return false;
+  words[1] = device.device_type == kDLCUDA ? (int64_t)stream : ask(op->threads);
+  words[2] = device.device_type == kDLCUDA ? ask(op->device) : 0;
+  return words[1] != -1 && words[2] != -1;
+}
+
+/* The queue and the tensors' layouts, from words[1] on: the next word, NULL if they are not known here. */
 static int64_t *put_layouts(const python_op *op, PyObject *const *tensors, int64_t *words, const void **data) {
   int64_t *word = words + HEAD;
   for (int i = 0; i < op->inputs; ++i) {
@@ -73,7 +85,7 @@ static int64_t *put_layouts(const python_op *op, PyObject *const *tensors, int64
     memcpy(word, view.shape, (size_t)view.ndim * sizeof *word);
     memcpy(word + view.ndim, view.strides, (size_t)view.ndim * sizeof *word);
     word += 2 * view.ndim;
-    if (i == 0 && (words[1] = queue_of(op, view.device)) == -1) return NULL;
+    if (i == 0 && !put_queue(op, view.device, words)) return NULL;
   }
   return word;
 }
@@ -101,12 +113,13 @@ static int64_t *put_options(const python_op *op, PyObject *const *options, int64
   return word;
 }
 
-/* All that a struct depends on; NULL if that is not known here, or with an error raised. */
-static PyObject *make_key(const python_op *op, PyObject *const *args, const void **data) {
-  int64_t words[HEAD + MOST * WORDS + 1 + MOST], *end = put_layouts(op, args, words, data);
+/* All that a struct depends on: its bytes, 0 if that is not known here, or with an error raised. */
+static size_t put_key(const python_op *op, PyObject *const *args, int64_t *words, const void **data) {
+  if (ask(op->modes) != 0) return 0;
+  int64_t *end = put_layouts(op, args, words, data);
   words[0] = (int64_t)op;
   if (end) end = put_options(op, args + op->inputs, end);
-  return end ? PyBytes_FromStringAndSize((const char *)words, (char *)end - (char *)words) : NULL;
+  return end ? (size_t)((char *)end - (char *)words) : 0;
 }
 
 /* function(first, *rest), or function(*rest) */
@@ -190,27 +203,49 @@ static PyObject *call_prepared(const python_op *op, PyObject *prepared, const vo
   return raised;
 }
 
-/* (the thread's dictionary of prepared calls, *tensors, *options) */
-static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  const python_op *op = PyCapsule_GetPointer(self, NULL);
-  (void)count;
-  const void *data[2 * MOST];
-  const int given = (int)(op->inputs + op->options);
-  PyObject *key = make_key(op, args + 1, data);
-  if (!key) {
-    PyErr_Clear();
-    return call_with(op->other, NULL, args + 1, given);
+/* The prepared call for a key: mostly that of the call before, otherwise found by the key or made. */
+static PyObject *find_prepared(python_op *op, const int64_t *words, size_t bytes, PyObject *const *args, int given) {
+  const uint64_t thread = PyThreadState_GetID(PyThreadState_Get());
+  if (op->last_key && op->last_thread == thread && (size_t)PyBytes_Size(op->last_key) == bytes &&
+      memcmp(PyBytes_AsString(op->last_key), words, bytes) == 0) {
+    Py_IncRef(op->last_prepared);
+    return op->last_prepared;
   }
-  PyObject *prepared = PyDict_GetItemWithError(args[0], key), *result = NULL;
+  PyObject *key = PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)bytes);
+  PyObject *calls = key ? PyObject_GetAttr(op->thread, op->calls) : NULL;
+  PyObject *prepared = calls ? PyDict_GetItemWithError(calls, key) : NULL;
   if (prepared)
     Py_IncRef(prepared);
   else if (!PyErr_Occurred())
-    prepared = call_with(op->prepare, key, args + 1, given);
-  if (prepared) {
-    result = call_prepared(op, prepared, data);
-    Py_DecRef(prepared);
+    prepared = call_with(op->prepare, key, args, given);
+  if (calls) Py_DecRef(calls);
+  if (!prepared) {
+    if (key) Py_DecRef(key);
+    return NULL;
   }
-  Py_DecRef(key);
+  PyObject *forgotten[] = {op->last_key, op->last_prepared};
+  op->last_thread = thread, op->last_key = key, op->last_prepared = prepared;
+  Py_IncRef(prepared);
+  for (int i = 0; i < 2; ++i)
+    if (forgotten[i]) Py_DecRef(forgotten[i]);
+  return prepared;
+}
+
+/* (*tensors, *options) */
+static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  python_op *op = PyCapsule_GetPointer(self, NULL);
+  (void)count;
+  const void *data[2 * MOST];
+  int64_t words[HEAD + MOST * WORDS + 1 + MOST];
+  const int given = (int)(op->inputs + op->options);
+  const size_t bytes = put_key(op, args, words, data);
+  if (!bytes) {
+    PyErr_Clear();
+    return call_with(op->other, NULL, args, given);
+  }
+  PyObject *prepared = find_prepared(op, words, bytes, args, given);
+  PyObject *result = prepared ? call_prepared(op, prepared, data) : NULL;
+  if (prepared) Py_DecRef(prepared);
   return result;
 }
 

@@ -9,6 +9,7 @@ import torch
 from op_cases import CASES, IDS, TARGET, make_inputs
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tigon.torch import _op
 from tigon.torch import functional as T
@@ -250,6 +251,20 @@ def test_two_threads_at_once():
     assert len(_op._spare[key]) == spare  # taken and given back
 
 
+def test_each_thread_prepares_its_own_calls():
+    x, made = torch.randn(4, 64), []
+
+    def work():
+        T.relu_squared(x)
+        made.append(len(_op._thread.calls))
+
+    work()
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert made[1] == 1
+
+
 def test_number_of_threads_does_not_change_the_bits():
     threads = torch.get_num_threads()
     h = torch.randn(64, 4096, requires_grad=True)
@@ -291,6 +306,18 @@ def test_call_in_c_is_that_in_python():
 
 
 # ---- torch's own machinery ----
+
+
+def test_modes_see_forward_and_backward():
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(function.name())
+            return function(*args, **(kwargs or {}))
+
+    names, x = [], torch.randn(4, 64, requires_grad=True)
+    with Names():
+        T.softmax(x).sum().backward()
+    assert "tigon::softmax_fwd" in names and "tigon::softmax_bwd" in names
 
 
 def test_fake_tensors():

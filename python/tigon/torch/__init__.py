@@ -1,9 +1,6 @@
 """The operators for PyTorch: functional, nn and optim."""
 
 from tigon.torch import functional, nn, optim
-from tigon.torch._autograd import shorten_backwards
 from tigon.torch._op import synchronize
 
 __all__ = ["functional", "nn", "optim", "synchronize"]
-
-shorten_backwards()

@@ -2,7 +2,7 @@
 
 import torch
 
-from tigon.torch._autograd import Function, first_order, lowered, nonzero, promoted, strided
+from tigon.torch._autograd import function, lowered, nonzero, promoted
 from tigon.torch._op import op
 
 
@@ -29,18 +29,18 @@ def _rope(direction):
 _rope_fwd, _rope_bwd = _rope("fwd"), _rope("bwd")
 
 
-class _RoPE(Function):
-    @staticmethod
+@function("rope", _rope_fwd, _rope_bwd)
+def _RoPE(fwd, bwd):
     def forward(ctx, q, k, cos, sin, layout, rotary_dim):
         ctx.save_for_backward(cos, sin)
         ctx.options = layout, rotary_dim
-        return _rope_fwd(q, k, cos, sin, layout, rotary_dim)
+        return fwd(q, k, cos, sin, layout, rotary_dim)
 
-    @staticmethod
-    @first_order("rope")
     def backward(ctx, dq, dk):
-        dq, dk = _rope_bwd(strided(dq), strided(dk), *ctx.saved_tensors, *ctx.options)
+        dq, dk = bwd(dq, dk, *ctx.saved_tensors, *ctx.options)
         return dq, dk, None, None, None, None
+
+    return forward, backward
 
 
 def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
@@ -52,7 +52,7 @@ def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
     one dtype (under autocast the wider one), any strides but the last, 1. cos and sin get no gradient.
     """
     q, k = promoted(q, k)
-    return _RoPE.call(q, k, cos, sin, int(interleaved), cos.shape[-1] if rotary_dim is None else rotary_dim)
+    return _RoPE(q, k, cos, sin, int(interleaved), cos.shape[-1] if rotary_dim is None else rotary_dim)
 
 
 @op(
@@ -72,18 +72,18 @@ def _attention_bwd(d_o, q, k, v, *_):
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
-class _Attention(Function):
-    @staticmethod
+@function("attention", _attention_fwd, _attention_bwd)
+def _Attention(fwd, bwd):
     def forward(ctx, q, k, v, *options):
-        o, lse = _attention_fwd(q, k, v, *options)
+        o, lse = fwd(q, k, v, *options)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.options = options
         return o
 
-    @staticmethod
-    @first_order("attention")
     def backward(ctx, d_o):
-        return *_attention_bwd(strided(d_o), *ctx.saved_tensors, *ctx.options), None, None, None
+        return *bwd(d_o, *ctx.saved_tensors, *ctx.options), None, None, None
+
+    return forward, backward
 
 
 def attention(q, k, v, scale=None, causal=True, window=None):
@@ -95,7 +95,7 @@ def attention(q, k, v, scale=None, causal=True, window=None):
     """
     q, k, v = lowered(q, k, v)
     scale = 0.0 if scale is None else nonzero("attention", "scale", scale)
-    return _Attention.call(q, k, v, scale, causal, 0 if window is None else nonzero("attention", "window", window))
+    return _Attention(q, k, v, scale, causal, 0 if window is None else nonzero("attention", "window", window))
 
 
 @op("softmax_fwd(Tensor x, Tensor? mask, float scale, bool causal) -> Tensor y")
@@ -108,18 +108,18 @@ def _softmax_bwd(dy, y, scale):
     return (torch.empty_like(y),)
 
 
-class _Softmax(Function):
-    @staticmethod
+@function("softmax", _softmax_fwd, _softmax_bwd)
+def _Softmax(fwd, bwd):
     def forward(ctx, x, mask, scale, causal):
-        y = _softmax_fwd(x, mask, scale, causal)
+        y = fwd(x, mask, scale, causal)
         ctx.save_for_backward(y)
         ctx.scale = scale
         return y
 
-    @staticmethod
-    @first_order("softmax")
     def backward(ctx, dy):
-        return _softmax_bwd(strided(dy), *ctx.saved_tensors, ctx.scale), None, None, None
+        return bwd(dy, *ctx.saved_tensors, ctx.scale), None, None, None
+
+    return forward, backward
 
 
 def softmax(x, scale=1.0, mask=None, causal=False):
@@ -128,4 +128,4 @@ def softmax(x, scale=1.0, mask=None, causal=False):
     x [..., T, C] f32, bf16 or f16, last stride 1; mask [C], [T, C] or x's shape (an expanded view will do), f32 or as
     x, gets no gradient. causal: column c of row t counts when c <= t + C - T. y has x's dtype, under autocast too.
     """
-    return _Softmax.call(x, mask, nonzero("softmax", "scale", scale), causal)
+    return _Softmax(x, mask, nonzero("softmax", "scale", scale), causal)

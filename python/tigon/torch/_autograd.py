@@ -1,12 +1,15 @@
 """What the autograd functions share."""
 
 import functools
+import inspect
 import math
 
 import torch
 
-_compiling, _transformed = torch.compiler.is_compiling, torch._C._are_functorch_transforms_active
-_keeps_graph = torch.is_grad_enabled
+_compiling, _transformed = torch.compiler.is_dynamo_compiling, torch._C._are_functorch_transforms_active
+_keeps_graph, _any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
+# What torch looks up in an autograd function at each call, past all its bases.
+_LOOKED_UP = ("setup_context", "clear_saved_tensors_on_access", "boxed_grads_call")
 
 
 class _NoContext:
@@ -18,27 +21,6 @@ class _NoContext:
         pass
 
     mark_non_differentiable = save_for_backward
-
-
-class Function(torch.autograd.Function):
-    """An autograd function that is called by `call`: `apply` less what only functorch needs, a third of the time, and
-    less the graph where none is kept."""
-
-    def __init_subclass__(cls):
-        apply, forward = super(torch.autograd.Function, cls).apply, cls.forward
-
-        def call(*args):
-            if _compiling() or _transformed():
-                return cls.apply(*args)
-            return apply(*args) if _keeps_graph() else forward(_NoContext(), *args)
-
-        cls.call = staticmethod(call)
-
-
-def shorten_backwards():
-    """The engine calls a node's `apply`, which looks for the class's backward each time; now it is that."""
-    for function in Function.__subclasses__():
-        function._backward_cls.apply = function.backward
 
 
 class _Refusal(torch.autograd.Function):
@@ -54,40 +36,72 @@ class _Refusal(torch.autograd.Function):
         raise RuntimeError(f"tigon: {ctx.name} has no second derivative; its backward cannot be differentiated")
 
 
-def first_order(name):
-    """Decorates an operator's backward, which says so when someone differentiates it. (torch's once_differentiable does
-    when the incoming gradient requires one itself, and is silently wrong otherwise.)"""
-
-    def decorate(backward):
-        def refused(ctx, *gradients):
-            with torch.no_grad():
-                results = backward(ctx, *gradients)
-            results = results if isinstance(results, tuple) else (results,)
-            anchor = torch.empty(0, requires_grad=True)
-            refusing = iter(_Refusal.apply(name, anchor, *[g for g in results if g is not None]))
-            return tuple(g if g is None else next(refusing) for g in results)
-
-        @functools.wraps(backward)
-        def run(ctx, gradient, *others):
-            if _keeps_graph() and not _compiling():
-                return refused(ctx, gradient, *others)
-            return backward(ctx, gradient, *others) if others else backward(ctx, gradient)
-
-        return run
-
-    return decorate
-
-
-def rows(x, each=1):
-    """An f32 vector of one element, or `each`, a row of x."""
-    return torch.empty(each * math.prod(x.shape[:-1]), dtype=torch.float32, device=x.device)
-
-
 def strided(gradient):
     """A gradient as the C entries take it: autograd hands out expanded and transposed ones, which need a copy."""
     if gradient.is_contiguous() or (gradient.stride(-1) == 1 and gradient.dim() <= 4):
         return gradient
     return gradient.contiguous()
+
+
+def _first_order(name, backward, taken):
+    """The backward, which says so when someone differentiates it. (torch's once_differentiable does when the incoming
+    gradient requires one itself, and is silently wrong otherwise.)"""
+
+    def refused(ctx, *gradients):
+        with torch.no_grad():
+            results = backward(ctx, *gradients)
+        results = results if isinstance(results, tuple) else (results,)
+        anchor = torch.empty(0, requires_grad=True)
+        refusing = iter(_Refusal.apply(name, anchor, *[g for g in results if g is not None]))
+        return tuple(g if g is None else next(refusing) for g in results)
+
+    @functools.wraps(backward)
+    def run(ctx, gradient, *others):
+        if _keeps_graph() and not _compiling():
+            return refused(ctx, taken(gradient), *map(taken, others))
+        if gradient.is_contiguous() and not others:
+            return backward(ctx, gradient)
+        return backward(ctx, taken(gradient), *map(taken, others))
+
+    return run
+
+
+def function(name, forward_op, backward_op, parameters=0, taken=strided):
+    """Declares the autograd function of a pair of operators; as many `parameters` follow the first of its arguments.
+    What is decorated takes the two and returns a forward and a backward, whose gradients come as they are `taken`. It
+    is asked twice: with the operators as torch.compile and functorch may see them, and, for everybody else, with their
+    C functions."""
+
+    def declare(make):
+        base = torch.autograd.Function
+        held = {key: inspect.getattr_static(base, key) for key in _LOOKED_UP if hasattr(base, key)}
+
+        def over(*ops):
+            forward, backward = make(*ops)
+            methods = dict(forward=staticmethod(forward), backward=staticmethod(_first_order(name, backward, taken)))
+            return type(base)(make.__name__, (base,), held | methods)
+
+        seen, direct = over(forward_op, backward_op), over(forward_op.direct, backward_op.direct)
+        direct._backward_cls.apply = direct.backward  # the engine's, which would look for `backward` each time
+        direct.backward = seen.backward  # compiled autograd's
+        # `apply` less what only functorch needs, a third of the time, and less the graph where none is kept.
+        apply, forward = super(base, direct).apply, direct.forward
+
+        def call(*args):
+            if parameters and (_compiling() or _any_autocast()):
+                args = args[0], *as_parameters(*args[: 1 + parameters]), *args[1 + parameters :]
+            if _compiling() or _transformed():
+                return seen.apply(*args)
+            return apply(*args) if _keeps_graph() else forward(_NoContext(), *args)
+
+        return call
+
+    return declare
+
+
+def rows(x, each=1):
+    """An f32 vector of one element, or `each`, a row of x."""
+    return torch.empty(each * math.prod(x.shape[:-1]), dtype=torch.float32, device=x.device)
 
 
 def like(t, wanted):
@@ -113,8 +127,7 @@ def nonzero(call, name, value):
 
 
 def autocasting(x):
-    any_device = torch.compiler.is_compiling() or torch._C._is_any_autocast_enabled()
-    return any_device and torch.is_autocast_enabled(x.device.type)
+    return (_compiling() or _any_autocast()) and torch.is_autocast_enabled(x.device.type)
 
 
 def promoted(*tensors):
@@ -125,11 +138,11 @@ def promoted(*tensors):
     return tuple(t.to(widest) for t in tensors)
 
 
-def parameter(x, w):
+def as_parameters(x, *given):
     """Under autocast, a parameter that is neither f32 nor as x becomes f32."""
-    if w is None or w.dtype is x.dtype or w.dtype is torch.float32 or not autocasting(x):
-        return w
-    return w.float()
+    if not autocasting(x):
+        return given
+    return tuple(w if w is None or w.dtype in (x.dtype, torch.float32) else w.float() for w in given)
 
 
 def lowered(*tensors):

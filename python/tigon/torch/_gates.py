@@ -2,7 +2,7 @@
 
 import torch
 
-from tigon.torch._autograd import Choice, Function, first_order, nonzero, promoted, strided
+from tigon.torch._autograd import Choice, function, nonzero, promoted
 from tigon.torch._op import op
 
 _APPROXIMATE = Choice("approximate", tanh=0, none=1)
@@ -27,29 +27,29 @@ def _gate(name, options):
         {"ab": ("a", "b"), "dab": ("da", "db")},
     )(lambda dc, ab, *o: (torch.empty_like(ab),))
 
-    class Gate(Function):
-        @staticmethod
+    @function(name, forward, backward)
+    def Gate(fwd, bwd):
         def forward(ctx, a, b, options):
             ctx.save_for_backward(a, b)
             ctx.options = options
-            return forward(a, b, *options)
+            return fwd(a, b, *options)
 
-        @staticmethod
-        @first_order(name)
         def backward(ctx, dc):
-            return *backward(strided(dc), *ctx.saved_tensors, *ctx.options), None
+            return *bwd(dc, *ctx.saved_tensors, *ctx.options), None
 
-    class PackedGate(Function):
-        @staticmethod
+        return forward, backward
+
+    @function(name, packed_forward, packed_backward)
+    def PackedGate(fwd, bwd):
         def forward(ctx, ab, options):
             ctx.save_for_backward(ab)
             ctx.options = options
-            return packed_forward(ab, *options)
+            return fwd(ab, *options)
 
-        @staticmethod
-        @first_order(name)
         def backward(ctx, dc):
-            return packed_backward(strided(dc), *ctx.saved_tensors, *ctx.options), None
+            return bwd(dc, *ctx.saved_tensors, *ctx.options), None
+
+        return forward, backward
 
     return Gate, PackedGate
 
@@ -70,22 +70,22 @@ def swiglu(gate, up, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
     With a limit, gate is first clamped from above and up from both sides (gpt-oss). gate, up [..., I] of one dtype,
     f32, bf16 or f16 (under autocast the wider one), last stride 1.
     """
-    return _SwiGLU.call(*promoted(gate, up), _swiglu_options(gate_multiplier, down_multiplier, limit))
+    return _SwiGLU(*promoted(gate, up), _swiglu_options(gate_multiplier, down_multiplier, limit))
 
 
 def swiglu_packed(gate_up, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
     """swiglu of the halves of gate_up [..., 2 I], gate first; nothing is split or joined in memory."""
-    return _PackedSwiGLU.call(gate_up, _swiglu_options(gate_multiplier, down_multiplier, limit))
+    return _PackedSwiGLU(gate_up, _swiglu_options(gate_multiplier, down_multiplier, limit))
 
 
 def geglu(gate, up, approximate="tanh"):
     """gelu(gate) * up; gelu by its tanh approximation, or exact for approximate="none". Shapes and dtypes as swiglu."""
-    return _GEGLU.call(*promoted(gate, up), (_APPROXIMATE[approximate],))
+    return _GEGLU(*promoted(gate, up), (_APPROXIMATE[approximate],))
 
 
 def geglu_packed(gate_up, approximate="tanh"):
     """geglu of the halves of gate_up [..., 2 I], gate first; nothing is split or joined in memory."""
-    return _PackedGEGLU.call(gate_up, (_APPROXIMATE[approximate],))
+    return _PackedGEGLU(gate_up, (_APPROXIMATE[approximate],))
 
 
 @op("relu_squared_fwd(Tensor x) -> Tensor y")
@@ -98,18 +98,18 @@ def _relu_squared_bwd(dy, x):
     return (torch.empty_like(x),)
 
 
-class _ReLUSquared(Function):
-    @staticmethod
+@function("relu_squared", _relu_squared_fwd, _relu_squared_bwd)
+def _ReLUSquared(fwd, bwd):
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        return _relu_squared_fwd(x)
+        return fwd(x)
 
-    @staticmethod
-    @first_order("relu_squared")
     def backward(ctx, dy):
-        return _relu_squared_bwd(strided(dy), *ctx.saved_tensors)
+        return bwd(dy, *ctx.saved_tensors)
+
+    return forward, backward
 
 
 def relu_squared(x):
     """max(x, 0)^2. x f32, bf16 or f16, last stride 1."""
-    return _ReLUSquared.call(x)
+    return _ReLUSquared(x)

@@ -1,6 +1,6 @@
 """The two ends of a model: embedding and linear."""
 
-from tigon.torch._autograd import Function, first_order, like, lowered, strided
+from tigon.torch._autograd import function, like, lowered
 from tigon.torch._op import op
 
 
@@ -14,17 +14,17 @@ def _embedding_bwd(dy, idx, vocab, has_padding_idx, padding_idx):
     return (dy.new_empty((vocab, dy.shape[-1])),)
 
 
-class _Embedding(Function):
-    @staticmethod
+@function("embedding", _embedding_fwd, _embedding_bwd)
+def _Embedding(fwd, bwd):
     def forward(ctx, table, idx, padding_idx):
         ctx.save_for_backward(idx)
         ctx.options = table.shape[0], padding_idx is not None, padding_idx or 0
-        return _embedding_fwd(table, idx)
+        return fwd(table, idx)
 
-    @staticmethod
-    @first_order("embedding")
     def backward(ctx, dy):
-        return _embedding_bwd(strided(dy), *ctx.saved_tensors, *ctx.options), None, None
+        return bwd(dy, *ctx.saved_tensors, *ctx.options), None, None
+
+    return forward, backward
 
 
 def embedding(ids, weight, padding_idx=None):
@@ -34,7 +34,7 @@ def embedding(ids, weight, padding_idx=None):
     """
     if padding_idx is not None and padding_idx < 0:
         padding_idx += weight.shape[0]
-    return _Embedding.call(weight, ids.contiguous(), padding_idx)
+    return _Embedding(weight, ids.contiguous(), padding_idx)
 
 
 @op("linear_fwd(Tensor x, Tensor w, Tensor? b) -> Tensor y")
@@ -51,19 +51,19 @@ def _linear_bwd(dy, x, w, need_dx, need_dw, db_dtype):
     return like(x, need_dx), like(w, need_dw), db
 
 
-class _Linear(Function):
-    @staticmethod
+@function("linear", _linear_fwd, _linear_bwd)
+def _Linear(fwd, bwd):
     def forward(ctx, x, w, b):
         ctx.save_for_backward(x, w)
         ctx.db_dtype = b.dtype if ctx.needs_input_grad[2] else None
-        return _linear_fwd(x, w, b)
+        return fwd(x, w, b)
 
-    @staticmethod
-    @first_order("linear")
     def backward(ctx, dy):
         need = ctx.needs_input_grad
-        gradients = _linear_bwd(strided(dy), *ctx.saved_tensors, *need[:2], ctx.db_dtype)
+        gradients = bwd(dy, *ctx.saved_tensors, *need[:2], ctx.db_dtype)
         return tuple(g if needed else None for g, needed in zip(gradients, need))
+
+    return forward, backward
 
 
 def linear(x, weight, bias=None):
@@ -71,4 +71,4 @@ def linear(x, weight, bias=None):
 
     Under autocast, in autocast's own dtype. Products are summed in f32 and rounded once.
     """
-    return _Linear.call(*lowered(x, weight, bias))
+    return _Linear(*lowered(x, weight, bias))

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from tigon.torch._autograd import Choice, Function, first_order, like, lowered, nonzero, rows
+from tigon.torch._autograd import Choice, function, like, lowered, nonzero, rows
 from tigon.torch._op import op
 
 _NONE = 2
@@ -74,11 +74,11 @@ def _cross_entropy_bwd(logits, *_):
     return (torch.empty_like(logits),)
 
 
-class _CrossEntropy(Function):
-    @staticmethod
+@function("cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd, taken=torch.Tensor.contiguous)
+def _CrossEntropy(fwd, bwd):
     def forward(ctx, logits, labels, extra):
         weight, token_scale, more, options = extra
-        outputs = _cross_entropy_fwd(logits, labels, weight, token_scale, *options, more)
+        outputs = fwd(logits, labels, weight, token_scale, *options, more)
         ctx.save_for_backward(logits, labels, weight, token_scale)
         ctx.lse, ctx.options = outputs[2], options
         loss = outputs[options[-1] == _NONE]
@@ -87,10 +87,10 @@ class _CrossEntropy(Function):
         ctx.mark_non_differentiable(*outputs[3:])
         return loss, *outputs[3:]
 
-    @staticmethod
-    @first_order("cross_entropy")
     def backward(ctx, dloss, *_):
-        return _cross_entropy_bwd(*ctx.saved_tensors, ctx.lse, dloss.contiguous(), *ctx.options), None, None
+        return bwd(*ctx.saved_tensors, ctx.lse, dloss, *ctx.options), None, None
+
+    return forward, backward
 
 
 def cross_entropy(
@@ -116,7 +116,7 @@ def cross_entropy(
     """
     call = "cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return _CrossEntropy.call(logits, target.contiguous(), (weight, token_scale, False, options))
+    return _CrossEntropy(logits, target.contiguous(), (weight, token_scale, False, options))
 
 
 def cross_entropy_outputs(
@@ -134,7 +134,7 @@ def cross_entropy_outputs(
     """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs."""
     call = "cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return CrossEntropyOutputs(*_CrossEntropy.call(logits, target.contiguous(), (weight, token_scale, True, options)))
+    return CrossEntropyOutputs(*_CrossEntropy(logits, target.contiguous(), (weight, token_scale, True, options)))
 
 
 _GRADIENTS = "bool need_dhidden, bool need_dweight, bool need_dbias"
@@ -163,25 +163,23 @@ def _fused_bwd(hidden, weight, bias, *options):
     return _gradients(hidden, weight, bias, options[-3:])
 
 
-class _FusedLinearCrossEntropy(Function):
+@function("fused_linear_cross_entropy", _fused_fwd, _fused_bwd, taken=torch.Tensor.contiguous)
+def _FusedLinearCrossEntropy(fwd, bwd):
     """Makes the gradients with the loss, which saves backward the GEMM of the logits, where it may: `early`. They are
     then scaled by dloss, once and in place; a second backward makes them anew."""
 
-    @staticmethod
     def forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
         ctx.need = need = ctx.needs_input_grad[:3]
-        loss, token_loss, *gradients = _fused_fwd(
+        loss, token_loss, *gradients = fwd(
             hidden, weight, bias, labels, class_weight, token_scale, *options, *(early and needed for needed in need)
         )
         ctx.save_for_backward(hidden, weight, bias, labels, class_weight, token_scale)
         ctx.options, ctx.gradients = options, gradients if early else None
         return _given(loss, token_loss, options[-1])
 
-    @staticmethod
-    @first_order("fused_linear_cross_entropy")
     def backward(ctx, dloss):
         if ctx.gradients is None:
-            gradients = _fused_bwd(*ctx.saved_tensors, dloss.contiguous(), *ctx.options, *ctx.need)
+            gradients = bwd(*ctx.saved_tensors, dloss, *ctx.options, *ctx.need)
         elif torch.compiler.is_compiling():
             gradients = [g * dloss for g in ctx.gradients]
         else:
@@ -192,6 +190,8 @@ class _FusedLinearCrossEntropy(Function):
                 if needed and dloss is not None:
                     g.mul_(dloss)
         return *[g if needed else None for g, needed in zip(gradients, ctx.need)], None, None, None, None, None
+
+    return forward, backward
 
 
 def fused_linear_cross_entropy(
@@ -221,6 +221,6 @@ def fused_linear_cross_entropy(
     hidden, weight, bias = lowered(hidden, weight, bias)
     early = torch.is_grad_enabled() and reduction != "none" and hidden.dtype != torch.float16
     granted = 0 if workspace_bytes is None else nonzero(call, "workspace_bytes", workspace_bytes)
-    return _FusedLinearCrossEntropy.call(
+    return _FusedLinearCrossEntropy(
         hidden, weight, bias, target.contiguous(), class_weight, token_scale, early, (granted, *options)
     )

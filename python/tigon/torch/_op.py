@@ -18,11 +18,11 @@ from tigon._library import Context, error, library, path
 from tigon.torch import _sharding
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
-_KEPT = 65536  # bytes of a workspace that a call on the CPU keeps; a CUDA graph's must be its own
+_KEPT = 65536  # bytes of a workspace that a call keeps for the next one
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
 _DTYPES = {getattr(torch, name): value for name, value in _abi.DTYPES.items()}
 OPS = {}  # name: Op
-_compiling, _modes = torch.compiler.is_compiling, torch._C._len_torch_dispatch_stack
+_compiling, _modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_dispatch_stack
 _fragment = torch.library.Library("tigon", "DEF")
 _tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
@@ -64,14 +64,15 @@ class _Streams(dict):
 
 
 _streams = _Streams()
-# What Inductor's code allocates by, in half the time.
-_empty_strided_cpu = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+_current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
-def _maker(t):
-    """A function and its arguments, for a tensor like `t`."""
-    if _empty_strided_cpu and t.device.type == "cpu":
-        return _empty_strided_cpu, (tuple(t.shape), t.stride(), t.dtype)
+def _maker(t, here=False):
+    """A function and its arguments, for a tensor like `t`: what Inductor's code allocates by, in half the time. Of GPUs
+    it takes the current one; `here` says that the call depends on which that is."""
+    make = getattr(torch._C._dynamo.guards, f"_empty_strided_{t.device.type}", None)
+    if make and (t.device.type == "cpu" or (here and t.device.index == _current_device())):
+        return make, (tuple(t.shape), t.stride(), t.dtype)
     return t.new_empty(0).new_empty_strided, (t.shape, t.stride())
 
 
@@ -162,11 +163,13 @@ class _PythonOp(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("inputs", "outputs", "options")),
         *((name, ctypes.py_object) for name in ("none", "tensor", "parameter")),
         *((name, ctypes.py_object) for name in ("number", "integer", "boolean", "dtype")),
-        *((name, ctypes.py_object) for name in ("threads", "prepare", "other", "refuse")),
+        *((name, ctypes.py_object) for name in ("modes", "threads", "device", "thread", "calls")),
+        *((name, ctypes.py_object) for name in ("prepare", "other", "refuse")),
+        ("last", ctypes.c_void_p * 3),
     )
 
     def call(self):
-        """(the thread's calls, *tensors, *options): the outputs. None where Python's symbols are out of reach."""
+        """(*tensors, *options): the outputs. None where Python's symbols are out of reach."""
         make = ctypes.PyDLL(path).tigon_python_call
         make.restype = ctypes.py_object
         try:
@@ -201,7 +204,9 @@ class Op:
         self.outputs = outputs
         self.function = library[f"tigon_{self.entry}"]
         described = self._make_call()
-        self.call = self._make_direct_call(described) or described
+        direct = self._make_direct_call(described)
+        self.call = self._make_visible(direct) if direct else described
+        self.call.direct = direct or described
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
             _fragment.impl(self.name, lambda *args: self._given(described(*args, dispatched=True), args), key)
@@ -228,30 +233,33 @@ class Op:
             integer=int,
             boolean=bool,
             dtype=torch.dtype,
+            modes=_modes,
             threads=torch.get_num_threads,
+            device=_current_device,
+            thread=_thread,
+            calls="calls",
             prepare=self._prepare_direct,
             other=described,
             refuse=lambda prepared, status: _raise(error(status, prepared[-1].handle)),
         )
-        call = self.python_op.call()
-        if call is None:
-            return None
+        return self.python_op.call()
+
+    def _make_visible(self, direct):
+        """`direct` for those whom torch.compile may follow, which cannot see through C."""
         arguments = "".join(f"{name}, " for name in self.tensor_names + self.option_names)
         source = f"""
-def make(call, torch_op):
+def make(direct, torch_op):
     def {self.name}({arguments}):
-        if _compiling() or _modes():
-            return torch_op({arguments})
-        return call(_thread.calls, {arguments})
+        return torch_op({arguments}) if _compiling() else direct({arguments})
     return {self.name}
 """
         names = {}
         exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
-        return names["make"](call, self.torch_op)
+        return names["make"](direct, self.torch_op)
 
     def _prepare_direct(self, key, *args):
         tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
-        call = self._prepare(tensors, self.outputs(*args), options)
+        call = self._prepare(tensors, self.outputs(*args), options, here=True)
         words = [ctypes.cast(self.function, ctypes.c_void_p).value, call.handle.value, call.address.value]
         for name in self.tensor_names + self.output_names:
             places = self._places(name)
@@ -260,7 +268,8 @@ def make(call, torch_op):
         if "workspace" in self.fields:
             words += [self.fields["workspace"][0] // 8, 0, 0]
             if call.workspace_bytes and call.workspace is None:
-                workspace = _maker(torch.empty(call.workspace_bytes, dtype=torch.uint8, device=tensors[0].device))
+                like = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=tensors[0].device)
+                workspace = _maker(like, here=True)
         call.plan = (ctypes.c_uint64 * len(words))(*words)
         return self._remember(key, (ctypes.addressof(call.plan), *call.makers, workspace, call))
 
@@ -329,7 +338,7 @@ def make(self, torch_op, function, error, empty, uint8):
         _thread.calls[key] = call
         return call
 
-    def _prepare(self, tensors, outputs, options):
+    def _prepare(self, tensors, outputs, options, here=False):
         device = tensors[0].device
         call = _Call()
         call.context = context(device)
@@ -337,7 +346,7 @@ def make(self, torch_op, function, error, empty, uint8):
         call.struct = self.struct()
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
-        call.makers = [None if t is None else _maker(t) for t in outputs]
+        call.makers = [None if t is None else _maker(t, here) for t in outputs]
         for name, t in zip(self.tensor_names + self.output_names, tensors + outputs):
             if t is None:
                 continue
@@ -357,8 +366,10 @@ def make(self, torch_op, function, error, empty, uint8):
         call.workspace, call.workspace_bytes = None, 0
         if "workspace" in self.fields:
             call.struct.workspace_bytes = call.workspace_bytes = self._workspace(call)
-            if device.type == "cpu" and 0 < call.workspace_bytes <= _KEPT:
-                call.workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8)
+            # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
+            alone = device.type == "cpu" or (device.type == "cuda" and _streams[device]() == 0)
+            if alone and 0 < call.workspace_bytes <= _KEPT:
+                call.workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
                 call.struct.workspace = call.workspace.data_ptr()
         return call
 
