@@ -97,18 +97,22 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
                     cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->dscale, p->dscale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->dshift, p->dshift_dtype);
-  const int held_bytes = NORM_BWD_STAGES * (p->ds.data ? 3 : 2) * NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
+  const int stream_bytes = NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
+  const int dw_bytes = p->share > 0 && walk->parts == 0 ? stream_bytes * (int)lanes / 4 : 0; /* of whole groups, f32 */
+  const int held_bytes = NORM_BWD_STAGES * (p->ds.data ? 3 : 2) * stream_bytes + dw_bytes;
   const int staged_bytes = NORM_STAGED_STAGES * 2 * NORM_STAGED_PACKS * NORM_STAGED_THREADS * 16;
   const int64_t held_cols = NORM_BWD_THREADS * NORM_BWD_PACKS * lanes;
   const int64_t staged_cols = NORM_STAGED_THREADS * NORM_STAGED_PACKS * lanes;
-  const bool stages = kernels->bwd_staged[0].name && staged_bytes <= device->desc.onchip_bytes;
+  const bool stages = kernels->bwd_staged[0].name && device->sm >= 90 && staged_bytes <= device->desc.onchip_bytes;
   int cluster = 1; /* blocks that hold a row, or have it in their stages */
   while (cluster * (stages ? staged_cols : held_cols) < p->cols) cluster *= 2;
   const bool shares = cluster == 1 || (device->sm >= 90 && cluster <= CUDA_CLUSTER);
   const bool held = wide && held_bytes <= device->desc.onchip_bytes && shares && (!stages || p->cols <= held_cols);
   const bool staged = wide && stages && shares && !held;
-  cuda_kernel *kernel = held     ? kernels->bwd_held
-                        : staged ? cluster > 1 ? kernels->bwd_shared : kernels->bwd_staged
+  const bool plain =
+      p->space.inner == p->space.rows && has_dtype(p->w, p->w_dtype, p->dtype) && (cluster == 1 || staged);
+  cuda_kernel *kernel = held     ? plain ? kernels->bwd_held : kernels->bwd_held_any
+                        : staged ? plain ? kernels->bwd_staged : kernels->bwd_staged_any
                         : wide   ? kernels->bwd_wide
                                  : kernels->bwd_any;
   cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS, .cluster = cluster};

@@ -9,20 +9,20 @@ typedef struct norm_kernels {
   cuda_kernel fwd_2[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
   cuda_kernel fwd_swept[3]; /* a fused add has none */
   int early_cols;           /* a row of so many columns, or fewer, is held two packs a thread */
-  cuda_kernel bwd_held[3], bwd_staged[3], bwd_shared[3], bwd_wide[3],
-      bwd_any[3]; /* modulated has no staged, no shared */
+  /* held, staged: of plain rows; modulated has no staged */
+  cuda_kernel bwd_held[3], bwd_held_any[3], bwd_staged[3], bwd_staged_any[3], bwd_wide[3], bwd_any[3];
 } norm_kernels;
 
-#define NORM_MODULATED_KERNELS(op)                                                              \
-  .fwd_2 = CUDA_KERNELS(op, op##_fwd_2), .fwd_4 = CUDA_KERNELS(op, op##_fwd_4),                 \
-  .fwd_held = CUDA_KERNELS(op, op##_fwd_held), .fwd_shared = CUDA_KERNELS(op, op##_fwd_shared), \
-  .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide), .fwd_any = CUDA_KERNELS(op, op##_fwd_any),       \
-  .bwd_held = CUDA_KERNELS(op, op##_bwd_held), .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide),     \
-  .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
+#define NORM_MODULATED_KERNELS(op)                                                                  \
+  .fwd_2 = CUDA_KERNELS(op, op##_fwd_2), .fwd_4 = CUDA_KERNELS(op, op##_fwd_4),                     \
+  .fwd_held = CUDA_KERNELS(op, op##_fwd_held), .fwd_shared = CUDA_KERNELS(op, op##_fwd_shared),     \
+  .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide), .fwd_any = CUDA_KERNELS(op, op##_fwd_any),           \
+  .bwd_held = CUDA_KERNELS(op, op##_bwd_held), .bwd_held_any = CUDA_KERNELS(op, op##_bwd_held_any), \
+  .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
 #define NORM_SWEPT(op) .fwd_swept = CUDA_KERNELS(op, op##_fwd_swept)
 #define NORM_KERNELS(op)                                                       \
   NORM_MODULATED_KERNELS(op), .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged), \
-                              .bwd_shared = CUDA_KERNELS(op, op##_bwd_shared)
+                              .bwd_staged_any = CUDA_KERNELS(op, op##_bwd_staged_any)
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels);
 /* dx, and the slabs of walk->ranges ranges of rows, of which there may be fewer afterwards; walk->team is chosen here. */

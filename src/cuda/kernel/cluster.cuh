@@ -42,13 +42,14 @@ __device__ inline void cluster_all(const cluster &c, cluster_space<VALUES> &spac
 #endif
 }
 
-/* The same for a loop over rows, in two steps: the values are posted, and what stands before they are taken hides their way. A cluster's
- * barrier would first wait until all that its blocks have stored is in memory, and then empty their L1. `turn` counts the posts from 0 on;
- * team_all() comes before each, and at most two are not taken yet, so that a block that is ahead posts into no box that is still read. */
+/* The same for a loop over rows of blocks of MOST_WARPS warps, in two steps and without a barrier: each warp posts what it has to every
+ * block of the cluster, and what stands before all of it is taken hides its way. A cluster's barrier would first wait until all that
+ * its blocks have stored is in memory, and then empty their L1. `turn` counts the posts from 0 on; at most two are not taken yet, so that a
+ * warp that is ahead posts into no box that is still read. */
 template <int VALUES> struct cluster_mail {
   enum { BOXES = 4, MOST_BLOCKS = 8 };
   uint64_t arrived[BOXES]; /* mbarriers */
-  float of[BOXES][MOST_BLOCKS][VALUES];
+  float of[BOXES][VALUES][MOST_BLOCKS][MOST_WARPS];
 };
 
 __device__ static inline uint32_t shared_address(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
@@ -62,30 +63,41 @@ __device__ static inline uint32_t shared_address(const void *at, int rank) {
 }
 #endif
 
-template <int VALUES> __device__ inline void cluster_mail_open(cluster_mail<VALUES> &mail) {
+template <int VALUES> __device__ inline void cluster_mail_open(const cluster &c, cluster_mail<VALUES> &mail) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x == 0) {
     for (uint64_t &arrived : mail.arrived)
-      asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&arrived)) : "memory");
+      asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&arrived)),
+                   "r"(c.size > 1 ? 1 : MOST_WARPS)
+                   : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   cooperative_groups::this_cluster().sync();
 #endif
 }
 
+/* Each of `v` is the warp's, in all of its lanes. */
 template <int VALUES>
 __device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES> &mail, int turn, const float (&v)[VALUES]) {
 #if __CUDA_ARCH__ >= 900
-  const int box = turn % mail.BOXES, to = (int)threadIdx.x;
-  if (to == 0)
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&mail.arrived[box])),
-                 "r"(c.size * VALUES * (int)sizeof(float))
+  const int box = turn % mail.BOXES, warp = (int)threadIdx.x / WARP, to = (int)threadIdx.x % WARP;
+  const uint32_t arrived = shared_address(&mail.arrived[box]);
+  if (c.size == 1) { /* st.async needs a cluster in the launch */
+    if (to > 0) return;
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) mail.of[box][i][0][warp] = v[i];
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(arrived) : "memory");
+    return;
+  }
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived),
+                 "r"(c.size * MOST_WARPS * VALUES * (int)sizeof(float))
                  : "memory");
   if (to >= c.size) return;
 #pragma unroll
   for (int i = 0; i < VALUES; ++i)
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
-                     shared_address(&mail.of[box][c.rank][i], to)),
+                     shared_address(&mail.of[box][i][c.rank][warp], to)),
                  "f"(v[i]), "r"(shared_address(&mail.arrived[box], to))
                  : "memory");
 #endif
@@ -94,7 +106,7 @@ __device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES> &mail
 template <class Op, int VALUES>
 __device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES> &mail, int turn, float (&v)[VALUES]) {
 #if __CUDA_ARCH__ >= 900
-  const int box = turn % mail.BOXES;
+  const int box = turn % mail.BOXES, lane = (int)threadIdx.x % WARP;
   const uint32_t arrived = shared_address(&mail.arrived[box]), phase = turn / mail.BOXES & 1;
   for (uint32_t done = 0; !done;)
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
@@ -103,8 +115,10 @@ __device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES> &mail
                  : "memory");
 #pragma unroll
   for (int i = 0; i < VALUES; ++i) {
-    v[i] = mail.of[box][0][i];
-    for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], mail.of[box][b][i]);
+    v[i] = mail.of[box][i][0][lane];
+#pragma unroll 1
+    for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], mail.of[box][i][b][lane]);
+    v[i] = warp_all<Op>(v[i]);
   }
 #endif
 }

@@ -46,6 +46,12 @@ __device__ inline void norm_weights(const void *w, tigon_dtype dtype, float offs
   for (int j = 0; j < N; ++j) to[j] += offset;
 }
 
+/* Row r of a tensor of T; PLAIN: all rows are at one pitch, without the divisions whose registers a loop over rows lacks. */
+template <class T, bool PLAIN>
+__device__ inline T *norm_row_at(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
+  return PLAIN ? (T *)t.data + r * t.pitch[2] : row_of<T>(space, t, r);
+}
+
 /* Row `group` of scale, shift or a gradient of theirs; NULL where it is absent. */
 __device__ static inline void *norm_group_row(const tigon_row_space &groups, const tigon_rows &t, tigon_dtype dtype,
                                               int64_t group) {
@@ -73,6 +79,13 @@ template <class T> __device__ inline bool norm_rounds(tigon_casting casting) {
 
 template <class T> __device__ inline float norm_xhat(float v, float rstd, bool rounds) {
   return rounds ? rounded<T>(v * rstd) : v * rstd;
+}
+/* A pack of them, of which one conversion rounds two. */
+template <class T, int N> __device__ inline void norm_round(float (&xhat)[N], bool rounds) {
+  float to[N];
+  unpack(packed<T>(xhat), to);
+#pragma unroll
+  for (int j = 0; j < N; ++j) xhat[j] = rounds ? to[j] : xhat[j];
 }
 
 /* 1 / sqrt(v + rest), of which v is what f32 has, with one rounding: the approximation, put right by what it leaves of 1. */

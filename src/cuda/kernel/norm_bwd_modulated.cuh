@@ -1,7 +1,7 @@
 /* Rows of modulated_rms_norm backward: rms_norm's with the weights f = (1 + scale) * (w + w_offset). The rows that share a scale give
- * P = sum of dy * xhat and Q = sum of dy; then dw += (1 + scale) * P, dscale = (w + w_offset) * P and dshift = Q. A range has whole
- * groups of rows that share one, whose dscale and dshift it stores, or a part of one group. A slab is [3, cols]: dw; of a part, dscale
- * and dshift. `held` and `walked` as in norm_bwd.cuh. */
+ * P = sum of dy * xhat and Q = sum of dy; then dw += (1 + scale) * P, dscale = (w + w_offset) * P and dshift = Q. Block i of n has
+ * groups i, i + n, ... of rows that share one, whose dscale and dshift it stores; or of one group, which n blocks have, rows i, i + n, ...
+ * A slab is [3, cols]: dw; of a part, dscale and dshift. `held` and `walked` as in norm_bwd.cuh. */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_MODULATED_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_MODULATED_CUH
 
@@ -9,39 +9,34 @@
 
 enum { MODULATED_SUMS = 3 };
 
-/* The rows of one team: its groups one after the other, or every count-th row of the part. */
+/* The rows of a block's team `index` of `count`: whole groups, or rows of a part. */
 struct modulated_rows {
-  int64_t row, group, left, end; /* left: rows of the group from `row` on; end: of groups, or of rows */
-  int64_t count;                 /* teams */
-  bool whole;
+  int64_t row, left; /* left: whole: rows of the group from `row` on */
 
-  __device__ modulated_rows(const tigon_norm_bwd_problem &p, const norm_walk &walk, int64_t range, int index, int teams)
-      : count(teams), whole(walk.parts == 0) {
-    if (whole) {
-      tigon_plan_range(p.groups.rows, walk.ranges, range, &group, &end);
-      group += index;
-      row = group * p.share;
-      left = p.share;
+  __device__ modulated_rows(const tigon_norm_bwd_problem &p, const norm_walk &walk, int64_t range, int index)
+      : row(walk.parts == 0 ? (range + index * walk.ranges) * p.share
+                            : range / walk.parts * p.share + range % walk.parts + index * walk.parts),
+        left(p.share) {}
+  /* Past the last row. */
+  __device__ static int64_t end(const tigon_norm_bwd_problem &p, const norm_walk &walk, int64_t range) {
+    return walk.parts == 0 ? p.space.rows : (range / walk.parts + 1) * p.share;
+  }
+  __device__ bool last_of_group(const norm_walk &walk) const { return walk.parts == 0 && left == 1; }
+  __device__ void next(const tigon_norm_bwd_problem &p, const norm_walk &walk, int count) {
+    if (walk.parts > 0) {
+      row += count * walk.parts;
+    } else if (--left > 0) {
+      ++row;
     } else {
-      group = range / walk.parts;
-      tigon_plan_range(p.share, walk.parts, range % walk.parts, &row, &end);
-      row += group * p.share + index;
-      end += group * p.share;
-      left = row < end ? (end - row - 1) / count + 1 : 0;
+      row += 1 + (count * walk.ranges - 1) * p.share;
+      left = p.share;
     }
   }
-  __device__ bool more() const { return whole ? group < end : row < end; }
-  __device__ bool last() const { return left == 1; } /* of the group, or of the part, for this team */
   /* After the last: rows that the block's first team has had more. */
-  __device__ int64_t turns_missed(int index, int64_t share) const {
-    return (whole ? group : row) - index >= end ? 0 : whole ? share : 1;
-  }
-  __device__ void next(int64_t share) {
-    row += whole ? 1 : count;
-    if (--left > 0 || !whole) return;
-    group += count;
-    row = group * share;
-    left = share;
+  __device__ int64_t turns_missed(const tigon_norm_bwd_problem &p, const norm_walk &walk, int index,
+                                  int64_t end) const {
+    const int64_t apart = walk.parts == 0 ? walk.ranges * p.share : walk.parts;
+    return row - index * apart >= end ? 0 : walk.parts == 0 ? p.share : 1;
   }
 };
 
@@ -109,42 +104,51 @@ __device__ static inline bool modulated_adds_up(const tigon_norm_bwd_problem &p)
   return p.dw || p.dscale.data || p.dshift.data;
 }
 
-template <class T> __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
+template <class T, bool PLAIN>
+__device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
   constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STAGES = NORM_BWD_STAGES, STREAM = PACKS * NORM_BWD_THREADS;
   __shared__ team_space<1> space;
   __shared__ cluster_space<1> shared;
   const team t = team_of(walk.team);
-  const cluster cl = cluster_of_block();
-  const bool rounds = norm_rounds<T>(p.casting), adds_up = modulated_adds_up(p), whole = walk.parts == 0;
-  const int width = t.threads * PACKS * N, first = cl.rank * width, cols = (int)p.cols;
-  const int64_t range = blockIdx.x / cl.size;
-  float dw[PACKS * N] = {0}, product[PACKS * N] = {0}, sum[PACKS * N] = {0};
+  const cluster cl = PLAIN ? cluster{0, 1} : cluster_of_block();
+  const bool rounds = norm_rounds<T>(p.casting), whole = walk.parts == 0;
+  const int first = cl.rank * t.threads * PACKS * N, cols = (int)p.cols;
+  const int64_t range = blockIdx.x / cl.size, end = modulated_rows::end(p, walk, range);
+  float product[PACKS * N] = {0}, sum[PACKS * N] = {0};
+  float4 *dw =
+      (float4 *)(norm_stages + STAGES * 2 * STREAM) + threadIdx.x; /* of whole groups, [PACKS * N / 4][threads] */
+#pragma unroll
+  for (int i = 0; whole && i < PACKS * N / 4; ++i) dw[i * NORM_BWD_THREADS] = make_float4(0, 0, 0, 0);
 
-  modulated_rows ahead(p, walk, range, t.index, t.count), now = ahead;
+  modulated_rows ahead(p, walk, range, t.index), now = ahead;
   int stage_ahead = 0;
   auto fetch = [&]() {
-    if (ahead.more()) {
+    if (ahead.row < end) {
       uint4 *stage = norm_stages + stage_ahead * 2 * STREAM + threadIdx.x;
-      norm_fetch(stage, row_of<T>(p.space, p.dy, ahead.row), t, first, cols);
-      norm_fetch(stage + STREAM, row_of<T>(p.space, p.x, ahead.row), t, first, cols);
-      ahead.next(p.share);
+      norm_fetch(stage, norm_row_at<T, PLAIN>(p.space, p.dy, ahead.row), t, first, cols);
+      norm_fetch(stage + STREAM, norm_row_at<T, PLAIN>(p.space, p.x, ahead.row), t, first, cols);
+      ahead.next(p, walk, t.count);
     }
     __pipeline_commit();
     stage_ahead = stage_ahead + 1 == STAGES ? 0 : stage_ahead + 1;
   };
-  for (int i = 0; i < STAGES - 1; ++i) fetch();
+  for (int i = 0; i < STAGES; ++i) fetch();
 
+  const float share = 1 / (float)p.cols;
   int turn = 0, stage_now = 0;
-  float f[PACKS * N];
-  for (bool fresh = true; now.more(); now.next(p.share)) {
-    const float rstd = p.rstd[now.row];
-    fetch();
+  float f[PACKS * N], next_rstd = now.row < end ? p.rstd[now.row] : 0;
+  for (bool fresh = true; now.row < end;) {
+    const int64_t row = now.row;
+    const bool last = now.last_of_group(walk);
+    const float rstd = next_rstd;
+    now.next(p, walk, t.count);
+    if (now.row < end) next_rstd = p.rstd[now.row];
     if (fresh) {
 #pragma unroll
       for (int k = 0; k < PACKS; ++k) {
         const int c = first + (k * t.threads + t.rank) * N;
         float of_pack[N] = {0};
-        if (c < cols) modulated_weights<T>(p, now.group, c, of_pack);
+        if (c < cols) modulated_weights<T>(p, row / p.share, c, of_pack);
 #pragma unroll
         for (int j = 0; j < N; ++j) f[k * N + j] = of_pack[j];
       }
@@ -152,71 +156,83 @@ template <class T> __device__ inline void modulated_bwd_held(const tigon_norm_bw
     __pipeline_wait_prior(STAGES - 1);
     const uint4 *stage = norm_stages + stage_now * 2 * STREAM + threadIdx.x;
     stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
-    pack<T> dy[PACKS], x[PACKS];
+    uint4 dy[PACKS], x[PACKS];
     float dot[1] = {0};
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
-      dy[k] = x[k] = zero_pack<T>();
       if (first + (k * t.threads + t.rank) * N >= cols) continue;
-      dy[k] = *(const pack<T> *)&stage[k * NORM_BWD_THREADS];
-      x[k] = *(const pack<T> *)&stage[STREAM + k * NORM_BWD_THREADS];
+      dy[k] = stage[k * NORM_BWD_THREADS];
+      x[k] = stage[STREAM + k * NORM_BWD_THREADS];
       float a[N], b[N];
-      unpack(dy[k], a);
-      unpack(x[k], b);
+      unpack(pack_of<T>(dy[k]), a);
+      unpack(pack_of<T>(x[k]), b);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        dot[0] = fmaf(a[j] * f[k * N + j], b[j] * rstd, dot[0]);
-        product[k * N + j] = fmaf(a[j], norm_xhat<T>(b[j], rstd, rounds), product[k * N + j]);
+        b[j] *= rstd;
+        dot[0] = fmaf(a[j] * f[k * N + j], b[j], dot[0]);
+      }
+      norm_round<T>(b, rounds);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        product[k * N + j] = fmaf(a[j], b[j], product[k * N + j]);
         sum[k * N + j] += a[j];
       }
     }
+    fetch(); /* the row's stage is free: on its way while the sum is */
     team_all<op_sum, true>(t, space, turn, dot);
-    cluster_all<op_sum>(cl, shared, turn, dot);
+    if (!PLAIN) cluster_all<op_sum>(cl, shared, turn, dot);
     turn ^= 1;
-    const float mean = dot[0] / (float)p.cols;
-    T *dx = row_of<T>(p.space, p.dx, now.row);
-    fresh = whole && now.last();
+    const float slope = rstd * (dot[0] * share);
+    T *dx = norm_row_at<T, PLAIN>(p.space, p.dx, row);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
       if (c >= cols) continue;
       float a[N], b[N], out[N];
-      unpack(dy[k], a);
-      unpack(x[k], b);
+      unpack(pack_of<T>(dy[k]), a);
+      unpack(pack_of<T>(x[k]), b);
 #pragma unroll
-      for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-b[j] * rstd, mean, a[j] * f[k * N + j]);
+      for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-b[j], slope, a[j] * f[k * N + j]);
       store_pack(dx + c, packed<T>(out));
-      if (!fresh) continue;
+    }
+    fresh = last;
+    if (!fresh) continue;
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      const int c = first + (k * t.threads + t.rank) * N;
+      if (c >= cols) continue;
       float of_product[N], of_sum[N], of_dw[N];
 #pragma unroll
-      for (int j = 0; j < N; ++j)
-        of_product[j] = product[k * N + j], of_sum[j] = sum[k * N + j], of_dw[j] = dw[k * N + j];
-      modulated_finish<T>(p, now.group, c, true, of_product, of_sum, of_dw);
+      for (int j = 0; j < N; ++j) {
+        of_product[j] = product[k * N + j], of_sum[j] = sum[k * N + j];
+        of_dw[j] = ((float *)&dw[(k * N + j) / 4 * NORM_BWD_THREADS])[j % 4];
+        product[k * N + j] = sum[k * N + j] = 0;
+      }
+      modulated_finish<T>(p, row / p.share, c, true, of_product, of_sum, of_dw);
 #pragma unroll
-      for (int j = 0; j < N; ++j) dw[k * N + j] = of_dw[j], product[k * N + j] = sum[k * N + j] = 0;
+      for (int j = 0; j < N; j += 4)
+        dw[(k * N + j) / 4 * NORM_BWD_THREADS] = make_float4(of_dw[j], of_dw[j + 1], of_dw[j + 2], of_dw[j + 3]);
     }
   }
   column_sum_may_begin();
   __pipeline_wait_prior(0);
-  team_catch_up(t, now.turns_missed(t.index, p.share));
+  team_catch_up(t, now.turns_missed(p, walk, t.index, end));
 
-  if (adds_up) {
-    float *sums = (float *)norm_stages, *slab = p.slabs + range * MODULATED_SUMS * p.cols;
-    const int left = cols - first < width ? cols - first : width;
+  if (modulated_adds_up(p)) {
+    float *of_teams = (float *)norm_stages, *slab = p.slabs + range * MODULATED_SUMS * p.cols + first;
     if (whole) {
-      norm_join_teams<N>(t, sums, dw);
-      norm_store_slab(slab, sums, first, width, p.cols);
+#pragma unroll
+      for (int i = 0; i < PACKS * N; ++i) sum[i] = ((float *)&dw[i / 4 * NORM_BWD_THREADS])[i % 4];
+      norm_join_teams<N>(t, of_teams, sum, cols - first, [&](int c, float all) { slab[c] = all; });
     } else {
-      norm_join_teams<N>(t, sums, product);
-      norm_join_teams<N>(t, sums + width, sum);
-      for (int c = threadIdx.x; c < left; c += blockDim.x) {
-        float of_product[1] = {sums[c]}, of_dw[1] = {0};
-        const float of_sum[1] = {sums[width + c]};
-        modulated_finish<T>(p, range / walk.parts, first + c, false, of_product, of_sum, of_dw);
-        slab[first + c] = of_dw[0];
-        slab[p.cols + first + c] = of_product[0];
-        slab[2 * p.cols + first + c] = of_sum[0];
-      }
+      norm_join_teams<N>(t, of_teams, product, cols - first, [&](int c, float all) {
+        float of_product[1] = {all}, of_dw[1] = {0};
+        const float unused[1] = {0};
+        modulated_finish<T>(p, range / walk.parts, first + c, false, of_product, unused, of_dw);
+        slab[c] = of_dw[0];
+        slab[p.cols + c] = of_product[0];
+      });
+      norm_join_teams<N>(t, of_teams, sum, cols - first, [&](int c, float all) { slab[2 * p.cols + c] = all; });
     }
   }
   cluster_end(cl);
@@ -231,21 +247,23 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
   const cluster cl = cluster_of_block();
   const bool rounds = norm_rounds<T>(p.casting), adds_up = modulated_adds_up(p);
   const int64_t at = (int64_t)(cl.rank * t.threads + t.rank) * N, step = (int64_t)cl.size * t.threads * N;
-  const int64_t range = blockIdx.x / cl.size;
+  const int64_t range = blockIdx.x / cl.size, end = modulated_rows::end(p, walk, range);
+  const bool whole = walk.parts == 0;
   float *slab = adds_up ? p.slabs + range * MODULATED_SUMS * p.cols : NULL;
   int turn = 0;
   bool finished = false, fresh = true; /* is dw's sum begun; is the group's not */
-  for (modulated_rows now(p, walk, range, 0, 1); now.more(); now.next(p.share), turn ^= 1) {
+  for (modulated_rows now(p, walk, range, 0); now.row < end; now.next(p, walk, 1), turn ^= 1) {
     const T *dy = row_of<T>(p.space, p.dy, now.row), *x = row_of<T>(p.space, p.x, now.row);
     T *dx = row_of<T>(p.space, p.dx, now.row);
     const float rstd = p.rstd[now.row];
-    const bool last = now.last();
+    const bool last = whole ? now.last_of_group(walk) : now.row + walk.parts >= end;
+    const int64_t group = now.row / p.share;
     double all[1] = {0};
     norm_strips(at, p.cols, step, all, [&](int64_t i, float(&part)[1]) {
       float a[N], b[N], f[N];
       norm_load<T>(dy + i, a);
       norm_load<T>(x + i, b);
-      modulated_weights<T>(p, now.group, i, f);
+      modulated_weights<T>(p, group, i, f);
 #pragma unroll
       for (int j = 0; j < N; ++j) part[0] = fmaf(a[j] * f[j], b[j] * rstd, part[0]);
     });
@@ -257,7 +275,7 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
       float a[N], b[N], f[N], out[N], product[N], dw[N];
       norm_load<T>(dy + c, a);
       norm_load<T>(x + c, b);
-      modulated_weights<T>(p, now.group, c, f);
+      modulated_weights<T>(p, group, c, f);
 #pragma unroll
       for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-b[j] * rstd, mean, a[j] * f[j]);
       norm_store<T>(dx + c, out);
@@ -269,7 +287,7 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
         if (!fresh) a[j] += of_sum[j];
         dw[j] = last && finished ? slab[c + j] : 0;
       }
-      if (last) modulated_finish<T>(p, now.group, c, now.whole, product, a, dw);
+      if (last) modulated_finish<T>(p, group, c, whole, product, a, dw);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         of_product[j] = product[j], of_sum[j] = a[j];

@@ -13,8 +13,8 @@
   KERNEL_BY_DTYPE(name, (NORM_BWD_THREADS), (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), \
                   __VA_ARGS__)
 
-#define NORM_STAGED(name, ...)                 \
-  KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS), \
+#define NORM_STAGED(name, ...)                    \
+  KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS, 1), \
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
 
 #define NORM_PLAIN(name, bounds, ...) KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ norm_plain p), __VA_ARGS__)
@@ -34,17 +34,19 @@
 #define NORM_SWEPT(op, kind) \
   NORM_PLAIN(op##_fwd_swept, (NORM_SWEPT_THREADS, kind == NORM_MODULATED ? 1 : 2), norm_fwd_swept<T, kind, 4>(p))
 
-#define NORM_KERNELS(op, kind, bounds, hold)                             \
-  NORM_FWD_KERNELS(op, kind, bounds, hold)                               \
-  NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind>(p, walk))               \
-  NORM_STAGED(op##_bwd_staged, norm_bwd_staged<T, kind, false>(p, walk)) \
-  NORM_STAGED(op##_bwd_shared, norm_bwd_staged<T, kind, true>(p, walk))  \
-  NORM_BWD(op##_bwd_wide, norm_bwd_walked<T, kind, pack<T>::N>(p, walk)) \
+#define NORM_KERNELS(op, kind, bounds, hold)                                 \
+  NORM_FWD_KERNELS(op, kind, bounds, hold)                                   \
+  NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind, true>(p, walk))             \
+  NORM_BWD(op##_bwd_held_any, norm_bwd_held<T, kind, false>(p, walk))        \
+  NORM_STAGED(op##_bwd_staged, norm_bwd_staged<T, kind, true>(p, walk))      \
+  NORM_STAGED(op##_bwd_staged_any, norm_bwd_staged<T, kind, false>(p, walk)) \
+  NORM_BWD(op##_bwd_wide, norm_bwd_walked<T, kind, pack<T>::N>(p, walk))     \
   NORM_BWD(op##_bwd_any, norm_bwd_walked<T, kind, 1>(p, walk))
 
 #define NORM_MODULATED_KERNELS(op)                                      \
   NORM_FWD_KERNELS(op, NORM_MODULATED, (NORM_MOST_THREADS), HOLD_LATE)  \
-  NORM_BWD(op##_bwd_held, modulated_bwd_held<T>(p, walk))               \
+  NORM_BWD(op##_bwd_held, modulated_bwd_held<T, true>(p, walk))         \
+  NORM_BWD(op##_bwd_held_any, modulated_bwd_held<T, false>(p, walk))    \
   NORM_BWD(op##_bwd_wide, modulated_bwd_walked<T, pack<T>::N>(p, walk)) \
   NORM_BWD(op##_bwd_any, modulated_bwd_walked<T, 1>(p, walk))
 
