@@ -50,14 +50,20 @@ static tigon_status launch_rows(tigon_queue *queue, cuda_kernel kernels[3], cuda
              : cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, walk));
 }
 
+/* Kernels of rows alone, and of rows with the sums over all of them. */
+enum { WHOLE_256, WHOLE_512, WHOLE_1024, HELD_PLAIN, HELD_FULL, WALKED_PLAIN, WALKED_FULL, FORWARDS };
+#define ROWS_KERNEL(name) CUDA_KERNELS(cross_entropy, cross_entropy_##name)
+#define FORWARD_KERNELS(few)                                                                       \
+  {                                                                                                \
+    ROWS_KERNEL(few##whole_256), ROWS_KERNEL(few##whole_512), ROWS_KERNEL(few##whole_1024),        \
+        ROWS_KERNEL(few##held_plain), ROWS_KERNEL(few##held_full), ROWS_KERNEL(few##walked_plain), \
+        ROWS_KERNEL(few##walked_full),                                                             \
+  }
+
+static bool has_sums(const problem *p) { return p->parts != TIGON_CROSS_ENTROPY_ROWS; }
+
 static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
-  static cuda_kernel whole_256[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_256);
-  static cuda_kernel whole_512[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_512);
-  static cuda_kernel whole_1024[3] = CUDA_KERNELS(cross_entropy, cross_entropy_whole_1024);
-  static cuda_kernel held_plain[3] = CUDA_KERNELS(cross_entropy, cross_entropy_held_plain);
-  static cuda_kernel held_full[3] = CUDA_KERNELS(cross_entropy, cross_entropy_held_full);
-  static cuda_kernel walked_plain[3] = CUDA_KERNELS(cross_entropy, cross_entropy_walked_plain);
-  static cuda_kernel walked_full[3] = CUDA_KERNELS(cross_entropy, cross_entropy_walked_full);
+  static cuda_kernel kernels[2][FORWARDS][3] = {FORWARD_KERNELS(), FORWARD_KERNELS(few_)};
   const cuda_device *device = cuda_of(queue);
   const bool plain = is_plain(p) && !p->entropy, whole = plain && is_whole(p);
   const int64_t packs = packs_of(p);
@@ -81,31 +87,30 @@ static tigon_status forward_rows(tigon_queue *queue, const problem *p) {
   }
   shape.threads = cuda_block_for(walk.team, CE_THREADS);
   shape.blocks = cuda_ceil_div(p->space.rows, shape.threads / walk.team) * shape.cluster;
-  cuda_kernel *kernel = plain ? walked_plain : walked_full;
+  int form = plain ? WALKED_PLAIN : WALKED_FULL;
   if (held) {
     walk.packs = (int)cuda_ceil_div(packs, (int64_t)shape.cluster * walk.team);
     shape.shared_bytes = whole ? whole_bytes(shape.threads, walk.packs) : walk.packs * CE_THREADS * 16;
-    kernel = plain ? held_plain : held_full;
-    if (whole) kernel = walk.team == 1024 ? whole_1024 : walk.team == 512 ? whole_512 : whole_256;
+    form = plain ? HELD_PLAIN : HELD_FULL;
+    if (whole) form = walk.team == 1024 ? WHOLE_1024 : walk.team == 512 ? WHOLE_512 : WHOLE_256;
   }
   if (p->parts & TIGON_CROSS_ENTROPY_REDUCE) {
     walk.ticket = cuda_ticket(queue);
     if (shape.blocks == 0) shape.blocks = shape.cluster;
   }
-  return launch_rows(queue, kernel, shape, p, &walk);
+  return launch_rows(queue, kernels[has_sums(p)][form], shape, p, &walk);
 }
 
 static tigon_status backward_rows(tigon_queue *queue, const problem *p) {
-  static cuda_kernel bwd_plain[3] = CUDA_KERNELS(cross_entropy, cross_entropy_bwd_plain);
-  static cuda_kernel bwd_full[3] = CUDA_KERNELS(cross_entropy, cross_entropy_bwd_full);
-  const bool plain = is_plain(p);
+  static cuda_kernel kernels[2][2][3] = {{ROWS_KERNEL(bwd_plain), ROWS_KERNEL(bwd_full)},
+                                         {ROWS_KERNEL(few_bwd_plain), ROWS_KERNEL(few_bwd_full)}};
   const int64_t packs = packs_of(p);
   ce_walk walk = {.team = team_for(packs)};
   walk.chunks = cuda_ceil_div(packs, (int64_t)walk.team * CE_GROUP * CE_TURNS);
   const int threads = cuda_block_for(walk.team, CE_THREADS);
   const cuda_shape shape = {.blocks = cuda_ceil_div(p->space.rows * walk.chunks, threads / walk.team),
                             .threads = threads};
-  return launch_rows(queue, plain ? bwd_plain : bwd_full, shape, p, &walk);
+  return launch_rows(queue, kernels[has_sums(p)][!is_plain(p)], shape, p, &walk);
 }
 
 /* COUNT or REDUCE, apart from the rows. */

@@ -7,9 +7,10 @@
 #include "cuda/kernel/cross_entropy_whole.cuh"
 
 /* A thread's packs of a row are first, first + stride, ... */
-template <class T, bool PLAIN, bool HELD>
-__device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk, float counted) {
+template <class T, bool PLAIN, bool HELD, bool FEW>
+__device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
   __shared__ ce_space space;
+  const float counted = FEW ? counted_inverse(p) : 0;
   const team t = team_of(walk.team);
   const cluster cl = cluster_of_block();
   const int64_t r = (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
@@ -35,7 +36,7 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk, float c
   if (HELD && reads && !always) fetch();
   const float x_label = lead && label >= 0 ? to_f32(x.row[label]) : 0;
   row_terms terms;
-  if (HELD) terms = row_terms_of(p, walk, r, counted); /* while the row is on its way */
+  if (HELD) terms = row_terms_of<FEW>(p, walk, r, counted); /* while the row is on its way */
   const logit_map map = logit_map_of(p);
 
   row_sums s = no_sums<PLAIN>(map);
@@ -63,7 +64,7 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk, float c
         if (i + k * stride < x.count) add_pack<T, PLAIN>(p, map, v[k], x.column(i + k * stride), s);
     }
   }
-  if (!HELD) terms = row_terms_of(p, walk, r, counted);
+  if (!HELD) terms = row_terms_of<FEW>(p, walk, r, counted);
   auto again = [&](int k, int64_t i) { return HELD ? held[k * CE_THREADS] : load_pack(x, i); };
 
   if (reads) {
@@ -102,7 +103,8 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk, float c
 }
 
 /* A team has CE_GROUP * CE_TURNS packs a thread of a row; while a group is worked on, the next one is on its way. */
-template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk, float counted) {
+template <class T, bool PLAIN, bool FEW> __device__ inline void ce_bwd(const ce_problem &p, const ce_walk &walk) {
+  const float counted = FEW ? counted_inverse(p) : 0;
   const team t = team_of(walk.team);
   const int64_t task = (int64_t)blockIdx.x * t.count + t.index;
   const int64_t r = walk.chunks == 1 ? task : task / walk.chunks, chunk = task - r * walk.chunks;
@@ -127,7 +129,7 @@ template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p
   const float lse = p.lse[r];
   const exponent at = exponent_of(lse);
   const float sum = at.times == CE_LOG2_E ? exp2f(fmaf(lse, at.times, at.plus)) : 1;
-  const gradient g = gradient_of(p, row_terms_of(p, walk, r, counted), label, lse, at, sum);
+  const gradient g = gradient_of(p, row_terms_of<FEW>(p, walk, r, counted), label, lse, at, sum);
   const logit_map map = logit_map_of(p);
 #pragma unroll 1
   for (int64_t first = begin; first < end; first += CE_GROUP * t.threads) {
@@ -143,27 +145,29 @@ template <class T, bool PLAIN> __device__ inline void ce_bwd(const ce_problem &p
 
 #define CE_KERNEL(name, bounds, ...) \
   KERNEL_BY_DTYPE(cross_entropy_##name, bounds, (const __grid_constant__ ce_problem p, const ce_walk walk), __VA_ARGS__)
-#define CE_FORWARD(name, bounds, ...)           \
-  CE_KERNEL(name, bounds, {                     \
-    (__VA_ARGS__)(p, walk, counted_inverse(p)); \
-    end_rows(p, walk);                          \
-  })
+/* Few rows have kernels of their own: what ends them costs those of many time even where it is not run. */
+#define CE_FORWARD(name, bounds, rows, ...)                     \
+  CE_KERNEL(name, bounds, rows<T, __VA_ARGS__, false>(p, walk)) \
+  CE_KERNEL(few_##name, bounds, rows<T, __VA_ARGS__, true>(p, walk); end_rows(p, walk))
+#define CE_BACKWARD(name, ...)                                             \
+  CE_KERNEL(name, (CE_THREADS, 3), ce_bwd<T, __VA_ARGS__, false>(p, walk)) \
+  CE_KERNEL(few_##name, (CE_THREADS, 3), ce_bwd<T, __VA_ARGS__, true>(p, walk))
 
-CE_FORWARD(whole_256, (256, 4), ce_whole<T, 256>)
-CE_FORWARD(whole_512, (512, 2), ce_whole<T, 512>)
-CE_FORWARD(whole_1024, (1024, 1), ce_whole<T, 1024>)
-CE_FORWARD(held_plain, (CE_THREADS, 3), ce_rows<T, true, true>)
-CE_FORWARD(held_full, (CE_THREADS, 3), ce_rows<T, false, true>)
-CE_FORWARD(walked_plain, (CE_THREADS, 4), ce_rows<T, true, false>)
-CE_FORWARD(walked_full, (CE_THREADS, 3), ce_rows<T, false, false>)
-CE_KERNEL(bwd_plain, (CE_THREADS, 3), ce_bwd<T, true>(p, walk, counted_inverse(p)))
-CE_KERNEL(bwd_full, (CE_THREADS, 3), ce_bwd<T, false>(p, walk, counted_inverse(p)))
+CE_FORWARD(whole_256, (256, 4), ce_whole, 256)
+CE_FORWARD(whole_512, (512, 2), ce_whole, 512)
+CE_FORWARD(whole_1024, (1024, 1), ce_whole, 1024)
+CE_FORWARD(held_plain, (CE_THREADS, 3), ce_rows, true, true)
+CE_FORWARD(held_full, (CE_THREADS, 3), ce_rows, false, true)
+CE_FORWARD(walked_plain, (CE_THREADS, 4), ce_rows, true, false)
+CE_FORWARD(walked_full, (CE_THREADS, 3), ce_rows, false, false)
+CE_BACKWARD(bwd_plain, true)
+CE_BACKWARD(bwd_full, false)
 
 /* ---- sums over all rows, or classes, by one block in one order ---- */
 
 extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)
     cross_entropy_totals(const __grid_constant__ ce_problem p) {
-  all_rows(p);
+  all_rows<4>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(CE_TOTAL_THREADS)

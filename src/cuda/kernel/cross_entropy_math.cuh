@@ -137,10 +137,11 @@ struct row_terms {
   double by;         /* of dlogits: grad_scale * dloss * token_scale / denominator / temperature */
 };
 
-/* `counted` is the inverse where the call has COUNT, left to the blocks. */
+/* Of FEW rows whose call has COUNT the blocks have `counted` the inverse. */
+template <bool FEW>
 __device__ static inline row_terms row_terms_of(const ce_problem &p, const ce_walk &walk, int64_t r, float counted) {
   double by = (double)p.grad_scale * (double)p.inverse_temperature;
-  if (p.dlogits.data) by *= (double)(p.parts & TIGON_CROSS_ENTROPY_COUNT ? counted : *p.inverse);
+  if (p.dlogits.data) by *= (double)(FEW && (p.parts & TIGON_CROSS_ENTROPY_COUNT) ? counted : *p.inverse);
   if (p.dloss) by *= (double)p.dloss[p.reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (p.token_scale) by *= (double)p.token_scale[r];
   return row_terms{walk.weight_sum ? *walk.weight_sum : (double)tigon_cross_entropy_vocab(&p), by};

@@ -27,11 +27,12 @@ __device__ static inline float inverse_of(const ce_problem &p, double denominato
   return p.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
 }
 
-/* What a thread's rows of all add to mean's denominator, and how many have their label as argmax. */
+/* UNROLL labels on their way together. What a thread's rows of all add to mean's denominator, and how many have their label as argmax. */
+template <int UNROLL>
 __device__ static inline double count_labels(const ce_problem &p, bool matches, long long *correct) {
   double denominator = 0;
   bool wrong = false;
-#pragma unroll 1
+#pragma unroll UNROLL
   for (int64_t r = threadIdx.x; r < p.space.rows; r += blockDim.x) {
     bool out_of_range;
     const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
@@ -48,11 +49,11 @@ __device__ static inline double count_labels(const ce_problem &p, bool matches, 
 __device__ static inline float counted_inverse(const ce_problem &p) {
   if (!p.dlogits.data || !(p.parts & TIGON_CROSS_ENTROPY_COUNT)) return 0;
   long long correct = 0;
-  return inverse_of(p, block_total(count_labels(p, false, &correct)));
+  return inverse_of(p, block_total(count_labels<1>(p, false, &correct)));
 }
 
 /* COUNT and REDUCE, those that the call has. */
-__device__ static inline void all_rows(const ce_problem &p) {
+template <int UNROLL> __device__ static inline void all_rows(const ce_problem &p) {
   const bool counts = p.parts & TIGON_CROSS_ENTROPY_COUNT, reduces = p.parts & TIGON_CROSS_ENTROPY_REDUCE;
   const bool matches = reduces && p.correct;
   enum { AT_ONCE = 4 };
@@ -66,7 +67,7 @@ __device__ static inline void all_rows(const ce_problem &p) {
 #pragma unroll
     for (int k = 0; k < AT_ONCE; ++k) loss += (double)losses[k];
   }
-  if (counts || matches) denominator = count_labels(p, matches, &correct);
+  if (counts || matches) denominator = count_labels<UNROLL>(p, matches, &correct);
   const float inverse = counts ? inverse_of(p, block_total(denominator)) : *p.inverse;
   if (counts && threadIdx.x == 0) *p.inverse = inverse;
   if (!reduces) return;
@@ -88,7 +89,7 @@ __device__ static inline void end_rows(const ce_problem &p, const ce_walk &walk)
     if (last) __threadfence();
   }
   __syncthreads();
-  if (last) all_rows(p);
+  if (last) all_rows<1>(p);
 }
 
 #endif

@@ -43,9 +43,10 @@ template <class T> __device__ inline void add_exponentials(const uint4 &v, row_s
 }
 
 /* A thread's first CE_GROUP packs are in registers, the other groups in shared memory; -Inf where the row has none. */
-template <class T, int BLOCK> __device__ inline void ce_whole(const ce_problem &p, const ce_walk &walk, float counted) {
+template <class T, int BLOCK, bool FEW> __device__ inline void ce_whole(const ce_problem &p, const ce_walk &walk) {
   constexpr int N = pack<T>::N, GROUPS = CE_PACKS / CE_GROUP;
   __shared__ ce_space space;
+  const float counted = FEW ? counted_inverse(p) : 0;
   const team t = team_of(walk.team);
   const cluster cl = cluster_of_block();
   const int64_t r = (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
@@ -89,7 +90,7 @@ template <class T, int BLOCK> __device__ inline void ce_whole(const ce_problem &
   const bool reads = label >= 0 || p.lse;
   if (reads && !always) fetch();
   const float x_label = lead && label >= 0 ? to_f32(row[label]) : 0;
-  const row_terms terms = row_terms_of(p, walk, r, counted); /* while the row is on its way */
+  const row_terms terms = row_terms_of<FEW>(p, walk, r, counted); /* while the row is on its way */
   const logit_map map = logit_map_of(p);
   row_sums s = no_sums<true>(map);
   __pipeline_wait_prior(0);
