@@ -325,7 +325,8 @@ extern "C" __global__ void __launch_bounds__(FLAT_THREADS)
       (const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_walk walk), \
       bwd<T, n>(p, walk))
 
-KERNEL_BY_DTYPE(embedding_fwd_plain, (FLAT_THREADS, 8), (const __grid_constant__ embedding_plain p), fwd_plain<T>(p))
+KERNEL_BY_DTYPE(embedding_fwd_plain, (FLAT_THREADS, SM_THREADS / FLAT_THREADS),
+                (const __grid_constant__ embedding_plain p), fwd_plain<T>(p))
 FWD(wide, pack<T>::N)
 FWD(any, 1)
 BWD(wide, pack<T>::N)

@@ -171,6 +171,13 @@ template <class T> __device__ inline T *row_of(const tigon_row_space &space, con
   return (T *)t.data + tigon_row_offset(&space, &t, r);
 }
 
+/* Threads that an SM has room for, for launch bounds: 1536 on compute capability 8.6 to 8.9 and 12. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900))
+enum { SM_THREADS = 1536 };
+#else
+enum { SM_THREADS = 2048 };
+#endif
+
 /* A kernel for each dtype: KERNEL_BY_DTYPE(rms_norm_fwd, (1024), (const problem p), body<T>(p)) makes rms_norm_fwd_f32, _f16 and _bf16,
  * each of which does what stands last with T as its dtype. `bounds` are launch bounds. */
 #define KERNEL_BY_DTYPE(name, bounds, parameters, ...)                         \

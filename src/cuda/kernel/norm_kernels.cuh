@@ -29,10 +29,11 @@
   NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))                   \
   NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
 
-/* Two blocks on an SM, whose rows then lie in its L1; modulated spills in so few registers. A fused add has none: it stores what the second
- * sweep reads. */
-#define NORM_SWEPT(op, kind) \
-  NORM_PLAIN(op##_fwd_swept, (NORM_SWEPT_THREADS, kind == NORM_MODULATED ? 1 : 2), norm_fwd_swept<T, kind, 4>(p))
+/* Two blocks fill an SM, whose rows then lie in its L1; modulated spills in so few registers. A fused add has none: it stores what the
+ * second sweep reads. */
+#define NORM_SWEPT(op, kind)                                                                                     \
+  NORM_PLAIN(op##_fwd_swept, (NORM_SWEPT_THREADS, kind == NORM_MODULATED ? 1 : SM_THREADS / NORM_SWEPT_THREADS), \
+             norm_fwd_swept<T, kind, 4>(p))
 
 #define NORM_KERNELS(op, kind, bounds, hold)                                 \
   NORM_FWD_KERNELS(op, kind, bounds, hold)                                   \
