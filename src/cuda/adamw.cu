@@ -140,7 +140,7 @@ template <class T> __device__ inline double squares(const adamw_grad &g, int64_t
 /* The sum of v over the block, in thread 0. */
 template <int THREADS> __device__ inline double block_sum(double v) {
   __shared__ double warps[THREADS / WARP];
-  for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  v = warp_all<op_sum>(v);
   if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = v;
   __syncthreads();
   double sum = 0;

@@ -11,8 +11,8 @@ enum {
   CUDA_DEVICES = 16,
   CUDA_CLUSTER = 8, /* blocks; the largest cluster that every device with clusters has */
   CUDA_SCRATCH_BYTES =
-      32 << 20, /* a context's, for what a call hands from launch to launch without a caller's workspace */
-  CUDA_TICKETS = 1023,
+      32 << 20,        /* a context's, for what a call hands from launch to launch without a caller's workspace */
+  CUDA_TICKETS = 1023, /* with the error flag 4 KiB */
 };
 
 /* What hangs on a queue. */

@@ -36,14 +36,14 @@ __device__ static inline void team_catch_up(const team &t, int64_t turns) {
 }
 
 struct op_sum {
-  __device__ static float of(float a, float b) { return a + b; }
+  template <class V> __device__ static V of(V a, V b) { return a + b; }
 };
 /* A NaN stays one. */
 struct op_max {
   __device__ static float of(float a, float b) { return a > b || a != a ? a : b; }
 };
 
-template <class Op> __device__ inline float warp_all(float v) {
+template <class Op, class V> __device__ inline V warp_all(V v) {
 #pragma unroll
   for (int d = WARP / 2; d > 0; d /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, d));
   return v;
