@@ -18,14 +18,14 @@ static inline tigon_caller_state tigon_caller_enter(void) {
   tigon_caller_state state = {0, errno};
 #if defined(__x86_64__)
   state.floats = _mm_getcsr();
-  _mm_setcsr(0x1f80);
+  if ((state.floats & ~0x3fu) != 0x1f80) _mm_setcsr(0x1f80); /* sticky flags may stay: leaving restores the caller's */
 #endif
   return state;
 }
 
 static inline void tigon_caller_leave(const tigon_caller_state *state) {
 #if defined(__x86_64__)
-  _mm_setcsr(state->floats);
+  if (_mm_getcsr() != state->floats) _mm_setcsr(state->floats); /* a write is slow */
 #endif
   errno = state->error;
 }

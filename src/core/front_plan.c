@@ -5,8 +5,8 @@
 
 /* The place of a key's plan: the one that has it, or the first free one of those where it would be looked for. */
 static tigon_planned *find(tigon_context *context, const uint64_t key[TIGON_PLAN_KEY]) {
-  uint64_t hash = 0;
-  for (int i = 0; i < TIGON_PLAN_KEY; ++i) hash = (hash ^ key[i]) * 0x9e3779b97f4a7c15; /* 2^64 / the golden ratio */
+  uint64_t hash = 0; /* by 2^64 / the golden ratio; a sum of products that do not wait for each other */
+  for (uint64_t i = 0; i < TIGON_PLAN_KEY; ++i) hash += key[i] * (0x9e3779b97f4a7c15 * (2 * i + 1));
   for (size_t at = hash >> 32;; ++at) {
     tigon_planned *place = &context->plans[at % TIGON_PLANS];
     if (!place->key[0] || memcmp(place->key, key, sizeof place->key) == 0) return place;

@@ -2,6 +2,8 @@
 #ifndef TIGON_CUDA_NORM_H
 #define TIGON_CUDA_NORM_H
 
+#include <stdbool.h>
+
 #include "plan/plan.h"
 #include "problem.h"
 
@@ -26,6 +28,7 @@ typedef struct norm_walk {
   int share;      /* forward, rows that a cluster holds: packs of each block */
   int64_t ranges; /* backward: ranges of rows, each with a slab */
   int64_t parts;  /* modulated backward: ranges of a group of rows that share a scale; 0: a range has whole groups */
+  bool alone;     /* backward, plain rows that are held: the only range stores dw and db by itself, without a slab */
 } norm_walk;
 
 /* Rows at one pitch, and vectors of their dtype, as the kernels that hold them by themselves read them. A line of parameters, 64 bytes,

@@ -118,6 +118,8 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS, .cluster = cluster};
   if (held) {
     walk->team = cuda_team_for(cuda_ceil_div(p->cols, lanes * NORM_BWD_PACKS), NORM_BWD_THREADS);
+    walk->alone = plain && p->share == 0 && p->space.rows <= NORM_BWD_THREADS / walk->team;
+    if (walk->alone) walk->ranges = 1;
     shape.shared_bytes = held_bytes;
   } else if (staged) {
     shape.shared_bytes = staged_bytes;
@@ -139,5 +141,5 @@ tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, 
                            .step = sums * p->cols,
                            .cols = p->cols,
                            .accumulate = p->accumulate_dw};
-  return status == TIGON_OK && (p->dw || p->db) ? cuda_column_sums(queue, &all) : status;
+  return status == TIGON_OK && !walk.alone && (p->dw || p->db) ? cuda_column_sums(queue, &all) : status;
 }

@@ -5,27 +5,9 @@
 
 #include "ffi/python.h"
 
-enum { MOST = 16 /* tensors that come in, tensors that go out, options */, HEAD = 3, WORDS = 3 + 2 * TIGON_MAX_DIMS };
+enum { MOST = TIGON_PYTHON_MOST, HEAD = 3, WORDS = 3 + 2 * TIGON_MAX_DIMS };
 
 typedef tigon_status entry_function(void *context, void *args);
-
-/* Python's, which keeps it. */
-typedef struct python_op {
-  const dlpack_exchange *exchange;
-  int64_t inputs, outputs, options;
-  PyObject *none, *plain[2];                    /* the types whose memory may be read */
-  PyObject *number, *integer, *boolean, *dtype; /* the types of options */
-  PyObject *modes;                              /* (): how many of torch's modes see each operator */
-  PyObject *threads;                            /* (): torch's number of them, which a context on the CPU depends on */
-  PyObject *device;                             /* (): the current CUDA device, where outputs are allocated */
-  PyObject *thread, *calls;                     /* an object and its attribute: this thread's dictionary of calls */
-  PyObject *prepare; /* (key, *args): what the dictionary is then to hold for the key, a prepared call */
-  PyObject *other;   /* (*args): the call of what is not plain, or what a mode is to see */
-  PyObject *refuse;  /* (prepared call, status): raises */
-  /* The call before: the thread that made it, its key and what the dictionary held for it. */
-  uint64_t last_thread;
-  PyObject *last_key, *last_prepared;
-} python_op;
 
 /* Where a tensor's pointer goes, in words of the struct; `half` too, `halves` bytes further on, where it is not 0. */
 typedef struct place {
@@ -38,6 +20,7 @@ typedef struct plan {
   entry_function *function;
   void *context;
   uintptr_t *args;
+  uint64_t brief; /* 1: over before another thread could make use of the interpreter */
   place places[]; /* of the inputs, the outputs, the workspace */
 } plan;
 
@@ -47,8 +30,7 @@ static bool is_plain(const python_op *op, PyObject *tensor) {
   return type == op->plain[0] || type == op->plain[1];
 }
 
-/* What a function of nothing says; -1 with an error. */
-static int64_t ask(PyObject *function) {
+int64_t tigon_python_ask(PyObject *function) {
   PyObject *number = PyObject_CallObject(function, NULL);
   if (!number) return -1;
   const int64_t found = PyLong_AsLong(number);
@@ -56,12 +38,23 @@ static int64_t ask(PyObject *function) {
   return found;
 }
 
+bool tigon_python_contiguous(const python_op *op, PyObject *tensor) {
+  DLTensor view;
+  if (!is_plain(op, tensor) || op->exchange->view(tensor, &view) != 0) return false;
+  int64_t step = 1;
+  for (int i = view.ndim - 1; i >= 0; --i) {
+    if (view.shape[i] != 1 && view.strides[i] != step) return false;
+    step *= view.shape[i];
+  }
+  return true;
+}
+
 /* The stream and the current device, on the CPU the number of threads. */
 static bool put_queue(const python_op *op, DLDevice device, int64_t *words) {
   void *stream = NULL;
   if (device.device_type == kDLCUDA && op->exchange->current_stream(kDLCUDA, device.device_id, &stream)) return false;
-  words[1] = device.device_type == kDLCUDA ? (int64_t)stream : ask(op->threads);
-  words[2] = device.device_type == kDLCUDA ? ask(op->device) : 0;
+  words[1] = device.device_type == kDLCUDA ? (int64_t)stream : tigon_python_ask(op->threads);
+  words[2] = device.device_type == kDLCUDA ? tigon_python_ask(op->device) : 0;
   return words[1] != -1 && words[2] != -1;
 }
 
@@ -115,15 +108,14 @@ static int64_t *put_options(const python_op *op, PyObject *const *options, int64
 
 /* All that a struct depends on: its bytes, 0 if that is not known here, or with an error raised. */
 static size_t put_key(const python_op *op, PyObject *const *args, int64_t *words, const void **data) {
-  if (ask(op->modes) != 0) return 0;
+  if (tigon_python_ask(op->modes) != 0) return 0;
   int64_t *end = put_layouts(op, args, words, data);
   words[0] = (int64_t)op;
   if (end) end = put_options(op, args + op->inputs, end);
   return end ? (size_t)((char *)end - (char *)words) : 0;
 }
 
-/* function(first, *rest), or function(*rest) */
-static PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *rest, int count) {
+PyObject *tigon_python_call_with(PyObject *function, PyObject *first, PyObject *const *rest, int count) {
   const int firsts = first != NULL;
   PyObject *args = PyTuple_New(firsts + count);
   if (!args) return NULL;
@@ -178,9 +170,9 @@ static tigon_status run(const python_op *op, const plan *p, const void *const *d
     p->args[to->first] = (uintptr_t)data[i];
     if (to->half) p->args[to->half] = (uintptr_t)data[i] + to->halves;
   }
-  PyThreadState *thread = PyEval_SaveThread();
+  PyThreadState *thread = p->brief ? NULL : PyEval_SaveThread();
   const tigon_status status = p->function(p->context, p->args);
-  PyEval_RestoreThread(thread);
+  if (thread) PyEval_RestoreThread(thread);
   return status;
 }
 
@@ -196,7 +188,7 @@ static PyObject *call_prepared(const python_op *op, PyObject *prepared, const vo
     number = PyLong_FromLong(status);
   }
   if (number) {
-    raised = call_with(op->refuse, prepared, &number, 1);
+    raised = tigon_python_call_with(op->refuse, prepared, &number, 1);
     Py_DecRef(number);
   }
   if (outputs) Py_DecRef(outputs);
@@ -217,7 +209,7 @@ static PyObject *find_prepared(python_op *op, const int64_t *words, size_t bytes
   if (prepared)
     Py_IncRef(prepared);
   else if (!PyErr_Occurred())
-    prepared = call_with(op->prepare, key, args, given);
+    prepared = tigon_python_call_with(op->prepare, key, args, given);
   if (calls) Py_DecRef(calls);
   if (!prepared) {
     if (key) Py_DecRef(key);
@@ -231,17 +223,14 @@ static PyObject *find_prepared(python_op *op, const int64_t *words, size_t bytes
   return prepared;
 }
 
-/* (*tensors, *options) */
-static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  python_op *op = PyCapsule_GetPointer(self, NULL);
-  (void)count;
+PyObject *tigon_python_run(python_op *op, PyObject *const *args) {
   const void *data[2 * MOST];
   int64_t words[HEAD + MOST * WORDS + 1 + MOST];
   const int given = (int)(op->inputs + op->options);
   const size_t bytes = put_key(op, args, words, data);
   if (!bytes) {
     PyErr_Clear();
-    return call_with(op->other, NULL, args, given);
+    return tigon_python_call_with(op->other, NULL, args, given);
   }
   PyObject *prepared = find_prepared(op, words, bytes, args, given);
   PyObject *result = prepared ? call_prepared(op, prepared, data) : NULL;
@@ -249,13 +238,23 @@ static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   return result;
 }
 
+/* (*tensors, *options) */
+static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  (void)count;
+  return tigon_python_run(PyCapsule_GetPointer(self, NULL), args);
+}
+
+PyObject *tigon_python_function(PyMethodDef *method, void *of) {
+  PyObject *self = PyCapsule_New(of, NULL, NULL);
+  if (!self) return NULL;
+  PyObject *made = PyCFunction_NewEx(method, self, NULL);
+  Py_DecRef(self);
+  return made;
+}
+
 /* The call of an operator as a Python function; NULL in a process whose Python is out of sight. */
 TIGON_API PyObject *tigon_python_call(python_op *op) {
   static PyMethodDef method = {.name = "call", .function = call, .flags = METH_FASTCALL};
   if (!PyCFunction_NewEx || op->inputs > MOST || op->outputs >= MOST || op->options > MOST) return NULL;
-  PyObject *self = PyCapsule_New(op, NULL, NULL);
-  if (!self) return NULL;
-  PyObject *made = PyCFunction_NewEx(&method, self, NULL);
-  Py_DecRef(self);
-  return made;
+  return tigon_python_function(&method, op);
 }

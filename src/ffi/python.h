@@ -3,6 +3,8 @@
 #ifndef TIGON_FFI_PYTHON_H
 #define TIGON_FFI_PYTHON_H
 
+#include <stdbool.h>
+
 #include <tigon/tigon.h>
 
 typedef struct _object PyObject;
@@ -23,6 +25,8 @@ PY void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 PY PyObject *PyObject_Type(PyObject *);
 PY PyObject *PyObject_CallObject(PyObject *callable, PyObject *args);
 PY PyObject *PyObject_GetAttr(PyObject *, PyObject *name);
+PY int PyObject_SetAttr(PyObject *, PyObject *name, PyObject *value);
+PY int PyObject_IsTrue(PyObject *);
 PY PyObject *PyBytes_FromStringAndSize(const char *, Py_ssize_t);
 PY char *PyBytes_AsString(PyObject *);
 PY Py_ssize_t PyBytes_Size(PyObject *);
@@ -43,6 +47,7 @@ PY void *PyLong_AsVoidPtr(PyObject *);
 PY PyObject *PyLong_FromLong(long);
 PY PyObject *PyTuple_New(Py_ssize_t);
 PY PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t);
+PY Py_ssize_t PyTuple_Size(PyObject *);
 PY int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *);
 #undef PY
 #pragma GCC visibility pop
@@ -57,5 +62,41 @@ typedef struct dlpack_exchange {
   int (*view)(PyObject *tensor, DLTensor *view); /* which borrows the tensor's memory, shape and strides; may be NULL */
   int (*current_stream)(DLDeviceType, int32_t device_id, void **stream);
 } dlpack_exchange;
+
+/* Tensors that come in, tensors that go out, options; what a pair keeps. */
+enum { TIGON_PYTHON_MOST = 16 };
+
+/* An operator: Python's, which keeps it. */
+typedef struct python_op {
+  const dlpack_exchange *exchange;
+  int64_t inputs, outputs, options;
+  PyObject *none, *plain[2];                    /* the types whose memory may be read */
+  PyObject *number, *integer, *boolean, *dtype; /* the types of options */
+  PyObject *modes;                              /* (): how many of torch's modes see each operator */
+  PyObject *threads;                            /* (): torch's number of them, which a context on the CPU depends on */
+  PyObject *device;                             /* (): the current CUDA device, where outputs are allocated */
+  PyObject *thread, *calls;                     /* an object and its attribute: this thread's dictionary of calls */
+  PyObject *prepare; /* (key, *args): what the dictionary is then to hold for the key, a prepared call */
+  PyObject *other;   /* (*args): the call of what is not plain, or what a mode is to see */
+  PyObject *refuse;  /* (prepared call, status): raises */
+  /* The call before: the thread that made it, its key and what the dictionary held for it. */
+  uint64_t last_thread;
+  PyObject *last_key, *last_prepared;
+} python_op;
+
+/* The outputs of an operator for its tensors and options: a tuple, or the only one. */
+PyObject *tigon_python_run(python_op *op, PyObject *const *args);
+
+/* Is this a tensor whose elements lie end to end? */
+bool tigon_python_contiguous(const python_op *op, PyObject *tensor);
+
+/* What a function of nothing says; -1 with an error. */
+int64_t tigon_python_ask(PyObject *function);
+
+/* function(first, *rest), or function(*rest) */
+PyObject *tigon_python_call_with(PyObject *function, PyObject *first, PyObject *const *rest, int count);
+
+/* A method as a function whose self is a capsule of `of`. */
+PyObject *tigon_python_function(PyMethodDef *method, void *of);
 
 #endif

@@ -161,57 +161,55 @@ static size_t cut_workspace(tigon_cross_entropy_problem *p, char *workspace, boo
   return bytes;
 }
 
-/* Forward's arguments; backward's are put into the same struct, with lse as an input. */
-static tigon_status prepare(tigon_context *context, const char *call, const tigon_cross_entropy_fwd_args *args,
-                            bool forward, bool shape_only, tigon_cross_entropy_problem *p, tigon_plan *plan,
-                            size_t *needed) {
-  tigon_cross_entropy_fwd_args a = *args;
+/* Forward's arguments, strides to be filled in; backward's are put into the same struct, with lse as an input. */
+static tigon_status prepare(tigon_context *context, const char *call, tigon_cross_entropy_fwd_args *a, bool forward,
+                            bool shape_only, tigon_cross_entropy_problem *p, tigon_plan *plan, size_t *needed) {
   const int optional = TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS;
   tigon_arg list[TIGON_MAX_ARGS] = {
-      {"logits", &a.logits, TIGON_FLOATS, TIGON_IN, NULL},
-      {"labels", &a.labels, TIGON_INTS, TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dlogits", &a.dlogits, TIGON_FLOATS, forward ? TIGON_OUT | TIGON_OPTIONAL : TIGON_OUT, "logits"},
-      {"dloss", &a.dloss, TIGON_BIT(TIGON_F32), optional, NULL},
+      {"logits", &a->logits, TIGON_FLOATS, TIGON_IN, NULL},
+      {"labels", &a->labels, TIGON_INTS, TIGON_IN | TIGON_CONTIGUOUS, NULL},
+      {"dlogits", &a->dlogits, TIGON_FLOATS, forward ? TIGON_OUT | TIGON_OPTIONAL : TIGON_OUT, "logits"},
+      {"dloss", &a->dloss, TIGON_BIT(TIGON_F32), optional, NULL},
   };
-  const int count = 4 + tigon_loss_list(&a.options, &a.out, list + 4);
+  const int count = 4 + tigon_loss_list(&a->options, &a->out, list + 4);
   if (!forward)
     for (int i = 4; i < count; ++i) {
-      if (list[i].tensor == &a.out.lse) list[i].name = "lse", list[i].flags = TIGON_IN | TIGON_CONTIGUOUS;
-      if (list[i].tensor == &a.out.error) list[i].name = "error";
+      if (list[i].tensor == &a->out.lse) list[i].name = "lse", list[i].flags = TIGON_IN | TIGON_CONTIGUOUS;
+      if (list[i].tensor == &a->out.error) list[i].name = "error";
     }
   TIGON_TRY(tigon_check_args(context, call, list, count, shape_only));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dlogits", &a.dlogits, "logits", &a.logits));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dlogits", &a.dlogits, "logits", &a.logits, TIGON_DTYPE_NONE));
+  TIGON_TRY(tigon_check_same_shape(context, call, "dlogits", &a->dlogits, "logits", &a->logits));
+  TIGON_TRY(tigon_check_same_dtype(context, call, "dlogits", &a->dlogits, "logits", &a->logits, TIGON_DTYPE_NONE));
   if (!forward) { /* which are not in `out` there */
-    TIGON_TRY(tigon_check_count(context, call, "lse", &a.out.lse, leading_extent(&a.logits), "rows of logits"));
-    TIGON_TRY(tigon_check_count(context, call, "error", &a.out.error, 1, "a scalar"));
+    TIGON_TRY(tigon_check_count(context, call, "lse", &a->out.lse, leading_extent(&a->logits), "rows of logits"));
+    TIGON_TRY(tigon_check_count(context, call, "error", &a->out.error, 1, "a scalar"));
   }
   const tigon_loss_args loss = {.call = call,
                                 .forward = forward,
-                                .rows = leading_extent(&a.logits),
+                                .rows = leading_extent(&a->logits),
                                 .rows_because = "rows of logits",
-                                .vocab = tigon_last_dim("logits", &a.logits),
-                                .labels = &a.labels,
-                                .dloss = &a.dloss,
-                                .options = &a.options,
-                                .out = &a.out,
-                                .grad_scale = a.grad_scale};
+                                .vocab = tigon_last_dim("logits", &a->logits),
+                                .labels = &a->labels,
+                                .dloss = &a->dloss,
+                                .options = &a->options,
+                                .out = &a->out,
+                                .grad_scale = a->grad_scale};
   TIGON_TRY(tigon_check_loss(context, &loss, p));
   p->parts = TIGON_CROSS_ENTROPY_COUNT | TIGON_CROSS_ENTROPY_ROWS | (forward ? TIGON_CROSS_ENTROPY_REDUCE : 0);
-  p->dtype = a.logits.dtype;
-  const tigon_tensor *const tensors[] = {&a.logits, &a.dlogits};
+  p->dtype = a->logits.dtype;
+  const tigon_tensor *const tensors[] = {&a->logits, &a->dlogits};
   tigon_rows *const rows[] = {&p->logits, &p->dlogits};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
   if (p->space.rows > INT64_MAX / 16)
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: logits has more rows than a workspace can hold numbers for",
                       call);
-  *needed = cut_workspace(p, a.workspace, forward, tigon_present(&a.out.correct));
+  *needed = cut_workspace(p, a->workspace, forward, tigon_present(&a->out.correct));
   if (!shape_only) {
-    TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, *needed));
-    TIGON_TRY(tigon_check_indices(context, call, "labels", &a.labels, loss.vocab, p->has_ignore_index, p->ignore_index,
-                                  &a.out.error, &p->error_flag));
+    TIGON_TRY(tigon_check_workspace(context, call, a->workspace, a->workspace_bytes, *needed));
+    TIGON_TRY(tigon_check_indices(context, call, "labels", &a->labels, loss.vocab, p->has_ignore_index, p->ignore_index,
+                                  &a->out.error, &p->error_flag));
   }
-  const char *entry = !forward ? "bwd" : tigon_present(&a.dlogits) ? "fwd_dlogits" : "fwd";
+  const char *entry = !forward ? "bwd" : tigon_present(&a->dlogits) ? "fwd_dlogits" : "fwd";
   return tigon_plan_loss(context, p, entry, p->dtype, p->space.rows, p->cols, plan);
 }
 
@@ -222,7 +220,8 @@ tigon_status tigon_cross_entropy_fwd(tigon_context *context, const tigon_cross_e
   tigon_plan plan;
   size_t needed;
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  TIGON_TRY(prepare(context, call, args, true, false, &p, &plan, &needed));
+  tigon_cross_entropy_fwd_args a = *args;
+  TIGON_TRY(prepare(context, call, &a, true, false, &p, &plan, &needed));
   return TIGON_CALL_SLOT(context, cross_entropy_fwd, p.dtype, &p, &plan);
 }
 
@@ -234,7 +233,8 @@ tigon_status tigon_cross_entropy_fwd_workspace(tigon_context *context, const tig
   tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: bytes is NULL", call);
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  return prepare(context, call, args, true, true, &p, &plan, bytes);
+  tigon_cross_entropy_fwd_args a = *args;
+  return prepare(context, call, &a, true, true, &p, &plan, bytes);
 }
 
 static tigon_cross_entropy_fwd_args as_forward(const tigon_cross_entropy_bwd_args *a) {
@@ -258,7 +258,7 @@ tigon_status tigon_cross_entropy_bwd(tigon_context *context, const tigon_cross_e
   tigon_plan plan;
   size_t needed;
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  const tigon_cross_entropy_fwd_args a = as_forward(args);
+  tigon_cross_entropy_fwd_args a = as_forward(args);
   TIGON_TRY(prepare(context, call, &a, false, false, &p, &plan, &needed));
   if (p.space.rows == 0) return TIGON_OK;
   return TIGON_CALL_SLOT(context, cross_entropy_bwd, p.dtype, &p, &plan);
@@ -272,6 +272,6 @@ tigon_status tigon_cross_entropy_bwd_workspace(tigon_context *context, const tig
   tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: bytes is NULL", call);
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  const tigon_cross_entropy_fwd_args a = as_forward(args);
+  tigon_cross_entropy_fwd_args a = as_forward(args);
   return prepare(context, call, &a, false, true, &p, &plan, bytes);
 }

@@ -2,6 +2,7 @@
 
 import gc
 import shutil
+import sys
 import threading
 
 import pytest
@@ -306,6 +307,60 @@ def test_call_in_c_is_that_in_python():
 
 
 # ---- torch's own machinery ----
+
+
+@pytest.mark.parametrize("take", [torch.Tensor.contiguous, lambda g: g.t().contiguous().t()], ids=("plain", "strided"))
+def test_autograd_keeps_no_reference(take):
+    inputs = [t.clone().requires_grad_() for t in (x, x, w, w)]
+    a, r, weight, bias = inputs
+    labels = torch.randint(64, (4,))
+    gradient = take(torch.randn(4, 64))
+
+    def step():
+        torch.autograd.grad(T.layer_norm(a, weight, bias), (a, weight, bias), gradient)
+        torch.autograd.grad(T.fused_add_rms_norm(a, r, weight), (r, weight), (gradient, gradient))
+        torch.autograd.grad(T.cross_entropy(a, labels), a)
+        torch.autograd.grad(T.softmax(a), a, gradient)
+        with pytest.raises(ValueError, match="must be 64"):
+            T.layer_norm(a, weight[:5], bias)
+        with torch.no_grad():
+            T.layer_norm(a, weight, bias)
+
+    def counts():
+        gc.collect()
+        return [sys.getrefcount(o) for o in (*inputs, labels, gradient, None, True, torch.float32)]
+
+    step()
+    before = counts()
+    for _ in range(200):
+        step()
+    assert all(abs(now - then) < 100 for now, then in zip(counts(), before))
+
+
+def test_saved_tensors_are_autograds():
+    a, weight, bias = x.clone().requires_grad_(), w.clone().requires_grad_(), w.clone().requires_grad_()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        T.layer_norm(a, weight, bias).sum().backward()
+    assert len(saved) == 2 and saved[0].data_ptr() == a.data_ptr() and saved[1].data_ptr() == weight.data_ptr()
+    y = T.rms_norm(a, weight)
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.sum().backward()
+    inside = a * 1
+    y = T.rms_norm(inside, weight)
+    inside.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_gradients_that_nobody_needs():
+    a, weight, bias = x.clone(), w.clone().requires_grad_(), w.clone()
+    (only,) = torch.autograd.grad(T.layer_norm(a, weight, bias).sum(), weight)
+    bias.requires_grad_()
+    a.requires_grad_()
+    all_of_them = torch.autograd.grad(T.layer_norm(a, weight, bias).sum(), (a, weight, bias))
+    assert torch.equal(only, all_of_them[1]) and all(g is not None for g in all_of_them)
 
 
 def test_modes_see_forward_and_backward():

@@ -3,6 +3,7 @@
 import torch
 
 from tigon.torch._autograd import function, lowered, nonzero, promoted
+from tigon.torch._derived import derived
 from tigon.torch._op import op
 
 
@@ -72,18 +73,7 @@ def _attention_bwd(d_o, q, k, v, *_):
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
-@function("attention", _attention_fwd, _attention_bwd)
-def _Attention(fwd, bwd):
-    def forward(ctx, q, k, v, *options):
-        o, lse = fwd(q, k, v, *options)
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.options = options
-        return o
-
-    def backward(ctx, d_o):
-        return *bwd(d_o, *ctx.saved_tensors, *ctx.options), None, None, None
-
-    return forward, backward
+_Attention = derived("attention", _attention_fwd, _attention_bwd)
 
 
 def attention(q, k, v, scale=None, causal=True, window=None):
@@ -95,7 +85,8 @@ def attention(q, k, v, scale=None, causal=True, window=None):
     """
     q, k, v = lowered(q, k, v)
     scale = 0.0 if scale is None else nonzero("attention", "scale", scale)
-    return _Attention(q, k, v, scale, causal, 0 if window is None else nonzero("attention", "window", window))
+    window = 0 if window is None else nonzero("attention", "window", window)
+    return _Attention(q, k, v, (scale, causal, window))
 
 
 @op("softmax_fwd(Tensor x, Tensor? mask, float scale, bool causal) -> Tensor y")
@@ -108,18 +99,7 @@ def _softmax_bwd(dy, y, scale):
     return (torch.empty_like(y),)
 
 
-@function("softmax", _softmax_fwd, _softmax_bwd)
-def _Softmax(fwd, bwd):
-    def forward(ctx, x, mask, scale, causal):
-        y = fwd(x, mask, scale, causal)
-        ctx.save_for_backward(y)
-        ctx.scale = scale
-        return y
-
-    def backward(ctx, dy):
-        return bwd(dy, *ctx.saved_tensors, ctx.scale), None, None, None
-
-    return forward, backward
+_Softmax = derived("softmax", _softmax_fwd, _softmax_bwd)
 
 
 def softmax(x, scale=1.0, mask=None, causal=False):
@@ -128,4 +108,4 @@ def softmax(x, scale=1.0, mask=None, causal=False):
     x [..., T, C] f32, bf16 or f16, last stride 1; mask [C], [T, C] or x's shape (an expanded view will do), f32 or as
     x, gets no gradient. causal: column c of row t counts when c <= t + C - T. y has x's dtype, under autocast too.
     """
-    return _Softmax(x, mask, nonzero("softmax", "scale", scale), causal)
+    return _Softmax(x, mask, (nonzero("softmax", "scale", scale), causal))

@@ -22,6 +22,12 @@ class _NoContext:
 
     mark_non_differentiable = save_for_backward
 
+    def __setattr__(self, name, value):
+        pass
+
+
+no_context = _NoContext()
+
 
 class _Refusal(torch.autograd.Function):
     """The identity, whose gradient is a refusal."""
@@ -71,32 +77,38 @@ def function(name, forward_op, backward_op, parameters=0, taken=strided):
     What is decorated takes the two and returns a forward and a backward, whose gradients come as they are `taken`. It
     is asked twice: with the operators as torch.compile and functorch may see them, and, for everybody else, with their
     C functions."""
+    return lambda make: autograd_function(make.__name__, name, forward_op, backward_op, make, parameters, taken)
 
-    def declare(make):
-        base = torch.autograd.Function
-        held = {key: inspect.getattr_static(base, key) for key in _LOOKED_UP if hasattr(base, key)}
 
-        def over(*ops):
-            forward, backward = make(*ops)
-            methods = dict(forward=staticmethod(forward), backward=staticmethod(_first_order(name, backward, taken)))
-            return type(base)(make.__name__, (base,), held | methods)
+def autograd_function(title, name, forward_op, backward_op, make, parameters, taken, in_c=lambda *ops: None):
+    """`function`'s, for a `make`; the graph's nodes are called <title>Backward. `in_c` may have a forward and a backward
+    in C, for which it gets the operators and the backward to call when it cannot help."""
+    base = torch.autograd.Function
+    held = {key: inspect.getattr_static(base, key) for key in _LOOKED_UP if hasattr(base, key)}
 
-        seen, direct = over(forward_op, backward_op), over(forward_op.direct, backward_op.direct)
-        direct._backward_cls.apply = direct.backward  # the engine's, which would look for `backward` each time
-        direct.backward = seen.backward  # compiled autograd's
-        # `apply` less what only functorch needs, a third of the time, and less the graph where none is kept.
-        apply, forward = super(base, direct).apply, direct.forward
+    def over(*ops):
+        forward, backward = make(*ops)
+        methods = dict(forward=staticmethod(forward), backward=staticmethod(_first_order(name, backward, taken)))
+        return type(base)(title, (base,), held | methods)
 
-        def call(*args):
-            if parameters and (_compiling() or _any_autocast()):
-                args = args[0], *as_parameters(*args[: 1 + parameters]), *args[1 + parameters :]
-            if _compiling() or _transformed():
-                return seen.apply(*args)
-            return apply(*args) if _keeps_graph() else forward(_NoContext(), *args)
+    seen, direct = over(forward_op, backward_op), over(forward_op.direct, backward_op.direct)
+    backward, found = direct.backward, in_c(forward_op, backward_op, direct.backward)
+    if found:
+        direct.forward, backward, direct.kept_alive = found
+    direct._backward_cls.apply = backward  # the engine's, which would look for `backward` each time
+    direct.backward = seen.backward  # compiled autograd's
+    # `apply` less what only functorch needs, a third of the time, and less the graph where none is kept.
+    apply, forward = super(base, direct).apply, direct.forward
 
-        return call
+    def call(*args):
+        compiling = _compiling()
+        if parameters and (compiling or _any_autocast()):
+            args = args[0], *as_parameters(*args[: 1 + parameters]), *args[1 + parameters :]
+        if compiling or _transformed():
+            return seen.apply(*args)
+        return apply(*args) if _keeps_graph() else forward(no_context, *args)
 
-    return declare
+    return call
 
 
 def rows(x, each=1):

@@ -2,7 +2,8 @@
 
 import torch
 
-from tigon.torch._autograd import Choice, function, nonzero, promoted
+from tigon.torch._autograd import Choice, nonzero, promoted
+from tigon.torch._derived import derived
 from tigon.torch._op import op
 
 _APPROXIMATE = Choice("approximate", tanh=0, none=1)
@@ -27,31 +28,7 @@ def _gate(name, options):
         {"ab": ("a", "b"), "dab": ("da", "db")},
     )(lambda dc, ab, *o: (torch.empty_like(ab),))
 
-    @function(name, forward, backward)
-    def Gate(fwd, bwd):
-        def forward(ctx, a, b, options):
-            ctx.save_for_backward(a, b)
-            ctx.options = options
-            return fwd(a, b, *options)
-
-        def backward(ctx, dc):
-            return *bwd(dc, *ctx.saved_tensors, *ctx.options), None
-
-        return forward, backward
-
-    @function(name, packed_forward, packed_backward)
-    def PackedGate(fwd, bwd):
-        def forward(ctx, ab, options):
-            ctx.save_for_backward(ab)
-            ctx.options = options
-            return fwd(ab, *options)
-
-        def backward(ctx, dc):
-            return bwd(dc, *ctx.saved_tensors, *ctx.options), None
-
-        return forward, backward
-
-    return Gate, PackedGate
+    return derived(name, forward, backward), derived(name, packed_forward, packed_backward)
 
 
 _SwiGLU, _PackedSwiGLU = _gate("swiglu", "float gate_mult, float down_mult, float clamp")
@@ -98,16 +75,7 @@ def _relu_squared_bwd(dy, x):
     return (torch.empty_like(x),)
 
 
-@function("relu_squared", _relu_squared_fwd, _relu_squared_bwd)
-def _ReLUSquared(fwd, bwd):
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return fwd(x)
-
-    def backward(ctx, dy):
-        return bwd(dy, *ctx.saved_tensors)
-
-    return forward, backward
+_ReLUSquared = derived("relu_squared", _relu_squared_fwd, _relu_squared_bwd)
 
 
 def relu_squared(x):

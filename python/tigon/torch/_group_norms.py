@@ -2,7 +2,8 @@
 
 import torch
 
-from tigon.torch._autograd import as_parameters, function, like, promoted, rows
+from tigon.torch._autograd import as_parameters, like, promoted, rows
+from tigon.torch._derived import derived
 from tigon.torch._norms import CASTING
 from tigon.torch._op import op
 
@@ -22,20 +23,9 @@ def _group_norm_bwd(dy, x, w, mean, rstd, groups, need_dw, db_dtype):
     return torch.empty_like(x), like(w, need_dw), db
 
 
-@function("group_norm", _group_norm_fwd, _group_norm_bwd, parameters=2, taken=torch.Tensor.contiguous)
-def _GroupNorm(fwd, bwd):
-    def forward(ctx, x, w, b, groups, eps):
-        y, mean, rstd = fwd(x, w, b, groups, eps)
-        ctx.save_for_backward(x, w, mean, rstd)
-        ctx.groups, ctx.db_dtype = groups, b.dtype if ctx.needs_input_grad[2] else None
-        return y
-
-    def backward(ctx, dy):
-        need_dw = ctx.needs_input_grad[1]
-        dx, dw, db = bwd(dy, *ctx.saved_tensors, ctx.groups, need_dw, ctx.db_dtype)
-        return dx, dw if need_dw else None, None if ctx.db_dtype is None else db, None, None
-
-    return forward, backward
+_GroupNorm = derived(
+    "group_norm", _group_norm_fwd, _group_norm_bwd, parameters=2, taken=torch.Tensor.contiguous
+)
 
 
 def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
@@ -44,7 +34,7 @@ def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     x [B, C, ...spatial] f32, bf16 or f16, the spatial dimensions end to end in memory; weight, bias [C], f32 or as x,
     or None. y has x's dtype.
     """
-    return _GroupNorm(x, weight, bias, num_groups, eps)
+    return _GroupNorm(x, weight, bias, (num_groups, eps))
 
 
 @op(
@@ -63,20 +53,7 @@ def _modulated_rms_norm_bwd(dy, x, w, scale, rstd, w_offset, casting, need_dw, n
     return torch.empty_like(x), like(w, need_dw), like(scale, need_dscale), like(scale, need_dshift)
 
 
-@function("modulated_rms_norm", _modulated_rms_norm_fwd, _modulated_rms_norm_bwd)
-def _ModulatedRMSNorm(fwd, bwd):
-    def forward(ctx, x, w, scale, shift, eps, w_offset, casting):
-        y, rstd = fwd(x, w, scale, shift, eps, w_offset, casting)
-        ctx.save_for_backward(x, w, scale, rstd)
-        ctx.options = w_offset, casting
-        return y
-
-    def backward(ctx, dy):
-        need = ctx.needs_input_grad[1:4]
-        dx, *columns = bwd(dy, *ctx.saved_tensors, *ctx.options, *need)
-        return dx, *[d if needed else None for d, needed in zip(columns, need)], None, None, None
-
-    return forward, backward
+_ModulatedRMSNorm = derived("modulated_rms_norm", _modulated_rms_norm_fwd, _modulated_rms_norm_bwd)
 
 
 def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, casting="llama"):
@@ -89,4 +66,4 @@ def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, 
     scale, shift, weight = as_parameters(x, scale, shift, weight)
     if shift is not None:
         scale, shift = promoted(scale, shift)
-    return _ModulatedRMSNorm(x, weight, scale, shift, eps, offset, casting)
+    return _ModulatedRMSNorm(x, weight, scale, shift, (eps, offset, casting))

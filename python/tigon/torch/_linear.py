@@ -1,6 +1,7 @@
 """The two ends of a model: embedding and linear."""
 
 from tigon.torch._autograd import function, like, lowered
+from tigon.torch._derived import derived
 from tigon.torch._op import op
 
 
@@ -51,19 +52,7 @@ def _linear_bwd(dy, x, w, need_dx, need_dw, db_dtype):
     return like(x, need_dx), like(w, need_dw), db
 
 
-@function("linear", _linear_fwd, _linear_bwd)
-def _Linear(fwd, bwd):
-    def forward(ctx, x, w, b):
-        ctx.save_for_backward(x, w)
-        ctx.db_dtype = b.dtype if ctx.needs_input_grad[2] else None
-        return fwd(x, w, b)
-
-    def backward(ctx, dy):
-        need = ctx.needs_input_grad
-        gradients = bwd(dy, *ctx.saved_tensors, *need[:2], ctx.db_dtype)
-        return tuple(g if needed else None for g, needed in zip(gradients, need))
-
-    return forward, backward
+_Linear = derived("linear", _linear_fwd, _linear_bwd)
 
 
 def linear(x, weight, bias=None):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 
 from tigon.torch._autograd import Choice, function, like, lowered, nonzero, rows
+from tigon.torch._derived import derived
 from tigon.torch._op import op
 
 _NONE = 2
@@ -15,7 +16,7 @@ _OPTIONS = (
 )
 
 
-def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction):
+def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction, *more):
     return (
         ignore_index is not None,
         ignore_index or 0,
@@ -24,6 +25,7 @@ def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, tem
         0.0 if softcap is None else nonzero(call, "softcap", softcap),
         nonzero(call, "temperature", temperature),
         _REDUCTION[reduction],
+        *more,
     )
 
 
@@ -74,18 +76,23 @@ def _cross_entropy_bwd(logits, *_):
     return (torch.empty_like(logits),)
 
 
+def _cross_entropy(returned):
+    ops = _cross_entropy_fwd, _cross_entropy_bwd
+    return derived("cross_entropy", *ops, (returned,), taken=torch.Tensor.contiguous)
+
+
+_CrossEntropy, _CrossEntropyEach = _cross_entropy("loss"), _cross_entropy("token_loss")
+
+
 @function("cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd, taken=torch.Tensor.contiguous)
-def _CrossEntropy(fwd, bwd):
+def _CrossEntropyOutputs(fwd, bwd):
     def forward(ctx, logits, labels, extra):
-        weight, token_scale, more, options = extra
-        outputs = fwd(logits, labels, weight, token_scale, *options, more)
+        weight, token_scale, options = extra
+        outputs = fwd(logits, labels, weight, token_scale, *options, True)
         ctx.save_for_backward(logits, labels, weight, token_scale)
         ctx.lse, ctx.options = outputs[2], options
-        loss = outputs[options[-1] == _NONE]
-        if not more:
-            return loss
         ctx.mark_non_differentiable(*outputs[3:])
-        return loss, *outputs[3:]
+        return outputs[options[-1] == _NONE], *outputs[3:]
 
     def backward(ctx, dloss, *_):
         return bwd(*ctx.saved_tensors, ctx.lse, dloss, *ctx.options), None, None
@@ -115,8 +122,9 @@ def cross_entropy(
     The loss is f32, computed in f32, under autocast too. Only the logits get a gradient.
     """
     call = "cross_entropy"
-    options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return _CrossEntropy(logits, target.contiguous(), (weight, token_scale, False, options))
+    options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction, False)
+    over = _CrossEntropyEach if reduction == "none" else _CrossEntropy
+    return over(logits, target.contiguous(), weight, token_scale, options)
 
 
 def cross_entropy_outputs(
@@ -134,7 +142,7 @@ def cross_entropy_outputs(
     """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs."""
     call = "cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return CrossEntropyOutputs(*_CrossEntropy(logits, target.contiguous(), (weight, token_scale, True, options)))
+    return CrossEntropyOutputs(*_CrossEntropyOutputs(logits, target.contiguous(), (weight, token_scale, options)))
 
 
 _GRADIENTS = "bool need_dhidden, bool need_dweight, bool need_dbias"

@@ -2,7 +2,8 @@
 
 import torch
 
-from tigon.torch._autograd import Choice, as_parameters, function, like, promoted, rows
+from tigon.torch._autograd import Choice, as_parameters, like, promoted, rows
+from tigon.torch._derived import derived
 from tigon.torch._op import op
 
 CASTING = Choice("casting", llama=0, gemma=1, none=2)
@@ -21,20 +22,7 @@ def _rms_norm_bwd(dy, x, w, rstd, w_offset, casting, need_dw):
     return torch.empty_like(x), like(w, need_dw)
 
 
-@function("rms_norm", _rms_norm_fwd, _rms_norm_bwd, parameters=1)
-def _RMSNorm(fwd, bwd):
-    def forward(ctx, x, w, eps, w_offset, casting):
-        y, ctx.rstd = fwd(x, w, eps, w_offset, casting)
-        ctx.save_for_backward(x, w)
-        ctx.options = w_offset, casting
-        return y
-
-    def backward(ctx, dy):
-        need_dw = ctx.needs_input_grad[1]
-        dx, dw = bwd(dy, *ctx.saved_tensors, ctx.rstd, *ctx.options, need_dw)
-        return dx, dw if need_dw else None, None, None, None
-
-    return forward, backward
+_RMSNorm = derived("rms_norm", _rms_norm_fwd, _rms_norm_bwd, parameters=1)
 
 
 def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
@@ -44,7 +32,7 @@ def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
     casting says where rounding happens: "llama" rounds x * rstd to x's dtype before the weight, "gemma" rounds once at
     the end, "none" computes in x's dtype.
     """
-    return _RMSNorm(x, weight, eps, offset, CASTING[casting])
+    return _RMSNorm(x, weight, (eps, offset, CASTING[casting]))
 
 
 @op(
@@ -63,20 +51,13 @@ def _fused_add_rms_norm_bwd(dy, ds, s, w, rstd, w_offset, casting, need_dw):
     return torch.empty_like(s), like(w, need_dw)
 
 
-@function("fused_add_rms_norm", _fused_add_rms_norm_fwd, _fused_add_rms_norm_bwd)
-def _FusedAddRMSNorm(fwd, bwd):
-    def forward(ctx, x, residual, w, eps, w_offset, casting):
-        s, y, ctx.rstd = fwd(x, residual, w, eps, w_offset, casting)
-        ctx.save_for_backward(s, w)
-        ctx.options = w_offset, casting
-        return y, s
-
-    def backward(ctx, dy, ds):
-        need_dw = ctx.needs_input_grad[2]
-        dx, dw = bwd(dy, ds, *ctx.saved_tensors, ctx.rstd, *ctx.options, need_dw)
-        return dx, dx, dw if need_dw else None, None, None, None
-
-    return forward, backward
+_FusedAddRMSNorm = derived(
+    "fused_add_rms_norm",
+    _fused_add_rms_norm_fwd,
+    _fused_add_rms_norm_bwd,
+    returned=("y", "s"),
+    gradients={"dx": (0, 1)},
+)
 
 
 def fused_add_rms_norm(x, residual, weight=None, eps=1e-6, offset=0.0, casting="llama"):
@@ -86,7 +67,7 @@ def fused_add_rms_norm(x, residual, weight=None, eps=1e-6, offset=0.0, casting="
     """
     casting = CASTING[casting]
     x, residual = promoted(x, residual)
-    return _FusedAddRMSNorm(x, residual, *as_parameters(x, weight), eps, offset, casting)
+    return _FusedAddRMSNorm(x, residual, *as_parameters(x, weight), (eps, offset, casting))
 
 
 _STATS = {"stats": ("mean", "rstd")}
@@ -107,20 +88,7 @@ def _layer_norm_bwd(dy, x, w, stats, need_dw, db_dtype):
     return torch.empty_like(x), like(w, need_dw), db
 
 
-@function("layer_norm", _layer_norm_fwd, _layer_norm_bwd, parameters=2)
-def _LayerNorm(fwd, bwd):
-    def forward(ctx, x, w, b, eps):
-        y, ctx.stats = fwd(x, w, b, eps)
-        ctx.save_for_backward(x, w)
-        ctx.db_dtype = b.dtype if ctx.needs_input_grad[2] else None
-        return y
-
-    def backward(ctx, dy):
-        need_dw = ctx.needs_input_grad[1]
-        dx, dw, db = bwd(dy, *ctx.saved_tensors, ctx.stats, need_dw, ctx.db_dtype)
-        return dx, dw if need_dw else None, None if ctx.db_dtype is None else db, None
-
-    return forward, backward
+_LayerNorm = derived("layer_norm", _layer_norm_fwd, _layer_norm_bwd, parameters=2)
 
 
 def layer_norm(x, weight=None, bias=None, eps=1e-5):
@@ -128,4 +96,4 @@ def layer_norm(x, weight=None, bias=None, eps=1e-5):
 
     x [..., C] f32, bf16 or f16, last stride 1; weight, bias [C], f32 or as x, or None. y has x's dtype.
     """
-    return _LayerNorm(x, weight, bias, eps)
+    return _LayerNorm(x, weight, bias, (eps,))

@@ -19,6 +19,7 @@ from tigon.torch import _sharding
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
+_BRIEF = 32768  # bytes of a call on the CPU that is over before another thread could make use of the interpreter
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
 _DTYPES = {getattr(torch, name): value for name, value in _abi.DTYPES.items()}
 OPS = {}  # name: Op
@@ -180,10 +181,11 @@ class _PythonOp(ctypes.Structure):
 
 class _Call:
     """A struct of arguments, filled but for the data pointers; `makers` make the outputs, `halves` is where a packed
-    tensor's second half begins."""
+    tensor's second half begins; `brief` says that other threads need not get the interpreter meanwhile."""
 
     __slots__ = (
         *("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes"),
+        "brief",
         "plan",  # src/ffi/python.c's
     )
 
@@ -206,7 +208,7 @@ class Op:
         described = self._make_call()
         direct = self._make_direct_call(described)
         self.call = self._make_visible(direct) if direct else described
-        self.call.direct = direct or described
+        self.call.direct, self.call.op = direct or described, self
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
             _fragment.impl(self.name, lambda *args: self._given(described(*args, dispatched=True), args), key)
@@ -219,9 +221,10 @@ class Op:
 
     def _make_direct_call(self, described):
         """_make_call's function in C, for what DLPack's exchange API describes. None where that is not to be had."""
+        self.python_op = None
         if not _exchange:
             return None
-        self.python_op = _PythonOp(
+        python_op = _PythonOp(
             exchange=_exchange,
             inputs=len(self.tensor_names),
             outputs=len(self.output_names),
@@ -242,7 +245,9 @@ class Op:
             other=described,
             refuse=lambda prepared, status: _raise(error(status, prepared[-1].handle)),
         )
-        return self.python_op.call()
+        direct = python_op.call()
+        self.python_op = python_op if direct else None
+        return direct
 
     def _make_visible(self, direct):
         """`direct` for those whom torch.compile may follow, which cannot see through C."""
@@ -260,7 +265,7 @@ def make(direct, torch_op):
     def _prepare_direct(self, key, *args):
         tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
         call = self._prepare(tensors, self.outputs(*args), options, here=True)
-        words = [ctypes.cast(self.function, ctypes.c_void_p).value, call.handle.value, call.address.value]
+        words = [ctypes.cast(self.function, ctypes.c_void_p).value, call.handle.value, call.address.value, call.brief]
         for name in self.tensor_names + self.output_names:
             places = self._places(name)
             words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
@@ -347,6 +352,7 @@ def make(self, torch_op, function, error, empty, uint8):
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
         call.makers = [None if t is None else _maker(t, here) for t in outputs]
+        call.brief = device.type == "cpu" and sum(t.nbytes for t in tensors + outputs if t is not None) <= _BRIEF
         for name, t in zip(self.tensor_names + self.output_names, tensors + outputs):
             if t is None:
                 continue

@@ -1,0 +1,135 @@
+"""Autograd functions that the schemas of two operators say: backward's arguments are named after forward's."""
+
+import ctypes
+import functools
+
+import torch
+
+from tigon._library import path
+from tigon.torch._autograd import autograd_function, no_context, strided
+
+_MOST = 16  # src/ffi/python.h's
+
+
+class _Recipe:
+    """What forward keeps for backward, where backward takes its arguments from and which argument each gradient is of.
+
+    Places are counted: what forward keeps from its arguments and then its outputs, by -1 - i the dtype of argument i if
+    that needs a gradient; backward's arguments from its gradients, the saved tensors, what was kept, and then whether
+    each argument needs a gradient.
+    """
+
+    def __init__(self, forward, backward, returned, gradients):
+        outputs = [name.removeprefix("out_") for name in forward.output_names]
+        known = forward.tensor_names + forward.option_names + outputs
+        self.inputs, self.options = len(forward.tensor_names), len(forward.option_names)
+        self.single = len(outputs) == 1, len(backward.output_names) == 1
+        self.returned = [outputs.index(name) for name in returned or outputs[:1]]
+        given = {f"d{name}": i for i, name in enumerate(forward.tensor_names)} | gradients
+        self.gradients = [-1] * self.inputs
+        for name, places in given.items():
+            for place in (places,) if isinstance(places, int) else places:
+                if name in backward.output_names:
+                    self.gradients[place] = backward.output_names.index(name)
+        given = {name: i if isinstance(i, int) else i[0] for name, i in given.items()}
+
+        self.saved, self.kept, sources = [], [], []
+        incoming = 0
+        for name in backward.tensor_names + backward.option_names:
+            if name in known:
+                place = known.index(name)
+                output = place - self.inputs - self.options
+                saves = place < self.inputs or output in self.returned
+                into = self.saved if saves else self.kept
+                sources.append(("saved" if saves else "kept", len(into)))
+                into.append(place)
+            elif name.startswith("need_"):
+                sources.append(("need", given[name[5:]]))
+            elif name.endswith("_dtype"):
+                sources.append(("kept", len(self.kept)))
+                self.kept.append(-1 - given[name[:-6]])
+            else:
+                sources.append(("gradient", incoming))
+                incoming += 1
+        begins = dict(gradient=0, saved=incoming, kept=incoming + len(self.saved))
+        begins["need"] = begins["kept"] + len(self.kept)
+        self.incoming = incoming
+        self.sources = [begins[kind] + i for kind, i in sources]
+
+    def functions(self, fwd, bwd):
+        """Forward and backward as torch.compile may follow them."""
+
+        def forward(ctx, *args):
+            tensors, options = args[: self.inputs], args[self.inputs :]
+            options = options[0] if options else ()
+            outputs = fwd(*tensors, *options)
+            outputs = (outputs,) if self.single[0] else outputs
+            pool, needed = (*tensors, *options, *outputs), ctx.needs_input_grad
+            ctx.save_for_backward(*[pool[i] for i in self.saved])
+            dtype = lambda i: pool[i].dtype if needed[i] else None
+            ctx.kept = tuple([pool[i] if i >= 0 else dtype(-1 - i) for i in self.kept])
+            returned = tuple([outputs[i] for i in self.returned])
+            return returned if len(returned) > 1 else returned[0]
+
+        def backward(ctx, *gradients):
+            needed = ctx.needs_input_grad
+            pool = (*gradients, *ctx.saved_tensors, *ctx.kept, *needed)
+            found = bwd(*[pool[i] for i in self.sources])
+            found = (found,) if self.single[1] else found
+            found = [found[i] if i >= 0 and needed[at] else None for at, i in enumerate(self.gradients)]
+            return tuple(found) + (None,) * (self.options > 0)
+
+        return forward, backward
+
+
+class _PythonPair(ctypes.Structure):
+    """src/ffi/python.h's python_pair."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("forward_op", "backward_op")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("saved", "kept", "returned", "incoming")),
+        *((name, ctypes.c_int64 * _MOST) for name in ("saved", "kept", "returned", "gradients", "sources")),
+        *((name, ctypes.py_object) for name in ("to_save", "kept_name", "needed", "saved_tensors", "dtype_name")),
+        *((name, ctypes.py_object) for name in ("no_context", "keeps_graph", "otherwise")),
+    )
+
+
+def _in_c(recipe, forward_op, backward_op, otherwise):
+    """`functions` in C, by src/ffi/python_pair.c, and the structure that they read; None where the operators have no
+    calls in C. `otherwise` is the backward of what is not plain."""
+    ops = forward_op.op.python_op, backward_op.op.python_op
+    if None in ops:
+        return None
+    pair = _PythonPair(
+        forward_op=ctypes.addressof(ops[0]),
+        backward_op=ctypes.addressof(ops[1]),
+        saved_count=len(recipe.saved),
+        kept_count=len(recipe.kept),
+        returned_count=len(recipe.returned),
+        incoming_count=recipe.incoming,
+        to_save="to_save",
+        kept_name="kept",
+        needed="needs_input_grad",
+        saved_tensors="saved_tensors",
+        dtype_name="dtype",
+        no_context=no_context,
+        keeps_graph=torch.is_grad_enabled,
+        otherwise=otherwise,
+    )
+    for name in ("saved", "kept", "returned", "gradients", "sources"):
+        getattr(pair, name)[: len(getattr(recipe, name))] = getattr(recipe, name)
+    make, method = ctypes.PyDLL(path).tigon_python_pair, ctypes.pythonapi.PyInstanceMethod_New
+    make.restype = method.restype = ctypes.py_object
+    forward, backward = make(ctypes.byref(pair))
+    return forward, method(ctypes.py_object(backward)), pair
+
+
+def derived(name, forward_op, backward_op, returned=None, gradients={}, parameters=0, taken=strided):
+    """The autograd function of a pair of operators, as `function` declares it, of forward's tensors and, where it has
+    options, a tuple of them. It returns the outputs named in `returned` (None: the first); backward's arguments that
+    forward does not know are the gradients of those. Output d<t> of backward is the gradient of argument t;
+    `gradients` says which arguments, by number, another one is of."""
+    recipe = _Recipe(forward_op.op, backward_op.op, returned, gradients)
+    return autograd_function(
+        name, name, forward_op, backward_op, recipe.functions, parameters, taken, functools.partial(_in_c, recipe)
+    )
