@@ -17,6 +17,15 @@ typedef struct flat_walk {
   bool one_row;
 } flat_walk;
 
+/* Rows of whole packs at one pitch, fewer than 2^31 packs in all, which is most of what there is: each has a row of blocks. It is 64
+ * bytes, a line of parameters. Inputs come first. */
+enum { FLAT_TENSORS = 5 };
+typedef struct flat_plain {
+  int packs; /* of a row */
+  int pitch[FLAT_TENSORS];
+  void *data[FLAT_TENSORS];
+} flat_plain;
+
 #ifndef __CUDACC__
 #include "cuda/cuda.h"
 
@@ -28,10 +37,21 @@ bool flat_wide(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dt
 flat_walk flat_cut(int64_t rows, int64_t items, int64_t each);
 int64_t flat_blocks(const flat_walk *walk, int64_t rows);
 
-/* Launches kernels[dtype] of `wide` or `any` with the problem and a flat_walk as its parameters. *space and *cols are the problem's:
- * rows that lie end to end in all `count` tensors become one. A thread of `wide` takes `packs` packs of every tensor. */
+/* `plain` has a flat_plain, the others a problem and a flat_walk as their parameters; a thread of all but `any` has a pack of every
+ * tensor. */
+typedef struct flat_kernels {
+  cuda_kernel plain[3], wide[3], any[3];
+} flat_kernels;
+#define FLAT_KERNELS(image, name)                                                         \
+  {                                                                                       \
+    .plain = CUDA_KERNELS(image, name##_plain), .wide = CUDA_KERNELS(image, name##_wide), \
+    .any = CUDA_KERNELS(image, name##_any),                                               \
+  }
+
+/* *space and *cols are the problem's: rows that lie end to end in all `count` tensors become one. `plain`: the problem has nothing that
+ * the kernels of that name do not know. */
 tigon_status flat_launch(tigon_queue *queue, void *problem, tigon_row_space *space, int64_t *cols, tigon_dtype dtype,
-                         const tigon_rows *const *tensors, int count, int packs, cuda_kernel *wide, cuda_kernel *any);
+                         const tigon_rows *const *tensors, int count, bool plain, flat_kernels *kernels);
 #endif
 
 #endif

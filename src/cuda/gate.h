@@ -2,23 +2,22 @@
 #ifndef TIGON_CUDA_GATE_H
 #define TIGON_CUDA_GATE_H
 
-enum { GATE_FWD_PACKS = 1, GATE_BWD_PACKS = 1 }; /* of a thread and tensor */
+#include "cuda/flat.h"
+
+/* swiglu with factors of 1 and no clamp; geglu has neither. A macro, for problems of both directions. */
+#define gate_is_plain(p) ((p)->gate_mult == 1 && (p)->down_mult == 1 && !((p)->clamp > 0))
 
 #ifndef __CUDACC__
-#include "cuda/cuda.h"
-
 typedef struct gate_kernels {
-  cuda_kernel fwd_wide[3], fwd_any[3], bwd_wide[3], bwd_any[3];
+  flat_kernels fwd, bwd;
 } gate_kernels;
 
-#define GATE_KERNELS(image, op)                                                                   \
-  {                                                                                               \
-    .fwd_wide = CUDA_KERNELS(image, op##_fwd_wide), .fwd_any = CUDA_KERNELS(image, op##_fwd_any), \
-    .bwd_wide = CUDA_KERNELS(image, op##_bwd_wide), .bwd_any = CUDA_KERNELS(image, op##_bwd_any), \
-  }
+#define GATE_KERNELS(image, op) \
+  { .fwd = FLAT_KERNELS(image, op##_fwd), .bwd = FLAT_KERNELS(image, op##_bwd) }
 
-tigon_status cuda_gate_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p, gate_kernels *kernels);
-tigon_status cuda_gate_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p, gate_kernels *kernels);
+/* `plain`: without factors and a clamp. */
+tigon_status cuda_gate_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p, bool plain, gate_kernels *kernels);
+tigon_status cuda_gate_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p, bool plain, gate_kernels *kernels);
 #endif
 
 #endif

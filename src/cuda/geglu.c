@@ -8,10 +8,10 @@ static gate_kernels *kernels_of(tigon_gelu approx) { return approx == TIGON_GELU
 
 tigon_status tigon_cuda_geglu_fwd(tigon_queue *queue, const tigon_geglu_fwd_problem *p, const tigon_plan *plan) {
   (void)plan;
-  return cuda_gate_fwd(queue, p, kernels_of(p->approx));
+  return cuda_gate_fwd(queue, p, true, kernels_of(p->approx));
 }
 
 tigon_status tigon_cuda_geglu_bwd(tigon_queue *queue, const tigon_geglu_bwd_problem *p, const tigon_plan *plan) {
   (void)plan;
-  return cuda_gate_bwd(queue, p, kernels_of(p->approx));
+  return cuda_gate_bwd(queue, p, true, kernels_of(p->approx));
 }

@@ -24,12 +24,13 @@ static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
   return !t->data || ((p->batch == 1 || t->batch_pitch == p->tokens * t->token_pitch) && reach <= INT32_MAX);
 }
 
-/* Of a wide problem of `threads` threads. */
-static bool is_plain(const tigon_rope_problem *p, const rope_walk *w, int64_t threads) {
-  const int64_t largest = w->groups * w->pieces > p->tokens ? w->groups * w->pieces : p->tokens;
+/* Of a wide problem. */
+static bool is_plain(const tigon_rope_problem *p, const rope_walk *w) {
+  enum { MOST_BATCHES = 65535 }; /* a grid's second extent */
   const int64_t table = p->batch * llabs(p->table_batch_pitch) + p->table_rows * llabs(p->table_pitch) + p->rotary_dim;
-  return p->layout == TIGON_ROPE_HALF && w->pairs == w->pieces && (threads + ROPE_THREADS) * largest <= INT32_MAX &&
-         table <= INT32_MAX && p->batch * llabs(p->position_pitch) + p->tokens <= INT32_MAX && plain_heads(p, &p->q) &&
+  return p->layout == TIGON_ROPE_HALF && w->pairs == w->pieces && w->groups * w->pieces <= ROPE_PLAIN_MOST &&
+         p->batch <= MOST_BATCHES && p->batch * p->tokens <= INT32_MAX - ROPE_PLAIN_THREADS && table <= INT32_MAX &&
+         p->batch * llabs(p->position_pitch) + p->tokens <= INT32_MAX && plain_heads(p, &p->q) &&
          plain_heads(p, &p->k) && plain_heads(p, &p->q_out) && plain_heads(p, &p->k_out);
 }
 
@@ -37,14 +38,14 @@ static rope_divisor divisor(int64_t by) { return (rope_divisor){(unsigned)by, (u
 static rope_plain_heads heads_of(const tigon_heads *t) {
   return (rope_plain_heads){t->data, (int)t->heads, (int)t->token_pitch, (int)t->head_pitch};
 }
-static rope_plain plain_of(const tigon_rope_problem *p, const rope_walk *w, int64_t threads) {
-  return (rope_plain){.threads = (unsigned)threads,
-                      .of_token = divisor(w->groups * w->pieces),
+static rope_plain plain_of(const tigon_rope_problem *p, const rope_walk *w, int block_tokens) {
+  return (rope_plain){.of_token = divisor(w->groups * w->pieces),
                       .pieces = divisor(w->pieces),
+                      .block_tokens = block_tokens,
+                      .tokens = (int)p->tokens,
                       .groups = (int)w->groups,
                       .q = heads_of(&p->q),
                       .k = heads_of(&p->k),
-                      .tokens = divisor(p->tokens),
                       .positions = p->positions,
                       .cos = p->cos,
                       .sin = p->sin,
@@ -77,11 +78,13 @@ static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float 
   w.few = threads <= UINT32_MAX - ROPE_THREADS;
   cuda_kernel *kernels = half ? (wide ? half_wide : half_any) : (wide ? interleaved_wide : interleaved_any);
   const cuda_shape shape = {.blocks = cuda_ceil_div(threads, ROPE_THREADS), .threads = ROPE_THREADS};
-  const bool few = threads <= (int64_t)ROPE_PLAIN_MOST * cuda_of(queue)->desc.cores;
-  if (!few || !wide || !is_plain(p, &w, threads))
+  if (!wide || !is_plain(p, &w))
     return cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &w));
-  rope_plain plain = plain_of(p, &w, threads);
-  const cuda_shape shape_plain = {.blocks = cuda_ceil_div(threads, ROPE_PLAIN_THREADS), .threads = ROPE_PLAIN_THREADS};
+  const int of_token = (int)(w.groups * w.pieces),
+            tokens = of_token < ROPE_PLAIN_THREADS ? ROPE_PLAIN_THREADS / of_token : 1;
+  const cuda_shape shape_plain = {
+      .blocks = cuda_ceil_div(p->tokens, tokens), .rows = (int)p->batch, .threads = tokens * of_token};
+  rope_plain plain = plain_of(p, &w, tokens);
   return cuda_launch(queue, cuda_by_dtype(half_plain, p->dtype), shape_plain, CUDA_ARGUMENTS(&plain));
 }
 

@@ -123,15 +123,15 @@ template <class T, int N, bool HALF> __device__ inline void turn(const tigon_rop
 }
 
 template <class T> __device__ inline void turn_plain(const rope_plain &p) {
-  const unsigned i = blockIdx.x * ROPE_PLAIN_THREADS + threadIdx.x;
-  if (i >= p.threads) return;
   auto divide = [](unsigned a, const rope_divisor &d) { return __umulhi(2 * a, d.inverse); };
-  const unsigned token = divide(i, p.of_token), at = i - token * p.of_token.by, group = divide(at, p.pieces);
-  const int b = (int)divide(token, p.tokens), t = (int)(token - b * p.tokens.by);
+  const unsigned of_block = divide(threadIdx.x, p.of_token);
+  const unsigned at = threadIdx.x - of_block * p.of_token.by, group = divide(at, p.pieces);
+  const int b = (int)blockIdx.y, t = (int)blockIdx.x * p.block_tokens + (int)of_block, token = b * p.tokens + t;
+  if (t >= p.tokens) return;
   const int piece = (int)(at - group * p.pieces.by);
   const int64_t position = p.positions ? load_index(p.positions, b * p.position_pitch + t, p.position_dtype) : t;
   const bool legal = position >= 0 && position < p.table_rows;
-  turn_pairs<T, pack<T>::N, true>(p, rope_plain_place<T>{p, (int)token, (int)group}, piece * (int)pack<T>::N,
+  turn_pairs<T, pack<T>::N, true>(p, rope_plain_place<T>{p, token, (int)group}, piece * (int)pack<T>::N,
                                   b * p.table_batch_pitch + (int)position * p.table_pitch, p.sign, legal);
   if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
 }
@@ -141,7 +141,7 @@ template <class T> __device__ inline void turn_plain(const rope_plain &p) {
                   (const __grid_constant__ tigon_rope_problem p, const __grid_constant__ rope_walk w), \
                   turn<T, n, half>(p, w))
 
-KERNEL_BY_DTYPE(rope_half_plain, (ROPE_PLAIN_THREADS, 8), (const __grid_constant__ rope_plain p), turn_plain<T>(p))
+KERNEL_BY_DTYPE(rope_half_plain, (ROPE_PLAIN_MOST), (const __grid_constant__ rope_plain p), turn_plain<T>(p))
 KERNEL(half_wide, pack<T>::N, true)
 KERNEL(half_any, 1, true)
 KERNEL(interleaved_wide, pack<T>::N, false)

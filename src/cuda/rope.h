@@ -6,9 +6,9 @@
 
 enum {
   ROPE_THREADS = 256,
-  ROPE_PLAIN_THREADS = 128,
-  ROPE_PLAIN_MOST = 4096, /* threads for each SM; of more, the kernels that divide are a twentieth faster */
-  ROPE_HEADS = 2,         /* of a thread, so that it reads its cos and sin once for all of them */
+  ROPE_PLAIN_THREADS = 128, /* of a block, unless a token has more, at most */
+  ROPE_PLAIN_MOST = 1024,
+  ROPE_HEADS = 2, /* of a thread, so that it reads its cos and sin once for all of them */
 };
 
 /* A token's heads, those of k after those of q, are in `groups`, head h in group h % groups; each head is in `pieces` of a pack's
@@ -19,24 +19,22 @@ typedef struct rope_walk {
   bool few;                      /* threads: fewer than 2^32, which divide in 32 bits */
 } rope_walk;
 
-/* n / by is the upper half of 2 n inverse where n * by is less than 2^31: a product where a division is twenty
+/* n / by is the upper half of 2 n inverse where n * by is less than 2^31, as in a block it is: a product where a division is twenty
  * instructions. */
 typedef struct rope_divisor {
   unsigned by, inverse; /* 2^31 / by, rounded up */
 } rope_divisor;
 
-/* Problem and walk of heads that are turned as a whole, of tokens at one pitch, within 2^31 elements; in the order of
- * their use, since a line of parameters, 64 bytes, costs a cold call 0.2 us. */
+/* Problem and walk of heads that are turned as a whole, of tokens at one pitch, within 2^31 elements: a block has whole tokens of one
+ * batch, which is the grid's second extent. In the order of use, since a line of parameters, 64 bytes, costs a cold call 0.2 us. */
 typedef struct rope_plain_heads {
   void *data;
   int heads, token_pitch, head_pitch;
 } rope_plain_heads;
 typedef struct rope_plain {
-  unsigned threads;
-  rope_divisor of_token, pieces;
-  int groups;
+  rope_divisor of_token, pieces; /* threads of a token, of a group */
+  int block_tokens, tokens, groups;
   rope_plain_heads q, k;
-  rope_divisor tokens;
   const void *positions, *cos, *sin;
   int position_pitch, table_batch_pitch, table_pitch, table_rows, rotary_dim;
   tigon_dtype position_dtype, table_dtype;

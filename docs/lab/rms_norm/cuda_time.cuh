@@ -34,9 +34,8 @@ __global__ static void wait_ns(long long ns) {
   while (now - begin < ns);
 }
 
-/* Microseconds of one launch() with nothing of its memory or code in the caches, the median of 21; the device waits while the host
- * launches. */
-template <class F> static double cold_us(F launch) {
+/* Microseconds of one launch() with nothing of its memory or code in the caches; the device waits while the host launches. */
+template <class F> static double cold_sample(F launch) {
   const int64_t bytes = 256 << 20;
   static uint4 *memory;
   static unsigned *sum;
@@ -45,15 +44,21 @@ template <class F> static double cold_us(F launch) {
     cudaMalloc(&memory, bytes), cudaMemset(memory, 0, bytes), cudaMalloc(&sum, sizeof *sum);
     cudaEventCreate(&a), cudaEventCreate(&b);
   }
-  std::vector<float> t;
+  read_all<<<1056, 512>>>(memory, bytes / 16, sum);
+  wait_ns<<<1, 1>>>(30000);
+  cudaEventRecord(a), launch(), cudaEventRecord(b);
+  cudaEventSynchronize(b);
+  float ms;
+  cudaEventElapsedTime(&ms, a, b);
+  return ms * 1e3;
+}
+
+/* The median of 21. */
+template <class F> static double cold_us(F launch) {
+  std::vector<double> t;
   for (int i = 0; i < 24; ++i) {
-    read_all<<<1056, 512>>>(memory, bytes / 16, sum);
-    wait_ns<<<1, 1>>>(30000);
-    cudaEventRecord(a), launch(), cudaEventRecord(b);
-    cudaEventSynchronize(b);
-    float ms;
-    cudaEventElapsedTime(&ms, a, b);
-    if (i >= 3) t.push_back(ms * 1e3f);
+    const double us = cold_sample(launch);
+    if (i >= 3) t.push_back(us);
   }
   std::sort(t.begin(), t.end());
   return t[t.size() / 2];

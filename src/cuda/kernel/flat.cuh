@@ -19,11 +19,44 @@ __device__ static inline flat_place flat_place_of(const flat_walk &walk, unsigne
                     ((int64_t)tile * each << walk.team_bits) + rank * n};
 }
 
-/* f(in, out) makes an element of each output of one of each input. N: a pack's elements where all rows begin on 16 bytes, else 1;
- * a thread has EACH chunks of N, all loaded before the first store, so that outputs may lie over inputs. */
-template <class T, int N, int EACH, int IN, int OUT, class F>
+/* Chunks of outputs of those of inputs: f(in, out) makes an element of each output of one of each input. */
+template <class T, int N, int IN, int OUT, class F>
+__device__ inline void flat_chunks(const chunk<T, N> (&in)[IN], chunk<T, N> (&out)[OUT], F f) {
+  float all[OUT][N], wide[IN][N];
+#pragma unroll
+  for (int i = 0; i < IN; ++i) unpack_chunk<T, N>(in[i], wide[i]);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    float a[IN], b[OUT];
+#pragma unroll
+    for (int i = 0; i < IN; ++i) a[i] = wide[i][j];
+    f(a, b);
+#pragma unroll
+    for (int i = 0; i < OUT; ++i) all[i][j] = b[i];
+  }
+#pragma unroll
+  for (int i = 0; i < OUT; ++i) out[i] = pack_chunk<T, N>(all[i]);
+}
+
+/* A pack of every tensor, all loaded before the first store, so that outputs may lie over inputs. */
+template <class T, int IN, int OUT, class F> __device__ inline void flat_map_plain(const flat_plain &p, F f) {
+  constexpr int N = pack<T>::N;
+  const int first = (int)(blockIdx.x * FLAT_THREADS + threadIdx.x);
+  if (first >= p.packs) return;
+  const auto at = [&](int i) { return (T *)((uint4 *)p.data[i] + ((int)blockIdx.y * p.pitch[i] + first)); };
+  chunk<T, N> x[IN], y[OUT];
+#pragma unroll
+  for (int i = 0; i < IN; ++i) x[i] = load_chunk<T, N>(at(i));
+  flat_chunks<T, N>(x, y, f);
+#pragma unroll
+  for (int i = 0; i < OUT; ++i) store_chunk<T, N>(at(IN + i), y[i]);
+}
+
+/* The same of any rows. N: a pack's elements where all rows begin on 16 bytes, else 1, of which a thread has FLAT_ANY. */
+template <class T, int N, int IN, int OUT, class F>
 __device__ inline void flat_map(const tigon_row_space &space, int64_t cols, const flat_walk &walk,
                                 const tigon_rows *const (&in)[IN], const tigon_rows *const (&out)[OUT], F f) {
+  constexpr int EACH = N == 1 ? FLAT_ANY : 1;
   const flat_place at = flat_place_of(walk, blockIdx.x, EACH * N, N);
   if (at.row >= space.rows) return;
   const int64_t left = cols - at.first;
@@ -44,20 +77,10 @@ __device__ inline void flat_map(const tigon_row_space &space, int64_t cols, cons
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
     if (k * step + N > left) continue;
-    float all[OUT][N], wide[IN][N];
+    chunk<T, N> y[OUT];
+    flat_chunks<T, N>(x[k], y, f);
 #pragma unroll
-    for (int i = 0; i < IN; ++i) unpack_chunk<T, N>(x[k][i], wide[i]);
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      float a[IN], b[OUT];
-#pragma unroll
-      for (int i = 0; i < IN; ++i) a[i] = wide[i][j];
-      f(a, b);
-#pragma unroll
-      for (int i = 0; i < OUT; ++i) all[i][j] = b[i];
-    }
-#pragma unroll
-    for (int i = 0; i < OUT; ++i) store_chunk<T, N>(to[i] + k * step, pack_chunk<T, N>(all[i]));
+    for (int i = 0; i < OUT; ++i) store_chunk<T, N>(to[i] + k * step, y[i]);
   }
   if constexpr (N > 1) { /* the rest of the row, less than a pack */
 #pragma unroll 1
