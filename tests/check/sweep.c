@@ -36,7 +36,10 @@ check_pair check_pair_open(const check_target *target, int threads) {
   const tigon_context_desc oracle = {.device = "ref"};
   const tigon_context_desc desc = {.device = target->device, .variant = target->kernels->variant, .threads = threads};
   check_pair pair;
-  if (tigon_context_create(&oracle, &pair.oracle) || tigon_context_create(&desc, &pair.context)) abort();
+  if (tigon_context_create(&oracle, &pair.oracle) || tigon_context_create(&desc, &pair.context)) {
+    fprintf(stderr, "tigon check: %s\n", tigon_last_error(NULL));
+    abort();
+  }
   return pair;
 }
 

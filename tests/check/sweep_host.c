@@ -135,11 +135,12 @@ static void in_region(const scene *s, check_tally *tally) {
 }
 
 /* A child that hangs is ended by its alarm. Not with sanitizers: their allocator's locks are not given back in a child,
- * and an OpenMP worker on its way out may hold one. */
+ * and an OpenMP worker on its way out may hold one. Not on a device: its driver serves no child of a process that has used it. */
 static void in_child(const scene *s, check_tally *tally) {
 #if defined(TIGON_SANITIZE)
   return;
 #endif
+  if (check_is_away(s->first)) return;
   const pid_t child = fork();
   if (child == 0) {
     char failure[512];
