@@ -27,10 +27,11 @@ tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_m
   const tigon_status status = walk.ranges > 0 ? cuda_norm_bwd_rows(queue, p, &walk, &kernels) : TIGON_OK;
   const bool whole = walk.ranges > 0 && walk.parts == 0; /* then dscale and dshift are there */
   if (status != TIGON_OK || !(p->dw || (!whole && (p->dscale.data || p->dshift.data)))) return status;
-  int64_t outputs = whole ? 1 : 1 + 2 * p->groups.rows;
+  const int64_t each = walk.parts <= COLUMN_SUM_PARTS ? COLUMN_SUM_PARTS : 1; /* groups' sums of a block */
+  int64_t blocks = whole ? 1 : 1 + cuda_ceil_div(2 * p->groups.rows, each);
   const cuda_shape shape = {.blocks = cuda_ceil_div(p->cols, COLUMN_SUM_COLUMNS),
-                            .rows = (int)(outputs < MOST_ROWS ? outputs : MOST_ROWS),
+                            .rows = (int)(blocks < MOST_ROWS ? blocks : MOST_ROWS),
                             .threads = COLUMN_SUM_COLUMNS * COLUMN_SUM_PARTS,
                             .awaits = true};
-  return cuda_launch(queue, &sums, shape, CUDA_ARGUMENTS((void *)p, &walk, &outputs));
+  return cuda_launch(queue, &sums, shape, CUDA_ARGUMENTS((void *)p, &walk, &blocks));
 }

@@ -15,10 +15,10 @@ enum {
   NORM_SWEPT_THREADS = 1024, /* of a forward block whose row is swept twice, of */
   NORM_SWEPT_PACKS = 2048,   /* packs, 16 bytes each, and more */
   NORM_BWD_THREADS = 512,
-  NORM_BWD_PACKS = 2,         /* 16 bytes each, of a row, a thread and a tensor in the backward block */
-  NORM_BWD_STAGES = 3,        /* rows of a team on their way into shared memory, the one in work among them */
-  NORM_STAGED_THREADS = 1024, /* of a block whose rows are swept out of shared memory; two streams of */
-  NORM_STAGED_PACKS = 2,
+  NORM_BWD_PACKS = 2,        /* 16 bytes each, of a row, a thread and a tensor in the backward block */
+  NORM_BWD_STAGES = 3,       /* rows of a team on their way into shared memory, the one in work among them */
+  NORM_STAGED_THREADS = 512, /* of a block whose rows are swept out of shared memory; two streams of */
+  NORM_STAGED_PACKS = 4,
   NORM_STAGED_STAGES = 3,
 };
 

@@ -100,7 +100,8 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   const int stream_bytes = NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
   const int dw_bytes = p->share > 0 && walk->parts == 0 ? stream_bytes * (int)lanes / 4 : 0; /* of whole groups, f32 */
   const int held_bytes = NORM_BWD_STAGES * (p->ds.data ? 3 : 2) * stream_bytes + dw_bytes;
-  const int staged_bytes = NORM_STAGED_STAGES * 2 * NORM_STAGED_PACKS * NORM_STAGED_THREADS * 16;
+  const int staged_bytes =
+      (NORM_STAGED_STAGES * 2 + (p->ds.data ? 1 : 0)) * NORM_STAGED_PACKS * NORM_STAGED_THREADS * 16;
   const int64_t held_cols = NORM_BWD_THREADS * NORM_BWD_PACKS * lanes;
   const int64_t staged_cols = NORM_STAGED_THREADS * NORM_STAGED_PACKS * lanes;
   const bool stages = kernels->bwd_staged[0].name && device->sm >= 90 && staged_bytes <= device->desc.onchip_bytes;

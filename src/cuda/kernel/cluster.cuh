@@ -42,14 +42,14 @@ __device__ inline void cluster_all(const cluster &c, cluster_space<VALUES> &spac
 #endif
 }
 
-/* The same for a loop over rows of blocks of MOST_WARPS warps, in two steps and without a barrier: each warp posts what it has to every
+/* The same for a loop over rows of blocks of WARPS warps, a power of two, in two steps and without a barrier: each warp posts what it has to every
  * block of the cluster, and what stands before all of it is taken hides its way. A cluster's barrier would first wait until all that
  * its blocks have stored is in memory, and then empty their L1. `turn` counts the posts from 0 on; at most two are not taken yet, so that a
  * warp that is ahead posts into no box that is still read. */
-template <int VALUES> struct cluster_mail {
+template <int VALUES, int WARPS> struct cluster_mail {
   enum { BOXES = 4, MOST_BLOCKS = 8 };
   uint64_t arrived[BOXES]; /* mbarriers */
-  float of[BOXES][VALUES][MOST_BLOCKS][MOST_WARPS];
+  float of[BOXES][VALUES][MOST_BLOCKS][WARPS];
 };
 
 __device__ static inline uint32_t shared_address(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
@@ -63,12 +63,12 @@ __device__ static inline uint32_t shared_address(const void *at, int rank) {
 }
 #endif
 
-template <int VALUES> __device__ inline void cluster_mail_open(const cluster &c, cluster_mail<VALUES> &mail) {
+template <int VALUES, int WARPS>
+__device__ inline void cluster_mail_open(const cluster &c, cluster_mail<VALUES, WARPS> &mail) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x == 0) {
     for (uint64_t &arrived : mail.arrived)
-      asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&arrived)),
-                   "r"(c.size > 1 ? 1 : MOST_WARPS)
+      asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&arrived)), "r"(c.size > 1 ? 1 : WARPS)
                    : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -77,8 +77,9 @@ template <int VALUES> __device__ inline void cluster_mail_open(const cluster &c,
 }
 
 /* Each of `v` is the warp's, in all of its lanes. */
-template <int VALUES>
-__device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES> &mail, int turn, const float (&v)[VALUES]) {
+template <int VALUES, int WARPS>
+__device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn,
+                                    const float (&v)[VALUES]) {
 #if __CUDA_ARCH__ >= 900
   const int box = turn % mail.BOXES, warp = (int)threadIdx.x / WARP, to = (int)threadIdx.x % WARP;
   const uint32_t arrived = shared_address(&mail.arrived[box]);
@@ -91,7 +92,7 @@ __device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES> &mail
   }
   if (threadIdx.x == 0)
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived),
-                 "r"(c.size * MOST_WARPS * VALUES * (int)sizeof(float))
+                 "r"(c.size * WARPS * VALUES * (int)sizeof(float))
                  : "memory");
   if (to >= c.size) return;
 #pragma unroll
@@ -103,10 +104,10 @@ __device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES> &mail
 #endif
 }
 
-template <class Op, int VALUES>
-__device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES> &mail, int turn, float (&v)[VALUES]) {
+template <class Op, int VALUES, int WARPS>
+__device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn, float (&v)[VALUES]) {
 #if __CUDA_ARCH__ >= 900
-  const int box = turn % mail.BOXES, lane = (int)threadIdx.x % WARP;
+  const int box = turn % mail.BOXES, lane = (int)threadIdx.x % WARPS;
   const uint32_t arrived = shared_address(&mail.arrived[box]), phase = turn / mail.BOXES & 1;
   for (uint32_t done = 0; !done;)
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
@@ -118,7 +119,8 @@ __device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES> &mail
     v[i] = mail.of[box][i][0][lane];
 #pragma unroll 1
     for (int b = 1; b < c.size; ++b) v[i] = Op::of(v[i], mail.of[box][i][b][lane]);
-    v[i] = warp_all<Op>(v[i]);
+#pragma unroll
+    for (int d = WARPS / 2; d > 0; d /= 2) v[i] = Op::of(v[i], __shfl_xor_sync(0xffffffffu, v[i], d));
   }
 #endif
 }

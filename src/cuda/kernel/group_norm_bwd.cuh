@@ -1,4 +1,4 @@
-/* group_norm backward. A block has a group and a range of the batch, whose rows it goes through; dw and db are added up over them and
+/* group_norm backward. A block has a group and a part of the batch, whose rows it goes through; dw and db are added up over them and
  * stored once, as a slab; column_sums() adds the slabs up in order. `held`: rows are on their way into shared memory some rows ahead,
  * every thread its own packs, and each pack has its two sums in registers; the blocks of a cluster share rows that are wider than a
  * block holds. `walked`: a row of any size, run and alignment in parts, a channel a team; dx of a row of several parts is left to
@@ -8,6 +8,7 @@
 
 #include <cuda_pipeline.h>
 
+#include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/group_norm.cuh"
 
 extern __shared__ uint4 group_stages[];
@@ -57,8 +58,6 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
   const cluster cl = cluster_of_block();
   const int64_t task = blockIdx.x / cl.size, group = task / walk.ranges, range = task % walk.ranges;
   const int64_t channel = group * p.channels;
-  int64_t begin, end;
-  tigon_plan_range(p.batch, walk.ranges, range, &begin, &end);
   const int run = (int)p.run, count = (int)(p.channels * p.run), first = cl.rank * walk.share;
   const int own = first + t.rank, stop = first + walk.share < count / N ? first + walk.share : count / N; /* packs */
   const group_cursor start = group_at(own * N, run), step = group_at(t.threads * N, run);
@@ -76,11 +75,12 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
     group_advance(at, step, run);
   }
 
-  /* Rows of this team, STAGES - 1 of them ahead. */
-  int64_t ahead = begin + t.index;
+  /* Batches range, range + ranges, ... are the block's, so that all blocks sweep memory together. */
+  const int64_t apart = walk.ranges * t.count;
+  int64_t batch = range + t.index * walk.ranges, ahead = batch; /* STAGES rows */
   int stage_ahead = 0;
   auto fetch = [&]() {
-    if (ahead < end) {
+    if (ahead < p.batch) {
       uint4 *stage = group_stages + stage_ahead * 2 * STREAM + threadIdx.x;
       const T *dy = group_row<T>(p.dy, ahead, channel), *x = group_row<T>(p.x, ahead, channel);
       group_cursor to = start;
@@ -94,25 +94,24 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
       }
     }
     __pipeline_commit();
-    ahead += t.count;
+    ahead += apart;
     stage_ahead = stage_ahead + 1 == STAGES ? 0 : stage_ahead + 1;
   };
-  for (int i = 0; i < STAGES - 1; ++i) fetch();
+  for (int i = 0; i < STAGES; ++i) fetch();
 
+  const float share = 1 / (float)count;
   int turn = 0, stage_now = 0;
   float next_mean = 0, next_rstd = 0;
-  if (begin + t.index < end) {
-    next_mean = p.mean[(begin + t.index) * p.groups + group];
-    next_rstd = p.rstd[(begin + t.index) * p.groups + group];
+  if (batch < p.batch) {
+    next_mean = p.mean[batch * p.groups + group];
+    next_rstd = p.rstd[batch * p.groups + group];
   }
-  int64_t batch = begin + t.index;
-  for (; batch < end; batch += t.count) {
+  for (; batch < p.batch; batch += apart) {
     const float mean = next_mean, rstd = next_rstd;
-    if (batch + t.count < end) {
-      next_mean = p.mean[(batch + t.count) * p.groups + group];
-      next_rstd = p.rstd[(batch + t.count) * p.groups + group];
+    if (batch + apart < p.batch) {
+      next_mean = p.mean[(batch + apart) * p.groups + group];
+      next_rstd = p.rstd[(batch + apart) * p.groups + group];
     }
-    fetch();
     __pipeline_wait_prior(STAGES - 1);
     const uint4 *stage = group_stages + stage_now * 2 * STREAM + threadIdx.x;
     stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
@@ -141,10 +140,12 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
         sums[0] = fmaf(w[k * E + e], of_dy[e], sums[0]), sums[1] = fmaf(w[k * E + e], of_x[e], sums[1]);
       }
     }
+    fetch(); /* the row's stage is free: on its way while the sums are */
     team_all<op_sum, true>(t, space, turn, sums);
     cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
-    const float mean_g = sums[0] / (float)count, mean_dot = sums[1] / (float)count;
+    /* dx = rstd * dy * w - mean_g - xhat * slope */
+    const float mean_g = rstd * (sums[0] * share), slope = rstd * (sums[1] * share);
     T *dx = group_row<T>(p.dx, batch, channel);
     at = start;
 #pragma unroll
@@ -155,14 +156,15 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
         unpack(x[k], b);
 #pragma unroll
         for (int j = 0; j < N; ++j)
-          a[j] = rstd * fmaf((mean - b[j]) * rstd, mean_dot, fmaf(a[j], w[k * E + j % E], -mean_g));
+          a[j] = fmaf((mean - b[j]) * rstd, slope, fmaf(a[j], rstd * w[k * E + j % E], -mean_g));
         store_pack(dx + at.c * p.dx.channel_pitch + at.i, packed<T>(a));
       }
       group_advance(at, step, run);
     }
   }
+  column_sum_may_begin();
   __pipeline_wait_prior(0);
-  team_catch_up(t, batch - t.index < end);
+  team_catch_up(t, batch - t.index * walk.ranges < p.batch);
 
   if (p.dw || p.db) {
     /* The teams' sums in their order, in the stages' memory. */

@@ -136,7 +136,7 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
 
   const float share = 1 / (float)p.cols;
   int turn = 0, stage_now = 0;
-  float f[PACKS * N], next_rstd = now.row < end ? p.rstd[now.row] : 0;
+  float f[PACKS * N] = {0}, next_rstd = now.row < end ? p.rstd[now.row] : 0;
   for (bool fresh = true; now.row < end;) {
     const int64_t row = now.row;
     const bool last = now.last_of_group(walk);
@@ -222,16 +222,24 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
     float *of_teams = (float *)norm_stages, *slab = p.slabs + range * MODULATED_SUMS * p.cols + first;
     if (whole) {
 #pragma unroll
-      for (int i = 0; i < PACKS * N; ++i) sum[i] = ((float *)&dw[i / 4 * NORM_BWD_THREADS])[i % 4];
-      norm_join_teams<N>(t, of_teams, sum, cols - first, [&](int c, float all) { slab[c] = all; });
+      for (int i = 0; i < PACKS * N; ++i) f[i] = ((float *)&dw[i / 4 * NORM_BWD_THREADS])[i % 4];
     } else {
-      norm_join_teams<N>(t, of_teams, product, cols - first, [&](int c, float all) {
-        float of_product[1] = {all}, of_dw[1] = {0};
-        const float unused[1] = {0};
-        modulated_finish<T>(p, range / walk.parts, first + c, false, of_product, unused, of_dw);
-        slab[c] = of_dw[0];
-        slab[p.cols + c] = of_product[0];
-      });
+#pragma unroll
+      for (int k = 0; k < PACKS; ++k) {
+        const int c = first + (k * t.threads + t.rank) * N;
+        if (c >= cols) continue;
+        float of_product[N], of_dw[N] = {0};
+        const float unused[N] = {0};
+#pragma unroll
+        for (int j = 0; j < N; ++j) of_product[j] = product[k * N + j];
+        modulated_finish<T>(p, range / walk.parts, c, false, of_product, unused, of_dw);
+#pragma unroll
+        for (int j = 0; j < N; ++j) product[k * N + j] = of_product[j], f[k * N + j] = of_dw[j];
+      }
+    }
+    norm_join_teams<N>(t, of_teams, f, cols - first, [&](int c, float all) { slab[c] = all; });
+    if (!whole) {
+      norm_join_teams<N>(t, of_teams, product, cols - first, [&](int c, float all) { slab[p.cols + c] = all; });
       norm_join_teams<N>(t, of_teams, sum, cols - first, [&](int c, float all) { slab[2 * p.cols + c] = all; });
     }
   }

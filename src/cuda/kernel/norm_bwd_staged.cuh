@@ -1,14 +1,14 @@
-/* Rows of the norms backward that are too wide to be held in a block's registers: dw stays there, and a row is swept twice out of shared
- * memory, by a block or by the blocks of a cluster. Its sums are taken after those of the row behind it have been posted, so that their
- * way from warp to warp costs no time of its own, and no warp waits at a barrier. Only streams that are needed twice are staged: ds is
- * on its way to the L2 meanwhile, and comes when it is added. */
+/* Rows of the norms backward that are too wide to be held in a block's registers: dw and the weights stay there, and a row is swept twice
+ * out of shared memory, by a block or by the blocks of a cluster. Its sums are taken after those of the row behind it have been posted, so
+ * that their way from warp to warp costs no time of its own, and no warp waits at a barrier. Streams that are needed twice have several
+ * stages; ds, which is added at the end, has one. */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 
 #include "cuda/kernel/chunk.cuh"
 #include "cuda/kernel/norm_bwd.cuh"
 
-/* Words of a pack: two elements of 16 bits, which alone are unpacked at a time, so that a thread's 64 registers are enough. */
+/* Words of a pack: two elements of 16 bits, which alone are unpacked at a time, so that a thread's 128 registers are enough. */
 __device__ static inline unsigned word_of(const uint4 &v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -16,39 +16,58 @@ __device__ static inline unsigned word_of(const uint4 &v, int i) {
 template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
   static constexpr int N = pack<T>::N, EACH = N / 4, PACKS = NORM_STAGED_PACKS, THREADS = NORM_STAGED_THREADS;
   static constexpr int STAGES = NORM_STAGED_STAGES, STREAM = PACKS * THREADS, AHEAD = STAGES - 2;
+  static constexpr int APART = THREADS * N; /* columns from a thread's pack to its next one */
   static constexpr bool CENTERS = KIND == NORM_LAYER;
   static constexpr int VALUES = CENTERS ? 2 : 1;
 
   const tigon_norm_bwd_problem &p;
   const bool rounds;
-  const int own, cols; /* the thread's first column */
-  float dw[PACKS * N], db[CENTERS ? PACKS * N : 1];
+  const int own; /* the thread's first column */
+  float w[PACKS * N], dw[PACKS * N], db[CENTERS ? PACKS * N : 1];
 
+  /* Packs that are past the row's end are zeros in all stages, so that sums need no branches. */
   __device__ norm_staged(const tigon_norm_bwd_problem &problem, int rank)
-      : p(problem), rounds(!CENTERS && norm_rounds<T>(problem.casting)), own((rank * STREAM + (int)threadIdx.x) * N),
-        cols((int)problem.cols), dw{0}, db{0} {}
-
-  __device__ bool has(int k) const { return own + k * THREADS * N < cols; }
-  __device__ int column(int k) const { return own + k * THREADS * N; }
-  __device__ bool adds() const { return KIND == NORM_ADD_RMS && p.ds.data; }
-
-  __device__ void fetch(uint4 *stage, int64_t r) const {
-    const T *dy = norm_row_at<T, PLAIN>(p.space, p.dy, r), *x = norm_row_at<T, PLAIN>(p.space, p.x, r);
+      : p(problem), rounds(!CENTERS && norm_rounds<T>(problem.casting)),
+        own((rank * STREAM + (int)threadIdx.x) * N), w{0}, dw{0}, db{0} {
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
-      if (!has(k)) continue;
-      __pipeline_memcpy_async(stage + k * THREADS, dy + column(k), 16);
-      __pipeline_memcpy_async(stage + STREAM + k * THREADS, x + column(k), 16);
-      if (adds()) asm volatile("prefetch.global.L2 [%0];" ::"l"(norm_row_at<T, PLAIN>(p.space, p.ds, r) + column(k)));
+      float of_pack[N] = {0};
+      if (has(k)) {
+        norm_weights<T>(p.w, p.w_dtype, p.w_offset, own + k * APART, of_pack);
+      } else {
+        for (int i = 0; i < 2 * STAGES; ++i) norm_stages[i * STREAM + k * THREADS + threadIdx.x] = uint4{0, 0, 0, 0};
+      }
+#pragma unroll
+      for (int j = 0; j < N; ++j) w[k * N + j] = of_pack[j];
     }
   }
 
-  /* f(i, dy, dy * w, x - mean) of the thread's columns column(k) + i, a word's. */
+  __device__ bool has(int k) const { return own + k * APART < (int)p.cols; }
+  __device__ T *row(const tigon_rows &t, int64_t r) const { return norm_row_at<T, PLAIN>(p.space, t, r) + own; }
+  __device__ bool adds() const { return KIND == NORM_ADD_RMS && p.ds.data; }
+
+  __device__ void fetch(uint4 *stage, int64_t r) const {
+    const T *dy = row(p.dy, r), *x = row(p.x, r);
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      if (!has(k)) continue;
+      __pipeline_memcpy_async(stage + k * THREADS, dy + k * APART, 16);
+      __pipeline_memcpy_async(stage + STREAM + k * THREADS, x + k * APART, 16);
+    }
+  }
+
+  __device__ uint4 *added(int k) const { return norm_stages + (2 * STAGES * PACKS + k) * THREADS + threadIdx.x; }
+  __device__ void fetch_added(int64_t r) const {
+    if (!adds()) return;
+    const T *ds = row(p.ds, r);
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k)
+      if (has(k)) __pipeline_memcpy_async(added(k), ds + k * APART, 16);
+  }
+
+  /* f(i, dy, dy * w, x - mean) of the words i of the thread's pack k. */
   template <class F> __device__ void each(const uint4 *stage, int k, float center, F f) const {
     const uint4 dy = stage[k * THREADS], x = stage[STREAM + k * THREADS];
-    constexpr tigon_dtype of_t = sizeof(T) < 4 ? TIGON_BF16 : TIGON_F32; /* asked is only whether it is f32 */
-    float w[N];
-    norm_weights<T>(p.w, PLAIN ? of_t : p.w_dtype, p.w_offset, column(k), w);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float a[EACH], b[EACH], g[EACH];
@@ -57,9 +76,9 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
 #pragma unroll
       for (int j = 0; j < EACH; ++j) {
         if (CENTERS) b[j] -= center;
-        g[j] = a[j] * w[i * EACH + j];
+        g[j] = a[j] * w[k * N + i * EACH + j];
       }
-      f(i * EACH, a, g, b);
+      f(i, a, g, b);
     }
   }
 
@@ -68,41 +87,41 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) to[i] = 0;
 #pragma unroll
-    for (int k = 0; k < PACKS; ++k) {
-      if (!has(k)) continue;
-      each(stage, k, center, [&](int at, const float(&a)[EACH], const float(&g)[EACH], float(&b)[EACH]) {
+    for (int k = 0; k < PACKS; ++k)
+      each(stage, k, has(k) ? center : 0, [&](int i, const float(&a)[EACH], const float(&g)[EACH], float(&b)[EACH]) {
+        const int at = k * N + i * EACH;
 #pragma unroll
         for (int j = 0; j < EACH; ++j) {
           b[j] *= rstd;
           to[0] = fmaf(g[j], b[j], to[0]);
-          if constexpr (CENTERS) to[1] += g[j], db[k * N + at + j] += a[j];
+          if constexpr (CENTERS) to[1] += g[j], db[at + j] += a[j];
         }
         float xhat[EACH];
         if constexpr (EACH > 1) widen(narrow(b, T()), xhat, T());
 #pragma unroll
-        for (int j = 0; j < EACH; ++j) {
-          float &to_dw = dw[k * N + at + j];
-          to_dw = fmaf(a[j], EACH > 1 && rounds ? xhat[j] : b[j], to_dw);
-        }
+        for (int j = 0; j < EACH; ++j) dw[at + j] = fmaf(a[j], EACH > 1 && rounds ? xhat[j] : b[j], dw[at + j]);
       });
-    }
   }
 
   __device__ void put(const uint4 *stage, int64_t r, float rstd, float center, const float (&all)[VALUES],
                       float share) const {
     const float mean_g = CENTERS ? all[VALUES - 1] * share : 0, slope = rstd * (all[0] * share);
-    T *dx = norm_row_at<T, PLAIN>(p.space, p.dx, r);
+    T *dx = row(p.dx, r);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
-      if (!has(k)) continue;
-      float add[N], out[N];
-      if (adds()) unpack(load_pack(norm_row_at<T, PLAIN>(p.space, p.ds, r) + column(k)), add);
-      each(stage, k, center, [&](int at, const float(&)[EACH], const float(&g)[EACH], const float(&b)[EACH]) {
+      unsigned out[4];
+      const uint4 add = adds() ? *added(k) : uint4{0, 0, 0, 0};
+      each(stage, k, center, [&](int i, const float(&)[EACH], const float(&g)[EACH], const float(&b)[EACH]) {
+        float v[EACH], ds[EACH];
+        widen(word_of(add, i), ds, T());
 #pragma unroll
-        for (int j = 0; j < EACH; ++j)
-          out[at + j] = rstd * fmaf(-b[j], slope, g[j] - mean_g) + (adds() ? add[at + j] : 0);
+        for (int j = 0; j < EACH; ++j) {
+          v[j] = rstd * fmaf(-b[j], slope, g[j] - mean_g);
+          if (KIND == NORM_ADD_RMS) v[j] += ds[j];
+        }
+        out[i] = narrow(v, T());
       });
-      store_pack(dx + column(k), packed<T>(out));
+      if (has(k)) store_16_bytes(dx + k * APART, uint4{out[0], out[1], out[2], out[3]});
     }
   }
 
@@ -111,7 +130,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
     for (int k = 0; k < PACKS; ++k)
 #pragma unroll
       for (int j = 0; has(k) && j < N; j += 4)
-        *(float4 *)&slab[column(k) + j] =
+        *(float4 *)&slab[own + k * APART + j] =
             make_float4(of[k * N + j], of[k * N + j + 1], of[k * N + j + 2], of[k * N + j + 3]);
   }
 };
@@ -120,9 +139,14 @@ template <class T, norm_kind KIND, bool PLAIN>
 __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
   typedef norm_staged<T, KIND, PLAIN> staged;
   constexpr int VALUES = staged::VALUES, STAGES = staged::STAGES, STAGE = 2 * staged::STREAM;
-  constexpr bool CENTERS = staged::CENTERS;
-  __shared__ cluster_mail<VALUES> mail;
+  constexpr int WARPS = staged::THREADS / WARP;
+  constexpr bool CENTERS = staged::CENTERS, ADDS = KIND == NORM_ADD_RMS;
+  __shared__ cluster_mail<VALUES, WARPS> mail;
+  /* rstd and mean, a copy a warp: loaded into a register they would be the same in all threads, which ptxas moves to a uniform one, and
+   * that waits for memory at once. */
+  __shared__ float scalars[STAGES][WARPS][VALUES];
   const cluster cl = cluster_of_block();
+  const int warp = (int)threadIdx.x / WARP;
   staged s(p, cl.rank);
   const int64_t range = blockIdx.x / cl.size, rows = p.space.rows;
 
@@ -130,39 +154,47 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
   int64_t ahead = range;
   int stage_ahead = 0, now = 0, before = 0, turn = 0;
   auto fetch = [&]() {
-    if (ahead < rows) s.fetch(norm_stages + stage_ahead * STAGE + threadIdx.x, ahead);
+    __syncwarp(); /* the stage's scalars have been read */
+    if (ahead < rows) {
+      s.fetch(norm_stages + stage_ahead * STAGE + threadIdx.x, ahead);
+      if (threadIdx.x % WARP == 0) {
+        __pipeline_memcpy_async(&scalars[stage_ahead][warp][0], p.rstd + ahead, sizeof(float));
+        if (CENTERS) __pipeline_memcpy_async(&scalars[stage_ahead][warp][VALUES - 1], p.mean + ahead, sizeof(float));
+      }
+    }
     __pipeline_commit();
     ahead += walk.ranges;
     stage_ahead = stage_ahead + 1 == STAGES ? 0 : stage_ahead + 1;
   };
   for (int i = 0; i < staged::AHEAD; ++i) fetch();
+  if (ADDS) __pipeline_commit(); /* of the row before the first */
   const float share = 1 / (float)p.cols;
-  float rstd_before = 0, center_before = 0, next_rstd = range < rows ? p.rstd[range] : 0;
-  float next_center = CENTERS && range < rows ? p.mean[range] : 0;
+  auto center_of = [&](int stage) { return CENTERS ? scalars[stage][warp][VALUES - 1] : 0; };
   auto put = [&](int64_t r) {
     float all[VALUES];
     cluster_take<op_sum>(cl, mail, turn - 1, all);
-    s.put(norm_stages + before * STAGE + threadIdx.x, r, rstd_before, center_before, all, share);
+    s.put(norm_stages + before * STAGE + threadIdx.x, r, scalars[before][warp][0], center_of(before), all, share);
   };
   int64_t r = range;
   for (; r < rows; r += walk.ranges, ++turn) {
-    const float rstd = next_rstd, center = next_center;
-    if (r + walk.ranges < rows) {
-      next_rstd = p.rstd[r + walk.ranges];
-      if (CENTERS) next_center = p.mean[r + walk.ranges];
-    }
     fetch();
-    __pipeline_wait_prior(staged::AHEAD);
+    __pipeline_wait_prior(staged::AHEAD + ADDS); /* behind row r: ds of the row before, rows ahead */
+    __syncwarp();                                /* what its first thread has waited for */
     float sums[VALUES];
-    s.sums(norm_stages + now * STAGE + threadIdx.x, rstd, center, sums);
+    s.sums(norm_stages + now * STAGE + threadIdx.x, scalars[now][warp][0], center_of(now), sums);
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) sums[i] = warp_all<op_sum>(sums[i]);
     cluster_post(cl, mail, turn, sums);
+    if (ADDS) __pipeline_wait_prior(staged::AHEAD);
     if (turn > 0) put(r - walk.ranges);
-    rstd_before = rstd, center_before = center;
+    if (ADDS) {
+      s.fetch_added(r);
+      __pipeline_commit();
+    }
     before = now;
     now = now + 1 == STAGES ? 0 : now + 1;
   }
+  __pipeline_wait_prior(0);
   if (turn > 0) put(r - walk.ranges);
   column_sum_may_begin();
   if (p.dw || (CENTERS && p.db)) {
