@@ -11,10 +11,13 @@ tigon_status tigon_cuda_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_m
   return cuda_norm_fwd(queue, p, &kernels);
 }
 
-/* Ranges of whole groups of rows that share a scale, or, where there are fewer groups than slabs, of parts of each group. */
+/* Ranges of whole groups of rows that share a scale, or, where there are fewer groups than slabs, of parts of each group: of groups of
+ * more than a FEW rows, because parts have more slabs to be added up. */
 static norm_walk cut_groups(const tigon_norm_bwd_problem *p, int64_t slabs) {
   if (p->space.rows == 0) return (norm_walk){0};
+  enum { FEW = 16 };
   if (p->groups.rows >= slabs) return (norm_walk){.ranges = slabs};
+  if (p->share <= FEW) return (norm_walk){.ranges = p->groups.rows};
   const int64_t fit = slabs / p->groups.rows, parts = fit < p->share ? fit : p->share;
   return (norm_walk){.ranges = p->groups.rows * parts, .parts = parts};
 }

@@ -20,6 +20,9 @@ enum {
   NORM_STAGED_THREADS = 512, /* of a block whose rows are swept out of shared memory; two streams of */
   NORM_STAGED_PACKS = 4,
   NORM_STAGED_STAGES = 3,
+  NORM_FEW_THREADS = 512,    /* of a backward block that has few rows, in a cluster */
+  NORM_FEW_CLUSTER_BITS = 3, /* of 1 << so many blocks at most, */
+  NORM_FEW_COUNTS = 32,      /* whose ticket has so many bits */
 };
 
 /* How rows are dealt out to threads. */
@@ -28,7 +31,6 @@ typedef struct norm_walk {
   int share;      /* forward, rows that a cluster holds: packs of each block */
   int64_t ranges; /* backward: ranges of rows, each with a slab */
   int64_t parts;  /* modulated backward: ranges of a group of rows that share a scale; 0: a range has whole groups */
-  bool alone;     /* backward, plain rows that are held: the only range stores dw and db by itself, without a slab */
 } norm_walk;
 
 /* Rows at one pitch, and vectors of their dtype, as the kernels that hold them by themselves read them. A line of parameters, 64 bytes,
@@ -52,5 +54,24 @@ typedef struct norm_plain {
   tigon_dtype scale_dtype, shift_dtype;
   norm_plain_rows scale, shift;
 } norm_plain;
+
+/* The same of few rows backward: only the last two, which several clusters read, are beyond. Cluster i of n has rows i, i + n, ...; of
+ * several each has a slab. */
+typedef struct norm_few {
+  const void *dy, *x, *w;
+  const float *rstd;
+  int dy_pitch, x_pitch, cols, rows;
+  void *dx, *dw, *db;
+  const float *mean;
+  const void *ds;
+  int dx_pitch, ds_pitch;
+  float w_offset, share;           /* w_offset as above; share: 1 / cols */
+  uint8_t team_bits, cluster_bits; /* 1 << so many threads, blocks */
+  uint8_t clusters, each;          /* rows of a team, at most */
+  uint8_t casting, dw_dtype, db_dtype;
+  bool accumulate; /* dw and db */
+  float *slabs;
+  unsigned *ticket;
+} norm_few;
 
 #endif

@@ -87,14 +87,18 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS(&rows));
 }
 
+static bool wide_bwd_rows(const tigon_norm_bwd_problem *p) {
+  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
+  return p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->dy, p->dtype) &&
+         cuda_wide_rows(&p->space, &p->x, p->dtype) && cuda_wide_rows(&p->space, &p->ds, p->dtype) &&
+         cuda_wide_rows(&p->space, &p->dx, p->dtype) && wide_vector(p->w);
+}
+
 tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,
                                 norm_kernels *kernels) {
   const cuda_device *device = cuda_of(queue);
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
-  const bool wide = p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->dy, p->dtype) &&
-                    cuda_wide_rows(&p->space, &p->x, p->dtype) && cuda_wide_rows(&p->space, &p->ds, p->dtype) &&
-                    cuda_wide_rows(&p->space, &p->dx, p->dtype) && wide_vector(p->w) &&
-                    cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
+  const bool wide = wide_bwd_rows(p) && cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->dscale, p->dscale_dtype) &&
                     cuda_wide_rows(&p->groups, &p->dshift, p->dshift_dtype);
   const int stream_bytes = NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
@@ -119,8 +123,6 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS, .cluster = cluster};
   if (held) {
     walk->team = cuda_team_for(cuda_ceil_div(p->cols, lanes * NORM_BWD_PACKS), NORM_BWD_THREADS);
-    walk->alone = plain && p->share == 0 && p->space.rows <= NORM_BWD_THREADS / walk->team;
-    if (walk->alone) walk->ranges = 1;
     shape.shared_bytes = held_bytes;
   } else if (staged) {
     shape.shared_bytes = staged_bytes;
@@ -133,8 +135,75 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, walk));
 }
 
+/* Cuts few plain rows for one launch; false: they are not, or two launches are as quick (docs/lab/rms_norm/cuda.md). */
+static bool cut_few(const cuda_device *device, const tigon_norm_bwd_problem *p, int64_t most_slabs, int sums,
+                    norm_few *few, cuda_shape *shape) {
+  enum { WARP_BITS = 5, BLOCK_PACKS = 128, EACH = 2, CLUSTERS = 8 };
+  enum { SHORT_TEAMS = 8, SHORT_EACH = 3, SHORT_CLUSTERS = 15, MOST_ROWS = 1 << 13 }; /* of shorter rows more */
+  _Static_assert(SHORT_CLUSTERS < 1 << (NORM_FEW_COUNTS >> NORM_FEW_CLUSTER_BITS), "a rank's count in a ticket");
+  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = p->cols / lanes, rows = p->space.rows;
+  const int64_t longest = p->dy.pitch[2] | p->x.pitch[2] | p->ds.pitch[2] | p->dx.pitch[2]; /* or more */
+  const int most_bits = device->sm >= 90 ? NORM_FEW_CLUSTER_BITS : 0, streams = p->ds.data ? 3 : 2;
+  if (rows == 0 || rows > MOST_ROWS || packs > NORM_FEW_THREADS << most_bits || longest < 0 ||
+      longest > INT32_MAX / MOST_ROWS || p->space.inner != rows || !wide_bwd_rows(p) ||
+      !has_dtype(p->w, p->w_dtype, p->dtype))
+    return false;
+  /* Blocks share a row until one has few packs, or a warp's. */
+  int cluster_bits = 0, team_bits = WARP_BITS;
+  while (cluster_bits < most_bits && packs * rows > BLOCK_PACKS << cluster_bits &&
+         packs > 1 << (cluster_bits + WARP_BITS))
+    ++cluster_bits;
+  while (packs > 1 << (cluster_bits + team_bits)) ++team_bits;
+  const int64_t teams = NORM_FEW_THREADS >> team_bits; /* some may have no row: they help to add dw up */
+  int64_t clusters = rows <= EACH * teams ? 1 : cuda_ceil_div(rows, teams);
+  const bool more = teams >= SHORT_TEAMS && rows > EACH * CLUSTERS * teams;
+  const int64_t most_clusters = more ? SHORT_CLUSTERS : CLUSTERS;
+  if (clusters > most_clusters) clusters = most_clusters;
+  const int64_t each = cuda_ceil_div(rows, teams * clusters);
+  const int lines = (int)each * streams + sums * (int)lanes / 4; /* of 16 bytes a thread */
+  const int posted = (int)each * sums * (NORM_FEW_THREADS / 32 << cluster_bits) * (int)sizeof(float);
+  *shape = (cuda_shape){.blocks = clusters << cluster_bits,
+                        .threads = NORM_FEW_THREADS,
+                        .shared_bytes = lines * NORM_FEW_THREADS * 16 + posted,
+                        .cluster = 1 << cluster_bits};
+  *few = (norm_few){.dy = p->dy.data,
+                    .x = p->x.data,
+                    .w = p->w,
+                    .rstd = p->rstd,
+                    .dy_pitch = (int)p->dy.pitch[2],
+                    .x_pitch = (int)p->x.pitch[2],
+                    .cols = (int)p->cols,
+                    .rows = (int)rows,
+                    .dx = p->dx.data,
+                    .dw = p->dw,
+                    .db = p->db,
+                    .mean = p->mean,
+                    .ds = p->ds.data,
+                    .dx_pitch = (int)p->dx.pitch[2],
+                    .ds_pitch = (int)p->ds.pitch[2],
+                    .w_offset = p->w ? p->w_offset : 1,
+                    .share = 1 / (float)p->cols,
+                    .team_bits = (uint8_t)team_bits,
+                    .cluster_bits = (uint8_t)cluster_bits,
+                    .clusters = (uint8_t)clusters,
+                    .each = (uint8_t)each,
+                    .casting = (uint8_t)p->casting,
+                    .dw_dtype = (uint8_t)p->dw_dtype,
+                    .db_dtype = (uint8_t)p->db_dtype,
+                    .accumulate = p->accumulate_dw,
+                    .slabs = p->slabs};
+  return each <= (more ? SHORT_EACH : EACH) && clusters <= (device->sm >= 90 ? most_slabs : 1) &&
+         shape->shared_bytes <= device->desc.onchip_bytes;
+}
+
 tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan, int sums,
                            norm_kernels *kernels) {
+  norm_few few;
+  cuda_shape shape;
+  if (cut_few(cuda_of(queue), p, plan->row_tasks, sums, &few, &shape)) {
+    if (few.clusters > 1) few.ticket = cuda_ticket(queue);
+    return cuda_launch(queue, cuda_by_dtype(kernels->bwd_few, p->dtype), shape, CUDA_ARGUMENTS(&few));
+  }
   norm_walk walk = {.ranges = plan->row_tasks};
   const tigon_status status = p->space.rows > 0 ? cuda_norm_bwd_rows(queue, p, &walk, kernels) : TIGON_OK;
   const column_sums all = {.of = {{p->slabs, p->dw, p->dw_dtype}, {p->slabs + p->cols, p->db, p->db_dtype}},
@@ -142,5 +211,5 @@ tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, 
                            .step = sums * p->cols,
                            .cols = p->cols,
                            .accumulate = p->accumulate_dw};
-  return status == TIGON_OK && !walk.alone && (p->dw || p->db) ? cuda_column_sums(queue, &all) : status;
+  return status == TIGON_OK && (p->dw || p->db) ? cuda_column_sums(queue, &all) : status;
 }

@@ -9,7 +9,8 @@ typedef struct norm_kernels {
   cuda_kernel fwd_2[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
   cuda_kernel fwd_swept[3]; /* a fused add has none */
   int early_cols;           /* a row of so many columns, or fewer, is held two packs a thread */
-  /* held, staged: of plain rows; modulated has no staged */
+  /* few, held, staged: of plain rows; modulated has no few and no staged */
+  cuda_kernel bwd_few[3];
   cuda_kernel bwd_held[3], bwd_held_any[3], bwd_staged[3], bwd_staged_any[3], bwd_wide[3], bwd_any[3];
 } norm_kernels;
 
@@ -21,7 +22,8 @@ typedef struct norm_kernels {
   .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
 #define NORM_SWEPT(op) .fwd_swept = CUDA_KERNELS(op, op##_fwd_swept)
 #define NORM_KERNELS(op)                                                       \
-  NORM_MODULATED_KERNELS(op), .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged), \
+  NORM_MODULATED_KERNELS(op), .bwd_few = CUDA_KERNELS(op, op##_bwd_few),       \
+                              .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged), \
                               .bwd_staged_any = CUDA_KERNELS(op, op##_bwd_staged_any)
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels);

@@ -215,6 +215,40 @@ static void test_launches_of_a_loss(void **state) {
   tigon_context_destroy(context);
 }
 
+static tigon_status norm_backward(tigon_context *context, const void *args) {
+  return tigon_rms_norm_bwd(context, args);
+}
+
+/* A gradient of few rows has one launch, its sums over them included, where blocks can share rows. */
+static void test_launches_of_a_norm(void **state) {
+  (void)state;
+  enum { COLS = 4096, MOST = 1024, PART = MOST * COLS * 2 }; /* bytes of a tensor */
+  static const struct {
+    int sm;
+    int64_t rows;
+    int launches;
+  } cases[] = {{90, 1, 1}, {90, 16, 1}, {90, 100, 1}, {90, MOST, 2}, {80, 1, 1}, {80, 16, 2}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const int64_t rows = cases[i].rows;
+    void *memory = NULL;
+    fake.machine(1, cases[i].sm);
+    tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
+    assert_int_equal(tigon_alloc(context, 6 * PART, &memory), TIGON_OK);
+    char *const at = memory;
+    const tigon_rms_norm_bwd_args args = {.dy = tigon_tensor_2d(at, TIGON_BF16, rows, COLS),
+                                          .x = tigon_tensor_2d(at + PART, TIGON_BF16, rows, COLS),
+                                          .rstd = tigon_tensor_1d(at + 2 * PART, TIGON_F32, rows),
+                                          .dx = tigon_tensor_2d(at + 3 * PART, TIGON_BF16, rows, COLS),
+                                          .dw = tigon_tensor_1d(at + 4 * PART, TIGON_F32, COLS),
+                                          .workspace = at + 5 * PART,
+                                          .workspace_bytes = PART};
+    assert_int_equal(launches_of(context, norm_backward, &args), cases[i].launches);
+    tigon_free(context, memory);
+    tigon_context_destroy(context);
+  }
+  fake.machine(2, 90);
+}
+
 /* ---- failures at work ---- */
 
 static void fails(tigon_context *context, tigon_status got, tigon_status status, const char *sentence) {
@@ -267,6 +301,7 @@ int main(void) {
       cmocka_unit_test(test_leaves_the_caller_alone),
       cmocka_unit_test(test_launches),
       cmocka_unit_test(test_launches_of_a_loss),
+      cmocka_unit_test(test_launches_of_a_norm),
       cmocka_unit_test(test_failures_at_work),
   };
   return cmocka_run_group_tests(tests, setup, NULL);

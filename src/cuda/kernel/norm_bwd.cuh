@@ -1,6 +1,5 @@
 /* Rows of the norms backward. Block i of n has rows i, i + n, i + 2 n, ..., so that all blocks sweep memory together, adds dw (and
- * layer_norm's db) up over them and stores it once, as a slab; column_sums() adds the slabs up in order. One block that has all rows
- * stores the sums themselves. `held`: each team's rows are on
+ * layer_norm's db) up over them and stores it once, as a slab; column_sums() adds the slabs up in order. `held`: each team's rows are on
  * their way into shared memory some rows ahead, every thread its own packs, so that no barrier is needed but that of the row's sums; the
  * blocks of a cluster share rows that are wider than a block holds. `walked`: of any width and alignment; a row is walked twice, and the
  * slab is where its sums are added up, every thread its own columns. */
@@ -67,11 +66,6 @@ __device__ inline void norm_join_teams(const team &t, float *space, const float 
     for (int i = 1; i < t.count; ++i) sum += space[i * width + c];
     store(c, sum);
   }
-}
-
-/* to[c] = sum, or is raised by it. */
-__device__ inline void norm_store_sum(void *to, tigon_dtype dtype, bool accumulate, int c, float sum) {
-  if (to) store_any(to, c, dtype, accumulate ? load_any(to, c, dtype) + sum : sum);
 }
 
 /* PLAIN: rows at one pitch, which a block holds, and w of their dtype. */
@@ -172,20 +166,9 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
   /* In the stages' memory. */
   if (p.dw || (CENTERS && p.db)) {
     float *of_teams = (float *)norm_stages, *slab = p.slabs + range * VALUES * p.cols + first;
-    const bool alone = PLAIN && walk.alone;
-    norm_join_teams<N>(t, of_teams, dw, cols - first, [&](int c, float sum) {
-      if (alone)
-        norm_store_sum(p.dw, p.dw_dtype, p.accumulate_dw, c, sum);
-      else
-        slab[c] = sum;
-    });
+    norm_join_teams<N>(t, of_teams, dw, cols - first, [&](int c, float sum) { slab[c] = sum; });
     if constexpr (CENTERS)
-      norm_join_teams<N>(t, of_teams, db, cols - first, [&](int c, float sum) {
-        if (alone)
-          norm_store_sum(p.db, p.db_dtype, p.accumulate_dw, c, sum);
-        else
-          slab[p.cols + c] = sum;
-      });
+      norm_join_teams<N>(t, of_teams, db, cols - first, [&](int c, float sum) { slab[p.cols + c] = sum; });
   }
   cluster_end(cl);
 }

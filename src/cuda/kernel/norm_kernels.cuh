@@ -3,6 +3,7 @@
 #define TIGON_CUDA_KERNEL_NORM_KERNELS_CUH
 
 #include "cuda/kernel/norm_bwd.cuh"
+#include "cuda/kernel/norm_bwd_few.cuh"
 #include "cuda/kernel/norm_bwd_modulated.cuh"
 #include "cuda/kernel/norm_bwd_staged.cuh"
 #include "cuda/kernel/norm_fwd.cuh"
@@ -16,6 +17,9 @@
 #define NORM_STAGED(name, ...)                    \
   KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS, 1), \
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
+
+#define NORM_FEW(name, ...) \
+  KERNEL_BY_DTYPE(name, (NORM_FEW_THREADS, 1), (const __grid_constant__ norm_few p), __VA_ARGS__)
 
 #define NORM_PLAIN(name, bounds, ...) KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ norm_plain p), __VA_ARGS__)
 
@@ -37,6 +41,7 @@
 
 #define NORM_KERNELS(op, kind, bounds, hold)                                 \
   NORM_FWD_KERNELS(op, kind, bounds, hold)                                   \
+  NORM_FEW(op##_bwd_few, norm_bwd_few<T, kind>(p))                           \
   NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind, true>(p, walk))             \
   NORM_BWD(op##_bwd_held_any, norm_bwd_held<T, kind, false>(p, walk))        \
   NORM_STAGED(op##_bwd_staged, norm_bwd_staged<T, kind, true>(p, walk))      \
