@@ -509,7 +509,7 @@ def parse():
 
 def document(rows, run, copy, matmul, skipped):
     driver = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    made = {"gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": torch.version.cuda, "gemm": run.gemm,
+    made = {"gpu": torch.cuda.get_device_name(), "driver": (driver or "").split("\n")[0], "cuda": torch.version.cuda, "gemm": run.gemm,
             **peers_cpu.state(), "copy_gbps": copy * 1e-9, "matmul_tflops": {name: r * 1e-12 for name, r in matmul.items()}}
     made["commit"] = os.environ.get("TIGON_COMMIT", made["commit"])
     for name in ("triton", "liger_kernel"):

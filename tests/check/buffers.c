@@ -122,12 +122,13 @@ static bool is_shared(const check *k, check_role role) { return role == CHECK_RO
 /* Is the buffer made last the one that lies over another? It has that one's values. */
 static bool is_over(const check *k) { return k->twist && k->twist->aliases && k->twist->over == k->count - 1; }
 
-/* Where a sweep wants it instead. */
-static void move_buffer(check *k, check_buffer *b, check_role role) {
+/* Where a sweep wants it instead. What others share is copied for a device, as all inputs of a run are. */
+static void move_buffer(check *k, check_buffer *b, check_role role, size_t bytes) {
   const check_twist *w = k->twist;
   if (!w) return;
   const int at = k->count - 1;
-  if (is_shared(k, role)) b->start = w->shared->buffers[at].start;
+  if (is_shared(k, role) && check_is_away(k)) memcpy(b->start, w->shared->buffers[at].start, bytes);
+  if (is_shared(k, role) && !check_is_away(k)) b->start = w->shared->buffers[at].start;
   if (is_over(k) && !w->apart) b->start = k->buffers[w->under].start;
 }
 
@@ -150,7 +151,7 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
   if (far) b = far_buffer(k, bytes);
   if (k->padded && !dense) b->start += k->place == 0 ? -(ptrdiff_t)size : (ptrdiff_t)size; /* an odd base */
   if (w && w->offset) b->start += w->offset * (int64_t)size;
-  move_buffer(k, b, role);
+  move_buffer(k, b, role, bytes);
   if (is_over(k)) b->start += w->shift * (int64_t)size;
   if (is_over(k) && w->apart) memcpy(b->start, k->buffers[w->under].start, bytes);
   b->role = role;
@@ -297,7 +298,7 @@ void *check_workspace(check *k, size_t bytes) {
     return check_timed_memory(k, "workspace", bytes, false);
   }
   check_buffer *b = new_buffer(k, "workspace", bytes, 64);
-  move_buffer(k, b, CHECK_ROLE_WORKSPACE);
+  move_buffer(k, b, CHECK_ROLE_WORKSPACE, bytes);
   b->role = CHECK_ROLE_WORKSPACE;
   if (!is_over(k)) memset(b->start, 0xff, bytes);
   keep(k);
