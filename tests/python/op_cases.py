@@ -233,6 +233,9 @@ def make_inputs(case, dtype, layout="contiguous", device="cpu"):
         if strided and layout == "padded":
             leaf = torch.randn(*shape[:-1], shape[-1] + 3, generator=generator)
             view = lambda t, n=shape[-1]: t[..., 1 : n + 1]
+        elif strided and layout == "pitched":  # rows apart, each on 16 bytes still
+            leaf = torch.randn(*shape[:-1], shape[-1] + 16, generator=generator)
+            view = lambda t, n=shape[-1]: t[..., :n]
         elif strided and len(shape) > 2 and not isinstance(shape, OnePitch):
             leaf = torch.randn(shape[1], shape[0], *shape[2:], generator=generator)
             view = lambda t: t.transpose(0, 1)

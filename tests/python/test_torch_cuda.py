@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-@pytest.mark.parametrize("layout", ["contiguous", "padded"])
+@pytest.mark.parametrize("layout", ["contiguous", "padded", "pitched"])
 def test_oracle(case, dtype, layout):
     against_oracle(case, dtype, layout, "cuda")
 
