@@ -110,6 +110,8 @@ def products(models, tokens, kind):
                 yield f"{model} {name} y", kind, kind, False, True, rows, out, hidden, 0
                 yield f"{model} {name} dx", kind, kind, False, False, rows, hidden, out, 0
                 yield f"{model} {name} dw", kind, "TIGON_F32", True, False, out, hidden, rows, 1
+                if name == "mlp":
+                    yield f"{model} mlp dw as weight", kind, kind, True, False, out, hidden, rows, 0
         yield f"{model} parked dw", kind, kind, True, False, -(-vocabulary // PANELS), hidden, min(4096, hidden), 0
 
 

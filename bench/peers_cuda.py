@@ -36,8 +36,10 @@ ROWS = 8192
 LLAMA_8B, QWEN_7B, QWEN_72B = ((4096, 14336, 128256, 32, 8), (3584, 18944, 152064, 28, 4), (8192, 29568, 152064, 64, 8))
 
 
-def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16"):
-    return {"rows": rows, "cols": cols, "other": other, "head_dim": head_dim, "kv_heads": kv_heads, "dtype": dtype}
+def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16", as_weight=0):
+    """as_weight: dweight has the weight's dtype, as the peers', where Tigon has it in f32 otherwise."""
+    return {"rows": rows, "cols": cols, "other": other, "head_dim": head_dim, "kv_heads": kv_heads, "dtype": dtype,
+            "as_weight": as_weight}
 
 
 def model_size(op, model, rows):
@@ -69,10 +71,10 @@ TABLE = {
     "softmax": [size(ROWS, 32768)],
     "cross_entropy": [size(ROWS, 32000), size(ROWS, 128256)],
     "embedding": [size(ROWS, 4096, 128256)],
-    "linear": [size(ROWS, 4096, 14336), size(ROWS, 4096, 14336, dtype="f32")],
+    "linear": [size(ROWS, 4096, 14336), size(ROWS, 4096, 14336, as_weight=1), size(ROWS, 4096, 14336, dtype="f32")],
     "attention": [size(4096, 4096, 0, 8, 128)],
     "adamw": [size(ROWS, 4096, dtype="f32")],
-    "fused_linear_cross_entropy": [size(ROWS, 4096, 128256)],
+    "fused_linear_cross_entropy": [size(ROWS, 4096, 128256), size(ROWS, 4096, 128256, as_weight=1)],
 }
 QUICK = {"rms_norm": 1, "fused_add_rms_norm": 0, "cross_entropy": 1}  # which of the table's sizes; else the first
 
@@ -90,8 +92,8 @@ def sizes(options):
     for model, rows, compiles in parts:
         for op in ops:
             one = model_size(op, model, rows)
-            if one and all(one != other for name, other, _ in chosen if name == op):
-                chosen.append((op, one, compiles))
+            both = [one, {**one, "as_weight": 1}] if op in ("linear", "fused_linear_cross_entropy") else [one] if one else []
+            chosen += [(op, each, compiles) for each in both if (op, each) not in [case[:2] for case in chosen]]
     return chosen
 
 
@@ -103,7 +105,7 @@ class Place(ctypes.Structure):
 
 
 class Sizes(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "cols", "other", "head_dim", "kv_heads")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "cols", "other", "head_dim", "kv_heads", "as_weight")]
 
 
 class Memory:
@@ -416,7 +418,7 @@ class Run:
         for name, off in wrong.items():
             if off:
                 self.note(f"{op} {one['dtype']}: {name} is off by {off:.2g} of the largest value")
-        extents = "x".join(str(n) for n in (t.rows, t.cols, one["other"]) if n)
+        extents = "x".join(str(n) for n in (t.rows, t.cols, one["other"]) if n) + (" dw " + one["dtype"]) * one["as_weight"]
         for mode in ["step"] if op == "adamw" else self.options.mode:
             result = self.clock.in_turns({name: calls[name][mode] for name in calls}, self.options.repeat)
             nbytes, flops = t.number("bytes", mode), t.number("flops", mode)
@@ -434,14 +436,14 @@ class Run:
 
 # ---- output ----
 
-HEAD = (f"{'operator':<20} {'mode':<4} {'dtype':<4} {'shape':<17} {'us':>8} {'floor':>5} {'copy':>5} {'host':>5}"
+HEAD = (f"{'operator':<20} {'mode':<4} {'dtype':<4} {'shape':<25} {'us':>8} {'floor':>5} {'copy':>5} {'host':>5}"
         + "".join(f" {name:>7}" for name in PEERS))
 
 
 def line(row):
     ours = row["tigon"]
     names = row["op"].replace("fused_linear_cross_entropy", "fused_linear_ce")
-    text = (f"{names:<20} {row['mode']:<4} {row['dtype']:<4} {row['shape']:<17} {ours['median_ms'] * 1e3:>8.4g}"
+    text = (f"{names:<20} {row['mode']:<4} {row['dtype']:<4} {row['shape']:<25} {ours['median_ms'] * 1e3:>8.4g}"
             f" {100 * row['floor_ms'] / ours['median_ms']:>4.0f}%")
     text += f" {100 * row['copy_ms'] / ours['median_ms']:>4.0f}%" if row["copy_ms"] else f" {'-':>5}"
     text += f" {ours['host_us']:>5.3g}"
@@ -478,7 +480,7 @@ def report(rows, copy, matmul, gpu):
         times = "/".join(f"{row['tigon']['median_ms'] * 1e3:.4g}" for row in modes)
         floors = "/".join(f"{100 * row['floor_ms'] / row['tigon']['median_ms']:.0f}" for row in modes)
         ratios = " ".join(f"{peer[:1].upper()}{ratio:.2f}" for peer, ratio in map(best_peer, modes))
-        print(f"{name:<18} {dtype:<4} {shape:<17} {times:<22} {floors:<9} {ratios}")
+        print(f"{name:<18} {dtype:<4} {shape:<25} {times:<22} {floors:<9} {ratios}")
     behind, slower = sum(map(is_behind, rows)), sum(best_peer(row)[1] < 0.95 for row in rows)
     print(f"{'/'.join(dict.fromkeys(row['mode'] for row in rows))}: {len(rows)} rows; in {behind} a peer is ahead in all of {ROUNDS} rounds, "
           f"in {slower} by more than 5 %")

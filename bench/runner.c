@@ -27,7 +27,7 @@ typedef struct runner_place {
   int threads;
 } runner_place;
 typedef struct runner_sizes {
-  int64_t rows, cols, other, head_dim, kv_heads;
+  int64_t rows, cols, other, head_dim, kv_heads, as_weight;
 } runner_sizes;
 RUNNER_EXPORT runner *tigon_bench_open_on(const runner_place *place, const char *op, const char *dtype,
                                           const runner_sizes *sizes);
@@ -65,7 +65,8 @@ runner *tigon_bench_open_on(const runner_place *place, const char *op, const cha
                           .cols = sizes->cols ? sizes->cols : chosen->cols,
                           .other = sizes->other,
                           .head_dim = sizes->head_dim,
-                          .kv_heads = sizes->kv_heads};
+                          .kv_heads = sizes->kv_heads,
+                          .as_weight = sizes->as_weight != 0 && bench_has_as_weight(chosen)};
     if (!r->at.rows) r->at.rows = tigon_dtype_size(type) == 2 ? chosen->rows_16bit : chosen->rows_f32;
     r->at.other = bench_other(chosen, &r->at);
     const tigon_status status = tigon_context_create(&desc, &r->context);

@@ -9,7 +9,7 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT, KEY_TRACE };
+enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT, KEY_TRACE, KEY_AS_WEIGHT };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
@@ -17,7 +17,7 @@ typedef struct bench_options {
   int op_count;
   const char *device, *variant;
   bench_choice choice;
-  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot;
+  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot, as_weight;
   int repeats;
   bench_format format;
   const char *svg, *against, *trace; /* paths; NULL: none */
@@ -156,6 +156,7 @@ static void add_all(const bench_options *options, tigon_context *context, row_li
       const int count = chosen ? bench_points(chosen, &options->choice, context, dtype, points) : 1;
       for (int p = 0; p < count; ++p) {
         if (options->overhead && points[p].other > 0) points[p].other = 64;
+        points[p].as_weight = options->as_weight && chosen && bench_has_as_weight(chosen);
         add_modes(options, context, entry->op, dtype, &points[p], list);
       }
     }
@@ -336,6 +337,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'C': choose_format(o, BENCH_CSV); return 0;
     case 'o': o->overhead = true; return 0;
     case KEY_HOT: o->hot = true; return 0;
+    case KEY_AS_WEIGHT: o->as_weight = true; return 0;
     case ARGP_KEY_ARG:
       if (o->op_count < 64) o->ops[o->op_count++] = cli_op(o->command, argument);
       return 0;
@@ -359,6 +361,9 @@ int tigon_cli_bench(int argc, char **argv) {
       {"repeat", 'r', "N", 0, "Timed samples a row (default: 15, or those of a second, at least 5)", 0},
       {"hot", KEY_HOT, NULL, 0,
        "Tensors that stay in the second-level cache of one core, beside a copy of as many bytes that stays there, too",
+       0},
+      {"dweight-as-weight", KEY_AS_WEIGHT, NULL, 0,
+       "linear and fused_linear_cross_entropy store dweight in the weight's dtype, as PyTorch does, instead of in f32",
        0},
       {"overhead", 'o', NULL, 0, "The cost of a call instead: one tiny row, in microseconds", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},

@@ -141,7 +141,7 @@ bench_verdict bench_past_judge(bench_row *row); /* once it is measured */
 /* ---- output ---- */
 
 enum { BENCH_SHAPE = 48 };
-char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row); /* "4096x4096" */
+char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row); /* "4096x4096, dweight as weight" */
 void bench_print_changes(const bench_result *result, FILE *file);
 
 typedef enum bench_format { BENCH_TABLE, BENCH_MARKDOWN, BENCH_JSON, BENCH_CSV } bench_format;

@@ -3,10 +3,10 @@
 #include "cuda/kernels.h"
 
 /* Of a wide problem, where it is a plain one. */
-static bool plain_of(const tigon_embedding_fwd_problem *p, const flat_walk *walk, embedding_plain *plain) {
+static bool plain_of(const tigon_embedding_fwd_problem *p, cuda_shape *shape, embedding_plain *plain) {
+  const int64_t packs = p->cols / (16 / (int64_t)tigon_dtype_size(p->dtype));
   *plain = (embedding_plain){.rows = (int)p->space.rows,
                              .cols = (int)p->cols,
-                             .team_bits = walk->team_bits,
                              .idx_dtype = p->idx_dtype,
                              .idx = p->idx,
                              .vocab = p->vocab,
@@ -15,10 +15,15 @@ static bool plain_of(const tigon_embedding_fwd_problem *p, const flat_walk *walk
                              .y_pitch = (int)p->y.pitch[2],
                              .y = p->y.data,
                              .error_flag = p->error_flag};
-  enum { MOST_TILES = 65535 }; /* a grid's second extent */
-  return p->space.inner == p->space.rows && walk->tiles <= MOST_TILES &&
-         p->space.rows <= INT32_MAX / walk->team - FLAT_THREADS && p->cols <= INT32_MAX / 2 && p->vocab <= INT32_MAX &&
-         plain->table_pitch == p->table_pitch && plain->y_pitch == p->y.pitch[2];
+  while (plain->team_bits < EMBEDDING_PLAIN_BITS && (EMBEDDING_FWD_PACKS << plain->team_bits) < packs)
+    ++plain->team_bits;
+  enum { MOST_GROUPS = 65535 }; /* a grid's second extent */
+  const int64_t groups = cuda_ceil_div(p->space.rows, EMBEDDING_PLAIN_THREADS >> plain->team_bits);
+  *shape = (cuda_shape){.blocks = cuda_ceil_div(packs, EMBEDDING_FWD_PACKS << plain->team_bits),
+                        .rows = (int)groups,
+                        .threads = EMBEDDING_PLAIN_THREADS};
+  return p->space.inner == p->space.rows && groups <= MOST_GROUPS && p->cols <= INT32_MAX / 2 &&
+         p->vocab <= INT32_MAX && plain->table_pitch == p->table_pitch && plain->y_pitch == p->y.pitch[2];
 }
 
 tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p,
@@ -30,14 +35,13 @@ tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_
   const int64_t size = (int64_t)tigon_dtype_size(p->dtype), lanes = 16 / size;
   const bool is_wide = p->cols % lanes == 0 && cuda_wide(p->table) && p->table_pitch * size % 16 == 0 &&
                        flat_wide(&p->space, &p->y, p->dtype);
+  cuda_shape shape;
+  embedding_plain rows;
+  if (is_wide && plain_of(p, &shape, &rows))
+    return cuda_launch(queue, cuda_by_dtype(plain, p->dtype), shape, CUDA_ARGUMENTS(&rows));
   const flat_walk walk = is_wide ? flat_cut(p->space.rows, p->cols / lanes, EMBEDDING_FWD_PACKS)
                                  : flat_cut(p->space.rows, p->cols, EMBEDDING_FWD_PACKS * FLAT_ANY);
-  cuda_shape shape = {.blocks = flat_blocks(&walk, p->space.rows), .threads = FLAT_THREADS};
-  embedding_plain rows;
-  if (is_wide && plain_of(p, &walk, &rows)) {
-    shape.blocks /= walk.tiles, shape.rows = (int)walk.tiles;
-    return cuda_launch(queue, cuda_by_dtype(plain, p->dtype), shape, CUDA_ARGUMENTS(&rows));
-  }
+  shape = (cuda_shape){.blocks = flat_blocks(&walk, p->space.rows), .threads = FLAT_THREADS};
   return cuda_launch(queue, cuda_by_dtype(is_wide ? wide : any, p->dtype), shape,
                      CUDA_ARGUMENTS((void *)p, (void *)&walk));
 }

@@ -33,8 +33,8 @@ template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_p
 template <class T> __device__ inline void fwd_plain(const embedding_plain &p) {
   constexpr int N = pack<T>::N, EACH = EMBEDDING_FWD_PACKS;
   const int team = 1 << p.team_bits, rank = (int)threadIdx.x & (team - 1);
-  const int row = (int)(blockIdx.x * FLAT_THREADS + threadIdx.x) >> p.team_bits;
-  const int first = ((int)(blockIdx.y * EACH) << p.team_bits) * N + rank * N;
+  const int row = (int)(blockIdx.y * EMBEDDING_PLAIN_THREADS + threadIdx.x) >> p.team_bits;
+  const int first = ((int)(blockIdx.x * EACH) << p.team_bits) * N + rank * N;
   if (row < p.rows) fwd_copy<T, N, EACH>(p, row, first, team * N, (T *)p.y + row * (int64_t)p.y_pitch + first);
 }
 
@@ -325,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(FLAT_THREADS)
       (const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_walk walk), \
       bwd<T, n>(p, walk))
 
-KERNEL_BY_DTYPE(embedding_fwd_plain, (FLAT_THREADS, SM_THREADS / FLAT_THREADS),
+KERNEL_BY_DTYPE(embedding_fwd_plain, (EMBEDDING_PLAIN_THREADS, SM_THREADS / EMBEDDING_PLAIN_THREADS),
                 (const __grid_constant__ embedding_plain p), fwd_plain<T>(p))
 FWD(wide, pack<T>::N)
 FWD(any, 1)

@@ -6,6 +6,8 @@
 
 enum {
   EMBEDDING_FWD_PACKS = 2, /* of a thread */
+  EMBEDDING_PLAIN_BITS = 7,
+  EMBEDDING_PLAIN_THREADS = 1 << EMBEDDING_PLAIN_BITS,
   EMBEDDING_BWD_PACKS = 2,
   EMBEDDING_SORT_THREADS = 512,
   EMBEDDING_DIGIT_BITS = 9, /* of a pass of the sort, at most; a thread for each digit */
@@ -15,8 +17,8 @@ enum {
   EMBEDDING_CHUNK = 64,       /* sorted positions at least that one thread adds up */
 };
 
-/* Forward, of rows of y at one pitch: a team of 2^team_bits threads has a row, the grid's second extent its tiles. In
- * the order of their use, since a line of parameters, 64 bytes, costs a cold call 0.2 us. */
+/* Forward, of rows of y at one pitch: a team of 2^team_bits threads has a tile of a row, and those of one row are next to each other,
+ * the rows by the grid's second extent. In the order of their use, since a line of parameters, 64 bytes, costs a cold call 0.2 us. */
 typedef struct embedding_plain {
   int rows, cols, team_bits;
   tigon_dtype idx_dtype;

@@ -87,6 +87,24 @@ const bench_case *bench_case_find(const char *op) {
   return NULL;
 }
 
+/* The options of points that are as_weight. */
+static const struct as_weight {
+  const char *op;
+  int option[BENCH_FULL + 1];
+} as_weight[] = {{"linear", {1, 7}}, {"fused_linear_cross_entropy", {6, 8, 8}}};
+
+static const struct as_weight *as_weight_of(const bench_case *chosen) {
+  for (size_t i = 0; i < sizeof as_weight / sizeof *as_weight; ++i)
+    if (strcmp(as_weight[i].op, chosen->op) == 0) return &as_weight[i];
+  return NULL;
+}
+
+bool bench_has_as_weight(const bench_case *chosen) { return as_weight_of(chosen) != NULL; }
+
+int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *at) {
+  return at->as_weight ? as_weight_of(chosen)->option[mode] : chosen->option[mode];
+}
+
 const char *bench_mode_name(bench_mode mode) {
   static const char *const names[BENCH_MODES] = {"fwd", "bwd", "full", "step", "clip"};
   return names[mode];

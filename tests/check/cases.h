@@ -14,6 +14,7 @@ typedef struct bench_point {
   int64_t rows, cols;
   int64_t other;              /* the third size: N of linear, words; 0 when the op has none */
   int64_t head_dim, kv_heads; /* 0: as the case chooses */
+  bool as_weight;             /* dweight has the weight's dtype where the case has it in f32 otherwise */
   int threads;
   const char *model; /* NULL: no model's */
 } bench_point;
@@ -33,6 +34,9 @@ typedef struct bench_case {
 
 /* The case of `op`; NULL when there is none. */
 const bench_case *bench_case_find(const char *op);
+/* May a point of the case be as_weight? */
+bool bench_has_as_weight(const bench_case *chosen);
+int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *at); /* of the op's check */
 /* The third size of a point that has none yet. */
 int64_t bench_other(const bench_case *chosen, const bench_point *at);
 const char *const *bench_model_names(void); /* NULL-terminated */

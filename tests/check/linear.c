@@ -65,7 +65,7 @@ static const struct bwd_option {
     {true, true, true, false, true, false},  {true, true, true, false, false, true},
     {false, true, false, true, true, true},  {true, false, false, true, true, false},
     {true, true, false, true, false, false}, {false, false, true, false, false, true},
-    {true, true, false, false, true, false},
+    {true, true, false, false, true, false}, {true, true, false, false, false, false},
 };
 
 static tigon_tensor gradient(check *k, const char *name, bool there, bool accumulate, tigon_dtype dtype, int ndim,

@@ -59,7 +59,7 @@ static const struct sizes {
     {"fused_linear_cross_entropy",
      {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {MANY, 4096, 5}},
      {{N, 3, 5}, {3, N, 5}, {3, 5, N}},
-     1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6,
+     1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8,
      0},
     /* rows, columns; ignore_index is the label of a middle row, mean's denominator is of all rows */
     {"cross_entropy",

@@ -161,7 +161,7 @@ static bool prepare(bench_data *data, bench_mode mode, const bench_point *at, ch
   timed->args = NULL;
   k->timed = timed;
   k->entry = m->entry;
-  k->option = data->chosen->option[mode];
+  k->option = bench_option(data->chosen, mode, at);
   check_entry_run(k);
   m->args = timed->args;
   m->workspace_bytes = timed->workspace_bytes;
