@@ -61,6 +61,11 @@ expect_status 3 "tigon bench --against another shape"
 run "${one[@]}" --shape 8x8 --against "$scratch/nothing"
 expect_status 3 "tigon bench --against no file"
 
+run bench linear rms_norm --shape 16x32 --dtype bf16 --mode bwd --repeat 2 --dweight-as-weight --json
+expect_status 0 "tigon bench --dweight-as-weight"
+expect_json '[(r["shape"], r["bytes_min"]) for r in j["rows"] if r["op"] == "linear"] == [("16x32, dweight as weight", 2 * (3 * 16 * 32 + 2 * 32 * 32))]' 'dweight in bf16'
+expect_json '[r["shape"] for r in j["rows"] if r["op"] == "rms_norm"] == ["16x32"]' 'no choice of dweight'
+
 run bench --hot --repeat 2 --threads 1 --json
 expect_status 0 "tigon bench --hot"
 expect_json 'j["hot"] and {"rms_norm", "group_norm", "cross_entropy"} <= {r["op"] for r in j["rows"]} and all(r["floor_fraction"] > 0 and r["bytes_min"] < 2 * j["machine"]["l2_bytes"] for r in j["rows"])' 'hot rows'

@@ -90,8 +90,23 @@ struct way {
   std::vector<float> us;
 };
 
-static uint4 *a, *b, *c;
+static uint4 *a, *b, *c, *d, *e; /* d and e: what the next kernel has of its own */
 static int64_t packs;
+
+/* What a call leaves in the L2 counts with the next one: which reads c, or copies what it has of its own. */
+__global__ void __launch_bounds__(256, 8) next_kernel(const uint4 *from, uint4 *to, unsigned n) {
+  const unsigned i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) to[i] = from[i];
+}
+static way then(way one, bool reads) {
+  const std::function<void()> first = one.launch;
+  one.launch = [=] {
+    first();
+    next_kernel<<<(unsigned)((packs + 255) / 256), 256>>>(reads ? c : d, e, (unsigned)packs);
+  };
+  one.name += reads ? ", then c is read" : ", then others are";
+  return one;
+}
 
 template <class OP, int THREADS, int PACKS, hint L = PLAIN, hint S = PLAIN, int BLOCKS = 2048 / THREADS>
 static way flat_way(const char *name) {
@@ -167,7 +182,7 @@ int main(int count, char **arguments) {
     std::vector<uint16_t> host((size_t)packs * 8);
     unsigned seed = 1;
     for (auto &h : host) seed = seed * 1664525 + 1013904223, h = (uint16_t)(0x3e00 + (seed >> 16 & 0x81ff));
-    for (uint4 **m : {&a, &b, &c}) {
+    for (uint4 **m : {&a, &b, &c, &d, &e}) {
       cudaMalloc(m, packs * 16), cudaMemcpy(*m, host.data(), packs * 16, cudaMemcpyHostToDevice);
       std::rotate(host.begin(), host.begin() + 12345, host.end());
     }
@@ -185,6 +200,10 @@ int main(int count, char **arguments) {
     ways.push_back(flat_way<G, 256, 1, FIRST, PLAIN, 6>("load evict_first"));
     ways.push_back(flat_way<G, 256, 1, PLAIN, STREAM, 6>("store stream"));
     ways.push_back(flat_way<G, 256, 1, PLAIN, LAST, 6>("store evict_last"));
+    for (bool reads : {true, false}) {
+      ways.push_back(then(flat_way<G, 256, 1, PLAIN, PLAIN, 6>("plain"), reads));
+      ways.push_back(then(flat_way<G, 256, 1, PLAIN, LAST, 6>("store evict_last"), reads));
+    }
     in_turns("swiglu", ways);
     typedef relu_op R;
     in_turns("relu_squared",
@@ -192,7 +211,9 @@ int main(int count, char **arguments) {
               flat_way<R, 512, 1>("plain"), flat_way<R, 1024, 1>("plain"), flat_way<R, 256, 2>("plain"),
               flat_way<R, 256, 4, PLAIN, PLAIN, 6>("plain"), flat_way<R, 256, 1, FIRST, PLAIN>("load evict_first"),
               flat_way<R, 256, 1, PLAIN, STREAM>("store stream"), flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"),
+              then(flat_way<R, 256, 1>("plain"), true), then(flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"), true),
+              then(flat_way<R, 256, 1>("plain"), false), then(flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"), false),
               flat_way<R, 256, 1, STREAM, STREAM>("stream, stream")});
-    for (uint4 *m : {a, b, c}) cudaFree(m);
+    for (uint4 *m : {a, b, c, d, e}) cudaFree(m);
   }
 }
