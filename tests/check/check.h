@@ -86,7 +86,7 @@ struct check {
 };
 
 /* [rows, cols] shapes around the variant's tile, primes, powers of two and their neighbours, and wide rows. */
-enum { CHECK_ROW_SHAPES = 24 };
+enum { CHECK_ROW_SHAPES = 26 };
 bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]);
 
 /* Tensors. Rows (all but the last dimension) are padded in padded cases unless `dense`. */

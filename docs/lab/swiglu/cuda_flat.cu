@@ -206,14 +206,15 @@ int main(int count, char **arguments) {
     }
     in_turns("swiglu", ways);
     typedef relu_op R;
-    in_turns("relu_squared",
-             {flat_way<R, 256, 1>("plain"), flat_way<R, 256, 1, PLAIN, PLAIN, 4>("plain"), flat_way<R, 128, 1>("plain"),
-              flat_way<R, 512, 1>("plain"), flat_way<R, 1024, 1>("plain"), flat_way<R, 256, 2>("plain"),
-              flat_way<R, 256, 4, PLAIN, PLAIN, 6>("plain"), flat_way<R, 256, 1, FIRST, PLAIN>("load evict_first"),
-              flat_way<R, 256, 1, PLAIN, STREAM>("store stream"), flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"),
-              then(flat_way<R, 256, 1>("plain"), true), then(flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"), true),
-              then(flat_way<R, 256, 1>("plain"), false), then(flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"), false),
-              flat_way<R, 256, 1, STREAM, STREAM>("stream, stream")});
+    in_turns(
+        "relu_squared",
+        {flat_way<R, 256, 1>("plain"), flat_way<R, 256, 1, PLAIN, PLAIN, 4>("plain"), flat_way<R, 128, 1>("plain"),
+         flat_way<R, 512, 1>("plain"), flat_way<R, 1024, 1>("plain"), flat_way<R, 256, 2>("plain"),
+         flat_way<R, 256, 4, PLAIN, PLAIN, 6>("plain"), flat_way<R, 256, 1, FIRST, PLAIN>("load evict_first"),
+         flat_way<R, 256, 1, PLAIN, STREAM>("store stream"), flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"),
+         then(flat_way<R, 256, 1>("plain"), true), then(flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"), true),
+         then(flat_way<R, 256, 1>("plain"), false), then(flat_way<R, 256, 1, PLAIN, LAST>("store evict_last"), false),
+         flat_way<R, 256, 1, STREAM, STREAM>("stream, stream")});
     for (uint4 *m : {a, b, c, d, e}) cudaFree(m);
   }
 }
