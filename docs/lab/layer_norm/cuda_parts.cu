@@ -1,0 +1,284 @@
+/* Study: layer_norm forward in bf16 as a model meets it, one cold call each, all ways in turns, each checked against f64. Build and run:
+ *   nvcc -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -Isrc -Iinclude docs/lab/layer_norm/cuda_parts.cu -o cuda_parts && ./cuda_parts
+ * A lane's sums are about the mean of its first pack, and where those of lanes and warps are joined, they are moved to the mean of all of
+ * these (Chan, Golub, LeVeque 1979). A sum of squares is so at most a few times that about the mean, whatever the row is like, and no row is
+ * read again for a better center. The table of ../rms_norm/cuda.md is of a program whose kernels these were, but for the swept one's groups
+ * without predicates; this one has not run. */
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "../rms_norm/cuda_time.cuh"
+
+#include "cuda/kernel/norm_fwd.cuh"
+
+/* Nearly 1 / count. */
+__device__ static inline float norm_share(float count) {
+  float share;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(count));
+  return share;
+}
+
+/* The sums of d = x - center and of d^2 over elements whose number is known elsewhere. */
+struct norm_part {
+  float center, sum, squares;
+};
+
+/* Of n elements: their sum; the same part about another center. */
+__device__ static inline float norm_part_total(const norm_part &a, float n) { return fmaf(n, a.center, a.sum); }
+__device__ static inline void norm_part_move(norm_part &a, float n, float center) {
+  const float d = a.center - center, sum = fmaf(n, d, a.sum);
+  a = norm_part{center, sum, fmaf(d, a.sum + sum, a.squares)};
+}
+
+/* a's n elements and b's m. */
+__device__ static inline void norm_part_merge(norm_part &a, float n, norm_part b, float m) {
+  const float total = norm_part_total(a, n) + norm_part_total(b, m), center = norm_center(total * norm_share(n + m));
+  norm_part_move(a, n, center), norm_part_move(b, m, center);
+  a.sum += b.sum, a.squares += b.squares;
+}
+
+/* Of a warp's lanes, this with n elements of `all`, or of `lanes` side by side: each has the part of all. */
+__device__ static inline void norm_part_join(norm_part &a, float n, float all) {
+  const float total = warp_all<op_sum>(norm_part_total(a, n));
+  norm_part_move(a, n, norm_center(total * norm_share(all)));
+  a.sum = warp_all<op_sum>(a.sum), a.squares = warp_all<op_sum>(a.squares);
+}
+__device__ static inline void norm_part_join(norm_part &a, float n, float all, int lanes) {
+  float total = norm_part_total(a, n);
+  for (int d = lanes / 2; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+  norm_part_move(a, n, norm_center(total * norm_share(all)));
+  for (int d = lanes / 2; d > 0; d /= 2) {
+    a.sum += __shfl_xor_sync(0xffffffffu, a.sum, d);
+    a.squares += __shfl_xor_sync(0xffffffffu, a.squares, d);
+  }
+}
+
+/* Of a lane's packs, `step` columns apart, of which it has those below `left`, the others being 0. */
+template <class T, int PACKS> __device__ inline norm_part norm_part_of(uint4 (&packs)[PACKS], int step, int left) {
+  constexpr int N = pack<T>::N;
+  float v[N];
+  unpack(pack_of<T>(packs[0]), v);
+#pragma unroll
+  for (int d = N / 2; d > 0; d /= 2)
+#pragma unroll
+    for (int j = 0; j < d; ++j) v[j] += v[j + d];
+  norm_part a = {norm_center(v[0] * (1.0f / N)), 0, 0};
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    float sums[2] = {0, 0};
+    keep_packed(packs[k]);
+    norm_add_pack<T>(packs[k], k * step < left ? a.center : 0, sums);
+    a.sum += sums[0], a.squares += sums[1];
+  }
+  return a;
+}
+
+/* The row's statistics, of its part: what an output is made of. */
+template <class T>
+__device__ inline void norm_statistics(const norm_plain &p, int64_t r, bool stores, const norm_part &a,
+                                       norm_out<T> &out) {
+  const float count = (float)p.cols, rest = a.sum * norm_share(count), squares = fmaf(-a.sum, rest, a.squares);
+  out.rstd = norm_rsqrt_mean(squares < 0 ? 0 : squares, count, p.eps);
+  out.center = a.center, out.rest = -rest * out.rstd;
+  if (p.rstd && stores) p.rstd[r] = out.rstd;
+  if (p.mean && stores) p.mean[r] = a.center + rest;
+}
+
+/* Packs of w and b, ones and zeros without them or where `has` is false. */
+template <class T> __device__ inline uint4 norm_ones() {
+  const uint32_t one = sizeof(T) == 4 ? 0x3f800000 : std::is_same<T, f16>::value ? 0x3c003c00 : 0x3f803f80;
+  return uint4{one, one, one, one};
+}
+template <class T>
+__device__ inline void norm_fetch(const norm_plain &p, int64_t c, bool has, uint4 &weights, uint4 &biases) {
+  weights = norm_ones<T>(), biases = uint4{0, 0, 0, 0};
+  if (p.w && has) weights = __ldg((const uint4 *)((const T *)p.w + c));
+  if (p.b && has) biases = __ldg((const uint4 *)((const T *)p.b + c));
+}
+template <class T>
+__device__ inline pack<T> norm_layer_output(const norm_out<T> &to, const uint4 &bits, const uint4 &weights,
+                                            const uint4 &biases) {
+  constexpr int N = pack<T>::N;
+  float v[N], w[N], b[N];
+  unpack_again<T>(bits, v);
+  unpack(pack_of<T>(weights), w), unpack(pack_of<T>(biases), b);
+#pragma unroll
+  for (int j = 0; j < N; ++j) v[j] = fmaf(fmaf(v[j] - to.center, to.rstd, to.rest), w[j], b[j]);
+  return packed<T>(v);
+}
+
+/* A warp's packs lie side by side, a lane has every 32nd of them: their addresses differ by constants. */
+template <class T, int PACKS> __device__ inline void norm_fwd_layer_held(const norm_plain &p) {
+  constexpr int N = pack<T>::N, STEP = WARP * N, SPAN = PACKS * STEP; /* columns of a warp */
+  constexpr bool EARLY =
+      !std::is_same<T, f16>::value || PACKS < 4; /* four packs of f16 are unpacked but once, and spill */
+  __shared__ float4 parts[MOST_WARPS];
+  const int rank = (int)threadIdx.x & (p.team - 1), lane = rank % WARP, warp = rank / WARP, warps = p.team / WARP;
+  const int first = warp * SPAN + lane * N, left = p.cols - first;
+  const int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) >> (31 - __clz(p.team));
+  if (r >= p.rows) return; /* a whole team */
+  const T *x = norm_row<T>(p, p.x, r) + first;
+  uint4 kept[PACKS], weights[PACKS], biases[PACKS];
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    kept[k] = uint4{0, 0, 0, 0};
+    if (k * STEP < left) kept[k] = *(const uint4 *)(x + k * STEP);
+  }
+#pragma unroll
+  for (int k = 0; EARLY && k < PACKS; ++k) norm_fetch<T>(p, first + k * STEP, k * STEP < left, weights[k], biases[k]);
+  const auto columns = [&](int of_warp) { return (float)max(0, min(SPAN, p.cols - of_warp * SPAN)); };
+  norm_part a = norm_part_of<T>(kept, STEP, left);
+  norm_part_join(a, (float)(N * max(0, min(PACKS, (left + STEP - 1) / STEP))), columns(warp));
+  if (warps > 1) {
+    if (lane == 0) parts[warp] = make_float4(a.center, a.sum, a.squares, 0);
+    __syncthreads();
+    const int other = lane & (warps - 1);
+    const float4 of = parts[other];
+    a = norm_part{of.x, of.y, of.z};
+    norm_part_join(a, columns(other), (float)p.cols, warps);
+  }
+  norm_out<T> out = {norm_row<T>(p, p.y, r) + first};
+  norm_statistics(p, r, rank == 0, a, out);
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    keep_packed(kept[k]);
+    if (!EARLY) norm_fetch<T>(p, first + k * STEP, k * STEP < left, weights[k], biases[k]);
+    const pack<T> y = norm_layer_output(out, kept[k], weights[k], biases[k]);
+    if (k * STEP < left) store_pack(out.y + k * STEP, y);
+  }
+}
+
+/* As norm_fwd_swept(); a lane joins its groups of PACKS packs as it goes. */
+template <class T, int PACKS> __device__ inline void norm_fwd_layer_swept(const norm_plain &p) {
+  constexpr int N = pack<T>::N, STEP = NORM_SWEPT_THREADS * N, WARPS = NORM_SWEPT_THREADS / WARP;
+  static_assert(WARPS == WARP, "a lane has the part of a warp");
+  __shared__ float4 parts[WARPS];
+  const int64_t r = blockIdx.x;
+  const int own = (int)threadIdx.x * N, lane = (int)threadIdx.x % WARP;
+  const T *x = norm_row<T>(p, p.x, r) + own;
+  norm_part a = {0, 0, 0};
+  double squares = 0; /* a's, but for those of the join under way */
+  const int left = p.cols - own;
+  int c = 0;
+#pragma unroll 1
+  for (; c + (PACKS - 1) * STEP < left; c += PACKS * STEP) {
+    uint4 packs[PACKS];
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) packs[k] = load_to_keep(x + c + k * STEP);
+    norm_part_merge(a, (float)(c / NORM_SWEPT_THREADS), norm_part_of<T>(packs, 0, 1), N * PACKS);
+    squares += (double)a.squares, a.squares = 0;
+  }
+#pragma unroll 1
+  for (; c < left; c += STEP) {
+    uint4 packs[1] = {load_to_keep(x + c)};
+    norm_part_merge(a, (float)(c / NORM_SWEPT_THREADS), norm_part_of<T>(packs, 0, 1), N);
+    squares += (double)a.squares, a.squares = 0;
+  }
+  a.squares = (float)squares;
+  const float n = (float)(c / NORM_SWEPT_THREADS), all = warp_all<op_sum>(n); /* elements of the lane, of the warp */
+  norm_part_join(a, n, all);
+  if (lane == 0) parts[threadIdx.x / WARP] = make_float4(a.center, a.sum, a.squares, all);
+  __syncthreads();
+  const float4 of = parts[lane];
+  a = norm_part{of.x, of.y, of.z};
+  norm_part_join(a, of.w, (float)p.cols);
+  norm_out<T> out = {norm_row<T>(p, p.y, r) + own};
+  norm_statistics(p, r, threadIdx.x == 0, a, out);
+#pragma unroll 1
+  for (c = 0; c < left; c += STEP) {
+    uint4 weights, biases;
+    const uint4 bits = load_to_drop(x + c);
+    norm_fetch<T>(p, own + c, true, weights, biases);
+    store_pack(out.y + c, norm_layer_output(out, bits, weights, biases));
+  }
+}
+
+/* ---- the ways ---- */
+
+#define WAY(name, call, ...) \
+  __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ norm_plain p) { call; }
+WAY(library_2, (norm_fwd_held<bf16, NORM_LAYER, 2, HOLD_EARLY>(p, p.rows, p.team)), NORM_MOST_THREADS)
+WAY(library_4, (norm_fwd_held<bf16, NORM_LAYER, 4, HOLD_LATE>(p, p.rows, p.team)), NORM_HELD_THREADS, 3)
+WAY(library_swept, (norm_fwd_swept<bf16, NORM_LAYER, 4>(p)), NORM_SWEPT_THREADS, SM_THREADS / NORM_SWEPT_THREADS)
+WAY(rms_4, (norm_fwd_held<bf16, NORM_RMS, 4, HOLD_EARLY>(p, p.rows, p.team)), NORM_MOST_THREADS)
+WAY(parts_2, (norm_fwd_layer_held<bf16, 2>(p)), NORM_MOST_THREADS)
+WAY(parts_4, (norm_fwd_layer_held<bf16, 4>(p)), NORM_HELD_THREADS, 2)
+WAY(parts_swept, (norm_fwd_layer_swept<bf16, 4>(p)), NORM_SWEPT_THREADS, SM_THREADS / NORM_SWEPT_THREADS)
+
+enum { SAMPLES = 33 };
+
+struct way {
+  const char *name;
+  void (*kernel)(norm_plain);
+  int packs, most; /* of a thread, 0: swept; threads of a block */
+  std::vector<float> us;
+};
+
+static norm_plain p;
+
+static bool launch(const way &w) {
+  p.team = w.packs ? (int)WARP : (int)NORM_SWEPT_THREADS;
+  while (w.packs && p.team * w.packs * 8 < p.cols) p.team *= 2;
+  if (p.team > w.most || (!w.packs && p.cols < 32768)) return false;
+  w.kernel<<<(unsigned)p.rows, p.team>>>(p);
+  return true;
+}
+
+/* The largest error of some rows, as a share of one rounding to bf16 of 1 + the value. */
+static double error_of(const std::vector<bf16> &x) {
+  std::vector<bf16> y(p.cols);
+  double worst = 0;
+  for (int64_t r : {(int64_t)0, p.rows / 2, p.rows - 1}) {
+    cudaMemcpy(y.data(), (bf16 *)p.y.data + r * p.cols, p.cols * 2, cudaMemcpyDeviceToHost);
+    const bf16 *row = x.data() + r * p.cols;
+    double mean = 0, variance = 0;
+    for (int c = 0; c < p.cols; ++c) mean += (double)__bfloat162float(row[c]) / p.cols;
+    for (int c = 0; c < p.cols; ++c) variance += pow((double)__bfloat162float(row[c]) - mean, 2) / p.cols;
+    for (int c = 0; c < p.cols; ++c) {
+      const double right = ((double)__bfloat162float(row[c]) - mean) / sqrt(variance + (double)p.eps);
+      worst = fmax(worst, fabs((double)__bfloat162float(y[c]) - right) / (1 + fabs(right)) * 256);
+    }
+  }
+  return worst;
+}
+
+int main() {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  const int shapes[][2] = {{1, 4096},    {16, 4096},   {256, 4096},   {2048, 4096}, {8192, 1024},
+                           {8192, 4096}, {8192, 8192}, {8192, 16384}, {8192, 32768}};
+  for (auto [rows, cols] : shapes) {
+    const size_t bytes = (size_t)rows * cols * 2;
+    std::vector<bf16> x((size_t)rows * cols);
+    unsigned seed = 1;
+    for (bf16 &v : x) seed = seed * 1664525 + 1013904223, v = __float2bfloat16(0.1f + (float)(int)seed * 0x1p-31f);
+    float *stats;
+    p = norm_plain{};
+    p.cols = cols, p.rows = rows, p.eps = 1e-5f, p.w_offset = 1; /* no w: ones */
+    cudaMalloc(&p.x.data, bytes), cudaMalloc(&p.y.data, bytes), cudaMalloc(&stats, 2 * rows * sizeof *stats);
+    cudaMemcpy(p.x.data, x.data(), bytes, cudaMemcpyHostToDevice);
+    p.x.pitch = p.y.pitch = cols, p.rstd = stats, p.mean = stats + rows;
+    std::vector<way> ways = {
+        {"library, 2 packs", library_2, 2, NORM_MOST_THREADS},    {"library, 4 packs", library_4, 4, NORM_HELD_THREADS},
+        {"library, swept", library_swept, 0, NORM_SWEPT_THREADS}, {"parts, 2 packs", parts_2, 2, NORM_MOST_THREADS},
+        {"parts, 4 packs", parts_4, 4, NORM_HELD_THREADS},        {"parts, swept", parts_swept, 0, NORM_SWEPT_THREADS},
+        {"rms_norm, 4 packs", rms_4, 4, NORM_MOST_THREADS}};
+    for (int s = 0; s < SAMPLES; ++s)
+      for (way &w : ways)
+        if (launch(w)) w.us.push_back((float)cold_sample([&] { launch(w); }));
+    printf("%d x %d: us, quartiles, error\n", rows, cols);
+    for (way &w : ways) {
+      if (w.us.empty()) continue;
+      std::sort(w.us.begin(), w.us.end());
+      cudaMemset(p.y.data, 0xff, bytes), launch(w);
+      const double error = w.kernel == rms_4 ? 0 : error_of(x);
+      printf("  %-20s %7.2f %7.2f %7.2f  %.2f%s\n", w.name, w.us[SAMPLES / 4], w.us[SAMPLES / 2], w.us[SAMPLES * 3 / 4],
+             error, error < 1.01 && cudaGetLastError() == cudaSuccess ? "" : "  WRONG");
+    }
+    for (void *m : {p.x.data, p.y.data, (void *)stats}) cudaFree(m);
+  }
+}
