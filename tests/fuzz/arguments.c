@@ -180,6 +180,10 @@ static bool make_call(bytes b, char *arena, call *c) {
     else
       spoil_option(&b, t, &c->a, arena);
   }
+  if (t->call == call_adamw_step)
+    forget_behind(c->a.adamw_step.args.count, c->a.adamw_step.params, sizeof *c->a.adamw_step.params);
+  if (t->call == call_adamw_clip)
+    forget_behind(c->a.adamw_clip.args.count, c->a.adamw_clip.grads, sizeof *c->a.adamw_clip.grads);
   for (int i = 0; i < tensor_count(t); ++i)
     if (leaves_arena(tensor_at(&c->a, &t->parts[i]), arena)) return false;
   return true;

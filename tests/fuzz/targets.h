@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "tigon/tigon.h"
 
@@ -111,8 +112,12 @@ static tigon_status call_fused_fwd(tigon_context *context, const arguments *a) {
 static tigon_status call_fused_bwd(tigon_context *context, const arguments *a) {
   return tigon_fused_linear_cross_entropy_bwd(context, &a->fused_linear_cross_entropy);
 }
-/* A list cannot be checked for its length. */
+/* A list cannot be checked for its length, and what is behind its end is no tensor of the call. */
 static int64_t at_most(int64_t count) { return count > PARAMS ? PARAMS : count; }
+static void forget_behind(int64_t count, void *list, size_t size) {
+  const size_t held = count > 0 ? (size_t)at_most(count) : 0;
+  memset((char *)list + held * size, 0, (PARAMS - held) * size);
+}
 static tigon_status call_adamw_step(tigon_context *context, const arguments *a) {
   tigon_adamw_step_args args = a->adamw_step.args;
   args.params = a->adamw_step.params;
