@@ -25,7 +25,7 @@ static void turn(const tigon_rope_problem *p, double sign) {
           p->positions ? tigon_load_index(p->positions, b * p->position_pitch + t, p->position_dtype) : t;
       const bool legal = at >= 0 && at < p->table_rows;
       if (!legal && p->error_flag) *p->error_flag = 1;
-      const int64_t table = b * p->table_batch_pitch + at * p->table_pitch;
+      const int64_t table = legal ? b * p->table_batch_pitch + at * p->table_pitch : 0;
       for (int64_t h = 0; h < p->q.heads; ++h)
         turn_head(p, tigon_head(&p->q, size, b, t, h), tigon_head(&p->q_out, size, b, t, h), table, legal, sign);
       for (int64_t h = 0; h < p->k.heads; ++h)
