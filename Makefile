@@ -12,7 +12,7 @@ PEERS ?= torch==2.13.0 numpy
 # Whose wheel has the newest oneDNN on PyPI that runs on OpenMP, 3.6.2; nothing else of it is used.
 PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
-.PHONY: build train test test-convergence python-env bench bench-peers setup format lint install asan tsan fuzz reliability coverage abi-update clean help
+.PHONY: build train test test-convergence python-env bench bench-peers setup format lint cuda-targets install asan tsan fuzz reliability coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -55,6 +55,9 @@ format: setup-test ## Format the sources
 lint: setup-build-test configure ## clang-tidy, cppcheck, the rule on the length of files
 	@tools/check-file-length
 	@tools/lint
+
+cuda-targets: setup-build ## Compile the CUDA kernels for other GPUs than the default build: make cuda-targets ARGS="80;100;120"
+	@tools/check-cuda-targets $(if $(ARGS),"$(ARGS)")
 
 install: build ## Install: make install PREFIX=/usr/local DESTDIR=
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
