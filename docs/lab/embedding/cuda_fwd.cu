@@ -46,12 +46,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) gather(const __grid_constant_
   }
 }
 
-struct way {
-  std::string name;
-  std::function<void()> launch;
-  std::vector<float> us;
-};
-
 static problem p;
 
 template <int THREADS, int PACKS, int ROWS, bool TILES_FIRST, int BLOCKS = 2048 / THREADS> static way gather_way() {
@@ -74,10 +68,9 @@ static way library_way() {
 }
 
 static void in_turns(std::vector<way> ways) {
-  enum { SAMPLES = 41 };
   const size_t bytes = (size_t)p.rows * p.packs * 16;
   std::vector<char> first(bytes), host(bytes);
-  std::vector<const char *> wrong(ways.size(), "");
+  std::vector<std::string> wrong(ways.size());
   for (size_t w = 0; w < ways.size(); ++w) {
     cudaMemset(p.y, 0xff, bytes);
     ways[w].launch();
@@ -85,15 +78,8 @@ static void in_turns(std::vector<way> ways) {
     if (w == 0) first = host;
     if (host != first || cudaGetLastError() != cudaSuccess) wrong[w] = "  WRONG";
   }
-  for (int s = 0; s < SAMPLES; ++s)
-    for (way &one : ways) one.us.push_back((float)cold_sample(one.launch));
   printf("%d x %d: us, quartiles\n", p.rows, p.packs * 8);
-  for (size_t w = 0; w < ways.size(); ++w) {
-    std::vector<float> &us = ways[w].us;
-    std::sort(us.begin(), us.end());
-    printf("  %-46s %7.2f %7.2f %7.2f%s\n", ways[w].name.c_str(), us[SAMPLES / 4], us[SAMPLES / 2], us[SAMPLES * 3 / 4],
-           wrong[w]);
-  }
+  time_in_turns(ways, 41, wrong);
 }
 
 int main() {

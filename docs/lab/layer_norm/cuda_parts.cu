@@ -210,18 +210,15 @@ WAY(parts_2, (norm_fwd_layer_held<bf16, 2>(p)), NORM_MOST_THREADS)
 WAY(parts_4, (norm_fwd_layer_held<bf16, 4>(p)), NORM_HELD_THREADS, 2)
 WAY(parts_swept, (norm_fwd_layer_swept<bf16, 4>(p)), NORM_SWEPT_THREADS, SM_THREADS / NORM_SWEPT_THREADS)
 
-enum { SAMPLES = 33 };
-
-struct way {
+struct candidate {
   const char *name;
   void (*kernel)(norm_plain);
   int packs, most; /* of a thread, 0: swept; threads of a block */
-  std::vector<float> us;
 };
 
 static norm_plain p;
 
-static bool launch(const way &w) {
+static bool launch(const candidate &w) {
   p.team = w.packs ? (int)WARP : (int)NORM_SWEPT_THREADS;
   while (w.packs && p.team * w.packs * 8 < p.cols) p.team *= 2;
   if (p.team > w.most || (!w.packs && p.cols < 32768)) return false;
@@ -262,23 +259,23 @@ int main() {
     cudaMalloc(&p.x.data, bytes), cudaMalloc(&p.y.data, bytes), cudaMalloc(&stats, 2 * rows * sizeof *stats);
     cudaMemcpy(p.x.data, x.data(), bytes, cudaMemcpyHostToDevice);
     p.x.pitch = p.y.pitch = cols, p.rstd = stats, p.mean = stats + rows;
-    std::vector<way> ways = {
+    const candidate candidates[] = {
         {"library, 2 packs", library_2, 2, NORM_MOST_THREADS},    {"library, 4 packs", library_4, 4, NORM_HELD_THREADS},
         {"library, swept", library_swept, 0, NORM_SWEPT_THREADS}, {"parts, 2 packs", parts_2, 2, NORM_MOST_THREADS},
         {"parts, 4 packs", parts_4, 4, NORM_HELD_THREADS},        {"parts, swept", parts_swept, 0, NORM_SWEPT_THREADS},
         {"rms_norm, 4 packs", rms_4, 4, NORM_MOST_THREADS}};
-    for (int s = 0; s < SAMPLES; ++s)
-      for (way &w : ways)
-        if (launch(w)) w.us.push_back((float)cold_sample([&] { launch(w); }));
-    printf("%d x %d: us, quartiles, error\n", rows, cols);
-    for (way &w : ways) {
-      if (w.us.empty()) continue;
-      std::sort(w.us.begin(), w.us.end());
-      cudaMemset(p.y.data, 0xff, bytes), launch(w);
-      const double error = w.kernel == rms_4 ? 0 : error_of(x);
-      printf("  %-20s %7.2f %7.2f %7.2f  %.2f%s\n", w.name, w.us[SAMPLES / 4], w.us[SAMPLES / 2], w.us[SAMPLES * 3 / 4],
-             error, error < 1.01 && cudaGetLastError() == cudaSuccess ? "" : "  WRONG");
+    std::vector<way> ways;
+    std::vector<std::string> notes;
+    for (const candidate &one : candidates) {
+      cudaMemset(p.y.data, 0xff, bytes);
+      if (!launch(one)) continue;
+      const double error = one.kernel == rms_4 ? 0 : error_of(x);
+      ways.push_back({one.name, [&one] { launch(one); }, {}});
+      notes.push_back("  " + std::to_string(error) +
+                      (error < 1.01 && cudaGetLastError() == cudaSuccess ? "" : "  WRONG"));
     }
+    printf("%d x %d: us, quartiles, error\n", rows, cols);
+    time_in_turns(ways, 33, notes);
     for (void *m : {p.x.data, p.y.data, (void *)stats}) cudaFree(m);
   }
 }

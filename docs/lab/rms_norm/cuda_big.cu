@@ -324,14 +324,13 @@ __global__ void __launch_bounds__(BOUND) ring(const __grid_constant__ norm_plain
 
 /* ---- the ways ---- */
 
-enum { SMS = 132, SHARED = 226 << 10, ROWS = 8192, SAMPLES = 31 };
+enum { SMS = 132, SHARED = 226 << 10, ROWS = 8192 };
 static norm_plain p;
 static unsigned *ticket;
 
-struct way {
+struct candidate {
   std::string name;
   std::function<bool()> launch; /* false: takes no such rows */
-  std::vector<float> us;
 };
 
 template <norm_kind KIND, bool TICKET, bool BULK, int HINTS> static bool ring_way(int most_stages) {
@@ -367,64 +366,58 @@ template <int PACKS> static bool twice_way() {
   return false;
 }
 
-template <norm_kind K> static std::vector<way> ways_of() {
+template <norm_kind K> static std::vector<candidate> ways_of() {
   constexpr norm_hold HOLD = K == NORM_MODULATED ? HOLD_LATE : HOLD_EARLY;
   const int resident = SMS * (1024 / p.team);
-  std::vector<way> ways = {
-      {"held", [=] { return held_way<K, HOLD, 1024, 1, false>(0); }, {}},
-      {"copy", [=] { return copy_each<<<ROWS * p.cols / 2048, 256>>>(p, K == NORM_ADD_RMS ? 2 : 1), true; }, {}},
-      {"swept", [=] { return swept_way<K, false>(0); }, {}},
-      {"held, the next row prefetched", [=] { return held_way<K, HOLD, 1024, 1, true>(resident); }, {}},
-      {"swept, the next row prefetched", [=] { return swept_way<K, true>(2 * resident); }, {}},
-      {"late, 3 blocks of 512", [=] { return held_way<K, HOLD_LATE, 512, 3, false>(0); }, {}},
-      {"stashed, 4 packs, w early, 64 registers", [=] { return stashed_way<K, 4, true, 1024, 1>(); }, {}},
-      {"stashed, 4 packs, w early, 40 registers", [=] { return stashed_way<K, 4, true, 512, 3>(); }, {}},
-      {"stashed, 4 packs, w late, 32 registers", [=] { return stashed_way<K, 4, false, 1024, 2>(); }, {}},
-      {"stashed, 2 packs, w early, 32 registers", [=] { return stashed_way<K, 2, true, 1024, 2>(); }, {}},
-      {"stashed, 1 pack, w early, 32 registers", [=] { return stashed_way<K, 1, true, 1024, 2>(); }, {}},
+  std::vector<candidate> ways = {
+      {"held", [=] { return held_way<K, HOLD, 1024, 1, false>(0); }},
+      {"copy", [=] { return copy_each<<<ROWS * p.cols / 2048, 256>>>(p, K == NORM_ADD_RMS ? 2 : 1), true; }},
+      {"swept", [=] { return swept_way<K, false>(0); }},
+      {"held, the next row prefetched", [=] { return held_way<K, HOLD, 1024, 1, true>(resident); }},
+      {"swept, the next row prefetched", [=] { return swept_way<K, true>(2 * resident); }},
+      {"late, 3 blocks of 512", [=] { return held_way<K, HOLD_LATE, 512, 3, false>(0); }},
+      {"stashed, 4 packs, w early, 64 registers", [=] { return stashed_way<K, 4, true, 1024, 1>(); }},
+      {"stashed, 4 packs, w early, 40 registers", [=] { return stashed_way<K, 4, true, 512, 3>(); }},
+      {"stashed, 4 packs, w late, 32 registers", [=] { return stashed_way<K, 4, false, 1024, 2>(); }},
+      {"stashed, 2 packs, w early, 32 registers", [=] { return stashed_way<K, 2, true, 1024, 2>(); }},
+      {"stashed, 1 pack, w early, 32 registers", [=] { return stashed_way<K, 1, true, 1024, 2>(); }},
   };
   if constexpr (K != NORM_MODULATED) {
-    ways.push_back({"ring", [=] { return ring_way<K, false, false, 0>(MOST_STAGES); }, {}});
-    ways.push_back({"ring of one stage", [=] { return ring_way<K, false, false, 0>(1); }, {}});
-    ways.push_back({"ring, ticket", [=] { return ring_way<K, true, false, 0>(MOST_STAGES); }, {}});
-    ways.push_back({"ring, bulk stores", [=] { return ring_way<K, false, true, 0>(MOST_STAGES); }, {}});
-    ways.push_back({"ring, ticket, bulk stores", [=] { return ring_way<K, true, true, 0>(MOST_STAGES); }, {}});
-    ways.push_back({"ring, loads evict_first", [=] { return ring_way<K, false, false, FIRST>(MOST_STAGES); }, {}});
-    ways.push_back({"ring, stores evict_last", [=] { return ring_way<K, false, false, LAST>(MOST_STAGES); }, {}});
+    ways.push_back({"ring", [=] { return ring_way<K, false, false, 0>(MOST_STAGES); }});
+    ways.push_back({"ring of one stage", [=] { return ring_way<K, false, false, 0>(1); }});
+    ways.push_back({"ring, ticket", [=] { return ring_way<K, true, false, 0>(MOST_STAGES); }});
+    ways.push_back({"ring, bulk stores", [=] { return ring_way<K, false, true, 0>(MOST_STAGES); }});
+    ways.push_back({"ring, ticket, bulk stores", [=] { return ring_way<K, true, true, 0>(MOST_STAGES); }});
+    ways.push_back({"ring, loads evict_first", [=] { return ring_way<K, false, false, FIRST>(MOST_STAGES); }});
+    ways.push_back({"ring, stores evict_last", [=] { return ring_way<K, false, false, LAST>(MOST_STAGES); }});
   }
   if constexpr (K == NORM_RMS) {
-    ways.push_back({"twice, 4 packs", [=] { return twice_way<4>(); }, {}});
-    ways.push_back({"twice, 2 packs", [=] { return twice_way<2>(); }, {}});
-    ways.push_back({"twice, 1 pack", [=] { return twice_way<1>(); }, {}});
+    ways.push_back({"twice, 4 packs", [=] { return twice_way<4>(); }});
+    ways.push_back({"twice, 2 packs", [=] { return twice_way<2>(); }});
+    ways.push_back({"twice, 1 pack", [=] { return twice_way<1>(); }});
   }
   return ways;
 }
 
 /* Each is checked against the first, bit for bit; a copy differs. */
-static void in_turns(const char *title, std::vector<way> ways) {
+static void in_turns(const char *title, const std::vector<candidate> &candidates) {
   const size_t bytes = (size_t)ROWS * p.cols * 2;
-  std::vector<uint16_t> first(bytes), made(bytes); /* y, then s */
-  std::vector<size_t> off(ways.size());
-  std::vector<bool> takes(ways.size());
-  for (size_t w = 0; w < ways.size(); ++w) {
+  std::vector<uint16_t> first, made(bytes); /* y, then s */
+  std::vector<way> ways;
+  std::vector<std::string> notes;
+  for (const candidate &one : candidates) {
     cudaMemset(p.y.data, 0, bytes), cudaMemset(p.s.data, 0, bytes);
-    takes[w] = ways[w].launch();
+    if (!one.launch()) continue;
     cudaMemcpy(made.data(), p.y.data, bytes, cudaMemcpyDeviceToHost);
     cudaMemcpy(made.data() + bytes / 2, p.s.data, bytes, cudaMemcpyDeviceToHost);
-    if (w == 0) first = made;
-    for (size_t i = 0; i < bytes; ++i) off[w] += made[i] != first[i];
+    if (first.empty()) first = made;
+    size_t off = 0;
+    for (size_t i = 0; i < bytes; ++i) off += made[i] != first[i];
+    ways.push_back({one.name, one.launch, {}});
+    notes.push_back(off ? "  " + std::to_string(off) + " differ" : "");
   }
-  for (int s = 0; s < SAMPLES; ++s)
-    for (size_t w = 0; w < ways.size(); ++w)
-      if (takes[w]) ways[w].us.push_back((float)cold_sample(ways[w].launch));
   printf("%s, %d x %d: us, quartiles%s\n", title, ROWS, p.cols, cudaGetLastError() == cudaSuccess ? "" : ", FAILED");
-  for (size_t w = 0; w < ways.size(); ++w) {
-    std::vector<float> &us = ways[w].us;
-    if (us.empty()) continue;
-    std::sort(us.begin(), us.end());
-    printf("  %-42s %7.2f %7.2f %7.2f", ways[w].name.c_str(), us[SAMPLES / 4], us[SAMPLES / 2], us[SAMPLES * 3 / 4]);
-    printf(off[w] ? "  %zu differ\n" : "\n", off[w]);
-  }
+  time_in_turns(ways, 31, notes);
 }
 
 int main() {

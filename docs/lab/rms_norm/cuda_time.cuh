@@ -1,5 +1,8 @@
 /* What the studies of this folder measure with. */
 #include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
 #include <vector>
 
 /* Microseconds of launch(i), the median of nine times ten calls between two events. */
@@ -62,4 +65,23 @@ template <class F> static double cold_us(F launch) {
   }
   std::sort(t.begin(), t.end());
   return t[t.size() / 2];
+}
+
+/* A way to make one call, and the microseconds of its samples. */
+struct way {
+  std::string name;
+  std::function<void()> launch;
+  std::vector<float> us;
+};
+
+/* Samples of one cold call each, of all ways in turns; then a line a way: its quartiles in us, and what is said of it. */
+inline void time_in_turns(std::vector<way> &ways, int samples, const std::vector<std::string> &notes) {
+  for (int s = 0; s < samples; ++s)
+    for (way &one : ways) one.us.push_back((float)cold_sample(one.launch));
+  for (size_t w = 0; w < ways.size(); ++w) {
+    std::vector<float> &us = ways[w].us;
+    std::sort(us.begin(), us.end());
+    printf("  %-58s %7.2f %7.2f %7.2f%s\n", ways[w].name.c_str(), us[samples / 4], us[samples / 2], us[samples * 3 / 4],
+           notes[w].c_str());
+  }
 }

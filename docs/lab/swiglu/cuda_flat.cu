@@ -84,12 +84,6 @@ __global__ void __launch_bounds__(FLAT_THREADS, 6)
   gate_any<bf16, 8, ACT_SILU>(p, walk);
 }
 
-struct way {
-  std::string name;
-  std::function<void()> launch;
-  std::vector<float> us;
-};
-
 static uint4 *a, *b, *c, *d, *e; /* d and e: what the next kernel has of its own */
 static int64_t packs;
 
@@ -152,7 +146,6 @@ static way cubin_way(char **of) {
 
 /* Each is checked against the first, but for a unit in the last place. */
 static void in_turns(const char *title, std::vector<way> ways) {
-  enum { SAMPLES = 31 };
   std::vector<uint16_t> first((size_t)packs * 8), host((size_t)packs * 8);
   std::vector<std::string> wrong(ways.size());
   for (size_t w = 0; w < ways.size(); ++w) {
@@ -164,15 +157,8 @@ static void in_turns(const char *title, std::vector<way> ways) {
     for (size_t i = 0; i < host.size(); ++i) off += abs((int)host[i] - (int)first[i]) > 1;
     if (off || cudaGetLastError() != cudaSuccess) wrong[w] = "  WRONG";
   }
-  for (int s = 0; s < SAMPLES; ++s)
-    for (way &one : ways) one.us.push_back((float)cold_sample(one.launch));
   printf("%s, %.0f MiB a tensor: us, quartiles\n", title, packs * 16.0 / (1 << 20));
-  for (size_t w = 0; w < ways.size(); ++w) {
-    std::vector<float> &us = ways[w].us;
-    std::sort(us.begin(), us.end());
-    printf("  %-58s %7.2f %7.2f %7.2f%s\n", ways[w].name.c_str(), us[SAMPLES / 4], us[SAMPLES / 2], us[SAMPLES * 3 / 4],
-           wrong[w].c_str());
-  }
+  time_in_turns(ways, 31, wrong);
 }
 
 int main(int count, char **arguments) {
