@@ -76,6 +76,7 @@ TABLE = {
     "adamw": [size(ROWS, 4096, dtype="f32")],
     "fused_linear_cross_entropy": [size(ROWS, 4096, 128256), size(ROWS, 4096, 128256, as_weight=1)],
 }
+HAVE_DWEIGHT = ("linear", "fused_linear_cross_entropy")
 QUICK = {"rms_norm": 1, "fused_add_rms_norm": 0, "cross_entropy": 1}  # which of the table's sizes; else the first
 
 
@@ -92,8 +93,11 @@ def sizes(options):
     for model, rows, compiles in parts:
         for op in ops:
             one = model_size(op, model, rows)
-            both = [one, {**one, "as_weight": 1}] if op in ("linear", "fused_linear_cross_entropy") else [one] if one else []
-            chosen += [(op, each, compiles) for each in both if (op, each) not in [case[:2] for case in chosen]]
+            if not one:
+                continue
+            for each in [one, {**one, "as_weight": 1}] if op in HAVE_DWEIGHT else [one]:
+                if all(each != other for name, other, _ in chosen if name == op):
+                    chosen.append((op, each, compiles))
     return chosen
 
 
@@ -418,7 +422,9 @@ class Run:
         for name, off in wrong.items():
             if off:
                 self.note(f"{op} {one['dtype']}: {name} is off by {off:.2g} of the largest value")
-        extents = "x".join(str(n) for n in (t.rows, t.cols, one["other"]) if n) + (" dw " + one["dtype"]) * one["as_weight"]
+        extents = "x".join(str(n) for n in (t.rows, t.cols, one["other"]) if n)
+        if one["as_weight"]:
+            extents += f" dw {one['dtype']}"
         for mode in ["step"] if op == "adamw" else self.options.mode:
             result = self.clock.in_turns({name: calls[name][mode] for name in calls}, self.options.repeat)
             nbytes, flops = t.number("bytes", mode), t.number("flops", mode)

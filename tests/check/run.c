@@ -38,13 +38,12 @@ void check_entry_run(check *k) { ops[k->entry]->run(k); }
 
 bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile, u = 4 * tile; /* kernels unroll four vectors */
-  const int64_t shapes[][2] =
-      {
-          {1, 1},         {3, t},    {5, t + 1}, {2, 2 * t - 1}, {17, u - 1}, {4, u},     {3, u + 1},
-          {7, 2 * u - 1}, {9, 123},  {130, 7},   {257, 33},      {6, 1000},   {3, 4096},  {4, 4097},
-          {2, 8191},      {33, 523}, {1, 16411}, {2, 40009},     {67, 1},     {19, 3584}, {3, 5120},
-          {2, 7168},      {300, 24}, {72, 1032}, {4300, 8},      {4301, 8}, /* more rows than a GPU has stages for */
-      };
+  /* The last two: more rows than a GPU has stages for. */
+  const int64_t shapes[][2] = {
+      {1, 1},   {3, t},     {5, t + 1}, {2, 2 * t - 1}, {17, u - 1}, {4, u},     {3, u + 1}, {7, 2 * u - 1}, {9, 123},
+      {130, 7}, {257, 33},  {6, 1000},  {3, 4096},      {4, 4097},   {2, 8191},  {33, 523},  {1, 16411},     {2, 40009},
+      {67, 1},  {19, 3584}, {3, 5120},  {2, 7168},      {300, 24},   {72, 1032}, {4300, 8},  {4301, 8},
+  };
   _Static_assert(sizeof shapes / sizeof *shapes == CHECK_ROW_SHAPES, "as many as the header says");
   if (index >= CHECK_ROW_SHAPES) return false;
   dims[0] = shapes[index][0];
