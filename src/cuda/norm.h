@@ -12,7 +12,7 @@ enum {
   NORM_MOST_THREADS = 1024,  /* of a block */
   NORM_HELD_THREADS = 512,   /* of layer_norm's block that holds NORM_SWEPT_PACKS */
   NORM_SHARE_THREADS = 512,  /* of a forward block that shares rows with others of its cluster */
-  NORM_SWEPT_THREADS = 1024, /* of a forward block whose row is swept twice, of */
+  NORM_SWEPT_THREADS = 1024, /* of a forward block whose row is swept twice, at most; of */
   NORM_SWEPT_PACKS = 2048,   /* packs, 16 bytes each, and more */
   NORM_BWD_THREADS = 512,
   NORM_BWD_PACKS = 2,        /* 16 bytes each, of a row, a thread and a tensor in the backward block */

@@ -52,7 +52,9 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
                      has_dtype(p->w, p->w_dtype, p->dtype) && has_dtype(p->b, p->b_dtype, p->dtype) &&
                      has_dtype(p->scale.data, p->scale_dtype, p->dtype) &&
                      has_dtype(p->shift.data, p->shift_dtype, p->dtype);
-  const bool swept = plain && kernels->fwd_swept[0].name && packs > NORM_SWEPT_PACKS && p->cols < INT32_MAX / 2;
+  const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= 2 * NORM_MOST_THREADS;
+  const bool sweeps = packs > NORM_SWEPT_PACKS || (kernels->held_cols > 0 && p->cols > kernels->held_cols && !few);
+  const bool swept = plain && kernels->fwd_swept[0].name && sweeps && p->cols < INT32_MAX / 2;
   /* Rows too wide for a block are held by a cluster of them. */
   while (wide && !swept && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER &&
          cluster * SHARE < packs)
@@ -62,7 +64,6 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   int each = wide ? 2 : 8;      /* packs, or elements, of a thread and row */
   int warps = NORM_FWD_THREADS; /* threads of a block in which each warp has a row */
   if (held) {
-    const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= 2 * NORM_MOST_THREADS;
     each = packs <= 2 * WARP || p->cols <= kernels->early_cols || few ? 2 : 4;
     kernel = !plain ? kernels->fwd_held : each == 2 ? kernels->fwd_2 : kernels->fwd_4;
     if (packs > each * WARP) warps = WARP;
@@ -76,7 +77,10 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   } else if (wide && cluster > 1) {
     cluster = cluster_for(device, p->space.rows, p->cols);
   }
-  if (swept) kernel = kernels->fwd_swept, walk.team = NORM_SWEPT_THREADS;
+  if (swept) { /* by as many threads as would hold it, up to NORM_SWEPT_THREADS */
+    kernel = kernels->fwd_swept;
+    walk.team = cuda_team_for(cuda_ceil_div(packs, 4), NORM_SWEPT_THREADS);
+  }
   const int threads = cuda_block_for(walk.team, warps);
   const int64_t teams = threads / walk.team, blocks = cuda_ceil_div(p->space.rows, teams) * cluster;
   const cuda_shape shape = {

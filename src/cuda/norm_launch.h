@@ -9,6 +9,7 @@ typedef struct norm_kernels {
   cuda_kernel fwd_2[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
   cuda_kernel fwd_swept[3]; /* a fused add has none */
   int early_cols;           /* a row of so many columns, or fewer, is held two packs a thread */
+  int held_cols; /* of many rows with more columns all are swept; 0: those alone that a block cannot hold well */
   /* few, held, staged: of plain rows; modulated has no few and no staged */
   cuda_kernel bwd_few[3];
   cuda_kernel bwd_held[3], bwd_held_any[3], bwd_staged[3], bwd_staged_any[3], bwd_wide[3], bwd_any[3];

@@ -180,6 +180,51 @@ __device__ inline void norm_far_differences(const T *x, float center, const team
   sums[0] = (float)sum, sums[1] = (float)squares;
 }
 
+/* 16 bytes that are read again, out of the L1 and L2, and the last time. */
+__device__ static inline uint4 load_to_keep(const void *at) {
+  uint4 v;
+  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
+               " ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+__device__ static inline uint4 load_to_drop(const void *at) {
+  uint4 v;
+  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
+               " ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+
+/* The last to leave the L2: a call and its successor take 0.5 to 2 % less, whether that reads it or not (docs/lab/rms_norm/cuda.md). */
+template <class T> __device__ inline void store_to_stay(T *at, const pack<T> &v) {
+  const uint4 bits = *(const uint4 *)&v;
+  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
+               " st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, policy;}" ::"l"(__cvta_generic_to_global(at)),
+               "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
+               : "memory");
+}
+
+template <bool STAYS, class T> __device__ inline void norm_put(T *at, const pack<T> &v) {
+  if (STAYS)
+    store_to_stay(at, v);
+  else
+    store_pack(at, v);
+}
+
+/* Is y the product of two of T, which T's instruction rounds as f32 does? That is half of the instructions. */
+template <class T, norm_kind KIND> __device__ inline bool norm_is_product(const norm_plain &p, const norm_out<T> &to) {
+  return sizeof(T) == 2 && (KIND == NORM_RMS || KIND == NORM_ADD_RMS) && to.rounds && p.w_offset == 0;
+}
+template <class T, int N>
+__device__ inline pack<T> norm_product(const norm_out<T> &to, float (&v)[N], const uint4 &weights) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) v[j] *= to.rstd;
+  return product(packed<T>(v), pack_of<T>(weights));
+}
+
 /* How a held kernel has what it is given besides its rows' elements. */
 enum norm_hold {
   HOLD_ANY,   /* w and b of any dtype */
@@ -192,6 +237,7 @@ enum norm_hold {
 template <class T, norm_kind KIND, int PACKS, norm_hold HOLD, bool SHARED = false, class P>
 __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int share = 0) {
   constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
+  constexpr bool STAYS = HOLD == HOLD_EARLY && PACKS == 4 && sizeof(T) == 2; /* of many rows, what is stored last */
   __shared__ team_space<VALUES> space;
   __shared__ cluster_space<VALUES> shared;
   const team t = team_of(threads);
@@ -252,7 +298,7 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
         const pack<T> both = packed<T>(v);
         kept[k] = *(const uint4 *)&both;
         unpack(both, v);
-        if (k * step < left) store_pack(s + k * step, both);
+        if (k * step < left) norm_put<STAYS>(s + k * step, both);
       }
 #pragma unroll
       for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
@@ -262,17 +308,14 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
     if (SHARED) cluster_all<op_sum>(cl, shared, 0, sums);
     norm_statistics(p, r, stores, sums[0], out);
   }
-  if constexpr (HOLD == HOLD_EARLY && sizeof(T) == 2 && (KIND == NORM_RMS || KIND == NORM_ADD_RMS)) {
-    /* y is the product of two of T, which T's instruction rounds as f32 does: half of the instructions. */
-    if (out.rounds && p.w_offset == 0) {
+  if constexpr (HOLD == HOLD_EARLY) {
+    if (norm_is_product<T, KIND>(p, out)) {
 #pragma unroll
       for (int k = 0; k < PACKS; ++k) {
         if (k * step >= left) continue;
         float v[N];
         unpack_again<T>(kept[k], v);
-#pragma unroll
-        for (int j = 0; j < N; ++j) v[j] *= out.rstd;
-        store_pack(out.y + first + k * step, product(packed<T>(v), pack_of<T>(weights[k])));
+        norm_put<STAYS>(out.y + first + k * step, norm_product(out, v, weights[k]));
       }
       return;
     }
@@ -298,32 +341,15 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
   if (SHARED) cluster_end(cl);
 }
 
-/* 16 bytes that are read again, out of the L1 and L2, and the last time. */
-__device__ static inline uint4 load_to_keep(const void *at) {
-  uint4 v;
-  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
-               " ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
-  return v;
-}
-__device__ static inline uint4 load_to_drop(const void *at) {
-  uint4 v;
-  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
-               " ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
-  return v;
-}
-
 /* Rows so wide that registers for one would leave an SM half empty: a block sweeps its row twice, the second time out of the L1, PACKS
  * loads of a thread at a time. */
 template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_swept(const norm_plain &p) {
   constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
   __shared__ team_space<VALUES> space;
-  const team t = {NORM_SWEPT_THREADS, (int)threadIdx.x, 0, 1};
+  const int threads = KIND == NORM_RMS ? p.team : NORM_SWEPT_THREADS; /* the others have no register for it */
+  const team t = {threads, (int)threadIdx.x, 0, 1};
   const int64_t r = blockIdx.x;
-  const int cols = p.cols, step = NORM_SWEPT_THREADS * N, own = (int)threadIdx.x * N;
+  const int cols = p.cols, step = threads * N, own = (int)threadIdx.x * N;
   const T *x = norm_row<T>(p, p.x, r);
   float center = KIND == NORM_LAYER ? norm_pivot(x, p.cols) : 0, sums[VALUES];
   for (int turn = 0; turn < 2; ++turn) {
@@ -350,6 +376,16 @@ template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_sw
     norm_statistics(p, r, t.rank == 0, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
   else
     norm_statistics(p, r, t.rank == 0, sums[0], out);
+  if (norm_is_product<T, KIND>(p, out)) {
+#pragma unroll 1
+    for (int c = own; c < cols; c += step) {
+      float v[N];
+      const uint4 bits = load_to_drop(x + c), weights = __ldg((const uint4 *)((const T *)p.w + c));
+      unpack(pack_of<T>(bits), v);
+      store_pack(out.y + c, norm_product(out, v, weights));
+    }
+    return;
+  }
 #pragma unroll 1
   for (int c = own; c < cols; c += step) {
     float v[N];
