@@ -11,6 +11,7 @@ enum {
   NORM_FWD_THREADS = 256,    /* of a forward block in which each warp has a row */
   NORM_MOST_THREADS = 1024,  /* of a block */
   NORM_HELD_THREADS = 512,   /* of layer_norm's block that holds NORM_SWEPT_PACKS */
+  NORM_EARLY_PACKS = 1024,   /* of its rows for which w and b are on their way with x, at most */
   NORM_SHARE_THREADS = 512,  /* of a forward block that shares rows with others of its cluster */
   NORM_SWEPT_THREADS = 1024, /* of a forward block whose row is swept twice, at most; of */
   NORM_SWEPT_PACKS = 2048,   /* packs, 16 bytes each, and more */

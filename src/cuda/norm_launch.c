@@ -65,7 +65,8 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   int warps = NORM_FWD_THREADS; /* threads of a block in which each warp has a row */
   if (held) {
     each = packs <= 2 * WARP || p->cols <= kernels->early_cols || few ? 2 : 4;
-    kernel = !plain ? kernels->fwd_held : each == 2 ? kernels->fwd_2 : kernels->fwd_4;
+    const bool late = kernels->fwd_late[0].name && packs > NORM_EARLY_PACKS;
+    kernel = !plain ? kernels->fwd_held : each == 2 ? kernels->fwd_2 : late ? kernels->fwd_late : kernels->fwd_4;
     if (packs > each * WARP) warps = WARP;
   }
   norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};

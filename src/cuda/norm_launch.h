@@ -7,6 +7,7 @@
 
 typedef struct norm_kernels {
   cuda_kernel fwd_2[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
+  cuda_kernel fwd_late[3];  /* layer_norm's fwd_4 of more than NORM_EARLY_PACKS */
   cuda_kernel fwd_swept[3]; /* a fused add has none */
   int early_cols;           /* a row of so many columns, or fewer, is held two packs a thread */
   int held_cols; /* of many rows with more columns all are swept; 0: those alone that a block cannot hold well */

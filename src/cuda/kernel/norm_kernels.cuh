@@ -6,7 +6,7 @@
 #include "cuda/kernel/norm_bwd_few.cuh"
 #include "cuda/kernel/norm_bwd_modulated.cuh"
 #include "cuda/kernel/norm_bwd_staged.cuh"
-#include "cuda/kernel/norm_fwd.cuh"
+#include "cuda/kernel/norm_fwd_layer.cuh"
 
 #define NORM_FWD(name, bounds, ...) \
   KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk), __VA_ARGS__)
@@ -23,15 +23,19 @@
 
 #define NORM_PLAIN(name, bounds, ...) KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ norm_plain p), __VA_ARGS__)
 
-/* Two blocks of a cluster's share an SM. `bounds` and `hold` are fwd_4's. */
-#define NORM_FWD_KERNELS(op, kind, bounds, hold)                                                                \
-  NORM_PLAIN(op##_fwd_2, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 2, HOLD_EARLY>(p, p.rows, p.team))         \
-  NORM_PLAIN(op##_fwd_4, bounds, norm_fwd_held<T, kind, 4, hold>(p, p.rows, p.team))                            \
+/* Rows at any pitches, vectors of any dtype. Two blocks of a cluster's share an SM. */
+#define NORM_FWD_ANY(op, kind)                                                                                  \
   NORM_FWD(op##_fwd_held, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 4, HOLD_ANY>(p, p.space.rows, walk.team)) \
   NORM_FWD(op##_fwd_shared, (NORM_SHARE_THREADS, 2),                                                            \
            norm_fwd_held<T, kind, 4, HOLD_ANY, true>(p, p.space.rows, walk.team, walk.share))                   \
   NORM_FWD(op##_fwd_wide, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, pack<T>::N>(p, walk))                   \
   NORM_FWD(op##_fwd_any, (NORM_MOST_THREADS), norm_fwd_walked<T, kind, 1>(p, walk))
+
+/* `bounds` and `hold` are fwd_4's. */
+#define NORM_FWD_KERNELS(op, kind, bounds, hold)                                                        \
+  NORM_PLAIN(op##_fwd_2, (NORM_MOST_THREADS), norm_fwd_held<T, kind, 2, HOLD_EARLY>(p, p.rows, p.team)) \
+  NORM_PLAIN(op##_fwd_4, bounds, norm_fwd_held<T, kind, 4, hold>(p, p.rows, p.team))                    \
+  NORM_FWD_ANY(op, kind)
 
 /* Two blocks fill an SM, whose rows then lie in its L1; modulated spills in so few registers. A fused add has none: it stores what the
  * second sweep reads. */
@@ -39,8 +43,7 @@
   NORM_PLAIN(op##_fwd_swept, (NORM_SWEPT_THREADS, kind == NORM_MODULATED ? 1 : SM_THREADS / NORM_SWEPT_THREADS), \
              norm_fwd_swept<T, kind, 4>(p))
 
-#define NORM_KERNELS(op, kind, bounds, hold)                                 \
-  NORM_FWD_KERNELS(op, kind, bounds, hold)                                   \
+#define NORM_BWD_KERNELS(op, kind)                                           \
   NORM_FEW(op##_bwd_few, norm_bwd_few<T, kind>(p))                           \
   NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind, true>(p, walk))             \
   NORM_BWD(op##_bwd_held_any, norm_bwd_held<T, kind, false>(p, walk))        \
@@ -48,6 +51,17 @@
   NORM_STAGED(op##_bwd_staged_any, norm_bwd_staged<T, kind, false>(p, walk)) \
   NORM_BWD(op##_bwd_wide, norm_bwd_walked<T, kind, pack<T>::N>(p, walk))     \
   NORM_BWD(op##_bwd_any, norm_bwd_walked<T, kind, 1>(p, walk))
+
+#define NORM_KERNELS(op, kind, bounds, hold) NORM_FWD_KERNELS(op, kind, bounds, hold) NORM_BWD_KERNELS(op, kind)
+
+/* 64 registers hold w and b, too; of fwd_late's rows, three blocks with 40 each are quicker. */
+#define NORM_LAYER_KERNELS(op)                                                                                     \
+  NORM_PLAIN(op##_fwd_2, (NORM_MOST_THREADS), norm_fwd_layer_held<T, 2>(p))                                        \
+  NORM_PLAIN(op##_fwd_4, (NORM_HELD_THREADS, 2), norm_fwd_layer_held<T, 4>(p))                                     \
+  NORM_PLAIN(op##_fwd_late, (NORM_HELD_THREADS, 3), norm_fwd_held<T, NORM_LAYER, 4, HOLD_LATE>(p, p.rows, p.team)) \
+  NORM_PLAIN(op##_fwd_swept, (NORM_SWEPT_THREADS, SM_THREADS / NORM_SWEPT_THREADS), norm_fwd_layer_swept<T, 4>(p)) \
+  NORM_FWD_ANY(op, NORM_LAYER)                                                                                     \
+  NORM_BWD_KERNELS(op, NORM_LAYER)
 
 #define NORM_MODULATED_KERNELS(op)                                      \
   NORM_FWD_KERNELS(op, NORM_MODULATED, (NORM_MOST_THREADS), HOLD_LATE)  \
