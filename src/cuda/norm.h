@@ -56,6 +56,21 @@ typedef struct norm_plain {
   norm_plain_rows scale, shift;
 } norm_plain;
 
+/* The same of rows that a block of backward holds. */
+typedef struct norm_held {
+  const void *dy, *x, *w;
+  const float *rstd;
+  int dy_pitch, x_pitch, cols, rows;
+  void *dx;
+  float *slabs; /* NULL: no dw is asked for, and no db */
+  const float *mean;
+  const void *ds;
+  int dx_pitch, ds_pitch;
+  float w_offset, share; /* w_offset as above; share: 1 / cols */
+  tigon_casting casting;
+  int team_bits; /* 1 << so many threads */
+} norm_held;
+
 /* The same of few rows backward: only the last two, which several clusters read, are beyond. Cluster i of n has rows i, i + n, ...; of
  * several each has a slab. */
 typedef struct norm_few {

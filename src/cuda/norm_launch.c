@@ -99,6 +99,35 @@ static bool wide_bwd_rows(const tigon_norm_bwd_problem *p) {
          cuda_wide_rows(&p->space, &p->dx, p->dtype) && wide_vector(p->w);
 }
 
+/* Do a thread's products of rows and pitches fit the held kernel's parameters? */
+static bool short_pitches(const tigon_norm_bwd_problem *p) {
+  const int64_t longest = p->dy.pitch[2] | p->x.pitch[2] | p->ds.pitch[2] | p->dx.pitch[2]; /* or more */
+  return longest >= 0 && longest <= INT32_MAX && p->space.rows <= INT32_MAX / 2;
+}
+
+static norm_held held_of(const tigon_norm_bwd_problem *p, int team) {
+  int team_bits = 0;
+  while (1 << team_bits < team) ++team_bits;
+  return (norm_held){.dy = p->dy.data,
+                     .x = p->x.data,
+                     .w = p->w,
+                     .rstd = p->rstd,
+                     .dy_pitch = (int)p->dy.pitch[2],
+                     .x_pitch = (int)p->x.pitch[2],
+                     .cols = (int)p->cols,
+                     .rows = (int)p->space.rows,
+                     .dx = p->dx.data,
+                     .slabs = p->dw || p->db ? p->slabs : NULL,
+                     .mean = p->mean,
+                     .ds = p->ds.data,
+                     .dx_pitch = (int)p->dx.pitch[2],
+                     .ds_pitch = (int)p->ds.pitch[2],
+                     .w_offset = p->w ? p->w_offset : 1,
+                     .share = 1 / (float)p->cols,
+                     .casting = p->casting,
+                     .team_bits = team_bits};
+}
+
 tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,
                                 norm_kernels *kernels) {
   const cuda_device *device = cuda_of(queue);
@@ -121,10 +150,12 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   const bool staged = wide && stages && shares && !held;
   const bool plain =
       p->space.inner == p->space.rows && has_dtype(p->w, p->w_dtype, p->dtype) && (cluster == 1 || staged);
-  cuda_kernel *kernel = held     ? plain ? kernels->bwd_held : kernels->bwd_held_any
-                        : staged ? plain ? kernels->bwd_staged : kernels->bwd_staged_any
-                        : wide   ? kernels->bwd_wide
-                                 : kernels->bwd_any;
+  const bool own_parameters = held && plain && kernels->bwd_plain[0].name && short_pitches(p);
+  cuda_kernel *kernel = own_parameters ? kernels->bwd_plain
+                        : held         ? plain && kernels->bwd_held[0].name ? kernels->bwd_held : kernels->bwd_held_any
+                        : staged       ? plain ? kernels->bwd_staged : kernels->bwd_staged_any
+                        : wide         ? kernels->bwd_wide
+                                       : kernels->bwd_any;
   cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS, .cluster = cluster};
   if (held) {
     walk->team = cuda_team_for(cuda_ceil_div(p->cols, lanes * NORM_BWD_PACKS), NORM_BWD_THREADS);
@@ -137,7 +168,10 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
     shape.cluster = cluster_for(device, walk->ranges, p->cols);
   }
   shape.blocks = walk->ranges * shape.cluster;
-  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, walk));
+  kernel = cuda_by_dtype(kernel, p->dtype);
+  if (!own_parameters) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, walk));
+  norm_held rows = held_of(p, walk->team);
+  return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS(&rows));
 }
 
 /* Cuts few plain rows for one launch; false: they are not, or two launches are as quick (docs/lab/rms_norm/cuda.md). */

@@ -11,22 +11,22 @@ typedef struct norm_kernels {
   cuda_kernel fwd_swept[3]; /* a fused add has none */
   int early_cols;           /* a row of so many columns, or fewer, is held two packs a thread */
   int held_cols; /* of many rows with more columns all are swept; 0: those alone that a block cannot hold well */
-  /* few, held, staged: of plain rows; modulated has no few and no staged */
-  cuda_kernel bwd_few[3];
+  cuda_kernel bwd_few[3], bwd_plain[3]; /* of plain rows, as held and staged; modulated has held, the others the rest */
   cuda_kernel bwd_held[3], bwd_held_any[3], bwd_staged[3], bwd_staged_any[3], bwd_wide[3], bwd_any[3];
 } norm_kernels;
 
-#define NORM_MODULATED_KERNELS(op)                                                                  \
+#define NORM_SHARED_KERNELS(op)                                                                     \
   .fwd_2 = CUDA_KERNELS(op, op##_fwd_2), .fwd_4 = CUDA_KERNELS(op, op##_fwd_4),                     \
   .fwd_held = CUDA_KERNELS(op, op##_fwd_held), .fwd_shared = CUDA_KERNELS(op, op##_fwd_shared),     \
   .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide), .fwd_any = CUDA_KERNELS(op, op##_fwd_any),           \
-  .bwd_held = CUDA_KERNELS(op, op##_bwd_held), .bwd_held_any = CUDA_KERNELS(op, op##_bwd_held_any), \
-  .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
+  .bwd_held_any = CUDA_KERNELS(op, op##_bwd_held_any), .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), \
+  .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
 #define NORM_SWEPT(op) .fwd_swept = CUDA_KERNELS(op, op##_fwd_swept)
-#define NORM_KERNELS(op)                                                       \
-  NORM_MODULATED_KERNELS(op), .bwd_few = CUDA_KERNELS(op, op##_bwd_few),       \
-                              .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged), \
-                              .bwd_staged_any = CUDA_KERNELS(op, op##_bwd_staged_any)
+#define NORM_MODULATED_KERNELS(op) NORM_SHARED_KERNELS(op), .bwd_held = CUDA_KERNELS(op, op##_bwd_held)
+#define NORM_KERNELS(op)                                                                                             \
+  NORM_SHARED_KERNELS(op), .bwd_few = CUDA_KERNELS(op, op##_bwd_few), .bwd_plain = CUDA_KERNELS(op, op##_bwd_plain), \
+                           .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged),                                          \
+                           .bwd_staged_any = CUDA_KERNELS(op, op##_bwd_staged_any)
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels);
 /* dx, and the slabs of walk->ranges ranges of rows, of which there may be fewer afterwards; walk->team is chosen here. */

@@ -22,14 +22,14 @@ template <class T> __device__ inline void norm_fetch(uint4 *to, const T *row, co
   }
 }
 
-/* A thread's weights: in registers as they are stored, unless that is f32 beside a narrower T, which PLAIN is not. */
-template <class T, bool PLAIN> struct norm_held_weights {
+/* A thread's weights: in registers as they are stored, unless that is f32 beside a narrower T. */
+template <class T> struct norm_held_weights {
   enum { N = pack<T>::N };
   pack<T> kept[NORM_BWD_PACKS];
   const bool same;
   const float offset;
   __device__ norm_held_weights(const tigon_norm_bwd_problem &p, const team &t, int first)
-      : same(PLAIN || !p.w || p.w_dtype == p.dtype), offset(p.w ? p.w_offset : 1) {
+      : same(!p.w || p.w_dtype == p.dtype), offset(p.w ? p.w_offset : 1) {
 #pragma unroll
     for (int k = 0; k < NORM_BWD_PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
@@ -68,33 +68,33 @@ __device__ inline void norm_join_teams(const team &t, float *space, const float 
   }
 }
 
-/* PLAIN: rows at one pitch, which a block holds, and w of their dtype. */
-template <class T, norm_kind KIND, bool PLAIN>
+template <class T, norm_kind KIND>
 __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
-  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STREAMS = KIND == NORM_ADD_RMS ? 3 : 2;
+  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS;
   constexpr int STAGES = NORM_BWD_STAGES, STREAM = PACKS * NORM_BWD_THREADS;
   constexpr bool CENTERS = KIND == NORM_LAYER;
   constexpr int VALUES = CENTERS ? 2 : 1;
   __shared__ team_space<VALUES> space;
   __shared__ cluster_space<VALUES> shared;
   const team t = team_of(walk.team);
-  const cluster cl = PLAIN ? cluster{0, 1} : cluster_of_block();
+  const cluster cl = cluster_of_block();
   const bool rounds = !CENTERS && norm_rounds<T>(p.casting);
+  const int streams = KIND == NORM_ADD_RMS && p.ds.data ? 3 : 2; /* of a stage */
   const int first = cl.rank * t.threads * PACKS * N, cols = (int)p.cols;
   const int64_t range = blockIdx.x / cl.size, rows = p.space.rows, step = walk.ranges * t.count;
   int64_t r = range + t.index * walk.ranges;
-  const norm_held_weights<T, PLAIN> weights(p, t, first);
+  const norm_held_weights<T> weights(p, t, first);
   float dw[PACKS * N] = {0}, db[CENTERS ? PACKS * N : 1] = {0};
 
   int64_t ahead = r; /* STAGES rows */
   int stage_ahead = 0;
   auto fetch = [&]() {
     if (ahead < rows) {
-      uint4 *stage = norm_stages + (stage_ahead * STREAMS) * STREAM + threadIdx.x;
-      norm_fetch(stage, norm_row_at<T, PLAIN>(p.space, p.dy, ahead), t, first, cols);
-      norm_fetch(stage + STREAM, norm_row_at<T, PLAIN>(p.space, p.x, ahead), t, first, cols);
+      uint4 *stage = norm_stages + stage_ahead * streams * STREAM + threadIdx.x;
+      norm_fetch(stage, row_of<T>(p.space, p.dy, ahead), t, first, cols);
+      norm_fetch(stage + STREAM, row_of<T>(p.space, p.x, ahead), t, first, cols);
       if (KIND == NORM_ADD_RMS && p.ds.data)
-        norm_fetch(stage + 2 * STREAM, norm_row_at<T, PLAIN>(p.space, p.ds, ahead), t, first, cols);
+        norm_fetch(stage + 2 * STREAM, row_of<T>(p.space, p.ds, ahead), t, first, cols);
     }
     __pipeline_commit();
     ahead += step;
@@ -112,7 +112,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       if (CENTERS) next_center = p.mean[r + step];
     }
     __pipeline_wait_prior(STAGES - 1);
-    const uint4 *stage = norm_stages + (stage_now * STREAMS) * STREAM + threadIdx.x;
+    const uint4 *stage = norm_stages + stage_now * streams * STREAM + threadIdx.x;
     stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
     uint4 add[PACKS];
     float g[PACKS * N], xhat[PACKS * N], sums[VALUES] = {0}; /* of g * xhat, of g */
@@ -142,10 +142,10 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
     }
     fetch(); /* the row's stage is free: on its way while the sums are */
     team_all<op_sum, true>(t, space, turn, sums);
-    if (!PLAIN) cluster_all<op_sum>(cl, shared, turn, sums);
+    cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
     const float mean = sums[0] * share, mean_g = CENTERS ? sums[VALUES - 1] * share : 0;
-    T *dx = norm_row_at<T, PLAIN>(p.space, p.dx, r);
+    T *dx = row_of<T>(p.space, p.dx, r);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;

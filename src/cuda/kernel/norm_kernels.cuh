@@ -5,6 +5,7 @@
 #include "cuda/kernel/norm_bwd.cuh"
 #include "cuda/kernel/norm_bwd_few.cuh"
 #include "cuda/kernel/norm_bwd_modulated.cuh"
+#include "cuda/kernel/norm_bwd_plain.cuh"
 #include "cuda/kernel/norm_bwd_staged.cuh"
 #include "cuda/kernel/norm_fwd_layer.cuh"
 
@@ -17,6 +18,9 @@
 #define NORM_STAGED(name, ...)                    \
   KERNEL_BY_DTYPE(name, (NORM_STAGED_THREADS, 1), \
                   (const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk), __VA_ARGS__)
+
+#define NORM_HELD(name, ...) \
+  KERNEL_BY_DTYPE(name, (NORM_BWD_THREADS), (const __grid_constant__ norm_held p), __VA_ARGS__)
 
 #define NORM_FEW(name, ...) \
   KERNEL_BY_DTYPE(name, (NORM_FEW_THREADS, 1), (const __grid_constant__ norm_few p), __VA_ARGS__)
@@ -45,8 +49,8 @@
 
 #define NORM_BWD_KERNELS(op, kind)                                           \
   NORM_FEW(op##_bwd_few, norm_bwd_few<T, kind>(p))                           \
-  NORM_BWD(op##_bwd_held, norm_bwd_held<T, kind, true>(p, walk))             \
-  NORM_BWD(op##_bwd_held_any, norm_bwd_held<T, kind, false>(p, walk))        \
+  NORM_HELD(op##_bwd_plain, norm_bwd_plain<T, kind>(p))                      \
+  NORM_BWD(op##_bwd_held_any, norm_bwd_held<T, kind>(p, walk))               \
   NORM_STAGED(op##_bwd_staged, norm_bwd_staged<T, kind, true>(p, walk))      \
   NORM_STAGED(op##_bwd_staged_any, norm_bwd_staged<T, kind, false>(p, walk)) \
   NORM_BWD(op##_bwd_wide, norm_bwd_walked<T, kind, pack<T>::N>(p, walk))     \
