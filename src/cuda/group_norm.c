@@ -49,6 +49,44 @@ static int64_t within_grid(int64_t blocks) { return blocks < INT32_MAX ? blocks 
 
 /* ---- forward ---- */
 
+static bool is_dense(const tigon_planes *t, const tigon_group_norm_fwd_problem *p) {
+  const int64_t channels = p->groups * p->channels;
+  return (channels == 1 || t->channel_pitch == p->run) && (p->batch == 1 || t->batch_pitch == channels * p->run);
+}
+
+/* Rows of more than a warp that a block has by itself. */
+static bool is_plain(const tigon_group_norm_fwd_problem *p, int64_t packs) {
+  return packs > 2 * 32 && packs <= 4 * GROUP_PLAIN_THREADS && is_dense(&p->x, p) && is_dense(&p->y, p) &&
+         (!p->w || p->w_dtype == p->dtype) && (!p->b || p->b_dtype == p->dtype);
+}
+
+static tigon_status fwd_plain(tigon_queue *queue, const tigon_group_norm_fwd_problem *p, int64_t packs) {
+  static cuda_kernel few[3] = CUDA_KERNELS(group_norm, group_norm_fwd_plain_2),
+                     many[3] = CUDA_KERNELS(group_norm, group_norm_fwd_plain_4);
+  enum { FEW = 2, MANY = 4, MOST_BATCHES = 65535 };
+  const bool is_few = packs <= FEW * GROUP_FWD_THREADS;
+  cuda_kernel *kernel = cuda_by_dtype(is_few ? few : many, p->dtype);
+  cuda_shape shape = {.blocks = p->groups,
+                      .threads = cuda_team_for(cuda_ceil_div(packs, is_few ? FEW : MANY), GROUP_PLAIN_THREADS)};
+  tigon_status status = TIGON_OK;
+  for (int64_t at = 0; at < p->batch && status == TIGON_OK; at += shape.rows) {
+    const int64_t row = at * p->groups, bytes = row * packs * 16;
+    const group_plain rows = {.x = (const char *)p->x.data + bytes,
+                              .w = p->w,
+                              .b = p->b,
+                              .y = (char *)p->y.data + bytes,
+                              .mean = p->mean ? p->mean + row : NULL,
+                              .rstd = p->rstd ? p->rstd + row : NULL,
+                              .packs = (int)packs,
+                              .channel_of = (unsigned)cuda_ceil_div((int64_t)1 << 31, packs / p->channels),
+                              .channels = (unsigned)p->channels,
+                              .eps = p->eps};
+    shape.rows = p->batch - at < MOST_BATCHES ? (int)(p->batch - at) : MOST_BATCHES;
+    status = cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)&rows));
+  }
+  return status;
+}
+
 static tigon_status fwd_held(tigon_queue *queue, const tigon_group_norm_fwd_problem *p, bool mixed, int64_t packs,
                              int cluster) {
   static cuda_kernel few[3] = CUDA_KERNELS(group_norm, group_norm_fwd_2),
@@ -100,6 +138,7 @@ tigon_status tigon_cuda_group_norm_fwd(tigon_queue *queue, const tigon_group_nor
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->channels * p->run, lanes);
   const group_path path = worse(path_of(&p->x, p->batch, p->channels, p->run, p->groups, p->dtype),
                                 path_of(&p->y, p->batch, p->channels, p->run, p->groups, p->dtype));
+  if (path == WIDE && p->groups <= INT32_MAX && is_plain(p, packs)) return fwd_plain(queue, p, packs);
   const int cluster = cuda_of(queue)->sm >= 90 ? cluster_of(packs, PACKS) : 1;
   if (path != ANY && packs <= (int64_t)cluster * MOST_PACKS) return fwd_held(queue, p, path == MIXED, packs, cluster);
   return fwd_walked(queue, p, path == WIDE);

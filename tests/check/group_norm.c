@@ -14,13 +14,15 @@ static const struct option {
 enum { OPTIONS = sizeof options / sizeof *options };
 
 /* Around the tile; one channel a group; one group; few huge groups, which are split by positions and by channels;
- * C = G = 32 with 4096 positions; 8192 rows; channels that begin anywhere in a chunk of 64 KiB of UB. */
+ * C = G = 32 with 4096 positions; 8192 rows; channels that begin anywhere in a chunk of 64 KiB of UB; whole packs a
+ * channel, whose number is no power of two. */
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t shapes[][4] = {
       {1, 1, 1, 1},     {2, 4, tile, 2},  {3, 6, 2 * tile + 1, 3}, {1, 3, 2 * tile - 1, 1},
       {5, 12, 37, 4},   {2, 63, 131, 21}, {7, 32, 7, 8},           {9, 24, 1, 3},
       {1, 8, 9000, 2},  {1, 512, 40, 1},  {1, 32, 4096, 32},       {40, 6, 11, 6},
       {1, 1, 70001, 1}, {2, 1, 1, 1},     {256, 32, 3, 32},        {5, 3, 1667, 1},
+      {3, 10, 488, 2},
   };
   if (index >= (int)(sizeof shapes / sizeof *shapes)) return false;
   for (int d = 0; d < 4; ++d) dims[d] = shapes[index][d];

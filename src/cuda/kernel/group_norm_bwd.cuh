@@ -52,6 +52,7 @@ __device__ inline void group_channel_sums(const cluster &cl, float *sums, int un
 template <class T, int PACKS, int STAGES, bool MIXED>
 __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, const group_walk &walk) {
   constexpr int N = pack<T>::N, E = MIXED ? N : 1, THREADS = GROUP_BWD_THREADS, STREAM = PACKS * THREADS;
+  constexpr bool HOLDS = !MIXED && PACKS == 2; /* dy and xhat in f32, where registers allow it; else as they came */
   __shared__ team_space<2> space;
   __shared__ cluster_space<2> shared;
   const team t = team_of(walk.team);
@@ -78,88 +79,93 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
   /* Batches range, range + ranges, ... are the block's, so that all blocks sweep memory together. */
   const int64_t apart = walk.ranges * t.count;
   int64_t batch = range + t.index * walk.ranges, ahead = batch; /* STAGES rows */
-  int stage_ahead = 0;
-  auto fetch = [&]() {
-    if (ahead < p.batch) {
-      uint4 *stage = group_stages + stage_ahead * 2 * STREAM + threadIdx.x;
-      const T *dy = group_row<T>(p.dy, ahead, channel), *x = group_row<T>(p.x, ahead, channel);
-      group_cursor to = start;
+  const T *next_dy[PACKS], *next_x[PACKS];                      /* of row `ahead` */
+  T *dx[PACKS];
+  at = start;
 #pragma unroll
-      for (int k = 0; k < PACKS; ++k) {
-        if (own + k * t.threads < stop) {
-          __pipeline_memcpy_async(stage + k * THREADS, dy + to.c * p.dy.channel_pitch + to.i, 16);
-          __pipeline_memcpy_async(stage + STREAM + k * THREADS, x + to.c * p.x.channel_pitch + to.i, 16);
-        }
-        group_advance(to, step, run);
+  for (int k = 0; k < PACKS; ++k) {
+    next_dy[k] = group_row<T>(p.dy, batch, channel + at.c) + at.i;
+    next_x[k] = group_row<T>(p.x, batch, channel + at.c) + at.i;
+    dx[k] = group_row<T>(p.dx, batch, channel + at.c) + at.i;
+    group_advance(at, step, run);
+  }
+  int64_t dy_step = apart * p.dy.batch_pitch, x_step = apart * p.x.batch_pitch, dx_step = apart * p.dx.batch_pitch;
+  asm("" : "+l"(dy_step), "+l"(x_step), "+l"(dx_step)); /* products that are not made again in every row */
+  auto fetch = [&](uint4 *stage) {
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+      if (ahead < p.batch && own + k * t.threads < stop) {
+        __pipeline_memcpy_async(stage + k * THREADS, next_dy[k], 16);
+        __pipeline_memcpy_async(stage + STREAM + k * THREADS, next_x[k], 16);
       }
+      next_dy[k] += dy_step, next_x[k] += x_step;
     }
     __pipeline_commit();
     ahead += apart;
-    stage_ahead = stage_ahead + 1 == STAGES ? 0 : stage_ahead + 1;
   };
-  for (int i = 0; i < STAGES; ++i) fetch();
+  uint4 *const first_stage = group_stages + threadIdx.x, *const last_stage = first_stage + (STAGES - 1) * 2 * STREAM;
+  for (uint4 *stage = first_stage; stage <= last_stage; stage += 2 * STREAM) fetch(stage);
 
   const float share = 1 / (float)count;
-  int turn = 0, stage_now = 0;
+  int turn = 0;
+  uint4 *stage = first_stage;
+  int64_t row = batch * p.groups + group;
   float next_mean = 0, next_rstd = 0;
-  if (batch < p.batch) {
-    next_mean = p.mean[batch * p.groups + group];
-    next_rstd = p.rstd[batch * p.groups + group];
-  }
+  if (batch < p.batch) next_mean = p.mean[row], next_rstd = p.rstd[row];
   for (; batch < p.batch; batch += apart) {
     const float mean = next_mean, rstd = next_rstd;
-    if (batch + apart < p.batch) {
-      next_mean = p.mean[(batch + apart) * p.groups + group];
-      next_rstd = p.rstd[(batch + apart) * p.groups + group];
-    }
+    row += apart * p.groups;
+    if (batch + apart < p.batch) next_mean = p.mean[row], next_rstd = p.rstd[row];
     __pipeline_wait_prior(STAGES - 1);
-    const uint4 *stage = group_stages + stage_now * 2 * STREAM + threadIdx.x;
-    stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
-    pack<T> dy[PACKS], x[PACKS];
+    uint4 dy_bits[PACKS], x_bits[PACKS];
+    float dy[HOLDS ? PACKS : 1][N], xhat[HOLDS ? PACKS : 1][N];
+    auto widen = [&](int k) {
+      float(&a)[N] = dy[HOLDS ? k : 0], (&b)[N] = xhat[HOLDS ? k : 0];
+      unpack(pack_of<T>(dy_bits[k]), a);
+      unpack(pack_of<T>(x_bits[k]), b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) b[j] = (b[j] - mean) * rstd;
+    };
     float sums[2] = {0, 0}; /* of g, of g * xhat */
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
-      dy[k] = x[k] = zero_pack<T>();
       if (own + k * t.threads >= stop) continue;
-      dy[k] = *(const pack<T> *)&stage[k * THREADS];
-      x[k] = *(const pack<T> *)&stage[STREAM + k * THREADS];
-      float a[N], b[N], of_dy[E], of_x[E];
-      unpack(dy[k], a);
-      unpack(x[k], b);
+      dy_bits[k] = stage[k * THREADS], x_bits[k] = stage[STREAM + k * THREADS];
+      widen(k);
+      float of_dy[E], of_x[E];
 #pragma unroll
       for (int e = 0; e < E; ++e) of_dy[e] = of_x[e] = 0;
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        of_dy[j % E] += a[j];
-        of_x[j % E] = fmaf(a[j], b[j] - mean, of_x[j % E]);
+        const float a = dy[HOLDS ? k : 0][j];
+        of_dy[j % E] += a;
+        of_x[j % E] = fmaf(a, xhat[HOLDS ? k : 0][j], of_x[j % E]);
       }
 #pragma unroll
       for (int e = 0; e < E; ++e) {
-        of_x[e] *= rstd;
         dw[k * E + e] += of_x[e], db[k * E + e] += of_dy[e];
         sums[0] = fmaf(w[k * E + e], of_dy[e], sums[0]), sums[1] = fmaf(w[k * E + e], of_x[e], sums[1]);
       }
+      if (!HOLDS) keep_packed(dy_bits[k]), keep_packed(x_bits[k]);
     }
-    fetch(); /* the row's stage is free: on its way while the sums are */
+    fetch(stage); /* it is free: on its way while the sums are */
+    stage = stage == last_stage ? first_stage : stage + 2 * STREAM;
     team_all<op_sum, true>(t, space, turn, sums);
     cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
     /* dx = rstd * dy * w - mean_g - xhat * slope */
     const float mean_g = rstd * (sums[0] * share), slope = rstd * (sums[1] * share);
-    T *dx = group_row<T>(p.dx, batch, channel);
-    at = start;
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       if (own + k * t.threads < stop) {
-        float a[N], b[N];
-        unpack(dy[k], a);
-        unpack(x[k], b);
+        if (!HOLDS) widen(k);
+        float out[N];
 #pragma unroll
         for (int j = 0; j < N; ++j)
-          a[j] = fmaf((mean - b[j]) * rstd, slope, fmaf(a[j], rstd * w[k * E + j % E], -mean_g));
-        store_pack(dx + at.c * p.dx.channel_pitch + at.i, packed<T>(a));
+          out[j] = fmaf(-xhat[HOLDS ? k : 0][j], slope, fmaf(dy[HOLDS ? k : 0][j], rstd * w[k * E + j % E], -mean_g));
+        store_pack(dx[k], packed<T>(out));
       }
-      group_advance(at, step, run);
+      dx[k] += dx_step;
     }
   }
   column_sum_may_begin();

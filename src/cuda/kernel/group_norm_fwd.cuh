@@ -1,9 +1,11 @@
-/* group_norm forward. `held`: a row, or a block's share of it, stays in registers, one read. `walked`: a row of any size, run and
- * alignment in parts; a row of one part is stored at once, else the parts' statistics are handed to `store`, which joins them. */
+/* group_norm forward. `plain`: a block has a dense row in registers; `held`: the same of any pitch, or of a block's share of a row, one
+ * read each. `walked`: a row of any size, run and alignment in parts; a row of one part is stored at once, else the parts' statistics are
+ * handed to `store`, which joins them. */
 #ifndef TIGON_CUDA_KERNEL_GROUP_NORM_FWD_CUH
 #define TIGON_CUDA_KERNEL_GROUP_NORM_FWD_CUH
 
 #include "cuda/kernel/group_norm.cuh"
+#include "cuda/kernel/norm_part.cuh"
 
 /* Stores mean and rstd where `stores`; returns rstd. */
 __device__ static inline float group_statistics(const tigon_group_norm_fwd_problem &p, int64_t row, bool stores,
@@ -12,6 +14,65 @@ __device__ static inline float group_statistics(const tigon_group_norm_fwd_probl
   if (p.mean && stores) p.mean[row] = m.center + m.rest;
   if (p.rstd && stores) p.rstd[row] = rstd;
   return rstd;
+}
+
+/* Of w or b, what a lane's packs are given. */
+template <class T, int PACKS>
+__device__ inline void group_fetch(const group_plain &p, const void *v, float absent, int first, T (&to)[PACKS]) {
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) to[k] = from_f32<T>(absent);
+  if (!v) return;
+  const unsigned channel = blockIdx.x * p.channels;
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k)
+    if (k * WARP < p.packs - first) to[k] = ((const T *)v)[channel + __umulhi(2 * (first + k * WARP), p.channel_of)];
+}
+
+/* Block (group, batch). A warp's packs lie side by side, a lane has every 32nd of them: their addresses differ by constants. */
+template <class T, int PACKS> __device__ inline void group_fwd_plain(const group_plain &p) {
+  constexpr int N = pack<T>::N, SPAN = PACKS * WARP; /* packs of a warp */
+  __shared__ float4 parts[MOST_WARPS];
+  const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
+  const int first = warp * SPAN + lane, left = p.packs - first;
+  const int64_t row = (int64_t)blockIdx.y * gridDim.x + blockIdx.x, at = row * p.packs + first;
+  const uint4 *x = (const uint4 *)p.x + at;
+  uint4 kept[PACKS];
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    kept[k] = uint4{0, 0, 0, 0};
+    if (k * WARP < left) kept[k] = x[k * WARP];
+  }
+  T w[PACKS], b[PACKS]; /* on their way while the sums are made */
+  group_fetch(p, p.w, 1, first, w);
+  group_fetch(p, p.b, 0, first, b);
+  const auto elements = [&](int of_warp) { return (float)(N * max(0, min(SPAN, p.packs - of_warp * SPAN))); };
+  norm_part a = norm_part_of<T>(kept, WARP, left);
+  norm_part_join(a, (float)(N * max(0, min(PACKS, (left + WARP - 1) / WARP))), elements(warp));
+  const float count = (float)(N * p.packs);
+  if (warps > 1) {
+    if (lane == 0) parts[warp] = make_float4(a.center, a.sum, a.squares, 0);
+    __syncthreads();
+    const int other = lane & (warps - 1);
+    const float4 of = parts[other];
+    a = norm_part{of.x, of.y, of.z};
+    norm_part_join(a, elements(other), count, warps);
+  }
+  const float off = a.sum * norm_share(count), squares = fmaf(-a.sum, off, a.squares);
+  const float rstd = norm_rsqrt_mean(squares < 0 ? 0 : squares, count, p.eps), rest = -off * rstd;
+  if (p.mean && threadIdx.x == 0) p.mean[row] = a.center + off;
+  if (p.rstd && threadIdx.x == 0) p.rstd[row] = rstd;
+  uint4 *y = (uint4 *)p.y + at;
+#pragma unroll
+  for (int k = 0; k < PACKS; ++k) {
+    if (k * WARP >= left) continue;
+    const float weight = to_f32(w[k]), scale = rstd * weight, shift = fmaf(rest, weight, to_f32(b[k]));
+    float v[N];
+    keep_packed(kept[k]);
+    unpack_again<T>(kept[k], v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) v[j] = fmaf(v[j] - a.center, scale, shift);
+    store_pack((T *)(y + k * WARP), packed<T>(v));
+  }
 }
 
 /* MIXED: packs may lie across channels, which lie end to end. */
