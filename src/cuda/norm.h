@@ -8,15 +8,18 @@
 #include "problem.h"
 
 enum {
-  NORM_FWD_THREADS = 256,    /* of a forward block in which each warp has a row */
-  NORM_MOST_THREADS = 1024,  /* of a block */
-  NORM_HELD_THREADS = 512,   /* of layer_norm's block that holds NORM_SWEPT_PACKS */
-  NORM_EARLY_PACKS = 1024,   /* of its rows for which w and b are on their way with x, at most */
+  NORM_FWD_THREADS = 256,   /* of a forward block in which each warp has a row */
+  NORM_MOST_THREADS = 1024, /* of a block */
+  NORM_HELD_THREADS = 512,  /* of layer_norm's block that holds NORM_SWEPT_PACKS */
+  NORM_WHOLE_PACKS = 1024,  /* of its whole rows, at most: w and b are there, and packs a power of two */
+  NORM_GROUP_ROWS = 4,      /* of a team of modulated_rms_norm forward, which share a scale; of each a thread has */
+  NORM_GROUP_PACKS = 2,
   NORM_SHARE_THREADS = 512,  /* of a forward block that shares rows with others of its cluster */
   NORM_SWEPT_THREADS = 1024, /* of a forward block whose row is swept twice, at most; of */
   NORM_SWEPT_PACKS = 2048,   /* packs, 16 bytes each, and more */
   NORM_BWD_THREADS = 512,
   NORM_BWD_PACKS = 2,        /* 16 bytes each, of a row, a thread and a tensor in the backward block */
+  NORM_LAYER_COLS = 4096,    /* beyond which layer_norm's backward is quicker held than plain */
   NORM_BWD_STAGES = 3,       /* rows of a team on their way into shared memory, the one in work among them */
   NORM_STAGED_THREADS = 512, /* of a block whose rows are swept out of shared memory; two streams of */
   NORM_STAGED_PACKS = 4,
@@ -48,6 +51,7 @@ typedef struct norm_plain {
   float *rstd;
   float eps, w_offset; /* 1 where w is absent, which then counts as 0 */
   tigon_casting casting;
+  bool stays; /* in 16 bits y is larger than the L2 */
   norm_plain_rows y, s;
   const void *b;
   float *mean;

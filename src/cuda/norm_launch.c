@@ -17,6 +17,7 @@ static bool has_dtype(const void *vector, tigon_dtype its, tigon_dtype dtype) { 
 
 static norm_plain_rows plain_rows(const tigon_rows *t) { return (norm_plain_rows){t->data, t->pitch[2]}; }
 static norm_plain plain_of(const tigon_norm_fwd_problem *p, int team) {
+  enum { L2_BYTES = 50 << 20 };
   return (norm_plain){.cols = (int)p->cols,
                       .team = team,
                       .rows = p->space.rows,
@@ -27,6 +28,7 @@ static norm_plain plain_of(const tigon_norm_fwd_problem *p, int team) {
                       .eps = p->eps,
                       .w_offset = p->w ? p->w_offset : 1,
                       .casting = p->casting,
+                      .stays = 2 * p->space.rows * p->cols > L2_BYTES,
                       .y = plain_rows(&p->y),
                       .s = plain_rows(&p->s),
                       .b = p->b,
@@ -36,6 +38,17 @@ static norm_plain plain_of(const tigon_norm_fwd_problem *p, int team) {
                       .shift_dtype = p->shift_dtype,
                       .scale = plain_rows(&p->scale),
                       .shift = plain_rows(&p->shift)};
+}
+
+/* Rows that wait in shared memory, those of a team of one group: the bytes of a block. */
+static int stash_bytes(int threads) { return threads * NORM_GROUP_ROWS * NORM_GROUP_PACKS * 16; }
+static int stash_team(int64_t packs) {
+  return cuda_team_for(cuda_ceil_div(packs, NORM_GROUP_PACKS), NORM_MOST_THREADS);
+}
+static bool stashes(const cuda_device *device, const tigon_norm_fwd_problem *p, int64_t packs) {
+  const int threads = cuda_block_for(stash_team(packs), NORM_FWD_THREADS);
+  return p->share >= NORM_GROUP_ROWS && packs <= NORM_GROUP_PACKS * NORM_MOST_THREADS &&
+         stash_bytes(threads) <= device->desc.onchip_bytes;
 }
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels) {
@@ -63,10 +76,18 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   cuda_kernel *kernel = wide ? kernels->fwd_wide : kernels->fwd_any;
   int each = wide ? 2 : 8;      /* packs, or elements, of a thread and row */
   int warps = NORM_FWD_THREADS; /* threads of a block in which each warp has a row */
+  bool stashed = false;
   if (held) {
     each = packs <= 2 * WARP || p->cols <= kernels->early_cols || few ? 2 : 4;
-    const bool late = kernels->fwd_late[0].name && packs > NORM_EARLY_PACKS;
-    kernel = !plain ? kernels->fwd_held : each == 2 ? kernels->fwd_2 : late ? kernels->fwd_late : kernels->fwd_4;
+    const bool whole = p->w && p->b && packs <= NORM_WHOLE_PACKS && (packs & (packs - 1)) == 0;
+    const bool late = kernels->fwd_late[0].name && !whole;
+    stashed = plain && each == 4 && kernels->fwd_stashed[0].name && stashes(device, p, packs);
+    kernel = !plain      ? kernels->fwd_held
+             : stashed   ? kernels->fwd_stashed
+             : each == 2 ? kernels->fwd_2
+             : late      ? kernels->fwd_late
+                         : kernels->fwd_4;
+    if (stashed) each = NORM_GROUP_PACKS;
     if (packs > each * WARP) warps = WARP;
   }
   norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};
@@ -83,9 +104,12 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
     walk.team = cuda_team_for(cuda_ceil_div(packs, 4), NORM_SWEPT_THREADS);
   }
   const int threads = cuda_block_for(walk.team, warps);
-  const int64_t teams = threads / walk.team, blocks = cuda_ceil_div(p->space.rows, teams) * cluster;
-  const cuda_shape shape = {
-      .blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster, .threads = threads, .cluster = cluster};
+  const int64_t work = stashed ? p->groups.rows * cuda_ceil_div(p->share, NORM_GROUP_ROWS) : p->space.rows;
+  const int64_t blocks = cuda_ceil_div(work, threads / walk.team) * cluster;
+  const cuda_shape shape = {.blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster,
+                            .threads = threads,
+                            .shared_bytes = stashed ? stash_bytes(threads) : 0,
+                            .cluster = cluster};
   kernel = cuda_by_dtype(kernel, p->dtype);
   if (!swept && !(held && plain)) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, &walk));
   norm_plain rows = plain_of(p, walk.team);
@@ -150,7 +174,8 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   const bool staged = wide && stages && shares && !held;
   const bool plain =
       p->space.inner == p->space.rows && has_dtype(p->w, p->w_dtype, p->dtype) && (cluster == 1 || staged);
-  const bool own_parameters = held && plain && kernels->bwd_plain[0].name && short_pitches(p);
+  const bool long_layer = kernels->bwd_held[0].name && p->cols > NORM_LAYER_COLS;
+  const bool own_parameters = held && plain && kernels->bwd_plain[0].name && !long_layer && short_pitches(p);
   cuda_kernel *kernel = own_parameters ? kernels->bwd_plain
                         : held         ? plain && kernels->bwd_held[0].name ? kernels->bwd_held : kernels->bwd_held_any
                         : staged       ? plain ? kernels->bwd_staged : kernels->bwd_staged_any

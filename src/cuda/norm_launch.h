@@ -7,9 +7,10 @@
 
 typedef struct norm_kernels {
   cuda_kernel fwd_2[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
-  cuda_kernel fwd_late[3];  /* layer_norm's fwd_4 of more than NORM_EARLY_PACKS */
-  cuda_kernel fwd_swept[3]; /* a fused add has none */
-  int early_cols;           /* a row of so many columns, or fewer, is held two packs a thread */
+  cuda_kernel fwd_late[3];    /* layer_norm's fwd_4 of rows that are not whole */
+  cuda_kernel fwd_stashed[3]; /* modulated's of groups of NORM_GROUP_ROWS rows and more */
+  cuda_kernel fwd_swept[3];   /* a fused add has none */
+  int early_cols;             /* a row of so many columns, or fewer, is held two packs a thread */
   int held_cols; /* of many rows with more columns all are swept; 0: those alone that a block cannot hold well */
   cuda_kernel bwd_few[3], bwd_plain[3]; /* of plain rows, as held and staged; modulated has held, the others the rest */
   cuda_kernel bwd_held[3], bwd_held_any[3], bwd_staged[3], bwd_staged_any[3], bwd_wide[3], bwd_any[3];
@@ -22,7 +23,9 @@ typedef struct norm_kernels {
   .bwd_held_any = CUDA_KERNELS(op, op##_bwd_held_any), .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), \
   .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
 #define NORM_SWEPT(op) .fwd_swept = CUDA_KERNELS(op, op##_fwd_swept)
-#define NORM_MODULATED_KERNELS(op) NORM_SHARED_KERNELS(op), .bwd_held = CUDA_KERNELS(op, op##_bwd_held)
+#define NORM_MODULATED_KERNELS(op)                                            \
+  NORM_SHARED_KERNELS(op), .fwd_stashed = CUDA_KERNELS(op, op##_fwd_stashed), \
+                           .bwd_held = CUDA_KERNELS(op, op##_bwd_held)
 #define NORM_KERNELS(op)                                                                                             \
   NORM_SHARED_KERNELS(op), .bwd_few = CUDA_KERNELS(op, op##_bwd_few), .bwd_plain = CUDA_KERNELS(op, op##_bwd_plain), \
                            .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged),                                          \

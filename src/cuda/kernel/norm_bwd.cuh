@@ -22,14 +22,14 @@ template <class T> __device__ inline void norm_fetch(uint4 *to, const T *row, co
   }
 }
 
-/* A thread's weights: in registers as they are stored, unless that is f32 beside a narrower T. */
-template <class T> struct norm_held_weights {
+/* A thread's weights: in registers as they are stored, unless that is f32 beside a narrower T, which PLAIN is not. */
+template <class T, bool PLAIN> struct norm_held_weights {
   enum { N = pack<T>::N };
   pack<T> kept[NORM_BWD_PACKS];
   const bool same;
   const float offset;
   __device__ norm_held_weights(const tigon_norm_bwd_problem &p, const team &t, int first)
-      : same(!p.w || p.w_dtype == p.dtype), offset(p.w ? p.w_offset : 1) {
+      : same(PLAIN || !p.w || p.w_dtype == p.dtype), offset(p.w ? p.w_offset : 1) {
 #pragma unroll
     for (int k = 0; k < NORM_BWD_PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
@@ -68,33 +68,33 @@ __device__ inline void norm_join_teams(const team &t, float *space, const float 
   }
 }
 
-template <class T, norm_kind KIND>
+/* PLAIN: rows at one pitch, which a block holds, and w of their dtype. */
+template <class T, norm_kind KIND, bool PLAIN>
 __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
-  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS;
+  constexpr bool ADDS = KIND == NORM_ADD_RMS;
+  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STREAMS = ADDS ? 3 : 2; /* of a stage */
   constexpr int STAGES = NORM_BWD_STAGES, STREAM = PACKS * NORM_BWD_THREADS;
   constexpr bool CENTERS = KIND == NORM_LAYER;
   constexpr int VALUES = CENTERS ? 2 : 1;
   __shared__ team_space<VALUES> space;
   __shared__ cluster_space<VALUES> shared;
   const team t = team_of(walk.team);
-  const cluster cl = cluster_of_block();
+  const cluster cl = PLAIN ? cluster{0, 1} : cluster_of_block();
   const bool rounds = !CENTERS && norm_rounds<T>(p.casting);
-  const int streams = KIND == NORM_ADD_RMS && p.ds.data ? 3 : 2; /* of a stage */
   const int first = cl.rank * t.threads * PACKS * N, cols = (int)p.cols;
   const int64_t range = blockIdx.x / cl.size, rows = p.space.rows, step = walk.ranges * t.count;
   int64_t r = range + t.index * walk.ranges;
-  const norm_held_weights<T> weights(p, t, first);
+  const norm_held_weights<T, PLAIN> weights(p, t, first);
   float dw[PACKS * N] = {0}, db[CENTERS ? PACKS * N : 1] = {0};
 
   int64_t ahead = r; /* STAGES rows */
   int stage_ahead = 0;
   auto fetch = [&]() {
     if (ahead < rows) {
-      uint4 *stage = norm_stages + stage_ahead * streams * STREAM + threadIdx.x;
-      norm_fetch(stage, row_of<T>(p.space, p.dy, ahead), t, first, cols);
-      norm_fetch(stage + STREAM, row_of<T>(p.space, p.x, ahead), t, first, cols);
-      if (KIND == NORM_ADD_RMS && p.ds.data)
-        norm_fetch(stage + 2 * STREAM, row_of<T>(p.space, p.ds, ahead), t, first, cols);
+      uint4 *stage = norm_stages + (stage_ahead * STREAMS) * STREAM + threadIdx.x;
+      norm_fetch(stage, norm_row_at<T, PLAIN>(p.space, p.dy, ahead), t, first, cols);
+      norm_fetch(stage + STREAM, norm_row_at<T, PLAIN>(p.space, p.x, ahead), t, first, cols);
+      if (ADDS) norm_fetch(stage + 2 * STREAM, norm_row_at<T, PLAIN>(p.space, p.ds, ahead), t, first, cols);
     }
     __pipeline_commit();
     ahead += step;
@@ -112,7 +112,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       if (CENTERS) next_center = p.mean[r + step];
     }
     __pipeline_wait_prior(STAGES - 1);
-    const uint4 *stage = norm_stages + stage_now * streams * STREAM + threadIdx.x;
+    const uint4 *stage = norm_stages + (stage_now * STREAMS) * STREAM + threadIdx.x;
     stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
     uint4 add[PACKS];
     float g[PACKS * N], xhat[PACKS * N], sums[VALUES] = {0}; /* of g * xhat, of g */
@@ -123,7 +123,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       float a[N], b[N], w[N];
       unpack(pack_of<T>(stage[k * NORM_BWD_THREADS]), a);
       unpack(pack_of<T>(stage[STREAM + k * NORM_BWD_THREADS]), b);
-      if (KIND == NORM_ADD_RMS && p.ds.data) add[k] = stage[2 * STREAM + k * NORM_BWD_THREADS];
+      if (ADDS) add[k] = stage[2 * STREAM + k * NORM_BWD_THREADS];
       weights.get(p, k, c, w);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
@@ -142,20 +142,19 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
     }
     fetch(); /* the row's stage is free: on its way while the sums are */
     team_all<op_sum, true>(t, space, turn, sums);
-    cluster_all<op_sum>(cl, shared, turn, sums);
+    if (!PLAIN) cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
     const float mean = sums[0] * share, mean_g = CENTERS ? sums[VALUES - 1] * share : 0;
-    T *dx = row_of<T>(p.space, p.dx, r);
+    T *dx = norm_row_at<T, PLAIN>(p.space, p.dx, r);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
       if (c >= cols) continue;
       float out[N], ds[N];
-      const bool adds = KIND == NORM_ADD_RMS && p.ds.data;
-      if (adds) unpack(pack_of<T>(add[k]), ds);
+      if (ADDS) unpack(pack_of<T>(add[k]), ds);
 #pragma unroll
       for (int j = 0; j < N; ++j)
-        out[j] = rstd * fmaf(-xhat[k * N + j], mean, g[k * N + j] - mean_g) + (adds ? ds[j] : 0);
+        out[j] = rstd * fmaf(-xhat[k * N + j], mean, g[k * N + j] - mean_g) + (ADDS ? ds[j] : 0);
       store_pack(dx + c, packed<T>(out));
     }
   }
@@ -189,7 +188,7 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
   int turn = 0;
   for (int64_t r = range; r < p.space.rows; r += walk.ranges, turn ^= 1) {
     const T *dy = row_of<T>(p.space, p.dy, r), *x = row_of<T>(p.space, p.x, r);
-    const T *ds = KIND == NORM_ADD_RMS && p.ds.data ? row_of<T>(p.space, p.ds, r) : NULL;
+    const T *ds = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.ds, r) : NULL;
     T *dx = row_of<T>(p.space, p.dx, r);
     const float rstd = p.rstd[r], center = CENTERS ? p.mean[r] : 0;
     double all[VALUES] = {0};
@@ -216,13 +215,13 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
       norm_load<T>(dy + c, a);
       norm_load<T>(x + c, b);
       norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
-      if (ds) norm_load<T>(ds + c, add);
+      if (KIND == NORM_ADD_RMS) norm_load<T>(ds + c, add);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         if (CENTERS) b[j] -= center;
         const float g = CENTERS ? fmaf(a[j], w[j], -mean_g) : a[j] * w[j];
         out[j] = rstd * fmaf(-b[j] * rstd, mean, g);
-        if (ds) out[j] += add[j];
+        if (KIND == NORM_ADD_RMS) out[j] += add[j];
         if (!adds_up) continue;
         const float term = a[j] * norm_xhat<T>(b[j], rstd, rounds);
         dw[c + j] = r == range ? term : dw[c + j] + term;

@@ -50,32 +50,31 @@ __device__ static inline float *norm_few_of(float *here, int rank) {
 }
 
 template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const norm_few &p) {
-  constexpr int N = pack<T>::N, STREAMS = KIND == NORM_ADD_RMS ? 3 : 2, AT_ONCE = 8;
-  constexpr bool CENTERS = KIND == NORM_LAYER;
-  constexpr int VALUES = CENTERS ? 2 : 1, BLOCK = NORM_FEW_THREADS;
+  constexpr int N = pack<T>::N, AT_ONCE = 8;
+  constexpr bool CENTERS = KIND == NORM_LAYER, ADDS = KIND == NORM_ADD_RMS;
+  constexpr int VALUES = CENTERS ? 2 : 1, STREAMS = ADDS ? 3 : 2, BLOCK = NORM_FEW_THREADS;
   const int blocks = 1 << p.cluster_bits, block = (int)blockIdx.x & (blocks - 1);
   norm_few_begins(blocks);
   const int threads = 1 << p.team_bits, teams = BLOCK >> p.team_bits, lane = (int)threadIdx.x % WARP;
   const int rank = (int)threadIdx.x & (threads - 1), index = (int)threadIdx.x >> p.team_bits;
   const int width = threads * N, first = block * width, c = first + rank * N;
   const int slab = (int)blockIdx.x >> p.cluster_bits, row = slab + index * p.clusters, step = p.clusters * teams;
-  const bool has = c < p.cols, adds = KIND == NORM_ADD_RMS && p.ds;
+  const bool has = c < p.cols;
   const bool rounds = !CENTERS && norm_rounds<T>((tigon_casting)p.casting);
-  const int streams = adds ? STREAMS : 2;
 
-  /* Shared memory: [each][streams][BLOCK] packs, [VALUES][BLOCK * N] sums of columns by team, [each][VALUES][posts] sums of rows by team,
+  /* Shared memory: [each][STREAMS][BLOCK] packs, [VALUES][BLOCK * N] sums of columns by team, [each][VALUES][posts] sums of rows by team,
    * block and warp. */
   uint4 *const own = norm_stages + threadIdx.x;
-  float *const columns = (float *)(norm_stages + p.each * streams * BLOCK);
+  float *const columns = (float *)(norm_stages + p.each * STREAMS * BLOCK);
   const int warps = threads / WARP, parts = warps << p.cluster_bits, posts = BLOCK / WARP << p.cluster_bits;
   float *const posted = columns + VALUES * BLOCK * N + index * parts;
 
   uint4 *to = own;
 #pragma unroll 1
-  for (int r = row; r < p.rows && has; r += step, to += streams * BLOCK) {
+  for (int r = row; r < p.rows && has; r += step, to += STREAMS * BLOCK) {
     __pipeline_memcpy_async(to, (const T *)p.dy + r * p.dy_pitch + c, 16);
     __pipeline_memcpy_async(to + BLOCK, (const T *)p.x + r * p.x_pitch + c, 16);
-    if (adds) __pipeline_memcpy_async(to + 2 * BLOCK, (const T *)p.ds + r * p.ds_pitch + c, 16);
+    if (ADDS) __pipeline_memcpy_async(to + 2 * BLOCK, (const T *)p.ds + r * p.ds_pitch + c, 16);
   }
   __pipeline_commit();
   const int of_lane = row + lane * step; /* the row of which the lane has rstd and mean */
@@ -96,8 +95,8 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
   };
   /* dy and xhat of a row. */
   auto unpack_row = [&](int k, float rstd, float center, float(&a)[N], float(&xhat)[N]) {
-    unpack(pack_of<T>(own[k * streams * BLOCK]), a);
-    unpack(pack_of<T>(own[(k * streams + 1) * BLOCK]), xhat);
+    unpack(pack_of<T>(own[k * STREAMS * BLOCK]), a);
+    unpack(pack_of<T>(own[(k * STREAMS + 1) * BLOCK]), xhat);
 #pragma unroll
     for (int j = 0; j < N; ++j) xhat[j] = (CENTERS ? xhat[j] - center : xhat[j]) * rstd;
   };
@@ -147,9 +146,9 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
     const float mean = sums[0] * p.share, mean_g = CENTERS ? sums[VALUES - 1] * p.share : 0;
     float a[N], xhat[N], ds[N], out[N];
     unpack_row(k, rstd, center, a, xhat);
-    if (adds) unpack(pack_of<T>(own[(k * streams + 2) * BLOCK]), ds);
+    if (ADDS) unpack(pack_of<T>(own[(k * STREAMS + 2) * BLOCK]), ds);
 #pragma unroll
-    for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-xhat[j], mean, a[j] * w[j] - mean_g) + (adds ? ds[j] : 0);
+    for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-xhat[j], mean, a[j] * w[j] - mean_g) + (ADDS ? ds[j] : 0);
     store_pack((T *)p.dx + r * p.dx_pitch + c, packed<T>(out));
   });
   if (!p.dw && !(CENTERS && p.db)) return;

@@ -17,8 +17,9 @@ template <class T> struct norm_cursor {
 template <class T, norm_kind KIND> struct norm_plain_bwd {
   static constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, BLOCK = NORM_BWD_THREADS, STREAM = PACKS * BLOCK;
   static constexpr int STAGES = NORM_BWD_STAGES;
-  static constexpr bool CENTERS = KIND == NORM_LAYER;
-  static constexpr int VALUES = CENTERS ? 2 : 1;
+  static constexpr bool CENTERS = KIND == NORM_LAYER, ADDS = KIND == NORM_ADD_RMS;
+  static constexpr int VALUES = CENTERS ? 2 : 1, STREAMS = ADDS ? 3 : 2; /* of a stage */
+  static constexpr int STAGE = STREAMS * STREAM;
 
   const norm_held &p;
   const team t;
@@ -31,8 +32,6 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
         apart(N << p.team_bits), own(t.rank * N), dw{0}, db{0} {}
 
   __device__ bool has(int k) const { return own + k * apart < p.cols; }
-  __device__ bool adds() const { return KIND == NORM_ADD_RMS && p.ds; }
-  __device__ int streams() const { return adds() ? 3 : 2; } /* of a stage */
 
   /* Packs that are past the row's end are zeros, in all stages too, so that sums need no branches. */
   __device__ void load_weights(uint4 *stages) {
@@ -41,7 +40,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
       uint4 bits = {0, 0, 0, 0};
       if (!has(k)) {
 #pragma unroll 1
-        for (int i = 0; i < STAGES * streams(); ++i) stages[i * STREAM + k * BLOCK] = bits;
+        for (int i = 0; i < STAGES * STREAMS; ++i) stages[i * STREAM + k * BLOCK] = bits;
       } else if (p.w) {
         bits = __ldg((const uint4 *)((const T *)p.w + own + k * apart));
       }
@@ -86,11 +85,11 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
     for (int k = 0; k < PACKS; ++k) {
       if (!has(k)) continue;
       float out[N], ds[N];
-      if (adds()) unpack(pack_of<T>(added[k]), ds);
+      if (ADDS) unpack(pack_of<T>(added[k]), ds);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const int i = k * N + j;
-        const float rest = adds() ? fmaf(g[i], rstd, ds[j]) : CENTERS ? fmaf(g[i], rstd, shift) : g[i] * rstd;
+        const float rest = ADDS ? fmaf(g[i], rstd, ds[j]) : CENTERS ? fmaf(g[i], rstd, shift) : g[i] * rstd;
         out[j] = fmaf(xhat[i], slope, rest);
       }
       store_pack(dx + k * apart, packed<T>(out));
@@ -102,8 +101,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
     norm_cursor<const T> dy(p.dy, p.dy_pitch, first, step, own), x(p.x, p.x_pitch, first, step, own);
     norm_cursor<const T> ds(p.ds, p.ds_pitch, first, step, own);
     norm_cursor<T> dx(p.dx, p.dx_pitch, first, step, own);
-    const int stage_packs = streams() * STREAM;
-    uint4 *const stages = norm_stages + threadIdx.x, *const last_stage = stages + (STAGES - 1) * stage_packs;
+    uint4 *const stages = norm_stages + threadIdx.x, *const last_stage = stages + (STAGES - 1) * STAGE;
     uint4 *stage_ahead = stages;
     int ahead = first;
     auto fetch = [&]() {
@@ -112,13 +110,13 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
         if (ahead >= p.rows || !has(k)) continue;
         __pipeline_memcpy_async(stage_ahead + k * BLOCK, dy.at + k * apart, 16);
         __pipeline_memcpy_async(stage_ahead + STREAM + k * BLOCK, x.at + k * apart, 16);
-        if (adds()) __pipeline_memcpy_async(stage_ahead + 2 * STREAM + k * BLOCK, ds.at + k * apart, 16);
+        if (ADDS) __pipeline_memcpy_async(stage_ahead + 2 * STREAM + k * BLOCK, ds.at + k * apart, 16);
       }
       __pipeline_commit();
       ahead += step;
       dy.next(), x.next();
-      if (adds()) ds.next();
-      stage_ahead = stage_ahead == last_stage ? stages : stage_ahead + stage_packs;
+      if (ADDS) ds.next();
+      stage_ahead = stage_ahead == last_stage ? stages : stage_ahead + STAGE;
     };
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) fetch();
@@ -139,8 +137,8 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
       uint4 added[PACKS];
 #pragma unroll
       for (int k = 0; k < PACKS; ++k)
-        if (adds()) added[k] = stage[2 * STREAM + k * BLOCK];
-      stage = stage == last_stage ? stages : stage + stage_packs;
+        if (ADDS) added[k] = stage[2 * STREAM + k * BLOCK];
+      stage = stage == last_stage ? stages : stage + STAGE;
       fetch(); /* the row's stage is free: on its way while the sums are */
       team_all<op_sum, true>(t, space, turn, sums);
       put_row(dx.at, rstd, g, xhat, added, sums);

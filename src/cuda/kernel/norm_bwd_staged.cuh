@@ -17,7 +17,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
   static constexpr int N = pack<T>::N, EACH = N / 4, PACKS = NORM_STAGED_PACKS, THREADS = NORM_STAGED_THREADS;
   static constexpr int STAGES = NORM_STAGED_STAGES, STREAM = PACKS * THREADS, AHEAD = STAGES - 2;
   static constexpr int APART = THREADS * N; /* columns from a thread's pack to its next one */
-  static constexpr bool CENTERS = KIND == NORM_LAYER;
+  static constexpr bool CENTERS = KIND == NORM_LAYER, ADDS = KIND == NORM_ADD_RMS;
   static constexpr int VALUES = CENTERS ? 2 : 1;
 
   const tigon_norm_bwd_problem &p;
@@ -44,7 +44,6 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
 
   __device__ bool has(int k) const { return own + k * APART < (int)p.cols; }
   __device__ T *row(const tigon_rows &t, int64_t r) const { return norm_row_at<T, PLAIN>(p.space, t, r) + own; }
-  __device__ bool adds() const { return KIND == NORM_ADD_RMS && p.ds.data; }
 
   __device__ void fetch(uint4 *stage, int64_t r) const {
     const T *dy = row(p.dy, r), *x = row(p.x, r);
@@ -58,7 +57,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
 
   __device__ uint4 *added(int k) const { return norm_stages + (2 * STAGES * PACKS + k) * THREADS + threadIdx.x; }
   __device__ void fetch_added(int64_t r) const {
-    if (!adds()) return;
+    if (!ADDS) return;
     const T *ds = row(p.ds, r);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k)
@@ -110,14 +109,14 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       unsigned out[4];
-      const uint4 add = adds() ? *added(k) : uint4{0, 0, 0, 0};
+      const uint4 add = ADDS ? *added(k) : uint4{0, 0, 0, 0};
       each(stage, k, center, [&](int i, const float(&)[EACH], const float(&g)[EACH], const float(&b)[EACH]) {
         float v[EACH], ds[EACH];
         widen(word_of(add, i), ds, T());
 #pragma unroll
         for (int j = 0; j < EACH; ++j) {
           v[j] = rstd * fmaf(-b[j], slope, g[j] - mean_g);
-          if (KIND == NORM_ADD_RMS) v[j] += ds[j];
+          if (ADDS) v[j] += ds[j];
         }
         out[i] = narrow(v, T());
       });

@@ -180,38 +180,47 @@ __device__ inline void norm_far_differences(const T *x, float center, const team
   sums[0] = (float)sum, sums[1] = (float)squares;
 }
 
-/* 16 bytes that are read again, out of the L1 and L2, and the last time. */
-__device__ static inline uint4 load_to_keep(const void *at) {
+/* 16 bytes that are read again, out of the L1 and L2, and the last time. A loop may have made the policy before. */
+__device__ static inline uint64_t policy_to_keep() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ static inline uint64_t policy_to_drop() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ static inline uint4 load_to_keep(const void *at, uint64_t policy = policy_to_keep()) {
   uint4 v;
-  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
-               " ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
+  asm volatile("ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
+               : "l"(at), "l"(policy));
   return v;
 }
-__device__ static inline uint4 load_to_drop(const void *at) {
+__device__ static inline uint4 load_to_drop(const void *at, uint64_t policy = policy_to_drop()) {
   uint4 v;
-  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
-               " ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy;}"
+  asm volatile("ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
+               : "l"(at), "l"(policy));
   return v;
 }
 
-/* The last to leave the L2: a call and its successor take 0.5 to 2 % less, whether that reads it or not (docs/lab/rms_norm/cuda.md). */
-template <class T> __device__ inline void store_to_stay(T *at, const pack<T> &v) {
+/* Of an output larger than the L2, what is stored last is the last to leave it: the call and the product that reads it take up to 2 %
+ * less (docs/lab/rms_norm/cuda.md). */
+template <int PACKS, class T> __device__ inline void norm_put(const norm_plain &p, T *at, const pack<T> &v) {
+  if (PACKS < 4 || sizeof(T) == 4 || !p.stays) {
+    store_pack(at, v);
+    return;
+  }
   const uint4 bits = *(const uint4 *)&v;
   asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
                " st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, policy;}" ::"l"(__cvta_generic_to_global(at)),
                "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
                : "memory");
 }
-
-template <bool STAYS, class T> __device__ inline void norm_put(T *at, const pack<T> &v) {
-  if (STAYS)
-    store_to_stay(at, v);
-  else
-    store_pack(at, v);
+template <int PACKS, class T> __device__ inline void norm_put(const tigon_norm_fwd_problem &, T *at, const pack<T> &v) {
+  store_pack(at, v);
 }
 
 /* Is y the product of two of T, which T's instruction rounds as f32 does? That is half of the instructions. */
@@ -237,7 +246,6 @@ enum norm_hold {
 template <class T, norm_kind KIND, int PACKS, norm_hold HOLD, bool SHARED = false, class P>
 __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int share = 0) {
   constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
-  constexpr bool STAYS = HOLD == HOLD_EARLY && PACKS == 4 && sizeof(T) == 2; /* of many rows, what is stored last */
   __shared__ team_space<VALUES> space;
   __shared__ cluster_space<VALUES> shared;
   const team t = team_of(threads);
@@ -298,7 +306,7 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
         const pack<T> both = packed<T>(v);
         kept[k] = *(const uint4 *)&both;
         unpack(both, v);
-        if (k * step < left) norm_put<STAYS>(s + k * step, both);
+        if (k * step < left) norm_put<PACKS>(p, s + k * step, both);
       }
 #pragma unroll
       for (int j = 0; j < N; ++j) part = fmaf(v[j], v[j], part);
@@ -315,7 +323,7 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
         if (k * step >= left) continue;
         float v[N];
         unpack_again<T>(kept[k], v);
-        norm_put<STAYS>(out.y + first + k * step, norm_product(out, v, weights[k]));
+        norm_put<PACKS>(p, out.y + first + k * step, norm_product(out, v, weights[k]));
       }
       return;
     }

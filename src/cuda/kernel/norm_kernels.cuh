@@ -8,6 +8,7 @@
 #include "cuda/kernel/norm_bwd_plain.cuh"
 #include "cuda/kernel/norm_bwd_staged.cuh"
 #include "cuda/kernel/norm_fwd_layer.cuh"
+#include "cuda/kernel/norm_fwd_modulated.cuh"
 
 #define NORM_FWD(name, bounds, ...) \
   KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_norm_fwd_problem p, const norm_walk walk), __VA_ARGS__)
@@ -50,7 +51,7 @@
 #define NORM_BWD_KERNELS(op, kind)                                           \
   NORM_FEW(op##_bwd_few, norm_bwd_few<T, kind>(p))                           \
   NORM_HELD(op##_bwd_plain, norm_bwd_plain<T, kind>(p))                      \
-  NORM_BWD(op##_bwd_held_any, norm_bwd_held<T, kind>(p, walk))               \
+  NORM_BWD(op##_bwd_held_any, norm_bwd_held<T, kind, false>(p, walk))        \
   NORM_STAGED(op##_bwd_staged, norm_bwd_staged<T, kind, true>(p, walk))      \
   NORM_STAGED(op##_bwd_staged_any, norm_bwd_staged<T, kind, false>(p, walk)) \
   NORM_BWD(op##_bwd_wide, norm_bwd_walked<T, kind, pack<T>::N>(p, walk))     \
@@ -60,18 +61,20 @@
 
 /* 64 registers hold w and b, too; of fwd_late's rows, three blocks with 40 each are quicker. */
 #define NORM_LAYER_KERNELS(op)                                                                                     \
-  NORM_PLAIN(op##_fwd_2, (NORM_MOST_THREADS), norm_fwd_layer_held<T, 2>(p))                                        \
-  NORM_PLAIN(op##_fwd_4, (NORM_HELD_THREADS, 2), norm_fwd_layer_held<T, 4>(p))                                     \
+  NORM_PLAIN(op##_fwd_2, (NORM_MOST_THREADS), norm_fwd_layer_held<T, 2, false>(p))                                 \
+  NORM_PLAIN(op##_fwd_4, (NORM_HELD_THREADS, 2), norm_fwd_layer_held<T, 4, true>(p))                               \
   NORM_PLAIN(op##_fwd_late, (NORM_HELD_THREADS, 3), norm_fwd_held<T, NORM_LAYER, 4, HOLD_LATE>(p, p.rows, p.team)) \
   NORM_PLAIN(op##_fwd_swept, (NORM_SWEPT_THREADS, SM_THREADS / NORM_SWEPT_THREADS), norm_fwd_layer_swept<T, 4>(p)) \
   NORM_FWD_ANY(op, NORM_LAYER)                                                                                     \
+  NORM_BWD(op##_bwd_held, norm_bwd_held<T, NORM_LAYER, true>(p, walk))                                             \
   NORM_BWD_KERNELS(op, NORM_LAYER)
 
-#define NORM_MODULATED_KERNELS(op)                                      \
-  NORM_FWD_KERNELS(op, NORM_MODULATED, (NORM_MOST_THREADS), HOLD_LATE)  \
-  NORM_BWD(op##_bwd_held, modulated_bwd_held<T, true>(p, walk))         \
-  NORM_BWD(op##_bwd_held_any, modulated_bwd_held<T, false>(p, walk))    \
-  NORM_BWD(op##_bwd_wide, modulated_bwd_walked<T, pack<T>::N>(p, walk)) \
+#define NORM_MODULATED_KERNELS(op)                                               \
+  NORM_FWD_KERNELS(op, NORM_MODULATED, (NORM_MOST_THREADS), HOLD_LATE)           \
+  NORM_PLAIN(op##_fwd_stashed, (NORM_MOST_THREADS), modulated_fwd_stashed<T>(p)) \
+  NORM_BWD(op##_bwd_held, modulated_bwd_held<T, true>(p, walk))                  \
+  NORM_BWD(op##_bwd_held_any, modulated_bwd_held<T, false>(p, walk))             \
+  NORM_BWD(op##_bwd_wide, modulated_bwd_walked<T, pack<T>::N>(p, walk))          \
   NORM_BWD(op##_bwd_any, modulated_bwd_walked<T, 1>(p, walk))
 
 #endif
