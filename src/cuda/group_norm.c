@@ -56,18 +56,17 @@ static bool is_dense(const tigon_planes *t, const tigon_group_norm_fwd_problem *
 
 /* Rows of more than a warp that a block has by itself. */
 static bool is_plain(const tigon_group_norm_fwd_problem *p, int64_t packs) {
-  return packs > 2 * 32 && packs <= 4 * GROUP_PLAIN_THREADS && is_dense(&p->x, p) && is_dense(&p->y, p) &&
-         (!p->w || p->w_dtype == p->dtype) && (!p->b || p->b_dtype == p->dtype);
+  return packs > 2 * 32 && packs <= GROUP_PLAIN_PACKS * GROUP_PLAIN_THREADS && is_dense(&p->x, p) &&
+         is_dense(&p->y, p) && (!p->w || p->w_dtype == p->dtype) && (!p->b || p->b_dtype == p->dtype);
 }
 
 static tigon_status fwd_plain(tigon_queue *queue, const tigon_group_norm_fwd_problem *p, int64_t packs) {
-  static cuda_kernel few[3] = CUDA_KERNELS(group_norm, group_norm_fwd_plain_2),
-                     many[3] = CUDA_KERNELS(group_norm, group_norm_fwd_plain_4);
-  enum { FEW = 2, MANY = 4, MOST_BATCHES = 65535 };
-  const bool is_few = packs <= FEW * GROUP_FWD_THREADS;
-  cuda_kernel *kernel = cuda_by_dtype(is_few ? few : many, p->dtype);
+  static cuda_kernel short_rows[3] = CUDA_KERNELS(group_norm, group_norm_fwd_plain),
+                     long_rows[3] = CUDA_KERNELS(group_norm, group_norm_fwd_plain_long);
+  enum { MOST_BATCHES = 65535 };
   cuda_shape shape = {.blocks = p->groups,
-                      .threads = cuda_team_for(cuda_ceil_div(packs, is_few ? FEW : MANY), GROUP_PLAIN_THREADS)};
+                      .threads = cuda_team_for(cuda_ceil_div(packs, GROUP_PLAIN_PACKS), GROUP_PLAIN_THREADS)};
+  cuda_kernel *kernel = cuda_by_dtype(shape.threads <= GROUP_PLAIN_THREADS / 2 ? short_rows : long_rows, p->dtype);
   tigon_status status = TIGON_OK;
   for (int64_t at = 0; at < p->batch && status == TIGON_OK; at += shape.rows) {
     const int64_t row = at * p->groups, bytes = row * packs * 16;

@@ -8,11 +8,11 @@
   KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ tigon_group_norm_bwd_problem p, const group_walk walk), \
                   __VA_ARGS__)
 
-#define GROUP_PLAIN(name, bounds, packs) \
-  KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ group_plain p), group_fwd_plain<T, packs>(p))
+#define GROUP_PLAIN(name, bounds) \
+  KERNEL_BY_DTYPE(name, bounds, (const __grid_constant__ group_plain p), group_fwd_plain<T, GROUP_PLAIN_PACKS>(p))
 
-GROUP_PLAIN(group_norm_fwd_plain_2, (GROUP_PLAIN_THREADS, 2), 2)
-GROUP_PLAIN(group_norm_fwd_plain_4, (GROUP_PLAIN_THREADS, 2), 4)
+GROUP_PLAIN(group_norm_fwd_plain, (GROUP_PLAIN_THREADS / 2, 5)) /* 48 registers */
+GROUP_PLAIN(group_norm_fwd_plain_long, (GROUP_PLAIN_THREADS, 2))
 GROUP_FWD(group_norm_fwd_2, (GROUP_FWD_THREADS), group_fwd_held<T, 2, false>(p, walk))
 GROUP_FWD(group_norm_fwd_4, (GROUP_MOST_THREADS), group_fwd_held<T, 4, false>(p, walk))
 GROUP_FWD(group_norm_fwd_mixed, (GROUP_MOST_THREADS), group_fwd_held<T, 4, true>(p, walk))

@@ -7,7 +7,8 @@
 
 enum {
   GROUP_FWD_THREADS = 256,   /* the least of a forward block that holds rows; the most is MOST */
-  GROUP_PLAIN_THREADS = 512, /* the most of a block that has one of group_plain's rows */
+  GROUP_PLAIN_THREADS = 512, /* the most of a block that has one of group_plain's rows, of which a thread has */
+  GROUP_PLAIN_PACKS = 4,
   GROUP_MOST_THREADS = 1024, /* of a block */
   GROUP_BWD_THREADS = 512,
   GROUP_WALK_THREADS = 512, /* the most of a block that walks */

@@ -165,6 +165,16 @@ template <> __device__ inline void unpack_again<bf16>(const uint4 &from, float (
     asm volatile("prmt.b32 %0, %1, 0, 0x3244;" : "=f"(to[2 * i + 1]) : "r"(words[i]));
   }
 }
+template <> __device__ inline void unpack_again<f16>(const uint4 &from, float (&to)[8]) {
+  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32_t turned;
+    asm volatile("prmt.b32 %0, %1, 0, 0x1032;" : "=r"(turned) : "r"(words[i]));
+    const float2 both = __half22float2(*(const __half2 *)&turned);
+    to[2 * i] = both.y, to[2 * i + 1] = both.x;
+  }
+}
 
 /* Row r of a tensor of T. */
 template <class T> __device__ inline T *row_of(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
