@@ -183,11 +183,12 @@ static double check_entry(const options *o, int entry, tigon_dtype dtype, const 
   return most;
 }
 
-static const tigon_kernels *const *variants_of(const options *o) {
+static const tigon_backend *backend_of(const options *o) {
   char name[16];
   snprintf(name, sizeof name, "%.*s", (int)strcspn(o->device, ":"), o->device);
-  return tigon_backend_find(name)->variants();
+  return tigon_backend_find(name);
 }
+static const tigon_kernels *const *variants_of(const options *o) { return backend_of(o)->variants(); }
 
 static int count_work(const options *o) {
   int count = 0;
@@ -316,6 +317,10 @@ int tigon_cli_check(int argc, char **argv) {
   tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
   if (o.parts > 1 && (o.sweep || o.label))
     cli_mistake(o.command, "--part is a part of the cases, --sweep and --case exclude it");
+  if (o.sweep && o.sweep->on_host && !backend_of(&o)->host_memory)
+    cli_mistake(o.command,
+                "--sweep %s is of tensors in the host's memory, where %s has none; --sweep huge is for it too",
+                o.sweep->name, o.device);
   if (o.mutants) return check_mutants(&o);
 
   static const term_column columns[] = {{"op", false, 0},        {"entry", false, 0}, {"variant", false, 0},

@@ -22,6 +22,7 @@ typedef struct check_tally {
 typedef struct check_sweep {
   const char *name, *what;
   void (*run)(const check_target *target, check_tally *tally);
+  bool on_host; /* of tensors in the host's memory alone */
 } check_sweep;
 
 /* The index-th sweep; NULL past the last one. */

@@ -45,4 +45,6 @@ mistake '--shape excludes it' bench --models --shape 8x8
 mistake '--models and --sweep exclude it' bench --overhead --sweep rows
 mistake 'must be one of' bench --device abacus
 mistake 'must be one of' bench --variant abacus
+fake_cuda=$(dirname "$TIGON")/tests/fake-cuda
+[ -d "$fake_cuda" ] && LD_LIBRARY_PATH=$fake_cuda mistake '--sweep huge is for it too' check --device cuda --sweep far
 finish
