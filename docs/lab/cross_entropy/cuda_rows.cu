@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(BLOCK, MIN) rows(const __grid_constant__ ce_pr
   bool out_of_range;
   const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
   const float x_label = lead ? to_f32(((const bf16 *)x)[label]) : 0;
-  const row_terms terms = row_terms_of(p, walk, r);
+  const row_terms terms = row_terms_of<false>(p, walk, r, 0);
   auto kept = [&](int k) -> uint4 { return k < REGISTERS ? v[k] : ce_held[(k - REGISTERS) * BLOCK + threadIdx.x]; };
   uint4 all = none;
   auto look = [&](const uint4 &a) {
