@@ -45,12 +45,6 @@ static float host(bf16 v) { return __bfloat162float(v); }
 struct shape {
   int batch, groups, channels, run;
 };
-struct way {
-  const char *name;
-  std::function<void()> launch;
-  bool backward;
-  std::vector<double> us;
-};
 
 /* How far y, or dx, of some rows is off, in units of its rounding to bf16 and 2^-20 of what its terms are like. */
 static double wrong(const shape &s, bool backward, const std::vector<bf16> &x, const std::vector<bf16> &dy,
@@ -116,16 +110,20 @@ static void study(const shape &s) {
     return (int64_t)team * each >= packs ? team : 0;
   };
   std::vector<way> ways;
+  std::vector<bool> backward; /* of each */
+  auto add = [&](const char *name, bool back, std::function<void()> launch) {
+    ways.push_back({name, launch, {}}), backward.push_back(back);
+  };
   auto add_any = [&](const char *name, decltype(any_2) kernel, int each, int most) {
     group_walk walk = {};
     walk.team = team_for(each, most), walk.share = (int)packs;
     if (!walk.team) return;
     const int threads = std::max(walk.team, 32);
-    ways.push_back({name, [=] { kernel<<<rows, threads>>>(fwd, walk); }, false, {}});
+    add(name, false, [=] { kernel<<<rows, threads>>>(fwd, walk); });
   };
   auto add_plain = [&](const char *name, decltype(plain_2) kernel, int each, int most) {
     const int threads = team_for(each, most);
-    if (threads) ways.push_back({name, [=] { kernel<<<dim3(s.groups, s.batch), threads>>>(plain); }, false, {}});
+    if (threads) add(name, false, [=] { kernel<<<dim3(s.groups, s.batch), threads>>>(plain); });
   };
   auto add_bwd = [&](const char *name, decltype(bwd_2) kernel, int each, int stages, int most) {
     group_walk walk = {};
@@ -133,9 +131,9 @@ static void study(const shape &s) {
     if (!walk.team) return;
     const int bytes = stages * 2 * each * GROUP_BWD_THREADS * 16;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    ways.push_back({name, [=] { kernel<<<s.groups * ranges, GROUP_BWD_THREADS, bytes>>>(bwd, walk); }, true, {}});
+    add(name, true, [=] { kernel<<<s.groups * ranges, GROUP_BWD_THREADS, bytes>>>(bwd, walk); });
   };
-  ways.push_back({"copy", [=] { copy<<<(all / 8 + 255) / 256, 256>>>((uint4 *)x, (uint4 *)out, all / 8); }, false, {}});
+  add("copy", false, [=] { copy<<<(all / 8 + 255) / 256, 256>>>((uint4 *)x, (uint4 *)out, all / 8); });
   add_any("any pitch, 2 packs", any_2, 2, GROUP_FWD_THREADS),
       add_any("any pitch, 4 packs", any_4, 4, GROUP_MOST_THREADS);
   add_plain("dense, 2 packs", plain_2, 2, GROUP_PLAIN_THREADS),
@@ -145,25 +143,16 @@ static void study(const shape &s) {
   add_plain("dense, 4 packs, 40 registers", plain_4_40, 4, GROUP_PLAIN_THREADS);
   add_bwd("backward, 2 packs", bwd_2, 2, 4, 512), add_bwd("backward, 2 packs, 3 stages", bwd_2_3, 2, 3, 512);
   add_bwd("backward, 4 packs", bwd_4, 4, 3, 512);
-  printf(
-      "batch %d, %d groups of %d channels of %d: us, 10, 50, 90 %% of 31; copies at 4.28 TB/s %.1f forward, %.1f backward\n",
-      s.batch, s.groups, s.channels, s.run, all * 4 / 4.28e6, all * 6 / 4.28e6);
+  printf("batch %d, %d groups of %d channels of %d: us, quartiles; copies at 4.28 TB/s %.1f forward, %.1f backward\n",
+         s.batch, s.groups, s.channels, s.run, all * 4 / 4.28e6, all * 6 / 4.28e6);
 
   ways[1].launch(); /* mean and rstd, for backward */
-  for (int i = 0; i < 34; ++i)
-    for (way &v : ways) {
-      const double us = cold_sample(v.launch);
-      if (i >= 3) v.us.push_back(us);
-    }
-  for (way &v : ways) {
-    std::sort(v.us.begin(), v.us.end());
-    double off = 0;
-    if (v.name[1] != 'o') {
-      cudaMemset(out, 0xff, all * 2), v.launch();
-      off = wrong(s, v.backward, hx, hdy, hw, hb, out);
-    }
-    printf("  %-30s %7.2f %7.2f %7.2f  %s\n", v.name, v.us[3], v.us[15], v.us[27], off <= 1 ? "" : "WRONG");
+  std::vector<std::string> notes = {""};
+  for (size_t i = 1; i < ways.size(); ++i) {
+    cudaMemset(out, 0xff, all * 2), ways[i].launch();
+    notes.push_back(wrong(s, backward[i], hx, hdy, hw, hb, out) <= 1 ? "" : "  WRONG");
   }
+  time_in_turns(ways, 31, notes);
   const cudaError_t error = cudaDeviceSynchronize();
   if (error != cudaSuccess) puts(cudaGetErrorString(error));
   for (void *m : {(void *)x, (void *)dy, (void *)out, (void *)w, (void *)b, (void *)mean, (void *)rstd, (void *)slabs})

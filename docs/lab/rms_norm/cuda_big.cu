@@ -1,6 +1,6 @@
 /* Study: forward of wide rows in bf16 as a model meets it, one cold call each, all ways in turns; y's bits are checked. Build and run:
  *   nvcc -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -Isrc -Iinclude docs/lab/rms_norm/cuda_big.cu -o cuda_big && ./cuda_big
- * `held` and `swept` are the library's, with -DSTAYS with stores that stay in the L2. The kernels ran in two programs that took turns with
+ * `held` and `swept` are the library's, with -DSTAYS with stores that stay in the L2. The kernels ran in programs that took turns with
  * the peers (cuda.md); this one, which puts them together, has not run. */
 #include <cstdio>
 #include <cstdlib>
@@ -10,18 +10,6 @@
 
 #include "cuda_time.cuh"
 
-#include "cuda/kernel/norm.cuh"
-
-__device__ static inline void store_to_stay(bf16 *at, const pack<bf16> &v) {
-  const uint4 bits = *(const uint4 *)&v;
-  asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
-               " st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, policy;}" ::"l"(__cvta_generic_to_global(at)),
-               "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
-               : "memory");
-}
-#ifdef STAYS
-#define store_pack store_to_stay
-#endif
 #include "cuda/kernel/norm_fwd.cuh"
 
 /* ---- the library's, as they are and with the row of a later block on its way into the L2 ---- */
@@ -192,10 +180,9 @@ template <int HINTS> __device__ inline void ring_load(uint32_t to, const void *f
                  : "memory");
 }
 template <int HINTS> __device__ inline void ring_store(void *at, const uint4 &v) {
-  if (HINTS & LAST)
-    store_to_stay((bf16 *)at, pack_of<bf16>(v));
-  else
-    store_16_bytes(at, v);
+  norm_plain p = {};
+  p.stays = HINTS & LAST;
+  norm_put<4>(p, (bf16 *)at, pack_of<bf16>(v));
 }
 
 /* A block has PACKS packs a thread of a row. TICKET: rows are taken as blocks come to them, else block b has rows b, b + blocks, ... BULK: y
@@ -437,6 +424,9 @@ int main() {
     cudaMalloc(&rstd, ROWS * sizeof *rstd);
     p = norm_plain{};
     p.cols = cols, p.rows = ROWS, p.team = cols / 32, p.w = of[4], p.rstd = rstd, p.eps = 1e-6f;
+#ifdef STAYS
+    p.stays = true;
+#endif
     p.x = {of[0], cols}, p.residual = {of[1], cols}, p.y = {of[2], cols}, p.s = {of[3], cols};
     p.scale = {(bf16 *)of[4] + cols, cols}, p.shift = {(bf16 *)of[4] + 9 * cols, cols}, p.share = ROWS / 8;
     p.scale_dtype = p.shift_dtype = TIGON_BF16;
