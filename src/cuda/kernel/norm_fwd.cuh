@@ -237,7 +237,7 @@ __device__ inline pack<T> norm_product(const norm_out<T> &to, float (&v)[N], con
 /* How a held kernel has what it is given besides its rows' elements. */
 enum norm_hold {
   HOLD_ANY,   /* w and b of any dtype */
-  HOLD_EARLY, /* of a norm_plain, on their way while the row's sum is made */
+  HOLD_EARLY, /* w of a norm_plain, on its way while the row's sum is made; layer_norm has its own kernels for that */
   HOLD_LATE,  /* of a norm_plain, loaded when they are wanted, by fewer registers */
 };
 
@@ -258,7 +258,7 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
   if (r >= rows) return; /* a whole team, and no block of a cluster */
   const T *x = norm_row<T>(p, p.x, r) + first;
   const T *residual = KIND == NORM_ADD_RMS ? norm_row<T>(p, p.residual, r) + first : NULL;
-  uint4 kept[PACKS], add[PACKS], weights[PACKS], biases[PACKS];
+  uint4 kept[PACKS], add[PACKS], weights[PACKS];
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     kept[k] = add[k] = uint4{0, 0, 0, 0};
@@ -268,10 +268,9 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
   }
 #pragma unroll
   for (int k = 0; HOLD == HOLD_EARLY && k < PACKS; ++k) {
-    weights[k] = biases[k] = uint4{0, 0, 0, 0};
+    weights[k] = uint4{0, 0, 0, 0};
     if (k * step >= left) continue;
     if (p.w) weights[k] = __ldg((const uint4 *)((const T *)p.w + first + k * step));
-    if (KIND == NORM_LAYER && p.b) biases[k] = __ldg((const uint4 *)((const T *)p.b + first + k * step));
   }
   norm_out<T> out = norm_out_of<T, KIND>(p, r);
   if (KIND == NORM_MODULATED && p.share == 1) {
@@ -339,7 +338,6 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
       keep_packed(weights[k]);
       unpack_again<T>(kept[k], v);
       unpack(pack_of<T>(weights[k]), given.w);
-      if (KIND == NORM_LAYER) unpack(pack_of<T>(biases[k]), given.b);
       norm_plain_output<T, KIND>(p, out, c, v, given);
     } else {
       unpack(pack_of<T>(kept[k]), v);
@@ -350,40 +348,32 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
 }
 
 /* Rows so wide that registers for one would leave an SM half empty: a block sweeps its row twice, the second time out of the L1, PACKS
- * loads of a thread at a time. */
+ * loads of a thread at a time. Not layer_norm's (norm_fwd_layer.cuh). */
 template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_swept(const norm_plain &p) {
-  constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
-  __shared__ team_space<VALUES> space;
+  constexpr int N = pack<T>::N;
+  __shared__ team_space<1> space;
   const int threads = KIND == NORM_RMS ? p.team : NORM_SWEPT_THREADS; /* the others have no register for it */
   const team t = {threads, (int)threadIdx.x, 0, 1};
   const int64_t r = blockIdx.x;
   const int cols = p.cols, step = threads * N, own = (int)threadIdx.x * N;
   const T *x = norm_row<T>(p, p.x, r);
-  float center = KIND == NORM_LAYER ? norm_pivot(x, p.cols) : 0, sums[VALUES];
-  for (int turn = 0; turn < 2; ++turn) {
-    double all[2] = {0, 0}; /* of differences, of their squares */
+  double squares = 0;
 #pragma unroll 1
-    for (int first = own; first < cols; first += PACKS * step) {
-      uint4 v[PACKS];
-      float group[2] = {0, 0};
+  for (int first = own; first < cols; first += PACKS * step) {
+    uint4 v[PACKS];
+    float group[2] = {0, 0}; /* of elements, of their squares */
 #pragma unroll
-      for (int k = 0; k < PACKS; ++k)
-        if (first + k * step < cols) v[k] = load_to_keep(x + first + k * step);
+    for (int k = 0; k < PACKS; ++k)
+      if (first + k * step < cols) v[k] = load_to_keep(x + first + k * step);
 #pragma unroll
-      for (int k = 0; k < PACKS; ++k)
-        if (first + k * step < cols) norm_add_pack<T>(v[k], center, group);
-      all[0] += (double)group[0], all[1] += (double)group[1];
-    }
-    sums[0] = (float)all[0], sums[VALUES - 1] = (float)all[1];
-    team_all<op_sum>(t, space, turn, sums);
-    if (VALUES == 1 || turn == 1 || !norm_far(sums[0], sums[VALUES - 1], (float)p.cols)) break; /* all threads alike */
-    center = norm_center(center + sums[0] / (float)p.cols);
+    for (int k = 0; k < PACKS; ++k)
+      if (first + k * step < cols) norm_add_pack<T>(v[k], 0, group);
+    squares += (double)group[1];
   }
+  float sums[1] = {(float)squares};
+  team_all<op_sum>(t, space, 0, sums);
   norm_out<T> out = norm_out_of<T, KIND>(p, r);
-  if constexpr (KIND == NORM_LAYER)
-    norm_statistics(p, r, t.rank == 0, norm_moments_of(center, sums[0], sums[1], (float)p.cols), out);
-  else
-    norm_statistics(p, r, t.rank == 0, sums[0], out);
+  norm_statistics(p, r, t.rank == 0, sums[0], out);
   if (norm_is_product<T, KIND>(p, out)) {
 #pragma unroll 1
     for (int c = own; c < cols; c += step) {
