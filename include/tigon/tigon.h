@@ -7,7 +7,9 @@
  *   needs scratch memory, tigon_<op>_<entry>_workspace() says how many bytes and the caller passes them in.
  *
  * What holds for every op
- *   Sizes are int64. Row strides are free, the last stride is 1. Zero rows are legal and do nothing. Outputs may be
+ *   Sizes are int64. A stride is 0 or more; the last one is 1; that of an extent of 1 is not looked at. Where a header calls
+ *   leading strides free, dimensions that lie end to end in all tensors of the shape count as one, and at most three may
+ *   remain. Other layouts are refused: the caller copies them. Zero rows are legal and do nothing. Outputs may be
  *   inputs only where the op's header says so, and then as exactly the same view; partial overlap, or a workspace that
  *   overlaps a tensor, is TIGON_ERROR_ALIAS.
  *   The same inputs on the same device and variant give the same bits; on the CPU for any number of threads, and for a

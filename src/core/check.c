@@ -63,7 +63,7 @@ static tigon_status check_layout(tigon_context *context, const char *call, const
       __builtin_add_overflow(bytes, (int64_t)((uintptr_t)t->data & INT64_MAX), &end))
     return FAIL(INVALID, "%s: %s reaches further than 64 bits address", call, name);
   const int d = t->ndim - 1;
-  if (t->shape[d] > 1 && t->strides[d] != 1)
+  if (t->shape[d] > 1 && t->strides[d] != 1 && !(arg->flags & TIGON_FREE_LAST))
     return FAIL(INVALID, "%s: %s.strides[%d] is %" PRId64 ", must be 1", call, name, d, t->strides[d]);
   if (count) *extent = (tigon_extent){name, (uintptr_t)t->data, (uintptr_t)t->data + (uintptr_t)bytes};
   return TIGON_OK;
@@ -201,11 +201,24 @@ tigon_status tigon_check_same_vector(tigon_context *context, const char *call, c
   return tigon_check_same_extent(context, call, name, a, 0, other);
 }
 
-tigon_status tigon_check_count(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                               int64_t count, const char *because) {
-  if (!tigon_present(a) || tigon_tensor_count(a) == count) return TIGON_OK;
-  return FAIL(INVALID, "%s: %s has %" PRId64 " elements, must have %" PRId64 " (%s)", call, name, tigon_tensor_count(a),
-              count, because);
+tigon_status tigon_check_per_row(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                 const char *rows_name, const tigon_tensor *rows_of) {
+  if (!tigon_present(a)) return TIGON_OK;
+  const int leading = rows_of->ndim - 1;
+  if (a->ndim == 1) {
+    int64_t rows = 1;
+    for (int i = 0; i < leading; ++i) rows *= rows_of->shape[i];
+    if (a->shape[0] == rows) return TIGON_OK;
+    return FAIL(INVALID, "%s: %s.shape[0] is %" PRId64 ", must be %" PRId64 " (rows of %s)", call, name, a->shape[0],
+                rows, rows_name);
+  }
+  if (a->ndim != leading && leading > 1)
+    return FAIL(INVALID, "%s: %s.ndim is %d, must be %d (%s.ndim - 1) or 1", call, name, (int)a->ndim, leading,
+                rows_name);
+  if (a->ndim != leading) return FAIL(INVALID, "%s: %s.ndim is %d, must be 1", call, name, (int)a->ndim);
+  for (int i = 0; i < leading; ++i)
+    TIGON_TRY(tigon_check_same_extent(context, call, name, a, i, (tigon_dim){rows_name, rows_of, i}));
+  return TIGON_OK;
 }
 
 tigon_status tigon_check_same_shape(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,

@@ -10,6 +10,7 @@ enum {
   TIGON_OUT = 1,
   TIGON_OPTIONAL = 2,
   TIGON_CONTIGUOUS = 4, /* no strides but the natural ones */
+  TIGON_FREE_LAST = 8,  /* the last stride need not be 1 */
 };
 
 /* One tensor argument of a call. */
@@ -62,9 +63,9 @@ tigon_status tigon_check_vector(tigon_context *context, const char *call, const 
 /* The same, of another tensor's extent. */
 tigon_status tigon_check_same_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                      tigon_dim other);
-/* a has `count` elements in any shape; absent a is fine. */
-tigon_status tigon_check_count(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                               int64_t count, const char *because);
+/* a has one element per row of `rows_of`: its shape is that without the last dimension, or [rows]. Absent a is fine. */
+tigon_status tigon_check_per_row(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+                                 const char *rows_name, const tigon_tensor *rows_of);
 /* low <= value <= high, which NaN is not. */
 tigon_status tigon_check_number(tigon_context *context, const char *call, const char *name, double value, double low,
                                 double high);
@@ -93,5 +94,9 @@ bool tigon_overlap(const tigon_tensor *s, const tigon_tensor *t);
  * rows[i] gets tensors[i]'s pitches. Absent tensors give data NULL. INVALID when more than three levels remain. */
 tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
                             const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space);
+/* The same of all but the last dimension, to one pitch, rows[i]->pitch[2], which is all that a GEMM takes. INVALID when more
+ * remain. */
+tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
+                                  const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count);
 
 #endif

@@ -11,8 +11,9 @@ static bool mergeable(int count, const tigon_tensor *const *tensors, int d, int 
   return true;
 }
 
-tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
-                            const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space) {
+/* To at most `most` levels. */
+static tigon_status collapse(tigon_context *context, const char *call, int most, int trailing, int count,
+                             const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space) {
   const tigon_tensor *shape = NULL;
   for (int i = 0; i < count && !shape; ++i)
     if (tigon_present(tensors[i])) shape = tensors[i];
@@ -27,23 +28,35 @@ tigon_status tigon_collapse(tigon_context *context, const char *call, int traili
   for (int d = leading - 1; total > 0 && d >= 0; --d) {
     if (shape->shape[d] == 1) continue;
     if (previous >= 0 && mergeable(count, tensors, d, previous)) {
-      extent[level] *= shape->shape[d];
-    } else {
-      if (level == 0)
-        return tigon_fail(context, TIGON_ERROR_INVALID,
-                          "%s: the leading dimensions collapse to more than %d strides, must to %d or fewer", call,
-                          (int)LEVELS, (int)LEVELS);
-      --level;
+      if (level >= 0) extent[level] *= shape->shape[d];
+    } else if (--level >= 0) {
       extent[level] = shape->shape[d];
       dimension[level] = d;
     }
     previous = d;
   }
+  if (LEVELS - level > most)
+    return tigon_fail(context, TIGON_ERROR_INVALID,
+                      "%s: the leading dimensions collapse to %d strides, must collapse to %d%s", call, LEVELS - level,
+                      most, most > 1 ? " or fewer" : "");
   *space = (tigon_row_space){.rows = total, .middle = extent[1], .inner = extent[2]};
   for (int i = 0; i < count; ++i) {
     *rows[i] = (tigon_rows){.data = tensors[i]->data};
     for (int l = 0; l < LEVELS; ++l)
       if (dimension[l] >= 0 && tigon_present(tensors[i])) rows[i]->pitch[l] = tensors[i]->strides[dimension[l]];
   }
+  return TIGON_OK;
+}
+
+tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
+                            const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space) {
+  return collapse(context, call, LEVELS, trailing, count, tensors, rows, space);
+}
+
+tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
+                                  const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count) {
+  tigon_row_space space;
+  TIGON_TRY(collapse(context, call, 1, 1, count, tensors, rows, &space));
+  *row_count = space.rows;
   return TIGON_OK;
 }

@@ -17,7 +17,7 @@ typedef struct place {
 /* A prepared call is a tuple: this one's address, then for each output and the workspace None or what makes it, a
  * function and its arguments. */
 typedef struct plan {
-  entry_function *function;
+  entry_function *function; /* NULL: the layouts are not the entry's, which op->other() knows how to copy */
   void *context;
   uintptr_t *args;
   uint64_t brief; /* 1: over before another thread could make use of the interpreter */
@@ -30,6 +30,14 @@ static bool is_plain(const python_op *op, PyObject *tensor) {
   return type == op->plain[0] || type == op->plain[1];
 }
 
+/* torch's lazy minus, of which DLPack's view says nothing. */
+static bool is_negative(const python_op *op, PyObject *tensor) {
+  PyObject *answer = PyObject_CallFunctionObjArgs(op->negative, tensor, NULL);
+  const bool negative = !answer || PyObject_IsTrue(answer);
+  if (answer) Py_DecRef(answer);
+  return negative;
+}
+
 int64_t tigon_python_ask(PyObject *function) {
   PyObject *number = PyObject_CallObject(function, NULL);
   if (!number) return -1;
@@ -40,7 +48,11 @@ int64_t tigon_python_ask(PyObject *function) {
 
 bool tigon_python_contiguous(const python_op *op, PyObject *tensor) {
   DLTensor view;
-  if (!is_plain(op, tensor) || op->exchange->view(tensor, &view) != 0) return false;
+  if (!is_plain(op, tensor)) return false;
+  if (op->exchange->view(tensor, &view) != 0) {
+    PyErr_Clear(); /* a tensor without memory, as vmap's */
+    return false;
+  }
   int64_t step = 1;
   for (int i = view.ndim - 1; i >= 0; --i) {
     if (view.shape[i] != 1 && view.strides[i] != step) return false;
@@ -70,7 +82,7 @@ static int64_t *put_layouts(const python_op *op, PyObject *const *tensors, int64
     DLTensor view;
     if (!is_plain(op, tensors[i]) || op->exchange->view(tensors[i], &view) != 0) return NULL;
     if (view.device.device_type != kDLCPU && view.device.device_type != kDLCUDA) return NULL;
-    if (view.ndim > TIGON_MAX_DIMS) return NULL;
+    if (view.ndim > TIGON_MAX_DIMS || is_negative(op, tensors[i])) return NULL;
     data[i] = (char *)view.data + view.byte_offset;
     *word++ = view.ndim;
     *word++ = view.dtype.code | view.dtype.bits << 8 | view.dtype.lanes << 16;
@@ -176,23 +188,32 @@ static tigon_status run(const python_op *op, const plan *p, const void *const *d
   return status;
 }
 
+/* What op->refuse() has to say of a call's status. */
+static PyObject *refused(const python_op *op, PyObject *prepared, tigon_status status, PyObject *const *args) {
+  const int given = (int)(op->inputs + op->options);
+  PyObject *rest[1 + 2 * MOST];
+  if (!(rest[0] = PyLong_FromLong(status))) return NULL;
+  for (int i = 0; i < given; ++i) rest[1 + i] = args[i];
+  PyObject *result = tigon_python_call_with(op->refuse, prepared, rest, 1 + given);
+  Py_DecRef(rest[0]);
+  return result;
+}
+
 /* The outputs: a tuple, or the only one. Making them may run a finalizer that uses the same struct: pointers are
  * written once all are there. */
-static PyObject *call_prepared(const python_op *op, PyObject *prepared, const void **data) {
-  PyObject *outputs = make_outputs(op, prepared, data + op->inputs), *workspace = NULL, *number = NULL, *raised = NULL;
+static PyObject *call_prepared(const python_op *op, PyObject *prepared, PyObject *const *args, const void **data) {
+  const plan *p = PyLong_AsVoidPtr(PyTuple_GetItem(prepared, 0));
+  if (!p->function) return tigon_python_call_with(op->other, NULL, args, (int)(op->inputs + op->options));
+  PyObject *outputs = make_outputs(op, prepared, data + op->inputs), *workspace = NULL;
+  tigon_status status = TIGON_OK;
   if (outputs) workspace = make(op, PyTuple_GetItem(prepared, 1 + op->outputs), data + op->inputs + op->outputs);
   if (workspace) {
-    const tigon_status status = run(op, PyLong_AsVoidPtr(PyTuple_GetItem(prepared, 0)), data);
+    status = run(op, p, data);
     Py_DecRef(workspace);
     if (status == TIGON_OK) return outputs;
-    number = PyLong_FromLong(status);
-  }
-  if (number) {
-    raised = tigon_python_call_with(op->refuse, prepared, &number, 1);
-    Py_DecRef(number);
   }
   if (outputs) Py_DecRef(outputs);
-  return raised;
+  return status == TIGON_OK ? NULL : refused(op, prepared, status, args);
 }
 
 /* The prepared call for a key: mostly that of the call before, otherwise found by the key or made. */
@@ -233,7 +254,7 @@ PyObject *tigon_python_run(python_op *op, PyObject *const *args) {
     return tigon_python_call_with(op->other, NULL, args, given);
   }
   PyObject *prepared = find_prepared(op, words, bytes, args, given);
-  PyObject *result = prepared ? call_prepared(op, prepared, data) : NULL;
+  PyObject *result = prepared ? call_prepared(op, prepared, args, data) : NULL;
   if (prepared) Py_DecRef(prepared);
   return result;
 }

@@ -24,6 +24,7 @@ enum { METH_FASTCALL = 0x80 };
 PY void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 PY PyObject *PyObject_Type(PyObject *);
 PY PyObject *PyObject_CallObject(PyObject *callable, PyObject *args);
+PY PyObject *PyObject_CallFunctionObjArgs(PyObject *callable, ...);
 PY PyObject *PyObject_GetAttr(PyObject *, PyObject *name);
 PY int PyObject_SetAttr(PyObject *, PyObject *name, PyObject *value);
 PY int PyObject_IsTrue(PyObject *);
@@ -73,12 +74,13 @@ typedef struct python_op {
   PyObject *none, *plain[2];                    /* the types whose memory may be read */
   PyObject *number, *integer, *boolean, *dtype; /* the types of options */
   PyObject *modes;                              /* (): how many of torch's modes see each operator */
+  PyObject *negative;                           /* (tensor): does it stand for minus its memory? */
   PyObject *threads;                            /* (): torch's number of them, which a context on the CPU depends on */
   PyObject *device;                             /* (): the current CUDA device, where outputs are allocated */
   PyObject *thread, *calls;                     /* an object and its attribute: this thread's dictionary of calls */
   PyObject *prepare; /* (key, *args): what the dictionary is then to hold for the key, a prepared call */
   PyObject *other;   /* (*args): the call of what is not plain, or what a mode is to see */
-  PyObject *refuse;  /* (prepared call, status): raises */
+  PyObject *refuse;  /* (prepared call, status, *args): the outputs by another way, or raises */
   /* The call before: the thread that made it, its key and what the dictionary held for it. */
   uint64_t last_thread;
   PyObject *last_key, *last_prepared;

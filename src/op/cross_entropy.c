@@ -63,20 +63,20 @@ static tigon_status check_shapes(tigon_context *context, const tigon_loss_args *
   const char *call = a->call;
   const tigon_cross_entropy_options *o = a->options;
   const tigon_cross_entropy_outputs *out = a->out;
-  TIGON_TRY(tigon_check_count(context, call, "labels", a->labels, a->rows, a->rows_because));
+  TIGON_TRY(tigon_check_per_row(context, call, "labels", a->labels, a->rows_name, a->rows_of));
   TIGON_TRY(tigon_check_same_vector(context, call, "options.weight", &o->weight, a->vocab));
-  TIGON_TRY(tigon_check_count(context, call, "options.token_scale", &o->token_scale, a->rows, a->rows_because));
+  TIGON_TRY(tigon_check_per_row(context, call, "options.token_scale", &o->token_scale, a->rows_name, a->rows_of));
   if (o->reduction == TIGON_REDUCTION_NONE)
-    TIGON_TRY(tigon_check_count(context, call, "dloss", a->dloss, a->rows, a->rows_because));
+    TIGON_TRY(tigon_check_per_row(context, call, "dloss", a->dloss, a->rows_name, a->rows_of));
   else
-    TIGON_TRY(tigon_check_count(context, call, "dloss", a->dloss, 1, "unless options.reduction is none"));
+    TIGON_TRY(tigon_check_vector(context, call, "dloss", a->dloss, 1, "unless options.reduction is none"));
   const char *names[] = {"out.token_loss", "out.lse", "out.z_loss", "out.entropy", "out.argmax"};
   const tigon_tensor *each[] = {&out->token_loss, &out->lse, &out->z_loss, &out->entropy, &out->argmax};
   for (int i = 0; i < TIGON_COUNT(each); ++i)
-    TIGON_TRY(tigon_check_count(context, call, names[i], each[i], a->rows, a->rows_because));
-  TIGON_TRY(tigon_check_count(context, call, "out.loss", &out->loss, 1, "a scalar"));
-  TIGON_TRY(tigon_check_count(context, call, "out.correct", &out->correct, 1, "a scalar"));
-  return tigon_check_count(context, call, "out.error", &out->error, 1, "a scalar");
+    TIGON_TRY(tigon_check_per_row(context, call, names[i], each[i], a->rows_name, a->rows_of));
+  TIGON_TRY(tigon_check_vector(context, call, "out.loss", &out->loss, 1, "a scalar"));
+  TIGON_TRY(tigon_check_vector(context, call, "out.correct", &out->correct, 1, "a scalar"));
+  return tigon_check_vector(context, call, "out.error", &out->error, 1, "a scalar");
 }
 
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, tigon_cross_entropy_problem *p) {
@@ -138,12 +138,6 @@ tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_p
 
 /* ---- the op ---- */
 
-static int64_t leading_extent(const tigon_tensor *tensor) {
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < tensor->ndim; ++i) rows *= tensor->shape[i];
-  return rows;
-}
-
 /* Cuts the workspace into `inverse` and what a forward call left out of token_loss and argmax; returns its bytes. */
 static size_t cut_workspace(tigon_cross_entropy_problem *p, char *workspace, bool forward, bool correct) {
   const size_t rows = (size_t)p->space.rows, line = 64;
@@ -181,13 +175,13 @@ static tigon_status prepare(tigon_context *context, const char *call, tigon_cros
   TIGON_TRY(tigon_check_same_shape(context, call, "dlogits", &a->dlogits, "logits", &a->logits));
   TIGON_TRY(tigon_check_same_dtype(context, call, "dlogits", &a->dlogits, "logits", &a->logits, TIGON_DTYPE_NONE));
   if (!forward) { /* which are not in `out` there */
-    TIGON_TRY(tigon_check_count(context, call, "lse", &a->out.lse, leading_extent(&a->logits), "rows of logits"));
-    TIGON_TRY(tigon_check_count(context, call, "error", &a->out.error, 1, "a scalar"));
+    TIGON_TRY(tigon_check_per_row(context, call, "lse", &a->out.lse, "logits", &a->logits));
+    TIGON_TRY(tigon_check_vector(context, call, "error", &a->out.error, 1, "a scalar"));
   }
   const tigon_loss_args loss = {.call = call,
                                 .forward = forward,
-                                .rows = leading_extent(&a->logits),
-                                .rows_because = "rows of logits",
+                                .rows_name = "logits",
+                                .rows_of = &a->logits,
                                 .vocab = tigon_last_dim("logits", &a->logits),
                                 .labels = &a->labels,
                                 .dloss = &a->dloss,

@@ -41,8 +41,8 @@ tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigo
 typedef struct tigon_loss_args {
   const char *call;
   bool forward;
-  int64_t rows;
-  const char *rows_because; /* where the number comes from: "rows of logits" */
+  const char *rows_name; /* of the tensor whose rows count: "logits" */
+  const tigon_tensor *rows_of;
   tigon_dim vocab;
   const tigon_tensor *labels, *dloss;
   const tigon_cross_entropy_options *options;
@@ -57,10 +57,5 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *arg
 /* Plans the rows of a loss, of which *p has the options. src/op/cross_entropy.c. */
 tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_problem *p, const char *entry,
                              tigon_dtype dtype, int64_t rows, int64_t cols, tigon_plan *plan);
-
-/* tigon_collapse() of the leading dimensions to one row pitch a tensor, rows[i]->pitch[2], which is all that a GEMM
- * takes. src/op/linear.c. */
-tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
-                                  const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count);
 
 #endif

@@ -228,8 +228,8 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
   f->dhidden_pitch = dhidden.pitch[2];
   const tigon_loss_args loss = {.call = call,
                                 .forward = forward,
-                                .rows = f->rows,
-                                .rows_because = "rows of hidden",
+                                .rows_name = "hidden",
+                                .rows_of = &a->hidden,
                                 .vocab = {"weight", &a->weight, 0},
                                 .labels = &a->labels,
                                 .dloss = &a->dloss,

@@ -32,6 +32,9 @@ static tigon_status check_groups(tigon_context *context, const group_args *a) {
   return TIGON_OK;
 }
 
+/* Where x is [B, C], its last dimension is that of channels, whose stride is free. */
+static int layout_of(const tigon_tensor *x) { return x->ndim == 2 ? TIGON_FREE_LAST : 0; }
+
 /* [B, C] planes of `run` elements end to end. */
 static tigon_status planes(tigon_context *context, const char *call, const char *name, const tigon_tensor *t,
                            tigon_planes *out) {
@@ -51,11 +54,12 @@ tigon_status tigon_group_norm_fwd(tigon_context *context, const tigon_group_norm
   const char *call = "group_norm_fwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_group_norm_fwd_args a = *args;
+  const int layout = layout_of(&a.x);
   tigon_arg list[] = {
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
+      {"x", &a.x, TIGON_FLOATS, TIGON_IN | layout, NULL},
       {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
       {"b", &a.b, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
+      {"y", &a.y, TIGON_FLOATS, TIGON_OUT | layout, "x"},
       {"mean", &a.mean, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
       {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
   };
@@ -99,13 +103,14 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_group_norm_b
   const char *call = "group_norm_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_group_norm_bwd_args a = *args;
+  const int layout = layout_of(&a.x);
   tigon_arg list[] = {
-      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
+      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN | layout, NULL},
+      {"x", &a.x, TIGON_FLOATS, TIGON_IN | layout, NULL},
       {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
       {"mean", &a.mean, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
       {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy x"},
+      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT | layout, "dy x"},
       {"dw", &a.dw, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
       {"db", &a.db, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
   };

@@ -29,17 +29,6 @@ static tigon_status check_matrix(tigon_context *context, const char *call, const
   return tigon_check_same_extent(context, call, name, a, 1, k);
 }
 
-tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
-                                  const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_row_space space;
-  TIGON_TRY(tigon_collapse(context, call, 1, count, tensors, rows, &space));
-  *row_count = space.rows;
-  if (space.rows == 0 || space.inner == space.rows) return TIGON_OK;
-  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: the leading dimensions collapse to several strides, must to one",
-                    call);
-}
-
 tigon_status tigon_linear_fwd(tigon_context *context, const tigon_linear_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "linear_fwd";

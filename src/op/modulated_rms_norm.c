@@ -4,12 +4,46 @@
 
 #include "op/front.h"
 
+/* scale [G, C] of x with several leading dimensions: G is the product of the first of them, so that a group of rows is not
+ * cut across a dimension. */
+static tigon_status check_groups(tigon_context *context, const char *call, const tigon_tensor *scale,
+                                 const tigon_tensor *x) {
+  int64_t product = 1;
+  for (int i = 0; product != scale->shape[0] && i < x->ndim - 1; ++i) product *= x->shape[i];
+  if (product == scale->shape[0]) return TIGON_OK;
+  return tigon_fail(context, TIGON_ERROR_INVALID,
+                    "%s: scale.shape[0] is %" PRId64 ", must be 1 or a product of the first dimensions of x", call,
+                    scale->shape[0]);
+}
+
+/* scale [..., C] of several leading dimensions: those of x, and 1 from one of them on. */
+static tigon_status check_leading(tigon_context *context, const char *call, const tigon_tensor *scale,
+                                  const tigon_tensor *x) {
+  if (scale->ndim > x->ndim)
+    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: scale.ndim is %d, must be %d (x.ndim) or less", call,
+                      (int)scale->ndim, (int)x->ndim);
+  bool ones = false;
+  for (int i = 0; i < scale->ndim - 1; ++i) {
+    const int64_t extent = scale->shape[i];
+    if (ones) TIGON_TRY(tigon_check_extent(context, call, "scale", scale, i, 1, "as the dimension before it"));
+    if (extent == x->shape[i]) continue;
+    if (extent != 1)
+      return tigon_fail(context, TIGON_ERROR_INVALID,
+                        "%s: scale.shape[%d] is %" PRId64 ", must be %" PRId64 " (x.shape[%d]) or 1", call, i, extent,
+                        x->shape[i], i);
+    ones = true;
+  }
+  return TIGON_OK;
+}
+
 /* scale's shape against x's, and the groups of rows that share one of its rows: *share of each. */
 static tigon_status check_scale(tigon_context *context, const char *call, const tigon_tensor *scale,
                                 const tigon_tensor *x, int64_t *share) {
   const int64_t cols = tigon_last_extent(x);
   TIGON_TRY(tigon_check_same_extent(context, call, "scale", scale, scale->ndim - 1, tigon_last_dim("x", x)));
   TIGON_TRY(tigon_check_same_dtype(context, call, "scale", scale, "x", x, TIGON_F32));
+  if (scale->ndim > 2) TIGON_TRY(check_leading(context, call, scale, x));
+  if (scale->ndim == 2 && x->ndim > 2) TIGON_TRY(check_groups(context, call, scale, x));
   const int64_t groups = cols ? tigon_tensor_count(scale) / cols : 0, rows = cols ? tigon_tensor_count(x) / cols : 0;
   *share = groups ? rows / groups : 0;
   if (*share * groups == rows) return TIGON_OK;

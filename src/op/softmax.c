@@ -2,11 +2,17 @@
 
 #include "op/front.h"
 
-/* mask [C], [T, C] or x's shape, as a view of x's shape whose missing dimensions have stride 0. */
+/* mask [C], [T, C] or x's shape, as a view of x's shape whose missing dimensions have stride 0. T of x [C] is 1. */
 static tigon_status broadcast_mask(tigon_context *context, const char *call, const tigon_tensor *mask,
                                    const tigon_tensor *x, tigon_tensor *wide) {
   *wide = *mask;
   if (!tigon_present(mask)) return TIGON_OK;
+  if (x->ndim == 1 && mask->ndim == 2) {
+    TIGON_TRY(tigon_check_extent(context, call, "mask", mask, 0, 1, "x has one row"));
+    TIGON_TRY(tigon_check_same_extent(context, call, "mask", mask, 1, tigon_last_dim("x", x)));
+    *wide = (tigon_tensor){mask->data, mask->dtype, 1, {mask->shape[1]}, {mask->strides[1]}};
+    return TIGON_OK;
+  }
   if (mask->ndim > 2 || mask->ndim > x->ndim) TIGON_TRY(tigon_check_same_shape(context, call, "mask", mask, "x", x));
   const int missing = x->ndim - mask->ndim;
   for (int i = 0; i < x->ndim; ++i) {

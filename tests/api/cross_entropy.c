@@ -79,12 +79,11 @@ static void test_fwd_refuses(void **state) {
   REFUSE(a.logits.strides[1] = 2, INVALID, "logits.strides[1] is 2, must be 1");
   REFUSE(absent(&a.labels), INVALID, "labels is absent");
   REFUSE(a.labels.dtype = TIGON_F32, INVALID, "labels.dtype is f32, must be i32, i64");
-  REFUSE(a.labels.shape[0] = 2, INVALID, "labels has 2 elements, must have 3 (rows of logits)");
+  REFUSE(a.labels.shape[0] = 2, INVALID, "labels.shape[0] is 2, must be 3 (rows of logits)");
   REFUSE(a.labels.strides[0] = 2, INVALID, "labels.strides[0] is 2, must be 1 (contiguous)");
   REFUSE(a.options.weight.shape[0] = 7, INVALID, "options.weight.shape[0] is 7, must be 8 (logits.shape[1])");
   REFUSE(a.options.weight.dtype = TIGON_BF16, INVALID, "options.weight.dtype is bf16, must be f32");
-  REFUSE(a.options.token_scale.shape[0] = 2, INVALID,
-         "options.token_scale has 2 elements, must have 3 (rows of logits)");
+  REFUSE(a.options.token_scale.shape[0] = 2, INVALID, "options.token_scale.shape[0] is 2, must be 3 (rows of logits)");
   REFUSE(a.options.has_ignore_index = 2, INVALID, "options.has_ignore_index is 2, must be 0 or 1");
   REFUSE(a.options.label_smoothing = 1.5, INVALID, "options.label_smoothing is 1.5, must be 0 to 1");
   REFUSE(a.options.label_smoothing = (double)NAN, INVALID, "options.label_smoothing is nan, must be 0 to 1");
@@ -97,23 +96,23 @@ static void test_fwd_refuses(void **state) {
   REFUSE(a.reserved[3] = 4, INVALID, "reserved[3] is 4, must be 0");
   REFUSE(a.grad_scale = (double)NAN, INVALID, "grad_scale is nan, must be -3.40282e+38 to 3.40282e+38");
   REFUSE(absent(&a.out.loss), INVALID, "out.loss is absent, must be there but with options.reduction none");
-  REFUSE(a.out.loss.shape[0] = 2, INVALID, "out.loss has 2 elements, must have 1 (a scalar)");
+  REFUSE(a.out.loss.shape[0] = 2, INVALID, "out.loss.shape[0] is 2, must be 1 (a scalar)");
   REFUSE(a.options.reduction = TIGON_REDUCTION_NONE, INVALID,
          "out.loss is there, must be absent with options.reduction none");
   REFUSE((none(&a), absent(&a.out.token_loss)), INVALID,
          "out.token_loss is absent, must be there with options.reduction none");
   REFUSE(a.out.token_loss.dtype = TIGON_F16, INVALID, "out.token_loss.dtype is f16, must be f32");
-  REFUSE(a.out.lse.shape[0] = 4, INVALID, "out.lse has 4 elements, must have 3 (rows of logits)");
-  REFUSE(a.out.z_loss.shape[0] = 4, INVALID, "out.z_loss has 4 elements, must have 3 (rows of logits)");
-  REFUSE(a.out.entropy.shape[0] = 4, INVALID, "out.entropy has 4 elements, must have 3 (rows of logits)");
+  REFUSE(a.out.lse.shape[0] = 4, INVALID, "out.lse.shape[0] is 4, must be 3 (rows of logits)");
+  REFUSE(a.out.z_loss.shape[0] = 4, INVALID, "out.z_loss.shape[0] is 4, must be 3 (rows of logits)");
+  REFUSE(a.out.entropy.shape[0] = 4, INVALID, "out.entropy.shape[0] is 4, must be 3 (rows of logits)");
   REFUSE(a.out.argmax.dtype = TIGON_I32, INVALID, "out.argmax.dtype is i32, must be i64");
-  REFUSE(a.out.argmax.shape[0] = 1, INVALID, "out.argmax has 1 elements, must have 3 (rows of logits)");
-  REFUSE(a.out.correct.shape[0] = 3, INVALID, "out.correct has 3 elements, must have 1 (a scalar)");
+  REFUSE(a.out.argmax.shape[0] = 1, INVALID, "out.argmax.shape[0] is 1, must be 3 (rows of logits)");
+  REFUSE(a.out.correct.shape[0] = 3, INVALID, "out.correct.shape[0] is 3, must be 1 (a scalar)");
   REFUSE(a.out.error = tigon_tensor_1d(d->labels, TIGON_I64, 1), INVALID, "out.error.dtype is i64, must be i32");
   REFUSE(a.dlogits.shape[1] = 7, INVALID, "dlogits.shape[1] is 7, must be 8 (logits.shape[1])");
   REFUSE(a.dlogits.dtype = TIGON_F16, INVALID, "dlogits.dtype is f16, must be f32 (logits.dtype)");
-  REFUSE(a.dloss.shape[0] = 3, INVALID, "dloss has 3 elements, must have 1 (unless options.reduction is none)");
-  REFUSE((none(&a), a.dloss.shape[0] = 1), INVALID, "dloss has 1 elements, must have 3 (rows of logits)");
+  REFUSE(a.dloss.shape[0] = 3, INVALID, "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
+  REFUSE((none(&a), a.dloss.shape[0] = 1), INVALID, "dloss.shape[0] is 1, must be 3 (rows of logits)");
   REFUSE(a.workspace = NULL, WORKSPACE, "workspace is NULL, must have 64 bytes");
   REFUSE(a.workspace_bytes = 63, WORKSPACE, "workspace_bytes is 63, must be 64 or more");
   REFUSE((absent(&a.out.token_loss), absent(&a.out.argmax), a.workspace_bytes = 191), WORKSPACE,
@@ -150,8 +149,8 @@ static void test_bwd_refuses(void **state) {
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(absent(&a.lse), INVALID, "lse is absent");
   REFUSE(absent(&a.dlogits), INVALID, "dlogits is absent");
-  REFUSE(a.lse.shape[0] = 2, INVALID, "lse has 2 elements, must have 3 (rows of logits)");
-  REFUSE(a.error = tigon_tensor_1d(&d->error, TIGON_I32, 2), INVALID, "error has 2 elements, must have 1 (a scalar)");
+  REFUSE(a.lse.shape[0] = 2, INVALID, "lse.shape[0] is 2, must be 3 (rows of logits)");
+  REFUSE(a.error = tigon_tensor_1d(&d->error, TIGON_I32, 2), INVALID, "error.shape[0] is 2, must be 1 (a scalar)");
   REFUSE(a.reserved[0] = 1, INVALID, "reserved[0] is 1, must be 0");
   REFUSE(a.workspace = NULL, WORKSPACE, "workspace is NULL, must have 64 bytes");
   REFUSE(a.lse.data = d->dlogits, ALIAS, "dlogits overlaps lse, must be apart");
@@ -333,6 +332,59 @@ static void test_strided(void **state) {
   for (int i = 0; i < ALL * PITCH; ++i) assert_true(i % PITCH < COLS ? fabsf(x[i]) <= 1 : x[i] == 99);
 }
 
+/* What has one element per row has logits' leading shape, or is flat. As many elements in another shape are refused: [V, T] of
+ * torch's layout, and a transposed one. */
+static void test_shapes_of_labels(void **state) {
+  tigon_context *c = *state;
+  enum { A = 2, B = 3 };
+  float logits[A * B * A] = {0}, loss[2] = {7, 7}, token_loss[A * B], flat[A * B];
+  int64_t labels[A * B] = {0, 1, 1, 0, 0, 1};
+  _Alignas(64) char workspace[512];
+  api_fill(logits, A * B * A, 0.5f);
+  tigon_cross_entropy_fwd_args a = {
+      .logits = tigon_tensor_3d(logits, TIGON_F32, A, B, A),
+      .labels = tigon_tensor_1d(labels, TIGON_I64, A * B),
+      .out = {.loss = tigon_tensor_1d(loss, TIGON_F32, 1), .token_loss = tigon_tensor_1d(flat, TIGON_F32, A * B)},
+      .workspace = workspace,
+      .workspace_bytes = sizeof workspace};
+  assert_int_equal(tigon_cross_entropy_fwd(c, &a), TIGON_OK);
+  a.labels = tigon_tensor_2d(labels, TIGON_I64, A, B);
+  a.out.token_loss = tigon_tensor_2d(token_loss, TIGON_F32, A, B);
+  a.out.loss.data = loss + 1;
+  assert_int_equal(tigon_cross_entropy_fwd(c, &a), TIGON_OK);
+  assert_memory_equal(token_loss, flat, sizeof flat);
+  assert_memory_equal(&loss[0], &loss[1], sizeof *loss);
+
+  const tigon_cross_entropy_fwd_args good = a;
+#define REFUSE(change, sentence) \
+  a = good;                      \
+  change;                        \
+  api_expect(c, tigon_cross_entropy_fwd(c, &a), TIGON_ERROR_INVALID, "cross_entropy_fwd: " sentence)
+  REFUSE(a.labels = tigon_tensor_2d(labels, TIGON_I64, B, A), "labels.shape[0] is 3, must be 2 (logits.shape[0])");
+  REFUSE(a.labels = tigon_tensor_2d(labels, TIGON_I64, 1, A * B), "labels.shape[0] is 1, must be 2 (logits.shape[0])");
+  REFUSE(a.labels = tigon_tensor_3d(labels, TIGON_I64, A, B, 1), "labels.ndim is 3, must be 2 (logits.ndim - 1) or 1");
+  REFUSE(a.options.token_scale = tigon_tensor_2d(flat, TIGON_F32, B, A),
+         "options.token_scale.shape[0] is 3, must be 2 (logits.shape[0])");
+  REFUSE(a.out.token_loss = tigon_tensor_2d(token_loss, TIGON_F32, B, A),
+         "out.token_loss.shape[0] is 3, must be 2 (logits.shape[0])");
+  REFUSE(a.out.loss = tigon_tensor_2d(loss, TIGON_F32, 1, 1), "out.loss.ndim is 2, must be 1");
+  REFUSE(a.logits = tigon_tensor_2d(logits, TIGON_F32, A * B, A), "labels.ndim is 2, must be 1");
+#undef REFUSE
+  tigon_cross_entropy_bwd_args b = {.logits = good.logits,
+                                    .labels = good.labels,
+                                    .lse = tigon_tensor_2d(flat, TIGON_F32, B, A),
+                                    .dlogits = good.logits,
+                                    .workspace = workspace,
+                                    .workspace_bytes = sizeof workspace};
+  api_expect(c, tigon_cross_entropy_bwd(c, &b), TIGON_ERROR_INVALID,
+             "cross_entropy_bwd: lse.shape[0] is 3, must be 2 (logits.shape[0])");
+  b.lse = tigon_tensor_2d(flat, TIGON_F32, A, B);
+  b.options.reduction = TIGON_REDUCTION_NONE;
+  b.dloss = tigon_tensor_2d(token_loss, TIGON_F32, B, A);
+  api_expect(c, tigon_cross_entropy_bwd(c, &b), TIGON_ERROR_INVALID,
+             "cross_entropy_bwd: dloss.shape[0] is 3, must be 2 (logits.shape[0])");
+}
+
 /* What the header says of rows that hold a NaN or nothing but -Inf, and of the first of equal logits. */
 static void test_special_rows(void **state) {
   tigon_context *c = *state;
@@ -352,9 +404,11 @@ static void test_special_rows(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses),   cmocka_unit_test(test_workspace),
-      cmocka_unit_test(test_in_place),    cmocka_unit_test(test_fewer_outputs), cmocka_unit_test(test_labels),
-      cmocka_unit_test(test_empty),       cmocka_unit_test(test_strided),       cmocka_unit_test(test_special_rows),
+      cmocka_unit_test(test_fwd_refuses),   cmocka_unit_test(test_bwd_refuses),
+      cmocka_unit_test(test_workspace),     cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_fewer_outputs), cmocka_unit_test(test_labels),
+      cmocka_unit_test(test_empty),         cmocka_unit_test(test_strided),
+      cmocka_unit_test(test_special_rows),  cmocka_unit_test(test_shapes_of_labels),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

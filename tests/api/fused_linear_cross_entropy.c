@@ -81,7 +81,11 @@ static void test_tensors(void **state) {
   REFUSE(fwd, a.weight.dtype = TIGON_BF16, INVALID, "weight.dtype is bf16, must be f32 (hidden.dtype)");
   REFUSE(fwd, a.bias.shape[0] = 6, INVALID, "bias.shape[0] is 6, must be 7 (weight.shape[0])");
   REFUSE(fwd, a.bias.dtype = TIGON_F16, INVALID, "bias.dtype is f16, must be f32 (hidden.dtype)");
-  REFUSE(fwd, a.labels.shape[0] = 4, INVALID, "labels has 4 elements, must have 5 (rows of hidden)");
+  REFUSE(fwd, a.labels = tigon_tensor_2d(d->labels, TIGON_I64, 1, ROWS), INVALID, "labels.ndim is 2, must be 1");
+  REFUSE(fwd, a.hidden = tigon_tensor_3d(d->hidden, TIGON_F32, ROWS, 1, WIDTH); ABSENT(a.dhidden);
+         a.labels = tigon_tensor_2d(d->labels, TIGON_I64, 1, ROWS), INVALID,
+         "labels.shape[0] is 1, must be 5 (hidden.shape[0])");
+  REFUSE(fwd, a.labels.shape[0] = 4, INVALID, "labels.shape[0] is 4, must be 5 (rows of hidden)");
   REFUSE(fwd, a.dhidden.shape[0] = 4, INVALID, "dhidden.shape[0] is 4, must be 5 (hidden.shape[0])");
   REFUSE(fwd, a.dhidden.dtype = TIGON_BF16, INVALID, "dhidden.dtype is bf16, must be f32 (hidden.dtype)");
   REFUSE(fwd, a.dweight.shape[0] = 6, INVALID, "dweight.shape[0] is 6, must be 7 (weight.shape[0])");
@@ -93,7 +97,7 @@ static void test_tensors(void **state) {
   REFUSE(fwd, a.hidden = ((tigon_tensor){d->hidden, TIGON_F32, 3, {5, 1, WIDTH}, {3, 99, 1}}), INVALID,
          "dhidden.ndim is 2, must be 3 (hidden.ndim)");
   REFUSE(fwd, a.hidden = a.dhidden = ((tigon_tensor){d->hidden, TIGON_F32, 3, {2, 2, WIDTH}, {15, 6, 1}});
-         ABSENT(a.dhidden), INVALID, "the leading dimensions collapse to several strides, must to one");
+         ABSENT(a.dhidden), INVALID, "the leading dimensions collapse to 2 strides, must collapse to 1");
   REFUSE(fwd, a.dweight.data = d->weight, ALIAS, "dweight overlaps weight, must be apart");
   REFUSE(fwd, a.dhidden.data = d->hidden; a.dhidden.shape[1] = a.dhidden.strides[0] = 5, ALIAS,
                                           "dhidden overlaps hidden in part, must be the same view or apart");
@@ -110,7 +114,7 @@ static void test_options(void **state) {
   static data before;
   REFUSE(fwd, a.options.weight.shape[0] = 6, INVALID, "options.weight.shape[0] is 6, must be 7 (weight.shape[0])");
   REFUSE(fwd, a.options.token_scale.shape[0] = 4, INVALID,
-         "options.token_scale has 4 elements, must have 5 (rows of hidden)");
+         "options.token_scale.shape[0] is 4, must be 5 (rows of hidden)");
   REFUSE(fwd, a.options.label_smoothing = 1.5, INVALID, "options.label_smoothing is 1.5, must be 0 to 1");
   REFUSE(fwd, a.options.reserved[0] = 1, INVALID, "options.reserved[0] is 1, must be 0");
   REFUSE(fwd, a.grad_scale = (double)NAN, INVALID, "grad_scale is nan, must be -3.40282e+38 to 3.40282e+38");

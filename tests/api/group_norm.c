@@ -126,6 +126,44 @@ static void test_in_place(void **state) {
   assert_memory_equal(d->dy, d->dx, sizeof d->dx);
 }
 
+/* [B, C] with a stride between channels is [B, C, 1] of the same memory, and each is what lies end to end. */
+static void test_channel_stride(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  enum { APART = 3, ALL = BATCH * CHANNELS };
+  float x[ALL * APART], dy[ALL * APART], y[3][ALL], dx[3][ALL], dw[3][CHANNELS], wide[ALL * APART];
+  for (int i = 0; i < ALL * APART; ++i) x[i] = dy[i] = NAN;
+  for (int i = 0; i < ALL; ++i) x[i * APART] = d->x[i], dy[i * APART] = d->dy[i];
+  const tigon_tensor flat = tigon_tensor_2d(NULL, TIGON_F32, BATCH, CHANNELS);
+  const tigon_tensor apart = {NULL, TIGON_F32, 2, {BATCH, CHANNELS}, {CHANNELS * APART, APART}};
+  const tigon_tensor planes = {NULL, TIGON_F32, 3, {BATCH, CHANNELS, 1}, {CHANNELS * APART, APART, 1}};
+  for (int i = 0; i < 3; ++i) {
+    tigon_group_norm_fwd_args f = fwd_args(d);
+    tigon_group_norm_bwd_args b = bwd_args(d);
+    f.x = b.x = b.dy = i == 0 ? flat : i == 1 ? apart : planes;
+    f.y = b.dx = flat;
+    if (i == 2) f.y = b.dx = tigon_tensor_3d(NULL, TIGON_F32, BATCH, CHANNELS, 1);
+    f.x.data = b.x.data = i ? x : d->x;
+    b.dy.data = i ? dy : d->dy;
+    f.y.data = y[i];
+    b.dx.data = dx[i];
+    b.dw.data = dw[i];
+    assert_int_equal(tigon_group_norm_fwd(c, &f), TIGON_OK);
+    assert_int_equal(tigon_group_norm_bwd(c, &b), TIGON_OK);
+    assert_memory_equal(y[i], y[0], sizeof y[0]);
+    assert_memory_equal(dx[i], dx[0], sizeof dx[0]);
+    assert_memory_equal(dw[i], dw[0], sizeof dw[0]);
+    if (i != 1) continue;
+    f.y = apart; /* the output, too */
+    f.y.data = wide;
+    assert_int_equal(tigon_group_norm_fwd(c, &f), TIGON_OK);
+    for (int at = 0; at < ALL; ++at) assert_true(wide[at * APART] == y[0][at]);
+    f.y.strides[1] = 0;
+    api_expect(c, tigon_group_norm_fwd(c, &f), TIGON_ERROR_ALIAS,
+               "group_norm_fwd: y overlaps itself, its strides must keep elements apart");
+  }
+}
+
 /* Nothing to do, and sums over nothing. */
 static void test_empty(void **state) {
   tigon_context *c = *state;
@@ -141,10 +179,8 @@ static void test_empty(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fwd_refuses),
-      cmocka_unit_test(test_bwd_refuses),
-      cmocka_unit_test(test_in_place),
-      cmocka_unit_test(test_empty),
+      cmocka_unit_test(test_fwd_refuses),    cmocka_unit_test(test_bwd_refuses), cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_channel_stride), cmocka_unit_test(test_empty),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

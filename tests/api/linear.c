@@ -75,7 +75,7 @@ static void test_fwd_refuses(void **state) {
   REFUSE(fwd, a.y.strides[0] = 2, ALIAS, "y overlaps itself, its strides must keep elements apart");
   REFUSE(fwd, a.x = ((tigon_tensor){d->x, TIGON_F32, 3, {2, 2, 4}, {5, 12, 1}}); a.w.shape[1] = 4;
          a.y = tigon_tensor_3d(d->y, TIGON_F32, 2, 2, 3); a.w.shape[0] = 3;
-         a.b.shape[0] = 3, INVALID, "the leading dimensions collapse to several strides, must to one");
+         a.b.shape[0] = 3, INVALID, "the leading dimensions collapse to 2 strides, must collapse to 1");
   api_expect(c, tigon_linear_fwd(c, NULL), TIGON_ERROR_INVALID, "linear_fwd: args is NULL");
   api_expect(NULL, tigon_linear_fwd(NULL, NULL), TIGON_ERROR_INVALID, "linear_fwd: context is NULL");
 }

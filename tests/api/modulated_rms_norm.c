@@ -203,10 +203,46 @@ static void test_shapes_of_scale(void **state) {
   }
 }
 
+/* x [2, 3, C] has groups of rows that are not cut across a dimension; [3, C] would be one row per 2 rows of x. */
+static void test_groups_of_scale(void **state) {
+  tigon_context *c = *state;
+  data *d = made();
+  float y[ROWS * COLS];
+  enum { TOKENS = ROWS / BATCH };
+  tigon_modulated_rms_norm_fwd_args a = fwd_args(d);
+  memset(&a.rstd, 0, sizeof a.rstd);
+  assert_int_equal(tigon_modulated_rms_norm_fwd(c, &a), TIGON_OK);
+  memcpy(y, d->y, sizeof y);
+  a.x = tigon_tensor_3d(d->x, TIGON_F32, BATCH, TOKENS, COLS);
+  a.y = tigon_tensor_3d(d->y, TIGON_F32, BATCH, TOKENS, COLS);
+  const tigon_modulated_rms_norm_fwd_args good = a;
+  for (int i = 0; i < 2; ++i) {
+    memset(d->y, 0, sizeof d->y);
+    assert_int_equal(tigon_modulated_rms_norm_fwd(c, &a), TIGON_OK);
+    assert_memory_equal(d->y, y, sizeof y);
+    a.scale = a.shift = (tigon_tensor){d->modulation, TIGON_F32, 3, {BATCH, 1, COLS}, {2 * COLS, 2 * COLS, 1}};
+    a.shift.data = d->modulation + COLS;
+  }
+#define REFUSE(change, sentence) \
+  a = good;                      \
+  change;                        \
+  api_expect(c, tigon_modulated_rms_norm_fwd(c, &a), TIGON_ERROR_INVALID, "modulated_rms_norm_fwd: " sentence)
+  REFUSE(a.scale = half(d->modulation, 0, TOKENS),
+         "scale.shape[0] is 3, must be 1 or a product of the first dimensions of x");
+  REFUSE(a.scale = tigon_tensor_3d(d->modulation, TIGON_F32, 1, TOKENS, COLS),
+         "scale.shape[1] is 3, must be 1 (as the dimension before it)");
+  REFUSE(a.scale = tigon_tensor_3d(d->modulation, TIGON_F32, BATCH, BATCH, COLS),
+         "scale.shape[1] is 2, must be 3 (x.shape[1]) or 1");
+  REFUSE(a.scale = tigon_tensor_4d(d->modulation, TIGON_F32, BATCH, 1, 1, COLS),
+         "scale.ndim is 4, must be 3 (x.ndim) or less");
+#undef REFUSE
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses),     cmocka_unit_test(test_in_place),
-      cmocka_unit_test(test_empty),       cmocka_unit_test(test_shapes_of_scale),
+      cmocka_unit_test(test_fwd_refuses),     cmocka_unit_test(test_bwd_refuses),
+      cmocka_unit_test(test_in_place),        cmocka_unit_test(test_empty),
+      cmocka_unit_test(test_shapes_of_scale), cmocka_unit_test(test_groups_of_scale),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -188,10 +188,38 @@ static void test_strided(void **state) {
         assert_memory_equal(&y[((b * H + h) * T + t) * D], &flat[((b * T + t) * H + h) * D], D * sizeof *y);
 }
 
+/* Three leading strides are taken, four are not; nor are negative ones. */
+static void test_strides_refused(void **state) {
+  tigon_context *c = *state;
+  enum { D = 2 };
+  float x[2 * 3 * 2 * 3 * D], y[2 * 3 * 2 * 3 * D], flat[2 * 3 * 2 * 3 * D];
+  api_fill(x, 72, 0.5f);
+  tigon_rms_norm_fwd_args a = {.eps = 1e-6};
+  a.x = tigon_tensor_2d(x, TIGON_F32, 36, D);
+  a.y = tigon_tensor_2d(flat, TIGON_F32, 36, D);
+  assert_int_equal(tigon_rms_norm_fwd(c, &a), TIGON_OK);
+  a.x = (tigon_tensor){x, TIGON_F32, 5, {3, 3, 2, 2, D}, {2, 12, 36, 6, 1}}; /* all four turned */
+  a.y = (tigon_tensor){y, TIGON_F32, 5, {3, 3, 2, 2, D}, {24, 8, 4, 2, 1}};
+  memset(y, 0, sizeof y);
+  api_expect(c, tigon_rms_norm_fwd(c, &a), TIGON_ERROR_INVALID,
+             "rms_norm_fwd: the leading dimensions collapse to 4 strides, must collapse to 3 or fewer");
+  for (int i = 0; i < 72; ++i) assert_true(y[i] == 0);
+  /* x, [3, 4, 3, D] turned, as [3, 3, 4, D]: 2 dimensions of y lie end to end, none of x does. */
+  a.x = (tigon_tensor){x, TIGON_F32, 4, {3, 3, 4, D}, {2, 24, 6, 1}};
+  a.y = tigon_tensor_4d(y, TIGON_F32, 3, 3, 4, D);
+  assert_int_equal(tigon_rms_norm_fwd(c, &a), TIGON_OK);
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < 3; ++j)
+      for (int k = 0; k < 4; ++k)
+        assert_memory_equal(&y[((i * 3 + j) * 4 + k) * D], &flat[(j * 12 + k * 3 + i) * D], D * sizeof *y);
+  a.x.strides[1] = -24;
+  api_expect(c, tigon_rms_norm_fwd(c, &a), TIGON_ERROR_INVALID, "rms_norm_fwd: x.strides[1] is -24, must be >= 0");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_fwd_refuses), cmocka_unit_test(test_bwd_refuses), cmocka_unit_test(test_in_place),
-      cmocka_unit_test(test_empty),       cmocka_unit_test(test_strided),
+      cmocka_unit_test(test_empty),       cmocka_unit_test(test_strided),     cmocka_unit_test(test_strides_refused),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -167,6 +167,20 @@ static void test_mask_shapes(void **state) {
   a.mask = tigon_tensor_1d(d->mask, TIGON_F32, COLS);
   assert_int_equal(tigon_softmax_fwd(c, &a), TIGON_OK);
   assert_memory_equal(y, d->y, sizeof y);
+
+  /* One dimension is one row: [1, C] is [T, C]. */
+  a.x = tigon_tensor_1d(d->x, TIGON_F32, COLS);
+  a.y = tigon_tensor_1d(d->y, TIGON_F32, COLS);
+  a.mask = tigon_tensor_2d(d->mask, TIGON_F32, 1, COLS);
+  memset(d->y, 0, sizeof d->y);
+  assert_int_equal(tigon_softmax_fwd(c, &a), TIGON_OK);
+  assert_memory_equal(y, d->y, COLS * sizeof *y);
+  a.mask.shape[0] = 2;
+  api_expect(c, tigon_softmax_fwd(c, &a), TIGON_ERROR_INVALID,
+             "softmax_fwd: mask.shape[0] is 2, must be 1 (x has one row)");
+  a.mask = tigon_tensor_2d(d->mask, TIGON_F32, 1, COLS - 1);
+  api_expect(c, tigon_softmax_fwd(c, &a), TIGON_ERROR_INVALID,
+             "softmax_fwd: mask.shape[1] is 4, must be 5 (x.shape[0])");
 }
 
 int main(void) {

@@ -15,10 +15,12 @@
  * becomes 1; without it a host device refuses the call (nothing is written), another device reports it at
  * tigon_context_sync().
  *
- * Shapes: logits, dlogits [..., V]; labels, token_scale, token_loss, z_loss, lse, entropy, argmax [...] of rows elements;
- *   weight [V]; loss, correct, error [1]; dloss [1], or [rows] with reduction none.
+ * Shapes: logits, dlogits [..., V], rows = product of the leading dimensions. labels, token_scale, token_loss, z_loss, lse,
+ *   entropy, argmax and, with reduction none, dloss have one element per row: each has logits' shape without V, or is flat,
+ *   [rows]. The classes are the last dimension, so torch's [B, V, T] has to be transposed first.
+ *   weight [V]; loss, correct, error [1]; dloss [1] with mean and sum.
  * dtypes: logits f32, bf16, f16; dlogits as logits; labels i32 or i64; argmax, correct i64; error i32; all others f32.
- * Strides: logits and dlogits: last one 1, leading ones free; all others contiguous.
+ * Strides: logits and dlogits: last one 1, leading ones free (three at most: tigon.h); all others contiguous.
  * In place: dlogits may be logits.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_CROSS_ENTROPY_H

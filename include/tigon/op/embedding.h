@@ -5,7 +5,7 @@
  *
  * Shapes: table, dtable [V, H]; idx [...] of N elements; y, dy [..., H] with the same leading dimensions.
  * dtypes: table f32, bf16, f16; y, dy as table; dtable f32 or as table, sums in f32; idx i32 or i64.
- * Strides: the last one is 1, the leading ones are free; idx and dtable contiguous.
+ * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); idx and dtable contiguous.
  * An index outside [0, V): with `error` given, it reads as a row of zeros, gets no gradient, and *error becomes 1; without
  *   it a host device refuses the call (nothing is written), another device reports it at tigon_context_sync().
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */

@@ -6,10 +6,11 @@
  * hidden holds (elsewhere their lse is stored as in cross_entropy). Forward gives the loss and, when their tensors are
  * there, the gradients in the same call; backward recomputes the logits and gives the gradients alone.
  *
- * Shapes: hidden, dhidden [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; labels [...] of BT elements.
+ * Shapes: hidden, dhidden [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; labels as
+ *   hidden without H, or [BT]; so is each other tensor that has one element per token.
  * dtypes: hidden f32, bf16, f16; weight and dhidden as hidden; bias f32 or as hidden; dweight, dbias f32 or as weight
  *   (summed in f32 and rounded once either way). The logits of a chunk are held in hidden's dtype, as linear would.
- * Strides: hidden, dhidden: last 1, leading ones free but collapsing to one row pitch; weight, dweight any row pitch.
+ * Strides: hidden, dhidden: last 1, leading ones collapse to one row pitch (tigon.h); weight, dweight any row pitch.
  * Workspace: any size from tigon_fused_linear_cross_entropy_workspace()'s minimum up; more bytes make larger chunks, and
  *   `recommended` is where larger chunks stop to pay. The minimum is one row of logits or, if larger, one f32 row of a
  *   16-bit dweight, and besides: 4 bytes a token without out.token_loss, 8 with out.correct but without out.argmax, 4

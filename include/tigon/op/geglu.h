@@ -11,7 +11,7 @@
  *
  * Shapes: a, b, c, da, db, dc [..., I]. A packed [..., 2I] tensor is passed as two views of it.
  * dtypes: f32, bf16, f16, all the same; arithmetic in f32, one rounding at the store.
- * Strides: the last one is 1, the leading ones are free.
+ * Strides: the last one is 1, the leading ones are free (three at most: tigon.h).
  * In place: c may be a or b; da, db may be a, b or dc (da and db differ).
  * Errors: INVALID, ALIAS, UNSUPPORTED. */
 #ifndef TIGON_OP_GEGLU_H

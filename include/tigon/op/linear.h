@@ -7,7 +7,7 @@
  * Shapes: x, dx [..., K]; w, dw [N, K]; b, db [N]; y, dy [..., N].
  * dtypes: x f32, bf16, f16; w as x; b f32 or as x; y as x or f32; dy as y may be; dx as x; dw, db f32 or as w.
  *   Products are summed in f32 and rounded once, at the store.
- * Strides: the last one is 1; leading dimensions of x, y, dx, dy must collapse to one row pitch; w, dw any row pitch.
+ * Strides: the last one is 1; leading dimensions of x, y, dx, dy must collapse to one row pitch (tigon.h); w, dw any row pitch.
  * In place: none.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
 #ifndef TIGON_OP_LINEAR_H

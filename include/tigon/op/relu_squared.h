@@ -5,7 +5,7 @@
  *
  * Shapes: x, y, dy, dx [..., C].
  * dtypes: f32, bf16, f16, all the same; arithmetic in f32, one rounding at the store.
- * Strides: the last one is 1, the leading ones are free.
+ * Strides: the last one is 1, the leading ones are free (three at most: tigon.h).
  * In place: y may be x; dx may be dy or x.
  * Errors: INVALID, ALIAS, UNSUPPORTED. */
 #ifndef TIGON_OP_RELU_SQUARED_H

@@ -7,7 +7,7 @@
  *
  * Shapes: x, y, dy, dx [..., C], any leading dimensions; w, dw [C]; rstd [rows], rows = product of the leading ones.
  * dtypes: x f32, bf16 or f16; y, dy, dx as x; w f32 or as x; dw f32 or as x; rstd f32.
- * Strides: the last one is 1, the leading ones are free; w, dw and rstd contiguous.
+ * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); w, dw and rstd contiguous.
  * In place: y may be x; dx may be dy or x (the same view exactly). Any other overlap with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
 #ifndef TIGON_OP_RMS_NORM_H

@@ -5,9 +5,10 @@
  *            a row whose every z is -inf gives y = 0
  * Backward:  dx = scale * y * (dy - sum(dy * y))
  *
- * Shapes: x, y, dy, dx [..., T, C] (with one dimension, T = 1); mask [C], [T, C] or x's shape, added in f32.
+ * Shapes: x, y, dy, dx [..., T, C] (with one dimension, T = 1, and mask may be [1, C]); mask [C], [T, C] or x's
+ *   shape, added in f32.
  * dtypes: x f32, bf16, f16; y, dy, dx as x; mask f32 or as x. Arithmetic in f32, one rounding at the store.
- * Strides: the last one is 1, the leading ones are free. Any width C.
+ * Strides: the last one is 1, the leading ones are free (three at most: tigon.h). Any width C.
  * In place: y may be x; dx may be dy or y.
  * Errors: INVALID, ALIAS, UNSUPPORTED. */
 #ifndef TIGON_OP_SOFTMAX_H
