@@ -13,6 +13,8 @@ __all__ = ["library_path", "version", *_HOMES]
 def __getattr__(name):
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "__version__":
+        return version()
     if name in ("compat", "huggingface", "torch"):
         return importlib.import_module(f"tigon.{name}")
     raise AttributeError(f"module 'tigon' has no attribute {name!r}")

@@ -44,9 +44,19 @@ ERRORS = {
 }
 
 
+FOREIGN = {}  # dtypes that the library does not know: the number that stands for each in a call
+
+
+def foreign(name):
+    """The number for a dtype that the library does not know. The call is refused with the dtypes that it takes."""
+    return FOREIGN.setdefault(name, 100 + len(FOREIGN))
+
+
 def error(status, context=None):
     """The exception for a status, with the library's own sentence; a wrong dtype is a TypeError."""
     sentence = library.tigon_last_error(context).decode()
+    for name, number in FOREIGN.items():
+        sentence = sentence.replace(f".dtype is {number},", f".dtype is {name},")
     kind = TypeError if status == 1 and ".dtype is " in sentence else ERRORS.get(status, RuntimeError)
     return kind(sentence)
 

@@ -76,6 +76,7 @@ static int64_t *put_layouts(const python_op *op, PyObject *const *tensors, int64
   for (int i = 0; i < op->inputs; ++i) {
     data[i] = NULL;
     if (tensors[i] == op->none) {
+      if (i == 0) return NULL;
       *word++ = -1;
       continue;
     }

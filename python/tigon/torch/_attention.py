@@ -53,7 +53,8 @@ def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
     one dtype (under autocast the wider one), any strides but the last, 1. cos and sin get no gradient.
     """
     q, k = promoted(q, k)
-    return _RoPE(q, k, cos, sin, int(interleaved), cos.shape[-1] if rotary_dim is None else rotary_dim)
+    rotary_dim = getattr(cos, "shape", (0,))[-1] if rotary_dim is None else rotary_dim
+    return _RoPE(q, k, cos, sin, int(interleaved), rotary_dim)
 
 
 @op(

@@ -8,6 +8,8 @@ import torch
 
 _compiling, _transformed = torch.compiler.is_dynamo_compiling, torch._C._are_functorch_transforms_active
 _keeps_graph, _any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
+# A tensor of is_grads_batched, whose vmap is none of torch.func's.
+_is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda t: False)
 # What torch looks up in an autograd function at each call, past all its bases.
 _LOOKED_UP = ("setup_context", "clear_saved_tensors_on_access", "boxed_grads_call")
 
@@ -30,12 +32,13 @@ no_context = _NoContext()
 
 
 class _Refusal(torch.autograd.Function):
-    """The identity, whose gradient is a refusal."""
+    """The identity of the first `count` tensors, whose gradient is a refusal. All tensors that those were made from
+    follow them: a derivative of the gradients by any of these passes here."""
 
     @staticmethod
-    def forward(ctx, name, anchor, *gradients):
+    def forward(ctx, name, count, *tensors):
         ctx.name = name
-        return gradients
+        return tensors[:count]
 
     @staticmethod
     def backward(ctx, *gradients):
@@ -49,22 +52,33 @@ def strided(gradient):
     return gradient.contiguous()
 
 
+def _no_transforms(name):
+    return NotImplementedError(
+        f"tigon: {name} is called within a transform of torch.func (vmap, grad, jvp, ...), must be called outside of them;"
+        " torch.autograd.grad differentiates it, leading dimensions stand for vmap"
+    )
+
+
 def _first_order(name, backward, taken):
     """The backward, which says so when someone differentiates it. (torch's once_differentiable does when the incoming
     gradient requires one itself, and is silently wrong otherwise.)"""
 
     def refused(ctx, *gradients):
+        sources = *gradients, *ctx.saved_tensors
         with torch.no_grad():
             results = backward(ctx, *gradients)
         results = results if isinstance(results, tuple) else (results,)
-        anchor = torch.empty(0, requires_grad=True)
-        refusing = iter(_Refusal.apply(name, anchor, *[g for g in results if g is not None]))
+        made = [g for g in results if g is not None]
+        refusing = iter(_Refusal.apply(name, len(made), *made, *sources))
         return tuple(g if g is None else next(refusing) for g in results)
 
     @functools.wraps(backward)
     def run(ctx, gradient, *others):
-        if _keeps_graph() and not _compiling():
-            return refused(ctx, taken(gradient), *map(taken, others))
+        if not _compiling():
+            if _transformed() or any(map(_is_batched, (gradient, *others))):
+                raise _no_transforms(name)
+            if _keeps_graph():
+                return refused(ctx, taken(gradient), *map(taken, others))
         if gradient.is_contiguous() and not others:
             return backward(ctx, gradient)
         return backward(ctx, taken(gradient), *map(taken, others))
@@ -104,11 +118,27 @@ def autograd_function(title, name, forward_op, backward_op, make, parameters, ta
         compiling = _compiling()
         if parameters and (compiling or _any_autocast()):
             args = args[0], *as_parameters(*args[: 1 + parameters]), *args[1 + parameters :]
-        if compiling or _transformed():
-            return seen.apply(*args)
-        return apply(*args) if _keeps_graph() else forward(no_context, *args)
+        if compiling:
+            return seen.apply(*_apart(args))
+        if _transformed():
+            raise _no_transforms(name)
+        return apply(*args) if _keeps_graph() or _has_tangents() else forward(no_context, *args)
 
     return call
+
+
+def _apart(args):
+    """The arguments, a tensor that comes twice as a view the second time: torch.compile takes each only once."""
+    taken = []
+    for arg in args:
+        twice = isinstance(arg, torch.Tensor) and any(arg is other for other in taken)
+        taken.append(arg.view_as(arg) if twice else arg)
+    return taken
+
+
+def _has_tangents():
+    """Is this within forward-mode differentiation? torch refuses it, but under no_grad, too, only for what it sees."""
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def rows(x, each=1):
@@ -139,7 +169,9 @@ def nonzero(call, name, value):
 
 
 def autocasting(x):
-    return (_compiling() or _any_autocast()) and torch.is_autocast_enabled(x.device.type)
+    if not (_compiling() or _any_autocast()):
+        return False
+    return isinstance(x, torch.Tensor) and torch.is_autocast_enabled(x.device.type)
 
 
 def promoted(*tensors):
@@ -159,8 +191,7 @@ def as_parameters(x, *given):
 
 def lowered(*tensors):
     """Under autocast, floating tensors in autocast's own dtype, as torch's matmuls take them."""
-    device = tensors[0].device.type
     if not autocasting(tensors[0]):
         return tensors
-    dtype = torch.get_autocast_dtype(device)
+    dtype = torch.get_autocast_dtype(tensors[0].device.type)
     return tuple(t if t is None else t.to(dtype) for t in tensors)

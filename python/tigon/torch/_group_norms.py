@@ -4,7 +4,7 @@ import torch
 
 from tigon.torch._autograd import as_parameters, like, promoted, rows
 from tigon.torch._derived import derived
-from tigon.torch._norms import CASTING
+from tigon.torch._norms import CASTING, EPS
 from tigon.torch._op import op
 
 
@@ -59,11 +59,12 @@ _ModulatedRMSNorm = derived("modulated_rms_norm", _modulated_rms_norm_fwd, _modu
 def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, casting="llama"):
     """y = (1 + scale) * rms_norm(x, weight, eps, offset, casting) + shift, as adaptive layer norms have it.
 
-    x [..., C] f32, bf16 or f16; scale [C], [B, C] or [rows, C] whose leading dimensions' product divides x's rows, f32
-    or as x; shift as scale, or None. y has x's dtype.
+    x [..., C] f32, bf16 or f16; scale [C], or [G, C] for G groups of rows that follow each other, G being a product of
+    x's first dimensions ([B, C] or [B * T, C] for x [B, T, C]), or [B, 1, C]; f32 or as x; shift as scale, or None.
+    y has x's dtype.
     """
     casting = CASTING[casting]
     scale, shift, weight = as_parameters(x, scale, shift, weight)
     if shift is not None:
         scale, shift = promoted(scale, shift)
-    return _ModulatedRMSNorm(x, weight, scale, shift, (eps, offset, casting))
+    return _ModulatedRMSNorm(x, weight, scale, shift, (EPS if eps is None else eps, offset, casting))

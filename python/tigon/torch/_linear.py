@@ -5,12 +5,17 @@ from tigon.torch._derived import derived
 from tigon.torch._op import op
 
 
-@op("embedding_fwd(Tensor table, Tensor idx) -> Tensor y")
+def _rows(shape, strides):
+    """The row of an index without dimensions, [H], as [1, H]."""
+    return (shape, strides) if len(shape) > 1 else ((1, *shape), (1, *strides))
+
+
+@op("embedding_fwd(Tensor table, Tensor idx) -> Tensor y", y=_rows)
 def _embedding_fwd(table, idx):
     return (table.new_empty((*idx.shape, table.shape[-1])),)
 
 
-@op("embedding_bwd(Tensor dy, Tensor idx, int vocab, bool has_padding_idx, int padding_idx) -> Tensor dtable")
+@op("embedding_bwd(Tensor dy, Tensor idx, int vocab, bool has_padding_idx, int padding_idx) -> Tensor dtable", dy=_rows)
 def _embedding_bwd(dy, idx, vocab, has_padding_idx, padding_idx):
     return (dy.new_empty((vocab, dy.shape[-1])),)
 
@@ -18,9 +23,10 @@ def _embedding_bwd(dy, idx, vocab, has_padding_idx, padding_idx):
 @function("embedding", _embedding_fwd, _embedding_bwd)
 def _Embedding(fwd, bwd):
     def forward(ctx, table, idx, padding_idx):
+        y = fwd(table, idx)
         ctx.save_for_backward(idx)
         ctx.options = table.shape[0], padding_idx is not None, padding_idx or 0
-        return fwd(table, idx)
+        return y
 
     def backward(ctx, dy):
         return bwd(dy, *ctx.saved_tensors, *ctx.options), None, None
@@ -35,7 +41,7 @@ def embedding(ids, weight, padding_idx=None):
     """
     if padding_idx is not None and padding_idx < 0:
         padding_idx += weight.shape[0]
-    return _Embedding(weight, ids.contiguous(), padding_idx)
+    return _Embedding(weight, ids, padding_idx)
 
 
 @op("linear_fwd(Tensor x, Tensor w, Tensor? b) -> Tensor y")

@@ -1,5 +1,6 @@
 """cross_entropy, and fused_linear_cross_entropy, which never holds the logits."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,21 @@ def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, tem
         _REDUCTION[reduction],
         *more,
     )
+
+
+def _check_target(call, x, labels):
+    """One label per row of x [..., V]: x's shape without the last dimension, or flat."""
+    rows, found = tuple(x.shape[:-1]), tuple(labels.shape)
+    if not all(type(n) is int for n in (*rows, *found)):
+        return  # torch.compile's symbols; the call itself will have numbers
+    right = {rows, (math.prod(rows),)}
+    if found in right:
+        return
+    must = " or ".join(str(list(shape)) for shape in sorted(right, key=len, reverse=True))
+    sentence = f"{call}: target.shape is {list(found)}, must be {must} (one for each row)"
+    if x.ndim > 2 and found == (x.shape[0], *x.shape[2:]):
+        sentence += "; the classes are the last dimension: .movedim(1, -1) puts torch's second one there"
+    raise ValueError(sentence)
 
 
 def _loss(labels, reduction):
@@ -60,6 +76,7 @@ class CrossEntropyOutputs(NamedTuple):
 )
 def _cross_entropy_fwd(logits, labels, weight, token_scale, *options):
     *_, reduction, more = options
+    _check_target("cross_entropy", logits, labels)
     if not more:
         return *_loss(labels, reduction), rows(logits), None, None, None, None
     token = torch.empty(labels.shape, dtype=torch.float32, device=labels.device)
@@ -112,7 +129,9 @@ def cross_entropy(
     temperature=1.0,
     token_scale=None,
 ):
-    """The cross entropy of logits [..., V] and target [...], the vocabulary being the last dimension.
+    """The cross entropy of logits [..., V] and target [...], or [rows], the vocabulary being the last dimension.
+
+    torch's layout [B, V, ...] comes here as logits.movedim(1, -1).
 
     With z = softcap * tanh(u / softcap), u = logits / temperature and lse = log sum exp z, a token's loss is
         token_scale * ((1 - s) * weight[t] * (lse - z[t]) + s / V * sum_v weight[v] * (lse - z[v])
@@ -124,7 +143,7 @@ def cross_entropy(
     call = "cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction, False)
     over = _CrossEntropyEach if reduction == "none" else _CrossEntropy
-    return over(logits, target.contiguous(), weight, token_scale, options)
+    return over(logits, target, weight, token_scale, options)
 
 
 def cross_entropy_outputs(
@@ -142,7 +161,7 @@ def cross_entropy_outputs(
     """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs."""
     call = "cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return CrossEntropyOutputs(*_CrossEntropyOutputs(logits, target.contiguous(), (weight, token_scale, options)))
+    return CrossEntropyOutputs(*_CrossEntropyOutputs(logits, target, (weight, token_scale, options)))
 
 
 _GRADIENTS = "bool need_dhidden, bool need_dweight, bool need_dbias"
@@ -159,6 +178,7 @@ def _gradients(hidden, weight, bias, need):
 )
 def _fused_fwd(hidden, weight, bias, labels, *options):
     *_, reduction, need_dhidden, need_dweight, need_dbias = options
+    _check_target("fused_linear_cross_entropy", hidden, labels)
     return *_loss(labels, reduction), *_gradients(hidden, weight, bias, options[-3:])
 
 
@@ -220,15 +240,15 @@ def fused_linear_cross_entropy(
     """cross_entropy(hidden @ weight.T + bias, target, ...) without ever holding the logits.
 
     hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
-    be f32); target [...] i64 or i32. class_weight is cross_entropy's weight; the other options are its own. Chunks of
+    be f32); target [...] or [rows] i64 or i32. class_weight is cross_entropy's weight; the other options are its own. Chunks of
     tokens are worked off in workspace_bytes of memory, None for what the library recommends. Gradients of mean and sum
     are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits made again.
     """
     call = "fused_linear_cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
     hidden, weight, bias = lowered(hidden, weight, bias)
-    early = torch.is_grad_enabled() and reduction != "none" and hidden.dtype != torch.float16
+    early = torch.is_grad_enabled() and reduction != "none" and getattr(hidden, "dtype", None) != torch.float16
     granted = 0 if workspace_bytes is None else nonzero(call, "workspace_bytes", workspace_bytes)
     return _FusedLinearCrossEntropy(
-        hidden, weight, bias, target.contiguous(), class_weight, token_scale, early, (granted, *options)
+        hidden, weight, bias, target, class_weight, token_scale, early, (granted, *options)
     )

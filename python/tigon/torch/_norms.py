@@ -6,6 +6,7 @@ from tigon.torch._autograd import Choice, as_parameters, like, promoted, rows
 from tigon.torch._derived import derived
 from tigon.torch._op import op
 
+EPS = torch.finfo(torch.float32).eps  # where none is given, as torch 2.13, whatever the dtype
 CASTING = Choice("casting", llama=0, gemma=1, none=2)
 
 
@@ -30,9 +31,9 @@ def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
 
     x [..., C] f32, bf16 or f16, last stride 1; weight [C] f32 or as x, None for 1. y has x's dtype, under autocast too.
     casting says where rounding happens: "llama" rounds x * rstd to x's dtype before the weight, "gemma" rounds once at
-    the end, "none" computes in x's dtype.
+    the end, "none" computes in x's dtype. eps None is 2^-23, as torch has it.
     """
-    return _RMSNorm(x, weight, (eps, offset, CASTING[casting]))
+    return _RMSNorm(x, weight, (EPS if eps is None else eps, offset, CASTING[casting]))
 
 
 @op(
@@ -67,6 +68,7 @@ def fused_add_rms_norm(x, residual, weight=None, eps=1e-6, offset=0.0, casting="
     """
     casting = CASTING[casting]
     x, residual = promoted(x, residual)
+    eps = EPS if eps is None else eps
     return _FusedAddRMSNorm(x, residual, *as_parameters(x, weight), (eps, offset, casting))
 
 

@@ -16,12 +16,12 @@ import torch
 from tigon import _abi
 from tigon._library import Context, error, library, path
 from tigon.torch import _sharding
+from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
 _BRIEF = 32768  # bytes of a call on the CPU that is over before another thread could make use of the interpreter
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
-_DTYPES = {getattr(torch, name): value for name, value in _abi.DTYPES.items()}
 OPS = {}  # name: Op
 _compiling, _modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_dispatch_stack
 _fragment = torch.library.Library("tigon", "DEF")
@@ -114,8 +114,6 @@ def synchronize(device):
 
 def write_layout(call, field, into, dtype, shape, strides):
     """Fills a tigon_tensor but for its data."""
-    if dtype not in _DTYPES:
-        raise TypeError(f"{call}: {field}.dtype is {str(dtype)[6:]}, must be f32, f16, bf16, i32 or i64")
     ndim = len(shape)
     if ndim > _abi.MAX_DIMS:
         raise ValueError(f"{call}: {field}.ndim is {ndim}, must be 1 to {_abi.MAX_DIMS}")
@@ -125,12 +123,8 @@ def write_layout(call, field, into, dtype, shape, strides):
         strides = [stride if extent > 1 else 1 for extent, stride in zip(shape, strides)]
         if not any(strides):
             raise ValueError(f"{call}: {field}.strides[{ndim - 1}] is 0, must be 1")
-    into.dtype, into.ndim = _DTYPES[dtype], ndim
+    into.dtype, into.ndim = dtype_number(dtype), ndim
     into.shape[:ndim], into.strides[:ndim] = shape, strides
-
-
-def _raise(exception):
-    raise exception
 
 
 class _Exchange(ctypes.Structure):
@@ -164,7 +158,7 @@ class _PythonOp(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("inputs", "outputs", "options")),
         *((name, ctypes.py_object) for name in ("none", "tensor", "parameter")),
         *((name, ctypes.py_object) for name in ("number", "integer", "boolean", "dtype")),
-        *((name, ctypes.py_object) for name in ("modes", "threads", "device", "thread", "calls")),
+        *((name, ctypes.py_object) for name in ("modes", "negative", "threads", "device", "thread", "calls")),
         *((name, ctypes.py_object) for name in ("prepare", "other", "refuse")),
         ("last", ctypes.c_void_p * 3),
     )
@@ -181,11 +175,12 @@ class _PythonOp(ctypes.Structure):
 
 class _Call:
     """A struct of arguments, filled but for the data pointers; `makers` make the outputs, `halves` is where a packed
-    tensor's second half begins; `brief` says that other threads need not get the interpreter meanwhile."""
+    tensor's second half begins; `brief` says that other threads need not get the interpreter meanwhile. `copies`: the
+    entry refuses the layouts, and the call is made over contiguous copies."""
 
     __slots__ = (
         *("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes"),
-        "brief",
+        *("brief", "copies"),
         "plan",  # src/ffi/python.c's
     )
 
@@ -208,7 +203,7 @@ class Op:
         described = self._make_call()
         direct = self._make_direct_call(described)
         self.call = self._make_visible(direct) if direct else described
-        self.call.direct, self.call.op = direct or described, self
+        self.call.direct, self.call.described, self.call.op = direct or described, described, self
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
             _fragment.impl(self.name, lambda *args: self._given(described(*args, dispatched=True), args), key)
@@ -237,13 +232,14 @@ class Op:
             boolean=bool,
             dtype=torch.dtype,
             modes=_modes,
+            negative=torch.Tensor.is_neg,
             threads=torch.get_num_threads,
             device=_current_device,
             thread=_thread,
             calls="calls",
             prepare=self._prepare_direct,
             other=described,
-            refuse=lambda prepared, status: _raise(error(status, prepared[-1].handle)),
+            refuse=self._refuse_direct,
         )
         direct = python_op.call()
         self.python_op = python_op if direct else None
@@ -264,8 +260,9 @@ def make(direct, torch_op):
 
     def _prepare_direct(self, key, *args):
         tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
-        call = self._prepare(tensors, self.outputs(*args), options, here=True)
-        words = [ctypes.cast(self.function, ctypes.c_void_p).value, call.handle.value, call.address.value, call.brief]
+        call = self._prepare(tensors, options, here=True)
+        function = 0 if call.copies else ctypes.cast(self.function, ctypes.c_void_p).value
+        words = [function, call.handle.value, call.address.value, call.brief]
         for name in self.tensor_names + self.output_names:
             places = self._places(name)
             words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
@@ -278,6 +275,13 @@ def make(direct, torch_op):
         call.plan = (ctypes.c_uint64 * len(words))(*words)
         return self._remember(key, (ctypes.addressof(call.plan), *call.makers, workspace, call))
 
+    def _refuse_direct(self, prepared, status, *args):
+        refusal = error(status, prepared[-1].handle)
+        if not needs_copies(refusal, args[: len(self.tensor_names)]):
+            raise refusal
+        prepared[-1].plan[0] = 0  # next time at once
+        return self.python_op.other(*args)
+
     def _make_call(self):
         """The function that runs the C entry on torch's tensors. It returns the outputs, None for an absent one, or by
         way of torch's dispatcher a tensor of no elements."""
@@ -286,6 +290,7 @@ def make(direct, torch_op):
         options = "".join(f"{name}, " for name in self.option_names)
         layout = "({0}.shape, {0}.is_contiguous() or {0}.stride(), {0}.dtype, {0}.device, type({0}))"
         layouts = ", ".join(f"{name} if {name} is None else " + layout.format(name) for name in self.tensor_names)
+        negative = " or ".join(f"{name} is not None and {name}.is_neg()" for name in self.tensor_names)
         pointers = []
         for name in self.tensor_names + self.output_names:
             places = self._places(name)
@@ -303,25 +308,51 @@ def make(self, torch_op, function, error, empty, uint8):
     def {self.name}({tensors} {options}dispatched=False):
         if not dispatched and (_compiling() or _modes()):
             return torch_op({tensors} {options})
-        key = ("{self.name}", {options} _streams[{first}.device](), {layouts})
+        try:
+            if {negative}:
+                return {self.name}(*[t if t is None else t.resolve_neg() for t in ({tensors})], {options} dispatched)
+            key = ("{self.name}", {options} _streams[{first}.device](), {layouts})
+        except Exception:
+            check_tensors(self, ({tensors}))
+            raise
         call = _thread.calls.get(key)
         if call is None:
             if not dispatched and not _plain(({tensors})):
                 return self._through_dispatcher({tensors} {options})
-            call = self._prepare(({tensors}), self.outputs({tensors} {options}), ({options}))
+            call = self._prepare(({tensors}), ({options}))
             self._remember(key, call)
+        if call.copies:
+            return self._over_copies(({tensors}), ({options}), dispatched)
         words = call.words
         {made} = call.makers
         {(chr(10) + 8 * " ").join(pointers)}
         status = function(call.handle, call.address)
         if status:
-            raise error(status, call.handle)
+            refusal = error(status, call.handle)
+            call.copies = needs_copies(refusal, ({tensors}))
+            if call.copies:
+                return self._over_copies(({tensors}), ({options}), dispatched)
+            raise refusal
         return {made.rstrip(",")}
     return {self.name}
 """
         names = {}
         exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
         return names["make"](self, self.torch_op, self.function, error, torch.empty, torch.uint8)
+
+    def _over_copies(self, tensors, options, dispatched):
+        copies = [t if t is None else t.contiguous() for t in tensors]
+        results = self.call.described(*copies, *options, dispatched=dispatched)
+        if not dispatched:
+            return results
+        # torch.compile counts on the strides of the outputs that it was told of.
+        single = not isinstance(results, tuple)
+        wanted = self.outputs(*tensors, *options)
+        given = [
+            result if place is None or place.stride() == result.stride() else place.copy_(result)
+            for place, result in zip(wanted, (results,) if single else results)
+        ]
+        return given[0] if single else tuple(given)
 
     def _through_dispatcher(self, *args):
         if any(hasattr(t, "placements") for t in args):
@@ -343,15 +374,28 @@ def make(self, torch_op, function, error, empty, uint8):
         _thread.calls[key] = call
         return call
 
-    def _prepare(self, tensors, outputs, options, here=False):
-        device = tensors[0].device
+    def _prepare(self, tensors, options, here=False):
+        check_tensors(self, tensors)
+        check_options(self, options)
+        outputs = self.outputs(*tensors, *options)
         call = _Call()
-        call.context = context(device)
+        call.context = context(tensors[0].device)
         call.handle = call.context.handle
         call.struct = self.struct()
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
+        call.workspace, call.workspace_bytes, call.halves, call.copies = None, 0, 0, False
         call.makers = [None if t is None else _maker(t, here) for t in outputs]
+        try:
+            self._fill(call, tensors, outputs, options)
+        except ValueError as refusal:
+            call.copies = needs_copies(refusal, tensors)
+            if not call.copies:
+                raise
+        return call
+
+    def _fill(self, call, tensors, outputs, options):
+        device = tensors[0].device
         call.brief = device.type == "cpu" and sum(t.nbytes for t in tensors + outputs if t is not None) <= _BRIEF
         for name, t in zip(self.tensor_names + self.output_names, tensors + outputs):
             if t is None:
@@ -364,12 +408,11 @@ def make(self, torch_op, function, error, empty, uint8):
                 into = _abi.Tensor.from_buffer(call.struct, self.fields[field][0])
                 write_layout(self.entry, field, into, t.dtype, shape, strides)
             if name in self.halves:
-                call.halves = shape[-1] * t.element_size()
+                call.halves = shape[-1] * strides[-1] * t.element_size()
         for name, value in zip(self.option_names, options):
             if name in self.fields:
                 offset, kind = self.fields[name]
-                kind.from_buffer(call.struct, offset).value = value
-        call.workspace, call.workspace_bytes = None, 0
+                kind.from_buffer(call.struct, offset).value = value if kind is ctypes.c_double else int(value)
         if "workspace" in self.fields:
             call.struct.workspace_bytes = call.workspace_bytes = self._workspace(call)
             # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
@@ -377,7 +420,6 @@ def make(self, torch_op, function, error, empty, uint8):
             if alone and 0 < call.workspace_bytes <= _KEPT:
                 call.workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
                 call.struct.workspace = call.workspace.data_ptr()
-        return call
 
     def _layout(self, name, t):
         """Shape and strides as the C entry has them: a scalar as [1], a packed tensor as one of its halves."""

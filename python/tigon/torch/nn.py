@@ -1,5 +1,7 @@
 """Modules over tigon.torch.functional, with the parameters' names and shapes of torch.nn."""
 
+import collections.abc
+
 import torch
 
 from tigon.torch import functional as F
@@ -17,11 +19,22 @@ __all__ = [
 ]
 
 
+def _one_dimension(module, name, shape):
+    """The extent of a normalized_shape, which torch takes as a number or as a tuple."""
+    if not isinstance(shape, collections.abc.Iterable):
+        return shape
+    if len(shape) != 1:
+        raise ValueError(f"{module}: {name} has {len(shape)} dimensions, must have 1")
+    return shape[0]
+
+
 class RMSNorm(torch.nn.Module):
-    """functional.rms_norm over the last dimension, of `size`. The weight starts at 1 - offset, so as the identity."""
+    """functional.rms_norm over the last dimension, of `size`, a number or a tuple of one. The weight starts at
+    1 - offset, so as the identity."""
 
     def __init__(self, size, eps=1e-6, offset=0.0, casting="llama", elementwise_affine=True, device=None, dtype=None):
         super().__init__()
+        size = _one_dimension("RMSNorm", "size", size)
         self.size, self.eps, self.offset, self.casting = size, eps, offset, casting
         weight = torch.full((size,), 1.0 - offset, device=device, dtype=dtype) if elementwise_affine else None
         self.register_parameter("weight", weight if weight is None else torch.nn.Parameter(weight))
@@ -38,8 +51,7 @@ class LayerNorm(torch.nn.LayerNorm):
 
     def __init__(self, normalized_shape, *args, **kwargs):
         super().__init__(normalized_shape, *args, **kwargs)
-        if len(self.normalized_shape) != 1:
-            raise ValueError(f"LayerNorm: normalized_shape has {len(self.normalized_shape)} dimensions, must have 1")
+        _one_dimension("LayerNorm", "normalized_shape", self.normalized_shape)
 
     def forward(self, x):
         return F.layer_norm(x, self.weight, self.bias, self.eps)

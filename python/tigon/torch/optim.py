@@ -17,6 +17,18 @@ def _local(t):
     return t.to_local() if hasattr(t, "to_local") else t
 
 
+def _check_group(group):
+    """The numbers of a group, as the operator takes them."""
+    beta1, beta2 = group["betas"]
+    limits = {"lr": (group["lr"], 0), "eps": (group["eps"], 2**-126), "weight_decay": (group["weight_decay"], 0)}
+    for name, (value, least) in limits.items():
+        if not least <= float(value) <= torch.finfo(torch.float32).max:
+            raise ValueError(f"AdamW: {name} is {float(value):g}, must be {least:g} or more, and finite")
+    for i, beta in enumerate((beta1, beta2)):
+        if not 0 <= float(beta) < 1:
+            raise ValueError(f"AdamW: betas[{i}] is {float(beta):g}, must be 0 or more and less than 1")
+
+
 def _tensor(call, field, t):
     made = _abi.Tensor(data=t.data_ptr())
     write_layout(call, field, made, t.dtype, tuple(t.shape) or (1,), t.stride() or (1,))
@@ -26,8 +38,8 @@ def _tensor(call, field, t):
 class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay, as torch.optim.AdamW, whose state it shares by name.
 
-    params f32, bf16 or f16, contiguous; gradients f32 or as the parameter; exp_avg and exp_avg_sq are f32. With
-    master_weights a 16-bit parameter is the rounded image of an f32 copy, state["master"]. max_norm clips all gradients
+    params f32, bf16 or f16; gradients f32 or as the parameter, not sparse; exp_avg and exp_avg_sq are f32. A parameter
+    that is not contiguous is stepped by way of copies. With master_weights a 16-bit parameter is the rounded image of an f32 copy, state["master"]. max_norm clips all gradients
     by their global norm within the step, without waiting for the device; the norm is then in self.grad_norm. Each rank
     updates its own shard of a DTensor, for which max_norm is refused.
     """
@@ -36,8 +48,15 @@ class AdamW(torch.optim.Optimizer):
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, master_weights=True, max_norm=None
     ):
         defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, master_weights=master_weights)
+        if max_norm is not None and not max_norm >= 0:
+            raise ValueError(f"AdamW: max_norm is {max_norm}, must be None, or 0 or more")
         super().__init__(params, defaults)
         self.max_norm, self.grad_norm = max_norm, None
+
+    def add_param_group(self, param_group):
+        if isinstance(param_group, dict):
+            _check_group(self.defaults | param_group)
+        super().add_param_group(param_group)
 
     @torch.compiler.disable
     @torch.no_grad()
@@ -51,6 +70,8 @@ class AdamW(torch.optim.Optimizer):
         for i, group in enumerate(self.param_groups):
             for p in group["params"]:
                 if p.grad is not None:
+                    if p.grad.layout != torch.strided:
+                        raise NotImplementedError(f"AdamW: a gradient's layout is {p.grad.layout}, must be torch.strided")
                     grads[p] = _local(p.grad).contiguous()
                     step = self._state(p, group["master_weights"])["step"]
                     buckets[i, grads[p].device, int(step) + 1].append(p)
@@ -86,11 +107,16 @@ class AdamW(torch.optim.Optimizer):
 
     def _step(self, device, group, step, params, grads, factor):
         table = (_Param * len(params))()
+        copied = []  # tensors that are not contiguous, and what stands for them
         for entry, p in zip(table, params):
             tensors = {"param": p, "grad": grads[p]} | {name: self.state[p].get(name) for name in _STATE}
             for name, t in tensors.items():
                 if t is not None:
-                    setattr(entry, name, _tensor("adamw_step", name, _local(t)))
+                    t = _local(t)
+                    if not t.is_contiguous():
+                        copied.append((t, t.contiguous()))
+                        t = copied[-1][1]
+                    setattr(entry, name, _tensor("adamw_step", name, t))
             entry.weight_decay = group["weight_decay"]
         struct = _abi.ENTRIES["adamw_step"](
             params=ctypes.addressof(table),
@@ -104,6 +130,8 @@ class AdamW(torch.optim.Optimizer):
         if factor is not None:
             struct.clip_factor = _tensor("adamw_step", "clip_factor", factor)
         context(device).run("adamw_step", struct)
+        for t, stepped in copied:
+            t.copy_(stepped)
 
     def _clip(self, grads):
         """The factor that scales the gradients' global norm down to max_norm, on the device."""
