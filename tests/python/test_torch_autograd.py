@@ -79,12 +79,12 @@ def test_penalty_of_a_network():
         (y.square().mean() + gx.square().sum()).backward()
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_second_derivative_of_a_compiled_call(backend):
+def test_second_derivative_of_a_compiled_call():
+    """AOTAutograd refuses it. (backend="eager", for debugging, drops it without a word for any autograd function.)"""
     for f, shapes in ((T.linear, ((2, 8), (3, 8))), (T.rms_norm, ((2, 8), (8,))), (T.swiglu, ((2, 8), (2, 8)))):
         torch._dynamo.reset()
         leaves = [torch.randn(*shape, requires_grad=True) for shape in shapes]
-        y = torch.compile(f, fullgraph=True, backend=backend)(*leaves)
+        y = torch.compile(f, fullgraph=True, backend="aot_eager")(*leaves)
         with pytest.raises(RuntimeError, match="has no second derivative|does not currently support double backward"):
             gradients = torch.autograd.grad(y.sum(), leaves, create_graph=True)
             torch.autograd.grad(sum(g.square().sum() for g in gradients), leaves, allow_unused=True)
