@@ -25,11 +25,11 @@ class Case(NamedTuple):
 
 
 class Parameter(tuple):
-    """The shape of an input that must be contiguous."""
+    """The shape of an input that is copied unless it is contiguous."""
 
 
 class OnePitch(tuple):
-    """The shape of an input whose rows must lie at one distance."""
+    """The shape of an input that is copied unless its rows lie at one distance."""
 
 
 def rms_norm(x, w=1, eps=1e-6, offset=0.0):

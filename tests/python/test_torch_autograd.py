@@ -79,6 +79,15 @@ def test_penalty_of_a_network():
         (y.square().mean() + gx.square().sum()).backward()
 
 
+@by_name
+def test_backward_of_a_penalty_is_refused(case):
+    leaves, _ = make_inputs(case, torch.float32)
+    y = outputs(case.run, leaves, [as_it_is] * len(leaves))
+    gradients = torch.autograd.grad(sum(t.square().sum() for t in y), leaves, create_graph=True)
+    with pytest.raises(RuntimeError, match=SENTENCE):
+        sum(g.square().sum() for g in gradients).backward()
+
+
 def test_second_derivative_of_a_compiled_call():
     """AOTAutograd refuses it. (backend="eager", for debugging, drops it without a word for any autograd function.)"""
     for f, shapes in ((T.linear, ((2, 8), (3, 8))), (T.rms_norm, ((2, 8), (8,))), (T.swiglu, ((2, 8), (2, 8)))):

@@ -131,6 +131,7 @@ def test_four_leading_strides(name, dtype):
 def test_what_torch_takes():
     x, weight = torch.randn(4, 64), torch.randn(64, 4)
     torch.testing.assert_close(T.softmax(x.t()), x.t().softmax(-1))
+    torch.testing.assert_close(T.rms_norm(x.t()), torch.nn.functional.rms_norm(x.t(), (4,), eps=1e-6))
     torch.testing.assert_close(T.linear(x, weight.t()), x @ weight)
     torch.testing.assert_close(T.linear(torch.randn(4, 3, 64)[:, :2], weight.t()).shape, torch.Size((4, 2, 4)))
     torch.testing.assert_close(T.softmax(x[:, ::2]), x[:, ::2].softmax(-1))

@@ -123,6 +123,8 @@ def test_adamw_writes_nothing_on_an_error():
     p = torch.ones(4, requires_grad=True)
     p.grad = torch.ones(4)
     before = p.detach().clone()
+    optimizer = optim.AdamW([p])
+    optimizer.param_groups[0]["lr"] = -1.0
     with pytest.raises(ValueError, match=r"^adamw_step: lr is -1, must be 0 to "):
-        optim.AdamW([p], lr=-1.0).step()
+        optimizer.step()
     assert torch.equal(p, before)

@@ -50,7 +50,7 @@ def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
     cos, sin [T, R], [1, T, R] or [B, T, R] f32 or as q, as Hugging Face has them: angles twice, of which the first R /
     2 columns are read; with rotary_dim given, also [.., rotary_dim / 2]. The first R elements of a head turn, the
     others pass through. Pair i is (x[i], x[i + R / 2]), interleaved (x[2 i], x[2 i + 1]). q and k f32, bf16 or f16 of
-    one dtype (under autocast the wider one), any strides but the last, 1. cos and sin get no gradient.
+    one dtype (under autocast the wider one), read where they lie if the last stride is 1. cos and sin get no gradient.
     """
     q, k = promoted(q, k)
     rotary_dim = getattr(cos, "shape", (0,))[-1] if rotary_dim is None else rotary_dim
@@ -81,7 +81,7 @@ def attention(q, k, v, scale=None, causal=True, window=None):
     """softmax(scale * q k^T + mask) v in O(T * D) memory, with grouped heads.
 
     q [B, Hq, T, D]; k, v [B, Hk, S, D], Hk dividing Hq; all f32, bf16 or f16 (under autocast, autocast's own dtype),
-    any strides but the last, 1. scale None is 1 / sqrt(D). causal: query t sees keys up to t + S - T; a window lets it
+    read where they lie if the last stride is 1. scale None is 1 / sqrt(D). causal: query t sees keys up to t + S - T; a window lets it
     see that many keys to its left, itself included. A query that sees no key gives 0.
     """
     q, k, v = lowered(q, k, v)
@@ -106,7 +106,7 @@ _Softmax = derived("softmax", _softmax_fwd, _softmax_bwd)
 def softmax(x, scale=1.0, mask=None, causal=False):
     """softmax(scale * x + mask) over the last dimension; a row whose every element is masked gives 0.
 
-    x [..., T, C] f32, bf16 or f16, last stride 1; mask [C], [T, C] or x's shape (an expanded view will do), f32 or as
+    x [..., T, C] f32, bf16 or f16; mask [C], [T, C] or x's shape (an expanded view will do), f32 or as
     x, gets no gradient. causal: column c of row t counts when c <= t + C - T. y has x's dtype, under autocast too.
     """
     return _Softmax(x, mask, (nonzero("softmax", "scale", scale), causal))

@@ -7,6 +7,7 @@ import math
 import torch
 
 _compiling, _transformed = torch.compiler.is_dynamo_compiling, torch._C._are_functorch_transforms_active
+_forward_mode = torch.autograd.forward_ad
 _keeps_graph, _any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
 # A tensor of is_grads_batched, whose vmap is none of torch.func's.
 _is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda t: False)
@@ -122,7 +123,9 @@ def autograd_function(title, name, forward_op, backward_op, make, parameters, ta
             return seen.apply(*_apart(args))
         if _transformed():
             raise _no_transforms(name)
-        return apply(*args) if _keeps_graph() or _has_tangents() else forward(no_context, *args)
+        if _keeps_graph() or _forward_mode._current_level >= 0:  # which torch refuses, if it sees the call
+            return apply(*args)
+        return forward(no_context, *args)
 
     return call
 
@@ -134,11 +137,6 @@ def _apart(args):
         twice = isinstance(arg, torch.Tensor) and any(arg is other for other in taken)
         taken.append(arg.view_as(arg) if twice else arg)
     return taken
-
-
-def _has_tangents():
-    """Is this within forward-mode differentiation? torch refuses it, but under no_grad, too, only for what it sees."""
-    return torch.autograd.forward_ad._current_level >= 0
 
 
 def rows(x, each=1):

@@ -45,7 +45,7 @@ def swiglu(gate, up, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
     """down_multiplier * silu(gate_multiplier * gate) * up.
 
     With a limit, gate is first clamped from above and up from both sides (gpt-oss). gate, up [..., I] of one dtype,
-    f32, bf16 or f16 (under autocast the wider one), last stride 1.
+    f32, bf16 or f16 (under autocast the wider one).
     """
     return _SwiGLU(*promoted(gate, up), _swiglu_options(gate_multiplier, down_multiplier, limit))
 
@@ -79,5 +79,5 @@ _ReLUSquared = derived("relu_squared", _relu_squared_fwd, _relu_squared_bwd)
 
 
 def relu_squared(x):
-    """max(x, 0)^2. x f32, bf16 or f16, last stride 1."""
+    """max(x, 0)^2. x f32, bf16 or f16."""
     return _ReLUSquared(x)

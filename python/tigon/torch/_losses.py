@@ -137,7 +137,7 @@ def cross_entropy(
         token_scale * ((1 - s) * weight[t] * (lse - z[t]) + s / V * sum_v weight[v] * (lse - z[v])
                        + weight[t] * lse_square_scale * lse^2),   s = label_smoothing,
     and 0 where the target is ignore_index (None: no such target). "mean" divides the sum by that of weight[t] over the
-    tokens that count. logits f32, bf16 or f16, last stride 1; target i64 or i32; weight [V] and token_scale [...] f32.
+    tokens that count. logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
     The loss is f32, computed in f32, under autocast too. Only the logits get a gradient.
     """
     call = "cross_entropy"

@@ -29,7 +29,7 @@ _RMSNorm = derived("rms_norm", _rms_norm_fwd, _rms_norm_bwd, parameters=1)
 def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
     """y = x * rstd * (weight + offset), rstd = 1 / sqrt(mean(x^2) + eps), over the last dimension.
 
-    x [..., C] f32, bf16 or f16, last stride 1; weight [C] f32 or as x, None for 1. y has x's dtype, under autocast too.
+    x [..., C] f32, bf16 or f16; weight [C] f32 or as x, None for 1. y has x's dtype, under autocast too.
     casting says where rounding happens: "llama" rounds x * rstd to x's dtype before the weight, "gemma" rounds once at
     the end, "none" computes in x's dtype. eps None is 2^-23, as torch has it.
     """
@@ -96,6 +96,6 @@ _LayerNorm = derived("layer_norm", _layer_norm_fwd, _layer_norm_bwd, parameters=
 def layer_norm(x, weight=None, bias=None, eps=1e-5):
     """y = (x - mean) * rstd * weight + bias over the last dimension.
 
-    x [..., C] f32, bf16 or f16, last stride 1; weight, bias [C], f32 or as x, or None. y has x's dtype.
+    x [..., C] f32, bf16 or f16; weight, bias [C], f32 or as x, or None. y has x's dtype.
     """
     return _LayerNorm(x, weight, bias, (eps,))
