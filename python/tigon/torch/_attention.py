@@ -81,8 +81,8 @@ def attention(q, k, v, scale=None, causal=True, window=None):
     """softmax(scale * q k^T + mask) v in O(T * D) memory, with grouped heads.
 
     q [B, Hq, T, D]; k, v [B, Hk, S, D], Hk dividing Hq; all f32, bf16 or f16 (under autocast, autocast's own dtype),
-    read where they lie if the last stride is 1. scale None is 1 / sqrt(D). causal: query t sees keys up to t + S - T; a window lets it
-    see that many keys to its left, itself included. A query that sees no key gives 0.
+    read where they lie if the last stride is 1. scale None is 1 / sqrt(D). causal: query t sees keys up to t + S - T;
+    a window lets it see that many keys to its left, itself included. A query that sees no key gives 0.
     """
     q, k, v = lowered(q, k, v)
     scale = 0.0 if scale is None else nonzero("attention", "scale", scale)

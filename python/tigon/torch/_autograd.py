@@ -7,6 +7,7 @@ import math
 import torch
 
 _compiling, _transformed = torch.compiler.is_dynamo_compiling, torch._C._are_functorch_transforms_active
+_tracing = torch._C._get_tracing_state  # torch.jit.trace's, or None
 _forward_mode = torch.autograd.forward_ad
 _keeps_graph, _any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
 # A tensor of is_grads_batched, whose vmap is none of torch.func's.
@@ -33,8 +34,8 @@ no_context = _NoContext()
 
 
 class _Refusal(torch.autograd.Function):
-    """The identity of the first `count` tensors, whose gradient is a refusal. All tensors that those were made from
-    follow them: a derivative of the gradients by any of these passes here."""
+    """The identity of the first `count` tensors, whose gradient is a refusal. The tensors that those were made from
+    follow them: a derivative of the first ones by any of these passes here."""
 
     @staticmethod
     def forward(ctx, name, count, *tensors):
@@ -53,10 +54,16 @@ def strided(gradient):
     return gradient.contiguous()
 
 
-def _no_transforms(name):
+def _unseen(name):
+    """What a call is refused with whose caller would not see it, or sees more than one tensor in one."""
+    if _tracing():
+        return NotImplementedError(
+            f"tigon: {name} is called within torch.jit.trace, must be called outside of it;"
+            " torch.compile and torch.export follow it"
+        )
     return NotImplementedError(
-        f"tigon: {name} is called within a transform of torch.func (vmap, grad, jvp, ...), must be called outside of them;"
-        " torch.autograd.grad differentiates it, leading dimensions stand for vmap"
+        f"tigon: {name} is called within a transform of torch.func (vmap, grad, jvp, ...), must be called outside of"
+        " them; torch.autograd.grad differentiates it, leading dimensions stand for vmap"
     )
 
 
@@ -77,7 +84,7 @@ def _first_order(name, backward, taken):
     def run(ctx, gradient, *others):
         if not _compiling():
             if _transformed() or any(map(_is_batched, (gradient, *others))):
-                raise _no_transforms(name)
+                raise _unseen(name)
             if _keeps_graph():
                 return refused(ctx, taken(gradient), *map(taken, others))
         if gradient.is_contiguous() and not others:
@@ -96,8 +103,8 @@ def function(name, forward_op, backward_op, parameters=0, taken=strided):
 
 
 def autograd_function(title, name, forward_op, backward_op, make, parameters, taken, in_c=lambda *ops: None):
-    """`function`'s, for a `make`; the graph's nodes are called <title>Backward. `in_c` may have a forward and a backward
-    in C, for which it gets the operators and the backward to call when it cannot help."""
+    """`function`'s, for a `make`; the graph's nodes are called <title>Backward. `in_c` may have a forward and a
+    backward in C, for which it gets the operators and the backward to call when it cannot help."""
     base = torch.autograd.Function
     held = {key: inspect.getattr_static(base, key) for key in _LOOKED_UP if hasattr(base, key)}
 
@@ -121,8 +128,8 @@ def autograd_function(title, name, forward_op, backward_op, make, parameters, ta
             args = args[0], *as_parameters(*args[: 1 + parameters]), *args[1 + parameters :]
         if compiling:
             return seen.apply(*_apart(args))
-        if _transformed():
-            raise _no_transforms(name)
+        if _transformed() or _tracing():
+            raise _unseen(name)
         if _keeps_graph() or _forward_mode._current_level >= 0:  # which torch refuses, if it sees the call
             return apply(*args)
         return forward(no_context, *args)

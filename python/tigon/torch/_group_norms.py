@@ -31,8 +31,8 @@ _GroupNorm = derived(
 def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     """y = (x - mean) * rstd * weight[c] + bias[c], mean and rstd over a batch's group of C / num_groups channels.
 
-    x [B, C, ...spatial] f32, bf16 or f16, copied unless the spatial dimensions lie end to end; weight, bias [C], f32 or as x,
-    or None. y has x's dtype.
+    x [B, C, ...spatial] f32, bf16 or f16, copied unless the spatial dimensions lie end to end; weight, bias [C], f32 or
+    as x, or None. y has x's dtype.
     """
     return _GroupNorm(x, weight, bias, (num_groups, eps))
 

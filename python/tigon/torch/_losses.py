@@ -240,9 +240,10 @@ def fused_linear_cross_entropy(
     """cross_entropy(hidden @ weight.T + bias, target, ...) without ever holding the logits.
 
     hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
-    be f32); target [...] or [rows] i64 or i32. class_weight is cross_entropy's weight; the other options are its own. Chunks of
-    tokens are worked off in workspace_bytes of memory, None for what the library recommends. Gradients of mean and sum
-    are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits made again.
+    be f32); target [...] or [rows] i64 or i32. class_weight is cross_entropy's weight; the other options are its own.
+    Chunks of tokens are worked off in workspace_bytes of memory, None for what the library recommends. Gradients of
+    mean and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits
+    made again.
     """
     call = "fused_linear_cross_entropy"
     options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)

@@ -38,10 +38,10 @@ def _tensor(call, field, t):
 class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay, as torch.optim.AdamW, whose state it shares by name.
 
-    params f32, bf16 or f16; gradients f32 or as the parameter, not sparse; exp_avg and exp_avg_sq are f32. A parameter
-    that is not contiguous is stepped by way of copies. With master_weights a 16-bit parameter is the rounded image of an f32 copy, state["master"]. max_norm clips all gradients
-    by their global norm within the step, without waiting for the device; the norm is then in self.grad_norm. Each rank
-    updates its own shard of a DTensor, for which max_norm is refused.
+    params f32, bf16 or f16; gradients f32 or as the parameter, not sparse; exp_avg and exp_avg_sq are f32. What is not
+    contiguous is stepped by way of a copy. With master_weights a 16-bit parameter is the rounded image of an f32 copy,
+    state["master"]. max_norm clips all gradients by their global norm within the step, without waiting for the device;
+    the norm is then in self.grad_norm. Each rank updates its own shard of a DTensor, for which max_norm is refused.
     """
 
     def __init__(
@@ -70,8 +70,9 @@ class AdamW(torch.optim.Optimizer):
         for i, group in enumerate(self.param_groups):
             for p in group["params"]:
                 if p.grad is not None:
-                    if p.grad.layout != torch.strided:
-                        raise NotImplementedError(f"AdamW: a gradient's layout is {p.grad.layout}, must be torch.strided")
+                    layout = p.grad.layout
+                    if layout != torch.strided:
+                        raise NotImplementedError(f"AdamW: a gradient's layout is {layout}, must be torch.strided")
                     grads[p] = _local(p.grad).contiguous()
                     step = self._state(p, group["master_weights"])["step"]
                     buckets[i, grads[p].device, int(step) + 1].append(p)
