@@ -56,8 +56,8 @@ TIGON_API tigon_dtype tigon_dtype_from_name(const char *name);
 #define TIGON_MAX_DIMS 8
 
 /* A view of memory that the caller owns: nothing is copied or kept. A zeroed tensor (data NULL, ndim 0) means "absent".
- * shape and strides count elements. All strides zero means contiguous, last dimension fastest. `data` points at the
- * first element, aligned to the element size. A tensor of zero elements may have data NULL. */
+ * shape and strides count elements. All strides zero means contiguous, last dimension fastest. The stride of
+ * an extent of 1 is not looked at. `data` points at the first element, aligned to the element size. A tensor of zero elements may have data NULL. */
 typedef struct tigon_tensor {
   void *data;
   tigon_dtype dtype;

@@ -30,7 +30,18 @@ static tigon_status check_dtype(tigon_context *context, const char *call, const 
   return FAIL(INVALID, "%s: %s.dtype is %d, must be %s", call, arg->name, (int)dtype, names);
 }
 
-/* Fills in natural strides where all are zero, and checks shape, strides and extent in bytes, which go to *extent. */
+/* Nobody walks an extent of 1, and DLPack gives it the stride 1, which is no pitch. It becomes the natural stride over the
+ * dimensions inside, so that no kernel takes an odd pitch for a reason against its wide loads. */
+static void straighten(tigon_tensor *t) {
+  for (int i = t->ndim - 1; i >= 0; --i) {
+    if (t->shape[i] != 1) continue;
+    const bool last = i == t->ndim - 1;
+    if (last || __builtin_mul_overflow(t->strides[i + 1], t->shape[i + 1], &t->strides[i])) t->strides[i] = 1;
+  }
+}
+
+/* Fills in natural strides where all are zero or an extent is 1, and checks shape, strides and extent in bytes, which go to
+ * *extent. */
 static tigon_status check_layout(tigon_context *context, const char *call, const tigon_arg *arg, int64_t size,
                                  tigon_extent *extent) {
   tigon_tensor *t = arg->tensor;
@@ -66,6 +77,7 @@ static tigon_status check_layout(tigon_context *context, const char *call, const
   if (t->shape[d] > 1 && t->strides[d] != 1 && !(arg->flags & TIGON_FREE_LAST))
     return FAIL(INVALID, "%s: %s.strides[%d] is %" PRId64 ", must be 1", call, name, d, t->strides[d]);
   if (count) *extent = (tigon_extent){name, (uintptr_t)t->data, (uintptr_t)t->data + (uintptr_t)bytes};
+  straighten(t);
   return TIGON_OK;
 }
 

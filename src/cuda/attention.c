@@ -2,15 +2,9 @@
 
 #include "cuda/kernels.h"
 
-/* Do heads of `t` begin, and have tokens, on a size of `unit` elements? */
-static bool wide_heads(const tigon_heads *t, tigon_dtype dtype, int unit) {
-  return (uintptr_t)t->data % (unit * tigon_dtype_size(dtype)) == 0 &&
-         (t->batch_pitch | t->token_pitch | t->head_pitch) % unit == 0;
-}
-
 static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_dim, tigon_dtype dtype, int unit) {
   bool wide = head_dim % unit == 0;
-  for (int i = 0; i < count; ++i) wide = wide && wide_heads(heads[i], dtype, unit);
+  for (int i = 0; i < count; ++i) wide = wide && cuda_wide_heads(heads[i], dtype, unit);
   return wide;
 }
 

@@ -84,6 +84,8 @@ void cuda_leave(tigon_queue *queue, bool pushed);
 /* May rows of `t` be read and written 16 bytes at a time? All begin on 16 bytes then. Absent tensors may. */
 bool cuda_wide_rows(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype);
 bool cuda_wide(const void *pointer);
+/* Do heads of `t` begin, and have tokens, on a size of `unit` elements? */
+bool cuda_wide_heads(const tigon_heads *t, tigon_dtype dtype, int unit);
 
 /* Threads of a team: a power of two from a warp to `most` that is `wanted` at least, where that is possible. */
 int cuda_team_for(int64_t wanted, int most);

@@ -11,11 +11,10 @@ typedef enum group_path {
 } group_path;
 
 /* What holds for one tensor; of all of a call's, the largest counts. WIDE and MIXED do not meet: their run is the same. */
-static group_path path_of(const tigon_planes *t, int64_t batch, int64_t channels, int64_t run, int64_t groups,
-                          tigon_dtype dtype) {
+static group_path path_of(const tigon_planes *t, int64_t channels, int64_t run, tigon_dtype dtype) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(dtype);
-  if (!cuda_wide(t->data) || (batch > 1 && t->batch_pitch % lanes != 0)) return ANY;
-  if (run % lanes == 0 && (channels * groups == 1 || t->channel_pitch % lanes == 0)) return WIDE;
+  if (!cuda_wide(t->data) || t->batch_pitch % lanes != 0) return ANY;
+  if (run % lanes == 0 && t->channel_pitch % lanes == 0) return WIDE;
   return t->channel_pitch == run && channels * run % lanes == 0 ? MIXED : ANY;
 }
 static group_path worse(group_path a, group_path b) { return a > b ? a : b; }
@@ -51,7 +50,7 @@ static int64_t within_grid(int64_t blocks) { return blocks < INT32_MAX ? blocks 
 
 static bool is_dense(const tigon_planes *t, const tigon_group_norm_fwd_problem *p) {
   const int64_t channels = p->groups * p->channels;
-  return (channels == 1 || t->channel_pitch == p->run) && (p->batch == 1 || t->batch_pitch == channels * p->run);
+  return t->channel_pitch == p->run && t->batch_pitch == channels * p->run;
 }
 
 /* Rows of more than a warp that a block has by itself. */
@@ -135,8 +134,8 @@ tigon_status tigon_cuda_group_norm_fwd(tigon_queue *queue, const tigon_group_nor
   (void)plan;
   enum { PACKS = 2048, MOST_PACKS = 4096 }; /* of a block: as many are best; fit */
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->channels * p->run, lanes);
-  const group_path path = worse(path_of(&p->x, p->batch, p->channels, p->run, p->groups, p->dtype),
-                                path_of(&p->y, p->batch, p->channels, p->run, p->groups, p->dtype));
+  const group_path path =
+      worse(path_of(&p->x, p->channels, p->run, p->dtype), path_of(&p->y, p->channels, p->run, p->dtype));
   if (path == WIDE && p->groups <= INT32_MAX && is_plain(p, packs)) return fwd_plain(queue, p, packs);
   const int cluster = cuda_of(queue)->sm >= 90 ? cluster_of(packs, PACKS) : 1;
   if (path != ANY && packs <= (int64_t)cluster * MOST_PACKS) return fwd_held(queue, p, path == MIXED, packs, cluster);
@@ -202,9 +201,9 @@ static tigon_status bwd_rows(tigon_queue *queue, const tigon_group_norm_bwd_prob
   const cuda_device *device = cuda_of(queue);
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->channels * p->run, lanes);
   const int64_t ranges = plan->row_tasks / p->groups;
-  const group_path of_dy = path_of(&p->dy, p->batch, p->channels, p->run, p->groups, p->dtype),
-                   of_x = path_of(&p->x, p->batch, p->channels, p->run, p->groups, p->dtype),
-                   of_dx = path_of(&p->dx, p->batch, p->channels, p->run, p->groups, p->dtype);
+  const group_path of_dy = path_of(&p->dy, p->channels, p->run, p->dtype),
+                   of_x = path_of(&p->x, p->channels, p->run, p->dtype),
+                   of_dx = path_of(&p->dx, p->channels, p->run, p->dtype);
   const group_path path = worse(worse(of_dy, of_x), of_dx);
   const bool is_few = packs <= (int64_t)of_few.packs * GROUP_BWD_THREADS;
   const held_kernel held = path == MIXED ? of_mixed : is_few ? of_few : of_many;

@@ -89,6 +89,11 @@ bool cuda_wide_rows(const tigon_row_space *space, const tigon_rows *t, tigon_dty
   return space->inner == space->rows || (t->pitch[0] * size % 16 == 0 && t->pitch[1] * size % 16 == 0);
 }
 
+bool cuda_wide_heads(const tigon_heads *t, tigon_dtype dtype, int unit) {
+  return (uintptr_t)t->data % (unit * tigon_dtype_size(dtype)) == 0 &&
+         (t->batch_pitch | t->token_pitch | t->head_pitch) % unit == 0;
+}
+
 int cuda_team_for(int64_t wanted, int most) {
   int team = 32;
   while (team < wanted && team < most) team *= 2;

@@ -5,10 +5,7 @@
 #include "cuda/kernels.h"
 
 static bool wide_heads(const tigon_rope_problem *p, const tigon_heads *t) {
-  const int64_t size = (int64_t)tigon_dtype_size(p->dtype);
-  return !t->data ||
-         (cuda_wide(t->data) && (p->batch == 1 || t->batch_pitch * size % 16 == 0) &&
-          (p->tokens == 1 || t->token_pitch * size % 16 == 0) && (t->heads == 1 || t->head_pitch * size % 16 == 0));
+  return !t->data || cuda_wide_heads(t, p->dtype, 16 / (int)tigon_dtype_size(p->dtype));
 }
 
 /* May a head be worked on in packs of pairs? */
@@ -21,7 +18,7 @@ static bool wide_problem(const tigon_rope_problem *p, int64_t lanes) {
 
 static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
   const int64_t reach = p->batch * p->tokens * llabs(t->token_pitch) + t->heads * llabs(t->head_pitch) + p->head_dim;
-  return !t->data || ((p->batch == 1 || t->batch_pitch == p->tokens * t->token_pitch) && reach <= INT32_MAX);
+  return !t->data || (t->batch_pitch == p->tokens * t->token_pitch && reach <= INT32_MAX);
 }
 
 /* Of a wide problem. */

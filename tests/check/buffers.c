@@ -91,7 +91,7 @@ static void unmap_guarded(char *map, size_t bytes) {
   if (map) munmap(map, bytes);
 }
 
-/* A mapping of `bytes` whose end (place 0) or start (place 1) touches a protected page; the rest holds the pattern. */
+/* A mapping of `bytes` whose end or start touches a protected page; the rest holds the pattern. */
 static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t align) {
   check_buffer *b = check_add_buffer(k);
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page + page;
@@ -100,7 +100,7 @@ static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t
   b->inner = b->map + page;
   b->inner_bytes = inner;
   memset(b->inner, PATTERN, inner);
-  b->start = k->place == 0 ? b->inner + (inner - bytes) / align * align : b->inner;
+  b->start = k->place == CHECK_START ? b->inner : b->inner + (inner - bytes) / align * align;
   return b;
 }
 
@@ -142,6 +142,7 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
     t.strides[i] = step;
     step *= shape[i] > 0 ? shape[i] : 1;
     if (i == ndim - 1 && k->padded && !dense) step += 3;
+    if (shape[i] == 1 && k->place == CHECK_STRANGE) t.strides[i] = k->padded ? 1 : INT64_MAX;
   }
   const check_twist *w = k->twist;
   const bool far = w && w->pitch && ndim > 1 && !dense;
@@ -149,7 +150,7 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
   const size_t bytes = extent_bytes(&t);
   check_buffer *b = new_buffer(k, name, far ? 0 : bytes, size);
   if (far) b = far_buffer(k, bytes);
-  if (k->padded && !dense) b->start += k->place == 0 ? -(ptrdiff_t)size : (ptrdiff_t)size; /* an odd base */
+  if (k->padded && !dense) b->start += k->place == CHECK_START ? (ptrdiff_t)size : -(ptrdiff_t)size; /* an odd base */
   if (w && w->offset) b->start += w->offset * (int64_t)size;
   move_buffer(k, b, role, bytes);
   if (is_over(k)) b->start += w->shift * (int64_t)size;

@@ -27,6 +27,9 @@ typedef enum check_fill {
   CHECK_SHIFTED = CHECK_FILLS, /* [9998, 10002): for an op that subtracts; not walked, its run() asks for it */
 } check_fill;
 
+/* Which end of a buffer touches a protected page. STRANGE is END with strides of extents of 1 that nobody may use. */
+typedef enum check_place { CHECK_END, CHECK_START, CHECK_STRANGE } check_place;
+
 typedef struct check check;
 typedef struct check_timed check_timed; /* what a case that is timed keeps: check/cases.h */
 typedef struct check_twist check_twist;
@@ -75,8 +78,9 @@ struct check {
   bool padded; /* rows have a longer pitch, bases are shifted by one element */
   uint64_t seed;
   struct check_buffer *buffers;
-  int count, place; /* place: buffers lean on the protected page at their end or at their start */
-  double worst;     /* largest error / bound */
+  int count;
+  check_place place;
+  double worst; /* largest error / bound */
   check_errors errors;
   char failure[512];
   const check_twist *twist; /* what a sweep makes different; NULL: nothing */

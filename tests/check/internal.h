@@ -95,8 +95,8 @@ int check_same_rows(check *k, const check *whole, int64_t first);
 void check_release(check *k);
 
 /* One run; what it made stays in k. `oracle` is NULL on the oracle. */
-void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int place, const check *oracle,
-               const check_twist *twist);
+void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, check_place place,
+               const check *oracle, const check_twist *twist);
 const check_op *check_op_at(int entry);
 void check_add_errors(check_errors *to, const check_errors *from);
 

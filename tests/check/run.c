@@ -102,8 +102,8 @@ void check_case_label(const check_case *c, char label[128]) {
 
 const check_op *check_op_at(int entry) { return ops[entry]; }
 
-void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, int place, const check *oracle,
-               const check_twist *twist) {
+void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, check_place place,
+               const check *oracle, const check_twist *twist) {
   *k = (check){.context = context,
                .entry = c->entry,
                .dtype = c->dtype,
@@ -123,9 +123,13 @@ void check_run(check *k, const check_case *c, tigon_context *context, uint64_t s
 
 /* What is run after the first: threads, and where buffers lie. Results must have the first run's bits, and so its bounds. */
 static const struct rerun {
-  int threads, place;
+  int threads;
+  check_place place;
   const char *what;
-} reruns[] = {{2, 0, "when run again"}, {1, 1, "on 1 thread"}, {3, 1, "on 3 threads"}, {8, 0, "on 8 threads"}};
+} reruns[] = {{2, CHECK_STRANGE, "when run again, with strange strides of extents of 1"},
+              {1, CHECK_START, "on 1 thread"},
+              {3, CHECK_START, "on 3 threads"},
+              {8, CHECK_END, "on 8 threads"}};
 enum { RERUNS = sizeof reruns / sizeof *reruns };
 
 static bool fails(check *k, const char *when, char failure[512]) {

@@ -69,7 +69,7 @@ static const char *op_name(const check_target *target) { return tigon_entry_at(t
 /* The case as the twist has it, on the oracle and on the variant. */
 static void against_oracle(const check_pair *pair, const check_case *c, const check_twist *twist, check *oracle,
                            check *k) {
-  const int place = twist->offset ? 1 : 0;
+  const check_place place = twist->offset ? CHECK_START : CHECK_END;
   check_run(oracle, c, pair->oracle, 1, place, NULL, twist);
   check_run(k, c, pair->context, 1, place, oracle, twist);
 }

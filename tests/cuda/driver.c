@@ -16,6 +16,7 @@
 
 #include "check/internal.h"
 #include "core/context.h"
+#include "cuda/attention.h"
 #include "cuda/images.h"
 
 /* ---- the driver ---- */
@@ -26,6 +27,7 @@ static struct {
   int (*alive)(void);
   void (*op_begins)(void *stream);
   const char *(*op_ends)(int *launches);
+  void (*watch)(void (*seen)(const char *kernel, const unsigned shape[5], void **arguments));
   int (*get_current)(void **context);
   int (*stream_create)(void **stream, unsigned flags);
   int (*stream_destroy)(void *stream);
@@ -40,6 +42,7 @@ static int setup(void **state) {
   *(void **)&fake.alive = dlsym(library, "fake_cuda_alive");
   *(void **)&fake.op_begins = dlsym(library, "fake_cuda_op_begins");
   *(void **)&fake.op_ends = dlsym(library, "fake_cuda_op_ends");
+  *(void **)&fake.watch = dlsym(library, "fake_cuda_watch");
   *(void **)&fake.get_current = dlsym(library, "cuCtxGetCurrent");
   *(void **)&fake.stream_create = dlsym(library, "cuStreamCreate");
   *(void **)&fake.stream_destroy = dlsym(library, "cuStreamDestroy_v2");
@@ -162,6 +165,52 @@ static void test_launches(void **state) {
   }
   assert_true(calls > 1000 && launches > calls / 2);
   fake.machine(2, 90);
+}
+
+/* The launches of a run, a line each. `wide` launches of attention load 16 bytes at a time, which an argument tells them. */
+static FILE *trace;
+static int wide_launches;
+
+static void note(const char *kernel, const unsigned shape[5], void **arguments) {
+  const bool walks = strstr(kernel, "attention") && !strstr(kernel, "delta");
+  const bool wide = walks && ((const attention_walk *)arguments[1])->wide;
+  fprintf(trace, "%s %ux%u %u %u %u%s\n", kernel, shape[0], shape[1], shape[2], shape[3], shape[4],
+          wide ? " wide" : "");
+  wide_launches += wide;
+}
+
+/* The caller frees what it returns. */
+static char *traced(tigon_context *context, const check_case *c, check_place place) {
+  check k;
+  char *text;
+  size_t bytes;
+  trace = open_memstream(&text, &bytes);
+  assert_non_null(trace);
+  check_run(&k, c, context, 1, place, NULL, NULL);
+  fclose(trace);
+  if (k.status != TIGON_OK) fail_msg("%s", k.failure);
+  check_release(&k);
+  return text;
+}
+
+/* A batch of one and every other extent of 1 have the kernels that they have with natural strides, whatever their strides are. */
+static void test_strides_of_one(void **state) {
+  (void)state;
+  tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
+  fake.watch(note);
+  for (int e = 0; tigon_entry_at(e); ++e)
+    for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype) {
+      check_case c;
+      for (int i = 0; check_case_at(e, dtype, context->kernels->tile, i, &c); ++i) {
+        char *natural = traced(context, &c, CHECK_END), *strange = traced(context, &c, CHECK_STRANGE);
+        assert_string_equal(strange, natural);
+        free(natural);
+        free(strange);
+      }
+    }
+  fake.watch(NULL);
+  tigon_context_destroy(context);
+  assert_true(wide_launches > 0);
 }
 
 static int launches_of(tigon_context *context, tigon_status (*call)(tigon_context *context, const void *args),
@@ -300,6 +349,7 @@ int main(void) {
       cmocka_unit_test(test_does_not_open),
       cmocka_unit_test(test_leaves_the_caller_alone),
       cmocka_unit_test(test_launches),
+      cmocka_unit_test(test_strides_of_one),
       cmocka_unit_test(test_launches_of_a_loss),
       cmocka_unit_test(test_launches_of_a_norm),
       cmocka_unit_test(test_failures_at_work),

@@ -1,16 +1,13 @@
 """tigon.compat.liger: Liger's names, with the arguments in its order, give what torch gives."""
 
-import inspect
 from types import SimpleNamespace
 
 import pytest
 import torch
-import transformers
-from tiny_models import FAMILIES, batch, config, model
 from torch import nn
 
-import tigon
 from tigon.compat import liger
+from tigon.compat.liger import ops
 
 CONFIG = SimpleNamespace(hidden_size=16, intermediate_size=24, hidden_act="silu", mlp_multipliers=(0.5, 2.0))
 
@@ -54,41 +51,122 @@ class TestFunctions:
         for ours, theirs in zip(liger.liger_rotary_pos_emb(q, k, angle.cos(), angle.sin(), None, unsqueeze_dim), want):
             close(ours, theirs)
 
-    @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-    def test_cross_entropy(self, reduction):
-        target = torch.tensor([3, -100, 0, 15, 7, -100])
-        options = dict(weight=self.w, reduction=reduction, label_smoothing=0.1)
-        close(
-            liger.liger_cross_entropy(self.x, target, **options),
-            nn.functional.cross_entropy(self.x, target, **options),
-        )
-        outputs = liger.liger_cross_entropy(
-            self.x,
-            target,
-            reduction=reduction,
-            lse_square_scale=0.1,
-            return_z_loss=True,
-            return_token_accuracy=True,
-            return_predicted_tokens=True,
-        )
-        counted = target != -100
-        z_loss = 0.1 * self.x.logsumexp(-1) ** 2 * counted
-        right = ((self.x.argmax(-1) == target) & counted).float()
-        reduce = {"mean": lambda t: t.sum() / 4, "sum": torch.sum, "none": lambda t: t}[reduction]
-        close(outputs.z_loss, reduce(z_loss))
-        close(outputs.loss, nn.functional.cross_entropy(self.x, target, reduction=reduction) + reduce(z_loss))
-        close(outputs.token_accuracy, right if reduction == "none" else right.sum() / 4)
-        assert torch.equal(outputs.predicted_tokens, self.x.argmax(-1).where(counted, -1))
+    @pytest.mark.parametrize("vision", [False, True])
+    def test_rope_of_llama4(self, vision):
+        from transformers.models.llama4 import modeling_llama4
 
-    def test_fused_linear_cross_entropy(self):
-        weight, bias, target = torch.randn(9, 16), torch.randn(9), torch.tensor([3, -100, 0, 8, 7, -100])
-        logits = self.x @ weight.T + bias
-        ce_weight = torch.rand(9)
-        want = nn.functional.cross_entropy(5 * torch.tanh(logits / 5), target, ce_weight, label_smoothing=0.1)
-        arguments = (self.x, weight, target, bias, ce_weight, -100, 0.0, 0.1, "mean", 5.0)
-        close(liger.liger_fused_linear_cross_entropy(*arguments), want)
-        with pytest.raises(NotImplementedError, match="use_token_scaling is True, must be False"):
-            liger.liger_fused_linear_cross_entropy(*arguments, use_token_scaling=True)
+        q, k = torch.randn(2, 5, 4, 8), torch.randn(2, 5, 2, 8)
+        turn = torch.polar(torch.ones(2, 5, 4), torch.randn(2, 5, 4))
+        if vision:
+            turn = turn[0].unsqueeze(1)  # [T, 1, D / 2], as the model holds it
+            want = modeling_llama4.vision_apply_rotary_emb(q, k, turn)
+            got = liger.liger_llama4_vision_rotary_pos_emb(q, k, turn)
+        else:
+            want = modeling_llama4.apply_rotary_emb(q, k, turn)
+            got = liger.liger_llama4_text_rotary_pos_emb(q, k, turn)
+        for ours, theirs in zip(got, want):
+            close(ours, theirs)
+        with pytest.raises(AssertionError, match="freqs_cis.dtype is float32, must be complex"):
+            liger.liger_llama4_text_rotary_pos_emb(q, k, turn.real)
+
+    def test_rope_of_three_axes(self):
+        """Each pair of a head turns by the angle of its section's axis: 1 pair of time, 1 of height, 2 of width."""
+        q, k, angle = torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 8), torch.randn(3, 2, 5, 4)
+        table = torch.cat([angle, angle], -1)
+        chosen = torch.stack([angle[0, ..., 0], angle[1, ..., 1], angle[2, ..., 2], angle[2, ..., 3]], -1).unsqueeze(1)
+        got = liger.liger_multimodal_rotary_pos_emb(q, k, table.cos(), table.sin(), [1, 1, 2])
+        for x, turned in zip((q, k), got):
+            want = torch.view_as_complex(torch.stack(x.chunk(2, -1), -1)) * torch.polar(torch.ones(()), chosen)
+            close(turned, torch.cat([want.real, want.imag], -1))
+
+    def test_rope_of_gpt_oss_and_of_images(self):
+        q, k, angle = torch.randn(5, 3, 8), torch.randn(5, 2, 8), torch.randn(5, 4)
+        for x, turned in zip(
+            (q, k), liger.liger_rotary_pos_emb_vision(q, k, angle.repeat(1, 2).cos(), angle.repeat(1, 2).sin())
+        ):
+            want = torch.view_as_complex(torch.stack(x.chunk(2, -1), -1)) * torch.polar(
+                torch.ones(()), angle.unsqueeze(1)
+            )
+            close(turned, torch.cat([want.real, want.imag], -1))
+            heads = x.transpose(0, 1).unsqueeze(0)
+            table = angle.unsqueeze(0)
+            close(
+                liger.liger_rotary_pos_emb_gpt_oss(heads, heads, table.cos(), table.sin())[0][0].transpose(0, 1), turned
+            )
+
+    def test_rope_of_a_part_of_each_head(self):
+        q, k, angle = torch.randn(1, 3, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 5, 2).repeat(1, 1, 2)
+        turned, _ = liger.liger_rope(q, k, angle.cos(), angle.sin())
+        close(turned[..., :4], liger.liger_rope(q[..., :4], k[..., :4], angle.cos(), angle.sin())[0])
+        assert torch.equal(turned[..., 4:], q[..., 4:])
+
+
+class TestAutogradFunctions:
+    """Liger's `<name>Function.apply`, in its order, with its outputs and gradients."""
+
+    def test_in_order(self):
+        torch.manual_seed(0)
+        x, y, w, b = torch.randn(6, 16), torch.randn(6, 16), torch.rand(16), torch.rand(16)
+        image, table, ids = torch.randn(2, 16, 5), torch.randn(9, 16), torch.tensor([[1, 8]])
+        silu, gelu = nn.functional.silu, lambda t: nn.functional.gelu(t, approximate="tanh")
+        cases = [
+            (ops.LigerRMSNormFunction, (x, w, 1e-5, 1.0, "gemma", False, True), unit(x, 1e-5) * (1 + w)),
+            (
+                ops.LigerFusedAddRMSNormFunction,
+                (x, y, w, 1e-5, 1.0, "gemma", True),
+                (unit(x + y, 1e-5) * (1 + w), x + y),
+            ),
+            (
+                ops.LigerModulatedRMSNormFunction,
+                (x, w, b, 2 * b, 1e-5, 1.0, "gemma", True),
+                (1 + b) * unit(x, 1e-5) * (1 + w) + 2 * b,
+            ),
+            (ops.LigerLayerNormFunction, (x, w, b, 1e-5), nn.functional.layer_norm(x, (16,), w, b)),
+            (ops.LigerGroupNormFunction, (image, w, b, 16, 4, 1e-5), nn.functional.group_norm(image, 4, w, b)),
+            (ops.LigerSiLUMulFunction, (x, y, 0.5, 2), 2 * silu(0.5 * x) * y),
+            (ops.LigerFusedGateUpSiLUMulFunction, (torch.cat([x, y], -1), True), silu(x) * y),
+            (ops.LigerGELUMulFunction, (x, y), gelu(x) * y),
+            (ops.LigerReLUSquaredFunction, (x,), x.relu() ** 2),
+            (ops.LigerSoftmaxFunction, (x,), x.softmax(-1)),
+            (ops.LigerEmbeddingFunction, (table, ids), table[ids]),
+        ]
+        for function, arguments, want in cases:
+            got = function.apply(*arguments)
+            assert type(got) is type(want)
+            for ours, theirs in zip(got, want) if isinstance(got, tuple) else [(got, want)]:
+                close(ours, theirs)
+
+    @pytest.mark.parametrize("mode, name", [(0, "llama"), (1, "gemma"), (-1, "none")])
+    def test_casting_by_number(self, mode, name):
+        x, w = torch.randn(4, 16).bfloat16(), torch.rand(16).bfloat16()
+        run = ops.LigerRMSNormFunction.apply
+        assert torch.equal(run(x, w, 1e-6, 0.0, mode), run(x, w, 1e-6, 0.0, name))
+        with pytest.raises(AssertionError, match="casting is 'gpt', must be"):
+            run(x, w, 1e-6, 0.0, "gpt")
+
+    @pytest.mark.parametrize("x_dtype", [torch.float32, torch.bfloat16, torch.float16])
+    @pytest.mark.parametrize("w_dtype", [torch.float32, torch.bfloat16, torch.float16])
+    def test_dtypes(self, x_dtype, w_dtype):
+        """The output has the dtype of x and a parameter's gradient that of the parameter, whichever they are."""
+        torch.manual_seed(0)
+        x = torch.randn(4, 16).to(x_dtype)
+        w, b = (torch.rand(16).to(w_dtype).requires_grad_() for _ in range(2))
+        X, W, B = x.double(), w.detach().double(), b.detach().double()
+        for y, want in (
+            (ops.LigerRMSNormFunction.apply(x, w, 1e-5), unit(X, 1e-5) * W),
+            (ops.LigerFusedAddRMSNormFunction.apply(x, x, w, 1e-5)[0], unit(2 * X, 1e-5) * W),
+            (ops.LigerModulatedRMSNormFunction.apply(x, None, w, b, 1e-5), (1 + W) * unit(X, 1e-5) + B),
+            (ops.LigerLayerNormFunction.apply(x, w, b, 1e-5), nn.functional.layer_norm(X, (16,)) * W + B),
+            (
+                ops.LigerGroupNormFunction.apply(x.view(1, 16, 4), w, b, 16, 4, 1e-5),
+                nn.functional.group_norm(X.view(1, 16, 4), 4) * W[:, None] + B[:, None],
+            ),
+        ):
+            assert y.dtype == x_dtype
+            bound = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}[x_dtype]
+            torch.testing.assert_close(y.double(), want, rtol=bound, atol=bound)
+            (gradient,) = torch.autograd.grad(y.float().sum(), [w])
+            assert gradient.dtype == w_dtype and gradient.any()
 
 
 class TestModules:
@@ -101,6 +179,8 @@ class TestModules:
             (liger.LigerRMSNorm(16, elementwise_affine=False), lambda x: unit(x, 1e-6)),
             (liger.LigerRMSNormForGemma(16), lambda x: unit(x, 1e-6)),
             (liger.LigerRMSNormForGemma3(dim=16, eps=1e-3), lambda x: unit(x, 1e-3)),
+            (liger.LigerRMSNormForGemma4(16), lambda x: unit(x, 1e-6)),
+            (liger.LigerRMSNormForMuseGlimmer(with_scale=False), lambda x: unit(x, 1e-6)),
             (liger.LigerLayerNorm(16), lambda x: nn.functional.layer_norm(x, (16,), eps=1e-6)),
             (liger.LigerReLUSquared(), lambda x: x.relu() ** 2),
             (liger.LigerSoftmax(), lambda x: x.softmax(-1)),
@@ -144,69 +224,45 @@ class TestModules:
         with pytest.raises(ValueError, match="Activation function relu not supported"):
             liger.LigerSwiGLUMLP(SimpleNamespace(**vars(CONFIG) | dict(hidden_act="relu")))
 
-    def test_losses(self):
-        target = torch.tensor([3, 1, 0, 15, 7, 2])
-        close(liger.LigerCrossEntropyLoss()(self.x, target), nn.functional.cross_entropy(self.x, target))
-        weight = torch.randn(20, 16)
-        loss = liger.LigerFusedLinearCrossEntropyLoss(reduction="sum")(weight, self.x, target)
-        close(loss, nn.functional.cross_entropy(self.x @ weight.T, target, reduction="sum"))
+    def test_mlps_of_one_family(self):
+        x = self.x
+        mlp = liger.LigerHunyuanV1SwiGLUMLP(CONFIG, layer_idx=3, is_shared_mlp=True)
+        assert mlp.layer_idx == 3
+        close(mlp(x), liger.LigerSwiGLUMLP.forward(mlp, x))
+        renamed = SimpleNamespace(hidden_size=16, intermediate_size=24, hidden_activation="silu")
+        assert liger.LigerSwiGLUMLPForMuseGlimmer(renamed)(x).shape == x.shape
+        shared = SimpleNamespace(**vars(CONFIG), use_double_wide_mlp=True, num_hidden_layers=4, num_kv_shared_layers=2)
+        widths = [liger.LigerGEGLUMLPForGemma4(shared, layer).gate_proj.out_features for layer in (None, 1, 2, 3)]
+        assert widths == [24, 24, 48, 48]
 
+    def test_attributes(self):
+        norm = liger.LigerRMSNorm(16, 1e-3, 1.0, "gemma", "zeros", False, True, False)
+        assert (norm.variance_epsilon, norm.offset, norm.casting_mode) == (1e-3, 1.0, "gemma")
+        assert (norm.in_place, norm.row_mode, norm.elementwise_affine, norm.weight) == (False, True, False, None)
+        assert liger.LigerRMSNorm(16).in_place and not liger.LigerRMSNormForGemma2(16).in_place
+        assert liger.LigerRMSNormForGemma(16).in_place and not liger.LigerRMSNormForOlmo2(16).in_place
+        unscaled = liger.LigerRMSNormForGemma4(16, with_scale=False)
+        assert unscaled.with_scale is False and unscaled.weight is None
+        assert liger.LigerFusedAddRMSNorm(16, in_place=True).in_place
+        assert liger.LigerModulatedRMSNorm(16, elementwise_affine=False).elementwise_affine is False
+        layer = liger.LigerLayerNorm(16, 1e-3, impl="nvidia-triton", mode="x")
+        assert (layer.eps, layer.variance_epsilon, layer.impl, layer.mode) == (1e-3, 1e-3, "nvidia-triton", "x")
+        assert liger.LigerLayerNorm(16, backend="cutile").impl == "cutile"
+        assert liger.LigerGroupNorm(16, 4, 1e-3).eps == 1e-3
+        embedding = liger.LigerEmbedding(11, 16, 3)
+        assert (embedding.num_embeddings, embedding.embedding_dim, embedding.padding_idx) == (11, 16, 3)
 
-class TestModels:
-    def test_instance(self):
-        patched = model("Gemma2")
-        liger._apply_liger_kernel_to_instance(patched, rope=False, geglu=True, rms_norm=False)
-        ids, labels = batch()
-        assert patched(ids, labels=labels).logits is None
-        assert "forward" in vars(patched.model.layers[0].mlp)
-        assert "forward" not in vars(patched.model.layers[0].self_attn)
-        assert "forward" not in vars(patched.model.norm)
-
-    def test_models_made_later(self):
-        liger.apply_liger_kernel_to_llama(swiglu=False)
-        try:
-            later = model("Llama")
-        finally:
-            tigon.huggingface.unpatch_class(transformers.LlamaForCausalLM)
-        assert "forward" in vars(later.model.norm) and "forward" not in vars(later.model.layers[0].mlp)
-        ids, labels = batch()
-        assert later(ids, labels=labels).logits is None
-        assert "forward" not in vars(model("Llama").model.norm)
-
-    def test_of_an_instance_by_its_type(self):
-        patched = model("Qwen3")
-        liger.apply_liger_kernel_to_qwen3(model=patched)
-        assert "forward" in vars(patched.lm_head)
-
-    def test_auto_model(self, tmp_path):
-        made = liger.AutoLigerKernelForCausalLM.from_config(config("Llama"), rope=False)
-        assert "forward" in vars(made.model.norm) and "forward" not in vars(made.model.layers[0].self_attn)
-        made.save_pretrained(tmp_path)
-        loaded = liger.AutoLigerKernelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
-        assert loaded.dtype == torch.bfloat16 and "forward" in vars(loaded.model.layers[0].self_attn)
-
-    def test_what_is_not_there(self):
-        with pytest.raises(AttributeError, match="apply_liger_kernel_to_nothing"):
-            liger.apply_liger_kernel_to_nothing
-        with pytest.raises(NotImplementedError, match="cross_entropy is True"):
-            liger.apply_liger_kernel_to_llama(cross_entropy=True, fused_linear_cross_entropy=False)
-
-
-def test_argument_orders():
-    """Liger 0.8's, of the functions and modules that are called by position most."""
-    orders = {
-        liger.liger_cross_entropy: "input target weight size_average ignore_index reduce reduction",
-        liger.liger_fused_linear_cross_entropy: "input weight target bias ce_weight ignore_index lse_square_scale",
-        liger.liger_rotary_pos_emb: "q k cos sin position_ids unsqueeze_dim",
-        liger.LigerRMSNorm: "hidden_size eps offset casting_mode init_fn in_place row_mode",
-        liger.LigerCrossEntropyLoss: "weight ignore_index lse_square_scale label_smoothing reduction softcap",
-        liger.LigerFusedLinearCrossEntropyLoss: "ce_weight ignore_index lse_square_scale label_smoothing reduction",
-        liger.LigerFusedLinearCrossEntropyLoss.forward: "self lin_weight _input target bias",
-    }
-    for function, order in orders.items():
-        assert list(inspect.signature(function).parameters)[: len(order.split())] == order.split()
-
-
-def test_every_family_has_an_apply_function():
-    for family in FAMILIES:
-        assert callable(getattr(liger, f"apply_liger_kernel_to_{config(family).model_type}"))
+    @pytest.mark.parametrize("kind", [AssertionError, ValueError])
+    def test_refused_at_construction(self, kind):
+        for norm in (liger.LigerRMSNorm, liger.LigerFusedAddRMSNorm, liger.LigerModulatedRMSNorm, liger.LigerLayerNorm):
+            with pytest.raises(kind, match="init_fn is 'twos', must be 'ones' or 'zeros'"):
+                norm(16, init_fn="twos")
+        with pytest.raises(kind, match="init_fn is 'twos', must be 'ones' or 'zeros'"):
+            liger.LigerRMSNorm(16, init_fn="twos", elementwise_affine=False)
+        with pytest.raises(kind, match=r"num_channels is 16, must be a multiple of 5 \(num_groups\)"):
+            liger.LigerGroupNorm(16, 5)
+        norm = liger.LigerGroupNorm(16, 4)
+        with pytest.raises(kind, match="hidden_states.ndim is 2, must be 3 or more"):
+            norm(torch.randn(2, 16))
+        with pytest.raises(kind, match=r"hidden_states.shape\[1\] is 8, must be 16 \(num_channels\)"):
+            norm(torch.randn(2, 8, 3))

@@ -10,6 +10,7 @@ from transformers.monkey_patching import register_patch_mapping, unregister_patc
 
 import tigon
 from tigon.huggingface import patch_class, patch_mapping, unpatch_class
+from tigon.huggingface.auto import when_made
 
 
 def patched_modules(made):
@@ -42,6 +43,33 @@ def test_class():
     assert outputs.logits is None
     torch.testing.assert_close(outputs.loss, stock.loss, rtol=1e-6, atol=0)
     assert not patched_modules(model("Qwen3"))
+
+
+def test_class_and_its_base():
+    """Each model is changed once, by what its own class was given; undoing either leaves the other, in any order."""
+
+    class Base(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+            self.post_init()
+
+        def post_init(self):
+            self.seen.append("stock")
+
+    class Heir(Base):
+        pass
+
+    stock = Base.post_init
+    for first, second in ((Base, Heir), (Heir, Base)):
+        when_made(first, lambda made: made.seen.append(first))
+        when_made(second, lambda made: made.seen.append(second))
+        assert Base().seen == ["stock", Base] and Heir().seen == ["stock", Heir]
+        unpatch_class(first)
+        assert first().seen == (["stock"] if first is Base else ["stock", Base])
+        assert second().seen == ["stock", second]
+        unpatch_class(second)
+        assert Base.post_init is stock and "post_init" not in vars(Heir)
 
 
 @pytest.mark.parametrize("family", ["Gemma3", "StableLM"])

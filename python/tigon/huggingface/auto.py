@@ -1,6 +1,7 @@
 """Models that are patched from the start: by name or configuration, and every one of a class."""
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -32,25 +33,32 @@ def patch_class(model_class: type, **kinds: bool) -> None:
 
     For scripts that load the model themselves. Takes effect at the end of the class's __init__, in transformers'
     `post_init`. `unpatch_class` undoes it; models that were made in between stay patched."""
+    when_made(model_class, functools.partial(patch, **kinds))
+
+
+def when_made(model_class: type, change: Callable[[torch.nn.Module], object]) -> None:
+    """patch_class, for any change of a new model. A class has one change, its own before an inherited one."""
     unpatch_class(model_class)
-    stock = model_class.post_init
+    stock = getattr(model_class.post_init, "of_tigon", model_class.post_init)
 
     @functools.wraps(stock)
     def post_init(self):
         stock(self)
-        patch(self, **kinds)
+        change(self)
 
-    post_init.of_tigon = True
+    post_init.of_tigon = stock
+    post_init.inherited = "post_init" not in vars(model_class)
     model_class.post_init = post_init
 
 
 def unpatch_class(model_class: type) -> None:
     post_init = vars(model_class).get("post_init")
-    if not getattr(post_init, "of_tigon", False):
+    if not hasattr(post_init, "of_tigon"):
         return
-    del model_class.post_init
-    if model_class.post_init is not post_init.__wrapped__:  # which was the class's own, not an inherited one
-        model_class.post_init = post_init.__wrapped__
+    if post_init.inherited:
+        del model_class.post_init
+    else:
+        model_class.post_init = post_init.of_tigon
 
 
 def patch_mapping(config, **kinds: bool) -> dict[str, type]:

@@ -57,6 +57,9 @@ const char *fake_cuda_op_ends(int *launches) {
   return op.wrong[0] ? op.wrong : NULL;
 }
 
+static void (*watcher)(const char *kernel, const unsigned shape[5], void **arguments);
+void fake_cuda_watch(void (*seen)(const char *kernel, const unsigned shape[5], void **arguments)) { watcher = seen; }
+
 /* The code that this call shall return, 0: its own. */
 static int code_of(const char *call) {
   const size_t length = forced.call ? strlen(forced.call) : 0;
@@ -294,5 +297,8 @@ int cuLaunchKernelEx(const cu_launch *launch, void *kernel, void **arguments, vo
     wrong("%s: a cluster of %u", name, cluster);
   if (extra || !arguments || !arguments[0]) wrong("%s: no arguments", name);
   ++op.launches;
+  if (watcher && !op.wrong[0])
+    watcher(name, (unsigned[]){launch->grid[0], launch->grid[1], launch->block[0], launch->shared_bytes, cluster},
+            arguments);
   return op.wrong[0] ? INVALID : 0;
 }

@@ -11,5 +11,7 @@ int fake_cuda_alive(void);
  * one that it has to use. */
 void fake_cuda_op_begins(void *stream);
 const char *fake_cuda_op_ends(int *launches);
+/* Called by every launch, until NULL; `shape` is grid, block, shared bytes and cluster. */
+void fake_cuda_watch(void (*seen)(const char *kernel, const unsigned shape[5], void **arguments));
 
 #endif

@@ -1,0 +1,101 @@
+"""Liger-Kernel's module paths below tigon.compat.liger: modules without a file, made from one table."""
+
+import functools
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from . import _functional, _losses, _models, _modules
+
+_NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
+_NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
+_NORMS += " LigerRMSNormForMuseGlimmerTextCentered"
+_MLPS = "LigerBlockSparseTop2MLP LigerFalconH1SwiGLUMLP LigerHunyuanV1SwiGLUMLP LigerPhi3SwiGLUMLP"
+_MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
+_FUNCTIONS = (
+    "cross_entropy fused_add_rms_norm fused_linear_cross_entropy geglu group_norm layer_norm modulated_rms_norm"
+)
+_FUNCTIONS += " qwen2vl_mrope relu_squared rms_norm rope softmax swiglu"
+_APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
+
+# Path below the root, of a file of Liger-Kernel: its names.
+_FILES = {
+    "transformers.auto_model": "AutoLigerKernelForCausalLM",
+    "transformers.cross_entropy": "CrossEntropyOutput LigerCrossEntropyLoss",
+    "transformers.experimental.embedding": "LigerEmbedding",
+    "transformers.functional": "CrossEntropyOutput " + " ".join(f"liger_{name}" for name in _FUNCTIONS.split()),
+    "transformers.fused_add_rms_norm": "LigerFusedAddRMSNorm",
+    "transformers.fused_linear_cross_entropy": "CrossEntropyOutput LigerFusedLinearCrossEntropyLoss",
+    "transformers.geglu": "LigerGEGLUMLP LigerGEGLUMLPForGemma4",
+    "transformers.group_norm": "LigerGroupNorm",
+    "transformers.layer_norm": "LigerLayerNorm",
+    "transformers.modulated_rms_norm": "LigerModulatedRMSNorm",
+    "transformers.llama4_rope": "liger_llama4_text_rotary_pos_emb liger_llama4_vision_rotary_pos_emb",
+    "transformers.monkey_patch": f"{_APPLY} MODEL_TYPE_TO_APPLY_LIGER_FN",
+    "transformers.qwen2vl_mrope": "liger_multimodal_rotary_pos_emb",
+    "transformers.relu_squared": "LigerReLUSquared",
+    "transformers.rms_norm": _NORMS,
+    "transformers.rope": "liger_rotary_pos_emb liger_rotary_pos_emb_gpt_oss liger_rotary_pos_emb_vision",
+    "transformers.softmax": "LigerSoftmax",
+    "transformers.swiglu": _MLPS,
+    "transformers.trainer_integration": "_apply_liger_kernel",
+    "ops.cross_entropy": "LigerCrossEntropyFunction",
+    "ops.experimental.embedding": "LigerEmbeddingFunction",
+    "ops.fused_add_rms_norm": "LigerFusedAddRMSNormFunction",
+    "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
+    "ops.geglu": "LigerGELUMulFunction",
+    "ops.group_norm": "LigerGroupNormFunction",
+    "ops.layer_norm": "LigerLayerNormFunction",
+    "ops.llama4_rope": "LigerLlama4RopeFunction",
+    "ops.modulated_rms_norm": "LigerModulatedRMSNormFunction",
+    "ops.qwen2vl_mrope": "LigerQwen2VLMRopeFunction",
+    "ops.relu_squared": "LigerReLUSquaredFunction",
+    "ops.rms_norm": "LigerRMSNormFunction",
+    "ops.rope": "LigerRopeFunction",
+    "ops.softmax": "LigerSoftmaxFunction",
+    "ops.swiglu": "LigerFusedGateUpSiLUMulFunction LigerSiLUMulFunction",
+}
+_OBJECTS = vars(_losses) | vars(_functional) | vars(_modules) | vars(_models)
+_NEED_TRANSFORMERS = set()
+if importlib.util.find_spec("transformers") is None:
+    _NEED_TRANSFORMERS = {"AutoLigerKernelForCausalLM", "MODEL_TYPE_TO_APPLY_LIGER_FN"}
+
+
+def _late(module, name):
+    """What needs transformers, and apply_liger_kernel_to_*."""
+    if name == "AutoLigerKernelForCausalLM":
+        return importlib.import_module(f"{__package__}._auto").AutoLigerKernelForCausalLM
+    try:
+        return _models.__getattr__(name)
+    except AttributeError:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
+
+
+def _fill(module, under):
+    """Gives the module the names of all files under a path: a package's, or one file's."""
+    names = {name for path, listed in _FILES.items() if f"{path}.".startswith(under) for name in listed.split()}
+    if "_apply_liger_kernel_to_instance" in names:
+        names |= {f"apply_liger_kernel_to_{model_type}" for model_type in _models.LIGER_TYPES}
+    vars(module).update({name: _OBJECTS[name] for name in names & _OBJECTS.keys()})
+    module.__all__ = sorted(names - _NEED_TRANSFORMERS)
+    module.__dir__ = lambda: sorted({*vars(module), *module.__all__})
+    if names - _OBJECTS.keys():
+        module.__getattr__ = functools.partial(_late, module.__name__)
+
+
+def build(root):
+    """Fills the module `root`, and makes those below it."""
+    _fill(root, "")
+    parents = {path.rpartition(".")[0] for path in _FILES}
+    for path in sorted({*parents, *_FILES}):
+        name = f"{root.__name__}.{path}"
+        module = ModuleType(name, f"Liger-Kernel's {path}, as far as Tigon has it.")
+        module.__spec__ = ModuleSpec(name, None, is_package=path in parents)
+        module.__package__ = name if path in parents else name.rpartition(".")[0]
+        if path in parents:
+            module.__path__ = []
+        _fill(module, f"{path}.")
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, module)
