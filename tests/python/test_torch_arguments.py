@@ -216,5 +216,14 @@ def test_adamw_steps_what_is_not_contiguous(dtype):
     assert torch.equal(params[2]._base[:, 1::2], wide[:, 1::2].to(dtype))
 
 
+def test_adamw_takes_the_negative_bit():
+    p, q = torch.linspace(-1, 1, 8), torch._neg_view(torch.linspace(1, -1, 8))
+    gradient = torch.linspace(2, -1, 8)
+    for t, g in ((p, gradient), (q, torch._neg_view(-gradient))):
+        t.requires_grad_().grad = g
+        optim.AdamW([t], lr=1e-2, max_norm=1.0).step()
+    assert q.is_neg() and torch.equal(p, q)
+
+
 def test_the_version():
     assert tigon.__version__ == tigon.version() and re.fullmatch(r"\d+\.\d+\.\d+", tigon.__version__)

@@ -73,7 +73,7 @@ class AdamW(torch.optim.Optimizer):
                     layout = p.grad.layout
                     if layout != torch.strided:
                         raise NotImplementedError(f"AdamW: a gradient's layout is {layout}, must be torch.strided")
-                    grads[p] = _local(p.grad).contiguous()
+                    grads[p] = _local(p.grad).resolve_neg().contiguous()
                     step = self._state(p, group["master_weights"])["step"]
                     buckets[i, grads[p].device, int(step) + 1].append(p)
         if self.max_norm and any(p.grad is not _local(p.grad) for p in grads):
@@ -114,8 +114,8 @@ class AdamW(torch.optim.Optimizer):
             for name, t in tensors.items():
                 if t is not None:
                     t = _local(t)
-                    if not t.is_contiguous():
-                        copied.append((t, t.contiguous()))
+                    if not t.is_contiguous() or t.is_neg():
+                        copied.append((t, t.resolve_neg().contiguous()))
                         t = copied[-1][1]
                     setattr(entry, name, _tensor("adamw_step", name, t))
             entry.weight_decay = group["weight_decay"]
