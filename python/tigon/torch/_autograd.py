@@ -97,8 +97,7 @@ def _first_order(name, backward, taken):
 def function(name, forward_op, backward_op, parameters=0, taken=strided):
     """Declares the autograd function of a pair of operators; as many `parameters` follow the first of its arguments.
     What is decorated takes the two and returns a forward and a backward, whose gradients come as they are `taken`. It
-    is asked twice: with the operators as torch.compile and functorch may see them, and, for everybody else, with their
-    C functions."""
+    is asked twice: with the operators as torch.compile may see them, and, for everybody else, with their C functions."""
     return lambda make: autograd_function(make.__name__, name, forward_op, backward_op, make, parameters, taken)
 
 
