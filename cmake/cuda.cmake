@@ -1,6 +1,11 @@
 # The CUDA kernels: each src/cuda/<op>.cu becomes a fat binary, which the library holds as data; tigon_cuda_images is what to
 # compile for that. The host side needs none of CUDA, so that without nvcc all but the kernels is built.
-set(TIGON_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc is found), ON or OFF")
+# `pip install .` passes the environment on, and no -D by itself.
+set(default AUTO)
+if(DEFINED ENV{TIGON_CUDA})
+  set(default "$ENV{TIGON_CUDA}")
+endif()
+set(TIGON_CUDA "${default}" CACHE STRING "CUDA kernels: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE TIGON_CUDA PROPERTY STRINGS AUTO ON OFF)
 # 90a for kernels that need what only that part has. The PTX of the lowest serves GPUs that are not listed.
 set(TIGON_CUDA_ARCHITECTURES "90" CACHE STRING "Compute capabilities to compile for, as 80;90;100;120")
@@ -10,8 +15,17 @@ find_program(TIGON_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(TIGON_CUDA STREQUAL "ON" AND NOT TIGON_NVCC)
   message(FATAL_ERROR "tigon: TIGON_CUDA is ON and no nvcc was found")
 endif()
-if(TIGON_CUDA STREQUAL "OFF" OR NOT TIGON_NVCC)
-  message(STATUS "tigon: no CUDA kernels: ${TIGON_CUDA} was asked for and nvcc is ${TIGON_NVCC}")
+if(NOT TIGON_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "tigon: TIGON_CUDA is ${TIGON_CUDA}, must be AUTO, ON or OFF")
+endif()
+set(tigon_no_cuda_because "")
+if(TIGON_CUDA STREQUAL "OFF")
+  set(tigon_no_cuda_because "TIGON_CUDA was OFF")
+elseif(NOT TIGON_NVCC)
+  set(tigon_no_cuda_because "nvcc was not found")
+endif()
+if(tigon_no_cuda_because)
+  message(STATUS "tigon: no CUDA kernels, because ${tigon_no_cuda_because}")
   return()
 endif()
 
@@ -49,5 +63,9 @@ tigon_cuda_image_@name@:
   list(APPEND tigon_cuda_images "${folder}/${name}.S")
   list(APPEND binaries "${folder}/${name}.fatbin")
 endforeach()
+list(LENGTH kernels count)
+list(JOIN TIGON_CUDA_ARCHITECTURES ", " parts)
+message(STATUS "tigon: ${count} CUDA kernels for compute capability ${parts} by ${TIGON_NVCC}, which takes some minutes "
+  "(TIGON_CUDA=OFF leaves them out)")
 add_custom_target(tigon_cuda_kernels DEPENDS ${binaries})
 file(CONFIGURE OUTPUT "${folder}/tigon_cuda_images.def" CONTENT "${list}" @ONLY)

@@ -24,6 +24,8 @@ endfunction()
 tigon_objects(tigon_host ${sources} ${cpu_sources})
 set(objects $<TARGET_OBJECTS:tigon_host>)
 
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/cuda/backend.c" PROPERTIES
+  COMPILE_DEFINITIONS "TIGON_NO_CUDA_BECAUSE=\"${tigon_no_cuda_because}\"")
 if(tigon_cuda_images)
   add_library(tigon_cuda_images OBJECT ${tigon_cuda_images})
   target_compile_definitions(tigon_host PRIVATE TIGON_HAVE_CUDA_IMAGES=1)

@@ -222,7 +222,7 @@ static int run_all(bench_options *options) {
     json_decref(past);
   }
 
-  bool broken = false;
+  bool broken = false, measured = false;
   for (int first = 0, next; first < list.count; first = next) {
     bool any = false;
     for (next = first; next < list.count && same_group(&list.row[first], &list.row[next]); ++next)
@@ -256,7 +256,7 @@ static int run_all(bench_options *options) {
     result.copy_gbps = result.read_gbps = bench_model_gbps(context);
   if (choice->axis == BENCH_THREADS) find_speedups(list.row, list.count);
   for (int i = 0; i < list.count; ++i)
-    if (list.row[i].outcome == BENCH_MEASURED) ++result.verdicts[bench_past_judge(&list.row[i])];
+    if (list.row[i].outcome == BENCH_MEASURED) ++result.verdicts[bench_past_judge(&list.row[i])], measured = true;
   bench_print(&result, options->format);
   if (svg) {
     bench_print_svg(&result, svg);
@@ -267,6 +267,8 @@ static int run_all(bench_options *options) {
     close_file(options, options->trace, trace);
   }
   tigon_context_destroy(context);
+  if (!measured)
+    cli_trouble(options->command, "nothing was measured: %s", list.count ? list.row[0].reason : "no such mode");
   free(list.row);
   return broken || result.verdicts[BENCH_SLOWER] ? CLI_FAILED : CLI_OK;
 }

@@ -12,12 +12,36 @@
 
 /* ---- mistakes ---- */
 
-static void sentence(const char *command, const char *format, va_list list) {
+/* Is the character at `text` of UTF-8 a control character, of C0, DEL or C1? */
+static bool is_control(const unsigned char *text) {
+  return *text < 0x20 || *text == 0x7f || (*text == 0xc2 && text[1] >= 0x80 && text[1] < 0xa0);
+}
+
+/* `text`, with control characters as \x1b. The caller frees it; NULL: no memory. */
+static char *harmless(const char *text) {
+  char *shown = malloc(4 * strlen(text) + 1), *to = shown;
+  for (const char *from = text; shown && *from; ++from) {
+    if (is_control((const unsigned char *)from))
+      to += sprintf(to, "\\x%02x", (unsigned char)*from);
+    else
+      *to++ = *from;
+  }
+  if (shown) *to = 0;
+  return shown;
+}
+
+void cli_say(const char *command, const char *text) {
+  char *shown = harmless(text);
   term_progress_clear();
   fflush(stdout);
-  fprintf(stderr, "%s: ", command);
-  vfprintf(stderr, format, list);
-  fputc('\n', stderr);
+  fprintf(stderr, "%s: %s\n", command, shown ? shown : "out of memory");
+  free(shown);
+}
+
+static void sentence(const char *command, const char *format, va_list list) {
+  char *text = NULL;
+  cli_say(command, vasprintf(&text, format, list) >= 0 ? text : "out of memory");
+  free(text);
 }
 
 void cli_mistake(const char *command, const char *format, ...) {
@@ -88,10 +112,30 @@ static error_t quiet_parser(int key, char *argument, struct argp_state *state) {
   return parser_behind(key, argument, state);
 }
 
+static error_t short_help(int key, char *argument, struct argp_state *state) {
+  (void)argument;
+  if (key != 'h') return ARGP_ERR_UNKNOWN;
+  argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+  return 0;
+}
+
+/* getopt prints the word of an unknown option as it is. No option's name has control characters. */
+static void check_words(const char *command, int argc, char **argv) {
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; ++i)
+    for (const char *at = argv[i]; argv[i][0] == '-' && *at && *at != '='; ++at)
+      if (*at != '\n' && *at != '\t' && is_control((const unsigned char *)at))
+        cli_mistake(command, "unknown option \"%s\"", argv[i]);
+}
+
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
+  static const struct argp_option h[] = {{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0}, {0}};
+  static const struct argp help = {h, short_help, NULL, NULL, NULL, NULL, NULL};
+  const struct argp_child children[] = {{&help, 0, NULL, 0}, {0}};
   struct argp quiet = *argp;
   parser_behind = argp->parser;
   quiet.parser = quiet_parser;
+  quiet.children = children;
+  check_words(argv[0], argc, argv);
   if (argp_parse(&quiet, argc, argv, ARGP_IN_ORDER, NULL, input) != 0) exit(CLI_USAGE);
 }
 

@@ -16,6 +16,9 @@ enum {
   CLI_INTERRUPTED = 130 /* Ctrl-C */
 };
 
+/* "<command>: <text>" as a line on stderr. Control characters are shown as \x1b, so that no text can steer the terminal. */
+void cli_say(const char *command, const char *text);
+
 /* One function a subcommand. argv[0] is "tigon <command>"; the return value is the exit code. */
 int tigon_cli_devices(int argc, char **argv);
 int tigon_cli_list(int argc, char **argv);
@@ -25,7 +28,7 @@ int tigon_cli_bench(int argc, char **argv);
 int tigon_cli_train(int argc, char **argv);
 
 /* argp_parse() whose mistakes are one sentence: an unknown option ends the program with CLI_USAGE and without argp's
- * second line. Options and words may be mixed. Parsers report their own mistakes with cli_mistake(). */
+ * second line. -h is --help. Options and words may be mixed. Parsers report their own mistakes with cli_mistake(). */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* "<command>: <sentence>" on stderr, then exit: CLI_USAGE. `command` is argv[0]. */

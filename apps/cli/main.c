@@ -82,6 +82,16 @@ static void on_interrupt(int number) {
   _exit(CLI_INTERRUPTED);
 }
 
+/* What was printed must have arrived, also the help that argp prints before it ends the program. */
+static void check_output(int status, void *unused) {
+  (void)unused;
+  if (fflush(stdout) == 0 && !ferror(stdout)) return;
+  char text[128];
+  snprintf(text, sizeof text, "standard output: %s", strerror(errno));
+  cli_say("tigon", text);
+  if (status == CLI_OK || status == CLI_FAILED) _exit(CLI_TROUBLE);
+}
+
 static int run(const char *name, int argc, char **argv) {
   char full_name[64];
   const char *names[COMMANDS + 1] = {NULL};
@@ -101,8 +111,10 @@ int main(int argc, char **argv) {
   int index = 0, status;
   argp_program_version_hook = print_version;
   argp_err_exit_status = CLI_USAGE;
+  setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads are never used, and it waits for their memory at the end */
   setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
   signal(SIGINT, on_interrupt);
+  on_exit(check_output, NULL);
   argv[0] = "tigon";
   cli_parse(&argp, argc, argv, &index);
   if (index == 0) cli_mistake("tigon", "no command given, see tigon --help");
@@ -116,6 +128,5 @@ int main(int argc, char **argv) {
   } else {
     status = run(argv[index], argc - index, argv + index);
   }
-  if (fflush(stdout) != 0 || ferror(stdout)) cli_trouble("tigon", "standard output: %s", strerror(errno));
   return status;
 }

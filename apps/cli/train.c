@@ -106,10 +106,10 @@ int tigon_cli_train(int argc, char **argv) {
   const train_observer observer = train_report_observer(&report);
   catch_signals();
   const int code = train_run(&p.options, &stop, &observer, &error);
+  signal(SIGINT, SIG_DFL); /* what is left to do may be interrupted */
+  signal(SIGTERM, SIG_DFL);
   if (error.exit_code != 0 && error.text[0]) {
-    fflush(stdout);
-    term_progress_clear();
-    fprintf(stderr, "%s: %s\n", argv[0], error.text);
+    cli_say(argv[0], error.text);
   }
   return code;
 }

@@ -133,8 +133,8 @@ static bool find_vocab(const train_options *o, train_data *data, train_error *er
   if (data->vocab < 2) data->vocab = 2;
   if (data->vocab <= 1 << 24) return true;
   return train_fail(error, TRAIN_EXIT_TROUBLE,
-                    "the data's largest token is %" PRId64 ", must be below %d: other --token-bits, or no token file",
-                    data->vocab - 1, 1 << 24);
+                    "the data's largest token is %" PRId64 "%s, must be below %d: other --token-bits, or no token file",
+                    data->vocab - 1, data->vocab - 1 == INT32_MAX ? " or more" : "", 1 << 24);
 }
 
 bool train_data_open(train_memory *memory, const train_options *options, train_data *data, train_error *error) {

@@ -91,7 +91,7 @@ static bool gather(const file_list *list, bool lone, train_block *text, size_t *
   for (int64_t i = 0; i < list->count; ++i) {
     size_t count = 0, wrong = 0;
     if (!read_file(list->paths[i], bytes + *used, text->bytes - *used - 1, &count, error)) return false;
-    if (!train_utf8_valid(bytes + *used, count, &wrong)) {
+    if (!train_utf8_is_text(bytes + *used, count, &wrong)) {
       if (lone)
         return train_fail(error, TRAIN_EXIT_TROUBLE,
                           "%s is not UTF-8 text: byte 0x%02x at %zu (a token file's name must end in .bin)",
@@ -141,12 +141,13 @@ bool train_source_open_text(train_memory *memory, const char *path, train_source
          gather(&list, lone, &source->text, &used, &skipped, error);
   if (good && used == 0) {
     good = lone          ? train_fail(error, TRAIN_EXIT_TROUBLE, "%s is empty", path)
-           : skipped > 0 ? train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds no UTF-8 text (%" PRId64 " other files)",
-                                      path, skipped)
+           : skipped > 0 ? train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds no UTF-8 text (%" PRId64 " other file%s)",
+                                      path, skipped, skipped == 1 ? "" : "s")
                          : train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds no text", path);
   }
   if (skipped > 0)
-    snprintf(source->note, sizeof source->note, "%" PRId64 " files that are not UTF-8 text were left out", skipped);
+    snprintf(source->note, sizeof source->note, "%" PRId64 " %s not UTF-8 text and left out", skipped,
+             skipped == 1 ? "file is" : "files are");
   list_free(&list);
   if (!good) {
     train_source_close(memory, source);

@@ -16,10 +16,13 @@ size_t train_utf8_length(const uint8_t *b, size_t count) {
   return length;
 }
 
-bool train_utf8_valid(const uint8_t *bytes, size_t count, size_t *wrong) {
+/* Backspace to carriage return, and escape, are in logs and manual pages. */
+static bool is_binary(uint8_t byte) { return byte < '\b' || (byte > '\r' && byte < 0x20 && byte != 0x1b); }
+
+bool train_utf8_is_text(const uint8_t *bytes, size_t count, size_t *wrong) {
   for (size_t i = 0; i < count;) {
     const size_t length = train_utf8_length(bytes + i, count - i);
-    if (length == 0) {
+    if (length == 0 || is_binary(bytes[i])) {
       *wrong = i;
       return false;
     }

@@ -259,6 +259,11 @@ tigon_status tigon_check_number(tigon_context *context, const char *call, const 
   return FAIL(INVALID, "%s: %s is %g, must be %g to %g", call, name, value, low, high);
 }
 
+tigon_status tigon_check_choice(tigon_context *context, const char *call, const char *name, int value, int last) {
+  if (value >= 0 && value <= last) return TIGON_OK;
+  return FAIL(INVALID, "%s: %s is %d, must be 0 to %d", call, name, value, last);
+}
+
 tigon_status tigon_check_flag(tigon_context *context, const char *call, const char *name, int value) {
   if (value == 0 || value == 1) return TIGON_OK;
   return FAIL(INVALID, "%s: %s is %d, must be 0 or 1", call, name, value);

@@ -69,6 +69,8 @@ tigon_status tigon_check_per_row(tigon_context *context, const char *call, const
 /* low <= value <= high, which NaN is not. */
 tigon_status tigon_check_number(tigon_context *context, const char *call, const char *name, double value, double low,
                                 double high);
+/* A value of an enumeration: 0 <= value <= last. */
+tigon_status tigon_check_choice(tigon_context *context, const char *call, const char *name, int value, int last);
 tigon_status tigon_check_flag(tigon_context *context, const char *call, const char *name, int value);
 /* Large enough, aligned, and apart from the arguments that tigon_check_args() has seen last. */
 tigon_status tigon_check_workspace(tigon_context *context, const char *call, const void *workspace, size_t bytes,

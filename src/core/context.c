@@ -57,17 +57,35 @@ static const char *backend_names(char *text, size_t size) {
   return text;
 }
 
+/* "ascend-sim:910B1, ascend-sim:910B2", of a backend whose devices have names */
+static const char *device_names(const tigon_backend *backend, char *text, size_t size) {
+  const char *reason;
+  const int count = backend->count(&reason);
+  size_t used = 0;
+  for (int i = 0; i < count && used < size; ++i)
+    used += (size_t)snprintf(text + used, size - used, "%s%s:%s", i ? ", " : "", backend->name, backend->name_of(i));
+  return text;
+}
+
 static tigon_status choose_backend(const char *device, const tigon_backend **backend, int *index) {
   const char *reason = "";
-  char names[64];
+  char names[256];
   *index = 0;
   if (!device) {
     for (int i = 0; (*backend = tigon_backend_at(i)); ++i)
       if ((*backend)->count(&reason) > 0) return TIGON_OK;
     return tigon_fail(NULL, TIGON_ERROR_DEVICE, "context: no device is there: %s", reason);
   }
-  char name[16];
-  if (!split_device(device, name, index) || !(*backend = tigon_backend_find(name)))
+  char name[16] = "";
+  if (strcmp(device, "xpu") == 0) /* which the order of detection has a place for */
+    return tigon_fail(NULL, TIGON_ERROR_DEVICE,
+                      "context: device xpu is not there: this build has no Intel XPU backend");
+  const bool split = split_device(device, name, index);
+  *backend = tigon_backend_find(name);
+  if (!split && *backend && (*backend)->name_of)
+    return tigon_fail(NULL, TIGON_ERROR_INVALID, "context: device is \"%s\", must be one of %s", device,
+                      device_names(*backend, names, sizeof names));
+  if (!split || !*backend)
     return tigon_fail(NULL, TIGON_ERROR_INVALID, "context: device is \"%s\", must be one of %s", device,
                       backend_names(names, sizeof names));
   const int count = (*backend)->count(&reason);

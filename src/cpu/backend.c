@@ -1,4 +1,5 @@
 /* The CPU as a backend: host memory, OpenMP threads, one table of kernels per instruction set. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(_OPENMP)
@@ -67,12 +68,30 @@ tigon_math_probe *tigon_cpu_math_probe_of(const tigon_kernels *kernels) {
 }
 
 static tigon_status cpu_open(int index, tigon_queue *queue, const char **reason) {
+  enum { MOST_THREADS = 4096 };
+  static _Thread_local char sentence[160];
+  const bool chosen = queue->threads > 0;
   (void)index;
 #if defined(_OPENMP)
-  if (queue->threads == 0) queue->threads = omp_get_max_threads();
+  if (!chosen) queue->threads = omp_get_max_threads();
 #endif
   if (queue->threads == 0) queue->threads = 1;
-  return tigon_gemm_open(queue, reason);
+  *reason = sentence;
+  if (queue->threads > MOST_THREADS) {
+    snprintf(sentence, sizeof sentence, "%s is %d, must be %d or fewer",
+             chosen ? "threads" : "the number of OpenMP's threads (OMP_NUM_THREADS)", queue->threads, MOST_THREADS);
+    return TIGON_ERROR_INVALID;
+  }
+  const tigon_status status = tigon_gemm_open(queue, reason);
+  if (status != TIGON_OK) return status;
+  const int there = tigon_cpu_threads_there(queue->threads);
+  if (there == queue->threads) return TIGON_OK;
+  tigon_gemm_close(queue);
+  snprintf(sentence, sizeof sentence,
+           "%d of %d threads can be started (a limit of ulimit -u or -v, or of a control group); fewer threads may do",
+           there, queue->threads);
+  *reason = sentence;
+  return TIGON_ERROR_DEVICE;
 }
 
 static void cpu_close(tigon_queue *queue) { tigon_gemm_close(queue); }

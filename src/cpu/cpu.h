@@ -4,6 +4,10 @@
 
 #include "backend.h"
 
+/* How many of `wanted` threads this process can have at once, the caller's own included. They are started and ended to find
+ * out, once: libgomp ends the process when it cannot start one. */
+int tigon_cpu_threads_there(int wanted);
+
 /* Runs task(argument, 0 .. tasks - 1) on up to queue->threads threads, in any order, each once. Every thread works with
  * the default floating-point state and gives the caller's back. In a child of fork(), tasks run on the caller's thread. */
 void tigon_cpu_parallel(const tigon_queue *queue, int64_t tasks, void (*task)(const void *argument, int64_t index),

@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
@@ -37,7 +39,23 @@ static void in_child(void) {
   pthread_mutex_unlock(&single.mutex);
 }
 
+/* OpenBLAS waits for memory for as long as there is none, in a call and at the process's end, and ends the process when it
+ * cannot start its threads. */
+static bool is_safe(void) {
+  struct rlimit addresses;
+  const char *why = NULL;
+  cpu_set_t own;
+  const int cores = sched_getaffinity(0, sizeof own, &own) == 0 ? CPU_COUNT(&own) : 1;
+  if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
+    why = "addresses are limited (ulimit -v)";
+  else if (tigon_cpu_threads_there(cores) < cores)
+    why = "its threads cannot be started (ulimit -u)";
+  if (why) snprintf(openblas.text, sizeof openblas.text, "openblas is left out: %s", why);
+  return !why;
+}
+
 static void load(void) {
+  if (!is_safe()) return;
   void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *text = dlerror();

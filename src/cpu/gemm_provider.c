@@ -61,7 +61,10 @@ tigon_status tigon_gemm_open(tigon_queue *queue, const char **reason) {
   unsigned char *scratch = s ? aligned_alloc(64, slots * TIGON_GEMM_SCRATCH_BYTES) : NULL;
   if (!scratch) {
     free(s);
-    *reason = "out of memory";
+    static _Thread_local char sentence[96];
+    snprintf(sentence, sizeof sentence, "%zu bytes for the products of %d threads are not there",
+             slots * TIGON_GEMM_SCRATCH_BYTES, queue->threads);
+    *reason = sentence;
     return TIGON_ERROR_OUT_OF_MEMORY;
   }
   s->library = chosen;

@@ -1,6 +1,7 @@
 /* The one place where threads start. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "core/caller_state.h"
 #include "cpu/cpu.h"
@@ -9,6 +10,27 @@
 static atomic_bool forked;
 static void in_child(void) { atomic_store(&forked, true); }
 static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+static void *wait_for_release(void *release) {
+  pthread_mutex_lock(release);
+  pthread_mutex_unlock(release);
+  return NULL;
+}
+
+int tigon_cpu_threads_there(int wanted) {
+  static atomic_int most = 1;
+  if (wanted <= atomic_load(&most)) return wanted;
+  pthread_mutex_t release = PTHREAD_MUTEX_INITIALIZER;
+  pthread_t *threads = malloc((size_t)wanted * sizeof *threads);
+  int there = 1;
+  pthread_mutex_lock(&release);
+  while (threads && there < wanted && pthread_create(&threads[there], NULL, wait_for_release, &release) == 0) ++there;
+  pthread_mutex_unlock(&release);
+  for (int i = 1; i < there; ++i) pthread_join(threads[i], NULL);
+  free(threads);
+  if (there == wanted) atomic_store(&most, wanted);
+  return there;
+}
 
 typedef struct job {
   int64_t tasks;

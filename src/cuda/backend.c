@@ -14,7 +14,7 @@ static _Thread_local char why[320];
 /* ---- devices ---- */
 
 static int cuda_count(const char **reason) {
-  *reason = "this library was built without CUDA kernels, because nvcc was not found";
+  *reason = "this library was built without CUDA kernels, because " TIGON_NO_CUDA_BECAUSE;
   if (!cuda_images_built()) return 0;
   const cu_api *cu = cuda_driver(reason);
   if (!cu) return 0;

@@ -117,6 +117,11 @@ static tigon_status plan_of(tigon_context *context, const char *entry, tigon_dty
   return tigon_front_plan_launch(context, &call, plan);
 }
 
+static tigon_status check_beta(tigon_context *context, const char *call, const char *name, double beta) {
+  if (beta >= 0 && beta < 1) return TIGON_OK;
+  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s is %g, must be at least 0 and less than 1", call, name, beta);
+}
+
 tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "adamw_step";
@@ -126,8 +131,8 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: count is %lld, must be >= 0", call, (long long)a.count);
   if (a.count && !a.params) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: params is NULL", call);
   TIGON_TRY(tigon_check_number(context, call, "lr", a.lr, 0, FLT_MAX));
-  TIGON_TRY(tigon_check_number(context, call, "beta1", a.beta1, 0, 1 - DBL_EPSILON));
-  TIGON_TRY(tigon_check_number(context, call, "beta2", a.beta2, 0, 1 - DBL_EPSILON));
+  TIGON_TRY(check_beta(context, call, "beta1", a.beta1));
+  TIGON_TRY(check_beta(context, call, "beta2", a.beta2));
   TIGON_TRY(tigon_check_number(context, call, "eps", a.eps, FLT_MIN, FLT_MAX));
   if (a.step < 1)
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: step is %lld, must be >= 1", call, (long long)a.step);

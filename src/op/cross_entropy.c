@@ -39,8 +39,7 @@ static tigon_status check_numbers(tigon_context *context, const tigon_loss_args 
   if (o->softcap != 0) TIGON_TRY(tigon_check_number(context, call, "options.softcap", o->softcap, FLT_MIN, FLT_MAX));
   if (o->temperature != 0)
     TIGON_TRY(tigon_check_number(context, call, "options.temperature", o->temperature, FLT_MIN, FLT_MAX));
-  TIGON_TRY(tigon_check_number(context, call, "options.reduction", (double)o->reduction, TIGON_REDUCTION_MEAN,
-                               TIGON_REDUCTION_NONE));
+  TIGON_TRY(tigon_check_choice(context, call, "options.reduction", (int)o->reduction, TIGON_REDUCTION_NONE));
   return tigon_check_number(context, call, "grad_scale", a->grad_scale, -FLT_MAX, FLT_MAX);
 }
 

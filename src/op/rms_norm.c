@@ -20,7 +20,7 @@ tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *a) 
   TIGON_TRY(tigon_check_flag(context, a->call, "accumulate_dw", a->accumulate_dw));
   TIGON_TRY(tigon_check_number(context, a->call, "eps", a->eps, 0, FLT_MAX));
   TIGON_TRY(tigon_check_number(context, a->call, "w_offset", a->w_offset, -FLT_MAX, FLT_MAX));
-  return tigon_check_number(context, a->call, "casting", (double)a->casting, TIGON_CASTING_LLAMA, TIGON_CASTING_NONE);
+  return tigon_check_choice(context, a->call, "casting", (int)a->casting, TIGON_CASTING_NONE);
 }
 
 tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd_args *args) {

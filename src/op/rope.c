@@ -79,7 +79,7 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   TIGON_TRY(tigon_check_same_shape(context, call, "k_out", &a.k_out, "k", &a.k));
   TIGON_TRY(tigon_check_same_dtype(context, call, "k_out", &a.k_out, "k", &a.k, TIGON_DTYPE_NONE));
   TIGON_TRY(tigon_check_vector(context, call, "error", &a.error, 1, "one flag"));
-  TIGON_TRY(tigon_check_number(context, call, "layout", (double)a.layout, TIGON_ROPE_HALF, TIGON_ROPE_INTERLEAVED));
+  TIGON_TRY(tigon_check_choice(context, call, "layout", (int)a.layout, TIGON_ROPE_INTERLEAVED));
   const int64_t head_dim = a.q.shape[3], rotary_dim = a.rotary_dim ? a.rotary_dim : head_dim;
   if (rotary_dim < 0 || rotary_dim > head_dim || rotary_dim % 2)
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: rotary_dim is %lld, must be even and 2 to %lld (q.shape[3])",

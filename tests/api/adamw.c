@@ -68,8 +68,8 @@ static void test_step_refuses(void **state) {
   REFUSE(a.params = NULL, INVALID, "params is NULL");
   REFUSE(a.lr = -1, INVALID, "lr is -1, must be 0 to 3.40282e+38");
   REFUSE(a.lr = (double)NAN, INVALID, "lr is nan, must be 0 to 3.40282e+38");
-  REFUSE(a.beta1 = 1, INVALID, "beta1 is 1, must be 0 to 1");
-  REFUSE(a.beta2 = -0.5, INVALID, "beta2 is -0.5, must be 0 to 1");
+  REFUSE(a.beta1 = 1, INVALID, "beta1 is 1, must be at least 0 and less than 1");
+  REFUSE(a.beta2 = -0.5, INVALID, "beta2 is -0.5, must be at least 0 and less than 1");
   REFUSE(a.eps = 0, INVALID, "eps is 0, must be 1.17549e-38 to 3.40282e+38");
   REFUSE(a.step = 0, INVALID, "step is 0, must be >= 1");
   REFUSE(a.reserved[0] = 1, INVALID, "reserved[0] is 1, must be 0");

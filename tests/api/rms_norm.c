@@ -79,6 +79,7 @@ static void test_fwd_refuses(void **state) {
   REFUSE(a.eps = (double)NAN, INVALID, "eps is nan, must be 0 to 3.40282e+38");
   REFUSE(a.w_offset = (double)INFINITY, INVALID, "w_offset is inf, must be -3.40282e+38 to 3.40282e+38");
   REFUSE(a.casting = (tigon_casting)3, INVALID, "casting is 3, must be 0 to 2");
+  REFUSE(a.casting = (tigon_casting)-1, INVALID, "casting is -1, must be 0 to 2");
   REFUSE(a.reserved[2] = 7, INVALID, "reserved[2] is 7, must be 0");
   REFUSE(a.y.data = d->x + 1, ALIAS, "y overlaps x in part, must be the same view or apart");
   REFUSE(a.y.data = d->w, ALIAS, "y overlaps w, must be apart");

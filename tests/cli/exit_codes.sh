@@ -3,7 +3,11 @@
 . "$(dirname "$0")/lib.bash"
 
 for command in "" devices list plan check bench train; do
+  run $command -h
+  expect_status 0 "tigon $command -h"
+  cp "$scratch/out" "$scratch/short"
   run $command --help
+  cmp -s "$scratch/short" "$scratch/out" || fail "tigon $command -h is not tigon $command --help"
   expect_status 0 "tigon $command --help"
   [ -s "$scratch/err" ] && fail "tigon $command --help wrote to stderr"
   grep -q '^Usage: tigon' "$scratch/out" || fail "tigon $command --help shows no usage"
@@ -23,10 +27,23 @@ expect_status 0 "tigon help bench"
 grep -q '^Usage: tigon bench' "$scratch/out" || fail "tigon help bench does not show the help of bench"
 
 if [ -w /dev/full ]; then
-  "$TIGON" list >/dev/full 2>"$scratch/err"
-  status=$?
-  expect_status 3 "tigon list to a full disk"
+  for words in list --help --version "bench --help" "train -h"; do
+    "$TIGON" $words >/dev/full 2>"$scratch/err"
+    status=$?
+    expect_status 3 "tigon $words to a full disk"
+    grep -q '^tigon: standard output: ' "$scratch/err" || fail "tigon $words to a full disk says $(cat "$scratch/err")"
+  done
 fi
+
+# More than any memory: nothing is measured.
+run bench rms_norm --shape 99999999x99999999
+expect_status 3 "tigon bench of a shape that fits nowhere"
+grep -q 'nothing was measured: ' "$scratch/err" || fail "a shape that fits nowhere: $(cat "$scratch/err")"
+run devices xpu
+expect_status 0 "tigon devices xpu"
+run check rms_norm --device xpu
+expect_status 3 "tigon check --device xpu"
+grep -q 'device xpu is not there: this build has no Intel XPU backend' "$scratch/err" || fail "xpu: $(cat "$scratch/err")"
 
 timeout --preserve-status -s INT 1 "$TIGON" bench --repeat 1001 >"$scratch/out" 2>"$scratch/err"
 status=$?

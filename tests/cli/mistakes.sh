@@ -45,6 +45,16 @@ mistake '--shape excludes it' bench --models --shape 8x8
 mistake '--models and --sweep exclude it' bench --overhead --sweep rows
 mistake 'must be one of' bench --device abacus
 mistake 'must be one of' bench --variant abacus
+mistake 'must be one of ascend-sim:910B1, ' check --device ascend-sim:nope
+OMP_NUM_THREADS=99999999 mistake '(OMP_NUM_THREADS) is 99999999, must be 4096 or fewer' check rms_norm --device cpu
+# No argument steers the terminal.
+esc=$'\033[31m'
+mistake '"\x1b[31m"' "$esc"
+mistake '"--\x1b[31m"' "--$esc"
+mistake '"\x1b[31m"' bench "$esc"
+mistake '"\x1b[31m"' bench --shape "$esc"
+mistake '"\x1b[31m"' check --device "$esc"
+mistake '"\x1b[31m" is no option' train "$esc"
 fake_cuda=$(dirname "$TIGON")/tests/fake-cuda
 if LD_LIBRARY_PATH=$fake_cuda "$TIGON" devices cuda | grep -q 'Fake GPU'; then # built with kernels
   LD_LIBRARY_PATH=$fake_cuda mistake '--sweep huge is for it too' check --device cuda --sweep far

@@ -82,7 +82,7 @@ static void text_split(void **state) {
 static void batches(void **state) {
   (void)state;
   uint8_t text[500];
-  for (int i = 0; i < 500; ++i) text[i] = (uint8_t)(i % 100 + 1);
+  for (int i = 0; i < 500; ++i) text[i] = (uint8_t)(i % 95 + ' ');
   const train_options o = options_for(put("b.txt", text, sizeof text), 16);
   train_data data;
   assert_true(train_data_open(&memory, &o, &data, &error));
@@ -95,7 +95,7 @@ static void batches(void **state) {
       assert_memory_equal(part, whole + first * 16, sizeof part);
       assert_memory_equal(part_labels, labels + first * 16, sizeof part_labels);
     }
-    for (int i = 0; i < 8 * 16; ++i) assert_int_equal(labels[i], whole[i] % 100 + 1);
+    for (int i = 0; i < 8 * 16; ++i) assert_int_equal(labels[i], (whole[i] - ' ' + 1) % 95 + ' ');
     for (int i = 0; i + 1 < 16; ++i) assert_int_equal(labels[i], whole[i + 1]);
     if (step > 1) same_as_other_step += memcmp(other, whole, sizeof whole) == 0;
     memcpy(other, whole, sizeof whole);
@@ -124,7 +124,7 @@ static void folder_of_text(void **state) {
   const char *all = "first\nsecond\nthird\n";
   assert_int_equal(source.count, strlen(all));
   assert_memory_equal(source.text.data, all, strlen(all));
-  assert_string_equal(source.note, "1 files that are not UTF-8 text were left out");
+  assert_string_equal(source.note, "1 file is not UTF-8 text and left out");
   train_source_close(&memory, &source);
 }
 
@@ -200,6 +200,16 @@ static void refuses(void **state) {
   expect_failure(&o, "the data has 10 tokens, must have at least 18 for --seq 8");
   o.data = put("latin.txt", "caf\xe9 au lait", 12);
   expect_failure(&o, "is not UTF-8 text: byte 0xe9 at 3");
+  o.data = put("bytes.txt", "\x01\x02", 2);
+  expect_failure(&o, "is not UTF-8 text: byte 0x01 at 0");
+  uint8_t large[4 * 18];
+  memset(large, 0xff, sizeof large);
+  o.data = put("large.bin", large, sizeof large);
+  o.token_bits = "32";
+  expect_failure(
+      &o,
+      "the data's largest token is 2147483647 or more, must be below 16777216: other --token-bits, or no token file");
+  o.token_bits = "16";
   o.data = "/dev/zero";
   expect_failure(&o, "is neither a file nor a folder");
   o.data = put("long.txt", "0123456789012345678901234567890123456789", 40);
@@ -217,10 +227,11 @@ static void utf8(void **state) {
     size_t count, wrong; /* wrong == count: valid */
   } table[] = {{"abc", 3, 3},       {"\xc3\xa9", 2, 2},     {"\xe2\x82\xac!", 4, 4},    {"\xf0\x9f\x90\xaf", 4, 4},
                {"\xc0\x80", 2, 0},  {"\xe0\x80\x80", 3, 0}, {"\xed\xa0\x80", 3, 0},     {"\xf4\x90\x80\x80", 4, 0},
-               {"a\xe2\x82", 3, 1}, {"\x80", 1, 0},         {"\xf5\x80\x80\x80", 4, 0}, {"", 0, 0}};
+               {"a\xe2\x82", 3, 1}, {"\x80", 1, 0},         {"\xf5\x80\x80\x80", 4, 0}, {"", 0, 0},
+               {"ab\0c", 4, 2},     {"\x01", 1, 0},         {"a\033[1m\b\r\n", 8, 8}};
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
     size_t wrong = table[i].count;
-    const bool valid = train_utf8_valid((const uint8_t *)table[i].bytes, table[i].count, &wrong);
+    const bool valid = train_utf8_is_text((const uint8_t *)table[i].bytes, table[i].count, &wrong);
     assert_int_equal(valid, table[i].wrong == table[i].count);
     assert_int_equal(wrong, table[i].wrong);
   }
