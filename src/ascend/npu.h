@@ -4,6 +4,7 @@
 
 #include "ascend/acl.h"
 #include "ascend/aclnn.h"
+#include "ascend/sim/sim.h"
 #include "backend.h"
 
 enum { ASCEND_FUNCTIONS = 64 };
@@ -17,7 +18,8 @@ typedef struct ascend_npu {
   const aclnn_api *aclnn; /* NULL: no matrix products */
   void *products;         /* ASCEND_PRODUCT_BYTES, with aclnn */
   int32_t index;
-  void *stream; /* the caller's, or our own */
+  tigon_sim_soc part; /* from the table of parts, with what the device says of itself */
+  void *stream;       /* the caller's, or our own */
   bool owns_stream;
   void *binary, *image; /* the loaded kernels; the file's bytes, where the runtime takes those */
   struct {

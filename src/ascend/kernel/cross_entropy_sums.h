@@ -2,8 +2,6 @@
 #ifndef TIGON_ASCEND_KERNEL_CROSS_ENTROPY_SUMS_H
 #define TIGON_ASCEND_KERNEL_CROSS_ENTROPY_SUMS_H
 
-#include <math.h>
-
 #include "ascend/kernel/cross_entropy_chunk.h"
 
 static const float largest_finite = 3.40282347e38f, exp_low = -87.33654f, shift_low = -1000;
@@ -99,7 +97,7 @@ AICORE void sum_chunk(state *s, tile t, int64_t c) {
 
 AICORE void sum_rows(state *s, box b, int64_t rows) {
   const row_words *w = &s->w;
-  v_duplicate_f32(words_of(w, LARGEST), -INFINITY, rows);
+  v_duplicate_f32(words_of(w, LARGEST), -__builtin_inff(), rows);
   v_duplicate_f32(words_of(w, REFERENCE), -largest_finite, rows);
   v_duplicate_f32(words_of(w, SUM), 0, rows);
   v_duplicate_f32(words_of(w, MOMENT), 0, rows);
