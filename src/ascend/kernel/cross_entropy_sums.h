@@ -117,11 +117,11 @@ AICORE void hand_over(state *s, box b, int64_t r) {
   const row_word words[SPLIT_WORDS] = {LARGEST, REFERENCE, SUM, MOMENT, WEIGHTED, COLUMN, LABEL_X};
   const cross_entropy_arguments *a = s->a;
   scalar_after_vectors();
-  if (s->stored) sync_wait(PIPE_MTE3, PIPE_S, 6);
+  if (s->stored) sync_wait(PIPE_MTE3, PIPE_S, 4);
   for (int k = 0; k < SPLIT_WORDS; ++k) s_write_i32(s->splits, k, s_read_i32(words_of(&s->w, words[k]), 0));
   stores_after_scalar();
   store_f32(a->partials + (r * a->w.splits + b.split) * SPLIT_WORDS * 4, s->splits, 1, SPLIT_WORDS);
-  sync_set(PIPE_MTE3, PIPE_S, 6);
+  sync_set(PIPE_MTE3, PIPE_S, 4);
   s->stored = true;
   vectors_after_scalar();
 }

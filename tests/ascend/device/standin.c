@@ -1,7 +1,7 @@
 /* The intrinsics of a vector core in plain C, under kernels that were compiled over ascend/aicore_device.h. Loads, vector work and
  * stores are queues of their own, beside the kernel's code, which is the scalar pipe: what it hands over runs only when it must, in
  * one of several orders ($STANDIN_ORDER: eager, v, mte2, mte3, random), so that a missing wait shows as a wrong result. Within a
- * queue, calls run in order. A fault ends the launch with a sentence: a flag set again before its wait has taken it, a wait that
+ * queue, calls run in order. With $STANDIN_FLUSH arithmetic takes denormal numbers for 0 and makes none. A fault ends the launch with a sentence: a flag set again before its wait has taken it, a wait that
  * nobody ends, a flag left set, an address outside of UB or of the device's memory, one off its boundary, a repeat count of 0, a
  * size that a transfer cannot take. */
 #include <math.h>
@@ -287,8 +287,12 @@ static float op_sqrt(float a, float b) { return (void)b, sqrtf(a); }
 static float op_rsqrt(float a, float b) { return (void)b, (float)(1 / sqrt((double)a)); }
 static float op_abs(float a, float b) { return (void)b, fabsf(a); }
 
+static bool flushes;
+
+static float flushed(float f) { return flushes && fabsf(f) < 0x1p-126f ? copysignf(0, f) : f; }
 static void lane_float(const step *s, char *d, const char *a, const char *b) {
-  const float f = s->binary ? s->binary(number(a), b ? number(b) : s->value) : s->value;
+  float f = s->value;
+  if (s->binary) f = flushed(s->binary(flushed(number(a)), flushed(b ? number(b) : s->value)));
   memcpy(d, &f, sizeof f);
 }
 static void lane_and(const step *s, char *d, const char *a, const char *b) {
@@ -477,6 +481,7 @@ static void choose_order(void) {
   const char *wanted = getenv("STANDIN_ORDER");
   for (int i = 0; i <= (int)RANDOM; ++i)
     if (wanted && strcmp(wanted, names[i]) == 0) order = i;
+  flushes = getenv("STANDIN_FLUSH");
 }
 
 /* As large as any kernel's struct of arguments: what a kernel takes by value lies at its start, as long as both lie in memory. */
