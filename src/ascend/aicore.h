@@ -1,7 +1,7 @@
 /* The dialect in which kernels for an Ascend AI core are written: a C subset over these functions. It has two
  * implementations, and a kernel's file is the same for both:
- *   the device     ascend/aicore_device.h: inline wrappers over the vendor's public C API for SIMD kernels (asc_*). It is written
- *                  from that API's documentation and has not been compiled by the vendor's compiler yet
+ *   the device     ascend/aicore_device.h: inline wrappers over the intrinsics of the vendor's device compiler. It is written
+ *                  from public sources that call them, and has not been compiled by that compiler yet
  *   the simulator  ascend/sim/aicore_sim.h: each call is executed, checked and costed (docs/ascend-simulator.md)
  *
  * A core has four pipes that run side by side. The kernel's own code is the scalar pipe; it hands every call below to the pipe

@@ -47,7 +47,7 @@ enum { TIGON_UB_BYTES = 188160 };
 
 typedef __gm__ uint8_t *gm_ptr;
 typedef __ubuf__ float *ub_f32;
-typedef __ubuf__ bfloat16_t *ub_bf16;
+typedef __ubuf__ __bf16 *ub_bf16;
 typedef __ubuf__ half *ub_f16;
 
 typedef struct ub_arena {
@@ -95,7 +95,7 @@ AICORE void load_f32(ub_f32 d, gm_ptr from, int64_t rows, int64_t cols) {
                             0, 0);
 }
 AICORE void load_bf16(ub_bf16 d, gm_ptr from, int64_t rows, int64_t cols) {
-  copy_gm_to_ubuf_align_b16(d, (__gm__ bfloat16_t *)from, 0, (uint16_t)rows, (uint32_t)(cols * 2), 0,
+  copy_gm_to_ubuf_align_b16(d, (__gm__ __bf16 *)from, 0, (uint16_t)rows, (uint32_t)(cols * 2), 0,
                             right_padding(cols, 2), 0, 0);
 }
 AICORE void load_f16(ub_f16 d, gm_ptr from, int64_t rows, int64_t cols) {
@@ -106,7 +106,7 @@ AICORE void store_f32(gm_ptr to, ub_f32 s, int64_t rows, int64_t cols) {
   copy_ubuf_to_gm_align_b32((__gm__ float *)to, s, 0, (uint16_t)rows, (uint32_t)(cols * 4), 0, 0, 0, 0);
 }
 AICORE void store_bf16(gm_ptr to, ub_bf16 s, int64_t rows, int64_t cols) {
-  copy_ubuf_to_gm_align_b16((__gm__ bfloat16_t *)to, s, 0, (uint16_t)rows, (uint32_t)(cols * 2), 0, 0, 0, 0);
+  copy_ubuf_to_gm_align_b16((__gm__ __bf16 *)to, s, 0, (uint16_t)rows, (uint32_t)(cols * 2), 0, 0, 0, 0);
 }
 AICORE void store_f16(gm_ptr to, ub_f16 s, int64_t rows, int64_t cols) {
   copy_ubuf_to_gm_align_b16((__gm__ half *)to, s, 0, (uint16_t)rows, (uint32_t)(cols * 2), 0, 0, 0, 0);

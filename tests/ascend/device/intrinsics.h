@@ -17,6 +17,7 @@ typedef struct half {
 typedef struct bfloat16_t {
   uint16_t bits;
 } bfloat16_t;
+#define __bf16 bfloat16_t /* a word of that compiler, and of newer hosts' */
 typedef enum pipe_t { PIPE_S, PIPE_V, PIPE_MTE2, PIPE_MTE3, PIPE_ALL, STANDIN_PIPES = PIPE_ALL } pipe_t;
 typedef enum event_t { EVENT_ID0, EVENT_ID7 = 7 } event_t;
 typedef enum Order_t { VALUE_INDEX, INDEX_VALUE, ONLY_VALUE, ONLY_INDEX } Order_t;
