@@ -68,6 +68,8 @@ static void sim_close(tigon_queue *queue) {
 }
 
 static tigon_status sim_open(int index, tigon_queue *queue, const char **reason) {
+  tigon_sim_modes modes;
+  if (!tigon_sim_modes_read(&modes, reason)) return TIGON_ERROR_INVALID;
   ascend_device *device = calloc(1, sizeof *device);
   *reason = "out of memory";
   if (!device) return TIGON_ERROR_OUT_OF_MEMORY;
@@ -78,6 +80,7 @@ static tigon_status sim_open(int index, tigon_queue *queue, const char **reason)
   device->sim = tigon_sim_open(device->soc);
   device->scratch = malloc(ASCEND_SCRATCH_BYTES);
   tigon_status status = device->sim && device->scratch ? TIGON_OK : TIGON_ERROR_OUT_OF_MEMORY;
+  if (device->sim) tigon_sim_use(device->sim, &modes);
   if (status == TIGON_OK) status = tigon_cpu_backend.open(0, &host, reason);
   if (status == TIGON_OK) {
     host.backend = &tigon_cpu_backend;
