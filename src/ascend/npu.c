@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "ascend/ascend.h"
+#include "plan/device_override.h"
 
 extern const tigon_kernels tigon_ascend_kernels;
 
@@ -94,13 +95,22 @@ static const tigon_sim_soc *part_of(const char *name) {
 
 /* ---- opening ---- */
 
+/* The kernels' array in UB has a fixed size (aicore_device.h), which all these parts have. */
+static tigon_status override_part(tigon_queue *queue, ascend_device *device) {
+  device->part = *device->soc;
+  device->soc = &device->part;
+  if (tigon_ascend_override(&device->part.device, device->part.device.onchip_bytes, &queue->reason)) return TIGON_OK;
+  snprintf(device->npu->reason, sizeof device->npu->reason, "%s", queue->reason);
+  return TIGON_ERROR_INVALID;
+}
+
 static tigon_status find_part(tigon_queue *queue, ascend_device *device) {
   ascend_npu *npu = device->npu;
-  const char *name = npu->acl->get_soc_name();
+  const char *name = tigon_ascend_part_name(npu->acl->get_soc_name());
   device->soc = name ? part_of(name) : NULL;
-  if (device->soc) return TIGON_OK;
-  snprintf(npu->reason, sizeof npu->reason,
-           "aclrtGetSocName says %.60s; there are kernels for 910B1 to 910B4 and 910_93", name ? name : "nothing");
+  if (device->soc) return override_part(queue, device);
+  snprintf(npu->reason, sizeof npu->reason, "%s says %.60s; there are kernels for 910B1 to 910B4 and 910_93",
+           getenv("TIGON_ASCEND_PART") ? "TIGON_ASCEND_PART" : "aclrtGetSocName", name ? name : "nothing");
   queue->reason = npu->reason;
   return TIGON_ERROR_DEVICE;
 }
@@ -306,6 +316,12 @@ static tigon_status npu_time(tigon_queue *queue, bool begin, double *seconds) {
 
 static const tigon_device_desc *npu_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
 
+/* The vendor's documents give an ulp for the 950, and nothing for these parts. */
+static tigon_precision npu_precision(const tigon_queue *queue) {
+  (void)queue;
+  return (tigon_precision){1, true};
+}
+
 static const char *npu_gemm(const tigon_queue *queue) { return npu_of(queue)->aclnn ? "aclnn: no grade" : "none"; }
 
 /* ---- launches ---- */
@@ -350,6 +366,7 @@ const tigon_backend tigon_npu_backend = {
     .copy = npu_copy,
     .fill = npu_fill,
     .describe = npu_describe,
+    .precision = npu_precision,
     .time = npu_time,
     .gemm = npu_gemm,
 };

@@ -99,6 +99,7 @@ typedef struct tigon_sim_modes {
  * the thread's next call, where one says nothing that is known. */
 bool tigon_sim_modes_read(tigon_sim_modes *modes, const char **reason);
 void tigon_sim_use(tigon_sim *sim, const tigon_sim_modes *modes);
+const tigon_sim_modes *tigon_sim_used(const tigon_sim *sim);
 
 tigon_sim *tigon_sim_open(const tigon_sim_soc *soc); /* NULL: out of memory */
 void tigon_sim_close(tigon_sim *sim);
