@@ -42,7 +42,7 @@
  *   v_gather_f32(d, a, offsets, n)                  d[i] = a at offsets[i] bytes, an i32 in its bits and a multiple of 4
  * Compare and select work on one step of 64 lanes and are slow: prefer tails by length.
  *   v_lt_scalar_f32(mask, a, value)                 bit i of the 8 bytes at ub_f32 mask = a[i] < value
- *   v_select_f32(d, mask, a, b)                     d[i] = bit i ? a[i] : b[i], 64 elements
+ *   v_select_f32(d, mask, a, b)                     d[i] = bit i ? a[i] : b[i], 64 elements; takes 16 bytes at mask, uses 8
  *
  * Scalar (S). s_read_f32(a, i), s_write_f32(a, i, value): they wait for nothing either, so sync first. s_read_i32, s_write_i32: the
  * same four bytes of an ub_f32 as an integer, which is how indices come, too.

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "ascend/ascend.h"
+#include "plan/device_override.h"
 
 extern const tigon_kernels tigon_ascend_kernels;
 
@@ -108,27 +109,36 @@ static int64_t ask(const ascend_npu *npu, int attribute, int old_information) {
 
 /* A part of one name may have more or fewer cores, and a 910B that the table lacks is known by what it says of itself: its other
  * figures, on which predicted times alone depend, are a 910B4's. */
-static const tigon_sim_soc *with_answers(ascend_npu *npu, const tigon_sim_soc *known, const char *name) {
+static bool describe_part(ascend_device *device, const char *name) {
   enum { MOST_CORES = 128 }; /* a partial sum of each fits into what adamw's clip takes as its workspace */
-  const int64_t cores = ask(npu, ACL_VECTOR_CORES, ACL_VECTOR_CORES_OLD), bytes = ask(npu, ACL_UB_BYTES, -1);
+  const int64_t cores = ask(device->npu, ACL_VECTOR_CORES, ACL_VECTOR_CORES_OLD);
+  const int64_t bytes = ask(device->npu, ACL_UB_BYTES, -1);
+  const tigon_sim_soc *known = part_of(name);
   if (strncasecmp(name, "ascend", 6) == 0) name += 6;
   const bool like_910b = strncasecmp(name, "910B", 4) == 0 && name[4] >= '1' && name[4] <= '9';
-  if (!known && (!like_910b || cores == 0)) return NULL;
-  npu->part = known ? *known : *tigon_sim_soc_find("910B4");
-  if (!known) snprintf(npu->part.name, sizeof npu->part.name, "%.15s", name);
-  tigon_device_desc *to = &npu->part.device;
+  if (!known && (!like_910b || cores == 0)) return false;
+  device->part = known ? *known : *tigon_sim_soc_find("910B4");
+  if (!known) snprintf(device->part.name, sizeof device->part.name, "%.15s", name);
+  device->soc = &device->part;
+  tigon_device_desc *to = &device->part.device;
   if (cores > 0 && cores <= MOST_CORES) to->cores = to->workers = cores;
   if (bytes > 0 && bytes < to->onchip_bytes) to->onchip_bytes = bytes / to->onchip_alignment * to->onchip_alignment;
-  return &npu->part;
+  return true;
+}
+
+/* The kernels' array in UB has a fixed size (aicore_device.h), which all these parts have. */
+static tigon_status override_part(tigon_queue *queue, ascend_device *device) {
+  if (tigon_ascend_override(&device->part.device, device->part.device.onchip_bytes, &queue->reason)) return TIGON_OK;
+  snprintf(device->npu->reason, sizeof device->npu->reason, "%s", queue->reason);
+  return TIGON_ERROR_INVALID;
 }
 
 static tigon_status find_part(tigon_queue *queue, ascend_device *device) {
   ascend_npu *npu = device->npu;
-  const char *name = npu->acl->get_soc_name();
-  device->soc = name ? with_answers(npu, part_of(name), name) : NULL;
-  if (device->soc) return TIGON_OK;
-  snprintf(npu->reason, sizeof npu->reason,
-           "aclrtGetSocName says %.60s; there are kernels for 910B1 to 910B4 and 910_93", name ? name : "nothing");
+  const char *name = tigon_ascend_part_name(npu->acl->get_soc_name());
+  if (name && describe_part(device, name)) return override_part(queue, device);
+  snprintf(npu->reason, sizeof npu->reason, "%s says %.60s; there are kernels for 910B1 to 910B4 and 910_93",
+           getenv("TIGON_ASCEND_PART") ? "TIGON_ASCEND_PART" : "aclrtGetSocName", name ? name : "nothing");
   queue->reason = npu->reason;
   return TIGON_ERROR_DEVICE;
 }
@@ -347,6 +357,12 @@ static tigon_status npu_time(tigon_queue *queue, bool begin, double *seconds) {
 
 static const tigon_device_desc *npu_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
 
+/* The vendor's documents give an ulp for the 950, and nothing for these parts. */
+static tigon_precision npu_precision(const tigon_queue *queue) {
+  (void)queue;
+  return (tigon_precision){1, true};
+}
+
 static const char *npu_gemm(const tigon_queue *queue) { return npu_of(queue)->aclnn ? "aclnn: no grade" : "none"; }
 
 /* ---- launches ---- */
@@ -414,6 +430,7 @@ const tigon_backend tigon_npu_backend = {
     .copy = npu_copy,
     .fill = npu_fill,
     .describe = npu_describe,
+    .precision = npu_precision,
     .time = npu_time,
     .gemm = npu_gemm,
 };

@@ -4,7 +4,6 @@
 
 #include "ascend/acl.h"
 #include "ascend/aclnn.h"
-#include "ascend/sim/sim.h"
 #include "backend.h"
 
 enum { ASCEND_FUNCTIONS = 64 };
@@ -18,8 +17,7 @@ typedef struct ascend_npu {
   const aclnn_api *aclnn; /* NULL: no matrix products */
   void *products;         /* ASCEND_PRODUCT_BYTES, with aclnn */
   int32_t index;
-  tigon_sim_soc part; /* from the table of parts, with what the device says of itself */
-  void *stream;       /* the caller's, or our own */
+  void *stream; /* the caller's, or our own */
   bool owns_stream;
   void *binary, *image; /* the loaded kernels; the file's bytes, where the runtime takes those */
   struct {

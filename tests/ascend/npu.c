@@ -189,6 +189,11 @@ static void test_asks_the_device(void **state) {
   assert_int_equal(described(context)->workers, 48);
   assert_int_equal(described(context)->onchip_bytes, old ? 188160 : 131072);
   tigon_context_destroy(context);
+  setenv("TIGON_ASCEND_CORES", "16", 1); /* before what the device says */
+  context = open_npu(&(tigon_context_desc){.device = "npu:1"});
+  assert_int_equal(described(context)->cores, 16);
+  tigon_context_destroy(context);
+  unsetenv("TIGON_ASCEND_CORES");
   fake.device(5000, 196608); /* no such part: the table's cores, and no more UB than kernels were built for */
   context = open_npu(&(tigon_context_desc){.device = "npu"});
   assert_int_equal(described(context)->cores, 40);
