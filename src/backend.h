@@ -53,6 +53,13 @@ typedef struct tigon_kernels {
 #undef TIGON_COMPOSITE
 } tigon_kernels;
 
+/* How far a device's own exp, ln, sqrt and division may be from the nearest number, where kernels are written without more than
+ * that. */
+typedef struct tigon_precision {
+  double ulps;  /* of exp, ln and sqrt; of division twice as many */
+  bool flushes; /* their results below 2^-126 may be 0 */
+} tigon_precision;
+
 /* By a simulator's model. */
 typedef struct tigon_model_counts {
   double seconds;
@@ -87,6 +94,8 @@ struct tigon_backend {
                             size_t bytes, int64_t rows);
   /* For the planner. */
   const tigon_device_desc *(*describe)(const tigon_queue *queue);
+  /* For the check. NULL: they are the nearest numbers, or kernels make up for it. */
+  tigon_precision (*precision)(const tigon_queue *queue);
   /* NULL: the host's clock does. Marks the stream's place; without `begin` waits for the end of what was enqueued since and says
    * what that took the device. */
   tigon_status (*time)(tigon_queue *queue, bool begin, double *seconds);

@@ -6,7 +6,7 @@
 
 #include "check/cases.h"
 #include "cli.h"
-#include "plan/plan.h"
+#include "plan/device_override.h"
 #include "term.h"
 
 typedef struct plan_options {
@@ -59,6 +59,16 @@ static void ask_heads(const char *command, plan_options *chosen, tigon_plan_requ
   request->sequence = dims[1];
 }
 
+/* A description with what the environment says in place of its numbers; ends the program where that is wrong. */
+static const tigon_device_desc *described(const char *command, const tigon_device_desc *device,
+                                          tigon_device_desc *changed) {
+  const char *reason;
+  if (!device || !tigon_is_ascend(device)) return device;
+  *changed = *device;
+  if (!tigon_ascend_override(changed, 0, &reason)) cli_mistake(command, "%s", reason);
+  return changed;
+}
+
 /* Completes `chosen` and fills footprint and request; ends the program where the command line does not name things. */
 static void ask(const char *command, plan_options *chosen, tigon_footprint *footprint, tigon_plan_request *request) {
   const char *names[MOST_NAMES];
@@ -74,7 +84,8 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   if (!chosen->entry) chosen->entry = names[0];
   if (!has(names, chosen->entry)) cli_unknown(command, "mode", chosen->entry, names);
   const tigon_dtype dtype = cli_float_dtype(command, chosen->dtype);
-  const tigon_device_desc *device = tigon_device_desc_find(chosen->device);
+  static tigon_device_desc changed;
+  const tigon_device_desc *device = described(command, tigon_device_desc_find(chosen->device), &changed);
   if (!device) {
     int count = 0;
     for (const tigon_device_desc *d; (d = tigon_device_desc_at(count)) && count < MOST_NAMES - 1;)
@@ -286,7 +297,7 @@ static const char *launch_text(const tigon_device_desc *device) {
   return device->launch == TIGON_LAUNCH_PERSISTENT ? "persistent" : "blocks";
 }
 
-static int print_devices(bool as_json) {
+static int print_devices(const char *command, bool as_json) {
   static const term_column columns[] = {
       {"device", false, 0}, {"cores", true, 0},     {"on-chip bytes", true, 0}, {"most programs", true, 0},
       {"launch", false, 0}, {"alignment", true, 1}, {"good transfer", true, 2}, {"buffers", true, 3},
@@ -294,7 +305,8 @@ static int print_devices(bool as_json) {
   term_table *table = as_json ? NULL : term_table_new(columns, sizeof columns / sizeof *columns);
   json_t *array = as_json ? json_array() : NULL;
   const tigon_device_desc *d;
-  for (int i = 0; (d = tigon_device_desc_at(i)); ++i) {
+  tigon_device_desc changed;
+  for (int i = 0; (d = described(command, tigon_device_desc_at(i), &changed)); ++i) {
     if (as_json) {
       json_t *o = json_object();
       json_object_set_new(o, "name", json_string(d->name));
@@ -406,7 +418,7 @@ int tigon_cli_plan(int argc, char **argv) {
       NULL};
   plan_options chosen = {.device = "cpu", .dtype = "f32"};
   cli_parse(&argp, argc, argv, &chosen);
-  if (chosen.devices) return print_devices(chosen.json);
+  if (chosen.devices) return print_devices(argv[0], chosen.json);
   tigon_footprint footprint;
   tigon_plan_request request;
   tigon_plan plan;

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import tigon
+from tigon import _accelerator
 from tigon.torch import functional as T
 
 
@@ -25,13 +26,14 @@ def rope(x, cos, sin):
 
 def cases(rows, width, vocab, dtype, device):
     """name: (tigon's, torch's, inputs)."""
-    generator = torch.Generator(device).manual_seed(0)
+    source = torch.device("cpu") if device.type == "npu" else device  # not every torch_npu has all of these
+    generator = torch.Generator(source).manual_seed(0)
 
     def make(*shape, dtype=dtype):
-        return torch.randn(*shape, dtype=dtype, device=device, generator=generator).requires_grad_()
+        return torch.randn(*shape, dtype=dtype, device=source, generator=generator).to(device).requires_grad_()
 
-    target = torch.randint(vocab, (rows,), device=device, generator=generator)
-    angles = torch.rand(1, rows, 64, device=device, generator=generator).repeat(1, 1, 2)
+    target = torch.randint(vocab, (rows,), device=source, generator=generator).to(device)
+    angles = torch.rand(1, rows, 64, device=source, generator=generator).to(device).repeat(1, 1, 2)
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     weight = lambda: make(width)
     return {
@@ -79,7 +81,8 @@ def step(f, inputs, mode, overhead):
 
 def microseconds(calls, device, rounds, repeats, host_only):
     """The median time of each call, in turns; `host_only` leaves the device's work out."""
-    wait = (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
+    on = _accelerator.module(device)
+    wait = (lambda: on.synchronize(device)) if on else lambda: None
     times = [[] for _ in calls]
     for round_ in range(rounds + 2):
         for call, found in zip(calls, times):
@@ -110,12 +113,12 @@ def silence():
 
 def peak_bytes(call, device):
     """The most memory that a call holds at once, beyond what is there before it."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+    if on := _accelerator.module(device):
+        on.synchronize(device)
+        on.reset_peak_memory_stats(device)
+        before = on.memory_allocated(device)
         call()
-        return torch.cuda.max_memory_allocated(device) - before
+        return on.max_memory_allocated(device) - before
     activities = [torch.profiler.ProfilerActivity.CPU]
     with silence(), torch.profiler.profile(activities=activities, profile_memory=True) as profile:
         call()
@@ -147,13 +150,16 @@ def measure(options):
 def main():
     parser = argparse.ArgumentParser(prog="python -m tigon.bench", description=__doc__)
     parser.add_argument("--overhead", action="store_true", help="host time of a call instead")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="cpu, cuda, cuda:N, npu or npu:N (default: an accelerator where there is one)")
     parser.add_argument("--dtype", default="f32", choices=("f32", "bf16", "f16"))
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--vocab", type=int, default=8192)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    options.device = options.device or _accelerator.default()
+    if mistake := _accelerator.mistake(options.device):
+        parser.error(mistake)
     head = dict(tigon=tigon.version(), torch=torch.__version__, device=options.device, threads=torch.get_num_threads())
     if options.json:
         print(json.dumps(head | {"rows": list(measure(options))}))

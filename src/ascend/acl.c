@@ -15,28 +15,34 @@ static bool ready;
 static _Thread_local char why[256];
 
 /* Name, member and whether the runtime must have it. */
-#define ACL_FUNCTIONS(X)                                                           \
-  X("aclInit", init, true)                                                         \
-  X("aclrtGetDeviceCount", get_device_count, true)                                 \
-  X("aclrtSetDevice", set_device, true)                                            \
-  X("aclrtGetDevice", get_device, true)                                            \
-  X("aclrtGetSocName", get_soc_name, true)                                         \
-  X("aclrtCreateStream", create_stream, true)                                      \
-  X("aclrtDestroyStream", destroy_stream, true)                                    \
-  X("aclrtSynchronizeStream", synchronize_stream, true)                            \
-  X("aclrtMalloc", malloc, true)                                                   \
-  X("aclrtFree", free, true)                                                       \
-  X("aclrtMemcpyAsync", memcpy_async, true)                                        \
-  X("aclrtMemsetAsync", memset_async, true)                                        \
-  X("aclrtBinaryLoadFromFile", binary_load_from_file, false)                       \
-  X("aclrtBinaryLoadFromData", binary_load_from_data, !made.binary_load_from_file) \
-  X("aclrtBinaryUnLoad", binary_unload, true)                                      \
-  X("aclrtBinaryGetFunction", binary_get_function, true)                           \
-  X("aclrtLaunchKernelWithHostArgs", launch_kernel_with_host_args, true)           \
-  X("aclrtCreateEvent", create_event, true)                                        \
-  X("aclrtDestroyEvent", destroy_event, true)                                      \
-  X("aclrtRecordEvent", record_event, true)                                        \
-  X("aclrtSynchronizeEvent", synchronize_event, true)                              \
+#define ACL_FUNCTIONS(X)                                                                          \
+  X("aclInit", init, true)                                                                        \
+  X("aclrtGetDeviceCount", get_device_count, true)                                                \
+  X("aclrtSetDevice", set_device, true)                                                           \
+  X("aclrtGetDevice", get_device, true)                                                           \
+  X("aclrtGetSocName", get_soc_name, true)                                                        \
+  X("aclrtCreateStream", create_stream, true)                                                     \
+  X("aclrtDestroyStream", destroy_stream, true)                                                   \
+  X("aclrtSynchronizeStream", synchronize_stream, true)                                           \
+  X("aclrtMalloc", malloc, true)                                                                  \
+  X("aclrtFree", free, true)                                                                      \
+  X("aclrtMemcpyAsync", memcpy_async, true)                                                       \
+  X("aclrtMemsetAsync", memset_async, true)                                                       \
+  X("aclrtBinaryLoadFromFile", binary_load_from_file, false)                                      \
+  X("aclrtBinaryLoadFromData", binary_load_from_data, !made.binary_load_from_file)                \
+  X("aclrtBinaryUnLoad", binary_unload, true)                                                     \
+  X("aclrtBinaryGetFunction", binary_get_function, true)                                          \
+  X("aclrtLaunchKernelWithHostArgs", launch_kernel_with_host_args, false)                         \
+  X("aclrtKernelArgsInit", kernel_args_init, !made.launch_kernel_with_host_args)                  \
+  X("aclrtKernelArgsAppend", kernel_args_append, !made.launch_kernel_with_host_args)              \
+  X("aclrtKernelArgsFinalize", kernel_args_finalize, !made.launch_kernel_with_host_args)          \
+  X("aclrtLaunchKernelWithConfig", launch_kernel_with_config, !made.launch_kernel_with_host_args) \
+  X("aclrtGetDeviceInfo", get_device_info, false)                                                 \
+  X("aclGetDeviceCapability", get_device_capability, false)                                       \
+  X("aclrtCreateEvent", create_event, true)                                                       \
+  X("aclrtDestroyEvent", destroy_event, true)                                                     \
+  X("aclrtRecordEvent", record_event, true)                                                       \
+  X("aclrtSynchronizeEvent", synchronize_event, true)                                             \
   X("aclrtEventElapsedTime", event_elapsed_time, true)
 
 /* POSIX has functions and objects in pointers of one size; ISO C knows no conversion. */

@@ -1,7 +1,7 @@
 /* The dialect in which kernels for an Ascend AI core are written: a C subset over these functions. It has two
  * implementations, and a kernel's file is the same for both:
- *   the device     ascend/aicore_device.h: inline wrappers over the vendor's public C API for SIMD kernels (asc_*). It is written
- *                  from that API's documentation and has not been compiled by the vendor's compiler yet
+ *   the device     ascend/aicore_device.h: inline wrappers over the intrinsics of the vendor's device compiler. It is written
+ *                  from public sources that call them, and has not been compiled by that compiler yet
  *   the simulator  ascend/sim/aicore_sim.h: each call is executed, checked and costed (docs/ascend-simulator.md)
  *
  * A core has four pipes that run side by side. The kernel's own code is the scalar pipe; it hands every call below to the pipe
@@ -42,7 +42,7 @@
  *   v_gather_f32(d, a, offsets, n)                  d[i] = a at offsets[i] bytes, an i32 in its bits and a multiple of 4
  * Compare and select work on one step of 64 lanes and are slow: prefer tails by length.
  *   v_lt_scalar_f32(mask, a, value)                 bit i of the 8 bytes at ub_f32 mask = a[i] < value
- *   v_select_f32(d, mask, a, b)                     d[i] = bit i ? a[i] : b[i], 64 elements
+ *   v_select_f32(d, mask, a, b)                     d[i] = bit i ? a[i] : b[i], 64 elements; takes 16 bytes at mask, uses 8
  *
  * Scalar (S). s_read_f32(a, i), s_write_f32(a, i, value): they wait for nothing either, so sync first. s_read_i32, s_write_i32: the
  * same four bytes of an ub_f32 as an integer, which is how indices come, too.

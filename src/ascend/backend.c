@@ -4,6 +4,7 @@
 
 #include "ascend/ascend.h"
 #include "ascend/borrowed.h"
+#include "plan/device_override.h"
 
 extern const tigon_backend tigon_cpu_backend;
 
@@ -68,16 +69,24 @@ static void sim_close(tigon_queue *queue) {
 }
 
 static tigon_status sim_open(int index, tigon_queue *queue, const char **reason) {
+  tigon_sim_modes modes;
+  if (!tigon_sim_modes_read(&modes, reason)) return TIGON_ERROR_INVALID;
   ascend_device *device = calloc(1, sizeof *device);
   *reason = "out of memory";
   if (!device) return TIGON_ERROR_OUT_OF_MEMORY;
   tigon_queue host = {.threads = queue->threads};
   queue->state = device;
   queue->threads = 1;
-  device->soc = tigon_sim_soc_at(index);
+  device->part = *tigon_sim_soc_at(index);
+  device->soc = &device->part;
+  if (!tigon_ascend_override(&device->part.device, 0, reason)) {
+    free(device);
+    return TIGON_ERROR_INVALID;
+  }
   device->sim = tigon_sim_open(device->soc);
   device->scratch = malloc(ASCEND_SCRATCH_BYTES);
   tigon_status status = device->sim && device->scratch ? TIGON_OK : TIGON_ERROR_OUT_OF_MEMORY;
+  if (device->sim) tigon_sim_use(device->sim, &modes);
   if (status == TIGON_OK) status = tigon_cpu_backend.open(0, &host, reason);
   if (status == TIGON_OK) {
     host.backend = &tigon_cpu_backend;
@@ -109,6 +118,10 @@ static tigon_status sim_copy_rows(tigon_queue *queue, void *to, size_t to_pitch,
   return tigon_cpu_backend.copy_rows(queue, to, to_pitch, from, from_pitch, bytes, rows);
 }
 static const tigon_device_desc *sim_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
+static tigon_precision sim_precision(const tigon_queue *queue) {
+  const tigon_sim_modes *modes = tigon_sim_used(ascend_of(queue)->sim);
+  return (tigon_precision){modes->noise > 0 ? 1 : 0, modes->flush};
+}
 static void sim_model(const tigon_queue *queue, tigon_model_counts *counts) {
   tigon_sim *sim = ascend_of(queue)->sim;
   if (!counts) {
@@ -156,6 +169,7 @@ const tigon_backend tigon_ascend_sim_backend = {
     .fill = sim_fill,
     .copy_rows = sim_copy_rows,
     .describe = sim_describe,
+    .precision = sim_precision,
     .model = sim_model,
     .trace = sim_trace,
     .borrowed = sim_borrowed,

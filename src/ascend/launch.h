@@ -10,8 +10,9 @@ typedef struct ascend_npu ascend_npu;
 
 /* What hangs on a queue. */
 typedef struct ascend_device {
-  tigon_sim *sim;  /* or */
-  ascend_npu *npu; /* ascend/npu.h */
+  tigon_sim *sim;     /* or */
+  ascend_npu *npu;    /* ascend/npu.h */
+  tigon_sim_soc part; /* with what the device and the environment say of it */
   const tigon_sim_soc *soc;
   tigon_queue host; /* the simulator's, for kernels that it borrows */
   float *scratch;   /* what parts of a call hand over when the caller gave no workspace for it */

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "ascend/ascend.h"
+#include "plan/device_override.h"
 
 extern const tigon_kernels tigon_ascend_kernels;
 
@@ -94,13 +95,50 @@ static const tigon_sim_soc *part_of(const char *name) {
 
 /* ---- opening ---- */
 
+/* 0: this runtime does not know, or says what no part can be. */
+static int64_t ask(const ascend_npu *npu, int attribute, int old_information) {
+  enum { MOST = 1 << 20 };
+  int64_t value = 0;
+  const acl_api *acl = npu->acl;
+  const uint32_t device = (uint32_t)npu->index;
+  bool known = acl->get_device_info && acl->get_device_info(device, attribute, &value) == ACL_OK;
+  if (!known && acl->get_device_capability && old_information >= 0)
+    known = acl->get_device_capability(device, old_information, &value) == ACL_OK;
+  return known && value > 0 && value <= MOST ? value : 0;
+}
+
+/* A part of one name may have more or fewer cores, and a 910B that the table lacks is known by what it says of itself: its other
+ * figures, on which predicted times alone depend, are a 910B4's. */
+static bool describe_part(ascend_device *device, const char *name) {
+  enum { MOST_CORES = 128 }; /* a partial sum of each fits into what adamw's clip takes as its workspace */
+  const int64_t cores = ask(device->npu, ACL_VECTOR_CORES, ACL_VECTOR_CORES_OLD);
+  const int64_t bytes = ask(device->npu, ACL_UB_BYTES, -1);
+  const tigon_sim_soc *known = part_of(name);
+  if (strncasecmp(name, "ascend", 6) == 0) name += 6;
+  const bool like_910b = strncasecmp(name, "910B", 4) == 0 && name[4] >= '1' && name[4] <= '9';
+  if (!known && (!like_910b || cores == 0)) return false;
+  device->part = known ? *known : *tigon_sim_soc_find("910B4");
+  if (!known) snprintf(device->part.name, sizeof device->part.name, "%.15s", name);
+  device->soc = &device->part;
+  tigon_device_desc *to = &device->part.device;
+  if (cores > 0 && cores <= MOST_CORES) to->cores = to->workers = cores;
+  if (bytes > 0 && bytes < to->onchip_bytes) to->onchip_bytes = bytes / to->onchip_alignment * to->onchip_alignment;
+  return true;
+}
+
+/* The kernels' array in UB has a fixed size (aicore_device.h), which all these parts have. */
+static tigon_status override_part(tigon_queue *queue, ascend_device *device) {
+  if (tigon_ascend_override(&device->part.device, device->part.device.onchip_bytes, &queue->reason)) return TIGON_OK;
+  snprintf(device->npu->reason, sizeof device->npu->reason, "%s", queue->reason);
+  return TIGON_ERROR_INVALID;
+}
+
 static tigon_status find_part(tigon_queue *queue, ascend_device *device) {
   ascend_npu *npu = device->npu;
-  const char *name = npu->acl->get_soc_name();
-  device->soc = name ? part_of(name) : NULL;
-  if (device->soc) return TIGON_OK;
-  snprintf(npu->reason, sizeof npu->reason,
-           "aclrtGetSocName says %.60s; there are kernels for 910B1 to 910B4 and 910_93", name ? name : "nothing");
+  const char *name = tigon_ascend_part_name(npu->acl->get_soc_name());
+  if (name && describe_part(device, name)) return override_part(queue, device);
+  snprintf(npu->reason, sizeof npu->reason, "%s says %.60s; there are kernels for 910B1 to 910B4 and 910_93",
+           getenv("TIGON_ASCEND_PART") ? "TIGON_ASCEND_PART" : "aclrtGetSocName", name ? name : "nothing");
   queue->reason = npu->reason;
   return TIGON_ERROR_DEVICE;
 }
@@ -112,26 +150,39 @@ static tigon_status cannot_read(tigon_queue *queue, ascend_npu *npu, const char 
 }
 
 /* The file's bytes stay until the queue closes. */
-static tigon_status load_data(tigon_queue *queue, ascend_npu *npu, const char *path, FILE *file) {
-  long bytes = -1;
-  if (fseek(file, 0, SEEK_END) == 0) bytes = ftell(file);
-  npu->image = bytes > 0 ? malloc((size_t)bytes) : NULL;
-  if (!npu->image || fseek(file, 0, SEEK_SET) != 0 || fread(npu->image, 1, (size_t)bytes, file) != (size_t)bytes)
-    return cannot_read(queue, npu, path);
-  return ascend_check(queue, npu, npu->acl->binary_load_from_data(npu->image, (size_t)bytes, NULL, &npu->binary),
-                      "aclrtBinaryLoadFromData");
+static bool read_image(ascend_npu *npu, FILE *file, size_t *bytes) {
+  long length = -1;
+  if (fseek(file, 0, SEEK_END) == 0) length = ftell(file);
+  *bytes = length > 0 ? (size_t)length : 0;
+  npu->image = length > 0 ? malloc(*bytes) : NULL;
+  return npu->image && fseek(file, 0, SEEK_SET) == 0 && fread(npu->image, 1, *bytes, file) == *bytes;
 }
 
+static int load_binary(ascend_npu *npu, const char *path, size_t bytes, acl_load_options *options) {
+  npu->binary = NULL;
+  return npu->acl->binary_load_from_file ? npu->acl->binary_load_from_file(path, options, &npu->binary)
+                                         : npu->acl->binary_load_from_data(npu->image, bytes, options, &npu->binary);
+}
+
+/* The runtime is told that the kernels are a vector core's, because not every compiler writes that into the file; one that takes
+ * no such option finds out by itself. It wants an absolute path. */
 static tigon_status load_kernels(tigon_queue *queue, ascend_npu *npu) {
-  const char *path = getenv("TIGON_ASCEND_KERNELS");
-  FILE *file = fopen(path ? path : "", "rb");
-  if (!file) return cannot_read(queue, npu, path ? path : "");
-  const tigon_status status = npu->acl->binary_load_from_file
-                                  ? ascend_check(queue, npu, npu->acl->binary_load_from_file(path, NULL, &npu->binary),
-                                                 "aclrtBinaryLoadFromFile")
-                                  : load_data(queue, npu, path, file);
-  fclose(file);
-  return status;
+  enum { REFUSED = 100000, REFUSED_BY_RUNTIME = 107000, UNKNOWN_FEATURE = 207000 };
+  acl_load_option magic = {.type = ACL_LOAD_MAGIC, .value = {.magic = ACL_MAGIC_VECTOR_CORE}};
+  acl_load_options options = {&magic, 1};
+  const char *given = getenv("TIGON_ASCEND_KERNELS");
+  char *path = realpath(given ? given : "", NULL);
+  FILE *file = path ? fopen(path, "rb") : NULL;
+  size_t bytes = 0;
+  const bool from_file = npu->acl->binary_load_from_file,
+             readable = file && (from_file || read_image(npu, file, &bytes));
+  if (file) fclose(file);
+  int code = readable ? load_binary(npu, path, bytes, &options) : ACL_OK;
+  if (code == REFUSED || code == REFUSED_BY_RUNTIME || code == UNKNOWN_FEATURE)
+    code = load_binary(npu, path, bytes, NULL);
+  free(path);
+  if (!readable) return cannot_read(queue, npu, given ? given : "");
+  return ascend_check(queue, npu, code, from_file ? "aclrtBinaryLoadFromFile" : "aclrtBinaryLoadFromData");
 }
 
 static tigon_status allocate(tigon_queue *queue, ascend_npu *npu, size_t bytes, void **memory) {
@@ -306,6 +357,12 @@ static tigon_status npu_time(tigon_queue *queue, bool begin, double *seconds) {
 
 static const tigon_device_desc *npu_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
 
+/* The vendor's documents give an ulp for the 950, and nothing for these parts. */
+static tigon_precision npu_precision(const tigon_queue *queue) {
+  (void)queue;
+  return (tigon_precision){1, true};
+}
+
 static const char *npu_gemm(const tigon_queue *queue) { return npu_of(queue)->aclnn ? "aclnn: no grade" : "none"; }
 
 /* ---- launches ---- */
@@ -322,17 +379,40 @@ static tigon_status find_function(tigon_queue *queue, ascend_npu *npu, const cha
   return status;
 }
 
+/* As runtimes before 8.5 take arguments: in a list of their own, which the launch gives back. */
+static tigon_status launch_with_list(tigon_queue *queue, ascend_npu *npu, void *function, const void *arguments,
+                                     size_t bytes, int64_t blocks) {
+  const acl_api *acl = npu->acl;
+  void *list = NULL, *handle = NULL;
+  tigon_status status = ascend_check(queue, npu, acl->kernel_args_init(function, &list), "aclrtKernelArgsInit");
+  if (status == TIGON_OK)
+    status = ascend_check(queue, npu, acl->kernel_args_append(list, (void *)arguments, bytes, &handle),
+                          "aclrtKernelArgsAppend");
+  if (status == TIGON_OK) status = ascend_check(queue, npu, acl->kernel_args_finalize(list), "aclrtKernelArgsFinalize");
+  if (status == TIGON_OK)
+    status = ascend_check(queue, npu,
+                          acl->launch_kernel_with_config(function, (uint32_t)blocks, npu->stream, NULL, list, NULL),
+                          "aclrtLaunchKernelWithConfig");
+  return status;
+}
+
+static tigon_status launch(tigon_queue *queue, ascend_npu *npu, void *function, const void *arguments, size_t bytes,
+                           int64_t blocks) {
+  const acl_api *acl = npu->acl;
+  if (!acl->launch_kernel_with_host_args) return launch_with_list(queue, npu, function, arguments, bytes, blocks);
+  return ascend_check(queue, npu,
+                      acl->launch_kernel_with_host_args(function, (uint32_t)blocks, npu->stream, NULL,
+                                                        (void *)arguments, bytes, NULL, 0),
+                      "aclrtLaunchKernelWithHostArgs");
+}
+
 tigon_status ascend_npu_launch(tigon_queue *queue, ascend_npu *npu, const char *name, const void *arguments,
                                size_t bytes, int64_t blocks) {
   int32_t before;
   void *function = NULL;
   tigon_status status = ascend_enter(queue, npu, &before);
   if (status == TIGON_OK) status = find_function(queue, npu, name, &function);
-  if (status == TIGON_OK)
-    status = ascend_check(queue, npu,
-                          npu->acl->launch_kernel_with_host_args(function, (uint32_t)blocks, npu->stream, NULL,
-                                                                 (void *)arguments, bytes, NULL, 0),
-                          "aclrtLaunchKernelWithHostArgs");
+  if (status == TIGON_OK) status = launch(queue, npu, function, arguments, bytes, blocks);
   ascend_leave(npu, before);
   return status;
 }
@@ -350,6 +430,7 @@ const tigon_backend tigon_npu_backend = {
     .copy = npu_copy,
     .fill = npu_fill,
     .describe = npu_describe,
+    .precision = npu_precision,
     .time = npu_time,
     .gemm = npu_gemm,
 };

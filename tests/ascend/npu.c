@@ -5,8 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <dlfcn.h>
@@ -16,11 +18,16 @@
 
 /* ---- the runtime ---- */
 
-static bool old; /* libascendcl.so, which loads kernels from memory alone, and has no library of operators beside it */
+static bool
+    old; /* libascendcl.so, which loads kernels from memory alone, takes arguments as lists of their own, and has no
+                    library of operators beside it */
 
 static struct {
   void (*fail_at)(const char *call, int nth, int code);
   void (*machine)(uint32_t devices, const char *soc);
+  void (*device)(int64_t vector_cores, int64_t ub_bytes);
+  void (*cores)(bool needs, bool knows);
+  const char *(*loaded)(void);
   int (*alive)(void);
   int (*set_device)(int32_t device);
   int (*get_device)(int32_t *device);
@@ -36,6 +43,9 @@ static int setup(void **state) {
   if (!library) return -1;
   *(void **)&fake.fail_at = dlsym(library, "fake_acl_fail");
   *(void **)&fake.machine = dlsym(library, "fake_acl_machine");
+  *(void **)&fake.device = dlsym(library, "fake_acl_device");
+  *(void **)&fake.cores = dlsym(library, "fake_acl_cores");
+  *(void **)&fake.loaded = dlsym(library, "fake_acl_loaded");
   *(void **)&fake.alive = dlsym(library, "fake_acl_alive");
   *(void **)&fake.set_device = dlsym(library, "aclrtSetDevice");
   *(void **)&fake.get_device = dlsym(library, "aclrtGetDevice");
@@ -119,11 +129,11 @@ static void test_does_not_open(void **state) {
   fake.fail_at("aclrtCreateStream", 1, 207008);
   refuses("npu", TIGON_ERROR_DEVICE,
           "context: device npu did not open: aclrtCreateStream returned 207008 (ACL_ERROR_RT_NO_STREAM_RESOURCE)");
-  fake.fail_at(old ? "aclrtBinaryLoadFromData" : "aclrtBinaryLoadFromFile", 1, 107000);
+  fake.fail_at(old ? "aclrtBinaryLoadFromData" : "aclrtBinaryLoadFromFile", 1, 507033);
   refuses(
       "npu", TIGON_ERROR_DEVICE,
-      old ? "context: device npu did not open: aclrtBinaryLoadFromData returned 107000 (ACL_ERROR_RT_PARAM_INVALID)"
-          : "context: device npu did not open: aclrtBinaryLoadFromFile returned 107000 (ACL_ERROR_RT_PARAM_INVALID)");
+      old ? "context: device npu did not open: aclrtBinaryLoadFromData returned 507033 (ACL_ERROR_RT_DEV_SETUP_ERROR)"
+          : "context: device npu did not open: aclrtBinaryLoadFromFile returned 507033 (ACL_ERROR_RT_DEV_SETUP_ERROR)");
   for (int nth = 1; nth <= (old ? 2 : 3); ++nth) {
     fake.fail_at("aclrtMalloc", nth, 207001);
     refuses("npu", TIGON_ERROR_OUT_OF_MEMORY,
@@ -158,6 +168,91 @@ static void run_norm(tigon_context *context, float *y) {
   assert_int_equal(tigon_copy(context, y, there[1], sizeof x), TIGON_OK);
   for (int i = 0; i < 2; ++i) tigon_free(context, there[i]);
 }
+
+/* ---- what the device says of itself ---- */
+
+static const tigon_device_desc *described(const tigon_context *context) {
+  return context->queue.backend->describe(&context->queue);
+}
+
+/* A 910_9392 has 48 vector cores, and the table has the least of all 910_93: what the device says counts. */
+static void test_asks_the_device(void **state) {
+  (void)state;
+  fake.machine(2, "Ascend910_9392");
+  tigon_context *context = open_npu(&(tigon_context_desc){.device = "npu"});
+  assert_int_equal(described(context)->cores, 40);
+  assert_int_equal(described(context)->onchip_bytes, 188160);
+  tigon_context_destroy(context);
+  fake.device(48, 131072);
+  context = open_npu(&(tigon_context_desc){.device = "npu:1"});
+  assert_int_equal(described(context)->cores, 48);
+  assert_int_equal(described(context)->workers, 48);
+  assert_int_equal(described(context)->onchip_bytes, old ? 188160 : 131072);
+  tigon_context_destroy(context);
+  setenv("TIGON_ASCEND_CORES", "16", 1); /* before what the device says */
+  context = open_npu(&(tigon_context_desc){.device = "npu:1"});
+  assert_int_equal(described(context)->cores, 16);
+  tigon_context_destroy(context);
+  unsetenv("TIGON_ASCEND_CORES");
+  fake.device(5000, 196608); /* no such part: the table's cores, and no more UB than kernels were built for */
+  context = open_npu(&(tigon_context_desc){.device = "npu"});
+  assert_int_equal(described(context)->cores, 40);
+  assert_int_equal(described(context)->onchip_bytes, 188160);
+  tigon_context_destroy(context);
+  fake.machine(2, "Ascend910B7"); /* a 910B that the table lacks opens if it says how many cores it has */
+  fake.device(36, 0);
+  context = open_npu(&(tigon_context_desc){.device = "npu"});
+  assert_int_equal(described(context)->cores, 36);
+  static float y[ROWS * COLS];
+  run_norm(context, y);
+  tigon_context_destroy(context);
+  fake.device(0, 0);
+  refuses(
+      "npu", TIGON_ERROR_DEVICE,
+      "context: device npu did not open: aclrtGetSocName says Ascend910B7; there are kernels for 910B1 to 910B4 and 910_93");
+  fake.machine(2, "Ascend910_9589"); /* a 950, whatever it says of its cores */
+  fake.device(64, 0);
+  refuses(
+      "npu", TIGON_ERROR_DEVICE,
+      "context: device npu did not open: aclrtGetSocName says Ascend910_9589; there are kernels for 910B1 to 910B4 and 910_93");
+  fake.device(0, 0);
+  fake.machine(2, "Ascend910B4-1");
+}
+
+/* Kernels are loaded as a vector core's, or without that word by a runtime that does not take it. */
+static void test_kind_of_core(void **state) {
+  (void)state;
+  static float y[ROWS * COLS];
+  for (int needs = 0; needs < 2; ++needs) {
+    fake.cores(needs, needs);
+    tigon_context *context = open_npu(&(tigon_context_desc){.device = "npu"});
+    run_norm(context, y);
+    tigon_context_destroy(context);
+    assert_int_equal(fake.alive(), 0);
+  }
+  fake.cores(false, true);
+}
+
+/* The runtime gets the absolute path of a file that was named from here. */
+static void test_absolute_path(void **state) {
+  (void)state;
+  char *kernels = strdup(getenv("TIGON_ASCEND_KERNELS")), before[4096];
+  char *name = strrchr(kernels, '/');
+  assert_non_null(name);
+  assert_non_null(getcwd(before, sizeof before));
+  *name++ = 0;
+  assert_int_equal(chdir(kernels), 0);
+  setenv("TIGON_ASCEND_KERNELS", name, 1);
+  tigon_context *context = open_npu(&(tigon_context_desc){.device = "npu"});
+  if (!old) assert_int_equal(fake.loaded()[0], '/');
+  tigon_context_destroy(context);
+  assert_int_equal(chdir(before), 0);
+  name[-1] = '/';
+  setenv("TIGON_ASCEND_KERNELS", kernels, 1);
+  free(kernels);
+}
+
+/* ---- at work ---- */
 
 static void test_same_bits(void **state) {
   (void)state;
@@ -236,10 +331,17 @@ static void test_failures_at_work(void **state) {
   fails(
       context, tigon_relu_squared_fwd(context, &args), TIGON_ERROR_DEVICE,
       "relu_squared_fwd: the launch on npu failed: aclrtBinaryGetFunction returned 507027 (ACL_ERROR_RT_KERNEL_LOOKUP)");
-  fake.fail_at("aclrtLaunchKernelWithHostArgs", 1, 207001);
-  fails(context, tigon_relu_squared_fwd(context, &args), TIGON_ERROR_OUT_OF_MEMORY,
-        "relu_squared_fwd: the launch on npu failed: aclrtLaunchKernelWithHostArgs returned 207001 "
-        "(ACL_ERROR_RT_MEMORY_ALLOCATION)");
+  static const char *const newer[] = {"aclrtLaunchKernelWithHostArgs"};
+  static const char *const older[] = {"aclrtKernelArgsInit", "aclrtKernelArgsAppend", "aclrtKernelArgsFinalize",
+                                      "aclrtLaunchKernelWithConfig"};
+  for (int i = 0; i < (old ? 4 : 1); ++i) {
+    const char *call = old ? older[i] : newer[i];
+    char sentence[160];
+    snprintf(sentence, sizeof sentence,
+             "relu_squared_fwd: the launch on npu failed: %s returned 207001 (ACL_ERROR_RT_MEMORY_ALLOCATION)", call);
+    fake.fail_at(call, 1, 207001);
+    fails(context, tigon_relu_squared_fwd(context, &args), TIGON_ERROR_OUT_OF_MEMORY, sentence);
+  }
   assert_int_equal(tigon_relu_squared_fwd(context, &args), TIGON_OK);
   assert_int_equal(tigon_context_sync(context), TIGON_OK);
 
@@ -305,9 +407,15 @@ static void test_failures_at_the_end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_not_there),           cmocka_unit_test(test_does_not_open),
-      cmocka_unit_test(test_same_bits),           cmocka_unit_test(test_leaves_the_caller_alone),
-      cmocka_unit_test(test_failures_at_work),    cmocka_unit_test(test_time),
+      cmocka_unit_test(test_not_there),
+      cmocka_unit_test(test_does_not_open),
+      cmocka_unit_test(test_asks_the_device),
+      cmocka_unit_test(test_kind_of_core),
+      cmocka_unit_test(test_absolute_path),
+      cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_leaves_the_caller_alone),
+      cmocka_unit_test(test_failures_at_work),
+      cmocka_unit_test(test_time),
       cmocka_unit_test(test_failures_at_the_end),
   };
   return cmocka_run_group_tests(tests, setup, NULL);

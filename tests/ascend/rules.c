@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -150,6 +151,57 @@ AICORE_KERNEL(flag_set_twice, arguments) {
   BREAKS(sync_set(PIPE_V, PIPE_MTE3, 0));
 }
 
+/* MTE2 has been told to wait, and V cannot know that it did. */
+AICORE_KERNEL(flag_set_early, arguments) {
+  const ub_f32 x = ub_alloc_f32(ub, N);
+  sync_set(PIPE_V, PIPE_MTE2, 2);
+  sync_wait(PIPE_V, PIPE_MTE2, 2);
+  BREAKS(sync_set(PIPE_V, PIPE_MTE2, 2));
+  sync_wait(PIPE_V, PIPE_MTE2, 2);
+  load_f32(x, a->x, 1, N);
+}
+/* The same with an answer in between. */
+AICORE_KERNEL(flag_set_in_time, arguments) {
+  const ub_f32 x = ub_alloc_f32(ub, N);
+  for (int i = 0; i < 3; ++i) {
+    sync_set(PIPE_V, PIPE_MTE2, 2);
+    sync_wait(PIPE_V, PIPE_MTE2, 2);
+    load_f32(x, a->x, 1, N);
+    sync_set(PIPE_MTE2, PIPE_V, 2);
+    sync_wait(PIPE_MTE2, PIPE_V, 2);
+  }
+}
+/* By way of the third pipe, and of the scalar pipe, which stands still in its waits. */
+AICORE_KERNEL(flag_set_in_time_by_others, arguments) {
+  (void)a, (void)ub;
+  for (int i = 0; i < 3; ++i) {
+    sync_set(PIPE_V, PIPE_MTE2, 0);
+    sync_wait(PIPE_V, PIPE_MTE2, 0);
+    sync_set(PIPE_MTE2, PIPE_MTE3, 1);
+    sync_wait(PIPE_MTE2, PIPE_MTE3, 1);
+    sync_set(PIPE_MTE3, PIPE_S, 2);
+    sync_wait(PIPE_MTE3, PIPE_S, 2);
+    sync_set(PIPE_S, PIPE_V, 3);
+    sync_wait(PIPE_S, PIPE_V, 3);
+  }
+}
+
+AICORE_KERNEL(scalar_barrier, arguments) {
+  (void)a, (void)ub;
+  BREAKS(sync_pipe(PIPE_S));
+}
+
+/* A selection takes 16 bytes of bits, of which a comparison writes 8. */
+AICORE_KERNEL(half_a_selection, arguments) {
+  const ub_f32 x = ub_alloc_f32(ub, N), mask = ub_alloc_f32(ub, 8);
+  (void)a;
+  v_duplicate_f32(x, 1, N);
+  sync_pipe(PIPE_V);
+  v_lt_scalar_f32(mask, x, 2);
+  sync_pipe(PIPE_V);
+  BREAKS(v_select_f32(x, mask, x, x));
+}
+
 AICORE_KERNEL(flag_left_set, arguments) {
   (void)a;
   BREAKS(sync_set(PIPE_V, PIPE_MTE3, 0));
@@ -291,6 +343,10 @@ static const struct broken {
      "sync_set(PIPE_MTE3, PIPE_V, 0)"},
     {"flag_out_of_range", flag_out_of_range, 1, SIM_BAD_FLAG, "flag 8 from V to MTE3 does not exist", "from 0 to 7"},
     {"flag_set_twice", flag_set_twice, 1, SIM_BAD_FLAG, "is set again", "another id"},
+    {"flag_set_early", flag_set_early, 1, SIM_EARLY_FLAG, "nothing tells V that the wait in line",
+     "sync_set(PIPE_MTE2, PIPE_V, id) after that wait"},
+    {"scalar_barrier", scalar_barrier, 1, SIM_BAD_BARRIER, "the scalar pipe has no barrier", "leave it out"},
+    {"half_a_selection", half_a_selection, 1, SIM_UNINITIALISED, "nothing has written 0x408", "v_duplicate it first"},
     {"flag_left_set", flag_left_set, 1, SIM_BAD_FLAG, "still set at the end", "sync_wait(PIPE_V, PIPE_MTE3, 0)"},
     {"repeat_overflow", repeat_overflow, 1, SIM_REPEAT, "repeats 256 times, can 1 to 255", "a loop of calls"},
     {"too_many_rows", too_many_rows, 1, SIM_REPEAT, "has 4096 rows of 4 bytes", "several calls"},
@@ -366,6 +422,78 @@ static void the_right_kernel_is_right(void **state) {
   }
 }
 
+/* What each order of the pipes makes of a kernel; the right ones leave the same y in all of them. */
+static const tigon_sim_modes orders[] = {{.order = SIM_EAGER},
+                                         {.order = SIM_V_FIRST},
+                                         {.order = SIM_MTE2_FIRST},
+                                         {.order = SIM_MTE3_FIRST},
+                                         {.order = SIM_RANDOM, .order_seed = 1},
+                                         {.order = SIM_RANDOM, .order_seed = 2}};
+enum { ORDERS = sizeof orders / sizeof *orders };
+
+static void right_kernels_are_right_in_every_order(void **state) {
+  for (int o = 0; o < ORDERS; ++o) {
+    tigon_sim_use(*state, &orders[o]);
+    memset(y, 0xff, sizeof y);
+    assert_true(run(*state, "right", right, 2));
+    for (int i = 0; i < 2 * N; ++i) assert_true(y[i] == 2 * x[i]);
+    if (!run(*state, "flag_set_in_time", flag_set_in_time, 1) ||
+        !run(*state, "flag_set_in_time_by_others", flag_set_in_time_by_others, 1))
+      fail_msg("order %d: %s", o, tigon_sim_report(*state)->text);
+  }
+  tigon_sim_use(*state, &orders[SIM_EAGER]);
+}
+
+/* The early flag is one that is set twice where V goes first, with no help from its rule; eagerly it is not. */
+static void an_order_shows_what_eager_hides(void **state) {
+  for (int o = 0; o < ORDERS; ++o) {
+    tigon_sim_use(*state, &orders[o]);
+    assert_false(run(*state, "flag_set_early", flag_set_early, 1));
+    const tigon_sim_rule rule = tigon_sim_report(*state)->rule;
+    assert_true(rule == SIM_EARLY_FLAG || (rule == SIM_BAD_FLAG && o != SIM_EAGER));
+    if (o == SIM_V_FIRST) assert_int_equal(rule, SIM_BAD_FLAG);
+    assert_false(run(*state, "deadlock", deadlock, 1));
+    assert_int_equal(tigon_sim_report(*state)->rule, SIM_DEADLOCK);
+    assert_false(run(*state, "read_after_write", read_after_write, 1));
+    const tigon_sim_rule order = tigon_sim_report(*state)->rule;
+    assert_true(order == SIM_READ_AFTER_WRITE || order == SIM_UNINITIALISED || order == SIM_WRITE_AFTER_READ);
+  }
+  tigon_sim_use(*state, &orders[SIM_EAGER]);
+}
+
+static void modes_come_from_the_environment(void **state) {
+  static const struct {
+    const char *name, *value, *sentence;
+  } wrong[] = {
+      {"TIGON_ASCEND_SIM_ORDER", "s",
+       "TIGON_ASCEND_SIM_ORDER is \"s\", must be eager, v, mte2, mte3, random or random:SEED"},
+      {"TIGON_ASCEND_SIM_ORDER", "random:-1",
+       "TIGON_ASCEND_SIM_ORDER is \"random:-1\", must be eager, v, mte2, mte3, random or random:SEED"},
+      {"TIGON_ASCEND_SIM_NOISE", "1:x",
+       "TIGON_ASCEND_SIM_NOISE is \"1:x\", must be ULPS or ULPS:SEED, with ULPS from 0 to 1024"},
+      {"TIGON_ASCEND_SIM_NOISE", "1025",
+       "TIGON_ASCEND_SIM_NOISE is \"1025\", must be ULPS or ULPS:SEED, with ULPS from 0 to 1024"},
+      {"TIGON_ASCEND_SIM_FLUSH", "yes", "TIGON_ASCEND_SIM_FLUSH is \"yes\", must be 0 or 1"},
+  };
+  tigon_sim_modes modes;
+  const char *reason = "";
+  (void)state;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    setenv(wrong[i].name, wrong[i].value, 1);
+    assert_false(tigon_sim_modes_read(&modes, &reason));
+    assert_string_equal(reason, wrong[i].sentence);
+    unsetenv(wrong[i].name);
+  }
+  setenv("TIGON_ASCEND_SIM_ORDER", "random:7", 1);
+  setenv("TIGON_ASCEND_SIM_NOISE", "1:3", 1);
+  setenv("TIGON_ASCEND_SIM_FLUSH", "1", 1);
+  assert_true(tigon_sim_modes_read(&modes, &reason));
+  assert_true(modes.order == SIM_RANDOM && modes.order_seed == 7 && modes.noise == 1 && modes.noise_seed == 3);
+  assert_true(modes.flush);
+  for (int i = 0; i < 3; ++i)
+    unsetenv(((const char *[]){"TIGON_ASCEND_SIM_ORDER", "TIGON_ASCEND_SIM_NOISE", "TIGON_ASCEND_SIM_FLUSH"})[i]);
+}
+
 static int open_machine(void **state) {
   *state = tigon_sim_open(tigon_sim_soc_find("910b4"));
   return *state ? 0 : -1;
@@ -381,6 +509,9 @@ int main(void) {
       cmocka_unit_test(every_rule_has_a_kernel),
       cmocka_unit_test(too_many_blocks),
       cmocka_unit_test(the_right_kernel_is_right),
+      cmocka_unit_test(right_kernels_are_right_in_every_order),
+      cmocka_unit_test(an_order_shows_what_eager_hides),
+      cmocka_unit_test(modes_come_from_the_environment),
   };
   return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

@@ -41,8 +41,7 @@ AICORE void keep(const arguments *a, ub_f32 d, int index, int n) {
 AICORE ub_f32 bring(ub_arena *ub, gm_ptr from) {
   const ub_f32 x = ub_alloc_f32(ub, N);
   load_f32(x, from, 1, N);
-  sync_set(PIPE_MTE2, PIPE_V, 0);
-  sync_wait(PIPE_MTE2, PIPE_V, 0);
+  sync_pipe(PIPE_ALL);
   return x;
 }
 
@@ -134,6 +133,8 @@ AICORE_KERNEL(repeat_forms, arguments) {
   keep(a, d, 2, N);
   v_spread_f32(d, y, 3);
   keep(a, d, 3, N);
+  v_duplicate_f32(mask, 0, 4); /* a selection takes 16 bytes */
+  sync_pipe(PIPE_V);
   v_lt_scalar_f32(mask, y, 0.5f);
   sync_pipe(PIPE_V);
   v_select_f32(d, mask, x, y);
@@ -222,6 +223,64 @@ static void casts_rows_and_scalars(void **state) {
   assert_memory_equal(out[3], a_in, 55 * sizeof *a_in);
 }
 
+static int64_t order_of(float value) {
+  int32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+AICORE_KERNEL(roundings, arguments) {
+  const ub_f32 x = bring(ub, a->a), y = bring(ub, a->b), d = ub_alloc_f32(ub, N), e = ub_alloc_f32(ub, N);
+  v_mul_scalar_f32(e, y, 15, N); /* -90 to 90: e^-90 is denormal */
+  sync_pipe(PIPE_V);
+  KEEP(0, v_exp_f32(d, e, SOME));
+  KEEP(1, v_ln_f32(d, x, SOME));
+  KEEP(2, v_sqrt_f32(d, x, SOME));
+  KEEP(3, v_div_f32(d, y, x, SOME));
+  KEEP(4, v_add_f32(d, y, x, SOME));
+}
+
+/* Each is off by every number of ulps up to the noise's, the same again, and differently with another seed; nothing else is. */
+static void noise_is_of_some_ulps(void **state) {
+  static float exact[5][N], first[5][N];
+  int other = 0;
+  for (int run = 0; run < 4; ++run) {
+    const tigon_sim_modes modes = {.noise = run ? 2 : 0, .noise_seed = run == 3};
+    tigon_sim_use(*state, &modes);
+    launch(*state, roundings);
+    if (run == 0) memcpy(exact, out, sizeof exact);
+    if (run == 1) memcpy(first, out, sizeof first);
+    if (run == 2) assert_memory_equal(first, out, sizeof first);
+    for (int k = 0; k < 5; ++k) {
+      int seen[5] = {0};
+      for (int i = 0; i < SOME; ++i) {
+        const int64_t off = order_of(out[k][i]) - order_of(exact[k][i]);
+        assert_in_range(off + 2, 0, 4);
+        ++seen[off + 2];
+        other += run == 3 && out[k][i] != first[k][i];
+      }
+      for (int off = 0; off < 5; ++off) assert_true((seen[off] > 50) == ((run > 0 && k < 4) || off == 2));
+    }
+  }
+  assert_true(other > SOME);
+  tigon_sim_use(*state, &(tigon_sim_modes){0});
+}
+
+static void flushed_are_the_denormals(void **state) {
+  static float exact[N];
+  int flushed = 0;
+  launch(*state, roundings);
+  memcpy(exact, out[0], sizeof exact);
+  tigon_sim_use(*state, &(tigon_sim_modes){.flush = true});
+  launch(*state, roundings);
+  for (int i = 0; i < SOME; ++i) {
+    flushed += exact[i] != 0 && exact[i] < 0x1p-126f;
+    assert_true(out[0][i] == (exact[i] < 0x1p-126f ? 0 : exact[i]));
+  }
+  assert_true(flushed > 0);
+  tigon_sim_use(*state, &(tigon_sim_modes){0});
+}
+
 static int open_machine(void **state) {
   *state = tigon_sim_open(tigon_sim_soc_find("910B1"));
   return *state ? 0 : -1;
@@ -233,10 +292,9 @@ static int close_machine(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(calls_in_count_form),
-      cmocka_unit_test(calls_in_repeat_form),
-      cmocka_unit_test(casts_rows_and_scalars),
-      cmocka_unit_test(a_gather_takes_bytes),
+      cmocka_unit_test(calls_in_count_form),    cmocka_unit_test(calls_in_repeat_form),
+      cmocka_unit_test(casts_rows_and_scalars), cmocka_unit_test(a_gather_takes_bytes),
+      cmocka_unit_test(noise_is_of_some_ulps),  cmocka_unit_test(flushed_are_the_denormals),
   };
   return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

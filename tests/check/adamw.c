@@ -41,7 +41,8 @@ static void step(check *k) {
       m_scale[i][e] = 0.9 * fabs(check_value(&params[i].exp_avg, e)) + 0.1 * fabs(g);
       v_scale[i][e] = 0.95 * check_value(&params[i].exp_avg_sq, e) + 0.05 * g * g;
       const double value = fabs(check_value(master ? &params[i].master : &params[i].param, e));
-      scale[i][e] = 2 * value + 13 * lr * m_scale[i][e] / 0.271 / (sqrt(v_scale[i][e] / 0.142625) + eps);
+      scale[i][e] =
+          2 * value + (13 + check_calls(k, 1, 1)) * lr * m_scale[i][e] / 0.271 / (sqrt(v_scale[i][e] / 0.142625) + eps);
     }
   }
   const tigon_adamw_step_args args = {.params = params,
@@ -77,8 +78,8 @@ static void clip(check *k) {
   tigon_adamw_clip_workspace(k->context, &args, &args.workspace_bytes);
   args.workspace = check_workspace(k, args.workspace_bytes);
   check_call(k, &args);
-  check_bound(k, &args.norm, 8, 0, NULL);
-  check_bound(k, &args.factor, 8, 0, NULL);
+  check_bound_relative(k, &args.norm, 8, 0, NULL, check_calls(k, 1, 0));
+  check_bound_relative(k, &args.factor, 8, 0, NULL, check_calls(k, 1, 0));
 }
 
 const check_op tigon_check_adamw_step = {step, check_row_shapes, OPTIONS, true};

@@ -138,6 +138,16 @@ void check_make_call(check *k, const void *args, size_t bytes);
  * of the oracle's, element by element; NaN and Inf must be the oracle's. ulp() is of the output's dtype; magnitude may be
  * NULL. Outputs that are never bounded must equal the oracle's exactly. */
 void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, const double *magnitude);
+/* The same, and `relative` * 2^-24 of the expected value itself. */
+void check_bound_relative(check *k, const tigon_tensor *out, double ulps, double factor, const double *magnitude,
+                          double relative);
+
+/* What bounds allow on a device whose own exp, ln, sqrt and division may be off (tigon_precision); elsewhere 0. In units of
+ * 2^-24 of a result that `functions` calls of exp, ln or sqrt and `divisions` go into: an ulp is 2 of them at most. A call counts
+ * as much as its relative error does in the result: half under a root. */
+double check_calls(const check *k, double functions, double divisions);
+/* In units of 2^-24: what a factor below 2^-126 that became 0 takes away where the other factors are 1. */
+double check_flushed(const check *k);
 
 /* ---- the harness, for `tigon check` ---- */
 

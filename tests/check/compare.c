@@ -128,7 +128,23 @@ static void record(check_error *error, double off, double ulps, double bound, bo
   if (!cancelled) error->ulp = fmax(error->ulp, ulps);
 }
 
+static tigon_precision precision_of(const check *k) {
+  const tigon_backend *backend = k->context->queue.backend;
+  return k->oracle && backend->precision ? backend->precision(&k->context->queue) : (tigon_precision){0};
+}
+
+double check_calls(const check *k, double functions, double divisions) {
+  return 2 * precision_of(k).ulps * (functions + 2 * divisions);
+}
+
+double check_flushed(const check *k) { return precision_of(k).flushes ? 0x1p-126 * 0x1p24 : 0; }
+
 void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, const double *magnitude) {
+  check_bound_relative(k, out, ulps, factor, magnitude, 0);
+}
+
+void check_bound_relative(check *k, const tigon_tensor *out, double ulps, double factor, const double *magnitude,
+                          double relative) {
   check_buffer *b = find(k, out);
   if (!b) return;
   b->bounded = true;
@@ -141,8 +157,9 @@ void check_bound(check *k, const tigon_tensor *out, double ulps, double factor, 
   const double least = power_of_two(f.min_exponent - f.digits + 1);
   for (int64_t i = 0; i < count; ++i) {
     const double e = check_value(&expected, i);
-    double bound =
-        isfinite(e) ? ulps * ulp(e, out->dtype) + (magnitude ? factor * 0x1p-24 * magnitude[i] : 0) + least : 0;
+    double bound = isfinite(e) ? ulps * ulp(e, out->dtype) + (magnitude ? factor * 0x1p-24 * magnitude[i] : 0) +
+                                     relative * 0x1p-24 * fabs(e) + least
+                               : 0;
     /* A planted Inf can make NaN of a magnitude (0 * Inf) whose result it does not reach. */
     if (isnan(bound) && k->twist && k->twist->plants) bound = ulps * ulp(e, out->dtype) + 0x1p-16 * fabs(e) + least;
     const double got = check_value(out, i);

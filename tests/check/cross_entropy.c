@@ -58,6 +58,7 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 /* The arguments of a run, and what they come to. */
 typedef struct call {
+  const check *k;
   struct option o;
   int64_t rows, cols;
   tigon_cross_entropy_fwd_args a;
@@ -104,9 +105,12 @@ static int64_t label_of(const call *c, int64_t r) {
 /* What a kernel may take z - reference for: the reference is a logit of the row, at most 16 below the largest. */
 static double distance(double z, double largest, double range) { return fmin(fmax(largest - z, 16), range); }
 
-/* Error of a logit in eps: tanh's 5 and the roundings of three products; that of x / temperature. */
+/* Error of a logit in eps: tanh's 5 and the roundings of three products; that of x / temperature. By a device's own calls tanh is a
+ * division of near + far by 1 + near * far, and far is 1 - 2 / (e^y + 1), to which e^y's error counts by half at most. */
 static double logit_error(const call *c, double z) {
-  return (c->o.softcap > 0 ? 8 : c->o.temperature != 0 ? 1 : 0) * fabs(z);
+  const double calls =
+      c->o.softcap > 0 ? c->o.softcap * check_calls(c->k, 0.5, 1) + fabs(z) * check_calls(c->k, 0, 1) : 0;
+  return (c->o.softcap > 0 ? 8 : c->o.temperature != 0 ? 1 : 0) * fabs(z) + calls;
 }
 
 static double lse_of(const call *c, int64_t r, double *largest) {
@@ -128,7 +132,8 @@ static row row_of(const call *c, int64_t r) {
   for (int64_t v = 0; v < c->cols; ++v)
     if (isfinite(c->z[r * c->cols + v])) smallest = fmin(smallest, c->z[r * c->cols + v]);
   w.range = isfinite(w.lse) ? largest - smallest : 0;
-  w.lse_error = 20;
+  /* A device's own calls: ln, and exp of a score and of what the largest so far grew by. */
+  w.lse_error = 20 + check_calls(c->k, 2, 0) + (isfinite(w.lse) ? check_calls(c->k, 1, 0) * (w.lse - largest) : 0);
   for (int64_t v = 0; v < c->cols && isfinite(w.lse); ++v) {
     const double z = c->z[r * c->cols + v], p = exp(z - w.lse), d = distance(z, largest, w.range),
                  e = logit_error(c, z);
@@ -136,7 +141,7 @@ static row row_of(const call *c, int64_t r) {
     if (!isfinite(z)) continue;
     w.smooth += smoothed_weight(c, v) * fabs(z);
     w.lse_error += p * (2 * d + e);
-    w.moment_error += p * (d * (20 + 2 * d + e) + d + e);
+    w.moment_error += p * (d * (20 + check_calls(c->k, 2, 1) + 2 * d + e) + d + e);
   }
   if (w.label >= 0) w.weight = weight_of(c, w.label);
   if (c->o.token_scale) w.scale = check_value(&c->a.options.token_scale, r);
@@ -164,8 +169,8 @@ static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
   for (int64_t v = 0; v < c->cols && w->label >= 0 && isfinite(w->lse); ++v) {
     const double z = c->z[r * c->cols + v], p = exp(z - w->lse), d = fmax(fabs(z - w->lse), fmin(16, w->range));
     const double u = cap > 0 ? c->x[r * c->cols + v] / temperature / cap : 0;
-    const double slope_error = cap > 0 ? 11 + 4 * fabs(u) : 0;
-    const double relative = w->lse_error + 2 * d + logit_error(c, z) + 12 + slope_error;
+    const double slope_error = cap > 0 ? 11 + 4 * fabs(u) + check_calls(c->k, 1, 1) : 0;
+    const double relative = w->lse_error + 2 * d + logit_error(c, z) + 12 + check_calls(c->k, 1, 1) + slope_error;
     const double terms = isfinite(z) ? factor * p * relative : 0;
     at[v] = scale / (cosh(u) * cosh(u)) * (terms + share * smoothed_weight(c, v) * (12 + slope_error));
     if (!isfinite(at[v])) at[v] = 0; /* an infinite u: the slope is 0 */
@@ -175,7 +180,7 @@ static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
 
 /* The rest of the arguments and the bounds, which are alike in both directions. */
 static call begin(check *k) {
-  call c = {.o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
+  call c = {.k = k, .o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
   const struct option o = c.o;
   c.a.logits = o.in_place ? check_inout(k, "logits", k->dtype, 2, k->dims, k->fill)
                           : check_in(k, "logits", k->dtype, 2, k->dims, k->fill);

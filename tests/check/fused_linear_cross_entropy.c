@@ -81,6 +81,9 @@ static void spread_row(const check *k, const tigon_fused_linear_cross_entropy_ar
   for (int64_t v = 0; v < vocab; ++v) sum += exp(z[v] - largest);
   const double lse = largest + log(sum);
   shift = (many ? shift / temperature : shift) + 0x1p-21 * (1 + fabs(lse)); /* and lse in f32, exp's own error */
+  shift +=
+      0x1p-24 * check_calls(k, 2, 0) + 0x1p-24 * check_calls(k, 1, 0) * (lse - largest); /* a device's exp and ln */
+  if (many) shift += 0x1p-24 * cap * check_calls(k, 0.5, 2);                             /* and tanh */
   if (label == IGNORED) return;
   s->lse[r] = shift;
   const double w = many ? check_value(&a->options.weight, label) : 1, e = many ? smoothing : 0, q = many ? z_scale : 0;
@@ -98,7 +101,8 @@ static void spread_row(const check *k, const tigon_fused_linear_cross_entropy_ar
     s->size[at] = by * (factor * high + constant);
     /* the softcap's slope moves with the logit: 2 / cap of it a unit; as in cross_entropy, what is below 2^-126 may be 0 */
     s->off[at] = by * factor * high * fmin(1, 4 * shift) +
-                 s->size[at] * ((many ? fmin(1, 2 * shift / cap) : 0) + ulp_part(k->dtype) + 0x1p-20) +
+                 s->size[at] * ((many ? fmin(1, 2 * shift / cap) : 0) + ulp_part(k->dtype) + 0x1p-20 +
+                                0x1p-24 * check_calls(k, 2, 2)) +
                  0x1p-126 * fmax(1, by * factor);
   }
 }

@@ -22,10 +22,21 @@ static double gelu(tigon_gelu approx, double a, double *slope_size) {
   return a * phi;
 }
 
+/* erf's tail Phi(-z) = e^(-z^2 / 2) / D(z) with D = 2 + z (sqrt(2 pi) + q), where q is a division of its own: what it is off
+ * counts |q| z / D times as much in the tail. */
+static double tail_size(const check *k, tigon_gelu approx, double a) {
+  const double z = fmin(fabs(a), 20), tail = erfc(z / sqrt(2)) / 2, divisor = exp(-z * z / 2) / tail;
+  if (approx != TIGON_GELU_ERF || !isfinite(a)) return 0;
+  return check_calls(k, 0, 1) * tail * fabs(divisor - 2 - sqrt(2 * acos(-1)) * z) / divisor;
+}
+
 static void fwd(check *k) {
   const struct option *o = &options[k->option];
   const gate_fwd t = gate_fwd_make(k, o->gate);
-  for (int64_t i = 0; k->oracle && i < k->dims[0] * k->dims[1]; ++i) t.size[i] = fabs(check_value(&t.b, i)) * 0x1p-125;
+  for (int64_t i = 0; k->oracle && i < k->dims[0] * k->dims[1]; ++i) {
+    const double a = check_value(&t.a, i);
+    t.size[i] = fabs(check_value(&t.b, i)) * (0x1p-125 + check_flushed(k) + fabs(a) * tail_size(k, o->approx, a));
+  }
   const tigon_geglu_fwd_args args = {.a = t.a, .b = t.b, .c = t.c, .approx = o->approx};
   check_call(k, &args);
   gate_fwd_bound(k, &t);
@@ -36,10 +47,12 @@ static void bwd(check *k) {
   gate_bwd t = gate_bwd_make(k, o->gate);
   for (int64_t i = 0; k->oracle && i < k->dims[0] * k->dims[1]; ++i) {
     double slope_size;
-    const double value = gelu(o->approx, check_value(&t.a, i), &slope_size), d = fabs(check_value(&t.dc, i));
+    const double a = check_value(&t.a, i), value = gelu(o->approx, a, &slope_size), d = fabs(check_value(&t.dc, i));
+    const double tail =
+        tail_size(k, o->approx, a) / (8 + check_calls(k, 2, 2)); /* gate_bwd_bound() multiplies by that */
     const int64_t at = gate_at(k, o->gate.packed, i);
-    t.size[at] = d * (fabs(check_value(&t.b, i)) * slope_size + 0x1p-125);
-    t.size_b[at] = d * (fabs(value) + 0x1p-125);
+    t.size[at] = d * (fabs(check_value(&t.b, i)) * (slope_size + tail + check_flushed(k)) + 0x1p-125);
+    t.size_b[at] = d * (fabs(value) + fabs(a) * tail + check_flushed(k) + 0x1p-125);
   }
   const tigon_geglu_bwd_args args = {.dc = t.dc, .a = t.a, .b = t.b, .da = t.da, .db = t.db, .approx = o->approx};
   check_call(k, &args);

@@ -84,10 +84,11 @@ void check_norm_fwd(check *k, bool fused) {
         .x = x, .w = w, .y = y, .rstd = rstd, .eps = 1e-6, .w_offset = o.w_offset, .casting = o.casting};
     check_call(k, &args);
   }
-  check_bound(k, &y, exact ? 0 : fwd_ulps(o.casting, k->dtype), 1, loose);
+  const double of_rstd = check_calls(k, 1, 1.5); /* 1 / sqrt(sum / cols + eps): the sum's division under the root */
+  check_bound_relative(k, &y, exact ? 0 : fwd_ulps(o.casting, k->dtype), 1, loose, of_rstd);
   const double flip =
       o.casting == TIGON_CASTING_NONE && k->dtype != TIGON_F32 ? k->dtype == TIGON_F16 ? 0x1p13 : 0x1p16 : 0;
-  check_bound(k, &rstd, 4 + 1.5 * flip, 0, NULL);
+  check_bound_relative(k, &rstd, 4 + 1.5 * flip, 0, NULL, of_rstd);
 }
 
 void check_norm_bwd(check *k, bool fused) {

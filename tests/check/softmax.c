@@ -60,6 +60,8 @@ static void bound_row(const check *k, const struct option *o, const double *x, c
                       double *bound) {
   const int64_t tokens = k->dims[1], cols = k->dims[2], t = r % tokens, seen = o->causal ? t + 1 + cols - tokens : cols;
   const double scale = o->scale != 0 ? (double)(float)o->scale : 1;
+  /* exp of the score, in the sum those of scores and of what the largest so far grew by, and the division */
+  const double calls = check_calls(k, 3, 1);
   double max = -INFINITY, sum = 0, mean = 0;
   for (int pass = 0; pass < 4; ++pass)
     for (int64_t c = 0; c < seen; ++c) {
@@ -74,7 +76,7 @@ static void bound_row(const check *k, const struct option *o, const double *x, c
       if (pass == 1) sum += exp(z - max);
       const double y = exp(z - max) / sum, error = fabs(z) + fabs(max) + fabs(z - max) + 3;
       if (pass == 2 && y > 0) mean += y * error;
-      if (pass == 3) bound[c] = (y > 0 ? y * (error + mean + 10) : 0) + 0x1p-102;
+      if (pass == 3) bound[c] = (y > 0 ? y * (error + mean + 10 + calls) : 0) + 0x1p-102;
     }
 }
 

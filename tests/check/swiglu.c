@@ -29,8 +29,8 @@ static element element_of(const struct option *o, double a, double b) {
 }
 
 /* silu's own error where u was rounded, and where it is denormal. */
-static double silu_size(const struct option *o, const element *e) {
-  return (o->gate_mult != 0 ? fabs(e->u * e->silu) : 0) + 0x1p-125;
+static double silu_size(const check *k, const struct option *o, const element *e) {
+  return (o->gate_mult != 0 ? fabs(e->u * e->silu) : 0) + 0x1p-125 + check_flushed(k);
 }
 
 static void fwd(check *k) {
@@ -38,7 +38,7 @@ static void fwd(check *k) {
   const gate_fwd t = gate_fwd_make(k, o->gate);
   for (int64_t i = 0; k->oracle && i < k->dims[0] * k->dims[1]; ++i) {
     const element e = element_of(o, check_value(&t.a, i), check_value(&t.b, i));
-    t.size[i] = fabs(e.scale * e.b) * silu_size(o, &e);
+    t.size[i] = fabs(e.scale * e.b) * silu_size(k, o, &e);
   }
   const tigon_swiglu_fwd_args args = {
       .a = t.a, .b = t.b, .c = t.c, .gate_mult = o->gate_mult, .down_mult = o->down_mult, .clamp = o->clamp};
@@ -53,8 +53,8 @@ static void bwd(check *k) {
     const element e = element_of(o, check_value(&t.a, i), check_value(&t.b, i));
     const double d = fabs(check_value(&t.dc, i) * e.scale);
     const int64_t at = gate_at(k, o->gate.packed, i);
-    t.size[at] = d * (fabs(e.b) * e.slope_size + 0x1p-125);
-    t.size_b[at] = d * (fabs(e.silu) + silu_size(o, &e));
+    t.size[at] = d * (fabs(e.b) * (e.slope_size + check_flushed(k)) + 0x1p-125);
+    t.size_b[at] = d * (fabs(e.silu) + silu_size(k, o, &e));
   }
   const tigon_swiglu_bwd_args args = {.dc = t.dc,
                                       .a = t.a,

@@ -44,20 +44,21 @@ def arguments(given):
     )
     places = "a folder, or a file *.html or *.csv (default: tigon-report); an earlier report's are replaced"
     parser.add_argument("--out", type=Path, help=places)
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
-    parser.add_argument("--dtype", nargs="+", choices=("f32", "bf16"), help="default: both on a CPU, bf16 on a GPU")
-    parser.add_argument("--model", choices=MODELS, help="default: tiny on a CPU, llama-3-8b on a GPU")
+    parser.add_argument("--device", help="cpu, cuda, cuda:N, npu or npu:N (default: an accelerator where there is one)")
+    parser.add_argument("--dtype", nargs="+", choices=("f32", "bf16"), help="default: both on a CPU, else bf16")
+    parser.add_argument("--model", choices=MODELS, help="default: tiny on a CPU, else llama-3-8b")
     parser.add_argument("--steps", type=int, help=f"of which {WARM_UP} warm up (default: 30)")
     parser.add_argument("--quick", action="store_true", help="a look in seconds, not a measurement")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON; no files without --out")
     options = parser.parse_args(given)
 
-    options.device = options.device or ("cuda" if gpus() else "cpu")
-    kind, _, index = options.device.partition(":")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
-        parser.error(f"--device is {options.device}, must be cpu, cuda or cuda:N")
-    if kind == "cuda" and int(index or 0) >= gpus():
-        parser.error(f"--device is {options.device}, and torch finds {gpus()} GPUs")
+    if options.device != "cpu":  # torch takes seconds to import, which the CPU need not wait for
+        from tigon import _accelerator
+
+        options.device = options.device or _accelerator.default()
+        if mistake := _accelerator.mistake(options.device):
+            parser.error(mistake)
+    kind = options.device.partition(":")[0]
     options.steps = options.steps if options.steps is not None else WARM_UP + 3 if options.quick else 30
     if options.steps <= WARM_UP:
         parser.error(f"--steps is {options.steps}, must be more than {WARM_UP}, which warm up")
@@ -65,12 +66,6 @@ def arguments(given):
     options.dtype = options.dtype or (["f32"] if options.quick else ["f32", "bf16"] if kind == "cpu" else ["bf16"])
     options.out = options.out or (None if options.json else Path("tigon-report"))
     return options
-
-
-def gpus():
-    import torch  # seconds, which the CPU need not wait for
-
-    return torch.cuda.device_count()
 
 
 def progress(case, step, steps):

@@ -70,19 +70,21 @@ class Trainer:
         import transformers
 
         import tigon
+        from tigon import _accelerator
 
         transformers.logging.set_verbosity_error()
         self.device = torch.device(case.device)
         self.steps, self.idle_bytes = 0, 0
+        self.on = _accelerator.module(self.device)
         if self.device.index is not None:
-            torch.cuda.set_device(self.device)
+            self.on.set_device(self.device)
         shape = MODELS[case.model]
         config = transformers.LlamaConfig(**shape.shape(), max_position_embeddings=case.tokens)
         torch.manual_seed(0)
         with self.device:
             dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[case.dtype]
             model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).train()
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, fused=True)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, fused=self.device.type != "npu")
         self.replaced = tigon.patch(model).counts() if provider == "tigon" else None
         prepare = {"torch_compile": torch.compile, "liger": _liger}.get(provider)
         self.model = prepare(model) if prepare else model
@@ -90,7 +92,7 @@ class Trainer:
     def about(self) -> dict:
         import torch
 
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else _processor()
+        name = self.on.get_device_name(self.device) if self.on else _processor()
         return dict(device=name, threads=torch.get_num_threads(), replaced=self.replaced)
 
     def step(self, ids: list[int]) -> dict:
@@ -111,23 +113,21 @@ class Trainer:
         self.optimizer.zero_grad()
         marks.append(self._mark())
         answer = dict(loss=loss.item(), phases=self._milliseconds(marks))
-        if self.device.type == "cuda":
-            return answer | dict(peak_bytes=torch.cuda.max_memory_allocated(), process_bytes=None)
+        if self.on:
+            return answer | dict(peak_bytes=self.on.max_memory_allocated(), process_bytes=None)
         peak = _process_memory("VmHWM")
         return answer | dict(peak_bytes=peak - self.idle_bytes, process_bytes=peak)
 
     def _mark(self):
-        if self.device.type != "cuda":
+        if not self.on:
             return time.perf_counter()
-        import torch
-
-        event = torch.cuda.Event(enable_timing=True)
+        event = self.on.Event(enable_timing=True)
         event.record()
         return event
 
     def _milliseconds(self, marks) -> list[float]:
         pairs = zip(marks, marks[1:])
-        if self.device.type != "cuda":
+        if not self.on:
             return [(end - start) * 1e3 for start, end in pairs]
         marks[-1].synchronize()
         return [start.elapsed_time(end) for start, end in pairs]
@@ -135,10 +135,8 @@ class Trainer:
     def _forget_peak(self):
         """From here on the peak counts. What is resident now but for weights and moments is the idle process: the
         interpreter, libraries, compiled code."""
-        import torch
-
-        if self.device.type == "cuda":
-            return torch.cuda.reset_peak_memory_stats()
+        if self.on:
+            return self.on.reset_peak_memory_stats()
         with contextlib.suppress(AttributeError):  # another C library than glibc
             ctypes.CDLL(None).malloc_trim(0)
         # getrusage's ru_maxrss is the same count and cannot be set back: compilation would stay in it.

@@ -73,10 +73,10 @@ AICORE void finish_rows(state *s, box b, int64_t r, int64_t rows) {
   v_ln_f32(words_of(w, LOG_SUM), words_of(w, SUM), rows);
   sync_pipe(PIPE_V);
   find_labels(w, rows);
-  if (s->stored) sync_wait(PIPE_MTE3, PIPE_S, 6);
+  if (s->stored) sync_wait(PIPE_MTE3, PIPE_S, 4);
   for (int64_t i = 0; i < rows; ++i) finish_row(w, i);
   if (b.split == 0) store_outputs(w, r, rows);
-  sync_set(PIPE_MTE3, PIPE_S, 6);
+  sync_set(PIPE_MTE3, PIPE_S, 4);
   s->stored = true;
   vectors_after_scalar();
 }
@@ -173,7 +173,7 @@ AICORE_KERNEL(cross_entropy_rows, cross_entropy_arguments) {
     for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
       rows_of_tile(&s, b, r, least(a->w.tile_rows, b.row_end - r));
   }
-  if (s.stored) sync_wait(PIPE_MTE3, PIPE_S, 6);
+  if (s.stored) sync_wait(PIPE_MTE3, PIPE_S, 4);
   in_close(&s.x);
   out_close(&s.out);
 }

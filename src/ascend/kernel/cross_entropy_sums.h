@@ -2,8 +2,6 @@
 #ifndef TIGON_ASCEND_KERNEL_CROSS_ENTROPY_SUMS_H
 #define TIGON_ASCEND_KERNEL_CROSS_ENTROPY_SUMS_H
 
-#include <math.h>
-
 #include "ascend/kernel/cross_entropy_chunk.h"
 
 static const float largest_finite = 3.40282347e38f, exp_low = -87.33654f, shift_low = -1000;
@@ -99,7 +97,7 @@ AICORE void sum_chunk(state *s, tile t, int64_t c) {
 
 AICORE void sum_rows(state *s, box b, int64_t rows) {
   const row_words *w = &s->w;
-  v_duplicate_f32(words_of(w, LARGEST), -INFINITY, rows);
+  v_duplicate_f32(words_of(w, LARGEST), -__builtin_inff(), rows);
   v_duplicate_f32(words_of(w, REFERENCE), -largest_finite, rows);
   v_duplicate_f32(words_of(w, SUM), 0, rows);
   v_duplicate_f32(words_of(w, MOMENT), 0, rows);
@@ -119,11 +117,11 @@ AICORE void hand_over(state *s, box b, int64_t r) {
   const row_word words[SPLIT_WORDS] = {LARGEST, REFERENCE, SUM, MOMENT, WEIGHTED, COLUMN, LABEL_X};
   const cross_entropy_arguments *a = s->a;
   scalar_after_vectors();
-  if (s->stored) sync_wait(PIPE_MTE3, PIPE_S, 6);
+  if (s->stored) sync_wait(PIPE_MTE3, PIPE_S, 4);
   for (int k = 0; k < SPLIT_WORDS; ++k) s_write_i32(s->splits, k, s_read_i32(words_of(&s->w, words[k]), 0));
   stores_after_scalar();
   store_f32(a->partials + (r * a->w.splits + b.split) * SPLIT_WORDS * 4, s->splits, 1, SPLIT_WORDS);
-  sync_set(PIPE_MTE3, PIPE_S, 6);
+  sync_set(PIPE_MTE3, PIPE_S, 4);
   s->stored = true;
   vectors_after_scalar();
 }

@@ -221,13 +221,14 @@ AICORE void gelu_erf(gate_tiles *k, bool backward) {
 
 /* ---- the walk ---- */
 
-/* x = 0 where a > limit, even where it was a NaN. a is used up: it becomes -1, 0 or NaN, and then bits. */
+/* x = 0 where a > limit, even where it was a NaN. a is used up: it becomes -1, 0 or NaN, and then bits. No step makes
+ * a denormal number of an ordinary one: what is beyond the limit is scaled up, by 2^149 in all, before it is cut off. */
 AICORE void clear_beyond(ub_f32 x, ub_f32 a, float limit, int64_t n) {
   add_scalar(a, a, -limit, n);
   at_least(a, a, 0, n);
-  at_most(a, a, 0x1p-149f, n);
-  mul_scalar(a, a, 0x1p75f, n);
-  mul_scalar(a, a, -0x1p74f, n);
+  mul_scalar(a, a, -0x1p127f, n);
+  mul_scalar(a, a, 0x1p22f, n);
+  at_least(a, a, -1, n);
   v_i32_from_f32(a, a, n);
   sync_pipe(PIPE_V);
   v_not_f32(a, a, n);

@@ -20,9 +20,11 @@ AICORE columns columns_of(ub_arena *ub, int id, gm_ptr from, int64_t dtype, floa
   if (!resident) c.stage = ring_of(ub, id, 1, pitch * 4);
   return c;
 }
-/* A stage that is a tile for other work in between: the next load waits for that. */
+/* A stage that is a tile for other work in between: the next load waits for that. V waits for MTE2 in between, because a flag may
+ * only be set when the wait before it is known to be done. */
 AICORE void stage_again(ring *stage) {
   in_begin(stage);
+  in_ready(stage);
   in_done(stage);
 }
 /* Columns [c, c + n), and 0 up to `pitch`, a multiple of 8. */

@@ -3,8 +3,6 @@
  * turned passes as it is. Rows are in the order in which they lie in memory: a token's heads, or a head's tokens. */
 #include "ascend/kernel/rope.h"
 
-#include <math.h>
-
 #include "ascend/kernel/ordered.h"
 
 typedef struct state {
@@ -115,7 +113,7 @@ AICORE void widen_table(const state *s, ub_f32 d, ub_f32 raw, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const ub_f32 row = ub_at_f32(d, i * s->turned), from = ub_at_f32(raw, i * s->table_pitch * size / 4);
     if (s->at[i] < 0) {
-      v_duplicate_f32(row, NAN, s->turned);
+      v_duplicate_f32(row, __builtin_nanf(""), s->turned);
     } else {
       if (size == 2) widen(s->a->table_dtype, s->widened, from, s->table_pitch);
       v_gather_f32(row, size == 2 ? s->widened : from, s->columns, s->a->rotary_dim);
@@ -224,7 +222,7 @@ AICORE void finish_rows(const state *s, ub_f32 x, heads_tile w) {
   for (int64_t r = 0; r < rows; ++r) {
     const bool out = s->at[w.heads_inside ? r / w.heads : r % w.tokens] < 0;
     const ub_f32 row = ub_at_f32(x, r * s->pitch);
-    if (out) duplicate(row, NAN, dim);
+    if (out) duplicate(row, __builtin_nanf(""), dim);
     if (dtype == TIGON_F32) continue;
     narrow(dtype, ub_at_f32(ring_now(&s->x), r * s->pitch / 2), row, out ? dim : s->a->rotary_dim);
   }

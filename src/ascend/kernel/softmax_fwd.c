@@ -2,7 +2,6 @@
  * B to D) or come by in chunks of columns (E, F): once for the largest score and the sum, which go together from chunk to chunk
  * (the sum is scaled down when a larger score comes), and once for y. Columns that causal hides, and what fills a row up to its
  * pitch, score -inf. */
-#include <math.h>
 
 #include "ascend/kernel/ordered.h"
 #include "ascend/kernel/softmax.h"
@@ -96,7 +95,7 @@ AICORE void rows_done(state *s) {
 AICORE void hide_filling(const state *s, ub_f32 z, tile t) {
   const int64_t last = t.cols / 8 * 8, lanes = t.pitch - last;
   if (t.cols == t.pitch) return;
-  duplicate(s->work, -INFINITY, lanes);
+  duplicate(s->work, -__builtin_inff(), lanes);
   if (t.cols > last) duplicate(s->work, 0, t.cols - last);
   v_mask_f32((int)lanes);
   const int64_t blocks = t.pitch / 8, most = blocks <= V_REPEATS ? V_REPEATS : 1;
@@ -116,7 +115,7 @@ AICORE void scores(state *s, ub_f32 z, tile t, int64_t r, int64_t c) {
   if (!a->w.cached) load_rows(s, t, r, c);
   const ub_f32 x = values_of(a->dtype, s->work, ub_at_f32(ring_now(&s->x), cached * dtype_bytes(a->dtype) / 4), t);
   if (ragged(a, t)) {
-    duplicate(z, -INFINITY, n);
+    duplicate(z, -__builtin_inff(), n);
     for (int64_t i = 0; i < t.rows; ++i) {
       const int64_t cols = seen(a, r + i, c, t.cols);
       if (cols) v_mul_scalar_f32(ub_at_f32(z, i * t.pitch), ub_at_f32(x, i * t.pitch), a->scale, cols);

@@ -1,7 +1,8 @@
-/* Inside the simulator: one machine, and the block that it runs. Pipes are queues of instructions. An instruction is taken from
- * its queue as soon as the one before it is done and no wait stands in the way; its effect is immediate, and its model time
- * follows from the pipe's. What an instruction may rely on is kept as vector clocks: known[p][q] is the number of instructions
- * of pipe q that are done, flags and barriers considered, when pipe p begins its next one. */
+/* Inside the simulator: one machine, and the block that it runs. Pipes are queues of instructions. An instruction may be taken
+ * from its queue when the one before it is done and no wait stands in the way; tigon_sim_modes says which pipe goes first. Its
+ * effect is immediate, and its model time follows from the pipe's. What an instruction may rely on is kept as vector clocks:
+ * known[p][q] is the number of instructions of pipe q, waits among them, that are done, flags and barriers considered, when pipe
+ * p begins its next one. */
 #ifndef TIGON_ASCEND_SIM_CORE_H
 #define TIGON_ASCEND_SIM_CORE_H
 
@@ -45,6 +46,8 @@ typedef struct sim_flag {
   double time;
   sim_where where;
   int64_t number;
+  int64_t awaited; /* the last wait, as done[] of its pipe counts it */
+  sim_where awaited_where;
 } sim_flag;
 
 typedef struct sim_queue {
@@ -99,6 +102,8 @@ typedef struct sim_event {
 
 struct tigon_sim {
   const tigon_sim_soc *soc;
+  tigon_sim_modes modes;
+  uint64_t chance; /* SIM_RANDOM's state */
   tigon_sim_report_text report;
   tigon_sim_counters counters;
   const char *kernel;
@@ -142,8 +147,8 @@ __attribute__((format(printf, 5, 6))) void tigon_sim_fail(tigon_sim *sim, const 
 
 /* Hands an instruction to its pipe. */
 void tigon_sim_issue(tigon_sim *sim, sim_instruction *i);
-/* Runs whatever is not held up; true when all queues are empty. */
-bool tigon_sim_advance(tigon_sim *sim);
+/* Counts time of the scalar pipe: `count` instructions of its own. */
+void tigon_sim_scalar_work(tigon_sim *sim, int count);
 /* At the end of a block: everything must be done and every flag awaited. */
 void tigon_sim_finish_block(tigon_sim *sim);
 
@@ -158,6 +163,11 @@ bool tigon_sim_touch_ub(tigon_sim *sim, const sim_instruction *i, int64_t at, in
 bool tigon_sim_touch_memory(tigon_sim *sim, const sim_instruction *i, bool write);
 /* After the last block: no address is written by one block and touched by another. */
 void tigon_sim_check_sharing(tigon_sim *sim);
+
+/* One result of exp, ln, sqrt, rsqrt or division as the machine's modes have it; a and b: the operands. */
+float tigon_sim_rounded(const tigon_sim_modes *modes, sim_op op, float a, float b, float result);
+/* A number that looks random, of another one. */
+uint64_t tigon_sim_mixed(uint64_t x);
 
 /* Cycles of an instruction, without waiting. */
 double tigon_sim_cycles(const tigon_sim *sim, const sim_instruction *i);

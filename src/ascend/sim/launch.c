@@ -96,7 +96,11 @@ static void begin_block(tigon_sim *sim, int64_t block) {
     sim->time[p] = now;
   }
   sim->bus_count = 0;
+  sim->chance = tigon_sim_mixed(sim->modes.order_seed ^ tigon_sim_mixed((uint64_t)block));
 }
+
+void tigon_sim_use(tigon_sim *sim, const tigon_sim_modes *modes) { sim->modes = *modes; }
+const tigon_sim_modes *tigon_sim_used(const tigon_sim *sim) { return &sim->modes; }
 
 static void run_block(tigon_sim *sim, tigon_sim_kernel *kernel, const void *arguments, int64_t block) {
   ub_arena ub = {0};

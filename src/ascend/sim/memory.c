@@ -130,6 +130,7 @@ static char *scalar_access(sim_where where, uint32_t at, bool write) {
   if (sim->stopped) return NULL;
   const sim_instruction i = {.where = where, .number = ++sim->issued, .pipe = PIPE_S};
   const int64_t sequence = ++sim->done[PIPE_S];
+  tigon_sim_scalar_work(sim, 1);
   sim->history[PIPE_S][sequence % SIM_HISTORY] = (sim_done){where, i.number};
   if (!tigon_sim_touch_ub(sim, &i, at, 4, write, false)) return NULL;
   tigon_sim_touch_ub(sim, &i, at, 4, write, true);

@@ -3,7 +3,7 @@
 
 #include "ascend/sim/core.h"
 
-/* The scalar pipe needs some cycles for each instruction that it hands over (no public figure). */
+/* Cycles of an instruction on the scalar pipe, which handing one over is, too (no public figure). */
 #define ISSUE_CYCLES 4.0
 
 static double later(double a, double b) { return a > b ? a : b; }
@@ -22,13 +22,32 @@ static void set_flag(tigon_sim *sim, const sim_instruction *i) {
         i->id, tigon_sim_pipe_name(i->from), tigon_sim_pipe_name(i->to), (long long)flag->number, flag->where.line);
     return;
   }
-  *flag = (sim_flag){.set = true, .time = sim->time[i->from], .where = i->where, .number = i->number};
+  /* The scalar pipe stands still in its own waits, so that what it hands over afterwards comes after them. */
+  if (i->to != PIPE_S && flag->awaited > sim->known[i->from][i->to]) {
+    const char *from = tigon_sim_pipe_name(i->from), *to = tigon_sim_pipe_name(i->to);
+    tigon_sim_fail(
+        sim, i, SIM_EARLY_FLAG, 0,
+        "flag %d from %s to %s is set again, and nothing tells %s that the wait in line %d is done: the flag "
+        "may still be set. Fix: sync_set(PIPE_%s, PIPE_%s, id) after that wait and sync_wait(PIPE_%s, PIPE_%s, "
+        "id) before this, or another id",
+        i->id, from, to, from, flag->awaited_where.line, to, from, to, from);
+    return;
+  }
+  flag->set = true;
+  flag->time = sim->time[i->from];
+  flag->where = i->where;
+  flag->number = i->number;
   memcpy(flag->known, sim->known[i->from], sizeof flag->known);
   flag->known[i->from] = sim->done[i->from];
 }
 
 static void take_flag(tigon_sim *sim, const sim_instruction *i) {
   sim_flag *flag = flag_of(sim, i);
+  int64_t *own = &sim->known[i->to][i->to];
+  flag->awaited = ++sim->done[i->to];
+  flag->awaited_where = i->where;
+  sim->history[i->to][flag->awaited % SIM_HISTORY] = (sim_done){i->where, i->number};
+  if (*own == flag->awaited - 1) *own = flag->awaited; /* nothing on the pipe itself has to wait for a wait */
   for (int p = 0; p < SIM_PIPES; ++p)
     if (flag->known[p] > sim->known[i->to][p]) sim->known[i->to][p] = flag->known[p];
   sim->time[i->to] = later(sim->time[i->to], flag->time);
@@ -93,23 +112,64 @@ static bool execute(tigon_sim *sim, const sim_instruction *i) {
   return true;
 }
 
-bool tigon_sim_advance(tigon_sim *sim) {
-  bool moved = true, empty = true;
-  while (moved && !sim->stopped) {
-    moved = false;
-    empty = true;
-    for (int p = 0; p < SIM_PIPES && !sim->stopped; ++p) {
-      sim_queue *queue = &sim->queues[p];
-      while (queue->count > 0 && !sim->stopped && execute(sim, &queue->list[queue->first])) {
-        ++queue->first;
-        --queue->count;
-        moved = true;
-      }
-      if (queue->count == 0) queue->first = 0;
-      empty = empty && queue->count == 0;
-    }
+/* The first of a pipe's queue; false when there is none, or it is held up. */
+static bool step(tigon_sim *sim, sim_pipe pipe) {
+  sim_queue *queue = &sim->queues[pipe];
+  if (queue->count == 0 || sim->stopped || !execute(sim, &queue->list[queue->first])) return false;
+  ++queue->first;
+  if (--queue->count == 0) queue->first = 0;
+  return true;
+}
+
+static bool run_pipe(tigon_sim *sim, sim_pipe pipe) {
+  bool moved = false;
+  while (step(sim, pipe)) moved = true;
+  return moved;
+}
+
+static sim_pipe any_pipe(tigon_sim *sim) {
+  return (sim_pipe)((sim->chance = tigon_sim_mixed(sim->chance)) % SIM_PIPES);
+}
+
+/* The pipe that goes ahead, where one does. */
+static bool ahead(const tigon_sim *sim, sim_pipe *pipe) {
+  *pipe = sim->modes.order == SIM_V_FIRST ? PIPE_V : sim->modes.order == SIM_MTE2_FIRST ? PIPE_MTE2 : PIPE_MTE3;
+  return sim->modes.order != SIM_EAGER && sim->modes.order != SIM_RANDOM;
+}
+
+/* Runs something, if anything can run: of all pipes, or as little as can be where one goes ahead or chance decides. */
+static bool move(tigon_sim *sim) {
+  sim_pipe first = PIPE_MTE2;
+  if (sim->modes.order == SIM_RANDOM) first = any_pipe(sim);
+  if (ahead(sim, &first) && run_pipe(sim, first)) return true;
+  bool moved = false;
+  for (int p = 0; p < SIM_PIPES; ++p) {
+    const sim_pipe pipe = (sim_pipe)(((int)first + p) % SIM_PIPES);
+    if (sim->modes.order == SIM_EAGER)
+      moved = run_pipe(sim, pipe) || moved;
+    else if (step(sim, pipe))
+      return true;
   }
-  return empty;
+  return moved;
+}
+
+/* What runs at once when an instruction is handed over. The scalar pipe is the program itself, which has come this far. */
+static void advance(tigon_sim *sim) {
+  sim_pipe first;
+  run_pipe(sim, PIPE_S);
+  if (ahead(sim, &first)) {
+    run_pipe(sim, first);
+  } else if (sim->modes.order == SIM_RANDOM) {
+    while (any_pipe(sim) != PIPE_S) step(sim, any_pipe(sim));
+  } else {
+    while (move(sim)) continue;
+  }
+}
+
+static bool all_empty(const tigon_sim *sim) {
+  for (int p = 0; p < SIM_PIPES; ++p)
+    if (sim->queues[p].count > 0) return false;
+  return true;
 }
 
 static bool push(sim_queue *queue, const sim_instruction *i) {
@@ -124,16 +184,21 @@ static bool push(sim_queue *queue, const sim_instruction *i) {
   return true;
 }
 
+void tigon_sim_scalar_work(tigon_sim *sim, int count) { sim->time[PIPE_S] += count * ISSUE_CYCLES; }
+
+/* A call in count form is four instructions: it sets the way of counting and the mask, works, and sets the way back. */
+enum { COUNT_FORM_INSTRUCTIONS = 4 };
+
 void tigon_sim_issue(tigon_sim *sim, sim_instruction *i) {
   if (sim->stopped) return;
   i->number = ++sim->issued;
-  sim->time[PIPE_S] += ISSUE_CYCLES;
+  tigon_sim_scalar_work(sim, i->counted ? COUNT_FORM_INSTRUCTIONS : 1);
   i->issued = sim->time[PIPE_S];
   if (!push(&sim->queues[i->pipe], i)) {
     tigon_sim_fail(sim, i, SIM_DEADLOCK, 0, "no memory for the instructions that wait");
     return;
   }
-  tigon_sim_advance(sim);
+  advance(sim);
 }
 
 /* The first instruction that is held up, as a report. */
@@ -152,7 +217,8 @@ static void deadlock(tigon_sim *sim) {
 }
 
 static void finish_all(tigon_sim *sim) {
-  if (!tigon_sim_advance(sim) && !sim->stopped) deadlock(sim);
+  while (move(sim)) continue;
+  if (!all_empty(sim) && !sim->stopped) deadlock(sim);
 }
 
 void tigon_sim_finish_block(tigon_sim *sim) {
@@ -196,13 +262,21 @@ void tigon_sim_wait(sim_where where, sim_pipe from, sim_pipe to, int id) {
   if (tigon_sim_now->stopped || !flag_is_sane(tigon_sim_now, &i)) return;
   tigon_sim_issue(tigon_sim_now, &i);
   /* The scalar pipe itself stands still until the flag is there. */
-  if (to == PIPE_S && tigon_sim_now->queues[PIPE_S].count > 0 && !tigon_sim_now->stopped) deadlock(tigon_sim_now);
+  if (to != PIPE_S) return;
+  while (tigon_sim_now->queues[PIPE_S].count > 0 && move(tigon_sim_now)) continue;
+  if (tigon_sim_now->queues[PIPE_S].count > 0 && !tigon_sim_now->stopped) deadlock(tigon_sim_now);
 }
 
 void tigon_sim_barrier(sim_where where, sim_pipe pipe) {
   tigon_sim *sim = tigon_sim_now;
   sim_instruction i = {.where = where, .kind = SIM_BARRIER, .pipe = pipe};
   if (sim->stopped) return;
+  if (pipe == PIPE_S) {
+    i.number = sim->issued + 1;
+    tigon_sim_fail(sim, &i, SIM_BAD_BARRIER, 0,
+                   "sync_pipe(PIPE_S): the scalar pipe has no barrier. Fix: leave it out, its own work is in order");
+    return;
+  }
   if (pipe != PIPE_ALL) {
     tigon_sim_issue(sim, &i);
     return;

@@ -6,7 +6,7 @@
  *   tigon_sim_buffer(sim, "y", y, bytes, SIM_WRITES);
  *   if (!tigon_sim_launch(sim, "my_kernel", my_kernel, &arguments, blocks)) puts(tigon_sim_report(sim)->text);
  *
- * A launch runs its blocks one after another, always in the same order, and stops at the first broken rule. */
+ * A launch runs its blocks one after another and stops at the first broken rule. */
 #ifndef TIGON_ASCEND_SIM_H
 #define TIGON_ASCEND_SIM_H
 
@@ -39,6 +39,8 @@ typedef enum tigon_sim_rule {
   SIM_WRITE_AFTER_WRITE, /* nothing orders two writes */
   SIM_DEADLOCK,          /* a wait for a flag that no one sets */
   SIM_BAD_FLAG,          /* an id outside 0..7, a flag set twice, a flag that nobody awaits */
+  SIM_EARLY_FLAG,        /* a flag set by a pipe that does not know whether the wait before it is done */
+  SIM_BAD_BARRIER,       /* a barrier on the scalar pipe, which has none */
   SIM_REPEAT,         /* a repeat count outside 1..255, a mask outside 1..64 lanes, a size that the call cannot take */
   SIM_OVERLAP,        /* source and destination overlap without being the same */
   SIM_STALE_MASK,     /* a call in repeat form under the mask that a call in count form left behind */
@@ -74,6 +76,30 @@ typedef struct tigon_sim_counters {
   double cycles, microseconds;            /* of the model: the slowest core's cycles; with what a launch costs */
   double busy[SIM_PIPES];                 /* cycles in which a pipe works, of all cores */
 } tigon_sim_counters;
+
+/* In which order a block's pipes run what flags let them run. A right kernel gives the same bits in all of them. */
+typedef enum tigon_sim_order {
+  SIM_EAGER,      /* each instruction as soon as it is handed over and its flags allow it */
+  SIM_V_FIRST,    /* V at once, the other pipes as late as they can */
+  SIM_MTE2_FIRST, /* MTE2 at once */
+  SIM_MTE3_FIRST, /* MTE3 at once */
+  SIM_RANDOM,     /* any pipe, by a seed */
+} tigon_sim_order;
+
+/* What a machine does differently. All 0: eager, and with exp, ln, sqrt and division of this host. */
+typedef struct tigon_sim_modes {
+  tigon_sim_order order;
+  uint64_t order_seed;
+  int noise; /* exp, ln, sqrt and division are off by up to so many ulps; the same for the same operands */
+  uint64_t noise_seed;
+  bool flush; /* their results below 2^-126 are 0 */
+} tigon_sim_modes;
+
+/* As TIGON_ASCEND_SIM_ORDER, TIGON_ASCEND_SIM_NOISE and TIGON_ASCEND_SIM_FLUSH say; false with a sentence, which lasts until
+ * the thread's next call, where one says nothing that is known. */
+bool tigon_sim_modes_read(tigon_sim_modes *modes, const char **reason);
+void tigon_sim_use(tigon_sim *sim, const tigon_sim_modes *modes);
+const tigon_sim_modes *tigon_sim_used(const tigon_sim *sim);
 
 tigon_sim *tigon_sim_open(const tigon_sim_soc *soc); /* NULL: out of memory */
 void tigon_sim_close(tigon_sim *sim);

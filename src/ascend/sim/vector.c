@@ -185,6 +185,7 @@ void tigon_sim_mask(sim_where where, int lanes) {
     return;
   }
   sim->mask = lanes;
+  tigon_sim_scalar_work(sim, 1);
 }
 
 void tigon_sim_binary(sim_where where, sim_op op, uint32_t d, uint32_t a, uint32_t b, int64_t n) {
@@ -263,7 +264,7 @@ void tigon_sim_select(sim_where where, uint32_t d, uint32_t mask, uint32_t a, ui
                        .d = stepped(d, UB_BLOCK, 0, 8, V_LANES),
                        .a = stepped(a, UB_BLOCK, 0, 8, V_LANES),
                        .b = stepped(b, UB_BLOCK, 0, 8, V_LANES),
-                       .c = stepped(mask, 0, 0, 1, 2)};
+                       .c = stepped(mask, 0, 0, 1, 4)}; /* it takes 16 bytes, of which it uses 8 */
   /* The device counts 64 elements here, which leaves that as the mask. */
   tigon_sim_now->mask = 0;
   tigon_sim_now->mask_count = V_LANES;
@@ -291,24 +292,25 @@ static uint32_t to_i32(float value) {
 }
 
 /* n elements side by side. The arrays are the same or do not overlap. */
-static void compute(sim_op op, float *d, const float *a, const float *b, float v, int64_t n) {
+static void compute(const tigon_sim_modes *modes, sim_op op, float *d, const float *a, const float *b, float v,
+                    int64_t n) {
 #define EACH(expression) \
   for (int64_t i = 0; i < n; ++i) d[i] = (expression)
   switch (op) {
     case SIM_ADD: EACH(a[i] + b[i]); break;
     case SIM_SUB: EACH(a[i] - b[i]); break;
     case SIM_MUL: EACH(a[i] * b[i]); break;
-    case SIM_DIV: EACH(a[i] / b[i]); break;
+    case SIM_DIV: EACH(tigon_sim_rounded(modes, op, a[i], b[i], a[i] / b[i])); break;
     case SIM_MAX: EACH(a[i] > b[i] || a[i] != a[i] ? a[i] : b[i]); break;
     case SIM_MIN: EACH(a[i] < b[i] || a[i] != a[i] ? a[i] : b[i]); break;
     case SIM_ADD_SCALAR: EACH(a[i] + v); break;
     case SIM_MUL_SCALAR: EACH(a[i] * v); break;
     case SIM_MAX_SCALAR: EACH(a[i] < v ? v : a[i]); break;
     case SIM_MIN_SCALAR: EACH(a[i] > v ? v : a[i]); break;
-    case SIM_EXP: EACH(expf(a[i])); break;
-    case SIM_LN: EACH(logf(a[i])); break;
-    case SIM_SQRT: EACH(sqrtf(a[i])); break;
-    case SIM_RSQRT: EACH(1 / sqrtf(a[i])); break;
+    case SIM_EXP: EACH(tigon_sim_rounded(modes, op, a[i], 0, expf(a[i]))); break;
+    case SIM_LN: EACH(tigon_sim_rounded(modes, op, a[i], 0, logf(a[i]))); break;
+    case SIM_SQRT: EACH(tigon_sim_rounded(modes, op, a[i], 0, sqrtf(a[i]))); break;
+    case SIM_RSQRT: EACH(tigon_sim_rounded(modes, op, a[i], 0, 1 / sqrtf(a[i]))); break;
     case SIM_ABS: EACH(fabsf(a[i])); break;
     case SIM_DUPLICATE: EACH(v); break;
     case SIM_AND: EACH(from_bits(to_bits(a[i]) & to_bits(b[i]))); break;
@@ -369,7 +371,7 @@ static void run_step(tigon_sim *sim, const sim_instruction *i, int r) {
     default: break;
   }
   for (int k = 0; k < 8 && 8 * k < i->lanes; ++k)
-    compute(i->op, element(sim, &i->d, r, k), element(sim, &i->a, r, k), element(sim, &i->b, r, k), 0,
+    compute(&sim->modes, i->op, element(sim, &i->d, r, k), element(sim, &i->a, r, k), element(sim, &i->b, r, k), 0,
             i->lanes - 8 * k < 8 ? i->lanes - 8 * k : 8);
 }
 
@@ -390,6 +392,6 @@ bool tigon_sim_run_vector(tigon_sim *sim, const sim_instruction *i) {
   else if (i->op >= SIM_FROM_BF16 && i->op <= SIM_TO_F16)
     cast(i->op, d, a, i->count);
   else
-    compute(i->op, d, a, b, i->value, i->count);
+    compute(&sim->modes, i->op, d, a, b, i->value, i->count);
   return true;
 }

@@ -1,6 +1,6 @@
-/* A runtime of ours in place of CANN's: device memory is memory that the host leaves alone, launches run the kernels in the
- * simulator of a 910B4, and any call can be made to fail. Kernels are this library's own symbols; a "binary" is a file that
- * begins with "fake kernels". Faults of a kernel show at the next wait, as on a device. */
+/* A runtime of ours in place of CANN's: device memory is memory that the host leaves alone, launches run the kernels by
+ * fake_acl_run(), and any call can be made to fail. Kernels are this library's own symbols; a "binary" is a file that begins with
+ * "fake kernels". Faults of a kernel show at the next wait, as on a device. With FAKE_ACL_OLD it has what CANN had before 8.5. */
 #include "acl.h"
 
 #include <dlfcn.h>
@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "ascend/sim/sim.h"
 
 enum { MOST = 256, PARAM_INVALID = 107000, CONTEXT_NULL = 107002, KERNEL_LOOKUP = 507027, EXCEPTION = 507015 };
 static const char magic[] = "fake kernels";
@@ -23,6 +21,9 @@ static struct {
 } forced;
 static uint32_t devices = 2;
 static const char *soc = "Ascend910B4-1";
+static int64_t vector_cores, ub_bytes;
+static bool needs_core, knows_core = true;
+static char loaded[4096];
 static int alive;
 
 void fake_acl_fail(const char *call, int nth, int code) {
@@ -34,6 +35,15 @@ void fake_acl_machine(uint32_t count, const char *name) {
   devices = count;
   soc = name;
 }
+void fake_acl_device(int64_t cores, int64_t bytes) {
+  vector_cores = cores;
+  ub_bytes = bytes;
+}
+void fake_acl_cores(bool needs, bool knows) {
+  needs_core = needs;
+  knows_core = knows;
+}
+const char *fake_acl_loaded(void) { return loaded; }
 int fake_acl_alive(void) { return alive; }
 
 void fake_acl_add_alive(int more) { alive += more; }
@@ -76,13 +86,26 @@ int aclrtGetDevice(int32_t *device) {
 }
 const char *aclrtGetSocName(void) { return fake_acl_code(__func__) ? NULL : soc; }
 
+/* A question is answered where the test gave an answer. */
+static int answer(int64_t known, int64_t *value) {
+  if (known) *value = known;
+  return known ? 0 : PARAM_INVALID;
+}
+#if defined(FAKE_ACL_OLD)
+int aclGetDeviceCapability(uint32_t device, int information, int64_t *value) {
+  MAY_FAIL;
+  return answer(device < devices && information == 1 ? vector_cores : 0, value);
+}
+#else
+int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value) {
+  MAY_FAIL;
+  return answer(device >= devices ? 0 : attribute == 201 ? vector_cores : attribute == 204 ? ub_bytes : 0, value);
+}
+#endif
+
 /* ---- memory ---- */
 
-static struct {
-  char *start;
-  size_t bytes;
-  int32_t device;
-} blocks[MOST];
+static fake_acl_block blocks[MOST];
 
 int aclrtMalloc(void **memory, size_t bytes, int policy) {
   MAY_FAIL;
@@ -177,40 +200,55 @@ int aclrtMemsetAsync(void *memory, size_t most, int32_t value, size_t bytes, voi
 
 typedef struct function {
   char name[64];
-  tigon_sim_kernel *kernel;
+  void *symbol;
 } function;
 typedef struct binary {
   void *self; /* this library */
+  bool for_vector_cores;
   function functions[64];
   int count;
 } binary;
 
-static int load(const char *data, size_t bytes, void **made) {
+/* aclrtBinaryLoadOptions, of which this takes one: the kind of core. */
+typedef struct load_options {
+  struct {
+    int type;
+    uint32_t value[4];
+  } * options;
+  size_t count;
+} load_options;
+
+static int load(const char *data, size_t bytes, const load_options *options, void **made) {
   Dl_info here;
   if (bytes < sizeof magic - 1 || memcmp(data, magic, sizeof magic - 1) != 0) return PARAM_INVALID;
+  if (options && (!knows_core || options->count != 1 || options->options[0].type != 2 ||
+                  options->options[0].value[0] != 0x41415246u))
+    return PARAM_INVALID;
   if (!dladdr((const void *)magic, &here)) return KERNEL_LOOKUP;
   binary *b = calloc(1, sizeof *b);
   b->self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  b->for_vector_cores = options;
   *made = b;
   ++alive;
   return 0;
 }
 
 #if !defined(FAKE_ACL_OLD)
-int aclrtBinaryLoadFromFile(const char *path, void *options, void **made) {
+int aclrtBinaryLoadFromFile(const char *path, const load_options *options, void **made) {
   MAY_FAIL;
   char data[sizeof magic] = "";
-  FILE *file = options ? NULL : fopen(path, "rb");
+  FILE *file = fopen(path, "rb");
+  snprintf(loaded, sizeof loaded, "%s", path);
   if (!file) return PARAM_INVALID;
   const size_t bytes = fread(data, 1, sizeof data, file);
   fclose(file);
-  return load(data, bytes, made);
+  return load(data, bytes, options, made);
 }
 #endif
 
-int aclrtBinaryLoadFromData(const void *data, size_t bytes, const void *options, void **made) {
+int aclrtBinaryLoadFromData(const void *data, size_t bytes, const load_options *options, void **made) {
   MAY_FAIL;
-  return options ? PARAM_INVALID : load(data, bytes, made);
+  return load(data, bytes, options, made);
 }
 
 int aclrtBinaryUnLoad(void *loaded) {
@@ -224,51 +262,81 @@ int aclrtBinaryGetFunction(void *loaded, const char *name, void **found) {
   MAY_FAIL;
   binary *b = loaded;
   void *symbol = dlsym(b->self, name);
-  if (!symbol || b->count == 64) return KERNEL_LOOKUP;
+  if (!symbol || b->count == 64 || (needs_core && !b->for_vector_cores)) return KERNEL_LOOKUP;
   function *f = &b->functions[b->count++];
   snprintf(f->name, sizeof f->name, "%s", name);
-  *(void **)&f->kernel = symbol;
+  f->symbol = symbol;
   *found = f;
   return 0;
 }
 
-/* What a kernel may touch: the device's memory and nothing else. Beyond the simulator's list, all from the first to the last. */
-static void give_memory(tigon_sim *sim, int32_t device) {
-  const unsigned all = SIM_READS | SIM_WRITES;
-  const char *begin = NULL, *end = NULL;
-  int count = 0;
-  for (int b = 0; b < MOST; ++b) {
-    if (!blocks[b].start || blocks[b].device != device) continue;
-    if (!begin || blocks[b].start < begin) begin = blocks[b].start;
-    if (!end || blocks[b].start + blocks[b].bytes > end) end = blocks[b].start + blocks[b].bytes;
-    ++count;
-  }
-  for (int b = 0; b < MOST && count <= 24; ++b)
-    if (blocks[b].start && blocks[b].device == device)
-      tigon_sim_buffer(sim, "device memory", blocks[b].start, (int64_t)blocks[b].bytes, all);
-  if (count > 24) tigon_sim_buffer(sim, "device memory", begin, end - begin, all);
-}
-
 static double clock_us; /* of the model, over all launches */
 
+static int launch(const function *f, uint32_t count, stream *s, const void *arguments, size_t bytes) {
+  fake_acl_block memory[MOST];
+  char text[FAKE_ACL_SENTENCE] = "";
+  double microseconds = 0;
+  int of_device = 0;
+  for (int b = 0; b < MOST; ++b)
+    if (blocks[b].start && blocks[b].device == current) memory[of_device++] = blocks[b];
+  void *copy = malloc(bytes); /* of just the size, so that what a kernel reads beyond is seen */
+  memcpy(copy, arguments, bytes);
+  const fake_acl_launch l = {f->name, f->symbol, count, copy, bytes, memory, of_device};
+  if (!fake_acl_run(&l, &microseconds, text)) {
+    s->fault = EXCEPTION;
+    fprintf(stderr, "%s\n", text);
+  }
+  clock_us += microseconds;
+  free(copy);
+  return 0;
+}
+
+#if defined(FAKE_ACL_OLD)
+/* A list of arguments, which the launch gives back. */
+typedef struct list {
+  const function *of;
+  size_t bytes;
+  bool ready;
+  char data[4096];
+} list;
+
+int aclrtKernelArgsInit(void *found, void **made) {
+  MAY_FAIL;
+  list *l = calloc(1, sizeof *l);
+  l->of = found;
+  *made = l;
+  return 0;
+}
+int aclrtKernelArgsAppend(void *made, void *argument, size_t bytes, void **handle) {
+  list *l = made;
+  MAY_FAIL;
+  if (!argument || !bytes || l->ready || l->bytes + bytes > sizeof l->data) return PARAM_INVALID;
+  memcpy(l->data + l->bytes, argument, bytes);
+  *handle = l->data + l->bytes;
+  l->bytes += bytes;
+  return 0;
+}
+int aclrtKernelArgsFinalize(void *made) {
+  MAY_FAIL;
+  ((list *)made)->ready = true;
+  return 0;
+}
+int aclrtLaunchKernelWithConfig(void *found, uint32_t count, void *s, void *config, void *made, void *reserved) {
+  MAY_FAIL;
+  list *l = made;
+  if (((stream *)s)->device != current || config || reserved || !l->ready || l->of != found) return PARAM_INVALID;
+  const int code = launch(found, count, s, l->data, l->bytes);
+  free(l);
+  return code;
+}
+#else
 int aclrtLaunchKernelWithHostArgs(void *found, uint32_t count, void *s, void *config, void *arguments, size_t bytes,
                                   void *holders, size_t holder_count) {
   MAY_FAIL;
-  const function *f = found;
   if (((stream *)s)->device != current || config || holders || holder_count || !arguments) return PARAM_INVALID;
-  tigon_sim *sim = tigon_sim_open(tigon_sim_soc_find("910B4"));
-  void *copy = malloc(bytes); /* of just the size, so that what a kernel reads beyond is seen */
-  memcpy(copy, arguments, bytes);
-  give_memory(sim, current);
-  if (!tigon_sim_launch(sim, f->name, f->kernel, copy, count)) {
-    ((stream *)s)->fault = EXCEPTION;
-    fprintf(stderr, "%s\n", tigon_sim_report(sim)->text);
-  }
-  clock_us += tigon_sim_counted(sim)->microseconds;
-  free(copy);
-  tigon_sim_close(sim);
-  return 0;
+  return launch(found, count, s, arguments, bytes);
 }
+#endif
 
 /* ---- events ---- */
 
