@@ -92,6 +92,7 @@ def find_head(model: nn.Module) -> Replacement | Left | None:
             Method(model, "_loss_function", loss_function),
             Method(head, "forward", head_forward),
         ),
+        lambda training: [],
     )
 
 

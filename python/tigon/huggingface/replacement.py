@@ -12,7 +12,7 @@ from torch import nn
 
 from ..torch import _sharding
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda", "npu")
 
 
@@ -45,10 +45,44 @@ class Method:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A structure that was recognised: what it is, and the methods that take over."""
+    """A structure that was recognised: what it is, and the methods that take over.
+
+    compare: for a mode (training or not), pairs of what the module's own forward and the methods give, with what the
+    difference may come from."""
 
     detail: str
     methods: tuple[Method, ...]
+    compare: Callable[[bool], list["Pair"]]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """old and new differ by `roundings` to their dtype, and by sums of `terms` products in f32, in another order."""
+
+    old: torch.Tensor
+    new: torch.Tensor
+    roundings: int
+    terms: int
+
+    def difference(self) -> str | None:
+        """What is beyond the bound, as a sentence. Roundings are independent: n of them add up to sqrt(n) / 2 eps of
+        the norm; 6 times that is beyond chance."""
+        old, new = self.old, self.new
+        if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+            return f"it gives a {type(new).__name__}, stock a {type(old).__name__}"
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            return f"it gives {new.dtype} {list(new.shape)}, stock {old.dtype} {list(old.shape)}"
+        if not self.roundings:
+            return None if torch.equal(old, new) else "its bits are not those of stock"
+        u = torch.finfo(old.dtype).eps / 2
+        exact = old.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest"
+        if old.device.type == "cuda":
+            exact = not torch.backends.cuda.matmul.allow_tf32
+        sums = 2**-24 if exact else 2**-9  # of a product that may round its factors to bf16 or tf32
+        share = 6 * (self.roundings**0.5 * u + self.terms**0.5 * sums)
+        old, new = old.double(), new.double()
+        difference, bound = (new - old).norm().item(), share * old.norm().item()
+        return None if difference <= bound else f"it differs by {difference:.3g}, must by {bound:.3g} or less"
 
 
 @dataclass(frozen=True)
@@ -74,7 +108,7 @@ def computable(x: torch.Tensor, *parameters: torch.Tensor | None) -> bool:
     if is_distributed(x):
         _sharding.register()
     return (
-        x.dtype in _DTYPES
+        x.dtype in DTYPES
         and x.device.type in _DEVICES
         and x.stride(-1) == 1
         and all(p is None or p.dtype in (x.dtype, torch.float32) for p in parameters)
