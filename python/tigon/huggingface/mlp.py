@@ -145,16 +145,17 @@ def _is_packed(projections, order) -> bool:
 
 
 class _Found(NamedTuple):
-    """What the module computes between its projections, and the factor of its output."""
+    """What the module computes between its projections, and the factors of the gate and of the output."""
 
     gate: _Gate
+    factor: float = 1.0  # of the gate
     after: float = 1.0
     text: str = ""
 
 
 def _forward(order: tuple[str, ...], found: _Found):
     *inputs, down = order
-    (gate, _), after, _ = found
+    (gate, _), _, after, _ = found
 
     def forward(self, x):
         if not computable(x):
@@ -192,7 +193,7 @@ def _with_options(module: nn.Module, order: tuple[str, ...], gate: _Gate) -> _Fo
         text += f", clamped to {options['limit']:g}"
     if after != 1:
         text += f", output * {after:g}"
-    return _Found(gate._replace(operator=partial(gate.operator, **options)), after, text)
+    return _Found(gate._replace(operator=partial(gate.operator, **options)), factor, after, text)
 
 
 def _widths(module: nn.Module, order: tuple[str, ...]) -> tuple[int, ...]:
@@ -213,7 +214,7 @@ def _numbers(widths: tuple[int, ...], trial: _Trial) -> list[torch.Tensor]:
         answer = 2 * draw(*trial.shape, wide)
         spread = torch.rand(*trial.shape, wide, generator=numbers, dtype=torch.float32) * 6 - 3
         answer.flatten(0, -2)[1::2] = (answer.sign() * 10**spread).flatten(0, -2)[1::2]
-        answers.append(answer)
+        answers.append(answer.clamp(-200, 200) if trial.dtype == torch.float16 else answer)  # products stay finite
     return [tensor.to(trial.dtype) for tensor in (x, out, *answers)]
 
 
@@ -258,8 +259,14 @@ def _try(module: nn.Module, order: tuple[str, ...], found: _Found, trial: _Trial
         got = found.gate.operator(*answers).flatten(0, -2)
         after = out if found.after == 1 else out * found.after
     rtol = 4 * torch.finfo(trial.dtype).eps  # a stock gate rounds three times, Tigon's once
-    size = found.gate.size(*(answer.detach().double() for answer in answers)).abs().flatten(0, -2)
-    if not close(got, given, rtol, 1e-6 * size):
+    wide = [answer.detach().double() for answer in answers]
+    atol = 1e-6 * found.gate.size(*wide).abs().flatten(0, -2)
+    step = torch.finfo(trial.dtype).tiny * torch.finfo(trial.dtype).eps  # of what is subnormal, times up
+    atol = atol + 2 * step * (1 + wide[-1][..., -got.shape[-1] :].abs().flatten(0, -2))
+    if found.factor != 1:  # stock rounds factor * gate, too, which exp makes that many times larger
+        argument = (found.factor * wide[0][..., : got.shape[-1]]).flatten(0, -2)
+        atol = atol + rtol / 4 * argument.abs() * got.double().abs()
+    if not close(got, given, rtol, atol):
         raise Differs("what its last projection is given is another")
     if not close(after, result, 0.0 if found.after == 1 else rtol):
         raise Differs("its output is not what its last projection gives")

@@ -99,10 +99,15 @@ def patch(
         loss=loss,
     )
     report = Report()
+    heads = []  # the outermost model that makes logits with a head has it
     with quiet(model):
         for path, module in model.named_modules():
-            for kind, find in _FINDERS.items():
-                found = find(module) if wanted[kind] else None
+            verdicts = {kind: find(module) for kind, find in _FINDERS.items() if wanted[kind]}
+            for kind, found in verdicts.items():
+                if kind == "loss" and found is not None:
+                    head = module.get_output_embeddings()
+                    found = None if any(head is other for other in heads) else found
+                    heads.append(head)
                 if found is None:
                     continue
                 entry = functools.partial(Entry, path, type(module).__name__, kind)

@@ -57,12 +57,13 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Pair:
-    """old and new differ by `roundings` to their dtype, and by sums of `terms` products in f32, in another order."""
+    """old and new differ by `roundings` to `dtype` (their own), and by sums of `terms` products in f32, in another order."""
 
     old: torch.Tensor
     new: torch.Tensor
     roundings: int
     terms: int
+    dtype: torch.dtype | None = None
 
     def difference(self) -> str | None:
         """What is beyond the bound, as a sentence. Roundings are independent: n of them add up to sqrt(n) / 2 eps of
@@ -74,7 +75,7 @@ class Pair:
             return f"it gives {new.dtype} {list(new.shape)}, stock {old.dtype} {list(old.shape)}"
         if not self.roundings:
             return None if torch.equal(old, new) else "its bits are not those of stock"
-        u = torch.finfo(old.dtype).eps / 2
+        u = torch.finfo(self.dtype or old.dtype).eps / 2
         exact = old.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest"
         if old.device.type == "cuda":
             exact = not torch.backends.cuda.matmul.allow_tf32
@@ -82,7 +83,7 @@ class Pair:
         share = 6 * (self.roundings**0.5 * u + self.terms**0.5 * sums)
         old, new = old.double(), new.double()
         difference, bound = (new - old).norm().item(), share * old.norm().item()
-        return None if difference <= bound else f"it differs by {difference:.3g}, must by {bound:.3g} or less"
+        return None if difference <= bound else f"it is {difference:.3g} from stock, must be {bound:.3g} or less"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def find_rotary(module: nn.Module) -> Replacement | Left | None:
 
     def compare(training: bool) -> list[Pair]:
         dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), _F32)
-        return [pair for name, function in functions.items() for pair in _compare(function, rotations[name], dtype)]
+        return [pair for function in functions.values() for pair in _compare(function, dtype)]
 
     details = {name: ", ".join(dict.fromkeys(way.text for way in _recognise(f).values())) for name, f in functions.items()}
     detail = ", ".join(f"{name}: {text}" for name, text in details.items())
@@ -289,9 +289,11 @@ def _rotation(function: Callable, kind: str, ways: dict[tuple, _Way]) -> Callabl
     return dict(one=rotate_one, complex=rotate_complex, two=rotate)[kind]
 
 
-def _compare(function: Callable, rotation: Callable, dtype: torch.dtype) -> list[Pair]:
+@functools.lru_cache(maxsize=64)
+def _compare(function: Callable, dtype: torch.dtype) -> list[Pair]:
     """Pairs (stock, Tigon's) of what a call gives, for the heads that were recognised, of other extents than before."""
     kind, pairs = _kind(_parameters(function)), []
+    rotation = _rotation(function, kind, _recognise(function))
     for (_, dim), way in _recognise(function).items():
         for width in (64, 128) if way.partial else (64,):
             q, k, cos, sin = _heads(way.form, width, 64, way.layout, 3, 1.0)
