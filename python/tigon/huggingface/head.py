@@ -154,7 +154,6 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
     labels = torch.zeros(2, 3, dtype=torch.long)
     found, losses = [], []
     for training, seed in product((False, True), (0, 1)):
-        mode = "training" if training else "evaluation"
         given, seen = _logits((2, 3, head.out_features), seed).requires_grad_(), []
 
         def loss_function(depth, logits, labels, vocab_size=None, **kwargs):
@@ -179,11 +178,10 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
         if others:
             return Left(f"its forward gives its loss {', '.join(others)}")
         scale = _scale(given.detach(), logits.detach().double())
-        if scale is None:
-            return Left(f"its forward does more to the logits than to scale and to softcap them, in {mode} mode")
         found.append(scale)
-        if found[-1] != found[0]:
-            return Left(f"its forward does something else to the logits in {mode} mode")
+        if scale is None or scale != found[0]:
+            mode = " in training mode" if training else ""
+            return Left(f"its forward does more to the logits than to scale and to softcap them{mode}")
         if not isinstance(result, (tuple, dict)):
             return Left(f"its forward gives a {type(result).__name__}, must be a tuple or a ModelOutput")
         named = dict(enumerate(result)) if isinstance(result, tuple) else result

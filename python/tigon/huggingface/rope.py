@@ -124,16 +124,31 @@ def _layouts() -> dict[str, _Layout]:
 
 _LAYOUTS = _layouts()
 
-# How heads are given: how they become [B, H, T, D], and back.
+class _Form(NamedTuple):
+    """How heads are given: how they become [B, H, T, D], and back; and how a table is given, and becomes [.., T, R]."""
+
+    into: Callable
+    back: Callable
+    heads: int  # dimensions
+    table: int
+    give: Callable  # of [B, T, R]
+    take: Callable
+
+
+_KEPT, _SWAPPED = (lambda x: x,) * 2, (lambda x: x.transpose(1, 2),) * 2
+_BATCH, _ONE_TABLE = (3, *_KEPT), (2, lambda table: table[0], _KEPT[0])
 _FORMS = {
-    "[B, H, T, D]": (lambda x: x, lambda x: x),
-    "[B, T, H, D]": (lambda x: x.transpose(1, 2), lambda x: x.transpose(1, 2)),
-    "[T, H, D]": (lambda x: x.transpose(0, 1)[None], lambda x: x[0].transpose(0, 1)),
+    "[B, H, T, D]": _Form(*_KEPT, 4, *_BATCH),
+    "[B, T, H, D]": _Form(*_SWAPPED, 4, *_BATCH),
+    "[B, H, T, D], table [T, R]": _Form(*_KEPT, 4, *_ONE_TABLE),
+    "[B, T, H, D], table [T, R]": _Form(*_SWAPPED, 4, *_ONE_TABLE),
+    "[B, T, H, D], table [T, 1, R]": _Form(*_SWAPPED, 4, 3, lambda table: table[0][:, None], lambda table: table[:, 0]),
+    "[T, H, D]": _Form(lambda x: x.transpose(0, 1)[None], lambda x: x[0].transpose(0, 1), 3, *_ONE_TABLE),
 }
 
 
 class _Way(NamedTuple):
-    """How a function is computed for heads of that many dimensions and that unsqueeze_dim.
+    """How a function is computed for heads and tables of so many dimensions and that unsqueeze_dim.
 
     dtypes: (heads', tables'): the result's."""
 
@@ -158,17 +173,14 @@ def _call(kind: str, function: Callable, q, k, cos, sin, dims: tuple):
 
 @functools.lru_cache(maxsize=64)
 def _recognise(function: Callable) -> dict[tuple, _Way]:
-    """By (dimensions of heads, unsqueeze_dim or None): how it is computed."""
+    """By (dimensions of heads, of tables, unsqueeze_dim or None): how it is computed."""
     parameters = _parameters(function)
     dims = (1, 2) if "unsqueeze_dim" in parameters else (None,)
     found = {}
-    for dim, (form, (into, _)) in product(dims, _FORMS.items()):
-        ndim = 3 if form == "[T, H, D]" else 4
-        if (ndim, dim) in found:
-            continue
-        way = _way(function, form, dim)
-        if way is not None:
-            found[ndim, dim] = way
+    for dim, (name, form) in product(dims, _FORMS.items()):
+        key = form.heads, form.table, dim
+        if key not in found and (way := _way(function, name, dim)) is not None:
+            found[key] = way
     return found
 
 
@@ -198,12 +210,12 @@ def _heads(form: str, width: int, turning: int, layout: str, seed: int, size: fl
     """q, k as the function takes them, and its tables; every extent is another."""
     numbers = generator(seed)
     draw = functools.partial(torch.randn, generator=numbers, dtype=_F32)
-    batch = 1 if form == "[T, H, D]" else 2
-    back = _FORMS[form][1]
-    q, k = (back(size * draw(batch, heads, 5, width)) for heads in (3, 1))
+    form = _FORMS[form]
+    batch = 1 if form.heads == 3 else 2
+    q, k = (form.back(size * draw(batch, heads, 5, width)) for heads in (3, 1))
     angle = draw(batch, 5, turning // 2)
     cos, sin = (_LAYOUTS[layout].table(table) for table in (angle.cos(), 1.5 * angle.sin()))
-    return q, k, *((cos[0], sin[0]) if form == "[T, H, D]" else (cos, sin))
+    return q, k, form.give(cos), form.give(sin)
 
 
 def _agrees(
@@ -233,9 +245,10 @@ def _agrees(
 
 
 def _turn(way: _Way, q, k, cos, sin):
-    into, back = _FORMS[way.form]
+    into, back, *_ = _FORMS[way.form]
     dtype = way.dtypes[q.dtype, cos.dtype]
-    turned = _LAYOUTS[way.layout].rope(into(q).to(dtype), into(k).to(dtype), cos, sin)
+    take = _FORMS[way.form].take
+    turned = _LAYOUTS[way.layout].rope(into(q).to(dtype), into(k).to(dtype), take(cos), take(sin))
     return tuple(back(x) for x in turned)
 
 
@@ -246,11 +259,10 @@ def _takes(way: _Way | None, q, k, cos, sin) -> bool:
     if k.dtype != q.dtype or cos.requires_grad or sin.requires_grad or not computable(q) or k.stride(-1) != 1:
         return False
     whole = _LAYOUTS[way.layout].angles * cos.shape[-1]
-    into = _FORMS[way.form][0]
-    q, k = into(q), into(k)
+    q, k = (_FORMS[way.form].into(x) for x in (q, k))
+    cos, sin = (_FORMS[way.form].take(table) for table in (cos, sin))
     return (
-        cos.ndim == (2 if way.form == "[T, H, D]" else 3)
-        and cos.shape == sin.shape
+        cos.shape == sin.shape
         and cos.shape[-2] == q.shape[2] == k.shape[2]
         and (cos.ndim == 2 or cos.shape[0] in (1, q.shape[0]))
         and k.shape[0] == q.shape[0]
@@ -264,24 +276,25 @@ def _rotation(function: Callable, kind: str, ways: dict[tuple, _Way]) -> Callabl
     parameters = _parameters(function)
     default = 1 if "unsqueeze_dim" in parameters else None
 
-    def way_of(x, dims, named_dims):
-        return ways.get((x.ndim, (*dims, *named_dims.values(), default)[0]))
+    def way_of(x, cos, dims, named_dims):
+        return ways.get((x.ndim, cos.ndim, (*dims, *named_dims.values(), default)[0]))
 
     def rotate_one(x, cos, sin, *dims, **named_dims):
-        way = way_of(x, dims, named_dims)
+        way = way_of(x, cos, dims, named_dims)
         if not _takes(way, x, x, cos, sin):
             return function(x, cos, sin, *dims, **named_dims)
-        into, back = _FORMS[way.form]
+        into, back, *_ = _FORMS[way.form]
         return _turn(way, x, back(into(x)[:, :0]), cos, sin)[0]
 
-    def rotate_complex(q, k, table):
-        way = ways.get((q.ndim, None))
+    def rotate_complex(*args, **named):
+        q, k, table = (*args, *(named[name] for name in parameters[len(args) :]))
+        way = ways.get((q.ndim, table.ndim, None))
         if not table.is_complex() or not _takes(way, q, k, table.real, table.imag):
             return function(q, k, table)
         return _turn(way, q, k, table.real, table.imag)
 
     def rotate(q, k, cos, sin, *dims, **named_dims):
-        way = way_of(q, dims, named_dims)
+        way = way_of(q, cos, dims, named_dims)
         if not _takes(way, q, k, cos, sin):
             return function(q, k, cos, sin, *dims, **named_dims)
         return _turn(way, q, k, cos, sin)
@@ -294,7 +307,7 @@ def _compare(function: Callable, dtype: torch.dtype) -> list[Pair]:
     """Pairs (stock, Tigon's) of what a call gives, for the heads that were recognised, of other extents than before."""
     kind, pairs = _kind(_parameters(function)), []
     rotation = _rotation(function, kind, _recognise(function))
-    for (_, dim), way in _recognise(function).items():
+    for (*_, dim), way in _recognise(function).items():
         for width in (64, 128) if way.partial else (64,):
             q, k, cos, sin = _heads(way.form, width, 64, way.layout, 3, 1.0)
             q, k = q.to(dtype), k.to(dtype)
