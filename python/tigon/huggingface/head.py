@@ -160,7 +160,7 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
             seen.append((depth, logits, labels, vocab_size, kwargs))
             return torch.tensor(0.5)
 
-        outputs = _Outputs(torch.zeros(2, 3, head.in_features))
+        outputs = _Outputs(torch.randn(2, 3, head.in_features, dtype=torch.float32))
         twins = _around(model, path, training, outputs, Given(given, head))
         for depth, made in enumerate(twins):
             vars(made)["_loss_function"] = partial(loss_function, depth)

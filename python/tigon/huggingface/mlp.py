@@ -12,7 +12,7 @@ from torch import nn
 
 from ..torch import functional as F
 from .replacement import Left, Method, Replacement, computable
-from .trials import Differs, Given, close, compare_rows, generator, once, run
+from .trials import Differs, Given, close, compare_rows, generator, gradients, once, run
 
 
 
@@ -277,7 +277,7 @@ def _try(module: nn.Module, order: tuple[str, ...], found: _Found, trial: _Trial
 
 def _try_gradients(pair, inputs: list[torch.Tensor]) -> None:
     """The gradients of both, of a derivative that is 1 everywhere."""
-    got, want = (torch.autograd.grad(y, inputs, torch.ones_like(y), allow_unused=True) for y in pair)
+    got, want = (gradients([y], inputs, [torch.ones_like(y)]) for y in pair)
     # silu' cancels where it is 0, and erf's error is there, too; other answers multiply it.
     size = functools.reduce(lambda a, b: a * b, (1 + value.detach().abs().amax(-1, True) for value in inputs))
     if not all(theirs is not None and close(ours, theirs, 1e-5, 2e-6 * size) for ours, theirs in zip(got, want)):

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..torch import functional as F
 from .replacement import Left, Method, Replacement, computable, is_distributed
-from .trials import Differs, close, compare_rows, generator, once, run
+from .trials import Differs, close, compare_rows, generator, gradients, once, run
 
 _F32, _BF16, _F16 = torch.float32, torch.bfloat16, torch.float16
 
@@ -43,29 +43,38 @@ class _Norm(NamedTuple):
     bias: str | None
 
 
-@once
 def find_rms_norm(module: nn.Module) -> Replacement | Left | None:
     """Which of the conventions of tigon.torch.functional.rms_norm it follows is found by running its own forward on
     random rows with a random weight in place of its own, in each dtype and mode."""
-    norm = _norm(module)
-    if not isinstance(norm, _Norm):
-        return norm
-    found = _convention(module, norm, _RMS)
-    if isinstance(found, Left) and not isinstance(_convention(module, norm, _LAYER), Left):
+    return _found(module, "rms_norm")
+
+
+def find_layer_norm(module: nn.Module) -> Replacement | Left | None:
+    """As find_rms_norm: LayerNorms with and without bias, and those with 1 + weight."""
+    return _found(module, "layer_norm")
+
+
+def _found(module: nn.Module, kind: str) -> Replacement | Left | None:
+    whose, verdict = _recognise(module)
+    if whose != kind:
         return None
-    return found
+    return verdict(module) if callable(verdict) else verdict
 
 
 @once
-def find_layer_norm(module: nn.Module) -> Replacement | Left | None:
-    """As find_rms_norm: LayerNorms with and without bias, and those with 1 + weight."""
-    if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) != 1:
-        return Left(f"it normalises {len(module.normalized_shape)} dimensions at once, must be 1")
+def _recognise(module: nn.Module) -> tuple[str, Callable | Left | None]:
+    """The kind of norm that it is or comes closest to, and what makes its Replacement."""
+    own = "layer_norm" if isinstance(module, nn.LayerNorm) else "rms_norm"
     norm = _norm(module)
     if not isinstance(norm, _Norm):
-        return None
-    found = _convention(module, norm, _LAYER)
-    return found if not isinstance(found, Left) or isinstance(module, nn.LayerNorm) else None
+        return own, norm
+    reasons = {}
+    for kind, conventions in dict(rms_norm=_RMS, layer_norm=_LAYER).items():
+        try:
+            return kind, _convention(module, norm, conventions)
+        except Differs as error:
+            reasons[kind] = Left(str(error))
+    return own, reasons[own]
 
 
 def _norm(module: nn.Module) -> _Norm | Left | None:
@@ -74,7 +83,7 @@ def _norm(module: nn.Module) -> _Norm | Left | None:
     if eps is None or of_torch or [*module.children()]:
         return None
     if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) != 1:
-        return None  # find_layer_norm's
+        return Left(f"it normalises {len(module.normalized_shape)} dimensions at once, must be 1")
     buffers = [name for name, buffer in module.named_buffers(recurse=False) if buffer is not None]
     if buffers:
         return Left(f"not a norm of rows: its buffers are {', '.join(buffers)}")
@@ -95,7 +104,7 @@ _MODES = False, True
 
 
 def _convention(module: nn.Module, norm: _Norm, conventions: dict[str, Callable]) -> Callable | Left:
-    """The convention that gives the module's own bits, but for a rounding in a hundred elements."""
+    """The convention that gives the module's own bits, but for a rounding in a hundred elements; Differs if none does."""
     own = [None if name is None else getattr(module, name) for name in (norm.weight, norm.bias)]
     given = next((parameter for parameter in own if parameter is not None), None)
     channels = getattr(module, "normalized_shape", (64,))[-1] if given is None else given.numel()
@@ -120,7 +129,7 @@ def _convention(module: nn.Module, norm: _Norm, conventions: dict[str, Callable]
         text = f"{convention}, eps {getattr(module, norm.eps):g}"
         return partial(_replacement, forward, text, channels)
     known = ", ".join(conventions)
-    return Left(f"its forward is none of {known}: {_said(seen)} (rows of {channels})")
+    raise Differs(f"its forward is none of {known}: {_said(seen)} (rows of {channels})")
 
 
 def _replacement(make: Callable, text: str, channels: int, module: nn.Module) -> Replacement:
@@ -206,8 +215,8 @@ def _try(module, norm, channels, compute, dtype, weight_dtype, training=False, s
         raise Differs(f"{where} is another")
     if gradient:
         upstream = torch.randn(x.shape, generator=numbers)
-        ours = torch.autograd.grad(got, inputs, upstream)
-        theirs = torch.autograd.grad(want, [x, *names.values()], upstream, allow_unused=True)
+        ours = gradients([got], inputs, [upstream])
+        theirs = gradients([want], [x, *names.values()], [upstream])
         for mine, own in zip(ours, theirs):
             if own is None or not (mine - own).norm() <= 1e-4 * own.norm():
                 raise Differs("its gradient is another")

@@ -75,15 +75,19 @@ class Pair:
             return f"it gives {new.dtype} {list(new.shape)}, stock {old.dtype} {list(old.shape)}"
         if not self.roundings:
             return None if torch.equal(old, new) else "its bits are not those of stock"
-        u = torch.finfo(self.dtype or old.dtype).eps / 2
-        exact = old.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest"
-        if old.device.type == "cuda":
-            exact = not torch.backends.cuda.matmul.allow_tf32
-        sums = 2**-24 if exact else 2**-9  # of a product that may round its factors to bf16 or tf32
-        share = 6 * (self.roundings**0.5 * u + self.terms**0.5 * sums)
+        u = max(torch.finfo(self.dtype or old.dtype).eps / 2, _factors(old.device))
+        share = 6 * (self.roundings**0.5 * u + self.terms**0.5 * 2**-24)
         old, new = old.double(), new.double()
         difference, bound = (new - old).norm().item(), share * old.norm().item()
         return None if difference <= bound else f"it is {difference:.3g} from stock, must be {bound:.3g} or less"
+
+
+def _factors(device: torch.device) -> float:
+    """The rounding of the factors of a matrix product of f32 there: torch may be told to multiply in tf32 or bf16."""
+    backend = torch.backends.mkldnn if device.type == "cpu" else torch.backends.cuda
+    chosen = {getattr(place, "fp32_precision", "none") for place in (backend.matmul, backend, torch.backends)}
+    chosen |= {"tf32"} if device.type == "npu" else set()
+    return 2.0**-8 if "bf16" in chosen else 2.0**-11 if "tf32" in chosen else 0.0
 
 
 @dataclass(frozen=True)

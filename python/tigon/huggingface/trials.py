@@ -64,7 +64,7 @@ def quiet(model: nn.Module):
     """Around all trials of one patch: f32, no autocast, no gradients, and the random states are put back.
 
     from_pretrained patches under a default device (meta) and a default dtype of its own."""
-    kinds = {t.device.type for t in (*model.parameters(), *model.buffers())} - {"cpu", "meta"}
+    kinds = {t.device.type for t in (*model.parameters(), *model.buffers())} & {"cuda", "npu"}
     dtype, state = torch.get_default_dtype(), random.getstate()
     with contextlib.ExitStack() as stack:
         for kind in sorted(kinds):
@@ -197,6 +197,15 @@ def compare_rows(module: nn.Module, forward, shape, roundings: int, terms: int, 
         return [Pair(old, forward(twin(module, training), x.clone()), roundings, terms)]
 
     return compare
+
+
+def gradients(outputs, inputs, upstream) -> list[torch.Tensor | None]:
+    """Of `outputs`, as torch.autograd.grad; None where there is none."""
+    pairs = [(y, up) for y, up in zip(outputs, upstream) if y.requires_grad]
+    if not pairs:
+        return [None for _ in inputs]
+    outputs, upstream = zip(*pairs)
+    return list(torch.autograd.grad(outputs, inputs, upstream, allow_unused=True))
 
 
 def close(got, want, rtol: float, atol=0.0) -> bool:
