@@ -141,6 +141,40 @@ class TestMLP:
         assert [e.path for e in report.replaced] == ["0", "2"] and [e.path for e in report.left] == ["1"]
 
 
+class TestExperts:
+    @pytest.mark.parametrize("shapes", [((4, 48, 16), (4, 16, 24)), ((4, 24, 16), (4, 16, 24))], ids=["gated", "plain"])
+    def test_named_once(self, shapes):
+        class Stack(nn.Module):
+            def __init__(self, shape):
+                super().__init__()
+                self.weight = nn.Parameter(torch.rand(shape))
+
+            def forward(self, x):
+                return x
+
+        class Experts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = map(Stack, shapes)
+
+            def forward(self, x):
+                return self.b(self.a(x))
+
+        report = tigon.patch(nn.Sequential(Experts()))
+        assert [(e.path, e.kind) for e in report.left] == [("0", "mlp")] and "experts" in report.left[0].text
+
+    def test_lists_of_projections_are_no_mlp(self):
+        report = tigon.patch(nn.ModuleList([nn.Linear(16, 24), nn.Linear(16, 24), nn.Linear(24, 16)]))
+        assert not report.left and not report.replaced
+
+    def test_packed_with_more_is_named(self):
+        class More(MLP):
+            def forward(self, x, layer):
+                return super().forward(x)
+
+        assert only(More(nn.SiLU(), True, ("gate_up", "down")), "left").text == "its forward takes x, layer"
+
+
 class Squared(nn.Module):
     def __init__(self, p=0.0, power=2):
         super().__init__()
@@ -405,6 +439,18 @@ class TestRope:
         angle = torch.randn(2, 6, 4).repeat(1, 1, 2)
         self.same(attention(turn_last), heads(2, 4, 6, 16), heads(2, 2, 6, 16), angle.cos(), angle.sin())
 
+    def test_keys_may_be_missing(self):
+        def rotary(q, k=None, cos=None, sin=None, unsqueeze_dim=1):
+            turned = turn(q, q if k is None else k, cos, sin, unsqueeze_dim)
+            return turned[0] if k is None else turned
+
+        scope = {"rotary": rotary}
+        exec("def forward(self, q, cos, sin):\n    return rotary(q, cos=cos, sin=sin, unsqueeze_dim=1)", scope)
+        module, angle = type("Attention", (nn.Module,), {"forward": scope["forward"]})(), torch.randn(2, 6, 16)
+        assert only(module).kind == "rope"
+        q = heads(2, 3, 6, 16)
+        assert torch.equal(module(q, angle.cos(), angle.sin()), turn(q, q, angle.cos(), angle.sin())[0])
+
     def test_other_arguments_are_said(self):
         def rotary(tensor, sin, cos):
             return tensor * cos + sin
@@ -479,6 +525,13 @@ class TestHead:
     def test_stock_forward_of_another_class_is_replaced(self):
         patched = with_forward(lambda self, h, y: outputs(self, self.lm_head(h), y))
         assert tigon.patch(patched).counts()["loss"] == 1
+
+    def test_shape_of_the_logits_may_be_read(self):
+        patched = with_forward(lambda self, h, y: outputs(self, (z := self.lm_head(h)), y, 0 * z.shape[-1]))
+        ids, labels = batch()
+        stock = patched(ids, labels=labels)
+        assert tigon.patch(patched).counts()["loss"] == 1
+        torch.testing.assert_close(patched(ids, labels=labels).loss, stock.loss, rtol=1e-6, atol=0)
 
     @pytest.mark.parametrize("scale", [1.0, 0.25])
     def test_head_of_a_model_inside(self, scale):

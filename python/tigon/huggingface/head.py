@@ -65,7 +65,7 @@ def find_head(model: nn.Module) -> Replacement | Left | None:
             softcap=softcap,
             temperature=temperature,
         )
-        return call.loss
+        return call.loss.view((1,) * hidden.ndim)  # whose shape a forward may ask for
 
     def loss_function(self, *args, **kwargs):
         call = vars(self.get_submodule(path)).get("tigon_call")

@@ -74,6 +74,8 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
     Which projection is which, and the activation, are found by running the module's own forward with projections that
     answer with known numbers. The projections stay modules that are called: their hooks, adapters and quantisation keep
     working."""
+    if type(module).forward is nn.Module.forward:  # a list of modules
+        return None
     if _holds_experts(module):
         return Left("its weights are those of several experts [experts, out, in]: Tigon has no grouped product")
     projections = {name: child for name, child in module.named_children() if hasattr(child, "out_features")}
@@ -89,7 +91,8 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
     if len(arguments) != 1 or others:
         reason = f"it has other parameters: {', '.join(others)}" if others else f"its forward takes {', '.join(arguments)}"
         narrow, wide = _widths(module, roles[0])[:2]
-        return Left(reason) if gated and narrow != wide else None  # three of one width may be queries, keys and values
+        looks = narrow != wide if gated else _is_packed(projections, roles[0]) and not module._parameters
+        return Left(reason) if looks else None  # three of one width may be queries, keys and values
 
     seen = None
     for order in roles:
@@ -125,9 +128,14 @@ def _said(error: Exception) -> str:
 
 
 def _holds_experts(module: nn.Module) -> bool:
-    """[E, 2I, H] and [E, H, I], or transposed."""
-    stacks = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim == 3]
-    return any(a.shape[0] == b.shape[0] and a.numel() == 2 * b.numel() for a, b in permutations(stacks, 2))
+    """[E, 2I, H] and [E, H, I], or transposed, or [E, I, H] and [E, H, I]; in the module or in two of its children."""
+    children = [] if any(map(_holds_experts, module.children())) else [*module.children()]
+    holders = [module, *(child for child in children if not isinstance(child, nn.modules.conv._ConvNd))]
+    stacks = [p for holder in holders for p in holder.parameters(recurse=False) if p.ndim == 3 and min(p.shape[1:]) > 1]
+    return any(
+        a.shape[0] == b.shape[0] and (a.numel() == 2 * b.numel() or a.shape[1:] == b.shape[:0:-1])
+        for a, b in permutations(stacks, 2)
+    )
 
 
 def _fits(order: list[nn.Module]) -> bool:

@@ -80,7 +80,7 @@ def _recognise(module: nn.Module) -> tuple[str, Callable | Left | None]:
 def _norm(module: nn.Module) -> _Norm | Left | None:
     eps = next((name for name in vars(module) if re.search("(^|_)eps(ilon)?$", name)), None)
     of_torch = type(module).__module__.startswith("torch.nn") and type(module) not in (nn.RMSNorm, nn.LayerNorm)
-    if eps is None or of_torch or [*module.children()]:
+    if eps is None or of_torch or isinstance(module, nn.GroupNorm) or [*module.children()]:
         return None
     if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) != 1:
         return Left(f"it normalises {len(module.normalized_shape)} dimensions at once, must be 1")

@@ -254,7 +254,7 @@ def _turn(way: _Way, q, k, cos, sin):
 
 def _takes(way: _Way | None, q, k, cos, sin) -> bool:
     """Whether a call is of the kind that was tried: the tables are as long as the tokens, and of that width."""
-    if way is None or not isinstance(k, torch.Tensor) or (q.dtype, cos.dtype) not in way.dtypes:
+    if way is None or (q.dtype, cos.dtype) not in way.dtypes:
         return False
     if k.dtype != q.dtype or cos.requires_grad or sin.requires_grad or not computable(q) or k.stride(-1) != 1:
         return False
@@ -293,7 +293,9 @@ def _rotation(function: Callable, kind: str, ways: dict[tuple, _Way]) -> Callabl
             return function(q, k, table)
         return _turn(way, q, k, table.real, table.imag)
 
-    def rotate(q, k, cos, sin, *dims, **named_dims):
+    def rotate(q, k=None, cos=None, sin=None, *dims, **named_dims):
+        if k is None:
+            return function(q, k, cos, sin, *dims, **named_dims)
         way = way_of(q, cos, dims, named_dims)
         if not _takes(way, q, k, cos, sin):
             return function(q, k, cos, sin, *dims, **named_dims)
