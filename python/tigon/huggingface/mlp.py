@@ -15,7 +15,6 @@ from .replacement import Left, Method, Replacement, computable
 from .trials import Differs, Given, close, compare_rows, generator, gradients, once, run
 
 
-
 class _Gate(NamedTuple):
     """An operator, and the size of what it multiplies: torch's erf is off by 1e-6 of that where 1 + erf(x) cancels."""
 
@@ -69,7 +68,7 @@ _TRIALS = [
 
 @once
 def find_mlp(module: nn.Module) -> Replacement | Left | None:
-    """An MLP has projections H -> I, H -> I, I -> H, or H -> 2I, I -> H, or H -> I, I -> H, and nothing else that learns.
+    """An MLP has projections H -> I, H -> I, I -> H, or H -> 2I, I -> H, or H -> I, I -> H. Nothing else in it learns.
 
     Which projection is which, and the activation, are found by running the module's own forward with projections that
     answer with known numbers. The projections stay modules that are called: their hooks, adapters and quantisation keep
@@ -89,10 +88,12 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
     theirs = {id(parameter) for child in projections.values() for parameter in child.parameters()}
     others = [name for name, parameter in module.named_parameters() if id(parameter) not in theirs]
     if len(arguments) != 1 or others:
-        reason = f"it has other parameters: {', '.join(others)}" if others else f"its forward takes {', '.join(arguments)}"
+        more, taken = (", ".join(names) for names in (others, arguments))
+        reason = f"it has other parameters: {more}" if others else f"its forward takes {taken}"
         narrow, wide = _widths(module, roles[0])[:2]
-        looks = narrow != wide if gated else _is_packed(projections, roles[0]) and not module._parameters
-        return Left(reason) if looks else None  # three of one width may be queries, keys and values
+        # Three of one width may be queries, keys and values; what has parameters of its own may be a state space model.
+        looks = narrow != wide if gated else narrow < wide and not module._parameters
+        return Left(reason) if looks else None
 
     seen = None
     for order in roles:

@@ -104,7 +104,7 @@ _MODES = False, True
 
 
 def _convention(module: nn.Module, norm: _Norm, conventions: dict[str, Callable]) -> Callable | Left:
-    """The convention that gives the module's own bits, but for a rounding in a hundred elements; Differs if none does."""
+    """The convention with the module's own bits, but for a rounding in a hundred elements. Differs if none does."""
     own = [None if name is None else getattr(module, name) for name in (norm.weight, norm.bias)]
     given = next((parameter for parameter in own if parameter is not None), None)
     channels = getattr(module, "normalized_shape", (64,))[-1] if given is None else given.numel()
@@ -134,7 +134,9 @@ def _convention(module: nn.Module, norm: _Norm, conventions: dict[str, Callable]
 
 def _replacement(make: Callable, text: str, channels: int, module: nn.Module) -> Replacement:
     forward = make()
-    return Replacement(text, (Method(module, "forward", forward),), compare_rows(module, forward, (2, 3, channels), 4, channels))
+    return Replacement(
+        text, (Method(module, "forward", forward),), compare_rows(module, forward, (2, 3, channels), 4, channels)
+    )
 
 
 def _said(error: Exception) -> str:
@@ -196,8 +198,10 @@ def _try(module, norm, channels, compute, dtype, weight_dtype, training=False, s
     eps = getattr(module, norm.eps)
     x = _rows(shape, channels, eps, seed).to(dtype)
     numbers = torch.Generator().manual_seed(seed + 2)
-    draw = lambda name: None if name is None else (torch.rand(channels, generator=numbers) * 2 - 1).to(weight_dtype)
-    weight, bias = draw(norm.weight), draw(norm.bias)
+    weight, bias = (
+        None if name is None else (torch.rand(channels, generator=numbers) * 2 - 1).to(weight_dtype)
+        for name in (norm.weight, norm.bias)
+    )
     inputs = [t.requires_grad_(gradient) for t in (x, weight, bias) if t is not None]
     names = {name: nn.Parameter(p, gradient) for name, p in ((norm.weight, weight), (norm.bias, bias)) if name}
     with torch.set_grad_enabled(gradient):

@@ -57,7 +57,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Pair:
-    """old and new differ by `roundings` to `dtype` (their own), and by sums of `terms` products in f32, in another order."""
+    """old and new differ by `roundings` to `dtype` (their own), and by the order of sums of `terms` products in f32."""
 
     old: torch.Tensor
     new: torch.Tensor

@@ -53,7 +53,9 @@ def find_rotary(module: nn.Module) -> Replacement | Left | None:
         dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), _F32)
         return [pair for function in functions.values() for pair in _compare(function, dtype)]
 
-    details = {name: ", ".join(dict.fromkeys(way.text for way in _recognise(f).values())) for name, f in functions.items()}
+    details = {
+        name: ", ".join(dict.fromkeys(way.text for way in _recognise(f).values())) for name, f in functions.items()
+    }
     detail = ", ".join(f"{name}: {text}" for name, text in details.items())
     return Replacement(detail, (Method(module, "forward", bound),), compare)
 
@@ -123,6 +125,7 @@ def _layouts() -> dict[str, _Layout]:
 
 
 _LAYOUTS = _layouts()
+
 
 class _Form(NamedTuple):
     """How heads are given: how they become [B, H, T, D], and back; and how a table is given, and becomes [.., T, R]."""

@@ -1,4 +1,6 @@
-"""Trials: a stranger's forward runs on numbers made for it. The module, its hooks and the random state do not notice."""
+"""Trials: a stranger's forward runs on numbers made for it, on a twin of its module. No hook runs.
+
+The random state is put back."""
 
 import contextlib
 import copy
@@ -192,7 +194,9 @@ def compare_rows(module: nn.Module, forward, shape, roundings: int, terms: int, 
         try:
             old = type(module).forward(twin(module, training), x.clone())
         except Exception as error:  # whatever a stranger's forward raises
-            raise Unrunnable(f"its own forward raises {type(error).__name__} on rows {list(x.shape)}: {error}") from None
+            raise Unrunnable(
+                f"its own forward raises {type(error).__name__} on rows {list(x.shape)}: {error}"
+            ) from None
         seed(0, x.device)
         return [Pair(old, forward(twin(module, training), x.clone()), roundings, terms)]
 
@@ -209,7 +213,7 @@ def gradients(outputs, inputs, upstream) -> list[torch.Tensor | None]:
 
 
 def close(got, want, rtol: float, atol=0.0) -> bool:
-    """Whether both are tensors of one shape and dtype, equal or within the bound; equal NaN and infinities are equal."""
+    """Whether both are tensors of one shape and dtype, equal or within the bound. NaN is equal to NaN."""
     if not isinstance(want, torch.Tensor) or (got.shape, got.dtype) != (want.shape, want.dtype):
         return False
     a, b = got.double(), want.double()
