@@ -3,6 +3,7 @@ else in one mode, for some sizes, in some dtype, in the gradient. Each of them m
 
 import pytest
 import torch
+import transformers
 from test_patch_structure import CONVENTIONS, MLP, Norm, only
 from torch import nn
 
@@ -26,6 +27,11 @@ class Variant(MLP):
         before, between, after = self.steps
         seen = before(self, x)
         return after(self, self.down_proj(between(self, self.gate_proj(seen), self.up_proj(seen))))
+
+
+class Dropping(nn.Linear):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.1, self.training)
 
 
 def counted(self, x):
@@ -134,6 +140,24 @@ class TestMLP:
         mlp = Variant(after=AFTER["drops"])
         mlp.dropout.p = 0.0
         assert only(mlp).text == "SiLU"
+
+    def test_random_projections_draw_in_stocks_order(self):
+        """As adapters do, whose dropout is in training mode."""
+
+        class UpFirst(Variant):
+            def forward(self, x):
+                up = self.up_proj(x)
+                return self.down_proj(gated(self.gate_proj(x), up))
+
+        mlp = UpFirst()
+        for name in mlp.names:
+            getattr(mlp, name).__class__ = Dropping
+        assert only(mlp).text == "SiLU"
+        x = torch.randn(3, 16)
+        torch.manual_seed(3)
+        ours = mlp(x)
+        torch.manual_seed(3)
+        torch.testing.assert_close(ours, UpFirst.forward(mlp, x), rtol=1e-5, atol=1e-6)
 
     def test_a_second_of_the_class_is_tried_again(self):
         parts = nn.Sequential(Variant(), Variant(after=AFTER["drops"]), Variant())
@@ -249,6 +273,15 @@ class TestNorms:
         norm.tiny_eps = 0.5
         torch.testing.assert_close(norm(x), Norm.forward(norm, x))
 
+    @pytest.mark.parametrize("convention", CONVENTIONS)
+    def test_autocast_of_conventions(self, convention):
+        """Nothing in them depends on autocast, so all of them are Tigon's there."""
+        norm, x = Norm(CONVENTIONS[convention]).bfloat16(), torch.randn(5, 24).bfloat16().requires_grad_()
+        tigon.patch(norm)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert "rms_norm" in norm(x).grad_fn.name()
+            assert norm(x).dtype == Norm.forward(norm, x).dtype
+
     @pytest.mark.parametrize("norm", [nn.LayerNorm(24), nn.GroupNorm(4, 24), nn.RMSNorm(24, eps=1e-6)], ids=str)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_autocast(self, norm, dtype):
@@ -278,6 +311,29 @@ class Layer(nn.Module):
     def forward(self, x):
         y = nn.functional.layer_norm(x, (24,), self.weight + self.plus, self.bias, self.eps)
         return self.after(self, y)
+
+
+FOUND = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4, vocab_size=256)
+
+
+class TestFamilies:
+    """Modules of transformers that were once replaced by something else."""
+
+    def test_dropout_in_evaluation_mode(self):
+        config = transformers.SeedOssConfig(**FOUND, num_key_value_heads=2, head_dim=16)
+        patched = transformers.SeedOssForCausalLM(config).eval()
+        report = tigon.patch(patched)
+        assert "mlp" not in report.counts() and "mlp" in [e.kind for e in report.left]
+        mlp, x = patched.train().model.layers[0].mlp, torch.randn(1, 4, 64)
+        assert (mlp(x) == 0).any() and not (mlp.eval()(x) == 0).any()
+
+    def test_clamp(self):
+        from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4MLP
+
+        mlp = DeepseekV4MLP(transformers.DeepseekV4Config(hidden_size=64, intermediate_size=96))
+        assert only(mlp).text == "SiLU, clamped to 10"
+        x = 60 * torch.randn(4, 64)
+        torch.testing.assert_close(mlp(x), DeepseekV4MLP.forward(mlp, x), rtol=1e-5, atol=1e-4)
 
 
 class TestLayerNorm:

@@ -101,7 +101,7 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
         for activation, gate in gates.items():
             found = _with_options(module, order, gate) if activation == "SiLU" else _Found(gate)
             try:
-                _try(module, order, found, _TRIALS[0])
+                found = found._replace(called=_try(module, order, found, _TRIALS[0]))
             except Exception as error:  # whatever a stranger's forward raises: it is not the one looked for
                 seen = seen or error
                 continue
@@ -160,16 +160,18 @@ class _Found(NamedTuple):
     factor: float = 1.0  # of the gate
     after: float = 1.0
     text: str = ""
+    called: tuple[str, ...] = ()  # the projections, but for the last, in the order of their calls
 
 
 def _forward(order: tuple[str, ...], found: _Found):
     *inputs, down = order
-    (gate, _), _, after, _ = found
+    gate, after = found.gate.operator, found.after
 
     def forward(self, x):
         if not computable(x):
             return type(self).forward(self, x)
-        y = getattr(self, down)(gate(*[getattr(self, name)(x) for name in inputs]))
+        answers = {name: getattr(self, name)(x) for name in found.called}  # what is random in them stays in its order
+        y = getattr(self, down)(gate(*[answers[name] for name in inputs]))
         return y if after == 1 else y * after
 
     return forward
@@ -185,7 +187,7 @@ def _with_options(module: nn.Module, order: tuple[str, ...], gate: _Gate) -> _Fo
         answers = [torch.full((1, wide), value, dtype=torch.float64) for wide, value in zip(widths[1:], (gate, up))]
         if len(answers) == 1:
             answers[0][..., widths[1] // 2 :] = up
-        given, result = _run(module, order, x, answers, out, False)
+        given, result, _ = _run(module, order, x, answers, out, False)
         return given.flatten()[0].item(), result.flatten()[0].item()
 
     try:
@@ -228,11 +230,11 @@ def _numbers(widths: tuple[int, ...], trial: _Trial) -> list[torch.Tensor]:
 
 
 def _run(module: nn.Module, order: tuple[str, ...], x, answers, out, training: bool):
-    """(what the last projection is given [rows, I], the module's output) of the module's own forward."""
+    """What the last projection is given [rows, I], the output, and the order of calls, of the module's own forward."""
     *inputs, down = order
     calls = []
 
-    def answer_with(answer):
+    def answer_with(name, answer):
         def answers(seen):
             same = seen.shape[-1] == x.shape[-1] and seen.dtype == x.dtype
             if not same or not torch.equal(seen.reshape(-1, x.shape[-1]), x.flatten(0, -2)):
@@ -241,7 +243,7 @@ def _run(module: nn.Module, order: tuple[str, ...], x, answers, out, training: b
                 seen.requires_grad and torch.equal(*torch.autograd.grad(seen, x, x.detach(), retain_graph=True), x)
             ):
                 raise Differs("x has another gradient than its projections give")
-            calls.append(None)
+            calls.append(name)
             return answer.reshape(*seen.shape[:-1], -1).clone()
 
         return answers
@@ -250,21 +252,22 @@ def _run(module: nn.Module, order: tuple[str, ...], x, answers, out, training: b
         calls.append(seen.reshape(-1, seen.shape[-1]))
         return out.reshape(*seen.shape[:-1], -1).clone()
 
-    places = {name: answer_with(answer) for name, answer in zip(inputs, answers)} | {down: last}
+    places = {name: answer_with(name, answer) for name, answer in zip(inputs, answers)} | {down: last}
     children = {name: Given(answer, getattr(module, name)) for name, answer in places.items()}
     result = run(module, x, training=training, children=children)
-    if len(calls) != len(order) or calls[-1] is None:
+    *called, given = calls or [None]
+    if not isinstance(given, torch.Tensor) or sorted(called) != sorted(inputs):
         raise Differs("it does not call each projection once")
-    return calls[-1], result
+    return given, result, tuple(called)
 
 
-def _try(module: nn.Module, order: tuple[str, ...], found: _Found, trial: _Trial) -> None:
-    """Differs if the module's forward is another in this trial."""
+def _try(module: nn.Module, order: tuple[str, ...], found: _Found, trial: _Trial) -> tuple[str, ...]:
+    """Differs if the module's forward is another in this trial; else the order in which it calls its projections."""
     x, out, *answers = _numbers(_widths(module, order), trial)
     if trial.gradient:
         x, out, *answers = (tensor.clone().requires_grad_() for tensor in (x, out, *answers))
     with torch.set_grad_enabled(trial.gradient):
-        given, result = _run(module, order, x, answers, out, trial.training)
+        given, result, called = _run(module, order, x, answers, out, trial.training)
         got = found.gate.operator(*answers).flatten(0, -2)
         after = out if found.after == 1 else out * found.after
     rtol = 4 * torch.finfo(trial.dtype).eps  # a stock gate rounds three times, Tigon's once
@@ -282,6 +285,7 @@ def _try(module: nn.Module, order: tuple[str, ...], found: _Found, trial: _Trial
     if trial.gradient:
         _try_gradients((got, given), answers)
         _try_gradients((after, result), [out])
+    return called
 
 
 def _try_gradients(pair, inputs: list[torch.Tensor]) -> None:

@@ -1,5 +1,6 @@
 """Normalisation layers, by what they compute: RMSNorms, LayerNorms and torch's GroupNorm."""
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ..torch import functional as F
 from .replacement import Left, Method, Replacement, computable, is_distributed
@@ -155,17 +157,29 @@ def _mixed(attempt, convention: str, compute: Callable) -> Callable | None:
     return None
 
 
-def _autocast(attempt, compute: Callable) -> bool:
-    """Whether rows of f32 stay what they are under autocast."""
-    try:
-        with torch.autocast("cpu", torch.bfloat16):
-            attempt(compute, _F32, _F32)
-        return True
-    except Exception:  # whatever a stranger's forward raises
-        return False
+class _NoNormOfTorch(TorchFunctionMode):
+    """Under it torch's own norms raise: on a GPU autocast makes their result f32."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (nn.functional.layer_norm, nn.functional.rms_norm, torch.layer_norm, torch.rms_norm):
+            raise Differs("it calls torch's own norm")
+        return function(*args, **(kwargs or {}))
 
 
-def _forward(norm: _Norm, compute: Callable, mixed: Callable | None, under_autocast: bool, sharded: bool):
+def _autocast(attempt, compute: Callable) -> list[torch.dtype]:
+    """The dtypes of rows for which autocast changes nothing."""
+    same = []
+    for dtype, mode in (_F32, contextlib.nullcontext()), (_BF16, _NoNormOfTorch()):
+        try:
+            with torch.autocast("cpu", torch.bfloat16), mode:
+                attempt(compute, dtype, dtype)
+            same.append(dtype)
+        except Exception:  # whatever a stranger's forward raises
+            continue
+    return same + [_F16] * (_BF16 in same)
+
+
+def _forward(norm: _Norm, compute: Callable, mixed: Callable | None, under_autocast: list, sharded: bool):
     def forward(self, x):
         weight = None if norm.weight is None else getattr(self, norm.weight)
         bias = None if norm.bias is None else getattr(self, norm.bias)
@@ -175,8 +189,7 @@ def _forward(norm: _Norm, compute: Callable, mixed: Callable | None, under_autoc
         function = compute if same else mixed
         if function is None:
             return type(self).forward(self, x)
-        # Under autocast torch's own norms give f32.
-        if torch.is_autocast_enabled(x.device.type) and not (under_autocast and (x.dtype == _F32 or not same)):
+        if x.dtype not in under_autocast and torch.is_autocast_enabled(x.device.type):
             return type(self).forward(self, x)
         return function(x, weight, bias, getattr(self, norm.eps))
 

@@ -4,7 +4,6 @@ import functools
 from collections import Counter
 from dataclasses import dataclass, field
 
-import torch
 from torch import nn
 
 from .embeddings import find_embedding
@@ -141,8 +140,8 @@ def _unverifiable(found: Replacement) -> str | None:
                 return f"its {name} is on the device meta"
             if is_distributed(tensor) or tensor.numel() == 0:
                 return f"its {name} is sharded"
-            plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
-            if isinstance(tensor, nn.Parameter) and not (plain and tensor.dtype in DTYPES):
+            plain = type(tensor) is nn.Parameter and tensor.dtype in DTYPES
+            if isinstance(tensor, nn.Parameter) and not plain:
                 return f"its {name} is a {type(tensor).__name__} of {str(tensor.dtype).removeprefix('torch.')}"
     return None
 

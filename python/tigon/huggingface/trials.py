@@ -7,6 +7,7 @@ import copy
 import functools
 import random
 import re
+import threading
 import types
 import warnings
 from collections import OrderedDict
@@ -20,7 +21,16 @@ _PLAIN = (int, float, complex, str, bool, bytes, type(None))
 
 
 _OF_EVERY_MODULE = {*vars(nn.Module())}
-_known = {}  # in one patch, (detector, module as _identity sees it): verdict
+
+
+class _Known(threading.local):
+    """In one patch, (detector, module as _identity sees it): verdict."""
+
+    def __init__(self):
+        self.verdicts = {}
+
+
+_known = _Known()
 
 
 def once(recognise):
@@ -30,10 +40,10 @@ def once(recognise):
 
     @functools.wraps(recognise)
     def find(module):
-        key = recognise, _identity(module)
-        if key not in _known:
-            _known[key] = recognise(module)
-        return _known[key](module) if callable(_known[key]) else _known[key]
+        key, verdicts = (recognise, _identity(module)), _known.verdicts
+        if key not in verdicts:
+            verdicts[key] = recognise(module)
+        return verdicts[key](module) if callable(verdicts[key]) else verdicts[key]
 
     return find
 
@@ -80,11 +90,11 @@ def quiet(model: nn.Module):
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         torch.set_default_dtype(torch.float32)
-        _known.clear()
+        _known.verdicts.clear()
         try:
             yield
         finally:
-            _known.clear()
+            _known.verdicts.clear()
             torch.set_default_dtype(dtype)
             random.setstate(state)
 
