@@ -59,6 +59,16 @@ class TestHead:
         patched = with_forward(lambda self, h, y: outputs(self, self.lm_head(h), y))
         assert tigon.patch(patched).counts()["loss"] == 1
 
+    def test_a_layer_before_the_head(self):
+        """Which is no part of the trial, and runs in the model."""
+        patched = with_forward(lambda self, h, y: outputs(self, self.lm_head(self.dense(h[:, slice(0, None)])), y))
+        patched.dense = torch.nn.Linear(64, 64)
+        ids, labels = batch()
+        stock = patched(ids, labels=labels)
+        report = tigon.patch(patched)
+        assert report.counts()["loss"] == 1 and not report.unverified
+        torch.testing.assert_close(patched(ids, labels=labels).loss, stock.loss, rtol=1e-6, atol=0)
+
     def test_shape_of_the_logits_may_be_read(self):
         patched = with_forward(lambda self, h, y: outputs(self, (z := self.lm_head(h)), y, 0 * z.shape[-1]))
         ids, labels = batch()

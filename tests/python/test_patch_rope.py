@@ -149,6 +149,16 @@ class TestRope:
         q = heads(2, 3, 6, 16)
         assert torch.equal(module(q, angle.cos(), angle.sin()), turn(q, q, angle.cos(), angle.sin())[0])
 
+    def test_a_method_is_said(self):
+        class Attention(nn.Module):
+            def rotary(self, q):
+                return q
+
+            def forward(self, q):
+                return self.rotary(q)
+
+        assert only(Attention(), "left").text == "its rope is its own method rotary"
+
     def test_other_arguments_are_said(self):
         def rotary(tensor, sin, cos):
             return tensor * cos + sin

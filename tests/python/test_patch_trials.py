@@ -167,7 +167,11 @@ class TestMLP:
 
 
 class TestExperts:
-    @pytest.mark.parametrize("shapes", [((4, 48, 16), (4, 16, 24)), ((4, 24, 16), (4, 16, 24))], ids=["gated", "plain"])
+    @pytest.mark.parametrize(
+        "shapes",
+        [((4, 48, 16), (4, 16, 24)), ((4, 24, 16), (4, 16, 24)), ((6, 48, 16), (4, 16, 24))],
+        ids=["gated", "plain", "some"],
+    )
     def test_named_once(self, shapes):
         class Stack(nn.Module):
             def __init__(self, shape):
@@ -187,6 +191,17 @@ class TestExperts:
 
         report = tigon.patch(nn.Sequential(Experts()))
         assert [(e.path, e.kind) for e in report.left] == [("0", "mlp")] and "experts" in report.left[0].text
+
+    def test_matrices_of_all_experts(self):
+        class Flat(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b, self.c = (nn.Parameter(torch.rand(96, 16)) for _ in range(3))
+
+            def forward(self, x, a, b, c):
+                return x
+
+        assert "experts" in only(Flat(), "left").text
 
     def test_lists_of_projections_are_no_mlp(self):
         report = tigon.patch(nn.ModuleList([nn.Linear(16, 24), nn.Linear(16, 24), nn.Linear(24, 16)]))

@@ -135,7 +135,13 @@ def _around(model: nn.Module, path: str, training: bool, outputs, head: nn.Modul
     `head` is in the place of its head, and every other child answers with `outputs`."""
     name, _, rest = path.partition(".")
     inside = _around(getattr(model, name), rest, training, outputs, head) if rest else [head]
-    children = {child: Given(outputs, place) for child, place in model.named_children()} | {name: inside[0]}
+
+    def answer(*args, **kwargs):  # what is between the base model and the head is left out
+        hidden = outputs.last_hidden_state
+        given = isinstance(args[0], torch.Tensor) and args[0].data_ptr() == hidden.data_ptr() if args else False
+        return args[0] if given else outputs
+
+    children = {child: Given(answer, place) for child, place in model.named_children()} | {name: inside[0]}
     return [twin(model, training, children), *(inside if rest else [])]
 
 

@@ -129,13 +129,16 @@ def _said(error: Exception) -> str:
 
 
 def _holds_experts(module: nn.Module) -> bool:
-    """[E, 2I, H] and [E, H, I], or transposed, or [E, I, H] and [E, H, I]; in the module or in two of its children."""
+    """[E, 2I, H] and [E, H, I], or transposed, or [E, I, H] and [E, H, I], in the module or in two of its children; or
+    three matrices [E * I, H]."""
     children = [] if any(map(_holds_experts, module.children())) else [*module.children()]
     holders = [module, *(child for child in children if not isinstance(child, nn.modules.conv._ConvNd))]
-    stacks = [p for holder in holders for p in holder.parameters(recurse=False) if p.ndim == 3 and min(p.shape[1:]) > 1]
-    return any(
-        a.shape[0] == b.shape[0] and (a.numel() == 2 * b.numel() or a.shape[1:] == b.shape[:0:-1])
-        for a, b in permutations(stacks, 2)
+    stacks = [p.shape[1:] for holder in holders for p in holder.parameters(recurse=False) if p.ndim == 3]
+    flat = [p.shape for p in module._parameters.values() if p is not None and p.ndim == 2]
+    return len(flat) == 3 == flat.count(flat[0]) or any(
+        a in ((2 * b[1], b[0]), (b[1], 2 * b[0]), (b[1], b[0]))
+        for a, b in permutations(map(tuple, stacks), 2)
+        if min(*a, *b) > 1
     )
 
 
