@@ -74,6 +74,14 @@ class TestVerify:
         assert len(report.replaced) == 2 and "not verified 2:" in str(report)
         assert not tigon.patch(parts, verify=False).unverified
 
+    def test_weights_that_are_not_finite_are_named(self):
+        """As memory is before the weights are loaded."""
+        mlp = MLP(nn.SiLU())
+        mlp.up_proj.weight.data.fill_(float("nan"))
+        report = tigon.patch(mlp)
+        assert report.counts() == dict(mlp=1)
+        assert report.unverified[0].text == "its own output in evaluation mode is not finite"
+
     def test_quantised_weights_are_named(self):
         mlp = MLP(nn.SiLU())
         mlp.up_proj.weight = nn.Parameter(torch.zeros(24, 16, dtype=torch.int8), requires_grad=False)

@@ -4,6 +4,7 @@ import functools
 from collections import Counter
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from .embeddings import find_embedding
@@ -157,6 +158,8 @@ def _verify(found: Replacement) -> str | None:
         except Exception as error:
             raise Differs(f"its replacement raises {type(error).__name__} in {mode} mode: {error}") from None
         for pair in pairs:
+            if pair.roundings and isinstance(pair.old, torch.Tensor) and not pair.old.isfinite().all():
+                return f"its own output in {mode} mode is not finite"
             if difference := pair.difference():
                 raise Differs(f"verified in {mode} mode, {difference}")
     return None

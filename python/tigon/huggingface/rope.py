@@ -32,10 +32,8 @@ def find_rotary(module: nn.Module) -> Replacement | Left | None:
         return None
     functions = {name: inner.__globals__[name] for name in code.co_names if _is_rotary(inner.__globals__.get(name))}
     methods = [name for name in code.co_names if "rotary" in name and inspect.isroutine(vars(type(module)).get(name))]
-    if methods:
-        return Left(f"its rope is its own method {methods[0]}")
     if not functions:
-        return None
+        return Left(f"its rope is its own method {methods[0]}") if methods else None
     if inner is not forward:
         return Left(f"its forward calls {', '.join(functions)}, and is wrapped by a decorator")
     rotations = {}

@@ -76,11 +76,13 @@ def quiet(model: nn.Module):
     """Around all trials of one patch: f32, no autocast, no gradients, and the random states are put back.
 
     from_pretrained patches under a default device (meta) and a default dtype of its own."""
-    kinds = {t.device.type for t in (*model.parameters(), *model.buffers())} & {"cuda", "npu"}
+    devices = {t.device for t in (*model.parameters(), *model.buffers()) if t.device.type in ("cuda", "npu")}
+    kinds = {device.type for device in devices}
     dtype, state = torch.get_default_dtype(), random.getstate()
     with contextlib.ExitStack() as stack:
         for kind in sorted(kinds):
-            stack.enter_context(torch.random.fork_rng(device_type=kind))
+            indices = sorted(device.index for device in devices if device.type == kind)
+            stack.enter_context(torch.random.fork_rng(indices, device_type=kind))
         stack.enter_context(torch.random.fork_rng(devices=[]))
         for kind in sorted(kinds | {"cpu"}):
             stack.enter_context(torch.autocast(kind, enabled=False))
@@ -109,7 +111,9 @@ def seed(number: int, device: torch.device) -> None:
     """For one device alone: the states of others may not have been kept."""
     generator(number)
     if device.type != "cpu":
-        getattr(torch, device.type).manual_seed_all(number)
+        backend = getattr(torch, device.type)
+        with backend.device(device):
+            backend.manual_seed(number)
 
 
 def twin(module: nn.Module, training: bool, children=None, parameters=None) -> nn.Module:
