@@ -1,4 +1,4 @@
-"""tigon.patch of models on a GPU: what it replaces is verified there, and the random state of the GPU stays as it is."""
+"""tigon.patch of models on a GPU: what it replaces is verified there. The random state of the GPU stays as it is."""
 
 import pytest
 import torch

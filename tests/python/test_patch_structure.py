@@ -146,7 +146,7 @@ class TestMLP:
     def test_with_other_parameters_it_is_left(self):
         mlp = MLP(nn.SiLU())
         mlp.scale = nn.Parameter(torch.ones(16))
-        assert only(mlp, "left").text == "it has other parameters: scale"
+        assert only(mlp, "left").text == "it has other parameters or buffers: scale"
 
     def test_hooks_of_the_projections_run(self):
         mlp = MLP(nn.SiLU())

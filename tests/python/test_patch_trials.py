@@ -21,7 +21,8 @@ class Variant(MLP):
         super().__init__(nn.SiLU())
         self.steps = before, between, after
         self.dropout, self.calls, self.kept = nn.Dropout(0.1), 0, []
-        self.register_buffer("total", torch.zeros(()))
+        if before is summed:
+            self.register_buffer("total", torch.zeros(()))
 
     def forward(self, x):
         before, between, after = self.steps
@@ -108,7 +109,8 @@ class TestMLP:
         mlp = Variant(**steps).train(mode == "training")
         found = tigon.patch(mlp, verify=False)
         assert [entry.kind for entry in found.left] == ["mlp"] and not found.replaced, found
-        assert mlp.training == (mode == "training") and not mlp.calls and not mlp.kept and not mlp.total
+        assert not any(buffer.any() for buffer in mlp.buffers())
+        assert mlp.training == (mode == "training") and not mlp.calls and not mlp.kept
 
     def test_stock_is_replaced(self):
         assert only(Variant()).text == "SiLU"
@@ -140,6 +142,12 @@ class TestMLP:
         mlp = Variant(after=AFTER["drops"])
         mlp.dropout.p = 0.0
         assert only(mlp).text == "SiLU"
+
+    def test_buffers_are_left(self):
+        """What is loaded into them after the patch would be lost."""
+        mlp = Variant(after=lambda self, y: y * (1 + self.total))
+        mlp.register_buffer("total", torch.zeros(()))
+        assert only(mlp, "left").text == "it has other parameters or buffers: total"
 
     def test_random_projections_draw_in_stocks_order(self):
         """As adapters do, whose dropout is in training mode."""

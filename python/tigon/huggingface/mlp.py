@@ -85,11 +85,12 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
         return None
     gated = len(projections) == 3
     arguments = list(inspect.signature(type(module).forward).parameters)[1:]
-    theirs = {id(parameter) for child in projections.values() for parameter in child.parameters()}
-    others = [name for name, parameter in module.named_parameters() if id(parameter) not in theirs]
+    theirs = {id(t) for child in projections.values() for t in (*child.parameters(), *child.buffers())}
+    held = (*module.named_parameters(), *module.named_buffers())  # a buffer may be loaded after the patch
+    others = [name for name, tensor in held if id(tensor) not in theirs]
     if len(arguments) != 1 or others:
         more, taken = (", ".join(names) for names in (others, arguments))
-        reason = f"it has other parameters: {more}" if others else f"its forward takes {taken}"
+        reason = f"it has other parameters or buffers: {more}" if others else f"its forward takes {taken}"
         narrow, wide = _widths(module, roles[0])[:2]
         # Three of one width may be queries, keys and values; what has parameters of its own may be a state space model.
         looks = narrow != wide if gated else narrow < wide and not module._parameters

@@ -135,7 +135,7 @@ def patch(
 
 def _unverifiable(found: Replacement) -> str | None:
     """Why a replacement cannot be compared with the module's own forward."""
-    for method in found.methods[-1:]:
+    for method in found.methods[-1:] if found.weighs else ():
         for name, tensor in (*method.owner.named_parameters(), *method.owner.named_buffers()):
             if tensor.device.type == "meta":
                 return f"its {name} is on the device meta"

@@ -53,6 +53,7 @@ class Replacement:
     detail: str
     methods: tuple[Method, ...]
     compare: Callable[[bool], list["Pair"]]
+    weighs: bool = True  # compare reads the weights of the last method's owner
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def find_rotary(module: nn.Module) -> Replacement | Left | None:
         name: ", ".join(dict.fromkeys(way.text for way in _recognise(f).values())) for name, f in functions.items()
     }
     detail = ", ".join(f"{name}: {text}" for name, text in details.items())
-    return Replacement(detail, (Method(module, "forward", bound),), compare)
+    return Replacement(detail, (Method(module, "forward", bound),), compare, weighs=False)
 
 
 def _parameters(value: object) -> list[str]:

@@ -18,8 +18,6 @@ from torch import nn
 from .replacement import Pair
 
 _PLAIN = (int, float, complex, str, bool, bytes, type(None))
-
-
 _OF_EVERY_MODULE = {*vars(nn.Module())}
 
 
@@ -49,12 +47,13 @@ def once(recognise):
 
 
 def _identity(module: nn.Module) -> tuple:
-    """Equal for modules that compute the same, but for the values of parameters."""
+    """Equal for modules that compute the same, but for the values of parameters. A buffer is equal to itself alone."""
     own = [(n, v if _is_plain(v) else id(v)) for n, v in vars(module).items() if n not in _OF_EVERY_MODULE]
     tensors = [
         (name, None if tensor is None else (type(tensor), tuple(tensor.shape), tensor.dtype))
-        for name, tensor in (*module._parameters.items(), *module._buffers.items())
+        for name, tensor in module._parameters.items()
     ]
+    tensors += [(name, id(buffer)) for name, buffer in module._buffers.items()]
     children = [(name, None if child is None else _identity(child)) for name, child in module._modules.items()]
     return type(module), tuple(own), tuple(tensors), tuple(children)
 
