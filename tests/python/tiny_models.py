@@ -42,8 +42,9 @@ FAMILIES = {
         _EXPERTS | dict(num_experts=4, moe_intermediate_size=48, head_dim=16),
         dict(rms_norm=9, rope=2, embedding=1, loss=1),
     ),
-    "Cohere": ("CohereConfig", {}, dict(mlp=2, rope=2, embedding=1, loss=1)),
+    "Cohere": ("CohereConfig", {}, dict(layer_norm=3, mlp=2, rope=2, embedding=1, loss=1)),
     "GLM4": ("Glm4Config", dict(head_dim=16), dict(rms_norm=9, mlp=2, rope=2, embedding=1, loss=1)),
+    "Nemotron": ("NemotronConfig", dict(head_dim=16), dict(layer_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
     "StableLM": ("StableLmConfig", {}, dict(layer_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
 }
 

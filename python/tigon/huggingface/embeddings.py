@@ -7,11 +7,12 @@ from torch.overrides import TorchFunctionMode
 from .._abi import MAX_DIMS
 from ..torch import functional as F
 from .replacement import Left, Method, Replacement, computable
+from .trials import Differs, compare_rows, run
 
 
 def find_embedding(module: nn.Module) -> Replacement | Left | None:
     """A torch.nn.Embedding, by class. A subclass with a forward of its own, as Gemma's, which scales, keeps it: the
-    lookup inside is Tigon's. Whether there is one is found by running it on one id."""
+    lookup inside is Tigon's. Whether there is one is found by running it on one id, in both modes."""
     if not isinstance(module, nn.Embedding):
         return None
     for option in ("max_norm", "scale_grad_by_freq", "sparse"):
@@ -21,17 +22,29 @@ def find_embedding(module: nn.Module) -> Replacement | Left | None:
     if module.padding_idx is not None:
         detail += f", padding_idx {module.padding_idx}"
     if type(module).forward is nn.Embedding.forward:
-        return Replacement(detail, (Method(module, "forward", _forward),))
+        return _replacement(module, detail, _forward)
 
-    lookups = _Lookups()
-    try:
-        with torch.no_grad(), lookups:
-            type(module).forward(module, torch.zeros(1, 1, dtype=torch.long, device=module.weight.device))
-    except Exception as error:  # whatever a stranger's forward raises
-        return Left(f"its forward does not run on an id: {error}")
-    if not lookups.found:
-        return Left("its forward does not call torch.nn.functional.embedding")
-    return Replacement(f"{detail}, in its own forward", (Method(module, "forward", _forward_of_subclass),))
+    for training in (False, True):
+        lookups = _Lookups()
+        try:
+            with lookups:
+                ids = torch.zeros(1, 1, dtype=torch.long, device=module.weight.device)
+                run(module, ids, training=training)
+        except Differs as error:
+            return Left(str(error))
+        except Exception as error:  # whatever a stranger's forward raises
+            return Left(f"its forward does not run on an id: {error}")
+        if not lookups.found:
+            mode = "" if not training else " in training mode"
+            return Left(f"its forward does not call torch.nn.functional.embedding{mode}")
+    return _replacement(module, f"{detail}, in its own forward", _forward_of_subclass)
+
+
+def _replacement(module: nn.Module, detail: str, forward) -> Replacement:
+    def draw(shape, generator):
+        return torch.randint(module.num_embeddings, shape, generator=generator)
+
+    return Replacement(detail, (Method(module, "forward", forward),), compare_rows(module, forward, (2, 3), 0, 0, draw))
 
 
 def _forward(self, input):

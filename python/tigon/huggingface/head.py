@@ -4,16 +4,19 @@ The model's own forward runs as it is. While it trains on labels, its `lm_head` 
 fused_linear_cross_entropy where logits are expected, and its `loss_function` hands that loss on. The weight is read
 inside the forward of `lm_head` and nowhere else, so whatever gathers it there (FSDP, ZeRO, offloading) has done so."""
 
-import copy
 import functools
 import inspect
+import types
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import torch
 from torch import nn
 
 from ..torch import functional as F
-from .replacement import Left, Method, Replacement, computable, is_distributed
+from .replacement import Left, Method, Pair, Replacement, computable, is_distributed
+from .trials import Given, Unrunnable, generator, twin
 
 
 @dataclass
@@ -27,20 +30,23 @@ class _Call:
 
 
 def find_head(model: nn.Module) -> Replacement | Left | None:
-    """A model with an `lm_head` and transformers' ForCausalLMLoss. What happens to the logits in between (nothing, a
-    scale, a softcap) is found by running its own forward on known logits."""
-    head = model.get_output_embeddings() if hasattr(model, "loss_function") else None
-    name = next((name for name, child in model.named_children() if child is head), None)
-    if head is None or name is None:
+    """A model whose logits are those of a torch.nn.Linear, its own or that of a model inside it, under transformers'
+    ForCausalLMLoss. What happens to the logits in between (nothing, a scale, a softcap) is found by running its own
+    forward on known logits, in both modes."""
+    if not hasattr(type(model), "loss_function"):
+        return None
+    head = model.get_output_embeddings()
+    path = next((path for path, child in model.named_modules() if child is head), None)
+    if head is None or not path:
         return None
     from transformers.loss.loss_utils import ForCausalLMLoss
 
     if not isinstance(head, nn.Linear) or type(head).forward is not nn.Linear.forward:
-        return Left(f"its {name} is a {type(head).__name__}, must be a torch.nn.Linear")
+        return Left(f"its {path} is a {type(head).__name__}, must be a torch.nn.Linear")
     if model.loss_function is not ForCausalLMLoss:
         return Left(f"its loss is {getattr(model.loss_function, '__name__', model.loss_function)}, not ForCausalLMLoss")
-    transform = _logits_transform(model, name)
-    if isinstance(transform, Left):
+    transform = _transform(model, path)
+    if transform is None or isinstance(transform, Left):
         return transform
     temperature, softcap = transform
 
@@ -59,10 +65,10 @@ def find_head(model: nn.Module) -> Replacement | Left | None:
             softcap=softcap,
             temperature=temperature,
         )
-        return call.loss
+        return call.loss.view((1,) * hidden.ndim)  # whose shape a forward may ask for
 
     def loss_function(self, *args, **kwargs):
-        call = vars(getattr(self, name)).get("tigon_call")
+        call = vars(self.get_submodule(path)).get("tigon_call")
         if call is None or call.loss is None:
             return ForCausalLMLoss(*args, **kwargs)
         if call.items is None:
@@ -73,7 +79,7 @@ def find_head(model: nn.Module) -> Replacement | Left | None:
     def forward(self, *args, skip_logits=None, **kwargs):
         keep = kwargs.get("logits_to_keep", 0)
         skip = self.training if skip_logits is None else skip_logits
-        head = getattr(self, name)
+        head = self.get_submodule(path)
         if kwargs.get("labels") is None or not skip or not isinstance(keep, int) or keep != 0:
             return type(self).forward(self, *args, **kwargs)
         call = _Call(_shifted(kwargs), kwargs.get("num_items_in_batch"), kwargs.get("ignore_index", -100))
@@ -92,6 +98,7 @@ def find_head(model: nn.Module) -> Replacement | Left | None:
             Method(model, "_loss_function", loss_function),
             Method(head, "forward", head_forward),
         ),
+        partial(_compare, model, path, head_forward, loss_function, forward),
     )
 
 
@@ -109,17 +116,6 @@ def _without_logits(outputs):
     return type(outputs)(**{key: value for key, value in outputs.items() if key != "logits"})
 
 
-class _Known(nn.Module):
-    """A child whose output is known."""
-
-    def __init__(self, output):
-        super().__init__()
-        self.output = output
-
-    def forward(self, *args, **kwargs):
-        return self.output
-
-
 class _Outputs:
     """The base model's outputs: hidden states, and None for everything else."""
 
@@ -133,37 +129,124 @@ class _Outputs:
         return None
 
 
-def _logits_transform(model: nn.Module, name: str) -> tuple[float, float | None] | Left:
-    """(temperature, softcap): what the model's forward does to lm_head's output, as cross_entropy does it."""
-    magnitude = torch.logspace(-3, 6, 64, dtype=torch.float64)
-    given = torch.cat([-magnitude.flip(0), magnitude]).expand(1, 2, -1)  # [B, T, V]
-    seen = []
+def _around(model: nn.Module, path: str, training: bool, outputs, head: nn.Module) -> list[nn.Module]:
+    """Twins of the model and of the models inside it that the path of its head leads through, outermost first.
 
-    def loss_function(logits, labels, vocab_size=None, **kwargs):
-        seen.append((logits, labels))
-        return logits.new_zeros(())
+    `head` is in the place of its head, and every other child answers with `outputs`."""
+    name, _, rest = path.partition(".")
+    inside = _around(getattr(model, name), rest, training, outputs, head) if rest else [head]
 
-    twin = copy.copy(model)
-    outputs = _Outputs(torch.zeros(1, 2, getattr(model, name).in_features))
-    twin._modules = {child: _Known(outputs) for child in model._modules} | {name: _Known(given)}
-    twin._loss_function = loss_function
-    labels = torch.zeros(1, 2, dtype=torch.long)
-    routed = "output_router_logits" in inspect.signature(type(model).forward).parameters
-    off = {"output_router_logits": False} if routed else {}
-    try:
-        with torch.no_grad():
-            type(model).forward(twin, input_ids=labels, labels=labels, **off)
-        ((logits, seen_labels),) = seen
-    except Exception as error:  # whatever a stranger's forward raises
-        return Left(f"its forward cannot be followed: {error}")
-    if seen_labels is not labels or logits.shape != given.shape:
-        return Left("its forward changes the labels or the shape of the logits on the way to its loss")
+    def answer(*args, **kwargs):  # what is between the base model and the head is left out
+        hidden = outputs.last_hidden_state
+        given = isinstance(args[0], torch.Tensor) and args[0].data_ptr() == hidden.data_ptr() if args else False
+        return args[0] if given else outputs
 
-    x, z = given[0, 0], logits[0, 0].double()
-    slope = (z[64] / x[64]).item()  # at 1e-3, where tanh is straight
+    children = {child: Given(answer, place) for child, place in model.named_children()} | {name: inside[0]}
+    return [twin(model, training, children), *(inside if rest else [])]
+
+
+def _run(model: nn.Module, forward, labels: torch.Tensor, **options):
+    """A forward of the twin on labels, which serve as ids, too."""
+    if "output_router_logits" in inspect.signature(type(model).forward).parameters:
+        options["output_router_logits"] = False  # whose loss is of other outputs, which stand-ins do not give
+    return forward(model, input_ids=labels.clamp(min=0), labels=labels, **options)
+
+
+def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left | None:
+    """(temperature, softcap): what the model's forward does to lm_head's output, as cross_entropy does it.
+
+    None if the loss is made elsewhere, by a model inside this one."""
+    head = model.get_submodule(path)
+    labels = torch.zeros(2, 3, dtype=torch.long)
+    found, losses = [], []
+    for training, seed in product((False, True), (0, 1)):
+        given, seen = _logits((2, 3, head.out_features), seed).requires_grad_(), []
+
+        def loss_function(depth, logits, labels, vocab_size=None, **kwargs):
+            seen.append((depth, logits, labels, vocab_size, kwargs))
+            return torch.tensor(0.5)
+
+        outputs = _Outputs(torch.randn(2, 3, head.in_features, dtype=torch.float32))
+        twins = _around(model, path, training, outputs, Given(given, head))
+        for depth, made in enumerate(twins):
+            vars(made)["_loss_function"] = partial(loss_function, depth)
+        try:
+            with torch.enable_grad():
+                result = _run(twins[0], type(model).forward, labels)
+            ((depth, logits, seen_labels, width, others),) = seen
+        except Exception as error:  # whatever a stranger's forward raises
+            return Left(f"its forward cannot be followed: {error}")
+        if depth:
+            return None
+        if seen_labels is not labels or logits.shape != given.shape or width not in (None, head.out_features):
+            return Left("its forward changes the labels or the shape of the logits on the way to its loss")
+        others = sorted(name for name, value in others.items() if value is not None)
+        if others:
+            return Left(f"its forward gives its loss {', '.join(others)}")
+        scale = _scale(given.detach(), logits.detach().double())
+        found.append(scale)
+        if scale is None or scale != found[0]:
+            mode = " in training mode" if training else ""
+            return Left(f"its forward does more to the logits than to scale and to softcap them{mode}")
+        if not isinstance(result, (tuple, dict)):
+            return Left(f"its forward gives a {type(result).__name__}, must be a tuple or a ModelOutput")
+        named = dict(enumerate(result)) if isinstance(result, tuple) else result
+        loss, *rest = (value for key, value in named.items() if key not in ("logits", 1))
+        if any(isinstance(value, torch.Tensor) and value.requires_grad for value in (loss, *rest)):
+            return Left("its forward uses the logits for more than its loss")
+        losses.append(float(loss))
+        if losses[-1] != losses[0]:
+            return Left("its forward uses the logits for more than its loss")
+    return found[0]
+
+
+def _logits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Of both signs, from 1e-3 to 1e6 in size; the first is the smallest, the last the largest."""
+    numbers = generator(seed)
+    uniform, sign = (torch.rand(shape, generator=numbers, dtype=torch.float64) for _ in range(2))
+    logits = 10 ** (uniform * 9 - 3) * (sign * 2 - 1).sign()
+    logits.view(-1)[0], logits.view(-1)[-1] = 1e-3, 1e6
+    return logits
+
+
+def _scale(x: torch.Tensor, z: torch.Tensor) -> tuple[float, float | None] | None:
+    """(temperature, softcap) with z = softcap * tanh(x / temperature / softcap)."""
+    x, z = x.flatten(), z.flatten()
+    slope = float(f"{(z[0] / x[0]).item():.6g}")  # at 1e-3, where tanh is straight
     if slope > 0 and torch.allclose(z, slope * x, rtol=1e-6):
         return 1 / slope, None
-    softcap = z[-1].item()  # at 1e6, where tanh is flat
+    softcap = float(f"{z[-1].item():.6g}")  # at 1e6, where tanh is flat
     if slope > 0 and torch.allclose(z, softcap * torch.tanh(slope * x / softcap), rtol=1e-6):
         return 1 / slope, softcap
-    return Left("its forward does more to the logits than to scale and to softcap them")
+    return None
+
+
+def _compare(model, path, head_forward, loss_function, forward, training: bool) -> list[Pair]:
+    """The loss of random hidden states, and their gradient, with the weights of the head."""
+    head = model.get_submodule(path)
+    numbers = generator(0)
+    hidden = torch.randn(2, 3, head.in_features, generator=numbers).to(head.weight.device, head.weight.dtype)
+    labels = torch.randint(head.out_features, (2, 3), generator=numbers).to(head.weight.device)
+    labels[1, 1] = -100
+
+    def step(function, **options):
+        given = hidden.clone().requires_grad_()
+        inner = twin(head, training, parameters={k: p.detach() for k, p in head.named_parameters()})
+        twins = _around(model, path, training, _Outputs(given), inner)
+        if function is forward:
+            vars(inner)["forward"] = types.MethodType(head_forward, inner)
+            vars(twins[0])["_loss_function"] = types.MethodType(loss_function, twins[0])
+        with torch.enable_grad():
+            result = _run(twins[0], function, labels, **options)
+            return result, result[0].detach(), *torch.autograd.grad(result[0], given)
+
+    try:
+        result, loss, gradient = step(type(model).forward)
+        largest = result.logits.detach().abs().max().item()
+    except Exception as error:  # whatever a stranger's forward raises
+        raise Unrunnable(f"its own forward raises {type(error).__name__}: {error}") from None
+    _, our_loss, our_gradient = step(forward, skip_logits=True)
+    # A logit x that is rounded changes exp(x) by |x| roundings.
+    roundings, terms = (int(count * (1 + largest) ** 2) for count in (8, head.in_features))
+    dtype = hidden.dtype  # in which stock rounds the logits
+    return [Pair(*pair, roundings, terms, dtype) for pair in ((loss, our_loss), (gradient, our_gradient))]

@@ -1,102 +1,301 @@
-"""Gated MLPs: down(act(gate(x)) * up(x)), with two projections in or one packed."""
+"""MLPs with an operator: gated ones, down(act(gate(x)) * up(x)), and down(relu(up(x))^2)."""
 
-import copy
+import functools
 import inspect
+from collections.abc import Callable
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from ..torch import functional as F
 from .replacement import Left, Method, Replacement, computable
+from .trials import Differs, Given, close, compare_rows, generator, gradients, once, run
+
+
+class _Gate(NamedTuple):
+    """An operator, and the size of what it multiplies: torch's erf is off by 1e-6 of that where 1 + erf(x) cancels."""
+
+    operator: Callable
+    size: Callable
+
+
+def _product(gate, up):
+    return gate * up
+
+
+def _halves(gate_up):
+    return _product(*gate_up.chunk(2, -1))
+
 
 _SEPARATE = {
-    "SiLU": F.swiglu,
-    "GELU (tanh)": F.geglu,
-    "GELU (erf)": partial(F.geglu, approximate="none"),
+    "SiLU": _Gate(F.swiglu, _product),
+    "GELU (tanh)": _Gate(F.geglu, _product),
+    "GELU (erf)": _Gate(partial(F.geglu, approximate="none"), _product),
 }
 _PACKED = {
-    "SiLU": F.swiglu_packed,
-    "GELU (tanh)": F.geglu_packed,
-    "GELU (erf)": partial(F.geglu_packed, approximate="none"),
+    "SiLU": _Gate(F.swiglu_packed, _halves),
+    "GELU (tanh)": _Gate(F.geglu_packed, _halves),
+    "GELU (erf)": _Gate(partial(F.geglu_packed, approximate="none"), _halves),
 }
+_SQUARED = {"ReLU squared": _Gate(F.relu_squared, torch.zeros_like)}
 
 
-def find_gated_mlp(module: nn.Module) -> Replacement | Left | None:
-    """A gated MLP has projections H -> I, H -> I, I -> H, or H -> 2I, I -> H, and nothing else that learns.
+class _Trial(NamedTuple):
+    """x is of that size; the projections' answers go from 1e-3 to 1e3 whatever x is."""
+
+    training: bool = False
+    size: float = 1.0
+    seed: int = 0
+    shape: tuple[int, ...] = (4,)
+    dtype: torch.dtype = torch.float32
+    gradient: bool = False
+
+    def __str__(self):
+        mode = "training" if self.training else "evaluation"
+        return f"in {mode} mode, x {str(self.dtype).removeprefix('torch.')} of size {self.size:g}"
+
+
+_MODES = False, True
+_TRIALS = [
+    *(_Trial(*own) for own in product(_MODES, (1.0, 1e-3, 30.0, 300.0), (0, 1), ((4,), (2, 3)))),
+    *(_Trial(mode, size, dtype=d) for mode in _MODES for size in (1.0, 30.0) for d in (torch.bfloat16, torch.float16)),
+    *(_Trial(mode, gradient=True) for mode in _MODES),
+]
+
+
+@once
+def find_mlp(module: nn.Module) -> Replacement | Left | None:
+    """An MLP has projections H -> I, H -> I, I -> H, or H -> 2I, I -> H, or H -> I, I -> H. Nothing else in it learns.
 
     Which projection is which, and the activation, are found by running the module's own forward with projections that
-    answer with fixed random numbers. The projections stay modules that are called: their hooks, adapters and
-    quantisation keep working."""
+    answer with known numbers. The projections stay modules that are called: their hooks, adapters and quantisation keep
+    working."""
+    if type(module).forward is nn.Module.forward:  # a list of modules
+        return None
     if _holds_experts(module):
         return Left("its weights are those of several experts [experts, out, in]: Tigon has no grouped product")
     projections = {name: child for name, child in module.named_children() if hasattr(child, "out_features")}
-    if len(projections) not in (2, 3) or len(inspect.signature(type(module).forward).parameters) != 2:
-        return None
-    theirs = {parameter for child in projections.values() for parameter in child.parameters()}
-    if theirs != set(module.parameters()):
+    if len(projections) not in (2, 3):
         return None
     roles = [order for order in permutations(projections) if _fits([projections[name] for name in order])]
     if not roles:
         return None
+    gated = len(projections) == 3
+    arguments = list(inspect.signature(type(module).forward).parameters)[1:]
+    theirs = {id(t) for child in projections.values() for t in (*child.parameters(), *child.buffers())}
+    held = (*module.named_parameters(), *module.named_buffers())  # a buffer may be loaded after the patch
+    others = [name for name, tensor in held if id(tensor) not in theirs]
+    if len(arguments) != 1 or others:
+        more, taken = (", ".join(names) for names in (others, arguments))
+        reason = f"it has other parameters or buffers: {more}" if others else f"its forward takes {taken}"
+        narrow, wide = _widths(module, roles[0])[:2]
+        # Three of one width may be queries, keys and values; what has parameters of its own may be a state space model.
+        looks = narrow != wide if gated else narrow < wide and not module._parameters
+        return Left(reason) if looks else None
 
+    seen = None
     for order in roles:
-        for activation, gate in (_SEPARATE if len(order) == 3 else _PACKED).items():
-            if _agrees(module, order, gate):
-                packed = ", packed" if len(order) == 2 else ""
-                return Replacement(activation + packed, (Method(module, "forward", _forward(order, gate)),))
-    return Left("its forward is not down(act(gate(x)) * up(x)) with act one of " + ", ".join(_SEPARATE))
+        gates = _SEPARATE if gated else _PACKED if _is_packed(projections, order) else _SQUARED
+        for activation, gate in gates.items():
+            found = _with_options(module, order, gate) if activation == "SiLU" else _Found(gate)
+            try:
+                found = found._replace(called=_try(module, order, found, _TRIALS[0]))
+            except Exception as error:  # whatever a stranger's forward raises: it is not the one looked for
+                seen = seen or error
+                continue
+            for trial in _TRIALS[1:]:
+                try:
+                    _try(module, order, found, trial)
+                except Exception as error:
+                    return Left(f"it is down({activation}) but for this: {_said(error)} ({trial})")
+            packed = ", packed" if gates is _PACKED else ""
+            return partial(_replacement, order, found, activation + found.text + packed)
+    if gates is _SQUARED:  # a plain MLP with another activation: no operator is for it
+        return None
+    return Left(f"its forward is not down(act(gate(x)) * up(x)) with act one of {', '.join(_SEPARATE)}: {_said(seen)}")
+
+
+def _replacement(order: tuple[str, ...], found: "_Found", detail: str, module: nn.Module) -> Replacement:
+    forward = _forward(order, found)
+    narrow, wide = _widths(module, order)[:2]
+    comparison = compare_rows(module, forward, (2, 2, narrow), roundings=4, terms=wide)
+    return Replacement(detail, (Method(module, "forward", forward),), comparison)
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, Differs) else f"its forward raises {type(error).__name__}"
 
 
 def _holds_experts(module: nn.Module) -> bool:
-    """[E, 2I, H] and [E, H, I], or transposed."""
-    stacks = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim == 3]
-    return any(a.shape[0] == b.shape[0] and a.numel() == 2 * b.numel() for a, b in permutations(stacks, 2))
+    """[E, 2I, H] and [E, H, I], or transposed, or [E, I, H] and [E, H, I], in the module or in two of its children; or
+    three matrices [E * I, H]."""
+    children = [] if any(map(_holds_experts, module.children())) else [*module.children()]
+    holders = [module, *(child for child in children if not isinstance(child, nn.modules.conv._ConvNd))]
+    stacks = [p.shape[1:] for holder in holders for p in holder.parameters(recurse=False) if p.ndim == 3]
+    flat = [p.shape for p in module._parameters.values() if p is not None and p.ndim == 2]
+    return len(flat) == 3 == flat.count(flat[0]) or any(
+        a in ((2 * b[1], b[0]), (b[1], 2 * b[0]), (b[1], b[0]))
+        for a, b in permutations(map(tuple, stacks), 2)
+        if min(*a, *b) > 1
+    )
 
 
 def _fits(order: list[nn.Module]) -> bool:
-    """order: gate, up, down, or gate_up, down."""
+    """order: gate, up, down, or gate_up, down, or up, down."""
     *inputs, down = order
     wide = sum(projection.out_features for projection in inputs)
     same = len({(projection.in_features, projection.out_features) for projection in inputs}) == 1
-    return same and wide == 2 * down.in_features and down.out_features == inputs[0].in_features
+    whole = wide == 2 * down.in_features or (len(inputs) == 1 and wide == down.in_features)
+    return same and whole and down.out_features == inputs[0].in_features
 
 
-def _forward(order: tuple[str, ...], gate):
+def _is_packed(projections, order) -> bool:
+    into, down = (projections[name] for name in order)
+    return into.out_features == 2 * down.in_features
+
+
+class _Found(NamedTuple):
+    """What the module computes between its projections, and the factors of the gate and of the output."""
+
+    gate: _Gate
+    factor: float = 1.0  # of the gate
+    after: float = 1.0
+    text: str = ""
+    called: tuple[str, ...] = ()  # the projections, but for the last, in the order of their calls
+
+
+def _forward(order: tuple[str, ...], found: _Found):
     *inputs, down = order
+    gate, after = found.gate.operator, found.after
 
     def forward(self, x):
         if not computable(x):
             return type(self).forward(self, x)
-        return getattr(self, down)(gate(*[getattr(self, name)(x) for name in inputs]))
+        answers = {name: getattr(self, name)(x) for name in found.called}  # what is random in them stays in its order
+        y = getattr(self, down)(gate(*[answers[name] for name in inputs]))
+        return y if after == 1 else y * after
 
     return forward
 
 
-class _Answer(nn.Module):
-    """A projection whose output is known; the one out of the MLP hands on what it is given."""
+def _with_options(module: nn.Module, order: tuple[str, ...], gate: _Gate) -> _Found:
+    """The factors of the gate and of the output, and the clamp, as answers far apart show them; the trials try them."""
+    widths = _widths(module, order)
+    x = out = torch.ones(1, widths[0], dtype=torch.float64)
 
-    def __init__(self, output: torch.Tensor | None):
-        super().__init__()
-        self.output = output
+    def probe(gate, up):
+        """(what the last projection is given, the output) of constant answers."""
+        answers = [torch.full((1, wide), value, dtype=torch.float64) for wide, value in zip(widths[1:], (gate, up))]
+        if len(answers) == 1:
+            answers[0][..., widths[1] // 2 :] = up
+        given, result, _ = _run(module, order, x, answers, out, False)
+        return given.flatten()[0].item(), result.flatten()[0].item()
 
-    def forward(self, x):
-        return x if self.output is None else self.output
+    try:
+        straight = probe(1.0, 1e-3)[0] * 1e3
+        (flat, _), (slope, after) = probe(1.0, 1e8), probe(1e-11, 1e-3)
+    except Exception:  # whatever a stranger's forward raises: the trial says so
+        return _Found(gate)
+    factor, after = (float(f"{value:.10g}") for value in (2e14 * slope, after))
+    options, text = {}, ""
+    if factor > 0 and factor != 1:
+        options["gate_multiplier"], text = factor, f", gate * {factor:g}"
+    if straight > 0 and 0 < flat < 1e7 * straight:
+        options["limit"] = float(f"{flat / straight:.10g}")
+        text += f", clamped to {options['limit']:g}"
+    if after != 1:
+        text += f", output * {after:g}"
+    return _Found(gate._replace(operator=partial(gate.operator, **options)), factor, after, text)
 
 
-def _agrees(module: nn.Module, order: tuple[str, ...], gate) -> bool:
+def _widths(module: nn.Module, order: tuple[str, ...]) -> tuple[int, ...]:
+    """H, and the width of each answer."""
+    return getattr(module, order[0]).in_features, *(getattr(module, name).out_features for name in order[:-1])
+
+
+@functools.lru_cache(maxsize=64)
+def _numbers(widths: tuple[int, ...], trial: _Trial) -> list[torch.Tensor]:
+    """x [.., H], the output [.., H] of the last projection, and the answers [.., I] of the others.
+
+    Every other row of an answer is normal, the others go from 1e-3 to 1e3 in size."""
+    numbers = generator(trial.seed)
+    draw = partial(torch.randn, generator=numbers, dtype=torch.float32)
+    x, out = (draw(*trial.shape, widths[0]) * size for size in (trial.size, 300.0))
+    answers = []
+    for wide in widths[1:]:
+        answer = 2 * draw(*trial.shape, wide)
+        spread = torch.rand(*trial.shape, wide, generator=numbers, dtype=torch.float32) * 6 - 3
+        answer.flatten(0, -2)[1::2] = (answer.sign() * 10**spread).flatten(0, -2)[1::2]
+        answers.append(answer.clamp(-200, 200) if trial.dtype == torch.float16 else answer)  # products stay finite
+    return [tensor.to(trial.dtype) for tensor in (x, out, *answers)]
+
+
+def _run(module: nn.Module, order: tuple[str, ...], x, answers, out, training: bool):
+    """What the last projection is given [rows, I], the output, and the order of calls, of the module's own forward."""
     *inputs, down = order
-    generator = torch.Generator().manual_seed(0)
-    outputs = [torch.randn(4, getattr(module, name).out_features, generator=generator) * 2 for name in inputs]
-    twin = copy.copy(module)
-    answers = {name: _Answer(output) for name, output in zip(inputs, outputs)} | {down: _Answer(None)}
-    twin._modules = module._modules | answers
-    with torch.no_grad():
-        try:
-            want = type(module).forward(twin, torch.zeros(4, getattr(module, inputs[0]).in_features))
-        except Exception:  # whatever a stranger's forward raises: it is not the one looked for
-            return False
-        got = gate(*outputs)
-    # torch's own erf is off by 1e-6; the two GELUs differ by up to 5e-4
-    return isinstance(want, torch.Tensor) and want.shape == got.shape and torch.allclose(got, want, 1e-5, 1e-5)
+    calls = []
+
+    def answer_with(name, answer):
+        def answers(seen):
+            same = seen.shape[-1] == x.shape[-1] and seen.dtype == x.dtype
+            if not same or not torch.equal(seen.reshape(-1, x.shape[-1]), x.flatten(0, -2)):
+                raise Differs("its projections are given another x than it is")
+            if x.requires_grad and not (
+                seen.requires_grad and torch.equal(*torch.autograd.grad(seen, x, x.detach(), retain_graph=True), x)
+            ):
+                raise Differs("x has another gradient than its projections give")
+            calls.append(name)
+            return answer.reshape(*seen.shape[:-1], -1).clone()
+
+        return answers
+
+    def last(seen):
+        calls.append(seen.reshape(-1, seen.shape[-1]))
+        return out.reshape(*seen.shape[:-1], -1).clone()
+
+    places = {name: answer_with(name, answer) for name, answer in zip(inputs, answers)} | {down: last}
+    children = {name: Given(answer, getattr(module, name)) for name, answer in places.items()}
+    result = run(module, x, training=training, children=children)
+    *called, given = calls or [None]
+    if not isinstance(given, torch.Tensor) or sorted(called) != sorted(inputs):
+        raise Differs("it does not call each projection once")
+    return given, result, tuple(called)
+
+
+def _try(module: nn.Module, order: tuple[str, ...], found: _Found, trial: _Trial) -> tuple[str, ...]:
+    """Differs if the module's forward is another in this trial; else the order in which it calls its projections."""
+    x, out, *answers = _numbers(_widths(module, order), trial)
+    if trial.gradient:
+        x, out, *answers = (tensor.clone().requires_grad_() for tensor in (x, out, *answers))
+    with torch.set_grad_enabled(trial.gradient):
+        given, result, called = _run(module, order, x, answers, out, trial.training)
+        got = found.gate.operator(*answers).flatten(0, -2)
+        after = out if found.after == 1 else out * found.after
+    rtol = 4 * torch.finfo(trial.dtype).eps  # a stock gate rounds three times, Tigon's once
+    wide = [answer.detach().double() for answer in answers]
+    atol = 1e-6 * found.gate.size(*wide).abs().flatten(0, -2)
+    step = torch.finfo(trial.dtype).tiny * torch.finfo(trial.dtype).eps  # of what is subnormal, times up
+    atol = atol + 2 * step * (1 + wide[-1][..., -got.shape[-1] :].abs().flatten(0, -2))
+    if found.factor != 1:  # stock rounds factor * gate, too, which exp makes that many times larger
+        argument = (found.factor * wide[0][..., : got.shape[-1]]).flatten(0, -2)
+        atol = atol + rtol / 4 * argument.abs() * got.double().abs()
+    if not close(got, given, rtol, atol):
+        raise Differs("what its last projection is given is another")
+    if not close(after, result, 0.0 if found.after == 1 else rtol):
+        raise Differs("its output is not what its last projection gives")
+    if trial.gradient:
+        _try_gradients((got, given), answers)
+        _try_gradients((after, result), [out])
+    return called
+
+
+def _try_gradients(pair, inputs: list[torch.Tensor]) -> None:
+    """The gradients of both, of a derivative that is 1 everywhere."""
+    got, want = (gradients([y], inputs, [torch.ones_like(y)]) for y in pair)
+    # silu' cancels where it is 0, and erf's error is there, too; other answers multiply it.
+    size = functools.reduce(lambda a, b: a * b, (1 + value.detach().abs().amax(-1, True) for value in inputs))
+    if not all(theirs is not None and close(ours, theirs, 1e-5, 2e-6 * size) for ours, theirs in zip(got, want)):
+        raise Differs("its gradient is another")

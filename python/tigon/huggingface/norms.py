@@ -1,114 +1,256 @@
-"""Normalisation layers: RMSNorms by what they compute, torch's LayerNorm and GroupNorm by their class."""
+"""Normalisation layers, by what they compute: RMSNorms, LayerNorms and torch's GroupNorm."""
 
-import copy
+import contextlib
 import inspect
 import re
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ..torch import functional as F
 from .replacement import Left, Method, Replacement, computable, is_distributed
+from .trials import Differs, close, compare_rows, generator, gradients, once, run
 
-# (weight offset, casting), the first that agrees wins
-_CONVENTIONS = {
-    "Llama": (0.0, "llama"),
-    "Gemma": (1.0, "gemma"),
-    "OLMo 2": (0.0, "gemma"),
+_F32, _BF16, _F16 = torch.float32, torch.bfloat16, torch.float16
+
+
+def _rms_norm_promoted(x, weight, bias, eps):
+    """As Llama's, whose product with a wider weight is as wide as that."""
+    return weight * F.rms_norm(x, None, eps)
+
+
+def _layer_norm_1p(x, weight, bias, eps):
+    return F.layer_norm(x, weight + 1, bias, eps)
+
+
+_RMS = {
+    "Llama": lambda x, weight, bias, eps: F.rms_norm(x, weight, eps),
+    "Gemma": lambda x, weight, bias, eps: F.rms_norm(x, weight, eps, 1.0, "gemma"),
+    "OLMo 2": lambda x, weight, bias, eps: F.rms_norm(x, weight, eps, 0.0, "gemma"),
 }
+_LAYER = {"LayerNorm": F.layer_norm, "LayerNorm, 1 + weight": _layer_norm_1p}
+_MIXED = {"Llama": _rms_norm_promoted}  # where the weight is f32 and x is not; else the same function is tried
+
+
+class _Norm(NamedTuple):
+    """A module with an eps and at most a weight and a bias, vectors; the names of all three."""
+
+    eps: str
+    weight: str | None
+    bias: str | None
 
 
 def find_rms_norm(module: nn.Module) -> Replacement | Left | None:
-    """An RMSNorm is a module with an eps, at most one parameter, a vector, and no children.
-
-    Which of the conventions of tigon.torch.functional.rms_norm it follows is found by running its own forward on small
-    random rows, in f32 and bf16, with a random weight in place of its own."""
-    eps_name = next((name for name in vars(module) if re.search("(^|_)eps(ilon)?$", name)), None)
-    of_torch = type(module).__module__.startswith("torch.nn") and type(module) is not nn.RMSNorm
-    inner = [*module.children(), *module.buffers(recurse=False)]
-    if eps_name is None or of_torch or inner:
-        return None
-    parameters = dict(module.named_parameters(recurse=False))
-    if len(parameters) > 1 or any(weight.ndim != 1 for weight in parameters.values()):
-        return Left("not an RMSNorm of rows: its parameters are " + (", ".join(parameters) or "none"))
-    arguments = list(inspect.signature(type(module).forward).parameters)[1:]
-    if len(arguments) != 1:
-        return Left(f"its forward takes {', '.join(arguments)}")
-    eps = getattr(module, eps_name)
-    if not isinstance(eps, float):
-        return Left(f"its {eps_name} is {eps!r}, must be a float")
-
-    name = next(iter(parameters), None)
-    convention = _convention(module, name, eps)
-    if isinstance(convention, Left):
-        return convention
-    offset, casting = _CONVENTIONS[convention]
-
-    def forward(self, x):
-        weight = None if name is None else getattr(self, name)
-        if not computable(x, weight):
-            return type(self).forward(self, x)
-        return F.rms_norm(x, weight, eps, offset, casting)
-
-    return Replacement(f"{convention}, eps {eps:g}", (Method(module, "forward", forward),))
-
-
-def _convention(module: nn.Module, name: str | None, eps: float) -> str | Left:
-    """The convention that gives the module's own bits, but for a rounding in a hundred elements."""
-    weight = None if name is None else getattr(module, name)
-    channels = getattr(module, "normalized_shape", (64,))[-1] if weight is None else weight.numel()
-    generator = torch.Generator().manual_seed(0)
-    # [8, C]; in the last rows mean(x^2) is about eps, so that where eps is added shows
-    rows = torch.randn(8, channels, generator=generator) * torch.tensor([1.0] * 4 + [eps**0.5] * 4)[:, None]
-    scale = torch.rand(channels, generator=generator) * 2 - 1
-
-    def differing(offset, casting, dtype):
-        x, w = rows.to(dtype), None if weight is None else scale.to(dtype)
-        want, got = _own_forward(module, name, w, x), F.rms_norm(x, w, eps, offset, casting)
-        if not isinstance(want, torch.Tensor) or (want.shape, want.dtype) != (got.shape, got.dtype):
-            return 1.0
-        if dtype == torch.float32:
-            return float(not torch.allclose(got, want, rtol=1e-5, atol=1e-6))
-        return (got != want).float().mean().item()
-
-    try:
-        for convention, parameters in _CONVENTIONS.items():
-            if differing(*parameters, torch.float32) == 0 and differing(*parameters, torch.bfloat16) < 0.01:
-                return convention
-    except Exception as error:  # whatever a stranger's forward raises
-        return Left(f"its forward does not run on rows of {channels}: {error}")
-    return Left("its forward is no convention of rms_norm: " + ", ".join(_CONVENTIONS))
-
-
-def _own_forward(module: nn.Module, name: str | None, weight: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    twin = copy.copy(module)
-    if name is not None:
-        twin._parameters = module._parameters | {name: nn.Parameter(weight)}
-    with torch.no_grad():
-        return type(module).forward(twin, x)
+    """Which of the conventions of tigon.torch.functional.rms_norm it follows is found by running its own forward on
+    random rows with a random weight in place of its own, in each dtype and mode."""
+    return _found(module, "rms_norm")
 
 
 def find_layer_norm(module: nn.Module) -> Replacement | Left | None:
-    if type(module) is not nn.LayerNorm:
+    """As find_rms_norm: LayerNorms with and without bias, and those with 1 + weight."""
+    return _found(module, "layer_norm")
+
+
+def _found(module: nn.Module, kind: str) -> Replacement | Left | None:
+    whose, verdict = _recognise(module)
+    if whose != kind:
         return None
-    if len(module.normalized_shape) != 1:
+    return verdict(module) if callable(verdict) else verdict
+
+
+@once
+def _recognise(module: nn.Module) -> tuple[str, Callable | Left | None]:
+    """The kind of norm that it is or comes closest to, and what makes its Replacement."""
+    own = "layer_norm" if isinstance(module, nn.LayerNorm) else "rms_norm"
+    norm = _norm(module)
+    if not isinstance(norm, _Norm):
+        return own, norm
+    reasons = {}
+    for kind, conventions in dict(rms_norm=_RMS, layer_norm=_LAYER).items():
+        try:
+            return kind, _convention(module, norm, conventions)
+        except Differs as error:
+            reasons[kind] = Left(str(error))
+    return own, reasons[own]
+
+
+def _norm(module: nn.Module) -> _Norm | Left | None:
+    eps = next((name for name in vars(module) if re.search("(^|_)eps(ilon)?$", name)), None)
+    of_torch = type(module).__module__.startswith("torch.nn") and type(module) not in (nn.RMSNorm, nn.LayerNorm)
+    if eps is None or of_torch or isinstance(module, nn.GroupNorm) or [*module.children()]:
+        return None
+    if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) != 1:
         return Left(f"it normalises {len(module.normalized_shape)} dimensions at once, must be 1")
+    buffers = [name for name, buffer in module.named_buffers(recurse=False) if buffer is not None]
+    if buffers:
+        return Left(f"not a norm of rows: its buffers are {', '.join(buffers)}")
+    parameters = {name: p for name, p in module.named_parameters(recurse=False)}
+    if not parameters.keys() <= {*list(parameters)[:1], "bias"} or any(p.ndim != 1 for p in parameters.values()):
+        return Left("not a norm of rows: its parameters are " + ", ".join(parameters))
+    arguments = list(inspect.signature(type(module).forward).parameters)[1:]
+    if len(arguments) != 1:
+        return Left(f"its forward takes {', '.join(arguments)}")
+    if not isinstance(getattr(module, eps), float):
+        return Left(f"its {eps} is {getattr(module, eps)!r}, must be a float")
+    bias = "bias" if "bias" in parameters else None
+    return _Norm(eps, next((name for name in parameters if name != "bias"), None), bias)
 
+
+_SHAPES = (12,), (2, 6), (2, 2, 3)
+_MODES = False, True
+
+
+def _convention(module: nn.Module, norm: _Norm, conventions: dict[str, Callable]) -> Callable | Left:
+    """The convention with the module's own bits, but for a rounding in a hundred elements. Differs if none does."""
+    own = [None if name is None else getattr(module, name) for name in (norm.weight, norm.bias)]
+    given = next((parameter for parameter in own if parameter is not None), None)
+    channels = getattr(module, "normalized_shape", (64,))[-1] if given is None else given.numel()
+    attempt = partial(_try, module, norm, channels)
+    seen = None
+    for convention, compute in conventions.items():
+        try:
+            attempt(compute, _F32, _F32)
+            attempt(compute, _BF16, _BF16)
+        except Exception as error:  # whatever a stranger's forward raises: it is not this convention
+            seen = seen or error
+            continue
+        try:
+            for mode, shape, dtype, seed in product(_MODES, _SHAPES, (_F32, _BF16, _F16), (0, 1)):
+                attempt(compute, dtype, dtype, mode, shape, seed)
+            for mode in _MODES:
+                attempt(compute, _F32, _F32, mode, gradient=True)
+        except Exception as error:
+            return Left(f"it is {convention} but for this: {_said(error)}")
+        mixed, under_autocast = _mixed(attempt, convention, compute), _autocast(attempt, compute)
+        forward = partial(_forward, norm, compute, mixed, under_autocast, conventions is _RMS)
+        text = f"{convention}, eps {getattr(module, norm.eps):g}"
+        return partial(_replacement, forward, text, channels)
+    known = ", ".join(conventions)
+    raise Differs(f"its forward is none of {known}: {_said(seen)} (rows of {channels})")
+
+
+def _replacement(make: Callable, text: str, channels: int, module: nn.Module) -> Replacement:
+    forward = make()
+    return Replacement(
+        text, (Method(module, "forward", forward),), compare_rows(module, forward, (2, 3, channels), 4, channels)
+    )
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, Differs) else f"its forward raises {type(error).__name__}: {error}"
+
+
+def _mixed(attempt, convention: str, compute: Callable) -> Callable | None:
+    """What it computes of bf16 rows with weights of f32, if anything that is known."""
+    for mixed in (_MIXED.get(convention), compute):
+        try:
+            for mode in _MODES:
+                attempt(mixed, _BF16, _F32, mode)
+            return mixed
+        except Exception:  # whatever a stranger's forward raises
+            continue
+    return None
+
+
+class _NoNormOfTorch(TorchFunctionMode):
+    """Under it torch's own norms raise: on a GPU autocast makes their result f32."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (nn.functional.layer_norm, nn.functional.rms_norm, torch.layer_norm, torch.rms_norm):
+            raise Differs("it calls torch's own norm")
+        return function(*args, **(kwargs or {}))
+
+
+def _autocast(attempt, compute: Callable) -> list[torch.dtype]:
+    """The dtypes of rows for which autocast changes nothing."""
+    same = []
+    for dtype, mode in (_F32, contextlib.nullcontext()), (_BF16, _NoNormOfTorch()):
+        try:
+            with torch.autocast("cpu", torch.bfloat16), mode:
+                attempt(compute, dtype, dtype)
+            same.append(dtype)
+        except Exception:  # whatever a stranger's forward raises
+            continue
+    return same + [_F16] * (_BF16 in same)
+
+
+def _forward(norm: _Norm, compute: Callable, mixed: Callable | None, under_autocast: list, sharded: bool):
     def forward(self, x):
-        if not computable(x, self.weight) or is_distributed(x):
+        weight = None if norm.weight is None else getattr(self, norm.weight)
+        bias = None if norm.bias is None else getattr(self, norm.bias)
+        if not computable(x, weight, bias) or (is_distributed(x) and not sharded):
             return type(self).forward(self, x)
-        return F.layer_norm(x, self.weight, self.bias, self.eps)
+        same = all(p is None or p.dtype == x.dtype for p in (weight, bias))
+        function = compute if same else mixed
+        if function is None:
+            return type(self).forward(self, x)
+        if x.dtype not in under_autocast and torch.is_autocast_enabled(x.device.type):
+            return type(self).forward(self, x)
+        return function(x, weight, bias, getattr(self, norm.eps))
 
-    return Replacement(f"eps {module.eps:g}", (Method(module, "forward", forward),))
+    return forward
 
 
-def find_group_norm(module: nn.Module) -> Replacement | None:
-    if type(module) is not nn.GroupNorm:
+def _rows(shape: tuple[int, ...], channels: int, eps: float, seed: int) -> torch.Tensor:
+    """[.., C]: the sizes of rows go from 1e-3 to 1e4, and for every other row mean(x^2) is about eps."""
+    x = torch.randn(*shape, channels, generator=generator(seed), dtype=_F32)
+    rows = x.view(-1, channels)
+    sizes = torch.logspace(-3, 4, len(rows), dtype=_F32)[:, None]
+    sizes[::2] = eps**0.5 * torch.logspace(-1, 1, len(sizes[::2]), dtype=_F32)[:, None]
+    rows.mul_(sizes)
+    return x
+
+
+def _try(module, norm, channels, compute, dtype, weight_dtype, training=False, shape=(12,), seed=0, gradient=False):
+    """Differs if the module's forward is another on these rows."""
+    eps = getattr(module, norm.eps)
+    x = _rows(shape, channels, eps, seed).to(dtype)
+    numbers = torch.Generator().manual_seed(seed + 2)
+    weight, bias = (
+        None if name is None else (torch.rand(channels, generator=numbers) * 2 - 1).to(weight_dtype)
+        for name in (norm.weight, norm.bias)
+    )
+    inputs = [t.requires_grad_(gradient) for t in (x, weight, bias) if t is not None]
+    names = {name: nn.Parameter(p, gradient) for name, p in ((norm.weight, weight), (norm.bias, bias)) if name}
+    with torch.set_grad_enabled(gradient):
+        want = run(module, x, training=training, parameters=names)
+        got = compute(x, weight, bias, eps)
+    mode = "training" if training else "evaluation"
+    where = f"in {mode} mode its output for x {dtype} {list(x.shape)}"
+    if not isinstance(want, torch.Tensor) or (want.shape, want.dtype) != (got.shape, got.dtype):
+        kind = f"{want.dtype} {list(want.shape)}" if isinstance(want, torch.Tensor) else type(want).__name__
+        raise Differs(f"{where} is {kind}, must be {got.dtype} {list(got.shape)}")
+    # Tigon's sums and rsqrt and torch's round apart by some eps of f32, which shows in f32 and seldom elsewhere.
+    apart = (got != want) & ~(got.isnan() & want.isnan())
+    same = close(got, want, 1e-5, 1e-6) if want.dtype == _F32 else apart.float().mean() < 0.01
+    if not same:
+        raise Differs(f"{where} is another")
+    if gradient:
+        upstream = torch.randn(x.shape, generator=numbers)
+        ours = gradients([got], inputs, [upstream])
+        theirs = gradients([want], [x, *names.values()], [upstream])
+        for mine, own in zip(ours, theirs):
+            if own is None or not (mine - own).norm() <= 1e-4 * own.norm():
+                raise Differs("its gradient is another")
+
+
+def find_group_norm(module: nn.Module) -> Replacement | Left | None:
+    if not isinstance(module, nn.GroupNorm):
         return None
+    if type(module).forward is not nn.GroupNorm.forward:
+        return Left(f"its forward is {type(module).__name__}'s own, must be torch.nn.GroupNorm's")
 
     def forward(self, x):
-        if not computable(x, self.weight) or is_distributed(x):
+        autocast = torch.is_autocast_enabled(x.device.type) and x.dtype != _F32  # torch gives f32 there
+        if autocast or not computable(x, self.weight, self.bias) or is_distributed(x):
             return type(self).forward(self, x)
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
-    return Replacement(f"{module.num_groups} groups, eps {module.eps:g}", (Method(module, "forward", forward),))
+    comparison = compare_rows(module, forward, (2, module.num_channels, 3), 4, module.num_channels * 3)
+    text = f"{module.num_groups} groups, eps {module.eps:g}"
+    return Replacement(text, (Method(module, "forward", forward),), comparison)

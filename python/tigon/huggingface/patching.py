@@ -1,5 +1,6 @@
 """patch and unpatch: a walk over a model's modules, and the report of it."""
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -8,15 +9,16 @@ from torch import nn
 
 from .embeddings import find_embedding
 from .head import find_head
-from .mlp import find_gated_mlp
+from .mlp import find_mlp
 from .norms import find_group_norm, find_layer_norm, find_rms_norm
-from .replacement import Left, restore
+from .replacement import DTYPES, Left, Replacement, is_distributed, restore
 from .rope import find_rotary
+from .trials import Differs, Unrunnable, quiet
 
 _FINDERS = {
     "embedding": find_embedding,
     "rms_norm": find_rms_norm,
-    "mlp": find_gated_mlp,
+    "mlp": find_mlp,
     "rope": find_rotary,
     "layer_norm": find_layer_norm,
     "group_norm": find_group_norm,
@@ -39,10 +41,11 @@ class Entry:
 
 @dataclass
 class Report:
-    """What `patch` replaced, and what it left and why."""
+    """What `patch` replaced, what it left and why, and what of the replaced it could not verify and why."""
 
     replaced: list[Entry] = field(default_factory=list)
     left: list[Entry] = field(default_factory=list)
+    unverified: list[Entry] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         """Replaced modules of each kind."""
@@ -50,7 +53,10 @@ class Report:
 
     def __str__(self):
         lines = [f"replaced {len(self.replaced)}:", *(f"  {entry}" for entry in self.replaced)]
-        return "\n".join([*lines, f"left {len(self.left)}:", *(f"  {entry}" for entry in self.left)])
+        lines += [f"left {len(self.left)}:", *(f"  {entry}" for entry in self.left)]
+        if self.unverified:
+            lines += [f"not verified {len(self.unverified)}:", *(f"  {entry}" for entry in self.unverified)]
+        return "\n".join(lines)
 
 
 def patch(
@@ -63,6 +69,7 @@ def patch(
     layer_norm: bool = True,
     group_norm: bool = True,
     loss: bool = True,
+    verify: bool = True,
     verbose: bool = False,
 ) -> Report:
     """Makes the model compute with Tigon's operators what it computes now; in place, undone by `unpatch`.
@@ -74,6 +81,9 @@ def patch(
 
     model: a transformers model, or any torch.nn.Module with such parts
     embedding, rms_norm, mlp, rope, layer_norm, group_norm, loss: False leaves that kind alone
+    verify: each replaced module is compared with its own forward on a few random rows, in both modes; what differs
+      beyond its bound is put back, and named in `Report.left`. Modules whose weights are not there (on the device meta,
+      sharded, quantised) are named in `Report.unverified`
     verbose: print the report
     Errors: TypeError if model is no torch.nn.Module."""
     if not isinstance(model, nn.Module):
@@ -89,24 +99,70 @@ def patch(
         loss=loss,
     )
     report = Report()
-    for path, module in model.named_modules():
-        for kind, find in _FINDERS.items():
-            with torch.device("cpu"):  # of the numbers that it is tried on; in from_pretrained the default is meta
-                found = find(module) if wanted[kind] else None
-            if found is None:
-                continue
-            if not isinstance(found, Left):
-                obstacles = [reason for method in found.methods if (reason := method.obstacle())]
-                found = Left(obstacles[0]) if obstacles else found
-            if isinstance(found, Left):
-                report.left.append(Entry(path, type(module).__name__, kind, found.reason))
-                continue
-            for method in found.methods:
-                method.install()
-            report.replaced.append(Entry(path, type(module).__name__, kind, found.detail))
+    heads = []  # the outermost model that makes logits with a head has it
+    with quiet(model):
+        for path, module in model.named_modules():
+            verdicts = {kind: find(module) for kind, find in _FINDERS.items() if wanted[kind]}
+            for kind, found in verdicts.items():
+                if kind == "loss" and found is not None:
+                    head = module.get_output_embeddings()
+                    found = None if any(head is other for other in heads) else found
+                    heads.append(head)
+                if found is None:
+                    continue
+                entry = functools.partial(Entry, path, type(module).__name__, kind)
+                if not isinstance(found, Left):
+                    obstacles = [reason for method in found.methods if (reason := method.obstacle())]
+                    found = Left(obstacles[0]) if obstacles else found
+                unknown = _unverifiable(found) if verify and not isinstance(found, Left) else None
+                if verify and unknown is None and not isinstance(found, Left):
+                    try:
+                        unknown = _verify(found)
+                    except Differs as difference:
+                        found = Left(str(difference))
+                if isinstance(found, Left):
+                    report.left.append(entry(found.reason))
+                    continue
+                if unknown is not None:
+                    report.unverified.append(entry(unknown))
+                for method in found.methods:
+                    method.install()
+                report.replaced.append(entry(found.detail))
     if verbose:
         print(report)
     return report
+
+
+def _unverifiable(found: Replacement) -> str | None:
+    """Why a replacement cannot be compared with the module's own forward."""
+    for method in found.methods[-1:] if found.weighs else ():
+        for name, tensor in (*method.owner.named_parameters(), *method.owner.named_buffers()):
+            if tensor.device.type == "meta":
+                return f"its {name} is on the device meta"
+            if is_distributed(tensor) or tensor.numel() == 0:
+                return f"its {name} is sharded"
+            plain = type(tensor) is nn.Parameter and tensor.dtype in DTYPES
+            if isinstance(tensor, nn.Parameter) and not plain:
+                return f"its {name} is a {type(tensor).__name__} of {str(tensor.dtype).removeprefix('torch.')}"
+    return None
+
+
+def _verify(found: Replacement) -> str | None:
+    """Differs if the replacement is not the module's own forward; the reason, if that one does not run."""
+    for training in (False, True):
+        mode = "training" if training else "evaluation"
+        try:
+            pairs = found.compare(training)
+        except Unrunnable as error:
+            return str(error)
+        except Exception as error:
+            raise Differs(f"its replacement raises {type(error).__name__} in {mode} mode: {error}") from None
+        for pair in pairs:
+            if pair.roundings and isinstance(pair.old, torch.Tensor) and not pair.old.isfinite().all():
+                return f"its own output in {mode} mode is not finite"
+            if difference := pair.difference():
+                raise Differs(f"verified in {mode} mode, {difference}")
+    return None
 
 
 def unpatch(model: nn.Module) -> nn.Module:

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..torch import _sharding
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda", "npu")
 
 
@@ -45,10 +45,50 @@ class Method:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A structure that was recognised: what it is, and the methods that take over."""
+    """A structure that was recognised: what it is, and the methods that take over.
+
+    compare: for a mode (training or not), pairs of what the module's own forward and the methods give, with what the
+    difference may come from."""
 
     detail: str
     methods: tuple[Method, ...]
+    compare: Callable[[bool], list["Pair"]]
+    weighs: bool = True  # compare reads the weights of the last method's owner
+
+
+@dataclass(frozen=True)
+class Pair:
+    """old and new differ by `roundings` to `dtype` (their own), and by the order of sums of `terms` products in f32."""
+
+    old: torch.Tensor
+    new: torch.Tensor
+    roundings: int
+    terms: int
+    dtype: torch.dtype | None = None
+
+    def difference(self) -> str | None:
+        """What is beyond the bound, as a sentence. Roundings are independent: n of them add up to sqrt(n) / 2 eps of
+        the norm; 6 times that is beyond chance."""
+        old, new = self.old, self.new
+        if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+            return f"it gives a {type(new).__name__}, stock a {type(old).__name__}"
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            return f"it gives {new.dtype} {list(new.shape)}, stock {old.dtype} {list(old.shape)}"
+        if not self.roundings:
+            return None if torch.equal(old, new) else "its bits are not those of stock"
+        u = max(torch.finfo(self.dtype or old.dtype).eps / 2, _factors(old.device))
+        share = 6 * (self.roundings**0.5 * u + self.terms**0.5 * 2**-24)
+        old, new = old.double(), new.double()
+        difference, bound = (new - old).norm().item(), share * old.norm().item()
+        return None if difference <= bound else f"it is {difference:.3g} from stock, must be {bound:.3g} or less"
+
+
+def _factors(device: torch.device) -> float:
+    """The rounding of the factors of a matrix product of f32 there: torch may be told to multiply in tf32 or bf16."""
+    backend = torch.backends.mkldnn if device.type == "cpu" else torch.backends.cuda
+    chosen = {getattr(place, "fp32_precision", "none") for place in (backend.matmul, backend, torch.backends)}
+    chosen |= {"tf32"} if device.type == "npu" else set()
+    return 2.0**-8 if "bf16" in chosen else 2.0**-11 if "tf32" in chosen else 0.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +114,7 @@ def computable(x: torch.Tensor, *parameters: torch.Tensor | None) -> bool:
     if is_distributed(x):
         _sharding.register()
     return (
-        x.dtype in _DTYPES
+        x.dtype in DTYPES
         and x.device.type in _DEVICES
         and x.stride(-1) == 1
         and all(p is None or p.dtype in (x.dtype, torch.float32) for p in parameters)
