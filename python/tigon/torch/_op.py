@@ -15,7 +15,7 @@ import torch
 
 from tigon import _abi
 from tigon._library import Context, error, library, path
-from tigon.torch import _sharding
+from tigon.torch import _memory, _sharding
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
@@ -70,11 +70,14 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 def _maker(t, here=False):
     """A function and its arguments, for a tensor like `t`: what Inductor's code allocates by, in half the time. Of GPUs
-    it takes the current one; `here` says that the call depends on which that is."""
+    it takes the current one; `here` says that the call depends on which that is. On the CPU large tensors lie in a
+    pool."""
     make = getattr(torch._C._dynamo.guards, f"_empty_strided_{t.device.type}", None)
     if make and (t.device.type == "cpu" or (here and t.device.index == _current_device())):
-        return make, (tuple(t.shape), t.stride(), t.dtype)
-    return t.new_empty(0).new_empty_strided, (t.shape, t.stride())
+        found = make, (tuple(t.shape), t.stride(), t.dtype)
+    else:
+        found = t.new_empty(0).new_empty_strided, (t.shape, t.stride())
+    return t.device.type == "cpu" and _memory.maker(t, _exchange, *found) or found
 
 
 def _plain(tensors):
@@ -139,7 +142,7 @@ class _Exchange(ctypes.Structure):
     _fields_ = (
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
-        *((name, ctypes.c_void_p) for name in ("previous", "allocate", "export", "import", "view", "stream")),
+        *((name, ctypes.c_void_p) for name in ("previous", "allocate", "export", "import_", "view", "stream")),
     )
 
     @classmethod
@@ -150,7 +153,7 @@ class _Exchange(ctypes.Structure):
         pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
         address = capsule and pointer(capsule, b"dlpack_exchange_api")
         found = address and cls.from_address(address)
-        return address if found and found.major == 1 and found.view and found.stream else None
+        return address if found and found.major == 1 and found.import_ and found.view and found.stream else None
 
 
 _exchange = _Exchange.find()
