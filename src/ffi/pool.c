@@ -10,16 +10,14 @@
 
 enum { PAGE = 4096, HUGE = 2 << 20, SMALLEST = 64 << 20, PAUSE = 64 };
 
-static const int64_t window_ns = 30 * INT64_C(1000000000);
-
 static struct {
   pthread_mutex_t lock;
   pthread_once_t opened;
   size_t limit, writable;         /* bytes, from the first block's data on */
   tigon_pool_block *first, *last; /* by address; NULL: no range could be reserved */
   tigon_pool_stats stats;
-  /* The most that was in use in the present window, and in the one before it. */
-  int64_t window, peaks[2];
+  /* Nanoseconds: a window's length and the present one's begin. The most that was in use in it, and in the last one. */
+  int64_t span, window, peaks[2];
   int unmarked; /* blocks that are given back without a mark before one is tried again */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_ONCE_INIT};
 
@@ -59,8 +57,8 @@ static void trim(int64_t bytes) {
 static void trim_excess(void) {
   const int64_t now = nanoseconds(CLOCK_MONOTONIC_COARSE), gone = now - pool.window, used = pool.stats.in_use;
   if (used > pool.peaks[0]) pool.peaks[0] = used;
-  if (gone < window_ns) return;
-  if (gone >= 2 * window_ns) pool.peaks[0] = pool.peaks[1] = used; /* a whole window had no call */
+  if (gone < pool.span) return;
+  if (gone >= 2 * pool.span) pool.peaks[0] = pool.peaks[1] = used; /* a whole window had no call */
   const int64_t needed = pool.peaks[0] > pool.peaks[1] ? pool.peaks[0] : pool.peaks[1];
   trim(used + pool.stats.idle - needed);
   pool.peaks[1] = pool.peaks[0], pool.peaks[0] = used, pool.window = now;
@@ -82,7 +80,9 @@ static void in_child(void) {
 
 static void open_pool(void) {
   tigon_pool_block *all = malloc(sizeof *all);
+  pthread_mutex_lock(&pool.lock);
   size_t bytes = up(pool.limit, HUGE);
+  pthread_mutex_unlock(&pool.lock);
   char *base = MAP_FAILED;
   for (; all && bytes >= SMALLEST; bytes = up(bytes / 2, HUGE)) {
     base = mmap(NULL, bytes + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -160,7 +160,12 @@ static tigon_pool_block *take(size_t bytes) {
 
 /* ---- calls ---- */
 
-void tigon_pool_limit(size_t bytes) { pool.limit = bytes; }
+void tigon_pool_set(size_t bytes, double seconds) {
+  pthread_mutex_lock(&pool.lock);
+  if (!pool.first) pool.limit = bytes;
+  pool.span = (int64_t)(seconds * 1e9);
+  pthread_mutex_unlock(&pool.lock);
+}
 
 tigon_pool_block *tigon_pool_take(size_t bytes) {
   pthread_once(&pool.opened, open_pool);

@@ -17,6 +17,7 @@ from tigon._abi import MAX_DIMS
 from tigon._library import library, path
 
 LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
+_IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
 _KINDS = {  # DLPack's code and bits
     torch.float32: (2, 32),
     torch.float16: (2, 16),
@@ -86,7 +87,7 @@ def _limit():
 
 
 limit = _limit()
-library.tigon_python_memory_limit(ctypes.c_int64(limit))
+library.tigon_python_memory_set(ctypes.c_int64(limit), ctypes.c_double(_IDLE))
 
 
 def maker(t, exchange, otherwise, arguments):

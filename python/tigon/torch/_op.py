@@ -188,6 +188,7 @@ class _Call:
 
     __slots__ = (
         *("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes"),
+        "workspace_maker",  # None: the call needs none, or keeps its own
         "brief",
         "plan",  # src/ffi/python.c's
     )
@@ -272,14 +273,10 @@ def make(direct, torch_op):
         for name in self.tensor_names + self.output_names:
             places = self._places(name)
             words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
-        workspace = None
         if "workspace" in self.fields:
             words += [self.fields["workspace"][0] // 8, 0, 0]
-            if call.workspace_bytes and call.workspace is None:
-                like = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=tensors[0].device)
-                workspace = _maker(like, here=True)
         call.plan = (ctypes.c_uint64 * len(words))(*words)
-        return self._remember(key, (ctypes.addressof(call.plan), *call.makers, workspace, call))
+        return self._remember(key, (ctypes.addressof(call.plan), *call.makers, call.workspace_maker, call))
 
     def _make_call(self):
         """The function that runs the C entry on torch's tensors. It returns the outputs, None for an absent one, or by
@@ -298,11 +295,11 @@ def make(direct, torch_op):
             pointers.append(f"    words[{places[0]}] = {name}.data_ptr()")
             pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in places[1:]]
         if "workspace" in self.fields:
-            pointers.append("if call.workspace_bytes and call.workspace is None:")
-            pointers.append(f"    workspace = empty(call.workspace_bytes, dtype=uint8, device={first}.device)")
+            pointers.append("if call.workspace_maker is not None:")
+            pointers.append("    workspace = call.workspace_maker[0](*call.workspace_maker[1])")
             pointers.append(f"    words[{self.fields['workspace'][0] // 8}] = workspace.data_ptr()")
         source = f"""
-def make(self, torch_op, function, error, empty, uint8):
+def make(self, torch_op, function, error):
     def {self.name}({tensors} {options}dispatched=False):
         if not dispatched and (_compiling() or _modes()):
             return torch_op({tensors} {options})
@@ -324,7 +321,7 @@ def make(self, torch_op, function, error, empty, uint8):
 """
         names = {}
         exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
-        return names["make"](self, self.torch_op, self.function, error, torch.empty, torch.uint8)
+        return names["make"](self, self.torch_op, self.function, error)
 
     def _through_dispatcher(self, *args):
         if any(hasattr(t, "placements") for t in args):
@@ -372,14 +369,17 @@ def make(self, torch_op, function, error, empty, uint8):
             if name in self.fields:
                 offset, kind = self.fields[name]
                 kind.from_buffer(call.struct, offset).value = value
-        call.workspace, call.workspace_bytes = None, 0
+        call.workspace, call.workspace_bytes, call.workspace_maker = None, 0, None
         if "workspace" in self.fields:
             call.struct.workspace_bytes = call.workspace_bytes = self._workspace(call)
             # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
             alone = device.type == "cpu" or (device.type == "cuda" and _streams[device]() == 0)
+            workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
             if alone and 0 < call.workspace_bytes <= _KEPT:
-                call.workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
-                call.struct.workspace = call.workspace.data_ptr()
+                call.workspace = workspace
+                call.struct.workspace = workspace.data_ptr()
+            elif call.workspace_bytes:
+                call.workspace_maker = _maker(workspace, here)
         return call
 
     def _layout(self, name, t):
