@@ -112,9 +112,8 @@ static void test_idle(void **state) {
 
 static void give_two(void) {
   tigon_pool_block *a = take_filled(8 * MIB, 1), *b = take_filled(8 * MIB, 2);
-  wait_ms(15);
   tigon_pool_give(a);
-  wait_ms(15);
+  wait_ms(30);
   tigon_pool_give(b);
 }
 

@@ -49,22 +49,21 @@ class _Stats(ctypes.Structure):
     )
 
 
-def _memory():
+def _memory(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
     """Bytes that this process may have: the machine's, or what its control groups leave it."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        groups = []
-    for _, controllers, group in groups:
-        if controllers in ("", "memory"):
-            kind = ("memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
-            top = Path("/sys/fs/cgroup", kind[0])
-            here = top / group.strip("/")
-            for folder in (here, *here.parents):
-                if folder.is_relative_to(top) and (folder / kind[1]).is_file():
-                    text = (folder / kind[1]).read_text().strip()
-                    found = min(found, int(text)) if text.isdigit() else found
+    lines = Path(groups).read_text().splitlines() if Path(groups).is_file() else []
+    for _, controllers, group in (line.split(":", 2) for line in lines):
+        if "memory" in controllers.split(","):
+            top, name = Path(root, "memory"), "memory.limit_in_bytes"  # version 1
+        elif not controllers:
+            top, name = Path(root), "memory.max"
+        else:
+            continue
+        here = top / group.strip("/")
+        for file in (folder / name for folder in (here, *here.parents) if folder.is_relative_to(top)):
+            text = file.read_text().strip() if file.is_file() else ""
+            found = min(found, int(text)) if text.isdigit() else found
     return found
 
 
