@@ -188,7 +188,7 @@ static void mark(const tigon_pool_block *block) {
   if (bytes <= 0) return;
   const int64_t start = nanoseconds(CLOCK_MONOTONIC);
   madvise(begin, (size_t)bytes, MADV_FREE);
-  const int64_t bound = 50000 + bytes / 128; /* 8 us for 1 MiB; small pages take 50, huge ones 0.5 */
+  const int64_t bound = 10000 + bytes / 128; /* 8 us for 1 MiB; small pages take 50, huge ones 0.5 */
   if (nanoseconds(CLOCK_MONOTONIC) - start > bound) __atomic_store_n(&pool.unmarked, PAUSE, __ATOMIC_RELAXED);
 }
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import tigon.torch
-from tigon.torch import _memory
+from tigon.torch import _memory, _op
 from tigon.torch import functional as T
 
 MIB = 1 << 20
@@ -81,6 +81,13 @@ def test_size_from_which():
         before = stats()
         y = T.softmax(torch.randn(rows, LEAST[1]))
         assert taken(before) == count and y.untyped_storage().resizable() == (not count)
+
+
+def test_what_the_pool_is_not_for():
+    """A PyTorch without DLPack's exchange API; a dtype that no operator returns."""
+    like, exchange = torch.empty(LEAST), _op._exchange
+    assert _memory.maker(like, exchange, None, ()) and not _memory.maker(like, None, None, ())
+    assert not _memory.maker(like.double(), exchange, None, ())
 
 
 def test_layouts_and_dtypes():
@@ -261,8 +268,10 @@ def test_saved_and_copied():
         assert torch.equal(other, y) and other.data_ptr() != y.data_ptr()
 
 
-def test_share_memory():
+@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+def test_share_memory(strategy, monkeypatch):
     """Shared memory replaces the pool's, which is given back."""
+    monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", strategy)
     y = T.relu_squared(torch.randn(1024, 1024))
     wanted, before = y.clone(), stats()
     y.share_memory_()
