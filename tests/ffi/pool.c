@@ -169,10 +169,11 @@ static void test_threads(void **state) {
   tigon_pool_give(all);
 }
 
-static int running;
+static int running, stop;
 
-static void *churn_detached(void *seed) {
-  void *wrong = churn(seed);
+static void *churn_on(void *seed) {
+  void *wrong = NULL;
+  while (!wrong && !__atomic_load_n(&stop, __ATOMIC_RELAXED)) wrong = churn(seed);
   __atomic_fetch_sub(&running, 1, __ATOMIC_RELEASE);
   return wrong;
 }
@@ -185,7 +186,7 @@ static void test_fork(void **state) {
   __atomic_store_n(&running, 2, __ATOMIC_RELAXED);
   for (int i = 0; i < 2; ++i) {
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, churn_detached, (void *)(uintptr_t)i), 0);
+    assert_int_equal(pthread_create(&thread, NULL, churn_on, (void *)(uintptr_t)i), 0);
     pthread_detach(thread);
   }
   for (int i = 0; i < 20; ++i) {
@@ -204,6 +205,7 @@ static void test_fork(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
   }
+  __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
   while (__atomic_load_n(&running, __ATOMIC_ACQUIRE)) wait_ms(1);
   for (size_t i = 0; i < 4 * MIB; ++i) assert_int_equal(kept->data[i], 7);
   tigon_pool_give(kept);
