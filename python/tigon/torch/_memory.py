@@ -92,10 +92,10 @@ library.tigon_python_memory_set(ctypes.c_int64(limit), ctypes.c_double(_IDLE))
 def maker(t, exchange, otherwise, arguments):
     """A function, its arguments and what it keeps, for a tensor like `t` on the pool's memory. None where the pool is
     not for it. `otherwise(*arguments)` makes it where the pool has no room."""
-    bytes = t.untyped_storage().nbytes()
-    if not (exchange and LARGE <= bytes <= limit and t.dtype in _KINDS):
+    size = t.untyped_storage().nbytes()
+    if not exchange or not LARGE <= size <= limit or t.dtype not in _KINDS or t.dim() > MAX_DIMS:
         return None
-    tensor = _Tensor(exchange, otherwise, arguments, bytes, t.dim(), *_KINDS[t.dtype])
+    tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), *_KINDS[t.dtype])
     tensor.shape[: t.dim()], tensor.strides[: t.dim()] = t.shape, t.stride()
     make = ctypes.PyDLL(path).tigon_python_tensor
     make.restype = ctypes.py_object
