@@ -8,12 +8,12 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { PAGE = 4096, HUGE = 2 << 20, SMALLEST = 64 << 20, PAUSE = 64 };
+enum { PAGE = 4096, HUGE = 2 << 20, SMALLEST = 64 << 20 /* that is tried when more is refused */, PAUSE = 64 };
 
 static struct {
   pthread_mutex_t lock;
   pthread_once_t opened;
-  size_t limit, writable;         /* bytes, from the first block's data on */
+  size_t limit, writable;         /* bytes: asked for; from the first block's data on */
   tigon_pool_block *first, *last; /* by address; NULL: no range could be reserved */
   tigon_pool_stats stats;
   /* Nanoseconds: a window's length and the present one's begin. The most that was in use in it, and in the last one. */
@@ -84,12 +84,13 @@ static void open_pool(void) {
   size_t bytes = up(pool.limit, HUGE);
   pthread_mutex_unlock(&pool.lock);
   char *base = MAP_FAILED;
-  for (; all && bytes >= SMALLEST; bytes = up(bytes / 2, HUGE)) {
+  for (; all && bytes; bytes = bytes > SMALLEST ? up(bytes / 2, HUGE) : 0) {
     base = mmap(NULL, bytes + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base != MAP_FAILED) break;
   }
   if (base == MAP_FAILED) {
     free(all);
+    tigon_pool_set(0, 0);
     return;
   }
   char *data = base + (up((uintptr_t)base, HUGE) - (uintptr_t)base);
@@ -162,7 +163,7 @@ static tigon_pool_block *take(size_t bytes) {
 
 void tigon_pool_set(size_t bytes, double seconds) {
   pthread_mutex_lock(&pool.lock);
-  if (!pool.first) pool.limit = bytes;
+  if (!pool.first) pool.limit = bytes, pool.stats.limit = (int64_t)bytes;
   pool.span = (int64_t)(seconds * 1e9);
   pthread_mutex_unlock(&pool.lock);
 }

@@ -176,6 +176,36 @@ def test_limit():
     assert said == "done"
 
 
+def test_small_limit():
+    said = run(
+        """
+        before = tigon.torch.memory_stats()["limit"]
+        held = [T.relu_squared(torch.randn(512, 512)) for _ in range(5)], T.relu_squared(torch.randn(2048, 1024))
+        found = tigon.torch.memory_stats()
+        print(before >> 20, found["limit"] >> 20, found["in_use"] >> 20, found["refused"])
+        """,
+        TIGON_CPU_POOL="3M",
+    )
+    assert said == "3 4 4 1"  # whole pages of 2 MiB; what exceeds the limit is not asked for
+
+
+def test_no_addresses():
+    """Where the pool can reserve nothing, the outputs are torch's own."""
+    said = run(
+        """
+        import resource
+        used = int(open("/proc/self/statm").read().split()[0]) * 4096
+        resource.setrlimit(resource.RLIMIT_AS, (used + (60 << 20), used + (60 << 20)))
+        y = T.relu_squared(torch.randn(512, 512))
+        found = tigon.torch.memory_stats()
+        print(found["limit"], found["in_use"], found["refused"], y.untyped_storage().resizable())
+        """,
+        TIGON_CPU_POOL="8G",
+        OMP_NUM_THREADS="1",
+    )
+    assert said == "0 0 0 True"
+
+
 @pytest.mark.parametrize("text", ["0", "0G"])
 def test_off(text):
     said = run(
