@@ -32,7 +32,7 @@ bench: setup-build-bench build ## Measure every op against the memory's speed: m
 	@build/tigon bench $(ARGS)
 
 bench-peers: setup-build-bench-peers configure ## PyTorch and oneDNN beside it, on the same cases: make bench-peers ARGS="--op rope"
-	@cmake --build build -j $(JOBS) --target tigon_bench
+	@cmake --build build -j $(JOBS) --target tigon_bench tigon_shared
 	@build/peers/bin/python -c 'import torch, numpy' 2>/dev/null || { rm -rf build/peers && python3 -m venv build/peers && \
 	  build/peers/bin/pip install --quiet $(PEERS); }
 	@ls build/peers/lib/python*/site-packages/paddle/libs/libdnnl.so.3 >/dev/null 2>&1 || \

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Times PyTorch and oneDNN beside Tigon on the CPU: the same cases, in one process, on the same memory and threads, sample by sample
-in turns. `make bench-peers` makes the virtual environment and runs this; --help has the options."""
+in turns. `make bench-peers` makes the virtual environment and runs this; --help has the options.
+
+Tigon is timed twice: called from C on memory that stays (`tigon`) and called from PyTorch (`python`). A peer's ratio is its time over
+that of `tigon` where the memory is kept warm, over that of `python` where it is as a user finds it; `python` has its ratio to `tigon`."""
 import argparse
 import ctypes
 import datetime
@@ -15,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 
 from onednn import Missing, OneDNN
@@ -22,6 +26,7 @@ from onednn import Missing, OneDNN
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODES = ["fwd", "bwd", "full"]  # bench_mode in apps/cli/bench.h
 PEERS = ["eager", "compile", "onednn"]
+MEMORIES = ["default", "warm"]
 WARM_SECONDS = 0.005  # of a sample, at least
 DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64"}  # tigon_dtype: PyTorch's
 
@@ -66,6 +71,9 @@ def parse():
     parser.add_argument("--threads", type=count, default=0, metavar="N",
                         help="of Tigon and of PyTorch (default: OMP_NUM_THREADS, else all cores)")
     parser.add_argument("--repeat", type=count, default=15, metavar="N", help="samples of each (default: 15)")
+    parser.add_argument("--memory", choices=MEMORIES,
+                        help="default: nothing is set, as a user finds it; warm: malloc keeps what PyTorch frees "
+                        "(default: both, each in a process of its own)")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out; it takes seconds a case")
     parser.add_argument("--no-onednn", action="store_true", help="leave oneDNN out")
     parser.add_argument("--json", default=str(ROOT / "bench/results/peers_cpu.json"), metavar="FILE",
@@ -229,6 +237,32 @@ def embedding(t):
     return lambda table: F.embedding(idx, table), [table], [dy], [y], [dtable]
 
 
+# ---- Tigon from PyTorch: a function of the inputs that need a gradient ----
+
+FROM_TORCH = {
+    "rms_norm": lambda t: lambda x, w: T.rms_norm(x, w, 1e-6),
+    "fused_add_rms_norm": lambda t: lambda x, residual, w: T.fused_add_rms_norm(x, residual, w, 1e-6),
+    "layer_norm": lambda t: lambda x, w, b: T.layer_norm(x, w, b, 1e-5),
+    "group_norm": lambda t: lambda x, w, b: T.group_norm(x, t.view("mean").shape[1], w, b, 1e-5),
+    "modulated_rms_norm": lambda t: lambda x, w, scale, shift: T.modulated_rms_norm(x, scale, shift, w, 1e-6),
+    "swiglu": lambda t: T.swiglu,
+    "geglu": lambda t: T.geglu,
+    "relu_squared": lambda t: T.relu_squared,
+    "softmax": lambda t: T.softmax,
+    "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
+    "cross_entropy": lambda t: lambda x, labels=t.tensors("labels")[0]: T.cross_entropy(x, labels),
+    "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
+}
+
+
+def rope_from_torch(cos, sin):
+    def function(q, k):
+        made = T.rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin, rotary_dim=2 * cos.shape[1])
+        return tuple(t.transpose(1, 2) for t in made)
+
+    return function
+
+
 CASES = {f.__name__: f
          for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu, relu_squared,
                    softmax, rope, cross_entropy, embedding)}
@@ -330,7 +364,7 @@ def run_case(op, dtype_name, options, compiles, onednn):
         return
     function, inputs, upstream, tigon_outputs, tigon_gradients = CASES[op](tigon)
     inputs = [tensor.requires_grad_() for tensor in inputs]
-    peers = {"eager": function}
+    peers = {"python": FROM_TORCH[op](tigon), "eager": function}
     if compiles:
         torch._dynamo.reset()
         peers["compile"] = torch.compile(function, fullgraph=True, dynamic=False)
@@ -364,9 +398,10 @@ def run_case(op, dtype_name, options, compiles, onednn):
     for mode in options.mode:
         result, disturbed = alternate({name: calls[name][mode] for name in calls}, options.repeat)
         for name in wrong:
-            result[name]["ratio"] = result[name]["median_ms"] / result["tigon"]["median_ms"]
+            base = "python" if options.memory == "default" and name != "python" else "tigon"
+            result[name]["ratio"] = result[name]["median_ms"] / result[base]["median_ms"]
             result[name]["wrong_by"] = wrong[name]
-        yield {"op": op, "mode": mode, "dtype": dtype_name, "shape": f"{tigon.rows}x{tigon.cols}",
+        yield {"memory": options.memory, "op": op, "mode": mode, "dtype": dtype_name, "shape": f"{tigon.rows}x{tigon.cols}",
                "threads": torch.get_num_threads(), "variant": tigon.variant(), "bytes_min": tigon.bytes_min(mode),
                "disturbed": disturbed, **result}
     del inputs, calls, peers, function, case
@@ -375,7 +410,7 @@ def run_case(op, dtype_name, options, compiles, onednn):
 
 def print_row(row):
     text = f"{row['op']:<19} {row['mode']:<4} {row['dtype']:<5} {row['shape']:<11} {row['tigon']['median_ms']:>9.4g}"
-    for name in PEERS:
+    for name in ["python", *PEERS]:
         text += f" {row[name]['median_ms']:>10.4g} {row[name]['ratio']:>5.2f}x" if name in row else f" {'-':>10} {'-':>6}"
     print(text, flush=True)
 
@@ -427,6 +462,12 @@ def load_torch():
     import torch.nn.functional as F
 
 
+def load_tigon():
+    global T
+    sys.path.insert(0, str(ROOT / "python"))
+    import tigon.torch.functional as T
+
+
 def compile_works():
     headers = pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h"
     missing = [name for name, there in (("g++", shutil.which(os.environ.get("CXX", "g++"))),
@@ -436,14 +477,38 @@ def compile_works():
     return not missing
 
 
+def write(made, path):
+    path = pathlib.Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(made, indent=2) + "\n")
+    except OSError as error:
+        trouble(error)
+
+
+def each_memory(options):
+    """A process for each, because what mallopt() sets stays set; one record of all."""
+    made = None
+    with tempfile.TemporaryDirectory() as folder:
+        record = pathlib.Path(folder, "rows.json")
+        for memory in MEMORIES:
+            command = [sys.executable, __file__, *sys.argv[1:], "--memory", memory, "--json", str(record)]
+            code = subprocess.run(command).returncode
+            if code:
+                sys.exit(code)
+            found = json.loads(record.read_text())
+            made = found if made is None else {**made, "rows": made["rows"] + found["rows"]}
+    write(made, options.json)
+
+
 def main(options):
     if options.threads:
         torch.set_num_threads(options.threads)
     options.mode = options.mode or MODES
-    # What PyTorch frees it gets again, warm: without this every large output would be fresh pages from the system.
-    libc = ctypes.CDLL(None)
-    libc.mallopt(-4, 0)  # M_MMAP_MAX
-    libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+    if options.memory == "warm":  # what PyTorch frees it gets again; otherwise large outputs are fresh pages
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
     torch._functorch.config.donated_buffer = False  # `bwd` runs one graph many times
     compiles = not options.no_compile and compile_works()
     load = os.getloadavg()[0]
@@ -452,20 +517,16 @@ def main(options):
         onednn = None if options.no_onednn else OneDNN()
     except Missing as error:
         print(f"peers_cpu: oneDNN is left out: {error}", file=sys.stderr)
+    print(f"memory: {options.memory}; {torch.get_num_threads()} threads")
     print(f"{'operator':<19} {'mode':<4} {'dtype':<5} {'shape':<11} {'tigon ms':>9}"
-          + "".join(f" {name + ' ms':>10} {'ratio':>6}" for name in PEERS))
+          + "".join(f" {name + ' ms':>10} {'ratio':>6}" for name in ["python", *PEERS]), flush=True)
     rows = []
     for op in options.op or CASES:
         for dtype in options.dtype or ["f32", "bf16"]:
             for row in run_case(op, dtype, options, compiles, onednn):
                 rows.append(row)
                 print_row(row)
-    path = pathlib.Path(options.json)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document(rows, load, onednn), indent=2) + "\n")
-    except OSError as error:
-        trouble(error)
+    write(document(rows, load, onednn), options.json)
     disturbed = sum(row["disturbed"] for row in rows) / max(len(rows), 1)
     if disturbed > 0.5:  # an idle kernel's own threads reach a third
         print(f"other programs took a core in {100 * disturbed:.0f} % of the samples: keep no figure of this run",
@@ -480,4 +541,8 @@ if __name__ == "__main__":
         load_torch()
     except ImportError:
         trouble("no PyTorch here; `make bench-peers` makes an environment that has it")
-    main(chosen)
+    if chosen.memory is None:
+        each_memory(chosen)
+    else:
+        load_tigon()
+        main(chosen)

@@ -53,13 +53,25 @@ PY int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *);
 #undef PY
 #pragma GCC visibility pop
 
+/* DLManagedTensorVersioned of DLPack 1. */
+typedef struct managed_tensor {
+  struct {
+    uint32_t major, minor;
+  } version;
+  void *owner;
+  void (*deleter)(struct managed_tensor *self);
+  uint64_t flags;
+  DLTensor tensor;
+} managed_tensor;
+
 /* DLPackExchangeAPI of DLPack 1: the type's capsule __dlpack_c_exchange_api__. */
 typedef struct dlpack_exchange {
   struct {
     uint32_t major, minor;
   } version;
   const struct dlpack_exchange *previous;
-  void *allocate, *export_managed, *import_managed;
+  void *allocate, *export_managed;
+  int (*import_managed)(managed_tensor *tensor, PyObject **made); /* which takes the tensor over */
   int (*view)(PyObject *tensor, DLTensor *view); /* which borrows the tensor's memory, shape and strides; may be NULL */
   int (*current_stream)(DLDeviceType, int32_t device_id, void **stream);
 } dlpack_exchange;

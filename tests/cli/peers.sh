@@ -17,6 +17,9 @@ mistake() {
 mistake 2 "'rms_nrm'" --op rms_nrm
 mistake 2 'invalid ROWSxCOLS value' --shape 4096
 mistake 2 'invalid whole number from 1 to 4096 value' --repeat 0
+mistake 2 "invalid choice: 'hot'" --memory hot
+(cd "$TIGON_SOURCE/bench" && python3 -c 'import peers_cpu as p; assert set(p.FROM_TORCH) == set(p.CASES)') ||
+  fail "peers_cpu.py: an operator is not called from PyTorch"
 python3 -c 'import torch' 2>/dev/null || mistake 3 'make bench-peers' --op rms_norm
 
 "$TIGON" list --json >"$scratch/list"

@@ -15,7 +15,7 @@ import torch
 
 from tigon import _abi
 from tigon._library import Context, error, library, path
-from tigon.torch import _sharding
+from tigon.torch import _memory, _sharding
 from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
@@ -70,11 +70,14 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 def _maker(t, here=False):
     """A function and its arguments, for a tensor like `t`: what Inductor's code allocates by, in half the time. Of GPUs
-    it takes the current one; `here` says that the call depends on which that is."""
+    it takes the current one; `here` says that the call depends on which that is. On the CPU large tensors lie in a
+    pool."""
     make = getattr(torch._C._dynamo.guards, f"_empty_strided_{t.device.type}", None)
     if make and (t.device.type == "cpu" or (here and t.device.index == _current_device())):
-        return make, (tuple(t.shape), t.stride(), t.dtype)
-    return t.new_empty(0).new_empty_strided, (t.shape, t.stride())
+        found = make, (tuple(t.shape), t.stride(), t.dtype)
+    else:
+        found = t.new_empty(0).new_empty_strided, (t.shape, t.stride())
+    return t.device.type == "cpu" and _memory.maker(t, _exchange, *found) or found
 
 
 def _plain(tensors):
@@ -133,7 +136,7 @@ class _Exchange(ctypes.Structure):
     _fields_ = (
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
-        *((name, ctypes.c_void_p) for name in ("previous", "allocate", "export", "import", "view", "stream")),
+        *((name, ctypes.c_void_p) for name in ("previous", "allocate", "export", "import_", "view", "stream")),
     )
 
     @classmethod
@@ -144,7 +147,7 @@ class _Exchange(ctypes.Structure):
         pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
         address = capsule and pointer(capsule, b"dlpack_exchange_api")
         found = address and cls.from_address(address)
-        return address if found and found.major == 1 and found.view and found.stream else None
+        return address if found and found.major == 1 and found.import_ and found.view and found.stream else None
 
 
 _exchange = _Exchange.find()
@@ -180,6 +183,7 @@ class _Call:
 
     __slots__ = (
         *("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes"),
+        "workspace_maker",  # None: the call needs none, or keeps its own
         *("brief", "copies"),
         "plan",  # src/ffi/python.c's
     )
@@ -266,14 +270,10 @@ def make(direct, torch_op):
         for name in self.tensor_names + self.output_names:
             places = self._places(name)
             words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
-        workspace = None
         if "workspace" in self.fields:
             words += [self.fields["workspace"][0] // 8, 0, 0]
-            if call.workspace_bytes and call.workspace is None:
-                like = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=tensors[0].device)
-                workspace = _maker(like, here=True)
         call.plan = (ctypes.c_uint64 * len(words))(*words)
-        return self._remember(key, (ctypes.addressof(call.plan), *call.makers, workspace, call))
+        return self._remember(key, (ctypes.addressof(call.plan), *call.makers, call.workspace_maker, call))
 
     def _refuse_direct(self, prepared, status, *args):
         refusal = error(status, prepared[-1].handle)
@@ -300,11 +300,11 @@ def make(direct, torch_op):
             pointers.append(f"    words[{places[0]}] = {name}.data_ptr()")
             pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in places[1:]]
         if "workspace" in self.fields:
-            pointers.append("if call.workspace_bytes and call.workspace is None:")
-            pointers.append(f"    workspace = empty(call.workspace_bytes, dtype=uint8, device={first}.device)")
+            pointers.append("if call.workspace_maker is not None:")
+            pointers.append("    workspace = call.workspace_maker[0](*call.workspace_maker[1])")
             pointers.append(f"    words[{self.fields['workspace'][0] // 8}] = workspace.data_ptr()")
         source = f"""
-def make(self, torch_op, function, error, empty, uint8):
+def make(self, torch_op, function, error):
     def {self.name}({tensors} {options}dispatched=False):
         if not dispatched and (_compiling() or _modes()):
             return torch_op({tensors} {options})
@@ -338,7 +338,7 @@ def make(self, torch_op, function, error, empty, uint8):
 """
         names = {}
         exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
-        return names["make"](self, self.torch_op, self.function, error, torch.empty, torch.uint8)
+        return names["make"](self, self.torch_op, self.function, error)
 
     def _over_copies(self, tensors, options, dispatched):
         copies = [t if t is None else t.contiguous() for t in tensors]
@@ -384,17 +384,18 @@ def make(self, torch_op, function, error, empty, uint8):
         call.struct = self.struct()
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
-        call.workspace, call.workspace_bytes, call.halves, call.copies = None, 0, 0, False
+        call.workspace, call.workspace_bytes, call.workspace_maker = None, 0, None
+        call.halves, call.copies = 0, False
         call.makers = [None if t is None else _maker(t, here) for t in outputs]
         try:
-            self._fill(call, tensors, outputs, options)
+            self._fill(call, tensors, outputs, options, here)
         except ValueError as refusal:
             call.copies = needs_copies(refusal, tensors)
             if not call.copies:
                 raise
         return call
 
-    def _fill(self, call, tensors, outputs, options):
+    def _fill(self, call, tensors, outputs, options, here):
         device = tensors[0].device
         call.brief = device.type == "cpu" and sum(t.nbytes for t in tensors + outputs if t is not None) <= _BRIEF
         for name, t in zip(self.tensor_names + self.output_names, tensors + outputs):
@@ -417,9 +418,12 @@ def make(self, torch_op, function, error, empty, uint8):
             call.struct.workspace_bytes = call.workspace_bytes = self._workspace(call)
             # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
             alone = device.type == "cpu" or (device.type == "cuda" and _streams[device]() == 0)
+            workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
             if alone and 0 < call.workspace_bytes <= _KEPT:
-                call.workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
-                call.struct.workspace = call.workspace.data_ptr()
+                call.workspace = workspace
+                call.struct.workspace = workspace.data_ptr()
+            elif call.workspace_bytes:
+                call.workspace_maker = _maker(workspace, here)
 
     def _layout(self, name, t):
         """Shape and strides as the C entry has them: a scalar as [1], a packed tensor as one of its halves."""

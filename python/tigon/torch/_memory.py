@@ -1,0 +1,116 @@
+"""Memory for large outputs on the CPU that stays warm.
+
+Torch gets the memory of a large tensor from malloc, which maps it anew at each call: a page fault for every page takes
+several times as long as the operator. Tigon's outputs of 1 MiB and more lie in a pool (src/ffi/pool.c), to which their
+memory returns when the last tensor on it ends. docs/python.md says what that changes.
+"""
+
+import ctypes
+import os
+import re
+import resource
+from pathlib import Path
+
+import torch
+
+from tigon._abi import MAX_DIMS
+from tigon._library import library, path
+
+LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
+_IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
+_KINDS = {  # DLPack's code and bits
+    torch.float32: (2, 32),
+    torch.float16: (2, 16),
+    torch.bfloat16: (4, 16),
+    torch.int32: (0, 32),
+    torch.int64: (0, 64),
+    torch.uint8: (1, 8),
+}
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class _Tensor(ctypes.Structure):
+    """src/ffi/python_memory.c's python_tensor."""
+
+    _fields_ = (
+        ("exchange", ctypes.c_void_p),
+        *((name, ctypes.py_object) for name in ("otherwise", "arguments")),
+        *((name, ctypes.c_int64) for name in ("bytes", "ndim", "code", "bits")),
+        *((name, ctypes.c_int64 * MAX_DIMS) for name in ("shape", "strides")),
+    )
+
+
+class _Stats(ctypes.Structure):
+    """src/ffi/pool.h's tigon_pool_stats."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in ("limit", "in_use", "idle", "peak_in_use", "warm", "cold", "refused", "trimmed")
+    )
+
+
+def _memory(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
+    """Bytes that this process may have: the machine's, or what its control groups leave it."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = Path(groups).read_text().splitlines() if Path(groups).is_file() else []
+    for _, controllers, group in (line.split(":", 2) for line in lines):
+        if "memory" in controllers.split(","):
+            top, name = Path(root, "memory"), "memory.limit_in_bytes"  # version 1
+        elif not controllers:
+            top, name = Path(root), "memory.max"
+        else:
+            continue
+        here = top / group.strip("/")
+        for file in (folder / name for folder in (here, *here.parents) if folder.is_relative_to(top)):
+            text = file.read_text().strip() if file.is_file() else ""
+            found = min(found, int(text)) if text.isdigit() else found
+    return found
+
+
+def _checked():
+    """Does a tool look at each address, which would not see the use of an output after its end?"""
+    return hasattr(ctypes.CDLL(None), "__asan_init") or "vgpreload" in os.environ.get("LD_PRELOAD", "")
+
+
+def _limit():
+    """Bytes that the pool may hold: TIGON_CPU_POOL, else half of the memory. The pool reserves addresses, so that a
+    limit on those leaves it out."""
+    text = os.environ.get("TIGON_CPU_POOL", "")
+    if not text:
+        limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        return 0 if limited or _checked() else _memory() // 2
+    size = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if not size:
+        raise ValueError(f"tigon: TIGON_CPU_POOL is {text!r}, must be 0 or a size such as 512M or 8G")
+    return int(size[1]) * _UNITS[size[2]]
+
+
+limit = _limit()
+library.tigon_python_memory_set(ctypes.c_int64(limit), ctypes.c_double(_IDLE))
+
+
+def maker(t, exchange, otherwise, arguments):
+    """A function, its arguments and what it keeps, for a tensor like `t` on the pool's memory. None where the pool is
+    not for it. `otherwise(*arguments)` makes it where the pool has no room."""
+    size = t.untyped_storage().nbytes()
+    if not exchange or not LARGE <= size <= limit or t.dtype not in _KINDS or t.dim() > MAX_DIMS:
+        return None
+    tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), *_KINDS[t.dtype])
+    tensor.shape[: t.dim()], tensor.strides[: t.dim()] = t.shape, t.stride()
+    make = ctypes.PyDLL(path).tigon_python_tensor
+    make.restype = ctypes.py_object
+    return make(ctypes.byref(tensor)), (), tensor
+
+
+def memory_stats():
+    """What the pool of large CPU outputs holds and did, as a dictionary: `limit`, `in_use`, `idle`, `peak_in_use` in
+    bytes; `warm`, `cold`, `refused`, the numbers of outputs whose memory was there with all its pages, was not, or for
+    which the pool had no room; `trimmed`, the bytes that went back to the system."""
+    stats = _Stats()
+    library.tigon_python_memory_read(ctypes.byref(stats))
+    return {"enabled": limit > 0} | {name: getattr(stats, name) for name, _ in stats._fields_}
+
+
+def empty_cache():
+    """Gives the idle memory of the pool of large CPU outputs back to the system."""
+    library.tigon_python_memory_trim()
