@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         survey_table.write(results)
     stale = [] if options.write or options.no_table else survey_table.stale(results)
     _summarise(results, stale)
-    return int(bool(stale) or any(result.outcome != "ok" and not result.expected for result in results))
+    return int(bool(stale) or any(result.outcome in ("wrong", "unnamed") for result in results))
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -1,6 +1,5 @@
 """Stock against patched: the loss, each gradient, dropout, logits, generation, and what unpatch leaves."""
 
-import copy
 import inspect
 import math
 import re
@@ -8,62 +7,84 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
+import transformers
 from survey_models import batch, model, prompt, small_config
+from survey_types import NOT_BUILT
 
 import tigon
 
-SHAKES = 3
-_ALLOWED = 8  # times what rounding the weights moves
+_DROPOUT = 0.25
 _NEW_TOKENS = 8
+_SHAKES, _ALLOWED = 3, 8  # samples of what rounding the weights does, and how many times the largest is allowed
 
 
 @dataclass
 class Result:
-    """What became of one model type. `left` and `unnamed` count modules by (kind, class, reason) and by class."""
+    """What became of one model type. `left` counts modules by (kind, class, reason), `unnamed` by class."""
 
     name: str
     model: str = ""
-    outcome: str = "ok"  # or "wrong", "not built"
+    outcome: str = "ok"  # or "wrong", "unnamed", "not built"
     reason: str = ""
     replaced: dict[str, int] = field(default_factory=dict)
     left: list[tuple[str, str, str, int]] = field(default_factory=list)
     unnamed: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # what stock does not do
     seconds: float = 0.0
 
 
 def survey(name: str, patch=tigon.patch) -> Result:
     result = Result(name)
     try:
-        stock = model(name)
-        inputs = batch(name)
-        result.model = type(stock).__name__
-        step(stock, inputs)
-    except Exception as error:
-        result.outcome, result.reason = "not built", _sentence(error)
+        result.model = type(model(name)).__name__
+        step(model(name), batch(name))
+    except Exception as error:  # whatever a stranger's model raises
+        result.outcome, result.reason = "not built", NOT_BUILT.get(name, _sentence(error))
+        if name not in NOT_BUILT:
+            result.outcome, result.wrong = "wrong", [f"stock raises {result.reason}"]
         return result
+    if name in NOT_BUILT:
+        result.wrong.append("is built, and NOT_BUILT names it")
     try:
-        patched = copy.deepcopy(stock)
-        report = patch(patched)
-        result.replaced = report.counts()
-        result.left = [(*key, count) for key, count in Counter(map(_key, report.left)).items()]
-        result.unnamed = dict(Counter(unnamed_parts(patched, report)))
-        for compare in (_training, _half, _dropout, _evaluation, _generation, _unpatch):
-            compare(result, name, stock, patched, inputs, patch)
+        _compare(result, patch)
     except Exception as error:
         result.wrong.append(f"raises {_sentence(error)}")
-    if result.wrong:
-        result.outcome = "wrong"
+    result.outcome = "wrong" if result.wrong else "unnamed" if result.unnamed else "ok"
     return result
 
 
-def _key(entry) -> tuple[str, str, str]:
-    return entry.kind, entry.module, entry.text
+def _compare(result: Result, patch) -> None:
+    pair = Pair(result.name, patch)
+    report = pair.report
+    result.replaced = report.counts()
+    left = Counter((entry.kind, entry.module, entry.text) for entry in report.left)
+    result.left = [(*key, count) for key, count in left.items()]
+    result.unnamed = dict(Counter(unnamed_parts(pair.patched, report)))
+    result.wrong += pair.different_steps()
+    result.wrong += pair.unused_head()
+    for what, compare in (("bf16", different_half), ("dropout", different_dropout), ("generate", different_tokens)):
+        try:
+            result.wrong += compare(result.name, patch)
+        except StockRaises as error:
+            result.skipped.append(f"{what}: {_sentence(error.__cause__)}")
+    result.wrong += pair.different_logits()
+    result.wrong += pair.different_after_unpatch()
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+class StockRaises(Exception):
+    """The stock model does not do what is to be compared; the cause says why."""
+
+
+def of_stock(function, *arguments):
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise StockRaises from error
 
 
 # The survey's own view of what a part is, by the names of classes and modules, which tigon.patch never looks at.
@@ -113,7 +134,7 @@ def step(learner, inputs, seed=0) -> tuple[torch.Tensor, dict[str, torch.Tensor]
 def forward(learner, inputs, seed=0):
     taken = inspect.signature(type(learner).forward).parameters
     inputs = inputs | dict(use_cache=False)
-    torch.manual_seed(seed)
+    transformers.set_seed(seed)  # torch's, and Python's own, which drops layers
     return learner(**{key: value for key, value in inputs.items() if key in taken})
 
 
@@ -130,131 +151,118 @@ def bounds(report_counts, loss, inputs, dtype) -> tuple[float, float]:
     )
 
 
-def shaken(stock, dtype, seed):
-    """A copy whose weights are off by about one rounding: by how much it differs is what rounding alone does."""
-    twin = copy.deepcopy(stock)
+def shaken(name: str, seed: int, dtype=torch.float32, dropout: float = 0.0) -> torch.nn.Module:
+    """Stock with weights that are off by about one rounding: how much it differs is what rounding alone does."""
+    twin = model(name, dropout)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in twin.parameters():
-            noise = torch.randn(parameter.shape, generator=generator) * torch.finfo(dtype).eps
-            parameter.mul_(1 + noise.to(parameter.dtype) if dtype == torch.float32 else 1 + noise)
+            parameter.mul_(1 + torch.finfo(dtype).eps * torch.randn(parameter.shape, generator=generator))
     return twin
 
 
-def _differ(a: torch.Tensor, b: torch.Tensor) -> float:
+def differ(a: torch.Tensor, b: torch.Tensor) -> float:
     return (a.double() - b.double()).norm().item()
 
 
-def _training(result, name, stock, patched, inputs, patch):
-    stock.train(), patched.train()
-    want, got = step(stock, inputs), step(patched, inputs)
-    result.wrong += different_steps(stock, want, got, result.replaced, inputs)
+class Pair:
+    """Stock and patched models of one type, patched in the mode in which `from_pretrained` returns a model."""
+
+    def __init__(self, name: str, patch=tigon.patch, dropout: float = 0.0):
+        self.name, self.dropout, self.inputs = name, dropout, batch(name)
+        self.stock, self.patched = model(name, dropout), model(name, dropout).eval()
+        self.report = patch(self.patched)
+
+    def bounds(self, loss: float, dtype=torch.float32) -> tuple[float, float]:
+        return bounds(self.report.counts(), loss, self.inputs, dtype)
+
+    def different_steps(self) -> list[str]:
+        """Sentences on what of a training step is beyond docs/train.md's bound and what rounding alone does."""
+        loss, gradients = of_stock(step, self.stock.train(), self.inputs)
+        got_loss, got_gradients = step(self.patched.train(), self.inputs)
+        if gradients.keys() != got_gradients.keys():
+            return [f"gradients of other parameters: {sorted(gradients.keys() ^ got_gradients.keys())[:3]}"]
+        if not math.isfinite(loss):
+            return [f"the stock loss is {loss}"]
+        loss_bound, bound = self.bounds(loss.item())
+        limits = {key: bound * gradient.double().norm().item() for key, gradient in gradients.items()}
+        errors = {key: differ(got_gradients[key], gradient) for key, gradient in gradients.items()}
+        if differ(loss, got_loss) <= loss_bound and all(errors[key] <= limits[key] for key in errors):
+            return []
+        noise = [step(shaken(self.name, seed, dropout=self.dropout), self.inputs) for seed in range(_SHAKES)]
+        loss_bound += _ALLOWED * max(differ(loss, other) for other, _ in noise)
+        wrong = []
+        if not differ(loss, got_loss) <= loss_bound:
+            wrong.append(f"loss {got_loss:.7g}, must be {loss:.7g} within {loss_bound:.1g}")
+        for key, error in errors.items():
+            limit = limits[key] + _ALLOWED * max(differ(gradients[key], other[key]) for _, other in noise)
+            if not error <= limit:
+                norm = gradients[key].double().norm().item()
+                wrong.append(f"gradient of {key} is off by {error:.2g}, must be within {limit:.2g} of {norm:.2g}")
+        return wrong
+
+    def unused_head(self) -> list[str]:
+        """A head that is reported as replaced makes no logits in training."""
+        made = forward(self.patched.train(), self.inputs).get("logits") is not None
+        return ["the head is reported as replaced, and logits are made"] * (made and "loss" in self.report.counts())
+
+    def different_logits(self) -> list[str]:
+        want, got = logits(self.stock.eval(), self.inputs), logits(self.patched.eval(), self.inputs)
+        if want.shape != got.shape:
+            return [f"logits of shape {tuple(got.shape)}, must be {tuple(want.shape)}"]
+        limit = self.bounds(1.0)[1] * want.double().norm().item()
+        if not differ(want, got) <= limit:
+            noise = [differ(want, logits(shaken(self.name, seed).eval(), self.inputs)) for seed in range(_SHAKES)]
+            limit += _ALLOWED * max(noise)
+        return [] if differ(want, got) <= limit else [f"logits are off by {differ(want, got):.2g}, must be within {limit:.2g}"]
+
+    def different_after_unpatch(self) -> list[str]:
+        tigon.unpatch(self.patched)
+        loss, gradients = step(self.stock.train(), self.inputs)
+        got_loss, got_gradients = step(self.patched.train(), self.inputs)
+        same = torch.equal(loss, got_loss) and gradients.keys() == got_gradients.keys()
+        if same and all(torch.equal(gradients[key], got_gradients[key]) for key in gradients):
+            return []
+        return ["unpatched it differs from stock"]
 
 
-def different_steps(stock, want, got, counts, inputs) -> list[str]:
-    """Sentences on what of a training step is outside of docs/train.md's bound and of what rounding alone does."""
-    (loss, gradients), (got_loss, got_gradients) = want, got
-    if gradients.keys() != got_gradients.keys():
-        return [f"gradients of other parameters: {sorted(gradients.keys() ^ got_gradients.keys())[:3]}"]
-    if not math.isfinite(loss):
-        return [f"the stock loss is {loss}"]
-    loss_bound, bound = bounds(counts, loss.item(), inputs, torch.float32)
-    limits = {name: bound * gradient.double().norm().item() for name, gradient in gradients.items()}
-    errors = {name: _differ(got_gradients[name], gradient) for name, gradient in gradients.items()}
-    if _differ(loss, got_loss) <= loss_bound and all(errors[name] <= limits[name] for name in errors):
-        return []
-    noise = [step(shaken(stock, torch.float32, seed), inputs) for seed in range(SHAKES)]
-    loss_bound += _ALLOWED * max(_differ(loss, other) for other, _ in noise)
-    wrong = []
-    if not _differ(loss, got_loss) <= loss_bound:
-        wrong.append(f"loss {got_loss:.7g}, must be {loss:.7g} within {loss_bound:.1g}")
-    for name, error in errors.items():
-        limit = limits[name] + _ALLOWED * max(_differ(gradients[name], other[name]) for _, other in noise)
-        if not error <= limit:
-            norm = gradients[name].double().norm().item()
-            wrong.append(f"gradient of {name} is off by {error:.2g}, must be within {limit:.2g} of {norm:.2g}")
-    return wrong
-
-
-def _half(result, name, stock, patched, inputs, patch):
+def different_half(name: str, patch) -> list[str]:
     """The loss in bf16."""
-    try:
-        want = _half_loss(stock, inputs)
-    except Exception as error:  # a stock model that does not run in bf16
-        result.skipped.append(f"bf16: {_sentence(error)}")
-        return
-    got = _half_loss(patched, inputs)
-    bound, _ = bounds(result.replaced, want, inputs, torch.bfloat16)
-    if abs(got - want) <= bound:
-        return
-    noise = [_half_loss(shaken(stock, torch.bfloat16, seed), inputs) for seed in range(SHAKES)]
-    bound += _ALLOWED * max(abs(other - want) for other in noise)
+    pair = Pair(name, patch)
+    want, got = of_stock(half_loss, pair.stock, pair.inputs), half_loss(pair.patched, pair.inputs)
+    bound, _ = pair.bounds(want, torch.bfloat16)
     if not abs(got - want) <= bound:
-        result.wrong.append(f"bf16 loss {got:.5g}, must be {want:.5g} within {bound:.1g}")
+        noise = [half_loss(shaken(name, seed, torch.bfloat16), pair.inputs) for seed in range(_SHAKES)]
+        bound += _ALLOWED * max(abs(other - want) for other in noise)
+    return [] if abs(got - want) <= bound else [f"bf16 loss {got:.5g}, must be {want:.5g} within {bound:.1g}"]
 
 
-def _half_loss(learner, inputs) -> float:
+def half_loss(learner, inputs) -> float:
+    inputs = {key: value.bfloat16() if value.is_floating_point() else value for key, value in inputs.items()}
     with torch.no_grad():
-        twin = copy.deepcopy(learner).to(torch.bfloat16)
-        return forward(twin, {k: v.bfloat16() if v.is_floating_point() else v for k, v in inputs.items()}).loss.item()
+        return forward(learner.train().to(torch.bfloat16), inputs).loss.item()
 
 
-def _dropout(result, name, stock, patched, inputs, patch):
-    """Patched in evaluation mode, as from_pretrained returns a model, then trained: under one seed of random numbers
-    the same elements are dropped, so a dropout that is lost or done twice shows in the loss."""
-    if str(small_config(name)) == str(small_config(name, 0.25)):
-        result.skipped.append("dropout: the configuration has none")
-        return
-    dropping = model(name, 0.25)
-    want = step(dropping, inputs)
-    twin = copy.deepcopy(dropping).eval()
-    report = patch(twin)
-    got = step(twin.train(), inputs)
-    result.wrong += [f"with dropout: {text}" for text in different_steps(dropping, want, got, report.counts(), inputs)]
+def different_dropout(name: str, patch) -> list[str]:
+    """Under one seed the same elements are dropped: a dropout that is lost, or done twice, shows in the loss."""
+    if str(small_config(name)) == str(small_config(name, _DROPOUT)):
+        return []
+    pair = of_stock(Pair, name, patch, _DROPOUT)
+    return [f"with dropout: {text}" for text in pair.different_steps()]
 
 
-def _evaluation(result, name, stock, patched, inputs, patch):
-    stock.eval(), patched.eval()
-    want, got = _logits(stock, inputs), _logits(patched, inputs)
-    _, bound = bounds(result.replaced, 1.0, inputs, torch.float32)
-    if want.shape != got.shape:
-        result.wrong.append(f"logits of shape {tuple(got.shape)}, must be {tuple(want.shape)}")
-        return
-    limit = bound * want.double().norm().item()
-    if not _differ(want, got) <= limit:
-        noise = [_differ(want, _logits(shaken(stock, torch.float32, seed), inputs)) for seed in range(SHAKES)]
-        limit += _ALLOWED * max(noise)
-    if not _differ(want, got) <= limit:
-        result.wrong.append(f"logits are off by {_differ(want, got):.2g}, must be within {limit:.2g}")
+def different_tokens(name: str, patch) -> list[str]:
+    pair = Pair(name, patch)
+    want, got = of_stock(generated, pair.stock.eval()), generated(pair.patched.eval())
+    new = -_NEW_TOKENS
+    return [] if torch.equal(want, got) else [f"generates {got[0, new:].tolist()}, must {want[0, new:].tolist()}"]
 
 
-def _logits(learner, inputs) -> torch.Tensor:
+def generated(learner) -> torch.Tensor:
+    options = dict(max_new_tokens=_NEW_TOKENS, min_new_tokens=_NEW_TOKENS, do_sample=False, pad_token_id=0)
+    return learner.generate(prompt(), **options)
+
+
+def logits(learner, inputs) -> torch.Tensor:
     with torch.no_grad():
         return forward(learner, {key: value for key, value in inputs.items() if key != "labels"}).logits
-
-
-def _generation(result, name, stock, patched, inputs, patch):
-    stock.eval(), patched.eval()
-    try:
-        want = _generated(stock)
-    except Exception as error:
-        result.skipped.append(f"generate: stock raises {_sentence(error)}")
-        return
-    got = _generated(patched)
-    if not torch.equal(want, got):
-        result.wrong.append(f"generates {got[0, 7:].tolist()}, must {want[0, 7:].tolist()}")
-
-
-def _generated(learner) -> torch.Tensor:
-    torch.manual_seed(0)
-    tokens = dict(max_new_tokens=_NEW_TOKENS, min_new_tokens=_NEW_TOKENS)
-    return learner.generate(prompt(), do_sample=False, pad_token_id=0, **tokens)
-
-
-def _unpatch(result, name, stock, patched, inputs, patch):
-    tigon.unpatch(patched)
-    stock.train(), patched.train()
-    (loss, gradients), (got_loss, got_gradients) = step(stock, inputs), step(patched, inputs)
-    same = torch.equal(loss, got_loss) and gradients.keys() == got_gradients.keys()
-    if not same or not all(torch.equal(gradients[key], got_gradients[key]) for key in gradients):
-        result.wrong.append("unpatched it differs from stock")

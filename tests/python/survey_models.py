@@ -25,10 +25,8 @@ def model(name: str, dropout: float = 0.0) -> torch.nn.Module:
     made = model_class._from_config(config)
     with torch.no_grad():
         for parameter in made.parameters():
-            if parameter.ndim < 2:
+            if parameter.ndim < 2 or parameter.std() < 1e-6:
                 parameter.add_(0.1 * torch.randn_like(parameter))
-            elif parameter.abs().max() == 0:
-                parameter.normal_(0, 0.1)
             elif parameter.std() < 0.05:  # 0.02 by default, with which an activation is nearly straight
                 parameter.mul_(0.1 / parameter.std())
     return made.train()
@@ -76,7 +74,7 @@ def _layers(default: PreTrainedConfig) -> dict:
     lists = {
         name: [SIZES.get(name, entry) if isinstance(entry, int) else entry for entry in value]
         for name, value in vars(default).items()
-        if isinstance(value, (list, tuple)) and depth and len(value) == depth
+        if isinstance(value, (list, tuple)) and depth and len(value) == depth and list(value) != list(range(depth))
     }
     kinds = list(map(repr, zip(*lists.values())))
     first = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
@@ -100,4 +98,4 @@ def batch(name: str) -> dict[str, torch.Tensor]:
 
 
 def prompt() -> torch.Tensor:
-    return batch("")["input_ids"][:, :7]
+    return batch("")["input_ids"][:, :8]

@@ -59,7 +59,7 @@ SIZES |= dict.fromkeys(
     "max_target_positions".split(),
     256,
 )
-SIZES |= dict.fromkeys("sliding_window attention_window_size local_attention sliding_window_size".split(), 16)
+SIZES |= dict.fromkeys("sliding_window attention_window_size local_attention sliding_window_size attention_chunk_size".split(), 16)
 SIZES |= dict(
     q_lora_rank=32, n_shared_experts=1, num_shared_experts=1, moe_num_shared_experts=1, first_k_dense_replace=1,
     mamba_d_state=8, state_size=8, ssm_state_size=8, mamba_d_head=32, mamba_head_dim=32, mamba_chunk_size=8,
@@ -67,7 +67,7 @@ SIZES |= dict(
     num_nextn_predict_layers=0, num_kv_shared_layers=0, pretraining_tp=1, router_hidden_size=16,
     patch_size=8, image_size=32, num_position_embeddings=16, num_channels=3, num_query_tokens=4,
     resampler_n_latents=4, resampler_n_heads=4, latent_query_num=4, num_codebooks=1, num_quantizers=2,
-    num_res_blocks=1, base_channels=32, type_vocab_size=2, adapter_rank=8, max_image_size=64,
+    num_res_blocks=1, base_channels=32, type_vocab_size=2, adapter_rank=8, max_image_size=64, encoder_hash_byte_group_vocab=500,
 )  # fmt: skip
 
 # Besides, by model type; a dict reaches into the configuration's part of that name.
@@ -76,6 +76,7 @@ _INDEXER = dict(
     indexer_n_heads=4, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=16, indexer_compress_ratio=4
 )
 _ROPE = dict(rope_type="default", rope_theta=10000.0)
+_SECTIONS = dict(text_config=dict(rope_parameters=_ROPE | dict(mrope_section=[2, 3, 3])))
 _MAMBA_AND_ATTENTION = dict(
     layers_block_type=["linear_attention", "hybrid"] * 2,
     num_hidden_layers=4,
@@ -95,6 +96,7 @@ OVERRIDES = {
     "deepseek_v4": dict(swiglu_limit=0.5),
     "dots1": dict(first_k_dense_replace=1, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2),
     "falcon_h1": dict(mamba_d_ssm=128, lm_head_multiplier=0.5),
+    "glm4v": _SECTIONS,
     "granitemoehybrid": dict(layer_types=["mamba", "attention"], num_local_experts=4),
     "hrm_text": dict(num_layers_per_stack=None),
     "hunyuan_v1_dense": _NEEDS_HEAD_DIM,
@@ -103,9 +105,12 @@ OVERRIDES = {
     "lfm2_moe": dict(layer_types=["conv", "full_attention", "conv"], num_hidden_layers=3),
     "mamba2": dict(head_dim=32, chunk_size=8),
     "ministral": _NEEDS_HEAD_DIM,
+    "mpt": dict(attn_config=dict(attn_pdrop=0)),
     "nemotron": dict(num_key_value_heads=2),
     "qwen4_exp": _INDEXER,
     "qwen4_exp_text": _INDEXER,
+    "qwen2_5_vl": _SECTIONS,
+    "qwen2_vl": _SECTIONS,
     "recurrent_gemma": dict(num_hidden_layers=3),
     "reformer": dict(
         axial_pos_shape=[4, 8],
@@ -122,8 +127,11 @@ OVERRIDES = {
     "zaya": dict(num_experts_per_tok=1),
 }
 
-# Multimodal types that run on text alone.
-MULTIMODAL = """aria aya_vision cohere2_vision gemma3""".split()
+# Multimodal types that run on text; those whose causal language model is the whole model are not here again.
+MULTIMODAL = """
+    aria aya_vision deepseek_vl glm4v idefics2 idefics3 internvl kimi_k25 lfm2_vl llama4 llava llava_next llava_onevision
+    minimax_m3_vl mistral3 mllama ovis2 paligemma qwen2_5_vl qwen2_vl qwen3_5 qwen3_vl qwen3_vl_moe smolvlm
+""".split()
 
 # What a model type wants beside token ids, or in another shape.
 INPUTS = {
