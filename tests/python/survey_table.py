@@ -43,7 +43,7 @@ def row(result: Result) -> str:
         classes[model] += count
     notes = [f"left: {', '.join(f'`{name}`' for name in sorted(classes))}"] * bool(classes)
     notes += [f"not named: {', '.join(sorted(result.unnamed))}"] * bool(result.unnamed)
-    notes += [f"no {text.split(':')[0]} in stock" for text in result.skipped if not text.startswith("dropout")]
+    notes += [f"no {text.split(':')[0]} in stock" for text in result.skipped]
     ok = "**wrong**" if result.wrong else "ok"
     return f"| {result.name} | {' | '.join(cells)} | {'; '.join([ok, *notes])} |\n"
 
