@@ -1,13 +1,20 @@
-"""Surveys tigon.patch: every causal language model type that transformers has, stock against patched.
+"""Surveys tigon.patch: each causal language model type of transformers, and some multimodal ones on text, stock against
+patched.
 
-A type is made small from its configuration (two layers, or one of each kind that it has; survey_types.py holds what a
-single type needs besides), with random parameters, and copied. One copy is patched. Compared are, in f32, the loss and each
-gradient of a training step on text with padding and ignored labels, the same with dropout in a model that was patched in
-evaluation mode, logits and 8 generated tokens; in bf16 the loss; and what unpatch leaves, bit by bit. The bounds are those of
-docs/train.md; where one is exceeded, what rounding the weights does to the stock model is added to it.
+A type is made small from its configuration: two layers, or one of each kind, and random parameters. survey_types.py
+holds what a single type needs besides. A copy is patched in evaluation mode. Both get the same text, with padding and
+ignored labels. Compared are:
+  in f32   the loss and each gradient of a training step, without and with dropout; logits; 8 generated tokens
+  in bf16  the loss
+  after tigon.unpatch the loss and each gradient, bit by bit
+The bounds are those of docs/train.md. Where one is exceeded, 8 times what rounding the weights does to stock is added.
 
-Outcomes: ok; wrong, and what; unnamed, which is a module that by its name looks like a part of the model that Tigon has an
-operator for, and that tigon.patch neither replaced nor named; not built, and why."""
+outcomes:
+  ok         nothing differs
+  wrong      something differs, raises or hangs; the line says what
+  unnamed    a module has the name of a part that Tigon has an operator for, and is in neither list of the report
+  not built  survey_types.py says why
+The exit status is 1 if a type is wrong or unnamed, or if its row in docs/huggingface.md is no longer true."""
 
 import argparse
 import json
@@ -59,9 +66,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--third", action="store_true", help="every third type")
     parser.add_argument("--list", action="store_true", help="print the types and stop")
     parser.add_argument("--jobs", type=int, default=1, help="types at a time (1)")
-    parser.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="for a type (60); then it is wrong")
+    parser.add_argument("--limit", type=float, default=180, metavar="SECONDS", help="for a type (180)")
     parser.add_argument("--json", metavar="FILE", help="write the results")
-    parser.add_argument("--write", action="store_true", help=f"write the table in {survey_table.PAGE.name}; wants all types")
+    parser.add_argument("--write", action="store_true", help="write the table in docs/huggingface.md")
     parser.add_argument("--no-table", action="store_true", help="do not hold the table to the results")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what was replaced and left of each")
     options = parser.parse_args(arguments)

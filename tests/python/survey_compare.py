@@ -102,7 +102,7 @@ def of_stock(function, *arguments):
 _PART = re.compile(r"(RMS|Layer|Group)Norm|Embedding$|Experts$|(MLP|FeedForward)\w*$")
 _NO_PART = re.compile(r"Rotary|Router|Rope")
 _PLAIN_MLP = re.compile(r"(MLP|FeedForward)\w*$")  # act(x A) B, for which there is no operator but with relu squared
-_GATED = re.compile(r"gate|up_proj|w3$|wi_1")
+_GATED = re.compile(r"gate|w3$|wi_1$")
 
 
 def unnamed_parts(patched: torch.nn.Module, report) -> list[str]:
@@ -226,7 +226,9 @@ class Pair:
         if not differ(want, got) <= limit:
             noise = [differ(want, logits(shaken(self.name, seed).eval(), self.inputs)) for seed in range(_SHAKES)]
             limit += _ALLOWED * max(noise)
-        return [] if differ(want, got) <= limit else [f"logits are off by {differ(want, got):.2g}, must be within {limit:.2g}"]
+        if differ(want, got) <= limit:
+            return []
+        return [f"logits are off by {differ(want, got):.2g}, must be within {limit:.2g}"]
 
     def different_tokens(self) -> list[str]:
         want, got = of_stock(generated, self.stock.eval()), generated(self.patched.eval())

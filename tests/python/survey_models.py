@@ -1,4 +1,4 @@
-"""A small model with random parameters of any type that transformers has, made from its configuration, and its inputs."""
+"""Small models with random parameters: each type of transformers from its configuration, and its inputs."""
 
 import torch
 import transformers

@@ -16,7 +16,8 @@ _HEAD = f"| model type | {' | '.join(KINDS.values())} | result |\n|---|{'---:|' 
 def line(result: Result, verbose: bool) -> str:
     """One line of progress."""
     text = f"{result.outcome:<9} {result.name:<24} {result.seconds:5.1f} s"
-    details = [result.reason] * bool(result.reason) + result.wrong[:2] + [f"{len(result.wrong)} in all"] * (len(result.wrong) > 2)
+    details = [result.reason] * (result.outcome == "not built") + result.wrong[:2]
+    details += [f"{len(result.wrong)} in all"] * (len(result.wrong) > 2)
     details += [f"unnamed: {_counted(result.unnamed)}"] * bool(result.unnamed)
     if verbose:
         details += [f"replaced {_counted(result.replaced)}"]
@@ -55,7 +56,8 @@ def table() -> str:
 
 def rows() -> dict[str, str]:
     """The page's rows by model type."""
-    return {match[1]: match[0] for match in re.finditer(r"^\| ([\w.+-]+) \|.*\n", table(), re.MULTILINE) if match[1] in NAMES}
+    found = re.finditer(r"^\| ([\w.+-]+) \|.*\n", table(), re.MULTILINE)
+    return {match[1]: match[0] for match in found if match[1] in NAMES}
 
 
 def write(results: list[Result]) -> None:
