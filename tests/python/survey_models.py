@@ -58,7 +58,7 @@ def _fields(default: PreTrainedConfig, own: dict, dropout: float) -> dict:
         elif name.endswith(("_token_id", "_token_index")) and is_number:
             fields[name] = special
             special += 1
-        elif name in SIZES and is_number:
+        elif name in SIZES and is_number and value != 0:
             fields[name] = SIZES[name]
         elif "drop" in name and is_number:
             fields[name] = dropout

@@ -2,7 +2,7 @@
 
 import torch
 
-# What a configuration's field becomes, by its value. A field that is None by default stays None. Factors that are 1 by
+# What a configuration's field becomes, by its value. A field that is None or 0 by default stays so. Factors that are 1 by
 # default and clamps beyond every value would hide a replacement that leaves them out.
 _FIELDS = {
     0: """
@@ -103,10 +103,11 @@ OVERRIDES = {
         ),
     ),
     "dbrx": dict(attn_config=dict(rope_theta=10000.0, clip_qkv=8.0)),
-    "deepseek_v2": dict(num_experts_per_tok=2),
+    "deepseek_v2": dict(num_experts_per_tok=2, first_k_dense_replace=1),
     "dots1": dict(first_k_dense_replace=1, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2),
     "falcon_h1": dict(mamba_d_ssm=128, mlp_multipliers=[0.75, 1.25]),
     "glm4v": _SECTIONS,
+    "glm5_next": dict(text_config=dict(num_key_value_heads=4)),
     "granitemoehybrid": dict(layer_types=["mamba", "attention"], num_local_experts=4),
     "hrm_text": dict(num_layers_per_stack=None),
     "hunyuan_v1_dense": _NEEDS_HEAD_DIM,
@@ -139,8 +140,9 @@ OVERRIDES = {
 
 # Multimodal types that run on text; those whose causal language model is the whole model are not here again.
 MULTIMODAL = """
-    aria aya_vision deepseek_vl glm4v idefics2 idefics3 internvl kimi_k25 lfm2_vl llama4 llava llava_next
-    llava_onevision minimax_m3_vl mistral3 mllama ovis2 paligemma qwen2_5_vl qwen2_vl qwen3_5 qwen3_vl qwen3_vl_moe smolvlm
+    aria aya_vision deepseek_vl glm4v glm5_next idefics2 idefics3 internvl kimi_k25 lfm2_vl llama4 llava
+    llava_next llava_onevision minimax_m3_vl mistral3 mllama ovis2 paligemma qwen2_5_vl qwen2_vl qwen3_5 qwen3_vl qwen3_vl_moe
+    smolvlm
 """.split()
 
 # What a model type wants beside token ids, or in another shape.
