@@ -99,7 +99,7 @@ def of_stock(function, *arguments):
 
 
 # The survey's own view of what a part is, by the names of classes and modules, which tigon.patch never looks at.
-_PART = re.compile(r"(RMS|Layer|Group)Norm|Embedding$|Experts$|(MLP|FeedForward)\w*$")
+_PART = re.compile(r"(RMS|Layer|Group)Norm(Gated|1P)?$|Experts$|(MLP|FeedForward)\w*$")
 _NO_PART = re.compile(r"Rotary|Router|Rope")
 _PLAIN_MLP = re.compile(r"(MLP|FeedForward)\w*$")  # act(x A) B, for which there is no operator but with relu squared
 _GATED = re.compile(r"gate|w3$|wi_1$")
@@ -122,6 +122,8 @@ def unnamed_parts(patched: torch.nn.Module, report) -> list[str]:
 
 
 def _looks_like_a_part(kind: str, module: torch.nn.Module) -> bool:
+    if isinstance(module, torch.nn.Embedding):
+        return True
     if not _PART.search(kind) or _NO_PART.search(kind) or next(module.parameters(), None) is None:
         return False
     children = dict(module.named_children())

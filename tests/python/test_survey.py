@@ -101,9 +101,9 @@ def test_sees_a_wrong_gradient():
         model.model.layers[0].mlp.up_proj.weight.register_hook(lambda gradient: gradient * 1.0001)
         return report
 
-    result = surveyed("qwen2", patch)
-    assert all("gradient of model.layers.0.mlp.up_proj.weight is off" in sentence for sentence in result.wrong[:-1])
-    assert result.wrong[-1] == "unpatched it differs from stock" and len(result.wrong) == 3
+    gradient = "gradient of model.layers.0.mlp.up_proj.weight"
+    seen = {sentence.split(" is off")[0] for sentence in surveyed("qwen2", patch).wrong}
+    assert seen == {gradient, f"with dropout: {gradient}", "unpatched it differs from stock"}
 
 
 def test_sees_a_lost_dropout():
@@ -112,8 +112,8 @@ def test_sees_a_lost_dropout():
             layer.mlp.residual_dropout = 0.0
         return tigon.patch(model)
 
-    result = surveyed("seed_oss", patch)
-    assert result.wrong and all(sentence.startswith("with dropout: ") for sentence in result.wrong)
+    *others, half = surveyed("seed_oss", patch).wrong
+    assert others and all(sentence.startswith("with dropout: ") for sentence in others) and half.startswith("bf16 loss")
 
 
 def test_sees_what_unpatch_leaves():
