@@ -2,8 +2,8 @@
 
 import torch
 
-# What a configuration's field becomes, by its value. A field that is None or 0 by default stays so. Factors that are 1 by
-# default and clamps beyond every value would hide a replacement that leaves them out.
+# What a configuration's field becomes, by its value. A field that is None or 0 by default stays so. Factors of 1 and
+# clamps beyond every value would hide a replacement that leaves them out.
 _FIELDS = {
     0: """
         num_nextn_predict_layers num_kv_shared_layers
@@ -141,8 +141,8 @@ OVERRIDES = {
 # Multimodal types that run on text; those whose causal language model is the whole model are not here again.
 MULTIMODAL = """
     aria aya_vision deepseek_vl glm4v glm5_next idefics2 idefics3 internvl kimi_k25 lfm2_vl llama4 llava
-    llava_next llava_onevision minimax_m3_vl mistral3 mllama ovis2 paligemma qwen2_5_vl qwen2_vl qwen3_5 qwen3_vl qwen3_vl_moe
-    smolvlm
+    llava_next llava_onevision minimax_m3_vl mistral3 mllama ovis2 paligemma qwen2_5_vl qwen2_vl qwen3_5 qwen3_vl
+    qwen3_vl_moe smolvlm
 """.split()
 
 # What a model type wants beside token ids, or in another shape.
