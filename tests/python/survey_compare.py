@@ -153,10 +153,10 @@ def forward(learner, inputs, seed=0):
 
 def bounds(report_counts, loss, inputs, dtype) -> tuple[float, float]:
     """(loss, a gradient as a share of its norm): docs/train.md, "The losses". A replaced norm rounds 4 values on its
-    way to the loss, an MLP and a rope 3, an embedding and its gradient 2, and the head's loss 8."""
+    way to the loss, an MLP and a rope 3; the adds of two layers and the head's loss are 12."""
     u = torch.finfo(dtype).eps / 2
     rounded = dict(rms_norm=4, layer_norm=4, group_norm=4, mlp=3, rope=3)
-    n = 12 + sum(rounded.get(kind, 2) * count for kind, count in report_counts.items())
+    n = 12 + sum(rounded.get(kind, 0) * count for kind, count in report_counts.items())
     tokens = (inputs["labels"] != -100).sum().item()
     return (
         abs(loss) * (8 * 2**-24 + 6 * math.sqrt(n / tokens) * u),
