@@ -12,7 +12,7 @@ PEERS ?= torch==2.13.0 numpy
 # Whose wheel has the newest oneDNN on PyPI that runs on OpenMP, 3.6.2; nothing else of it is used.
 PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
-.PHONY: build train test test-convergence python-env bench bench-peers setup format lint cuda-targets install asan tsan fuzz reliability coverage abi-update clean help
+.PHONY: build train test test-convergence test-models python-env bench bench-peers setup format lint cuda-targets install asan tsan fuzz reliability coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -41,6 +41,9 @@ bench-peers: setup-build-bench-peers configure ## PyTorch and oneDNN beside it, 
 
 test-convergence: setup-build-test build python-env ## Train stock and patched models of every family side by side
 	@tools/test-python convergence
+
+test-models: setup-build-test build python-env ## Stock against patched, every model type: make test-models ARGS="llama -v"
+	@tools/test-python survey $(ARGS)
 
 # Made anew when what the tests want changes.
 python-env: setup-test build/python/done ## PyTorch and its kin for the Python tests, in build/python
