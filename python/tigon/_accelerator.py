@@ -1,4 +1,4 @@
-"""Devices of torch that the report and the benchmark take: torch.cuda's and, where torch_npu is installed, torch.npu's."""
+"""Devices of torch that the report and the benchmark take: those of torch.cuda and, with torch_npu, of torch.npu."""
 
 import re
 

@@ -33,6 +33,22 @@ run devices ascend-sim:910B4
 grep -q '40 vector cores' "$scratch/out" || fail "tigon devices ascend-sim:910B4: $(cat "$scratch/out")"
 run devices ascend-sim:910X
 expect_status 2 "tigon devices ascend-sim:910X"
+# A part's cores and bytes of UB by environment.
+TIGON_ASCEND_CORES=12 TIGON_ASCEND_UB_BYTES=65536 run devices ascend-sim:910B4 --json
+expect_json '[(d["name"], d["cores"], d["onchip_bytes"]) for d in j["devices"]] == [("ascend910b4", 12, 65536)]' "a part of 12 cores"
+refused() { # the environment, and the sentence
+  env "$1" "$TIGON" devices ascend-sim:910B4 >"$scratch/out" 2>&1 && fail "$1 was taken"
+  grep -q "context: device ascend-sim did not open: $2" "$scratch/out" || fail "$1: $(cat "$scratch/out")"
+}
+for cores in 0 129 -1 4x; do
+  refused TIGON_ASCEND_CORES=$cores "TIGON_ASCEND_CORES is \"$cores\", must be a whole number from 1 to 128"
+done
+for bytes in 32736 65537 1048608 64K; do
+  refused TIGON_ASCEND_UB_BYTES=$bytes "TIGON_ASCEND_UB_BYTES is \"$bytes\", must be a multiple of 32 from 32768 to 1048576"
+done
+TIGON_ASCEND_CORES=12 TIGON_ASCEND_UB_BYTES=65536 "$TIGON" check rms_norm group_norm cross_entropy --small --dtype f32 --device ascend-sim:910B4 >"$scratch/out" ||
+  fail "a part of 12 cores: $(tail -n 3 "$scratch/out")"
+
 run devices npu --json
 expect_json 'len(j["devices"]) == 1 and (j["devices"][0]["available"] or len(j["devices"][0]["reason"]) > 20)' npu
 

@@ -17,6 +17,17 @@ for unit in 128 64; do # with 1024 columns of keys
   run plan rope --mode fwd_positions --shape 2048x4096 --unit $unit --dtype bf16 --device 910b4 --json
   expect_json "j['bytes_min'] == 2048 * (2 * 5120 * 2 + $unit * 4 + 8)" "rope's positions, heads of $unit"
 done
+# A part's cores and bytes of UB by environment.
+TIGON_ASCEND_CORES=12 TIGON_ASCEND_UB_BYTES=65536 run plan rms_norm --shape 2048x32768 --device 910b4 --json
+expect_json 'j["grid"] == 12 and j["onchip_limit"] == 65536' "12 cores"
+TIGON_ASCEND_CORES=12 TIGON_ASCEND_UB_BYTES=65536 run plan --devices --json
+expect_json 'all(((d["cores"], d["onchip_bytes"]) == (12, 65536)) == d["name"].startswith("ascend") for d in j["devices"])' "all parts"
+TIGON_ASCEND_CORES=none run plan rms_norm --shape 2048x32768 --device 910b4
+expect_status 2 "cores that are no number"
+grep -q 'TIGON_ASCEND_CORES is "none", must be a whole number from 1 to 128' "$scratch/err" || fail "$(cat "$scratch/err")"
+TIGON_ASCEND_CORES=none run plan rms_norm --shape 2048x32768 --device cpu
+expect_status 0 "a device that has no such cores"
+
 run plan adamw --case B --shape 1x4096 --device 910b4
 expect_status 2 "a case of what has none"
 run plan embedding --mode bwd --shape 2048x4096 --table 32000 --device 910b4 --json

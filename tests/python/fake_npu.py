@@ -1,6 +1,6 @@
-"""A stand-in for torch_npu: a device `npu` of torch whose memory and stream are those of the runtime in tests/ascend/fake,
-so that python/tigon's way to an NPU runs on a machine without one. environment() is that of a process whose torch
-has it: torch loads it as it loads torch_npu, by an entry point."""
+"""A stand-in for torch_npu: a device `npu` of torch whose memory and stream are those of the runtime in
+tests/ascend/fake, so that python/tigon's way to an NPU runs on a machine without one. environment() is that
+of a process whose torch has it: torch loads it as it loads torch_npu, by an entry point."""
 
 import ctypes
 import os

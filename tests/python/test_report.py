@@ -181,7 +181,7 @@ def test_a_process_that_dies_is_a_reason(tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--device", "tpu"], "--device is tpu, must be cpu, cuda or cuda:N"),
+        (["--device", "tpu"], "--device is tpu, must be cpu, cuda, cuda:N, npu or npu:N"),
         (["--device", "cuda:99"], "--device is cuda:99, and torch finds"),
         (["--device", "cpu", "--steps", "3"], "--steps is 3, must be more than 3, which warm up"),
         (["--device", "cpu", "--dtype", "f64"], "invalid choice: 'f64'"),

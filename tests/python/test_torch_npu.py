@@ -1,5 +1,5 @@
-"""python/tigon on a device npu: a stand-in for torch_npu (fake_npu.py) over the runtime of tests/ascend/fake, whose launches
-run in the simulator. Each test is a process of its own, because a process has one such device or none."""
+"""python/tigon on a device npu: a stand-in for torch_npu (fake_npu.py) over the runtime of tests/ascend/fake, whose
+launches run in the simulator. Each test is a process of its own, because a process has one such device or none."""
 
 import json
 import os
@@ -52,7 +52,8 @@ for dtype in (torch.float32, torch.bfloat16):
             answers.append([y, *torch.autograd.grad(y, given, g)])
             assert all(t.device == torch.device("cpu" if device == "cpu" else "npu:0") for t in answers[-1])
             assert all(type(t) is torch.Tensor and t.dtype == dtype for t in answers[-1])
-        off = max(((b.cpu().double() - a.double()).abs().max() / a.double().abs().max()).item() for a, b in zip(*answers))
+        pairs = [(a.double(), b.cpu().double()) for a, b in zip(*answers)]
+        off = max(((b - a).abs().max() / a.abs().max()).item() for a, b in pairs)
         found[f"{name} {str(dtype)[6:]}"] = off
 
 # A context belongs to a device and a stream, which is looked up for each call.
@@ -67,7 +68,7 @@ assert second is not first and first.handle.value != second.handle.value
 assert torch.equal(T.softmax(x).cpu(), torch.full((2, 64), 1 / 64))
 torch.npu.streams.pop()
 assert _op.context(x.device) is first
-tigon.torch.synchronize(x.device) if hasattr(tigon.torch, "synchronize") else _op.synchronize(x.device)
+_op.synchronize(x.device)
 
 # Through torch's dispatcher, as under torch.compile.
 found["dispatched"] = (torch.ops.tigon.softmax_fwd(x, None, 1.0, False).cpu() - 1 / 64).abs().max().item()
@@ -100,7 +101,8 @@ def test_a_kernel_that_is_not_there_is_an_exact_error(npu, tmp_path):
 
 
 def test_bench(npu):
-    done = python(npu, "-m", "tigon.bench", "--device", "npu", "--rows", "8", "--width", "64", "--vocab", "96", "--json")
+    sizes = ("--rows", "8", "--width", "64", "--vocab", "96")
+    done = python(npu, "-m", "tigon.bench", "--device", "npu", *sizes, "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert len(rows) == 18 and all(row["tigon_us"] > 0 and row["torch_us"] > 0 for row in rows)
@@ -126,3 +128,23 @@ def test_wrong_devices_are_named(npu, module):
     done = python(npu | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "-m", module, "--device", "npu")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("--device is npu, and torch has no npu: torch_npu is not installed")
+
+
+def test_a_part_is_what_the_environment_says(npu):
+    command = os.path.join(os.path.dirname(npu["TIGON_LIBRARY"]), "tigon")
+
+    def described(**given):
+        done = subprocess.run([command, "devices", "npu:0", "--json"], env=npu | given, capture_output=True, text=True)
+        return json.loads(done.stdout)["devices"][0] if done.returncode == 0 else done.stderr.strip()
+
+    found = described()
+    assert (found["name"], found["cores"], found["onchip_bytes"]) == ("ascend910b4", 40, 188160)
+    found = described(TIGON_ASCEND_PART="910B1", TIGON_ASCEND_CORES="24", TIGON_ASCEND_UB_BYTES="65536")
+    assert (found["name"], found["cores"], found["onchip_bytes"]) == ("ascend910b1", 24, 65536)
+    for name, value, sentence in (
+        ("TIGON_ASCEND_PART", "310P", "TIGON_ASCEND_PART says 310P; there are kernels for 910B1 to 910B4 and 910_93"),
+        ("TIGON_ASCEND_CORES", "0", 'TIGON_ASCEND_CORES is "0", must be a whole number from 1 to 128'),
+        ("TIGON_ASCEND_UB_BYTES", "9", 'TIGON_ASCEND_UB_BYTES is "9", must be a multiple of 32 from 32768 to 188160'),
+        ("TIGON_ASCEND_UB_BYTES", "188192", 'TIGON_ASCEND_UB_BYTES is "188192", must be a multiple of 32'),
+    ):
+        assert f"context: device npu did not open: {sentence}" in described(**{name: value}), name

@@ -323,19 +323,24 @@ typedef struct carried {
   float dw, db;
 } carried;
 
+/* Vectors go on after the scalar pipe, which knows that they do: it may set the flag again at once. They have nothing to do here. */
+AICORE void vectors_go_on(void) {
+  vector_waits();
+  scalar_waits();
+}
 AICORE carried carry_from(const state *s, int64_t i) {
   carried to = {0, 0};
   scalar_waits();
   if (s->a->dw) to.dw = s_read_f32(s->sum_dw, i);
   if (s->a->db) to.db = s_read_f32(s->sum_db, i);
-  vector_waits();
+  vectors_go_on();
   return to;
 }
 AICORE void carry_on(const state *s, carried from) {
   scalar_waits();
   if (s->a->dw) s_write_f32(s->sum_dw, 0, from.dw);
   if (s->a->db) s_write_f32(s->sum_db, 0, from.db);
-  vector_waits();
+  vectors_go_on();
 }
 
 /* dx of the task, panel by panel. */

@@ -70,7 +70,7 @@ AICORE void chunk_done(state *s) {
 }
 
 /* x + residual of a chunk as the dtype holds it: stored, and left for the work until two chunks, or a tile, later. */
-AICORE ub_f32 add_residual(state *s, tile t, int64_t r, int64_t c) {
+AICORE ub_f32 add_residual(state *s, box b, tile t, int64_t r, int64_t c) {
   const rms_norm_fwd_arguments *a = s->a;
   const int64_t n = t.rows * t.pitch;
   const ub_f32 x = ring_now(&s->x), residual = ub_at_f32(x, s->residual);
@@ -91,7 +91,11 @@ AICORE ub_f32 add_residual(state *s, tile t, int64_t r, int64_t c) {
   }
   sync_pipe(PIPE_V);
   in_done(&s->x);
+  /* Chunks of a cached row have one buffer and one flag: V sets it again when MTE3 has said that it took the one before. */
+  const int flag = s->sum.id + s->sum.at;
+  if (a->w.cached && c > b.col) sync_wait(PIPE_MTE3, PIPE_V, flag);
   out_ready(&s->sum);
+  if (a->w.cached && c + t.cols < b.col_end) sync_set(PIPE_MTE3, PIPE_V, flag);
   store_tile(a->dtype, &a->space, &a->sum, sum, t, r, c);
   if (!a->w.cached) out_done(&s->sum);
   return sum;
@@ -102,7 +106,7 @@ AICORE void sum_squares(state *s, box b, int64_t r, int64_t rows) {
   const int64_t dtype = s->a->dtype, wide = s->a->w.tile_cols;
   for (int64_t c = b.col; c < b.col_end; c += wide) {
     const tile t = tile_of(dtype, rows, least(wide, b.col_end - c));
-    const ub_f32 raw = s->fused ? add_residual(s, t, r, c) : chunk_of(s, t, r, c);
+    const ub_f32 raw = s->fused ? add_residual(s, b, t, r, c) : chunk_of(s, t, r, c);
     const ub_f32 x = values_of(dtype, s->more, raw, t);
     v_mul_f32(s->work, x, x, t.rows * t.pitch);
     sync_pipe(PIPE_V);
