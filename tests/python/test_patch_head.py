@@ -55,6 +55,13 @@ class TestHead:
         (left,) = tigon.patch(patched, verify=False).left
         assert left.kind == "loss" and text in left.text
 
+    @pytest.mark.parametrize("scaling", [6.0, 0.75, 1 / 3, 0.3, 7.0])
+    def test_scaled(self, scaling):
+        """Neither a factor nor its inverse need have few digits."""
+        patched = model("Granite", logits_scaling=scaling)
+        (entry,) = [entry for entry in tigon.patch(patched).replaced if entry.kind == "loss"]
+        assert f"logits / {scaling:g}" in entry.text
+
     def test_stock_forward_of_another_class_is_replaced(self):
         patched = with_forward(lambda self, h, y: outputs(self, self.lm_head(h), y))
         assert tigon.patch(patched).counts()["loss"] == 1

@@ -212,13 +212,20 @@ def _logits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
 def _scale(x: torch.Tensor, z: torch.Tensor) -> tuple[float, float | None] | None:
     """(temperature, softcap) with z = softcap * tanh(x / temperature / softcap)."""
     x, z = x.flatten(), z.flatten()
-    slope = float(f"{(z[0] / x[0]).item():.6g}")  # at 1e-3, where tanh is straight
-    if slope > 0 and torch.allclose(z, slope * x, rtol=1e-6):
-        return 1 / slope, None
-    softcap = float(f"{z[-1].item():.6g}")  # at 1e6, where tanh is flat
-    if slope > 0 and torch.allclose(z, softcap * torch.tanh(slope * x / softcap), rtol=1e-6):
-        return 1 / slope, softcap
+    ratio, softcap = (z[0] / x[0]).item(), _short(z[-1].item())  # at 1e-3, where tanh is straight; at 1e6, where it is flat
+    if not ratio > 0:
+        return None
+    for slope in (_short(ratio), 1 / _short(1 / ratio)):  # a model multiplies by a number, or divides
+        if torch.allclose(z, slope * x, rtol=1e-6):
+            return 1 / slope, None
+        if torch.allclose(z, softcap * torch.tanh(slope * x / softcap), rtol=1e-6):
+            return 1 / slope, softcap
     return None
+
+
+def _short(number: float) -> float:
+    """Without what f32 adds to a number that somebody wrote down."""
+    return float(f"{number:.6g}")
 
 
 def _compare(model, path, head_forward, loss_function, forward, training: bool) -> list[Pair]:
