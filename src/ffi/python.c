@@ -32,7 +32,7 @@ static bool is_plain(const python_op *op, PyObject *tensor) {
 
 /* torch's lazy minus, of which DLPack's view says nothing. */
 static bool is_negative(const python_op *op, PyObject *tensor) {
-  PyObject *answer = PyObject_CallFunctionObjArgs(op->negative, tensor, NULL);
+  PyObject *answer = PyObject_CallFunctionObjArgs(op->negative, tensor, (PyObject *)NULL);
   const bool negative = !answer || PyObject_IsTrue(answer);
   if (answer) Py_DecRef(answer);
   return negative;
