@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -31,7 +32,11 @@ def test_all_apply_functions_are_recorded():
 
 
 def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    """The words that a new interpreter prints."""
+    places = [str(Path(tigon.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_paths_as_a_process_begins():
@@ -44,8 +49,7 @@ import tigon.compat.liger as l
 l.apply_liger_kernel_to_llama, dir(l)
 print(m.LigerRMSNorm.__name__, embedding.__name__, l.transformers.functional.liger_swiglu.__name__)
 print("transformers" in sys.modules)"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert printed == ["LigerRMSNorm", "tigon.compat.liger.ops.experimental.embedding", "liger_swiglu", "False"]
+    assert run(code) == ["LigerRMSNorm", "tigon.compat.liger.ops.experimental.embedding", "liger_swiglu", "False"]
 
 
 def test_specs():
