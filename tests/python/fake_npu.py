@@ -92,6 +92,7 @@ def register():
     npu.manual_seed_all = lambda seed: None
     npu.get_rng_state = lambda device=None: torch.empty(0, dtype=torch.uint8)  # its numbers come from the CPU's generator
     npu.set_rng_state = lambda state, device=None: None
+    npu.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
     torch.utils.rename_privateuse1_backend("npu")
     torch._register_device_module("npu", npu)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=False)
