@@ -1,6 +1,6 @@
 # libtigon.so, and the same objects as the archive tigon_internal, in which tests and the command line reach what the
 # shared library hides (planner, oracle, every CPU variant).
-set(rooms core op plan ffi ref cuda ascend ascend/kernel ascend/sim)
+set(rooms core op ffi ref cuda ascend ascend/kernel ascend/plan ascend/sim)
 set(cpu_once backend parallel features gemm_provider gemm_openblas gemm_onednn)
 
 set(patterns ${rooms})

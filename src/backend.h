@@ -1,44 +1,61 @@
 /* The seam: what a backend is (tigon_backend), what it can run (tigon_kernels), and what a launcher gets (tigon_queue).
  * Adding a variant is one more tigon_kernels in the backend's list; adding a backend is one folder and one line in
- * src/core/registry.c. */
+ * src/core/registry.c.
+ *
+ * A tensor is an address, which fronts add to and compare. A device whose memory has handles instead, as OpenCL 1.2's
+ * buffers, hands out ranges of addresses, and its context knows which handle has a range: a launcher looks the address up
+ * and passes handle and offset to the kernel. So no struct here has an offset beside a pointer. */
 #ifndef TIGON_BACKEND_H
 #define TIGON_BACKEND_H
 
 #include <stdio.h>
 
-#include "plan/plan.h"
 #include "problem.h"
 
 #define TIGON_BACKEND_ABI 1
 
 typedef struct tigon_backend tigon_backend;
 
+typedef struct ascend_plans ascend_plans; /* ascend/plan/plans.h */
+
+/* What a device says of itself. */
+typedef struct tigon_device {
+  char name[32];
+  int64_t cores;
+  int64_t onchip_bytes; /* of shared memory or Unified Buffer that a block may have; 0: a cache manages itself */
+  double memory_gbps;   /* of a copy by all cores; 0: it is not known */
+} tigon_device;
+
 /* One launch as a recorder is told of it. A backend fills what it knows; 0 and NULL are left out of what is printed. */
 typedef struct tigon_launch {
   const char *kernel;   /* as the device's file of kernels names it; the CPU's is its slot's name */
   int64_t grid, block;  /* programs, blocks or tasks; threads that run them: of a block, or of the CPU */
   int64_t onchip_bytes; /* of a block: shared memory, Unified Buffer */
-  int cluster;          /* blocks that work on one row together */
+  int cluster;          /* blocks, or tasks, that work on one row together */
   const char *held;     /* one word for where a row is while it is worked on */
+  int64_t slabs;        /* sums over ranges of rows that a later launch adds up */
 } tigon_launch;
 
 /* An open device and stream: what a slot needs besides its problem. */
 typedef struct tigon_queue {
   const tigon_backend *backend;
-  void *state;            /* the backend's own */
-  void *stream;           /* the caller's */
-  int threads;            /* CPU threads a call may use, >= 1 */
-  int32_t *error_flag;    /* device memory of the context, for ops whose caller gave no `error` */
-  const char *reason;     /* why the launch that just failed did, one sentence; NULL: it has no more to say */
-  const tigon_plan *plan; /* of the call that runs */
-  /* NULL, or: launchers tell it what they would launch, and launch nothing. Memory of the call is never touched. */
+  void *state;         /* the backend's own */
+  void *stream;        /* the caller's */
+  int threads;         /* CPU threads a call may use, >= 1 */
+  int32_t *error_flag; /* device memory of the context, for ops whose caller gave no `error` */
+  const char *reason;  /* why the launch that just failed did, one sentence; NULL: it has no more to say */
+  /* NULL, or: launchers tell it what they would launch, and launch nothing. Memory of the call is never touched, and
+   * tigon_alloc() gives addresses without any. */
   void (*record)(void *to, const tigon_launch *launch);
   void *record_to;
 } tigon_queue;
 
-/* A slot's function: enqueues the work and returns; DEVICE when the launch itself fails. */
-#define TIGON_SLOT(op, entry) \
-  typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *);
+/* A slot's function enqueues the work and returns: DEVICE when the launch itself fails, SCRATCH or INVALID when the device
+ * cannot run such a shape. Its other one says what workspace that takes: bytes, a multiple of 64, or minus a status. Both
+ * leave a sentence in queue->reason when they fail. */
+#define TIGON_SLOT(op, entry)                                                                            \
+  typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *); \
+  typedef int64_t tigon_##op##_##entry##_bytes(tigon_queue *, const tigon_##op##_##entry##_problem *);
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
 #undef TIGON_SLOT
@@ -50,14 +67,15 @@ typedef struct tigon_queue {
 #define TIGON_INTS (TIGON_BIT(TIGON_I32) | TIGON_BIT(TIGON_I64))
 
 /* What one variant of a backend can run: a function and its dtypes (of the op's first tensor) per slot; a NULL function
- * is UNSUPPORTED. */
+ * is UNSUPPORTED. `workspace` NULL: it needs none. */
 typedef struct tigon_kernels {
   const char *variant; /* "ref", "scalar", "avx2", "avx512", "cuda", "dav-2201", "opencl" */
   int64_t tile;        /* elements of its smallest tile (a vector's lanes): the check tests around it */
-#define TIGON_SLOT(op, entry)       \
-  struct {                          \
-    tigon_##op##_##entry##_fn *run; \
-    uint32_t dtypes;                \
+#define TIGON_SLOT(op, entry)                \
+  struct {                                   \
+    tigon_##op##_##entry##_fn *run;          \
+    uint32_t dtypes;                         \
+    tigon_##op##_##entry##_bytes *workspace; \
   } op##_##entry;
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
@@ -104,8 +122,9 @@ struct tigon_backend {
    * bytes apart; all of these are multiples of 2. NULL: they do without. */
   tigon_status (*copy_rows)(tigon_queue *queue, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                             size_t bytes, int64_t rows);
-  /* For the planner. */
-  const tigon_device_desc *(*describe)(const tigon_queue *queue);
+  const tigon_device *(*describe)(const tigon_queue *queue);
+  /* NULL but where a planner cuts calls: what it was asked, for check, bench and tests. */
+  ascend_plans *(*plans)(const tigon_queue *queue);
   /* For the check. NULL: they are the nearest numbers, or kernels make up for it. */
   tigon_precision (*precision)(const tigon_queue *queue);
   /* NULL: the host's clock does. Marks the stream's place; without `begin` waits for the end of what was enqueued since and says

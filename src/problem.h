@@ -70,7 +70,7 @@ typedef struct tigon_norm_bwd_problem {
   const float *mean; /* [rows], layer_norm only */
   void *dw;          /* [cols], may be NULL */
   void *db;          /* [cols], layer_norm only, may be NULL */
-  float *slabs;      /* [plan->slabs, column sums, cols] workspace, when there is one */
+  float *slabs;      /* [slabs, column sums, cols] workspace, when there is one */
   float w_offset;
   tigon_casting casting;
   bool accumulate_dw; /* and db */
@@ -113,7 +113,7 @@ typedef struct tigon_group_norm_bwd_problem {
   const void *w;            /* [groups * channels], may be NULL */
   const float *mean, *rstd; /* [batch, groups] */
   void *dw, *db;            /* [groups * channels], may be NULL */
-  float *slabs;             /* [plan->slabs, 2, groups * channels] workspace: dw, db */
+  float *slabs;             /* [slabs, 2, groups * channels] workspace: dw, db */
   bool accumulate;          /* into dw and db */
 } tigon_group_norm_bwd_problem;
 
@@ -192,11 +192,6 @@ typedef struct tigon_embedding_fwd_problem {
   int32_t *error_flag; /* may be NULL */
 } tigon_embedding_fwd_problem;
 
-/* A stable radix sort of the positions by index, 11 bits a pass: the counts of a pass and two lists of positions. Its cost
- * does not depend on the vocabulary, of which a few tokens touch a few rows. */
-enum { TIGON_EMBEDDING_DIGIT_BITS = 11, TIGON_EMBEDDING_DIGITS = 1 << TIGON_EMBEDDING_DIGIT_BITS };
-TIGON_SHARED int64_t tigon_embedding_order(int64_t rows) { return TIGON_EMBEDDING_DIGITS + 2 * rows; }
-
 typedef struct tigon_embedding_bwd_problem {
   tigon_row_space space; /* of dy */
   int64_t cols, vocab;
@@ -205,7 +200,7 @@ typedef struct tigon_embedding_bwd_problem {
   const void *idx;     /* [rows] */
   void *dtable;        /* [vocab, cols] */
   int64_t padding_idx; /* -1: none */
-  int64_t *order;      /* [tigon_embedding_order(rows)] workspace of the sort by index */
+  int64_t *order;      /* workspace of the sort by index, where a backend sorts so */
   int32_t *error_flag; /* may be NULL */
   bool accumulate;
 } tigon_embedding_bwd_problem;
@@ -314,7 +309,6 @@ TIGON_SHARED int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem
   return ignored || *out_of_range ? -1 : label;
 }
 
-/* linear's slots get no plan (NULL): a GEMM tiles itself. */
 typedef struct tigon_linear_fwd_problem {
   int64_t rows, n, k; /* y [rows, n] = x [rows, k] w[n, k]^T + b[n] */
   tigon_dtype dtype, b_dtype, y_dtype;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "ascend/plan/plans.h"
 #include "bench.h"
 #include "core/context.h"
 
@@ -70,20 +71,18 @@ static double time_calls(const bench_data *data, bench_mode mode, int64_t calls)
   return (bench_now() - start) / (double)done;
 }
 
-double bench_model_gbps(const tigon_context *context) {
-  const tigon_device_desc *device = context->device;
-  return (double)device->cores * tigon_device_bandwidth(device, device->cores);
-}
+double bench_model_gbps(const tigon_context *context) { return context->device->memory_gbps; }
 
 /* On a simulator the model's time of one call stands for all samples, and its memory's rate for the probes'. */
 static void read_model(const bench_data *data, bench_mode mode, bench_row *row) {
   tigon_context *context = data->memory.context;
   const tigon_queue *queue = &context->queue;
   queue->backend->model(queue, NULL);
-  context->predicted = 0;
+  ascend_plans *plans = queue->backend->plans(queue);
+  plans->predicted = 0;
   (void)bench_call(data, mode);
   queue->backend->model(queue, &row->counted);
-  row->predicted = context->predicted;
+  row->predicted = plans->predicted;
   row->median = row->q20 = row->q80 = row->counted.seconds;
   row->copy_gbps = row->read_gbps = bench_model_gbps(context);
   row->floor_fraction = row->bytes_min * 1e-9 / row->copy_gbps / row->median;

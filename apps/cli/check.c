@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ascend/plan/plans.h"
 #include "check/sweep.h"
 #include "cli.h"
 #include "term.h"

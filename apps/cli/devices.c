@@ -45,15 +45,14 @@ static void describe_host(json_t *device) {
 
 /* A device with cores of its own, as the planner has it. */
 static void describe_part(json_t *device, const tigon_context *context) {
-  const tigon_device_desc *part = context->device;
+  const tigon_device *part = context->device;
   json_t *borrowed = json_array();
   for (int e = 0; tigon_entry_at(e); ++e)
     if (cli_is_borrowed(context, e))
       json_array_append_new(borrowed, json_sprintf("%s_%s", tigon_entry_at(e)->op, tigon_entry_at(e)->entry));
   json_object_set_new(device, "name", json_string(part->name));
   json_object_set_new(device, "cores", json_integer(part->cores));
-  json_object_set_new(device, "memory_gbps",
-                      json_real((double)part->cores * tigon_device_bandwidth(part, part->cores)));
+  json_object_set_new(device, "memory_gbps", json_real(part->memory_gbps));
   json_object_set_new(device, "simulated", json_boolean(context->queue.backend->model != NULL));
   json_object_set_new(device, "borrowed", borrowed);
 }
@@ -78,7 +77,8 @@ static json_t *describe(const tigon_backend *backend, const char *name) {
   json_object_set_new(device, "variant", json_string(context->kernels->variant));
   json_object_set_new(device, "threads", json_integer(context->queue.threads));
   json_object_set_new(device, "gemm", json_string(tigon_context_gemm(context)));
-  if (context->device) json_object_set_new(device, "onchip_bytes", json_integer(context->device->onchip_bytes));
+  if (context->device->onchip_bytes > 0)
+    json_object_set_new(device, "onchip_bytes", json_integer(context->device->onchip_bytes));
   tigon_context_destroy(context);
   return device;
 }

@@ -1,20 +1,15 @@
-/* tigon plan: how an op is cut into tiles on a device, and why. Touches no data and needs no device. */
+/* tigon plan: how an op is cut into tiles on an Ascend device, and why. Touches no data and needs no device. Of other devices it
+ * prints what would be launched: plan_launches.c. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "ascend/plan/device_override.h"
 #include "check/cases.h"
 #include "cli.h"
-#include "plan/device_override.h"
+#include "plan.h"
 #include "term.h"
-
-typedef struct plan_options {
-  const char *op, *entry, *device, *dtype;
-  int64_t rows, cols, table, unit, keys, groups, run;
-  tigon_plan_case force;
-  bool json, devices;
-} plan_options;
 
 /* ---- the question ---- */
 
@@ -39,9 +34,7 @@ static bool has(const char *const *names, const char *name) {
   return false;
 }
 
-static bool has_own_launch(const tigon_plan_request *request) {
-  return request->device->own_launches && request->footprint->walk != TIGON_WALK_ROWS;
-}
+static bool has_no_cases(const tigon_plan_request *request) { return request->footprint->walk != TIGON_WALK_ROWS; }
 
 /* rope's heads are those of `tigon bench`: keys beside the queries of --shape, in sequences. */
 static void ask_heads(const char *command, plan_options *chosen, tigon_plan_request *request) {
@@ -63,7 +56,7 @@ static void ask_heads(const char *command, plan_options *chosen, tigon_plan_requ
 static const tigon_device_desc *described(const char *command, const tigon_device_desc *device,
                                           tigon_device_desc *changed) {
   const char *reason;
-  if (!device || !tigon_is_ascend(device)) return device;
+  if (!device) return NULL;
   *changed = *device;
   if (!tigon_ascend_override(changed, 0, &reason)) cli_mistake(command, "%s", reason);
   return changed;
@@ -86,13 +79,6 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   const tigon_dtype dtype = cli_float_dtype(command, chosen->dtype);
   static tigon_device_desc changed;
   const tigon_device_desc *device = described(command, tigon_device_desc_find(chosen->device), &changed);
-  if (!device) {
-    int count = 0;
-    for (const tigon_device_desc *d; (d = tigon_device_desc_at(count)) && count < MOST_NAMES - 1;)
-      names[count++] = d->name;
-    names[count] = NULL;
-    cli_unknown(command, "device", chosen->device, names);
-  }
   tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint);
   const bool heads = footprint->row_tables > 0;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
@@ -110,10 +96,13 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
                                   .out_rows = chosen->table,
                                   .groups = chosen->groups,
                                   .run = chosen->run,
-                                  .force = chosen->force,
-                                  .contiguous = tigon_footprint_is_flat(footprint)};
+                                  .force = chosen->force};
+  if (tigon_footprint_is_flat(footprint) && footprint->walk == TIGON_WALK_ROWS) { /* as fronts hand it over */
+    request->cols *= request->rows;
+    request->rows = 1;
+  }
   if (heads) ask_heads(command, chosen, request);
-  if (chosen->force != TIGON_CASE_AUTO && has_own_launch(request))
+  if (chosen->force != TIGON_CASE_AUTO && has_no_cases(request))
     cli_mistake(command, "--case does not go with %s %s on %s, whose tiles follow from the shape alone", chosen->op,
                 chosen->entry, device->name);
 }
@@ -149,7 +138,7 @@ static void print_json(const plan_options *chosen, const tigon_plan_request *req
   json_object_set_new(o, "mode", json_string(chosen->entry));
   json_object_set_new(o, "dtype", json_string(chosen->dtype));
   json_object_set_new(o, "device", json_string(request->device->name));
-  put(o, "rows", request->rows);
+  put(o, "rows", chosen->rows);
   put(o, "cols", chosen->cols);
   put(o, "keys", chosen->keys);
   put(o, "groups", plan->groups);
@@ -164,7 +153,7 @@ static void print_json(const plan_options *chosen, const tigon_plan_request *req
 
 static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
-static void line(const char *title, const char *text) {
+void plan_line(const char *title, const char *text) {
   printf("  %s%-12s%s ", term_start(stdout, TERM_DIM), title, term_start(stdout, TERM_PLAIN));
   term_wrap(stdout, 15, text);
 }
@@ -176,7 +165,7 @@ static void print_tiles(const tigon_plan_request *request, const tigon_plan *pla
            plural(plan->rows_per_tile), plan->cols_per_tile, plural(plan->cols_per_tile),
            plan->buffers > 1 ? "double-buffered" : "one buffer",
            plan->full_tiles ? ", never a mask" : ", a masked tail");
-  line("tile", text);
+  plan_line("tile", text);
   if (plan->chosen == TIGON_CASE_A) {
     snprintf(text, sizeof text, "%" PRId64 " program%s, %" PRId64 " range%s of the %" PRId64 " elements", plan->grid,
              plural(plan->grid), plan->splits, plural(plan->splits), plan->cols);
@@ -191,11 +180,11 @@ static void print_tiles(const tigon_plan_request *request, const tigon_plan *pla
     if (plan->col_tiles > 1)
       snprintf(text + used, sizeof text - (size_t)used, ", each row in %" PRId64 " tiles", plan->col_tiles);
   }
-  line("grid", text);
+  plan_line("grid", text);
   const int64_t limit = request->device->onchip_bytes;
   snprintf(text, sizeof text, "%" PRId64 " of %" PRId64 " bytes a core (%.0f %%)", plan->onchip_bytes, limit,
            100.0 * (double)plan->onchip_bytes / (double)limit);
-  line("on chip", text);
+  plan_line("on chip", text);
 }
 
 static void print_traffic(const tigon_plan *plan) {
@@ -210,7 +199,7 @@ static void print_traffic(const tigon_plan *plan) {
     const size_t used = strlen(text);
     snprintf(text + used, sizeof text - used, "; and %s that a cache may hold", term_bytes(more, plan->bytes_extra));
   }
-  line("bytes moved", text);
+  plan_line("bytes moved", text);
   if (plan->workspace_bytes > 0) {
     int used = snprintf(text, sizeof text, "%s:", term_bytes(more, plan->workspace_bytes));
     if (plan->slabs > 0)
@@ -218,11 +207,11 @@ static void print_traffic(const tigon_plan *plan) {
                        plural(plan->slabs));
     if (plan->partials_offset > 0 || plan->slabs == 0)
       snprintf(text + used, sizeof text - (size_t)used, "%s partial sums of rows", plan->slabs > 0 ? " and" : "");
-    line("workspace", text);
+    plan_line("workspace", text);
   }
   snprintf(text, sizeof text, "%s by the model, %.0f GB/s of the minimum",
            term_seconds(time, plan->predicted_us * 1e-6), (double)plan->bytes_min / plan->predicted_us * 1e-3);
-  line("time", text);
+  plan_line("time", text);
 }
 
 /* Every case, forced, so that the choice can be followed. */
@@ -271,7 +260,7 @@ static void print_text(const plan_options *chosen, const tigon_plan_request *req
   if (chosen->keys > 0) {
     snprintf(text, sizeof text, "%" PRId64 " heads of %" PRId64 " columns besides the queries'", chosen->keys,
              request->col_unit);
-    line("keys", text);
+    plan_line("keys", text);
   }
   if (plan->status == TIGON_OK) {
     if (plan->chosen == TIGON_CASE_G)
@@ -279,28 +268,24 @@ static void print_text(const plan_options *chosen, const tigon_plan_request *req
                case_text(plan->cut), plan->reason);
     else
       snprintf(text, sizeof text, "%s: %s", case_text(plan->chosen), plan->reason);
-    line("case", text);
+    plan_line("case", text);
     print_tiles(request, plan);
     print_traffic(plan);
   } else {
     snprintf(text, sizeof text, "%s: %s", tigon_status_name(plan->status), plan->reason);
-    line("refused", text);
+    plan_line("refused", text);
   }
-  if (has_own_launch(request)) return; /* which is no case */
+  if (has_no_cases(request)) return; /* which is no case */
   putchar('\n');
   print_cases(request, plan);
 }
 
 /* ---- the devices ---- */
 
-static const char *launch_text(const tigon_device_desc *device) {
-  return device->launch == TIGON_LAUNCH_PERSISTENT ? "persistent" : "blocks";
-}
-
 static int print_devices(const char *command, bool as_json) {
   static const term_column columns[] = {
-      {"device", false, 0}, {"cores", true, 0},     {"on-chip bytes", true, 0}, {"most programs", true, 0},
-      {"launch", false, 0}, {"alignment", true, 1}, {"good transfer", true, 2}, {"buffers", true, 3},
+      {"device", false, 0},   {"cores", true, 0},         {"on-chip bytes", true, 0}, {"most programs", true, 0},
+      {"alignment", true, 1}, {"good transfer", true, 2}, {"buffers", true, 3},
   };
   term_table *table = as_json ? NULL : term_table_new(columns, sizeof columns / sizeof *columns);
   json_t *array = as_json ? json_array() : NULL;
@@ -313,7 +298,6 @@ static int print_devices(const char *command, bool as_json) {
       put(o, "cores", d->cores);
       put(o, "onchip_bytes", d->onchip_bytes);
       put(o, "grid_limit", d->grid_limit);
-      json_object_set_new(o, "launch", json_string(launch_text(d)));
       put(o, "onchip_alignment", d->onchip_alignment);
       put(o, "memory_alignment", d->memory_alignment);
       put(o, "transfer_bytes", d->transfer_bytes);
@@ -325,7 +309,6 @@ static int print_devices(const char *command, bool as_json) {
     term_cell(table, TERM_PLAIN, "%" PRId64, d->cores);
     term_cell(table, TERM_PLAIN, "%" PRId64, d->onchip_bytes);
     term_cell(table, TERM_PLAIN, "%" PRId64, d->grid_limit);
-    term_cell(table, TERM_PLAIN, "%s", launch_text(d));
     term_cell(table, TERM_PLAIN, "%" PRId64 " / %" PRId64, d->onchip_alignment, d->memory_alignment);
     term_cell(table, TERM_PLAIN, "%" PRId64, d->transfer_bytes);
     term_cell(table, TERM_PLAIN, "%d", d->buffers);
@@ -381,7 +364,8 @@ int tigon_cli_plan(int argc, char **argv) {
   static const struct argp_option options[] = {
       {"shape", 's', "ROWSxCOLS", 0, "The tensor's rows and columns", 0},
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16 (default f32)", 0},
-      {"device", 'd', "NAME", 0, "A device of `tigon plan --devices' (default cpu); it need not be here", 0},
+      {"device", 'd', "NAME", 0,
+       "A device of `tigon plan --devices', which need not be here, or one that is (default cpu)", 0},
       {"mode", 'm', "ENTRY", 0, "fwd, bwd, or another entry of the operator (default: its first)", 0},
       {"case", 'c', "LETTER", 0, "Force a case, A to G; of group_norm, B to F force how its rows are cut", 0},
       {"table", 'T', "N", 0, "embedding bwd: rows of the table (default: as many as of --shape, which are the indices)",
@@ -391,7 +375,7 @@ int tigon_cli_plan(int argc, char **argv) {
        "rope: heads of keys besides the queries of --shape (default: a quarter as many, where that divides)", 0},
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
-      {"devices", 'D', NULL, 0, "List the devices that the planner knows", 0},
+      {"devices", 'D', NULL, 0, "List the Ascend devices that the planner knows", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {0},
   };
@@ -399,8 +383,9 @@ int tigon_cli_plan(int argc, char **argv) {
       options,
       parse,
       "OPERATOR",
-      "Say how an operator is cut into tiles on a device, what that moves, and why. Nothing runs, and the device need "
-      "not be here: the answer comes from the operator's footprint, the shape and the device's sizes alone."
+      "Say how an operator is cut into tiles on an Ascend device, what that moves, and why; on other devices, what its "
+      "call would launch. Nothing runs, and an Ascend device need not be here: the answer comes from the operator's "
+      "footprint, the shape and the device's sizes alone."
       "\v"
       "Cases: A flat elementwise; B several short rows a tile; C a tile is a row; D a row is kept on chip in its own "
       "dtype and worked on in chunks; E a row does not fit and is read again; F few huge rows, each split over cores; G rows in groups with "
@@ -410,7 +395,8 @@ int tigon_cli_plan(int argc, char **argv) {
       "  tigon plan rms_norm --shape 2048x32768 --device 910b4\n"
       "  tigon plan rms_norm --shape 2048x32768 --device 910b4 --mode bwd\n"
       "  tigon plan group_norm --shape 4096x8192 --groups 32 --run 512 --device 910b4\n"
-      "  tigon plan swiglu --shape 8192x14336 --dtype bf16 --json | jq .bytes_moved\n"
+      "  tigon plan swiglu --shape 8192x14336 --dtype bf16 --device 910b4 --json | jq .bytes_moved\n"
+      "  tigon plan layer_norm --shape 8192x4096 --mode bwd\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",
       NULL,
@@ -419,6 +405,7 @@ int tigon_cli_plan(int argc, char **argv) {
   plan_options chosen = {.device = "cpu", .dtype = "f32"};
   cli_parse(&argp, argc, argv, &chosen);
   if (chosen.devices) return print_devices(argv[0], chosen.json);
+  if (!tigon_device_desc_find(chosen.device)) return plan_launches(argv[0], &chosen);
   tigon_footprint footprint;
   tigon_plan_request request;
   tigon_plan plan;

@@ -22,6 +22,13 @@ static void cut(adamw_list *list, const char *entry, const tigon_device_desc *de
   for (int64_t i = 0; i < list->tensors; ++i) list->tiles += (list->of[i].count + list->tile - 1) / list->tile;
 }
 
+/* The bytes of a list, which is planned as one tensor of its first one's kind. */
+static tigon_status plan_list(tigon_queue *queue, const char *entry, tigon_dtype dtype, int64_t total) {
+  tigon_plan plan;
+  const ascend_plan_call call = {.op = "adamw", .entry = entry, .dtype = dtype, .rows = 1, .cols = total};
+  return ascend_plan(queue, &call, &plan);
+}
+
 /* ---- step ---- */
 
 static void step_uses(tigon_queue *queue, const adamw_step_arguments *a) {
@@ -46,7 +53,12 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
                             .rate = (float)(p->lr / p->correction1),
                             .root = (float)(1 / sqrt(p->correction2)),
                             .eps = (float)p->eps};
-  for (int64_t i = 0; i < p->count;) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < p->count; ++i) total += elements(&p->params[i].param);
+  tigon_status status = TIGON_OK;
+  if (total > 0)
+    status = plan_list(queue, p->params->master.data ? "step_master" : "step", p->params->param.dtype, total);
+  for (int64_t i = 0; i < p->count && status == TIGON_OK;) {
     a.list.tensors = 0;
     for (; i < p->count && a.list.tensors < ADAMW_TENSORS; ++i) {
       const tigon_adamw_param *t = &p->params[i];
@@ -64,10 +76,9 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
     if (a.list.tensors == 0) continue;
     cut(&a.list, "step", device);
     step_uses(queue, &a);
-    const tigon_status status = ascend_launch(queue, "adamw_step", adamw_step, &a, least(a.list.tiles, device->cores));
-    if (status != TIGON_OK) return status;
+    status = ascend_launch(queue, "adamw_step", adamw_step, &a, least(a.list.tiles, device->cores));
   }
-  return TIGON_OK;
+  return status;
 }
 
 /* ---- clip ---- */
@@ -75,7 +86,10 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
 tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p) {
   const tigon_device_desc *device = &ascend_of(queue)->soc->device;
   adamw_squares_arguments a = {.partials = (gm_ptr)p->partials};
-  int64_t blocks = 0;
+  int64_t blocks = 0, total = 0;
+  for (int64_t i = 0; i < p->count; ++i) total += elements(&p->grads[i]);
+  tigon_status status = total > 0 ? plan_list(queue, "clip", p->grads->dtype, total) : TIGON_OK;
+  if (status != TIGON_OK) return status;
   for (int64_t i = 0; i < p->count;) {
     a.list.tensors = 0;
     for (; i < p->count && a.list.tensors < ADAMW_TENSORS; ++i) {
@@ -90,7 +104,7 @@ tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_proble
     /* Each launch has as many blocks, so that each finds what its forerunner left. */
     if (blocks == 0) blocks = i < p->count ? device->cores : least(a.list.tiles, device->cores);
     ascend_uses(queue, "partials", p->partials, blocks * ADAMW_PARTIAL, TIGON_F32, SIM_READS | SIM_WRITES);
-    const tigon_status status = ascend_launch(queue, "adamw_squares", adamw_squares, &a, blocks);
+    status = ascend_launch(queue, "adamw_squares", adamw_squares, &a, blocks);
     if (status != TIGON_OK) return status;
   }
   const adamw_norm_arguments norm = {.partials = (gm_ptr)p->partials,

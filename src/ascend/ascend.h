@@ -5,10 +5,12 @@
 #include "ascend/launch.h"
 
 tigon_rms_norm_fwd_fn ascend_rms_norm_fwd;
-tigon_rms_norm_bwd_fn ascend_norm_bwd; /* rms_norm, fused_add_rms_norm, layer_norm */
+tigon_rms_norm_bwd_fn ascend_rms_norm_bwd, ascend_fused_add_rms_norm_bwd, ascend_layer_norm_bwd;
+tigon_rms_norm_bwd_bytes ascend_rms_norm_bwd_bytes, ascend_fused_add_rms_norm_bwd_bytes, ascend_layer_norm_bwd_bytes;
 tigon_layer_norm_fwd_fn ascend_layer_norm_fwd;
 tigon_group_norm_fwd_fn ascend_group_norm_fwd;
 tigon_group_norm_bwd_fn ascend_group_norm_bwd;
+tigon_group_norm_bwd_bytes ascend_group_norm_bwd_bytes;
 tigon_relu_squared_fwd_fn ascend_relu_squared_fwd;
 tigon_relu_squared_bwd_fn ascend_relu_squared_bwd;
 tigon_swiglu_fwd_fn ascend_swiglu_fwd;

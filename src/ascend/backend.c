@@ -4,7 +4,7 @@
 
 #include "ascend/ascend.h"
 #include "ascend/borrowed.h"
-#include "plan/device_override.h"
+#include "ascend/plan/device_override.h"
 
 extern const tigon_backend tigon_cpu_backend;
 
@@ -30,13 +30,13 @@ const tigon_kernels tigon_ascend_kernels = {
     .variant = "dav-2201",
     .tile = V_LANES,
     .rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
-    .rms_norm_bwd = {ascend_norm_bwd, TIGON_FLOATS},
+    .rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS, ascend_rms_norm_bwd_bytes},
     .fused_add_rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
-    .fused_add_rms_norm_bwd = {ascend_norm_bwd, TIGON_FLOATS},
+    .fused_add_rms_norm_bwd = {ascend_fused_add_rms_norm_bwd, TIGON_FLOATS, ascend_fused_add_rms_norm_bwd_bytes},
     .layer_norm_fwd = {ascend_layer_norm_fwd, TIGON_FLOATS},
-    .layer_norm_bwd = {ascend_norm_bwd, TIGON_FLOATS},
+    .layer_norm_bwd = {ascend_layer_norm_bwd, TIGON_FLOATS, ascend_layer_norm_bwd_bytes},
     .group_norm_fwd = {ascend_group_norm_fwd, TIGON_FLOATS},
-    .group_norm_bwd = {ascend_group_norm_bwd, TIGON_FLOATS},
+    .group_norm_bwd = {ascend_group_norm_bwd, TIGON_FLOATS, ascend_group_norm_bwd_bytes},
     .swiglu_fwd = {ascend_swiglu_fwd, TIGON_FLOATS},
     .swiglu_bwd = {ascend_swiglu_bwd, TIGON_FLOATS},
     .geglu_fwd = {ascend_geglu_fwd, TIGON_FLOATS},
@@ -83,6 +83,7 @@ static tigon_status sim_open(int index, tigon_queue *queue, const char **reason)
     free(device);
     return TIGON_ERROR_INVALID;
   }
+  ascend_describe(device);
   device->sim = tigon_sim_open(device->soc);
   device->scratch = malloc(ASCEND_SCRATCH_BYTES);
   tigon_status status = device->sim && device->scratch ? TIGON_OK : TIGON_ERROR_OUT_OF_MEMORY;
@@ -117,7 +118,8 @@ static tigon_status sim_copy_rows(tigon_queue *queue, void *to, size_t to_pitch,
                                   size_t bytes, int64_t rows) {
   return tigon_cpu_backend.copy_rows(queue, to, to_pitch, from, from_pitch, bytes, rows);
 }
-static const tigon_device_desc *sim_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
+static const tigon_device *sim_describe(const tigon_queue *queue) { return &ascend_of(queue)->about; }
+static ascend_plans *sim_plans(const tigon_queue *queue) { return &ascend_of(queue)->plans; }
 static tigon_precision sim_precision(const tigon_queue *queue) {
   const tigon_sim_modes *modes = tigon_sim_used(ascend_of(queue)->sim);
   return (tigon_precision){modes->noise > 0 ? 1 : 0, modes->flush};
@@ -169,6 +171,7 @@ const tigon_backend tigon_ascend_sim_backend = {
     .fill = sim_fill,
     .copy_rows = sim_copy_rows,
     .describe = sim_describe,
+    .plans = sim_plans,
     .precision = sim_precision,
     .model = sim_model,
     .trace = sim_trace,

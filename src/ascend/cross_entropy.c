@@ -69,6 +69,32 @@ static tigon_status reduce(tigon_queue *queue, const tigon_cross_entropy_problem
 
 /* ---- the rows ---- */
 
+static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_problem *p, bool forward, tigon_plan *plan) {
+  const bool mean = p->reduction == TIGON_REDUCTION_MEAN;
+  const bool counts = (p->parts & TIGON_CROSS_ENTROPY_COUNT) && (mean || p->error_flag);
+  const bool spreads = p->dloss && p->reduction == TIGON_REDUCTION_NONE;
+  const int label = p->label_dtype == TIGON_I64 ? 2 : 1;
+  const ascend_row_words words = {
+      .label = (uint8_t)label,
+      .in = (uint8_t)(label + !forward + spreads + !!p->token_scale),
+      .out = (uint8_t)(forward ? !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax : 0),
+      .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
+                          ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0))};
+  const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
+  const bool apart = p->dtype == TIGON_F32 && !plain;                         /* logits, apart from x */
+  const bool more = p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
+  const ascend_plan_call call = {.op = "cross_entropy",
+                                 .entry = !forward          ? "bwd"
+                                          : p->dlogits.data ? "fwd_dlogits"
+                                                            : "fwd",
+                                 .dtype = p->dtype,
+                                 .f32_temporaries = apart + more,
+                                 .rows = p->space.rows,
+                                 .cols = p->cols,
+                                 .words = &words};
+  return ascend_plan(queue, &call, plan);
+}
+
 static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, const tigon_plan *plan, bool forward) {
   const double smoothing = (double)p->label_smoothing, keep = 1 - smoothing,
                share = smoothing / (double)tigon_cross_entropy_vocab(p);
@@ -170,18 +196,19 @@ static tigon_status rows(tigon_queue *queue, const tigon_cross_entropy_problem *
   return ascend_launch(queue, "cross_entropy_rows", cross_entropy_rows, &a, grid);
 }
 
-static tigon_status run(tigon_queue *queue, const tigon_cross_entropy_problem *p, const tigon_plan *plan,
-                        bool forward) {
-  tigon_status status = p->parts & TIGON_CROSS_ENTROPY_COUNT ? count(queue, p) : TIGON_OK;
-  if (status == TIGON_OK && (p->parts & TIGON_CROSS_ENTROPY_ROWS) && p->space.rows > 0)
-    status = rows(queue, p, plan, forward);
+static tigon_status run(tigon_queue *queue, const tigon_cross_entropy_problem *p, bool forward) {
+  const bool has_rows = (p->parts & TIGON_CROSS_ENTROPY_ROWS) && p->space.rows > 0;
+  tigon_plan plan;
+  tigon_status status = has_rows ? plan_of(queue, p, forward, &plan) : TIGON_OK;
+  if (status == TIGON_OK && (p->parts & TIGON_CROSS_ENTROPY_COUNT)) status = count(queue, p);
+  if (status == TIGON_OK && has_rows) status = rows(queue, p, &plan, forward);
   if (status == TIGON_OK && forward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) status = reduce(queue, p);
   return status;
 }
 
 tigon_status ascend_cross_entropy_fwd(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
-  return run(queue, p, queue->plan, true);
+  return run(queue, p, true);
 }
 tigon_status ascend_cross_entropy_bwd(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
-  return run(queue, p, queue->plan, false);
+  return run(queue, p, false);
 }

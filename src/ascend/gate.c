@@ -3,9 +3,12 @@
 
 #include "ascend/ascend.h"
 
-static tigon_status forward(tigon_queue *queue, const tigon_gate_fwd_problem *p, const tigon_plan *plan, float gate,
-                            float down, const char *name, tigon_sim_kernel *kernel) {
-  const gate_arguments a = {.p = {.w = ascend_walk(plan),
+static tigon_status forward(tigon_queue *queue, const tigon_gate_fwd_problem *p, const char *op, float gate, float down,
+                            const char *name, tigon_sim_kernel *kernel) {
+  tigon_plan plan;
+  const tigon_status status = ascend_plan_rows(queue, op, "fwd", p->dtype, p->space.rows, p->cols, &plan);
+  if (status != TIGON_OK) return status;
+  const gate_arguments a = {.p = {.w = ascend_walk(&plan),
                                   .space = ascend_space(&p->space),
                                   .in = {ascend_rows(&p->a), ascend_rows(&p->b)},
                                   .out = {ascend_rows(&p->c)},
@@ -17,19 +20,22 @@ static tigon_status forward(tigon_queue *queue, const tigon_gate_fwd_problem *p,
   ascend_uses_rows(queue, "a", &p->space, &p->a, p->cols, p->dtype, SIM_READS);
   ascend_uses_rows(queue, "b", &p->space, &p->b, p->cols, p->dtype, SIM_READS);
   ascend_uses_rows(queue, "c", &p->space, &p->c, p->cols, p->dtype, SIM_WRITES);
-  return ascend_launch(queue, name, kernel, &a, plan->grid);
+  return ascend_launch(queue, name, kernel, &a, plan.grid);
 }
 
 tigon_status ascend_swiglu_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p) {
-  return forward(queue, p, queue->plan, p->gate_mult, p->down_mult, "swiglu_fwd", swiglu_fwd);
+  return forward(queue, p, "swiglu", p->gate_mult, p->down_mult, "swiglu_fwd", swiglu_fwd);
 }
 tigon_status ascend_geglu_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p) {
-  return forward(queue, p, queue->plan, 1, 1, "geglu_fwd", geglu_fwd);
+  return forward(queue, p, "geglu", 1, 1, "geglu_fwd", geglu_fwd);
 }
 
-static tigon_status backward(tigon_queue *queue, const tigon_gate_bwd_problem *p, const tigon_plan *plan, float gate,
+static tigon_status backward(tigon_queue *queue, const tigon_gate_bwd_problem *p, const char *op, float gate,
                              float down, const char *name, tigon_sim_kernel *kernel) {
-  const gate_arguments a = {.p = {.w = ascend_walk(plan),
+  tigon_plan plan;
+  const tigon_status status = ascend_plan_rows(queue, op, "bwd", p->dtype, p->space.rows, p->cols, &plan);
+  if (status != TIGON_OK) return status;
+  const gate_arguments a = {.p = {.w = ascend_walk(&plan),
                                   .space = ascend_space(&p->space),
                                   .in = {ascend_rows(&p->dc), ascend_rows(&p->a), ascend_rows(&p->b)},
                                   .out = {ascend_rows(&p->da), ascend_rows(&p->db)},
@@ -43,12 +49,12 @@ static tigon_status backward(tigon_queue *queue, const tigon_gate_bwd_problem *p
   ascend_uses_rows(queue, "b", &p->space, &p->b, p->cols, p->dtype, SIM_READS);
   ascend_uses_rows(queue, "da", &p->space, &p->da, p->cols, p->dtype, SIM_WRITES);
   ascend_uses_rows(queue, "db", &p->space, &p->db, p->cols, p->dtype, SIM_WRITES);
-  return ascend_launch(queue, name, kernel, &a, plan->grid);
+  return ascend_launch(queue, name, kernel, &a, plan.grid);
 }
 
 tigon_status ascend_swiglu_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p) {
-  return backward(queue, p, queue->plan, p->gate_mult, p->down_mult, "swiglu_bwd", swiglu_bwd);
+  return backward(queue, p, "swiglu", p->gate_mult, p->down_mult, "swiglu_bwd", swiglu_bwd);
 }
 tigon_status ascend_geglu_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p) {
-  return backward(queue, p, queue->plan, 1, 1, "geglu_bwd", geglu_bwd);
+  return backward(queue, p, "geglu", 1, 1, "geglu_bwd", geglu_bwd);
 }

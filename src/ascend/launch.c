@@ -1,7 +1,17 @@
 #include "ascend/launch.h"
 
+#include <string.h>
+
 #include "ascend/kernel/column_sums.h"
 #include "ascend/npu.h"
+
+void ascend_describe(ascend_device *device) {
+  const tigon_device_desc *part = &device->soc->device;
+  device->about = (tigon_device){.cores = part->cores,
+                                 .onchip_bytes = part->onchip_bytes,
+                                 .memory_gbps = (double)part->cores * tigon_device_bandwidth(part, part->cores)};
+  memcpy(device->about.name, part->name, sizeof device->about.name);
+}
 
 walk ascend_walk(const tigon_plan *plan) {
   return (walk){.rows = plan->rows,
@@ -32,11 +42,15 @@ void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_spac
 void ascend_uses(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype,
                  unsigned flags) {
   tigon_sim *sim = ascend_of(queue)->sim;
-  if (sim) tigon_sim_buffer(sim, name, start, count * (int64_t)tigon_dtype_size(dtype), flags);
+  if (sim && !queue->record) tigon_sim_buffer(sim, name, start, count * (int64_t)tigon_dtype_size(dtype), flags);
 }
 
 tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
                                  size_t bytes, int64_t blocks) {
+  if (queue->record) {
+    queue->record(queue->record_to, &(tigon_launch){.kernel = name, .grid = blocks});
+    return TIGON_OK;
+  }
   if (ascend_of(queue)->npu) return ascend_npu_launch(queue, ascend_of(queue)->npu, name, arguments, bytes, blocks);
   tigon_sim *sim = ascend_of(queue)->sim;
   queue->reason = NULL;

@@ -1,10 +1,10 @@
-/* From a front's problem and plan to a launch on an Ascend device: an NPU, or the simulator. */
+/* From a front's problem to a launch on an Ascend device: an NPU, or the simulator. */
 #ifndef TIGON_ASCEND_LAUNCH_H
 #define TIGON_ASCEND_LAUNCH_H
 
 #include "ascend/kernel/rows.h"
+#include "ascend/plan/plans.h"
 #include "ascend/sim/sim.h"
-#include "backend.h"
 
 typedef struct ascend_npu ascend_npu;
 
@@ -16,11 +16,16 @@ typedef struct ascend_device {
   const tigon_sim_soc *soc;
   tigon_queue host; /* the simulator's, for kernels that it borrows */
   float *scratch;   /* what parts of a call hand over when the caller gave no workspace for it */
+  tigon_device about;
+  ascend_plans plans;
 } ascend_device;
 
 enum { ASCEND_SCRATCH_BYTES = 1 << 20 };
 
 static inline ascend_device *ascend_of(const tigon_queue *queue) { return queue->state; }
+
+/* Fills `about` from the part. */
+void ascend_describe(ascend_device *device);
 
 walk ascend_walk(const tigon_plan *plan);
 gm_space ascend_space(const tigon_row_space *space);

@@ -5,12 +5,15 @@
 #include "ascend/groups.h"
 #include "ascend/kernel/moments.h"
 
-static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p, const tigon_plan *plan,
+static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p, const ascend_plan_call *call,
                             const ascend_groups *g) {
-  const int64_t count = plan->splits > 1 ? plan->rows * plan->splits * MOMENT_WORDS : 0;
+  tigon_plan plan;
+  tigon_status status = ascend_plan(queue, call, &plan);
+  if (status != TIGON_OK) return status;
+  const int64_t count = plan.splits > 1 ? plan.rows * plan.splits * MOMENT_WORDS : 0;
   float *partials = count ? ascend_scratch(queue, count) : NULL;
   if (count && !partials) return TIGON_ERROR_DEVICE;
-  layer_norm_fwd_arguments a = {.w = ascend_walk(plan),
+  layer_norm_fwd_arguments a = {.w = ascend_walk(&plan),
                                 .space = ascend_space(&p->space),
                                 .x = ascend_rows(&p->x),
                                 .y = ascend_rows(&p->y),
@@ -36,7 +39,7 @@ static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p,
     ascend_uses(queue, "mean", p->mean, p->space.rows, TIGON_F32, SIM_WRITES);
     ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_WRITES);
     ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
-    const tigon_status status = ascend_launch(queue, "layer_norm_fwd", layer_norm_fwd, &a, plan->grid);
+    status = ascend_launch(queue, "layer_norm_fwd", layer_norm_fwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }
   return TIGON_OK;
@@ -44,7 +47,9 @@ static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p,
 
 tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  return forward(queue, p, queue->plan, &g);
+  const ascend_plan_call call = {
+      .op = "layer_norm", .entry = "fwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
+  return forward(queue, p, &call, &g);
 }
 
 tigon_status ascend_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p) {
@@ -62,5 +67,12 @@ tigon_status ascend_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fw
                                        .mean = p->mean,
                                        .rstd = p->rstd,
                                        .eps = p->eps};
-  return forward(queue, &rows, queue->plan, &g);
+  const ascend_plan_call call = {.op = "group_norm",
+                                 .entry = "fwd",
+                                 .dtype = p->dtype,
+                                 .rows = rows.space.rows,
+                                 .cols = rows.cols,
+                                 .groups = p->groups,
+                                 .run = p->run};
+  return forward(queue, &rows, &call, &g);
 }

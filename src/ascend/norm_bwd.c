@@ -4,7 +4,7 @@
 #include "ascend/ascend.h"
 #include "ascend/groups.h"
 
-static void uses(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan, const ascend_groups *g,
+static void uses(tigon_queue *queue, const tigon_norm_bwd_problem *p, int64_t slabs, const ascend_groups *g,
                  const float *partials, int64_t count) {
   const int64_t sums = p->mean ? 2 : 1;
   ascend_uses_rows(queue, "dy", &p->space, &p->dy, ascend_groups_extent(g, p->cols, 0), p->dtype, SIM_READS);
@@ -14,7 +14,7 @@ static void uses(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigo
   ascend_uses(queue, "w", p->w, g->vector, p->w_dtype, SIM_READS | SIM_SHARED);
   ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_READS);
   ascend_uses(queue, "mean", p->mean, p->space.rows, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "slabs", p->dw || p->db ? p->slabs : NULL, plan->slabs * sums * g->vector, TIGON_F32,
+  ascend_uses(queue, "slabs", p->dw || p->db ? p->slabs : NULL, slabs * sums * g->vector, TIGON_F32,
               SIM_WRITES | SIM_SHARED);
   ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
 }
@@ -33,16 +33,19 @@ static tigon_status join_slabs(tigon_queue *queue, const tigon_norm_bwd_problem 
   return TIGON_OK;
 }
 
-static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan,
+static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p, const ascend_plan_call *call,
                              const ascend_groups *g) {
+  tigon_plan plan;
+  tigon_status status = ascend_plan(queue, call, &plan);
+  if (status != TIGON_OK) return status;
   const int64_t sums = p->mean ? 2 : 1;
-  const bool slabs = p->dw || p->db, split = plan->cut == TIGON_CASE_F;
-  if (plan->rows == 0 || plan->cols == 0) return join_slabs(queue, p, 0, sums, g->vector);
-  const int64_t count = split || (plan->cut == TIGON_CASE_E && slabs) ? plan->rows * plan->splits * sums : 0;
+  const bool slabs = p->dw || p->db, split = plan.cut == TIGON_CASE_F;
+  if (plan.rows == 0 || plan.cols == 0) return join_slabs(queue, p, 0, sums, g->vector);
+  const int64_t count = split || (plan.cut == TIGON_CASE_E && slabs) ? plan.rows * plan.splits * sums : 0;
   float *partials = NULL;
-  if (count) partials = slabs ? p->slabs + plan->partials_offset / 4 : ascend_scratch(queue, count);
+  if (count) partials = slabs ? p->slabs + plan.partials_offset / 4 : ascend_scratch(queue, count);
   if (count && !partials) return TIGON_ERROR_DEVICE;
-  norm_bwd_arguments a = {.w = ascend_walk(plan),
+  norm_bwd_arguments a = {.w = ascend_walk(&plan),
                           .space = ascend_space(&p->space),
                           .dy = ascend_rows(&p->dy),
                           .x = ascend_rows(&p->x),
@@ -56,7 +59,7 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
                           .db = p->db ? (gm_ptr)(p->slabs + g->vector) : NULL,
                           .partials = (gm_ptr)partials,
                           .slab_pitch = sums * g->vector,
-                          .slab_splits = plan->chosen == TIGON_CASE_G,
+                          .slab_splits = plan.chosen == TIGON_CASE_G,
                           .dtype = p->dtype,
                           .w_dtype = p->w_dtype,
                           .casting = p->casting,
@@ -66,16 +69,61 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   const int64_t parts[] = {PART_SUMS, PART_ROWS}, whole[] = {PART_SUMS | PART_ROWS};
   for (int i = 0; i < (split ? 2 : 1); ++i) {
     a.parts = split ? parts[i] : whole[i];
-    uses(queue, p, plan, g, partials, count);
-    const tigon_status status = ascend_launch(queue, "norm_bwd", norm_bwd, &a, plan->grid);
+    uses(queue, p, plan.slabs, g, partials, count);
+    status = ascend_launch(queue, "norm_bwd", norm_bwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }
-  return join_slabs(queue, p, plan->slabs, sums, g->vector);
+  return join_slabs(queue, p, plan.slabs, sums, g->vector);
 }
 
-tigon_status ascend_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+static ascend_plan_call call_of(const char *op, const tigon_norm_bwd_problem *p) {
+  return (ascend_plan_call){.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
+}
+
+static tigon_status rows_backward(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  return backward(queue, p, queue->plan, &g);
+  const ascend_plan_call call = call_of(op, p);
+  return backward(queue, p, &call, &g);
+}
+static int64_t rows_bytes(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  const ascend_plan_call call = call_of(op, p);
+  return ascend_plan_workspace(queue, &call);
+}
+
+tigon_status ascend_rms_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return rows_backward("rms_norm", queue, p);
+}
+int64_t ascend_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return rows_bytes("rms_norm", queue, p);
+}
+tigon_status ascend_fused_add_rms_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return rows_backward("fused_add_rms_norm", queue, p);
+}
+int64_t ascend_fused_add_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return rows_bytes("fused_add_rms_norm", queue, p);
+}
+tigon_status ascend_layer_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return rows_backward("layer_norm", queue, p);
+}
+int64_t ascend_layer_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return rows_bytes("layer_norm", queue, p);
+}
+
+/* ---- group_norm ---- */
+
+static ascend_plan_call group_call(const tigon_group_norm_bwd_problem *p) {
+  return (ascend_plan_call){.op = "group_norm",
+                            .entry = "bwd",
+                            .dtype = p->dtype,
+                            .rows = p->batch * p->groups,
+                            .cols = p->channels * p->run,
+                            .groups = p->groups,
+                            .run = p->run};
+}
+
+int64_t ascend_group_norm_bwd_bytes(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
+  const ascend_plan_call call = group_call(p);
+  return ascend_plan_workspace(queue, &call);
 }
 
 tigon_status ascend_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
@@ -98,5 +146,6 @@ tigon_status ascend_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bw
                                        .slabs = p->slabs,
                                        .casting = TIGON_CASTING_GEMMA,
                                        .accumulate_dw = p->accumulate};
-  return backward(queue, &rows, queue->plan, &g);
+  const ascend_plan_call call = group_call(p);
+  return backward(queue, &rows, &call, &g);
 }

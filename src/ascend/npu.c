@@ -9,7 +9,7 @@
 #include <strings.h>
 
 #include "ascend/ascend.h"
-#include "plan/device_override.h"
+#include "ascend/plan/device_override.h"
 
 extern const tigon_kernels tigon_ascend_kernels;
 
@@ -121,7 +121,7 @@ static bool describe_part(ascend_device *device, const char *name) {
   if (!known) snprintf(device->part.name, sizeof device->part.name, "%.15s", name);
   device->soc = &device->part;
   tigon_device_desc *to = &device->part.device;
-  if (cores > 0 && cores <= MOST_CORES) to->cores = to->workers = cores;
+  if (cores > 0 && cores <= MOST_CORES) to->cores = cores;
   if (bytes > 0 && bytes < to->onchip_bytes) to->onchip_bytes = bytes / to->onchip_alignment * to->onchip_alignment;
   return true;
 }
@@ -136,7 +136,11 @@ static tigon_status override_part(tigon_queue *queue, ascend_device *device) {
 static tigon_status find_part(tigon_queue *queue, ascend_device *device) {
   ascend_npu *npu = device->npu;
   const char *name = tigon_ascend_part_name(npu->acl->get_soc_name());
-  if (name && describe_part(device, name)) return override_part(queue, device);
+  if (name && describe_part(device, name)) {
+    const tigon_status status = override_part(queue, device);
+    ascend_describe(device);
+    return status;
+  }
   snprintf(npu->reason, sizeof npu->reason, "%s says %.60s; there are kernels for 910B1 to 910B4 and 910_93",
            getenv("TIGON_ASCEND_PART") ? "TIGON_ASCEND_PART" : "aclrtGetSocName", name ? name : "nothing");
   queue->reason = npu->reason;
@@ -355,7 +359,8 @@ static tigon_status npu_time(tigon_queue *queue, bool begin, double *seconds) {
   return status;
 }
 
-static const tigon_device_desc *npu_describe(const tigon_queue *queue) { return &ascend_of(queue)->soc->device; }
+static const tigon_device *npu_describe(const tigon_queue *queue) { return &ascend_of(queue)->about; }
+static ascend_plans *npu_plans(const tigon_queue *queue) { return &ascend_of(queue)->plans; }
 
 /* The vendor's documents give an ulp for the 950, and nothing for these parts. */
 static tigon_precision npu_precision(const tigon_queue *queue) {
@@ -430,6 +435,7 @@ const tigon_backend tigon_npu_backend = {
     .copy = npu_copy,
     .fill = npu_fill,
     .describe = npu_describe,
+    .plans = npu_plans,
     .precision = npu_precision,
     .time = npu_time,
     .gemm = npu_gemm,

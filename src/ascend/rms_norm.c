@@ -15,11 +15,14 @@ static void forward_uses(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p
 }
 
 tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
-  const int64_t partials = plan->splits > 1 ? plan->rows * plan->splits : 0;
+  tigon_plan plan;
+  const char *op = p->s.data ? "fused_add_rms_norm" : "rms_norm";
+  tigon_status status = ascend_plan_rows(queue, op, "fwd", p->dtype, p->space.rows, p->cols, &plan);
+  if (status != TIGON_OK) return status;
+  const int64_t partials = plan.splits > 1 ? plan.rows * plan.splits : 0;
   float *scratch = partials ? ascend_scratch(queue, partials) : NULL;
   if (partials && !scratch) return TIGON_ERROR_DEVICE;
-  rms_norm_fwd_arguments a = {.w = ascend_walk(plan),
+  rms_norm_fwd_arguments a = {.w = ascend_walk(&plan),
                               .space = ascend_space(&p->space),
                               .x = ascend_rows(&p->x),
                               .y = ascend_rows(&p->y),
@@ -37,10 +40,10 @@ tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_pr
   if (partials) {
     a.parts = PART_SUMS;
     forward_uses(queue, p, scratch, partials);
-    const tigon_status status = ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan->grid);
+    status = ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
     a.parts = PART_ROWS;
   }
   forward_uses(queue, p, scratch, partials);
-  return ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan->grid);
+  return ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan.grid);
 }

@@ -25,9 +25,31 @@ static tigon_status raise_flag(tigon_queue *queue, const tigon_rope_problem *p, 
   return ascend_launch(queue, "rope_flag", rope_flag, &a, 1);
 }
 
-static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan, float sign) {
+/* The heads of queries and keys are the columns. */
+static tigon_status plan_of(tigon_queue *queue, const tigon_rope_problem *p, bool backward, tigon_plan *plan) {
+  const ascend_row_words words = {.in = p->position_dtype == TIGON_I64 ? 2 : 1};
+  const ascend_plan_call call = {.op = "rope",
+                                 .entry = p->positions ? backward ? "bwd_positions" : "fwd_positions"
+                                          : backward   ? "bwd"
+                                                       : "fwd",
+                                 .dtype = p->dtype,
+                                 .rows = p->batch * p->tokens,
+                                 .cols = (p->q.heads + p->k.heads) * p->head_dim,
+                                 .col_unit = p->head_dim,
+                                 .table_cols = p->rotary_dim / 2,
+                                 .key_cols = p->k.heads * p->head_dim,
+                                 .sequence = p->tokens,
+                                 .row_table_bytes = (int)tigon_dtype_size(p->table_dtype),
+                                 .words = p->positions ? &words : NULL};
+  return ascend_plan(queue, &call, plan);
+}
+
+static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, bool backward) {
+  tigon_plan plan;
+  tigon_status status = plan_of(queue, p, backward, &plan);
+  if (status != TIGON_OK) return status;
   const bool flagged = p->positions && p->error_flag;
-  float *flags = flagged ? ascend_scratch(queue, plan->grid) : NULL;
+  float *flags = flagged ? ascend_scratch(queue, plan.grid) : NULL;
   const rope_arguments a = {.batch = p->batch,
                             .tokens = p->tokens,
                             .head_dim = p->head_dim,
@@ -46,10 +68,10 @@ static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, const t
                             .dtype = p->dtype,
                             .table_dtype = p->table_dtype,
                             .interleaved = p->layout == TIGON_ROPE_INTERLEAVED,
-                            .tile_tokens = plan->rows_per_tile,
-                            .tile_heads = plan->cols_per_tile / p->head_dim,
-                            .sign = sign};
-  const int64_t grid = plan->grid, sequences = p->table_batch_pitch ? p->batch : 1;
+                            .tile_tokens = plan.rows_per_tile,
+                            .tile_heads = plan.cols_per_tile / p->head_dim,
+                            .sign = backward ? -1 : 1};
+  const int64_t grid = plan.grid, sequences = p->table_batch_pitch ? p->batch : 1;
   const int64_t table =
       (sequences - 1) * p->table_batch_pitch + (p->table_rows - 1) * p->table_pitch + p->rotary_dim / 2;
   const int64_t ids = (p->position_pitch ? p->batch : 1) * p->tokens;
@@ -61,10 +83,10 @@ static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, const t
   ascend_uses(queue, "sin", p->table_rows ? p->sin : NULL, table, p->table_dtype, SIM_READS | SIM_SHARED);
   ascend_uses(queue, "positions", p->positions, p->positions ? ids : 0, p->position_dtype, SIM_READS | SIM_SHARED);
   ascend_uses(queue, "flags", flags, flags ? grid : 0, TIGON_F32, SIM_WRITES);
-  const tigon_status status = ascend_launch(queue, "rope", rope, &a, grid);
+  status = ascend_launch(queue, "rope", rope, &a, grid);
   return status != TIGON_OK || !flagged ? status : raise_flag(queue, p, flags, grid);
 }
 
-tigon_status ascend_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, queue->plan, 1); }
+tigon_status ascend_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, false); }
 
-tigon_status ascend_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, queue->plan, -1); }
+tigon_status ascend_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, true); }

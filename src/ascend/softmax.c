@@ -14,11 +14,14 @@ static void forward_uses(tigon_queue *queue, const tigon_softmax_fwd_problem *p,
 }
 
 tigon_status ascend_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
-  const int64_t count = plan->splits > 1 ? 2 * plan->rows * plan->splits : 0;
+  tigon_plan plan;
+  const char *entry = !p->mask.data ? "fwd" : p->mask_dtype == p->dtype ? "fwd_mask" : "fwd_mask_f32";
+  tigon_status status = ascend_plan_rows(queue, "softmax", entry, p->dtype, p->space.rows, p->cols, &plan);
+  if (status != TIGON_OK) return status;
+  const int64_t count = plan.splits > 1 ? 2 * plan.rows * plan.splits : 0;
   float *partials = count ? ascend_scratch(queue, count) : NULL;
   if (count && !partials) return TIGON_ERROR_DEVICE;
-  softmax_fwd_arguments a = {.w = ascend_walk(plan),
+  softmax_fwd_arguments a = {.w = ascend_walk(&plan),
                              .space = ascend_space(&p->space),
                              .x = ascend_rows(&p->x),
                              .y = ascend_rows(&p->y),
@@ -32,18 +35,20 @@ tigon_status ascend_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_prob
   for (int i = 0; i < (count ? 2 : 1); ++i) {
     a.parts = count ? apart[i] : together[i];
     forward_uses(queue, p, partials, count);
-    const tigon_status status = ascend_launch(queue, "softmax_fwd", softmax_fwd, &a, plan->grid);
+    status = ascend_launch(queue, "softmax_fwd", softmax_fwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }
   return TIGON_OK;
 }
 
 tigon_status ascend_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
-  const int64_t count = plan->splits > 1 ? plan->rows * plan->splits : 0;
+  tigon_plan plan;
+  tigon_status status = ascend_plan_rows(queue, "softmax", "bwd", p->dtype, p->space.rows, p->cols, &plan);
+  if (status != TIGON_OK) return status;
+  const int64_t count = plan.splits > 1 ? plan.rows * plan.splits : 0;
   float *partials = count ? ascend_scratch(queue, count) : NULL;
   if (count && !partials) return TIGON_ERROR_DEVICE;
-  softmax_bwd_arguments a = {.w = ascend_walk(plan),
+  softmax_bwd_arguments a = {.w = ascend_walk(&plan),
                              .space = ascend_space(&p->space),
                              .dy = ascend_rows(&p->dy),
                              .y = ascend_rows(&p->y),
@@ -57,7 +62,7 @@ tigon_status ascend_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_prob
     ascend_uses_rows(queue, "y", &p->space, &p->y, p->cols, p->dtype, SIM_READS);
     ascend_uses_rows(queue, "dx", &p->space, &p->dx, p->cols, p->dtype, SIM_WRITES);
     ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
-    const tigon_status status = ascend_launch(queue, "softmax_bwd", softmax_bwd, &a, plan->grid);
+    status = ascend_launch(queue, "softmax_bwd", softmax_bwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }
   return TIGON_OK;

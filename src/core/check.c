@@ -287,7 +287,7 @@ tigon_status tigon_check_indices(tigon_context *context, const char *call, const
                                  const tigon_tensor *indices, tigon_dim limit, bool has_ignore, int64_t ignore,
                                  const tigon_tensor *error, int32_t **flag) {
   *flag = tigon_present(error) ? error->data : context->queue.error_flag;
-  if (tigon_present(error) || !context->queue.backend->host_memory) return TIGON_OK;
+  if (tigon_present(error) || !context->queue.backend->host_memory || context->queue.record) return TIGON_OK;
   const int64_t count = tigon_tensor_count(indices), end = tigon_extent_of(limit);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t index =

@@ -96,6 +96,10 @@ bool tigon_overlap(const tigon_tensor *s, const tigon_tensor *t);
  * rows[i] gets tensors[i]'s pitches. Absent tensors give data NULL. INVALID when more than three levels remain. */
 tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
                             const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space);
+/* For elementwise ops, after tigon_collapse(): rows that lie end to end in all tensors become one longer row. Absent tensors do
+ * not count, and rows and columns are not 0. */
+void tigon_flatten(int count, tigon_rows *const *rows, tigon_row_space *space, int64_t *cols);
+
 /* The same of all but the last dimension, to one pitch, rows[i]->pitch[2], which is all that a GEMM takes. INVALID when more
  * remain. */
 tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,

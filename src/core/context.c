@@ -2,6 +2,7 @@
 #include "core/context.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,7 @@ __attribute__((format(printf, 3, 4))) static tigon_status fail_with_reason(tigon
 tigon_status tigon_context_sync(tigon_context *context) {
   if (!context) return tigon_fail(NULL, TIGON_ERROR_INVALID, "context_sync: context is NULL");
   tigon_queue *queue = &context->queue;
+  if (queue->record) return TIGON_OK;
   queue->reason = NULL;
   const tigon_status status = queue->backend->sync(queue);
   if (status != TIGON_OK) return fail_with_reason(context, status, "context_sync: %s failed", queue->backend->name);
@@ -180,23 +182,31 @@ tigon_status tigon_context_sync(tigon_context *context) {
   return TIGON_OK;
 }
 
+/* For a context that records: lines of 512 bytes of a range that no process has. */
+static void *address_of(size_t bytes) {
+  enum { LINE = 512 };
+  static atomic_uintptr_t next = (uintptr_t)1 << 56;
+  return (void *)atomic_fetch_add(&next, (bytes + LINE - 1) / LINE * LINE); /* NOLINT(performance-no-int-to-ptr) */
+}
+
 tigon_status tigon_alloc(tigon_context *context, size_t bytes, void **memory) {
   if (!context || !memory) return tigon_fail(context, TIGON_ERROR_INVALID, "alloc: context or memory is NULL");
   *memory = NULL;
   if (bytes == 0) return TIGON_OK;
+  if (context->queue.record) return *memory = address_of(bytes), TIGON_OK;
   context->queue.reason = NULL;
   const tigon_status status = context->queue.backend->alloc(&context->queue, bytes, memory);
   return status == TIGON_OK ? TIGON_OK : fail_with_reason(context, status, "alloc: %zu bytes are not there", bytes);
 }
 
 void tigon_free(tigon_context *context, void *memory) {
-  if (context && memory) context->queue.backend->free(&context->queue, memory);
+  if (context && memory && !context->queue.record) context->queue.backend->free(&context->queue, memory);
 }
 
 tigon_status tigon_copy(tigon_context *context, void *to, const void *from, size_t bytes) {
   if (!context || (bytes && (!to || !from)))
     return tigon_fail(context, TIGON_ERROR_INVALID, "copy: context, to or from is NULL");
-  if (bytes == 0) return TIGON_OK;
+  if (bytes == 0 || context->queue.record) return TIGON_OK;
   context->queue.reason = NULL;
   const tigon_status status = context->queue.backend->copy(&context->queue, to, from, bytes);
   return status == TIGON_OK ? TIGON_OK : fail_with_reason(context, status, "copy: %zu bytes failed", bytes);
@@ -205,7 +215,7 @@ tigon_status tigon_copy(tigon_context *context, void *to, const void *from, size
 tigon_status tigon_fill(tigon_context *context, void *memory, int value, size_t bytes) {
   if (!context || (bytes && !memory))
     return tigon_fail(context, TIGON_ERROR_INVALID, "fill: context or memory is NULL");
-  if (bytes == 0) return TIGON_OK;
+  if (bytes == 0 || context->queue.record) return TIGON_OK;
   context->queue.reason = NULL;
   const tigon_status status = context->queue.backend->fill(&context->queue, memory, value, bytes);
   return status == TIGON_OK ? TIGON_OK : fail_with_reason(context, status, "fill: %zu bytes failed", bytes);
@@ -220,13 +230,23 @@ int tigon_supports(const tigon_context *context, const char *op, const char *ent
   return 0;
 }
 
+/* A shape that the device cannot run is the call's fault, all else the launch's. */
 tigon_status tigon_front_done(tigon_context *context, const tigon_kernels *kernels, const tigon_queue *queue,
-                              const char *slot, const tigon_plan *plan, tigon_status status) {
+                              const char *slot, tigon_status status) {
   context->last_variant = kernels->variant;
-  if (plan) context->predicted += plan->bytes_moved + plan->bytes_extra;
   if (status == TIGON_OK) return TIGON_OK;
-  return tigon_fail(context, status, "%s: the launch on %s failed%s%s", slot, queue->backend->name,
-                    queue->reason ? ": " : "", queue->reason ? queue->reason : "");
+  const char *reason = queue->reason ? queue->reason : "";
+  if (status == TIGON_ERROR_SCRATCH || status == TIGON_ERROR_INVALID)
+    return tigon_fail(context, status, "%s: %s", slot, reason);
+  return tigon_fail(context, status, "%s: the launch on %s failed%s%s", slot, queue->backend->name, *reason ? ": " : "",
+                    reason);
+}
+
+tigon_status tigon_front_workspace(tigon_context *context, const tigon_queue *queue, const char *slot, int64_t needed,
+                                   size_t *bytes) {
+  if (needed < 0) return tigon_fail(context, (tigon_status)-needed, "%s: %s", slot, queue->reason ? queue->reason : "");
+  *bytes = (size_t)needed;
+  return TIGON_OK;
 }
 
 tigon_status tigon_front_unsupported(tigon_context *context, const char *slot, tigon_dtype dtype) {

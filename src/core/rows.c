@@ -53,6 +53,17 @@ tigon_status tigon_collapse(tigon_context *context, const char *call, int traili
   return collapse(context, call, LEVELS, trailing, count, tensors, rows, space);
 }
 
+void tigon_flatten(int count, tigon_rows *const *rows, tigon_row_space *space, int64_t *cols) {
+  while (space->rows > 1) {
+    for (int i = 0; i < count; ++i)
+      if (rows[i]->data && rows[i]->pitch[2] != *cols) return;
+    *cols *= space->inner;
+    const int64_t outer = space->rows / (space->inner * space->middle);
+    *space = (tigon_row_space){.rows = space->rows / space->inner, .middle = outer, .inner = space->middle};
+    for (int i = 0; i < count; ++i) *rows[i] = (tigon_rows){rows[i]->data, {0, rows[i]->pitch[0], rows[i]->pitch[1]}};
+  }
+}
+
 tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
                                   const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count) {
   tigon_row_space space;

@@ -42,7 +42,7 @@ static void fill_list(list *l, const void *first, size_t pitch, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const int64_t n = chunks_of(l, i);
     for (int64_t begin, end; task < l->tasks; ++task) {
-      tigon_plan_range(l->chunks, l->tasks, task, &begin, &end);
+      tigon_range(l->chunks, l->tasks, task, &begin, &end);
       if (begin >= before + n) break;
       l->start[task].tensor = i;
       l->start[task].chunk = begin - before;
@@ -54,7 +54,7 @@ static void fill_list(list *l, const void *first, size_t pitch, int64_t count) {
 /* Calls visit(argument, tensor, first element, one past the last) for the ranges of elements of a task. */
 TIGON_INLINE void walk(const list *l, int64_t task, void (*visit)(void *, int64_t, int64_t, int64_t), void *argument) {
   int64_t begin, end;
-  tigon_plan_range(l->chunks, l->tasks, task, &begin, &end);
+  tigon_range(l->chunks, l->tasks, task, &begin, &end);
   int64_t chunk = l->start[task].chunk;
   for (int64_t i = l->start[task].tensor, left = end - begin; left > 0; ++i, chunk = 0) {
     const int64_t n = chunks_of(l, i) - chunk < left ? chunks_of(l, i) - chunk : left,
@@ -200,6 +200,7 @@ tigon_status TIGON_CPU(adamw_clip)(tigon_queue *queue, const tigon_adamw_clip_pr
   clip_job j = {.p = p};
   fill_list(&j.list, p->grads, sizeof *p->grads, p->count);
   tigon_cpu_parallel(queue, j.list.tasks, clip_task, &j);
+  if (queue->record) return TIGON_OK;
   double sum = 0;
   for (int64_t i = 0; i < j.list.tasks; ++i) sum += p->partials[i];
   const double norm = sqrt(sum);

@@ -143,9 +143,10 @@ static tigon_status cpu_copy_rows(tigon_queue *queue, void *to, size_t to_pitch,
   return TIGON_OK;
 }
 
-static const tigon_device_desc *cpu_describe(const tigon_queue *queue) {
+static const tigon_device *cpu_describe(const tigon_queue *queue) {
+  static const tigon_device cpu = {.name = "cpu", .cores = TIGON_CPU_TASKS};
   (void)queue;
-  return tigon_device_desc_find("cpu");
+  return &cpu;
 }
 
 const tigon_backend tigon_cpu_backend = {

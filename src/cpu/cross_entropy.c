@@ -123,7 +123,7 @@ TIGON_INLINE void rows(tigon_dtype dtype, const job *j, int64_t begin, int64_t e
 static void task(const void *argument, int64_t index) {
   const job *j = argument;
   int64_t begin, end;
-  tigon_plan_range(j->p->space.rows, j->tasks, index, &begin, &end);
+  tigon_range(j->p->space.rows, j->tasks, index, &begin, &end);
   TIGON_FOR_DTYPE(j->p->dtype, rows, j, begin, end);
 }
 
@@ -154,7 +154,8 @@ static void reduce(const problem *p) {
 }
 
 static void run(const tigon_queue *queue, const problem *p, bool backward) {
-  if (p->parts & TIGON_CROSS_ENTROPY_COUNT) count(p);
+  const bool reads = !queue->record; /* what a recorder is not told of */
+  if (reads && (p->parts & TIGON_CROSS_ENTROPY_COUNT)) count(p);
   if ((p->parts & TIGON_CROSS_ENTROPY_ROWS) && (p->cols > 0 || !backward)) {
     const int64_t row_bytes = p->cols * (int64_t)tigon_dtype_size(p->dtype) * (p->dlogits.data ? 2 : 1);
     const bool apart = p->dlogits.data && p->dlogits.data != p->logits.data;
@@ -166,11 +167,11 @@ static void run(const tigon_queue *queue, const problem *p, bool backward) {
              .weight_sum = (double)tigon_cross_entropy_vocab(p)};
     if (p->weight && p->label_smoothing != 0) {
       j.weight_sum = 0;
-      for (int64_t v = 0; v < tigon_cross_entropy_vocab(p); ++v) j.weight_sum += (double)p->weight[v];
+      for (int64_t v = 0; reads && v < tigon_cross_entropy_vocab(p); ++v) j.weight_sum += (double)p->weight[v];
     }
     tigon_cpu_parallel(queue, j.tasks, task, &j);
   }
-  if (!backward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) reduce(p);
+  if (reads && !backward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) reduce(p);
 }
 
 tigon_status TIGON_CPU(cross_entropy_fwd)(tigon_queue *queue, const problem *p) {

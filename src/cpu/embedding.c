@@ -35,7 +35,7 @@ static void fwd_task(const void *argument, int64_t index) {
   const tigon_embedding_fwd_problem *p = f->p;
   const size_t size = tigon_dtype_size(p->dtype), row_bytes = size * (size_t)p->cols;
   int64_t begin, end;
-  tigon_plan_range(p->space.rows, f->tasks, index, &begin, &end);
+  tigon_range(p->space.rows, f->tasks, index, &begin, &end);
   const char *next = table_row(p, begin, size);
   for (int64_t r = begin; r < end; ++r) {
     const char *from = next;
@@ -62,6 +62,10 @@ tigon_status TIGON_CPU(embedding_fwd)(tigon_queue *queue, const tigon_embedding_
 
 /* ---- backward: the sort ---- */
 
+/* A stable radix sort of the positions by index, 11 bits a pass: the counts of a pass and two lists of positions. Its cost
+ * does not depend on the vocabulary, of which a few tokens touch a few rows. */
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+
 static int64_t index_at(const tigon_embedding_bwd_problem *p, int64_t position) {
   return tigon_load_index(p->idx, position, p->idx_dtype);
 }
@@ -70,18 +74,18 @@ static int64_t index_at(const tigon_embedding_bwd_problem *p, int64_t position) 
 static int64_t sort_digit(const tigon_embedding_bwd_problem *p, int shift, const int64_t *from, int64_t count,
                           int64_t *to) {
   int64_t *first = p->order, sum = 0;
-  memset(first, 0, TIGON_EMBEDDING_DIGITS * sizeof *first);
+  memset(first, 0, DIGITS * sizeof *first);
   for (int pass = 0; pass < 2; ++pass) {
     for (int64_t k = 0; k < count; ++k) {
       const int64_t position = from ? from[k] : k, i = index_at(p, position);
       if (!from && (i < 0 || i >= p->vocab || i == p->padding_idx)) continue;
-      int64_t *slot = &first[i >> shift & (TIGON_EMBEDDING_DIGITS - 1)];
+      int64_t *slot = &first[i >> shift & (DIGITS - 1)];
       if (pass == 0)
         ++*slot;
       else
         to[(*slot)++] = position;
     }
-    for (int d = 0; pass == 0 && d < TIGON_EMBEDDING_DIGITS; ++d) {
+    for (int d = 0; pass == 0 && d < DIGITS; ++d) {
       const int64_t n = first[d];
       first[d] = sum;
       sum += n;
@@ -92,10 +96,10 @@ static int64_t sort_digit(const tigon_embedding_bwd_problem *p, int shift, const
 
 /* Positions that have a gradient, sorted by index, rising for one index. */
 static const int64_t *sort_positions(const tigon_embedding_bwd_problem *p, int64_t *count) {
-  int64_t *to = p->order + TIGON_EMBEDDING_DIGITS, *other = to + p->space.rows;
+  int64_t *to = p->order + DIGITS, *other = to + p->space.rows;
   const int64_t *from = NULL;
   *count = p->space.rows;
-  for (int shift = 0; shift == 0 || (p->vocab - 1) >> shift > 0; shift += TIGON_EMBEDDING_DIGIT_BITS) {
+  for (int shift = 0; shift == 0 || (p->vocab - 1) >> shift > 0; shift += DIGIT_BITS) {
     *count = sort_digit(p, shift, from, *count, to);
     int64_t *const done = to;
     to = other;
@@ -228,12 +232,19 @@ static void bwd_task(const void *argument, int64_t index) {
   if (b->stream) vf_fence();
 }
 
+int64_t TIGON_CPU(embedding_bwd_bytes)(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
+  (void)queue;
+  return p->space.rows > 0 ? tigon_pad((DIGITS + 2 * p->space.rows) * (int64_t)sizeof *p->order) : 0;
+}
+
 tigon_status TIGON_CPU(embedding_bwd)(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
-  for (int64_t r = 0; p->error_flag && r < p->space.rows; ++r)
+  const bool reads = !queue->record; /* else all indices count as different ones */
+  for (int64_t r = 0; reads && p->error_flag && r < p->space.rows; ++r)
     if (index_at(p, r) < 0 || index_at(p, r) >= p->vocab) *p->error_flag = 1;
   const int64_t row_bytes = p->cols * (int64_t)tigon_dtype_size(p->dtable_dtype);
   bwd b = {.p = p, .panels = (p->cols + PANEL - 1) / PANEL, .zero_rows = 1 + (1 << 18) / row_bytes};
-  if (p->space.rows > 0) b.positions = sort_positions(p, &b.count);
+  b.count = p->space.rows;
+  if (reads && p->space.rows > 0) b.positions = sort_positions(p, &b.count);
   b.sum_tasks = (b.count + SLOTS - 1) / SLOTS * b.panels;
   b.stream = tigon_cpu_streams(p->vocab * row_bytes);
   const int64_t zero_tasks = p->accumulate ? 0 : (p->vocab + b.zero_rows - 1) / b.zero_rows;

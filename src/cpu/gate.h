@@ -188,8 +188,8 @@ static inline pieces cut(int64_t rows, int64_t cols) {
   return p;
 }
 
-static inline tigon_plan_box piece_at(const pieces *p, int64_t rows, int64_t cols, int64_t index) {
-  tigon_plan_box box = {.row_begin = index / p->across * p->rows, .col_begin = index % p->across * p->cols};
+static inline tigon_box piece_at(const pieces *p, int64_t rows, int64_t cols, int64_t index) {
+  tigon_box box = {.row_begin = index / p->across * p->rows, .col_begin = index % p->across * p->cols};
   box.row_end = rows - box.row_begin < p->rows ? rows : box.row_begin + p->rows;
   box.col_end = cols - box.col_begin < p->cols ? cols : box.col_begin + p->cols;
   return box;
@@ -216,7 +216,7 @@ typedef struct fwd {
   bool stream;
 } fwd;
 
-TIGON_INLINE void fwd_rows(tigon_dtype dtype, const fwd *f, const tigon_plan_box *box, const gate *k, bool stream) {
+TIGON_INLINE void fwd_rows(tigon_dtype dtype, const fwd *f, const tigon_box *box, const gate *k, bool stream) {
   const tigon_gate_fwd_problem *p = &f->p;
   for (int64_t r = box->row_begin; r < box->row_end; ++r)
     fwd_sweep(dtype, at(&p->space, &p->a, dtype, r, box->col_begin), at(&p->space, &p->b, dtype, r, box->col_begin),
@@ -225,7 +225,7 @@ TIGON_INLINE void fwd_rows(tigon_dtype dtype, const fwd *f, const tigon_plan_box
 }
 
 /* The usual calls, factors of 1, have a loop for each kind of store. */
-TIGON_INLINE void fwd_plain(tigon_dtype dtype, activation act, const fwd *f, const tigon_plan_box *box) {
+TIGON_INLINE void fwd_plain(tigon_dtype dtype, activation act, const fwd *f, const tigon_box *box) {
   const gate k = {.act = act, .plain = true};
   if (f->stream)
     fwd_rows(dtype, f, box, &k, true);
@@ -252,7 +252,7 @@ typedef struct bwd {
   bool stream;
 } bwd;
 
-TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *f, const tigon_plan_box *box, const gate *k) {
+TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *f, const tigon_box *box, const gate *k) {
   const tigon_gate_bwd_problem *p = &f->p;
   const int64_t col = box->col_begin, n = box->col_end - col;
   for (int64_t r = box->row_begin; r < box->row_end; ++r) {

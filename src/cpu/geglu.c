@@ -1,6 +1,6 @@
 #include "cpu/gate.h"
 
-TIGON_INLINE void fwd_box(tigon_dtype dtype, const fwd *f, const tigon_plan_box *box) {
+TIGON_INLINE void fwd_box(tigon_dtype dtype, const fwd *f, const tigon_box *box) {
   if (f->p.approx == TIGON_GELU_ERF)
     fwd_plain(dtype, GELU_ERF, f, box);
   else
@@ -9,7 +9,7 @@ TIGON_INLINE void fwd_box(tigon_dtype dtype, const fwd *f, const tigon_plan_box 
 
 static void fwd_task(const void *argument, int64_t index) {
   const fwd *f = argument;
-  const tigon_plan_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
+  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
   TIGON_FOR_DTYPE(f->p.dtype, fwd_box, f, &box);
 }
 
@@ -17,7 +17,7 @@ tigon_status TIGON_CPU(geglu_fwd)(tigon_queue *queue, const tigon_geglu_fwd_prob
   return fwd_run(queue, p, 3, fwd_task);
 }
 
-TIGON_INLINE void bwd_box(tigon_dtype dtype, const bwd *f, const tigon_plan_box *box) {
+TIGON_INLINE void bwd_box(tigon_dtype dtype, const bwd *f, const tigon_box *box) {
   const gate tanh = {.act = GELU_TANH, .plain = true}, erf = {.act = GELU_ERF, .plain = true};
   if (f->p.approx == TIGON_GELU_ERF)
     bwd_rows(dtype, f, box, &erf);
@@ -27,7 +27,7 @@ TIGON_INLINE void bwd_box(tigon_dtype dtype, const bwd *f, const tigon_plan_box 
 
 static void bwd_task(const void *argument, int64_t index) {
   const bwd *f = argument;
-  const tigon_plan_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
+  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
   TIGON_FOR_DTYPE(f->p.dtype, bwd_box, f, &box);
 }
 

@@ -13,16 +13,19 @@ typedef struct part {
   int64_t first, last, begin, end;
 } part;
 
+/* Do parts have positions of all channels, and not channels of their own? */
+static bool cuts_runs(int64_t run, const split *cut) { return run / cut->parts >= LEAST_RUN; }
+
 static part part_of(int64_t channels, int64_t run, const split *cut, split_range parts) {
   part p = {0, channels, 0, run};
   int64_t inside;
   if (parts.begin == 0 && parts.end == cut->parts) return p;
-  if (run / cut->parts >= LEAST_RUN) {
-    tigon_plan_range(run, cut->parts, parts.begin, &p.begin, &inside);
-    tigon_plan_range(run, cut->parts, parts.end - 1, &inside, &p.end);
+  if (cuts_runs(run, cut)) {
+    tigon_range(run, cut->parts, parts.begin, &p.begin, &inside);
+    tigon_range(run, cut->parts, parts.end - 1, &inside, &p.end);
   } else {
-    tigon_plan_range(channels, cut->parts, parts.begin, &p.first, &inside);
-    tigon_plan_range(channels, cut->parts, parts.end - 1, &inside, &p.last);
+    tigon_range(channels, cut->parts, parts.begin, &p.first, &inside);
+    tigon_range(channels, cut->parts, parts.end - 1, &inside, &p.last);
   }
   return p;
 }
@@ -101,7 +104,7 @@ TIGON_INLINE void fwd_rows(tigon_dtype dtype, const fwd *f, int64_t begin, int64
 static void row_task(const void *argument, int64_t index) {
   const fwd *f = argument;
   int64_t begin, end;
-  tigon_plan_range(f->rows, f->tasks, index, &begin, &end);
+  tigon_range(f->rows, f->tasks, index, &begin, &end);
   TIGON_FOR_DTYPE(f->p->dtype, fwd_rows, f, begin, end);
 }
 
@@ -134,9 +137,10 @@ tigon_status TIGON_CPU(group_norm_fwd)(tigon_queue *queue, const tigon_group_nor
   const fwd f = {.p = p,
                  .rows = rows,
                  .tasks = tigon_cpu_row_tasks(rows, row_bytes),
-                 .cut = split_of(queue->plan, rows, cols),
+                 .cut = split_of(queue, rows, cols, row_bytes),
                  .stream = tigon_cpu_streams(rows * row_bytes),
                  .of_parts = of_parts};
+  tigon_cpu_note(queue, f.cut.tasks, 0);
   if (f.cut.tasks == 1) {
     tigon_cpu_parallel(queue, f.tasks, row_task, &f);
     return TIGON_OK;
@@ -155,8 +159,10 @@ typedef struct sums {
 
 typedef struct bwd {
   const tigon_group_norm_bwd_problem *p;
-  int64_t ranges; /* of batches, each with a slab for every task of a row */
+  int64_t ranges; /* of batches */
   split cut;
+  int64_t
+      slabs; /* of a range: one, or one for each part of its row where tasks share that and parts have all channels */
   sums *of_parts; /* [rows, cut.parts] of rows that are split */
   bool stream;
 } bwd;
@@ -229,15 +235,28 @@ TIGON_INLINE void part_gradient(tigon_dtype dtype, const bwd *b, int64_t batch, 
   }
 }
 
-static float *slab_of(const bwd *b, int64_t range, int64_t share) {
-  return b->p->slabs + (range * b->cut.tasks + share) * 2 * b->p->groups * b->p->channels;
+/* Slabs are [ranges, slabs of a range, 2, all channels]: dw, then db. */
+static float *slab_of(const bwd *b, int64_t range, int64_t part) {
+  return b->p->slabs + (range * b->slabs + (b->slabs > 1 ? part : 0)) * 2 * b->p->groups * b->p->channels;
 }
 
-/* A group's channels of one slab. */
-static void clear_slab(const bwd *b, float *slab, int64_t group) {
+/* Channels [first, last) of a group in one slab. */
+static void clear_slab(const bwd *b, float *slab, int64_t group, int64_t first, int64_t last) {
   const tigon_group_norm_bwd_problem *p = b->p;
-  memset(slab + group * p->channels, 0, (size_t)p->channels * sizeof *slab);
-  memset(slab + (p->groups + group) * p->channels, 0, (size_t)p->channels * sizeof *slab);
+  const size_t bytes = (size_t)(last - first) * sizeof *slab;
+  memset(slab + group * p->channels + first, 0, bytes);
+  memset(slab + (p->groups + group) * p->channels + first, 0, bytes);
+}
+
+/* The same channels of a range's slabs, added up in the order in which one task would have added to one slab. */
+static void join_slabs(const bwd *b, int64_t range, int64_t group, int64_t first, int64_t last) {
+  const tigon_group_norm_bwd_problem *p = b->p;
+  for (int64_t part = 1; part < b->slabs; ++part)
+    for (int64_t half = 0; half < 2; ++half) {
+      float *to = slab_of(b, range, 0) + (half * p->groups + group) * p->channels;
+      const float *from = slab_of(b, range, part) + (half * p->groups + group) * p->channels;
+      for (int64_t c = first; c < last; ++c) to[c] += from[c];
+    }
 }
 
 /* Task (group, range of batches, share of a row): the sums of each row's parts; its gradient too, when it has all of them. */
@@ -247,15 +266,15 @@ TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *b, int64_t index) {
   const int64_t share = index % cut->tasks, range = index / cut->tasks % b->ranges,
                 group = index / cut->tasks / b->ranges;
   const split_range parts = split_parts(cut, share);
-  float *slab = slab_of(b, range, share);
   int64_t begin, end;
-  tigon_plan_range(p->batch, b->ranges, range, &begin, &end);
-  clear_slab(b, slab, group);
+  tigon_range(p->batch, b->ranges, range, &begin, &end);
+  if (cut->tasks == 1) clear_slab(b, slab_of(b, range, 0), group, 0, p->channels);
   for (int64_t batch = begin; batch < end; ++batch) {
     sums all = {0, 0};
     for (int64_t i = parts.begin; i < parts.end; ++i) {
       const part a = part_of(p->channels, p->run, cut, (split_range){i, i + 1});
-      const sums s = part_sums(dtype, p, batch, group, a, slab);
+      if (cut->tasks > 1) clear_slab(b, slab_of(b, range, i), group, a.first, a.last);
+      const sums s = part_sums(dtype, p, batch, group, a, slab_of(b, range, i));
       all.g += s.g, all.dot += s.dot;
       if (cut->tasks > 1) b->of_parts[(batch * p->groups + group) * cut->parts + i] = s;
     }
@@ -278,28 +297,45 @@ TIGON_INLINE void join_share(tigon_dtype dtype, const bwd *b, int64_t index) {
   }
   const part a = part_of(p->channels, p->run, cut, split_parts(cut, index % cut->tasks));
   part_gradient(dtype, b, row / p->groups, row % p->groups, a, all);
+  int64_t first, last;
+  tigon_range(p->channels, cut->tasks, index % cut->tasks, &first, &last);
+  join_slabs(b, row / p->groups, row % p->groups, first, last); /* a range of rows that are split is one batch */
   if (b->stream) vf_fence();
 }
 static void join_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(((const bwd *)argument)->p->dtype, join_share, argument, index);
 }
 
+static int64_t bwd_row_bytes(const tigon_group_norm_bwd_problem *p) {
+  return 3 * p->channels * p->run * v_size(p->dtype);
+}
+
+/* As many slabs as on any number of threads. */
+int64_t TIGON_CPU(group_norm_bwd_bytes)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
+  const int64_t rows = p->batch * p->groups, bytes = bwd_row_bytes(p);
+  if (rows == 0 || p->channels * p->run == 0) return 0;
+  const split cut = split_of(queue, rows, p->channels * p->run, bytes);
+  const int64_t slabs = split_may(rows, bytes) && cuts_runs(p->run, &cut) ? cut.parts : 1;
+  return tigon_slab_bytes(tigon_group_slabs(p->batch, p->groups, TIGON_CPU_TASKS) * slabs, 2, p->groups * p->channels);
+}
+
 tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
   const int64_t all = p->groups * p->channels, rows = p->batch * p->groups, cols = p->channels * p->run;
-  const int64_t bytes = 3 * rows * cols * v_size(p->dtype);
+  const int64_t row_bytes = bwd_row_bytes(p), bytes = rows * row_bytes;
   sums of_parts[SPLIT_CELLS];
-  const bwd b = {.p = p,
-                 .ranges = plan->row_tasks / p->groups,
-                 .cut = split_of(plan, rows, cols),
-                 .of_parts = of_parts,
-                 .stream = tigon_cpu_streams(bytes)};
-  const int64_t slabs = plan->slabs > 0 ? b.ranges * b.cut.tasks : 0;
+  bwd b = {.p = p,
+           .ranges = cols > 0 ? tigon_group_slabs(p->batch, p->groups, TIGON_CPU_TASKS) : 0,
+           .cut = split_of(queue, rows, cols, row_bytes),
+           .of_parts = of_parts,
+           .stream = tigon_cpu_streams(bytes)};
+  b.slabs = b.cut.tasks > 1 && cuts_runs(p->run, &b.cut) ? b.cut.parts : 1;
+  const int vectors = 2 * (int)b.slabs;
+  tigon_cpu_note(queue, b.cut.tasks, b.ranges * b.slabs);
   const column_sum sums[] = {
-      column_sum_of(p->slabs, slabs, 0, 2, all, p->dw, p->dw_dtype, p->accumulate),
-      column_sum_of(p->slabs, slabs, 1, 2, all, p->db, p->db_dtype, p->accumulate),
+      column_sum_of(p->slabs, b.ranges, 0, vectors, all, p->dw, p->dw_dtype, p->accumulate),
+      column_sum_of(p->slabs, b.ranges, 1, vectors, all, p->db, p->db_dtype, p->accumulate),
   };
-  tigon_cpu_parallel_bytes(queue, p->groups * slabs, bytes, bwd_task, &b);
+  tigon_cpu_parallel_bytes(queue, p->groups * b.ranges * b.cut.tasks, bytes, bwd_task, &b);
   if (b.cut.tasks > 1) tigon_cpu_parallel(queue, rows * b.cut.tasks, join_task, &b);
   if (p->dw || p->db) column_sum_list(queue, sums, 2);
   return TIGON_OK;

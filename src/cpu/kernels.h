@@ -1,11 +1,13 @@
-/* The slots that this instruction set's files define. */
+/* The slots that this instruction set's files define, and what workspace some need. */
 #ifndef TIGON_CPU_KERNELS_H
 #define TIGON_CPU_KERNELS_H
 
 #include "cpu/cpu.h"
 #include "cpu/simd.h"
 
-#define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn TIGON_CPU(op##_##entry);
+#define TIGON_SLOT(op, entry)                        \
+  tigon_##op##_##entry##_fn TIGON_CPU(op##_##entry); \
+  tigon_##op##_##entry##_bytes TIGON_CPU(op##_##entry##_bytes);
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
 #undef TIGON_SLOT

@@ -5,7 +5,7 @@
 static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_LAYER, job, index); }
 
 tigon_status TIGON_CPU(layer_norm_fwd)(tigon_queue *queue, const tigon_norm_fwd_problem *p) {
-  return norm_fwd_run(NORM_LAYER, queue, p, queue->plan, fwd_task);
+  return norm_fwd_run(NORM_LAYER, queue, p, fwd_task);
 }
 
 typedef struct bwd {
@@ -23,16 +23,20 @@ static void bwd_task(const void *argument, int64_t index) {
   const int64_t range = index / cut->tasks;
   const split_range at = split_share(cut, index);
   int64_t begin, end;
-  tigon_plan_range(p->space.rows, b->slabs, range, &begin, &end);
+  tigon_range(p->space.rows, b->slabs, range, &begin, &end);
   float *slab = p->dw || p->db ? p->slabs + range * 2 * p->cols : NULL, *db = slab ? slab + p->cols : NULL;
   const bool stream = tigon_cpu_streams(norm_bwd_bytes(p));
   TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_LAYER, &b->rows, begin, end, end, at, slab, db, stream);
 }
 
+int64_t TIGON_CPU(layer_norm_bwd_bytes)(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  (void)queue;
+  return tigon_slab_bytes(norm_bwd_ranges(p), 2, p->cols);
+}
+
 tigon_status TIGON_CPU(layer_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
   norm_sums parts[SPLIT_CELLS];
-  const bwd b = {norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs};
+  const bwd b = {norm_bwd_split(queue, p, parts, share_task), norm_bwd_ranges(p)};
   const column_sum sums[] = {
       column_sum_of(p->slabs, b.slabs, 0, 2, p->cols, p->dw, p->dw_dtype, p->accumulate_dw),
       column_sum_of(p->slabs, b.slabs, 1, 2, p->cols, p->db, p->db_dtype, p->accumulate_dw),

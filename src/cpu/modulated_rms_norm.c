@@ -8,7 +8,7 @@
 static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_MODULATED, job, index); }
 
 tigon_status TIGON_CPU(modulated_rms_norm_fwd)(tigon_queue *queue, const tigon_norm_fwd_problem *p) {
-  return norm_fwd_run(NORM_MODULATED, queue, p, queue->plan, fwd_task);
+  return norm_fwd_run(NORM_MODULATED, queue, p, fwd_task);
 }
 
 /* ---- backward ---- */
@@ -19,7 +19,7 @@ enum { SUMS = 3 }; /* of a slab: dw; P, later dscale; Q, which is dshift */
 typedef struct bwd {
   norm_bwd_cut rows;
   int64_t parts; /* of a group; 0: tasks have whole groups */
-  int64_t tasks; /* at most as many as the plan's slabs; few huge rows: times rows.cut.tasks */
+  int64_t tasks; /* at most as many as there are slabs; few huge rows: times rows.cut.tasks */
 } bwd;
 
 static bwd cut_groups(norm_bwd_cut rows, int64_t slabs) {
@@ -86,10 +86,10 @@ static void bwd_task(const void *argument, int64_t share) {
   int64_t begin, end;
   if (b->parts) {
     const int64_t group = index / b->parts;
-    tigon_plan_range(p->share, b->parts, index % b->parts, &begin, &end);
+    tigon_range(p->share, b->parts, index % b->parts, &begin, &end);
     begin += group * p->share, end += group * p->share;
   } else {
-    tigon_plan_range(p->groups.rows, b->tasks, index, &begin, &end);
+    tigon_range(p->groups.rows, b->tasks, index, &begin, &end);
     begin *= p->share, end *= p->share;
   }
   if (sums) memset(slab + at.begin, 0, (size_t)(at.end - at.begin) * sizeof *slab);
@@ -118,10 +118,14 @@ static void sum_task(const void *argument, int64_t index) {
   if (sum.out) column_sum_task(&sum, index % tasks);
 }
 
+int64_t TIGON_CPU(modulated_rms_norm_bwd_bytes)(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  (void)queue;
+  return tigon_slab_bytes(norm_bwd_ranges(p), SUMS, p->cols);
+}
+
 tigon_status TIGON_CPU(modulated_rms_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
   norm_sums parts[SPLIT_CELLS];
-  const bwd b = cut_groups(norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs);
+  const bwd b = cut_groups(norm_bwd_split(queue, p, parts, share_task), norm_bwd_ranges(p));
   const int64_t outputs = b.tasks && !b.parts ? 1 : 1 + 2 * p->groups.rows;
   tigon_cpu_parallel_bytes(queue, b.tasks * b.rows.cut.tasks, norm_bwd_bytes(p), bwd_task, &b);
   if (p->dw || p->dscale.data || p->dshift.data)

@@ -204,12 +204,18 @@ static inline int64_t norm_bwd_bytes(const tigon_norm_bwd_problem *p) {
   return 3 * p->space.rows * p->cols * v_size(p->dtype);
 }
 
+/* Slabs are [ranges, sums, cols]. */
+static inline int64_t norm_bwd_ranges(const tigon_norm_bwd_problem *p) {
+  return tigon_slabs(p->space.rows, TIGON_CPU_TASKS);
+}
+
 /* How the call's rows are split, and their sums if they are; `task` calls norm_bwd_share_task() with the kind. */
 TIGON_INLINE norm_bwd_cut norm_bwd_split(const tigon_queue *queue, const tigon_norm_bwd_problem *p,
-                                         const tigon_plan *plan, norm_sums parts[SPLIT_CELLS],
+                                         norm_sums parts[SPLIT_CELLS],
                                          void (*task)(const void *argument, int64_t index)) {
-  const split cut = split_of(plan, p->space.rows, p->cols);
+  const split cut = split_of(queue, p->space.rows, p->cols, 3 * p->cols * v_size(p->dtype));
   const norm_bwd_cut b = {p, cut, cut.tasks > 1 ? parts : NULL};
+  tigon_cpu_note(queue, cut.tasks, p->slabs ? norm_bwd_ranges(p) : 0);
   if (b.parts) tigon_cpu_parallel(queue, p->space.rows * cut.tasks, task, &b);
   return b;
 }

@@ -352,16 +352,17 @@ TIGON_INLINE void norm_fwd_task(norm_kind kind, const norm_fwd_job *job, int64_t
   }
   const split_range all = {0, p->cols};
   int64_t begin, end;
-  tigon_plan_range(rows, tigon_cpu_row_tasks(rows, bytes), index, &begin, &end);
+  tigon_range(rows, tigon_cpu_row_tasks(rows, bytes), index, &begin, &end);
   TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, kind, job, begin, end, all, stream);
 }
 
 /* `task` calls norm_fwd_task() with the kind. */
 TIGON_INLINE tigon_status norm_fwd_run(norm_kind kind, const tigon_queue *queue, const tigon_norm_fwd_problem *p,
-                                       const tigon_plan *plan, void (*task)(const void *argument, int64_t index)) {
+                                       void (*task)(const void *argument, int64_t index)) {
   norm_part parts[SPLIT_CELLS];
-  norm_fwd_job job = {.p = p, .cut = split_of(plan, p->space.rows, p->cols)};
+  norm_fwd_job job = {.p = p, .cut = split_of(queue, p->space.rows, p->cols, norm_fwd_bytes(kind, p))};
   int64_t tasks = tigon_cpu_row_tasks(p->space.rows, norm_fwd_bytes(kind, p));
+  tigon_cpu_note(queue, job.cut.tasks, 0);
   if (job.cut.tasks > 1) {
     job.parts = parts;
     tasks = p->space.rows * job.cut.tasks;

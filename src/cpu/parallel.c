@@ -45,10 +45,15 @@ static void work(job *j) {
     j->task(j->argument, i);
 }
 
-static void start(int64_t threads, job *j) {
+static void start(const tigon_queue *queue, int64_t threads, job *j) {
+  if (threads > j->tasks) threads = j->tasks;
+  if (queue->record) {
+    const tigon_launch launch = {.grid = j->tasks, .block = threads > 1 ? threads : 1};
+    if (j->tasks > 0) queue->record(queue->record_to, &launch);
+    return;
+  }
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, watch_forks);
-  if (threads > j->tasks) threads = j->tasks;
   if (threads <= 1 || atomic_load(&forked)) {
     work(j);
     return;
@@ -62,12 +67,12 @@ static void start(int64_t threads, job *j) {
 void tigon_cpu_parallel(const tigon_queue *queue, int64_t tasks, void (*task)(const void *argument, int64_t index),
                         const void *argument) {
   job j = {.tasks = tasks, .task = task, .argument = argument};
-  start(queue->threads, &j);
+  start(queue, queue->threads, &j);
 }
 
 void tigon_cpu_parallel_bytes(const tigon_queue *queue, int64_t tasks, int64_t bytes,
                               void (*task)(const void *argument, int64_t index), const void *argument) {
   job j = {.tasks = tasks, .task = task, .argument = argument};
   const int64_t worth = bytes / TIGON_CPU_THREAD_BYTES;
-  start(worth < queue->threads ? worth : queue->threads, &j);
+  start(queue, worth < queue->threads ? worth : queue->threads, &j);
 }

@@ -2,7 +2,7 @@
 
 static void fwd_task(const void *argument, int64_t index) {
   const fwd *f = argument;
-  const tigon_plan_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
+  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
   TIGON_FOR_DTYPE(f->p.dtype, fwd_plain, RELU_SQUARED, f, &box);
 }
 
@@ -14,7 +14,7 @@ tigon_status TIGON_CPU(relu_squared_fwd)(tigon_queue *queue, const tigon_relu_sq
 
 static void bwd_task(const void *argument, int64_t index) {
   const fwd *f = argument;
-  const tigon_plan_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
+  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
   TIGON_FOR_DTYPE(f->p.dtype, fwd_plain, RELU_TWICE, f, &box);
 }
 

@@ -5,7 +5,7 @@
 static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_RMS, job, index); }
 
 tigon_status TIGON_CPU(rms_norm_fwd)(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
-  return norm_fwd_run(NORM_RMS, queue, p, queue->plan, fwd_task);
+  return norm_fwd_run(NORM_RMS, queue, p, fwd_task);
 }
 
 typedef struct bwd {
@@ -23,16 +23,20 @@ static void bwd_task(const void *argument, int64_t index) {
   const int64_t range = index / cut->tasks;
   const split_range at = split_share(cut, index);
   int64_t begin, end;
-  tigon_plan_range(p->space.rows, b->slabs, range, &begin, &end);
+  tigon_range(p->space.rows, b->slabs, range, &begin, &end);
   float *slab = p->dw ? p->slabs + range * p->cols : NULL;
   const bool stream = tigon_cpu_streams(norm_bwd_bytes(p));
   TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, &b->rows, begin, end, end, at, slab, NULL, stream);
 }
 
+int64_t TIGON_CPU(rms_norm_bwd_bytes)(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  (void)queue;
+  return tigon_slab_bytes(norm_bwd_ranges(p), 1, p->cols);
+}
+
 tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
   norm_sums parts[SPLIT_CELLS];
-  const bwd b = {norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs};
+  const bwd b = {norm_bwd_split(queue, p, parts, share_task), norm_bwd_ranges(p)};
   const column_sum dw = column_sum_of(p->slabs, b.slabs, 0, 1, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
   tigon_cpu_parallel_bytes(queue, b.slabs * b.rows.cut.tasks, norm_bwd_bytes(p), bwd_task, &b);
   if (p->dw) column_sum_list(queue, &dw, 1);
@@ -41,4 +45,7 @@ tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bw
 
 tigon_status TIGON_CPU(fused_add_rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
   return TIGON_CPU(rms_norm_bwd)(queue, p);
+}
+int64_t TIGON_CPU(fused_add_rms_norm_bwd_bytes)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
+  return TIGON_CPU(rms_norm_bwd_bytes)(queue, p);
 }

@@ -136,7 +136,7 @@ static void task(const void *argument, int64_t index) {
   const job *j = argument;
   const tigon_rope_problem *p = j->p;
   int64_t begin, end;
-  tigon_plan_range(p->batch * j->blocks, j->tasks, index, &begin, &end);
+  tigon_range(p->batch * j->blocks, j->tasks, index, &begin, &end);
   for (int64_t block = begin; block < end; ++block) {
     const int64_t t0 = block % j->blocks * TOKENS;
     turn_block(j, block / j->blocks, t0, p->tokens - t0 < TOKENS ? (int)(p->tokens - t0) : TOKENS);

@@ -230,16 +230,18 @@ static void fwd_task(const void *argument, int64_t index) {
   const tigon_softmax_fwd_problem *p = f->p;
   const int64_t row_bytes = 2 * p->cols * v_size(p->dtype);
   int64_t begin = index / f->cut.tasks, end = begin + 1;
-  if (!f->cells) tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
+  if (!f->cells) tigon_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
   const split_range parts = split_parts(&f->cut, index % f->cut.tasks);
   TIGON_FOR_DTYPE(p->dtype, fwd_rows, f, begin, end, parts, tigon_cpu_streams(p->space.rows * row_bytes));
 }
 
 tigon_status TIGON_CPU(softmax_fwd)(tigon_queue *queue, const tigon_softmax_fwd_problem *p) {
   cell cells[SPLIT_CELLS];
-  fwd f = {.p = p, .cut = split_of(queue->plan, p->space.rows, p->cols), .sweeps = ALL};
+  const int64_t row_bytes = 2 * p->cols * v_size(p->dtype);
+  fwd f = {.p = p, .cut = split_of(queue, p->space.rows, p->cols, row_bytes), .sweeps = ALL};
+  tigon_cpu_note(queue, f.cut.tasks, 0);
   if (f.cut.tasks == 1) {
-    tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 2 * p->cols * v_size(p->dtype)), fwd_task, &f);
+    tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, row_bytes), fwd_task, &f);
     return TIGON_OK;
   }
   f.cells = cells;
@@ -323,16 +325,18 @@ static void bwd_task(const void *argument, int64_t index) {
   const tigon_softmax_bwd_problem *p = b->p;
   const int64_t row_bytes = 3 * p->cols * v_size(p->dtype);
   int64_t begin = index / b->cut.tasks, end = begin + 1;
-  if (!b->dots) tigon_plan_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
+  if (!b->dots) tigon_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
   const split_range parts = split_parts(&b->cut, index % b->cut.tasks);
   TIGON_FOR_DTYPE(p->dtype, bwd_rows, b, begin, end, parts, tigon_cpu_streams(p->space.rows * row_bytes));
 }
 
 tigon_status TIGON_CPU(softmax_bwd)(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
   double dots[SPLIT_CELLS];
-  bwd b = {.p = p, .cut = split_of(queue->plan, p->space.rows, p->cols), .sweeps = ALL};
+  const int64_t row_bytes = 3 * p->cols * v_size(p->dtype);
+  bwd b = {.p = p, .cut = split_of(queue, p->space.rows, p->cols, row_bytes), .sweeps = ALL};
+  tigon_cpu_note(queue, b.cut.tasks, 0);
   if (b.cut.tasks == 1) {
-    tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 3 * p->cols * v_size(p->dtype)), bwd_task, &b);
+    tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, row_bytes), bwd_task, &b);
     return TIGON_OK;
   }
   b.dots = dots;

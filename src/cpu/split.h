@@ -1,4 +1,4 @@
-/* Case F: few huge rows, each shared by several tasks. What is summed up along a row is summed over its parts, and the parts'
+/* Few huge rows, each shared by several tasks. What is summed up along a row is summed over its parts, and the parts'
  * sums are joined in index order, whether one task has all parts or many. Parts are a function of the row's length alone: a
  * row has the same bits alone, in a batch, and on any number of threads. */
 #ifndef TIGON_CPU_SPLIT_H
@@ -7,9 +7,10 @@
 #include "cpu/cpu.h"
 
 enum {
-  SPLIT_UNIT = 8192,  /* columns: a part begins on a multiple, which no block or panel of a kernel crosses */
-  SPLIT_PARTS = 32,   /* of a row, at most: as many as the tasks of the CPU's description */
-  SPLIT_CELLS = 1024, /* parts of all rows that are split: their sums are on the caller's stack */
+  SPLIT_UNIT = 8192,             /* columns: a part begins on a multiple, which no block or panel of a kernel crosses */
+  SPLIT_PARTS = TIGON_CPU_TASKS, /* of a row, at most */
+  SPLIT_CELLS = SPLIT_PARTS * TIGON_CPU_TASKS, /* parts of all rows that are split, on the caller's stack */
+  SPLIT_BYTES = 2 * TIGON_CPU_THREAD_BYTES,    /* that a row moves which is worth a second region */
 };
 
 typedef struct split {
@@ -22,16 +23,23 @@ typedef struct split_range {
   int64_t begin, end;
 } split_range;
 
-static inline split split_of(const tigon_plan *plan, int64_t rows, int64_t cols) {
+/* May rows of `bytes` each be split? On some number of threads they then are. */
+static inline bool split_may(int64_t rows, int64_t bytes) { return rows < TIGON_CPU_TASKS && bytes >= SPLIT_BYTES; }
+
+/* Rows are split where whole ones would leave threads idle. */
+static inline split split_of(const tigon_queue *queue, int64_t rows, int64_t cols, int64_t bytes) {
   const int64_t most = (int64_t)SPLIT_UNIT * SPLIT_PARTS, width = ((cols - 1) / most + 1) * SPLIT_UNIT;
-  const int64_t parts = (cols - 1) / width + 1, tasks = plan->splits < parts ? plan->splits : parts;
-  return (split){cols, width, parts, plan->cut == TIGON_CASE_F && rows <= SPLIT_CELLS / parts ? tasks : 1};
+  split s = {cols, width, (cols - 1) / width + 1, 1};
+  if (rows == 0 || rows % queue->threads == 0 || !split_may(rows, bytes)) return s;
+  const int64_t share = rows > TIGON_CPU_TASKS / 2 ? 2 : TIGON_CPU_TASKS / rows;
+  s.tasks = share < s.parts ? share : s.parts;
+  return s;
 }
 
 /* The parts of a row's task `index`, below `tasks`. */
 static inline split_range split_parts(const split *s, int64_t index) {
   split_range r;
-  tigon_plan_range(s->parts, s->tasks, index, &r.begin, &r.end);
+  tigon_range(s->parts, s->tasks, index, &r.begin, &r.end);
   return r;
 }
 

@@ -40,22 +40,14 @@ static int attribute(const cuda_device *device, int which) {
   return value;
 }
 
-/* The copy rate is 0.87 of the memory's, as measured on an H200 (4.28 of 4.92 TB/s), where all SMs work; the points before
- * that, and costs, have the ratios of gpu-generic. A block of a backward pass that sums over rows has an SM to itself. */
+/* The copy rate is 0.87 of the memory's, as measured on an H200 (4.28 of 4.92 TB/s). */
 static void describe(cuda_device *device) {
-  device->desc = *tigon_device_desc_find("gpu-generic");
-  tigon_device_desc *d = &device->desc;
-  const double generic_sms = (double)d->cores, generic_gbps = d->bandwidth[3].gbps * generic_sms;
-  const double gbps = 0.87 * 2e-6 * attribute(device, CU_ATTRIBUTE_MEMORY_CLOCK_KHZ) *
-                      attribute(device, CU_ATTRIBUTE_MEMORY_BUS_BITS) / 8;
-  d->cores = d->workers = attribute(device, CU_ATTRIBUTE_SMS);
-  d->onchip_bytes = attribute(device, CU_ATTRIBUTE_BLOCK_SHARED_BYTES);
-  device->cu->device_get_name(d->name, sizeof d->name, device->device);
-  for (int i = 0; i < TIGON_BANDWIDTH_POINTS && d->bandwidth[i].cores > 0; ++i) {
-    const double share = (double)d->bandwidth[i].cores / generic_sms;
-    d->bandwidth[i].cores = (int64_t)(share * (double)d->cores + 0.5);
-    if (gbps > 0) d->bandwidth[i].gbps *= gbps / generic_gbps * generic_sms / (double)d->cores;
-  }
+  const double gbps =
+      2e-6 * attribute(device, CU_ATTRIBUTE_MEMORY_CLOCK_KHZ) * attribute(device, CU_ATTRIBUTE_MEMORY_BUS_BITS) / 8;
+  device->desc = (tigon_device){.cores = attribute(device, CU_ATTRIBUTE_SMS),
+                                .onchip_bytes = attribute(device, CU_ATTRIBUTE_BLOCK_SHARED_BYTES),
+                                .memory_gbps = 0.87 * gbps};
+  device->cu->device_get_name(device->desc.name, sizeof device->desc.name, device->device);
 }
 
 /* ---- opening ---- */
@@ -219,7 +211,7 @@ static tigon_status cuda_time(tigon_queue *queue, bool begin, double *seconds) {
   return status;
 }
 
-static const tigon_device_desc *cuda_describe(const tigon_queue *queue) { return &cuda_of(queue)->desc; }
+static const tigon_device *cuda_describe(const tigon_queue *queue) { return &cuda_of(queue)->desc; }
 
 const tigon_backend tigon_cuda_backend = {
     .abi = TIGON_BACKEND_ABI,

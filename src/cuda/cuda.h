@@ -6,6 +6,7 @@
 
 #include "backend.h"
 #include "cuda/driver.h"
+#include "slabs.h"
 
 enum {
   CUDA_DEVICES = 16,
@@ -26,7 +27,7 @@ typedef struct cuda_device {
   unsigned ticket;   /* the next one, but for turns */
   void *blaslt;      /* src/cuda/blaslt.c: cuBLASLt's handle */
   void *begin, *end; /* events, made when time is first taken */
-  tigon_device_desc desc;
+  tigon_device desc;
   char reason[256]; /* why the last call failed */
 } cuda_device;
 

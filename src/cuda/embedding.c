@@ -95,6 +95,11 @@ static tigon_status join(tigon_queue *queue, const tigon_embedding_bwd_problem *
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p, (void *)w));
 }
 
+int64_t tigon_cuda_embedding_bwd_bytes(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
+  (void)queue;
+  return tigon_pad(2 * p->space.rows * (int64_t)sizeof(uint64_t)); /* order_of()'s lists */
+}
+
 tigon_status tigon_cuda_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
   static cuda_kernel wide[3] = CUDA_KERNELS(embedding, embedding_bwd_wide);
   static cuda_kernel any[3] = CUDA_KERNELS(embedding, embedding_bwd_any);

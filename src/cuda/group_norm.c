@@ -167,8 +167,8 @@ static tigon_status bwd_held(tigon_queue *queue, const tigon_group_norm_bwd_prob
 }
 
 /* *slabs: how many it fills. */
-static tigon_status bwd_walked(tigon_queue *queue, const tigon_group_norm_bwd_problem *p, const tigon_plan *plan,
-                               bool wide, int64_t ranges, int64_t *slabs) {
+static tigon_status bwd_walked(tigon_queue *queue, const tigon_group_norm_bwd_problem *p, bool wide, int64_t ranges,
+                               int64_t *slabs) {
   static cuda_kernel sums_wide[3] = CUDA_KERNELS(group_norm, group_norm_bwd_wide),
                      sums_any[3] = CUDA_KERNELS(group_norm, group_norm_bwd_any),
                      store_wide[3] = CUDA_KERNELS(group_norm, group_norm_bwd_store_wide),
@@ -177,7 +177,7 @@ static tigon_status bwd_walked(tigon_queue *queue, const tigon_group_norm_bwd_pr
   int threads;
   group_walk walk = walk_of(p->channels, p->run, lanes, &threads);
   walk.ranges = ranges;
-  if (walk.parts > 1) walk.splits = plan->splits < walk.parts ? plan->splits : walk.parts;
+  walk.splits = tigon_splits(walk.parts, p->groups * ranges, cuda_of(queue)->desc.cores);
   walk.team = cuda_ceil_div(p->run, walk.pieces) >= (int64_t)2 * lanes * threads ? threads : 32;
   walk.handed = cuda_of(queue)->scratch;
   *slabs = ranges * walk.splits;
@@ -190,15 +190,14 @@ static tigon_status bwd_walked(tigon_queue *queue, const tigon_group_norm_bwd_pr
   return cuda_launch(queue, store, shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
-static tigon_status bwd_rows(tigon_queue *queue, const tigon_group_norm_bwd_problem *p, const tigon_plan *plan,
-                             int64_t *slabs) {
+static tigon_status bwd_rows(tigon_queue *queue, const tigon_group_norm_bwd_problem *p, int64_t *slabs) {
   static cuda_kernel few[3] = CUDA_KERNELS(group_norm, group_norm_bwd_2),
                      many[3] = CUDA_KERNELS(group_norm, group_norm_bwd_4),
                      mixed[3] = CUDA_KERNELS(group_norm, group_norm_bwd_mixed);
   const held_kernel of_few = {few, 2, 4}, of_many = {many, 4, 3}, of_mixed = {mixed, 2, 4};
   const cuda_device *device = cuda_of(queue);
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->channels * p->run, lanes);
-  const int64_t ranges = plan->row_tasks / p->groups;
+  const int64_t ranges = tigon_group_slabs(p->batch, p->groups, device->desc.cores);
   const group_path of_dy = path_of(&p->dy, p->channels, p->run, p->dtype),
                    of_x = path_of(&p->x, p->channels, p->run, p->dtype),
                    of_dx = path_of(&p->dx, p->channels, p->run, p->dtype);
@@ -210,7 +209,16 @@ static tigon_status bwd_rows(tigon_queue *queue, const tigon_group_norm_bwd_prob
   *slabs = ranges;
   if (path != ANY && packs <= cluster * of_block && held_bytes(&held) <= device->desc.onchip_bytes)
     return bwd_held(queue, p, &held, packs, ranges, cluster);
-  return bwd_walked(queue, p, plan, path == WIDE, ranges, slabs);
+  return bwd_walked(queue, p, path == WIDE, ranges, slabs);
+}
+
+/* As many slabs as walked rows have, which have the most. */
+int64_t tigon_cuda_group_norm_bwd_bytes(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
+  if (p->batch == 0 || p->channels * p->run == 0) return 0;
+  int threads;
+  const int64_t cores = cuda_of(queue)->desc.cores, ranges = tigon_group_slabs(p->batch, p->groups, cores);
+  const int64_t parts = walk_of(p->channels, p->run, 1, &threads).parts;
+  return tigon_slab_bytes(ranges * tigon_splits(parts, p->groups * ranges, cores), 2, p->groups * p->channels);
 }
 
 tigon_status tigon_cuda_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
@@ -219,6 +227,6 @@ tigon_status tigon_cuda_group_norm_bwd(tigon_queue *queue, const tigon_group_nor
                       .step = 2 * channels,
                       .cols = channels,
                       .accumulate = p->accumulate};
-  const tigon_status status = p->batch > 0 && p->run > 0 ? bwd_rows(queue, p, queue->plan, &sums.count) : TIGON_OK;
+  const tigon_status status = p->batch > 0 && p->run > 0 ? bwd_rows(queue, p, &sums.count) : TIGON_OK;
   return status == TIGON_OK && (p->dw || p->db) ? cuda_column_sums(queue, &sums) : status;
 }

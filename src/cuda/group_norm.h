@@ -2,7 +2,7 @@
 #ifndef TIGON_CUDA_GROUP_NORM_H
 #define TIGON_CUDA_GROUP_NORM_H
 
-#include "plan/plan.h"
+#include "slabs.h"
 #include "problem.h"
 
 enum {

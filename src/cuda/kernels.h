@@ -1,10 +1,12 @@
-/* The slots that this room's files define. */
+/* The slots that this room's files define, and what workspace some need. */
 #ifndef TIGON_CUDA_KERNELS_H
 #define TIGON_CUDA_KERNELS_H
 
 #include "cuda/cuda.h"
 
-#define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn tigon_cuda_##op##_##entry;
+#define TIGON_SLOT(op, entry)                          \
+  tigon_##op##_##entry##_fn tigon_cuda_##op##_##entry; \
+  tigon_##op##_##entry##_bytes tigon_cuda_##op##_##entry##_bytes;
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
 #undef TIGON_SLOT

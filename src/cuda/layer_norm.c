@@ -9,7 +9,11 @@ tigon_status tigon_cuda_layer_norm_fwd(tigon_queue *queue, const tigon_layer_nor
   return cuda_norm_fwd(queue, p, &kernels);
 }
 
+int64_t tigon_cuda_layer_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return tigon_slab_bytes(cuda_norm_slabs(queue, p), 2, p->cols);
+}
+
 tigon_status tigon_cuda_layer_norm_bwd(tigon_queue *queue, const tigon_layer_norm_bwd_problem *p) {
   const int sums = 2; /* a slab is [2, cols]: dw, db */
-  return cuda_norm_bwd(queue, p, queue->plan, sums, &kernels);
+  return cuda_norm_bwd(queue, p, sums, &kernels);
 }

@@ -2,7 +2,7 @@
 #include "cuda/linear.h"
 #include "cuda/kernel/element.cuh"
 #include "cuda/kernel/team.cuh"
-#include "plan/plan.h"
+#include "slabs.h"
 
 /* ---- the built-in product ---- */
 
@@ -124,7 +124,7 @@ template <class T, int N> __device__ inline void bias_sums(const linear_bias_sum
   const int64_t panels = (p.cols + WARP * N - 1) / (WARP * N);
   const int64_t range = blockIdx.x / panels, first = blockIdx.x % panels * (WARP * N), c = first + lane * N;
   int64_t begin, end;
-  tigon_plan_range(p.rows, p.ranges, range, &begin, &end);
+  tigon_range(p.rows, p.ranges, range, &begin, &end);
   float sum[N];
 #pragma unroll
   for (int j = 0; j < N; ++j) sum[j] = 0;

@@ -20,11 +20,14 @@ static norm_walk cut_groups(const tigon_norm_bwd_problem *p, int64_t slabs) {
   return (norm_walk){.ranges = p->groups.rows * parts, .parts = parts};
 }
 
+int64_t tigon_cuda_modulated_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return tigon_slab_bytes(cuda_norm_slabs(queue, p), 3, p->cols); /* dw, dscale, dshift */
+}
+
 tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_modulated_rms_norm_bwd_problem *p) {
-  const tigon_plan *plan = queue->plan;
   static cuda_kernel sums = CUDA_KERNEL(modulated_rms_norm, modulated_rms_norm_sums);
   enum { MOST_ROWS = 65535 }; /* of a grid */
-  norm_walk walk = cut_groups(p, plan->slabs);
+  norm_walk walk = cut_groups(p, cuda_norm_slabs(queue, p));
   const tigon_status status = walk.ranges > 0 ? cuda_norm_bwd_rows(queue, p, &walk, &kernels) : TIGON_OK;
   const bool whole = walk.ranges > 0 && walk.parts == 0; /* then dscale and dshift are there */
   if (status != TIGON_OK || !(p->dw || (!whole && (p->dscale.data || p->dshift.data)))) return status;

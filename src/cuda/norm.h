@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "plan/plan.h"
+#include "slabs.h"
 #include "problem.h"
 
 enum {

@@ -260,15 +260,15 @@ static bool cut_few(const cuda_device *device, const tigon_norm_bwd_problem *p, 
          shape->shared_bytes <= device->desc.onchip_bytes;
 }
 
-tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan, int sums,
-                           norm_kernels *kernels) {
+tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, int sums, norm_kernels *kernels) {
   norm_few few;
   cuda_shape shape;
-  if (cut_few(cuda_of(queue), p, plan->row_tasks, sums, &few, &shape)) {
+  const int64_t slabs = cuda_norm_slabs(queue, p);
+  if (cut_few(cuda_of(queue), p, slabs, sums, &few, &shape)) {
     if (few.clusters > 1) few.ticket = cuda_ticket(queue);
     return cuda_launch(queue, cuda_by_dtype(kernels->bwd_few, p->dtype), shape, CUDA_ARGUMENTS(&few));
   }
-  norm_walk walk = {.ranges = plan->row_tasks};
+  norm_walk walk = {.ranges = slabs};
   const tigon_status status = p->space.rows > 0 ? cuda_norm_bwd_rows(queue, p, &walk, kernels) : TIGON_OK;
   const column_sums all = {.of = {{p->slabs, p->dw, p->dw_dtype}, {p->slabs + p->cols, p->db, p->db_dtype}},
                            .count = p->space.rows > 0 ? walk.ranges : 0,

@@ -32,11 +32,15 @@ typedef struct norm_kernels {
                            .bwd_staged_any = CUDA_KERNELS(op, op##_bwd_staged_any)
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels);
+/* Slabs of a gradient over rows: a block that sums over a range has an SM to itself. */
+static inline int64_t cuda_norm_slabs(const tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return tigon_slabs(p->space.rows, cuda_of(queue)->desc.cores);
+}
+
 /* dx, and the slabs of walk->ranges ranges of rows, of which there may be fewer afterwards; walk->team is chosen here. */
 tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,
                                 norm_kernels *kernels);
 /* All of it; a slab has `sums` sums: dw, and db where there are 2. */
-tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan, int sums,
-                           norm_kernels *kernels);
+tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, int sums, norm_kernels *kernels);
 
 #endif

@@ -7,6 +7,10 @@ tigon_status tigon_cuda_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fw
   return cuda_norm_fwd(queue, p, &kernels);
 }
 
+int64_t tigon_cuda_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  return tigon_slab_bytes(cuda_norm_slabs(queue, p), 1, p->cols);
+}
+
 tigon_status tigon_cuda_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
-  return cuda_norm_bwd(queue, p, queue->plan, 1, &kernels);
+  return cuda_norm_bwd(queue, p, 1, &kernels);
 }

@@ -110,13 +110,6 @@ static tigon_status check_apart(tigon_context *context, const tigon_adamw_param 
   return TIGON_OK;
 }
 
-/* A list is planned as one tensor of its first one's kind. */
-static tigon_status plan_of(tigon_context *context, const char *entry, tigon_dtype dtype, int64_t elements,
-                            tigon_plan *plan) {
-  const tigon_plan_call call = {.op = "adamw", .entry = entry, .dtype = dtype, .rows = 1, .cols = elements};
-  return tigon_front_plan_launch(context, &call, plan);
-}
-
 static tigon_status check_beta(tigon_context *context, const char *call, const char *name, double beta) {
   if (beta >= 0 && beta < 1) return TIGON_OK;
   return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s is %g, must be at least 0 and less than 1", call, name, beta);
@@ -137,13 +130,11 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
   if (a.step < 1)
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: step is %lld, must be >= 1", call, (long long)a.step);
   uint32_t dtypes = 0;
-  int64_t elements = 0;
   TIGON_TRY(tigon_check_vector(context, call, "clip_factor", &a.clip_factor, 1, "one number"));
   for (int64_t i = 0; i < a.count; ++i) {
     if (check_param(context, i, &a.params[i], &a.clip_factor, false) != TIGON_OK)
       return check_param(context, i, &a.params[i], &a.clip_factor, true);
     dtypes |= TIGON_BIT(a.params[i].param.dtype);
-    elements += tigon_tensor_count(&a.params[i].param);
   }
   TIGON_TRY(check_apart(context, a.params, a.count));
   const tigon_adamw_step_problem p = {
@@ -160,11 +151,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
   for (tigon_dtype d = TIGON_F32; d <= TIGON_BF16; ++d)
     if ((dtypes & TIGON_BIT(d)) && !TIGON_CAN_CALL(context, adamw_step, d))
       return tigon_front_unsupported(context, "adamw_step", d);
-  tigon_plan plan = {0};
-  if (elements > 0)
-    TIGON_TRY(plan_of(context, tigon_present(&a.params->master) ? "step_master" : "step", a.params->param.dtype,
-                      elements, &plan));
-  return TIGON_CALL_SLOT(context, adamw_step, TIGON_F32, &p, &plan);
+  return TIGON_CALL_SLOT(context, adamw_step, TIGON_F32, &p);
 }
 
 static const size_t clip_bytes = TIGON_ADAMW_PARTIALS * sizeof(double);
@@ -180,7 +167,6 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
   TIGON_TRY(tigon_check_number(context, call, "max_norm", a.max_norm, 0, FLT_MAX));
   const uint32_t f32 = TIGON_BIT(TIGON_F32);
   tigon_tensor nothing = {0};
-  int64_t elements = 0;
   for (int64_t i = -1; i < a.count; ++i) {
     char name[32];
     snprintf(name, sizeof name, "grads[%lld]", (long long)i);
@@ -192,7 +178,6 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
     };
     TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
     TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, clip_bytes));
-    elements += tigon_tensor_count(&grad);
   }
   TIGON_TRY(tigon_check_vector(context, call, "norm", &a.norm, 1, "one number"));
   TIGON_TRY(tigon_check_vector(context, call, "factor", &a.factor, 1, "one number"));
@@ -204,9 +189,7 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
       .factor = a.factor.data,
       .partials = a.workspace,
   };
-  tigon_plan plan = {0};
-  if (elements > 0) TIGON_TRY(plan_of(context, "clip", a.grads->dtype, elements, &plan));
-  return TIGON_CALL_SLOT(context, adamw_clip, TIGON_F32, &p, &plan);
+  return TIGON_CALL_SLOT(context, adamw_clip, TIGON_F32, &p);
 }
 
 tigon_status tigon_adamw_clip_workspace(tigon_context *context, const tigon_adamw_clip_args *args, size_t *bytes) {

@@ -92,7 +92,7 @@ tigon_status tigon_attention_fwd(tigon_context *context, const tigon_attention_f
       .causal = a.causal != 0,
       .window = window_of(&s),
   };
-  return TIGON_CALL_SLOT(context, attention_fwd, p.dtype, &p, NULL);
+  return TIGON_CALL_SLOT(context, attention_fwd, p.dtype, &p);
 }
 
 /* Bytes of delta and, where the dtype is narrow, of the f32 sums of dq that a backend on host memory adds up tile by tile;
@@ -170,7 +170,7 @@ tigon_status tigon_attention_bwd(tigon_context *context, const tigon_attention_b
   TIGON_TRY(tigon_check_workspace(context, "attention_bwd", args->workspace, args->workspace_bytes, bytes));
   /* Without queries dk and dv are 0, and without keys dq is. */
   if (p.batch == 0 || p.q.heads + p.k.heads == 0 || p.tokens + p.keys == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, attention_bwd, p.dtype, &p, NULL);
+  return TIGON_CALL_SLOT(context, attention_bwd, p.dtype, &p);
 }
 
 tigon_status tigon_attention_bwd_workspace(tigon_context *context, const tigon_attention_bwd_args *args,

@@ -110,31 +110,6 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
   return TIGON_OK;
 }
 
-tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_problem *p, const char *entry,
-                             tigon_dtype dtype, int64_t rows, int64_t cols, tigon_plan *plan) {
-  const bool backward = strcmp(entry, "bwd") == 0, mean = p->reduction == TIGON_REDUCTION_MEAN;
-  const bool counts = (p->parts & TIGON_CROSS_ENTROPY_COUNT) && (mean || p->error_flag);
-  const bool spreads = p->dloss && p->reduction == TIGON_REDUCTION_NONE;
-  const int label = p->label_dtype == TIGON_I64 ? 2 : 1;
-  const tigon_row_words words = {
-      .label = (uint8_t)label,
-      .in = (uint8_t)(label + backward + spreads + !!p->token_scale),
-      .out = (uint8_t)(backward ? 0 : !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax),
-      .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
-                          ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0))};
-  const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
-  const bool apart = dtype == TIGON_F32 && !plain;                            /* logits, apart from x */
-  const bool more = p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
-  const tigon_plan_call call = {.op = "cross_entropy",
-                                .entry = entry,
-                                .dtype = dtype,
-                                .f32_temporaries = apart + more,
-                                .rows = rows,
-                                .cols = cols,
-                                .words = &words};
-  return tigon_front_plan_call(context, &call, plan);
-}
-
 /* ---- the op ---- */
 
 /* Cuts the workspace into `inverse` and what a forward call left out of token_loss and argmax; returns its bytes. */
@@ -156,7 +131,7 @@ static size_t cut_workspace(tigon_cross_entropy_problem *p, char *workspace, boo
 
 /* Forward's arguments, strides to be filled in; backward's are put into the same struct, with lse as an input. */
 static tigon_status prepare(tigon_context *context, const char *call, tigon_cross_entropy_fwd_args *a, bool forward,
-                            bool shape_only, tigon_cross_entropy_problem *p, tigon_plan *plan, size_t *needed) {
+                            bool shape_only, tigon_cross_entropy_problem *p, size_t *needed) {
   const int optional = TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS;
   tigon_arg list[TIGON_MAX_ARGS] = {
       {"logits", &a->logits, TIGON_FLOATS, TIGON_IN, NULL},
@@ -197,25 +172,21 @@ static tigon_status prepare(tigon_context *context, const char *call, tigon_cros
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: logits has more rows than a workspace can hold numbers for",
                       call);
   *needed = cut_workspace(p, a->workspace, forward, tigon_present(&a->out.correct));
-  if (!shape_only) {
-    TIGON_TRY(tigon_check_workspace(context, call, a->workspace, a->workspace_bytes, *needed));
-    TIGON_TRY(tigon_check_indices(context, call, "labels", &a->labels, loss.vocab, p->has_ignore_index, p->ignore_index,
-                                  &a->out.error, &p->error_flag));
-  }
-  const char *entry = !forward ? "bwd" : tigon_present(&a->dlogits) ? "fwd_dlogits" : "fwd";
-  return tigon_plan_loss(context, p, entry, p->dtype, p->space.rows, p->cols, plan);
+  if (shape_only) return TIGON_OK;
+  TIGON_TRY(tigon_check_workspace(context, call, a->workspace, a->workspace_bytes, *needed));
+  return tigon_check_indices(context, call, "labels", &a->labels, loss.vocab, p->has_ignore_index, p->ignore_index,
+                             &a->out.error, &p->error_flag);
 }
 
 tigon_status tigon_cross_entropy_fwd(tigon_context *context, const tigon_cross_entropy_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_fwd";
   tigon_cross_entropy_fwd_problem p;
-  tigon_plan plan;
   size_t needed;
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_cross_entropy_fwd_args a = *args;
-  TIGON_TRY(prepare(context, call, &a, true, false, &p, &plan, &needed));
-  return TIGON_CALL_SLOT(context, cross_entropy_fwd, p.dtype, &p, &plan);
+  TIGON_TRY(prepare(context, call, &a, true, false, &p, &needed));
+  return TIGON_CALL_SLOT(context, cross_entropy_fwd, p.dtype, &p);
 }
 
 tigon_status tigon_cross_entropy_fwd_workspace(tigon_context *context, const tigon_cross_entropy_fwd_args *args,
@@ -223,11 +194,10 @@ tigon_status tigon_cross_entropy_fwd_workspace(tigon_context *context, const tig
   TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_fwd_workspace";
   tigon_cross_entropy_fwd_problem p;
-  tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: bytes is NULL", call);
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_cross_entropy_fwd_args a = *args;
-  return prepare(context, call, &a, true, true, &p, &plan, bytes);
+  return prepare(context, call, &a, true, true, &p, bytes);
 }
 
 static tigon_cross_entropy_fwd_args as_forward(const tigon_cross_entropy_bwd_args *a) {
@@ -248,13 +218,12 @@ tigon_status tigon_cross_entropy_bwd(tigon_context *context, const tigon_cross_e
   TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_bwd";
   tigon_cross_entropy_bwd_problem p;
-  tigon_plan plan;
   size_t needed;
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_cross_entropy_fwd_args a = as_forward(args);
-  TIGON_TRY(prepare(context, call, &a, false, false, &p, &plan, &needed));
+  TIGON_TRY(prepare(context, call, &a, false, false, &p, &needed));
   if (p.space.rows == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, cross_entropy_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, cross_entropy_bwd, p.dtype, &p);
 }
 
 tigon_status tigon_cross_entropy_bwd_workspace(tigon_context *context, const tigon_cross_entropy_bwd_args *args,
@@ -262,9 +231,8 @@ tigon_status tigon_cross_entropy_bwd_workspace(tigon_context *context, const tig
   TIGON_KEEP_CALLER_STATE;
   const char *call = "cross_entropy_bwd_workspace";
   tigon_cross_entropy_bwd_problem p;
-  tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: bytes is NULL", call);
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_cross_entropy_fwd_args a = as_forward(args);
-  return prepare(context, call, &a, false, true, &p, &plan, bytes);
+  return prepare(context, call, &a, false, true, &p, bytes);
 }

@@ -44,13 +44,11 @@ tigon_status tigon_embedding_fwd(tigon_context *context, const tigon_embedding_f
   TIGON_TRY(tigon_check_indices(context, call, "idx", &a.idx, (tigon_dim){"table", &a.table, 0}, false, 0, &a.error,
                                 &p.error_flag));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "embedding", "fwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, embedding_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, embedding_fwd, p.dtype, &p);
 }
 
 static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bwd_args *args, bool shape_only,
-                                tigon_embedding_bwd_problem *p, size_t *bytes) {
+                                tigon_embedding_bwd_problem *p) {
   const char *call = "embedding_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_embedding_bwd_args a = *args;
@@ -88,7 +86,6 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bw
   const tigon_tensor *const tensors[] = {&a.dy};
   tigon_rows *const rows[] = {&p->dy};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
-  *bytes = p->space.rows ? ((size_t)tigon_embedding_order(p->space.rows) * sizeof(int64_t) + 63) / 64 * 64 : 0;
   if (shape_only) return TIGON_OK;
   return tigon_check_indices(context, call, "idx", &a.idx, (tigon_dim){"dtable", &a.dtable, 0}, false, 0, &a.error,
                              &p->error_flag);
@@ -98,20 +95,11 @@ tigon_status tigon_embedding_bwd(tigon_context *context, const tigon_embedding_b
   TIGON_KEEP_CALLER_STATE;
   tigon_embedding_bwd_problem p;
   size_t bytes;
-  TIGON_TRY(prepare_bwd(context, args, false, &p, &bytes));
+  TIGON_TRY(prepare_bwd(context, args, false, &p));
   if (p.vocab == 0 || p.cols == 0) return TIGON_OK;
+  TIGON_TRY(TIGON_ASK_WORKSPACE(context, embedding_bwd, p.dtype, &p, &bytes));
   TIGON_TRY(tigon_check_workspace(context, "embedding_bwd", args->workspace, args->workspace_bytes, bytes));
-  const tigon_row_words words = {.in = p.idx_dtype == TIGON_I64 ? 2 : 1};
-  const tigon_plan_call plan_call = {.op = "embedding",
-                                     .entry = "bwd",
-                                     .dtype = p.dtype,
-                                     .rows = p.space.rows,
-                                     .cols = p.cols,
-                                     .out_rows = p.vocab,
-                                     .words = &words};
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan_launch(context, &plan_call, &plan));
-  return TIGON_CALL_SLOT(context, embedding_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, embedding_bwd, p.dtype, &p);
 }
 
 tigon_status tigon_embedding_bwd_workspace(tigon_context *context, const tigon_embedding_bwd_args *args,
@@ -119,5 +107,6 @@ tigon_status tigon_embedding_bwd_workspace(tigon_context *context, const tigon_e
   TIGON_KEEP_CALLER_STATE;
   tigon_embedding_bwd_problem p;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "embedding_bwd_workspace: bytes is NULL");
-  return prepare_bwd(context, args, true, &p, bytes);
+  TIGON_TRY(prepare_bwd(context, args, true, &p));
+  return TIGON_ASK_WORKSPACE(context, embedding_bwd, p.dtype, &p, bytes);
 }

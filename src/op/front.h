@@ -1,4 +1,4 @@
-/* What fronts share. A front checks everything, collapses the call to a problem, asks for a plan and calls the slot. It
+/* What fronts share. A front checks everything, collapses the call to a problem and calls the slot. It
  * names no backend. */
 #ifndef TIGON_OP_FRONT_H
 #define TIGON_OP_FRONT_H
@@ -53,9 +53,5 @@ typedef struct tigon_loss_args {
 int tigon_loss_list(tigon_cross_entropy_options *options, tigon_cross_entropy_outputs *out, tigon_arg *to);
 /* Numbers, presence and shapes; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
-
-/* Plans the rows of a loss, of which *p has the options. src/op/cross_entropy.c. */
-tigon_status tigon_plan_loss(tigon_context *context, const tigon_cross_entropy_problem *p, const char *entry,
-                             tigon_dtype dtype, int64_t rows, int64_t cols, tigon_plan *plan);
 
 #endif

@@ -51,7 +51,7 @@ typedef struct fused {
 
 static inline bool counts(const fused *f, int64_t r) {
   bool out_of_range;
-  return !f->skips || tigon_cross_entropy_label(&f->loss, r, &out_of_range) >= 0;
+  return !f->skips || f->context->queue.record || tigon_cross_entropy_label(&f->loss, r, &out_of_range) >= 0;
 }
 
 tigon_status tigon_fused_linear_cross_entropy_run(fused *f);

@@ -77,11 +77,7 @@ static tigon_status make_logits(fused *f, const chunk *c, char *logits, int64_t 
       .w_pitch = f->weight_pitch,
       .y_pitch = cols,
   };
-  return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p, NULL);
-}
-
-static const char *entry_of(bool backward, bool gradients) {
-  return backward ? "bwd" : gradients ? "fwd_dlogits" : "fwd";
+  return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
 /* Rows [r, r + n), whose logits begin at `logits`; dlogits take their place. Backward reads lse, forward writes it. */
@@ -103,10 +99,8 @@ static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64
   if (p.z_loss) p.z_loss += r;
   if (p.entropy) p.entropy += r;
   if (p.argmax) p.argmax += r;
-  tigon_plan plan;
-  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, entry_of(backward, gradients), f->dtype, n, cols, &plan));
-  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->dtype, &p, &plan)
-                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
+  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->dtype, &p)
+                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p);
 }
 
 /* The chunk's rows, run by run of rows that lie together. */
@@ -122,7 +116,7 @@ static tigon_status run_losses(fused *f, const chunk *c, char *logits, int64_t f
 }
 
 static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
-  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, p, NULL);
+  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, p);
 }
 
 static tigon_linear_bwd_problem backward_of(const fused *f, int64_t rows, const void *dlogits, int64_t cols) {
@@ -221,7 +215,7 @@ static tigon_status park(fused *f, const chunk *c, const char *dlogits) {
     status = queue->backend->copy_rows(queue, parked_at(f, from) + (size_t)c->begin * bytes, bytes,
                                        dlogits + (size_t)from * size, (size_t)f->vocab * size, bytes, c->count);
   }
-  return tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", NULL, status);
+  return tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", status);
 }
 
 /* From the last panel on: each takes the place of dlogits that were used. */
@@ -275,9 +269,7 @@ static tigon_status run_panels(fused *f) {
 static tigon_status run_part(fused *f, int part) {
   tigon_cross_entropy_problem p = f->loss;
   p.parts = part;
-  tigon_plan plan;
-  TIGON_TRY(tigon_plan_loss(f->context, &f->loss, "fwd", f->dtype, f->rows, f->vocab, &plan));
-  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p, &plan);
+  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_run(fused *f) {

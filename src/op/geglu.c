@@ -11,9 +11,7 @@ tigon_status tigon_geglu_fwd(tigon_context *context, const tigon_geglu_fwd_args 
   TIGON_TRY(tigon_check_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
   TIGON_TRY(tigon_check_choice(context, call, "approx", (int)a.approx, TIGON_GELU_ERF));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "geglu", "fwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, geglu_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, geglu_fwd, p.dtype, &p);
 }
 
 tigon_status tigon_geglu_bwd(tigon_context *context, const tigon_geglu_bwd_args *args) {
@@ -25,7 +23,5 @@ tigon_status tigon_geglu_bwd(tigon_context *context, const tigon_geglu_bwd_args 
   TIGON_TRY(tigon_check_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
   TIGON_TRY(tigon_check_choice(context, call, "approx", (int)a.approx, TIGON_GELU_ERF));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "geglu", "bwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, geglu_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, geglu_bwd, p.dtype, &p);
 }

@@ -91,15 +91,12 @@ tigon_status tigon_group_norm_fwd(tigon_context *context, const tigon_group_norm
   TIGON_TRY(planes(context, call, "x", &a.x, &p.x));
   TIGON_TRY(planes(context, call, "y", &a.y, &p.y));
   if (p.batch == 0 || p.channels == 0 || p.run == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan_groups(context, "group_norm", "fwd", p.dtype, p.batch * p.groups, p.channels * p.run,
-                                    p.groups, p.run, &plan));
-  return TIGON_CALL_SLOT(context, group_norm_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, group_norm_fwd, p.dtype, &p);
 }
 
-/* Checks and plans the call; `shape_only` for the workspace query. */
+/* Checks and collapses the call; `shape_only` for the workspace query. */
 static tigon_status prepare_bwd(tigon_context *context, const tigon_group_norm_bwd_args *args, bool shape_only,
-                                tigon_group_norm_bwd_problem *p, tigon_plan *plan) {
+                                tigon_group_norm_bwd_problem *p) {
   const char *call = "group_norm_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_group_norm_bwd_args a = *args;
@@ -148,29 +145,25 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_group_norm_b
   };
   TIGON_TRY(planes(context, call, "dy", &a.dy, &p->dy));
   TIGON_TRY(planes(context, call, "x", &a.x, &p->x));
-  TIGON_TRY(planes(context, call, "dx", &a.dx, &p->dx));
-  return tigon_front_plan_groups(context, "group_norm", "bwd", p->dtype, p->batch * p->groups, p->channels * p->run,
-                                 p->groups, p->run, plan);
+  return planes(context, call, "dx", &a.dx, &p->dx);
 }
 
 tigon_status tigon_group_norm_bwd(tigon_context *context, const tigon_group_norm_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   tigon_group_norm_bwd_problem p;
-  tigon_plan plan;
-  TIGON_TRY(prepare_bwd(context, args, false, &p, &plan));
-  TIGON_TRY(tigon_check_workspace(context, "group_norm_bwd", args->workspace, args->workspace_bytes,
-                                  (size_t)plan.workspace_bytes));
+  size_t bytes;
+  TIGON_TRY(prepare_bwd(context, args, false, &p));
+  TIGON_TRY(TIGON_ASK_WORKSPACE(context, group_norm_bwd, p.dtype, &p, &bytes));
+  TIGON_TRY(tigon_check_workspace(context, "group_norm_bwd", args->workspace, args->workspace_bytes, bytes));
   if (p.channels == 0 || ((p.batch == 0 || p.run == 0) && !p.dw && !p.db)) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, group_norm_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, group_norm_bwd, p.dtype, &p);
 }
 
 tigon_status tigon_group_norm_bwd_workspace(tigon_context *context, const tigon_group_norm_bwd_args *args,
                                             size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_group_norm_bwd_problem p;
-  tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "group_norm_bwd_workspace: bytes is NULL");
-  TIGON_TRY(prepare_bwd(context, args, true, &p, &plan));
-  *bytes = (size_t)plan.workspace_bytes;
-  return TIGON_OK;
+  TIGON_TRY(prepare_bwd(context, args, true, &p));
+  return TIGON_ASK_WORKSPACE(context, group_norm_bwd, p.dtype, &p, bytes);
 }

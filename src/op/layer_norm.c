@@ -38,14 +38,12 @@ tigon_status tigon_layer_norm_fwd(tigon_context *context, const tigon_layer_norm
   tigon_rows *const rows[] = {&p.x, &p.y};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "layer_norm", "fwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, layer_norm_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, layer_norm_fwd, p.dtype, &p);
 }
 
-/* Checks and plans the call; `shape_only` for the workspace query. */
+/* Checks and collapses the call; `shape_only` for the workspace query. */
 static tigon_status prepare_bwd(tigon_context *context, const tigon_layer_norm_bwd_args *args, bool shape_only,
-                                tigon_layer_norm_bwd_problem *p, tigon_plan *plan) {
+                                tigon_layer_norm_bwd_problem *p) {
   const char *call = "layer_norm_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_layer_norm_bwd_args a = *args;
@@ -92,33 +90,34 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_layer_norm_b
   };
   const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx};
   tigon_rows *const rows[] = {&p->dy, &p->x, &p->dx};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
-  return tigon_front_plan(context, "layer_norm", "bwd", p->dtype, p->space.rows, p->cols, plan);
+  return tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space);
 }
 
 /* A call without dw and db needs no slabs. */
-static size_t bwd_workspace(const tigon_layer_norm_bwd_args *args, const tigon_plan *plan) {
-  return tigon_present(&args->dw) || tigon_present(&args->db) ? (size_t)plan->workspace_bytes : 0;
+static tigon_status bwd_workspace(tigon_context *context, const tigon_layer_norm_bwd_args *args,
+                                  const tigon_layer_norm_bwd_problem *p, size_t *bytes) {
+  *bytes = 0;
+  return tigon_present(&args->dw) || tigon_present(&args->db)
+             ? TIGON_ASK_WORKSPACE(context, layer_norm_bwd, p->dtype, p, bytes)
+             : TIGON_OK;
 }
 
 tigon_status tigon_layer_norm_bwd(tigon_context *context, const tigon_layer_norm_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   tigon_layer_norm_bwd_problem p;
-  tigon_plan plan;
-  TIGON_TRY(prepare_bwd(context, args, false, &p, &plan));
-  TIGON_TRY(tigon_check_workspace(context, "layer_norm_bwd", args->workspace, args->workspace_bytes,
-                                  bwd_workspace(args, &plan)));
+  size_t bytes;
+  TIGON_TRY(prepare_bwd(context, args, false, &p));
+  TIGON_TRY(bwd_workspace(context, args, &p, &bytes));
+  TIGON_TRY(tigon_check_workspace(context, "layer_norm_bwd", args->workspace, args->workspace_bytes, bytes));
   if (p.cols == 0 || (p.space.rows == 0 && !p.dw && !p.db)) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, layer_norm_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, layer_norm_bwd, p.dtype, &p);
 }
 
 tigon_status tigon_layer_norm_bwd_workspace(tigon_context *context, const tigon_layer_norm_bwd_args *args,
                                             size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_layer_norm_bwd_problem p;
-  tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "layer_norm_bwd_workspace: bytes is NULL");
-  TIGON_TRY(prepare_bwd(context, args, true, &p, &plan));
-  *bytes = bwd_workspace(args, &plan);
-  return TIGON_OK;
+  TIGON_TRY(prepare_bwd(context, args, true, &p));
+  return bwd_workspace(context, args, &p, bytes);
 }

@@ -70,7 +70,7 @@ tigon_status tigon_linear_fwd(tigon_context *context, const tigon_linear_fwd_arg
   p.x_pitch = x.pitch[2];
   p.y_pitch = y.pitch[2];
   if (p.rows == 0 || p.n == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, linear_fwd, p.dtype, &p, NULL);
+  return TIGON_CALL_SLOT(context, linear_fwd, p.dtype, &p);
 }
 
 /* Shapes and dtypes of a backward call whose tensors are each right on their own. */
@@ -156,7 +156,7 @@ tigon_status tigon_linear_bwd(tigon_context *context, const tigon_linear_bwd_arg
   if (p.n == 0 || p.k == 0) p.dw = NULL;
   if (p.n == 0) p.db = NULL;
   if (!p.dx && !p.dw && !p.db) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, linear_bwd, p.dtype, &p, NULL);
+  return TIGON_CALL_SLOT(context, linear_bwd, p.dtype, &p);
 }
 
 tigon_status tigon_linear_bwd_workspace(tigon_context *context, const tigon_linear_bwd_args *args, size_t *bytes) {

@@ -98,17 +98,12 @@ tigon_status tigon_modulated_rms_norm_fwd(tigon_context *context, const tigon_mo
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(modulation), modulation, modulation_rows, &p.groups));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  /* Groups with vectors of their own are case G: a channel is one column. */
-  const int64_t groups = p.groups.rows > 1 ? p.groups.rows : 0;
-  TIGON_TRY(
-      tigon_front_plan_groups(context, "modulated_rms_norm", "fwd", p.dtype, p.space.rows, p.cols, groups, 0, &plan));
-  return TIGON_CALL_SLOT(context, modulated_rms_norm_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, modulated_rms_norm_fwd, p.dtype, &p);
 }
 
-/* Checks and plans the call; `shape_only` for the workspace query. */
+/* Checks and collapses the call; `shape_only` for the workspace query. */
 static tigon_status prepare_bwd(tigon_context *context, const tigon_modulated_rms_norm_bwd_args *args, bool shape_only,
-                                tigon_modulated_rms_norm_bwd_problem *p, tigon_plan *plan) {
+                                tigon_modulated_rms_norm_bwd_problem *p) {
   const char *call = "modulated_rms_norm_bwd";
   TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
   tigon_modulated_rms_norm_bwd_args a = *args;
@@ -165,8 +160,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_modulated_rm
   const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx}, *const modulation[] = {&a.scale, &a.dscale, &a.dshift};
   tigon_rows *const rows[] = {&p->dy, &p->x, &p->dx}, *const modulation_rows[] = {&p->scale, &p->dscale, &p->dshift};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(modulation), modulation, modulation_rows, &p->groups));
-  return tigon_front_plan(context, "modulated_rms_norm", "bwd", p->dtype, p->space.rows, p->cols, plan);
+  return tigon_collapse(context, call, 1, TIGON_COUNT(modulation), modulation, modulation_rows, &p->groups);
 }
 
 static bool has_sums(const tigon_modulated_rms_norm_bwd_args *args) {
@@ -174,28 +168,28 @@ static bool has_sums(const tigon_modulated_rms_norm_bwd_args *args) {
 }
 
 /* A call with dx alone needs no slabs. */
-static size_t bwd_workspace(const tigon_modulated_rms_norm_bwd_args *args, const tigon_plan *plan) {
-  return has_sums(args) ? (size_t)plan->workspace_bytes : 0;
+static tigon_status bwd_workspace(tigon_context *context, const tigon_modulated_rms_norm_bwd_args *args,
+                                  const tigon_modulated_rms_norm_bwd_problem *p, size_t *bytes) {
+  *bytes = 0;
+  return has_sums(args) ? TIGON_ASK_WORKSPACE(context, modulated_rms_norm_bwd, p->dtype, p, bytes) : TIGON_OK;
 }
 
 tigon_status tigon_modulated_rms_norm_bwd(tigon_context *context, const tigon_modulated_rms_norm_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   tigon_modulated_rms_norm_bwd_problem p;
-  tigon_plan plan;
-  TIGON_TRY(prepare_bwd(context, args, false, &p, &plan));
-  TIGON_TRY(tigon_check_workspace(context, "modulated_rms_norm_bwd", args->workspace, args->workspace_bytes,
-                                  bwd_workspace(args, &plan)));
+  size_t bytes;
+  TIGON_TRY(prepare_bwd(context, args, false, &p));
+  TIGON_TRY(bwd_workspace(context, args, &p, &bytes));
+  TIGON_TRY(tigon_check_workspace(context, "modulated_rms_norm_bwd", args->workspace, args->workspace_bytes, bytes));
   if (p.cols == 0 || (p.space.rows == 0 && !has_sums(args))) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, modulated_rms_norm_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, modulated_rms_norm_bwd, p.dtype, &p);
 }
 
 tigon_status tigon_modulated_rms_norm_bwd_workspace(tigon_context *context,
                                                     const tigon_modulated_rms_norm_bwd_args *args, size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_modulated_rms_norm_bwd_problem p;
-  tigon_plan plan;
   if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "modulated_rms_norm_bwd_workspace: bytes is NULL");
-  TIGON_TRY(prepare_bwd(context, args, true, &p, &plan));
-  *bytes = bwd_workspace(args, &plan);
-  return TIGON_OK;
+  TIGON_TRY(prepare_bwd(context, args, true, &p));
+  return bwd_workspace(context, args, &p, bytes);
 }

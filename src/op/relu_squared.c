@@ -18,9 +18,8 @@ tigon_status tigon_relu_squared_fwd(tigon_context *context, const tigon_relu_squ
   tigon_rows *const rows[] = {&p.x, &p.y};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "relu_squared", "fwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, relu_squared_fwd, p.dtype, &p, &plan);
+  tigon_flatten(TIGON_COUNT(rows), rows, &p.space, &p.cols);
+  return TIGON_CALL_SLOT(context, relu_squared_fwd, p.dtype, &p);
 }
 
 tigon_status tigon_relu_squared_bwd(tigon_context *context, const tigon_relu_squared_bwd_args *args) {
@@ -40,7 +39,6 @@ tigon_status tigon_relu_squared_bwd(tigon_context *context, const tigon_relu_squ
   tigon_rows *const rows[] = {&p.dy, &p.x, &p.dx};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "relu_squared", "bwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, relu_squared_bwd, p.dtype, &p, &plan);
+  tigon_flatten(TIGON_COUNT(rows), rows, &p.space, &p.cols);
+  return TIGON_CALL_SLOT(context, relu_squared_bwd, p.dtype, &p);
 }

@@ -113,24 +113,6 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   return TIGON_OK;
 }
 
-/* The heads of queries and keys are the columns. */
-static tigon_status plan_of(tigon_context *context, const tigon_rope_problem *p, bool backward, tigon_plan *plan) {
-  const tigon_row_words words = {.in = p->position_dtype == TIGON_I64 ? 2 : 1};
-  const char *entry = p->positions ? backward ? "bwd_positions" : "fwd_positions" : backward ? "bwd" : "fwd";
-  const tigon_plan_call call = {.op = "rope",
-                                .entry = entry,
-                                .dtype = p->dtype,
-                                .rows = p->batch * p->tokens,
-                                .cols = (p->q.heads + p->k.heads) * p->head_dim,
-                                .col_unit = p->head_dim,
-                                .table_cols = p->rotary_dim / 2,
-                                .key_cols = p->k.heads * p->head_dim,
-                                .sequence = p->tokens,
-                                .row_table_bytes = (int)tigon_dtype_size(p->table_dtype),
-                                .words = p->positions ? &words : NULL};
-  return tigon_front_plan_launch(context, &call, plan);
-}
-
 static bool empty(const tigon_rope_problem *p) {
   return p->batch == 0 || p->tokens == 0 || p->head_dim == 0 || (p->q.heads == 0 && p->k.heads == 0);
 }
@@ -138,19 +120,15 @@ static bool empty(const tigon_rope_problem *p) {
 tigon_status tigon_rope_fwd(tigon_context *context, const tigon_rope_args *args) {
   TIGON_KEEP_CALLER_STATE;
   tigon_rope_problem p;
-  tigon_plan plan;
   TIGON_TRY(prepare(context, "rope_fwd", args, &p));
   if (empty(&p)) return TIGON_OK;
-  TIGON_TRY(plan_of(context, &p, false, &plan));
-  return TIGON_CALL_SLOT(context, rope_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, rope_fwd, p.dtype, &p);
 }
 
 tigon_status tigon_rope_bwd(tigon_context *context, const tigon_rope_args *args) {
   TIGON_KEEP_CALLER_STATE;
   tigon_rope_problem p;
-  tigon_plan plan;
   TIGON_TRY(prepare(context, "rope_bwd", args, &p));
   if (empty(&p)) return TIGON_OK;
-  TIGON_TRY(plan_of(context, &p, true, &plan));
-  return TIGON_CALL_SLOT(context, rope_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, rope_bwd, p.dtype, &p);
 }

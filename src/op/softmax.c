@@ -56,10 +56,7 @@ tigon_status tigon_softmax_fwd(tigon_context *context, const tigon_softmax_fwd_a
   tigon_rows *const rows[] = {&p.x, &p.y, &p.mask};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  const char *entry = !p.mask.data ? "fwd" : p.mask_dtype == p.dtype ? "fwd_mask" : "fwd_mask_f32";
-  TIGON_TRY(tigon_front_plan(context, "softmax", entry, p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, softmax_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, softmax_fwd, p.dtype, &p);
 }
 
 tigon_status tigon_softmax_bwd(tigon_context *context, const tigon_softmax_bwd_args *args) {
@@ -84,7 +81,5 @@ tigon_status tigon_softmax_bwd(tigon_context *context, const tigon_softmax_bwd_a
   tigon_rows *const rows[] = {&p.dy, &p.y, &p.dx};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "softmax", "bwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, softmax_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, softmax_bwd, p.dtype, &p);
 }

@@ -24,7 +24,9 @@ tigon_status tigon_check_gate_fwd(tigon_context *context, const char *call, tigo
   p->dtype = a->dtype;
   const tigon_tensor *const tensors[] = {a, b, c};
   tigon_rows *const rows[] = {&p->a, &p->b, &p->c};
-  return tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space);
+  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
+  if (p->space.rows > 0 && p->cols > 0) tigon_flatten(TIGON_COUNT(rows), rows, &p->space, &p->cols);
+  return TIGON_OK;
 }
 
 tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigon_tensor *dc, tigon_tensor *a,
@@ -39,7 +41,9 @@ tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigo
   p->dtype = a->dtype;
   const tigon_tensor *const tensors[] = {dc, a, b, da, db};
   tigon_rows *const rows[] = {&p->dc, &p->a, &p->b, &p->da, &p->db};
-  return tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space);
+  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
+  if (p->space.rows > 0 && p->cols > 0) tigon_flatten(TIGON_COUNT(rows), rows, &p->space, &p->cols);
+  return TIGON_OK;
 }
 
 /* gate_mult, down_mult, clamp. */
@@ -65,9 +69,7 @@ tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_arg
   TIGON_TRY(tigon_check_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
   TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "swiglu", "fwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, swiglu_fwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, swiglu_fwd, p.dtype, &p);
 }
 
 tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_args *args) {
@@ -80,7 +82,5 @@ tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_arg
   TIGON_TRY(tigon_check_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
   TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_plan plan;
-  TIGON_TRY(tigon_front_plan(context, "swiglu", "bwd", p.dtype, p.space.rows, p.cols, &plan));
-  return TIGON_CALL_SLOT(context, swiglu_bwd, p.dtype, &p, &plan);
+  return TIGON_CALL_SLOT(context, swiglu_bwd, p.dtype, &p);
 }

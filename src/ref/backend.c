@@ -72,7 +72,7 @@ static tigon_status ref_copy_rows(tigon_queue *queue, void *to, size_t to_pitch,
                                   size_t bytes, int64_t rows) {
   return tigon_cpu_backend.copy_rows(queue, to, to_pitch, from, from_pitch, bytes, rows);
 }
-static const tigon_device_desc *ref_describe(const tigon_queue *queue) { return tigon_cpu_backend.describe(queue); }
+static const tigon_device *ref_describe(const tigon_queue *queue) { return tigon_cpu_backend.describe(queue); }
 static const char *ref_gemm(const tigon_queue *queue) {
   (void)queue;
   return "oracle: run_to_run, thread_count, batch";

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "ascend/aicore.h"
+#include "ascend/plan/plans.h"
 #include "check/internal.h"
 #include "core/context.h"
 
@@ -30,7 +31,7 @@ static void same_bits(const check_case *c, tigon_plan_case force) {
   check_case_label(c, label);
   for (int o = 0; o < ORDERS; ++o) {
     check *k = o == 0 ? &first : &again;
-    contexts[o]->force = force;
+    contexts[o]->queue.backend->plans(&contexts[o]->queue)->force = force;
     check_run(k, c, contexts[o], 1, 0, NULL, NULL);
     if (o > 0 && !k->failure[0]) check_same_bits(k, &first, orders[o]);
     if (k->failure[0])

@@ -127,6 +127,13 @@ static void run_layer_norm(tigon_context *context, tigon_dtype dtype, int64_t ro
   free(mean), free(db);
 }
 
+static void plan_groups(tigon_context *context, const char *entry, tigon_dtype dtype, int64_t rows, int64_t cols,
+                        int64_t groups, int64_t run, tigon_plan *plan) {
+  const ascend_plan_call call = {
+      .op = "group_norm", .entry = entry, .dtype = dtype, .rows = rows, .cols = cols, .groups = groups, .run = run};
+  assert_int_equal(ascend_plan(&context->queue, &call, plan), TIGON_OK);
+}
+
 static void run_group_norm(tigon_context *context, tigon_dtype dtype, int64_t batch, int64_t groups, int64_t channels,
                            int64_t run) {
   const int64_t rows = batch * groups, cols = channels * run, all = groups * channels;
@@ -143,8 +150,7 @@ static void run_group_norm(tigon_context *context, tigon_dtype dtype, int64_t ba
                      weight = tigon_tensor_1d(w, dtype, all);
   const tigon_group_norm_fwd_args fwd = {
       .x = t[0], .w = weight, .b = weight, .y = t[1], .mean = mean, .rstd = rstd, .groups = groups, .eps = 1e-6};
-  assert_int_equal(tigon_front_plan_groups(context, "group_norm", "fwd", dtype, rows, cols, groups, run, &plan),
-                   TIGON_OK);
+  plan_groups(context, "fwd", dtype, rows, cols, groups, run, &plan);
   tigon_sim_reset(ascend_of(&context->queue)->sim);
   succeeds(context, tigon_group_norm_fwd(context, &fwd));
   expect_runs(context, &plan, run, "group_norm fwd");
@@ -159,8 +165,7 @@ static void run_group_norm(tigon_context *context, tigon_dtype dtype, int64_t ba
                                    .groups = groups};
   succeeds(context, tigon_group_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes));
   succeeds(context, tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace));
-  assert_int_equal(tigon_front_plan_groups(context, "group_norm", "bwd", dtype, rows, cols, groups, run, &plan),
-                   TIGON_OK);
+  plan_groups(context, "bwd", dtype, rows, cols, groups, run, &plan);
   tigon_sim_reset(ascend_of(&context->queue)->sim);
   succeeds(context, tigon_group_norm_bwd(context, &bwd));
   expect_runs(context, &plan, run, "group_norm bwd");
@@ -170,8 +175,8 @@ static void run_group_norm(tigon_context *context, tigon_dtype dtype, int64_t ba
   free(w);
 }
 
-static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
-                                 void *const tensor[], void *mask) {
+static void run_softmax(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[],
+                        void *mask) {
   tigon_plan plan;
   tigon_tensor t[3];
   for (int i = 0; i < 3; ++i) t[i] = tigon_tensor_2d(tensor[i], dtype, rows, cols);
@@ -191,6 +196,23 @@ static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int6
   ask(context, "softmax", "bwd", dtype, rows, cols, &plan);
   succeeds(context, tigon_softmax_bwd(context, &softmax));
   expect(context, &plan, "softmax bwd");
+}
+
+/* Rows of tensors: all, which lie end to end and are handed over as one, or every other one. */
+static int64_t elementwise_rows(tigon_tensor t[], tigon_dtype dtype, void *const tensor[], int count, int64_t rows,
+                                int64_t cols, bool dense) {
+  for (int i = 0; i < count; ++i) {
+    t[i] = tigon_tensor_2d(tensor[i], dtype, dense ? rows : rows / 2, cols);
+    if (!dense) t[i].strides[0] = 2 * cols;
+  }
+  return dense ? 1 : rows / 2;
+}
+
+static void run_relu(tigon_context *context, tigon_dtype dtype, int64_t all, int64_t width, void *const tensor[],
+                     bool dense) {
+  tigon_plan plan;
+  tigon_tensor t[3];
+  const int64_t rows = elementwise_rows(t, dtype, tensor, 3, all, width, dense), cols = dense ? all * width : width;
   const tigon_relu_squared_fwd_args fwd = {.x = t[0], .y = t[2]};
   ask(context, "relu_squared", "fwd", dtype, rows, cols, &plan);
   succeeds(context, tigon_relu_squared_fwd(context, &fwd));
@@ -201,10 +223,11 @@ static void run_softmax_and_relu(tigon_context *context, tigon_dtype dtype, int6
   expect(context, &plan, "relu_squared bwd");
 }
 
-static void run_gates(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[]) {
+static void run_gates(tigon_context *context, tigon_dtype dtype, int64_t all, int64_t width, void *const tensor[],
+                      bool dense) {
   tigon_plan plan;
   tigon_tensor t[5];
-  for (int i = 0; i < 5; ++i) t[i] = tigon_tensor_2d(tensor[i], dtype, rows, cols);
+  const int64_t rows = elementwise_rows(t, dtype, tensor, 5, all, width, dense), cols = dense ? all * width : width;
   const tigon_swiglu_fwd_args swiglu = {.a = t[0], .b = t[1], .c = t[2]};
   ask(context, "swiglu", "fwd", dtype, rows, cols, &plan);
   succeeds(context, tigon_swiglu_fwd(context, &swiglu));
@@ -288,7 +311,7 @@ static void run_loss(tigon_context *context, tigon_dtype dtype, int64_t rows, in
 static void run_cross_entropy(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
                               void *const tensor[4]) {
   run_loss(context, dtype, rows, cols, tensor, TIGON_REDUCTION_NONE);
-  if (context->force != TIGON_CASE_AUTO) return; /* the launches of totals are the same in every case */
+  if (plans_of(context)->force != TIGON_CASE_AUTO) return; /* the launches of totals are the same in every case */
   run_loss(context, dtype, rows, cols, tensor, TIGON_REDUCTION_MEAN);
   run_loss(context, dtype, rows, cols, tensor, TIGON_REDUCTION_SUM);
 }
@@ -301,10 +324,13 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   run_rms_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_layer_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
-  run_softmax_and_relu(context, dtype, rows, cols, tensor, mask);
+  run_softmax(context, dtype, rows, cols, tensor, mask);
   run_embedding(context, dtype, rows, cols, tensor);
   run_cross_entropy(context, dtype, rows, cols, tensor);
-  if (rows * cols <= GATED) run_gates(context, dtype, rows, cols, tensor);
+  for (int dense = rows > 1 ? 0 : 1; dense <= 1; ++dense) {
+    run_relu(context, dtype, rows, cols, tensor, dense);
+    if (rows * cols <= GATED) run_gates(context, dtype, rows, cols, tensor, dense);
+  }
   for (int i = 0; i < 5; ++i) free(tensor[i]);
   free(w), free(dw), free(rstd), free(mask);
 }
@@ -317,13 +343,13 @@ static void what_moves_was_predicted(void **state) {
     for (int s = 0; s < SHAPES; ++s)
       for (int d = 0; d < 2; ++d)
         for (tigon_plan_case force = TIGON_CASE_AUTO; force <= TIGON_CASE_F; ++force) {
-          context->force = force;
+          plans_of(context)->force = force;
           run_case(context, dtypes[d], shapes[s][0], shapes[s][1]);
         }
     for (int s = 0; s < GROUPED; ++s)
       for (int d = 0; d < 2; ++d)
         for (tigon_plan_case force = TIGON_CASE_AUTO; force <= TIGON_CASE_F; ++force) {
-          context->force = force;
+          plans_of(context)->force = force;
           run_group_norm(context, dtypes[d], grouped[s][0], grouped[s][1], grouped[s][2], grouped[s][3]);
         }
     tigon_context_destroy(context);
@@ -360,16 +386,13 @@ static void cross_entropy_of_a_panel(void **state) {
                                    .inverse_temperature = 1,
                                    .grad_scale = 1,
                                    .reduction = TIGON_REDUCTION_SUM};
-  tigon_plan plan;
-  ask(context, "cross_entropy", "bwd", TIGON_F32, ROWS, VOCAB, &plan);
-  assert_int_equal(ascend_cross_entropy_bwd(&context->queue, &p, &plan), TIGON_OK);
+  assert_int_equal(ascend_cross_entropy_bwd(&context->queue, &p), TIGON_OK);
   p.logits.data = logits + PANEL_BEGIN;
   p.dlogits = (tigon_rows){panel, {0, 0, PANEL}};
   p.cols = PANEL;
   p.panel_begin = PANEL_BEGIN;
   p.vocab = VOCAB;
-  ask(context, "cross_entropy", "bwd", TIGON_F32, ROWS, PANEL, &plan);
-  assert_int_equal(ascend_cross_entropy_bwd(&context->queue, &p, &plan), TIGON_OK);
+  assert_int_equal(ascend_cross_entropy_bwd(&context->queue, &p), TIGON_OK);
   for (int r = 0; r < ROWS; ++r)
     assert_memory_equal(panel + (size_t)r * PANEL, dlogits + (size_t)r * VOCAB + PANEL_BEGIN, PANEL * sizeof *panel);
   assert_true(dlogits[VOCAB + PANEL_BEGIN] < -0.5f && dlogits[4 * VOCAB] == 0);

@@ -41,24 +41,28 @@ static inline const tigon_sim_counters *counters(const tigon_context *context) {
 
 static inline void ask(tigon_context *context, const char *op, const char *entry, tigon_dtype dtype, int64_t rows,
                        int64_t cols, tigon_plan *plan) {
-  assert_int_equal(tigon_front_plan(context, op, entry, dtype, rows, cols, plan), TIGON_OK);
+  assert_int_equal(ascend_plan_rows(&context->queue, op, entry, dtype, rows, cols, plan), TIGON_OK);
   tigon_sim_reset(ascend_of(&context->queue)->sim);
 }
 
+static inline ascend_plans *plans_of(const tigon_context *context) { return &ascend_of(&context->queue)->plans; }
+
 /* Starts a call whose own plan is to be held to what is counted. */
 static inline void begin(tigon_context *context) {
-  memset(context->plans, 0, sizeof context->plans);
-  context->plan_count = 0;
-  context->predicted = 0;
+  ascend_plans *plans = plans_of(context);
+  memset(plans->of, 0, sizeof plans->of);
+  plans->count = 0;
+  plans->predicted = 0;
   tigon_sim_reset(ascend_of(&context->queue)->sim);
 }
 
 /* That call's plan, whose bytes are those that `tigon bench` shows as predicted. */
 static inline const tigon_plan *only_plan(const tigon_context *context) {
-  const tigon_planned *place = context->plans;
-  assert_int_equal(context->plan_count, 1);
+  const ascend_plans *plans = plans_of(context);
+  const ascend_planned *place = plans->of;
+  assert_int_equal(plans->count, 1);
   while (!place->key[0]) ++place;
-  assert_int_equal(context->predicted, place->plan.bytes_moved + place->plan.bytes_extra);
+  assert_int_equal(plans->predicted, place->plan.bytes_moved + place->plan.bytes_extra);
   return &place->plan;
 }
 

@@ -1,6 +1,6 @@
 /* The check: every kernel of every variant against the oracle. An op's file in this folder says how a case is called and
  * how far a result may be from the oracle's; the harness runs the case on the oracle, then on the variant under test with
- * 1, 2, 3 and 8 threads and every planner case, and looks at results, bits, guard zones, inputs and the caller's state.
+ * 1, 2, 3 and 8 threads and in every case of a planner, and looks at results, bits, guard zones, inputs and the caller's state.
  *
  * The run function of an op is called once per run and must do the same each time: make its tensors, call the op with
  * check_call(), and bound its outputs. What it makes is released afterwards. `tigon bench` times the same calls: cases.h. */

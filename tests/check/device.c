@@ -13,7 +13,8 @@ static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 static bool goes(const check_buffer *b) { return b->role != CHECK_ROLE_SCRATCH && b->inner_bytes > 0; }
 
-bool check_is_away(const check *k) { return !k->context->queue.backend->host_memory; }
+/* What a context records has no memory at all. */
+bool check_is_away(const check *k) { return !k->context->queue.backend->host_memory || k->context->queue.record; }
 
 static char *place_of(const check_away *away, const check *k, uintptr_t address) {
   for (int i = 0; i < k->count; ++i) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ascend/plan/plans.h"
 #include "check/cases.h"
 #include "check/internal.h"
 #include "core/context.h"
@@ -152,6 +153,28 @@ void check_add_errors(check_errors *to, const check_errors *from) {
   }
 }
 
+/* Where a planner cuts calls: every case that fits, of wide rows the one that splits them, stays within the bound. */
+static bool forced_fail(const check_case *c, tigon_context *context, uint64_t seed, const check *oracle,
+                        char failure[512]) {
+  if (!context->queue.backend->plans) return false;
+  ascend_plans *plans = context->queue.backend->plans(&context->queue);
+  bool wide = false, failed = false;
+  for (int d = 0; d < CHECK_DIMS; ++d) wide = wide || c->dims[d] >= WIDE;
+  for (tigon_plan_case force = TIGON_CASE_A; force <= TIGON_CASE_F && !failed; ++force) {
+    if (c->shape >= FORCED_SHAPES && !(wide && force == TIGON_CASE_F)) continue;
+    check again;
+    char when[24];
+    plans->force = force;
+    check_run(&again, c, context, seed, 0, oracle, NULL);
+    snprintf(when, sizeof when, "with case %c forced", tigon_plan_case_letter(force));
+    failed = fails(&again, when, failure);
+    check_release(&again);
+  }
+  plans->force = TIGON_CASE_AUTO;
+  planned[c->entry] |= plans->planned;
+  return failed;
+}
+
 static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed, const check *oracle, double *worst,
                       check_errors *errors, char failure[512]) {
   check first, again;
@@ -173,27 +196,9 @@ static bool runs_fail(const check_case *c, tigon_context *context, uint64_t seed
     failed = fails(&again, reruns[i].what, failure);
     check_release(&again);
   }
-  /* Every planner case that fits, of wide rows the one that splits them: the answer is the same within the bound, and in
-   * every bit where the device's sums have a fixed order. */
-  bool wide = false;
-  for (int d = 0; d < CHECK_DIMS; ++d) wide = wide || first.dims[d] >= WIDE;
   context->queue.threads = 2;
-  for (tigon_plan_case force = TIGON_CASE_A; force <= TIGON_CASE_F && !failed; ++force) {
-    if (c->shape >= FORCED_SHAPES && !(wide && force == TIGON_CASE_F)) continue;
-    context->force = force;
-    /* In case G a split row's shares have slabs of their own. */
-    const bool slabs = force == TIGON_CASE_F && (context->planned & TIGON_CASE_BIT(TIGON_CASE_G));
-    const bool same = context->device->sum_columns > 0 && !slabs;
-    check_run(&again, c, context, seed, 0, same ? NULL : oracle, NULL);
-    char when[24];
-    snprintf(when, sizeof when, "with case %c forced", tigon_plan_case_letter(force));
-    if (same && !again.failure[0]) check_same_bits(&again, &first, when);
-    failed = fails(&again, when, failure);
-    check_release(&again);
-    context->force = TIGON_CASE_AUTO;
-  }
+  if (!failed) failed = forced_fail(c, context, seed, oracle, failure);
   check_release(&first);
-  planned[c->entry] |= context->planned;
   return failed;
 }
 

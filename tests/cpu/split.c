@@ -1,5 +1,5 @@
-/* A wide row has the same bits alone, on any number of threads, cut as the planner likes or split by force, and in a batch that
- * no plan splits. */
+/* A wide row has the same bits whether one task has it, as in a large batch and on one thread, or however many tasks share it. So
+ * have gradients over rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,9 +11,18 @@
 #include <tigon/tigon.h>
 
 #include "core/context.h"
+#include "cpu/split.h"
 
 /* Five parts of a row, the last one ragged. A row of group_norm is cut by positions, or by channels where runs are short. */
-enum { BATCH = 40, COLS = 40008, CHECKED = 7, FEW_CHANNELS = 3, MANY_CHANNELS = 24, SCRATCH = 1 << 26 };
+enum {
+  BATCH = 40,
+  COLS = 40008,
+  CHECKED = 7,
+  FEW_CHANNELS = 3,
+  MANY_CHANNELS = 24,
+  SCRATCH = 1 << 26,
+  ROW_BYTES = 2 * 4 * COLS
+}; /* that forward moves, the least of all */
 
 typedef struct rows {
   float *x, *dy, *y, *dx;
@@ -86,18 +95,16 @@ static void check_variant(const char *variant, void (*call)(tigon_context *c, ro
   rows all = {.x = inputs[0], .dy = inputs[1], .y = outputs[0], .dx = outputs[1]};
   c->queue.threads = 2;
   call(c, &all, BATCH);
-  assert_false(c->planned & TIGON_CASE_BIT(TIGON_CASE_F));
+  assert_int_equal(split_of(&c->queue, BATCH, COLS, ROW_BYTES).tasks, 1);
   for (int i = 0; i < CHECKED; ++i) {
     const int64_t row = i * (BATCH / CHECKED), at = row * COLS;
     static const int threads[] = {1, 2, 3, 8};
-    for (int t = 0; t < 8; ++t) {
+    for (int t = 0; t < 4; ++t) {
       rows one = {.x = inputs[0] + at, .dy = inputs[1] + at, .y = alone[0], .dx = alone[1]};
       memset(alone, 0xff, sizeof alone);
-      c->queue.threads = threads[t % 4];
-      c->force = t < 4 ? TIGON_CASE_F : TIGON_CASE_AUTO;
-      c->planned = 0;
+      c->queue.threads = threads[t];
+      assert_true((split_of(&c->queue, 1, COLS, ROW_BYTES).tasks > 1) == (threads[t] > 1));
       call(c, &one, 1);
-      if (t < 4) assert_true(c->planned & TIGON_CASE_BIT(TIGON_CASE_F));
       assert_memory_equal(alone[0], outputs[0] + at, sizeof alone[0]);
       assert_memory_equal(alone[1], outputs[1] + at, sizeof alone[1]);
       assert_memory_equal(&one.rstd[0], &all.rstd[row], sizeof one.rstd[0]);
@@ -107,15 +114,63 @@ static void check_variant(const char *variant, void (*call)(tigon_context *c, ro
   tigon_context_destroy(c);
 }
 
-static void same_bits(void (*call)(tigon_context *c, rows *r, int64_t n)) {
+static void fill_inputs(void) {
   uint32_t seed = 1;
   for (int i = 0; i < BATCH * COLS; ++i)
     for (int k = 0; k < 2; ++k) {
       seed = seed * 1664525u + 1013904223u; /* Numerical Recipes */
       inputs[k][i] = (float)(seed >> 8) * 0x1p-22f - 1.5f;
     }
+}
+
+static void same_bits(void (*call)(tigon_context *c, rows *r, int64_t n)) {
+  fill_inputs();
   for (const tigon_kernels *const *v = tigon_backend_find("cpu")->variants(); *v; ++v)
     check_variant((*v)->variant, call);
+}
+
+/* dw and db of `batch` batches in one group: some threads share each row, one has whole ones. */
+static void gradients_of(tigon_context *c, int64_t batch, int64_t count, int threads, float *sums) {
+  const tigon_tensor x = tigon_tensor_3d(inputs[0], TIGON_F32, batch, count, COLS / count),
+                     dy = tigon_tensor_3d(inputs[1], TIGON_F32, batch, count, COLS / count),
+                     dx = tigon_tensor_3d(outputs[0], TIGON_F32, batch, count, COLS / count);
+  float ones[BATCH];
+  for (int i = 0; i < BATCH; ++i) ones[i] = 1;
+  tigon_group_norm_bwd_args args = {.dy = dy,
+                                    .x = x,
+                                    .mean = tigon_tensor_2d(ones, TIGON_F32, batch, 1),
+                                    .rstd = tigon_tensor_2d(ones, TIGON_F32, batch, 1),
+                                    .dx = dx,
+                                    .dw = tigon_tensor_1d(sums, TIGON_F32, count),
+                                    .db = tigon_tensor_1d(sums + count, TIGON_F32, count),
+                                    .groups = 1,
+                                    .workspace = workspace};
+  c->queue.threads = threads;
+  assert_int_equal(tigon_group_norm_bwd_workspace(c, &args, &args.workspace_bytes), TIGON_OK);
+  assert_in_range(args.workspace_bytes, 1, sizeof workspace);
+  memset(workspace, 0xff, args.workspace_bytes);
+  assert_int_equal(tigon_group_norm_bwd(c, &args), TIGON_OK);
+}
+
+static void group_norm_gradients(void **state) {
+  (void)state;
+  static const int channels_of[] = {FEW_CHANNELS, MANY_CHANNELS};
+  fill_inputs();
+  for (const tigon_kernels *const *v = tigon_backend_find("cpu")->variants(); *v; ++v) {
+    const tigon_context_desc desc = {.device = "cpu", .variant = (*v)->variant};
+    tigon_context *c;
+    assert_int_equal(tigon_context_create(&desc, &c), TIGON_OK);
+    for (int64_t batch = 1; batch <= 5; ++batch)
+      for (int i = 0; i < 2; ++i) {
+        float whole[2 * MANY_CHANNELS], shared[2 * MANY_CHANNELS];
+        gradients_of(c, batch, channels_of[i], 1, whole);
+        for (int threads = 2; threads <= 8; threads += 3) {
+          gradients_of(c, batch, channels_of[i], threads, shared);
+          assert_memory_equal(shared, whole, 2 * (size_t)channels_of[i] * sizeof *whole);
+        }
+      }
+    tigon_context_destroy(c);
+  }
 }
 
 static void rms_norm(void **state) { (void)state, same_bits(call_rms_norm); }
@@ -127,7 +182,7 @@ static void group_norm_channels(void **state) { (void)state, same_bits(call_grou
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rms_norm),        cmocka_unit_test(layer_norm),          cmocka_unit_test(softmax),
-      cmocka_unit_test(group_norm_runs), cmocka_unit_test(group_norm_channels),
+      cmocka_unit_test(group_norm_runs), cmocka_unit_test(group_norm_channels), cmocka_unit_test(group_norm_gradients),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "plan/plan.h"
+#include "ascend/plan/plan.h"
 
 static tigon_plan plan_of(const char *op, const char *entry, tigon_dtype dtype, const char *device, int64_t rows,
                           int64_t cols, tigon_plan_case force) {
@@ -58,10 +58,10 @@ static void hidden_sizes_are_one_pass(void **state) {
   static const int64_t hidden[] = {41,   123,  512,  768,  1024, 2048,  2163, 3584,
                                    4096, 4097, 5120, 7168, 8192, 12288, 13312};
   static const char *const ops[] = {"rms_norm", "fused_add_rms_norm"}, *const entries[] = {"fwd", "bwd"};
-  static const char *const devices[] = {"910B1", "910B4", "910_93", "950", "gpu-generic"};
+  static const char *const devices[] = {"910B1", "910B4", "910_93", "950"};
   static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_F16, TIGON_BF16};
   for (size_t h = 0; h < sizeof hidden / sizeof *hidden; h++) {
-    for (size_t i = 0; i < 2 * 2 * 5 * 3; i++) {
+    for (size_t i = 0; i < 2 * 2 * 4 * 3; i++) {
       const tigon_plan plan =
           plan_of(ops[i % 2], entries[i / 2 % 2], dtypes[i / 4 % 3], devices[i / 12], 2048, hidden[h], TIGON_CASE_AUTO);
       assert_int_equal(plan.status, TIGON_OK);

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "plan/plan.h"
+#include "ascend/plan/plan.h"
 
 /* ---- machines ---- */
 

@@ -58,7 +58,7 @@ __device__ inline group_box group_part(const group_walk &walk, int64_t channels,
   group_box box = {part, part + 1, 0, run};
   if (walk.pieces > 1) {
     box.first = part / walk.pieces, box.last = box.first + 1;
-    tigon_plan_range(run / N, walk.pieces, part % walk.pieces, &box.begin, &box.end);
+    tigon_range(run / N, walk.pieces, part % walk.pieces, &box.begin, &box.end);
     box.begin *= N, box.end *= N;
   } else {
     box.first = part * walk.channels, box.last = box.first + walk.channels;

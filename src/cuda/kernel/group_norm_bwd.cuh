@@ -249,8 +249,8 @@ __device__ inline void group_bwd_walked(const tigon_group_norm_bwd_problem &p, c
   const int64_t group = task / walk.ranges, range = task % walk.ranges, channel = group * p.channels;
   const float count = (float)(p.channels * p.run);
   int64_t begin, end, first_part, last_part;
-  tigon_plan_range(p.batch, walk.ranges, range, &begin, &end);
-  tigon_plan_range(walk.parts, walk.splits, split, &first_part, &last_part);
+  tigon_range(p.batch, walk.ranges, range, &begin, &end);
+  tigon_range(walk.parts, walk.splits, split, &first_part, &last_part);
   float *slab = p.dw || p.db ? p.slabs + (range * walk.splits + split) * 2 * channels + channel : NULL;
   for (int64_t c = threadIdx.x; slab && c < p.channels; c += blockDim.x) slab[c] = slab[channels + c] = 0;
   __syncthreads();

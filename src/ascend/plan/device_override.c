@@ -1,4 +1,4 @@
-#include "plan/device_override.h"
+#include "ascend/plan/device_override.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +35,6 @@ static bool read_number(const char *variable, int64_t least, int64_t most, int64
 
 bool tigon_ascend_override(tigon_device_desc *device, int64_t most_bytes, const char **reason) {
   if (!read_number("TIGON_ASCEND_CORES", 1, MOST_CORES, 1, "a whole number", &device->cores, reason)) return false;
-  if (given("TIGON_ASCEND_CORES")) device->workers = device->cores;
   return read_number("TIGON_ASCEND_UB_BYTES", LEAST_BYTES, most_bytes > 0 ? most_bytes : MOST_BYTES,
                      device->onchip_alignment, "a multiple of 32", &device->onchip_bytes, reason);
 }
-
-bool tigon_is_ascend(const tigon_device_desc *device) { return strncmp(device->name, "ascend", 6) == 0; }

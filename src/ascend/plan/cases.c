@@ -1,6 +1,6 @@
 /* One function per way to cut rows, A to F: how a problem is cut so, or why not. Case G is cut by the same functions: its
  * column vectors are shorter and each group has its own. */
-#include "plan/internal.h"
+#include "ascend/plan/internal.h"
 
 /* Case D needs room for its chunks beside the cached row: with less than this, transfers are too short to be worth the
  * one read (1024 columns of rms_norm forward in f32: 24 bytes each). */
@@ -52,7 +52,7 @@ static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
 
 /* A temporary f32 tile's row of `cols` columns: as many elements as the streams' rows, which end on the alignment. */
 static int64_t temporary_bytes(const plan_problem *p, int64_t cols) {
-  return plan_mul(plan_round_up(cols, p->row_unit), 4);
+  return plan_mul(plan_round_up(cols, p->chip_unit), 4);
 }
 
 /* Cases B and C: whole rows, the column vectors and accumulators resident. */
@@ -105,17 +105,11 @@ static int64_t balanced_chunk(int64_t cols, int64_t widest, int64_t least, int64
 
 /* ---- what cases share ---- */
 
-/* Programs loop over many tiles, each over its own range of rows: always on a persistent device, and wherever every
- * program has accumulators to store. */
-static bool looped(const plan_problem *p) {
-  return p->device->launch == TIGON_LAUNCH_PERSISTENT || p->footprint->column_sums > 0;
-}
-
-static void set_tasks(const plan_problem *p, tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits) {
+static void set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits) {
   plan->row_tasks = row_tasks;
   plan->splits = splits;
   plan->tasks = plan_mul(row_tasks, splits);
-  plan->grid = plan_min(plan->tasks, looped(p) ? programs : p->device->grid_limit);
+  plan->grid = plan_min(plan->tasks, programs);
 }
 
 /* Slabs first, then the partials of each row and split. */
@@ -149,32 +143,20 @@ static int64_t row_ranges(const plan_problem *p, int64_t programs) {
 
 /* A: rows and columns are one line, cut into ranges. */
 static plan_refusal build_a(const plan_problem *p, int64_t programs, tigon_plan *plan) {
-  if (!tigon_footprint_is_flat(p->footprint) || !(p->contiguous || p->rows == 1)) return PLAN_NOT_FLAT;
-  plan->rows = 1;
-  plan->cols = p->rows * p->cols;
+  if (!tigon_footprint_is_flat(p->footprint) || p->rows != 1) return PLAN_NOT_FLAT;
   int64_t widest = widest_chunk(p, plan->cols, p->device->onchip_bytes, STREAMS_ALL, false, &plan->col_unit);
   if (widest == 0) {
     plan->onchip_bytes = chunk_bytes(p, plan_min(plan->cols, p->chip_unit), STREAMS_ALL, false);
     return PLAN_TOO_LARGE;
   }
   const int64_t units = plan_ceil_div(plan->cols, plan->col_unit);
-  if (looped(p)) {
-    const int64_t splits = plan_min(units, programs);
-    const int64_t range = plan_min(plan->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
-    const plan_load load = tigon_plan_load(p, (double)range, splits, p->moved_min, p->device->transfer_bytes);
-    const int64_t tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
-    plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
-    plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
-    set_tasks(p, plan, programs, 1, splits);
-  } else {
-    /* A block a tile: four good transfers in each stream, fewer when that leaves cores without a block. */
-    const int64_t good = plan_max(1, 4 * p->device->transfer_bytes / p->narrowest / plan->col_unit);
-    const int64_t fair = plan_ceil_div(units, p->device->cores);
-    const int64_t tile_units = plan_min(plan_min(good, fair), plan_max(1, widest / plan->col_unit));
-    plan->cols_per_tile = plan_min(plan->cols, tile_units * plan->col_unit);
-    plan->col_tiles = 1;
-    set_tasks(p, plan, programs, 1, plan_ceil_div(units, tile_units));
-  }
+  const int64_t splits = plan_min(units, programs);
+  const int64_t range = plan_min(plan->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
+  const plan_load load = tigon_plan_load(p, (double)range, splits, p->moved_min, p->device->transfer_bytes);
+  const int64_t tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
+  plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
+  plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
+  set_tasks(plan, programs, 1, splits);
   plan->onchip_bytes = chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, false);
   return fit(p, plan);
 }
@@ -195,33 +177,22 @@ static plan_refusal build_b(const plan_problem *p, int64_t programs, tigon_plan 
   if (p->rows < 2) return PLAN_ONE_ROW;
   plan->onchip_bytes = row_tile_bytes(p, 2);
   if (plan->onchip_bytes > p->device->onchip_bytes) return PLAN_TOO_LARGE;
-  if (looped(p)) {
-    set_tasks(p, plan, programs, row_ranges(p, programs), 1);
-    const int64_t range = plan_ceil_div(p->rows, plan->row_tasks);
-    if (range < 2 && !p->forced) return PLAN_ONE_ROW; /* that is case C with more bytes */
-    const int64_t fitting = rows_that_fit(p, plan_max(2, range));
-    const int64_t run = plan_max(p->cols * p->narrowest, p->contiguous ? p->device->transfer_bytes : 1);
-    const plan_load load = tigon_plan_load(p, (double)range * (double)p->cols, plan->tasks, p->moved_min, run);
-    const int64_t tiles = tigon_plan_tile_count(p, load, plan_ceil_div(range, fitting), plan_ceil_div(range, 2));
-    plan->rows_per_tile = plan_max(2, plan_ceil_div(range, tiles));
-  } else {
-    const int64_t good = plan_ceil_div(p->device->transfer_bytes, p->cols * p->narrowest);
-    const int64_t wanted = plan_max(2, plan_min(good, plan_ceil_div(p->rows, p->device->cores)));
-    plan->rows_per_tile = rows_that_fit(p, plan_min(wanted, p->rows));
-    set_tasks(p, plan, programs, plan_ceil_div(p->rows, plan->rows_per_tile), 1);
-  }
+  set_tasks(plan, programs, row_ranges(p, programs), 1);
+  const int64_t range = plan_ceil_div(p->rows, plan->row_tasks);
+  if (range < 2 && !p->forced) return PLAN_ONE_ROW; /* that is case C with more bytes */
+  const int64_t fitting = rows_that_fit(p, plan_max(2, range));
+  const int64_t run = plan_max(p->cols * p->narrowest, 1);
+  const plan_load load = tigon_plan_load(p, (double)range * (double)p->cols, plan->tasks, p->moved_min, run);
+  const int64_t tiles = tigon_plan_tile_count(p, load, plan_ceil_div(range, fitting), plan_ceil_div(range, 2));
+  plan->rows_per_tile = plan_max(2, plan_ceil_div(range, tiles));
   plan->onchip_bytes = row_tile_bytes(p, plan->rows_per_tile);
   return fit(p, plan);
-}
-
-static int64_t row_tasks(const plan_problem *p, int64_t programs) {
-  return looped(p) ? row_ranges(p, programs) : p->rows;
 }
 
 /* C: a tile is a row. */
 static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   plan->onchip_bytes = row_tile_bytes(p, 1);
-  set_tasks(p, plan, programs, row_tasks(p, programs), 1);
+  set_tasks(plan, programs, row_ranges(p, programs), 1);
   return fit(p, plan);
 }
 
@@ -245,7 +216,7 @@ static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan 
     plan->cols_per_tile = balanced_chunk(p->cols, widest, 1, plan->col_unit);
     plan->col_tiles = plan_ceil_div(p->cols, plan->cols_per_tile);
     plan->onchip_bytes = plan_add(kept, chunk_bytes(p, plan->cols_per_tile, STREAMS_FLOWING, false));
-    set_tasks(p, plan, programs, row_tasks(p, programs), 1);
+    set_tasks(plan, programs, row_ranges(p, programs), 1);
     return fit(p, plan);
   }
   return PLAN_TOO_LARGE;
@@ -276,7 +247,7 @@ static plan_refusal build_e(const plan_problem *p, int64_t programs, tigon_plan 
   plan->cols_per_tile = balanced_chunk(p->cols, widest, 1, plan->col_unit);
   plan->col_tiles = plan_ceil_div(p->cols, plan->cols_per_tile);
   plan->onchip_bytes = plan_add(handed_over_bytes(p), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
-  set_tasks(p, plan, programs, row_tasks(p, programs), 1);
+  set_tasks(plan, programs, row_ranges(p, programs), 1);
   return fit(p, plan);
 }
 
@@ -299,7 +270,7 @@ static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan 
   plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
   plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
   plan->onchip_bytes = plan_add(handed_over_bytes(p), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
-  set_tasks(p, plan, programs, ranges, splits);
+  set_tasks(plan, programs, ranges, splits);
   return fit(p, plan);
 }
 

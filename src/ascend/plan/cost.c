@@ -6,7 +6,7 @@
  */
 #include <math.h>
 
-#include "plan/internal.h"
+#include "ascend/plan/internal.h"
 
 double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active) {
   int last = 0;
@@ -28,7 +28,7 @@ plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t 
   const tigon_device_desc *device = problem->device;
   const double share = elements / ((double)problem->rows * (double)problem->cols);
   const double efficiency = (double)run / ((double)run + (double)device->transfer_bytes / TRANSFER_OVERHEAD);
-  const double gbps = tigon_device_bandwidth(device, plan_min(tasks, device->workers));
+  const double gbps = tigon_device_bandwidth(device, plan_min(tasks, device->cores));
   plan_load load;
   load.memory_us = (double)moved * share / efficiency / (gbps * 1e3); /* 1 GB/s is 1e3 bytes a microsecond */
   /* What moves again is cast and worked on again. */
@@ -48,11 +48,11 @@ int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64
 /* Times that a task begins with the rows of a group, or goes on to those of the next. */
 static int64_t group_visits(const plan_problem *problem, const tigon_plan *plan) {
   const bool within = problem->groups == 1 || problem->footprint->column_sums > 0;
-  if (within || problem->device->launch != TIGON_LAUNCH_PERSISTENT) return plan->row_tasks;
+  if (within) return plan->row_tasks;
   int64_t visits = plan->row_tasks + problem->groups - 1;
   for (int64_t t = 1; t < plan->row_tasks; t++) {
     int64_t begin, end;
-    tigon_plan_range(plan->rows, plan->row_tasks, t, &begin, &end);
+    tigon_range(plan->rows, plan->row_tasks, t, &begin, &end);
     visits -= begin % (plan->rows / problem->groups) == 0;
   }
   return visits;
@@ -62,7 +62,7 @@ static int64_t group_visits(const plan_problem *problem, const tigon_plan *plan)
 static int64_t tiles_of_row(const tigon_plan *plan) {
   int64_t tiles = 0;
   for (int64_t t = 0; t < plan->splits; t++) {
-    tigon_plan_box box;
+    tigon_box box;
     tigon_plan_task(plan, t, &box);
     tiles += plan_ceil_div(box.col_end - box.col_begin, plan->cols_per_tile);
   }
@@ -73,7 +73,7 @@ static int64_t tiles_of_row(const tigon_plan *plan) {
 static int64_t cut_channels(const plan_problem *problem, const tigon_plan *plan) {
   int64_t cut = 0;
   for (int64_t t = 0; t < plan->splits && problem->run > 1; t++) {
-    tigon_plan_box box;
+    tigon_box box;
     tigon_plan_task(plan, t, &box);
     const int64_t tiles = plan_ceil_div(box.col_end - box.col_begin, plan->cols_per_tile);
     /* Which tiles begin with a channel repeats after as many tiles as a run has columns. */
@@ -112,7 +112,7 @@ static int64_t index_bytes(const plan_problem *problem) {
 /* Bytes of a loss's totals: what their launches read of the rows and hand over, and the words that they end in. */
 static int64_t total_bytes(const plan_problem *problem, const tigon_plan *plan) {
   const tigon_footprint *f = problem->footprint;
-  if (!problem->device->own_launches || f->totals == 0) return 0;
+  if (f->totals == 0) return 0;
   const bool labels = f->totals & TIGON_TOTAL_LABELS, mean = f->totals & TIGON_TOTAL_MEAN;
   const bool loss = f->totals & TIGON_TOTAL_LOSS;
   const int64_t part = 4, words = labels * f->label_words + loss * (f->label_words + 1); /* a block's, a row's */
@@ -146,14 +146,12 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
 
 /* Bytes of one transfer of the narrowest stream. */
 static int64_t run_bytes(const plan_problem *problem, const tigon_plan *plan) {
-  const int64_t task_rows = plan_ceil_div(plan->rows, plan->row_tasks);
-  const int64_t rows = problem->contiguous ? plan_min(plan->rows_per_tile, task_rows) : 1;
-  return plan_mul(plan_mul(rows, plan->cols_per_tile), problem->narrowest);
+  return plan_mul(plan->cols_per_tile, problem->narrowest);
 }
 
 void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
   const tigon_device_desc *device = problem->device;
-  const int64_t active = plan_min(plan->tasks, plan_min(plan->grid, device->workers));
+  const int64_t active = plan_min(plan->tasks, plan->grid);
   const int64_t task_rows = plan_ceil_div(plan->rows, plan->row_tasks);
   const double elements =
       (double)task_rows *
@@ -169,13 +167,13 @@ void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
   double task_us = tiles * device->tile_us + more;
   if (plan->buffers == 1 || (plan->chosen == TIGON_CASE_D && plan->row_buffers == 1)) {
     task_us += less;
-  } else if (device->launch == TIGON_LAUNCH_PERSISTENT) {
-    task_us += less / tiles; /* the first load and the last store; neighbouring blocks of a GPU hide even those */
+  } else {
+    task_us += less / tiles; /* the first load and the last store */
   }
 
   plan->bytes_extra = extra_bytes(problem, plan);
   const bool split_sums = plan->chosen == TIGON_CASE_F && problem->footprint->reduce != TIGON_REDUCE_NONE;
-  const unsigned totals = device->own_launches ? problem->footprint->totals : 0;
+  const unsigned totals = problem->footprint->totals;
   const int sums = !!(totals & TIGON_TOTAL_LABELS) + !!(totals & TIGON_TOTAL_LOSS);
   const int launches = 1 + (plan->slabs > 0) + split_sums + 2 * sums;
   plan->predicted_us = launches * device->launch_us + (double)active * device->start_us_per_core +

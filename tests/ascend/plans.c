@@ -1,7 +1,8 @@
-/* A context remembers plans: each call gets the plan that the planner makes for it, whatever was asked before. */
+/* A device remembers plans: each call gets the plan that the planner makes for it, whatever was asked before. */
 #include <inttypes.h>
 
 #include "../api/api.h"
+#include "ascend/ascend.h"
 #include "core/context.h"
 
 /* What a plan says, apart from the bytes between its fields. */
@@ -20,14 +21,16 @@ static text text_of(const tigon_plan *plan) {
   return t;
 }
 
-static text made(const tigon_context *context, const tigon_plan_call *call) {
+static ascend_plans *plans_of(const tigon_context *context) { return &ascend_of(&context->queue)->plans; }
+
+static text made(const tigon_context *context, const ascend_plan_call *call) {
   tigon_footprint footprint;
   assert_true(tigon_footprint_find(call->op, call->entry, call->dtype, &footprint));
   footprint.f32_temporaries += call->f32_temporaries;
   if (call->row_table_bytes) footprint.row_table_bytes = call->row_table_bytes;
   if (call->words) footprint.row_scalars_in = call->words->in, footprint.row_scalars_out = call->words->out;
   const tigon_plan_request request = {.footprint = &footprint,
-                                      .device = context->device,
+                                      .device = &ascend_of(&context->queue)->soc->device,
                                       .rows = call->rows,
                                       .cols = call->cols,
                                       .groups = call->groups,
@@ -35,24 +38,24 @@ static text made(const tigon_context *context, const tigon_plan_call *call) {
                                       .out_rows = call->out_rows,
                                       .col_unit = call->col_unit,
                                       .table_cols = call->table_cols,
-                                      .force = context->force};
+                                      .force = plans_of(context)->force};
   tigon_plan plan;
   assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
   return text_of(&plan);
 }
 
-static void expect_plan(tigon_context *context, const tigon_plan_call *call) {
+static void expect_plan(tigon_context *context, const ascend_plan_call *call) {
   tigon_plan plan;
-  context->planned = 0;
-  assert_int_equal(tigon_front_plan_call(context, call, &plan), TIGON_OK);
+  plans_of(context)->planned = 0;
+  assert_int_equal(ascend_plan(&context->queue, call, &plan), TIGON_OK);
   assert_string_equal(text_of(&plan).text, made(context, call).text);
-  assert_true(context->planned & TIGON_CASE_BIT(plan.chosen));
+  assert_true(plans_of(context)->planned & TIGON_CASE_BIT(plan.chosen));
 }
 
 static void each_field_has_a_plan_of_its_own(void **state) {
   tigon_context *context = *state;
-  static const tigon_row_words one_in = {.in = 1}, one_out = {.out = 1};
-  const tigon_plan_call calls[] = {
+  static const ascend_row_words one_in = {.in = 1}, one_out = {.out = 1};
+  const ascend_plan_call calls[] = {
       {.op = "softmax", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
       {.op = "rms_norm", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
       {.op = "softmax", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
@@ -82,17 +85,17 @@ static void each_field_has_a_plan_of_its_own(void **state) {
     for (int j = 0; j < i; ++j) assert_string_not_equal(made(context, &calls[i]).text, made(context, &calls[j]).text);
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < CALLS; ++i) expect_plan(context, &calls[i]);
-  context->force = TIGON_CASE_E;
+  plans_of(context)->force = TIGON_CASE_E;
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < CALLS; ++i) expect_plan(context, &calls[i]);
-  context->force = TIGON_CASE_AUTO;
+  plans_of(context)->force = TIGON_CASE_AUTO;
 }
 
 static void more_shapes_than_places(void **state) {
   tigon_context *context = *state;
   for (int round = 0; round < 3; ++round)
-    for (int64_t rows = 1; rows <= 5 * TIGON_PLANS; ++rows) {
-      const tigon_plan_call call = {
+    for (int64_t rows = 1; rows <= 5 * ASCEND_PLANS; ++rows) {
+      const ascend_plan_call call = {
           .op = "rms_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = round == 1 ? 1 + rows % 7 : rows, .cols = 96};
       expect_plan(context, &call);
     }
@@ -100,15 +103,19 @@ static void more_shapes_than_places(void **state) {
 
 static void a_refusal_is_remembered_with_its_sentence(void **state) {
   tigon_context *context = *state;
-  const tigon_plan_call call = {
+  const ascend_plan_call call = {
       .op = "rms_norm", .entry = "fwd", .dtype = TIGON_F32, .rows = INT64_MAX / 4, .cols = 1 << 20};
   tigon_plan plan;
   for (int round = 0; round < 2; ++round) {
-    context->error[0] = '\0';
-    assert_int_equal(tigon_front_plan_call(context, &call, &plan), TIGON_ERROR_INVALID);
-    assert_string_equal(tigon_last_error(context),
-                        "rms_norm_fwd: 2305843009213693951 rows x 1048576 cols are beyond 2^63 bytes");
+    context->queue.reason = NULL;
+    assert_int_equal(ascend_plan(&context->queue, &call, &plan), TIGON_ERROR_INVALID);
+    assert_string_equal(context->queue.reason, "2305843009213693951 rows x 1048576 cols are beyond 2^63 bytes");
   }
+}
+
+static int setup(void **state) {
+  const tigon_context_desc desc = {.device = "ascend-sim:910B4"};
+  return tigon_context_create(&desc, (tigon_context **)state) != TIGON_OK;
 }
 
 int main(void) {
@@ -117,5 +124,5 @@ int main(void) {
       cmocka_unit_test(more_shapes_than_places),
       cmocka_unit_test(a_refusal_is_remembered_with_its_sentence),
   };
-  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+  return cmocka_run_group_tests(tests, setup, api_teardown);
 }

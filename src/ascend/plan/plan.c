@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/internal.h"
+#include "ascend/plan/internal.h"
 
 char tigon_plan_case_letter(tigon_plan_case plan_case) {
   return plan_case >= TIGON_CASE_A && plan_case <= TIGON_CASE_G ? (char)('A' + plan_case - TIGON_CASE_A) : '-';
@@ -20,7 +20,6 @@ static const char *missing_size(const tigon_device_desc *device) {
   } sizes[] = {
       {"onchip_bytes", device->onchip_bytes > 0},
       {"cores", device->cores > 0},
-      {"workers", device->workers > 0},
       {"grid_limit", device->grid_limit > 0},
       {"onchip_alignment", device->onchip_alignment > 0},
       {"memory_alignment", device->memory_alignment > 0},
@@ -135,12 +134,9 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
                             .grouped = request->groups > 0 || request->run > 0,
                             .groups = plan_max(1, request->groups),
                             .run = plan_max(1, request->run),
-                            .contiguous = request->contiguous,
                             .forced = request->force != TIGON_CASE_AUTO && request->force != TIGON_CASE_G,
                             .narrowest = 255,
                             .passes = 1};
-  int64_t unit = request->col_unit > 1 ? request->col_unit : 1;
-  if (f->reduce != TIGON_REDUCE_NONE && device->sum_columns > 1) unit = common_multiple(unit, device->sum_columns);
   int64_t chip = aligned_columns(device->onchip_alignment, 4), fast = aligned_columns(device->memory_alignment, 4);
   int64_t once[2] = {0}, often[2] = {0}; /* bytes of an element of the inputs and of the outputs */
   for (int i = 0; i < f->inputs + f->outputs; i++) {
@@ -152,8 +148,7 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
     chip = common_multiple(chip, aligned_columns(device->onchip_alignment, stream->element_bytes));
     fast = common_multiple(fast, aligned_columns(device->memory_alignment, stream->element_bytes));
   }
-  problem->row_unit = chip;
-  problem->chip_unit = common_multiple(unit, chip);
+  problem->chip_unit = chip;
   problem->fast_unit = common_multiple(problem->chip_unit, fast);
   const int64_t table_bytes = plan_mul(request->table_cols, (int64_t)f->row_tables * f->row_table_bytes);
   problem->row_bytes_in = plan_add(4 * (int64_t)f->row_scalars_in, table_bytes);
@@ -171,13 +166,11 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
 }
 
 /* Numbers of programs that are worth a try, the largest first: all cores, and where the bandwidth has its points,
- * because fewer cores can be faster (they start sooner, and a memory serves fewer masters). Where the order of sums
- * must be fixed, and where blocks come and go, there is no choice. */
+ * because fewer cores can be faster (they start sooner, and a memory serves fewer masters). */
 static int program_counts(const tigon_device_desc *device, int64_t counts[TIGON_BANDWIDTH_POINTS + 1]) {
   const int64_t most = plan_min(device->cores, device->grid_limit);
   int n = 0;
   counts[n++] = most;
-  if (device->launch != TIGON_LAUNCH_PERSISTENT || device->sum_columns > 0) return n;
   for (int i = TIGON_BANDWIDTH_POINTS - 1; i >= 0; i--) {
     if (device->bandwidth[i].cores > 0 && device->bandwidth[i].cores < most) counts[n++] = device->bandwidth[i].cores;
   }
@@ -193,7 +186,7 @@ static void say_why(const plan_problem *problem, tigon_plan *plan) {
   const size_t size = sizeof plan->reason;
   switch (plan->cut) {
     case TIGON_CASE_A:
-      snprintf(text, size, "%srows do not matter: %lld elements as one line, in %lld ranges of tiles of %lld", prefix,
+      snprintf(text, size, "%s%lld elements as one line, in %lld ranges of tiles of %lld", prefix,
                (long long)plan->cols, (long long)plan->splits, (long long)plan->cols_per_tile);
       break;
     case TIGON_CASE_B:
@@ -220,6 +213,14 @@ static void say_why(const plan_problem *problem, tigon_plan *plan) {
     case TIGON_CASE_G:
     case TIGON_CASE_AUTO: break;
   }
+}
+
+/* Why the model's best time is not taken. */
+static void say_other(tigon_plan *plan, const tigon_plan *other) {
+  const size_t used = strlen(plan->reason);
+  snprintf(plan->reason + used, sizeof plan->reason - used,
+           "; case %c would read it twice and take %.0f us, an estimate", tigon_plan_case_letter(other->cut),
+           other->predicted_us);
 }
 
 /* Why the case that came nearest did not fit; `need` is in bytes, or in columns for PLAN_ONE_UNIT. */
@@ -254,25 +255,35 @@ static void say_why_not(const plan_problem *problem, tigon_plan_case plan_case, 
 
 /* ---- the choice ---- */
 
+/* Of the best plan that reads rows once, and of the best one that reads them again. */
+typedef struct finding {
+  bool found;
+  tigon_plan plan;
+} finding;
+
+static void keep(finding *best, const tigon_plan *trial) {
+  if (!best->found || trial->predicted_us < best->plan.predicted_us) best->plan = *trial;
+  best->found = true;
+}
+
 static tigon_status choose(const plan_problem *problem, unsigned allowed, tigon_plan *plan) {
   int64_t counts[TIGON_BANDWIDTH_POINTS + 1];
   const int count = program_counts(problem->device, counts);
   tigon_plan trial;
-  bool found = false;
+  finding once = {0}, again = {0};
   tigon_plan_case nearest = TIGON_CASE_AUTO;
   plan_refusal why_not = PLAN_FITS;
   int64_t need = INT64_MAX;
   for (tigon_plan_case c = TIGON_CASE_A; c <= TIGON_CASE_LAST; c++) {
     if (!(allowed & TIGON_CASE_BIT(c))) continue;
-    /* A row that fits is read once; only where rows are fewer than cores may F buy more cores with a second read. */
-    const bool reads_again = c == TIGON_CASE_E || (c == TIGON_CASE_F && problem->rows >= problem->device->cores);
-    if (found && reads_again && problem->passes > 1) continue;
+    /* Where rows are fewer than cores, F buys more cores with its second read. */
+    const bool reads_again =
+        problem->passes > 1 && (c == TIGON_CASE_E || (c == TIGON_CASE_F && problem->rows >= problem->device->cores));
     for (int i = 0; i < count; i++) {
       const plan_refusal refusal = tigon_plan_build(problem, c, counts[i], &trial);
       if (refusal == PLAN_FITS) {
         tigon_plan_predict(problem, &trial);
-        if (!found || trial.predicted_us < plan->predicted_us) *plan = trial;
-        found = true;
+        keep(reads_again ? &again : &once, &trial);
       } else if (nearest == TIGON_CASE_AUTO ||
                  (refusal == PLAN_TOO_LARGE && (why_not != PLAN_TOO_LARGE || trial.onchip_bytes < need))) {
         nearest = c;
@@ -281,6 +292,9 @@ static tigon_status choose(const plan_problem *problem, unsigned allowed, tigon_
       }
     }
   }
+  const bool found = once.found || again.found;
+  /* A row that fits is read once, even where the model favours two passes: the reads are sure, its other costs are estimates. */
+  if (found) *plan = once.found ? once.plan : again.plan;
   if (!found) {
     say_why_not(problem, nearest, why_not, need, plan);
     return plan->status;
@@ -291,6 +305,7 @@ static tigon_status choose(const plan_problem *problem, unsigned allowed, tigon_
                   (long long)problem->rows, (long long)problem->cols);
   }
   say_why(problem, plan);
+  if (once.found && again.found && again.plan.predicted_us < plan->predicted_us) say_other(plan, &again.plan);
   if (problem->grouped) plan->chosen = TIGON_CASE_G;
   return plan->status = TIGON_OK;
 }
@@ -300,7 +315,7 @@ tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan
   if (check(request, plan) != TIGON_OK) return plan->status;
   plan->rows = request->rows;
   plan->cols = request->cols;
-  const tigon_walk walk = request->device->own_launches ? request->footprint->walk : TIGON_WALK_ROWS;
+  const tigon_walk walk = request->footprint->walk;
   if (request->cols == 0 || (request->rows == 0 && walk != TIGON_WALK_TABLE)) { /* without an index a table is zeros */
     snprintf(plan->reason, sizeof plan->reason, "nothing to do: %s is 0", request->rows == 0 ? "rows" : "cols");
     return TIGON_OK;
@@ -312,15 +327,10 @@ tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan
   }
   if (walk != TIGON_WALK_ROWS) return tigon_plan_launch(&problem, request, plan);
   const unsigned all = (TIGON_CASE_BIT(TIGON_CASE_LAST + 1) - 1) & ~TIGON_CASE_BIT(TIGON_CASE_AUTO);
-  unsigned allowed = request->cases ? request->cases & all : all;
+  const unsigned allowed = problem.forced ? TIGON_CASE_BIT(request->force) : all;
   if (request->force == TIGON_CASE_G && !problem.grouped) {
     return REFUSE(plan, TIGON_ERROR_SCRATCH, "case G is for rows in groups, and %s %s has none here",
                   request->footprint->op, request->footprint->entry);
-  }
-  if (problem.forced) allowed &= TIGON_CASE_BIT(request->force);
-  if (allowed == 0) {
-    return REFUSE(plan, TIGON_ERROR_SCRATCH, "the kernel of %s %s has no case %c", request->footprint->op,
-                  request->footprint->entry, tigon_plan_case_letter(request->force));
   }
   return choose(&problem, allowed, plan);
 }

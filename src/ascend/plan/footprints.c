@@ -1,7 +1,7 @@
 /* What every planned op does to a row: one line each, with all operands present. */
 #include <string.h>
 
-#include "plan/plan.h"
+#include "ascend/plan/plan.h"
 
 /* A stream of the table: how often it moves when the row does not stay on chip, and the bytes of its element: 0 is the
  * op's dtype, 4 is always f32. */
@@ -26,7 +26,6 @@ typedef struct row {
  * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
  * layer_norm, group_norm: mean and rstd are words; a split hands over count, mean in two parts and M2, backward the two sums.
  *   group_norm's vectors and sums are those of the channels.
- * modulated_rms_norm: scale and shift are column vectors, which many rows share.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
  * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; words are the position ids, where given.
  * embedding: the words are the index. Backward's output is the table, whose rows are others than those of dy.
@@ -55,10 +54,6 @@ static const row table[] = {
      1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 4, 5.0, 9.0},
     {"group_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
      2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 8.0, 11.0},
-    {"modulated_rms_norm", "fwd", {{2, 0}}, {{1, 0}},
-     1, 2, 3, 0, 0, 1, TIGON_REDUCE_SUM, 1, 4.7, 8.7},
-    {"modulated_rms_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
-     2, 3, 2, 3, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 11.8},
     {"swiglu", "fwd", {{1, 0}, {1, 0}}, {{1, 0}},
      1, 4, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 8.5, 11.5},
     {"swiglu", "bwd", {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},

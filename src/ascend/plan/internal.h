@@ -3,24 +3,23 @@
 #ifndef TIGON_PLAN_INTERNAL_H
 #define TIGON_PLAN_INTERNAL_H
 
-#include "plan/plan.h"
+#include "ascend/plan/plan.h"
 
 /* A request after its checks, with what every case needs to know of it. */
 typedef struct plan_problem {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
-  int64_t out_rows;                 /* of the outputs: `rows`, but of TIGON_WALK_TABLE */
-  int64_t groups, run;              /* 1, 1 but in case G */
-  bool contiguous, forced, grouped; /* grouped: case G */
-  int64_t narrowest;                /* bytes of the narrowest stream's element */
-  int64_t row_bytes_in;             /* bytes a row of its words and tables, which every split reads */
-  int64_t moved_min;                /* bytes that must move */
-  int64_t moved_passes;             /* bytes that move when a row does not stay on chip */
-  int passes;                       /* the most passes of a stream */
-  int64_t row_unit;                 /* columns: a row of a tile, in every stream, ends on the on-chip alignment */
-  int64_t chip_unit;                /* columns: tiles on multiples of it are aligned on chip */
-  int64_t fast_unit;                /* columns: tiles on multiples of it are aligned in memory too */
+  int64_t out_rows;     /* of the outputs: `rows`, but of TIGON_WALK_TABLE */
+  int64_t groups, run;  /* 1, 1 but in case G */
+  bool forced, grouped; /* grouped: case G */
+  int64_t narrowest;    /* bytes of the narrowest stream's element */
+  int64_t row_bytes_in; /* bytes a row of its words and tables, which every split reads */
+  int64_t moved_min;    /* bytes that must move */
+  int64_t moved_passes; /* bytes that move when a row does not stay on chip */
+  int passes;           /* the most passes of a stream */
+  int64_t chip_unit;    /* columns: rows and tiles on multiples of it are aligned on chip, in every stream */
+  int64_t fast_unit;    /* columns: tiles on multiples of it are aligned in memory too */
 } plan_problem;
 
 typedef enum plan_refusal {
@@ -50,7 +49,7 @@ int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64
 /* Do all vectors of all tiles have all their lanes? */
 bool tigon_plan_full_tiles(const plan_problem *problem, const tigon_plan *plan);
 
-/* The plan of a launch that is no walk over rows, on a device that has them. */
+/* The plan of a launch that is no walk over rows. */
 tigon_status tigon_plan_launch(const plan_problem *problem, const tigon_plan_request *request, tigon_plan *plan);
 
 /* Fills plan->bytes_extra and plan->predicted_us. */

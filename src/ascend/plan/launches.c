@@ -1,8 +1,8 @@
-/* Launches that are no walk over rows, on a device that has them (an NPU): their tiles, which their kernels take from the
+/* Launches that are no walk over rows: their tiles, which their kernels take from the
  * plan, and the bytes that those allocate on chip. */
 #include <stdio.h>
 
-#include "plan/internal.h"
+#include "ascend/plan/internal.h"
 
 static int64_t padded(const plan_problem *p, int64_t cols, int64_t bytes) {
   return plan_round_up(plan_mul(cols, bytes), p->device->onchip_alignment);

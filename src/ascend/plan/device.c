@@ -1,11 +1,9 @@
 /* The device descriptions. Sizes come from the vendor's platform files and public documents; [d] marks a figure that
  * was derived: only predicted times depend on those. */
-#include <pthread.h>
 #include <string.h>
 #include <strings.h>
 
-#include "plan/device_cpu.h"
-#include "plan/plan.h"
+#include "ascend/plan/plan.h"
 
 /* Ascend 910B: a Unified Buffer of 196608 bytes, less 256, less the 8 KiB that some toolchains reserve.
  * Ascend 950: 253952 bytes, less the same. */
@@ -27,37 +25,32 @@
 #define ASCEND_GOPS(mhz) ((mhz)*1e-3 * 64 / 2.1)
 
 /* What all Ascend parts share. launch, start and tile costs are of the size that public timings show [d]. */
-#define ASCEND                                                                                             \
-  .grid_limit = 65535, .launch = TIGON_LAUNCH_PERSISTENT, .onchip_alignment = 32, .memory_alignment = 512, \
-  .transfer_bytes = 16384, .vector_bytes = 256, .buffers = 2, .cached_gbps = 137, .launch_us = 5.0,        \
-  .start_us_per_core = 0.05, .tile_us = 0.3, .own_launches = true, .listed = 3072
+#define ASCEND                                                                                                        \
+  .grid_limit = 65535, .onchip_alignment = 32, .memory_alignment = 512, .transfer_bytes = 16384, .vector_bytes = 256, \
+  .buffers = 2, .cached_gbps = 137, .launch_us = 5.0, .start_us_per_core = 0.05, .tile_us = 0.3, .listed = 3072
 
 static const tigon_device_desc table[] = {
     {.name = "ascend910b1",
      .onchip_bytes = ASCEND_910B_BYTES,
      .cores = 48,
-     .workers = 48,
      ASCEND,
      .bandwidth = ASCEND_BANDWIDTH,
      .vector_gops = ASCEND_GOPS(1850)},
     {.name = "ascend910b2",
      .onchip_bytes = ASCEND_910B_BYTES,
      .cores = 48,
-     .workers = 48,
      ASCEND,
      .bandwidth = ASCEND_BANDWIDTH,
      .vector_gops = ASCEND_GOPS(1800)},
     {.name = "ascend910b3",
      .onchip_bytes = ASCEND_910B_BYTES,
      .cores = 40,
-     .workers = 40,
      ASCEND,
      .bandwidth = ASCEND_BANDWIDTH,
      .vector_gops = ASCEND_GOPS(1800)},
     {.name = "ascend910b4",
      .onchip_bytes = ASCEND_910B_BYTES,
      .cores = 40,
-     .workers = 40,
      ASCEND,
      .bandwidth = ASCEND_BANDWIDTH,
      .vector_gops = ASCEND_GOPS(1500)},
@@ -65,7 +58,6 @@ static const tigon_device_desc table[] = {
     {.name = "ascend910_93",
      .onchip_bytes = ASCEND_910B_BYTES,
      .cores = 40,
-     .workers = 40,
      ASCEND,
      .bandwidth = ASCEND_BANDWIDTH,
      .vector_gops = ASCEND_GOPS(1500)},
@@ -73,43 +65,15 @@ static const tigon_device_desc table[] = {
     {.name = "ascend950",
      .onchip_bytes = ASCEND_950_BYTES,
      .cores = 64,
-     .workers = 64,
      ASCEND,
      .bandwidth = ASCEND_950_BANDWIDTH,
      .vector_gops = ASCEND_GOPS(1650)},
-    /* A GPU of the H100/H200 kind: 132 SMs, 227 KiB of shared memory a block, 4.28 TB/s of copy over all SMs (measured
-     * on an H200); its other points and costs are derived. */
-    {.name = "gpu-generic",
-     .onchip_bytes = 227 * 1024,
-     .cores = 132,
-     .workers = 132,
-     .grid_limit = 2147483647,
-     .launch = TIGON_LAUNCH_BLOCKS,
-     .onchip_alignment = 16,
-     .memory_alignment = 128,
-     .transfer_bytes = 4096,
-     .vector_bytes = 16,
-     .buffers = 2,
-     .bandwidth = {{1, 80}, {33, 70}, {66, 55}, {132, 32.4}},
-     .cached_gbps = 42,
-     .vector_gops = 253,
-     .launch_us = 2.5,
-     .start_us_per_core = 0.0,
-     .tile_us = 0.5},
 };
 
 #define TABLE_ROWS ((int)(sizeof table / sizeof *table))
 
-static tigon_device_desc cpu;
-static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
-
-static void describe_cpu(void) { tigon_device_desc_query_cpu(&cpu); }
-
 const tigon_device_desc *tigon_device_desc_at(int index) {
-  if (index >= 0 && index < TABLE_ROWS) return &table[index];
-  if (index != TABLE_ROWS) return NULL;
-  pthread_once(&cpu_once, describe_cpu);
-  return &cpu;
+  return index >= 0 && index < TABLE_ROWS ? &table[index] : NULL;
 }
 
 /* "Ascend910B4", "ascend-sim:910B4" -> "910B4". */
@@ -127,5 +91,5 @@ const tigon_device_desc *tigon_device_desc_find(const char *name) {
   for (int i = 0; i < TABLE_ROWS; i++) {
     if (strcasecmp(without_vendor(table[i].name), without_vendor(name)) == 0) return &table[i];
   }
-  return strcasecmp(name, "cpu") == 0 ? tigon_device_desc_at(TABLE_ROWS) : NULL;
+  return NULL;
 }

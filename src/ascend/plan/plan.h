@@ -1,13 +1,6 @@
-/* The tiling planner: a pure function of an op's footprint, a shape and a device description. It touches no data,
- * allocates nothing, and its answer can be printed (`tigon plan`). Kernels take grid, tiles and splits from the plan.
- *
- * A front asks so:
- *   tigon_footprint footprint;
- *   tigon_footprint_find("rms_norm", "bwd", x.dtype, &footprint);
- *   footprint.column_sums = dw_is_there ? 1 : 0;                         (what this call leaves out)
- *   tigon_plan_request request = {.footprint = &footprint, .device = device, .rows = rows, .cols = cols};
- *   tigon_plan plan;
- *   if (tigon_plan_make(&request, &plan) != TIGON_OK) { plan.reason is the sentence }
+/* The tiling planner of Ascend devices: a pure function of an op's footprint, a shape and a device description. It touches no data,
+ * allocates nothing, and its answer can be printed (`tigon plan`). Launchers ask for a call's plan by ascend_plan() (plans.h), and
+ * kernels take grid, tiles and splits from it.
  *
  * Every kernel walks a plan in the same way:
  *   for (t = program; t < plan.tasks; t += plan.grid)
@@ -20,53 +13,38 @@
 #include <stdbool.h>
 #include <tigon/base.h>
 
-#include "core/shared.h"
+#include "slabs.h"
 
-/* ---- device description: one struct for a CPU, a GPU and an NPU (src/plan/device.c has the table) ---- */
-
-typedef enum tigon_launch_model {
-  TIGON_LAUNCH_PERSISTENT, /* one program a core, which loops over tiles (NPU; CPU tasks) */
-  TIGON_LAUNCH_BLOCKS,     /* as many blocks as there are tasks, up to grid_limit (GPU) */
-} tigon_launch_model;
+/* ---- device description (device.c has the table) ---- */
 
 #define TIGON_BANDWIDTH_POINTS 8
 
 typedef struct tigon_device_desc {
-  char name[32];        /* "cpu", "ascend910b4", "gpu-generic" */
-  int64_t onchip_bytes; /* usable on-chip bytes a core: L2 share, shared memory, Unified Buffer */
-  int64_t cores;        /* cores that run tasks; on a CPU a fixed number of tasks, so that bits do not depend
-                                   on the threads */
-  int64_t workers;      /* cores that really run at once: for the predicted time alone */
-  int64_t grid_limit;   /* most programs in one launch */
-  tigon_launch_model launch;
+  char name[32];            /* "ascend910b4" */
+  int64_t onchip_bytes;     /* usable bytes of a core's Unified Buffer */
+  int64_t cores;            /* vector cores: each runs one program of a launch, which loops over tasks */
+  int64_t grid_limit;       /* most programs in one launch */
   int64_t onchip_alignment; /* bytes: every on-chip tile starts and ends on it */
   int64_t memory_alignment; /* bytes: transfers at full rate start on it */
   int64_t transfer_bytes;   /* bytes: smallest transfer at full rate */
   int64_t vector_bytes;     /* bytes of one vector instruction (tail unit) */
-  int64_t sum_columns;      /* 0, or: the order of sums must come from fixed numbers alone, because onchip_bytes was
-                                   queried. Then column tiles and splits of a reduction begin on multiples of it, so
-                                   that a kernel which sums block by block of this width gives the same bits in every
-                                   case; and the ranges of rows behind slabs are min(rows, cores) in every case, so
-                                   that a kernel which sums rows from a range's first row on does too */
   int buffers;              /* buffers per stream that overlap load, work and store: 1 or 2 */
   /* global-memory bandwidth of one core when n cores are active, GB/s; points in rising n, linear between them */
   struct {
     int64_t cores;
     double gbps;
   } bandwidth[TIGON_BANDWIDTH_POINTS];
-  bool own_launches;        /* src/plan/launches.c cuts rope, adamw and embedding backward, and totals take launches */
   int64_t listed;           /* embedding backward where each core looks through all indices for those of its own table
                                rows: most table rows, and positions, that it lists at a time, 42 on-chip bytes each. 0:
                                positions are sorted in memory */
-  double cached_gbps;       /* of one core from the cache that all cores share (L2 of an NPU or GPU), GB/s */
+  double cached_gbps;       /* of one core from the cache that all cores share (L2), GB/s */
   double vector_gops;       /* f32 vector operations a second and core, in 1e9 elements */
   double launch_us;         /* cost of a launch */
   double start_us_per_core; /* cost of each core that a launch uses */
   double tile_us;           /* fixed cost of a tile: instruction starts, flags */
 } tigon_device_desc;
 
-/* The description by name ("ascend910b4", "910B4" and "gpu-generic" alike, any case); NULL when the table has none.
- * "cpu" asks the machine, once. */
+/* The description by name ("ascend910b4" and "910B4" alike, any case); NULL when the table has none. */
 const tigon_device_desc *tigon_device_desc_find(const char *name);
 /* The i-th entry of the table, NULL past its end. */
 const tigon_device_desc *tigon_device_desc_at(int index);
@@ -83,17 +61,17 @@ typedef enum tigon_reduce {
   TIGON_REDUCE_MOMENTS,    /* mean and M2 (layer_norm) */
 } tigon_reduce;
 
-/* How an op goes over its tensors on a device with launches of its own; elsewhere all are walks over rows. */
+/* How an op goes over its tensors. */
 typedef enum tigon_walk {
   TIGON_WALK_ROWS,
   TIGON_WALK_HEADS, /* rope: a tile is whole heads of some tokens, of queries or of keys */
   TIGON_WALK_LINE,  /* adamw: ranges of whole tiles of elements */
   TIGON_WALK_TABLE, /* embedding bwd: the row words are indices, and a row of the output is the sum of the rows of the
-                       input that name it. On any device outputs have `out_rows` rows */
+                       input that name it; they have `out_rows` rows */
 } tigon_walk;
 
-/* What a loss takes of all rows. On a device with launches of its own each sum takes two: in one every block leaves its
- * part, and in the other one block joins them. */
+/* What a loss takes of all rows. Each sum takes two launches: in one every block leaves its part, and in the other one
+ * block joins them. */
 enum {
   TIGON_TOTAL_LABELS = 1, /* those that count, and whether one is out of range */
   TIGON_TOTAL_MEAN = 2,   /* with LABELS: 1 / their number, a word for the gradient and for the loss */
@@ -109,9 +87,8 @@ typedef struct tigon_stream_footprint {
                      more when the second pass reads it back (s of fused_add_rms_norm) */
 } tigon_stream_footprint;
 
-/* The footprint of one entry of an op. src/plan/footprints.c has them for all operands present; a front then changes
- * what a call leaves out (column_params, column_sums, row words) or types differently (column_param_bytes,
- * row_table_bytes). */
+/* The footprint of one entry of an op. footprints.c has them for all operands present; a launcher then changes what a call
+ * types differently (row_table_bytes) or has a row (row words, totals). */
 typedef struct tigon_footprint {
   const char *op;    /* "rms_norm" */
   const char *entry; /* "fwd" */
@@ -138,8 +115,8 @@ typedef struct tigon_footprint {
  * call), softmax's "fwd_mask" and "fwd_mask_f32", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
  * with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
-/* Rows do not matter: no reduction, no vectors, words or tables. Fronts ask for such an op as one row where its rows
- * lie end to end. */
+/* Rows do not matter: no reduction, no vectors, words or tables. Fronts hand such an op over as one row where its rows lie
+ * end to end. */
 TIGON_SHARED bool tigon_footprint_is_flat(const tigon_footprint *f) {
   return f->reduce == TIGON_REDUCE_NONE && f->column_params == 0 && f->column_sums == 0 && f->row_scalars_in == 0 &&
          f->row_scalars_out == 0 && f->row_tables == 0;
@@ -163,7 +140,7 @@ typedef enum tigon_plan_case {
 
 /* The last way to cut; G is cut in one of them. */
 #define TIGON_CASE_LAST TIGON_CASE_F
-/* For tigon_plan_request.cases. */
+/* A case as a bit of a set. */
 #define TIGON_CASE_BIT(plan_case) (1u << (plan_case))
 
 /* Case G: group_norm's x [B, C, S] has B * groups rows of C / groups channels, runs of S columns each. `groups` rows of a
@@ -176,9 +153,7 @@ typedef struct tigon_plan_request {
   int64_t rows, cols;
   int64_t out_rows;      /* TIGON_WALK_TABLE: rows of the outputs (the table); 0: as many as `rows` */
   int64_t groups, run;   /* 0, or case G: see below */
-  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. No matter to own launches */
-  unsigned cases;        /* the cases that the kernel has, TIGON_CASE_BIT(c) or-ed; 0: all */
-  bool contiguous;       /* rows lie end to end in every stream: rows * cols elements may be taken as one line */
+  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. Only for walks over rows */
   int64_t col_unit;      /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
   int64_t table_cols;    /* columns of each of the footprint's row_tables (rope: rotary_dim / 2) */
   int64_t key_cols;      /* rope: those of the columns that are the keys' */
@@ -220,23 +195,16 @@ typedef struct tigon_plan {
 /* Always fills *plan; returns plan->status. */
 tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan);
 
-/* Rows [*begin, *end) of slab or task `index` of `count`: contiguous, ragged by at most one row, covering [0, rows). */
-TIGON_SHARED void tigon_plan_range(int64_t rows, int64_t count, int64_t index, int64_t *begin, int64_t *end) {
-  const int64_t base = rows / count, extra = rows % count;
-  *begin = index * base + (index < extra ? index : extra);
-  *end = *begin + base + (index < extra ? 1 : 0);
-}
-
 /* Ranges of `rows` table rows, contiguous as above: as many for each core, and none longer than it lists. */
 TIGON_SHARED int64_t tigon_plan_ranges(const tigon_device_desc *device, int64_t rows) {
   const int64_t rounds = (rows - 1) / (device->listed * device->cores) + 1;
   return rounds * device->cores < rows ? rounds * device->cores : rows;
 }
 
-/* Of own launches: tokens of a tile of rope at most; rows that embedding backward adds up at once. */
+/* Tokens of a tile of rope at most; rows that embedding backward adds up at once. */
 enum { TIGON_ROPE_TOKENS = 16, TIGON_TABLE_ROWS = 4 };
 
-/* Elements of a tile of adamw for `elements` in a launch, on a device with launches of its own: each of its cores has some. */
+/* Elements of a tile of adamw for `elements` in a launch: each core has some. */
 int64_t tigon_plan_line_tile(const tigon_footprint *footprint, const tigon_device_desc *device, int64_t elements);
 
 /* Blocks of a launch that adds up a word of each of `rows` rows. */
@@ -245,28 +213,23 @@ TIGON_SHARED int64_t tigon_plan_total_blocks(const tigon_device_desc *device, in
   return (rows - 1) / rows_a_block + 1 < cores ? (rows - 1) / rows_a_block + 1 : cores;
 }
 
-/* What one task covers. */
-typedef struct tigon_plan_box {
-  int64_t row_begin, row_end, col_begin, col_end;
-} tigon_plan_box;
-
 /* Task t of plan->tasks. Splits of one row are neighbours: t = row_task * splits + split. */
-TIGON_SHARED void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_plan_box *box) {
+TIGON_SHARED void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_box *box) {
   const int64_t task = t / plan->splits;
   if (plan->groups > 1 && plan->slabs > 0) {
     const int64_t batch = plan->rows / plan->groups, ranges = plan->row_tasks / plan->groups;
     const int64_t first = task / ranges * batch;
-    tigon_plan_range(batch, ranges, task % ranges, &box->row_begin, &box->row_end);
+    tigon_range(batch, ranges, task % ranges, &box->row_begin, &box->row_end);
     box->row_begin += first;
     box->row_end += first;
   } else {
-    tigon_plan_range(plan->rows, plan->row_tasks, task, &box->row_begin, &box->row_end);
+    tigon_range(plan->rows, plan->row_tasks, task, &box->row_begin, &box->row_end);
   }
   box->col_begin = 0;
   box->col_end = plan->cols;
   if (plan->splits > 1) {
     const int64_t units = (plan->cols - 1) / plan->col_unit + 1;
-    tigon_plan_range(units, plan->splits, t % plan->splits, &box->col_begin, &box->col_end);
+    tigon_range(units, plan->splits, t % plan->splits, &box->col_begin, &box->col_end);
     box->col_begin *= plan->col_unit;
     box->col_end = box->col_end == units ? plan->cols : box->col_end * plan->col_unit;
   }

@@ -1,0 +1,168 @@
+/* tigon plan on a device without a planner: what an operator's call would launch there. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check/cases.h"
+#include "cli.h"
+#include "core/context.h"
+#include "plan.h"
+#include "term.h"
+
+enum { MOST = 256 }; /* launches that are told apart */
+
+typedef struct launches {
+  tigon_launch of[MOST];
+  int64_t times[MOST]; /* that a launch like it follows */
+  int count;
+  int64_t all;
+  tigon_launch note; /* what the CPU says once for the launches that follow */
+} launches;
+
+static bool same(const tigon_launch *a, const tigon_launch *b) {
+  const bool kernels = a->kernel && b->kernel ? strcmp(a->kernel, b->kernel) == 0 : a->kernel == b->kernel;
+  return kernels && a->grid == b->grid && a->block == b->block && a->onchip_bytes == b->onchip_bytes &&
+         a->cluster == b->cluster && a->held == b->held && a->slabs == b->slabs;
+}
+
+static void record(void *to, const tigon_launch *launch) {
+  launches *l = to;
+  if (launch->grid == 0) {
+    l->note = *launch;
+    return;
+  }
+  tigon_launch one = *launch;
+  if (one.cluster == 0) one.cluster = l->note.cluster;
+  if (one.slabs == 0) one.slabs = l->note.slabs;
+  ++l->all;
+  if (l->count > 0 && same(&one, &l->of[l->count - 1])) {
+    ++l->times[l->count - 1];
+  } else if (l->count < MOST) {
+    l->times[l->count] = 1;
+    l->of[l->count++] = one;
+  }
+}
+
+/* The mode of that name, or the first that the operator has. */
+static bench_mode mode_of(const char *command, const plan_options *chosen, const bench_data *data) {
+  const char *names[BENCH_MODES + 1];
+  int count = 0;
+  for (bench_mode mode = 0; mode < BENCH_MODES; ++mode) {
+    if (data->mode[mode].entry < 0) continue;
+    if (!chosen->entry || strcmp(chosen->entry, bench_mode_name(mode)) == 0) return mode;
+    names[count++] = bench_mode_name(mode);
+  }
+  names[count] = NULL;
+  cli_unknown(command, "mode", chosen->entry, names);
+}
+
+static void refuse_options(const char *command, const plan_options *chosen) {
+  const bool heads = strcmp(chosen->op, "rope") == 0, table = strcmp(chosen->op, "embedding") == 0 && chosen->entry;
+  if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
+    cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);
+  if (chosen->table > 0 && !(table && strcmp(chosen->entry, "bwd") == 0))
+    cli_mistake(command, "--table is for embedding's bwd, and %s %s has no table to add to", chosen->op,
+                chosen->entry ? chosen->entry : "fwd");
+  if (chosen->force != TIGON_CASE_AUTO)
+    cli_mistake(command, "--case is for devices whose calls a planner cuts, and %s has none", chosen->device);
+  if (chosen->groups > 0 || chosen->run > 0)
+    cli_mistake(command, "--groups and --run are for devices whose calls a planner cuts, and %s has none",
+                chosen->device);
+}
+
+static json_t *json_of(const tigon_launch *launch, int64_t times) {
+  return json_pack("{s:s?, s:I, s:I, s:I, s:I, s:I, s:i, s:s?}", "kernel", launch->kernel, "times", (json_int_t)times,
+                   "grid", (json_int_t)launch->grid, "block", (json_int_t)launch->block, "onchip_bytes",
+                   (json_int_t)launch->onchip_bytes, "slabs", (json_int_t)launch->slabs, "cluster", launch->cluster,
+                   "held", launch->held);
+}
+
+static void print_json(const plan_options *chosen, const char *mode, const tigon_context *context, const launches *l,
+                       tigon_status status, size_t workspace) {
+  json_t *list = json_array();
+  for (int i = 0; i < l->count; ++i) json_array_append_new(list, json_of(&l->of[i], l->times[i]));
+  cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:I, s:s}", "status", tigon_status_name(status),
+                           "op", chosen->op, "mode", mode, "dtype", chosen->dtype, "device", context->device->name,
+                           "rows", (json_int_t)chosen->rows, "cols", (json_int_t)chosen->cols, "launches", list,
+                           "workspace_bytes", (json_int_t)workspace, "reason",
+                           status == TIGON_OK ? "" : tigon_last_error(context)));
+}
+
+static void cell_or_dash(term_table *table, int64_t value) {
+  if (value > 0)
+    term_cell(table, TERM_PLAIN, "%" PRId64, value);
+  else
+    term_cell(table, TERM_DIM, "-");
+}
+
+static void print_table(const tigon_context *context, const launches *l) {
+  const bool cpu = context->queue.backend->host_memory;
+  const term_column of_gpu[] = {{"kernel", false, 0},  {"times", true, 1},   {"blocks", true, 0},
+                                {"threads", true, 0},  {"on chip", true, 0}, {"blocks a row", true, 2},
+                                {"row held", false, 0}};
+  const term_column of_cpu[] = {
+      {"tasks", true, 0}, {"times", true, 2}, {"threads", true, 0}, {"tasks a row", true, 0}, {"slabs", true, 0}};
+  term_table *table = cpu ? term_table_new(of_cpu, 5) : term_table_new(of_gpu, 7);
+  for (int i = 0; i < l->count; ++i) {
+    const tigon_launch *one = &l->of[i];
+    if (!cpu) term_cell(table, TERM_BOLD, "%s", one->kernel ? one->kernel : "-");
+    if (cpu) cell_or_dash(table, one->grid);
+    cell_or_dash(table, l->times[i]);
+    if (!cpu) cell_or_dash(table, one->grid);
+    cell_or_dash(table, one->block);
+    if (!cpu) cell_or_dash(table, one->onchip_bytes);
+    cell_or_dash(table, one->cluster);
+    if (cpu)
+      cell_or_dash(table, one->slabs);
+    else
+      term_cell(table, TERM_PLAIN, "%s", one->held ? one->held : "-");
+  }
+  term_table_print(table, stdout);
+}
+
+static void print_text(const plan_options *chosen, const char *mode, const tigon_context *context, const launches *l,
+                       tigon_status status, size_t workspace) {
+  char text[64], size[TERM_NUMBER];
+  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "  on %s (%s)\n\n", term_start(stdout, TERM_BOLD), chosen->op, mode,
+         term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols, context->device->name,
+         context->kernels->variant);
+  if (status != TIGON_OK) {
+    plan_line("refused", tigon_last_error(context));
+    return;
+  }
+  snprintf(text, sizeof text, "%" PRId64, l->all);
+  plan_line("launches", text);
+  if (workspace > 0) plan_line("workspace", term_bytes(size, (int64_t)workspace));
+  putchar('\n');
+  print_table(context, l);
+}
+
+int plan_launches(const char *command, const plan_options *chosen) {
+  static launches l;
+  const bench_case *timed = bench_case_find(cli_op(command, chosen->op));
+  const tigon_dtype dtype = cli_float_dtype(command, chosen->dtype);
+  refuse_options(command, chosen);
+  tigon_context *context = cli_context(command, chosen->device, NULL, 0);
+  bench_point at = {.rows = chosen->rows,
+                    .cols = chosen->cols,
+                    .other = chosen->table,
+                    .head_dim = chosen->unit,
+                    .kv_heads = chosen->keys};
+  if (at.other == 0) at.other = bench_other(timed, &at);
+  context->queue.record = record;
+  context->queue.record_to = &l;
+  bench_data data;
+  if (bench_data_open(&data, timed, context, dtype, &at, SIZE_MAX) != TIGON_OK)
+    cli_trouble(command, "%s has no arguments for %" PRId64 " x %" PRId64, chosen->op, chosen->rows, chosen->cols);
+  const bench_mode mode = mode_of(command, chosen, &data);
+  const tigon_status status = bench_call(&data, mode);
+  const char *name = bench_mode_name(mode);
+  if (chosen->json)
+    print_json(chosen, name, context, &l, status, data.mode[mode].workspace_bytes);
+  else
+    print_text(chosen, name, context, &l, status, data.mode[mode].workspace_bytes);
+  bench_data_close(&data);
+  context->queue.record = NULL;
+  tigon_context_destroy(context);
+  return status == TIGON_OK ? CLI_OK : CLI_FAILED;
+}

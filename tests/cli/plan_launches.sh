@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# tigon plan on a device without a planner: what every operator's call would launch, and how much workspace it takes.
+. "$(dirname "$0")/lib.bash"
+
+for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm group_norm swiglu geglu relu_squared rope embedding softmax \
+  attention cross_entropy linear fused_linear_cross_entropy; do
+  for mode in fwd bwd; do
+    run plan $op --shape 256x512 --mode $mode --json
+    expect_status 0 "tigon plan $op --mode $mode"
+    expect_json 'j["status"] == "TIGON_OK" and len(j["launches"]) > 0 and all(l["grid"] > 0 and l["block"] > 0 for l in j["launches"])' "$op $mode"
+  done
+done
+for mode in step clip; do
+  run plan adamw --shape 256x512 --mode $mode --json
+  expect_json 'len(j["launches"]) == 1' "adamw $mode"
+done
+# 32 slabs of dw, which a second launch adds up.
+run plan rms_norm --shape 2048x4096 --mode bwd --json
+expect_json 'j["workspace_bytes"] == 32 * 4096 * 4 and [l["slabs"] for l in j["launches"]] == [32, 32] and j["launches"][0]["grid"] == 32' "slabs"
+# A tensor of 2^50 bytes has no memory here; one huge row is shared.
+OMP_NUM_THREADS=2 run plan softmax --shape 1x281474976710656 --json
+expect_json '[(l["grid"], l["times"], l["cluster"]) for l in j["launches"]] == [(32, 3, 32)]' "a huge row"
+run plan rms_norm --shape 256x512 --case B
+expect_status 2 "a case where there is none"
+run plan rms_norm --shape 256x512 --mode sideways
+expect_status 2 "a mode that there is not"
+finish
