@@ -88,8 +88,8 @@ tigon_status tigon_front_plan_launch(tigon_context *context, const tigon_plan_ca
 #define TIGON_CAN_CALL(context, name, dtype) \
   (TIGON_HAS_SLOT((context)->kernels, name, dtype) || TIGON_HAS_SLOT((context)->borrowed, name, dtype))
 
-#define TIGON_RUN_SLOT(context, kernels, queue, name, problem, plan) \
-  tigon_front_done(context, kernels, queue, #name, plan, (kernels)->name.run(queue, problem, plan))
+#define TIGON_RUN_SLOT(context, kernels, queue, name, problem, made) \
+  ((queue)->plan = (made), tigon_front_done(context, kernels, queue, #name, made, (kernels)->name.run(queue, problem)))
 
 /* Gives the call to the slot `name`, the variant's or a borrowed one, or UNSUPPORTED when neither takes `dtype`. */
 #define TIGON_CALL_SLOT(context, name, dtype, problem, plan)                                 \
