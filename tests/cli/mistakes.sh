@@ -21,7 +21,7 @@ mistake '--nope' --nope
 mistake 'auto, always or never' --color=red list
 mistake '--nope' devices --nope
 mistake 'takes one device, but got "ref" too' devices cpu ref
-mistake 'must be one of cuda, npu, cpu, ref, ascend-sim' devices abacus
+mistake 'must be one of cuda, npu, xpu, cpu, ref, ascend-sim' devices abacus
 mistake 'takes no arguments' list rms_norm
 mistake 'exclude each other' list --json --markdown
 mistake 'did you mean "rms_norm"?' bench rms_nrm
