@@ -13,20 +13,32 @@
 
 typedef struct tigon_backend tigon_backend;
 
-/* An open device and stream: what a slot needs besides its problem and plan. */
+/* One launch as a recorder is told of it. A backend fills what it knows; 0 and NULL are left out of what is printed. */
+typedef struct tigon_launch {
+  const char *kernel;   /* as the device's file of kernels names it; the CPU's is its slot's name */
+  int64_t grid, block;  /* programs, blocks or tasks; threads that run them: of a block, or of the CPU */
+  int64_t onchip_bytes; /* of a block: shared memory, Unified Buffer */
+  int cluster;          /* blocks that work on one row together */
+  const char *held;     /* one word for where a row is while it is worked on */
+} tigon_launch;
+
+/* An open device and stream: what a slot needs besides its problem. */
 typedef struct tigon_queue {
   const tigon_backend *backend;
-  void *state;         /* the backend's own */
-  void *stream;        /* the caller's */
-  int threads;         /* CPU threads a call may use, >= 1 */
-  int32_t *error_flag; /* device memory of the context, for ops whose caller gave no `error` */
-  const char *reason;  /* why the launch that just failed did, one sentence; NULL: it has no more to say */
+  void *state;            /* the backend's own */
+  void *stream;           /* the caller's */
+  int threads;            /* CPU threads a call may use, >= 1 */
+  int32_t *error_flag;    /* device memory of the context, for ops whose caller gave no `error` */
+  const char *reason;     /* why the launch that just failed did, one sentence; NULL: it has no more to say */
+  const tigon_plan *plan; /* of the call that runs */
+  /* NULL, or: launchers tell it what they would launch, and launch nothing. Memory of the call is never touched. */
+  void (*record)(void *to, const tigon_launch *launch);
+  void *record_to;
 } tigon_queue;
 
 /* A slot's function: enqueues the work and returns; DEVICE when the launch itself fails. */
-#define TIGON_SLOT(op, entry)                                                                           \
-  typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *, \
-                                                 const tigon_plan *);
+#define TIGON_SLOT(op, entry) \
+  typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *);
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
 #undef TIGON_SLOT

@@ -36,9 +36,8 @@ static void step_uses(tigon_queue *queue, const adamw_step_arguments *a) {
   ascend_uses(queue, "clip_factor", a->clip_factor, 1, TIGON_F32, SIM_READS | SIM_SHARED);
 }
 
-tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p, const tigon_plan *plan) {
+tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p) {
   const tigon_device_desc *device = &ascend_of(queue)->soc->device;
-  (void)plan;
   adamw_step_arguments a = {.clip_factor = (gm_ptr)p->clip_factor,
                             .beta1 = (float)p->beta1,
                             .rest1 = (float)(1 - p->beta1),
@@ -73,9 +72,8 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
 
 /* ---- clip ---- */
 
-tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p, const tigon_plan *plan) {
+tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p) {
   const tigon_device_desc *device = &ascend_of(queue)->soc->device;
-  (void)plan;
   adamw_squares_arguments a = {.partials = (gm_ptr)p->partials};
   int64_t blocks = 0;
   for (int64_t i = 0; i < p->count;) {

@@ -179,11 +179,9 @@ static tigon_status run(tigon_queue *queue, const tigon_cross_entropy_problem *p
   return status;
 }
 
-tigon_status ascend_cross_entropy_fwd(tigon_queue *queue, const tigon_cross_entropy_problem *p,
-                                      const tigon_plan *plan) {
-  return run(queue, p, plan, true);
+tigon_status ascend_cross_entropy_fwd(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
+  return run(queue, p, queue->plan, true);
 }
-tigon_status ascend_cross_entropy_bwd(tigon_queue *queue, const tigon_cross_entropy_problem *p,
-                                      const tigon_plan *plan) {
-  return run(queue, p, plan, false);
+tigon_status ascend_cross_entropy_bwd(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
+  return run(queue, p, queue->plan, false);
 }

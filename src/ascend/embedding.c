@@ -3,7 +3,8 @@
 
 #include "ascend/ascend.h"
 
-tigon_status ascend_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   float *flags = p->error_flag ? ascend_scratch(queue, plan->grid) : NULL;
   if (p->error_flag && !flags) return TIGON_ERROR_DEVICE;
   const embedding_fwd_arguments a = {.w = ascend_walk(plan),
@@ -29,7 +30,8 @@ tigon_status ascend_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_
   return ascend_launch(queue, "error_flag", error_flag, &flag, 1);
 }
 
-tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   if (p->space.rows > INT32_MAX) {
     queue->reason = "embedding_bwd has more than 2^31 - 1 indices, which positions of 32 bits cannot tell apart";
     return TIGON_ERROR_DEVICE;

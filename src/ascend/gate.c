@@ -20,11 +20,11 @@ static tigon_status forward(tigon_queue *queue, const tigon_gate_fwd_problem *p,
   return ascend_launch(queue, name, kernel, &a, plan->grid);
 }
 
-tigon_status ascend_swiglu_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p, const tigon_plan *plan) {
-  return forward(queue, p, plan, p->gate_mult, p->down_mult, "swiglu_fwd", swiglu_fwd);
+tigon_status ascend_swiglu_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p) {
+  return forward(queue, p, queue->plan, p->gate_mult, p->down_mult, "swiglu_fwd", swiglu_fwd);
 }
-tigon_status ascend_geglu_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p, const tigon_plan *plan) {
-  return forward(queue, p, plan, 1, 1, "geglu_fwd", geglu_fwd);
+tigon_status ascend_geglu_fwd(tigon_queue *queue, const tigon_gate_fwd_problem *p) {
+  return forward(queue, p, queue->plan, 1, 1, "geglu_fwd", geglu_fwd);
 }
 
 static tigon_status backward(tigon_queue *queue, const tigon_gate_bwd_problem *p, const tigon_plan *plan, float gate,
@@ -46,9 +46,9 @@ static tigon_status backward(tigon_queue *queue, const tigon_gate_bwd_problem *p
   return ascend_launch(queue, name, kernel, &a, plan->grid);
 }
 
-tigon_status ascend_swiglu_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p, const tigon_plan *plan) {
-  return backward(queue, p, plan, p->gate_mult, p->down_mult, "swiglu_bwd", swiglu_bwd);
+tigon_status ascend_swiglu_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p) {
+  return backward(queue, p, queue->plan, p->gate_mult, p->down_mult, "swiglu_bwd", swiglu_bwd);
 }
-tigon_status ascend_geglu_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p, const tigon_plan *plan) {
-  return backward(queue, p, plan, 1, 1, "geglu_bwd", geglu_bwd);
+tigon_status ascend_geglu_bwd(tigon_queue *queue, const tigon_gate_bwd_problem *p) {
+  return backward(queue, p, queue->plan, 1, 1, "geglu_bwd", geglu_bwd);
 }

@@ -42,12 +42,12 @@ static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p,
   return TIGON_OK;
 }
 
-tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  return forward(queue, p, plan, &g);
+  return forward(queue, p, queue->plan, &g);
 }
 
-tigon_status ascend_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p) {
   const tigon_planes planes[] = {p->x, p->y};
   const ascend_groups g = ascend_groups_of(p->batch, p->groups, p->channels, p->run, planes, 2);
   const tigon_norm_fwd_problem rows = {.space = ascend_group_space(&g),
@@ -62,5 +62,5 @@ tigon_status ascend_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fw
                                        .mean = p->mean,
                                        .rstd = p->rstd,
                                        .eps = p->eps};
-  return forward(queue, &rows, plan, &g);
+  return forward(queue, &rows, queue->plan, &g);
 }

@@ -151,8 +151,7 @@ static tigon_status multiply(tigon_queue *queue, const product *p) {
 
 /* ---- forward and backward ---- */
 
-tigon_status ascend_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status ascend_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p) {
   const product y = {.m = p->rows,
                      .n = p->n,
                      .k = p->k,
@@ -184,8 +183,7 @@ static tigon_status bias_gradient(tigon_queue *queue, const tigon_linear_bwd_pro
   return ascend_column_sums(queue, slabs, a.ranges, p->n, p->n, p->db, p->db_dtype, p->accumulate);
 }
 
-tigon_status ascend_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status ascend_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_problem *p) {
   const product dw = {.m = p->n,
                       .n = p->k,
                       .k = p->rows,

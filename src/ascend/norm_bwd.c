@@ -73,12 +73,12 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   return join_slabs(queue, p, plan->slabs, sums, g->vector);
 }
 
-tigon_status ascend_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  return backward(queue, p, plan, &g);
+  return backward(queue, p, queue->plan, &g);
 }
 
-tigon_status ascend_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
   const tigon_planes planes[] = {p->dy, p->x, p->dx};
   const ascend_groups g = ascend_groups_of(p->batch, p->groups, p->channels, p->run, planes, 3);
   const tigon_norm_bwd_problem rows = {.space = ascend_group_space(&g),
@@ -98,5 +98,5 @@ tigon_status ascend_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bw
                                        .slabs = p->slabs,
                                        .casting = TIGON_CASTING_GEMMA,
                                        .accumulate_dw = p->accumulate};
-  return backward(queue, &rows, plan, &g);
+  return backward(queue, &rows, queue->plan, &g);
 }

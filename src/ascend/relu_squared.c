@@ -3,8 +3,8 @@
 
 #include "ascend/ascend.h"
 
-tigon_status ascend_relu_squared_fwd(tigon_queue *queue, const tigon_relu_squared_fwd_problem *p,
-                                     const tigon_plan *plan) {
+tigon_status ascend_relu_squared_fwd(tigon_queue *queue, const tigon_relu_squared_fwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   const pointwise_arguments a = {.w = ascend_walk(plan),
                                  .space = ascend_space(&p->space),
                                  .in = {ascend_rows(&p->x)},
@@ -15,8 +15,8 @@ tigon_status ascend_relu_squared_fwd(tigon_queue *queue, const tigon_relu_square
   return ascend_launch(queue, "relu_squared_fwd", relu_squared_fwd, &a, plan->grid);
 }
 
-tigon_status ascend_relu_squared_bwd(tigon_queue *queue, const tigon_relu_squared_bwd_problem *p,
-                                     const tigon_plan *plan) {
+tigon_status ascend_relu_squared_bwd(tigon_queue *queue, const tigon_relu_squared_bwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   const pointwise_arguments a = {.w = ascend_walk(plan),
                                  .space = ascend_space(&p->space),
                                  .in = {ascend_rows(&p->x), ascend_rows(&p->dy)},

@@ -14,7 +14,8 @@ static void forward_uses(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p
   ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
 }
 
-tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   const int64_t partials = plan->splits > 1 ? plan->rows * plan->splits : 0;
   float *scratch = partials ? ascend_scratch(queue, partials) : NULL;
   if (partials && !scratch) return TIGON_ERROR_DEVICE;

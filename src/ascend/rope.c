@@ -65,10 +65,6 @@ static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, const t
   return status != TIGON_OK || !flagged ? status : raise_flag(queue, p, flags, grid);
 }
 
-tigon_status ascend_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  return run(queue, p, plan, 1);
-}
+tigon_status ascend_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, queue->plan, 1); }
 
-tigon_status ascend_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  return run(queue, p, plan, -1);
-}
+tigon_status ascend_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, queue->plan, -1); }

@@ -13,7 +13,8 @@ static void forward_uses(tigon_queue *queue, const tigon_softmax_fwd_problem *p,
   ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
 }
 
-tigon_status ascend_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   const int64_t count = plan->splits > 1 ? 2 * plan->rows * plan->splits : 0;
   float *partials = count ? ascend_scratch(queue, count) : NULL;
   if (count && !partials) return TIGON_ERROR_DEVICE;
@@ -37,7 +38,8 @@ tigon_status ascend_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_prob
   return TIGON_OK;
 }
 
-tigon_status ascend_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p, const tigon_plan *plan) {
+tigon_status ascend_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   const int64_t count = plan->splits > 1 ? plan->rows * plan->splits : 0;
   float *partials = count ? ascend_scratch(queue, count) : NULL;
   if (count && !partials) return TIGON_ERROR_DEVICE;

@@ -2,6 +2,8 @@
 #ifndef TIGON_CORE_CONTEXT_H
 #define TIGON_CORE_CONTEXT_H
 
+#include <tigon/schema.h>
+
 #include "backend.h"
 
 enum {
@@ -12,8 +14,10 @@ enum {
 
 /* Where a tensor of the call lies: [low, high). */
 typedef struct tigon_extent {
-  const char *name;
+  const tigon_field *field; /* its description */
+  const tigon_tensor *tensor;
   uintptr_t low, high;
+  bool dense; /* its elements lie end to end */
 } tigon_extent;
 
 /* A plan that was made: training asks for the same few again and again, and making one costs more than a tiny call. */
@@ -32,6 +36,8 @@ struct tigon_context {
   tigon_plan_case force;                /* the check: a planner case that is taken wherever it fits */
   int64_t predicted;                    /* the bench: bytes that plans of calls so far said to move */
   unsigned planned;                     /* the check: cases that calls had so far, TIGON_CASE_BIT or-ed */
+  const tigon_schema *checked;          /* the call at work */
+  int64_t element;                      /* of its list, for sentences */
   tigon_extent extents[TIGON_MAX_ARGS]; /* of the arguments checked last, for tigon_check_workspace() */
   int extent_count, plan_count;
   tigon_planned plans[TIGON_PLANS];
@@ -82,8 +88,8 @@ tigon_status tigon_front_plan_launch(tigon_context *context, const tigon_plan_ca
 #define TIGON_CAN_CALL(context, name, dtype) \
   (TIGON_HAS_SLOT((context)->kernels, name, dtype) || TIGON_HAS_SLOT((context)->borrowed, name, dtype))
 
-#define TIGON_RUN_SLOT(context, kernels, queue, name, problem, plan) \
-  tigon_front_done(context, kernels, queue, #name, plan, (kernels)->name.run(queue, problem, plan))
+#define TIGON_RUN_SLOT(context, kernels, queue, name, problem, made) \
+  ((queue)->plan = (made), tigon_front_done(context, kernels, queue, #name, made, (kernels)->name.run(queue, problem)))
 
 /* Gives the call to the slot `name`, the variant's or a borrowed one, or UNSUPPORTED when neither takes `dtype`. */
 #define TIGON_CALL_SLOT(context, name, dtype, problem, plan)                                 \

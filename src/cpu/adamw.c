@@ -151,8 +151,7 @@ static void step_task(const void *argument, int64_t index) {
   walk(&j->list, index, step_visit, &p);
 }
 
-tigon_status TIGON_CPU(adamw_step)(tigon_queue *queue, const tigon_adamw_step_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(adamw_step)(tigon_queue *queue, const tigon_adamw_step_problem *p) {
   step_job j = {.p = p};
   _Static_assert(offsetof(tigon_adamw_param, param) == 0, "the list is one of param");
   fill_list(&j.list, p->params, sizeof *p->params, p->count);
@@ -197,8 +196,7 @@ static void clip_task(const void *argument, int64_t index) {
   j->p->partials[index] = part.sum;
 }
 
-tigon_status TIGON_CPU(adamw_clip)(tigon_queue *queue, const tigon_adamw_clip_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(adamw_clip)(tigon_queue *queue, const tigon_adamw_clip_problem *p) {
   clip_job j = {.p = p};
   fill_list(&j.list, p->grads, sizeof *p->grads, p->count);
   tigon_cpu_parallel(queue, j.list.tasks, clip_task, &j);

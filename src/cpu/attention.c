@@ -170,9 +170,7 @@ static void task(const void *argument, int64_t index) {
   }
 }
 
-tigon_status TIGON_CPU(attention_fwd)(tigon_queue *queue, const tigon_attention_fwd_problem *p,
-                                      const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(attention_fwd)(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
   tigon_cpu_parallel(queue, p->batch * p->q.heads * query_tiles(p), task, p);
   return TIGON_OK;
 }

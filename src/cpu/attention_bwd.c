@@ -356,9 +356,7 @@ static void key_task(const void *argument, int64_t index) {
   while (next_turn(&at)) key_block(&at, j0, NULL, &w);
 }
 
-tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p,
-                                      const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   const int64_t heads = p->batch * p->k.heads, threads = queue->threads;
   one_pass o = {.p = p, .dq = p->dq};
   if (p->dq_sums)

@@ -173,14 +173,12 @@ static void run(const tigon_queue *queue, const problem *p, bool backward) {
   if (!backward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) reduce(p);
 }
 
-tigon_status TIGON_CPU(cross_entropy_fwd)(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(cross_entropy_fwd)(tigon_queue *queue, const problem *p) {
   run(queue, p, false);
   return TIGON_OK;
 }
 
-tigon_status TIGON_CPU(cross_entropy_bwd)(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(cross_entropy_bwd)(tigon_queue *queue, const problem *p) {
   run(queue, p, true);
   return TIGON_OK;
 }

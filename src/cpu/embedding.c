@@ -53,9 +53,7 @@ static void fwd_task(const void *argument, int64_t index) {
   if (f->stream) vf_fence();
 }
 
-tigon_status TIGON_CPU(embedding_fwd)(tigon_queue *queue, const tigon_embedding_fwd_problem *p,
-                                      const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(embedding_fwd)(tigon_queue *queue, const tigon_embedding_fwd_problem *p) {
   const int64_t row_bytes = 2 * p->cols * (int64_t)tigon_dtype_size(p->dtype);
   const fwd f = {p, tigon_cpu_row_tasks(p->space.rows, row_bytes), tigon_cpu_streams(p->space.rows * row_bytes)};
   tigon_cpu_parallel(queue, f.tasks, fwd_task, &f);
@@ -230,9 +228,7 @@ static void bwd_task(const void *argument, int64_t index) {
   if (b->stream) vf_fence();
 }
 
-tigon_status TIGON_CPU(embedding_bwd)(tigon_queue *queue, const tigon_embedding_bwd_problem *p,
-                                      const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(embedding_bwd)(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
   for (int64_t r = 0; p->error_flag && r < p->space.rows; ++r)
     if (index_at(p, r) < 0 || index_at(p, r) >= p->vocab) *p->error_flag = 1;
   const int64_t row_bytes = p->cols * (int64_t)tigon_dtype_size(p->dtable_dtype);

@@ -13,8 +13,7 @@ static void fwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(f->p.dtype, fwd_box, f, &box);
 }
 
-tigon_status TIGON_CPU(geglu_fwd)(tigon_queue *queue, const tigon_geglu_fwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(geglu_fwd)(tigon_queue *queue, const tigon_geglu_fwd_problem *p) {
   return fwd_run(queue, p, 3, fwd_task);
 }
 
@@ -32,7 +31,6 @@ static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(f->p.dtype, bwd_box, f, &box);
 }
 
-tigon_status TIGON_CPU(geglu_bwd)(tigon_queue *queue, const tigon_geglu_bwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(geglu_bwd)(tigon_queue *queue, const tigon_geglu_bwd_problem *p) {
   return bwd_run(queue, p, bwd_task);
 }

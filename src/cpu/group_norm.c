@@ -128,14 +128,13 @@ static void store_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(((const fwd *)argument)->p->dtype, fwd_share, argument, index, true);
 }
 
-tigon_status TIGON_CPU(group_norm_fwd)(tigon_queue *queue, const tigon_group_norm_fwd_problem *p,
-                                       const tigon_plan *plan) {
+tigon_status TIGON_CPU(group_norm_fwd)(tigon_queue *queue, const tigon_group_norm_fwd_problem *p) {
   const int64_t rows = p->batch * p->groups, cols = p->channels * p->run, row_bytes = 2 * cols * v_size(p->dtype);
   norm_part of_parts[SPLIT_CELLS];
   const fwd f = {.p = p,
                  .rows = rows,
                  .tasks = tigon_cpu_row_tasks(rows, row_bytes),
-                 .cut = split_of(plan, rows, cols),
+                 .cut = split_of(queue->plan, rows, cols),
                  .stream = tigon_cpu_streams(rows * row_bytes),
                  .of_parts = of_parts};
   if (f.cut.tasks == 1) {
@@ -285,8 +284,8 @@ static void join_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(((const bwd *)argument)->p->dtype, join_share, argument, index);
 }
 
-tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p,
-                                       const tigon_plan *plan) {
+tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   const int64_t all = p->groups * p->channels, rows = p->batch * p->groups, cols = p->channels * p->run;
   const int64_t bytes = 3 * rows * cols * v_size(p->dtype);
   sums of_parts[SPLIT_CELLS];

@@ -5,8 +5,7 @@ static void run(const tigon_queue *queue, const tigon_gemm_problem *p) {
   if (!tigon_gemm_library(queue, p)) TIGON_CPU(gemm)(queue, p);
 }
 
-tigon_status TIGON_CPU(linear_fwd)(tigon_queue *queue, const tigon_linear_fwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(linear_fwd)(tigon_queue *queue, const tigon_linear_fwd_problem *p) {
   const tigon_gemm_problem y = {
       .m = p->rows,
       .n = p->n,
@@ -51,8 +50,7 @@ static void bias_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(p->dy_dtype, bias_gradient, p, n0, n);
 }
 
-tigon_status TIGON_CPU(linear_bwd)(tigon_queue *queue, const tigon_linear_bwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(linear_bwd)(tigon_queue *queue, const tigon_linear_bwd_problem *p) {
   const tigon_gemm_problem dw = {
       .m = p->n,
       .n = p->k,

@@ -7,9 +7,8 @@
 
 static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_MODULATED, job, index); }
 
-tigon_status TIGON_CPU(modulated_rms_norm_fwd)(tigon_queue *queue, const tigon_norm_fwd_problem *p,
-                                               const tigon_plan *plan) {
-  return norm_fwd_run(NORM_MODULATED, queue, p, plan, fwd_task);
+tigon_status TIGON_CPU(modulated_rms_norm_fwd)(tigon_queue *queue, const tigon_norm_fwd_problem *p) {
+  return norm_fwd_run(NORM_MODULATED, queue, p, queue->plan, fwd_task);
 }
 
 /* ---- backward ---- */
@@ -119,8 +118,8 @@ static void sum_task(const void *argument, int64_t index) {
   if (sum.out) column_sum_task(&sum, index % tasks);
 }
 
-tigon_status TIGON_CPU(modulated_rms_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_problem *p,
-                                               const tigon_plan *plan) {
+tigon_status TIGON_CPU(modulated_rms_norm_bwd)(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   norm_sums parts[SPLIT_CELLS];
   const bwd b = cut_groups(norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs);
   const int64_t outputs = b.tasks && !b.parts ? 1 : 1 + 2 * p->groups.rows;

@@ -4,8 +4,8 @@
 
 static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_RMS, job, index); }
 
-tigon_status TIGON_CPU(rms_norm_fwd)(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p, const tigon_plan *plan) {
-  return norm_fwd_run(NORM_RMS, queue, p, plan, fwd_task);
+tigon_status TIGON_CPU(rms_norm_fwd)(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
+  return norm_fwd_run(NORM_RMS, queue, p, queue->plan, fwd_task);
 }
 
 typedef struct bwd {
@@ -29,7 +29,8 @@ static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, &b->rows, begin, end, end, at, slab, NULL, stream);
 }
 
-tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p, const tigon_plan *plan) {
+tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   norm_sums parts[SPLIT_CELLS];
   const bwd b = {norm_bwd_split(queue, p, plan, parts, share_task), plan->slabs};
   const column_sum dw = column_sum_of(p->slabs, b.slabs, 0, 1, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
@@ -38,7 +39,6 @@ tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bw
   return TIGON_OK;
 }
 
-tigon_status TIGON_CPU(fused_add_rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p,
-                                               const tigon_plan *plan) {
-  return TIGON_CPU(rms_norm_bwd)(queue, p, plan);
+tigon_status TIGON_CPU(fused_add_rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
+  return TIGON_CPU(rms_norm_bwd)(queue, p);
 }

@@ -152,12 +152,6 @@ static tigon_status run(const tigon_queue *queue, const tigon_rope_problem *p, f
   return TIGON_OK;
 }
 
-tigon_status TIGON_CPU(rope_fwd)(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  return run(queue, p, 1);
-}
+tigon_status TIGON_CPU(rope_fwd)(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, 1); }
 
-tigon_status TIGON_CPU(rope_bwd)(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  return run(queue, p, -1);
-}
+tigon_status TIGON_CPU(rope_bwd)(tigon_queue *queue, const tigon_rope_problem *p) { return run(queue, p, -1); }

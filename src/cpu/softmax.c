@@ -235,9 +235,9 @@ static void fwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(p->dtype, fwd_rows, f, begin, end, parts, tigon_cpu_streams(p->space.rows * row_bytes));
 }
 
-tigon_status TIGON_CPU(softmax_fwd)(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
+tigon_status TIGON_CPU(softmax_fwd)(tigon_queue *queue, const tigon_softmax_fwd_problem *p) {
   cell cells[SPLIT_CELLS];
-  fwd f = {.p = p, .cut = split_of(plan, p->space.rows, p->cols), .sweeps = ALL};
+  fwd f = {.p = p, .cut = split_of(queue->plan, p->space.rows, p->cols), .sweeps = ALL};
   if (f.cut.tasks == 1) {
     tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 2 * p->cols * v_size(p->dtype)), fwd_task, &f);
     return TIGON_OK;
@@ -328,9 +328,9 @@ static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(p->dtype, bwd_rows, b, begin, end, parts, tigon_cpu_streams(p->space.rows * row_bytes));
 }
 
-tigon_status TIGON_CPU(softmax_bwd)(tigon_queue *queue, const tigon_softmax_bwd_problem *p, const tigon_plan *plan) {
+tigon_status TIGON_CPU(softmax_bwd)(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
   double dots[SPLIT_CELLS];
-  bwd b = {.p = p, .cut = split_of(plan, p->space.rows, p->cols), .sweeps = ALL};
+  bwd b = {.p = p, .cut = split_of(queue->plan, p->space.rows, p->cols), .sweeps = ALL};
   if (b.cut.tasks == 1) {
     tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, 3 * p->cols * v_size(p->dtype)), bwd_task, &b);
     return TIGON_OK;

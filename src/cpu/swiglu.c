@@ -19,8 +19,7 @@ static void fwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(f->p.dtype, fwd_box, f, &box, &k);
 }
 
-tigon_status TIGON_CPU(swiglu_fwd)(tigon_queue *queue, const tigon_swiglu_fwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(swiglu_fwd)(tigon_queue *queue, const tigon_swiglu_fwd_problem *p) {
   return fwd_run(queue, p, 3, fwd_task);
 }
 
@@ -39,7 +38,6 @@ static void bwd_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(f->p.dtype, bwd_box, f, &box, &k);
 }
 
-tigon_status TIGON_CPU(swiglu_bwd)(tigon_queue *queue, const tigon_swiglu_bwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status TIGON_CPU(swiglu_bwd)(tigon_queue *queue, const tigon_swiglu_bwd_problem *p) {
   return bwd_run(queue, p, bwd_task);
 }

@@ -62,8 +62,7 @@ static tigon_status step_dtype(tigon_queue *queue, const tigon_adamw_step_proble
   return status == TIGON_OK ? launch_step(queue, &b, dtype) : status;
 }
 
-tigon_status tigon_cuda_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status tigon_cuda_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p) {
   tigon_status status = TIGON_OK;
   for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_BF16 && status == TIGON_OK; ++dtype)
     status = step_dtype(queue, p, dtype);
@@ -80,9 +79,8 @@ static tigon_status launch_squares(tigon_queue *queue, adamw_clip_batch *b) {
   return status;
 }
 
-tigon_status tigon_cuda_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p, const tigon_plan *plan) {
+tigon_status tigon_cuda_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p) {
   static cuda_kernel factor = CUDA_KERNEL(adamw, adamw_factor);
-  (void)plan;
   adamw_clip_batch b = {.first = true, .partials = p->partials};
   _Static_assert(sizeof b <= 4096, "a launch's parameters");
   tigon_status status = TIGON_OK;

@@ -23,13 +23,11 @@ static int threads_for(tigon_dtype dtype) {
   return dtype == TIGON_F32 ? ATTENTION_FMA_THREADS : ATTENTION_TENSOR_THREADS;
 }
 
-tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p,
-                                      const tigon_plan *plan) {
+tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
   static cuda_kernel kernels[2][3] = {{CUDA_KERNEL(attention, attention_fwd_1_f32)},
                                       CUDA_KERNELS(attention, attention_fwd_2)};
   static cuda_kernel mma[2][3] = {NARROW_KERNELS(attention_mma, attention_fwd_mma_64),
                                   NARROW_KERNELS(attention_mma, attention_fwd_mma_128)};
-  (void)plan;
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->o};
   const int dim = mma_dim(p->dtype, p->head_dim);
   attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype, dim ? 8 : 4)};
@@ -68,8 +66,7 @@ static tigon_status launch_bwd(tigon_queue *queue, const tigon_attention_bwd_pro
   return status;
 }
 
-tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p,
-                                      const tigon_plan *plan) {
+tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   static cuda_kernel keys[2][3] = {CUDA_KERNELS(attention_bwd, attention_bwd_keys_1),
                                    CUDA_KERNELS(attention_bwd, attention_bwd_keys_2)};
   static cuda_kernel queries[2][3] = {CUDA_KERNELS(attention_bwd, attention_bwd_queries_1),
@@ -78,7 +75,6 @@ tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_
                                        NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_128)};
   static cuda_kernel mma_queries[2][3] = {NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
                                           NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)};
-  (void)plan;
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->d_o, &p->dq, &p->dk, &p->dv};
   const int dim = mma_dim(p->dtype, p->head_dim);
   const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4)};

@@ -135,12 +135,8 @@ static tigon_status run(tigon_queue *queue, const problem *p,
   return status == TIGON_OK ? totals(queue, p, after) : status;
 }
 
-tigon_status tigon_cuda_cross_entropy_fwd(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
-  (void)plan;
-  return run(queue, p, forward_rows);
-}
+tigon_status tigon_cuda_cross_entropy_fwd(tigon_queue *queue, const problem *p) { return run(queue, p, forward_rows); }
 
-tigon_status tigon_cuda_cross_entropy_bwd(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status tigon_cuda_cross_entropy_bwd(tigon_queue *queue, const problem *p) {
   return p->cols > 0 ? run(queue, p, backward_rows) : totals(queue, p, p->parts & TIGON_CROSS_ENTROPY_COUNT);
 }

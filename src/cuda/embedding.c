@@ -26,12 +26,10 @@ static bool plain_of(const tigon_embedding_fwd_problem *p, cuda_shape *shape, em
          p->vocab <= INT32_MAX && plain->table_pitch == p->table_pitch && plain->y_pitch == p->y.pitch[2];
 }
 
-tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p,
-                                      const tigon_plan *plan) {
+tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p) {
   static cuda_kernel plain[3] = CUDA_KERNELS(embedding, embedding_fwd_plain);
   static cuda_kernel wide[3] = CUDA_KERNELS(embedding, embedding_fwd_wide);
   static cuda_kernel any[3] = CUDA_KERNELS(embedding, embedding_fwd_any);
-  (void)plan;
   const int64_t size = (int64_t)tigon_dtype_size(p->dtype), lanes = 16 / size;
   const bool is_wide = p->cols % lanes == 0 && cuda_wide(p->table) && p->table_pitch * size % 16 == 0 &&
                        flat_wide(&p->space, &p->y, p->dtype);
@@ -97,11 +95,9 @@ static tigon_status join(tigon_queue *queue, const tigon_embedding_bwd_problem *
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p, (void *)w));
 }
 
-tigon_status tigon_cuda_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p,
-                                      const tigon_plan *plan) {
+tigon_status tigon_cuda_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
   static cuda_kernel wide[3] = CUDA_KERNELS(embedding, embedding_bwd_wide);
   static cuda_kernel any[3] = CUDA_KERNELS(embedding, embedding_bwd_any);
-  (void)plan;
   const embedding_order order = order_of(p);
   if (p->space.rows > INT32_MAX || order.position_bits + bits_for(p->vocab) > 64) {
     queue->reason =

@@ -129,9 +129,7 @@ static tigon_status fwd_walked(tigon_queue *queue, const tigon_group_norm_fwd_pr
   return status;
 }
 
-tigon_status tigon_cuda_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p,
-                                       const tigon_plan *plan) {
-  (void)plan;
+tigon_status tigon_cuda_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p) {
   enum { PACKS = 2048, MOST_PACKS = 4096 }; /* of a block: as many are best; fit */
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->channels * p->run, lanes);
   const group_path path =
@@ -215,13 +213,12 @@ static tigon_status bwd_rows(tigon_queue *queue, const tigon_group_norm_bwd_prob
   return bwd_walked(queue, p, plan, path == WIDE, ranges, slabs);
 }
 
-tigon_status tigon_cuda_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p,
-                                       const tigon_plan *plan) {
+tigon_status tigon_cuda_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
   const int64_t channels = p->groups * p->channels;
   column_sums sums = {.of = {{p->slabs, p->dw, p->dw_dtype}, {p->slabs + channels, p->db, p->db_dtype}},
                       .step = 2 * channels,
                       .cols = channels,
                       .accumulate = p->accumulate};
-  const tigon_status status = p->batch > 0 && p->run > 0 ? bwd_rows(queue, p, plan, &sums.count) : TIGON_OK;
+  const tigon_status status = p->batch > 0 && p->run > 0 ? bwd_rows(queue, p, queue->plan, &sums.count) : TIGON_OK;
   return status == TIGON_OK && (p->dw || p->db) ? cuda_column_sums(queue, &sums) : status;
 }

@@ -76,8 +76,7 @@ static tigon_status multiply(tigon_queue *queue, const cuda_gemm *p) {
 
 /* ---- forward ---- */
 
-tigon_status tigon_cuda_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status tigon_cuda_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p) {
   const cuda_gemm y = {.m = p->rows,
                        .n = p->n,
                        .k = p->k,
@@ -153,8 +152,7 @@ static tigon_status round_gradients(tigon_queue *queue, const tigon_linear_bwd_p
   return status;
 }
 
-tigon_status tigon_cuda_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_problem *p, const tigon_plan *plan) {
-  (void)plan;
+tigon_status tigon_cuda_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_problem *p) {
   if (p->rows == 0) return round_gradients(queue, p);
   const cuda_gemm dw = {.m = p->n,
                         .n = p->k,

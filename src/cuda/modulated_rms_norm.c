@@ -5,9 +5,7 @@
 
 static norm_kernels kernels = {NORM_MODULATED_KERNELS(modulated_rms_norm), NORM_SWEPT(modulated_rms_norm)};
 
-tigon_status tigon_cuda_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_modulated_rms_norm_fwd_problem *p,
-                                               const tigon_plan *plan) {
-  (void)plan;
+tigon_status tigon_cuda_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_modulated_rms_norm_fwd_problem *p) {
   return cuda_norm_fwd(queue, p, &kernels);
 }
 
@@ -22,8 +20,8 @@ static norm_walk cut_groups(const tigon_norm_bwd_problem *p, int64_t slabs) {
   return (norm_walk){.ranges = p->groups.rows * parts, .parts = parts};
 }
 
-tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_modulated_rms_norm_bwd_problem *p,
-                                               const tigon_plan *plan) {
+tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_modulated_rms_norm_bwd_problem *p) {
+  const tigon_plan *plan = queue->plan;
   static cuda_kernel sums = CUDA_KERNEL(modulated_rms_norm, modulated_rms_norm_sums);
   enum { MOST_ROWS = 65535 }; /* of a grid */
   norm_walk walk = cut_groups(p, plan->slabs);

@@ -85,12 +85,6 @@ static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float 
   return cuda_launch(queue, cuda_by_dtype(half_plain, p->dtype), shape_plain, CUDA_ARGUMENTS(&plain));
 }
 
-tigon_status tigon_cuda_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  return turn(queue, p, 1);
-}
+tigon_status tigon_cuda_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p) { return turn(queue, p, 1); }
 
-tigon_status tigon_cuda_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)plan;
-  return turn(queue, p, -1);
-}
+tigon_status tigon_cuda_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p) { return turn(queue, p, -1); }

@@ -72,11 +72,10 @@ static tigon_status launch(tigon_queue *queue, const cut *c, tigon_dtype dtype, 
   return status;
 }
 
-tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
+tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p) {
   static kernels plain = KERNELS(fwd), masked = KERNELS(fwd_mask);
   static cuda_kernel plain_packed[3] = CUDA_KERNELS(softmax, softmax_fwd_packed);
   static cuda_kernel masked_packed[3] = CUDA_KERNELS(softmax, softmax_fwd_mask_packed);
-  (void)plan;
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->x, p->dtype) &&
                     flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->mask, p->mask_dtype);
@@ -86,9 +85,8 @@ tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_
   return launch(queue, &c, p->dtype, p->space.rows, p);
 }
 
-tigon_status tigon_cuda_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p, const tigon_plan *plan) {
+tigon_status tigon_cuda_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
   static kernels all = KERNELS(bwd);
-  (void)plan;
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->dy, p->dtype) &&
                     flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->dx, p->dtype);

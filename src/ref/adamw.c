@@ -25,14 +25,14 @@ static void step_one(const tigon_adamw_step_problem *p, const tigon_adamw_param 
   }
 }
 
-tigon_status tigon_ref_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p) {
+  (void)queue;
   for (int64_t i = 0; i < p->count; ++i) step_one(p, &p->params[i], p->clip_factor ? (double)*p->clip_factor : 1);
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_problem *p) {
+  (void)queue;
   double sum = 0;
   for (int64_t i = 0; i < p->count; ++i) {
     const int64_t count = elements(&p->grads[i]);

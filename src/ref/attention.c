@@ -48,8 +48,8 @@ static void fwd_query(const tigon_attention_fwd_problem *p, int64_t b, int64_t t
   if (p->lse) p->lse[(b * p->q.heads + h) * p->tokens + t] = (float)(total == 0 ? -INFINITY : max + log(total));
 }
 
-tigon_status tigon_ref_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
+  (void)queue;
   for (int64_t b = 0; b < p->batch; ++b)
     for (int64_t h = 0; h < p->q.heads; ++h)
       for (int64_t t = 0; t < p->tokens; ++t) fwd_query(p, b, t, h);
@@ -109,8 +109,8 @@ static void bwd_key(const tigon_attention_bwd_problem *p, int64_t b, int64_t j, 
   }
 }
 
-tigon_status tigon_ref_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  (void)queue;
   for (int64_t b = 0; b < p->batch; ++b) {
     for (int64_t h = 0; h < p->q.heads; ++h)
       for (int64_t t = 0; t < p->tokens; ++t) bwd_query(p, b, t, h);

@@ -138,14 +138,14 @@ static void run(const problem *p, bool backward) {
   if (!backward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) reduce(p);
 }
 
-tigon_status tigon_ref_cross_entropy_fwd(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_cross_entropy_fwd(tigon_queue *queue, const problem *p) {
+  (void)queue;
   run(p, false);
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_cross_entropy_bwd(tigon_queue *queue, const problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_cross_entropy_bwd(tigon_queue *queue, const problem *p) {
+  (void)queue;
   run(p, true);
   return TIGON_OK;
 }

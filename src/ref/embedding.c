@@ -1,7 +1,7 @@
 #include "ref/ref.h"
 
-tigon_status tigon_ref_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r) {
     const int64_t index = tigon_load_index(p->idx, r, p->idx_dtype);
     const bool legal = index >= 0 && index < p->vocab;
@@ -13,8 +13,8 @@ tigon_status tigon_ref_embedding_fwd(tigon_queue *queue, const tigon_embedding_f
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_problem *p) {
+  (void)queue;
   for (int64_t v = 0; v < p->vocab; ++v) {
     for (int64_t c = 0; c < p->cols; ++c) {
       const int64_t at = v * p->cols + c;

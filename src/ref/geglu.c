@@ -20,8 +20,8 @@ static double gelu(tigon_gelu approx, double a, double *slope) {
   return a * sigma(y);
 }
 
-tigon_status tigon_ref_geglu_fwd(tigon_queue *queue, const tigon_geglu_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_geglu_fwd(tigon_queue *queue, const tigon_geglu_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r)
     for (int64_t c = 0; c < p->cols; ++c) {
       double slope;
@@ -31,8 +31,8 @@ tigon_status tigon_ref_geglu_fwd(tigon_queue *queue, const tigon_geglu_fwd_probl
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_geglu_bwd(tigon_queue *queue, const tigon_geglu_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_geglu_bwd(tigon_queue *queue, const tigon_geglu_bwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r)
     for (int64_t c = 0; c < p->cols; ++c) {
       const double dc = tigon_ref_at(&p->space, &p->dc, p->dtype, r, c);

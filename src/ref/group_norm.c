@@ -33,9 +33,8 @@ static void forward_group(const tigon_group_norm_fwd_problem *p, int64_t b, int6
     }
 }
 
-tigon_status tigon_ref_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p,
-                                      const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p) {
+  (void)queue;
   for (int64_t b = 0; b < p->batch; ++b)
     for (int64_t g = 0; g < p->groups; ++g) forward_group(p, b, g);
   return TIGON_OK;
@@ -64,9 +63,8 @@ static void backward_group(const tigon_group_norm_bwd_problem *p, int64_t b, int
 }
 
 /* dw and db first: dx may be dy or x. */
-tigon_status tigon_ref_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p,
-                                      const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
+  (void)queue;
   for (int64_t c = 0; (p->dw || p->db) && c < p->groups * p->channels; ++c) {
     double dw = 0, db = 0;
     for (int64_t b = 0; b < p->batch; ++b)

@@ -1,8 +1,8 @@
 /* layer_norm, as its header writes it. */
 #include "ref/norm.h"
 
-tigon_status tigon_ref_layer_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_layer_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p) {
+  (void)queue;
   const double cols = (double)p->cols;
   for (int64_t r = 0; r < p->space.rows; ++r) {
     double sum = 0, squares = 0;
@@ -30,8 +30,8 @@ static double xhat_at(const tigon_norm_bwd_problem *p, int64_t r, int64_t c) {
 }
 
 /* dw and db first: dx may be dy or x. */
-tigon_status tigon_ref_layer_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_layer_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  (void)queue;
   for (int64_t c = 0; (p->dw || p->db) && c < p->cols; ++c) {
     double dw = 0, db = 0;
     for (int64_t r = 0; r < p->space.rows; ++r) {

@@ -1,8 +1,8 @@
 /* linear, as its header writes it. */
 #include "ref/ref.h"
 
-tigon_status tigon_ref_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->rows; ++r)
     for (int64_t n = 0; n < p->n; ++n) {
       double sum = 0;
@@ -45,8 +45,8 @@ static void input_gradient(const tigon_linear_bwd_problem *p, int64_t r) {
   }
 }
 
-tigon_status tigon_ref_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_problem *p) {
+  (void)queue;
   for (int64_t n = 0; p->dw && n < p->n; ++n) weight_gradient(p, n);
   for (int64_t n = 0; p->db && n < p->n; ++n) bias_gradient(p, n);
   for (int64_t r = 0; p->dx && r < p->rows; ++r) input_gradient(p, r);

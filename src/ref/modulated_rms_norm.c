@@ -1,9 +1,8 @@
 /* modulated_rms_norm, as its header writes it. */
 #include "ref/norm.h"
 
-tigon_status tigon_ref_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p,
-                                              const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r) {
     const double rstd = tigon_ref_rstd(p, &p->x, r);
     if (p->rstd) p->rstd[r] = (float)rstd;
@@ -41,9 +40,8 @@ static void sums(const tigon_norm_bwd_problem *p, int64_t c) {
   tigon_ref_put_sum(p->dw, p->dw_dtype, c, dw, p->accumulate_dw);
 }
 
-tigon_status tigon_ref_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p,
-                                              const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
+  (void)queue;
   for (int64_t c = 0; c < p->cols; ++c) sums(p, c);
   for (int64_t r = 0; r < p->space.rows; ++r) {
     const double rstd = (double)p->rstd[r];

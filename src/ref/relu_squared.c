@@ -4,9 +4,8 @@
 /* A NaN is not below 0 and passes. */
 static double relu(double x) { return x < 0 ? 0 : x; }
 
-tigon_status tigon_ref_relu_squared_fwd(tigon_queue *queue, const tigon_relu_squared_fwd_problem *p,
-                                        const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_relu_squared_fwd(tigon_queue *queue, const tigon_relu_squared_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r)
     for (int64_t c = 0; c < p->cols; ++c) {
       const double x = relu(tigon_ref_at(&p->space, &p->x, p->dtype, r, c));
@@ -15,9 +14,8 @@ tigon_status tigon_ref_relu_squared_fwd(tigon_queue *queue, const tigon_relu_squ
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_relu_squared_bwd(tigon_queue *queue, const tigon_relu_squared_bwd_problem *p,
-                                        const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_relu_squared_bwd(tigon_queue *queue, const tigon_relu_squared_bwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r)
     for (int64_t c = 0; c < p->cols; ++c) {
       const double dy = tigon_ref_at(&p->space, &p->dy, p->dtype, r, c);

@@ -11,15 +11,14 @@ static void forward_row(const tigon_rms_norm_fwd_problem *p, const tigon_rows *i
   }
 }
 
-tigon_status tigon_ref_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r) forward_row(p, &p->x, r);
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_fused_add_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p,
-                                              const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_fused_add_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r) {
     for (int64_t c = 0; c < p->cols; ++c)
       tigon_ref_put(&p->space, &p->s, p->dtype, r, c,
@@ -31,8 +30,8 @@ tigon_status tigon_ref_fused_add_rms_norm_fwd(tigon_queue *queue, const tigon_rm
 }
 
 /* dw first: dx may be dy or x. */
-tigon_status tigon_ref_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
+  (void)queue;
   for (int64_t c = 0; p->dw && c < p->cols; ++c) {
     double sum = 0;
     for (int64_t r = 0; r < p->space.rows; ++r)
@@ -59,7 +58,6 @@ tigon_status tigon_ref_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_fused_add_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p,
-                                              const tigon_plan *plan) {
-  return tigon_ref_rms_norm_bwd(queue, p, plan);
+tigon_status tigon_ref_fused_add_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
+  return tigon_ref_rms_norm_bwd(queue, p);
 }

@@ -34,14 +34,14 @@ static void turn(const tigon_rope_problem *p, double sign) {
   }
 }
 
-tigon_status tigon_ref_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_rope_fwd(tigon_queue *queue, const tigon_rope_problem *p) {
+  (void)queue;
   turn(p, 1);
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_rope_bwd(tigon_queue *queue, const tigon_rope_problem *p) {
+  (void)queue;
   turn(p, -1);
   return TIGON_OK;
 }

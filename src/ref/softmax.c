@@ -13,8 +13,8 @@ static double logit(const tigon_softmax_fwd_problem *p, int64_t r, int64_t c) {
   return p->mask.data ? z + tigon_ref_at(&p->space, &p->mask, p->mask_dtype, r, c) : z;
 }
 
-tigon_status tigon_ref_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r) {
     const int64_t count = seen(p, r);
     double most = -(double)INFINITY, sum = 0;
@@ -27,8 +27,8 @@ tigon_status tigon_ref_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_p
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
+  (void)queue;
   for (int64_t r = 0; r < p->space.rows; ++r) {
     double dot = 0;
     for (int64_t c = 0; c < p->cols; ++c)

@@ -7,8 +7,8 @@ static double clamp_up(double b, double clamp) {
   return clamp > 0 && b > clamp ? clamp : clamp > 0 && b < -clamp ? -clamp : b;
 }
 
-tigon_status tigon_ref_swiglu_fwd(tigon_queue *queue, const tigon_swiglu_fwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_swiglu_fwd(tigon_queue *queue, const tigon_swiglu_fwd_problem *p) {
+  (void)queue;
   const double gate = (double)p->gate_mult, down = (double)p->down_mult, clamp = (double)p->clamp;
   for (int64_t r = 0; r < p->space.rows; ++r)
     for (int64_t c = 0; c < p->cols; ++c) {
@@ -19,8 +19,8 @@ tigon_status tigon_ref_swiglu_fwd(tigon_queue *queue, const tigon_swiglu_fwd_pro
   return TIGON_OK;
 }
 
-tigon_status tigon_ref_swiglu_bwd(tigon_queue *queue, const tigon_swiglu_bwd_problem *p, const tigon_plan *plan) {
-  (void)queue, (void)plan;
+tigon_status tigon_ref_swiglu_bwd(tigon_queue *queue, const tigon_swiglu_bwd_problem *p) {
+  (void)queue;
   const double gate = (double)p->gate_mult, down = (double)p->down_mult, clamp = (double)p->clamp;
   for (int64_t r = 0; r < p->space.rows; ++r)
     for (int64_t c = 0; c < p->cols; ++c) {

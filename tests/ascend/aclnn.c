@@ -96,7 +96,7 @@ static void same_as_oracle(int64_t rows, tigon_dtype dtype, bool accumulate) {
                                 .dw_sums = dw_sums,
                                 .db_sums = db_sums,
                                 .accumulate = accumulate};
-  tigon_ref_linear_bwd(NULL, &p, NULL);
+  tigon_ref_linear_bwd(NULL, &p);
   tigon_context *context = open_npu("npu");
   p.dy = to_device(context, dy, sizeof dy);
   p.x = to_device(context, x, sizeof x);
@@ -106,7 +106,7 @@ static void same_as_oracle(int64_t rows, tigon_dtype dtype, bool accumulate) {
   if (rows) p.dx = to_device(context, dx[1], sizeof dx[1]);
   p.dw = to_device(context, dw[1], sizeof dw[1]);
   p.db = to_device(context, db[1], sizeof db[1]);
-  assert_int_equal(context->kernels->linear_bwd.run(&context->queue, &p, NULL), TIGON_OK);
+  assert_int_equal(context->kernels->linear_bwd.run(&context->queue, &p), TIGON_OK);
   if (rows) from_device(context, dx[1], p.dx, sizeof dx[1]);
   from_device(context, dw[1], p.dw, sizeof dw[1]);
   from_device(context, db[1], p.db, sizeof db[1]);
@@ -190,7 +190,7 @@ static void test_parts_of_dw(void **state) {
                                       .x_pitch = WIDE,
                                       .dw_pitch = PITCH,
                                       .dw_sums = to_device(context, sums, sums_bytes)};
-  assert_int_equal(context->kernels->linear_bwd.run(&context->queue, &p, NULL), TIGON_OK);
+  assert_int_equal(context->kernels->linear_bwd.run(&context->queue, &p), TIGON_OK);
   from_device(context, dw, p.dw, dw_bytes);
   for (int n = 0; n < PARTS; ++n)
     for (int k = 0; k < PITCH; ++k) {

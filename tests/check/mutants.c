@@ -8,15 +8,15 @@
 static tigon_kernels real;
 
 /* MUTANT(name, slot, change): a slot that runs the true kernel on the problem m after `change`. */
-#define MUTANT(name, slot, change)                                                                        \
-  static tigon_status name(tigon_queue *queue, const tigon_##slot##_problem *p, const tigon_plan *plan) { \
-    tigon_##slot##_problem m = *p;                                                                        \
-    change;                                                                                               \
-    return real.slot.run(queue, &m, plan);                                                                \
-  }                                                                                                       \
-  static void apply_##name(tigon_kernels *kernels) {                                                      \
-    real = *kernels;                                                                                      \
-    kernels->slot.run = name;                                                                             \
+#define MUTANT(name, slot, change)                                                \
+  static tigon_status name(tigon_queue *queue, const tigon_##slot##_problem *p) { \
+    tigon_##slot##_problem m = *p;                                                \
+    change;                                                                       \
+    return real.slot.run(queue, &m);                                              \
+  }                                                                               \
+  static void apply_##name(tigon_kernels *kernels) {                              \
+    real = *kernels;                                                              \
+    kernels->slot.run = name;                                                     \
   }
 
 static void drop_last_row(tigon_row_space *space) {
@@ -33,8 +33,8 @@ static int64_t without_last_part(const tigon_plan *plan, int64_t cols) {
 MUTANT(norm_drop_tail, rms_norm_fwd, m.cols -= m.cols > 1)
 MUTANT(norm_skip_eps, rms_norm_fwd, m.eps = 0)
 MUTANT(norm_wrong_casting, rms_norm_fwd, m.casting = TIGON_CASTING_GEMMA)
-MUTANT(norm_lose_part, rms_norm_fwd, m.cols = without_last_part(plan, p->cols))
-MUTANT(norm_bwd_lose_part, rms_norm_bwd, m.cols = without_last_part(plan, p->cols))
+MUTANT(norm_lose_part, rms_norm_fwd, m.cols = without_last_part(queue->plan, p->cols))
+MUTANT(norm_bwd_lose_part, rms_norm_bwd, m.cols = without_last_part(queue->plan, p->cols))
 MUTANT(norm_lose_row, rms_norm_bwd, drop_last_row(&m.space))
 MUTANT(norm_overwrite_dw, rms_norm_bwd, m.accumulate_dw = false)
 MUTANT(norm_bwd_offset, rms_norm_bwd, m.w_offset = 0)
@@ -75,7 +75,7 @@ MUTANT(rope_bwd_swap, rope_bwd, m.cos = p->sin; m.sin = p->cos)
 MUTANT(embedding_lose_column, embedding_fwd, m.cols -= m.cols > 1)
 MUTANT(embedding_no_padding, embedding_bwd, m.padding_idx = -1)
 MUTANT(embedding_overwrite, embedding_bwd, m.accumulate = false)
-MUTANT(softmax_lose_part, softmax_fwd, m.cols = without_last_part(plan, p->cols))
+MUTANT(softmax_lose_part, softmax_fwd, m.cols = without_last_part(queue->plan, p->cols))
 MUTANT(softmax_no_scale, softmax_fwd, m.scale = 1)
 MUTANT(softmax_not_causal, softmax_fwd, m.causal = false)
 MUTANT(softmax_no_mask, softmax_fwd, m.mask.data = NULL)

@@ -17,11 +17,10 @@ static const char *op_name(const check_target *target) { return tigon_entry_at(t
 /* The slots of the variant, and as many that count their calls and pass them on. */
 static tigon_kernels real;
 static long calls;
-#define TIGON_SLOT(op, entry)                                                                               \
-  static tigon_status spy_##op##_##entry(tigon_queue *queue, const tigon_##op##_##entry##_problem *problem, \
-                                         const tigon_plan *plan) {                                          \
-    ++calls;                                                                                                \
-    return real.op##_##entry.run(queue, problem, plan);                                                     \
+#define TIGON_SLOT(op, entry)                                                                                 \
+  static tigon_status spy_##op##_##entry(tigon_queue *queue, const tigon_##op##_##entry##_problem *problem) { \
+    ++calls;                                                                                                  \
+    return real.op##_##entry.run(queue, problem);                                                             \
   }
 #define TIGON_COMPOSITE(op, entry)
 #include "ops.def"

@@ -30,7 +30,7 @@ static double loss(void *argument) {
                                          .scale = t->scale,
                                          .causal = t->causal,
                                          .window = t->window};
-  tigon_ref_attention_fwd(NULL, &p, NULL);
+  tigon_ref_attention_fwd(NULL, &p);
   return grad_dot(t->o, t->d_o, NQ);
 }
 
@@ -52,7 +52,7 @@ static void backward(state *t) {
                                          .scale = t->scale,
                                          .causal = t->causal,
                                          .window = t->window};
-  tigon_ref_attention_bwd(NULL, &p, NULL);
+  tigon_ref_attention_bwd(NULL, &p);
 }
 
 static void fill(state *t) {

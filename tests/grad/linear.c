@@ -21,7 +21,7 @@ static double loss(void *argument) {
                                       .x_pitch = K,
                                       .w_pitch = K,
                                       .y_pitch = N};
-  tigon_ref_linear_fwd(NULL, &p, NULL);
+  tigon_ref_linear_fwd(NULL, &p);
   return grad_dot(t->y, t->dy, ROWS * N);
 }
 
@@ -59,7 +59,7 @@ static void test_gradients(void **s) {
   (void)s;
   state t = made();
   const tigon_linear_bwd_problem p = backward(&t);
-  tigon_ref_linear_bwd(NULL, &p, NULL);
+  tigon_ref_linear_bwd(NULL, &p);
   grad_expect("dx", loss, &t, t.x, t.dx, ROWS * K, 1e-6);
   grad_expect("dw", loss, &t, t.w, t.dw, N * K, 1e-6);
   grad_expect("db", loss, &t, t.b, t.db, N, 1e-6);
@@ -70,17 +70,17 @@ static void test_parts(void **s) {
   (void)s;
   state whole = made(), parts = made();
   tigon_linear_bwd_problem p = backward(&whole);
-  tigon_ref_linear_bwd(NULL, &p, NULL);
+  tigon_ref_linear_bwd(NULL, &p);
   p = backward(&parts);
   p.rows = 1;
-  tigon_ref_linear_bwd(NULL, &p, NULL);
+  tigon_ref_linear_bwd(NULL, &p);
   p = backward(&parts);
   p.rows = ROWS - 1;
   p.dy = parts.dy + N;
   p.x = parts.x + K;
   p.dx = parts.dx + K;
   p.accumulate = true;
-  tigon_ref_linear_bwd(NULL, &p, NULL);
+  tigon_ref_linear_bwd(NULL, &p);
   for (int i = 0; i < N * K; ++i) assert_float_equal(parts.dw[i], whole.dw[i], 1e-14);
   for (int i = 0; i < N; ++i) assert_float_equal(parts.db[i], whole.db[i], 1e-14);
   for (int i = 0; i < ROWS * K; ++i) assert_true(parts.dx[i] == whole.dx[i]);
@@ -94,7 +94,7 @@ static void test_parts(void **s) {
   p.dx = NULL;
   p.dw_sums = dw_sums;
   p.db_sums = db_sums;
-  tigon_ref_linear_bwd(NULL, &p, NULL);
+  tigon_ref_linear_bwd(NULL, &p);
   for (int i = 0; i < N * K; ++i) assert_true(rounded.dw[i] == (double)i);
   for (int i = 0; i < N; ++i) assert_true(rounded.db[i] == (double)i);
 }

@@ -24,9 +24,9 @@ static void forward(state *t) {
                                         .w_offset = t->w_offset,
                                         .casting = TIGON_CASTING_GEMMA};
   if (t->fused)
-    tigon_ref_fused_add_rms_norm_fwd(NULL, &p, NULL);
+    tigon_ref_fused_add_rms_norm_fwd(NULL, &p);
   else
-    tigon_ref_rms_norm_fwd(NULL, &p, NULL);
+    tigon_ref_rms_norm_fwd(NULL, &p);
 }
 
 static double loss(void *argument) {
@@ -58,7 +58,7 @@ static void compare(bool fused, bool affine, float w_offset) {
                                         .dw = affine ? t.dw : NULL,
                                         .w_offset = w_offset,
                                         .casting = TIGON_CASTING_GEMMA};
-  tigon_ref_rms_norm_bwd(NULL, &p, NULL);
+  tigon_ref_rms_norm_bwd(NULL, &p);
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
   if (fused) grad_expect("dresidual", loss, &t, t.residual, t.dx, N, 1e-6);
   if (affine) grad_expect("dw", loss, &t, t.w, t.dw, COLS, 1e-6);
