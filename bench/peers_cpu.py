@@ -6,8 +6,6 @@ Tigon is timed twice: called from C on memory that stays (`tigon`) and called fr
 that of `tigon` where the memory is kept warm, over that of `python` where it is as a user finds it; `python` has its ratio to `tigon`."""
 import argparse
 import ctypes
-import datetime
-import json
 import math
 import os
 import pathlib
@@ -21,12 +19,15 @@ import sysconfig
 import tempfile
 import time
 
+import records
 from onednn import Missing, OneDNN
+from records import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODES = ["fwd", "bwd", "full"]  # bench_mode in apps/cli/bench.h
 PEERS = ["eager", "compile", "onednn"]
 MEMORIES = ["default", "warm"]
+SHARED = ["memory", "op", "mode", "dtype", "shape"]  # in each row of a case
+COLUMNS = [*SHARED, "party", "median_ms", "spread", "wrong_by", "threads", "variant", "bytes_min", "disturbed"]
 WARM_SECONDS = 0.005  # of a sample, at least
 DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64"}  # tigon_dtype: PyTorch's
 
@@ -76,8 +77,7 @@ def parse():
                         "(default: both, each in a process of its own)")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out; it takes seconds a case")
     parser.add_argument("--no-onednn", action="store_true", help="leave oneDNN out")
-    parser.add_argument("--json", default=str(ROOT / "bench/results/peers_cpu.json"), metavar="FILE",
-                        help="(default: bench/results/peers_cpu.json)")
+    records.add_options(parser, "peers_cpu")
     return parser.parse_args()
 
 
@@ -292,9 +292,11 @@ def wrong_by(ours, truth, dtype):
     return worst if worst > bound else None
 
 
-def quantiles(samples):
+def summary(samples):
+    """The median, and the spread: how far the 20 % and the 80 % quantile are apart, as a share of it."""
     cuts = statistics.quantiles(samples, n=5, method="inclusive") if len(samples) > 1 else samples * 4
-    return {"median_ms": statistics.median(samples) * 1e3, "q20_ms": cuts[0] * 1e3, "q80_ms": cuts[3] * 1e3}
+    median = statistics.median(samples)
+    return {"median_ms": median * 1e3, "spread": (cuts[3] - cuts[0]) / median}
 
 
 def switches():
@@ -325,7 +327,7 @@ def alternate(parties, repeat):
             samples[name].append(timed(parties[name], calls[name]))
             disturbed += switches() > before
         order = order[1:] + order[:1]
-    return {name: quantiles(samples[name]) for name in parties}, disturbed / (repeat * len(parties))
+    return {name: summary(samples[name]) for name in parties}, disturbed / (repeat * len(parties))
 
 
 def evaluate(function, inputs, upstream):
@@ -398,8 +400,6 @@ def run_case(op, dtype_name, options, compiles, onednn):
     for mode in options.mode:
         result, disturbed = alternate({name: calls[name][mode] for name in calls}, options.repeat)
         for name in wrong:
-            base = "python" if options.memory == "default" and name != "python" else "tigon"
-            result[name]["ratio"] = result[name]["median_ms"] / result[base]["median_ms"]
             result[name]["wrong_by"] = wrong[name]
         yield {"memory": options.memory, "op": op, "mode": mode, "dtype": dtype_name, "shape": f"{tigon.rows}x{tigon.cols}",
                "threads": torch.get_num_threads(), "variant": tigon.variant(), "bytes_min": tigon.bytes_min(mode),
@@ -408,21 +408,19 @@ def run_case(op, dtype_name, options, compiles, onednn):
     tigon.close()
 
 
+def ratio(row, name):
+    base = "python" if row["memory"] == "default" and name != "python" else "tigon"
+    return row[name]["median_ms"] / row[base]["median_ms"]
+
+
 def print_row(row):
     text = f"{row['op']:<19} {row['mode']:<4} {row['dtype']:<5} {row['shape']:<11} {row['tigon']['median_ms']:>9.4g}"
     for name in ["python", *PEERS]:
-        text += f" {row[name]['median_ms']:>10.4g} {row[name]['ratio']:>5.2f}x" if name in row else f" {'-':>10} {'-':>6}"
+        text += f" {row[name]['median_ms']:>10.4g} {ratio(row, name):>5.2f}x" if name in row else f" {'-':>10} {'-':>6}"
     print(text, flush=True)
 
 
 # ---- the machine ----
-
-
-def output(*command):
-    try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def machine(load):
@@ -434,25 +432,8 @@ def machine(load):
             break
     maps = pathlib.Path("/proc/self/maps")
     runtimes = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line or "libomp" in line}
-    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads(), "load": load,
-            "openmp": sorted(pathlib.Path(path).name for path in runtimes)}
-
-
-def state():
-    """What was measured, and when."""
-    version = (ROOT / "include/tigon/base.h").read_text()
-    numbers = [line.split()[-1] for part in ("MAJOR", "MINOR", "PATCH") for line in version.splitlines()
-               if line.startswith(f"#define TIGON_VERSION_{part} ")]
-    changed = output("git", "status", "--porcelain", "--untracked-files=no")
-    return {"commit": output("git", "rev-parse", "HEAD"), "uncommitted_changes": bool(changed),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "versions": {"tigon": ".".join(numbers), "torch": torch.__version__, "python": platform.python_version()}}
-
-
-def document(rows, load, onednn):
-    made = {"machine": machine(load), **state()}
-    made["versions"]["onednn"] = onednn and onednn.version
-    return {**made, "rows": rows}
+    openmp = ", ".join(sorted(pathlib.Path(path).name for path in runtimes))
+    return {"device": f"{model}, {len(os.sched_getaffinity(0))} cores", "load": f"{load:.2g}", "openmp": openmp}
 
 
 def load_torch():
@@ -477,31 +458,30 @@ def compile_works():
     return not missing
 
 
-def write(made, path):
-    path = pathlib.Path(path)
+def each_memory(options, head):
+    """A process for each, because what mallopt() sets stays set; one record of all."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        part = pathlib.Path(folder, "rows.csv")
+        for memory in MEMORIES:
+            command = [sys.executable, __file__, *sys.argv[1:], "--memory", memory, "--no-record", "--out", str(part)]
+            code = subprocess.run(command).returncode
+            if code:
+                sys.exit(code)
+            of_part, found = records.read(part)
+            rows += found
+    save(options, {**of_part, **head}, rows)
+
+
+def save(options, head, rows):
+    path = records.place(options, "peers_cpu")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(made, indent=2) + "\n")
+        path and records.write(path, head, COLUMNS, rows)
     except OSError as error:
         trouble(error)
 
 
-def each_memory(options):
-    """A process for each, because what mallopt() sets stays set; one record of all."""
-    made = None
-    with tempfile.TemporaryDirectory() as folder:
-        record = pathlib.Path(folder, "rows.json")
-        for memory in MEMORIES:
-            command = [sys.executable, __file__, *sys.argv[1:], "--memory", memory, "--json", str(record)]
-            code = subprocess.run(command).returncode
-            if code:
-                sys.exit(code)
-            found = json.loads(record.read_text())
-            made = found if made is None else {**made, "rows": made["rows"] + found["rows"]}
-    write(made, options.json)
-
-
-def main(options):
+def main(options, head):
     if options.threads:
         torch.set_num_threads(options.threads)
     options.mode = options.mode or MODES
@@ -526,7 +506,8 @@ def main(options):
             for row in run_case(op, dtype, options, compiles, onednn):
                 rows.append(row)
                 print_row(row)
-    write(document(rows, load, onednn), options.json)
+    versions = records.versions(torch=torch.__version__, onednn=onednn and onednn.version)
+    save(options, {**head, **machine(load), "versions": versions}, records.by_party(rows, SHARED))
     disturbed = sum(row["disturbed"] for row in rows) / max(len(rows), 1)
     if disturbed > 0.5:  # an idle kernel's own threads reach a third
         print(f"other programs took a core in {100 * disturbed:.0f} % of the samples: keep no figure of this run",
@@ -535,6 +516,7 @@ def main(options):
 
 if __name__ == "__main__":
     chosen = parse()
+    first_lines = records.begin(chosen)
     if chosen.threads:
         os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
     try:
@@ -542,7 +524,7 @@ if __name__ == "__main__":
     except ImportError:
         trouble("no PyTorch here; `make bench-peers` makes an environment that has it")
     if chosen.memory is None:
-        each_memory(chosen)
+        each_memory(chosen, first_lines)
     else:
         load_tigon()
-        main(chosen)
+        main(chosen, first_lines)

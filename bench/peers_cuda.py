@@ -6,16 +6,14 @@ A sample is one call between two events. Before them the device reads more than 
 takes for the call, so that neither earlier data nor the launch is in it."""
 import ctypes
 import importlib.metadata
-import json
 import math
-import os
-import pathlib
 import statistics
 import sys
 import time
 
 import peers_cpu
-from peers_cpu import CASES, DTYPES, MODES, ROOT, Parser, Tigon, evaluate, output, quantiles, torch_calls
+import records
+from peers_cpu import CASES, DTYPES, MODES, Parser, Tigon, evaluate, summary, torch_calls
 
 PEERS = ["eager", "fused", "compile", "liger"]
 ROUNDS = 5  # of all parties in turns: the differences of equal kernels have either sign in one of them, 15 times of 16
@@ -23,6 +21,9 @@ ROUNDS = 5  # of all parties in turns: the differences of equal kernels have eit
 MADE_IN_FORWARD = {("cross_entropy", "bwd", "liger"), ("fused_linear_cross_entropy", "bwd", "liger")}
 TYPES = {1: "<f4", 2: "<f2", 3: "<i2", 4: "<i4", 5: "<i8"}  # tigon_dtype: what the array interface calls it, bf16 as int16
 FLUSH_BYTES = 256 << 20
+SHARED = ["op", "mode", "dtype", "shape"]  # in each row of a case
+COLUMNS = [*SHARED, "party", "median_ms", "spread", "rounds_ahead", "host_us", "wrong_by", "bytes_min", "flops",
+           "workspace_bytes", "floor_ms", "copy_ms"]
 
 
 def trouble(sentence):
@@ -280,7 +281,7 @@ class Clock:
         return [begin.elapsed_time(end) * 1e-3 for begin, end in events]
 
     def in_turns(self, parties, repeat):
-        """{name: quantiles, each round's median and host_us} of calls. Another party begins each round."""
+        """{name: summary, each round's median and host_us} of calls. Another party begins each round."""
         samples, hosts, counts = {}, {}, {}
         for name, call in parties.items():
             for _ in range(3):
@@ -292,7 +293,7 @@ class Clock:
         for i in range(ROUNDS):
             for name in names[i % len(names):] + names[:i % len(names)]:
                 samples.setdefault(name, []).append(self.samples(parties[name], counts[name], hosts[name]))
-        return {name: {**quantiles([one for part in samples[name] for one in part]),
+        return {name: {**summary([one for part in samples[name] for one in part]),
                        "rounds_ms": [statistics.median(part) * 1e3 for part in samples[name]], "host_us": hosts[name] * 1e6}
                 for name in parties}
 
@@ -435,8 +436,8 @@ class Run:
                    "copy_ms": same and same * 1e3, **result}
             for name in calls:
                 row[name]["wrong_by"] = wrong.get(name)
-                row[name]["ratio"] = result[name]["median_ms"] / result["tigon"]["median_ms"]
-                row[name]["comparable"] = (op, mode, name) not in MADE_IN_FORWARD
+                row[name]["rounds_ahead"] = sum(theirs < ours for theirs, ours in
+                                                zip(result[name]["rounds_ms"], result["tigon"]["rounds_ms"]))
             yield row
 
 
@@ -444,6 +445,10 @@ class Run:
 
 HEAD = (f"{'operator':<20} {'mode':<4} {'dtype':<4} {'shape':<25} {'us':>8} {'floor':>5} {'copy':>5} {'host':>5}"
         + "".join(f" {name:>7}" for name in PEERS))
+
+
+def ratio(row, name):
+    return row[name]["median_ms"] / row["tigon"]["median_ms"]
 
 
 def line(row):
@@ -454,24 +459,23 @@ def line(row):
     text += f" {100 * row['copy_ms'] / ours['median_ms']:>4.0f}%" if row["copy_ms"] else f" {'-':>5}"
     text += f" {ours['host_us']:>5.3g}"
     for name in PEERS:
-        text += f" {row[name]['ratio']:>5.2f}x{'!' if row[name]['wrong_by'] else ' '}" if name in row else f" {'-':>7}"
+        text += f" {ratio(row, name):>5.2f}x{'!' if row[name]['wrong_by'] else ' '}" if name in row else f" {'-':>7}"
     return text
 
 
 def peers_in(row):
     """Those that do the row's work."""
-    return [name for name in PEERS if name in row and row[name]["comparable"]]
+    return [name for name in PEERS if name in row and (row["op"], row["mode"], name) not in MADE_IN_FORWARD]
 
 
 def best_peer(row):
     """Name and ratio of the fastest peer; ("", nan) without one."""
-    return min(((name, row[name]["ratio"]) for name in peers_in(row)), key=lambda pair: pair[1], default=("", math.nan))
+    return min(((name, ratio(row, name)) for name in peers_in(row)), key=lambda pair: pair[1], default=("", math.nan))
 
 
 def is_behind(row):
     """Is a peer faster in every round? Of equal kernels one is ahead in most rounds, seldom in all."""
-    ours = row["tigon"]["rounds_ms"]
-    return any(all(theirs < our for theirs, our in zip(row[name]["rounds_ms"], ours)) for name in peers_in(row))
+    return any(row[name]["rounds_ahead"] == ROUNDS for name in peers_in(row))
 
 
 def report(rows, copy, matmul, gpu):
@@ -485,7 +489,7 @@ def report(rows, copy, matmul, gpu):
         name = op.replace("fused_linear_cross_entropy", "fused_linear_ce")
         times = "/".join(f"{row['tigon']['median_ms'] * 1e3:.4g}" for row in modes)
         floors = "/".join(f"{100 * row['floor_ms'] / row['tigon']['median_ms']:.0f}" for row in modes)
-        ratios = " ".join(f"{peer[:1].upper()}{ratio:.2f}" for peer, ratio in map(best_peer, modes))
+        ratios = " ".join(f"{peer[:1].upper()}{times:.2f}" for peer, times in map(best_peer, modes))
         print(f"{name:<18} {dtype:<4} {shape:<25} {times:<22} {floors:<9} {ratios}")
     behind, slower = sum(map(is_behind, rows)), sum(best_peer(row)[1] < 0.95 for row in rows)
     print(f"{'/'.join(dict.fromkeys(row['mode'] for row in rows))}: {len(rows)} rows; in {behind} a peer is ahead in all of {ROUNDS} rounds, "
@@ -510,25 +514,28 @@ def parse():
     parser.add_argument("--repeat", type=int, default=20, metavar="N", help="samples of each (default: 20)")
     parser.add_argument("--seconds", type=float, default=420, help="no case is begun after (default: 420)")
     parser.add_argument("--device", default="cuda:0", help="as tigon_context_desc.device names it (default: cuda:0)")
-    parser.add_argument("--json", default=str(ROOT / "bench/results/peers_cuda.json"), metavar="FILE",
-                        help="(default: bench/results/peers_cuda.json)")
+    records.add_options(parser, "peers_cuda")
     return parser.parse_args()
 
 
-def document(rows, run, copy, matmul, skipped):
-    driver = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    made = {"gpu": torch.cuda.get_device_name(), "driver": (driver or "").split("\n")[0], "cuda": torch.version.cuda, "gemm": run.gemm,
-            **peers_cpu.state(), "copy_gbps": copy * 1e-9, "matmul_tflops": {name: r * 1e-12 for name, r in matmul.items()}}
-    made["commit"] = os.environ.get("TIGON_COMMIT", made["commit"])
-    for name in ("triton", "liger_kernel"):
-        try:
-            made["versions"][name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            made["versions"][name] = None
-    return {**made, "skipped": skipped, "rows": rows}
+def version_of(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def machine(run, copy, matmul):
+    driver = records.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or ""
+    products = ", ".join(f"{name} {rate * 1e-12:.4g}" for name, rate in matmul.items())
+    versions = records.versions(torch=torch.__version__, cuda=torch.version.cuda, driver=driver.split("\n")[0],
+                                triton=version_of("triton"), liger_kernel=version_of("liger_kernel"))
+    return {"device": torch.cuda.get_device_name(), "versions": versions, "gemm": run.gemm,
+            "copy_gbps": f"{copy * 1e-9:.4g}", "matmul_tflops": products}
 
 
 def main(options):
+    head = records.begin(options)
     if not torch.cuda.is_available():
         trouble("PyTorch sees no GPU")
     options.mode = options.mode or MODES
@@ -541,21 +548,21 @@ def main(options):
     print(HEAD, flush=True)
     for op, one, compiles in sizes(options):
         if run.left() < 0:
-            skipped.append({"op": op, **one})
+            skipped.append(op)
             continue
         for row in run.case(op, one, compiles and not options.no_compile, copy, matmul):
             rows.append(row)
             print(line(row), flush=True)
         torch.cuda.empty_cache()
-    path = pathlib.Path(options.json)
+    path = records.place(options, "peers_cuda")
+    head = {**head, **machine(run, copy, matmul), "skipped": ", ".join(skipped) or "none"}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document(rows, run, copy, matmul, skipped), indent=1) + "\n")
+        path and records.write(path, head, COLUMNS, records.by_party(rows, SHARED))
     except OSError as error:
         trouble(error)
     report(rows, copy, matmul, torch.cuda.get_device_name())
     if skipped:
-        print(f"no time for {len(skipped)} cases of {', '.join(sorted({one['op'] for one in skipped}))}")
+        print(f"no time for {len(skipped)} cases of {', '.join(sorted(set(skipped)))}")
 
 
 if __name__ == "__main__":

@@ -109,6 +109,7 @@ struct tigon_backend {
   const char *(*name_of)(int index); /* the reverse */
   /* Variants that run on this machine, best first, NULL-terminated. */
   const tigon_kernels *const *(*variants)(void);
+  const char *variant_variable; /* the environment variable that chooses one; NULL: the best is chosen */
   /* Fills queue->state for device `index`; on an error *reason is one sentence. stream and threads are already set. */
   tigon_status (*open)(int index, tigon_queue *queue, const char **reason);
   void (*close)(tigon_queue *queue);

@@ -83,12 +83,10 @@ static json_t *describe(const tigon_backend *backend, const char *name) {
   return device;
 }
 
-/* All devices of a backend, or in one object why it has none. `backend` NULL: this build has no such backend. */
+/* All devices of a backend, or in one object why it has none. */
 static void add_all(json_t *devices, const tigon_backend *backend, const char *name, const char *title) {
-  char text[96];
-  const char *reason = text;
-  snprintf(text, sizeof text, "this build has no %s backend", title);
-  const int count = backend ? backend->count(&reason) : 0;
+  const char *reason = "";
+  const int count = backend->count(&reason);
   for (int i = 0; i < count; ++i) {
     char device[32];
     if (backend->name_of)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend.h"
-#include "cli.h"
+#include "list.h"
 #include "term.h"
 
 enum { DTYPES = 3, MOST_BACKENDS = 8 };
@@ -135,7 +135,8 @@ static int print_table(void) {
 }
 
 typedef struct list_options {
-  bool json, markdown;
+  bool json, markdown, schema;
+  const char *op; /* NULL: all */
 } list_options;
 
 static error_t parse(int key, char *argument, struct argp_state *state) {
@@ -143,9 +144,15 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
   switch (key) {
     case 'j': chosen->json = true; return 0;
     case 'm': chosen->markdown = true; return 0;
-    case ARGP_KEY_ARG: cli_mistake(state->argv[0], "takes no arguments, but got \"%s\"", argument);
+    case 's': chosen->schema = true; return 0;
+    case ARGP_KEY_ARG:
+      if (chosen->op) cli_mistake(state->argv[0], "takes one operator, but got \"%s\", too", argument);
+      chosen->op = cli_op(state->argv[0], argument);
+      return 0;
     case ARGP_KEY_END:
       if (chosen->json && chosen->markdown) cli_mistake(state->argv[0], "--json and --markdown exclude each other");
+      if (chosen->schema && chosen->markdown) cli_mistake(state->argv[0], "--schema and --markdown exclude each other");
+      if (chosen->op && !chosen->schema) cli_mistake(state->argv[0], "takes an operator with --schema only");
       return 0;
     default: return ARGP_ERR_UNKNOWN;
   }
@@ -153,20 +160,24 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 
 int tigon_cli_list(int argc, char **argv) {
   static const struct argp_option options[] = {
-      {"json", 'j', NULL, 0, "Print JSON, an object for every kernel", 0},
+      {"json", 'j', NULL, 0, "Print JSON, an object for every kernel, or for every entry with its arguments", 0},
       {"markdown", 'm', NULL, 0, "Print the table that README.md holds, a column for every backend", 0},
+      {"schema", 's', NULL, 0,
+       "Print the arguments instead, as the library checks them: shapes by named extents, dtypes, strides, ranges", 0},
       {0},
   };
   static const struct argp argp = {
       options,
       parse,
-      "",
+      "[OPERATOR]",
       "Say which operator runs where: its entries, the backends and variants that this machine can run, and the dtypes."
-      "\vExample:\n  tigon list --json | jq -r '.slots[] | select(.op == \"rms_norm\") | .variant'",
+      "\vExamples:\n  tigon list --json | jq -r '.slots[] | select(.op == \"rms_norm\") | .variant'\n"
+      "  tigon list rms_norm --schema",
       NULL,
       NULL,
       NULL};
-  list_options chosen = {false, false};
+  list_options chosen = {0};
   cli_parse(&argp, argc, argv, &chosen);
+  if (chosen.schema) return chosen.json ? list_schema_json(chosen.op) : list_schema(chosen.op);
   return chosen.json ? print_json() : chosen.markdown ? print_markdown() : print_table();
 }

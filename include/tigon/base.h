@@ -9,11 +9,7 @@
 #define TIGON_VERSION_MINOR 1
 #define TIGON_VERSION_PATCH 0
 
-#if defined(_WIN32)
-#define TIGON_API __declspec(dllexport)
-#else
 #define TIGON_API __attribute__((visibility("default")))
-#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -14,7 +14,8 @@ typedef struct tigon_context tigon_context;
 
 typedef struct tigon_context_desc {
   const char *device;  /* "cpu", "npu:0", "ref" (the oracle), "cuda:0", "ascend-sim:910B4" (simulated); NULL: the
-                          first one that is there, in the order cuda, npu, xpu, cpu */
+                          first one that is there, in the order cuda, npu, xpu, cpu. xpu is known, but not there: this
+                          build has no Intel XPU backend */
   const char *variant; /* "scalar", "avx2", "avx512", "avx512_bf16" on the CPU; NULL: the environment's TIGON_CPU, else
                           the best one */
   void *stream;        /* the caller's own: a CUstream, an aclrtStream; NULL: one of its own. Unused on the CPU */

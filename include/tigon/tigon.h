@@ -61,5 +61,6 @@
 #include <tigon/op/rope.h>
 #include <tigon/op/softmax.h>
 #include <tigon/op/swiglu.h>
+#include <tigon/schema.h>
 
 #endif

@@ -1,26 +1,43 @@
-/* What every front checks the same way: presence, dtype, shape, strides, alignment, overlap. Each function returns OK or
- * fails the context with one sentence: which argument, what it is, what it must be. */
+/* The checks of a call: all that its entry's description says (tigon_check_entry()), and the few relations beyond it that
+ * fronts check themselves. Each function returns OK or fails the context with one sentence: which argument, what it is, what
+ * it must be. */
 #ifndef TIGON_CORE_CHECK_H
 #define TIGON_CORE_CHECK_H
 
+#include <tigon/schema.h>
+
 #include "core/context.h"
 
-enum {
-  TIGON_IN = 0,
-  TIGON_OUT = 1,
-  TIGON_OPTIONAL = 2,
-  TIGON_CONTIGUOUS = 4, /* no strides but the natural ones */
-  TIGON_FREE_LAST = 8,  /* the last stride need not be 1 */
-};
+/* ---- what a description says ---- */
 
-/* One tensor argument of a call. */
-typedef struct tigon_arg {
-  const char *name;
-  tigon_tensor *tensor; /* the front's own copy: strides are filled in */
-  uint32_t dtypes;      /* allowed, TIGON_BIT()s */
-  int flags;
-  const char *in_place; /* outputs: names that it may be the same view as, "x residual"; NULL: none */
-} tigon_arg;
+/* Context and args not NULL, each `reserved` all zero. The other checks follow tigon_check_begin() on the same context. */
+tigon_status tigon_check_begin(tigon_context *context, const tigon_schema *schema, const void *args);
+
+/* All of the description but the elements of a list. `args` is the front's own copy of the struct: strides are filled in.
+ * With `shape_only` data pointers are not looked at. */
+tigon_status tigon_check_fields(tigon_context *context, void *args, bool shape_only);
+/* Both, of the caller's `from`, which is copied to `args`. */
+tigon_status tigon_check_entry(tigon_context *context, const tigon_schema *schema, const void *from, void *args,
+                               bool shape_only);
+/* The fields of one element of a list beside those of the struct; `index` is for sentences. */
+tigon_status tigon_check_element(tigon_context *context, void *args, void *element, int64_t index);
+
+/* Large enough, aligned, and apart from the tensors that were checked last. */
+tigon_status tigon_check_workspace(tigon_context *context, const void *workspace, size_t bytes, size_t needed);
+/* The query's own argument; `schema` is the entry's that it is of. */
+tigon_status tigon_check_query(tigon_context *context, const tigon_schema *schema, const size_t *bytes);
+
+/* ---- how src/core/entry.c uses src/core/check.c ---- */
+
+enum { TIGON_NAME = 64, TIGON_RESERVED = 4 };
+/* The field's name in a sentence, "params[3].grad" within a list; `name` may hold it. */
+const char *tigon_field_name(const tigon_context *context, const tigon_field *field, char name[TIGON_NAME]);
+/* Each tensor on its own, then every output against all others; `element` NULL: those of no list. */
+tigon_status tigon_check_tensors(tigon_context *context, char *args, char *element, bool shape_only);
+/* A number, a list's count, reserved words. */
+tigon_status tigon_check_field(tigon_context *context, const tigon_field *field, const void *value);
+
+/* ---- relations beyond descriptions; `call` is the entry's name ---- */
 
 /* One extent of a tensor; a sentence calls it "x.shape[1]". */
 typedef struct tigon_dim {
@@ -34,13 +51,6 @@ static inline tigon_dim tigon_last_dim(const char *name, const tigon_tensor *ten
 }
 
 static inline int64_t tigon_extent_of(tigon_dim of) { return of.tensor->shape[of.dim]; }
-
-/* Context and args not NULL, `reserved` all zero. */
-tigon_status tigon_check_call(tigon_context *context, const char *call, const void *args, const uint64_t *reserved,
-                              int reserved_count);
-
-/* Every argument on its own, then every output against all others. With `shape_only` data pointers are not looked at. */
-tigon_status tigon_check_args(tigon_context *context, const char *call, tigon_arg *args, int count, bool shape_only);
 
 /* a's shape must be b's: "call: y.shape[1] is 4095, must be 4096 (x.shape[1])". Absent a is fine. */
 tigon_status tigon_check_same_shape(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
@@ -60,27 +70,14 @@ tigon_status tigon_check_same_extent(tigon_context *context, const char *call, c
 /* a is [extent]; absent a is fine. */
 tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                 int64_t extent, const char *because);
-/* The same, of another tensor's extent. */
-tigon_status tigon_check_same_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                     tigon_dim other);
 /* a has one element per row of `rows_of`: its shape is that without the last dimension, or [rows]. Absent a is fine. */
 tigon_status tigon_check_per_row(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
                                  const char *rows_name, const tigon_tensor *rows_of);
-/* low <= value <= high, which NaN is not. */
-tigon_status tigon_check_number(tigon_context *context, const char *call, const char *name, double value, double low,
-                                double high);
-/* A value of an enumeration: 0 <= value <= last. */
-tigon_status tigon_check_choice(tigon_context *context, const char *call, const char *name, int value, int last);
-tigon_status tigon_check_flag(tigon_context *context, const char *call, const char *name, int value);
-/* Large enough, aligned, and apart from the arguments that tigon_check_args() has seen last. */
-tigon_status tigon_check_workspace(tigon_context *context, const char *call, const void *workspace, size_t bytes,
-                                   size_t needed);
 
 /* Every element of `indices` in [0, limit), or ignore when has_ignore: read on host devices when the caller gave no `error`
  * tensor. Returns the flag that the kernel raises in *flag: the caller's, else the context's. */
-tigon_status tigon_check_indices(tigon_context *context, const char *call, const char *name,
-                                 const tigon_tensor *indices, tigon_dim limit, bool has_ignore, int64_t ignore,
-                                 const tigon_tensor *error, int32_t **flag);
+tigon_status tigon_check_indices(tigon_context *context, const char *name, const tigon_tensor *indices, tigon_dim limit,
+                                 bool has_ignore, int64_t ignore, const tigon_tensor *error, int32_t **flag);
 
 static inline bool tigon_present(const tigon_tensor *tensor) { return tensor->ndim != 0 || tensor->data != NULL; }
 

@@ -78,9 +78,6 @@ static tigon_status choose_backend(const char *device, const tigon_backend **bac
     return tigon_fail(NULL, TIGON_ERROR_DEVICE, "context: no device is there: %s", reason);
   }
   char name[16] = "";
-  if (strcmp(device, "xpu") == 0) /* which the order of detection has a place for */
-    return tigon_fail(NULL, TIGON_ERROR_DEVICE,
-                      "context: device xpu is not there: this build has no Intel XPU backend");
   const bool split = split_device(device, name, index);
   *backend = tigon_backend_find(name);
   if (!split && *backend && (*backend)->name_of)
@@ -98,7 +95,7 @@ static tigon_status choose_backend(const char *device, const tigon_backend **bac
 
 static tigon_status choose_variant(const tigon_backend *backend, const char *variant, const tigon_kernels **kernels) {
   const tigon_kernels *const *list = backend->variants();
-  if (!variant && strcmp(backend->name, "cpu") == 0) variant = getenv("TIGON_CPU");
+  if (!variant && backend->variant_variable) variant = getenv(backend->variant_variable);
   *kernels = list[0];
   if (!variant || !*variant) return TIGON_OK;
   char names[128] = "";

@@ -155,6 +155,7 @@ const tigon_backend tigon_cpu_backend = {
     .host_memory = true,
     .count = cpu_count,
     .variants = cpu_variants,
+    .variant_variable = "TIGON_CPU",
     .open = cpu_open,
     .close = cpu_close,
     .sync = cpu_sync,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/context.h"
+#include "core/schema.h"
 #include "ffi/ffi.h"
 
 /* ---- errors ---- */
@@ -34,7 +34,7 @@ static int raise_status(tigon_status status) {
 /* ---- one argument ---- */
 
 typedef struct call {
-  const ffi_signature *signature;
+  const tigon_schema *schema;
   DLDevice device;
   const char *device_of; /* the tensor that `device` is of; NULL: none yet */
   char *elements;        /* of the list */
@@ -59,9 +59,8 @@ static const char *type_name(int32_t type) {
   }
 }
 
-static int wrong_type(const call *c, const ffi_field *field, const ffi_value *value, const char *must) {
-  return REFUSE("TypeError", "%s: %s is %s, must be %s", c->signature->entry, field->name, type_name(value->type),
-                must);
+static int wrong_type(const call *c, const tigon_field *field, const ffi_value *value, const char *must) {
+  return REFUSE("TypeError", "%s: %s is %s, must be %s", c->schema->name, field->name, type_name(value->type), must);
 }
 
 static const char *device_name(DLDevice device, char text[32]) {
@@ -71,24 +70,24 @@ static const char *device_name(DLDevice device, char text[32]) {
 }
 
 /* All tensors of a call are on the device of the first. */
-static int check_device(call *c, const ffi_field *field, DLDevice device) {
+static int check_device(call *c, const tigon_field *field, DLDevice device) {
   if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) device = (DLDevice){kDLCPU, 0};
   if (device.device_type != kDLCPU && device.device_type != kDLCUDA)
     return REFUSE("NotImplementedError", "%s: %s is on a device of DLPack's type %d, must be on cpu or cuda",
-                  c->signature->entry, field->name, (int)device.device_type);
+                  c->schema->name, field->name, (int)device.device_type);
   if (!c->device_of) {
     c->device = device;
     c->device_of = field->name;
   }
   char is[32], must[32];
   if (device.device_type != c->device.device_type || device.device_id != c->device.device_id)
-    return REFUSE("ValueError", "%s: %s is on %s, must be on %s (%s)", c->signature->entry, field->name,
+    return REFUSE("ValueError", "%s: %s is on %s, must be on %s (%s)", c->schema->name, field->name,
                   device_name(device, is), device_name(c->device, must), c->device_of);
   return 0;
 }
 
 /* NULL with an error raised. */
-static const DLTensor *tensor_of(call *c, const ffi_field *field, const ffi_value *value) {
+static const DLTensor *tensor_of(call *c, const tigon_field *field, const ffi_value *value) {
   const DLTensor *view = NULL;
   if (value->type == FFI_DLTENSOR) view = value->pointer;
   if (value->type == FFI_TENSOR) view = &((const ffi_tensor *)value->pointer)->view;
@@ -96,14 +95,14 @@ static const DLTensor *tensor_of(call *c, const ffi_field *field, const ffi_valu
   return view && check_device(c, field, view->device) == 0 ? view : NULL;
 }
 
-static int set_tensor(call *c, const ffi_field *field, const ffi_value *value, tigon_tensor *to) {
+static int set_tensor(call *c, const tigon_field *field, const ffi_value *value, tigon_tensor *to) {
   const DLTensor *view = tensor_of(c, field, value);
   if (!view) return -1;
   const tigon_status status = tigon_tensor_from_dlpack(view, to);
   if (status == TIGON_OK) return 0;
   char sentence[256];
   snprintf(sentence, sizeof sentence, "%s", tigon_last_error(NULL));
-  tigon_fail(NULL, status, "%s: %s: %s", c->signature->entry, field->name, sentence);
+  tigon_fail(NULL, status, "%s: %s: %s", c->schema->name, field->name, sentence);
   return raise_status(status);
 }
 
@@ -111,14 +110,14 @@ static int set_tensor(call *c, const ffi_field *field, const ffi_value *value, t
  * before the first multiple of 64, and the query asks for that much more. */
 enum { ALIGNMENT = 64 };
 
-static int set_workspace(call *c, const ffi_field *field, const ffi_value *value, void **workspace, size_t *bytes) {
+static int set_workspace(call *c, const tigon_field *field, const ffi_value *value, void **workspace, size_t *bytes) {
   const DLTensor *view = tensor_of(c, field, value);
   if (!view) return -1;
   int64_t count = 1;
   for (int i = view->ndim - 1; i >= 0; count *= view->shape[i--])
     if (view->strides && view->shape[i] > 1 && view->strides[i] != count)
       return REFUSE("ValueError", "%s: %s.strides[%d] is %" PRId64 ", must be %" PRId64 " (contiguous)",
-                    c->signature->entry, field->name, i, view->strides[i], count);
+                    c->schema->name, field->name, i, view->strides[i], count);
   const uintptr_t begin = (uintptr_t)view->data + view->byte_offset;
   const size_t skipped = -begin % ALIGNMENT, size = (size_t)count * view->dtype.bits * view->dtype.lanes / 8;
   if (view->data && size > skipped) {
@@ -128,20 +127,20 @@ static int set_workspace(call *c, const ffi_field *field, const ffi_value *value
   return 0;
 }
 
-static int set_double(const call *c, const ffi_field *field, const ffi_value *value, double *to) {
+static int set_double(const call *c, const tigon_field *field, const ffi_value *value, double *to) {
   if (value->type != FFI_FLOAT && value->type != FFI_INT) return wrong_type(c, field, value, "a number or None");
   *to = value->type == FFI_FLOAT ? value->number : (double)value->integer;
   return 0;
 }
 
-static int set_int(const call *c, const ffi_field *field, const ffi_value *value, void *to) {
+static int set_int(const call *c, const tigon_field *field, const ffi_value *value, void *to) {
   if (value->type != FFI_INT && value->type != FFI_BOOL) return wrong_type(c, field, value, "an int, a bool or None");
-  if (field->kind == FFI_KIND_INT64) {
+  if (field->kind == TIGON_FIELD_INT64) {
     *(int64_t *)to = value->integer;
     return 0;
   }
   if (value->integer < INT32_MIN || value->integer > INT32_MAX)
-    return REFUSE("ValueError", "%s: %s is %" PRId64 ", must fit 32 bits", c->signature->entry, field->name,
+    return REFUSE("ValueError", "%s: %s is %" PRId64 ", must fit 32 bits", c->schema->name, field->name,
                   value->integer);
   *(int32_t *)to = (int32_t)value->integer;
   return 0;
@@ -149,54 +148,90 @@ static int set_int(const call *c, const ffi_field *field, const ffi_value *value
 
 /* None leaves the field zero, which means absent, or the default. `base` is the argument struct or an element of its
  * list. */
-static int set_field(call *c, const ffi_field *field, const ffi_value *value, char *base) {
+static int set_field(call *c, const tigon_field *field, const ffi_value *value, char *base) {
   void *to = base + field->offset;
   if (value->type == FFI_NONE) return 0;
   switch (field->kind) {
-    case FFI_KIND_TENSOR: return set_tensor(c, field, value, to);
-    case FFI_KIND_WORKSPACE: return set_workspace(c, field, value, to, (size_t *)((char *)to + sizeof(void *)));
-    case FFI_KIND_DOUBLE: return set_double(c, field, value, to);
+    case TIGON_FIELD_TENSOR: return set_tensor(c, field, value, to);
+    case TIGON_FIELD_WORKSPACE: return set_workspace(c, field, value, to, (size_t *)((char *)to + sizeof(void *)));
+    case TIGON_FIELD_DOUBLE: return set_double(c, field, value, to);
     default: return set_int(c, field, value, to);
   }
 }
 
 /* ---- lists ---- */
 
-static int allocate_elements(call *c, const ffi_field *field, int64_t count) {
+static int allocate_elements(call *c, const tigon_field *field, int64_t count) {
   c->count = count;
   c->count_of = field->name;
   if (count == 0) return 0;
-  c->elements = calloc((size_t)count, c->signature->element_bytes);
+  c->elements = calloc((size_t)count, c->schema->element_bytes);
   if (c->elements) return 0;
-  return raise_status(tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "%s: out of memory", c->signature->entry));
+  return raise_status(tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "%s: out of memory", c->schema->name));
 }
 
 /* A list gives each element its own; one tensor is a list of one; one number is every element's. */
-static int set_each(call *c, const ffi_field *field, const ffi_value *value) {
+static int set_each(call *c, const tigon_field *field, const ffi_value *value) {
   if (value->type == FFI_NONE) return 0;
   const bool listed = value->type == FFI_ARRAY || value->type == FFI_LIST;
   const ffi_sequence *list = value->pointer;
-  const bool repeated = field->kind != FFI_KIND_TENSOR && c->count_of;
+  const bool repeated = field->kind != TIGON_FIELD_TENSOR && c->count_of;
   const int64_t count = listed ? list->count : repeated ? c->count : 1;
   if (!c->count_of && allocate_elements(c, field, count) != 0) return -1;
   if (count != c->count)
-    return REFUSE("ValueError", "%s: %s has %" PRId64 " elements, must have %" PRId64 " (%s)", c->signature->entry,
+    return REFUSE("ValueError", "%s: %s has %" PRId64 " elements, must have %" PRId64 " (%s)", c->schema->name,
                   field->name, count, c->count, c->count_of);
   char *element = c->elements;
-  for (int64_t i = 0; i < count; ++i, element += c->signature->element_bytes)
+  for (int64_t i = 0; i < count; ++i, element += c->schema->element_bytes)
     if (set_field(c, field, listed ? &list->values[i] : value, element) != 0) return -1;
   return 0;
 }
 
 /* ---- the call ---- */
 
-static int set_arguments(call *c, char *args, const ffi_value *values, int32_t count) {
-  const ffi_signature *s = c->signature;
-  if (count > s->count)
-    return REFUSE("TypeError", "%s: %d arguments are given, must be %d or less", s->entry, count, s->count);
+/* The fields that are arguments, in the order of the arguments: tensors, the workspace, numbers, a list's first. */
+typedef struct arguments {
+  int count;
+  uint8_t fields[TIGON_MAX_FIELDS];
+} arguments;
+
+static arguments signatures[] = {
+#define TIGON_SLOT(op, entry) {0},
+#define TIGON_COMPOSITE(op, entry) {0},
+#include "ops.def"
+};
+
+static size_t place_of(const tigon_field *field) {
+  const size_t step = (size_t)1 << 20; /* beyond any offset */
+  const bool each = field->flags & TIGON_FIELD_EACH;
+  const size_t group = field->kind == TIGON_FIELD_TENSOR ? !each : field->kind == TIGON_FIELD_WORKSPACE ? 2 : 4 - each;
+  return group * step + field->offset;
+}
+
+/* Before any call, because calls come from several threads. */
+__attribute__((constructor)) static void sort_arguments(void) {
+  const tigon_schema *schema;
+  for (int entry = 0; (schema = tigon_schema_at(entry)); ++entry) {
+    arguments *of = &signatures[entry];
+    for (int i = 0; i < schema->count; ++i) {
+      const tigon_field *field = &schema->fields[i];
+      if (field->kind == TIGON_FIELD_LIST || field->kind == TIGON_FIELD_RESERVED) continue;
+      int at = of->count++;
+      for (; at > 0 && place_of(&schema->fields[of->fields[at - 1]]) > place_of(field); --at)
+        of->fields[at] = of->fields[at - 1];
+      of->fields[at] = (uint8_t)i;
+    }
+  }
+}
+
+static int set_arguments(call *c, const arguments *known, char *args, const ffi_value *values, int32_t count) {
+  const tigon_schema *s = c->schema;
+  if (count > known->count)
+    return REFUSE("TypeError", "%s: %d arguments are given, must be %d or less", s->name, count, known->count);
   for (int i = 0; i < count; ++i) {
-    const ffi_field *field = &s->fields[i];
-    if ((field->each ? set_each(c, field, &values[i]) : set_field(c, field, &values[i], args)) != 0) return -1;
+    const tigon_field *field = &s->fields[known->fields[i]];
+    const bool each = field->flags & TIGON_FIELD_EACH;
+    if ((each ? set_each(c, field, &values[i]) : set_field(c, field, &values[i], args)) != 0) return -1;
   }
   if (s->element_bytes) {
     memcpy(args, &c->elements, sizeof c->elements);
@@ -205,25 +240,33 @@ static int set_arguments(call *c, char *args, const ffi_value *values, int32_t c
   return 0;
 }
 
-static tigon_status run_on_device(const call *c, const void *args, ffi_run *run, size_t *bytes) {
+static tigon_status run_on_device(const call *c, int entry, ffi_purpose purpose, const void *args, size_t *bytes) {
   ffi_context *taken;
   TIGON_TRY(tigon_ffi_context_take(c->device, &taken));
-  const tigon_status status = run(taken->context, args, bytes);
+  const tigon_status status =
+      purpose == FFI_CALL
+          ? tigon_schema_call(entry, taken->context, args)
+          : tigon_schema_workspace(entry, taken->context, args, purpose == FFI_WORKSPACE_MINIMUM ? bytes : NULL,
+                                   purpose == FFI_WORKSPACE ? bytes : NULL);
   if (status != TIGON_OK) tigon_fail(NULL, status, "%s", tigon_last_error(taken->context));
   tigon_ffi_context_give(taken);
   return status;
 }
 
-int tigon_ffi_call(const ffi_signature *signature, void *args, const ffi_value *values, int32_t count, ffi_run *run,
-                   ffi_value *result) {
-  call c = {.signature = signature, .device = {kDLCPU, 0}};
+int tigon_ffi_call(int entry, ffi_purpose purpose, const ffi_value *values, int32_t count, ffi_value *result) {
+  call c = {.schema = tigon_schema_at(entry), .device = {kDLCPU, 0}};
+  union {
+    char bytes[TIGON_MAX_ARGS_BYTES];
+    int64_t alignment;
+  } args;
   size_t bytes = 0;
   tigon_status status = TIGON_OK;
-  int failed = set_arguments(&c, args, values, count);
-  if (!failed) status = run_on_device(&c, args, run, &bytes);
+  memset(args.bytes, 0, c.schema->bytes);
+  int failed = set_arguments(&c, &signatures[entry], args.bytes, values, count);
+  if (!failed) status = run_on_device(&c, entry, purpose, args.bytes, &bytes);
   free(c.elements);
   if (status != TIGON_OK) failed = raise_status(status);
-  if (!failed && result)
+  if (!failed && purpose != FFI_CALL)
     *result = (ffi_value){.type = FFI_INT, .integer = (int64_t)(bytes ? bytes + ALIGNMENT - 1 : 0)};
   return failed;
 }

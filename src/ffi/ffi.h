@@ -54,36 +54,12 @@ typedef struct ffi_sequence {
 __attribute__((weak)) void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
 __attribute__((weak)) void *TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
 
-typedef enum ffi_kind {
-  FFI_KIND_TENSOR,
-  FFI_KIND_WORKSPACE, /* the field before `workspace_bytes` */
-  FFI_KIND_DOUBLE,
-  FFI_KIND_INT32, /* and enums */
-  FFI_KIND_INT64,
-} ffi_kind;
+/* What a symbol does: it calls the entry, or asks for the workspace that it needs at most, or at least. */
+typedef enum ffi_purpose { FFI_CALL, FFI_WORKSPACE, FFI_WORKSPACE_MINIMUM } ffi_purpose;
 
-/* An argument: where its value goes in the entry's argument struct, or in each element of the struct's list. */
-typedef struct ffi_field {
-  const char *name;
-  size_t offset;
-  ffi_kind kind;
-  bool each;
-} ffi_field;
-
-typedef struct ffi_signature {
-  const char *entry;
-  const ffi_field *fields; /* [count], in the order of the arguments */
-  int count;
-  size_t element_bytes; /* of the list that the argument struct begins with, as a pointer and a count; 0: none */
-} ffi_signature;
-
-/* An entry, or its query, which sets *bytes. */
-typedef tigon_status ffi_run(tigon_context *context, const void *args, size_t *bytes);
-
-/* Fills the zeroed `args` from `values`, calls `run`, and with `result` stores what the query said. 0, or -1 with an
- * error raised, whose sentence is also tigon_last_error(NULL). */
-int tigon_ffi_call(const ffi_signature *signature, void *args, const ffi_value *values, int32_t count, ffi_run *run,
-                   ffi_value *result);
+/* Calls the entry, whose index is tigon_schema_at()'s, or answers a query in *result. Its arguments are the fields of its
+ * struct: tensors, the workspace, numbers. 0, or -1 with an error raised, whose sentence is also tigon_last_error(NULL). */
+int tigon_ffi_call(int entry, ffi_purpose purpose, const ffi_value *values, int32_t count, ffi_value *result);
 
 /* A context for a device and the stream that the caller's framework has made current there. */
 typedef struct ffi_context {

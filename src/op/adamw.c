@@ -1,40 +1,50 @@
 #include <tigon/op/adamw.h>
 
+#include "op/describe.h"
 #include "op/front.h"
 
-enum { FIELDS = 5 };
-static const char *const fields[FIELDS] = {"param", "master", "grad", "exp_avg", "exp_avg_sq"};
+#define A tigon_adamw_step_args
+#define E tigon_adamw_param
+static const tigon_field step[] = {
+    LIST(params),
+    EACH_TENSOR(param, SAME, TIGON_FIELD_OUT),
+    EACH_TENSOR(master, F32, TIGON_FIELD_OUT | TIGON_FIELD_OPTIONAL),
+    EACH_TENSOR(grad, SAME_OR_F32, 0),
+    EACH_TENSOR(exp_avg, F32, TIGON_FIELD_OUT),
+    EACH_TENSOR(exp_avg_sq, F32, TIGON_FIELD_OUT),
+    EACH_NUMBER(weight_decay, 0, FLT_MAX),
+    MAY(clip_factor, "1 one number", F32, DENSE),
+    NUMBER(lr, 0, FLT_MAX),
+    BELOW(beta1, 0, 1),
+    BELOW(beta2, 0, 1),
+    NUMBER(eps, FLT_MIN, FLT_MAX),
+    AT_LEAST(step, 1),
+    RESERVED(reserved),
+};
+DESCRIBE_LIST(adamw, step, step);
+#undef E
+#undef A
 
-/* The tensors of params[i] by themselves. The names are only put together for a sentence. */
-static tigon_status check_param(tigon_context *context, int64_t i, const tigon_adamw_param *param,
-                                tigon_tensor *clip_factor, bool named) {
-  const char *call = "adamw_step";
-  char names[FIELDS + 1][48];
-  for (int f = 0; named && f < FIELDS; ++f)
-    snprintf(names[f], sizeof names[f], "params[%lld].%s", (long long)i, fields[f]);
-  if (named) snprintf(names[FIELDS], sizeof names[FIELDS], "params[%lld].weight_decay", (long long)i);
-  tigon_adamw_param a = *param;
-  const uint32_t f32 = TIGON_BIT(TIGON_F32);
-  tigon_arg list[] = {
-      {fields[0], &a.param, TIGON_FLOATS, TIGON_OUT | TIGON_CONTIGUOUS, NULL},
-      {fields[1], &a.master, f32, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {fields[2], &a.grad, TIGON_FLOATS, TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {fields[3], &a.exp_avg, f32, TIGON_OUT | TIGON_CONTIGUOUS, NULL},
-      {fields[4], &a.exp_avg_sq, f32, TIGON_OUT | TIGON_CONTIGUOUS, NULL},
-      {"clip_factor", clip_factor, f32, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-  };
-  for (int f = 0; named && f < FIELDS; ++f) list[f].name = names[f];
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  for (int f = 1; f < FIELDS; ++f)
-    TIGON_TRY(tigon_check_same_shape(context, call, list[f].name, list[f].tensor, list[0].name, &a.param));
-  TIGON_TRY(tigon_check_same_dtype(context, call, list[2].name, &a.grad, list[0].name, &a.param, TIGON_F32));
-  return tigon_check_number(context, call, names[FIELDS], a.weight_decay, 0, FLT_MAX);
-}
+#define A tigon_adamw_clip_args
+#define E tigon_tensor
+static const tigon_field clip[] = {
+    LIST(grads),
+    {.name = "grads", .flags = TIGON_FIELD_EACH | DENSE, .shape = "*", .dtypes = TIGON_FLOATS},
+    OUT(norm, "1 one number", F32, DENSE, NULL),
+    OUT(factor, "1 one number", F32, DENSE, NULL),
+    NUMBER(max_norm, 0, FLT_MAX),
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE_LIST(adamw, clip, clip);
+#undef E
+#undef A
 
 /* ---- no output of an entry may overlap a tensor of another one ---- */
 
 /* Entries of a block: their intervals are sorted on the stack. */
-enum { BLOCK = 64 };
+enum { BLOCK = 64, FIELDS = 5 };
+static const char *const fields[FIELDS] = {"param", "master", "grad", "exp_avg", "exp_avg_sq"};
 
 typedef struct interval {
   uintptr_t low, high;
@@ -110,31 +120,15 @@ static tigon_status check_apart(tigon_context *context, const tigon_adamw_param 
   return TIGON_OK;
 }
 
-static tigon_status check_beta(tigon_context *context, const char *call, const char *name, double beta) {
-  if (beta >= 0 && beta < 1) return TIGON_OK;
-  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s is %g, must be at least 0 and less than 1", call, name, beta);
-}
-
 tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "adamw_step";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_adamw_step_args a = *args;
-  if (a.count < 0)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: count is %lld, must be >= 0", call, (long long)a.count);
-  if (a.count && !a.params) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: params is NULL", call);
-  TIGON_TRY(tigon_check_number(context, call, "lr", a.lr, 0, FLT_MAX));
-  TIGON_TRY(check_beta(context, call, "beta1", a.beta1));
-  TIGON_TRY(check_beta(context, call, "beta2", a.beta2));
-  TIGON_TRY(tigon_check_number(context, call, "eps", a.eps, FLT_MIN, FLT_MAX));
-  if (a.step < 1)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: step is %lld, must be >= 1", call, (long long)a.step);
+  tigon_adamw_step_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_adamw_step_schema, args, &a, false));
   uint32_t dtypes = 0;
-  TIGON_TRY(tigon_check_vector(context, call, "clip_factor", &a.clip_factor, 1, "one number"));
   for (int64_t i = 0; i < a.count; ++i) {
-    if (check_param(context, i, &a.params[i], &a.clip_factor, false) != TIGON_OK)
-      return check_param(context, i, &a.params[i], &a.clip_factor, true);
-    dtypes |= TIGON_BIT(a.params[i].param.dtype);
+    tigon_adamw_param param = a.params[i];
+    TIGON_TRY(tigon_check_element(context, &a, &param, i));
+    dtypes |= TIGON_BIT(param.param.dtype);
   }
   TIGON_TRY(check_apart(context, a.params, a.count));
   const tigon_adamw_step_problem p = {
@@ -158,29 +152,14 @@ static const size_t clip_bytes = TIGON_ADAMW_PARTIALS * sizeof(double);
 
 tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "adamw_clip";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_adamw_clip_args a = *args;
-  if (a.count < 0)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: count is %lld, must be >= 0", call, (long long)a.count);
-  if (a.count && !a.grads) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: grads is NULL", call);
-  TIGON_TRY(tigon_check_number(context, call, "max_norm", a.max_norm, 0, FLT_MAX));
-  const uint32_t f32 = TIGON_BIT(TIGON_F32);
-  tigon_tensor nothing = {0};
-  for (int64_t i = -1; i < a.count; ++i) {
-    char name[32];
-    snprintf(name, sizeof name, "grads[%lld]", (long long)i);
-    tigon_tensor grad = i < 0 ? nothing : a.grads[i];
-    tigon_arg list[] = {
-        {"norm", &a.norm, f32, TIGON_OUT | TIGON_CONTIGUOUS, NULL},
-        {"factor", &a.factor, f32, TIGON_OUT | TIGON_CONTIGUOUS, NULL},
-        {name, &grad, TIGON_FLOATS, TIGON_IN | TIGON_CONTIGUOUS | (i < 0 ? TIGON_OPTIONAL : 0), NULL},
-    };
-    TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-    TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, clip_bytes));
+  tigon_adamw_clip_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_adamw_clip_schema, args, &a, false));
+  TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, clip_bytes));
+  for (int64_t i = 0; i < a.count; ++i) {
+    tigon_tensor grad = a.grads[i];
+    TIGON_TRY(tigon_check_element(context, &a, &grad, i));
+    TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, clip_bytes));
   }
-  TIGON_TRY(tigon_check_vector(context, call, "norm", &a.norm, 1, "one number"));
-  TIGON_TRY(tigon_check_vector(context, call, "factor", &a.factor, 1, "one number"));
   const tigon_adamw_clip_problem p = {
       .grads = a.grads,
       .count = a.count,
@@ -194,8 +173,9 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
 
 tigon_status tigon_adamw_clip_workspace(tigon_context *context, const tigon_adamw_clip_args *args, size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
-  TIGON_TRY(tigon_check_call(context, "adamw_clip_workspace", args, args ? args->reserved : NULL, 4));
-  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "adamw_clip_workspace: bytes is NULL");
+  tigon_adamw_clip_args a;
+  TIGON_TRY(tigon_check_query(context, &tigon_adamw_clip_schema, bytes));
+  TIGON_TRY(tigon_check_entry(context, &tigon_adamw_clip_schema, args, &a, true));
   *bytes = clip_bytes;
   return TIGON_OK;
 }

@@ -1,46 +1,60 @@
 #include <inttypes.h>
 #include <tigon/op/attention.h>
 
+#include "op/describe.h"
 #include "op/front.h"
+
+#define KEYS .dtypes = TIGON_FLOATS, .as = 'T', GIVES_SECOND
+#define A tigon_attention_fwd_args
+static const tigon_field fwd[] = {
+    IN(q, "bthd", SAME, ROWS),
+    IN(k, "bskd", KEYS, ROWS),
+    IN(v, "bskd", SECOND, ROWS),
+    OUT(o, "bthd", SAME, ROWS, NULL),
+    WANT(lse, "bht", F32, DENSE, NULL),
+    FINITE(scale),
+    FLAG(causal),
+    AT_LEAST(window, 0),
+    RESERVED(reserved),
+};
+DESCRIBE(attention, fwd, fwd);
+#undef A
+
+#define A tigon_attention_bwd_args
+static const tigon_field bwd[] = {
+    IN(q, "bthd", SAME, ROWS),
+    IN(k, "bskd", KEYS, ROWS),
+    IN(v, "bskd", SECOND, ROWS),
+    IN(o, "bthd", SAME, ROWS),
+    IN(lse, "bht", F32, DENSE),
+    IN(d_o, "bthd", SAME, ROWS),
+    OUT(dq, "bthd", SAME, ROWS, NULL),
+    OUT(dk, "bskd", SECOND, ROWS, NULL),
+    OUT(dv, "bskd", SECOND, ROWS, NULL),
+    FINITE(scale),
+    FLAG(causal),
+    AT_LEAST(window, 0),
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE(attention, bwd, bwd);
+#undef A
 
 /* The tensors that forward and backward share. */
 typedef struct shared {
   const char *call;
-  const tigon_tensor *q, *k, *v, *o, *lse;
+  const tigon_tensor *q, *k;
   double scale;
-  int causal;
   int64_t window;
 } shared;
 
-static tigon_status check_like(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                               const char *like_name, const tigon_tensor *like) {
-  TIGON_TRY(tigon_check_same_shape(context, call, name, a, like_name, like));
-  return tigon_check_same_dtype(context, call, name, a, like_name, like, TIGON_DTYPE_NONE);
-}
-
 static tigon_status check_shared(tigon_context *context, const shared *s) {
-  const char *call = s->call;
   const tigon_tensor *q = s->q, *k = s->k;
-  TIGON_TRY(tigon_check_ndim(context, call, "q", q, 4));
-  TIGON_TRY(tigon_check_ndim(context, call, "k", k, 4));
-  TIGON_TRY(tigon_check_extent(context, call, "k", k, 0, q->shape[0], "q.shape[0]"));
-  TIGON_TRY(tigon_check_extent(context, call, "k", k, 3, q->shape[3], "q.shape[3]"));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "k", k, "q", q, TIGON_DTYPE_NONE));
-  TIGON_TRY(check_like(context, call, "v", s->v, "k", k));
-  TIGON_TRY(check_like(context, call, "o", s->o, "q", q));
-  if (q->shape[3] == 0) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: q.shape[3] is 0, must be >= 1", call);
+  if (q->shape[3] == 0) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: q.shape[3] is 0, must be >= 1", s->call);
   if (k->shape[2] == 0 ? q->shape[2] != 0 : q->shape[2] % k->shape[2] != 0)
     return tigon_fail(context, TIGON_ERROR_INVALID,
-                      "%s: q.shape[2] is %" PRId64 ", must be a multiple of %" PRId64 " (k.shape[2])", call,
+                      "%s: q.shape[2] is %" PRId64 ", must be a multiple of %" PRId64 " (k.shape[2])", s->call,
                       q->shape[2], k->shape[2]);
-  TIGON_TRY(tigon_check_ndim(context, call, "lse", s->lse, 3));
-  TIGON_TRY(tigon_check_extent(context, call, "lse", s->lse, 0, q->shape[0], "q.shape[0]"));
-  TIGON_TRY(tigon_check_extent(context, call, "lse", s->lse, 1, q->shape[2], "q.shape[2]"));
-  TIGON_TRY(tigon_check_extent(context, call, "lse", s->lse, 2, q->shape[1], "q.shape[1]"));
-  TIGON_TRY(tigon_check_number(context, call, "scale", s->scale, -FLT_MAX, FLT_MAX));
-  TIGON_TRY(tigon_check_flag(context, call, "causal", s->causal));
-  if (s->window < 0)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: window is %" PRId64 ", must be >= 0", call, s->window);
   return TIGON_OK;
 }
 
@@ -63,17 +77,9 @@ static tigon_heads heads_of(const tigon_tensor *t) {
 tigon_status tigon_attention_fwd(tigon_context *context, const tigon_attention_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "attention_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_attention_fwd_args a = *args;
-  tigon_arg list[] = {
-      {"q", &a.q, TIGON_FLOATS, TIGON_IN, NULL},
-      {"k", &a.k, TIGON_FLOATS, TIGON_IN, NULL},
-      {"v", &a.v, TIGON_FLOATS, TIGON_IN, NULL},
-      {"o", &a.o, TIGON_FLOATS, TIGON_OUT, NULL},
-      {"lse", &a.lse, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  const shared s = {call, &a.q, &a.k, &a.v, &a.o, &a.lse, a.scale, a.causal, a.window};
+  tigon_attention_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_attention_fwd_schema, args, &a, false));
+  const shared s = {call, &a.q, &a.k, a.scale, a.window};
   TIGON_TRY(check_shared(context, &s));
   if (tigon_tensor_count(&a.q) == 0) return TIGON_OK;
 
@@ -114,26 +120,10 @@ static bool bwd_workspace(const tigon_context *context, const tigon_tensor *q, s
 static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bwd_args *args, bool shape_only,
                                 tigon_attention_bwd_problem *p, size_t *bytes) {
   const char *call = "attention_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_attention_bwd_args a = *args;
-  tigon_arg list[] = {
-      {"d_o", &a.d_o, TIGON_FLOATS, TIGON_IN, NULL},
-      {"q", &a.q, TIGON_FLOATS, TIGON_IN, NULL},
-      {"k", &a.k, TIGON_FLOATS, TIGON_IN, NULL},
-      {"v", &a.v, TIGON_FLOATS, TIGON_IN, NULL},
-      {"o", &a.o, TIGON_FLOATS, TIGON_IN, NULL},
-      {"lse", &a.lse, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dq", &a.dq, TIGON_FLOATS, TIGON_OUT, NULL},
-      {"dk", &a.dk, TIGON_FLOATS, TIGON_OUT, NULL},
-      {"dv", &a.dv, TIGON_FLOATS, TIGON_OUT, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), shape_only));
-  const shared s = {call, &a.q, &a.k, &a.v, &a.o, &a.lse, a.scale, a.causal, a.window};
+  tigon_attention_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_attention_bwd_schema, args, &a, shape_only));
+  const shared s = {call, &a.q, &a.k, a.scale, a.window};
   TIGON_TRY(check_shared(context, &s));
-  TIGON_TRY(check_like(context, call, "d_o", &a.d_o, "q", &a.q));
-  TIGON_TRY(check_like(context, call, "dq", &a.dq, "q", &a.q));
-  TIGON_TRY(check_like(context, call, "dk", &a.dk, "k", &a.k));
-  TIGON_TRY(check_like(context, call, "dv", &a.dv, "k", &a.k));
   size_t delta_bytes;
   if (!bwd_workspace(context, &a.q, &delta_bytes, bytes))
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: the workspace has more bytes than 64 bits count", call);
@@ -165,9 +155,9 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
 tigon_status tigon_attention_bwd(tigon_context *context, const tigon_attention_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   tigon_attention_bwd_problem p;
-  size_t bytes;
+  size_t bytes = 0;
   TIGON_TRY(prepare_bwd(context, args, false, &p, &bytes));
-  TIGON_TRY(tigon_check_workspace(context, "attention_bwd", args->workspace, args->workspace_bytes, bytes));
+  TIGON_TRY(tigon_check_workspace(context, args->workspace, args->workspace_bytes, bytes));
   /* Without queries dk and dv are 0, and without keys dq is. */
   if (p.batch == 0 || p.q.heads + p.k.heads == 0 || p.tokens + p.keys == 0) return TIGON_OK;
   return TIGON_CALL_SLOT(context, attention_bwd, p.dtype, &p);
@@ -177,8 +167,8 @@ tigon_status tigon_attention_bwd_workspace(tigon_context *context, const tigon_a
                                            size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_attention_bwd_problem p;
-  size_t needed;
-  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "attention_bwd_workspace: bytes is NULL");
+  size_t needed = 0;
+  TIGON_TRY(tigon_check_query(context, &tigon_attention_bwd_schema, bytes));
   TIGON_TRY(prepare_bwd(context, args, true, &p, &needed));
   *bytes = needed;
   return TIGON_OK;

@@ -1,47 +1,37 @@
-#include <tigon/op/cross_entropy.h>
-
-#include <inttypes.h>
 #include <string.h>
 
-#include "op/front.h"
+#include "op/loss.h"
 
-/* ---- what fused_linear_cross_entropy checks alike ---- */
+#define A tigon_cross_entropy_fwd_args
+static const tigon_field fwd[] = {
+    IN(logits, "*v", SAME, ROWS),
+    IN(labels, "@", INDEX('v'), DENSE),
+    WANT(dlogits, "*v", SAME, ROWS, "logits"),
+    MAY(dloss, "?1", F32, DENSE),
+    LOSS_TENSORS,
+    LOSS_OUTPUTS,
+    LOSS_NUMBERS,
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE(cross_entropy, fwd, fwd);
+#undef A
 
-int tigon_loss_list(tigon_cross_entropy_options *options, tigon_cross_entropy_outputs *out, tigon_arg *to) {
-  const uint32_t f32 = TIGON_BIT(TIGON_F32), i64 = TIGON_BIT(TIGON_I64), i32 = TIGON_BIT(TIGON_I32);
-  const int in = TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, written = TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS;
-  const tigon_arg list[] = {
-      {"options.weight", &options->weight, f32, in, NULL},
-      {"options.token_scale", &options->token_scale, f32, in, NULL},
-      {"out.loss", &out->loss, f32, written, NULL},
-      {"out.token_loss", &out->token_loss, f32, written, NULL},
-      {"out.lse", &out->lse, f32, written, NULL},
-      {"out.z_loss", &out->z_loss, f32, written, NULL},
-      {"out.entropy", &out->entropy, f32, written, NULL},
-      {"out.argmax", &out->argmax, i64, written, NULL},
-      {"out.correct", &out->correct, i64, written, NULL},
-      {"out.error", &out->error, i32, written, NULL},
-  };
-  for (int i = 0; i < TIGON_COUNT(list); ++i) to[i] = list[i];
-  return TIGON_COUNT(list);
-}
-
-static tigon_status check_numbers(tigon_context *context, const tigon_loss_args *a) {
-  const char *call = a->call;
-  const tigon_cross_entropy_options *o = a->options;
-  for (int i = 0; i < 4; ++i)
-    if (o->reserved[i])
-      return tigon_fail(context, TIGON_ERROR_INVALID, "%s: options.reserved[%d] is %" PRIu64 ", must be 0", call, i,
-                        o->reserved[i]);
-  TIGON_TRY(tigon_check_flag(context, call, "options.has_ignore_index", o->has_ignore_index));
-  TIGON_TRY(tigon_check_number(context, call, "options.label_smoothing", o->label_smoothing, 0, 1));
-  TIGON_TRY(tigon_check_number(context, call, "options.lse_square_scale", o->lse_square_scale, 0, FLT_MAX));
-  if (o->softcap != 0) TIGON_TRY(tigon_check_number(context, call, "options.softcap", o->softcap, FLT_MIN, FLT_MAX));
-  if (o->temperature != 0)
-    TIGON_TRY(tigon_check_number(context, call, "options.temperature", o->temperature, FLT_MIN, FLT_MAX));
-  TIGON_TRY(tigon_check_choice(context, call, "options.reduction", (int)o->reduction, TIGON_REDUCTION_NONE));
-  return tigon_check_number(context, call, "grad_scale", a->grad_scale, -FLT_MAX, FLT_MAX);
-}
+#define A tigon_cross_entropy_bwd_args
+static const tigon_field bwd[] = {
+    IN(logits, "*v", SAME, ROWS),
+    IN(labels, "@", INDEX('v'), DENSE),
+    OUT(dlogits, "*v", SAME, ROWS, "logits"),
+    MAY(dloss, "?1", F32, DENSE),
+    LOSS_TENSORS,
+    IN(lse, "@", F32, DENSE),
+    WANT(error, "1 a scalar", I32, DENSE, NULL),
+    LOSS_NUMBERS,
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE(cross_entropy, bwd, bwd);
+#undef A
 
 /* loss and token_loss are there or not as the reduction asks. */
 static tigon_status check_presence(tigon_context *context, const tigon_loss_args *a) {
@@ -58,34 +48,19 @@ static tigon_status check_presence(tigon_context *context, const tigon_loss_args
   return TIGON_OK;
 }
 
-static tigon_status check_shapes(tigon_context *context, const tigon_loss_args *a) {
-  const char *call = a->call;
-  const tigon_cross_entropy_options *o = a->options;
-  const tigon_cross_entropy_outputs *out = a->out;
-  TIGON_TRY(tigon_check_per_row(context, call, "labels", a->labels, a->rows_name, a->rows_of));
-  TIGON_TRY(tigon_check_same_vector(context, call, "options.weight", &o->weight, a->vocab));
-  TIGON_TRY(tigon_check_per_row(context, call, "options.token_scale", &o->token_scale, a->rows_name, a->rows_of));
-  if (o->reduction == TIGON_REDUCTION_NONE)
-    TIGON_TRY(tigon_check_per_row(context, call, "dloss", a->dloss, a->rows_name, a->rows_of));
-  else
-    TIGON_TRY(tigon_check_vector(context, call, "dloss", a->dloss, 1, "unless options.reduction is none"));
-  const char *names[] = {"out.token_loss", "out.lse", "out.z_loss", "out.entropy", "out.argmax"};
-  const tigon_tensor *each[] = {&out->token_loss, &out->lse, &out->z_loss, &out->entropy, &out->argmax};
-  for (int i = 0; i < TIGON_COUNT(each); ++i)
-    TIGON_TRY(tigon_check_per_row(context, call, names[i], each[i], a->rows_name, a->rows_of));
-  TIGON_TRY(tigon_check_vector(context, call, "out.loss", &out->loss, 1, "a scalar"));
-  TIGON_TRY(tigon_check_vector(context, call, "out.correct", &out->correct, 1, "a scalar"));
-  return tigon_check_vector(context, call, "out.error", &out->error, 1, "a scalar");
+static tigon_status check_dloss(tigon_context *context, const tigon_loss_args *a) {
+  if (a->options->reduction == TIGON_REDUCTION_NONE)
+    return tigon_check_per_row(context, a->call, "dloss", a->dloss, a->rows_name, a->rows_of);
+  return tigon_check_vector(context, a->call, "dloss", a->dloss, 1, "unless options.reduction is none");
 }
 
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, tigon_cross_entropy_problem *p) {
   const tigon_cross_entropy_options *o = a->options;
   const tigon_cross_entropy_outputs *out = a->out;
-  TIGON_TRY(check_numbers(context, a));
   if (a->forward) TIGON_TRY(check_presence(context, a));
-  TIGON_TRY(check_shapes(context, a));
+  TIGON_TRY(check_dloss(context, a));
   *p = (tigon_cross_entropy_problem){
-      .cols = tigon_extent_of(a->vocab),
+      .cols = a->vocab,
       .label_dtype = a->labels->dtype,
       .labels = a->labels->data,
       .weight = o->weight.data,
@@ -129,34 +104,14 @@ static size_t cut_workspace(tigon_cross_entropy_problem *p, char *workspace, boo
   return bytes;
 }
 
-/* Forward's arguments, strides to be filled in; backward's are put into the same struct, with lse as an input. */
-static tigon_status prepare(tigon_context *context, const char *call, tigon_cross_entropy_fwd_args *a, bool forward,
-                            bool shape_only, tigon_cross_entropy_problem *p, size_t *needed) {
-  const int optional = TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS;
-  tigon_arg list[TIGON_MAX_ARGS] = {
-      {"logits", &a->logits, TIGON_FLOATS, TIGON_IN, NULL},
-      {"labels", &a->labels, TIGON_INTS, TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dlogits", &a->dlogits, TIGON_FLOATS, forward ? TIGON_OUT | TIGON_OPTIONAL : TIGON_OUT, "logits"},
-      {"dloss", &a->dloss, TIGON_BIT(TIGON_F32), optional, NULL},
-  };
-  const int count = 4 + tigon_loss_list(&a->options, &a->out, list + 4);
-  if (!forward)
-    for (int i = 4; i < count; ++i) {
-      if (list[i].tensor == &a->out.lse) list[i].name = "lse", list[i].flags = TIGON_IN | TIGON_CONTIGUOUS;
-      if (list[i].tensor == &a->out.error) list[i].name = "error";
-    }
-  TIGON_TRY(tigon_check_args(context, call, list, count, shape_only));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dlogits", &a->dlogits, "logits", &a->logits));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dlogits", &a->dlogits, "logits", &a->logits, TIGON_DTYPE_NONE));
-  if (!forward) { /* which are not in `out` there */
-    TIGON_TRY(tigon_check_per_row(context, call, "lse", &a->out.lse, "logits", &a->logits));
-    TIGON_TRY(tigon_check_vector(context, call, "error", &a->out.error, 1, "a scalar"));
-  }
+/* A call of either entry whose description holds: forward's arguments, backward's with lse and error in `out`. */
+static tigon_status prepare(tigon_context *context, const char *call, const tigon_cross_entropy_fwd_args *a,
+                            bool forward, bool shape_only, tigon_cross_entropy_problem *p, size_t *needed) {
   const tigon_loss_args loss = {.call = call,
                                 .forward = forward,
                                 .rows_name = "logits",
                                 .rows_of = &a->logits,
-                                .vocab = tigon_last_dim("logits", &a->logits),
+                                .vocab = tigon_last_extent(&a->logits),
                                 .labels = &a->labels,
                                 .dloss = &a->dloss,
                                 .options = &a->options,
@@ -173,55 +128,59 @@ static tigon_status prepare(tigon_context *context, const char *call, tigon_cros
                       call);
   *needed = cut_workspace(p, a->workspace, forward, tigon_present(&a->out.correct));
   if (shape_only) return TIGON_OK;
-  TIGON_TRY(tigon_check_workspace(context, call, a->workspace, a->workspace_bytes, *needed));
-  return tigon_check_indices(context, call, "labels", &a->labels, loss.vocab, p->has_ignore_index, p->ignore_index,
-                             &a->out.error, &p->error_flag);
+  TIGON_TRY(tigon_check_workspace(context, a->workspace, a->workspace_bytes, *needed));
+  return tigon_check_indices(context, "labels", &a->labels, tigon_last_dim("logits", &a->logits), p->has_ignore_index,
+                             p->ignore_index, &a->out.error, &p->error_flag);
+}
+
+static tigon_status prepare_fwd(tigon_context *context, const tigon_cross_entropy_fwd_args *args, bool shape_only,
+                                tigon_cross_entropy_problem *p, size_t *needed) {
+  const tigon_schema *schema = &tigon_cross_entropy_fwd_schema;
+  tigon_cross_entropy_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, schema, args, &a, shape_only));
+  return prepare(context, schema->name, &a, true, shape_only, p, needed);
+}
+
+static tigon_status prepare_bwd(tigon_context *context, const tigon_cross_entropy_bwd_args *args, bool shape_only,
+                                tigon_cross_entropy_problem *p, size_t *needed) {
+  const tigon_schema *schema = &tigon_cross_entropy_bwd_schema;
+  tigon_cross_entropy_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, schema, args, &a, shape_only));
+  const tigon_cross_entropy_fwd_args as_forward = {
+      .logits = a.logits,
+      .labels = a.labels,
+      .options = a.options,
+      .out = {.lse = a.lse, .error = a.error},
+      .dlogits = a.dlogits,
+      .dloss = a.dloss,
+      .grad_scale = a.grad_scale,
+      .workspace = a.workspace,
+      .workspace_bytes = a.workspace_bytes,
+  };
+  return prepare(context, schema->name, &as_forward, false, shape_only, p, needed);
 }
 
 tigon_status tigon_cross_entropy_fwd(tigon_context *context, const tigon_cross_entropy_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "cross_entropy_fwd";
   tigon_cross_entropy_fwd_problem p;
-  size_t needed;
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_cross_entropy_fwd_args a = *args;
-  TIGON_TRY(prepare(context, call, &a, true, false, &p, &needed));
+  size_t needed = 0;
+  TIGON_TRY(prepare_fwd(context, args, false, &p, &needed));
   return TIGON_CALL_SLOT(context, cross_entropy_fwd, p.dtype, &p);
 }
 
 tigon_status tigon_cross_entropy_fwd_workspace(tigon_context *context, const tigon_cross_entropy_fwd_args *args,
                                                size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "cross_entropy_fwd_workspace";
   tigon_cross_entropy_fwd_problem p;
-  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: bytes is NULL", call);
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_cross_entropy_fwd_args a = *args;
-  return prepare(context, call, &a, true, true, &p, bytes);
-}
-
-static tigon_cross_entropy_fwd_args as_forward(const tigon_cross_entropy_bwd_args *a) {
-  return (tigon_cross_entropy_fwd_args){
-      .logits = a->logits,
-      .labels = a->labels,
-      .options = a->options,
-      .out = {.lse = a->lse, .error = a->error},
-      .dlogits = a->dlogits,
-      .dloss = a->dloss,
-      .grad_scale = a->grad_scale,
-      .workspace = a->workspace,
-      .workspace_bytes = a->workspace_bytes,
-  };
+  TIGON_TRY(tigon_check_query(context, &tigon_cross_entropy_fwd_schema, bytes));
+  return prepare_fwd(context, args, true, &p, bytes);
 }
 
 tigon_status tigon_cross_entropy_bwd(tigon_context *context, const tigon_cross_entropy_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "cross_entropy_bwd";
   tigon_cross_entropy_bwd_problem p;
-  size_t needed;
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_cross_entropy_fwd_args a = as_forward(args);
-  TIGON_TRY(prepare(context, call, &a, false, false, &p, &needed));
+  size_t needed = 0;
+  TIGON_TRY(prepare_bwd(context, args, false, &p, &needed));
   if (p.space.rows == 0) return TIGON_OK;
   return TIGON_CALL_SLOT(context, cross_entropy_bwd, p.dtype, &p);
 }
@@ -229,10 +188,7 @@ tigon_status tigon_cross_entropy_bwd(tigon_context *context, const tigon_cross_e
 tigon_status tigon_cross_entropy_bwd_workspace(tigon_context *context, const tigon_cross_entropy_bwd_args *args,
                                                size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "cross_entropy_bwd_workspace";
   tigon_cross_entropy_bwd_problem p;
-  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: bytes is NULL", call);
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_cross_entropy_fwd_args a = as_forward(args);
-  return prepare(context, call, &a, false, true, &p, bytes);
+  TIGON_TRY(tigon_check_query(context, &tigon_cross_entropy_bwd_schema, bytes));
+  return prepare_bwd(context, args, true, &p, bytes);
 }

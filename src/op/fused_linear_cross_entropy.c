@@ -143,20 +143,27 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
 
 /* ---- the front ---- */
 
-static tigon_status check_shapes(tigon_context *context, const char *call, const arguments *a) {
-  TIGON_TRY(tigon_check_ndim(context, call, "weight", &a->weight, 2));
-  TIGON_TRY(tigon_check_same_extent(context, call, "weight", &a->weight, 1, tigon_last_dim("hidden", &a->hidden)));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "weight", &a->weight, "hidden", &a->hidden, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_vector(context, call, "bias", &a->bias, a->weight.shape[0], "weight.shape[0]"));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "bias", &a->bias, "hidden", &a->hidden, TIGON_F32));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dhidden", &a->dhidden, "hidden", &a->hidden));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dhidden", &a->dhidden, "hidden", &a->hidden, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dweight", &a->dweight, "weight", &a->weight));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dweight", &a->dweight, "weight", &a->weight, TIGON_F32));
-  TIGON_TRY(tigon_check_vector(context, call, "dbias", &a->dbias, a->weight.shape[0], "weight.shape[0]"));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dbias", &a->dbias, "weight", &a->weight, TIGON_F32));
-  return tigon_check_flag(context, call, "accumulate_dweight", a->accumulate_dweight);
-}
+#define WEIGHT .dtypes = TIGON_FLOATS, .as = 'T', GIVES_SECOND
+#define A tigon_fused_linear_cross_entropy_args
+static const tigon_field fields[] = {
+    IN(hidden, "*h", SAME, ROWS),
+    IN(weight, "vh", WEIGHT, ROWS),
+    MAY(bias, "v", SAME_OR_F32, DENSE),
+    IN(labels, "@", INDEX('v'), DENSE),
+    MAY(dloss, "?1", F32, DENSE),
+    WANT(dhidden, "*h", SAME, ROWS, "hidden"),
+    WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
+    WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
+    LOSS_TENSORS,
+    LOSS_OUTPUTS,
+    LOSS_NUMBERS,
+    FLAG(accumulate_dweight),
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE(fused_linear_cross_entropy, fwd, fields);
+DESCRIBE(fused_linear_cross_entropy, bwd, fields);
+#undef A
 
 /* Backward has no outputs of the loss. */
 static tigon_status check_absent(tigon_context *context, const char *call, const tigon_cross_entropy_outputs *out) {
@@ -183,22 +190,8 @@ static tigon_status check_slots(const fused *f) {
   return TIGON_OK;
 }
 
-static tigon_status prepare(tigon_context *context, const char *call, arguments *a, bool forward, bool shape_only,
-                            fused *f) {
-  const int in = TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, out = TIGON_OUT | TIGON_OPTIONAL;
-  tigon_arg list[TIGON_MAX_ARGS] = {
-      {"hidden", &a->hidden, TIGON_FLOATS, TIGON_IN, NULL},
-      {"weight", &a->weight, TIGON_FLOATS, TIGON_IN, NULL},
-      {"bias", &a->bias, TIGON_FLOATS, in, NULL},
-      {"labels", &a->labels, TIGON_INTS, TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dloss", &a->dloss, TIGON_BIT(TIGON_F32), in, NULL},
-      {"dhidden", &a->dhidden, TIGON_FLOATS, out, "hidden"},
-      {"dweight", &a->dweight, TIGON_FLOATS, out, NULL},
-      {"dbias", &a->dbias, TIGON_FLOATS, out | TIGON_CONTIGUOUS, NULL},
-  };
-  const int count = 8 + tigon_loss_list(&a->options, &a->out, list + 8);
-  TIGON_TRY(tigon_check_args(context, call, list, count, shape_only));
-  TIGON_TRY(check_shapes(context, call, a));
+/* A call whose description holds. */
+static tigon_status prepare(tigon_context *context, const char *call, const arguments *a, bool forward, fused *f) {
   if (!forward) TIGON_TRY(check_absent(context, call, &a->out));
   *f = (fused){
       .context = context,
@@ -230,7 +223,7 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
                                 .forward = forward,
                                 .rows_name = "hidden",
                                 .rows_of = &a->hidden,
-                                .vocab = {"weight", &a->weight, 0},
+                                .vocab = a->weight.shape[0],
                                 .labels = &a->labels,
                                 .dloss = &a->dloss,
                                 .options = &a->options,
@@ -244,14 +237,15 @@ static tigon_status prepare(tigon_context *context, const char *call, arguments 
   return TIGON_OK;
 }
 
-static tigon_status fused_call(tigon_context *context, const char *call, const arguments *args, bool forward) {
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  arguments a = *args;
+static tigon_status fused_call(tigon_context *context, const tigon_schema *schema, const arguments *args,
+                               bool forward) {
+  arguments a;
   fused f;
-  TIGON_TRY(prepare(context, call, &a, forward, false, &f));
+  TIGON_TRY(tigon_check_entry(context, schema, args, &a, false));
+  TIGON_TRY(prepare(context, schema->name, &a, forward, &f));
   const size_t fixed = cut_fixed(&f, &a, a.workspace);
-  TIGON_TRY(tigon_check_workspace(context, call, a.workspace, a.workspace_bytes, fixed + least_bytes(&f)));
-  TIGON_TRY(tigon_check_indices(context, call, "labels", &a.labels, (tigon_dim){"weight", &a.weight, 0},
+  TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, fixed + least_bytes(&f)));
+  TIGON_TRY(tigon_check_indices(context, "labels", &a.labels, (tigon_dim){"weight", &a.weight, 0},
                                 f.loss.has_ignore_index, f.loss.ignore_index, &a.out.error, &f.loss.error_flag));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
   if (f.vocab == 0 || f.width == 0) f.dweight.out = NULL;
@@ -264,24 +258,24 @@ static tigon_status fused_call(tigon_context *context, const char *call, const a
 
 tigon_status tigon_fused_linear_cross_entropy_fwd(tigon_context *context, const arguments *args) {
   TIGON_KEEP_CALLER_STATE;
-  return fused_call(context, "fused_linear_cross_entropy_fwd", args, true);
+  return fused_call(context, &tigon_fused_linear_cross_entropy_fwd_schema, args, true);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_bwd(tigon_context *context, const arguments *args) {
   TIGON_KEEP_CALLER_STATE;
-  return fused_call(context, "fused_linear_cross_entropy_bwd", args, false);
+  return fused_call(context, &tigon_fused_linear_cross_entropy_bwd_schema, args, false);
 }
 
 /* One query for both directions: `out` is looked at as forward does where it is there. */
 tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context, const arguments *args, size_t *minimum,
                                                         size_t *recommended) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "fused_linear_cross_entropy_workspace";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  arguments a = *args;
+  const tigon_schema *schema = &tigon_fused_linear_cross_entropy_fwd_schema;
+  arguments a;
   fused f;
+  TIGON_TRY(tigon_check_entry(context, schema, args, &a, true));
   const bool forward = tigon_present(&a.out.loss) || tigon_present(&a.out.token_loss);
-  TIGON_TRY(prepare(context, call, &a, forward, true, &f));
+  TIGON_TRY(prepare(context, schema->name, &a, forward, &f));
   const size_t fixed = cut_fixed(&f, &a, NULL);
   const size_t least = fixed + least_bytes(&f), good = fixed + good_bytes(&f);
   if (minimum) *minimum = least;

@@ -4,7 +4,7 @@
 
 #include <tigon/op/fused_linear_cross_entropy.h>
 
-#include "op/front.h"
+#include "op/loss.h"
 
 /* dweight or dbias. */
 typedef struct gradient {

@@ -1,15 +1,36 @@
 #include <tigon/op/geglu.h>
 
+#include "op/describe.h"
 #include "op/front.h"
+
+#define A tigon_geglu_fwd_args
+static const tigon_field fwd[] = {
+    IN(a, "*c", SAME, ROWS),        IN(b, "*c", SAME, ROWS), OUT(c, "*c", SAME, ROWS, "a b"),
+    CHOICE(approx, TIGON_GELU_ERF), RESERVED(reserved),
+};
+DESCRIBE(geglu, fwd, fwd);
+#undef A
+
+#define A tigon_geglu_bwd_args
+static const tigon_field bwd[] = {
+    IN(a, "*c", SAME, ROWS),
+    IN(dc, "*c", SAME, ROWS),
+    IN(b, "*c", SAME, ROWS),
+    OUT(da, "*c", SAME, ROWS, "dc a b"),
+    OUT(db, "*c", SAME, ROWS, "dc a b"),
+    CHOICE(approx, TIGON_GELU_ERF),
+    RESERVED(reserved),
+};
+DESCRIBE(geglu, bwd, bwd);
+#undef A
 
 tigon_status tigon_geglu_fwd(tigon_context *context, const tigon_geglu_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "geglu_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_geglu_fwd_args a = *args;
+  tigon_geglu_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_geglu_fwd_schema, args, &a, false));
   tigon_geglu_fwd_problem p = {.approx = a.approx};
-  TIGON_TRY(tigon_check_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
-  TIGON_TRY(tigon_check_choice(context, call, "approx", (int)a.approx, TIGON_GELU_ERF));
+  TIGON_TRY(tigon_collapse_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   return TIGON_CALL_SLOT(context, geglu_fwd, p.dtype, &p);
 }
@@ -17,11 +38,10 @@ tigon_status tigon_geglu_fwd(tigon_context *context, const tigon_geglu_fwd_args 
 tigon_status tigon_geglu_bwd(tigon_context *context, const tigon_geglu_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "geglu_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_geglu_bwd_args a = *args;
+  tigon_geglu_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_geglu_bwd_schema, args, &a, false));
   tigon_geglu_bwd_problem p = {.approx = a.approx};
-  TIGON_TRY(tigon_check_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
-  TIGON_TRY(tigon_check_choice(context, call, "approx", (int)a.approx, TIGON_GELU_ERF));
+  TIGON_TRY(tigon_collapse_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   return TIGON_CALL_SLOT(context, geglu_bwd, p.dtype, &p);
 }

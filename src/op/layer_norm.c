@@ -1,27 +1,40 @@
 #include <tigon/op/layer_norm.h>
 
+#include "op/describe.h"
 #include "op/front.h"
+
+#define A tigon_layer_norm_fwd_args
+static const tigon_field fwd[] = {
+    IN(x, "*c", SAME, ROWS),           MAY(w, "c", SAME_OR_F32, DENSE),
+    MAY(b, "c", SAME_OR_F32, DENSE),   OUT(y, "*c", SAME, ROWS, "x"),
+    WANT(mean, "r", F32, DENSE, NULL), WANT(rstd, "r", F32, DENSE, NULL),
+    NUMBER(eps, 0, FLT_MAX),           RESERVED(reserved),
+};
+DESCRIBE(layer_norm, fwd, fwd);
+#undef A
+
+#define A tigon_layer_norm_bwd_args
+static const tigon_field bwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    IN(dy, "*c", SAME, ROWS),
+    MAY(w, "c", SAME_OR_F32, DENSE),
+    IN(mean, "r", F32, DENSE),
+    IN(rstd, "r", F32, DENSE),
+    OUT(dx, "*c", SAME, ROWS, "dy x"),
+    WANT(dw, "c", SAME_OR_F32, DENSE, NULL),
+    WANT(db, "c", SAME_OR_F32, DENSE, NULL),
+    FLAG(accumulate_dw),
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE(layer_norm, bwd, bwd);
+#undef A
 
 tigon_status tigon_layer_norm_fwd(tigon_context *context, const tigon_layer_norm_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "layer_norm_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_layer_norm_fwd_args a = *args;
-  tigon_arg list[] = {
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"b", &a.b, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
-      {"mean", &a.mean, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  TIGON_TRY(tigon_check_same_shape(context, call, "y", &a.y, "x", &a.x));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {
-      .call = call, .x_name = "x", .x = &a.x, .w = &a.w, .b = &a.b, .mean = &a.mean, .rstd = &a.rstd, .eps = a.eps};
-  TIGON_TRY(tigon_check_norm(context, &norm));
-
+  tigon_layer_norm_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_layer_norm_fwd_schema, args, &a, false));
   tigon_layer_norm_fwd_problem p = {
       .cols = tigon_last_extent(&a.x),
       .dtype = a.x.dtype,
@@ -45,34 +58,8 @@ tigon_status tigon_layer_norm_fwd(tigon_context *context, const tigon_layer_norm
 static tigon_status prepare_bwd(tigon_context *context, const tigon_layer_norm_bwd_args *args, bool shape_only,
                                 tigon_layer_norm_bwd_problem *p) {
   const char *call = "layer_norm_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_layer_norm_bwd_args a = *args;
-  tigon_arg list[] = {
-      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"mean", &a.mean, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy x"},
-      {"dw", &a.dw, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"db", &a.db, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), shape_only));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dy", &a.dy, "x", &a.x));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dx", &a.dx, "x", &a.x));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a.dy, "x", &a.x, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a.dx, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {.call = call,
-                                .x_name = "x",
-                                .x = &a.x,
-                                .w = &a.w,
-                                .mean = &a.mean,
-                                .rstd = &a.rstd,
-                                .dw = &a.dw,
-                                .db = &a.db,
-                                .accumulate_dw = a.accumulate_dw};
-  TIGON_TRY(tigon_check_norm(context, &norm));
-
+  tigon_layer_norm_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_layer_norm_bwd_schema, args, &a, shape_only));
   *p = (tigon_layer_norm_bwd_problem){
       .cols = tigon_last_extent(&a.x),
       .dtype = a.x.dtype,
@@ -108,7 +95,7 @@ tigon_status tigon_layer_norm_bwd(tigon_context *context, const tigon_layer_norm
   size_t bytes;
   TIGON_TRY(prepare_bwd(context, args, false, &p));
   TIGON_TRY(bwd_workspace(context, args, &p, &bytes));
-  TIGON_TRY(tigon_check_workspace(context, "layer_norm_bwd", args->workspace, args->workspace_bytes, bytes));
+  TIGON_TRY(tigon_check_workspace(context, args->workspace, args->workspace_bytes, bytes));
   if (p.cols == 0 || (p.space.rows == 0 && !p.dw && !p.db)) return TIGON_OK;
   return TIGON_CALL_SLOT(context, layer_norm_bwd, p.dtype, &p);
 }
@@ -117,7 +104,7 @@ tigon_status tigon_layer_norm_bwd_workspace(tigon_context *context, const tigon_
                                             size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_layer_norm_bwd_problem p;
-  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "layer_norm_bwd_workspace: bytes is NULL");
+  TIGON_TRY(tigon_check_query(context, &tigon_layer_norm_bwd_schema, bytes));
   TIGON_TRY(prepare_bwd(context, args, true, &p));
   return bwd_workspace(context, args, &p, bytes);
 }

@@ -2,7 +2,46 @@
 
 #include <inttypes.h>
 
+#include "op/describe.h"
 #include "op/front.h"
+
+#define A tigon_modulated_rms_norm_fwd_args
+static const tigon_field fwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    MAY(w, "c", SAME_OR_F32, DENSE),
+    IN(scale, "&c", SAME_OR_F32, ROWS),
+    MAY(shift, "&c", SAME_OR_F32, ROWS),
+    OUT(y, "*c", SAME, ROWS, "x"),
+    WANT(rstd, "r", F32, DENSE, NULL),
+    NUMBER(eps, 0, FLT_MAX),
+    FINITE(w_offset),
+    CHOICE(casting, TIGON_CASTING_NONE),
+    RESERVED(reserved),
+};
+DESCRIBE(modulated_rms_norm, fwd, fwd);
+#undef A
+
+#define SCALE SAME_OR_F32, GIVES_SECOND
+#define A tigon_modulated_rms_norm_bwd_args
+static const tigon_field bwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    IN(dy, "*c", SAME, ROWS),
+    MAY(w, "c", SAME_OR_F32, DENSE),
+    IN(scale, "&c", SCALE, ROWS),
+    IN(rstd, "r", F32, DENSE),
+    OUT(dx, "*c", SAME, ROWS, "dy x"),
+    WANT(dw, "c", SAME_OR_F32, DENSE, NULL),
+    WANT(dscale, "&c", SECOND_OR_F32, ROWS, NULL),
+    WANT(dshift, "&c", SECOND_OR_F32, ROWS, NULL),
+    FINITE(w_offset),
+    CHOICE(casting, TIGON_CASTING_NONE),
+    FLAG(accumulate_dw),
+    FLAG(accumulate_dscale),
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE(modulated_rms_norm, bwd, bwd);
+#undef A
 
 /* scale [G, C] of x with several leading dimensions: G is the product of the first of them, so that a group of rows is not
  * cut across a dimension. */
@@ -40,8 +79,6 @@ static tigon_status check_leading(tigon_context *context, const char *call, cons
 static tigon_status check_scale(tigon_context *context, const char *call, const tigon_tensor *scale,
                                 const tigon_tensor *x, int64_t *share) {
   const int64_t cols = tigon_last_extent(x);
-  TIGON_TRY(tigon_check_same_extent(context, call, "scale", scale, scale->ndim - 1, tigon_last_dim("x", x)));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "scale", scale, "x", x, TIGON_F32));
   if (scale->ndim > 2) TIGON_TRY(check_leading(context, call, scale, x));
   if (scale->ndim == 2 && x->ndim > 2) TIGON_TRY(check_groups(context, call, scale, x));
   const int64_t groups = cols ? tigon_tensor_count(scale) / cols : 0, rows = cols ? tigon_tensor_count(x) / cols : 0;
@@ -55,29 +92,8 @@ static tigon_status check_scale(tigon_context *context, const char *call, const 
 tigon_status tigon_modulated_rms_norm_fwd(tigon_context *context, const tigon_modulated_rms_norm_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "modulated_rms_norm_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_modulated_rms_norm_fwd_args a = *args;
-  tigon_arg list[] = {
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"scale", &a.scale, TIGON_FLOATS, TIGON_IN, NULL},
-      {"shift", &a.shift, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL, NULL},
-      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
-      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  TIGON_TRY(tigon_check_same_shape(context, call, "y", &a.y, "x", &a.x));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {.call = call,
-                                .x_name = "x",
-                                .x = &a.x,
-                                .w = &a.w,
-                                .rstd = &a.rstd,
-                                .eps = a.eps,
-                                .w_offset = a.w_offset,
-                                .casting = a.casting};
-  TIGON_TRY(tigon_check_norm(context, &norm));
-
+  tigon_modulated_rms_norm_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_modulated_rms_norm_fwd_schema, args, &a, false));
   tigon_modulated_rms_norm_fwd_problem p = {
       .cols = tigon_last_extent(&a.x),
       .dtype = a.x.dtype,
@@ -91,8 +107,6 @@ tigon_status tigon_modulated_rms_norm_fwd(tigon_context *context, const tigon_mo
       .shift_dtype = a.shift.dtype,
   };
   TIGON_TRY(check_scale(context, call, &a.scale, &a.x, &p.share));
-  TIGON_TRY(tigon_check_same_shape(context, call, "shift", &a.shift, "scale", &a.scale));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "shift", &a.shift, "x", &a.x, TIGON_F32));
   const tigon_tensor *const tensors[] = {&a.x, &a.y}, *const modulation[] = {&a.scale, &a.shift};
   tigon_rows *const rows[] = {&p.x, &p.y}, *const modulation_rows[] = {&p.scale, &p.shift};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
@@ -105,35 +119,8 @@ tigon_status tigon_modulated_rms_norm_fwd(tigon_context *context, const tigon_mo
 static tigon_status prepare_bwd(tigon_context *context, const tigon_modulated_rms_norm_bwd_args *args, bool shape_only,
                                 tigon_modulated_rms_norm_bwd_problem *p) {
   const char *call = "modulated_rms_norm_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_modulated_rms_norm_bwd_args a = *args;
-  tigon_arg list[] = {
-      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"scale", &a.scale, TIGON_FLOATS, TIGON_IN, NULL},
-      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy x"},
-      {"dw", &a.dw, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"dscale", &a.dscale, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL, NULL},
-      {"dshift", &a.dshift, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), shape_only));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dy", &a.dy, "x", &a.x));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dx", &a.dx, "x", &a.x));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a.dy, "x", &a.x, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a.dx, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {.call = call,
-                                .x_name = "x",
-                                .x = &a.x,
-                                .w = &a.w,
-                                .rstd = &a.rstd,
-                                .dw = &a.dw,
-                                .w_offset = a.w_offset,
-                                .casting = a.casting,
-                                .accumulate_dw = a.accumulate_dw};
-  TIGON_TRY(tigon_check_norm(context, &norm));
-
+  tigon_modulated_rms_norm_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_modulated_rms_norm_bwd_schema, args, &a, shape_only));
   *p = (tigon_modulated_rms_norm_bwd_problem){
       .cols = tigon_last_extent(&a.x),
       .dtype = a.x.dtype,
@@ -152,11 +139,6 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_modulated_rm
       .accumulate_dscale = a.accumulate_dscale != 0,
   };
   TIGON_TRY(check_scale(context, call, &a.scale, &a.x, &p->share));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dscale", &a.dscale, "scale", &a.scale));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dshift", &a.dshift, "scale", &a.scale));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dscale", &a.dscale, "scale", &a.scale, TIGON_F32));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dshift", &a.dshift, "scale", &a.scale, TIGON_F32));
-  TIGON_TRY(tigon_check_flag(context, call, "accumulate_dscale", a.accumulate_dscale));
   const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx}, *const modulation[] = {&a.scale, &a.dscale, &a.dshift};
   tigon_rows *const rows[] = {&p->dy, &p->x, &p->dx}, *const modulation_rows[] = {&p->scale, &p->dscale, &p->dshift};
   TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
@@ -180,7 +162,7 @@ tigon_status tigon_modulated_rms_norm_bwd(tigon_context *context, const tigon_mo
   size_t bytes;
   TIGON_TRY(prepare_bwd(context, args, false, &p));
   TIGON_TRY(bwd_workspace(context, args, &p, &bytes));
-  TIGON_TRY(tigon_check_workspace(context, "modulated_rms_norm_bwd", args->workspace, args->workspace_bytes, bytes));
+  TIGON_TRY(tigon_check_workspace(context, args->workspace, args->workspace_bytes, bytes));
   if (p.cols == 0 || (p.space.rows == 0 && !has_sums(args))) return TIGON_OK;
   return TIGON_CALL_SLOT(context, modulated_rms_norm_bwd, p.dtype, &p);
 }
@@ -189,7 +171,7 @@ tigon_status tigon_modulated_rms_norm_bwd_workspace(tigon_context *context,
                                                     const tigon_modulated_rms_norm_bwd_args *args, size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_modulated_rms_norm_bwd_problem p;
-  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "modulated_rms_norm_bwd_workspace: bytes is NULL");
+  TIGON_TRY(tigon_check_query(context, &tigon_modulated_rms_norm_bwd_schema, bytes));
   TIGON_TRY(prepare_bwd(context, args, true, &p));
   return bwd_workspace(context, args, &p, bytes);
 }

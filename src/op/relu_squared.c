@@ -1,18 +1,32 @@
 #include <tigon/op/relu_squared.h>
 
+#include "op/describe.h"
 #include "op/front.h"
+
+#define A tigon_relu_squared_fwd_args
+static const tigon_field fwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    OUT(y, "*c", SAME, ROWS, "x"),
+    RESERVED(reserved),
+};
+DESCRIBE(relu_squared, fwd, fwd);
+#undef A
+
+#define A tigon_relu_squared_bwd_args
+static const tigon_field bwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    IN(dy, "*c", SAME, ROWS),
+    OUT(dx, "*c", SAME, ROWS, "dy x"),
+    RESERVED(reserved),
+};
+DESCRIBE(relu_squared, bwd, bwd);
+#undef A
 
 tigon_status tigon_relu_squared_fwd(tigon_context *context, const tigon_relu_squared_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "relu_squared_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_relu_squared_fwd_args a = *args;
-  tigon_arg list[] = {
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
-  };
-  TIGON_TRY(tigon_check_alike(context, call, list, TIGON_COUNT(list), "x", &a.x));
-
+  tigon_relu_squared_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_relu_squared_fwd_schema, args, &a, false));
   tigon_relu_squared_fwd_problem p = {.cols = tigon_last_extent(&a.x), .dtype = a.x.dtype};
   const tigon_tensor *const tensors[] = {&a.x, &a.y};
   tigon_rows *const rows[] = {&p.x, &p.y};
@@ -25,15 +39,8 @@ tigon_status tigon_relu_squared_fwd(tigon_context *context, const tigon_relu_squ
 tigon_status tigon_relu_squared_bwd(tigon_context *context, const tigon_relu_squared_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "relu_squared_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_relu_squared_bwd_args a = *args;
-  tigon_arg list[] = {
-      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy x"},
-  };
-  TIGON_TRY(tigon_check_alike(context, call, list, TIGON_COUNT(list), "x", &a.x));
-
+  tigon_relu_squared_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_relu_squared_bwd_schema, args, &a, false));
   tigon_relu_squared_bwd_problem p = {.cols = tigon_last_extent(&a.x), .dtype = a.x.dtype};
   const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx};
   tigon_rows *const rows[] = {&p.dy, &p.x, &p.dx};

@@ -1,52 +1,44 @@
 #include <tigon/op/rms_norm.h>
 
+#include "op/describe.h"
 #include "op/front.h"
 
-tigon_status tigon_check_norm(tigon_context *context, const tigon_norm_args *a) {
-  const int64_t cols = tigon_last_extent(a->x), rows = cols ? tigon_tensor_count(a->x) / cols : 0;
-  const tigon_dim width = tigon_last_dim(a->x_name, a->x);
-  const struct {
-    const char *name;
-    const tigon_tensor *tensor;
-  } columns[] = {{"w", a->w}, {"b", a->b}, {"dw", a->dw}, {"db", a->db}},
-    words[] = {{"mean", a->mean}, {"rstd", a->rstd}};
-  for (int i = 0; i < TIGON_COUNT(columns); ++i) {
-    if (!columns[i].tensor) continue;
-    TIGON_TRY(tigon_check_same_vector(context, a->call, columns[i].name, columns[i].tensor, width));
-    TIGON_TRY(tigon_check_same_dtype(context, a->call, columns[i].name, columns[i].tensor, a->x_name, a->x, TIGON_F32));
-  }
-  for (int i = 0; cols && i < TIGON_COUNT(words); ++i)
-    if (words[i].tensor) TIGON_TRY(tigon_check_vector(context, a->call, words[i].name, words[i].tensor, rows, "rows"));
-  TIGON_TRY(tigon_check_flag(context, a->call, "accumulate_dw", a->accumulate_dw));
-  TIGON_TRY(tigon_check_number(context, a->call, "eps", a->eps, 0, FLT_MAX));
-  TIGON_TRY(tigon_check_number(context, a->call, "w_offset", a->w_offset, -FLT_MAX, FLT_MAX));
-  return tigon_check_choice(context, a->call, "casting", (int)a->casting, TIGON_CASTING_NONE);
-}
+#define A tigon_rms_norm_fwd_args
+static const tigon_field fwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    MAY(w, "c", SAME_OR_F32, DENSE),
+    OUT(y, "*c", SAME, ROWS, "x"),
+    WANT(rstd, "r", F32, DENSE, NULL),
+    NUMBER(eps, 0, FLT_MAX),
+    FINITE(w_offset),
+    CHOICE(casting, TIGON_CASTING_NONE),
+    RESERVED(reserved),
+};
+DESCRIBE(rms_norm, fwd, fwd);
+#undef A
+
+#define A tigon_rms_norm_bwd_args
+static const tigon_field bwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    IN(dy, "*c", SAME, ROWS),
+    MAY(w, "c", SAME_OR_F32, DENSE),
+    IN(rstd, "r", F32, DENSE),
+    OUT(dx, "*c", SAME, ROWS, "dy x"),
+    WANT(dw, "c", SAME_OR_F32, DENSE, NULL),
+    FINITE(w_offset),
+    CHOICE(casting, TIGON_CASTING_NONE),
+    FLAG(accumulate_dw),
+    WORKSPACE,
+    RESERVED(reserved),
+};
+DESCRIBE(rms_norm, bwd, bwd);
+#undef A
 
 tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "rms_norm_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_rms_norm_fwd_args a = *args;
-  tigon_arg list[] = {
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
-      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  TIGON_TRY(tigon_check_same_shape(context, call, "y", &a.y, "x", &a.x));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {.call = call,
-                                .x_name = "x",
-                                .x = &a.x,
-                                .w = &a.w,
-                                .rstd = &a.rstd,
-                                .eps = a.eps,
-                                .w_offset = a.w_offset,
-                                .casting = a.casting};
-  TIGON_TRY(tigon_check_norm(context, &norm));
-
+  tigon_rms_norm_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_rms_norm_fwd_schema, args, &a, false));
   tigon_rms_norm_fwd_problem p = {
       .cols = tigon_last_extent(&a.x),
       .dtype = a.x.dtype,
@@ -68,32 +60,8 @@ tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd
 static tigon_status prepare_bwd(tigon_context *context, const tigon_rms_norm_bwd_args *args, bool shape_only,
                                 tigon_rms_norm_bwd_problem *p) {
   const char *call = "rms_norm_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_rms_norm_bwd_args a = *args;
-  tigon_arg list[] = {
-      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"w", &a.w, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-      {"rstd", &a.rstd, TIGON_BIT(TIGON_F32), TIGON_IN | TIGON_CONTIGUOUS, NULL},
-      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy x"},
-      {"dw", &a.dw, TIGON_FLOATS, TIGON_OUT | TIGON_OPTIONAL | TIGON_CONTIGUOUS, NULL},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), shape_only));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dy", &a.dy, "x", &a.x));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dx", &a.dx, "x", &a.x));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a.dy, "x", &a.x, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a.dx, "x", &a.x, TIGON_DTYPE_NONE));
-  const tigon_norm_args norm = {.call = call,
-                                .x_name = "x",
-                                .x = &a.x,
-                                .w = &a.w,
-                                .rstd = &a.rstd,
-                                .dw = &a.dw,
-                                .w_offset = a.w_offset,
-                                .casting = a.casting,
-                                .accumulate_dw = a.accumulate_dw};
-  TIGON_TRY(tigon_check_norm(context, &norm));
-
+  tigon_rms_norm_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_rms_norm_bwd_schema, args, &a, shape_only));
   *p = (tigon_rms_norm_bwd_problem){
       .cols = tigon_last_extent(&a.x),
       .dtype = a.x.dtype,
@@ -125,7 +93,7 @@ tigon_status tigon_rms_norm_bwd(tigon_context *context, const tigon_rms_norm_bwd
   size_t bytes;
   TIGON_TRY(prepare_bwd(context, args, false, &p));
   TIGON_TRY(bwd_workspace(context, args, &p, &bytes));
-  TIGON_TRY(tigon_check_workspace(context, "rms_norm_bwd", args->workspace, args->workspace_bytes, bytes));
+  TIGON_TRY(tigon_check_workspace(context, args->workspace, args->workspace_bytes, bytes));
   if (p.cols == 0 || (p.space.rows == 0 && !p.dw)) return TIGON_OK;
   return TIGON_CALL_SLOT(context, rms_norm_bwd, p.dtype, &p);
 }
@@ -133,7 +101,7 @@ tigon_status tigon_rms_norm_bwd(tigon_context *context, const tigon_rms_norm_bwd
 tigon_status tigon_rms_norm_bwd_workspace(tigon_context *context, const tigon_rms_norm_bwd_args *args, size_t *bytes) {
   TIGON_KEEP_CALLER_STATE;
   tigon_rms_norm_bwd_problem p;
-  if (!bytes) return tigon_fail(context, TIGON_ERROR_INVALID, "rms_norm_bwd_workspace: bytes is NULL");
+  TIGON_TRY(tigon_check_query(context, &tigon_rms_norm_bwd_schema, bytes));
   TIGON_TRY(prepare_bwd(context, args, true, &p));
   return bwd_workspace(context, args, &p, bytes);
 }

@@ -1,6 +1,27 @@
 #include <tigon/op/softmax.h>
 
+#include "op/describe.h"
 #include "op/front.h"
+
+#define A tigon_softmax_fwd_args
+static const tigon_field fwd[] = {
+    IN(x, "*c", SAME, ROWS),
+    MAY(mask, "?tc", SAME_OR_F32, ROWS),
+    OUT(y, "*c", SAME, ROWS, "x"),
+    FINITE(scale),
+    FLAG(causal),
+    RESERVED(reserved),
+};
+DESCRIBE(softmax, fwd, fwd);
+#undef A
+
+#define A tigon_softmax_bwd_args
+static const tigon_field bwd[] = {
+    IN(y, "*c", SAME, ROWS), IN(dy, "*c", SAME, ROWS), OUT(dx, "*c", SAME, ROWS, "dy y"),
+    FINITE(scale),           RESERVED(reserved),
+};
+DESCRIBE(softmax, bwd, bwd);
+#undef A
 
 /* mask [C], [T, C] or x's shape, as a view of x's shape whose missing dimensions have stride 0. T of x [C] is 1. */
 static tigon_status broadcast_mask(tigon_context *context, const char *call, const tigon_tensor *mask,
@@ -28,19 +49,8 @@ static tigon_status broadcast_mask(tigon_context *context, const char *call, con
 tigon_status tigon_softmax_fwd(tigon_context *context, const tigon_softmax_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "softmax_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_softmax_fwd_args a = *args;
-  tigon_arg list[] = {
-      {"x", &a.x, TIGON_FLOATS, TIGON_IN, NULL},
-      {"mask", &a.mask, TIGON_FLOATS, TIGON_IN | TIGON_OPTIONAL, NULL},
-      {"y", &a.y, TIGON_FLOATS, TIGON_OUT, "x"},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  TIGON_TRY(tigon_check_same_shape(context, call, "y", &a.y, "x", &a.x));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "y", &a.y, "x", &a.x, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "mask", &a.mask, "x", &a.x, TIGON_F32));
-  TIGON_TRY(tigon_check_number(context, call, "scale", a.scale, -FLT_MAX, FLT_MAX));
-  TIGON_TRY(tigon_check_flag(context, call, "causal", a.causal));
+  tigon_softmax_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_softmax_fwd_schema, args, &a, false));
   tigon_tensor mask;
   TIGON_TRY(broadcast_mask(context, call, &a.mask, &a.x, &mask));
 
@@ -62,19 +72,8 @@ tigon_status tigon_softmax_fwd(tigon_context *context, const tigon_softmax_fwd_a
 tigon_status tigon_softmax_bwd(tigon_context *context, const tigon_softmax_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "softmax_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_softmax_bwd_args a = *args;
-  tigon_arg list[] = {
-      {"dy", &a.dy, TIGON_FLOATS, TIGON_IN, NULL},
-      {"y", &a.y, TIGON_FLOATS, TIGON_IN, NULL},
-      {"dx", &a.dx, TIGON_FLOATS, TIGON_OUT, "dy y"},
-  };
-  TIGON_TRY(tigon_check_args(context, call, list, TIGON_COUNT(list), false));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dy", &a.dy, "y", &a.y));
-  TIGON_TRY(tigon_check_same_shape(context, call, "dx", &a.dx, "y", &a.y));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dy", &a.dy, "y", &a.y, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_same_dtype(context, call, "dx", &a.dx, "y", &a.y, TIGON_DTYPE_NONE));
-  TIGON_TRY(tigon_check_number(context, call, "scale", a.scale, -FLT_MAX, FLT_MAX));
+  tigon_softmax_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_softmax_bwd_schema, args, &a, false));
   tigon_softmax_bwd_problem p = {
       .cols = tigon_last_extent(&a.y), .dtype = a.y.dtype, .scale = a.scale != 0 ? (float)a.scale : 1};
   const tigon_tensor *const tensors[] = {&a.dy, &a.y, &a.dx};

@@ -1,25 +1,34 @@
 #include <tigon/op/swiglu.h>
 
+#include "op/describe.h"
 #include "op/front.h"
 
-tigon_status tigon_check_alike(tigon_context *context, const char *call, tigon_arg *list, int count, const char *name,
-                               const tigon_tensor *like) {
-  TIGON_TRY(tigon_check_args(context, call, list, count, false));
-  for (int i = 0; i < count; ++i) {
-    TIGON_TRY(tigon_check_same_shape(context, call, list[i].name, list[i].tensor, name, like));
-    TIGON_TRY(tigon_check_same_dtype(context, call, list[i].name, list[i].tensor, name, like, TIGON_DTYPE_NONE));
-  }
-  return TIGON_OK;
-}
+#define A tigon_swiglu_fwd_args
+static const tigon_field fwd[] = {
+    IN(a, "*c", SAME, ROWS), IN(b, "*c", SAME, ROWS), OUT(c, "*c", SAME, ROWS, "a b"),
+    FINITE(gate_mult),       FINITE(down_mult),       NUMBER(clamp, 0, FLT_MAX),
+    RESERVED(reserved),
+};
+DESCRIBE(swiglu, fwd, fwd);
+#undef A
 
-tigon_status tigon_check_gate_fwd(tigon_context *context, const char *call, tigon_tensor *a, tigon_tensor *b,
-                                  tigon_tensor *c, tigon_gate_fwd_problem *p) {
-  tigon_arg list[] = {
-      {"a", a, TIGON_FLOATS, TIGON_IN, NULL},
-      {"b", b, TIGON_FLOATS, TIGON_IN, NULL},
-      {"c", c, TIGON_FLOATS, TIGON_OUT, "a b"},
-  };
-  TIGON_TRY(tigon_check_alike(context, call, list, TIGON_COUNT(list), "a", a));
+#define A tigon_swiglu_bwd_args
+static const tigon_field bwd[] = {
+    IN(a, "*c", SAME, ROWS),
+    IN(dc, "*c", SAME, ROWS),
+    IN(b, "*c", SAME, ROWS),
+    OUT(da, "*c", SAME, ROWS, "dc a b"),
+    OUT(db, "*c", SAME, ROWS, "dc a b"),
+    FINITE(gate_mult),
+    FINITE(down_mult),
+    NUMBER(clamp, 0, FLT_MAX),
+    RESERVED(reserved),
+};
+DESCRIBE(swiglu, bwd, bwd);
+#undef A
+
+tigon_status tigon_collapse_gate_fwd(tigon_context *context, const char *call, tigon_tensor *a, tigon_tensor *b,
+                                     tigon_tensor *c, tigon_gate_fwd_problem *p) {
   p->cols = tigon_last_extent(a);
   p->dtype = a->dtype;
   const tigon_tensor *const tensors[] = {a, b, c};
@@ -29,14 +38,8 @@ tigon_status tigon_check_gate_fwd(tigon_context *context, const char *call, tigo
   return TIGON_OK;
 }
 
-tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigon_tensor *dc, tigon_tensor *a,
-                                  tigon_tensor *b, tigon_tensor *da, tigon_tensor *db, tigon_gate_bwd_problem *p) {
-  tigon_arg list[] = {
-      {"dc", dc, TIGON_FLOATS, TIGON_IN, NULL},      {"a", a, TIGON_FLOATS, TIGON_IN, NULL},
-      {"b", b, TIGON_FLOATS, TIGON_IN, NULL},        {"da", da, TIGON_FLOATS, TIGON_OUT, "dc a b"},
-      {"db", db, TIGON_FLOATS, TIGON_OUT, "dc a b"},
-  };
-  TIGON_TRY(tigon_check_alike(context, call, list, TIGON_COUNT(list), "a", a));
+tigon_status tigon_collapse_gate_bwd(tigon_context *context, const char *call, tigon_tensor *dc, tigon_tensor *a,
+                                     tigon_tensor *b, tigon_tensor *da, tigon_tensor *db, tigon_gate_bwd_problem *p) {
   p->cols = tigon_last_extent(a);
   p->dtype = a->dtype;
   const tigon_tensor *const tensors[] = {dc, a, b, da, db};
@@ -46,28 +49,19 @@ tigon_status tigon_check_gate_bwd(tigon_context *context, const char *call, tigo
   return TIGON_OK;
 }
 
-/* gate_mult, down_mult, clamp. */
-static tigon_status check_factors(tigon_context *context, const char *call, double gate_mult, double down_mult,
-                                  double clamp) {
-  TIGON_TRY(tigon_check_number(context, call, "gate_mult", gate_mult, -FLT_MAX, FLT_MAX));
-  TIGON_TRY(tigon_check_number(context, call, "down_mult", down_mult, -FLT_MAX, FLT_MAX));
-  return tigon_check_number(context, call, "clamp", clamp, 0, FLT_MAX);
-}
-
 /* 0 means 1. */
 static float factor(double mult) { return mult == 0 ? 1.0f : (float)mult; }
-/* A clamp that is there stays there. */
+/* A clamp too small for f32 stays one. */
 static float limit(double clamp) { return clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp; }
 
 tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "swiglu_fwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_swiglu_fwd_args a = *args;
+  tigon_swiglu_fwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_swiglu_fwd_schema, args, &a, false));
   tigon_swiglu_fwd_problem p = {
       .gate_mult = factor(a.gate_mult), .down_mult = factor(a.down_mult), .clamp = limit(a.clamp)};
-  TIGON_TRY(tigon_check_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
-  TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
+  TIGON_TRY(tigon_collapse_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   return TIGON_CALL_SLOT(context, swiglu_fwd, p.dtype, &p);
 }
@@ -75,12 +69,11 @@ tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_arg
 tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
   const char *call = "swiglu_bwd";
-  TIGON_TRY(tigon_check_call(context, call, args, args ? args->reserved : NULL, 4));
-  tigon_swiglu_bwd_args a = *args;
+  tigon_swiglu_bwd_args a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_swiglu_bwd_schema, args, &a, false));
   tigon_swiglu_bwd_problem p = {
       .gate_mult = factor(a.gate_mult), .down_mult = factor(a.down_mult), .clamp = limit(a.clamp)};
-  TIGON_TRY(tigon_check_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
-  TIGON_TRY(check_factors(context, call, a.gate_mult, a.down_mult, a.clamp));
+  TIGON_TRY(tigon_collapse_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
   if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
   return TIGON_CALL_SLOT(context, swiglu_bwd, p.dtype, &p);
 }

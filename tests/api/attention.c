@@ -74,7 +74,8 @@ static void test_fwd_refuses(void **state) {
   REFUSE(a.o.shape[2] = 2, INVALID, "o.shape[2] is 2, must be 4 (q.shape[2])");
   REFUSE(a.o.dtype = TIGON_F16, INVALID, "o.dtype is f16, must be f32 (q.dtype)");
   REFUSE(a.q.shape[3] = a.k.shape[3] = a.v.shape[3] = a.o.shape[3] = 0, INVALID, "q.shape[3] is 0, must be >= 1");
-  REFUSE(a.q.shape[2] = a.o.shape[2] = 3, INVALID, "q.shape[2] is 3, must be a multiple of 2 (k.shape[2])");
+  REFUSE((a.q.shape[2] = a.o.shape[2] = 3, a.lse = tigon_tensor_3d(d->lse, TIGON_F32, B, 3, T)), INVALID,
+         "q.shape[2] is 3, must be a multiple of 2 (k.shape[2])");
   REFUSE(a.k.shape[2] = a.v.shape[2] = 0, INVALID, "q.shape[2] is 4, must be a multiple of 0 (k.shape[2])");
   REFUSE(a.lse = tigon_tensor_2d(d->lse, TIGON_F32, HQ, T), INVALID, "lse.ndim is 2, must be 3");
   REFUSE(a.lse = tigon_tensor_3d(d->lse, TIGON_F32, B, 2, T), INVALID, "lse.shape[1] is 2, must be 4 (q.shape[2])");

@@ -71,8 +71,10 @@ static void test_fwd_refuses(void **state) {
   REFUSE(a.w.dtype = TIGON_F16, INVALID, "w.dtype is f16, must be f32 (x.dtype)");
   REFUSE(a.scale.shape[1] = 7, INVALID, "scale.shape[1] is 7, must be 8 (x.shape[1])");
   REFUSE(a.scale.dtype = TIGON_BF16, INVALID, "scale.dtype is bf16, must be f32 (x.dtype)");
-  REFUSE(a.scale.shape[0] = 4, INVALID, "scale has 4 rows, must have a number that divides 6 (rows)");
-  REFUSE(a.scale.shape[0] = 0, INVALID, "scale has 0 rows, must have a number that divides 6 (rows)");
+  REFUSE((a.scale.shape[0] = 4, a.shift.shape[0] = 4), INVALID,
+         "scale has 4 rows, must have a number that divides 6 (rows)");
+  REFUSE((a.scale.shape[0] = 0, a.shift.shape[0] = 0), INVALID,
+         "scale has 0 rows, must have a number that divides 6 (rows)");
   REFUSE(a.shift.shape[0] = 1, INVALID, "shift.shape[0] is 1, must be 2 (scale.shape[0])");
   REFUSE(a.shift = a.w, INVALID, "shift.ndim is 1, must be 2 (scale.ndim)");
   REFUSE(a.rstd.shape[0] = 2, INVALID, "rstd.shape[0] is 2, must be 6 (rows)");
@@ -98,7 +100,8 @@ static void test_bwd_refuses(void **state) {
   assert_memory_equal(d, &before, sizeof before)
   REFUSE(memset(&a.rstd, 0, sizeof a.rstd), INVALID, "rstd is absent");
   REFUSE(memset(&a.scale, 0, sizeof a.scale), INVALID, "scale is absent");
-  REFUSE(a.scale.shape[0] = 4, INVALID, "scale has 4 rows, must have a number that divides 6 (rows)");
+  REFUSE((a.scale.shape[0] = a.dscale.shape[0] = a.dshift.shape[0] = 4), INVALID,
+         "scale has 4 rows, must have a number that divides 6 (rows)");
   REFUSE(a.dscale.shape[0] = 1, INVALID, "dscale.shape[0] is 1, must be 2 (scale.shape[0])");
   REFUSE(a.dshift.shape[0] = 1, INVALID, "dshift.shape[0] is 1, must be 2 (scale.shape[0])");
   REFUSE((a.dscale.dtype = TIGON_BF16, memset(&a.dshift, 0, sizeof a.dshift)), INVALID,
@@ -226,6 +229,7 @@ static void test_groups_of_scale(void **state) {
 #define REFUSE(change, sentence) \
   a = good;                      \
   change;                        \
+  a.shift = a.scale;             \
   api_expect(c, tigon_modulated_rms_norm_fwd(c, &a), TIGON_ERROR_INVALID, "modulated_rms_norm_fwd: " sentence)
   REFUSE(a.scale = half(d->modulation, 0, TOKENS),
          "scale.shape[0] is 3, must be 1 or a product of the first dimensions of x");

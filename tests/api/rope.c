@@ -66,7 +66,7 @@ static void test_refuses(void **state) {
   REFUSE(a.k.shape[1] = 2, INVALID, "k.shape[1] is 2, must be 3 (q.shape[1])");
   REFUSE(a.k.shape[3] = 6, INVALID, "k.shape[3] is 6, must be 8 (q.shape[3])");
   REFUSE(a.q_out.shape[2] = 1, INVALID, "q_out.shape[2] is 1, must be 2 (q.shape[2])");
-  REFUSE(a.k_out.shape[3] = 7, INVALID, "k_out.shape[3] is 7, must be 8 (k.shape[3])");
+  REFUSE(a.k_out.shape[3] = 7, INVALID, "k_out.shape[3] is 7, must be 8 (q.shape[3])");
   REFUSE((a.cos.ndim = 1, a.cos.strides[0] = 1), INVALID, "cos.ndim is 1, must be 2 or 3");
   REFUSE(a.cos.shape[1] = 3, INVALID, "cos.shape[1] is 3, must be 4 or 8 (rotary_dim)");
   REFUSE(a.sin.shape[0] = 4, INVALID, "sin.shape[0] is 4, must be 5 (cos.shape[0])");

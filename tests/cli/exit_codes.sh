@@ -41,6 +41,7 @@ expect_status 3 "tigon bench of a shape that fits nowhere"
 grep -q 'nothing was measured: ' "$scratch/err" || fail "a shape that fits nowhere: $(cat "$scratch/err")"
 run devices xpu
 expect_status 0 "tigon devices xpu"
+grep -q 'xpu *not there: this build has no Intel XPU backend' "$scratch/out" || fail "tigon devices xpu: $(cat "$scratch/out")"
 run check rms_norm --device xpu
 expect_status 3 "tigon check --device xpu"
 grep -q 'device xpu is not there: this build has no Intel XPU backend' "$scratch/err" || fail "xpu: $(cat "$scratch/err")"

@@ -21,8 +21,11 @@ mistake '--nope' --nope
 mistake 'auto, always or never' --color=red list
 mistake '--nope' devices --nope
 mistake 'takes one device, but got "ref" too' devices cpu ref
-mistake 'must be one of cuda, npu, cpu, ref, ascend-sim' devices abacus
-mistake 'takes no arguments' list rms_norm
+mistake 'must be one of cuda, npu, xpu, cpu, ref, ascend-sim' devices abacus
+mistake 'takes an operator with --schema only' list rms_norm
+mistake 'takes one operator' list --schema rms_norm rope
+mistake 'unknown operator' list --schema rms_nrom
+mistake '--schema and --markdown exclude each other' list --schema --markdown
 mistake 'exclude each other' list --json --markdown
 mistake 'did you mean "rms_norm"?' bench rms_nrm
 mistake 'must be ROWSxCOLS' bench --shape 4096

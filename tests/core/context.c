@@ -26,11 +26,11 @@ static void refuse(tigon_context_desc desc, tigon_status status, const char *sen
 static void test_create(void **state) {
   (void)state;
   refuse((tigon_context_desc){.device = "tpu"}, TIGON_ERROR_INVALID,
-         "context: device is \"tpu\", must be one of cuda, npu, cpu, ref, ascend-sim");
+         "context: device is \"tpu\", must be one of cuda, npu, xpu, cpu, ref, ascend-sim");
   refuse((tigon_context_desc){.device = ""}, TIGON_ERROR_INVALID,
-         "context: device is \"\", must be one of cuda, npu, cpu, ref, ascend-sim");
+         "context: device is \"\", must be one of cuda, npu, xpu, cpu, ref, ascend-sim");
   refuse((tigon_context_desc){.device = "cpu:x"}, TIGON_ERROR_INVALID,
-         "context: device is \"cpu:x\", must be one of cuda, npu, cpu, ref, ascend-sim");
+         "context: device is \"cpu:x\", must be one of cuda, npu, xpu, cpu, ref, ascend-sim");
   refuse((tigon_context_desc){.device = "cpu:7"}, TIGON_ERROR_DEVICE,
          "context: device is \"cpu:7\", must be below cpu:1");
   refuse((tigon_context_desc){.device = "ref", .variant = "avx9"}, TIGON_ERROR_INVALID,

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Prints the tables of docs/performance.md and docs/python.md that are made from the records in bench/results.
+With --check it holds the docs to the records, and the records to their rules: the test `records`."""
+import argparse
+import sys
+
+import peers_cpu
+import peers_cuda
+import records
+from peers_cuda import best_peer, is_behind, ratio
+
+MODES = peers_cpu.MODES
+HEAD = ["commit", "tree", "date", "command", "device", "versions"]  # what a record says of itself
+MOST_BYTES = 150_000  # of all records together
+RULE = "2026-11-24"  # records of before say in `tree` what is not known of them
+TITLES = {"tigon": "Tigon", "stock": "transformers", "torch_compile": "torch.compile", "liger": "Liger-Kernel"}
+
+
+def cases(name, shared):
+    return records.by_case(records.read(records.RESULTS / f"{name}.csv")[1], shared)
+
+
+def joined(values, form):
+    return " / ".join(format(value, form) for value in values)
+
+
+def by_mode(rows):
+    """{(op, dtype, shape): its cases in the order of the record}"""
+    found = {}
+    for row in rows:
+        found.setdefault((row["op"], row["dtype"], row["shape"]), []).append(row)
+    return found
+
+
+def cpu():
+    """PyTorch and oneDNN on the CPU, with warm memory."""
+    lines = ["| operator | dtype | forward | backward | both |", "|---|---|---:|---:|---:|"]
+    rows = [row for row in cases("peers_cpu", peers_cpu.SHARED) if row["memory"] == "warm"]
+    for (op, dtype, _), modes in by_mode(rows).items():
+        cells = [joined((peers_cpu.ratio(row, name) for name in peers_cpu.PEERS if name in row), ".1f") for row in modes]
+        lines.append(f"| `{op}` | {dtype} | {' | '.join(cells)} |")
+    return lines
+
+
+def microseconds(row):
+    us = row["tigon"]["median_ms"] * 1e3
+    return f"{us:.3g}" if us < 1000 else f"{us:.0f}" if us < 10_000 else f"{us / 1000:.1f}k"
+
+
+def in_table(row):
+    return any(row["dtype"] == one["dtype"] and row["shape"] == "x".join(str(one[n]) for n in ("rows", "cols", "other") if one[n])
+               for one in peers_cuda.TABLE[row["op"]] if not one["as_weight"])
+
+
+def cuda():
+    """A GPU's case table, and how many rows are level."""
+    rows = cases("peers_cuda", peers_cuda.SHARED)
+    table = [row for row in rows if in_table(row)]
+    lines = ["| case | us | % of floor | best peer's time over ours |", "|---|---:|---:|---:|"]
+    for (op, dtype, shape), modes in by_mode(table).items():
+        floors = joined((100 * row["floor_ms"] / row["tigon"]["median_ms"] for row in modes), ".0f")
+        peers = " / ".join(f"{times:.2f} {name}" for name, times in map(best_peer, modes))
+        lines.append(f"| `{op}` {dtype} {shape} | {' / '.join(map(microseconds, modes))} | {floors} | {peers} |")
+    best = [best_peer(row)[1] for row in rows]
+    return [*lines, f"Of the {len(rows)} rows Tigon is level with the best peer or ahead in {sum(times >= 1 for times in best)}, at most 5 % behind "
+            f"in {sum(times >= 0.95 for times in best)}.",
+            f"Of this table's {len(table)} rows a peer is ahead in all five rounds in {sum(map(is_behind, table))}"]
+
+
+def report():
+    """The report on a GPU."""
+    lines = ["| | ms a step | forward, backward, optimizer | Tigon's share of its time | peak MiB | Tigon's share of it |",
+             "|---|---:|---:|---:|---:|---:|"]
+    rows = records.read(records.RESULTS / "report_cuda.csv")[1]
+    for row in sorted(rows, key=lambda row: list(TITLES).index(row["party"])):
+        phases = ", ".join(f"{row[f'{name}_ms']:.1f}" for name in ("forward", "backward", "optimizer"))
+        time, memory = ("" if row[name] is None else f"{row[name]:.2f}" for name in ("time_share", "memory_share"))
+        lines.append(f"| {TITLES[row['party']]} | {row['step_ms']:.1f} | {phases} | {time} | {row['peak_bytes'] / 2**20:.0f} | {memory} |")
+    return lines
+
+
+TABLES = {cpu: "docs/performance.md", cuda: "docs/performance.md", report: "docs/python.md"}
+
+
+def wrong():
+    """What a record or a page has otherwise than it should."""
+    files = sorted(records.RESULTS.iterdir())
+    nbytes = sum(file.stat().st_size for file in files)
+    if nbytes > MOST_BYTES:
+        yield f"bench/results has {nbytes} bytes, at most {MOST_BYTES}"
+    for file in files:
+        head, rows = records.read(file)
+        missing = [name for name in HEAD if not head.get(name)]
+        if missing or not rows:
+            yield f"{file.name} lacks {', '.join(missing) or 'rows'}"
+        elif head["tree"] != "clean" and head["date"] >= RULE:
+            yield f"{file.name} is of no clean tree: {head['tree']}"
+    for table, page in TABLES.items():
+        text = " ".join((records.ROOT / page).read_text().replace("**", "").split())
+        for line in table():
+            if " ".join(line.split()) not in text:
+                yield f"{page} lacks a line of the record: {line}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="say what docs and records have otherwise, and fail")
+    if not parser.parse_args().check:
+        for table, page in TABLES.items():
+            print(f"{page}: {table.__doc__}", "", *table(), "", sep="\n")
+        return
+    found = list(wrong())
+    print(*found or ["docs and records agree"], sep="\n")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+/* The words in which a front describes an entry's arguments: one table beside its front, which everything else reads
+ * (schema.h says what the columns mean). A front defines A as the entry's struct first. */
+#ifndef TIGON_OP_DESCRIBE_H
+#define TIGON_OP_DESCRIBE_H
+
+#include <float.h>
+#include <math.h>
+
+#include "core/schema.h"
+
+/* Strides: free but for the last one; all natural; all free where a tensor has two dimensions. */
+enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
+
+/* dtypes: the one that the call's main tensor has, or f32; always the same one; that of an index. */
+#define SAME .dtypes = TIGON_FLOATS, .as = 'T', .gives = 'T'
+#define SAME_OR_F32 .dtypes = TIGON_FLOATS, .as = 'T', .or_dtype = TIGON_F32
+/* The same of a second tensor, which is as the main one or f32, or just as it. */
+#define GIVES_SECOND .gives = 'U'
+#define SECOND .dtypes = TIGON_FLOATS, .as = 'U'
+#define SECOND_OR_F32 SECOND, .or_dtype = TIGON_F32
+#define F32 .dtypes = TIGON_BIT(TIGON_F32)
+#define I32 .dtypes = TIGON_BIT(TIGON_I32)
+#define I64 .dtypes = TIGON_BIT(TIGON_I64)
+#define INTS .dtypes = TIGON_INTS
+#define INDEX(letter) .dtypes = TIGON_INTS, .below = letter
+
+/* A compile error where the field has another type. */
+#define TENSOR_AT(field) \
+  .name = #field, .offset = offsetof(A, field), .kind = _Generic(((A *)0)->field, tigon_tensor : TIGON_FIELD_TENSOR)
+#define NUMBER_AT(field)                         \
+  .name = #field, .offset = offsetof(A, field),  \
+  .kind = _Generic(((A *)0)->field, double       \
+                   : TIGON_FIELD_DOUBLE, int64_t \
+                   : TIGON_FIELD_INT64, int      \
+                   : TIGON_FIELD_INT, unsigned   \
+                   : TIGON_FIELD_INT)
+
+/* Tensors that are read, that may be absent, that are written, that are written where they are present. */
+#define IN(field, pattern, dtype, strides) \
+  { TENSOR_AT(field), .flags = strides, .shape = pattern, dtype }
+#define MAY(field, pattern, dtype, strides) \
+  { TENSOR_AT(field), .flags = TIGON_FIELD_OPTIONAL | strides, .shape = pattern, dtype }
+#define OUT(field, pattern, dtype, strides, over) \
+  { TENSOR_AT(field), .flags = TIGON_FIELD_OUT | strides, .shape = pattern, .in_place = over, dtype }
+#define WANT(field, pattern, dtype, strides, over)                                                                   \
+  {                                                                                                                  \
+    TENSOR_AT(field), .flags = TIGON_FIELD_OUT | TIGON_FIELD_OPTIONAL | strides, .shape = pattern, .in_place = over, \
+                      dtype                                                                                          \
+  }
+/* A tensor's field that other words do not describe. */
+#define TENSOR(field, ...) \
+  { TENSOR_AT(field), __VA_ARGS__ }
+
+/* Numbers from `least` to `most`; a flag; an enum; any number. */
+#define NUMBER(field, least, most) \
+  { NUMBER_AT(field), .low = least, .high = most }
+#define FINITE(field) NUMBER(field, -FLT_MAX, FLT_MAX)
+#define FLAG(field) \
+  { NUMBER_AT(field), .flags = TIGON_FIELD_IS_FLAG, .high = 1 }
+#define CHOICE(field, last) NUMBER(field, 0, last)
+/* More than 0, or 0 for "not given". */
+#define OR_ZERO(field) \
+  { NUMBER_AT(field), .flags = TIGON_FIELD_OR_ZERO, .low = FLT_MIN, .high = FLT_MAX }
+/* An extent that divides another one. */
+#define DIVISOR(field, letter, of) \
+  { NUMBER_AT(field), .shape = letter, .divides = of }
+#define AT_LEAST(field, least) NUMBER(field, least, (double)INFINITY)
+#define ANY(field) \
+  { NUMBER_AT(field) }
+/* Less than `most`. */
+#define BELOW(field, least, most) \
+  { NUMBER_AT(field), .flags = TIGON_FIELD_BELOW_HIGH, .low = least, .high = most }
+#define WORKSPACE \
+  { .name = "workspace", .offset = offsetof(A, workspace), .kind = TIGON_FIELD_WORKSPACE }
+#define RESERVED(field) \
+  { .name = #field, .offset = offsetof(A, field), .kind = TIGON_FIELD_RESERVED }
+
+/* A list of elements of the type E, and the fields of each: contiguous tensors of one shape, numbers. */
+#define LIST(field) \
+  { .name = #field, .offset = offsetof(A, field), .kind = TIGON_FIELD_LIST }
+#define EACH_TENSOR(field, dtype, role) \
+  { .name = #field, .offset = offsetof(E, field), .flags = TIGON_FIELD_EACH | DENSE | (role), .shape = "*", dtype }
+#define EACH_NUMBER(field, least, most)                                                                                \
+  {                                                                                                                    \
+    .name = #field, .offset = offsetof(E, field), .kind = TIGON_FIELD_DOUBLE, .flags = TIGON_FIELD_EACH, .low = least, \
+    .high = most                                                                                                       \
+  }
+
+/* The description of tigon_<op>_<entry>() by a list of fields. */
+#define DESCRIBE(op, entry, list) DESCRIBE_OF(op, entry, list, 0)
+#define DESCRIBE_LIST(op, entry, list) DESCRIBE_OF(op, entry, list, sizeof(E))
+#define DESCRIBE_OF(op, entry, list, each)                                                               \
+  _Static_assert(sizeof(list) / sizeof *(list) <= TIGON_MAX_FIELDS && sizeof(A) <= TIGON_MAX_ARGS_BYTES, \
+                 "more than callers have room for");                                                     \
+  const tigon_schema tigon_##op##_##entry##_schema = {                                                   \
+      #op, #entry, #op "_" #entry, list, sizeof(list) / sizeof *(list), sizeof(A), each}
+
+#endif

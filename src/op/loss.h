@@ -1,0 +1,38 @@
+/* What cross_entropy and fused_linear_cross_entropy have in common: options, outputs, and how they are checked
+ * (src/op/cross_entropy.c). */
+#ifndef TIGON_OP_LOSS_H
+#define TIGON_OP_LOSS_H
+
+#include <tigon/op/cross_entropy.h>
+
+#include "op/describe.h"
+#include "op/front.h"
+
+/* Fields of `options` and `out`; the vocabulary's extent is "v". */
+#define LOSS_TENSORS MAY(options.weight, "v", F32, DENSE), MAY(options.token_scale, "@", F32, DENSE)
+#define LOSS_OUTPUTS                                                                           \
+  WANT(out.loss, "1 a scalar", F32, DENSE, NULL), WANT(out.token_loss, "@", F32, DENSE, NULL), \
+      WANT(out.lse, "@", F32, DENSE, NULL), WANT(out.z_loss, "@", F32, DENSE, NULL),           \
+      WANT(out.entropy, "@", F32, DENSE, NULL), WANT(out.argmax, "@", I64, DENSE, NULL),       \
+      WANT(out.correct, "1 a scalar", I64, DENSE, NULL), WANT(out.error, "1 a scalar", I32, DENSE, NULL)
+#define LOSS_NUMBERS                                                                                        \
+  FLAG(options.has_ignore_index), ANY(options.ignore_index), NUMBER(options.label_smoothing, 0, 1),         \
+      NUMBER(options.lse_square_scale, 0, FLT_MAX), OR_ZERO(options.softcap), OR_ZERO(options.temperature), \
+      CHOICE(options.reduction, TIGON_REDUCTION_NONE), FINITE(grad_scale), RESERVED(options.reserved)
+
+/* A call whose description holds. */
+typedef struct tigon_loss_args {
+  const char *call;
+  bool forward;
+  const char *rows_name; /* of the tensor whose rows count: "logits" */
+  const tigon_tensor *rows_of;
+  int64_t vocab;
+  const tigon_tensor *labels, *dloss;
+  const tigon_cross_entropy_options *options;
+  const tigon_cross_entropy_outputs *out;
+  double grad_scale;
+} tigon_loss_args;
+/* What the reduction asks for; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
+tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
+
+#endif
