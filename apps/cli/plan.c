@@ -97,7 +97,8 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
                                   .groups = chosen->groups,
                                   .run = chosen->run,
                                   .force = chosen->force};
-  if (tigon_footprint_is_flat(footprint) && footprint->walk == TIGON_WALK_ROWS) { /* as fronts hand it over */
+  const bool flat = footprint->walk == TIGON_WALK_ROWS && tigon_footprint_is_flat(footprint);
+  if (flat || footprint->walk == TIGON_WALK_LINE) { /* as a call's launcher has it */
     request->cols *= request->rows;
     request->rows = 1;
   }

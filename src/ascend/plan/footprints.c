@@ -4,22 +4,34 @@
 #include "ascend/plan/plan.h"
 
 /* A stream of the table: how often it moves when the row does not stay on chip, and the bytes of its element: 0 is the
- * op's dtype, 4 is always f32. */
+ * op's dtype. */
 typedef struct stream {
   uint8_t passes, bytes;
 } stream;
+#define ONCE \
+  { 1, 0 }
+#define TWICE \
+  { 2, 0 }
+#define ONCE_F32 \
+  { 1, 4 }
+#define TWICE_F32 \
+  { 2, 4 }
 
-/* The second line of an entry is: f32 temporaries of f32, of 16-bit dtypes; column vectors in, sums out; row words in,
- * out; the reduction, its partials; vector operations of f32, of 16-bit dtypes. */
+/* Pairs are for f32 and for 16-bit dtypes, which are cast to f32 first and take tiles of their own for that. */
 typedef struct row {
   const char *op, *entry;
   stream in[TIGON_MAX_STREAMS], out[TIGON_MAX_STREAMS]; /* ended by passes 0 */
-  int temporaries_f32, temporaries_16; /* 16-bit dtypes are cast to f32 first, which takes tiles of its own */
+  int temporaries[2];
   int column_params, column_sums;
   int words_in, words_out; /* 4-byte words a row */
+  int words_on_chip;       /* that the work needs besides: the sums of a loss, its label, its scales */
+  int row_tables;          /* in f32: cos and sin of a token */
+  tigon_walk walk;
+  unsigned totals; /* of a mean */
   tigon_reduce reduce;
   int partials;
-  double ops_f32, ops_16; /* in additions of one element; exp counts 1, a division 2, multiplication by a scalar 0.5 */
+  double ops
+      [2]; /* vector operations, in additions of one element; exp counts 1, a division 2, multiplication by a scalar 0.5 */
 } row;
 
 /* rms_norm: rstd is a word; bf16 backward needs dy, x and a product in f32 at once.
@@ -38,86 +50,68 @@ typedef struct row {
  *   norm and factor; a split hands over its sum in two parts and their exponent. */
 /* clang-format off */
 static const row table[] = {
-    {"rms_norm", "fwd", {{2, 0}}, {{1, 0}},
-     1, 2, 1, 0, 0, 1, TIGON_REDUCE_SUM, 1, 3.7, 7.7},
-    {"rms_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
-     2, 3, 1, 1, 1, 0, TIGON_REDUCE_SUM, 1, 7.8, 10.8},
-    {"fused_add_rms_norm", "fwd", {{1, 0}, {1, 0}}, {{2, 0}, {1, 0}},
-     1, 2, 1, 0, 0, 1, TIGON_REDUCE_SUM, 1, 4.8, 10.8},
-    {"fused_add_rms_norm", "bwd", {{2, 0}, {1, 0}, {2, 0}}, {{1, 0}},
-     2, 3, 1, 1, 1, 0, TIGON_REDUCE_SUM, 1, 8.8, 12.8},
-    {"layer_norm", "fwd", {{2, 0}}, {{1, 0}},
-     1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 4, 6.5, 8.5},
-    {"layer_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
-     2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 11.0, 14.0},
-    {"group_norm", "fwd", {{2, 0}}, {{1, 0}},
-     1, 2, 2, 0, 0, 2, TIGON_REDUCE_MOMENTS, 4, 5.0, 9.0},
-    {"group_norm", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
-     2, 3, 1, 2, 2, 0, TIGON_REDUCE_TWO_SUMS, 2, 8.0, 11.0},
-    {"swiglu", "fwd", {{1, 0}, {1, 0}}, {{1, 0}},
-     1, 4, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 8.5, 11.5},
-    {"swiglu", "bwd", {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
-     3, 8, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 18.0, 23.0},
-    {"geglu", "fwd", {{1, 0}, {1, 0}}, {{1, 0}},
-     4, 7, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 33.0, 16.5},
-    {"geglu", "bwd", {{1, 0}, {1, 0}, {1, 0}}, {{1, 0}, {1, 0}},
-     3, 8, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 45.0, 31.0},
-    {"relu_squared", "fwd", {{1, 0}}, {{1, 0}},
-     0, 1, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 1.5, 3.5},
-    {"relu_squared", "bwd", {{1, 0}, {1, 0}}, {{1, 0}},
-     0, 2, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 2.5, 5.5},
-    {"rope", "fwd", {{1, 0}}, {{1, 0}},
-     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
-    {"rope", "fwd_positions", {{1, 0}}, {{1, 0}},
-     2, 3, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
-    {"rope", "bwd", {{1, 0}}, {{1, 0}},
-     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
-    {"rope", "bwd_positions", {{1, 0}}, {{1, 0}},
-     2, 3, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 3.3, 5.3},
-    {"embedding", "fwd", {{1, 0}}, {{1, 0}},
-     0, 0, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 0.0, 0.0},
-    {"embedding", "bwd", {{1, 0}}, {{1, 0}},
-     3, 4, 0, 0, 2, 0, TIGON_REDUCE_NONE, 0, 1.0, 3.0},
-    {"softmax", "fwd", {{2, 0}}, {{1, 0}},
-     1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 5.0, 7.0},
-    {"softmax", "fwd_mask", {{2, 0}, {2, 0}}, {{1, 0}},
-     1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 7.0, 10.0},
-    {"softmax", "fwd_mask_f32", {{2, 0}, {2, 4}}, {{1, 0}},
-     1, 2, 0, 0, 0, 0, TIGON_REDUCE_ONLINE_MAX, 2, 7.0, 9.0},
-    {"softmax", "bwd", {{2, 0}, {2, 0}}, {{1, 0}},
-     1, 3, 0, 0, 0, 0, TIGON_REDUCE_SUM, 1, 4.2, 7.2},
-    {"cross_entropy", "fwd", {{1, 0}}, {{0, 0}},
-     2, 3, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 4.0, 5.0},
-    {"cross_entropy", "fwd_dlogits", {{2, 0}}, {{1, 0}},
-     2, 3, 0, 0, 2, 2, TIGON_REDUCE_ONLINE_MAX, 7, 6.5, 8.5},
-    {"cross_entropy", "bwd", {{1, 0}}, {{1, 0}},
-     2, 3, 0, 0, 3, 0, TIGON_REDUCE_NONE, 0, 3.0, 5.0},
-    {"adamw", "step", {{1, 0}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}},
-     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 11.0},
-    {"adamw", "step_master", {{1, 4}, {1, 0}, {1, 4}, {1, 4}}, {{1, 0}, {1, 4}, {1, 4}, {1, 4}},
-     2, 3, 0, 0, 0, 0, TIGON_REDUCE_NONE, 0, 9.0, 11.0},
-    {"adamw", "clip", {{1, 0}}, {{0, 0}},
-     1, 2, 0, 0, 0, 2, TIGON_REDUCE_SUM, 4, 2.1, 3.1},
+    {.op = "rms_norm", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
+     .temporaries = {1, 2}, .column_params = 1, .words_out = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {3.7, 7.7}},
+    {.op = "rms_norm", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
+     .temporaries = {2, 3}, .column_params = 1, .column_sums = 1, .words_in = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {7.8, 10.8}},
+    {.op = "fused_add_rms_norm", .entry = "fwd", .in = {ONCE, ONCE}, .out = {TWICE, ONCE},
+     .temporaries = {1, 2}, .column_params = 1, .words_out = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {4.8, 10.8}},
+    {.op = "fused_add_rms_norm", .entry = "bwd", .in = {TWICE, ONCE, TWICE}, .out = {ONCE},
+     .temporaries = {2, 3}, .column_params = 1, .column_sums = 1, .words_in = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {8.8, 12.8}},
+    {.op = "layer_norm", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
+     .temporaries = {1, 2}, .column_params = 2, .words_out = 2, .reduce = TIGON_REDUCE_MOMENTS, .partials = 4, .ops = {6.5, 8.5}},
+    {.op = "layer_norm", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
+     .temporaries = {2, 3}, .column_params = 1, .column_sums = 2, .words_in = 2, .reduce = TIGON_REDUCE_TWO_SUMS, .partials = 2, .ops = {11.0, 14.0}},
+    {.op = "group_norm", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
+     .temporaries = {1, 2}, .column_params = 2, .words_out = 2, .reduce = TIGON_REDUCE_MOMENTS, .partials = 4, .ops = {5.0, 9.0}},
+    {.op = "group_norm", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
+     .temporaries = {2, 3}, .column_params = 1, .column_sums = 2, .words_in = 2, .reduce = TIGON_REDUCE_TWO_SUMS, .partials = 2, .ops = {8.0, 11.0}},
+    {.op = "swiglu", .entry = "fwd", .in = {ONCE, ONCE}, .out = {ONCE},
+     .temporaries = {1, 4}, .ops = {8.5, 11.5}},
+    {.op = "swiglu", .entry = "bwd", .in = {ONCE, ONCE, ONCE}, .out = {ONCE, ONCE},
+     .temporaries = {3, 8}, .ops = {18.0, 23.0}},
+    {.op = "geglu", .entry = "fwd", .in = {ONCE, ONCE}, .out = {ONCE},
+     .temporaries = {4, 7}, .ops = {33.0, 16.5}},
+    {.op = "geglu", .entry = "bwd", .in = {ONCE, ONCE, ONCE}, .out = {ONCE, ONCE},
+     .temporaries = {3, 8}, .ops = {45.0, 31.0}},
+    {.op = "relu_squared", .entry = "fwd", .in = {ONCE}, .out = {ONCE},
+     .temporaries = {0, 1}, .ops = {1.5, 3.5}},
+    {.op = "relu_squared", .entry = "bwd", .in = {ONCE, ONCE}, .out = {ONCE},
+     .temporaries = {0, 2}, .ops = {2.5, 5.5}},
+    {.op = "rope", .entry = "fwd", .in = {ONCE}, .out = {ONCE},
+     .temporaries = {2, 3}, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
+    {.op = "rope", .entry = "fwd_positions", .in = {ONCE}, .out = {ONCE},
+     .temporaries = {2, 3}, .words_in = 2, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
+    {.op = "rope", .entry = "bwd", .in = {ONCE}, .out = {ONCE},
+     .temporaries = {2, 3}, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
+    {.op = "rope", .entry = "bwd_positions", .in = {ONCE}, .out = {ONCE},
+     .temporaries = {2, 3}, .words_in = 2, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
+    {.op = "embedding", .entry = "fwd", .in = {ONCE}, .out = {ONCE},
+     .words_in = 2},
+    {.op = "embedding", .entry = "bwd", .in = {ONCE}, .out = {ONCE},
+     .temporaries = {3, 4}, .words_in = 2, .walk = TIGON_WALK_TABLE, .ops = {1.0, 3.0}},
+    {.op = "softmax", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
+     .temporaries = {1, 2}, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 2, .ops = {5.0, 7.0}},
+    {.op = "softmax", .entry = "fwd_mask", .in = {TWICE, TWICE}, .out = {ONCE},
+     .temporaries = {1, 2}, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 2, .ops = {7.0, 10.0}},
+    {.op = "softmax", .entry = "fwd_mask_f32", .in = {TWICE, TWICE_F32}, .out = {ONCE},
+     .temporaries = {1, 2}, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 2, .ops = {7.0, 9.0}},
+    {.op = "softmax", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
+     .temporaries = {1, 3}, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {4.2, 7.2}},
+    {.op = "cross_entropy", .entry = "fwd", .in = {ONCE},
+     .temporaries = {2, 3}, .words_in = 2, .words_out = 2, .words_on_chip = 44, .totals = TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN | TIGON_TOTAL_LOSS, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 7, .ops = {4.0, 5.0}},
+    {.op = "cross_entropy", .entry = "fwd_dlogits", .in = {TWICE}, .out = {ONCE},
+     .temporaries = {2, 3}, .words_in = 2, .words_out = 2, .words_on_chip = 44, .totals = TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN | TIGON_TOTAL_LOSS, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 7, .ops = {6.5, 8.5}},
+    {.op = "cross_entropy", .entry = "bwd", .in = {ONCE}, .out = {ONCE},
+     .temporaries = {2, 3}, .words_in = 3, .words_on_chip = 44, .totals = TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN, .ops = {3.0, 5.0}},
+    {.op = "adamw", .entry = "step", .in = {ONCE, ONCE, ONCE_F32, ONCE_F32}, .out = {ONCE, ONCE_F32, ONCE_F32},
+     .temporaries = {2, 3}, .walk = TIGON_WALK_LINE, .ops = {9.0, 11.0}},
+    {.op = "adamw", .entry = "step_master", .in = {ONCE_F32, ONCE, ONCE_F32, ONCE_F32}, .out = {ONCE, ONCE_F32, ONCE_F32, ONCE_F32},
+     .temporaries = {2, 3}, .walk = TIGON_WALK_LINE, .ops = {9.0, 11.0}},
+    {.op = "adamw", .entry = "clip", .in = {ONCE},
+     .temporaries = {1, 2}, .words_out = 2, .walk = TIGON_WALK_LINE, .reduce = TIGON_REDUCE_SUM, .partials = 4, .ops = {2.1, 3.1}},
 };
 /* clang-format on */
-
-/* 4-byte words a row that the work needs on chip besides those that move: the sums of a loss, its label, its scales. */
-static int words_on_chip(const char *op) { return strcmp(op, "cross_entropy") == 0 ? 44 : 0; }
-
-/* Tables, in f32, of which every row of a stream has a row: cos and sin of a token. */
-static int row_tables(const char *op) { return strcmp(op, "rope") == 0 ? 2 : 0; }
-
-static tigon_walk walk_of(const row *r) {
-  if (strcmp(r->op, "rope") == 0) return TIGON_WALK_HEADS;
-  if (strcmp(r->op, "adamw") == 0) return TIGON_WALK_LINE;
-  return strcmp(r->op, "embedding") == 0 && strcmp(r->entry, "bwd") == 0 ? TIGON_WALK_TABLE : TIGON_WALK_ROWS;
-}
-
-/* Of a mean. */
-static unsigned totals_of(const row *r) {
-  if (strcmp(r->op, "cross_entropy") != 0) return 0;
-  return TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN | (strcmp(r->entry, "bwd") == 0 ? 0 : TIGON_TOTAL_LOSS);
-}
 
 #define TABLE_ROWS ((int)(sizeof table / sizeof *table))
 
@@ -139,21 +133,21 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
     if (strcmp(r->op, op) != 0 || strcmp(r->entry, entry) != 0) continue;
     *footprint = (tigon_footprint){.op = r->op,
                                    .entry = r->entry,
-                                   .f32_temporaries = f32 ? r->temporaries_f32 : r->temporaries_16,
+                                   .f32_temporaries = r->temporaries[!f32],
                                    .column_params = r->column_params,
                                    .column_param_bytes = bytes,
                                    .column_sums = r->column_sums,
                                    .row_scalars_in = r->words_in,
                                    .row_scalars_out = r->words_out,
-                                   .row_scalars_on_chip = words_on_chip(r->op),
-                                   .row_tables = row_tables(r->op),
+                                   .row_scalars_on_chip = r->words_on_chip,
+                                   .row_tables = r->row_tables,
                                    .row_table_bytes = 4,
-                                   .walk = walk_of(r),
-                                   .totals = totals_of(r),
+                                   .walk = r->walk,
+                                   .totals = r->totals,
                                    .label_words = 2,
                                    .reduce = r->reduce,
                                    .partials = r->partials,
-                                   .vector_ops = f32 ? r->ops_f32 : r->ops_16};
+                                   .vector_ops = r->ops[!f32]};
     footprint->inputs = copy_streams(r->in, bytes, footprint->in);
     footprint->outputs = copy_streams(r->out, bytes, footprint->out);
     return true;
