@@ -3,6 +3,7 @@
 #include "ascend/kernel/cross_entropy.h"
 
 #include "ascend/ascend.h"
+#include "core/labels.h"
 
 /* The scratch: two sets of totals, then what splits of rows hand over. */
 enum { MOST_BLOCKS = 64, TOTALS = MOST_BLOCKS * TOTAL_WORDS, ROWS_A_BLOCK = 64 };

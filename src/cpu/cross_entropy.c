@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "core/labels.h"
 #include "cpu/cross_entropy.h"
 
 /* What does not change within a call. */

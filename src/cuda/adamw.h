@@ -3,7 +3,7 @@
 #ifndef TIGON_CUDA_ADAMW_H
 #define TIGON_CUDA_ADAMW_H
 
-#include "problem.h"
+#include "problem/lists.h"
 
 enum {
   ADAMW_THREADS = 256,

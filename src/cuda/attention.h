@@ -2,7 +2,7 @@
 #ifndef TIGON_CUDA_ATTENTION_H
 #define TIGON_CUDA_ATTENTION_H
 
-#include "problem.h"
+#include "problem/heads.h"
 
 enum {
   ATTENTION_TILE = 64,  /* queries, keys and columns of the head that are worked on together */

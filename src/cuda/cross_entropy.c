@@ -1,3 +1,4 @@
+#include "core/labels.h"
 #include "cuda/cross_entropy.h"
 
 #include "cuda/kernels.h"

@@ -2,7 +2,7 @@
 #ifndef TIGON_CUDA_CROSS_ENTROPY_H
 #define TIGON_CUDA_CROSS_ENTROPY_H
 
-#include "problem.h"
+#include "problem/loss.h"
 
 enum {
   CE_THREADS = 256,        /* a block of rows */

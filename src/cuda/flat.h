@@ -2,7 +2,7 @@
 #ifndef TIGON_CUDA_FLAT_H
 #define TIGON_CUDA_FLAT_H
 
-#include "problem.h"
+#include "problem/map.h"
 
 enum {
   FLAT_BITS = 8,

@@ -3,7 +3,7 @@
 #define TIGON_CUDA_GROUP_NORM_H
 
 #include "slabs.h"
-#include "problem.h"
+#include "problem/norm.h"
 
 enum {
   GROUP_FWD_THREADS = 256,   /* the least of a forward block that holds rows; the most is MOST */

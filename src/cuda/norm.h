@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "slabs.h"
-#include "problem.h"
+#include "problem/norm.h"
 
 enum {
   NORM_FWD_THREADS = 256,   /* of a forward block in which each warp has a row */

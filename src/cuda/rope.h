@@ -2,7 +2,7 @@
 #ifndef TIGON_CUDA_ROPE_H
 #define TIGON_CUDA_ROPE_H
 
-#include "problem.h"
+#include "problem/heads.h"
 
 enum {
   ROPE_THREADS = 256,

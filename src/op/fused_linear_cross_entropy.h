@@ -4,6 +4,7 @@
 
 #include <tigon/op/fused_linear_cross_entropy.h>
 
+#include "core/labels.h"
 #include "op/loss.h"
 
 /* dweight or dbias. */

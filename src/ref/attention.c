@@ -1,5 +1,6 @@
 /* attention, as its header writes it: every score is worked out anew wherever it is needed. */
 #include "ref/ref.h"
+#include "ref/span.h"
 
 enum { PART = 64 }; /* columns of the head that are summed together */
 

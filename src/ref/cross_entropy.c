@@ -1,5 +1,6 @@
 /* cross_entropy, as its header writes it. With TIGON_F64 the row outputs, the loss and `inverse` are f64 too, so that
  * finite differences see no rounding. */
+#include "core/labels.h"
 #include "ref/ref.h"
 
 typedef tigon_cross_entropy_problem problem;

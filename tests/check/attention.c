@@ -4,6 +4,7 @@
 
 #include "check/check.h"
 #include "core/half.h"
+#include "ref/span.h"
 
 typedef enum layout { TOKENS_FIRST, PACKED, HEADS_FIRST } layout;
 

@@ -9,6 +9,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "core/labels.h"
 #include "cuda/cross_entropy.h"
 #include "cuda/kernel/element.cuh"
 

@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-#include "problem.h"
+#include "problem/rows.h"
 
 typedef __half f16;
 typedef __nv_bfloat16 bf16;

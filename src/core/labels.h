@@ -1,0 +1,19 @@
+/* What a label of a loss means. */
+#ifndef TIGON_CORE_LABELS_H
+#define TIGON_CORE_LABELS_H
+
+#include "problem/loss.h"
+
+TIGON_SHARED int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) {
+  return p->vocab ? p->vocab : p->cols;
+}
+
+/* Row r's label; -1 when the row does not count: ignored or, which *out_of_range then says, outside the vocabulary. */
+TIGON_SHARED int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem *p, int64_t r, bool *out_of_range) {
+  const int64_t label = p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r];
+  const bool ignored = p->has_ignore_index && label == p->ignore_index;
+  *out_of_range = !ignored && (label < 0 || label >= tigon_cross_entropy_vocab(p));
+  return ignored || *out_of_range ? -1 : label;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* Problems over heads: rope and attention. */
+#ifndef TIGON_PROBLEM_HEADS_H
+#define TIGON_PROBLEM_HEADS_H
+
+#include <stdbool.h>
+#include <tigon/tigon.h>
+
+#include "core/shared.h"
+
+/* One [batch, tokens, heads, head_dim] tensor in memory of any strides. */
+typedef struct tigon_heads {
+  void *data;
+  int64_t heads;
+  int64_t batch_pitch, token_pitch, head_pitch;
+} tigon_heads;
+
+TIGON_SHARED void *tigon_head(const tigon_heads *t, size_t element_bytes, int64_t batch, int64_t token, int64_t head) {
+  return (char *)t->data +
+         (batch * t->batch_pitch + token * t->token_pitch + head * t->head_pitch) * (int64_t)element_bytes;
+}
+
+typedef struct tigon_rope_problem {
+  int64_t batch, tokens, head_dim, rotary_dim;
+  tigon_dtype dtype, table_dtype, position_dtype;
+  tigon_heads q, k, q_out, k_out; /* k, k_out: data may be NULL */
+  const void *cos, *sin;
+  int64_t table_batch_pitch, table_pitch, table_rows; /* elements; batch pitch 0 when the batch shares a table */
+  const void *positions;                              /* may be NULL: token t is at row t */
+  int64_t position_pitch;                             /* elements from one sequence's ids to the next, 0 when shared */
+  int32_t *error_flag;                                /* may be NULL */
+  tigon_rope_layout layout;
+} tigon_rope_problem;
+typedef tigon_rope_problem tigon_rope_fwd_problem;
+typedef tigon_rope_problem tigon_rope_bwd_problem;
+
+typedef struct tigon_attention_fwd_problem {
+  int64_t batch, tokens, keys, head_dim; /* T queries, S keys */
+  tigon_dtype dtype;
+  tigon_heads q, k, v, o;
+  float *lse; /* [batch, q.heads, tokens], may be NULL */
+  float scale;
+  bool causal;
+  int64_t window; /* 0: all */
+} tigon_attention_fwd_problem;
+
+typedef struct tigon_attention_bwd_problem {
+  int64_t batch, tokens, keys, head_dim;
+  tigon_dtype dtype;
+  tigon_heads q, k, v, o, d_o, dq, dk, dv;
+  const float *lse; /* [batch, q.heads, tokens] */
+  float *delta;     /* [batch, q.heads, tokens] workspace: do . o */
+  float *dq_sums;   /* [batch, q.heads, tokens, head_dim] workspace: dq in f32; NULL when dq is f32 anyway, and where a
+                       backend's memory is not the host's */
+  float scale;
+  bool causal;
+  int64_t window;
+} tigon_attention_bwd_problem;
+
+#endif
