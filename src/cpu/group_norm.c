@@ -314,9 +314,12 @@ static int64_t bwd_row_bytes(const tigon_group_norm_bwd_problem *p) {
 int64_t TIGON_CPU(group_norm_bwd_bytes)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
   const int64_t rows = p->batch * p->groups, bytes = bwd_row_bytes(p);
   if (rows == 0 || p->channels * p->run == 0) return 0;
-  const split cut = split_of(queue, rows, p->channels * p->run, bytes);
-  const int64_t slabs = split_may(rows, bytes) && cuts_runs(p->run, &cut) ? cut.parts : 1;
-  return tigon_slab_bytes(tigon_group_slabs(p->batch, p->groups, TIGON_CPU_TASKS) * slabs, 2, p->groups * p->channels);
+  int64_t slabs = tigon_group_slabs(p->batch, p->groups, TIGON_CPU_TASKS);
+  if (split_may(rows, bytes)) {
+    const split cut = split_of(queue, rows, p->channels * p->run, bytes);
+    if (cuts_runs(p->run, &cut)) slabs *= cut.parts;
+  }
+  return tigon_slab_bytes(slabs, 2, p->groups * p->channels);
 }
 
 tigon_status TIGON_CPU(group_norm_bwd)(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
