@@ -38,9 +38,8 @@ static void refuse(test *t, const call *changed, tigon_status status, const char
   ++t->wrong;
   if (written) memcpy(memory, before, sizeof memory);
   if (!t->quiet)
-    print_error("got %s \"%s\"%s\nmust %s \"%s\"\n", tigon_status_name(got),
-                got ? tigon_last_error(t->context) : "", written ? ", and memory was written" : "",
-                tigon_status_name(status), sentence);
+    print_error("got %s \"%s\"%s\nmust %s \"%s\"\n", tigon_status_name(got), got ? tigon_last_error(t->context) : "",
+                written ? ", and memory was written" : "", tigon_status_name(status), sentence);
 }
 #define REFUSE(...) refuse(t, &c, TIGON_ERROR_INVALID, __VA_ARGS__)
 
@@ -351,9 +350,13 @@ static void refuse_double(test *t, const tigon_field *field) {
   const char *name = name_of(c.schema, field, text);
   double *at = call_field(&c, field, CALL_ELEMENTS - 1);
   const bool below = field->flags & TIGON_FIELD_BELOW_HIGH;
-  const double values[] = {
-      (double)NAN, (double)INFINITY, -(double)INFINITY, field->low - 1, 2 * field->high, below ? field->high : 1e39,
-      field->low > 0 && !(field->flags & TIGON_FIELD_OR_ZERO) ? 0 : -1e39};
+  const double values[] = {(double)NAN,
+                           (double)INFINITY,
+                           -(double)INFINITY,
+                           field->low - 1,
+                           2 * field->high,
+                           below ? field->high : 1e39,
+                           field->low > 0 && !(field->flags & TIGON_FIELD_OR_ZERO) ? 0 : -1e39};
   for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
     *at = values[i];
     if (values[i] >= field->low && values[i] <= field->high && !(below && values[i] == field->high)) continue;
@@ -457,8 +460,17 @@ static call_choices choices(tigon_dtype dtype, int leading) {
   return (call_choices){.dtype = dtype,
                         .leading = leading,
                         .gap = GAP,
-                        .extents = {['s'] = 2, ['b'] = 2, ['t'] = 3, ['p'] = 7, ['k'] = 2, ['h'] = 4, ['d'] = 4, ['g'] = 3,
-                                    ['n'] = 6, ['c'] = 8, ['v'] = 5}};
+                        .extents = {['s'] = 2,
+                                    ['b'] = 2,
+                                    ['t'] = 3,
+                                    ['p'] = 7,
+                                    ['k'] = 2,
+                                    ['h'] = 4,
+                                    ['d'] = 4,
+                                    ['g'] = 3,
+                                    ['n'] = 6,
+                                    ['c'] = 8,
+                                    ['v'] = 5}};
 }
 
 static void make(test *t, int entry, const tigon_schema *schema, const call_choices *how) {
@@ -508,7 +520,7 @@ static void test_every_entry(void **state) {
 
 /* ---- queries of the workspace ---- */
 
-#define TIGON_QUERY(op, entry)                                                        \
+#define TIGON_QUERY(op, entry)                                                         \
   static tigon_status query_##op##_##entry(tigon_context *context, const void *args) { \
     return tigon_##op##_##entry##_workspace(context, args, NULL);                      \
   }
