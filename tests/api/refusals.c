@@ -1,5 +1,5 @@
-/* Every entry refuses every wrong argument with one exact sentence and writes nothing. What is wrong, and what must be said, is
- * read from the entry's description by a model of this file's own; tests/api/schemas.txt holds the descriptions themselves. */
+/* Every entry refuses every wrong argument with one exact sentence and writes nothing. What is wrong is read from the entry's
+ * description; the sentences are this program's own. tests/api/schemas.txt holds the descriptions. */
 #include "relations.h"
 
 enum { ARENA = 1 << 18, ROOM = 1 << 16, GAP = 1024 };
@@ -293,6 +293,42 @@ static void refuse_field(test *t, const tigon_field *field) {
   }
 }
 
+/* ---- indices ---- */
+
+/* Is it where an index out of range is counted, so that the call is not refused? */
+static bool is_error_flag(const tigon_field *field) {
+  return field->flags & TIGON_FIELD_OUT && field->dtypes == 1u << TIGON_I32;
+}
+
+/* "logits.shape[1]": where a letter is given its extent; false where only an operator's header says it. */
+static bool find_letter(call *c, char letter, char from[NAME]) {
+  for (int i = 0; i < c->schema->count; ++i) {
+    const tigon_field *field = &c->schema->fields[i];
+    const char *at = field->kind == TIGON_FIELD_TENSOR ? strchr(field->shape, letter) : NULL;
+    if (!at || strchr("?1@", field->shape[0])) continue;
+    const int behind = (int)strlen(at), d = (int)(at - field->shape), ndim = call_tensor(c, field, 0)->ndim;
+    snprintf(from, NAME, "%s.shape[%d]", field->name, strpbrk(field->shape, "*&") ? ndim - behind : d);
+    return true;
+  }
+  return false;
+}
+
+/* The legal call has no flag for them. */
+static void refuse_indices(test *t, const tigon_field *field, int64_t extent) {
+  call c = t->legal;
+  const tigon_tensor *x = call_tensor(&c, field, 0);
+  char from[NAME];
+  if (!find_letter(&c, field->below, from)) return;
+  const int last = (int)count_of(x) - 1;
+  const int64_t values[] = {extent, -1, INT32_MAX, INT32_MIN};
+  for (int i = 0; i < 4; ++i) {
+    const int32_t value = (int32_t)values[i];
+    ((int32_t *)x->data)[last] = value;
+    memcpy(before, memory, sizeof memory);
+    REFUSE("%s[%d] is %d, must be 0 to %d (%s - 1)", field->name, last, value, (int)extent - 1, from);
+  }
+}
+
 /* ---- an entry ---- */
 
 static call_choices choices(tigon_dtype dtype, int leading) {
@@ -331,6 +367,12 @@ static void try_call(test *t, int entry, const tigon_schema *schema, call_choice
   how.absent = how.wide = 0;
   make(t, entry, schema, &how);
   for (int i = 0; i < schema->count; ++i) refuse_field(t, &schema->fields[i]);
+  for (int i = 0; i < schema->count; ++i) how.absent |= (uint64_t)is_error_flag(&schema->fields[i]) << i;
+  for (int i = 0; i < schema->count; ++i) {
+    if (!schema->fields[i].below) continue;
+    make(t, entry, schema, &how);
+    refuse_indices(t, &schema->fields[i], how.extents[(int)schema->fields[i].below]);
+  }
 }
 
 static void try_entry(test *t, int entry, const tigon_schema *schema) {
