@@ -1,4 +1,4 @@
-/* embedding: padding_idx; indices out of range; no tokens; the sort. */
+/* embedding: padding_idx; indices out of range; the sort. */
 #include "api.h"
 
 enum { V = 7, H = 5, N = 6 };
@@ -80,28 +80,6 @@ static void test_out_of_range(void **state) {
   assert_int_equal(d->error[0], 7);
 }
 
-/* No tokens: dtable is zeros, or as it was. */
-static void test_empty(void **state) {
-  tigon_context *c = *state;
-  data *d = made();
-  tigon_embedding_fwd_args f = fwd_args(d);
-  f.idx.shape[0] = f.y.shape[0] = 0;
-  assert_int_equal(tigon_embedding_fwd(c, &f), TIGON_OK);
-  tigon_embedding_bwd_args b = bwd_args(d);
-  b.idx.shape[0] = b.dy.shape[0] = 0;
-  size_t bytes = 1;
-  assert_int_equal(tigon_embedding_bwd_workspace(c, &b, &bytes), TIGON_OK);
-  assert_int_equal(bytes, 0);
-  b.workspace = NULL;
-  d->dtable[3] = 2;
-  b.accumulate_dtable = 1;
-  assert_int_equal(tigon_embedding_bwd(c, &b), TIGON_OK);
-  assert_true(d->dtable[3] == 2);
-  b.accumulate_dtable = 0;
-  assert_int_equal(tigon_embedding_bwd(c, &b), TIGON_OK);
-  for (int i = 0; i < V * H; ++i) assert_true(d->dtable[i] == 0);
-}
-
 /* A vocabulary of three digits of the sort, i32 and i64 indices, many tokens on few rows: the sum of integers is exact. */
 static void test_large_vocabulary(void **state) {
   tigon_context *c = *state;
@@ -137,6 +115,6 @@ static void test_large_vocabulary(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_refuses), cmocka_unit_test(test_out_of_range),
-                                     cmocka_unit_test(test_empty), cmocka_unit_test(test_large_vocabulary)};
+                                     cmocka_unit_test(test_large_vocabulary)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

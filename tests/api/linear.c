@@ -1,4 +1,4 @@
-/* linear: what its description cannot say; no elements; the GEMM behind it and its grades. */
+/* linear: what its description cannot say; the GEMM behind it and its grades. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,30 +49,6 @@ static void test_refuses(void **state) {
               "the leading dimensions collapse to 2 strides, must collapse to 1");
   API_REFUSES(linear_bwd, bwd_args, a.x = (tigon_tensor){0}, INVALID, "x is absent, must be there for dw");
   API_REFUSES(linear_bwd, bwd_args, a.w = (tigon_tensor){0}, INVALID, "w is absent, must be there for dx");
-}
-
-/* No rows, no n, no k: sums over nothing are 0. */
-static void test_empty(void **state) {
-  tigon_context *c = *state;
-  data *d = made();
-  tigon_linear_fwd_args f = fwd_args(d);
-  f.x.shape[0] = f.y.shape[0] = 0;
-  f.x.data = f.y.data = NULL;
-  assert_int_equal(tigon_linear_fwd(c, &f), TIGON_OK);
-  f = fwd_args(d);
-  f.x.shape[1] = f.w.shape[1] = 0;
-  assert_int_equal(tigon_linear_fwd(c, &f), TIGON_OK);
-  for (int i = 0; i < ROWS * N; ++i) assert_true(d->y[i] == d->b[i % N]);
-
-  tigon_linear_bwd_args b = bwd_args(d);
-  b.dy.shape[0] = b.x.shape[0] = b.dx.shape[0] = 0;
-  assert_int_equal(tigon_linear_bwd(c, &b), TIGON_OK);
-  for (int i = 0; i < N * K; ++i) assert_true(d->dw[i] == 0);
-  for (int i = 0; i < N; ++i) assert_true(d->db[i] == 0);
-  b = bwd_args(d);
-  b.dy.shape[1] = b.w.shape[0] = b.dw.shape[0] = b.db.shape[0] = 0;
-  assert_int_equal(tigon_linear_bwd(c, &b), TIGON_OK);
-  for (int i = 0; i < ROWS * K; ++i) assert_true(d->dx[i] == 0);
 }
 
 static tigon_context *opened(const char *gemm, const char *device) {
@@ -253,9 +229,9 @@ static void test_denormals(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refuses),     cmocka_unit_test(test_empty),
-                                     cmocka_unit_test(test_odd_pitches), cmocka_unit_test(test_names),
-                                     cmocka_unit_test(test_batch),       cmocka_unit_test(test_libraries),
-                                     cmocka_unit_test(test_fork),        cmocka_unit_test(test_denormals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refuses),   cmocka_unit_test(test_odd_pitches),
+                                     cmocka_unit_test(test_names),     cmocka_unit_test(test_batch),
+                                     cmocka_unit_test(test_libraries), cmocka_unit_test(test_fork),
+                                     cmocka_unit_test(test_denormals)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -1,70 +1,19 @@
-/* rms_norm: workspaces; no rows; strides. */
+/* rms_norm: workspaces; strides. */
 #include "api.h"
-
-enum { ROWS = 3, COLS = 8 };
-
-typedef struct data {
-  float x[ROWS * COLS + 4], w[COLS], y[ROWS * COLS], rstd[ROWS], dy[ROWS * COLS], dx[ROWS * COLS], dw[COLS];
-  _Alignas(64) char workspace[1 << 16];
-} data;
-
-static data *made(void) {
-  static data d;
-  memset(&d, 0x5a, sizeof d);
-  api_fill(d.x, ROWS * COLS, 0.5f);
-  api_fill(d.w, COLS, 0.25f);
-  api_fill(d.dy, ROWS * COLS, 0.125f);
-  for (int r = 0; r < ROWS; ++r) d.rstd[r] = 0.5f;
-  return &d;
-}
-
-static tigon_rms_norm_fwd_args fwd_args(data *d) {
-  return (tigon_rms_norm_fwd_args){
-      .x = tigon_tensor_2d(d->x, TIGON_F32, ROWS, COLS),
-      .w = tigon_tensor_1d(d->w, TIGON_F32, COLS),
-      .y = tigon_tensor_2d(d->y, TIGON_F32, ROWS, COLS),
-      .rstd = tigon_tensor_1d(d->rstd, TIGON_F32, ROWS),
-      .eps = 1e-6,
-  };
-}
-
-static tigon_rms_norm_bwd_args bwd_args(data *d) {
-  return (tigon_rms_norm_bwd_args){
-      .dy = tigon_tensor_2d(d->dy, TIGON_F32, ROWS, COLS),
-      .x = tigon_tensor_2d(d->x, TIGON_F32, ROWS, COLS),
-      .w = tigon_tensor_1d(d->w, TIGON_F32, COLS),
-      .rstd = tigon_tensor_1d(d->rstd, TIGON_F32, ROWS),
-      .dx = tigon_tensor_2d(d->dx, TIGON_F32, ROWS, COLS),
-      .dw = tigon_tensor_1d(d->dw, TIGON_F32, COLS),
-      .workspace = d->workspace,
-      .workspace_bytes = sizeof d->workspace,
-  };
-}
 
 /* Sums need a workspace, and nothing else does. */
 static void test_workspace(void **state) {
-  tigon_context *c = *state;
-  tigon_rms_norm_bwd_args a = bwd_args(made());
+  tigon_rms_norm_bwd_args a = {.dy = tigon_tensor_2d(NULL, TIGON_F32, 3, 8),
+                               .x = tigon_tensor_2d(NULL, TIGON_F32, 3, 8),
+                               .rstd = tigon_tensor_1d(NULL, TIGON_F32, 3),
+                               .dx = tigon_tensor_2d(NULL, TIGON_F32, 3, 8),
+                               .dw = tigon_tensor_1d(NULL, TIGON_F32, 8)};
   size_t bytes;
+  assert_int_equal(tigon_rms_norm_bwd_workspace(*state, &a, &bytes), TIGON_OK);
+  assert_true(bytes > 0);
   a.dw = (tigon_tensor){0};
-  assert_int_equal(tigon_rms_norm_bwd_workspace(c, &a, &bytes), TIGON_OK);
+  assert_int_equal(tigon_rms_norm_bwd_workspace(*state, &a, &bytes), TIGON_OK);
   assert_int_equal(bytes, 0);
-  a.workspace = NULL;
-  assert_int_equal(tigon_rms_norm_bwd(c, &a), TIGON_OK);
-}
-
-/* No rows: nothing to do, but dw is still the sum over no rows. */
-static void test_empty(void **state) {
-  tigon_context *c = *state;
-  data *d = made();
-  tigon_rms_norm_fwd_args f = fwd_args(d);
-  f.x.shape[0] = f.y.shape[0] = f.rstd.shape[0] = 0;
-  f.x.data = f.y.data = NULL;
-  assert_int_equal(tigon_rms_norm_fwd(c, &f), TIGON_OK);
-  tigon_rms_norm_bwd_args b = bwd_args(d);
-  b.x.shape[0] = b.dy.shape[0] = b.dx.shape[0] = b.rstd.shape[0] = 0;
-  assert_int_equal(tigon_rms_norm_bwd(c, &b), TIGON_OK);
-  for (int i = 0; i < COLS; ++i) assert_true(d->dw[i] == 0);
 }
 
 /* Leading dimensions that do not collapse to one pitch: a [B, H, T, D] view of [B, T, H, D] memory. */
@@ -115,7 +64,7 @@ static void test_strides_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_workspace), cmocka_unit_test(test_empty),
-                                     cmocka_unit_test(test_strided), cmocka_unit_test(test_strides_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_workspace), cmocka_unit_test(test_strided),
+                                     cmocka_unit_test(test_strides_refused)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -146,26 +146,8 @@ static void test_undone(void **state) {
     }
 }
 
-static void test_empty(void **state) {
-  tigon_context *c = *state;
-  data *d = made();
-  static data before;
-  before = *d;
-  tigon_rope_args a = all_args(d);
-  a.q.shape[0] = a.k.shape[0] = a.q_out.shape[0] = a.k_out.shape[0] = a.positions.shape[0] = 0;
-  assert_int_equal(tigon_rope_fwd(c, &a), TIGON_OK);
-  a = all_args(d);
-  a.q.shape[2] = a.q_out.shape[2] = 0;
-  a.q.data = a.q_out.data = NULL;
-  memset(&a.k, 0, sizeof a.k);
-  memset(&a.k_out, 0, sizeof a.k_out);
-  assert_int_equal(tigon_rope_bwd(c, &a), TIGON_OK);
-  assert_memory_equal(d, &before, sizeof before);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_refuses), cmocka_unit_test(test_positions),
-                                     cmocka_unit_test(test_same), cmocka_unit_test(test_undone),
-                                     cmocka_unit_test(test_empty)};
+                                     cmocka_unit_test(test_same), cmocka_unit_test(test_undone)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
