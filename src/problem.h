@@ -3,35 +3,7 @@
 #ifndef TIGON_PROBLEM_H
 #define TIGON_PROBLEM_H
 
-#include <stdbool.h>
-#include <tigon/tigon.h>
-
-#include "core/shared.h"
-
-/* Rows of a problem: leading dimensions of all its tensors, collapsed together. Row r is (i, j, k) with
- * r = (i * middle + j) * inner + k; inner = rows when one pitch a tensor is enough. */
-typedef struct tigon_row_space {
-  int64_t rows;
-  int64_t middle, inner;
-} tigon_row_space;
-
-/* One tensor's rows: row (i, j, k) starts pitch[0] * i + pitch[1] * j + pitch[2] * k elements after data. */
-typedef struct tigon_rows {
-  void *data;
-  int64_t pitch[3];
-} tigon_rows;
-
-/* Offset of row r in elements. */
-TIGON_SHARED int64_t tigon_row_offset(const tigon_row_space *space, const tigon_rows *t, int64_t r) {
-  if (space->inner == space->rows) return r * t->pitch[2];
-  const int64_t k = r % space->inner, ij = r / space->inner;
-  return ij / space->middle * t->pitch[0] + ij % space->middle * t->pitch[1] + k * t->pitch[2];
-}
-
-/* Row r's first element; NULL for an absent tensor. */
-TIGON_SHARED void *tigon_row(const tigon_row_space *space, const tigon_rows *t, size_t element_bytes, int64_t r) {
-  return t->data ? (char *)t->data + tigon_row_offset(space, t, r) * (int64_t)element_bytes : NULL;
-}
+#include "problem/map.h"
 
 /* rms_norm, fused_add_rms_norm, layer_norm and modulated_rms_norm, forward. */
 typedef struct tigon_norm_fwd_problem {
@@ -116,44 +88,6 @@ typedef struct tigon_group_norm_bwd_problem {
   float *slabs;             /* [slabs, 2, groups * channels] workspace: dw, db */
   bool accumulate;          /* into dw and db */
 } tigon_group_norm_bwd_problem;
-
-/* swiglu and geglu, forward. */
-typedef struct tigon_gate_fwd_problem {
-  tigon_row_space space;
-  int64_t cols;
-  tigon_dtype dtype;
-  tigon_rows a, b, c;
-  float gate_mult, down_mult, clamp; /* swiglu only; clamp 0: none */
-  tigon_gelu approx;                 /* geglu only */
-} tigon_gate_fwd_problem;
-typedef tigon_gate_fwd_problem tigon_swiglu_fwd_problem;
-typedef tigon_gate_fwd_problem tigon_geglu_fwd_problem;
-
-/* swiglu and geglu, backward. */
-typedef struct tigon_gate_bwd_problem {
-  tigon_row_space space;
-  int64_t cols;
-  tigon_dtype dtype;
-  tigon_rows dc, a, b, da, db;
-  float gate_mult, down_mult, clamp;
-  tigon_gelu approx;
-} tigon_gate_bwd_problem;
-typedef tigon_gate_bwd_problem tigon_swiglu_bwd_problem;
-typedef tigon_gate_bwd_problem tigon_geglu_bwd_problem;
-
-typedef struct tigon_relu_squared_fwd_problem {
-  tigon_row_space space;
-  int64_t cols;
-  tigon_dtype dtype;
-  tigon_rows x, y;
-} tigon_relu_squared_fwd_problem;
-
-typedef struct tigon_relu_squared_bwd_problem {
-  tigon_row_space space;
-  int64_t cols;
-  tigon_dtype dtype;
-  tigon_rows dy, x, dx;
-} tigon_relu_squared_bwd_problem;
 
 /* One [batch, tokens, heads, head_dim] tensor in memory of any strides. */
 typedef struct tigon_heads {
