@@ -88,16 +88,17 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
 /* ---- the op ---- */
 
 /* Cuts the workspace into `inverse` and what a forward call left out of token_loss and argmax; returns its bytes. */
-static size_t cut_workspace(tigon_cross_entropy_problem *p, char *workspace, bool forward, bool correct) {
+static size_t cut_workspace(tigon_cross_entropy_problem *p, const tigon_cross_entropy_outputs *out, char *workspace,
+                            bool forward) {
   const size_t rows = (size_t)p->space.rows, line = 64;
   size_t bytes = line;
   p->inverse = (float *)workspace;
   if (!forward) return bytes;
-  if (!p->token_loss) {
+  if (!tigon_present(&out->token_loss)) {
     p->token_loss = workspace ? (float *)(workspace + bytes) : NULL;
     bytes += (rows * sizeof *p->token_loss + line - 1) / line * line;
   }
-  if (correct && !p->argmax) {
+  if (tigon_present(&out->correct) && !tigon_present(&out->argmax)) {
     p->argmax = workspace ? (int64_t *)(workspace + bytes) : NULL;
     bytes += (rows * sizeof *p->argmax + line - 1) / line * line;
   }
@@ -126,7 +127,7 @@ static tigon_status prepare(tigon_context *context, const char *call, const tigo
   if (p->space.rows > INT64_MAX / 16)
     return tigon_fail(context, TIGON_ERROR_INVALID, "%s: logits has more rows than a workspace can hold numbers for",
                       call);
-  *needed = cut_workspace(p, a->workspace, forward, tigon_present(&a->out.correct));
+  *needed = cut_workspace(p, &a->out, a->workspace, forward);
   if (shape_only) return TIGON_OK;
   TIGON_TRY(tigon_check_workspace(context, a->workspace, a->workspace_bytes, *needed));
   return tigon_check_indices(context, "labels", &a->labels, tigon_last_dim("logits", &a->logits), p->has_ignore_index,

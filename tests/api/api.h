@@ -1,4 +1,4 @@
-/* What the tests of wrong arguments share: a context, buffers that must stay as they are, the exact sentence. */
+/* What the tests of entry points share: a context, numbers, exact sentences. */
 #ifndef TIGON_TEST_API_H
 #define TIGON_TEST_API_H
 
@@ -30,6 +30,18 @@ static inline void api_expect(tigon_context *context, tigon_status got, tigon_st
   assert_int_equal(got, status);
   assert_string_equal(tigon_last_error(context), sentence);
 }
+
+/* args(made()), changed, is refused by the entry with this sentence, and the file's `data` stays as it is. */
+#define API_REFUSES(entry, args, change, status, sentence)                                     \
+  do {                                                                                         \
+    data *d = made();                                                                          \
+    static data before;                                                                        \
+    __typeof__(args(d)) a = args(d);                                                           \
+    change;                                                                                    \
+    before = *d;                                                                               \
+    api_expect(*state, tigon_##entry(*state, &a), TIGON_ERROR_##status, #entry ": " sentence); \
+    assert_memory_equal(d, &before, sizeof before);                                            \
+  } while (0)
 
 /* Small numbers that differ. */
 static inline void api_fill(float *data, int count, float scale) {

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calls.h"
 #include "core/half.h"
-#include "fuzz/targets.h"
 
-enum { ARENA = 1 << 18, WORKSPACE = 1 << 16 };
+enum { ARENA = 1 << 18, WORKSPACE = 1 << 16, MOST_ENTRIES = 128 };
+static int entries;
 
 /* ---- bytes ---- */
 
@@ -27,38 +28,27 @@ static uint64_t take(bytes *b, size_t count) {
 
 /* ---- making a call ---- */
 
-static tigon_tensor *tensor_at(arguments *a, const part *p) { return (tigon_tensor *)(void *)((char *)a + p->offset); }
-static int tensor_count(const target *t) {
-  int count = 0;
-  while (count < MOST_TENSORS && t->parts[count].shape) ++count;
-  return count;
-}
-
-/* The extents that letters stand for. */
-typedef struct sizes {
-  int64_t of[128];
-} sizes;
-
-static sizes fill_sizes(bytes *b) {
-  sizes s;
-  for (int i = 0; i < 128; ++i) s.of[i] = 1;
-  s.of['r'] = (int64_t)(take(b, 1) % 9);             /* rows */
-  s.of['c'] = (int64_t)(take(b, 1) % 140);           /* columns */
-  s.of['b'] = (int64_t)(take(b, 1) % 4);             /* batches */
-  s.of['t'] = (int64_t)(take(b, 1) % 6);             /* tokens, positions */
-  s.of['s'] = s.of['t'] + (int64_t)(take(b, 1) % 4); /* keys, rows of a table */
-  s.of['v'] = 1 + (int64_t)(take(b, 1) % 40);        /* vocabulary */
-  s.of['w'] = 1 + (int64_t)(take(b, 1) % 24);        /* width */
-  s.of['d'] = 1 + (int64_t)(take(b, 1) % 20);        /* head_dim */
-  const uint64_t small = take(b, 1);
-  s.of['k'] = 1 + (int64_t)(small & 1);                    /* key heads */
-  s.of['p'] = s.of['k'] * (1 + (int64_t)(small >> 1 & 1)); /* query heads */
-  s.of['g'] = 1 + (int64_t)(small >> 2 & 1);               /* groups */
-  s.of['n'] = s.of['g'] * (1 + (int64_t)(small >> 3 & 3)); /* channels */
-  s.of['f'] = (s.of['d'] + 1) / 2;                         /* pairs of a head */
-  s.of['e'] = 2 * s.of['f'];                               /* an even head_dim */
-  s.of['m'] = s.of['b'] * s.of['t'];
-  return s;
+static call_choices choose(bytes *b) {
+  const tigon_dtype dtypes[] = {TIGON_F32, TIGON_F16, TIGON_BF16};
+  call_choices how = {.dtype = dtypes[take(b, 1) % 3], .absent = take(b, 5), .wide = take(b, 5)};
+  int64_t *of = how.extents;
+  of['b'] = (int64_t)(take(b, 1) % 4);
+  of['t'] = (int64_t)(take(b, 1) % 6);
+  of['s'] = of['t'] + (int64_t)(take(b, 1) % 4);
+  of['p'] = of['t'] + (int64_t)(take(b, 1) % 4);
+  of['c'] = (int64_t)(take(b, 1) % 140);
+  of['v'] = 1 + (int64_t)(take(b, 1) % 40);
+  of['d'] = 2 * (1 + (int64_t)(take(b, 1) % 10));
+  const int64_t small = (int64_t)take(b, 1);
+  of['k'] = small % 2 ? 1 + small / 2 % 2 : 1 + small / 2 % 24;
+  of['h'] = of['k'] * (1 + (int64_t)(take(b, 1) % 2));
+  of['g'] = 1 + (int64_t)(take(b, 1) % 2);
+  of['n'] = of['g'] * (1 + (int64_t)(take(b, 1) % 8));
+  how.leading = 1 + (int)(take(b, 1) % 3);
+  how.pad = (int64_t)(take(b, 1) % 5);
+  how.numbers = (uint32_t)take(b, 3);
+  how.beyond = take(b, 1) % 8 == 0;
+  return how;
 }
 
 /* Numbers that break things. */
@@ -82,22 +72,46 @@ static void spoil_tensor(bytes *b, tigon_tensor *t, char *arena) {
   }
 }
 
-/* One 8-byte word beside the tensors: eps, flags, workspace, reserved. A list's pointer does not count. */
-static void spoil_option(bytes *b, const target *t, arguments *a, char *arena) {
-  const size_t at = take(b, 2) % (t->bytes / 8) * 8;
-  for (int i = 0; i < tensor_count(t); ++i)
-    if (at >= t->parts[i].offset && at < t->parts[i].offset + sizeof(tigon_tensor)) return;
-  if (t->workspace && at == t->workspace) {
-    void *const places[] = {NULL, arena + 1, arena + ARENA - WORKSPACE};
-    memcpy((char *)a + at, &places[take(b, 1) % 3], sizeof *places);
-  } else if (t->workspace && at == t->workspace_bytes) {
-    const size_t counts[] = {0, 63, 64, WORKSPACE};
-    memcpy((char *)a + at, &counts[take(b, 1) % 4], sizeof(size_t));
-  } else {
-    const int64_t word = odd_number(b);
-    const double number = (double)(int64_t)take(b, 2) / 64;
-    memcpy((char *)a + at, take(b, 1) % 2 ? (const void *)&word : (const void *)&number, 8);
+/* A number, the workspace, a reserved word, a list's count. */
+static void spoil_option(bytes *b, const tigon_field *field, void *at, char *arena) {
+  void *const places[] = {NULL, arena + 1, arena + ARENA - WORKSPACE};
+  const size_t counts[] = {0, 63, 64, WORKSPACE};
+  const int64_t word = odd_number(b);
+  const double number = (double)(int64_t)take(b, 2) / 64;
+  call_list *list = at;
+  switch (field->kind) {
+    case TIGON_FIELD_WORKSPACE:
+      *(call_workspace *)at = (call_workspace){places[word & 1], counts[take(b, 1) % 4]};
+      break;
+    case TIGON_FIELD_LIST:
+      if (word & 1) list->elements = NULL;
+      list->count = word < CALL_ELEMENTS ? word : CALL_ELEMENTS; /* what is behind the end is no tensor of the call */
+      break;
+    case TIGON_FIELD_RESERVED: ((int64_t *)at)[take(b, 1) % 4] = word; break;
+    case TIGON_FIELD_INT: *(int *)at = (int)word; break;
+    default: memcpy(at, take(b, 1) % 2 ? (const void *)&word : (const void *)&number, 8); break;
   }
+}
+
+static void spoil(bytes *b, call *c, char *arena) {
+  const uint64_t tensor = take(b, 1) % 3, first = take(b, 1), element = take(b, 1);
+  for (int i = 0; i < c->schema->count; ++i) { /* the first field of the kind from a random one on */
+    const tigon_field *field = &c->schema->fields[(first + (uint64_t)i) % (uint64_t)c->schema->count];
+    if ((field->kind == TIGON_FIELD_TENSOR) != (tensor > 0)) continue;
+    void *at = call_field(c, field, (int)(element % CALL_ELEMENTS));
+    if (tensor)
+      spoil_tensor(b, at, arena);
+    else
+      spoil_option(b, field, at, arena);
+    return;
+  }
+}
+
+/* How many values the field has in this call. */
+static int values_of(call *c, const tigon_field *field) {
+  if (!(field->flags & TIGON_FIELD_EACH)) return 1;
+  const int64_t count = ((const call_list *)call_field(c, &c->schema->fields[0], 0))->count;
+  return count > 0 ? (int)count : 0;
 }
 
 /* Out of the arena but describable, or rows without end and without an element: legal for the library, not for this test. */
@@ -115,88 +129,30 @@ static bool leaves_arena(const tigon_tensor *t, const char *arena) {
   return empty ? endless : (double)((const char *)t->data - arena) + reach * 8 > ARENA - WORKSPACE;
 }
 
-typedef struct call {
-  const target *target;
-  arguments a;
-  char *arena;
-} call;
-
-/* A legal tensor at `data`; indices are written there. Returns its bytes. */
-static int64_t make_tensor(bytes *b, const part *p, const sizes *sizes, tigon_dtype dtype, bool wide, int64_t pad,
-                           char *data, tigon_tensor *made) {
-  const bool index = p->dtype >= 'A' && p->dtype <= 'Z';
-  *made = (tigon_tensor){.data = data, .ndim = (int32_t)strlen(p->shape)};
-  made->dtype = index             ? (wide ? TIGON_I64 : TIGON_I32)
-                : p->dtype == 'l' ? TIGON_I64
-                : p->dtype == 'e' ? TIGON_I32
-                : p->dtype == 'x' ? dtype
-                : p->dtype == 'f' ? TIGON_F32
-                : wide            ? TIGON_F32
-                                  : dtype;
-  int64_t step = 1;
-  for (int d = made->ndim - 1; d >= 0; --d) {
-    made->shape[d] = sizes->of[(unsigned char)p->shape[d]];
-    made->strides[d] = step;
-    step *= made->shape[d] > 0 ? made->shape[d] : 1;
-    if (d == made->ndim - 1 && made->ndim > 1 && p->dtype == 'x') step += pad;
-  }
-  const int64_t limit = index ? sizes->of[p->dtype - 'A' + 'a'] : 0;
-  for (int64_t i = 0; i < step && index; ++i) {
-    const int64_t value = limit > 0 ? (int64_t)(take(b, 1) % (uint64_t)(limit + (pad == 4))) : 0;
-    const int32_t narrow = (int32_t)value;
-    if (wide)
-      memcpy(data + 8 * i, &value, 8);
-    else
-      memcpy(data + 4 * i, &narrow, 4);
-  }
-  return step * (int64_t)tigon_dtype_size(made->dtype);
-}
-
 /* The same bytes give the same call, but for where the arena is. False: not for this test. */
 static bool make_call(bytes b, char *arena, call *c) {
-  *c = (call){.target = &targets[take(&b, 1) % TARGETS], .arena = arena};
-  const target *t = c->target;
-  const uint64_t spoils = take(&b, 1) % 4, choices = take(&b, 2), absent = take(&b, 2);
-  const tigon_dtype dtypes[] = {TIGON_F32, TIGON_F16, TIGON_BF16}, dtype = dtypes[take(&b, 1) % 3];
-  const sizes s = fill_sizes(&b);
-  const int64_t pad = (int64_t)(take(&b, 1) % 5);
-  set_options(t, &c->a, s.of['g'], (unsigned)take(&b, 1));
-  char *next = arena + (take(&b, 1) % 8) * 8;
-  for (int i = 0; i < tensor_count(t); ++i) {
-    const part *p = &t->parts[i];
-    if (p->optional && absent >> i & 1) continue;
-    next += (make_tensor(&b, p, &s, dtype, choices >> i & 1, pad, next, tensor_at(&c->a, p)) + 63) / 64 * 64;
-    if (next - arena > ARENA - WORKSPACE) return false;
+  const int entry = (int)(take(&b, 1) % (uint64_t)entries);
+  const uint64_t spoils = take(&b, 1) % 5 / 2, at = (take(&b, 1) % 8) * 8;
+  const call_choices how = choose(&b);
+  if (!call_make(c, entry, tigon_schema_at(entry), &how, arena + at, ARENA - WORKSPACE - at)) return false;
+  call_set_workspace(c, arena + ARENA - WORKSPACE, WORKSPACE);
+  for (uint64_t i = 0; i < spoils; ++i) spoil(&b, c, arena);
+  for (int i = 0; i < c->schema->count; ++i) {
+    const tigon_field *field = &c->schema->fields[i];
+    for (int e = 0; field->kind == TIGON_FIELD_TENSOR && e < values_of(c, field); ++e)
+      if (leaves_arena(call_tensor(c, field, e), arena)) return false;
   }
-  if (t->workspace) {
-    char *const workspace = arena + ARENA - WORKSPACE;
-    const size_t size = WORKSPACE;
-    memcpy((char *)&c->a + t->workspace, &workspace, sizeof workspace);
-    memcpy((char *)&c->a + t->workspace_bytes, &size, sizeof size);
-  }
-  for (uint64_t i = 0; i < spoils; ++i) {
-    if (take(&b, 1) % 3)
-      spoil_tensor(&b, tensor_at(&c->a, &t->parts[take(&b, 1) % (unsigned)tensor_count(t)]), arena);
-    else
-      spoil_option(&b, t, &c->a, arena);
-  }
-  if (t->call == call_adamw_step)
-    forget_behind(c->a.adamw_step.args.count, c->a.adamw_step.params, sizeof *c->a.adamw_step.params);
-  if (t->call == call_adamw_clip)
-    forget_behind(c->a.adamw_clip.args.count, c->a.adamw_clip.grads, sizeof *c->a.adamw_clip.grads);
-  for (int i = 0; i < tensor_count(t); ++i)
-    if (leaves_arena(tensor_at(&c->a, &t->parts[i]), arena)) return false;
   return true;
 }
 
 /* ---- comparing ---- */
 
-static long done[TARGETS], refused[TARGETS]; /* calls */
+static long done[MOST_ENTRIES], refused[MOST_ENTRIES]; /* calls */
 static tigon_context *contexts[2];
 static char *arenas[2], *fresh, *before; /* before: as it was when the op was called */
 
 static void die(const char *what, const call *c) {
-  fprintf(stderr, "%s: %s\n  cpu: %s\n  ref: %s\n", c->target->name, what, tigon_last_error(contexts[0]),
+  fprintf(stderr, "%s: %s\n  cpu: %s\n  ref: %s\n", c->schema->name, what, tigon_last_error(contexts[0]),
           tigon_last_error(contexts[1]));
   abort();
 }
@@ -220,25 +176,28 @@ static int64_t offset_of(const tigon_tensor *t, int64_t index) {
   return offset;
 }
 
+static void compare_tensor(call calls[2], const tigon_field *field, int element) {
+  const tigon_tensor *a = call_tensor(&calls[0], field, element), *b = call_tensor(&calls[1], field, element);
+  if (!a->data || a->ndim == 0) return;
+  int64_t count = 1;
+  for (int d = 0; d < a->ndim; ++d) count *= a->shape[d];
+  for (int64_t e = 0; e < count; ++e) {
+    const int64_t at = offset_of(a, e);
+    const bool same = a->dtype == TIGON_I32 || a->dtype == TIGON_I64
+                          ? tigon_load_index(a->data, at, a->dtype) == tigon_load_index(b->data, at, b->dtype)
+                          : close_enough(tigon_load_f64(a->data, at, a->dtype), tigon_load_f64(b->data, at, b->dtype));
+    if (same) continue;
+    fprintf(stderr, "%s, element %lld: %g and %g\n", field->name, (long long)e, tigon_load_f64(a->data, at, a->dtype),
+            tigon_load_f64(b->data, at, b->dtype));
+    die("outputs differ", &calls[0]);
+  }
+}
+
 static void compare_outputs(call calls[2]) {
-  const target *t = calls[0].target;
-  for (int i = 0; i < tensor_count(t); ++i) {
-    if (!t->parts[i].out) continue;
-    const tigon_tensor *a = tensor_at(&calls[0].a, &t->parts[i]), *b = tensor_at(&calls[1].a, &t->parts[i]);
-    if (!a->data || a->ndim == 0) continue;
-    int64_t count = 1;
-    for (int d = 0; d < a->ndim; ++d) count *= a->shape[d];
-    for (int64_t e = 0; e < count; ++e) {
-      const int64_t at = offset_of(a, e);
-      const bool same =
-          a->dtype == TIGON_I32 || a->dtype == TIGON_I64
-              ? tigon_load_index(a->data, at, a->dtype) == tigon_load_index(b->data, at, b->dtype)
-              : close_enough(tigon_load_f64(a->data, at, a->dtype), tigon_load_f64(b->data, at, b->dtype));
-      if (same) continue;
-      fprintf(stderr, "tensor %d, element %lld: %g and %g\n", i, (long long)e, tigon_load_f64(a->data, at, a->dtype),
-              tigon_load_f64(b->data, at, b->dtype));
-      die("outputs differ", &calls[0]);
-    }
+  for (int i = 0; i < calls[0].schema->count; ++i) {
+    const tigon_field *field = &calls[0].schema->fields[i];
+    if (field->kind != TIGON_FIELD_TENSOR || !(field->flags & TIGON_FIELD_OUT)) continue;
+    for (int e = 0; e < values_of(&calls[0], field); ++e) compare_tensor(calls, field, e);
   }
 }
 
@@ -264,14 +223,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     before = malloc(ARENA);
     if (!fresh || !before) abort();
     fill(fresh);
+    while (tigon_schema_at(entries)) ++entries;
+    if (entries > MOST_ENTRIES) abort();
   }
-  call calls[2];
+  static call calls[2];
   tigon_status status[2];
   for (int i = 0; i < 2; ++i) {
     memcpy(arenas[i], fresh, ARENA);
     if (!make_call((bytes){data, size}, arenas[i], &calls[i])) return 0;
     if (i == 0) memcpy(before, arenas[i], ARENA);
-    status[i] = calls[i].target->call(contexts[i], &calls[i].a);
+    status[i] = call_run(&calls[i], contexts[i]);
   }
   if (status[0] != status[1]) die("the statuses differ", &calls[0]);
   if (status[0] != TIGON_OK) {
@@ -279,11 +240,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       die("the sentences differ", &calls[0]);
     for (int i = 0; i < 2; ++i)
       if (memcmp(arenas[i], before, ARENA) != 0) die("an error, and something was written", &calls[0]);
-    ++refused[calls[0].target - targets];
+    ++refused[calls[0].entry];
     return 0;
   }
   compare_outputs(calls);
-  ++done[calls[0].target - targets];
+  ++done[calls[0].entry];
   return 0;
 }
 
@@ -313,12 +274,13 @@ static int run_corpus(const char *path) {
   return count == 0;
 }
 
-/* Each target must be called and refused often, else its inputs are worth nothing. */
+/* Each entry must be called and refused often, else its inputs are worth nothing. */
 static int report(long inputs) {
   int poor = 0;
-  for (int i = 0; i < TARGETS; ++i) {
-    const bool rich = done[i] > inputs / TARGETS / 8 && refused[i] > inputs / TARGETS / 8;
-    printf("%s: %ld calls done, %ld refused%s\n", targets[i].name, done[i], refused[i], rich ? "" : ": too few");
+  for (int i = 0; i < entries; ++i) {
+    const bool rich = done[i] > inputs / entries / 8 && refused[i] > inputs / entries / 8;
+    printf("%s: %ld calls done, %ld refused%s\n", tigon_schema_at(i)->name, done[i], refused[i],
+           rich ? "" : ": too few");
     poor += !rich;
   }
   return poor > 0;

@@ -1,0 +1,481 @@
+/* Every entry refuses every wrong argument with one exact sentence and writes nothing. What is wrong is read from the entry's
+ * description; the sentences are this program's own. tests/api/schemas.txt holds the descriptions. */
+#include "relations.h"
+
+enum { ARENA = 1 << 18, ROOM = 1 << 16, GAP = 1024 };
+
+static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM]; /* tensors, then the workspace */
+static char *const workspace = memory + ARENA;
+
+/* The calls of one entry, and what went wrong with them. */
+typedef struct test {
+  tigon_context *context;
+  call legal;
+  size_t workspace_bytes;
+  long done, wrong;
+  bool quiet;
+} test;
+
+/* ---- one refusal ---- */
+
+/* The call must fail with this sentence, which the entry's name begins. */
+static void refuse(test *t, const call *changed, tigon_status status, const char *format, ...) {
+  char sentence[SENTENCE];
+  int used = snprintf(sentence, sizeof sentence, "%s: ", changed->schema->name);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(sentence + used, sizeof sentence - (size_t)used, format, list);
+  va_end(list);
+  call c = *changed;
+  const tigon_status got = call_run(&c, t->context);
+  const bool written = memcmp(memory, before, sizeof memory) != 0;
+  ++t->done;
+  if (got == status && strcmp(tigon_last_error(t->context), sentence) == 0 && !written) return;
+  ++t->wrong;
+  if (written) memcpy(memory, before, sizeof memory);
+  if (!t->quiet)
+    print_error("got %s \"%s\"%s\nmust %s \"%s\"\n", tigon_status_name(got), got ? tigon_last_error(t->context) : "",
+                written ? ", and memory was written" : "", tigon_status_name(status), sentence);
+}
+#define REFUSE(...) refuse(t, &c, TIGON_ERROR_INVALID, __VA_ARGS__)
+
+/* The call must succeed; memory is then as before. */
+static void accept(test *t, call *c, const char *what) {
+  ++t->done;
+  if (call_run(c, t->context) != TIGON_OK) {
+    ++t->wrong;
+    if (!t->quiet) print_error("%s\nmust be taken: %s\n", tigon_last_error(t->context), what);
+  }
+  memcpy(memory, before, sizeof memory);
+}
+
+/* The changed call is refused as the model says; where it finds nothing wrong, the call is left alone. */
+static void refuse_relation(test *t, call *c) {
+  char sentence[SENTENCE];
+  if (wrong_relation(c, false, sentence) || wrong_relation(c, true, sentence))
+    refuse(t, c, TIGON_ERROR_INVALID, "%s", sentence);
+}
+
+/* ---- one tensor ---- */
+
+static const char *allowed(const tigon_field *field) {
+  const uint32_t f32 = 1u << TIGON_F32, floats = f32 | 1u << TIGON_F16 | 1u << TIGON_BF16;
+  const uint32_t i32 = 1u << TIGON_I32, i64 = 1u << TIGON_I64;
+  return field->dtypes == floats        ? "f32, f16, bf16"
+         : field->dtypes == f32         ? "f32"
+         : field->dtypes == i32         ? "i32"
+         : field->dtypes == i64         ? "i64"
+         : field->dtypes == (i32 | i64) ? "i32, i64"
+                                        : "?";
+}
+
+static void refuse_tensor(test *t, const tigon_field *field) {
+  call c = t->legal;
+  tigon_tensor *x = call_tensor(&c, field, CALL_ELEMENTS - 1);
+  const tigon_tensor good = *x;
+  char text[NAME];
+  const char *name = name_of(c.schema, field, text);
+#define WITH(change, ...) (*x = good, change, REFUSE(__VA_ARGS__))
+  if (!(field->flags & TIGON_FIELD_OPTIONAL)) WITH(memset(x, 0, sizeof *x), "%s is absent", name);
+  WITH(x->data = NULL, "%s.data is NULL", name);
+  WITH(x->data = (char *)x->data + 1, "%s.data is not aligned to %d bytes (%s)", name, (int)size_of(&good),
+       dtype_of(good.dtype));
+  const int odd_ndims[] = {9, -1, 0};
+  for (int i = 0; i < 3; ++i) WITH(x->ndim = odd_ndims[i], "%s.ndim is %d, must be 1 to 8", name, odd_ndims[i]);
+  for (int dtype = TIGON_F32; dtype <= TIGON_I64; ++dtype)
+    if (!(field->dtypes >> dtype & 1))
+      WITH(x->dtype = (tigon_dtype)dtype, "%s.dtype is %s, must be %s", name, dtype_of((tigon_dtype)dtype),
+           allowed(field));
+  const int odd_dtypes[] = {0, 6, 31, 32, 99, -1};
+  for (int i = 0; i < 6; ++i)
+    WITH(x->dtype = (tigon_dtype)odd_dtypes[i], "%s.dtype is %d, must be %s", name, odd_dtypes[i], allowed(field));
+  const bool many = count_of(&good) > good.shape[0];
+  WITH(x->shape[0] = INT64_MAX,
+       many ? "%s has more elements than 64 bits count" : "%s reaches further than 64 bits address", name);
+  for (int d = 0; d < good.ndim; ++d) {
+    WITH(x->shape[d] = -1, "%s.shape[%d] is -1, must be >= 0", name, d);
+    WITH(x->strides[d] = -1, "%s.strides[%d] is -1, must be >= 0", name, d);
+    const bool last = d == good.ndim - 1, dense = field->flags & TIGON_FIELD_CONTIGUOUS;
+    if (good.shape[d] < 2) continue;
+    if (dense)
+      WITH(x->strides[d] += 1, "%s.strides[%d] is %d, must be %d (contiguous)", name, d, (int)good.strides[d] + 1,
+           (int)good.strides[d]);
+    else if (!last)
+      WITH(x->strides[d] = INT64_MAX, "%s reaches further than 64 bits address", name);
+    else if (!(field->flags & TIGON_FIELD_FREE_LAST) || good.ndim != 2)
+      WITH(x->strides[d] = 2, "%s.strides[%d] is 2, must be 1", name, d);
+  }
+#undef WITH
+}
+
+/* Each extent one off, one dimension more and less, each dtype that the field may have. */
+static void refuse_relations(test *t, const tigon_field *field) {
+  call c = t->legal;
+  tigon_tensor *x = call_tensor(&c, field, CALL_ELEMENTS - 1);
+  const tigon_tensor good = *x;
+#define WITH(change) (*x = good, change, refuse_relation(t, &c))
+  for (int dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype)
+    if (field->dtypes >> dtype & 1 && !field->below) WITH(x->dtype = (tigon_dtype)dtype);
+  if (field->shape[0] == '?') return;
+  for (int d = 0; d < good.ndim; ++d)
+    for (int by = -1; by <= 1; by += 2) WITH((memset(x->strides, 0, sizeof x->strides), x->shape[d] += by));
+  memset(x->strides, 0, sizeof x->strides);
+  WITH((memset(x->strides, 0, sizeof x->strides), x->shape[x->ndim++] = 1));
+  if (good.ndim > 1) WITH((memset(x->strides, 0, sizeof x->strides), --x->ndim));
+#undef WITH
+}
+
+/* ---- memory that tensors share ---- */
+
+static bool is_one_of(const char *list, const char *name) {
+  char words[NAME], *rest = words;
+  snprintf(words, sizeof words, "%s", list ? list : "");
+  for (const char *word; (word = strtok_r(rest, " ", &rest));)
+    if (strcmp(word, name) == 0) return true;
+  return false;
+}
+
+/* One output over another tensor. */
+static void refuse_pair(test *t, const tigon_field *out, const tigon_field *other) {
+  call c = t->legal;
+  tigon_tensor *x = call_tensor(&c, out, CALL_ELEMENTS - 1), *y = call_tensor(&c, other, CALL_ELEMENTS - 1);
+  const bool swap = other->flags & TIGON_FIELD_OUT && other < out; /* of two outputs the first is named first */
+  const tigon_field *first = swap ? other : out, *second = swap ? out : other;
+  char a[NAME], b[NAME];
+  const char *first_name = name_of(c.schema, first, a), *second_name = name_of(c.schema, second, b);
+  const bool in_place = is_one_of(first->in_place, second->name);
+  const char *how = in_place ? " in part, must be the same view or apart" : ", must be apart";
+  char *const data = y->data;
+  if (count_of(x) > 1) {
+    x->data = data - (count_of(x) - 1) * size_of(x); /* the last element of the one on the first of the other */
+    refuse(t, &c, TIGON_ERROR_ALIAS, "%s overlaps %s%s", first_name, second_name, how);
+  }
+  x->data = data;
+  bool same = x->dtype == y->dtype && x->ndim == y->ndim && in_place;
+  for (int d = 0; same && d < x->ndim; ++d) same = x->shape[d] == y->shape[d] && x->strides[d] == y->strides[d];
+  if (same)
+    accept(t, &c, first_name);
+  else
+    refuse(t, &c, TIGON_ERROR_ALIAS, "%s overlaps %s%s", first_name, second_name, how);
+}
+
+static void refuse_overlap(test *t, const tigon_field *field) {
+  call c = t->legal;
+  char text[NAME];
+  tigon_tensor *x = call_tensor(&c, field, CALL_ELEMENTS - 1);
+  if (field->flags & TIGON_FIELD_OUT) {
+    for (int i = 0; i < c.schema->count; ++i) {
+      const tigon_field *other = &c.schema->fields[i];
+      if (other != field && other->kind == TIGON_FIELD_TENSOR && call_tensor(&c, other, CALL_ELEMENTS - 1)->data)
+        refuse_pair(t, field, other);
+    }
+    if (!(field->flags & TIGON_FIELD_CONTIGUOUS)) {
+      x->strides[0] = 0;
+      refuse(t, &c, TIGON_ERROR_ALIAS, "%s overlaps itself, its strides must keep elements apart",
+             name_of(c.schema, field, text));
+    }
+  }
+  if (!t->workspace_bytes) return;
+  c = t->legal;
+  x->data = workspace + (size_of(x) < (int64_t)t->workspace_bytes ? t->workspace_bytes - (size_t)size_of(x) : 0);
+  refuse(t, &c, TIGON_ERROR_ALIAS, "workspace overlaps %s, must be apart", name_of(c.schema, field, text));
+}
+
+/* ---- what is no tensor ---- */
+
+static void refuse_double(test *t, const tigon_field *field) {
+  call c = t->legal;
+  char text[NAME];
+  const char *name = name_of(c.schema, field, text);
+  double *at = call_field(&c, field, CALL_ELEMENTS - 1);
+  const bool below = field->flags & TIGON_FIELD_BELOW_HIGH;
+  const double values[] = {(double)NAN,
+                           (double)INFINITY,
+                           -(double)INFINITY,
+                           field->low - 1,
+                           2 * field->high,
+                           below ? field->high : 1e39,
+                           field->low > 0 && !(field->flags & TIGON_FIELD_OR_ZERO) ? 0 : -1e39};
+  for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
+    *at = values[i];
+    if (values[i] >= field->low && values[i] <= field->high && !(below && values[i] == field->high)) continue;
+    if (below)
+      REFUSE("%s is %g, must be at least %g and less than %g", name, values[i], field->low, field->high);
+    else
+      REFUSE("%s is %g, must be %g to %g", name, values[i], field->low, field->high);
+  }
+}
+
+static void refuse_integer(test *t, const tigon_field *field) {
+  call c = t->legal;
+  void *at = call_field(&c, field, 0);
+  const bool wide = field->kind == TIGON_FIELD_INT64, no_limit = isinf(field->high);
+  const int low = (int)field->low, high = no_limit ? 0 : (int)field->high;
+  const int64_t values[] = {low - 1, wide ? INT64_MIN : INT32_MIN, high + 1, wide ? INT64_MAX : INT32_MAX};
+  for (int i = 0; i < (no_limit ? 2 : 4); ++i) {
+    if (wide)
+      *(int64_t *)at = values[i];
+    else
+      *(int *)at = (int)values[i];
+    if (no_limit)
+      REFUSE("%s is %" PRId64 ", must be >= %d", field->name, values[i], low);
+    else
+      REFUSE("%s is %" PRId64 ", must be %d %s %d", field->name, values[i], low,
+             field->flags & TIGON_FIELD_IS_FLAG ? "or" : "to", high);
+  }
+}
+
+static void refuse_divisor(test *t, const tigon_field *field) {
+  call c = t->legal;
+  const tigon_field *x = &c.schema->fields[0]; /* whose second dimension it divides */
+  const int64_t values[] = {0, -1, INT64_MIN, call_tensor(&c, x, 0)->shape[1] - 1, call_tensor(&c, x, 0)->shape[1] + 1};
+  for (int i = 0; i < 5; ++i) {
+    *(int64_t *)call_field(&c, field, 0) = values[i];
+    REFUSE("%s is %" PRId64 ", must divide %d (%s.shape[1])", field->name, values[i],
+           (int)call_tensor(&c, x, 0)->shape[1], x->name);
+  }
+}
+
+static void refuse_list(test *t, const tigon_field *field) {
+  call c = t->legal;
+  call_list *list = call_field(&c, field, 0);
+  list->elements = NULL;
+  REFUSE("%s is NULL", field->name);
+  list->count = -1;
+  REFUSE("count is -1, must be >= 0");
+  list->count = INT64_MIN;
+  REFUSE("count is -9223372036854775808, must be >= 0");
+}
+
+static void refuse_reserved(test *t, const tigon_field *field) {
+  for (int i = 0; i < 4; ++i) {
+    call c = t->legal;
+    ((uint64_t *)call_field(&c, field, 0))[i] = 7;
+    REFUSE("%s[%d] is 7, must be 0", field->name, i);
+  }
+}
+
+static void refuse_workspace(test *t) {
+  call c = t->legal;
+  const size_t bytes = t->workspace_bytes;
+  if (!bytes) return;
+  call_set_workspace(&c, NULL, bytes);
+  refuse(t, &c, TIGON_ERROR_WORKSPACE, "workspace is NULL, must have %zu bytes", bytes);
+  call_set_workspace(&c, workspace, bytes - 1);
+  refuse(t, &c, TIGON_ERROR_WORKSPACE, "workspace_bytes is %zu, must be %zu or more", bytes - 1, bytes);
+  call_set_workspace(&c, workspace, 0);
+  refuse(t, &c, TIGON_ERROR_WORKSPACE, "workspace_bytes is 0, must be %zu or more", bytes);
+  for (int by = 1; by < 64; by += 31) {
+    call_set_workspace(&c, workspace + by, bytes);
+    refuse(t, &c, TIGON_ERROR_WORKSPACE, "workspace is not aligned to 64 bytes");
+  }
+}
+
+static void refuse_field(test *t, const tigon_field *field) {
+  switch (field->kind) {
+    case TIGON_FIELD_TENSOR:
+      if (!call_tensor(&t->legal, field, CALL_ELEMENTS - 1)->data) return; /* one that this call may not have */
+      refuse_tensor(t, field);
+      refuse_relations(t, field);
+      refuse_overlap(t, field);
+      return;
+    case TIGON_FIELD_DOUBLE: refuse_double(t, field); return;
+    case TIGON_FIELD_INT:
+    case TIGON_FIELD_INT64:
+      if (field->divides)
+        refuse_divisor(t, field);
+      else if (field->low != 0 || field->high != 0)
+        refuse_integer(t, field);
+      return;
+    case TIGON_FIELD_LIST: refuse_list(t, field); return;
+    case TIGON_FIELD_RESERVED: refuse_reserved(t, field); return;
+    case TIGON_FIELD_WORKSPACE: refuse_workspace(t); return;
+  }
+}
+
+/* ---- indices ---- */
+
+/* Is it where an index out of range is counted, so that the call is not refused? */
+static bool is_error_flag(const tigon_field *field) {
+  return field->flags & TIGON_FIELD_OUT && field->dtypes == 1u << TIGON_I32;
+}
+
+/* "logits.shape[1]": where a letter is given its extent; false where only an operator's header says it. */
+static bool find_letter(call *c, char letter, char from[NAME]) {
+  for (int i = 0; i < c->schema->count; ++i) {
+    const tigon_field *field = &c->schema->fields[i];
+    const char *at = field->kind == TIGON_FIELD_TENSOR ? strchr(field->shape, letter) : NULL;
+    if (!at || strchr("?1@", field->shape[0])) continue;
+    const int behind = (int)strlen(at), d = (int)(at - field->shape), ndim = call_tensor(c, field, 0)->ndim;
+    snprintf(from, NAME, "%s.shape[%d]", field->name, strpbrk(field->shape, "*&") ? ndim - behind : d);
+    return true;
+  }
+  return false;
+}
+
+/* The legal call has no flag for them. */
+static void refuse_indices(test *t, const tigon_field *field, int64_t extent) {
+  call c = t->legal;
+  const tigon_tensor *x = call_tensor(&c, field, 0);
+  char from[NAME];
+  if (!find_letter(&c, field->below, from)) return;
+  const int last = (int)count_of(x) - 1;
+  const int64_t values[] = {extent, -1, INT32_MAX, INT32_MIN};
+  for (int i = 0; i < 4; ++i) {
+    const int32_t value = (int32_t)values[i];
+    ((int32_t *)x->data)[last] = value;
+    memcpy(before, memory, sizeof memory);
+    REFUSE("%s[%d] is %d, must be 0 to %d (%s - 1)", field->name, last, value, (int)extent - 1, from);
+  }
+}
+
+/* ---- an entry ---- */
+
+static call_choices choices(tigon_dtype dtype, int leading) {
+  return (call_choices){.dtype = dtype,
+                        .leading = leading,
+                        .gap = GAP,
+                        .extents = {['s'] = 2,
+                                    ['b'] = 2,
+                                    ['t'] = 3,
+                                    ['p'] = 7,
+                                    ['k'] = 2,
+                                    ['h'] = 4,
+                                    ['d'] = 4,
+                                    ['g'] = 3,
+                                    ['n'] = 6,
+                                    ['c'] = 8,
+                                    ['v'] = 5}};
+}
+
+static void make(test *t, int entry, const tigon_schema *schema, const call_choices *how) {
+  assert_true(call_make(&t->legal, entry, schema, how, memory, ARENA) > 0);
+  assert_int_equal(call_query(&t->legal, t->context, &t->workspace_bytes), TIGON_OK);
+  assert_true(t->workspace_bytes <= ROOM);
+  call_set_workspace(&t->legal, workspace, t->workspace_bytes);
+  memcpy(before, memory, sizeof memory);
+}
+
+/* All that one call can have wrong, and that it is taken as it is and without each tensor that may be absent. */
+static void try_call(test *t, int entry, const tigon_schema *schema, call_choices how) {
+  for (int i = 0; i < schema->count; ++i) {
+    how.absent = schema->fields[i].flags & TIGON_FIELD_OPTIONAL ? UINT64_C(1) << i : 0;
+    how.wide = UINT64_C(1) << i;
+    make(t, entry, schema, &how);
+    accept(t, &t->legal, schema->name);
+  }
+  how.absent = how.wide = 0;
+  make(t, entry, schema, &how);
+  for (int i = 0; i < schema->count; ++i) refuse_field(t, &schema->fields[i]);
+  for (int i = 0; i < schema->count; ++i) how.absent |= (uint64_t)is_error_flag(&schema->fields[i]) << i;
+  for (int i = 0; i < schema->count; ++i) {
+    if (!schema->fields[i].below) continue;
+    make(t, entry, schema, &how);
+    refuse_indices(t, &schema->fields[i], how.extents[(int)schema->fields[i].below]);
+  }
+}
+
+static void try_entry(test *t, int entry, const tigon_schema *schema) {
+  const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16};
+  for (int i = 0; i < 2; ++i)
+    for (int leading = 1; leading <= 3; ++leading) try_call(t, entry, schema, choices(dtypes[i], leading));
+}
+
+static void test_every_entry(void **state) {
+  const tigon_schema *schema;
+  for (int i = 0; (schema = tigon_schema_at(i)); ++i) {
+    test t = {.context = *state};
+    try_entry(&t, i, schema);
+    print_message("%s: %ld calls\n", schema->name, t.done);
+    assert_int_equal(t.wrong, 0);
+    assert_true(t.done > 200);
+    tigon_context *const c = t.context;
+    char sentence[SENTENCE];
+    snprintf(sentence, sizeof sentence, "%s: args is NULL", schema->name);
+    api_expect(c, tigon_schema_call(i, c, NULL), TIGON_ERROR_INVALID, sentence);
+    snprintf(sentence, sizeof sentence, "%s: context is NULL", schema->name);
+    api_expect(NULL, tigon_schema_call(i, NULL, t.legal.args), TIGON_ERROR_INVALID, sentence);
+    api_expect(NULL, tigon_schema_call(i, NULL, NULL), TIGON_ERROR_INVALID, sentence);
+  }
+}
+
+/* ---- queries of the workspace ---- */
+
+#define TIGON_QUERY(op, entry)                                                         \
+  static tigon_status query_##op##_##entry(tigon_context *context, const void *args) { \
+    return tigon_##op##_##entry##_workspace(context, args, NULL);                      \
+  }
+#include "ops.def"
+static const struct {
+  const char *name;
+  tigon_status (*call)(tigon_context *context, const void *args); /* with no place for the bytes */
+} queries[] = {
+#define TIGON_QUERY(op, entry) {#op "_" #entry, query_##op##_##entry},
+#include "ops.def"
+};
+
+static void test_queries(void **state) {
+  tigon_context *c = *state;
+  const tigon_schema *schema;
+  for (int i = 0; (schema = tigon_schema_at(i)); ++i) {
+    const call_choices how = choices(TIGON_F32, 2);
+    test t = {.context = c};
+    make(&t, i, schema, &how);
+    char sentence[SENTENCE];
+    size_t bytes = 5, again = 5;
+    for (size_t q = 0; q < sizeof queries / sizeof *queries; ++q) {
+      if (strcmp(queries[q].name, schema->name) != 0) continue;
+      snprintf(sentence, sizeof sentence, "%s_workspace: bytes is NULL", schema->name);
+      api_expect(c, queries[q].call(c, t.legal.args), TIGON_ERROR_INVALID, sentence);
+    }
+    if (schema->fields[schema->count - 2].kind != TIGON_FIELD_WORKSPACE) continue;
+    tigon_status status = tigon_schema_workspace(i, c, NULL, &bytes, NULL);
+    assert_int_equal(status, TIGON_ERROR_INVALID);
+    assert_non_null(strstr(tigon_last_error(c), ": args is NULL"));
+    status = tigon_schema_workspace(i, NULL, t.legal.args, &bytes, NULL);
+    assert_int_equal(status, TIGON_ERROR_INVALID);
+    assert_non_null(strstr(tigon_last_error(NULL), ": context is NULL"));
+    assert_int_equal(bytes, 5);
+    /* No query looks at data, or at the workspace. */
+    for (int f = 0; f < schema->count; ++f)
+      if (schema->fields[f].kind == TIGON_FIELD_TENSOR && !(schema->fields[f].flags & TIGON_FIELD_EACH))
+        call_tensor(&t.legal, &schema->fields[f], 0)->data = NULL;
+    call_set_workspace(&t.legal, NULL, 0);
+    assert_int_equal(call_query(&t.legal, c, &again), TIGON_OK);
+    assert_int_equal(again, t.workspace_bytes);
+  }
+}
+
+/* ---- this test itself ---- */
+
+/* A description that says otherwise than the library checks: wrong sentences, or calls that it does not refuse. */
+static void test_wrong_descriptions(void **state) {
+  const tigon_schema *schema = tigon_schema_at(0);
+  assert_string_equal(schema->name, "rms_norm_fwd");
+  for (int lie = 0; lie < 8; ++lie) {
+    tigon_field fields[16];
+    memcpy(fields, schema->fields, (size_t)schema->count * sizeof *fields);
+    tigon_schema wrong = *schema;
+    wrong.fields = fields;
+    tigon_field *x = &fields[0], *w = &fields[1], *y = &fields[2], *eps = &fields[4];
+    switch (lie) {
+      case 0: w->flags &= ~TIGON_FIELD_OPTIONAL; break;
+      case 1: y->flags |= TIGON_FIELD_OPTIONAL; break;
+      case 2: w->or_dtype = TIGON_DTYPE_NONE; break;
+      case 3: w->flags &= ~TIGON_FIELD_CONTIGUOUS; break;
+      case 4: y->in_place = NULL; break;
+      case 5: y->in_place = "x w"; break;
+      case 6: eps->low = 1; break;
+      default: x->dtypes |= 1u << TIGON_I64; break;
+    }
+    test t = {.context = *state, .quiet = true};
+    try_call(&t, 0, &wrong, choices(TIGON_BF16, 1));
+    assert_true(t.wrong > 0);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_entry), cmocka_unit_test(test_queries),
+                                     cmocka_unit_test(test_wrong_descriptions)};
+  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+}

@@ -1,0 +1,188 @@
+#include "calls.h"
+
+#include <math.h>
+#include <string.h>
+
+void *call_field(call *c, const tigon_field *field, int element) {
+  const bool each = field->flags & TIGON_FIELD_EACH;
+  return (each ? c->elements + (size_t)element * c->schema->element_bytes : c->args) + field->offset;
+}
+
+static const tigon_field *find(const call *c, const char *name) {
+  for (int i = 0; i < c->schema->count; ++i)
+    if (strcmp(c->schema->fields[i].name, name) == 0) return &c->schema->fields[i];
+  return NULL;
+}
+
+/* ---- what descriptions cannot say ---- */
+
+/* `name` is absent unless `with` is present. */
+static const struct {
+  const char *op, *name, *with;
+} together[] = {{"rope", "k", "k_out"}, {"rope", "k_out", "k"}, {"linear", "dx", "w"}, {"linear", "dw", "x"}};
+
+static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
+static bool is_per_row(call *c) { /* reduction none */
+  const tigon_field *reduction = find(c, "options.reduction");
+  return reduction && *(int *)call_field(c, reduction, 0) == TIGON_REDUCTION_NONE;
+}
+
+/* Is the optional tensor left out of this call? */
+static bool is_left_out(call *c, const tigon_field *field, bool absent) {
+  const bool loss = strcmp(field->name, "out.loss") == 0, token_loss = strcmp(field->name, "out.token_loss") == 0;
+  if (!is_loss(c) || strncmp(field->name, "out.", 4) != 0) return absent;
+  if (strcmp(c->schema->entry, "bwd") == 0) return absent || strcmp(field->name, "out.error") != 0;
+  if (loss) return is_per_row(c);
+  return token_loss && is_per_row(c) ? false : absent;
+}
+
+static const char *pattern_of(call *c, const tigon_field *field) {
+  if (is_loss(c) && strcmp(field->name, "dloss") == 0 && is_per_row(c)) return "@";
+  return field->shape[0] == '?' ? field->shape + 1 : field->shape;
+}
+
+/* ---- numbers ---- */
+
+static uint32_t mix(uint32_t a, uint32_t b) {
+  const uint32_t x = (a + 1) * 2654435761u ^ (b + 1) * 2246822519u;
+  return (x ^ x >> 15) * 3266489917u >> 8;
+}
+
+static void make_number(call *c, const tigon_field *field, int element, const call_choices *how) {
+  const uint32_t pick = how->numbers ? mix(how->numbers, (uint32_t)field->offset) : 0;
+  const bool any = field->low == 0 && field->high == 0, zero = field->low <= 0 || field->flags & TIGON_FIELD_OR_ZERO;
+  void *at = call_field(c, field, element);
+  if (field->kind == TIGON_FIELD_DOUBLE) {
+    *(double *)at = zero && pick % 2 == 0 ? 0 : 0.5;
+    return;
+  }
+  const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + 1;
+  const int64_t value = field->divides ? how->extents[(int)field->shape[0]]
+                        : any          ? 0
+                                       : (int64_t)field->low + pick % values;
+  if (field->kind == TIGON_FIELD_INT64)
+    *(int64_t *)at = value;
+  else
+    *(int *)at = (int)value;
+}
+
+/* ---- tensors ---- */
+
+/* Fills in the shape; returns how many dimensions lie within a row. */
+static int make_shape(const call_choices *how, const char *pattern, bool flat, tigon_tensor *t) {
+  const char *leading = &"sbt"[3 - how->leading];
+  int64_t rows = 1;
+  for (const char *at = leading; *at; ++at) rows *= how->extents[(int)*at];
+  if (pattern[0] == 'r' || (pattern[0] == '@' && flat)) {
+    t->shape[t->ndim++] = rows;
+    return 1;
+  }
+  if (pattern[0] == '1') {
+    t->shape[t->ndim++] = 1;
+    return 1;
+  }
+  for (const char *at = pattern; *at; ++at) {
+    if (*at == '*' || *at == '@')
+      for (const char *letter = leading; *letter; ++letter) t->shape[t->ndim++] = how->extents[(int)*letter];
+    else
+      t->shape[t->ndim++] = how->extents[(int)(*at == '&' ? leading[0] : *at)];
+  }
+  return pattern[strlen(pattern) - 1] == '*' ? how->leading : 1;
+}
+
+static tigon_dtype make_dtype(const tigon_field *field, tigon_dtype letters[3], bool wide) {
+  tigon_dtype dtype = letters[0];
+  if (field->as)
+    dtype = wide && field->or_dtype ? field->or_dtype : letters[field->as - 'T'];
+  else if ((field->dtypes & (field->dtypes - 1)) == 0)
+    while (!(field->dtypes >> dtype & 1)) dtype = (tigon_dtype)(dtype % 5 + 1);
+  else if (field->dtypes >> TIGON_I64 & 1)
+    dtype = wide ? TIGON_I64 : TIGON_I32;
+  if (field->gives && field->gives != 'T') letters[field->gives - 'T'] = dtype;
+  return dtype;
+}
+
+static void write_indices(const tigon_tensor *t, int64_t count, int64_t limit, const call_choices *how) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t pick = mix(how->numbers, (uint32_t)i);
+    const int64_t value = limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0;
+    if (t->dtype == TIGON_I64)
+      ((int64_t *)t->data)[i] = value;
+    else
+      ((int32_t *)t->data)[i] = (int32_t)value;
+  }
+}
+
+/* The tensor at `memory`; returns the bytes it takes, or 0 where there are too few. */
+static size_t make_tensor(const tigon_field *field, const char *pattern, const call_choices *how, tigon_dtype dtype,
+                          bool flat, char *memory, size_t room, tigon_tensor *t) {
+  *t = (tigon_tensor){.data = memory + how->gap, .dtype = dtype};
+  const int row = make_shape(how, pattern, flat, t);
+  int64_t step = 1;
+  for (int d = t->ndim - 1; d >= 0; --d) {
+    t->strides[d] = step;
+    step *= t->shape[d] > 0 ? t->shape[d] : 1;
+    if (d == t->ndim - row && d > 0 && !(field->flags & TIGON_FIELD_CONTIGUOUS)) step += how->pad;
+  }
+  const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
+  if (bytes > room) return 0;
+  if (field->below) write_indices(t, step, how->extents[(int)field->below], how);
+  return bytes;
+}
+
+/* ---- a call ---- */
+
+size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choices *how, char *memory, size_t room) {
+  memset(c, 0, sizeof *c);
+  c->entry = entry;
+  c->schema = schema;
+  size_t used = 0;
+  for (int i = 0; i < schema->count; ++i) {
+    const tigon_field *field = &schema->fields[i];
+    if (field->kind >= TIGON_FIELD_DOUBLE && field->kind <= TIGON_FIELD_INT64)
+      for (int e = 0; e < call_values(field); ++e) make_number(c, field, e, how);
+    if (field->kind == TIGON_FIELD_LIST)
+      *(call_list *)call_field(c, field, 0) = (call_list){c->elements, CALL_ELEMENTS};
+  }
+  for (int e = 0; e < CALL_ELEMENTS; ++e) {
+    tigon_dtype letters[3] = {how->dtype, how->dtype, how->dtype};
+    for (int i = 0; i < schema->count; ++i) {
+      const tigon_field *field = &schema->fields[i];
+      if (field->kind != TIGON_FIELD_TENSOR || e >= call_values(field)) continue;
+      const bool wide = how->wide >> i & 1;
+      const tigon_dtype dtype = make_dtype(field, letters, wide);
+      if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
+      const size_t bytes = make_tensor(field, pattern_of(c, field), how, dtype, wide, memory + used, room - used,
+                                       call_tensor(c, field, e));
+      if (!bytes) return 0;
+      used += bytes;
+    }
+  }
+  for (size_t i = 0; i < sizeof together / sizeof *together; ++i) {
+    const tigon_field *field = find(c, together[i].name), *with = find(c, together[i].with);
+    if (strcmp(schema->op, together[i].op) == 0 && field && with && !call_tensor(c, with, 0)->data)
+      memset(call_field(c, field, 0), 0, sizeof(tigon_tensor));
+  }
+  return used;
+}
+
+void call_set_workspace(call *c, void *workspace, size_t bytes) {
+  const tigon_field *field = find(c, "workspace");
+  if (field) *(call_workspace *)call_field(c, field, 0) = (call_workspace){workspace, bytes};
+}
+
+/* A copy of a call still points to the list of the call it was copied from. */
+static void point_to_own_list(call *c) {
+  call_list *list = call_field(c, &c->schema->fields[0], 0);
+  if (c->schema->fields[0].kind == TIGON_FIELD_LIST && list->elements) list->elements = c->elements;
+}
+
+tigon_status call_run(call *c, tigon_context *context) {
+  point_to_own_list(c);
+  return tigon_schema_call(c->entry, context, c->args);
+}
+
+tigon_status call_query(call *c, tigon_context *context, size_t *bytes) {
+  point_to_own_list(c);
+  return tigon_schema_workspace(c->entry, context, c->args, bytes, NULL);
+}
