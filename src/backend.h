@@ -56,10 +56,7 @@ typedef struct tigon_queue {
 #define TIGON_SLOT(op, entry)                                                                            \
   typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *); \
   typedef int64_t tigon_##op##_##entry##_bytes(tigon_queue *, const tigon_##op##_##entry##_problem *);
-#define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
-#undef TIGON_SLOT
-#undef TIGON_COMPOSITE
 
 /* One bit per tigon_dtype. */
 #define TIGON_BIT(dtype) (1u << (dtype))
@@ -77,10 +74,7 @@ typedef struct tigon_kernels {
     uint32_t dtypes;                         \
     tigon_##op##_##entry##_bytes *workspace; \
   } op##_##entry;
-#define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
-#undef TIGON_SLOT
-#undef TIGON_COMPOSITE
 } tigon_kernels;
 
 /* How far a device's own exp, ln, sqrt and division may be from the nearest number, where kernels are written without more than

@@ -26,34 +26,6 @@ static int sim_find(const char *name) {
 }
 
 extern const tigon_kernels tigon_ascend_kernels; /* of the NPU, too */
-const tigon_kernels tigon_ascend_kernels = {
-    .variant = "dav-2201",
-    .tile = V_LANES,
-    .rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
-    .rms_norm_bwd = {ascend_rms_norm_bwd, TIGON_FLOATS, ascend_rms_norm_bwd_bytes},
-    .fused_add_rms_norm_fwd = {ascend_rms_norm_fwd, TIGON_FLOATS},
-    .fused_add_rms_norm_bwd = {ascend_fused_add_rms_norm_bwd, TIGON_FLOATS, ascend_fused_add_rms_norm_bwd_bytes},
-    .layer_norm_fwd = {ascend_layer_norm_fwd, TIGON_FLOATS},
-    .layer_norm_bwd = {ascend_layer_norm_bwd, TIGON_FLOATS, ascend_layer_norm_bwd_bytes},
-    .group_norm_fwd = {ascend_group_norm_fwd, TIGON_FLOATS},
-    .group_norm_bwd = {ascend_group_norm_bwd, TIGON_FLOATS, ascend_group_norm_bwd_bytes},
-    .swiglu_fwd = {ascend_swiglu_fwd, TIGON_FLOATS},
-    .swiglu_bwd = {ascend_swiglu_bwd, TIGON_FLOATS},
-    .geglu_fwd = {ascend_geglu_fwd, TIGON_FLOATS},
-    .geglu_bwd = {ascend_geglu_bwd, TIGON_FLOATS},
-    .relu_squared_fwd = {ascend_relu_squared_fwd, TIGON_FLOATS},
-    .relu_squared_bwd = {ascend_relu_squared_bwd, TIGON_FLOATS},
-    .rope_fwd = {ascend_rope_fwd, TIGON_FLOATS},
-    .rope_bwd = {ascend_rope_bwd, TIGON_FLOATS},
-    .softmax_fwd = {ascend_softmax_fwd, TIGON_FLOATS},
-    .softmax_bwd = {ascend_softmax_bwd, TIGON_FLOATS},
-    .embedding_fwd = {ascend_embedding_fwd, TIGON_FLOATS},
-    .embedding_bwd = {ascend_embedding_bwd, TIGON_FLOATS},
-    .cross_entropy_fwd = {ascend_cross_entropy_fwd, TIGON_FLOATS},
-    .cross_entropy_bwd = {ascend_cross_entropy_bwd, TIGON_FLOATS},
-    .adamw_step = {ascend_adamw_step, TIGON_FLOATS},
-    .adamw_clip = {ascend_adamw_clip, TIGON_FLOATS},
-};
 
 static const tigon_kernels *const *sim_variants(void) {
   static const tigon_kernels *const all[] = {&tigon_ascend_kernels, NULL};

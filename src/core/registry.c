@@ -35,8 +35,6 @@ static const tigon_entry entries[] = {
 #define TIGON_SLOT(op, entry) {#op, #entry, false},
 #define TIGON_COMPOSITE(op, entry) {#op, #entry, true},
 #include "ops.def"
-#undef TIGON_SLOT
-#undef TIGON_COMPOSITE
 };
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
@@ -51,8 +49,6 @@ uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
 #define TIGON_SLOT(op, entry) kernels->op##_##entry.run ? kernels->op##_##entry.dtypes : 0,
 #define TIGON_COMPOSITE(op, entry) composite,
 #include "ops.def"
-#undef TIGON_SLOT
-#undef TIGON_COMPOSITE
   };
   return index >= 0 && index < ENTRIES ? dtypes[index] : 0;
 }

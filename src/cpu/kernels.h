@@ -5,12 +5,8 @@
 #include "cpu/cpu.h"
 #include "cpu/simd.h"
 
-#define TIGON_SLOT(op, entry)                        \
-  tigon_##op##_##entry##_fn TIGON_CPU(op##_##entry); \
-  tigon_##op##_##entry##_bytes TIGON_CPU(op##_##entry##_bytes);
-#define TIGON_COMPOSITE(op, entry)
+#define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn TIGON_CPU(op##_##entry);
+#define TIGON_WORKSPACE(op, entry) tigon_##op##_##entry##_bytes TIGON_CPU(op##_##entry##_bytes);
 #include "ops.def"
-#undef TIGON_SLOT
-#undef TIGON_COMPOSITE
 
 #endif

@@ -4,12 +4,8 @@
 
 #include "cuda/cuda.h"
 
-#define TIGON_SLOT(op, entry)                          \
-  tigon_##op##_##entry##_fn tigon_cuda_##op##_##entry; \
-  tigon_##op##_##entry##_bytes tigon_cuda_##op##_##entry##_bytes;
-#define TIGON_COMPOSITE(op, entry)
+#define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn tigon_cuda_##op##_##entry;
+#define TIGON_WORKSPACE(op, entry) tigon_##op##_##entry##_bytes tigon_cuda_##op##_##entry##_bytes;
 #include "ops.def"
-#undef TIGON_SLOT
-#undef TIGON_COMPOSITE
 
 #endif

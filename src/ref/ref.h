@@ -6,10 +6,7 @@
 #include "core/half.h"
 
 #define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn tigon_ref_##op##_##entry;
-#define TIGON_COMPOSITE(op, entry)
 #include "ops.def"
-#undef TIGON_SLOT
-#undef TIGON_COMPOSITE
 
 /* Column c of row r of a problem. */
 static inline double tigon_ref_at(const tigon_row_space *space, const tigon_rows *t, tigon_dtype dtype, int64_t r,
