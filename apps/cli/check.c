@@ -7,6 +7,7 @@
 #include "ascend/plan/plans.h"
 #include "check/sweep.h"
 #include "cli.h"
+#include "core/context.h"
 #include "term.h"
 
 typedef struct options {
@@ -15,7 +16,7 @@ typedef struct options {
   int op_count;
   tigon_dtype dtype;
   uint64_t seed;
-  bool json, mutants, small;
+  bool json, mutants, small, digest;
   int part, parts; /* of the cases, every parts-th from the part-th on */
   const check_sweep *sweep;
 } options;
@@ -30,6 +31,7 @@ enum {
   KEY_SWEEP = 'w',
   KEY_MUTANTS = 'm',
   KEY_SMALL = 'l',
+  KEY_DIGEST = 'g',
   KEY_PART = 'p'
 };
 
@@ -46,6 +48,9 @@ static const struct argp_option argp_options[] = {
     {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
     {"sweep", KEY_SWEEP, "NAME", 0,
      "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, huge, path, crowd", 0},
+    {"digest", KEY_DIGEST, NULL, 0,
+     "Instead of checking, print a number of each entry's results, which any other bit changes. Products are the built-in ones",
+     0},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
     {0},
 };
@@ -60,6 +65,7 @@ static const char doc[] =
     "  tigon check rms_norm softmax       two operators\n"
     "  tigon check rms_norm --variant avx2 --dtype bf16 --case fwd/3x65/o2/uniform/dense\n"
     "                                     one case again\n"
+    "  tigon check --digest --json        the bits of all results, to compare with another commit's\n"
     "\n"
     "Exit status: 0 all passed; 1 something failed; 2 the command line is wrong.";
 
@@ -85,6 +91,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_SEED: o->seed = (uint64_t)cli_number(o->command, "--seed", argument, 0, INT64_MAX); return 0;
     case KEY_MUTANTS: o->mutants = true; return 0;
     case KEY_SMALL: o->small = true; return 0;
+    case KEY_DIGEST: o->digest = true; return 0;
     case KEY_PART: set_part(o, argument); return 0;
     case KEY_SWEEP: o->sweep = sweep_of(o->command, argument); return 0;
     case KEY_JSON: o->json = true; return 0;
@@ -153,21 +160,27 @@ static void sweep_entry(const options *o, int entry, tigon_dtype dtype, const ti
          e->entry, kernels->variant, tigon_dtype_name(dtype), sum.failure, repro);
 }
 
+/* Is the index-th case among those asked for? */
+static bool takes(const options *o, int index, const check_case *c) {
+  if (index % o->parts != o->part - 1) return false;
+  if (o->label) {
+    char label[128];
+    check_case_label(c, label);
+    if (strcmp(label, o->label) != 0) return false;
+  }
+  int64_t elements = 1;
+  for (int d = 0; d < CHECK_DIMS; ++d) elements *= c->dims[d] > 0 ? c->dims[d] : 1;
+  return !o->small || elements <= SMALL;
+}
+
 /* All cases of one entry, variant and dtype. Stops at the first failure when `first_only`. */
 static double check_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels,
                           const tigon_kernels *mutant, bool first_only, check_errors *errors, tally *t) {
   check_case c;
-  char failure[512], label[128];
+  char failure[512];
   double most = 0, worst;
   for (int i = 0; check_case_at(entry, dtype, kernels->tile, i, &c); ++i) {
-    if (i % o->parts != o->part - 1) continue;
-    if (o->label) {
-      check_case_label(&c, label);
-      if (strcmp(label, o->label) != 0) continue;
-    }
-    int64_t elements = 1;
-    for (int d = 0; d < CHECK_DIMS; ++d) elements *= c.dims[d] > 0 ? c.dims[d] : 1;
-    if (o->small && elements > SMALL) continue;
+    if (!takes(o, i, &c)) continue;
     switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, errors, failure)) {
       case CHECK_PASSED: ++t->passed; break;
       case CHECK_SKIPPED: ++t->skipped; return 0;
@@ -311,10 +324,85 @@ static int check_mutants(const options *o) {
   return survived || !killed ? CLI_FAILED : CLI_OK;
 }
 
+/* ---- digests ---- */
+
+/* The sum of an entry's cases of a dtype, of which there are *cases more. */
+static uint64_t digest_cases(const options *o, tigon_context *context, int entry, tigon_dtype dtype, tally *t,
+                             int64_t *cases) {
+  check_case c;
+  char failure[512];
+  uint64_t sum = 0;
+  const tigon_kernels *kernels = context->kernels;
+  if (!(tigon_entry_dtypes(kernels, entry) & TIGON_BIT(dtype))) return 0;
+  for (int i = 0; check_case_at(entry, dtype, kernels->tile, i, &c); ++i) {
+    if (!takes(o, i, &c)) continue;
+    ++*cases;
+    if (!check_digest_case(&c, context, o->seed, &sum, failure)) record_failure(o, &c, kernels, failure, 0, t);
+  }
+  return sum;
+}
+
+/* One line of the table and one of the JSON, with a number for each dtype. */
+static void digest_entry(const options *o, tigon_context *context, int entry, tally *t, term_table *table) {
+  const tigon_entry *e = tigon_entry_at(entry);
+  const char *variant = context->kernels->variant;
+  int64_t cases = 0;
+  char text[DTYPES][20];
+  json_t *digests = json_object();
+  for (int d = 0; d < DTYPES; ++d) {
+    const int64_t before = cases;
+    const bool asked = !o->dtype || dtypes[d] == o->dtype;
+    const uint64_t sum = asked ? digest_cases(o, context, entry, dtypes[d], t, &cases) : 0;
+    snprintf(text[d], sizeof text[d], cases > before ? "%016llx" : "", (unsigned long long)sum);
+    if (cases > before) json_object_set_new(digests, tigon_dtype_name(dtypes[d]), json_string(text[d]));
+  }
+  t->passed += cases;
+  if (cases > 0) {
+    term_cell(table, TERM_PLAIN, "%s", variant);
+    term_cell(table, TERM_PLAIN, "%s", e->op);
+    term_cell(table, TERM_PLAIN, "%s", e->entry);
+    term_cell(table, TERM_PLAIN, "%lld", (long long)cases);
+    for (int d = 0; d < DTYPES; ++d) term_cell(table, TERM_PLAIN, "%s", text[d]);
+    json_array_append_new(t->entries, json_pack("{s:s, s:s, s:s, s:I, s:O}", "variant", variant, "op", e->op, "entry",
+                                                e->entry, "cases", (json_int_t)cases, "digests", digests));
+  }
+  json_decref(digests);
+}
+
+static int digest_all(const options *o) {
+  static const term_column columns[] = {{"variant", false, 0}, {"op", false, 0},  {"entry", false, 0},
+                                        {"cases", true, 0},    {"f32", false, 0}, {"bf16", false, 0},
+                                        {"f16", false, 0}};
+  term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
+  tally t = {.failures = json_array(), .entries = json_array()};
+  for (const tigon_kernels *const *v = variants_of(o); *v; ++v) {
+    if (o->variant && strcmp((*v)->variant, o->variant) != 0) continue;
+    tigon_context *context = cli_context(o->command, o->device, (*v)->variant, 0);
+    for (int e = 0; tigon_entry_at(e); ++e)
+      if (wanted(o, tigon_entry_at(e)->op)) digest_entry(o, context, e, &t, table);
+    tigon_context_destroy(context);
+  }
+  if (t.passed == 0 && o->parts == 1) cli_mistake(o->command, "no case is called \"%s\"", o->label ? o->label : "");
+  const int code = t.failed ? CLI_FAILED : CLI_OK;
+  if (o->json) {
+    term_table_free(table);
+    cli_print_json(
+        json_pack("{s:I, s:o, s:o}", "seed", (json_int_t)o->seed, "failures", t.failures, "entries", t.entries));
+  } else {
+    term_table_print(table, stdout);
+    json_decref(t.failures);
+    json_decref(t.entries);
+  }
+  return code;
+}
+
 int tigon_cli_check(int argc, char **argv) {
   static const struct argp argp = {argp_options, parse, "[OP...]", doc, NULL, NULL, NULL};
   options o = {.command = argv[0], .device = "cpu", .seed = 1, .part = 1, .parts = 1};
   cli_parse(&argp, argc, argv, &o);
+  if (o.digest && (o.sweep || o.mutants))
+    cli_mistake(o.command, "--digest is of the cases, --sweep and --mutants exclude it");
+  if (o.digest) setenv("TIGON_GEMM", "builtin", 1); /* NOLINT(concurrency-mt-unsafe): a library's bits are its own */
   tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
   if (o.parts > 1 && (o.sweep || o.label))
     cli_mistake(o.command, "--part is a part of the cases, --sweep and --case exclude it");
@@ -323,6 +411,7 @@ int tigon_cli_check(int argc, char **argv) {
                 "--sweep %s is of tensors in the host's memory, where %s has none; --sweep huge is for it too",
                 o.sweep->name, o.device);
   if (o.mutants) return check_mutants(&o);
+  if (o.digest) return digest_all(&o);
 
   static const term_column columns[] = {{"op", false, 0},        {"entry", false, 0}, {"variant", false, 0},
                                         {"dtype", false, 0},     {"passed", true, 0}, {"failed", true, 0},

@@ -170,6 +170,12 @@ typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED } check_o
 check_outcome check_run_case(const check_case *c, const char *device, const char *variant, const tigon_kernels *kernels,
                              uint64_t seed, double *worst, check_errors *errors, char failure[512]);
 
+/* Adds the bits of a case's outputs to *sum. On an error it is false, and `failure` gets the sentence. */
+bool check_digest_case(const check_case *c, tigon_context *context, uint64_t seed, uint64_t *sum, char failure[512]);
+/* The next number of a sequence of tensors: elements in the order of indices, without the gaps of strides, a NaN of a float dtype
+ * as one word. */
+uint64_t check_digest_tensor(uint64_t sum, const tigon_tensor *t);
+
 /* The planner's cases that an entry's runs have had so far, TIGON_CASE_BIT or-ed. */
 unsigned check_planned(int entry);
 
