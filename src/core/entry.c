@@ -24,8 +24,18 @@ typedef struct leading {
   int first, count, pattern; /* pattern: letters of the whole */
 } leading;
 
+/* A tensor whose shape is right, and its pattern. */
+typedef struct like {
+  const char *pattern;
+  const tigon_tensor *tensor;
+} like;
+
+enum { SEEN = 3 };
+
 typedef struct names {
   uint32_t known; /* a bit a letter */
+  int seen;
+  like like[SEEN];
   named of[26];
   leading groups[2];
   const tigon_field *dtype_field[3]; /* 'T', 'U', 'V' */
@@ -100,20 +110,22 @@ static tigon_status check_vector(tigon_context *context, const tigon_field *fiel
                             because);
 }
 
-/* Has it the shape of the tensor that '*' is from, whose pattern it shares? Most tensors have. */
-static bool has_main_shape(const leading *group, const char *pattern, const tigon_tensor *t) {
-  if (!group->field || pattern != group->field->shape || t->ndim != group->tensor->ndim) return false;
-  for (int i = 0; i < t->ndim; ++i)
-    if (t->shape[i] != group->tensor->shape[i]) return false;
-  return true;
+/* Has an earlier tensor of the same pattern the same shape? Most tensors are like another one. */
+static bool is_like_seen(const names *n, const char *pattern, const tigon_tensor *t) {
+  for (int i = 0; i < n->seen; ++i) {
+    const tigon_tensor *other = n->like[i].tensor;
+    if (n->like[i].pattern != pattern || other->ndim != t->ndim) continue;
+    int same = 0;
+    while (same < t->ndim && t->shape[same] == other->shape[same]) ++same;
+    return same == t->ndim;
+  }
+  return false;
 }
 
 static tigon_status check_shape(tigon_context *context, names *n, const tigon_field *field, const tigon_tensor *t) {
   const char *pattern = field->shape;
+  if (is_like_seen(n, pattern, t)) return TIGON_OK;
   switch (pattern[0]) {
-    case '*':
-      if (has_main_shape(&n->groups[0], pattern, t)) return TIGON_OK;
-      break;
     case '?': return TIGON_OK;
     case 'r': return check_vector(context, field, t, rows_of(&n->groups[0]), "rows");
     case '1': return check_vector(context, field, t, 1, pattern + 2);
@@ -133,6 +145,7 @@ static tigon_status check_shape(tigon_context *context, names *n, const tigon_fi
     const bool behind = sign && pattern + i > sign;
     TIGON_TRY(check_letter(context, n, pattern[i], field, t, behind ? t->ndim - letters + i : i));
   }
+  if ((letters > 1 || sign) && n->seen < SEEN) n->like[n->seen++] = (like){pattern, t};
   return TIGON_OK;
 }
 
@@ -209,6 +222,7 @@ static tigon_status relate(tigon_context *context, char *args, char *element) {
   names n;
   bool later = false;
   n.known = 0;
+  n.seen = 0;
   memset(n.groups, 0, sizeof n.groups);
   memset(n.dtype, 0, sizeof n.dtype);
   for (int i = 0; i < schema->count; ++i) {

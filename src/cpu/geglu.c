@@ -1,36 +1,40 @@
-#include "cpu/gate.h"
+#include "cpu/map.h"
 
-TIGON_INLINE void fwd_box(tigon_dtype dtype, const fwd *f, const tigon_box *box) {
-  if (f->p.approx == TIGON_GELU_ERF)
-    fwd_plain(dtype, GELU_ERF, f, box);
-  else
-    fwd_plain(dtype, GELU_TANH, f, box);
+/* gelu by tanh, then by erf; 16-bit dtypes have the exponential already. */
+TIGON_INLINE vf gelu(bool erf, const map_in *in, vf u) {
+  if (in->dtype == TIGON_F32) return vf_gelu(erf, u);
+  return erf ? gelu_erf_16(u, in->early) : gelu_tanh_16(u, in->early);
+}
+TIGON_INLINE vf gelu_slope(bool erf, const map_in *in, vf u, vf *value) {
+  if (in->dtype == TIGON_F32) return vf_gelu_slope(erf, u, value);
+  return erf ? gelu_erf_slope_16(u, in->early, value) : gelu_tanh_slope_16(u, in->early, value);
+}
+TIGON_INLINE vf2 exp_tanh(const tigon_map_numbers *k, tigon_dtype dtype, const void *a, int64_t i, int n) {
+  (void)k;
+  const vf2 u = v2_load(a, i, dtype, n);
+  return (vf2){gelu_tanh_exp_16(u.a), gelu_tanh_exp_16(u.b)};
+}
+TIGON_INLINE vf2 exp_erf(const tigon_map_numbers *k, tigon_dtype dtype, const void *a, int64_t i, int n) {
+  (void)k;
+  const vf2 u = v2_load(a, i, dtype, n);
+  return (vf2){gelu_erf_exp_16(u.a), gelu_erf_exp_16(u.b)};
 }
 
-static void fwd_task(const void *argument, int64_t index) {
-  const fwd *f = argument;
-  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
-  TIGON_FOR_DTYPE(f->p.dtype, fwd_box, f, &box);
-}
+/* c of a and b. */
+TIGON_INLINE map_out fwd(bool erf, map_in in) { return (map_out){.a = vf_mul(gelu(erf, &in, in.a), in.b)}; }
+TIGON_INLINE map_out fwd_tanh(map_in in) { return fwd(false, in); }
+TIGON_INLINE map_out fwd_erf(map_in in) { return fwd(true, in); }
 
-tigon_status TIGON_CPU(geglu_fwd)(tigon_queue *queue, const tigon_geglu_fwd_problem *p) {
-  return fwd_run(queue, p, 3, fwd_task);
+/* da and db of dc, a and b. */
+TIGON_INLINE map_out bwd(bool erf, map_in in) {
+  vf value;
+  const vf slope = gelu_slope(erf, &in, in.b, &value);
+  return (map_out){vf_mul(vf_mul(in.a, in.c), slope), vf_mul(in.a, value)};
 }
+TIGON_INLINE map_out bwd_tanh(map_in in) { return bwd(false, in); }
+TIGON_INLINE map_out bwd_erf(map_in in) { return bwd(true, in); }
 
-TIGON_INLINE void bwd_box(tigon_dtype dtype, const bwd *f, const tigon_box *box) {
-  const gate tanh = {.act = GELU_TANH, .plain = true}, erf = {.act = GELU_ERF, .plain = true};
-  if (f->p.approx == TIGON_GELU_ERF)
-    bwd_rows(dtype, f, box, &erf);
-  else
-    bwd_rows(dtype, f, box, &tanh);
-}
-
-static void bwd_task(const void *argument, int64_t index) {
-  const bwd *f = argument;
-  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
-  TIGON_FOR_DTYPE(f->p.dtype, bwd_box, f, &box);
-}
-
-tigon_status TIGON_CPU(geglu_bwd)(tigon_queue *queue, const tigon_geglu_bwd_problem *p) {
-  return bwd_run(queue, p, bwd_task);
-}
+MAP_EITHER(geglu_fwd, p->numbers.approx == TIGON_GELU_ERF, MAP_OF(2, 1, fwd_erf, exp_erf, 0),
+           MAP_OF(2, 1, fwd_tanh, exp_tanh, 0))
+MAP_EITHER(geglu_bwd, p->numbers.approx == TIGON_GELU_ERF, MAP_OF(3, 2, bwd_erf, exp_erf, 1),
+           MAP_OF(3, 2, bwd_tanh, exp_tanh, 1))

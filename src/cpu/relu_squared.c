@@ -1,25 +1,12 @@
-#include "cpu/gate.h"
+#include "cpu/map.h"
 
-static void fwd_task(const void *argument, int64_t index) {
-  const fwd *f = argument;
-  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
-  TIGON_FOR_DTYPE(f->p.dtype, fwd_plain, RELU_SQUARED, f, &box);
-}
+TIGON_INLINE vf relu(vf x) { return vf_max(vf_zero(), x); }
 
-tigon_status TIGON_CPU(relu_squared_fwd)(tigon_queue *queue, const tigon_relu_squared_fwd_problem *p) {
-  const tigon_gate_fwd_problem g = {
-      .space = p->space, .cols = p->cols, .dtype = p->dtype, .a = p->x, .b = p->x, .c = p->y};
-  return fwd_run(queue, &g, 2, fwd_task);
-}
+/* y of x. */
+TIGON_INLINE map_out square(map_in in) { return (map_out){.a = vf_mul(relu(in.a), relu(in.a))}; }
 
-static void bwd_task(const void *argument, int64_t index) {
-  const fwd *f = argument;
-  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
-  TIGON_FOR_DTYPE(f->p.dtype, fwd_plain, RELU_TWICE, f, &box);
-}
+/* dx of dy and x: twice the product, because twice a factor may overflow. */
+TIGON_INLINE map_out slope(map_in in) { return (map_out){.a = vf_mul(vf_mul(relu(in.b), in.a), vf_set(2.0f))}; }
 
-tigon_status TIGON_CPU(relu_squared_bwd)(tigon_queue *queue, const tigon_relu_squared_bwd_problem *p) {
-  const tigon_gate_fwd_problem g = {
-      .space = p->space, .cols = p->cols, .dtype = p->dtype, .a = p->x, .b = p->dy, .c = p->dx};
-  return fwd_run(queue, &g, 3, bwd_task);
-}
+MAP(relu_squared_fwd, 1, 1, square)
+MAP(relu_squared_bwd, 2, 1, slope)

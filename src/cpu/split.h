@@ -10,7 +10,7 @@ enum {
   SPLIT_UNIT = 8192,             /* columns: a part begins on a multiple, which no block or panel of a kernel crosses */
   SPLIT_PARTS = TIGON_CPU_TASKS, /* of a row, at most */
   SPLIT_CELLS = SPLIT_PARTS * TIGON_CPU_TASKS, /* parts of all rows that are split, on the caller's stack */
-  SPLIT_BYTES = 2 * TIGON_CPU_THREAD_BYTES,    /* that a row moves which is worth a second region */
+  SPLIT_BYTES = 6 * TIGON_CPU_THREAD_BYTES,    /* that a row moves: less is done sooner than a second region begins */
 };
 
 typedef struct split {

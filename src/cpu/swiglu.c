@@ -1,43 +1,69 @@
-#include "cpu/gate.h"
+#include "cpu/map.h"
 
-static gate gate_of(float mult, float down, float clamp) {
-  return (gate){SILU, mult == 1 && down == 1 && clamp == 0, mult, down, clamp};
+/* ---- factors of 1 and no clamp, the usual call ---- */
+
+TIGON_INLINE vf silu(const map_in *in, vf u) { return in->dtype == TIGON_F32 ? vf_silu(u) : silu_16(u, in->early); }
+TIGON_INLINE vf silu_slope(const map_in *in, vf u, vf *value) {
+  return in->dtype == TIGON_F32 ? vf_silu_slope(u, value) : silu_slope_16(u, in->early, value);
 }
 
-TIGON_INLINE void fwd_box(tigon_dtype dtype, const fwd *f, const tigon_box *box, const gate *k) {
-  const gate any = {SILU, false, k->gate, k->down, k->clamp};
-  if (k->plain)
-    fwd_plain(dtype, SILU, f, box);
-  else
-    fwd_rows(dtype, f, box, &any, f->stream);
+TIGON_INLINE vf2 exp_plain(const tigon_map_numbers *k, tigon_dtype dtype, const void *a, int64_t i, int n) {
+  (void)k;
+  const vf2 u = v2_load(a, i, dtype, n);
+  return (vf2){silu_exp_16(u.a), silu_exp_16(u.b)};
+}
+/* bf16 is sure of 8 bits of a plain factor; slopes cancel and are not. */
+TIGON_INLINE vf2 exp_coarse(const tigon_map_numbers *k, tigon_dtype dtype, const void *a, int64_t i, int n) {
+  if (dtype != TIGON_BF16) return exp_plain(k, dtype, a, i, n);
+  const vf2 u = vf_load2_bf16_within((const uint16_t *)a + i, n, -110.0f, 20.75f);
+  return (vf2){silu_exp_bf16(u.a), silu_exp_bf16(u.b)};
 }
 
-static void fwd_task(const void *argument, int64_t index) {
-  const fwd *f = argument;
-  const gate k = gate_of(f->p.gate_mult, f->p.down_mult, f->p.clamp);
-  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
-  TIGON_FOR_DTYPE(f->p.dtype, fwd_box, f, &box, &k);
+/* c of a and b. */
+TIGON_INLINE map_out fwd_plain(map_in in) { return (map_out){.a = vf_mul(silu(&in, in.a), in.b)}; }
+
+/* da and db of dc, a and b. */
+TIGON_INLINE map_out bwd_plain(map_in in) {
+  vf value;
+  const vf slope = silu_slope(&in, in.b, &value);
+  return (map_out){vf_mul(vf_mul(in.a, in.c), slope), vf_mul(in.a, value)};
 }
 
-tigon_status TIGON_CPU(swiglu_fwd)(tigon_queue *queue, const tigon_swiglu_fwd_problem *p) {
-  return fwd_run(queue, p, 3, fwd_task);
+/* ---- with factors and a clamp ---- */
+
+/* vf_min and vf_max return their second operand when that is NaN. */
+TIGON_INLINE vf argument(const tigon_map_numbers *k, vf a) {
+  return vf_mul(k->clamp > 0 ? vf_min(vf_set(k->clamp), a) : a, vf_set(k->gate_mult));
+}
+TIGON_INLINE vf clamp_up(const tigon_map_numbers *k, vf b) {
+  return k->clamp > 0 ? vf_min(vf_set(k->clamp), vf_max(vf_set(-k->clamp), b)) : b;
 }
 
-TIGON_INLINE void bwd_box(tigon_dtype dtype, const bwd *f, const tigon_box *box, const gate *k) {
-  const gate plain = {.act = SILU, .plain = true}, any = {SILU, false, k->gate, k->down, k->clamp};
-  if (k->plain)
-    bwd_rows(dtype, f, box, &plain);
-  else
-    bwd_rows(dtype, f, box, &any);
+TIGON_INLINE vf2 exp_scaled(const tigon_map_numbers *k, tigon_dtype dtype, const void *a, int64_t i, int n) {
+  const vf2 x = v2_load(a, i, dtype, n);
+  return (vf2){silu_exp_16(argument(k, x.a)), silu_exp_16(argument(k, x.b))};
 }
 
-static void bwd_task(const void *argument, int64_t index) {
-  const bwd *f = argument;
-  const gate k = gate_of(f->p.gate_mult, f->p.down_mult, f->p.clamp);
-  const tigon_box box = piece_at(&f->pieces, f->p.space.rows, f->p.cols, index);
-  TIGON_FOR_DTYPE(f->p.dtype, bwd_box, f, &box, &k);
+TIGON_INLINE map_out fwd_scaled(map_in in) {
+  const tigon_map_numbers *k = in.numbers;
+  return (map_out){.a = vf_mul(vf_mul(silu(&in, argument(k, in.a)), vf_set(k->down_mult)), clamp_up(k, in.b))};
 }
 
-tigon_status TIGON_CPU(swiglu_bwd)(tigon_queue *queue, const tigon_swiglu_bwd_problem *p) {
-  return bwd_run(queue, p, bwd_task);
+TIGON_INLINE map_out bwd_scaled(map_in in) {
+  const tigon_map_numbers *k = in.numbers;
+  const vf d = vf_mul(in.a, vf_set(k->down_mult));
+  vf value;
+  const vf slope = silu_slope(&in, argument(k, in.b), &value);
+  const map_out out = {vf_mul(vf_mul(vf_mul(d, clamp_up(k, in.c)), slope), vf_set(k->gate_mult)), vf_mul(d, value)};
+  if (!(k->clamp > 0)) return out;
+  const vf limit = vf_set(k->clamp);
+  return (map_out){vf_select(vf_lt(limit, in.b), vf_zero(), out.a),
+                   vf_select(vf_lt(limit, vf_abs(in.c)), vf_zero(), out.b)};
 }
+
+static bool is_plain(const tigon_map_numbers *k) { return k->gate_mult == 1 && k->down_mult == 1 && k->clamp == 0; }
+
+MAP_EITHER(swiglu_fwd, is_plain(&p->numbers), MAP_OF(2, 1, fwd_plain, exp_coarse, 0),
+           MAP_OF(2, 1, fwd_scaled, exp_scaled, 0))
+MAP_EITHER(swiglu_bwd, is_plain(&p->numbers), MAP_OF(3, 2, bwd_plain, exp_plain, 1),
+           MAP_OF(3, 2, bwd_scaled, exp_scaled, 1))

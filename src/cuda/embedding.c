@@ -32,14 +32,14 @@ tigon_status tigon_cuda_embedding_fwd(tigon_queue *queue, const tigon_embedding_
   static cuda_kernel any[3] = CUDA_KERNELS(embedding, embedding_fwd_any);
   const int64_t size = (int64_t)tigon_dtype_size(p->dtype), lanes = 16 / size;
   const bool is_wide = p->cols % lanes == 0 && cuda_wide(p->table) && p->table_pitch * size % 16 == 0 &&
-                       flat_wide(&p->space, &p->y, p->dtype);
+                       map_wide(&p->space, &p->y, p->dtype);
   cuda_shape shape;
   embedding_plain rows;
   if (is_wide && plain_of(p, &shape, &rows))
     return cuda_launch(queue, cuda_by_dtype(plain, p->dtype), shape, CUDA_ARGUMENTS(&rows));
-  const flat_walk walk = is_wide ? flat_cut(p->space.rows, p->cols / lanes, EMBEDDING_FWD_PACKS)
-                                 : flat_cut(p->space.rows, p->cols, EMBEDDING_FWD_PACKS * FLAT_ANY);
-  shape = (cuda_shape){.blocks = flat_blocks(&walk, p->space.rows), .threads = FLAT_THREADS};
+  const map_walk walk = is_wide ? map_cut(p->space.rows, p->cols / lanes, EMBEDDING_FWD_PACKS)
+                                : map_cut(p->space.rows, p->cols, EMBEDDING_FWD_PACKS * MAP_ANY);
+  shape = (cuda_shape){.blocks = map_blocks(&walk, p->space.rows), .threads = MAP_THREADS};
   return cuda_launch(queue, cuda_by_dtype(is_wide ? wide : any, p->dtype), shape,
                      CUDA_ARGUMENTS((void *)p, (void *)&walk));
 }
@@ -77,9 +77,9 @@ static embedding_walk walk_of(const tigon_queue *queue, const tigon_embedding_bw
   const int64_t rows = p->space.rows, lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const int64_t table_lanes = wide ? 16 / (int64_t)tigon_dtype_size(p->dtable_dtype) : 1;
   embedding_walk w = {.row_items = p->cols / table_lanes, .chunk = EMBEDDING_CHUNK, .parts = cuda_of(queue)->scratch};
-  w.sums = wide ? flat_cut(rows, p->cols / lanes, EMBEDDING_BWD_PACKS)
-                : flat_cut(rows, p->cols, EMBEDDING_BWD_PACKS * FLAT_ANY);
-  w.sum_blocks = flat_blocks(&w.sums, rows);
+  w.sums = wide ? map_cut(rows, p->cols / lanes, EMBEDDING_BWD_PACKS)
+                : map_cut(rows, p->cols, EMBEDDING_BWD_PACKS * MAP_ANY);
+  w.sum_blocks = map_blocks(&w.sums, rows);
   w.zero_rows = w.row_items < EMBEDDING_ZERO_ITEMS ? least(EMBEDDING_ZERO_ITEMS / w.row_items, EMBEDDING_ZERO_ROWS) : 1;
   w.zero_tiles = cuda_ceil_div(w.zero_rows * w.row_items, EMBEDDING_ZERO_ITEMS);
   *blocks = w.sum_blocks + (p->accumulate ? 0 : cuda_ceil_div(p->vocab, w.zero_rows) * w.zero_tiles);
@@ -90,8 +90,8 @@ static embedding_walk walk_of(const tigon_queue *queue, const tigon_embedding_bw
 
 static tigon_status join(tigon_queue *queue, const tigon_embedding_bwd_problem *p, const embedding_walk *w) {
   static cuda_kernel kernel = CUDA_KERNEL(embedding, embedding_join);
-  const int64_t chunks = cuda_ceil_div(p->space.rows, w->chunk), tiles = cuda_ceil_div(p->cols, FLAT_THREADS);
-  const cuda_shape shape = {.blocks = (chunks - 1) * tiles, .threads = FLAT_THREADS};
+  const int64_t chunks = cuda_ceil_div(p->space.rows, w->chunk), tiles = cuda_ceil_div(p->cols, MAP_THREADS);
+  const cuda_shape shape = {.blocks = (chunks - 1) * tiles, .threads = MAP_THREADS};
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p, (void *)w));
 }
 
@@ -110,13 +110,13 @@ tigon_status tigon_cuda_embedding_bwd(tigon_queue *queue, const tigon_embedding_
     return TIGON_ERROR_DEVICE;
   }
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
-  const bool is_wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->dy, p->dtype) && cuda_wide(p->dtable);
+  const bool is_wide = p->cols % lanes == 0 && map_wide(&p->space, &p->dy, p->dtype) && cuda_wide(p->dtable);
   int64_t blocks;
   embedding_walk walk = walk_of(queue, p, is_wide, &blocks);
   walk.items = order.items[(order.passes + 1) % 2];
   walk.position_bits = order.position_bits;
   tigon_status status = p->space.rows > 0 ? sort(queue, p, &order) : TIGON_OK;
-  const cuda_shape shape = {.blocks = blocks, .threads = FLAT_THREADS};
+  const cuda_shape shape = {.blocks = blocks, .threads = MAP_THREADS};
   if (status == TIGON_OK)
     status = cuda_launch(queue, cuda_by_dtype(is_wide ? wide : any, p->dtype), shape,
                          CUDA_ARGUMENTS((void *)p, (void *)&walk));

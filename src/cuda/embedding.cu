@@ -2,7 +2,7 @@
  * positions, and zeros for the rows between. */
 #include "cuda/embedding.h"
 #include "cuda/kernel/cluster.cuh"
-#include "cuda/kernel/flat.cuh"
+#include "cuda/kernel/map.cuh"
 
 /* ---- forward ---- */
 
@@ -23,9 +23,9 @@ __device__ inline void fwd_copy(const P &p, I row, I first, int step, T *to) {
   if (!legal && first == 0 && p.error_flag) *p.error_flag = 1;
 }
 
-template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_problem &p, const flat_walk &walk) {
-  constexpr int EACH = N == 1 ? EMBEDDING_FWD_PACKS * FLAT_ANY : EMBEDDING_FWD_PACKS;
-  const flat_place at = flat_place_of(walk, blockIdx.x, EACH * N, N);
+template <class T, int N> __device__ inline void fwd(const tigon_embedding_fwd_problem &p, const map_walk &walk) {
+  constexpr int EACH = N == 1 ? EMBEDDING_FWD_PACKS * MAP_ANY : EMBEDDING_FWD_PACKS;
+  const map_place at = map_place_of(walk, blockIdx.x, EACH * N, N);
   if (at.row < p.space.rows)
     fwd_copy<T, N, EACH>(p, at.row, at.first, walk.team * N, row_of<T>(p.space, p.y, at.row) + at.first);
 }
@@ -204,9 +204,9 @@ template <class T, int N> __device__ inline void put(const tigon_embedding_bwd_p
 
 template <class T, int N>
 __device__ inline void sum_rows(const tigon_embedding_bwd_problem &p, const embedding_walk &w) {
-  constexpr int EACH = N == 1 ? EMBEDDING_BWD_PACKS * FLAT_ANY : EMBEDDING_BWD_PACKS;
+  constexpr int EACH = N == 1 ? EMBEDDING_BWD_PACKS * MAP_ANY : EMBEDDING_BWD_PACKS;
   const int64_t rows = p.space.rows;
-  const flat_place at = flat_place_of(w.sums, blockIdx.x, EACH * N, N);
+  const map_place at = map_place_of(w.sums, blockIdx.x, EACH * N, N);
   const int64_t slot = at.row, left = p.cols - at.first;
   const int step = w.sums.team * N;
   if (slot >= rows) return;
@@ -272,9 +272,9 @@ __device__ inline void zero_rows(const tigon_embedding_bwd_problem &p, const emb
   __shared__ bool touched[EMBEDDING_ZERO_ROWS];
   const int64_t first = block / w.zero_tiles * w.zero_rows, tile = block % w.zero_tiles;
   const int64_t end = first + w.zero_rows < p.vocab ? first + w.zero_rows : p.vocab;
-  for (int i = (int)threadIdx.x; i < end - first; i += FLAT_THREADS) touched[i] = false;
+  for (int i = (int)threadIdx.x; i < end - first; i += MAP_THREADS) touched[i] = false;
   __syncthreads();
-  for (int64_t i = find_key(w, p.space.rows, first) + threadIdx.x; i < p.space.rows; i += FLAT_THREADS) {
+  for (int64_t i = find_key(w, p.space.rows, first) + threadIdx.x; i < p.space.rows; i += MAP_THREADS) {
     const int64_t key = key_at(w, i);
     if (key >= end) break;
     touched[key - first] = true;
@@ -282,7 +282,7 @@ __device__ inline void zero_rows(const tigon_embedding_bwd_problem &p, const emb
   __syncthreads();
   const int64_t items = (end - first) * w.row_items, start = tile * EMBEDDING_ZERO_ITEMS;
   const int64_t stop = w.zero_tiles > 1 && start + EMBEDDING_ZERO_ITEMS < items ? start + EMBEDDING_ZERO_ITEMS : items;
-  for (int64_t i = start + threadIdx.x; i < stop; i += FLAT_THREADS) {
+  for (int64_t i = start + threadIdx.x; i < stop; i += MAP_THREADS) {
     if (touched[w.zero_rows == 1 ? 0 : (unsigned)i / (unsigned)w.row_items]) continue;
     if (N > 1)
       ((uint4 *)p.dtable)[first * w.row_items + i] = uint4{0, 0, 0, 0};
@@ -299,10 +299,10 @@ template <class T, int N> __device__ inline void bwd(const tigon_embedding_bwd_p
 }
 
 /* The rows that were left in parts: a block has some columns of the row that goes on after chunk blockIdx.x / tiles and begins in it. */
-extern "C" __global__ void __launch_bounds__(FLAT_THREADS)
+extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     embedding_join(const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_walk w) {
-  const int64_t tiles = (p.cols + FLAT_THREADS - 1) / FLAT_THREADS, chunk = blockIdx.x / tiles, rows = p.space.rows;
-  const int64_t c = blockIdx.x % tiles * FLAT_THREADS + threadIdx.x, begin = chunk * w.chunk, end = begin + w.chunk;
+  const int64_t tiles = (p.cols + MAP_THREADS - 1) / MAP_THREADS, chunk = blockIdx.x / tiles, rows = p.space.rows;
+  const int64_t c = blockIdx.x % tiles * MAP_THREADS + threadIdx.x, begin = chunk * w.chunk, end = begin + w.chunk;
   if (end >= rows || c >= p.cols) return;
   const int64_t key = key_at(w, end - 1);
   if (key >= p.vocab || key_at(w, end) != key) return;
@@ -315,13 +315,13 @@ extern "C" __global__ void __launch_bounds__(FLAT_THREADS)
   put<float, 1>(p, key * p.cols + c, v);
 }
 
-#define FWD(name, n)                                                                                               \
-  KERNEL_BY_DTYPE(embedding_fwd_##name, (FLAT_THREADS),                                                            \
-                  (const __grid_constant__ tigon_embedding_fwd_problem p, const __grid_constant__ flat_walk walk), \
+#define FWD(name, n)                                                                                              \
+  KERNEL_BY_DTYPE(embedding_fwd_##name, (MAP_THREADS),                                                            \
+                  (const __grid_constant__ tigon_embedding_fwd_problem p, const __grid_constant__ map_walk walk), \
                   fwd<T, n>(p, walk))
 #define BWD(name, n)                                                                                        \
   KERNEL_BY_DTYPE(                                                                                          \
-      embedding_bwd_##name, (FLAT_THREADS, 3),                                                              \
+      embedding_bwd_##name, (MAP_THREADS, 3),                                                               \
       (const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_walk walk), \
       bwd<T, n>(p, walk))
 

@@ -2,7 +2,7 @@
 #ifndef TIGON_CUDA_EMBEDDING_H
 #define TIGON_CUDA_EMBEDDING_H
 
-#include "cuda/flat.h"
+#include "cuda/map.h"
 
 enum {
   EMBEDDING_FWD_PACKS = 2, /* of a thread */
@@ -43,7 +43,7 @@ typedef struct embedding_order {
 typedef struct embedding_walk {
   const uint64_t *items; /* [rows] sorted */
   int position_bits;
-  flat_walk sums; /* of a row of dy */
+  map_walk sums; /* of a row of dy */
   int64_t sum_blocks;
   int64_t zero_rows, zero_tiles; /* table rows of a block of zeros; blocks side by side where that is one row */
   int64_t row_items;             /* packs or elements of a table row */

@@ -1,6 +1,6 @@
 #include "cuda/softmax.h"
 
-#include "cuda/flat.h"
+#include "cuda/map.h"
 #include "cuda/kernels.h"
 
 /* By what a thread has of a row: 1, 2 or 4 packs, 8 or 16 elements one by one, or, past what a cluster's registers hold, all of
@@ -77,8 +77,8 @@ tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_
   static cuda_kernel plain_packed[3] = CUDA_KERNELS(softmax, softmax_fwd_packed);
   static cuda_kernel masked_packed[3] = CUDA_KERNELS(softmax, softmax_fwd_mask_packed);
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
-  const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->x, p->dtype) &&
-                    flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->mask, p->mask_dtype);
+  const bool wide = p->cols % lanes == 0 && map_wide(&p->space, &p->x, p->dtype) &&
+                    map_wide(&p->space, &p->y, p->dtype) && map_wide(&p->space, &p->mask, p->mask_dtype);
   kernels *all = p->mask.data ? &masked : &plain;
   cuda_kernel *wider = p->causal ? all->walk : p->mask.data ? masked_packed : plain_packed;
   const cut c = cut_row(cuda_of(queue), all, wider, p->cols, wide ? lanes : 1);
@@ -88,8 +88,8 @@ tigon_status tigon_cuda_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_
 tigon_status tigon_cuda_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
   static kernels all = KERNELS(bwd);
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
-  const bool wide = p->cols % lanes == 0 && flat_wide(&p->space, &p->dy, p->dtype) &&
-                    flat_wide(&p->space, &p->y, p->dtype) && flat_wide(&p->space, &p->dx, p->dtype);
+  const bool wide = p->cols % lanes == 0 && map_wide(&p->space, &p->dy, p->dtype) &&
+                    map_wide(&p->space, &p->y, p->dtype) && map_wide(&p->space, &p->dx, p->dtype);
   const cut c = cut_row(cuda_of(queue), &all, NULL, p->cols, wide ? lanes : 1);
   return launch(queue, &c, p->dtype, p->space.rows, p);
 }

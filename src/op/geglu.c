@@ -26,22 +26,16 @@ DESCRIBE(geglu, bwd, bwd);
 
 tigon_status tigon_geglu_fwd(tigon_context *context, const tigon_geglu_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "geglu_fwd";
   tigon_geglu_fwd_args a;
   TIGON_TRY(tigon_check_entry(context, &tigon_geglu_fwd_schema, args, &a, false));
-  tigon_geglu_fwd_problem p = {.approx = a.approx};
-  TIGON_TRY(tigon_collapse_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
-  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, geglu_fwd, p.dtype, &p);
+  tigon_map_problem p = {.numbers = {.approx = a.approx}};
+  TIGON_RUN_MAP(context, geglu_fwd, &p, 2, &a.a, &a.b, &a.c);
 }
 
 tigon_status tigon_geglu_bwd(tigon_context *context, const tigon_geglu_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "geglu_bwd";
   tigon_geglu_bwd_args a;
   TIGON_TRY(tigon_check_entry(context, &tigon_geglu_bwd_schema, args, &a, false));
-  tigon_geglu_bwd_problem p = {.approx = a.approx};
-  TIGON_TRY(tigon_collapse_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
-  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, geglu_bwd, p.dtype, &p);
+  tigon_map_problem p = {.numbers = {.approx = a.approx}};
+  TIGON_RUN_MAP(context, geglu_bwd, &p, 3, &a.dc, &a.a, &a.b, &a.da, &a.db);
 }

@@ -24,28 +24,16 @@ DESCRIBE(relu_squared, bwd, bwd);
 
 tigon_status tigon_relu_squared_fwd(tigon_context *context, const tigon_relu_squared_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "relu_squared_fwd";
   tigon_relu_squared_fwd_args a;
   TIGON_TRY(tigon_check_entry(context, &tigon_relu_squared_fwd_schema, args, &a, false));
-  tigon_relu_squared_fwd_problem p = {.cols = tigon_last_extent(&a.x), .dtype = a.x.dtype};
-  const tigon_tensor *const tensors[] = {&a.x, &a.y};
-  tigon_rows *const rows[] = {&p.x, &p.y};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
-  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_flatten(TIGON_COUNT(rows), rows, &p.space, &p.cols);
-  return TIGON_CALL_SLOT(context, relu_squared_fwd, p.dtype, &p);
+  tigon_map_problem p = {0};
+  TIGON_RUN_MAP(context, relu_squared_fwd, &p, 1, &a.x, &a.y);
 }
 
 tigon_status tigon_relu_squared_bwd(tigon_context *context, const tigon_relu_squared_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "relu_squared_bwd";
   tigon_relu_squared_bwd_args a;
   TIGON_TRY(tigon_check_entry(context, &tigon_relu_squared_bwd_schema, args, &a, false));
-  tigon_relu_squared_bwd_problem p = {.cols = tigon_last_extent(&a.x), .dtype = a.x.dtype};
-  const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx};
-  tigon_rows *const rows[] = {&p.dy, &p.x, &p.dx};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
-  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  tigon_flatten(TIGON_COUNT(rows), rows, &p.space, &p.cols);
-  return TIGON_CALL_SLOT(context, relu_squared_bwd, p.dtype, &p);
+  tigon_map_problem p = {0};
+  TIGON_RUN_MAP(context, relu_squared_bwd, &p, 2, &a.dy, &a.x, &a.dx);
 }

@@ -27,53 +27,28 @@ static const tigon_field bwd[] = {
 DESCRIBE(swiglu, bwd, bwd);
 #undef A
 
-tigon_status tigon_collapse_gate_fwd(tigon_context *context, const char *call, tigon_tensor *a, tigon_tensor *b,
-                                     tigon_tensor *c, tigon_gate_fwd_problem *p) {
-  p->cols = tigon_last_extent(a);
-  p->dtype = a->dtype;
-  const tigon_tensor *const tensors[] = {a, b, c};
-  tigon_rows *const rows[] = {&p->a, &p->b, &p->c};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
-  if (p->space.rows > 0 && p->cols > 0) tigon_flatten(TIGON_COUNT(rows), rows, &p->space, &p->cols);
-  return TIGON_OK;
-}
-
-tigon_status tigon_collapse_gate_bwd(tigon_context *context, const char *call, tigon_tensor *dc, tigon_tensor *a,
-                                     tigon_tensor *b, tigon_tensor *da, tigon_tensor *db, tigon_gate_bwd_problem *p) {
-  p->cols = tigon_last_extent(a);
-  p->dtype = a->dtype;
-  const tigon_tensor *const tensors[] = {dc, a, b, da, db};
-  tigon_rows *const rows[] = {&p->dc, &p->a, &p->b, &p->da, &p->db};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space));
-  if (p->space.rows > 0 && p->cols > 0) tigon_flatten(TIGON_COUNT(rows), rows, &p->space, &p->cols);
-  return TIGON_OK;
-}
-
 /* 0 means 1. */
 static float factor(double mult) { return mult == 0 ? 1.0f : (float)mult; }
 /* A clamp too small for f32 stays one. */
 static float limit(double clamp) { return clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp; }
 
+static tigon_map_problem problem(double gate_mult, double down_mult, double clamp) {
+  return (tigon_map_problem){
+      .numbers = {.gate_mult = factor(gate_mult), .down_mult = factor(down_mult), .clamp = limit(clamp)}};
+}
+
 tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "swiglu_fwd";
   tigon_swiglu_fwd_args a;
   TIGON_TRY(tigon_check_entry(context, &tigon_swiglu_fwd_schema, args, &a, false));
-  tigon_swiglu_fwd_problem p = {
-      .gate_mult = factor(a.gate_mult), .down_mult = factor(a.down_mult), .clamp = limit(a.clamp)};
-  TIGON_TRY(tigon_collapse_gate_fwd(context, call, &a.a, &a.b, &a.c, &p));
-  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, swiglu_fwd, p.dtype, &p);
+  tigon_map_problem p = problem(a.gate_mult, a.down_mult, a.clamp);
+  TIGON_RUN_MAP(context, swiglu_fwd, &p, 2, &a.a, &a.b, &a.c);
 }
 
 tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_args *args) {
   TIGON_KEEP_CALLER_STATE;
-  const char *call = "swiglu_bwd";
   tigon_swiglu_bwd_args a;
   TIGON_TRY(tigon_check_entry(context, &tigon_swiglu_bwd_schema, args, &a, false));
-  tigon_swiglu_bwd_problem p = {
-      .gate_mult = factor(a.gate_mult), .down_mult = factor(a.down_mult), .clamp = limit(a.clamp)};
-  TIGON_TRY(tigon_collapse_gate_bwd(context, call, &a.dc, &a.a, &a.b, &a.da, &a.db, &p));
-  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, swiglu_bwd, p.dtype, &p);
+  tigon_map_problem p = problem(a.gate_mult, a.down_mult, a.clamp);
+  TIGON_RUN_MAP(context, swiglu_bwd, &p, 3, &a.dc, &a.a, &a.b, &a.da, &a.db);
 }

@@ -1,45 +1,32 @@
-/* Problems of elementwise ops. Rows that lie end to end in all tensors have been made one. */
+/* Elementwise work: an element of each output is made of the elements of the inputs at its place, and of a few numbers. */
 #ifndef TIGON_PROBLEM_MAP_H
 #define TIGON_PROBLEM_MAP_H
 
 #include "problem/rows.h"
 
-/* swiglu and geglu, forward. */
-typedef struct tigon_gate_fwd_problem {
-  tigon_row_space space;
-  int64_t cols;
-  tigon_dtype dtype;
-  tigon_rows a, b, c;
-  float gate_mult, down_mult, clamp; /* swiglu only; clamp 0: none */
-  tigon_gelu approx;                 /* geglu only */
-} tigon_gate_fwd_problem;
-typedef tigon_gate_fwd_problem tigon_swiglu_fwd_problem;
-typedef tigon_gate_fwd_problem tigon_geglu_fwd_problem;
+/* An operator fills those that it has. */
+typedef struct tigon_map_numbers {
+  float gate_mult, down_mult, clamp; /* swiglu; clamp 0: none */
+  tigon_gelu approx;                 /* geglu */
+} tigon_map_numbers;
 
-/* swiglu and geglu, backward. */
-typedef struct tigon_gate_bwd_problem {
-  tigon_row_space space;
-  int64_t cols;
-  tigon_dtype dtype;
-  tigon_rows dc, a, b, da, db;
-  float gate_mult, down_mult, clamp;
-  tigon_gelu approx;
-} tigon_gate_bwd_problem;
-typedef tigon_gate_bwd_problem tigon_swiglu_bwd_problem;
-typedef tigon_gate_bwd_problem tigon_geglu_bwd_problem;
+enum { TIGON_MAP_IN = 4, TIGON_MAP_OUT = 3 };
 
-typedef struct tigon_relu_squared_fwd_problem {
+/* Inputs and outputs are in the order of the operator's formula: gradients come first. Rows that lie end to end in all tensors are
+ * one row already. */
+typedef struct tigon_map_problem {
   tigon_row_space space;
   int64_t cols;
   tigon_dtype dtype;
-  tigon_rows x, y;
-} tigon_relu_squared_fwd_problem;
-
-typedef struct tigon_relu_squared_bwd_problem {
-  tigon_row_space space;
-  int64_t cols;
-  tigon_dtype dtype;
-  tigon_rows dy, x, dx;
-} tigon_relu_squared_bwd_problem;
+  int inputs, outputs;
+  tigon_rows in[TIGON_MAP_IN], out[TIGON_MAP_OUT];
+  tigon_map_numbers numbers;
+} tigon_map_problem;
+typedef tigon_map_problem tigon_swiglu_fwd_problem; /* a, b; c */
+typedef tigon_map_problem tigon_swiglu_bwd_problem; /* dc, a, b; da, db */
+typedef tigon_map_problem tigon_geglu_fwd_problem;
+typedef tigon_map_problem tigon_geglu_bwd_problem;
+typedef tigon_map_problem tigon_relu_squared_fwd_problem; /* x; y */
+typedef tigon_map_problem tigon_relu_squared_bwd_problem; /* dy, x; dx */
 
 #endif

@@ -20,27 +20,19 @@ static double gelu(tigon_gelu approx, double a, double *slope) {
   return a * sigma(y);
 }
 
-tigon_status tigon_ref_geglu_fwd(tigon_queue *queue, const tigon_geglu_fwd_problem *p) {
-  (void)queue;
-  for (int64_t r = 0; r < p->space.rows; ++r)
-    for (int64_t c = 0; c < p->cols; ++c) {
-      double slope;
-      const double value = gelu(p->approx, tigon_ref_at(&p->space, &p->a, p->dtype, r, c), &slope);
-      tigon_ref_put(&p->space, &p->c, p->dtype, r, c, value * tigon_ref_at(&p->space, &p->b, p->dtype, r, c));
-    }
-  return TIGON_OK;
+/* c of a and b. */
+static void fwd(const tigon_map_numbers *k, const double *in, double *c) {
+  double slope;
+  *c = gelu(k->approx, in[0], &slope) * in[1];
 }
 
-tigon_status tigon_ref_geglu_bwd(tigon_queue *queue, const tigon_geglu_bwd_problem *p) {
-  (void)queue;
-  for (int64_t r = 0; r < p->space.rows; ++r)
-    for (int64_t c = 0; c < p->cols; ++c) {
-      const double dc = tigon_ref_at(&p->space, &p->dc, p->dtype, r, c);
-      const double b = tigon_ref_at(&p->space, &p->b, p->dtype, r, c);
-      double slope;
-      const double value = gelu(p->approx, tigon_ref_at(&p->space, &p->a, p->dtype, r, c), &slope);
-      tigon_ref_put(&p->space, &p->da, p->dtype, r, c, dc * b * slope);
-      tigon_ref_put(&p->space, &p->db, p->dtype, r, c, dc * value);
-    }
-  return TIGON_OK;
+/* da and db of dc, a and b. */
+static void bwd(const tigon_map_numbers *k, const double *in, double *out) {
+  double slope;
+  const double dc = in[0], value = gelu(k->approx, in[1], &slope);
+  out[0] = dc * in[2] * slope;
+  out[1] = dc * value;
 }
+
+TIGON_REF_MAP(geglu_fwd, fwd)
+TIGON_REF_MAP(geglu_bwd, bwd)

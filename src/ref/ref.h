@@ -24,4 +24,15 @@ static inline void tigon_ref_put(const tigon_row_space *space, const tigon_rows 
 /* libm sets errno where a result underflows or overflows, and a call must leave it alone. */
 static inline double tigon_ref_exp(double x) { return x < -708 ? 0 : x > 709 ? (double)INFINITY : exp(x); }
 
+/* An elementwise operator: f makes an element of each output of one of each input. */
+tigon_status tigon_ref_map(const tigon_map_problem *p,
+                           void (*f)(const tigon_map_numbers *numbers, const double *in, double *out));
+
+/* A slot made of its formula. */
+#define TIGON_REF_MAP(slot, f)                                                    \
+  tigon_status tigon_ref_##slot(tigon_queue *queue, const tigon_map_problem *p) { \
+    (void)queue;                                                                  \
+    return tigon_ref_map(p, f);                                                   \
+  }
+
 #endif

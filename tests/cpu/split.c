@@ -13,26 +13,24 @@
 #include "core/context.h"
 #include "cpu/split.h"
 
-/* Five parts of a row, the last one ragged. A row of group_norm is cut by positions, or by channels where runs are short. */
-enum {
-  BATCH = 40,
-  COLS = 40008,
-  CHECKED = 7,
-  FEW_CHANNELS = 3,
-  MANY_CHANNELS = 24,
-  SCRATCH = 1 << 26,
-  ROW_BYTES = 2 * 4 * COLS
-}; /* that forward moves, the least of all */
+/* 18 parts of a row, the last one ragged. A row of group_norm is cut by positions, or by channels where runs are short. */
+enum { BATCH = 40, COLS = 140016, CHECKED = 7, FEW_CHANNELS = 3, MANY_CHANNELS = 24, SCRATCH = 1 << 26 };
 
 typedef struct rows {
-  float *x, *dy, *y, *dx;
+  void *x, *dy, *y, *dx;
   float mean[BATCH], rstd[BATCH];
 } rows;
 
+static tigon_dtype dtype;
+static size_t element(void) { return tigon_dtype_size(dtype); }
+/* That forward moves, the least of all. */
+static int64_t row_bytes(void) { return 2 * COLS * (int64_t)element(); }
+
+/* Of `dtype`. */
 static float inputs[2][BATCH * COLS], outputs[2][BATCH * COLS], alone[2][COLS];
 static _Alignas(64) char workspace[SCRATCH];
 
-static tigon_tensor matrix(float *data, int64_t n) { return tigon_tensor_2d(data, TIGON_F32, n, COLS); }
+static tigon_tensor matrix(void *data, int64_t n) { return tigon_tensor_2d(data, dtype, n, COLS); }
 
 static void call_rms_norm(tigon_context *c, rows *r, int64_t n) {
   const tigon_rms_norm_fwd_args fwd = {
@@ -61,8 +59,8 @@ static void call_softmax(tigon_context *c, rows *r, int64_t n) {
   assert_int_equal(tigon_softmax_bwd(c, &bwd), TIGON_OK);
 }
 
-static tigon_tensor channels(float *data, int64_t n, int64_t count) {
-  return tigon_tensor_3d(data, TIGON_F32, n, count, COLS / count);
+static tigon_tensor channels(void *data, int64_t n, int64_t count) {
+  return tigon_tensor_3d(data, dtype, n, count, COLS / count);
 }
 
 static void call_group_norm_of(tigon_context *c, rows *r, int64_t n, int64_t count) {
@@ -95,18 +93,18 @@ static void check_variant(const char *variant, void (*call)(tigon_context *c, ro
   rows all = {.x = inputs[0], .dy = inputs[1], .y = outputs[0], .dx = outputs[1]};
   c->queue.threads = 2;
   call(c, &all, BATCH);
-  assert_int_equal(split_of(&c->queue, BATCH, COLS, ROW_BYTES).tasks, 1);
+  assert_int_equal(split_of(&c->queue, BATCH, COLS, row_bytes()).tasks, 1);
   for (int i = 0; i < CHECKED; ++i) {
-    const int64_t row = i * (BATCH / CHECKED), at = row * COLS;
+    const int64_t row = i * (BATCH / CHECKED), at = row * COLS * (int64_t)element();
     static const int threads[] = {1, 2, 3, 8};
     for (int t = 0; t < 4; ++t) {
-      rows one = {.x = inputs[0] + at, .dy = inputs[1] + at, .y = alone[0], .dx = alone[1]};
+      rows one = {.x = (char *)inputs[0] + at, .dy = (char *)inputs[1] + at, .y = alone[0], .dx = alone[1]};
       memset(alone, 0xff, sizeof alone);
       c->queue.threads = threads[t];
-      assert_true((split_of(&c->queue, 1, COLS, ROW_BYTES).tasks > 1) == (threads[t] > 1));
+      assert_true((split_of(&c->queue, 1, COLS, row_bytes()).tasks > 1) == (threads[t] > 1));
       call(c, &one, 1);
-      assert_memory_equal(alone[0], outputs[0] + at, sizeof alone[0]);
-      assert_memory_equal(alone[1], outputs[1] + at, sizeof alone[1]);
+      assert_memory_equal(alone[0], (char *)outputs[0] + at, COLS * element());
+      assert_memory_equal(alone[1], (char *)outputs[1] + at, COLS * element());
       assert_memory_equal(&one.rstd[0], &all.rstd[row], sizeof one.rstd[0]);
       assert_memory_equal(&one.mean[0], &all.mean[row], sizeof one.mean[0]);
     }
@@ -114,26 +112,39 @@ static void check_variant(const char *variant, void (*call)(tigon_context *c, ro
   tigon_context_destroy(c);
 }
 
+static void put(void *to, int i, float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if (dtype == TIGON_F32)
+    ((float *)to)[i] = value;
+  else if (dtype == TIGON_BF16)
+    ((uint16_t *)to)[i] = (uint16_t)(bits >> 16);
+  else /* 2^-3 to 2^1, with its sign */
+    ((uint16_t *)to)[i] = (uint16_t)((bits >> 16 & 0x8000) | (12 + (bits & 3)) << 10 | (bits >> 4 & 1023));
+}
+
 static void fill_inputs(void) {
   uint32_t seed = 1;
   for (int i = 0; i < BATCH * COLS; ++i)
     for (int k = 0; k < 2; ++k) {
       seed = seed * 1664525u + 1013904223u; /* Numerical Recipes */
-      inputs[k][i] = (float)(seed >> 8) * 0x1p-22f - 1.5f;
+      put(inputs[k], i, (float)(seed >> 8) * 0x1p-22f - 1.5f);
     }
 }
 
 static void same_bits(void (*call)(tigon_context *c, rows *r, int64_t n)) {
-  fill_inputs();
-  for (const tigon_kernels *const *v = tigon_backend_find("cpu")->variants(); *v; ++v)
-    check_variant((*v)->variant, call);
+  for (dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype) {
+    fill_inputs();
+    for (const tigon_kernels *const *v = tigon_backend_find("cpu")->variants(); *v; ++v)
+      check_variant((*v)->variant, call);
+  }
 }
 
 /* dw and db of `batch` batches in one group: some threads share each row, one has whole ones. */
 static void gradients_of(tigon_context *c, int64_t batch, int64_t count, int threads, float *sums) {
-  const tigon_tensor x = tigon_tensor_3d(inputs[0], TIGON_F32, batch, count, COLS / count),
-                     dy = tigon_tensor_3d(inputs[1], TIGON_F32, batch, count, COLS / count),
-                     dx = tigon_tensor_3d(outputs[0], TIGON_F32, batch, count, COLS / count);
+  const tigon_tensor x = tigon_tensor_3d(inputs[0], dtype, batch, count, COLS / count),
+                     dy = tigon_tensor_3d(inputs[1], dtype, batch, count, COLS / count),
+                     dx = tigon_tensor_3d(outputs[0], dtype, batch, count, COLS / count);
   float ones[BATCH];
   for (int i = 0; i < BATCH; ++i) ones[i] = 1;
   tigon_group_norm_bwd_args args = {.dy = dy,
@@ -155,6 +166,7 @@ static void gradients_of(tigon_context *c, int64_t batch, int64_t count, int thr
 static void group_norm_gradients(void **state) {
   (void)state;
   static const int channels_of[] = {FEW_CHANNELS, MANY_CHANNELS};
+  dtype = TIGON_BF16;
   fill_inputs();
   for (const tigon_kernels *const *v = tigon_backend_find("cpu")->variants(); *v; ++v) {
     const tigon_context_desc desc = {.device = "cpu", .variant = (*v)->variant};

@@ -9,13 +9,14 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_geglu_fwd_problem p = {.space = {ROWS, 1, ROWS},
-                                     .cols = COLS,
-                                     .dtype = GRAD_F64,
-                                     .a = grad_rows(t->a, COLS),
-                                     .b = grad_rows(t->b, COLS),
-                                     .c = grad_rows(t->c, COLS),
-                                     .approx = t->approx};
+  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
+                               .cols = COLS,
+                               .dtype = GRAD_F64,
+                               .inputs = 2,
+                               .outputs = 1,
+                               .in = {grad_rows(t->a, COLS), grad_rows(t->b, COLS)},
+                               .out = {grad_rows(t->c, COLS)},
+                               .numbers = {.approx = t->approx}};
   tigon_ref_geglu_fwd(NULL, &p);
   return grad_dot(t->c, t->dc, N);
 }
@@ -26,15 +27,14 @@ static void compare(tigon_gelu approx, double width) {
   grad_fill(t.b, N, 2);
   grad_fill(t.dc, N, 3);
   for (int i = 0; i < N; ++i) t.a[i] *= width;
-  const tigon_geglu_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                     .cols = COLS,
-                                     .dtype = GRAD_F64,
-                                     .dc = grad_rows(t.dc, COLS),
-                                     .a = grad_rows(t.a, COLS),
-                                     .b = grad_rows(t.b, COLS),
-                                     .da = grad_rows(t.da, COLS),
-                                     .db = grad_rows(t.db, COLS),
-                                     .approx = approx};
+  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
+                               .cols = COLS,
+                               .dtype = GRAD_F64,
+                               .inputs = 3,
+                               .outputs = 2,
+                               .in = {grad_rows(t.dc, COLS), grad_rows(t.a, COLS), grad_rows(t.b, COLS)},
+                               .out = {grad_rows(t.da, COLS), grad_rows(t.db, COLS)},
+                               .numbers = {.approx = approx}};
   tigon_ref_geglu_bwd(NULL, &p);
   grad_expect("da", loss, &t, t.a, t.da, N, 1e-6);
   grad_expect("db", loss, &t, t.b, t.db, N, 1e-6);

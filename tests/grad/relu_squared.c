@@ -8,11 +8,13 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_relu_squared_fwd_problem p = {.space = {ROWS, 1, ROWS},
-                                            .cols = COLS,
-                                            .dtype = GRAD_F64,
-                                            .x = grad_rows(t->x, COLS),
-                                            .y = grad_rows(t->y, COLS)};
+  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
+                               .cols = COLS,
+                               .dtype = GRAD_F64,
+                               .inputs = 1,
+                               .outputs = 1,
+                               .in = {grad_rows(t->x, COLS)},
+                               .out = {grad_rows(t->y, COLS)}};
   tigon_ref_relu_squared_fwd(NULL, &p);
   return grad_dot(t->y, t->dy, N);
 }
@@ -25,12 +27,13 @@ static void test_gradient(void **s) {
   /* The difference quotient must not straddle the bend of the slope. */
   for (int i = 0; i < N; ++i)
     if (fabs(t.x[i]) < 0.01) t.x[i] += 0.05;
-  const tigon_relu_squared_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                            .cols = COLS,
-                                            .dtype = GRAD_F64,
-                                            .dy = grad_rows(t.dy, COLS),
-                                            .x = grad_rows(t.x, COLS),
-                                            .dx = grad_rows(t.dx, COLS)};
+  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
+                               .cols = COLS,
+                               .dtype = GRAD_F64,
+                               .inputs = 2,
+                               .outputs = 1,
+                               .in = {grad_rows(t.dy, COLS), grad_rows(t.x, COLS)},
+                               .out = {grad_rows(t.dx, COLS)}};
   tigon_ref_relu_squared_bwd(NULL, &p);
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
 }

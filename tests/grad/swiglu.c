@@ -9,15 +9,14 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_swiglu_fwd_problem p = {.space = {ROWS, 1, ROWS},
-                                      .cols = COLS,
-                                      .dtype = GRAD_F64,
-                                      .a = grad_rows(t->a, COLS),
-                                      .b = grad_rows(t->b, COLS),
-                                      .c = grad_rows(t->c, COLS),
-                                      .gate_mult = t->gate_mult,
-                                      .down_mult = t->down_mult,
-                                      .clamp = t->clamp};
+  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
+                               .cols = COLS,
+                               .dtype = GRAD_F64,
+                               .inputs = 2,
+                               .outputs = 1,
+                               .in = {grad_rows(t->a, COLS), grad_rows(t->b, COLS)},
+                               .out = {grad_rows(t->c, COLS)},
+                               .numbers = {.gate_mult = t->gate_mult, .down_mult = t->down_mult, .clamp = t->clamp}};
   tigon_ref_swiglu_fwd(NULL, &p);
   return grad_dot(t->c, t->dc, N);
 }
@@ -34,17 +33,14 @@ static void compare(float gate_mult, float down_mult, float clamp) {
     if (clamp > 0 && fabs(t.a[i] - (double)clamp) < 0.01) t.a[i] += 0.05;
     if (clamp > 0 && fabs(fabs(t.b[i]) - (double)clamp) < 0.01) t.b[i] += 0.05;
   }
-  const tigon_swiglu_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                      .cols = COLS,
-                                      .dtype = GRAD_F64,
-                                      .dc = grad_rows(t.dc, COLS),
-                                      .a = grad_rows(t.a, COLS),
-                                      .b = grad_rows(t.b, COLS),
-                                      .da = grad_rows(t.da, COLS),
-                                      .db = grad_rows(t.db, COLS),
-                                      .gate_mult = gate_mult,
-                                      .down_mult = down_mult,
-                                      .clamp = clamp};
+  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
+                               .cols = COLS,
+                               .dtype = GRAD_F64,
+                               .inputs = 3,
+                               .outputs = 2,
+                               .in = {grad_rows(t.dc, COLS), grad_rows(t.a, COLS), grad_rows(t.b, COLS)},
+                               .out = {grad_rows(t.da, COLS), grad_rows(t.db, COLS)},
+                               .numbers = {.gate_mult = gate_mult, .down_mult = down_mult, .clamp = clamp}};
   tigon_ref_swiglu_bwd(NULL, &p);
   grad_expect("da", loss, &t, t.a, t.da, N, 1e-6);
   grad_expect("db", loss, &t, t.b, t.db, N, 1e-6);

@@ -8,18 +8,7 @@
 #include "ascend/kernel/ordered.h"
 #include "ascend/kernel/pointwise.h"
 
-typedef struct gate_arguments {
-  pointwise_arguments p; /* forward: a, b; c. Backward: dc, a, b; da, db */
-  int64_t approx;        /* geglu only */
-  float gate, down;      /* swiglu only, and clamp; 0: none */
-  float clamp, unused;
-} gate_arguments;
-
-void swiglu_fwd(ub_arena *ub, const void *arguments);
-void swiglu_bwd(ub_arena *ub, const void *arguments);
-void geglu_fwd(ub_arena *ub, const void *arguments);
-void geglu_bwd(ub_arena *ub, const void *arguments);
-
+/* Forward: a, b; c. Backward: dc, a, b; da, db. */
 typedef enum activation { SILU, GELU_TANH, GELU_ERF } activation;
 
 /* f32 tiles of n elements. u is the argument and stays; the value comes in x, the slope in `slope`. */
@@ -244,19 +233,19 @@ AICORE void activate(gate_tiles *k, activation act, bool exact, bool backward) {
     logistic(k, act, exact, backward);
 }
 
-AICORE void gate_forward(pointwise *p, gate_tiles *k, const gate_arguments *a, activation act, bool plain) {
+AICORE void gate_forward(pointwise *p, gate_tiles *k, const pointwise_arguments *a, activation act, bool plain) {
   const ub_f32 up = p->value[1];
   const int64_t n = k->n;
   k->u = p->value[0];
   if (a->clamp > 0) at_most(k->u, k->u, a->clamp, n);
   if (a->clamp > 0) clip(up, up, a->clamp, n);
   if (!plain) mul_scalar(k->u, k->u, a->gate, n);
-  activate(k, act, a->p.dtype == TIGON_F32, false);
+  activate(k, act, a->dtype == TIGON_F32, false);
   if (!plain) mul_scalar(k->x, k->x, a->down, n);
   mul(k->x, k->x, up, n);
 }
 
-AICORE void gate_backward(pointwise *p, gate_tiles *k, const gate_arguments *a, activation act, bool plain) {
+AICORE void gate_backward(pointwise *p, gate_tiles *k, const pointwise_arguments *a, activation act, bool plain) {
   const ub_f32 dc = p->value[0], up = p->value[2];
   const int64_t n = k->n;
   k->u = p->value[1];
@@ -265,7 +254,7 @@ AICORE void gate_backward(pointwise *p, gate_tiles *k, const gate_arguments *a, 
     k->u = k->more;
   }
   if (!plain) mul_scalar(k->u, k->u, a->gate, n);
-  activate(k, act, a->p.dtype == TIGON_F32, true);
+  activate(k, act, a->dtype == TIGON_F32, true);
   if (a->clamp > 0) absolute(k->t, up, n);
   if (a->clamp > 0) clip(up, up, a->clamp, n);
   if (!plain) mul_scalar(dc, dc, a->down, n);
@@ -279,31 +268,24 @@ AICORE void gate_backward(pointwise *p, gate_tiles *k, const gate_arguments *a, 
 
 /* Tiles: the value is worked out where it goes out, backward's slope goes to y. With 16-bit dtypes both have tiles of their
  * own. silu forward needs no y beside x. */
-AICORE void gate_walk(ub_arena *ub, const gate_arguments *a, activation act, bool backward) {
-  const bool f32 = a->p.dtype == TIGON_F32, plain = a->gate == 1 && a->down == 1 && a->clamp == 0;
+AICORE void gate_walk(ub_arena *ub, const pointwise_arguments *a, activation act, bool backward) {
+  const bool f32 = a->dtype == TIGON_F32, plain = act != SILU || (a->gate == 1 && a->down == 1 && a->clamp == 0);
   const bool lean = act == SILU && !backward;
   const int own = f32 ? (backward || lean ? 0 : 1) : (lean ? 1 : 2), shared = lean ? 1 : 3;
-  pointwise p = pointwise_open(ub, &a->p, backward ? 3 : 2, backward ? 2 : 1, own + shared);
+  pointwise p = pointwise_open(ub, a, backward ? 3 : 2, backward ? 2 : 1, own + shared);
   const ub_f32 *const work = p.work + own;
   gate_tiles k = {.f = work[0], .t = work[lean ? 0 : 1], .more = work[lean ? 0 : 2]};
-  for (int64_t task = block_index(); task < a->p.w.tasks; task += block_count()) {
-    const box b = walk_task(&a->p.w, task);
-    for (int64_t r = b.row; r < b.row_end; r += a->p.w.tile_rows)
-      for (int64_t c = b.col; c < b.col_end; c += a->p.w.tile_cols) {
-        const tile t =
-            tile_of(a->p.dtype, least(a->p.w.tile_rows, b.row_end - r), least(a->p.w.tile_cols, b.col_end - c));
-        pointwise_begin(&p, t, r, c);
-        k.n = t.rows * t.pitch;
-        k.x = f32 ? p.result[backward] : p.work[0];
-        k.y = lean ? k.x : f32 && backward ? p.result[0] : p.work[own - 1];
-        p.result[backward] = k.x;
-        if (backward) p.result[0] = k.y;
-        if (backward)
-          gate_backward(&p, &k, a, act, plain);
-        else
-          gate_forward(&p, &k, a, act, plain);
-        pointwise_end(&p, t, r, c);
-      }
+  while (pointwise_next(&p)) {
+    k.n = p.n;
+    k.x = f32 ? p.result[backward] : p.work[0];
+    k.y = lean ? k.x : f32 && backward ? p.result[0] : p.work[own - 1];
+    p.result[backward] = k.x;
+    if (backward) p.result[0] = k.y;
+    if (backward)
+      gate_backward(&p, &k, a, act, plain);
+    else
+      gate_forward(&p, &k, a, act, plain);
+    pointwise_end(&p);
   }
   pointwise_close(&p);
 }

@@ -11,6 +11,9 @@ typedef struct pointwise_arguments {
   gm_space space;
   gm_rows in[POINTWISE_IN], out[POINTWISE_OUT];
   int64_t dtype;
+  /* What the operator has of tigon_map_numbers. */
+  int64_t approx;
+  float gate, down, clamp, unused;
 } pointwise_arguments;
 
 /* value[i]: input i in f32, where it was loaded or a copy, which may be worked on. work[i]: more f32 tiles.
@@ -23,6 +26,10 @@ typedef struct pointwise {
   int64_t elements; /* f32 elements of one tensor's tile in a buffer */
   ub_f32 wide, value[POINTWISE_IN], work[POINTWISE_WORK], result[POINTWISE_OUT];
   int64_t wide_elements;
+  /* The tile that is worked on: its place, its task's box, and its elements, the padding of its rows included. */
+  int64_t task, row, col, n;
+  box b;
+  tile t;
 } pointwise;
 
 AICORE pointwise pointwise_open(ub_arena *ub, const pointwise_arguments *a, int inputs, int outputs, int work) {
@@ -36,6 +43,7 @@ AICORE pointwise pointwise_open(ub_arena *ub, const pointwise_arguments *a, int 
   for (int i = 0; i < work; ++i) p.work[i] = ub_alloc_f32(ub, t.rows * t.pitch);
   in_open(&p.in);
   out_open(&p.out);
+  p.task = -1;
   return p;
 }
 
@@ -44,32 +52,72 @@ AICORE void pointwise_close(const pointwise *p) {
   out_close(&p->out);
 }
 
-/* Loads a tile; value[] are its inputs, and result[] may be written after this. */
-AICORE void pointwise_begin(pointwise *p, tile t, int64_t r, int64_t c) {
+/* The next tile's place; false after the last one. */
+AICORE bool pointwise_step(pointwise *p) {
+  const walk *w = &p->a->w;
+  const bool first = p->task < 0;
+  if (!first) p->col += w->tile_cols;
+  if (!first && p->col >= p->b.col_end) p->col = p->b.col, p->row += w->tile_rows;
+  if (!first && p->row < p->b.row_end) return true;
+  p->task = first ? block_index() : p->task + block_count();
+  if (p->task >= w->tasks) return false;
+  p->b = walk_task(w, p->task);
+  p->row = p->b.row;
+  p->col = p->b.col;
+  return true;
+}
+
+/* Loads the next tile; value[] are its inputs, and result[] may be written after this. */
+AICORE bool pointwise_next(pointwise *p) {
+  const int64_t dtype = p->a->dtype;
+  if (!pointwise_step(p)) return false;
+  p->t =
+      tile_of(dtype, least(p->a->w.tile_rows, p->b.row_end - p->row), least(p->a->w.tile_cols, p->b.col_end - p->col));
+  p->n = p->t.rows * p->t.pitch;
   in_begin(&p->in);
   for (int i = 0; i < p->inputs; ++i)
-    load_tile(p->a->dtype, ub_at_f32(ring_now(&p->in), i * p->elements), &p->a->space, &p->a->in[i], t, r, c);
+    load_tile(dtype, ub_at_f32(ring_now(&p->in), i * p->elements), &p->a->space, &p->a->in[i], p->t, p->row, p->col);
   in_ready(&p->in);
   out_begin(&p->out);
   for (int i = 0; i < p->inputs; ++i) {
     const ub_f32 raw = ub_at_f32(ring_now(&p->in), i * p->elements);
-    p->value[i] = p->a->dtype == TIGON_F32 ? raw : ub_at_f32(p->wide, i * p->wide_elements);
-    if (p->a->dtype != TIGON_F32) widen(p->a->dtype, p->value[i], raw, t.rows * t.pitch);
+    p->value[i] = dtype == TIGON_F32 ? raw : ub_at_f32(p->wide, i * p->wide_elements);
+    if (dtype != TIGON_F32) widen(dtype, p->value[i], raw, p->n);
   }
   for (int i = 0; i < p->outputs; ++i)
-    p->result[i] = p->a->dtype == TIGON_F32 ? ub_at_f32(ring_now(&p->out), i * p->elements) : p->value[i];
+    p->result[i] = dtype == TIGON_F32 ? ub_at_f32(ring_now(&p->out), i * p->elements) : p->value[i];
+  return true;
 }
 
 /* Stores the outputs. The vector pipe is in order. */
-AICORE void pointwise_end(pointwise *p, tile t, int64_t r, int64_t c) {
+AICORE void pointwise_end(pointwise *p) {
   const int64_t dtype = p->a->dtype;
   in_done(&p->in);
   for (int i = 0; i < p->outputs && dtype != TIGON_F32; ++i)
-    narrow(dtype, ub_at_f32(ring_now(&p->out), i * p->elements), p->result[i], t.rows * t.pitch);
+    narrow(dtype, ub_at_f32(ring_now(&p->out), i * p->elements), p->result[i], p->n);
   out_ready(&p->out);
   for (int i = 0; i < p->outputs; ++i)
-    store_tile(dtype, &p->a->space, &p->a->out[i], ub_at_f32(ring_now(&p->out), i * p->elements), t, r, c);
+    store_tile(dtype, &p->a->space, &p->a->out[i], ub_at_f32(ring_now(&p->out), i * p->elements), p->t, p->row, p->col);
   out_done(&p->out);
 }
+
+/* A kernel that works on each tile by formula(&p). `work`: tiles that it takes besides. */
+#define POINTWISE_KERNEL(name, inputs, outputs, work, formula)  \
+  AICORE_KERNEL(name, pointwise_arguments) {                    \
+    pointwise p = pointwise_open(ub, a, inputs, outputs, work); \
+    while (pointwise_next(&p)) {                                \
+      formula(&p);                                              \
+      pointwise_end(&p);                                        \
+    }                                                           \
+    pointwise_close(&p);                                        \
+  }
+
+/* The kernels. */
+void swiglu_fwd(ub_arena *ub, const void *arguments);
+void swiglu_bwd(ub_arena *ub, const void *arguments);
+void geglu_fwd(ub_arena *ub, const void *arguments);
+void geglu_bwd(ub_arena *ub, const void *arguments);
+void relu_squared_fwd(ub_arena *ub, const void *arguments);
+void relu_squared_bwd(ub_arena *ub, const void *arguments);
 
 #endif
