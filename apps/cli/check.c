@@ -7,6 +7,7 @@
 #include "ascend/plan/plans.h"
 #include "check/sweep.h"
 #include "cli.h"
+#include "core/context.h"
 #include "term.h"
 
 typedef struct options {
@@ -325,42 +326,60 @@ static int check_mutants(const options *o) {
 
 /* ---- digests ---- */
 
-/* One line of the table and one of the JSON. */
-static void digest_entry(const options *o, tigon_context *context, int entry, tigon_dtype dtype,
-                         const tigon_kernels *kernels, tally *t, term_table *table) {
-  const tigon_entry *e = tigon_entry_at(entry);
+/* The sum of an entry's cases of a dtype, of which there are *cases more. */
+static uint64_t digest_cases(const options *o, tigon_context *context, int entry, tigon_dtype dtype, tally *t,
+                             int64_t *cases) {
   check_case c;
   char failure[512];
   uint64_t sum = 0;
-  int64_t cases = 0;
-  if (!(tigon_entry_dtypes(kernels, entry) & TIGON_BIT(dtype))) return;
+  const tigon_kernels *kernels = context->kernels;
+  if (!(tigon_entry_dtypes(kernels, entry) & TIGON_BIT(dtype))) return 0;
   for (int i = 0; check_case_at(entry, dtype, kernels->tile, i, &c); ++i) {
     if (!takes(o, i, &c)) continue;
-    ++cases;
+    ++*cases;
     if (!check_digest_case(&c, context, o->seed, &sum, failure)) record_failure(o, &c, kernels, failure, 0, t);
   }
-  if (cases == 0) return;
+  return sum;
+}
+
+/* One line of the table and one of the JSON, with a number for each dtype. */
+static void digest_entry(const options *o, tigon_context *context, int entry, tally *t, term_table *table) {
+  const tigon_entry *e = tigon_entry_at(entry);
+  const char *variant = context->kernels->variant;
+  int64_t cases = 0;
+  char text[DTYPES][20];
+  json_t *digests = json_object();
+  for (int d = 0; d < DTYPES; ++d) {
+    const int64_t before = cases;
+    const bool asked = !o->dtype || dtypes[d] == o->dtype;
+    const uint64_t sum = asked ? digest_cases(o, context, entry, dtypes[d], t, &cases) : 0;
+    snprintf(text[d], sizeof text[d], cases > before ? "%016llx" : "", (unsigned long long)sum);
+    if (cases > before) json_object_set_new(digests, tigon_dtype_name(dtypes[d]), json_string(text[d]));
+  }
   t->passed += cases;
-  const char *cells[] = {kernels->variant, e->op, e->entry, tigon_dtype_name(dtype)};
-  for (int i = 0; i < 4; ++i) term_cell(table, TERM_PLAIN, "%s", cells[i]);
-  term_cell(table, TERM_PLAIN, "%lld", (long long)cases);
-  term_cell(table, TERM_PLAIN, "%016llx", (unsigned long long)sum);
-  json_array_append_new(t->entries, json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "variant", cells[0], "op", cells[1],
-                                              "entry", cells[2], "dtype", cells[3], "cases", (json_int_t)cases,
-                                              "digest", json_sprintf("%016llx", (unsigned long long)sum)));
+  if (cases > 0) {
+    term_cell(table, TERM_PLAIN, "%s", variant);
+    term_cell(table, TERM_PLAIN, "%s", e->op);
+    term_cell(table, TERM_PLAIN, "%s", e->entry);
+    term_cell(table, TERM_PLAIN, "%lld", (long long)cases);
+    for (int d = 0; d < DTYPES; ++d) term_cell(table, TERM_PLAIN, "%s", text[d]);
+    json_array_append_new(t->entries, json_pack("{s:s, s:s, s:s, s:I, s:O}", "variant", variant, "op", e->op, "entry",
+                                                e->entry, "cases", (json_int_t)cases, "digests", digests));
+  }
+  json_decref(digests);
 }
 
 static int digest_all(const options *o) {
-  static const term_column columns[] = {{"variant", false, 0}, {"op", false, 0},   {"entry", false, 0},
-                                        {"dtype", false, 0},   {"cases", true, 0}, {"digest", false, 0}};
+  static const term_column columns[] = {{"variant", false, 0}, {"op", false, 0},  {"entry", false, 0},
+                                        {"cases", true, 0},    {"f32", false, 0}, {"bf16", false, 0},
+                                        {"f16", false, 0}};
   term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
   tally t = {.failures = json_array(), .entries = json_array()};
   for (const tigon_kernels *const *v = variants_of(o); *v; ++v) {
     if (o->variant && strcmp((*v)->variant, o->variant) != 0) continue;
     tigon_context *context = cli_context(o->command, o->device, (*v)->variant, 0);
     for (int e = 0; tigon_entry_at(e); ++e)
-      for (int d = 0; d < DTYPES && wanted(o, tigon_entry_at(e)->op); ++d)
-        if (!o->dtype || dtypes[d] == o->dtype) digest_entry(o, context, e, dtypes[d], *v, &t, table);
+      if (wanted(o, tigon_entry_at(e)->op)) digest_entry(o, context, e, &t, table);
     tigon_context_destroy(context);
   }
   if (t.passed == 0 && o->parts == 1) cli_mistake(o->command, "no case is called \"%s\"", o->label ? o->label : "");
@@ -368,7 +387,7 @@ static int digest_all(const options *o) {
   if (o->json) {
     term_table_free(table);
     cli_print_json(
-        json_pack("{s:I, s:o, s:o}", "seed", (json_int_t)o->seed, "failures", t.failures, "digests", t.entries));
+        json_pack("{s:I, s:o, s:o}", "seed", (json_int_t)o->seed, "failures", t.failures, "entries", t.entries));
   } else {
     term_table_print(table, stdout);
     json_decref(t.failures);

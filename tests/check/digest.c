@@ -1,4 +1,4 @@
-/* The bits of an entry's results, as one number. */
+/* The bits of a case's outputs, as one number. */
 #include <math.h>
 #include <string.h>
 

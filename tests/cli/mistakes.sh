@@ -39,6 +39,7 @@ mistake 'must be a whole number' bench --repeat 0
 mistake 'must be one of fwd' bench --mode sideways
 mistake 'must be I/N with I from 1 to N' check --part 9/8
 mistake '--sweep and --case exclude it' check --part 1/2 --sweep far
+mistake '--sweep and --mutants exclude it' check --digest --mutants
 mistake 'requires an argument' bench --shape
 mistake 'exclude each other' bench --json --csv
 mistake 'did you mean "llama-3-8b"?' bench --models=llama-3
