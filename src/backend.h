@@ -106,6 +106,9 @@ struct tigon_backend {
   const char *variant_variable; /* the environment variable that chooses one; NULL: the best is chosen */
   /* Fills queue->state for device `index`; on an error *reason is one sentence. stream and threads are already set. */
   tigon_status (*open)(int index, tigon_queue *queue, const char **reason);
+  /* NULL, or: fills queue->state for a device that need not be here, from a table; for calls that are recorded. The kernels
+   * that it would have; NULL: it does not know the name. */
+  const tigon_kernels *(*open_described)(const char *name, tigon_queue *queue);
   void (*close)(tigon_queue *queue);
   tigon_status (*sync)(tigon_queue *queue);
   /* Memory for tests, CLI and trainer, never inside an op. */

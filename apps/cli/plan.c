@@ -366,7 +366,8 @@ int tigon_cli_plan(int argc, char **argv) {
       {"shape", 's', "ROWSxCOLS", 0, "The tensor's rows and columns", 0},
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16 (default f32)", 0},
       {"device", 'd', "NAME", 0,
-       "A device of `tigon plan --devices', which need not be here, or one that is (default cpu)", 0},
+       "A device of `tigon plan --devices', or a100, h100, h200, b200, which need not be here, or one that is (default cpu)",
+       0},
       {"mode", 'm', "ENTRY", 0, "fwd, bwd, or another entry of the operator (default: its first)", 0},
       {"case", 'c', "LETTER", 0, "Force a case, A to G; of group_norm, B to F force how its rows are cut", 0},
       {"table", 'T', "N", 0, "embedding bwd: rows of the table (default: as many as of --shape, which are the indices)",
@@ -398,6 +399,7 @@ int tigon_cli_plan(int argc, char **argv) {
       "  tigon plan group_norm --shape 4096x8192 --groups 32 --run 512 --device 910b4\n"
       "  tigon plan swiglu --shape 8192x14336 --dtype bf16 --device 910b4 --json | jq .bytes_moved\n"
       "  tigon plan layer_norm --shape 8192x4096 --mode bwd\n"
+      "  tigon plan rms_norm --shape 8192x4096 --dtype bf16 --device h200\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",
       NULL,

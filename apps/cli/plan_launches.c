@@ -1,4 +1,4 @@
-/* tigon plan on a device without a planner: what an operator's call would launch there. */
+/* tigon plan on a device without a planner, which is here or which a backend describes: what an operator's call would launch there. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool same(const tigon_launch *a, const tigon_launch *b) {
 
 static void record(void *to, const tigon_launch *launch) {
   launches *l = to;
-  if (launch->grid == 0) {
+  if (!launch->kernel && launch->grid == 0) {
     l->note = *launch;
     return;
   }
@@ -142,7 +142,8 @@ int plan_launches(const char *command, const plan_options *chosen) {
   const bench_case *timed = bench_case_find(cli_op(command, chosen->op));
   const tigon_dtype dtype = cli_float_dtype(command, chosen->dtype);
   refuse_options(command, chosen);
-  tigon_context *context = cli_context(command, chosen->device, NULL, 0);
+  tigon_context *context = tigon_context_described(chosen->device, record, &l);
+  if (!context) context = cli_context(command, chosen->device, NULL, 0);
   bench_point at = {.rows = chosen->rows,
                     .cols = chosen->cols,
                     .other = chosen->table,

@@ -143,6 +143,21 @@ tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context 
   return TIGON_OK;
 }
 
+tigon_context *tigon_context_described(const char *name, void (*record)(void *to, const tigon_launch *launch),
+                                       void *record_to) {
+  const tigon_backend *backend;
+  tigon_context *made = calloc(1, sizeof *made);
+  for (int i = 0; made && (backend = tigon_backend_at(i)); ++i) {
+    made->queue = (tigon_queue){.backend = backend, .threads = 1, .record = record, .record_to = record_to};
+    made->kernels = backend->open_described ? backend->open_described(name, &made->queue) : NULL;
+    if (!made->kernels) continue;
+    made->device = backend->describe(&made->queue);
+    return made;
+  }
+  free(made);
+  return NULL;
+}
+
 void tigon_context_destroy(tigon_context *context) {
   if (!context) return;
   context->queue.backend->close(&context->queue);

@@ -30,6 +30,10 @@ struct tigon_context {
   char error[512];
 };
 
+/* A context that records each launch, on a device by the name that a backend's table has it by; NULL: none has. */
+tigon_context *tigon_context_described(const char *name, void (*record)(void *to, const tigon_launch *launch),
+                                       void *record_to);
+
 /* Stores "<sentence>" as the context's last error (the thread's, when context is NULL) and returns `status`. */
 __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *context, tigon_status status,
                                                               const char *format, ...);

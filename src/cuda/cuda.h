@@ -16,10 +16,11 @@ enum {
   CUDA_TICKETS = 1023, /* with the error flag 4 KiB */
 };
 
-/* What hangs on a queue. */
+/* What hangs on a queue. Of a described device, whose calls are recorded, only sm, l2_bytes, desc and addresses of no memory. */
 typedef struct cuda_device {
   const cu_api *cu;
-  int index, sm;     /* 90: compute capability 9.0 */
+  int index, sm; /* 90: compute capability 9.0 */
+  int64_t l2_bytes;
   int device;        /* the driver's */
   void *context;     /* the primary one, which PyTorch and the CUDA runtime use too */
   void *scratch;     /* CUDA_SCRATCH_BYTES of device memory */
@@ -66,9 +67,11 @@ typedef struct cuda_shape {
   int shared_bytes; /* dynamic */
   int cluster;      /* blocks of a cluster, 0 or 1: none */
   bool awaits;      /* it waits for the kernel before itself (kernel/column_sum.cuh), and may begin while that ends */
+  const char *held; /* for a recorder: how a row is held (docs/glossary.md) */
+  int64_t slabs;    /* for a recorder: sums over ranges of rows that a later launch adds up */
 } cuda_shape;
 
-/* Launches on the queue's stream. `arguments` point at the kernel's parameters, in order. No launch for 0 blocks. */
+/* Launches on the queue's stream, or tells the queue's recorder. `arguments` point at the kernel's parameters, in order. No launch for 0 blocks. */
 tigon_status cuda_launch(tigon_queue *queue, cuda_kernel *kernel, cuda_shape shape, void **arguments);
 #define CUDA_ARGUMENTS(...) ((void *[]){__VA_ARGS__})
 

@@ -103,17 +103,19 @@ static tigon_status fwd_held(tigon_queue *queue, const tigon_group_norm_fwd_prob
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
+/* What of the L2 keeps rows between two launches: 24 MiB of an H200's 50. */
+static int64_t cached_bytes(const cuda_device *device) { return device->l2_bytes * 12 / 25; }
+
 /* Rows of several parts: as many at a time as the L2 keeps from the first launch to the second. */
 static tigon_status fwd_walked(tigon_queue *queue, const tigon_group_norm_fwd_problem *p, bool wide) {
   static cuda_kernel sums_wide[3] = CUDA_KERNELS(group_norm, group_norm_fwd_wide),
                      sums_any[3] = CUDA_KERNELS(group_norm, group_norm_fwd_any),
                      store_wide[3] = CUDA_KERNELS(group_norm, group_norm_fwd_store_wide),
                      store_any[3] = CUDA_KERNELS(group_norm, group_norm_fwd_store_any);
-  enum { CACHED_BYTES = 24 << 20 };
   const int64_t size = (int64_t)tigon_dtype_size(p->dtype), rows = p->batch * p->groups;
   int threads;
   group_walk walk = walk_of(p->channels, p->run, wide ? (int)(16 / size) : 1, &threads);
-  const int64_t cached = CACHED_BYTES / (p->channels * p->run * size), most = cached > 1 ? cached : 1;
+  const int64_t cached = cached_bytes(cuda_of(queue)) / (p->channels * p->run * size), most = cached > 1 ? cached : 1;
   walk.handed = cuda_of(queue)->scratch;
   tigon_status status = TIGON_OK;
   for (int64_t at = 0; at < rows && status == TIGON_OK; at += walk.rows) {

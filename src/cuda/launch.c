@@ -54,8 +54,19 @@ static tigon_status allow_shared(tigon_queue *queue, cuda_kernel *kernel, void *
   return status;
 }
 
+static void record(const tigon_queue *queue, const cuda_kernel *kernel, const cuda_shape *shape) {
+  queue->record(queue->record_to, &(tigon_launch){.kernel = kernel->name,
+                                                  .grid = shape->blocks * (shape->rows ? shape->rows : 1),
+                                                  .block = shape->threads,
+                                                  .onchip_bytes = shape->shared_bytes,
+                                                  .cluster = shape->cluster > 1 ? shape->cluster : 1,
+                                                  .held = shape->held,
+                                                  .slabs = shape->slabs});
+}
+
 tigon_status cuda_launch(tigon_queue *queue, cuda_kernel *kernel, cuda_shape shape, void **arguments) {
   if (shape.blocks <= 0) return TIGON_OK;
+  if (queue->record) return record(queue, kernel, &shape), TIGON_OK;
   cu_launch_attribute attributes[2];
   unsigned attribute_count = 0;
   if (shape.cluster > 1)

@@ -16,8 +16,7 @@ static bool wide_vector(const void *w) { return !w || cuda_wide(w); }
 static bool has_dtype(const void *vector, tigon_dtype its, tigon_dtype dtype) { return !vector || its == dtype; }
 
 static norm_plain_rows plain_rows(const tigon_rows *t) { return (norm_plain_rows){t->data, t->pitch[2]}; }
-static norm_plain plain_of(const tigon_norm_fwd_problem *p, int team) {
-  enum { L2_BYTES = 50 << 20 };
+static norm_plain plain_of(const cuda_device *device, const tigon_norm_fwd_problem *p, int team) {
   return (norm_plain){.cols = (int)p->cols,
                       .team = team,
                       .rows = p->space.rows,
@@ -28,7 +27,7 @@ static norm_plain plain_of(const tigon_norm_fwd_problem *p, int team) {
                       .eps = p->eps,
                       .w_offset = p->w ? p->w_offset : 1,
                       .casting = p->casting,
-                      .stays = 2 * p->space.rows * p->cols > L2_BYTES,
+                      .stays = 2 * p->space.rows * p->cols > device->l2_bytes,
                       .y = plain_rows(&p->y),
                       .s = plain_rows(&p->s),
                       .b = p->b,
@@ -112,7 +111,7 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
                             .cluster = cluster};
   kernel = cuda_by_dtype(kernel, p->dtype);
   if (!swept && !(held && plain)) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, &walk));
-  norm_plain rows = plain_of(p, walk.team);
+  norm_plain rows = plain_of(device, p, walk.team);
   return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS(&rows));
 }
 

@@ -20,6 +20,21 @@ expect_json 'j["workspace_bytes"] == 32 * 4096 * 4 and [l["slabs"] for l in j["l
 # A tensor of 2^50 bytes has no memory here; one huge row is shared.
 OMP_NUM_THREADS=2 run plan softmax --shape 1x281474976710656 --json
 expect_json '[(l["grid"], l["times"], l["cluster"]) for l in j["launches"]] == [(32, 3, 32)]' "a huge row"
+# A GPU that is not here: kernels, grids, blocks and bytes on chip from a table's figures.
+for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm group_norm swiglu geglu relu_squared rope embedding softmax \
+  attention cross_entropy linear fused_linear_cross_entropy; do
+  for mode in fwd bwd; do
+    run plan $op --shape 256x512 --mode $mode --dtype bf16 --device b200 --json
+    expect_status 0 "tigon plan $op --mode $mode on a b200"
+    expect_json 'len(j["launches"]) > 0 and all(l["kernel"] and l["grid"] > 0 for l in j["launches"])' "$op $mode on a b200"
+  done
+done
+run plan rms_norm --shape 8192x4096 --dtype bf16 --device h200 --json
+expect_json '[(l["kernel"], l["grid"], l["block"], l["cluster"]) for l in j["launches"]] == [("rms_norm_fwd_4_bf16", 8192, 128, 1)]' "h200"
+run plan rms_norm --shape 8192x4096 --dtype bf16 --device H200 --mode bwd --json
+expect_json '[(l["kernel"], l["grid"], l["onchip_bytes"]) for l in j["launches"]] == [("rms_norm_bwd_plain_bf16", 132, 98304), ("column_sum", 128, 0)]' "h200, backward"
+run plan rms_norm --shape 8192x4096 --dtype bf16 --device a100 --mode bwd --json
+expect_json 'j["launches"][0]["grid"] == 108' "a100, backward"
 run plan rms_norm --shape 256x512 --case B
 expect_status 2 "a case where there is none"
 run plan rms_norm --shape 256x512 --mode sideways
