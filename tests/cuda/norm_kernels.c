@@ -31,8 +31,8 @@ static void note(void *to, const tigon_launch *launch) {
   assert_true(launch->onchip_bytes <= device->onchip_bytes && launch->cluster <= CUDA_CLUSTER);
 }
 
-/* What is varied besides the shape: bits. */
-enum { TWO_PITCHES = 1, NARROW = 2, W_IN_F32 = 4, WITHOUT_B = 8, VARIANTS = 16, GROUP = 4 };
+/* What is varied besides the shape: bits. BRIEF: layer_norm without b, and one row a scale. */
+enum { TWO_PITCHES = 1, NARROW = 2, W_IN_F32 = 4, BRIEF = 8, VARIANTS = 16, GROUP = 4 };
 
 static tigon_rows rows_at(int place, int64_t cols, int variant) {
   const uintptr_t address = ((uintptr_t)place << 30) + (variant & NARROW ? 4 : 0);
@@ -51,15 +51,15 @@ static void forward(tigon_queue *queue, int64_t rows, int64_t cols, tigon_dtype 
                               .y = rows_at(2, cols, variant),
                               .w = vector_at(3)};
   assert_int_equal(tigon_cuda_rms_norm_fwd(queue, &p), TIGON_OK);
-  p.b = variant & WITHOUT_B ? NULL : vector_at(4);
+  p.b = variant & BRIEF ? NULL : vector_at(4);
   assert_int_equal(tigon_cuda_layer_norm_fwd(queue, &p), TIGON_OK);
   p.b = NULL;
   p.residual = rows_at(5, cols, variant);
   p.s = rows_at(6, cols, variant);
   assert_int_equal(tigon_cuda_fused_add_rms_norm_fwd(queue, &p), TIGON_OK);
   p.residual = p.s = (tigon_rows){0};
-  p.share = GROUP;
-  p.groups = (tigon_row_space){.rows = rows / GROUP, .inner = rows / GROUP};
+  p.share = variant & BRIEF ? 1 : GROUP;
+  p.groups = (tigon_row_space){.rows = rows / p.share, .inner = rows / p.share};
   p.scale = rows_at(7, cols, variant);
   p.scale_dtype = p.shift_dtype = dtype;
   assert_int_equal(tigon_cuda_modulated_rms_norm_fwd(queue, &p), TIGON_OK);
@@ -94,7 +94,8 @@ static void backward(tigon_queue *queue, int64_t rows, int64_t cols, tigon_dtype
 static void test_every_kernel_is_taken(void **state) {
   (void)state;
   static const char *const gpus[] = {"a100", "h200", "b200"};
-  static const int64_t all_rows[] = {4, 64, 4096, 65536}, all_cols[] = {256, 264, 4096, 12288, 32768, 65536, 1 << 20};
+  static const int64_t all_rows[] = {4, 64, 4096, 65536},
+                       all_cols[] = {256, 264, 4096, 8192, 12288, 32768, 65536, 1 << 20};
   for (size_t g = 0; g < sizeof gpus / sizeof *gpus; ++g) {
     tigon_context *context = tigon_context_described(gpus[g], note, NULL);
     assert_non_null(context);
