@@ -1,11 +1,18 @@
 #include "cuda/kernels.h"
 #include "cuda/norm_launch.h"
 
-static norm_kernels kernels = {NORM_KERNELS(fused_add_rms_norm), .early_cols = 512};
-static norm_kernels alone = {NORM_KERNELS(rms_norm)}; /* without ds there is nothing to add */
+static norm_row rows[] = {
+#define FUSED_ADD_RMS_NORM(...) NORM_ROW(fused_add_rms_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"
+};
+static norm_row without_ds[] = {
+    /* then there is nothing to add */
+#define RMS_NORM(...) NORM_ROW(rms_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"
+};
 
 tigon_status tigon_cuda_fused_add_rms_norm_fwd(tigon_queue *queue, const tigon_fused_add_rms_norm_fwd_problem *p) {
-  return cuda_norm_fwd(queue, p, &kernels);
+  return cuda_norm_fwd(queue, p, rows);
 }
 
 int64_t tigon_cuda_fused_add_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
@@ -13,5 +20,5 @@ int64_t tigon_cuda_fused_add_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_
 }
 
 tigon_status tigon_cuda_fused_add_rms_norm_bwd(tigon_queue *queue, const tigon_fused_add_rms_norm_bwd_problem *p) {
-  return cuda_norm_bwd(queue, p, 1, p->ds.data ? &kernels : &alone);
+  return cuda_norm_bwd(queue, p, 1, p->ds.data ? rows : without_ds);
 }

@@ -1,3 +1,4 @@
 #include "cuda/kernel/norm_kernels.cuh"
 
-NORM_KERNELS(fused_add_rms_norm, NORM_ADD_RMS, (NORM_MOST_THREADS), HOLD_EARLY)
+#define FUSED_ADD_RMS_NORM(...) NORM_DEFINE(fused_add_rms_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"

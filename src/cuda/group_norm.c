@@ -64,6 +64,7 @@ static tigon_status fwd_plain(tigon_queue *queue, const tigon_group_norm_fwd_pro
                      long_rows[3] = CUDA_KERNELS(group_norm, group_norm_fwd_plain_long);
   enum { MOST_BATCHES = 65535 };
   cuda_shape shape = {.blocks = p->groups,
+                      .held = "held",
                       .threads = cuda_team_for(cuda_ceil_div(packs, GROUP_PLAIN_PACKS), GROUP_PLAIN_THREADS)};
   cuda_kernel *kernel = cuda_by_dtype(shape.threads <= GROUP_PLAIN_THREADS / 2 ? short_rows : long_rows, p->dtype);
   tigon_status status = TIGON_OK;
@@ -97,8 +98,10 @@ static tigon_status fwd_held(tigon_queue *queue, const tigon_group_norm_fwd_prob
   group_walk walk = {.team = cuda_team_for(cuda_ceil_div(share, each), GROUP_MOST_THREADS), .share = (int)share};
   const int threads = cluster == 1 ? cuda_block_for(walk.team, GROUP_FWD_THREADS) : walk.team;
   const int64_t blocks = cuda_ceil_div(p->batch * p->groups, threads / walk.team);
-  const cuda_shape shape = {
-      .blocks = within_grid(blocks * cluster) / cluster * cluster, .threads = threads, .cluster = cluster};
+  const cuda_shape shape = {.blocks = within_grid(blocks * cluster) / cluster * cluster,
+                            .threads = threads,
+                            .cluster = cluster,
+                            .held = cluster > 1 ? "shared" : "held"};
   cuda_kernel *kernel = mixed ? mixed_many : is_few ? few : many;
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
@@ -121,7 +124,7 @@ static tigon_status fwd_walked(tigon_queue *queue, const tigon_group_norm_fwd_pr
   for (int64_t at = 0; at < rows && status == TIGON_OK; at += walk.rows) {
     walk.first = at;
     walk.rows = walk.parts == 1 || rows - at < most ? rows - at : most;
-    const cuda_shape shape = {.blocks = within_grid(walk.rows * walk.parts), .threads = threads};
+    const cuda_shape shape = {.blocks = within_grid(walk.rows * walk.parts), .threads = threads, .held = "walked"};
     cuda_kernel *sums = cuda_by_dtype(wide ? sums_wide : sums_any, p->dtype),
                 *store = cuda_by_dtype(wide ? store_wide : store_any, p->dtype);
     status = cuda_launch(queue, sums, shape, CUDA_ARGUMENTS((void *)p, &walk));
@@ -164,7 +167,9 @@ static tigon_status bwd_held(tigon_queue *queue, const tigon_group_norm_bwd_prob
   const cuda_shape shape = {.blocks = p->groups * ranges * cluster,
                             .threads = GROUP_BWD_THREADS,
                             .shared_bytes = (int)held_bytes(held),
-                            .cluster = cluster};
+                            .cluster = cluster,
+                            .held = "held",
+                            .slabs = ranges};
   return cuda_launch(queue, cuda_by_dtype(held->of, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
@@ -183,7 +188,7 @@ static tigon_status bwd_walked(tigon_queue *queue, const tigon_group_norm_bwd_pr
   walk.team = cuda_ceil_div(p->run, walk.pieces) >= (int64_t)2 * lanes * threads ? threads : 32;
   walk.handed = cuda_of(queue)->scratch;
   *slabs = ranges * walk.splits;
-  cuda_shape shape = {.blocks = p->groups * *slabs, .threads = threads};
+  cuda_shape shape = {.blocks = p->groups * *slabs, .threads = threads, .held = "walked", .slabs = *slabs};
   cuda_kernel *sums = cuda_by_dtype(wide ? sums_wide : sums_any, p->dtype),
               *store = cuda_by_dtype(wide ? store_wide : store_any, p->dtype);
   const tigon_status status = cuda_launch(queue, sums, shape, CUDA_ARGUMENTS((void *)p, &walk));

@@ -1,3 +1,4 @@
 #include "cuda/kernel/norm_kernels.cuh"
 
-NORM_LAYER_KERNELS(layer_norm)
+#define LAYER_NORM(...) NORM_DEFINE(layer_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"

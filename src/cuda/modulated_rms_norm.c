@@ -3,10 +3,13 @@
 #include "cuda/norm.h"
 #include "cuda/norm_launch.h"
 
-static norm_kernels kernels = {NORM_MODULATED_KERNELS(modulated_rms_norm), NORM_SWEPT(modulated_rms_norm)};
+static norm_row rows[] = {
+#define MODULATED_RMS_NORM(...) NORM_ROW(modulated_rms_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"
+};
 
 tigon_status tigon_cuda_modulated_rms_norm_fwd(tigon_queue *queue, const tigon_modulated_rms_norm_fwd_problem *p) {
-  return cuda_norm_fwd(queue, p, &kernels);
+  return cuda_norm_fwd(queue, p, rows);
 }
 
 /* Ranges of whole groups of rows that share a scale, or, where there are fewer groups than slabs, of parts of each group: of groups of
@@ -28,7 +31,7 @@ tigon_status tigon_cuda_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_m
   static cuda_kernel sums = CUDA_KERNEL(modulated_rms_norm, modulated_rms_norm_sums);
   enum { MOST_ROWS = 65535 }; /* of a grid */
   norm_walk walk = cut_groups(p, cuda_norm_slabs(queue, p));
-  const tigon_status status = walk.ranges > 0 ? cuda_norm_bwd_rows(queue, p, &walk, &kernels) : TIGON_OK;
+  const tigon_status status = walk.ranges > 0 ? cuda_norm_bwd_rows(queue, p, &walk, rows) : TIGON_OK;
   const bool whole = walk.ranges > 0 && walk.parts == 0; /* then dscale and dshift are there */
   if (status != TIGON_OK || !(p->dw || (!whole && (p->dscale.data || p->dshift.data)))) return status;
   const int64_t each = walk.parts <= COLUMN_SUM_PARTS ? COLUMN_SUM_PARTS : 1; /* groups' sums of a block */

@@ -1,8 +1,8 @@
 #include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/norm_kernels.cuh"
 
-NORM_MODULATED_KERNELS(modulated_rms_norm)
-NORM_SWEPT(modulated_rms_norm, NORM_MODULATED)
+#define MODULATED_RMS_NORM(...) NORM_DEFINE(modulated_rms_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"
 
 /* The second stage: block (columns, i). i = 0: dw, a sum over all ranges' slabs. Then a group's dscale and its dshift, over the slabs of its
  * parts: where those are few a warp has one of them, else a block. */

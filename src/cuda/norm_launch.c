@@ -50,57 +50,76 @@ static bool stashes(const cuda_device *device, const tigon_norm_fwd_problem *p, 
          stash_bytes(threads) <= device->desc.onchip_bytes;
 }
 
-tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels) {
-  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
-  const bool wide = p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
-                    cuda_wide_rows(&p->space, &p->residual, p->dtype) && cuda_wide_rows(&p->space, &p->s, p->dtype) &&
-                    cuda_wide_rows(&p->space, &p->y, p->dtype) && wide_vector(p->w) && wide_vector(p->b) &&
-                    cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
-                    cuda_wide_rows(&p->groups, &p->shift, p->shift_dtype);
-  enum { WARP = 32, SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block that shares rows, at most */
+static const char *const held_as[] = {"held", "stashed", "swept", "shared", "walked", "staged", "few"};
+
+/* The bytes of a backward block. */
+static int bwd_bytes(const norm_row *row, const tigon_norm_bwd_problem *p, const norm_walk *walk) {
+  if (row->how == NORM_HOW_STAGED)
+    return (NORM_STAGED_STAGES * 2 + (p->ds.data ? 1 : 0)) * NORM_STAGED_PACKS * NORM_STAGED_THREADS * 16;
+  if (row->how != NORM_HOW_HELD) return 0;
+  const int lanes = 16 / (int)tigon_dtype_size(p->dtype), stream_bytes = NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
+  const int dw_bytes = p->share > 0 && walk->parts == 0 ? stream_bytes * lanes / 4 : 0; /* of whole groups, f32 */
+  return NORM_BWD_STAGES * (p->ds.data ? 3 : 2) * stream_bytes + dw_bytes;
+}
+
+static bool fits(const norm_row *row, int call, int64_t packs, int64_t cols) {
+  return (row->needs & ~call) == 0 && packs > row->over_packs && packs <= row->most_packs && cols > row->over_cols &&
+         cols <= row->most_cols;
+}
+
+/* Rows too wide for a block are held by a cluster of them: its blocks; fewer than 2 where that does not go. */
+static int sharing_cluster(const cuda_device *device, int cluster, int64_t packs) {
+  enum { SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block, at most */
+  while (device->sm >= 90 && packs > NORM_HELD_MOST && cluster < CUDA_CLUSTER && cluster * SHARE < packs) cluster *= 2;
+  return packs <= (int64_t)cluster * SHARE ? cluster : 1;
+}
+
+static bool wide_fwd(const tigon_norm_fwd_problem *p, int64_t lanes) {
+  return p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
+         cuda_wide_rows(&p->space, &p->residual, p->dtype) && cuda_wide_rows(&p->space, &p->s, p->dtype) &&
+         cuda_wide_rows(&p->space, &p->y, p->dtype) && wide_vector(p->w) && wide_vector(p->b) &&
+         cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) && cuda_wide_rows(&p->groups, &p->shift, p->shift_dtype);
+}
+
+static bool plain_fwd(const tigon_norm_fwd_problem *p) {
+  return p->space.inner == p->space.rows && p->groups.inner == p->groups.rows &&
+         has_dtype(p->w, p->w_dtype, p->dtype) && has_dtype(p->b, p->b_dtype, p->dtype) &&
+         has_dtype(p->scale.data, p->scale_dtype, p->dtype) && has_dtype(p->shift.data, p->shift_dtype, p->dtype);
+}
+
+/* What a call is; `cluster` blocks would walk a row. */
+static int fwd_call(const cuda_device *device, const tigon_norm_fwd_problem *p, int64_t lanes, int64_t packs,
+                    int cluster) {
+  const bool wide = wide_fwd(p, lanes);
+  int call = NORM_FWD;
+  if (wide) call |= NORM_WIDE;
+  if (cluster == 1) call |= NORM_ALONE;
+  if (wide && cluster == 1 && plain_fwd(p)) call |= NORM_PLAIN;
+  if (p->space.rows > 2 * (int64_t)device->desc.cores || packs > 2 * NORM_MOST_THREADS) call |= NORM_MANY;
+  if (p->w && p->b && (packs & (packs - 1)) == 0) call |= NORM_WHOLE;
+  if (stashes(device, p, packs)) call |= NORM_GROUPS;
+  if (wide && sharing_cluster(device, cluster, packs) > 1) call |= NORM_SHARES;
+  return call;
+}
+
+tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_row *row) {
+  enum { WARP = 32 };
   const cuda_device *device = cuda_of(queue);
+  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
   int cluster = cluster_for(device, p->space.rows, p->cols);
-  const bool plain = wide && cluster == 1 && p->space.inner == p->space.rows && p->groups.inner == p->groups.rows &&
-                     has_dtype(p->w, p->w_dtype, p->dtype) && has_dtype(p->b, p->b_dtype, p->dtype) &&
-                     has_dtype(p->scale.data, p->scale_dtype, p->dtype) &&
-                     has_dtype(p->shift.data, p->shift_dtype, p->dtype);
-  const bool few = p->space.rows <= 2 * (int64_t)device->desc.cores && packs <= 2 * NORM_MOST_THREADS;
-  const bool sweeps = packs > NORM_SWEPT_PACKS || (kernels->held_cols > 0 && p->cols > kernels->held_cols && !few);
-  const bool swept = plain && kernels->fwd_swept[0].name && sweeps && p->cols < INT32_MAX / 2;
-  /* Rows too wide for a block are held by a cluster of them. */
-  while (wide && !swept && device->sm >= 90 && packs > 4 * NORM_MOST_THREADS && cluster < CUDA_CLUSTER &&
-         cluster * SHARE < packs)
-    cluster *= 2;
-  const bool held = wide && cluster == 1 && !swept && packs <= 4 * NORM_MOST_THREADS;
-  cuda_kernel *kernel = wide ? kernels->fwd_wide : kernels->fwd_any;
-  int each = wide ? 2 : 8;      /* packs, or elements, of a thread and row */
-  int warps = NORM_FWD_THREADS; /* threads of a block in which each warp has a row */
-  bool stashed = false;
-  if (held) {
-    each = packs <= 2 * WARP || p->cols <= kernels->early_cols || few ? 2 : 4;
-    const bool whole = p->w && p->b && packs <= NORM_WHOLE_PACKS && (packs & (packs - 1)) == 0;
-    const bool late = kernels->fwd_late[0].name && !whole;
-    stashed = plain && each == 4 && kernels->fwd_stashed[0].name && stashes(device, p, packs);
-    kernel = !plain      ? kernels->fwd_held
-             : stashed   ? kernels->fwd_stashed
-             : each == 2 ? kernels->fwd_2
-             : late      ? kernels->fwd_late
-                         : kernels->fwd_4;
-    if (stashed) each = NORM_GROUP_PACKS;
-    if (packs > each * WARP) warps = WARP;
-  }
-  norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(wide ? packs : p->cols, each), NORM_MOST_THREADS)};
-  if (cluster > 1) walk.team = NORM_MOST_THREADS;
-  if (wide && cluster > 1 && packs <= (int64_t)cluster * SHARE) {
-    kernel = kernels->fwd_shared;
+  const int call = fwd_call(device, p, lanes, packs, cluster);
+  while (!fits(row, call, packs, p->cols)) ++row; /* the last fits all */
+  const bool stashed = row->how == NORM_HOW_STASHED, holds = row->how == NORM_HOW_HELD || stashed;
+  const int warps =
+      holds && packs > row->each * WARP ? WARP : NORM_FWD_THREADS; /* threads of a block whose warps have a row each */
+  const int64_t units = call & NORM_WIDE ? packs : p->cols;
+  norm_walk walk = {.team = cuda_team_for(cuda_ceil_div(units, row->each), NORM_MOST_THREADS)};
+  if (row->how == NORM_HOW_SHARED) {
+    cluster = sharing_cluster(device, cluster, packs);
     walk.team = NORM_SHARE_THREADS;
     walk.share = (int)cuda_ceil_div(packs, cluster);
-  } else if (wide && cluster > 1) {
-    cluster = cluster_for(device, p->space.rows, p->cols);
-  }
-  if (swept) { /* by as many threads as would hold it, up to NORM_SWEPT_THREADS */
-    kernel = kernels->fwd_swept;
-    walk.team = cuda_team_for(cuda_ceil_div(packs, 4), NORM_SWEPT_THREADS);
+  } else if (cluster > 1) {
+    walk.team = NORM_MOST_THREADS;
   }
   const int threads = cuda_block_for(walk.team, warps);
   const int64_t work = stashed ? p->groups.rows * cuda_ceil_div(p->share, NORM_GROUP_ROWS) : p->space.rows;
@@ -108,9 +127,10 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   const cuda_shape shape = {.blocks = blocks < INT32_MAX ? blocks : INT32_MAX / cluster * cluster,
                             .threads = threads,
                             .shared_bytes = stashed ? stash_bytes(threads) : 0,
-                            .cluster = cluster};
-  kernel = cuda_by_dtype(kernel, p->dtype);
-  if (!swept && !(held && plain)) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, &walk));
+                            .cluster = cluster,
+                            .held = held_as[row->how]};
+  cuda_kernel *kernel = cuda_by_dtype(row->kernels, p->dtype);
+  if (row->takes != NORM_TAKES_PLAIN) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, &walk));
   norm_plain rows = plain_of(device, p, walk.team);
   return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS(&rows));
 }
@@ -151,49 +171,43 @@ static norm_held held_of(const tigon_norm_bwd_problem *p, int team) {
                      .team_bits = team_bits};
 }
 
-tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,
-                                norm_kernels *kernels) {
+static int bwd_call(const cuda_device *device, const tigon_norm_bwd_problem *p) {
+  int call = NORM_BWD;
+  if (wide_bwd_rows(p) && cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
+      cuda_wide_rows(&p->groups, &p->dscale, p->dscale_dtype) &&
+      cuda_wide_rows(&p->groups, &p->dshift, p->dshift_dtype))
+    call |= NORM_WIDE;
+  if (p->space.inner == p->space.rows && has_dtype(p->w, p->w_dtype, p->dtype)) call |= NORM_PLAIN;
+  if (short_pitches(p)) call |= NORM_SHORT;
+  if (device->sm >= 90) call |= NORM_CLUSTERS;
+  return call;
+}
+
+tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk, norm_row *row) {
   const cuda_device *device = cuda_of(queue);
-  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
-  const bool wide = wide_bwd_rows(p) && cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
-                    cuda_wide_rows(&p->groups, &p->dscale, p->dscale_dtype) &&
-                    cuda_wide_rows(&p->groups, &p->dshift, p->dshift_dtype);
-  const int stream_bytes = NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
-  const int dw_bytes = p->share > 0 && walk->parts == 0 ? stream_bytes * (int)lanes / 4 : 0; /* of whole groups, f32 */
-  const int held_bytes = NORM_BWD_STAGES * (p->ds.data ? 3 : 2) * stream_bytes + dw_bytes;
-  const int staged_bytes =
-      (NORM_STAGED_STAGES * 2 + (p->ds.data ? 1 : 0)) * NORM_STAGED_PACKS * NORM_STAGED_THREADS * 16;
-  const int64_t held_cols = NORM_BWD_THREADS * NORM_BWD_PACKS * lanes;
-  const int64_t staged_cols = NORM_STAGED_THREADS * NORM_STAGED_PACKS * lanes;
-  const bool stages = kernels->bwd_staged[0].name && device->sm >= 90 && staged_bytes <= device->desc.onchip_bytes;
-  int cluster = 1; /* blocks that hold a row, or have it in their stages */
-  while (cluster * (stages ? staged_cols : held_cols) < p->cols) cluster *= 2;
-  const bool shares = cluster == 1 || (device->sm >= 90 && cluster <= CUDA_CLUSTER);
-  const bool held = wide && held_bytes <= device->desc.onchip_bytes && shares && (!stages || p->cols <= held_cols);
-  const bool staged = wide && stages && shares && !held;
-  const bool plain =
-      p->space.inner == p->space.rows && has_dtype(p->w, p->w_dtype, p->dtype) && (cluster == 1 || staged);
-  const bool long_layer = kernels->bwd_held[0].name && p->cols > NORM_LAYER_COLS;
-  const bool own_parameters = held && plain && kernels->bwd_plain[0].name && !long_layer && short_pitches(p);
-  cuda_kernel *kernel = own_parameters ? kernels->bwd_plain
-                        : held         ? plain && kernels->bwd_held[0].name ? kernels->bwd_held : kernels->bwd_held_any
-                        : staged       ? plain ? kernels->bwd_staged : kernels->bwd_staged_any
-                        : wide         ? kernels->bwd_wide
-                                       : kernels->bwd_any;
-  cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS, .cluster = cluster};
-  if (held) {
-    walk->team = cuda_team_for(cuda_ceil_div(p->cols, lanes * NORM_BWD_PACKS), NORM_BWD_THREADS);
-    shape.shared_bytes = held_bytes;
-  } else if (staged) {
-    shape.shared_bytes = staged_bytes;
-    walk->ranges = cuda_ceil_div(walk->ranges, cluster);
-  } else {
-    walk->team = shape.threads = cuda_team_for(wide ? p->cols / lanes : p->cols, NORM_BWD_THREADS);
+  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
+  const int call = bwd_call(device, p);
+  while (!fits(row, call, packs, p->cols) || bwd_bytes(row, p, walk) > device->desc.onchip_bytes)
+    ++row; /* the last fits all */
+  const bool staged = row->how == NORM_HOW_STAGED;
+  cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS,
+                      .shared_bytes = bwd_bytes(row, p, walk),
+                      .cluster = 1,
+                      .held = held_as[row->how]};
+  if (row->how == NORM_HOW_WALKED) {
+    walk->team = shape.threads = cuda_team_for(call & NORM_WIDE ? packs : p->cols, NORM_BWD_THREADS);
     shape.cluster = cluster_for(device, walk->ranges, p->cols);
+  } else { /* blocks that hold a row, or have it in their stages */
+    while (shape.cluster * row->each * shape.threads < packs) shape.cluster *= 2;
+    if (staged)
+      walk->ranges = cuda_ceil_div(walk->ranges, shape.cluster);
+    else
+      walk->team = cuda_team_for(cuda_ceil_div(packs, row->each), NORM_BWD_THREADS);
   }
   shape.blocks = walk->ranges * shape.cluster;
-  kernel = cuda_by_dtype(kernel, p->dtype);
-  if (!own_parameters) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, walk));
+  shape.slabs = walk->ranges;
+  cuda_kernel *kernel = cuda_by_dtype(row->kernels, p->dtype);
+  if (row->takes != NORM_TAKES_HELD) return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, walk));
   norm_held rows = held_of(p, walk->team);
   return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS(&rows));
 }
@@ -259,16 +273,18 @@ static bool cut_few(const cuda_device *device, const tigon_norm_bwd_problem *p, 
          shape->shared_bytes <= device->desc.onchip_bytes;
 }
 
-tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, int sums, norm_kernels *kernels) {
+tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, int sums, norm_row *rows) {
   norm_few few;
   cuda_shape shape;
   const int64_t slabs = cuda_norm_slabs(queue, p);
   if (cut_few(cuda_of(queue), p, slabs, sums, &few, &shape)) {
     if (few.clusters > 1) few.ticket = cuda_ticket(queue);
-    return cuda_launch(queue, cuda_by_dtype(kernels->bwd_few, p->dtype), shape, CUDA_ARGUMENTS(&few));
+    while (rows->takes != NORM_TAKES_FEW) ++rows;
+    shape.held = held_as[rows->how];
+    return cuda_launch(queue, cuda_by_dtype(rows->kernels, p->dtype), shape, CUDA_ARGUMENTS(&few));
   }
   norm_walk walk = {.ranges = slabs};
-  const tigon_status status = p->space.rows > 0 ? cuda_norm_bwd_rows(queue, p, &walk, kernels) : TIGON_OK;
+  const tigon_status status = p->space.rows > 0 ? cuda_norm_bwd_rows(queue, p, &walk, rows) : TIGON_OK;
   const column_sums all = {.of = {{p->slabs, p->dw, p->dw_dtype}, {p->slabs + p->cols, p->db, p->db_dtype}},
                            .count = p->space.rows > 0 ? walk.ranges : 0,
                            .step = sums * p->cols,

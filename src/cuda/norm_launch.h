@@ -1,46 +1,84 @@
-/* How the norms are launched: the kernels that NORM_KERNELS() made, and which of them takes a call. */
+/* How the norms are launched: which row of norm_kernels.def takes a call. */
 #ifndef TIGON_CUDA_NORM_LAUNCH_H
 #define TIGON_CUDA_NORM_LAUNCH_H
 
 #include "cuda/cuda.h"
 #include "cuda/norm.h"
 
-typedef struct norm_kernels {
-  cuda_kernel fwd_2[3], fwd_4[3], fwd_held[3], fwd_shared[3], fwd_wide[3], fwd_any[3];
-  cuda_kernel fwd_late[3];    /* layer_norm's fwd_4 of rows that are not whole */
-  cuda_kernel fwd_stashed[3]; /* modulated's of groups of NORM_GROUP_ROWS rows and more */
-  cuda_kernel fwd_swept[3];   /* a fused add has none */
-  int early_cols;             /* a row of so many columns, or fewer, is held two packs a thread */
-  int held_cols; /* of many rows with more columns all are swept; 0: those alone that a block cannot hold well */
-  cuda_kernel bwd_few[3], bwd_plain[3]; /* of plain rows, as held and staged; modulated has held, the others the rest */
-  cuda_kernel bwd_held[3], bwd_held_any[3], bwd_staged[3], bwd_staged_any[3], bwd_wide[3], bwd_any[3];
-} norm_kernels;
+/* What a call is, and what a kernel needs of it. */
+enum {
+  NORM_FWD = 1 << 0,
+  NORM_BWD = 1 << 1,
+  NORM_WIDE = 1 << 2,  /* all rows and vectors can be read 16 bytes at a time */
+  NORM_PLAIN = 1 << 3, /* rows are at one pitch, vectors of their dtype; forward also WIDE and ALONE */
+  NORM_ALONE = 1 << 4, /* there are rows for all SMs, or rows too short to share */
+  NORM_MANY = 1 << 5, /* there are more than two rows an SM, or rows of more packs than a thread each can hold two of */
+  NORM_WHOLE = 1 << 6,     /* w and b are there, and packs a power of two */
+  NORM_GROUPS = 1 << 7,    /* NORM_GROUP_ROWS share a scale, and shared memory has room for them */
+  NORM_SHARES = 1 << 8,    /* a cluster can hold a row, and should */
+  NORM_SHORT = 1 << 9,     /* rows and pitches fit 32 bits */
+  NORM_CLUSTERS = 1 << 10, /* the GPU has clusters */
+  NORM_FEW = 1 << 11,      /* one launch takes all rows and sums over them */
+};
 
-#define NORM_SHARED_KERNELS(op)                                                                     \
-  .fwd_2 = CUDA_KERNELS(op, op##_fwd_2), .fwd_4 = CUDA_KERNELS(op, op##_fwd_4),                     \
-  .fwd_held = CUDA_KERNELS(op, op##_fwd_held), .fwd_shared = CUDA_KERNELS(op, op##_fwd_shared),     \
-  .fwd_wide = CUDA_KERNELS(op, op##_fwd_wide), .fwd_any = CUDA_KERNELS(op, op##_fwd_any),           \
-  .bwd_held_any = CUDA_KERNELS(op, op##_bwd_held_any), .bwd_wide = CUDA_KERNELS(op, op##_bwd_wide), \
-  .bwd_any = CUDA_KERNELS(op, op##_bwd_any)
-#define NORM_SWEPT(op) .fwd_swept = CUDA_KERNELS(op, op##_fwd_swept)
-#define NORM_MODULATED_KERNELS(op)                                            \
-  NORM_SHARED_KERNELS(op), .fwd_stashed = CUDA_KERNELS(op, op##_fwd_stashed), \
-                           .bwd_held = CUDA_KERNELS(op, op##_bwd_held)
-#define NORM_KERNELS(op)                                                                                             \
-  NORM_SHARED_KERNELS(op), .bwd_few = CUDA_KERNELS(op, op##_bwd_few), .bwd_plain = CUDA_KERNELS(op, op##_bwd_plain), \
-                           .bwd_staged = CUDA_KERNELS(op, op##_bwd_staged),                                          \
-                           .bwd_staged_any = CUDA_KERNELS(op, op##_bwd_staged_any)
+/* Packs of a row at most: that a block of forward, of backward can hold, or have in its stages. */
+enum {
+  NORM_HELD_MOST = 4 * NORM_MOST_THREADS,
+  NORM_BWD_MOST = NORM_BWD_PACKS * NORM_BWD_THREADS,
+  NORM_STAGED_MOST = NORM_STAGED_PACKS * NORM_STAGED_THREADS,
+  NORM_SWEPT_COLS = INT32_MAX / 2 - 1, /* a swept row's columns fit 32 bits twice */
+};
 
-tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_kernels *kernels);
+/* How a row is held: docs/glossary.md. */
+typedef enum norm_how {
+  NORM_HOW_HELD,
+  NORM_HOW_STASHED,
+  NORM_HOW_SWEPT,
+  NORM_HOW_SHARED,
+  NORM_HOW_WALKED,
+  NORM_HOW_STAGED,
+  NORM_HOW_FEW
+} norm_how;
+/* A kernel's parameters: the problem and a norm_walk, or a struct of cuda/norm.h. AGAIN: those of the row before that has the kernel, a
+ * problem and a walk. */
+typedef enum norm_takes {
+  NORM_TAKES_FWD,
+  NORM_TAKES_BWD,
+  NORM_TAKES_AGAIN,
+  NORM_TAKES_PLAIN,
+  NORM_TAKES_HELD,
+  NORM_TAKES_FEW
+} norm_takes;
+
+/* A row of cuda/norm_kernels.def. */
+typedef struct norm_row {
+  cuda_kernel kernels[3];
+  norm_takes takes;
+  norm_how how;
+  int needs;
+  int64_t over_packs, most_packs, over_cols, most_cols;
+  int each; /* packs of a thread */
+} norm_row;
+#define NORM_ROW(op, name, parameters, how_, needs_, over_packs_, most_packs_, over_cols_, most_cols_, each_, ...) \
+  {.kernels = CUDA_KERNELS(op, op##_##name),                                                                       \
+   .takes = NORM_TAKES_##parameters,                                                                               \
+   .how = NORM_HOW_##how_,                                                                                         \
+   .needs = needs_,                                                                                                \
+   .over_packs = over_packs_,                                                                                      \
+   .most_packs = most_packs_,                                                                                      \
+   .over_cols = over_cols_,                                                                                        \
+   .most_cols = most_cols_,                                                                                        \
+   .each = each_},
+
+tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_row *rows);
 /* Slabs of a gradient over rows: a block that sums over a range has an SM to itself. */
 static inline int64_t cuda_norm_slabs(const tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   return tigon_slabs(p->space.rows, cuda_of(queue)->desc.cores);
 }
 
 /* dx, and the slabs of walk->ranges ranges of rows, of which there may be fewer afterwards; walk->team is chosen here. */
-tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk,
-                                norm_kernels *kernels);
+tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk, norm_row *rows);
 /* All of it; a slab has `sums` sums: dw, and db where there are 2. */
-tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, int sums, norm_kernels *kernels);
+tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, int sums, norm_row *rows);
 
 #endif

@@ -1,10 +1,13 @@
 #include "cuda/kernels.h"
 #include "cuda/norm_launch.h"
 
-static norm_kernels kernels = {NORM_KERNELS(rms_norm), NORM_SWEPT(rms_norm), .early_cols = 512, .held_cols = 8192};
+static norm_row rows[] = {
+#define RMS_NORM(...) NORM_ROW(rms_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"
+};
 
 tigon_status tigon_cuda_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
-  return cuda_norm_fwd(queue, p, &kernels);
+  return cuda_norm_fwd(queue, p, rows);
 }
 
 int64_t tigon_cuda_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
@@ -12,5 +15,5 @@ int64_t tigon_cuda_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_p
 }
 
 tigon_status tigon_cuda_rms_norm_bwd(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
-  return cuda_norm_bwd(queue, p, 1, &kernels);
+  return cuda_norm_bwd(queue, p, 1, rows);
 }

@@ -1,4 +1,4 @@
 #include "cuda/kernel/norm_kernels.cuh"
 
-NORM_KERNELS(rms_norm, NORM_RMS, (NORM_MOST_THREADS), HOLD_EARLY)
-NORM_SWEPT(rms_norm, NORM_RMS)
+#define RMS_NORM(...) NORM_DEFINE(rms_norm, __VA_ARGS__)
+#include "cuda/norm_kernels.def"
