@@ -83,7 +83,7 @@ class _Recipe:
 
 
 class _PythonPair(ctypes.Structure):
-    """src/ffi/python.h's python_pair."""
+    """src/ffi/python_pair.c's python_pair."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("forward_op", "backward_op")),

@@ -14,7 +14,7 @@ import threading
 import torch
 
 from tigon import _abi
-from tigon._library import Context, error, library, path
+from tigon._library import ENTRIES, Context, error, library, path
 from tigon.torch import _memory, _sharding
 from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
 
@@ -154,7 +154,7 @@ _exchange = _Exchange.find()
 
 
 class _PythonOp(ctypes.Structure):
-    """src/ffi/python.c's python_op."""
+    """src/ffi/python.h's python_op."""
 
     _fields_ = (
         ("exchange", ctypes.c_void_p),
@@ -200,8 +200,7 @@ class Op:
         self.option_names = [a.name for a in arguments][len(self.tensor_names) :]
         self.output_names = [r.name for r in self.torch_op._schema.returns]
         self.halves, self.views = halves, views
-        self.struct = _abi.ENTRIES[self.entry]
-        self.fields = _abi.flat(self.struct)
+        self.struct, self.fields = ENTRIES[self.entry].struct, ENTRIES[self.entry].places
         self.outputs = outputs
         self.function = library[f"tigon_{self.entry}"]
         described = self._make_call()
