@@ -16,6 +16,7 @@ from tigon import _abi
 from tigon._library import ENTRIES, Context, error, library, path
 from tigon.torch import _memory, _sharding
 from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
+from tigon.torch._signature import Signature
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
@@ -422,11 +423,14 @@ class Op:
         return call.struct.workspace_bytes or sizes[-1].value
 
 
-def op(schema, entry=None, halves={}, **views):
-    """Declares an operator over the C entry of its own name or of another one.
+def op(name, entry=None, halves={}, views={}, **signature):
+    """An operator over the C entry of its own name or of another one. `halves` says which packed tensor is two fields,
+    `views` which (shape, strides) the C entry is to see; the rest is Signature's."""
+    found = Signature(name, entry or name, halves, views, **signature)
+    return Op(found.schema, found.outputs, entry, halves, views).call
 
-    The decorated function makes its outputs, a tuple with None for an absent one, from the layouts of its inputs and
-    its options alone; it is the fake implementation, too. `halves` says which packed tensor is two fields, a view which
-    (shape, strides) the C entry is to see.
-    """
-    return lambda outputs: Op(schema, outputs, entry, halves, views).call
+
+def written_op(schema):
+    """An operator whose schema is no plain copy of its entry's. The decorated function makes its outputs, a tuple with
+    None for an absent one, from the layouts of its inputs and its options alone."""
+    return lambda outputs: Op(schema, outputs, None, {}, {}).call
