@@ -1,17 +1,14 @@
-"""The structs of include/tigon as ctypes; tests/python/test_abi.py holds every size and offset to the headers."""
+"""The structs of include/tigon as ctypes. Those of the entries' arguments are what the library itself says; the few by
+which it says so are written here, and tests/python/test_abi.py holds them to the headers."""
 
 import ctypes
+from typing import NamedTuple
 
 VERSION = (0, 1)
 MAX_DIMS = 8
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5}
 
-_TYPES = {"f8": ctypes.c_double, "i4": ctypes.c_int, "i8": ctypes.c_int64, "ptr": ctypes.c_void_p}
 _RESERVED = ("reserved", ctypes.c_uint64 * 4)
-_WORKSPACE = (("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t))
-
-STRUCTS = {}  # C name: class
-ENTRIES = {}  # "rms_norm_fwd": its struct of arguments
 
 
 class Tensor(ctypes.Structure):
@@ -34,91 +31,131 @@ class ContextDesc(ctypes.Structure):
     )
 
 
-def _fields(line):
-    """Of "x w:f8" a tensor x and a double w; a word that names a struct, "options:cross_entropy_options", nests it."""
-    for word in line.split():
-        name, _, kind = word.partition(":")
-        if name == "workspace":
-            yield from _WORKSPACE
-        else:
-            yield name, Tensor if not kind else _TYPES.get(kind) or STRUCTS[f"tigon_{kind}"]
+class _CField(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("offset", ctypes.c_size_t),
+        ("kind", ctypes.c_int),
+        ("flags", ctypes.c_int),
+        ("shape", ctypes.c_char_p),
+        ("dtypes", ctypes.c_uint32),
+        ("as", ctypes.c_char),
+        ("gives", ctypes.c_char),
+        ("or_dtype", ctypes.c_int),
+        ("below", ctypes.c_char),
+        ("divides", ctypes.c_char),
+        ("in_place", ctypes.c_char_p),
+        ("low", ctypes.c_double),
+        ("high", ctypes.c_double),
+    )
 
 
-def _struct(name, line, reserved=True):
-    fields = tuple(_fields(line)) + ((_RESERVED,) if reserved else ())
-    made = STRUCTS[f"tigon_{name}"] = type(name, (ctypes.Structure,), {"_fields_": fields})
-    return made
+class _CSchema(ctypes.Structure):
+    _fields_ = (
+        ("op", ctypes.c_char_p),
+        ("entry", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("fields", ctypes.POINTER(_CField)),
+        ("count", ctypes.c_int),
+        ("bytes", ctypes.c_size_t),
+        ("element_bytes", ctypes.c_size_t),
+    )
 
 
-def _entry(name, line):
-    ENTRIES[name] = _struct(f"{name}_args", line)
+STRUCTS = {  # C name: class
+    "tigon_tensor": Tensor,
+    "tigon_context_desc": ContextDesc,
+    "tigon_field": _CField,
+    "tigon_schema": _CSchema,
+}
+KINDS = "TENSOR", "WORKSPACE", "DOUBLE", "INT", "INT64", "LIST", "RESERVED"  # by number
+FLAGS = {"OUT": 1, "OPTIONAL": 2, "EACH": 16, "IS_FLAG": 128}  # those that are asked for here
+_MEMBERS = {  # by kind: what lies at the field's offset, and the name of what lies behind it
+    "TENSOR": ((None, Tensor),),
+    "WORKSPACE": ((None, ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t)),
+    "DOUBLE": ((None, ctypes.c_double),),
+    "INT": ((None, ctypes.c_int),),
+    "INT64": ((None, ctypes.c_int64),),
+    "LIST": ((None, ctypes.c_void_p), ("count", ctypes.c_int64)),
+    "RESERVED": ((None, _RESERVED[1]),),
+}
 
 
-STRUCTS["tigon_tensor"], STRUCTS["tigon_context_desc"] = Tensor, ContextDesc
+class Field(NamedTuple):
+    """A field of an entry's argument struct; include/tigon/schema.h says what each means."""
 
-_entry("rms_norm_fwd", "x w y rstd eps:f8 w_offset:f8 casting:i4")
-_entry("rms_norm_bwd", "dy x w rstd dx dw w_offset:f8 casting:i4 accumulate_dw:i4 workspace")
-_entry("fused_add_rms_norm_fwd", "x residual w s y rstd eps:f8 w_offset:f8 casting:i4")
-_entry("fused_add_rms_norm_bwd", "dy ds s w rstd dx dw w_offset:f8 casting:i4 accumulate_dw:i4 workspace")
-_entry("layer_norm_fwd", "x w b y mean rstd eps:f8")
-_entry("layer_norm_bwd", "dy x w mean rstd dx dw db accumulate_dw:i4 workspace")
-_entry("group_norm_fwd", "x w b y mean rstd groups:i8 eps:f8")
-_entry("group_norm_bwd", "dy x w mean rstd dx dw db groups:i8 accumulate_dw:i4 workspace")
-_entry("modulated_rms_norm_fwd", "x w scale shift y rstd eps:f8 w_offset:f8 casting:i4")
-_entry(
-    "modulated_rms_norm_bwd",
-    "dy x w scale rstd dx dw dscale dshift w_offset:f8 casting:i4 accumulate_dw:i4 accumulate_dscale:i4 workspace",
-)
-_entry("swiglu_fwd", "a b c gate_mult:f8 down_mult:f8 clamp:f8")
-_entry("swiglu_bwd", "dc a b da db gate_mult:f8 down_mult:f8 clamp:f8")
-_entry("geglu_fwd", "a b c approx:i4")
-_entry("geglu_bwd", "dc a b da db approx:i4")
-_entry("relu_squared_fwd", "x y")
-_entry("relu_squared_bwd", "dy x dx")
-ENTRIES["rope_fwd"] = ENTRIES["rope_bwd"] = _struct(
-    "rope_args", "q k cos sin positions q_out k_out error layout:i4 rotary_dim:i8"
-)
-_entry("embedding_fwd", "table idx y error")
-_entry("embedding_bwd", "dy idx dtable error has_padding_idx:i4 padding_idx:i8 accumulate_dtable:i4 workspace")
-_entry("softmax_fwd", "x mask y scale:f8 causal:i4")
-_entry("softmax_bwd", "dy y dx scale:f8")
-_entry("attention_fwd", "q k v o lse scale:f8 causal:i4 window:i8")
-_entry("attention_bwd", "d_o q k v o lse dq dk dv scale:f8 causal:i4 window:i8 workspace")
-_entry("linear_fwd", "x w b y")
-_entry("linear_bwd", "dy x w dx dw db accumulate_dw:i4 workspace")
+    name: str  # that of a nested struct's field is "<nested>_<name>"
+    offset: int
+    kind: str
+    flags: frozenset
+    shape: str
+    like: str  # the letter that names the dtype, "" for none
+    or_float32: bool
+    dtypes: tuple  # torch's names of those that are taken
 
-_struct(
-    "cross_entropy_options",
-    "weight token_scale has_ignore_index:i4 ignore_index:i8 label_smoothing:f8 lse_square_scale:f8 softcap:f8 "
-    "temperature:f8 reduction:i4",
-)
-_struct("cross_entropy_outputs", "loss token_loss lse z_loss entropy argmax correct error", reserved=False)
-_entry(
-    "cross_entropy_fwd",
-    "logits labels options:cross_entropy_options out:cross_entropy_outputs dlogits dloss grad_scale:f8 workspace",
-)
-_entry(
-    "cross_entropy_bwd",
-    "logits labels lse options:cross_entropy_options dloss dlogits error grad_scale:f8 workspace",
-)
-ENTRIES["fused_linear_cross_entropy_fwd"] = ENTRIES["fused_linear_cross_entropy_bwd"] = _struct(
-    "fused_linear_cross_entropy_args",
-    "hidden weight bias labels options:cross_entropy_options out:cross_entropy_outputs dloss grad_scale:f8 dhidden "
-    "dweight dbias accumulate_dweight:i4 workspace",
-)
-
-_struct("adamw_param", "param master grad exp_avg exp_avg_sq weight_decay:f8", reserved=False)
-_entry("adamw_step", "params:ptr count:i8 clip_factor lr:f8 beta1:f8 beta2:f8 eps:f8 step:i8")
-_entry("adamw_clip", "grads:ptr count:i8 max_norm:f8 norm factor workspace")
+    @classmethod
+    def read(cls, field):
+        text = lambda value: (value or b"").rstrip(b"\0").decode()
+        return cls(
+            text(field.name).replace(".", "_"),
+            field.offset,
+            KINDS[field.kind],
+            frozenset(name for name, bit in FLAGS.items() if field.flags & bit),
+            text(field.shape),
+            text(getattr(field, "as")),
+            field.or_dtype == DTYPES["float32"],
+            tuple(name for name, number in DTYPES.items() if field.dtypes & 1 << number),
+        )
 
 
-def flat(struct, prefix="", base=0):
-    """Every field as {name: (offset, type)}; the fields of a nested struct are "<nested>_<name>"."""
-    found = {}
-    for name, kind in struct._fields_:
-        offset = base + getattr(struct, name).offset
-        if issubclass(kind, ctypes.Structure) and kind is not Tensor:
-            found |= flat(kind, f"{prefix}{name}_", offset)
-        else:
-            found[prefix + name] = (offset, kind)
+class Entry(NamedTuple):
+    """An entry point: its arguments in the order of its checks, and its struct of them."""
+
+    name: str
+    fields: tuple
+    struct: type
+    places: dict  # name: (offset, type)
+    element: type  # of its list, or None
+
+
+def _struct(name, fields, size):
+    """The fields at their offsets as a flat class of `size` bytes, and their places."""
+    members, places, end = [], {}, 0
+
+    def add(name, kind):
+        nonlocal end
+        members.append((name, kind))
+        end += ctypes.sizeof(kind)
+
+    for field in sorted(fields, key=lambda field: field.offset):
+        offset = field.offset
+        for name_behind, kind in _MEMBERS[field.kind]:
+            if offset > end:
+                add(f"_padding_{end}", ctypes.c_char * (offset - end))
+            places[name_behind or field.name] = offset, kind
+            add(name_behind or field.name, kind)
+            offset = end
+    if size > end:
+        add(f"_padding_{end}", ctypes.c_char * (size - end))
+    return type(name, (ctypes.Structure,), {"_fields_": members}), places
+
+
+def _entry(schema):
+    name = schema.name.decode()
+    fields = tuple(map(Field.read, schema.fields[: schema.count]))
+    each = [field for field in fields if "EACH" in field.flags]
+    struct, places = _struct(f"{name}_args", [field for field in fields if field not in each], schema.bytes)
+    element = _struct(f"{name}_element", each, schema.element_bytes)[0] if each else None
+    return Entry(name, fields, struct, places, element)
+
+
+def entries(library):
+    """Every entry point of the library, by name."""
+    at = library.tigon_schema_at
+    at.restype = ctypes.POINTER(_CSchema)
+    found, index = {}, 0
+    while schema := at(index):
+        entry = _entry(schema.contents)
+        found[entry.name] = entry
+        index += 1
     return found

@@ -32,6 +32,7 @@ def load(path):
 
 path = find()
 library = load(path)
+ENTRIES = _abi.entries(library)  # by name, "rms_norm_fwd"
 
 ERRORS = {
     1: ValueError,  # INVALID

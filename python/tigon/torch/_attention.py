@@ -1,7 +1,5 @@
 """Positions and attention: rope, attention, softmax."""
 
-import torch
-
 from tigon.torch._autograd import function, lowered, nonzero, promoted
 from tigon.torch._derived import derived
 from tigon.torch._op import op
@@ -19,15 +17,10 @@ def _shared(shape, strides):
     return (shape[1:], strides[1:]) if len(shape) == 3 and shape[0] == 1 else (shape, strides)
 
 
-def _rope(direction):
-    views = dict.fromkeys(("q", "k", "q_out", "k_out"), _heads_inside) | dict.fromkeys(("cos", "sin"), _shared)
-    schema = f"rope_{direction}(Tensor q, Tensor k, Tensor cos, Tensor sin, int layout, int rotary_dim)"
-    return op(schema + " -> (Tensor q_out, Tensor k_out)", **views)(
-        lambda q, k, *_: (torch.empty_like(q), torch.empty_like(k))
-    )
-
-
-_rope_fwd, _rope_bwd = _rope("fwd"), _rope("bwd")
+_ROPE = dict.fromkeys(("q", "k", "q_out", "k_out"), _heads_inside) | dict.fromkeys(("cos", "sin"), _shared)
+_rope_fwd, _rope_bwd = (
+    op(f"rope_{direction}", views=_ROPE, without=("positions",), required=("k",)) for direction in ("fwd", "bwd")
+)
 
 
 @function("rope", _rope_fwd, _rope_bwd)
@@ -57,24 +50,8 @@ def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
     return _RoPE(q, k, cos, sin, int(interleaved), rotary_dim)
 
 
-@op(
-    "attention_fwd(Tensor q, Tensor k, Tensor v, float scale, bool causal, int window) -> (Tensor o, Tensor lse)",
-    **dict.fromkeys("qkvo", _heads_inside),
-)
-def _attention_fwd(q, k, v, scale, causal, window):
-    return torch.empty_like(q), torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
-
-
-@op(
-    "attention_bwd(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, float scale, bool causal,"
-    " int window) -> (Tensor dq, Tensor dk, Tensor dv)",
-    **dict.fromkeys(("d_o", "q", "k", "v", "o", "dq", "dk", "dv"), _heads_inside),
-)
-def _attention_bwd(d_o, q, k, v, *_):
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-
-
-_Attention = derived("attention", _attention_fwd, _attention_bwd)
+_HEADS = dict.fromkeys(("q", "k", "v", "o", "d_o", "dq", "dk", "dv"), _heads_inside)
+_Attention = derived("attention", op("attention_fwd", views=_HEADS), op("attention_bwd", views=_HEADS))
 
 
 def attention(q, k, v, scale=None, causal=True, window=None):
@@ -90,17 +67,7 @@ def attention(q, k, v, scale=None, causal=True, window=None):
     return _Attention(q, k, v, (scale, causal, window))
 
 
-@op("softmax_fwd(Tensor x, Tensor? mask, float scale, bool causal) -> Tensor y")
-def _softmax_fwd(x, mask, scale, causal):
-    return (torch.empty_like(x),)
-
-
-@op("softmax_bwd(Tensor dy, Tensor y, float scale) -> Tensor dx")
-def _softmax_bwd(dy, y, scale):
-    return (torch.empty_like(y),)
-
-
-_Softmax = derived("softmax", _softmax_fwd, _softmax_bwd)
+_Softmax = derived("softmax", op("softmax_fwd"), op("softmax_bwd"))
 
 
 def softmax(x, scale=1.0, mask=None, causal=False):

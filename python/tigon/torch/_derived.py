@@ -83,7 +83,7 @@ class _Recipe:
 
 
 class _PythonPair(ctypes.Structure):
-    """src/ffi/python.h's python_pair."""
+    """src/ffi/python_pair.c's python_pair."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("forward_op", "backward_op")),
@@ -95,14 +95,11 @@ class _PythonPair(ctypes.Structure):
 
 
 def _in_c(recipe, forward_op, backward_op, otherwise):
-    """`functions` in C, by src/ffi/python_pair.c, and the structure that they read; None where the operators have no
-    calls in C. `otherwise` is the backward of what is not plain."""
-    ops = forward_op.op.python_op, backward_op.op.python_op
-    if None in ops:
-        return None
+    """`functions` in C, by src/ffi/python_pair.c, and the structure that they read. `otherwise` is the backward of what
+    is not plain."""
     pair = _PythonPair(
-        forward_op=ctypes.addressof(ops[0]),
-        backward_op=ctypes.addressof(ops[1]),
+        forward_op=ctypes.addressof(forward_op.op.python_op),
+        backward_op=ctypes.addressof(backward_op.op.python_op),
         saved_count=len(recipe.saved),
         kept_count=len(recipe.kept),
         returned_count=len(recipe.returned),

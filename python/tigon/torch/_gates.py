@@ -1,7 +1,5 @@
 """The activations of an MLP: swiglu, geglu, relu_squared."""
 
-import torch
-
 from tigon.torch._autograd import Choice, nonzero, promoted
 from tigon.torch._derived import derived
 from tigon.torch._op import op
@@ -9,30 +7,16 @@ from tigon.torch._op import op
 _APPROXIMATE = Choice("approximate", tanh=0, none=1)
 
 
-def _half(packed):
-    return packed.new_empty((*packed.shape[:-1], packed.shape[-1] // 2))
-
-
-def _gate(name, options):
+def _gate(name):
     """The autograd functions of a gate c(a, b): of two tensors, and of one that holds both side by side."""
-    forward = op(f"{name}_fwd(Tensor a, Tensor b, {options}) -> Tensor c")(lambda a, b, *o: (torch.empty_like(a),))
-    backward = op(f"{name}_bwd(Tensor dc, Tensor a, Tensor b, {options}) -> (Tensor da, Tensor db)")(
-        lambda dc, a, b, *o: (torch.empty_like(a), torch.empty_like(b))
-    )
-    packed_forward = op(f"{name}_packed_fwd(Tensor ab, {options}) -> Tensor c", f"{name}_fwd", {"ab": ("a", "b")})(
-        lambda ab, *o: (_half(ab),)
-    )
-    packed_backward = op(
-        f"{name}_packed_bwd(Tensor dc, Tensor ab, {options}) -> Tensor dab",
-        f"{name}_bwd",
-        {"ab": ("a", "b"), "dab": ("da", "db")},
-    )(lambda dc, ab, *o: (torch.empty_like(ab),))
-
-    return derived(name, forward, backward), derived(name, packed_forward, packed_backward)
+    fields, gradients = {"ab": ("a", "b")}, {"dab": ("da", "db")}
+    forward = op(f"{name}_packed_fwd", f"{name}_fwd", fields)
+    backward = op(f"{name}_packed_bwd", f"{name}_bwd", fields | gradients)
+    return derived(name, op(f"{name}_fwd"), op(f"{name}_bwd")), derived(name, forward, backward)
 
 
-_SwiGLU, _PackedSwiGLU = _gate("swiglu", "float gate_mult, float down_mult, float clamp")
-_GEGLU, _PackedGEGLU = _gate("geglu", "int approx")
+_SwiGLU, _PackedSwiGLU = _gate("swiglu")
+_GEGLU, _PackedGEGLU = _gate("geglu")
 
 
 def _swiglu_options(gate_multiplier, down_multiplier, limit):
@@ -65,17 +49,7 @@ def geglu_packed(gate_up, approximate="tanh"):
     return _PackedGEGLU(gate_up, (_APPROXIMATE[approximate],))
 
 
-@op("relu_squared_fwd(Tensor x) -> Tensor y")
-def _relu_squared_fwd(x):
-    return (torch.empty_like(x),)
-
-
-@op("relu_squared_bwd(Tensor dy, Tensor x) -> Tensor dx")
-def _relu_squared_bwd(dy, x):
-    return (torch.empty_like(x),)
-
-
-_ReLUSquared = derived("relu_squared", _relu_squared_fwd, _relu_squared_bwd)
+_ReLUSquared = derived("relu_squared", op("relu_squared_fwd"), op("relu_squared_bwd"))
 
 
 def relu_squared(x):

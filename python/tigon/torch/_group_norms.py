@@ -2,29 +2,14 @@
 
 import torch
 
-from tigon.torch._autograd import as_parameters, like, promoted, rows
+from tigon.torch._autograd import as_parameters, promoted
 from tigon.torch._derived import derived
 from tigon.torch._norms import CASTING, EPS
 from tigon.torch._op import op
 
 
-@op("group_norm_fwd(Tensor x, Tensor? w, Tensor? b, int groups, float eps) -> (Tensor y, Tensor mean, Tensor rstd)")
-def _group_norm_fwd(x, w, b, groups, eps):
-    mean = torch.empty((x.shape[0], groups), dtype=torch.float32, device=x.device)
-    return torch.empty_like(x), mean, torch.empty_like(mean)
-
-
-@op(
-    "group_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor mean, Tensor rstd, int groups, bool need_dw,"
-    " ScalarType? db_dtype) -> (Tensor dx, Tensor dw, Tensor db)"
-)
-def _group_norm_bwd(dy, x, w, mean, rstd, groups, need_dw, db_dtype):
-    db = None if db_dtype is None else x.new_empty(x.shape[1], dtype=db_dtype)
-    return torch.empty_like(x), like(w, need_dw), db
-
-
 _GroupNorm = derived(
-    "group_norm", _group_norm_fwd, _group_norm_bwd, parameters=2, taken=torch.Tensor.contiguous
+    "group_norm", op("group_norm_fwd"), op("group_norm_bwd"), parameters=2, taken=torch.Tensor.contiguous
 )
 
 
@@ -37,23 +22,9 @@ def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     return _GroupNorm(x, weight, bias, (num_groups, eps))
 
 
-@op(
-    "modulated_rms_norm_fwd(Tensor x, Tensor? w, Tensor scale, Tensor? shift, float eps, float w_offset, int casting)"
-    " -> (Tensor y, Tensor rstd)"
+_ModulatedRMSNorm = derived(
+    "modulated_rms_norm", op("modulated_rms_norm_fwd"), op("modulated_rms_norm_bwd", like={"dshift": "scale"})
 )
-def _modulated_rms_norm_fwd(x, w, scale, shift, eps, w_offset, casting):
-    return torch.empty_like(x), rows(x)
-
-
-@op(
-    "modulated_rms_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor scale, Tensor rstd, float w_offset, int casting,"
-    " bool need_dw, bool need_dscale, bool need_dshift) -> (Tensor dx, Tensor dw, Tensor dscale, Tensor dshift)"
-)
-def _modulated_rms_norm_bwd(dy, x, w, scale, rstd, w_offset, casting, need_dw, need_dscale, need_dshift):
-    return torch.empty_like(x), like(w, need_dw), like(scale, need_dscale), like(scale, need_dshift)
-
-
-_ModulatedRMSNorm = derived("modulated_rms_norm", _modulated_rms_norm_fwd, _modulated_rms_norm_bwd)
 
 
 def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, casting="llama"):

@@ -1,6 +1,6 @@
 """The two ends of a model: embedding and linear."""
 
-from tigon.torch._autograd import function, like, lowered
+from tigon.torch._autograd import function, lowered
 from tigon.torch._derived import derived
 from tigon.torch._op import op
 
@@ -10,14 +10,8 @@ def _rows(shape, strides):
     return (shape, strides) if len(shape) > 1 else ((1, *shape), (1, *strides))
 
 
-@op("embedding_fwd(Tensor table, Tensor idx) -> Tensor y", y=_rows)
-def _embedding_fwd(table, idx):
-    return (table.new_empty((*idx.shape, table.shape[-1])),)
-
-
-@op("embedding_bwd(Tensor dy, Tensor idx, int vocab, bool has_padding_idx, int padding_idx) -> Tensor dtable", dy=_rows)
-def _embedding_bwd(dy, idx, vocab, has_padding_idx, padding_idx):
-    return (dy.new_empty((vocab, dy.shape[-1])),)
+_embedding_fwd = op("embedding_fwd", views={"y": _rows})
+_embedding_bwd = op("embedding_bwd", views={"dy": _rows}, extents={"v": "vocab"})
 
 
 @function("embedding", _embedding_fwd, _embedding_bwd)
@@ -44,21 +38,7 @@ def embedding(ids, weight, padding_idx=None):
     return _Embedding(weight, ids, padding_idx)
 
 
-@op("linear_fwd(Tensor x, Tensor w, Tensor? b) -> Tensor y")
-def _linear_fwd(x, w, b):
-    return (x.new_empty((*x.shape[:-1], w.shape[0])),)
-
-
-@op(
-    "linear_bwd(Tensor dy, Tensor x, Tensor w, bool need_dx, bool need_dw, ScalarType? db_dtype)"
-    " -> (Tensor dx, Tensor dw, Tensor db)"
-)
-def _linear_bwd(dy, x, w, need_dx, need_dw, db_dtype):
-    db = None if db_dtype is None else w.new_empty(w.shape[0], dtype=db_dtype)
-    return like(x, need_dx), like(w, need_dw), db
-
-
-_Linear = derived("linear", _linear_fwd, _linear_bwd)
+_Linear = derived("linear", op("linear_fwd"), op("linear_bwd", required=("x", "w")))
 
 
 def linear(x, weight, bias=None):

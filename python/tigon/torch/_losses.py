@@ -7,7 +7,7 @@ import torch
 
 from tigon.torch._autograd import Choice, function, like, lowered, nonzero, rows
 from tigon.torch._derived import derived
-from tigon.torch._op import op
+from tigon.torch._op import written_op
 
 _NONE = 2
 _REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
@@ -69,7 +69,7 @@ class CrossEntropyOutputs(NamedTuple):
     """i64, a scalar: how many tokens count and have their target as argmax."""
 
 
-@op(
+@written_op(
     "cross_entropy_fwd(Tensor logits, Tensor labels, Tensor? options_weight, Tensor? options_token_scale,"
     f" {_OPTIONS}, bool more) -> (Tensor out_loss, Tensor out_token_loss, Tensor out_lse, Tensor out_z_loss,"
     " Tensor out_entropy, Tensor out_argmax, Tensor out_correct)"
@@ -85,7 +85,7 @@ def _cross_entropy_fwd(logits, labels, weight, token_scale, *options):
     return *_loss(labels, reduction), rows(logits), token, torch.empty_like(token), argmax, correct
 
 
-@op(
+@written_op(
     "cross_entropy_bwd(Tensor logits, Tensor labels, Tensor? options_weight, Tensor? options_token_scale, Tensor lse,"
     f" Tensor dloss, {_OPTIONS}) -> Tensor dlogits"
 )
@@ -171,7 +171,7 @@ def _gradients(hidden, weight, bias, need):
     return tuple(like(t, needed) for t, needed in zip((hidden, weight, bias), need))
 
 
-@op(
+@written_op(
     "fused_linear_cross_entropy_fwd(Tensor hidden, Tensor weight, Tensor? bias, Tensor labels, Tensor? options_weight,"
     f" Tensor? options_token_scale, int workspace_bytes, {_OPTIONS}, {_GRADIENTS})"
     " -> (Tensor out_loss, Tensor out_token_loss, Tensor dhidden, Tensor dweight, Tensor dbias)"
@@ -182,7 +182,7 @@ def _fused_fwd(hidden, weight, bias, labels, *options):
     return *_loss(labels, reduction), *_gradients(hidden, weight, bias, options[-3:])
 
 
-@op(
+@written_op(
     "fused_linear_cross_entropy_bwd(Tensor hidden, Tensor weight, Tensor? bias, Tensor labels, Tensor? options_weight,"
     f" Tensor? options_token_scale, Tensor dloss, int workspace_bytes, {_OPTIONS}, {_GRADIENTS})"
     " -> (Tensor dhidden, Tensor dweight, Tensor dbias)"

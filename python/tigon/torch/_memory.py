@@ -93,7 +93,7 @@ def maker(t, exchange, otherwise, arguments):
     """A function, its arguments and what it keeps, for a tensor like `t` on the pool's memory. None where the pool is
     not for it. `otherwise(*arguments)` makes it where the pool has no room."""
     size = t.untyped_storage().nbytes()
-    if not exchange or not LARGE <= size <= limit or t.dtype not in _KINDS or t.dim() > MAX_DIMS:
+    if not LARGE <= size <= limit or t.dtype not in _KINDS or t.dim() > MAX_DIMS:
         return None
     tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), *_KINDS[t.dtype])
     tensor.shape[: t.dim()], tensor.strides[: t.dim()] = t.shape, t.stride()

@@ -2,7 +2,7 @@
 
 import torch
 
-from tigon.torch._autograd import Choice, as_parameters, like, promoted, rows
+from tigon.torch._autograd import Choice, as_parameters, promoted
 from tigon.torch._derived import derived
 from tigon.torch._op import op
 
@@ -10,20 +10,7 @@ EPS = torch.finfo(torch.float32).eps  # where none is given, as torch 2.13, what
 CASTING = Choice("casting", llama=0, gemma=1, none=2)
 
 
-@op("rms_norm_fwd(Tensor x, Tensor? w, float eps, float w_offset, int casting) -> (Tensor y, Tensor rstd)")
-def _rms_norm_fwd(x, w, eps, w_offset, casting):
-    return torch.empty_like(x), rows(x)
-
-
-@op(
-    "rms_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor rstd, float w_offset, int casting, bool need_dw)"
-    " -> (Tensor dx, Tensor dw)"
-)
-def _rms_norm_bwd(dy, x, w, rstd, w_offset, casting, need_dw):
-    return torch.empty_like(x), like(w, need_dw)
-
-
-_RMSNorm = derived("rms_norm", _rms_norm_fwd, _rms_norm_bwd, parameters=1)
+_RMSNorm = derived("rms_norm", op("rms_norm_fwd"), op("rms_norm_bwd"), parameters=1)
 
 
 def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
@@ -36,26 +23,10 @@ def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
     return _RMSNorm(x, weight, (EPS if eps is None else eps, offset, CASTING[casting]))
 
 
-@op(
-    "fused_add_rms_norm_fwd(Tensor x, Tensor residual, Tensor? w, float eps, float w_offset, int casting)"
-    " -> (Tensor s, Tensor y, Tensor rstd)"
-)
-def _fused_add_rms_norm_fwd(x, residual, w, eps, w_offset, casting):
-    return torch.empty_like(x), torch.empty_like(x), rows(x)
-
-
-@op(
-    "fused_add_rms_norm_bwd(Tensor dy, Tensor? ds, Tensor s, Tensor? w, Tensor rstd, float w_offset, int casting,"
-    " bool need_dw) -> (Tensor dx, Tensor dw)"
-)
-def _fused_add_rms_norm_bwd(dy, ds, s, w, rstd, w_offset, casting, need_dw):
-    return torch.empty_like(s), like(w, need_dw)
-
-
 _FusedAddRMSNorm = derived(
     "fused_add_rms_norm",
-    _fused_add_rms_norm_fwd,
-    _fused_add_rms_norm_bwd,
+    op("fused_add_rms_norm_fwd"),
+    op("fused_add_rms_norm_bwd"),
     returned=("y", "s"),
     gradients={"dx": (0, 1)},
 )
@@ -73,24 +44,9 @@ def fused_add_rms_norm(x, residual, weight=None, eps=1e-6, offset=0.0, casting="
 
 
 _STATS = {"stats": ("mean", "rstd")}
-
-
-@op("layer_norm_fwd(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor y, Tensor stats)", halves=_STATS)
-def _layer_norm_fwd(x, w, b, eps):
-    return torch.empty_like(x), rows(x, 2)
-
-
-@op(
-    "layer_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor stats, bool need_dw, ScalarType? db_dtype)"
-    " -> (Tensor dx, Tensor dw, Tensor db)",
-    halves=_STATS,
+_LayerNorm = derived(
+    "layer_norm", op("layer_norm_fwd", halves=_STATS), op("layer_norm_bwd", halves=_STATS), parameters=2
 )
-def _layer_norm_bwd(dy, x, w, stats, need_dw, db_dtype):
-    db = None if db_dtype is None else x.new_empty(x.shape[-1], dtype=db_dtype)
-    return torch.empty_like(x), like(w, need_dw), db
-
-
-_LayerNorm = derived("layer_norm", _layer_norm_fwd, _layer_norm_bwd, parameters=2)
 
 
 def layer_norm(x, weight=None, bias=None, eps=1e-5):

@@ -1,10 +1,9 @@
-"""C entries as torch operators, declared by one schema each.
+"""C entries as torch operators.
 
-The schema's names are those of the C struct's fields, tensors first. A call builds a key (options, stream, layouts),
-finds the struct that was filled for it before, writes the data pointers and calls: straight-line code, which is made
-from the schema as a named tuple's is, or src/ffi/python.c where torch has what that needs. Plain tensors go there
-directly; under torch.compile, dispatch modes and tensor subclasses the operator goes through torch's dispatcher as
-torch.ops.tigon.<name>.
+The names of an operator's arguments are those of the C struct's fields, tensors first. A call builds a key (options,
+stream, layouts), finds the struct that was filled for it before, writes the data pointers and calls. src/ffi/python.c
+does that for plain tensors. Under torch.compile, dispatch modes and for tensor subclasses the operator goes through
+torch's dispatcher as torch.ops.tigon.<name>, and comes to Op.described.
 """
 
 import ctypes
@@ -14,9 +13,10 @@ import threading
 import torch
 
 from tigon import _abi
-from tigon._library import Context, error, library, path
+from tigon._library import ENTRIES, Context, error, library, path
 from tigon.torch import _memory, _sharding
 from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
+from tigon.torch._signature import Signature
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
@@ -141,20 +141,22 @@ class _Exchange(ctypes.Structure):
 
     @classmethod
     def find(cls):
-        """Its address, or None."""
+        """Its address."""
         capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
         address = capsule and pointer(capsule, b"dlpack_exchange_api")
         found = address and cls.from_address(address)
-        return address if found and found.major == 1 and found.import_ and found.view and found.stream else None
+        if not (found and found.major == 1 and found.import_ and found.view and found.stream):
+            raise ImportError(f"tigon: torch is version {torch.__version__}, must be 2.10 or later")
+        return address
 
 
 _exchange = _Exchange.find()
 
 
 class _PythonOp(ctypes.Structure):
-    """src/ffi/python.c's python_op."""
+    """src/ffi/python.h's python_op."""
 
     _fields_ = (
         ("exchange", ctypes.c_void_p),
@@ -167,13 +169,14 @@ class _PythonOp(ctypes.Structure):
     )
 
     def call(self):
-        """(*tensors, *options): the outputs. None where Python's symbols are out of reach."""
+        """(*tensors, *options): the outputs."""
         make = ctypes.PyDLL(path).tigon_python_call
         make.restype = ctypes.py_object
-        try:
-            return make(ctypes.byref(self))
-        except ValueError:
-            return None
+        return make(ctypes.byref(self))
+
+
+def _layout_of(t):
+    return None if t is None else (t.shape, t.is_contiguous() or t.stride(), t.dtype, t.device, type(t))
 
 
 class _Call:
@@ -200,30 +203,23 @@ class Op:
         self.option_names = [a.name for a in arguments][len(self.tensor_names) :]
         self.output_names = [r.name for r in self.torch_op._schema.returns]
         self.halves, self.views = halves, views
-        self.struct = _abi.ENTRIES[self.entry]
-        self.fields = _abi.flat(self.struct)
+        self.struct, self.fields = ENTRIES[self.entry].struct, ENTRIES[self.entry].places
         self.outputs = outputs
         self.function = library[f"tigon_{self.entry}"]
-        described = self._make_call()
-        direct = self._make_direct_call(described)
-        self.call = self._make_visible(direct) if direct else described
-        self.call.direct, self.call.described, self.call.op = direct or described, described, self
+        # Which of the struct's words are a tensor's pointers, those of its halves where it is packed.
+        names = self.tensor_names + self.output_names
+        self.places = [[self.fields[field][0] // 8 for field in halves.get(name, (name,))] for name in names]
+        self.direct = self._make_direct()
+        self.call = self._make_visible()
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
-            _fragment.impl(self.name, lambda *args: self._given(described(*args, dispatched=True), args), key)
+            _fragment.impl(self.name, lambda *args: self._given(self.described(*args, dispatched=True), args), key)
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
         fake(lambda *args: self._given(outputs(*args), args))
 
-    def _places(self, name):
-        """Which of the struct's words are a tensor's pointers, those of its halves where it is packed."""
-        return [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
-
-    def _make_direct_call(self, described):
-        """_make_call's function in C, for what DLPack's exchange API describes. None where that is not to be had."""
-        self.python_op = None
-        if not _exchange:
-            return None
-        python_op = _PythonOp(
+    def _make_direct(self):
+        """The call in C."""
+        self.python_op = _PythonOp(
             exchange=_exchange,
             inputs=len(self.tensor_names),
             outputs=len(self.output_names),
@@ -242,33 +238,27 @@ class Op:
             thread=_thread,
             calls="calls",
             prepare=self._prepare_direct,
-            other=described,
+            other=self.described,
             refuse=self._refuse_direct,
         )
-        direct = python_op.call()
-        self.python_op = python_op if direct else None
-        return direct
+        return self.python_op.call()
 
-    def _make_visible(self, direct):
-        """`direct` for those whom torch.compile may follow, which cannot see through C."""
-        arguments = "".join(f"{name}, " for name in self.tensor_names + self.option_names)
-        source = f"""
-def make(direct, torch_op):
-    def {self.name}({arguments}):
-        return torch_op({arguments}) if _compiling() else direct({arguments})
-    return {self.name}
-"""
-        names = {}
-        exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
-        return names["make"](direct, self.torch_op)
+    def _make_visible(self):
+        """The call in C for those whom torch.compile may follow, which cannot see through C."""
+        torch_op, direct = self.torch_op, self.direct
+
+        def call(*args):
+            return torch_op(*args) if _compiling() else direct(*args)
+
+        call.op, call.direct = self, direct
+        return call
 
     def _prepare_direct(self, key, *args):
         tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
         call = self._prepare(tensors, options, here=True)
         function = 0 if call.copies else ctypes.cast(self.function, ctypes.c_void_p).value
         words = [function, call.handle.value, call.address.value, call.brief]
-        for name in self.tensor_names + self.output_names:
-            places = self._places(name)
+        for places in self.places:
             words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
         if "workspace" in self.fields:
             words += [self.fields["workspace"][0] // 8, 0, 0]
@@ -282,67 +272,53 @@ def make(direct, torch_op):
         prepared[-1].plan[0] = 0  # next time at once
         return self.python_op.other(*args)
 
-    def _make_call(self):
-        """The function that runs the C entry on torch's tensors. It returns the outputs, None for an absent one, or by
-        way of torch's dispatcher a tensor of no elements."""
-        first = self.tensor_names[0]
-        tensors, made = ", ".join(self.tensor_names) + ",", ", ".join(self.output_names) + ","
-        options = "".join(f"{name}, " for name in self.option_names)
-        layout = "({0}.shape, {0}.is_contiguous() or {0}.stride(), {0}.dtype, {0}.device, type({0}))"
-        layouts = ", ".join(f"{name} if {name} is None else " + layout.format(name) for name in self.tensor_names)
-        negative = " or ".join(f"{name} is not None and {name}.is_neg()" for name in self.tensor_names)
-        pointers = []
-        for name in self.tensor_names + self.output_names:
-            places = self._places(name)
-            pointers.append(f"if {name} is not None:")
-            if name in self.output_names:
-                pointers.append(f"    {name} = {name}[0](*{name}[1])")
-            pointers.append(f"    words[{places[0]}] = {name}.data_ptr()")
-            pointers += [f"    words[{place}] = {name}.data_ptr() + call.halves" for place in places[1:]]
-        if "workspace" in self.fields:
-            pointers.append("if call.workspace_maker is not None:")
-            pointers.append("    workspace = call.workspace_maker[0](*call.workspace_maker[1])")
-            pointers.append(f"    words[{self.fields['workspace'][0] // 8}] = workspace.data_ptr()")
-        source = f"""
-def make(self, torch_op, function, error):
-    def {self.name}({tensors} {options}dispatched=False):
-        if not dispatched and (_compiling() or _modes()):
-            return torch_op({tensors} {options})
+    def described(self, *args, dispatched=False):
+        """Runs the C entry on torch's tensors: what the call in C does, for all that it does not know. It returns the
+        outputs, None for an absent one, or by way of torch's dispatcher a tensor of no elements."""
+        if not dispatched and _modes():
+            return self.torch_op(*args)
+        count = len(self.tensor_names)
+        tensors, options = args[:count], args[count:]
         try:
-            if {negative}:
-                return {self.name}(*[t if t is None else t.resolve_neg() for t in ({tensors})], {options} dispatched)
-            key = ("{self.name}", {options} _streams[{first}.device](), {layouts})
+            if any(t is not None and t.is_neg() for t in tensors):
+                tensors = [t if t is None else t.resolve_neg() for t in tensors]
+                return self.described(*tensors, *options, dispatched=dispatched)
+            key = self.name, options, _streams[tensors[0].device](), tuple(map(_layout_of, tensors))
         except Exception:
-            check_tensors(self, ({tensors}))
+            check_tensors(self, tensors)
             raise
         call = _thread.calls.get(key)
         if call is None:
-            if not dispatched and not _plain(({tensors})):
-                return self._through_dispatcher({tensors} {options})
-            call = self._prepare(({tensors}), ({options}))
-            self._remember(key, call)
-        if call.copies:
-            return self._over_copies(({tensors}), ({options}), dispatched)
-        words = call.words
-        {made} = call.makers
-        {(chr(10) + 8 * " ").join(pointers)}
-        status = function(call.handle, call.address)
+            if not dispatched and not _plain(tensors):
+                return self._through_dispatcher(*args)
+            call = self._remember(key, self._prepare(tensors, options))
+        return self._over_copies(tensors, options, dispatched) if call.copies else self._run(call, args, dispatched)
+
+    def _run(self, call, args, dispatched):
+        count = len(self.tensor_names)
+        tensors = args[:count]
+        outputs = [maker and maker[0](*maker[1]) for maker in call.makers]
+        for places, t in zip(self.places, (*tensors, *outputs)):
+            if t is not None:
+                pointer = t.data_ptr()
+                for place in places:
+                    call.words[place] = pointer
+                    pointer += call.halves
+        if call.workspace_maker is not None:
+            workspace = call.workspace_maker[0](*call.workspace_maker[1])
+            call.words[self.fields["workspace"][0] // 8] = workspace.data_ptr()
+        status = self.function(call.handle, call.address)
         if status:
             refusal = error(status, call.handle)
-            call.copies = needs_copies(refusal, ({tensors}))
-            if call.copies:
-                return self._over_copies(({tensors}), ({options}), dispatched)
-            raise refusal
-        return {made.rstrip(",")}
-    return {self.name}
-"""
-        names = {}
-        exec(compile(source, f"<tigon {self.name}>", "exec"), globals(), names)
-        return names["make"](self, self.torch_op, self.function, error)
+            call.copies = needs_copies(refusal, tensors)
+            if not call.copies:
+                raise refusal
+            return self._over_copies(tensors, args[count:], dispatched)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _over_copies(self, tensors, options, dispatched):
         copies = [t if t is None else t.contiguous() for t in tensors]
-        results = self.call.described(*copies, *options, dispatched=dispatched)
+        results = self.described(*copies, *options, dispatched=dispatched)
         if not dispatched:
             return results
         # torch.compile counts on the strides of the outputs that it was told of.
@@ -447,11 +423,14 @@ def make(self, torch_op, function, error):
         return call.struct.workspace_bytes or sizes[-1].value
 
 
-def op(schema, entry=None, halves={}, **views):
-    """Declares an operator over the C entry of its own name or of another one.
+def op(name, entry=None, halves={}, views={}, **signature):
+    """An operator over the C entry of its own name or of another one. `halves` says which packed tensor is two fields,
+    `views` which (shape, strides) the C entry is to see; the rest is Signature's."""
+    found = Signature(name, entry or name, halves, views, **signature)
+    return Op(found.schema, found.outputs, entry, halves, views).call
 
-    The decorated function makes its outputs, a tuple with None for an absent one, from the layouts of its inputs and
-    its options alone; it is the fake implementation, too. `halves` says which packed tensor is two fields, a view which
-    (shape, strides) the C entry is to see.
-    """
-    return lambda outputs: Op(schema, outputs, entry, halves, views).call
+
+def written_op(schema):
+    """An operator whose schema is no plain copy of its entry's. The decorated function makes its outputs, a tuple with
+    None for an absent one, from the layouts of its inputs and its options alone."""
+    return lambda outputs: Op(schema, outputs, None, {}, {}).call

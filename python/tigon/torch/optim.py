@@ -6,9 +6,10 @@ import ctypes
 import torch
 
 from tigon import _abi
+from tigon._library import ENTRIES
 from tigon.torch._op import context, write_layout
 
-_Param = _abi.STRUCTS["tigon_adamw_param"]
+_Param = ENTRIES["adamw_step"].element
 _STATE = "master", "exp_avg", "exp_avg_sq"
 
 
@@ -119,7 +120,7 @@ class AdamW(torch.optim.Optimizer):
                         t = copied[-1][1]
                     setattr(entry, name, _tensor("adamw_step", name, t))
             entry.weight_decay = group["weight_decay"]
-        struct = _abi.ENTRIES["adamw_step"](
+        struct = ENTRIES["adamw_step"].struct(
             params=ctypes.addressof(table),
             count=len(params),
             lr=float(group["lr"]),
@@ -142,7 +143,7 @@ class AdamW(torch.optim.Optimizer):
                 raise ValueError(f"adamw_clip: a gradient is on {grad.device}, must be on {device} as the first one")
         self.grad_norm, factor = torch.empty((2, 1), dtype=torch.float32, device=device)
         table = (_abi.Tensor * len(grads))(*(_tensor("adamw_clip", "grads", grad) for grad in grads))
-        struct = _abi.ENTRIES["adamw_clip"](grads=ctypes.addressof(table), count=len(grads), max_norm=self.max_norm)
+        struct = ENTRIES["adamw_clip"].struct(grads=ctypes.addressof(table), count=len(grads), max_norm=self.max_norm)
         struct.norm = _tensor("adamw_clip", "norm", self.grad_norm)
         struct.factor = _tensor("adamw_clip", "factor", factor)
         needed = ctypes.c_size_t()
