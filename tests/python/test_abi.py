@@ -69,7 +69,8 @@ def names_of(struct):
     """The names of a struct's fields in the headers, in their order."""
     body = re.search(rf"typedef struct {struct} \{{\n(.*?)\n\}} {struct};", HEADERS, re.DOTALL).group(1)
     code = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
-    return [re.search(r"(\w+)(\[\w+\])?$", name)[1] for line in re.findall(r"[^;]+(?=;)", code) for name in line.split(",")]
+    names = (name for line in re.findall(r"[^;]+(?=;)", code) for name in line.split(","))
+    return [re.search(r"(\w+)(\[\w+\])?$", name)[1] for name in names]
 
 
 def test_fields_are_complete():

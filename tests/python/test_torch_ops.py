@@ -60,3 +60,20 @@ def test_every_operator_as_torch_sees_it():
     assert set(recorder.seen) == {op.torch_op for op in OPS.values()}
     for function, args in recorder.seen.items():
         torch.library.opcheck(function, [a.detach() if isinstance(a, torch.Tensor) else a for a in args])
+
+
+SCHEMAS = (  # an option for each gradient that may be absent; an extent that no argument has; a renamed field
+    "tigon::rms_norm_fwd(Tensor x, Tensor? w, float eps, float w_offset, int casting) -> (Tensor y, Tensor rstd)",
+    "tigon::layer_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor stats, bool need_dw, ScalarType? db_dtype)"
+    " -> (Tensor dx, Tensor dw, Tensor db)",
+    "tigon::embedding_bwd(Tensor dy, Tensor idx, int vocab, bool has_padding_idx, int padding_idx) -> Tensor dtable",
+    "tigon::swiglu_packed_bwd(Tensor dc, Tensor ab, float gate_mult, float down_mult, float clamp) -> Tensor dab",
+    "tigon::attention_fwd(Tensor q, Tensor k, Tensor v, float scale, bool causal, int window)"
+    " -> (Tensor o, Tensor lse)",
+)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_schemas_from_descriptions(schema):
+    name = schema[len("tigon::") : schema.index("(")]
+    assert str(torch._C.parse_schema(schema)) == str(OPS[name].torch_op._schema)

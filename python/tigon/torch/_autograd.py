@@ -145,9 +145,9 @@ def _apart(args):
     return taken
 
 
-def rows(x, each=1):
-    """An f32 vector of one element, or `each`, a row of x."""
-    return torch.empty(each * math.prod(x.shape[:-1]), dtype=torch.float32, device=x.device)
+def rows(x):
+    """An f32 vector of one element a row of x."""
+    return torch.empty(math.prod(x.shape[:-1]), dtype=torch.float32, device=x.device)
 
 
 def like(t, wanted):

@@ -2,8 +2,8 @@
 
 The names of an operator's arguments are those of the C struct's fields, tensors first. A call builds a key (options,
 stream, layouts), finds the struct that was filled for it before, writes the data pointers and calls. src/ffi/python.c
-does that for plain tensors. Under torch.compile, dispatch modes and for tensor subclasses the operator goes through
-torch's dispatcher as torch.ops.tigon.<name>, and comes to Op.described.
+does that for plain tensors, Op.described for all others. Under torch.compile, dispatch modes and for tensor subclasses
+the operator goes through torch's dispatcher as torch.ops.tigon.<name>, behind which the same two make the call.
 """
 
 import ctypes
@@ -209,17 +209,19 @@ class Op:
         # Which of the struct's words are a tensor's pointers, those of its halves where it is packed.
         names = self.tensor_names + self.output_names
         self.places = [[self.fields[field][0] // 8 for field in halves.get(name, (name,))] for name in names]
-        self.direct = self._make_direct()
+        self.python_op, self.direct = self._in_c(self.described)
+        dispatched = functools.partial(self.described, dispatched=True)
+        self.dispatched_op, in_dispatcher = self._in_c(dispatched)
         self.call = self._make_visible()
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
-            _fragment.impl(self.name, lambda *args: self._given(self.described(*args, dispatched=True), args), key)
+            _fragment.impl(self.name, lambda *args: self._given(in_dispatcher(*args), args), key)
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
         fake(lambda *args: self._given(outputs(*args), args))
 
-    def _make_direct(self):
-        """The call in C."""
-        self.python_op = _PythonOp(
+    def _in_c(self, other):
+        """The call in C and what it reads. `other` makes the calls that C does not know."""
+        python_op = _PythonOp(
             exchange=_exchange,
             inputs=len(self.tensor_names),
             outputs=len(self.output_names),
@@ -238,10 +240,10 @@ class Op:
             thread=_thread,
             calls="calls",
             prepare=self._prepare_direct,
-            other=self.described,
-            refuse=self._refuse_direct,
+            other=other,
+            refuse=functools.partial(self._refuse_direct, other),
         )
-        return self.python_op.call()
+        return python_op, python_op.call()
 
     def _make_visible(self):
         """The call in C for those whom torch.compile may follow, which cannot see through C."""
@@ -265,12 +267,12 @@ class Op:
         call.plan = (ctypes.c_uint64 * len(words))(*words)
         return self._remember(key, (ctypes.addressof(call.plan), *call.makers, call.workspace_maker, call))
 
-    def _refuse_direct(self, prepared, status, *args):
+    def _refuse_direct(self, other, prepared, status, *args):
         refusal = error(status, prepared[-1].handle)
         if not needs_copies(refusal, args[: len(self.tensor_names)]):
             raise refusal
         prepared[-1].plan[0] = 0  # next time at once
-        return self.python_op.other(*args)
+        return other(*args)
 
     def described(self, *args, dispatched=False):
         """Runs the C entry on torch's tensors: what the call in C does, for all that it does not know. It returns the
