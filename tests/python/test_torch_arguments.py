@@ -49,12 +49,12 @@ REFUSED = [
     (
         lambda: T.cross_entropy(torch.randn(2, 3, 4), labels(2, 3), token_scale=torch.ones(3, 2)),
         ValueError,
-        "cross_entropy_fwd_workspace: options.token_scale.shape[0] is 3, must be 2 (logits.shape[0])",
+        "cross_entropy_fwd: options.token_scale.shape[0] is 3, must be 2 (logits.shape[0])",
     ),
     (
         lambda: T.cross_entropy(x, labels(4).byte()),
         TypeError,
-        "cross_entropy_fwd_workspace: labels.dtype is uint8, must be i32, i64",
+        "cross_entropy_fwd: labels.dtype is uint8, must be i32, i64",
     ),
     (
         lambda: T.modulated_rms_norm(torch.randn(2, 3, 8), torch.randn(3, 8)),
