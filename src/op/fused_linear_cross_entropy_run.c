@@ -30,12 +30,14 @@ static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) 
 static void gather(fused *f, const chunk *c) {
   const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
   char *to = f->space->gathered;
+  if (!bytes) return;
   for (int64_t r = c->begin; r < c->end; ++r)
     if (counts(f, r)) memcpy(to, row_of(f, f->hidden, f->hidden_pitch, r), bytes), to += bytes;
 }
 static void scatter(const fused *f, const chunk *c) {
   const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
   const char *from = f->space->gathered;
+  if (!bytes) return;
   for (int64_t r = c->begin; r < c->end; ++r)
     if (counts(f, r)) memcpy(row_of(f, f->dhidden, f->dhidden_pitch, r), from, bytes), from += bytes;
 }

@@ -211,6 +211,11 @@ static void fill(char *arena) {
   }
 }
 
+/* How much workspace a call takes is each backend's own, and the oracle takes none. */
+static bool differs_in_workspace(const tigon_status status[2]) {
+  return status[1] == TIGON_OK && strstr(tigon_last_error(contexts[0]), ": workspace");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!contexts[0]) {
@@ -234,11 +239,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (i == 0) memcpy(before, arenas[i], ARENA);
     status[i] = call_run(&calls[i], contexts[i]);
   }
-  if (status[0] != status[1]) die("the statuses differ", &calls[0]);
+  const bool own_workspace = status[0] != status[1] && differs_in_workspace(status);
+  if (status[0] != status[1] && !own_workspace) die("the statuses differ", &calls[0]);
   if (status[0] != TIGON_OK) {
-    if (strcmp(tigon_last_error(contexts[0]), tigon_last_error(contexts[1])) != 0)
+    if (!own_workspace && strcmp(tigon_last_error(contexts[0]), tigon_last_error(contexts[1])) != 0)
       die("the sentences differ", &calls[0]);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2 - own_workspace; ++i)
       if (memcmp(arenas[i], before, ARENA) != 0) die("an error, and something was written", &calls[0]);
     ++refused[calls[0].entry];
     return 0;
