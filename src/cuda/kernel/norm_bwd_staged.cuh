@@ -5,7 +5,7 @@
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 
-#include "cuda/kernel/chunk.cuh"
+#include "cuda/kernel/element.cuh"
 #include "cuda/kernel/norm_bwd.cuh"
 
 /* Words of a pack: two elements of 16 bits, which alone are unpacked at a time, so that a thread's 128 registers are enough. */
