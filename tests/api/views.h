@@ -17,6 +17,15 @@ static inline tigon_tensor *tensor_at(call *c, int k, const tigon_field **field)
   return NULL;
 }
 
+/* Choices with extents that go together; '&' without a letter is 1. */
+static inline call_choices usual(tigon_dtype dtype, int leading) {
+  static const char letters[] = "abstpkhdgncv";
+  static const int64_t extents[] = {2, 2, 2, 3, 7, 2, 4, 6, 3, 6, 75, 37};
+  call_choices how = {.dtype = dtype, .leading = leading, .extents = {1}};
+  for (int i = 0; letters[i]; ++i) how.extents[(int)letters[i]] = extents[i];
+  return how;
+}
+
 static inline const tigon_field *field_named(const tigon_schema *schema, const char *name, size_t length) {
   for (int i = 0; i < schema->count; ++i)
     if (strlen(schema->fields[i].name) == length && strncmp(schema->fields[i].name, name, length) == 0)

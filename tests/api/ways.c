@@ -234,23 +234,12 @@ static void try_choices(test *t, int entry) {
   }
 }
 
+/* One row has T = 1. */
 static call_choices choices(tigon_dtype dtype, int leading, uint32_t numbers) {
-  return (call_choices){.dtype = dtype,
-                        .leading = leading,
-                        .numbers = numbers,
-                        .extents = {['\0'] = 1,
-                                    ['a'] = 2,
-                                    ['s'] = 2,
-                                    ['b'] = 2,
-                                    ['t'] = leading ? 3 : 1,
-                                    ['p'] = 7,
-                                    ['k'] = 2,
-                                    ['h'] = 4,
-                                    ['d'] = 6,
-                                    ['g'] = 3,
-                                    ['n'] = 6,
-                                    ['c'] = 75,
-                                    ['v'] = 37}};
+  call_choices how = usual(dtype, leading);
+  how.numbers = numbers;
+  if (leading == 0) how.extents['t'] = 1;
+  return how;
 }
 
 enum { COLUMN = -1, ALL = -2, ROOT = -3 }; /* the last index; the extent D; 1 / sqrt(D) */
