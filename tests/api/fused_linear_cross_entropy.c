@@ -73,7 +73,7 @@ static arguments made(data *d) {
                      .workspace_bytes = sizeof d->workspace};
 }
 
-/* No token counts: the loss is 0, gradients are 0, and with accumulation they stay. No tokens: tests/api/empty.c. */
+/* No token counts: the loss is 0, gradients are 0, and with accumulation they stay. No tokens: tests/api/ways.c. */
 static void test_all_ignored(void **state) {
   for (int accumulate = 0; accumulate < 2; ++accumulate) {
     static data d, before;
