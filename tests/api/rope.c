@@ -1,4 +1,4 @@
-/* rope: backward undoes forward. */
+/* rope: backward undoes forward; a token without a position. */
 #include "api.h"
 
 enum { B = 2, T = 3, H = 2, D = 8, N = B * T * H * D };
@@ -20,6 +20,13 @@ static void test_undone(void **state) {
       a.q_out.data = back;
       assert_int_equal(tigon_rope_bwd(*state, &a), TIGON_OK);
       for (int i = 0; i < N; ++i) assert_true(fabsf(back[i] - q[i]) < 1e-6f);
+      /* What is not turned is NaN, too. */
+      int32_t positions[T] = {0, -1, 2}, error = 0;
+      a.positions = tigon_tensor_2d(positions, TIGON_I32, 1, T);
+      a.error = tigon_tensor_1d(&error, TIGON_I32, 1);
+      assert_int_equal(tigon_rope_fwd(*state, &a), TIGON_OK);
+      assert_int_equal(error, 1);
+      for (int i = 0; i < N; ++i) assert_true(isnan(back[i]) == (i / (H * D) % T == 1));
     }
 }
 
