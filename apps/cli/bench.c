@@ -156,7 +156,7 @@ static void add_all(const bench_options *options, tigon_context *context, row_li
       const int count = chosen ? bench_points(chosen, &options->choice, context, dtype, points) : 1;
       for (int p = 0; p < count; ++p) {
         if (options->overhead && points[p].other > 0) points[p].other = 64;
-        points[p].as_weight = options->as_weight && chosen && bench_has_as_weight(chosen);
+        points[p].as_weight = options->as_weight && chosen && chosen->has_as_weight;
         add_modes(options, context, entry->op, dtype, &points[p], list);
       }
     }

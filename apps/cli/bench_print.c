@@ -146,7 +146,7 @@ static void print_notes(const bench_result *result) {
     if (row->outcome != BENCH_MEASURED || strcmp(row->op, last) == 0) continue;
     last = row->op;
     const char *note = bench_case_find(row->op)->shape_note;
-    if (*note) printf("%s%s: %s%s\n", term_start(stdout, TERM_DIM), row->op, note, term_start(stdout, TERM_PLAIN));
+    if (note) printf("%s%s: %s%s\n", term_start(stdout, TERM_DIM), row->op, note, term_start(stdout, TERM_PLAIN));
   }
 }
 

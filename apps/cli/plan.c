@@ -43,7 +43,7 @@ static void ask_heads(const char *command, plan_options *chosen, tigon_plan_requ
   const bench_point at = {
       .rows = chosen->rows, .cols = chosen->cols, .head_dim = chosen->unit, .kv_heads = chosen->keys};
   int64_t dims[CHECK_DIMS]; /* batch, tokens, heads of queries and keys, columns of a head */
-  bench_case_find(chosen->op)->dims(&at, dims);
+  bench_dims(bench_case_find(chosen->op), &at, dims);
   chosen->keys = dims[3];
   request->cols = (dims[2] + dims[3]) * dims[4];
   request->key_cols = dims[3] * dims[4];

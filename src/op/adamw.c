@@ -130,7 +130,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
     TIGON_TRY(tigon_check_element(context, &a, &param, i));
     dtypes |= TIGON_BIT(param.param.dtype);
   }
-  TIGON_TRY(check_apart(context, a.params, a.count));
+  if (a.count > 1) TIGON_TRY(check_apart(context, a.params, a.count));
   const tigon_adamw_step_problem p = {
       .params = a.params,
       .count = a.count,

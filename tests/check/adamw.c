@@ -1,7 +1,7 @@
 /* adamw: a list of three tensors, the first of [rows, cols], the others odd; option SINGLE has the first alone. */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 enum { OPTIONS = 5, SINGLE = 4, TENSORS = 3 };
 
@@ -82,5 +82,37 @@ static void clip(check *k) {
   check_bound_relative(k, &args.factor, 8, 0, NULL, check_calls(k, 1, 0));
 }
 
-const check_op tigon_check_adamw_step = {step, check_row_shapes, OPTIONS, true};
-const check_op tigon_check_adamw_clip = {clip, check_row_shapes, OPTIONS, true};
+MUTANT(correction, adamw_step, m.correction2 = 1)
+MUTANT(no_clip, adamw_step, m.clip_factor = NULL)
+MUTANT(lose_tensor, adamw_step, m.count -= m.count > 1)
+MUTANT(clip_lose_tensor, adamw_clip, m.count -= m.count > 1)
+static const check_mutant wrong_step[] = {
+    {"forgets a bias correction", correction},
+    {"forgets the clip factor", no_clip},
+    {"loses the last tensor", lose_tensor},
+    {0},
+};
+static const check_mutant wrong_clip[] = {
+    {"loses the last tensor", clip_lose_tensor},
+    {0},
+};
+
+/* elements of the first tensor are the product; a list of vectors, which have no pitch */
+static const check_sizes own_sizes = {
+    .of = {{1, 35}, {67, 131}, {300, 37}},
+    .walks = {{1, CHECK_N}, {CHECK_N, 3}},
+};
+
+static bool of_model(const bench_model *m, bench_point *point) {
+  point->rows = m->intermediate;
+  return true;
+}
+static const bench_case timed = {.op = "adamw",
+                                 .rows_f32 = 4096,
+                                 .rows_16bit = 8192,
+                                 .cols = 4096,
+                                 .of_model = of_model,
+                                 .option = {[BENCH_STEP] = 4, [BENCH_CLIP] = 4}};
+
+const check_op tigon_check_adamw_step = {step, check_row_shapes, OPTIONS, true, wrong_step, &timed, &own_sizes};
+const check_op tigon_check_adamw_clip = {clip, check_row_shapes, OPTIONS, true, wrong_clip, &timed, &own_sizes};

@@ -2,7 +2,7 @@
  * of their terms' absolute values, eps = 2^-24: a tile's 64 terms one after the other, then the tiles. */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 #include "core/half.h"
 #include "ref/span.h"
 
@@ -293,5 +293,54 @@ static void bwd(check *k) {
   check_bound(k, &c.dv.base, 1, 1, dv);
 }
 
-const check_op tigon_check_attention_fwd = {fwd, shape, OPTIONS, true};
-const check_op tigon_check_attention_bwd = {bwd, shape, OPTIONS, true};
+MUTANT(not_causal, attention_fwd, m.causal = false)
+MUTANT(no_window, attention_fwd, m.window = 0)
+MUTANT(lose_key, attention_fwd, m.keys -= !m.causal && m.window == 0 && m.keys > 1)
+MUTANT(bwd_window, attention_bwd, m.window += m.window > 0)
+MUTANT(bwd_causal, attention_bwd, m.causal = false)
+static const check_mutant wrong_fwd[] = {
+    {"forgets causal", not_causal},
+    {"forgets the window", no_window},
+    {"loses the last key", lose_key},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"sees one key too many in a window", bwd_window},
+    {"forgets causal", bwd_causal},
+    {0},
+};
+
+/* batch, queries, keys, query heads, key heads, head_dim. Backward has e^(z - lse) from a lse in f32, so scores are small
+ * beside 2^24. */
+static const check_sizes own_sizes = {
+    .of = {{1, 4, 4, 2, 1, 3},
+           {2, 17, 65, 2, 1, 8},
+           {300, 3, 5, 2, 1, 4},
+           {3, 2, 2, 2, 1, 16},
+           {CHECK_MANY / 4, 4, 4, 32, 4, 128}},
+    .walks = {{1, CHECK_N, CHECK_N, 1, 1, 3}, {1, 2, CHECK_N, 1, 1, 5}, {1, 3, 5, 2, 1, CHECK_N}},
+    .large = 0x1p10,
+};
+
+/* One causal sequence. */
+static void sequence(const bench_point *at, int64_t dims[CHECK_DIMS]) {
+  dims[0] = 1, dims[1] = dims[2] = at->rows;
+  bench_heads(at, 64, dims + 3);
+}
+static bool of_model(const bench_model *m, bench_point *point) {
+  bench_model_heads(m, point);
+  point->rows = 2048;
+  return !m->latent;
+}
+static const bench_case timed = {.op = "attention",
+                                 .shape_note = "tokens x (heads * 64), causal",
+                                 .rows_f32 = 512,
+                                 .rows_16bit = 512,
+                                 .cols = 1024,
+                                 .dims = sequence,
+                                 .of_model = of_model,
+                                 .option = {5, 5},
+                                 .products = {1, 2.5, 3.5}};
+
+const check_op tigon_check_attention_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_attention_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

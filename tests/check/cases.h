@@ -19,24 +19,41 @@ typedef struct bench_point {
   const char *model; /* NULL: no model's */
 } bench_point;
 
+/* Sizes from a model's config.json on Hugging Face, heads as RoPE and attention see them. */
+typedef struct bench_model {
+  const char *name;
+  int64_t hidden, intermediate, vocabulary, heads, kv_heads, head_dim;
+  bool latent; /* attention */
+} bench_model;
+
 enum { BENCH_AS_ROWS = -1, BENCH_AS_COLS = -2 }; /* values of bench_case.other */
 
 typedef struct bench_case {
   const char *op;
-  const char *shape_note;       /* what ROWSxCOLS is, where that is not plain */
+  const char *shape_note;       /* what ROWSxCOLS is, where that is not plain; NULL elsewhere */
   int64_t rows_f32, rows_16bit; /* default shape: tensors of 64 MiB and more for the ops that memory bounds */
   int64_t cols, other;
-  void (*dims)(const bench_point *at, int64_t dims[CHECK_DIMS]); /* of the op's check */
+  void (*dims)(const bench_point *at, int64_t dims[CHECK_DIMS]); /* of the op's check; NULL: rows and cols */
   int option[BENCH_MODES];                                       /* of the op's check */
-  bool full_in_one;                                              /* full is one call of fwd, not fwd, then bwd */
+  /* A model's sizes, where they are not hidden, intermediate or vocabulary for cols that Llama-2 7B has so; false when the
+   * model has no such case. NULL: cols alone. */
+  bool (*of_model)(const bench_model *model, bench_point *point);
+  bool has_as_weight;              /* points may be as_weight, */
+  int as_weight[BENCH_FULL + 1];   /* with these options */
+  bool full_in_one;                /* full is one call of fwd, not fwd, then bwd */
   double products[BENCH_FULL + 1]; /* matrix products of rows x cols x (other, else rows); 0: memory bounds the op */
 } bench_case;
 
+/* Dimensions that several ops' checks have: [rows, cols, other], [heads, kv_heads, head_dim]. Heads are a model's;
+ * else of `widest` where cols allows, else 64, else one, and a quarter as many of k where that divides. */
+void bench_words(const bench_point *at, int64_t dims[CHECK_DIMS]);
+void bench_heads(const bench_point *at, int64_t widest, int64_t dims[3]);
+bool bench_model_heads(const bench_model *model, bench_point *point); /* of_model of an op with heads */
+
 /* The case of `op`; NULL when there is none. */
 const bench_case *bench_case_find(const char *op);
-/* May a point of the case be as_weight? */
-bool bench_has_as_weight(const bench_case *chosen);
-int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *at); /* of the op's check */
+void bench_dims(const bench_case *chosen, const bench_point *at, int64_t dims[CHECK_DIMS]); /* of the op's check */
+int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *at);         /* of the op's check */
 /* The third size of a point that has none yet. */
 int64_t bench_other(const bench_case *chosen, const bench_point *at);
 const char *const *bench_model_names(void); /* NULL-terminated */

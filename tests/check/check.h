@@ -49,13 +49,59 @@ typedef struct check_errors {
   check_error of[CHECK_ERRORS];
 } check_errors;
 
+/* A kernel made wrong on purpose, in one way that a bug could; the check must notice it (`tigon check --mutants`). apply()
+ * puts it into a copy of the variant's table. */
+typedef struct check_mutant {
+  const char *what;
+  void (*apply)(tigon_kernels *kernels);
+} check_mutant;
+extern tigon_kernels check_real_kernels; /* as they were before the last apply(). One check runs at a time */
+
+/* MUTANT(name, slot, change): a slot that runs the true kernel on the problem m after `change`. */
+#define MUTANT(name, slot, change)                                                      \
+  static tigon_status run_##name(tigon_queue *queue, const tigon_##slot##_problem *p) { \
+    tigon_##slot##_problem m = *p;                                                      \
+    change;                                                                             \
+    return check_real_kernels.slot.run(queue, &m);                                      \
+  }                                                                                     \
+  static void name(tigon_kernels *kernels) {                                            \
+    check_real_kernels = *kernels;                                                      \
+    kernels->slot.run = run_##name;                                                     \
+  }
+/* Changes that several ops' mutants make: no last row; on many threads, which then share a wide row, no last part of it. */
+void check_drop_last_row(tigon_row_space *space);
+int64_t check_without_last_part(const tigon_queue *queue, int64_t cols);
+
+/* The sizes that sweeps run an op on. */
+typedef enum check_size {
+  CHECK_SMALL,  /* a vector and a tail where the op has rows */
+  CHECK_MEDIUM, /* work for several threads */
+  CHECK_BATCH,  /* 300 of what the op takes one by one: rows, batches, tokens */
+  CHECK_FAR,    /* three of them */
+  CHECK_HUGE,   /* so many that there are more than 2^31 elements */
+  CHECK_WIDE,   /* three of them, with as many */
+  CHECK_SIZES,
+} check_size;
+enum { CHECK_WALKS = 3, CHECK_N = -1 /* the walk's number */, CHECK_2N = -2 /* twice that */ };
+/* 4096 columns in so many rows, or three rows of so many, are beyond 2^31 elements. */
+enum { CHECK_MANY = (1 << 19) + 128, CHECK_THIRD = 3 << 28 };
+typedef struct check_sizes {
+  int64_t of[CHECK_SIZES][CHECK_DIMS];    /* by check_size; 0: the op has none */
+  int64_t walks[CHECK_WALKS][CHECK_DIMS]; /* ways in which the dimensions follow a number */
+  unsigned coupled; /* a bit for every option whose rows share something: a denominator, a count, a table of labels */
+  double large; /* what f32 and bf16 inputs may hold anywhere: its square, and the sum of some, are finite. 0: 2^60 */
+} check_sizes;
+
 /* How one entry of ops.def is checked: the object tigon_check_<op>_<entry>. */
 typedef struct check_op {
   void (*run)(check *k);
   /* The index-th shape into dims, whose meaning is the op's own; false past the last one. `tile` is the variant's. */
   bool (*shape)(int index, int64_t tile, int64_t dims[CHECK_DIMS]);
-  int options;    /* run() sees k->option in [0, options) */
-  bool uses_fill; /* run() passes k->fill to an input */
+  int options;                    /* run() sees k->option in [0, options) */
+  bool uses_fill;                 /* run() passes k->fill to an input */
+  const check_mutant *mutants;    /* the last one is {0}; NULL: none */
+  const struct bench_case *timed; /* what `tigon bench` times: cases.h */
+  const check_sizes *sizes;       /* of sweeps. NULL: [rows, columns] */
 } check_op;
 
 #define TIGON_SLOT(op, entry) extern const check_op tigon_check_##op##_##entry;
@@ -63,6 +109,8 @@ typedef struct check_op {
 #include "ops.def"
 #undef TIGON_SLOT
 #undef TIGON_COMPOSITE
+
+const check_op *check_op_at(int entry);
 
 /* One run of one case. Run functions read the fields above the line. */
 struct check {
@@ -182,11 +230,7 @@ unsigned check_planned(int entry);
 /* The index-th case of an entry for a dtype; false past the last one. */
 bool check_case_at(int entry, tigon_dtype dtype, int64_t tile, int index, check_case *c);
 
-/* Wrong kernels that the check must notice: `kernels` is a copy of the variant's, made wrong in one way. */
-typedef struct check_mutant {
-  const char *op, *entry, *what;
-  void (*apply)(tigon_kernels *kernels);
-} check_mutant;
-const check_mutant *check_mutant_at(int index);
+/* The index-th mutant of an entry; NULL past the last one. */
+const check_mutant *check_mutant_at(int entry, int index);
 
 #endif

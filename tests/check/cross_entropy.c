@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 static const struct option {
   tigon_reduction reduction;
@@ -281,5 +281,43 @@ static void bwd(check *k) {
   check_bound(k, &dlogits, 1, 1, scale);
 }
 
-const check_op tigon_check_cross_entropy_fwd = {fwd, check_row_shapes, OPTIONS, true};
-const check_op tigon_check_cross_entropy_bwd = {bwd, check_row_shapes, OPTIONS, true};
+MUTANT(no_smoothing, cross_entropy_fwd, m.label_smoothing = 0)
+MUTANT(no_z, cross_entropy_fwd, m.lse_square_scale = 0)
+MUTANT(no_ignore, cross_entropy_fwd, m.has_ignore_index = false)
+MUTANT(no_weight, cross_entropy_fwd, m.weight = NULL)
+MUTANT(no_softcap, cross_entropy_fwd, m.softcap = 0)
+MUTANT(drop_tail, cross_entropy_fwd, m.cols -= m.cols > 1)
+MUTANT(bwd_grad_scale, cross_entropy_bwd, m.grad_scale = 1)
+MUTANT(bwd_smoothing, cross_entropy_bwd, m.label_smoothing = 0)
+static const check_mutant wrong_fwd[] = {
+    {"forgets label smoothing", no_smoothing},
+    {"forgets z-loss", no_z},
+    {"counts ignored labels as wrong ones", no_ignore},
+    {"forgets class weights", no_weight},
+    {"forgets softcap", no_softcap},
+    {"drops the last column", drop_tail},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"forgets grad_scale", bwd_grad_scale},
+    {"forgets label smoothing", bwd_smoothing},
+    {0},
+};
+
+/* rows, columns; ignore_index is the label of a middle row, mean's denominator is of all rows */
+static const check_sizes own_sizes = {
+    .of = {{2, 35}, {67, 131}, {300, 37}, {3, 64}, {CHECK_MANY, 4096}, {3, CHECK_THIRD}},
+    .walks = {{3, CHECK_N}, {CHECK_N, 5}, {1, CHECK_N}},
+    .coupled = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7,
+};
+
+static const bench_case timed = {.op = "cross_entropy",
+                                 .shape_note = "tokens x vocabulary",
+                                 .rows_f32 = 1024,
+                                 .rows_16bit = 2048,
+                                 .cols = 32000,
+                                 .option = {0, 0, 7},
+                                 .full_in_one = true};
+
+const check_op tigon_check_cross_entropy_fwd = {fwd, check_row_shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_cross_entropy_bwd = {bwd, check_row_shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -1,7 +1,7 @@
 /* embedding: forward copies bits; backward is a sum of few rows. Shapes are [tokens, hidden, vocab]. */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
@@ -61,5 +61,37 @@ static void bwd(check *k) {
   check_bound(k, &args.dtable, dtable_dtype == TIGON_F32 ? 0 : 1, 8, scale);
 }
 
-const check_op tigon_check_embedding_fwd = {fwd, shapes, OPTIONS, true};
-const check_op tigon_check_embedding_bwd = {bwd, shapes, OPTIONS, true};
+MUTANT(lose_column, embedding_fwd, m.cols -= m.cols > 1)
+MUTANT(no_padding, embedding_bwd, m.padding_idx = -1)
+MUTANT(overwrite, embedding_bwd, m.accumulate = false)
+static const check_mutant wrong_fwd[] = {
+    {"drops the last column", lose_column},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"gives padding a gradient", no_padding},
+    {"overwrites instead of adding", overwrite},
+    {0},
+};
+
+/* tokens, hidden, vocabulary */
+static const check_sizes own_sizes = {
+    .of = {{3, 19, 4}, {67, 131, 57}, {300, 9, 20}, {3, 16, 3}, {CHECK_MANY, 4096, 57}, {67, 4096, CHECK_MANY}},
+    .walks = {{5, CHECK_N, 7}, {CHECK_N, 3, 11}, {7, 5, CHECK_N}},
+};
+
+static bool of_model(const bench_model *m, bench_point *point) {
+  point->other = m->vocabulary;
+  return true;
+}
+static const bench_case timed = {.op = "embedding",
+                                 .shape_note = "tokens x hidden, as many words",
+                                 .rows_f32 = 4096,
+                                 .rows_16bit = 8192,
+                                 .cols = 4096,
+                                 .other = BENCH_AS_ROWS,
+                                 .dims = bench_words,
+                                 .of_model = of_model};
+
+const check_op tigon_check_embedding_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_embedding_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -8,6 +8,7 @@
  * ulp. */
 #include <math.h>
 
+#include "check/cases.h"
 #include "check/internal.h"
 #include "core/half.h"
 
@@ -216,5 +217,38 @@ static void run(check *k, bool forward) {
 static void fwd(check *k) { run(k, true); }
 static void bwd(check *k) { run(k, false); }
 
-const check_op tigon_check_fused_linear_cross_entropy_fwd = {fwd, shapes, OPTIONS, true};
-const check_op tigon_check_fused_linear_cross_entropy_bwd = {bwd, shapes, OPTIONS, true};
+MUTANT(no_smoothing, cross_entropy_fwd, m.label_smoothing = 0)
+MUTANT(overwrite, linear_bwd, m.accumulate = false)
+static const check_mutant wrong_fwd[] = {
+    {"forgets label smoothing", no_smoothing},
+    {"overwrites dweight between chunks", overwrite},
+    {0},
+};
+
+/* rows, width, vocabulary; mean's denominator is of all rows */
+static const check_sizes own_sizes = {
+    .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 4096, 5}},
+    .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}},
+    .coupled = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8,
+};
+
+static bool of_model(const bench_model *m, bench_point *point) {
+  point->rows = 256, point->other = m->vocabulary;
+  return true;
+}
+static const bench_case timed = {.op = "fused_linear_cross_entropy",
+                                 .shape_note = "tokens x hidden, 16000 words",
+                                 .rows_f32 = 256,
+                                 .rows_16bit = 256,
+                                 .cols = 1024,
+                                 .other = 16000,
+                                 .dims = bench_words,
+                                 .of_model = of_model,
+                                 .option = {6, 5, 5},
+                                 .full_in_one = true,
+                                 .has_as_weight = true,
+                                 .as_weight = {6, 8, 8},
+                                 .products = {1, 3, 3}};
+
+const check_op tigon_check_fused_linear_cross_entropy_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_fused_linear_cross_entropy_bwd = {bwd, shapes, OPTIONS, true, NULL, &timed, &own_sizes};

@@ -1,6 +1,7 @@
 /* geglu. Options walk the two forms of gelu, packed views and what may be in place. */
 #include <math.h>
 
+#include "check/cases.h"
 #include "check/gate.h"
 
 static const struct option {
@@ -59,5 +60,23 @@ static void bwd(check *k) {
   gate_bwd_bound(k, &t, o->gate.packed);
 }
 
-const check_op tigon_check_geglu_fwd = {fwd, check_row_shapes, OPTIONS, true};
-const check_op tigon_check_geglu_bwd = {bwd, check_row_shapes, OPTIONS, true};
+MUTANT(drop_tail, geglu_fwd, m.cols -= m.cols > 1)
+MUTANT(approx, geglu_fwd, m.numbers.approx = TIGON_GELU_TANH)
+MUTANT(bwd_approx, geglu_bwd, m.numbers.approx = TIGON_GELU_ERF)
+MUTANT(bwd_swap, geglu_bwd, m.in[1] = p->in[2]; m.in[2] = p->in[1])
+static const check_mutant wrong_fwd[] = {
+    {"drops the last column", drop_tail},
+    {"takes tanh for erf", approx},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"takes erf for tanh", bwd_approx},
+    {"swaps gate and up", bwd_swap},
+    {0},
+};
+
+static const bench_case timed = {
+    .op = "geglu", .shape_note = "tanh", .rows_f32 = 1536, .rows_16bit = 3072, .cols = 11008};
+
+const check_op tigon_check_geglu_fwd = {fwd, check_row_shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
+const check_op tigon_check_geglu_bwd = {bwd, check_row_shapes, OPTIONS, true, wrong_bwd, &timed, NULL};

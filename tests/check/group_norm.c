@@ -2,7 +2,7 @@
  * accumulation and two-dimensional input (one position a channel is a dimension less). */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 static const struct option {
   bool w, b, w_f32, in_place, f32_sums, accumulate, shifted;
@@ -140,5 +140,47 @@ static void bwd(check *k) {
   if (o.b) check_bound(k, &db, db.dtype == TIGON_F32 ? 0 : 1, 8, db_scale);
 }
 
-const check_op tigon_check_group_norm_fwd = {fwd, shape, OPTIONS, true};
-const check_op tigon_check_group_norm_bwd = {bwd, shape, OPTIONS, true};
+MUTANT(lose_batch, group_norm_fwd, m.batch -= m.batch > 1)
+MUTANT(lose_position, group_norm_fwd, m.run -= m.run > 1)
+MUTANT(skip_eps, group_norm_fwd, m.eps = 0)
+MUTANT(no_bias, group_norm_fwd, m.b = NULL)
+MUTANT(bwd_overwrite, group_norm_bwd, m.accumulate = false)
+MUTANT(bwd_no_weight, group_norm_bwd, m.w = NULL)
+static const check_mutant wrong_fwd[] = {
+    {"forgets the last batch", lose_batch},
+    {"drops the last position", lose_position},
+    {"skips eps", skip_eps},
+    {"forgets the bias", no_bias},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"overwrites dw", bwd_overwrite},
+    {"forgets the weight", bwd_no_weight},
+    {0},
+};
+
+/* batch, channels, positions, groups */
+static const check_sizes own_sizes = {
+    .of = {{2, 4, 5, 2},
+           {5, 12, 131, 4},
+           {300, 4, 5, 2},
+           {3, 4, 16, 2},
+           {CHECK_MANY / 32, 32, 4096, 8},
+           {3, 4, CHECK_THIRD / 4, 2}},
+    .walks = {{2, 4, CHECK_N, 2}, {2, CHECK_2N, 3, 2}, {CHECK_N, 2, 3, 1}},
+};
+
+/* 512 channels where the columns allow it, in groups of 16 of them. */
+static void images(const bench_point *at, int64_t dims[CHECK_DIMS]) {
+  const int64_t channels = at->cols % 512 == 0 ? 512 : at->cols % 32 == 0 ? 32 : 1;
+  dims[0] = at->rows, dims[1] = channels, dims[2] = at->cols / channels, dims[3] = channels == 512 ? 32 : 1;
+}
+static const bench_case timed = {.op = "group_norm",
+                                 .shape_note = "batch x (512 channels * positions), 32 groups",
+                                 .rows_f32 = 64,
+                                 .rows_16bit = 128,
+                                 .cols = 262144,
+                                 .dims = images};
+
+const check_op tigon_check_group_norm_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_group_norm_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

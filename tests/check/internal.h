@@ -97,7 +97,6 @@ void check_release(check *k);
 /* One run; what it made stays in k. `oracle` is NULL on the oracle. */
 void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, check_place place,
                const check *oracle, const check_twist *twist);
-const check_op *check_op_at(int entry);
 void check_add_errors(check_errors *to, const check_errors *from);
 
 #endif

@@ -1,7 +1,7 @@
 /* Options walk weight, bias, their dtypes, a large mean, in place, the sums' dtypes and accumulation. */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 static const struct option {
   bool w, b, w_f32, b_f32, shifted, in_place, f32_sums, accumulate;
@@ -122,5 +122,26 @@ static void bwd(check *k) {
   if (o.b) check_bound(k, &db, db.dtype == TIGON_F32 ? 0 : 1, 8, db_scale);
 }
 
-const check_op tigon_check_layer_norm_fwd = {fwd, check_row_shapes, OPTIONS, true};
-const check_op tigon_check_layer_norm_bwd = {bwd, check_row_shapes, OPTIONS, true};
+MUTANT(drop_tail, layer_norm_fwd, m.cols -= m.cols > 1)
+MUTANT(skip_eps, layer_norm_fwd, m.eps = 0)
+MUTANT(no_bias, layer_norm_fwd, m.b = NULL)
+MUTANT(lose_row, layer_norm_bwd, check_drop_last_row(&m.space))
+MUTANT(overwrite, layer_norm_bwd, m.accumulate_dw = false)
+MUTANT(wrong_mean, layer_norm_bwd, m.mean = p->rstd)
+static const check_mutant wrong_fwd[] = {
+    {"drops the last column", drop_tail},
+    {"skips eps", skip_eps},
+    {"forgets b", no_bias},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"drops the last row", lose_row},
+    {"overwrites dw and db instead of adding", overwrite},
+    {"takes rstd for the mean", wrong_mean},
+    {0},
+};
+
+static const bench_case timed = {.op = "layer_norm", .rows_f32 = 4096, .rows_16bit = 8192, .cols = 4096};
+
+const check_op tigon_check_layer_norm_fwd = {fwd, check_row_shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
+const check_op tigon_check_layer_norm_bwd = {bwd, check_row_shapes, OPTIONS, true, wrong_bwd, &timed, NULL};

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 /* Around the built-in GEMM's strips (12, 6, 4 rows), panels (2 vectors) and blocks (264 rows, 256 columns, 256 of k).
  */
@@ -107,5 +107,46 @@ static void bwd(check *k) {
 
 enum { FWD_OPTIONS = sizeof fwd_options / sizeof *fwd_options, BWD_OPTIONS = sizeof bwd_options / sizeof *bwd_options };
 
-const check_op tigon_check_linear_fwd = {fwd, shapes, FWD_OPTIONS, true};
-const check_op tigon_check_linear_bwd = {bwd, shapes, BWD_OPTIONS, true};
+MUTANT(no_bias, linear_fwd, m.b = NULL)
+MUTANT(drop_k, linear_fwd, m.k -= m.k > 1)
+MUTANT(overwrite, linear_bwd, m.accumulate = false)
+MUTANT(no_db, linear_bwd, m.db = NULL)
+static const check_mutant wrong_fwd[] = {
+    {"forgets the bias", no_bias},
+    {"drops the last product", drop_k},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"overwrites dw instead of adding", overwrite},
+    {"forgets db", no_db},
+    {0},
+};
+
+/* rows, n, k */
+static const check_sizes own_sizes = {
+    .of = {{3, 5, 7}, {37, 34, 65}, {300, 9, 13}, {3, 3, 64}, {CHECK_MANY, 4096, 8}},
+    .walks = {{CHECK_N, 5, 7}, {5, CHECK_N, 7}, {5, 7, CHECK_N}},
+};
+
+static void product(const bench_point *at, int64_t dims[CHECK_DIMS]) {
+  dims[0] = at->rows, dims[1] = at->other, dims[2] = at->cols;
+}
+static bool of_model(const bench_model *m, bench_point *point) {
+  point->rows = 512, point->other = m->intermediate;
+  return true;
+}
+static const bench_case timed = {.op = "linear",
+                                 .shape_note = "rows x K, N = K",
+                                 .rows_f32 = 512,
+                                 .rows_16bit = 512,
+                                 .cols = 2048,
+                                 .other = BENCH_AS_COLS,
+                                 .dims = product,
+                                 .of_model = of_model,
+                                 .option = {1, 6},
+                                 .has_as_weight = true,
+                                 .as_weight = {1, 7},
+                                 .products = {1, 2, 3}};
+
+const check_op tigon_check_linear_fwd = {fwd, shapes, FWD_OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_linear_bwd = {bwd, shapes, BWD_OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -1,7 +1,7 @@
 /* Options walk casting, weight, offset, shift, how many rows share a scale, dtypes, in place and accumulation. */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 static const struct option {
   tigon_casting casting;
@@ -184,5 +184,36 @@ static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   return true;
 }
 
-const check_op tigon_check_modulated_rms_norm_fwd = {fwd, shape, OPTIONS, true};
-const check_op tigon_check_modulated_rms_norm_bwd = {bwd, shape, OPTIONS, true};
+MUTANT(no_shift, modulated_rms_norm_fwd, m.shift.data = NULL)
+MUTANT(first_scale, modulated_rms_norm_fwd, m.share = m.space.rows)
+MUTANT(no_weight, modulated_rms_norm_bwd, m.w = NULL)
+MUTANT(overwrite, modulated_rms_norm_bwd, m.accumulate_dscale = false)
+MUTANT(first_gradient, modulated_rms_norm_bwd, m.scale.pitch[2] = 0)
+static const check_mutant wrong_fwd[] = {
+    {"forgets shift", no_shift},
+    {"takes the first scale for all rows", first_scale},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"forgets w", no_weight},
+    {"overwrites dscale instead of adding", overwrite},
+    {"takes the first scale for all rows", first_gradient},
+    {0},
+};
+
+/* rows, columns; which rows share a scale follows from how many there are */
+static const check_sizes own_sizes = {
+    .of = {{2, 35}, {67, 131}, {300, 37}, {3, 64}, {CHECK_MANY, 4096}, {3, CHECK_THIRD}},
+    .walks = {{3, CHECK_N}, {CHECK_N, 5}, {1, CHECK_N}},
+    .coupled = 1 << 0 | 1 << 3 | 1 << 4,
+};
+
+static const bench_case timed = {.op = "modulated_rms_norm",
+                                 .shape_note = "8 scales and shifts",
+                                 .rows_f32 = 4096,
+                                 .rows_16bit = 8192,
+                                 .cols = 4096,
+                                 .option = {6, 6}};
+
+const check_op tigon_check_modulated_rms_norm_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_modulated_rms_norm_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

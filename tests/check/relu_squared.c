@@ -1,5 +1,5 @@
 /* relu_squared. Options walk what may be in place. */
-#include "check/check.h"
+#include "check/cases.h"
 
 enum { OPTIONS = 3 };
 
@@ -26,5 +26,18 @@ static void bwd(check *k) {
   check_bound(k, &dx, 0, 0, NULL);
 }
 
-const check_op tigon_check_relu_squared_fwd = {fwd, check_row_shapes, OPTIONS, true};
-const check_op tigon_check_relu_squared_bwd = {bwd, check_row_shapes, OPTIONS, true};
+MUTANT(drop_tail, relu_squared_fwd, m.cols -= m.cols > 1)
+MUTANT(bwd_swap, relu_squared_bwd, m.in[0] = p->in[1]; m.in[1] = p->in[0])
+static const check_mutant wrong_fwd[] = {
+    {"drops the last column", drop_tail},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"swaps x and dy", bwd_swap},
+    {0},
+};
+
+static const bench_case timed = {.op = "relu_squared", .rows_f32 = 4096, .rows_16bit = 8192, .cols = 4096};
+
+const check_op tigon_check_relu_squared_fwd = {fwd, check_row_shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
+const check_op tigon_check_relu_squared_bwd = {bwd, check_row_shapes, OPTIONS, true, wrong_bwd, &timed, NULL};

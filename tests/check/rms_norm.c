@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "check/cases.h"
 #include "check/norm.h"
 #include "core/half.h"
 
@@ -179,7 +180,32 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   return index < CHECK_ROW_SHAPES + CHECK_NORM_OPTIONS;
 }
 
-const check_op tigon_check_rms_norm_fwd = {fwd, shapes, CHECK_NORM_OPTIONS, true};
-const check_op tigon_check_rms_norm_bwd = {bwd, shapes, CHECK_NORM_OPTIONS, true};
+MUTANT(drop_tail, rms_norm_fwd, m.cols -= m.cols > 1)
+MUTANT(skip_eps, rms_norm_fwd, m.eps = 0)
+MUTANT(wrong_casting, rms_norm_fwd, m.casting = TIGON_CASTING_GEMMA)
+MUTANT(lose_part, rms_norm_fwd, m.cols = check_without_last_part(queue, p->cols))
+MUTANT(bwd_lose_part, rms_norm_bwd, m.cols = check_without_last_part(queue, p->cols))
+MUTANT(lose_row, rms_norm_bwd, check_drop_last_row(&m.space))
+MUTANT(overwrite_dw, rms_norm_bwd, m.accumulate_dw = false)
+MUTANT(bwd_offset, rms_norm_bwd, m.w_offset = 0)
+static const check_mutant wrong_fwd[] = {
+    {"drops the last column", drop_tail},
+    {"skips eps", skip_eps},
+    {"takes gemma's casting for llama's", wrong_casting},
+    {"loses a part of a split row", lose_part},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"loses a part of a split row", bwd_lose_part},
+    {"drops the last row", lose_row},
+    {"overwrites dw instead of adding", overwrite_dw},
+    {"forgets w_offset", bwd_offset},
+    {0},
+};
+
+static const bench_case timed = {.op = "rms_norm", .rows_f32 = 4096, .rows_16bit = 8192, .cols = 4096};
+
+const check_op tigon_check_rms_norm_fwd = {fwd, shapes, CHECK_NORM_OPTIONS, true, wrong_fwd, &timed, NULL};
+const check_op tigon_check_rms_norm_bwd = {bwd, shapes, CHECK_NORM_OPTIONS, true, wrong_bwd, &timed, NULL};
 
 _Static_assert(sizeof options / sizeof *options == CHECK_NORM_OPTIONS, "one number for both ops");

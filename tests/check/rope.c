@@ -2,7 +2,7 @@
  * positions, in place, the [B, H, T, D] memory order and a flagged position. */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
@@ -75,5 +75,38 @@ static void run(check *k) {
   check_bound(k, &args.k_out, k->dtype == TIGON_F32 ? 0 : 1, 2, scale[1]);
 }
 
-const check_op tigon_check_rope_fwd = {run, shapes, OPTIONS, true};
-const check_op tigon_check_rope_bwd = {run, shapes, OPTIONS, true};
+MUTANT(layout, rope_fwd, m.layout = m.layout == TIGON_ROPE_HALF ? TIGON_ROPE_INTERLEAVED : TIGON_ROPE_HALF)
+MUTANT(positions, rope_fwd, m.positions = NULL)
+MUTANT(bwd_swap, rope_bwd, m.cos = p->sin; m.sin = p->cos)
+static const check_mutant wrong_fwd[] = {
+    {"takes the other layout", layout},
+    {"forgets the positions", positions},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"swaps cos and sin", bwd_swap},
+    {0},
+};
+
+/* batch, tokens, query heads, key heads, head_dim */
+static const check_sizes own_sizes = {
+    .of = {{1, 2, 2, 1, 12}, {3, 17, 6, 2, 64}, {300, 3, 2, 1, 10}, {3, 2, 2, 1, 16}, {CHECK_MANY / 4, 4, 32, 4, 128}},
+    .walks = {{1, 3, 2, 1, CHECK_2N}, {1, CHECK_N, 3, 1, 6}, {CHECK_N, 2, 1, 1, 4}},
+};
+
+/* A batch of 4 where that divides. */
+static void turned(const bench_point *at, int64_t dims[CHECK_DIMS]) {
+  dims[0] = at->rows % 4 == 0 ? 4 : 1, dims[1] = at->rows / dims[0];
+  bench_heads(at, 128, dims + 2);
+}
+static const bench_case timed = {.op = "rope",
+                                 .shape_note = "tokens x (heads * 128)",
+                                 .rows_f32 = 4096,
+                                 .rows_16bit = 8192,
+                                 .cols = 4096,
+                                 .dims = turned,
+                                 .of_model = bench_model_heads,
+                                 .option = {7, 7}};
+
+const check_op tigon_check_rope_fwd = {run, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_rope_bwd = {run, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -35,6 +35,7 @@ tigon_status check_entry_call(int entry, tigon_context *context, const void *arg
   return calls[entry](context, args);
 }
 
+const check_op *check_op_at(int entry) { return ops[entry]; }
 void check_entry_run(check *k) { ops[k->entry]->run(k); }
 
 bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
@@ -100,8 +101,6 @@ void check_case_label(const check_case *c, char label[128]) {
     used += snprintf(label + used, (size_t)(128 - used), d ? "x%lld" : "%lld", (long long)c->dims[d]);
   snprintf(label + used, (size_t)(128 - used), "/o%d/%s/%s", c->option, fills[c->fill], c->padded ? "padded" : "dense");
 }
-
-const check_op *check_op_at(int entry) { return ops[entry]; }
 
 void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, check_place place,
                const check *oracle, const check_twist *twist) {

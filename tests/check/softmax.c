@@ -1,7 +1,7 @@
 /* softmax. Options walk scale, the mask's shape and dtype, causal and in place. dims are [B, T, C]. */
 #include <math.h>
 
-#include "check/check.h"
+#include "check/cases.h"
 
 typedef enum mask_kind { NO_MASK, COLUMNS, SQUARE, FULL } mask_kind;
 
@@ -119,5 +119,34 @@ static void bwd(check *k) {
   check_bound(k, &dx, 1, 1, bound);
 }
 
-const check_op tigon_check_softmax_fwd = {fwd, shape, OPTIONS, true};
-const check_op tigon_check_softmax_bwd = {bwd, shape, OPTIONS, true};
+MUTANT(lose_part, softmax_fwd, m.cols = check_without_last_part(queue, p->cols))
+MUTANT(no_scale, softmax_fwd, m.scale = 1)
+MUTANT(not_causal, softmax_fwd, m.causal = false)
+MUTANT(no_mask, softmax_fwd, m.mask.data = NULL)
+MUTANT(bwd_scale, softmax_bwd, m.scale = 1)
+static const check_mutant wrong_fwd[] = {
+    {"loses a part of a split row", lose_part},
+    {"forgets scale", no_scale},
+    {"forgets causal", not_causal},
+    {"forgets the mask", no_mask},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"forgets scale", bwd_scale},
+    {0},
+};
+
+/* batch, positions, columns */
+static const check_sizes own_sizes = {
+    .of = {{2, 2, 35}, {7, 5, 67}, {300, 2, 19}, {3, 2, 64}, {CHECK_MANY / 2, 2, 4096}, {3, 1, CHECK_THIRD}},
+    .walks = {{2, 3, CHECK_N}, {1, CHECK_N, 7}, {CHECK_N, 2, 5}},
+};
+
+static void one_batch(const bench_point *at, int64_t dims[CHECK_DIMS]) {
+  dims[0] = 1, dims[1] = at->rows, dims[2] = at->cols;
+}
+static const bench_case timed = {
+    .op = "softmax", .rows_f32 = 4096, .rows_16bit = 8192, .cols = 4096, .dims = one_batch, .option = {6, 6}};
+
+const check_op tigon_check_softmax_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
+const check_op tigon_check_softmax_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -64,8 +64,6 @@ void check_count(check_tally *tally, const char *failure, const char *format, ..
   snprintf(tally->failure + used, sizeof tally->failure - (size_t)used, ": %.400s", failure);
 }
 
-static const char *op_name(const check_target *target) { return tigon_entry_at(target->entry)->op; }
-
 /* The case as the twist has it, on the oracle and on the variant. */
 static void against_oracle(const check_pair *pair, const check_case *c, const check_twist *twist, check *oracle,
                            check *k) {
@@ -90,7 +88,7 @@ enum { POSITIONS = 80 }; /* of an input at most */
 static void sweep_input(const check_target *target, const check_pair *pair, const check_case *c, check_twist twist,
                         const check_buffer *input, check_tally *tally) {
   const tigon_dtype dtype = input->tensor.dtype;
-  const double large = dtype == TIGON_F16 ? 65504 : check_large(op_name(target));
+  const double large = dtype == TIGON_F16 ? 65504 : check_large(target->entry);
   const double values[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, -0.0, least(dtype), large, -large};
   int64_t count = 1;
   for (int d = 0; d < input->tensor.ndim; ++d) count *= input->tensor.shape[d];
@@ -112,7 +110,7 @@ void check_sweep_values(const check_target *target, check_tally *tally) {
   for (int option = 0; option < check_op_at(target->entry)->options; ++option) {
     const check_case c = check_case_of(target, option);
     check_twist twist = {.plants = true, .plant_in = -1};
-    check_dims(op_name(target), CHECK_SMALL, twist.dims);
+    check_dims(target->entry, CHECK_SMALL, twist.dims);
     check plain;
     check_run(&plain, &c, pair.oracle, 1, 0, NULL, &twist);
     for (int i = 0; i < plain.count; ++i)
@@ -133,9 +131,9 @@ void check_sweep_shapes(const check_target *target, check_tally *tally) {
   check_pair pair = check_pair_open(target, 1);
   const int options = check_op_at(target->entry)->options;
   check_twist twist = {0};
-  for (int walk = 0; check_dims_walk(op_name(target), walk, 1, twist.dims); ++walk)
+  for (int walk = 0; check_dims_walk(target->entry, walk, 1, twist.dims); ++walk)
     for (int n = 1; n <= LARGEST_N; ++n) {
-      check_dims_walk(op_name(target), walk, n, twist.dims);
+      check_dims_walk(target->entry, walk, n, twist.dims);
       twist.offset = 1 + n % OFFSETS;
       for (int o = 0; o < (n <= EVERY_OPTION_N ? options : 2); ++o) {
         const check_case c = check_case_of(target, (n + o) % options);

@@ -1,5 +1,5 @@
 /* Sweeps: what every entry of ops.def is put through beside its cases. A sweep runs the entry's own run function on small
- * sizes of its own (sizes.c), changed in one way (check_twist), so a new operator is in all of them. */
+ * sizes of its own (check_sizes), changed in one way (check_twist), so a new operator is in all of them. */
 #ifndef TIGON_CHECK_SWEEP_H
 #define TIGON_CHECK_SWEEP_H
 
@@ -40,23 +40,14 @@ void check_sweep_crowd(const check_target *target, check_tally *tally);
 
 /* ---- sizes ---- */
 
-typedef enum check_size {
-  CHECK_SMALL,  /* a vector and a tail where the op has rows */
-  CHECK_MEDIUM, /* work for several threads */
-  CHECK_BATCH,  /* 300 of what the op takes one by one: rows, batches, tokens */
-  CHECK_FAR,    /* three of them */
-  CHECK_HUGE,   /* so many that there are more than 2^31 elements */
-  CHECK_WIDE,   /* three of them, with as many */
-} check_size;
-
 /* Dimensions of that size; false when the op has none. */
-bool check_dims(const char *op, check_size size, int64_t dims[CHECK_DIMS]);
+bool check_dims(int entry, check_size size, int64_t dims[CHECK_DIMS]);
 /* The walk-th way that the op's dimensions follow n; false past the last one. */
-bool check_dims_walk(const char *op, int walk, int64_t n, int64_t dims[CHECK_DIMS]);
-/* A number that f32 and bf16 inputs may have anywhere: its square, and the sum of some, are finite in f32. */
-double check_large(const char *op);
+bool check_dims_walk(int entry, int walk, int64_t n, int64_t dims[CHECK_DIMS]);
+/* What f32 and bf16 inputs may hold anywhere. */
+double check_large(int entry);
 /* Do this option's rows not depend on how many there are? */
-bool check_rows_apart(const char *op, int option);
+bool check_rows_apart(int entry, int option);
 
 /* ---- the two contexts of a sweep ---- */
 

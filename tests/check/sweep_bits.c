@@ -6,7 +6,6 @@
 #include "check/sweep.h"
 #include "core/context.h"
 
-static const char *op_name(const check_target *target) { return tigon_entry_at(target->entry)->op; }
 static bool writes(const check_buffer *b) { return b->role == CHECK_ROLE_OUT || b->role == CHECK_ROLE_INOUT; }
 
 /* ---- again ---- */
@@ -16,7 +15,7 @@ void check_sweep_repeat(const check_target *target, check_tally *tally) {
   enum { RUNS = 100, NUMBERS = sizeof threads / sizeof *threads };
   check_pair pair = check_pair_open(target, 2);
   check_twist twist = {0};
-  check_dims(op_name(target), CHECK_MEDIUM, twist.dims);
+  check_dims(target->entry, CHECK_MEDIUM, twist.dims);
   for (int option = 0; option < check_op_at(target->entry)->options; ++option) {
     const check_case c = check_case_of(target, option);
     check first, again;
@@ -39,10 +38,10 @@ void check_sweep_batch(const check_target *target, check_tally *tally) {
   static const int64_t parts[][2] = {{0, 1}, {137, 1}, {299, 1}, {0, 7}, {5, 7}, {293, 7}, {0, 257}, {43, 257}};
   check_pair pair = check_pair_open(target, 2);
   for (int option = 0; option < check_op_at(target->entry)->options; ++option) {
-    if (!check_rows_apart(op_name(target), option)) continue;
+    if (!check_rows_apart(target->entry, option)) continue;
     const check_case c = check_case_of(target, option);
     check_twist twist = {0};
-    if (!check_dims(op_name(target), CHECK_BATCH, twist.dims)) break;
+    if (!check_dims(target->entry, CHECK_BATCH, twist.dims)) break;
     check whole, part;
     check_run(&whole, &c, pair.context, 1, 0, NULL, &twist);
     twist.whole = &whole;
@@ -63,7 +62,7 @@ void check_sweep_batch(const check_target *target, check_tally *tally) {
 
 void check_sweep_far(const check_target *target, check_tally *tally) {
   check_twist near = {0};
-  if (!check_dims(op_name(target), CHECK_FAR, near.dims)) return;
+  if (!check_dims(target->entry, CHECK_FAR, near.dims)) return;
   check_twist distant = near;
   distant.pitch = (INT64_C(1) << 31) + 192;
   check_pair pair = check_pair_open(target, 2);
@@ -129,7 +128,7 @@ void check_sweep_alias(const check_target *target, check_tally *tally) {
   for (int option = 0; option < check_op_at(target->entry)->options; ++option) {
     const check_case c = check_case_of(target, option);
     check_twist w = {.aliases = true};
-    check_dims(op_name(target), CHECK_SMALL, w.dims);
+    check_dims(target->entry, CHECK_SMALL, w.dims);
     check plain;
     check_run(&plain, &c, pair.context, 1, 1, NULL, &w);
     for (w.over = 1; w.over < plain.count; ++w.over)

@@ -10,8 +10,6 @@
 #include "check/sweep.h"
 #include "core/context.h"
 
-static const char *op_name(const check_target *target) { return tigon_entry_at(target->entry)->op; }
-
 /* ---- the path ---- */
 
 /* The slots of the variant, and as many that count their calls and pass them on. */
@@ -56,7 +54,7 @@ void check_sweep_path(const check_target *target, check_tally *tally) {
     for (int size = CHECK_SMALL; size <= CHECK_MEDIUM; ++size) {
       const check_case c = check_case_of(target, option);
       check_twist twist = {0};
-      check_dims(op_name(target), (check_size)size, twist.dims);
+      check_dims(target->entry, (check_size)size, twist.dims);
       check k;
       calls = 0;
       check_run(&k, &c, pair.context, 1, 0, NULL, &twist);
@@ -169,7 +167,7 @@ void check_sweep_crowd(const check_target *target, check_tally *tally) {
     check_release(&first[o]);
     scene *s = &scenes[base + o];
     *s = (scene){.target = &targets[turn], .c = check_case_of(target, o % options), .first = &first[o]};
-    check_dims(op_name(target), CHECK_MEDIUM, s->twist.dims);
+    check_dims(target->entry, CHECK_MEDIUM, s->twist.dims);
     check_run(&first[o], &s->c, pair.context, 1, 1, NULL, &s->twist);
     s->twist.shared = &first[o];
   }

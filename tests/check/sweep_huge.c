@@ -9,8 +9,6 @@
 #include "check/sweep.h"
 #include "core/context.h"
 
-static const char *op_name(const check_target *target) { return tigon_entry_at(target->entry)->op; }
-
 /* ---- memory ---- */
 
 static char *map(size_t bytes, int protection) {
@@ -153,13 +151,13 @@ static void check_parts(const check_target *target, const check_pair *pair, run 
 /* Options whose rows do not depend on each other: one with 32-bit indices or none, one with 64-bit indices. */
 static void sweep_size(const check_target *target, const check_pair *pair, check_size size, check_tally *tally) {
   int64_t dims[CHECK_DIMS];
-  if (!check_dims(op_name(target), size, dims)) return;
+  if (!check_dims(target->entry, size, dims)) return;
   const bool is_away = !pair->context->queue.backend->host_memory;
   const int64_t n = dims[0], rows = size == CHECK_WIDE ? 1 : is_away ? PART_AWAY : PART;
   const int64_t firsts[PARTS] = {n - rows, 0, n / 2};
   bool done[2] = {false, false};
   for (int option = 0; option < check_op_at(target->entry)->options; ++option) {
-    if (!check_rows_apart(op_name(target), option)) continue;
+    if (!check_rows_apart(target->entry, option)) continue;
     run whole;
     const bool fits = open_run(&whole, target, option, pair->context, dims, NULL, 0), kind = has_long_indices(&whole.k);
     if (fits && !done[kind]) {

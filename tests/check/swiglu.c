@@ -1,6 +1,7 @@
 /* swiglu. Options walk the factors, the clamp, packed views and what may be in place. */
 #include <math.h>
 
+#include "check/cases.h"
 #include "check/gate.h"
 
 static const struct option {
@@ -68,5 +69,24 @@ static void bwd(check *k) {
   gate_bwd_bound(k, &t, o->gate.packed);
 }
 
-const check_op tigon_check_swiglu_fwd = {fwd, check_row_shapes, OPTIONS, true};
-const check_op tigon_check_swiglu_bwd = {bwd, check_row_shapes, OPTIONS, true};
+MUTANT(drop_tail, swiglu_fwd, m.cols -= m.cols > 1)
+MUTANT(no_clamp, swiglu_fwd, m.numbers.clamp = 0)
+MUTANT(no_mult, swiglu_fwd, m.numbers.gate_mult = 1)
+MUTANT(bwd_no_clamp, swiglu_bwd, m.numbers.clamp = 0)
+MUTANT(bwd_swap, swiglu_bwd, m.in[1] = p->in[2]; m.in[2] = p->in[1])
+static const check_mutant wrong_fwd[] = {
+    {"drops the last column", drop_tail},
+    {"forgets the clamp", no_clamp},
+    {"forgets gate_mult", no_mult},
+    {0},
+};
+static const check_mutant wrong_bwd[] = {
+    {"forgets the clamp", bwd_no_clamp},
+    {"swaps gate and up", bwd_swap},
+    {0},
+};
+
+static const bench_case timed = {.op = "swiglu", .rows_f32 = 1536, .rows_16bit = 3072, .cols = 11008};
+
+const check_op tigon_check_swiglu_fwd = {fwd, check_row_shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
+const check_op tigon_check_swiglu_bwd = {bwd, check_row_shapes, OPTIONS, true, wrong_bwd, &timed, NULL};

@@ -187,7 +187,7 @@ tigon_status bench_data_open(bench_data *data, const bench_case *chosen, tigon_c
   check_timed timed = {.most = most_bytes};
   bool there = true;
   *data = (bench_data){.chosen = chosen, .memory = {.context = context, .dtype = dtype}};
-  chosen->dims(at, data->memory.dims);
+  bench_dims(chosen, at, data->memory.dims);
   for (bench_mode mode = 0; mode < BENCH_MODES; ++mode) {
     const bool in_one = mode == BENCH_FULL && chosen->full_in_one;
     data->mode[mode].entry = entry_of(chosen->op, in_one ? "fwd" : bench_mode_name(mode));
