@@ -24,7 +24,7 @@ static void *make(call *c, const char *entry, const call_choices *how) {
   return c->args;
 }
 
-/* A legal call without optional outputs of the kind that raises a flag instead of refusing indices. */
+/* A legal call. It has no flag for indices out of range, so they are refused. */
 static void *legal(call *c, const char *entry) {
   call_choices how = choices(TIGON_F32);
   const tigon_schema *schema;
