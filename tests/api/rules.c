@@ -16,9 +16,13 @@ static call_choices choices(tigon_dtype dtype) {
   return how;
 }
 
-static void *make(call *c, const char *entry, const call_choices *how) {
+static int entry_of(const char *name) {
   int i = 0;
-  while (strcmp(tigon_schema_at(i)->name, entry) != 0) ++i;
+  while (strcmp(tigon_schema_at(i)->name, name) != 0) ++i;
+  return i;
+}
+
+static void *make(call *c, int i, const call_choices *how) {
   memset(memory, 0x3f, sizeof memory);
   assert_true(call_make(c, i, tigon_schema_at(i), how, memory, ARENA) > 0);
   call_set_workspace(c, memory + ARENA, ROOM);
@@ -28,11 +32,10 @@ static void *make(call *c, const char *entry, const call_choices *how) {
 /* A legal call. It has no flag for indices out of range, so they are refused. */
 static void *legal(call *c, const char *entry) {
   call_choices how = choices(TIGON_F32);
-  const tigon_schema *schema;
-  for (int i = 0; (schema = tigon_schema_at(i)); ++i)
-    for (int f = 0; strcmp(schema->name, entry) == 0 && f < schema->count; ++f)
-      if (is_error_flag(&schema->fields[f])) how.absent |= UINT64_C(1) << f;
-  return make(c, entry, &how);
+  const int i = entry_of(entry);
+  for (int f = 0; f < tigon_schema_at(i)->count; ++f)
+    how.absent |= (uint64_t)is_error_flag(&tigon_schema_at(i)->fields[f]) << f;
+  return make(c, i, &how);
 }
 
 static void refused(tigon_context *context, call *c, tigon_status status, const char *sentence) {
@@ -190,13 +193,13 @@ static size_t bytes_of(tigon_context *context, call *c) {
 }
 
 /* *bytes: what the call of `name` with all outputs needs after the change. */
-#define BYTES(bytes, type, name, change)            \
-  do {                                              \
-    call c;                                         \
-    call_choices how = choices(type);               \
-    tigon_##name##_args *a = make(&c, #name, &how); \
-    (void)(change);                                 \
-    *(bytes) = bytes_of(*state, &c);                \
+#define BYTES(bytes, type, name, change)                      \
+  do {                                                        \
+    call c;                                                   \
+    call_choices how = choices(type);                         \
+    tigon_##name##_args *a = make(&c, entry_of(#name), &how); \
+    (void)(change);                                           \
+    *(bytes) = bytes_of(*state, &c);                          \
   } while (0)
 
 /* Sums over rows need a workspace, as much for one as for two, and nothing else does. */
@@ -232,7 +235,7 @@ static void test_workspace(void **state) {
   assert_int_equal(bytes, 128 + DQ * sizeof(float)); /* and sums of dq */
   const call_choices how = choices(TIGON_F32);
   call c;
-  make(&c, "fused_linear_cross_entropy_fwd", &how);
+  make(&c, entry_of("fused_linear_cross_entropy_fwd"), &how);
   assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, &fewer, &bytes), TIGON_OK);
   assert_true(fewer <= bytes);
   assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, NULL, NULL), TIGON_OK);
@@ -254,6 +257,39 @@ static void test_huge_workspace(void **state) {
       .q = q, .o = q, .d_o = q, .dq = q, .k = k, .v = k, .dk = k, .dv = k, .lse = lse};
   assert_int_equal(tigon_attention_bwd_workspace(*state, &heads, &bytes), TIGON_ERROR_INVALID);
   assert_int_equal(bytes, 5);
+}
+
+static tigon_fused_linear_cross_entropy_args head(int64_t tokens, int64_t width) {
+  return (tigon_fused_linear_cross_entropy_args){.hidden = tigon_tensor_2d(NULL, TIGON_BF16, tokens, width),
+                                                 .weight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, width),
+                                                 .labels = tigon_tensor_1d(NULL, TIGON_I32, tokens),
+                                                 .dweight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, width)};
+}
+
+/* 1 MiB is enough for a 32000 x 1024 head with 16-bit dweight and 8192 tokens. */
+static void test_one_mebibyte(void **state) {
+  tigon_fused_linear_cross_entropy_args a = head(8192, 1024);
+  a.dhidden = a.hidden;
+  a.dbias = tigon_tensor_1d(NULL, TIGON_BF16, 32000);
+  float loss;
+  for (int forward = 0; forward < 2; ++forward) {
+    size_t least;
+    if (forward) a.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
+    assert_int_equal(tigon_fused_linear_cross_entropy_workspace(*state, &a, &least, NULL), TIGON_OK);
+    assert_true(least <= 1 << 20);
+  }
+}
+
+/* One chunk for all tokens, or one of 1024 and the sums of a 16-bit dweight, whichever is smaller. */
+static void test_recommended(void **state) {
+  for (int64_t tokens = 2048; tokens <= 65536; tokens *= 2) {
+    const tigon_fused_linear_cross_entropy_args a = head(tokens, 4096);
+    size_t good;
+    assert_int_equal(tigon_fused_linear_cross_entropy_workspace(*state, &a, NULL, &good), TIGON_OK);
+    const size_t row = (32000 + 4096) * 2, all = (size_t)tokens * row, chunked = 1024 * row + (size_t)32000 * 4096 * 4;
+    const size_t expected = all < chunked ? all : chunked;
+    assert_true(good >= expected && good < expected + (1 << 20));
+  }
 }
 
 /* ---- values ---- */
@@ -370,7 +406,7 @@ static void try_flag(tigon_context *context, int entry, const tigon_field *index
   const int64_t wild[] = {how.extents[(int)index->below], -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
   for (int i = -1; i < (wide ? 7 : 5); ++i) {
     call c;
-    tigon_rope_args *rope = make(&c, schema->name, &how);
+    tigon_rope_args *rope = make(&c, entry, &how);
     if (strcmp(schema->op, "rope") == 0) { /* what is not turned is NaN, too */
       rope->rotary_dim = 4;
       RESIZE(1, 4, &rope->cos, &rope->sin);
@@ -416,7 +452,8 @@ int main(void) {
                                      cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
                                      cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
                                      cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
-                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_relu_squared),
+                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_one_mebibyte),
+                                     cmocka_unit_test(test_recommended),    cmocka_unit_test(test_relu_squared),
                                      cmocka_unit_test(test_swiglu_clamp),   cmocka_unit_test(test_cross_entropy_rows),
                                      cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
