@@ -59,10 +59,6 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_attention_fw
   return TIGON_OK;
 }
 
-static bool fwd_is_empty(const tigon_attention_fwd_problem *p) {
-  return p->batch == 0 || p->tokens == 0 || p->q.heads == 0;
-}
-
 /* Bytes of delta and, where the dtype is narrow, of the f32 sums of dq that a backend on host memory adds up tile by tile;
  * false when 64 bits do not count them. */
 static bool bwd_workspace(const tigon_context *context, const tigon_tensor *q, size_t *delta_bytes, size_t *bytes) {
@@ -96,10 +92,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
   return TIGON_OK;
 }
 
+TIGON_ENTRY(attention, fwd, fwd, prepare_fwd, p.batch == 0 || p.tokens == 0 || p.q.heads == 0)
 /* Without queries dk and dv are 0, and without keys dq is. */
-static bool bwd_is_empty(const tigon_attention_bwd_problem *p) {
-  return p->batch == 0 || p->q.heads + p->k.heads == 0 || p->tokens + p->keys == 0;
-}
-
-TIGON_ENTRY(attention, fwd, fwd, prepare_fwd, fwd_is_empty)
-TIGON_ENTRY_WITH_WORKSPACE(attention, bwd, bwd, prepare_bwd, bwd_is_empty)
+TIGON_ENTRY_WITH_WORKSPACE(attention, bwd, bwd, prepare_bwd,
+                           p.batch == 0 || p.q.heads + p.k.heads == 0 || p.tokens + p.keys == 0)

@@ -124,8 +124,6 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_cross_entrop
   return prepare(context, &loss, &a->dlogits, a->workspace, p, bytes);
 }
 
-static bool bwd_is_empty(const tigon_cross_entropy_problem *p) { return p->space.rows == 0; }
-
 /* Without rows loss and correct are written still. */
-TIGON_ENTRY_WITH_WORKSPACE(cross_entropy, fwd, fwd, prepare_fwd, TIGON_NEVER_EMPTY)
-TIGON_ENTRY_WITH_WORKSPACE(cross_entropy, bwd, bwd, prepare_bwd, bwd_is_empty)
+TIGON_ENTRY_WITH_WORKSPACE(cross_entropy, fwd, fwd, prepare_fwd, false)
+TIGON_ENTRY_WITH_WORKSPACE(cross_entropy, bwd, bwd, prepare_bwd, p.space.rows == 0)

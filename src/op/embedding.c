@@ -67,5 +67,5 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_embedding_bw
   return has_no_table(p) ? TIGON_OK : TIGON_ASK_WORKSPACE(context, embedding_bwd, p->dtype, p, bytes);
 }
 
-TIGON_ENTRY(embedding, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS)
-TIGON_ENTRY_WITH_WORKSPACE(embedding, bwd, bwd, prepare_bwd, has_no_table)
+TIGON_ENTRY(embedding, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+TIGON_ENTRY_WITH_WORKSPACE(embedding, bwd, bwd, prepare_bwd, has_no_table(&p))

@@ -20,12 +20,11 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
 }
 
 /* Has a problem over rows nothing to do? */
-#define TIGON_NO_ELEMENTS(p) ((p)->space.rows == 0 || (p)->cols == 0)
-#define TIGON_NEVER_EMPTY(p) false
+#define TIGON_NO_ELEMENTS(p) ((p).space.rows == 0 || (p).cols == 0)
 
 /* Makes tigon_<op>_<entry>(), which `fields` describe: it checks a copy of the caller's arguments by them, has
  *   prepare(context, const tigon_<op>_<entry>_args *a, tigon_<op>_<entry>_problem *p)
- * check what is left and fill in the problem, and calls the slot unless is_empty(p). */
+ * check what is left and fill in the problem, and calls the slot unless `is_empty`, a condition on `p`, says that there is nothing to do. */
 #define TIGON_ENTRY(op, entry, fields, prepare, is_empty)                                              \
   DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                      \
   tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) { \
@@ -34,7 +33,7 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
     tigon_##op##_##entry##_problem p;                                                                  \
     TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, false));            \
     TIGON_TRY(prepare(context, &a, &p));                                                               \
-    return is_empty(&p) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);              \
+    return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                \
   }
 
 /* The same with a workspace, and its query, whose tensors may have no data:
@@ -74,6 +73,6 @@ tigon_status tigon_map(tigon_context *context, int inputs, int count, const tigo
     *p = (tigon_map_problem){.numbers = of_numbers};                                                \
     return tigon_map(context, inputs, TIGON_COUNT(tensors), tensors, p);                            \
   }                                                                                                 \
-  TIGON_ENTRY(op, entry, fields, prepare_##entry, TIGON_NO_ELEMENTS)
+  TIGON_ENTRY(op, entry, fields, prepare_##entry, TIGON_NO_ELEMENTS(p))
 
 #endif

@@ -45,5 +45,5 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_fused_add_rm
   return TIGON_NORM_WORKSPACE(context, fused_add_rms_norm_bwd, p, bytes);
 }
 
-TIGON_ENTRY(fused_add_rms_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS)
-TIGON_ENTRY_WITH_WORKSPACE(fused_add_rms_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty)
+TIGON_ENTRY(fused_add_rms_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+TIGON_ENTRY_WITH_WORKSPACE(fused_add_rms_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))

@@ -57,10 +57,6 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_group_norm_f
   return planes(context, "y", &a->y, &p->y, &p->run);
 }
 
-static bool fwd_is_empty(const tigon_group_norm_fwd_problem *p) {
-  return p->batch == 0 || p->channels == 0 || p->run == 0;
-}
-
 static tigon_status prepare_bwd(tigon_context *context, const tigon_group_norm_bwd_args *a,
                                 tigon_group_norm_bwd_problem *p, size_t *bytes) {
   *p = (tigon_group_norm_bwd_problem){
@@ -78,9 +74,6 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_group_norm_b
   return TIGON_ASK_WORKSPACE(context, group_norm_bwd, p->dtype, p, bytes);
 }
 
-static bool bwd_is_empty(const tigon_group_norm_bwd_problem *p) {
-  return p->channels == 0 || ((p->batch == 0 || p->run == 0) && !p->dw && !p->db);
-}
-
-TIGON_ENTRY(group_norm, fwd, fwd, prepare_fwd, fwd_is_empty)
-TIGON_ENTRY_WITH_WORKSPACE(group_norm, bwd, bwd, prepare_bwd, bwd_is_empty)
+TIGON_ENTRY(group_norm, fwd, fwd, prepare_fwd, p.batch == 0 || p.channels == 0 || p.run == 0)
+TIGON_ENTRY_WITH_WORKSPACE(group_norm, bwd, bwd, prepare_bwd,
+                           p.channels == 0 || ((p.batch == 0 || p.run == 0) && !p.dw && !p.db))

@@ -42,5 +42,5 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_layer_norm_b
   return TIGON_NORM_WORKSPACE(context, layer_norm_bwd, p, bytes);
 }
 
-TIGON_ENTRY(layer_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS)
-TIGON_ENTRY_WITH_WORKSPACE(layer_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty)
+TIGON_ENTRY(layer_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+TIGON_ENTRY_WITH_WORKSPACE(layer_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))

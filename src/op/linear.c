@@ -41,8 +41,6 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_linear_fwd_a
   return TIGON_COLLAPSE_PITCHES(context, &p->rows, {&a->x, &p->x_pitch}, {&a->y, &p->y_pitch});
 }
 
-static bool fwd_is_empty(const tigon_linear_fwd_problem *p) { return p->rows == 0 || p->n == 0; }
-
 static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_args *a, tigon_linear_bwd_problem *p,
                                 size_t *bytes) {
   (void)bytes; /* no backend needs any yet */
@@ -76,7 +74,5 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_a
   return TIGON_OK;
 }
 
-static bool bwd_is_empty(const tigon_linear_bwd_problem *p) { return !p->dx && !p->dw && !p->db; }
-
-TIGON_ENTRY(linear, fwd, fwd, prepare_fwd, fwd_is_empty)
-TIGON_ENTRY_WITH_WORKSPACE(linear, bwd, bwd, prepare_bwd, bwd_is_empty)
+TIGON_ENTRY(linear, fwd, fwd, prepare_fwd, p.rows == 0 || p.n == 0)
+TIGON_ENTRY_WITH_WORKSPACE(linear, bwd, bwd, prepare_bwd, !p.dx && !p.dw && !p.db)

@@ -10,6 +10,6 @@ tigon_status tigon_map(tigon_context *context, int inputs, int count, const tigo
   p->cols = tigon_last_extent(tensors[0]);
   p->dtype = tensors[0]->dtype;
   TIGON_TRY(tigon_collapse_rows(context, &p->space, of, count));
-  if (!TIGON_NO_ELEMENTS(p)) tigon_flatten(&p->space, &p->cols, of, count);
+  if (!TIGON_NO_ELEMENTS(*p)) tigon_flatten(&p->space, &p->cols, of, count);
   return TIGON_OK;
 }

@@ -107,5 +107,5 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_modulated_rm
   return TIGON_NORM_WORKSPACE(context, modulated_rms_norm_bwd, p, bytes);
 }
 
-TIGON_ENTRY(modulated_rms_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS)
-TIGON_ENTRY_WITH_WORKSPACE(modulated_rms_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty)
+TIGON_ENTRY(modulated_rms_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+TIGON_ENTRY_WITH_WORKSPACE(modulated_rms_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))

@@ -40,5 +40,5 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_rms_norm_bwd
   return TIGON_NORM_WORKSPACE(context, rms_norm_bwd, p, bytes);
 }
 
-TIGON_ENTRY(rms_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS)
-TIGON_ENTRY_WITH_WORKSPACE(rms_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty)
+TIGON_ENTRY(rms_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+TIGON_ENTRY_WITH_WORKSPACE(rms_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))

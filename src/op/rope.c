@@ -88,5 +88,5 @@ static bool is_empty(const tigon_rope_problem *p) {
 }
 
 typedef tigon_rope_args tigon_rope_fwd_args, tigon_rope_bwd_args;
-TIGON_ENTRY(rope, fwd, fields, prepare, is_empty)
-TIGON_ENTRY(rope, bwd, fields, prepare, is_empty)
+TIGON_ENTRY(rope, fwd, fields, prepare, is_empty(&p))
+TIGON_ENTRY(rope, bwd, fields, prepare, is_empty(&p))

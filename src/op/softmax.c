@@ -62,5 +62,5 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_softmax_bwd_
   return TIGON_COLLAPSE(context, &p->space, {&a->dy, &p->dy}, {&a->y, &p->y}, {&a->dx, &p->dx});
 }
 
-TIGON_ENTRY(softmax, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS)
-TIGON_ENTRY(softmax, bwd, bwd, prepare_bwd, TIGON_NO_ELEMENTS)
+TIGON_ENTRY(softmax, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+TIGON_ENTRY(softmax, bwd, bwd, prepare_bwd, TIGON_NO_ELEMENTS(p))
