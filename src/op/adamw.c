@@ -64,12 +64,12 @@ static int gather(const tigon_adamw_param *params, int64_t begin, int64_t end, i
 /* Shellsort by low, because qsort() may allocate. */
 static void sort(interval *list, int count) {
   for (int gap = count / 2; gap > 0; gap /= 2)
-    for (int i = gap; i < count; ++i) {
-      const interval value = list[i];
-      int at = i;
-      for (; at >= gap && list[at - gap].low > value.low; at -= gap) list[at] = list[at - gap];
-      list[at] = value;
-    }
+    for (int i = gap; i < count; ++i)
+      for (interval *at = &list[i]; at - list >= gap && at[-gap].low > at->low; at -= gap) {
+        const interval larger = at[-gap];
+        at[-gap] = *at;
+        *at = larger;
+      }
 }
 
 static bool is_output(const interval *x) { return x->field->flags & TIGON_FIELD_OUT; }

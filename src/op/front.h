@@ -40,24 +40,27 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
  *   prepare(context, a, p, size_t *bytes)
  * also stores the bytes that the call needs, where there are any. */
 #define TIGON_ENTRY_WITH_WORKSPACE(op, entry, fields, prepare, is_empty)                                         \
-  static tigon_status prepare_##entry##_workspace(tigon_context *context, const tigon_##op##_##entry##_args *a,  \
-                                                  tigon_##op##_##entry##_problem *p) {                           \
+  DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                                \
+  static tigon_status call_or_ask_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args,       \
+                                          size_t *asked) {                                                       \
+    tigon_##op##_##entry##_args a;                                                                               \
+    tigon_##op##_##entry##_problem p;                                                                            \
     size_t bytes = 0;                                                                                            \
-    TIGON_TRY(prepare(context, a, p, &bytes));                                                                   \
-    return tigon_check_workspace(context, a->workspace, a->workspace_bytes, bytes);                              \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, asked != NULL));              \
+    TIGON_TRY(prepare(context, &a, &p, &bytes));                                                                 \
+    if (asked) return *asked = bytes, TIGON_OK;                                                                  \
+    TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, bytes));                            \
+    return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                          \
   }                                                                                                              \
-  TIGON_ENTRY(op, entry, fields, prepare_##entry##_workspace, is_empty)                                          \
+  tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    return call_or_ask_##entry(context, args, NULL);                                                             \
+  }                                                                                                              \
   tigon_status tigon_##op##_##entry##_workspace(tigon_context *context, const tigon_##op##_##entry##_args *args, \
                                                 size_t *bytes) {                                                 \
     TIGON_KEEP_CALLER_STATE;                                                                                     \
-    tigon_##op##_##entry##_args a;                                                                               \
-    tigon_##op##_##entry##_problem p;                                                                            \
-    size_t needed = 0;                                                                                           \
     TIGON_TRY(tigon_check_query(context, &tigon_##op##_##entry##_schema, bytes));                                \
-    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, true));                       \
-    TIGON_TRY(prepare(context, &a, &p, &needed));                                                                \
-    *bytes = needed;                                                                                             \
-    return TIGON_OK;                                                                                             \
+    return call_or_ask_##entry(context, args, bytes);                                                            \
   }
 
 /* p's tensors, the inputs first, as few long rows. src/op/map.c. */

@@ -12,8 +12,6 @@
  *    over the tokens has left. */
 #include "op/fused_linear_cross_entropy.h"
 
-#include <string.h>
-
 typedef tigon_fused_linear_cross_entropy_args arguments;
 
 /* ---- workspace ---- */
@@ -157,13 +155,12 @@ DESCRIBE(fused_linear_cross_entropy, fwd, fields);
 DESCRIBE(fused_linear_cross_entropy, bwd, fields);
 
 /* Backward has no outputs of the loss. */
-static tigon_status check_absent(tigon_context *context, const arguments *a) {
-  for (int i = 0; i < context->checked->count; ++i) {
-    const tigon_field *field = &context->checked->fields[i];
-    const bool of_loss = strncmp(field->name, "out.", 4) == 0 && strcmp(field->name, "out.error") != 0;
-    if (of_loss && tigon_present((const tigon_tensor *)(const void *)((const char *)a + field->offset)))
-      return tigon_refuse(context, "%s is there, must be absent", field->name);
-  }
+static tigon_status check_absent(tigon_context *context, const tigon_cross_entropy_outputs *out) {
+  const char *names[] = {"loss", "token_loss", "lse", "z_loss", "entropy", "argmax", "correct"};
+  const tigon_tensor *each[] = {&out->loss,    &out->token_loss, &out->lse,    &out->z_loss,
+                                &out->entropy, &out->argmax,     &out->correct};
+  for (int i = 0; i < TIGON_COUNT(each); ++i)
+    if (tigon_present(each[i])) return tigon_refuse(context, "out.%s is there, must be absent", names[i]);
   return TIGON_OK;
 }
 
@@ -177,7 +174,7 @@ static tigon_status check_slots(const fused *f) {
 
 /* A call whose description holds. */
 static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, fused *f) {
-  if (!forward) TIGON_TRY(check_absent(context, a));
+  if (!forward) TIGON_TRY(check_absent(context, &a->out));
   *f = (fused){
       .context = context,
       .in_place = a->dhidden.data && a->dhidden.data == a->hidden.data,
