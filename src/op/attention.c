@@ -3,8 +3,8 @@
 
 #include "op/front.h"
 
-#define KEYS .dtypes = TIGON_FLOATS, .as = 'T', GIVES_SECOND
-#define QUERIES_KEYS_VALUES IN(q, "bthd", SAME, ROWS), IN(k, "bskd", KEYS, ROWS), IN(v, "bskd", SECOND, ROWS)
+#define QUERIES_KEYS_VALUES \
+  IN(q, "bthd", SAME, ROWS), IN(k, "bskd", SAME_GIVES_SECOND, ROWS), IN(v, "bskd", SECOND, ROWS)
 #define NUMBERS FINITE(scale), FLAG(causal), AT_LEAST(window, 0)
 #define A tigon_attention_fwd_args
 static const tigon_field fwd[] = {

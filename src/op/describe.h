@@ -14,8 +14,9 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 /* dtypes: the one that the call's main tensor has, or f32; always the same one; that of an index. */
 #define SAME .dtypes = TIGON_FLOATS, .as = 'T', .gives = 'T'
 #define SAME_OR_F32 .dtypes = TIGON_FLOATS, .as = 'T', .or_dtype = TIGON_F32
-/* The same of a second tensor, which is as the main one or f32, or just as it. */
-#define GIVES_SECOND .gives = 'U'
+/* The same of a second tensor, and the tensors that give its dtype. */
+#define SAME_GIVES_SECOND .dtypes = TIGON_FLOATS, .as = 'T', .gives = 'U'
+#define SAME_OR_F32_GIVES_SECOND SAME_OR_F32, .gives = 'U'
 #define SECOND .dtypes = TIGON_FLOATS, .as = 'U'
 #define SECOND_OR_F32 SECOND, .or_dtype = TIGON_F32
 #define F32 .dtypes = TIGON_BIT(TIGON_F32)

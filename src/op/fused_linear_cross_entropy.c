@@ -133,11 +133,10 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
 
 /* ---- the front ---- */
 
-#define WEIGHT .dtypes = TIGON_FLOATS, .as = 'T', GIVES_SECOND
 #define A tigon_fused_linear_cross_entropy_args
 static const tigon_field fields[] = {
     IN(hidden, "*h", SAME, ROWS),
-    IN(weight, "vh", WEIGHT, ROWS),
+    IN(weight, "vh", SAME_GIVES_SECOND, ROWS),
     MAY(bias, "v", SAME_OR_F32, DENSE),
     IN(labels, "@", INDEX('v'), DENSE),
     MAY(dloss, "?1", F32, DENSE),

@@ -1,5 +1,4 @@
-/* What cross_entropy and fused_linear_cross_entropy have in common: options, outputs, and how they are checked
- * (src/op/cross_entropy.c). */
+/* What cross_entropy and fused_linear_cross_entropy have in common: options, outputs, and how they are checked. */
 #ifndef TIGON_OP_LOSS_H
 #define TIGON_OP_LOSS_H
 
@@ -22,8 +21,7 @@
 /* A call whose description holds. */
 typedef struct tigon_loss_args {
   bool forward;
-  const char *rows_name; /* of the tensor whose rows count: "logits" */
-  const tigon_tensor *rows_of;
+  const tigon_tensor *rows_of; /* the entry's first field, whose rows count */
   int64_t vocab;
   const tigon_tensor *labels, *dloss;
   const tigon_cross_entropy_options *options;
@@ -31,9 +29,8 @@ typedef struct tigon_loss_args {
   double grad_scale;
 } tigon_loss_args;
 /* The fields that either operator fills from its arguments `a`; `rows` is the field whose rows count. */
-#define LOSS_ARGS(rows)                                                                                      \
-  .rows_name = #rows, .rows_of = &a->rows, .labels = &a->labels, .dloss = &a->dloss, .options = &a->options, \
-  .grad_scale = a->grad_scale
+#define LOSS_ARGS(rows) \
+  .rows_of = &a->rows, .labels = &a->labels, .dloss = &a->dloss, .options = &a->options, .grad_scale = a->grad_scale
 /* What the reduction asks for; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
 

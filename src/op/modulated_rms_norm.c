@@ -18,13 +18,12 @@ static const tigon_field fwd[] = {
 };
 #undef A
 
-#define SCALE SAME_OR_F32, GIVES_SECOND
 #define A tigon_modulated_rms_norm_bwd_args
 static const tigon_field bwd[] = {
     IN(x, "*c", SAME, ROWS),
     IN(dy, "*c", SAME, ROWS),
     MAY(w, "c", SAME_OR_F32, DENSE),
-    IN(scale, "&c", SCALE, ROWS),
+    IN(scale, "&c", SAME_OR_F32_GIVES_SECOND, ROWS),
     IN(rstd, "r", F32, DENSE),
     OUT(dx, "*c", SAME, ROWS, "dy x"),
     WANT(dw, "c", SAME_OR_F32, DENSE, NULL),

@@ -2,12 +2,11 @@
 
 #include "op/front.h"
 
-#define TABLE SAME_OR_F32, GIVES_SECOND
 #define A tigon_rope_args
 static const tigon_field fields[] = {
     IN(q, "bthd", SAME, ROWS),
     MAY(k, "btkd", SAME, ROWS),
-    IN(cos, "?pd", TABLE, ROWS),
+    IN(cos, "?pd", SAME_OR_F32_GIVES_SECOND, ROWS),
     IN(sin, "?pd", SECOND, ROWS),
     MAY(positions, "?bt", INDEX('p'), DENSE),
     OUT(q_out, "bthd", SAME, ROWS, "q"),

@@ -24,13 +24,10 @@ static tigon_status broadcast_mask(tigon_context *context, const tigon_tensor *m
                                    tigon_tensor *wide) {
   *wide = *mask;
   if (!tigon_present(mask)) return TIGON_OK;
-  if (x->ndim == 1 && mask->ndim == 2) {
+  if (x->ndim == 1 && mask->ndim == 2)
     TIGON_TRY(tigon_check_extent(context, "mask", mask, 0, 1, "x has one row"));
-    TIGON_TRY(tigon_check_same_extent(context, "mask", mask, 1, tigon_last_dim("x", x)));
-    *wide = (tigon_tensor){mask->data, mask->dtype, 1, {mask->shape[1]}, {mask->strides[1]}};
-    return TIGON_OK;
-  }
-  if (mask->ndim > 2 || mask->ndim > x->ndim) TIGON_TRY(tigon_check_same_shape(context, "mask", mask, "x", x));
+  else if (mask->ndim > 2 || mask->ndim > x->ndim)
+    TIGON_TRY(tigon_check_same_shape(context, "mask", mask, "x", x));
   const int missing = x->ndim - mask->ndim;
   for (int i = 0; i < x->ndim; ++i) {
     if (i >= missing) TIGON_TRY(tigon_check_same_extent(context, "mask", mask, i - missing, (tigon_dim){"x", x, i}));
