@@ -140,6 +140,9 @@ class Tigon:
             made.append(torch.frombuffer(raw, dtype=dtype).view(shape))
         return made
 
+    def has(self, name):
+        return bool(self.library.tigon_bench_tensor(self.handle, name.encode()))
+
     def view(self, name):
         return ctypes.cast(self.library.tigon_bench_tensor(self.handle, name.encode()), ctypes.POINTER(View)).contents
 
@@ -203,11 +206,6 @@ def geglu(t):
     return lambda a, b: F.gelu(a, approximate="tanh") * b, [a, b], [dc], [c], [da, db]
 
 
-def relu_squared(t):
-    x, dy, y, dx = t.tensors("x", "dy", "y", "dx")
-    return lambda x: F.relu(x).square(), [x], [dy], [y], [dx]
-
-
 def softmax(t):
     x, dy, y, dx = t.tensors("x", "dy", "y", "dx")
     return lambda x: torch.softmax(x, -1), [x], [dy], [y], [dx]
@@ -247,7 +245,6 @@ FROM_TORCH = {
     "modulated_rms_norm": lambda t: lambda x, w, scale, shift: T.modulated_rms_norm(x, scale, shift, w, 1e-6),
     "swiglu": lambda t: T.swiglu,
     "geglu": lambda t: T.geglu,
-    "relu_squared": lambda t: T.relu_squared,
     "softmax": lambda t: T.softmax,
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
     "cross_entropy": lambda t: lambda x, labels=t.tensors("labels")[0]: T.cross_entropy(x, labels),
@@ -264,8 +261,38 @@ def rope_from_torch(cos, sin):
 
 
 CASES = {f.__name__: f
-         for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu, relu_squared,
+         for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu,
                    softmax, rope, cross_entropy, embedding)}
+
+
+# ---- operators whose own file in the Python package says what they are in plain torch ----
+
+
+def referenced():
+    """Their names."""
+    files = sorted((ROOT / "python/tigon/torch/operators").glob("*.py"))
+    return [file.stem for file in files if "\nREFERENCE = " in file.read_text()]
+
+
+def of_reference(op):
+    """The case of such an operator: tensor d<t> of backward is the gradient of t."""
+
+    def case(t):
+        load_tigon()
+        from tigon.torch._op import OPS
+        from tigon.torch.operators import REFERENCES
+        forward, backward = OPS[f"{op}_fwd"], OPS[f"{op}_bwd"]
+        inputs = [name for name in forward.tensor_names if f"d{name}" in backward.output_names and t.has(name)]
+        outputs = [name for name in forward.output_names if f"d{name}" in backward.tensor_names]
+        gradients = [[f"d{name}" for name in names] for names in (outputs, inputs)]
+        tensors = (t.tensors(*names) for names in (inputs, gradients[0], outputs, gradients[1]))
+        return REFERENCES[op].plain, *tensors
+
+    return case
+
+
+CASES.update({op: of_reference(op) for op in referenced()})
+FROM_TORCH.update({op: lambda t, op=op: getattr(T, op) for op in referenced()})
 
 
 def onednn_case(onednn, op, t):
@@ -445,7 +472,8 @@ def load_torch():
 
 def load_tigon():
     global T
-    sys.path.insert(0, str(ROOT / "python"))
+    if str(ROOT / "python") not in sys.path:
+        sys.path.insert(0, str(ROOT / "python"))
     import tigon.torch.functional as T
 
 

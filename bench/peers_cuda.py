@@ -34,6 +34,7 @@ def trouble(sentence):
 # ---- sizes ----
 
 ROWS = 8192
+REFERENCED = peers_cpu.referenced()
 LLAMA_8B, QWEN_7B, QWEN_72B = ((4096, 14336, 128256, 32, 8), (3584, 18944, 152064, 28, 4), (8192, 29568, 152064, 64, 8))
 
 
@@ -56,7 +57,9 @@ def model_size(op, model, rows):
         return size(rows, vocabulary)
     if op in ("embedding", "fused_linear_cross_entropy"):
         return size(rows, hidden, vocabulary)
-    return size(rows, hidden, intermediate) if op == "linear" else None
+    if op == "linear":
+        return size(rows, hidden, intermediate)
+    return size(rows, hidden) if op in REFERENCED else None
 
 
 TABLE = {
@@ -77,6 +80,8 @@ TABLE = {
     "adamw": [size(ROWS, 4096, dtype="f32")],
     "fused_linear_cross_entropy": [size(ROWS, 4096, 128256), size(ROWS, 4096, 128256, as_weight=1)],
 }
+for _op in REFERENCED:
+    TABLE.setdefault(_op, [size(ROWS, 4096)])
 HAVE_DWEIGHT = ("linear", "fused_linear_cross_entropy")
 QUICK = {"rms_norm": 1, "fused_add_rms_norm": 0, "cross_entropy": 1}  # which of the table's sizes; else the first
 
@@ -209,7 +214,7 @@ def fused_linear_cross_entropy(t):
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
         "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
-MADE.update({op: one_of(op, "eager") for op in ("modulated_rms_norm", "swiglu", "geglu", "relu_squared", "rope")})
+MADE.update({op: one_of(op, "eager") for op in ("modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
 
 
 def liger_case(op, t):
@@ -238,7 +243,8 @@ def liger_case(op, t):
         from liger_kernel.ops.experimental.embedding import LigerEmbeddingFunction
         idx, = t.tensors("idx")
         return lambda table: LigerEmbeddingFunction.apply(table, idx)
-    plain = {"rms_norm": lambda x, w: liger.liger_rms_norm(x, w, 1e-6),
+    plain = {name: getattr(liger, f"liger_{name}", None) for name in REFERENCED}  # of the same tensors in the same order
+    plain |= {"rms_norm": lambda x, w: liger.liger_rms_norm(x, w, 1e-6),
              "fused_add_rms_norm": lambda x, r, w: liger.liger_fused_add_rms_norm(x, r, w, 1e-6),
              "layer_norm": lambda x, w, b: liger.liger_layer_norm(x, w, b, 1e-5),
              "swiglu": lambda a, b: liger.liger_swiglu(a, b), "geglu": lambda a, b: liger.liger_geglu(a, b),

@@ -28,3 +28,23 @@ install(FILES "${PROJECT_BINARY_DIR}/tigon.pc" DESTINATION "${pc_dir}")
 
 # The wheel holds the library once, without the links that name its version.
 install(FILES "$<TARGET_FILE:tigon_shared>" DESTINATION tigon/lib RENAME libtigon.so COMPONENT python EXCLUDE_FROM_ALL)
+
+# The package finds its operators when it is imported; editors and type checkers read these stubs instead.
+file(GLOB operators CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/tigon/torch/operators/[a-z]*.py")
+foreach(kind functional:FUNCTIONS nn:MODULES)
+  string(REPLACE ":" ";" kind ${kind})
+  list(GET kind 0 module)
+  list(GET kind 1 variable)
+  set(stub "# Made from python/tigon/torch/operators by cmake/install.cmake.\n")
+  foreach(file ${operators})
+    get_filename_component(name "${file}" NAME_WE)
+    file(STRINGS "${file}" line REGEX "^${variable} = ")
+    string(REGEX MATCHALL "\"[A-Za-z0-9_]+\"" found "${line}")
+    foreach(public ${found})
+      string(REPLACE "\"" "" public ${public})
+      string(APPEND stub "from tigon.torch.operators.${name} import ${public} as ${public}\n")
+    endforeach()
+  endforeach()
+  file(WRITE "${PROJECT_BINARY_DIR}/stubs/${module}.pyi" "${stub}")
+  install(FILES "${PROJECT_BINARY_DIR}/stubs/${module}.pyi" DESTINATION tigon/torch COMPONENT python EXCLUDE_FROM_ALL)
+endforeach()

@@ -1,7 +1,7 @@
 /* adamw: the tensors of a launch are cut into chunks, numbered across them, and a block has one. The squares of the gradients are
  * added up in f64, which no square of an f32 overflows or underflows, by a fixed number of blocks. */
 #include "cuda/adamw.h"
-#include "cuda/kernel/chunk.cuh"
+#include "cuda/kernel/element.cuh"
 #include "cuda/kernel/team.cuh"
 
 /* ---- step ---- */
@@ -118,16 +118,16 @@ template <class T> __device__ inline double squares(const adamw_grad &g, int64_t
   const int64_t packs = g.wide ? g.count / N : 0;
   double sum[2] = {0, 0};
   for (int64_t first = thread; first < packs; first += EACH * threads) {
-    chunk<T, N> x[EACH];
+    pack<T, N> x[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
       const int64_t i = first + k * threads;
-      x[k] = i < packs ? load_chunk<T, N>(data + i * N) : zero_chunk<T, N>();
+      x[k] = i < packs ? load_pack<T, N>(data + i * N) : zero_pack<T, N>();
     }
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
       float v[N];
-      unpack_chunk<T, N>(x[k], v);
+      unpack<T, N>(x[k], v);
 #pragma unroll
       for (int j = 0; j < N; ++j) sum[j % 2] = add_square(sum[j % 2], v[j]);
     }

@@ -13,13 +13,12 @@ __device__ inline void fwd_copy(const P &p, I row, I first, int step, T *to) {
   const I left = p.cols - first;
   const bool legal = index >= 0 && index < p.vocab;
   const T *from = (const T *)p.table + (legal ? (I)index * (int64_t)p.table_pitch + first : 0);
-  chunk<T, N> x[EACH];
+  pack<T, N> x[EACH];
+#pragma unroll
+  for (int k = 0; k < EACH; ++k) x[k] = legal && k * step < left ? load_pack<T, N>(from + k * step) : zero_pack<T, N>();
 #pragma unroll
   for (int k = 0; k < EACH; ++k)
-    x[k] = legal && k * step < left ? load_chunk<T, N>(from + k * step) : zero_chunk<T, N>();
-#pragma unroll
-  for (int k = 0; k < EACH; ++k)
-    if (k * step < left) store_chunk<T, N>(to + k * step, x[k]);
+    if (k * step < left) store_pack<T, N>(to + k * step, x[k]);
   if (!legal && first == 0 && p.error_flag) *p.error_flag = 1;
 }
 
@@ -194,11 +193,11 @@ template <class T, int N> __device__ inline void put(const tigon_embedding_bwd_p
     T *to = (T *)p.dtable + at;
     if (p.accumulate) {
       float old[N];
-      unpack_chunk<T, N>(load_chunk<T, N>(to), old);
+      unpack<T, N>(load_pack<T, N>(to), old);
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] += old[j];
     }
-    store_chunk<T, N>(to, pack_chunk<T, N>(v));
+    store_pack<T, N>(to, packed<T, N>(v));
   }
 }
 
@@ -225,22 +224,22 @@ __device__ inline void sum_rows(const tigon_embedding_bwd_problem &p, const embe
     for (int b = 0; b < AT_ONCE; ++b) item[b] = w.items[i + b < end ? i + b : end - 1];
 #pragma unroll
     for (int b = 0; b < AT_ONCE; ++b) same[b] = i + b < end && (int64_t)(item[b] >> w.position_bits) == key;
-    chunk<T, N> x[AT_ONCE][EACH];
+    pack<T, N> x[AT_ONCE][EACH];
 #pragma unroll
     for (int b = 0; b < AT_ONCE; ++b) {
       const T *dy = row_of<T>(p.space, p.dy, (int64_t)(item[b] & position_mask)) + at.first;
 #pragma unroll
       for (int k = 0; k < EACH; ++k)
-        x[b][k] = same[b] && k * step < left ? load_chunk<T, N>(dy + k * step) : zero_chunk<T, N>();
+        x[b][k] = same[b] && k * step < left ? load_pack<T, N>(dy + k * step) : zero_pack<T, N>();
     }
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
       float part[N];
-      unpack_chunk<T, N>(x[0][k], part);
+      unpack<T, N>(x[0][k], part);
 #pragma unroll
       for (int b = 1; b < AT_ONCE; ++b) {
         float v[N];
-        unpack_chunk<T, N>(x[b][k], v);
+        unpack<T, N>(x[b][k], v);
 #pragma unroll
         for (int j = 0; j < N; ++j) part[j] += v[j];
       }

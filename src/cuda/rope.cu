@@ -1,5 +1,5 @@
 /* rope: (u, v) -> (u c - v s, v c + u s). A thread reads and writes the same places, so that it may work in place. */
-#include "cuda/kernel/chunk.cuh"
+#include "cuda/kernel/element.cuh"
 #include "cuda/rope.h"
 
 /* cos or sin of N pairs. */
@@ -52,13 +52,13 @@ template <class T, int N, bool HALF, class P, class H, class I>
 __device__ inline void turn_pairs(const P &p, const H &heads, I pair, I row, float sign, bool legal) {
   /* Pairs lie in two chunks: of their first and their second elements, or one after the other. */
   const I first = HALF ? pair : 2 * pair, second = HALF ? pair + p.rotary_dim / 2 : 2 * pair + N;
-  chunk<T, N> x[ROPE_HEADS][2];
+  pack<T, N> x[ROPE_HEADS][2];
 #pragma unroll
   for (int j = 0; j < ROPE_HEADS; ++j) {
     if (!heads.has(j)) continue;
     const T *from = heads.from(j);
-    x[j][0] = load_chunk<T, N>(from + first);
-    x[j][1] = load_chunk<T, N>(from + second);
+    x[j][0] = load_pack<T, N>(from + first);
+    x[j][1] = load_pack<T, N>(from + second);
   }
   float c[N], s[N];
   if (legal) {
@@ -74,8 +74,8 @@ __device__ inline void turn_pairs(const P &p, const H &heads, I pair, I row, flo
   for (int j = 0; j < ROPE_HEADS; ++j) {
     if (!heads.has(j)) continue;
     float a[2][N], out[2][N];
-    unpack_chunk<T, N>(x[j][0], a[0]);
-    unpack_chunk<T, N>(x[j][1], a[1]);
+    unpack<T, N>(x[j][0], a[0]);
+    unpack<T, N>(x[j][1], a[1]);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       constexpr int STEP = HALF ? 1 : 2, OTHER = HALF ? N : 1;
@@ -85,8 +85,8 @@ __device__ inline void turn_pairs(const P &p, const H &heads, I pair, I row, flo
       out[beside / N][beside % N] = fmaf(u, s[i], v * c[i]);
     }
     T *to = heads.to(j);
-    store_chunk<T, N>(to + first, pack_chunk<T, N>(out[0]));
-    store_chunk<T, N>(to + second, pack_chunk<T, N>(out[1]));
+    store_pack<T, N>(to + first, packed<T, N>(out[0]));
+    store_pack<T, N>(to + second, packed<T, N>(out[1]));
   }
 }
 
@@ -99,9 +99,9 @@ template <class T, int N> __device__ inline void copy_rest(const rope_heads<T> &
   for (int j = 0; j < ROPE_HEADS; ++j) {
     if (!heads.y[j]) continue;
     if (!legal)
-      store_chunk<T, N>(heads.y[j] + at, pack_chunk<T, N>(nan));
+      store_pack<T, N>(heads.y[j] + at, packed<T, N>(nan));
     else if (heads.x[j] != heads.y[j])
-      store_chunk<T, N>(heads.y[j] + at, load_chunk<T, N>(heads.x[j] + at));
+      store_pack<T, N>(heads.y[j] + at, load_pack<T, N>(heads.x[j] + at));
   }
 }
 

@@ -2,7 +2,7 @@
  * `packed` as it came. `walked`: of any width; the second reading comes out of the L2 where the row fits there. */
 #include <cuda_pipeline.h>
 
-#include "cuda/kernel/chunk.cuh"
+#include "cuda/kernel/element.cuh"
 #include "cuda/kernel/cluster.cuh"
 #include "cuda/softmax.h"
 
@@ -42,9 +42,9 @@ __device__ static inline int64_t seen_columns(const tigon_softmax_fwd_problem &p
 
 /* Scores of a chunk whose first column is c of the row and of which `left` columns count; -inf for the others. */
 template <class T, int N, bool MASKED>
-__device__ inline void scores(const tigon_softmax_fwd_problem &p, const chunk<T, N> &x, int64_t mask_at, int64_t left,
+__device__ inline void scores(const tigon_softmax_fwd_problem &p, const pack<T, N> &x, int64_t mask_at, int64_t left,
                               float (&z)[N]) {
-  unpack_chunk<T, N>(x, z);
+  unpack<T, N>(x, z);
   if constexpr (MASKED) {
     float mask[N] = {0};
     if (left > 0) {
@@ -108,7 +108,7 @@ template <class T, int N> __device__ inline void store_scores(T *y, float (&e)[N
 #pragma unroll
     for (int j = 0; j < N; ++j) e[j] = j < left ? e[j] : 0.0f;
   }
-  store_chunk<T, N>(y, pack_chunk<T, N>(e));
+  store_pack<T, N>(y, packed<T, N>(e));
 }
 
 /* ---- forward ---- */
@@ -126,9 +126,9 @@ __device__ inline void fwd_held(const tigon_softmax_fwd_problem &p, int threads,
   if (r >= p.space.rows) return;
   const T *x = row_of<T>(p.space, p.x, r) + at.first;
   const int seen = (int)(seen_columns(p, r) - at.first), width = (int)(p.cols - at.first);
-  chunk<T, N> kept[EACH];
+  pack<T, N> kept[EACH];
 #pragma unroll
-  for (int k = 0; k < EACH; ++k) kept[k] = k * step < seen ? load_chunk<T, N>(x + k * step) : zero_chunk<T, N>();
+  for (int k = 0; k < EACH; ++k) kept[k] = k * step < seen ? load_pack<T, N>(x + k * step) : zero_pack<T, N>();
   const int64_t mask_at = MASKED ? tigon_row_offset(&p.space, &p.mask, r) + at.first : 0;
   float z[EACH][N], of[1] = {MINUS_INF};
 #pragma unroll
@@ -171,22 +171,22 @@ __device__ inline void fwd_packed(const tigon_softmax_fwd_problem &p, int thread
   const int64_t r = first_row + blockIdx.x;
   const T *x = row_of<T>(p.space, p.x, r) + at.first;
   uint4 *const held = softmax_held + threadIdx.x;
-  chunk<T, N> own[SOFTMAX_OWN];
+  pack<T, N> own[SOFTMAX_OWN];
 #pragma unroll
   for (int k = SOFTMAX_OWN; k < SOFTMAX_PACKS; ++k)
     if (k * step < width) __pipeline_memcpy_async(held + (k - SOFTMAX_OWN) * threads, x + k * step, 16);
   __pipeline_commit();
 #pragma unroll
-  for (int k = 0; k < SOFTMAX_OWN; ++k) own[k] = k * step < width ? load_chunk<T, N>(x + k * step) : zero_chunk<T, N>();
+  for (int k = 0; k < SOFTMAX_OWN; ++k) own[k] = k * step < width ? load_pack<T, N>(x + k * step) : zero_pack<T, N>();
   const int64_t mask_at = MASKED ? tigon_row_offset(&p.space, &p.mask, r) + at.first : 0;
   /* f(column, scores) of each of the thread's packs. */
   auto each = [&](auto f) {
 #pragma unroll
     for (int k = 0; k < SOFTMAX_PACKS; ++k) {
-      if (k < SOFTMAX_OWN) unpack_again(own[k]);
+      if (k < SOFTMAX_OWN) keep_packed(own[k]);
       if (k * step >= width) continue;
       float z[N];
-      const chunk<T, N> kept = k < SOFTMAX_OWN ? own[k] : chunk<T, N>{held[(k - SOFTMAX_OWN) * threads]};
+      const pack<T, N> kept = k < SOFTMAX_OWN ? own[k] : pack<T, N>{held[(k - SOFTMAX_OWN) * threads]};
       scores<T, N, MASKED>(p, kept, mask_at + k * step, N, z);
       f(k * step, z);
     }
@@ -225,7 +225,7 @@ __device__ inline void fwd_walked(const tigon_softmax_fwd_problem &p, int thread
 #pragma unroll 4
   for (int64_t c = at.first; c < seen; c += at.step) {
     float z[N];
-    scores<T, N, MASKED>(p, load_chunk<T, N>(x + c), mask_at + c, seen - c, z);
+    scores<T, N, MASKED>(p, load_pack<T, N>(x + c), mask_at + c, seen - c, z);
     const float here = fmaxf(most, largest_of<N>(z)), base = base_of(here);
     sum *= exp_below(most - base);
 #pragma unroll
@@ -244,7 +244,7 @@ __device__ inline void fwd_walked(const tigon_softmax_fwd_problem &p, int thread
 #pragma unroll 4
   for (int64_t c = at.first; c < p.cols; c += at.step) {
     float z[N];
-    const chunk<T, N> kept = c < seen ? load_chunk<T, N>(x + c) : zero_chunk<T, N>();
+    const pack<T, N> kept = c < seen ? load_pack<T, N>(x + c) : zero_pack<T, N>();
     scores<T, N, MASKED>(p, kept, mask_at + c, seen - c, z);
 #pragma unroll
     for (int j = 0; j < N; ++j) z[j] = exp_below(z[j] - base);
@@ -255,23 +255,23 @@ __device__ inline void fwd_walked(const tigon_softmax_fwd_problem &p, int thread
 
 /* ---- backward ---- */
 
-template <class T, int N> __device__ inline float dot_of(const chunk<T, N> &dy, const chunk<T, N> &y) {
+template <class T, int N> __device__ inline float dot_of(const pack<T, N> &dy, const pack<T, N> &y) {
   float a[N], b[N];
-  unpack_chunk<T, N>(dy, a);
-  unpack_chunk<T, N>(y, b);
+  unpack<T, N>(dy, a);
+  unpack<T, N>(y, b);
 #pragma unroll
   for (int j = 0; j < N; ++j) a[j] *= b[j];
   return sum_of<N>(a);
 }
 
 template <class T, int N>
-__device__ inline void store_slope(T *dx, const chunk<T, N> &dy, const chunk<T, N> &y, float scale, float dot) {
+__device__ inline void store_slope(T *dx, const pack<T, N> &dy, const pack<T, N> &y, float scale, float dot) {
   float a[N], b[N];
-  unpack_chunk<T, N>(dy, a);
-  unpack_chunk<T, N>(y, b);
+  unpack<T, N>(dy, a);
+  unpack<T, N>(y, b);
 #pragma unroll
   for (int j = 0; j < N; ++j) a[j] = b[j] * (scale * (a[j] - dot));
-  store_chunk<T, N>(dx, pack_chunk<T, N>(a));
+  store_pack<T, N>(dx, packed<T, N>(a));
 }
 
 template <class T, int N, int EACH>
@@ -285,11 +285,11 @@ __device__ inline void bwd_held(const tigon_softmax_bwd_problem &p, int threads,
   const int64_t r = row_of_team(first_row, t, cl);
   if (r >= p.space.rows) return;
   const T *dy = row_of<T>(p.space, p.dy, r) + at.first, *y = row_of<T>(p.space, p.y, r) + at.first;
-  chunk<T, N> g[EACH], v[EACH];
+  pack<T, N> g[EACH], v[EACH];
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
-    g[k] = k * step < width ? load_chunk<T, N>(dy + k * step) : zero_chunk<T, N>();
-    v[k] = k * step < width ? load_chunk<T, N>(y + k * step) : zero_chunk<T, N>();
+    g[k] = k * step < width ? load_pack<T, N>(dy + k * step) : zero_pack<T, N>();
+    v[k] = k * step < width ? load_pack<T, N>(y + k * step) : zero_pack<T, N>();
   }
   float dot[1] = {0};
 #pragma unroll
@@ -298,7 +298,7 @@ __device__ inline void bwd_held(const tigon_softmax_bwd_problem &p, int threads,
   cluster_all<op_sum>(cl, shared, 0, dot);
   T *dx = row_of<T>(p.space, p.dx, r) + at.first;
 #pragma unroll
-  for (int k = 0; k < EACH; ++k) unpack_again(g[k]), unpack_again(v[k]);
+  for (int k = 0; k < EACH; ++k) keep_packed(g[k]), keep_packed(v[k]);
 #pragma unroll
   for (int k = 0; k < EACH; ++k)
     if (k * step < width) store_slope<T, N>(dx + k * step, g[k], v[k], p.scale, dot[0]);
@@ -319,12 +319,12 @@ __device__ inline void bwd_walked(const tigon_softmax_bwd_problem &p, int thread
   float dot[1] = {0};
 #pragma unroll 4
   for (int64_t c = at.first; c < p.cols; c += at.step)
-    dot[0] += dot_of<T, N>(load_chunk<T, N>(dy + c), load_chunk<T, N>(y + c));
+    dot[0] += dot_of<T, N>(load_pack<T, N>(dy + c), load_pack<T, N>(y + c));
   team_all<op_sum>(t, space, 0, dot);
   cluster_all<op_sum>(cl, shared, 0, dot);
 #pragma unroll 4
   for (int64_t c = at.first; c < p.cols; c += at.step)
-    store_slope<T, N>(dx + c, load_chunk<T, N>(dy + c), load_chunk<T, N>(y + c), p.scale, dot[0]);
+    store_slope<T, N>(dx + c, load_pack<T, N>(dy + c), load_pack<T, N>(y + c), p.scale, dot[0]);
   cluster_end(cl);
 }
 

@@ -61,15 +61,15 @@ static int gather(const tigon_adamw_param *params, int64_t begin, int64_t end, i
   return count;
 }
 
-/* Shellsort by low, because qsort() may allocate. */
+/* Shellsort by low with the gaps of Gonnet and Baeza-Yates, because qsort() may allocate. */
 static void sort(interval *list, int count) {
-  for (int gap = count / 2; gap > 0; gap /= 2)
-    for (int i = gap; i < count; ++i)
-      for (interval *at = &list[i]; at - list >= gap && at[-gap].low > at->low; at -= gap) {
-        const interval larger = at[-gap];
-        at[-gap] = *at;
-        *at = larger;
-      }
+  for (int gap = count; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
+    for (int i = gap; i < count; ++i) {
+      const interval value = list[i];
+      int at = i;
+      for (; at >= gap && list[at - gap].low > value.low; at -= gap) list[at] = list[at - gap];
+      list[at] = value;
+    }
 }
 
 static bool is_output(const interval *x) { return x->field->flags & TIGON_FIELD_OUT; }
@@ -116,7 +116,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
     TIGON_TRY(tigon_check_element(context, &a, &param, i));
     dtypes |= TIGON_BIT(param.param.dtype);
   }
-  TIGON_TRY(check_apart(context, a.params, a.count));
+  if (a.count > 1) TIGON_TRY(check_apart(context, a.params, a.count));
   const tigon_adamw_step_problem p = {
       .params = a.params,
       .count = a.count,

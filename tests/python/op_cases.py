@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tigon.torch import functional as T
+from tigon.torch.operators import REFERENCES, Parameter
 
 IDS = torch.tensor([[1, 8, 3, 3, 0], [7, 3, 8, 2, 5]])
 TARGET = torch.tensor([[1, -100, 3, 3, 0], [7, 3, -100, 2, 5]])
@@ -22,10 +23,6 @@ class Case(NamedTuple):
     oracle: Callable
     shapes: list  # of the inputs: data (any layout), or "parameter" ones (contiguous)
     roundings: int = 1  # to the inputs' dtype between inputs and outputs, the store included
-
-
-class Parameter(tuple):
-    """The shape of an input that is copied unless it is contiguous."""
 
 
 class OnePitch(tuple):
@@ -164,7 +161,6 @@ CASES = [
     Case("swiglu_packed", T.swiglu_packed, halves(lambda a, b: F.silu(a) * b), [(2, 5, 34)]),
     Case("geglu", T.geglu, lambda a, b: F.gelu(a, approximate="tanh") * b, [X, X]),
     Case("geglu_packed", lambda ab: T.geglu_packed(ab, "none"), halves(lambda a, b: F.gelu(a) * b), [(2, 5, 34)]),
-    Case("relu_squared", T.relu_squared, lambda x: F.relu(x).square(), [X]),
     Case("rope", lambda q, k: T.rope(q, k, *tables(q.device)), rope, [(2, 4, 5, 10), (2, 2, 5, 10)]),
     Case(
         "rope_interleaved",
@@ -221,6 +217,8 @@ CASES = [
         5,
     ),
 ]
+# An operator's own file has the case of its bare call.
+CASES += [Case(name, getattr(T, name), *reference) for name, reference in REFERENCES.items()]
 
 
 def make_inputs(case, dtype, layout="contiguous", device="cpu"):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tigon import _abi, _library
-from tigon.torch import _derived, _gates, _losses, _memory, _norms, _op
+from tigon.torch import _derived, _memory, _op
+from tigon.torch.operators import gates, losses, norms
 
 INCLUDE = Path(__file__).parents[2] / "include"
 HEADERS = "".join(path.read_text() for path in sorted(INCLUDE.glob("tigon/**/*.h")))
@@ -112,9 +113,9 @@ def test_numbers_of_enums():
     assert [numbers[f"TIGON_FIELD_{name}"] for name in _abi.KINDS] == list(range(len(_abi.KINDS)))
     short = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "int64": "I64"}
     assert _abi.DTYPES == {name: numbers[f"TIGON_{s}"] for name, s in short.items()}
-    assert _norms.CASTING == {name: numbers[f"TIGON_CASTING_{name.upper()}"] for name in ("llama", "gemma", "none")}
-    assert _losses._REDUCTION == {name: numbers[f"TIGON_REDUCTION_{name.upper()}"] for name in ("mean", "sum", "none")}
-    assert _gates._APPROXIMATE == {"tanh": numbers["TIGON_GELU_TANH"], "none": numbers["TIGON_GELU_ERF"]}
+    assert norms.CASTING == {name: numbers[f"TIGON_CASTING_{name.upper()}"] for name in ("llama", "gemma", "none")}
+    assert losses._REDUCTION == {name: numbers[f"TIGON_REDUCTION_{name.upper()}"] for name in ("mean", "sum", "none")}
+    assert gates._APPROXIMATE == {"tanh": numbers["TIGON_GELU_TANH"], "none": numbers["TIGON_GELU_ERF"]}
     assert (numbers["TIGON_ROPE_HALF"], numbers["TIGON_ROPE_INTERLEAVED"]) == (False, True)
     kinds = {numbers[f"TIGON_ERROR_{name}"]: kind for name, kind in KINDS.items()}
     assert _library.ERRORS == kinds

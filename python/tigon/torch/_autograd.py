@@ -186,11 +186,14 @@ def promoted(*tensors):
     return tuple(t.to(widest) for t in tensors)
 
 
+def fitting(x, *parameters):
+    """Parameters as the operators take them: one that is neither f32 nor as x becomes f32."""
+    return tuple(w if w is None or w.dtype in (x.dtype, torch.float32) else w.float() for w in parameters)
+
+
 def as_parameters(x, *given):
-    """Under autocast, a parameter that is neither f32 nor as x becomes f32."""
-    if not autocasting(x):
-        return given
-    return tuple(w if w is None or w.dtype in (x.dtype, torch.float32) else w.float() for w in given)
+    """`fitting` under autocast."""
+    return fitting(x, *given) if autocasting(x) else given
 
 
 def lowered(*tensors):

@@ -13,31 +13,8 @@ that must be of one dtype are promoted to the widest; everything else keeps its 
 anyway (torch's own norms and losses give f32).
 """
 
-from tigon.torch._attention import attention, rope, softmax
-from tigon.torch._gates import geglu, geglu_packed, relu_squared, swiglu, swiglu_packed
-from tigon.torch._group_norms import group_norm, modulated_rms_norm
-from tigon.torch._linear import embedding, linear
-from tigon.torch._losses import CrossEntropyOutputs, cross_entropy, cross_entropy_outputs, fused_linear_cross_entropy
-from tigon.torch._norms import fused_add_rms_norm, layer_norm, rms_norm
+from tigon.torch import operators
 
-__all__ = [
-    "CrossEntropyOutputs",
-    "attention",
-    "cross_entropy",
-    "cross_entropy_outputs",
-    "embedding",
-    "fused_add_rms_norm",
-    "fused_linear_cross_entropy",
-    "geglu",
-    "geglu_packed",
-    "group_norm",
-    "layer_norm",
-    "linear",
-    "modulated_rms_norm",
-    "relu_squared",
-    "rms_norm",
-    "rope",
-    "softmax",
-    "swiglu",
-    "swiglu_packed",
-]
+_FOUND = operators.public("FUNCTIONS")
+__all__ = sorted(_FOUND)
+globals().update(_FOUND)

@@ -96,7 +96,7 @@ template <class T, bool PLAIN>
 __device__ inline void add_pack(const ce_problem &p, const logit_map &map, const uint4 &v, int64_t c, row_sums &s) {
   constexpr int N = pack<T>::N;
   float x[N];
-  unpack(*(const pack<T> *)&v, x);
+  unpack(pack_of<T>(v), x);
   float top = x[0];
 #pragma unroll
   for (int j = 1; j < N; ++j) top = fmaxf(top, x[j]);
@@ -211,7 +211,7 @@ __device__ inline uint4 gradient_pack(const ce_problem &p, const logit_map &map,
   constexpr int N = pack<T>::N;
   const int label = g.label - c >= 0 && g.label - c < N ? (int)(g.label - c) : -1;
   float x[N];
-  unpack(*(const pack<T> *)&v, x);
+  unpack(pack_of<T>(v), x);
   if constexpr (PLAIN) {
 #pragma unroll
     for (int j = 0; j < N; ++j) x[j] = exp2_of(g.at, x[j]) * g.scale;

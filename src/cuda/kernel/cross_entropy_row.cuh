@@ -171,7 +171,7 @@ __device__ static inline int64_t row_first(const team &t, const cluster &cl, ce_
 template <class T>
 __device__ inline int64_t find_column(const row_packs<T> &x, int64_t i, const uint4 &v, float wanted) {
   float of[pack<T>::N];
-  unpack(*(const pack<T> *)&v, of);
+  unpack(pack_of<T>(v), of);
   int64_t found = INT64_MAX;
 #pragma unroll
   for (int j = pack<T>::N - 1; j >= 0; --j) {

@@ -41,19 +41,24 @@ __device__ static inline int64_t load_index(const void *data, int64_t i, tigon_d
   return dtype == TIGON_I64 ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
 }
 
-/* What one load moves: 16 bytes of elements, aligned to 16. */
-template <class T> struct alignas(16) pack {
-  enum { N = 16 / sizeof(T) };
-  T of[N];
+/* What one load moves, COUNT elements of T: a pack of 16 bytes, aligned to 16, or one element. A pack is kept in four registers as it
+ * came, and its elements are taken out of them where they are used. */
+template <class T, int COUNT = 16 / sizeof(T)> struct pack {
+  static_assert(COUNT == 16 / sizeof(T), "one element or 16 bytes of them");
+  enum { N = COUNT };
+  uint4 bits;
 };
+template <class T> struct pack<T, 1> { T bits; };
 
 /* The elements of 16 bytes that were loaded as such: out of a pack in memory each element would be loaded by itself. */
-template <class T> __device__ inline pack<T> pack_of(const uint4 &bits) { return *(const pack<T> *)&bits; }
+template <class T> __device__ inline pack<T> pack_of(const uint4 &bits) { return pack<T>{bits}; }
 
 /* With no hint: where what was read first leaves the L2 first, a cold call takes a twentieth longer (docs/lab/rms_norm/cuda.md). */
-template <class T> __device__ inline pack<T> load_pack(const T *at) {
-  const uint4 bits = *(const uint4 *)at;
-  return *(const pack<T> *)&bits;
+template <class T, int N = pack<T>::N> __device__ inline pack<T, N> load_pack(const T *at) {
+  if constexpr (N == 1)
+    return pack<T, 1>{*at};
+  else
+    return pack<T, N>{*(const uint4 *)at};
 }
 /* One store: nvcc makes four, of 4 bytes, of an assignment in a condition. */
 __device__ static inline void store_16_bytes(void *at, const uint4 &bits) {
@@ -61,54 +66,58 @@ __device__ static inline void store_16_bytes(void *at, const uint4 &bits) {
                "r"(bits.z), "r"(bits.w)
                : "memory");
 }
-template <class T> __device__ inline void store_pack(T *at, const pack<T> &v) {
-  store_16_bytes(at, *(const uint4 *)&v);
+template <class T, int N> __device__ inline void store_pack(T *at, const pack<T, N> &v) {
+  if constexpr (N == 1)
+    *at = v.bits;
+  else
+    store_16_bytes(at, v.bits);
 }
-template <class T> __device__ inline pack<T> zero_pack() {
-  const uint4 bits = {0, 0, 0, 0};
-  return *(const pack<T> *)&bits;
-}
-
-template <class T> __device__ inline void unpack(const pack<T> &from, float (&to)[pack<T>::N]) {
-#pragma unroll
-  for (int j = 0; j < pack<T>::N; ++j) to[j] = to_f32(from.of[j]);
-}
-template <class T> __device__ inline pack<T> packed(const float (&from)[pack<T>::N]) {
-  pack<T> to;
-#pragma unroll
-  for (int j = 0; j < pack<T>::N; ++j) to.of[j] = from_f32<T>(from[j]);
-  return to;
+template <class T, int N = pack<T>::N> __device__ inline pack<T, N> zero_pack() {
+  if constexpr (N == 1)
+    return pack<T, 1>{from_f32<T>(0)};
+  else
+    return pack<T, N>{uint4{0, 0, 0, 0}};
 }
 
-/* 16-bit elements two at a time: a register has two of them, and one conversion rounds two. */
-template <> __device__ inline void unpack<bf16>(const pack<bf16> &from, float (&to)[pack<bf16>::N]) {
-  const uint4 bits = *(const uint4 *)&from;
-  const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    to[2 * i] = __uint_as_float(words[i] << 16);
-    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+/* The elements of a register. */
+__device__ static inline void widen(unsigned word, float *to, float) { to[0] = __uint_as_float(word); }
+__device__ static inline void widen(unsigned word, float *to, bf16) {
+  to[0] = __uint_as_float(word << 16);
+  to[1] = __uint_as_float(word & 0xffff0000u);
+}
+__device__ static inline void widen(unsigned word, float *to, f16) {
+  const float2 v = __half22float2(*(const __half2 *)&word);
+  to[0] = v.x, to[1] = v.y;
+}
+__device__ static inline unsigned narrow(const float *from, float) { return __float_as_uint(from[0]); }
+__device__ static inline unsigned narrow(const float *from, bf16) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(from[0], from[1]);
+  return *(const unsigned *)&v;
+}
+__device__ static inline unsigned narrow(const float *from, f16) {
+  const __half2 v = __floats2half2_rn(from[0], from[1]);
+  return *(const unsigned *)&v;
+}
+
+template <class T, int N> __device__ inline void unpack(const pack<T, N> &from, float (&to)[N]) {
+  if constexpr (N == 1) {
+    to[0] = to_f32(from.bits);
+  } else {
+    constexpr int EACH = N / 4;
+    widen(from.bits.x, to, T());
+    widen(from.bits.y, to + EACH, T());
+    widen(from.bits.z, to + 2 * EACH, T());
+    widen(from.bits.w, to + 3 * EACH, T());
   }
 }
-template <> __device__ inline void unpack<f16>(const pack<f16> &from, float (&to)[pack<f16>::N]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 v = __half22float2(((const __half2 *)&from)[i]);
-    to[2 * i] = v.x, to[2 * i + 1] = v.y;
+template <class T, int N> __device__ inline pack<T, N> packed(const float (&from)[N]) {
+  if constexpr (N == 1) {
+    return pack<T, 1>{from_f32<T>(from[0])};
+  } else {
+    constexpr int EACH = N / 4;
+    return pack<T, N>{
+        uint4{narrow(from, T()), narrow(from + EACH, T()), narrow(from + 2 * EACH, T()), narrow(from + 3 * EACH, T())}};
   }
-}
-
-template <> __device__ inline pack<bf16> packed<bf16>(const float (&from)[pack<bf16>::N]) {
-  pack<bf16> to;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) ((__nv_bfloat162 *)&to)[i] = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
-  return to;
-}
-template <> __device__ inline pack<f16> packed<f16>(const float (&from)[pack<f16>::N]) {
-  pack<f16> to;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) ((__half2 *)&to)[i] = __floats2half2_rn(from[2 * i], from[2 * i + 1]);
-  return to;
 }
 
 /* N consecutive elements from i on of a vector in f32 or in dtype T, where both are aligned to 16 bytes. */
@@ -122,29 +131,25 @@ __device__ inline void load_vector(const void *data, tigon_dtype dtype, int64_t 
     }
   } else {
     const uint4 bits = __ldg((const uint4 *)((const T *)data + i));
-    unpack(*(const pack<T> *)&bits, to);
+    unpack(pack_of<T>(bits), to);
   }
 }
 
 /* Element by element, each product rounded once. */
+__device__ static inline unsigned multiply(unsigned a, unsigned b, float) {
+  return __float_as_uint(__uint_as_float(a) * __uint_as_float(b));
+}
+__device__ static inline unsigned multiply(unsigned a, unsigned b, bf16) {
+  const __nv_bfloat162 v = __hmul2(*(const __nv_bfloat162 *)&a, *(const __nv_bfloat162 *)&b);
+  return *(const unsigned *)&v;
+}
+__device__ static inline unsigned multiply(unsigned a, unsigned b, f16) {
+  const __half2 v = __hmul2(*(const __half2 *)&a, *(const __half2 *)&b);
+  return *(const unsigned *)&v;
+}
 template <class T> __device__ inline pack<T> product(const pack<T> &a, const pack<T> &b) {
-  pack<T> to;
-#pragma unroll
-  for (int j = 0; j < pack<T>::N; ++j) to.of[j] = a.of[j] * b.of[j];
-  return to;
-}
-template <> __device__ inline pack<bf16> product<bf16>(const pack<bf16> &a, const pack<bf16> &b) {
-  pack<bf16> to;
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    ((__nv_bfloat162 *)&to)[i] = __hmul2(((const __nv_bfloat162 *)&a)[i], ((const __nv_bfloat162 *)&b)[i]);
-  return to;
-}
-template <> __device__ inline pack<f16> product<f16>(const pack<f16> &a, const pack<f16> &b) {
-  pack<f16> to;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) ((__half2 *)&to)[i] = __hmul2(((const __half2 *)&a)[i], ((const __half2 *)&b)[i]);
-  return to;
+  return pack_of<T>(uint4{multiply(a.bits.x, b.bits.x, T()), multiply(a.bits.y, b.bits.y, T()),
+                          multiply(a.bits.z, b.bits.z, T()), multiply(a.bits.w, b.bits.w, T())});
 }
 
 /* From here on the elements are taken out of their registers again, where the compiler would hold them apart, in twice as many. */
@@ -152,6 +157,9 @@ __device__ static inline void keep_packed(uint4 &v) { asm volatile("" : "+r"(v.x
 template <int PACKS> __device__ inline void keep_packed(uint4 (&v)[PACKS]) {
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) keep_packed(v[k]);
+}
+template <class T, int N> __device__ inline void keep_packed(pack<T, N> &v) {
+  if constexpr (N > 1) keep_packed(v.bits);
 }
 /* The same for the assembler, which sees through that: by another instruction than unpack()'s. */
 template <class T> __device__ inline void unpack_again(const uint4 &from, float (&to)[pack<T>::N]) {

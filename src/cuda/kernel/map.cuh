@@ -3,7 +3,7 @@
 #define TIGON_CUDA_KERNEL_MAP_CUH
 
 #include "cuda/map.h"
-#include "cuda/kernel/chunk.cuh"
+#include "cuda/kernel/element.cuh"
 
 /* A thread's row and the first of its elements; of them `each` are the thread's, n side by side. */
 struct map_place {
@@ -21,10 +21,10 @@ __device__ static inline map_place map_place_of(const map_walk &walk, unsigned b
 
 /* Chunks of outputs of those of inputs: f(in, out) makes an element of each output of one of each input. */
 template <class T, int N, int IN, int OUT, class F>
-__device__ inline void map_chunks(const chunk<T, N> (&in)[IN], chunk<T, N> (&out)[OUT], F f) {
+__device__ inline void map_packs(const pack<T, N> (&in)[IN], pack<T, N> (&out)[OUT], F f) {
   float all[OUT][N], wide[IN][N];
 #pragma unroll
-  for (int i = 0; i < IN; ++i) unpack_chunk<T, N>(in[i], wide[i]);
+  for (int i = 0; i < IN; ++i) unpack<T, N>(in[i], wide[i]);
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     float a[IN], b[OUT];
@@ -35,7 +35,7 @@ __device__ inline void map_chunks(const chunk<T, N> (&in)[IN], chunk<T, N> (&out
     for (int i = 0; i < OUT; ++i) all[i][j] = b[i];
   }
 #pragma unroll
-  for (int i = 0; i < OUT; ++i) out[i] = pack_chunk<T, N>(all[i]);
+  for (int i = 0; i < OUT; ++i) out[i] = packed<T, N>(all[i]);
 }
 
 /* A pack of every tensor, all loaded before the first store, so that outputs may lie over inputs. */
@@ -44,12 +44,12 @@ template <class T, int IN, int OUT, class F> __device__ inline void map_plain_ro
   const int first = (int)(blockIdx.x * MAP_THREADS + threadIdx.x);
   if (first >= p.packs) return;
   const auto at = [&](int i) { return (T *)((uint4 *)p.data[i] + ((int)blockIdx.y * p.pitch[i] + first)); };
-  chunk<T, N> x[IN], y[OUT];
+  pack<T, N> x[IN], y[OUT];
 #pragma unroll
-  for (int i = 0; i < IN; ++i) x[i] = load_chunk<T, N>(at(i));
-  map_chunks<T, N>(x, y, f);
+  for (int i = 0; i < IN; ++i) x[i] = load_pack<T, N>(at(i));
+  map_packs<T, N>(x, y, f);
 #pragma unroll
-  for (int i = 0; i < OUT; ++i) store_chunk<T, N>(at(IN + i), y[i]);
+  for (int i = 0; i < OUT; ++i) store_pack<T, N>(at(IN + i), y[i]);
 }
 
 /* The same of any rows. N: a pack's elements where all rows begin on 16 bytes, else 1, of which a thread has MAP_ANY. */
@@ -66,20 +66,20 @@ __device__ inline void map_any_rows(const tigon_map_problem &p, const map_walk &
   for (int i = 0; i < IN; ++i) from[i] = row_of<T>(p.space, p.in[i], at.row) + at.first;
 #pragma unroll
   for (int i = 0; i < OUT; ++i) to[i] = row_of<T>(p.space, p.out[i], at.row) + at.first;
-  chunk<T, N> x[EACH][IN];
+  pack<T, N> x[EACH][IN];
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
     if (k * step + N > left) continue;
 #pragma unroll
-    for (int i = 0; i < IN; ++i) x[k][i] = load_chunk<T, N>(from[i] + k * step);
+    for (int i = 0; i < IN; ++i) x[k][i] = load_pack<T, N>(from[i] + k * step);
   }
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
     if (k * step + N > left) continue;
-    chunk<T, N> y[OUT];
-    map_chunks<T, N>(x[k], y, f);
+    pack<T, N> y[OUT];
+    map_packs<T, N>(x[k], y, f);
 #pragma unroll
-    for (int i = 0; i < OUT; ++i) store_chunk<T, N>(to[i] + k * step, y[i]);
+    for (int i = 0; i < OUT; ++i) store_pack<T, N>(to[i] + k * step, y[i]);
   }
   if constexpr (N > 1) { /* the rest of the row, less than a pack */
 #pragma unroll 1

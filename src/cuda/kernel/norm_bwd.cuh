@@ -9,7 +9,7 @@
 #include <cuda_pipeline.h>
 
 #include "cuda/kernel/column_sum.cuh"
-#include "cuda/kernel/norm.cuh"
+#include "cuda/kernel/norm_gradient.cuh"
 
 extern __shared__ uint4 norm_stages[];
 
@@ -130,21 +130,21 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
         const int i = k * N + j;
         g[i] = a[j] * w[j];
         xhat[i] = b[j] = (CENTERS ? b[j] - center : b[j]) * rstd;
-        sums[0] = fmaf(g[i], xhat[i], sums[0]);
+        norm_gradient<KIND>::add(g[i], xhat[i], sums);
       }
       norm_round<T>(b, rounds);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const int i = k * N + j;
         dw[i] = fmaf(a[j], b[j], dw[i]);
-        if constexpr (CENTERS) sums[1] += g[i], db[i] += a[j];
+        if constexpr (CENTERS) db[i] += a[j];
       }
     }
     fetch(); /* the row's stage is free: on its way while the sums are */
     team_all<op_sum, true>(t, space, turn, sums);
     if (!PLAIN) cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
-    const float mean = sums[0] * share, mean_g = CENTERS ? sums[VALUES - 1] * share : 0;
+    const norm_gradient<KIND> gradient(rstd, sums, share);
     T *dx = norm_row_at<T, PLAIN>(p.space, p.dx, r);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
@@ -153,8 +153,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       float out[N], ds[N];
       if (ADDS) unpack(pack_of<T>(add[k]), ds);
 #pragma unroll
-      for (int j = 0; j < N; ++j)
-        out[j] = rstd * fmaf(-xhat[k * N + j], mean, g[k * N + j] - mean_g) + (ADDS ? ds[j] : 0);
+      for (int j = 0; j < N; ++j) out[j] = gradient.dx(g[k * N + j], xhat[k * N + j], ADDS ? ds[j] : 0);
       store_pack(dx + c, packed<T>(out));
     }
   }
@@ -200,8 +199,7 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         if (CENTERS) b[j] -= center;
-        part[0] = fmaf(a[j] * w[j], b[j] * rstd, part[0]);
-        if constexpr (CENTERS) part[1] = fmaf(a[j], w[j], part[1]);
+        norm_gradient<KIND>::add(a[j] * w[j], b[j] * rstd, part);
       }
     });
     float sums[VALUES]; /* of g * xhat, of g */
@@ -209,7 +207,7 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
     for (int i = 0; i < VALUES; ++i) sums[i] = (float)all[i];
     team_all<op_sum>(t, space, turn, sums);
     cluster_all<op_sum>(cl, shared, turn, sums);
-    const float mean = sums[0] / (float)p.cols, mean_g = CENTERS ? sums[VALUES - 1] / (float)p.cols : 0;
+    const norm_gradient<KIND> gradient(rstd, sums, 1 / (float)p.cols);
     for (int64_t c = at; c < p.cols; c += step) {
       float a[N], b[N], w[N], out[N], add[N];
       norm_load<T>(dy + c, a);
@@ -219,9 +217,7 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         if (CENTERS) b[j] -= center;
-        const float g = CENTERS ? fmaf(a[j], w[j], -mean_g) : a[j] * w[j];
-        out[j] = rstd * fmaf(-b[j] * rstd, mean, g);
-        if (KIND == NORM_ADD_RMS) out[j] += add[j];
+        out[j] = gradient.dx(a[j] * w[j], b[j] * rstd, KIND == NORM_ADD_RMS ? add[j] : 0);
         if (!adds_up) continue;
         const float term = a[j] * norm_xhat<T>(b[j], rstd, rounds);
         dw[c + j] = r == range ? term : dw[c + j] + term;

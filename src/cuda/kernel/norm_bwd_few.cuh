@@ -113,8 +113,8 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const float g = a[j] * w[j];
-        sums[0] = fmaf(g, xhat[j], sums[0]);
-        if constexpr (CENTERS) sums[1] += g, db[j] += a[j];
+        norm_gradient<KIND>::add(g, xhat[j], sums);
+        if constexpr (CENTERS) db[j] += a[j];
       }
       norm_round<T>(xhat, rounds);
 #pragma unroll
@@ -143,12 +143,12 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
 #pragma unroll
     for (int v = 0; v < VALUES; ++v) sums[v] = warp_all<op_sum>(sums[v]);
     if (!has) return;
-    const float mean = sums[0] * p.share, mean_g = CENTERS ? sums[VALUES - 1] * p.share : 0;
+    const norm_gradient<KIND> gradient(rstd, sums, p.share);
     float a[N], xhat[N], ds[N], out[N];
     unpack_row(k, rstd, center, a, xhat);
     if (ADDS) unpack(pack_of<T>(own[(k * STREAMS + 2) * BLOCK]), ds);
 #pragma unroll
-    for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-xhat[j], mean, a[j] * w[j] - mean_g) + (ADDS ? ds[j] : 0);
+    for (int j = 0; j < N; ++j) out[j] = gradient.dx(a[j] * w[j], xhat[j], ADDS ? ds[j] : 0);
     store_pack((T *)p.dx + r * p.dx_pitch + c, packed<T>(out));
   });
   if (!p.dw && !(CENTERS && p.db)) return;

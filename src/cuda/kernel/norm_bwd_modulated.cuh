@@ -169,7 +169,7 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         b[j] *= rstd;
-        dot[0] = fmaf(a[j] * f[k * N + j], b[j], dot[0]);
+        norm_gradient<NORM_MODULATED>::add(a[j] * f[k * N + j], b[j], dot);
       }
       norm_round<T>(b, rounds);
 #pragma unroll
@@ -182,7 +182,7 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
     team_all<op_sum, true>(t, space, turn, dot);
     if (!PLAIN) cluster_all<op_sum>(cl, shared, turn, dot);
     turn ^= 1;
-    const float slope = rstd * (dot[0] * share);
+    const norm_gradient<NORM_MODULATED> gradient(rstd, dot, share);
     T *dx = norm_row_at<T, PLAIN>(p.space, p.dx, row);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
@@ -192,7 +192,7 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
       unpack(pack_of<T>(dy[k]), a);
       unpack(pack_of<T>(x[k]), b);
 #pragma unroll
-      for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-b[j], slope, a[j] * f[k * N + j]);
+      for (int j = 0; j < N; ++j) out[j] = gradient.dx(a[j] * f[k * N + j], b[j] * rstd);
       store_pack(dx + c, packed<T>(out));
     }
     fresh = last;
@@ -273,19 +273,19 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
       norm_load<T>(x + i, b);
       modulated_weights<T>(p, group, i, f);
 #pragma unroll
-      for (int j = 0; j < N; ++j) part[0] = fmaf(a[j] * f[j], b[j] * rstd, part[0]);
+      for (int j = 0; j < N; ++j) norm_gradient<NORM_MODULATED>::add(a[j] * f[j], b[j] * rstd, part);
     });
     float dot[1] = {(float)all[0]};
     team_all<op_sum>(t, space, turn, dot);
     cluster_all<op_sum>(cl, shared, turn, dot);
-    const float mean = dot[0] / (float)p.cols;
+    const norm_gradient<NORM_MODULATED> gradient(rstd, dot, 1 / (float)p.cols);
     for (int64_t c = at; c < p.cols; c += step) {
       float a[N], b[N], f[N], out[N], product[N], dw[N];
       norm_load<T>(dy + c, a);
       norm_load<T>(x + c, b);
       modulated_weights<T>(p, group, c, f);
 #pragma unroll
-      for (int j = 0; j < N; ++j) out[j] = rstd * fmaf(-b[j] * rstd, mean, a[j] * f[j]);
+      for (int j = 0; j < N; ++j) out[j] = gradient.dx(a[j] * f[j], b[j] * rstd);
       norm_store<T>(dx + c, out);
       if (!adds_up) continue;
       float *of_product = slab + p.cols + c, *of_sum = slab + 2 * p.cols + c;

@@ -66,8 +66,8 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
         const int i = k * N + j;
         g[i] = a[j] * w[i];
         xhat[i] = b[j] = (CENTERS ? b[j] - of_pack : b[j]) * rstd;
-        sums[0] = fmaf(g[i], xhat[i], sums[0]);
-        if constexpr (CENTERS) sums[1] += g[i], db[i] += a[j];
+        norm_gradient<KIND>::add(g[i], xhat[i], sums);
+        if constexpr (CENTERS) db[i] += a[j];
       }
       norm_round<T>(b, ROUNDS);
 #pragma unroll
@@ -80,7 +80,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
 
   __device__ void put_row(T *dx, float rstd, const float (&g)[PACKS * N], const float (&xhat)[PACKS * N],
                           const uint4 (&added)[PACKS], const float (&sums)[VALUES]) const {
-    const float slope = -rstd * (sums[0] * p.share), shift = CENTERS ? -rstd * (sums[VALUES - 1] * p.share) : 0;
+    const norm_gradient<KIND> gradient(rstd, sums, p.share);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       if (!has(k)) continue;
@@ -88,9 +88,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
       if (ADDS) unpack(pack_of<T>(added[k]), ds);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const int i = k * N + j;
-        const float rest = ADDS ? fmaf(g[i], rstd, ds[j]) : CENTERS ? fmaf(g[i], rstd, shift) : g[i] * rstd;
-        out[j] = fmaf(xhat[i], slope, rest);
+        out[j] = gradient.dx(g[k * N + j], xhat[k * N + j], ADDS ? ds[j] : 0);
       }
       store_pack(dx + k * apart, packed<T>(out));
     }

@@ -5,7 +5,7 @@
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 
-#include "cuda/kernel/chunk.cuh"
+#include "cuda/kernel/element.cuh"
 #include "cuda/kernel/norm_bwd.cuh"
 
 /* Words of a pack: two elements of 16 bits, which alone are unpacked at a time, so that a thread's 128 registers are enough. */
@@ -92,8 +92,8 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
 #pragma unroll
         for (int j = 0; j < EACH; ++j) {
           b[j] *= rstd;
-          to[0] = fmaf(g[j], b[j], to[0]);
-          if constexpr (CENTERS) to[1] += g[j], db[at + j] += a[j];
+          norm_gradient<KIND>::add(g[j], b[j], to);
+          if constexpr (CENTERS) db[at + j] += a[j];
         }
         float xhat[EACH];
         if constexpr (EACH > 1) widen(narrow(b, T()), xhat, T());
@@ -104,7 +104,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
 
   __device__ void put(const uint4 *stage, int64_t r, float rstd, float center, const float (&all)[VALUES],
                       float share) const {
-    const float mean_g = CENTERS ? all[VALUES - 1] * share : 0, slope = rstd * (all[0] * share);
+    const norm_gradient<KIND> gradient(rstd, all, share);
     T *dx = row(p.dx, r);
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
@@ -114,10 +114,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
         float v[EACH], ds[EACH];
         widen(word_of(add, i), ds, T());
 #pragma unroll
-        for (int j = 0; j < EACH; ++j) {
-          v[j] = rstd * fmaf(-b[j], slope, g[j] - mean_g);
-          if (ADDS) v[j] += ds[j];
-        }
+        for (int j = 0; j < EACH; ++j) v[j] = gradient.dx(g[j], b[j] * rstd, ADDS ? ds[j] : 0);
         out[i] = narrow(v, T());
       });
       if (has(k)) store_16_bytes(dx + k * APART, uint4{out[0], out[1], out[2], out[3]});

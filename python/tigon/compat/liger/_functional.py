@@ -5,21 +5,17 @@
 import torch
 
 from ...torch import functional as F
+from ...torch._autograd import fitting
 from ._losses import asserting, require
 
 _CASTING = {0: "llama", 1: "gemma", -1: "none"}  # Liger-Kernel's numbers
-
-
-def _parameters(x, *given):
-    """Parameters as Tigon takes them: in f32 or in the dtype of x."""
-    return [w if w is None or w.dtype in (x.dtype, torch.float32) else w.float() for w in given]
 
 
 class LigerRMSNormFunction:
     @staticmethod
     @asserting
     def apply(X, W, eps, offset=0.0, casting_mode="llama", in_place=True, row_mode=None):
-        return F.rms_norm(X, *_parameters(X, W), eps, offset, _CASTING.get(casting_mode, casting_mode))
+        return F.rms_norm(X, *fitting(X, W), eps, offset, _CASTING.get(casting_mode, casting_mode))
 
 
 class LigerFusedAddRMSNormFunction:
@@ -27,14 +23,14 @@ class LigerFusedAddRMSNormFunction:
     @asserting
     def apply(X, R, W, eps, offset=0.0, casting_mode="llama", in_place=False):
         """(y, X + R)"""
-        return F.fused_add_rms_norm(X, R, *_parameters(X, W), eps, offset, _CASTING.get(casting_mode, casting_mode))
+        return F.fused_add_rms_norm(X, R, *fitting(X, W), eps, offset, _CASTING.get(casting_mode, casting_mode))
 
 
 class LigerModulatedRMSNormFunction:
     @staticmethod
     @asserting
     def apply(X, W, scale, shift, eps, offset=0.0, casting_mode="llama", in_place=True):
-        W, scale, shift = _parameters(X, W, scale, shift)
+        W, scale, shift = fitting(X, W, scale, shift)
         if shift is not None and shift.dtype != scale.dtype:
             scale, shift = scale.float(), shift.float()
         return F.modulated_rms_norm(X, scale, shift, W, eps, offset, _CASTING.get(casting_mode, casting_mode))
@@ -43,14 +39,14 @@ class LigerModulatedRMSNormFunction:
 class LigerLayerNormFunction:
     @staticmethod
     def apply(X, W, B, eps):
-        return F.layer_norm(X, *_parameters(X, W, B), eps)
+        return F.layer_norm(X, *fitting(X, W, B), eps)
 
 
 class LigerGroupNormFunction:
     @staticmethod
     @asserting
     def apply(X, affine_scaling_weight, affine_shifting_bias, num_channels, num_groups, eps):
-        return F.group_norm(X, num_groups, *_parameters(X, affine_scaling_weight, affine_shifting_bias), eps)
+        return F.group_norm(X, num_groups, *fitting(X, affine_scaling_weight, affine_shifting_bias), eps)
 
 
 class LigerSiLUMulFunction:
@@ -69,12 +65,6 @@ class LigerGELUMulFunction:
     @staticmethod
     def apply(a, b):
         return F.geglu(a, b)
-
-
-class LigerReLUSquaredFunction:
-    @staticmethod
-    def apply(X):
-        return F.relu_squared(X)
 
 
 class LigerSoftmaxFunction:
@@ -160,10 +150,6 @@ def liger_swiglu(a, b):
 
 def liger_geglu(a, b):
     return F.geglu(a, b)
-
-
-def liger_relu_squared(x):
-    return F.relu_squared(x)
 
 
 def liger_softmax(x):

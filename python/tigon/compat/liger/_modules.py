@@ -169,14 +169,6 @@ class LigerGroupNorm(nn.Module):
 # --- activations and embedding ---------------------------------------------------------------------------------------
 
 
-class LigerReLUSquared(nn.Module):
-    def __init__(self):
-        super().__init__()
-
-    def forward(self, x):
-        return F.relu_squared(x)
-
-
 class LigerSoftmax(nn.Module):
     def __init__(self):
         super().__init__()

@@ -6,6 +6,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ...torch import operators
 from . import _functional, _losses, _models, _modules
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
@@ -16,7 +17,7 @@ _MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
 _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy geglu group_norm layer_norm modulated_rms_norm"
 )
-_FUNCTIONS += " qwen2vl_mrope relu_squared rms_norm rope softmax swiglu"
+_FUNCTIONS += " qwen2vl_mrope rms_norm rope softmax swiglu"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
 
 # Path below the root, of a file of Liger-Kernel: its names.
@@ -34,7 +35,6 @@ _FILES = {
     "transformers.llama4_rope": "liger_llama4_text_rotary_pos_emb liger_llama4_vision_rotary_pos_emb",
     "transformers.monkey_patch": f"{_APPLY} MODEL_TYPE_TO_APPLY_LIGER_FN",
     "transformers.qwen2vl_mrope": "liger_multimodal_rotary_pos_emb",
-    "transformers.relu_squared": "LigerReLUSquared",
     "transformers.rms_norm": _NORMS,
     "transformers.rope": "liger_rotary_pos_emb liger_rotary_pos_emb_gpt_oss liger_rotary_pos_emb_vision",
     "transformers.softmax": "LigerSoftmax",
@@ -50,13 +50,30 @@ _FILES = {
     "ops.llama4_rope": "LigerLlama4RopeFunction",
     "ops.modulated_rms_norm": "LigerModulatedRMSNormFunction",
     "ops.qwen2vl_mrope": "LigerQwen2VLMRopeFunction",
-    "ops.relu_squared": "LigerReLUSquaredFunction",
     "ops.rms_norm": "LigerRMSNormFunction",
     "ops.rope": "LigerRopeFunction",
     "ops.softmax": "LigerSoftmaxFunction",
     "ops.swiglu": "LigerFusedGateUpSiLUMulFunction LigerSiLUMulFunction",
 }
 _OBJECTS = vars(_losses) | vars(_functional) | vars(_modules) | vars(_models)
+
+
+def _found(file):
+    """{path: names} of what an operator's own file has, where Liger-Kernel has such names."""
+    stem, listed = file.__name__.rpartition(".")[2], {}
+    for name in vars(file):
+        if name.startswith("liger_"):
+            listed.setdefault("transformers.functional", []).append(name)
+        elif name.startswith("Liger"):
+            folder = "ops" if name.endswith("Function") else "transformers"
+            listed.setdefault(f"{folder}.{stem}", []).append(name)
+    return listed
+
+
+for _file in operators.FILES:
+    for _path, _names in _found(_file).items():
+        _FILES[_path] = " ".join([*_FILES.get(_path, "").split(), *_names])
+        _OBJECTS |= {name: vars(_file)[name] for name in _names}
 _NEED_TRANSFORMERS = set()
 if importlib.util.find_spec("transformers") is None:
     _NEED_TRANSFORMERS = {"AutoLigerKernelForCausalLM", "MODEL_TYPE_TO_APPLY_LIGER_FN"}

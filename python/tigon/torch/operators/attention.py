@@ -4,6 +4,8 @@ from tigon.torch._autograd import function, lowered, nonzero, promoted
 from tigon.torch._derived import derived
 from tigon.torch._op import op
 
+FUNCTIONS = ["rope", "attention", "softmax"]
+
 
 def _heads_inside(shape, strides):
     """[B, H, T, D] as the C entries have it, [B, T, H, D]."""
@@ -21,6 +23,18 @@ _ROPE = dict.fromkeys(("q", "k", "q_out", "k_out"), _heads_inside) | dict.fromke
 _rope_fwd, _rope_bwd = (
     op(f"rope_{direction}", views=_ROPE, without=("positions",), required=("k",)) for direction in ("fwd", "bwd")
 )
+
+
+def _rope_rule(q, k, cos, *_):
+    """How ranks share out q, k [B, H, T, D] and cos, sin [T, R], [1, T, R] or [B, T, R]."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    one_table = cos.ndim == 2 or cos.shape[0] == 1
+    tables = (Replicate() if one_table else Shard(0), Replicate(), Shard(cos.ndim - 2))
+    return [(dim, dict(cos=table, sin=table)) for dim, table in enumerate(tables)]
+
+
+SHARDING = {"rope": _rope_rule}
 
 
 @function("rope", _rope_fwd, _rope_bwd)

@@ -1,8 +1,16 @@
-"""The activations of an MLP: swiglu, geglu, relu_squared."""
+"""The gates of an MLP: swiglu, geglu."""
+
+import torch
 
 from tigon.torch._autograd import Choice, nonzero, promoted
 from tigon.torch._derived import derived
 from tigon.torch._op import op
+from tigon.torch._sharding import elements, rows
+
+FUNCTIONS = ["swiglu", "swiglu_packed", "geglu", "geglu_packed"]
+MODULES = ["SwiGLU", "GEGLU"]
+SHARDING = dict.fromkeys(("swiglu", "geglu"), elements)
+SHARDING |= dict.fromkeys(("swiglu_packed", "geglu_packed"), rows())
 
 _APPROXIMATE = Choice("approximate", tanh=0, none=1)
 
@@ -49,9 +57,23 @@ def geglu_packed(gate_up, approximate="tanh"):
     return _PackedGEGLU(gate_up, (_APPROXIMATE[approximate],))
 
 
-_ReLUSquared = derived("relu_squared", op("relu_squared_fwd"), op("relu_squared_bwd"))
+class SwiGLU(torch.nn.Module):
+    """functional.swiglu of (gate, up), or of one tensor that holds both."""
+
+    def __init__(self, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
+        super().__init__()
+        self.options = gate_multiplier, down_multiplier, limit
+
+    def forward(self, gate, up=None):
+        return swiglu_packed(gate, *self.options) if up is None else swiglu(gate, up, *self.options)
 
 
-def relu_squared(x):
-    """max(x, 0)^2. x f32, bf16 or f16."""
-    return _ReLUSquared(x)
+class GEGLU(torch.nn.Module):
+    """functional.geglu of (gate, up), or of one tensor that holds both."""
+
+    def __init__(self, approximate="tanh"):
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, gate, up=None):
+        return geglu_packed(gate, self.approximate) if up is None else geglu(gate, up, self.approximate)

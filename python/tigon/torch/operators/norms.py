@@ -1,10 +1,17 @@
 """rms_norm and its kin."""
 
+import collections.abc
+
 import torch
 
 from tigon.torch._autograd import Choice, as_parameters, promoted
 from tigon.torch._derived import derived
 from tigon.torch._op import op
+from tigon.torch._sharding import rows
+
+FUNCTIONS = ["rms_norm", "fused_add_rms_norm", "layer_norm"]
+MODULES = ["RMSNorm", "LayerNorm"]
+SHARDING = dict.fromkeys(("rms_norm", "fused_add_rms_norm"), rows("w"))
 
 EPS = torch.finfo(torch.float32).eps  # where none is given, as torch 2.13, whatever the dtype
 CASTING = Choice("casting", llama=0, gemma=1, none=2)
@@ -55,3 +62,41 @@ def layer_norm(x, weight=None, bias=None, eps=1e-5):
     x [..., C] f32, bf16 or f16; weight, bias [C], f32 or as x, or None. y has x's dtype.
     """
     return _LayerNorm(x, weight, bias, (eps,))
+
+
+def _one_dimension(module, name, shape):
+    """The extent of a normalized_shape, which torch takes as a number or as a tuple."""
+    if not isinstance(shape, collections.abc.Iterable):
+        return shape
+    if len(shape) != 1:
+        raise ValueError(f"{module}: {name} has {len(shape)} dimensions, must have 1")
+    return shape[0]
+
+
+class RMSNorm(torch.nn.Module):
+    """functional.rms_norm over the last dimension, of `size`, a number or a tuple of one. The weight starts at
+    1 - offset, so as the identity."""
+
+    def __init__(self, size, eps=1e-6, offset=0.0, casting="llama", elementwise_affine=True, device=None, dtype=None):
+        super().__init__()
+        size = _one_dimension("RMSNorm", "size", size)
+        self.size, self.eps, self.offset, self.casting = size, eps, offset, casting
+        weight = torch.full((size,), 1.0 - offset, device=device, dtype=dtype) if elementwise_affine else None
+        self.register_parameter("weight", weight if weight is None else torch.nn.Parameter(weight))
+
+    def forward(self, x):
+        return rms_norm(x, self.weight, self.eps, self.offset, self.casting)
+
+    def extra_repr(self):
+        return f"{self.size}, eps={self.eps}, offset={self.offset}, casting={self.casting!r}"
+
+
+class LayerNorm(torch.nn.LayerNorm):
+    """torch.nn.LayerNorm over the last dimension."""
+
+    def __init__(self, normalized_shape, *args, **kwargs):
+        super().__init__(normalized_shape, *args, **kwargs)
+        _one_dimension("LayerNorm", "normalized_shape", self.normalized_shape)
+
+    def forward(self, x):
+        return layer_norm(x, self.weight, self.bias, self.eps)

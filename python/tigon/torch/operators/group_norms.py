@@ -4,8 +4,11 @@ import torch
 
 from tigon.torch._autograd import as_parameters, promoted
 from tigon.torch._derived import derived
-from tigon.torch._norms import CASTING, EPS
 from tigon.torch._op import op
+from tigon.torch.operators.norms import CASTING, EPS
+
+FUNCTIONS = ["group_norm", "modulated_rms_norm"]
+MODULES = ["GroupNorm"]
 
 
 _GroupNorm = derived(
@@ -39,3 +42,8 @@ def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, 
     if shift is not None:
         scale, shift = promoted(scale, shift)
     return _ModulatedRMSNorm(x, weight, scale, shift, (EPS if eps is None else eps, offset, casting))
+
+
+class GroupNorm(torch.nn.GroupNorm):
+    def forward(self, x):
+        return group_norm(x, self.num_groups, self.weight, self.bias, self.eps)

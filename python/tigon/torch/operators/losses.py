@@ -9,6 +9,9 @@ from tigon.torch._autograd import Choice, function, like, lowered, nonzero, rows
 from tigon.torch._derived import derived
 from tigon.torch._op import written_op
 
+FUNCTIONS = ["CrossEntropyOutputs", "cross_entropy", "cross_entropy_outputs", "fused_linear_cross_entropy"]
+MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
+
 _NONE = 2
 _REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
 _OPTIONS = (
@@ -253,3 +256,24 @@ def fused_linear_cross_entropy(
     return _FusedLinearCrossEntropy(
         hidden, weight, bias, target, class_weight, token_scale, early, (granted, *options)
     )
+
+
+class _Loss(torch.nn.Module):
+    def __init__(self, weight=None, **options):
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.options = options
+
+
+class CrossEntropyLoss(_Loss):
+    """functional.cross_entropy; its options are the keyword arguments."""
+
+    def forward(self, logits, target):
+        return cross_entropy(logits, target, self.weight, **self.options)
+
+
+class FusedLinearCrossEntropyLoss(_Loss):
+    """functional.fused_linear_cross_entropy; its options are the keyword arguments, `weight` that of the classes."""
+
+    def forward(self, hidden, weight, target, bias=None):
+        return fused_linear_cross_entropy(hidden, weight, target, bias, class_weight=self.weight, **self.options)

@@ -1,8 +1,13 @@
 """The two ends of a model: embedding and linear."""
 
+import torch
+
 from tigon.torch._autograd import function, lowered
 from tigon.torch._derived import derived
 from tigon.torch._op import op
+
+FUNCTIONS = ["embedding", "linear"]
+MODULES = ["Embedding"]
 
 
 def _rows(shape, strides):
@@ -47,3 +52,16 @@ def linear(x, weight, bias=None):
     Under autocast, in autocast's own dtype. Products are summed in f32 and rounded once.
     """
     return _Linear(*lowered(x, weight, bias))
+
+
+class Embedding(torch.nn.Embedding):
+    """torch.nn.Embedding, less max_norm, scale_grad_by_freq and sparse."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for name in ("max_norm", "scale_grad_by_freq", "sparse"):
+            if getattr(self, name):
+                raise NotImplementedError(f"Embedding: {name} is {getattr(self, name)}, must be left out")
+
+    def forward(self, ids):
+        return embedding(ids, self.weight, self.padding_idx)
