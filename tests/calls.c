@@ -70,7 +70,7 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
 
 /* Fills in the shape; returns how many dimensions lie within a row. */
 static int make_shape(const call_choices *how, const char *pattern, bool flat, tigon_tensor *t) {
-  const char *leading = &"sbt"[3 - how->leading];
+  const char *leading = &"asbt"[4 - how->leading];
   int64_t rows = 1;
   for (const char *at = leading; *at; ++at) rows *= how->extents[(int)*at];
   if (pattern[0] == 'r' || (pattern[0] == '@' && flat)) {

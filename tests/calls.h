@@ -13,7 +13,7 @@ enum { CALL_ELEMENTS = 2, CALL_ARGS_BYTES = 4096, CALL_LIST_BYTES = 2048 };
 typedef struct call_choices {
   tigon_dtype dtype;     /* of the main tensor */
   int64_t extents['z'];  /* what letters stand for; d even, p at least t, h a multiple of k, n one of g */
-  int leading;           /* '*' is the last 1 to 3 letters of "sbt", '&' the first of these */
+  int leading;           /* '*' is the last 0 to 4 letters of "asbt", '&' the first of these */
   int64_t pad;           /* elements between rows where strides are free */
   size_t gap;            /* bytes around each tensor */
   uint64_t absent, wide; /* a bit a field: left out; f32, i64 or one dimension where the description allows it, too */

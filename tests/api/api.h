@@ -31,18 +31,6 @@ static inline void api_expect(tigon_context *context, tigon_status got, tigon_st
   assert_string_equal(tigon_last_error(context), sentence);
 }
 
-/* args(made()), changed, is refused by the entry with this sentence, and the file's `data` stays as it is. */
-#define API_REFUSES(entry, args, change, status, sentence)                                     \
-  do {                                                                                         \
-    data *d = made();                                                                          \
-    static data before;                                                                        \
-    __typeof__(args(d)) a = args(d);                                                           \
-    change;                                                                                    \
-    before = *d;                                                                               \
-    api_expect(*state, tigon_##entry(*state, &a), TIGON_ERROR_##status, #entry ": " sentence); \
-    assert_memory_equal(d, &before, sizeof before);                                            \
-  } while (0)
-
 /* Small numbers that differ. */
 static inline void api_fill(float *data, int count, float scale) {
   for (int i = 0; i < count; ++i) data[i] = scale * (float)(i % 13 - 6) + 0.25f;

@@ -5,8 +5,7 @@
 
 #include <inttypes.h>
 
-#include "api.h"
-#include "calls.h"
+#include "views.h"
 
 enum { NAME = 64, SENTENCE = 256 };
 
@@ -21,14 +20,6 @@ static const char *name_of(const tigon_schema *schema, const tigon_field *field,
   return name;
 }
 
-static int64_t count_of(const tigon_tensor *t) {
-  int64_t count = 1;
-  for (int d = 0; d < t->ndim; ++d) count *= t->shape[d];
-  return count;
-}
-static int64_t size_of(const tigon_tensor *t) {
-  return t->dtype == TIGON_I64 ? 8 : t->dtype == TIGON_F32 || t->dtype == TIGON_I32 ? 4 : 2;
-}
 static const char *dtype_of(tigon_dtype dtype) {
   static const char *const names[] = {"", "f32", "f16", "bf16", "i32", "i64"};
   return names[dtype];

@@ -1,0 +1,346 @@
+/* What an operator's header says and no description can: calls that it refuses, bytes of workspace, and rows whose index is out
+ * of range. Calls are made from descriptions, and each rule changes one. */
+#include <inttypes.h>
+
+#include "views.h"
+
+enum { ARENA = 1 << 16, ROOM = 1 << 16 };
+
+static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
+
+/* '*' is [B, T] = [2, 3]. */
+static call_choices choices(tigon_dtype dtype) {
+  call_choices how = usual(dtype, 2);
+  how.gap = 512;
+  return how;
+}
+
+static void *make(call *c, const char *entry, const call_choices *how) {
+  int i = 0;
+  while (strcmp(tigon_schema_at(i)->name, entry) != 0) ++i;
+  memset(memory, 0x3f, sizeof memory);
+  assert_true(call_make(c, i, tigon_schema_at(i), how, memory, ARENA) > 0);
+  call_set_workspace(c, memory + ARENA, ROOM);
+  return c->args;
+}
+
+/* A legal call. It has no flag for indices out of range, so they are refused. */
+static void *legal(call *c, const char *entry) {
+  call_choices how = choices(TIGON_F32);
+  const tigon_schema *schema;
+  for (int i = 0; (schema = tigon_schema_at(i)); ++i)
+    for (int f = 0; strcmp(schema->name, entry) == 0 && f < schema->count; ++f)
+      if (schema->fields[f].dtypes == 1u << TIGON_I32) how.absent |= UINT64_C(1) << f;
+  return make(c, entry, &how);
+}
+
+static void refused(tigon_context *context, call *c, tigon_status status, const char *sentence) {
+  char whole[256];
+  snprintf(whole, sizeof whole, "%s: %s", c->schema->name, sentence);
+  memcpy(before, memory, sizeof memory);
+  api_expect(context, call_run(c, context), status, whole);
+  assert_memory_equal(memory, before, sizeof memory);
+}
+
+/* The legal call of `entry`, whose arguments are *a, changed by an expression. */
+#define RULE_OF(status, entry, args, change, sentence)   \
+  do {                                                   \
+    call c;                                              \
+    tigon_##args##_args *a = legal(&c, entry);           \
+    (void)(change);                                      \
+    refused(*state, &c, TIGON_ERROR_##status, sentence); \
+  } while (0)
+#define RULE(name, change, sentence) RULE_OF(INVALID, #name, name, change, sentence)
+
+static void absent(tigon_tensor *t) { *t = (tigon_tensor){0}; }
+
+/* Sets a dimension of tensors whose strides follow from their shapes. */
+static void resize(int d, int64_t extent, int count, tigon_tensor *const tensors[]) {
+  for (int i = 0; i < count; ++i) {
+    tensors[i]->shape[d] = extent;
+    memset(tensors[i]->strides, 0, sizeof tensors[i]->strides);
+  }
+}
+#define RESIZE(d, extent, ...)                                                        \
+  resize(d, extent, sizeof((tigon_tensor *[]){__VA_ARGS__}) / sizeof(tigon_tensor *), \
+         (tigon_tensor *const[]){__VA_ARGS__})
+
+static tigon_tensor shaped(const tigon_tensor *t, int ndim, int64_t a, int64_t b, int64_t c, int64_t d) {
+  return (tigon_tensor){t->data, t->dtype, ndim, {a, b, c, d}, {0}};
+}
+
+/* A vector that the legal call does not have. */
+static tigon_tensor spare(tigon_dtype dtype, int64_t extent) {
+  return tigon_tensor_1d(memory + ARENA - 1024, dtype, extent);
+}
+
+/* ---- refusals ---- */
+
+static void test_losses(void **state) {
+  RULE(cross_entropy_fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
+  RULE(cross_entropy_fwd, a->options.reduction = TIGON_REDUCTION_NONE,
+       "out.loss is there, must be absent with options.reduction none");
+  RULE(cross_entropy_fwd,
+       (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss), absent(&a->out.token_loss)),
+       "out.token_loss is absent, must be there with options.reduction none");
+  RULE(cross_entropy_fwd, RESIZE(0, 3, &a->dloss), "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
+  RULE(cross_entropy_fwd, (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss)),
+       "dloss.shape[0] is 1, must be 6 (rows of logits)");
+  RULE(cross_entropy_bwd, (a->options.reduction = TIGON_REDUCTION_NONE, a->dloss = shaped(&a->dloss, 2, 3, 2, 0, 0)),
+       "dloss.shape[0] is 3, must be 2 (logits.shape[0])");
+  RULE(cross_entropy_fwd,
+       (((int32_t *)a->labels.data)[1] = -1, a->options.has_ignore_index = 1, a->options.ignore_index = -100),
+       "labels[1] is -1, must be 0 to 36 (logits.shape[2] - 1) or ignore_index");
+#define FUSED(entry, change, sentence) \
+  RULE_OF(INVALID, "fused_linear_cross_entropy_" #entry, fused_linear_cross_entropy, change, sentence)
+  FUSED(fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
+  FUSED(bwd, a->out.lse = spare(TIGON_F32, 6), "out.lse is there, must be absent");
+  FUSED(bwd, a->out.correct = spare(TIGON_I64, 1), "out.correct is there, must be absent");
+}
+
+static void test_matrices(void **state) {
+  RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
+  RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
+  RULE(attention_fwd, RESIZE(3, 0, &a->q, &a->k, &a->v, &a->o), "q.shape[3] is 0, must be >= 1");
+  RULE(attention_fwd, (RESIZE(2, 3, &a->q, &a->o), RESIZE(1, 3, &a->lse)),
+       "q.shape[2] is 3, must be a multiple of 2 (k.shape[2])");
+  RULE(attention_bwd, RESIZE(2, 0, &a->k, &a->v, &a->dk, &a->dv),
+       "q.shape[2] is 4, must be a multiple of 0 (k.shape[2])");
+}
+
+#define ROPE(change, sentence)                          \
+  RULE_OF(INVALID, "rope_fwd", rope, change, sentence); \
+  RULE_OF(INVALID, "rope_bwd", rope, change, sentence)
+static void test_rope(void **state) {
+  ROPE(absent(&a->k), "k is absent, must be given with k_out");
+  ROPE(absent(&a->k_out), "k_out is absent, must be given with k");
+  ROPE(a->cos = shaped(&a->cos, 1, 7, 0, 0, 0), "cos.ndim is 1, must be 2 or 3");
+  ROPE(a->cos.shape[1] = 4, "cos.shape[1] is 4, must be 3 or 6 (rotary_dim)");
+  ROPE(a->sin.shape[0] = 4, "sin.shape[0] is 4, must be 7 (cos.shape[0])");
+  ROPE(a->cos.strides[0] = 16, "sin.strides[0] is 6, must be 16 (cos.strides[0])");
+  ROPE(a->cos = shaped(&a->cos, 3, 3, 7, 6, 0), "cos.shape[0] is 3, must be 2 (q.shape[0])");
+  ROPE((absent(&a->positions), RESIZE(0, 2, &a->cos, &a->sin)), "cos.shape[0] is 2, must be 3 or more (q.shape[1])");
+  ROPE(a->positions.shape[0] = 3, "positions.shape[0] is 3, must be 2 (q.shape[0])");
+  ROPE(RESIZE(1, 2, &a->positions), "positions.shape[1] is 2, must be 3 (q.shape[1])");
+  ROPE(a->rotary_dim = 3, "rotary_dim is 3, must be even and 2 to 6 (q.shape[3])");
+  ROPE(a->rotary_dim = 10, "rotary_dim is 10, must be even and 2 to 6 (q.shape[3])");
+  ROPE(a->rotary_dim = -2, "rotary_dim is -2, must be even and 2 to 6 (q.shape[3])");
+  ROPE(((int32_t *)a->positions.data)[4] = 7, "positions[4] is 7, must be 0 to 6 (cos.shape[0] - 1)");
+  ROPE(((int32_t *)a->positions.data)[4] = -1, "positions[4] is -1, must be 0 to 6 (cos.shape[0] - 1)");
+}
+
+static void test_rows(void **state) {
+  RULE(embedding_bwd, (a->has_padding_idx = 1, a->padding_idx = 37),
+       "padding_idx is 37, must be 0 to 36 (dtable.shape[0] - 1)");
+  RULE(embedding_bwd, (a->has_padding_idx = 1, a->padding_idx = -1),
+       "padding_idx is -1, must be 0 to 36 (dtable.shape[0] - 1)");
+  RULE(group_norm_fwd, a->x = a->y = shaped(&a->x, 1, 36, 0, 0, 0), "x.ndim is 1, must be 2 or more");
+  RULE(group_norm_fwd, a->x.strides[2] = 4, "x.strides[2] is 4, must be 3 (a contiguous run)");
+  RULE(softmax_fwd, RESIZE(0, 2, &a->mask), "mask.shape[0] is 2, must be 3 (x.shape[1])");
+  RULE(softmax_fwd, a->mask = shaped(&a->mask, 1, 4, 0, 0, 0), "mask.shape[0] is 4, must be 75 (x.shape[2])");
+  RULE(softmax_fwd, a->mask = shaped(&a->mask, 4, 1, 1, 3, 75), "mask.ndim is 4, must be 3 (x.ndim)");
+  RULE(softmax_fwd, a->mask = shaped(&a->mask, 3, 1, 3, 75, 0), "mask.shape[0] is 1, must be 2 (x.shape[0])");
+#define ONE_ROW a->x = shaped(&a->x, 1, 75, 0, 0, 0), a->y = shaped(&a->y, 1, 75, 0, 0, 0)
+  RULE(softmax_fwd, (ONE_ROW, RESIZE(0, 2, &a->mask)), "mask.shape[0] is 2, must be 1 (x has one row)");
+  RULE(softmax_fwd, (ONE_ROW, a->mask = shaped(&a->mask, 2, 1, 8, 0, 0)),
+       "mask.shape[1] is 8, must be 75 (x.shape[0])");
+}
+
+static void test_modulation(void **state) {
+#define SCALE(ndim, p, q, r, s, sentence)                                                            \
+  RULE(modulated_rms_norm_fwd, a->scale = a->shift = shaped(&a->scale, ndim, p, q, r, s), sentence); \
+  RULE(modulated_rms_norm_bwd,                                                                       \
+       (absent(&a->dscale), absent(&a->dshift), a->scale = shaped(&a->scale, ndim, p, q, r, s)), sentence)
+#define MATRIX(t) t = shaped(&t, 2, 6, 75, 0, 0)
+#define NO_DIVISOR(groups)                                                                                 \
+  RULE(modulated_rms_norm_fwd, (MATRIX(a->x), MATRIX(a->y), RESIZE(0, groups, &a->scale, &a->shift)),      \
+       "scale has " #groups " rows, must have a number that divides 6 (rows)");                            \
+  RULE(modulated_rms_norm_bwd,                                                                             \
+       (MATRIX(a->dy), MATRIX(a->x), MATRIX(a->dx), RESIZE(0, groups, &a->scale, &a->dscale, &a->dshift)), \
+       "scale has " #groups " rows, must have a number that divides 6 (rows)")
+  NO_DIVISOR(0);
+  NO_DIVISOR(4);
+  SCALE(2, 3, 75, 0, 0, "scale.shape[0] is 3, must be 1 or a product of the first dimensions of x");
+  SCALE(3, 1, 3, 75, 0, "scale.shape[1] is 3, must be 1 (as the dimension before it)");
+  SCALE(3, 2, 2, 75, 0, "scale.shape[1] is 2, must be 3 (x.shape[1]) or 1");
+  SCALE(4, 2, 1, 1, 75, "scale.ndim is 4, must be 3 (x.ndim) or less");
+}
+
+/* Overlaps across entries of a list. */
+static void test_list(void **state) {
+#define PARAM(i) ((tigon_adamw_param *)(void *)c.elements)[i]
+#define STEP(change, sentence) \
+  RULE_OF(ALIAS, "adamw_step", adamw_step, (a->eps = 1, change), sentence ", must be apart")
+  STEP(PARAM(1).param = PARAM(0).param, "params[0].param overlaps params[1].param");
+  STEP(PARAM(0).exp_avg_sq.data = (float *)PARAM(1).exp_avg.data + 1,
+       "params[0].exp_avg_sq overlaps params[1].exp_avg");
+  STEP(PARAM(0).master.data = PARAM(1).grad.data, "params[0].master overlaps params[1].grad");
+}
+
+/* ---- workspaces ---- */
+
+/* A call that needs none is made without one. */
+static size_t bytes_of(tigon_context *context, call *c) {
+  size_t bytes = 5;
+  if (call_query(c, context, &bytes) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+  call_set_workspace(c, NULL, 0);
+  if (bytes == 0) assert_int_equal(call_run(c, context), TIGON_OK);
+  return bytes;
+}
+
+/* *bytes: what the call of `name` with all outputs needs after the change. */
+#define BYTES(bytes, type, name, change)            \
+  do {                                              \
+    call c;                                         \
+    call_choices how = choices(type);               \
+    tigon_##name##_args *a = make(&c, #name, &how); \
+    (void)(change);                                 \
+    *(bytes) = bytes_of(*state, &c);                \
+  } while (0)
+
+/* Sums over rows need a workspace, as much for one as for two, and nothing else does. */
+static void test_workspace_of_norms(void **state) {
+  size_t all, one, none;
+  BYTES(&all, TIGON_F32, rms_norm_bwd, a);
+  BYTES(&none, TIGON_F32, rms_norm_bwd, absent(&a->dw));
+  assert_true(all > 0 && none == 0);
+  BYTES(&none, TIGON_F32, fused_add_rms_norm_bwd, absent(&a->dw));
+  assert_true(none == 0);
+  BYTES(&all, TIGON_F32, layer_norm_bwd, a);
+  BYTES(&one, TIGON_F32, layer_norm_bwd, absent(&a->dw));
+  BYTES(&none, TIGON_F32, layer_norm_bwd, (absent(&a->dw), absent(&a->db)));
+  assert_true(all > 0 && one == all && none == 0);
+  BYTES(&none, TIGON_F32, modulated_rms_norm_bwd, (absent(&a->dw), absent(&a->dscale), absent(&a->dshift)));
+  assert_true(none == 0);
+}
+
+static void test_workspace(void **state) {
+  size_t bytes, fewer;
+  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, a);
+  assert_int_equal(bytes, 64);
+  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, absent(&a->out.token_loss));
+  assert_int_equal(bytes, 128);
+  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, (absent(&a->out.token_loss), absent(&a->out.argmax)));
+  assert_int_equal(bytes, 192); /* out.correct still asks for argmax */
+  BYTES(&bytes, TIGON_F32, cross_entropy_bwd, a);
+  assert_int_equal(bytes, 64);
+  enum { LSE = 2 * 4 * 3, DQ = LSE * 6 };
+  BYTES(&bytes, TIGON_F32, attention_bwd, a);
+  assert_int_equal(bytes, 128); /* delta: LSE floats, rounded up */
+  BYTES(&bytes, TIGON_BF16, attention_bwd, a);
+  assert_int_equal(bytes, 128 + DQ * sizeof(float)); /* and sums of dq */
+  const call_choices how = choices(TIGON_F32);
+  call c;
+  make(&c, "fused_linear_cross_entropy_fwd", &how);
+  assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, &fewer, &bytes), TIGON_OK);
+  assert_true(fewer <= bytes);
+  assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, NULL, NULL), TIGON_OK);
+}
+
+/* Strides of 0 reach nowhere, but what lies in a workspace would. */
+static void test_huge_workspace(void **state) {
+  const int64_t rows = INT64_MAX / 15, many = INT64_C(1) << 61;
+  size_t bytes = 5;
+  const tigon_cross_entropy_fwd_args loss = {.logits = {NULL, TIGON_F32, 2, {rows, 8}, {0, 1}},
+                                             .labels = tigon_tensor_1d(NULL, TIGON_I32, rows),
+                                             .out = {.loss = tigon_tensor_1d(memory, TIGON_F32, 1)}};
+  api_expect(*state, tigon_cross_entropy_fwd_workspace(*state, &loss, &bytes), TIGON_ERROR_INVALID,
+             "cross_entropy_fwd: logits has more rows than a workspace can hold numbers for");
+  const tigon_tensor q = {NULL, TIGON_F32, 4, {1, many, 1, 1}, {0, 0, 0, 1}};
+  const tigon_tensor k = tigon_tensor_4d(NULL, TIGON_F32, 1, 1, 1, 1),
+                     lse = tigon_tensor_3d(NULL, TIGON_F32, 1, 1, many);
+  const tigon_attention_bwd_args heads = {
+      .q = q, .o = q, .d_o = q, .dq = q, .k = k, .v = k, .dk = k, .dv = k, .lse = lse};
+  assert_int_equal(tigon_attention_bwd_workspace(*state, &heads, &bytes), TIGON_ERROR_INVALID);
+  assert_int_equal(bytes, 5);
+}
+
+/* ---- indices out of range, with a flag ---- */
+
+/* What the last row of an output then holds. */
+static const struct {
+  const char *name;
+  float value;
+} ignored[] = {{"q_out", NAN},     {"k_out", NAN},     {"y", 0},       {"out.token_loss", 0}, {"out.z_loss", 0},
+               {"out.entropy", 0}, {"out.argmax", -1}, {"dlogits", 0}, {"dhidden", 0}};
+
+static void expect_ignored(call *c) {
+  for (size_t k = 0; k < sizeof ignored / sizeof *ignored; ++k) {
+    const tigon_field *field = field_named(c->schema, ignored[k].name, strlen(ignored[k].name));
+    const tigon_tensor *x = field ? call_tensor(c, field, 0) : NULL;
+    if (!x || !x->data) continue;
+    int64_t row = count_of(x), rows = 6;
+    for (int64_t i = row - row / rows; i < row; ++i) {
+      const char *at = element_of(x, i);
+      const float is =
+          x->dtype == TIGON_I64 ? (float)*(const int64_t *)(const void *)at : *(const float *)(const void *)at;
+      if (is != ignored[k].value && !(isnan(is) && isnan(ignored[k].value)))
+        fail_msg("%s: %s[%d] is %g", c->schema->name, field->name, (int)i, (double)is);
+    }
+  }
+}
+
+/* Only losses have an index that is ignored. */
+static bool ignore(call *c, int64_t index) {
+  const tigon_field *has = field_named(c->schema, "options.has_ignore_index", 24);
+  const tigon_field *field = field_named(c->schema, "options.ignore_index", 20);
+  if (!has) return false;
+  *(int *)call_field(c, has, 0) = 1;
+  *(int64_t *)call_field(c, field, 0) = index;
+  return true;
+}
+
+/* A legal call leaves the flag alone. Any index out of range raises it and counts as little as one that is ignored: the bits
+ * are the same. */
+static void try_flag(tigon_context *context, int entry, const tigon_field *index, const tigon_field *flag, bool wide) {
+  static char first[ARENA];
+  const tigon_schema *schema = tigon_schema_at(entry);
+  call_choices how = choices(TIGON_F32);
+  how.wide = (uint64_t)wide << (index - schema->fields);
+  const int64_t wild[] = {how.extents[(int)index->below], -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
+  for (int i = -1; i < (wide ? 7 : 5); ++i) {
+    call c;
+    make(&c, schema->name, &how);
+    const tigon_tensor *x = call_tensor(&c, index, 0);
+    char *const last = element_of(x, count_of(x) - 1);
+    int32_t *const raised = call_tensor(&c, flag, 0)->data;
+    const bool left_alone = i < 0 || (wild[i] == -100 && ignore(&c, -100));
+    *raised = 7;
+    if (i >= 0) memcpy(last, &wild[i], (size_t)size_of(x));
+    if (call_run(&c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+    assert_int_equal(*raised, left_alone ? 7 : 1);
+    if (i < 0) continue;
+    expect_ignored(&c);
+    memset(last, 0, (size_t)size_of(x));
+    *raised = 0;
+    if (i == 0) memcpy(first, memory, ARENA);
+    assert_memory_equal(memory, first, ARENA);
+  }
+}
+
+static void test_flags(void **state) {
+  const tigon_schema *schema;
+  int found = 0;
+  for (int entry = 0; (schema = tigon_schema_at(entry)); ++entry) {
+    const tigon_field *index = NULL, *flag = NULL;
+    for (int i = 0; i < schema->count; ++i) {
+      if (schema->fields[i].below) index = &schema->fields[i];
+      if (schema->fields[i].dtypes == 1u << TIGON_I32) flag = &schema->fields[i];
+    }
+    assert_true(!index == !flag);
+    if (!index) continue;
+    ++found;
+    try_flag(*state, entry, index, flag, false);
+    try_flag(*state, entry, index, flag, true);
+  }
+  assert_true(found >= 8);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),         cmocka_unit_test(test_matrices),
+                                     cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
+                                     cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
+                                     cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
+                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_flags)};
+  return cmocka_run_group_tests(tests, api_setup, api_teardown);
+}

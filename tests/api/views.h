@@ -1,0 +1,75 @@
+/* What programs over all descriptions share: the tensors of a call, one after the other, and their elements. */
+#ifndef TIGON_TEST_VIEWS_H
+#define TIGON_TEST_VIEWS_H
+
+#include "api.h"
+#include "calls.h"
+#include "core/half.h"
+
+/* The k-th tensor of a call, in the order of its fields and of a list's elements; NULL past the last one. */
+static inline tigon_tensor *tensor_at(call *c, int k, const tigon_field **field) {
+  for (int i = 0; i < c->schema->count; ++i) {
+    *field = &c->schema->fields[i];
+    if ((*field)->kind != TIGON_FIELD_TENSOR) continue;
+    if (k < call_values(*field)) return call_tensor(c, *field, k);
+    k -= call_values(*field);
+  }
+  return NULL;
+}
+
+/* Choices with extents that go together; '&' without a letter is 1. */
+static inline call_choices usual(tigon_dtype dtype, int leading) {
+  static const char letters[] = "abstpkhdgncv";
+  static const int64_t extents[] = {2, 2, 2, 3, 7, 2, 4, 6, 3, 6, 75, 37};
+  call_choices how = {.dtype = dtype, .leading = leading, .extents = {1}};
+  for (int i = 0; letters[i]; ++i) how.extents[(int)letters[i]] = extents[i];
+  return how;
+}
+
+static inline const tigon_field *field_named(const tigon_schema *schema, const char *name, size_t length) {
+  for (int i = 0; i < schema->count; ++i)
+    if (strlen(schema->fields[i].name) == length && strncmp(schema->fields[i].name, name, length) == 0)
+      return &schema->fields[i];
+  return NULL;
+}
+
+/* Elements; 0 where the tensor is absent. */
+static inline int64_t count_of(const tigon_tensor *t) {
+  int64_t count = t->ndim > 0;
+  for (int d = 0; d < t->ndim; ++d) count *= t->shape[d];
+  return count;
+}
+static inline int64_t size_of(const tigon_tensor *t) {
+  return t->dtype == TIGON_I64 ? 8 : t->dtype == TIGON_F32 || t->dtype == TIGON_I32 ? 4 : 2;
+}
+
+/* The i-th element in row-major order. */
+static inline char *element_of(const tigon_tensor *t, int64_t i) {
+  int64_t at = 0;
+  for (int d = t->ndim - 1; d >= 0; --d) at += i % t->shape[d] * t->strides[d], i /= t->shape[d];
+  return (char *)t->data + at * size_of(t);
+}
+
+/* Equal but for rounding. */
+static inline bool is_close(const tigon_tensor *a, const tigon_tensor *b, int64_t i) {
+  const bool index = a->dtype == TIGON_I32 || a->dtype == TIGON_I64;
+  const char *at = element_of(a, i), *other = element_of(b, i);
+  const double x = index ? (double)tigon_load_index(at, 0, a->dtype) : tigon_load_f64(at, 0, a->dtype);
+  const double y = index ? (double)tigon_load_index(other, 0, b->dtype) : tigon_load_f64(other, 0, b->dtype);
+  return x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= 0.01 * fabs(y);
+}
+
+/* Numbers in [-1, 1) as f32 and as bf16, small ones as f16. */
+static inline void fill_numbers(char *memory, size_t bytes) {
+  uint32_t state = 7;
+  for (size_t i = 0; i < bytes; i += 4) {
+    state = state * 1664525u + 1013904223u;
+    const float value = (float)(state >> 8) * 0x1p-23f - 1;
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    word = (word >> 16) * 0x10001u;
+    memcpy(memory + i, &word, 4);
+  }
+}
+
+#endif
