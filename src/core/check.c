@@ -128,8 +128,7 @@ static bool same_view(const tigon_tensor *a, const tigon_tensor *b) {
   return true;
 }
 
-/* Is `name` a word of `list`? */
-static bool listed(const char *list, const char *name) {
+bool tigon_is_listed(const char *list, const char *name) {
   const size_t length = strlen(name);
   for (const char *at = list; at && (at = strstr(at, name)); at += length)
     if ((at == list || at[-1] == ' ') && (at[length] == 0 || at[length] == ' ')) return true;
@@ -139,7 +138,7 @@ static bool listed(const char *list, const char *name) {
 /* Memory ranges of the two meet. */
 static tigon_status check_pair(tigon_context *context, const tigon_extent *out, const tigon_extent *other) {
   const tigon_field *field = out->field;
-  const bool in_place = listed(field->in_place, other->field->name);
+  const bool in_place = tigon_is_listed(field->in_place, other->field->name);
   if ((in_place && same_view(out->tensor, other->tensor)) || !tigon_overlap(out->tensor, other->tensor))
     return TIGON_OK;
   char other_name[TIGON_NAME];
