@@ -132,8 +132,7 @@ static bool same_view(const tigon_tensor *a, const tigon_tensor *b) {
   return true;
 }
 
-/* Is `name` a word of `list`? */
-static bool listed(const char *list, const char *name) {
+bool tigon_is_listed(const char *list, const char *name) {
   const size_t length = strlen(name);
   for (const char *at = list; at && (at = strstr(at, name)); at += length)
     if ((at == list || at[-1] == ' ') && (at[length] == 0 || at[length] == ' ')) return true;
@@ -143,7 +142,7 @@ static bool listed(const char *list, const char *name) {
 /* Memory ranges of the two meet. */
 static tigon_status check_pair(tigon_context *context, const tigon_extent *out, const tigon_extent *other) {
   const tigon_field *field = out->field;
-  const bool in_place = listed(field->in_place, other->field->name);
+  const bool in_place = tigon_is_listed(field->in_place, other->field->name);
   if ((in_place && same_view(out->tensor, other->tensor)) || !tigon_overlap(out->tensor, other->tensor))
     return TIGON_OK;
   char other_name[TIGON_NAME];
@@ -154,7 +153,7 @@ static tigon_status check_pair(tigon_context *context, const tigon_extent *out, 
 
 tigon_status tigon_check_tensors(tigon_context *context, char *args, char *element, bool shape_only) {
   const tigon_schema *schema = context->checked;
-  tigon_extent *at = context->extents;
+  tigon_extent *at = context->memory.of;
   int used = 0;
   for (int i = 0; i < schema->count; ++i) {
     const tigon_field *field = &schema->fields[i];
@@ -164,7 +163,7 @@ tigon_status tigon_check_tensors(tigon_context *context, char *args, char *eleme
     TIGON_TRY(check_one(context, field, (tigon_tensor *)(void *)(base + field->offset), shape_only, &at[used]));
     used += at[used].field != NULL;
   }
-  context->extent_count = used;
+  context->memory.count = used;
   if (shape_only) return TIGON_OK;
   for (int i = 0; i < used; ++i) {
     const tigon_field *field = at[i].field;
@@ -230,11 +229,15 @@ tigon_status tigon_check_workspace(tigon_context *context, const void *workspace
   if (bytes < needed) return FAIL(WORKSPACE, "workspace_bytes is %zu, must be %zu or more", bytes, needed);
   const uintptr_t low = (uintptr_t)workspace, high = bytes < UINTPTR_MAX - low ? low + bytes : UINTPTR_MAX;
   if (low % 64) return FAIL(WORKSPACE, "%s is not aligned to 64 bytes", "workspace");
-  for (int i = 0; i < context->extent_count; ++i) {
-    const tigon_extent *t = &context->extents[i];
+  tigon_memory *memory = &context->memory;
+  for (int i = 0; i < memory->count; ++i) {
+    const tigon_extent *t = &memory->of[i];
     const tigon_field *field = t->field;
     if (low < t->high && t->low < high) return FAIL(ALIAS, "workspace overlaps %s, must be apart", NAME);
   }
+  static const tigon_field workspace_field = {
+      .name = "workspace", .kind = TIGON_FIELD_WORKSPACE, .flags = TIGON_FIELD_OUT};
+  memory->of[memory->count++] = (tigon_extent){.field = &workspace_field, .low = low, .high = high};
   return TIGON_OK;
 }
 

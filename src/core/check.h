@@ -27,6 +27,9 @@ tigon_status tigon_check_workspace(tigon_context *context, const void *workspace
 /* The query's own argument; `schema` is the entry's that it is of. */
 tigon_status tigon_check_query(tigon_context *context, const tigon_schema *schema, const size_t *bytes);
 
+/* Is `name` a word of `list`, which may be NULL? */
+bool tigon_is_listed(const char *list, const char *name);
+
 /* ---- how src/core/entry.c uses src/core/check.c ---- */
 
 enum { TIGON_NAME = 64, TIGON_RESERVED = 4 };

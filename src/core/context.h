@@ -2,19 +2,7 @@
 #ifndef TIGON_CORE_CONTEXT_H
 #define TIGON_CORE_CONTEXT_H
 
-#include <tigon/schema.h>
-
 #include "backend.h"
-
-enum { TIGON_MAX_ARGS = 20 };
-
-/* Where a tensor of the call lies: [low, high). */
-typedef struct tigon_extent {
-  const tigon_field *field; /* its description */
-  const tigon_tensor *tensor;
-  uintptr_t low, high;
-  bool dense; /* its elements lie end to end */
-} tigon_extent;
 
 struct tigon_context {
   tigon_queue queue;
@@ -23,11 +11,10 @@ struct tigon_context {
   tigon_queue *host;             /* which those run on */
   const tigon_device *device;
   const char *last_variant;
-  const tigon_schema *checked;          /* the call at work */
-  bool shape_only;                      /* it is a query, which looks at no data */
-  int64_t element;                      /* of its list, for sentences */
-  tigon_extent extents[TIGON_MAX_ARGS]; /* of the arguments checked last, for tigon_check_workspace() */
-  int extent_count;
+  const tigon_schema *checked; /* the call at work */
+  bool shape_only;             /* it is a query, which looks at no data */
+  int64_t element;             /* of its list, for sentences */
+  tigon_memory memory;         /* of the arguments checked last */
   char error[512];
 };
 
