@@ -9,6 +9,7 @@
 #define TIGON_BACKEND_H
 
 #include <stdio.h>
+#include <tigon/schema.h>
 
 #include "problem.h"
 
@@ -36,14 +37,31 @@ typedef struct tigon_launch {
   int64_t slabs;        /* sums over ranges of rows that a later launch adds up */
 } tigon_launch;
 
+enum { TIGON_MAX_ARGS = 24 };
+
+/* The memory of a tensor, or of the workspace: [low, high). */
+typedef struct tigon_extent {
+  const tigon_field *field; /* its description */
+  const tigon_tensor *tensor;
+  uintptr_t low, high;
+  bool dense; /* its elements lie end to end */
+} tigon_extent;
+
+/* The memory of a call, as the front checked it: all that its launches may touch besides the device's own. */
+typedef struct tigon_memory {
+  int count;
+  tigon_extent of[TIGON_MAX_ARGS];
+} tigon_memory;
+
 /* An open device and stream: what a slot needs besides its problem. */
 typedef struct tigon_queue {
   const tigon_backend *backend;
-  void *state;         /* the backend's own */
-  void *stream;        /* the caller's */
-  int threads;         /* CPU threads a call may use, >= 1 */
-  int32_t *error_flag; /* device memory of the context, for ops whose caller gave no `error` */
-  const char *reason;  /* why the launch that just failed did, one sentence; NULL: it has no more to say */
+  void *state;                /* the backend's own */
+  void *stream;               /* the caller's */
+  int threads;                /* CPU threads a call may use, >= 1 */
+  const tigon_memory *memory; /* of the call at work, or of the last element of its list */
+  int32_t *error_flag;        /* device memory of the context, for ops whose caller gave no `error` */
+  const char *reason;         /* why the launch that just failed did, one sentence; NULL: it has no more to say */
   /* NULL, or: launchers tell it what they would launch, and launch nothing. Memory of the call is never touched, and
    * tigon_alloc() gives addresses without any. */
   void (*record)(void *to, const tigon_launch *launch);

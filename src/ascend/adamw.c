@@ -4,6 +4,7 @@
 #include "ascend/kernel/adamw.h"
 
 #include "ascend/ascend.h"
+#include "core/schema.h"
 
 static int64_t elements(const tigon_tensor *t) {
   int64_t count = 1;
@@ -31,18 +32,6 @@ static tigon_status plan_list(tigon_queue *queue, const char *entry, tigon_dtype
 
 /* ---- step ---- */
 
-static void step_uses(tigon_queue *queue, const adamw_step_arguments *a) {
-  for (int64_t i = 0; i < a->list.tensors; ++i) {
-    const adamw_tensor *t = &a->list.of[i];
-    ascend_uses(queue, "param", t->param, t->count, (tigon_dtype)t->dtype, SIM_READS | SIM_WRITES);
-    ascend_uses(queue, "master", t->master, t->count, TIGON_F32, SIM_READS | SIM_WRITES);
-    ascend_uses(queue, "grad", t->grad, t->count, (tigon_dtype)t->grad_dtype, SIM_READS);
-    ascend_uses(queue, "exp_avg", t->exp_avg, t->count, TIGON_F32, SIM_READS | SIM_WRITES);
-    ascend_uses(queue, "exp_avg_sq", t->exp_avg_sq, t->count, TIGON_F32, SIM_READS | SIM_WRITES);
-  }
-  ascend_uses(queue, "clip_factor", a->clip_factor, 1, TIGON_F32, SIM_READS | SIM_SHARED);
-}
-
 tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_problem *p) {
   const tigon_device_desc *device = &ascend_of(queue)->soc->device;
   adamw_step_arguments a = {.clip_factor = (gm_ptr)p->clip_factor,
@@ -63,6 +52,7 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
     for (; i < p->count && a.list.tensors < ADAMW_TENSORS; ++i) {
       const tigon_adamw_param *t = &p->params[i];
       if (elements(&t->param) == 0) continue;
+      ascend_uses_element(queue, &tigon_adamw_step_schema, t);
       a.list.of[a.list.tensors++] = (adamw_tensor){.param = t->param.data,
                                                    .master = t->master.data,
                                                    .grad = t->grad.data,
@@ -75,7 +65,6 @@ tigon_status ascend_adamw_step(tigon_queue *queue, const tigon_adamw_step_proble
     }
     if (a.list.tensors == 0) continue;
     cut(&a.list, "step", device);
-    step_uses(queue, &a);
     status = ascend_launch(queue, "adamw_step", adamw_step, &a, least(a.list.tiles, device->cores));
   }
   return status;
@@ -96,14 +85,13 @@ tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_proble
       const tigon_tensor *t = &p->grads[i];
       if (elements(t) == 0) continue;
       a.list.of[a.list.tensors++] = (adamw_tensor){.grad = t->data, .count = elements(t), .grad_dtype = t->dtype};
-      ascend_uses(queue, "grad", t->data, elements(t), t->dtype, SIM_READS);
+      ascend_uses_element(queue, &tigon_adamw_clip_schema, t);
     }
     if (a.list.tensors == 0) continue;
     cut(&a.list, "clip", device);
     a.add = blocks > 0;
     /* Each launch has as many blocks, so that each finds what its forerunner left. */
     if (blocks == 0) blocks = i < p->count ? device->cores : least(a.list.tiles, device->cores);
-    ascend_uses(queue, "partials", p->partials, blocks * ADAMW_PARTIAL, TIGON_F32, SIM_READS | SIM_WRITES);
     status = ascend_launch(queue, "adamw_squares", adamw_squares, &a, blocks);
     if (status != TIGON_OK) return status;
   }
@@ -112,8 +100,5 @@ tigon_status ascend_adamw_clip(tigon_queue *queue, const tigon_adamw_clip_proble
                                      .factor = (gm_ptr)p->factor,
                                      .count = blocks,
                                      .max_norm = (float)p->max_norm};
-  ascend_uses(queue, "partials", p->partials, blocks * ADAMW_PARTIAL, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "norm", p->norm, 1, TIGON_F32, SIM_WRITES);
-  ascend_uses(queue, "factor", p->factor, 1, TIGON_F32, SIM_WRITES);
   return ascend_launch(queue, "adamw_norm", adamw_norm, &norm, 1);
 }

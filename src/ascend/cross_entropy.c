@@ -14,27 +14,11 @@ static label_rule rule_of(const tigon_cross_entropy_problem *p) {
   return (label_rule){p->label_dtype, tigon_cross_entropy_vocab(p), p->has_ignore_index, p->ignore_index};
 }
 
-static tigon_status totals(tigon_queue *queue, const tigon_cross_entropy_problem *p,
-                           const cross_entropy_totals_arguments *a, int64_t *blocks) {
+static tigon_status totals(tigon_queue *queue, const cross_entropy_totals_arguments *a, int64_t *blocks) {
   const int64_t cores = least(ascend_of(queue)->soc->device.cores, MOST_BLOCKS);
   *blocks = least(cores, (a->count + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK);
   if (*blocks == 0) return TIGON_OK;
-  ascend_uses(queue, "values", a->values, a->count, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "labels", a->labels, a->count, p->label_dtype, SIM_READS);
-  ascend_uses(queue, "argmax", a->argmax, a->count, TIGON_I64, SIM_READS);
-  ascend_uses(queue, "weight", a->weight, a->rule.vocab, TIGON_F32, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "totals", a->totals, *blocks * TOTAL_WORDS, TIGON_F32, SIM_WRITES);
   return ascend_launch(queue, "cross_entropy_totals", cross_entropy_totals, a, *blocks);
-}
-
-static tigon_status join(tigon_queue *queue, const cross_entropy_join_arguments *a) {
-  ascend_uses(queue, "totals", a->totals, a->blocks * TOTAL_WORDS, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "inverse", a->scale, 1, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "inverse", a->inverse, 1, TIGON_F32, SIM_WRITES);
-  ascend_uses(queue, "loss", a->loss, 1, TIGON_F32, SIM_WRITES);
-  ascend_uses(queue, "correct", a->correct, 1, TIGON_I64, SIM_WRITES);
-  ascend_uses(queue, "error", a->error, 1, TIGON_I32, SIM_WRITES);
-  return ascend_launch(queue, "cross_entropy_join", cross_entropy_join, a, 1);
 }
 
 /* The denominator, and the error flag. Without a mean nothing else asks for it. */
@@ -43,13 +27,14 @@ static tigon_status count(tigon_queue *queue, const tigon_cross_entropy_problem 
   if (!mean && !p->error_flag) return TIGON_OK;
   const cross_entropy_totals_arguments a = {.labels = (gm_ptr)p->labels,
                                             .weight = mean ? (gm_ptr)p->weight : NULL,
-                                            .totals = (gm_ptr)ascend_of(queue)->scratch,
+                                            .totals = (gm_ptr)ascend_scratch(queue, TOTALS),
                                             .count = p->space.rows,
                                             .rule = rule_of(p)};
   cross_entropy_join_arguments joined = {
       .totals = a.totals, .inverse = (gm_ptr)p->inverse, .error = (gm_ptr)p->error_flag, .mean = mean};
-  const tigon_status status = totals(queue, p, &a, &joined.blocks);
-  return status == TIGON_OK ? join(queue, &joined) : status;
+  const tigon_status status = totals(queue, &a, &joined.blocks);
+  if (status != TIGON_OK) return status;
+  return ascend_launch(queue, "cross_entropy_join", cross_entropy_join, &joined, 1);
 }
 
 static tigon_status reduce(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
@@ -57,15 +42,16 @@ static tigon_status reduce(tigon_queue *queue, const tigon_cross_entropy_problem
   const cross_entropy_totals_arguments a = {.values = (gm_ptr)p->token_loss,
                                             .labels = (gm_ptr)p->labels,
                                             .argmax = p->correct ? (gm_ptr)p->argmax : NULL,
-                                            .totals = (gm_ptr)ascend_of(queue)->scratch,
+                                            .totals = (gm_ptr)ascend_scratch(queue, TOTALS),
                                             .count = p->space.rows,
                                             .rule = rule_of(p)};
   cross_entropy_join_arguments joined = {.totals = a.totals,
                                          .scale = p->reduction == TIGON_REDUCTION_MEAN ? (gm_ptr)p->inverse : NULL,
                                          .loss = (gm_ptr)p->loss,
                                          .correct = (gm_ptr)p->correct};
-  const tigon_status status = totals(queue, p, &a, &joined.blocks);
-  return status == TIGON_OK ? join(queue, &joined) : status;
+  const tigon_status status = totals(queue, &a, &joined.blocks);
+  if (status != TIGON_OK) return status;
+  return ascend_launch(queue, "cross_entropy_join", cross_entropy_join, &joined, 1);
 }
 
 /* ---- the rows ---- */
@@ -133,25 +119,6 @@ static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, con
   };
 }
 
-static void rows_use(tigon_queue *queue, const tigon_cross_entropy_problem *p, const cross_entropy_arguments *a,
-                     int64_t partials) {
-  const int64_t rows = p->space.rows, vocab = a->rule.vocab;
-  ascend_uses_rows(queue, "logits", &p->space, &p->logits, p->cols, p->dtype, SIM_READS);
-  ascend_uses_rows(queue, "dlogits", &p->space, &p->dlogits, p->cols, p->dtype, SIM_WRITES);
-  ascend_uses(queue, "labels", p->labels, rows, p->label_dtype, SIM_READS);
-  ascend_uses(queue, "weight", p->weight, vocab, TIGON_F32, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "token_scale", p->token_scale, rows, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "dloss", p->dloss, a->dloss_rows ? rows : 1, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "inverse", a->inverse, 1, TIGON_F32, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "lse", p->lse, rows, TIGON_F32, a->forward ? SIM_WRITES : SIM_READS);
-  ascend_uses(queue, "token_loss", p->token_loss, rows, TIGON_F32, SIM_WRITES);
-  ascend_uses(queue, "z_loss", p->z_loss, rows, TIGON_F32, SIM_WRITES);
-  ascend_uses(queue, "entropy", p->entropy, rows, TIGON_F32, SIM_WRITES);
-  ascend_uses(queue, "argmax", p->argmax, rows, TIGON_I64, SIM_WRITES);
-  ascend_uses(queue, "weight_sums", a->weight_sums, a->weight_blocks * TOTAL_WORDS, TIGON_F32, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "partials", a->partials, partials, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
-}
-
 static tigon_status rows(tigon_queue *queue, const tigon_cross_entropy_problem *p, const tigon_plan *plan,
                          bool forward) {
   if (p->cols > INT32_MAX) {
@@ -174,10 +141,10 @@ static tigon_status rows(tigon_queue *queue, const tigon_cross_entropy_problem *
   }
   if (p->weight && p->label_smoothing != 0) {
     const cross_entropy_totals_arguments sum = {.values = (gm_ptr)p->weight,
-                                                .totals = (gm_ptr)(ascend_of(queue)->scratch + TOTALS),
+                                                .totals = (gm_ptr)(ascend_scratch(queue, 2 * TOTALS) + TOTALS),
                                                 .count = a.rule.vocab,
                                                 .rule = a.rule};
-    const tigon_status status = totals(queue, p, &sum, &a.weight_blocks);
+    const tigon_status status = totals(queue, &sum, &a.weight_blocks);
     if (status != TIGON_OK) return status;
     a.weight_sums = sum.totals;
   }
@@ -188,12 +155,10 @@ static tigon_status rows(tigon_queue *queue, const tigon_cross_entropy_problem *
   if (split) {
     a.partials = (gm_ptr)(scratch + 2 * TOTALS);
     a.parts = PART_SUMS;
-    rows_use(queue, p, &a, partials);
     const tigon_status status = ascend_launch(queue, "cross_entropy_rows", cross_entropy_rows, &a, grid);
     if (status != TIGON_OK) return status;
     a.parts = PART_ROWS;
   }
-  rows_use(queue, p, &a, partials);
   return ascend_launch(queue, "cross_entropy_rows", cross_entropy_rows, &a, grid);
 }
 

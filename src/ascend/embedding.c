@@ -19,16 +19,9 @@ tigon_status ascend_embedding_fwd(tigon_queue *queue, const tigon_embedding_fwd_
                                      .table_pitch = p->table_pitch,
                                      .dtype = p->dtype,
                                      .idx_dtype = p->idx_dtype};
-  const int64_t table = p->vocab > 0 ? (p->vocab - 1) * p->table_pitch + p->cols : 0;
-  ascend_uses(queue, "table", p->table, table, p->dtype, SIM_READS);
-  ascend_uses(queue, "idx", p->idx, p->space.rows, p->idx_dtype, SIM_READS);
-  ascend_uses_rows(queue, "y", &p->space, &p->y, p->cols, p->dtype, SIM_WRITES);
-  ascend_uses(queue, "flags", flags, plan.grid, TIGON_F32, SIM_WRITES);
   status = ascend_launch(queue, "embedding_fwd", embedding_fwd, &a, plan.grid);
   if (status != TIGON_OK || !flags) return status;
   const error_flag_arguments flag = {(gm_ptr)flags, (gm_ptr)p->error_flag, plan.grid};
-  ascend_uses(queue, "flags", flags, plan.grid, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "error", p->error_flag, 1, TIGON_I32, SIM_WRITES);
   return ascend_launch(queue, "error_flag", error_flag, &flag, 1);
 }
 
@@ -65,9 +58,6 @@ tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_
                                      .listed = ascend_of(queue)->soc->device.listed,
                                      .panel = plan.cols_per_tile,
                                      .together = plan.rows_per_tile};
-  ascend_uses_rows(queue, "dy", &p->space, &p->dy, p->cols, p->dtype, SIM_READS);
-  ascend_uses(queue, "idx", p->idx, p->space.rows, p->idx_dtype, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "dtable", p->dtable, p->vocab * p->cols, p->dtable_dtype, SIM_READS | SIM_WRITES);
-  ascend_uses(queue, "error", p->error_flag, 1, TIGON_I32, SIM_WRITES);
+  ascend_shares(queue, "idx", p->idx, p->space.rows, p->idx_dtype);
   return ascend_launch(queue, "embedding_bwd", embedding_bwd, &a, plan.grid);
 }

@@ -36,11 +36,6 @@ static inline tigon_rows ascend_group_rows(const tigon_planes *t, int64_t channe
   return (tigon_rows){t->data, {0, channels * t->channel_pitch, t->batch_pitch}};
 }
 
-/* Elements from a row's first to its last in tensor i. */
-static inline int64_t ascend_groups_extent(const ascend_groups *g, int64_t cols, int i) {
-  return g->kernel.apart ? (g->channels - 1) * g->run_pitch[i] + g->kernel.run : cols;
-}
-
 /* Channels with gaps between them are loaded one by one, so that a tile is a piece of one, and rows are read twice. */
 static inline void ascend_groups_apply(const ascend_groups *g, walk *w, gm_space *space, gm_rows *const *rows,
                                        int count) {

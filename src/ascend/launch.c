@@ -4,6 +4,7 @@
 
 #include "ascend/kernel/column_sums.h"
 #include "ascend/npu.h"
+#include "core/check.h"
 
 void ascend_describe(ascend_device *device) {
   const tigon_device_desc *part = &device->soc->device;
@@ -33,16 +34,50 @@ gm_rows ascend_rows(const tigon_rows *rows) {
   return (gm_rows){rows->data, {rows->pitch[0], rows->pitch[1], rows->pitch[2]}, 1};
 }
 
-void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_rows *rows,
-                      int64_t cols, tigon_dtype dtype, unsigned flags) {
-  if (!rows->data || space->rows == 0) return;
-  ascend_uses(queue, name, rows->data, tigon_row_offset(space, rows, space->rows - 1) + cols, dtype, flags);
+void ascend_shares(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype) {
+  tigon_sim *sim = ascend_of(queue)->sim;
+  const int64_t bytes = count * (int64_t)tigon_dtype_size(dtype);
+  if (sim && !queue->record) tigon_sim_buffer(sim, name, start, bytes, SIM_READS | SIM_SHARED);
 }
 
-void ascend_uses(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype,
-                 unsigned flags) {
+/* A kernel may read back what it wrote. */
+static unsigned flags_of(const tigon_field *field) {
+  return field->flags & TIGON_FIELD_OUT ? SIM_READS | SIM_WRITES : SIM_READS;
+}
+
+void ascend_uses_element(tigon_queue *queue, const tigon_schema *schema, const void *element) {
   tigon_sim *sim = ascend_of(queue)->sim;
-  if (sim && !queue->record) tigon_sim_buffer(sim, name, start, count * (int64_t)tigon_dtype_size(dtype), flags);
+  for (int i = 0; sim && !queue->record && i < schema->count; ++i) {
+    const tigon_field *field = &schema->fields[i];
+    if (!(field->flags & TIGON_FIELD_EACH) || field->kind != TIGON_FIELD_TENSOR) continue;
+    const tigon_tensor *t = (const tigon_tensor *)(const void *)((const char *)element + field->offset);
+    const int64_t bytes = tigon_tensor_count(t) * (int64_t)tigon_dtype_size(t->dtype);
+    tigon_sim_buffer(sim, field->name, t->data, bytes, flags_of(field));
+  }
+}
+
+/* Do all rows of the call read the same elements of it? A vector of weights, a scalar, a table or mask that is smaller than the
+ * largest tensor. */
+static bool is_shared(const tigon_extent *t, uintptr_t largest) {
+  const char *shape = t->field->shape;
+  if (t->field->flags & TIGON_FIELD_OUT || t->high - t->low >= largest) return false;
+  return shape[0] == '1' || shape[0] == '?' || (shape[0] >= 'a' && shape[0] != 'r' && !shape[1]);
+}
+
+static void use_memory(const tigon_queue *queue, tigon_sim *sim) {
+  const tigon_memory *memory = queue->memory;
+  uintptr_t largest = 0;
+  for (int i = 0; i < memory->count; ++i) {
+    const tigon_extent *t = &memory->of[i];
+    if (t->tensor && t->high - t->low > largest) largest = t->high - t->low;
+  }
+  for (int i = 0; i < memory->count; ++i) {
+    const tigon_extent *t = &memory->of[i];
+    const unsigned flags = flags_of(t->field) | (is_shared(t, largest) ? SIM_SHARED : 0);
+    tigon_sim_buffer(sim, t->field->name, (const void *)t->low, (int64_t)(t->high - t->low), flags);
+  }
+  const ascend_device *device = ascend_of(queue);
+  tigon_sim_buffer(sim, "scratch", device->scratch, 4 * device->scratch_floats, SIM_READS | SIM_WRITES | SIM_SHARED);
 }
 
 tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
@@ -54,12 +89,14 @@ tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim
   if (ascend_of(queue)->npu) return ascend_npu_launch(queue, ascend_of(queue)->npu, name, arguments, bytes, blocks);
   tigon_sim *sim = ascend_of(queue)->sim;
   queue->reason = NULL;
+  use_memory(queue, sim);
   if (tigon_sim_launch(sim, name, kernel, arguments, blocks)) return TIGON_OK;
   queue->reason = tigon_sim_report(sim)->text;
   return TIGON_ERROR_DEVICE;
 }
 
 float *ascend_scratch(tigon_queue *queue, int64_t floats) {
+  ascend_of(queue)->scratch_floats = floats;
   if (floats <= ASCEND_SCRATCH_BYTES / 4) return ascend_of(queue)->scratch;
   queue->reason = "the device's scratch of 1 MiB is too small for the sums of so many split rows";
   return NULL;
@@ -79,8 +116,7 @@ tigon_status ascend_column_sums(tigon_queue *queue, const float *slabs, int64_t 
                                    .chunk = chunk,
                                    .dtype = dtype,
                                    .accumulate = accumulate};
-  ascend_uses(queue, "slabs", slabs, count ? (count - 1) * step + cols : 0, TIGON_F32, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "gradient", to, cols, dtype, SIM_READS | SIM_WRITES);
+  ascend_shares(queue, "slabs", slabs, count ? (count - 1) * step + cols : 0, TIGON_F32);
   const int64_t tasks = (cols + chunk - 1) / chunk;
   return ascend_launch(queue, "column_sums", column_sums, &a, tasks < cores ? tasks : cores);
 }

@@ -14,8 +14,9 @@ typedef struct ascend_device {
   ascend_npu *npu;    /* ascend/npu.h */
   tigon_sim_soc part; /* with what the device and the environment say of it */
   const tigon_sim_soc *soc;
-  tigon_queue host; /* the simulator's, for kernels that it borrows */
-  float *scratch;   /* what parts of a call hand over when the caller gave no workspace for it */
+  tigon_queue host;       /* the simulator's, for kernels that it borrows */
+  float *scratch;         /* what parts of a call hand over when the caller gave no workspace for it */
+  int64_t scratch_floats; /* of it, as asked for last */
   tigon_device about;
   ascend_plans plans;
 } ascend_device;
@@ -31,11 +32,11 @@ walk ascend_walk(const tigon_plan *plan);
 gm_space ascend_space(const tigon_row_space *space);
 gm_rows ascend_rows(const tigon_rows *rows);
 
-/* What the next launch may touch, for the simulator: rows of `cols` elements, and vectors. An absent one is left out. */
-void ascend_uses_rows(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_rows *rows,
-                      int64_t cols, tigon_dtype dtype, unsigned flags);
-void ascend_uses(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype,
-                 unsigned flags);
+/* The simulator lets a launch touch the tensors of the call, its workspace and what ascend_scratch() gave. A launcher names
+ * what is more than that: memory which many blocks read, so that it comes from the L2 cache, and a list's elements. */
+void ascend_shares(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype);
+/* One element of the entry's list, a struct as its description has it. */
+void ascend_uses_element(tigon_queue *queue, const tigon_schema *schema, const void *element);
 
 /* Launches `kernel`, called `name` in the device's file of kernels, with a struct of arguments. */
 #define ascend_launch(queue, name, kernel, arguments, blocks) \

@@ -32,13 +32,6 @@ static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p,
   const int64_t parts[] = {PART_SUMS, PART_ROWS}, whole[] = {PART_SUMS | PART_ROWS};
   for (int i = 0; i < (count ? 2 : 1); ++i) {
     a.parts = count ? parts[i] : whole[i];
-    ascend_uses_rows(queue, "x", &p->space, &p->x, ascend_groups_extent(g, p->cols, 0), p->dtype, SIM_READS);
-    ascend_uses_rows(queue, "y", &p->space, &p->y, ascend_groups_extent(g, p->cols, 1), p->dtype, SIM_WRITES);
-    ascend_uses(queue, "w", p->w, g->vector, p->w_dtype, SIM_READS | SIM_SHARED);
-    ascend_uses(queue, "b", p->b, g->vector, p->b_dtype, SIM_READS | SIM_SHARED);
-    ascend_uses(queue, "mean", p->mean, p->space.rows, TIGON_F32, SIM_WRITES);
-    ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_WRITES);
-    ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
     status = ascend_launch(queue, "layer_norm_fwd", layer_norm_fwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }

@@ -2,9 +2,6 @@
 #include "ascend/ascend.h"
 #include "ascend/kernel/pointwise.h"
 
-static const char *const input_names[] = {"input 0", "input 1", "input 2"}, *const output_names[] = {"output 0",
-                                                                                                     "output 1"};
-
 static tigon_status launch(tigon_queue *queue, const tigon_map_problem *p, const char *op, const char *entry,
                            const char *name, tigon_sim_kernel *kernel) {
   tigon_plan plan;
@@ -17,14 +14,8 @@ static tigon_status launch(tigon_queue *queue, const tigon_map_problem *p, const
                            .gate = p->numbers.gate_mult,
                            .down = p->numbers.down_mult,
                            .clamp = p->numbers.clamp};
-  for (int i = 0; i < p->inputs; ++i) {
-    a.in[i] = ascend_rows(&p->in[i]);
-    ascend_uses_rows(queue, input_names[i], &p->space, &p->in[i], p->cols, p->dtype, SIM_READS);
-  }
-  for (int i = 0; i < p->outputs; ++i) {
-    a.out[i] = ascend_rows(&p->out[i]);
-    ascend_uses_rows(queue, output_names[i], &p->space, &p->out[i], p->cols, p->dtype, SIM_WRITES);
-  }
+  for (int i = 0; i < p->inputs; ++i) a.in[i] = ascend_rows(&p->in[i]);
+  for (int i = 0; i < p->outputs; ++i) a.out[i] = ascend_rows(&p->out[i]);
   return ascend_launch(queue, name, kernel, &a, plan.grid);
 }
 

@@ -4,21 +4,6 @@
 #include "ascend/ascend.h"
 #include "ascend/groups.h"
 
-static void uses(tigon_queue *queue, const tigon_norm_bwd_problem *p, int64_t slabs, const ascend_groups *g,
-                 const float *partials, int64_t count) {
-  const int64_t sums = p->mean ? 2 : 1;
-  ascend_uses_rows(queue, "dy", &p->space, &p->dy, ascend_groups_extent(g, p->cols, 0), p->dtype, SIM_READS);
-  ascend_uses_rows(queue, "x", &p->space, &p->x, ascend_groups_extent(g, p->cols, 1), p->dtype, SIM_READS);
-  ascend_uses_rows(queue, "ds", &p->space, &p->ds, p->cols, p->dtype, SIM_READS);
-  ascend_uses_rows(queue, "dx", &p->space, &p->dx, ascend_groups_extent(g, p->cols, 2), p->dtype, SIM_WRITES);
-  ascend_uses(queue, "w", p->w, g->vector, p->w_dtype, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "mean", p->mean, p->space.rows, TIGON_F32, SIM_READS);
-  ascend_uses(queue, "slabs", p->dw || p->db ? p->slabs : NULL, slabs * sums * g->vector, TIGON_F32,
-              SIM_WRITES | SIM_SHARED);
-  ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
-}
-
 /* dw and db from `count` slabs of `sums` vectors. */
 static tigon_status join_slabs(tigon_queue *queue, const tigon_norm_bwd_problem *p, int64_t count, int64_t sums,
                                int64_t vector) {
@@ -69,7 +54,8 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   const int64_t parts[] = {PART_SUMS, PART_ROWS}, whole[] = {PART_SUMS | PART_ROWS};
   for (int i = 0; i < (split ? 2 : 1); ++i) {
     a.parts = split ? parts[i] : whole[i];
-    uses(queue, p, plan.slabs, g, partials, count);
+    ascend_shares(queue, "slabs", slabs ? p->slabs : NULL, plan.slabs * sums * g->vector, TIGON_F32);
+    ascend_shares(queue, "partials", partials, count, TIGON_F32);
     status = ascend_launch(queue, "norm_bwd", norm_bwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }

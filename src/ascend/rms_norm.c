@@ -3,17 +3,6 @@
 
 #include "ascend/ascend.h"
 
-static void forward_uses(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p, const float *partials,
-                         int64_t count) {
-  ascend_uses_rows(queue, "x", &p->space, &p->x, p->cols, p->dtype, SIM_READS);
-  ascend_uses_rows(queue, "residual", &p->space, &p->residual, p->cols, p->dtype, SIM_READS);
-  ascend_uses_rows(queue, "s", &p->space, &p->s, p->cols, p->dtype, SIM_READS | SIM_WRITES);
-  ascend_uses_rows(queue, "y", &p->space, &p->y, p->cols, p->dtype, SIM_WRITES);
-  ascend_uses(queue, "w", p->w, p->cols, p->w_dtype, SIM_READS | SIM_SHARED);
-  ascend_uses(queue, "rstd", p->rstd, p->space.rows, TIGON_F32, SIM_WRITES);
-  ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
-}
-
 tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
   tigon_plan plan;
   const char *op = p->s.data ? "fused_add_rms_norm" : "rms_norm";
@@ -39,11 +28,9 @@ tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_pr
                               .w_offset = p->w_offset};
   if (partials) {
     a.parts = PART_SUMS;
-    forward_uses(queue, p, scratch, partials);
     status = ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
     a.parts = PART_ROWS;
   }
-  forward_uses(queue, p, scratch, partials);
   return ascend_launch(queue, "rms_norm_fwd", rms_norm_fwd, &a, plan.grid);
 }

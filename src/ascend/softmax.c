@@ -5,14 +5,6 @@
 
 static const int64_t apart[] = {PART_SUMS, PART_ROWS}, together[] = {PART_SUMS | PART_ROWS};
 
-static void forward_uses(tigon_queue *queue, const tigon_softmax_fwd_problem *p, const float *partials, int64_t count) {
-  const bool shared = p->mask.pitch[0] == 0 || p->mask.pitch[1] == 0 || p->mask.pitch[2] == 0;
-  ascend_uses_rows(queue, "x", &p->space, &p->x, p->cols, p->dtype, SIM_READS);
-  ascend_uses_rows(queue, "mask", &p->space, &p->mask, p->cols, p->mask_dtype, SIM_READS | (shared ? SIM_SHARED : 0));
-  ascend_uses_rows(queue, "y", &p->space, &p->y, p->cols, p->dtype, SIM_WRITES);
-  ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
-}
-
 tigon_status ascend_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_problem *p) {
   tigon_plan plan;
   const char *entry = !p->mask.data ? "fwd" : p->mask_dtype == p->dtype ? "fwd_mask" : "fwd_mask_f32";
@@ -34,7 +26,6 @@ tigon_status ascend_softmax_fwd(tigon_queue *queue, const tigon_softmax_fwd_prob
                              .scale = p->scale};
   for (int i = 0; i < (count ? 2 : 1); ++i) {
     a.parts = count ? apart[i] : together[i];
-    forward_uses(queue, p, partials, count);
     status = ascend_launch(queue, "softmax_fwd", softmax_fwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }
@@ -58,10 +49,6 @@ tigon_status ascend_softmax_bwd(tigon_queue *queue, const tigon_softmax_bwd_prob
                              .scale = p->scale};
   for (int i = 0; i < (count ? 2 : 1); ++i) {
     a.parts = count ? apart[i] : together[i];
-    ascend_uses_rows(queue, "dy", &p->space, &p->dy, p->cols, p->dtype, SIM_READS);
-    ascend_uses_rows(queue, "y", &p->space, &p->y, p->cols, p->dtype, SIM_READS);
-    ascend_uses_rows(queue, "dx", &p->space, &p->dx, p->cols, p->dtype, SIM_WRITES);
-    ascend_uses(queue, "partials", partials, count, TIGON_F32, SIM_READS | SIM_WRITES | SIM_SHARED);
     status = ascend_launch(queue, "softmax_bwd", softmax_bwd, &a, plan.grid);
     if (status != TIGON_OK) return status;
   }

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -106,7 +107,10 @@ static bool is_dense(const tigon_field *field, const tigon_tensor *t, int64_t si
 static tigon_status check_one(tigon_context *context, const tigon_field *field, tigon_tensor *t, bool shape_only,
                               tigon_extent *extent) {
   extent->field = NULL;
-  if (!tigon_present(t)) return field->flags & TIGON_FIELD_OPTIONAL ? TIGON_OK : FAIL(INVALID, "%s is absent", NAME);
+  if (!tigon_present(t)) {
+    t->dtype = TIGON_DTYPE_NONE;
+    return field->flags & TIGON_FIELD_OPTIONAL ? TIGON_OK : FAIL(INVALID, "%s is absent", NAME);
+  }
   if (t->ndim < 1 || t->ndim > TIGON_MAX_DIMS)
     return FAIL(INVALID, "%s.ndim is %d, must be 1 to %d", NAME, (int)t->ndim, TIGON_MAX_DIMS);
   if ((unsigned)t->dtype >= 32 || !(field->dtypes & TIGON_BIT(t->dtype))) return fail_dtype(context, field, t->dtype);
@@ -128,8 +132,7 @@ static bool same_view(const tigon_tensor *a, const tigon_tensor *b) {
   return true;
 }
 
-/* Is `name` a word of `list`? */
-static bool listed(const char *list, const char *name) {
+bool tigon_is_listed(const char *list, const char *name) {
   const size_t length = strlen(name);
   for (const char *at = list; at && (at = strstr(at, name)); at += length)
     if ((at == list || at[-1] == ' ') && (at[length] == 0 || at[length] == ' ')) return true;
@@ -139,7 +142,7 @@ static bool listed(const char *list, const char *name) {
 /* Memory ranges of the two meet. */
 static tigon_status check_pair(tigon_context *context, const tigon_extent *out, const tigon_extent *other) {
   const tigon_field *field = out->field;
-  const bool in_place = listed(field->in_place, other->field->name);
+  const bool in_place = tigon_is_listed(field->in_place, other->field->name);
   if ((in_place && same_view(out->tensor, other->tensor)) || !tigon_overlap(out->tensor, other->tensor))
     return TIGON_OK;
   char other_name[TIGON_NAME];
@@ -150,7 +153,7 @@ static tigon_status check_pair(tigon_context *context, const tigon_extent *out, 
 
 tigon_status tigon_check_tensors(tigon_context *context, char *args, char *element, bool shape_only) {
   const tigon_schema *schema = context->checked;
-  tigon_extent *at = context->extents;
+  tigon_extent *at = context->memory.of;
   int used = 0;
   for (int i = 0; i < schema->count; ++i) {
     const tigon_field *field = &schema->fields[i];
@@ -160,7 +163,7 @@ tigon_status tigon_check_tensors(tigon_context *context, char *args, char *eleme
     TIGON_TRY(check_one(context, field, (tigon_tensor *)(void *)(base + field->offset), shape_only, &at[used]));
     used += at[used].field != NULL;
   }
-  context->extent_count = used;
+  context->memory.count = used;
   if (shape_only) return TIGON_OK;
   for (int i = 0; i < used; ++i) {
     const tigon_field *field = at[i].field;
@@ -226,11 +229,15 @@ tigon_status tigon_check_workspace(tigon_context *context, const void *workspace
   if (bytes < needed) return FAIL(WORKSPACE, "workspace_bytes is %zu, must be %zu or more", bytes, needed);
   const uintptr_t low = (uintptr_t)workspace, high = bytes < UINTPTR_MAX - low ? low + bytes : UINTPTR_MAX;
   if (low % 64) return FAIL(WORKSPACE, "%s is not aligned to 64 bytes", "workspace");
-  for (int i = 0; i < context->extent_count; ++i) {
-    const tigon_extent *t = &context->extents[i];
+  tigon_memory *memory = &context->memory;
+  for (int i = 0; i < memory->count; ++i) {
+    const tigon_extent *t = &memory->of[i];
     const tigon_field *field = t->field;
     if (low < t->high && t->low < high) return FAIL(ALIAS, "workspace overlaps %s, must be apart", NAME);
   }
+  static const tigon_field workspace_field = {
+      .name = "workspace", .kind = TIGON_FIELD_WORKSPACE, .flags = TIGON_FIELD_OUT};
+  memory->of[memory->count++] = (tigon_extent){.field = &workspace_field, .low = low, .high = high};
   return TIGON_OK;
 }
 
@@ -239,7 +246,8 @@ tigon_status tigon_check_workspace(tigon_context *context, const void *workspace
 tigon_status tigon_check_indices(tigon_context *context, const char *name, const tigon_tensor *indices, tigon_dim limit,
                                  bool has_ignore, int64_t ignore, const tigon_tensor *error, int32_t **flag) {
   *flag = tigon_present(error) ? error->data : context->queue.error_flag;
-  if (tigon_present(error) || !context->queue.backend->host_memory || context->queue.record) return TIGON_OK;
+  if (context->shape_only || tigon_present(error) || !context->queue.backend->host_memory || context->queue.record)
+    return TIGON_OK;
   const int64_t count = tigon_tensor_count(indices), end = tigon_extent_of(limit);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t index =
@@ -253,71 +261,66 @@ tigon_status tigon_check_indices(tigon_context *context, const char *name, const
 
 /* ---- relations that fronts check, by the names of tensors ---- */
 
-tigon_status tigon_check_ndim(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                              int ndim) {
+tigon_status tigon_refuse(tigon_context *context, const char *format, ...) {
+  char sentence[sizeof context->error];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(sentence, sizeof sentence, format, list);
+  va_end(list);
+  return FAIL(INVALID, "%s", sentence);
+}
+
+tigon_status tigon_check_ndim(tigon_context *context, const char *name, const tigon_tensor *a, int ndim) {
   if (!tigon_present(a) || a->ndim == ndim) return TIGON_OK;
-  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.ndim is %d, must be %d", call, name, (int)a->ndim, ndim);
+  return FAIL(INVALID, "%s.ndim is %d, must be %d", name, (int)a->ndim, ndim);
 }
 
-tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                int dim, int64_t extent, const char *because) {
+tigon_status tigon_check_extent(tigon_context *context, const char *name, const tigon_tensor *a, int dim,
+                                int64_t extent, const char *because) {
   if (!tigon_present(a) || a->shape[dim] == extent) return TIGON_OK;
-  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s)", call,
-                    name, dim, a->shape[dim], extent, because);
+  return FAIL(INVALID, "%s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s)", name, dim, a->shape[dim], extent,
+              because);
 }
 
-tigon_status tigon_check_same_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                     int dim, tigon_dim other) {
+tigon_status tigon_check_same_extent(tigon_context *context, const char *name, const tigon_tensor *a, int dim,
+                                     tigon_dim other) {
   const int64_t extent = tigon_extent_of(other);
   if (!tigon_present(a) || a->shape[dim] == extent) return TIGON_OK;
-  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s.shape[%d])",
-                    call, name, dim, a->shape[dim], extent, other.name, other.dim);
+  return FAIL(INVALID, "%s.shape[%d] is %" PRId64 ", must be %" PRId64 " (%s.shape[%d])", name, dim, a->shape[dim],
+              extent, other.name, other.dim);
 }
 
-tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                int64_t extent, const char *because) {
-  TIGON_TRY(tigon_check_ndim(context, call, name, a, 1));
-  return tigon_check_extent(context, call, name, a, 0, extent, because);
+tigon_status tigon_check_vector(tigon_context *context, const char *name, const tigon_tensor *a, int64_t extent,
+                                const char *because) {
+  TIGON_TRY(tigon_check_ndim(context, name, a, 1));
+  return tigon_check_extent(context, name, a, 0, extent, because);
 }
 
-tigon_status tigon_check_per_row(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                 const char *rows_name, const tigon_tensor *rows_of) {
+tigon_status tigon_check_per_row(tigon_context *context, const char *name, const tigon_tensor *a, const char *rows_name,
+                                 const tigon_tensor *rows_of) {
   if (!tigon_present(a)) return TIGON_OK;
   const int leading = rows_of->ndim - 1;
   if (a->ndim == 1) {
     int64_t rows = 1;
     for (int i = 0; i < leading; ++i) rows *= rows_of->shape[i];
     if (a->shape[0] == rows) return TIGON_OK;
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.shape[0] is %" PRId64 ", must be %" PRId64 " (rows of %s)",
-                      call, name, a->shape[0], rows, rows_name);
+    return FAIL(INVALID, "%s.shape[0] is %" PRId64 ", must be %" PRId64 " (rows of %s)", name, a->shape[0], rows,
+                rows_name);
   }
   if (a->ndim != leading && leading > 1)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.ndim is %d, must be %d (%s.ndim - 1) or 1", call, name,
-                      (int)a->ndim, leading, rows_name);
-  if (a->ndim != leading)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.ndim is %d, must be 1", call, name, (int)a->ndim);
+    return FAIL(INVALID, "%s.ndim is %d, must be %d (%s.ndim - 1) or 1", name, (int)a->ndim, leading, rows_name);
+  if (a->ndim != leading) return FAIL(INVALID, "%s.ndim is %d, must be 1", name, (int)a->ndim);
   for (int i = 0; i < leading; ++i)
-    TIGON_TRY(tigon_check_same_extent(context, call, name, a, i, (tigon_dim){rows_name, rows_of, i}));
+    TIGON_TRY(tigon_check_same_extent(context, name, a, i, (tigon_dim){rows_name, rows_of, i}));
   return TIGON_OK;
 }
 
-tigon_status tigon_check_same_shape(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
+tigon_status tigon_check_same_shape(tigon_context *context, const char *a_name, const tigon_tensor *a,
                                     const char *b_name, const tigon_tensor *b) {
   if (!tigon_present(a)) return TIGON_OK;
   if (a->ndim != b->ndim)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.ndim is %d, must be %d (%s.ndim)", call, a_name,
-                      (int)a->ndim, (int)b->ndim, b_name);
+    return FAIL(INVALID, "%s.ndim is %d, must be %d (%s.ndim)", a_name, (int)a->ndim, (int)b->ndim, b_name);
   for (int i = 0; i < b->ndim; ++i)
-    TIGON_TRY(tigon_check_same_extent(context, call, a_name, a, i, (tigon_dim){b_name, b, i}));
+    TIGON_TRY(tigon_check_same_extent(context, a_name, a, i, (tigon_dim){b_name, b, i}));
   return TIGON_OK;
-}
-
-tigon_status tigon_check_same_dtype(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
-                                    const char *b_name, const tigon_tensor *b, tigon_dtype other) {
-  if (!tigon_present(a) || a->dtype == b->dtype || (other != TIGON_DTYPE_NONE && a->dtype == other)) return TIGON_OK;
-  if (other != TIGON_DTYPE_NONE && other != b->dtype)
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.dtype is %s, must be %s (%s.dtype) or %s", call, a_name,
-                      tigon_dtype_name(a->dtype), tigon_dtype_name(b->dtype), b_name, tigon_dtype_name(other));
-  return tigon_fail(context, TIGON_ERROR_INVALID, "%s: %s.dtype is %s, must be %s (%s.dtype)", call, a_name,
-                    tigon_dtype_name(a->dtype), tigon_dtype_name(b->dtype), b_name);
 }

@@ -13,8 +13,8 @@
 /* Context and args not NULL, each `reserved` all zero. The other checks follow tigon_check_begin() on the same context. */
 tigon_status tigon_check_begin(tigon_context *context, const tigon_schema *schema, const void *args);
 
-/* All of the description but the elements of a list. `args` is the front's own copy of the struct: strides are filled in.
- * With `shape_only` data pointers are not looked at. */
+/* All of the description but the elements of a list. `args` is the front's own copy of the struct: strides are filled in,
+ * and an absent tensor gets no dtype. With `shape_only` data pointers are not looked at. */
 tigon_status tigon_check_fields(tigon_context *context, void *args, bool shape_only);
 /* Both, of the caller's `from`, which is copied to `args`. */
 tigon_status tigon_check_entry(tigon_context *context, const tigon_schema *schema, const void *from, void *args,
@@ -27,6 +27,9 @@ tigon_status tigon_check_workspace(tigon_context *context, const void *workspace
 /* The query's own argument; `schema` is the entry's that it is of. */
 tigon_status tigon_check_query(tigon_context *context, const tigon_schema *schema, const size_t *bytes);
 
+/* Is `name` a word of `list`, which may be NULL? */
+bool tigon_is_listed(const char *list, const char *name);
+
 /* ---- how src/core/entry.c uses src/core/check.c ---- */
 
 enum { TIGON_NAME = 64, TIGON_RESERVED = 4 };
@@ -37,7 +40,10 @@ tigon_status tigon_check_tensors(tigon_context *context, char *args, char *eleme
 /* A number, a list's count, reserved words. */
 tigon_status tigon_check_field(tigon_context *context, const tigon_field *field, const void *value);
 
-/* ---- relations beyond descriptions; `call` is the entry's name ---- */
+/* ---- relations beyond descriptions ---- */
+
+/* Fails the call at work as INVALID: "<entry>: <sentence>". */
+__attribute__((format(printf, 2, 3))) tigon_status tigon_refuse(tigon_context *context, const char *format, ...);
 
 /* One extent of a tensor; a sentence calls it "x.shape[1]". */
 typedef struct tigon_dim {
@@ -53,26 +59,22 @@ static inline tigon_dim tigon_last_dim(const char *name, const tigon_tensor *ten
 static inline int64_t tigon_extent_of(tigon_dim of) { return of.tensor->shape[of.dim]; }
 
 /* a's shape must be b's: "call: y.shape[1] is 4095, must be 4096 (x.shape[1])". Absent a is fine. */
-tigon_status tigon_check_same_shape(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
+tigon_status tigon_check_same_shape(tigon_context *context, const char *a_name, const tigon_tensor *a,
                                     const char *b_name, const tigon_tensor *b);
-/* a's dtype must be b's, or `other` when that is not NONE. Absent a is fine. */
-tigon_status tigon_check_same_dtype(tigon_context *context, const char *call, const char *a_name, const tigon_tensor *a,
-                                    const char *b_name, const tigon_tensor *b, tigon_dtype other);
 /* a's number of dimensions. Absent a is fine. */
-tigon_status tigon_check_ndim(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                              int ndim);
+tigon_status tigon_check_ndim(tigon_context *context, const char *name, const tigon_tensor *a, int ndim);
 /* One extent of a; `because` names where the number comes from ("x.shape[1]"). Absent a is fine. */
-tigon_status tigon_check_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                int dim, int64_t extent, const char *because);
-/* One extent of a, which must be another tensor's. Absent a is fine. */
-tigon_status tigon_check_same_extent(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                     int dim, tigon_dim other);
-/* a is [extent]; absent a is fine. */
-tigon_status tigon_check_vector(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
+tigon_status tigon_check_extent(tigon_context *context, const char *name, const tigon_tensor *a, int dim,
                                 int64_t extent, const char *because);
+/* One extent of a, which must be another tensor's. Absent a is fine. */
+tigon_status tigon_check_same_extent(tigon_context *context, const char *name, const tigon_tensor *a, int dim,
+                                     tigon_dim other);
+/* a is [extent]; absent a is fine. */
+tigon_status tigon_check_vector(tigon_context *context, const char *name, const tigon_tensor *a, int64_t extent,
+                                const char *because);
 /* a has one element per row of `rows_of`: its shape is that without the last dimension, or [rows]. Absent a is fine. */
-tigon_status tigon_check_per_row(tigon_context *context, const char *call, const char *name, const tigon_tensor *a,
-                                 const char *rows_name, const tigon_tensor *rows_of);
+tigon_status tigon_check_per_row(tigon_context *context, const char *name, const tigon_tensor *a, const char *rows_name,
+                                 const tigon_tensor *rows_of);
 
 /* Every element of `indices` in [0, limit), or ignore when has_ignore: read on host devices when the caller gave no `error`
  * tensor. Returns the flag that the kernel raises in *flag: the caller's, else the context's. */
@@ -89,17 +91,39 @@ bool tigon_overlaps_itself(const tigon_tensor *t);
 /* Of tensors whose ranges of memory meet: false only when no byte is shared. */
 bool tigon_overlap(const tigon_tensor *s, const tigon_tensor *t);
 
-/* Collapses the leading dimensions (all but the last `trailing`) of tensors of one leading shape to at most three levels:
- * rows[i] gets tensors[i]'s pitches. Absent tensors give data NULL. INVALID when more than three levels remain. */
+/* ---- rows ---- */
+
+/* A tensor, and the rows of a problem that it becomes. */
+typedef struct tigon_row_tensor {
+  const tigon_tensor *tensor;
+  tigon_rows *rows;
+} tigon_row_tensor;
+
+/* Collapses the leading dimensions (all but the last) of tensors of one leading shape to at most three levels: `rows` get
+ * their pitches. Absent tensors give data NULL. INVALID when more than three levels remain.
+ * TIGON_COLLAPSE(context, &p->space, {&a->x, &p->x}, {&a->y, &p->y}) */
+tigon_status tigon_collapse_rows(tigon_context *context, tigon_row_space *space, const tigon_row_tensor *of, int count);
+#define TIGON_COLLAPSE(context, space, ...)                              \
+  tigon_collapse_rows(context, space, (tigon_row_tensor[]){__VA_ARGS__}, \
+                      (int)(sizeof((tigon_row_tensor[]){__VA_ARGS__}) / sizeof(tigon_row_tensor)))
+/* For elementwise ops, after it: rows that lie end to end in all tensors become one longer row. Absent tensors do not
+ * count, and rows and columns are not 0. */
+void tigon_flatten(tigon_row_space *space, int64_t *cols, const tigon_row_tensor *of, int count);
+
+/* A matrix, and its rows' pitch. */
+typedef struct tigon_pitch_tensor {
+  const tigon_tensor *tensor;
+  int64_t *pitch;
+} tigon_pitch_tensor;
+
+/* The same collapse to one pitch, which is all that a GEMM takes. INVALID when more remain. */
+tigon_status tigon_collapse_pitches(tigon_context *context, int64_t *rows, const tigon_pitch_tensor *of, int count);
+#define TIGON_COLLAPSE_PITCHES(context, rows, ...)                           \
+  tigon_collapse_pitches(context, rows, (tigon_pitch_tensor[]){__VA_ARGS__}, \
+                         (int)(sizeof((tigon_pitch_tensor[]){__VA_ARGS__}) / sizeof(tigon_pitch_tensor)))
+
+/* As tigon_collapse_rows(), for fronts that are not written with it yet; `trailing` is 1. */
 tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
                             const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space);
-/* For elementwise ops, after tigon_collapse(): rows that lie end to end in all tensors become one longer row. Absent tensors do
- * not count, and rows and columns are not 0. */
-void tigon_flatten(int count, tigon_rows *const *rows, tigon_row_space *space, int64_t *cols);
-
-/* The same of all but the last dimension, to one pitch, rows[i]->pitch[2], which is all that a GEMM takes. INVALID when more
- * remain. */
-tigon_status tigon_collapse_pitch(tigon_context *context, const char *call, int count,
-                                  const tigon_tensor *const *tensors, tigon_rows *const *rows, int64_t *row_count);
 
 #endif

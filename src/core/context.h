@@ -2,19 +2,7 @@
 #ifndef TIGON_CORE_CONTEXT_H
 #define TIGON_CORE_CONTEXT_H
 
-#include <tigon/schema.h>
-
 #include "backend.h"
-
-enum { TIGON_MAX_ARGS = 20 };
-
-/* Where a tensor of the call lies: [low, high). */
-typedef struct tigon_extent {
-  const tigon_field *field; /* its description */
-  const tigon_tensor *tensor;
-  uintptr_t low, high;
-  bool dense; /* its elements lie end to end */
-} tigon_extent;
 
 struct tigon_context {
   tigon_queue queue;
@@ -23,10 +11,10 @@ struct tigon_context {
   tigon_queue *host;             /* which those run on */
   const tigon_device *device;
   const char *last_variant;
-  const tigon_schema *checked;          /* the call at work */
-  int64_t element;                      /* of its list, for sentences */
-  tigon_extent extents[TIGON_MAX_ARGS]; /* of the arguments checked last, for tigon_check_workspace() */
-  int extent_count;
+  const tigon_schema *checked; /* the call at work */
+  bool shape_only;             /* it is a query, which looks at no data */
+  int64_t element;             /* of its list, for sentences */
+  tigon_memory memory;         /* of the arguments checked last */
   char error[512];
 };
 
@@ -45,6 +33,10 @@ __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *con
 /* Can a call of the slot be given to the context's variant, or to a borrowed one? */
 #define TIGON_CAN_CALL(context, name, dtype) \
   (TIGON_HAS_SLOT((context)->kernels, name, dtype) || TIGON_HAS_SLOT((context)->borrowed, name, dtype))
+
+/* OK, or UNSUPPORTED where it cannot. */
+#define TIGON_REQUIRE_SLOT(context, name, dtype) \
+  (TIGON_CAN_CALL(context, name, dtype) ? TIGON_OK : tigon_front_unsupported(context, #name, dtype))
 
 #define TIGON_RUN_SLOT(context, kernels, queue, name, problem) \
   tigon_front_done(context, kernels, queue, #name, (kernels)->name.run(queue, problem))

@@ -106,8 +106,7 @@ static tigon_status check_vector(tigon_context *context, const tigon_field *fiel
                                  int64_t extent, const char *because) {
   if (t->ndim == 1 && t->shape[0] == extent) return TIGON_OK;
   char name[TIGON_NAME];
-  return tigon_check_vector(context, context->checked->name, tigon_field_name(context, field, name), t, extent,
-                            because);
+  return tigon_check_vector(context, tigon_field_name(context, field, name), t, extent, because);
 }
 
 /* Has an earlier tensor of the same pattern the same shape? Most tensors are like another one. */
@@ -129,9 +128,7 @@ static tigon_status check_shape(tigon_context *context, names *n, const tigon_fi
     case '?': return TIGON_OK;
     case 'r': return check_vector(context, field, t, rows_of(&n->groups[0]), "rows");
     case '1': return check_vector(context, field, t, 1, pattern + 2);
-    case '@':
-      return tigon_check_per_row(context, context->checked->name, field->name, t, n->groups[0].field->name,
-                                 n->groups[0].tensor);
+    case '@': return tigon_check_per_row(context, field->name, t, n->groups[0].field->name, n->groups[0].tensor);
     default: break;
   }
   const char *sign = NULL; /* '*' or '&' */
@@ -261,6 +258,7 @@ tigon_status tigon_check_begin(tigon_context *context, const tigon_schema *schem
 
 tigon_status tigon_check_fields(tigon_context *context, void *args, bool shape_only) {
   const tigon_schema *schema = context->checked;
+  context->shape_only = shape_only;
   for (int i = schema->count - 1; i >= 0 && schema->fields[i].kind == TIGON_FIELD_RESERVED; --i) {
     const void *value = (const char *)args + schema->fields[i].offset;
     if (!is_in_order(&schema->fields[i], value)) TIGON_TRY(tigon_check_field(context, &schema->fields[i], value));

@@ -1,6 +1,5 @@
 #include <tigon/op/adamw.h>
 
-#include "op/describe.h"
 #include "op/front.h"
 
 #define A tigon_adamw_step_args
@@ -37,62 +36,49 @@ static const tigon_field clip[] = {
     RESERVED(reserved),
 };
 DESCRIBE_LIST(adamw, clip, clip);
-#undef E
-#undef A
 
-/* ---- no output of an entry may overlap a tensor of another one ---- */
+/* ---- no output of a parameter may overlap a tensor of another one ---- */
 
-/* Entries of a block: their intervals are sorted on the stack. */
-enum { BLOCK = 64, FIELDS = 5 };
-static const char *const fields[FIELDS] = {"param", "master", "grad", "exp_avg", "exp_avg_sq"};
+/* Parameters of a block: their tensors' intervals are sorted on the stack. */
+enum { BLOCK = 64, TENSORS = 5, FIRST = 1 /* of the fields above */ };
 
 typedef struct interval {
   uintptr_t low, high;
-  int64_t entry;
-  int field;
+  int64_t index; /* of the parameter */
+  const tigon_field *field;
 } interval;
 
 static int gather(const tigon_adamw_param *params, int64_t begin, int64_t end, interval *to) {
   int count = 0;
   for (int64_t i = begin; i < end; ++i) {
-    const tigon_tensor *const tensors[FIELDS] = {&params[i].param, &params[i].master, &params[i].grad,
-                                                 &params[i].exp_avg, &params[i].exp_avg_sq};
-    for (int f = 0; f < FIELDS; ++f) {
-      const size_t bytes = (size_t)tigon_tensor_count(tensors[f]) * tigon_dtype_size(tensors[f]->dtype);
-      const uintptr_t low = (uintptr_t)tensors[f]->data;
-      if (bytes) to[count++] = (interval){low, low + bytes, i, f};
+    for (const tigon_field *field = step + FIRST; field < step + FIRST + TENSORS; ++field) {
+      const tigon_tensor *t = (const tigon_tensor *)(const void *)((const char *)&params[i] + field->offset);
+      const size_t bytes = (size_t)tigon_tensor_count(t) * tigon_dtype_size(t->dtype);
+      const uintptr_t low = (uintptr_t)t->data;
+      if (bytes) to[count++] = (interval){low, low + bytes, i, field};
     }
   }
   return count;
 }
 
-/* Heapsort by low, because qsort() may allocate. */
-static void sift(interval *heap, int root, int count) {
-  const interval value = heap[root];
-  for (int child; (child = 2 * root + 1) < count; root = child) {
-    if (child + 1 < count && heap[child + 1].low > heap[child].low) ++child;
-    if (heap[child].low <= value.low) break;
-    heap[root] = heap[child];
-  }
-  heap[root] = value;
-}
+/* Shellsort by low with the gaps of Gonnet and Baeza-Yates, because qsort() may allocate. */
 static void sort(interval *list, int count) {
-  for (int root = count / 2 - 1; root >= 0; --root) sift(list, root, count);
-  for (int last = count - 1; last > 0; --last) {
-    const interval largest = list[0];
-    list[0] = list[last];
-    list[last] = largest;
-    sift(list, 0, last);
-  }
+  for (int gap = count; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
+    for (int i = gap; i < count; ++i) {
+      const interval value = list[i];
+      int at = i;
+      for (; at >= gap && list[at - gap].low > value.low; at -= gap) list[at] = list[at - gap];
+      list[at] = value;
+    }
 }
 
-static bool is_output(const interval *x) { return x->field != 2; }
+static bool is_output(const interval *x) { return x->field->flags & TIGON_FIELD_OUT; }
 
 static tigon_status fail_overlap(tigon_context *context, const interval *a, const interval *b) {
-  const bool swap = !is_output(a) || (is_output(b) && b->entry < a->entry);
+  const bool swap = !is_output(a) || (is_output(b) && b->index < a->index);
   const interval *out = swap ? b : a, *other = swap ? a : b;
   return tigon_fail(context, TIGON_ERROR_ALIAS, "adamw_step: params[%lld].%s overlaps params[%lld].%s, must be apart",
-                    (long long)out->entry, fields[out->field], (long long)other->entry, fields[other->field]);
+                    (long long)out->index, out->field->name, (long long)other->index, other->field->name);
 }
 
 /* By rising low, an interval overlaps one before it when it begins below the highest end so far. */
@@ -108,7 +94,7 @@ static tigon_status check_sorted(tigon_context *context, const interval *list, i
 }
 
 static tigon_status check_apart(tigon_context *context, const tigon_adamw_param *params, int64_t count) {
-  interval list[2 * BLOCK * FIELDS];
+  interval list[2 * BLOCK * TENSORS];
   for (int64_t i = 0; i < count; i += BLOCK)
     for (int64_t j = i; j < count; j += BLOCK) {
       if (j == i && j + BLOCK < count) continue; /* the next j takes this block too */
@@ -143,8 +129,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
       .correction2 = 1 - pow(a.beta2, (double)a.step),
   };
   for (tigon_dtype d = TIGON_F32; d <= TIGON_BF16; ++d)
-    if ((dtypes & TIGON_BIT(d)) && !TIGON_CAN_CALL(context, adamw_step, d))
-      return tigon_front_unsupported(context, "adamw_step", d);
+    if (dtypes & TIGON_BIT(d)) TIGON_TRY(TIGON_REQUIRE_SLOT(context, adamw_step, d));
   return TIGON_CALL_SLOT(context, adamw_step, TIGON_F32, &p);
 }
 

@@ -1,104 +1,62 @@
 #include <inttypes.h>
 #include <tigon/op/attention.h>
 
-#include "op/describe.h"
 #include "op/front.h"
 
-#define KEYS .dtypes = TIGON_FLOATS, .as = 'T', GIVES_SECOND
+#define QUERIES_KEYS_VALUES \
+  IN(q, "bthd", SAME, ROWS), IN(k, "bskd", SAME_GIVES_SECOND, ROWS), IN(v, "bskd", SECOND, ROWS)
+#define NUMBERS FINITE(scale), FLAG(causal), AT_LEAST(window, 0)
 #define A tigon_attention_fwd_args
 static const tigon_field fwd[] = {
-    IN(q, "bthd", SAME, ROWS),
-    IN(k, "bskd", KEYS, ROWS),
-    IN(v, "bskd", SECOND, ROWS),
-    OUT(o, "bthd", SAME, ROWS, NULL),
-    WANT(lse, "bht", F32, DENSE, NULL),
-    FINITE(scale),
-    FLAG(causal),
-    AT_LEAST(window, 0),
+    QUERIES_KEYS_VALUES, OUT(o, "bthd", SAME, ROWS, NULL), WANT(lse, "bht", F32, DENSE, NULL), NUMBERS,
     RESERVED(reserved),
 };
-DESCRIBE(attention, fwd, fwd);
 #undef A
 
 #define A tigon_attention_bwd_args
 static const tigon_field bwd[] = {
-    IN(q, "bthd", SAME, ROWS),
-    IN(k, "bskd", KEYS, ROWS),
-    IN(v, "bskd", SECOND, ROWS),
+    QUERIES_KEYS_VALUES,
     IN(o, "bthd", SAME, ROWS),
     IN(lse, "bht", F32, DENSE),
     IN(d_o, "bthd", SAME, ROWS),
     OUT(dq, "bthd", SAME, ROWS, NULL),
     OUT(dk, "bskd", SECOND, ROWS, NULL),
     OUT(dv, "bskd", SECOND, ROWS, NULL),
-    FINITE(scale),
-    FLAG(causal),
-    AT_LEAST(window, 0),
+    NUMBERS,
     WORKSPACE,
     RESERVED(reserved),
 };
-DESCRIBE(attention, bwd, bwd);
-#undef A
 
-/* The tensors that forward and backward share. */
-typedef struct shared {
-  const char *call;
-  const tigon_tensor *q, *k;
-  double scale;
-  int64_t window;
-} shared;
-
-static tigon_status check_shared(tigon_context *context, const shared *s) {
-  const tigon_tensor *q = s->q, *k = s->k;
-  if (q->shape[3] == 0) return tigon_fail(context, TIGON_ERROR_INVALID, "%s: q.shape[3] is 0, must be >= 1", s->call);
+static tigon_status check_heads(tigon_context *context, const tigon_tensor *q, const tigon_tensor *k) {
+  if (q->shape[3] == 0) return tigon_refuse(context, "q.shape[3] is 0, must be >= 1");
   if (k->shape[2] == 0 ? q->shape[2] != 0 : q->shape[2] % k->shape[2] != 0)
-    return tigon_fail(context, TIGON_ERROR_INVALID,
-                      "%s: q.shape[2] is %" PRId64 ", must be a multiple of %" PRId64 " (k.shape[2])", s->call,
-                      q->shape[2], k->shape[2]);
+    return tigon_refuse(context, "q.shape[2] is %" PRId64 ", must be a multiple of %" PRId64 " (k.shape[2])",
+                        q->shape[2], k->shape[2]);
   return TIGON_OK;
 }
 
-static float scale_of(const shared *s) { return (float)(s->scale != 0 ? s->scale : 1 / sqrt((double)s->q->shape[3])); }
+static float scale_of(double scale, const tigon_tensor *q) {
+  return (float)(scale != 0 ? scale : 1 / sqrt((double)q->shape[3]));
+}
 
 /* A window that reaches over all keys from every query is none; kernels may then add it to any index. */
-static int64_t window_of(const shared *s) {
-  const int64_t tokens = s->q->shape[1], keys = s->k->shape[1];
-  return s->window >= (tokens > keys ? tokens : keys) ? 0 : s->window;
+static int64_t window_of(int64_t window, const tigon_tensor *q, const tigon_tensor *k) {
+  const int64_t tokens = q->shape[1], keys = k->shape[1];
+  return window >= (tokens > keys ? tokens : keys) ? 0 : window;
 }
 
-static tigon_heads heads_of(const tigon_tensor *t) {
-  return (tigon_heads){.data = t->data,
-                       .heads = t->shape[2],
-                       .batch_pitch = t->strides[0],
-                       .token_pitch = t->strides[1],
-                       .head_pitch = t->strides[2]};
-}
+/* Fields of a problem that either direction fills from its arguments `a`. */
+#define ATTENTION                                                                                               \
+  .batch = a->q.shape[0], .tokens = a->q.shape[1], .keys = a->k.shape[1], .head_dim = a->q.shape[3],            \
+  .dtype = a->q.dtype, .q = tigon_heads_of(&a->q), .k = tigon_heads_of(&a->k), .v = tigon_heads_of(&a->v),      \
+  .o = tigon_heads_of(&a->o), .lse = a->lse.data, .scale = scale_of(a->scale, &a->q), .causal = a->causal != 0, \
+  .window = window_of(a->window, &a->q, &a->k)
 
-tigon_status tigon_attention_fwd(tigon_context *context, const tigon_attention_fwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  const char *call = "attention_fwd";
-  tigon_attention_fwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_attention_fwd_schema, args, &a, false));
-  const shared s = {call, &a.q, &a.k, a.scale, a.window};
-  TIGON_TRY(check_shared(context, &s));
-  if (tigon_tensor_count(&a.q) == 0) return TIGON_OK;
-
-  const tigon_attention_fwd_problem p = {
-      .batch = a.q.shape[0],
-      .tokens = a.q.shape[1],
-      .keys = a.k.shape[1],
-      .head_dim = a.q.shape[3],
-      .dtype = a.q.dtype,
-      .q = heads_of(&a.q),
-      .k = heads_of(&a.k),
-      .v = heads_of(&a.v),
-      .o = heads_of(&a.o),
-      .lse = a.lse.data,
-      .scale = scale_of(&s),
-      .causal = a.causal != 0,
-      .window = window_of(&s),
-  };
-  return TIGON_CALL_SLOT(context, attention_fwd, p.dtype, &p);
+static tigon_status prepare_fwd(tigon_context *context, const tigon_attention_fwd_args *a,
+                                tigon_attention_fwd_problem *p) {
+  TIGON_TRY(check_heads(context, &a->q, &a->k));
+  *p = (tigon_attention_fwd_problem){ATTENTION};
+  return TIGON_OK;
 }
 
 /* Bytes of delta and, where the dtype is narrow, of the f32 sums of dq that a backend on host memory adds up tile by tile;
@@ -116,60 +74,25 @@ static bool bwd_workspace(const tigon_context *context, const tigon_tensor *q, s
   return true;
 }
 
-/* Checks the call and fills in the problem; `shape_only` for the workspace query. */
-static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bwd_args *args, bool shape_only,
+static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bwd_args *a,
                                 tigon_attention_bwd_problem *p, size_t *bytes) {
-  const char *call = "attention_bwd";
-  tigon_attention_bwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_attention_bwd_schema, args, &a, shape_only));
-  const shared s = {call, &a.q, &a.k, a.scale, a.window};
-  TIGON_TRY(check_shared(context, &s));
   size_t delta_bytes;
-  if (!bwd_workspace(context, &a.q, &delta_bytes, bytes))
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: the workspace has more bytes than 64 bits count", call);
-
+  TIGON_TRY(check_heads(context, &a->q, &a->k));
+  if (!bwd_workspace(context, &a->q, &delta_bytes, bytes))
+    return tigon_refuse(context, "the workspace has more bytes than 64 bits count");
   *p = (tigon_attention_bwd_problem){
-      .batch = a.q.shape[0],
-      .tokens = a.q.shape[1],
-      .keys = a.k.shape[1],
-      .head_dim = a.q.shape[3],
-      .dtype = a.q.dtype,
-      .q = heads_of(&a.q),
-      .k = heads_of(&a.k),
-      .v = heads_of(&a.v),
-      .o = heads_of(&a.o),
-      .d_o = heads_of(&a.d_o),
-      .dq = heads_of(&a.dq),
-      .dk = heads_of(&a.dk),
-      .dv = heads_of(&a.dv),
-      .lse = a.lse.data,
-      .delta = a.workspace,
-      .scale = scale_of(&s),
-      .causal = a.causal != 0,
-      .window = window_of(&s),
+      ATTENTION,
+      .d_o = tigon_heads_of(&a->d_o),
+      .dq = tigon_heads_of(&a->dq),
+      .dk = tigon_heads_of(&a->dk),
+      .dv = tigon_heads_of(&a->dv),
+      .delta = a->workspace,
   };
-  if (*bytes > delta_bytes && a.workspace) p->dq_sums = (float *)((char *)a.workspace + delta_bytes);
+  if (*bytes > delta_bytes && a->workspace) p->dq_sums = (float *)((char *)a->workspace + delta_bytes);
   return TIGON_OK;
 }
 
-tigon_status tigon_attention_bwd(tigon_context *context, const tigon_attention_bwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_attention_bwd_problem p;
-  size_t bytes = 0;
-  TIGON_TRY(prepare_bwd(context, args, false, &p, &bytes));
-  TIGON_TRY(tigon_check_workspace(context, args->workspace, args->workspace_bytes, bytes));
-  /* Without queries dk and dv are 0, and without keys dq is. */
-  if (p.batch == 0 || p.q.heads + p.k.heads == 0 || p.tokens + p.keys == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, attention_bwd, p.dtype, &p);
-}
-
-tigon_status tigon_attention_bwd_workspace(tigon_context *context, const tigon_attention_bwd_args *args,
-                                           size_t *bytes) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_attention_bwd_problem p;
-  size_t needed = 0;
-  TIGON_TRY(tigon_check_query(context, &tigon_attention_bwd_schema, bytes));
-  TIGON_TRY(prepare_bwd(context, args, true, &p, &needed));
-  *bytes = needed;
-  return TIGON_OK;
-}
+TIGON_ENTRY(attention, fwd, fwd, prepare_fwd, p.batch == 0 || p.tokens == 0 || p.q.heads == 0)
+/* Without queries dk and dv are 0, and without keys dq is. */
+TIGON_ENTRY_WITH_WORKSPACE(attention, bwd, bwd, prepare_bwd,
+                           p.batch == 0 || p.q.heads + p.k.heads == 0 || p.tokens + p.keys == 0)

@@ -14,14 +14,14 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 /* dtypes: the one that the call's main tensor has, or f32; always the same one; that of an index. */
 #define SAME .dtypes = TIGON_FLOATS, .as = 'T', .gives = 'T'
 #define SAME_OR_F32 .dtypes = TIGON_FLOATS, .as = 'T', .or_dtype = TIGON_F32
-/* The same of a second tensor, which is as the main one or f32, or just as it. */
-#define GIVES_SECOND .gives = 'U'
+/* The same of a second tensor, and the tensors that give its dtype. */
+#define SAME_GIVES_SECOND .dtypes = TIGON_FLOATS, .as = 'T', .gives = 'U'
+#define SAME_OR_F32_GIVES_SECOND SAME_OR_F32, .gives = 'U'
 #define SECOND .dtypes = TIGON_FLOATS, .as = 'U'
 #define SECOND_OR_F32 SECOND, .or_dtype = TIGON_F32
 #define F32 .dtypes = TIGON_BIT(TIGON_F32)
 #define I32 .dtypes = TIGON_BIT(TIGON_I32)
 #define I64 .dtypes = TIGON_BIT(TIGON_I64)
-#define INTS .dtypes = TIGON_INTS
 #define INDEX(letter) .dtypes = TIGON_INTS, .below = letter
 
 /* A compile error where the field has another type. */
@@ -47,9 +47,6 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
     TENSOR_AT(field), .flags = TIGON_FIELD_OUT | TIGON_FIELD_OPTIONAL | strides, .shape = pattern, .in_place = over, \
                       dtype                                                                                          \
   }
-/* A tensor's field that other words do not describe. */
-#define TENSOR(field, ...) \
-  { TENSOR_AT(field), __VA_ARGS__ }
 
 /* Numbers from `least` to `most`; a flag; an enum; any number. */
 #define NUMBER(field, least, most) \
@@ -86,13 +83,13 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
     .high = most                                                                                                       \
   }
 
-/* The description of tigon_<op>_<entry>() by a list of fields. */
-#define DESCRIBE(op, entry, list) DESCRIBE_OF(op, entry, list, 0)
-#define DESCRIBE_LIST(op, entry, list) DESCRIBE_OF(op, entry, list, sizeof(E))
-#define DESCRIBE_OF(op, entry, list, each)                                                               \
-  _Static_assert(sizeof(list) / sizeof *(list) <= TIGON_MAX_FIELDS && sizeof(A) <= TIGON_MAX_ARGS_BYTES, \
-                 "more than callers have room for");                                                     \
-  const tigon_schema tigon_##op##_##entry##_schema = {                                                   \
-      #op, #entry, #op "_" #entry, list, sizeof(list) / sizeof *(list), sizeof(A), each}
+/* The description of tigon_<op>_<entry>() by a list of fields; front.h's entries bring it along. */
+#define DESCRIBE(op, entry, list) DESCRIBE_OF(op, entry, list, A, 0)
+#define DESCRIBE_LIST(op, entry, list) DESCRIBE_OF(op, entry, list, A, sizeof(E))
+#define DESCRIBE_OF(op, entry, list, args, each)                                                            \
+  _Static_assert(sizeof(list) / sizeof *(list) <= TIGON_MAX_FIELDS && sizeof(args) <= TIGON_MAX_ARGS_BYTES, \
+                 "more than callers have room for");                                                        \
+  const tigon_schema tigon_##op##_##entry##_schema = {                                                      \
+      #op, #entry, #op "_" #entry, list, sizeof(list) / sizeof *(list), sizeof(args), each}
 
 #endif

@@ -1,29 +1,81 @@
-/* What fronts share. A front checks everything, collapses the call to a problem and calls the slot. It
- * names no backend. */
+/* What fronts share. A front describes its entries (describe.h), and fills in each one's problem, from which the entry
+ * itself is made here. It names no backend. */
 #ifndef TIGON_OP_FRONT_H
 #define TIGON_OP_FRONT_H
 
+#include "core/caller_state.h"
 #include "core/check.h"
 #include "core/context.h"
-#include "core/caller_state.h"
+#include "op/describe.h"
 
 #define TIGON_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* The last extent of a present tensor. */
 static inline int64_t tigon_last_extent(const tigon_tensor *tensor) { return tensor->shape[tensor->ndim - 1]; }
 
-/* Elementwise operators: p's tensors, the inputs first, as few long rows. Empty ones have nothing to do. src/op/map.c. */
-tigon_status tigon_map(tigon_context *context, const char *call, int inputs, int count,
-                       const tigon_tensor *const *tensors, tigon_map_problem *p);
-static inline bool tigon_map_is_empty(const tigon_map_problem *p) { return p->space.rows == 0 || p->cols == 0; }
+/* [batch, tokens, heads, head_dim]; {0} where it is absent. */
+static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
+  if (!tigon_present(t)) return (tigon_heads){0};
+  return (tigon_heads){t->data, t->shape[2], t->strides[0], t->strides[1], t->strides[2]};
+}
 
-/* Runs slot `name` of them: TIGON_RUN_MAP(context, relu_squared_bwd, &p, 2, &a.dy, &a.x, &a.dx). */
-#define TIGON_RUN_MAP(context, name, p, inputs, ...)                                  \
-  do {                                                                                \
-    const tigon_tensor *const tensors_[] = {__VA_ARGS__};                             \
-    TIGON_TRY(tigon_map(context, #name, inputs, TIGON_COUNT(tensors_), tensors_, p)); \
-    if (tigon_map_is_empty(p)) return TIGON_OK;                                       \
-    return TIGON_CALL_SLOT(context, name, (p)->dtype, p);                             \
-  } while (0)
+/* Has a problem over rows nothing to do? */
+#define TIGON_NO_ELEMENTS(p) ((p).space.rows == 0 || (p).cols == 0)
+
+/* Makes tigon_<op>_<entry>(), which `fields` describe: it checks a copy of the caller's arguments by them, has
+ *   prepare(context, const tigon_<op>_<entry>_args *a, tigon_<op>_<entry>_problem *p)
+ * check what is left and fill in the problem, and calls the slot unless `is_empty`, a condition on `p`, says that there is nothing to do. */
+#define TIGON_ENTRY(op, entry, fields, prepare, is_empty)                                              \
+  DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                      \
+  tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) { \
+    TIGON_KEEP_CALLER_STATE;                                                                           \
+    tigon_##op##_##entry##_args a;                                                                     \
+    tigon_##op##_##entry##_problem p;                                                                  \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, false));            \
+    TIGON_TRY(prepare(context, &a, &p));                                                               \
+    return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                \
+  }
+
+/* The same with a workspace, and its query, whose tensors may have no data:
+ *   prepare(context, a, p, size_t *bytes)
+ * also stores the bytes that the call needs, where there are any. */
+#define TIGON_ENTRY_WITH_WORKSPACE(op, entry, fields, prepare, is_empty)                                         \
+  DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                                \
+  static tigon_status call_or_ask_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args,       \
+                                          size_t *asked) {                                                       \
+    tigon_##op##_##entry##_args a;                                                                               \
+    tigon_##op##_##entry##_problem p;                                                                            \
+    size_t bytes = 0;                                                                                            \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, asked != NULL));              \
+    TIGON_TRY(prepare(context, &a, &p, &bytes));                                                                 \
+    if (asked) return *asked = bytes, TIGON_OK;                                                                  \
+    TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, bytes));                            \
+    return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                          \
+  }                                                                                                              \
+  tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    return call_or_ask_##entry(context, args, NULL);                                                             \
+  }                                                                                                              \
+  tigon_status tigon_##op##_##entry##_workspace(tigon_context *context, const tigon_##op##_##entry##_args *args, \
+                                                size_t *bytes) {                                                 \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    TIGON_TRY(tigon_check_query(context, &tigon_##op##_##entry##_schema, bytes));                                \
+    return call_or_ask_##entry(context, args, bytes);                                                            \
+  }
+
+/* p's tensors, the inputs first, as few long rows. src/op/map.c. */
+tigon_status tigon_map(tigon_context *context, int inputs, int count, const tigon_tensor *const *tensors,
+                       tigon_map_problem *p);
+
+/* The entry of an elementwise operator with the tensors of `a`, the inputs first:
+ * TIGON_MAP_ENTRY(geglu, fwd, fwd, (tigon_map_numbers){.approx = a->approx}, 2, &a->a, &a->b, &a->c) */
+#define TIGON_MAP_ENTRY(op, entry, fields, of_numbers, inputs, ...)                                 \
+  static tigon_status prepare_##entry(tigon_context *context, const tigon_##op##_##entry##_args *a, \
+                                      tigon_map_problem *p) {                                       \
+    const tigon_tensor *const tensors[] = {__VA_ARGS__};                                            \
+    *p = (tigon_map_problem){.numbers = of_numbers};                                                \
+    return tigon_map(context, inputs, TIGON_COUNT(tensors), tensors, p);                            \
+  }                                                                                                 \
+  TIGON_ENTRY(op, entry, fields, prepare_##entry, TIGON_NO_ELEMENTS(p))
 
 #endif

@@ -20,25 +20,15 @@ enum { LINE = 64, LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 102
 
 static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
-/* The next `bytes` of the workspace, NULL in a query. */
-static void *cut(char *workspace, size_t *used, size_t bytes) {
-  void *at = workspace ? workspace + *used : NULL;
-  *used += lines(bytes);
-  return at;
-}
-
 static bool is_short(const gradient *g) { return g->dtype == TIGON_F16 || g->dtype == TIGON_BF16; }
 
 /* What does not depend on the chunks; returns its bytes. */
 static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
-  const size_t rows = (size_t)f->rows;
   size_t used = 0;
-  f->loss.inverse = cut(workspace, &used, sizeof(float));
-  if (!tigon_present(&a->out.token_loss)) f->loss.token_loss = cut(workspace, &used, rows * sizeof(float));
-  if (tigon_present(&a->out.correct) && !tigon_present(&a->out.argmax))
-    f->loss.argmax = cut(workspace, &used, rows * sizeof(int64_t));
-  if (is_short(&f->dweight) && !tigon_present(&a->out.lse)) f->loss.lse = cut(workspace, &used, rows * sizeof(float));
-  if (is_short(&f->dbias)) f->dbias.sums = cut(workspace, &used, (size_t)f->vocab * sizeof(float));
+  tigon_cut_loss(&f->loss, &a->out, true, workspace, &used);
+  if (is_short(&f->dweight) && !tigon_present(&a->out.lse))
+    f->loss.lse = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
+  if (is_short(&f->dbias)) f->dbias.sums = tigon_cut(workspace, &used, (size_t)f->vocab * sizeof(float));
   return used;
 }
 
@@ -143,11 +133,10 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
 
 /* ---- the front ---- */
 
-#define WEIGHT .dtypes = TIGON_FLOATS, .as = 'T', GIVES_SECOND
 #define A tigon_fused_linear_cross_entropy_args
 static const tigon_field fields[] = {
     IN(hidden, "*h", SAME, ROWS),
-    IN(weight, "vh", WEIGHT, ROWS),
+    IN(weight, "vh", SAME_GIVES_SECOND, ROWS),
     MAY(bias, "v", SAME_OR_F32, DENSE),
     IN(labels, "@", INDEX('v'), DENSE),
     MAY(dloss, "?1", F32, DENSE),
@@ -163,76 +152,56 @@ static const tigon_field fields[] = {
 };
 DESCRIBE(fused_linear_cross_entropy, fwd, fields);
 DESCRIBE(fused_linear_cross_entropy, bwd, fields);
-#undef A
 
 /* Backward has no outputs of the loss. */
-static tigon_status check_absent(tigon_context *context, const char *call, const tigon_cross_entropy_outputs *out) {
+static tigon_status check_absent(tigon_context *context, const tigon_cross_entropy_outputs *out) {
   const char *names[] = {"loss", "token_loss", "lse", "z_loss", "entropy", "argmax", "correct"};
   const tigon_tensor *each[] = {&out->loss,    &out->token_loss, &out->lse,    &out->z_loss,
                                 &out->entropy, &out->argmax,     &out->correct};
   for (int i = 0; i < TIGON_COUNT(each); ++i)
-    if (tigon_present(each[i]))
-      return tigon_fail(context, TIGON_ERROR_INVALID, "%s: out.%s is there, must be absent", call, names[i]);
+    if (tigon_present(each[i])) return tigon_refuse(context, "out.%s is there, must be absent", names[i]);
   return TIGON_OK;
 }
 
 /* All slots must be there before the first of them writes anything. */
 static tigon_status check_slots(const fused *f) {
-  const bool gradients = f->dweight.out || f->dbias.out || f->dhidden;
-  if (!TIGON_CAN_CALL(f->context, linear_fwd, f->dtype))
-    return tigon_front_unsupported(f->context, "linear_fwd", f->dtype);
-  if (!TIGON_CAN_CALL(f->context, cross_entropy_fwd, f->dtype))
-    return tigon_front_unsupported(f->context, "cross_entropy_fwd", f->dtype);
-  if (gradients && !TIGON_CAN_CALL(f->context, linear_bwd, f->dtype))
-    return tigon_front_unsupported(f->context, "linear_bwd", f->dtype);
-  if (f->panel && !TIGON_CAN_CALL(f->context, cross_entropy_bwd, f->dtype))
-    return tigon_front_unsupported(f->context, "cross_entropy_bwd", f->dtype);
-  return TIGON_OK;
+  TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_fwd, f->dtype));
+  TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->dtype));
+  if (f->dweight.out || f->dbias.out || f->dhidden) TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_bwd, f->dtype));
+  return f->panel ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->dtype) : TIGON_OK;
 }
 
 /* A call whose description holds. */
-static tigon_status prepare(tigon_context *context, const char *call, const arguments *a, bool forward, fused *f) {
-  if (!forward) TIGON_TRY(check_absent(context, call, &a->out));
+static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, fused *f) {
+  if (!forward) TIGON_TRY(check_absent(context, &a->out));
   *f = (fused){
       .context = context,
       .in_place = a->dhidden.data && a->dhidden.data == a->hidden.data,
       .width = tigon_last_extent(&a->hidden),
       .vocab = a->weight.shape[0],
       .dtype = a->hidden.dtype,
-      .bias_dtype = a->bias.dtype,
-      .hidden = a->hidden.data,
-      .weight = a->weight.data,
-      .bias = a->bias.data,
+      .product = {.k = tigon_last_extent(&a->hidden),
+                  .dtype = a->hidden.dtype,
+                  .b_dtype = a->bias.dtype,
+                  .y_dtype = a->hidden.dtype,
+                  .x = a->hidden.data,
+                  .w = a->weight.data,
+                  .b = a->bias.data,
+                  .w_pitch = a->weight.strides[0]},
       .dhidden = a->dhidden.data,
-      .weight_pitch = a->weight.strides[0],
       .dweight = {.out = a->dweight.data,
-                  .dtype = tigon_present(&a->dweight) ? a->dweight.dtype : TIGON_DTYPE_NONE,
+                  .dtype = a->dweight.dtype,
                   .pitch = a->dweight.strides[0],
                   .accumulate = a->accumulate_dweight != 0},
-      .dbias = {.out = a->dbias.data,
-                .dtype = tigon_present(&a->dbias) ? a->dbias.dtype : TIGON_DTYPE_NONE,
-                .accumulate = a->accumulate_dweight != 0},
+      .dbias = {.out = a->dbias.data, .dtype = a->dbias.dtype, .accumulate = a->accumulate_dweight != 0},
+      .skips = context->queue.backend->host_memory,
   };
-  tigon_rows hidden, dhidden;
-  const tigon_tensor *const tensors[] = {&a->hidden, &a->dhidden};
-  tigon_rows *const rows[] = {&hidden, &dhidden};
-  TIGON_TRY(tigon_collapse_pitch(context, call, TIGON_COUNT(tensors), tensors, rows, &f->rows));
-  f->hidden_pitch = hidden.pitch[2];
-  f->dhidden_pitch = dhidden.pitch[2];
-  const tigon_loss_args loss = {.call = call,
-                                .forward = forward,
-                                .rows_name = "hidden",
-                                .rows_of = &a->hidden,
-                                .vocab = a->weight.shape[0],
-                                .labels = &a->labels,
-                                .dloss = &a->dloss,
-                                .options = &a->options,
-                                .out = &a->out,
-                                .grad_scale = a->grad_scale};
+  TIGON_TRY(
+      TIGON_COLLAPSE_PITCHES(context, &f->rows, {&a->hidden, &f->product.x_pitch}, {&a->dhidden, &f->dhidden_pitch}));
+  const tigon_loss_args loss = {LOSS_ARGS(hidden), .forward = forward, .vocab = f->vocab, .out = &a->out};
   TIGON_TRY(tigon_check_loss(context, &loss, &f->loss));
   f->loss.dtype = f->dtype;
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};
-  f->skips = context->queue.backend->host_memory;
   f->kept = f->rows;
   return TIGON_OK;
 }
@@ -242,7 +211,7 @@ static tigon_status fused_call(tigon_context *context, const tigon_schema *schem
   arguments a;
   fused f;
   TIGON_TRY(tigon_check_entry(context, schema, args, &a, false));
-  TIGON_TRY(prepare(context, schema->name, &a, forward, &f));
+  TIGON_TRY(prepare(context, &a, forward, &f));
   const size_t fixed = cut_fixed(&f, &a, a.workspace);
   TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, fixed + least_bytes(&f)));
   TIGON_TRY(tigon_check_indices(context, "labels", &a.labels, (tigon_dim){"weight", &a.weight, 0},
@@ -275,7 +244,7 @@ tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context, 
   fused f;
   TIGON_TRY(tigon_check_entry(context, schema, args, &a, true));
   const bool forward = tigon_present(&a.out.loss) || tigon_present(&a.out.token_loss);
-  TIGON_TRY(prepare(context, schema->name, &a, forward, &f));
+  TIGON_TRY(prepare(context, &a, forward, &f));
   const size_t fixed = cut_fixed(&f, &a, NULL);
   const size_t least = fixed + least_bytes(&f), good = fixed + good_bytes(&f);
   if (minimum) *minimum = least;

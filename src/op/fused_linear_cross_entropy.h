@@ -28,10 +28,10 @@ typedef struct fused {
   tigon_context *context;
   bool in_place; /* dhidden is hidden */
   int64_t rows, width, vocab;
-  tigon_dtype dtype, bias_dtype; /* dtype: hidden, weight, logits */
-  const void *hidden, *weight, *bias;
-  void *dhidden; /* NULL: not wanted */
-  int64_t hidden_pitch, weight_pitch, dhidden_pitch;
+  tigon_dtype dtype;                /* of hidden, weight and logits */
+  tigon_linear_fwd_problem product; /* hidden, weight and bias, of all rows and classes; y is a chunk's */
+  void *dhidden;                    /* NULL: not wanted */
+  int64_t dhidden_pitch;
   gradient dweight, dbias;
   tigon_cross_entropy_problem loss; /* of all rows */
   /* Where the host reads labels, rows that do not count are skipped. */
@@ -41,7 +41,6 @@ typedef struct fused {
   chunk_space whole; /* chunks of whole rows */
   int64_t panel;     /* columns of a panel, whose logits are made again; 0: no panels */
   chunk_space part;  /* chunks of a panel's columns */
-  int64_t parked;    /* of the first rows dlogits are parked in dweight; 0: of none */
   int64_t park_cols; /* of a panel of them */
   char *park; /* the first panel, [parked, park_cols]; each other one lies where its predecessor's dweight will */
   /* The chunk at work. */

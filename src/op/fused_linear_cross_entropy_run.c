@@ -26,20 +26,16 @@ static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) 
   return (char *)data + r * pitch * (int64_t)tigon_dtype_size(f->dtype);
 }
 
-/* Host memory only: labels were read. */
-static void gather(fused *f, const chunk *c) {
+/* The chunk's rows of a tensor that count, from it into `gathered` or back. Host memory only: labels were read. */
+static void move_rows(const fused *f, const chunk *c, const void *data, int64_t pitch, bool back) {
   const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
-  char *to = f->space->gathered;
-  if (!bytes) return;
-  for (int64_t r = c->begin; r < c->end; ++r)
-    if (counts(f, r)) memcpy(to, row_of(f, f->hidden, f->hidden_pitch, r), bytes), to += bytes;
-}
-static void scatter(const fused *f, const chunk *c) {
-  const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
-  const char *from = f->space->gathered;
-  if (!bytes) return;
-  for (int64_t r = c->begin; r < c->end; ++r)
-    if (counts(f, r)) memcpy(row_of(f, f->dhidden, f->dhidden_pitch, r), from, bytes), from += bytes;
+  char *gathered = f->space->gathered;
+  for (int64_t r = c->begin; bytes && r < c->end; ++r) {
+    if (!counts(f, r)) continue;
+    char *row = row_of(f, data, pitch, r);
+    memcpy(back ? row : gathered, back ? gathered : row, bytes);
+    gathered += bytes;
+  }
 }
 
 /* What skipped rows leave behind. */
@@ -61,24 +57,15 @@ static void clear_skipped(const fused *f) {
 
 /* Logits of the chunk for `cols` classes from `from` on. The chunk's hidden is in f->x afterwards. */
 static tigon_status make_logits(fused *f, const chunk *c, char *logits, int64_t from, int64_t cols) {
-  f->x = together(c) ? row_of(f, f->hidden, f->hidden_pitch, c->begin) : f->space->gathered;
-  f->x_pitch = together(c) ? f->hidden_pitch : f->width;
-  if (!together(c)) gather(f, c);
-  const tigon_linear_fwd_problem p = {
-      .rows = c->count,
-      .n = cols,
-      .k = f->width,
-      .dtype = f->dtype,
-      .b_dtype = f->bias_dtype,
-      .y_dtype = f->dtype,
-      .x = f->x,
-      .w = row_of(f, f->weight, f->weight_pitch, from),
-      .b = f->bias ? (const char *)f->bias + from * (int64_t)tigon_dtype_size(f->bias_dtype) : NULL,
-      .y = logits,
-      .x_pitch = f->x_pitch,
-      .w_pitch = f->weight_pitch,
-      .y_pitch = cols,
-  };
+  tigon_linear_fwd_problem p = f->product;
+  if (!together(c)) move_rows(f, c, p.x, p.x_pitch, false);
+  f->x = p.x = together(c) ? row_of(f, p.x, p.x_pitch, c->begin) : f->space->gathered;
+  f->x_pitch = p.x_pitch = together(c) ? p.x_pitch : f->width;
+  p.rows = c->count;
+  p.n = p.y_pitch = cols;
+  p.w = row_of(f, p.w, p.w_pitch, from);
+  p.b = p.b ? (const char *)p.b + from * (int64_t)tigon_dtype_size(p.b_dtype) : NULL;
+  p.y = logits;
   return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
@@ -137,52 +124,39 @@ static char *gradient_of(const gradient *g, int64_t from) {
   return (char *)g->out + from * g->pitch * (int64_t)tigon_dtype_size(g->dtype);
 }
 
-/* Where a chunk's part goes, and whether it is added. */
-static void *target(gradient *g, int64_t from, bool *accumulate) {
-  *accumulate = g->begun || (!g->sums && g->accumulate);
-  g->begun = true;
-  return g->sums ? (char *)g->sums : gradient_of(g, from);
+/* `out` takes the gradient in a product of `dtype`. */
+static void set_output(const fused *f, const gradient *g, tigon_linear_bwd_problem *p, void *out, tigon_dtype dtype,
+                       int64_t pitch) {
+  if (g == &f->dweight) {
+    p->dw = out;
+    p->dw_dtype = dtype;
+    p->dw_pitch = pitch;
+  } else {
+    p->db = out;
+    p->db_dtype = dtype;
+  }
 }
 
-static tigon_status add_dweight(fused *f, const chunk *c, const void *dlogits, int64_t from, int64_t cols) {
-  gradient *g = &f->dweight;
+/* Adds a chunk's part of the gradient, for `cols` classes from `from` on. */
+static tigon_status add_gradient(fused *f, gradient *g, const chunk *c, const void *dlogits, int64_t from,
+                                 int64_t cols) {
   if (!g->out) return TIGON_OK;
   tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, cols);
-  p.dw = target(g, from, &p.accumulate);
-  p.dw_dtype = g->sums ? TIGON_F32 : g->dtype;
-  p.dw_pitch = g->sums ? f->width : g->pitch;
-  return run_gradient(f, &p);
-}
-
-static tigon_status add_dbias(fused *f, const chunk *c, const void *dlogits) {
-  gradient *g = &f->dbias;
-  if (!g->out) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
-  p.db = target(g, 0, &p.accumulate);
-  p.db_dtype = g->sums ? TIGON_F32 : g->dtype;
+  p.accumulate = g->begun || (!g->sums && g->accumulate);
+  if (g->sums)
+    set_output(f, g, &p, g->sums, TIGON_F32, f->width);
+  else
+    set_output(f, g, &p, gradient_of(g, from), g->dtype, g->pitch);
+  g->begun = true;
   return run_gradient(f, &p);
 }
 
 /* Rounds the sums of classes [from, from + cols) into the caller's tensor; without a chunk they are 0. */
-static tigon_status end_dweight(fused *f, int64_t from, int64_t cols) {
-  gradient *g = &f->dweight;
+static tigon_status end_gradient(fused *f, gradient *g, int64_t from, int64_t cols) {
   if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
   tigon_linear_bwd_problem p = backward_of(f, 0, NULL, cols);
-  p.dw = gradient_of(g, from);
-  p.dw_dtype = g->dtype;
-  p.dw_pitch = g->pitch;
-  p.dw_sums = g->begun ? g->sums : NULL;
-  p.accumulate = g->accumulate;
-  return run_gradient(f, &p);
-}
-
-static tigon_status end_dbias(fused *f) {
-  gradient *g = &f->dbias;
-  if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, 0, NULL, f->vocab);
-  p.db = g->out;
-  p.db_dtype = g->dtype;
-  p.db_sums = g->begun ? g->sums : NULL;
+  set_output(f, g, &p, gradient_of(g, from), g->dtype, g->pitch);
+  *(g == &f->dweight ? &p.dw_sums : &p.db_sums) = g->begun ? g->sums : NULL;
   p.accumulate = g->accumulate;
   return run_gradient(f, &p);
 }
@@ -190,12 +164,12 @@ static tigon_status end_dbias(fused *f) {
 /* After dweight: the rows may be those of hidden. */
 static tigon_status make_dhidden(fused *f, const chunk *c, const void *dlogits) {
   tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
-  p.w = f->weight;
-  p.w_pitch = f->weight_pitch;
+  p.w = f->product.w;
+  p.w_pitch = f->product.w_pitch;
   p.dx = together(c) ? row_of(f, f->dhidden, f->dhidden_pitch, c->begin) : f->space->gathered;
   p.dx_pitch = together(c) ? f->dhidden_pitch : f->width;
   TIGON_TRY(run_gradient(f, &p));
-  if (!together(c)) scatter(f, c);
+  if (!together(c)) move_rows(f, c, f->dhidden, f->dhidden_pitch, true);
   return TIGON_OK;
 }
 
@@ -223,11 +197,11 @@ static tigon_status park(fused *f, const chunk *c, const char *dlogits) {
 /* From the last panel on: each takes the place of dlogits that were used. */
 static tigon_status make_dweight(fused *f) {
   const chunk all = {0, f->rows, f->rows};
-  f->x = f->hidden;
-  f->x_pitch = f->hidden_pitch;
+  f->x = f->product.x;
+  f->x_pitch = f->product.x_pitch;
   for (int64_t from = (f->vocab - 1) / f->park_cols * f->park_cols; from >= 0; from -= f->park_cols) {
     f->dweight.begun = false;
-    TIGON_TRY(add_dweight(f, &all, parked_at(f, from), from, smaller(f->vocab - from, f->park_cols)));
+    TIGON_TRY(add_gradient(f, &f->dweight, &all, parked_at(f, from), from, smaller(f->vocab - from, f->park_cols)));
   }
   return TIGON_OK;
 }
@@ -245,8 +219,9 @@ static tigon_status run_pass(fused *f, pass what) {
   for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
     TIGON_TRY(make_logits(f, &c, logits, 0, f->vocab));
     TIGON_TRY(run_losses(f, &c, logits, 0, f->vocab, false, gradients));
-    if (what.dweight) TIGON_TRY(f->park_cols ? park(f, &c, logits) : add_dweight(f, &c, logits, 0, f->vocab));
-    if (what.dbias) TIGON_TRY(add_dbias(f, &c, logits));
+    if (what.dweight)
+      TIGON_TRY(f->park_cols ? park(f, &c, logits) : add_gradient(f, &f->dweight, &c, logits, 0, f->vocab));
+    if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, &c, logits, 0, f->vocab));
     if (what.dhidden) TIGON_TRY(make_dhidden(f, &c, logits));
   }
   return what.dweight && f->park_cols ? make_dweight(f) : TIGON_OK;
@@ -260,9 +235,9 @@ static tigon_status run_panels(fused *f) {
     for (chunk c = {0}; next_chunk(f, f->part.rows, &c);) {
       TIGON_TRY(make_logits(f, &c, f->part.logits, from, cols));
       TIGON_TRY(run_losses(f, &c, f->part.logits, from, cols, true, true));
-      TIGON_TRY(add_dweight(f, &c, f->part.logits, from, cols));
+      TIGON_TRY(add_gradient(f, &f->dweight, &c, f->part.logits, from, cols));
     }
-    TIGON_TRY(end_dweight(f, from, cols));
+    TIGON_TRY(end_gradient(f, &f->dweight, from, cols));
   }
   return TIGON_OK;
 }
@@ -279,8 +254,8 @@ tigon_status tigon_fused_linear_cross_entropy_run(fused *f) {
   TIGON_TRY(run_part(f, TIGON_CROSS_ENTROPY_COUNT));
   clear_skipped(f);
   TIGON_TRY(run_pass(f, (pass){f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
-  TIGON_TRY(panels ? run_panels(f) : end_dweight(f, 0, f->vocab));
+  TIGON_TRY(panels ? run_panels(f) : end_gradient(f, &f->dweight, 0, f->vocab));
   if (late) TIGON_TRY(run_pass(f, (pass){.dhidden = true})); /* the row outputs come out as before */
-  TIGON_TRY(end_dbias(f));
+  TIGON_TRY(end_gradient(f, &f->dbias, 0, f->vocab));
   return f->loss.loss || f->loss.correct ? run_part(f, TIGON_CROSS_ENTROPY_REDUCE) : TIGON_OK;
 }

@@ -1,7 +1,6 @@
 #include <tigon/op/layer_norm.h>
 
-#include "op/describe.h"
-#include "op/front.h"
+#include "op/norm.h"
 
 #define A tigon_layer_norm_fwd_args
 static const tigon_field fwd[] = {
@@ -10,7 +9,6 @@ static const tigon_field fwd[] = {
     WANT(mean, "r", F32, DENSE, NULL), WANT(rstd, "r", F32, DENSE, NULL),
     NUMBER(eps, 0, FLT_MAX),           RESERVED(reserved),
 };
-DESCRIBE(layer_norm, fwd, fwd);
 #undef A
 
 #define A tigon_layer_norm_bwd_args
@@ -27,84 +25,22 @@ static const tigon_field bwd[] = {
     WORKSPACE,
     RESERVED(reserved),
 };
-DESCRIBE(layer_norm, bwd, bwd);
-#undef A
 
-tigon_status tigon_layer_norm_fwd(tigon_context *context, const tigon_layer_norm_fwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  const char *call = "layer_norm_fwd";
-  tigon_layer_norm_fwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_layer_norm_fwd_schema, args, &a, false));
-  tigon_layer_norm_fwd_problem p = {
-      .cols = tigon_last_extent(&a.x),
-      .dtype = a.x.dtype,
-      .w_dtype = a.w.dtype,
-      .b_dtype = a.b.dtype,
-      .w = a.w.data,
-      .b = a.b.data,
-      .mean = a.mean.data,
-      .rstd = a.rstd.data,
-      .eps = (float)a.eps,
-      .casting = TIGON_CASTING_GEMMA,
+static tigon_status prepare_fwd(tigon_context *context, const tigon_layer_norm_fwd_args *a, tigon_norm_fwd_problem *p) {
+  *p = (tigon_norm_fwd_problem){
+      NORM_FWD(x), .b_dtype = a->b.dtype, .b = a->b.data, .mean = a->mean.data, .casting = TIGON_CASTING_GEMMA,
   };
-  const tigon_tensor *const tensors[] = {&a.x, &a.y};
-  tigon_rows *const rows[] = {&p.x, &p.y};
-  TIGON_TRY(tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p.space));
-  if (p.space.rows == 0 || p.cols == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, layer_norm_fwd, p.dtype, &p);
+  return TIGON_COLLAPSE(context, &p->space, {&a->x, &p->x}, {&a->y, &p->y});
 }
 
-/* Checks and collapses the call; `shape_only` for the workspace query. */
-static tigon_status prepare_bwd(tigon_context *context, const tigon_layer_norm_bwd_args *args, bool shape_only,
-                                tigon_layer_norm_bwd_problem *p) {
-  const char *call = "layer_norm_bwd";
-  tigon_layer_norm_bwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_layer_norm_bwd_schema, args, &a, shape_only));
-  *p = (tigon_layer_norm_bwd_problem){
-      .cols = tigon_last_extent(&a.x),
-      .dtype = a.x.dtype,
-      .w_dtype = a.w.dtype,
-      .dw_dtype = a.dw.dtype,
-      .db_dtype = a.db.dtype,
-      .w = a.w.data,
-      .mean = a.mean.data,
-      .rstd = a.rstd.data,
-      .dw = a.dw.data,
-      .db = a.db.data,
-      .slabs = a.workspace,
-      .casting = TIGON_CASTING_GEMMA,
-      .accumulate_dw = a.accumulate_dw != 0,
+static tigon_status prepare_bwd(tigon_context *context, const tigon_layer_norm_bwd_args *a, tigon_norm_bwd_problem *p,
+                                size_t *bytes) {
+  *p = (tigon_norm_bwd_problem){
+      NORM_BWD(x), .db_dtype = a->db.dtype, .db = a->db.data, .mean = a->mean.data, .casting = TIGON_CASTING_GEMMA,
   };
-  const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx};
-  tigon_rows *const rows[] = {&p->dy, &p->x, &p->dx};
-  return tigon_collapse(context, call, 1, TIGON_COUNT(tensors), tensors, rows, &p->space);
+  TIGON_TRY(TIGON_COLLAPSE(context, &p->space, {&a->dy, &p->dy}, {&a->x, &p->x}, {&a->dx, &p->dx}));
+  return TIGON_NORM_WORKSPACE(context, layer_norm_bwd, p, bytes);
 }
 
-/* A call without dw and db needs no slabs. */
-static tigon_status bwd_workspace(tigon_context *context, const tigon_layer_norm_bwd_args *args,
-                                  const tigon_layer_norm_bwd_problem *p, size_t *bytes) {
-  *bytes = 0;
-  return tigon_present(&args->dw) || tigon_present(&args->db)
-             ? TIGON_ASK_WORKSPACE(context, layer_norm_bwd, p->dtype, p, bytes)
-             : TIGON_OK;
-}
-
-tigon_status tigon_layer_norm_bwd(tigon_context *context, const tigon_layer_norm_bwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_layer_norm_bwd_problem p;
-  size_t bytes;
-  TIGON_TRY(prepare_bwd(context, args, false, &p));
-  TIGON_TRY(bwd_workspace(context, args, &p, &bytes));
-  TIGON_TRY(tigon_check_workspace(context, args->workspace, args->workspace_bytes, bytes));
-  if (p.cols == 0 || (p.space.rows == 0 && !p.dw && !p.db)) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, layer_norm_bwd, p.dtype, &p);
-}
-
-tigon_status tigon_layer_norm_bwd_workspace(tigon_context *context, const tigon_layer_norm_bwd_args *args,
-                                            size_t *bytes) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_layer_norm_bwd_problem p;
-  TIGON_TRY(tigon_check_query(context, &tigon_layer_norm_bwd_schema, bytes));
-  TIGON_TRY(prepare_bwd(context, args, true, &p));
-  return bwd_workspace(context, args, &p, bytes);
-}
+TIGON_ENTRY(layer_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+TIGON_ENTRY_WITH_WORKSPACE(layer_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))

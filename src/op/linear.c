@@ -1,6 +1,5 @@
 #include <tigon/op/linear.h>
 
-#include "op/describe.h"
 #include "op/front.h"
 
 #define A tigon_linear_fwd_args
@@ -11,7 +10,6 @@ static const tigon_field fwd[] = {
     OUT(y, "*n", SAME_OR_F32, ROWS, NULL),
     RESERVED(reserved),
 };
-DESCRIBE(linear, fwd, fwd);
 #undef A
 
 #define A tigon_linear_bwd_args
@@ -26,95 +24,55 @@ static const tigon_field bwd[] = {
     WORKSPACE,
     RESERVED(reserved),
 };
-DESCRIBE(linear, bwd, bwd);
-#undef A
 
-tigon_status tigon_linear_fwd(tigon_context *context, const tigon_linear_fwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  const char *call = "linear_fwd";
-  tigon_linear_fwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_linear_fwd_schema, args, &a, false));
-  tigon_linear_fwd_problem p = {
-      .n = a.w.shape[0],
-      .k = a.w.shape[1],
-      .dtype = a.x.dtype,
-      .b_dtype = a.b.dtype,
-      .y_dtype = a.y.dtype,
-      .x = a.x.data,
-      .w = a.w.data,
-      .b = a.b.data,
-      .y = a.y.data,
-      .w_pitch = a.w.strides[0],
+static tigon_status prepare_fwd(tigon_context *context, const tigon_linear_fwd_args *a, tigon_linear_fwd_problem *p) {
+  *p = (tigon_linear_fwd_problem){
+      .n = a->w.shape[0],
+      .k = a->w.shape[1],
+      .dtype = a->x.dtype,
+      .b_dtype = a->b.dtype,
+      .y_dtype = a->y.dtype,
+      .x = a->x.data,
+      .w = a->w.data,
+      .b = a->b.data,
+      .y = a->y.data,
+      .w_pitch = a->w.strides[0],
   };
-  tigon_rows x, y;
-  const tigon_tensor *const tensors[] = {&a.x, &a.y};
-  tigon_rows *const rows[] = {&x, &y};
-  TIGON_TRY(tigon_collapse_pitch(context, call, TIGON_COUNT(tensors), tensors, rows, &p.rows));
-  p.x_pitch = x.pitch[2];
-  p.y_pitch = y.pitch[2];
-  if (p.rows == 0 || p.n == 0) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, linear_fwd, p.dtype, &p);
+  return TIGON_COLLAPSE_PITCHES(context, &p->rows, {&a->x, &p->x_pitch}, {&a->y, &p->y_pitch});
 }
 
-/* Checks and collapses the call; `shape_only` for the workspace query. */
-static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_args *args, bool shape_only,
-                                tigon_linear_bwd_problem *p) {
-  const char *call = "linear_bwd";
-  tigon_linear_bwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_linear_bwd_schema, args, &a, shape_only));
-  if (tigon_present(&a.dx) && !tigon_present(&a.w))
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: w is absent, must be there for dx", call);
-  if (tigon_present(&a.dw) && !tigon_present(&a.x))
-    return tigon_fail(context, TIGON_ERROR_INVALID, "%s: x is absent, must be there for dw", call);
+static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_args *a, tigon_linear_bwd_problem *p,
+                                size_t *bytes) {
+  (void)bytes; /* no backend needs any yet */
+  const bool has_w = tigon_present(&a->w), has_x = tigon_present(&a->x);
+  if (tigon_present(&a->dx) && !has_w) return tigon_refuse(context, "w is absent, must be there for dx");
+  if (tigon_present(&a->dw) && !has_x) return tigon_refuse(context, "x is absent, must be there for dw");
+  const tigon_tensor *of_k = has_w ? &a->w : &a->x;
+  const int64_t n = tigon_last_extent(&a->dy), k = has_w || has_x ? tigon_last_extent(of_k) : 0;
   *p = (tigon_linear_bwd_problem){
-      .n = tigon_last_extent(&a.dy),
-      .k = tigon_present(&a.w)   ? a.w.shape[1]
-           : tigon_present(&a.x) ? tigon_last_extent(&a.x)
-                                 : 0,
-      .dtype = tigon_present(&a.w)   ? a.w.dtype
-               : tigon_present(&a.x) ? a.x.dtype
-                                     : a.dy.dtype,
-      .dy_dtype = a.dy.dtype,
-      .dw_dtype = a.dw.dtype,
-      .db_dtype = a.db.dtype,
-      .dy = a.dy.data,
-      .x = a.x.data,
-      .w = a.w.data,
-      .dx = a.dx.data,
-      .dw = a.dw.data,
-      .db = a.db.data,
-      .w_pitch = a.w.strides[0],
-      .dw_pitch = a.dw.strides[0],
-      .workspace = a.workspace,
-      .workspace_bytes = a.workspace_bytes,
-      .accumulate = a.accumulate_dw != 0,
+      .n = n,
+      .k = k,
+      .dtype = has_w || has_x ? of_k->dtype : a->dy.dtype,
+      .dy_dtype = a->dy.dtype,
+      .dw_dtype = a->dw.dtype,
+      .db_dtype = a->db.dtype,
+      .dy = a->dy.data,
+      .x = a->x.data,
+      .w = a->w.data,
+      .dx = a->dx.data,
+      .dw = n && k ? a->dw.data : NULL,
+      .db = n ? a->db.data : NULL,
+      .w_pitch = a->w.strides[0],
+      .dw_pitch = a->dw.strides[0],
+      .workspace = a->workspace,
+      .workspace_bytes = a->workspace_bytes,
+      .accumulate = a->accumulate_dw != 0,
   };
-  tigon_rows dy, x, dx;
-  const tigon_tensor *const tensors[] = {&a.dy, &a.x, &a.dx};
-  tigon_rows *const rows[] = {&dy, &x, &dx};
-  TIGON_TRY(tigon_collapse_pitch(context, call, TIGON_COUNT(tensors), tensors, rows, &p->rows));
-  p->dy_pitch = dy.pitch[2];
-  p->x_pitch = x.pitch[2];
-  p->dx_pitch = dx.pitch[2];
+  TIGON_TRY(
+      TIGON_COLLAPSE_PITCHES(context, &p->rows, {&a->dy, &p->dy_pitch}, {&a->x, &p->x_pitch}, {&a->dx, &p->dx_pitch}));
+  if (p->rows == 0 || k == 0) p->dx = NULL;
   return TIGON_OK;
 }
 
-tigon_status tigon_linear_bwd(tigon_context *context, const tigon_linear_bwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_linear_bwd_problem p;
-  TIGON_TRY(prepare_bwd(context, args, false, &p));
-  if (p.rows == 0 || p.k == 0) p.dx = NULL;
-  if (p.n == 0 || p.k == 0) p.dw = NULL;
-  if (p.n == 0) p.db = NULL;
-  if (!p.dx && !p.dw && !p.db) return TIGON_OK;
-  return TIGON_CALL_SLOT(context, linear_bwd, p.dtype, &p);
-}
-
-tigon_status tigon_linear_bwd_workspace(tigon_context *context, const tigon_linear_bwd_args *args, size_t *bytes) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_linear_bwd_problem p;
-  TIGON_TRY(tigon_check_query(context, &tigon_linear_bwd_schema, bytes));
-  TIGON_TRY(prepare_bwd(context, args, true, &p));
-  *bytes = 0; /* no backend needs any yet */
-  return TIGON_OK;
-}
+TIGON_ENTRY(linear, fwd, fwd, prepare_fwd, p.rows == 0 || p.n == 0)
+TIGON_ENTRY_WITH_WORKSPACE(linear, bwd, bwd, prepare_bwd, !p.dx && !p.dw && !p.db)

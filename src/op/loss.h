@@ -1,11 +1,9 @@
-/* What cross_entropy and fused_linear_cross_entropy have in common: options, outputs, and how they are checked
- * (src/op/cross_entropy.c). */
+/* What cross_entropy and fused_linear_cross_entropy have in common: options, outputs, and how they are checked. */
 #ifndef TIGON_OP_LOSS_H
 #define TIGON_OP_LOSS_H
 
 #include <tigon/op/cross_entropy.h>
 
-#include "op/describe.h"
 #include "op/front.h"
 
 /* Fields of `options` and `out`; the vocabulary's extent is "v". */
@@ -22,17 +20,24 @@
 
 /* A call whose description holds. */
 typedef struct tigon_loss_args {
-  const char *call;
   bool forward;
-  const char *rows_name; /* of the tensor whose rows count: "logits" */
-  const tigon_tensor *rows_of;
+  const tigon_tensor *rows_of; /* the entry's first field, whose rows count */
   int64_t vocab;
   const tigon_tensor *labels, *dloss;
   const tigon_cross_entropy_options *options;
   const tigon_cross_entropy_outputs *out;
   double grad_scale;
 } tigon_loss_args;
+/* The fields that either operator fills from its arguments `a`; `rows` is the field whose rows count. */
+#define LOSS_ARGS(rows) \
+  .rows_of = &a->rows, .labels = &a->labels, .dloss = &a->dloss, .options = &a->options, .grad_scale = a->grad_scale
 /* What the reduction asks for; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
+
+/* The next `bytes` of a workspace, on lines of 64; NULL in a query. */
+void *tigon_cut(char *workspace, size_t *used, size_t bytes);
+/* Cuts `inverse` and, of a forward call of p->space.rows rows, the token_loss and argmax that the caller leaves out. */
+void tigon_cut_loss(tigon_cross_entropy_problem *p, const tigon_cross_entropy_outputs *out, bool forward,
+                    char *workspace, size_t *used);
 
 #endif

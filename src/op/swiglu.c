@@ -1,6 +1,5 @@
 #include <tigon/op/swiglu.h>
 
-#include "op/describe.h"
 #include "op/front.h"
 
 #define A tigon_swiglu_fwd_args
@@ -9,7 +8,6 @@ static const tigon_field fwd[] = {
     FINITE(gate_mult),       FINITE(down_mult),       NUMBER(clamp, 0, FLT_MAX),
     RESERVED(reserved),
 };
-DESCRIBE(swiglu, fwd, fwd);
 #undef A
 
 #define A tigon_swiglu_bwd_args
@@ -24,31 +22,16 @@ static const tigon_field bwd[] = {
     NUMBER(clamp, 0, FLT_MAX),
     RESERVED(reserved),
 };
-DESCRIBE(swiglu, bwd, bwd);
-#undef A
 
 /* 0 means 1. */
 static float factor(double mult) { return mult == 0 ? 1.0f : (float)mult; }
 /* A clamp too small for f32 stays one. */
 static float limit(double clamp) { return clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp; }
 
-static tigon_map_problem problem(double gate_mult, double down_mult, double clamp) {
-  return (tigon_map_problem){
-      .numbers = {.gate_mult = factor(gate_mult), .down_mult = factor(down_mult), .clamp = limit(clamp)}};
+static tigon_map_numbers numbers(double gate_mult, double down_mult, double clamp) {
+  return (tigon_map_numbers){.gate_mult = factor(gate_mult), .down_mult = factor(down_mult), .clamp = limit(clamp)};
 }
 
-tigon_status tigon_swiglu_fwd(tigon_context *context, const tigon_swiglu_fwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_swiglu_fwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_swiglu_fwd_schema, args, &a, false));
-  tigon_map_problem p = problem(a.gate_mult, a.down_mult, a.clamp);
-  TIGON_RUN_MAP(context, swiglu_fwd, &p, 2, &a.a, &a.b, &a.c);
-}
-
-tigon_status tigon_swiglu_bwd(tigon_context *context, const tigon_swiglu_bwd_args *args) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_swiglu_bwd_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_swiglu_bwd_schema, args, &a, false));
-  tigon_map_problem p = problem(a.gate_mult, a.down_mult, a.clamp);
-  TIGON_RUN_MAP(context, swiglu_bwd, &p, 3, &a.dc, &a.a, &a.b, &a.da, &a.db);
-}
+TIGON_MAP_ENTRY(swiglu, fwd, fwd, numbers(a->gate_mult, a->down_mult, a->clamp), 2, &a->a, &a->b, &a->c)
+TIGON_MAP_ENTRY(swiglu, bwd, bwd, numbers(a->gate_mult, a->down_mult, a->clamp), 3, &a->dc, &a->a, &a->b, &a->da,
+                &a->db)

@@ -65,8 +65,7 @@ static void check_numbers(const random_case *c, const tigon_plan *plan) {
   CHECK(plan->slabs * groups == (f->column_sums ? plan->row_tasks * (grouped ? plan->splits : 1) : 0), c, plan);
   CHECK(plan->workspace_bytes % 64 == 0 && plan->partials_offset % 64 == 0, c, plan);
   CHECK(plan->workspace_bytes >= plan->slabs * vector * 4 * f->column_sums, c, plan);
-  const bool partials =
-      f->reduce != TIGON_REDUCE_NONE && (plan->cut == TIGON_CASE_F || (plan->cut == TIGON_CASE_E && f->column_sums));
+  const bool partials = f->partials > 0 && (plan->cut == TIGON_CASE_F || (plan->cut == TIGON_CASE_E && f->column_sums));
   const int64_t after_slabs = plan->partials_offset + (partials ? rows * plan->splits * f->partials * 4 : 0);
   CHECK(plan->workspace_bytes >= after_slabs, c, plan);
   CHECK(plan->partials_offset == 0 || plan->partials_offset >= plan->slabs * vector * 4 * f->column_sums, c, plan);

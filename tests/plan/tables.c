@@ -112,7 +112,6 @@ static void footprints_move_the_minimum(void **state) {
       }
       assert_int_equal(once, table[i].once * bytes);
       assert_int_equal(often, table[i].often * bytes);
-      assert_true((f.reduce == TIGON_REDUCE_NONE) == (f.partials == 0));
     }
   }
   tigon_footprint f;

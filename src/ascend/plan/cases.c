@@ -45,7 +45,7 @@ static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const bool apart = p->groups > 1 && rows > 1;
   const int64_t word =
       plan_add(plan_mul(apart ? plan_mul(eights, block) : array, p->device->buffers), apart ? array : 0);
-  const int64_t blocks = f->reduce != TIGON_REDUCE_NONE && p->cols < 2 * block ? 7 * block : 0;
+  const int64_t blocks = f->partials > 0 && p->cols < 2 * block ? 7 * block : 0;
   return plan_add(
       blocks, plan_add(plan_mul(words, word), plan_mul(f->row_scalars_on_chip + (int64_t)sums * f->partials, array)));
 }
@@ -121,7 +121,7 @@ static void set_workspace(const plan_problem *p, tigon_plan *plan) {
   const int64_t slab_bytes = plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(vector, 4));
   plan->workspace_bytes = plan_round_up(slab_bytes, 64);
   const bool panels = plan->cut == TIGON_CASE_E && f->column_sums > 0; /* pass 1 leaves a row's sums for pass 2 */
-  if (f->reduce != TIGON_REDUCE_NONE && (panels || plan->cut == TIGON_CASE_F)) {
+  if (f->partials > 0 && (panels || plan->cut == TIGON_CASE_F)) {
     plan->partials_offset = plan->workspace_bytes;
     const int64_t words = plan_mul(plan_mul(plan->rows, plan->splits), f->partials);
     plan->workspace_bytes = plan_add(plan->workspace_bytes, plan_round_up(plan_mul(words, 4), 64));

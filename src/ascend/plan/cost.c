@@ -131,7 +131,7 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
   const int64_t slabs =
       plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan_mul(problem->groups, elements), 4));
   int64_t handed = 0;
-  const bool split = plan->chosen == TIGON_CASE_F && f->reduce != TIGON_REDUCE_NONE;
+  const bool split = plan->chosen == TIGON_CASE_F && f->partials > 0;
   if (split || (plan->chosen == TIGON_CASE_E && plan->slabs > 0)) {
     const int64_t joins = f->column_sums ? tiles_of_row(plan) : f->outputs > 0 ? plan->splits : 1;
     const int64_t partials = plan_mul(4 * f->partials, plan_mul(plan->splits, joins + 1));
@@ -139,7 +139,7 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
   }
   if (f->walk == TIGON_WALK_TABLE)
     handed = index_bytes(problem);
-  else if (f->reduce == TIGON_REDUCE_NONE)
+  else if (f->partials == 0)
     handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
   return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)), plan_add(handed, total_bytes(problem, plan)));
 }
@@ -172,7 +172,7 @@ void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
   }
 
   plan->bytes_extra = extra_bytes(problem, plan);
-  const bool split_sums = plan->chosen == TIGON_CASE_F && problem->footprint->reduce != TIGON_REDUCE_NONE;
+  const bool split_sums = plan->chosen == TIGON_CASE_F && problem->footprint->partials > 0;
   const unsigned totals = problem->footprint->totals;
   const int sums = !!(totals & TIGON_TOTAL_LABELS) + !!(totals & TIGON_TOTAL_LOSS);
   const int launches = 1 + (plan->slabs > 0) + split_sums + 2 * sums;

@@ -1,155 +1,142 @@
-/* What every planned op does to a row: one line each, with all operands present. */
+/* What every planned entry does to a row. Which tensors move, how wide they are, and which vectors and words there are, says the
+ * entry's description; the table adds what its kernel keeps. */
 #include <string.h>
 
 #include "ascend/plan/plan.h"
+#include "core/schema.h"
 
-/* A stream of the table: how often it moves when the row does not stay on chip, and the bytes of its element: 0 is the
- * op's dtype. */
-typedef struct stream {
-  uint8_t passes, bytes;
-} stream;
-#define ONCE \
-  { 1, 0 }
-#define TWICE \
-  { 2, 0 }
-#define ONCE_F32 \
-  { 1, 4 }
-#define TWICE_F32 \
-  { 2, 4 }
-
-/* Pairs are for f32 and for 16-bit dtypes, which are cast to f32 first and take tiles of their own for that. */
+/* An entry without `streams` moves each tensor whose shape is rows and columns, reads vectors of columns, and has words for
+ * each row. Pairs are for f32 and for 16-bit dtypes, which are cast to f32 first and take tiles of their own for that. */
 typedef struct row {
-  const char *op, *entry;
-  stream in[TIGON_MAX_STREAMS], out[TIGON_MAX_STREAMS]; /* ended by passes 0 */
+  tigon_footprint base; /* what the description does not say */
   int temporaries[2];
-  int column_params, column_sums;
-  int words_in, words_out; /* 4-byte words a row */
-  int words_on_chip;       /* that the work needs besides: the sums of a loss, its label, its scales */
-  int row_tables;          /* in f32: cos and sin of a token */
-  tigon_walk walk;
-  unsigned totals; /* of a mean */
-  tigon_reduce reduce;
-  int partials;
   double ops
-      [2]; /* vector operations, in additions of one element; exp counts 1, a division 2, multiplication by a scalar 0.5 */
+      [2]; /* vector operations of an element, in additions; exp counts 1, a division 2, a product with a scalar 0.5 */
+  const char *streams; /* names: only these tensors move, and vectors and words are the footprint's */
+  const char *others;  /* names: with partials outputs move twice and inputs once, where all else is the reverse */
+  const char *wide;    /* names: f32 in any case */
 } row;
 
-/* rms_norm: rstd is a word; bf16 backward needs dy, x and a product in f32 at once.
+/* A split hands over: of layer_norm and group_norm forward the count, the mean in two parts and M2, backward two sums; of softmax
+ *   the largest score and the sum; of cross_entropy max, reference, sum of exp, sum of z exp z, sum of z, argmax and the label's
+ *   x; of adamw's clip the sum in two parts and their exponent.
  * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
- * layer_norm, group_norm: mean and rstd are words; a split hands over count, mean in two parts and M2, backward the two sums.
- *   group_norm's vectors and sums are those of the channels.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
- * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; words are the position ids, where given.
+ * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; words are the position ids.
  * embedding: the words are the index. Backward's output is the table, whose rows are others than those of dy.
- * softmax: a mask is a stream, in the dtype of x or in f32; a split hands over the largest score and the sum.
- * cross_entropy with its mean: the words are label (i64), loss and lse, backward's label and lse; a split hands over max, reference,
- *   sum of exp, sum of z exp z, sum of z, argmax and the label's x. Without dlogits the logits are read once in any case,
- *   because max and sum run online; only one split of a row then joins them. A temperature, a
- *   softcap and smoothing by weights need one or two temporaries more.
- * adamw step: with an f32 master the parameter itself is only written. clip: one sum over all, whose words are
- *   norm and factor; a split hands over its sum in two parts and their exponent. */
-/* clang-format off */
+ * cross_entropy with its mean: the words are label (i64), loss and lse, backward's label and lse. Without dlogits the logits are
+ *   read once in any case, because max and sum run online; only one split of a row then joins them. A temperature, a softcap and
+ *   smoothing by weights need one or two temporaries more.
+ * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
+#define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
+#define ENTRY(name, slot) .base.op = name, .base.entry = slot
+#define ROPE                                                                                            \
+  .base.row_tables = 2, .base.row_table_bytes = 4, .base.walk = TIGON_WALK_HEADS, .streams = "q q_out", \
+  .temporaries = {2, 3}, .ops = {3.3, 5.3}
+#define LOSS .base.row_scalars_on_chip = 44, .base.label_words = 2 /* the sums, the label, its scales */
+#define LOSS_FWD                                                                                       \
+  LOSS, .base.row_scalars_in = 2, .base.row_scalars_out = 2, .base.totals = TOTALS | TIGON_TOTAL_LOSS, \
+        .base.partials = 7
 static const row table[] = {
-    {.op = "rms_norm", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
-     .temporaries = {1, 2}, .column_params = 1, .words_out = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {3.7, 7.7}},
-    {.op = "rms_norm", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
-     .temporaries = {2, 3}, .column_params = 1, .column_sums = 1, .words_in = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {7.8, 10.8}},
-    {.op = "fused_add_rms_norm", .entry = "fwd", .in = {ONCE, ONCE}, .out = {TWICE, ONCE},
-     .temporaries = {1, 2}, .column_params = 1, .words_out = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {4.8, 10.8}},
-    {.op = "fused_add_rms_norm", .entry = "bwd", .in = {TWICE, ONCE, TWICE}, .out = {ONCE},
-     .temporaries = {2, 3}, .column_params = 1, .column_sums = 1, .words_in = 1, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {8.8, 12.8}},
-    {.op = "layer_norm", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
-     .temporaries = {1, 2}, .column_params = 2, .words_out = 2, .reduce = TIGON_REDUCE_MOMENTS, .partials = 4, .ops = {6.5, 8.5}},
-    {.op = "layer_norm", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
-     .temporaries = {2, 3}, .column_params = 1, .column_sums = 2, .words_in = 2, .reduce = TIGON_REDUCE_TWO_SUMS, .partials = 2, .ops = {11.0, 14.0}},
-    {.op = "group_norm", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
-     .temporaries = {1, 2}, .column_params = 2, .words_out = 2, .reduce = TIGON_REDUCE_MOMENTS, .partials = 4, .ops = {5.0, 9.0}},
-    {.op = "group_norm", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
-     .temporaries = {2, 3}, .column_params = 1, .column_sums = 2, .words_in = 2, .reduce = TIGON_REDUCE_TWO_SUMS, .partials = 2, .ops = {8.0, 11.0}},
-    {.op = "swiglu", .entry = "fwd", .in = {ONCE, ONCE}, .out = {ONCE},
-     .temporaries = {1, 4}, .ops = {8.5, 11.5}},
-    {.op = "swiglu", .entry = "bwd", .in = {ONCE, ONCE, ONCE}, .out = {ONCE, ONCE},
-     .temporaries = {3, 8}, .ops = {18.0, 23.0}},
-    {.op = "geglu", .entry = "fwd", .in = {ONCE, ONCE}, .out = {ONCE},
-     .temporaries = {4, 7}, .ops = {33.0, 16.5}},
-    {.op = "geglu", .entry = "bwd", .in = {ONCE, ONCE, ONCE}, .out = {ONCE, ONCE},
-     .temporaries = {3, 8}, .ops = {45.0, 31.0}},
-    {.op = "relu_squared", .entry = "fwd", .in = {ONCE}, .out = {ONCE},
-     .temporaries = {0, 1}, .ops = {1.5, 3.5}},
-    {.op = "relu_squared", .entry = "bwd", .in = {ONCE, ONCE}, .out = {ONCE},
-     .temporaries = {0, 2}, .ops = {2.5, 5.5}},
-    {.op = "rope", .entry = "fwd", .in = {ONCE}, .out = {ONCE},
-     .temporaries = {2, 3}, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
-    {.op = "rope", .entry = "fwd_positions", .in = {ONCE}, .out = {ONCE},
-     .temporaries = {2, 3}, .words_in = 2, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
-    {.op = "rope", .entry = "bwd", .in = {ONCE}, .out = {ONCE},
-     .temporaries = {2, 3}, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
-    {.op = "rope", .entry = "bwd_positions", .in = {ONCE}, .out = {ONCE},
-     .temporaries = {2, 3}, .words_in = 2, .row_tables = 2, .walk = TIGON_WALK_HEADS, .ops = {3.3, 5.3}},
-    {.op = "embedding", .entry = "fwd", .in = {ONCE}, .out = {ONCE},
-     .words_in = 2},
-    {.op = "embedding", .entry = "bwd", .in = {ONCE}, .out = {ONCE},
-     .temporaries = {3, 4}, .words_in = 2, .walk = TIGON_WALK_TABLE, .ops = {1.0, 3.0}},
-    {.op = "softmax", .entry = "fwd", .in = {TWICE}, .out = {ONCE},
-     .temporaries = {1, 2}, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 2, .ops = {5.0, 7.0}},
-    {.op = "softmax", .entry = "fwd_mask", .in = {TWICE, TWICE}, .out = {ONCE},
-     .temporaries = {1, 2}, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 2, .ops = {7.0, 10.0}},
-    {.op = "softmax", .entry = "fwd_mask_f32", .in = {TWICE, TWICE_F32}, .out = {ONCE},
-     .temporaries = {1, 2}, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 2, .ops = {7.0, 9.0}},
-    {.op = "softmax", .entry = "bwd", .in = {TWICE, TWICE}, .out = {ONCE},
-     .temporaries = {1, 3}, .reduce = TIGON_REDUCE_SUM, .partials = 1, .ops = {4.2, 7.2}},
-    {.op = "cross_entropy", .entry = "fwd", .in = {ONCE},
-     .temporaries = {2, 3}, .words_in = 2, .words_out = 2, .words_on_chip = 44, .totals = TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN | TIGON_TOTAL_LOSS, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 7, .ops = {4.0, 5.0}},
-    {.op = "cross_entropy", .entry = "fwd_dlogits", .in = {TWICE}, .out = {ONCE},
-     .temporaries = {2, 3}, .words_in = 2, .words_out = 2, .words_on_chip = 44, .totals = TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN | TIGON_TOTAL_LOSS, .reduce = TIGON_REDUCE_ONLINE_MAX, .partials = 7, .ops = {6.5, 8.5}},
-    {.op = "cross_entropy", .entry = "bwd", .in = {ONCE}, .out = {ONCE},
-     .temporaries = {2, 3}, .words_in = 3, .words_on_chip = 44, .totals = TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN, .ops = {3.0, 5.0}},
-    {.op = "adamw", .entry = "step", .in = {ONCE, ONCE, ONCE_F32, ONCE_F32}, .out = {ONCE, ONCE_F32, ONCE_F32},
-     .temporaries = {2, 3}, .walk = TIGON_WALK_LINE, .ops = {9.0, 11.0}},
-    {.op = "adamw", .entry = "step_master", .in = {ONCE_F32, ONCE, ONCE_F32, ONCE_F32}, .out = {ONCE, ONCE_F32, ONCE_F32, ONCE_F32},
-     .temporaries = {2, 3}, .walk = TIGON_WALK_LINE, .ops = {9.0, 11.0}},
-    {.op = "adamw", .entry = "clip", .in = {ONCE},
-     .temporaries = {1, 2}, .words_out = 2, .walk = TIGON_WALK_LINE, .reduce = TIGON_REDUCE_SUM, .partials = 4, .ops = {2.1, 3.1}},
+    {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}},
+    {ENTRY("rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {7.8, 10.8}},
+    {ENTRY("fused_add_rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {4.8, 10.8},
+     .others = "x residual s"},
+    {ENTRY("fused_add_rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {8.8, 12.8}, .others = "ds"},
+    {ENTRY("layer_norm", "fwd"), .base.partials = 4, .temporaries = {1, 2}, .ops = {6.5, 8.5}},
+    {ENTRY("layer_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {11.0, 14.0}},
+    {ENTRY("group_norm", "fwd"), .base.partials = 4, .temporaries = {1, 2}, .ops = {5.0, 9.0}},
+    {ENTRY("group_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {8.0, 11.0}},
+    {ENTRY("swiglu", "fwd"), .temporaries = {1, 4}, .ops = {8.5, 11.5}},
+    {ENTRY("swiglu", "bwd"), .temporaries = {3, 8}, .ops = {18.0, 23.0}},
+    {ENTRY("geglu", "fwd"), .temporaries = {4, 7}, .ops = {33.0, 16.5}},
+    {ENTRY("geglu", "bwd"), .temporaries = {3, 8}, .ops = {45.0, 31.0}},
+    {ENTRY("relu_squared", "fwd"), .temporaries = {0, 1}, .ops = {1.5, 3.5}},
+    {ENTRY("relu_squared", "bwd"), .temporaries = {0, 2}, .ops = {2.5, 5.5}},
+    {ENTRY("rope", "fwd"), ROPE},
+    {ENTRY("rope", "fwd_positions"), ROPE, .base.row_scalars_in = 2},
+    {ENTRY("rope", "bwd"), ROPE},
+    {ENTRY("rope", "bwd_positions"), ROPE, .base.row_scalars_in = 2},
+    {ENTRY("embedding", "fwd"), .base.row_scalars_in = 2, .streams = "table y"},
+    {ENTRY("embedding", "bwd"), .temporaries = {3, 4}, .ops = {1.0, 3.0}, .base.row_scalars_in = 2,
+     .base.walk = TIGON_WALK_TABLE, .streams = "dy dtable"},
+    {ENTRY("softmax", "fwd"), .base.partials = 2, .temporaries = {1, 2}, .ops = {5.0, 7.0}},
+    {ENTRY("softmax", "fwd_mask"), .base.partials = 2, .temporaries = {1, 2}, .ops = {7.0, 10.0},
+     .streams = "x mask y"},
+    {ENTRY("softmax", "fwd_mask_f32"), .base.partials = 2, .temporaries = {1, 2}, .ops = {7.0, 9.0},
+     .streams = "x mask y", .wide = "mask"},
+    {ENTRY("softmax", "bwd"), .base.partials = 1, .temporaries = {1, 3}, .ops = {4.2, 7.2}},
+    {ENTRY("cross_entropy", "fwd"), .temporaries = {2, 3}, .ops = {4.0, 5.0}, LOSS_FWD, .streams = "logits",
+     .others = "logits"},
+    {ENTRY("cross_entropy", "fwd_dlogits"), .temporaries = {2, 3}, .ops = {6.5, 8.5}, LOSS_FWD,
+     .streams = "logits dlogits"},
+    {ENTRY("cross_entropy", "bwd"), .temporaries = {2, 3}, .ops = {3.0, 5.0}, LOSS, .base.row_scalars_in = 3,
+     .base.totals = TOTALS, .streams = "logits dlogits"},
+    {ENTRY("adamw", "step"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
+     .streams = "param grad exp_avg exp_avg_sq"},
+    {ENTRY("adamw", "step_master"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
+     .streams = "param master grad exp_avg exp_avg_sq"},
+    {ENTRY("adamw", "clip"), .base.partials = 4, .temporaries = {1, 2}, .ops = {2.1, 3.1}, .base.walk = TIGON_WALK_LINE,
+     .base.row_scalars_out = 2, .streams = "grads", .others = "grads"},
 };
-/* clang-format on */
 
-#define TABLE_ROWS ((int)(sizeof table / sizeof *table))
+enum { TABLE_ROWS = sizeof table / sizeof *table };
 
-static int copy_streams(const stream *from, uint8_t bytes, tigon_stream_footprint *to) {
-  int count = 0;
-  for (; count < TIGON_MAX_STREAMS && from[count].passes > 0; count++) {
-    to[count].passes = from[count].passes;
-    to[count].element_bytes = from[count].bytes ? from[count].bytes : bytes;
+/* A variant of an entry ("fwd_mask") has its description. */
+static const tigon_schema *schema_of(const tigon_footprint *f) {
+  const size_t length = strcspn(f->entry, "_");
+  const tigon_schema *schema;
+  for (int i = 0; (schema = tigon_schema_at(i)); i++) {
+    const bool same = strlen(schema->entry) == length && strncmp(schema->entry, f->entry, length) == 0;
+    if (same && strcmp(schema->op, f->op) == 0) return schema;
   }
-  return count;
+  return NULL;
+}
+
+static void add_stream(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes, bool out) {
+  const bool only_f32 = field->dtypes == TIGON_BIT(TIGON_F32) || tigon_is_listed(r->wide, field->name);
+  const bool other = tigon_is_listed(r->others, field->name), twice = f->partials > 0 && out == other;
+  const tigon_stream_footprint stream = {only_f32 ? 4 : bytes, twice ? 2 : 1};
+  if (out)
+    f->out[f->outputs++] = stream;
+  else
+    f->in[f->inputs++] = stream;
+}
+
+/* What the description says of a tensor, by its pattern (tigon/schema.h): "*c" moves, "c" is a vector of columns, "r" and others
+ * that lack columns are words of a row. */
+static void add_tensor(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes) {
+  const char *shape = field->shape;
+  const bool out = field->flags & TIGON_FIELD_OUT, each = field->flags & TIGON_FIELD_EACH;
+  if (r->streams) {
+    if (!tigon_is_listed(r->streams, field->name)) return;
+    const bool only_written = strcmp(field->name, "param") == 0 && tigon_is_listed(r->streams, "master");
+    if (out && each && !only_written) add_stream(f, r, field, bytes, false);
+    add_stream(f, r, field, bytes, out);
+  } else if (shape[0] == '1' || shape[0] == '?') {
+    return;
+  } else if (strpbrk(shape, "*&") && shape[1]) {
+    add_stream(f, r, field, bytes, out);
+  } else if (shape[0] >= 'a' && shape[0] != 'r' && !shape[1]) {
+    *(out ? &f->column_sums : &f->column_params) += 1;
+  } else {
+    *(out ? &f->row_scalars_out : &f->row_scalars_in) += field->dtypes & TIGON_BIT(TIGON_I64) ? 2 : 1;
+  }
 }
 
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint) {
   const bool f32 = dtype == TIGON_F32;
   if (!op || !entry || !(f32 || dtype == TIGON_F16 || dtype == TIGON_BF16)) return false;
-  const uint8_t bytes = f32 ? 4 : 2;
   for (int i = 0; i < TABLE_ROWS; i++) {
     const row *r = &table[i];
-    if (strcmp(r->op, op) != 0 || strcmp(r->entry, entry) != 0) continue;
-    *footprint = (tigon_footprint){.op = r->op,
-                                   .entry = r->entry,
-                                   .f32_temporaries = r->temporaries[!f32],
-                                   .column_params = r->column_params,
-                                   .column_param_bytes = bytes,
-                                   .column_sums = r->column_sums,
-                                   .row_scalars_in = r->words_in,
-                                   .row_scalars_out = r->words_out,
-                                   .row_scalars_on_chip = r->words_on_chip,
-                                   .row_tables = r->row_tables,
-                                   .row_table_bytes = 4,
-                                   .walk = r->walk,
-                                   .totals = r->totals,
-                                   .label_words = 2,
-                                   .reduce = r->reduce,
-                                   .partials = r->partials,
-                                   .vector_ops = r->ops[!f32]};
-    footprint->inputs = copy_streams(r->in, bytes, footprint->in);
-    footprint->outputs = copy_streams(r->out, bytes, footprint->out);
+    if (strcmp(r->base.op, op) != 0 || strcmp(r->base.entry, entry) != 0) continue;
+    const tigon_schema *schema = schema_of(&r->base);
+    *footprint = r->base;
+    footprint->column_param_bytes = f32 ? 4 : 2;
+    footprint->f32_temporaries = r->temporaries[!f32];
+    footprint->vector_ops = r->ops[!f32];
+    for (int k = 0; k < schema->count; k++)
+      if (schema->fields[k].kind == TIGON_FIELD_TENSOR) add_tensor(footprint, r, &schema->fields[k], f32 ? 4 : 2);
     return true;
   }
   return false;
@@ -157,7 +144,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
 
 bool tigon_footprint_at(int index, const char **op, const char **entry) {
   if (index < 0 || index >= TABLE_ROWS) return false;
-  *op = table[index].op;
-  *entry = table[index].entry;
+  *op = table[index].base.op;
+  *entry = table[index].base.entry;
   return true;
 }

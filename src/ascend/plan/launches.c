@@ -72,7 +72,7 @@ typedef struct line_bytes {
 } line_bytes;
 
 static line_bytes line_bytes_of(const tigon_footprint *f, const tigon_device_desc *device) {
-  const bool sum = f->reduce != TIGON_REDUCE_NONE;
+  const bool sum = f->partials > 0;
   return sum ? (line_bytes){2 * 4 + 2 * 4, 2 * device->onchip_alignment}
              : (line_bytes){2 * (4 + 4) * 4 + 2 * 4, device->onchip_alignment};
 }
@@ -81,7 +81,7 @@ int64_t tigon_plan_line_tile(const tigon_footprint *f, const tigon_device_desc *
   const line_bytes bytes = line_bytes_of(f, device);
   const int64_t line = device->memory_alignment / 4, good = 2 * device->transfer_bytes / 4;
   int64_t most = (device->onchip_bytes - bytes.besides) / bytes.element;
-  if (f->reduce != TIGON_REDUCE_NONE) most = plan_min(most, good); /* longer sums of squares gain nothing */
+  if (f->partials > 0) most = plan_min(most, good); /* longer sums of squares gain nothing */
   return plan_min(most / line * line, plan_round_up(plan_ceil_div(elements, device->cores), line));
 }
 
@@ -95,7 +95,7 @@ static tigon_status plan_line(const plan_problem *p, tigon_plan *plan) {
   plan->cols_per_tile = plan->col_unit = tile;
   plan->col_tiles = plan_ceil_div(tiles, splits);
   plan->onchip_bytes = plan_add(plan_mul(tile, bytes.element), bytes.besides);
-  plan->chosen = plan->cut = f->reduce == TIGON_REDUCE_NONE ? TIGON_CASE_A : TIGON_CASE_F;
+  plan->chosen = plan->cut = f->partials == 0 ? TIGON_CASE_A : TIGON_CASE_F;
   snprintf(plan->reason, sizeof plan->reason, "%lld elements as one line, in %lld tile%s of %lld%s",
            (long long)plan->cols, (long long)tiles, tiles == 1 ? "" : "s", (long long)tile,
            f->partials > 0 ? ", a sum a core, joined in index order" : "");

@@ -53,14 +53,6 @@ double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active);
 
 /* ---- what an op does to a row ---- */
 
-typedef enum tigon_reduce {
-  TIGON_REDUCE_NONE,       /* elementwise */
-  TIGON_REDUCE_SUM,        /* one sum a row (rms_norm forward) */
-  TIGON_REDUCE_TWO_SUMS,   /* two sums a row */
-  TIGON_REDUCE_ONLINE_MAX, /* running max and sum (softmax, cross_entropy) */
-  TIGON_REDUCE_MOMENTS,    /* mean and M2 (layer_norm) */
-} tigon_reduce;
-
 /* How an op goes over its tensors. */
 typedef enum tigon_walk {
   TIGON_WALK_ROWS,
@@ -104,9 +96,8 @@ typedef struct tigon_footprint {
   int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin) */
   int row_table_bytes; /* bytes of one element of them in memory */
   tigon_walk walk;
-  unsigned totals; /* TIGON_TOTAL_ or-ed */
-  int label_words; /* 4-byte words of a row's label, which totals read again */
-  tigon_reduce reduce;
+  unsigned totals;   /* TIGON_TOTAL_ or-ed */
+  int label_words;   /* 4-byte words of a row's label, which totals read again */
   int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
   double vector_ops; /* vector operations an element, for the predicted time */
 } tigon_footprint;
@@ -118,7 +109,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
 /* Rows do not matter: no reduction, no vectors, words or tables. Fronts hand such an op over as one row where its rows lie
  * end to end. */
 TIGON_SHARED bool tigon_footprint_is_flat(const tigon_footprint *f) {
-  return f->reduce == TIGON_REDUCE_NONE && f->column_params == 0 && f->column_sums == 0 && f->row_scalars_in == 0 &&
+  return f->partials == 0 && f->column_params == 0 && f->column_sums == 0 && f->row_scalars_in == 0 &&
          f->row_scalars_out == 0 && f->row_tables == 0;
 }
 /* The i-th op and entry that tigon_footprint_find() knows, entries of one op side by side; false past the end. */

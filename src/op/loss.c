@@ -1,0 +1,67 @@
+/* What cross_entropy and fused_linear_cross_entropy check and lay out alike. */
+#include "op/loss.h"
+
+/* loss and token_loss are there or not as the reduction asks. */
+static tigon_status check_presence(tigon_context *context, const tigon_loss_args *a) {
+  const bool none = a->options->reduction == TIGON_REDUCTION_NONE, has_loss = tigon_present(&a->out->loss);
+  if (none && has_loss) return tigon_refuse(context, "out.loss is there, must be absent with options.reduction none");
+  if (none && !tigon_present(&a->out->token_loss))
+    return tigon_refuse(context, "out.token_loss is absent, must be there with options.reduction none");
+  if (!none && !has_loss)
+    return tigon_refuse(context, "out.loss is absent, must be there but with options.reduction none");
+  return TIGON_OK;
+}
+
+static tigon_status check_dloss(tigon_context *context, const tigon_loss_args *a) {
+  if (a->options->reduction == TIGON_REDUCTION_NONE)
+    return tigon_check_per_row(context, "dloss", a->dloss, context->checked->fields[0].name, a->rows_of);
+  return tigon_check_vector(context, "dloss", a->dloss, 1, "unless options.reduction is none");
+}
+
+tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, tigon_cross_entropy_problem *p) {
+  const tigon_cross_entropy_options *o = a->options;
+  const tigon_cross_entropy_outputs *out = a->out;
+  if (a->forward) TIGON_TRY(check_presence(context, a));
+  TIGON_TRY(check_dloss(context, a));
+  *p = (tigon_cross_entropy_problem){
+      .cols = a->vocab,
+      .label_dtype = a->labels->dtype,
+      .labels = a->labels->data,
+      .weight = o->weight.data,
+      .token_scale = o->token_scale.data,
+      .dloss = a->dloss->data,
+      .token_loss = out->token_loss.data,
+      .lse = out->lse.data,
+      .z_loss = out->z_loss.data,
+      .entropy = out->entropy.data,
+      .argmax = out->argmax.data,
+      .loss = out->loss.data,
+      .correct = out->correct.data,
+      .has_ignore_index = o->has_ignore_index != 0,
+      .ignore_index = o->ignore_index,
+      .label_smoothing = (float)o->label_smoothing,
+      .lse_square_scale = (float)o->lse_square_scale,
+      .softcap = (float)o->softcap,
+      .inverse_temperature = o->temperature != 0 ? (float)(1 / o->temperature) : 1,
+      .grad_scale = a->grad_scale != 0 ? (float)a->grad_scale : 1,
+      .reduction = o->reduction,
+  };
+  return TIGON_OK;
+}
+
+void *tigon_cut(char *workspace, size_t *used, size_t bytes) {
+  enum { LINE = 64 };
+  void *at = workspace ? workspace + *used : NULL;
+  *used += (bytes + LINE - 1) / LINE * LINE;
+  return at;
+}
+
+void tigon_cut_loss(tigon_cross_entropy_problem *p, const tigon_cross_entropy_outputs *out, bool forward,
+                    char *workspace, size_t *used) {
+  const size_t rows = (size_t)p->space.rows;
+  p->inverse = tigon_cut(workspace, used, sizeof *p->inverse);
+  if (!forward) return;
+  if (!tigon_present(&out->token_loss)) p->token_loss = tigon_cut(workspace, used, rows * sizeof *p->token_loss);
+  if (tigon_present(&out->correct) && !tigon_present(&out->argmax))
+    p->argmax = tigon_cut(workspace, used, rows * sizeof *p->argmax);
+}
