@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "api/views.h"
-#include "core/half.h"
 
 enum { ARENA = 1 << 18, WORKSPACE = 1 << 16, MOST_ENTRIES = 128 };
 static int entries;
