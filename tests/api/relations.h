@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "api.h"
 #include "views.h"
 
 enum { NAME = 64, SENTENCE = 256 };
