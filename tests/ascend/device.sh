@@ -24,7 +24,7 @@ objects() {
     xargs -P "$(nproc)" -I{} bash -c '"${@:3}" -c "$1" -o "$2/$(basename "$1" .c).o"' _ {} "$to" "$cxx" "${words[@]}" "$@"
 }
 
-entries=$(grep -hoE '^(AICORE|POINTWISE)_KERNEL\([a-z_0-9]*' "$source_tree"/src/ascend/kernel/*.[ch] | cut -d'(' -f2 | sort)
+entries=$(grep -hoE '^[A-Z]+_KERNEL\([a-z_0-9]*' "$source_tree"/src/ascend/kernel/*.[ch] | cut -d'(' -f2 | sort)
 # shared DIRECTORY : the names that its objects have for others and that are no kernel's, the commonest first
 shared() {
   nm --defined-only --extern-only "$1"/*.o | awk 'NF == 3 {print $NF}' | sort | uniq -c | sort -rn |
