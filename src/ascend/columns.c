@@ -60,3 +60,4 @@ int64_t ascend_columns_bytes(tigon_queue *queue, const tigon_columns_problem *p,
   int64_t ascend_##name##_bwd_bytes(tigon_queue *queue, const tigon_columns_problem *p) { \
     return ascend_columns_bytes(queue, p, #name);                                         \
   }
+COLUMNS(dyt)

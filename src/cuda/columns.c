@@ -75,3 +75,4 @@ int64_t cuda_columns_bytes(const tigon_queue *queue, const tigon_columns_problem
   int64_t tigon_cuda_##op##_bwd_bytes(tigon_queue *queue, const tigon_columns_problem *p) {                \
     return cuda_columns_bytes(queue, p);                                                                   \
   }
+COLUMNS(dyt)

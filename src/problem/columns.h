@@ -21,6 +21,7 @@ typedef struct tigon_columns_problem {
   float *slabs;    /* [slabs, 2, cols] of dvector, then dnumber's partial sums */
   bool accumulate; /* into the gradients of the number and of the vectors */
 } tigon_columns_problem;
+typedef tigon_columns_problem tigon_dyt_fwd_problem, tigon_dyt_bwd_problem;
 
 /* A tensor that may be absent. */
 TIGON_SHARED tigon_vector tigon_vector_of(const tigon_tensor *t) { return (tigon_vector){t->data, t->dtype}; }

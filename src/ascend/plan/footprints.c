@@ -47,6 +47,8 @@ static const row table[] = {
     {ENTRY("layer_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {11.0, 14.0}},
     {ENTRY("group_norm", "fwd"), .base.partials = 4, .temporaries = {1, 2}, .ops = {5.0, 9.0}},
     {ENTRY("group_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {8.0, 11.0}},
+    {ENTRY("dyt", "fwd"), .base.row_scalars_on_chip = 6, .temporaries = {2, 4}, .ops = {22.0, 24.0}},
+    {ENTRY("dyt", "bwd"), .base.row_scalars_on_chip = 6, .temporaries = {3, 6}, .ops = {36.0, 39.0}},
     {ENTRY("swiglu", "fwd"), .temporaries = {1, 4}, .ops = {8.5, 11.5}},
     {ENTRY("swiglu", "bwd"), .temporaries = {3, 8}, .ops = {18.0, 23.0}},
     {ENTRY("geglu", "fwd"), .temporaries = {4, 7}, .ops = {33.0, 16.5}},
