@@ -35,9 +35,14 @@ def _bind(extents, pattern, shape):
 def _shape(extents, pattern):
     if pattern == "r":
         return (math.prod(extents["*"]),)
+    if pattern[0] == "1":
+        return (1,)
     shape = []
     for letter in pattern:
-        shape += extents.get(letter, ()) if letter in _SIGNS else (extents.get(letter, 1),)
+        if letter in _SIGNS:
+            shape += extents.get(letter, ())
+        else:
+            shape.append(int(letter) if letter.isdigit() else extents.get(letter, 1))
     return tuple(shape)
 
 
