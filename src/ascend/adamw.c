@@ -26,7 +26,7 @@ static void cut(adamw_list *list, const char *entry, const tigon_device_desc *de
 /* The bytes of a list, which is planned as one tensor of its first one's kind. */
 static tigon_status plan_list(tigon_queue *queue, const char *entry, tigon_dtype dtype, int64_t total) {
   tigon_plan plan;
-  const ascend_plan_call call = {.op = "adamw", .entry = entry, .dtype = dtype, .rows = 1, .cols = total};
+  const tigon_plan_request call = {.op = "adamw", .entry = entry, .dtype = dtype, .rows = 1, .cols = total};
   return ascend_plan(queue, &call, &plan);
 }
 

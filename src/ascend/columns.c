@@ -43,7 +43,7 @@ tigon_status ascend_columns(tigon_queue *queue, const tigon_columns_problem *p, 
 }
 
 int64_t ascend_columns_bytes(tigon_queue *queue, const tigon_columns_problem *p, const char *op) {
-  const ascend_plan_call call = {.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
+  const tigon_plan_request call = {.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
   return ascend_plan_workspace(queue, &call);
 }
 

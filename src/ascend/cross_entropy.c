@@ -61,24 +61,25 @@ static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_proble
   const bool counts = (p->parts & TIGON_CROSS_ENTROPY_COUNT) && (mean || p->error_flag);
   const bool spreads = p->dloss && p->reduction == TIGON_REDUCTION_NONE;
   const int label = p->label_dtype == TIGON_I64 ? 2 : 1;
-  const ascend_row_words words = {
+  const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
+  const bool apart = p->dtype == TIGON_F32 && !plain;                         /* logits, apart from x */
+  const bool more = p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
+  const tigon_call_words words = {
+      .given = 1,
       .label = (uint8_t)label,
       .in = (uint8_t)(label + !forward + spreads + !!p->token_scale),
       .out = (uint8_t)(forward ? !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax : 0),
       .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
-                          ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0))};
-  const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
-  const bool apart = p->dtype == TIGON_F32 && !plain;                         /* logits, apart from x */
-  const bool more = p->softcap > 0 || (p->weight && p->label_smoothing != 0); /* a tanh's, or weights */
-  const ascend_plan_call call = {.op = "cross_entropy",
-                                 .entry = !forward          ? "bwd"
-                                          : p->dlogits.data ? "fwd_dlogits"
-                                                            : "fwd",
-                                 .dtype = p->dtype,
-                                 .f32_temporaries = apart + more,
-                                 .rows = p->space.rows,
-                                 .cols = p->cols,
-                                 .words = &words};
+                          ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0)),
+      .temporaries = (uint8_t)(apart + more)};
+  const tigon_plan_request call = {.op = "cross_entropy",
+                                   .entry = !forward          ? "bwd"
+                                            : p->dlogits.data ? "fwd_dlogits"
+                                                              : "fwd",
+                                   .dtype = p->dtype,
+                                   .rows = p->space.rows,
+                                   .cols = p->cols,
+                                   .words = words};
   return ascend_plan(queue, &call, plan);
 }
 

@@ -31,14 +31,13 @@ tigon_status ascend_embedding_bwd(tigon_queue *queue, const tigon_embedding_bwd_
     return TIGON_ERROR_DEVICE;
   }
   tigon_plan plan;
-  const ascend_row_words words = {.in = p->idx_dtype == TIGON_I64 ? 2 : 1};
-  const ascend_plan_call call = {.op = "embedding",
-                                 .entry = "bwd",
-                                 .dtype = p->dtype,
-                                 .rows = p->space.rows,
-                                 .cols = p->cols,
-                                 .out_rows = p->vocab,
-                                 .words = &words};
+  const tigon_plan_request call = {.op = "embedding",
+                                   .entry = "bwd",
+                                   .dtype = p->dtype,
+                                   .rows = p->space.rows,
+                                   .cols = p->cols,
+                                   .out_rows = p->vocab,
+                                   .words = {.given = 1, .in = p->idx_dtype == TIGON_I64 ? 2 : 1}};
   const tigon_status status = ascend_plan(queue, &call, &plan);
   if (status != TIGON_OK) return status;
   const embedding_bwd_arguments a = {.space = ascend_space(&p->space),

@@ -5,7 +5,7 @@
 #include "ascend/groups.h"
 #include "ascend/kernel/moments.h"
 
-static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p, const ascend_plan_call *call,
+static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p, const tigon_plan_request *call,
                             const ascend_groups *g) {
   tigon_plan plan;
   tigon_status status = ascend_plan(queue, call, &plan);
@@ -40,7 +40,7 @@ static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p,
 
 tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  const ascend_plan_call call = {
+  const tigon_plan_request call = {
       .op = "layer_norm", .entry = "fwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
   return forward(queue, p, &call, &g);
 }
@@ -60,12 +60,12 @@ tigon_status ascend_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fw
                                        .mean = p->mean,
                                        .rstd = p->rstd,
                                        .eps = p->eps};
-  const ascend_plan_call call = {.op = "group_norm",
-                                 .entry = "fwd",
-                                 .dtype = p->dtype,
-                                 .rows = rows.space.rows,
-                                 .cols = rows.cols,
-                                 .groups = p->groups,
-                                 .run = p->run};
+  const tigon_plan_request call = {.op = "group_norm",
+                                   .entry = "fwd",
+                                   .dtype = p->dtype,
+                                   .rows = rows.space.rows,
+                                   .cols = rows.cols,
+                                   .groups = p->groups,
+                                   .run = p->run};
   return forward(queue, &rows, &call, &g);
 }

@@ -18,7 +18,7 @@ static tigon_status join_slabs(tigon_queue *queue, const tigon_norm_bwd_problem 
   return TIGON_OK;
 }
 
-static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p, const ascend_plan_call *call,
+static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p, const tigon_plan_request *call,
                              const ascend_groups *g) {
   tigon_plan plan;
   tigon_status status = ascend_plan(queue, call, &plan);
@@ -62,17 +62,17 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   return join_slabs(queue, p, plan.slabs, sums, g->vector);
 }
 
-static ascend_plan_call call_of(const char *op, const tigon_norm_bwd_problem *p) {
-  return (ascend_plan_call){.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
+static tigon_plan_request call_of(const char *op, const tigon_norm_bwd_problem *p) {
+  return (tigon_plan_request){.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
 }
 
 static tigon_status rows_backward(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  const ascend_plan_call call = call_of(op, p);
+  const tigon_plan_request call = call_of(op, p);
   return backward(queue, p, &call, &g);
 }
 static int64_t rows_bytes(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
-  const ascend_plan_call call = call_of(op, p);
+  const tigon_plan_request call = call_of(op, p);
   return ascend_plan_workspace(queue, &call);
 }
 
@@ -97,18 +97,18 @@ int64_t ascend_layer_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_pro
 
 /* ---- group_norm ---- */
 
-static ascend_plan_call group_call(const tigon_group_norm_bwd_problem *p) {
-  return (ascend_plan_call){.op = "group_norm",
-                            .entry = "bwd",
-                            .dtype = p->dtype,
-                            .rows = p->batch * p->groups,
-                            .cols = p->channels * p->run,
-                            .groups = p->groups,
-                            .run = p->run};
+static tigon_plan_request group_call(const tigon_group_norm_bwd_problem *p) {
+  return (tigon_plan_request){.op = "group_norm",
+                              .entry = "bwd",
+                              .dtype = p->dtype,
+                              .rows = p->batch * p->groups,
+                              .cols = p->channels * p->run,
+                              .groups = p->groups,
+                              .run = p->run};
 }
 
 int64_t ascend_group_norm_bwd_bytes(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
-  const ascend_plan_call call = group_call(p);
+  const tigon_plan_request call = group_call(p);
   return ascend_plan_workspace(queue, &call);
 }
 
@@ -132,6 +132,6 @@ tigon_status ascend_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bw
                                        .slabs = p->slabs,
                                        .casting = TIGON_CASTING_GEMMA,
                                        .accumulate_dw = p->accumulate};
-  const ascend_plan_call call = group_call(p);
+  const tigon_plan_request call = group_call(p);
   return backward(queue, &rows, &call, &g);
 }

@@ -17,20 +17,21 @@ static tigon_status raise_flag(tigon_queue *queue, const tigon_rope_problem *p, 
 
 /* The heads of queries and keys are the columns. */
 static tigon_status plan_of(tigon_queue *queue, const tigon_rope_problem *p, bool backward, tigon_plan *plan) {
-  const ascend_row_words words = {.in = p->position_dtype == TIGON_I64 ? 2 : 1};
-  const ascend_plan_call call = {.op = "rope",
-                                 .entry = p->positions ? backward ? "bwd_positions" : "fwd_positions"
-                                          : backward   ? "bwd"
-                                                       : "fwd",
-                                 .dtype = p->dtype,
-                                 .rows = p->batch * p->tokens,
-                                 .cols = (p->q.heads + p->k.heads) * p->head_dim,
-                                 .col_unit = p->head_dim,
-                                 .table_cols = p->rotary_dim / 2,
-                                 .key_cols = p->k.heads * p->head_dim,
-                                 .sequence = p->tokens,
-                                 .row_table_bytes = (int)tigon_dtype_size(p->table_dtype),
-                                 .words = p->positions ? &words : NULL};
+  const tigon_call_words words = {.given = p->positions != NULL,
+                                  .in = p->position_dtype == TIGON_I64 ? 2 : 1,
+                                  .table_bytes = (uint8_t)tigon_dtype_size(p->table_dtype)};
+  const tigon_plan_request call = {.op = "rope",
+                                   .entry = p->positions ? backward ? "bwd_positions" : "fwd_positions"
+                                            : backward   ? "bwd"
+                                                         : "fwd",
+                                   .dtype = p->dtype,
+                                   .rows = p->batch * p->tokens,
+                                   .cols = (p->q.heads + p->k.heads) * p->head_dim,
+                                   .col_unit = p->head_dim,
+                                   .table_cols = p->rotary_dim / 2,
+                                   .key_cols = p->k.heads * p->head_dim,
+                                   .sequence = p->tokens,
+                                   .words = words};
   return ascend_plan(queue, &call, plan);
 }
 

@@ -86,7 +86,7 @@ static void command_of(const bench_data *data, bench_mode mode, const char *part
 static const tigon_plan *asked(const char *call, const ascend_plans *plans) {
   if (plans->count != 1) fail_msg("%s: %d plans", call, plans->count);
   int i = 0;
-  while (!plans->of[i].key[0]) ++i;
+  while (!plans->of[i].call.op) ++i;
   return &plans->of[i].plan;
 }
 

@@ -23,12 +23,13 @@ static text text_of(const tigon_plan *plan) {
 
 static ascend_plans *plans_of(const tigon_context *context) { return &ascend_of(&context->queue)->plans; }
 
-static text made(const tigon_context *context, const ascend_plan_call *call) {
+static text made(const tigon_context *context, const tigon_plan_request *call) {
   tigon_footprint footprint;
   assert_true(tigon_footprint_find(call->op, call->entry, call->dtype, &footprint));
-  footprint.f32_temporaries += call->f32_temporaries;
-  if (call->row_table_bytes) footprint.row_table_bytes = call->row_table_bytes;
-  if (call->words) footprint.row_scalars_in = call->words->in, footprint.row_scalars_out = call->words->out;
+  const tigon_call_words *words = &call->words;
+  footprint.f32_temporaries += words->temporaries;
+  if (words->table_bytes) footprint.row_table_bytes = words->table_bytes;
+  if (words->given) footprint.row_scalars_in = words->in, footprint.row_scalars_out = words->out;
   const tigon_plan_request request = {.footprint = &footprint,
                                       .device = &ascend_of(&context->queue)->soc->device,
                                       .rows = call->rows,
@@ -44,7 +45,7 @@ static text made(const tigon_context *context, const ascend_plan_call *call) {
   return text_of(&plan);
 }
 
-static void expect_plan(tigon_context *context, const ascend_plan_call *call) {
+static void expect_plan(tigon_context *context, const tigon_plan_request *call) {
   tigon_plan plan;
   plans_of(context)->planned = 0;
   assert_int_equal(ascend_plan(&context->queue, call, &plan), TIGON_OK);
@@ -54,13 +55,12 @@ static void expect_plan(tigon_context *context, const ascend_plan_call *call) {
 
 static void each_field_has_a_plan_of_its_own(void **state) {
   tigon_context *context = *state;
-  static const ascend_row_words one_in = {.in = 1}, one_out = {.out = 1};
-  const ascend_plan_call calls[] = {
+  const tigon_plan_request calls[] = {
       {.op = "softmax", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
       {.op = "rms_norm", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
       {.op = "softmax", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536},
       {.op = "softmax", .entry = "fwd", .dtype = TIGON_BF16, .rows = 64, .cols = 65536},
-      {.op = "softmax", .entry = "fwd", .dtype = TIGON_F32, .f32_temporaries = 2, .rows = 64, .cols = 65536},
+      {.op = "softmax", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .words = {.temporaries = 2}},
       {.op = "softmax", .entry = "fwd", .dtype = TIGON_F32, .rows = 128, .cols = 65536},
       {.op = "softmax", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 32768},
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 8, .run = 64},
@@ -68,8 +68,8 @@ static void each_field_has_a_plan_of_its_own(void **state) {
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 8, .run = 128},
       {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256},
       {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256, .out_rows = 100},
-      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256, .words = &one_in},
-      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 258, .words = &one_out},
+      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256, .words = {.given = 1, .in = 1}},
+      {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 258, .words = {.given = 1, .out = 1}},
       {.op = "rope", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 19200},
       {.op = "rope", .entry = "fwd", .dtype = TIGON_F32, .rows = 64, .cols = 19200, .table_cols = 48},
       {.op = "rope",
@@ -78,7 +78,7 @@ static void each_field_has_a_plan_of_its_own(void **state) {
        .rows = 64,
        .cols = 19200,
        .table_cols = 48,
-       .row_table_bytes = 2},
+       .words = {.table_bytes = 2}},
   };
   enum { CALLS = sizeof calls / sizeof *calls };
   for (int i = 0; i < CALLS; ++i)
@@ -95,7 +95,7 @@ static void more_shapes_than_places(void **state) {
   tigon_context *context = *state;
   for (int round = 0; round < 3; ++round)
     for (int64_t rows = 1; rows <= 5 * ASCEND_PLANS; ++rows) {
-      const ascend_plan_call call = {
+      const tigon_plan_request call = {
           .op = "rms_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = round == 1 ? 1 + rows % 7 : rows, .cols = 96};
       expect_plan(context, &call);
     }
@@ -103,7 +103,7 @@ static void more_shapes_than_places(void **state) {
 
 static void a_refusal_is_remembered_with_its_sentence(void **state) {
   tigon_context *context = *state;
-  const ascend_plan_call call = {
+  const tigon_plan_request call = {
       .op = "rms_norm", .entry = "fwd", .dtype = TIGON_F32, .rows = INT64_MAX / 4, .cols = 1 << 20};
   tigon_plan plan;
   for (int round = 0; round < 2; ++round) {

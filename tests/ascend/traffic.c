@@ -129,7 +129,7 @@ static void run_layer_norm(tigon_context *context, tigon_dtype dtype, int64_t ro
 
 static void plan_groups(tigon_context *context, const char *entry, tigon_dtype dtype, int64_t rows, int64_t cols,
                         int64_t groups, int64_t run, tigon_plan *plan) {
-  const ascend_plan_call call = {
+  const tigon_plan_request call = {
       .op = "group_norm", .entry = entry, .dtype = dtype, .rows = rows, .cols = cols, .groups = groups, .run = run};
   assert_int_equal(ascend_plan(&context->queue, &call, plan), TIGON_OK);
 }

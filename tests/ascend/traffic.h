@@ -61,7 +61,7 @@ static inline const tigon_plan *only_plan(const tigon_context *context) {
   const ascend_plans *plans = plans_of(context);
   const ascend_planned *place = plans->of;
   assert_int_equal(plans->count, 1);
-  while (!place->key[0]) ++place;
+  while (!place->call.op) ++place;
   assert_int_equal(plans->predicted, place->plan.bytes_moved + place->plan.bytes_extra);
   return &place->plan;
 }

@@ -49,12 +49,27 @@ static void ascend_sizes(void **state) {
 /* Every entry has what the planner needs, and its bandwidth points rise. */
 static void every_device_is_complete(void **state) {
   (void)state;
+  static const struct {
+    const char *name;
+    size_t offset, size;
+  } sizes[] = {
+#define SIZE(field) {#field, offsetof(tigon_device_desc, field), sizeof(((tigon_device_desc *)0)->field)}
+      SIZE(onchip_bytes),     SIZE(cores),          SIZE(grid_limit),   SIZE(onchip_alignment),
+      SIZE(memory_alignment), SIZE(transfer_bytes), SIZE(vector_bytes), SIZE(buffers),
+      SIZE(bandwidth),        SIZE(cached_gbps),    SIZE(vector_gops),
+#undef SIZE
+  };
   tigon_footprint footprint;
   assert_true(tigon_footprint_find("rms_norm", "bwd", TIGON_F32, &footprint));
   int count = 0;
   for (const tigon_device_desc *device; (device = tigon_device_desc_at(count)); count++) {
     const tigon_plan_request request = {.footprint = &footprint, .device = device, .rows = 2048, .cols = 4096};
     tigon_plan plan;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+      static const char zeros[sizeof(tigon_device_desc)];
+      if (memcmp((const char *)device + sizes[i].offset, zeros, sizes[i].size) == 0)
+        fail_msg("%s of device %s is missing", sizes[i].name, device->name);
+    }
     assert_int_equal(tigon_plan_make(&request, &plan), TIGON_OK);
     assert_ptr_equal(tigon_device_desc_find(device->name), device);
     for (int i = 1; i < TIGON_BANDWIDTH_POINTS && device->bandwidth[i].cores > 0; i++) {
@@ -138,7 +153,12 @@ static void every_slot_has_a_footprint(void **state) {
   }
   int count = 0;
   const char *op, *entry;
-  for (; tigon_footprint_at(count, &op, &entry); count++) assert_true(tigon_footprint_find(op, entry, TIGON_F32, &f));
+  for (; tigon_footprint_at(count, &op, &entry); count++) {
+    assert_true(tigon_footprint_find(op, entry, TIGON_F32, &f));
+    assert_true(f.inputs + f.outputs > 0 && f.inputs <= TIGON_MAX_STREAMS && f.outputs <= TIGON_MAX_STREAMS);
+    for (int i = 0; i < f.inputs; i++) assert_true(f.in[i].element_bytes > 0 && f.in[i].passes > 0);
+    for (int i = 0; i < f.outputs; i++) assert_true(f.out[i].element_bytes > 0 && f.out[i].passes > 0);
+  }
   assert_int_equal(count, planned);
   assert_false(tigon_footprint_at(-1, &op, &entry));
 }

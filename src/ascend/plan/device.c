@@ -29,45 +29,18 @@
   .grid_limit = 65535, .onchip_alignment = 32, .memory_alignment = 512, .transfer_bytes = 16384, .vector_bytes = 256, \
   .buffers = 2, .cached_gbps = 137, .launch_us = 5.0, .start_us_per_core = 0.05, .tile_us = 0.3, .listed = 3072
 
+#define PART(part, bytes, count, points, mhz) \
+  { .name = part, .onchip_bytes = bytes, .cores = count, ASCEND, .bandwidth = points, .vector_gops = ASCEND_GOPS(mhz) }
+
+/* ascend910_93 is a die of an A3, whose parts have 40 to 48 vector cores at 1500 to 1850 MHz. ascend950 has four parts with 64 to
+ * 72 at 1650 to 1800 MHz. Each has the least of both. */
 static const tigon_device_desc table[] = {
-    {.name = "ascend910b1",
-     .onchip_bytes = ASCEND_910B_BYTES,
-     .cores = 48,
-     ASCEND,
-     .bandwidth = ASCEND_BANDWIDTH,
-     .vector_gops = ASCEND_GOPS(1850)},
-    {.name = "ascend910b2",
-     .onchip_bytes = ASCEND_910B_BYTES,
-     .cores = 48,
-     ASCEND,
-     .bandwidth = ASCEND_BANDWIDTH,
-     .vector_gops = ASCEND_GOPS(1800)},
-    {.name = "ascend910b3",
-     .onchip_bytes = ASCEND_910B_BYTES,
-     .cores = 40,
-     ASCEND,
-     .bandwidth = ASCEND_BANDWIDTH,
-     .vector_gops = ASCEND_GOPS(1800)},
-    {.name = "ascend910b4",
-     .onchip_bytes = ASCEND_910B_BYTES,
-     .cores = 40,
-     ASCEND,
-     .bandwidth = ASCEND_BANDWIDTH,
-     .vector_gops = ASCEND_GOPS(1500)},
-    /* A die of an A3; its parts have 40 to 48 vector cores at 1500 to 1850 MHz: the least of both. */
-    {.name = "ascend910_93",
-     .onchip_bytes = ASCEND_910B_BYTES,
-     .cores = 40,
-     ASCEND,
-     .bandwidth = ASCEND_BANDWIDTH,
-     .vector_gops = ASCEND_GOPS(1500)},
-    /* Four parts with 64 to 72 vector cores at 1650 to 1800 MHz: the least of both. */
-    {.name = "ascend950",
-     .onchip_bytes = ASCEND_950_BYTES,
-     .cores = 64,
-     ASCEND,
-     .bandwidth = ASCEND_950_BANDWIDTH,
-     .vector_gops = ASCEND_GOPS(1650)},
+    PART("ascend910b1", ASCEND_910B_BYTES, 48, ASCEND_BANDWIDTH, 1850),
+    PART("ascend910b2", ASCEND_910B_BYTES, 48, ASCEND_BANDWIDTH, 1800),
+    PART("ascend910b3", ASCEND_910B_BYTES, 40, ASCEND_BANDWIDTH, 1800),
+    PART("ascend910b4", ASCEND_910B_BYTES, 40, ASCEND_BANDWIDTH, 1500),
+    PART("ascend910_93", ASCEND_910B_BYTES, 40, ASCEND_BANDWIDTH, 1500),
+    PART("ascend950", ASCEND_950_BYTES, 64, ASCEND_950_BANDWIDTH, 1650),
 };
 
 #define TABLE_ROWS ((int)(sizeof table / sizeof *table))

@@ -12,89 +12,36 @@ char tigon_plan_case_letter(tigon_plan_case plan_case) {
 
 #define REFUSE(plan, code, ...) (snprintf((plan)->reason, sizeof(plan)->reason, __VA_ARGS__), (plan)->status = (code))
 
-/* The first size that the device's description lacks; NULL when all are there. */
-static const char *missing_size(const tigon_device_desc *device) {
+/* Footprints and devices are tables of ours, whose test finds what they lack. */
+static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
   const struct {
     const char *name;
-    bool there;
+    int64_t value;
+    const char *of; /* what it must divide; NULL: any size is right */
+    int64_t whole;
   } sizes[] = {
-      {"onchip_bytes", device->onchip_bytes > 0},
-      {"cores", device->cores > 0},
-      {"grid_limit", device->grid_limit > 0},
-      {"onchip_alignment", device->onchip_alignment > 0},
-      {"memory_alignment", device->memory_alignment > 0},
-      {"transfer_bytes", device->transfer_bytes > 0},
-      {"vector_bytes", device->vector_bytes > 0},
-      {"buffers", device->buffers > 0},
-      {"bandwidth", device->bandwidth[0].cores > 0 && device->bandwidth[0].gbps > 0},
-      {"cached_gbps", device->cached_gbps > 0},
-      {"vector_gops", device->vector_gops > 0},
+      {"rows", request->rows, NULL, 0},
+      {"cols", request->cols, NULL, 0},
+      {"out_rows", request->out_rows, NULL, 0},
+      {"table_cols", request->table_cols, NULL, 0},
+      {"groups", request->groups, "rows", request->rows},
+      {"run", request->run, "cols", request->cols},
+      {"col_unit", request->col_unit, "cols", request->cols},
+      {"sequence", request->sequence, "rows", request->rows},
   };
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    if (!sizes[i].there) return sizes[i].name;
+    const int64_t value = sizes[i].value, whole = sizes[i].whole;
+    if (!sizes[i].of && value < 0)
+      return REFUSE(plan, TIGON_ERROR_INVALID, "%s is %lld, must be >= 0", sizes[i].name, (long long)value);
+    if (sizes[i].of && (value < 0 || (value > 1 && whole % value != 0)))
+      return REFUSE(plan, TIGON_ERROR_INVALID, "%s is %lld, must divide %s, which is %lld", sizes[i].name,
+                    (long long)value, sizes[i].of, (long long)whole);
   }
-  return NULL;
-}
-
-static bool footprint_is_sane(const tigon_footprint *f) {
-  if (f->inputs < 0 || f->outputs < 0 || f->inputs > TIGON_MAX_STREAMS || f->outputs > TIGON_MAX_STREAMS) return false;
-  if (f->inputs + f->outputs == 0) return false;
-  for (int i = 0; i < f->inputs + f->outputs; i++) {
-    const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
-    if (stream->element_bytes == 0 || stream->passes == 0) return false;
-  }
-  return f->f32_temporaries >= 0 && f->column_params >= 0 && f->column_param_bytes >= 0 && f->column_sums >= 0 &&
-         f->row_scalars_in >= 0 && f->row_scalars_out >= 0 && f->row_tables >= 0 && f->row_table_bytes >= 0 &&
-         f->partials >= 0 && f->vector_ops >= 0;
-}
-
-static tigon_status check(const tigon_plan_request *request, tigon_plan *plan) {
-  if (!request || !request->footprint || !request->device) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "the footprint or the device is NULL, must be given");
-  }
-  const tigon_footprint *f = request->footprint;
-  if (!footprint_is_sane(f)) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "the footprint has a negative count or a stream without bytes");
-  }
-  const char *missing = missing_size(request->device);
-  if (missing) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "%s of device %.31s is missing, must be > 0", missing,
-                  request->device->name);
-  }
-  if (request->rows < 0 || request->cols < 0) {
-    const bool rows = request->rows < 0;
-    return REFUSE(plan, TIGON_ERROR_INVALID, "%s is %lld, must be >= 0", rows ? "rows" : "cols",
-                  (long long)(rows ? request->rows : request->cols));
-  }
-  if ((unsigned)request->force > TIGON_CASE_G) {
+  if ((unsigned)request->force > TIGON_CASE_G)
     return REFUSE(plan, TIGON_ERROR_INVALID, "force is %d, must be a case A..G or auto", (int)request->force);
-  }
-  if (request->groups < 0 || (request->groups > 1 && request->rows % request->groups != 0)) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "groups is %lld, must divide rows, which is %lld",
-                  (long long)request->groups, (long long)request->rows);
-  }
-  if (request->run < 0 || (request->run > 1 && request->cols % request->run != 0)) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "run is %lld, must divide cols, which is %lld", (long long)request->run,
-                  (long long)request->cols);
-  }
-  if (request->col_unit < 0 || (request->col_unit > 1 && request->cols % request->col_unit != 0)) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "col_unit is %lld, must divide cols, which is %lld",
-                  (long long)request->col_unit, (long long)request->cols);
-  }
-  if (request->out_rows < 0) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "out_rows is %lld, must be >= 0", (long long)request->out_rows);
-  }
-  if (request->table_cols < 0) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "table_cols is %lld, must be >= 0", (long long)request->table_cols);
-  }
-  if (request->key_cols < 0 || request->key_cols > request->cols) {
+  if (request->key_cols < 0 || request->key_cols > request->cols)
     return REFUSE(plan, TIGON_ERROR_INVALID, "key_cols is %lld, must be 0 to cols, which is %lld",
                   (long long)request->key_cols, (long long)request->cols);
-  }
-  if (request->sequence < 0 || (request->sequence > 0 && request->rows % request->sequence != 0)) {
-    return REFUSE(plan, TIGON_ERROR_INVALID, "sequence is %lld, must divide rows, which is %lld",
-                  (long long)request->sequence, (long long)request->rows);
-  }
   return TIGON_OK;
 }
 

@@ -136,21 +136,36 @@ typedef enum tigon_plan_case {
 /* A case as a bit of a set. */
 #define TIGON_CASE_BIT(plan_case) (1u << (plan_case))
 
+/* What a call has that its footprint does not say. */
+typedef struct tigon_call_words {
+  uint8_t given;          /* 0: words and totals are the footprint's */
+  uint8_t in, out, label; /* 4-byte words of a row; of its label */
+  uint8_t totals;         /* TIGON_TOTAL_ or-ed */
+  uint8_t temporaries;    /* f32 tiles besides the footprint's */
+  uint8_t table_bytes;    /* of an element of the row tables; 0: the footprint's */
+  uint8_t zero;
+} tigon_call_words;
+
 /* Case G: group_norm's x [B, C, S] has B * groups rows of C / groups channels, runs of S columns each. `groups` rows of a
  * batch have column vectors and accumulators of their own, one element of which serves a run of `run` columns. Rows are
  * walked group by group: row q is batch q % B of group q / B. A tile does not cross a group, and a task does not where
- * there are accumulators. Slabs are [slabs, column_sums, groups * cols / run]. */
+ * there are accumulators. Slabs are [slabs, column_sums, groups * cols / run].
+ * Without padding, because plans are remembered by it (plans.c). */
 typedef struct tigon_plan_request {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
-  int64_t rows, cols;
-  int64_t out_rows;      /* TIGON_WALK_TABLE: rows of the outputs (the table); 0: as many as `rows` */
-  int64_t groups, run;   /* 0, or case G: see below */
+  const char *op,
+      *entry; /* of a launcher's call, instead of footprint and device: literals, which are known by their addresses */
+  tigon_dtype dtype;     /* of such a call */
   tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. Only for walks over rows */
-  int64_t col_unit;      /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
-  int64_t table_cols;    /* columns of each of the footprint's row_tables (rope: rotary_dim / 2) */
-  int64_t key_cols;      /* rope: those of the columns that are the keys' */
-  int64_t sequence;      /* rope: rows of a sequence, 0: all are one */
+  int64_t rows, cols;
+  int64_t out_rows;    /* TIGON_WALK_TABLE: rows of the outputs (the table); 0: as many as `rows` */
+  int64_t groups, run; /* 0, or case G */
+  int64_t col_unit;    /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
+  int64_t table_cols;  /* columns of each of the footprint's row_tables (rope: rotary_dim / 2) */
+  int64_t key_cols;    /* rope: those of the columns that are the keys' */
+  int64_t sequence;    /* rope: rows of a sequence, 0: all are one */
+  tigon_call_words words;
 } tigon_plan_request;
 
 typedef struct tigon_plan {

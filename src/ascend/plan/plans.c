@@ -1,82 +1,61 @@
 #include "ascend/plan/plans.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "ascend/launch.h"
 
-/* The place of a key's plan: the one that has it, or the first free one of those where it would be looked for. */
-static ascend_planned *find(ascend_plans *plans, const uint64_t key[ASCEND_PLAN_KEY]) {
-  uint64_t hash = 0; /* by 2^64 / the golden ratio; a sum of products that do not wait for each other */
-  for (uint64_t i = 0; i < ASCEND_PLAN_KEY; ++i) hash += key[i] * (0x9e3779b97f4a7c15 * (2 * i + 1));
+enum { WORDS = sizeof(tigon_plan_request) / sizeof(uint64_t) };
+_Static_assert(sizeof(tigon_plan_request) == 4 * sizeof(void *) + 8 + 9 * sizeof(int64_t) + sizeof(tigon_call_words),
+               "padding would tell equal calls apart");
+
+/* The place of a call's plan: the one that has it, or the first free one of those where it would be looked for. */
+static ascend_planned *find(ascend_plans *plans, const tigon_plan_request *call) {
+  uint64_t words[WORDS], hash = 0; /* by 2^64 / the golden ratio; a sum of products that do not wait for each other */
+  memcpy(words, call, sizeof words);
+  for (uint64_t i = 0; i < WORDS; ++i) hash += words[i] * (0x9e3779b97f4a7c15 * (2 * i + 1));
   for (size_t at = hash >> 32;; ++at) {
     ascend_planned *place = &plans->of[at % ASCEND_PLANS];
-    if (!place->key[0] || memcmp(place->key, key, sizeof place->key) == 0) return place;
+    if (!place->call.op || memcmp(&place->call, call, sizeof *call) == 0) return place;
   }
 }
 
-static void make(const tigon_device_desc *device, tigon_plan_case force, const ascend_plan_call *call,
-                 tigon_plan *plan) {
+static void make(const tigon_device_desc *device, const tigon_plan_request *call, tigon_plan *plan) {
+  const tigon_call_words *words = &call->words;
   tigon_footprint footprint;
   if (!tigon_footprint_find(call->op, call->entry, call->dtype, &footprint)) {
     *plan = (tigon_plan){.status = TIGON_ERROR_INVALID, .reason = "the planner has no footprint for it"};
     return;
   }
-  footprint.f32_temporaries += call->f32_temporaries;
-  if (call->row_table_bytes > 0) footprint.row_table_bytes = call->row_table_bytes;
-  if (call->words) {
-    footprint.row_scalars_in = call->words->in;
-    footprint.row_scalars_out = call->words->out;
-    footprint.label_words = call->words->label;
-    footprint.totals = call->words->totals;
+  footprint.f32_temporaries += words->temporaries;
+  if (words->table_bytes) footprint.row_table_bytes = words->table_bytes;
+  if (words->given) {
+    footprint.row_scalars_in = words->in;
+    footprint.row_scalars_out = words->out;
+    footprint.label_words = words->label;
+    footprint.totals = words->totals;
   }
-  tigon_plan_request request = {.footprint = &footprint,
-                                .device = device,
-                                .rows = call->rows,
-                                .cols = call->cols,
-                                .groups = call->groups,
-                                .run = call->run,
-                                .out_rows = call->out_rows,
-                                .col_unit = call->col_unit,
-                                .table_cols = call->table_cols,
-                                .key_cols = call->key_cols,
-                                .sequence = call->sequence,
-                                .force = force};
-  if (tigon_plan_make(&request, plan) != TIGON_ERROR_SCRATCH || force == TIGON_CASE_AUTO) return;
+  tigon_plan_request request = *call;
+  request.footprint = &footprint;
+  request.device = device;
+  if (tigon_plan_make(&request, plan) != TIGON_ERROR_SCRATCH || call->force == TIGON_CASE_AUTO) return;
   request.force = TIGON_CASE_AUTO;
   tigon_plan_make(&request, plan);
 }
 
-static const tigon_plan *plan_of(tigon_queue *queue, const ascend_plan_call *call) {
+static const tigon_plan *plan_of(tigon_queue *queue, const tigon_plan_request *call) {
   ascend_device *device = ascend_of(queue);
   ascend_plans *plans = &device->plans;
-  /* All that a plan depends on but the device. */
-  const ascend_row_words *words = call->words;
-  const uint64_t small = (uint64_t)call->dtype | (uint64_t)plans->force << 8 | (uint64_t)call->f32_temporaries << 16 |
-                         (uint64_t)call->row_table_bytes << 24;
-  const uint64_t key[ASCEND_PLAN_KEY] = {
-      (uintptr_t)call->op,
-      (uintptr_t)call->entry,
-      small,
-      words ? 1 | words->in << 8 | words->out << 16 | (uint64_t)words->label << 24 | (uint64_t)words->totals << 32 : 0,
-      (uint64_t)call->rows,
-      (uint64_t)call->cols,
-      (uint64_t)call->groups,
-      (uint64_t)call->run,
-      (uint64_t)call->out_rows,
-      (uint64_t)call->col_unit,
-      (uint64_t)call->table_cols,
-      (uint64_t)call->key_cols,
-      (uint64_t)call->sequence};
-  ascend_planned *place = find(plans, key);
-  if (!place->key[0]) {
+  tigon_plan_request asked = *call;
+  asked.force = plans->force;
+  ascend_planned *place = find(plans, &asked);
+  if (!place->call.op) {
     if (plans->count == ASCEND_PLANS / 4 * 3) {
       memset(plans->of, 0, sizeof plans->of);
       plans->count = 0;
-      place = find(plans, key);
+      place = find(plans, &asked);
     }
-    make(&device->soc->device, plans->force, call, &place->plan);
-    memcpy(place->key, key, sizeof key);
+    make(&device->soc->device, &asked, &place->plan);
+    place->call = asked;
     ++plans->count;
   }
   if (place->plan.status != TIGON_OK) {
@@ -86,7 +65,7 @@ static const tigon_plan *plan_of(tigon_queue *queue, const ascend_plan_call *cal
   return &place->plan;
 }
 
-tigon_status ascend_plan(tigon_queue *queue, const ascend_plan_call *call, tigon_plan *plan) {
+tigon_status ascend_plan(tigon_queue *queue, const tigon_plan_request *call, tigon_plan *plan) {
   ascend_plans *plans = &ascend_of(queue)->plans;
   *plan = *plan_of(queue, call);
   plans->planned |= TIGON_CASE_BIT(plan->chosen) | TIGON_CASE_BIT(plan->cut);
@@ -96,11 +75,11 @@ tigon_status ascend_plan(tigon_queue *queue, const ascend_plan_call *call, tigon
 
 tigon_status ascend_plan_rows(tigon_queue *queue, const char *op, const char *entry, tigon_dtype dtype, int64_t rows,
                               int64_t cols, tigon_plan *plan) {
-  const ascend_plan_call call = {.op = op, .entry = entry, .dtype = dtype, .rows = rows, .cols = cols};
+  const tigon_plan_request call = {.op = op, .entry = entry, .dtype = dtype, .rows = rows, .cols = cols};
   return ascend_plan(queue, &call, plan);
 }
 
-int64_t ascend_plan_workspace(tigon_queue *queue, const ascend_plan_call *call) {
+int64_t ascend_plan_workspace(tigon_queue *queue, const tigon_plan_request *call) {
   const tigon_plan *plan = plan_of(queue, call);
   return plan->status == TIGON_OK ? plan->workspace_bytes : -(int64_t)plan->status;
 }
