@@ -8,6 +8,7 @@ enum { MOST = TIGON_PYTHON_MOST, POOL = 4 * MOST };
 typedef struct python_pair {
   python_op *forward, *backward;
   int64_t saved_count, kept_count, returned_count, incoming;
+  int64_t options; /* 1: forward takes a tuple of them */
   int64_t saved[MOST];     /* of what forward takes and makes: the tensors that autograd saves */
   int64_t kept[MOST];      /* the same: what is kept as it is */
   int64_t returned[MOST];  /* of forward's outputs */
@@ -90,7 +91,7 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count
   (void)count;
   int64_t used = 0;
   while (used < op->inputs) pool[used] = args[1 + used], ++used;
-  if (op->options) used = put_items(pool, used, args[1 + used]);
+  if (pair->options) used = put_items(pool, used, args[1 + used]);
   PyObject *outputs = tigon_python_run(op, pool);
   if (!outputs) return NULL;
   PyObject *returned[MOST];
@@ -111,7 +112,7 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count
 
 /* Of each argument its gradient, where it needs one, and None for the options. */
 static PyObject *gradients_of(const python_pair *pair, PyObject *outputs, PyObject *needed) {
-  const int64_t inputs = pair->forward->inputs, count = inputs + (pair->forward->options > 0);
+  const int64_t inputs = pair->forward->inputs, count = inputs + pair->options;
   PyObject *gradients[MOST + 1];
   for (int64_t i = 0; i < count; ++i) {
     const bool has = i < inputs && pair->gradients[i] >= 0 && PyObject_IsTrue(PyTuple_GetItem(needed, (Py_ssize_t)i));

@@ -430,9 +430,3 @@ def op(name, entry=None, halves={}, views={}, **signature):
     `views` which (shape, strides) the C entry is to see; the rest is Signature's."""
     found = Signature(name, entry or name, halves, views, **signature)
     return Op(found.schema, found.outputs, entry, halves, views).call
-
-
-def written_op(schema):
-    """An operator whose schema is no plain copy of its entry's. The decorated function makes its outputs, a tuple with
-    None for an absent one, from the layouts of its inputs and its options alone."""
-    return lambda outputs: Op(schema, outputs, None, {}, {}).call
