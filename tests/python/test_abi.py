@@ -90,10 +90,6 @@ def test_twins_of_structs_in_the_library(compiler, tmp_path):
             options_count="options",
             dtype_name="dtype",
         ),
-        "dlpack_exchange": renamed(
-            _op._Exchange, {}, major="version.major", minor="version.minor", export="export_managed",
-            import_="import_managed", stream="current_stream",
-        ),
     }
     check(compiler, tmp_path, ['"ffi/ffi.h"', '"ffi/python.h"', '"ffi/python_pair.c"'], structs)
     structs = {"python_tensor": written(_memory._Tensor), "tigon_pool_stats": written(_memory._Stats)}

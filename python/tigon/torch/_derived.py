@@ -5,7 +5,7 @@ import functools
 
 import torch
 
-from tigon._library import path
+from tigon._library import in_c
 from tigon.torch._autograd import autograd_function, no_context, strided
 
 _MOST = 16  # src/ffi/python.h's
@@ -17,9 +17,14 @@ class _Recipe:
     Places are counted: what forward keeps from its arguments and then its outputs, by -1 - i the dtype of argument i if
     that needs a gradient; backward's arguments from its gradients, the saved tensors, what was kept, and then whether
     each argument needs a gradient.
+
+    `options` are those behind forward's own that only backward takes. Returned are the outputs named in `returned`
+    (None: the first), of which the last ones, `others`, have no gradient. Backward's arguments that forward does not
+    know are the gradients of those, and so are those named in `incoming`. Output d<t> of backward is the gradient of
+    argument t; `gradients` says which arguments, by number, another one is of.
     """
 
-    def __init__(self, forward, backward, returned, gradients, options, incoming, others):
+    def __init__(self, forward, backward, returned=None, gradients={}, options=(), incoming=(), others=()):
         outputs = [name.removeprefix("out_") for name in forward.output_names]
         self.inputs, self.own = len(forward.tensor_names), len(forward.option_names)
         known = [*forward.tensor_names, *forward.option_names, *options, *outputs]
@@ -117,29 +122,15 @@ def _in_c(recipe, forward_op, backward_op, otherwise):
     )
     for name in ("saved", "kept", "returned", "gradients", "sources"):
         getattr(pair, name)[: len(getattr(recipe, name))] = getattr(recipe, name)
-    make, method = ctypes.PyDLL(path).tigon_python_pair, ctypes.pythonapi.PyInstanceMethod_New
-    make.restype = method.restype = ctypes.py_object
-    forward, backward = make(ctypes.byref(pair))
+    forward, backward = in_c("tigon_python_pair", pair)
+    method = ctypes.pythonapi.PyInstanceMethod_New
+    method.restype = ctypes.py_object
     return forward, method(ctypes.py_object(backward)), pair
 
 
-def derived(
-    name,
-    forward_op,
-    backward_op,
-    returned=None,
-    gradients={},
-    parameters=0,
-    taken=strided,
-    options=(),
-    incoming=(),
-    others=(),
-):
+def derived(name, forward_op, backward_op, parameters=0, taken=strided, **named):
     """The autograd function of a pair of operators, of forward's tensors and, where there are options, a tuple of them;
-    `options` are those behind forward's own that only backward takes. It returns the outputs named in `returned` (None:
-    the first), of which the last ones, `others`, have no gradient. Backward's arguments that forward does not know are
-    the gradients of those, and so are those named in `incoming`. Output d<t> of backward is the gradient of argument t;
-    `gradients` says which arguments, by number, another one is of."""
-    recipe = _Recipe(forward_op.op, backward_op.op, returned, gradients, options, incoming, others)
-    in_c = (lambda *ops: None) if others else functools.partial(_in_c, recipe)
+    what is `named` is the recipe's."""
+    recipe = _Recipe(forward_op.op, backward_op.op, **named)
+    in_c = (lambda *ops: None) if recipe.others else functools.partial(_in_c, recipe)
     return autograd_function(name, forward_op, backward_op, recipe.functions, parameters, taken, in_c)

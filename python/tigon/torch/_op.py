@@ -13,7 +13,7 @@ import threading
 import torch
 
 from tigon import _abi
-from tigon._library import ENTRIES, Context, error, library, path
+from tigon._library import ENTRIES, Context, error, in_c, library
 from tigon.torch import _memory, _sharding
 from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
 from tigon.torch._signature import Signature
@@ -130,29 +130,17 @@ def write_layout(call, field, into, dtype, shape, strides):
     into.shape[:ndim], into.strides[:ndim] = shape, strides
 
 
-class _Exchange(ctypes.Structure):
-    """DLPack's exchange API of torch 2.10 and later: tensors' pointers and layouts without a Python object for each."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        *((name, ctypes.c_void_p) for name in ("previous", "allocate", "export", "import_", "view", "stream")),
-    )
-
-    @classmethod
-    def find(cls):
-        """Its address."""
-        capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-        address = capsule and pointer(capsule, b"dlpack_exchange_api")
-        found = address and cls.from_address(address)
-        if not (found and found.major == 1 and found.import_ and found.view and found.stream):
-            raise ImportError(f"tigon: torch is version {torch.__version__}, must be 2.10 or later")
-        return address
+def _find_exchange():
+    """The address of DLPack's exchange API: tensors' pointers and layouts without a Python object for each."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        raise ImportError(f"tigon: torch is version {torch.__version__}, must be 2.10 or later")
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return pointer(capsule, b"dlpack_exchange_api")
 
 
-_exchange = _Exchange.find()
+_exchange = _find_exchange()
 
 
 class _PythonOp(ctypes.Structure):
@@ -168,12 +156,6 @@ class _PythonOp(ctypes.Structure):
         ("last", ctypes.c_void_p * 3),
     )
 
-    def call(self):
-        """(*tensors, *options): the outputs."""
-        make = ctypes.PyDLL(path).tigon_python_call
-        make.restype = ctypes.py_object
-        return make(ctypes.byref(self))
-
 
 def _layout_of(t):
     return None if t is None else (t.shape, t.is_contiguous() or t.stride(), t.dtype, t.device, type(t))
@@ -184,40 +166,27 @@ class _Call:
     tensor's second half begins; `brief` says that other threads need not get the interpreter meanwhile. `copies`: the
     entry refuses the layouts, and the call is made over contiguous copies."""
 
-    __slots__ = (
-        *("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes"),
-        "workspace_maker",  # None: the call needs none, or keeps its own
-        *("brief", "copies"),
-        "plan",  # src/ffi/python.c's
-    )
 
+class Op(Signature):
+    """A C entry as an operator."""
 
-class Op:
-    def __init__(self, schema, outputs, entry, halves, views):
-        self.name = schema[: schema.index("(")]
-        self.entry = entry or self.name
-        _fragment.define(schema, tags=_tags)
+    def __init__(self, name, entry, **signature):
+        super().__init__(name, entry, **signature)
+        self.name, self.entry = name, entry
+        _fragment.define(self.schema, tags=_tags)
         self.torch_op = getattr(torch.ops.tigon, self.name).default
-        arguments = self.torch_op._schema.arguments
-        self.tensor_names = [a.name for a in arguments if "Tensor" in str(a.type)]
-        self.option_names = [a.name for a in arguments][len(self.tensor_names) :]
-        self.output_names = [r.name for r in self.torch_op._schema.returns]
-        self.halves, self.views = halves, views
         self.struct, self.fields = ENTRIES[self.entry].struct, ENTRIES[self.entry].places
-        self.outputs = outputs
         self.function = library[f"tigon_{self.entry}"]
         # Which of the struct's words are a tensor's pointers, those of its halves where it is packed.
         names = self.tensor_names + self.output_names
-        self.places = [[self.fields[field][0] // 8 for field in halves.get(name, (name,))] for name in names]
+        self.places = [[self.fields[field][0] // 8 for field in self.halves.get(name, (name,))] for name in names]
         self.python_op, self.direct = self._in_c(self.described)
-        dispatched = functools.partial(self.described, dispatched=True)
-        self.dispatched_op, in_dispatcher = self._in_c(dispatched)
-        self.call = self._make_visible()
+        self.dispatched_op, in_dispatcher = self._in_c(functools.partial(self.described, dispatched=True))
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
             _fragment.impl(self.name, lambda *args: self._given(in_dispatcher(*args), args), key)
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
-        fake(lambda *args: self._given(outputs(*args), args))
+        fake(lambda *args: self._given(self.outputs(*args), args))
 
     def _in_c(self, other):
         """The call in C and what it reads. `other` makes the calls that C does not know."""
@@ -243,17 +212,7 @@ class Op:
             other=other,
             refuse=functools.partial(self._refuse_direct, other),
         )
-        return python_op, python_op.call()
-
-    def _make_visible(self):
-        """The call in C for those whom torch.compile may follow, which cannot see through C."""
-        torch_op, direct = self.torch_op, self.direct
-
-        def call(*args):
-            return torch_op(*args) if _compiling() else direct(*args)
-
-        call.op, call.direct = self, direct
-        return call
+        return python_op, in_c("tigon_python_call", python_op)
 
     def _prepare_direct(self, key, *args):
         tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
@@ -362,7 +321,7 @@ class Op:
         call.struct = self.struct()
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
-        call.workspace, call.workspace_bytes, call.workspace_maker = None, 0, None
+        call.workspace_maker = None  # the call needs none, or keeps its own
         call.halves, call.copies = 0, False
         call.makers = [None if t is None else _maker(t, here) for t in outputs]
         try:
@@ -393,14 +352,14 @@ class Op:
                 offset, kind = self.fields[name]
                 kind.from_buffer(call.struct, offset).value = value if kind is ctypes.c_double else int(value)
         if "workspace" in self.fields:
-            call.struct.workspace_bytes = call.workspace_bytes = self._workspace(call)
+            call.struct.workspace_bytes = needed = self._workspace(call)
             # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
             alone = device.type == "cpu" or (device.type == "cuda" and _streams[device]() == 0)
-            workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
-            if alone and 0 < call.workspace_bytes <= _KEPT:
+            workspace = torch.empty(needed, dtype=torch.uint8, device=device)
+            if alone and 0 < needed <= _KEPT:
                 call.workspace = workspace
                 call.struct.workspace = workspace.data_ptr()
-            elif call.workspace_bytes:
+            elif needed:
                 call.workspace_maker = _maker(workspace, here)
 
     def _layout(self, name, t):
@@ -425,8 +384,13 @@ class Op:
         return call.struct.workspace_bytes or sizes[-1].value
 
 
-def op(name, entry=None, halves={}, views={}, **signature):
-    """An operator over the C entry of its own name or of another one. `halves` says which packed tensor is two fields,
-    `views` which (shape, strides) the C entry is to see; the rest is Signature's."""
-    found = Signature(name, entry or name, halves, views, **signature)
-    return Op(found.schema, found.outputs, entry, halves, views).call
+def op(name, entry=None, **signature):
+    """The call of an operator over the C entry of its own name or of another one; the rest is Signature's."""
+    found = Op(name, entry or name, **signature)
+    torch_op, direct = found.torch_op, found.direct
+
+    def call(*args):
+        return torch_op(*args) if _compiling() else direct(*args)  # torch.compile cannot see through C
+
+    call.op, call.direct = found, direct
+    return call

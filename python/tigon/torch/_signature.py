@@ -56,7 +56,7 @@ class Signature:
     what else is looked at before outputs are made."""
 
     def __init__(
-        self, name, entry, halves, views, without=(), required=(), like={}, extents={}, options=(), when={}, check=None
+        self, name, entry, halves={}, views={}, without=(), required=(), like={}, extents={}, options=(), when={}, check=None
     ):
         self.halves, self.views, self.like, self.when, self.check = halves, views, like, when, check
         packed = {field: tensor for tensor, fields in halves.items() for field in fields}
@@ -80,6 +80,8 @@ class Signature:
         self.choices = {key: self._choice(key) for key, field in self.made.items() if self._is_choice(key, field)}
         arguments += self.choices.values()
         self.names = [argument.split()[1] for argument in arguments]
+        self.tensor_names, self.option_names = self.names[: len(self.read)], self.names[len(self.read) :]
+        self.output_names = list(self.made)
         self.schema = f"{name}({', '.join(arguments)}) -> ({', '.join(f'Tensor {key}' for key in self.made)})"
         self.sources = {key: self._source(key, field) for key, field in self.made.items()}
 

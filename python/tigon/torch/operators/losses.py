@@ -76,7 +76,7 @@ def _cross_entropy(*others):
     """By whether it is that of each token, the loss; the other outputs have no gradient."""
     ops = _cross_entropy_fwd, _cross_entropy_bwd
     over = functools.partial(derived, "cross_entropy", *ops, taken=torch.Tensor.contiguous, others=others)
-    return {False: over(("loss", *others)), True: over(("token_loss", *others))}
+    return {False: over(returned=("loss", *others)), True: over(returned=("token_loss", *others))}
 
 
 _LOSSES, _OUTPUTS = _cross_entropy(), _cross_entropy("z_loss", "entropy", "argmax", "correct")
