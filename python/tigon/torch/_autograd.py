@@ -86,8 +86,6 @@ def _first_order(name, backward, taken):
                 raise _unseen(name)
             if _keeps_graph():
                 return refused(ctx, taken(gradient), *map(taken, others))
-        if gradient.is_contiguous() and not others:
-            return backward(ctx, gradient)
         return backward(ctx, taken(gradient), *map(taken, others))
 
     return run

@@ -116,7 +116,8 @@ def synchronize(device):
 
 
 def write_layout(call, field, into, dtype, shape, strides):
-    """Fills a tigon_tensor but for its data."""
+    """Fills a tigon_tensor but for its data; a scalar is [1]."""
+    shape, strides = tuple(shape) or (1,), strides or (1,)
     ndim = len(shape)
     if ndim > _abi.MAX_DIMS:
         raise ValueError(f"{call}: {field}.ndim is {ndim}, must be 1 to {_abi.MAX_DIMS}")
@@ -341,7 +342,9 @@ class Op(Signature):
             if t.device != device:
                 first = self.tensor_names[0]
                 raise ValueError(f"{self.name}: {name}.device is {t.device}, must be {device} ({first}.device)")
-            shape, strides = self._layout(name, t)
+            if name in self.halves and t.shape[-1] % 2:
+                raise ValueError(f"{self.name}: {name}.shape[{t.ndim - 1}] is {t.shape[-1]}, must be even")
+            shape, strides = self.layout(name, t)
             for field in self.halves.get(name, (name,)):
                 into = _abi.Tensor.from_buffer(call.struct, self.fields[field][0])
                 write_layout(self.entry, field, into, t.dtype, shape, strides)
@@ -361,17 +364,6 @@ class Op(Signature):
                 call.struct.workspace = workspace.data_ptr()
             elif needed:
                 call.workspace_maker = _maker(workspace, here)
-
-    def _layout(self, name, t):
-        """Shape and strides as the C entry has them: a scalar as [1], a packed tensor as one of its halves."""
-        shape, strides = tuple(t.shape) or (1,), t.stride() or (1,)
-        if name in self.views:
-            return self.views[name](shape, strides)
-        if name not in self.halves:
-            return shape, strides
-        if shape[-1] % 2:
-            raise ValueError(f"{self.name}: {name}.shape[{len(shape) - 1}] is {shape[-1]}, must be even")
-        return (*shape[:-1], shape[-1] // 2), strides
 
     def _workspace(self, call):
         """Bytes that the call needs; for a composite those that the caller grants, else those recommended."""

@@ -50,15 +50,14 @@ def _shape(extents, pattern):
 
 class Signature:
     """`halves`: which tensor holds two fields side by side. `views`: which (shape, strides) the entry is to see.
-    `without`: fields that are left out. `required`: those that the entry alone may lack. `like`: the argument whose
-    layout an output has. `extents`: letters whose extent is an option, and its name. `options`: those that no field is,
+    `without`: fields that are left out. `required`: those that the entry alone may lack. `extents`: letters whose extent is an option, and its name. `options`: those that no field is,
     as in a schema. `when`: of an output, a function that says from the arguments by name whether it is made. `check`:
     what else is looked at before outputs are made."""
 
     def __init__(
-        self, name, entry, halves={}, views={}, without=(), required=(), like={}, extents={}, options=(), when={}, check=None
+        self, name, entry, halves={}, views={}, without=(), required=(), extents={}, options=(), when={}, check=None
     ):
-        self.halves, self.views, self.like, self.when, self.check = halves, views, like, when, check
+        self.halves, self.views, self.when, self.check = halves, views, when, check
         packed = {field: tensor for tensor, fields in halves.items() for field in fields}
         fields = {}  # in the order of the entry's checks
         for field in ENTRIES[entry].fields:
@@ -77,26 +76,20 @@ class Signature:
         arguments += options
         for key, field in numbers.items():
             arguments.append(f"{'bool' if 'IS_FLAG' in field.flags else _NUMBERS[field.kind]} {key}")
-        self.choices = {key: self._choice(key) for key, field in self.made.items() if self._is_choice(key, field)}
-        arguments += self.choices.values()
+        self.choices = {}
+        for key, field in self.made.items():
+            if key[0] == "d" and "OPTIONAL" in field.flags:
+                known = key[1:] in self.read
+                self.choices[key] = f"need_{key}" if known else f"{key}_dtype"
+                arguments.append(f"{'bool' if known else 'ScalarType?'} {self.choices[key]}")
         self.names = [argument.split()[1] for argument in arguments]
         self.tensor_names, self.option_names = self.names[: len(self.read)], self.names[len(self.read) :]
         self.output_names = list(self.made)
         self.schema = f"{name}({', '.join(arguments)}) -> ({', '.join(f'Tensor {key}' for key in self.made)})"
         self.sources = {key: self._source(key, field) for key, field in self.made.items()}
 
-    @staticmethod
-    def _is_choice(name, field):
-        return name[0] == "d" and "OPTIONAL" in field.flags
-
-    def _choice(self, name):
-        known = name in self.like or name[1:] in self.read
-        return f"bool need_{name}" if known else f"ScalarType? {name}_dtype"
-
     def _source(self, name, field):
         """The argument that an output is laid out as, None where none is."""
-        if name in self.like:
-            return self.like[name]
         if name[0] == "d" and name[1:] in self.read:
             return name[1:]
         kind = field.shape, field.like, field.dtypes
@@ -113,7 +106,7 @@ class Signature:
             self.check(given)
         made, extents = [], None
         for name, field in self.made.items():
-            choice = given[self.choices[name].split()[1]] if name in self.choices else True
+            choice = given[self.choices[name]] if name in self.choices else True
             source = self.sources[name]
             if choice is None or choice is False or (name in self.when and not self.when[name](given)):
                 made.append(None)
@@ -128,13 +121,15 @@ class Signature:
         extents = {letter: given[option] for letter, option in self.extents.items()}
         for name in self.by_check:
             if given[name] is not None:
-                shape, strides = given[name].shape, given[name].stride()
-                if name in self.views:
-                    shape, _ = self.views[name](shape, strides)
-                elif name in self.halves:
-                    shape = (*shape[:-1], shape[-1] // 2)
-                _bind(extents, self.read[name].shape, shape)
+                _bind(extents, self.read[name].shape, self.layout(name, given[name])[0])
         return extents
+
+    def layout(self, name, t):
+        """Shape and strides as the entry has them: a packed tensor as one of its halves."""
+        shape, strides = tuple(t.shape), t.stride()
+        if name in self.views:
+            return self.views[name](shape, strides)
+        return ((*shape[:-1], shape[-1] // 2) if name in self.halves else shape), strides
 
     def _make(self, name, field, choice, given, extents):
         shape = _shape(extents, field.shape)
