@@ -106,9 +106,7 @@ def _in_c(recipe, forward_op, backward_op, otherwise):
     pair = _PythonPair(
         forward_op=ctypes.addressof(forward_op.op.python_op),
         backward_op=ctypes.addressof(backward_op.op.python_op),
-        saved_count=len(recipe.saved),
-        kept_count=len(recipe.kept),
-        returned_count=len(recipe.returned),
+        **{f"{name}_count": len(getattr(recipe, name)) for name in ("saved", "kept", "returned")},
         incoming_count=recipe.incoming,
         options_count=recipe.options,
         to_save="to_save",

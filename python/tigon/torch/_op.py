@@ -22,6 +22,7 @@ _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
 _BRIEF = 32768  # bytes of a call on the CPU that is over before another thread could make use of the interpreter
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+_DEVICES = "cpu", "cuda", "npu"
 OPS = {}  # name: Op
 _compiling, _modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_dispatch_stack
 _fragment = torch.library.Library("tigon", "DEF")
@@ -49,22 +50,17 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class _Streams(dict):
-    """By device, a function that says what a context on it depends on besides: the current stream; on the CPU the
-    number of threads."""
-
-    def __missing__(self, device):
-        if device.type == "cuda":
-            found = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
-        elif device.type == "npu":
-            found = lambda: torch.npu.current_stream(device).npu_stream
-        else:
-            found = torch.get_num_threads
-        self[device] = found
-        return found
+@functools.cache
+def _stream_of(device):
+    """A function that says what a context on the device depends on besides: the current stream; on the CPU the number
+    of threads."""
+    if device.type == "cuda":
+        return functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
+    if device.type == "npu":
+        return lambda: torch.npu.current_stream(device).npu_stream
+    return torch.get_num_threads
 
 
-_streams = _Streams()
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
@@ -78,12 +74,6 @@ def _maker(t, here=False):
     else:
         found = t.new_empty(0).new_empty_strided, (t.shape, t.stride())
     return t.device.type == "cpu" and _memory.maker(t, _exchange, *found) or found
-
-
-def _plain(tensors):
-    """May an operator read their memory, or is it a subclass or a device that torch's dispatcher has to see?"""
-    known = tensors[0].device.type in ("cpu", "cuda", "npu")
-    return known and _PLAIN.issuperset(map(type, tensors))
 
 
 def _open(device, stream):
@@ -102,7 +92,7 @@ def _open(device, stream):
 
 def context(device):
     """This thread's context for `device` and its current stream."""
-    key = device, _streams[device]()
+    key = device, _stream_of(device)()
     contexts = _thread.state.contexts
     if key not in contexts:
         contexts[key] = _spare[key].pop() if _spare.get(key) else _open(*key)
@@ -245,14 +235,17 @@ class Op(Signature):
             if any(t is not None and t.is_neg() for t in tensors):
                 tensors = [t if t is None else t.resolve_neg() for t in tensors]
                 return self.described(*tensors, *options, dispatched=dispatched)
-            key = self.name, options, _streams[tensors[0].device](), tuple(map(_layout_of, tensors))
+            key = self.name, options, _stream_of(tensors[0].device)(), tuple(map(_layout_of, tensors))
         except Exception:
             check_tensors(self, tensors)
             raise
         call = _thread.calls.get(key)
         if call is None:
-            if not dispatched and not _plain(tensors):
-                return self._through_dispatcher(*args)
+            plain = _PLAIN.issuperset(map(type, tensors)) and tensors[0].device.type in _DEVICES
+            if not dispatched and not plain:  # a subclass or a device that torch's dispatcher has to see
+                if any(hasattr(t, "placements") for t in tensors):
+                    _sharding.register()
+                return self.torch_op(*args)
             call = self._remember(key, self._prepare(tensors, options))
         return self._over_copies(tensors, options, dispatched) if call.copies else self._run(call, args, dispatched)
 
@@ -291,11 +284,6 @@ class Op(Signature):
             for place, result in zip(wanted, (results,) if single else results)
         ]
         return given[0] if single else tuple(given)
-
-    def _through_dispatcher(self, *args):
-        if any(hasattr(t, "placements") for t in args):
-            _sharding.register()
-        return self.torch_op(*args)
 
     @staticmethod
     def _given(outputs, args):
@@ -357,7 +345,7 @@ class Op(Signature):
         if "workspace" in self.fields:
             call.struct.workspace_bytes = needed = self._workspace(call)
             # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
-            alone = device.type == "cpu" or (device.type == "cuda" and _streams[device]() == 0)
+            alone = device.type == "cpu" or (device.type == "cuda" and _stream_of(device)() == 0)
             workspace = torch.empty(needed, dtype=torch.uint8, device=device)
             if alone and 0 < needed <= _KEPT:
                 call.workspace = workspace

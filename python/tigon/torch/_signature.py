@@ -50,9 +50,9 @@ def _shape(extents, pattern):
 
 class Signature:
     """`halves`: which tensor holds two fields side by side. `views`: which (shape, strides) the entry is to see.
-    `without`: fields that are left out. `required`: those that the entry alone may lack. `extents`: letters whose extent is an option, and its name. `options`: those that no field is,
-    as in a schema. `when`: of an output, a function that says from the arguments by name whether it is made. `check`:
-    what else is looked at before outputs are made."""
+    `without`: fields that are left out. `required`: those that the entry alone may lack. `extents`: letters whose extent
+    is an option, and its name. `options`: those that no field is, as in a schema. `when`: of an output, a function that
+    says from the arguments by name whether it is made. `check`: what else is looked at before outputs are made."""
 
     def __init__(
         self, name, entry, halves={}, views={}, without=(), required=(), extents={}, options=(), when={}, check=None
