@@ -87,7 +87,7 @@ def test_twins_of_structs_in_the_library(compiler, tmp_path):
         "python_op": renamed(_op._PythonOp, {"last": "last_thread"}, tensor="plain[0]", parameter="plain[1]"),
         "python_pair": renamed(
             _derived._PythonPair, {}, forward_op="forward", backward_op="backward", incoming_count="incoming",
-            options_count="options",
+            options_count="options", others_count="others",
             dtype_name="dtype",
         ),
     }

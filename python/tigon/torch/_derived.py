@@ -93,10 +93,10 @@ class _PythonPair(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("forward_op", "backward_op")),
-        *((f"{name}_count", ctypes.c_int64) for name in ("saved", "kept", "returned", "incoming", "options")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("saved", "kept", "returned", "incoming", "options", "others")),
         *((name, ctypes.c_int64 * _MOST) for name in ("saved", "kept", "returned", "gradients", "sources")),
         *((name, ctypes.py_object) for name in ("to_save", "kept_name", "needed", "saved_tensors", "dtype_name")),
-        *((name, ctypes.py_object) for name in ("no_context", "keeps_graph", "otherwise")),
+        *((name, ctypes.py_object) for name in ("no_gradient", "no_context", "keeps_graph", "otherwise")),
     )
 
 
@@ -106,7 +106,7 @@ def _in_c(recipe, forward_op, backward_op, otherwise):
     pair = _PythonPair(
         forward_op=ctypes.addressof(forward_op.op.python_op),
         backward_op=ctypes.addressof(backward_op.op.python_op),
-        **{f"{name}_count": len(getattr(recipe, name)) for name in ("saved", "kept", "returned")},
+        **{f"{name}_count": len(getattr(recipe, name)) for name in ("saved", "kept", "returned", "others")},
         incoming_count=recipe.incoming,
         options_count=recipe.options,
         to_save="to_save",
@@ -114,6 +114,7 @@ def _in_c(recipe, forward_op, backward_op, otherwise):
         needed="needs_input_grad",
         saved_tensors="saved_tensors",
         dtype_name="dtype",
+        no_gradient="non_differentiable",
         no_context=no_context,
         keeps_graph=torch.is_grad_enabled,
         otherwise=otherwise,
@@ -130,5 +131,5 @@ def derived(name, forward_op, backward_op, parameters=0, taken=strided, **named)
     """The autograd function of a pair of operators, of forward's tensors and, where there are options, a tuple of them;
     what is `named` is the recipe's."""
     recipe = _Recipe(forward_op.op, backward_op.op, **named)
-    in_c = (lambda *ops: None) if recipe.others else functools.partial(_in_c, recipe)
+    in_c = functools.partial(_in_c, recipe)
     return autograd_function(name, forward_op, backward_op, recipe.functions, parameters, taken, in_c)

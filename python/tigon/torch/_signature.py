@@ -21,15 +21,10 @@ def _bind(extents, pattern, shape):
     """Adds the extents of a pattern's letters that are not known yet; what does not fit is the entry's to refuse."""
     if pattern[0] in "?1r":
         return
-    at = next((i for i, sign in enumerate(pattern) if sign in _SIGNS), None)
-    if at is None:
-        pairs = zip(pattern, shape)
-    else:
-        tail = len(pattern) - at - 1
-        end = max(len(shape) - tail, at)
-        extents.setdefault(pattern[at], tuple(shape[at:end]))
-        pairs = [*zip(pattern[:at], shape), *zip(pattern[at + 1 :], shape[end:])]
-    for letter, extent in pairs:
+    at = next((i for i, sign in enumerate(pattern) if sign in _SIGNS), len(pattern))
+    end = max(len(shape) - len(pattern[at + 1 :]), at)
+    extents.setdefault(pattern[at : at + 1], tuple(shape[at:end]))  # "" where no sign is
+    for letter, extent in [*zip(pattern[:at], shape), *zip(pattern[at + 1 :], shape[end:])]:
         extents.setdefault(letter, extent)
 
 
