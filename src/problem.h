@@ -2,6 +2,7 @@
 #ifndef TIGON_PROBLEM_H
 #define TIGON_PROBLEM_H
 
+#include "problem/columns.h"
 #include "problem/heads.h"
 #include "problem/lists.h"
 #include "problem/loss.h"

@@ -68,6 +68,10 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
 
 /* ---- tensors ---- */
 
+static int64_t extent_of(const call_choices *how, char letter) {
+  return letter >= '2' && letter <= '9' ? letter - '0' : how->extents[(int)letter];
+}
+
 /* Fills in the shape; returns how many dimensions lie within a row. */
 static int make_shape(const call_choices *how, const char *pattern, bool flat, tigon_tensor *t) {
   const char *leading = &"asbt"[4 - how->leading];
@@ -85,7 +89,7 @@ static int make_shape(const call_choices *how, const char *pattern, bool flat, t
     if (*at == '*' || *at == '@')
       for (const char *letter = leading; *letter; ++letter) t->shape[t->ndim++] = how->extents[(int)*letter];
     else
-      t->shape[t->ndim++] = how->extents[(int)(*at == '&' ? leading[0] : *at)];
+      t->shape[t->ndim++] = extent_of(how, *at == '&' ? leading[0] : *at);
   }
   return pattern[strlen(pattern) - 1] == '*' ? how->leading : 1;
 }

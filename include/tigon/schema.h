@@ -3,6 +3,7 @@
  *
  * A shape is a pattern with a letter a dimension. The first tensor that has a letter gives it its extent, and each other
  * tensor must have the same one.
+ *   '2'..'9'  that many elements
  *   '*', '&'  any number of dimensions, in each tensor that has the sign the same ones
  *   'r'       the product of the dimensions of '*'
  *   "@"       one element for each row: the dimensions of '*', or [r]

@@ -54,6 +54,12 @@ static tigon_status fail_extent(tigon_context *context, const tigon_field *field
               tigon_field_name(context, field, name), dim, is, must->extent, because);
 }
 
+static tigon_status fail_constant(tigon_context *context, const tigon_field *field, int dim, int64_t is, int must) {
+  char name[TIGON_NAME];
+  return FAIL("%s: %s.shape[%d] is %" PRId64 ", must be %d", context->checked->name,
+              tigon_field_name(context, field, name), dim, is, must);
+}
+
 static tigon_status fail_ndim(tigon_context *context, const tigon_field *field, const tigon_tensor *t, int must,
                               const leading *like) {
   char name[TIGON_NAME], other[TIGON_NAME];
@@ -64,9 +70,11 @@ static tigon_status fail_ndim(tigon_context *context, const tigon_field *field, 
               tigon_field_name(context, like->field, other));
 }
 
-/* Dimension `dim` is what `letter` stands for. */
+/* Dimension `dim` is what `letter` stands for; a digit stands for itself. */
 static tigon_status check_letter(tigon_context *context, names *n, char letter, const tigon_field *field,
                                  const tigon_tensor *t, int dim) {
+  if (letter <= '9')
+    return t->shape[dim] == letter - '0' ? TIGON_OK : fail_constant(context, field, dim, t->shape[dim], letter - '0');
   const uint32_t bit = 1u << (letter - 'a');
   named *of = &n->of[letter - 'a'];
   if (!(n->known & bit)) {
@@ -134,7 +142,7 @@ static tigon_status check_shape(tigon_context *context, names *n, const tigon_fi
   const char *sign = NULL; /* '*' or '&' */
   int letters = 0;
   for (; pattern[letters]; ++letters)
-    if (pattern[letters] < 'a') sign = pattern + letters;
+    if (pattern[letters] == '*' || pattern[letters] == '&') sign = pattern + letters;
   if (!sign && t->ndim != letters) return fail_ndim(context, field, t, letters, NULL);
   if (sign) TIGON_TRY(check_leading(context, &n->groups[*sign == '&'], field, t, (int)(sign - pattern), letters));
   for (int i = 0; i < letters; ++i) {

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "api.h"
 #include "views.h"
 
 enum { NAME = 64, SENTENCE = 256 };
@@ -105,7 +106,11 @@ static bool wrong_shape(model *m, const char *name, const char *pattern, const t
   for (int i = 0; i < letters; ++i) {
     if (pattern + i == sign) continue;
     const int d = sign && pattern + i > sign ? i + more : i;
+    const int digit = pattern[i] <= '9' ? pattern[i] - '0' : 0;
+    if (digit && t->shape[d] != digit)
+      return SAY("%s.shape[%d] is %" PRId64 ", must be %d", name, d, t->shape[d], digit);
     fact *f = &m->letters[(int)pattern[i]];
+    if (digit) continue;
     if (f->known && wrong_extent(m, name, d, t, f->extent, f->from)) return true;
     if (f->known) continue;
     *f = (fact){.known = true, .extent = t->shape[d]};

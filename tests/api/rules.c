@@ -1,7 +1,8 @@
-/* What an operator's header says and no description can: calls that it refuses, bytes of workspace, and rows whose index is out
- * of range. Calls are made from descriptions, and each rule changes one. */
+/* What an operator's header says and no description can: calls that it refuses, bytes of workspace, values that are no numbers,
+ * and rows whose index is out of range. Calls are made from descriptions, and each rule changes one. */
 #include <inttypes.h>
 
+#include "api.h"
 #include "views.h"
 
 enum { ARENA = 1 << 16, ROOM = 1 << 16 };
@@ -15,9 +16,13 @@ static call_choices choices(tigon_dtype dtype) {
   return how;
 }
 
-static void *make(call *c, const char *entry, const call_choices *how) {
+static int entry_of(const char *name) {
   int i = 0;
-  while (strcmp(tigon_schema_at(i)->name, entry) != 0) ++i;
+  while (strcmp(tigon_schema_at(i)->name, name) != 0) ++i;
+  return i;
+}
+
+static void *make(call *c, int i, const call_choices *how) {
   memset(memory, 0x3f, sizeof memory);
   assert_true(call_make(c, i, tigon_schema_at(i), how, memory, ARENA) > 0);
   call_set_workspace(c, memory + ARENA, ROOM);
@@ -27,11 +32,10 @@ static void *make(call *c, const char *entry, const call_choices *how) {
 /* A legal call. It has no flag for indices out of range, so they are refused. */
 static void *legal(call *c, const char *entry) {
   call_choices how = choices(TIGON_F32);
-  const tigon_schema *schema;
-  for (int i = 0; (schema = tigon_schema_at(i)); ++i)
-    for (int f = 0; strcmp(schema->name, entry) == 0 && f < schema->count; ++f)
-      if (schema->fields[f].dtypes == 1u << TIGON_I32) how.absent |= UINT64_C(1) << f;
-  return make(c, entry, &how);
+  const int i = entry_of(entry);
+  for (int f = 0; f < tigon_schema_at(i)->count; ++f)
+    how.absent |= (uint64_t)is_error_flag(&tigon_schema_at(i)->fields[f]) << f;
+  return make(c, i, &how);
 }
 
 static void refused(tigon_context *context, call *c, tigon_status status, const char *sentence) {
@@ -189,13 +193,13 @@ static size_t bytes_of(tigon_context *context, call *c) {
 }
 
 /* *bytes: what the call of `name` with all outputs needs after the change. */
-#define BYTES(bytes, type, name, change)            \
-  do {                                              \
-    call c;                                         \
-    call_choices how = choices(type);               \
-    tigon_##name##_args *a = make(&c, #name, &how); \
-    (void)(change);                                 \
-    *(bytes) = bytes_of(*state, &c);                \
+#define BYTES(bytes, type, name, change)                      \
+  do {                                                        \
+    call c;                                                   \
+    call_choices how = choices(type);                         \
+    tigon_##name##_args *a = make(&c, entry_of(#name), &how); \
+    (void)(change);                                           \
+    *(bytes) = bytes_of(*state, &c);                          \
   } while (0)
 
 /* Sums over rows need a workspace, as much for one as for two, and nothing else does. */
@@ -231,7 +235,7 @@ static void test_workspace(void **state) {
   assert_int_equal(bytes, 128 + DQ * sizeof(float)); /* and sums of dq */
   const call_choices how = choices(TIGON_F32);
   call c;
-  make(&c, "fused_linear_cross_entropy_fwd", &how);
+  make(&c, entry_of("fused_linear_cross_entropy_fwd"), &how);
   assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, &fewer, &bytes), TIGON_OK);
   assert_true(fewer <= bytes);
   assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, NULL, NULL), TIGON_OK);
@@ -255,28 +259,132 @@ static void test_huge_workspace(void **state) {
   assert_int_equal(bytes, 5);
 }
 
+static tigon_fused_linear_cross_entropy_args head(int64_t tokens, int64_t width) {
+  return (tigon_fused_linear_cross_entropy_args){.hidden = tigon_tensor_2d(NULL, TIGON_BF16, tokens, width),
+                                                 .weight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, width),
+                                                 .labels = tigon_tensor_1d(NULL, TIGON_I32, tokens),
+                                                 .dweight = tigon_tensor_2d(NULL, TIGON_BF16, 32000, width)};
+}
+
+/* 1 MiB is enough for a 32000 x 1024 head with 16-bit dweight and 8192 tokens. */
+static void test_one_mebibyte(void **state) {
+  tigon_fused_linear_cross_entropy_args a = head(8192, 1024);
+  a.dhidden = a.hidden;
+  a.dbias = tigon_tensor_1d(NULL, TIGON_BF16, 32000);
+  float loss;
+  for (int forward = 0; forward < 2; ++forward) {
+    size_t least;
+    if (forward) a.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
+    assert_int_equal(tigon_fused_linear_cross_entropy_workspace(*state, &a, &least, NULL), TIGON_OK);
+    assert_true(least <= 1 << 20);
+  }
+}
+
+/* One chunk for all tokens, or one of 1024 and the sums of a 16-bit dweight, whichever is smaller. */
+static void test_recommended(void **state) {
+  for (int64_t tokens = 2048; tokens <= 65536; tokens *= 2) {
+    const tigon_fused_linear_cross_entropy_args a = head(tokens, 4096);
+    size_t good;
+    assert_int_equal(tigon_fused_linear_cross_entropy_workspace(*state, &a, NULL, &good), TIGON_OK);
+    const size_t row = (32000 + 4096) * 2, all = (size_t)tokens * row, chunked = 1024 * row + (size_t)32000 * 4096 * 4;
+    const size_t expected = all < chunked ? all : chunked;
+    assert_true(good >= expected && good < expected + (1 << 20));
+  }
+}
+
+/* ---- values ---- */
+
+static void run(tigon_context *context, call *c) {
+  if (call_run(c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+}
+
+static void expect(const char *name, const tigon_tensor *x, int64_t i, double must) {
+  const double is = value_of(x, i);
+  if (is != must && !(isnan(is) && isnan(must))) fail_msg("%s[%d] is %g, must be %g", name, (int)i, is, must);
+}
+
+/* NaN passes, -Inf is 0, a large slope times a small dy does not overflow on the way. */
+static void test_relu_squared(void **state) {
+  const float x[] = {NAN, -INFINITY, INFINITY, -0.0f, -3, 3, 3e38f}, dy[] = {1, 1, 1, 1, NAN, -0.5f, 0.25f};
+  const double y[] = {NAN, 0, INFINITY, 0, 0, 9, INFINITY}, dx[] = {NAN, 0, INFINITY, 0, NAN, -3, (double)1.5e38f};
+  call c;
+  const tigon_relu_squared_fwd_args *f = legal(&c, "relu_squared_fwd");
+  memcpy(f->x.data, x, sizeof x);
+  run(*state, &c);
+  for (int i = 0; i < 7; ++i) expect("y", &f->y, i, y[i]);
+  const tigon_relu_squared_bwd_args *b = legal(&c, "relu_squared_bwd");
+  memcpy(b->x.data, x, sizeof x);
+  memcpy(b->dy.data, dy, sizeof dy);
+  run(*state, &c);
+  for (int i = 0; i < 7; ++i) expect("dx", &b->dx, i, dx[i]);
+}
+
+/* The smallest clamp is still one. */
+static void test_swiglu_clamp(void **state) {
+  call c;
+  tigon_swiglu_fwd_args *a = legal(&c, "swiglu_fwd");
+  a->clamp = 1e-300;
+  run(*state, &c);
+  for (int64_t i = 0; i < count_of(&a->c); ++i) assert_true(fabs(value_of(&a->c, i)) <= 1e-37);
+}
+
+/* Rows of nothing but -Inf, with a NaN, and with two largest logits, the first of which is the label's. */
+static void test_cross_entropy_rows(void **state) {
+  enum { V = 37 };
+  call c;
+  const tigon_cross_entropy_fwd_args *a = legal(&c, "cross_entropy_fwd");
+  const tigon_cross_entropy_outputs *out = &a->out;
+  float *x = a->logits.data;
+  for (int v = 0; v < V; ++v) x[v] = -INFINITY;
+  x[V + 6] = NAN;
+  for (int v = 0; v < V; ++v) x[2 * V + v] = v == 2 || v == 5 ? 4 : -INFINITY;
+  ((int32_t *)a->labels.data)[2] = 2;
+  run(*state, &c);
+  const double argmax[] = {0, 6, 2}, half = value_of(&a->dlogits, 2 * V + 5);
+  for (int r = 0; r < 3; ++r) expect("argmax", &out->argmax, r, argmax[r]);
+  for (int r = 0; r < 2; ++r) expect("lse", &out->lse, r, r ? NAN : -INFINITY);
+  for (int r = 0; r < 2; ++r) expect("token_loss", &out->token_loss, r, NAN);
+  for (int r = 0; r < 2; ++r) expect("entropy", &out->entropy, r, NAN);
+  expect("loss", &out->loss, 0, NAN);
+  for (int v = 0; v < 2 * V; ++v) expect("dlogits", &a->dlogits, v, NAN);
+  for (int v = 0; v < V; ++v) expect("dlogits", &a->dlogits, 2 * V + v, v == 2 ? -half : v == 5 ? half : 0);
+  assert_true(half > 0 && fabs(value_of(&out->entropy, 2) - log(2)) < 1e-6);
+}
+
 /* ---- indices out of range, with a flag ---- */
 
-/* What the last row of an output then holds. */
+enum { ROWS = 6, ROW = 2 }; /* of a call; the row whose index is out of range */
+
+/* What the output holds there. */
 static const struct {
   const char *name;
-  float value;
+  double value;
 } ignored[] = {{"q_out", NAN},     {"k_out", NAN},     {"y", 0},       {"out.token_loss", 0}, {"out.z_loss", 0},
                {"out.entropy", 0}, {"out.argmax", -1}, {"dlogits", 0}, {"dhidden", 0}};
 
+/* Does the tensor have a row for each index? */
+static bool has_rows(const tigon_field *field) { return strchr("*@b", field->shape[0]) != NULL; }
+
+static void spoil_row(call *c) {
+  const tigon_field *field;
+  const tigon_tensor *x;
+  for (int k = 0; (x = tensor_at(c, k, &field)); ++k) {
+    const bool takes_nan = has_rows(field) && !(field->flags & TIGON_FIELD_OUT) && !is_index(x);
+    const int64_t size = takes_nan ? count_of(x) / ROWS : 0;
+    for (int64_t i = ROW * size; i < (ROW + 1) * size; ++i) tigon_store_f64(element_of(x, i), 0, x->dtype, NAN);
+  }
+}
+
+/* No NaN of that row comes out in a sum over rows. */
 static void expect_ignored(call *c) {
-  for (size_t k = 0; k < sizeof ignored / sizeof *ignored; ++k) {
-    const tigon_field *field = field_named(c->schema, ignored[k].name, strlen(ignored[k].name));
-    const tigon_tensor *x = field ? call_tensor(c, field, 0) : NULL;
-    if (!x || !x->data) continue;
-    int64_t row = count_of(x), rows = 6;
-    for (int64_t i = row - row / rows; i < row; ++i) {
-      const char *at = element_of(x, i);
-      const float is =
-          x->dtype == TIGON_I64 ? (float)*(const int64_t *)(const void *)at : *(const float *)(const void *)at;
-      if (is != ignored[k].value && !(isnan(is) && isnan(ignored[k].value)))
-        fail_msg("%s: %s[%d] is %g", c->schema->name, field->name, (int)i, (double)is);
-    }
+  const tigon_field *field;
+  const tigon_tensor *x;
+  for (int k = 0; (x = tensor_at(c, k, &field)); ++k) {
+    const int64_t count = field->flags & TIGON_FIELD_OUT ? count_of(x) : 0, size = count / ROWS;
+    for (int64_t i = 0; !has_rows(field) && i < count; ++i) assert_true(isfinite(value_of(x, i)));
+    for (size_t n = 0; n < sizeof ignored / sizeof *ignored; ++n)
+      for (int64_t i = ROW * size; strcmp(ignored[n].name, field->name) == 0 && i < (ROW + 1) * size; ++i)
+        expect(field->name, x, i, ignored[n].value);
   }
 }
 
@@ -300,18 +408,23 @@ static void try_flag(tigon_context *context, int entry, const tigon_field *index
   const int64_t wild[] = {how.extents[(int)index->below], -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
   for (int i = -1; i < (wide ? 7 : 5); ++i) {
     call c;
-    make(&c, schema->name, &how);
+    tigon_rope_args *rope = make(&c, entry, &how);
+    if (strcmp(schema->op, "rope") == 0) { /* what is not turned is NaN, too */
+      rope->rotary_dim = 4;
+      RESIZE(1, 4, &rope->cos, &rope->sin);
+    }
     const tigon_tensor *x = call_tensor(&c, index, 0);
-    char *const last = element_of(x, count_of(x) - 1);
+    char *const at = element_of(x, ROW);
     int32_t *const raised = call_tensor(&c, flag, 0)->data;
     const bool left_alone = i < 0 || (wild[i] == -100 && ignore(&c, -100));
     *raised = 7;
-    if (i >= 0) memcpy(last, &wild[i], (size_t)size_of(x));
-    if (call_run(&c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+    if (i >= 0) memcpy(at, &wild[i], (size_t)size_of(x));
+    if (i >= 0) spoil_row(&c);
+    run(context, &c);
     assert_int_equal(*raised, left_alone ? 7 : 1);
     if (i < 0) continue;
     expect_ignored(&c);
-    memset(last, 0, (size_t)size_of(x));
+    memset(at, 0, (size_t)size_of(x));
     *raised = 0;
     if (i == 0) memcpy(first, memory, ARENA);
     assert_memory_equal(memory, first, ARENA);
@@ -325,7 +438,7 @@ static void test_flags(void **state) {
     const tigon_field *index = NULL, *flag = NULL;
     for (int i = 0; i < schema->count; ++i) {
       if (schema->fields[i].below) index = &schema->fields[i];
-      if (schema->fields[i].dtypes == 1u << TIGON_I32) flag = &schema->fields[i];
+      if (is_error_flag(&schema->fields[i])) flag = &schema->fields[i];
     }
     assert_true(!index == !flag);
     if (!index) continue;
@@ -341,6 +454,9 @@ int main(void) {
                                      cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
                                      cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
                                      cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
-                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_flags)};
+                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_one_mebibyte),
+                                     cmocka_unit_test(test_recommended),    cmocka_unit_test(test_relu_squared),
+                                     cmocka_unit_test(test_swiglu_clamp),   cmocka_unit_test(test_cross_entropy_rows),
+                                     cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

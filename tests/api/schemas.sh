@@ -2,7 +2,7 @@
 # The descriptions of all entries are those of schemas.txt, which was read against include/tigon/op/*.h field by field: a change
 # of a contract shows here. `tests/api/schemas.sh --write` takes over what the library says now.
 # A line is entry(inputs) -> outputs; numbers. What has a "?" may be absent, "float" is f32, bf16 or f16, strides are free but
-# where "contiguous" or "free" stands, and names in a row share what follows them.
+# where "contiguous" or "free" stands, names in a row share what follows them, and "as" names an entry with the same fields.
 . "$(dirname "$0")/../cli/lib.bash"
 golden="$(dirname "$0")/schemas.txt"
 ops=$(sed -nE 's/^TIGON_(SLOT|COMPOSITE)\(([a-z_0-9]+), .*/\2/p' "$(dirname "$0")/../../src/ops.def" | uniq)
@@ -14,7 +14,9 @@ for op in $ops; do
     function say(part) { text[part] = text[part] last[part]; last[part] = "" }
     function line(  i) {
       for (i = 1; i <= 3; ++i) if (last[i]) say(i)
-      if (name) print name "(" substr(text[1], 2) ")" (text[2] ? " ->" text[2] : "") (text[3] ? ";" text[3] : "")
+      line_is = substr(text[1], 2) ")" (text[2] ? " ->" text[2] : "") (text[3] ? ";" text[3] : "")
+      if (name) print name "(" (line_is == line_was ? "as " entry ")" : line_is)
+      line_was = line_is; entry = name
       delete text
     }
     /^argument|^$/ { next }

@@ -2,7 +2,9 @@
 #ifndef TIGON_TEST_VIEWS_H
 #define TIGON_TEST_VIEWS_H
 
-#include "api.h"
+#include <math.h>
+#include <string.h>
+
 #include "calls.h"
 #include "core/half.h"
 
@@ -26,10 +28,22 @@ static inline call_choices usual(tigon_dtype dtype, int leading) {
   return how;
 }
 
+/* Is it where an index out of range is counted, so that the call is not refused? */
+static inline bool is_error_flag(const tigon_field *field) {
+  return field->flags & TIGON_FIELD_OUT && field->dtypes == 1u << TIGON_I32;
+}
+
 static inline const tigon_field *field_named(const tigon_schema *schema, const char *name, size_t length) {
   for (int i = 0; i < schema->count; ++i)
     if (strlen(schema->fields[i].name) == length && strncmp(schema->fields[i].name, name, length) == 0)
       return &schema->fields[i];
+  return NULL;
+}
+
+/* The k-th input that the output may lie over; NULL past the last one. */
+static inline const tigon_field *place(const tigon_schema *schema, const tigon_field *out, int k) {
+  for (const char *word = out->in_place; word && *word; word += strcspn(word, " "), word += *word == ' ')
+    if (k-- == 0) return field_named(schema, word, strcspn(word, " "));
   return NULL;
 }
 
@@ -43,20 +57,17 @@ static inline int64_t size_of(const tigon_tensor *t) {
   return t->dtype == TIGON_I64 ? 8 : t->dtype == TIGON_F32 || t->dtype == TIGON_I32 ? 4 : 2;
 }
 
-/* The i-th element in row-major order. */
+/* The i-th element in row-major order, in which strides that are all 0 lie. */
 static inline char *element_of(const tigon_tensor *t, int64_t i) {
-  int64_t at = 0;
-  for (int d = t->ndim - 1; d >= 0; --d) at += i % t->shape[d] * t->strides[d], i /= t->shape[d];
-  return (char *)t->data + at * size_of(t);
+  int64_t at = 0, any = 0;
+  const int64_t natural = i;
+  for (int d = t->ndim - 1; d >= 0; --d) at += i % t->shape[d] * t->strides[d], i /= t->shape[d], any |= t->strides[d];
+  return (char *)t->data + (any ? at : natural) * size_of(t);
 }
-
-/* Equal but for rounding. */
-static inline bool is_close(const tigon_tensor *a, const tigon_tensor *b, int64_t i) {
-  const bool index = a->dtype == TIGON_I32 || a->dtype == TIGON_I64;
-  const char *at = element_of(a, i), *other = element_of(b, i);
-  const double x = index ? (double)tigon_load_index(at, 0, a->dtype) : tigon_load_f64(at, 0, a->dtype);
-  const double y = index ? (double)tigon_load_index(other, 0, b->dtype) : tigon_load_f64(other, 0, b->dtype);
-  return x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= 0.01 * fabs(y);
+static inline bool is_index(const tigon_tensor *t) { return t->dtype == TIGON_I32 || t->dtype == TIGON_I64; }
+static inline double value_of(const tigon_tensor *t, int64_t i) {
+  const char *at = element_of(t, i);
+  return is_index(t) ? (double)tigon_load_index(at, 0, t->dtype) : tigon_load_f64(at, 0, t->dtype);
 }
 
 /* Numbers in [-1, 1) as f32 and as bf16, small ones as f16. */

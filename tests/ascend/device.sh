@@ -24,7 +24,7 @@ objects() {
     xargs -P "$(nproc)" -I{} bash -c '"${@:3}" -c "$1" -o "$2/$(basename "$1" .c).o"' _ {} "$to" "$cxx" "${words[@]}" "$@"
 }
 
-entries=$(grep -hoE '^(AICORE|POINTWISE)_KERNEL\([a-z_0-9]*' "$source_tree"/src/ascend/kernel/*.[ch] | cut -d'(' -f2 | sort)
+entries=$(grep -hoE '^[A-Z]+_KERNEL\([a-z_0-9]*' "$source_tree"/src/ascend/kernel/*.[ch] | cut -d'(' -f2 | sort)
 # shared DIRECTORY : the names that its objects have for others and that are no kernel's, the commonest first
 shared() {
   nm --defined-only --extern-only "$1"/*.o | awk 'NF == 3 {print $NF}' | sort | uniq -c | sort -rn |
@@ -93,7 +93,7 @@ run 2 eager "${operators[@]}" --dtype bf16
 run 1 mte2 "${operators[@]}" --dtype f16 --part 1/4
 run 2 mte3 "${operators[@]}" --dtype bf16 --part 2/4
 run 2 random "${operators[@]}" --dtype f32 --part 3/4
-run 1 v geglu relu_squared rope embedding cross_entropy adamw --part 1/4
+run 1 v geglu relu_squared rope embedding cross_entropy adamw dyt --part 1/4
 # Arithmetic that flushes denormal numbers costs what is one, and nothing else: a clamp works as before.
 STANDIN_FLUSH=1 check "$place/O2" eager swiglu --dtype f32
 tail -n 1 "$place/log"

@@ -112,14 +112,14 @@ static void set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int
   plan->grid = plan_min(plan->tasks, programs);
 }
 
-/* Slabs first, then the partials of each row and split. */
+/* Slabs first, then parts of number sums, then the partials of each row and split. */
 static void set_workspace(const plan_problem *p, tigon_plan *plan) {
   const tigon_footprint *f = p->footprint;
   /* In case G the parts of a split row may all hold a piece of every channel: each has a slab of its own. */
   plan->slabs = f->column_sums > 0 ? plan->row_tasks / p->groups * (p->grouped ? plan->splits : 1) : 0;
   const int64_t vector = plan_mul(p->groups, p->run > 1 ? p->cols / p->run : plan->cols);
   const int64_t slab_bytes = plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(vector, 4));
-  plan->workspace_bytes = plan_round_up(slab_bytes, 64);
+  plan->workspace_bytes = plan_round_up(plan_add(slab_bytes, plan_mul(plan->tasks, 4 * (int64_t)f->number_sums)), 64);
   const bool panels = plan->cut == TIGON_CASE_E && f->column_sums > 0; /* pass 1 leaves a row's sums for pass 2 */
   if (f->partials > 0 && (panels || plan->cut == TIGON_CASE_F)) {
     plan->partials_offset = plan->workspace_bytes;

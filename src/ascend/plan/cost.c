@@ -141,7 +141,11 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
     handed = index_bytes(problem);
   else if (f->partials == 0)
     handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
-  return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)), plan_add(handed, total_bytes(problem, plan)));
+  const int64_t reads = plan_mul(split ? 2 : 1, plan->grid) - 1,
+                parts = plan_mul(plan->tasks, 8 * (int64_t)f->number_sums);
+  const int64_t numbers = plan_add(plan_mul(reads, (int64_t)f->numbers * f->column_param_bytes), parts);
+  return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)),
+                  plan_add(plan_add(handed, numbers), total_bytes(problem, plan)));
 }
 
 /* Bytes of one transfer of the narrowest stream. */
@@ -175,7 +179,7 @@ void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
   const bool split_sums = plan->chosen == TIGON_CASE_F && problem->footprint->partials > 0;
   const unsigned totals = problem->footprint->totals;
   const int sums = !!(totals & TIGON_TOTAL_LABELS) + !!(totals & TIGON_TOTAL_LOSS);
-  const int launches = 1 + (plan->slabs > 0) + split_sums + 2 * sums;
+  const int launches = 1 + (plan->slabs > 0) + (problem->footprint->number_sums > 0) + split_sums + 2 * sums;
   plan->predicted_us = launches * device->launch_us + (double)active * device->start_us_per_core +
                        (double)plan_ceil_div(plan->tasks, active) * task_us +
                        (double)plan->bytes_extra / ((double)active * device->cached_gbps * 1e3);

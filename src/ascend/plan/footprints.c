@@ -47,6 +47,8 @@ static const row table[] = {
     {ENTRY("layer_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {11.0, 14.0}},
     {ENTRY("group_norm", "fwd"), .base.partials = 4, .temporaries = {1, 2}, .ops = {5.0, 9.0}},
     {ENTRY("group_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {8.0, 11.0}},
+    {ENTRY("dyt", "fwd"), .base.row_scalars_on_chip = 6, .temporaries = {2, 4}, .ops = {22.0, 24.0}},
+    {ENTRY("dyt", "bwd"), .base.row_scalars_on_chip = 6, .temporaries = {3, 6}, .ops = {36.0, 39.0}},
     {ENTRY("swiglu", "fwd"), .temporaries = {1, 4}, .ops = {8.5, 11.5}},
     {ENTRY("swiglu", "bwd"), .temporaries = {3, 8}, .ops = {18.0, 23.0}},
     {ENTRY("geglu", "fwd"), .temporaries = {4, 7}, .ops = {33.0, 16.5}},
@@ -103,24 +105,29 @@ static void add_stream(tigon_footprint *f, const row *r, const tigon_field *fiel
     f->in[f->inputs++] = stream;
 }
 
-/* What the description says of a tensor, by its pattern (tigon/schema.h): "*c" moves, "c" is a vector of columns, "r" and others
- * that lack columns are words of a row. */
+static int digit(char c) { return c >= '1' && c <= '9' ? c - '0' : 0; }
+
+/* What the description says of a tensor, by its pattern (tigon/schema.h): "*c" moves, "c" is a vector of columns, a digit
+ * counts numbers that are the same for all, "r" and others that lack columns are words of a row. */
 static void add_tensor(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes) {
   const char *shape = field->shape;
   const bool out = field->flags & TIGON_FIELD_OUT, each = field->flags & TIGON_FIELD_EACH;
+  const int count = digit(shape[0]), last = shape[0] ? digit(shape[1]) : 0;
   if (r->streams) {
     if (!tigon_is_listed(r->streams, field->name)) return;
     const bool only_written = strcmp(field->name, "param") == 0 && tigon_is_listed(r->streams, "master");
     if (out && each && !only_written) add_stream(f, r, field, bytes, false);
     add_stream(f, r, field, bytes, out);
-  } else if (shape[0] == '1' || shape[0] == '?') {
+  } else if (shape[0] == '?') {
     return;
-  } else if (strpbrk(shape, "*&") && shape[1]) {
+  } else if (count > 0) {
+    *(out ? &f->number_sums : &f->numbers) += count;
+  } else if (strpbrk(shape, "*&") && shape[1] >= 'a') {
     add_stream(f, r, field, bytes, out);
   } else if (shape[0] >= 'a' && shape[0] != 'r' && !shape[1]) {
     *(out ? &f->column_sums : &f->column_params) += 1;
   } else {
-    *(out ? &f->row_scalars_out : &f->row_scalars_in) += field->dtypes & TIGON_BIT(TIGON_I64) ? 2 : 1;
+    *(out ? &f->row_scalars_out : &f->row_scalars_in) += field->dtypes & TIGON_BIT(TIGON_I64) ? 2 : last ? last : 1;
   }
 }
 

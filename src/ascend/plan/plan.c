@@ -155,7 +155,7 @@ static bool make_problem(const tigon_plan_request *request, plan_problem *proble
   const int64_t row_bytes = plan_add(problem->row_bytes_in, 4 * (int64_t)f->row_scalars_out);
   const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
   const int64_t vectors = plan_mul(problem->groups, request->cols / problem->run);
-  int64_t besides = 0;
+  int64_t besides = (int64_t)f->numbers * f->column_param_bytes + 4 * (int64_t)f->number_sums;
   if (!add_product(&besides, request->rows, row_bytes, 1) || !add_product(&besides, vectors, col_bytes, 1))
     return false;
   problem->moved_min = problem->moved_passes = besides;

@@ -91,6 +91,8 @@ typedef struct tigon_footprint {
   int column_params;                   /* [cols] vectors read by every row (w, b), held on chip in f32 */
   int column_param_bytes;              /* bytes of one element of them in memory */
   int column_sums;                     /* [cols] f32 accumulators over rows (dw, db) */
+  int numbers;                         /* elements besides those that every program reads (alpha), as column_params */
+  int number_sums;                     /* sums over all elements, of which each task leaves a part in f32 (dalpha) */
   int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
   int row_scalars_on_chip;             /* 4-byte words a row that the work needs besides */
   int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin) */

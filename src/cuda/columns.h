@@ -1,0 +1,38 @@
+/* What launchers and kernels of work on rows with vectors of columns agree on: a thread has a pack of columns, whose vectors and sums
+ * are in its registers, and goes down the rows. */
+#ifndef TIGON_CUDA_COLUMNS_H
+#define TIGON_CUDA_COLUMNS_H
+
+#include "cuda/column_sum.h"
+#include "problem/columns.h"
+
+enum {
+  COLUMNS_BITS = 8,
+  COLUMNS_THREADS = 1 << COLUMNS_BITS,
+  COLUMNS_FWD_BLOCKS = 4, /* of an SM */
+  COLUMNS_BWD_BLOCKS = 2,
+};
+
+/* A block has COLUMNS_THREADS >> team_bits rows at a time, and of each a tile of columns; each has a slab in backward. */
+typedef struct columns_walk {
+  int team_bits, blocks; /* side by side, down the rows */
+  int64_t tiles;         /* of columns */
+  int64_t slabs;
+  float *words; /* [blocks, tiles]: a block's sum of the number's gradient; NULL: no sums are wanted */
+} columns_walk;
+
+#ifndef __CUDACC__
+#include "cuda/cuda.h"
+
+/* `wide` and `any` of each way: rows of packs, of single elements; by dtype. */
+typedef struct columns_kernels {
+  cuda_kernel fwd_wide[3], fwd_any[3], bwd_wide[3], bwd_any[3];
+} columns_kernels;
+
+tigon_status cuda_columns_fwd(tigon_queue *queue, const tigon_columns_problem *p, columns_kernels *kernels);
+tigon_status cuda_columns_bwd(tigon_queue *queue, const tigon_columns_problem *p, columns_kernels *kernels);
+/* The workspace: enough for packs and for single elements, because which of them it will be depends on addresses. */
+int64_t cuda_columns_bytes(const tigon_queue *queue, const tigon_columns_problem *p);
+#endif
+
+#endif

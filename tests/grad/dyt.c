@@ -1,0 +1,50 @@
+#include "grad.h"
+
+enum { ROWS = 3, COLS = 7, N = ROWS * COLS };
+
+typedef struct state {
+  double x[N], alpha[1], gamma[COLS], beta[COLS], y[N], dy[N], dx[N], dalpha[1], dgamma[COLS], dbeta[COLS];
+} state;
+
+static tigon_vector vector(double *data) { return (tigon_vector){data, GRAD_F64}; }
+
+static double loss(void *argument) {
+  state *t = argument;
+  const tigon_dyt_fwd_problem p = {.space = {ROWS, 1, ROWS},
+                                   .cols = COLS,
+                                   .dtype = GRAD_F64,
+                                   .in = {grad_rows(t->x, COLS)},
+                                   .out = grad_rows(t->y, COLS),
+                                   .number = vector(t->alpha),
+                                   .vector = {vector(t->gamma), vector(t->beta)}};
+  tigon_ref_dyt_fwd(NULL, &p);
+  return grad_dot(t->y, t->dy, N);
+}
+
+static void test_gradients(void **s) {
+  (void)s;
+  state t = {.alpha = {0.7}};
+  grad_fill(t.x, N, 1);
+  grad_fill(t.gamma, COLS, 2);
+  grad_fill(t.beta, COLS, 3);
+  grad_fill(t.dy, N, 4);
+  const tigon_dyt_bwd_problem p = {.space = {ROWS, 1, ROWS},
+                                   .cols = COLS,
+                                   .dtype = GRAD_F64,
+                                   .in = {grad_rows(t.dy, COLS), grad_rows(t.x, COLS)},
+                                   .out = grad_rows(t.dx, COLS),
+                                   .number = vector(t.alpha),
+                                   .vector = {vector(t.gamma)},
+                                   .dnumber = vector(t.dalpha),
+                                   .dvector = {vector(t.dgamma), vector(t.dbeta)}};
+  tigon_ref_dyt_bwd(NULL, &p);
+  grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
+  grad_expect("dalpha", loss, &t, t.alpha, t.dalpha, 1, 1e-6);
+  grad_expect("dgamma", loss, &t, t.gamma, t.dgamma, COLS, 1e-6);
+  grad_expect("dbeta", loss, &t, t.beta, t.dbeta, COLS, 1e-6);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
