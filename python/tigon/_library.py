@@ -45,6 +45,13 @@ ERRORS = {
 }
 
 
+def in_c(name, struct):
+    """What a function of the library makes of a struct: a Python object, as those of src/ffi/python*.c are."""
+    make = ctypes.PyDLL(path)[name]
+    make.restype = ctypes.py_object
+    return make(ctypes.byref(struct))
+
+
 FOREIGN = {}  # dtypes that the library does not know: the number that stands for each in a call
 
 

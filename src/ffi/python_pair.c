@@ -8,15 +8,17 @@ enum { MOST = TIGON_PYTHON_MOST, POOL = 4 * MOST };
 typedef struct python_pair {
   python_op *forward, *backward;
   int64_t saved_count, kept_count, returned_count, incoming;
+  int64_t options;         /* 1: forward takes a tuple of them */
+  int64_t others;          /* how many of those returned, the last ones, have no gradient */
   int64_t saved[MOST];     /* of what forward takes and makes: the tensors that autograd saves */
   int64_t kept[MOST];      /* the same: what is kept as it is */
   int64_t returned[MOST];  /* of forward's outputs */
   int64_t gradients[MOST]; /* of each of forward's tensors: the place among backward's outputs, -1: it has none */
   int64_t sources[MOST];   /* of each of backward's arguments */
-  PyObject *to_save, *kept_name, *needed, *saved_tensors, *dtype; /* names of attributes */
-  PyObject *no_context;                                           /* the ctx of a forward without a backward */
-  PyObject *keeps_graph;                                          /* (): is backward itself to be differentiated? */
-  PyObject *otherwise; /* (ctx, *gradients): the backward of what is not plain */
+  PyObject *to_save, *kept_name, *needed, *saved_tensors, *dtype, *no_gradient; /* names of attributes */
+  PyObject *no_context;  /* the ctx of a forward without a backward */
+  PyObject *keeps_graph; /* (): is backward itself to be differentiated? */
+  PyObject *otherwise;   /* (ctx, *gradients): the backward of what is not plain */
 } python_pair;
 
 /* Outputs are a tuple unless there is only one. */
@@ -74,9 +76,10 @@ static PyObject *kept_of(const python_pair *pair, PyObject *ctx, PyObject *const
   return kept;
 }
 
-/* What backward needs of forward's arguments and outputs, into the ctx. */
-static bool keep(const python_pair *pair, PyObject *ctx, PyObject *const *pool) {
-  PyObject *saved[MOST];
+/* What backward needs of forward's arguments and outputs, into the ctx, and which of those returned have no gradient. */
+static bool keep(const python_pair *pair, PyObject *ctx, PyObject *const *pool, PyObject *const *returned) {
+  PyObject *saved[MOST], *const *others = returned + pair->returned_count - pair->others;
+  if (pair->others && !set(ctx, pair->no_gradient, tuple_of(others, pair->others))) return false;
   for (int64_t i = 0; i < pair->saved_count; ++i) saved[i] = pool[pair->saved[i]];
   return set(ctx, pair->to_save, tuple_of(saved, pair->saved_count)) &&
          set(ctx, pair->kept_name, kept_of(pair, ctx, pool));
@@ -90,14 +93,14 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count
   (void)count;
   int64_t used = 0;
   while (used < op->inputs) pool[used] = args[1 + used], ++used;
-  if (op->options) used = put_items(pool, used, args[1 + used]);
+  if (pair->options) used = put_items(pool, used, args[1 + used]);
   PyObject *outputs = tigon_python_run(op, pool);
   if (!outputs) return NULL;
   PyObject *returned[MOST];
   for (int64_t i = 0; i < op->outputs; ++i) pool[used++] = output(op, outputs, i);
   for (int64_t i = 0; i < pair->returned_count; ++i) returned[i] = output(op, outputs, pair->returned[i]);
   PyObject *result = NULL;
-  if (ctx == pair->no_context || keep(pair, ctx, pool)) {
+  if (ctx == pair->no_context || keep(pair, ctx, pool, returned)) {
     if (pair->returned_count == 1)
       Py_IncRef(result = returned[0]);
     else
@@ -111,7 +114,7 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count
 
 /* Of each argument its gradient, where it needs one, and None for the options. */
 static PyObject *gradients_of(const python_pair *pair, PyObject *outputs, PyObject *needed) {
-  const int64_t inputs = pair->forward->inputs, count = inputs + (pair->forward->options > 0);
+  const int64_t inputs = pair->forward->inputs, count = inputs + pair->options;
   PyObject *gradients[MOST + 1];
   for (int64_t i = 0; i < count; ++i) {
     const bool has = i < inputs && pair->gradients[i] >= 0 && PyObject_IsTrue(PyTuple_GetItem(needed, (Py_ssize_t)i));
@@ -123,8 +126,8 @@ static PyObject *gradients_of(const python_pair *pair, PyObject *outputs, PyObje
 /* (ctx, *gradients) */
 static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   const python_pair *pair = PyCapsule_GetPointer(self, NULL);
-  bool plain = count == 1 + pair->incoming && tigon_python_ask(pair->keeps_graph) == 0;
-  for (int64_t i = 1; plain && i < count; ++i) plain = tigon_python_contiguous(pair->backward, args[i]);
+  bool plain = tigon_python_ask(pair->keeps_graph) == 0;
+  for (int64_t i = 1; plain && i <= pair->incoming; ++i) plain = tigon_python_contiguous(pair->backward, args[i]);
   if (!plain) return tigon_python_call_with(pair->otherwise, NULL, args, (int)count);
 
   PyObject *pool[POOL], *taken[2 * MOST], *ctx = args[0], *outputs = NULL, *result = NULL;

@@ -87,11 +87,8 @@ def test_twins_of_structs_in_the_library(compiler, tmp_path):
         "python_op": renamed(_op._PythonOp, {"last": "last_thread"}, tensor="plain[0]", parameter="plain[1]"),
         "python_pair": renamed(
             _derived._PythonPair, {}, forward_op="forward", backward_op="backward", incoming_count="incoming",
+            options_count="options", others_count="others",
             dtype_name="dtype",
-        ),
-        "dlpack_exchange": renamed(
-            _op._Exchange, {}, major="version.major", minor="version.minor", export="export_managed",
-            import_="import_managed", stream="current_stream",
         ),
     }
     check(compiler, tmp_path, ['"ffi/ffi.h"', '"ffi/python.h"', '"ffi/python_pair.c"'], structs)

@@ -267,11 +267,11 @@ def test_call_in_c_is_that_in_python():
         for x in (torch.randn(4, 64), *strided):
             for eps in (1e-5, 0):
                 for _ in range(2):  # prepared, then found
-                    found, wanted = op.call(x, w, b, eps), in_python(x, w, b, eps)
+                    found, wanted = op.direct(x, w, b, eps), in_python(x, w, b, eps)
                     assert all(map(torch.equal, found, wanted))
         assert sum(type(key) is bytes for key in _op._thread.calls) == 6
         strange = type("Float", (float,), {})(1e-5)  # which only Python knows
-        assert torch.equal(op.call(x, w, None, strange)[0], op.call(x, w, None, 1e-5)[0])
+        assert torch.equal(op.direct(x, w, None, strange)[0], op.direct(x, w, None, 1e-5)[0])
         assert sum(type(key) is bytes for key in _op._thread.calls) == 7
 
 

@@ -26,16 +26,15 @@ def _named(value):
 
 def check_tensors(op, tensors):
     """Each must be a torch.Tensor with strides, or None where the schema says so."""
-    arguments = op.torch_op._schema.arguments
-    for argument, t in zip(arguments, tensors):
-        optional = "Optional" in str(argument.type)
+    for name, t in zip(op.tensor_names, tensors):
+        optional = name in op.optional
         if t is None and optional:
             continue
         if not isinstance(t, torch.Tensor):
             must = "a torch.Tensor or None" if optional else "a torch.Tensor"
-            raise TypeError(f"{op.entry}: {argument.name} is {_named(t)}, must be {must}")
+            raise TypeError(f"{op.entry}: {name} is {_named(t)}, must be {must}")
         if t.layout != torch.strided:
-            raise NotImplementedError(f"{op.entry}: {argument.name}.layout is {t.layout}, must be torch.strided")
+            raise NotImplementedError(f"{op.entry}: {name}.layout is {t.layout}, must be torch.strided")
 
 
 def check_options(op, options):

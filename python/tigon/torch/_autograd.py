@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import math
 
 import torch
 
@@ -87,30 +86,23 @@ def _first_order(name, backward, taken):
                 raise _unseen(name)
             if _keeps_graph():
                 return refused(ctx, taken(gradient), *map(taken, others))
-        if gradient.is_contiguous() and not others:
-            return backward(ctx, gradient)
         return backward(ctx, taken(gradient), *map(taken, others))
 
     return run
 
 
-def function(name, forward_op, backward_op, parameters=0, taken=strided):
-    """Declares the autograd function of a pair of operators; as many `parameters` follow the first of its arguments.
-    What is decorated takes the two and returns a forward and a backward, whose gradients come as they are `taken`. It
-    is asked twice: with the operators as torch.compile may see them, and, for everybody else, with their C functions."""
-    return lambda make: autograd_function(make.__name__, name, forward_op, backward_op, make, parameters, taken)
-
-
-def autograd_function(title, name, forward_op, backward_op, make, parameters, taken, in_c=lambda *ops: None):
-    """`function`'s, for a `make`; the graph's nodes are called <title>Backward. `in_c` may have a forward and a
-    backward in C, for which it gets the operators and the backward to call when it cannot help."""
+def autograd_function(name, forward_op, backward_op, make, parameters=0, taken=strided, in_c=lambda *ops: None):
+    """The autograd function of a pair of operators, called by its arguments; as many `parameters` follow the first one.
+    `make` takes the two and returns a forward and a backward, whose gradients come as they are `taken`. It is asked
+    twice: with the operators as torch.compile may see them, and, for everybody else, with their C functions. `in_c` may
+    have the latter in C. It gets the operators and the backward to call when it cannot help."""
     base = torch.autograd.Function
     held = {key: inspect.getattr_static(base, key) for key in _LOOKED_UP if hasattr(base, key)}
 
     def over(*ops):
         forward, backward = make(*ops)
         methods = dict(forward=staticmethod(forward), backward=staticmethod(_first_order(name, backward, taken)))
-        return type(base)(title, (base,), held | methods)
+        return type(base)(name, (base,), held | methods)
 
     seen, direct = over(forward_op, backward_op), over(forward_op.direct, backward_op.direct)
     backward, found = direct.backward, in_c(forward_op, backward_op, direct.backward)
@@ -143,15 +135,6 @@ def _apart(args):
         twice = isinstance(arg, torch.Tensor) and any(arg is other for other in taken)
         taken.append(arg.view_as(arg) if twice else arg)
     return taken
-
-
-def rows(x):
-    """An f32 vector of one element a row of x."""
-    return torch.empty(math.prod(x.shape[:-1]), dtype=torch.float32, device=x.device)
-
-
-def like(t, wanted):
-    return torch.empty_like(t) if wanted else None
 
 
 class Choice(dict):

@@ -5,7 +5,7 @@ import functools
 
 import torch
 
-from tigon._library import path
+from tigon._library import in_c
 from tigon.torch._autograd import autograd_function, no_context, strided
 
 _MOST = 16  # src/ffi/python.h's
@@ -17,43 +17,47 @@ class _Recipe:
     Places are counted: what forward keeps from its arguments and then its outputs, by -1 - i the dtype of argument i if
     that needs a gradient; backward's arguments from its gradients, the saved tensors, what was kept, and then whether
     each argument needs a gradient.
+
+    `options` are those behind forward's own that only backward takes. Returned are the outputs named in `returned`
+    (None: the first), of which the last ones, `others`, have no gradient. Backward's arguments that forward does not
+    know are the gradients of those, and so are those named in `incoming`. Output d<t> of backward is the gradient of
+    argument t; `gradients` says which arguments, by number, another one is of.
     """
 
-    def __init__(self, forward, backward, returned, gradients):
+    def __init__(self, forward, backward, returned=None, gradients={}, options=(), incoming=(), others=()):
         outputs = [name.removeprefix("out_") for name in forward.output_names]
-        known = forward.tensor_names + forward.option_names + outputs
-        self.inputs, self.options = len(forward.tensor_names), len(forward.option_names)
+        self.inputs, self.own = len(forward.tensor_names), len(forward.option_names)
+        known = [*forward.tensor_names, *forward.option_names, *options, *outputs]
+        first = len(known) - len(outputs)
+        self.options, self.others = first > self.inputs, others
         self.single = len(outputs) == 1, len(backward.output_names) == 1
         self.returned = [outputs.index(name) for name in returned or outputs[:1]]
-        given = {f"d{name}": i for i, name in enumerate(forward.tensor_names)} | gradients
+        given = {f"d{name}": (i,) for i, name in enumerate(forward.tensor_names)}
+        given |= {name: (i,) if isinstance(i, int) else i for name, i in gradients.items()}
         self.gradients = [-1] * self.inputs
-        for name, places in given.items():
-            for place in (places,) if isinstance(places, int) else places:
-                if name in backward.output_names:
-                    self.gradients[place] = backward.output_names.index(name)
-        given = {name: i if isinstance(i, int) else i[0] for name, i in given.items()}
+        for i, name in enumerate(backward.output_names):
+            for place in given[name]:
+                self.gradients[place] = i
 
         self.saved, self.kept, sources = [], [], []
-        incoming = 0
+        self.incoming = 0
         for name in backward.tensor_names + backward.option_names:
-            if name in known:
+            if name in known and name not in incoming:
                 place = known.index(name)
-                output = place - self.inputs - self.options
-                saves = place < self.inputs or output in self.returned
+                saves = place < self.inputs or place - first in self.returned
                 into = self.saved if saves else self.kept
                 sources.append(("saved" if saves else "kept", len(into)))
                 into.append(place)
             elif name.startswith("need_"):
-                sources.append(("need", given[name[5:]]))
+                sources.append(("need", given[name[5:]][0]))
             elif name.endswith("_dtype"):
                 sources.append(("kept", len(self.kept)))
-                self.kept.append(-1 - given[name[:-6]])
+                self.kept.append(-1 - given[name[:-6]][0])
             else:
-                sources.append(("gradient", incoming))
-                incoming += 1
-        begins = dict(gradient=0, saved=incoming, kept=incoming + len(self.saved))
+                sources.append(("gradient", self.incoming))
+                self.incoming += 1
+        begins = dict(gradient=0, saved=self.incoming, kept=self.incoming + len(self.saved))
         begins["need"] = begins["kept"] + len(self.kept)
-        self.incoming = incoming
         self.sources = [begins[kind] + i for kind, i in sources]
 
     def functions(self, fwd, bwd):
@@ -62,22 +66,24 @@ class _Recipe:
         def forward(ctx, *args):
             tensors, options = args[: self.inputs], args[self.inputs :]
             options = options[0] if options else ()
-            outputs = fwd(*tensors, *options)
+            outputs = fwd(*tensors, *options[: self.own])
             outputs = (outputs,) if self.single[0] else outputs
             pool, needed = (*tensors, *options, *outputs), ctx.needs_input_grad
             ctx.save_for_backward(*[pool[i] for i in self.saved])
             dtype = lambda i: pool[i].dtype if needed[i] else None
             ctx.kept = tuple([pool[i] if i >= 0 else dtype(-1 - i) for i in self.kept])
             returned = tuple([outputs[i] for i in self.returned])
+            if self.others:
+                ctx.mark_non_differentiable(*returned[-len(self.others) :])
             return returned if len(returned) > 1 else returned[0]
 
         def backward(ctx, *gradients):
             needed = ctx.needs_input_grad
-            pool = (*gradients, *ctx.saved_tensors, *ctx.kept, *needed)
+            pool = (*gradients[: self.incoming], *ctx.saved_tensors, *ctx.kept, *needed)
             found = bwd(*[pool[i] for i in self.sources])
             found = (found,) if self.single[1] else found
             found = [found[i] if i >= 0 and needed[at] else None for at, i in enumerate(self.gradients)]
-            return tuple(found) + (None,) * (self.options > 0)
+            return tuple(found) + (None,) * self.options
 
         return forward, backward
 
@@ -87,10 +93,10 @@ class _PythonPair(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("forward_op", "backward_op")),
-        *((f"{name}_count", ctypes.c_int64) for name in ("saved", "kept", "returned", "incoming")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("saved", "kept", "returned", "incoming", "options", "others")),
         *((name, ctypes.c_int64 * _MOST) for name in ("saved", "kept", "returned", "gradients", "sources")),
         *((name, ctypes.py_object) for name in ("to_save", "kept_name", "needed", "saved_tensors", "dtype_name")),
-        *((name, ctypes.py_object) for name in ("no_context", "keeps_graph", "otherwise")),
+        *((name, ctypes.py_object) for name in ("no_gradient", "no_context", "keeps_graph", "otherwise")),
     )
 
 
@@ -100,33 +106,30 @@ def _in_c(recipe, forward_op, backward_op, otherwise):
     pair = _PythonPair(
         forward_op=ctypes.addressof(forward_op.op.python_op),
         backward_op=ctypes.addressof(backward_op.op.python_op),
-        saved_count=len(recipe.saved),
-        kept_count=len(recipe.kept),
-        returned_count=len(recipe.returned),
+        **{f"{name}_count": len(getattr(recipe, name)) for name in ("saved", "kept", "returned", "others")},
         incoming_count=recipe.incoming,
+        options_count=recipe.options,
         to_save="to_save",
         kept_name="kept",
         needed="needs_input_grad",
         saved_tensors="saved_tensors",
         dtype_name="dtype",
+        no_gradient="non_differentiable",
         no_context=no_context,
         keeps_graph=torch.is_grad_enabled,
         otherwise=otherwise,
     )
     for name in ("saved", "kept", "returned", "gradients", "sources"):
         getattr(pair, name)[: len(getattr(recipe, name))] = getattr(recipe, name)
-    make, method = ctypes.PyDLL(path).tigon_python_pair, ctypes.pythonapi.PyInstanceMethod_New
-    make.restype = method.restype = ctypes.py_object
-    forward, backward = make(ctypes.byref(pair))
+    forward, backward = in_c("tigon_python_pair", pair)
+    method = ctypes.pythonapi.PyInstanceMethod_New
+    method.restype = ctypes.py_object
     return forward, method(ctypes.py_object(backward)), pair
 
 
-def derived(name, forward_op, backward_op, returned=None, gradients={}, parameters=0, taken=strided):
-    """The autograd function of a pair of operators, as `function` declares it, of forward's tensors and, where it has
-    options, a tuple of them. It returns the outputs named in `returned` (None: the first); backward's arguments that
-    forward does not know are the gradients of those. Output d<t> of backward is the gradient of argument t;
-    `gradients` says which arguments, by number, another one is of."""
-    recipe = _Recipe(forward_op.op, backward_op.op, returned, gradients)
-    return autograd_function(
-        name, name, forward_op, backward_op, recipe.functions, parameters, taken, functools.partial(_in_c, recipe)
-    )
+def derived(name, forward_op, backward_op, parameters=0, taken=strided, **named):
+    """The autograd function of a pair of operators, of forward's tensors and, where there are options, a tuple of them;
+    what is `named` is the recipe's."""
+    recipe = _Recipe(forward_op.op, backward_op.op, **named)
+    in_c = functools.partial(_in_c, recipe)
+    return autograd_function(name, forward_op, backward_op, recipe.functions, parameters, taken, in_c)

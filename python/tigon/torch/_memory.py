@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from tigon._abi import MAX_DIMS
-from tigon._library import library, path
+from tigon._library import in_c, library
 
 LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
 _IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
@@ -97,9 +97,7 @@ def maker(t, exchange, otherwise, arguments):
         return None
     tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), *_KINDS[t.dtype])
     tensor.shape[: t.dim()], tensor.strides[: t.dim()] = t.shape, t.stride()
-    make = ctypes.PyDLL(path).tigon_python_tensor
-    make.restype = ctypes.py_object
-    return make(ctypes.byref(tensor)), (), tensor
+    return in_c("tigon_python_tensor", tensor), (), tensor
 
 
 def memory_stats():

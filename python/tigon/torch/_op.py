@@ -13,7 +13,7 @@ import threading
 import torch
 
 from tigon import _abi
-from tigon._library import ENTRIES, Context, error, library, path
+from tigon._library import ENTRIES, Context, error, in_c, library
 from tigon.torch import _memory, _sharding
 from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
 from tigon.torch._signature import Signature
@@ -22,6 +22,7 @@ _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
 _BRIEF = 32768  # bytes of a call on the CPU that is over before another thread could make use of the interpreter
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+_DEVICES = "cpu", "cuda", "npu"
 OPS = {}  # name: Op
 _compiling, _modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_dispatch_stack
 _fragment = torch.library.Library("tigon", "DEF")
@@ -49,22 +50,17 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class _Streams(dict):
-    """By device, a function that says what a context on it depends on besides: the current stream; on the CPU the
-    number of threads."""
-
-    def __missing__(self, device):
-        if device.type == "cuda":
-            found = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
-        elif device.type == "npu":
-            found = lambda: torch.npu.current_stream(device).npu_stream
-        else:
-            found = torch.get_num_threads
-        self[device] = found
-        return found
+@functools.cache
+def _stream_of(device):
+    """A function that says what a context on the device depends on besides: the current stream; on the CPU the number
+    of threads."""
+    if device.type == "cuda":
+        return functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
+    if device.type == "npu":
+        return lambda: torch.npu.current_stream(device).npu_stream
+    return torch.get_num_threads
 
 
-_streams = _Streams()
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
@@ -78,12 +74,6 @@ def _maker(t, here=False):
     else:
         found = t.new_empty(0).new_empty_strided, (t.shape, t.stride())
     return t.device.type == "cpu" and _memory.maker(t, _exchange, *found) or found
-
-
-def _plain(tensors):
-    """May an operator read their memory, or is it a subclass or a device that torch's dispatcher has to see?"""
-    known = tensors[0].device.type in ("cpu", "cuda", "npu")
-    return known and _PLAIN.issuperset(map(type, tensors))
 
 
 def _open(device, stream):
@@ -102,7 +92,7 @@ def _open(device, stream):
 
 def context(device):
     """This thread's context for `device` and its current stream."""
-    key = device, _streams[device]()
+    key = device, _stream_of(device)()
     contexts = _thread.state.contexts
     if key not in contexts:
         contexts[key] = _spare[key].pop() if _spare.get(key) else _open(*key)
@@ -116,7 +106,8 @@ def synchronize(device):
 
 
 def write_layout(call, field, into, dtype, shape, strides):
-    """Fills a tigon_tensor but for its data."""
+    """Fills a tigon_tensor but for its data; a scalar is [1]."""
+    shape, strides = tuple(shape) or (1,), strides or (1,)
     ndim = len(shape)
     if ndim > _abi.MAX_DIMS:
         raise ValueError(f"{call}: {field}.ndim is {ndim}, must be 1 to {_abi.MAX_DIMS}")
@@ -130,29 +121,17 @@ def write_layout(call, field, into, dtype, shape, strides):
     into.shape[:ndim], into.strides[:ndim] = shape, strides
 
 
-class _Exchange(ctypes.Structure):
-    """DLPack's exchange API of torch 2.10 and later: tensors' pointers and layouts without a Python object for each."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        *((name, ctypes.c_void_p) for name in ("previous", "allocate", "export", "import_", "view", "stream")),
-    )
-
-    @classmethod
-    def find(cls):
-        """Its address."""
-        capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-        address = capsule and pointer(capsule, b"dlpack_exchange_api")
-        found = address and cls.from_address(address)
-        if not (found and found.major == 1 and found.import_ and found.view and found.stream):
-            raise ImportError(f"tigon: torch is version {torch.__version__}, must be 2.10 or later")
-        return address
+def _find_exchange():
+    """The address of DLPack's exchange API: tensors' pointers and layouts without a Python object for each."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        raise ImportError(f"tigon: torch is version {torch.__version__}, must be 2.10 or later")
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return pointer(capsule, b"dlpack_exchange_api")
 
 
-_exchange = _Exchange.find()
+_exchange = _find_exchange()
 
 
 class _PythonOp(ctypes.Structure):
@@ -168,12 +147,6 @@ class _PythonOp(ctypes.Structure):
         ("last", ctypes.c_void_p * 3),
     )
 
-    def call(self):
-        """(*tensors, *options): the outputs."""
-        make = ctypes.PyDLL(path).tigon_python_call
-        make.restype = ctypes.py_object
-        return make(ctypes.byref(self))
-
 
 def _layout_of(t):
     return None if t is None else (t.shape, t.is_contiguous() or t.stride(), t.dtype, t.device, type(t))
@@ -184,40 +157,27 @@ class _Call:
     tensor's second half begins; `brief` says that other threads need not get the interpreter meanwhile. `copies`: the
     entry refuses the layouts, and the call is made over contiguous copies."""
 
-    __slots__ = (
-        *("struct", "address", "words", "context", "handle", "makers", "halves", "workspace", "workspace_bytes"),
-        "workspace_maker",  # None: the call needs none, or keeps its own
-        *("brief", "copies"),
-        "plan",  # src/ffi/python.c's
-    )
 
+class Op(Signature):
+    """A C entry as an operator."""
 
-class Op:
-    def __init__(self, schema, outputs, entry, halves, views):
-        self.name = schema[: schema.index("(")]
-        self.entry = entry or self.name
-        _fragment.define(schema, tags=_tags)
+    def __init__(self, name, entry, **signature):
+        super().__init__(name, entry, **signature)
+        self.name, self.entry = name, entry
+        _fragment.define(self.schema, tags=_tags)
         self.torch_op = getattr(torch.ops.tigon, self.name).default
-        arguments = self.torch_op._schema.arguments
-        self.tensor_names = [a.name for a in arguments if "Tensor" in str(a.type)]
-        self.option_names = [a.name for a in arguments][len(self.tensor_names) :]
-        self.output_names = [r.name for r in self.torch_op._schema.returns]
-        self.halves, self.views = halves, views
         self.struct, self.fields = ENTRIES[self.entry].struct, ENTRIES[self.entry].places
-        self.outputs = outputs
         self.function = library[f"tigon_{self.entry}"]
         # Which of the struct's words are a tensor's pointers, those of its halves where it is packed.
         names = self.tensor_names + self.output_names
-        self.places = [[self.fields[field][0] // 8 for field in halves.get(name, (name,))] for name in names]
+        self.places = [[self.fields[field][0] // 8 for field in self.halves.get(name, (name,))] for name in names]
         self.python_op, self.direct = self._in_c(self.described)
-        dispatched = functools.partial(self.described, dispatched=True)
-        self.dispatched_op, in_dispatcher = self._in_c(dispatched)
-        self.call = self._make_visible()
+        self.dispatched_op, in_dispatcher = self._in_c(functools.partial(self.described, dispatched=True))
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
             _fragment.impl(self.name, lambda *args: self._given(in_dispatcher(*args), args), key)
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
-        fake(lambda *args: self._given(outputs(*args), args))
+        fake(lambda *args: self._given(self.outputs(*args), args))
 
     def _in_c(self, other):
         """The call in C and what it reads. `other` makes the calls that C does not know."""
@@ -243,17 +203,7 @@ class Op:
             other=other,
             refuse=functools.partial(self._refuse_direct, other),
         )
-        return python_op, python_op.call()
-
-    def _make_visible(self):
-        """The call in C for those whom torch.compile may follow, which cannot see through C."""
-        torch_op, direct = self.torch_op, self.direct
-
-        def call(*args):
-            return torch_op(*args) if _compiling() else direct(*args)
-
-        call.op, call.direct = self, direct
-        return call
+        return python_op, in_c("tigon_python_call", python_op)
 
     def _prepare_direct(self, key, *args):
         tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
@@ -285,14 +235,17 @@ class Op:
             if any(t is not None and t.is_neg() for t in tensors):
                 tensors = [t if t is None else t.resolve_neg() for t in tensors]
                 return self.described(*tensors, *options, dispatched=dispatched)
-            key = self.name, options, _streams[tensors[0].device](), tuple(map(_layout_of, tensors))
+            key = self.name, options, _stream_of(tensors[0].device)(), tuple(map(_layout_of, tensors))
         except Exception:
             check_tensors(self, tensors)
             raise
         call = _thread.calls.get(key)
         if call is None:
-            if not dispatched and not _plain(tensors):
-                return self._through_dispatcher(*args)
+            plain = _PLAIN.issuperset(map(type, tensors)) and tensors[0].device.type in _DEVICES
+            if not dispatched and not plain:  # a subclass or a device that torch's dispatcher has to see
+                if any(hasattr(t, "placements") for t in tensors):
+                    _sharding.register()
+                return self.torch_op(*args)
             call = self._remember(key, self._prepare(tensors, options))
         return self._over_copies(tensors, options, dispatched) if call.copies else self._run(call, args, dispatched)
 
@@ -332,11 +285,6 @@ class Op:
         ]
         return given[0] if single else tuple(given)
 
-    def _through_dispatcher(self, *args):
-        if any(hasattr(t, "placements") for t in args):
-            _sharding.register()
-        return self.torch_op(*args)
-
     @staticmethod
     def _given(outputs, args):
         """torch's schemas know no absent output: it is a tensor of no elements."""
@@ -362,7 +310,7 @@ class Op:
         call.struct = self.struct()
         call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
         call.words = memoryview(call.struct).cast("B").cast("Q")
-        call.workspace, call.workspace_bytes, call.workspace_maker = None, 0, None
+        call.workspace_maker = None  # the call needs none, or keeps its own
         call.halves, call.copies = 0, False
         call.makers = [None if t is None else _maker(t, here) for t in outputs]
         try:
@@ -382,7 +330,9 @@ class Op:
             if t.device != device:
                 first = self.tensor_names[0]
                 raise ValueError(f"{self.name}: {name}.device is {t.device}, must be {device} ({first}.device)")
-            shape, strides = self._layout(name, t)
+            if name in self.halves and t.shape[-1] % 2:
+                raise ValueError(f"{self.name}: {name}.shape[{t.ndim - 1}] is {t.shape[-1]}, must be even")
+            shape, strides = self.layout(name, t)
             for field in self.halves.get(name, (name,)):
                 into = _abi.Tensor.from_buffer(call.struct, self.fields[field][0])
                 write_layout(self.entry, field, into, t.dtype, shape, strides)
@@ -393,26 +343,15 @@ class Op:
                 offset, kind = self.fields[name]
                 kind.from_buffer(call.struct, offset).value = value if kind is ctypes.c_double else int(value)
         if "workspace" in self.fields:
-            call.struct.workspace_bytes = call.workspace_bytes = self._workspace(call)
+            call.struct.workspace_bytes = needed = self._workspace(call)
             # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
-            alone = device.type == "cpu" or (device.type == "cuda" and _streams[device]() == 0)
-            workspace = torch.empty(call.workspace_bytes, dtype=torch.uint8, device=device)
-            if alone and 0 < call.workspace_bytes <= _KEPT:
+            alone = device.type == "cpu" or (device.type == "cuda" and _stream_of(device)() == 0)
+            workspace = torch.empty(needed, dtype=torch.uint8, device=device)
+            if alone and 0 < needed <= _KEPT:
                 call.workspace = workspace
                 call.struct.workspace = workspace.data_ptr()
-            elif call.workspace_bytes:
+            elif needed:
                 call.workspace_maker = _maker(workspace, here)
-
-    def _layout(self, name, t):
-        """Shape and strides as the C entry has them: a scalar as [1], a packed tensor as one of its halves."""
-        shape, strides = tuple(t.shape) or (1,), t.stride() or (1,)
-        if name in self.views:
-            return self.views[name](shape, strides)
-        if name not in self.halves:
-            return shape, strides
-        if shape[-1] % 2:
-            raise ValueError(f"{self.name}: {name}.shape[{len(shape) - 1}] is {shape[-1]}, must be even")
-        return (*shape[:-1], shape[-1] // 2), strides
 
     def _workspace(self, call):
         """Bytes that the call needs; for a composite those that the caller grants, else those recommended."""
@@ -425,14 +364,13 @@ class Op:
         return call.struct.workspace_bytes or sizes[-1].value
 
 
-def op(name, entry=None, halves={}, views={}, **signature):
-    """An operator over the C entry of its own name or of another one. `halves` says which packed tensor is two fields,
-    `views` which (shape, strides) the C entry is to see; the rest is Signature's."""
-    found = Signature(name, entry or name, halves, views, **signature)
-    return Op(found.schema, found.outputs, entry, halves, views).call
+def op(name, entry=None, **signature):
+    """The call of an operator over the C entry of its own name or of another one; the rest is Signature's."""
+    found = Op(name, entry or name, **signature)
+    torch_op, direct = found.torch_op, found.direct
 
+    def call(*args):
+        return torch_op(*args) if _compiling() else direct(*args)  # torch.compile cannot see through C
 
-def written_op(schema):
-    """An operator whose schema is no plain copy of its entry's. The decorated function makes its outputs, a tuple with
-    None for an absent one, from the layouts of its inputs and its options alone."""
-    return lambda outputs: Op(schema, outputs, None, {}, {}).call
+    call.op, call.direct = found, direct
+    return call

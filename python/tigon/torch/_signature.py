@@ -3,7 +3,7 @@
 Arguments come in the order of the C struct: the tensors that are read, then the numbers. Outputs are all made, except
 gradients that may be absent: an option says for each of those that it is wanted, need_d<t> for an argument t, or which
 dtype it has, d<t>_dtype, where t is no argument. What only another way of working asks for has no place here: sums into
-a gradient that is there (accumulate_), where an index out of range is reported (error).
+a gradient that is there (accumulate_), where an index out of range is reported (error), a further factor (grad_scale).
 """
 
 import math
@@ -12,35 +12,32 @@ import torch
 
 from tigon._library import ENTRIES
 
-_SIGNS = "*&"  # which stand for any number of dimensions
+_SIGNS = "*&@"  # which stand for any number of dimensions
+_NUMBERS = {"DOUBLE": "float", "INT": "int", "INT64": "int"}
+_ELSEWHERE = ("accumulate_", "error", "out_error", "grad_scale")
 
 
 def _bind(extents, pattern, shape):
     """Adds the extents of a pattern's letters that are not known yet; what does not fit is the entry's to refuse."""
     if pattern[0] in "?1r":
         return
-    pattern = pattern.replace("@", "*")
-    at = next((i for i, sign in enumerate(pattern) if sign in _SIGNS), None)
-    if at is None:
-        pairs = zip(pattern, shape)
-    else:
-        tail = len(pattern) - at - 1
-        end = max(len(shape) - tail, at)
-        extents.setdefault(pattern[at], tuple(shape[at:end]))
-        pairs = [*zip(pattern[:at], shape), *zip(pattern[at + 1 :], shape[end:])]
-    for letter, extent in pairs:
+    at = next((i for i, sign in enumerate(pattern) if sign in _SIGNS), len(pattern))
+    end = max(len(shape) - len(pattern[at + 1 :]), at)
+    extents.setdefault(pattern[at : at + 1], tuple(shape[at:end]))  # "" where no sign is
+    for letter, extent in [*zip(pattern[:at], shape), *zip(pattern[at + 1 :], shape[end:])]:
         extents.setdefault(letter, extent)
 
 
 def _shape(extents, pattern):
-    if pattern == "r":
-        return (math.prod(extents["*"]),)
-    if pattern[0] == "1":
-        return (1,)
+    pattern, _, meaning = pattern.partition(" ")
+    if meaning == "a scalar":
+        return ()
     shape = []
     for letter in pattern:
         if letter in _SIGNS:
             shape += extents.get(letter, ())
+        elif letter == "r":
+            shape.append(math.prod(extents["*"]))
         else:
             shape.append(int(letter) if letter.isdigit() else extents.get(letter, 1))
     return tuple(shape)
@@ -48,60 +45,65 @@ def _shape(extents, pattern):
 
 class Signature:
     """`halves`: which tensor holds two fields side by side. `views`: which (shape, strides) the entry is to see.
-    `without`: arguments that are left out. `required`: those that the entry alone may lack. `like`: the argument whose
-    layout an output has. `extents`: letters whose extent is an option, and its name."""
+    `without`: fields that are left out. `required`: those that the entry alone may lack. `extents`: letters whose extent
+    is an option, and its name. `options`: those that no field is, as in a schema. `when`: of an output, a function that
+    says from the arguments by name whether it is made. `check`: what else is looked at before outputs are made."""
 
-    def __init__(self, name, entry, halves, views, without=(), required=(), like={}, extents={}):
-        self.halves, self.views, self.like = halves, views, like
+    def __init__(
+        self, name, entry, halves={}, views={}, without=(), required=(), extents={}, options=(), when={}, check=None
+    ):
+        self.halves, self.views, self.when, self.check = halves, views, when, check
         packed = {field: tensor for tensor, fields in halves.items() for field in fields}
         fields = {}  # in the order of the entry's checks
         for field in ENTRIES[entry].fields:
-            if field.name not in without and not field.name.startswith(("accumulate_", "error")):
+            if field.name not in without and not field.name.startswith(_ELSEWHERE):
                 fields.setdefault(packed.get(field.name, field.name), field)
         in_struct = sorted(fields.items(), key=lambda item: item[1].offset)
-        kinds = {"DOUBLE": "float", "INT": "int", "INT64": "int"}
-        kind = lambda field: "bool" if "IS_FLAG" in field.flags else kinds[field.kind]
-        optional = lambda name, field: "OPTIONAL" in field.flags and name not in required
+        self.optional = {key for key, field in in_struct if "OPTIONAL" in field.flags and key not in required}
         tensors = {key: field for key, field in in_struct if field.kind == "TENSOR"}
+        numbers = {key: field for key, field in in_struct if field.kind in _NUMBERS}
         self.read = {key: field for key, field in tensors.items() if "OUT" not in field.flags}
         self.made = {key: field for key, field in tensors.items() if "OUT" in field.flags}
         self.by_check = [key for key in fields if key in self.read]
-        self.extents = {letter: option for letter, option in extents.items()}
-        self.extents |= {field.shape: key for key, field in in_struct if field.kind in kinds and field.shape}
-        arguments = [f"Tensor{'?' * optional(key, field)} {key}" for key, field in self.read.items()]
+        self.extents = extents | {field.shape: key for key, field in numbers.items() if field.shape}
+        arguments = [f"Tensor{'?' * (key in self.optional)} {key}" for key in self.read]
         arguments += [f"int {option}" for option in extents.values()]
-        arguments += [f"{kind(field)} {key}" for key, field in in_struct if field.kind in kinds]
-        self.choices = {key: self._choice(key) for key, field in self.made.items() if self._is_choice(key, field)}
-        arguments += self.choices.values()
+        arguments += options
+        for key, field in numbers.items():
+            arguments.append(f"{'bool' if 'IS_FLAG' in field.flags else _NUMBERS[field.kind]} {key}")
+        self.choices = {}
+        for key, field in self.made.items():
+            if key[0] == "d" and "OPTIONAL" in field.flags:
+                known = key[1:] in self.read
+                self.choices[key] = f"need_{key}" if known else f"{key}_dtype"
+                arguments.append(f"{'bool' if known else 'ScalarType?'} {self.choices[key]}")
         self.names = [argument.split()[1] for argument in arguments]
+        self.tensor_names, self.option_names = self.names[: len(self.read)], self.names[len(self.read) :]
+        self.output_names = list(self.made)
         self.schema = f"{name}({', '.join(arguments)}) -> ({', '.join(f'Tensor {key}' for key in self.made)})"
         self.sources = {key: self._source(key, field) for key, field in self.made.items()}
 
-    @staticmethod
-    def _is_choice(name, field):
-        return name[0] == "d" and "OPTIONAL" in field.flags
-
-    def _choice(self, name):
-        known = name in self.like or name[1:] in self.read
-        return f"bool need_{name}" if known else f"ScalarType? {name}_dtype"
-
     def _source(self, name, field):
         """The argument that an output is laid out as, None where none is."""
-        if name in self.like:
-            return self.like[name]
         if name[0] == "d" and name[1:] in self.read:
             return name[1:]
-        alike = lambda other: (other.shape, other.like) == (field.shape, field.like)
-        return next((key for key in self.by_check if key not in self.halves and alike(self.read[key])), None)
+        kind = field.shape, field.like, field.dtypes
+        for key in self.by_check:
+            other = self.read[key]
+            if key not in self.halves and (other.shape, other.like, other.dtypes) == kind and key not in self.optional:
+                return key
+        return None
 
     def outputs(self, *args):
         """The outputs for an operator's arguments, by their layouts and its options alone; None for an absent one."""
         given = dict(zip(self.names, args))
+        if self.check:
+            self.check(given)
         made, extents = [], None
         for name, field in self.made.items():
-            choice = given[self.choices[name].split()[1]] if name in self.choices else True
+            choice = given[self.choices[name]] if name in self.choices else True
             source = self.sources[name]
-            if choice is None or choice is False:
+            if choice is None or choice is False or (name in self.when and not self.when[name](given)):
                 made.append(None)
             elif source:
                 made.append(torch.empty_like(given[source]))
@@ -114,13 +116,15 @@ class Signature:
         extents = {letter: given[option] for letter, option in self.extents.items()}
         for name in self.by_check:
             if given[name] is not None:
-                shape, strides = given[name].shape, given[name].stride()
-                if name in self.views:
-                    shape, _ = self.views[name](shape, strides)
-                elif name in self.halves:
-                    shape = (*shape[:-1], shape[-1] // 2)
-                _bind(extents, self.read[name].shape, shape)
+                _bind(extents, self.read[name].shape, self.layout(name, given[name])[0])
         return extents
+
+    def layout(self, name, t):
+        """Shape and strides as the entry has them: a packed tensor as one of its halves."""
+        shape, strides = tuple(t.shape), t.stride()
+        if name in self.views:
+            return self.views[name](shape, strides)
+        return ((*shape[:-1], shape[-1] // 2) if name in self.halves else shape), strides
 
     def _make(self, name, field, choice, given, extents):
         shape = _shape(extents, field.shape)

@@ -32,7 +32,7 @@ def _check_group(group):
 
 def _tensor(call, field, t):
     made = _abi.Tensor(data=t.data_ptr())
-    write_layout(call, field, made, t.dtype, tuple(t.shape) or (1,), t.stride() or (1,))
+    write_layout(call, field, made, t.dtype, t.shape, t.stride())
     return made
 
 

@@ -1,6 +1,6 @@
 """Positions and attention: rope, attention, softmax."""
 
-from tigon.torch._autograd import function, lowered, nonzero, promoted
+from tigon.torch._autograd import lowered, nonzero, promoted
 from tigon.torch._derived import derived
 from tigon.torch._op import op
 
@@ -37,18 +37,14 @@ def _rope_rule(q, k, cos, *_):
 SHARDING = {"rope": _rope_rule}
 
 
-@function("rope", _rope_fwd, _rope_bwd)
-def _RoPE(fwd, bwd):
-    def forward(ctx, q, k, cos, sin, layout, rotary_dim):
-        ctx.save_for_backward(cos, sin)
-        ctx.options = layout, rotary_dim
-        return fwd(q, k, cos, sin, layout, rotary_dim)
-
-    def backward(ctx, dq, dk):
-        dq, dk = bwd(dq, dk, *ctx.saved_tensors, *ctx.options)
-        return dq, dk, None, None, None, None
-
-    return forward, backward
+_RoPE = derived(  # whose backward is the rotation back, of the gradients
+    "rope",
+    _rope_fwd,
+    _rope_bwd,
+    returned=("q_out", "k_out"),
+    gradients={"q_out": 0, "k_out": 1},
+    incoming=("q", "k"),
+)
 
 
 def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
@@ -61,7 +57,7 @@ def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
     """
     q, k = promoted(q, k)
     rotary_dim = getattr(cos, "shape", (0,))[-1] if rotary_dim is None else rotary_dim
-    return _RoPE(q, k, cos, sin, int(interleaved), rotary_dim)
+    return _RoPE(q, k, cos, sin, (int(interleaved), rotary_dim))
 
 
 _HEADS = dict.fromkeys(("q", "k", "v", "o", "d_o", "dq", "dk", "dv"), _heads_inside)

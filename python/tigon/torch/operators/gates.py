@@ -18,8 +18,8 @@ _APPROXIMATE = Choice("approximate", tanh=0, none=1)
 def _gate(name):
     """The autograd functions of a gate c(a, b): of two tensors, and of one that holds both side by side."""
     fields, gradients = {"ab": ("a", "b")}, {"dab": ("da", "db")}
-    forward = op(f"{name}_packed_fwd", f"{name}_fwd", fields)
-    backward = op(f"{name}_packed_bwd", f"{name}_bwd", fields | gradients)
+    forward = op(f"{name}_packed_fwd", f"{name}_fwd", halves=fields)
+    backward = op(f"{name}_packed_bwd", f"{name}_bwd", halves=fields | gradients)
     return derived(name, op(f"{name}_fwd"), op(f"{name}_bwd")), derived(name, forward, backward)
 
 

@@ -25,9 +25,7 @@ def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     return _GroupNorm(x, weight, bias, (num_groups, eps))
 
 
-_ModulatedRMSNorm = derived(
-    "modulated_rms_norm", op("modulated_rms_norm_fwd"), op("modulated_rms_norm_bwd", like={"dshift": "scale"})
-)
+_ModulatedRMSNorm = derived("modulated_rms_norm", op("modulated_rms_norm_fwd"), op("modulated_rms_norm_bwd"))
 
 
 def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, casting="llama"):

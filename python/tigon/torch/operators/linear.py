@@ -2,7 +2,7 @@
 
 import torch
 
-from tigon.torch._autograd import function, lowered
+from tigon.torch._autograd import lowered
 from tigon.torch._derived import derived
 from tigon.torch._op import op
 
@@ -19,18 +19,7 @@ _embedding_fwd = op("embedding_fwd", views={"y": _rows})
 _embedding_bwd = op("embedding_bwd", views={"dy": _rows}, extents={"v": "vocab"})
 
 
-@function("embedding", _embedding_fwd, _embedding_bwd)
-def _Embedding(fwd, bwd):
-    def forward(ctx, table, idx, padding_idx):
-        y = fwd(table, idx)
-        ctx.save_for_backward(idx)
-        ctx.options = table.shape[0], padding_idx is not None, padding_idx or 0
-        return y
-
-    def backward(ctx, dy):
-        return bwd(dy, *ctx.saved_tensors, *ctx.options), None, None
-
-    return forward, backward
+_Embedding = derived("embedding", _embedding_fwd, _embedding_bwd, options=("vocab", "has_padding_idx", "padding_idx"))
 
 
 def embedding(ids, weight, padding_idx=None):
@@ -40,7 +29,8 @@ def embedding(ids, weight, padding_idx=None):
     """
     if padding_idx is not None and padding_idx < 0:
         padding_idx += weight.shape[0]
-    return _Embedding(weight, ids, padding_idx)
+    vocab = (*getattr(weight, "shape", ()), 0)[0]
+    return _Embedding(weight, ids, (vocab, padding_idx is not None, padding_idx or 0))
 
 
 _Linear = derived("linear", op("linear_fwd"), op("linear_bwd", required=("x", "w")))

@@ -1,27 +1,25 @@
 """cross_entropy, and fused_linear_cross_entropy, which never holds the logits."""
 
+import functools
 import math
 from typing import NamedTuple
 
 import torch
 
-from tigon.torch._autograd import Choice, function, like, lowered, nonzero, rows
+from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
-from tigon.torch._op import written_op
+from tigon.torch._op import op
 
 FUNCTIONS = ["CrossEntropyOutputs", "cross_entropy", "cross_entropy_outputs", "fused_linear_cross_entropy"]
 MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
 
 _NONE = 2
 _REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
-_OPTIONS = (
-    "bool options_has_ignore_index, int options_ignore_index, float options_label_smoothing,"
-    " float options_lse_square_scale, float options_softcap, float options_temperature, int options_reduction"
-)
 
 
-def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction, *more):
+def _options(call, first, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction):
     return (
+        first,
         ignore_index is not None,
         ignore_index or 0,
         label_smoothing,
@@ -29,12 +27,12 @@ def _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, tem
         0.0 if softcap is None else nonzero(call, "softcap", softcap),
         nonzero(call, "temperature", temperature),
         _REDUCTION[reduction],
-        *more,
     )
 
 
-def _check_target(call, x, labels):
+def _check_target(call, given):
     """One label per row of x [..., V]: x's shape without the last dimension, or flat."""
+    x, labels = given["logits" if "logits" in given else "hidden"], given["labels"]
     rows, found = tuple(x.shape[:-1]), tuple(labels.shape)
     if not all(type(n) is int for n in (*rows, *found)):
         return  # torch.compile's symbols; the call itself will have numbers
@@ -46,17 +44,6 @@ def _check_target(call, x, labels):
     if x.ndim > 2 and found == (x.shape[0], *x.shape[2:]):
         sentence += "; the classes are the last dimension: .movedim(1, -1) puts torch's second one there"
     raise ValueError(sentence)
-
-
-def _loss(labels, reduction):
-    """(loss, token_loss), one of which a reduction has."""
-    token = reduction == _NONE
-    made = torch.empty(labels.shape if token else (), dtype=torch.float32, device=labels.device)
-    return (None, made) if token else (made, None)
-
-
-def _given(loss, token_loss, reduction):
-    return token_loss if reduction == _NONE else loss
 
 
 class CrossEntropyOutputs(NamedTuple):
@@ -72,52 +59,27 @@ class CrossEntropyOutputs(NamedTuple):
     """i64, a scalar: how many tokens count and have their target as argmax."""
 
 
-@written_op(
-    "cross_entropy_fwd(Tensor logits, Tensor labels, Tensor? options_weight, Tensor? options_token_scale,"
-    f" {_OPTIONS}, bool more) -> (Tensor out_loss, Tensor out_token_loss, Tensor out_lse, Tensor out_z_loss,"
-    " Tensor out_entropy, Tensor out_argmax, Tensor out_correct)"
+_each = lambda given: given["options_reduction"] == _NONE
+_LOSS = {"out_loss": lambda given: not _each(given), "out_token_loss": _each}
+_MORE = dict.fromkeys(("out_z_loss", "out_entropy", "out_argmax", "out_correct"), lambda given: given["more"])
+_cross_entropy_fwd = op(
+    "cross_entropy_fwd",
+    without=("dlogits", "dloss"),
+    options=("bool more",),
+    when=_LOSS | _MORE,
+    check=functools.partial(_check_target, "cross_entropy"),
 )
-def _cross_entropy_fwd(logits, labels, weight, token_scale, *options):
-    *_, reduction, more = options
-    _check_target("cross_entropy", logits, labels)
-    if not more:
-        return *_loss(labels, reduction), rows(logits), None, None, None, None
-    token = torch.empty(labels.shape, dtype=torch.float32, device=labels.device)
-    argmax = torch.empty_like(token, dtype=torch.int64)
-    correct = torch.empty((), dtype=torch.int64, device=labels.device)
-    return *_loss(labels, reduction), rows(logits), token, torch.empty_like(token), argmax, correct
+_cross_entropy_bwd = op("cross_entropy_bwd", required=("dloss",))
 
 
-@written_op(
-    "cross_entropy_bwd(Tensor logits, Tensor labels, Tensor? options_weight, Tensor? options_token_scale, Tensor lse,"
-    f" Tensor dloss, {_OPTIONS}) -> Tensor dlogits"
-)
-def _cross_entropy_bwd(logits, *_):
-    return (torch.empty_like(logits),)
-
-
-def _cross_entropy(returned):
+def _cross_entropy(*others):
+    """By whether it is that of each token, the loss; the other outputs have no gradient."""
     ops = _cross_entropy_fwd, _cross_entropy_bwd
-    return derived("cross_entropy", *ops, (returned,), taken=torch.Tensor.contiguous)
+    over = functools.partial(derived, "cross_entropy", *ops, taken=torch.Tensor.contiguous, others=others)
+    return {False: over(returned=("loss", *others)), True: over(returned=("token_loss", *others))}
 
 
-_CrossEntropy, _CrossEntropyEach = _cross_entropy("loss"), _cross_entropy("token_loss")
-
-
-@function("cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd, taken=torch.Tensor.contiguous)
-def _CrossEntropyOutputs(fwd, bwd):
-    def forward(ctx, logits, labels, extra):
-        weight, token_scale, options = extra
-        outputs = fwd(logits, labels, weight, token_scale, *options, True)
-        ctx.save_for_backward(logits, labels, weight, token_scale)
-        ctx.lse, ctx.options = outputs[2], options
-        ctx.mark_non_differentiable(*outputs[3:])
-        return outputs[options[-1] == _NONE], *outputs[3:]
-
-    def backward(ctx, dloss, *_):
-        return bwd(*ctx.saved_tensors, ctx.lse, dloss, *ctx.options), None, None
-
-    return forward, backward
+_LOSSES, _OUTPUTS = _cross_entropy(), _cross_entropy("z_loss", "entropy", "argmax", "correct")
 
 
 def cross_entropy(
@@ -143,10 +105,9 @@ def cross_entropy(
     tokens that count. logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
     The loss is f32, computed in f32, under autocast too. Only the logits get a gradient.
     """
-    call = "cross_entropy"
-    options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction, False)
-    over = _CrossEntropyEach if reduction == "none" else _CrossEntropy
-    return over(logits, target, weight, token_scale, options)
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
+    options = _options("cross_entropy", False, *options)
+    return _LOSSES[reduction == "none"](logits, target, weight, token_scale, options)
 
 
 def cross_entropy_outputs(
@@ -162,51 +123,39 @@ def cross_entropy_outputs(
     token_scale=None,
 ):
     """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs."""
-    call = "cross_entropy"
-    options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    return CrossEntropyOutputs(*_CrossEntropyOutputs(logits, target, (weight, token_scale, options)))
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
+    options = _options("cross_entropy", True, *options)
+    return CrossEntropyOutputs(*_OUTPUTS[reduction == "none"](logits, target, weight, token_scale, options))
 
 
-_GRADIENTS = "bool need_dhidden, bool need_dweight, bool need_dbias"
-
-
-def _gradients(hidden, weight, bias, need):
-    return tuple(like(t, needed) for t, needed in zip((hidden, weight, bias), need))
-
-
-@written_op(
-    "fused_linear_cross_entropy_fwd(Tensor hidden, Tensor weight, Tensor? bias, Tensor labels, Tensor? options_weight,"
-    f" Tensor? options_token_scale, int workspace_bytes, {_OPTIONS}, {_GRADIENTS})"
-    " -> (Tensor out_loss, Tensor out_token_loss, Tensor dhidden, Tensor dweight, Tensor dbias)"
+_NAME = "fused_linear_cross_entropy"
+_OTHERS = "out_lse", "out_z_loss", "out_entropy", "out_argmax", "out_correct"
+_fused_fwd = op(
+    f"{_NAME}_fwd",
+    without=("dloss", *_OTHERS),
+    options=("int workspace_bytes",),
+    when=_LOSS,
+    check=functools.partial(_check_target, _NAME),
 )
-def _fused_fwd(hidden, weight, bias, labels, *options):
-    *_, reduction, need_dhidden, need_dweight, need_dbias = options
-    _check_target("fused_linear_cross_entropy", hidden, labels)
-    return *_loss(labels, reduction), *_gradients(hidden, weight, bias, options[-3:])
-
-
-@written_op(
-    "fused_linear_cross_entropy_bwd(Tensor hidden, Tensor weight, Tensor? bias, Tensor labels, Tensor? options_weight,"
-    f" Tensor? options_token_scale, Tensor dloss, int workspace_bytes, {_OPTIONS}, {_GRADIENTS})"
-    " -> (Tensor dhidden, Tensor dweight, Tensor dbias)"
+_fused_bwd = op(
+    f"{_NAME}_bwd",
+    without=("out_loss", "out_token_loss", *_OTHERS),
+    required=("dloss",),
+    options=("int workspace_bytes",),
 )
-def _fused_bwd(hidden, weight, bias, *options):
-    return _gradients(hidden, weight, bias, options[-3:])
 
 
-@function("fused_linear_cross_entropy", _fused_fwd, _fused_bwd, taken=torch.Tensor.contiguous)
-def _FusedLinearCrossEntropy(fwd, bwd):
+def _fused(fwd, bwd):
     """Makes the gradients with the loss, which saves backward the GEMM of the logits, where it may: `early`. They are
     then scaled by dloss, once and in place; a second backward makes them anew."""
 
     def forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
         ctx.need = need = ctx.needs_input_grad[:3]
-        loss, token_loss, *gradients = fwd(
-            hidden, weight, bias, labels, class_weight, token_scale, *options, *(early and needed for needed in need)
-        )
-        ctx.save_for_backward(hidden, weight, bias, labels, class_weight, token_scale)
+        inputs = hidden, weight, bias, labels, class_weight, token_scale
+        loss, token_loss, *gradients = fwd(*inputs, *options, *(early and needed for needed in need))
+        ctx.save_for_backward(*inputs)
         ctx.options, ctx.gradients = options, gradients if early else None
-        return _given(loss, token_loss, options[-1])
+        return token_loss if options[-1] == _NONE else loss
 
     def backward(ctx, dloss):
         if ctx.gradients is None:
@@ -223,6 +172,9 @@ def _FusedLinearCrossEntropy(fwd, bwd):
         return *[g if needed else None for g, needed in zip(gradients, ctx.need)], None, None, None, None, None
 
     return forward, backward
+
+
+_FusedLinearCrossEntropy = autograd_function(_NAME, _fused_fwd, _fused_bwd, _fused, taken=torch.Tensor.contiguous)
 
 
 def fused_linear_cross_entropy(
@@ -248,14 +200,12 @@ def fused_linear_cross_entropy(
     mean and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits
     made again.
     """
-    call = "fused_linear_cross_entropy"
-    options = _options(call, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
+    granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
+    options = _options(_NAME, granted, *options)
     hidden, weight, bias = lowered(hidden, weight, bias)
     early = torch.is_grad_enabled() and reduction != "none" and getattr(hidden, "dtype", None) != torch.float16
-    granted = 0 if workspace_bytes is None else nonzero(call, "workspace_bytes", workspace_bytes)
-    return _FusedLinearCrossEntropy(
-        hidden, weight, bias, target, class_weight, token_scale, early, (granted, *options)
-    )
+    return _FusedLinearCrossEntropy(hidden, weight, bias, target, class_weight, token_scale, early, options)
 
 
 class _Loss(torch.nn.Module):

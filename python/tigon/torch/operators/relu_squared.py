@@ -21,6 +21,9 @@ def relu_squared(x):
 
 
 class ReLUSquared(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
     def forward(self, x):
         return relu_squared(x)
 
@@ -31,12 +34,8 @@ class LigerReLUSquaredFunction:
         return relu_squared(X)
 
 
-class LigerReLUSquared(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-
-    def forward(self, x):
-        return relu_squared(x)
+class LigerReLUSquared(ReLUSquared):
+    """ReLUSquared by Liger-Kernel's name."""
 
 
 def liger_relu_squared(x):
