@@ -41,10 +41,10 @@ def both(module, *arguments):
     ours = module(*arguments)
     name = str(ours[0].grad_fn if isinstance(ours, tuple) else ours.grad_fn)
     ours, stock = (x if isinstance(x, tuple) else (x,) for x in (ours, stock))
-    nodes, tigons = [x.grad_fn for x in ours], "_RoPE" in name
+    nodes, tigons = [x.grad_fn for x in ours], "ropeBackward" in name
     for _ in range(4):
         nodes = [n for node in nodes if node is not None for n, _ in node.next_functions]
-        tigons = tigons or "_RoPE" in str(nodes)
+        tigons = tigons or "ropeBackward" in str(nodes)
     return ours, stock, tigons
 
 

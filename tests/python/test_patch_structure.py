@@ -199,7 +199,7 @@ def gradient(embedding, ids, upstream):
 def lookup(out):
     """The node of autograd that looked `out` up."""
     node = out.grad_fn
-    while "Embedding" not in node.name():
+    while "embedding" not in node.name().lower():
         node = node.next_functions[0][0]
     return node.name()
 
@@ -214,7 +214,7 @@ class TestEmbedding:
         for shape in ((5,), (2, 30), (2, 1, 3, 1, 2, 1, 2), (2, 0)):
             ids, upstream = torch.randint(11, shape), torch.rand(*shape, 24, dtype=dtype)
             ours = embedding(ids)
-            assert torch.equal(ours, made.forward(embedding, ids)) and lookup(ours) == "_EmbeddingBackward"
+            assert torch.equal(ours, made.forward(embedding, ids)) and lookup(ours) == "embeddingBackward"
             stock = made(11, 24, 9, _weight=embedding.weight.detach().double())
             want = gradient(stock, ids, upstream.double())
             assert not want[9].any()
@@ -225,7 +225,7 @@ class TestEmbedding:
     def test_ids(self, ids):
         embedding = nn.Embedding(11, 24)
         tigon.patch(embedding)
-        assert lookup(embedding(ids)) == "_EmbeddingBackward"
+        assert lookup(embedding(ids)) == "embeddingBackward"
         assert torch.equal(embedding(ids), embedding.weight[ids.long()])
 
     @pytest.mark.parametrize("option", [dict(max_norm=1.0), dict(scale_grad_by_freq=True), dict(sparse=True)], ids=str)
@@ -235,7 +235,7 @@ class TestEmbedding:
         embedding = nn.Embedding(11, 24)
         tigon.patch(embedding)
         setattr(embedding, name, value)  # later, it is heeded
-        assert lookup(embedding(torch.tensor([3]))) != "_EmbeddingBackward"
+        assert lookup(embedding(torch.tensor([3]))) != "embeddingBackward"
 
     def test_subclasses_are_left(self):
         class Gathers(nn.Embedding):
@@ -340,7 +340,7 @@ class TestRotary:
         stock = module(q, k, angle.cos(), angle.sin())
         assert layout in only(module).text
         ours = module(q.requires_grad_(), k, angle.cos(), angle.sin())
-        assert "_RoPE" in str(ours[0].grad_fn.next_functions) or "_RoPE" in str(ours[0].grad_fn)
+        assert "ropeBackward" in str(ours[0].grad_fn.next_functions) or "ropeBackward" in str(ours[0].grad_fn)
         for mine, theirs in zip(ours, stock):
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
