@@ -27,7 +27,7 @@ template <int N> __device__ inline void load_columns(const tigon_vector &v, int6
 /* y of x, by y = f(x, number, vectors). */
 template <class T, int N, class F>
 __device__ inline void columns_fwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
-  constexpr int ROWS = 2; /* on their way at once */
+  constexpr int ROWS = sizeof(T) == 4 ? 4 : 2; /* on their way at once, by measurement */
   const columns_place at = columns_place_of<N>(walk, p.cols);
   if (!at.inside) return;
   const float number = load_any(p.number.data, 0, p.number.dtype);
@@ -89,7 +89,7 @@ __device__ static inline void store_word(float sum, float *to) {
 
 template <class T, int N, class F>
 __device__ inline void columns_bwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
-  constexpr int ROWS = 2;
+  constexpr int ROWS = 4;
   const columns_place at = columns_place_of<N>(walk, p.cols);
   const float number = load_any(p.number.data, 0, p.number.dtype);
   float first[N], sums[2][N] = {}, total = 0;
