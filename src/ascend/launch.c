@@ -34,6 +34,15 @@ gm_rows ascend_rows(const tigon_rows *rows) {
   return (gm_rows){rows->data, {rows->pitch[0], rows->pitch[1], rows->pitch[2]}, 1};
 }
 
+reduce_arguments ascend_reduce(const tigon_plan *plan, const tigon_row_space *space, tigon_dtype dtype,
+                               const tigon_rows *first, const tigon_rows *second, const tigon_rows *out) {
+  return (reduce_arguments){.w = ascend_walk(plan),
+                            .space = ascend_space(space),
+                            .in = {ascend_rows(first), ascend_rows(second)},
+                            .out = ascend_rows(out),
+                            .dtype = dtype};
+}
+
 void ascend_shares(tigon_queue *queue, const char *name, const void *start, int64_t count, tigon_dtype dtype) {
   tigon_sim *sim = ascend_of(queue)->sim;
   const int64_t bytes = count * (int64_t)tigon_dtype_size(dtype);
@@ -61,7 +70,7 @@ void ascend_uses_element(tigon_queue *queue, const tigon_schema *schema, const v
 static bool is_shared(const tigon_extent *t, uintptr_t largest) {
   const char *shape = t->field->shape;
   if (t->field->flags & TIGON_FIELD_OUT || t->high - t->low >= largest) return false;
-  return shape[0] == '1' || shape[0] == '?' || (shape[0] >= 'a' && shape[0] != 'r' && !shape[1]);
+  return (shape[0] >= '1' && shape[0] <= '9') || shape[0] == '?' || (shape[0] >= 'a' && shape[0] != 'r' && !shape[1]);
 }
 
 static void use_memory(const tigon_queue *queue, tigon_sim *sim) {
@@ -100,6 +109,20 @@ float *ascend_scratch(tigon_queue *queue, int64_t floats) {
   if (floats <= ASCEND_SCRATCH_BYTES / 4) return ascend_of(queue)->scratch;
   queue->reason = "the device's scratch of 1 MiB is too small for the sums of so many split rows";
   return NULL;
+}
+
+tigon_status ascend_launch_parts_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel,
+                                       const void *arguments, size_t bytes, int64_t *parts, gm_ptr *partials,
+                                       const tigon_plan *plan, int64_t sums) {
+  const int64_t count = plan->splits > 1 ? sums * plan->rows * plan->splits : 0;
+  *parts = PART_SUMS | PART_ROWS;
+  if (count == 0) return ascend_launch_bytes(queue, name, kernel, arguments, bytes, plan->grid);
+  *partials = (gm_ptr)ascend_scratch(queue, count);
+  if (!*partials) return TIGON_ERROR_DEVICE;
+  *parts = PART_SUMS;
+  const tigon_status status = ascend_launch_bytes(queue, name, kernel, arguments, bytes, plan->grid);
+  *parts = PART_ROWS;
+  return status == TIGON_OK ? ascend_launch_bytes(queue, name, kernel, arguments, bytes, plan->grid) : status;
 }
 
 tigon_status ascend_column_sums(tigon_queue *queue, const float *slabs, int64_t count, int64_t step, int64_t cols,

@@ -2,7 +2,7 @@
 #ifndef TIGON_ASCEND_LAUNCH_H
 #define TIGON_ASCEND_LAUNCH_H
 
-#include "ascend/kernel/rows.h"
+#include "ascend/kernel/reduce.h"
 #include "ascend/plan/plans.h"
 #include "ascend/sim/sim.h"
 
@@ -31,6 +31,9 @@ void ascend_describe(ascend_device *device);
 walk ascend_walk(const tigon_plan *plan);
 gm_space ascend_space(const tigon_row_space *space);
 gm_rows ascend_rows(const tigon_rows *rows);
+/* `second`: its data is NULL without it. */
+reduce_arguments ascend_reduce(const tigon_plan *plan, const tigon_row_space *space, tigon_dtype dtype,
+                               const tigon_rows *first, const tigon_rows *second, const tigon_rows *out);
 
 /* The simulator lets a launch touch the tensors of the call, its workspace and what ascend_scratch() gave. A launcher names
  * what is more than that: memory which many blocks read, so that it comes from the L2 cache, and a list's elements. */
@@ -43,6 +46,14 @@ void ascend_uses_element(tigon_queue *queue, const tigon_schema *schema, const v
   ascend_launch_bytes(queue, name, kernel, arguments, sizeof *(arguments), blocks)
 tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
                                  size_t bytes, int64_t blocks);
+
+/* Launches a kernel over rows, whose arguments have the members parts and partials: once, or where the plan splits rows, first for the
+ * sums of their parts, `sums` f32 each, and then for the rest. */
+#define ascend_launch_parts(queue, name, kernel, a, plan, sums) \
+  ascend_launch_parts_bytes(queue, name, kernel, a, sizeof *(a), &(a)->parts, &(a)->partials, plan, sums)
+tigon_status ascend_launch_parts_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel,
+                                       const void *arguments, size_t bytes, int64_t *parts, gm_ptr *partials,
+                                       const tigon_plan *plan, int64_t sums);
 
 /* `floats` of the queue's scratch; NULL with queue->reason when it is not that large. */
 float *ascend_scratch(tigon_queue *queue, int64_t floats);

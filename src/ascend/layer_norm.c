@@ -8,11 +8,8 @@
 static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p, const tigon_plan_request *call,
                             const ascend_groups *g) {
   tigon_plan plan;
-  tigon_status status = ascend_plan(queue, call, &plan);
+  const tigon_status status = ascend_plan(queue, call, &plan);
   if (status != TIGON_OK) return status;
-  const int64_t count = plan.splits > 1 ? plan.rows * plan.splits * MOMENT_WORDS : 0;
-  float *partials = count ? ascend_scratch(queue, count) : NULL;
-  if (count && !partials) return TIGON_ERROR_DEVICE;
   layer_norm_fwd_arguments a = {.w = ascend_walk(&plan),
                                 .space = ascend_space(&p->space),
                                 .x = ascend_rows(&p->x),
@@ -22,20 +19,13 @@ static tigon_status forward(tigon_queue *queue, const tigon_norm_fwd_problem *p,
                                 .bias = (gm_ptr)p->b,
                                 .mean = (gm_ptr)p->mean,
                                 .rstd = (gm_ptr)p->rstd,
-                                .partials = (gm_ptr)partials,
                                 .dtype = p->dtype,
                                 .w_dtype = p->w_dtype,
                                 .b_dtype = p->b_dtype,
                                 .eps = p->eps};
   gm_rows *const rows[] = {&a.x, &a.y};
   ascend_groups_apply(g, &a.w, &a.space, rows, 2);
-  const int64_t parts[] = {PART_SUMS, PART_ROWS}, whole[] = {PART_SUMS | PART_ROWS};
-  for (int i = 0; i < (count ? 2 : 1); ++i) {
-    a.parts = count ? parts[i] : whole[i];
-    status = ascend_launch(queue, "layer_norm_fwd", layer_norm_fwd, &a, plan.grid);
-    if (status != TIGON_OK) return status;
-  }
-  return TIGON_OK;
+  return ascend_launch_parts(queue, "layer_norm_fwd", layer_norm_fwd, &a, &plan, MOMENT_WORDS);
 }
 
 tigon_status ascend_layer_norm_fwd(tigon_queue *queue, const tigon_layer_norm_fwd_problem *p) {

@@ -2,7 +2,9 @@
 #ifndef TIGON_CPU_COLUMN_SUM_H
 #define TIGON_CPU_COLUMN_SUM_H
 
+#include "core/half.h"
 #include "cpu/kernels.h"
+#include "problem/columns.h"
 
 /* out[c] = (accumulate ? out[c] : 0) + sum over s < count of slabs[s * pitch + c], 0 <= c < cols. */
 typedef struct column_sum {
@@ -45,6 +47,15 @@ static inline void column_sum_list(const tigon_queue *queue, const column_sum *s
   tigon_cpu_parallel_bytes(queue, vectors * column_sum_tasks(sums->cols),
                            vectors * (sums->count + 1) * sums->cols * (int64_t)sizeof(float), column_sum_list_task,
                            sums);
+}
+
+/* Element i of `to`, where that is present, = (accumulate ? itself : 0) + sum over k < count of parts[first + k * step]. */
+static inline void column_sum_one(tigon_vector to, int64_t i, const double *parts, int64_t count, int64_t first,
+                                  int64_t step, bool accumulate) {
+  if (!to.data) return;
+  double sum = accumulate ? tigon_load_f64(to.data, i, to.dtype) : 0;
+  for (int64_t k = 0; k < count; ++k) sum += parts[first + k * step];
+  tigon_store_f64(to.data, i, to.dtype, sum);
 }
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef TIGON_PROBLEM_NORM_H
 #define TIGON_PROBLEM_NORM_H
 
-#include "problem/rows.h"
+#include "problem/columns.h"
 
 /* rms_norm, fused_add_rms_norm, layer_norm and modulated_rms_norm, forward. */
 typedef struct tigon_norm_fwd_problem {
@@ -56,6 +56,21 @@ typedef tigon_norm_bwd_problem tigon_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_layer_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_modulated_rms_norm_bwd_problem;
+
+/* poly_norm. Its vectors have one element a power, the third power first. */
+enum { TIGON_POLY = 3 };
+typedef struct tigon_poly_norm_problem {
+  tigon_row_space space; /* without rows where there are no columns */
+  int64_t cols;
+  tigon_dtype dtype;
+  tigon_rows x, dy, out;     /* out: y, or dx */
+  tigon_vector w, b, dw, db; /* [TIGON_POLY]; [1]; all but w may be absent */
+  float *rstd;               /* [rows, TIGON_POLY]; may be NULL forward */
+  void *sums;                /* workspace: what each range of rows adds to dw and db; NULL without both */
+  float eps;
+  bool accumulate; /* into dw and db */
+} tigon_poly_norm_problem;
+typedef tigon_poly_norm_problem tigon_poly_norm_fwd_problem, tigon_poly_norm_bwd_problem;
 
 /* [batch, channel] runs of contiguous elements; pitches count elements. */
 typedef struct tigon_planes {

@@ -18,6 +18,14 @@ static inline void tigon_ref_put(const tigon_row_space *space, const tigon_rows 
   tigon_store_f64(t->data, tigon_row_offset(space, t, r) + c, dtype, value);
 }
 
+/* Element i of a vector, 0 where it is absent. */
+static inline double tigon_ref_vector_at(tigon_vector v, int64_t i) {
+  return v.data ? tigon_load_f64(v.data, i, v.dtype) : 0;
+}
+static inline void tigon_ref_vector_put(tigon_vector v, int64_t i, double value, bool accumulate) {
+  if (v.data) tigon_store_f64(v.data, i, v.dtype, accumulate ? tigon_ref_vector_at(v, i) + value : value);
+}
+
 /* libm sets errno where a result underflows or overflows, and a call must leave it alone. */
 static inline double tigon_ref_exp(double x) { return x < -708 ? 0 : x > 709 ? (double)INFINITY : exp(x); }
 

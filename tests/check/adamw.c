@@ -75,9 +75,7 @@ static void clip(check *k) {
                                 .max_norm = k->option < 2 ? 0.5 : 0,
                                 .norm = check_out_vector(k, "norm", TIGON_F32, 1),
                                 .factor = check_out_vector(k, "factor", TIGON_F32, 1)};
-  tigon_adamw_clip_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_adamw_clip_workspace, &args);
   check_bound_relative(k, &args.norm, 8, 0, NULL, check_calls(k, 1, 0));
   check_bound_relative(k, &args.factor, 8, 0, NULL, check_calls(k, 1, 0));
 }

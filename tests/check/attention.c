@@ -284,9 +284,7 @@ static void bwd(check *k) {
                                    .scale = c.o.scale,
                                    .causal = c.o.causal,
                                    .window = c.o.window};
-  tigon_attention_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_attention_bwd_workspace, &args);
   check_bound(k, &c.dq.base, 1, 1, dq);
   if (packed) return;
   check_bound(k, &c.dk.base, 1, 1, dk);

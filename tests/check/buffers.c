@@ -266,6 +266,17 @@ tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int
   return check_out_dense(k, name, dtype, 1, &n);
 }
 
+tigon_tensor check_may_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill, bool present) {
+  return present ? check_in_vector(k, name, dtype, n, fill) : (tigon_tensor){0};
+}
+tigon_tensor check_sum_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, bool present, bool accumulate) {
+  if (!present) return (tigon_tensor){0};
+  return accumulate ? check_inout_dense(k, name, dtype, 1, &n, CHECK_UNIFORM) : check_out_vector(k, name, dtype, n);
+}
+tigon_tensor check_rows(check *k, const char *name, check_fill fill, bool overwritten) {
+  return overwritten ? check_inout(k, name, k->dtype, 2, k->dims, fill) : check_in(k, name, k->dtype, 2, k->dims, fill);
+}
+
 tigon_tensor check_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, int64_t low,
                            int64_t high) {
   if (k->timed) return check_timed_indices(k, name, dtype, ndim, shape, low, high);

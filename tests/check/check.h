@@ -162,6 +162,11 @@ tigon_tensor check_error_flag(check *k);
 /* 1-dimensional shorthands. */
 tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill);
 tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n);
+/* What options make of tensors: a vector that may be absent; one of sums, which are added to what is there or not; an input [rows, cols] of
+ * the case's dtype that the op may overwrite. */
+tigon_tensor check_may_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill, bool present);
+tigon_tensor check_sum_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, bool present, bool accumulate);
+tigon_tensor check_rows(check *k, const char *name, check_fill fill, bool overwritten);
 /* 64-byte aligned, full of NaN, ending at a protected page. */
 void *check_workspace(check *k, size_t bytes);
 /* Zeroed doubles for magnitudes; NULL when the case is timed. */
@@ -180,6 +185,10 @@ double check_input(const check *k, const tigon_tensor *tensor, int64_t index);
  * later. */
 #define check_call(k, args) check_make_call(k, args, sizeof *(args))
 void check_make_call(check *k, const void *args, size_t bytes);
+/* The same with the workspace that `query` asks for. */
+#define check_call_in_workspace(k, query, args)         \
+  (query((k)->context, args, &(args)->workspace_bytes), \
+   (args)->workspace = check_workspace(k, (args)->workspace_bytes), check_call(k, args))
 
 /* The output must be within
  *   ulps * ulp(expected) + factor * 2^-24 * magnitude[i] + the dtype's smallest denormal

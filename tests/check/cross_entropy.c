@@ -182,8 +182,7 @@ static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
 static call begin(check *k) {
   call c = {.k = k, .o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
   const struct option o = c.o;
-  c.a.logits = o.in_place ? check_inout(k, "logits", k->dtype, 2, k->dims, k->fill)
-                          : check_in(k, "logits", k->dtype, 2, k->dims, k->fill);
+  c.a.logits = check_rows(k, "logits", k->fill, o.in_place);
   const int64_t beyond = o.out_of_range ? 1 : 0;
   c.a.labels = check_indices(k, "labels", o.labels, 1, &c.rows, -beyond, c.cols + beyond);
   c.a.options = (tigon_cross_entropy_options){.label_smoothing = o.smoothing,
@@ -275,9 +274,7 @@ static void bwd(check *k) {
                                        .dlogits = dlogits,
                                        .error = c.a.out.error,
                                        .grad_scale = c.a.grad_scale};
-  tigon_cross_entropy_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_cross_entropy_bwd_workspace, &args);
   check_bound(k, &dlogits, 1, 1, scale);
 }
 

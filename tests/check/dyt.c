@@ -13,17 +13,11 @@ static const struct option {
 enum { OPTIONS = sizeof options / sizeof *options };
 
 static tigon_tensor parameter(check *k, const char *name, int64_t n, bool present) {
-  const tigon_dtype dtype = options[k->option].f32 ? TIGON_F32 : k->dtype;
-  return present ? check_in_vector(k, name, dtype, n, CHECK_UNIFORM) : (tigon_tensor){0};
+  return check_may_vector(k, name, options[k->option].f32 ? TIGON_F32 : k->dtype, n, CHECK_UNIFORM, present);
 }
 static tigon_tensor sum(check *k, const char *name, int64_t n, bool present) {
   const struct option o = options[k->option];
-  const tigon_dtype dtype = o.sums_f32 ? TIGON_F32 : k->dtype;
-  if (!o.sums || !present) return (tigon_tensor){0};
-  return o.accumulate ? check_inout_dense(k, name, dtype, 1, &n, CHECK_UNIFORM) : check_out_vector(k, name, dtype, n);
-}
-static tigon_tensor input(check *k, const char *name, check_fill fill, bool in_place) {
-  return in_place ? check_inout(k, name, k->dtype, 2, k->dims, fill) : check_in(k, name, k->dtype, 2, k->dims, fill);
+  return check_sum_vector(k, name, o.sums_f32 ? TIGON_F32 : k->dtype, n, o.sums && present, o.accumulate);
 }
 
 /* An element in double, and its errors in units of 2^-24. tanh is within 8 of it and the slope within 12 + 2 |u|, for 16-bit
@@ -44,7 +38,7 @@ static element element_of(const check *k, double u) {
 static void fwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
-  const tigon_tensor x = input(k, "x", k->fill, o.in_place > 0), alpha = parameter(k, "alpha", 1, true);
+  const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place > 0), alpha = parameter(k, "alpha", 1, true);
   const tigon_tensor gamma = parameter(k, "gamma", cols, true), beta = parameter(k, "beta", cols, o.beta);
   const tigon_tensor y = o.in_place ? x : check_out(k, "y", k->dtype, 2, k->dims);
   double *size = check_doubles(k, rows * cols);
@@ -59,7 +53,8 @@ static void fwd(check *k) {
 static void bwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
-  const tigon_tensor x = input(k, "x", k->fill, o.in_place == 2), dy = input(k, "dy", CHECK_UNIFORM, o.in_place == 1);
+  const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place == 2),
+                     dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place == 1);
   const tigon_tensor alpha = parameter(k, "alpha", 1, true), gamma = parameter(k, "gamma", cols, true);
   const tigon_tensor dx = o.in_place == 1 ? dy : o.in_place == 2 ? x : check_out(k, "dx", k->dtype, 2, k->dims);
   const tigon_tensor dalpha = sum(k, "dalpha", 1, true), dgamma = sum(k, "dgamma", cols, true),
@@ -89,9 +84,7 @@ static void bwd(check *k) {
                              .dgamma = dgamma,
                              .dbeta = dbeta,
                              .accumulate_dgamma = o.accumulate};
-  tigon_dyt_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_dyt_bwd_workspace, &args);
   check_bound(k, &dx, 1, 1, dx_size);
   if (o.sums) check_bound(k, &dalpha, 1, 1, dalpha_size);
   if (o.sums) check_bound(k, &dgamma, 1, 1, dgamma_size);

@@ -55,9 +55,7 @@ static void bwd(check *k) {
     for (int64_t c = 0; v >= 0 && v < vocab && c < hidden; ++c)
       scale[v * hidden + c] += fabs(check_value(&args.dy, n * hidden + c));
   }
-  tigon_embedding_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_embedding_bwd_workspace, &args);
   check_bound(k, &args.dtable, dtable_dtype == TIGON_F32 ? 0 : 1, 8, scale);
 }
 

@@ -37,8 +37,7 @@ static check_fill fill_of_x(const check *k) {
 static check_fill fill_of_vector(const check *k) { return k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM; }
 
 static tigon_tensor parameter(check *k, const char *name, bool present, bool f32) {
-  if (!present) return (tigon_tensor){0};
-  return check_in_vector(k, name, f32 ? TIGON_F32 : k->dtype, k->dims[1], fill_of_vector(k));
+  return check_may_vector(k, name, f32 ? TIGON_F32 : k->dtype, k->dims[1], fill_of_vector(k), present);
 }
 
 static void fwd(check *k) {
@@ -79,18 +78,14 @@ static void fwd(check *k) {
 
 static tigon_tensor channel_sum(check *k, const char *name, bool present) {
   const struct option o = options[k->option];
-  const tigon_dtype dtype = o.f32_sums ? TIGON_F32 : k->dtype;
-  if (!present) return (tigon_tensor){0};
-  return o.accumulate ? check_inout_dense(k, name, dtype, 1, &k->dims[1], CHECK_UNIFORM)
-                      : check_out_vector(k, name, dtype, k->dims[1]);
+  return check_sum_vector(k, name, o.f32_sums ? TIGON_F32 : k->dtype, k->dims[1], present, o.accumulate);
 }
 
 static void bwd(check *k) {
   const struct option o = options[k->option];
   const int64_t batch = k->dims[0], channels = k->dims[1], run = k->dims[2], groups = k->dims[3];
   const int64_t row = channels / groups * run, statistics[] = {batch, groups};
-  const tigon_tensor w =
-      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, channels, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, channels, CHECK_UNIFORM, o.w);
   const tigon_tensor dw = channel_sum(k, "dw", o.w), db = channel_sum(k, "db", o.b);
   const tigon_tensor x = check_in(k, "x", k->dtype, dimensions(k), k->dims, fill_of_x(k));
   const tigon_tensor dy = o.in_place ? check_inout(k, "dy", k->dtype, dimensions(k), k->dims, CHECK_UNIFORM)
@@ -132,9 +127,7 @@ static void bwd(check *k) {
                                     .db = db,
                                     .groups = groups,
                                     .accumulate_dw = o.accumulate};
-  tigon_group_norm_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_group_norm_bwd_workspace, &args);
   check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, 8, dx_scale);
   if (o.w) check_bound(k, &dw, dw.dtype == TIGON_F32 ? 0 : 1, 8, dw_scale);
   if (o.b) check_bound(k, &db, db.dtype == TIGON_F32 ? 0 : 1, 8, db_scale);

@@ -17,17 +17,15 @@ static check_fill fill_of_x(const check *k) {
 }
 
 static tigon_tensor parameter(check *k, const char *name, bool present, bool f32) {
-  if (!present) return (tigon_tensor){0};
-  return check_in_vector(k, name, f32 ? TIGON_F32 : k->dtype, k->dims[1],
-                         k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM);
+  const check_fill fill = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
+  return check_may_vector(k, name, f32 ? TIGON_F32 : k->dtype, k->dims[1], fill, present);
 }
 
 static void fwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const tigon_tensor w = parameter(k, "w", o.w, o.w_f32), b = parameter(k, "b", o.b, o.b_f32);
-  const tigon_tensor x = o.in_place ? check_inout(k, "x", k->dtype, 2, k->dims, fill_of_x(k))
-                                    : check_in(k, "x", k->dtype, 2, k->dims, fill_of_x(k));
+  const tigon_tensor x = check_rows(k, "x", fill_of_x(k), o.in_place);
   /* Magnitudes: the terms of y and of the mean, each in absolute value; the mean's are differences from it. */
   double *y_scale = check_doubles(k, rows * cols), *mean_scale = check_doubles(k, rows);
   for (int64_t r = 0; k->oracle && r < rows; ++r) {
@@ -61,21 +59,16 @@ static void fwd(check *k) {
 
 static tigon_tensor column_sum(check *k, const char *name, bool present) {
   const struct option o = options[k->option];
-  const tigon_dtype dtype = o.f32_sums ? TIGON_F32 : k->dtype;
-  if (!present) return (tigon_tensor){0};
-  return o.accumulate ? check_inout_dense(k, name, dtype, 1, &k->dims[1], CHECK_UNIFORM)
-                      : check_out_vector(k, name, dtype, k->dims[1]);
+  return check_sum_vector(k, name, o.f32_sums ? TIGON_F32 : k->dtype, k->dims[1], present, o.accumulate);
 }
 
 static void bwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
-  const tigon_tensor w =
-      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM, o.w);
   const tigon_tensor dw = column_sum(k, "dw", o.w), db = column_sum(k, "db", o.b);
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, k->dims, fill_of_x(k));
-  const tigon_tensor dy = o.in_place ? check_inout(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM)
-                                     : check_in(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM);
+  const tigon_tensor dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place);
   const check_fill words = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor mean = check_in_vector(k, "mean", TIGON_F32, rows, o.shifted ? CHECK_SHIFTED : words),
                      rstd = check_in_vector(k, "rstd", TIGON_F32, rows, words);
@@ -114,9 +107,7 @@ static void bwd(check *k) {
                                     .dw = dw,
                                     .db = db,
                                     .accumulate_dw = o.accumulate};
-  tigon_layer_norm_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_layer_norm_bwd_workspace, &args);
   check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, 8, dx_scale);
   if (o.w) check_bound(k, &dw, dw.dtype == TIGON_F32 ? 0 : 1, 8, dw_scale);
   if (o.b) check_bound(k, &db, db.dtype == TIGON_F32 ? 0 : 1, 8, db_scale);

@@ -97,9 +97,7 @@ static void bwd(check *k) {
   for (int64_t i = 0; k->oracle && o.dw && o.accumulate && i < n * depth; ++i) dw_scale[i] += fabs(check_value(&dw, i));
   for (int64_t i = 0; k->oracle && o.db && o.accumulate && i < n; ++i) db_scale[i] += fabs(check_value(&db, i));
   tigon_linear_bwd_args args = {.dy = dy, .x = x, .w = w, .dx = dx, .dw = dw, .db = db, .accumulate_dw = o.accumulate};
-  tigon_linear_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_linear_bwd_workspace, &args);
   if (o.dx) check_bound(k, &dx, output_ulps(k->dtype), sum_factor(n), dx_scale);
   if (o.dw) check_bound(k, &dw, output_ulps(dw_dtype), sum_factor(rows), dw_scale);
   if (o.db) check_bound(k, &db, output_ulps(dw_dtype), sum_factor(rows), db_scale);

@@ -52,11 +52,10 @@ static void fwd(check *k) {
   const int ndim = scale_shape(k, shape, &share);
   const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor none = {0};
-  const tigon_tensor w = o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, vectors) : none;
+  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, vectors, o.w);
   const tigon_tensor scale = check_in(k, "scale", o.scale_f32 ? TIGON_F32 : k->dtype, ndim, shape, vectors);
   const tigon_tensor shift = o.shift ? check_in(k, "shift", k->dtype, ndim, shape, vectors) : none;
-  const tigon_tensor x =
-      o.in_place ? check_inout(k, "x", k->dtype, 2, k->dims, k->fill) : check_in(k, "x", k->dtype, 2, k->dims, k->fill);
+  const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place);
   /* Magnitudes: the product and the shift. llama rounds xhat, which may flip (an ulp is at most 2^-7 or 2^-10 of it, and one
    * and a half allow for rstd's last bits); none rounds mean, rstd and xhat. */
   const double flips = o.casting == TIGON_CASTING_NONE ? 4 : 1.5;
@@ -109,11 +108,10 @@ static void bwd(check *k) {
   const int64_t groups = rows / share;
   const check_fill words = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor none = {0};
-  const tigon_tensor w = o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : none;
+  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM, o.w);
   const tigon_tensor scale = check_in(k, "scale", o.scale_f32 ? TIGON_F32 : k->dtype, ndim, shape, CHECK_UNIFORM);
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, k->dims, k->fill);
-  const tigon_tensor dy = o.in_place ? check_inout(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM)
-                                     : check_in(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM);
+  const tigon_tensor dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place);
   const tigon_tensor rstd = check_in_vector(k, "rstd", TIGON_F32, rows, words);
   const tigon_tensor dx = o.in_place ? dy : check_out(k, "dx", k->dtype, 2, k->dims);
 
@@ -163,9 +161,7 @@ static void bwd(check *k) {
                                             .casting = o.casting,
                                             .accumulate_dw = o.accumulate,
                                             .accumulate_dscale = o.accumulate};
-  tigon_modulated_rms_norm_bwd_workspace(k->context, &args, &args.workspace_bytes);
-  args.workspace = check_workspace(k, args.workspace_bytes);
-  check_call(k, &args);
+  check_call_in_workspace(k, tigon_modulated_rms_norm_bwd_workspace, &args);
   check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, 8, dx_scale);
   if (o.w) check_bound(k, &dw, dw.dtype == TIGON_F32 ? 0 : 1, 1, dw_scale);
   check_bound(k, &dscale, dscale_dtype == TIGON_F32 ? 0 : 1, 1, dscale_scale);

@@ -3,14 +3,10 @@
 
 enum { OPTIONS = 3 };
 
-static tigon_tensor input(check *k, const char *name, check_fill fill, bool in_place) {
-  return in_place ? check_inout(k, name, k->dtype, 2, k->dims, fill) : check_in(k, name, k->dtype, 2, k->dims, fill);
-}
-
 /* Half an ulp of f32; 16-bit products are exact there, so that their one rounding is right. */
 static void fwd(check *k) {
   const bool in_place = k->option > 0;
-  const tigon_tensor x = input(k, "x", k->fill, in_place);
+  const tigon_tensor x = check_rows(k, "x", k->fill, in_place);
   const tigon_tensor y = in_place ? x : check_out(k, "y", k->dtype, 2, k->dims);
   const tigon_relu_squared_fwd_args args = {.x = x, .y = y};
   check_call(k, &args);
@@ -18,8 +14,8 @@ static void fwd(check *k) {
 }
 
 static void bwd(check *k) {
-  const tigon_tensor x = input(k, "x", k->fill, k->option == 1);
-  const tigon_tensor dy = input(k, "dy", CHECK_UNIFORM, k->option == 2);
+  const tigon_tensor x = check_rows(k, "x", k->fill, k->option == 1);
+  const tigon_tensor dy = check_rows(k, "dy", CHECK_UNIFORM, k->option == 2);
   const tigon_tensor dx = k->option == 1 ? x : k->option == 2 ? dy : check_out(k, "dx", k->dtype, 2, k->dims);
   const tigon_relu_squared_bwd_args args = {.dy = dy, .x = x, .dx = dx};
   check_call(k, &args);

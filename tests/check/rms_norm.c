@@ -53,19 +53,16 @@ void check_norm_fwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
-  const tigon_tensor w =
-      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, vectors) : (tigon_tensor){0};
+  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, vectors, o.w);
   const tigon_tensor rstd = check_out_vector(k, "rstd", TIGON_F32, rows);
-  const tigon_tensor x =
-      o.in_place ? check_inout(k, "x", k->dtype, 2, k->dims, k->fill) : check_in(k, "x", k->dtype, 2, k->dims, k->fill);
+  const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place);
   tigon_tensor y = x, s = {0};
   /* llama's xhat times a weight of the dtype is exact in f32: y is the oracle's, unless xhat lies next to a tie. */
   const bool exact = !fused && k->option == 0 && k->dtype != TIGON_F32;
   double *loose = check_doubles(k, rows * cols);
   if (exact && k->oracle) allow_ties(k, &x, &w, loose);
   if (fused) {
-    const tigon_tensor residual = o.in_place ? check_inout(k, "residual", k->dtype, 2, k->dims, CHECK_UNIFORM)
-                                             : check_in(k, "residual", k->dtype, 2, k->dims, CHECK_UNIFORM);
+    const tigon_tensor residual = check_rows(k, "residual", CHECK_UNIFORM, o.in_place);
     s = o.in_place ? residual : check_out(k, "s", k->dtype, 2, k->dims);
     if (!o.in_place) y = check_out(k, "y", k->dtype, 2, k->dims);
     const tigon_fused_add_rms_norm_fwd_args args = {.x = x,
@@ -96,14 +93,12 @@ void check_norm_bwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const tigon_dtype dw_dtype = o.dw_f32 ? TIGON_F32 : k->dtype;
-  const tigon_tensor w =
-      o.w ? check_in_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM, o.w);
   const tigon_tensor dw = !o.w           ? (tigon_tensor){0}
                           : o.accumulate ? check_inout_dense(k, "dw", dw_dtype, 1, &cols, CHECK_UNIFORM)
                                          : check_out_vector(k, "dw", dw_dtype, cols);
   const tigon_tensor x = check_in(k, fused ? "s" : "x", k->dtype, 2, k->dims, k->fill);
-  const tigon_tensor dy = o.in_place ? check_inout(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM)
-                                     : check_in(k, "dy", k->dtype, 2, k->dims, CHECK_UNIFORM);
+  const tigon_tensor dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place);
   const tigon_tensor ds =
       fused && k->option % 2 == 0 ? check_in(k, "ds", k->dtype, 2, k->dims, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor rstd =
@@ -149,9 +144,7 @@ void check_norm_bwd(check *k, bool fused) {
                                               .w_offset = o.w_offset,
                                               .casting = o.casting,
                                               .accumulate_dw = o.accumulate};
-    tigon_fused_add_rms_norm_bwd_workspace(k->context, &args, &args.workspace_bytes);
-    args.workspace = check_workspace(k, args.workspace_bytes);
-    check_call(k, &args);
+    check_call_in_workspace(k, tigon_fused_add_rms_norm_bwd_workspace, &args);
   } else {
     tigon_rms_norm_bwd_args args = {.dy = dy,
                                     .x = x,
@@ -162,9 +155,7 @@ void check_norm_bwd(check *k, bool fused) {
                                     .w_offset = o.w_offset,
                                     .casting = o.casting,
                                     .accumulate_dw = o.accumulate};
-    tigon_rms_norm_bwd_workspace(k->context, &args, &args.workspace_bytes);
-    args.workspace = check_workspace(k, args.workspace_bytes);
-    check_call(k, &args);
+    check_call_in_workspace(k, tigon_rms_norm_bwd_workspace, &args);
   }
   check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, 8, dx_scale);
   if (dw.ndim) check_bound(k, &dw, dw_dtype == TIGON_F32 ? 0 : 1, 1, dw_scale);

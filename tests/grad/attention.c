@@ -90,10 +90,5 @@ static void test_constant_v(void **s) {
   for (int i = 0; i < NK; ++i) assert_true(fabs(t.dk[i]) < 1e-12);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_full),          cmocka_unit_test(test_causal),     cmocka_unit_test(test_window),
-      cmocka_unit_test(test_causal_window), cmocka_unit_test(test_constant_v),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_full), cmocka_unit_test(test_causal), cmocka_unit_test(test_window),
+          cmocka_unit_test(test_causal_window), cmocka_unit_test(test_constant_v))

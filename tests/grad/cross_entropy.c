@@ -193,12 +193,7 @@ static void test_sum_rule(void **s) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plain),   cmocka_unit_test(test_sum_dloss),      cmocka_unit_test(test_none),
-      cmocka_unit_test(test_weight),  cmocka_unit_test(test_smoothing),      cmocka_unit_test(test_z_loss),
-      cmocka_unit_test(test_softcap), cmocka_unit_test(test_temperature),    cmocka_unit_test(test_all),
-      cmocka_unit_test(test_values),  cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_sum_rule),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_plain), cmocka_unit_test(test_sum_dloss), cmocka_unit_test(test_none),
+          cmocka_unit_test(test_weight), cmocka_unit_test(test_smoothing), cmocka_unit_test(test_z_loss),
+          cmocka_unit_test(test_softcap), cmocka_unit_test(test_temperature), cmocka_unit_test(test_all),
+          cmocka_unit_test(test_values), cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_sum_rule))

@@ -6,8 +6,6 @@ typedef struct state {
   double x[N], alpha[1], gamma[COLS], beta[COLS], y[N], dy[N], dx[N], dalpha[1], dgamma[COLS], dbeta[COLS];
 } state;
 
-static tigon_vector vector(double *data) { return (tigon_vector){data, GRAD_F64}; }
-
 static double loss(void *argument) {
   state *t = argument;
   const tigon_dyt_fwd_problem p = {.space = {ROWS, 1, ROWS},
@@ -15,8 +13,8 @@ static double loss(void *argument) {
                                    .dtype = GRAD_F64,
                                    .in = {grad_rows(t->x, COLS)},
                                    .out = grad_rows(t->y, COLS),
-                                   .number = vector(t->alpha),
-                                   .vector = {vector(t->gamma), vector(t->beta)}};
+                                   .number = grad_vector(t->alpha),
+                                   .vector = {grad_vector(t->gamma), grad_vector(t->beta)}};
   tigon_ref_dyt_fwd(NULL, &p);
   return grad_dot(t->y, t->dy, N);
 }
@@ -33,10 +31,10 @@ static void test_gradients(void **s) {
                                    .dtype = GRAD_F64,
                                    .in = {grad_rows(t.dy, COLS), grad_rows(t.x, COLS)},
                                    .out = grad_rows(t.dx, COLS),
-                                   .number = vector(t.alpha),
-                                   .vector = {vector(t.gamma)},
-                                   .dnumber = vector(t.dalpha),
-                                   .dvector = {vector(t.dgamma), vector(t.dbeta)}};
+                                   .number = grad_vector(t.alpha),
+                                   .vector = {grad_vector(t.gamma)},
+                                   .dnumber = grad_vector(t.dalpha),
+                                   .dvector = {grad_vector(t.dgamma), grad_vector(t.dbeta)}};
   tigon_ref_dyt_bwd(NULL, &p);
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
   grad_expect("dalpha", loss, &t, t.alpha, t.dalpha, 1, 1e-6);
@@ -44,7 +42,4 @@ static void test_gradients(void **s) {
   grad_expect("dbeta", loss, &t, t.beta, t.dbeta, COLS, 1e-6);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_gradients))

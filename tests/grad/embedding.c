@@ -65,7 +65,4 @@ static void test_padding(void **s) {
   for (int i = 0; i < TABLE; ++i) assert_true(t.dtable[i] == (i / COLS == 4 ? 0 : without.dtable[i]));
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_padding)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_table), cmocka_unit_test(test_padding))

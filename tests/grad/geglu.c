@@ -62,10 +62,5 @@ static void test_value(void **s) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_tanh),      cmocka_unit_test(test_erf),   cmocka_unit_test(test_tanh_small),
-      cmocka_unit_test(test_erf_small), cmocka_unit_test(test_value),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_tanh), cmocka_unit_test(test_erf), cmocka_unit_test(test_tanh_small),
+          cmocka_unit_test(test_erf_small), cmocka_unit_test(test_value))

@@ -61,4 +61,13 @@ static inline double grad_dot(const double *a, const double *b, int count) {
 /* A dense [rows, cols] tensor of a problem. */
 static inline tigon_rows grad_rows(double *data, int cols) { return (tigon_rows){data, {0, 0, cols}}; }
 
+/* The program of a file's tests. */
+#define GRAD_MAIN(...)                                \
+  int main(void) {                                    \
+    const struct CMUnitTest tests[] = {__VA_ARGS__};  \
+    return cmocka_run_group_tests(tests, NULL, NULL); \
+  }
+
+static inline tigon_vector grad_vector(double *data) { return (tigon_vector){data, GRAD_F64}; }
+
 #endif

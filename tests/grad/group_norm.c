@@ -64,7 +64,4 @@ static void compare(bool affine) {
 static void test_affine(void **s) { (void)s, compare(true); }
 static void test_no_affine(void **s) { (void)s, compare(false); }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_affine), cmocka_unit_test(test_no_affine)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_affine), cmocka_unit_test(test_no_affine))

@@ -59,12 +59,5 @@ static void test_no_bias(void **s) { (void)s, compare(true, false); }
 static void test_no_weight(void **s) { (void)s, compare(false, true); }
 static void test_no_affine(void **s) { (void)s, compare(false, false); }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_affine),
-      cmocka_unit_test(test_no_bias),
-      cmocka_unit_test(test_no_weight),
-      cmocka_unit_test(test_no_affine),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_affine), cmocka_unit_test(test_no_bias), cmocka_unit_test(test_no_weight),
+          cmocka_unit_test(test_no_affine))

@@ -99,7 +99,4 @@ static void test_parts(void **s) {
   for (int i = 0; i < N; ++i) assert_true(rounded.db[i] == (double)i);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients), cmocka_unit_test(test_parts)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_gradients), cmocka_unit_test(test_parts))

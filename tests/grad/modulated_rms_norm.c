@@ -76,10 +76,5 @@ static void test_every_row(void **s) { (void)s, compare(ROWS, true, true, 0); }
 static void test_no_weight(void **s) { (void)s, compare(2, false, true, 0); }
 static void test_no_shift(void **s) { (void)s, compare(2, true, false, 0); }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_scale), cmocka_unit_test(test_batches),  cmocka_unit_test(test_every_row),
-      cmocka_unit_test(test_no_weight), cmocka_unit_test(test_no_shift),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_one_scale), cmocka_unit_test(test_batches), cmocka_unit_test(test_every_row),
+          cmocka_unit_test(test_no_weight), cmocka_unit_test(test_no_shift))

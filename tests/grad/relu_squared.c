@@ -38,7 +38,4 @@ static void test_gradient(void **s) {
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradient)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_gradient))

@@ -70,10 +70,5 @@ static void test_no_affine(void **s) { (void)s, compare(false, false, 0); }
 static void test_fused_add(void **s) { (void)s, compare(true, true, 0); }
 static void test_fused_add_no_affine(void **s) { (void)s, compare(true, false, 0); }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_affine),    cmocka_unit_test(test_gemma_offset),        cmocka_unit_test(test_no_affine),
-      cmocka_unit_test(test_fused_add), cmocka_unit_test(test_fused_add_no_affine),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_affine), cmocka_unit_test(test_gemma_offset), cmocka_unit_test(test_no_affine),
+          cmocka_unit_test(test_fused_add), cmocka_unit_test(test_fused_add_no_affine))

@@ -61,11 +61,4 @@ static void test_partial(void **s) {
   compare(TIGON_ROPE_INTERLEAVED, 2, true);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_half),
-      cmocka_unit_test(test_interleaved),
-      cmocka_unit_test(test_partial),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_half), cmocka_unit_test(test_interleaved), cmocka_unit_test(test_partial))

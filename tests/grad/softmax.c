@@ -72,10 +72,5 @@ static void test_sums(void **s) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plain),  cmocka_unit_test(test_scale), cmocka_unit_test(test_mask),
-      cmocka_unit_test(test_causal), cmocka_unit_test(test_sums),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_plain), cmocka_unit_test(test_scale), cmocka_unit_test(test_mask),
+          cmocka_unit_test(test_causal), cmocka_unit_test(test_sums))

@@ -51,12 +51,5 @@ static void test_factors(void **s) { (void)s, compare(1.702f, -0.5f, 0); }
 static void test_clamp(void **s) { (void)s, compare(1, 1, 1.5f); }
 static void test_all(void **s) { (void)s, compare(0.7f, 2, 2.5f); }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plain),
-      cmocka_unit_test(test_factors),
-      cmocka_unit_test(test_clamp),
-      cmocka_unit_test(test_all),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GRAD_MAIN(cmocka_unit_test(test_plain), cmocka_unit_test(test_factors), cmocka_unit_test(test_clamp),
+          cmocka_unit_test(test_all))

@@ -42,16 +42,6 @@ AICORE piece piece_of(const grouping *g, int64_t c, int64_t cols, int64_t i) {
   return (piece){from > 0 ? from : 0, least(from + g->run, cols)};
 }
 
-/* The scalar pipe takes what vectors made, and the other way round. */
-AICORE void scalar_waits(void) {
-  sync_set(PIPE_V, PIPE_S, 0);
-  sync_wait(PIPE_V, PIPE_S, 0);
-}
-AICORE void vector_waits(void) {
-  sync_set(PIPE_S, PIPE_V, 0);
-  sync_wait(PIPE_S, PIPE_V, 0);
-}
-
 /* d = x op the value of each column's channel, for a chunk that begins at column c; values[0] is that of its first channel, and
  * with runs the scalar pipe has waited for them. `scratch`: a vector of columns. */
 AICORE void channel_op(const grouping *g, row_op op, ub_f32 d, ub_f32 x, ub_f32 values, tile t, int64_t c,

@@ -17,7 +17,7 @@ typedef struct columns_arguments {
   int64_t number_dtype, vector_dtype[2], dtype;
 } columns_arguments;
 
-enum { COLUMNS_WORK = 4, COLUMNS_NUMBER = 16 /* elements of 32 bytes or more */ };
+enum { COLUMNS_WORK = 4 };
 
 /* value[i]: input i in f32; result: where the output is worked out in f32. Backward adds to sum[], which has the vectors' gradients,
  * and by add_to_number() to the number's. */
@@ -56,12 +56,7 @@ AICORE columns_state columns_open(ub_arena *ub, const columns_arguments *a, bool
   s.total = ub_alloc_f32(ub, 8);
   s.part = ub_alloc_f32(ub, 8);
   s.sums_out = (ring){s.total, 0, 2, 1, 0};
-  columns number = columns_of(ub, 4, a->number, a->number_dtype, 0, COLUMNS_NUMBER, s.total, false);
-  in_open(&number.stage);
-  columns_load(&number, 0, 1, COLUMNS_NUMBER);
-  scalar_waits();
-  s.number = s_read_f32(number.values, 0);
-  in_close(&number.stage);
+  read_numbers(ub, 4, a->number, a->number_dtype, 1, &s.number);
   in_open(&s.in);
   out_open(&s.out);
   out_open(&s.sums_out);

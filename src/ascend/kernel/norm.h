@@ -44,6 +44,17 @@ AICORE void columns_load(columns *w, int64_t c, int64_t n, int64_t pitch) {
   in_done(&w->stage);
 }
 
+/* The first `count` elements of `from`, 16 at most, as numbers. Flag `id` is for nothing else. */
+AICORE void read_numbers(ub_arena *ub, int id, gm_ptr from, int64_t dtype, int count, float *to) {
+  enum { ROOM = 16 }; /* 32 bytes or more */
+  columns c = columns_of(ub, id, from, dtype, 0, ROOM, ub_alloc_f32(ub, 0), false);
+  in_open(&c.stage);
+  columns_load(&c, 0, count, ROOM);
+  scalar_waits();
+  for (int i = 0; i < count; ++i) to[i] = s_read_f32(c.values, i);
+  in_close(&c.stage);
+}
+
 /* sums /= cols, and not times 1 / cols, which is rounded. `scratch` has as many words. */
 AICORE void divide_sums(ub_f32 sums, ub_f32 scratch, int64_t cols, int64_t words) {
   v_duplicate_f32(scratch, (float)cols, words);

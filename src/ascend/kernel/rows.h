@@ -185,6 +185,16 @@ AICORE void pair_load(const pair *p, int64_t dtype, const gm_space *s, const gm_
   in_ready(&p->in);
 }
 
+/* The scalar pipe takes what vectors made, and the other way round. */
+AICORE void scalar_waits(void) {
+  sync_set(PIPE_V, PIPE_S, 0);
+  sync_wait(PIPE_V, PIPE_S, 0);
+}
+AICORE void vector_waits(void) {
+  sync_set(PIPE_S, PIPE_V, 0);
+  sync_wait(PIPE_S, PIPE_V, 0);
+}
+
 /* ---- casts; each function from here on leaves the vector pipe in order ---- */
 
 AICORE void widen(int64_t dtype, ub_f32 d, ub_f32 raw, int64_t n) {

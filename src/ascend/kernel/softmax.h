@@ -2,7 +2,7 @@
 #ifndef TIGON_ASCEND_KERNEL_SOFTMAX_H
 #define TIGON_ASCEND_KERNEL_SOFTMAX_H
 
-#include "ascend/kernel/rows.h"
+#include "ascend/kernel/reduce.h"
 
 typedef struct softmax_fwd_arguments {
   walk w;
@@ -14,15 +14,6 @@ typedef struct softmax_fwd_arguments {
   int64_t causal, tokens; /* row r is query r % tokens */
   float scale, unused;
 } softmax_fwd_arguments;
-
-typedef struct softmax_bwd_arguments {
-  walk w;
-  gm_space space;
-  gm_rows dy, y, dx;
-  gm_ptr partials; /* [rows, splits] f32, when parts come apart */
-  int64_t dtype, parts;
-  float scale, unused;
-} softmax_bwd_arguments;
 
 void softmax_fwd(ub_arena *ub, const void *arguments);
 void softmax_bwd(ub_arena *ub, const void *arguments);
