@@ -83,7 +83,8 @@ static void use_memory(const tigon_queue *queue, tigon_sim *sim) {
   for (int i = 0; i < memory->count; ++i) {
     const tigon_extent *t = &memory->of[i];
     const unsigned flags = flags_of(t->field) | (is_shared(t, largest) ? SIM_SHARED : 0);
-    tigon_sim_buffer(sim, t->field->name, (const void *)t->low, (int64_t)(t->high - t->low), flags);
+    const void *start = (const void *)t->low; /* NOLINT(performance-no-int-to-ptr) */
+    tigon_sim_buffer(sim, t->field->name, start, (int64_t)(t->high - t->low), flags);
   }
   const ascend_device *device = ascend_of(queue);
   tigon_sim_buffer(sim, "scratch", device->scratch, 4 * device->scratch_floats, SIM_READS | SIM_WRITES | SIM_SHARED);

@@ -54,10 +54,12 @@ static tigon_status fail_extent(tigon_context *context, const tigon_field *field
               tigon_field_name(context, field, name), dim, is, must->extent, because);
 }
 
-static tigon_status fail_constant(tigon_context *context, const tigon_field *field, int dim, int64_t is, int must) {
+static tigon_status check_constant(tigon_context *context, int must, const tigon_field *field, const tigon_tensor *t,
+                                   int dim) {
   char name[TIGON_NAME];
+  if (t->shape[dim] == must) return TIGON_OK;
   return FAIL("%s: %s.shape[%d] is %" PRId64 ", must be %d", context->checked->name,
-              tigon_field_name(context, field, name), dim, is, must);
+              tigon_field_name(context, field, name), dim, t->shape[dim], must);
 }
 
 static tigon_status fail_ndim(tigon_context *context, const tigon_field *field, const tigon_tensor *t, int must,
@@ -70,11 +72,9 @@ static tigon_status fail_ndim(tigon_context *context, const tigon_field *field, 
               tigon_field_name(context, like->field, other));
 }
 
-/* Dimension `dim` is what `letter` stands for; a digit stands for itself. */
+/* Dimension `dim` is what `letter` stands for. */
 static tigon_status check_letter(tigon_context *context, names *n, char letter, const tigon_field *field,
                                  const tigon_tensor *t, int dim) {
-  if (letter <= '9')
-    return t->shape[dim] == letter - '0' ? TIGON_OK : fail_constant(context, field, dim, t->shape[dim], letter - '0');
   const uint32_t bit = 1u << (letter - 'a');
   named *of = &n->of[letter - 'a'];
   if (!(n->known & bit)) {
@@ -148,7 +148,9 @@ static tigon_status check_shape(tigon_context *context, names *n, const tigon_fi
   for (int i = 0; i < letters; ++i) {
     if (pattern + i == sign) continue;
     const bool behind = sign && pattern + i > sign;
-    TIGON_TRY(check_letter(context, n, pattern[i], field, t, behind ? t->ndim - letters + i : i));
+    const int dim = behind ? t->ndim - letters + i : i, digit = pattern[i] - '0';
+    TIGON_TRY(digit <= 9 ? check_constant(context, digit, field, t, dim)
+                         : check_letter(context, n, pattern[i], field, t, dim));
   }
   if ((letters > 1 || sign) && n->seen < SEEN) n->like[n->seen++] = (like){pattern, t};
   return TIGON_OK;

@@ -113,7 +113,8 @@ TIGON_INLINE void columns_rows(tigon_dtype dtype, const columns_map *m, const co
   double sum = 0;
   int64_t begin, end;
   tigon_range(p->space.rows, j->ranges, range, &begin, &end);
-  for (int k = 0; k < (m->backward ? 1 : 2); ++k) columns_load(j, dtype, first, k, &panel[k]);
+  columns_load(j, dtype, first, 0, &panel[0]);
+  if (!m->backward) columns_load(j, dtype, first, 1, &panel[1]);
   columns_group g = {0};
   for (int k = 0; k < 2 && j->numbers; ++k) {
     g.slab[k] = p->slabs + (2 * range + k) * p->cols;

@@ -45,11 +45,16 @@ TIGON_INLINE void poly_sum(tigon_dtype dtype, const char *x, const char *dy, int
 TIGON_INLINE poly_row poly_factors(const tigon_poly_norm_problem *p, bool backward, int64_t r,
                                    const double sums[POLY_SUMS], double all[POLY_SUMS]) {
   poly_row row = {.b = all_of(weight_of(p->b, 0))};
-  float *stored = p->rstd ? p->rstd + TIGON_POLY * r : NULL;
   for (int i = 0; i < TIGON_POLY; ++i) {
-    const double rstd = backward ? (double)stored[i] : 1 / sqrt(sums[i] / (double)p->cols + (double)p->eps);
+    const int64_t at = TIGON_POLY * r + i;
+    double rstd;
+    if (backward) {
+      rstd = (double)p->rstd[at];
+    } else {
+      rstd = 1 / sqrt(sums[i] / (double)p->cols + (double)p->eps);
+      if (p->rstd) p->rstd[at] = (float)rstd;
+    }
     const double dot = sums[i] * rstd;
-    if (stored && !backward) stored[i] = (float)rstd;
     row.slope[i] = all_of(weight_of(p->w, i) * (backward ? TIGON_POLY - i : 1) * rstd);
     row.back[i] = all_of(dot / (double)p->cols * rstd);
     all[i] += dot;
