@@ -1,6 +1,7 @@
 #include "cuda/poly_norm.h"
 
-#include "cuda/columns.h"
+#include "cuda/column_sum.h"
+
 #include "cuda/kernels.h"
 
 static int64_t lanes_of(const tigon_poly_norm_problem *p) { return 16 / (int64_t)tigon_dtype_size(p->dtype); }
@@ -15,19 +16,25 @@ static poly_walk cut(const tigon_queue *queue, const tigon_poly_norm_problem *p,
   return walk;
 }
 
+#define KERNELS(way)                                                                                               \
+  {                                                                                                                \
+    CUDA_KERNELS(poly_norm, poly_norm_##way##_walked_any), CUDA_KERNELS(poly_norm, poly_norm_##way##_walked_wide), \
+        CUDA_KERNELS(poly_norm, poly_norm_##way##_held_any), CUDA_KERNELS(poly_norm, poly_norm_##way##_held_wide)  \
+  }
 static tigon_status launch(tigon_queue *queue, const tigon_poly_norm_problem *p, bool backward, poly_walk *walk) {
-  static columns_kernels kernels = {
-      CUDA_KERNELS(poly_norm, poly_norm_fwd_wide), CUDA_KERNELS(poly_norm, poly_norm_fwd_any),
-      CUDA_KERNELS(poly_norm, poly_norm_bwd_wide), CUDA_KERNELS(poly_norm, poly_norm_bwd_any)};
+  static cuda_kernel kernels[2][4][3] = {KERNELS(fwd), KERNELS(bwd)};
   const bool wide = p->cols % lanes_of(p) == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
                     cuda_wide_rows(&p->space, &p->dy, p->dtype) && cuda_wide_rows(&p->space, &p->out, p->dtype);
-  cuda_kernel *of = wide ? kernels.fwd_wide : kernels.fwd_any;
-  if (backward) of = wide ? kernels.bwd_wide : kernels.bwd_any;
-  *walk = cut(queue, p, wide ? lanes_of(p) : 1, backward);
+  const int64_t lanes = wide ? lanes_of(p) : 1;
+  *walk = cut(queue, p, lanes, backward);
+  const bool held = cuda_ceil_div(p->cols, lanes) <= (int64_t)walk->team * POLY_PACKS;
   const int block = cuda_block_for(walk->team, POLY_BLOCK);
-  const cuda_shape shape = {
-      .blocks = walk->teams / (block / walk->team), .threads = block, .slabs = p->sums ? walk->teams : 0};
-  return cuda_launch(queue, cuda_by_dtype(of, p->dtype), shape, CUDA_ARGUMENTS((void *)p, walk));
+  const cuda_shape shape = {.blocks = walk->teams / (block / walk->team),
+                            .threads = block,
+                            .held = held ? "held" : "walked",
+                            .slabs = p->sums ? walk->teams : 0};
+  return cuda_launch(queue, cuda_by_dtype(kernels[backward][2 * held + wide], p->dtype), shape,
+                     CUDA_ARGUMENTS((void *)p, walk));
 }
 
 tigon_status tigon_cuda_poly_norm_fwd(tigon_queue *queue, const tigon_poly_norm_problem *p) {

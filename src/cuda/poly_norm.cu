@@ -4,46 +4,47 @@
 #include "cuda/kernel/columns.cuh"
 #include "cuda/kernel/norm.cuh"
 
-/* A thread's packs of a row: POLY_PACKS are in registers, and those of wider rows are read each time. */
-template <class T, int N> struct poly_line {
+/* A thread's packs of a row. HELD: POLY_PACKS are in registers; else they are read each time. */
+template <class T, int N, bool HELD> struct poly_line {
   const T *row;
   const int64_t cols;
   const int first, step;
-  pack<T, N> kept[POLY_PACKS];
+  pack<T, N> kept[HELD ? POLY_PACKS : 1];
 
   __device__ poly_line(const T *data, int64_t columns, const team &t)
       : row(data), cols(columns), first(t.rank * N), step(t.threads * N) {
 #pragma unroll
-    for (int k = 0; k < POLY_PACKS; ++k)
+    for (int k = 0; HELD && k < POLY_PACKS; ++k)
       kept[k] = first + k * step < cols ? load_pack<T, N>(row + first + k * step) : zero_pack<T, N>();
   }
   /* Pack k, whose first column is c. */
-  __device__ void get(int64_t c, int k, float (&v)[N]) const {
-    unpack(k < POLY_PACKS ? kept[k] : load_pack<T, N>(row + c), v);
-  }
+  __device__ void get(int64_t c, int k, float (&v)[N]) const { unpack(HELD ? kept[k] : load_pack<T, N>(row + c), v); }
 };
 
-/* f(c, k) of the packs in registers; returns the first column of the others. */
-template <class T, int N, class F> __device__ inline int64_t poly_kept(const poly_line<T, N> &x, F f) {
+/* f(c, k) of each pack. */
+template <class T, int N, bool HELD, class F> __device__ inline void poly_each(const poly_line<T, N, HELD> &x, F f) {
+  if constexpr (HELD) {
 #pragma unroll
-  for (int k = 0; k < POLY_PACKS; ++k)
-    if (x.first + k * x.step < x.cols) f(x.first + k * x.step, k);
-  return x.first + (int64_t)POLY_PACKS * x.step;
+    for (int k = 0; k < POLY_PACKS; ++k)
+      if (x.first + k * x.step < x.cols) f(x.first + k * x.step, k);
+  } else {
+    for (int64_t c = x.first; c < x.cols; c += x.step) f(c, 0);
+  }
 }
 
 /* A row's sums, in every thread: add(c, k, sums) adds a pack's terms. */
-template <class T, int N, int SUMS, class F>
-__device__ inline void poly_sum(const poly_line<T, N> &x, const team &t, team_space<SUMS> &space, int turn,
+template <class T, int N, bool HELD, int SUMS, class F>
+__device__ inline void poly_sum(const poly_line<T, N, HELD> &x, const team &t, team_space<SUMS> &space, int turn,
                                 float (&sums)[SUMS], F add) {
-  double rest[SUMS] = {0};
-  const int64_t after = poly_kept(x, [&](int64_t c, int k) { add(c, k, sums); });
-  norm_strips(after, x.cols, x.step, rest, [&](int64_t c, float(&part)[SUMS]) { add(c, POLY_PACKS, part); });
+  if constexpr (HELD) {
+    poly_each(x, [&](int64_t c, int k) { add(c, k, sums); });
+  } else {
+    double all[SUMS] = {0};
+    norm_strips(x.first, x.cols, x.step, all, [&](int64_t c, float(&part)[SUMS]) { add(c, 0, part); });
 #pragma unroll
-  for (int i = 0; i < SUMS; ++i) sums[i] += (float)rest[i];
+    for (int i = 0; i < SUMS; ++i) sums[i] = (float)all[i];
+  }
   team_all<op_sum>(t, space, turn, sums);
-}
-template <class T, int N, class F> __device__ inline void poly_each(const poly_line<T, N> &x, F f) {
-  for (int64_t c = poly_kept(x, f); c < x.cols; c += x.step) f(c, POLY_PACKS);
 }
 
 /* Forward y = f_3 x^3 + f_2 x^2 + f_1 x + b, and f_p is a slope; backward dx = sum over p of slope_p * x^(p-1) * (dy - x^p * back_p). */
@@ -59,7 +60,7 @@ struct poly_factors {
 };
 
 /* Row sums are of x^2p forward, of dy * x^p and dy backward. */
-template <class T, int N, bool BACKWARD>
+template <class T, int N, bool BACKWARD, bool HELD>
 __device__ inline void poly_rows(const tigon_poly_norm_problem &p, const poly_walk &walk) {
   constexpr int SUMS = BACKWARD ? POLY_SUMS : TIGON_POLY;
   __shared__ team_space<SUMS> space;
@@ -70,8 +71,8 @@ __device__ inline void poly_rows(const tigon_poly_norm_problem &p, const poly_wa
   load_columns<1>(p.b, 0, b);
   int turn = 0;
   for (int64_t r = first; r < p.space.rows; r += walk.teams, turn ^= 1) {
-    const poly_line<T, N> x(row_of<T>(p.space, p.x, r), p.cols, t);
-    const poly_line<T, N> dy = BACKWARD ? poly_line<T, N>(row_of<T>(p.space, p.dy, r), p.cols, t) : x;
+    const poly_line<T, N, HELD> x(row_of<T>(p.space, p.x, r), p.cols, t);
+    const poly_line<T, N, HELD> dy = BACKWARD ? poly_line<T, N, HELD>(row_of<T>(p.space, p.dy, r), p.cols, t) : x;
     float sums[SUMS] = {0};
     poly_sum(x, t, space, turn, sums, [&](int64_t c, int k, float(&to)[SUMS]) {
       float v[N], u[N];
@@ -114,11 +115,14 @@ __device__ inline void poly_rows(const tigon_poly_norm_problem &p, const poly_wa
   for (int i = 0; i < POLY_SUMS; ++i) ((float *)p.sums)[POLY_SUMS * first + i] = all[i];
 }
 
-#define POLY_KERNEL(name, N, backward)                                                                         \
+#define POLY_KERNEL(name, N, backward, held)                                                                   \
   KERNEL_BY_DTYPE(name, (POLY_THREADS),                                                                        \
                   (const __grid_constant__ tigon_poly_norm_problem p, const __grid_constant__ poly_walk walk), \
-                  poly_rows<T, N, backward>(p, walk))
-POLY_KERNEL(poly_norm_fwd_wide, pack<T>::N, false)
-POLY_KERNEL(poly_norm_fwd_any, 1, false)
-POLY_KERNEL(poly_norm_bwd_wide, pack<T>::N, true)
-POLY_KERNEL(poly_norm_bwd_any, 1, true)
+                  poly_rows<T, N, backward, held>(p, walk))
+#define POLY_KERNELS(way, backward)                                       \
+  POLY_KERNEL(poly_norm_##way##_walked_any, 1, backward, false)           \
+  POLY_KERNEL(poly_norm_##way##_walked_wide, pack<T>::N, backward, false) \
+  POLY_KERNEL(poly_norm_##way##_held_any, 1, backward, true)              \
+  POLY_KERNEL(poly_norm_##way##_held_wide, pack<T>::N, backward, true)
+POLY_KERNELS(fwd, false)
+POLY_KERNELS(bwd, true)
