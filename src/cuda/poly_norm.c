@@ -1,7 +1,6 @@
 #include "cuda/poly_norm.h"
 
 #include "cuda/column_sum.h"
-
 #include "cuda/kernels.h"
 
 static int64_t lanes_of(const tigon_poly_norm_problem *p) { return 16 / (int64_t)tigon_dtype_size(p->dtype); }
