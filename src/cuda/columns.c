@@ -2,17 +2,18 @@
 
 #include "cuda/kernels.h"
 
-/* For rows of packs of `lanes` elements. As many rows at a time as fill the device, but backward, where each of them has a slab,
- * no more than a sixteenth of all. */
+/* For rows of packs of `lanes` elements. A thread has a few rows forward. Backward each team has a slab, so that there are as many teams
+ * as fill the device, and at most one for COLUMNS_SLAB_ROWS rows. */
 static columns_walk cut(const tigon_queue *queue, const tigon_columns_problem *p, int64_t lanes, bool backward) {
   const int64_t items = cuda_ceil_div(p->cols, lanes), cores = cuda_of(queue)->desc.cores;
   columns_walk walk = {.team_bits = 0};
   while (walk.team_bits < COLUMNS_BITS && INT64_C(1) << walk.team_bits < items) ++walk.team_bits;
-  const int64_t teams = COLUMNS_THREADS >> walk.team_bits, most = backward ? p->space.rows / 16 : p->space.rows;
+  const int64_t teams = COLUMNS_THREADS >> walk.team_bits;
   walk.tiles = cuda_ceil_div(items, INT64_C(1) << walk.team_bits);
-  const int64_t fill = cores * (backward ? COLUMNS_BWD_BLOCKS : COLUMNS_FWD_BLOCKS) / walk.tiles;
-  const int64_t blocks = cuda_ceil_div(most, teams);
-  walk.blocks = (int)(blocks < fill ? blocks : fill);
+  const int64_t resident = p->dtype == TIGON_F32 ? COLUMNS_BWD_BLOCKS_F32 : COLUMNS_BWD_BLOCKS;
+  const int64_t most = backward ? cores * resident / walk.tiles : COLUMNS_MOST_BLOCKS;
+  const int64_t blocks = cuda_ceil_div(p->space.rows, teams * (backward ? COLUMNS_SLAB_ROWS : COLUMNS_FWD_ROWS));
+  walk.blocks = (int)(blocks < most ? blocks : most);
   if (walk.blocks < 1) walk.blocks = p->space.rows > 0;
   walk.slabs = walk.blocks * teams;
   return walk;
@@ -26,8 +27,9 @@ static int64_t workspace(const tigon_queue *queue, const tigon_columns_problem *
 
 static int64_t lanes_of(const tigon_columns_problem *p) { return 16 / (int64_t)tigon_dtype_size(p->dtype); }
 static bool is_wide(const tigon_columns_problem *p) {
-  return p->cols % lanes_of(p) == 0 && cuda_wide_rows(&p->space, &p->in[0], p->dtype) &&
-         cuda_wide_rows(&p->space, &p->in[1], p->dtype) && cuda_wide_rows(&p->space, &p->out, p->dtype);
+  return p->space.inner == p->space.rows && p->cols % lanes_of(p) == 0 &&
+         cuda_wide_rows(&p->space, &p->in[0], p->dtype) && cuda_wide_rows(&p->space, &p->in[1], p->dtype) &&
+         cuda_wide_rows(&p->space, &p->out, p->dtype) && cuda_wide(p->vector[0].data) && cuda_wide(p->vector[1].data);
 }
 
 static cuda_shape shape_of(const columns_walk *walk) {

@@ -9,8 +9,12 @@
 enum {
   COLUMNS_BITS = 8,
   COLUMNS_THREADS = 1 << COLUMNS_BITS,
+  COLUMNS_FWD_ROWS = 4,   /* of a thread */
   COLUMNS_FWD_BLOCKS = 4, /* of an SM */
   COLUMNS_BWD_BLOCKS = 2,
+  COLUMNS_BWD_BLOCKS_F32 = 4, /* whose threads have half the columns */
+  COLUMNS_SLAB_ROWS = 16,
+  COLUMNS_MOST_BLOCKS = 65535, /* a grid's second extent */
 };
 
 /* A block has COLUMNS_THREADS >> team_bits rows at a time, and of each a tile of columns; each has a slab in backward. */

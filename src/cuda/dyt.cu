@@ -13,10 +13,10 @@ template <class T> __device__ inline float tanh_of(float u, float &slope) {
     slope = y < -87.0f ? 0.0f : 4.0f * fmaf(less, power, power) * (share * share);
     return copysignf(rest * share, u);
   } else {
-    const float e = exp2_fast(size * -2.88539008f), share = reciprocal_fast(1.0f + e);
-    slope = 4.0f * e * (share * share);
+    const float e = exp2_flushed(size * -2.88539008f), share = reciprocal_fast(fmaf(0.5f, e, 0.5f)), less = e * share;
+    slope = less * share;
     const float near = fmaf(size * size * size, -0.333333333f, size);
-    return copysignf(size < 0.0625f ? near : (1.0f - e) * share, u);
+    return copysignf(size < 0.0625f ? near : 1.0f - less, u);
   }
 }
 

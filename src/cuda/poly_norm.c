@@ -1,6 +1,5 @@
 #include "cuda/poly_norm.h"
 
-#include "cuda/column_sum.h"
 #include "cuda/kernels.h"
 
 static int64_t lanes_of(const tigon_poly_norm_problem *p) { return 16 / (int64_t)tigon_dtype_size(p->dtype); }
@@ -48,16 +47,10 @@ int64_t tigon_cuda_poly_norm_bwd_bytes(tigon_queue *queue, const tigon_poly_norm
 }
 
 tigon_status tigon_cuda_poly_norm_bwd(tigon_queue *queue, const tigon_poly_norm_problem *p) {
+  static cuda_kernel sums = CUDA_KERNEL(poly_norm, poly_norm_sums);
   poly_walk walk;
-  tigon_status status = launch(queue, p, true, &walk);
-  const tigon_vector to[] = {p->dw, p->db};
-  for (int i = 0; i < 2 && status == TIGON_OK; ++i) {
-    const column_sums sums = {.of = {{(const float *)p->sums + i * TIGON_POLY, to[i].data, to[i].dtype}},
-                              .count = walk.teams,
-                              .step = POLY_SUMS,
-                              .cols = i ? 1 : TIGON_POLY,
-                              .accumulate = p->accumulate};
-    if (to[i].data) status = cuda_column_sums(queue, &sums);
-  }
-  return status;
+  const tigon_status status = launch(queue, p, true, &walk);
+  if (status != TIGON_OK || !(p->dw.data || p->db.data)) return status;
+  const cuda_shape shape = {.blocks = 1, .rows = 1, .threads = POLY_THREADS, .awaits = true};
+  return cuda_launch(queue, &sums, shape, CUDA_ARGUMENTS((void *)p, &walk));
 }

@@ -66,14 +66,21 @@ __device__ inline void poly_rows(const tigon_poly_norm_problem &p, const poly_wa
   __shared__ team_space<SUMS> space;
   const team t = team_of(walk.team);
   const int64_t first = (int64_t)blockIdx.x * t.count + t.index;
-  float w[TIGON_POLY], b[1], all[POLY_SUMS] = {0};
-  load_columns<TIGON_POLY>(p.w, 0, w);
-  load_columns<1>(p.b, 0, b);
+  float w[TIGON_POLY], b[1], rstd[TIGON_POLY], all[POLY_SUMS] = {0};
   int turn = 0;
   for (int64_t r = first; r < p.space.rows; r += walk.teams, turn ^= 1) {
     const poly_line<T, N, HELD> x(row_of<T>(p.space, p.x, r), p.cols, t);
     const poly_line<T, N, HELD> dy = BACKWARD ? poly_line<T, N, HELD>(row_of<T>(p.space, p.dy, r), p.cols, t) : x;
-    float sums[SUMS] = {0};
+    float *const stored = p.rstd ? p.rstd + TIGON_POLY * r : nullptr, sums[SUMS] = {0};
+    if (BACKWARD) load_any(stored, 0, TIGON_F32, rstd);
+    if (BACKWARD && HELD && t.threads > WARP && r + walk.teams < p.space.rows) {
+      const T *next_x = row_of<T>(p.space, p.x, r + walk.teams), *next_dy = row_of<T>(p.space, p.dy, r + walk.teams);
+      poly_each(x, [&](int64_t c, int) { prefetch(next_x + c), prefetch(next_dy + c); });
+    }
+    if (r == first) { /* while the row is on its way */
+      load_columns<T, TIGON_POLY>(p.w, 0, w);
+      load_columns<T, 1>(p.b, 0, b);
+    }
     poly_sum(x, t, space, turn, sums, [&](int64_t c, int k, float(&to)[SUMS]) {
       float v[N], u[N];
       x.get(c, k, v);
@@ -89,13 +96,13 @@ __device__ inline void poly_rows(const tigon_poly_norm_problem &p, const poly_wa
     });
     poly_factors f;
     f.b = b[0];
-    float *const stored = p.rstd ? p.rstd + TIGON_POLY * r : nullptr;
 #pragma unroll
     for (int i = 0; i < TIGON_POLY; ++i) {
-      const float rstd = BACKWARD ? stored[i] : norm_rsqrt_mean(sums[i], (float)p.cols, p.eps), dot = sums[i] * rstd;
-      if (!BACKWARD && stored && t.rank == 0) stored[i] = rstd;
-      f.slope[i] = (BACKWARD ? TIGON_POLY - i : 1) * w[i] * rstd;
-      f.back[i] = dot / (float)p.cols * rstd;
+      if (!BACKWARD) rstd[i] = norm_rsqrt_mean(sums[i], (float)p.cols, p.eps);
+      if (!BACKWARD && stored && t.rank == 0) stored[i] = rstd[i];
+      const float dot = sums[i] * rstd[i];
+      f.slope[i] = (BACKWARD ? TIGON_POLY - i : 1) * w[i] * rstd[i];
+      f.back[i] = dot / (float)p.cols * rstd[i];
       all[i] += dot;
     }
     if constexpr (BACKWARD) all[TIGON_POLY] += sums[TIGON_POLY];
@@ -113,6 +120,25 @@ __device__ inline void poly_rows(const tigon_poly_norm_problem &p, const poly_wa
   if (!p.sums || t.rank > 0) return;
 #pragma unroll
   for (int i = 0; i < POLY_SUMS; ++i) ((float *)p.sums)[POLY_SUMS * first + i] = all[i];
+}
+
+/* The gradients of w and b, from all teams' sums. */
+extern "C" __global__ void __launch_bounds__(POLY_THREADS)
+    poly_norm_sums(const __grid_constant__ tigon_poly_norm_problem p, const __grid_constant__ poly_walk walk) {
+  __shared__ team_space<POLY_SUMS> space;
+  float all[POLY_SUMS] = {0};
+  column_sum_await();
+  for (int64_t s = threadIdx.x; s < walk.teams; s += POLY_THREADS)
+#pragma unroll
+    for (int i = 0; i < POLY_SUMS; ++i) all[i] += ((const float *)p.sums)[POLY_SUMS * s + i];
+  team_all<op_sum>(team_of(POLY_THREADS), space, 0, all);
+  if (threadIdx.x > 0) return;
+#pragma unroll
+  for (int i = 0; i < POLY_SUMS; ++i) {
+    const tigon_vector &to = i < TIGON_POLY ? p.dw : p.db;
+    const int at = i % TIGON_POLY;
+    if (to.data) store_any(to.data, at, to.dtype, all[i] + (p.accumulate ? load_any(to.data, at, to.dtype) : 0));
+  }
 }
 
 #define POLY_KERNEL(name, N, backward, held)                                                                   \

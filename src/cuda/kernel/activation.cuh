@@ -15,6 +15,12 @@ __device__ static inline float exp2_fast(float y) {
   asm("ex2.approx.f32 %0, %1;" : "=f"(e) : "f"(y));
   return e;
 }
+/* The same, but 0 where it is less than 2^-126. */
+__device__ static inline float exp2_flushed(float y) {
+  float e;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(y));
+  return e;
+}
 /* 1 / v within 1 ULP, for 2^-126 <= v <= 2^126. */
 __device__ static inline float reciprocal_fast(float v) {
   float r;

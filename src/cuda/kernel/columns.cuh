@@ -19,27 +19,41 @@ template <int N> __device__ inline columns_place columns_place_of(const columns_
                        col < cols};
 }
 
-template <int N> __device__ inline void load_columns(const tigon_vector &v, int64_t col, float (&to)[N]) {
+/* A vector's columns from `col` on, 0 without it: a pack, or any. */
+template <class T, int N> __device__ inline void load_columns(const tigon_vector &v, int64_t col, float (&to)[N]) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) to[j] = v.data ? load_any(v.data, col + j, v.dtype) : 0.0f;
+  for (int j = 0; j < N; ++j) to[j] = 0;
+  if (!v.data) return;
+  if constexpr (N == pack<T>::N)
+    load_vector<T>(v.data, v.dtype, col, to);
+  else
+    load_any(v.data, col, v.dtype, to);
+}
+
+/* Row r, of a tensor whose rows are at one pitch where threads have packs. */
+template <class T, int N>
+__device__ inline T *columns_row(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
+  return N > 1 ? (T *)t.data + r * t.pitch[2] : row_of<T>(space, t, r);
 }
 
 /* y of x, by y = f(x, number, vectors). */
 template <class T, int N, class F>
 __device__ inline void columns_fwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
-  constexpr int ROWS = sizeof(T) == 4 ? 4 : 2; /* on their way at once, by measurement */
+  constexpr int ROWS = COLUMNS_FWD_ROWS;
   const columns_place at = columns_place_of<N>(walk, p.cols);
   if (!at.inside) return;
-  const float number = load_any(p.number.data, 0, p.number.dtype);
-  float first[N], second[N];
-  load_columns<N>(p.vector[0], at.col, first);
-  load_columns<N>(p.vector[1], at.col, second);
+  float number = 0, first[N], second[N];
   for (int64_t r = at.row; r < p.space.rows; r += ROWS * at.step) {
     pack<T, N> in[ROWS];
 #pragma unroll
     for (int k = 0; k < ROWS; ++k)
       if (r + k * at.step < p.space.rows)
-        in[k] = load_pack<T, N>(row_of<T>(p.space, p.in[0], r + k * at.step) + at.col);
+        in[k] = load_pack<T, N>(columns_row<T, N>(p.space, p.in[0], r + k * at.step) + at.col);
+    if (r == at.row) { /* while the rows are on their way */
+      number = load_any(p.number.data, 0, p.number.dtype);
+      load_columns<T, N>(p.vector[0], at.col, first);
+      load_columns<T, N>(p.vector[1], at.col, second);
+    }
 #pragma unroll
     for (int k = 0; k < ROWS; ++k) {
       if (r + k * at.step >= p.space.rows) break;
@@ -47,7 +61,7 @@ __device__ inline void columns_fwd(const tigon_columns_problem &p, const columns
       unpack<T, N>(in[k], x);
 #pragma unroll
       for (int j = 0; j < N; ++j) y[j] = f(x[j], number, first[j], second[j]);
-      store_pack<T, N>(row_of<T>(p.space, p.out, r + k * at.step) + at.col, packed<T, N>(y));
+      store_pack<T, N>(columns_row<T, N>(p.space, p.out, r + k * at.step) + at.col, packed<T, N>(y));
     }
   }
 }
@@ -89,23 +103,23 @@ __device__ static inline void store_word(float sum, float *to) {
 
 template <class T, int N, class F>
 __device__ inline void columns_bwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
-  constexpr int ROWS = 4;
+  constexpr int ROWS = sizeof(T) == 4 ? 2 : 4; /* on their way at once, by measurement */
   const columns_place at = columns_place_of<N>(walk, p.cols);
   const float number = load_any(p.number.data, 0, p.number.dtype);
   float first[N], sums[2][N] = {}, total = 0;
-  if (at.inside) load_columns<N>(p.vector[0], at.col, first);
+  if (at.inside) load_columns<T, N>(p.vector[0], at.col, first);
   for (int64_t r = at.row; at.inside && r < p.space.rows; r += ROWS * at.step) {
     pack<T, N> dy[ROWS], x[ROWS];
 #pragma unroll
     for (int k = 0; k < ROWS; ++k) {
       if (r + k * at.step >= p.space.rows) break;
-      dy[k] = load_pack<T, N>(row_of<T>(p.space, p.in[0], r + k * at.step) + at.col);
-      x[k] = load_pack<T, N>(row_of<T>(p.space, p.in[1], r + k * at.step) + at.col);
+      dy[k] = load_pack<T, N>(columns_row<T, N>(p.space, p.in[0], r + k * at.step) + at.col);
+      x[k] = load_pack<T, N>(columns_row<T, N>(p.space, p.in[1], r + k * at.step) + at.col);
     }
 #pragma unroll
     for (int k = 0; k < ROWS; ++k) {
       if (r + k * at.step >= p.space.rows) break;
-      store_pack<T, N>(row_of<T>(p.space, p.out, r + k * at.step) + at.col,
+      store_pack<T, N>(columns_row<T, N>(p.space, p.out, r + k * at.step) + at.col,
                        columns_chunk<T, N>(dy[k], x[k], number, first, sums, total, f));
     }
   }

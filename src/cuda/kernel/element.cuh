@@ -29,6 +29,19 @@ __device__ static inline float load_any(const void *data, int64_t i, tigon_dtype
          : dtype == TIGON_F16 ? to_f32(((const f16 *)data)[i])
                               : to_f32(((const bf16 *)data)[i]);
 }
+/* N of them, on their way together. */
+template <int N> __device__ inline void load_any(const void *data, int64_t i, tigon_dtype dtype, float (&to)[N]) {
+  const auto load = [&](const auto *from) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) to[j] = to_f32(from[i + j]);
+  };
+  if (dtype == TIGON_F32)
+    load((const float *)data);
+  else if (dtype == TIGON_F16)
+    load((const f16 *)data);
+  else
+    load((const bf16 *)data);
+}
 __device__ static inline void store_any(void *data, int64_t i, tigon_dtype dtype, float v) {
   if (dtype == TIGON_F32)
     ((float *)data)[i] = v;
@@ -119,6 +132,9 @@ template <class T, int N> __device__ inline pack<T, N> packed(const float (&from
         uint4{narrow(from, T()), narrow(from + EACH, T()), narrow(from + 2 * EACH, T()), narrow(from + 3 * EACH, T())}};
   }
 }
+
+/* Into the L2. */
+__device__ static inline void prefetch(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 /* N consecutive elements from i on of a vector in f32 or in dtype T, where both are aligned to 16 bytes. */
 template <class T>
