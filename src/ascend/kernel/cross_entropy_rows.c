@@ -42,11 +42,9 @@ AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
   out_begin(&s->out);
   const ub_f32 out = ring_now(&s->out), g = f32 ? out : s->z;
   if (!is_plain(a)) logits_of(a, g, x, s->first, s->second, s->third, n);
-  spread(blocks, words_of(&s->w, REFERENCE), t.rows);
-  tile_op(ROW_SUB, g, is_plain(a) ? x : g, blocks, t, true);
+  by_rows(ROW_SUB, g, is_plain(a) ? x : g, words_of(&s->w, REFERENCE), blocks, t);
   then_exp(g, g, n);
-  spread(blocks, words_of(&s->w, SCALE), t.rows);
-  tile_op(ROW_MUL, g, g, blocks, t, true);
+  by_rows(ROW_MUL, g, g, words_of(&s->w, SCALE), blocks, t);
   if (a->smoothing != 0) {
     if (a->weight) {
       load_weights(s, t, c);
@@ -54,8 +52,7 @@ AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
     } else {
       then_shift(g, g, -1, n);
     }
-    spread(blocks, words_of(&s->w, SHARE), t.rows);
-    tile_op(ROW_MUL, g, g, blocks, t, true);
+    by_rows(ROW_MUL, g, g, words_of(&s->w, SHARE), blocks, t);
   }
   if (a->softcap > 0) mul_slopes(s, g, raw, t);
   chunk_done(s);

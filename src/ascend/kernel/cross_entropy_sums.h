@@ -73,8 +73,7 @@ AICORE void sum_chunk(state *s, tile t, int64_t c) {
   take_labels(s, x, t, c);
   move_reference(s, t.rows);
   if (!is_plain(a)) logits_of(a, z = s->z, x, s->first, s->second, s->third, n);
-  spread(e, words_of(&s->w, REFERENCE), t.rows);
-  tile_op(ROW_SUB, d, z, e, t, true);
+  by_rows(ROW_SUB, d, z, words_of(&s->w, REFERENCE), e, t);
   then_exp(e, d, n);
   if (a->entropy) {
     v_max_scalar_f32(d, d, exp_low, n); /* 0 * -Inf is 0 here */

@@ -30,8 +30,7 @@ AICORE void keep_finite(ub_f32 center, int64_t words) {
 
 /* d = x - value of each row. */
 AICORE void subtract_rows(ub_f32 d, ub_f32 x, ub_f32 value, ub_f32 work, tile t) {
-  spread(work, value, t.rows);
-  tile_op(ROW_SUB, d, x, work, t, true);
+  by_rows(ROW_SUB, d, x, value, work, t);
 }
 
 /* value = the mean of a row of x. */

@@ -118,11 +118,9 @@ AICORE ub_f32 chunk_of(state *s, tile t, int64_t r, int64_t c) {
   const ub_f32 raw = ub_at_f32(ring_now(&s->in.in), at);
   const ub_f32 x = values_of(dtype, s->xhat, ub_at_f32(raw, s->in.apart), t);
   if (s->a->mean) {
-    spread(s->work, s->mean, t.rows);
-    tile_op(ROW_SUB, s->xhat, x, s->work, t, true);
+    by_rows(ROW_SUB, s->xhat, x, s->mean, s->work, t);
   }
-  spread(s->work, s->rstd, t.rows);
-  tile_op(ROW_MUL, s->xhat, s->a->mean ? s->xhat : x, s->work, t, true);
+  by_rows(ROW_MUL, s->xhat, s->a->mean ? s->xhat : x, s->rstd, s->work, t);
   return values_of(dtype, s->wide, raw, t);
 }
 AICORE void chunk_done(state *s) {
@@ -213,16 +211,13 @@ AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
   const ub_f32 dx = begin_dx(s);
   add_shares(s, dy, dx, t, c);
   const ub_f32 g = f32 ? dx : s->wide;
-  spread(s->work, s->dot.all, t.rows);
-  tile_op(ROW_MUL, s->xhat, s->xhat, s->work, t, true);
+  by_rows(ROW_MUL, s->xhat, s->xhat, s->dot.all, s->work, t);
   if (a->weight) channel_op(&a->groups, ROW_MUL, g, dy, s->w.values, t, c, s->work);
   v_sub_f32(g, a->weight ? g : dy, s->xhat, n);
   if (a->mean) {
-    spread(s->work, s->g.all, t.rows);
-    tile_op(ROW_SUB, g, g, s->work, t, true);
+    by_rows(ROW_SUB, g, g, s->g.all, s->work, t);
   }
-  spread(s->work, s->rstd, t.rows);
-  tile_op(ROW_MUL, g, g, s->work, t, true);
+  by_rows(ROW_MUL, g, g, s->rstd, s->work, t);
   chunk_done(s);
   if (a->ds.data) add_ds(s, g, t, r, c);
   if (!f32) narrow(dtype, dx, g, n);

@@ -272,6 +272,11 @@ AICORE void spread(ub_f32 blocks, ub_f32 values, int64_t rows) {
     v_spread_f32(ub_at_f32(blocks, 64 * i), ub_at_f32(values, 8 * i), (int)least(V_REPEATS, eights - i));
   sync_pipe(PIPE_V);
 }
+/* The same of a tile with the value of each of its rows; `work` has room for a block a row. */
+AICORE void by_rows(row_op op, ub_f32 d, ub_f32 x, ub_f32 values, ub_f32 work, tile t) {
+  spread(work, values, t.rows);
+  tile_op(op, d, x, work, t, true);
+}
 
 /* Columns are folded onto the first 64 in a call for every 64 of them, or half onto half in a call a row: is the first fewer? */
 AICORE bool folds_down_the_rows(tile t) {

@@ -11,8 +11,7 @@ AICORE_KERNEL(softmax_bwd, reduce_arguments) {
         row_sums(reduce_chunk_sum(&s, 0), s.work, s.t);
       }
       while (reduce_next_out(&s)) {
-        spread(s.work, s.sums, s.rows);
-        tile_op(ROW_SUB, s.result, s.value[0], s.work, s.t, true);
+        by_rows(ROW_SUB, s.result, s.value[0], s.sums, s.work, s.t);
         mul(s.result, s.result, s.value[1], s.n);
         mul_scalar(s.result, s.result, a->number, s.n);
       }
