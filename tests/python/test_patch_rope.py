@@ -113,12 +113,15 @@ class TestRope:
         def ignores(q, k, cos, sin, unsqueeze_dim=1):
             return turn(q, k, cos, sin, 1)
 
+        torch.manual_seed(0)
         angle = torch.randn(2, 6, 8).repeat(1, 1, 2)
         module = attention(ignores, 2)
         tigon.patch(module)
         q, k = heads(2, 4, 6, 16), heads(2, 2, 6, 16)
         ours, stock, tigons = both(module, q, k, angle.cos(), angle.sin())
-        assert all(map(torch.allclose, ours, stock))
+        for x, mine, theirs in zip((q, k), ours, stock):
+            # Two products and their sum: each side is within 2 eps of the largest element, as |cos|, |sin| <= 1.
+            assert (mine - theirs).abs().max() <= 4 * torch.finfo(x.dtype).eps * x.abs().max()
         module = attention(turn)
         tigon.patch(module)
         with pytest.raises(RuntimeError, match="must match the size"):

@@ -18,14 +18,8 @@ from tigon._library import in_c, library
 
 LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
 _IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
-_KINDS = {  # DLPack's code and bits
-    torch.float32: (2, 32),
-    torch.float16: (2, 16),
-    torch.bfloat16: (4, 16),
-    torch.int32: (0, 32),
-    torch.int64: (0, 64),
-    torch.uint8: (1, 8),
-}
+# DLPack's codes.
+_CODES = {torch.float32: 2, torch.float16: 2, torch.bfloat16: 4, torch.int32: 0, torch.int64: 0, torch.uint8: 1}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -93,9 +87,9 @@ def maker(t, exchange, otherwise, arguments):
     """A function, its arguments and what it keeps, for a tensor like `t` on the pool's memory. None where the pool is
     not for it. `otherwise(*arguments)` makes it where the pool has no room."""
     size = t.untyped_storage().nbytes()
-    if not LARGE <= size <= limit or t.dtype not in _KINDS or t.dim() > MAX_DIMS:
+    if not LARGE <= size <= limit or t.dtype not in _CODES or t.dim() > MAX_DIMS:
         return None
-    tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), *_KINDS[t.dtype])
+    tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), _CODES[t.dtype], 8 * t.itemsize)
     tensor.shape[: t.dim()], tensor.strides[: t.dim()] = t.shape, t.stride()
     return in_c("tigon_python_tensor", tensor), (), tensor
 
