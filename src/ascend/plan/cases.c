@@ -10,10 +10,6 @@
 
 typedef enum stream_set { STREAMS_ALL, STREAMS_CACHED, STREAMS_FLOWING } stream_set;
 
-static int64_t aligned(const plan_problem *p, int64_t count, int64_t bytes) {
-  return plan_round_up(plan_mul(count, bytes), p->device->onchip_alignment);
-}
-
 /* One row of `cols` columns of the streams that case D keeps (they move more than once), of the others, or of all. */
 static int64_t stream_bytes(const plan_problem *p, int64_t cols, stream_set set) {
   const tigon_footprint *f = p->footprint;
@@ -22,7 +18,7 @@ static int64_t stream_bytes(const plan_problem *p, int64_t cols, stream_set set)
     const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
     const bool cached = stream->passes > 1;
     if (set == STREAMS_ALL || cached == (set == STREAMS_CACHED)) {
-      bytes = plan_add(bytes, aligned(p, cols, stream->element_bytes));
+      bytes = plan_add(bytes, plan_aligned(p, cols, stream->element_bytes));
     }
   }
   return bytes;
@@ -41,7 +37,7 @@ static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const tigon_footprint *f = p->footprint;
   const int64_t block = p->device->onchip_alignment;
   const int64_t words = f->row_scalars_in + f->row_scalars_out, eights = plan_round_up(rows, 8);
-  const int64_t array = aligned(p, eights, 4);
+  const int64_t array = plan_aligned(p, eights, 4);
   const bool apart = p->groups > 1 && rows > 1;
   const int64_t word =
       plan_add(plan_mul(apart ? plan_mul(eights, block) : array, p->device->buffers), apart ? array : 0);
@@ -105,11 +101,24 @@ static int64_t balanced_chunk(int64_t cols, int64_t widest, int64_t least, int64
 
 /* ---- what cases share ---- */
 
-static void set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits) {
+static plan_refusal fit(const plan_problem *p, const tigon_plan *plan) {
+  return plan->onchip_bytes <= p->device->onchip_bytes ? PLAN_FITS : PLAN_TOO_LARGE;
+}
+
+void tigon_plan_set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits) {
   plan->row_tasks = row_tasks;
   plan->splits = splits;
   plan->tasks = plan_mul(row_tasks, splits);
   plan->grid = plan_min(plan->tasks, programs);
+}
+
+/* `range` columns in chunks, at least `least`, beside `kept` bytes. */
+static plan_refusal set_chunks(const plan_problem *p, tigon_plan *plan, int64_t range, int64_t widest, int64_t least,
+                               int64_t kept, stream_set set, bool sums) {
+  plan->cols_per_tile = balanced_chunk(range, widest, least, plan->col_unit);
+  plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
+  plan->onchip_bytes = plan_add(kept, chunk_bytes(p, plan->cols_per_tile, set, sums));
+  return fit(p, plan);
 }
 
 /* Slabs first, then parts of number sums, then the partials of each row and split. */
@@ -126,10 +135,6 @@ static void set_workspace(const plan_problem *p, tigon_plan *plan) {
     const int64_t words = plan_mul(plan_mul(plan->rows, plan->splits), f->partials);
     plan->workspace_bytes = plan_add(plan->workspace_bytes, plan_round_up(plan_mul(words, 4), 64));
   }
-}
-
-static plan_refusal fit(const plan_problem *p, const tigon_plan *plan) {
-  return plan->onchip_bytes <= p->device->onchip_bytes ? PLAN_FITS : PLAN_TOO_LARGE;
 }
 
 /* Ranges of rows for `programs` programs that loop; with accumulators a range stays within a group. */
@@ -154,11 +159,8 @@ static plan_refusal build_a(const plan_problem *p, int64_t programs, tigon_plan 
   const int64_t range = plan_min(plan->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
   const plan_load load = tigon_plan_load(p, (double)range, splits, p->moved_min, p->device->transfer_bytes);
   const int64_t tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
-  plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
-  plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
-  set_tasks(plan, programs, 1, splits);
-  plan->onchip_bytes = chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, false);
-  return fit(p, plan);
+  tigon_plan_set_tasks(plan, programs, 1, splits);
+  return set_chunks(p, plan, range, widest, tiles, 0, STREAMS_ALL, false);
 }
 
 /* The most whole rows in a tile, `most` at most; one row is known to fit. */
@@ -177,7 +179,7 @@ static plan_refusal build_b(const plan_problem *p, int64_t programs, tigon_plan 
   if (p->rows < 2) return PLAN_ONE_ROW;
   plan->onchip_bytes = row_tile_bytes(p, 2);
   if (plan->onchip_bytes > p->device->onchip_bytes) return PLAN_TOO_LARGE;
-  set_tasks(plan, programs, row_ranges(p, programs), 1);
+  tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
   const int64_t range = plan_ceil_div(p->rows, plan->row_tasks);
   if (range < 2 && !p->forced) return PLAN_ONE_ROW; /* that is case C with more bytes */
   const int64_t fitting = rows_that_fit(p, plan_max(2, range));
@@ -192,7 +194,7 @@ static plan_refusal build_b(const plan_problem *p, int64_t programs, tigon_plan 
 /* C: a tile is a row. */
 static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   plan->onchip_bytes = row_tile_bytes(p, 1);
-  set_tasks(plan, programs, row_ranges(p, programs), 1);
+  tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
   return fit(p, plan);
 }
 
@@ -213,11 +215,8 @@ static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan 
       plan->onchip_bytes = plan_add(kept, chunk_bytes(p, p->chip_unit, STREAMS_FLOWING, false));
       continue;
     }
-    plan->cols_per_tile = balanced_chunk(p->cols, widest, 1, plan->col_unit);
-    plan->col_tiles = plan_ceil_div(p->cols, plan->cols_per_tile);
-    plan->onchip_bytes = plan_add(kept, chunk_bytes(p, plan->cols_per_tile, STREAMS_FLOWING, false));
-    set_tasks(plan, programs, row_ranges(p, programs), 1);
-    return fit(p, plan);
+    tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
+    return set_chunks(p, plan, p->cols, widest, 1, kept, STREAMS_FLOWING, false);
   }
   return PLAN_TOO_LARGE;
 }
@@ -225,7 +224,7 @@ static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan 
 /* Cases E and F: a row's scalars, and what the splits of it hand over, of as many as there are cores. */
 static int64_t handed_over_bytes(const plan_problem *p) {
   return plan_add(scalar_bytes(p, 1, 2),
-                  plan_mul(p->footprint->partials, aligned(p, plan_max(2, p->device->cores), 4)));
+                  plan_mul(p->footprint->partials, plan_aligned(p, plan_max(2, p->device->cores), 4)));
 }
 
 static plan_refusal build_chunked(const plan_problem *p, tigon_plan *plan, int64_t *widest) {
@@ -244,11 +243,8 @@ static plan_refusal build_e(const plan_problem *p, int64_t programs, tigon_plan 
   int64_t widest;
   const plan_refusal refusal = build_chunked(p, plan, &widest);
   if (refusal != PLAN_FITS) return refusal;
-  plan->cols_per_tile = balanced_chunk(p->cols, widest, 1, plan->col_unit);
-  plan->col_tiles = plan_ceil_div(p->cols, plan->cols_per_tile);
-  plan->onchip_bytes = plan_add(handed_over_bytes(p), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
-  set_tasks(plan, programs, row_ranges(p, programs), 1);
-  return fit(p, plan);
+  tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
+  return set_chunks(p, plan, p->cols, widest, 1, handed_over_bytes(p), STREAMS_ALL, true);
 }
 
 /* F: ranges of rows times ranges of columns. With fewer rows than cores a range is one row. */
@@ -267,11 +263,8 @@ static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan 
         tigon_plan_load(p, (double)range, ranges * splits, plan->bytes_moved, p->device->transfer_bytes);
     tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
   }
-  plan->cols_per_tile = balanced_chunk(range, widest, tiles, plan->col_unit);
-  plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
-  plan->onchip_bytes = plan_add(handed_over_bytes(p), chunk_bytes(p, plan->cols_per_tile, STREAMS_ALL, true));
-  set_tasks(plan, programs, ranges, splits);
-  return fit(p, plan);
+  tigon_plan_set_tasks(plan, programs, ranges, splits);
+  return set_chunks(p, plan, range, widest, tiles, handed_over_bytes(p), STREAMS_ALL, true);
 }
 
 bool tigon_plan_full_tiles(const plan_problem *p, const tigon_plan *plan) {
@@ -282,19 +275,8 @@ bool tigon_plan_full_tiles(const plan_problem *p, const tigon_plan *plan) {
 }
 
 plan_refusal tigon_plan_build(const plan_problem *p, tigon_plan_case plan_case, int64_t programs, tigon_plan *plan) {
-  *plan = (tigon_plan){.chosen = plan_case,
-                       .cut = plan_case,
-                       .rows = p->rows,
-                       .cols = p->cols,
-                       .groups = p->groups,
-                       .rows_per_tile = 1,
-                       .cols_per_tile = p->cols,
-                       .col_tiles = 1,
-                       .col_unit = p->fast_unit,
-                       .buffers = p->device->buffers,
-                       .passes = 1,
-                       .bytes_moved = p->moved_min,
-                       .bytes_min = p->moved_min};
+  *plan = plan_begin(p);
+  plan->chosen = plan->cut = plan_case;
   plan_refusal refusal = PLAN_NOT_FLAT;
   switch (plan_case) {
     case TIGON_CASE_A: refusal = build_a(p, programs, plan); break;

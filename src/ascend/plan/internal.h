@@ -46,6 +46,9 @@ plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t 
  * Never outside [least, most]. */
 int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64_t least, int64_t most);
 
+/* `row_tasks` times `splits` tasks on up to `programs` programs. */
+void tigon_plan_set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits);
+
 /* Do all vectors of all tiles have all their lanes? */
 bool tigon_plan_full_tiles(const plan_problem *problem, const tigon_plan *plan);
 
@@ -73,5 +76,25 @@ static inline int64_t plan_round_up(int64_t a, int64_t unit) { return plan_mul(p
 static inline int64_t plan_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static inline int64_t plan_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* On-chip bytes of `count` elements that end on the alignment. */
+static inline int64_t plan_aligned(const plan_problem *p, int64_t count, int64_t bytes) {
+  return plan_round_up(plan_mul(count, bytes), p->device->onchip_alignment);
+}
+
+/* A plan of one tile a row, which nothing has cut yet. */
+static inline tigon_plan plan_begin(const plan_problem *p) {
+  return (tigon_plan){.rows = p->rows,
+                      .cols = p->cols,
+                      .groups = p->groups,
+                      .rows_per_tile = 1,
+                      .cols_per_tile = p->cols,
+                      .col_tiles = 1,
+                      .col_unit = p->fast_unit,
+                      .buffers = p->device->buffers,
+                      .passes = 1,
+                      .bytes_moved = p->moved_min,
+                      .bytes_min = p->moved_min};
+}
 
 #endif

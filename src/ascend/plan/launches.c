@@ -4,15 +4,8 @@
 
 #include "ascend/plan/internal.h"
 
-static int64_t padded(const plan_problem *p, int64_t cols, int64_t bytes) {
-  return plan_round_up(plan_mul(cols, bytes), p->device->onchip_alignment);
-}
-
 static void set_launch(const plan_problem *p, tigon_plan *plan, int64_t row_tasks, int64_t splits) {
-  plan->row_tasks = row_tasks;
-  plan->splits = splits;
-  plan->tasks = row_tasks * splits;
-  plan->grid = plan_min(plan->tasks, plan_min(p->device->cores, p->device->grid_limit));
+  tigon_plan_set_tasks(plan, plan_min(p->device->cores, p->device->grid_limit), row_tasks, splits);
   plan->full_tiles = tigon_plan_full_tiles(p, plan);
   if (p->rows > 0) tigon_plan_predict(p, plan);
 }
@@ -28,8 +21,8 @@ typedef struct heads_tile {
 static int64_t heads_bytes(const plan_problem *p, int64_t head_dim, int64_t pairs, heads_tile t) {
   enum { IDS = 16 * 8 };
   const int64_t size = p->narrowest, table = p->footprint->row_table_bytes, line = p->device->onchip_alignment;
-  const int64_t pitch = padded(p, head_dim, size) / size, table_pitch = padded(p, pairs, table) / table;
-  const int64_t turned = padded(p, 2 * pairs, 4);
+  const int64_t pitch = plan_aligned(p, head_dim, size) / size, table_pitch = plan_aligned(p, pairs, table) / table;
+  const int64_t turned = plan_aligned(p, 2 * pairs, 4);
   const int64_t head = plan_mul(pitch, 2 * size + (size == 4 ? 4 : 8));
   const int64_t token = plan_add(plan_mul(table_pitch, 4 * table + (table == 4 ? 0 : 4)), 2 * turned);
   return plan_add(plan_mul(t.tokens, plan_add(plan_mul(t.heads, head), token)), 3 * turned + IDS + line);
@@ -133,14 +126,7 @@ static tigon_status plan_table(const plan_problem *p, tigon_plan *plan) {
 }
 
 tigon_status tigon_plan_launch(const plan_problem *p, const tigon_plan_request *request, tigon_plan *plan) {
-  *plan = (tigon_plan){.rows = p->rows,
-                       .cols = p->cols,
-                       .groups = 1,
-                       .rows_per_tile = 1,
-                       .buffers = p->device->buffers,
-                       .passes = 1,
-                       .bytes_moved = p->moved_min,
-                       .bytes_min = p->moved_min};
+  *plan = plan_begin(p);
   switch (p->footprint->walk) {
     case TIGON_WALK_HEADS: return plan_heads(p, request, plan);
     case TIGON_WALK_LINE: return plan_line(p, plan);

@@ -202,22 +202,16 @@ static void say_why_not(const plan_problem *problem, tigon_plan_case plan_case, 
 
 /* ---- the choice ---- */
 
-/* Of the best plan that reads rows once, and of the best one that reads them again. */
-typedef struct finding {
-  bool found;
-  tigon_plan plan;
-} finding;
-
-static void keep(finding *best, const tigon_plan *trial) {
-  if (!best->found || trial->predicted_us < best->plan.predicted_us) best->plan = *trial;
-  best->found = true;
+/* A plan that was found has tasks. */
+static void keep(tigon_plan *best, const tigon_plan *trial) {
+  if (best->tasks == 0 || trial->predicted_us < best->predicted_us) *best = *trial;
 }
 
 static tigon_status choose(const plan_problem *problem, unsigned allowed, tigon_plan *plan) {
   int64_t counts[TIGON_BANDWIDTH_POINTS + 1];
   const int count = program_counts(problem->device, counts);
   tigon_plan trial;
-  finding once = {0}, again = {0};
+  tigon_plan once = {0}, again = {0}; /* the best that reads rows once; that reads them again */
   tigon_plan_case nearest = TIGON_CASE_AUTO;
   plan_refusal why_not = PLAN_FITS;
   int64_t need = INT64_MAX;
@@ -239,20 +233,19 @@ static tigon_status choose(const plan_problem *problem, unsigned allowed, tigon_
       }
     }
   }
-  const bool found = once.found || again.found;
-  /* A row that fits is read once, even where the model favours two passes: the reads are sure, its other costs are estimates. */
-  if (found) *plan = once.found ? once.plan : again.plan;
-  if (!found) {
+  if (once.tasks == 0 && again.tasks == 0) {
     say_why_not(problem, nearest, why_not, need, plan);
     return plan->status;
   }
+  /* A row that fits is read once, even where the model favours two passes: the reads are sure, its other costs are estimates. */
+  *plan = once.tasks > 0 ? once : again;
   if (plan->workspace_bytes == INT64_MAX) {
     *plan = (tigon_plan){.rows = problem->rows, .cols = problem->cols};
     return REFUSE(plan, TIGON_ERROR_INVALID, "the workspace of %lld x %lld is beyond 2^63 bytes",
                   (long long)problem->rows, (long long)problem->cols);
   }
   say_why(problem, plan);
-  if (once.found && again.found && again.plan.predicted_us < plan->predicted_us) say_other(plan, &again.plan);
+  if (again.tasks > 0 && again.predicted_us < plan->predicted_us) say_other(plan, &again);
   if (problem->grouped) plan->chosen = TIGON_CASE_G;
   return plan->status = TIGON_OK;
 }
