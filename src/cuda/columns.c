@@ -10,11 +10,9 @@ static columns_walk cut(const tigon_queue *queue, const tigon_columns_problem *p
   while (walk.team_bits < COLUMNS_BITS && INT64_C(1) << walk.team_bits < items) ++walk.team_bits;
   const int64_t teams = COLUMNS_THREADS >> walk.team_bits;
   walk.tiles = cuda_ceil_div(items, INT64_C(1) << walk.team_bits);
-  const int64_t resident = p->dtype == TIGON_F32 ? COLUMNS_BWD_BLOCKS_F32 : COLUMNS_BWD_BLOCKS;
-  const int64_t most = backward ? cores * resident / walk.tiles : COLUMNS_MOST_BLOCKS;
-  const int64_t blocks = cuda_ceil_div(p->space.rows, teams * (backward ? COLUMNS_SLAB_ROWS : COLUMNS_FWD_ROWS));
-  walk.blocks = (int)(blocks < most ? blocks : most);
-  if (walk.blocks < 1) walk.blocks = p->space.rows > 0;
+  walk.blocks = cuda_ceil_div(p->space.rows, teams * (backward ? COLUMNS_SLAB_ROWS : COLUMNS_FWD_ROWS));
+  const int64_t resident = cores * (p->dtype == TIGON_F32 ? COLUMNS_BWD_BLOCKS_F32 : COLUMNS_BWD_BLOCKS);
+  if (backward && walk.blocks > resident / walk.tiles) walk.blocks = resident > walk.tiles ? resident / walk.tiles : 1;
   walk.slabs = walk.blocks * teams;
   return walk;
 }
@@ -33,7 +31,7 @@ static bool is_wide(const tigon_columns_problem *p) {
 }
 
 static cuda_shape shape_of(const columns_walk *walk) {
-  return (cuda_shape){.blocks = walk->tiles, .rows = walk->blocks, .threads = COLUMNS_THREADS};
+  return (cuda_shape){.blocks = walk->blocks ? walk->tiles : 0, .rows = walk->blocks, .threads = COLUMNS_THREADS};
 }
 
 tigon_status cuda_columns_fwd(tigon_queue *queue, const tigon_columns_problem *p, columns_kernels *kernels) {

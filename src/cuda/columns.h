@@ -9,20 +9,19 @@
 enum {
   COLUMNS_BITS = 8,
   COLUMNS_THREADS = 1 << COLUMNS_BITS,
-  COLUMNS_FWD_ROWS = 4,   /* of a thread */
-  COLUMNS_FWD_BLOCKS = 4, /* of an SM */
+  COLUMNS_FWD_ROWS = 2,   /* of a thread */
+  COLUMNS_FWD_BLOCKS = 6, /* of an SM */
   COLUMNS_BWD_BLOCKS = 2,
-  COLUMNS_BWD_BLOCKS_F32 = 4, /* whose threads have half the columns */
-  COLUMNS_SLAB_ROWS = 16,
-  COLUMNS_MOST_BLOCKS = 65535, /* a grid's second extent */
+  COLUMNS_BWD_BLOCKS_F32 = 3, /* whose threads have half the columns */
+  COLUMNS_SLAB_ROWS = 4,      /* at least */
 };
 
 /* A block has COLUMNS_THREADS >> team_bits rows at a time, and of each a tile of columns; each has a slab in backward. */
 typedef struct columns_walk {
-  int team_bits, blocks; /* side by side, down the rows */
-  int64_t tiles;         /* of columns */
-  int64_t slabs;
-  float *words; /* [blocks, tiles]: a block's sum of the number's gradient; NULL: no sums are wanted */
+  int team_bits;
+  int64_t blocks, tiles; /* down the rows, of columns */
+  int64_t slabs;         /* backward, rows of all blocks at a time: each adds up in one */
+  float *words;          /* [blocks, tiles]: a block's sum of the number's gradient; NULL: no sums are wanted */
 } columns_walk;
 
 #ifndef __CUDACC__

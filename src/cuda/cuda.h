@@ -62,7 +62,7 @@ static inline cuda_kernel *cuda_by_dtype(cuda_kernel kernels[3], tigon_dtype dty
 
 typedef struct cuda_shape {
   int64_t blocks;
-  int rows;         /* of blocks, the grid's second extent; 0 is 1 */
+  int64_t rows;     /* of blocks, the grid's second extent, or beyond its limit the second and third; 0 is 1 */
   int threads;      /* a block */
   int shared_bytes; /* dynamic */
   int cluster;      /* blocks of a cluster, 0 or 1: none */

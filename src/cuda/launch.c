@@ -65,6 +65,7 @@ static void record(const tigon_queue *queue, const cuda_kernel *kernel, const cu
 }
 
 tigon_status cuda_launch(tigon_queue *queue, cuda_kernel *kernel, cuda_shape shape, void **arguments) {
+  enum { MOST_ROWS = 65535 };
   if (shape.blocks <= 0) return TIGON_OK;
   if (queue->record) return record(queue, kernel, &shape), TIGON_OK;
   cu_launch_attribute attributes[2];
@@ -74,7 +75,8 @@ tigon_status cuda_launch(tigon_queue *queue, cuda_kernel *kernel, cuda_shape sha
         (cu_launch_attribute){.id = CU_LAUNCH_CLUSTER, .value = {(unsigned)shape.cluster, 1, 1}};
   if (shape.awaits && cuda_of(queue)->sm >= 90)
     attributes[attribute_count++] = (cu_launch_attribute){.id = CU_LAUNCH_OVERLAPS, .value = {1}};
-  const cu_launch launch = {.grid = {(unsigned)shape.blocks, shape.rows ? (unsigned)shape.rows : 1, 1},
+  const int64_t rows = shape.rows ? shape.rows : 1, layers = cuda_ceil_div(rows, MOST_ROWS);
+  const cu_launch launch = {.grid = {(unsigned)shape.blocks, (unsigned)cuda_ceil_div(rows, layers), (unsigned)layers},
                             .block = {(unsigned)shape.threads, 1, 1},
                             .shared_bytes = (unsigned)shape.shared_bytes,
                             .stream = queue->stream,

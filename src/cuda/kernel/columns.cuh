@@ -15,8 +15,8 @@ struct columns_place {
 template <int N> __device__ inline columns_place columns_place_of(const columns_walk &walk, int64_t cols) {
   const int rank = (int)threadIdx.x & ((1 << walk.team_bits) - 1), teams = COLUMNS_THREADS >> walk.team_bits;
   const int64_t col = (((int64_t)blockIdx.x << walk.team_bits) + rank) * N;
-  return columns_place{(int64_t)blockIdx.y * teams + (threadIdx.x >> walk.team_bits), (int64_t)gridDim.y * teams, col,
-                       col < cols};
+  const int64_t block = (int64_t)blockIdx.z * gridDim.y + blockIdx.y;
+  return columns_place{block * teams + (threadIdx.x >> walk.team_bits), walk.slabs, col, col < cols};
 }
 
 /* A vector's columns from `col` on, 0 without it: a pack, or any. */
@@ -30,39 +30,55 @@ template <class T, int N> __device__ inline void load_columns(const tigon_vector
     load_any(v.data, col, v.dtype, to);
 }
 
-/* Row r, of a tensor whose rows are at one pitch where threads have packs. */
-template <class T, int N>
-__device__ inline T *columns_row(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
-  return N > 1 ? (T *)t.data + r * t.pitch[2] : row_of<T>(space, t, r);
-}
+/* A thread's elements of one row after the other, the last one again and again. Where it has packs, rows are at one pitch: an address is
+ * enough. */
+template <class T, int N> struct columns_cursor {
+  T *at;
+  const int64_t apart;
+  __device__ columns_cursor(const tigon_row_space &, const tigon_rows &t, const columns_place &place)
+      : at((T *)t.data + place.row * t.pitch[2] + place.col), apart(place.step * t.pitch[2]) {}
+  __device__ T *next(bool more) {
+    T *now = at;
+    at += more ? apart : 0;
+    return now;
+  }
+};
+template <class T> struct columns_cursor<T, 1> {
+  const tigon_row_space &space;
+  const tigon_rows &rows;
+  columns_place place;
+  __device__ columns_cursor(const tigon_row_space &s, const tigon_rows &t, const columns_place &first)
+      : space(s), rows(t), place(first) {}
+  __device__ T *next(bool more) {
+    T *row = row_of<T>(space, rows, place.row);
+    place.row += more ? place.step : 0;
+    return row + place.col;
+  }
+};
 
-/* y of x, by y = f(x, number, vectors). */
+/* y of x, by y = f(x, number, vectors). A row that is not there is the last one again: no branch, and the same result. */
 template <class T, int N, class F>
 __device__ inline void columns_fwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
   constexpr int ROWS = COLUMNS_FWD_ROWS;
-  const columns_place at = columns_place_of<N>(walk, p.cols);
-  if (!at.inside) return;
-  float number = 0, first[N], second[N];
-  for (int64_t r = at.row; r < p.space.rows; r += ROWS * at.step) {
-    pack<T, N> in[ROWS];
+  columns_place at = columns_place_of<N>(walk, p.cols);
+  at.row *= ROWS, at.step = 1;
+  const int64_t left = p.space.rows - at.row;
+  if (!at.inside || left <= 0) return;
+  columns_cursor<T, N> of_x(p.space, p.in[0], at), of_y(p.space, p.out, at);
+  pack<T, N> in[ROWS];
 #pragma unroll
-    for (int k = 0; k < ROWS; ++k)
-      if (r + k * at.step < p.space.rows)
-        in[k] = load_pack<T, N>(columns_row<T, N>(p.space, p.in[0], r + k * at.step) + at.col);
-    if (r == at.row) { /* while the rows are on their way */
-      number = load_any(p.number.data, 0, p.number.dtype);
-      load_columns<T, N>(p.vector[0], at.col, first);
-      load_columns<T, N>(p.vector[1], at.col, second);
-    }
+  for (int k = 0; k < ROWS; ++k) in[k] = load_pack<T, N>(of_x.next(k + 1 < left));
+  const float number = load_any(p.number.data, 0, p.number.dtype); /* while the rows are on their way */
+  float first[N], second[N];
+  load_columns<T, N>(p.vector[0], at.col, first);
+  load_columns<T, N>(p.vector[1], at.col, second);
 #pragma unroll
-    for (int k = 0; k < ROWS; ++k) {
-      if (r + k * at.step >= p.space.rows) break;
-      float x[N], y[N];
-      unpack<T, N>(in[k], x);
+  for (int k = 0; k < ROWS; ++k) {
+    float x[N], y[N];
+    unpack<T, N>(in[k], x);
 #pragma unroll
-      for (int j = 0; j < N; ++j) y[j] = f(x[j], number, first[j], second[j]);
-      store_pack<T, N>(columns_row<T, N>(p.space, p.out, r + k * at.step) + at.col, packed<T, N>(y));
-    }
+    for (int j = 0; j < N; ++j) y[j] = f(x[j], number, first[j], second[j]);
+    store_pack<T, N>(of_y.next(k + 1 < left), packed<T, N>(y));
   }
 }
 
@@ -101,34 +117,44 @@ __device__ static inline void store_word(float sum, float *to) {
   if (threadIdx.x == 0) *to = all[0];
 }
 
+/* In words of 16 bytes where there are several: single ones would write a sector of memory eight times. */
+template <int N> __device__ inline void store_floats(float *to, const float (&of)[N]) {
+  if constexpr (N == 1) *to = of[0];
+#pragma unroll
+  for (int j = 0; j + 4 <= N; j += 4) *(float4 *)(to + j) = make_float4(of[j], of[j + 1], of[j + 2], of[j + 3]);
+}
+
+/* The next row of a thread is on its way while one is worked on. */
 template <class T, int N, class F>
 __device__ inline void columns_bwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
-  constexpr int ROWS = sizeof(T) == 4 ? 2 : 4; /* on their way at once, by measurement */
   const columns_place at = columns_place_of<N>(walk, p.cols);
-  const float number = load_any(p.number.data, 0, p.number.dtype);
-  float first[N], sums[2][N] = {}, total = 0;
+  float number, first[N], sums[2][N] = {}, total = 0;
+  columns_cursor<T, N> of_dy(p.space, p.in[0], at), of_x(p.space, p.in[1], at), of_dx(p.space, p.out, at);
+  pack<T, N> dy[2], x[2];
+  const auto fetch = [&](int to, bool more) {
+    dy[to] = load_pack<T, N>(of_dy.next(more)), x[to] = load_pack<T, N>(of_x.next(more));
+  };
+  const auto work = [&](int k) {
+    store_pack<T, N>(of_dx.next(true), columns_chunk<T, N>(dy[k], x[k], number, first, sums, total, f));
+  };
+  int64_t left = at.inside ? p.space.rows - at.row : 0;
+  if (left > 0) fetch(0, left > walk.slabs);
+  number = load_any(p.number.data, 0, p.number.dtype); /* while the rows are on their way */
   if (at.inside) load_columns<T, N>(p.vector[0], at.col, first);
-  for (int64_t r = at.row; at.inside && r < p.space.rows; r += ROWS * at.step) {
-    pack<T, N> dy[ROWS], x[ROWS];
-#pragma unroll
-    for (int k = 0; k < ROWS; ++k) {
-      if (r + k * at.step >= p.space.rows) break;
-      dy[k] = load_pack<T, N>(columns_row<T, N>(p.space, p.in[0], r + k * at.step) + at.col);
-      x[k] = load_pack<T, N>(columns_row<T, N>(p.space, p.in[1], r + k * at.step) + at.col);
-    }
-#pragma unroll
-    for (int k = 0; k < ROWS; ++k) {
-      if (r + k * at.step >= p.space.rows) break;
-      store_pack<T, N>(columns_row<T, N>(p.space, p.out, r + k * at.step) + at.col,
-                       columns_chunk<T, N>(dy[k], x[k], number, first, sums, total, f));
-    }
+  for (; left > walk.slabs; left -= 2 * walk.slabs) {
+    fetch(1, left > 2 * walk.slabs);
+    work(0);
+    fetch(0, left > 3 * walk.slabs);
+    work(1);
   }
+  if (left > 0) work(0);
   column_sum_may_begin();
   if (!walk.words) return;
   store_word(total, &walk.words[(int64_t)blockIdx.y * gridDim.x + blockIdx.x]);
+  if (!at.inside) return;
   float *slab = p.slabs + 2 * at.row * p.cols + at.col;
-#pragma unroll
-  for (int j = 0; at.inside && j < N; ++j) slab[j] = sums[0][j], slab[p.cols + j] = sums[1][j];
+  store_floats(slab, sums[0]);
+  store_floats(slab + p.cols, sums[1]);
 }
 
 /* The kernels of an operator's two formulas, functions of the dtype T. */
