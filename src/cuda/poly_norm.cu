@@ -1,134 +1,169 @@
-/* poly_norm. A team sums over a row, and then stores it. */
+/* poly_norm. A block sums over a row, and then stores it. Aligned rows at one pitch, of which a thread has POLY_PACKS, are held: read once,
+ * forward into registers, backward into stages of shared memory, where the block's next rows are on their way. Others are walked twice. */
 #include "cuda/poly_norm.h"
 
-#include "cuda/kernel/columns.cuh"
+#include <cuda_pipeline.h>
+
+#include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/norm.cuh"
 
-/* A thread's packs of a row. HELD: POLY_PACKS are in registers; else they are read each time. */
-template <class T, int N, bool HELD> struct poly_line {
-  const T *row;
-  const int64_t cols;
-  const int first, step;
-  pack<T, N> kept[HELD ? POLY_PACKS : 1];
-
-  __device__ poly_line(const T *data, int64_t columns, const team &t)
-      : row(data), cols(columns), first(t.rank * N), step(t.threads * N) {
-#pragma unroll
-    for (int k = 0; HELD && k < POLY_PACKS; ++k)
-      kept[k] = first + k * step < cols ? load_pack<T, N>(row + first + k * step) : zero_pack<T, N>();
-  }
-  /* Pack k, whose first column is c. */
-  __device__ void get(int64_t c, int k, float (&v)[N]) const { unpack(HELD ? kept[k] : load_pack<T, N>(row + c), v); }
-};
-
-/* f(c, k) of each pack. */
-template <class T, int N, bool HELD, class F> __device__ inline void poly_each(const poly_line<T, N, HELD> &x, F f) {
-  if constexpr (HELD) {
-#pragma unroll
-    for (int k = 0; k < POLY_PACKS; ++k)
-      if (x.first + k * x.step < x.cols) f(x.first + k * x.step, k);
-  } else {
-    for (int64_t c = x.first; c < x.cols; c += x.step) f(c, 0);
-  }
-}
-
-/* A row's sums, in every thread: add(c, k, sums) adds a pack's terms. */
-template <class T, int N, bool HELD, int SUMS, class F>
-__device__ inline void poly_sum(const poly_line<T, N, HELD> &x, const team &t, team_space<SUMS> &space, int turn,
-                                float (&sums)[SUMS], F add) {
-  if constexpr (HELD) {
-    poly_each(x, [&](int64_t c, int k) { add(c, k, sums); });
-  } else {
-    double all[SUMS] = {0};
-    norm_strips(x.first, x.cols, x.step, all, [&](int64_t c, float(&part)[SUMS]) { add(c, 0, part); });
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i) sums[i] = (float)all[i];
-  }
-  team_all<op_sum>(t, space, turn, sums);
-}
-
-/* Forward y = f_3 x^3 + f_2 x^2 + f_1 x + b, and f_p is a slope; backward dx = sum over p of slope_p * x^(p-1) * (dy - x^p * back_p). */
-struct poly_factors {
-  float slope[TIGON_POLY], back[TIGON_POLY], b;
-
-  __device__ float y(float x) const { return fmaf(fmaf(fmaf(slope[0], x, slope[1]), x, slope[2]), x, b); }
-  __device__ float dx(float x, float dy) const {
-    const float square = x * x, third = slope[0] * fmaf(-square * x, back[0], dy);
-    const float second = slope[1] * fmaf(-square, back[1], dy), one = slope[2] * fmaf(-x, back[2], dy);
-    return fmaf(fmaf(third, x, second), x, one);
-  }
-};
-
-/* Row sums are of x^2p forward, of dy * x^p and dy backward. */
-template <class T, int N, bool BACKWARD, bool HELD>
-__device__ inline void poly_rows(const tigon_poly_norm_problem &p, const poly_walk &walk) {
-  constexpr int SUMS = BACKWARD ? POLY_SUMS : TIGON_POLY;
-  __shared__ team_space<SUMS> space;
-  const team t = team_of(walk.team);
-  const int64_t first = (int64_t)blockIdx.x * t.count + t.index;
-  float w[TIGON_POLY], b[1], rstd[TIGON_POLY], all[POLY_SUMS] = {0};
+/* A block's row after row. Sums are of x^2p forward, of dy * x^p and dy backward. Stored is y = f_3 x^3 + f_2 x^2 + f_1 x + b with f_p a
+ * slope, or dx = sum over p of slope_p * x^(p-1) * (dy - x^p * back_p). */
+template <class T, bool BACKWARD> struct poly_work {
+  static constexpr int SUMS = BACKWARD ? POLY_SUMS : TIGON_POLY;
+  const tigon_poly_norm_problem &p;
+  const team t;
+  unsigned raw[TIGON_POLY + 1] = {0}; /* w and b as in memory, so that nothing waits for them before find() */
+  float b, rstd[TIGON_POLY], slope[TIGON_POLY], back[TIGON_POLY], all[POLY_SUMS] = {0};
   int turn = 0;
-  for (int64_t r = first; r < p.space.rows; r += walk.teams, turn ^= 1) {
-    const poly_line<T, N, HELD> x(row_of<T>(p.space, p.x, r), p.cols, t);
-    const poly_line<T, N, HELD> dy = BACKWARD ? poly_line<T, N, HELD>(row_of<T>(p.space, p.dy, r), p.cols, t) : x;
-    float *const stored = p.rstd ? p.rstd + TIGON_POLY * r : nullptr, sums[SUMS] = {0};
-    if (BACKWARD) load_any(stored, 0, TIGON_F32, rstd);
-    if (BACKWARD && HELD && t.threads > WARP && r + walk.teams < p.space.rows) {
-      const T *next_x = row_of<T>(p.space, p.x, r + walk.teams), *next_dy = row_of<T>(p.space, p.dy, r + walk.teams);
-      poly_each(x, [&](int64_t c, int) { prefetch(next_x + c), prefetch(next_dy + c); });
-    }
-    if (r == first) { /* while the row is on its way */
-      load_columns<T, TIGON_POLY>(p.w, 0, w);
-      load_columns<T, 1>(p.b, 0, b);
-    }
-    poly_sum(x, t, space, turn, sums, [&](int64_t c, int k, float(&to)[SUMS]) {
-      float v[N], u[N];
-      x.get(c, k, v);
-      dy.get(c, k, u);
+
+  __device__ explicit poly_work(const tigon_poly_norm_problem &problem) : p(problem), t(team_of((int)blockDim.x)) {}
+  __device__ void load_weights() {
 #pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float square = v[j] * v[j], cube = square * v[j];
-        to[0] = fmaf(BACKWARD ? u[j] : cube, cube, to[0]);
-        to[1] = fmaf(BACKWARD ? u[j] : square, square, to[1]);
-        to[2] = fmaf(u[j], v[j], to[2]);
-        if constexpr (BACKWARD) to[TIGON_POLY] += u[j];
-      }
-    });
-    poly_factors f;
-    f.b = b[0];
+    for (int i = 0; i < TIGON_POLY; ++i) raw[i] = load_raw(p.w.data, i, p.w.dtype);
+    if (!BACKWARD && p.b.data) raw[TIGON_POLY] = load_raw(p.b.data, 0, p.b.dtype);
+  }
+  __device__ void load_rstd(int64_t r) {
+#pragma unroll
+    for (int i = 0; BACKWARD && i < TIGON_POLY; ++i) rstd[i] = p.rstd[TIGON_POLY * r + i];
+  }
+  template <int N> __device__ static void add(const float (&x)[N], const float (&dy)[N], float (&sums)[SUMS]) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float square = x[j] * x[j], cube = square * x[j];
+      sums[0] = fmaf(BACKWARD ? dy[j] : cube, cube, sums[0]);
+      sums[1] = fmaf(BACKWARD ? dy[j] : square, square, sums[1]);
+      sums[2] = fmaf(BACKWARD ? dy[j] : x[j], x[j], sums[2]);
+      if constexpr (BACKWARD) sums[TIGON_POLY] += dy[j];
+    }
+  }
+  /* The factors of row r, from its threads' sums. */
+  __device__ void find(int64_t r, float (&sums)[SUMS]) {
+    __shared__ team_space<SUMS> space;
+    team_all<op_sum>(t, space, turn ^= 1, sums);
 #pragma unroll
     for (int i = 0; i < TIGON_POLY; ++i) {
       if (!BACKWARD) rstd[i] = norm_rsqrt_mean(sums[i], (float)p.cols, p.eps);
-      if (!BACKWARD && stored && t.rank == 0) stored[i] = rstd[i];
+      if (!BACKWARD && p.rstd && t.rank == 0) p.rstd[TIGON_POLY * r + i] = rstd[i];
       const float dot = sums[i] * rstd[i];
-      f.slope[i] = (BACKWARD ? TIGON_POLY - i : 1) * w[i] * rstd[i];
-      f.back[i] = dot / (float)p.cols * rstd[i];
+      slope[i] = (BACKWARD ? TIGON_POLY - i : 1) * value_of(raw[i], p.w.dtype) * rstd[i];
+      back[i] = dot / (float)p.cols * rstd[i];
       all[i] += dot;
     }
     if constexpr (BACKWARD) all[TIGON_POLY] += sums[TIGON_POLY];
-    T *to = row_of<T>(p.space, p.out, r);
-    poly_each(x, [&](int64_t c, int k) {
-      float v[N], u[N], out[N];
-      x.get(c, k, v);
-      dy.get(c, k, u);
-#pragma unroll
-      for (int j = 0; j < N; ++j) out[j] = BACKWARD ? f.dx(v[j], u[j]) : f.y(v[j]);
-      store_pack(to + c, packed<T, N>(out));
-    });
+    b = value_of(raw[TIGON_POLY], p.b.dtype);
   }
-  column_sum_may_begin();
-  if (!p.sums || t.rank > 0) return;
+  template <int N> __device__ void put(const float (&x)[N], const float (&dy)[N], T *to) const {
+    float out[N];
 #pragma unroll
-  for (int i = 0; i < POLY_SUMS; ++i) ((float *)p.sums)[POLY_SUMS * first + i] = all[i];
+    for (int j = 0; j < N; ++j) {
+      const float square = x[j] * x[j];
+      if (BACKWARD) {
+        const float third = slope[0] * fmaf(-square * x[j], back[0], dy[j]);
+        const float second = slope[1] * fmaf(-square, back[1], dy[j]);
+        out[j] = fmaf(fmaf(third, x[j], second), x[j], slope[2] * fmaf(-x[j], back[2], dy[j]));
+      } else {
+        out[j] = fmaf(fmaf(fmaf(slope[0], x[j], slope[1]), x[j], slope[2]), x[j], b);
+      }
+    }
+    store_pack(to, packed<T, N>(out));
+  }
+  /* The block's slab. */
+  __device__ void end() const {
+    column_sum_may_begin();
+#pragma unroll
+    for (int i = 0; i < POLY_SUMS; ++i)
+      if (p.sums && t.rank == 0) ((float *)p.sums)[POLY_SUMS * blockIdx.x + i] = all[i];
+  }
+};
+
+/* f(c, k) of each of a thread's packs of a row, whose first column is c. */
+template <class T, class F> __device__ inline void poly_packs(const team &t, int64_t cols, F f) {
+#pragma unroll
+  for (int k = 0; k < POLY_PACKS; ++k) {
+    const int c = (k * t.threads + t.rank) * pack<T>::N;
+    if (c < (int)cols) f(c, k);
+  }
 }
 
-/* The gradients of w and b, from all teams' sums. */
+template <class T> __device__ inline void poly_fwd_held(const tigon_poly_norm_problem &p) {
+  poly_work<T, false> work(p);
+  const T *row = norm_row_at<T, true>(p.space, p.x, blockIdx.x);
+  T *to = norm_row_at<T, true>(p.space, p.out, blockIdx.x);
+  pack<T> kept[POLY_PACKS];
+  poly_packs<T>(work.t, p.cols, [&](int c, int k) { kept[k] = load_pack(row + c); });
+  work.load_weights(); /* while the row is on its way */
+  float sums[TIGON_POLY] = {0}, x[pack<T>::N];
+  poly_packs<T>(work.t, p.cols, [&](int, int k) { unpack(kept[k], x), work.add(x, x, sums); });
+  work.find(blockIdx.x, sums);
+  poly_packs<T>(work.t, p.cols, [&](int c, int k) { unpack(kept[k], x), work.put(x, x, to + c); });
+}
+
+extern __shared__ uint4 poly_stages[]; /* [POLY_STAGES, POLY_PACKS, 2, threads]: x, dy */
+
+template <class T> __device__ inline void poly_bwd_held(const tigon_poly_norm_problem &p) {
+  poly_work<T, true> work(p);
+  const int threads = (int)blockDim.x, stage = 2 * POLY_PACKS * threads, end = POLY_STAGES * stage + (int)threadIdx.x;
+  int64_t ahead = blockIdx.x;
+  int to = (int)threadIdx.x, now = to;
+  const auto fetch = [&]() {
+    const T *x = norm_row_at<T, true>(p.space, p.x, ahead), *dy = norm_row_at<T, true>(p.space, p.dy, ahead);
+    if (ahead < p.space.rows)
+      poly_packs<T>(work.t, p.cols, [&](int c, int k) {
+        __pipeline_memcpy_async(&poly_stages[to + 2 * k * threads], x + c, 16);
+        __pipeline_memcpy_async(&poly_stages[to + (2 * k + 1) * threads], dy + c, 16);
+      });
+    __pipeline_commit();
+    ahead += gridDim.x, to = to + stage == end ? (int)threadIdx.x : to + stage;
+  };
+  for (int i = 1; i < POLY_STAGES; ++i) fetch();
+  work.load_weights();
+  for (int64_t r = blockIdx.x; r < p.space.rows; r += gridDim.x) {
+    float sums[POLY_SUMS] = {0}, x[pack<T>::N], dy[pack<T>::N];
+    const auto take = [&](int k) {
+      unpack(pack_of<T>(poly_stages[now + 2 * k * threads]), x);
+      unpack(pack_of<T>(poly_stages[now + (2 * k + 1) * threads]), dy);
+    };
+    T *dx = norm_row_at<T, true>(p.space, p.out, r);
+    work.load_rstd(r);
+    fetch();
+    __pipeline_wait_prior(POLY_STAGES - 1);
+    poly_packs<T>(work.t, p.cols, [&](int, int k) { take(k), work.add(x, dy, sums); });
+    work.find(r, sums);
+    poly_packs<T>(work.t, p.cols, [&](int c, int k) { take(k), work.put(x, dy, dx + c); });
+    now = now + stage == end ? (int)threadIdx.x : now + stage;
+  }
+  work.end();
+}
+
+template <class T, bool BACKWARD, int N> __device__ inline void poly_walked(const tigon_poly_norm_problem &p) {
+  constexpr int SUMS = poly_work<T, BACKWARD>::SUMS;
+  poly_work<T, BACKWARD> work(p);
+  const int64_t own = work.t.rank * N, step = work.t.threads * N;
+  work.load_weights();
+  for (int64_t r = blockIdx.x; r < p.space.rows; r += gridDim.x) {
+    const T *x = row_of<T>(p.space, p.x, r), *dy = BACKWARD ? row_of<T>(p.space, p.dy, r) : x;
+    T *to = row_of<T>(p.space, p.out, r);
+    float v[N], u[N], sums[SUMS];
+    double all[SUMS] = {0};
+    const auto take = [&](int64_t c) { norm_load(x + c, v), norm_load(dy + c, u); };
+    work.load_rstd(r);
+    norm_strips(own, p.cols, step, all, [&](int64_t c, float(&part)[SUMS]) { take(c), work.add(v, u, part); });
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) sums[i] = (float)all[i];
+    work.find(r, sums);
+    for (int64_t c = own; c < p.cols; c += step) take(c), work.put(v, u, to + c);
+  }
+  if (BACKWARD) work.end();
+}
+
+/* The gradients of w and b, from all blocks' sums. */
 extern "C" __global__ void __launch_bounds__(POLY_THREADS)
-    poly_norm_sums(const __grid_constant__ tigon_poly_norm_problem p, const __grid_constant__ poly_walk walk) {
+    poly_norm_sums(const __grid_constant__ tigon_poly_norm_problem p, int64_t count) {
   __shared__ team_space<POLY_SUMS> space;
   float all[POLY_SUMS] = {0};
   column_sum_await();
-  for (int64_t s = threadIdx.x; s < walk.teams; s += POLY_THREADS)
+  for (int64_t s = threadIdx.x; s < count; s += POLY_THREADS)
 #pragma unroll
     for (int i = 0; i < POLY_SUMS; ++i) all[i] += ((const float *)p.sums)[POLY_SUMS * s + i];
   team_all<op_sum>(team_of(POLY_THREADS), space, 0, all);
@@ -141,14 +176,10 @@ extern "C" __global__ void __launch_bounds__(POLY_THREADS)
   }
 }
 
-#define POLY_KERNEL(name, N, backward, held)                                                                   \
-  KERNEL_BY_DTYPE(name, (POLY_THREADS),                                                                        \
-                  (const __grid_constant__ tigon_poly_norm_problem p, const __grid_constant__ poly_walk walk), \
-                  poly_rows<T, N, backward, held>(p, walk))
-#define POLY_KERNELS(way, backward)                                       \
-  POLY_KERNEL(poly_norm_##way##_walked_any, 1, backward, false)           \
-  POLY_KERNEL(poly_norm_##way##_walked_wide, pack<T>::N, backward, false) \
-  POLY_KERNEL(poly_norm_##way##_held_any, 1, backward, true)              \
-  POLY_KERNEL(poly_norm_##way##_held_wide, pack<T>::N, backward, true)
-POLY_KERNELS(fwd, false)
-POLY_KERNELS(bwd, true)
+#define POLY_KERNEL(name, blocks, ...)                                                                          \
+  KERNEL_BY_DTYPE(name, (POLY_THREADS, blocks), (const __grid_constant__ tigon_poly_norm_problem p, int lanes), \
+                  __VA_ARGS__)
+POLY_KERNEL(poly_norm_fwd_held, 2, poly_fwd_held<T>(p))
+POLY_KERNEL(poly_norm_bwd_held, 1, poly_bwd_held<T>(p))
+POLY_KERNEL(poly_norm_fwd_walked, 2, lanes > 1 ? poly_walked<T, false, pack<T>::N>(p) : poly_walked<T, false, 1>(p))
+POLY_KERNEL(poly_norm_bwd_walked, 2, lanes > 1 ? poly_walked<T, true, pack<T>::N>(p) : poly_walked<T, true, 1>(p))

@@ -29,6 +29,15 @@ __device__ static inline float load_any(const void *data, int64_t i, tigon_dtype
          : dtype == TIGON_F16 ? to_f32(((const f16 *)data)[i])
                               : to_f32(((const bf16 *)data)[i]);
 }
+/* The same in two steps, the load and what waits for it. */
+__device__ static inline unsigned load_raw(const void *data, int64_t i, tigon_dtype dtype) {
+  return dtype == TIGON_F32 ? ((const unsigned *)data)[i] : ((const uint16_t *)data)[i];
+}
+__device__ static inline float value_of(unsigned raw, tigon_dtype dtype) {
+  return dtype == TIGON_F32   ? __uint_as_float(raw)
+         : dtype == TIGON_F16 ? to_f32(__ushort_as_half((unsigned short)raw))
+                              : __uint_as_float(raw << 16);
+}
 /* N of them, on their way together. */
 template <int N> __device__ inline void load_any(const void *data, int64_t i, tigon_dtype dtype, float (&to)[N]) {
   const auto load = [&](const auto *from) {

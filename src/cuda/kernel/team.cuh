@@ -67,11 +67,10 @@ __device__ inline void team_all(const team &t, team_space<VALUES> &space, int tu
   }
   team_sync<NAMED>(t);
 #pragma unroll
-  for (int i = 0; i < VALUES; ++i) {
-    float all = space.of[turn][i][first + (lane & (warps - 1))];
-    for (int d = warps / 2; d > 0; d /= 2) all = Op::of(all, __shfl_xor_sync(0xffffffffu, all, d));
-    v[i] = all;
-  }
+  for (int i = 0; i < VALUES; ++i) v[i] = space.of[turn][i][first + (lane & (warps - 1))];
+  for (int d = warps / 2; d > 0; d /= 2)
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) v[i] = Op::of(v[i], __shfl_xor_sync(0xffffffffu, v[i], d));
 }
 
 #endif
