@@ -10,13 +10,14 @@ static int64_t most_blocks(const tigon_queue *queue, int threads) {
 static tigon_status launch(tigon_queue *queue, const tigon_poly_norm_problem *p, bool backward, int64_t *blocks) {
   static cuda_kernel kernels[2][2][3] = {
       {CUDA_KERNELS(poly_norm, poly_norm_fwd_walked), CUDA_KERNELS(poly_norm, poly_norm_fwd_held)},
-      {CUDA_KERNELS(poly_norm, poly_norm_bwd_walked), CUDA_KERNELS(poly_norm, poly_norm_bwd_held)}};
+      {CUDA_KERNELS(poly_norm, poly_norm_bwd_walked), CUDA_KERNELS(poly_norm, poly_norm_bwd_staged)}};
   const int pack = 16 / (int)tigon_dtype_size(p->dtype);
   const bool wide = p->cols % pack == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
                     cuda_wide_rows(&p->space, &p->dy, p->dtype) && cuda_wide_rows(&p->space, &p->out, p->dtype);
   int lanes = wide ? pack : 1;
   const int64_t units = cuda_ceil_div(p->cols, lanes);
   const int threads = cuda_team_for(cuda_ceil_div(units, POLY_PACKS), POLY_THREADS);
+  const char *once = backward ? "staged" : "held"; /* read once, where the row is */
   const int stages = backward ? POLY_STAGES * POLY_PACKS * 2 * 16 * threads : 0;
   const bool held = wide && p->space.inner == p->space.rows && p->space.rows <= INT32_MAX &&
                     units <= threads * POLY_PACKS && stages <= cuda_of(queue)->desc.onchip_bytes;
@@ -26,7 +27,7 @@ static tigon_status launch(tigon_queue *queue, const tigon_poly_norm_problem *p,
   const cuda_shape shape = {.blocks = *blocks,
                             .threads = threads,
                             .shared_bytes = held ? stages : 0,
-                            .held = held ? "held" : "walked",
+                            .held = held ? once : "walked",
                             .slabs = p->sums ? *blocks : 0};
   return cuda_launch(queue, cuda_by_dtype(kernels[backward][held], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &lanes));
 }

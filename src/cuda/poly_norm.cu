@@ -1,5 +1,5 @@
-/* poly_norm. A block sums over a row, and then stores it. Aligned rows at one pitch, of which a thread has POLY_PACKS, are held: read once,
- * forward into registers, backward into stages of shared memory, where the block's next rows are on their way. Others are walked twice. */
+/* poly_norm. A block sums over a row, and then stores it. Aligned rows at one pitch, of which a thread has POLY_PACKS, are read once:
+ * forward they are held in registers, backward staged in shared memory with the block's next rows. Others are walked twice. */
 #include "cuda/poly_norm.h"
 
 #include <cuda_pipeline.h>
@@ -101,7 +101,7 @@ template <class T> __device__ inline void poly_fwd_held(const tigon_poly_norm_pr
 
 extern __shared__ uint4 poly_stages[]; /* [POLY_STAGES, POLY_PACKS, 2, threads]: x, dy */
 
-template <class T> __device__ inline void poly_bwd_held(const tigon_poly_norm_problem &p) {
+template <class T> __device__ inline void poly_bwd_staged(const tigon_poly_norm_problem &p) {
   poly_work<T, true> work(p);
   const int threads = (int)blockDim.x, stage = 2 * POLY_PACKS * threads, end = POLY_STAGES * stage + (int)threadIdx.x;
   int64_t ahead = blockIdx.x;
@@ -180,6 +180,6 @@ extern "C" __global__ void __launch_bounds__(POLY_THREADS)
   KERNEL_BY_DTYPE(name, (POLY_THREADS, blocks), (const __grid_constant__ tigon_poly_norm_problem p, int lanes), \
                   __VA_ARGS__)
 POLY_KERNEL(poly_norm_fwd_held, 2, poly_fwd_held<T>(p))
-POLY_KERNEL(poly_norm_bwd_held, 1, poly_bwd_held<T>(p))
+POLY_KERNEL(poly_norm_bwd_staged, 1, poly_bwd_staged<T>(p))
 POLY_KERNEL(poly_norm_fwd_walked, 2, lanes > 1 ? poly_walked<T, false, pack<T>::N>(p) : poly_walked<T, false, 1>(p))
 POLY_KERNEL(poly_norm_bwd_walked, 2, lanes > 1 ? poly_walked<T, true, pack<T>::N>(p) : poly_walked<T, true, 1>(p))

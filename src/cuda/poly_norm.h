@@ -7,7 +7,7 @@
 enum {
   POLY_THREADS = 512, /* of a block, which has a row, at most */
   POLY_PACKS = 4,     /* that a thread holds of a row */
-  POLY_STAGES = 3,    /* of rows that are held backward */
+  POLY_STAGES = 3,    /* of rows backward */
   POLY_SUMS = TIGON_POLY + 1,
 };
 
