@@ -9,13 +9,6 @@ enum { ARENA = 1 << 16, ROOM = 1 << 16 };
 
 static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
 
-/* '*' is [B, T] = [2, 3]. */
-static call_choices choices(tigon_dtype dtype) {
-  call_choices how = usual(dtype, 2);
-  how.gap = 512;
-  return how;
-}
-
 static int entry_of(const char *name) {
   int i = 0;
   while (strcmp(tigon_schema_at(i)->name, name) != 0) ++i;
@@ -29,20 +22,22 @@ static void *make(call *c, int i, const call_choices *how) {
   return c->args;
 }
 
-/* A legal call. It has no flag for indices out of range, so they are refused. */
+/* A legal call, in which '*' is [B, T] = [2, 3]. It has no flag for indices out of range, so they are refused. */
 static void *legal(call *c, const char *entry) {
-  call_choices how = choices(TIGON_F32);
+  call_choices how = usual(TIGON_F32, 2);
   const int i = entry_of(entry);
   for (int f = 0; f < tigon_schema_at(i)->count; ++f)
     how.absent |= (uint64_t)is_error_flag(&tigon_schema_at(i)->fields[f]) << f;
   return make(c, i, &how);
 }
 
+static void run(tigon_context *context, call *c) {
+  if (call_run(c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+}
+
 static void refused(tigon_context *context, call *c, tigon_status status, const char *sentence) {
-  char whole[256];
-  snprintf(whole, sizeof whole, "%s: %s", c->schema->name, sentence);
   memcpy(before, memory, sizeof memory);
-  api_expect(context, call_run(c, context), status, whole);
+  api_expect(context, call_run(c, context), status, "%s: %s", c->schema->name, sentence);
   assert_memory_equal(memory, before, sizeof memory);
 }
 
@@ -183,62 +178,49 @@ static void test_list(void **state) {
 
 /* ---- workspaces ---- */
 
-/* A call that needs none is made without one. */
-static size_t bytes_of(tigon_context *context, call *c) {
+/* What the call of `entry` needs without these tensors, "dw db". One that needs nothing is made without a workspace. */
+static size_t bytes_of(tigon_context *context, const char *entry, tigon_dtype dtype, const char *without) {
+  const int i = entry_of(entry);
+  call_choices how = usual(dtype, 2);
+  for (int f = 0; f < tigon_schema_at(i)->count; ++f)
+    how.absent |= (uint64_t)has_word(without, tigon_schema_at(i)->fields[f].name) << f;
+  call c;
   size_t bytes = 5;
-  if (call_query(c, context, &bytes) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
-  call_set_workspace(c, NULL, 0);
-  if (bytes == 0) assert_int_equal(call_run(c, context), TIGON_OK);
+  make(&c, i, &how);
+  if (call_query(&c, context, &bytes) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+  call_set_workspace(&c, NULL, 0);
+  if (bytes == 0) run(context, &c);
   return bytes;
 }
 
-/* *bytes: what the call of `name` with all outputs needs after the change. */
-#define BYTES(bytes, type, name, change)                      \
-  do {                                                        \
-    call c;                                                   \
-    call_choices how = choices(type);                         \
-    tigon_##name##_args *a = make(&c, entry_of(#name), &how); \
-    (void)(change);                                           \
-    *(bytes) = bytes_of(*state, &c);                          \
-  } while (0)
-
 /* Sums over rows need a workspace, as much for one as for two, and nothing else does. */
 static void test_workspace_of_norms(void **state) {
-  size_t all, one, none;
-  BYTES(&all, TIGON_F32, rms_norm_bwd, a);
-  BYTES(&none, TIGON_F32, rms_norm_bwd, absent(&a->dw));
-  assert_true(all > 0 && none == 0);
-  BYTES(&none, TIGON_F32, fused_add_rms_norm_bwd, absent(&a->dw));
-  assert_true(none == 0);
-  BYTES(&all, TIGON_F32, layer_norm_bwd, a);
-  BYTES(&one, TIGON_F32, layer_norm_bwd, absent(&a->dw));
-  BYTES(&none, TIGON_F32, layer_norm_bwd, (absent(&a->dw), absent(&a->db)));
-  assert_true(all > 0 && one == all && none == 0);
-  BYTES(&none, TIGON_F32, modulated_rms_norm_bwd, (absent(&a->dw), absent(&a->dscale), absent(&a->dshift)));
-  assert_true(none == 0);
+  tigon_context *c = *state;
+  const size_t two = bytes_of(c, "layer_norm_bwd", TIGON_F32, "");
+  assert_true(two > 0 && bytes_of(c, "rms_norm_bwd", TIGON_F32, "") > 0);
+  assert_int_equal(bytes_of(c, "layer_norm_bwd", TIGON_F32, "dw"), two);
+  assert_int_equal(bytes_of(c, "layer_norm_bwd", TIGON_F32, "dw db"), 0);
+  assert_int_equal(bytes_of(c, "rms_norm_bwd", TIGON_F32, "dw"), 0);
+  assert_int_equal(bytes_of(c, "fused_add_rms_norm_bwd", TIGON_F32, "dw"), 0);
+  assert_int_equal(bytes_of(c, "modulated_rms_norm_bwd", TIGON_F32, "dw dscale dshift"), 0);
 }
 
 static void test_workspace(void **state) {
-  size_t bytes, fewer;
-  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, a);
-  assert_int_equal(bytes, 64);
-  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, absent(&a->out.token_loss));
-  assert_int_equal(bytes, 128);
-  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, (absent(&a->out.token_loss), absent(&a->out.argmax)));
-  assert_int_equal(bytes, 192); /* out.correct still asks for argmax */
-  BYTES(&bytes, TIGON_F32, cross_entropy_bwd, a);
-  assert_int_equal(bytes, 64);
+  tigon_context *c = *state;
+  assert_int_equal(bytes_of(c, "cross_entropy_fwd", TIGON_F32, ""), 64);
+  assert_int_equal(bytes_of(c, "cross_entropy_fwd", TIGON_F32, "out.token_loss"), 128);
+  /* out.correct still asks for argmax */
+  assert_int_equal(bytes_of(c, "cross_entropy_fwd", TIGON_F32, "out.token_loss out.argmax"), 192);
+  assert_int_equal(bytes_of(c, "cross_entropy_bwd", TIGON_F32, ""), 64);
   enum { LSE = 2 * 4 * 3, DQ = LSE * 6 };
-  BYTES(&bytes, TIGON_F32, attention_bwd, a);
-  assert_int_equal(bytes, 128); /* delta: LSE floats, rounded up */
-  BYTES(&bytes, TIGON_BF16, attention_bwd, a);
-  assert_int_equal(bytes, 128 + DQ * sizeof(float)); /* and sums of dq */
-  const call_choices how = choices(TIGON_F32);
-  call c;
-  make(&c, entry_of("fused_linear_cross_entropy_fwd"), &how);
-  assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, &fewer, &bytes), TIGON_OK);
-  assert_true(fewer <= bytes);
-  assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, NULL, NULL), TIGON_OK);
+  assert_int_equal(bytes_of(c, "attention_bwd", TIGON_F32, ""), 128); /* delta: LSE floats, rounded up */
+  assert_int_equal(bytes_of(c, "attention_bwd", TIGON_BF16, ""), 128 + DQ * sizeof(float)); /* and sums of dq */
+  size_t least, good;
+  call fused;
+  legal(&fused, "fused_linear_cross_entropy_fwd");
+  assert_int_equal(tigon_schema_workspace(fused.entry, c, fused.args, &least, &good), TIGON_OK);
+  assert_true(least <= good);
+  assert_int_equal(tigon_schema_workspace(fused.entry, c, fused.args, NULL, NULL), TIGON_OK);
 }
 
 /* Strides of 0 reach nowhere, but what lies in a workspace would. */
@@ -293,10 +275,6 @@ static void test_recommended(void **state) {
 }
 
 /* ---- values ---- */
-
-static void run(tigon_context *context, call *c) {
-  if (call_run(c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
-}
 
 static void expect(const char *name, const tigon_tensor *x, int64_t i, double must) {
   const double is = value_of(x, i);
@@ -366,32 +344,27 @@ static const struct {
 static bool has_rows(const tigon_field *field) { return strchr("*@b", field->shape[0]) != NULL; }
 
 static void spoil_row(call *c) {
-  const tigon_field *field;
-  const tigon_tensor *x;
-  for (int k = 0; (x = tensor_at(c, k, &field)); ++k) {
-    const bool takes_nan = has_rows(field) && !(field->flags & TIGON_FIELD_OUT) && !is_index(x);
-    const int64_t size = takes_nan ? count_of(x) / ROWS : 0;
-    for (int64_t i = ROW * size; i < (ROW + 1) * size; ++i) tigon_store_f64(element_of(x, i), 0, x->dtype, NAN);
+  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1)) {
+    const bool takes_nan = has_rows(v.field) && !(v.field->flags & TIGON_FIELD_OUT) && !is_index(v.x);
+    const int64_t size = takes_nan ? count_of(v.x) / ROWS : 0;
+    for (int64_t i = ROW * size; i < (ROW + 1) * size; ++i) tigon_store_f64(element_of(v.x, i), 0, v.x->dtype, NAN);
   }
 }
 
 /* No NaN of that row comes out in a sum over rows. */
 static void expect_ignored(call *c) {
-  const tigon_field *field;
-  const tigon_tensor *x;
-  for (int k = 0; (x = tensor_at(c, k, &field)); ++k) {
-    const int64_t count = field->flags & TIGON_FIELD_OUT ? count_of(x) : 0, size = count / ROWS;
-    for (int64_t i = 0; !has_rows(field) && i < count; ++i) assert_true(isfinite(value_of(x, i)));
+  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1)) {
+    const int64_t count = v.field->flags & TIGON_FIELD_OUT ? count_of(v.x) : 0, size = count / ROWS;
+    for (int64_t i = 0; !has_rows(v.field) && i < count; ++i) assert_true(isfinite(value_of(v.x, i)));
     for (size_t n = 0; n < sizeof ignored / sizeof *ignored; ++n)
-      for (int64_t i = ROW * size; strcmp(ignored[n].name, field->name) == 0 && i < (ROW + 1) * size; ++i)
-        expect(field->name, x, i, ignored[n].value);
+      for (int64_t i = ROW * size; strcmp(ignored[n].name, v.field->name) == 0 && i < (ROW + 1) * size; ++i)
+        expect(v.field->name, v.x, i, ignored[n].value);
   }
 }
 
 /* Only losses have an index that is ignored. */
 static bool ignore(call *c, int64_t index) {
-  const tigon_field *has = field_named(c->schema, "options.has_ignore_index", 24);
-  const tigon_field *field = field_named(c->schema, "options.ignore_index", 20);
+  const tigon_field *has = call_find(c, "options.has_ignore_index"), *field = call_find(c, "options.ignore_index");
   if (!has) return false;
   *(int *)call_field(c, has, 0) = 1;
   *(int64_t *)call_field(c, field, 0) = index;
@@ -403,7 +376,7 @@ static bool ignore(call *c, int64_t index) {
 static void try_flag(tigon_context *context, int entry, const tigon_field *index, const tigon_field *flag, bool wide) {
   static char first[ARENA];
   const tigon_schema *schema = tigon_schema_at(entry);
-  call_choices how = choices(TIGON_F32);
+  call_choices how = usual(TIGON_F32, 2);
   how.wide = (uint64_t)wide << (index - schema->fields);
   const int64_t wild[] = {how.extents[(int)index->below], -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
   for (int i = -1; i < (wide ? 7 : 5); ++i) {
