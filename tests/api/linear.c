@@ -47,7 +47,6 @@ static void test_names(void **state) {
              !strstr(text, "(SapphireRapids)");
     tigon_context_destroy(c);
   }
-  has("onednn");
   c = opened(NULL, NULL, 2);
   /* Unasked for, OpenBLAS is taken unless it has no AVX-512 kernels for a CPU that has. */
   assert_non_null(strstr(tigon_context_gemm(c), there && !behind ? "openblas" : "built-in"));

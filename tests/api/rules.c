@@ -9,27 +9,26 @@ enum { ARENA = 1 << 16, ROOM = 1 << 16 };
 
 static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
 
-static int entry_of(const char *name) {
+/* The call of `entry` in which '*' is [B, T] = [2, 3]. Tensors that `without` names are absent, those of `wide` have 64-bit
+ * indices, and strides follow from shapes. */
+static void *make(call *c, const char *entry, tigon_dtype dtype, const char *without, const char *wide) {
+  call_choices how = usual(dtype, 2);
+  const tigon_schema *schema;
   int i = 0;
-  while (strcmp(tigon_schema_at(i)->name, name) != 0) ++i;
-  return i;
-}
-
-static void *make(call *c, int i, const call_choices *how) {
+  while (strcmp((schema = tigon_schema_at(i))->name, entry) != 0) ++i;
+  for (int f = 0; f < schema->count; ++f) {
+    how.absent |= (uint64_t)has_word(without, schema->fields[f].name) << f;
+    how.wide |= (uint64_t)has_word(wide, schema->fields[f].name) << f;
+  }
   memset(memory, 0x3f, sizeof memory);
-  assert_true(call_make(c, i, tigon_schema_at(i), how, memory, ARENA) > 0);
+  assert_true(call_make(c, i, schema, &how, memory, ARENA) > 0);
+  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1)) memset(v.x->strides, 0, sizeof v.x->strides);
   call_set_workspace(c, memory + ARENA, ROOM);
   return c->args;
 }
 
-/* A legal call, in which '*' is [B, T] = [2, 3]. It has no flag for indices out of range, so they are refused. */
-static void *legal(call *c, const char *entry) {
-  call_choices how = usual(TIGON_F32, 2);
-  const int i = entry_of(entry);
-  for (int f = 0; f < tigon_schema_at(i)->count; ++f)
-    how.absent |= (uint64_t)is_error_flag(&tigon_schema_at(i)->fields[f]) << f;
-  return make(c, i, &how);
-}
+/* It has no flag for indices out of range, so they are refused. */
+static void *legal(call *c, const char *entry) { return make(c, entry, TIGON_F32, "error out.error", ""); }
 
 static void run(tigon_context *context, call *c) {
   if (call_run(c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
@@ -53,17 +52,6 @@ static void refused(tigon_context *context, call *c, tigon_status status, const 
 
 static void absent(tigon_tensor *t) { *t = (tigon_tensor){0}; }
 
-/* Sets a dimension of tensors whose strides follow from their shapes. */
-static void resize(int d, int64_t extent, int count, tigon_tensor *const tensors[]) {
-  for (int i = 0; i < count; ++i) {
-    tensors[i]->shape[d] = extent;
-    memset(tensors[i]->strides, 0, sizeof tensors[i]->strides);
-  }
-}
-#define RESIZE(d, extent, ...)                                                        \
-  resize(d, extent, sizeof((tigon_tensor *[]){__VA_ARGS__}) / sizeof(tigon_tensor *), \
-         (tigon_tensor *const[]){__VA_ARGS__})
-
 static tigon_tensor shaped(const tigon_tensor *t, int ndim, int64_t a, int64_t b, int64_t c, int64_t d) {
   return (tigon_tensor){t->data, t->dtype, ndim, {a, b, c, d}, {0}};
 }
@@ -82,7 +70,7 @@ static void test_losses(void **state) {
   RULE(cross_entropy_fwd,
        (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss), absent(&a->out.token_loss)),
        "out.token_loss is absent, must be there with options.reduction none");
-  RULE(cross_entropy_fwd, RESIZE(0, 3, &a->dloss), "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
+  RULE(cross_entropy_fwd, a->dloss.shape[0] = 3, "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
   RULE(cross_entropy_fwd, (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss)),
        "dloss.shape[0] is 1, must be 6 (rows of logits)");
   RULE(cross_entropy_bwd, (a->options.reduction = TIGON_REDUCTION_NONE, a->dloss = shaped(&a->dloss, 2, 3, 2, 0, 0)),
@@ -100,10 +88,11 @@ static void test_losses(void **state) {
 static void test_matrices(void **state) {
   RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
   RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
-  RULE(attention_fwd, RESIZE(3, 0, &a->q, &a->k, &a->v, &a->o), "q.shape[3] is 0, must be >= 1");
-  RULE(attention_fwd, (RESIZE(2, 3, &a->q, &a->o), RESIZE(1, 3, &a->lse)),
+  RULE(attention_fwd, a->q.shape[3] = a->k.shape[3] = a->v.shape[3] = a->o.shape[3] = 0,
+       "q.shape[3] is 0, must be >= 1");
+  RULE(attention_fwd, (a->q.shape[2] = a->o.shape[2] = 3, a->lse.shape[1] = 3),
        "q.shape[2] is 3, must be a multiple of 2 (k.shape[2])");
-  RULE(attention_bwd, RESIZE(2, 0, &a->k, &a->v, &a->dk, &a->dv),
+  RULE(attention_bwd, a->k.shape[2] = a->v.shape[2] = a->dk.shape[2] = a->dv.shape[2] = 0,
        "q.shape[2] is 4, must be a multiple of 0 (k.shape[2])");
 }
 
@@ -116,11 +105,12 @@ static void test_rope(void **state) {
   ROPE(a->cos = shaped(&a->cos, 1, 7, 0, 0, 0), "cos.ndim is 1, must be 2 or 3");
   ROPE(a->cos.shape[1] = 4, "cos.shape[1] is 4, must be 3 or 6 (rotary_dim)");
   ROPE(a->sin.shape[0] = 4, "sin.shape[0] is 4, must be 7 (cos.shape[0])");
-  ROPE(a->cos.strides[0] = 16, "sin.strides[0] is 6, must be 16 (cos.strides[0])");
+  ROPE((a->cos.strides[0] = 16, a->cos.strides[1] = 1), "sin.strides[0] is 6, must be 16 (cos.strides[0])");
   ROPE(a->cos = shaped(&a->cos, 3, 3, 7, 6, 0), "cos.shape[0] is 3, must be 2 (q.shape[0])");
-  ROPE((absent(&a->positions), RESIZE(0, 2, &a->cos, &a->sin)), "cos.shape[0] is 2, must be 3 or more (q.shape[1])");
+  ROPE((absent(&a->positions), a->cos.shape[0] = a->sin.shape[0] = 2),
+       "cos.shape[0] is 2, must be 3 or more (q.shape[1])");
   ROPE(a->positions.shape[0] = 3, "positions.shape[0] is 3, must be 2 (q.shape[0])");
-  ROPE(RESIZE(1, 2, &a->positions), "positions.shape[1] is 2, must be 3 (q.shape[1])");
+  ROPE(a->positions.shape[1] = 2, "positions.shape[1] is 2, must be 3 (q.shape[1])");
   ROPE(a->rotary_dim = 3, "rotary_dim is 3, must be even and 2 to 6 (q.shape[3])");
   ROPE(a->rotary_dim = 10, "rotary_dim is 10, must be even and 2 to 6 (q.shape[3])");
   ROPE(a->rotary_dim = -2, "rotary_dim is -2, must be even and 2 to 6 (q.shape[3])");
@@ -134,13 +124,14 @@ static void test_rows(void **state) {
   RULE(embedding_bwd, (a->has_padding_idx = 1, a->padding_idx = -1),
        "padding_idx is -1, must be 0 to 36 (dtable.shape[0] - 1)");
   RULE(group_norm_fwd, a->x = a->y = shaped(&a->x, 1, 36, 0, 0, 0), "x.ndim is 1, must be 2 or more");
-  RULE(group_norm_fwd, a->x.strides[2] = 4, "x.strides[2] is 4, must be 3 (a contiguous run)");
-  RULE(softmax_fwd, RESIZE(0, 2, &a->mask), "mask.shape[0] is 2, must be 3 (x.shape[1])");
+  RULE(group_norm_fwd, a->x = ((tigon_tensor){a->x.data, TIGON_F32, 4, {2, 6, 2, 3}, {36, 6, 4, 1}}),
+       "x.strides[2] is 4, must be 3 (a contiguous run)");
+  RULE(softmax_fwd, a->mask.shape[0] = 2, "mask.shape[0] is 2, must be 3 (x.shape[1])");
   RULE(softmax_fwd, a->mask = shaped(&a->mask, 1, 4, 0, 0, 0), "mask.shape[0] is 4, must be 75 (x.shape[2])");
   RULE(softmax_fwd, a->mask = shaped(&a->mask, 4, 1, 1, 3, 75), "mask.ndim is 4, must be 3 (x.ndim)");
   RULE(softmax_fwd, a->mask = shaped(&a->mask, 3, 1, 3, 75, 0), "mask.shape[0] is 1, must be 2 (x.shape[0])");
 #define ONE_ROW a->x = shaped(&a->x, 1, 75, 0, 0, 0), a->y = shaped(&a->y, 1, 75, 0, 0, 0)
-  RULE(softmax_fwd, (ONE_ROW, RESIZE(0, 2, &a->mask)), "mask.shape[0] is 2, must be 1 (x has one row)");
+  RULE(softmax_fwd, (ONE_ROW, a->mask.shape[0] = 2), "mask.shape[0] is 2, must be 1 (x has one row)");
   RULE(softmax_fwd, (ONE_ROW, a->mask = shaped(&a->mask, 2, 1, 8, 0, 0)),
        "mask.shape[1] is 8, must be 75 (x.shape[0])");
 }
@@ -151,11 +142,12 @@ static void test_modulation(void **state) {
   RULE(modulated_rms_norm_bwd,                                                                       \
        (absent(&a->dscale), absent(&a->dshift), a->scale = shaped(&a->scale, ndim, p, q, r, s)), sentence)
 #define MATRIX(t) t = shaped(&t, 2, 6, 75, 0, 0)
-#define NO_DIVISOR(groups)                                                                                 \
-  RULE(modulated_rms_norm_fwd, (MATRIX(a->x), MATRIX(a->y), RESIZE(0, groups, &a->scale, &a->shift)),      \
-       "scale has " #groups " rows, must have a number that divides 6 (rows)");                            \
-  RULE(modulated_rms_norm_bwd,                                                                             \
-       (MATRIX(a->dy), MATRIX(a->x), MATRIX(a->dx), RESIZE(0, groups, &a->scale, &a->dscale, &a->dshift)), \
+#define NO_DIVISOR(groups)                                                                                   \
+  RULE(modulated_rms_norm_fwd, (MATRIX(a->x), MATRIX(a->y), a->scale.shape[0] = a->shift.shape[0] = groups), \
+       "scale has " #groups " rows, must have a number that divides 6 (rows)");                              \
+  RULE(modulated_rms_norm_bwd,                                                                               \
+       (MATRIX(a->dy), MATRIX(a->x), MATRIX(a->dx),                                                          \
+        a->scale.shape[0] = a->dscale.shape[0] = a->dshift.shape[0] = groups),                               \
        "scale has " #groups " rows, must have a number that divides 6 (rows)")
   NO_DIVISOR(0);
   NO_DIVISOR(4);
@@ -180,13 +172,9 @@ static void test_list(void **state) {
 
 /* What the call of `entry` needs without these tensors, "dw db". One that needs nothing is made without a workspace. */
 static size_t bytes_of(tigon_context *context, const char *entry, tigon_dtype dtype, const char *without) {
-  const int i = entry_of(entry);
-  call_choices how = usual(dtype, 2);
-  for (int f = 0; f < tigon_schema_at(i)->count; ++f)
-    how.absent |= (uint64_t)has_word(without, tigon_schema_at(i)->fields[f].name) << f;
   call c;
   size_t bytes = 5;
-  make(&c, i, &how);
+  make(&c, entry, dtype, without, "");
   if (call_query(&c, context, &bytes) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
   call_set_workspace(&c, NULL, 0);
   if (bytes == 0) run(context, &c);
@@ -373,18 +361,17 @@ static bool ignore(call *c, int64_t index) {
 
 /* A legal call leaves the flag alone. Any index out of range raises it and counts as little as one that is ignored: the bits
  * are the same. */
-static void try_flag(tigon_context *context, int entry, const tigon_field *index, const tigon_field *flag, bool wide) {
+static void try_flag(tigon_context *context, const tigon_schema *schema, const tigon_field *index,
+                     const tigon_field *flag, bool wide) {
   static char first[ARENA];
-  const tigon_schema *schema = tigon_schema_at(entry);
-  call_choices how = usual(TIGON_F32, 2);
-  how.wide = (uint64_t)wide << (index - schema->fields);
-  const int64_t wild[] = {how.extents[(int)index->below], -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
+  const int64_t extent = usual(TIGON_F32, 2).extents[(int)index->below];
+  const int64_t wild[] = {extent, -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
   for (int i = -1; i < (wide ? 7 : 5); ++i) {
     call c;
-    tigon_rope_args *rope = make(&c, entry, &how);
+    tigon_rope_args *rope = make(&c, schema->name, TIGON_F32, "", wide ? index->name : "");
     if (strcmp(schema->op, "rope") == 0) { /* what is not turned is NaN, too */
       rope->rotary_dim = 4;
-      RESIZE(1, 4, &rope->cos, &rope->sin);
+      rope->cos.shape[1] = rope->sin.shape[1] = 4;
     }
     const tigon_tensor *x = call_tensor(&c, index, 0);
     char *const at = element_of(x, ROW);
@@ -416,8 +403,8 @@ static void test_flags(void **state) {
     assert_true(!index == !flag);
     if (!index) continue;
     ++found;
-    try_flag(*state, entry, index, flag, false);
-    try_flag(*state, entry, index, flag, true);
+    try_flag(*state, schema, index, flag, false);
+    try_flag(*state, schema, index, flag, true);
   }
   assert_true(found >= 8);
 }

@@ -26,10 +26,11 @@ static inline view view_at(call *c, int k) {
 /* The same tensor of another call of the entry. */
 static inline tigon_tensor *twin(call *c, const view *v) { return call_tensor(c, v->field, v->element); }
 
-/* Choices with extents that go together, and a gap as large as most tensors; '&' without a letter is 1. */
+/* Choices with extents that go together, and a gap as large as most tensors. '&' without a letter is 1, 'r' are rows of
+ * [B, T], 'f' half of D. */
 static inline call_choices usual(tigon_dtype dtype, int leading) {
-  static const char letters[] = "abstpkhdgncv";
-  static const int64_t extents[] = {2, 2, 2, 3, 7, 2, 4, 6, 3, 6, 75, 37};
+  static const char letters[] = "abstpkhdgncv1rf";
+  static const int64_t extents[] = {2, 2, 2, 3, 7, 2, 4, 6, 3, 6, 75, 37, 1, 6, 3};
   call_choices how = {.dtype = dtype, .leading = leading, .gap = 1024, .extents = {1}};
   for (int i = 0; letters[i]; ++i) how.extents[(int)letters[i]] = extents[i];
   return how;
