@@ -48,13 +48,6 @@ static inline bool has_word(const char *words, const char *word) {
   return false;
 }
 
-/* The k-th input that the output may lie over; NULL past the last one. */
-static inline const tigon_field *place(const tigon_schema *schema, const tigon_field *out, int k) {
-  for (int i = 0; i < schema->count; ++i)
-    if (has_word(out->in_place, schema->fields[i].name) && k-- == 0) return &schema->fields[i];
-  return NULL;
-}
-
 /* Elements; 0 where the tensor is absent. */
 static inline int64_t count_of(const tigon_tensor *t) {
   int64_t count = t->ndim > 0;

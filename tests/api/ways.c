@@ -187,14 +187,14 @@ static void try_places(test *t, bool woven, const tigon_field *over[FIELDS], int
   const tigon_schema *schema = t->plain.schema;
   if (i < schema->count) {
     const tigon_field *out = &schema->fields[i];
-    const bool movable = out->in_place && call_tensor(&t->plain, out, 0)->data;
-    int k = 0;
-    do {
-      over[i] = movable ? place(schema, out, k++) : NULL;
+    const char *places = out->in_place && call_tensor(&t->plain, out, 0)->data ? out->in_place : "";
+    for (int f = -1; f < schema->count; ++f) {
+      if (f >= 0 && !has_word(places, schema->fields[f].name)) continue;
+      over[i] = f >= 0 ? &schema->fields[f] : NULL;
       bool taken = false;
       for (int j = 0; over[i] && j < i; ++j) taken = taken || over[j] == over[i];
       if (!taken) try_places(t, woven, over, i + 1);
-    } while (over[i]);
+    }
     return;
   }
   const size_t used = make_other(t, &t->how);
