@@ -76,7 +76,6 @@ static bool wrong_shape(model *m, const char *name, const char *pattern, const t
   const int letters = strchr("1r@", pattern[0]) ? 1 : (int)strlen(pattern);
   group *g = sign && *sign == '*' ? &m->star : &m->other;
   if (sign && !g->letters) {
-    if (t->ndim < letters - 1) return SAY("%s.ndim is %d, must be %d or more", name, t->ndim, letters - 1);
     g->count = t->ndim - letters + 1;
     g->letters = letters;
     snprintf(g->name, NAME, "%s", name);
