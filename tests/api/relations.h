@@ -107,8 +107,7 @@ static bool wrong_relation(model *m, call *c, bool each) {
     for (int i = 0; i < c->schema->count; ++i) {
       const tigon_field *field = &c->schema->fields[i];
       if (!!(field->flags & TIGON_FIELD_EACH) != each) continue;
-      char text[NAME];
-      const char *name = name_of(c->schema, field, text);
+      const char *name = name_of(c->schema, field, (char[NAME]){0});
       if (field->kind == TIGON_FIELD_INT64 && field->shape && !late) {
         const int64_t value = *(int64_t *)call_field(c, field, 0);
         const fact *of = &m->letters[(int)field->divides];

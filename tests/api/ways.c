@@ -62,8 +62,8 @@ static bool give(test *t) {
 /* Equal but for rounding. */
 static bool is_close(double a, double b) { return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= 0.01 * fabs(b); }
 
-/* Makes the other call. Its outputs must have the plain one's bits; if it `differs`, one of them has others or is left out.
- * No other byte may change. */
+/* Makes the other call. Its outputs must have the plain one's bits. If it `differs`, one of them has other bits or is left
+ * out. No other byte may change. */
 static void compare_or(test *t, const char *way, bool differs) {
   bool found = false;
   memcpy(before, memory[1], sizeof before);
