@@ -9,8 +9,8 @@ enum { ARENA = 1 << 16, ROOM = 1 << 16 };
 
 static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
 
-/* The call of `entry` in which '*' is [B, T] = [2, 3]. Tensors that `without` names are absent, those of `wide` have 64-bit
- * indices, and strides follow from shapes. */
+/* The call of `entry` in which '*' is [B, T] = [2, 3]. Tensors that `without` names are absent, those of `wide` are
+ * i64. Strides follow from shapes. */
 static void *make(call *c, const char *entry, tigon_dtype dtype, const char *without, const char *wide) {
   call_choices how = usual(dtype, 2);
   const tigon_schema *schema;

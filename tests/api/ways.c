@@ -62,8 +62,8 @@ static bool give(test *t) {
 /* Equal but for rounding. */
 static bool is_close(double a, double b) { return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= 0.01 * fabs(b); }
 
-/* Makes the other call. Its outputs must have the plain one's bits. If it `differs`, one of them has other bits or is left
- * out. No other byte may change. */
+/* Makes the other call. Its outputs must have the plain one's bits. If it `differs`, one of them has other bits or is
+ * left out. No other byte may change. */
 static void compare_or(test *t, const char *way, bool differs) {
   bool found = false;
   memcpy(before, memory[1], sizeof before);
@@ -181,8 +181,8 @@ static void try_shared(test *t) {
 
 /* ---- outputs over inputs ---- */
 
-/* Tries every choice of places for the outputs from the i-th field on. over[field]: the input that it lies over, which no
- * other output has; NULL where it has a place of its own. */
+/* Tries every choice of places for the outputs from the i-th field on. over[field] is the input that an output lies
+ * over, which no other output has, or NULL where its place is its own. */
 static void try_places(test *t, bool woven, const tigon_field *over[FIELDS], int i) {
   const tigon_schema *schema = t->plain.schema;
   if (i < schema->count) {
