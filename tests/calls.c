@@ -8,7 +8,7 @@ void *call_field(call *c, const tigon_field *field, int element) {
   return (each ? c->elements + (size_t)element * c->schema->element_bytes : c->args) + field->offset;
 }
 
-static const tigon_field *find(const call *c, const char *name) {
+const tigon_field *call_find(const call *c, const char *name) {
   for (int i = 0; i < c->schema->count; ++i)
     if (strcmp(c->schema->fields[i].name, name) == 0) return &c->schema->fields[i];
   return NULL;
@@ -23,7 +23,7 @@ static const struct {
 
 static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
 static bool is_per_row(call *c) { /* reduction none */
-  const tigon_field *reduction = find(c, "options.reduction");
+  const tigon_field *reduction = call_find(c, "options.reduction");
   return reduction && *(int *)call_field(c, reduction, 0) == TIGON_REDUCTION_NONE;
 }
 
@@ -163,7 +163,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
     }
   }
   for (size_t i = 0; i < sizeof together / sizeof *together; ++i) {
-    const tigon_field *field = find(c, together[i].name), *with = find(c, together[i].with);
+    const tigon_field *field = call_find(c, together[i].name), *with = call_find(c, together[i].with);
     if (strcmp(schema->op, together[i].op) == 0 && field && with && !call_tensor(c, with, 0)->data)
       memset(call_field(c, field, 0), 0, sizeof(tigon_tensor));
   }
@@ -171,7 +171,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
 }
 
 void call_set_workspace(call *c, void *workspace, size_t bytes) {
-  const tigon_field *field = find(c, "workspace");
+  const tigon_field *field = call_find(c, "workspace");
   if (field) *(call_workspace *)call_field(c, field, 0) = (call_workspace){workspace, bytes};
 }
 

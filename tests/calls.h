@@ -37,6 +37,8 @@ void call_set_workspace(call *c, void *workspace, size_t bytes);
 tigon_status call_run(call *c, tigon_context *context);
 tigon_status call_query(call *c, tigon_context *context, size_t *bytes);
 
+/* The field of that name; NULL where the entry has none. */
+const tigon_field *call_find(const call *c, const char *name);
 /* Where the field's value is; `element` counts for the fields of a list's elements. */
 void *call_field(call *c, const tigon_field *field, int element);
 static inline tigon_tensor *call_tensor(call *c, const tigon_field *field, int element) {

@@ -23,12 +23,16 @@ static inline int api_teardown(void **state) {
 }
 
 /* The call failed with this status and exactly this sentence. */
-static inline void api_expect(tigon_context *context, tigon_status got, tigon_status status, const char *sentence) {
+__attribute__((format(printf, 4, 5))) static inline void api_expect(tigon_context *context, tigon_status got,
+                                                                    tigon_status status, const char *format, ...) {
+  char sentence[512];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(sentence, sizeof sentence, format, list);
+  va_end(list);
   if (got != status || strcmp(tigon_last_error(context), sentence) != 0)
-    print_error("got %s \"%s\"\nmust %s \"%s\"\n", tigon_status_name(got), tigon_last_error(context),
-                tigon_status_name(status), sentence);
-  assert_int_equal(got, status);
-  assert_string_equal(tigon_last_error(context), sentence);
+    fail_msg("got %s \"%s\"\nmust %s \"%s\"", tigon_status_name(got), tigon_last_error(context),
+             tigon_status_name(status), sentence);
 }
 
 /* Small numbers that differ. */

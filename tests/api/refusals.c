@@ -2,7 +2,7 @@
  * description; the sentences are this program's own. tests/api/schemas.txt holds the descriptions. */
 #include "relations.h"
 
-enum { ARENA = 1 << 18, ROOM = 1 << 16, GAP = 1024 };
+enum { ARENA = 1 << 18, ROOM = 1 << 16 };
 
 static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM]; /* tensors, then the workspace */
 static char *const workspace = memory + ARENA;
@@ -51,44 +51,41 @@ static void accept(test *t, call *c, const char *what) {
 
 /* The changed call is refused as the model says; where it finds nothing wrong, the call is left alone. */
 static void refuse_relation(test *t, call *c) {
-  char sentence[SENTENCE];
-  if (wrong_relation(c, false, sentence) || wrong_relation(c, true, sentence))
-    refuse(t, c, TIGON_ERROR_INVALID, "%s", sentence);
+  model m;
+  if (wrong_relation(&m, c, false) || wrong_relation(&m, c, true)) refuse(t, c, TIGON_ERROR_INVALID, "%s", m.sentence);
 }
 
 /* ---- one tensor ---- */
 
-static const char *allowed(const tigon_field *field) {
-  const uint32_t f32 = 1u << TIGON_F32, floats = f32 | 1u << TIGON_F16 | 1u << TIGON_BF16;
-  const uint32_t i32 = 1u << TIGON_I32, i64 = 1u << TIGON_I64;
-  return field->dtypes == floats        ? "f32, f16, bf16"
-         : field->dtypes == f32         ? "f32"
-         : field->dtypes == i32         ? "i32"
-         : field->dtypes == i64         ? "i64"
-         : field->dtypes == (i32 | i64) ? "i32, i64"
-                                        : "?";
+/* "f32, f16, bf16" */
+static const char *allowed(const tigon_field *field, char names[NAME]) {
+  names[0] = 0;
+  for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_I64; ++dtype) {
+    if (!(field->dtypes >> dtype & 1)) continue;
+    if (names[0]) strcat(names, ", ");
+    strcat(names, tigon_dtype_name(dtype));
+  }
+  return names;
 }
 
 static void refuse_tensor(test *t, const tigon_field *field) {
   call c = t->legal;
   tigon_tensor *x = call_tensor(&c, field, CALL_ELEMENTS - 1);
   const tigon_tensor good = *x;
-  char text[NAME];
-  const char *name = name_of(c.schema, field, text);
+  const char *name = name_of(c.schema, field, (char[NAME]){0}), *dtypes = allowed(field, (char[NAME]){0});
 #define WITH(change, ...) (*x = good, change, REFUSE(__VA_ARGS__))
   if (!(field->flags & TIGON_FIELD_OPTIONAL)) WITH(memset(x, 0, sizeof *x), "%s is absent", name);
   WITH(x->data = NULL, "%s.data is NULL", name);
   WITH(x->data = (char *)x->data + 1, "%s.data is not aligned to %d bytes (%s)", name, (int)size_of(&good),
-       dtype_of(good.dtype));
+       tigon_dtype_name(good.dtype));
   const int odd_ndims[] = {9, -1, 0};
   for (int i = 0; i < 3; ++i) WITH(x->ndim = odd_ndims[i], "%s.ndim is %d, must be 1 to 8", name, odd_ndims[i]);
-  for (int dtype = TIGON_F32; dtype <= TIGON_I64; ++dtype)
+  for (tigon_dtype dtype = TIGON_F32; dtype <= TIGON_I64; ++dtype)
     if (!(field->dtypes >> dtype & 1))
-      WITH(x->dtype = (tigon_dtype)dtype, "%s.dtype is %s, must be %s", name, dtype_of((tigon_dtype)dtype),
-           allowed(field));
+      WITH(x->dtype = dtype, "%s.dtype is %s, must be %s", name, tigon_dtype_name(dtype), dtypes);
   const int odd_dtypes[] = {0, 6, 31, 32, 99, -1};
   for (int i = 0; i < 6; ++i)
-    WITH(x->dtype = (tigon_dtype)odd_dtypes[i], "%s.dtype is %d, must be %s", name, odd_dtypes[i], allowed(field));
+    WITH(x->dtype = (tigon_dtype)odd_dtypes[i], "%s.dtype is %d, must be %s", name, odd_dtypes[i], dtypes);
   const bool many = count_of(&good) > good.shape[0];
   WITH(x->shape[0] = INT64_MAX,
        many ? "%s has more elements than 64 bits count" : "%s reaches further than 64 bits address", name);
@@ -112,16 +109,16 @@ static void refuse_tensor(test *t, const tigon_field *field) {
 static void refuse_relations(test *t, const tigon_field *field) {
   call c = t->legal;
   tigon_tensor *x = call_tensor(&c, field, CALL_ELEMENTS - 1);
-  const tigon_tensor good = *x;
+  tigon_tensor good = *x;
+  memset(good.strides, 0, sizeof good.strides); /* they follow from the shape */
 #define WITH(change) (*x = good, change, refuse_relation(t, &c))
   for (int dtype = TIGON_F32; dtype <= TIGON_BF16; ++dtype)
     if (field->dtypes >> dtype & 1 && !field->below) WITH(x->dtype = (tigon_dtype)dtype);
   if (field->shape[0] == '?') return;
   for (int d = 0; d < good.ndim; ++d)
-    for (int by = -1; by <= 1; by += 2) WITH((memset(x->strides, 0, sizeof x->strides), x->shape[d] += by));
-  memset(x->strides, 0, sizeof x->strides);
-  WITH((memset(x->strides, 0, sizeof x->strides), x->shape[x->ndim++] = 1));
-  if (good.ndim > 1) WITH((memset(x->strides, 0, sizeof x->strides), --x->ndim));
+    for (int by = -1; by <= 1; by += 2) WITH(x->shape[d] += by);
+  WITH(x->shape[x->ndim++] = 1);
+  if (good.ndim > 1) WITH(--x->ndim);
 #undef WITH
 }
 
@@ -133,10 +130,9 @@ static void refuse_pair(test *t, const tigon_field *out, const tigon_field *othe
   tigon_tensor *x = call_tensor(&c, out, CALL_ELEMENTS - 1), *y = call_tensor(&c, other, CALL_ELEMENTS - 1);
   const bool swap = other->flags & TIGON_FIELD_OUT && other < out; /* of two outputs the first is named first */
   const tigon_field *first = swap ? other : out, *second = swap ? out : other;
-  char a[NAME], b[NAME];
-  const char *first_name = name_of(c.schema, first, a), *second_name = name_of(c.schema, second, b);
-  bool in_place = false;
-  for (int k = 0; place(c.schema, first, k); ++k) in_place = in_place || place(c.schema, first, k) == second;
+  const char *first_name = name_of(c.schema, first, (char[NAME]){0});
+  const char *second_name = name_of(c.schema, second, (char[NAME]){0});
+  const bool in_place = has_word(first->in_place, second->name);
   const char *how = in_place ? " in part, must be the same view or apart" : ", must be apart";
   char *const data = y->data;
   if (count_of(x) > 1) {
@@ -144,9 +140,7 @@ static void refuse_pair(test *t, const tigon_field *out, const tigon_field *othe
     refuse(t, &c, TIGON_ERROR_ALIAS, "%s overlaps %s%s", first_name, second_name, how);
   }
   x->data = data;
-  bool same = x->dtype == y->dtype && x->ndim == y->ndim && in_place;
-  for (int d = 0; same && d < x->ndim; ++d) same = x->shape[d] == y->shape[d] && x->strides[d] == y->strides[d];
-  if (same)
+  if (in_place && memcmp(x, y, sizeof *x) == 0)
     accept(t, &c, first_name);
   else
     refuse(t, &c, TIGON_ERROR_ALIAS, "%s overlaps %s%s", first_name, second_name, how);
@@ -154,7 +148,7 @@ static void refuse_pair(test *t, const tigon_field *out, const tigon_field *othe
 
 static void refuse_overlap(test *t, const tigon_field *field) {
   call c = t->legal;
-  char text[NAME];
+  const char *name = name_of(c.schema, field, (char[NAME]){0});
   tigon_tensor *x = call_tensor(&c, field, CALL_ELEMENTS - 1);
   if (field->flags & TIGON_FIELD_OUT) {
     for (int i = 0; i < c.schema->count; ++i) {
@@ -164,34 +158,28 @@ static void refuse_overlap(test *t, const tigon_field *field) {
     }
     if (!(field->flags & TIGON_FIELD_CONTIGUOUS)) {
       x->strides[0] = 0;
-      refuse(t, &c, TIGON_ERROR_ALIAS, "%s overlaps itself, its strides must keep elements apart",
-             name_of(c.schema, field, text));
+      refuse(t, &c, TIGON_ERROR_ALIAS, "%s overlaps itself, its strides must keep elements apart", name);
     }
   }
   if (!t->workspace_bytes) return;
   c = t->legal;
   x->data = workspace + (size_of(x) < (int64_t)t->workspace_bytes ? t->workspace_bytes - (size_t)size_of(x) : 0);
-  refuse(t, &c, TIGON_ERROR_ALIAS, "workspace overlaps %s, must be apart", name_of(c.schema, field, text));
+  refuse(t, &c, TIGON_ERROR_ALIAS, "workspace overlaps %s, must be apart", name);
 }
 
 /* ---- what is no tensor ---- */
 
 static void refuse_double(test *t, const tigon_field *field) {
   call c = t->legal;
-  char text[NAME];
-  const char *name = name_of(c.schema, field, text);
+  const char *name = name_of(c.schema, field, (char[NAME]){0});
   double *at = call_field(&c, field, CALL_ELEMENTS - 1);
   const bool below = field->flags & TIGON_FIELD_BELOW_HIGH;
-  const double values[] = {(double)NAN,
-                           (double)INFINITY,
-                           -(double)INFINITY,
-                           field->low - 1,
-                           2 * field->high,
-                           below ? field->high : 1e39,
-                           field->low > 0 && !(field->flags & TIGON_FIELD_OR_ZERO) ? 0 : -1e39};
+  const double values[] = {
+      (double)NAN, (double)INFINITY, -(double)INFINITY, field->low - 1, field->high, 2 * field->high, 1e39, -1e39, 0};
   for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
     *at = values[i];
-    if (values[i] >= field->low && values[i] <= field->high && !(below && values[i] == field->high)) continue;
+    if (values[i] >= field->low && (below ? values[i] < field->high : values[i] <= field->high)) continue;
+    if (values[i] == 0 && field->flags & TIGON_FIELD_OR_ZERO) continue;
     if (below)
       REFUSE("%s is %g, must be at least %g and less than %g", name, values[i], field->low, field->high);
     else
@@ -206,10 +194,7 @@ static void refuse_integer(test *t, const tigon_field *field) {
   const int low = (int)field->low, high = no_limit ? 0 : (int)field->high;
   const int64_t values[] = {low - 1, wide ? INT64_MIN : INT32_MIN, high + 1, wide ? INT64_MAX : INT32_MAX};
   for (int i = 0; i < (no_limit ? 2 : 4); ++i) {
-    if (wide)
-      *(int64_t *)at = values[i];
-    else
-      *(int *)at = (int)values[i];
+    memcpy(at, &values[i], wide ? sizeof(int64_t) : sizeof(int));
     if (no_limit)
       REFUSE("%s is %" PRId64 ", must be >= %d", field->name, values[i], low);
     else
@@ -220,12 +205,11 @@ static void refuse_integer(test *t, const tigon_field *field) {
 
 static void refuse_divisor(test *t, const tigon_field *field) {
   call c = t->legal;
-  const tigon_field *x = &c.schema->fields[0]; /* whose second dimension it divides */
-  const int64_t values[] = {0, -1, INT64_MIN, call_tensor(&c, x, 0)->shape[1] - 1, call_tensor(&c, x, 0)->shape[1] + 1};
+  const int64_t extent = call_tensor(&c, c.schema->fields, 0)->shape[1]; /* that it divides */
+  const int64_t values[] = {0, -1, INT64_MIN, extent - 1, extent + 1};
   for (int i = 0; i < 5; ++i) {
     *(int64_t *)call_field(&c, field, 0) = values[i];
-    REFUSE("%s is %" PRId64 ", must divide %d (%s.shape[1])", field->name, values[i],
-           (int)call_tensor(&c, x, 0)->shape[1], x->name);
+    refuse_relation(t, &c);
   }
 }
 
@@ -290,40 +274,29 @@ static void refuse_field(test *t, const tigon_field *field) {
 
 /* ---- indices ---- */
 
-/* "logits.shape[1]": where a letter is given its extent; false where only an operator's header says it. */
-static bool find_letter(call *c, char letter, char from[NAME]) {
-  for (int i = 0; i < c->schema->count; ++i) {
-    const tigon_field *field = &c->schema->fields[i];
-    const char *at = field->kind == TIGON_FIELD_TENSOR ? strchr(field->shape, letter) : NULL;
-    if (!at || strchr("?1@", field->shape[0])) continue;
-    const int behind = (int)strlen(at), d = (int)(at - field->shape), ndim = call_tensor(c, field, 0)->ndim;
-    snprintf(from, NAME, "%s.shape[%d]", field->name, strpbrk(field->shape, "*&") ? ndim - behind : d);
-    return true;
-  }
-  return false;
-}
-
-/* The legal call has no flag for them. */
-static void refuse_indices(test *t, const tigon_field *field, int64_t extent) {
+/* The legal call has no flag for them. Not where only an operator's header says which extent is theirs. */
+static void refuse_indices(test *t, const tigon_field *field) {
   call c = t->legal;
+  model m;
+  assert_false(wrong_relation(&m, &c, false));
   const tigon_tensor *x = call_tensor(&c, field, 0);
-  char from[NAME];
-  if (!find_letter(&c, field->below, from)) return;
+  const fact *limit = &m.letters[(int)field->below];
+  if (!limit->known) return;
   const int last = (int)count_of(x) - 1;
-  const int64_t values[] = {extent, -1, INT32_MAX, INT32_MIN};
+  const int64_t values[] = {limit->extent, -1, INT32_MAX, INT32_MIN};
   for (int i = 0; i < 4; ++i) {
     const int32_t value = (int32_t)values[i];
     ((int32_t *)x->data)[last] = value;
     memcpy(before, memory, sizeof memory);
-    REFUSE("%s[%d] is %d, must be 0 to %d (%s - 1)", field->name, last, value, (int)extent - 1, from);
+    REFUSE("%s[%d] is %d, must be 0 to %d (%s - 1)", field->name, last, value, (int)limit->extent - 1, limit->why);
   }
 }
 
 /* ---- an entry ---- */
 
+/* No tensor takes more than the gap. */
 static call_choices choices(tigon_dtype dtype, int leading) {
   call_choices how = usual(dtype, leading);
-  how.gap = GAP; /* more than a tensor takes */
   how.extents['c'] = how.extents['v'] = 5;
   return how;
 }
@@ -351,63 +324,43 @@ static void try_call(test *t, int entry, const tigon_schema *schema, call_choice
   for (int i = 0; i < schema->count; ++i) {
     if (!schema->fields[i].below) continue;
     make(t, entry, schema, &how);
-    refuse_indices(t, &schema->fields[i], how.extents[(int)schema->fields[i].below]);
+    refuse_indices(t, &schema->fields[i]);
   }
-}
-
-static void try_entry(test *t, int entry, const tigon_schema *schema) {
-  const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16};
-  for (int i = 0; i < 2; ++i)
-    for (int leading = 1; leading <= 3; ++leading) try_call(t, entry, schema, choices(dtypes[i], leading));
 }
 
 static void test_every_entry(void **state) {
   const tigon_schema *schema;
   for (int i = 0; (schema = tigon_schema_at(i)); ++i) {
     test t = {.context = *state};
-    try_entry(&t, i, schema);
+    for (int leading = 1; leading <= 3; ++leading) {
+      try_call(&t, i, schema, choices(TIGON_F32, leading));
+      try_call(&t, i, schema, choices(TIGON_BF16, leading));
+    }
     print_message("%s: %ld calls\n", schema->name, t.done);
     assert_int_equal(t.wrong, 0);
     assert_true(t.done > 200);
-    tigon_context *const c = t.context;
-    char sentence[SENTENCE];
-    snprintf(sentence, sizeof sentence, "%s: args is NULL", schema->name);
-    api_expect(c, tigon_schema_call(i, c, NULL), TIGON_ERROR_INVALID, sentence);
-    snprintf(sentence, sizeof sentence, "%s: context is NULL", schema->name);
-    api_expect(NULL, tigon_schema_call(i, NULL, t.legal.args), TIGON_ERROR_INVALID, sentence);
-    api_expect(NULL, tigon_schema_call(i, NULL, NULL), TIGON_ERROR_INVALID, sentence);
+    api_expect(t.context, tigon_schema_call(i, t.context, NULL), TIGON_ERROR_INVALID, "%s: args is NULL", schema->name);
+    tigon_status status = tigon_schema_call(i, NULL, t.legal.args);
+    api_expect(NULL, status, TIGON_ERROR_INVALID, "%s: context is NULL", schema->name);
+    status = tigon_schema_call(i, NULL, NULL);
+    api_expect(NULL, status, TIGON_ERROR_INVALID, "%s: context is NULL", schema->name);
   }
 }
 
 /* ---- queries of the workspace ---- */
 
-#define TIGON_QUERY(op, entry)                                                         \
-  static tigon_status query_##op##_##entry(tigon_context *context, const void *args) { \
-    return tigon_##op##_##entry##_workspace(context, args, NULL);                      \
-  }
-#include "ops.def"
-static const struct {
-  const char *name;
-  tigon_status (*call)(tigon_context *context, const void *args); /* with no place for the bytes */
-} queries[] = {
-#define TIGON_QUERY(op, entry) {#op "_" #entry, query_##op##_##entry},
-#include "ops.def"
-};
-
 static void test_queries(void **state) {
   tigon_context *c = *state;
   const tigon_schema *schema;
+#define TIGON_QUERY(op, entry)                                                                                     \
+  api_expect(c, tigon_##op##_##entry##_workspace(c, &(tigon_##op##_##entry##_args){0}, NULL), TIGON_ERROR_INVALID, \
+             "%s_workspace: bytes is NULL", #op "_" #entry);
+#include "ops.def"
   for (int i = 0; (schema = tigon_schema_at(i)); ++i) {
     const call_choices how = choices(TIGON_F32, 2);
     test t = {.context = c};
     make(&t, i, schema, &how);
-    char sentence[SENTENCE];
     size_t bytes = 5, again = 5;
-    for (size_t q = 0; q < sizeof queries / sizeof *queries; ++q) {
-      if (strcmp(queries[q].name, schema->name) != 0) continue;
-      snprintf(sentence, sizeof sentence, "%s_workspace: bytes is NULL", schema->name);
-      api_expect(c, queries[q].call(c, t.legal.args), TIGON_ERROR_INVALID, sentence);
-    }
     if (schema->fields[schema->count - 2].kind != TIGON_FIELD_WORKSPACE) continue;
     tigon_status status = tigon_schema_workspace(i, c, NULL, &bytes, NULL);
     assert_int_equal(status, TIGON_ERROR_INVALID);
@@ -417,9 +370,8 @@ static void test_queries(void **state) {
     assert_non_null(strstr(tigon_last_error(NULL), ": context is NULL"));
     assert_int_equal(bytes, 5);
     /* No query looks at data, or at the workspace. */
-    for (int f = 0; f < schema->count; ++f)
-      if (schema->fields[f].kind == TIGON_FIELD_TENSOR && !(schema->fields[f].flags & TIGON_FIELD_EACH))
-        call_tensor(&t.legal, &schema->fields[f], 0)->data = NULL;
+    for (view v = view_at(&t.legal, 0); v.x; v = view_at(&t.legal, v.k + 1))
+      if (!(v.field->flags & TIGON_FIELD_EACH)) v.x->data = NULL;
     call_set_workspace(&t.legal, NULL, 0);
     assert_int_equal(call_query(&t.legal, c, &again), TIGON_OK);
     assert_int_equal(again, t.workspace_bytes);

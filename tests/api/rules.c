@@ -9,40 +9,34 @@ enum { ARENA = 1 << 16, ROOM = 1 << 16 };
 
 static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
 
-/* '*' is [B, T] = [2, 3]. */
-static call_choices choices(tigon_dtype dtype) {
+/* The call of `entry` in which '*' is [B, T] = [2, 3]. Tensors that `without` names are absent, those of `wide` are
+ * i64. Strides follow from shapes. */
+static void *make(call *c, const char *entry, tigon_dtype dtype, const char *without, const char *wide) {
   call_choices how = usual(dtype, 2);
-  how.gap = 512;
-  return how;
-}
-
-static int entry_of(const char *name) {
+  const tigon_schema *schema;
   int i = 0;
-  while (strcmp(tigon_schema_at(i)->name, name) != 0) ++i;
-  return i;
-}
-
-static void *make(call *c, int i, const call_choices *how) {
+  while (strcmp((schema = tigon_schema_at(i))->name, entry) != 0) ++i;
+  for (int f = 0; f < schema->count; ++f) {
+    how.absent |= (uint64_t)has_word(without, schema->fields[f].name) << f;
+    how.wide |= (uint64_t)has_word(wide, schema->fields[f].name) << f;
+  }
   memset(memory, 0x3f, sizeof memory);
-  assert_true(call_make(c, i, tigon_schema_at(i), how, memory, ARENA) > 0);
+  assert_true(call_make(c, i, schema, &how, memory, ARENA) > 0);
+  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1)) memset(v.x->strides, 0, sizeof v.x->strides);
   call_set_workspace(c, memory + ARENA, ROOM);
   return c->args;
 }
 
-/* A legal call. It has no flag for indices out of range, so they are refused. */
-static void *legal(call *c, const char *entry) {
-  call_choices how = choices(TIGON_F32);
-  const int i = entry_of(entry);
-  for (int f = 0; f < tigon_schema_at(i)->count; ++f)
-    how.absent |= (uint64_t)is_error_flag(&tigon_schema_at(i)->fields[f]) << f;
-  return make(c, i, &how);
+/* It has no flag for indices out of range, so they are refused. */
+static void *legal(call *c, const char *entry) { return make(c, entry, TIGON_F32, "error out.error", ""); }
+
+static void run(tigon_context *context, call *c) {
+  if (call_run(c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
 }
 
 static void refused(tigon_context *context, call *c, tigon_status status, const char *sentence) {
-  char whole[256];
-  snprintf(whole, sizeof whole, "%s: %s", c->schema->name, sentence);
   memcpy(before, memory, sizeof memory);
-  api_expect(context, call_run(c, context), status, whole);
+  api_expect(context, call_run(c, context), status, "%s: %s", c->schema->name, sentence);
   assert_memory_equal(memory, before, sizeof memory);
 }
 
@@ -57,17 +51,6 @@ static void refused(tigon_context *context, call *c, tigon_status status, const 
 #define RULE(name, change, sentence) RULE_OF(INVALID, #name, name, change, sentence)
 
 static void absent(tigon_tensor *t) { *t = (tigon_tensor){0}; }
-
-/* Sets a dimension of tensors whose strides follow from their shapes. */
-static void resize(int d, int64_t extent, int count, tigon_tensor *const tensors[]) {
-  for (int i = 0; i < count; ++i) {
-    tensors[i]->shape[d] = extent;
-    memset(tensors[i]->strides, 0, sizeof tensors[i]->strides);
-  }
-}
-#define RESIZE(d, extent, ...)                                                        \
-  resize(d, extent, sizeof((tigon_tensor *[]){__VA_ARGS__}) / sizeof(tigon_tensor *), \
-         (tigon_tensor *const[]){__VA_ARGS__})
 
 static tigon_tensor shaped(const tigon_tensor *t, int ndim, int64_t a, int64_t b, int64_t c, int64_t d) {
   return (tigon_tensor){t->data, t->dtype, ndim, {a, b, c, d}, {0}};
@@ -87,7 +70,7 @@ static void test_losses(void **state) {
   RULE(cross_entropy_fwd,
        (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss), absent(&a->out.token_loss)),
        "out.token_loss is absent, must be there with options.reduction none");
-  RULE(cross_entropy_fwd, RESIZE(0, 3, &a->dloss), "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
+  RULE(cross_entropy_fwd, a->dloss.shape[0] = 3, "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
   RULE(cross_entropy_fwd, (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss)),
        "dloss.shape[0] is 1, must be 6 (rows of logits)");
   RULE(cross_entropy_bwd, (a->options.reduction = TIGON_REDUCTION_NONE, a->dloss = shaped(&a->dloss, 2, 3, 2, 0, 0)),
@@ -105,10 +88,11 @@ static void test_losses(void **state) {
 static void test_matrices(void **state) {
   RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
   RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
-  RULE(attention_fwd, RESIZE(3, 0, &a->q, &a->k, &a->v, &a->o), "q.shape[3] is 0, must be >= 1");
-  RULE(attention_fwd, (RESIZE(2, 3, &a->q, &a->o), RESIZE(1, 3, &a->lse)),
+  RULE(attention_fwd, a->q.shape[3] = a->k.shape[3] = a->v.shape[3] = a->o.shape[3] = 0,
+       "q.shape[3] is 0, must be >= 1");
+  RULE(attention_fwd, (a->q.shape[2] = a->o.shape[2] = 3, a->lse.shape[1] = 3),
        "q.shape[2] is 3, must be a multiple of 2 (k.shape[2])");
-  RULE(attention_bwd, RESIZE(2, 0, &a->k, &a->v, &a->dk, &a->dv),
+  RULE(attention_bwd, a->k.shape[2] = a->v.shape[2] = a->dk.shape[2] = a->dv.shape[2] = 0,
        "q.shape[2] is 4, must be a multiple of 0 (k.shape[2])");
 }
 
@@ -121,11 +105,12 @@ static void test_rope(void **state) {
   ROPE(a->cos = shaped(&a->cos, 1, 7, 0, 0, 0), "cos.ndim is 1, must be 2 or 3");
   ROPE(a->cos.shape[1] = 4, "cos.shape[1] is 4, must be 3 or 6 (rotary_dim)");
   ROPE(a->sin.shape[0] = 4, "sin.shape[0] is 4, must be 7 (cos.shape[0])");
-  ROPE(a->cos.strides[0] = 16, "sin.strides[0] is 6, must be 16 (cos.strides[0])");
+  ROPE((a->cos.strides[0] = 16, a->cos.strides[1] = 1), "sin.strides[0] is 6, must be 16 (cos.strides[0])");
   ROPE(a->cos = shaped(&a->cos, 3, 3, 7, 6, 0), "cos.shape[0] is 3, must be 2 (q.shape[0])");
-  ROPE((absent(&a->positions), RESIZE(0, 2, &a->cos, &a->sin)), "cos.shape[0] is 2, must be 3 or more (q.shape[1])");
+  ROPE((absent(&a->positions), a->cos.shape[0] = a->sin.shape[0] = 2),
+       "cos.shape[0] is 2, must be 3 or more (q.shape[1])");
   ROPE(a->positions.shape[0] = 3, "positions.shape[0] is 3, must be 2 (q.shape[0])");
-  ROPE(RESIZE(1, 2, &a->positions), "positions.shape[1] is 2, must be 3 (q.shape[1])");
+  ROPE(a->positions.shape[1] = 2, "positions.shape[1] is 2, must be 3 (q.shape[1])");
   ROPE(a->rotary_dim = 3, "rotary_dim is 3, must be even and 2 to 6 (q.shape[3])");
   ROPE(a->rotary_dim = 10, "rotary_dim is 10, must be even and 2 to 6 (q.shape[3])");
   ROPE(a->rotary_dim = -2, "rotary_dim is -2, must be even and 2 to 6 (q.shape[3])");
@@ -139,13 +124,14 @@ static void test_rows(void **state) {
   RULE(embedding_bwd, (a->has_padding_idx = 1, a->padding_idx = -1),
        "padding_idx is -1, must be 0 to 36 (dtable.shape[0] - 1)");
   RULE(group_norm_fwd, a->x = a->y = shaped(&a->x, 1, 36, 0, 0, 0), "x.ndim is 1, must be 2 or more");
-  RULE(group_norm_fwd, a->x.strides[2] = 4, "x.strides[2] is 4, must be 3 (a contiguous run)");
-  RULE(softmax_fwd, RESIZE(0, 2, &a->mask), "mask.shape[0] is 2, must be 3 (x.shape[1])");
+  RULE(group_norm_fwd, a->x = ((tigon_tensor){a->x.data, TIGON_F32, 4, {2, 6, 2, 3}, {36, 6, 4, 1}}),
+       "x.strides[2] is 4, must be 3 (a contiguous run)");
+  RULE(softmax_fwd, a->mask.shape[0] = 2, "mask.shape[0] is 2, must be 3 (x.shape[1])");
   RULE(softmax_fwd, a->mask = shaped(&a->mask, 1, 4, 0, 0, 0), "mask.shape[0] is 4, must be 75 (x.shape[2])");
   RULE(softmax_fwd, a->mask = shaped(&a->mask, 4, 1, 1, 3, 75), "mask.ndim is 4, must be 3 (x.ndim)");
   RULE(softmax_fwd, a->mask = shaped(&a->mask, 3, 1, 3, 75, 0), "mask.shape[0] is 1, must be 2 (x.shape[0])");
 #define ONE_ROW a->x = shaped(&a->x, 1, 75, 0, 0, 0), a->y = shaped(&a->y, 1, 75, 0, 0, 0)
-  RULE(softmax_fwd, (ONE_ROW, RESIZE(0, 2, &a->mask)), "mask.shape[0] is 2, must be 1 (x has one row)");
+  RULE(softmax_fwd, (ONE_ROW, a->mask.shape[0] = 2), "mask.shape[0] is 2, must be 1 (x has one row)");
   RULE(softmax_fwd, (ONE_ROW, a->mask = shaped(&a->mask, 2, 1, 8, 0, 0)),
        "mask.shape[1] is 8, must be 75 (x.shape[0])");
 }
@@ -156,11 +142,12 @@ static void test_modulation(void **state) {
   RULE(modulated_rms_norm_bwd,                                                                       \
        (absent(&a->dscale), absent(&a->dshift), a->scale = shaped(&a->scale, ndim, p, q, r, s)), sentence)
 #define MATRIX(t) t = shaped(&t, 2, 6, 75, 0, 0)
-#define NO_DIVISOR(groups)                                                                                 \
-  RULE(modulated_rms_norm_fwd, (MATRIX(a->x), MATRIX(a->y), RESIZE(0, groups, &a->scale, &a->shift)),      \
-       "scale has " #groups " rows, must have a number that divides 6 (rows)");                            \
-  RULE(modulated_rms_norm_bwd,                                                                             \
-       (MATRIX(a->dy), MATRIX(a->x), MATRIX(a->dx), RESIZE(0, groups, &a->scale, &a->dscale, &a->dshift)), \
+#define NO_DIVISOR(groups)                                                                                   \
+  RULE(modulated_rms_norm_fwd, (MATRIX(a->x), MATRIX(a->y), a->scale.shape[0] = a->shift.shape[0] = groups), \
+       "scale has " #groups " rows, must have a number that divides 6 (rows)");                              \
+  RULE(modulated_rms_norm_bwd,                                                                               \
+       (MATRIX(a->dy), MATRIX(a->x), MATRIX(a->dx),                                                          \
+        a->scale.shape[0] = a->dscale.shape[0] = a->dshift.shape[0] = groups),                               \
        "scale has " #groups " rows, must have a number that divides 6 (rows)")
   NO_DIVISOR(0);
   NO_DIVISOR(4);
@@ -183,62 +170,45 @@ static void test_list(void **state) {
 
 /* ---- workspaces ---- */
 
-/* A call that needs none is made without one. */
-static size_t bytes_of(tigon_context *context, call *c) {
+/* What the call of `entry` needs without these tensors, "dw db". One that needs nothing is made without a workspace. */
+static size_t bytes_of(tigon_context *context, const char *entry, tigon_dtype dtype, const char *without) {
+  call c;
   size_t bytes = 5;
-  if (call_query(c, context, &bytes) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
-  call_set_workspace(c, NULL, 0);
-  if (bytes == 0) assert_int_equal(call_run(c, context), TIGON_OK);
+  make(&c, entry, dtype, without, "");
+  if (call_query(&c, context, &bytes) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+  call_set_workspace(&c, NULL, 0);
+  if (bytes == 0) run(context, &c);
   return bytes;
 }
 
-/* *bytes: what the call of `name` with all outputs needs after the change. */
-#define BYTES(bytes, type, name, change)                      \
-  do {                                                        \
-    call c;                                                   \
-    call_choices how = choices(type);                         \
-    tigon_##name##_args *a = make(&c, entry_of(#name), &how); \
-    (void)(change);                                           \
-    *(bytes) = bytes_of(*state, &c);                          \
-  } while (0)
-
 /* Sums over rows need a workspace, as much for one as for two, and nothing else does. */
 static void test_workspace_of_norms(void **state) {
-  size_t all, one, none;
-  BYTES(&all, TIGON_F32, rms_norm_bwd, a);
-  BYTES(&none, TIGON_F32, rms_norm_bwd, absent(&a->dw));
-  assert_true(all > 0 && none == 0);
-  BYTES(&none, TIGON_F32, fused_add_rms_norm_bwd, absent(&a->dw));
-  assert_true(none == 0);
-  BYTES(&all, TIGON_F32, layer_norm_bwd, a);
-  BYTES(&one, TIGON_F32, layer_norm_bwd, absent(&a->dw));
-  BYTES(&none, TIGON_F32, layer_norm_bwd, (absent(&a->dw), absent(&a->db)));
-  assert_true(all > 0 && one == all && none == 0);
-  BYTES(&none, TIGON_F32, modulated_rms_norm_bwd, (absent(&a->dw), absent(&a->dscale), absent(&a->dshift)));
-  assert_true(none == 0);
+  tigon_context *c = *state;
+  const size_t two = bytes_of(c, "layer_norm_bwd", TIGON_F32, "");
+  assert_true(two > 0 && bytes_of(c, "rms_norm_bwd", TIGON_F32, "") > 0);
+  assert_int_equal(bytes_of(c, "layer_norm_bwd", TIGON_F32, "dw"), two);
+  assert_int_equal(bytes_of(c, "layer_norm_bwd", TIGON_F32, "dw db"), 0);
+  assert_int_equal(bytes_of(c, "rms_norm_bwd", TIGON_F32, "dw"), 0);
+  assert_int_equal(bytes_of(c, "fused_add_rms_norm_bwd", TIGON_F32, "dw"), 0);
+  assert_int_equal(bytes_of(c, "modulated_rms_norm_bwd", TIGON_F32, "dw dscale dshift"), 0);
 }
 
 static void test_workspace(void **state) {
-  size_t bytes, fewer;
-  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, a);
-  assert_int_equal(bytes, 64);
-  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, absent(&a->out.token_loss));
-  assert_int_equal(bytes, 128);
-  BYTES(&bytes, TIGON_F32, cross_entropy_fwd, (absent(&a->out.token_loss), absent(&a->out.argmax)));
-  assert_int_equal(bytes, 192); /* out.correct still asks for argmax */
-  BYTES(&bytes, TIGON_F32, cross_entropy_bwd, a);
-  assert_int_equal(bytes, 64);
+  tigon_context *c = *state;
+  assert_int_equal(bytes_of(c, "cross_entropy_fwd", TIGON_F32, ""), 64);
+  assert_int_equal(bytes_of(c, "cross_entropy_fwd", TIGON_F32, "out.token_loss"), 128);
+  /* out.correct still asks for argmax */
+  assert_int_equal(bytes_of(c, "cross_entropy_fwd", TIGON_F32, "out.token_loss out.argmax"), 192);
+  assert_int_equal(bytes_of(c, "cross_entropy_bwd", TIGON_F32, ""), 64);
   enum { LSE = 2 * 4 * 3, DQ = LSE * 6 };
-  BYTES(&bytes, TIGON_F32, attention_bwd, a);
-  assert_int_equal(bytes, 128); /* delta: LSE floats, rounded up */
-  BYTES(&bytes, TIGON_BF16, attention_bwd, a);
-  assert_int_equal(bytes, 128 + DQ * sizeof(float)); /* and sums of dq */
-  const call_choices how = choices(TIGON_F32);
-  call c;
-  make(&c, entry_of("fused_linear_cross_entropy_fwd"), &how);
-  assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, &fewer, &bytes), TIGON_OK);
-  assert_true(fewer <= bytes);
-  assert_int_equal(tigon_schema_workspace(c.entry, *state, c.args, NULL, NULL), TIGON_OK);
+  assert_int_equal(bytes_of(c, "attention_bwd", TIGON_F32, ""), 128); /* delta: LSE floats, rounded up */
+  assert_int_equal(bytes_of(c, "attention_bwd", TIGON_BF16, ""), 128 + DQ * sizeof(float)); /* and sums of dq */
+  size_t least, good;
+  call fused;
+  legal(&fused, "fused_linear_cross_entropy_fwd");
+  assert_int_equal(tigon_schema_workspace(fused.entry, c, fused.args, &least, &good), TIGON_OK);
+  assert_true(least <= good);
+  assert_int_equal(tigon_schema_workspace(fused.entry, c, fused.args, NULL, NULL), TIGON_OK);
 }
 
 /* Strides of 0 reach nowhere, but what lies in a workspace would. */
@@ -293,10 +263,6 @@ static void test_recommended(void **state) {
 }
 
 /* ---- values ---- */
-
-static void run(tigon_context *context, call *c) {
-  if (call_run(c, context) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
-}
 
 static void expect(const char *name, const tigon_tensor *x, int64_t i, double must) {
   const double is = value_of(x, i);
@@ -366,32 +332,27 @@ static const struct {
 static bool has_rows(const tigon_field *field) { return strchr("*@b", field->shape[0]) != NULL; }
 
 static void spoil_row(call *c) {
-  const tigon_field *field;
-  const tigon_tensor *x;
-  for (int k = 0; (x = tensor_at(c, k, &field)); ++k) {
-    const bool takes_nan = has_rows(field) && !(field->flags & TIGON_FIELD_OUT) && !is_index(x);
-    const int64_t size = takes_nan ? count_of(x) / ROWS : 0;
-    for (int64_t i = ROW * size; i < (ROW + 1) * size; ++i) tigon_store_f64(element_of(x, i), 0, x->dtype, NAN);
+  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1)) {
+    const bool takes_nan = has_rows(v.field) && !(v.field->flags & TIGON_FIELD_OUT) && !is_index(v.x);
+    const int64_t size = takes_nan ? count_of(v.x) / ROWS : 0;
+    for (int64_t i = ROW * size; i < (ROW + 1) * size; ++i) tigon_store_f64(element_of(v.x, i), 0, v.x->dtype, NAN);
   }
 }
 
 /* No NaN of that row comes out in a sum over rows. */
 static void expect_ignored(call *c) {
-  const tigon_field *field;
-  const tigon_tensor *x;
-  for (int k = 0; (x = tensor_at(c, k, &field)); ++k) {
-    const int64_t count = field->flags & TIGON_FIELD_OUT ? count_of(x) : 0, size = count / ROWS;
-    for (int64_t i = 0; !has_rows(field) && i < count; ++i) assert_true(isfinite(value_of(x, i)));
+  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1)) {
+    const int64_t count = v.field->flags & TIGON_FIELD_OUT ? count_of(v.x) : 0, size = count / ROWS;
+    for (int64_t i = 0; !has_rows(v.field) && i < count; ++i) assert_true(isfinite(value_of(v.x, i)));
     for (size_t n = 0; n < sizeof ignored / sizeof *ignored; ++n)
-      for (int64_t i = ROW * size; strcmp(ignored[n].name, field->name) == 0 && i < (ROW + 1) * size; ++i)
-        expect(field->name, x, i, ignored[n].value);
+      for (int64_t i = ROW * size; strcmp(ignored[n].name, v.field->name) == 0 && i < (ROW + 1) * size; ++i)
+        expect(v.field->name, v.x, i, ignored[n].value);
   }
 }
 
 /* Only losses have an index that is ignored. */
 static bool ignore(call *c, int64_t index) {
-  const tigon_field *has = field_named(c->schema, "options.has_ignore_index", 24);
-  const tigon_field *field = field_named(c->schema, "options.ignore_index", 20);
+  const tigon_field *has = call_find(c, "options.has_ignore_index"), *field = call_find(c, "options.ignore_index");
   if (!has) return false;
   *(int *)call_field(c, has, 0) = 1;
   *(int64_t *)call_field(c, field, 0) = index;
@@ -400,18 +361,17 @@ static bool ignore(call *c, int64_t index) {
 
 /* A legal call leaves the flag alone. Any index out of range raises it and counts as little as one that is ignored: the bits
  * are the same. */
-static void try_flag(tigon_context *context, int entry, const tigon_field *index, const tigon_field *flag, bool wide) {
+static void try_flag(tigon_context *context, const tigon_schema *schema, const tigon_field *index,
+                     const tigon_field *flag, bool wide) {
   static char first[ARENA];
-  const tigon_schema *schema = tigon_schema_at(entry);
-  call_choices how = choices(TIGON_F32);
-  how.wide = (uint64_t)wide << (index - schema->fields);
-  const int64_t wild[] = {how.extents[(int)index->below], -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
+  const int64_t extent = usual(TIGON_F32, 2).extents[(int)index->below];
+  const int64_t wild[] = {extent, -1, INT32_MAX, INT32_MIN, -100, INT64_MAX, INT64_MIN};
   for (int i = -1; i < (wide ? 7 : 5); ++i) {
     call c;
-    tigon_rope_args *rope = make(&c, entry, &how);
+    tigon_rope_args *rope = make(&c, schema->name, TIGON_F32, "", wide ? index->name : "");
     if (strcmp(schema->op, "rope") == 0) { /* what is not turned is NaN, too */
       rope->rotary_dim = 4;
-      RESIZE(1, 4, &rope->cos, &rope->sin);
+      rope->cos.shape[1] = rope->sin.shape[1] = 4;
     }
     const tigon_tensor *x = call_tensor(&c, index, 0);
     char *const at = element_of(x, ROW);
@@ -443,8 +403,8 @@ static void test_flags(void **state) {
     assert_true(!index == !flag);
     if (!index) continue;
     ++found;
-    try_flag(*state, entry, index, flag, false);
-    try_flag(*state, entry, index, flag, true);
+    try_flag(*state, schema, index, flag, false);
+    try_flag(*state, schema, index, flag, true);
   }
   assert_true(found >= 8);
 }

@@ -8,22 +8,30 @@
 #include "calls.h"
 #include "core/half.h"
 
-/* The k-th tensor of a call, in the order of its fields and of a list's elements; NULL past the last one. */
-static inline tigon_tensor *tensor_at(call *c, int k, const tigon_field **field) {
-  for (int i = 0; i < c->schema->count; ++i) {
-    *field = &c->schema->fields[i];
-    if ((*field)->kind != TIGON_FIELD_TENSOR) continue;
-    if (k < call_values(*field)) return call_tensor(c, *field, k);
-    k -= call_values(*field);
+/* The k-th tensor of a call, in the order of its fields and of a list's elements; x is NULL past the last one. */
+typedef struct view {
+  int k, element;
+  const tigon_field *field;
+  tigon_tensor *x;
+} view;
+static inline view view_at(call *c, int k) {
+  int element = k;
+  for (const tigon_field *field = c->schema->fields; field < c->schema->fields + c->schema->count; ++field) {
+    if (field->kind != TIGON_FIELD_TENSOR) continue;
+    if (element < call_values(field)) return (view){k, element, field, call_tensor(c, field, element)};
+    element -= call_values(field);
   }
-  return NULL;
+  return (view){0};
 }
+/* The same tensor of another call of the entry. */
+static inline tigon_tensor *twin(call *c, const view *v) { return call_tensor(c, v->field, v->element); }
 
-/* Choices with extents that go together; '&' without a letter is 1. */
+/* Choices with extents that go together, and a gap as large as most tensors. '&' without a letter is 1, 'r' are rows of
+ * [B, T], 'f' half of D. */
 static inline call_choices usual(tigon_dtype dtype, int leading) {
-  static const char letters[] = "abstpkhdgncv";
-  static const int64_t extents[] = {2, 2, 2, 3, 7, 2, 4, 6, 3, 6, 75, 37};
-  call_choices how = {.dtype = dtype, .leading = leading, .extents = {1}};
+  static const char letters[] = "abstpkhdgncv1rf";
+  static const int64_t extents[] = {2, 2, 2, 3, 7, 2, 4, 6, 3, 6, 75, 37, 1, 6, 3};
+  call_choices how = {.dtype = dtype, .leading = leading, .gap = 1024, .extents = {1}};
   for (int i = 0; letters[i]; ++i) how.extents[(int)letters[i]] = extents[i];
   return how;
 }
@@ -33,18 +41,11 @@ static inline bool is_error_flag(const tigon_field *field) {
   return field->flags & TIGON_FIELD_OUT && field->dtypes == 1u << TIGON_I32;
 }
 
-static inline const tigon_field *field_named(const tigon_schema *schema, const char *name, size_t length) {
-  for (int i = 0; i < schema->count; ++i)
-    if (strlen(schema->fields[i].name) == length && strncmp(schema->fields[i].name, name, length) == 0)
-      return &schema->fields[i];
-  return NULL;
-}
-
-/* The k-th input that the output may lie over; NULL past the last one. */
-static inline const tigon_field *place(const tigon_schema *schema, const tigon_field *out, int k) {
-  for (const char *word = out->in_place; word && *word; word += strcspn(word, " "), word += *word == ' ')
-    if (k-- == 0) return field_named(schema, word, strcspn(word, " "));
-  return NULL;
+/* Is it one of the words, "x residual"? */
+static inline bool has_word(const char *words, const char *word) {
+  for (; words && *words; words += strcspn(words, " "), words += strspn(words, " "))
+    if (strcspn(words, " ") == strlen(word) && strncmp(words, word, strlen(word)) == 0) return true;
+  return false;
 }
 
 /* Elements; 0 where the tensor is absent. */

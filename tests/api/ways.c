@@ -4,7 +4,7 @@
 #include "api.h"
 #include "views.h"
 
-enum { ARENA = 1 << 17, ROOM = 1 << 15, PITCH = 2048, OUTPUTS = 16 };
+enum { ARENA = 1 << 17, ROOM = 1 << 15, PITCH = 2048, FIELDS = 64 };
 
 static _Alignas(64) char memory[2][ARENA + ROOM], numbers[ARENA + ROOM], fresh[ARENA + ROOM], before[ARENA + ROOM];
 
@@ -16,12 +16,10 @@ typedef struct test {
   long done;
 } test;
 
-static size_t make(test *t, int which, int entry, const call_choices *how) {
-  call *c = which ? &t->other : &t->plain;
-  const size_t used = call_make(c, entry, tigon_schema_at(entry), how, memory[which], ARENA);
+static size_t make(call *c, int entry, const call_choices *how, char *arena) {
+  const size_t used = call_make(c, entry, tigon_schema_at(entry), how, arena, ARENA);
   assert_true(used > 0);
-  t->rounds = false;
-  call_set_workspace(c, memory[which] + ARENA, ROOM);
+  call_set_workspace(c, arena + ARENA, ROOM);
   return used;
 }
 
@@ -29,7 +27,13 @@ static size_t make(test *t, int which, int entry, const call_choices *how) {
 static void begin(test *t, int entry, const call_choices *how) {
   t->how = *how;
   memcpy(memory[0], numbers, sizeof numbers);
-  make(t, 0, entry, how);
+  make(&t->plain, entry, how, memory[0]);
+}
+
+/* The other call; returns the bytes that its tensors take. */
+static size_t make_other(test *t, const call_choices *how) {
+  t->rounds = false;
+  return make(&t->other, t->plain.entry, how, memory[1]);
 }
 
 /* Its outputs are what others must give. */
@@ -43,16 +47,10 @@ static const char *given(const tigon_tensor *x, int64_t i) { return fresh + (ele
 
 /* Gives the other call the values of the plain one. False where one of its tensors would round them. */
 static bool give(test *t) {
-  const tigon_field *field;
-  tigon_tensor *from, *to;
-  for (int k = 0; (from = tensor_at(&t->plain, k, &field)); ++k) {
-    to = tensor_at(&t->other, k, &field);
-    if (!from->data || !to->data || count_of(from) == 0) continue;
-    if (from->dtype != to->dtype && (field->dtypes & 1u << TIGON_F32)) return false;
-    if (from->dtype == to->dtype && memcmp(from->strides, to->strides, sizeof to->strides) == 0) {
-      memcpy(to->data, given(from, 0), (size_t)(count_of(from) * size_of(to)));
-      continue;
-    }
+  for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {
+    const tigon_tensor *from = v.x, *to = twin(&t->other, &v);
+    if (!from->data || !to->data) continue;
+    if (from->dtype != to->dtype && (v.field->dtypes & 1u << TIGON_F32)) return false;
     for (int64_t i = 0; i < count_of(from); ++i) {
       const int64_t index = to->dtype == TIGON_I64 ? tigon_load_index(given(from, i), 0, from->dtype) : 0;
       memcpy(element_of(to, i), from->dtype == to->dtype ? given(from, i) : (const char *)&index, (size_t)size_of(to));
@@ -64,31 +62,36 @@ static bool give(test *t) {
 /* Equal but for rounding. */
 static bool is_close(double a, double b) { return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= 0.01 * fabs(b); }
 
-/* Makes the other call. Its outputs must have the plain one's bits, and no other byte may change. */
-static void compare(test *t, const char *way) {
-  const tigon_field *field;
-  tigon_tensor *must, *is;
+/* Makes the other call. Its outputs must have the plain one's bits. If it `differs`, one of them has other bits or is
+ * left out. No other byte may change. */
+static void compare_or(test *t, const char *way, bool differs) {
+  bool found = false;
   memcpy(before, memory[1], sizeof before);
   if (call_run(&t->other, t->context) != TIGON_OK) fail_msg("%s: %s", way, tigon_last_error(t->context));
-  for (int k = 0; (must = tensor_at(&t->plain, k, &field)); ++k) {
-    is = tensor_at(&t->other, k, &field);
-    if (!(field->flags & TIGON_FIELD_OUT) || !is->data) continue;
+  for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {
+    const tigon_tensor *must = v.x, *is = twin(&t->other, &v);
+    if (!(v.field->flags & TIGON_FIELD_OUT)) continue;
+    found = found || (must->data && !is->data);
     for (int64_t i = 0; i < count_of(is); ++i) {
-      if (must->data && memcmp(element_of(is, i), element_of(must, i), (size_t)size_of(is)) != 0 &&
-          !(t->rounds && is_close(value_of(is, i), value_of(must, i))))
-        fail_msg("%s: %s[%d] differs: %s, %s, %d leading dimensions", t->plain.schema->name, field->name, (int)i, way,
-                 tigon_dtype_name(t->how.dtype), t->how.leading);
-    }
-  }
-  for (int k = 0; (is = tensor_at(&t->other, k, &field)); ++k)
-    for (int64_t i = 0; field->flags & TIGON_FIELD_OUT && i < count_of(is); ++i) {
       char *at = element_of(is, i);
+      const bool same = !must->data || memcmp(at, element_of(must, i), (size_t)size_of(is)) == 0 ||
+                        (t->rounds && is_close(value_of(is, i), value_of(must, i)));
+      if (!same && !differs)
+        fail_msg("%s: %s[%d] differs: %s, %s, %d leading dimensions", t->plain.schema->name, v.field->name, (int)i, way,
+                 tigon_dtype_name(t->how.dtype), t->how.leading);
+      found = found || !same;
       memcpy(at, before + (at - memory[1]), (size_t)size_of(is));
     }
+  }
+  if (differs && !found)
+    fail_msg("%s: %s does not count: %s, %d leading dimensions", t->plain.schema->name, way,
+             tigon_dtype_name(t->how.dtype), t->how.leading);
   if (memcmp(memory[1], before, ARENA) != 0)
     fail_msg("%s: more than outputs was written: %s", t->plain.schema->name, way);
-  ++t->done;
+  t->done += !differs;
 }
+
+static void compare(test *t, const char *way) { compare_or(t, way, false); }
 
 /* ---- where tensors lie ---- */
 
@@ -101,15 +104,14 @@ static int row_of(const test *t, const tigon_field *field, const tigon_tensor *x
 /* All tensors whose strides are free become columns of one table. `turned`: every second one has its rows in the order of
  * [C, B, A] instead of [A, B, C]. Returns the most dimensions that were turned. */
 static int weave(test *t, size_t used, bool turned) {
-  const tigon_field *field;
-  tigon_tensor *x;
   char *at = memory[1] + used;
   int most = 0;
-  for (int k = 0; (x = tensor_at(&t->other, k, &field)); ++k) {
-    if (!x->data || field->flags & TIGON_FIELD_CONTIGUOUS) continue;
-    const int leading = x->ndim - row_of(t, field, x);
-    t->rounds = t->rounds || field->flags & TIGON_FIELD_FREE_LAST;
-    const bool turn = turned && k % 2 == 0;
+  for (view v = view_at(&t->other, 0); v.x; v = view_at(&t->other, v.k + 1)) {
+    tigon_tensor *x = v.x;
+    if (!x->data || v.field->flags & TIGON_FIELD_CONTIGUOUS) continue;
+    const int leading = x->ndim - row_of(t, v.field, x);
+    const bool turn = turned && v.k % 2 == 0;
+    t->rounds = t->rounds || v.field->flags & TIGON_FIELD_FREE_LAST;
     int64_t step = PITCH / size_of(x), bytes = size_of(x);
     for (int i = 0; i < leading; ++i) {
       const int d = turn ? i : leading - 1 - i;
@@ -120,40 +122,37 @@ static int weave(test *t, size_t used, bool turned) {
     assert_true(at + step * size_of(x) <= memory[1] + ARENA);
     x->data = at;
     at += (bytes + 7) / 8 * 8;
-    if (turn && strchr(field->shape, '*') && leading > most) most = leading;
+    if (turn && strchr(v.field->shape, '*') && leading > most) most = leading;
   }
   assert_true(at <= memory[1] + used + PITCH);
   return most;
 }
 
 /* GEMMs have one pitch for all rows, other kernels three. */
-static void try_turned(test *t, int entry) {
+static void try_turned(test *t) {
   const bool gemm = strstr(t->plain.schema->op, "linear") != NULL;
-  const int strides = weave(t, make(t, 1, entry, &t->how), true);
+  const int strides = weave(t, make_other(t, &t->how), true);
   give(t);
   if (strides <= (gemm ? 1 : 3)) {
     compare(t, "rows in another order");
     return;
   }
-  char sentence[256];
-  snprintf(sentence, sizeof sentence, "%s: the leading dimensions collapse to %d strides, must collapse to %s",
-           t->plain.schema->name, strides, gemm ? "1" : "3 or fewer");
   memcpy(before, memory[1], sizeof before);
-  api_expect(t->context, call_run(&t->other, t->context), TIGON_ERROR_INVALID, sentence);
+  api_expect(t->context, call_run(&t->other, t->context), TIGON_ERROR_INVALID,
+             "%s: the leading dimensions collapse to %d strides, must collapse to %s", t->plain.schema->name, strides,
+             gemm ? "1" : "3 or fewer");
   assert_memory_equal(memory[1], before, sizeof before);
 }
 
 /* One more dimension of one element, over which nobody steps. */
-static void try_longer(test *t, int entry) {
+static void try_longer(test *t) {
   call_choices how = t->how;
-  const tigon_field *field;
-  tigon_tensor *x, *plain;
   if (how.leading == 4) return;
   how.extents[(int)"tbsa"[how.leading++]] = 1;
-  make(t, 1, entry, &how);
-  for (int k = 0; (x = tensor_at(&t->other, k, &field)); ++k) {
-    plain = tensor_at(&t->plain, k, &field);
-    if (count_of(x) != count_of(plain) || strchr(field->shape, '&')) return; /* the letter means more than a row */
+  make_other(t, &how);
+  for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {
+    tigon_tensor *x = twin(&t->other, &v);
+    if (count_of(x) != count_of(v.x) || strchr(v.field->shape, '&')) return; /* the letter means more than a row */
     for (int d = 0; d < x->ndim; ++d)
       if (x->shape[d] == 1) x->strides[d] = INT64_C(1) << 40;
   }
@@ -162,21 +161,18 @@ static void try_longer(test *t, int entry) {
 }
 
 /* Rows that are the same, and rows that share memory. */
-static void try_shared(test *t, int entry, const call_choices *how) {
-  begin(t, entry, how);
-  make(t, 1, entry, how);
-  const tigon_field *field;
-  tigon_tensor *x;
-  for (int k = 0; (x = tensor_at(&t->plain, k, &field)); ++k) {
-    if (field->flags & TIGON_FIELD_FREE_LAST)
+static void try_shared(test *t) {
+  make_other(t, &t->how);
+  for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {
+    const tigon_tensor *x = v.x;
+    if (v.field->flags & TIGON_FIELD_FREE_LAST)
       return; /* such channels have no variance, which only rounding would make */
-    if (!x->data || field->flags & (TIGON_FIELD_OUT | TIGON_FIELD_CONTIGUOUS)) continue;
-    const int leading = x->ndim - row_of(t, field, x);
-    const int64_t rows = count_of(x);
+    if (!x->data || v.field->flags & (TIGON_FIELD_OUT | TIGON_FIELD_CONTIGUOUS)) continue;
+    const int leading = x->ndim - row_of(t, v.field, x);
     int64_t cols = 1;
     for (int d = leading; d < x->ndim; ++d) cols *= x->shape[d];
-    for (int64_t i = cols; i < rows; ++i) memcpy(element_of(x, i), element_of(x, i % cols), (size_t)size_of(x));
-    for (int d = 0; d < leading; ++d) tensor_at(&t->other, k, &field)->strides[d] = 0;
+    for (int64_t i = cols; i < count_of(x); ++i) memcpy(element_of(x, i), element_of(x, i % cols), (size_t)size_of(x));
+    for (int d = 0; d < leading; ++d) twin(&t->other, &v)->strides[d] = 0;
   }
   run_plain(t);
   give(t);
@@ -185,70 +181,47 @@ static void try_shared(test *t, int entry, const call_choices *how) {
 
 /* ---- outputs over inputs ---- */
 
-/* One choice of places; 0 is a place of its own. No two outputs may have the same. */
-static void try_places(test *t, int entry, bool woven, const tigon_field *const outs[], const int chosen[], int count) {
+/* Tries every choice of places for the outputs from the i-th field on. over[field] is the input that an output lies
+ * over, which no other output has, or NULL where its place is its own. */
+static void try_places(test *t, bool woven, const tigon_field *over[FIELDS], int i) {
   const tigon_schema *schema = t->plain.schema;
-  const size_t used = make(t, 1, entry, &t->how);
+  if (i < schema->count) {
+    const tigon_field *out = &schema->fields[i];
+    const char *places = out->in_place && call_tensor(&t->plain, out, 0)->data ? out->in_place : "";
+    for (int f = -1; f < schema->count; ++f) {
+      if (f >= 0 && !has_word(places, schema->fields[f].name)) continue;
+      over[i] = f >= 0 ? &schema->fields[f] : NULL;
+      bool taken = false;
+      for (int j = 0; over[i] && j < i; ++j) taken = taken || over[j] == over[i];
+      if (!taken) try_places(t, woven, over, i + 1);
+    }
+    return;
+  }
+  const size_t used = make_other(t, &t->how);
   if (woven) weave(t, used, false);
   give(t);
-  for (int i = 0; i < count; ++i) {
-    const tigon_field *over = chosen[i] ? place(schema, outs[i], chosen[i] - 1) : NULL;
-    for (int j = 0; over && j < i; ++j)
-      if (chosen[j] && place(schema, outs[j], chosen[j] - 1) == over) return;
-    if (over) *call_tensor(&t->other, outs[i], 0) = *call_tensor(&t->other, over, 0);
-  }
+  for (int f = 0; f < schema->count; ++f)
+    if (over[f]) *call_tensor(&t->other, &schema->fields[f], 0) = *call_tensor(&t->other, over[f], 0);
   compare(t, woven ? "columns of one table, in place" : "in place");
-}
-
-static void try_every_place(test *t, int entry, bool woven) {
-  const tigon_schema *schema = t->plain.schema;
-  const tigon_field *outs[OUTPUTS];
-  int chosen[OUTPUTS] = {0}, count = 0;
-  for (int i = 0; i < schema->count; ++i) {
-    if (!schema->fields[i].in_place || !call_tensor(&t->plain, &schema->fields[i], 0)->data) continue;
-    assert_true(count < OUTPUTS);
-    outs[count++] = &schema->fields[i];
-  }
-  for (int i = 0; i <= count;) { /* count up, the first output fastest */
-    try_places(t, entry, woven, outs, chosen, count);
-    for (i = 0; i < count && !place(schema, outs[i], chosen[i]); ++i) chosen[i] = 0;
-    if (i == count) return;
-    ++chosen[i];
-  }
 }
 
 /* ---- what is given ---- */
 
-/* An input that may be absent must count where it is present; not where an output goes with it. */
-static void expect_difference(test *t, const tigon_field *without) {
-  const tigon_field *field;
-  tigon_tensor *with, *is;
-  if (call_run(&t->other, t->context) != TIGON_OK) fail_msg("%s", tigon_last_error(t->context));
-  for (int k = 0; (with = tensor_at(&t->plain, k, &field)); ++k) {
-    is = tensor_at(&t->other, k, &field);
-    if (field->flags & TIGON_FIELD_OUT && with->data && !is->data) return;
-    for (int64_t i = 0; field->flags & TIGON_FIELD_OUT && i < count_of(is); ++i)
-      if (memcmp(element_of(is, i), element_of(with, i), (size_t)size_of(is)) != 0) return;
-  }
-  fail_msg("%s: %s does not count: %s, %d leading dimensions", t->plain.schema->name, without->name,
-           tigon_dtype_name(t->how.dtype), t->how.leading);
-}
-
-/* Fewer outputs, fewer inputs; numbers per row in one dimension, 64-bit indices. */
-static void try_choices(test *t, int entry) {
+/* Fewer outputs, fewer inputs, each of which counts; numbers per row in one dimension, 64-bit indices. */
+static void try_choices(test *t) {
   for (int i = 0; i < t->plain.schema->count; ++i) {
     const tigon_field *field = &t->plain.schema->fields[i];
     if (field->kind != TIGON_FIELD_TENSOR) continue;
     call_choices how = t->how;
     how.wide = UINT64_C(1) << i;
-    make(t, 1, entry, &how);
+    make_other(t, &how);
     if (give(t)) compare(t, "another shape or dtype");
     how = t->how;
     how.absent = UINT64_C(1) << i;
-    make(t, 1, entry, &how);
+    make_other(t, &how);
     const bool may_count = t->how.leading > 0; /* [B, C] in pairs has no variance */
     if (may_count && field->flags & TIGON_FIELD_OPTIONAL && !(field->flags & TIGON_FIELD_OUT) && give(t))
-      expect_difference(t, field);
+      compare_or(t, field->name, true);
     const bool only_written = field->flags & TIGON_FIELD_OUT && !(field->flags & TIGON_FIELD_EACH);
     if (only_written && give(t)) compare(t, "without an output");
   }
@@ -262,37 +235,32 @@ static call_choices choices(tigon_dtype dtype, int leading, uint32_t numbers) {
   return how;
 }
 
-enum { COLUMN = -1, ALL = -2, ROOT = -3 }; /* the last index; the extent D; 1 / sqrt(D) */
-/* What a number means that is 0, or a tensor that is absent. */
-static const struct {
-  const char *op, *name; /* op NULL: every one that has it */
+/* What numbers mean that are 0, and tensors that are absent. D is 6. */
+static const struct meaning {
+  const char *op, *names; /* op NULL: every one that has them */
   double value;
-} defaults[] = {
-    {NULL, "gate_mult", 1},
-    {NULL, "down_mult", 1},
-    {NULL, "grad_scale", 1},
-    {NULL, "options.temperature", 1},
-    {NULL, "options.weight", 1},
-    {NULL, "options.token_scale", 1},
-    {NULL, "dloss", 1},
-    {NULL, "clip_factor", 1},
-    {NULL, "w", 1},
-    {NULL, "b", 0},
-    {NULL, "bias", 0},
-    {NULL, "shift", 0},
-    {NULL, "mask", 0},
-    {NULL, "ds", 0},
-    {NULL, "positions", COLUMN},
-    {"rope", "rotary_dim", ALL},
+} meanings[] = {
+    {NULL, "gate_mult down_mult grad_scale options.temperature", 1},
+    {NULL, "w options.weight options.token_scale dloss clip_factor", 1},
+    {NULL, "b bias shift mask ds", 0},
+    {NULL, "positions", 0}, /* the last index, see below */
+    {"rope", "rotary_dim", 6},
     {"attention", "window", 0x1p62},
-    {"attention", "scale", ROOT},
+    {"attention", "scale", 0x1.a20bd700c2c3fp-2}, /* 1 / sqrt(6) */
     {"softmax", "scale", 1},
 };
 
+/* NULL where the field must be given, or its 0 is a 0. */
+static const struct meaning *meaning_of(const tigon_schema *schema, const tigon_field *field) {
+  if (field->kind == TIGON_FIELD_TENSOR && !(field->flags & TIGON_FIELD_OPTIONAL)) return NULL;
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; ++i) {
+    const bool of_op = !meanings[i].op || strcmp(meanings[i].op, schema->op) == 0;
+    if (of_op && has_word(meanings[i].names, field->name)) return &meanings[i];
+  }
+  return NULL;
+}
+
 static void write_out(test *t, const tigon_field *field, double value) {
-  const int64_t d = t->how.extents['d'];
-  if (value == ROOT) value = 1 / sqrt((double)d);
-  if (value == ALL) value = (double)d;
   void *at = call_field(&t->other, field, 0);
   tigon_tensor *x = at;
   if (field->kind == TIGON_FIELD_DOUBLE) *(double *)at = value;
@@ -312,35 +280,31 @@ static void set_flags(call *c, int value) {
 
 /* All of an entry's at once; how many it has. */
 static int try_defaults(test *t, int entry, const call_choices *how, int flags) {
-  enum { DEFAULTS = sizeof defaults / sizeof *defaults };
   const tigon_schema *schema = tigon_schema_at(entry);
-  const tigon_field *fields[DEFAULTS];
+  const struct meaning *meaning;
   call_choices absent = *how;
   int found = 0;
-  for (int i = 0; i < DEFAULTS; ++i) {
-    const bool other_op = defaults[i].op && strcmp(defaults[i].op, schema->op) != 0;
-    fields[i] = other_op ? NULL : field_named(schema, defaults[i].name, strlen(defaults[i].name));
-    const bool tensor = fields[i] && fields[i]->kind == TIGON_FIELD_TENSOR;
-    if (tensor && !(fields[i]->flags & TIGON_FIELD_OPTIONAL)) fields[i] = NULL;
-    if (fields[i] && tensor) absent.absent |= UINT64_C(1) << (fields[i] - schema->fields);
-    found += fields[i] != NULL;
-  }
+  for (int i = 0; i < schema->count; ++i)
+    absent.absent |= (uint64_t)(meaning_of(schema, &schema->fields[i]) != NULL) << i;
   begin(t, entry, &absent);
   set_flags(&t->plain, flags);
   run_plain(t);
-  make(t, 1, entry, how);
+  make_other(t, how);
   set_flags(&t->other, flags);
   give(t);
-  for (int i = 0; i < DEFAULTS; ++i)
-    if (fields[i]) write_out(t, fields[i], defaults[i].value);
+  for (int i = 0; i < schema->count; ++i)
+    if ((meaning = meaning_of(schema, &schema->fields[i]))) {
+      write_out(t, &schema->fields[i], meaning->value);
+      ++found;
+    }
   compare(t, "what is left out, written out");
   return found;
 }
 
 /* ---- shapes that an operator's header allows ---- */
 
-/* A tensor is the same as a larger one in which it is repeated; letters as in descriptions, "r" rows, "f" half of D. */
-static const struct {
+/* A tensor is the same as a larger one in which it is repeated. Letters are those of usual(). */
+static const struct repetition {
   const char *op, *names, *small, *large;
   int leading;
 } repeated[] = {
@@ -358,20 +322,10 @@ static const struct {
     {"modulated_rms_norm", "scale shift", "rc", "btc", 2},
 };
 
-/* Gives the tensor this shape, and memory that holds it. */
+/* Gives the tensor this shape, from which its strides follow, and memory that holds it. */
 static void reshape(const test *t, tigon_tensor *x, const char *letters, char *data) {
-  x->data = data;
-  x->ndim = (int)strlen(letters);
-  memset(x->strides, 0, sizeof x->strides);
-  int64_t step = 1;
-  for (int d = x->ndim - 1; d >= 0; --d) {
-    x->shape[d] = letters[d] == '1'   ? 1
-                  : letters[d] == 'r' ? 6
-                  : letters[d] == 'f' ? 3
-                                      : t->how.extents[(int)letters[d]];
-    x->strides[d] = step;
-    step *= x->shape[d];
-  }
+  *x = (tigon_tensor){.data = data, .dtype = x->dtype, .ndim = (int)strlen(letters)};
+  for (int d = 0; d < x->ndim; ++d) x->shape[d] = t->how.extents[(int)letters[d]];
 }
 
 /* The element of the small tensor that the i-th one of the large tensor repeats. */
@@ -387,18 +341,24 @@ static int64_t repeats(const tigon_tensor *small, const tigon_tensor *large, int
   return at;
 }
 
-static void try_repeated(test *t, int entry, const char *names, const char *small, const char *large) {
-  const tigon_schema *schema = t->plain.schema;
+static void try_repeated(test *t, int entry, const struct repetition *r) {
+  const tigon_schema *schema = tigon_schema_at(entry);
   const tigon_field *fields[2];
+  call_choices how = choices(TIGON_F32, r->leading, 3);
   int count = 0;
-  for (const char *name = names; *name; name += strcspn(name, " "), name += *name == ' ')
-    if ((fields[count] = field_named(schema, name, strcspn(name, " ")))) ++count;
-  make(t, 1, entry, &t->how);
+  for (int i = 0; i < schema->count; ++i) {
+    const tigon_field *field = &schema->fields[i];
+    if (has_word(r->names, field->name)) fields[count++] = field;
+    how.absent |= (uint64_t)(field->flags & TIGON_FIELD_OUT && field->shape[0] == '&') << i; /* gradients of these */
+  }
+  if (count == 0) return;
+  begin(t, entry, &how);
+  make_other(t, &how);
   for (int k = 0; k < count; ++k) {
     tigon_tensor *x = call_tensor(&t->plain, fields[k], 0);
     const size_t at = ARENA / 2 + (size_t)k * (1 << 14);
-    reshape(t, x, small, memory[0] + at);
-    reshape(t, call_tensor(&t->other, fields[k], 0), large, memory[1] + at);
+    reshape(t, x, r->small, memory[0] + at);
+    reshape(t, call_tensor(&t->other, fields[k], 0), r->large, memory[1] + at);
     for (int64_t i = 0; fields[k]->below && i < count_of(x); ++i) ((int32_t *)x->data)[i] = (int32_t)(5 * i % 7);
   }
   run_plain(t);
@@ -407,18 +367,17 @@ static void try_repeated(test *t, int entry, const char *names, const char *smal
     const tigon_tensor *x = call_tensor(&t->plain, fields[k], 0), *y = call_tensor(&t->other, fields[k], 0);
     for (int64_t i = 0; i < count_of(y); ++i) memcpy(element_of(y, i), given(x, repeats(x, y, i)), (size_t)size_of(y));
   }
-  compare(t, large);
+  compare(t, r->large);
 }
 
 /* ---- extents of 0 ---- */
 
 /* Is there no row at all? A factor is of the norm, not a sum; flags are raised or left alone. */
 static bool sums_nothing(call *c, const tigon_field *out) {
-  const tigon_field *field;
-  const tigon_tensor *t = NULL;
-  for (int k = 0; (t = tensor_at(c, k, &field)) && field->shape[0] != '*';) ++k;
+  view v = view_at(c, 0);
+  while (v.x && v.field->shape[0] != '*') v = view_at(c, v.k + 1);
   int64_t rows = 1;
-  for (int d = 0; t && d <= t->ndim - (int)strlen(field->shape); ++d) rows *= t->shape[d];
+  for (int d = 0; v.x && d <= v.x->ndim - (int)strlen(v.field->shape); ++d) rows *= v.x->shape[d];
   return rows == 0 && !is_error_flag(out) && strcmp(out->name, "factor") != 0;
 }
 
@@ -437,17 +396,15 @@ static bool accumulates(call *c, const tigon_field *out) {
 /* Tensors without an element get no address; is there one? An output that is not added to holds other bytes in each call, so
  * that both must write it, but for the flag of an error and statistics of no elements. */
 static bool prepare_empty(test *t) {
-  const tigon_field *field;
-  tigon_tensor *x, *y;
   bool empty = false;
-  for (int k = 0; (x = tensor_at(&t->plain, k, &field)); ++k) {
-    y = tensor_at(&t->other, k, &field);
-    const bool left = is_error_flag(field) || field->flags & TIGON_FIELD_EACH || strcmp(field->name, "mean") == 0 ||
-                      strcmp(field->name, "rstd") == 0;
+  for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {
+    tigon_tensor *x = v.x, *y = twin(&t->other, &v);
+    const bool left = is_error_flag(v.field) || v.field->flags & TIGON_FIELD_EACH ||
+                      strcmp(v.field->name, "mean") == 0 || strcmp(v.field->name, "rstd") == 0;
     empty = empty || (x->ndim && count_of(x) == 0);
     if (count_of(x) == 0)
       x->data = y->data = NULL;
-    else if (field->flags & TIGON_FIELD_OUT && !left && !accumulates(&t->plain, field))
+    else if (v.field->flags & TIGON_FIELD_OUT && !left && !accumulates(&t->plain, v.field))
       memset(y->data, 0x11, (size_t)(count_of(x) * size_of(x)));
   }
   return empty;
@@ -455,10 +412,8 @@ static bool prepare_empty(test *t) {
 
 /* The plain call is the oracle's. Sums over no rows are 0, or stay as they were. */
 static bool try_empty(test *t, int entry, const call_choices *how, tigon_context *oracle) {
-  const tigon_field *field;
-  tigon_tensor *x;
   begin(t, entry, how);
-  make(t, 1, entry, how);
+  make_other(t, how);
   memcpy(fresh, memory[0], sizeof fresh);
   give(t);
   const bool empty = prepare_empty(t);
@@ -467,12 +422,14 @@ static bool try_empty(test *t, int entry, const call_choices *how, tigon_context
     assert_int_equal(call_run(&t->other, t->context), status);
     return false;
   }
-  for (int k = 0; (x = tensor_at(&t->plain, k, &field)); ++k)
-    for (int64_t i = 0; field->flags & TIGON_FIELD_OUT && sums_nothing(&t->plain, field) && i < count_of(x); ++i) {
-      const char *must = accumulates(&t->plain, field) ? given(x, i) : (const char *)&(uint64_t){0};
-      if (memcmp(element_of(x, i), must, (size_t)size_of(x)) != 0)
-        fail_msg("%s: %s is no sum over nothing", t->plain.schema->name, field->name);
+  for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {
+    const bool nothing = v.field->flags & TIGON_FIELD_OUT && sums_nothing(&t->plain, v.field);
+    for (int64_t i = 0; nothing && i < count_of(v.x); ++i) {
+      const char *must = accumulates(&t->plain, v.field) ? given(v.x, i) : (const char *)&(uint64_t){0};
+      if (memcmp(element_of(v.x, i), must, (size_t)size_of(v.x)) != 0)
+        fail_msg("%s: %s is no sum over nothing", t->plain.schema->name, v.field->name);
     }
+  }
   t->rounds = true;
   compare(t, "nothing");
   return true;
@@ -480,13 +437,10 @@ static bool try_empty(test *t, int entry, const call_choices *how, tigon_context
 
 /* ---- all of it ---- */
 
-/* Rows without leading dimensions: not where they would leave a tensor none at all. */
-static bool has_shape(int entry, int leading) {
-  const tigon_schema *schema = tigon_schema_at(entry);
-  for (int i = 0; leading == 0 && i < schema->count; ++i) {
-    const tigon_field *field = &schema->fields[i];
-    if (field->kind == TIGON_FIELD_TENSOR && (field->shape[0] == '@' || strcmp(field->shape, "*") == 0)) return false;
-  }
+/* Not where the choices leave a tensor no dimension at all. */
+static bool has_shape(test *t) {
+  for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1))
+    if (v.x->data && v.x->ndim == 0) return false;
   return true;
 }
 
@@ -497,18 +451,16 @@ static void test_ways(void **state) {
     t.done = 0;
     for (int turn = 0; turn < 30; ++turn) {
       const call_choices how = choices(dtypes[turn % 3], turn / 3 % 5, (uint32_t)turn);
-      if (!has_shape(entry, how.leading)) continue;
-      try_shared(&t, entry, &how);
+      begin(&t, entry, &how);
+      if (!has_shape(&t)) continue;
+      try_shared(&t);
       begin(&t, entry, &how);
       run_plain(&t);
-      weave(&t, make(&t, 1, entry, &how), false);
-      give(&t);
-      compare(&t, "columns of one table");
-      try_turned(&t, entry);
-      try_longer(&t, entry);
-      try_every_place(&t, entry, false);
-      try_every_place(&t, entry, true);
-      try_choices(&t, entry);
+      try_turned(&t);
+      try_longer(&t);
+      try_places(&t, false, (const tigon_field *[FIELDS]){0}, 0);
+      try_places(&t, true, (const tigon_field *[FIELDS]){0}, 0);
+      try_choices(&t);
     }
     print_message("%s: %ld calls\n", tigon_schema_at(entry)->name, t.done);
     assert_true(t.done >= 100);
@@ -530,15 +482,8 @@ static void test_repeated(void **state) {
   test t = {.context = *state};
   const tigon_schema *schema;
   for (int entry = 0; (schema = tigon_schema_at(entry)); ++entry)
-    for (size_t i = 0; i < sizeof repeated / sizeof *repeated; ++i) {
-      const char *names = repeated[i].names;
-      if (strcmp(schema->op, repeated[i].op) != 0 || !field_named(schema, names, strcspn(names, " "))) continue;
-      call_choices how = choices(TIGON_F32, repeated[i].leading, 3);
-      for (int f = 0; f < schema->count; ++f) /* gradients of what is repeated */
-        how.absent |= (uint64_t)(schema->fields[f].flags & TIGON_FIELD_OUT && schema->fields[f].shape[0] == '&') << f;
-      begin(&t, entry, &how);
-      try_repeated(&t, entry, names, repeated[i].small, repeated[i].large);
-    }
+    for (size_t i = 0; i < sizeof repeated / sizeof *repeated; ++i)
+      if (strcmp(schema->op, repeated[i].op) == 0) try_repeated(&t, entry, &repeated[i]);
   assert_int_equal(t.done, 3 + 2 * (4 + 5));
 }
 

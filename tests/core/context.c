@@ -19,7 +19,7 @@ static void test_names(void **state) {
 
 static void refuse(tigon_context_desc desc, tigon_status status, const char *sentence) {
   tigon_context *context = (tigon_context *)&desc;
-  api_expect(NULL, tigon_context_create(&desc, &context), status, sentence);
+  api_expect(NULL, tigon_context_create(&desc, &context), status, "%s", sentence);
   assert_null(context);
 }
 
