@@ -1,13 +1,13 @@
 /* Launches that are no walk over rows: their tiles, which their kernels take from the
  * plan, and the bytes that those allocate on chip. */
-#include <stdio.h>
-
 #include "ascend/plan/internal.h"
 
-static void set_launch(const plan_problem *p, tigon_plan *plan, int64_t row_tasks, int64_t splits) {
-  tigon_plan_set_tasks(plan, plan_min(p->device->cores, p->device->grid_limit), row_tasks, splits);
-  plan->full_tiles = tigon_plan_full_tiles(p, plan);
-  if (p->rows > 0) tigon_plan_predict(p, plan);
+static tigon_status set_launch(const plan_problem *p, tigon_plan *plan, tigon_plan_case shown, int64_t row_tasks,
+                               int64_t splits) {
+  plan->chosen = plan->cut = shown;
+  plan_set_tasks(plan, plan_min(p->device->cores, p->device->grid_limit), row_tasks, splits);
+  tigon_plan_predict(p, plan);
+  return TIGON_OK;
 }
 
 /* ---- rope: some tokens' heads, of queries, then of keys, in one buffer from load to store ---- */
@@ -39,8 +39,8 @@ static tigon_status plan_heads(const plan_problem *p, const tigon_plan_request *
   while (heads_bytes(p, dim, request->table_cols, t) > most && t.heads > 1) t.heads = (t.heads + 1) / 2;
   plan->onchip_bytes = heads_bytes(p, dim, request->table_cols, t);
   if (plan->onchip_bytes > most) {
-    snprintf(plan->reason, sizeof plan->reason, "a head of %lld columns needs %lld on-chip bytes, %.31s has %lld",
-             (long long)dim, (long long)plan->onchip_bytes, p->device->name, (long long)most);
+    tigon_plan_say(plan, "a head of %lld columns needs %lld on-chip bytes, %.31s has %lld", (long long)dim,
+                   (long long)plan->onchip_bytes, p->device->name, (long long)most);
     return plan->status = TIGON_ERROR_SCRATCH;
   }
   plan->rows_per_tile = t.tokens;
@@ -48,12 +48,13 @@ static tigon_status plan_heads(const plan_problem *p, const tigon_plan_request *
   plan->col_tiles = plan_ceil_div(queries, t.heads) + plan_ceil_div(keys, t.heads);
   plan->col_unit = dim;
   const bool whole = t.heads == plan_max(queries, keys);
-  plan->chosen = plan->cut = t.tokens > 1 ? TIGON_CASE_B : whole ? TIGON_CASE_C : TIGON_CASE_E;
-  snprintf(plan->reason, sizeof plan->reason,
-           "a tile is %lld head%s of %lld token%s, in one buffer from load to store: one read", (long long)t.heads,
-           t.heads == 1 ? "" : "s", (long long)t.tokens, t.tokens == 1 ? "" : "s");
-  set_launch(p, plan, p->rows / sequence * plan_ceil_div(sequence, t.tokens), 1);
-  return TIGON_OK;
+  tigon_plan_say(plan, "a tile is %lld head%s of %lld token%s, in one buffer from load to store: one read",
+                 (long long)t.heads, t.heads == 1 ? "" : "s", (long long)t.tokens, t.tokens == 1 ? "" : "s");
+  return set_launch(p, plan,
+                    t.tokens > 1 ? TIGON_CASE_B
+                    : whole      ? TIGON_CASE_C
+                                 : TIGON_CASE_E,
+                    p->rows / sequence * plan_ceil_div(sequence, t.tokens), 1);
 }
 
 /* ---- adamw: a line of elements in tiles, of which each core has a range ---- */
@@ -88,12 +89,10 @@ static tigon_status plan_line(const plan_problem *p, tigon_plan *plan) {
   plan->cols_per_tile = plan->col_unit = tile;
   plan->col_tiles = plan_ceil_div(tiles, splits);
   plan->onchip_bytes = plan_add(plan_mul(tile, bytes.element), bytes.besides);
-  plan->chosen = plan->cut = f->partials == 0 ? TIGON_CASE_A : TIGON_CASE_F;
-  snprintf(plan->reason, sizeof plan->reason, "%lld elements as one line, in %lld tile%s of %lld%s",
-           (long long)plan->cols, (long long)tiles, tiles == 1 ? "" : "s", (long long)tile,
-           f->partials > 0 ? ", a sum a core, joined in index order" : "");
-  set_launch(p, plan, 1, splits);
-  return TIGON_OK;
+  tigon_plan_say(plan, "%lld elements as one line, in %lld tile%s of %lld%s", (long long)plan->cols, (long long)tiles,
+                 tiles == 1 ? "" : "s", (long long)tile,
+                 f->partials > 0 ? ", a sum a core, joined in index order" : "");
+  return set_launch(p, plan, f->partials == 0 ? TIGON_CASE_A : TIGON_CASE_F, 1, splits);
 }
 
 /* ---- embedding backward: a range of table rows, whose positions are listed, then summed panel by panel ---- */
@@ -109,7 +108,9 @@ static int64_t table_bytes(const plan_problem *p, int64_t panel) {
 }
 
 static tigon_status plan_table(const plan_problem *p, tigon_plan *plan) {
-  const int64_t ranges = tigon_plan_ranges(p->device, p->out_rows);
+  /* As many ranges for each core, and none longer than it lists. */
+  const int64_t rounds = plan_ceil_div(p->out_rows, p->device->listed * p->device->cores);
+  const int64_t ranges = plan_min(rounds * p->device->cores, p->out_rows);
   const int64_t panel = plan_min(p->device->listed / 2, plan_round_up(p->cols, 16));
   plan->rows = p->out_rows;
   plan->rows_per_tile = TIGON_TABLE_ROWS;
@@ -117,12 +118,11 @@ static tigon_status plan_table(const plan_problem *p, tigon_plan *plan) {
   plan->col_tiles = plan_ceil_div(p->cols, panel);
   plan->col_unit = panel;
   plan->onchip_bytes = table_bytes(p, panel);
-  plan->chosen = plan->cut = plan->col_tiles > 1 ? TIGON_CASE_E : TIGON_CASE_B;
-  snprintf(plan->reason, sizeof plan->reason,
-           "a core has table rows of its own and looks through all indices for theirs: %lld range%s of %lld table rows",
-           (long long)ranges, ranges == 1 ? "" : "s", (long long)p->out_rows);
-  set_launch(p, plan, ranges, 1);
-  return TIGON_OK;
+  tigon_plan_say(
+      plan,
+      "a core has table rows of its own and looks through all indices for theirs: %lld range%s of %lld table rows",
+      (long long)ranges, ranges == 1 ? "" : "s", (long long)p->out_rows);
+  return set_launch(p, plan, plan->col_tiles > 1 ? TIGON_CASE_E : TIGON_CASE_B, ranges, 1);
 }
 
 tigon_status tigon_plan_launch(const plan_problem *p, const tigon_plan_request *request, tigon_plan *plan) {

@@ -24,8 +24,8 @@ typedef struct tigon_device_desc {
   int64_t onchip_bytes;     /* usable bytes of a core's Unified Buffer */
   int64_t cores;            /* vector cores: each runs one program of a launch, which loops over tasks */
   int64_t grid_limit;       /* most programs in one launch */
-  int64_t onchip_alignment; /* bytes: every on-chip tile starts and ends on it */
-  int64_t memory_alignment; /* bytes: transfers at full rate start on it */
+  int64_t onchip_alignment; /* bytes, a power of two: every on-chip tile starts and ends on it */
+  int64_t memory_alignment; /* bytes, a power of two: transfers at full rate start on it */
   int64_t transfer_bytes;   /* bytes: smallest transfer at full rate */
   int64_t vector_bytes;     /* bytes of one vector instruction (tail unit) */
   int buffers;              /* buffers per stream that overlap load, work and store: 1 or 2 */
@@ -35,8 +35,7 @@ typedef struct tigon_device_desc {
     double gbps;
   } bandwidth[TIGON_BANDWIDTH_POINTS];
   int64_t listed;           /* embedding backward where each core looks through all indices for those of its own table
-                               rows: most table rows, and positions, that it lists at a time, 42 on-chip bytes each. 0:
-                               positions are sorted in memory */
+                               rows: most table rows, and positions, that it lists at a time, 42 on-chip bytes each */
   double cached_gbps;       /* of one core from the cache that all cores share (L2), GB/s */
   double vector_gops;       /* f32 vector operations a second and core, in 1e9 elements */
   double launch_us;         /* cost of a launch */
@@ -202,12 +201,6 @@ typedef struct tigon_plan {
 
 /* Always fills *plan; returns plan->status. */
 tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan);
-
-/* Ranges of `rows` table rows, contiguous as above: as many for each core, and none longer than it lists. */
-TIGON_SHARED int64_t tigon_plan_ranges(const tigon_device_desc *device, int64_t rows) {
-  const int64_t rounds = (rows - 1) / (device->listed * device->cores) + 1;
-  return rounds * device->cores < rows ? rounds * device->cores : rows;
-}
 
 /* Tokens of a tile of rope at most; rows that embedding backward adds up at once. */
 enum { TIGON_ROPE_TOKENS = 16, TIGON_TABLE_ROWS = 4 };
