@@ -208,32 +208,25 @@ enum { TIGON_ROPE_TOKENS = 16, TIGON_TABLE_ROWS = 4 };
 /* Elements of a tile of adamw for `elements` in a launch: each core has some. */
 int64_t tigon_plan_line_tile(const tigon_footprint *footprint, const tigon_device_desc *device, int64_t elements);
 
-/* Blocks of a launch that adds up a word of each of `rows` rows. */
+/* Blocks of a launch that adds up a word of each of `rows` rows, TIGON_TOTAL_BLOCKS at most. */
+enum { TIGON_TOTAL_BLOCKS = 64 };
 TIGON_SHARED int64_t tigon_plan_total_blocks(const tigon_device_desc *device, int64_t rows) {
-  const int64_t rows_a_block = 64, cores = device->cores < 64 ? device->cores : 64;
-  return (rows - 1) / rows_a_block + 1 < cores ? (rows - 1) / rows_a_block + 1 : cores;
+  const int64_t most = device->cores < TIGON_TOTAL_BLOCKS ? device->cores : TIGON_TOTAL_BLOCKS;
+  const int64_t blocks = rows / 64 + (rows % 64 > 0);
+  return blocks < most ? blocks : most;
 }
 
 /* Task t of plan->tasks. Splits of one row are neighbours: t = row_task * splits + split. */
 TIGON_SHARED void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_box *box) {
-  const int64_t task = t / plan->splits;
-  if (plan->groups > 1 && plan->slabs > 0) {
-    const int64_t batch = plan->rows / plan->groups, ranges = plan->row_tasks / plan->groups;
-    const int64_t first = task / ranges * batch;
-    tigon_range(batch, ranges, task % ranges, &box->row_begin, &box->row_end);
-    box->row_begin += first;
-    box->row_end += first;
-  } else {
-    tigon_range(plan->rows, plan->row_tasks, task, &box->row_begin, &box->row_end);
-  }
-  box->col_begin = 0;
-  box->col_end = plan->cols;
-  if (plan->splits > 1) {
-    const int64_t units = (plan->cols - 1) / plan->col_unit + 1;
-    tigon_range(units, plan->splits, t % plan->splits, &box->col_begin, &box->col_end);
-    box->col_begin *= plan->col_unit;
-    box->col_end = box->col_end == units ? plan->cols : box->col_end * plan->col_unit;
-  }
+  const int64_t groups = plan->slabs > 0 ? plan->groups : 1; /* of which a task has rows of one */
+  const int64_t rows = plan->rows / groups, ranges = plan->row_tasks / groups, range = t / plan->splits;
+  tigon_range(rows, ranges, range % ranges, &box->row_begin, &box->row_end);
+  box->row_begin += range / ranges * rows;
+  box->row_end += range / ranges * rows;
+  const int64_t units = (plan->cols - 1) / plan->col_unit + 1;
+  tigon_range(units, plan->splits, t % plan->splits, &box->col_begin, &box->col_end);
+  box->col_begin *= plan->col_unit;
+  box->col_end = box->col_end == units ? plan->cols : box->col_end * plan->col_unit;
 }
 
 /* 'A'..'G'; '-' for TIGON_CASE_AUTO. */
