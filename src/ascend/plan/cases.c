@@ -15,11 +15,9 @@ static int64_t stream_bytes(const plan_problem *p, int64_t cols, stream_set set)
   const tigon_footprint *f = p->footprint;
   int64_t bytes = 0;
   for (int i = 0; i < f->inputs + f->outputs; i++) {
-    const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
-    const bool cached = stream->passes > 1;
-    if (set == STREAMS_ALL || cached == (set == STREAMS_CACHED)) {
-      bytes = plan_add(bytes, plan_aligned(p, cols, stream->element_bytes));
-    }
+    const bool cached = f->stream[i].passes > 1;
+    if (set == STREAMS_ALL || cached == (set == STREAMS_CACHED))
+      bytes = plan_add(bytes, plan_aligned(p, cols, f->stream[i].element_bytes));
   }
   return bytes;
 }

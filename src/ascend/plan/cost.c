@@ -125,17 +125,17 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
   const int64_t again = plan_max(0, vector_reads(problem, plan, elements, cut) - plan_mul(problem->groups, elements));
   const int64_t slabs =
       plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan_mul(problem->groups, elements), 4));
-  int64_t handed = 0;
   const bool split = plan->chosen == TIGON_CASE_F && f->partials > 0;
-  if (split || (plan->chosen == TIGON_CASE_E && plan->slabs > 0)) {
+  int64_t handed = 0;
+  if (f->walk == TIGON_WALK_TABLE) {
+    handed = index_bytes(problem, plan->row_tasks);
+  } else if (f->partials == 0) {
+    handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
+  } else if (split || (plan->chosen == TIGON_CASE_E && plan->slabs > 0)) {
     const int64_t joins = f->column_sums ? tiles : f->outputs > 0 ? plan->splits : 1;
     const int64_t partials = plan_mul(4 * f->partials, plan_mul(plan->splits, joins + 1));
     handed = plan_mul(plan->rows, plan_add(partials, plan_mul(problem->row_bytes_in, joins + plan->splits - 1)));
   }
-  if (f->walk == TIGON_WALK_TABLE)
-    handed = index_bytes(problem, plan->row_tasks);
-  else if (f->partials == 0)
-    handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
   const int64_t reads = plan_mul(split ? 2 : 1, plan->grid) - 1,
                 parts = plan_mul(plan->tasks, 8 * (int64_t)f->number_sums);
   const int64_t numbers = plan_add(plan_mul(reads, (int64_t)f->numbers * f->column_param_bytes), parts);

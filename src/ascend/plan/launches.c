@@ -88,7 +88,7 @@ static tigon_status plan_line(const plan_problem *p, tigon_plan *plan) {
  * buffers; two of the output; three levels of sums; a flag. */
 static int64_t table_bytes(const plan_problem *p, int64_t panel) {
   enum { LISTS = 3, OUT = 2, LEVELS = 3 };
-  const int64_t size = p->footprint->in[0].element_bytes, listed = p->device->listed;
+  const int64_t size = p->narrowest, listed = p->device->listed;
   const int64_t batch = listed / 4 * 4 * p->footprint->row_scalars_in;
   const int64_t in = TIGON_TABLE_ROWS * panel * (2 * size + (size == 4 ? 0 : 4));
   return LISTS * listed * 4 + batch + in + (OUT + LEVELS) * panel * 4 + p->device->onchip_alignment;

@@ -71,27 +71,26 @@ static plan_problem problem_of(const tigon_plan_request *request) {
                           .forced = request->force != TIGON_CASE_AUTO && request->force != TIGON_CASE_G,
                           .narrowest = 4,
                           .passes = 1};
-  int64_t once[2] = {0}, often[2] = {0}; /* bytes of an element of the inputs and of the outputs */
-  for (int i = 0; i < f->inputs + f->outputs; i++) {
-    const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
-    once[i >= f->inputs] += stream->element_bytes;
-    often[i >= f->inputs] += stream->element_bytes * stream->passes;
-    if (stream->passes > problem.passes) problem.passes = stream->passes;
-    if (stream->element_bytes < problem.narrowest) problem.narrowest = stream->element_bytes;
-  }
-  /* Elements and alignments are powers of two, so that what is aligned of the narrowest stream is so of all. */
-  problem.chip_unit = device->onchip_alignment / problem.narrowest;
-  problem.fast_unit = plan_max(problem.chip_unit, device->memory_alignment / problem.narrowest);
   const int64_t table_bytes = plan_mul(request->table_cols, (int64_t)f->row_tables * f->row_table_bytes);
   problem.row_bytes_in = plan_add(4 * (int64_t)f->row_scalars_in, table_bytes);
   const int64_t row_bytes = plan_add(problem.row_bytes_in, 4 * (int64_t)f->row_scalars_out);
   const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
   const int64_t vectors = plan_mul(problem.groups, request->cols / problem.run);
   const int64_t numbers = (int64_t)f->numbers * f->column_param_bytes + 4 * (int64_t)f->number_sums;
-  const int64_t besides = plan_add(numbers, plan_add(plan_mul(problem.rows, row_bytes), plan_mul(vectors, col_bytes)));
-  const int64_t in = plan_mul(problem.rows, problem.cols), out = plan_mul(problem.out_rows, problem.cols);
-  problem.moved_min = plan_add(besides, plan_add(plan_mul(in, once[0]), plan_mul(out, once[1])));
-  problem.moved_passes = plan_add(besides, plan_add(plan_mul(in, often[0]), plan_mul(out, often[1])));
+  problem.moved_min = problem.moved_passes =
+      plan_add(numbers, plan_add(plan_mul(problem.rows, row_bytes), plan_mul(vectors, col_bytes)));
+  for (int i = 0; i < f->inputs + f->outputs; i++) {
+    const tigon_stream_footprint *stream = &f->stream[i];
+    const int64_t elements = plan_mul(stream->out ? problem.out_rows : problem.rows, problem.cols);
+    const int64_t bytes = plan_mul(elements, stream->element_bytes);
+    problem.moved_min = plan_add(problem.moved_min, bytes);
+    problem.moved_passes = plan_add(problem.moved_passes, plan_mul(bytes, stream->passes));
+    if (stream->passes > problem.passes) problem.passes = stream->passes;
+    if (stream->element_bytes < problem.narrowest) problem.narrowest = stream->element_bytes;
+  }
+  /* Elements and alignments are powers of two, so that what is aligned of the narrowest stream is so of all. */
+  problem.chip_unit = device->onchip_alignment / problem.narrowest;
+  problem.fast_unit = plan_max(problem.chip_unit, device->memory_alignment / problem.narrowest);
   return problem;
 }
 

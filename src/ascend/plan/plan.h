@@ -73,6 +73,7 @@ enum {
 
 /* One tensor of [rows, cols] that moves through the chip. */
 typedef struct tigon_stream_footprint {
+  bool out;
   uint8_t element_bytes;
   uint8_t passes; /* times it moves when the row does not stay on chip: an input's reads; an output's one write, and one
                      more when the second pass reads it back (s of fused_add_rms_norm) */
@@ -84,12 +85,11 @@ typedef struct tigon_footprint {
   const char *op;    /* "rms_norm" */
   const char *entry; /* "fwd" */
   int inputs, outputs;
-  tigon_stream_footprint in[TIGON_MAX_STREAMS];
-  tigon_stream_footprint out[TIGON_MAX_STREAMS];
-  int f32_temporaries;                 /* f32 tiles that the work needs besides the streams */
-  int column_params;                   /* [cols] vectors read by every row (w, b), held on chip in f32 */
-  int column_param_bytes;              /* bytes of one element of them in memory */
-  int column_sums;                     /* [cols] f32 accumulators over rows (dw, db) */
+  tigon_stream_footprint stream[TIGON_MAX_STREAMS]; /* [inputs + outputs], in the order of the description */
+  int f32_temporaries;                              /* f32 tiles that the work needs besides the streams */
+  int column_params;                                /* [cols] vectors read by every row (w, b), held on chip in f32 */
+  int column_param_bytes;                           /* bytes of one element of them in memory */
+  int column_sums;                                  /* [cols] f32 accumulators over rows (dw, db) */
   int numbers;                         /* elements besides those that every program reads (alpha), as column_params */
   int number_sums;                     /* sums over all elements, of which each task leaves a part in f32 (dalpha) */
   int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
