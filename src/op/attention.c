@@ -62,8 +62,8 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_attention_fw
 static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bwd_args *a,
                                 tigon_attention_bwd_problem *p, size_t *bytes) {
   TIGON_TRY(check_heads(context, &a->q, &a->k));
-  /* delta and, where the dtype is narrow, f32 sums of dq, which a backend on host memory adds up tile by tile. 64 bits count q's
-   * elements. */
+  /* delta and, where the dtype is narrow, f32 sums of dq, which a backend on host memory adds up tile by tile. Of q the
+   * check has counted the elements. */
   const int64_t queries = a->q.shape[0] * a->q.shape[1] * a->q.shape[2], head_dim = a->q.shape[3];
   const bool summed = a->q.dtype != TIGON_F32 && context->queue.backend->host_memory;
   if (queries > (INT64_MAX / 4 - 16) / (head_dim + 1))

@@ -30,8 +30,8 @@ static inline bool tigon_norm_bwd_is_empty(const tigon_norm_bwd_problem *p) {
 #define TIGON_NORM_WORKSPACE(context, slot, p, bytes) \
   (tigon_norm_sums(p) ? TIGON_ASK_WORKSPACE(context, slot, (p)->dtype, p, bytes) : TIGON_OK)
 
-/* The entries of a norm whose tensors all have the rows of `x`: `more` are fields beside NORM_FWD's or NORM_BWD's, and tensors
- * follow. */
+/* The entries of a norm whose tensors all have the rows of `x`. `more` are fields beside NORM_FWD's or NORM_BWD's, then
+ * come the tensors. */
 #define NORM_FWD_ENTRY(op, x, more, ...)                                                                               \
   static tigon_status prepare_fwd(tigon_context *context, const tigon_##op##_fwd_args *a, tigon_norm_fwd_problem *p) { \
     *p = (tigon_norm_fwd_problem){NORM_FWD(x), more};                                                                  \

@@ -71,8 +71,8 @@ static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set) 
 
 /* ---- chunks ---- */
 
-/* The widest chunk beside `kept` bytes, a multiple of plan->col_unit: the memory alignment when that fits, else the on-chip
- * alignment. Where not even that fits, it is one unit of it. */
+/* The widest chunk beside `kept` bytes, a multiple of plan->col_unit: of the memory alignment when that fits, else of the
+ * on-chip alignment. Where nothing fits, it is one unit. */
 static int64_t widest_chunk(const plan_problem *p, tigon_plan *plan, int64_t kept, stream_set set) {
   const int64_t room = p->device->onchip_bytes - kept;
   if (chunk_bytes(p, p->cols, set) <= room) return p->cols;
@@ -153,7 +153,7 @@ static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan 
   return PLAN_FITS;
 }
 
-/* D: the streams that move more than once stay, whole, in as many buffers as fit; everything else passes by in chunks. */
+/* D: the streams that move more than once stay, whole, in as many buffers as fit. Everything else passes by in chunks. */
 static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const int64_t cached = stream_bytes(p, p->cols, STREAMS_CACHED);
   if (cached == 0) return PLAN_NOTHING_CACHED;
@@ -172,18 +172,15 @@ static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan 
   return PLAN_TOO_LARGE;
 }
 
-/* A row's scalars, and what the splits of it hand over, of as many as there are cores. */
-static int64_t handed_over_bytes(const plan_problem *p) {
-  return plan_add(scalar_bytes(p, 1, 2),
-                  plan_mul(p->footprint->partials, plan_aligned(p, plan_max(2, p->device->cores), 4)));
-}
-
-/* A: rows and columns are one line, cut into ranges. E: nothing of a row stays. F: ranges of rows times ranges of columns.
- * With fewer rows than cores a range is one row. */
+/* A: rows and columns are one line, cut into ranges. E: nothing of a row stays. F: ranges of rows times ranges of
+ * columns. With fewer rows than cores a range is one row. */
 static plan_refusal build_chunked(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const bool line = plan->cut == TIGON_CASE_A, whole = plan->cut == TIGON_CASE_E;
   if (line && (!tigon_footprint_is_flat(p->footprint) || p->rows != 1)) return PLAN_NOT_FLAT;
-  const int64_t kept = handed_over_bytes(p), widest = widest_chunk(p, plan, kept, STREAMS_ALL);
+  /* A row's scalars, and what the splits of it hand over, of as many as there are cores. */
+  const int64_t handed_over = plan_mul(p->footprint->partials, plan_aligned(p, plan_max(2, p->device->cores), 4));
+  const int64_t kept = plan_add(scalar_bytes(p, 1, 2), handed_over);
+  const int64_t widest = widest_chunk(p, plan, kept, STREAMS_ALL);
   const int64_t units = plan_ceil_div(p->cols, plan->col_unit), ranges = row_ranges(p, programs);
   if (plan->cut == TIGON_CASE_F && units < 2) return PLAN_ONE_UNIT;
   const int64_t splits = whole ? 1 : plan_min(units, plan_max(line ? 1 : 2, programs / ranges));

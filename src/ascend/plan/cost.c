@@ -22,8 +22,8 @@ double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active) {
  * up (94 %), crawling at 1/64 of it (20 %; on Ascend a DMA is good from 16 KiB and crawls below 256 B). */
 #define TRANSFER_OVERHEAD 16.0
 
-/* Microseconds of memory and of vector work for `elements` elements of a task while `tasks` tasks want to run, in transfers of
- * `run` bytes. */
+/* Microseconds of memory and of vector work for `elements` elements of a task, in transfers of `run` bytes, while `tasks`
+ * tasks want to run. */
 typedef struct plan_load {
   double memory_us, vector_us;
 } plan_load;
@@ -55,8 +55,7 @@ int64_t tigon_plan_tile_count(const plan_problem *problem, const tigon_plan *pla
 
 /* Times that a task begins with the rows of a group, or goes on to those of the next. */
 static int64_t group_visits(const plan_problem *problem, const tigon_plan *plan) {
-  const bool within = problem->groups == 1 || problem->footprint->column_sums > 0;
-  if (within) return plan->row_tasks;
+  if (problem->groups == 1 || problem->footprint->column_sums > 0) return plan->row_tasks; /* tasks stay within one */
   int64_t visits = plan->row_tasks + problem->groups - 1;
   for (int64_t t = 1; t < plan->row_tasks; t++) {
     int64_t begin, end;

@@ -1,5 +1,5 @@
-/* Launches that are no walk over rows: their tiles, which their kernels take from the plan, and the bytes that those allocate
- * on chip. */
+/* Launches that are no walk over rows: their tiles, which their kernels take from the plan, and the bytes that those
+ * allocate on chip. */
 #include "ascend/plan/internal.h"
 
 static tigon_status set_launch(const plan_problem *p, tigon_plan *plan, tigon_plan_case shown, int64_t row_tasks,
@@ -52,8 +52,8 @@ static tigon_status plan_heads(const plan_problem *p, const tigon_plan_request *
 
 /* ---- adamw: a line of elements in tiles, of which each core has a range ---- */
 
-/* On-chip bytes of a tile whose elements may be f32: two buffers of four streams in and four out, or of what is summed, two f32
- * tiles, and a word for the factor, or two for the sum. */
+/* On-chip bytes of a tile whose elements may be f32: two buffers of four streams in and four out, or of what is summed;
+ * two f32 tiles; a word for the factor, or two for the sum. */
 static int64_t line_bytes(const tigon_footprint *f, const tigon_device_desc *device, int64_t tile) {
   const int64_t sum = f->partials > 0, streams = sum ? 1 : 4 + 4;
   return plan_add(plan_mul(tile, 2 * streams * 4 + 2 * 4), (1 + sum) * device->onchip_alignment);
