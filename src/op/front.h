@@ -36,8 +36,8 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
     return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                \
   }
 
-/* Makes tigon_<op>_<entry>() and the query of its workspace from call_or_ask_<entry>(context, args, size_t *asked). That
- * calls, or stores the bytes that the call needs where `asked` is not NULL: tensors may then have no data. */
+/* Makes tigon_<op>_<entry>() and the query of its workspace from call_or_ask_<entry>(context, args, size_t *asked).
+ * That calls, or stores the bytes that the call needs where `asked` is not NULL: tensors may then have no data. */
 #define TIGON_CALL_AND_QUERY(op, entry)                                                                          \
   tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
     TIGON_KEEP_CALLER_STATE;                                                                                     \

@@ -71,8 +71,8 @@ static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set) 
 
 /* ---- chunks ---- */
 
-/* The widest chunk beside `kept` bytes, a multiple of plan->col_unit: of the memory alignment when that fits, else of the
- * on-chip alignment. Where nothing fits, it is one unit. */
+/* The widest chunk beside `kept` bytes, a multiple of plan->col_unit: of the memory alignment when that fits, else
+ * of the on-chip alignment. Where nothing fits, it is one unit. */
 static int64_t widest_chunk(const plan_problem *p, tigon_plan *plan, int64_t kept, stream_set set) {
   const int64_t room = p->device->onchip_bytes - kept;
   if (chunk_bytes(p, p->cols, set) <= room) return p->cols;
@@ -153,7 +153,7 @@ static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan 
   return PLAN_FITS;
 }
 
-/* D: the streams that move more than once stay, whole, in as many buffers as fit. Everything else passes by in chunks. */
+/* D: the streams that move more than once stay, in as many buffers as fit. The others pass by in chunks. */
 static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const int64_t cached = stream_bytes(p, p->cols, STREAMS_CACHED);
   if (cached == 0) return PLAN_NOTHING_CACHED;

@@ -22,8 +22,8 @@ double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active) {
  * up (94 %), crawling at 1/64 of it (20 %; on Ascend a DMA is good from 16 KiB and crawls below 256 B). */
 #define TRANSFER_OVERHEAD 16.0
 
-/* Microseconds of memory and of vector work for `elements` elements of a task, in transfers of `run` bytes, while `tasks`
- * tasks want to run. */
+/* Microseconds of memory and of vector work for `elements` elements of a task, in transfers of `run` bytes, while
+ * `tasks` tasks want to run. */
 typedef struct plan_load {
   double memory_us, vector_us;
 } plan_load;

@@ -31,12 +31,12 @@ typedef enum plan_refusal {
   PLAN_ONE_UNIT,       /* F: a row has no second range of columns */
 } plan_refusal;
 
-/* The plan of one case on up to `programs` programs. On a refusal only its case, onchip_bytes and col_unit mean something. */
+/* The plan of one case on up to `programs` programs. Of a refused one only case, onchip_bytes and col_unit count. */
 plan_refusal tigon_plan_build(const plan_problem *problem, tigon_plan_case plan_case, int64_t programs,
                               tigon_plan *plan);
 
-/* Tiles into which a task of `elements` elements is best cut, whose transfers have `run` bytes: enough that load, work and
- * store overlap, few enough that starts do not count. Never outside [least, most]. */
+/* Tiles into which a task of `elements` elements is best cut, whose transfers have `run` bytes: enough that load,
+ * work and store overlap, few enough that starts do not count. Never outside [least, most]. */
 int64_t tigon_plan_tile_count(const plan_problem *problem, const tigon_plan *plan, double elements, int64_t run,
                               int64_t least, int64_t most);
 
