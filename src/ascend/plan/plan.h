@@ -153,10 +153,9 @@ typedef struct tigon_call_words {
 typedef struct tigon_plan_request {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
-  const char *op,
-      *entry; /* of a launcher's call, instead of footprint and device: literals, which are known by their addresses */
-  tigon_dtype dtype;     /* of such a call */
-  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. Only for walks over rows */
+  const char *op, *entry; /* instead of both, of a launcher's call: literals, which are known by their addresses */
+  tigon_dtype dtype;      /* of such a call */
+  tigon_plan_case force;  /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. Only for walks over rows */
   int64_t rows, cols;
   int64_t out_rows;    /* TIGON_WALK_TABLE: rows of the outputs (the table); 0: as many as `rows` */
   int64_t groups, run; /* 0, or case G */
@@ -168,11 +167,10 @@ typedef struct tigon_plan_request {
 } tigon_plan_request;
 
 typedef struct tigon_plan {
-  tigon_status status;    /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
-  tigon_plan_case chosen; /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
-  tigon_plan_case cut;    /* what `chosen` is, and for G which of B to F its rows are cut as */
-  int64_t rows,
-      cols; /* as walked: the request's, but 1 and rows * cols of a line, the rows of the table of TIGON_WALK_TABLE */
+  tigon_status status;     /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
+  tigon_plan_case chosen;  /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
+  tigon_plan_case cut;     /* what `chosen` is, and for G which of B to F its rows are cut as */
+  int64_t rows, cols;      /* as walked: the request's, but of a line 1 and rows * cols, of a table its rows */
   int64_t groups;          /* the request's, 1 without */
   int64_t grid;            /* programs */
   int64_t tasks;           /* program p runs tasks p, p + grid, ...: tasks >= grid, each bounded; row_tasks * splits */
