@@ -6,7 +6,7 @@
 #include "core/labels.h"
 
 /* The scratch: two sets of totals, then what splits of rows hand over. */
-enum { MOST_BLOCKS = 64, TOTALS = MOST_BLOCKS * TOTAL_WORDS, ROWS_A_BLOCK = 64 };
+enum { TOTALS = TIGON_TOTAL_BLOCKS * TOTAL_WORDS };
 
 static twofold twofold_of(double x) { return (twofold){(float)x, (float)(x - (double)(float)x)}; }
 
@@ -15,8 +15,7 @@ static label_rule rule_of(const tigon_cross_entropy_problem *p) {
 }
 
 static tigon_status totals(tigon_queue *queue, const cross_entropy_totals_arguments *a, int64_t *blocks) {
-  const int64_t cores = least(ascend_of(queue)->soc->device.cores, MOST_BLOCKS);
-  *blocks = least(cores, (a->count + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK);
+  *blocks = tigon_plan_total_blocks(&ascend_of(queue)->soc->device, a->count);
   if (*blocks == 0) return TIGON_OK;
   return ascend_launch(queue, "cross_entropy_totals", cross_entropy_totals, a, *blocks);
 }

@@ -133,17 +133,16 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
   return TIGON_CALL_SLOT(context, adamw_step, TIGON_F32, &p);
 }
 
-static const size_t clip_bytes = TIGON_ADAMW_PARTIALS * sizeof(double);
-
-tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_args *args) {
-  TIGON_KEEP_CALLER_STATE;
+static tigon_status call_or_ask_clip(tigon_context *context, const tigon_adamw_clip_args *args, size_t *asked) {
+  const size_t bytes = TIGON_ADAMW_PARTIALS * sizeof(double);
   tigon_adamw_clip_args a;
-  TIGON_TRY(tigon_check_entry(context, &tigon_adamw_clip_schema, args, &a, false));
-  TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, clip_bytes));
+  TIGON_TRY(tigon_check_entry(context, &tigon_adamw_clip_schema, args, &a, asked != NULL));
+  if (asked) return *asked = bytes, TIGON_OK;
+  TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, bytes));
   for (int64_t i = 0; i < a.count; ++i) {
     tigon_tensor grad = a.grads[i];
     TIGON_TRY(tigon_check_element(context, &a, &grad, i));
-    TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, clip_bytes));
+    TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, bytes));
   }
   const tigon_adamw_clip_problem p = {
       .grads = a.grads,
@@ -155,12 +154,4 @@ tigon_status tigon_adamw_clip(tigon_context *context, const tigon_adamw_clip_arg
   };
   return TIGON_CALL_SLOT(context, adamw_clip, TIGON_F32, &p);
 }
-
-tigon_status tigon_adamw_clip_workspace(tigon_context *context, const tigon_adamw_clip_args *args, size_t *bytes) {
-  TIGON_KEEP_CALLER_STATE;
-  tigon_adamw_clip_args a;
-  TIGON_TRY(tigon_check_query(context, &tigon_adamw_clip_schema, bytes));
-  TIGON_TRY(tigon_check_entry(context, &tigon_adamw_clip_schema, args, &a, true));
-  *bytes = clip_bytes;
-  return TIGON_OK;
-}
+TIGON_CALL_AND_QUERY(adamw, clip)

@@ -59,27 +59,17 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_attention_fw
   return TIGON_OK;
 }
 
-/* Bytes of delta and, where the dtype is narrow, of the f32 sums of dq that a backend on host memory adds up tile by tile;
- * false when 64 bits do not count them. */
-static bool bwd_workspace(const tigon_context *context, const tigon_tensor *q, size_t *delta_bytes, size_t *bytes) {
-  int64_t delta = (int64_t)sizeof(float), sums;
-  for (int i = 0; i < 3; ++i)
-    if (__builtin_mul_overflow(delta, q->shape[i], &delta)) return false;
-  if (__builtin_mul_overflow(delta, q->shape[3], &sums) || delta > INT64_MAX - 63) return false;
-  if (q->dtype == TIGON_F32 || !context->queue.backend->host_memory) sums = 0;
-  delta = (delta + 63) & ~INT64_C(63);
-  if (__builtin_add_overflow(delta, sums, &sums)) return false;
-  *delta_bytes = (size_t)delta;
-  *bytes = (size_t)sums;
-  return true;
-}
-
 static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bwd_args *a,
                                 tigon_attention_bwd_problem *p, size_t *bytes) {
-  size_t delta_bytes;
   TIGON_TRY(check_heads(context, &a->q, &a->k));
-  if (!bwd_workspace(context, &a->q, &delta_bytes, bytes))
+  /* delta and, where the dtype is narrow, f32 sums of dq, which a backend on host memory adds up tile by tile. Of q the
+   * check has counted the elements. */
+  const int64_t queries = a->q.shape[0] * a->q.shape[1] * a->q.shape[2], head_dim = a->q.shape[3];
+  const bool summed = a->q.dtype != TIGON_F32 && context->queue.backend->host_memory;
+  if (queries > (INT64_MAX / 4 - 16) / (head_dim + 1))
     return tigon_refuse(context, "the workspace has more bytes than 64 bits count");
+  const int64_t delta_bytes = tigon_pad(4 * queries), sum_bytes = summed ? 4 * queries * head_dim : 0;
+  *bytes = (size_t)(delta_bytes + sum_bytes);
   *p = (tigon_attention_bwd_problem){
       ATTENTION,
       .d_o = tigon_heads_of(&a->d_o),
@@ -88,7 +78,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
       .dv = tigon_heads_of(&a->dv),
       .delta = a->workspace,
   };
-  if (*bytes > delta_bytes && a->workspace) p->dq_sums = (float *)((char *)a->workspace + delta_bytes);
+  if (sum_bytes > 0 && a->workspace) p->dq_sums = (float *)a->workspace + delta_bytes / 4;
   return TIGON_OK;
 }
 

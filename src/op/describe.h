@@ -25,11 +25,11 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 #define INDEX(letter) .dtypes = TIGON_INTS, .below = letter
 
 /* A compile error where the field has another type. */
-#define TENSOR_AT(field) \
-  .name = #field, .offset = offsetof(A, field), .kind = _Generic(((A *)0)->field, tigon_tensor : TIGON_FIELD_TENSOR)
-#define NUMBER_AT(field)                         \
-  .name = #field, .offset = offsetof(A, field),  \
-  .kind = _Generic(((A *)0)->field, double       \
+#define TENSOR_AT(of, field) \
+  .name = #field, .offset = offsetof(of, field), .kind = _Generic(((of *)0)->field, tigon_tensor : TIGON_FIELD_TENSOR)
+#define NUMBER_AT(of, field)                     \
+  .name = #field, .offset = offsetof(of, field), \
+  .kind = _Generic(((of *)0)->field, double      \
                    : TIGON_FIELD_DOUBLE, int64_t \
                    : TIGON_FIELD_INT64, int      \
                    : TIGON_FIELD_INT, unsigned   \
@@ -37,36 +37,36 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 
 /* Tensors that are read, that may be absent, that are written, that are written where they are present. */
 #define IN(field, pattern, dtype, strides) \
-  { TENSOR_AT(field), .flags = strides, .shape = pattern, dtype }
+  { TENSOR_AT(A, field), .flags = strides, .shape = pattern, dtype }
 #define MAY(field, pattern, dtype, strides) \
-  { TENSOR_AT(field), .flags = TIGON_FIELD_OPTIONAL | strides, .shape = pattern, dtype }
+  { TENSOR_AT(A, field), .flags = TIGON_FIELD_OPTIONAL | strides, .shape = pattern, dtype }
 #define OUT(field, pattern, dtype, strides, over) \
-  { TENSOR_AT(field), .flags = TIGON_FIELD_OUT | strides, .shape = pattern, .in_place = over, dtype }
-#define WANT(field, pattern, dtype, strides, over)                                                                   \
-  {                                                                                                                  \
-    TENSOR_AT(field), .flags = TIGON_FIELD_OUT | TIGON_FIELD_OPTIONAL | strides, .shape = pattern, .in_place = over, \
-                      dtype                                                                                          \
+  { TENSOR_AT(A, field), .flags = TIGON_FIELD_OUT | strides, .shape = pattern, .in_place = over, dtype }
+#define WANT(field, pattern, dtype, strides, over)                                                    \
+  {                                                                                                   \
+    TENSOR_AT(A, field), .flags = TIGON_FIELD_OUT | TIGON_FIELD_OPTIONAL | strides, .shape = pattern, \
+                         .in_place = over, dtype                                                      \
   }
 
 /* Numbers from `least` to `most`; a flag; an enum; any number. */
 #define NUMBER(field, least, most) \
-  { NUMBER_AT(field), .low = least, .high = most }
+  { NUMBER_AT(A, field), .low = least, .high = most }
 #define FINITE(field) NUMBER(field, -FLT_MAX, FLT_MAX)
 #define FLAG(field) \
-  { NUMBER_AT(field), .flags = TIGON_FIELD_IS_FLAG, .high = 1 }
+  { NUMBER_AT(A, field), .flags = TIGON_FIELD_IS_FLAG, .high = 1 }
 #define CHOICE(field, last) NUMBER(field, 0, last)
 /* More than 0, or 0 for "not given". */
 #define OR_ZERO(field) \
-  { NUMBER_AT(field), .flags = TIGON_FIELD_OR_ZERO, .low = FLT_MIN, .high = FLT_MAX }
+  { NUMBER_AT(A, field), .flags = TIGON_FIELD_OR_ZERO, .low = FLT_MIN, .high = FLT_MAX }
 /* An extent that divides another one. */
 #define DIVISOR(field, letter, of) \
-  { NUMBER_AT(field), .shape = letter, .divides = of }
+  { NUMBER_AT(A, field), .shape = letter, .divides = of }
 #define AT_LEAST(field, least) NUMBER(field, least, (double)INFINITY)
 #define ANY(field) \
-  { NUMBER_AT(field) }
+  { NUMBER_AT(A, field) }
 /* Less than `most`. */
 #define BELOW(field, least, most) \
-  { NUMBER_AT(field), .flags = TIGON_FIELD_BELOW_HIGH, .low = least, .high = most }
+  { NUMBER_AT(A, field), .flags = TIGON_FIELD_BELOW_HIGH, .low = least, .high = most }
 #define WORKSPACE \
   { .name = "workspace", .offset = offsetof(A, workspace), .kind = TIGON_FIELD_WORKSPACE }
 #define RESERVED(field) \
@@ -76,12 +76,9 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 #define LIST(field) \
   { .name = #field, .offset = offsetof(A, field), .kind = TIGON_FIELD_LIST }
 #define EACH_TENSOR(field, dtype, role) \
-  { .name = #field, .offset = offsetof(E, field), .flags = TIGON_FIELD_EACH | DENSE | (role), .shape = "*", dtype }
-#define EACH_NUMBER(field, least, most)                                                                                \
-  {                                                                                                                    \
-    .name = #field, .offset = offsetof(E, field), .kind = TIGON_FIELD_DOUBLE, .flags = TIGON_FIELD_EACH, .low = least, \
-    .high = most                                                                                                       \
-  }
+  { TENSOR_AT(E, field), .flags = TIGON_FIELD_EACH | DENSE | (role), .shape = "*", dtype }
+#define EACH_NUMBER(field, least, most) \
+  { NUMBER_AT(E, field), .flags = TIGON_FIELD_EACH, .low = least, .high = most }
 
 /* The description of tigon_<op>_<entry>() by a list of fields; front.h's entries bring it along. */
 #define DESCRIBE(op, entry, list) DESCRIBE_OF(op, entry, list, A, 0)

@@ -36,22 +36,9 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
     return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                \
   }
 
-/* The same with a workspace, and its query, whose tensors may have no data:
- *   prepare(context, a, p, size_t *bytes)
- * also stores the bytes that the call needs, where there are any. */
-#define TIGON_ENTRY_WITH_WORKSPACE(op, entry, fields, prepare, is_empty)                                         \
-  DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                                \
-  static tigon_status call_or_ask_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args,       \
-                                          size_t *asked) {                                                       \
-    tigon_##op##_##entry##_args a;                                                                               \
-    tigon_##op##_##entry##_problem p;                                                                            \
-    size_t bytes = 0;                                                                                            \
-    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, asked != NULL));              \
-    TIGON_TRY(prepare(context, &a, &p, &bytes));                                                                 \
-    if (asked) return *asked = bytes, TIGON_OK;                                                                  \
-    TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, bytes));                            \
-    return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                          \
-  }                                                                                                              \
+/* Makes tigon_<op>_<entry>() and the query of its workspace from call_or_ask_<entry>(context, args, size_t *asked).
+ * That calls, or stores the bytes that the call needs where `asked` is not NULL: tensors may then have no data. */
+#define TIGON_CALL_AND_QUERY(op, entry)                                                                          \
   tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
     TIGON_KEEP_CALLER_STATE;                                                                                     \
     return call_or_ask_##entry(context, args, NULL);                                                             \
@@ -62,6 +49,24 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
     TIGON_TRY(tigon_check_query(context, &tigon_##op##_##entry##_schema, bytes));                                \
     return call_or_ask_##entry(context, args, bytes);                                                            \
   }
+
+/* TIGON_ENTRY with a workspace and its query:
+ *   prepare(context, a, p, size_t *bytes)
+ * also stores the bytes that the call needs, where there are any. */
+#define TIGON_ENTRY_WITH_WORKSPACE(op, entry, fields, prepare, is_empty)                                   \
+  DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                          \
+  static tigon_status call_or_ask_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args, \
+                                          size_t *asked) {                                                 \
+    tigon_##op##_##entry##_args a;                                                                         \
+    tigon_##op##_##entry##_problem p;                                                                      \
+    size_t bytes = 0;                                                                                      \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, asked != NULL));        \
+    TIGON_TRY(prepare(context, &a, &p, &bytes));                                                           \
+    if (asked) return *asked = bytes, TIGON_OK;                                                            \
+    TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, bytes));                      \
+    return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                    \
+  }                                                                                                        \
+  TIGON_CALL_AND_QUERY(op, entry)
 
 /* p's tensors, the inputs first, as few long rows. src/op/map.c. */
 tigon_status tigon_map(tigon_context *context, int inputs, int count, const tigon_tensor *const *tensors,

@@ -31,19 +31,6 @@ static const tigon_field bwd[] = {
     RESERVED(reserved),
 };
 
-static tigon_status prepare_fwd(tigon_context *context, const tigon_fused_add_rms_norm_fwd_args *a,
-                                tigon_norm_fwd_problem *p) {
-  *p = (tigon_norm_fwd_problem){NORM_FWD(x), RMS_NORM};
-  return TIGON_COLLAPSE(context, &p->space, {&a->x, &p->x}, {&a->residual, &p->residual}, {&a->s, &p->s},
-                        {&a->y, &p->y});
-}
-
-static tigon_status prepare_bwd(tigon_context *context, const tigon_fused_add_rms_norm_bwd_args *a,
-                                tigon_norm_bwd_problem *p, size_t *bytes) {
-  *p = (tigon_norm_bwd_problem){NORM_BWD(s), RMS_NORM};
-  TIGON_TRY(TIGON_COLLAPSE(context, &p->space, {&a->dy, &p->dy}, {&a->ds, &p->ds}, {&a->s, &p->x}, {&a->dx, &p->dx}));
-  return TIGON_NORM_WORKSPACE(context, fused_add_rms_norm_bwd, p, bytes);
-}
-
-TIGON_ENTRY(fused_add_rms_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
-TIGON_ENTRY_WITH_WORKSPACE(fused_add_rms_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))
+NORM_FWD_ENTRY(fused_add_rms_norm, x, RMS_NORM, {&a->x, &p->x}, {&a->residual, &p->residual}, {&a->s, &p->s},
+               {&a->y, &p->y})
+NORM_BWD_ENTRY(fused_add_rms_norm, s, RMS_NORM, {&a->dy, &p->dy}, {&a->ds, &p->ds}, {&a->s, &p->x}, {&a->dx, &p->dx})

@@ -26,21 +26,8 @@ static const tigon_field bwd[] = {
     RESERVED(reserved),
 };
 
-static tigon_status prepare_fwd(tigon_context *context, const tigon_layer_norm_fwd_args *a, tigon_norm_fwd_problem *p) {
-  *p = (tigon_norm_fwd_problem){
-      NORM_FWD(x), .b_dtype = a->b.dtype, .b = a->b.data, .mean = a->mean.data, .casting = TIGON_CASTING_GEMMA,
-  };
-  return TIGON_COLLAPSE(context, &p->space, {&a->x, &p->x}, {&a->y, &p->y});
-}
-
-static tigon_status prepare_bwd(tigon_context *context, const tigon_layer_norm_bwd_args *a, tigon_norm_bwd_problem *p,
-                                size_t *bytes) {
-  *p = (tigon_norm_bwd_problem){
-      NORM_BWD(x), .db_dtype = a->db.dtype, .db = a->db.data, .mean = a->mean.data, .casting = TIGON_CASTING_GEMMA,
-  };
-  TIGON_TRY(TIGON_COLLAPSE(context, &p->space, {&a->dy, &p->dy}, {&a->x, &p->x}, {&a->dx, &p->dx}));
-  return TIGON_NORM_WORKSPACE(context, layer_norm_bwd, p, bytes);
-}
-
-TIGON_ENTRY(layer_norm, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
-TIGON_ENTRY_WITH_WORKSPACE(layer_norm, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))
+#define LAYER_NORM .mean = a->mean.data, .casting = TIGON_CASTING_GEMMA
+#define BIAS .b_dtype = a->b.dtype, .b = a->b.data, LAYER_NORM
+#define DBIAS .db_dtype = a->db.dtype, .db = a->db.data, LAYER_NORM
+NORM_FWD_ENTRY(layer_norm, x, BIAS, {&a->x, &p->x}, {&a->y, &p->y})
+NORM_BWD_ENTRY(layer_norm, x, DBIAS, {&a->dy, &p->dy}, {&a->x, &p->x}, {&a->dx, &p->dx})

@@ -30,4 +30,21 @@ static inline bool tigon_norm_bwd_is_empty(const tigon_norm_bwd_problem *p) {
 #define TIGON_NORM_WORKSPACE(context, slot, p, bytes) \
   (tigon_norm_sums(p) ? TIGON_ASK_WORKSPACE(context, slot, (p)->dtype, p, bytes) : TIGON_OK)
 
+/* The entries of a norm whose tensors all have the rows of `x`. `more` are fields beside NORM_FWD's or NORM_BWD's, then
+ * come the tensors. */
+#define NORM_FWD_ENTRY(op, x, more, ...)                                                                               \
+  static tigon_status prepare_fwd(tigon_context *context, const tigon_##op##_fwd_args *a, tigon_norm_fwd_problem *p) { \
+    *p = (tigon_norm_fwd_problem){NORM_FWD(x), more};                                                                  \
+    return TIGON_COLLAPSE(context, &p->space, __VA_ARGS__);                                                            \
+  }                                                                                                                    \
+  TIGON_ENTRY(op, fwd, fwd, prepare_fwd, TIGON_NO_ELEMENTS(p))
+#define NORM_BWD_ENTRY(op, x, more, ...)                                                                             \
+  static tigon_status prepare_bwd(tigon_context *context, const tigon_##op##_bwd_args *a, tigon_norm_bwd_problem *p, \
+                                  size_t *bytes) {                                                                   \
+    *p = (tigon_norm_bwd_problem){NORM_BWD(x), more};                                                                \
+    TIGON_TRY(TIGON_COLLAPSE(context, &p->space, __VA_ARGS__));                                                      \
+    return TIGON_NORM_WORKSPACE(context, op##_bwd, p, bytes);                                                        \
+  }                                                                                                                  \
+  TIGON_ENTRY_WITH_WORKSPACE(op, bwd, bwd, prepare_bwd, tigon_norm_bwd_is_empty(&p))
+
 #endif

@@ -74,7 +74,7 @@ static void check_numbers(const random_case *c, const tigon_plan *plan) {
   /* Alignment of what begins inside a row. */
   if (plan->splits > 1 || plan->col_tiles > 1) {
     for (int i = 0; i < f->inputs + f->outputs; i++) {
-      const int64_t bytes = i < f->inputs ? f->in[i].element_bytes : f->out[i - f->inputs].element_bytes;
+      const int64_t bytes = f->stream[i].element_bytes;
       CHECK(plan->col_unit * bytes % d->onchip_alignment == 0, c, plan);
       CHECK(plan->col_tiles == 1 || plan->cols_per_tile * bytes % d->onchip_alignment == 0, c, plan);
     }

@@ -118,8 +118,8 @@ static inline const char *random_case_text(const random_case *c) {
 /* Bytes per element of all streams, each moved once, or as often as it says. */
 static inline int64_t element_bytes(const tigon_footprint *f, bool passes) {
   int64_t bytes = 0;
-  for (int i = 0; i < f->inputs; i++) bytes += f->in[i].element_bytes * (passes ? f->in[i].passes : 1);
-  for (int i = 0; i < f->outputs; i++) bytes += f->out[i].element_bytes * (passes ? f->out[i].passes : 1);
+  for (int i = 0; i < f->inputs + f->outputs; i++)
+    bytes += f->stream[i].element_bytes * (passes ? f->stream[i].passes : 1);
   return bytes;
 }
 
@@ -136,7 +136,7 @@ static inline int64_t tile_bytes_at_least(const random_case *c, const tigon_plan
   const int64_t tile = plan->rows_per_tile * plan->cols_per_tile, buffers = c->device.buffers;
   int64_t bytes = tile * 4 * f->f32_temporaries;
   for (int i = 0; i < f->inputs + f->outputs; i++) {
-    const tigon_stream_footprint *s = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
+    const tigon_stream_footprint *s = &f->stream[i];
     const bool kept = plan->cut == TIGON_CASE_D && s->passes > 1;
     bytes += kept ? plan->cols * s->element_bytes * plan->row_buffers : tile * s->element_bytes * buffers;
   }

@@ -1,4 +1,4 @@
-/* One function per way to cut rows, A to F: how a problem is cut so, or why not. Case G is cut by the same functions: its
+/* The ways to cut rows, A to F: how a problem is cut so, or why not. Case G is cut by the same functions: its
  * column vectors are shorter and each group has its own. */
 #include "ascend/plan/internal.h"
 
@@ -15,11 +15,9 @@ static int64_t stream_bytes(const plan_problem *p, int64_t cols, stream_set set)
   const tigon_footprint *f = p->footprint;
   int64_t bytes = 0;
   for (int i = 0; i < f->inputs + f->outputs; i++) {
-    const tigon_stream_footprint *stream = i < f->inputs ? &f->in[i] : &f->out[i - f->inputs];
-    const bool cached = stream->passes > 1;
-    if (set == STREAMS_ALL || cached == (set == STREAMS_CACHED)) {
-      bytes = plan_add(bytes, plan_aligned(p, cols, stream->element_bytes));
-    }
+    const bool cached = f->stream[i].passes > 1;
+    if (set == STREAMS_ALL || cached == (set == STREAMS_CACHED))
+      bytes = plan_add(bytes, plan_aligned(p, cols, f->stream[i].element_bytes));
   }
   return bytes;
 }
@@ -60,11 +58,12 @@ static int64_t row_tile_bytes(const plan_problem *p, int64_t rows) {
   return plan_add(plan_add(plan_mul(rows, row), vectors), scalar_bytes(p, rows, 1));
 }
 
-/* A chunk of `cols` columns: streams and column vectors pass by, buffered. `sums`: the accumulators are cut into chunks
- * too (cases E and F). */
-static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set, bool sums) {
+/* A chunk of `cols` columns: streams and column vectors pass by, buffered. Where all streams do (cases A, E and F), the
+ * accumulators are cut into chunks too. */
+static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set) {
   const tigon_footprint *f = p->footprint;
-  const int64_t vectors = (int64_t)f->column_params * p->device->buffers + (sums ? f->column_sums : 0);
+  const int64_t sums = set == STREAMS_ALL ? f->column_sums : 0;
+  const int64_t vectors = (int64_t)f->column_params * p->device->buffers + sums;
   return plan_add(plan_add(plan_mul(stream_bytes(p, cols, set), p->device->buffers),
                            plan_mul(f->f32_temporaries, temporary_bytes(p, cols))),
                   plan_mul(vectors, temporary_bytes(p, vector_cols(p, cols))));
@@ -72,61 +71,34 @@ static int64_t chunk_bytes(const plan_problem *p, int64_t cols, stream_set set, 
 
 /* ---- chunks ---- */
 
-/* The widest chunk that fits in `room` bytes, a multiple of *unit: of the memory alignment when that fits, else of the
- * on-chip alignment; cols at most. 0 when not even one unit fits. */
-static int64_t widest_chunk(const plan_problem *p, int64_t cols, int64_t room, stream_set set, bool sums,
-                            int64_t *unit) {
-  const int64_t units[2] = {p->fast_unit, p->chip_unit};
-  *unit = p->chip_unit;
-  if (chunk_bytes(p, cols, set, sums) <= room) {
-    *unit = p->fast_unit;
-    return cols;
-  }
-  for (int i = 0; i < 2; i++) {
-    const int64_t unit_bytes = chunk_bytes(p, units[i], set, sums);
-    if (unit_bytes <= room) {
-      *unit = units[i];
-      return plan_min(cols, room / unit_bytes * units[i]);
-    }
-  }
-  return 0;
+/* The widest chunk beside `kept` bytes, a multiple of plan->col_unit: of the memory alignment when that fits, else
+ * of the on-chip alignment. Where nothing fits, it is one unit. */
+static int64_t widest_chunk(const plan_problem *p, tigon_plan *plan, int64_t kept, stream_set set) {
+  const int64_t room = p->device->onchip_bytes - kept;
+  if (chunk_bytes(p, p->cols, set) <= room) return p->cols;
+  if (chunk_bytes(p, p->fast_unit, set) > room) plan->col_unit = p->chip_unit;
+  const int64_t units = room / chunk_bytes(p, plan->col_unit, set);
+  return plan_min(p->cols, plan_max(1, units) * plan->col_unit);
 }
 
-/* `cols` columns in as few equal chunks as `widest` allows, but at least `least` of them. */
-static int64_t balanced_chunk(int64_t cols, int64_t widest, int64_t least, int64_t unit) {
-  const int64_t chunks = plan_max(least, plan_ceil_div(cols, widest));
-  if (chunks == 1) return cols;
-  return plan_min(plan_min(widest, cols), plan_round_up(plan_ceil_div(cols, chunks), unit));
+/* `range` columns in as few equal chunks as `widest` allows, but at least `least` of them, beside `kept` bytes. */
+static void set_chunks(const plan_problem *p, tigon_plan *plan, int64_t range, int64_t widest, int64_t least,
+                       int64_t kept, stream_set set) {
+  const int64_t chunks = plan_max(least, plan_ceil_div(range, widest));
+  const int64_t equal = plan_round_up(plan_ceil_div(range, chunks), plan->col_unit);
+  plan->cols_per_tile = plan_min(plan_min(widest, range), equal);
+  plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
+  plan->onchip_bytes = plan_add(kept, chunk_bytes(p, plan->cols_per_tile, set));
 }
 
 /* ---- what cases share ---- */
-
-static plan_refusal fit(const plan_problem *p, const tigon_plan *plan) {
-  return plan->onchip_bytes <= p->device->onchip_bytes ? PLAN_FITS : PLAN_TOO_LARGE;
-}
-
-void tigon_plan_set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits) {
-  plan->row_tasks = row_tasks;
-  plan->splits = splits;
-  plan->tasks = plan_mul(row_tasks, splits);
-  plan->grid = plan_min(plan->tasks, programs);
-}
-
-/* `range` columns in chunks, at least `least`, beside `kept` bytes. */
-static plan_refusal set_chunks(const plan_problem *p, tigon_plan *plan, int64_t range, int64_t widest, int64_t least,
-                               int64_t kept, stream_set set, bool sums) {
-  plan->cols_per_tile = balanced_chunk(range, widest, least, plan->col_unit);
-  plan->col_tiles = plan_ceil_div(range, plan->cols_per_tile);
-  plan->onchip_bytes = plan_add(kept, chunk_bytes(p, plan->cols_per_tile, set, sums));
-  return fit(p, plan);
-}
 
 /* Slabs first, then parts of number sums, then the partials of each row and split. */
 static void set_workspace(const plan_problem *p, tigon_plan *plan) {
   const tigon_footprint *f = p->footprint;
   /* In case G the parts of a split row may all hold a piece of every channel: each has a slab of its own. */
   plan->slabs = f->column_sums > 0 ? plan->row_tasks / p->groups * (p->grouped ? plan->splits : 1) : 0;
-  const int64_t vector = plan_mul(p->groups, p->run > 1 ? p->cols / p->run : plan->cols);
+  const int64_t vector = plan_mul(p->groups, p->cols / p->run);
   const int64_t slab_bytes = plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(vector, 4));
   plan->workspace_bytes = plan_round_up(plan_add(slab_bytes, plan_mul(plan->tasks, 4 * (int64_t)f->number_sums)), 64);
   const bool panels = plan->cut == TIGON_CASE_E && f->column_sums > 0; /* pass 1 leaves a row's sums for pass 2 */
@@ -146,23 +118,6 @@ static int64_t row_ranges(const plan_problem *p, int64_t programs) {
 
 /* ---- the cases ---- */
 
-/* A: rows and columns are one line, cut into ranges. */
-static plan_refusal build_a(const plan_problem *p, int64_t programs, tigon_plan *plan) {
-  if (!tigon_footprint_is_flat(p->footprint) || p->rows != 1) return PLAN_NOT_FLAT;
-  int64_t widest = widest_chunk(p, plan->cols, p->device->onchip_bytes, STREAMS_ALL, false, &plan->col_unit);
-  if (widest == 0) {
-    plan->onchip_bytes = chunk_bytes(p, plan_min(plan->cols, p->chip_unit), STREAMS_ALL, false);
-    return PLAN_TOO_LARGE;
-  }
-  const int64_t units = plan_ceil_div(plan->cols, plan->col_unit);
-  const int64_t splits = plan_min(units, programs);
-  const int64_t range = plan_min(plan->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
-  const plan_load load = tigon_plan_load(p, (double)range, splits, p->moved_min, p->device->transfer_bytes);
-  const int64_t tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
-  tigon_plan_set_tasks(plan, programs, 1, splits);
-  return set_chunks(p, plan, range, widest, tiles, 0, STREAMS_ALL, false);
-}
-
 /* The most whole rows in a tile, `most` at most; one row is known to fit. */
 static int64_t rows_that_fit(const plan_problem *p, int64_t most) {
   const int64_t limit = p->device->onchip_bytes;
@@ -179,118 +134,80 @@ static plan_refusal build_b(const plan_problem *p, int64_t programs, tigon_plan 
   if (p->rows < 2) return PLAN_ONE_ROW;
   plan->onchip_bytes = row_tile_bytes(p, 2);
   if (plan->onchip_bytes > p->device->onchip_bytes) return PLAN_TOO_LARGE;
-  tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
+  plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
   const int64_t range = plan_ceil_div(p->rows, plan->row_tasks);
   if (range < 2 && !p->forced) return PLAN_ONE_ROW; /* that is case C with more bytes */
   const int64_t fitting = rows_that_fit(p, plan_max(2, range));
   const int64_t run = plan_max(p->cols * p->narrowest, 1);
-  const plan_load load = tigon_plan_load(p, (double)range * (double)p->cols, plan->tasks, p->moved_min, run);
-  const int64_t tiles = tigon_plan_tile_count(p, load, plan_ceil_div(range, fitting), plan_ceil_div(range, 2));
+  const int64_t tiles = tigon_plan_tile_count(p, plan, (double)range * (double)p->cols, run,
+                                              plan_ceil_div(range, fitting), plan_ceil_div(range, 2));
   plan->rows_per_tile = plan_max(2, plan_ceil_div(range, tiles));
   plan->onchip_bytes = row_tile_bytes(p, plan->rows_per_tile);
-  return fit(p, plan);
+  return PLAN_FITS;
 }
 
 /* C: a tile is a row. */
 static plan_refusal build_c(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   plan->onchip_bytes = row_tile_bytes(p, 1);
-  tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
-  return fit(p, plan);
+  plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
+  return PLAN_FITS;
 }
 
-/* D: the streams that move more than once stay, whole; everything else passes by in chunks. */
+/* D: the streams that move more than once stay, in as many buffers as fit. The others pass by in chunks. */
 static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const int64_t cached = stream_bytes(p, p->cols, STREAMS_CACHED);
   if (cached == 0) return PLAN_NOTHING_CACHED;
   const int64_t sums = plan_mul(p->footprint->column_sums, temporary_bytes(p, vector_cols(p, p->cols)));
   const int64_t resident = plan_add(sums, scalar_bytes(p, 1, 2));
-  const int64_t whole = chunk_bytes(p, p->cols, STREAMS_FLOWING, false);
-  for (plan->row_buffers = p->device->buffers; plan->row_buffers >= 1; plan->row_buffers--) {
-    const int64_t kept = plan_add(resident, plan_mul(cached, plan->row_buffers));
-    const int64_t room = p->device->onchip_bytes - kept;
-    plan->onchip_bytes = plan_add(kept, plan_min(whole, WORK_BYTES));
+  const int64_t work = plan_min(chunk_bytes(p, p->cols, STREAMS_FLOWING), WORK_BYTES);
+  for (int buffers = p->device->buffers; buffers >= 1; buffers--) {
+    const int64_t kept = plan_add(resident, plan_mul(cached, buffers));
+    plan->onchip_bytes = plan_add(kept, work);
     if (plan->onchip_bytes > p->device->onchip_bytes) continue;
-    const int64_t widest = widest_chunk(p, p->cols, room, STREAMS_FLOWING, false, &plan->col_unit);
-    if (widest == 0) {
-      plan->onchip_bytes = plan_add(kept, chunk_bytes(p, p->chip_unit, STREAMS_FLOWING, false));
-      continue;
-    }
-    tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
-    return set_chunks(p, plan, p->cols, widest, 1, kept, STREAMS_FLOWING, false);
+    plan->row_buffers = buffers;
+    plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
+    set_chunks(p, plan, p->cols, widest_chunk(p, plan, kept, STREAMS_FLOWING), 1, kept, STREAMS_FLOWING);
+    return PLAN_FITS;
   }
   return PLAN_TOO_LARGE;
 }
 
-/* Cases E and F: a row's scalars, and what the splits of it hand over, of as many as there are cores. */
-static int64_t handed_over_bytes(const plan_problem *p) {
-  return plan_add(scalar_bytes(p, 1, 2),
-                  plan_mul(p->footprint->partials, plan_aligned(p, plan_max(2, p->device->cores), 4)));
-}
-
-static plan_refusal build_chunked(const plan_problem *p, tigon_plan *plan, int64_t *widest) {
-  const int64_t room = p->device->onchip_bytes - handed_over_bytes(p);
-  *widest = widest_chunk(p, p->cols, room, STREAMS_ALL, true, &plan->col_unit);
+/* A: rows and columns are one line, cut into ranges. E: nothing of a row stays. F: ranges of rows times ranges of
+ * columns. With fewer rows than cores a range is one row. */
+static plan_refusal build_chunked(const plan_problem *p, int64_t programs, tigon_plan *plan) {
+  const bool line = plan->cut == TIGON_CASE_A, whole = plan->cut == TIGON_CASE_E;
+  if (line && (!tigon_footprint_is_flat(p->footprint) || p->rows != 1)) return PLAN_NOT_FLAT;
+  /* A row's scalars, and what the splits of it hand over, of as many as there are cores. */
+  const int64_t handed_over = plan_mul(p->footprint->partials, plan_aligned(p, plan_max(2, p->device->cores), 4));
+  const int64_t kept = plan_add(scalar_bytes(p, 1, 2), handed_over);
+  const int64_t widest = widest_chunk(p, plan, kept, STREAMS_ALL);
+  const int64_t units = plan_ceil_div(p->cols, plan->col_unit), ranges = row_ranges(p, programs);
+  if (plan->cut == TIGON_CASE_F && units < 2) return PLAN_ONE_UNIT;
+  const int64_t splits = whole ? 1 : plan_min(units, plan_max(line ? 1 : 2, programs / ranges));
+  const int64_t range = plan_min(p->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
   plan->passes = p->passes;
   plan->bytes_moved = p->moved_passes;
-  if (*widest > 0) return PLAN_FITS;
-  plan->onchip_bytes =
-      plan_add(handed_over_bytes(p), chunk_bytes(p, plan_min(p->cols, p->chip_unit), STREAMS_ALL, true));
-  return PLAN_TOO_LARGE;
-}
-
-/* E: nothing of a row stays. */
-static plan_refusal build_e(const plan_problem *p, int64_t programs, tigon_plan *plan) {
-  int64_t widest;
-  const plan_refusal refusal = build_chunked(p, plan, &widest);
-  if (refusal != PLAN_FITS) return refusal;
-  tigon_plan_set_tasks(plan, programs, row_ranges(p, programs), 1);
-  return set_chunks(p, plan, p->cols, widest, 1, handed_over_bytes(p), STREAMS_ALL, true);
-}
-
-/* F: ranges of rows times ranges of columns. With fewer rows than cores a range is one row. */
-static plan_refusal build_f(const plan_problem *p, int64_t programs, tigon_plan *plan) {
-  int64_t widest;
-  const plan_refusal refusal = build_chunked(p, plan, &widest);
-  if (refusal != PLAN_FITS) return refusal;
-  const int64_t units = plan_ceil_div(p->cols, plan->col_unit);
-  if (units < 2) return PLAN_ONE_UNIT;
-  const int64_t ranges = row_ranges(p, programs);
-  const int64_t splits = plan_min(units, plan_max(2, programs / ranges));
-  const int64_t range = plan_min(p->cols, plan_mul(plan_ceil_div(units, splits), plan->col_unit));
+  plan_set_tasks(plan, programs, ranges, splits);
   int64_t tiles = 1;
-  if (ranges == p->rows) { /* with one row a task, only tiles of that row can overlap */
-    const plan_load load =
-        tigon_plan_load(p, (double)range, ranges * splits, plan->bytes_moved, p->device->transfer_bytes);
-    tiles = tigon_plan_tile_count(p, load, 1, plan_ceil_div(range, plan->col_unit));
-  }
-  tigon_plan_set_tasks(plan, programs, ranges, splits);
-  return set_chunks(p, plan, range, widest, tiles, handed_over_bytes(p), STREAMS_ALL, true);
-}
-
-bool tigon_plan_full_tiles(const plan_problem *p, const tigon_plan *plan) {
-  const int64_t lanes = plan_max(1, p->device->vector_bytes / 4);
-  const bool whole = plan->splits == 1 && plan->col_tiles == 1;
-  return plan->cols % lanes == 0 && (whole || plan->cols_per_tile % lanes == 0) &&
-         (plan->splits == 1 || plan->col_unit % lanes == 0);
+  if (!whole && ranges == p->rows) /* with one row a task, only tiles of that row can overlap */
+    tiles = tigon_plan_tile_count(p, plan, (double)range, p->device->transfer_bytes, 1,
+                                  plan_ceil_div(range, plan->col_unit));
+  set_chunks(p, plan, range, widest, tiles, kept, STREAMS_ALL);
+  return PLAN_FITS;
 }
 
 plan_refusal tigon_plan_build(const plan_problem *p, tigon_plan_case plan_case, int64_t programs, tigon_plan *plan) {
   *plan = plan_begin(p);
   plan->chosen = plan->cut = plan_case;
-  plan_refusal refusal = PLAN_NOT_FLAT;
+  plan_refusal refusal;
   switch (plan_case) {
-    case TIGON_CASE_A: refusal = build_a(p, programs, plan); break;
     case TIGON_CASE_B: refusal = build_b(p, programs, plan); break;
     case TIGON_CASE_C: refusal = build_c(p, programs, plan); break;
     case TIGON_CASE_D: refusal = build_d(p, programs, plan); break;
-    case TIGON_CASE_E: refusal = build_e(p, programs, plan); break;
-    case TIGON_CASE_F: refusal = build_f(p, programs, plan); break;
-    case TIGON_CASE_G:
-    case TIGON_CASE_AUTO: break;
+    default: refusal = build_chunked(p, programs, plan); break;
   }
   if (refusal != PLAN_FITS) return refusal;
-  if (plan_case != TIGON_CASE_D) plan->row_buffers = 0;
+  if (plan->onchip_bytes > p->device->onchip_bytes) return PLAN_TOO_LARGE;
   set_workspace(p, plan);
-  plan->full_tiles = tigon_plan_full_tiles(p, plan);
   return PLAN_FITS;
 }

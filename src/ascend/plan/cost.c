@@ -9,12 +9,10 @@
 #include "ascend/plan/internal.h"
 
 double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active) {
-  int last = 0;
-  while (last + 1 < TIGON_BANDWIDTH_POINTS && device->bandwidth[last + 1].cores > 0) last++;
-  if (active <= device->bandwidth[0].cores) return device->bandwidth[0].gbps;
-  if (active >= device->bandwidth[last].cores) return device->bandwidth[last].gbps;
-  int i = 1;
-  while (device->bandwidth[i].cores < active) i++;
+  int i = 0;
+  while (device->bandwidth[i].cores < active && i + 1 < TIGON_BANDWIDTH_POINTS && device->bandwidth[i + 1].cores > 0)
+    i++;
+  if (i == 0 || device->bandwidth[i].cores <= active) return device->bandwidth[i].gbps;
   const double x0 = (double)device->bandwidth[i - 1].cores, x1 = (double)device->bandwidth[i].cores;
   const double y0 = device->bandwidth[i - 1].gbps, y1 = device->bandwidth[i].gbps;
   return y0 + (y1 - y0) * ((double)active - x0) / (x1 - x0);
@@ -24,21 +22,31 @@ double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active) {
  * up (94 %), crawling at 1/64 of it (20 %; on Ascend a DMA is good from 16 KiB and crawls below 256 B). */
 #define TRANSFER_OVERHEAD 16.0
 
-plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t tasks, int64_t moved, int64_t run) {
+/* Microseconds of memory and of vector work for `elements` elements of a task, in transfers of `run` bytes, while
+ * `tasks` tasks want to run. */
+typedef struct plan_load {
+  double memory_us, vector_us;
+} plan_load;
+
+static plan_load load_of(const plan_problem *problem, const tigon_plan *plan, double elements, int64_t tasks,
+                         int64_t run) {
   const tigon_device_desc *device = problem->device;
   const double share = elements / ((double)problem->rows * (double)problem->cols);
   const double efficiency = (double)run / ((double)run + (double)device->transfer_bytes / TRANSFER_OVERHEAD);
   const double gbps = tigon_device_bandwidth(device, plan_min(tasks, device->cores));
   plan_load load;
-  load.memory_us = (double)moved * share / efficiency / (gbps * 1e3); /* 1 GB/s is 1e3 bytes a microsecond */
+  load.memory_us =
+      (double)plan->bytes_moved * share / efficiency / (gbps * 1e3); /* 1 GB/s is 1e3 bytes a microsecond */
   /* What moves again is cast and worked on again. */
-  const double again = (double)moved / (double)problem->moved_min;
+  const double again = (double)plan->bytes_moved / (double)problem->moved_min;
   load.vector_us = elements * again * problem->footprint->vector_ops / (device->vector_gops * 1e3);
   return load;
 }
 
-int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64_t least, int64_t most) {
-  const double hidden = load.memory_us < load.vector_us ? load.memory_us : load.vector_us;
+int64_t tigon_plan_tile_count(const plan_problem *problem, const tigon_plan *plan, double elements, int64_t run,
+                              int64_t least, int64_t most) {
+  const plan_load load = load_of(problem, plan, elements, plan->tasks, run);
+  const double hidden = fmin(load.memory_us, load.vector_us);
   /* The minimum over t of hidden / t + tile_us * t. */
   const double best = problem->device->tile_us > 0 ? sqrt(hidden / problem->device->tile_us) : (double)most;
   if (!(best < (double)most)) return most;
@@ -47,8 +55,7 @@ int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64
 
 /* Times that a task begins with the rows of a group, or goes on to those of the next. */
 static int64_t group_visits(const plan_problem *problem, const tigon_plan *plan) {
-  const bool within = problem->groups == 1 || problem->footprint->column_sums > 0;
-  if (within) return plan->row_tasks;
+  if (problem->groups == 1 || problem->footprint->column_sums > 0) return plan->row_tasks; /* tasks stay within one */
   int64_t visits = plan->row_tasks + problem->groups - 1;
   for (int64_t t = 1; t < plan->row_tasks; t++) {
     int64_t begin, end;
@@ -58,41 +65,30 @@ static int64_t group_visits(const plan_problem *problem, const tigon_plan *plan)
   return visits;
 }
 
-/* Tiles of a whole row, which splits cut into each for itself. */
-static int64_t tiles_of_row(const tigon_plan *plan) {
-  int64_t tiles = 0;
+/* Tiles of a whole row, which splits cut into each for itself; *cut: those that begin within a channel's run. */
+static int64_t tiles_of_row(const plan_problem *problem, const tigon_plan *plan, int64_t *cut) {
+  int64_t all = 0, whole = 0;
   for (int64_t t = 0; t < plan->splits; t++) {
-    tigon_box box;
-    tigon_plan_task(plan, t, &box);
-    tiles += plan_ceil_div(box.col_end - box.col_begin, plan->cols_per_tile);
-  }
-  return tiles;
-}
-
-/* Channels that two tiles of a row share: tiles begin within their runs. */
-static int64_t cut_channels(const plan_problem *problem, const tigon_plan *plan) {
-  int64_t cut = 0;
-  for (int64_t t = 0; t < plan->splits && problem->run > 1; t++) {
     tigon_box box;
     tigon_plan_task(plan, t, &box);
     const int64_t tiles = plan_ceil_div(box.col_end - box.col_begin, plan->cols_per_tile);
     /* Which tiles begin with a channel repeats after as many tiles as a run has columns. */
     const int64_t period = plan_min(tiles, problem->run);
-    int64_t whole = 0;
     for (int64_t i = 0; i < period; i++)
       if ((box.col_begin + i * plan->cols_per_tile) % problem->run == 0) whole += (tiles - 1 - i) / period + 1;
-    cut += tiles - whole;
+    all += tiles;
   }
-  return cut;
+  *cut = all - whole;
+  return all;
 }
 
 /* Elements of the column vectors that are read. Forward needs weights in the last pass alone, backward, which has column sums,
  * in every one; its last pass keeps a panel's vectors on chip for all its rows. */
-static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan, int64_t elements) {
+static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan, int64_t elements, int64_t cut) {
   const tigon_footprint *f = problem->footprint;
   if (plan->chosen == TIGON_CASE_A) return elements;
   if (plan->splits == 1 && plan->col_tiles == 1) return plan_mul(group_visits(problem, plan), elements);
-  const int64_t tiles = plan_add(elements, cut_channels(problem, plan));
+  const int64_t tiles = plan_add(elements, cut);
   if (plan->chosen == TIGON_CASE_D) return plan_mul(plan_mul(plan->rows, f->column_sums ? problem->passes : 1), tiles);
   return plan_mul(f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks) : plan->rows,
                   tiles);
@@ -100,11 +96,8 @@ static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan,
 
 /* Bytes of the indices besides their first read, where each core looks through all of them: once for each range of
  * table rows, to count its own, and once for each list of those. They are taken as spread evenly over the table. */
-static int64_t index_bytes(const plan_problem *problem) {
-  const tigon_device_desc *device = problem->device;
-  if (device->listed == 0) return 0;
-  const int64_t ranges = tigon_plan_ranges(device, problem->out_rows);
-  const int64_t lists = plan_ceil_div(problem->rows, plan_mul(ranges, device->listed));
+static int64_t index_bytes(const plan_problem *problem, int64_t ranges) {
+  const int64_t lists = plan_ceil_div(problem->rows, plan_mul(ranges, problem->device->listed));
   const int64_t reads = plan_add(ranges, plan_mul(plan_min(ranges, problem->rows), lists));
   return plan_mul(plan_mul(problem->rows, problem->row_bytes_in), reads - 1);
 }
@@ -125,22 +118,23 @@ static int64_t total_bytes(const plan_problem *problem, const tigon_plan *plan) 
  * are handed over, those and the row's words for each split, or each panel of columns, that needs them. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
   const tigon_footprint *f = problem->footprint;
-  const int64_t elements = problem->run > 1 ? plan->cols / problem->run : plan->cols;
+  int64_t cut;
+  const int64_t tiles = tiles_of_row(problem, plan, &cut), elements = plan->cols / problem->run;
   const int64_t vector = (int64_t)f->column_params * f->column_param_bytes;
-  const int64_t again = plan_max(0, vector_reads(problem, plan, elements) - plan_mul(problem->groups, elements));
+  const int64_t again = plan_max(0, vector_reads(problem, plan, elements, cut) - plan_mul(problem->groups, elements));
   const int64_t slabs =
       plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan_mul(problem->groups, elements), 4));
-  int64_t handed = 0;
   const bool split = plan->chosen == TIGON_CASE_F && f->partials > 0;
-  if (split || (plan->chosen == TIGON_CASE_E && plan->slabs > 0)) {
-    const int64_t joins = f->column_sums ? tiles_of_row(plan) : f->outputs > 0 ? plan->splits : 1;
+  int64_t handed = 0;
+  if (f->walk == TIGON_WALK_TABLE) {
+    handed = index_bytes(problem, plan->row_tasks);
+  } else if (f->partials == 0) {
+    handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
+  } else if (split || (plan->chosen == TIGON_CASE_E && plan->slabs > 0)) {
+    const int64_t joins = f->column_sums ? tiles : f->outputs > 0 ? plan->splits : 1;
     const int64_t partials = plan_mul(4 * f->partials, plan_mul(plan->splits, joins + 1));
     handed = plan_mul(plan->rows, plan_add(partials, plan_mul(problem->row_bytes_in, joins + plan->splits - 1)));
   }
-  if (f->walk == TIGON_WALK_TABLE)
-    handed = index_bytes(problem);
-  else if (f->partials == 0)
-    handed = plan_mul(plan->rows, plan_mul(problem->row_bytes_in, plan->splits - 1));
   const int64_t reads = plan_mul(split ? 2 : 1, plan->grid) - 1,
                 parts = plan_mul(plan->tasks, 8 * (int64_t)f->number_sums);
   const int64_t numbers = plan_add(plan_mul(reads, (int64_t)f->numbers * f->column_param_bytes), parts);
@@ -148,39 +142,37 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
                   plan_add(plan_add(handed, numbers), total_bytes(problem, plan)));
 }
 
-/* Bytes of one transfer of the narrowest stream. */
-static int64_t run_bytes(const plan_problem *problem, const tigon_plan *plan) {
-  return plan_mul(plan->cols_per_tile, problem->narrowest);
+/* Do all vectors of all tiles have all their lanes? */
+static bool has_full_tiles(const tigon_plan *plan, int64_t lanes) {
+  const bool whole = plan->splits == 1 && plan->col_tiles == 1;
+  return plan->cols % lanes == 0 && (whole || plan->cols_per_tile % lanes == 0) &&
+         (plan->splits == 1 || plan->col_unit % lanes == 0);
 }
 
 void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
   const tigon_device_desc *device = problem->device;
-  const int64_t active = plan_min(plan->tasks, plan->grid);
+  plan->full_tiles = has_full_tiles(plan, plan_max(1, device->vector_bytes / 4));
+  if (problem->rows == 0) return; /* a table without indices */
   const int64_t task_rows = plan_ceil_div(plan->rows, plan->row_tasks);
-  const double elements =
-      (double)task_rows *
-      (plan->splits == 1
-           ? (double)plan->cols
-           : (double)plan_ceil_div(plan_ceil_div(plan->cols, plan->col_unit), plan->splits) * (double)plan->col_unit);
-  const plan_load load = tigon_plan_load(problem, elements, active, plan->bytes_moved, run_bytes(problem, plan));
+  const double task_cols =
+      plan->splits == 1
+          ? (double)plan->cols
+          : (double)plan_ceil_div(plan_ceil_div(plan->cols, plan->col_unit), plan->splits) * (double)plan->col_unit;
+  const int64_t run = plan_mul(plan->cols_per_tile, problem->narrowest); /* bytes of the narrowest stream's transfer */
+  const plan_load load = load_of(problem, plan, (double)task_rows * task_cols, plan->grid, run);
   const double tiles =
       (double)plan_ceil_div(task_rows, plan->rows_per_tile) * (double)plan->col_tiles * (double)plan->passes;
-  const double more = load.memory_us > load.vector_us ? load.memory_us : load.vector_us;
-  const double less = load.memory_us > load.vector_us ? load.vector_us : load.memory_us;
-
-  double task_us = tiles * device->tile_us + more;
-  if (plan->buffers == 1 || (plan->chosen == TIGON_CASE_D && plan->row_buffers == 1)) {
-    task_us += less;
-  } else {
-    task_us += less / tiles; /* the first load and the last store */
-  }
+  const bool overlap = plan->buffers > 1 && !(plan->chosen == TIGON_CASE_D && plan->row_buffers == 1);
+  const double less = fmin(load.memory_us, load.vector_us); /* of it the first load and the last store always show */
+  const double task_us =
+      tiles * device->tile_us + fmax(load.memory_us, load.vector_us) + (overlap ? less / tiles : less);
 
   plan->bytes_extra = extra_bytes(problem, plan);
   const bool split_sums = plan->chosen == TIGON_CASE_F && problem->footprint->partials > 0;
   const unsigned totals = problem->footprint->totals;
   const int sums = !!(totals & TIGON_TOTAL_LABELS) + !!(totals & TIGON_TOTAL_LOSS);
   const int launches = 1 + (plan->slabs > 0) + (problem->footprint->number_sums > 0) + split_sums + 2 * sums;
-  plan->predicted_us = launches * device->launch_us + (double)active * device->start_us_per_core +
-                       (double)plan_ceil_div(plan->tasks, active) * task_us +
-                       (double)plan->bytes_extra / ((double)active * device->cached_gbps * 1e3);
+  plan->predicted_us = launches * device->launch_us + (double)plan->grid * device->start_us_per_core +
+                       (double)plan_ceil_div(plan->tasks, plan->grid) * task_us +
+                       (double)plan->bytes_extra / ((double)plan->grid * device->cached_gbps * 1e3);
 }

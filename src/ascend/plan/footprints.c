@@ -102,11 +102,8 @@ static const tigon_schema *schema_of(const tigon_footprint *f) {
 static void add_stream(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes, bool out) {
   const bool only_f32 = field->dtypes == TIGON_BIT(TIGON_F32) || tigon_is_listed(r->wide, field->name);
   const bool other = tigon_is_listed(r->others, field->name), twice = f->partials > 0 && out == other;
-  const tigon_stream_footprint stream = {only_f32 ? 4 : bytes, twice ? 2 : 1};
-  if (out)
-    f->out[f->outputs++] = stream;
-  else
-    f->in[f->inputs++] = stream;
+  f->stream[f->inputs + f->outputs] = (tigon_stream_footprint){out, only_f32 ? 4 : bytes, twice ? 2 : 1};
+  *(out ? &f->outputs : &f->inputs) += 1;
 }
 
 static int digit(char c) { return c >= '1' && c <= '9' ? c - '0' : 0; }

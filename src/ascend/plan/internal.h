@@ -31,32 +31,23 @@ typedef enum plan_refusal {
   PLAN_ONE_UNIT,       /* F: a row has no second range of columns */
 } plan_refusal;
 
-/* The plan of one case on up to `programs` programs. On a refusal only plan->onchip_bytes means something. */
+/* The plan of one case on up to `programs` programs. Of a refused one only case, onchip_bytes and col_unit count. */
 plan_refusal tigon_plan_build(const plan_problem *problem, tigon_plan_case plan_case, int64_t programs,
                               tigon_plan *plan);
 
-/* Microseconds of memory and of vector work for `elements` elements of a task while `tasks` tasks want to run; `moved`
- * bytes are moved for all elements of the problem, in runs of `run` bytes. */
-typedef struct plan_load {
-  double memory_us, vector_us;
-} plan_load;
-plan_load tigon_plan_load(const plan_problem *problem, double elements, int64_t tasks, int64_t moved, int64_t run);
-
-/* Tiles into which a task is best cut: enough that load, work and store overlap, few enough that starts do not count.
- * Never outside [least, most]. */
-int64_t tigon_plan_tile_count(const plan_problem *problem, plan_load load, int64_t least, int64_t most);
-
-/* `row_tasks` times `splits` tasks on up to `programs` programs. */
-void tigon_plan_set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits);
-
-/* Do all vectors of all tiles have all their lanes? */
-bool tigon_plan_full_tiles(const plan_problem *problem, const tigon_plan *plan);
+/* Tiles into which a task of `elements` elements is best cut, whose transfers have `run` bytes: enough that load,
+ * work and store overlap, few enough that starts do not count. Never outside [least, most]. */
+int64_t tigon_plan_tile_count(const plan_problem *problem, const tigon_plan *plan, double elements, int64_t run,
+                              int64_t least, int64_t most);
 
 /* The plan of a launch that is no walk over rows. */
 tigon_status tigon_plan_launch(const plan_problem *problem, const tigon_plan_request *request, tigon_plan *plan);
 
-/* Fills plan->bytes_extra and plan->predicted_us. */
+/* Fills plan->full_tiles, bytes_extra and predicted_us. */
 void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan);
+
+/* Adds to the plan's sentence. */
+__attribute__((format(printf, 2, 3))) void tigon_plan_say(tigon_plan *plan, const char *format, ...);
 
 /* Arithmetic on sizes >= 0 that stops at INT64_MAX, so that a hostile shape is "too large" and never wraps. */
 static inline int64_t plan_add(int64_t a, int64_t b) {
@@ -95,6 +86,14 @@ static inline tigon_plan plan_begin(const plan_problem *p) {
                       .passes = 1,
                       .bytes_moved = p->moved_min,
                       .bytes_min = p->moved_min};
+}
+
+/* `row_tasks` times `splits` tasks on up to `programs` programs. */
+static inline void plan_set_tasks(tigon_plan *plan, int64_t programs, int64_t row_tasks, int64_t splits) {
+  plan->row_tasks = row_tasks;
+  plan->splits = splits;
+  plan->tasks = plan_mul(row_tasks, splits);
+  plan->grid = plan_min(plan->tasks, programs);
 }
 
 #endif

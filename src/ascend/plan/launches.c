@@ -1,31 +1,27 @@
-/* Launches that are no walk over rows: their tiles, which their kernels take from the
- * plan, and the bytes that those allocate on chip. */
-#include <stdio.h>
-
+/* Launches that are no walk over rows: their tiles, which their kernels take from the plan, and the bytes that those
+ * allocate on chip. */
 #include "ascend/plan/internal.h"
 
-static void set_launch(const plan_problem *p, tigon_plan *plan, int64_t row_tasks, int64_t splits) {
-  tigon_plan_set_tasks(plan, plan_min(p->device->cores, p->device->grid_limit), row_tasks, splits);
-  plan->full_tiles = tigon_plan_full_tiles(p, plan);
-  if (p->rows > 0) tigon_plan_predict(p, plan);
+static tigon_status set_launch(const plan_problem *p, tigon_plan *plan, tigon_plan_case shown, int64_t row_tasks,
+                               int64_t splits) {
+  plan->chosen = plan->cut = shown;
+  plan_set_tasks(plan, plan_min(p->device->cores, p->device->grid_limit), row_tasks, splits);
+  tigon_plan_predict(p, plan);
+  return TIGON_OK;
 }
 
 /* ---- rope: some tokens' heads, of queries, then of keys, in one buffer from load to store ---- */
 
-typedef struct heads_tile {
-  int64_t tokens, heads;
-} heads_tile;
-
 /* Streams are double-buffered; two f32 tiles with 16-bit dtypes, else one. Tables are double-buffered, and widened to a
  * column for each of the rotary ones. Three vectors of those columns, ids of a tile's tokens, a flag. */
-static int64_t heads_bytes(const plan_problem *p, int64_t head_dim, int64_t pairs, heads_tile t) {
+static int64_t heads_bytes(const plan_problem *p, int64_t head_dim, int64_t pairs, int64_t tokens, int64_t heads) {
   enum { IDS = 16 * 8 };
   const int64_t size = p->narrowest, table = p->footprint->row_table_bytes, line = p->device->onchip_alignment;
   const int64_t pitch = plan_aligned(p, head_dim, size) / size, table_pitch = plan_aligned(p, pairs, table) / table;
   const int64_t turned = plan_aligned(p, 2 * pairs, 4);
   const int64_t head = plan_mul(pitch, 2 * size + (size == 4 ? 4 : 8));
   const int64_t token = plan_add(plan_mul(table_pitch, 4 * table + (table == 4 ? 0 : 4)), 2 * turned);
-  return plan_add(plan_mul(t.tokens, plan_add(plan_mul(t.heads, head), token)), 3 * turned + IDS + line);
+  return plan_add(plan_mul(tokens, plan_add(plan_mul(heads, head), token)), 3 * turned + IDS + line);
 }
 
 /* Four tiles a core where there are so many tokens, less where they do not fit. */
@@ -33,67 +29,57 @@ static tigon_status plan_heads(const plan_problem *p, const tigon_plan_request *
   const int64_t dim = plan_max(1, request->col_unit), most = p->device->onchip_bytes;
   const int64_t keys = request->key_cols / dim, queries = p->cols / dim - keys;
   const int64_t sequence = request->sequence > 0 ? request->sequence : p->rows;
-  const int64_t share = plan_ceil_div(p->rows, 4 * p->device->cores);
-  heads_tile t = {plan_min(plan_min(share, TIGON_ROPE_TOKENS), sequence), plan_max(queries, keys)};
-  while (heads_bytes(p, dim, request->table_cols, t) > most && t.tokens > 1) --t.tokens;
-  while (heads_bytes(p, dim, request->table_cols, t) > most && t.heads > 1) t.heads = (t.heads + 1) / 2;
-  plan->onchip_bytes = heads_bytes(p, dim, request->table_cols, t);
+  const int64_t share = plan_ceil_div(p->rows, 4 * p->device->cores), all = plan_max(queries, keys);
+  int64_t tokens = plan_min(plan_min(share, TIGON_ROPE_TOKENS), sequence), heads = all;
+  while (heads_bytes(p, dim, request->table_cols, tokens, heads) > most && tokens > 1) --tokens;
+  while (heads_bytes(p, dim, request->table_cols, tokens, heads) > most && heads > 1) heads = (heads + 1) / 2;
+  plan->onchip_bytes = heads_bytes(p, dim, request->table_cols, tokens, heads);
   if (plan->onchip_bytes > most) {
-    snprintf(plan->reason, sizeof plan->reason, "a head of %lld columns needs %lld on-chip bytes, %.31s has %lld",
-             (long long)dim, (long long)plan->onchip_bytes, p->device->name, (long long)most);
+    tigon_plan_say(plan, "a head of %lld columns needs %lld on-chip bytes, %.31s has %lld", (long long)dim,
+                   (long long)plan->onchip_bytes, p->device->name, (long long)most);
     return plan->status = TIGON_ERROR_SCRATCH;
   }
-  plan->rows_per_tile = t.tokens;
-  plan->cols_per_tile = t.heads * dim;
-  plan->col_tiles = plan_ceil_div(queries, t.heads) + plan_ceil_div(keys, t.heads);
+  plan->rows_per_tile = tokens;
+  plan->cols_per_tile = heads * dim;
+  plan->col_tiles = plan_ceil_div(queries, heads) + plan_ceil_div(keys, heads);
   plan->col_unit = dim;
-  const bool whole = t.heads == plan_max(queries, keys);
-  plan->chosen = plan->cut = t.tokens > 1 ? TIGON_CASE_B : whole ? TIGON_CASE_C : TIGON_CASE_E;
-  snprintf(plan->reason, sizeof plan->reason,
-           "a tile is %lld head%s of %lld token%s, in one buffer from load to store: one read", (long long)t.heads,
-           t.heads == 1 ? "" : "s", (long long)t.tokens, t.tokens == 1 ? "" : "s");
-  set_launch(p, plan, p->rows / sequence * plan_ceil_div(sequence, t.tokens), 1);
-  return TIGON_OK;
+  tigon_plan_say(plan, "a tile is %lld head%s of %lld token%s, in one buffer from load to store: one read",
+                 (long long)heads, heads == 1 ? "" : "s", (long long)tokens, tokens == 1 ? "" : "s");
+  const tigon_plan_case one_token = heads == all ? TIGON_CASE_C : TIGON_CASE_E;
+  return set_launch(p, plan, tokens > 1 ? TIGON_CASE_B : one_token,
+                    p->rows / sequence * plan_ceil_div(sequence, tokens), 1);
 }
 
 /* ---- adamw: a line of elements in tiles, of which each core has a range ---- */
 
-/* On-chip bytes of an element, whose dtype may be f32, and besides: two buffers of four streams in and four out and two f32
- * tiles, a factor; of a sum, two buffers in and two tiles, two words. */
-typedef struct line_bytes {
-  int64_t element, besides;
-} line_bytes;
-
-static line_bytes line_bytes_of(const tigon_footprint *f, const tigon_device_desc *device) {
-  const bool sum = f->partials > 0;
-  return sum ? (line_bytes){2 * 4 + 2 * 4, 2 * device->onchip_alignment}
-             : (line_bytes){2 * (4 + 4) * 4 + 2 * 4, device->onchip_alignment};
+/* On-chip bytes of a tile whose elements may be f32: two buffers of four streams in and four out, or of what is summed;
+ * two f32 tiles; a word for the factor, or two for the sum. */
+static int64_t line_bytes(const tigon_footprint *f, const tigon_device_desc *device, int64_t tile) {
+  const int64_t sum = f->partials > 0, streams = sum ? 1 : 4 + 4;
+  return plan_add(plan_mul(tile, 2 * streams * 4 + 2 * 4), (1 + sum) * device->onchip_alignment);
 }
 
 int64_t tigon_plan_line_tile(const tigon_footprint *f, const tigon_device_desc *device, int64_t elements) {
-  const line_bytes bytes = line_bytes_of(f, device);
+  const int64_t besides = line_bytes(f, device, 0), element = line_bytes(f, device, 1) - besides;
   const int64_t line = device->memory_alignment / 4, good = 2 * device->transfer_bytes / 4;
-  int64_t most = (device->onchip_bytes - bytes.besides) / bytes.element;
+  int64_t most = (device->onchip_bytes - besides) / element;
   if (f->partials > 0) most = plan_min(most, good); /* longer sums of squares gain nothing */
   return plan_min(most / line * line, plan_round_up(plan_ceil_div(elements, device->cores), line));
 }
 
 static tigon_status plan_line(const plan_problem *p, tigon_plan *plan) {
   const tigon_footprint *f = p->footprint;
-  const line_bytes bytes = line_bytes_of(f, p->device);
   plan->rows = 1;
   plan->cols = plan_mul(p->rows, p->cols);
   const int64_t tile = tigon_plan_line_tile(f, p->device, plan->cols), tiles = plan_ceil_div(plan->cols, tile);
   const int64_t splits = plan_min(tiles, p->device->cores);
   plan->cols_per_tile = plan->col_unit = tile;
   plan->col_tiles = plan_ceil_div(tiles, splits);
-  plan->onchip_bytes = plan_add(plan_mul(tile, bytes.element), bytes.besides);
-  plan->chosen = plan->cut = f->partials == 0 ? TIGON_CASE_A : TIGON_CASE_F;
-  snprintf(plan->reason, sizeof plan->reason, "%lld elements as one line, in %lld tile%s of %lld%s",
-           (long long)plan->cols, (long long)tiles, tiles == 1 ? "" : "s", (long long)tile,
-           f->partials > 0 ? ", a sum a core, joined in index order" : "");
-  set_launch(p, plan, 1, splits);
-  return TIGON_OK;
+  plan->onchip_bytes = line_bytes(f, p->device, tile);
+  tigon_plan_say(plan, "%lld elements as one line, in %lld tile%s of %lld%s", (long long)plan->cols, (long long)tiles,
+                 tiles == 1 ? "" : "s", (long long)tile,
+                 f->partials > 0 ? ", a sum a core, joined in index order" : "");
+  return set_launch(p, plan, f->partials == 0 ? TIGON_CASE_A : TIGON_CASE_F, 1, splits);
 }
 
 /* ---- embedding backward: a range of table rows, whose positions are listed, then summed panel by panel ---- */
@@ -102,14 +88,16 @@ static tigon_status plan_line(const plan_problem *p, tigon_plan *plan) {
  * buffers; two of the output; three levels of sums; a flag. */
 static int64_t table_bytes(const plan_problem *p, int64_t panel) {
   enum { LISTS = 3, OUT = 2, LEVELS = 3 };
-  const int64_t size = p->footprint->in[0].element_bytes, listed = p->device->listed;
+  const int64_t size = p->narrowest, listed = p->device->listed;
   const int64_t batch = listed / 4 * 4 * p->footprint->row_scalars_in;
   const int64_t in = TIGON_TABLE_ROWS * panel * (2 * size + (size == 4 ? 0 : 4));
   return LISTS * listed * 4 + batch + in + (OUT + LEVELS) * panel * 4 + p->device->onchip_alignment;
 }
 
 static tigon_status plan_table(const plan_problem *p, tigon_plan *plan) {
-  const int64_t ranges = tigon_plan_ranges(p->device, p->out_rows);
+  /* As many ranges for each core, and none longer than it lists. */
+  const int64_t rounds = plan_ceil_div(p->out_rows, p->device->listed * p->device->cores);
+  const int64_t ranges = plan_min(rounds * p->device->cores, p->out_rows);
   const int64_t panel = plan_min(p->device->listed / 2, plan_round_up(p->cols, 16));
   plan->rows = p->out_rows;
   plan->rows_per_tile = TIGON_TABLE_ROWS;
@@ -117,12 +105,11 @@ static tigon_status plan_table(const plan_problem *p, tigon_plan *plan) {
   plan->col_tiles = plan_ceil_div(p->cols, panel);
   plan->col_unit = panel;
   plan->onchip_bytes = table_bytes(p, panel);
-  plan->chosen = plan->cut = plan->col_tiles > 1 ? TIGON_CASE_E : TIGON_CASE_B;
-  snprintf(plan->reason, sizeof plan->reason,
-           "a core has table rows of its own and looks through all indices for theirs: %lld range%s of %lld table rows",
-           (long long)ranges, ranges == 1 ? "" : "s", (long long)p->out_rows);
-  set_launch(p, plan, ranges, 1);
-  return TIGON_OK;
+  tigon_plan_say(
+      plan,
+      "a core has table rows of its own and looks through all indices for theirs: %lld range%s of %lld table rows",
+      (long long)ranges, ranges == 1 ? "" : "s", (long long)p->out_rows);
+  return set_launch(p, plan, plan->col_tiles > 1 ? TIGON_CASE_E : TIGON_CASE_B, ranges, 1);
 }
 
 tigon_status tigon_plan_launch(const plan_problem *p, const tigon_plan_request *request, tigon_plan *plan) {

@@ -24,8 +24,8 @@ typedef struct tigon_device_desc {
   int64_t onchip_bytes;     /* usable bytes of a core's Unified Buffer */
   int64_t cores;            /* vector cores: each runs one program of a launch, which loops over tasks */
   int64_t grid_limit;       /* most programs in one launch */
-  int64_t onchip_alignment; /* bytes: every on-chip tile starts and ends on it */
-  int64_t memory_alignment; /* bytes: transfers at full rate start on it */
+  int64_t onchip_alignment; /* bytes, a power of two: every on-chip tile starts and ends on it */
+  int64_t memory_alignment; /* bytes, a power of two: transfers at full rate start on it */
   int64_t transfer_bytes;   /* bytes: smallest transfer at full rate */
   int64_t vector_bytes;     /* bytes of one vector instruction (tail unit) */
   int buffers;              /* buffers per stream that overlap load, work and store: 1 or 2 */
@@ -35,8 +35,7 @@ typedef struct tigon_device_desc {
     double gbps;
   } bandwidth[TIGON_BANDWIDTH_POINTS];
   int64_t listed;           /* embedding backward where each core looks through all indices for those of its own table
-                               rows: most table rows, and positions, that it lists at a time, 42 on-chip bytes each. 0:
-                               positions are sorted in memory */
+                               rows: most table rows, and positions, that it lists at a time, 42 on-chip bytes each */
   double cached_gbps;       /* of one core from the cache that all cores share (L2), GB/s */
   double vector_gops;       /* f32 vector operations a second and core, in 1e9 elements */
   double launch_us;         /* cost of a launch */
@@ -74,6 +73,7 @@ enum {
 
 /* One tensor of [rows, cols] that moves through the chip. */
 typedef struct tigon_stream_footprint {
+  bool out;
   uint8_t element_bytes;
   uint8_t passes; /* times it moves when the row does not stay on chip: an input's reads; an output's one write, and one
                      more when the second pass reads it back (s of fused_add_rms_norm) */
@@ -85,12 +85,11 @@ typedef struct tigon_footprint {
   const char *op;    /* "rms_norm" */
   const char *entry; /* "fwd" */
   int inputs, outputs;
-  tigon_stream_footprint in[TIGON_MAX_STREAMS];
-  tigon_stream_footprint out[TIGON_MAX_STREAMS];
-  int f32_temporaries;                 /* f32 tiles that the work needs besides the streams */
-  int column_params;                   /* [cols] vectors read by every row (w, b), held on chip in f32 */
-  int column_param_bytes;              /* bytes of one element of them in memory */
-  int column_sums;                     /* [cols] f32 accumulators over rows (dw, db) */
+  tigon_stream_footprint stream[TIGON_MAX_STREAMS]; /* [inputs + outputs], in the order of the description */
+  int f32_temporaries;                              /* f32 tiles that the work needs besides the streams */
+  int column_params;                                /* [cols] vectors read by every row (w, b), held on chip in f32 */
+  int column_param_bytes;                           /* bytes of one element of them in memory */
+  int column_sums;                                  /* [cols] f32 accumulators over rows (dw, db) */
   int numbers;                         /* elements besides those that every program reads (alpha), as column_params */
   int number_sums;                     /* sums over all elements, of which each task leaves a part in f32 (dalpha) */
   int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
@@ -154,10 +153,9 @@ typedef struct tigon_call_words {
 typedef struct tigon_plan_request {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
-  const char *op,
-      *entry; /* of a launcher's call, instead of footprint and device: literals, which are known by their addresses */
-  tigon_dtype dtype;     /* of such a call */
-  tigon_plan_case force; /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. Only for walks over rows */
+  const char *op, *entry; /* instead of both, of a launcher's call: literals, which are known by their addresses */
+  tigon_dtype dtype;      /* of such a call */
+  tigon_plan_case force;  /* TIGON_CASE_AUTO: the planner chooses; of a grouped op, the cut. Only for walks over rows */
   int64_t rows, cols;
   int64_t out_rows;    /* TIGON_WALK_TABLE: rows of the outputs (the table); 0: as many as `rows` */
   int64_t groups, run; /* 0, or case G */
@@ -169,11 +167,10 @@ typedef struct tigon_plan_request {
 } tigon_plan_request;
 
 typedef struct tigon_plan {
-  tigon_status status;    /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
-  tigon_plan_case chosen; /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
-  tigon_plan_case cut;    /* what `chosen` is, and for G which of B to F its rows are cut as */
-  int64_t rows,
-      cols; /* as walked: the request's, but 1 and rows * cols of a line, the rows of the table of TIGON_WALK_TABLE */
+  tigon_status status;     /* OK; SCRATCH: no case fits; INVALID: the request, or a device without a needed size */
+  tigon_plan_case chosen;  /* AUTO when there is nothing to do (rows or cols 0) or status is not OK */
+  tigon_plan_case cut;     /* what `chosen` is, and for G which of B to F its rows are cut as */
+  int64_t rows, cols;      /* as walked: the request's, but of a line 1 and rows * cols, of a table its rows */
   int64_t groups;          /* the request's, 1 without */
   int64_t grid;            /* programs */
   int64_t tasks;           /* program p runs tasks p, p + grid, ...: tasks >= grid, each bounded; row_tasks * splits */
@@ -203,44 +200,31 @@ typedef struct tigon_plan {
 /* Always fills *plan; returns plan->status. */
 tigon_status tigon_plan_make(const tigon_plan_request *request, tigon_plan *plan);
 
-/* Ranges of `rows` table rows, contiguous as above: as many for each core, and none longer than it lists. */
-TIGON_SHARED int64_t tigon_plan_ranges(const tigon_device_desc *device, int64_t rows) {
-  const int64_t rounds = (rows - 1) / (device->listed * device->cores) + 1;
-  return rounds * device->cores < rows ? rounds * device->cores : rows;
-}
-
 /* Tokens of a tile of rope at most; rows that embedding backward adds up at once. */
 enum { TIGON_ROPE_TOKENS = 16, TIGON_TABLE_ROWS = 4 };
 
 /* Elements of a tile of adamw for `elements` in a launch: each core has some. */
 int64_t tigon_plan_line_tile(const tigon_footprint *footprint, const tigon_device_desc *device, int64_t elements);
 
-/* Blocks of a launch that adds up a word of each of `rows` rows. */
+/* Blocks of a launch that adds up a word of each of `rows` rows, TIGON_TOTAL_BLOCKS at most. */
+enum { TIGON_TOTAL_BLOCKS = 64 };
 TIGON_SHARED int64_t tigon_plan_total_blocks(const tigon_device_desc *device, int64_t rows) {
-  const int64_t rows_a_block = 64, cores = device->cores < 64 ? device->cores : 64;
-  return (rows - 1) / rows_a_block + 1 < cores ? (rows - 1) / rows_a_block + 1 : cores;
+  const int64_t most = device->cores < TIGON_TOTAL_BLOCKS ? device->cores : TIGON_TOTAL_BLOCKS;
+  const int64_t blocks = rows / 64 + (rows % 64 > 0);
+  return blocks < most ? blocks : most;
 }
 
 /* Task t of plan->tasks. Splits of one row are neighbours: t = row_task * splits + split. */
 TIGON_SHARED void tigon_plan_task(const tigon_plan *plan, int64_t t, tigon_box *box) {
-  const int64_t task = t / plan->splits;
-  if (plan->groups > 1 && plan->slabs > 0) {
-    const int64_t batch = plan->rows / plan->groups, ranges = plan->row_tasks / plan->groups;
-    const int64_t first = task / ranges * batch;
-    tigon_range(batch, ranges, task % ranges, &box->row_begin, &box->row_end);
-    box->row_begin += first;
-    box->row_end += first;
-  } else {
-    tigon_range(plan->rows, plan->row_tasks, task, &box->row_begin, &box->row_end);
-  }
-  box->col_begin = 0;
-  box->col_end = plan->cols;
-  if (plan->splits > 1) {
-    const int64_t units = (plan->cols - 1) / plan->col_unit + 1;
-    tigon_range(units, plan->splits, t % plan->splits, &box->col_begin, &box->col_end);
-    box->col_begin *= plan->col_unit;
-    box->col_end = box->col_end == units ? plan->cols : box->col_end * plan->col_unit;
-  }
+  const int64_t groups = plan->slabs > 0 ? plan->groups : 1; /* of which a task has rows of one */
+  const int64_t rows = plan->rows / groups, ranges = plan->row_tasks / groups, range = t / plan->splits;
+  tigon_range(rows, ranges, range % ranges, &box->row_begin, &box->row_end);
+  box->row_begin += range / ranges * rows;
+  box->row_end += range / ranges * rows;
+  const int64_t units = (plan->cols - 1) / plan->col_unit + 1;
+  tigon_range(units, plan->splits, t % plan->splits, &box->col_begin, &box->col_end);
+  box->col_begin *= plan->col_unit;
+  box->col_end = box->col_end == units ? plan->cols : box->col_end * plan->col_unit;
 }
 
 /* 'A'..'G'; '-' for TIGON_CASE_AUTO. */
