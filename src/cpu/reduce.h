@@ -80,7 +80,7 @@ TIGON_INLINE void reduce_store(const reduce *m, tigon_dtype dtype, const char *a
 TIGON_INLINE void reduce_rows(tigon_dtype dtype, const reduce *m, const reduce_job *j, int64_t index) {
   const size_t size = tigon_dtype_size(dtype);
   const split_range parts = split_parts(&j->cut, index % j->cut.tasks);
-  double own[SPLIT_PARTS * REDUCE_SUMS], totals[REDUCE_SUMS] = {0};
+  double own[SPLIT_PARTS * REDUCE_SUMS] = {0}, totals[REDUCE_SUMS] = {0};
   int64_t begin = index / j->cut.tasks, end = begin + 1;
   if (!j->cells) tigon_range(j->space->rows, j->ranges, index, &begin, &end);
   for (int64_t r = begin; r < end; ++r) {
