@@ -43,8 +43,7 @@ tigon_status ascend_columns(tigon_queue *queue, const tigon_columns_problem *p, 
 }
 
 int64_t ascend_columns_bytes(tigon_queue *queue, const tigon_columns_problem *p, const char *op) {
-  const tigon_plan_request call = {.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
-  return ascend_plan_workspace(queue, &call);
+  return ascend_plan_rows_workspace(queue, op, "bwd", p->dtype, p->space.rows, p->cols);
 }
 
 /* The slots of every operator of the family. */

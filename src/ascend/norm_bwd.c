@@ -62,18 +62,13 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   return join_slabs(queue, p, plan.slabs, sums, g->vector);
 }
 
-static tigon_plan_request call_of(const char *op, const tigon_norm_bwd_problem *p) {
-  return (tigon_plan_request){.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
-}
-
 static tigon_status rows_backward(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  const tigon_plan_request call = call_of(op, p);
+  const tigon_plan_request call = {.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
   return backward(queue, p, &call, &g);
 }
 static int64_t rows_bytes(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
-  const tigon_plan_request call = call_of(op, p);
-  return ascend_plan_workspace(queue, &call);
+  return ascend_plan_rows_workspace(queue, op, "bwd", p->dtype, p->space.rows, p->cols);
 }
 
 tigon_status ascend_rms_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {

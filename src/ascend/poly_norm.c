@@ -21,9 +21,7 @@ tigon_status ascend_poly_norm_fwd(tigon_queue *queue, const tigon_poly_norm_prob
 }
 
 int64_t ascend_poly_norm_bwd_bytes(tigon_queue *queue, const tigon_poly_norm_problem *p) {
-  return ascend_plan_workspace(
-      queue, &(tigon_plan_request){
-                 .op = "poly_norm", .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols});
+  return ascend_plan_rows_workspace(queue, "poly_norm", "bwd", p->dtype, p->space.rows, p->cols);
 }
 
 tigon_status ascend_poly_norm_bwd(tigon_queue *queue, const tigon_poly_norm_problem *p) {

@@ -106,7 +106,7 @@ TIGON_INLINE void columns_rows(tigon_dtype dtype, const columns_map *m, const co
   const tigon_columns_problem *p = j->p;
   const size_t size = tigon_dtype_size(dtype);
   const tigon_rows *const x = &p->in[m->backward != NULL], *const dy = &p->in[0];
-  const double given = tigon_load_f64(p->number.data, 0, p->number.dtype);
+  const double given = vector_at(p->number, 0);
   const vf number = vf_set(isnan(given) ? NAN : (float)given); /* a NaN that bf16 can hold */
   const int64_t first = index % j->panels * NORM_PANEL, range = index / j->panels;
   norm_panel panel[2];

@@ -3,10 +3,8 @@
  * over 256 terms a lane or fewer, and f64 across blocks. */
 #include <math.h>
 
-#include "cpu/kernels.h"
-#include "cpu/pair.h"
+#include "cpu/reduce.h"
 #include "cpu/simd_math.h"
-#include "cpu/split.h"
 
 enum { PAIR = 2 * LANES, SUM_BLOCK = 256 * LANES, KEPT = 65536 };
 
@@ -250,97 +248,21 @@ tigon_status TIGON_CPU(softmax_fwd)(tigon_queue *queue, const tigon_softmax_fwd_
   return TIGON_OK;
 }
 
-/* sum over columns of dy * y. */
-TIGON_INLINE double dot(tigon_dtype dtype, const void *dy, const void *y, int64_t cols) {
-  double all = 0;
-  for (int64_t block = 0; block < cols; block += SUM_BLOCK) {
-    const int64_t end = cols - block < SUM_BLOCK ? cols : block + SUM_BLOCK;
-    vf a = vf_zero(), b = vf_zero();
-    int64_t c = block;
-    for (; c + PAIR <= end; c += PAIR) {
-      const vf2 g = v2_load(dy, c, dtype, STEP), weight = v2_load(y, c, dtype, STEP);
-      a = vf_fma(g.a, weight.a, a), b = vf_fma(g.b, weight.b, b);
-    }
-    if (c < end) {
-      const vf2 g = v2_load(dy, c, dtype, (int)(end - c)), weight = v2_load(y, c, dtype, (int)(end - c));
-      a = vf_fma(g.a, weight.a, a), b = vf_fma(g.b, weight.b, b);
-    }
-    all += (double)vf_sum(vf_add(a, b));
-  }
-  return all;
+/* dx = y * scale * (dy - the sum of dy * y). */
+TIGON_INLINE void add_product(vf2 dy, vf2 y, vf2 *sums) { sums[0] = v2_fma(dy, y, sums[0]); }
+TIGON_INLINE void bwd_numbers(const void *problem, int64_t r, double *sums, double *numbers) {
+  const tigon_softmax_bwd_problem *p = problem;
+  (void)r;
+  numbers[0] = sums[0];
+  numbers[1] = (double)p->scale;
 }
-
-TIGON_INLINE vf2 slope(vf2 g, vf2 y, vf scale, vf sum) {
-  return (vf2){vf_mul(y.a, vf_mul(scale, vf_sub(g.a, sum))), vf_mul(y.b, vf_mul(scale, vf_sub(g.b, sum)))};
+TIGON_INLINE vf2 find_dx(const vf2 *numbers, vf2 dy, vf2 y) {
+  return v2_mul(y, v2_mul(numbers[1], v2_sub(dy, numbers[0])));
 }
-
-typedef struct bwd {
-  const tigon_softmax_bwd_problem *p;
-  split cut;
-  unsigned sweeps;
-  double *dots; /* [rows, cut.parts]; NULL: a task has whole rows */
-} bwd;
-
-/* dx of some columns of a row; next_dy, next_y: those of the row that is read after this one. */
-TIGON_INLINE void slope_row(tigon_dtype dtype, const bwd *b, const char *dy, const char *y, char *dx,
-                            const char *next_dy, const char *next_y, split_range at, double dot, bool stream) {
-  const vf scale = vf_set(b->p->scale), sum = vf_set((float)dot);
-  int64_t c = at.begin;
-  for (; c + PAIR <= at.end; c += PAIR) {
-    v2_prefetch(next_dy, c, dtype);
-    v2_prefetch(next_y, c, dtype);
-    v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, STEP), v2_load(y, c, dtype, STEP), scale, sum), STEP, stream,
-           V_OWN);
-  }
-  const int n = (int)(at.end - c);
-  if (n > 0)
-    v2_put(dx, c, dtype, slope(v2_load(dy, c, dtype, n), v2_load(y, c, dtype, n), scale, sum), n, false, V_OWN);
-}
-
-/* Some parts of rows [begin, end). */
-TIGON_INLINE void bwd_rows(tigon_dtype dtype, const bwd *b, int64_t begin, int64_t end, split_range parts, bool past) {
-  const tigon_softmax_bwd_problem *p = b->p;
-  const size_t size = (size_t)v_size(dtype);
-  double own[SPLIT_PARTS] = {0};
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t after = i + 1 < end ? i + 1 : i;
-    const char *dy = tigon_row(&p->space, &p->dy, size, i), *y = tigon_row(&p->space, &p->y, size, i);
-    const char *next_dy = tigon_row(&p->space, &p->dy, size, after), *next_y = tigon_row(&p->space, &p->y, size, after);
-    char *dx = tigon_row(&p->space, &p->dx, size, i);
-    double *dots = b->dots ? b->dots + i * b->cut.parts : own, sum = 0;
-    for (int64_t part = parts.begin; (b->sweeps & SUM) && part < parts.end; ++part) {
-      const split_range at = split_part(&b->cut, part);
-      dots[part] = dot(dtype, dy + at.begin * v_size(dtype), y + at.begin * v_size(dtype), at.end - at.begin);
-    }
-    if (!(b->sweeps & STORE)) continue;
-    for (int64_t part = 0; part < b->cut.parts; ++part) sum += dots[part];
-    const bool stream = past && (uintptr_t)dx % V_LINE == 0;
-    slope_row(dtype, b, dy, y, dx, next_dy, next_y, split_columns(&b->cut, parts), sum, stream);
-  }
-  if (past) vf_fence();
-}
-
-static void bwd_task(const void *argument, int64_t index) {
-  const bwd *b = argument;
-  const tigon_softmax_bwd_problem *p = b->p;
-  const int64_t row_bytes = 3 * p->cols * v_size(p->dtype);
-  int64_t begin = index / b->cut.tasks, end = begin + 1;
-  if (!b->dots) tigon_range(p->space.rows, tigon_cpu_row_tasks(p->space.rows, row_bytes), index, &begin, &end);
-  const split_range parts = split_parts(&b->cut, index % b->cut.tasks);
-  TIGON_FOR_DTYPE(p->dtype, bwd_rows, b, begin, end, parts, tigon_cpu_streams(p->space.rows * row_bytes));
-}
+REDUCE_TASK(bwd_task, 2, 1, 2, add_product, bwd_numbers, find_dx)
 
 tigon_status TIGON_CPU(softmax_bwd)(tigon_queue *queue, const tigon_softmax_bwd_problem *p) {
-  double dots[SPLIT_CELLS];
-  const int64_t row_bytes = 3 * p->cols * v_size(p->dtype);
-  bwd b = {.p = p, .cut = split_of(queue, p->space.rows, p->cols, row_bytes), .sweeps = ALL};
-  tigon_cpu_note(queue, b.cut.tasks, 0);
-  if (b.cut.tasks == 1) {
-    tigon_cpu_parallel(queue, tigon_cpu_row_tasks(p->space.rows, row_bytes), bwd_task, &b);
-    return TIGON_OK;
-  }
-  b.dots = dots;
-  for (b.sweeps = SUM; b.sweeps <= STORE; b.sweeps *= 2)
-    tigon_cpu_parallel(queue, p->space.rows * b.cut.tasks, bwd_task, &b);
-  return TIGON_OK;
+  reduce_job j = reduce_of(p, &p->space, &p->dy, &p->y, &p->dx, p->cols, p->dtype);
+  j.cut = split_of(queue, p->space.rows, p->cols, reduce_row_bytes(&j));
+  return reduce_run(queue, &j, bwd_task);
 }

@@ -29,17 +29,14 @@ static const tigon_field bwd[] = {
 };
 
 static tigon_status prepare_fwd(tigon_context *context, const tigon_dyt_fwd_args *a, tigon_dyt_fwd_problem *p) {
-  *p = (tigon_dyt_fwd_problem){.cols = tigon_last_extent(&a->x),
-                               .dtype = a->x.dtype,
-                               .number = tigon_vector_of(&a->alpha),
+  *p = (tigon_dyt_fwd_problem){TIGON_ROWS_OF(x), .number = tigon_vector_of(&a->alpha),
                                .vector = {tigon_vector_of(&a->gamma), tigon_vector_of(&a->beta)}};
   return TIGON_COLLAPSE(context, &p->space, {&a->x, &p->in[0]}, {&a->y, &p->out});
 }
 
 static tigon_status prepare_bwd(tigon_context *context, const tigon_dyt_bwd_args *a, tigon_dyt_bwd_problem *p,
                                 size_t *bytes) {
-  *p = (tigon_dyt_bwd_problem){.cols = tigon_last_extent(&a->x),
-                               .dtype = a->x.dtype,
+  *p = (tigon_dyt_bwd_problem){TIGON_ROWS_OF(x),
                                .number = tigon_vector_of(&a->alpha),
                                .vector = {tigon_vector_of(&a->gamma)},
                                .dnumber = tigon_vector_of(&a->dalpha),

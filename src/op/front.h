@@ -13,6 +13,9 @@
 /* The last extent of a present tensor. */
 static inline int64_t tigon_last_extent(const tigon_tensor *tensor) { return tensor->shape[tensor->ndim - 1]; }
 
+/* Members of a problem over the rows of `x`, a field of the arguments `a`. */
+#define TIGON_ROWS_OF(x) .cols = tigon_last_extent(&a->x), .dtype = a->x.dtype
+
 /* [batch, tokens, heads, head_dim]; {0} where it is absent. */
 static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
   if (!tigon_present(t)) return (tigon_heads){0};

@@ -8,13 +8,10 @@
 #define RMS_NORM_NUMBERS FINITE(w_offset), CHOICE(casting, TIGON_CASTING_NONE)
 
 /* Fields of a problem that each norm fills from its arguments `a`; `x` is the field whose rows are normalised. */
-#define NORM_FWD(x)                                                                                                   \
-  .cols = tigon_last_extent(&a->x), .dtype = a->x.dtype, .w_dtype = a->w.dtype, .w = a->w.data, .rstd = a->rstd.data, \
-  .eps = (float)a->eps
-#define NORM_BWD(x)                                                                                      \
-  .cols = tigon_last_extent(&a->x), .dtype = a->x.dtype, .w_dtype = a->w.dtype, .dw_dtype = a->dw.dtype, \
-  .w = a->w.data, .rstd = a->rstd.data, .dw = a->dw.data, .slabs = a->workspace,                         \
-  .accumulate_dw = a->accumulate_dw != 0
+#define NORM_FWD(x) TIGON_ROWS_OF(x), .w_dtype = a->w.dtype, .w = a->w.data, .rstd = a->rstd.data, .eps = (float)a->eps
+#define NORM_BWD(x)                                                                                       \
+  TIGON_ROWS_OF(x), .w_dtype = a->w.dtype, .dw_dtype = a->dw.dtype, .w = a->w.data, .rstd = a->rstd.data, \
+                    .dw = a->dw.data, .slabs = a->workspace, .accumulate_dw = a->accumulate_dw != 0
 #define RMS_NORM .w_offset = (float)a->w_offset, .casting = a->casting
 
 /* Sums over rows are wanted. */

@@ -27,15 +27,10 @@ static const tigon_field bwd[] = {
     WORKSPACE,
     RESERVED(reserved),
 };
-#undef A
 
 static tigon_status prepare_fwd(tigon_context *context, const tigon_poly_norm_fwd_args *a, tigon_poly_norm_problem *p) {
-  *p = (tigon_poly_norm_problem){.cols = tigon_last_extent(&a->x),
-                                 .dtype = a->x.dtype,
-                                 .w = tigon_vector_of(&a->w),
-                                 .b = tigon_vector_of(&a->b),
-                                 .rstd = a->rstd.data,
-                                 .eps = (float)a->eps};
+  *p = (tigon_poly_norm_problem){TIGON_ROWS_OF(x), .w = tigon_vector_of(&a->w), .b = tigon_vector_of(&a->b),
+                                 .rstd = a->rstd.data, .eps = (float)a->eps};
   return TIGON_COLLAPSE(context, &p->space, {&a->x, &p->x}, {&a->y, &p->out});
 }
 
@@ -43,8 +38,7 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_poly_norm_fw
 static tigon_status prepare_bwd(tigon_context *context, const tigon_poly_norm_bwd_args *a, tigon_poly_norm_problem *p,
                                 size_t *bytes) {
   const bool sums = tigon_present(&a->dw) || tigon_present(&a->db);
-  *p = (tigon_poly_norm_problem){.cols = tigon_last_extent(&a->x),
-                                 .dtype = a->x.dtype,
+  *p = (tigon_poly_norm_problem){TIGON_ROWS_OF(x),
                                  .w = tigon_vector_of(&a->w),
                                  .dw = tigon_vector_of(&a->dw),
                                  .db = tigon_vector_of(&a->db),

@@ -55,7 +55,7 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_softmax_fwd_
 }
 
 static tigon_status prepare_bwd(tigon_context *context, const tigon_softmax_bwd_args *a, tigon_softmax_bwd_problem *p) {
-  *p = (tigon_softmax_bwd_problem){.cols = tigon_last_extent(&a->y), .dtype = a->y.dtype, .scale = scale_of(a->scale)};
+  *p = (tigon_softmax_bwd_problem){TIGON_ROWS_OF(y), .scale = scale_of(a->scale)};
   return TIGON_COLLAPSE(context, &p->space, {&a->dy, &p->dy}, {&a->y, &p->y}, {&a->dx, &p->dx});
 }
 

@@ -9,9 +9,7 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
-                               .cols = COLS,
-                               .dtype = GRAD_F64,
+  const tigon_map_problem p = {GRAD_SHAPE,
                                .inputs = 2,
                                .outputs = 1,
                                .in = {grad_rows(t->a, COLS), grad_rows(t->b, COLS)},
@@ -27,9 +25,7 @@ static void compare(tigon_gelu approx, double width) {
   grad_fill(t.b, N, 2);
   grad_fill(t.dc, N, 3);
   for (int i = 0; i < N; ++i) t.a[i] *= width;
-  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
-                               .cols = COLS,
-                               .dtype = GRAD_F64,
+  const tigon_map_problem p = {GRAD_SHAPE,
                                .inputs = 3,
                                .outputs = 2,
                                .in = {grad_rows(t.dc, COLS), grad_rows(t.a, COLS), grad_rows(t.b, COLS)},

@@ -18,6 +18,9 @@
 
 #define GRAD_F64 ((tigon_dtype)TIGON_F64)
 
+/* Members of a problem over dense tensors [ROWS, COLS], which a file names so. */
+#define GRAD_SHAPE .space = {ROWS, 1, ROWS}, .cols = COLS, .dtype = GRAD_F64
+
 /* Deterministic numbers in [-1, 1). */
 static inline void grad_fill(double *data, int count, unsigned seed) {
   for (int i = 0; i < count; ++i) {

@@ -10,9 +10,7 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_layer_norm_fwd_problem p = {.space = {ROWS, 1, ROWS},
-                                          .cols = COLS,
-                                          .dtype = GRAD_F64,
+  const tigon_layer_norm_fwd_problem p = {GRAD_SHAPE,
                                           .w_dtype = GRAD_F64,
                                           .b_dtype = GRAD_F64,
                                           .x = grad_rows(t->x, COLS),
@@ -34,9 +32,7 @@ static void compare(bool has_w, bool has_b) {
   grad_fill(t.b, COLS, 3);
   grad_fill(t.dy, N, 4);
   loss(&t);
-  const tigon_layer_norm_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                          .cols = COLS,
-                                          .dtype = GRAD_F64,
+  const tigon_layer_norm_bwd_problem p = {GRAD_SHAPE,
                                           .w_dtype = GRAD_F64,
                                           .dw_dtype = GRAD_F64,
                                           .db_dtype = GRAD_F64,

@@ -12,9 +12,7 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_modulated_rms_norm_fwd_problem p = {.space = {ROWS, 1, ROWS},
-                                                  .cols = COLS,
-                                                  .dtype = GRAD_F64,
+  const tigon_modulated_rms_norm_fwd_problem p = {GRAD_SHAPE,
                                                   .w_dtype = GRAD_F64,
                                                   .x = grad_rows(t->x, COLS),
                                                   .y = grad_rows(t->y, COLS),
@@ -42,9 +40,7 @@ static void compare(int groups, bool has_w, bool has_shift, float w_offset) {
   grad_fill(t.shift, N, 4);
   grad_fill(t.dy, N, 5);
   loss(&t);
-  const tigon_modulated_rms_norm_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                                  .cols = COLS,
-                                                  .dtype = GRAD_F64,
+  const tigon_modulated_rms_norm_bwd_problem p = {GRAD_SHAPE,
                                                   .w_dtype = GRAD_F64,
                                                   .dw_dtype = GRAD_F64,
                                                   .dy = grad_rows(t.dy, COLS),

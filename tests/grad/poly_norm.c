@@ -8,9 +8,7 @@ typedef struct state {
 } state;
 
 static tigon_poly_norm_problem problem(state *t, double *out) {
-  return (tigon_poly_norm_problem){.space = {ROWS, 1, ROWS},
-                                   .cols = COLS,
-                                   .dtype = GRAD_F64,
+  return (tigon_poly_norm_problem){GRAD_SHAPE,
                                    .x = grad_rows(t->x, COLS),
                                    .dy = grad_rows(t->dy, COLS),
                                    .out = grad_rows(out, COLS),

@@ -8,12 +8,7 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
-                               .cols = COLS,
-                               .dtype = GRAD_F64,
-                               .inputs = 1,
-                               .outputs = 1,
-                               .in = {grad_rows(t->x, COLS)},
+  const tigon_map_problem p = {GRAD_SHAPE, .inputs = 1, .outputs = 1, .in = {grad_rows(t->x, COLS)},
                                .out = {grad_rows(t->y, COLS)}};
   tigon_ref_relu_squared_fwd(NULL, &p);
   return grad_dot(t->y, t->dy, N);
@@ -27,13 +22,8 @@ static void test_gradient(void **s) {
   /* The difference quotient must not straddle the bend of the slope. */
   for (int i = 0; i < N; ++i)
     if (fabs(t.x[i]) < 0.01) t.x[i] += 0.05;
-  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
-                               .cols = COLS,
-                               .dtype = GRAD_F64,
-                               .inputs = 2,
-                               .outputs = 1,
-                               .in = {grad_rows(t.dy, COLS), grad_rows(t.x, COLS)},
-                               .out = {grad_rows(t.dx, COLS)}};
+  const tigon_map_problem p = {GRAD_SHAPE, .inputs = 2, .outputs = 1,
+                               .in = {grad_rows(t.dy, COLS), grad_rows(t.x, COLS)}, .out = {grad_rows(t.dx, COLS)}};
   tigon_ref_relu_squared_bwd(NULL, &p);
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-6);
 }

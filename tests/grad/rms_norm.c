@@ -10,9 +10,7 @@ typedef struct state {
 } state;
 
 static void forward(state *t) {
-  const tigon_rms_norm_fwd_problem p = {.space = {ROWS, 1, ROWS},
-                                        .cols = COLS,
-                                        .dtype = GRAD_F64,
+  const tigon_rms_norm_fwd_problem p = {GRAD_SHAPE,
                                         .w_dtype = GRAD_F64,
                                         .x = grad_rows(t->x, COLS),
                                         .residual = grad_rows(t->residual, COLS),
@@ -44,9 +42,7 @@ static void compare(bool fused, bool affine, float w_offset) {
   grad_fill(t.dy, N, 4);
   grad_fill(t.ds, N, 5);
   forward(&t);
-  const tigon_rms_norm_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                        .cols = COLS,
-                                        .dtype = GRAD_F64,
+  const tigon_rms_norm_bwd_problem p = {GRAD_SHAPE,
                                         .w_dtype = GRAD_F64,
                                         .dw_dtype = GRAD_F64,
                                         .dy = grad_rows(t.dy, COLS),

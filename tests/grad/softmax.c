@@ -30,13 +30,8 @@ static void compare(bool masked, bool causal, float scale) {
   grad_fill(t.mask, TOKENS * COLS, 2);
   grad_fill(t.dy, N, 3);
   loss(&t);
-  const tigon_softmax_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                       .cols = COLS,
-                                       .dtype = GRAD_F64,
-                                       .dy = grad_rows(t.dy, COLS),
-                                       .y = grad_rows(t.y, COLS),
-                                       .dx = grad_rows(t.dx, COLS),
-                                       .scale = scale};
+  const tigon_softmax_bwd_problem p = {GRAD_SHAPE, .dy = grad_rows(t.dy, COLS), .y = grad_rows(t.y, COLS),
+                                       .dx = grad_rows(t.dx, COLS), .scale = scale};
   tigon_ref_softmax_bwd(NULL, &p);
   grad_expect("dx", loss, &t, t.x, t.dx, N, 1e-9);
 }
@@ -53,13 +48,8 @@ static void test_sums(void **s) {
   grad_fill(t.x, N, 4);
   grad_fill(t.dy, N, 5);
   loss(&t);
-  const tigon_softmax_bwd_problem p = {.space = {ROWS, 1, ROWS},
-                                       .cols = COLS,
-                                       .dtype = GRAD_F64,
-                                       .dy = grad_rows(t.dy, COLS),
-                                       .y = grad_rows(t.y, COLS),
-                                       .dx = grad_rows(t.dx, COLS),
-                                       .scale = 3};
+  const tigon_softmax_bwd_problem p = {GRAD_SHAPE, .dy = grad_rows(t.dy, COLS), .y = grad_rows(t.y, COLS),
+                                       .dx = grad_rows(t.dx, COLS), .scale = 3};
   tigon_ref_softmax_bwd(NULL, &p);
   for (int r = 0; r < ROWS; ++r) {
     double y = 0, dx = 0;

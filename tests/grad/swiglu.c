@@ -9,9 +9,7 @@ typedef struct state {
 
 static double loss(void *argument) {
   state *t = argument;
-  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
-                               .cols = COLS,
-                               .dtype = GRAD_F64,
+  const tigon_map_problem p = {GRAD_SHAPE,
                                .inputs = 2,
                                .outputs = 1,
                                .in = {grad_rows(t->a, COLS), grad_rows(t->b, COLS)},
@@ -33,9 +31,7 @@ static void compare(float gate_mult, float down_mult, float clamp) {
     if (clamp > 0 && fabs(t.a[i] - (double)clamp) < 0.01) t.a[i] += 0.05;
     if (clamp > 0 && fabs(fabs(t.b[i]) - (double)clamp) < 0.01) t.b[i] += 0.05;
   }
-  const tigon_map_problem p = {.space = {ROWS, 1, ROWS},
-                               .cols = COLS,
-                               .dtype = GRAD_F64,
+  const tigon_map_problem p = {GRAD_SHAPE,
                                .inputs = 3,
                                .outputs = 2,
                                .in = {grad_rows(t.dc, COLS), grad_rows(t.a, COLS), grad_rows(t.b, COLS)},

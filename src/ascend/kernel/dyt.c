@@ -11,19 +11,9 @@ AICORE void tanh_of(ub_f32 t, ub_f32 c, ub_f32 p, ub_f32 q, int64_t n) {
   at_most(c, c, 8.4f, n);
   at_least(c, c, -8.4f, n);
   mul(t, c, c, n);
-  mul_scalar(p, t, over[0], n);
-  for (int i = 1; i < 6; ++i) {
-    add_scalar(p, p, over[i], n);
-    mul(p, p, t, n);
-  }
-  add_scalar(p, p, over[6], n);
+  polynomial(p, t, over, 7, n);
   mul(p, p, c, n);
-  mul_scalar(q, t, under[0], n);
-  for (int i = 1; i < 3; ++i) {
-    add_scalar(q, q, under[i], n);
-    mul(q, q, t, n);
-  }
-  add_scalar(q, q, under[3], n);
+  polynomial(q, t, under, 4, n);
   divide(t, p, q, n);
 }
 

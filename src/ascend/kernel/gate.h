@@ -123,16 +123,6 @@ AICORE void logistic(gate_tiles *k, activation act, bool exact, bool backward) {
 
 /* ---- gelu by erf: u Phi(u), from the tail Phi(-z) = e^(-z^2 / 2) / D(z), z = |u| ---- */
 
-/* d = the polynomial at z, the coefficient of the highest power first. */
-AICORE void polynomial(ub_f32 d, ub_f32 z, const float *c, int count, int64_t n) {
-  mul_scalar(d, z, c[0], n);
-  for (int i = 1; i < count - 1; ++i) {
-    add_scalar(d, d, c[i], n);
-    mul(d, d, z, n);
-  }
-  add_scalar(d, d, c[count - 1], n);
-}
-
 /* more = D = 2 + z (sqrt(2 pi) + a / b) for z in t, and y = what D lost in its rounding, in units of D. a and b come from the fit
  * of cpu/simd_math.h, with its leading terms taken out, which keeps their rounding from D. */
 AICORE void tail_divisor(const gate_tiles *k) {

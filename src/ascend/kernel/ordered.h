@@ -49,4 +49,14 @@ AICORE void duplicate(ub_f32 d, float value, int64_t n) {
   sync_pipe(PIPE_V);
 }
 
+/* d = the polynomial at z, the coefficient of the highest power first. */
+AICORE void polynomial(ub_f32 d, ub_f32 z, const float *c, int count, int64_t n) {
+  mul_scalar(d, z, c[0], n);
+  for (int i = 1; i < count - 1; ++i) {
+    add_scalar(d, d, c[i], n);
+    mul(d, d, z, n);
+  }
+  add_scalar(d, d, c[count - 1], n);
+}
+
 #endif

@@ -4,6 +4,7 @@
 #ifndef TIGON_ASCEND_KERNEL_REDUCE_H
 #define TIGON_ASCEND_KERNEL_REDUCE_H
 
+#include "ascend/kernel/ordered.h"
 #include "ascend/kernel/rows.h"
 
 typedef struct reduce_arguments {
@@ -14,8 +15,8 @@ typedef struct reduce_arguments {
   int64_t dtype, parts;
   /* What an operator has besides, NULL where it has it not. */
   gm_ptr vector[2]; /* numbers that all rows share */
-  gm_ptr words;     /* f32 values of each row, read or stored */
-  gm_ptr totals;    /* f32 sums over the rows of each of the plan's ranges */
+  gm_ptr words;     /* f32, as many of each row as reduce_open_words() is told, read or stored */
+  gm_ptr totals;    /* f32, [the plan's ranges of rows, sums] */
   int64_t vector_dtype[2];
   float number, unused;
 } reduce_arguments;
@@ -24,12 +25,15 @@ typedef struct reduce_arguments {
  * place of input 0, unless a kernel chooses another. */
 typedef struct reduction {
   const reduce_arguments *a;
-  int inputs, sum_count;
+  int inputs, sum_count, word_count;
   ring in, out, arrival, given;
-  int64_t elements;     /* f32 elements of one input's tile in a buffer */
-  int64_t words;        /* from the values of a sum to those of the next */
-  ub_f32 sums, part;    /* [sum_count, words], a value a row: of all chunks, and of one where there are several */
-  ub_f32 work, wide[2]; /* f32 tiles; `wide` with 16-bit dtypes alone */
+  ring packed, totalled; /* a tile's words as memory has them; a task's totals */
+  int64_t elements;      /* f32 elements of one input's tile in a buffer */
+  int64_t words;         /* from the values of a sum, or of a word, to those of the next */
+  ub_f32 sums, part;     /* [sum_count, words], a value a row: of all chunks, and of one where there are several */
+  ub_f32 order;          /* byte offsets between words as memory has them and [word_count, words] */
+  ub_f32 total, more;    /* [sum_count] of a task's rows, of a tile's */
+  ub_f32 work, wide[2];  /* f32 tiles; `wide` with 16-bit dtypes alone */
   ub_f32 value[2], result;
   int64_t task, row, rows, col; /* the place of the chunk; -1 before the first one */
   int64_t n;                    /* its elements, the padding of its rows included */
@@ -50,6 +54,9 @@ AICORE reduction reduce_open(ub_arena *ub, const reduce_arguments *a, int sum_co
   s.sums = ub_alloc_f32(ub, sum_count * s.words);
   s.part = ub_alloc_f32(ub, chunk.cols < a->w.cols ? sum_count * s.words : 0);
   s.given = (ring){s.sums, 0, 2, 1, 0};
+  s.total = ub_alloc_f32(ub, a->totals ? 8 : 0);
+  s.more = ub_alloc_f32(ub, a->totals ? 8 : 0);
+  s.totalled = (ring){s.total, 0, 5, 1, 0};
   s.work = ub_alloc_f32(ub, work_elements(chunk));
   for (int i = 0; i < inputs; ++i) s.wide[i] = ub_alloc_f32(ub, a->dtype == TIGON_F32 ? 0 : chunk.rows * chunk.pitch);
   v_duplicate_f32(s.sums, 0, sum_count * s.words);
@@ -58,7 +65,24 @@ AICORE reduction reduce_open(ub_arena *ub, const reduce_arguments *a, int sum_co
   in_open(&s.arrival);
   out_open(&s.out);
   out_open(&s.given);
+  out_open(&s.totalled);
   return s;
+}
+
+/* For a kernel with `count` words a row, which it has in arrays [count, words]: `loaded`, or stored. */
+AICORE void reduce_open_words(reduction *s, ub_arena *ub, int count, bool loaded) {
+  const int64_t n = count * s->words;
+  s->word_count = count;
+  s->packed = ring_of(ub, 3, 2, n * 4);
+  s->order = ub_alloc_f32(ub, n);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t packed = i % s->words * count + i / s->words, apart = i % count * s->words + i / count;
+    s_write_i32(s->order, i, (int32_t)(4 * (loaded ? packed : apart)));
+  }
+  vector_waits();
+  duplicate(s->packed.start, 0, s->packed.count * n);
+  in_open(&s->packed);
+  out_open(&s->packed);
 }
 
 AICORE void reduce_close(const reduction *s) {
@@ -66,6 +90,9 @@ AICORE void reduce_close(const reduction *s) {
   in_close(&s->arrival);
   out_close(&s->out);
   out_close(&s->given);
+  out_close(&s->totalled);
+  in_close(&s->packed);
+  out_close(&s->packed);
 }
 
 /* The values of sum i, one a row of the tile. */
@@ -75,12 +102,50 @@ AICORE ub_f32 reduce_chunk_sum(const reduction *s, int64_t i) {
   return ub_at_f32(s->col == s->b.col ? s->sums : s->part, i * s->words);
 }
 
+AICORE void reduce_store_totals(reduction *s) {
+  out_ready(&s->totalled);
+  if (s->a->parts & PART_ROWS && s->b.split == 0)
+    store_f32(s->a->totals + s->task / s->a->w.splits * s->sum_count * 4, s->total, 1, s->sum_count);
+  out_done(&s->totalled);
+}
+
 AICORE bool reduce_next_task(reduction *s) {
+  if (s->task >= 0 && s->a->totals) reduce_store_totals(s);
   s->task = s->task < 0 ? block_index() : s->task + block_count();
   if (s->task >= s->a->w.tasks) return false;
   s->b = walk_task(&s->a->w, s->task);
   s->row = -1;
+  if (!s->a->totals) return true;
+  out_begin(&s->totalled);
+  duplicate(s->total, 0, 8);
   return true;
+}
+
+/* Adds the sums of the tile's rows to the task's totals, where the call wants any. */
+AICORE void reduce_add_totals(const reduction *s) {
+  if (!s->a->totals) return;
+  row_sums_kept(s->more, s->work, s->sums, (tile){s->sum_count, s->rows, s->words});
+  add(s->total, s->total, s->more, s->sum_count);
+}
+
+AICORE gm_ptr reduce_words(const reduction *s) { return s->a->words + s->row * s->word_count * 4; }
+AICORE void reduce_load_words(reduction *s, ub_f32 to) {
+  in_begin(&s->packed);
+  load_f32(ring_now(&s->packed), reduce_words(s), 1, s->word_count * s->rows);
+  in_ready(&s->packed);
+  v_gather_f32(to, ring_now(&s->packed), s->order, s->word_count * s->words);
+  sync_pipe(PIPE_V);
+  in_done(&s->packed);
+}
+/* Once a row, where the call wants them. */
+AICORE void reduce_store_words(reduction *s, ub_f32 from) {
+  if (!s->a->words || s->b.col > 0) return;
+  out_begin(&s->packed);
+  v_gather_f32(ring_now(&s->packed), from, s->order, s->word_count * s->words);
+  sync_pipe(PIPE_V);
+  out_ready(&s->packed);
+  store_f32(reduce_words(s), ring_now(&s->packed), 1, s->word_count * s->rows);
+  out_done(&s->packed);
 }
 
 AICORE void reduce_load(reduction *s, tile t, int64_t c) {

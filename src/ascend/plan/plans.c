@@ -83,3 +83,9 @@ int64_t ascend_plan_workspace(tigon_queue *queue, const tigon_plan_request *call
   const tigon_plan *plan = plan_of(queue, call);
   return plan->status == TIGON_OK ? plan->workspace_bytes : -(int64_t)plan->status;
 }
+
+int64_t ascend_plan_rows_workspace(tigon_queue *queue, const char *op, const char *entry, tigon_dtype dtype,
+                                   int64_t rows, int64_t cols) {
+  const tigon_plan_request call = {.op = op, .entry = entry, .dtype = dtype, .rows = rows, .cols = cols};
+  return ascend_plan_workspace(queue, &call);
+}

@@ -12,6 +12,8 @@ tigon_status ascend_plan_rows(tigon_queue *queue, const char *op, const char *en
                               int64_t cols, tigon_plan *plan);
 /* The workspace that a call's plan asks for, or minus a status. */
 int64_t ascend_plan_workspace(tigon_queue *queue, const tigon_plan_request *call);
+int64_t ascend_plan_rows_workspace(tigon_queue *queue, const char *op, const char *entry, tigon_dtype dtype,
+                                   int64_t rows, int64_t cols);
 
 /* A plan that was made: training asks for the same few again and again, and making one costs more than a tiny call. */
 typedef struct ascend_planned {

@@ -45,9 +45,7 @@ def liger_dyt(x, alpha, gamma, beta):
 
 
 class LigerDyTFunction:
-    @staticmethod
-    def apply(x, alpha, gamma, beta):
-        return liger_dyt(x, alpha, gamma, beta)
+    apply = staticmethod(liger_dyt)
 
 
 class LigerDyT(DyT):

@@ -51,9 +51,7 @@ def liger_poly_norm(X, W, B, eps=1e-6, in_place=True):
 
 
 class LigerPolyNormFunction:
-    @staticmethod
-    def apply(X, W, B, eps=1e-6, in_place=True):
-        return liger_poly_norm(X, W, B, eps)
+    apply = staticmethod(liger_poly_norm)
 
 
 class LigerPolyNorm(torch.nn.Module):
