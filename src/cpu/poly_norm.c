@@ -127,7 +127,7 @@ tigon_status TIGON_CPU(poly_norm_bwd)(tigon_queue *queue, const tigon_poly_norm_
   const poly_job j = {p, ranges_of(p), tigon_cpu_streams(bytes)};
   tigon_cpu_note(queue, 1, p->sums ? j.ranges : 0);
   tigon_cpu_parallel_bytes(queue, j.ranges, bytes, bwd_task, &j);
-  for (int i = 0; i < TIGON_POLY; ++i) column_sum_one(p->dw, i, p->sums, j.ranges, i, POLY_SUMS, p->accumulate);
-  column_sum_one(p->db, 0, p->sums, j.ranges, TIGON_POLY, POLY_SUMS, p->accumulate);
+  for (int i = 0; i < TIGON_POLY; ++i) column_sum_one(queue, p->dw, i, p->sums, j.ranges, i, POLY_SUMS, p->accumulate);
+  column_sum_one(queue, p->db, 0, p->sums, j.ranges, TIGON_POLY, POLY_SUMS, p->accumulate);
   return TIGON_OK;
 }
