@@ -52,10 +52,11 @@ static inline void column_sum_list(const tigon_queue *queue, const column_sum *s
 /* Element i, 0 where the vector is absent. */
 static inline double vector_at(tigon_vector v, int64_t i) { return v.data ? tigon_load_f64(v.data, i, v.dtype) : 0; }
 
-/* Element i of `to`, where that is present, = (accumulate ? itself : 0) + sum over k < count of parts[first + k * step]. */
-static inline void column_sum_one(tigon_vector to, int64_t i, const double *parts, int64_t count, int64_t first,
-                                  int64_t step, bool accumulate) {
-  if (!to.data) return;
+/* Element i of `to`, where that is present, = (accumulate ? itself : 0) + sum over k < count of parts[first + k * step]. A
+ * recorded call has no memory. */
+static inline void column_sum_one(const tigon_queue *queue, tigon_vector to, int64_t i, const double *parts,
+                                  int64_t count, int64_t first, int64_t step, bool accumulate) {
+  if (!to.data || queue->record) return;
   double sum = accumulate ? vector_at(to, i) : 0;
   for (int64_t k = 0; k < count; ++k) sum += parts[first + k * step];
   tigon_store_f64(to.data, i, to.dtype, sum);

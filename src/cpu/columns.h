@@ -175,7 +175,7 @@ static inline tigon_status columns_bwd(tigon_queue *queue, const tigon_columns_p
   for (int i = 0; i < 2; ++i)
     sums[i] = column_sum_of(p->slabs, ranges, i, 2, p->cols, p->dvector[i].data, p->dvector[i].dtype, p->accumulate);
   if (p->dvector[0].data || p->dvector[1].data) column_sum_list(queue, sums, 2);
-  column_sum_one(p->dnumber, 0, j.numbers, ranges * j.panels, 0, 1, p->accumulate);
+  column_sum_one(queue, p->dnumber, 0, j.numbers, ranges * j.panels, 0, 1, p->accumulate);
   return TIGON_OK;
 }
 

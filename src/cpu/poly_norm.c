@@ -71,7 +71,7 @@ tigon_status TIGON_CPU(poly_norm_bwd)(tigon_queue *queue, const tigon_poly_norm_
   j.ranges = reduce_ranges(&p->space);
   j.totals = p->sums;
   reduce_run(queue, &j, bwd_task);
-  for (int i = 0; i < TIGON_POLY; ++i) column_sum_one(p->dw, i, p->sums, j.ranges, i, POLY_SUMS, p->accumulate);
-  column_sum_one(p->db, 0, p->sums, j.ranges, TIGON_POLY, POLY_SUMS, p->accumulate);
+  for (int i = 0; i < TIGON_POLY; ++i) column_sum_one(queue, p->dw, i, p->sums, j.ranges, i, POLY_SUMS, p->accumulate);
+  column_sum_one(queue, p->db, 0, p->sums, j.ranges, TIGON_POLY, POLY_SUMS, p->accumulate);
   return TIGON_OK;
 }

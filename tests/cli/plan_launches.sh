@@ -2,7 +2,7 @@
 # tigon plan on a device without a planner: what every operator's call would launch, and how much workspace it takes.
 . "$(dirname "$0")/lib.bash"
 
-for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm group_norm swiglu geglu relu_squared rope embedding softmax \
+for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm poly_norm group_norm dyt swiglu geglu relu_squared rope embedding softmax \
   attention cross_entropy linear fused_linear_cross_entropy; do
   for mode in fwd bwd; do
     run plan $op --shape 256x512 --mode $mode --json
@@ -21,7 +21,7 @@ expect_json 'j["workspace_bytes"] == 32 * 4096 * 4 and [l["slabs"] for l in j["l
 OMP_NUM_THREADS=2 run plan softmax --shape 1x281474976710656 --json
 expect_json '[(l["grid"], l["times"], l["cluster"]) for l in j["launches"]] == [(32, 3, 32)]' "a huge row"
 # A GPU that is not here: kernels, grids, blocks and bytes on chip from a table's figures.
-for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm group_norm swiglu geglu relu_squared rope embedding softmax \
+for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm poly_norm group_norm dyt swiglu geglu relu_squared rope embedding softmax \
   attention cross_entropy linear fused_linear_cross_entropy; do
   for mode in fwd bwd; do
     run plan $op --shape 256x512 --mode $mode --dtype bf16 --device b200 --json

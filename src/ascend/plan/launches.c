@@ -52,17 +52,18 @@ static tigon_status plan_heads(const plan_problem *p, const tigon_plan_request *
 
 /* ---- adamw: a line of elements in tiles, of which each core has a range ---- */
 
-/* On-chip bytes of a tile whose elements may be f32: two buffers of four streams in and four out, or of what is summed;
- * two f32 tiles; a word for the factor, or two for the sum. */
-static int64_t line_bytes(const tigon_footprint *f, const tigon_device_desc *device, int64_t tile) {
-  const int64_t sum = f->partials > 0, streams = sum ? 1 : 4 + 4;
-  return plan_add(plan_mul(tile, 2 * streams * 4 + 2 * 4), (1 + sum) * device->onchip_alignment);
+/* On-chip bytes of an element, whose dtype may be f32: two buffers of four streams in and four out, or of what is
+ * summed, and two f32 tiles. */
+static int64_t element_bytes(const tigon_footprint *f) { return 2 * (f->partials > 0 ? 1 : 4 + 4) * 4 + 2 * 4; }
+
+/* Besides: a word for the factor, or two for the sum. */
+static int64_t word_bytes(const tigon_footprint *f, const tigon_device_desc *device) {
+  return (f->partials > 0 ? 2 : 1) * device->onchip_alignment;
 }
 
 int64_t tigon_plan_line_tile(const tigon_footprint *f, const tigon_device_desc *device, int64_t elements) {
-  const int64_t besides = line_bytes(f, device, 0), element = line_bytes(f, device, 1) - besides;
   const int64_t line = device->memory_alignment / 4, good = 2 * device->transfer_bytes / 4;
-  int64_t most = (device->onchip_bytes - besides) / element;
+  int64_t most = (device->onchip_bytes - word_bytes(f, device)) / element_bytes(f);
   if (f->partials > 0) most = plan_min(most, good); /* longer sums of squares gain nothing */
   return plan_min(most / line * line, plan_round_up(plan_ceil_div(elements, device->cores), line));
 }
@@ -75,7 +76,7 @@ static tigon_status plan_line(const plan_problem *p, tigon_plan *plan) {
   const int64_t splits = plan_min(tiles, p->device->cores);
   plan->cols_per_tile = plan->col_unit = tile;
   plan->col_tiles = plan_ceil_div(tiles, splits);
-  plan->onchip_bytes = line_bytes(f, p->device, tile);
+  plan->onchip_bytes = plan_add(plan_mul(tile, element_bytes(f)), word_bytes(f, p->device));
   tigon_plan_say(plan, "%lld elements as one line, in %lld tile%s of %lld%s", (long long)plan->cols, (long long)tiles,
                  tiles == 1 ? "" : "s", (long long)tile,
                  f->partials > 0 ? ", a sum a core, joined in index order" : "");
