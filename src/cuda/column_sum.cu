@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_SUM_COLUMNS *COLUMN_SUM_PART
   column_sum_await();
   const column_sum_one &one = all.of[blockIdx.y];
   if (!one.to) return;
-  column_sum_block(one.slabs, all.count, all.step, (int64_t)blockIdx.x * COLUMN_SUM_COLUMNS, all.cols, one.to, 0,
+  column_sum_block(one.slabs, all.count, all.step, (int64_t)blockIdx.x * COLUMN_SUM_COLUMNS, one.cols, one.to, 0,
                    one.dtype, all.accumulate);
 }
 

@@ -12,11 +12,12 @@ typedef struct column_sum_one {
   const float *slabs;
   void *to;
   tigon_dtype dtype;
+  int64_t cols;
 } column_sum_one;
 
 typedef struct column_sums {
   column_sum_one of[COLUMN_SUMS];
-  int64_t count, step, cols;
+  int64_t count, step;
   bool accumulate;
 } column_sums;
 

@@ -230,10 +230,10 @@ int64_t tigon_cuda_group_norm_bwd_bytes(tigon_queue *queue, const tigon_group_no
 
 tigon_status tigon_cuda_group_norm_bwd(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
   const int64_t channels = p->groups * p->channels;
-  column_sums sums = {.of = {{p->slabs, p->dw, p->dw_dtype}, {p->slabs + channels, p->db, p->db_dtype}},
-                      .step = 2 * channels,
-                      .cols = channels,
-                      .accumulate = p->accumulate};
+  column_sums sums = {
+      .of = {{p->slabs, p->dw, p->dw_dtype, channels}, {p->slabs + channels, p->db, p->db_dtype, channels}},
+      .step = 2 * channels,
+      .accumulate = p->accumulate};
   const tigon_status status = p->batch > 0 && p->run > 0 ? bwd_rows(queue, p, &sums.count) : TIGON_OK;
   return status == TIGON_OK && (p->dw || p->db) ? cuda_column_sums(queue, &sums) : status;
 }

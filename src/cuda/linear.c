@@ -123,11 +123,8 @@ static tigon_status bias_gradient(tigon_queue *queue, const tigon_linear_bwd_pro
   const tigon_status status =
       cuda_launch(queue, cuda_by_dtype(wide ? wide_kernels : any_kernels, p->dy_dtype), shape, CUDA_ARGUMENTS(&sums));
   if (status != TIGON_OK || sums.ranges == 1) return status;
-  const column_sums all = {.of = {{sums.slabs, p->db, p->db_dtype}},
-                           .count = sums.ranges,
-                           .step = p->n,
-                           .cols = p->n,
-                           .accumulate = p->accumulate};
+  const column_sums all = {
+      .of = {{sums.slabs, p->db, p->db_dtype, p->n}}, .count = sums.ranges, .step = p->n, .accumulate = p->accumulate};
   return cuda_column_sums(queue, &all);
 }
 

@@ -285,10 +285,10 @@ tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, 
   }
   norm_walk walk = {.ranges = slabs};
   const tigon_status status = p->space.rows > 0 ? cuda_norm_bwd_rows(queue, p, &walk, rows) : TIGON_OK;
-  const column_sums all = {.of = {{p->slabs, p->dw, p->dw_dtype}, {p->slabs + p->cols, p->db, p->db_dtype}},
-                           .count = p->space.rows > 0 ? walk.ranges : 0,
-                           .step = sums * p->cols,
-                           .cols = p->cols,
-                           .accumulate = p->accumulate_dw};
+  const column_sums all = {
+      .of = {{p->slabs, p->dw, p->dw_dtype, p->cols}, {p->slabs + p->cols, p->db, p->db_dtype, p->cols}},
+      .count = p->space.rows > 0 ? walk.ranges : 0,
+      .step = sums * p->cols,
+      .accumulate = p->accumulate_dw};
   return status == TIGON_OK && (p->dw || p->db) ? cuda_column_sums(queue, &all) : status;
 }

@@ -1,5 +1,6 @@
 #include "cuda/poly_norm.h"
 
+#include "cuda/column_sum.h"
 #include "cuda/kernels.h"
 
 /* Blocks backward, each of which has a slab: what fills the device. */
@@ -44,10 +45,11 @@ int64_t tigon_cuda_poly_norm_bwd_bytes(tigon_queue *queue, const tigon_poly_norm
 }
 
 tigon_status tigon_cuda_poly_norm_bwd(tigon_queue *queue, const tigon_poly_norm_problem *p) {
-  static cuda_kernel sums = CUDA_KERNEL(poly_norm, poly_norm_sums);
-  int64_t blocks;
-  const tigon_status status = launch(queue, p, true, &blocks);
-  if (status != TIGON_OK || !(p->dw.data || p->db.data)) return status;
-  const cuda_shape shape = {.blocks = 1, .rows = 1, .threads = POLY_THREADS, .awaits = true};
-  return cuda_launch(queue, &sums, shape, CUDA_ARGUMENTS((void *)p, &blocks));
+  const float *sums = p->sums;
+  column_sums all = {
+      .of = {{sums, p->dw.data, p->dw.dtype, TIGON_POLY}, {sums + TIGON_POLY, p->db.data, p->db.dtype, 1}},
+      .step = POLY_SUMS,
+      .accumulate = p->accumulate};
+  const tigon_status status = launch(queue, p, true, &all.count);
+  return status == TIGON_OK && sums ? cuda_column_sums(queue, &all) : status;
 }

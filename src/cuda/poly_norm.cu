@@ -157,25 +157,6 @@ template <class T, bool BACKWARD, int N> __device__ inline void poly_walked(cons
   if (BACKWARD) work.end();
 }
 
-/* The gradients of w and b, from all blocks' sums. */
-extern "C" __global__ void __launch_bounds__(POLY_THREADS)
-    poly_norm_sums(const __grid_constant__ tigon_poly_norm_problem p, int64_t count) {
-  __shared__ team_space<POLY_SUMS> space;
-  float all[POLY_SUMS] = {0};
-  column_sum_await();
-  for (int64_t s = threadIdx.x; s < count; s += POLY_THREADS)
-#pragma unroll
-    for (int i = 0; i < POLY_SUMS; ++i) all[i] += ((const float *)p.sums)[POLY_SUMS * s + i];
-  team_all<op_sum>(team_of(POLY_THREADS), space, 0, all);
-  if (threadIdx.x > 0) return;
-#pragma unroll
-  for (int i = 0; i < POLY_SUMS; ++i) {
-    const tigon_vector &to = i < TIGON_POLY ? p.dw : p.db;
-    const int at = i % TIGON_POLY;
-    if (to.data) store_any(to.data, at, to.dtype, all[i] + (p.accumulate ? load_any(to.data, at, to.dtype) : 0));
-  }
-}
-
 #define POLY_KERNEL(name, blocks, ...)                                                                          \
   KERNEL_BY_DTYPE(name, (POLY_THREADS, blocks), (const __grid_constant__ tigon_poly_norm_problem p, int lanes), \
                   __VA_ARGS__)

@@ -19,22 +19,26 @@ __device__ static inline void column_sum_await() {
 }
 
 /* to[offset + c] = (accumulate ? itself : 0) + sum over s < count of slabs[s * step + c], 0 <= c < cols, by a block of COLUMN_SUM_COLUMNS
- * columns from `first` on and COLUMN_SUM_PARTS threads a column, which sum the slabs part by part; the parts are added in order. */
+ * columns from `first` on and COLUMN_SUM_PARTS threads a column, which sum the slabs part by part; the parts are added in order. Few
+ * columns have more threads each. */
 __device__ static inline void column_sum_block(const float *slabs, int64_t count, int64_t step, int64_t first,
                                                int64_t cols, void *to, int64_t offset, tigon_dtype dtype,
                                                bool accumulate) {
-  __shared__ float parts[COLUMN_SUM_PARTS][COLUMN_SUM_COLUMNS];
-  const int column = threadIdx.x % COLUMN_SUM_COLUMNS, part = threadIdx.x / COLUMN_SUM_COLUMNS;
+  enum { THREADS = COLUMN_SUM_PARTS * COLUMN_SUM_COLUMNS };
+  __shared__ float parts[THREADS];
+  int columns = COLUMN_SUM_COLUMNS;
+  while (columns > 4 && columns / 2 >= cols - first) columns /= 2;
+  const int column = threadIdx.x % columns, part = threadIdx.x / columns, apart = THREADS / columns;
   const int64_t c = first + column;
   float sum = 0;
   if (c < cols)
 #pragma unroll 8
-    for (int64_t s = part; s < count; s += COLUMN_SUM_PARTS) sum += slabs[s * step + c];
+    for (int64_t s = part; s < count; s += apart) sum += slabs[s * step + c];
   __syncthreads(); /* a block may come here again */
-  parts[part][column] = sum;
+  parts[threadIdx.x] = sum;
   __syncthreads();
   if (part > 0 || c >= cols) return;
-  for (int i = 1; i < COLUMN_SUM_PARTS; ++i) sum += parts[i][column];
+  for (int i = 1; i < apart; ++i) sum += parts[i * columns + column];
   if (accumulate) sum += load_any(to, offset + c, dtype);
   store_any(to, offset + c, dtype, sum);
 }
