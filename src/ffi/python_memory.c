@@ -60,7 +60,3 @@ TIGON_API PyObject *tigon_python_tensor(python_tensor *wanted) {
   static PyMethodDef method = {.name = "empty", .function = make, .flags = METH_FASTCALL};
   return PyCFunction_NewEx ? tigon_python_function(&method, wanted) : NULL;
 }
-
-TIGON_API void tigon_python_memory_set(int64_t bytes, double seconds) { tigon_pool_set((size_t)bytes, seconds); }
-TIGON_API void tigon_python_memory_trim(void) { tigon_pool_trim(); }
-TIGON_API void tigon_python_memory_read(tigon_pool_stats *stats) { *stats = tigon_pool_read(); }

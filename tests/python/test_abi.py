@@ -88,7 +88,6 @@ def test_twins_of_structs_in_the_library(compiler, tmp_path):
         "python_pair": renamed(
             _derived._PythonPair, {}, forward_op="forward", backward_op="backward", incoming_count="incoming",
             options_count="options", others_count="others",
-            dtype_name="dtype",
         ),
     }
     check(compiler, tmp_path, ['"ffi/ffi.h"', '"ffi/python.h"', '"ffi/python_pair.c"'], structs)

@@ -51,8 +51,22 @@ def check_options(op, options):
                 raise ValueError(f"{op.entry}: {name} is {value}, must fit {bits} bits")
 
 
+def exact(value):
+    """An option as src/ffi/python.c reads it: numbers of Python's own types."""
+    if type(value) in (bool, int, float) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
 def needs_copies(refusal, tensors):
     """Does the library refuse strides, and would contiguous tensors have others?"""
     sentence = str(refusal)
     of_layout = ".strides[" in sentence or ": the leading dimensions collapse to " in sentence
     return of_layout and any(t is not None and not t.is_contiguous() for t in tensors)
+
+
+def strided(t):
+    """A tensor as most C entries take it: autograd hands out expanded and transposed gradients, which need a copy."""
+    if not isinstance(t, torch.Tensor) or t.is_contiguous() or (t.stride(-1) == 1 and t.dim() <= 4):
+        return t
+    return t.contiguous()

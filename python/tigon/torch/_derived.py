@@ -6,7 +6,7 @@ import functools
 import torch
 
 from tigon._library import in_c
-from tigon.torch._autograd import autograd_function, no_context, strided
+from tigon.torch._autograd import autograd_function
 
 _MOST = 16  # src/ffi/python.h's
 
@@ -95,27 +95,21 @@ class _PythonPair(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("forward_op", "backward_op")),
         *((f"{name}_count", ctypes.c_int64) for name in ("saved", "kept", "returned", "incoming", "options", "others")),
         *((name, ctypes.c_int64 * _MOST) for name in ("saved", "kept", "returned", "gradients", "sources")),
-        *((name, ctypes.py_object) for name in ("to_save", "kept_name", "needed", "saved_tensors", "dtype_name")),
-        *((name, ctypes.py_object) for name in ("no_gradient", "no_context", "keeps_graph", "otherwise")),
+        ("names", ctypes.py_object * 6),
+        *((name, ctypes.py_object) for name in ("keeps_graph", "otherwise")),
     )
 
 
 def _in_c(recipe, forward_op, backward_op, otherwise):
-    """`functions` in C, by src/ffi/python_pair.c, and the structure that they read. `otherwise` is the backward of what
-    is not plain."""
+    """`functions` in C, by src/ffi/python_pair.c, and the structure that they read. `otherwise` is the backward where a
+    graph is kept."""
     pair = _PythonPair(
         forward_op=ctypes.addressof(forward_op.op.python_op),
         backward_op=ctypes.addressof(backward_op.op.python_op),
         **{f"{name}_count": len(getattr(recipe, name)) for name in ("saved", "kept", "returned", "others")},
         incoming_count=recipe.incoming,
         options_count=recipe.options,
-        to_save="to_save",
-        kept_name="kept",
-        needed="needs_input_grad",
-        saved_tensors="saved_tensors",
-        dtype_name="dtype",
-        no_gradient="non_differentiable",
-        no_context=no_context,
+        names=(ctypes.py_object * 6)("saved_tensors", "kept", "needs_input_grad", "to_save", "non_differentiable", "dtype"),
         keeps_graph=torch.is_grad_enabled,
         otherwise=otherwise,
     )
@@ -127,9 +121,9 @@ def _in_c(recipe, forward_op, backward_op, otherwise):
     return forward, method(ctypes.py_object(backward)), pair
 
 
-def derived(name, forward_op, backward_op, parameters=0, taken=strided, **named):
+def derived(name, forward_op, backward_op, parameters=0, **named):
     """The autograd function of a pair of operators, of forward's tensors and, where there are options, a tuple of them;
     what is `named` is the recipe's."""
     recipe = _Recipe(forward_op.op, backward_op.op, **named)
-    in_c = functools.partial(_in_c, recipe)
-    return autograd_function(name, forward_op, backward_op, recipe.functions, parameters, taken, in_c)
+    in_c = functools.partial(_in_c, recipe, forward_op, backward_op)
+    return autograd_function(name, *recipe.functions(forward_op, backward_op), parameters, in_c)

@@ -80,7 +80,8 @@ def _limit():
 
 
 limit = _limit()
-library.tigon_python_memory_set(ctypes.c_int64(limit), ctypes.c_double(_IDLE))
+library.tigon_pool_set(ctypes.c_size_t(limit), ctypes.c_double(_IDLE))
+library.tigon_pool_read.restype = _Stats
 
 
 def maker(t, exchange, otherwise, arguments):
@@ -98,11 +99,10 @@ def memory_stats():
     """What the pool of large CPU outputs holds and did, as a dictionary: `limit`, `in_use`, `idle`, `peak_in_use` in
     bytes; `warm`, `cold`, `refused`, the numbers of outputs whose memory was there with all its pages, was not, or for
     which the pool had no room; `trimmed`, the bytes that went back to the system."""
-    stats = _Stats()
-    library.tigon_python_memory_read(ctypes.byref(stats))
+    stats = library.tigon_pool_read()
     return {"enabled": limit > 0} | {name: getattr(stats, name) for name, _ in stats._fields_}
 
 
 def empty_cache():
     """Gives the idle memory of the pool of large CPU outputs back to the system."""
-    library.tigon_python_memory_trim()
+    library.tigon_pool_trim()

@@ -11,9 +11,7 @@ FUNCTIONS = ["group_norm", "modulated_rms_norm"]
 MODULES = ["GroupNorm"]
 
 
-_GroupNorm = derived(
-    "group_norm", op("group_norm_fwd"), op("group_norm_bwd"), parameters=2, taken=torch.Tensor.contiguous
-)
+_GroupNorm = derived("group_norm", op("group_norm_fwd"), op("group_norm_bwd"), parameters=2)
 
 
 def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):

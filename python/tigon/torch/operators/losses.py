@@ -74,8 +74,7 @@ _cross_entropy_bwd = op("cross_entropy_bwd", required=("dloss",))
 
 def _cross_entropy(*others):
     """By whether it is that of each token, the loss; the other outputs have no gradient."""
-    ops = _cross_entropy_fwd, _cross_entropy_bwd
-    over = functools.partial(derived, "cross_entropy", *ops, taken=torch.Tensor.contiguous, others=others)
+    over = functools.partial(derived, "cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd, others=others)
     return {False: over(returned=("loss", *others)), True: over(returned=("token_loss", *others))}
 
 
@@ -145,36 +144,35 @@ _fused_bwd = op(
 )
 
 
-def _fused(fwd, bwd):
+def _forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
     """Makes the gradients with the loss, which saves backward the GEMM of the logits, where it may: `early`. They are
     then scaled by dloss, once and in place; a second backward makes them anew."""
-
-    def forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
-        ctx.need = need = ctx.needs_input_grad[:3]
-        inputs = hidden, weight, bias, labels, class_weight, token_scale
-        loss, token_loss, *gradients = fwd(*inputs, *options, *(early and needed for needed in need))
+    inputs = hidden, weight, bias, labels, class_weight, token_scale
+    need = ctx.needs_input_grad[:3] if early else (False,) * 3
+    loss, token_loss, *gradients = _fused_fwd(*inputs, *options, *need)
+    if ctx is not None:
         ctx.save_for_backward(*inputs)
         ctx.options, ctx.gradients = options, gradients if early else None
-        return token_loss if options[-1] == _NONE else loss
-
-    def backward(ctx, dloss):
-        if ctx.gradients is None:
-            gradients = bwd(*ctx.saved_tensors, dloss, *ctx.options, *ctx.need)
-        elif torch.compiler.is_compiling():
-            gradients = [g * dloss for g in ctx.gradients]
-        else:
-            gradients, ctx.gradients = ctx.gradients, None
-            if dloss.is_cpu and dloss == 1:
-                dloss = None
-            for g, needed in zip(gradients, ctx.need):
-                if needed and dloss is not None:
-                    g.mul_(dloss)
-        return *[g if needed else None for g, needed in zip(gradients, ctx.need)], None, None, None, None, None
-
-    return forward, backward
+    return token_loss if options[-1] == _NONE else loss
 
 
-_FusedLinearCrossEntropy = autograd_function(_NAME, _fused_fwd, _fused_bwd, _fused, taken=torch.Tensor.contiguous)
+def _backward(ctx, dloss):
+    need = ctx.needs_input_grad[:3]
+    if ctx.gradients is None:
+        gradients = _fused_bwd(*ctx.saved_tensors, dloss, *ctx.options, *need)
+    elif torch.compiler.is_compiling():
+        gradients = [g * dloss for g in ctx.gradients]
+    else:
+        gradients, ctx.gradients = ctx.gradients, None
+        if dloss.is_cpu and dloss == 1:
+            dloss = None
+        for g, needed in zip(gradients, need):
+            if needed and dloss is not None:
+                g.mul_(dloss)
+    return *[g if needed else None for g, needed in zip(gradients, need)], None, None, None, None, None
+
+
+_FusedLinearCrossEntropy = autograd_function(_NAME, _forward, _backward)
 
 
 def fused_linear_cross_entropy(
