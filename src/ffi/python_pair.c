@@ -13,7 +13,7 @@ typedef struct python_pair {
   int64_t others;          /* how many of those returned, the last ones, have no gradient */
   int64_t saved[MOST];     /* of what forward takes and makes: the tensors that autograd saves */
   int64_t kept[MOST];      /* the same: what is kept as it is */
-  int64_t returned[MOST];  /* of forward's outputs */
+  int64_t returned[MOST];  /* the same: forward's results */
   int64_t gradients[MOST]; /* of each of forward's tensors: the place among backward's outputs, -1: it has none */
   int64_t sources[MOST];   /* of each of backward's arguments */
   PyObject *names[NAMES];  /* of attributes */
@@ -26,7 +26,12 @@ static PyObject *output(const python_op *op, PyObject *outputs, int64_t i) {
   return op->outputs == 1 ? outputs : PyTuple_GetItem(outputs, (Py_ssize_t)i);
 }
 
-static PyObject *tuple_of(PyObject *const *items, int64_t count) { return tigon_python_tuple(NULL, items, count); }
+/* A tuple of what lies at these places of the pool. */
+static PyObject *pick(PyObject *const *pool, const int64_t *places, int64_t count) {
+  PyObject *picked[MOST];
+  for (int64_t i = 0; i < count; ++i) picked[i] = pool[places[i]];
+  return tigon_python_tuple(NULL, picked, count);
+}
 
 /* Takes the value over, which may be NULL with an error raised. */
 static bool set(PyObject *object, PyObject *name, PyObject *value) {
@@ -61,15 +66,14 @@ static PyObject *kept_of(const python_pair *pair, PyObject *ctx, PyObject *const
     found = kept[i] != NULL;
   }
   Py_DecRef(needed);
-  return found ? tuple_of(kept, pair->kept_count) : NULL;
+  return found ? tigon_python_tuple(NULL, kept, pair->kept_count) : NULL;
 }
 
 /* What backward needs of forward's arguments and outputs, into the ctx, and which of those returned have no gradient. */
-static bool keep(const python_pair *pair, PyObject *ctx, PyObject *const *pool, PyObject *const *returned) {
-  PyObject *saved[MOST], *const *others = returned + pair->returned_count - pair->others;
-  if (pair->others && !set(ctx, pair->names[NO_GRADIENT], tuple_of(others, pair->others))) return false;
-  for (int64_t i = 0; i < pair->saved_count; ++i) saved[i] = pool[pair->saved[i]];
-  return set(ctx, pair->names[TO_SAVE], tuple_of(saved, pair->saved_count)) &&
+static bool keep(const python_pair *pair, PyObject *ctx, PyObject *const *pool) {
+  const int64_t *others = pair->returned + pair->returned_count - pair->others;
+  if (pair->others && !set(ctx, pair->names[NO_GRADIENT], pick(pool, others, pair->others))) return false;
+  return set(ctx, pair->names[TO_SAVE], pick(pool, pair->saved, pair->saved_count)) &&
          set(ctx, pair->names[KEPT], kept_of(pair, ctx, pool));
 }
 
@@ -84,12 +88,11 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count
   if (pair->options) used = put_items(pool, used, args[1 + used]);
   PyObject *outputs = tigon_python_run(op, pool);
   if (!outputs) return NULL;
-  PyObject *returned[MOST];
   for (int64_t i = 0; i < op->outputs; ++i) pool[used++] = output(op, outputs, i);
-  for (int64_t i = 0; i < pair->returned_count; ++i) returned[i] = output(op, outputs, pair->returned[i]);
   PyObject *result = NULL;
-  if (ctx == &_Py_NoneStruct || keep(pair, ctx, pool, returned))
-    result = pair->returned_count == 1 ? Py_NewRef(returned[0]) : tuple_of(returned, pair->returned_count);
+  if (ctx == &_Py_NoneStruct || keep(pair, ctx, pool))
+    result = pair->returned_count == 1 ? Py_NewRef(pool[pair->returned[0]])
+                                       : pick(pool, pair->returned, pair->returned_count);
   Py_DecRef(outputs);
   return result;
 }
@@ -104,7 +107,7 @@ static PyObject *gradients_of(const python_pair *pair, PyObject *outputs, PyObje
     const bool has = i < inputs && pair->gradients[i] >= 0 && PyObject_IsTrue(PyTuple_GetItem(needed, (Py_ssize_t)i));
     gradients[i] = has ? output(pair->backward, outputs, pair->gradients[i]) : &_Py_NoneStruct;
   }
-  return tuple_of(gradients, count);
+  return tigon_python_tuple(NULL, gradients, count);
 }
 
 /* (ctx, *gradients) */
@@ -133,7 +136,7 @@ TIGON_API PyObject *tigon_python_pair(python_pair *pair) {
   static PyMethodDef methods[] = {{.name = "forward", .function = forward, .flags = METH_FASTCALL},
                                   {.name = "backward", .function = backward, .flags = METH_FASTCALL}};
   PyObject *made[] = {tigon_python_function(&methods[0], pair), tigon_python_function(&methods[1], pair)};
-  PyObject *both = made[0] && made[1] ? tuple_of(made, 2) : NULL;
+  PyObject *both = made[0] && made[1] ? tigon_python_tuple(NULL, made, 2) : NULL;
   for (int i = 0; i < 2; ++i) Py_DecRef(made[i]);
   return both;
 }

@@ -143,18 +143,15 @@ class _PythonOp(ctypes.Structure):
 
 
 class Op(Signature):
-    """A C entry as an operator."""
+    """The operator `name` over the C entry of its own name or of another one; the rest is Signature's."""
 
-    def __init__(self, name, entry, **signature):
-        super().__init__(name, entry, **signature)
-        self.name, self.entry = name, entry
+    def __init__(self, name, entry=None, **signature):
+        self.name, self.entry = name, entry or name
+        super().__init__(self.name, self.entry, **signature)
         _fragment.define(self.schema, tags=_tags)
         self.torch_op = getattr(torch.ops.tigon, self.name).default
         self.struct, self.fields = ENTRIES[self.entry].struct, ENTRIES[self.entry].places
         self.function = library[f"tigon_{self.entry}"]
-        # Which of the struct's words are a tensor's pointers, those of its halves where it is packed.
-        names = self.tensor_names + self.output_names
-        self.places = [[self.fields[field][0] // 8 for field in self.halves.get(name, (name,))] for name in names]
         self.python_op, self.direct = self._in_c(dispatched=False)
         self.dispatched_op, self.dispatched = self._in_c(dispatched=True)
         OPS[self.name] = self
@@ -162,6 +159,9 @@ class Op(Signature):
             _fragment.impl(self.name, lambda *args: self._given(self.dispatched(*args), args), key)
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
         fake(lambda *args: self._given(self.outputs(*args), args))
+
+    def __call__(self, *args):
+        return self.torch_op(*args) if _compiling() else self.direct(*args)  # torch.compile cannot see through C
 
     def _in_c(self, dispatched):
         """The call in C and what it reads; `dispatched`: it comes from torch's dispatcher."""
@@ -190,10 +190,9 @@ class Op(Signature):
         call, outputs = self._prepare(args)
         function = 0 if call.copies else ctypes.cast(self.function, ctypes.c_void_p).value
         words = [function, call.context.handle.value, ctypes.addressof(call.struct), call.brief, 0]
-        for places in self.places:
-            words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
-        if "workspace" in self.fields:
-            words += [self.fields["workspace"][0] // 8, 0, 0]
+        for name in self.tensor_names + self.output_names + ["workspace"] * ("workspace" in self.fields):
+            places = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
+            words += [*places, 0][:2] + [call.halves]
         call.plan = (ctypes.c_uint64 * len(words))(*words)
         if len(_thread.calls) >= _CALLS:
             _thread.calls.clear()
@@ -324,15 +323,3 @@ class Op(Signature):
         if status:
             raise error(status, context)
         return call.struct.workspace_bytes or good.value
-
-
-def op(name, entry=None, **signature):
-    """The call of an operator over the C entry of its own name or of another one; the rest is Signature's."""
-    found = Op(name, entry or name, **signature)
-    torch_op, direct = found.torch_op, found.direct
-
-    def call(*args):
-        return torch_op(*args) if _compiling() else direct(*args)  # torch.compile cannot see through C
-
-    call.op, call.direct = found, direct
-    return call

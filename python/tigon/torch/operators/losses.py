@@ -8,7 +8,7 @@ import torch
 
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
-from tigon.torch._op import op
+from tigon.torch._op import Op
 
 FUNCTIONS = ["CrossEntropyOutputs", "cross_entropy", "cross_entropy_outputs", "fused_linear_cross_entropy"]
 MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
@@ -62,14 +62,14 @@ class CrossEntropyOutputs(NamedTuple):
 _each = lambda given: given["options_reduction"] == _NONE
 _LOSS = {"out_loss": lambda given: not _each(given), "out_token_loss": _each}
 _MORE = dict.fromkeys(("out_z_loss", "out_entropy", "out_argmax", "out_correct"), lambda given: given["more"])
-_cross_entropy_fwd = op(
+_cross_entropy_fwd = Op(
     "cross_entropy_fwd",
     without=("dlogits", "dloss"),
     options=("bool more",),
     when=_LOSS | _MORE,
     check=functools.partial(_check_target, "cross_entropy"),
 )
-_cross_entropy_bwd = op("cross_entropy_bwd", required=("dloss",))
+_cross_entropy_bwd = Op("cross_entropy_bwd", required=("dloss",))
 
 
 def _cross_entropy(*others):
@@ -129,14 +129,14 @@ def cross_entropy_outputs(
 
 _NAME = "fused_linear_cross_entropy"
 _OTHERS = "out_lse", "out_z_loss", "out_entropy", "out_argmax", "out_correct"
-_fused_fwd = op(
+_fused_fwd = Op(
     f"{_NAME}_fwd",
     without=("dloss", *_OTHERS),
     options=("int workspace_bytes",),
     when=_LOSS,
     check=functools.partial(_check_target, _NAME),
 )
-_fused_bwd = op(
+_fused_bwd = Op(
     f"{_NAME}_bwd",
     without=("out_loss", "out_token_loss", *_OTHERS),
     required=("dloss",),
