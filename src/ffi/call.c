@@ -255,15 +255,12 @@ static tigon_status run_on_device(const call *c, int entry, ffi_purpose purpose,
 
 int tigon_ffi_call(int entry, ffi_purpose purpose, const ffi_value *values, int32_t count, ffi_value *result) {
   call c = {.schema = tigon_schema_at(entry), .device = {kDLCPU, 0}};
-  union {
-    char bytes[TIGON_MAX_ARGS_BYTES];
-    int64_t alignment;
-  } args;
+  _Alignas(int64_t) char args[TIGON_MAX_ARGS_BYTES];
   size_t bytes = 0;
   tigon_status status = TIGON_OK;
-  memset(args.bytes, 0, c.schema->bytes);
-  int failed = set_arguments(&c, &signatures[entry], args.bytes, values, count);
-  if (!failed) status = run_on_device(&c, entry, purpose, args.bytes, &bytes);
+  memset(args, 0, c.schema->bytes);
+  int failed = set_arguments(&c, &signatures[entry], args, values, count);
+  if (!failed) status = run_on_device(&c, entry, purpose, args, &bytes);
   free(c.elements);
   if (status != TIGON_OK) failed = raise_status(status);
   if (!failed && purpose != FFI_CALL)

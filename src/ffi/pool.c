@@ -12,14 +12,14 @@ enum { PAGE = 4096, HUGE = 2 << 20, SMALLEST = 64 << 20 /* that is tried when mo
 
 static struct {
   pthread_mutex_t lock;
-  pthread_once_t opened;
-  size_t limit, writable;         /* bytes: asked for; from the first block's data on */
+  bool opened;
+  size_t writable;                /* bytes from the first block's data on */
   tigon_pool_block *first, *last; /* by address; NULL: no range could be reserved */
   tigon_pool_stats stats;
   /* Nanoseconds: a window's length and the present one's begin. The most that was in use in it, and in the last one. */
   int64_t span, window, peaks[2];
   int unmarked; /* blocks that are given back without a mark before one is tried again */
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_ONCE_INIT};
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uintptr_t up(uintptr_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 static int64_t at_most(int64_t a, size_t b) { return a < (int64_t)b ? a : (int64_t)b; }
@@ -76,13 +76,14 @@ static void in_child(void) {
   pthread_mutex_unlock(&pool.lock);
 }
 
-/* ---- the range ---- */
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
+
+/* ---- the range; the pool is locked ---- */
 
 static void open_pool(void) {
+  pool.opened = true;
   tigon_pool_block *all = malloc(sizeof *all);
-  pthread_mutex_lock(&pool.lock);
-  size_t bytes = up(pool.limit, HUGE);
-  pthread_mutex_unlock(&pool.lock);
+  size_t bytes = up((uintptr_t)pool.stats.limit, HUGE);
   char *base = MAP_FAILED;
   for (; all && bytes; bytes = bytes > SMALLEST ? up(bytes / 2, HUGE) : 0) {
     base = mmap(NULL, bytes + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -90,18 +91,15 @@ static void open_pool(void) {
   }
   if (base == MAP_FAILED) {
     free(all);
-    tigon_pool_set(0, 0);
+    pool.stats.limit = 0;
     return;
   }
   char *data = base + (up((uintptr_t)base, HUGE) - (uintptr_t)base);
   madvise(data, bytes, MADV_HUGEPAGE);
   *all = (tigon_pool_block){.data = data, .bytes = bytes};
-  pthread_mutex_lock(&pool.lock);
   pool.first = pool.last = all;
   pool.stats.limit = (int64_t)bytes;
   pool.window = nanoseconds(CLOCK_MONOTONIC_COARSE);
-  pthread_mutex_unlock(&pool.lock);
-  pthread_atfork(before_fork, after_fork, in_child);
 }
 
 /* Makes the range writable up to this address: only such memory counts where the system does not overcommit. */
@@ -163,15 +161,15 @@ static tigon_pool_block *take(size_t bytes) {
 
 void tigon_pool_set(size_t bytes, double seconds) {
   pthread_mutex_lock(&pool.lock);
-  if (!pool.first) pool.limit = bytes, pool.stats.limit = (int64_t)bytes;
+  if (!pool.first) pool.stats.limit = (int64_t)bytes;
   pool.span = (int64_t)(seconds * 1e9);
   pthread_mutex_unlock(&pool.lock);
 }
 
 tigon_pool_block *tigon_pool_take(size_t bytes) {
-  pthread_once(&pool.opened, open_pool);
   pthread_mutex_lock(&pool.lock);
-  tigon_pool_block *block = bytes && bytes <= pool.limit ? take(up(bytes, PAGE)) : NULL;
+  if (!pool.opened) open_pool();
+  tigon_pool_block *block = bytes && bytes <= (size_t)pool.stats.limit ? take(up(bytes, PAGE)) : NULL;
   trim_excess();
   pthread_mutex_unlock(&pool.lock);
   return block;

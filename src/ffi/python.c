@@ -14,7 +14,7 @@ typedef struct place {
 } place;
 
 /* A prepared call is a tuple: this one's address, then for each output and the workspace None or what makes it, a
- * function and its arguments. */
+ * function, its arguments, and None or the bytes of the python_tensor that is tried first. */
 typedef struct plan {
   entry_function *function; /* NULL: the layouts are not the entry's, which op->refuse() knows how to copy */
   void *context;
@@ -140,7 +140,12 @@ static PyObject *make(const python_op *op, PyObject *maker, const void **data) {
   *data = NULL;
   if (is_none(maker)) return Py_NewRef(maker);
   DLTensor view;
-  PyObject *made = PyObject_CallObject(PyTuple_GetItem(maker, 0), PyTuple_GetItem(maker, 1));
+  PyObject *wanted = PyTuple_GetItem(maker, 2), *made = NULL;
+  if (!is_none(wanted)) made = tigon_python_pooled(op->exchange, (const void *)PyBytes_AsString(wanted));
+  if (!made) {
+    PyErr_Clear();
+    made = PyObject_CallObject(PyTuple_GetItem(maker, 0), PyTuple_GetItem(maker, 1));
+  }
   if (made && op->exchange->view(made, &view) != 0) {
     Py_DecRef(made);
     return NULL;

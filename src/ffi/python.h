@@ -76,6 +76,15 @@ typedef struct dlpack_exchange {
   int (*current_stream)(DLDeviceType, int32_t device_id, void **stream);
 } dlpack_exchange;
 
+/* A tensor on the pool's memory that is to be made. */
+typedef struct python_tensor {
+  int64_t bytes, ndim, code, bits; /* of the storage; the dtype as DLPack has it */
+  int64_t shape[TIGON_MAX_DIMS], strides[TIGON_MAX_DIMS];
+} python_tensor;
+
+/* NULL where the pool has no room. */
+PyObject *tigon_python_pooled(const dlpack_exchange *exchange, const python_tensor *wanted);
+
 /* Tensors that come in, tensors that go out, options; what a pair keeps. */
 enum { TIGON_PYTHON_MOST = 16 };
 

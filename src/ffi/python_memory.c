@@ -5,14 +5,6 @@
 #include "ffi/pool.h"
 #include "ffi/python.h"
 
-/* A tensor that is to be made: Python's, which keeps it. */
-typedef struct python_tensor {
-  const dlpack_exchange *exchange;
-  PyObject *otherwise, *arguments; /* a function and its arguments, which make it where the pool has no room */
-  int64_t bytes, ndim, code, bits; /* of the storage; the dtype as DLPack has it */
-  int64_t shape[TIGON_MAX_DIMS], strides[TIGON_MAX_DIMS];
-} python_tensor;
-
 typedef struct owned {
   managed_tensor managed;
   tigon_pool_block *block;
@@ -26,7 +18,7 @@ static void give_back(managed_tensor *managed) {
   free(mine);
 }
 
-static managed_tensor *own(const python_tensor *wanted) {
+PyObject *tigon_python_pooled(const dlpack_exchange *exchange, const python_tensor *wanted) {
   owned *mine = malloc(sizeof *mine);
   tigon_pool_block *block = mine ? tigon_pool_take((size_t)wanted->bytes) : NULL;
   if (!block) {
@@ -42,21 +34,6 @@ static managed_tensor *own(const python_tensor *wanted) {
                                     .dtype = {(uint8_t)wanted->code, (uint8_t)wanted->bits, 1},
                                     .shape = mine->shape,
                                     .strides = mine->strides};
-  return &mine->managed;
-}
-
-/* () */
-static PyObject *make(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  (void)args, (void)count;
-  const python_tensor *wanted = PyCapsule_GetPointer(self, NULL);
-  managed_tensor *managed = own(wanted);
-  if (!managed) return PyObject_CallObject(wanted->otherwise, wanted->arguments);
   PyObject *made = NULL;
-  return wanted->exchange->import_managed(managed, &made) == 0 ? made : NULL;
-}
-
-/* A function of nothing that makes such a tensor; NULL in a process whose Python is out of sight. */
-TIGON_API PyObject *tigon_python_tensor(python_tensor *wanted) {
-  static PyMethodDef method = {.name = "empty", .function = make, .flags = METH_FASTCALL};
-  return PyCFunction_NewEx ? tigon_python_function(&method, wanted) : NULL;
+  return exchange->import_managed(&mine->managed, &made) == 0 ? made : NULL;
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from tigon._abi import MAX_DIMS
-from tigon._library import in_c, library
+from tigon._library import library
 
 LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
 _IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
@@ -24,11 +24,9 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class _Tensor(ctypes.Structure):
-    """src/ffi/python_memory.c's python_tensor."""
+    """src/ffi/python.h's python_tensor."""
 
     _fields_ = (
-        ("exchange", ctypes.c_void_p),
-        *((name, ctypes.py_object) for name in ("otherwise", "arguments")),
         *((name, ctypes.c_int64) for name in ("bytes", "ndim", "code", "bits")),
         *((name, ctypes.c_int64 * MAX_DIMS) for name in ("shape", "strides")),
     )
@@ -84,15 +82,13 @@ library.tigon_pool_set(ctypes.c_size_t(limit), ctypes.c_double(_IDLE))
 library.tigon_pool_read.restype = _Stats
 
 
-def maker(t, exchange, otherwise, arguments):
-    """A function, its arguments and what it keeps, for a tensor like `t` on the pool's memory. None where the pool is
-    not for it. `otherwise(*arguments)` makes it where the pool has no room."""
+def pooled(t):
+    """What src/ffi/python.c makes a tensor like `t` from on the pool's memory; None where the pool is not for it."""
     size = t.untyped_storage().nbytes()
-    if not LARGE <= size <= limit or t.dtype not in _CODES or t.dim() > MAX_DIMS:
+    if t.device.type != "cpu" or not LARGE <= size <= limit or t.dtype not in _CODES or t.dim() > MAX_DIMS:
         return None
-    tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), _CODES[t.dtype], 8 * t.itemsize)
-    tensor.shape[: t.dim()], tensor.strides[: t.dim()] = t.shape, t.stride()
-    return in_c("tigon_python_tensor", tensor), (), tensor
+    extents = (ctypes.c_int64 * MAX_DIMS)(*t.shape), (ctypes.c_int64 * MAX_DIMS)(*t.stride())
+    return bytes(_Tensor(size, t.dim(), _CODES[t.dtype], 8 * t.itemsize, *extents))
 
 
 def memory_stats():

@@ -61,14 +61,13 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
 def _maker(t):
-    """A function and its arguments, for a tensor like `t`: what Inductor's code allocates by, in half the time. Of GPUs
-    it takes the current one, on which a call's key depends. On the CPU large tensors lie in a pool."""
+    """What makes a tensor like `t`: a place in the pool if that is for it, otherwise a function and its arguments, those
+    that Inductor's code allocates by, in half the time. Of GPUs it takes the current one, on which a call's key depends.
+    """
     make = getattr(torch._C._dynamo.guards, f"_empty_strided_{t.device.type}", None)
     if make and (t.device.type == "cpu" or t.device.index == _current_device()):
-        found = make, (tuple(t.shape), t.stride(), t.dtype)
-    else:
-        found = t.new_empty(0).new_empty_strided, (t.shape, t.stride())
-    return t.device.type == "cpu" and _memory.maker(t, _exchange, *found) or found
+        return make, (tuple(t.shape), t.stride(), t.dtype), _memory.pooled(t)
+    return t.new_empty(0).new_empty_strided, (t.shape, t.stride()), _memory.pooled(t)
 
 
 def _open(device, stream):

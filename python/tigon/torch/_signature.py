@@ -87,12 +87,9 @@ class Signature:
         """The argument that an output is laid out as, None where none is."""
         if name[0] == "d" and name[1:] in self.read:
             return name[1:]
-        kind = field.shape, field.like, field.dtypes
-        for key in self.by_check:
-            other = self.read[key]
-            if key not in self.halves and (other.shape, other.like, other.dtypes) == kind and key not in self.optional:
-                return key
-        return None
+        kind = lambda field: (field.shape, field.like, field.dtypes)
+        whole = (key for key in self.by_check if key not in self.halves and key not in self.optional)
+        return next((key for key in whole if kind(self.read[key]) == kind(field)), None)
 
     def outputs(self, *args):
         """The outputs for an operator's arguments, by their layouts and its options alone; None for an absent one."""
