@@ -63,12 +63,6 @@ static int wrong_type(const call *c, const tigon_field *field, const ffi_value *
   return REFUSE("TypeError", "%s: %s is %s, must be %s", c->schema->name, field->name, type_name(value->type), must);
 }
 
-static const char *device_name(DLDevice device, char text[32]) {
-  if (device.device_type == kDLCPU) return "cpu";
-  snprintf(text, 32, "cuda:%d", device.device_id);
-  return text;
-}
-
 /* All tensors of a call are on the device of the first. */
 static int check_device(call *c, const tigon_field *field, DLDevice device) {
   if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) device = (DLDevice){kDLCPU, 0};
@@ -82,7 +76,7 @@ static int check_device(call *c, const tigon_field *field, DLDevice device) {
   char is[32], must[32];
   if (device.device_type != c->device.device_type || device.device_id != c->device.device_id)
     return REFUSE("ValueError", "%s: %s is on %s, must be on %s (%s)", c->schema->name, field->name,
-                  device_name(device, is), device_name(c->device, must), c->device_of);
+                  tigon_ffi_device_name(device, is), tigon_ffi_device_name(c->device, must), c->device_of);
   return 0;
 }
 
@@ -241,14 +235,13 @@ static int set_arguments(call *c, const arguments *known, char *args, const ffi_
 }
 
 static tigon_status run_on_device(const call *c, int entry, ffi_purpose purpose, const void *args, size_t *bytes) {
-  ffi_context *taken;
+  tigon_context *taken;
   TIGON_TRY(tigon_ffi_context_take(c->device, &taken));
   const tigon_status status =
-      purpose == FFI_CALL
-          ? tigon_schema_call(entry, taken->context, args)
-          : tigon_schema_workspace(entry, taken->context, args, purpose == FFI_WORKSPACE_MINIMUM ? bytes : NULL,
-                                   purpose == FFI_WORKSPACE ? bytes : NULL);
-  if (status != TIGON_OK) tigon_fail(NULL, status, "%s", tigon_last_error(taken->context));
+      purpose == FFI_CALL ? tigon_schema_call(entry, taken, args)
+                          : tigon_schema_workspace(entry, taken, args, purpose == FFI_WORKSPACE_MINIMUM ? bytes : NULL,
+                                                   purpose == FFI_WORKSPACE ? bytes : NULL);
+  if (status != TIGON_OK) tigon_fail(NULL, status, "%s", tigon_last_error(taken));
   tigon_ffi_context_give(taken);
   return status;
 }

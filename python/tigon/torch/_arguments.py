@@ -37,8 +37,9 @@ def check_tensors(op, tensors):
             raise NotImplementedError(f"{op.entry}: {name}.layout is {t.layout}, must be torch.strided")
 
 
-def check_options(op, options):
-    """A number for each field; one of an int's fits it, for ctypes would cut it off."""
+def checked_options(op, options):
+    """The options, numbers being of Python's own types. One of an int's fits it, for ctypes would cut it off."""
+    checked = []
     for name, value in zip(op.option_names, options):
         kind = op.fields[name][1] if name in op.fields else None
         if kind is ctypes.c_double and not isinstance(value, numbers.Real):
@@ -49,13 +50,9 @@ def check_options(op, options):
             bits = 8 * ctypes.sizeof(kind)
             if not -(1 << bits - 1) <= value < 1 << bits - 1:
                 raise ValueError(f"{op.entry}: {name} is {value}, must fit {bits} bits")
-
-
-def exact(value):
-    """An option as src/ffi/python.c reads it: numbers of Python's own types."""
-    if type(value) in (bool, int, float) or not isinstance(value, numbers.Real):
-        return value
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
+        own = kind is None or type(value) in (bool, int, float)
+        checked.append(value if own else float(value) if kind is ctypes.c_double else int(value))
+    return checked
 
 
 def needs_copies(refusal, tensors):

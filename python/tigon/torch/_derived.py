@@ -31,7 +31,6 @@ class _Recipe:
         known = [*forward.tensor_names, *forward.option_names, *options, *outputs]
         first = len(known) - len(outputs)
         self.options, self.others = first > self.inputs, others
-        self.single = len(outputs) == 1, len(backward.output_names) == 1
         self.returned = [first + outputs.index(name) for name in returned or outputs[:1]]
         given = {f"d{name}": (i,) for i, name in enumerate(forward.tensor_names)}
         given |= {name: (i,) if isinstance(i, int) else i for name, i in gradients.items()}
@@ -68,7 +67,7 @@ class _Recipe:
             tensors, options = args[: self.inputs], args[self.inputs :]
             options = options[0] if options else ()
             outputs = fwd(*tensors, *options[: self.own])
-            outputs = (outputs,) if self.single[0] else outputs
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             pool, needed = (*tensors, *options, *outputs), ctx.needs_input_grad
             ctx.save_for_backward(*[pool[i] for i in self.saved])
             dtype = lambda i: pool[i].dtype if needed[i] else None
@@ -82,7 +81,7 @@ class _Recipe:
             needed = ctx.needs_input_grad
             pool = (*gradients[: self.incoming], *ctx.saved_tensors, *ctx.kept, *needed)
             found = bwd(*[pool[i] for i in self.sources])
-            found = (found,) if self.single[1] else found
+            found = found if isinstance(found, tuple) else (found,)
             found = [found[i] if i >= 0 and needed[at] else None for at, i in enumerate(self.gradients)]
             return tuple(found) + (None,) * self.options
 

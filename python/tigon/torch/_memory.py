@@ -45,17 +45,14 @@ def _memory(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
     """Bytes that this process may have: the machine's, or what its control groups leave it."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     lines = Path(groups).read_text().splitlines() if Path(groups).is_file() else []
+    places = {"memory": ("memory", "memory.limit_in_bytes"), "": ("", "memory.max")}  # of version 1 and of version 2
     for _, controllers, group in (line.split(":", 2) for line in lines):
-        if "memory" in controllers.split(","):
-            top, name = Path(root, "memory"), "memory.limit_in_bytes"  # version 1
-        elif not controllers:
-            top, name = Path(root), "memory.max"
-        else:
-            continue
-        here = top / group.strip("/")
-        for file in (folder / name for folder in (here, *here.parents) if folder.is_relative_to(top)):
-            text = file.read_text().strip() if file.is_file() else ""
-            found = min(found, int(text)) if text.isdigit() else found
+        for folder, name in (places[of] for of in controllers.split(",") if of in places):
+            top = Path(root, folder)
+            here = top / group.strip("/")
+            for file in (above / name for above in (here, *here.parents) if above.is_relative_to(top)):
+                text = file.read_text().strip() if file.is_file() else ""
+                found = min(found, int(text)) if text.isdigit() else found
     return found
 
 

@@ -16,7 +16,7 @@ import torch
 from tigon import _abi
 from tigon._library import ENTRIES, Context, error, in_c, library
 from tigon.torch import _memory, _sharding
-from tigon.torch._arguments import check_options, check_tensors, dtype_number, exact, needs_copies, strided
+from tigon.torch._arguments import check_tensors, checked_options, dtype_number, needs_copies, strided
 from tigon.torch._autograd import refuse_transforms
 from tigon.torch._signature import Signature
 
@@ -217,7 +217,7 @@ class Op(Signature):
         """What the call in C does, for all that it does not know. It returns the outputs, None for an absent one."""
         if not dispatched and _modes():
             return self.torch_op(*args)
-        tensors = args[: len(self.tensor_names)]
+        tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
         check_tensors(self, tensors)
         if not dispatched:
             refuse_transforms(self.name.removesuffix("_bwd"), tensors)
@@ -226,7 +226,7 @@ class Op(Signature):
                 if any(hasattr(t, "placements") for t in tensors):
                     _sharding.register()
                 return self.torch_op(*args)
-        known = [a.resolve_neg() if isinstance(a, torch.Tensor) else exact(a) for a in args]
+        known = [t if t is None else t.resolve_neg() for t in tensors] + checked_options(self, options)
         if any(a is not b for a, b in zip(known, args)):
             return self._again(known, dispatched)
         call, outputs = self._prepare(args)
@@ -269,7 +269,7 @@ class Op(Signature):
         and the call is made over copies. `each_workspace`: each call needs its own like this one."""
         tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
         check_tensors(self, tensors)
-        check_options(self, options)
+        options = checked_options(self, options)
         outputs = self.outputs(*args)
         call = SimpleNamespace(struct=self.struct(), brief=False, halves=0, copies=False, each_workspace=None)
         call.context = context(tensors[0].device)

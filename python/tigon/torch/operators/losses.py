@@ -1,6 +1,5 @@
 """cross_entropy, and fused_linear_cross_entropy, which never holds the logits."""
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ def _options(call, first, ignore_index, label_smoothing, lse_square_scale, softc
     )
 
 
-def _check_target(call, given):
+def _check_target(op, given):
     """One label per row of x [..., V]: x's shape without the last dimension, or flat."""
     x, labels = given["logits" if "logits" in given else "hidden"], given["labels"]
     rows, found = tuple(x.shape[:-1]), tuple(labels.shape)
@@ -40,6 +39,7 @@ def _check_target(call, given):
     if found in right:
         return
     must = " or ".join(str(list(shape)) for shape in sorted(right, key=len, reverse=True))
+    call = op.name.removesuffix("_fwd")
     sentence = f"{call}: target.shape is {list(found)}, must be {must} (one for each row)"
     if x.ndim > 2 and found == (x.shape[0], *x.shape[2:]):
         sentence += "; the classes are the last dimension: .movedim(1, -1) puts torch's second one there"
@@ -67,15 +67,16 @@ _cross_entropy_fwd = Op(
     without=("dlogits", "dloss"),
     options=("bool more",),
     when=_LOSS | _MORE,
-    check=functools.partial(_check_target, "cross_entropy"),
+    check=_check_target,
 )
 _cross_entropy_bwd = Op("cross_entropy_bwd", required=("dloss",))
 
 
 def _cross_entropy(*others):
     """By whether it is that of each token, the loss; the other outputs have no gradient."""
-    over = functools.partial(derived, "cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd, others=others)
-    return {False: over(returned=("loss", *others)), True: over(returned=("token_loss", *others))}
+    pair = "cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd
+    losses = {False: "loss", True: "token_loss"}
+    return {each: derived(*pair, returned=(loss, *others), others=others) for each, loss in losses.items()}
 
 
 _LOSSES, _OUTPUTS = _cross_entropy(), _cross_entropy("z_loss", "entropy", "argmax", "correct")
@@ -134,7 +135,7 @@ _fused_fwd = Op(
     without=("dloss", *_OTHERS),
     options=("int workspace_bytes",),
     when=_LOSS,
-    check=functools.partial(_check_target, _NAME),
+    check=_check_target,
 )
 _fused_bwd = Op(
     f"{_NAME}_bwd",
