@@ -155,15 +155,6 @@ static int set_field(call *c, const tigon_field *field, const ffi_value *value, 
 
 /* ---- lists ---- */
 
-static int allocate_elements(call *c, const tigon_field *field, int64_t count) {
-  c->count = count;
-  c->count_of = field->name;
-  if (count == 0) return 0;
-  c->elements = calloc((size_t)count, c->schema->element_bytes);
-  if (c->elements) return 0;
-  return raise_status(tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "%s: out of memory", c->schema->name));
-}
-
 /* A list gives each element its own; one tensor is a list of one; one number is every element's. */
 static int set_each(call *c, const tigon_field *field, const ffi_value *value) {
   if (value->type == FFI_NONE) return 0;
@@ -171,7 +162,13 @@ static int set_each(call *c, const tigon_field *field, const ffi_value *value) {
   const ffi_sequence *list = value->pointer;
   const bool repeated = field->kind != TIGON_FIELD_TENSOR && c->count_of;
   const int64_t count = listed ? list->count : repeated ? c->count : 1;
-  if (!c->count_of && allocate_elements(c, field, count) != 0) return -1;
+  if (!c->count_of) {
+    c->count = count;
+    c->count_of = field->name;
+    c->elements = calloc((size_t)count, c->schema->element_bytes);
+    if (count && !c->elements)
+      return raise_status(tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "%s: out of memory", c->schema->name));
+  }
   if (count != c->count)
     return REFUSE("ValueError", "%s: %s has %" PRId64 " elements, must have %" PRId64 " (%s)", c->schema->name,
                   field->name, count, c->count, c->count_of);

@@ -107,15 +107,6 @@ static int64_t *put_options(const python_op *op, PyObject *const *options, int64
   return word;
 }
 
-/* All that a struct depends on: its bytes, 0 if that is not known here, or with an error raised. */
-static size_t put_key(const python_op *op, PyObject *const *args, int64_t *words, const void **data) {
-  if (tigon_python_ask(op->modes, NULL) != 0) return 0;
-  int64_t *end = put_layouts(op, args, words, data);
-  words[0] = (int64_t)op;
-  if (end) end = put_options(op, args + op->inputs, end);
-  return end ? (size_t)((char *)end - (char *)words) : 0;
-}
-
 PyObject *tigon_python_tuple(PyObject *first, PyObject *const *rest, int64_t count) {
   const int firsts = first != NULL;
   PyObject *tuple = PyTuple_New(firsts + count);
@@ -223,13 +214,15 @@ static PyObject *find_prepared(python_op *op, const int64_t *words, size_t bytes
 
 PyObject *tigon_python_run(python_op *op, PyObject *const *args) {
   const void *data[2 * MOST];
-  int64_t words[HEAD + MOST * WORDS + 1 + MOST];
-  const size_t bytes = put_key(op, args, words, data);
-  if (!bytes) {
+  int64_t words[HEAD + MOST * WORDS + 1 + MOST]; /* all that a struct depends on */
+  words[0] = (int64_t)op;
+  int64_t *end = tigon_python_ask(op->modes, NULL) == 0 ? put_layouts(op, args, words, data) : NULL;
+  if (end) end = put_options(op, args + op->inputs, end);
+  if (!end) {
     PyErr_Clear();
     return call_with(op, op->other, NULL, args);
   }
-  PyObject *prepared = find_prepared(op, words, bytes, args);
+  PyObject *prepared = find_prepared(op, words, (size_t)((char *)end - (char *)words), args);
   PyObject *result = prepared ? call_prepared(op, prepared, args, data) : NULL;
   Py_DecRef(prepared);
   return result;

@@ -1,6 +1,5 @@
 /* Tensors on the pool's memory: python/tigon/torch/_memory.py says when they are made. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "ffi/pool.h"
 #include "ffi/python.h"
@@ -8,7 +7,7 @@
 typedef struct owned {
   managed_tensor managed;
   tigon_pool_block *block;
-  int64_t shape[TIGON_MAX_DIMS], strides[TIGON_MAX_DIMS];
+  python_tensor made;
 } owned;
 
 /* The tensor's storage ends: in any thread, without the interpreter's lock, perhaps after the interpreter. */
@@ -25,15 +24,13 @@ PyObject *tigon_python_pooled(const dlpack_exchange *exchange, const python_tens
     free(mine);
     return NULL;
   }
-  *mine = (owned){.managed = {.version = {1, 0}, .owner = mine, .deleter = give_back}, .block = block};
-  memcpy(mine->shape, wanted->shape, sizeof mine->shape);
-  memcpy(mine->strides, wanted->strides, sizeof mine->strides);
+  *mine = (owned){.managed = {.version = {1, 0}, .owner = mine, .deleter = give_back}, .block = block, .made = *wanted};
   mine->managed.tensor = (DLTensor){.data = block->data,
                                     .device = {kDLCPU, 0},
                                     .ndim = (int32_t)wanted->ndim,
                                     .dtype = {(uint8_t)wanted->code, (uint8_t)wanted->bits, 1},
-                                    .shape = mine->shape,
-                                    .strides = mine->strides};
+                                    .shape = mine->made.shape,
+                                    .strides = mine->made.strides};
   PyObject *made = NULL;
   return exchange->import_managed(&mine->managed, &made) == 0 ? made : NULL;
 }

@@ -42,22 +42,16 @@ def _first_order(name, backward):
     """The backward, which says so when someone differentiates it. (torch's once_differentiable does when the incoming
     gradient requires one itself, and is silently wrong otherwise.)"""
 
-    def refused(ctx, *gradients):
-        sources = *gradients, *ctx.saved_tensors
-        with torch.no_grad():
-            results = backward(ctx, *gradients)
-        results = results if isinstance(results, tuple) else (results,)
-        made = [g for g in results if g is not None]
-        refusing = iter(_Refusal.apply(name, len(made), *made, *sources))
-        return tuple(g if g is None else next(refusing) for g in results)
-
     @functools.wraps(backward)
     def run(ctx, *gradients):
         if not _compiling():
             refuse_transforms(name, gradients)
-            if _keeps_graph():
-                return refused(ctx, *gradients)
-        return backward(ctx, *gradients)
+        if _compiling() or not _keeps_graph():
+            return backward(ctx, *gradients)
+        with torch.no_grad():
+            results = backward(ctx, *gradients)
+        results = results if isinstance(results, tuple) else (results,)
+        return _Refusal.apply(name, len(results), *results, *gradients, *ctx.saved_tensors)
 
     return run
 

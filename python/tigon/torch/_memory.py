@@ -20,7 +20,6 @@ LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
 _IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
 # DLPack's codes.
 _CODES = {torch.float32: 2, torch.float16: 2, torch.bfloat16: 4, torch.int32: 0, torch.int64: 0, torch.uint8: 1}
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class _Tensor(ctypes.Structure):
@@ -71,7 +70,7 @@ def _limit():
     size = re.fullmatch(r"(\d+)([KMGT]?)", text)
     if not size:
         raise ValueError(f"tigon: TIGON_CPU_POOL is {text!r}, must be 0 or a size such as 512M or 8G")
-    return int(size[1]) * _UNITS[size[2]]
+    return int(size[1]) << 10 * " KMGT".index(size[2] or " ")
 
 
 limit = _limit()

@@ -200,8 +200,7 @@ def fused_linear_cross_entropy(
     made again.
     """
     granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
-    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
-    options = _options(_NAME, granted, *options)
+    options = _options(_NAME, granted, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
     hidden, weight, bias = lowered(hidden, weight, bias)
     early = torch.is_grad_enabled() and reduction != "none" and getattr(hidden, "dtype", None) != torch.float16
     return _FusedLinearCrossEntropy(hidden, weight, bias, target, class_weight, token_scale, early, options)
