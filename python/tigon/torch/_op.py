@@ -8,6 +8,7 @@ through torch's dispatcher as torch.ops.tigon.<name>, behind which the same two 
 
 import ctypes
 import functools
+import operator
 import threading
 from types import SimpleNamespace
 
@@ -242,7 +243,7 @@ class Op(Signature):
 
     def _over_copies(self, args, dispatched):
         copies = [strided(a) for a in args]
-        if all(a is b for a, b in zip(copies, args)):
+        if all(map(operator.is_, copies, args)):
             copies = [a.contiguous() if isinstance(a, torch.Tensor) else a for a in args]
         results = self._again(copies, dispatched)
         if not dispatched:
