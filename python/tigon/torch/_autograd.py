@@ -33,8 +33,8 @@ def refuse_transforms(name, tensors):
     """A transform's caller would not see the call, or sees more than one tensor in one."""
     if _transformed() or any(_is_batched(t) for t in tensors if t is not None):
         raise NotImplementedError(
-            f"tigon: {name} is called within a transform of torch.func (vmap, grad, jvp, ...), must be called outside of"
-            " them; torch.autograd.grad differentiates it, leading dimensions stand for vmap"
+            f"tigon: {name} is called within a transform of torch.func (vmap, grad, jvp, ...), must be called outside"
+            " of them; torch.autograd.grad differentiates it, leading dimensions stand for vmap"
         )
 
 

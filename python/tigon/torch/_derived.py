@@ -9,6 +9,7 @@ from tigon._library import in_c
 from tigon.torch._autograd import autograd_function
 from tigon.torch._op import Op
 
+_NAMES = "saved_tensors", "kept", "needs_input_grad", "to_save", "non_differentiable", "dtype"
 _Places = ctypes.c_int64 * 16  # src/ffi/python.h's TIGON_PYTHON_MOST
 
 
@@ -110,7 +111,7 @@ def _in_c(recipe, forward_op, backward_op, otherwise):
         **{name: _Places(*getattr(recipe, name)) for name in ("saved", "kept", "returned", "gradients", "sources")},
         incoming_count=recipe.incoming,
         options_count=recipe.options,
-        names=(ctypes.py_object * 6)("saved_tensors", "kept", "needs_input_grad", "to_save", "non_differentiable", "dtype"),
+        names=(ctypes.py_object * 6)(*_NAMES),
         keeps_graph=torch.is_grad_enabled,
         otherwise=otherwise,
     )

@@ -62,9 +62,8 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
 def _maker(t):
-    """What makes a tensor like `t`: a place in the pool if that is for it, otherwise a function and its arguments, those
-    that Inductor's code allocates by, in half the time. Of GPUs it takes the current one, on which a call's key depends.
-    """
+    """What makes a tensor like `t`: a function and its arguments, those that Inductor's code allocates by, in half the
+    time, and a place in the pool. Of GPUs the function takes the current one, on which a call's key depends."""
     make = getattr(torch._C._dynamo.guards, f"_empty_strided_{t.device.type}", None)
     if make and (t.device.type == "cpu" or t.device.index == _current_device()):
         return make, (tuple(t.shape), t.stride(), t.dtype), _memory.pooled(t)
