@@ -111,6 +111,7 @@ class Field(NamedTuple):
 class Entry(NamedTuple):
     """An entry point: its arguments in the order of its checks, and its struct of them."""
 
+    index: int  # tigon_schema_at()'s
     name: str
     fields: tuple
     struct: type
@@ -140,22 +141,21 @@ def _struct(name, fields, size):
     return type(name, (ctypes.Structure,), {"_fields_": members}), places
 
 
-def _entry(schema):
+def _entry(index, schema):
     name = schema.name.decode()
     fields = tuple(map(Field.read, schema.fields[: schema.count]))
     each = [field for field in fields if "EACH" in field.flags]
     struct, places = _struct(f"{name}_args", [field for field in fields if field not in each], schema.bytes)
     element = _struct(f"{name}_element", each, schema.element_bytes)[0] if each else None
-    return Entry(name, fields, struct, places, element)
+    return Entry(index, name, fields, struct, places, element)
 
 
 def entries(library):
     """Every entry point of the library, by name."""
     at = library.tigon_schema_at
     at.restype = ctypes.POINTER(_CSchema)
-    found, index = {}, 0
-    while schema := at(index):
-        entry = _entry(schema.contents)
+    found = {}
+    while schema := at(len(found)):
+        entry = _entry(len(found), schema.contents)
         found[entry.name] = entry
-        index += 1
     return found

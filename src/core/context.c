@@ -132,6 +132,7 @@ tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context 
   made->queue = (tigon_queue){.backend = backend, .stream = desc->stream, .threads = desc->threads};
   made->queue.memory = &made->memory;
   made->kernels = kernels;
+  made->index = index;
   const char *reason = "";
   tigon_status status = backend->open(index, &made->queue, &reason);
   if (status != TIGON_OK) {

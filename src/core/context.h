@@ -6,6 +6,7 @@
 
 struct tigon_context {
   tigon_queue queue;
+  int index; /* of the device, among its backend's */
   const tigon_kernels *kernels;
   const tigon_kernels *borrowed; /* the backend's, NULL: it borrows none */
   tigon_queue *host;             /* which those run on */

@@ -63,12 +63,6 @@ static int wrong_type(const call *c, const tigon_field *field, const ffi_value *
   return REFUSE("TypeError", "%s: %s is %s, must be %s", c->schema->name, field->name, type_name(value->type), must);
 }
 
-static const char *device_name(DLDevice device, char text[32]) {
-  if (device.device_type == kDLCPU) return "cpu";
-  snprintf(text, 32, "cuda:%d", device.device_id);
-  return text;
-}
-
 /* All tensors of a call are on the device of the first. */
 static int check_device(call *c, const tigon_field *field, DLDevice device) {
   if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) device = (DLDevice){kDLCPU, 0};
@@ -82,7 +76,7 @@ static int check_device(call *c, const tigon_field *field, DLDevice device) {
   char is[32], must[32];
   if (device.device_type != c->device.device_type || device.device_id != c->device.device_id)
     return REFUSE("ValueError", "%s: %s is on %s, must be on %s (%s)", c->schema->name, field->name,
-                  device_name(device, is), device_name(c->device, must), c->device_of);
+                  tigon_ffi_device_name(device, is), tigon_ffi_device_name(c->device, must), c->device_of);
   return 0;
 }
 
@@ -161,15 +155,6 @@ static int set_field(call *c, const tigon_field *field, const ffi_value *value, 
 
 /* ---- lists ---- */
 
-static int allocate_elements(call *c, const tigon_field *field, int64_t count) {
-  c->count = count;
-  c->count_of = field->name;
-  if (count == 0) return 0;
-  c->elements = calloc((size_t)count, c->schema->element_bytes);
-  if (c->elements) return 0;
-  return raise_status(tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "%s: out of memory", c->schema->name));
-}
-
 /* A list gives each element its own; one tensor is a list of one; one number is every element's. */
 static int set_each(call *c, const tigon_field *field, const ffi_value *value) {
   if (value->type == FFI_NONE) return 0;
@@ -177,7 +162,13 @@ static int set_each(call *c, const tigon_field *field, const ffi_value *value) {
   const ffi_sequence *list = value->pointer;
   const bool repeated = field->kind != TIGON_FIELD_TENSOR && c->count_of;
   const int64_t count = listed ? list->count : repeated ? c->count : 1;
-  if (!c->count_of && allocate_elements(c, field, count) != 0) return -1;
+  if (!c->count_of) {
+    c->count = count;
+    c->count_of = field->name;
+    c->elements = calloc((size_t)count, c->schema->element_bytes);
+    if (count && !c->elements)
+      return raise_status(tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "%s: out of memory", c->schema->name));
+  }
   if (count != c->count)
     return REFUSE("ValueError", "%s: %s has %" PRId64 " elements, must have %" PRId64 " (%s)", c->schema->name,
                   field->name, count, c->count, c->count_of);
@@ -241,29 +232,25 @@ static int set_arguments(call *c, const arguments *known, char *args, const ffi_
 }
 
 static tigon_status run_on_device(const call *c, int entry, ffi_purpose purpose, const void *args, size_t *bytes) {
-  ffi_context *taken;
+  tigon_context *taken;
   TIGON_TRY(tigon_ffi_context_take(c->device, &taken));
   const tigon_status status =
-      purpose == FFI_CALL
-          ? tigon_schema_call(entry, taken->context, args)
-          : tigon_schema_workspace(entry, taken->context, args, purpose == FFI_WORKSPACE_MINIMUM ? bytes : NULL,
-                                   purpose == FFI_WORKSPACE ? bytes : NULL);
-  if (status != TIGON_OK) tigon_fail(NULL, status, "%s", tigon_last_error(taken->context));
+      purpose == FFI_CALL ? tigon_schema_call(entry, taken, args)
+                          : tigon_schema_workspace(entry, taken, args, purpose == FFI_WORKSPACE_MINIMUM ? bytes : NULL,
+                                                   purpose == FFI_WORKSPACE ? bytes : NULL);
+  if (status != TIGON_OK) tigon_fail(NULL, status, "%s", tigon_last_error(taken));
   tigon_ffi_context_give(taken);
   return status;
 }
 
 int tigon_ffi_call(int entry, ffi_purpose purpose, const ffi_value *values, int32_t count, ffi_value *result) {
   call c = {.schema = tigon_schema_at(entry), .device = {kDLCPU, 0}};
-  union {
-    char bytes[TIGON_MAX_ARGS_BYTES];
-    int64_t alignment;
-  } args;
+  _Alignas(int64_t) char args[TIGON_MAX_ARGS_BYTES];
   size_t bytes = 0;
   tigon_status status = TIGON_OK;
-  memset(args.bytes, 0, c.schema->bytes);
-  int failed = set_arguments(&c, &signatures[entry], args.bytes, values, count);
-  if (!failed) status = run_on_device(&c, entry, purpose, args.bytes, &bytes);
+  memset(args, 0, c.schema->bytes);
+  int failed = set_arguments(&c, &signatures[entry], args, values, count);
+  if (!failed) status = run_on_device(&c, entry, purpose, args, &bytes);
   free(c.elements);
   if (status != TIGON_OK) failed = raise_status(status);
   if (!failed && purpose != FFI_CALL)

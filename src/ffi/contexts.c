@@ -3,13 +3,13 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "core/context.h"
 #include "ffi/ffi.h"
 
 enum { MOST_IDLE = 64 };
-static ffi_context *_Atomic idle[MOST_IDLE];
+static tigon_context *_Atomic idle[MOST_IDLE];
 
 void *tigon_ffi_function(void *linked, const char *name) { return linked ? linked : dlsym(RTLD_DEFAULT, name); }
 
@@ -21,39 +21,34 @@ static void *current_stream(DLDevice device) {
   return get ? get((int32_t)device.device_type, device.device_id) : NULL;
 }
 
-static tigon_status create(DLDevice device, void *stream, ffi_context **created) {
-  char name[32] = "cpu";
-  if (device.device_type == kDLCUDA) snprintf(name, sizeof name, "cuda:%d", device.device_id);
-  ffi_context *made = malloc(sizeof *made);
-  if (!made) return tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "context: out of memory");
-  *made = (ffi_context){.device = device, .stream = stream};
-  const tigon_status status =
-      tigon_context_create(&(tigon_context_desc){.device = name, .stream = stream}, &made->context);
-  if (status != TIGON_OK) free(made);
-  *created = status == TIGON_OK ? made : NULL;
-  return status;
+const char *tigon_ffi_device_name(DLDevice device, char text[32]) {
+  if (device.device_type == kDLCPU) return "cpu";
+  snprintf(text, 32, "cuda:%d", device.device_id);
+  return text;
 }
 
-tigon_status tigon_ffi_context_take(DLDevice device, ffi_context **taken) {
+tigon_status tigon_ffi_context_take(DLDevice device, tigon_context **taken) {
+  const char *backend = device.device_type == kDLCPU ? "cpu" : "cuda";
   void *stream = current_stream(device);
   for (int i = 0; i < MOST_IDLE; ++i) {
-    ffi_context *found = atomic_exchange(&idle[i], NULL);
+    tigon_context *found = atomic_exchange(&idle[i], NULL);
     if (!found) continue;
-    if (found->device.device_type == device.device_type && found->device.device_id == device.device_id &&
-        found->stream == stream) {
+    if (strcmp(tigon_context_device(found), backend) == 0 && found->index == device.device_id &&
+        found->queue.stream == stream) {
       *taken = found;
       return TIGON_OK;
     }
     tigon_ffi_context_give(found);
   }
-  return create(device, stream, taken);
+  char name[32];
+  const tigon_context_desc desc = {.device = tigon_ffi_device_name(device, name), .stream = stream};
+  return tigon_context_create(&desc, taken);
 }
 
-void tigon_ffi_context_give(ffi_context *taken) {
+void tigon_ffi_context_give(tigon_context *taken) {
   for (int i = 0; i < MOST_IDLE; ++i) {
-    ffi_context *none = NULL;
+    tigon_context *none = NULL;
     if (atomic_compare_exchange_strong(&idle[i], &none, taken)) return;
   }
-  tigon_context_destroy(taken->context);
-  free(taken);
+  tigon_context_destroy(taken);
 }

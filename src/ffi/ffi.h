@@ -61,16 +61,13 @@ typedef enum ffi_purpose { FFI_CALL, FFI_WORKSPACE, FFI_WORKSPACE_MINIMUM } ffi_
  * struct: tensors, the workspace, numbers. 0, or -1 with an error raised, whose sentence is also tigon_last_error(NULL). */
 int tigon_ffi_call(int entry, ffi_purpose purpose, const ffi_value *values, int32_t count, ffi_value *result);
 
-/* A context for a device and the stream that the caller's framework has made current there. */
-typedef struct ffi_context {
-  DLDevice device;
-  void *stream;
-  tigon_context *context;
-} ffi_context;
+/* A context for a device, and the stream that the caller's framework has made current there. The sentence of an error is
+ * tigon_last_error(NULL). What was taken is for the taker alone until it is given back. */
+tigon_status tigon_ffi_context_take(DLDevice device, tigon_context **taken);
+void tigon_ffi_context_give(tigon_context *taken);
 
-/* The sentence of an error is tigon_last_error(NULL). What was taken is for the taker alone until it is given back. */
-tigon_status tigon_ffi_context_take(DLDevice device, ffi_context **taken);
-void tigon_ffi_context_give(ffi_context *taken);
+/* "cpu", "cuda:1" */
+const char *tigon_ffi_device_name(DLDevice device, char text[32]);
 
 /* libtvm_ffi may have been loaded after this library; then the loader did not find `linked`, and finds it now. */
 void *tigon_ffi_function(void *linked, const char *name);

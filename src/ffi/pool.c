@@ -12,14 +12,16 @@ enum { PAGE = 4096, HUGE = 2 << 20, SMALLEST = 64 << 20 /* that is tried when mo
 
 static struct {
   pthread_mutex_t lock;
-  pthread_once_t opened;
-  size_t limit, writable;         /* bytes: asked for; from the first block's data on */
-  tigon_pool_block *first, *last; /* by address; NULL: no range could be reserved */
+  bool opened;
+  char *base;      /* of the range; NULL: there is none, or none could be reserved */
+  size_t writable; /* bytes from there on */
+  /* Taken: before the first block and behind the last one, by address. */
+  tigon_pool_block ends;
   tigon_pool_stats stats;
   /* Nanoseconds: a window's length and the present one's begin. The most that was in use in it, and in the last one. */
   int64_t span, window, peaks[2];
   int unmarked; /* blocks that are given back without a mark before one is tried again */
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_ONCE_INIT};
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .ends = {.taken = true, .before = &pool.ends, .after = &pool.ends}};
 
 static uintptr_t up(uintptr_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 static int64_t at_most(int64_t a, size_t b) { return a < (int64_t)b ? a : (int64_t)b; }
@@ -42,7 +44,7 @@ static void cool(tigon_pool_block *block, size_t left) {
 
 /* Takes at least so many bytes of pages from free blocks. The last blocks are needed least. */
 static void trim(int64_t bytes) {
-  for (tigon_pool_block *b = pool.last; b && bytes > 0; b = b->before) {
+  for (tigon_pool_block *b = pool.ends.before; b != &pool.ends && bytes > 0; b = b->before) {
     if (b->taken || b->warm == 0) continue;
     const size_t all = b->warm;
     size_t left = all - (size_t)at_most(bytes, all);
@@ -71,18 +73,19 @@ static void after_fork(void) { pthread_mutex_unlock(&pool.lock); }
 
 /* The child lets go of free blocks, whose pages it would have to copy. The parent then writes them without a copy. */
 static void in_child(void) {
-  for (tigon_pool_block *b = pool.first; b; b = b->after)
+  for (tigon_pool_block *b = pool.ends.after; b != &pool.ends; b = b->after)
     if (!b->taken && b->warm) cool(b, 0);
   pthread_mutex_unlock(&pool.lock);
 }
 
-/* ---- the range ---- */
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
+
+/* ---- the range; the pool is locked ---- */
 
 static void open_pool(void) {
+  pool.opened = true;
   tigon_pool_block *all = malloc(sizeof *all);
-  pthread_mutex_lock(&pool.lock);
-  size_t bytes = up(pool.limit, HUGE);
-  pthread_mutex_unlock(&pool.lock);
+  size_t bytes = up((uintptr_t)pool.stats.limit, HUGE);
   char *base = MAP_FAILED;
   for (; all && bytes; bytes = bytes > SMALLEST ? up(bytes / 2, HUGE) : 0) {
     base = mmap(NULL, bytes + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -90,38 +93,27 @@ static void open_pool(void) {
   }
   if (base == MAP_FAILED) {
     free(all);
-    tigon_pool_set(0, 0);
+    pool.stats.limit = 0;
     return;
   }
-  char *data = base + (up((uintptr_t)base, HUGE) - (uintptr_t)base);
-  madvise(data, bytes, MADV_HUGEPAGE);
-  *all = (tigon_pool_block){.data = data, .bytes = bytes};
-  pthread_mutex_lock(&pool.lock);
-  pool.first = pool.last = all;
+  pool.base = base + (up((uintptr_t)base, HUGE) - (uintptr_t)base);
+  madvise(pool.base, bytes, MADV_HUGEPAGE);
+  *all = (tigon_pool_block){.data = pool.base, .bytes = bytes, .before = &pool.ends, .after = &pool.ends};
+  pool.ends.before = pool.ends.after = all;
   pool.stats.limit = (int64_t)bytes;
   pool.window = nanoseconds(CLOCK_MONOTONIC_COARSE);
-  pthread_mutex_unlock(&pool.lock);
-  pthread_atfork(before_fork, after_fork, in_child);
 }
 
 /* Makes the range writable up to this address: only such memory counts where the system does not overcommit. */
 static bool reach(const char *end) {
-  const char *base = pool.first->data;
-  if ((size_t)(end - base) <= pool.writable) return true;
-  const size_t bytes = up((uintptr_t)(end - base), HUGE);
-  if (mprotect(pool.first->data + pool.writable, bytes - pool.writable, PROT_READ | PROT_WRITE) != 0) return false;
+  if ((size_t)(end - pool.base) <= pool.writable) return true;
+  const size_t bytes = up((uintptr_t)(end - pool.base), HUGE);
+  if (mprotect(pool.base + pool.writable, bytes - pool.writable, PROT_READ | PROT_WRITE) != 0) return false;
   pool.writable = bytes;
   return true;
 }
 
 /* ---- blocks; the pool is locked ---- */
-
-/* Puts `after` behind `block` in the list. */
-static void link_behind(tigon_pool_block *block, tigon_pool_block *after) {
-  after->before = block, after->after = block->after;
-  *(block->after ? &block->after->before : &pool.last) = after;
-  block->after = after;
-}
 
 /* Makes one block of two free neighbours. */
 static void merge(tigon_pool_block *block) {
@@ -129,7 +121,7 @@ static void merge(tigon_pool_block *block) {
   const size_t warm = after->warm ? block->bytes + after->warm : block->warm;
   pool.stats.idle += (int64_t)warm - (int64_t)(block->warm + after->warm);
   block->bytes += after->bytes, block->warm = warm, block->after = after->after;
-  *(after->after ? &after->after->before : &pool.last) = block;
+  after->after->before = block;
   free(after);
 }
 
@@ -137,17 +129,18 @@ static void merge(tigon_pool_block *block) {
 static bool cut(tigon_pool_block *block, size_t bytes) {
   tigon_pool_block *rest = bytes < block->bytes ? malloc(sizeof *rest) : NULL;
   if (!rest) return bytes == block->bytes;
-  *rest = (tigon_pool_block){.data = block->data + bytes, .bytes = block->bytes - bytes};
+  *rest = (tigon_pool_block){
+      .data = block->data + bytes, .bytes = block->bytes - bytes, .before = block, .after = block->after};
   if (block->warm > bytes) rest->warm = block->warm - bytes, block->warm = bytes;
   block->bytes = bytes;
-  link_behind(block, rest);
+  block->after->before = rest, block->after = rest;
   return true;
 }
 
 static tigon_pool_block *take(size_t bytes) {
-  tigon_pool_block *b = pool.first;
-  while (b && (b->taken || b->bytes < bytes)) b = b->after;
-  if (!b || !reach(b->data + bytes) || !cut(b, bytes)) {
+  tigon_pool_block *b = pool.ends.after;
+  while (b != &pool.ends && (b->taken || b->bytes < bytes)) b = b->after;
+  if (b == &pool.ends || !reach(b->data + bytes) || !cut(b, bytes)) {
     ++pool.stats.refused;
     return NULL;
   }
@@ -163,15 +156,15 @@ static tigon_pool_block *take(size_t bytes) {
 
 void tigon_pool_set(size_t bytes, double seconds) {
   pthread_mutex_lock(&pool.lock);
-  if (!pool.first) pool.limit = bytes, pool.stats.limit = (int64_t)bytes;
+  if (!pool.base) pool.stats.limit = (int64_t)bytes;
   pool.span = (int64_t)(seconds * 1e9);
   pthread_mutex_unlock(&pool.lock);
 }
 
 tigon_pool_block *tigon_pool_take(size_t bytes) {
-  pthread_once(&pool.opened, open_pool);
   pthread_mutex_lock(&pool.lock);
-  tigon_pool_block *block = bytes && bytes <= pool.limit ? take(up(bytes, PAGE)) : NULL;
+  if (!pool.opened) open_pool();
+  tigon_pool_block *block = bytes && bytes <= (size_t)pool.stats.limit ? take(up(bytes, PAGE)) : NULL;
   trim_excess();
   pthread_mutex_unlock(&pool.lock);
   return block;
@@ -199,8 +192,8 @@ void tigon_pool_give(tigon_pool_block *block) {
   trim_excess();
   block->taken = false, block->warm = block->bytes;
   pool.stats.in_use -= (int64_t)block->bytes, pool.stats.idle += (int64_t)block->bytes;
-  if (block->after && !block->after->taken) merge(block);
-  if (block->before && !block->before->taken) merge(block->before);
+  if (!block->after->taken) merge(block);
+  if (!block->before->taken) merge(block->before);
   pthread_mutex_unlock(&pool.lock);
 }
 

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tigon/base.h>
+
 /* A part of the pool's address range. */
 typedef struct tigon_pool_block tigon_pool_block;
 struct tigon_pool_block {
@@ -31,7 +33,7 @@ typedef struct tigon_pool_stats {
 /* Sets the bytes that the pool may hold, and after how many seconds memory counts as idle: what no call of the last one
  * to two such spans needed goes back to the system at the next call. The first block reserves the bytes' addresses;
  * later calls change the seconds alone. */
-void tigon_pool_set(size_t bytes, double seconds);
+TIGON_API void tigon_pool_set(size_t bytes, double seconds);
 
 /* At least so many bytes, at a page's begin; what they hold is not defined. NULL: no room. Any thread. */
 tigon_pool_block *tigon_pool_take(size_t bytes);
@@ -40,8 +42,8 @@ tigon_pool_block *tigon_pool_take(size_t bytes);
 void tigon_pool_give(tigon_pool_block *block);
 
 /* Gives the pages of all free blocks back to the system. */
-void tigon_pool_trim(void);
+TIGON_API void tigon_pool_trim(void);
 
-tigon_pool_stats tigon_pool_read(void);
+TIGON_API tigon_pool_stats tigon_pool_read(void);
 
 #endif

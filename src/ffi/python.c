@@ -1,6 +1,5 @@
 /* An operator's call from Python: finds the argument struct that was filled for these layouts before, writes the data
  * pointers, has the outputs made and calls the entry. python/tigon/torch/_op.py fills the struct and says the rest. */
-#include <stdbool.h>
 #include <string.h>
 
 #include "ffi/python.h"
@@ -15,58 +14,46 @@ typedef struct place {
 } place;
 
 /* A prepared call is a tuple: this one's address, then for each output and the workspace None or what makes it, a
- * function and its arguments. */
+ * function, its arguments, and None or the bytes of the python_tensor that is tried first. */
 typedef struct plan {
-  entry_function *function; /* NULL: the layouts are not the entry's, which op->other() knows how to copy */
+  entry_function *function; /* NULL: the layouts are not the entry's, which op->refuse() knows how to copy */
   void *context;
   uintptr_t *args;
-  uint64_t brief; /* 1: over before another thread could make use of the interpreter */
-  place places[]; /* of the inputs, the outputs, the workspace */
+  uint64_t brief;  /* 1: over before another thread could make use of the interpreter */
+  uint64_t status; /* of the last call */
+  place places[];  /* of the inputs, the outputs, the workspace */
 } plan;
 
-static bool is_plain(const python_op *op, PyObject *tensor) {
-  PyObject *type = PyObject_Type(tensor);
+static bool is_none(const PyObject *object) { return object == &_Py_NoneStruct; }
+
+/* Borrowed. */
+static const PyObject *type_of(PyObject *object) {
+  PyObject *type = PyObject_Type(object);
   Py_DecRef(type);
-  return type == op->plain[0] || type == op->plain[1];
+  return type;
 }
 
-/* torch's lazy minus, of which DLPack's view says nothing. */
-static bool is_negative(const python_op *op, PyObject *tensor) {
-  PyObject *answer = PyObject_CallFunctionObjArgs(op->negative, tensor, (PyObject *)NULL);
-  const bool negative = !answer || PyObject_IsTrue(answer);
-  if (answer) Py_DecRef(answer);
-  return negative;
-}
-
-int64_t tigon_python_ask(PyObject *function) {
-  PyObject *number = PyObject_CallObject(function, NULL);
-  if (!number) return -1;
-  const int64_t found = PyLong_AsLong(number);
+int64_t tigon_python_ask(PyObject *function, PyObject *argument) {
+  PyObject *number = PyObject_CallFunctionObjArgs(function, argument, (PyObject *)NULL);
+  const int64_t found = number ? PyLong_AsLongLong(number) : -1;
   Py_DecRef(number);
   return found;
 }
 
-bool tigon_python_contiguous(const python_op *op, PyObject *tensor) {
-  DLTensor view;
-  if (!is_plain(op, tensor)) return false;
-  if (op->exchange->view(tensor, &view) != 0) {
-    PyErr_Clear(); /* a tensor without memory, as vmap's */
-    return false;
-  }
-  int64_t step = 1;
-  for (int i = view.ndim - 1; i >= 0; --i) {
-    if (view.shape[i] != 1 && view.strides[i] != step) return false;
-    step *= view.shape[i];
-  }
-  return true;
-}
-
-/* The stream and the current device, on the CPU the number of threads. */
-static bool put_queue(const python_op *op, DLDevice device, int64_t *words) {
+/* The stream and the current device, on the CPU the number of threads. False on a device that is not known here. */
+static bool put_queue(const python_op *op, DLDevice device, PyObject *tensor, int64_t *words) {
   void *stream = NULL;
-  if (device.device_type == kDLCUDA && op->exchange->current_stream(kDLCUDA, device.device_id, &stream)) return false;
-  words[1] = device.device_type == kDLCUDA ? (int64_t)stream : tigon_python_ask(op->threads);
-  words[2] = device.device_type == kDLCUDA ? tigon_python_ask(op->device) : 0;
+  words[2] = 0;
+  switch (device.device_type) {
+    case kDLCPU: words[1] = tigon_python_ask(op->threads, NULL); break;
+    case kDLExtDev: words[1] = tigon_python_ask(op->stream, tensor); break;
+    case kDLCUDA:
+      if (op->exchange->current_stream(kDLCUDA, device.device_id, &stream)) return false;
+      words[1] = (int64_t)stream;
+      words[2] = tigon_python_ask(op->device, NULL);
+      break;
+    default: return false;
+  }
   return words[1] != -1 && words[2] != -1;
 }
 
@@ -75,15 +62,17 @@ static int64_t *put_layouts(const python_op *op, PyObject *const *tensors, int64
   int64_t *word = words + HEAD;
   for (int i = 0; i < op->inputs; ++i) {
     data[i] = NULL;
-    if (tensors[i] == op->none) {
+    if (is_none(tensors[i])) {
       if (i == 0) return NULL;
       *word++ = -1;
       continue;
     }
     DLTensor view;
-    if (!is_plain(op, tensors[i]) || op->exchange->view(tensors[i], &view) != 0) return NULL;
-    if (view.device.device_type != kDLCPU && view.device.device_type != kDLCUDA) return NULL;
-    if (view.ndim > TIGON_MAX_DIMS || is_negative(op, tensors[i])) return NULL;
+    const PyObject *type = type_of(tensors[i]);
+    if (type != op->plain[0] && type != op->plain[1]) return NULL;
+    if (op->exchange->view(tensors[i], &view) != 0 || view.ndim > TIGON_MAX_DIMS) return NULL;
+    /* torch's lazy minus, of which DLPack's view says nothing. */
+    if (tigon_python_ask(op->negative, tensors[i]) != 0) return NULL;
     data[i] = (char *)view.data + view.byte_offset;
     *word++ = view.ndim;
     *word++ = view.dtype.code | view.dtype.bits << 8 | view.dtype.lanes << 16;
@@ -91,7 +80,7 @@ static int64_t *put_layouts(const python_op *op, PyObject *const *tensors, int64
     memcpy(word, view.shape, (size_t)view.ndim * sizeof *word);
     memcpy(word + view.ndim, view.strides, (size_t)view.ndim * sizeof *word);
     word += 2 * view.ndim;
-    if (i == 0 && !put_queue(op, view.device, words)) return NULL;
+    if (i == 0 && !put_queue(op, view.device, tensors[i], words)) return NULL;
   }
   return word;
 }
@@ -101,16 +90,15 @@ static int64_t *put_options(const python_op *op, PyObject *const *options, int64
   int64_t *floats = word++;
   *floats = 0;
   for (int i = 0; i < op->options; ++i, ++word) {
-    PyObject *type = PyObject_Type(options[i]);
-    Py_DecRef(type);
-    if (type == op->number) {
+    const PyObject *type = type_of(options[i]);
+    if (type == &PyFloat_Type) {
       const double value = PyFloat_AsDouble(options[i]);
       memcpy(word, &value, sizeof value);
       *floats |= (int64_t)1 << i;
-    } else if (type == op->integer || type == op->boolean) {
+    } else if (type == &PyLong_Type || type == &PyBool_Type) {
       *word = PyLong_AsLongLong(options[i]);
       if (*word == -1 && PyErr_Occurred()) return NULL;
-    } else if (options[i] == op->none || type == op->dtype) {
+    } else if (is_none(options[i]) || type == op->dtype) {
       *word = (int64_t)options[i]; /* there is one of each */
     } else {
       return NULL;
@@ -119,41 +107,36 @@ static int64_t *put_options(const python_op *op, PyObject *const *options, int64
   return word;
 }
 
-/* All that a struct depends on: its bytes, 0 if that is not known here, or with an error raised. */
-static size_t put_key(const python_op *op, PyObject *const *args, int64_t *words, const void **data) {
-  if (tigon_python_ask(op->modes) != 0) return 0;
-  int64_t *end = put_layouts(op, args, words, data);
-  words[0] = (int64_t)op;
-  if (end) end = put_options(op, args + op->inputs, end);
-  return end ? (size_t)((char *)end - (char *)words) : 0;
+PyObject *tigon_python_tuple(PyObject *first, PyObject *const *rest, int64_t count) {
+  const int firsts = first != NULL;
+  PyObject *tuple = PyTuple_New(firsts + count);
+  if (tuple && first) PyTuple_SetItem(tuple, 0, Py_NewRef(first));
+  for (int64_t i = 0; tuple && i < count; ++i) PyTuple_SetItem(tuple, firsts + i, Py_NewRef(rest[i]));
+  return tuple;
 }
 
-PyObject *tigon_python_call_with(PyObject *function, PyObject *first, PyObject *const *rest, int count) {
-  const int firsts = first != NULL;
-  PyObject *args = PyTuple_New(firsts + count);
-  if (!args) return NULL;
-  if (first) {
-    Py_IncRef(first);
-    PyTuple_SetItem(args, 0, first);
-  }
-  for (int i = 0; i < count; ++i) {
-    Py_IncRef(rest[i]);
-    PyTuple_SetItem(args, firsts + i, rest[i]);
-  }
-  PyObject *result = PyObject_CallObject(function, args);
+PyObject *tigon_python_call_with(PyObject *function, PyObject *first, PyObject *const *rest, int64_t count) {
+  PyObject *args = tigon_python_tuple(first, rest, count);
+  PyObject *result = args ? PyObject_CallObject(function, args) : NULL;
   Py_DecRef(args);
   return result;
+}
+
+static PyObject *call_with(const python_op *op, PyObject *function, PyObject *first, PyObject *const *args) {
+  return tigon_python_call_with(function, first, args, op->inputs + op->options);
 }
 
 /* An output or the workspace, and where it lies; None for an absent one, NULL with an error raised. */
 static PyObject *make(const python_op *op, PyObject *maker, const void **data) {
   *data = NULL;
-  if (maker == op->none) {
-    Py_IncRef(maker);
-    return maker;
-  }
+  if (is_none(maker)) return Py_NewRef(maker);
   DLTensor view;
-  PyObject *made = PyObject_CallObject(PyTuple_GetItem(maker, 0), PyTuple_GetItem(maker, 1));
+  PyObject *wanted = PyTuple_GetItem(maker, 2), *made = NULL;
+  if (!is_none(wanted)) made = tigon_python_pooled(op->exchange, (const void *)PyBytes_AsString(wanted));
+  if (!made) {
+    PyErr_Clear();
+    made = PyObject_CallObject(PyTuple_GetItem(maker, 0), PyTuple_GetItem(maker, 1));
+  }
   if (made && op->exchange->view(made, &view) != 0) {
     Py_DecRef(made);
     return NULL;
@@ -189,74 +172,59 @@ static tigon_status run(const python_op *op, const plan *p, const void *const *d
   return status;
 }
 
-/* What op->refuse() has to say of a call's status. */
-static PyObject *refused(const python_op *op, PyObject *prepared, tigon_status status, PyObject *const *args) {
-  const int given = (int)(op->inputs + op->options);
-  PyObject *rest[1 + 2 * MOST];
-  if (!(rest[0] = PyLong_FromLong(status))) return NULL;
-  for (int i = 0; i < given; ++i) rest[1 + i] = args[i];
-  PyObject *result = tigon_python_call_with(op->refuse, prepared, rest, 1 + given);
-  Py_DecRef(rest[0]);
-  return result;
-}
-
 /* The outputs: a tuple, or the only one. Making them may run a finalizer that uses the same struct: pointers are
  * written once all are there. */
 static PyObject *call_prepared(const python_op *op, PyObject *prepared, PyObject *const *args, const void **data) {
-  const plan *p = PyLong_AsVoidPtr(PyTuple_GetItem(prepared, 0));
-  if (!p->function) return tigon_python_call_with(op->other, NULL, args, (int)(op->inputs + op->options));
+  plan *p = PyLong_AsVoidPtr(PyTuple_GetItem(prepared, 0));
+  if (!p->function) return call_with(op, op->refuse, prepared, args);
   PyObject *outputs = make_outputs(op, prepared, data + op->inputs), *workspace = NULL;
-  tigon_status status = TIGON_OK;
   if (outputs) workspace = make(op, PyTuple_GetItem(prepared, 1 + op->outputs), data + op->inputs + op->outputs);
-  if (workspace) {
-    status = run(op, p, data);
-    Py_DecRef(workspace);
-    if (status == TIGON_OK) return outputs;
+  if (!workspace) {
+    Py_DecRef(outputs);
+    return NULL;
   }
-  if (outputs) Py_DecRef(outputs);
-  return status == TIGON_OK ? NULL : refused(op, prepared, status, args);
+  const tigon_status status = run(op, p, data);
+  Py_DecRef(workspace);
+  if (status == TIGON_OK) return outputs;
+  Py_DecRef(outputs);
+  p->status = status;
+  return call_with(op, op->refuse, prepared, args);
 }
 
 /* The prepared call for a key: mostly that of the call before, otherwise found by the key or made. */
-static PyObject *find_prepared(python_op *op, const int64_t *words, size_t bytes, PyObject *const *args, int given) {
+static PyObject *find_prepared(python_op *op, const int64_t *words, size_t bytes, PyObject *const *args) {
   const uint64_t thread = PyThreadState_GetID(PyThreadState_Get());
   if (op->last_key && op->last_thread == thread && (size_t)PyBytes_Size(op->last_key) == bytes &&
-      memcmp(PyBytes_AsString(op->last_key), words, bytes) == 0) {
-    Py_IncRef(op->last_prepared);
-    return op->last_prepared;
-  }
+      memcmp(PyBytes_AsString(op->last_key), words, bytes) == 0)
+    return Py_NewRef(op->last_prepared);
   PyObject *key = PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)bytes);
   PyObject *calls = key ? PyObject_GetAttr(op->thread, op->calls) : NULL;
-  PyObject *prepared = calls ? PyDict_GetItemWithError(calls, key) : NULL;
-  if (prepared)
-    Py_IncRef(prepared);
-  else if (!PyErr_Occurred())
-    prepared = tigon_python_call_with(op->prepare, key, args, given);
-  if (calls) Py_DecRef(calls);
+  PyObject *prepared = calls ? Py_XNewRef(PyDict_GetItemWithError(calls, key)) : NULL;
+  Py_DecRef(calls);
+  if (!prepared && !PyErr_Occurred()) prepared = call_with(op, op->prepare, key, args);
   if (!prepared) {
-    if (key) Py_DecRef(key);
+    Py_DecRef(key);
     return NULL;
   }
   PyObject *forgotten[] = {op->last_key, op->last_prepared};
-  op->last_thread = thread, op->last_key = key, op->last_prepared = prepared;
-  Py_IncRef(prepared);
-  for (int i = 0; i < 2; ++i)
-    if (forgotten[i]) Py_DecRef(forgotten[i]);
+  op->last_thread = thread, op->last_key = key, op->last_prepared = Py_NewRef(prepared);
+  for (int i = 0; i < 2; ++i) Py_DecRef(forgotten[i]);
   return prepared;
 }
 
 PyObject *tigon_python_run(python_op *op, PyObject *const *args) {
   const void *data[2 * MOST];
-  int64_t words[HEAD + MOST * WORDS + 1 + MOST];
-  const int given = (int)(op->inputs + op->options);
-  const size_t bytes = put_key(op, args, words, data);
-  if (!bytes) {
+  int64_t words[HEAD + MOST * WORDS + 1 + MOST]; /* all that a struct depends on */
+  words[0] = (int64_t)op;
+  int64_t *end = tigon_python_ask(op->modes, NULL) == 0 ? put_layouts(op, args, words, data) : NULL;
+  if (end) end = put_options(op, args + op->inputs, end);
+  if (!end) {
     PyErr_Clear();
-    return tigon_python_call_with(op->other, NULL, args, given);
+    return call_with(op, op->other, NULL, args);
   }
-  PyObject *prepared = find_prepared(op, words, bytes, args, given);
+  PyObject *prepared = find_prepared(op, words, (size_t)((char *)end - (char *)words), args);
   PyObject *result = prepared ? call_prepared(op, prepared, args, data) : NULL;
-  if (prepared) Py_DecRef(prepared);
+  Py_DecRef(prepared);
   return result;
 }
 

@@ -21,7 +21,9 @@ enum { METH_FASTCALL = 0x80 };
 
 #pragma GCC visibility push(default)
 #define PY __attribute__((weak))
-PY void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
+PY extern PyObject _Py_NoneStruct, PyFloat_Type, PyLong_Type, PyBool_Type;
+PY PyObject *Py_NewRef(PyObject *), *Py_XNewRef(PyObject *);
+PY void Py_DecRef(PyObject *); /* which takes NULL, too */
 PY PyObject *PyObject_Type(PyObject *);
 PY PyObject *PyObject_CallObject(PyObject *callable, PyObject *args);
 PY PyObject *PyObject_CallFunctionObjArgs(PyObject *callable, ...);
@@ -42,10 +44,8 @@ PY void PyEval_RestoreThread(PyThreadState *);
 PY PyThreadState *PyThreadState_Get(void);
 PY uint64_t PyThreadState_GetID(PyThreadState *);
 PY double PyFloat_AsDouble(PyObject *);
-PY long PyLong_AsLong(PyObject *);
 PY long long PyLong_AsLongLong(PyObject *);
 PY void *PyLong_AsVoidPtr(PyObject *);
-PY PyObject *PyLong_FromLong(long);
 PY PyObject *PyTuple_New(Py_ssize_t);
 PY PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t);
 PY Py_ssize_t PyTuple_Size(PyObject *);
@@ -76,6 +76,15 @@ typedef struct dlpack_exchange {
   int (*current_stream)(DLDeviceType, int32_t device_id, void **stream);
 } dlpack_exchange;
 
+/* A tensor on the pool's memory that is to be made. */
+typedef struct python_tensor {
+  int64_t bytes, ndim, code, bits; /* of the storage; the dtype as DLPack has it */
+  int64_t shape[TIGON_MAX_DIMS], strides[TIGON_MAX_DIMS];
+} python_tensor;
+
+/* NULL where the pool has no room. */
+PyObject *tigon_python_pooled(const dlpack_exchange *exchange, const python_tensor *wanted);
+
 /* Tensors that come in, tensors that go out, options; what a pair keeps. */
 enum { TIGON_PYTHON_MOST = 16 };
 
@@ -83,16 +92,17 @@ enum { TIGON_PYTHON_MOST = 16 };
 typedef struct python_op {
   const dlpack_exchange *exchange;
   int64_t inputs, outputs, options;
-  PyObject *none, *plain[2];                    /* the types whose memory may be read */
-  PyObject *number, *integer, *boolean, *dtype; /* the types of options */
-  PyObject *modes;                              /* (): how many of torch's modes see each operator */
-  PyObject *negative;                           /* (tensor): does it stand for minus its memory? */
-  PyObject *threads;                            /* (): torch's number of them, which a context on the CPU depends on */
-  PyObject *device;                             /* (): the current CUDA device, where outputs are allocated */
-  PyObject *thread, *calls;                     /* an object and its attribute: this thread's dictionary of calls */
-  PyObject *prepare; /* (key, *args): what the dictionary is then to hold for the key, a prepared call */
-  PyObject *other;   /* (*args): the call of what is not plain, or what a mode is to see */
-  PyObject *refuse;  /* (prepared call, status, *args): the outputs by another way, or raises */
+  PyObject *plain[2];       /* the types whose memory may be read */
+  PyObject *dtype;          /* the type of options that are neither numbers nor None */
+  PyObject *modes;          /* (): how many of torch's modes see each operator */
+  PyObject *negative;       /* (tensor): does it stand for minus its memory? */
+  PyObject *threads;        /* (): torch's number of them, which a context on the CPU depends on */
+  PyObject *stream;         /* (tensor): the current one of a device that is neither a CPU nor a GPU */
+  PyObject *device;         /* (): the current CUDA device, where outputs are allocated */
+  PyObject *thread, *calls; /* an object and its attribute: this thread's dictionary of calls */
+  PyObject *prepare;        /* (key, *args): what the dictionary is then to hold for the key, a prepared call */
+  PyObject *other;          /* (*args): the call of what is not plain, or what a mode is to see */
+  PyObject *refuse;         /* (prepared call, *args): the outputs by another way, or raises */
   /* The call before: the thread that made it, its key and what the dictionary held for it. */
   uint64_t last_thread;
   PyObject *last_key, *last_prepared;
@@ -101,14 +111,12 @@ typedef struct python_op {
 /* The outputs of an operator for its tensors and options: a tuple, or the only one. */
 PyObject *tigon_python_run(python_op *op, PyObject *const *args);
 
-/* Is this a tensor whose elements lie end to end? */
-bool tigon_python_contiguous(const python_op *op, PyObject *tensor);
+/* The number that a function says of an argument, or of none where that is NULL; -1 with an error. */
+int64_t tigon_python_ask(PyObject *function, PyObject *argument);
 
-/* What a function of nothing says; -1 with an error. */
-int64_t tigon_python_ask(PyObject *function);
-
-/* function(first, *rest), or function(*rest) */
-PyObject *tigon_python_call_with(PyObject *function, PyObject *first, PyObject *const *rest, int count);
+/* (first, *rest), or (*rest) where `first` is NULL; and a function's result for these. */
+PyObject *tigon_python_tuple(PyObject *first, PyObject *const *rest, int64_t count);
+PyObject *tigon_python_call_with(PyObject *function, PyObject *first, PyObject *const *rest, int64_t count);
 
 /* A method as a function whose self is a capsule of `of`. */
 PyObject *tigon_python_function(PyMethodDef *method, void *of);

@@ -3,6 +3,7 @@
 #include "ffi/python.h"
 
 enum { MOST = TIGON_PYTHON_MOST, POOL = 4 * MOST };
+enum { SAVED_TENSORS, KEPT, NEEDED, TO_SAVE, NO_GRADIENT, DTYPE, NAMES };
 
 /* Python's, which keeps it. Places are counted as in python/tigon/torch/_derived.py. */
 typedef struct python_pair {
@@ -12,13 +13,12 @@ typedef struct python_pair {
   int64_t others;          /* how many of those returned, the last ones, have no gradient */
   int64_t saved[MOST];     /* of what forward takes and makes: the tensors that autograd saves */
   int64_t kept[MOST];      /* the same: what is kept as it is */
-  int64_t returned[MOST];  /* of forward's outputs */
+  int64_t returned[MOST];  /* the same: forward's results */
   int64_t gradients[MOST]; /* of each of forward's tensors: the place among backward's outputs, -1: it has none */
   int64_t sources[MOST];   /* of each of backward's arguments */
-  PyObject *to_save, *kept_name, *needed, *saved_tensors, *dtype, *no_gradient; /* names of attributes */
-  PyObject *no_context;  /* the ctx of a forward without a backward */
-  PyObject *keeps_graph; /* (): is backward itself to be differentiated? */
-  PyObject *otherwise;   /* (ctx, *gradients): the backward of what is not plain */
+  PyObject *names[NAMES];  /* of attributes */
+  PyObject *keeps_graph;   /* (): is backward itself to be differentiated? */
+  PyObject *otherwise;     /* (ctx, *gradients): a backward that says so */
 } python_pair;
 
 /* Outputs are a tuple unless there is only one. */
@@ -26,19 +26,17 @@ static PyObject *output(const python_op *op, PyObject *outputs, int64_t i) {
   return op->outputs == 1 ? outputs : PyTuple_GetItem(outputs, (Py_ssize_t)i);
 }
 
-static PyObject *tuple_of(PyObject *const *items, int64_t count) {
-  PyObject *tuple = PyTuple_New((Py_ssize_t)count);
-  for (int64_t i = 0; tuple && i < count; ++i) {
-    Py_IncRef(items[i]);
-    PyTuple_SetItem(tuple, (Py_ssize_t)i, items[i]);
-  }
-  return tuple;
+/* A tuple of what lies at these places of the pool. */
+static PyObject *pick(PyObject *const *pool, const int64_t *places, int64_t count) {
+  PyObject *picked[MOST];
+  for (int64_t i = 0; i < count; ++i) picked[i] = pool[places[i]];
+  return tigon_python_tuple(NULL, picked, count);
 }
 
 /* Takes the value over, which may be NULL with an error raised. */
 static bool set(PyObject *object, PyObject *name, PyObject *value) {
   const bool done = value && PyObject_SetAttr(object, name, value) == 0;
-  if (value) Py_DecRef(value);
+  Py_DecRef(value);
   return done;
 }
 
@@ -51,41 +49,35 @@ static int64_t put_items(PyObject **pool, int64_t used, PyObject *tuple) {
 
 /* ---- forward ---- */
 
-/* The dtype of argument i if that needs a gradient, else None. */
+/* The dtype of argument i if that needs a gradient, else None. Borrowed: torch keeps each dtype. */
 static PyObject *dtype_of(const python_pair *pair, PyObject *needed, PyObject *const *args, int64_t i) {
-  if (PyObject_IsTrue(PyTuple_GetItem(needed, (Py_ssize_t)i))) return PyObject_GetAttr(args[i], pair->dtype);
-  Py_IncRef(pair->forward->none);
-  return pair->forward->none;
+  if (!PyObject_IsTrue(PyTuple_GetItem(needed, (Py_ssize_t)i))) return &_Py_NoneStruct;
+  PyObject *dtype = PyObject_GetAttr(args[i], pair->names[DTYPE]);
+  Py_DecRef(dtype);
+  return dtype;
 }
 
 static PyObject *kept_of(const python_pair *pair, PyObject *ctx, PyObject *const *pool) {
-  PyObject *needed = PyObject_GetAttr(ctx, pair->needed), *kept = NULL;
-  if (needed) kept = PyTuple_New((Py_ssize_t)pair->kept_count);
-  for (int64_t i = 0; kept && i < pair->kept_count; ++i) {
+  PyObject *kept[MOST], *needed = PyObject_GetAttr(ctx, pair->names[NEEDED]);
+  bool found = needed != NULL;
+  for (int64_t i = 0; found && i < pair->kept_count; ++i) {
     const int64_t place = pair->kept[i];
-    PyObject *item = place < 0 ? dtype_of(pair, needed, pool, -1 - place) : pool[place];
-    if (place >= 0) Py_IncRef(item);
-    if (item) {
-      PyTuple_SetItem(kept, (Py_ssize_t)i, item);
-    } else {
-      Py_DecRef(kept);
-      kept = NULL;
-    }
+    kept[i] = place < 0 ? dtype_of(pair, needed, pool, -1 - place) : pool[place];
+    found = kept[i] != NULL;
   }
-  if (needed) Py_DecRef(needed);
-  return kept;
+  Py_DecRef(needed);
+  return found ? tigon_python_tuple(NULL, kept, pair->kept_count) : NULL;
 }
 
 /* What backward needs of forward's arguments and outputs, into the ctx, and which of those returned have no gradient. */
-static bool keep(const python_pair *pair, PyObject *ctx, PyObject *const *pool, PyObject *const *returned) {
-  PyObject *saved[MOST], *const *others = returned + pair->returned_count - pair->others;
-  if (pair->others && !set(ctx, pair->no_gradient, tuple_of(others, pair->others))) return false;
-  for (int64_t i = 0; i < pair->saved_count; ++i) saved[i] = pool[pair->saved[i]];
-  return set(ctx, pair->to_save, tuple_of(saved, pair->saved_count)) &&
-         set(ctx, pair->kept_name, kept_of(pair, ctx, pool));
+static bool keep(const python_pair *pair, PyObject *ctx, PyObject *const *pool) {
+  const int64_t *others = pair->returned + pair->returned_count - pair->others;
+  if (pair->others && !set(ctx, pair->names[NO_GRADIENT], pick(pool, others, pair->others))) return false;
+  return set(ctx, pair->names[TO_SAVE], pick(pool, pair->saved, pair->saved_count)) &&
+         set(ctx, pair->names[KEPT], kept_of(pair, ctx, pool));
 }
 
-/* (ctx, *tensors, options); without options no tuple of them. */
+/* (ctx, *tensors, options); without options no tuple of them; ctx is None where there will be no backward. */
 static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   const python_pair *pair = PyCapsule_GetPointer(self, NULL);
   python_op *op = pair->forward;
@@ -96,16 +88,11 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count
   if (pair->options) used = put_items(pool, used, args[1 + used]);
   PyObject *outputs = tigon_python_run(op, pool);
   if (!outputs) return NULL;
-  PyObject *returned[MOST];
   for (int64_t i = 0; i < op->outputs; ++i) pool[used++] = output(op, outputs, i);
-  for (int64_t i = 0; i < pair->returned_count; ++i) returned[i] = output(op, outputs, pair->returned[i]);
   PyObject *result = NULL;
-  if (ctx == pair->no_context || keep(pair, ctx, pool, returned)) {
-    if (pair->returned_count == 1)
-      Py_IncRef(result = returned[0]);
-    else
-      result = tuple_of(returned, pair->returned_count);
-  }
+  if (ctx == &_Py_NoneStruct || keep(pair, ctx, pool))
+    result = pair->returned_count == 1 ? Py_NewRef(pool[pair->returned[0]])
+                                       : pick(pool, pair->returned, pair->returned_count);
   Py_DecRef(outputs);
   return result;
 }
@@ -118,39 +105,29 @@ static PyObject *gradients_of(const python_pair *pair, PyObject *outputs, PyObje
   PyObject *gradients[MOST + 1];
   for (int64_t i = 0; i < count; ++i) {
     const bool has = i < inputs && pair->gradients[i] >= 0 && PyObject_IsTrue(PyTuple_GetItem(needed, (Py_ssize_t)i));
-    gradients[i] = has ? output(pair->backward, outputs, pair->gradients[i]) : pair->forward->none;
+    gradients[i] = has ? output(pair->backward, outputs, pair->gradients[i]) : &_Py_NoneStruct;
   }
-  return tuple_of(gradients, count);
+  return tigon_python_tuple(NULL, gradients, count);
 }
 
 /* (ctx, *gradients) */
 static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   const python_pair *pair = PyCapsule_GetPointer(self, NULL);
-  bool plain = tigon_python_ask(pair->keeps_graph) == 0;
-  for (int64_t i = 1; plain && i <= pair->incoming; ++i) plain = tigon_python_contiguous(pair->backward, args[i]);
-  if (!plain) return tigon_python_call_with(pair->otherwise, NULL, args, (int)count);
-
-  PyObject *pool[POOL], *taken[2 * MOST], *ctx = args[0], *outputs = NULL, *result = NULL;
-  PyObject *const names[] = {pair->saved_tensors, pair->kept_name, pair->needed};
-  PyObject *held[] = {NULL, NULL, NULL};
+  if (tigon_python_ask(pair->keeps_graph, NULL) != 0) return tigon_python_call_with(pair->otherwise, NULL, args, count);
+  PyObject *pool[POOL], *taken[2 * MOST], *held[3], *outputs = NULL, *result = NULL;
   int64_t used = 0;
+  int found = 0; /* of the ctx's SAVED_TENSORS, KEPT and NEEDED */
   while (used < pair->incoming) pool[used] = args[1 + used], ++used;
-  bool found = true;
-  for (int i = 0; found && i < 3; ++i) {
-    found = (held[i] = PyObject_GetAttr(ctx, names[i])) != NULL;
-    if (found) used = put_items(pool, used, held[i]);
-  }
-  if (found) {
+  for (; found < 3 && (held[found] = PyObject_GetAttr(args[0], pair->names[found])); ++found)
+    used = put_items(pool, used, held[found]);
+  if (found == 3) {
     const int64_t arguments = pair->backward->inputs + pair->backward->options;
     for (int64_t i = 0; i < arguments; ++i) taken[i] = pool[pair->sources[i]];
     outputs = tigon_python_run(pair->backward, taken);
   }
-  if (outputs) {
-    result = gradients_of(pair, outputs, held[2]);
-    Py_DecRef(outputs);
-  }
-  for (int i = 0; i < 3; ++i)
-    if (held[i]) Py_DecRef(held[i]);
+  if (outputs) result = gradients_of(pair, outputs, held[NEEDED]);
+  Py_DecRef(outputs);
+  while (found > 0) Py_DecRef(held[--found]);
   return result;
 }
 
@@ -158,11 +135,8 @@ static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t coun
 TIGON_API PyObject *tigon_python_pair(python_pair *pair) {
   static PyMethodDef methods[] = {{.name = "forward", .function = forward, .flags = METH_FASTCALL},
                                   {.name = "backward", .function = backward, .flags = METH_FASTCALL}};
-  PyObject *made[2];
-  made[0] = tigon_python_function(&methods[0], pair);
-  made[1] = tigon_python_function(&methods[1], pair);
-  PyObject *both = made[0] && made[1] ? tuple_of(made, 2) : NULL;
-  for (int i = 0; i < 2; ++i)
-    if (made[i]) Py_DecRef(made[i]);
+  PyObject *made[] = {tigon_python_function(&methods[0], pair), tigon_python_function(&methods[1], pair)};
+  PyObject *both = made[0] && made[1] ? tigon_python_tuple(NULL, made, 2) : NULL;
+  for (int i = 0; i < 2; ++i) Py_DecRef(made[i]);
   return both;
 }

@@ -88,12 +88,11 @@ def test_twins_of_structs_in_the_library(compiler, tmp_path):
         "python_pair": renamed(
             _derived._PythonPair, {}, forward_op="forward", backward_op="backward", incoming_count="incoming",
             options_count="options", others_count="others",
-            dtype_name="dtype",
         ),
     }
     check(compiler, tmp_path, ['"ffi/ffi.h"', '"ffi/python.h"', '"ffi/python_pair.c"'], structs)
     structs = {"python_tensor": written(_memory._Tensor), "tigon_pool_stats": written(_memory._Stats)}
-    check(compiler, tmp_path, ['"ffi/ffi.h"', '"ffi/python_memory.c"'], structs)
+    check(compiler, tmp_path, ['"ffi/python.h"', '"ffi/pool.h"'], structs)
 
 
 def renamed(struct, first_of, **names):

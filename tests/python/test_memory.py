@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tigon.torch
-from tigon.torch import _memory, _op
+from tigon.torch import _memory
 from tigon.torch import functional as T
 
 MIB = 1 << 20
@@ -87,9 +87,9 @@ def test_size_from_which():
 
 def test_what_the_pool_is_not_for():
     """A dtype that no operator returns; more dimensions than an operator takes."""
-    like, exchange = torch.empty(LEAST), _op._exchange
-    assert _memory.maker(like, exchange, None, ())
-    assert not _memory.maker(like.double(), exchange, None, ())
+    like = torch.empty(LEAST)
+    assert _memory.pooled(like)
+    assert not _memory.pooled(like.double())
     with pytest.raises(ValueError, match="rms_norm_fwd: x.ndim is 9, must be 1 to 8"):
         T.rms_norm(torch.empty((1,) * 7 + LEAST))
 

@@ -61,7 +61,7 @@ x = torch.ones(2, 64).to("npu")
 first = _op.context(x.device)
 assert first is _op.context(x.device)
 T.softmax(x)
-assert list(_op._thread.state.contexts) == [(torch.device("cpu"), 1), (x.device, torch.npu.streams[0].npu_stream)]
+assert list(_op._thread.contexts) == [(torch.device("cpu"), 1), (x.device, torch.npu.streams[0].npu_stream)]
 torch.npu.streams.append(torch.npu.new_stream())
 second = _op.context(x.device)
 assert second is not first and first.handle.value != second.handle.value

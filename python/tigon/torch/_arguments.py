@@ -37,8 +37,9 @@ def check_tensors(op, tensors):
             raise NotImplementedError(f"{op.entry}: {name}.layout is {t.layout}, must be torch.strided")
 
 
-def check_options(op, options):
-    """A number for each field; one of an int's fits it, for ctypes would cut it off."""
+def checked_options(op, options):
+    """The options, numbers being of Python's own types. One of an int's fits it, for ctypes would cut it off."""
+    checked = []
     for name, value in zip(op.option_names, options):
         kind = op.fields[name][1] if name in op.fields else None
         if kind is ctypes.c_double and not isinstance(value, numbers.Real):
@@ -49,6 +50,9 @@ def check_options(op, options):
             bits = 8 * ctypes.sizeof(kind)
             if not -(1 << bits - 1) <= value < 1 << bits - 1:
                 raise ValueError(f"{op.entry}: {name} is {value}, must fit {bits} bits")
+        own = kind is None or type(value) in (bool, int, float)
+        checked.append(value if own else float(value) if kind is ctypes.c_double else int(value))
+    return checked
 
 
 def needs_copies(refusal, tensors):
@@ -56,3 +60,10 @@ def needs_copies(refusal, tensors):
     sentence = str(refusal)
     of_layout = ".strides[" in sentence or ": the leading dimensions collapse to " in sentence
     return of_layout and any(t is not None and not t.is_contiguous() for t in tensors)
+
+
+def strided(t):
+    """A tensor as most C entries take it: autograd hands out expanded and transposed gradients, which need a copy."""
+    if not isinstance(t, torch.Tensor) or t.is_contiguous() or (t.stride(-1) == 1 and t.dim() <= 4):
+        return t
+    return t.contiguous()

@@ -15,23 +15,6 @@ _is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda t: 
 _LOOKED_UP = ("setup_context", "clear_saved_tensors_on_access", "boxed_grads_call")
 
 
-class _NoContext:
-    """The ctx of a forward whose backward nobody will run."""
-
-    needs_input_grad = (False,) * 16
-
-    def save_for_backward(self, *tensors):
-        pass
-
-    mark_non_differentiable = save_for_backward
-
-    def __setattr__(self, name, value):
-        pass
-
-
-no_context = _NoContext()
-
-
 class _Refusal(torch.autograd.Function):
     """The identity of the first `count` tensors, whose gradient is a refusal. The tensors that those were made from
     follow them: a derivative of the first ones by any of these passes here."""
@@ -46,72 +29,52 @@ class _Refusal(torch.autograd.Function):
         raise RuntimeError(f"tigon: {ctx.name} has no second derivative; its backward cannot be differentiated")
 
 
-def strided(gradient):
-    """A gradient as the C entries take it: autograd hands out expanded and transposed ones, which need a copy."""
-    if gradient.is_contiguous() or (gradient.stride(-1) == 1 and gradient.dim() <= 4):
-        return gradient
-    return gradient.contiguous()
-
-
-def _unseen(name):
-    """What a call is refused with whose caller would not see it, or sees more than one tensor in one."""
-    if _tracing():
-        return NotImplementedError(
-            f"tigon: {name} is called within torch.jit.trace, must be called outside of it;"
-            " torch.compile and torch.export follow it"
+def refuse_transforms(name, tensors):
+    """A transform's caller would not see the call, or sees more than one tensor in one."""
+    if _transformed() or any(_is_batched(t) for t in tensors if t is not None):
+        raise NotImplementedError(
+            f"tigon: {name} is called within a transform of torch.func (vmap, grad, jvp, ...), must be called outside"
+            " of them; torch.autograd.grad differentiates it, leading dimensions stand for vmap"
         )
-    return NotImplementedError(
-        f"tigon: {name} is called within a transform of torch.func (vmap, grad, jvp, ...), must be called outside of"
-        " them; torch.autograd.grad differentiates it, leading dimensions stand for vmap"
-    )
 
 
-def _first_order(name, backward, taken):
+def _first_order(name, backward):
     """The backward, which says so when someone differentiates it. (torch's once_differentiable does when the incoming
     gradient requires one itself, and is silently wrong otherwise.)"""
 
-    def refused(ctx, *gradients):
-        sources = *gradients, *ctx.saved_tensors
+    @functools.wraps(backward)
+    def run(ctx, *gradients):
+        if not _compiling():
+            refuse_transforms(name, gradients)
+        if _compiling() or not _keeps_graph():
+            return backward(ctx, *gradients)
         with torch.no_grad():
             results = backward(ctx, *gradients)
         results = results if isinstance(results, tuple) else (results,)
-        made = [g for g in results if g is not None]
-        refusing = iter(_Refusal.apply(name, len(made), *made, *sources))
-        return tuple(g if g is None else next(refusing) for g in results)
-
-    @functools.wraps(backward)
-    def run(ctx, gradient, *others):
-        if not _compiling():
-            if _transformed() or any(map(_is_batched, (gradient, *others))):
-                raise _unseen(name)
-            if _keeps_graph():
-                return refused(ctx, taken(gradient), *map(taken, others))
-        return backward(ctx, taken(gradient), *map(taken, others))
+        return _Refusal.apply(name, len(results), *results, *gradients, *ctx.saved_tensors)
 
     return run
 
 
-def autograd_function(name, forward_op, backward_op, make, parameters=0, taken=strided, in_c=lambda *ops: None):
-    """The autograd function of a pair of operators, called by its arguments; as many `parameters` follow the first one.
-    `make` takes the two and returns a forward and a backward, whose gradients come as they are `taken`. It is asked
-    twice: with the operators as torch.compile may see them, and, for everybody else, with their C functions. `in_c` may
-    have the latter in C. It gets the operators and the backward to call when it cannot help."""
+def autograd_function(name, forward, backward, parameters=0, in_c=None):
+    """The autograd function of a forward, whose ctx is None where nobody will run a backward, and a backward. It is
+    called by forward's arguments; as many `parameters` follow the first one. `in_c` has both in C, which torch.compile
+    cannot follow. It gets the backward that is to be called where a graph is kept of it."""
     base = torch.autograd.Function
     held = {key: inspect.getattr_static(base, key) for key in _LOOKED_UP if hasattr(base, key)}
 
-    def over(*ops):
-        forward, backward = make(*ops)
-        methods = dict(forward=staticmethod(forward), backward=staticmethod(_first_order(name, backward, taken)))
+    def over(forward, backward):
+        methods = dict(forward=staticmethod(forward), backward=staticmethod(backward))
         return type(base)(name, (base,), held | methods)
 
-    seen, direct = over(forward_op, backward_op), over(forward_op.direct, backward_op.direct)
-    backward, found = direct.backward, in_c(forward_op, backward_op, direct.backward)
-    if found:
-        direct.forward, backward, direct.kept_alive = found
-    direct._backward_cls.apply = backward  # the engine's, which would look for `backward` each time
-    direct.backward = seen.backward  # compiled autograd's
+    backward = _first_order(name, backward)
+    seen = direct = over(forward, backward)
+    if in_c:
+        forward, backward_in_c, kept_alive = in_c(backward)
+        direct = over(forward, backward)  # whose backward is compiled autograd's
+        direct._backward_cls.apply, direct.kept_alive = backward_in_c, kept_alive  # the engine's
     # `apply` less what only functorch needs, a third of the time, and less the graph where none is kept.
-    apply, forward = super(base, direct).apply, direct.forward
+    apply = super(base, direct).apply
 
     def call(*args):
         compiling = _compiling()
@@ -119,11 +82,16 @@ def autograd_function(name, forward_op, backward_op, make, parameters=0, taken=s
             args = args[0], *as_parameters(*args[: 1 + parameters]), *args[1 + parameters :]
         if compiling:
             return seen.apply(*_apart(args))
-        if _transformed() or _tracing():
-            raise _unseen(name)
+        if _tracing():
+            raise NotImplementedError(
+                f"tigon: {name} is called within torch.jit.trace, must be called outside of it;"
+                " torch.compile and torch.export follow it"
+            )
+        if _transformed():
+            refuse_transforms(name, args)
         if _keeps_graph() or _forward_mode._current_level >= 0:  # which torch refuses, if it sees the call
             return apply(*args)
-        return forward(no_context, *args)
+        return forward(None, *args)
 
     return call
 

@@ -6,9 +6,11 @@ import functools
 import torch
 
 from tigon._library import in_c
-from tigon.torch._autograd import autograd_function, no_context, strided
+from tigon.torch._autograd import autograd_function
+from tigon.torch._op import Op
 
-_MOST = 16  # src/ffi/python.h's
+_NAMES = "saved_tensors", "kept", "needs_input_grad", "to_save", "non_differentiable", "dtype"
+_Places = ctypes.c_int64 * 16  # src/ffi/python.h's TIGON_PYTHON_MOST
 
 
 class _Recipe:
@@ -30,8 +32,7 @@ class _Recipe:
         known = [*forward.tensor_names, *forward.option_names, *options, *outputs]
         first = len(known) - len(outputs)
         self.options, self.others = first > self.inputs, others
-        self.single = len(outputs) == 1, len(backward.output_names) == 1
-        self.returned = [outputs.index(name) for name in returned or outputs[:1]]
+        self.returned = [first + outputs.index(name) for name in returned or outputs[:1]]
         given = {f"d{name}": (i,) for i, name in enumerate(forward.tensor_names)}
         given |= {name: (i,) if isinstance(i, int) else i for name, i in gradients.items()}
         self.gradients = [-1] * self.inputs
@@ -44,7 +45,7 @@ class _Recipe:
         for name in backward.tensor_names + backward.option_names:
             if name in known and name not in incoming:
                 place = known.index(name)
-                saves = place < self.inputs or place - first in self.returned
+                saves = place < self.inputs or place in self.returned
                 into = self.saved if saves else self.kept
                 sources.append(("saved" if saves else "kept", len(into)))
                 into.append(place)
@@ -67,12 +68,12 @@ class _Recipe:
             tensors, options = args[: self.inputs], args[self.inputs :]
             options = options[0] if options else ()
             outputs = fwd(*tensors, *options[: self.own])
-            outputs = (outputs,) if self.single[0] else outputs
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             pool, needed = (*tensors, *options, *outputs), ctx.needs_input_grad
             ctx.save_for_backward(*[pool[i] for i in self.saved])
             dtype = lambda i: pool[i].dtype if needed[i] else None
             ctx.kept = tuple([pool[i] if i >= 0 else dtype(-1 - i) for i in self.kept])
-            returned = tuple([outputs[i] for i in self.returned])
+            returned = tuple([pool[i] for i in self.returned])
             if self.others:
                 ctx.mark_non_differentiable(*returned[-len(self.others) :])
             return returned if len(returned) > 1 else returned[0]
@@ -81,7 +82,7 @@ class _Recipe:
             needed = ctx.needs_input_grad
             pool = (*gradients[: self.incoming], *ctx.saved_tensors, *ctx.kept, *needed)
             found = bwd(*[pool[i] for i in self.sources])
-            found = (found,) if self.single[1] else found
+            found = found if isinstance(found, tuple) else (found,)
             found = [found[i] if i >= 0 and needed[at] else None for at, i in enumerate(self.gradients)]
             return tuple(found) + (None,) * self.options
 
@@ -94,42 +95,38 @@ class _PythonPair(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("forward_op", "backward_op")),
         *((f"{name}_count", ctypes.c_int64) for name in ("saved", "kept", "returned", "incoming", "options", "others")),
-        *((name, ctypes.c_int64 * _MOST) for name in ("saved", "kept", "returned", "gradients", "sources")),
-        *((name, ctypes.py_object) for name in ("to_save", "kept_name", "needed", "saved_tensors", "dtype_name")),
-        *((name, ctypes.py_object) for name in ("no_gradient", "no_context", "keeps_graph", "otherwise")),
+        *((name, _Places) for name in ("saved", "kept", "returned", "gradients", "sources")),
+        ("names", ctypes.py_object * 6),
+        *((name, ctypes.py_object) for name in ("keeps_graph", "otherwise")),
     )
 
 
 def _in_c(recipe, forward_op, backward_op, otherwise):
-    """`functions` in C, by src/ffi/python_pair.c, and the structure that they read. `otherwise` is the backward of what
-    is not plain."""
+    """`functions` in C, by src/ffi/python_pair.c, and the structure that they read. `otherwise` is the backward where a
+    graph is kept."""
     pair = _PythonPair(
-        forward_op=ctypes.addressof(forward_op.op.python_op),
-        backward_op=ctypes.addressof(backward_op.op.python_op),
+        forward_op=ctypes.addressof(forward_op.python_op),
+        backward_op=ctypes.addressof(backward_op.python_op),
         **{f"{name}_count": len(getattr(recipe, name)) for name in ("saved", "kept", "returned", "others")},
+        **{name: _Places(*getattr(recipe, name)) for name in ("saved", "kept", "returned", "gradients", "sources")},
         incoming_count=recipe.incoming,
         options_count=recipe.options,
-        to_save="to_save",
-        kept_name="kept",
-        needed="needs_input_grad",
-        saved_tensors="saved_tensors",
-        dtype_name="dtype",
-        no_gradient="non_differentiable",
-        no_context=no_context,
+        names=(ctypes.py_object * 6)(*_NAMES),
         keeps_graph=torch.is_grad_enabled,
         otherwise=otherwise,
     )
-    for name in ("saved", "kept", "returned", "gradients", "sources"):
-        getattr(pair, name)[: len(getattr(recipe, name))] = getattr(recipe, name)
     forward, backward = in_c("tigon_python_pair", pair)
     method = ctypes.pythonapi.PyInstanceMethod_New
     method.restype = ctypes.py_object
     return forward, method(ctypes.py_object(backward)), pair
 
 
-def derived(name, forward_op, backward_op, parameters=0, taken=strided, **named):
-    """The autograd function of a pair of operators, of forward's tensors and, where there are options, a tuple of them;
-    what is `named` is the recipe's."""
-    recipe = _Recipe(forward_op.op, backward_op.op, **named)
-    in_c = functools.partial(_in_c, recipe)
-    return autograd_function(name, forward_op, backward_op, recipe.functions, parameters, taken, in_c)
+def derived(name, forward_op=None, backward_op=None, parameters=0, both={}, **named):
+    """The autograd function of a pair of operators, of forward's tensors and, where there are options, a tuple of them.
+    An operator that is not given is named after the function, with the signature of `both`; what is `named` is the
+    recipe's."""
+    forward_op = forward_op or Op(f"{name}_fwd", **both)
+    backward_op = backward_op or Op(f"{name}_bwd", **both)
+    recipe = _Recipe(forward_op, backward_op, **named)
+    in_c = functools.partial(_in_c, recipe, forward_op, backward_op)
+    return autograd_function(name, *recipe.functions(forward_op, backward_op), parameters, in_c)

@@ -14,21 +14,18 @@ from pathlib import Path
 import torch
 
 from tigon._abi import MAX_DIMS
-from tigon._library import in_c, library
+from tigon._library import library
 
 LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
 _IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
 # DLPack's codes.
 _CODES = {torch.float32: 2, torch.float16: 2, torch.bfloat16: 4, torch.int32: 0, torch.int64: 0, torch.uint8: 1}
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class _Tensor(ctypes.Structure):
-    """src/ffi/python_memory.c's python_tensor."""
+    """src/ffi/python.h's python_tensor."""
 
     _fields_ = (
-        ("exchange", ctypes.c_void_p),
-        *((name, ctypes.py_object) for name in ("otherwise", "arguments")),
         *((name, ctypes.c_int64) for name in ("bytes", "ndim", "code", "bits")),
         *((name, ctypes.c_int64 * MAX_DIMS) for name in ("shape", "strides")),
     )
@@ -47,17 +44,14 @@ def _memory(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
     """Bytes that this process may have: the machine's, or what its control groups leave it."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     lines = Path(groups).read_text().splitlines() if Path(groups).is_file() else []
+    places = {"memory": ("memory", "memory.limit_in_bytes"), "": ("", "memory.max")}  # of version 1 and of version 2
     for _, controllers, group in (line.split(":", 2) for line in lines):
-        if "memory" in controllers.split(","):
-            top, name = Path(root, "memory"), "memory.limit_in_bytes"  # version 1
-        elif not controllers:
-            top, name = Path(root), "memory.max"
-        else:
-            continue
-        here = top / group.strip("/")
-        for file in (folder / name for folder in (here, *here.parents) if folder.is_relative_to(top)):
-            text = file.read_text().strip() if file.is_file() else ""
-            found = min(found, int(text)) if text.isdigit() else found
+        for folder, name in (places[of] for of in controllers.split(",") if of in places):
+            top = Path(root, folder)
+            here = top / group.strip("/")
+            for file in (above / name for above in (here, *here.parents) if above.is_relative_to(top)):
+                text = file.read_text().strip() if file.is_file() else ""
+                found = min(found, int(text)) if text.isdigit() else found
     return found
 
 
@@ -76,33 +70,31 @@ def _limit():
     size = re.fullmatch(r"(\d+)([KMGT]?)", text)
     if not size:
         raise ValueError(f"tigon: TIGON_CPU_POOL is {text!r}, must be 0 or a size such as 512M or 8G")
-    return int(size[1]) * _UNITS[size[2]]
+    return int(size[1]) << 10 * " KMGT".index(size[2] or " ")
 
 
 limit = _limit()
-library.tigon_python_memory_set(ctypes.c_int64(limit), ctypes.c_double(_IDLE))
+library.tigon_pool_set(ctypes.c_size_t(limit), ctypes.c_double(_IDLE))
+library.tigon_pool_read.restype = _Stats
 
 
-def maker(t, exchange, otherwise, arguments):
-    """A function, its arguments and what it keeps, for a tensor like `t` on the pool's memory. None where the pool is
-    not for it. `otherwise(*arguments)` makes it where the pool has no room."""
+def pooled(t):
+    """What src/ffi/python.c makes a tensor like `t` from on the pool's memory; None where the pool is not for it."""
     size = t.untyped_storage().nbytes()
-    if not LARGE <= size <= limit or t.dtype not in _CODES or t.dim() > MAX_DIMS:
+    if t.device.type != "cpu" or not LARGE <= size <= limit or t.dtype not in _CODES or t.dim() > MAX_DIMS:
         return None
-    tensor = _Tensor(exchange, otherwise, arguments, size, t.dim(), _CODES[t.dtype], 8 * t.itemsize)
-    tensor.shape[: t.dim()], tensor.strides[: t.dim()] = t.shape, t.stride()
-    return in_c("tigon_python_tensor", tensor), (), tensor
+    extents = (ctypes.c_int64 * MAX_DIMS)(*t.shape), (ctypes.c_int64 * MAX_DIMS)(*t.stride())
+    return bytes(_Tensor(size, t.dim(), _CODES[t.dtype], 8 * t.itemsize, *extents))
 
 
 def memory_stats():
     """What the pool of large CPU outputs holds and did, as a dictionary: `limit`, `in_use`, `idle`, `peak_in_use` in
     bytes; `warm`, `cold`, `refused`, the numbers of outputs whose memory was there with all its pages, was not, or for
     which the pool had no room; `trimmed`, the bytes that went back to the system."""
-    stats = _Stats()
-    library.tigon_python_memory_read(ctypes.byref(stats))
+    stats = library.tigon_pool_read()
     return {"enabled": limit > 0} | {name: getattr(stats, name) for name, _ in stats._fields_}
 
 
 def empty_cache():
     """Gives the idle memory of the pool of large CPU outputs back to the system."""
-    library.tigon_python_memory_trim()
+    library.tigon_pool_trim()

@@ -1,21 +1,24 @@
 """C entries as torch operators.
 
 The names of an operator's arguments are those of the C struct's fields, tensors first. A call builds a key (options,
-stream, layouts), finds the struct that was filled for it before, writes the data pointers and calls. src/ffi/python.c
-does that for plain tensors, Op.described for all others. Under torch.compile, dispatch modes and for tensor subclasses
-the operator goes through torch's dispatcher as torch.ops.tigon.<name>, behind which the same two make the call.
+stream, layouts), finds the struct that was filled for it before, writes the data pointers and calls: src/ffi/python.c.
+What is not plain comes to Op.described. Under torch.compile, dispatch modes and for tensor subclasses the operator goes
+through torch's dispatcher as torch.ops.tigon.<name>, behind which the same two make the call.
 """
 
 import ctypes
 import functools
+import operator
 import threading
+from types import SimpleNamespace
 
 import torch
 
 from tigon import _abi
 from tigon._library import ENTRIES, Context, error, in_c, library
 from tigon.torch import _memory, _sharding
-from tigon.torch._arguments import check_options, check_tensors, dtype_number, needs_copies
+from tigon.torch._arguments import check_tensors, checked_options, dtype_number, needs_copies, strided
+from tigon.torch._autograd import refuse_transforms
 from tigon.torch._signature import Signature
 
 _CALLS = 1024  # that a thread remembers before it starts afresh
@@ -32,48 +35,39 @@ _tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 _spare = {}  # (device, stream): contexts whose threads have ended. A CUDA graph may still use one's memory.
 
 
-class _State:
-    def __init__(self):
-        self.contexts, self.calls = {}, {}
-
+class _Contexts(dict):
     def __del__(self, spare=_spare):
-        for key, context in self.contexts.items():
+        for key, context in self.items():
             spare.setdefault(key, []).append(context)
 
 
 class _Thread(threading.local):
     def __init__(self):
-        self.state = _State()
-        self.calls = self.state.calls
+        self.contexts, self.calls = _Contexts(), {}
 
 
 _thread = _Thread()
 
 
-@functools.cache
 def _stream_of(device):
-    """A function that says what a context on the device depends on besides: the current stream; on the CPU the number
-    of threads."""
+    """What a context on the device depends on besides: the current stream; on the CPU the number of threads."""
     if device.type == "cuda":
-        return functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
+        return torch._C._cuda_getCurrentRawStream(device.index)
     if device.type == "npu":
-        return lambda: torch.npu.current_stream(device).npu_stream
-    return torch.get_num_threads
+        return torch.npu.current_stream(device).npu_stream
+    return torch.get_num_threads()
 
 
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
-def _maker(t, here=False):
-    """A function and its arguments, for a tensor like `t`: what Inductor's code allocates by, in half the time. Of GPUs
-    it takes the current one; `here` says that the call depends on which that is. On the CPU large tensors lie in a
-    pool."""
+def _maker(t):
+    """What makes a tensor like `t`: a function and its arguments, those that Inductor's code allocates by, in half the
+    time, and a place in the pool. Of GPUs the function takes the current one, on which a call's key depends."""
     make = getattr(torch._C._dynamo.guards, f"_empty_strided_{t.device.type}", None)
-    if make and (t.device.type == "cpu" or (here and t.device.index == _current_device())):
-        found = make, (tuple(t.shape), t.stride(), t.dtype)
-    else:
-        found = t.new_empty(0).new_empty_strided, (t.shape, t.stride())
-    return t.device.type == "cpu" and _memory.maker(t, _exchange, *found) or found
+    if make and (t.device.type == "cpu" or t.device.index == _current_device()):
+        return make, (tuple(t.shape), t.stride(), t.dtype), _memory.pooled(t)
+    return t.new_empty(0).new_empty_strided, (t.shape, t.stride()), _memory.pooled(t)
 
 
 def _open(device, stream):
@@ -92,8 +86,8 @@ def _open(device, stream):
 
 def context(device):
     """This thread's context for `device` and its current stream."""
-    key = device, _stream_of(device)()
-    contexts = _thread.state.contexts
+    key = device, _stream_of(device)
+    contexts = _thread.contexts
     if key not in contexts:
         contexts[key] = _spare[key].pop() if _spare.get(key) else _open(*key)
     return contexts[key]
@@ -140,148 +134,124 @@ class _PythonOp(ctypes.Structure):
     _fields_ = (
         ("exchange", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("inputs", "outputs", "options")),
-        *((name, ctypes.py_object) for name in ("none", "tensor", "parameter")),
-        *((name, ctypes.py_object) for name in ("number", "integer", "boolean", "dtype")),
-        *((name, ctypes.py_object) for name in ("modes", "negative", "threads", "device", "thread", "calls")),
+        *((name, ctypes.py_object) for name in ("tensor", "parameter", "dtype", "modes", "negative")),
+        *((name, ctypes.py_object) for name in ("threads", "stream", "device", "thread", "calls")),
         *((name, ctypes.py_object) for name in ("prepare", "other", "refuse")),
         ("last", ctypes.c_void_p * 3),
     )
 
 
-def _layout_of(t):
-    return None if t is None else (t.shape, t.is_contiguous() or t.stride(), t.dtype, t.device, type(t))
-
-
-class _Call:
-    """A struct of arguments, filled but for the data pointers; `makers` make the outputs, `halves` is where a packed
-    tensor's second half begins; `brief` says that other threads need not get the interpreter meanwhile. `copies`: the
-    entry refuses the layouts, and the call is made over contiguous copies."""
-
-
 class Op(Signature):
-    """A C entry as an operator."""
+    """The operator `name` over the C entry of its own name or of another one; the rest is Signature's."""
 
-    def __init__(self, name, entry, **signature):
-        super().__init__(name, entry, **signature)
-        self.name, self.entry = name, entry
+    def __init__(self, name, entry=None, **signature):
+        self.name, self.entry = name, entry or name
+        super().__init__(self.name, self.entry, **signature)
         _fragment.define(self.schema, tags=_tags)
         self.torch_op = getattr(torch.ops.tigon, self.name).default
         self.struct, self.fields = ENTRIES[self.entry].struct, ENTRIES[self.entry].places
         self.function = library[f"tigon_{self.entry}"]
-        # Which of the struct's words are a tensor's pointers, those of its halves where it is packed.
-        names = self.tensor_names + self.output_names
-        self.places = [[self.fields[field][0] // 8 for field in self.halves.get(name, (name,))] for name in names]
-        self.python_op, self.direct = self._in_c(self.described)
-        self.dispatched_op, in_dispatcher = self._in_c(functools.partial(self.described, dispatched=True))
+        self.python_op, self.direct = self._in_c(dispatched=False)
+        self.dispatched_op, self.dispatched = self._in_c(dispatched=True)
         OPS[self.name] = self
         for key in ("CPU", "CUDA", "PrivateUse1"):
-            _fragment.impl(self.name, lambda *args: self._given(in_dispatcher(*args), args), key)
+            _fragment.impl(self.name, lambda *args: self._given(self.dispatched(*args), args), key)
         fake = torch.library.register_fake(f"tigon::{self.name}", lib=_fragment)
         fake(lambda *args: self._given(self.outputs(*args), args))
 
-    def _in_c(self, other):
-        """The call in C and what it reads. `other` makes the calls that C does not know."""
+    def __call__(self, *args):
+        return self.torch_op(*args) if _compiling() else self.direct(*args)  # torch.compile cannot see through C
+
+    def _in_c(self, dispatched):
+        """The call in C and what it reads; `dispatched`: it comes from torch's dispatcher."""
         python_op = _PythonOp(
             exchange=_exchange,
             inputs=len(self.tensor_names),
             outputs=len(self.output_names),
             options=len(self.option_names),
-            none=None,
             tensor=torch.Tensor,
             parameter=torch.nn.Parameter,
-            number=float,
-            integer=int,
-            boolean=bool,
             dtype=torch.dtype,
             modes=_modes,
             negative=torch.Tensor.is_neg,
             threads=torch.get_num_threads,
+            stream=lambda t: _stream_of(t.device),
             device=_current_device,
             thread=_thread,
             calls="calls",
             prepare=self._prepare_direct,
-            other=other,
-            refuse=functools.partial(self._refuse_direct, other),
+            other=functools.partial(self.described, dispatched=dispatched),
+            refuse=functools.partial(self._refuse_direct, dispatched),
         )
         return python_op, in_c("tigon_python_call", python_op)
 
     def _prepare_direct(self, key, *args):
-        tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
-        call = self._prepare(tensors, options, here=True)
+        call, outputs = self._prepare(args)
         function = 0 if call.copies else ctypes.cast(self.function, ctypes.c_void_p).value
-        words = [function, call.handle.value, call.address.value, call.brief]
-        for places in self.places:
-            words += [*places, call.halves] if len(places) == 2 else [*places, 0, 0]
-        if "workspace" in self.fields:
-            words += [self.fields["workspace"][0] // 8, 0, 0]
+        words = [function, call.context.handle.value, ctypes.addressof(call.struct), call.brief, 0]
+        for name in self.tensor_names + self.output_names + ["workspace"] * ("workspace" in self.fields):
+            places = [self.fields[field][0] // 8 for field in self.halves.get(name, (name,))]
+            words += [*places, 0][:2] + [call.halves]
         call.plan = (ctypes.c_uint64 * len(words))(*words)
-        return self._remember(key, (ctypes.addressof(call.plan), *call.makers, call.workspace_maker, call))
+        if len(_thread.calls) >= _CALLS:
+            _thread.calls.clear()
+        makers = [t if t is None else _maker(t) for t in (*outputs, call.each_workspace)]
+        call.each_workspace = None
+        _thread.calls[key] = ctypes.addressof(call.plan), *makers, call
+        return _thread.calls[key]
 
-    def _refuse_direct(self, other, prepared, status, *args):
-        refusal = error(status, prepared[-1].handle)
+    def _refuse_direct(self, dispatched, prepared, *args):
+        call = prepared[-1]
+        if call.plan[0]:
+            self._refuse(call.plan[4], call, args)
+            call.plan[0] = 0  # next time at once
+        return self._over_copies(args, dispatched)
+
+    def _refuse(self, status, call, args):
+        """Raises, unless copies may help."""
+        refusal = error(status, call.context.handle)
         if not needs_copies(refusal, args[: len(self.tensor_names)]):
             raise refusal
-        prepared[-1].plan[0] = 0  # next time at once
-        return other(*args)
 
     def described(self, *args, dispatched=False):
-        """Runs the C entry on torch's tensors: what the call in C does, for all that it does not know. It returns the
-        outputs, None for an absent one, or by way of torch's dispatcher a tensor of no elements."""
+        """What the call in C does, for all that it does not know. It returns the outputs, None for an absent one."""
         if not dispatched and _modes():
             return self.torch_op(*args)
-        count = len(self.tensor_names)
-        tensors, options = args[:count], args[count:]
-        try:
-            if any(t is not None and t.is_neg() for t in tensors):
-                tensors = [t if t is None else t.resolve_neg() for t in tensors]
-                return self.described(*tensors, *options, dispatched=dispatched)
-            key = self.name, options, _stream_of(tensors[0].device)(), tuple(map(_layout_of, tensors))
-        except Exception:
-            check_tensors(self, tensors)
-            raise
-        call = _thread.calls.get(key)
-        if call is None:
+        tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
+        check_tensors(self, tensors)
+        if not dispatched:
+            refuse_transforms(self.name.removesuffix("_bwd"), tensors)
             plain = _PLAIN.issuperset(map(type, tensors)) and tensors[0].device.type in _DEVICES
-            if not dispatched and not plain:  # a subclass or a device that torch's dispatcher has to see
+            if not plain:  # a subclass or a device that torch's dispatcher has to see
                 if any(hasattr(t, "placements") for t in tensors):
                     _sharding.register()
                 return self.torch_op(*args)
-            call = self._remember(key, self._prepare(tensors, options))
-        return self._over_copies(tensors, options, dispatched) if call.copies else self._run(call, args, dispatched)
+        known = [t if t is None else t.resolve_neg() for t in tensors] + checked_options(self, options)
+        if any(a is not b for a, b in zip(known, args)):
+            return self._again(known, dispatched)
+        call, outputs = self._prepare(args)
+        if not call.copies:
+            status = self.function(call.context.handle, ctypes.byref(call.struct))
+            if not status:
+                return outputs[0] if len(outputs) == 1 else outputs
+            self._refuse(status, call, args)
+        return self._over_copies(args, dispatched)
 
-    def _run(self, call, args, dispatched):
-        count = len(self.tensor_names)
-        tensors = args[:count]
-        outputs = [maker and maker[0](*maker[1]) for maker in call.makers]
-        for places, t in zip(self.places, (*tensors, *outputs)):
-            if t is not None:
-                pointer = t.data_ptr()
-                for place in places:
-                    call.words[place] = pointer
-                    pointer += call.halves
-        if call.workspace_maker is not None:
-            workspace = call.workspace_maker[0](*call.workspace_maker[1])
-            call.words[self.fields["workspace"][0] // 8] = workspace.data_ptr()
-        status = self.function(call.handle, call.address)
-        if status:
-            refusal = error(status, call.handle)
-            call.copies = needs_copies(refusal, tensors)
-            if not call.copies:
-                raise refusal
-            return self._over_copies(tensors, args[count:], dispatched)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    def _again(self, args, dispatched):
+        return (self.dispatched if dispatched else self.direct)(*args)
 
-    def _over_copies(self, tensors, options, dispatched):
-        copies = [t if t is None else t.contiguous() for t in tensors]
-        results = self.described(*copies, *options, dispatched=dispatched)
+    def _over_copies(self, args, dispatched):
+        copies = [strided(a) for a in args]
+        if all(map(operator.is_, copies, args)):
+            copies = [a.contiguous() if isinstance(a, torch.Tensor) else a for a in args]
+        results = self._again(copies, dispatched)
         if not dispatched:
             return results
         # torch.compile counts on the strides of the outputs that it was told of.
         single = not isinstance(results, tuple)
-        wanted = self.outputs(*tensors, *options)
         given = [
             result if place is None or place.stride() == result.stride() else place.copy_(result)
-            for place, result in zip(wanted, (results,) if single else results)
+            for place, result in zip(self.outputs(*args), (results,) if single else results)
         ]
         return given[0] if single else tuple(given)
 
@@ -293,35 +263,25 @@ class Op(Signature):
         given = tuple(args[0].new_empty(0) if t is None else t for t in outputs)
         return given[0] if len(given) == 1 else given
 
-    @staticmethod
-    def _remember(key, call):
-        if len(_thread.calls) >= _CALLS:
-            _thread.calls.clear()
-        _thread.calls[key] = call
-        return call
-
-    def _prepare(self, tensors, options, here=False):
+    def _prepare(self, args):
+        """A call whose struct is filled, and its outputs. `halves`: bytes from a packed tensor's first half to its
+        second. `brief`: other threads need not get the interpreter meanwhile. `copies`: the entry refuses the layouts,
+        and the call is made over copies. `each_workspace`: each call needs its own like this one."""
+        tensors, options = args[: len(self.tensor_names)], args[len(self.tensor_names) :]
         check_tensors(self, tensors)
-        check_options(self, options)
-        outputs = self.outputs(*tensors, *options)
-        call = _Call()
+        options = checked_options(self, options)
+        outputs = self.outputs(*args)
+        call = SimpleNamespace(struct=self.struct(), brief=False, halves=0, copies=False, each_workspace=None)
         call.context = context(tensors[0].device)
-        call.handle = call.context.handle
-        call.struct = self.struct()
-        call.address = ctypes.c_void_p(ctypes.addressof(call.struct))
-        call.words = memoryview(call.struct).cast("B").cast("Q")
-        call.workspace_maker = None  # the call needs none, or keeps its own
-        call.halves, call.copies = 0, False
-        call.makers = [None if t is None else _maker(t, here) for t in outputs]
         try:
-            self._fill(call, tensors, outputs, options, here)
+            self._fill(call, tensors, outputs, options)
         except ValueError as refusal:
             call.copies = needs_copies(refusal, tensors)
             if not call.copies:
                 raise
-        return call
+        return call, outputs
 
-    def _fill(self, call, tensors, outputs, options, here):
+    def _fill(self, call, tensors, outputs, options):
         device = tensors[0].device
         call.brief = device.type == "cpu" and sum(t.nbytes for t in tensors + outputs if t is not None) <= _BRIEF
         for name, t in zip(self.tensor_names + self.output_names, tensors + outputs):
@@ -333,11 +293,12 @@ class Op(Signature):
             if name in self.halves and t.shape[-1] % 2:
                 raise ValueError(f"{self.name}: {name}.shape[{t.ndim - 1}] is {t.shape[-1]}, must be even")
             shape, strides = self.layout(name, t)
-            for field in self.halves.get(name, (name,)):
-                into = _abi.Tensor.from_buffer(call.struct, self.fields[field][0])
-                write_layout(self.entry, field, into, t.dtype, shape, strides)
             if name in self.halves:
                 call.halves = shape[-1] * strides[-1] * t.element_size()
+            for i, field in enumerate(self.halves.get(name, (name,))):
+                into = _abi.Tensor.from_buffer(call.struct, self.fields[field][0])
+                write_layout(self.entry, field, into, t.dtype, shape, strides)
+                into.data = t.data_ptr() + i * call.halves
         for name, value in zip(self.option_names, options):
             if name in self.fields:
                 offset, kind = self.fields[name]
@@ -345,32 +306,19 @@ class Op(Signature):
         if "workspace" in self.fields:
             call.struct.workspace_bytes = needed = self._workspace(call)
             # A CUDA graph's must be its own: of the streams, the default one cannot be captured.
-            alone = device.type == "cpu" or (device.type == "cuda" and _stream_of(device)() == 0)
+            alone = device.type == "cpu" or (device.type == "cuda" and _stream_of(device) == 0)
             workspace = torch.empty(needed, dtype=torch.uint8, device=device)
-            if alone and 0 < needed <= _KEPT:
+            call.struct.workspace = workspace.data_ptr()
+            if needed <= (_KEPT if alone else 0):
                 call.workspace = workspace
-                call.struct.workspace = workspace.data_ptr()
-            elif needed:
-                call.workspace_maker = _maker(workspace, here)
+            else:
+                call.each_workspace = workspace
 
     def _workspace(self, call):
         """Bytes that the call needs; for a composite those that the caller grants, else those recommended."""
-        sizes = ctypes.c_size_t(), ctypes.c_size_t()
-        if hasattr(library, f"tigon_{self.entry}_workspace"):
-            query, sizes = f"{self.entry}_workspace", sizes[:1]
-        else:
-            query = f"{self.entry[:-4]}_workspace"
-        call.context.run(query, call.struct, *sizes)
-        return call.struct.workspace_bytes or sizes[-1].value
-
-
-def op(name, entry=None, **signature):
-    """The call of an operator over the C entry of its own name or of another one; the rest is Signature's."""
-    found = Op(name, entry or name, **signature)
-    torch_op, direct = found.torch_op, found.direct
-
-    def call(*args):
-        return torch_op(*args) if _compiling() else direct(*args)  # torch.compile cannot see through C
-
-    call.op, call.direct = found, direct
-    return call
+        good, context = ctypes.c_size_t(), call.context.handle
+        index = ENTRIES[self.entry].index
+        status = library.tigon_schema_workspace(index, context, ctypes.byref(call.struct), None, ctypes.byref(good))
+        if status:
+            raise error(status, context)
+        return call.struct.workspace_bytes or good.value

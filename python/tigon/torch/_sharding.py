@@ -36,9 +36,7 @@ def register():
 
     from tigon.torch import operators
 
-    def add(name, rule):
-        op = getattr(torch.ops.tigon, name).default
-
+    def add(op, rule):
         @register_sharding(op)
         def strategies(*args, schema=op._schema):
             sharded = [hasattr(a, "placements") for a in args]
@@ -53,5 +51,5 @@ def register():
 
     for file in operators.FILES:
         for name, rule in getattr(file, "SHARDING", {}).items():
-            add(f"{name}_fwd", rule)
-            add(f"{name}_bwd", rule)
+            for direction in ("fwd", "bwd"):
+                add(getattr(torch.ops.tigon, f"{name}_{direction}").default, rule)

@@ -87,19 +87,16 @@ class Signature:
         """The argument that an output is laid out as, None where none is."""
         if name[0] == "d" and name[1:] in self.read:
             return name[1:]
-        kind = field.shape, field.like, field.dtypes
-        for key in self.by_check:
-            other = self.read[key]
-            if key not in self.halves and (other.shape, other.like, other.dtypes) == kind and key not in self.optional:
-                return key
-        return None
+        kind = lambda field: (field.shape, field.like, field.dtypes)
+        whole = (key for key in self.by_check if key not in self.halves and key not in self.optional)
+        return next((key for key in whole if kind(self.read[key]) == kind(field)), None)
 
     def outputs(self, *args):
         """The outputs for an operator's arguments, by their layouts and its options alone; None for an absent one."""
         given = dict(zip(self.names, args))
         if self.check:
-            self.check(given)
-        made, extents = [], None
+            self.check(self, given)
+        made = []
         for name, field in self.made.items():
             choice = given[self.choices[name]] if name in self.choices else True
             source = self.sources[name]
@@ -108,8 +105,7 @@ class Signature:
             elif source:
                 made.append(torch.empty_like(given[source]))
             else:
-                extents = extents or self._extents(given)
-                made.append(self._make(name, field, choice, given, extents))
+                made.append(self._make(name, field, choice, given))
         return tuple(made)
 
     def _extents(self, given):
@@ -126,8 +122,8 @@ class Signature:
             return self.views[name](shape, strides)
         return ((*shape[:-1], shape[-1] // 2) if name in self.halves else shape), strides
 
-    def _make(self, name, field, choice, given, extents):
-        shape = _shape(extents, field.shape)
+    def _make(self, name, field, choice, given):
+        shape = _shape(self._extents(given), field.shape)
         if name in self.halves:
             shape = (*shape[:-1], 2 * shape[-1])
         first = given[self.by_check[0]]

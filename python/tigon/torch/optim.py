@@ -1,6 +1,5 @@
 """AdamW over the adamw operator: one call for all tensors of a group, f32 master weights, clipping on the device."""
 
-import collections
 import ctypes
 
 import torch
@@ -66,7 +65,7 @@ class AdamW(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        buckets = collections.defaultdict(list)  # tensors that one call takes: of a group, a device and a step
+        buckets = {}  # tensors that one call takes: of a group, a device and a step
         grads = {}
         for i, group in enumerate(self.param_groups):
             for p in group["params"]:
@@ -76,7 +75,7 @@ class AdamW(torch.optim.Optimizer):
                         raise NotImplementedError(f"AdamW: a gradient's layout is {layout}, must be torch.strided")
                     grads[p] = _local(p.grad).resolve_neg().contiguous()
                     step = self._state(p, group["master_weights"])["step"]
-                    buckets[i, grads[p].device, int(step) + 1].append(p)
+                    buckets.setdefault((i, grads[p].device, int(step) + 1), []).append(p)
         if self.max_norm and any(p.grad is not _local(p.grad) for p in grads):
             raise NotImplementedError("AdamW: max_norm is given for a DTensor, whose norm is a sum over the ranks")
         factor = self._clip(list(grads.values())) if self.max_norm and grads else None

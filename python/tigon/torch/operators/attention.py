@@ -2,7 +2,6 @@
 
 from tigon.torch._autograd import lowered, nonzero, promoted
 from tigon.torch._derived import derived
-from tigon.torch._op import op
 
 FUNCTIONS = ["rope", "attention", "softmax"]
 
@@ -20,9 +19,6 @@ def _shared(shape, strides):
 
 
 _ROPE = dict.fromkeys(("q", "k", "q_out", "k_out"), _heads_inside) | dict.fromkeys(("cos", "sin"), _shared)
-_rope_fwd, _rope_bwd = (
-    op(f"rope_{direction}", views=_ROPE, without=("positions",), required=("k",)) for direction in ("fwd", "bwd")
-)
 
 
 def _rope_rule(q, k, cos, *_):
@@ -39,8 +35,7 @@ SHARDING = {"rope": _rope_rule}
 
 _RoPE = derived(  # whose backward is the rotation back, of the gradients
     "rope",
-    _rope_fwd,
-    _rope_bwd,
+    both={"views": _ROPE, "without": ("positions",), "required": ("k",)},
     returned=("q_out", "k_out"),
     gradients={"q_out": 0, "k_out": 1},
     incoming=("q", "k"),
@@ -61,7 +56,7 @@ def rope(q, k, cos, sin, interleaved=False, rotary_dim=None):
 
 
 _HEADS = dict.fromkeys(("q", "k", "v", "o", "d_o", "dq", "dk", "dv"), _heads_inside)
-_Attention = derived("attention", op("attention_fwd", views=_HEADS), op("attention_bwd", views=_HEADS))
+_Attention = derived("attention", both={"views": _HEADS})
 
 
 def attention(q, k, v, scale=None, causal=True, window=None):
@@ -77,7 +72,7 @@ def attention(q, k, v, scale=None, causal=True, window=None):
     return _Attention(q, k, v, (scale, causal, window))
 
 
-_Softmax = derived("softmax", op("softmax_fwd"), op("softmax_bwd"))
+_Softmax = derived("softmax")
 
 
 def softmax(x, scale=1.0, mask=None, causal=False):

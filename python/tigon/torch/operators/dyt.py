@@ -4,7 +4,6 @@ import torch
 
 from tigon.torch._autograd import fitting
 from tigon.torch._derived import derived
-from tigon.torch._op import op
 from tigon.torch._sharding import rows
 from tigon.torch.operators import Parameter, Reference
 
@@ -16,7 +15,7 @@ REFERENCE = Reference(
     [(2, 5, 33), Parameter((1,)), Parameter((33,)), Parameter((33,))],
 )
 
-_DyT = derived("dyt", op("dyt_fwd"), op("dyt_bwd"), parameters=3)
+_DyT = derived("dyt", parameters=3)
 
 
 def dyt(x, alpha, gamma, beta=None):

@@ -4,7 +4,7 @@ import torch
 
 from tigon.torch._autograd import Choice, nonzero, promoted
 from tigon.torch._derived import derived
-from tigon.torch._op import op
+from tigon.torch._op import Op
 from tigon.torch._sharding import elements, rows
 
 FUNCTIONS = ["swiglu", "swiglu_packed", "geglu", "geglu_packed"]
@@ -18,9 +18,9 @@ _APPROXIMATE = Choice("approximate", tanh=0, none=1)
 def _gate(name):
     """The autograd functions of a gate c(a, b): of two tensors, and of one that holds both side by side."""
     fields, gradients = {"ab": ("a", "b")}, {"dab": ("da", "db")}
-    forward = op(f"{name}_packed_fwd", f"{name}_fwd", halves=fields)
-    backward = op(f"{name}_packed_bwd", f"{name}_bwd", halves=fields | gradients)
-    return derived(name, op(f"{name}_fwd"), op(f"{name}_bwd")), derived(name, forward, backward)
+    forward = Op(f"{name}_packed_fwd", f"{name}_fwd", halves=fields)
+    backward = Op(f"{name}_packed_bwd", f"{name}_bwd", halves=fields | gradients)
+    return derived(name), derived(name, forward, backward)
 
 
 _SwiGLU, _PackedSwiGLU = _gate("swiglu")

@@ -4,16 +4,13 @@ import torch
 
 from tigon.torch._autograd import as_parameters, promoted
 from tigon.torch._derived import derived
-from tigon.torch._op import op
 from tigon.torch.operators.norms import CASTING, EPS
 
 FUNCTIONS = ["group_norm", "modulated_rms_norm"]
 MODULES = ["GroupNorm"]
 
 
-_GroupNorm = derived(
-    "group_norm", op("group_norm_fwd"), op("group_norm_bwd"), parameters=2, taken=torch.Tensor.contiguous
-)
+_GroupNorm = derived("group_norm", parameters=2)
 
 
 def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
@@ -25,7 +22,7 @@ def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     return _GroupNorm(x, weight, bias, (num_groups, eps))
 
 
-_ModulatedRMSNorm = derived("modulated_rms_norm", op("modulated_rms_norm_fwd"), op("modulated_rms_norm_bwd"))
+_ModulatedRMSNorm = derived("modulated_rms_norm")
 
 
 def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, casting="llama"):

@@ -4,7 +4,7 @@ import torch
 
 from tigon.torch._autograd import lowered
 from tigon.torch._derived import derived
-from tigon.torch._op import op
+from tigon.torch._op import Op
 
 FUNCTIONS = ["embedding", "linear"]
 MODULES = ["Embedding"]
@@ -15,10 +15,8 @@ def _rows(shape, strides):
     return (shape, strides) if len(shape) > 1 else ((1, *shape), (1, *strides))
 
 
-_embedding_fwd = op("embedding_fwd", views={"y": _rows})
-_embedding_bwd = op("embedding_bwd", views={"dy": _rows}, extents={"v": "vocab"})
-
-
+_embedding_fwd = Op("embedding_fwd", views={"y": _rows})
+_embedding_bwd = Op("embedding_bwd", views={"dy": _rows}, extents={"v": "vocab"})
 _Embedding = derived("embedding", _embedding_fwd, _embedding_bwd, options=("vocab", "has_padding_idx", "padding_idx"))
 
 
@@ -33,7 +31,7 @@ def embedding(ids, weight, padding_idx=None):
     return _Embedding(weight, ids, (vocab, padding_idx is not None, padding_idx or 0))
 
 
-_Linear = derived("linear", op("linear_fwd"), op("linear_bwd", required=("x", "w")))
+_Linear = derived("linear", backward_op=Op("linear_bwd", required=("x", "w")))
 
 
 def linear(x, weight, bias=None):

@@ -1,6 +1,5 @@
 """cross_entropy, and fused_linear_cross_entropy, which never holds the logits."""
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ import torch
 
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
-from tigon.torch._op import op
+from tigon.torch._op import Op
 
 FUNCTIONS = ["CrossEntropyOutputs", "cross_entropy", "cross_entropy_outputs", "fused_linear_cross_entropy"]
 MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
@@ -30,7 +29,7 @@ def _options(call, first, ignore_index, label_smoothing, lse_square_scale, softc
     )
 
 
-def _check_target(call, given):
+def _check_target(op, given):
     """One label per row of x [..., V]: x's shape without the last dimension, or flat."""
     x, labels = given["logits" if "logits" in given else "hidden"], given["labels"]
     rows, found = tuple(x.shape[:-1]), tuple(labels.shape)
@@ -40,6 +39,7 @@ def _check_target(call, given):
     if found in right:
         return
     must = " or ".join(str(list(shape)) for shape in sorted(right, key=len, reverse=True))
+    call = op.name.removesuffix("_fwd")
     sentence = f"{call}: target.shape is {list(found)}, must be {must} (one for each row)"
     if x.ndim > 2 and found == (x.shape[0], *x.shape[2:]):
         sentence += "; the classes are the last dimension: .movedim(1, -1) puts torch's second one there"
@@ -62,21 +62,21 @@ class CrossEntropyOutputs(NamedTuple):
 _each = lambda given: given["options_reduction"] == _NONE
 _LOSS = {"out_loss": lambda given: not _each(given), "out_token_loss": _each}
 _MORE = dict.fromkeys(("out_z_loss", "out_entropy", "out_argmax", "out_correct"), lambda given: given["more"])
-_cross_entropy_fwd = op(
+_cross_entropy_fwd = Op(
     "cross_entropy_fwd",
     without=("dlogits", "dloss"),
     options=("bool more",),
     when=_LOSS | _MORE,
-    check=functools.partial(_check_target, "cross_entropy"),
+    check=_check_target,
 )
-_cross_entropy_bwd = op("cross_entropy_bwd", required=("dloss",))
+_cross_entropy_bwd = Op("cross_entropy_bwd", required=("dloss",))
 
 
 def _cross_entropy(*others):
     """By whether it is that of each token, the loss; the other outputs have no gradient."""
-    ops = _cross_entropy_fwd, _cross_entropy_bwd
-    over = functools.partial(derived, "cross_entropy", *ops, taken=torch.Tensor.contiguous, others=others)
-    return {False: over(returned=("loss", *others)), True: over(returned=("token_loss", *others))}
+    pair = "cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd
+    losses = {False: "loss", True: "token_loss"}
+    return {each: derived(*pair, returned=(loss, *others), others=others) for each, loss in losses.items()}
 
 
 _LOSSES, _OUTPUTS = _cross_entropy(), _cross_entropy("z_loss", "entropy", "argmax", "correct")
@@ -130,14 +130,14 @@ def cross_entropy_outputs(
 
 _NAME = "fused_linear_cross_entropy"
 _OTHERS = "out_lse", "out_z_loss", "out_entropy", "out_argmax", "out_correct"
-_fused_fwd = op(
+_fused_fwd = Op(
     f"{_NAME}_fwd",
     without=("dloss", *_OTHERS),
     options=("int workspace_bytes",),
     when=_LOSS,
-    check=functools.partial(_check_target, _NAME),
+    check=_check_target,
 )
-_fused_bwd = op(
+_fused_bwd = Op(
     f"{_NAME}_bwd",
     without=("out_loss", "out_token_loss", *_OTHERS),
     required=("dloss",),
@@ -145,36 +145,35 @@ _fused_bwd = op(
 )
 
 
-def _fused(fwd, bwd):
+def _forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
     """Makes the gradients with the loss, which saves backward the GEMM of the logits, where it may: `early`. They are
     then scaled by dloss, once and in place; a second backward makes them anew."""
-
-    def forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
-        ctx.need = need = ctx.needs_input_grad[:3]
-        inputs = hidden, weight, bias, labels, class_weight, token_scale
-        loss, token_loss, *gradients = fwd(*inputs, *options, *(early and needed for needed in need))
+    inputs = hidden, weight, bias, labels, class_weight, token_scale
+    need = ctx.needs_input_grad[:3] if early else (False,) * 3
+    loss, token_loss, *gradients = _fused_fwd(*inputs, *options, *need)
+    if ctx is not None:
         ctx.save_for_backward(*inputs)
         ctx.options, ctx.gradients = options, gradients if early else None
-        return token_loss if options[-1] == _NONE else loss
-
-    def backward(ctx, dloss):
-        if ctx.gradients is None:
-            gradients = bwd(*ctx.saved_tensors, dloss, *ctx.options, *ctx.need)
-        elif torch.compiler.is_compiling():
-            gradients = [g * dloss for g in ctx.gradients]
-        else:
-            gradients, ctx.gradients = ctx.gradients, None
-            if dloss.is_cpu and dloss == 1:
-                dloss = None
-            for g, needed in zip(gradients, ctx.need):
-                if needed and dloss is not None:
-                    g.mul_(dloss)
-        return *[g if needed else None for g, needed in zip(gradients, ctx.need)], None, None, None, None, None
-
-    return forward, backward
+    return token_loss if options[-1] == _NONE else loss
 
 
-_FusedLinearCrossEntropy = autograd_function(_NAME, _fused_fwd, _fused_bwd, _fused, taken=torch.Tensor.contiguous)
+def _backward(ctx, dloss):
+    need = ctx.needs_input_grad[:3]
+    if ctx.gradients is None:
+        gradients = _fused_bwd(*ctx.saved_tensors, dloss, *ctx.options, *need)
+    elif torch.compiler.is_compiling():
+        gradients = [g * dloss for g in ctx.gradients]
+    else:
+        gradients, ctx.gradients = ctx.gradients, None
+        if dloss.is_cpu and dloss == 1:
+            dloss = None
+        for g, needed in zip(gradients, need):
+            if needed and dloss is not None:
+                g.mul_(dloss)
+    return *[g if needed else None for g, needed in zip(gradients, need)], None, None, None, None, None
+
+
+_FusedLinearCrossEntropy = autograd_function(_NAME, _forward, _backward)
 
 
 def fused_linear_cross_entropy(
@@ -201,8 +200,7 @@ def fused_linear_cross_entropy(
     made again.
     """
     granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
-    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
-    options = _options(_NAME, granted, *options)
+    options = _options(_NAME, granted, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
     hidden, weight, bias = lowered(hidden, weight, bias)
     early = torch.is_grad_enabled() and reduction != "none" and getattr(hidden, "dtype", None) != torch.float16
     return _FusedLinearCrossEntropy(hidden, weight, bias, target, class_weight, token_scale, early, options)

@@ -6,7 +6,6 @@ import torch
 
 from tigon.torch._autograd import Choice, as_parameters, promoted
 from tigon.torch._derived import derived
-from tigon.torch._op import op
 from tigon.torch._sharding import rows
 
 FUNCTIONS = ["rms_norm", "fused_add_rms_norm", "layer_norm"]
@@ -17,7 +16,7 @@ EPS = torch.finfo(torch.float32).eps  # where none is given, as torch 2.13, what
 CASTING = Choice("casting", llama=0, gemma=1, none=2)
 
 
-_RMSNorm = derived("rms_norm", op("rms_norm_fwd"), op("rms_norm_bwd"), parameters=1)
+_RMSNorm = derived("rms_norm", parameters=1)
 
 
 def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
@@ -30,13 +29,7 @@ def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
     return _RMSNorm(x, weight, (EPS if eps is None else eps, offset, CASTING[casting]))
 
 
-_FusedAddRMSNorm = derived(
-    "fused_add_rms_norm",
-    op("fused_add_rms_norm_fwd"),
-    op("fused_add_rms_norm_bwd"),
-    returned=("y", "s"),
-    gradients={"dx": (0, 1)},
-)
+_FusedAddRMSNorm = derived("fused_add_rms_norm", returned=("y", "s"), gradients={"dx": (0, 1)})
 
 
 def fused_add_rms_norm(x, residual, weight=None, eps=1e-6, offset=0.0, casting="llama"):
@@ -50,10 +43,7 @@ def fused_add_rms_norm(x, residual, weight=None, eps=1e-6, offset=0.0, casting="
     return _FusedAddRMSNorm(x, residual, *as_parameters(x, weight), (eps, offset, casting))
 
 
-_STATS = {"stats": ("mean", "rstd")}
-_LayerNorm = derived(
-    "layer_norm", op("layer_norm_fwd", halves=_STATS), op("layer_norm_bwd", halves=_STATS), parameters=2
-)
+_LayerNorm = derived("layer_norm", parameters=2, both={"halves": {"stats": ("mean", "rstd")}})
 
 
 def layer_norm(x, weight=None, bias=None, eps=1e-5):

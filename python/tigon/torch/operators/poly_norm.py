@@ -4,7 +4,6 @@ import torch
 
 from tigon.torch._autograd import fitting
 from tigon.torch._derived import derived
-from tigon.torch._op import op
 from tigon.torch._sharding import rows
 from tigon.torch.operators import Parameter, Reference
 
@@ -21,7 +20,7 @@ def _plain(x, weight, bias):
 
 REFERENCE = Reference(_plain, [(2, 5, 33), Parameter((3,)), Parameter((1,))])
 
-_PolyNorm = derived("poly_norm", op("poly_norm_fwd"), op("poly_norm_bwd"), parameters=2)
+_PolyNorm = derived("poly_norm", parameters=2)
 
 
 def poly_norm(x, weight, bias=None, eps=1e-6):

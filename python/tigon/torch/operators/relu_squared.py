@@ -3,7 +3,6 @@
 import torch
 
 from tigon.torch._derived import derived
-from tigon.torch._op import op
 from tigon.torch._sharding import elements
 from tigon.torch.operators import Reference
 
@@ -12,7 +11,7 @@ MODULES = ["ReLUSquared"]
 SHARDING = {"relu_squared": elements}
 REFERENCE = Reference(lambda x: torch.relu(x).square(), [(2, 5, 33)])
 
-_ReLUSquared = derived("relu_squared", op("relu_squared_fwd"), op("relu_squared_bwd"))
+_ReLUSquared = derived("relu_squared")
 
 
 def relu_squared(x):
