@@ -157,7 +157,10 @@ static void every_call_is_what_was_printed(void **state) {
   const tigon_backend *simulator = tigon_backend_find("ascend-sim");
   const char *reason;
   const int parts = simulator->count(&reason);
+  int compared_parts = 0;
   for (int part = 0; part < parts; ++part) {
+    if (!tigon_device_desc_find(simulator->name_of(part))) continue; /* no part of the planner's table */
+    ++compared_parts;
     char name[32];
     launched l;
     tigon_context *context;
@@ -174,7 +177,7 @@ static void every_call_is_what_was_printed(void **state) {
     }
     tigon_context_destroy(context);
   }
-  assert_true(parts > 1 && compared > 100 * parts / 3);
+  assert_true(compared_parts >= 6 && compared > 100 * compared_parts);
   print_message("%d calls\n", compared);
 }
 
