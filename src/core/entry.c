@@ -224,12 +224,17 @@ static tigon_status relate_dtypes(tigon_context *context, names *n, char *args, 
   return TIGON_OK;
 }
 
+static inline bool is_inside(const tigon_field *field, double number) {
+  return number >= field->low && number < field->high;
+}
+
 /* Most values are in order, which is seen here sooner than by a call of tigon_check_field(). */
 static inline bool is_in_order(const tigon_field *field, const void *value) {
-  const double *number = value;
   const uint64_t *word = value;
   switch (field->kind) {
-    case TIGON_FIELD_DOUBLE: return *number >= field->low && *number < field->high;
+    case TIGON_FIELD_DOUBLE: return is_inside(field, *(const double *)value);
+    case TIGON_FIELD_INT: return is_inside(field, *(const int *)value);
+    case TIGON_FIELD_INT64: return is_inside(field, (double)*(const int64_t *)value);
     case TIGON_FIELD_RESERVED: return (word[0] | word[1] | word[2] | word[3]) == 0;
     case TIGON_FIELD_WORKSPACE: return true;
     default: return false;
