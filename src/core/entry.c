@@ -42,8 +42,9 @@ typedef struct names {
   tigon_dtype dtype[3];
 } names;
 
-static tigon_status fail_extent(tigon_context *context, const tigon_field *field, int dim, int64_t is,
-                                const named *must) {
+/* Sentences are made out of the way of calls that need none: the checks before them are some 10 ns a call quicker. */
+__attribute__((cold, noinline)) static tigon_status fail_extent(tigon_context *context, const tigon_field *field,
+                                                                int dim, int64_t is, const named *must) {
   char name[TIGON_NAME], other[TIGON_NAME], because[TIGON_NAME + 16];
   const char *from = tigon_field_name(context, must->field, other);
   if (must->field->kind == TIGON_FIELD_TENSOR)
@@ -62,8 +63,8 @@ static tigon_status check_constant(tigon_context *context, int must, const tigon
               tigon_field_name(context, field, name), dim, t->shape[dim], must);
 }
 
-static tigon_status fail_ndim(tigon_context *context, const tigon_field *field, const tigon_tensor *t, int must,
-                              const leading *like) {
+__attribute__((cold, noinline)) static tigon_status fail_ndim(tigon_context *context, const tigon_field *field,
+                                                              const tigon_tensor *t, int must, const leading *like) {
   char name[TIGON_NAME], other[TIGON_NAME];
   tigon_field_name(context, field, name);
   const char *call = context->checked->name, *of = tigon_field_name(context, field, name);
