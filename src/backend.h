@@ -1,6 +1,6 @@
 /* The seam: what a backend is (tigon_backend), what it can run (tigon_kernels), and what a launcher gets (tigon_queue).
- * Adding a variant is one more tigon_kernels in the backend's list; adding a backend is one folder and one line in
- * src/core/registry.c.
+ * Adding a variant is one more tigon_kernels in the backend's list. Adding a backend is one folder, two lines in
+ * src/core/registry.c, and its sources in cmake/library.cmake (docs/add-a-backend.md).
  *
  * A tensor is an address, which fronts add to and compare. A device whose memory has handles instead, as OpenCL 1.2's
  * buffers, hands out ranges of addresses, and its context knows which handle has a range: a launcher looks the address up

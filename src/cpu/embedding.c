@@ -73,8 +73,10 @@ static int64_t index_at(const tigon_embedding_bwd_problem *p, int64_t position) 
 /* One pass: `from` [count] (NULL: all positions, of which those without a gradient are left out) to `to`. */
 static int64_t sort_digit(const tigon_embedding_bwd_problem *p, int shift, const int64_t *from, int64_t count,
                           int64_t *to) {
+  const int64_t last = (p->vocab - 1) >> shift; /* of the digits that an index may have */
+  const int digits = last < DIGITS ? (int)last + 1 : DIGITS;
   int64_t *first = p->order, sum = 0;
-  memset(first, 0, DIGITS * sizeof *first);
+  memset(first, 0, (size_t)digits * sizeof *first);
   for (int pass = 0; pass < 2; ++pass) {
     for (int64_t k = 0; k < count; ++k) {
       const int64_t position = from ? from[k] : k, i = index_at(p, position);
@@ -85,7 +87,7 @@ static int64_t sort_digit(const tigon_embedding_bwd_problem *p, int shift, const
       else
         to[(*slot)++] = position;
     }
-    for (int d = 0; pass == 0 && d < DIGITS; ++d) {
+    for (int d = 0; pass == 0 && d < digits; ++d) {
       const int64_t n = first[d];
       first[d] = sum;
       sum += n;

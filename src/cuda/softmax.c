@@ -21,6 +21,7 @@ typedef struct kernels {
 typedef struct cut {
   cuda_kernel *kernel;
   int team, cluster, bytes; /* of shared memory, a block */
+  const char *held;         /* docs/glossary.md */
 } cut;
 
 static int packed_bytes(int threads) { return (SOFTMAX_PACKS - SOFTMAX_OWN) * threads * 16; }
@@ -39,20 +40,24 @@ static cut cut_row(const cuda_device *device, kernels *k, cuda_kernel *wider, in
              : each == 8 ? k->any_8
                          : k->any_16;
   if (wider == k->walk && wide && wanted > SOFTMAX_WIDE_THREADS && wanted <= SOFTMAX_MOST_THREADS)
-    return (cut){.kernel = wider, .team = SOFTMAX_WIDE_THREADS, .cluster = 1};
+    return (cut){.kernel = wider, .team = SOFTMAX_WIDE_THREADS, .cluster = 1, .held = "walked"};
   if (wider && wider != k->walk && wide && wanted > SOFTMAX_THREADS) {
     const int team = cuda_team_for(cuda_ceil_div(items, SOFTMAX_PACKS), SOFTMAX_MOST_THREADS);
     const int bytes = packed_bytes(team);
     if (items <= team * SOFTMAX_PACKS && bytes <= device->desc.onchip_bytes)
-      return (cut){.kernel = wider, .team = team, .cluster = 1, .bytes = bytes};
+      return (cut){.kernel = wider, .team = team, .cluster = 1, .bytes = bytes, .held = "packed"};
   }
   if (clusters && c.team < wanted) {
     c.team = SOFTMAX_THREADS;
     while (c.team * c.cluster < wanted && c.cluster < CUDA_CLUSTER) c.cluster *= 2;
     while (c.team * c.cluster < wanted && c.team < SOFTMAX_MOST_THREADS) c.team *= 2;
   }
+  c.held = c.cluster > 1 ? "shared" : "held";
   if (c.team * c.cluster >= wanted) return c;
-  return (cut){.kernel = wide ? k->walk : k->any, .team = SOFTMAX_WIDE_THREADS, .cluster = clusters ? CUDA_CLUSTER : 1};
+  return (cut){.kernel = wide ? k->walk : k->any,
+               .team = SOFTMAX_WIDE_THREADS,
+               .cluster = clusters ? CUDA_CLUSTER : 1,
+               .held = "walked"};
 }
 
 /* As many launches as the grid's limit wants. */
@@ -65,7 +70,8 @@ static tigon_status launch(tigon_queue *queue, const cut *c, tigon_dtype dtype, 
     const cuda_shape shape = {.blocks = cuda_ceil_div(count, teams) * c->cluster,
                               .threads = threads,
                               .cluster = c->cluster,
-                              .shared_bytes = c->bytes};
+                              .shared_bytes = c->bytes,
+                              .held = c->held};
     status = cuda_launch(queue, cuda_by_dtype(c->kernel, dtype), shape,
                          CUDA_ARGUMENTS((void *)problem, (void *)&c->team, &first));
   }

@@ -35,6 +35,15 @@ run plan rms_norm --shape 8192x4096 --dtype bf16 --device H200 --mode bwd --json
 expect_json '[(l["kernel"], l["grid"], l["onchip_bytes"]) for l in j["launches"]] == [("rms_norm_bwd_plain_bf16", 132, 98304), ("column_sum", 128, 0)]' "h200, backward"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device a100 --mode bwd --json
 expect_json 'j["launches"][0]["grid"] == 108' "a100, backward"
+held() { # direction, how softmax's rows of a width are held, the width
+  run plan softmax --shape 64x$3 --dtype bf16 --device h200 --mode $1 --json
+  expect_json "[l['held'] for l in j['launches']] == ['$2']" "softmax $1, rows of $3"
+}
+held fwd held 4096
+held bwd held 4096
+held fwd packed 32768
+held bwd shared 131072
+held fwd walked 1048576
 run plan rms_norm --shape 256x512 --case B
 expect_status 2 "a case where there is none"
 run plan rms_norm --shape 256x512 --mode sideways
