@@ -19,7 +19,13 @@ static const tigon_field *find(const call *c, const char *name) {
 /* `name` is absent unless `with` is present. */
 static const struct {
   const char *op, *name, *with;
-} together[] = {{"rope", "k", "k_out"}, {"rope", "k_out", "k"}, {"linear", "dx", "w"}, {"linear", "dw", "x"}};
+} together[] = {{"rope", "k", "k_out"},
+                {"rope", "k_out", "k"},
+                {"linear", "dx", "w"},
+                {"linear", "dw", "x"},
+                {"preference_loss", "nll_logps", "nll_counts"},
+                {"preference_loss", "nll_counts", "nll_logps"},
+                {"preference_loss", "dnll_logps", "nll_logps"}};
 
 static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
 static bool is_per_row(call *c) { /* reduction none */
@@ -27,8 +33,18 @@ static bool is_per_row(call *c) { /* reduction none */
   return reduction && *(int *)call_field(c, reduction, 0) == TIGON_REDUCTION_NONE;
 }
 
+/* The kind of a preference_loss; -1 for other operators. */
+static int preference_kind(call *c) {
+  return strcmp(c->schema->op, "preference_loss") == 0 ? *(int *)call_field(c, find(c, "options.kind"), 0) : -1;
+}
+
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
+  const int kind = preference_kind(c);
+  if (kind >= 0 && strcmp(field->name, "labels") == 0) return kind < TIGON_PREFERENCE_KTO;
+  if (kind >= 0 && strcmp(field->name, "shift") == 0)
+    return absent || (kind < TIGON_PREFERENCE_KTO && kind != TIGON_PREFERENCE_BCO_PAIR);
+  if (kind == TIGON_PREFERENCE_ORPO && strcmp(field->name, "ref") == 0) return true;
   const bool loss = strcmp(field->name, "out.loss") == 0, token_loss = strcmp(field->name, "out.token_loss") == 0;
   if (!is_loss(c) || strncmp(field->name, "out.", 4) != 0) return absent;
   if (strcmp(c->schema->entry, "bwd") == 0) return absent || strcmp(field->name, "out.error") != 0;
@@ -37,6 +53,7 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
 }
 
 static const char *pattern_of(call *c, const tigon_field *field) {
+  if (preference_kind(c) >= TIGON_PREFERENCE_KTO && strcmp(field->name, "pair_loss") == 0) return "n";
   if (is_loss(c) && strcmp(field->name, "dloss") == 0 && is_per_row(c)) return "@";
   return field->shape[0] == '?' ? field->shape + 1 : field->shape;
 }
@@ -53,7 +70,7 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
   const bool any = field->low == 0 && field->high == 0, zero = field->low <= 0 || field->flags & TIGON_FIELD_OR_ZERO;
   void *at = call_field(c, field, element);
   if (field->kind == TIGON_FIELD_DOUBLE) {
-    *(double *)at = zero && pick % 2 == 0 ? 0 : 0.5;
+    *(double *)at = zero && pick % 2 == 0 ? 0 : field->flags & TIGON_FIELD_BELOW_HIGH ? field->high / 2 : 0.5;
     return;
   }
   const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + 1;

@@ -2,7 +2,7 @@
 #ifndef TIGON_PROBLEM_LOSS_H
 #define TIGON_PROBLEM_LOSS_H
 
-#include "problem/rows.h"
+#include "problem/columns.h"
 
 /* The parts of cross_entropy that a call runs: the op runs all, fused_linear_cross_entropy runs ROWS once a chunk. */
 enum {
@@ -43,5 +43,24 @@ typedef struct tigon_cross_entropy_problem {
 } tigon_cross_entropy_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
+
+typedef struct tigon_preference_loss_fwd_problem {
+  tigon_dtype dtype; /* f32; tests/grad: of all floats here */
+  tigon_preference_kind kind;
+  int64_t sequences, items;         /* items: pairs, or for kinds of single sequences these */
+  const float *logps, *ref;         /* [sequences]; ref may be NULL */
+  tigon_vector counts;              /* [sequences]; data may be NULL */
+  tigon_vector labels;              /* [sequences], for kinds of single sequences */
+  const float *shift, *denominator; /* [1], may be NULL */
+  int64_t nll_sequences;
+  const float *nll_logps;  /* [nll_sequences], may be NULL */
+  tigon_vector nll_counts; /* [nll_sequences] */
+  float beta, label_smoothing, gamma, tau, nll_weight;
+  float weight[2];                     /* of an undesirable sequence, of a desirable one */
+  float *loss;                         /* [1] */
+  float *pair_loss, *rewards, *dlogps; /* [items], [sequences], [sequences]; may be NULL, as all that follow */
+  float *dnll_logps;                   /* [nll_sequences] */
+  float *accuracy, *margin;            /* [1] */
+} tigon_preference_loss_fwd_problem;
 
 #endif

@@ -102,6 +102,24 @@ static void test_losses(void **state) {
   FUSED(bwd, a->out.correct = spare(TIGON_I64, 1), "out.correct is there, must be absent");
 }
 
+/* Tensors that only some kinds of preference_loss have. */
+static void test_preferences(void **state) {
+#define PREFERENCE(change, sentence) RULE(preference_loss_fwd, change, sentence)
+#define KIND(name) a->options.kind = TIGON_PREFERENCE_##name
+  PREFERENCE(a->labels = spare(TIGON_I32, 6), "labels is there, must be absent with an options.kind of pairs");
+  PREFERENCE(KIND(KTO), "labels is absent, must be there with an options.kind of single sequences");
+  PREFERENCE(KIND(ORPO), "ref is there, must be absent with options.kind ORPO");
+  PREFERENCE(a->shift = spare(TIGON_F32, 1),
+             "shift is there, must be absent but with options.kind BCO_PAIR, KTO or BCO");
+  PREFERENCE(RESIZE(0, 5, &a->logps, &a->ref, &a->counts, &a->rewards, &a->dlogps),
+             "logps.shape[0] is 5, must be even with an options.kind of pairs");
+  PREFERENCE(absent(&a->nll_logps), "nll_counts is there, must be given with nll_logps");
+  PREFERENCE(absent(&a->nll_counts), "nll_counts is absent, must be given with nll_logps");
+  PREFERENCE((absent(&a->nll_logps), absent(&a->nll_counts)), "dnll_logps is there, must be absent without nll_logps");
+  PREFERENCE(RESIZE(0, 4, &a->pair_loss), "pair_loss.shape[0] is 4, must be 3 (half of logps.shape[0])");
+  PREFERENCE((KIND(KTO), a->labels = spare(TIGON_I32, 6)), "pair_loss.shape[0] is 3, must be 6 (logps.shape[0])");
+}
+
 static void test_matrices(void **state) {
   RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
   RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
@@ -450,13 +468,21 @@ static void test_flags(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),         cmocka_unit_test(test_matrices),
-                                     cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
-                                     cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
-                                     cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
-                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_one_mebibyte),
-                                     cmocka_unit_test(test_recommended),    cmocka_unit_test(test_relu_squared),
-                                     cmocka_unit_test(test_swiglu_clamp),   cmocka_unit_test(test_cross_entropy_rows),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),
+                                     cmocka_unit_test(test_preferences),
+                                     cmocka_unit_test(test_matrices),
+                                     cmocka_unit_test(test_rope),
+                                     cmocka_unit_test(test_rows),
+                                     cmocka_unit_test(test_modulation),
+                                     cmocka_unit_test(test_list),
+                                     cmocka_unit_test(test_workspace),
+                                     cmocka_unit_test(test_workspace_of_norms),
+                                     cmocka_unit_test(test_huge_workspace),
+                                     cmocka_unit_test(test_one_mebibyte),
+                                     cmocka_unit_test(test_recommended),
+                                     cmocka_unit_test(test_relu_squared),
+                                     cmocka_unit_test(test_swiglu_clamp),
+                                     cmocka_unit_test(test_cross_entropy_rows),
                                      cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
