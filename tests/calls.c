@@ -52,7 +52,16 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   return token_loss && is_per_row(c) ? false : absent;
 }
 
+static bool is_policy(const call *c) { return strcmp(c->schema->op, "policy_loss") == 0; }
+static bool is_segments(const call *c, const tigon_field *field) {
+  return is_policy(c) && strcmp(field->name, "segments") == 0;
+}
+static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, find(c, name), 0); }
+
 static const char *pattern_of(call *c, const tigon_field *field) {
+  if (is_segments(c, field)) return "s";
+  if (is_policy(c) && strcmp(field->name, "advantage") == 0 && has_flag(c, "options.token_advantage")) return "n";
+  if (is_policy(c) && strcmp(field->name, "ratio") == 0 && has_flag(c, "options.token_ratio")) return "n";
   if (preference_kind(c) >= TIGON_PREFERENCE_KTO && strcmp(field->name, "pair_loss") == 0) return "n";
   if (is_loss(c) && strcmp(field->name, "dloss") == 0 && is_per_row(c)) return "@";
   return field->shape[0] == '?' ? field->shape + 1 : field->shape;
@@ -123,16 +132,27 @@ static tigon_dtype make_dtype(const tigon_field *field, tigon_dtype letters[3], 
   return dtype;
 }
 
+static void write_index(const tigon_tensor *t, int64_t i, int64_t value) {
+  if (t->dtype == TIGON_I64)
+    ((int64_t *)t->data)[i] = value;
+  else
+    ((int32_t *)t->data)[i] = (int32_t)value;
+}
+
 static void write_indices(const tigon_tensor *t, int64_t count, int64_t limit, const call_choices *how) {
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t pick = mix(how->numbers, (uint32_t)i);
-    const int64_t value = limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0;
-    if (t->dtype == TIGON_I64)
-      ((int64_t *)t->data)[i] = value;
-    else
-      ((int32_t *)t->data)[i] = (int32_t)value;
+    write_index(t, i, limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0);
   }
 }
+
+/* Sequences as long as each other, of the letter 'n' of tokens. */
+static void write_segments(const tigon_tensor *t, const call_choices *how) {
+  const int64_t last = t->shape[0] - 1;
+  for (int64_t i = 0; i <= last; ++i) write_index(t, i, last > 0 ? how->extents['n'] * i / last : 0);
+}
+
+enum { COUNTS = 3 }; /* integers that are no indices are below it, and one of three in a row is 0 */
 
 /* The tensor at `memory`; returns the bytes it takes, or 0 where there are too few. */
 static size_t make_tensor(const tigon_field *field, const char *pattern, const call_choices *how, tigon_dtype dtype,
@@ -147,7 +167,11 @@ static size_t make_tensor(const tigon_field *field, const char *pattern, const c
   }
   const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
   if (bytes > room) return 0;
-  if (field->below) write_indices(t, step, how->extents[(int)field->below], how);
+  const bool counts = field->dtypes >> TIGON_I64 & 1 && !(field->flags & TIGON_FIELD_OUT); /* or labels, a mask */
+  if (field->below)
+    write_indices(t, step, how->extents[(int)field->below], how);
+  else if (counts)
+    for (int64_t i = 0; i < step; ++i) write_index(t, i, (how->numbers + (uint32_t)i) % COUNTS);
   return bytes;
 }
 
@@ -173,9 +197,12 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       const bool wide = how->wide >> i & 1;
       const tigon_dtype dtype = make_dtype(field, letters, wide);
       if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
-      const size_t bytes = make_tensor(field, pattern_of(c, field), how, dtype, wide, memory + used, room - used,
+      call_choices own = *how;
+      own.extents['s'] += is_segments(c, field);
+      const size_t bytes = make_tensor(field, pattern_of(c, field), &own, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));
       if (!bytes) return 0;
+      if (is_segments(c, field)) write_segments(call_tensor(c, field, e), how);
       used += bytes;
     }
   }

@@ -3,17 +3,8 @@
 #ifndef TIGON_CORE_PREFERENCE_LOSS_H
 #define TIGON_CORE_PREFERENCE_LOSS_H
 
-#include <math.h>
-
+#include "core/logistic.h"
 #include "problem/loss.h"
-
-/* log(1 + e^x) = -log s(-x), the logistic function s(x), and its slope. */
-TIGON_SHARED float tigon_softplus(float x) { return fmaxf(x, 0) + log1pf(expf(-fabsf(x))); }
-TIGON_SHARED float tigon_logistic(float x) {
-  const float e = expf(-fabsf(x));
-  return (x >= 0 ? 1 : e) / (1 + e);
-}
-TIGON_SHARED float tigon_logistic_slope(float x) { return tigon_logistic(x) * tigon_logistic(-x); }
 
 /* A loss, and its derivatives by the reward of the chosen sequence, or the only one, and of the rejected one. */
 typedef struct tigon_preference {

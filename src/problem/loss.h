@@ -63,4 +63,25 @@ typedef struct tigon_preference_loss_fwd_problem {
   float *accuracy, *margin;            /* [1] */
 } tigon_preference_loss_fwd_problem;
 
+typedef struct tigon_policy_loss_fwd_problem {
+  tigon_dtype dtype; /* f32; tests/grad: of all floats here */
+  tigon_policy_kind kind;
+  bool sequence_level, token_advantage, token_ratio, kl_bias_corrected;
+  int64_t tokens, sequences;
+  tigon_vector segments;            /* [sequences + 1] */
+  tigon_vector mask;                /* [tokens]; data may be NULL */
+  const float *logprob;             /* [tokens] */
+  const float *advantage, *ratio;   /* [tokens] or [sequences]; ratio may be NULL */
+  const float *old, *ref, *entropy; /* [tokens], may be NULL */
+  const float *denominator;         /* [1], may be NULL */
+  float eps_low, eps_high, delta;   /* delta: infinite without one */
+  float tau[2], k[2], lambda[2];    /* by whether the advantage is above 0; for k and lambda, 0 or above */
+  float kl_weight, entropy_weight;
+  double max_length;
+  int32_t *error_flag;                                          /* raised by segments out of order; may be NULL */
+  float *loss;                                                  /* [1] */
+  float *token_loss, *dlogprob, *dentropy;                      /* [tokens]; may be NULL, as all that follow */
+  float *kl, *clip_low, *clip_high, *mean_entropy, *mean_ratio; /* [1] */
+} tigon_policy_loss_fwd_problem;
+
 #endif

@@ -120,6 +120,20 @@ static void test_preferences(void **state) {
   PREFERENCE((KIND(KTO), a->labels = spare(TIGON_I32, 6)), "pair_loss.shape[0] is 3, must be 6 (logps.shape[0])");
 }
 
+static void test_policies(void **state) {
+#define POLICY(change, sentence) RULE(policy_loss_fwd, change, sentence)
+#define SEGMENT(i, value) ((int32_t *)a->segments.data)[i] = value
+  POLICY(a->segments = shaped(&a->segments, 2, 1, 3, 0, 0), "segments.ndim is 2, must be 1");
+  POLICY(RESIZE(0, 0, &a->segments), "segments.shape[0] is 0, must be >= 1");
+  POLICY(RESIZE(0, 2, &a->segments), "advantage.shape[0] is 2, must be 1 (segments.shape[0] - 1)");
+  POLICY(a->options.token_advantage = 1, "advantage.shape[0] is 2, must be 6 (logprob.shape[0])");
+  POLICY(RESIZE(0, 6, &a->ratio), "ratio.shape[0] is 6, must be 2 (segments.shape[0] - 1)");
+  POLICY(SEGMENT(0, 1), "segments[0] is 1, must be 0");
+  POLICY(SEGMENT(1, -1), "segments[1] is -1, must be 0 to 6");
+  POLICY(SEGMENT(1, 7), "segments[1] is 7, must be 0 to 6");
+  POLICY(SEGMENT(2, 5), "segments[2] is 5, must be 6 (logprob.shape[0])");
+}
+
 static void test_matrices(void **state) {
   RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
   RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
@@ -468,21 +482,14 @@ static void test_flags(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),
-                                     cmocka_unit_test(test_preferences),
-                                     cmocka_unit_test(test_matrices),
-                                     cmocka_unit_test(test_rope),
-                                     cmocka_unit_test(test_rows),
-                                     cmocka_unit_test(test_modulation),
-                                     cmocka_unit_test(test_list),
-                                     cmocka_unit_test(test_workspace),
-                                     cmocka_unit_test(test_workspace_of_norms),
-                                     cmocka_unit_test(test_huge_workspace),
-                                     cmocka_unit_test(test_one_mebibyte),
-                                     cmocka_unit_test(test_recommended),
-                                     cmocka_unit_test(test_relu_squared),
-                                     cmocka_unit_test(test_swiglu_clamp),
-                                     cmocka_unit_test(test_cross_entropy_rows),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),         cmocka_unit_test(test_preferences),
+                                     cmocka_unit_test(test_policies),       cmocka_unit_test(test_matrices),
+                                     cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
+                                     cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
+                                     cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
+                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_one_mebibyte),
+                                     cmocka_unit_test(test_recommended),    cmocka_unit_test(test_relu_squared),
+                                     cmocka_unit_test(test_swiglu_clamp),   cmocka_unit_test(test_cross_entropy_rows),
                                      cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

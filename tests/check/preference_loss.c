@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "check/cases.h"
+#include "check/number.h"
 
 static const struct option {
   tigon_preference_kind kind;
@@ -37,47 +38,6 @@ static const struct option {
     {.kind = TIGON_PREFERENCE_ROBUST, .denominator = true},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
-
-/* ---- a number, and how far an f32 computation of it may be off, in units of 2^-24 ----
- *
- * A rounding is one unit of its result; exp, log, log1p and expm1 are within 2 ulp, which are 4 units, and by a device's own
- * calls more. What is below 2^-126 may be off by half of 2^-149. `own` adds what a call and a division of the device may be off. */
-
-typedef struct num {
-  double v, e;
-} num;
-
-static num made(double v, double e) { return (num){v, isfinite(v) ? e + 0x1p-126 : 0}; }
-static num exactly(double v) { return (num){v, 0}; }
-static num plus(num a, num b) { return made(a.v + b.v, a.e + b.e + fabs(a.v + b.v)); }
-static num minus(num a) { return (num){-a.v, a.e}; }
-static num less(num a, num b) { return plus(a, minus(b)); }
-static num times(num a, num b) {
-  return made(a.v * b.v, fabs(a.v) * b.e + fabs(b.v) * a.e + a.e * b.e * 0x1p-24 + fabs(a.v * b.v));
-}
-static num over(const check *k, num a, double b) { /* of a b without an error */
-  return made(a.v / b, a.e / fabs(b) + (1 + check_calls(k, 0, 1)) * fabs(a.v / b));
-}
-
-/* By what factor e^x may have grown within the error of x. */
-static double growth(num x) { return exp(fmin(x.e * 0x1p-24, 700)); }
-static double logistic_of(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
-static double soft_of(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
-
-/* The slope is s(x), which is no larger than 1 anywhere. */
-static num soft(const check *k, num x) {
-  const double v = soft_of(x.v), own = check_calls(k, 2, 0) + check_flushed(k);
-  return made(v, (9 + own) * v + x.e * fmin(1, logistic_of(x.v) * growth(x)));
-}
-/* The slope is below s(x) and 1/4; and no two values are further apart than 1. */
-static num logistic(const check *k, num x) {
-  const double v = logistic_of(x.v), own = check_calls(k, 1, 1);
-  return made(v, (6 + own) * v + check_flushed(k) + fmin(x.e * fmin(0.25, v * growth(x)), 0x1p24));
-}
-static num exponential(const check *k, num x) {
-  const double v = exp(x.v);
-  return made(v, (4 + check_calls(k, 1, 0)) * v + check_flushed(k) + v * x.e * growth(x));
-}
 
 /* ---- the kinds, by the rewards a and b, as the kernels compute them ---- */
 

@@ -14,6 +14,7 @@ TARGET = torch.tensor([[1, -100, 3, 3, 0], [7, 3, -100, 2, 5]])
 CLASS_WEIGHT = torch.tensor([0.5, 1, 2, 1, 1, 0, 1, 1.5, 1])
 TOKEN_SCALE = torch.tensor([[1, 1, 0.5, 2, 1], [0, 1, 1, 1, 3]])
 COUNTS = torch.tensor([3, 1, 4, 2, 5, 2, 6, 5, 3, 4])
+ADVANTAGE = torch.tensor([0.75, -0.5])
 ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
 
@@ -192,6 +193,18 @@ CASES = [
         lambda x: T.preference_loss(x, kind="kto", labels=(COUNTS % 2).to(x.device), outputs=True).loss,
         lambda x: torch.sigmoid(-0.1 * x * (COUNTS % 2 * 2 - 1)).mean(),
         [(10,)],
+    ),
+    Case(
+        "policy_loss",
+        lambda x: T.policy_loss(x, ADVANTAGE.to(x.device)),
+        lambda x: -(torch.exp(x - x.detach()) * ADVANTAGE[:, None]).mean(),
+        [(2, 5)],
+    ),
+    Case(
+        "policy_loss_outputs",
+        lambda x, e: T.policy_loss(x, ADVANTAGE.to(x.device), entropy=e, entropy_weight=0.5, outputs=True).loss,
+        lambda x, e: -(torch.exp(x - x.detach()) * ADVANTAGE[:, None]).mean() - 0.5 * e.mean(),
+        [(2, 5), (2, 5)],
     ),
     Case("cross_entropy", lambda x: T.cross_entropy(x, TARGET.to(x.device)), cross_entropy, [V]),
     Case(
