@@ -146,7 +146,7 @@ TIGON_SHARED void tigon_policy_visit(const tigon_policy_loss_fwd_problem *p, tig
   tigon_policy_token made = {0, 0, 0, 0, 0, false, false};
   if (counts) made = tigon_policy_token_at(p, of, s, t);
   if (p->token_loss) p->token_loss[t] = made.loss;
-  if (p->dlogprob) p->dlogprob[t] = of->weight * made.own;
+  if (p->dlogprob) p->dlogprob[t] = counts ? of->weight * made.own : 0;
   if (p->dentropy) p->dentropy[t] = counts ? entropy_slope : 0;
   of->shared += (double)made.shared;
   sums->loss += (double)of->weight * (double)made.loss;
