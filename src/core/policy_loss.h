@@ -3,14 +3,11 @@
 #ifndef TIGON_CORE_POLICY_LOSS_H
 #define TIGON_CORE_POLICY_LOSS_H
 
+#include "core/labels.h"
 #include "core/logistic.h"
-#include "problem/loss.h"
 
-TIGON_SHARED int64_t tigon_policy_index(tigon_vector of, int64_t i) {
-  return of.dtype == TIGON_I64 ? ((const int64_t *)of.data)[i] : ((const int32_t *)of.data)[i];
-}
 TIGON_SHARED bool tigon_policy_counts(const tigon_policy_loss_fwd_problem *p, int64_t t) {
-  return !p->mask.data || tigon_policy_index(p->mask, t) != 0;
+  return !p->mask.data || tigon_vector_index(p->mask, t) != 0;
 }
 
 /* x within low and high. */
@@ -27,7 +24,7 @@ typedef struct tigon_policy_sequence {
 
 /* What a device cannot refuse stays within the tokens, and raises the flag. */
 TIGON_SHARED tigon_policy_sequence tigon_policy_sequence_at(const tigon_policy_loss_fwd_problem *p, int64_t s) {
-  const int64_t begin = tigon_policy_index(p->segments, s), end = tigon_policy_index(p->segments, s + 1);
+  const int64_t begin = tigon_vector_index(p->segments, s), end = tigon_vector_index(p->segments, s + 1);
   const bool first = s > 0 || begin == 0, last = s < p->sequences - 1 || end == p->tokens;
   tigon_policy_sequence at = {begin, end, 0, 0, 0, 1, 0};
   if (first && last && begin >= 0 && begin <= end && end <= p->tokens) return at;

@@ -3,8 +3,8 @@
 #ifndef TIGON_CORE_PREFERENCE_LOSS_H
 #define TIGON_CORE_PREFERENCE_LOSS_H
 
+#include "core/labels.h"
 #include "core/logistic.h"
-#include "problem/loss.h"
 
 /* A loss, and its derivatives by the reward of the chosen sequence, or the only one, and of the rejected one. */
 typedef struct tigon_preference {
@@ -132,8 +132,7 @@ TIGON_SHARED bool tigon_preference_of_pairs(const tigon_preference_loss_fwd_prob
 }
 
 TIGON_SHARED int64_t tigon_preference_tokens(tigon_vector counts, int64_t i) {
-  const int64_t count =
-      counts.dtype == TIGON_I64 ? ((const int64_t *)counts.data)[i] : ((const int32_t *)counts.data)[i];
+  const int64_t count = tigon_vector_index(counts, i);
   return count > 0 ? count : 0;
 }
 
@@ -182,8 +181,7 @@ TIGON_SHARED void tigon_preference_item(const tigon_preference_loss_fwd_problem 
     sums->right += p->beta * first.l > p->beta * second.l;
     ++sums->chosen;
   } else {
-    const bool desirable = p->labels.dtype == TIGON_I64 ? ((const int64_t *)p->labels.data)[i] != 0
-                                                        : ((const int32_t *)p->labels.data)[i] != 0;
+    const bool desirable = tigon_vector_index(p->labels, i) != 0;
     const float reward = p->beta * first.l;
     made = tigon_preference_of_one(p, &first, desirable, shift);
     sums->reward[desirable] += (double)reward;
