@@ -19,7 +19,13 @@ const tigon_field *call_find(const call *c, const char *name) {
 /* `name` is absent unless `with` is present. */
 static const struct {
   const char *op, *name, *with;
-} together[] = {{"rope", "k", "k_out"}, {"rope", "k_out", "k"}, {"linear", "dx", "w"}, {"linear", "dw", "x"}};
+} together[] = {{"rope", "k", "k_out"},
+                {"rope", "k_out", "k"},
+                {"linear", "dx", "w"},
+                {"linear", "dw", "x"},
+                {"preference_loss", "nll_logps", "nll_counts"},
+                {"preference_loss", "nll_counts", "nll_logps"},
+                {"preference_loss", "dnll_logps", "nll_logps"}};
 
 static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
 static bool is_per_row(call *c) { /* reduction none */
@@ -27,8 +33,18 @@ static bool is_per_row(call *c) { /* reduction none */
   return reduction && *(int *)call_field(c, reduction, 0) == TIGON_REDUCTION_NONE;
 }
 
+/* The kind of a preference_loss; -1 for other operators. */
+static int preference_kind(call *c) {
+  return strcmp(c->schema->op, "preference_loss") == 0 ? *(int *)call_field(c, find(c, "options.kind"), 0) : -1;
+}
+
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
+  const int kind = preference_kind(c);
+  if (kind >= 0 && strcmp(field->name, "labels") == 0) return kind < TIGON_PREFERENCE_KTO;
+  if (kind >= 0 && strcmp(field->name, "shift") == 0)
+    return absent || (kind < TIGON_PREFERENCE_KTO && kind != TIGON_PREFERENCE_BCO_PAIR);
+  if (kind == TIGON_PREFERENCE_ORPO && strcmp(field->name, "ref") == 0) return true;
   const bool loss = strcmp(field->name, "out.loss") == 0, token_loss = strcmp(field->name, "out.token_loss") == 0;
   if (!is_loss(c) || strncmp(field->name, "out.", 4) != 0) return absent;
   if (strcmp(c->schema->entry, "bwd") == 0) return absent || strcmp(field->name, "out.error") != 0;
@@ -36,7 +52,17 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   return token_loss && is_per_row(c) ? false : absent;
 }
 
+static bool is_policy(const call *c) { return strcmp(c->schema->op, "policy_loss") == 0; }
+static bool is_segments(const call *c, const tigon_field *field) {
+  return is_policy(c) && strcmp(field->name, "segments") == 0;
+}
+static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, find(c, name), 0); }
+
 static const char *pattern_of(call *c, const tigon_field *field) {
+  if (is_segments(c, field)) return "s";
+  if (is_policy(c) && strcmp(field->name, "advantage") == 0 && has_flag(c, "options.token_advantage")) return "n";
+  if (is_policy(c) && strcmp(field->name, "ratio") == 0 && has_flag(c, "options.token_ratio")) return "n";
+  if (preference_kind(c) >= TIGON_PREFERENCE_KTO && strcmp(field->name, "pair_loss") == 0) return "n";
   if (is_loss(c) && strcmp(field->name, "dloss") == 0 && is_per_row(c)) return "@";
   return field->shape[0] == '?' ? field->shape + 1 : field->shape;
 }
@@ -53,7 +79,7 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
   const bool any = field->low == 0 && field->high == 0, zero = field->low <= 0 || field->flags & TIGON_FIELD_OR_ZERO;
   void *at = call_field(c, field, element);
   if (field->kind == TIGON_FIELD_DOUBLE) {
-    *(double *)at = zero && pick % 2 == 0 ? 0 : 0.5;
+    *(double *)at = zero && pick % 2 == 0 ? 0 : field->flags & TIGON_FIELD_BELOW_HIGH ? field->high / 2 : 0.5;
     return;
   }
   const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + 1;
@@ -106,16 +132,27 @@ static tigon_dtype make_dtype(const tigon_field *field, tigon_dtype letters[3], 
   return dtype;
 }
 
+static void write_index(const tigon_tensor *t, int64_t i, int64_t value) {
+  if (t->dtype == TIGON_I64)
+    ((int64_t *)t->data)[i] = value;
+  else
+    ((int32_t *)t->data)[i] = (int32_t)value;
+}
+
 static void write_indices(const tigon_tensor *t, int64_t count, int64_t limit, const call_choices *how) {
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t pick = mix(how->numbers, (uint32_t)i);
-    const int64_t value = limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0;
-    if (t->dtype == TIGON_I64)
-      ((int64_t *)t->data)[i] = value;
-    else
-      ((int32_t *)t->data)[i] = (int32_t)value;
+    write_index(t, i, limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0);
   }
 }
+
+/* Sequences as long as each other, of the letter 'n' of tokens. */
+static void write_segments(const tigon_tensor *t, const call_choices *how) {
+  const int64_t last = t->shape[0] - 1;
+  for (int64_t i = 0; i <= last; ++i) write_index(t, i, last > 0 ? how->extents['n'] * i / last : 0);
+}
+
+enum { COUNTS = 3 }; /* integers that are no indices are below it, and one of three in a row is 0 */
 
 /* The tensor at `memory`; returns the bytes it takes, or 0 where there are too few. */
 static size_t make_tensor(const tigon_field *field, const char *pattern, const call_choices *how, tigon_dtype dtype,
@@ -130,7 +167,11 @@ static size_t make_tensor(const tigon_field *field, const char *pattern, const c
   }
   const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
   if (bytes > room) return 0;
-  if (field->below) write_indices(t, step, how->extents[(int)field->below], how);
+  const bool counts = field->dtypes >> TIGON_I64 & 1 && !(field->flags & TIGON_FIELD_OUT); /* or labels, a mask */
+  if (field->below)
+    write_indices(t, step, how->extents[(int)field->below], how);
+  else if (counts)
+    for (int64_t i = 0; i < step; ++i) write_index(t, i, (how->numbers + (uint32_t)i) % COUNTS);
   return bytes;
 }
 
@@ -156,9 +197,12 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       const bool wide = how->wide >> i & 1;
       const tigon_dtype dtype = make_dtype(field, letters, wide);
       if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
-      const size_t bytes = make_tensor(field, pattern_of(c, field), how, dtype, wide, memory + used, room - used,
+      call_choices own = *how;
+      own.extents['s'] += is_segments(c, field);
+      const size_t bytes = make_tensor(field, pattern_of(c, field), &own, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));
       if (!bytes) return 0;
+      if (is_segments(c, field)) write_segments(call_tensor(c, field, e), how);
       used += bytes;
     }
   }

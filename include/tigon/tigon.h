@@ -57,7 +57,9 @@
 #include <tigon/op/layer_norm.h>
 #include <tigon/op/linear.h>
 #include <tigon/op/modulated_rms_norm.h>
+#include <tigon/op/policy_loss.h>
 #include <tigon/op/poly_norm.h>
+#include <tigon/op/preference_loss.h>
 #include <tigon/op/relu_squared.h>
 #include <tigon/op/rms_norm.h>
 #include <tigon/op/rope.h>

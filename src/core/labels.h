@@ -1,8 +1,13 @@
-/* What a label of a loss means. */
+/* What the integers of a loss mean. */
 #ifndef TIGON_CORE_LABELS_H
 #define TIGON_CORE_LABELS_H
 
 #include "problem/loss.h"
+
+/* Element i of a vector of i32 or i64. */
+TIGON_SHARED int64_t tigon_vector_index(tigon_vector of, int64_t i) {
+  return of.dtype == TIGON_I64 ? ((const int64_t *)of.data)[i] : ((const int32_t *)of.data)[i];
+}
 
 TIGON_SHARED int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) {
   return p->vocab ? p->vocab : p->cols;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "core/schema.h"
 
 extern const tigon_backend tigon_cuda_backend, tigon_npu_backend, tigon_cpu_backend, tigon_ref_backend,
     tigon_ascend_sim_backend;
@@ -40,6 +41,13 @@ enum { ENTRIES = sizeof entries / sizeof *entries };
 
 const tigon_entry *tigon_entry_at(int index) { return index >= 0 && index < ENTRIES ? &entries[index] : NULL; }
 
+/* The dtypes that the first tensor of floats may have. */
+static uint32_t described_dtypes(const tigon_schema *schema) {
+  int i = 0;
+  while (!(schema->fields[i].dtypes & TIGON_FLOATS)) ++i;
+  return schema->fields[i].dtypes;
+}
+
 uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
   /* A composite runs on linear and cross_entropy alone. */
   const uint32_t composite = (kernels->linear_fwd.run ? kernels->linear_fwd.dtypes : 0) &
@@ -50,5 +58,5 @@ uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
 #define TIGON_COMPOSITE(op, entry) composite,
 #include "ops.def"
   };
-  return index >= 0 && index < ENTRIES ? dtypes[index] : 0;
+  return index >= 0 && index < ENTRIES ? dtypes[index] & described_dtypes(tigon_schema_at(index)) : 0;
 }

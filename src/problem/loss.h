@@ -2,7 +2,7 @@
 #ifndef TIGON_PROBLEM_LOSS_H
 #define TIGON_PROBLEM_LOSS_H
 
-#include "problem/rows.h"
+#include "problem/columns.h"
 
 /* The parts of cross_entropy that a call runs: the op runs all, fused_linear_cross_entropy runs ROWS once a chunk. */
 enum {
@@ -43,5 +43,45 @@ typedef struct tigon_cross_entropy_problem {
 } tigon_cross_entropy_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
+
+typedef struct tigon_preference_loss_fwd_problem {
+  tigon_dtype dtype; /* f32; tests/grad: of all floats here */
+  tigon_preference_kind kind;
+  int64_t sequences, items;         /* items: pairs, or for kinds of single sequences these */
+  const float *logps, *ref;         /* [sequences]; ref may be NULL */
+  tigon_vector counts;              /* [sequences]; data may be NULL */
+  tigon_vector labels;              /* [sequences], for kinds of single sequences */
+  const float *shift, *denominator; /* [1], may be NULL */
+  int64_t nll_sequences;
+  const float *nll_logps;  /* [nll_sequences], may be NULL */
+  tigon_vector nll_counts; /* [nll_sequences] */
+  float beta, label_smoothing, gamma, tau, nll_weight;
+  float weight[2];                     /* of an undesirable sequence, of a desirable one */
+  float *loss;                         /* [1] */
+  float *pair_loss, *rewards, *dlogps; /* [items], [sequences], [sequences]; may be NULL, as all that follow */
+  float *dnll_logps;                   /* [nll_sequences] */
+  float *accuracy, *margin;            /* [1] */
+} tigon_preference_loss_fwd_problem;
+
+typedef struct tigon_policy_loss_fwd_problem {
+  tigon_dtype dtype; /* f32; tests/grad: of all floats here */
+  tigon_policy_kind kind;
+  bool sequence_level, token_advantage, token_ratio, kl_bias_corrected;
+  int64_t tokens, sequences;
+  tigon_vector segments;            /* [sequences + 1] */
+  tigon_vector mask;                /* [tokens]; data may be NULL */
+  const float *logprob;             /* [tokens] */
+  const float *advantage, *ratio;   /* [tokens] or [sequences]; ratio may be NULL */
+  const float *old, *ref, *entropy; /* [tokens], may be NULL */
+  const float *denominator;         /* [1], may be NULL */
+  float eps_low, eps_high, delta;   /* delta: infinite without one */
+  float tau[2], k[2], lambda[2];    /* by whether the advantage is above 0; for k and lambda, 0 or above */
+  float kl_weight, entropy_weight;
+  double max_length;
+  int32_t *error_flag;                                          /* raised by segments out of order; may be NULL */
+  float *loss;                                                  /* [1] */
+  float *token_loss, *dlogprob, *dentropy;                      /* [tokens]; may be NULL, as all that follow */
+  float *kl, *clip_low, *clip_high, *mean_entropy, *mean_ratio; /* [1] */
+} tigon_policy_loss_fwd_problem;
 
 #endif

@@ -85,6 +85,40 @@ static void test_losses(void **state) {
   FUSED(bwd, a->out.correct = spare(TIGON_I64, 1), "out.correct is there, must be absent");
 }
 
+/* Tensors that only some kinds of preference_loss have. */
+#define LENGTH(t, n) t = shaped(&t, 1, n, 0, 0, 0)
+static void test_preferences(void **state) {
+#define PREFERENCE(change, sentence) RULE(preference_loss_fwd, change, sentence)
+#define KIND(name) a->options.kind = TIGON_PREFERENCE_##name
+  PREFERENCE(a->labels = spare(TIGON_I32, 6), "labels is there, must be absent with an options.kind of pairs");
+  PREFERENCE(KIND(KTO), "labels is absent, must be there with an options.kind of single sequences");
+  PREFERENCE(KIND(ORPO), "ref is there, must be absent with options.kind ORPO");
+  PREFERENCE(a->shift = spare(TIGON_F32, 1),
+             "shift is there, must be absent but with options.kind BCO_PAIR, KTO or BCO");
+  PREFERENCE(
+      (LENGTH(a->logps, 5), LENGTH(a->ref, 5), LENGTH(a->counts, 5), LENGTH(a->rewards, 5), LENGTH(a->dlogps, 5)),
+      "logps.shape[0] is 5, must be even with an options.kind of pairs");
+  PREFERENCE(absent(&a->nll_logps), "nll_counts is there, must be given with nll_logps");
+  PREFERENCE(absent(&a->nll_counts), "nll_counts is absent, must be given with nll_logps");
+  PREFERENCE((absent(&a->nll_logps), absent(&a->nll_counts)), "dnll_logps is there, must be absent without nll_logps");
+  PREFERENCE(LENGTH(a->pair_loss, 4), "pair_loss.shape[0] is 4, must be 3 (half of logps.shape[0])");
+  PREFERENCE((KIND(KTO), a->labels = spare(TIGON_I32, 6)), "pair_loss.shape[0] is 3, must be 6 (logps.shape[0])");
+}
+
+static void test_policies(void **state) {
+#define POLICY(change, sentence) RULE(policy_loss_fwd, change, sentence)
+#define SEGMENT(i, value) ((int32_t *)a->segments.data)[i] = value
+  POLICY(a->segments = shaped(&a->segments, 2, 1, 3, 0, 0), "segments.ndim is 2, must be 1");
+  POLICY(LENGTH(a->segments, 0), "segments.shape[0] is 0, must be >= 1");
+  POLICY(LENGTH(a->segments, 2), "advantage.shape[0] is 2, must be 1 (segments.shape[0] - 1)");
+  POLICY(a->options.token_advantage = 1, "advantage.shape[0] is 2, must be 6 (logprob.shape[0])");
+  POLICY(LENGTH(a->ratio, 6), "ratio.shape[0] is 6, must be 2 (segments.shape[0] - 1)");
+  POLICY(SEGMENT(0, 1), "segments[0] is 1, must be 0");
+  POLICY(SEGMENT(1, -1), "segments[1] is -1, must be 0 to 6");
+  POLICY(SEGMENT(1, 7), "segments[1] is 7, must be 0 to 6");
+  POLICY(SEGMENT(2, 5), "segments[2] is 5, must be 6 (logprob.shape[0])");
+}
+
 static void test_matrices(void **state) {
   RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
   RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
@@ -410,7 +444,8 @@ static void test_flags(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),         cmocka_unit_test(test_matrices),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),         cmocka_unit_test(test_preferences),
+                                     cmocka_unit_test(test_policies),       cmocka_unit_test(test_matrices),
                                      cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
                                      cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
                                      cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),

@@ -220,8 +220,8 @@ static void try_choices(test *t) {
     how.absent = UINT64_C(1) << i;
     make_other(t, &how);
     const bool may_count = t->how.leading > 0; /* [B, C] in pairs has no variance */
-    if (may_count && field->flags & TIGON_FIELD_OPTIONAL && !(field->flags & TIGON_FIELD_OUT) && give(t))
-      compare_or(t, field->name, true);
+    const bool left_out = call_tensor(&t->plain, field, 0)->data && !call_tensor(&t->other, field, 0)->data;
+    if (may_count && left_out && !(field->flags & TIGON_FIELD_OUT) && give(t)) compare_or(t, field->name, true);
     const bool only_written = field->flags & TIGON_FIELD_OUT && !(field->flags & TIGON_FIELD_EACH);
     if (only_written && give(t)) compare(t, "without an output");
   }
@@ -242,12 +242,22 @@ static const struct meaning {
 } meanings[] = {
     {NULL, "gate_mult down_mult grad_scale options.temperature", 1},
     {NULL, "w options.weight options.token_scale dloss clip_factor", 1},
-    {NULL, "b bias shift mask ds", 0},
+    {NULL, "b bias shift ds", 0},
+    {"softmax", "mask", 0},
     {NULL, "positions", 0}, /* the last index, see below */
     {"rope", "rotary_dim", 6},
     {"attention", "window", 0x1p62},
     {"attention", "scale", 0x1.a20bd700c2c3fp-2}, /* 1 / sqrt(6) */
     {"softmax", "scale", 1},
+    {"preference_loss", "ref", 0},
+    {"preference_loss", "options.beta", 0.1},
+    {"preference_loss", "options.tau", 0.05},
+    {"preference_loss", "options.desirable_weight options.undesirable_weight options.nll_weight", 1},
+    {"policy_loss", "options.eps_low options.eps_high", 0.2},
+    {"policy_loss", "options.tau_positive ratio", 1},
+    {"policy_loss", "options.tau_negative", 1.05},
+    {"policy_loss", "options.k_positive options.lambda_negative", 2},
+    {"policy_loss", "options.lambda_positive options.k_negative", 3},
 };
 
 /* NULL where the field must be given, or its 0 is a 0. */

@@ -13,6 +13,8 @@ IDS = torch.tensor([[1, 8, 3, 3, 0], [7, 3, 8, 2, 5]])
 TARGET = torch.tensor([[1, -100, 3, 3, 0], [7, 3, -100, 2, 5]])
 CLASS_WEIGHT = torch.tensor([0.5, 1, 2, 1, 1, 0, 1, 1.5, 1])
 TOKEN_SCALE = torch.tensor([[1, 1, 0.5, 2, 1], [0, 1, 1, 1, 3]])
+COUNTS = torch.tensor([3, 1, 4, 2, 5, 2, 6, 5, 3, 4])
+ADVANTAGE = torch.tensor([0.75, -0.5])
 ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
 
@@ -179,6 +181,31 @@ CASES = [
     Case("softmax", lambda x: T.softmax(x, 0.5, MASK.to(x.device), causal=True), softmax, [(2, 5, 7)], 2),
     Case("embedding", lambda w: T.embedding(IDS.to(w.device), w, 3), lambda w: F.embedding(IDS, w, 3), [(9, 33)]),
     Case("linear", T.linear, F.linear, [H, (5, 7), Parameter((5,))]),
+    Case("preference_loss", T.preference_loss, lambda x: -F.logsigmoid(0.1 * (x[:5] - x[5:])).mean(), [(10,)]),
+    Case(
+        "preference_loss_nll",
+        lambda x, nll: T.preference_loss(x, nll_logps=nll, nll_counts=COUNTS[:5].to(x.device), nll_weight=0.5),
+        lambda x, nll: -F.logsigmoid(0.1 * (x[:5] - x[5:])).mean() - 0.5 * nll.sum() / COUNTS[:5].sum(),
+        [(10,), (5,)],
+    ),
+    Case(
+        "preference_loss_outputs",
+        lambda x: T.preference_loss(x, kind="kto", labels=(COUNTS % 2).to(x.device), outputs=True).loss,
+        lambda x: torch.sigmoid(-0.1 * x * (COUNTS % 2 * 2 - 1)).mean(),
+        [(10,)],
+    ),
+    Case(
+        "policy_loss",
+        lambda x: T.policy_loss(x, ADVANTAGE.to(x.device)),
+        lambda x: -(torch.exp(x - x.detach()) * ADVANTAGE[:, None]).mean(),
+        [(2, 5)],
+    ),
+    Case(
+        "policy_loss_outputs",
+        lambda x, e: T.policy_loss(x, ADVANTAGE.to(x.device), entropy=e, entropy_weight=0.5, outputs=True).loss,
+        lambda x, e: -(torch.exp(x - x.detach()) * ADVANTAGE[:, None]).mean() - 0.5 * e.mean(),
+        [(2, 5), (2, 5)],
+    ),
     Case("cross_entropy", lambda x: T.cross_entropy(x, TARGET.to(x.device)), cross_entropy, [V]),
     Case(
         "cross_entropy_everything",

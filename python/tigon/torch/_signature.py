@@ -33,7 +33,7 @@ def _shape(extents, pattern):
     if meaning == "a scalar":
         return ()
     shape = []
-    for letter in pattern:
+    for letter in pattern.removeprefix("?"):
         if letter in _SIGNS:
             shape += extents.get(letter, ())
         elif letter == "r":

@@ -49,6 +49,17 @@ template <class Op, class V> __device__ inline V warp_all(V v) {
   return v;
 }
 
+/* What the v of all the block's threads add up to. */
+template <class V> __device__ inline V block_total(V v) {
+  __shared__ V parts[MOST_WARPS];
+  const int lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
+  v = warp_all<op_sum>(v);
+  __syncthreads(); /* a block may come here again */
+  if (lane == 0) parts[threadIdx.x / WARP] = v;
+  __syncthreads();
+  return warp_all<op_sum>(lane < warps ? parts[lane] : V(0));
+}
+
 /* Shared memory of team_all(): two places a warp and value, taken in turn, so that one barrier a call is enough. */
 template <int VALUES> struct team_space { float of[2][VALUES][MOST_WARPS]; };
 

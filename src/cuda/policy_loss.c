@@ -1,0 +1,13 @@
+#include "cuda/policy_loss.h"
+
+#include "cuda/kernels.h"
+
+/* Tokens of a sequence, on average, that are worth the whole block: one warp would walk over them 32 times and more. */
+enum { LONG = 32 * 32 };
+
+tigon_status tigon_cuda_policy_loss_fwd(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p) {
+  static cuda_kernel many = CUDA_KERNEL(policy_loss, policy_loss_many), few = CUDA_KERNEL(policy_loss, policy_loss_few);
+  const bool is_long = p->sequences > 0 && p->tokens / p->sequences >= LONG;
+  const cuda_shape shape = {.blocks = 1, .threads = POLICY_THREADS};
+  return cuda_launch(queue, is_long ? &few : &many, shape, CUDA_ARGUMENTS((void *)p));
+}

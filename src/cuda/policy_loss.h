@@ -1,0 +1,7 @@
+/* What the launcher and the kernel of policy_loss agree on. */
+#ifndef TIGON_CUDA_POLICY_LOSS_H
+#define TIGON_CUDA_POLICY_LOSS_H
+
+enum { POLICY_THREADS = 1024 }; /* of the one block */
+
+#endif
