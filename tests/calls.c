@@ -21,10 +21,14 @@ static const struct {
   const char *op, *name, *with;
 } together[] = {{"rope", "k", "k_out"}, {"rope", "k_out", "k"}, {"linear", "dx", "w"}, {"linear", "dw", "x"}};
 
-static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
+/* Numbers whose last value asks for tensors of no negative numbers, which a call here has. */
+static bool is_of_probabilities(const tigon_field *field) {
+  return strcmp(field->name, "options.input_is") == 0 || strcmp(field->name, "options.target_is") == 0;
+}
+
+static bool is_loss(const call *c) { return find(c, "options.reduction") != NULL; }
 static bool is_per_row(call *c) { /* reduction none */
-  const tigon_field *reduction = find(c, "options.reduction");
-  return reduction && *(int *)call_field(c, reduction, 0) == TIGON_REDUCTION_NONE;
+  return is_loss(c) && *(int *)call_field(c, find(c, "options.reduction"), 0) == TIGON_REDUCTION_NONE;
 }
 
 /* Is the optional tensor left out of this call? */
@@ -56,7 +60,7 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
     *(double *)at = zero && pick % 2 == 0 ? 0 : 0.5;
     return;
   }
-  const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + 1;
+  const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + !is_of_probabilities(field);
   const int64_t value = field->divides ? how->extents[(int)field->shape[0]]
                         : any          ? 0
                                        : (int64_t)field->low + pick % values;
@@ -106,14 +110,19 @@ static tigon_dtype make_dtype(const tigon_field *field, tigon_dtype letters[3], 
   return dtype;
 }
 
-static void write_indices(const tigon_tensor *t, int64_t count, int64_t limit, const call_choices *how) {
+static void write_integer(const tigon_tensor *t, int64_t i, int64_t value) {
+  if (t->dtype == TIGON_I64)
+    ((int64_t *)t->data)[i] = value;
+  else
+    ((int32_t *)t->data)[i] = (int32_t)value;
+}
+
+/* Indices below an extent; integers that are no index are compared with a number, 0 unless `numbers` makes it another. */
+static void write_integers(const tigon_field *field, const tigon_tensor *t, int64_t count, const call_choices *how) {
+  const int64_t limit = field->below ? how->extents[(int)field->below] : 0;
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t pick = mix(how->numbers, (uint32_t)i);
-    const int64_t value = limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0;
-    if (t->dtype == TIGON_I64)
-      ((int64_t *)t->data)[i] = value;
-    else
-      ((int32_t *)t->data)[i] = (int32_t)value;
+    write_integer(t, i, !field->below ? (i + 1) % 2 : limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0);
   }
 }
 
@@ -130,7 +139,7 @@ static size_t make_tensor(const tigon_field *field, const char *pattern, const c
   }
   const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
   if (bytes > room) return 0;
-  if (field->below) write_indices(t, step, how->extents[(int)field->below], how);
+  if (field->dtypes >> TIGON_I32 & field->dtypes >> TIGON_I64 & 1) write_integers(field, t, step, how);
   return bytes;
 }
 

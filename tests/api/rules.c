@@ -95,6 +95,12 @@ static void test_losses(void **state) {
   RULE(cross_entropy_fwd,
        (((int32_t *)a->labels.data)[1] = -1, a->options.has_ignore_index = 1, a->options.ignore_index = -100),
        "labels[1] is -1, must be 0 to 36 (logits.shape[2] - 1) or ignore_index");
+  RULE(divergence_fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
+  RULE(divergence_fwd, a->options.reduction = TIGON_REDUCTION_NONE,
+       "out.loss is there, must be absent with options.reduction none");
+  RULE(divergence_fwd, (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss)),
+       "dloss.shape[0] is 1, must be 6 (rows of input)");
+  RULE(divergence_bwd, RESIZE(0, 3, &a->dloss), "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
 #define FUSED(entry, change, sentence) \
   RULE_OF(INVALID, "fused_linear_cross_entropy_" #entry, fused_linear_cross_entropy, change, sentence)
   FUSED(fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
@@ -228,6 +234,12 @@ static void test_workspace(void **state) {
   assert_int_equal(bytes, 192); /* out.correct still asks for argmax */
   BYTES(&bytes, TIGON_F32, cross_entropy_bwd, a);
   assert_int_equal(bytes, 64);
+  BYTES(&bytes, TIGON_F32, divergence_fwd, a);
+  assert_int_equal(bytes, 64);
+  BYTES(&bytes, TIGON_F32, divergence_fwd, absent(&a->out.token_loss));
+  assert_int_equal(bytes, 128);
+  BYTES(&bytes, TIGON_F32, divergence_bwd, a);
+  assert_int_equal(bytes, 64);
   enum { LSE = 2 * 4 * 3, DQ = LSE * 6 };
   BYTES(&bytes, TIGON_F32, attention_bwd, a);
   assert_int_equal(bytes, 128); /* delta: LSE floats, rounded up */
@@ -250,6 +262,9 @@ static void test_huge_workspace(void **state) {
                                              .out = {.loss = tigon_tensor_1d(memory, TIGON_F32, 1)}};
   api_expect(*state, tigon_cross_entropy_fwd_workspace(*state, &loss, &bytes), TIGON_ERROR_INVALID,
              "cross_entropy_fwd: logits has more rows than a workspace can hold numbers for");
+  const tigon_divergence_fwd_args apart = {.input = loss.logits, .target = loss.logits, .out = {.loss = loss.out.loss}};
+  api_expect(*state, tigon_divergence_fwd_workspace(*state, &apart, &bytes), TIGON_ERROR_INVALID,
+             "divergence_fwd: input has more rows than a workspace can hold numbers for");
   const tigon_tensor q = {NULL, TIGON_F32, 4, {1, many, 1, 1}, {0, 0, 0, 1}};
   const tigon_tensor k = tigon_tensor_4d(NULL, TIGON_F32, 1, 1, 1, 1),
                      lse = tigon_tensor_3d(NULL, TIGON_F32, 1, 1, many);

@@ -6,17 +6,6 @@
 #include "cuda/kernel/cross_entropy_math.cuh"
 #include "cuda/kernel/team.cuh"
 
-/* What the v of all the block's threads add up to. */
-template <class V> __device__ inline V block_total(V v) {
-  __shared__ V parts[MOST_WARPS];
-  const int lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
-  v = warp_all<op_sum>(v);
-  __syncthreads(); /* a block may come here again */
-  if (lane == 0) parts[threadIdx.x / WARP] = v;
-  __syncthreads();
-  return warp_all<op_sum>(lane < warps ? parts[lane] : V(0));
-}
-
 __device__ static inline float inverse_of(const ce_problem &p, double denominator) {
   return p.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
 }
