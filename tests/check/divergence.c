@@ -23,7 +23,7 @@ static const struct option {
     {KL, LOGITS, LOGITS, MEAN, .dinput = true, .stats = true, .labels = TIGON_I64},
     {KL, LOGS, CHANCES, SUM, .dinput = true, .dloss = true},
     {KL, LOGS, LOGS, NONE, .dloss = true, .dinput = true, .labels = TIGON_I32},
-    {KL, LOGITS, CHANCES, MEAN, .temperature = 2, .dinput = true, .in_place = OVER_INPUT, .token_scale = true},
+    {KL, LOGITS, CHANCES, MEAN, .temperature = 2, .dinput = true, .token_scale = true},
     {KL, CHANCES, LOGITS, SUM, .temperature = 2, .dinput = true, .stats = true},
     {REVERSE, LOGITS, LOGITS, MEAN, .temperature = 0.7, .dinput = true, .in_place = OVER_TARGET, .labels = TIGON_I64},
     {REVERSE, LOGS, LOGITS, SUM, .grad_scale = -3, .dinput = true, .stats = true},
