@@ -65,6 +65,7 @@ typedef struct mixing {
   vf beta, rest, log_beta, log_rest, odds;
 } mixing;
 static inline mixing mixing_of(const problem *p) {
+  if (p->kind != TIGON_DIVERGENCE_JSD) return (mixing){vf_zero(), vf_zero(), vf_zero(), vf_zero(), vf_zero()};
   const double beta = (double)p->beta, log_beta = log(beta), log_rest = log1p(-beta);
   return (mixing){vf_set((float)beta), vf_set((float)(1 - beta)), vf_set((float)log_beta), vf_set((float)log_rest),
                   vf_set((float)(log_beta - log_rest))};

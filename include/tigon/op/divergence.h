@@ -13,7 +13,7 @@
  *   cosine      D = 1 - sum_v x_v t_v / (|x| |t|) of the elements as they are, whatever they mean; 1 where a norm is 0
  *   loss_n = token_scale_n * D
  *   loss = sum_n loss_n, for mean divided by the number of rows that count (0 when none does)
- *   dinput[n, v] = dloss * grad_scale * d loss / d x[n, v]  (reduction none: dloss_n * grad_scale * d loss_n / d x[n, v])
+ *   dinput[n, v] = dloss * grad_scale * d loss / d x[n, v]   (reduction none: dloss_n * grad_scale * d loss_n / d x[n])
  * The gradient goes by g_v = d D / d log q_v:
  *   kl -p_v    reverse_kl q_v (log q_v - log p_v + 1)    jsd (1 - beta) q_v (log q_v - log m_v)
  *   tvd 1/2 q_v sign(q_v - p_v), sign(0) = 0, so that padding (p = q = 0) gets none
