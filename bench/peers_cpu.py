@@ -230,6 +230,17 @@ def cross_entropy(t):
     return lambda x: F.cross_entropy(x.float(), labels), [logits], [torch.tensor(1.0)], [loss[0]], [dlogits]
 
 
+def divergence(t):
+    x, target, loss, dinput = t.tensors("input", "target", "loss", "dinput")
+
+    def jsd(x):
+        lq, lp = x.float().log_softmax(-1), target.float().log_softmax(-1)
+        lm = torch.logaddexp(lq, lp) - math.log(2)
+        return 0.5 * (lp.exp() * (lp - lm) + lq.exp() * (lq - lm)).sum(-1).mean()
+
+    return jsd, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
+
+
 def embedding(t):
     table, idx, dy, y, dtable = t.tensors("table", "idx", "dy", "y", "dtable")
     return lambda table: F.embedding(idx, table), [table], [dy], [y], [dtable]
@@ -248,6 +259,7 @@ FROM_TORCH = {
     "softmax": lambda t: T.softmax,
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
     "cross_entropy": lambda t: lambda x, labels=t.tensors("labels")[0]: T.cross_entropy(x, labels),
+    "divergence": lambda t: lambda x, target=t.tensors("target")[0]: T.divergence(x, target, "jsd"),
     "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
 }
 
@@ -262,7 +274,7 @@ def rope_from_torch(cos, sin):
 
 CASES = {f.__name__: f
          for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu,
-                   softmax, rope, cross_entropy, embedding)}
+                   softmax, rope, cross_entropy, divergence, embedding)}
 
 
 # ---- operators whose own file in the Python package says what they are in plain torch ----

@@ -53,7 +53,7 @@ def model_size(op, model, rows):
         return size(rows, intermediate)
     if op in ("rope", "attention"):
         return size(min(rows, 4096) if op == "attention" else rows, heads * 128, 0, kv_heads, 128)
-    if op == "cross_entropy":
+    if op in ("cross_entropy", "divergence"):
         return size(rows, vocabulary)
     if op in ("embedding", "fused_linear_cross_entropy"):
         return size(rows, hidden, vocabulary)
@@ -74,6 +74,7 @@ TABLE = {
     "rope": [size(ROWS, 4096, 0, 8, 128)],
     "softmax": [size(ROWS, 32768)],
     "cross_entropy": [size(ROWS, 32000), size(ROWS, 128256)],
+    "divergence": [size(2048, 128256)],
     "embedding": [size(ROWS, 4096, 128256)],
     "linear": [size(ROWS, 4096, 14336), size(ROWS, 4096, 14336, as_weight=1), size(ROWS, 4096, 14336, dtype="f32")],
     "attention": [size(4096, 4096, 0, 8, 128)],
@@ -214,7 +215,7 @@ def fused_linear_cross_entropy(t):
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
         "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
-MADE.update({op: one_of(op, "eager") for op in ("modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
+MADE.update({op: one_of(op, "eager") for op in ("divergence", "modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
 
 
 def liger_case(op, t):
@@ -233,6 +234,9 @@ def liger_case(op, t):
     if op == "cross_entropy":
         labels, = t.tensors("labels")
         return lambda x: liger.liger_cross_entropy(x, labels)
+    if op == "divergence":
+        teacher = t.tensors("target")[0].log_softmax(-1)
+        return lambda x: liger.liger_jsd(x.log_softmax(-1), teacher)
     if op == "fused_linear_cross_entropy":
         labels, = t.tensors("labels")
         return lambda h, w: liger.liger_fused_linear_cross_entropy(h, w, labels, ignore_index=0)
@@ -389,7 +393,7 @@ class Run:
         function = functions.get("fused") or functions["eager"]
         truth = evaluate(function, [x.detach().float().requires_grad_() for x in inputs], [x.float() for x in upstream])
         truth = [[x.detach() for x in part] for part in truth]
-        t.call("full" if "cross_entropy" in op else "bwd")
+        t.call("full" if "cross_entropy" in op or op == "divergence" else "bwd")
         wrong["tigon"] = wrong_by(made, truth[0], one["dtype"]) or wrong_by(gradients, truth[1], one["dtype"])
         t.call("fwd")
         for name, peer in self.peers_of(op, t, functions, compiles).items():

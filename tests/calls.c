@@ -27,15 +27,19 @@ static const struct {
                 {"preference_loss", "nll_counts", "nll_logps"},
                 {"preference_loss", "dnll_logps", "nll_logps"}};
 
-static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
+/* Numbers whose last value asks for tensors of no negative numbers, which a call here has. */
+static bool is_of_probabilities(const tigon_field *field) {
+  return strcmp(field->name, "options.input_is") == 0 || strcmp(field->name, "options.target_is") == 0;
+}
+
+static bool is_loss(const call *c) { return call_find(c, "options.reduction") != NULL; }
 static bool is_per_row(call *c) { /* reduction none */
-  const tigon_field *reduction = call_find(c, "options.reduction");
-  return reduction && *(int *)call_field(c, reduction, 0) == TIGON_REDUCTION_NONE;
+  return is_loss(c) && *(int *)call_field(c, call_find(c, "options.reduction"), 0) == TIGON_REDUCTION_NONE;
 }
 
 /* The kind of a preference_loss; -1 for other operators. */
 static int preference_kind(call *c) {
-  return strcmp(c->schema->op, "preference_loss") == 0 ? *(int *)call_field(c, find(c, "options.kind"), 0) : -1;
+  return strcmp(c->schema->op, "preference_loss") == 0 ? *(int *)call_field(c, call_find(c, "options.kind"), 0) : -1;
 }
 
 /* Is the optional tensor left out of this call? */
@@ -56,7 +60,7 @@ static bool is_policy(const call *c) { return strcmp(c->schema->op, "policy_loss
 static bool is_segments(const call *c, const tigon_field *field) {
   return is_policy(c) && strcmp(field->name, "segments") == 0;
 }
-static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, find(c, name), 0); }
+static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, call_find(c, name), 0); }
 
 static const char *pattern_of(call *c, const tigon_field *field) {
   if (is_segments(c, field)) return "s";
@@ -82,7 +86,7 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
     *(double *)at = zero && pick % 2 == 0 ? 0 : field->flags & TIGON_FIELD_BELOW_HIGH ? field->high / 2 : 0.5;
     return;
   }
-  const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + 1;
+  const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + !is_of_probabilities(field);
   const int64_t value = field->divides ? how->extents[(int)field->shape[0]]
                         : any          ? 0
                                        : (int64_t)field->low + pick % values;
@@ -132,27 +136,28 @@ static tigon_dtype make_dtype(const tigon_field *field, tigon_dtype letters[3], 
   return dtype;
 }
 
-static void write_index(const tigon_tensor *t, int64_t i, int64_t value) {
+static void write_integer(const tigon_tensor *t, int64_t i, int64_t value) {
   if (t->dtype == TIGON_I64)
     ((int64_t *)t->data)[i] = value;
   else
     ((int32_t *)t->data)[i] = (int32_t)value;
 }
 
-static void write_indices(const tigon_tensor *t, int64_t count, int64_t limit, const call_choices *how) {
+/* Indices below an extent; other integers (counts, a mask, what is compared with a number) are 0, 1 and 2 in turns. */
+static void write_integers(const tigon_field *field, const tigon_tensor *t, int64_t count, const call_choices *how) {
+  const int64_t limit = field->below ? how->extents[(int)field->below] : 0;
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t pick = mix(how->numbers, (uint32_t)i);
-    write_index(t, i, limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0);
+    const int64_t other = (how->numbers + (uint32_t)i + 1) % 3;
+    write_integer(t, i, !field->below ? other : limit > 0 ? pick % (uint32_t)(limit + how->beyond) : 0);
   }
 }
 
 /* Sequences as long as each other, of the letter 'n' of tokens. */
 static void write_segments(const tigon_tensor *t, const call_choices *how) {
   const int64_t last = t->shape[0] - 1;
-  for (int64_t i = 0; i <= last; ++i) write_index(t, i, last > 0 ? how->extents['n'] * i / last : 0);
+  for (int64_t i = 0; i <= last; ++i) write_integer(t, i, last > 0 ? how->extents['n'] * i / last : 0);
 }
-
-enum { COUNTS = 3 }; /* integers that are no indices are below it, and one of three in a row is 0 */
 
 /* The tensor at `memory`; returns the bytes it takes, or 0 where there are too few. */
 static size_t make_tensor(const tigon_field *field, const char *pattern, const call_choices *how, tigon_dtype dtype,
@@ -167,11 +172,7 @@ static size_t make_tensor(const tigon_field *field, const char *pattern, const c
   }
   const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
   if (bytes > room) return 0;
-  const bool counts = field->dtypes >> TIGON_I64 & 1 && !(field->flags & TIGON_FIELD_OUT); /* or labels, a mask */
-  if (field->below)
-    write_indices(t, step, how->extents[(int)field->below], how);
-  else if (counts)
-    for (int64_t i = 0; i < step; ++i) write_index(t, i, (how->numbers + (uint32_t)i) % COUNTS);
+  if (field->dtypes >> TIGON_I32 & field->dtypes >> TIGON_I64 & 1) write_integers(field, t, step, how);
   return bytes;
 }
 

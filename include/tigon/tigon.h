@@ -48,6 +48,7 @@
 #include <tigon/op/adamw.h>
 #include <tigon/op/attention.h>
 #include <tigon/op/cross_entropy.h>
+#include <tigon/op/divergence.h>
 #include <tigon/op/dyt.h>
 #include <tigon/op/embedding.h>
 #include <tigon/op/fused_add_rms_norm.h>

@@ -13,6 +13,8 @@
 #define ascend_policy_loss_fwd NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
+#define ascend_divergence_fwd NULL
+#define ascend_divergence_bwd NULL
 #define ascend_embedding_bwd_bytes NULL
 
 extern const tigon_kernels tigon_ascend_kernels;

@@ -21,4 +21,11 @@ TIGON_SHARED int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem
   return ignored || *out_of_range ? -1 : label;
 }
 
+/* Does row r of a divergence count? */
+TIGON_SHARED bool tigon_divergence_counts(const tigon_divergence_problem *p, int64_t r) {
+  if (!p->labels) return true;
+  return p->ignore_index !=
+         (p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r]);
+}
+
 #endif

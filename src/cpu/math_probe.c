@@ -7,6 +7,7 @@ TIGON_INLINE vf call(tigon_math_function f, vf x, vf *second) {
     case TIGON_MATH_EXP: return vf_exp(x);
     case TIGON_MATH_EXP2: return vf_exp2(x);
     case TIGON_MATH_EXP_SPLIT: return vf_mul(vf_exp_split(x).p, vf_exp_split(x).scale);
+    case TIGON_MATH_LOG: return vf_log(x);
     case TIGON_MATH_TANH: return vf_tanh_slope(x, second);
     case TIGON_MATH_SILU: return vf_silu(x);
     case TIGON_MATH_SILU_SLOPE: return vf_silu_slope(x, second);

@@ -9,7 +9,8 @@ typedef enum tigon_math_function {
   TIGON_MATH_EXP,
   TIGON_MATH_EXP2,
   TIGON_MATH_EXP_SPLIT, /* the product of its parts */
-  TIGON_MATH_TANH,      /* second: the slope */
+  TIGON_MATH_LOG,
+  TIGON_MATH_TANH, /* second: the slope */
   TIGON_MATH_SILU,
   TIGON_MATH_SILU_SLOPE, /* second: silu */
   TIGON_MATH_SILU_16,

@@ -75,6 +75,13 @@ TIGON_INLINE vf vf_pow2(vf n) {
 TIGON_INLINE vf vf_add_exponent(vf a, vf t) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
+/* a = *m * 2^n for a normal a > 0; n is returned, 2/3 <= *m < 4/3. */
+TIGON_INLINE vf vf_take_exponent(vf a, vf *m) {
+  const __m256i bits = _mm256_castps_si256(a),
+                n = _mm256_srai_epi32(_mm256_sub_epi32(bits, _mm256_set1_epi32(0x3f2aaaab)), 23);
+  *m = _mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(n, 23)));
+  return _mm256_cvtepi32_ps(n);
+}
 /* a - floor(a); 0 below -250. */
 TIGON_INLINE vf vf_fraction(vf a) {
   const vf b = _mm256_max_ps(_mm256_set1_ps(-250.0f), a);

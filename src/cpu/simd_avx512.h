@@ -68,6 +68,13 @@ TIGON_INLINE vf vf_pow2(vf n) {
 TIGON_INLINE vf vf_add_exponent(vf a, vf t) {
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
 }
+/* a = *m * 2^n for a normal a > 0; n is returned, 2/3 <= *m < 4/3. */
+TIGON_INLINE vf vf_take_exponent(vf a, vf *m) {
+  const __m512i bits = _mm512_castps_si512(a),
+                n = _mm512_srai_epi32(_mm512_sub_epi32(bits, _mm512_set1_epi32(0x3f2aaaab)), 23);
+  *m = _mm512_castsi512_ps(_mm512_sub_epi32(bits, _mm512_slli_epi32(n, 23)));
+  return _mm512_cvtepi32_ps(n);
+}
 /* a - floor(a); 0 for -Inf. */
 TIGON_INLINE vf vf_fraction(vf a) { return _mm512_reduce_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 /* a * 2^floor(b), rounded once where it is denormal, for any b <= 127. */

@@ -22,6 +22,8 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 #define F32 .dtypes = TIGON_BIT(TIGON_F32)
 #define I32 .dtypes = TIGON_BIT(TIGON_I32)
 #define I64 .dtypes = TIGON_BIT(TIGON_I64)
+/* An integer that is compared, not followed. */
+#define INTEGER .dtypes = TIGON_INTS
 #define INDEX(letter) .dtypes = TIGON_INTS, .below = letter
 
 /* A compile error where the field has another type. */

@@ -1,19 +1,20 @@
-/* What cross_entropy and fused_linear_cross_entropy check and lay out alike. */
+/* What losses check and lay out alike. */
 #include "op/loss.h"
 
 /* loss and token_loss are there or not as the reduction asks. */
-static tigon_status check_presence(tigon_context *context, const tigon_loss_args *a) {
-  const bool none = a->options->reduction == TIGON_REDUCTION_NONE, has_loss = tigon_present(&a->out->loss);
+static tigon_status check_presence(tigon_context *context, const tigon_reduced *a) {
+  const bool none = a->reduction == TIGON_REDUCTION_NONE, has_loss = tigon_present(a->loss);
   if (none && has_loss) return tigon_refuse(context, "out.loss is there, must be absent with options.reduction none");
-  if (none && !tigon_present(&a->out->token_loss))
+  if (none && !tigon_present(a->token_loss))
     return tigon_refuse(context, "out.token_loss is absent, must be there with options.reduction none");
   if (!none && !has_loss)
     return tigon_refuse(context, "out.loss is absent, must be there but with options.reduction none");
   return TIGON_OK;
 }
 
-static tigon_status check_dloss(tigon_context *context, const tigon_loss_args *a) {
-  if (a->options->reduction == TIGON_REDUCTION_NONE)
+tigon_status tigon_check_reduction(tigon_context *context, const tigon_reduced *a) {
+  if (a->loss) TIGON_TRY(check_presence(context, a));
+  if (a->reduction == TIGON_REDUCTION_NONE)
     return tigon_check_per_row(context, "dloss", a->dloss, context->checked->fields[0].name, a->rows_of);
   return tigon_check_vector(context, "dloss", a->dloss, 1, "unless options.reduction is none");
 }
@@ -21,8 +22,8 @@ static tigon_status check_dloss(tigon_context *context, const tigon_loss_args *a
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, tigon_cross_entropy_problem *p) {
   const tigon_cross_entropy_options *o = a->options;
   const tigon_cross_entropy_outputs *out = a->out;
-  if (a->forward) TIGON_TRY(check_presence(context, a));
-  TIGON_TRY(check_dloss(context, a));
+  const tigon_reduced reduced = {o->reduction, a->rows_of, a->dloss, a->forward ? &out->loss : NULL, &out->token_loss};
+  TIGON_TRY(tigon_check_reduction(context, &reduced));
   *p = (tigon_cross_entropy_problem){
       .cols = a->vocab,
       .label_dtype = a->labels->dtype,

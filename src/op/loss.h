@@ -1,4 +1,4 @@
-/* What cross_entropy and fused_linear_cross_entropy have in common: options, outputs, and how they are checked. */
+/* What losses have in common. Options and outputs are those of cross_entropy and fused_linear_cross_entropy. */
 #ifndef TIGON_OP_LOSS_H
 #define TIGON_OP_LOSS_H
 
@@ -17,6 +17,16 @@
   FLAG(options.has_ignore_index), ANY(options.ignore_index), NUMBER(options.label_smoothing, 0, 1),         \
       NUMBER(options.lse_square_scale, 0, FLT_MAX), OR_ZERO(options.softcap), OR_ZERO(options.temperature), \
       CHOICE(options.reduction, TIGON_REDUCTION_NONE), FINITE(grad_scale), RESERVED(options.reserved)
+
+/* What a reduction is of. */
+typedef struct tigon_reduced {
+  tigon_reduction reduction;
+  const tigon_tensor *rows_of; /* the entry's first field, whose rows count */
+  const tigon_tensor *dloss;
+  const tigon_tensor *loss, *token_loss; /* loss NULL: the entry has neither */
+} tigon_reduced;
+/* Are loss, token_loss and dloss what the reduction asks for? */
+tigon_status tigon_check_reduction(tigon_context *context, const tigon_reduced *a);
 
 /* A call whose description holds. */
 typedef struct tigon_loss_args {

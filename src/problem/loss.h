@@ -84,4 +84,29 @@ typedef struct tigon_policy_loss_fwd_problem {
   float *kl, *clip_low, *clip_high, *mean_entropy, *mean_ratio; /* [1] */
 } tigon_policy_loss_fwd_problem;
 
+/* Of divergence, forward and backward, which reads stats. beta of jsd is neither 0 nor 1. */
+typedef struct tigon_divergence_problem {
+  tigon_row_space space;
+  int64_t cols; /* vocabulary */
+  tigon_dtype dtype, label_dtype;
+  tigon_rows input, target;
+  tigon_rows dinput;        /* data may be NULL */
+  const void *labels;       /* [rows], NULL: all rows count */
+  const float *token_scale; /* [rows], may be NULL */
+  const float *dloss;       /* [1], or [rows] with reduction none; may be NULL */
+  float *inverse;           /* [1] workspace: 1 / mean's denominator (0 when that is 0), else 1 */
+  float *token_loss;        /* [rows] of forward: the caller's or workspace */
+  float *stats;             /* [rows, 3], may be NULL in forward */
+  float *loss;              /* [1], may be NULL */
+  tigon_divergence_kind kind;
+  tigon_distribution input_is, target_is;
+  int64_t ignore_index;
+  float beta;
+  float inverse_temperature;
+  float grad_scale;
+  tigon_reduction reduction;
+} tigon_divergence_problem;
+typedef tigon_divergence_problem tigon_divergence_fwd_problem;
+typedef tigon_divergence_problem tigon_divergence_bwd_problem;
+
 #endif

@@ -78,6 +78,13 @@ static void test_losses(void **state) {
   RULE(cross_entropy_fwd,
        (((int32_t *)a->labels.data)[1] = -1, a->options.has_ignore_index = 1, a->options.ignore_index = -100),
        "labels[1] is -1, must be 0 to 36 (logits.shape[2] - 1) or ignore_index");
+  RULE(divergence_fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
+  RULE(divergence_fwd, a->options.reduction = TIGON_REDUCTION_NONE,
+       "out.loss is there, must be absent with options.reduction none");
+  RULE(divergence_fwd, (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss)),
+       "dloss.shape[0] is 1, must be 6 (rows of input)");
+  RULE(divergence_bwd, a->dloss = shaped(&a->dloss, 1, 3, 0, 0, 0),
+       "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
 #define FUSED(entry, change, sentence) \
   RULE_OF(INVALID, "fused_linear_cross_entropy_" #entry, fused_linear_cross_entropy, change, sentence)
   FUSED(fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
@@ -234,6 +241,9 @@ static void test_workspace(void **state) {
   /* out.correct still asks for argmax */
   assert_int_equal(bytes_of(c, "cross_entropy_fwd", TIGON_F32, "out.token_loss out.argmax"), 192);
   assert_int_equal(bytes_of(c, "cross_entropy_bwd", TIGON_F32, ""), 64);
+  assert_int_equal(bytes_of(c, "divergence_fwd", TIGON_F32, ""), 64);
+  assert_int_equal(bytes_of(c, "divergence_fwd", TIGON_F32, "out.token_loss"), 128);
+  assert_int_equal(bytes_of(c, "divergence_bwd", TIGON_F32, ""), 64);
   enum { LSE = 2 * 4 * 3, DQ = LSE * 6 };
   assert_int_equal(bytes_of(c, "attention_bwd", TIGON_F32, ""), 128); /* delta: LSE floats, rounded up */
   assert_int_equal(bytes_of(c, "attention_bwd", TIGON_BF16, ""), 128 + DQ * sizeof(float)); /* and sums of dq */
@@ -254,6 +264,9 @@ static void test_huge_workspace(void **state) {
                                              .out = {.loss = tigon_tensor_1d(memory, TIGON_F32, 1)}};
   api_expect(*state, tigon_cross_entropy_fwd_workspace(*state, &loss, &bytes), TIGON_ERROR_INVALID,
              "cross_entropy_fwd: logits has more rows than a workspace can hold numbers for");
+  const tigon_divergence_fwd_args apart = {.input = loss.logits, .target = loss.logits, .out = {.loss = loss.out.loss}};
+  api_expect(*state, tigon_divergence_fwd_workspace(*state, &apart, &bytes), TIGON_ERROR_INVALID,
+             "divergence_fwd: input has more rows than a workspace can hold numbers for");
   const tigon_tensor q = {NULL, TIGON_F32, 4, {1, many, 1, 1}, {0, 0, 0, 1}};
   const tigon_tensor k = tigon_tensor_4d(NULL, TIGON_F32, 1, 1, 1, 1),
                      lse = tigon_tensor_3d(NULL, TIGON_F32, 1, 1, many);

@@ -24,6 +24,7 @@ static long double sigma(long double u) { return 1 / (1 + expl(-u)); }
 static long double true_exp(float x) { return expl((long double)x); }
 static long double true_exp2(float x) { return exp2l((long double)x); }
 static long double true_exp_split(float x) { return expl(fmaxl((long double)x, -87.33654L)); }
+static long double true_log(float x) { return logl((long double)x); }
 static long double true_tanh(float x) { return tanhl((long double)x); }
 static long double true_tanh_slope(float x) {
   const long double c = coshl((long double)x);
@@ -83,6 +84,7 @@ static const measure measures[] = {
     {"exp", TIGON_MATH_EXP, false, -87.33654f, 88.72283f, true_exp, NULL, 1.1},
     {"exp2", TIGON_MATH_EXP2, false, -FLT_MAX, 127, true_exp2, NULL, 2},
     {"exp_split", TIGON_MATH_EXP_SPLIT, false, -INFINITY, 88.37f, true_exp_split, NULL, 2.5},
+    {"log", TIGON_MATH_LOG, false, 0x1p-149f, FLT_MAX, true_log, NULL, 1},
     {"tanh", TIGON_MATH_TANH, false, -INFINITY, INFINITY, true_tanh, NULL, 2.5},
     {"tanh slope", TIGON_MATH_TANH, true, -43, 43, true_tanh_slope, NULL, 5.5},
     {"silu", TIGON_MATH_SILU, false, -FLT_MAX, FLT_MAX, true_silu, NULL, 2.5},
@@ -192,6 +194,12 @@ static void test_ends(void **state) {
       {TIGON_MATH_EXP2, -inf, 0, skip},
       {TIGON_MATH_EXP2, 0, 1, skip},
       {TIGON_MATH_EXP_SPLIT, nan, nan, skip},
+      {TIGON_MATH_LOG, nan, nan, skip},
+      {TIGON_MATH_LOG, inf, inf, skip},
+      {TIGON_MATH_LOG, 0, -inf, skip},
+      {TIGON_MATH_LOG, 1, 0, skip},
+      {TIGON_MATH_LOG, -1, nan, skip},
+      {TIGON_MATH_LOG, -inf, nan, skip},
       {TIGON_MATH_TANH, nan, nan, nan},
       {TIGON_MATH_TANH, inf, 1, 0},
       {TIGON_MATH_TANH, -inf, -1, 0},

@@ -1,5 +1,6 @@
 """Every operator with an oracle: the same maths in plain torch, which the tests run in float64."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ CLASS_WEIGHT = torch.tensor([0.5, 1, 2, 1, 1, 0, 1, 1.5, 1])
 TOKEN_SCALE = torch.tensor([[1, 1, 0.5, 2, 1], [0, 1, 1, 1, 3]])
 COUNTS = torch.tensor([3, 1, 4, 2, 5, 2, 6, 5, 3, 4])
 ADVANTAGE = torch.tensor([0.75, -0.5])
+TEACHER = torch.randint(-8, 9, (2, 5, 9), generator=torch.Generator().manual_seed(3)) / 4
 ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
 
@@ -101,6 +103,14 @@ def cross_entropy(
     token = (1 - smoothing) * w_t * (lse - z.gather(-1, t[..., None])[..., 0]) + counts * smooth + w_t * square * lse**2
     token = token if scale is None else token * scale.to(x.dtype)
     return {"none": token, "sum": token.sum(), "mean": token.sum() / w_t.sum()}[reduction]
+
+
+def divergence(x, reduction="mean"):
+    """jsd of beta 0.5 and temperature 1.5."""
+    lq, lp = (x / 1.5).log_softmax(-1), (TEACHER.to(x) / 1.5).log_softmax(-1)
+    lm = torch.logaddexp(lq, lp) - math.log(2)
+    token = 0.5 * (lp.exp() * (lp - lm) + lq.exp() * (lq - lm)).sum(-1) * (TARGET != -100)
+    return token if reduction == "none" else token.sum() / (TARGET != -100).sum()
 
 
 def fused(**options):
@@ -217,6 +227,18 @@ CASES = [
         "cross_entropy_none",
         lambda x: T.cross_entropy(x, TARGET.to(x.device), reduction="none"),
         lambda x: cross_entropy(x, reduction="none"),
+        [V],
+    ),
+    Case(
+        "divergence",
+        lambda x: T.divergence(x, TEACHER.to(x), "jsd", TARGET.to(x.device), temperature=1.5),
+        divergence,
+        [V],
+    ),
+    Case(
+        "divergence_none",
+        lambda x: T.divergence(x, TEACHER.to(x), "jsd", TARGET.to(x.device), temperature=1.5, reduction="none"),
+        lambda x: divergence(x, "none"),
         [V],
     ),
     Case("cross_entropy_outputs", lambda x: T.cross_entropy_outputs(x, TARGET.to(x.device)).loss, cross_entropy, [V]),

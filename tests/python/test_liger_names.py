@@ -72,10 +72,10 @@ def test_star(module):
 
 
 def test_what_is_missing():
-    with pytest.raises(ImportError, match="cannot import name 'LigerJSD'"):
-        from tigon.compat.liger.transformers import LigerJSD  # noqa: F401
-    with pytest.raises(AttributeError, match="module 'tigon.compat.liger' has no attribute 'liger_jsd'"):
-        tigon.compat.liger.liger_jsd
+    with pytest.raises(ImportError, match="cannot import name 'LigerSparsemax'"):
+        from tigon.compat.liger.transformers import LigerSparsemax  # noqa: F401
+    with pytest.raises(AttributeError, match="module 'tigon.compat.liger' has no attribute 'liger_sparsemax'"):
+        tigon.compat.liger.liger_sparsemax
     with pytest.raises(ImportError):
         importlib.import_module("tigon.compat.liger.chunked_loss")
 

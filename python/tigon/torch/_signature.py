@@ -34,7 +34,9 @@ def _shape(extents, pattern):
         return ()
     shape = []
     for letter in pattern.removeprefix("?"):
-        if letter in _SIGNS:
+        if letter == "@":  # as another such tensor has it, if there is one
+            shape += extents.get("@", extents.get("*", ()))
+        elif letter in _SIGNS:
             shape += extents.get(letter, ())
         elif letter == "r":
             shape.append(math.prod(extents["*"]))

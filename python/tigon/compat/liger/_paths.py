@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from ...torch import operators
-from . import _functional, _losses, _models, _modules
+from . import _divergence, _functional, _losses, _models, _modules
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -17,7 +17,7 @@ _MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
 _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy geglu group_norm layer_norm modulated_rms_norm"
 )
-_FUNCTIONS += " qwen2vl_mrope rms_norm rope softmax swiglu"
+_FUNCTIONS += " jsd kl_div qwen2vl_mrope rms_norm rope softmax swiglu tvd"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
 
 # Path below the root, of a file of Liger-Kernel: its names.
@@ -30,6 +30,8 @@ _FILES = {
     "transformers.fused_linear_cross_entropy": "CrossEntropyOutput LigerFusedLinearCrossEntropyLoss",
     "transformers.geglu": "LigerGEGLUMLP LigerGEGLUMLPForGemma4",
     "transformers.group_norm": "LigerGroupNorm",
+    "transformers.jsd": "LigerJSD",
+    "transformers.kl_div": "LigerKLDIVLoss",
     "transformers.layer_norm": "LigerLayerNorm",
     "transformers.modulated_rms_norm": "LigerModulatedRMSNorm",
     "transformers.llama4_rope": "liger_llama4_text_rotary_pos_emb liger_llama4_vision_rotary_pos_emb",
@@ -39,6 +41,7 @@ _FILES = {
     "transformers.rope": "liger_rotary_pos_emb liger_rotary_pos_emb_gpt_oss liger_rotary_pos_emb_vision",
     "transformers.softmax": "LigerSoftmax",
     "transformers.swiglu": _MLPS,
+    "transformers.tvd": "LigerTVDLoss",
     "transformers.trainer_integration": "_apply_liger_kernel",
     "ops.cross_entropy": "LigerCrossEntropyFunction",
     "ops.experimental.embedding": "LigerEmbeddingFunction",
@@ -46,6 +49,8 @@ _FILES = {
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
     "ops.geglu": "LigerGELUMulFunction",
     "ops.group_norm": "LigerGroupNormFunction",
+    "ops.jsd": "LigerJSDFunction",
+    "ops.kl_div": "LigerKLDivLossFunction",
     "ops.layer_norm": "LigerLayerNormFunction",
     "ops.llama4_rope": "LigerLlama4RopeFunction",
     "ops.modulated_rms_norm": "LigerModulatedRMSNormFunction",
@@ -54,8 +59,9 @@ _FILES = {
     "ops.rope": "LigerRopeFunction",
     "ops.softmax": "LigerSoftmaxFunction",
     "ops.swiglu": "LigerFusedGateUpSiLUMulFunction LigerSiLUMulFunction",
+    "ops.tvd": "LigerTVDLossFunction",
 }
-_OBJECTS = vars(_losses) | vars(_functional) | vars(_modules) | vars(_models)
+_OBJECTS = vars(_divergence) | vars(_losses) | vars(_functional) | vars(_modules) | vars(_models)
 
 
 def _found(file):

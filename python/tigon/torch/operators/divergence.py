@@ -1,0 +1,64 @@
+"""divergence, of a student's distribution from a teacher's."""
+
+import torch
+
+from tigon.torch._autograd import Choice, nonzero
+from tigon.torch._derived import derived
+from tigon.torch._op import op
+from tigon.torch.operators.losses import _LOSS, _REDUCTION
+
+FUNCTIONS = ["divergence"]
+MODULES = ["Divergence"]
+
+_KIND = Choice("kind", kl=0, reverse_kl=1, jsd=2, tvd=3, cosine=4)
+_INPUT_IS = Choice("input_is", logits=0, log_probs=1, probs=2)
+_TARGET_IS = Choice("target_is", **_INPUT_IS)
+
+_fwd = op("divergence_fwd", without=("dinput", "dloss"), when=_LOSS)
+_bwd = op("divergence_bwd", required=("dloss",))
+_Divergence, _Divergences = (
+    derived("divergence", _fwd, _bwd, returned=(name,), taken=torch.Tensor.contiguous)
+    for name in ("loss", "token_loss")
+)
+
+
+def divergence(
+    input,
+    target,
+    kind="kl",
+    labels=None,
+    ignore_index=-100,
+    reduction="mean",
+    input_is="logits",
+    target_is="logits",
+    beta=0.5,
+    temperature=1.0,
+    token_scale=None,
+):
+    """How far the distributions q that input [..., V] says are from those p that target says.
+
+    kind "kl" is KL(p || q), "reverse_kl" KL(q || p), "jsd" beta KL(p || m) + (1 - beta) KL(q || m) with
+    m = beta p + (1 - beta) q, where beta 0 is "kl" and 1 "reverse_kl", "tvd" half the sum of |p - q|, and "cosine"
+    1 - the cosine of input and target as they are. Either is "logits", of which the temperature is, "log_probs" or
+    "probs". 0 log 0 is 0. Rows whose label is ignore_index count for nothing. "mean" is over the rows that count; for
+    torch's kl_div of "mean" divide by V, too. input f32, bf16 or f16, target as input; labels [...] or [rows] i64 or
+    i32; token_scale [...] f32. The loss is f32, computed in f32, under autocast too. Only the input gets a gradient.
+    """
+    options = _KIND[kind], _INPUT_IS[input_is], _TARGET_IS[target_is], beta
+    options = *options, nonzero("divergence", "temperature", temperature), ignore_index, _REDUCTION[reduction]
+    each = _Divergences if reduction == "none" else _Divergence
+    return each(input, target, labels, token_scale, options)
+
+
+class Divergence(torch.nn.Module):
+    """functional.divergence; its options are the keyword arguments."""
+
+    def __init__(self, kind="kl", **options):
+        super().__init__()
+        self.kind, self.options = kind, options
+
+    def forward(self, input, target, labels=None):
+        return divergence(input, target, self.kind, labels, **self.options)
+
+    def extra_repr(self):
+        return ", ".join([self.kind, *(f"{name}={value}" for name, value in self.options.items())])

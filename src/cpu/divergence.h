@@ -1,0 +1,127 @@
+/* What divergence works out of an element of both distributions. */
+#ifndef TIGON_CPU_DIVERGENCE_H
+#define TIGON_CPU_DIVERGENCE_H
+
+#include <math.h>
+
+#include "cpu/kernels.h"
+#include "cpu/simd_math.h"
+
+typedef tigon_divergence_problem problem;
+
+/* Sums are f32 over a block of 32 vectors, and f64 across blocks. */
+enum { BLOCK = 32 * LANES };
+
+/* A row of either distribution. The log-probability of an x is (x * scale - reference) - log_sum, but of
+ * probabilities. */
+typedef struct side {
+  const void *row;
+  tigon_distribution is;
+  double lse; /* 0 but for logits */
+  vf scale, minus_reference, log_sum;
+} side;
+
+/* The n elements at c; 0 after them. */
+TIGON_INLINE vf load(tigon_dtype dtype, const void *row, int64_t c, int n) {
+  return n == LANES ? v_load(row, c, dtype) : v_load_n(row, c, dtype, n);
+}
+TIGON_INLINE void store(tigon_dtype dtype, void *row, int64_t c, vf v, int n) {
+  if (n == LANES)
+    v_store(row, c, dtype, v);
+  else
+    v_store_n(row, c, dtype, v, n);
+}
+
+/* The first n lanes of v, 0 after them. */
+TIGON_INLINE vf first(vf v, int n) {
+  static const float lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return n == LANES ? v : vf_select(vf_lt(vf_load(lane), vf_set((float)n)), v, vf_zero());
+}
+
+/* An element's probability and its logarithm. */
+typedef struct chance {
+  vf log, of;
+} chance;
+
+/* A probability that underflows is still none of 0, so that it times Inf is Inf. */
+TIGON_INLINE chance chance_of(tigon_dtype dtype, const side *s, int64_t c, int n) {
+  const vf x = load(dtype, s->row, c, n);
+  if (s->is == TIGON_DISTRIBUTION_PROBABILITIES) return (chance){vf_log(x), x};
+  const vf log = vf_sub(vf_fma(x, s->scale, s->minus_reference), s->log_sum);
+  const vf of = vf_max(vf_set(0x1p-126f), vf_exp(log));
+  return (chance){log, vf_select(vf_eq(log, vf_set(-INFINITY)), vf_zero(), of)};
+}
+
+TIGON_INLINE vf unless_0(vf factor, vf v) { return vf_select(vf_eq(factor, vf_zero()), vf_zero(), v); }
+
+/* -1, 0, 1 or NaN. */
+TIGON_INLINE vf sign(vf v) {
+  return vf_select(vf_lt(vf_zero(), v), vf_set(1.0f), vf_select(vf_lt(v, vf_zero()), vf_set(-1.0f), v));
+}
+
+/* beta's numbers, for jsd: log m - log q = log (1 - beta) + log(1 + e^v), log m - log p = log beta + log(1 + e^-v) with
+ * v = log p - log q + log beta - log (1 - beta). m itself is never formed. */
+typedef struct mixing {
+  vf beta, rest, log_beta, log_rest, odds;
+} mixing;
+static inline mixing mixing_of(const problem *p) {
+  if (p->kind != TIGON_DIVERGENCE_JSD) return (mixing){vf_zero(), vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+  const double beta = (double)p->beta, log_beta = log(beta), log_rest = log1p(-beta);
+  return (mixing){vf_set((float)beta), vf_set((float)(1 - beta)), vf_set((float)log_beta), vf_set((float)log_rest),
+                  vf_set((float)(log_beta - log_rest))};
+}
+typedef struct logs {
+  vf q, p; /* log q - log m, log p - log m */
+} logs;
+TIGON_INLINE logs to_mixture(const mixing *m, chance q, chance p) {
+  const vf v = vf_add(vf_sub(p.log, q.log), m->odds), minus = vf_sub(vf_zero(), v);
+  const vf near = vf_log(vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), vf_abs(v)))));
+  const vf of_q = vf_add(m->log_rest, vf_add(vf_max(vf_zero(), v), near));
+  const vf of_p = vf_add(m->log_beta, vf_add(vf_max(vf_zero(), minus), near));
+  return (logs){vf_sub(vf_zero(), of_q), vf_sub(vf_zero(), of_p)};
+}
+
+/* What an element adds to the divergence, and to what the gradient of logits takes off. */
+typedef struct terms {
+  vf loss, mean;
+} terms;
+TIGON_INLINE terms terms_of(tigon_divergence_kind kind, const mixing *m, chance q, chance p) {
+  const vf half = vf_set(0.5f);
+  switch (kind) {
+    case TIGON_DIVERGENCE_KL: return (terms){unless_0(p.of, vf_mul(p.of, vf_sub(p.log, q.log))), p.of};
+    case TIGON_DIVERGENCE_REVERSE_KL: {
+      const vf loss = unless_0(q.of, vf_mul(q.of, vf_sub(q.log, p.log)));
+      return (terms){loss, loss};
+    }
+    case TIGON_DIVERGENCE_JSD: {
+      const logs to = to_mixture(m, q, p);
+      const vf of_q = vf_mul(m->rest, unless_0(q.of, vf_mul(q.of, to.q)));
+      return (terms){vf_fma(m->beta, unless_0(p.of, vf_mul(p.of, to.p)), of_q), of_q};
+    }
+    default: {
+      const vf apart = vf_sub(q.of, p.of);
+      return (terms){vf_mul(half, vf_abs(apart)), vf_mul(half, vf_mul(q.of, sign(apart)))};
+    }
+  }
+}
+
+/* The gradient in what the input says. `off`: what logits take off, else -1 for reverse_kl, whose slope by q has a 1,
+ * or 0. */
+TIGON_INLINE vf slope_of(tigon_divergence_kind kind, tigon_distribution is, const mixing *m, vf off, chance q,
+                         chance p) {
+  vf slope;
+  switch (kind) {
+    case TIGON_DIVERGENCE_KL:
+      if (is == TIGON_DISTRIBUTION_LOGITS) return vf_sub(vf_mul(q.of, off), p.of);
+      if (is == TIGON_DISTRIBUTION_LOG_PROBABILITIES) return vf_sub(vf_zero(), p.of);
+      return unless_0(p.of, vf_sub(vf_zero(), vf_div(p.of, q.of)));
+    case TIGON_DIVERGENCE_REVERSE_KL: slope = vf_sub(q.log, p.log); break;
+    case TIGON_DIVERGENCE_JSD: slope = vf_mul(m->rest, to_mixture(m, q, p).q); break;
+    default: slope = vf_mul(vf_set(0.5f), sign(vf_sub(q.of, p.of))); break;
+  }
+  slope = vf_sub(slope, off);
+  if (is != TIGON_DISTRIBUTION_PROBABILITIES) return unless_0(q.of, vf_mul(q.of, slope));
+  return vf_select(vf_eq(q.of, vf_zero()), unless_0(p.of, slope), slope);
+}
+
+#endif

@@ -1,0 +1,94 @@
+#include "cuda/divergence.h"
+
+#include <math.h>
+
+#include "cuda/kernels.h"
+
+typedef tigon_divergence_problem problem;
+
+#define DIV_KERNELS(name) CUDA_KERNELS(divergence, divergence_##name)
+
+static tigon_status launch_total(tigon_queue *queue, cuda_kernel *kernel, void **arguments) {
+  const cuda_shape shape = {.blocks = 1, .threads = DIV_TOTAL_THREADS};
+  return cuda_launch(queue, kernel, shape, arguments);
+}
+
+static div_mixing mixing_of(const problem *p) {
+  if (p->kind != TIGON_DIVERGENCE_JSD) return (div_mixing){0};
+  const double beta = (double)p->beta, log_beta = log(beta), log_rest = log1p(-beta);
+  return (div_mixing){p->beta, (float)(1 - beta), (float)log_beta, (float)log_rest, (float)(log_beta - log_rest)};
+}
+
+/* Where all rows count the host knows the mean's denominator. */
+static tigon_status count(tigon_queue *queue, const problem *p, div_walk *walk) {
+  static cuda_kernel kernel = CUDA_KERNEL(divergence, divergence_count);
+  const bool mean = p->reduction == TIGON_REDUCTION_MEAN;
+  walk->inverse = 1;
+  if (mean && p->space.rows > 0) walk->inverse = (float)(1 / (double)p->space.rows);
+  if (!mean || !p->labels) return TIGON_OK;
+  walk->inverse = 0;
+  return launch_total(queue, &kernel, CUDA_ARGUMENTS((void *)p));
+}
+
+/* As many launches as the grid's limit wants; `each` blocks or parts of one have `rows` rows. */
+static tigon_status launch_rows(tigon_queue *queue, cuda_kernel kernels[3], cuda_shape shape, const problem *p,
+                                div_walk walk, int64_t blocks_a_row, int64_t rows_a_block) {
+  const int64_t most = INT32_MAX / CUDA_CLUSTER / blocks_a_row * rows_a_block;
+  tigon_status status = TIGON_OK;
+  for (walk.first_row = 0; walk.first_row < p->space.rows && status == TIGON_OK; walk.first_row += most) {
+    const int64_t left = p->space.rows - walk.first_row, rows = left < most ? left : most;
+    shape.blocks = cuda_ceil_div(rows, rows_a_block) * blocks_a_row;
+    status = cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  }
+  return status;
+}
+
+/* Columns that one load takes. */
+static int64_t lanes_of(const problem *p) {
+  const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
+  const bool wide = p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->input, p->dtype) &&
+                    cuda_wide_rows(&p->space, &p->target, p->dtype) && cuda_wide_rows(&p->space, &p->dinput, p->dtype);
+  return wide ? lanes : 1;
+}
+
+static tigon_status forward_rows(tigon_queue *queue, const problem *p, div_walk walk) {
+  static cuda_kernel held[3] = DIV_KERNELS(held), walked[3] = DIV_KERNELS(walked), any[3] = DIV_KERNELS(any);
+  const cuda_device *device = cuda_of(queue);
+  const int64_t lanes = lanes_of(p), items = cuda_ceil_div(p->cols, lanes);
+  const int most = device->sm >= 90 ? CUDA_CLUSTER : 1;
+  cuda_shape shape = {.cluster = 1, .held = "walked"};
+  walk.team = cuda_team_for(cuda_ceil_div(items, DIV_PACKS / 2), DIV_MOST_THREADS);
+  /* A block of a cluster has half of what it could hold, so that another one shares its SM. */
+  while (shape.cluster < most && items > (int64_t)shape.cluster * walk.team * (DIV_PACKS / 2)) shape.cluster *= 2;
+  shape.threads = cuda_block_for(walk.team, DIV_THREADS);
+  walk.packs = (int)cuda_ceil_div(items, (int64_t)shape.cluster * walk.team);
+  const int64_t bytes = (int64_t)2 * 16 * walk.packs * shape.threads;
+  const bool holds = lanes > 1 && walk.packs <= DIV_PACKS && bytes <= device->desc.onchip_bytes;
+  if (holds) shape.shared_bytes = (int)bytes, shape.held = shape.cluster > 1 ? "shared" : "held";
+  return launch_rows(queue,
+                     holds       ? held
+                     : lanes > 1 ? walked
+                                 : any,
+                     shape, p, walk, shape.cluster, shape.threads / walk.team);
+}
+
+tigon_status tigon_cuda_divergence_fwd(tigon_queue *queue, const problem *p) {
+  static cuda_kernel loss = CUDA_KERNEL(divergence, divergence_loss);
+  div_walk walk = {.chunks = 1, .mixing = mixing_of(p)};
+  tigon_status status = count(queue, p, &walk);
+  if (status == TIGON_OK) status = forward_rows(queue, p, walk);
+  return status != TIGON_OK || !p->loss ? status : launch_total(queue, &loss, CUDA_ARGUMENTS((void *)p, &walk));
+}
+
+tigon_status tigon_cuda_divergence_bwd(tigon_queue *queue, const problem *p) {
+  static cuda_kernel packs[3] = DIV_KERNELS(bwd), any[3] = DIV_KERNELS(bwd_any);
+  div_walk walk = {.chunks = 1, .mixing = mixing_of(p)};
+  const tigon_status status = count(queue, p, &walk);
+  const int64_t lanes = lanes_of(p), items = cuda_ceil_div(p->cols, lanes);
+  walk.team = cuda_team_for(cuda_ceil_div(items, DIV_TURNS), DIV_THREADS);
+  walk.chunks = cuda_ceil_div(items, (int64_t)walk.team * DIV_TURNS);
+  const cuda_shape shape = {.threads = cuda_block_for(walk.team, DIV_THREADS)};
+  return status != TIGON_OK
+             ? status
+             : launch_rows(queue, lanes > 1 ? packs : any, shape, p, walk, walk.chunks, shape.threads / walk.team);
+}

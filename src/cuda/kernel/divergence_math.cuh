@@ -1,0 +1,158 @@
+/* What divergence works out of an element of both distributions. */
+#ifndef TIGON_CUDA_KERNEL_DIVERGENCE_MATH_CUH
+#define TIGON_CUDA_KERNEL_DIVERGENCE_MATH_CUH
+
+#include <float.h>
+#include <math.h>
+
+#include "cuda/divergence.h"
+#include "cuda/kernel/element.cuh"
+
+typedef tigon_divergence_problem div_problem;
+
+/* A row of either distribution: the log-probability of an x is (x * scale - reference) - log_sum, but of probabilities. */
+struct div_side {
+  tigon_distribution is;
+  float scale, reference, log_sum;
+};
+
+__device__ static inline div_side div_side_of(const div_problem &p, tigon_distribution is) {
+  return div_side{is, is == TIGON_DISTRIBUTION_LOGITS ? p.inverse_temperature : 1, 0, 0};
+}
+
+/* An element's probability and its logarithm. */
+struct div_chance {
+  float log, of;
+};
+
+/* A probability that underflows is still none of 0, so that it times Inf is Inf. A NaN stays one. */
+__device__ static inline div_chance div_chance_of(const div_side &s, float x) {
+  if (s.is == TIGON_DISTRIBUTION_PROBABILITIES) return div_chance{logf(x), x};
+  const float log = fmaf(x, s.scale, -s.reference) - s.log_sum, e = expf(log);
+  return div_chance{log, e < FLT_MIN ? (log == -INFINITY ? 0.0f : FLT_MIN) : e};
+}
+
+__device__ static inline float div_unless_0(float factor, float v) { return factor == 0 ? 0 : v; }
+
+/* -1, 0, 1 or NaN. */
+__device__ static inline float div_sign(float v) { return v > 0 ? 1 : v < 0 ? -1 : v; }
+
+/* Of jsd: log m - log q = log (1 - beta) + log(1 + e^v), log m - log p = log beta + log(1 + e^-v) with
+ * v = log p - log q + log beta - log (1 - beta). m itself is never formed. */
+struct div_logs {
+  float q, p; /* log q - log m, log p - log m */
+};
+/* e^-|v| is at most 1, so that the hardware's exp and log are within 4 * 2^-24 of the true ones. */
+__device__ static inline div_logs div_to_mixture(const div_mixing &m, div_chance q, div_chance p) {
+  const float v = p.log - q.log + m.odds, near = __logf(1 + __expf(-fabsf(v)));
+  const float of_q = v < 0 ? near : v + near, of_p = v > 0 ? near : near - v;
+  return div_logs{-(m.log_rest + of_q), -(m.log_beta + of_p)};
+}
+
+/* What an element adds to the divergence, and to what the gradient of logits takes off. */
+__device__ static inline void div_add(tigon_divergence_kind kind, const div_mixing &m, div_chance q, div_chance p,
+                                      float &loss, float &mean) {
+  switch (kind) {
+    case TIGON_DIVERGENCE_KL:
+      loss += div_unless_0(p.of, p.of * (p.log - q.log));
+      mean += p.of;
+      break;
+    case TIGON_DIVERGENCE_REVERSE_KL: {
+      const float d = div_unless_0(q.of, q.of * (q.log - p.log));
+      loss += d, mean += d;
+      break;
+    }
+    case TIGON_DIVERGENCE_JSD: {
+      const div_logs to = div_to_mixture(m, q, p);
+      const float of_q = m.rest * div_unless_0(q.of, q.of * to.q);
+      loss += fmaf(m.beta, div_unless_0(p.of, p.of * to.p), of_q);
+      mean += of_q;
+      break;
+    }
+    default: {
+      const float apart = q.of - p.of;
+      loss = fmaf(0.5f, fabsf(apart), loss);
+      mean = fmaf(0.5f * q.of, div_sign(apart), mean);
+    }
+  }
+}
+
+/* The gradient in what the input says. `off`: what logits take off, else -1 for reverse_kl, whose slope by q has a 1, or 0. */
+__device__ static inline float div_slope(tigon_divergence_kind kind, tigon_distribution is, const div_mixing &m,
+                                         float off, div_chance q, div_chance p) {
+  float slope;
+  if (kind == TIGON_DIVERGENCE_KL) {
+    if (is == TIGON_DISTRIBUTION_LOGITS) return q.of * off - p.of;
+    return is == TIGON_DISTRIBUTION_LOG_PROBABILITIES ? -p.of : div_unless_0(p.of, -p.of / q.of);
+  }
+  if (kind == TIGON_DIVERGENCE_REVERSE_KL)
+    slope = q.log - p.log;
+  else if (kind == TIGON_DIVERGENCE_JSD)
+    slope = m.rest * div_to_mixture(m, q, p).q;
+  else
+    slope = 0.5f * div_sign(q.of - p.of);
+  slope -= off;
+  if (is != TIGON_DISTRIBUTION_PROBABILITIES) return div_unless_0(q.of, q.of * slope);
+  return q.of == 0 ? div_unless_0(p.of, slope) : slope;
+}
+
+/* ---- cosine: elements are scaled by a power of two before they are squared ---- */
+
+/* 2^-k for a number around 2^k. */
+__device__ static inline float div_scale_down(float size) {
+  if (!(size > 0) || size == INFINITY) return 1;
+  const int k = ilogbf(size);
+  return ldexpf(1, k > 126 ? -126 : k < -126 ? 126 : -k);
+}
+
+/* The gradient is (x * x_scale * of_x - t * t_scale * of_t) * factor * x_scale. */
+struct div_cosine {
+  float x_scale, of_x, t_scale, of_t, factor;
+};
+__device__ static inline div_cosine div_cosine_of(float x_norm, float t_norm, float cosine, double by) {
+  const float x_scale = div_scale_down(x_norm), t_scale = div_scale_down(t_norm);
+  const double size = (double)x_norm * (double)x_scale;
+  return div_cosine{x_scale, (float)((double)cosine / size), t_scale, (float)(1 / ((double)t_norm * (double)t_scale)),
+                    (float)(by / size)};
+}
+__device__ static inline float div_cosine_slope(const div_cosine &c, float x, float t) {
+  return (x * c.x_scale * c.of_x - t * c.t_scale * c.of_t) * c.factor * c.x_scale;
+}
+
+/* ---- a row ---- */
+
+/* What dinput is multiplied by. */
+__device__ static inline double div_factor(const div_problem &p, const div_walk &walk, int64_t r) {
+  double by = (double)p.grad_scale * (double)(walk.inverse != 0 ? walk.inverse : *p.inverse);
+  if (p.dloss) by *= (double)p.dloss[p.reduction == TIGON_REDUCTION_NONE ? r : 0];
+  return p.token_scale ? by * (double)p.token_scale[r] : by;
+}
+
+/* The gradient of a row, of both elements. */
+struct div_gradient {
+  bool cosine, nothing; /* nothing: it is 0 */
+  div_side q, t;
+  float off, factor;
+  div_cosine along;
+};
+/* stats as the header says. */
+__device__ static inline div_gradient div_gradient_of(const div_problem &p, const div_side &q, const div_side &t,
+                                                      const float (&stats)[3], double by) {
+  const bool cosine = p.kind == TIGON_DIVERGENCE_COSINE, logits = p.input_is == TIGON_DISTRIBUTION_LOGITS;
+  div_gradient g = {cosine, cosine && (stats[0] == 0 || stats[1] == 0), q, t, 0, 0, {0, 0, 0, 0, 0}};
+  if (cosine) {
+    g.along = div_cosine_of(stats[0], stats[1], stats[2], by);
+  } else {
+    g.off = logits ? stats[2] : p.kind == TIGON_DIVERGENCE_REVERSE_KL ? -1 : 0;
+    g.factor = (float)(logits ? by * (double)p.inverse_temperature : by);
+  }
+  return g;
+}
+__device__ static inline float div_dinput(const div_problem &p, const div_mixing &m, const div_gradient &g, float x,
+                                          float t) {
+  if (g.nothing) return 0;
+  if (g.cosine) return div_cosine_slope(g.along, x, t);
+  return div_slope(p.kind, p.input_is, m, g.off, div_chance_of(g.q, x), div_chance_of(g.t, t)) * g.factor;
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* divergence against finite differences of the oracle, double throughout: with TIGON_F64 its row outputs and its loss
+ * are f64 too. And values that other implementations get wrong. */
+#include "grad.h"
+
+enum { ROWS = 4, COLS = 6, N = ROWS * COLS };
+
+static const int64_t labels[ROWS] = {3, -100, 0, 5}; /* the second row is ignored */
+static const float token_scale[ROWS] = {1, -0.5f, 2, 0.25f};
+static const float dloss[ROWS] = {0.75f, -2, 1.5f, 0.5f};
+
+typedef struct state {
+  tigon_divergence_problem p;
+  double x[N], t[N], dx[N], inverse, loss, token_loss[ROWS], stats[3 * ROWS];
+} state;
+
+/* Outputs that are f32 to a caller are f64 here. */
+static float *as_f32(double *data) { return (float *)(void *)data; }
+
+/* Numbers that mean what they are said to; those of a row do not add up to 1 unless they are logits. */
+static void fill(double *x, tigon_distribution is, unsigned seed) {
+  grad_fill(x, N, seed);
+  for (int i = 0; i < N; ++i)
+    x[i] = is == TIGON_DISTRIBUTION_LOGITS              ? 2 * x[i]
+           : is == TIGON_DISTRIBUTION_LOG_PROBABILITIES ? x[i] - 1.5
+                                                        : 0.6 + 0.5 * x[i];
+}
+
+static void start(state *s, const tigon_divergence_problem *options) {
+  memset(s, 0, sizeof *s);
+  s->p = *options;
+  fill(s->x, s->p.input_is, 7);
+  fill(s->t, s->p.target_is, 1285); /* p is 0.017 from q or more, where tvd has no slope */
+  s->p.space = (tigon_row_space){ROWS, 1, ROWS};
+  s->p.cols = COLS;
+  s->p.dtype = GRAD_F64;
+  s->p.label_dtype = TIGON_I64;
+  s->p.labels = labels;
+  s->p.ignore_index = -100;
+  s->p.input = grad_rows(s->x, COLS);
+  s->p.target = grad_rows(s->t, COLS);
+  s->p.inverse = as_f32(&s->inverse);
+  s->p.token_loss = as_f32(s->token_loss);
+  s->p.stats = as_f32(s->stats);
+  s->p.loss = as_f32(&s->loss);
+  if (s->p.inverse_temperature == 0) s->p.inverse_temperature = 1;
+  if (s->p.grad_scale == 0) s->p.grad_scale = 1;
+}
+
+/* What dinput is the gradient of. */
+static double objective(void *argument) {
+  state *s = argument;
+  tigon_divergence_problem p = s->p;
+  p.dinput.data = NULL;
+  tigon_ref_divergence_fwd(NULL, &p);
+  double sum = 0;
+  for (int r = 0; r < ROWS; ++r) sum += s->token_loss[r] * (p.dloss ? (double)p.dloss[r] : 1);
+  if (p.reduction != TIGON_REDUCTION_NONE) sum = s->loss * (p.dloss ? (double)*p.dloss : 1);
+  return sum * (double)p.grad_scale;
+}
+
+static void compare(tigon_divergence_problem options) {
+  static state s;
+  start(&s, &options);
+  s.p.dinput = grad_rows(s.dx, COLS);
+  tigon_ref_divergence_fwd(NULL, &s.p);
+  double forward[N];
+  memcpy(forward, s.dx, sizeof forward);
+  for (int c = 0; c < COLS; ++c) assert_true(forward[COLS + c] == 0);
+  assert_true(s.token_loss[1] == 0);
+  grad_expect("dinput", objective, &s, s.x, forward, N, 1e-6);
+  tigon_ref_divergence_fwd(NULL, &s.p); /* the stats of x as it is */
+
+  s.p.dinput = grad_rows(s.dx, COLS);
+  tigon_ref_divergence_bwd(NULL, &s.p);
+  for (int i = 0; i < N; ++i) assert_true(fabs(s.dx[i] - forward[i]) <= 1e-14);
+  s.p.dinput = s.p.input;
+  tigon_ref_divergence_bwd(NULL, &s.p);
+  assert_memory_equal(s.x, s.dx, sizeof s.x);
+}
+
+/* Every kind, of everything that the two sides may be. */
+static void test_kinds(void **unused) {
+  (void)unused;
+  for (int kind = 0; kind < TIGON_DIVERGENCE_COSINE; ++kind)
+    for (int is = 0; is < 9; ++is)
+      compare((tigon_divergence_problem){.kind = (tigon_divergence_kind)kind,
+                                         .input_is = (tigon_distribution)(is % 3),
+                                         .target_is = (tigon_distribution)(is / 3),
+                                         .beta = 0.3f,
+                                         .inverse_temperature = 0.625f});
+  compare((tigon_divergence_problem){.kind = TIGON_DIVERGENCE_COSINE});
+}
+
+static void test_options(void **unused) {
+  (void)unused;
+  compare((tigon_divergence_problem){.reduction = TIGON_REDUCTION_SUM, .dloss = dloss, .grad_scale = -3});
+  compare((tigon_divergence_problem){.reduction = TIGON_REDUCTION_NONE, .dloss = dloss, .token_scale = token_scale});
+  compare((tigon_divergence_problem){
+      .kind = TIGON_DIVERGENCE_JSD, .beta = 0.75f, .token_scale = token_scale, .dloss = dloss, .grad_scale = 1.5f});
+}
+
+/* Forward's values from the formulas of the header, written another way. */
+static void test_values(void **unused) {
+  (void)unused;
+  static state s;
+  for (int kind = 0; kind < TIGON_DIVERGENCE_COSINE; ++kind) {
+    const tigon_divergence_problem options = {.kind = (tigon_divergence_kind)kind, .beta = 0.3f};
+    start(&s, &options);
+    tigon_ref_divergence_fwd(NULL, &s.p);
+    double sum = 0;
+    for (int r = 0; r < ROWS; ++r) {
+      double zq = 0, zp = 0, loss = 0;
+      for (int v = 0; v < COLS; ++v) zq += exp(s.x[r * COLS + v]), zp += exp(s.t[r * COLS + v]);
+      for (int v = 0; v < COLS; ++v) {
+        const double q = exp(s.x[r * COLS + v]) / zq, p = exp(s.t[r * COLS + v]) / zp, b = (double)0.3f;
+        const double m = b * p + (1 - b) * q;
+        const double of[] = {p * log(p / q), q * log(q / p), b * p * log(p / m) + (1 - b) * q * log(q / m),
+                             0.5 * fabs(p - q)};
+        loss += of[kind];
+      }
+      if (r == 1) loss = 0;
+      assert_true(fabs(s.token_loss[r] - loss) < 1e-14);
+      sum += loss;
+    }
+    assert_true(fabs(s.loss - sum / 3) < 1e-14);
+  }
+}
+
+/* No row counts: the loss and the gradient are 0. */
+static void test_nothing_counts(void **unused) {
+  (void)unused;
+  static state s;
+  const tigon_divergence_problem options = {.kind = TIGON_DIVERGENCE_TVD};
+  const int64_t ignored[ROWS] = {-100, -100, -100, -100};
+  start(&s, &options);
+  s.p.labels = ignored;
+  s.p.dinput = grad_rows(s.dx, COLS);
+  s.loss = s.dx[0] = 5;
+  tigon_ref_divergence_fwd(NULL, &s.p);
+  assert_true(s.loss == 0 && s.inverse == 0);
+  for (int i = 0; i < N; ++i) assert_true(s.dx[i] == 0);
+}
+
+GRAD_MAIN(cmocka_unit_test(test_kinds), cmocka_unit_test(test_options), cmocka_unit_test(test_values),
+          cmocka_unit_test(test_nothing_counts))
