@@ -242,8 +242,7 @@ PyObject *tigon_python_function(PyMethodDef *method, void *of) {
   return made;
 }
 
-/* The call of an operator as a Python function; NULL in a process whose Python is out of sight. */
-TIGON_API PyObject *tigon_python_call(python_op *op) {
+PyObject *tigon_python_call(python_op *op) {
   static PyMethodDef method = {.name = "call", .function = call, .flags = METH_FASTCALL};
   const dlpack_exchange *api = op->exchange;
   if (api->version.major != 1 || !api->import_managed || !api->view || !api->current_stream) return NULL;

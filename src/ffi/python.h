@@ -108,6 +108,13 @@ typedef struct python_op {
   PyObject *last_key, *last_prepared;
 } python_op;
 
+/* The call of an operator as a Python function; NULL in a process whose Python is out of sight. */
+TIGON_API PyObject *tigon_python_call(python_op *op);
+
+/* (forward, backward) as Python functions of a pair (python_pair.c) whose operators have calls in C. */
+typedef struct python_pair python_pair;
+TIGON_API PyObject *tigon_python_pair(python_pair *pair);
+
 /* The outputs of an operator for its tensors and options: a tuple, or the only one. */
 PyObject *tigon_python_run(python_op *op, PyObject *const *args);
 

@@ -6,7 +6,7 @@ enum { MOST = TIGON_PYTHON_MOST, POOL = 4 * MOST };
 enum { SAVED_TENSORS, KEPT, NEEDED, TO_SAVE, NO_GRADIENT, DTYPE, NAMES };
 
 /* Python's, which keeps it. Places are counted as in python/tigon/torch/_derived.py. */
-typedef struct python_pair {
+struct python_pair {
   python_op *forward, *backward;
   int64_t saved_count, kept_count, returned_count, incoming;
   int64_t options;         /* 1: forward takes a tuple of them */
@@ -19,7 +19,7 @@ typedef struct python_pair {
   PyObject *names[NAMES];  /* of attributes */
   PyObject *keeps_graph;   /* (): is backward itself to be differentiated? */
   PyObject *otherwise;     /* (ctx, *gradients): a backward that says so */
-} python_pair;
+};
 
 /* Outputs are a tuple unless there is only one. */
 static PyObject *output(const python_op *op, PyObject *outputs, int64_t i) {
@@ -131,8 +131,7 @@ static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t coun
   return result;
 }
 
-/* (forward, backward) as Python functions of a pair whose operators have calls in C. */
-TIGON_API PyObject *tigon_python_pair(python_pair *pair) {
+PyObject *tigon_python_pair(python_pair *pair) {
   static PyMethodDef methods[] = {{.name = "forward", .function = forward, .flags = METH_FASTCALL},
                                   {.name = "backward", .function = backward, .flags = METH_FASTCALL}};
   PyObject *made[] = {tigon_python_function(&methods[0], pair), tigon_python_function(&methods[1], pair)};

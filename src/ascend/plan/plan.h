@@ -2,7 +2,7 @@
  * allocates nothing, and its answer can be printed (`tigon plan`). Launchers ask for a call's plan by ascend_plan() (plans.h), and
  * kernels take grid, tiles and splits from it.
  *
- * Every kernel walks a plan in the same way:
+ * Kernels of rows walk a plan in the same way (rope, adamw and embedding have cuts of their own):
  *   for (t = program; t < plan.tasks; t += plan.grid)
  *     tigon_plan_task(&plan, t, &task)                      rows [row_begin, row_end), columns [col_begin, col_end)
  *     rows in steps of rows_per_tile, columns in steps of cols_per_tile, both cut off at the task's end
