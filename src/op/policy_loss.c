@@ -5,17 +5,16 @@
 #include "core/half.h"
 #include "op/front.h"
 
-#define I32_OR_I64 .dtypes = TIGON_INTS
 #define A tigon_policy_loss_fwd_args
 static const tigon_field fwd[] = {
     IN(logprob, "n", F32, DENSE),
-    IN(segments, "?", I32_OR_I64, DENSE),
+    IN(segments, "?", INTEGER, DENSE),
     IN(advantage, "?s", F32, DENSE),
     MAY(old, "n", F32, DENSE),
     MAY(ref, "n", F32, DENSE),
     MAY(entropy, "n", F32, DENSE),
     MAY(ratio, "?s", F32, DENSE),
-    MAY(mask, "n", I32_OR_I64, DENSE),
+    MAY(mask, "n", INTEGER, DENSE),
     MAY(denominator, "1 one number", F32, DENSE),
     OUT(loss, "1 a scalar", F32, DENSE, NULL),
     WANT(token_loss, "n", F32, DENSE, NULL),

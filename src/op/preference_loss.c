@@ -2,17 +2,16 @@
 
 #include "op/front.h"
 
-#define I32_OR_I64 .dtypes = TIGON_INTS
 #define A tigon_preference_loss_fwd_args
 static const tigon_field fwd[] = {
     IN(logps, "n", F32, DENSE),
     MAY(ref, "n", F32, DENSE),
-    MAY(counts, "n", I32_OR_I64, DENSE),
-    MAY(labels, "n", I32_OR_I64, DENSE),
+    MAY(counts, "n", INTEGER, DENSE),
+    MAY(labels, "n", INTEGER, DENSE),
     MAY(shift, "1 one number", F32, DENSE),
     MAY(denominator, "1 one number", F32, DENSE),
     MAY(nll_logps, "k", F32, DENSE),
-    MAY(nll_counts, "k", I32_OR_I64, DENSE),
+    MAY(nll_counts, "k", INTEGER, DENSE),
     OUT(loss, "1 a scalar", F32, DENSE, NULL),
     WANT(pair_loss, "?g", F32, DENSE, NULL),
     WANT(rewards, "n", F32, DENSE, NULL),
@@ -24,7 +23,7 @@ static const tigon_field fwd[] = {
     OR_ZERO(options.beta),
     BELOW(options.label_smoothing, 0, 0.5),
     FINITE(options.gamma),
-    {NUMBER_AT(options.tau), .flags = TIGON_FIELD_OR_ZERO, .low = FLT_MIN, .high = 1},
+    {NUMBER_AT(A, options.tau), .flags = TIGON_FIELD_OR_ZERO, .low = FLT_MIN, .high = 1},
     OR_ZERO(options.desirable_weight),
     OR_ZERO(options.undesirable_weight),
     OR_ZERO(options.nll_weight),

@@ -4,7 +4,7 @@ import torch
 
 from tigon.torch._autograd import Choice, nonzero
 from tigon.torch._derived import derived
-from tigon.torch._op import op
+from tigon.torch._op import Op
 from tigon.torch.operators.losses import _LOSS, _REDUCTION
 
 FUNCTIONS = ["divergence"]
@@ -14,12 +14,9 @@ _KIND = Choice("kind", kl=0, reverse_kl=1, jsd=2, tvd=3, cosine=4)
 _INPUT_IS = Choice("input_is", logits=0, log_probs=1, probs=2)
 _TARGET_IS = Choice("target_is", **_INPUT_IS)
 
-_fwd = op("divergence_fwd", without=("dinput", "dloss"), when=_LOSS)
-_bwd = op("divergence_bwd", required=("dloss",))
-_Divergence, _Divergences = (
-    derived("divergence", _fwd, _bwd, returned=(name,), taken=torch.Tensor.contiguous)
-    for name in ("loss", "token_loss")
-)
+_fwd = Op("divergence_fwd", without=("dinput", "dloss"), when=_LOSS)
+_bwd = Op("divergence_bwd", required=("dloss",))
+_Divergence, _Divergences = (derived("divergence", _fwd, _bwd, returned=(name,)) for name in ("loss", "token_loss"))
 
 
 def divergence(

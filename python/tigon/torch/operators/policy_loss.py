@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from tigon.torch._autograd import Choice, autograd_function, nonzero
-from tigon.torch._op import op
+from tigon.torch._op import Op
 
 FUNCTIONS = ["PolicyLossOutputs", "policy_loss"]
 MODULES = ["PolicyLoss"]
@@ -32,7 +32,7 @@ class PolicyLossOutputs(NamedTuple):
 
 
 _METRICS = "token_loss", "kl", "clip_low", "clip_high", "mean_entropy", "mean_ratio"
-_fwd = op(
+_fwd = Op(
     "policy_loss_fwd",
     without=[f"options_{name}_{side}" for name in ("k", "lambda") for side in ("positive", "negative")],
     options=("bool more",),
@@ -40,27 +40,24 @@ _fwd = op(
 )
 
 
-def _functions(fwd, _):
+def _forward(ctx, *args):
     """The gradients come with the loss."""
-
-    def forward(ctx, *args):
-        tensors, options = args[:-1], args[-1]
-        need = ctx.needs_input_grad[0], ctx.needs_input_grad[5]
-        loss, token_loss, dlogprob, dentropy, *metrics = fwd(*tensors, *options, *need)
+    tensors, options = args[:-1], args[-1]
+    need = (ctx.needs_input_grad[0], ctx.needs_input_grad[5]) if ctx is not None else (False, False)
+    loss, token_loss, dlogprob, dentropy, *metrics = _fwd(*tensors, *options, *need)
+    others = (token_loss, *metrics) if options[0] else ()
+    if ctx is not None:
         ctx.save_for_backward(*[d if needed else None for d, needed in zip((dlogprob, dentropy), need)])
-        if not options[0]:
-            return loss
-        ctx.mark_non_differentiable(token_loss, *metrics)
-        return loss, token_loss, *metrics
-
-    def backward(ctx, dloss, *_):
-        dlogprob, dentropy = [d if d is None else d * dloss for d in ctx.saved_tensors]
-        return dlogprob, None, None, None, None, dentropy, None, None, None, None
-
-    return forward, backward
+        ctx.mark_non_differentiable(*others)
+    return (loss, *others) if others else loss
 
 
-_PolicyLoss = autograd_function("policy_loss", _fwd, _fwd, _functions, taken=torch.Tensor.contiguous)
+def _backward(ctx, dloss, *_):
+    dlogprob, dentropy = [d if d is None else d * dloss for d in ctx.saved_tensors]
+    return dlogprob, None, None, None, None, dentropy, None, None, None, None
+
+
+_PolicyLoss = autograd_function("policy_loss", _forward, _backward)
 
 
 def _each(given, sequences):

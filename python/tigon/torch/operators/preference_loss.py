@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from tigon.torch._autograd import Choice, autograd_function, nonzero
-from tigon.torch._op import op
+from tigon.torch._op import Op
 
 FUNCTIONS = ["PreferenceLossOutputs", "preference_loss"]
 MODULES = ["PreferenceLoss"]
@@ -31,7 +31,7 @@ class PreferenceLossOutputs(NamedTuple):
 
 
 _MORE = "pair_loss", "rewards", "accuracy", "margin"
-_fwd = op(
+_fwd = Op(
     "preference_loss_fwd",
     extents={"g": "items"},
     options=("bool more",),
@@ -39,28 +39,24 @@ _fwd = op(
 )
 
 
-def _functions(fwd, _):
+def _forward(ctx, *args):
     """The gradients come with the loss."""
-
-    def forward(ctx, *args):
-        tensors, options = args[:-1], args[-1]
-        need = ctx.needs_input_grad[0], ctx.needs_input_grad[6]
-        loss, pair_loss, rewards, dlogps, dnll_logps, accuracy, margin = fwd(*tensors, *options, *need)
+    tensors, options = args[:-1], args[-1]
+    need = (ctx.needs_input_grad[0], ctx.needs_input_grad[6]) if ctx is not None else (False, False)
+    loss, pair_loss, rewards, dlogps, dnll_logps, accuracy, margin = _fwd(*tensors, *options, *need)
+    others = (pair_loss, rewards, accuracy, margin) if options[1] else ()
+    if ctx is not None:
         ctx.save_for_backward(*[d if needed else None for d, needed in zip((dlogps, dnll_logps), need)])
-        if not options[1]:
-            return loss
-        others = pair_loss, rewards, accuracy, margin
         ctx.mark_non_differentiable(*others)
-        return loss, *others
-
-    def backward(ctx, dloss, *_):
-        dlogps, dnll_logps = [d if d is None else d * dloss for d in ctx.saved_tensors]
-        return dlogps, None, None, None, None, None, dnll_logps, None, None
-
-    return forward, backward
+    return (loss, *others) if others else loss
 
 
-_PreferenceLoss = autograd_function("preference_loss", _fwd, _fwd, _functions, taken=torch.Tensor.contiguous)
+def _backward(ctx, dloss, *_):
+    dlogps, dnll_logps = [d if d is None else d * dloss for d in ctx.saved_tensors]
+    return dlogps, None, None, None, None, None, dnll_logps, None, None
+
+
+_PreferenceLoss = autograd_function("preference_loss", _forward, _backward)
 
 
 def _number(given, like):
