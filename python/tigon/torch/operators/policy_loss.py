@@ -101,10 +101,10 @@ def policy_loss(
     segments[s + 1] - 1. old (absent: the policy's own, as constants), ref and entropy are laid out as logprob.
     advantage and ratio, the importance of the sampler's policy, are of sequences ([B], [B, 1] or [S]) or of tokens. As
     many as there are sequences are of these.
-    `kind` is "grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo" or "vespo"; `level` "token" or "sequence", which is
-    GSPO's ratio. eps_high is eps_low if None, with "cispo" 5. max_length is "dr_grpo"'s and "luspo"'s, None for T.
-    denominator, a number or a tensor of one, takes the place of the sequences or tokens that a kind divides by: those of
-    all batches whose gradients are added up. Only logprob and entropy get gradients; nothing waits for the device.
+    `kind` is "grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo" or "vespo"; `level` "token" or "sequence",
+    which is GSPO's ratio. eps_high is eps_low if None, with "cispo" 5. max_length is "dr_grpo"'s and "luspo"'s, None for T.
+    denominator, a number or a tensor of one, takes the place of the sequences or tokens that a kind divides by: those
+    of all batches whose gradients are added up. Only logprob and entropy get gradients; nothing waits for the device.
     The formulas are in include/tigon/op/policy_loss.h.
     """
     call, number, of_sequences = "policy_loss", _KIND[kind], _LEVEL[level]
