@@ -1,4 +1,4 @@
-"""Every kind of policy_loss at both levels against plain torch in float64, as trainers write it, with torch's gradients."""
+"""Every kind of policy_loss at both levels against plain torch in float64, as trainers write it, and its gradients."""
 
 import functools
 

@@ -102,7 +102,7 @@ def policy_loss(
     advantage and ratio, the importance of the sampler's policy, are of sequences ([B], [B, 1] or [S]) or of tokens. As
     many as there are sequences are of these.
     `kind` is "grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo" or "vespo"; `level` "token" or "sequence",
-    which is GSPO's ratio. eps_high is eps_low if None, with "cispo" 5. max_length is "dr_grpo"'s and "luspo"'s, None for T.
+    which is GSPO's ratio. eps_high is eps_low if None, with "cispo" 5. max_length is T if None.
     denominator, a number or a tensor of one, takes the place of the sequences or tokens that a kind divides by: those
     of all batches whose gradients are added up. Only logprob and entropy get gradients; nothing waits for the device.
     The formulas are in include/tigon/op/policy_loss.h.
