@@ -115,6 +115,19 @@ def test_advantage_of_tokens():
     assert torch.equal(T.policy_loss(l, advantage, old=old), T.policy_loss(l, each, old=old))
 
 
+def test_numbers_of_one_kind():
+    """Each of SAPO's and VESPO's changes the loss, and has its own place among the options."""
+    l, old, _, _, advantage, _ = draw()
+    for kind, names in ("sapo", ["tau"]), ("vespo", ["k", "lambda"]):
+        losses = [T.policy_loss(l, advantage, old=old, kind=kind)]
+        for name in names:
+            for side in "positive", "negative":
+                losses.append(T.policy_loss(l, advantage, old=old, kind=kind, **{f"{name}_{side}": 1.5}))
+        assert len({loss.item() for loss in losses}) == len(losses)
+        positive = functools.partial(T.policy_loss, l, advantage.abs(), old=old, kind=kind)
+        assert torch.equal(positive(**{f"{names[0]}_negative": 9.0}), positive())
+
+
 x = torch.zeros(2, 3)
 REFUSED = [
     (
