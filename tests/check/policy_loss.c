@@ -367,8 +367,8 @@ static const check_mutant wrong[] = {
 };
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
-  const int64_t sizes[][2] = {{1, 1},    {2, 3},   {7, tile}, {9, 33},  {16, 20},
-                              {3, 1025}, {40, 31}, {2, 3000}, {300, 7}, {33, 257}};
+  const int64_t sizes[][2] = {{1, 1},   {2, 3},    {7, tile}, {9, 33},   {16, 20},   {3, 1025},
+                              {40, 31}, {2, 3000}, {300, 7},  {33, 257}, {1, 140001}};
   if (index >= (int)(sizeof sizes / sizeof *sizes)) return false;
   dims[0] = sizes[index][0], dims[1] = sizes[index][1];
   return true;

@@ -1,4 +1,4 @@
-"""Every kind of policy_loss at both levels against plain torch in float64, as trainers write it, whose gradients torch makes."""
+"""Every kind of policy_loss at both levels against plain torch in float64, as trainers write it, and its gradients."""
 
 import functools
 
@@ -113,6 +113,19 @@ def test_advantage_of_tokens():
     l, old, _, _, advantage, _ = draw()
     each = advantage[:, None].expand_as(l)
     assert torch.equal(T.policy_loss(l, advantage, old=old), T.policy_loss(l, each, old=old))
+
+
+def test_numbers_of_one_kind():
+    """Each of SAPO's and VESPO's changes the loss, and has its own place among the options."""
+    l, old, _, _, advantage, _ = draw()
+    for kind, names in ("sapo", ["tau"]), ("vespo", ["k", "lambda"]):
+        losses = [T.policy_loss(l, advantage, old=old, kind=kind)]
+        for name in names:
+            for side in "positive", "negative":
+                losses.append(T.policy_loss(l, advantage, old=old, kind=kind, **{f"{name}_{side}": 1.5}))
+        assert len({loss.item() for loss in losses}) == len(losses)
+        positive = functools.partial(T.policy_loss, l, advantage.abs(), old=old, kind=kind)
+        assert torch.equal(positive(**{f"{names[0]}_negative": 9.0}), positive())
 
 
 x = torch.zeros(2, 3)

@@ -34,7 +34,6 @@ class PolicyLossOutputs(NamedTuple):
 _METRICS = "token_loss", "kl", "clip_low", "clip_high", "mean_entropy", "mean_ratio"
 _fwd = Op(
     "policy_loss_fwd",
-    without=[f"options_{name}_{side}" for name in ("k", "lambda") for side in ("positive", "negative")],
     options=("bool more",),
     when=dict.fromkeys(_METRICS, lambda given: given["more"]),
 )
@@ -85,6 +84,10 @@ def policy_loss(
     delta=None,
     tau_positive=1.0,
     tau_negative=1.05,
+    k_positive=2.0,
+    lambda_positive=3.0,
+    k_negative=3.0,
+    lambda_negative=2.0,
     kl_weight=0.0,
     kl_bias_corrected=False,
     entropy_weight=0.0,
@@ -98,10 +101,11 @@ def policy_loss(
     segments[s + 1] - 1. old (absent: the policy's own, as constants), ref and entropy are laid out as logprob.
     advantage and ratio, the importance of the sampler's policy, are of sequences ([B], [B, 1] or [S]) or of tokens. As
     many as there are sequences are of these.
-    `kind` is "grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo" or "vespo"; `level` "token" or "sequence", which is
-    GSPO's ratio. eps_high is eps_low if None, with "cispo" 5. max_length is "dr_grpo"'s and "luspo"'s, None for T.
-    denominator, a number or a tensor of one, takes the place of the sequences or tokens that a kind divides by: those of
-    all batches whose gradients are added up. Only logprob and entropy get gradients; nothing waits for the device.
+    `kind` is "grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo" or "vespo"; `level` "token" or "sequence",
+    which is GSPO's ratio. eps_high is eps_low if None, with "cispo" 5. max_length is T if None. tau is
+    "sapo"'s, k and lambda are "vespo"'s, by the sign of the advantage.
+    denominator, a number or a tensor of one, takes the place of the sequences or tokens that a kind divides by: those
+    of all batches whose gradients are added up. Only logprob and entropy get gradients; nothing waits for the device.
     The formulas are in include/tigon/op/policy_loss.h.
     """
     call, number, of_sequences = "policy_loss", _KIND[kind], _LEVEL[level]
@@ -124,13 +128,15 @@ def policy_loss(
         denominator = torch.full((1,), denominator, dtype=torch.float32, device=logprob.device)
     if denominator is not None:
         denominator = denominator.float().reshape(1)
+    of_sapo = dict(tau_positive=tau_positive, tau_negative=tau_negative)
+    of_vespo = dict(k_positive=k_positive, lambda_positive=lambda_positive)
+    of_vespo |= dict(k_negative=k_negative, lambda_negative=lambda_negative)
     options = (
         *(outputs, number, of_sequences, of_tokens, ratio_of_tokens, kl_bias_corrected),
         nonzero(call, "eps_low", eps_low),
         nonzero(call, "eps_high", eps_high),
         0.0 if delta is None else nonzero(call, "delta", delta),
-        nonzero(call, "tau_positive", tau_positive),
-        nonzero(call, "tau_negative", tau_negative),
+        *[nonzero(call, *item) for item in (of_sapo | of_vespo).items()],
         *(kl_weight, entropy_weight),
         0 if max_length is None else nonzero(call, "max_length", max_length),
     )

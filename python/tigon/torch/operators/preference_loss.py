@@ -101,11 +101,12 @@ def preference_loss(
     The log-probabilities of a sequence's tokens add up to its element of logps [N] and ref_logps [N].
     Pairs (all kinds but the last three): the first N / 2 sequences are the chosen ones, the others the rejected ones in
     the same order. With h = beta * (l_chosen - l_rejected) - gamma, l = logps - ref_logps, `kind` is
-    "sigmoid" (DPO; cDPO with label_smoothing), "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard",
-    "apo_zero", "apo_down", "discopop" (with tau), or without ref_logps "cpo", "simpo" (gamma is 0.5 if None) and "orpo".
+    "sigmoid" (DPO; cDPO with label_smoothing), "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair",
+    "sppo_hard", "apo_zero", "apo_down", "discopop" (with tau), or without ref_logps "cpo", "simpo" (gamma is 0.5 if
+    None) and "orpo".
     Single sequences: "kto", "apo_zero_unpaired" and "bco", with labels [N], 0 or False for an undesirable sequence.
-    counts [N], i32 or i64, are the tokens of each sequence. With them all l are means, which "ipo", "simpo" and "orpo" are
-    of. A sequence without a token has the mean 0 and no gradient.
+    counts [N], i32 or i64, are the tokens of each sequence. With them all l are means, which "ipo", "simpo" and "orpo"
+    are of. A sequence without a token has the mean 0 and no gradient.
     shift is the KL estimate of "kto" and the mean reward of "bco" and "bco_pair". It, and denominator, which takes the
     place of the number of pairs or sequences, are numbers or tensors of one; nothing waits for the device.
     nll_logps [K] with nll_counts [K] add nll_weight * -nll_logps.sum() / nll_counts.sum(), as CPO and ORPO do for the
