@@ -167,6 +167,7 @@ tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int
 tigon_tensor check_may_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill, bool present);
 tigon_tensor check_sum_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, bool present, bool accumulate);
 tigon_tensor check_rows(check *k, const char *name, check_fill fill, bool overwritten);
+static inline tigon_dtype check_dtype(const check *k, bool f32) { return f32 ? TIGON_F32 : k->dtype; }
 /* 64-byte aligned, full of NaN, ending at a protected page. */
 void *check_workspace(check *k, size_t bytes);
 /* Zeroed doubles for magnitudes; NULL when the case is timed. */

@@ -13,11 +13,11 @@ static const struct option {
 enum { OPTIONS = sizeof options / sizeof *options };
 
 static tigon_tensor parameter(check *k, const char *name, int64_t n, bool present) {
-  return check_may_vector(k, name, options[k->option].f32 ? TIGON_F32 : k->dtype, n, CHECK_UNIFORM, present);
+  return check_may_vector(k, name, check_dtype(k, options[k->option].f32), n, CHECK_UNIFORM, present);
 }
 static tigon_tensor sum(check *k, const char *name, int64_t n, bool present) {
   const struct option o = options[k->option];
-  return check_sum_vector(k, name, o.sums_f32 ? TIGON_F32 : k->dtype, n, o.sums && present, o.accumulate);
+  return check_sum_vector(k, name, check_dtype(k, o.sums_f32), n, o.sums && present, o.accumulate);
 }
 
 /* An element in double, and its errors in units of 2^-24. tanh is within 8 of it and the slope within 12 + 2 |u|, for 16-bit

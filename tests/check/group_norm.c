@@ -37,7 +37,7 @@ static check_fill fill_of_x(const check *k) {
 static check_fill fill_of_vector(const check *k) { return k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM; }
 
 static tigon_tensor parameter(check *k, const char *name, bool present, bool f32) {
-  return check_may_vector(k, name, f32 ? TIGON_F32 : k->dtype, k->dims[1], fill_of_vector(k), present);
+  return check_may_vector(k, name, check_dtype(k, f32), k->dims[1], fill_of_vector(k), present);
 }
 
 static void fwd(check *k) {
@@ -78,14 +78,14 @@ static void fwd(check *k) {
 
 static tigon_tensor channel_sum(check *k, const char *name, bool present) {
   const struct option o = options[k->option];
-  return check_sum_vector(k, name, o.f32_sums ? TIGON_F32 : k->dtype, k->dims[1], present, o.accumulate);
+  return check_sum_vector(k, name, check_dtype(k, o.f32_sums), k->dims[1], present, o.accumulate);
 }
 
 static void bwd(check *k) {
   const struct option o = options[k->option];
   const int64_t batch = k->dims[0], channels = k->dims[1], run = k->dims[2], groups = k->dims[3];
   const int64_t row = channels / groups * run, statistics[] = {batch, groups};
-  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, channels, CHECK_UNIFORM, o.w);
+  const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), channels, CHECK_UNIFORM, o.w);
   const tigon_tensor dw = channel_sum(k, "dw", o.w), db = channel_sum(k, "db", o.b);
   const tigon_tensor x = check_in(k, "x", k->dtype, dimensions(k), k->dims, fill_of_x(k));
   const tigon_tensor dy = o.in_place ? check_inout(k, "dy", k->dtype, dimensions(k), k->dims, CHECK_UNIFORM)

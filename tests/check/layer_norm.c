@@ -18,7 +18,7 @@ static check_fill fill_of_x(const check *k) {
 
 static tigon_tensor parameter(check *k, const char *name, bool present, bool f32) {
   const check_fill fill = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
-  return check_may_vector(k, name, f32 ? TIGON_F32 : k->dtype, k->dims[1], fill, present);
+  return check_may_vector(k, name, check_dtype(k, f32), k->dims[1], fill, present);
 }
 
 static void fwd(check *k) {
@@ -59,13 +59,13 @@ static void fwd(check *k) {
 
 static tigon_tensor column_sum(check *k, const char *name, bool present) {
   const struct option o = options[k->option];
-  return check_sum_vector(k, name, o.f32_sums ? TIGON_F32 : k->dtype, k->dims[1], present, o.accumulate);
+  return check_sum_vector(k, name, check_dtype(k, o.f32_sums), k->dims[1], present, o.accumulate);
 }
 
 static void bwd(check *k) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
-  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM, o.w);
+  const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, CHECK_UNIFORM, o.w);
   const tigon_tensor dw = column_sum(k, "dw", o.w), db = column_sum(k, "db", o.b);
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, k->dims, fill_of_x(k));
   const tigon_tensor dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place);

@@ -45,11 +45,10 @@ static const struct fwd_option {
 static void fwd(check *k) {
   const struct fwd_option o = fwd_options[k->option];
   const int64_t rows = k->dims[0], n = k->dims[1], depth = k->dims[2];
-  const tigon_dtype y_dtype = o.y_f32 ? TIGON_F32 : k->dtype;
+  const tigon_dtype y_dtype = check_dtype(k, o.y_f32);
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, (int64_t[]){rows, depth}, k->fill);
   const tigon_tensor w = check_in(k, "w", k->dtype, 2, (int64_t[]){n, depth}, CHECK_UNIFORM);
-  const tigon_tensor b =
-      o.b ? check_in_vector(k, "b", o.b_f32 ? TIGON_F32 : k->dtype, n, CHECK_UNIFORM) : (tigon_tensor){0};
+  const tigon_tensor b = o.b ? check_in_vector(k, "b", check_dtype(k, o.b_f32), n, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor y = check_out(k, "y", y_dtype, 2, (int64_t[]){rows, n});
   double *scale = check_doubles(k, rows * n);
   if (k->oracle) magnitudes(scale, &x, false, &w, true, rows, n, depth);
@@ -80,8 +79,8 @@ static tigon_tensor gradient(check *k, const char *name, bool there, bool accumu
 static void bwd(check *k) {
   const struct bwd_option o = bwd_options[k->option];
   const int64_t rows = k->dims[0], n = k->dims[1], depth = k->dims[2];
-  const tigon_dtype dw_dtype = o.dw_f32 ? TIGON_F32 : k->dtype;
-  const tigon_tensor dy = check_in(k, "dy", o.dy_f32 ? TIGON_F32 : k->dtype, 2, (int64_t[]){rows, n}, k->fill);
+  const tigon_dtype dw_dtype = check_dtype(k, o.dw_f32);
+  const tigon_tensor dy = check_in(k, "dy", check_dtype(k, o.dy_f32), 2, (int64_t[]){rows, n}, k->fill);
   const tigon_tensor x =
       o.dw ? check_in(k, "x", k->dtype, 2, (int64_t[]){rows, depth}, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor w =

@@ -52,8 +52,8 @@ static void fwd(check *k) {
   const int ndim = scale_shape(k, shape, &share);
   const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor none = {0};
-  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, vectors, o.w);
-  const tigon_tensor scale = check_in(k, "scale", o.scale_f32 ? TIGON_F32 : k->dtype, ndim, shape, vectors);
+  const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, vectors, o.w);
+  const tigon_tensor scale = check_in(k, "scale", check_dtype(k, o.scale_f32), ndim, shape, vectors);
   const tigon_tensor shift = o.shift ? check_in(k, "shift", k->dtype, ndim, shape, vectors) : none;
   const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place);
   /* Magnitudes: the product and the shift. llama rounds xhat, which may flip (an ulp is at most 2^-7 or 2^-10 of it, and one
@@ -108,8 +108,8 @@ static void bwd(check *k) {
   const int64_t groups = rows / share;
   const check_fill words = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor none = {0};
-  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM, o.w);
-  const tigon_tensor scale = check_in(k, "scale", o.scale_f32 ? TIGON_F32 : k->dtype, ndim, shape, CHECK_UNIFORM);
+  const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, CHECK_UNIFORM, o.w);
+  const tigon_tensor scale = check_in(k, "scale", check_dtype(k, o.scale_f32), ndim, shape, CHECK_UNIFORM);
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, k->dims, k->fill);
   const tigon_tensor dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place);
   const tigon_tensor rstd = check_in_vector(k, "rstd", TIGON_F32, rows, words);
@@ -145,7 +145,7 @@ static void bwd(check *k) {
   for (int64_t i = 0; k->oracle && i < groups * cols; ++i) dscale_scale[i] += 2 * flip_of(k) * dscale_most[i];
 
   const tigon_dtype dscale_dtype = o.f32_sums ? TIGON_F32 : scale.dtype;
-  const tigon_tensor dw = o.w ? sum_of(k, "dw", o.f32_sums ? TIGON_F32 : k->dtype, 1, &cols, true, dw_scale) : none;
+  const tigon_tensor dw = o.w ? sum_of(k, "dw", check_dtype(k, o.f32_sums), 1, &cols, true, dw_scale) : none;
   const tigon_tensor dscale = sum_of(k, "dscale", dscale_dtype, ndim, shape, false, dscale_scale);
   const tigon_tensor dshift = o.shift ? sum_of(k, "dshift", dscale_dtype, ndim, shape, false, dshift_scale) : none;
   tigon_modulated_rms_norm_bwd_args args = {.dy = dy,

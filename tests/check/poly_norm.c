@@ -13,8 +13,6 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options, POWERS = 3 };
 
-static tigon_dtype dtype_of(const check *k, bool f32) { return f32 ? TIGON_F32 : k->dtype; }
-
 /* The size of the terms of y's element. x^p has 2 roundings at most and x^2p 5; their sum loses 8 * 2^-24 of its terms, of which
  * a root has half; w_p * r_p has 2 and the polynomial 3. In all 14 * 2^-24 of the terms, and r_p 7 of itself. */
 static void fwd_sizes(check *k, const tigon_tensor *x, const tigon_tensor *w, const tigon_tensor *b, double *size) {
@@ -33,8 +31,8 @@ static void fwd(check *k) {
   const struct option o = options[k->option];
   const int64_t of_rstd[] = {k->dims[0], POWERS};
   const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place > 0);
-  const tigon_tensor w = check_in_vector(k, "w", dtype_of(k, o.f32), POWERS, CHECK_UNIFORM);
-  const tigon_tensor b = check_may_vector(k, "b", dtype_of(k, o.f32), 1, CHECK_UNIFORM, o.b);
+  const tigon_tensor w = check_in_vector(k, "w", check_dtype(k, o.f32), POWERS, CHECK_UNIFORM);
+  const tigon_tensor b = check_may_vector(k, "b", check_dtype(k, o.f32), 1, CHECK_UNIFORM, o.b);
   const tigon_tensor y = o.in_place ? x : check_out(k, "y", k->dtype, 2, k->dims);
   const tigon_tensor rstd = o.rstd ? check_out_dense(k, "rstd", TIGON_F32, 2, of_rstd) : (tigon_tensor){0};
   double *size = check_doubles(k, k->dims[0] * k->dims[1]);
@@ -71,11 +69,11 @@ static void bwd(check *k) {
   const int64_t of_rstd[] = {k->dims[0], POWERS};
   tigon_poly_norm_bwd_args a = {.x = check_rows(k, "x", k->fill, o.in_place == 2), .accumulate_dw = o.accumulate};
   a.dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place == 1);
-  a.w = check_in_vector(k, "w", dtype_of(k, o.f32), POWERS, CHECK_UNIFORM);
+  a.w = check_in_vector(k, "w", check_dtype(k, o.f32), POWERS, CHECK_UNIFORM);
   a.rstd = check_in_dense(k, "rstd", TIGON_F32, 2, of_rstd, CHECK_UNIFORM);
   a.dx = o.in_place == 1 ? a.dy : o.in_place == 2 ? a.x : check_out(k, "dx", k->dtype, 2, k->dims);
-  a.dw = check_sum_vector(k, "dw", dtype_of(k, o.sums_f32), POWERS, o.sums, o.accumulate);
-  a.db = check_sum_vector(k, "db", dtype_of(k, o.sums_f32), 1, o.sums, o.accumulate);
+  a.dw = check_sum_vector(k, "dw", check_dtype(k, o.sums_f32), POWERS, o.sums, o.accumulate);
+  a.db = check_sum_vector(k, "db", check_dtype(k, o.sums_f32), 1, o.sums, o.accumulate);
   double *dx = check_doubles(k, k->dims[0] * k->dims[1]), *sums = check_doubles(k, POWERS + 1);
   bwd_sizes(k, &a, dx, sums);
   for (int i = 0; k->oracle && o.accumulate && i <= POWERS; ++i)

@@ -53,7 +53,7 @@ void check_norm_fwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
-  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, vectors, o.w);
+  const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, vectors, o.w);
   const tigon_tensor rstd = check_out_vector(k, "rstd", TIGON_F32, rows);
   const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place);
   tigon_tensor y = x, s = {0};
@@ -92,8 +92,8 @@ void check_norm_fwd(check *k, bool fused) {
 void check_norm_bwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
-  const tigon_dtype dw_dtype = o.dw_f32 ? TIGON_F32 : k->dtype;
-  const tigon_tensor w = check_may_vector(k, "w", o.w_f32 ? TIGON_F32 : k->dtype, cols, CHECK_UNIFORM, o.w);
+  const tigon_dtype dw_dtype = check_dtype(k, o.dw_f32);
+  const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, CHECK_UNIFORM, o.w);
   const tigon_tensor dw = !o.w           ? (tigon_tensor){0}
                           : o.accumulate ? check_inout_dense(k, "dw", dw_dtype, 1, &cols, CHECK_UNIFORM)
                                          : check_out_vector(k, "dw", dw_dtype, cols);

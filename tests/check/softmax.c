@@ -38,7 +38,7 @@ static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
 }
 
 static tigon_tensor make_mask(check *k, const struct option *o) {
-  const tigon_dtype dtype = o->mask_f32 ? TIGON_F32 : k->dtype;
+  const tigon_dtype dtype = check_dtype(k, o->mask_f32);
   const int ndim = o->mask == COLUMNS ? 1 : o->mask == SQUARE ? 2 : 3;
   if (o->mask == NO_MASK) return (tigon_tensor){0};
   const tigon_tensor m = check_inout(k, "mask", dtype, ndim, k->dims + 3 - ndim, CHECK_UNIFORM);

@@ -53,15 +53,11 @@ class LigerPolyNormFunction:
     apply = staticmethod(liger_poly_norm)
 
 
-class LigerPolyNorm(torch.nn.Module):
+class LigerPolyNorm(PolyNorm):
     def __init__(self, eps=1e-6, in_place=True):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((3,), 1.0 / 3.0))
+        super().__init__(eps)
         self.bias = torch.nn.Parameter(torch.tensor(1.0))
         self.variance_epsilon, self.in_place = eps, in_place
 
     def forward(self, hidden_states):
         return liger_poly_norm(hidden_states, self.weight, self.bias, self.variance_epsilon)
-
-    def extra_repr(self):
-        return f"weight_shape={tuple(self.weight.shape)}, eps={self.variance_epsilon}, in_place={self.in_place}"
