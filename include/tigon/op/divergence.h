@@ -66,7 +66,8 @@ typedef enum tigon_distribution {
 typedef struct tigon_divergence_options {
   tigon_tensor token_scale; /* in [rows] f32; absent: all 1 */
   tigon_divergence_kind kind;
-  tigon_distribution input_is, target_is;
+  tigon_distribution input_is;
+  tigon_distribution target_is;
   double beta;          /* 0..1, of jsd */
   double temperature;   /* 0 means 1; else > 0; of whichever are logits */
   int64_t ignore_index; /* with labels alone */
