@@ -19,7 +19,11 @@ static const tigon_field *find(const call *c, const char *name) {
 /* `name` is absent unless `with` is present. */
 static const struct {
   const char *op, *name, *with;
-} together[] = {{"rope", "k", "k_out"}, {"rope", "k_out", "k"}, {"linear", "dx", "w"}, {"linear", "dw", "x"}};
+} together[] = {{"rope", "k", "k_out"},
+                {"rope", "k_out", "k"},
+                {"linear", "dx", "w"},
+                {"linear", "dw", "x"},
+                {"cross_entropy", "dentropy", "entropy"}};
 
 static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
 static bool is_per_row(call *c) { /* reduction none */
@@ -30,6 +34,9 @@ static bool is_per_row(call *c) { /* reduction none */
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   const bool loss = strcmp(field->name, "out.loss") == 0, token_loss = strcmp(field->name, "out.token_loss") == 0;
+  if (strcmp(field->name, "options.denominator") == 0 &&
+      *(int *)call_field(c, find(c, "options.reduction"), 0) != TIGON_REDUCTION_MEAN)
+    return true;
   if (!is_loss(c) || strncmp(field->name, "out.", 4) != 0) return absent;
   if (strcmp(c->schema->entry, "bwd") == 0) return absent || strcmp(field->name, "out.error") != 0;
   if (loss) return is_per_row(c);
@@ -131,6 +138,8 @@ static size_t make_tensor(const tigon_field *field, const char *pattern, const c
   const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
   if (bytes > room) return 0;
   if (field->below) write_indices(t, step, how->extents[(int)field->below], how);
+  if (strcmp(field->name, "options.denominator") == 0)
+    *(float *)t->data = 2.5f; /* a number of tokens is not negative */
   return bytes;
 }
 

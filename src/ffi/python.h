@@ -77,7 +77,7 @@ typedef struct dlpack_exchange {
 } dlpack_exchange;
 
 /* Tensors that come in, tensors that go out, options; what a pair keeps. */
-enum { TIGON_PYTHON_MOST = 16 };
+enum { TIGON_PYTHON_MOST = 24 };
 
 /* An operator: Python's, which keeps it. */
 typedef struct python_op {

@@ -8,8 +8,8 @@
  *    vocabulary. dweight is then made from the last panel to the first: a panel's dlogits lie where the panel before it
  *    will be written, the first one's in the workspace.
  * 3. The sums lie in the workspace.
- * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp that a first pass
- *    over the tokens has left. */
+ * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp, and the entropy,
+ *    that a first pass over the tokens has left. */
 #include "op/fused_linear_cross_entropy.h"
 
 typedef tigon_fused_linear_cross_entropy_args arguments;
@@ -28,6 +28,8 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   tigon_cut_loss(&f->loss, &a->out, true, workspace, &used);
   if (is_short(&f->dweight) && !tigon_present(&a->out.lse))
     f->loss.lse = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
+  if (is_short(&f->dweight) && tigon_present(&a->dentropy) && !tigon_present(&a->out.entropy))
+    f->loss.entropy = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
   if (is_short(&f->dbias)) f->dbias.sums = tigon_cut(workspace, &used, (size_t)f->vocab * sizeof(float));
   return used;
 }
@@ -140,6 +142,7 @@ static const tigon_field fields[] = {
     MAY(bias, "v", SAME_OR_F32, DENSE),
     IN(labels, "@", INDEX('v'), DENSE),
     MAY(dloss, "?1", F32, DENSE),
+    MAY(dentropy, "@", F32, DENSE),
     WANT(dhidden, "*h", SAME, ROWS, "hidden"),
     WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
     WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),

@@ -69,7 +69,8 @@ static tigon_status make_logits(fused *f, const chunk *c, char *logits, int64_t 
   return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
-/* Rows [r, r + n), whose logits begin at `logits`; dlogits take their place. Backward reads lse, forward writes it. */
+/* Rows [r, r + n), whose logits begin at `logits`; dlogits take their place. Backward reads lse and entropy, forward
+ * writes them. */
 static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64_t from, int64_t cols, bool backward,
                              bool gradients) {
   tigon_cross_entropy_problem p = f->loss;
@@ -83,6 +84,7 @@ static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64
   p.labels = (const char *)p.labels + r * (int64_t)tigon_dtype_size(p.label_dtype);
   if (p.token_scale) p.token_scale += r;
   if (p.dloss && p.reduction == TIGON_REDUCTION_NONE) p.dloss += r;
+  if (p.dentropy) p.dentropy += r;
   p.token_loss += r;
   if (p.lse) p.lse += r;
   if (p.z_loss) p.z_loss += r;

@@ -95,6 +95,9 @@ static void test_losses(void **state) {
   RULE(cross_entropy_fwd,
        (((int32_t *)a->labels.data)[1] = -1, a->options.has_ignore_index = 1, a->options.ignore_index = -100),
        "labels[1] is -1, must be 0 to 36 (logits.shape[2] - 1) or ignore_index");
+  RULE(cross_entropy_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
+  RULE(cross_entropy_bwd, a->options.reduction = TIGON_REDUCTION_SUM,
+       "options.denominator is there, must be absent but with options.reduction mean");
 #define FUSED(entry, change, sentence) \
   RULE_OF(INVALID, "fused_linear_cross_entropy_" #entry, fused_linear_cross_entropy, change, sentence)
   FUSED(fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
@@ -351,6 +354,26 @@ static void test_cross_entropy_rows(void **state) {
   assert_true(half > 0 && fabs(value_of(&out->entropy, 2) - log(2)) < 1e-6);
 }
 
+/* The softcap first, as Gemma has it: z = cap * tanh(x / cap) / temperature. */
+static void test_softcap_first(void **state) {
+  enum { V = 37 };
+  const double cap = 3, temperature = 0.5;
+  for (int first = 0; first < 2; ++first) {
+    call c;
+    tigon_cross_entropy_fwd_args *a = legal(&c, "cross_entropy_fwd");
+    a->options.softcap = cap;
+    a->options.temperature = temperature;
+    a->options.softcap_first = first;
+    run(*state, &c);
+    double sum = 0;
+    for (int v = 0; v < V; ++v) {
+      const double x = value_of(&a->logits, v);
+      sum += exp(first ? cap * tanh(x / cap) / temperature : cap * tanh(x / temperature / cap));
+    }
+    assert_true(fabs(value_of(&a->out.lse, 0) - log(sum)) < 1e-5);
+  }
+}
+
 /* ---- indices out of range, with a flag ---- */
 
 enum { ROWS = 6, ROW = 2 }; /* of a call; the row whose index is out of range */
@@ -457,6 +480,6 @@ int main(void) {
                                      cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_one_mebibyte),
                                      cmocka_unit_test(test_recommended),    cmocka_unit_test(test_relu_squared),
                                      cmocka_unit_test(test_swiglu_clamp),   cmocka_unit_test(test_cross_entropy_rows),
-                                     cmocka_unit_test(test_flags)};
+                                     cmocka_unit_test(test_softcap_first),  cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -95,6 +95,32 @@ def test_workspace_does_not_change_the_loss():
     torch.testing.assert_close(least, most, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("denominator", [7, 7.0, torch.tensor(7), torch.tensor([7.0])], ids=repr)
+def test_denominator(denominator):
+    logits = torch.randn(2, 5, 9, requires_grad=True)
+    hidden, head = torch.randn(2, 5, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
+    for run, leaves in [
+        (lambda **options: T.cross_entropy(logits, TARGET, **options), [logits]),
+        (lambda **options: T.cross_entropy_outputs(logits, TARGET, **options).loss, [logits]),
+        (lambda **options: T.fused_linear_cross_entropy(hidden, head, TARGET, **options), [hidden, head]),
+        (lambda **options: T.fused_linear_cross_entropy_outputs(hidden, head, TARGET, **options).loss, [hidden, head]),
+    ]:
+        found, wanted = run(denominator=denominator), run(reduction="sum") / 7
+        torch.testing.assert_close(found, wanted)
+        for a, b in zip(torch.autograd.grad(found, leaves), torch.autograd.grad(wanted, leaves)):
+            torch.testing.assert_close(a, b)
+        with pytest.raises(ValueError, match="denominator is there, must be absent but with options.reduction mean"):
+            run(denominator=denominator, reduction="sum")
+
+
+def test_outputs_of_the_fused_head():
+    hidden, head, bias = torch.randn(2, 5, 4), torch.randn(9, 4), torch.randn(9)
+    wanted = T.cross_entropy_outputs(hidden @ head.t() + bias, TARGET, lse_square_scale=0.5)
+    found = T.fused_linear_cross_entropy_outputs(hidden, head, TARGET, bias, lse_square_scale=0.5, workspace_bytes=512)
+    for a, b in zip(found, wanted):
+        torch.testing.assert_close(a, b)
+
+
 def test_outputs_of_cross_entropy():
     logits = torch.randn(2, 5, 9)
     found = T.cross_entropy_outputs(logits, TARGET, lse_square_scale=0.5)
@@ -104,7 +130,14 @@ def test_outputs_of_cross_entropy():
     torch.testing.assert_close(found.entropy, -(p * p.log()).sum(-1) * counts)
     assert torch.equal(found.argmax, logits.argmax(-1).where(counts, -1))
     assert found.correct == (found.argmax == TARGET).sum()
-    assert not found.entropy.requires_grad
+    logits.requires_grad_()
+    found = T.cross_entropy_outputs(logits, TARGET)
+    assert found.loss.requires_grad and found.entropy.requires_grad and not found.z_loss.requires_grad
+    (without,) = torch.autograd.grad(found.loss, logits, retain_graph=True)
+    assert torch.equal(without, torch.autograd.grad(T.cross_entropy(logits, TARGET), logits)[0])
+    (alone,) = torch.autograd.grad(found.entropy.sum(), logits)
+    log_p = logits.log_softmax(-1)
+    torch.testing.assert_close(alone, torch.autograd.grad(-(counts * (log_p.exp() * log_p).sum(-1)).sum(), logits)[0])
 
 
 # ---- odd tensors ----

@@ -14,8 +14,8 @@
  * Workspace: any size from tigon_fused_linear_cross_entropy_workspace()'s minimum up; more bytes make larger chunks, and
  *   `recommended` is where larger chunks stop to pay. The minimum is one row of logits or, if larger, one f32 row of a
  *   16-bit dweight, and besides: 4 bytes a token without out.token_loss, 8 with out.correct but without out.argmax, 4
- *   with a 16-bit dweight but without out.lse; 4 V for a 16-bit dbias. So 1 MiB is enough for 8192 tokens, V = 128256,
- *   H = 8192. A 16-bit dweight is written as one sum over all tokens. Where their logits do not fit, and it is dense and
+ *   with a 16-bit dweight but without out.lse, as much with dentropy, too, but without out.entropy; 4 V for a 16-bit dbias.
+ *   So 1 MiB is enough for 8192 tokens, V = 128256, H = 8192. A 16-bit dweight is written as one sum over all tokens. Where their logits do not fit, and it is dense and
  *   not accumulated, BT <= H tokens of which none is skipped have their gradients in dweight's own memory until then; else
  *   V * H f32 sums lie in the workspace. Where these do not fit it is made panel by panel of the vocabulary, for one more
  *   GEMM of the logits; with dhidden in hidden's place, for two.
@@ -40,6 +40,7 @@ typedef struct tigon_fused_linear_cross_entropy_args {
   tigon_cross_entropy_options options;
   tigon_cross_entropy_outputs out; /* forward only; must be absent in backward, but for error */
   tigon_tensor dloss;              /* in  [1] or [BT] f32, for the gradients; absent: 1 */
+  tigon_tensor dentropy;           /* in  [BT] f32, for the gradients; absent: 0 */
   double grad_scale;               /* for the gradients; 0 means 1 */
   tigon_tensor dhidden;            /* out [..., H]; absent: not computed */
   tigon_tensor dweight;            /* out [V, H]; absent: not computed */

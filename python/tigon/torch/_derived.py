@@ -8,7 +8,7 @@ import torch
 from tigon._library import in_c
 from tigon.torch._autograd import autograd_function, no_context, strided
 
-_MOST = 16  # src/ffi/python.h's
+_MOST = 24  # src/ffi/python.h's
 
 
 class _Recipe:

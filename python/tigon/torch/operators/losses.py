@@ -10,14 +10,22 @@ from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
 from tigon.torch._op import op
 
-FUNCTIONS = ["CrossEntropyOutputs", "cross_entropy", "cross_entropy_outputs", "fused_linear_cross_entropy"]
+FUNCTIONS = [
+    "CrossEntropyOutputs",
+    "cross_entropy",
+    "cross_entropy_outputs",
+    "fused_linear_cross_entropy",
+    "fused_linear_cross_entropy_outputs",
+]
 MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
 
 _NONE = 2
 _REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
 
 
-def _options(call, first, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction):
+def _options(
+    call, first, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
+):
     return (
         first,
         ignore_index is not None,
@@ -26,8 +34,18 @@ def _options(call, first, ignore_index, label_smoothing, lse_square_scale, softc
         lse_square_scale,
         0.0 if softcap is None else nonzero(call, "softcap", softcap),
         nonzero(call, "temperature", temperature),
+        bool(softcap_first),
         _REDUCTION[reduction],
     )
+
+
+def _denominator(target, denominator):
+    """A number or a tensor of one element as the operators take it, without a look at a device's."""
+    if denominator is None or not isinstance(target, torch.Tensor):
+        return None
+    if isinstance(denominator, torch.Tensor):
+        return denominator.detach().to(target.device, torch.float32).reshape(())
+    return torch.full((), denominator, dtype=torch.float32, device=target.device)
 
 
 def _check_target(call, given):
@@ -48,7 +66,7 @@ def _check_target(call, given):
 
 class CrossEntropyOutputs(NamedTuple):
     loss: torch.Tensor
-    """f32: a scalar, or with reduction "none" one for each token. The one that has a gradient."""
+    """f32: a scalar, or with reduction "none" one for each token. It and the entropy have gradients."""
     z_loss: torch.Tensor
     """f32, one for each token: lse_square_scale * lse^2."""
     entropy: torch.Tensor
@@ -64,22 +82,26 @@ _LOSS = {"out_loss": lambda given: not _each(given), "out_token_loss": _each}
 _MORE = dict.fromkeys(("out_z_loss", "out_entropy", "out_argmax", "out_correct"), lambda given: given["more"])
 _cross_entropy_fwd = op(
     "cross_entropy_fwd",
-    without=("dlogits", "dloss"),
+    without=("dlogits", "dloss", "dentropy"),
     options=("bool more",),
     when=_LOSS | _MORE,
     check=functools.partial(_check_target, "cross_entropy"),
 )
-_cross_entropy_bwd = op("cross_entropy_bwd", required=("dloss",))
+_cross_entropy_bwd = op("cross_entropy_bwd", without=("entropy", "dentropy"), required=("dloss",))
+_entropy_bwd = op("cross_entropy_entropy_bwd", "cross_entropy_bwd", required=("dloss", "entropy", "dentropy"))
 
 
-def _cross_entropy(*others):
-    """By whether it is that of each token, the loss; the other outputs have no gradient."""
-    ops = _cross_entropy_fwd, _cross_entropy_bwd
-    over = functools.partial(derived, "cross_entropy", *ops, taken=torch.Tensor.contiguous, others=others)
-    return {False: over(returned=("loss", *others)), True: over(returned=("token_loss", *others))}
+_NO_GRADIENT = "z_loss", "argmax", "correct"
 
 
-_LOSSES, _OUTPUTS = _cross_entropy(), _cross_entropy("z_loss", "entropy", "argmax", "correct")
+def _both(name, fwd, bwd, *more, others=()):
+    """By whether it is that of each token, the loss, and `more`; the other outputs have no gradient."""
+    over = functools.partial(derived, name, fwd, bwd, taken=torch.Tensor.contiguous, others=others)
+    return {False: over(returned=("loss", *more, *others)), True: over(returned=("token_loss", *more, *others))}
+
+
+_LOSSES = _both("cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd)
+_OUTPUTS = _both("cross_entropy", _cross_entropy_fwd, _entropy_bwd, "entropy", others=_NO_GRADIENT)
 
 
 def cross_entropy(
@@ -93,21 +115,25 @@ def cross_entropy(
     softcap=None,
     temperature=1.0,
     token_scale=None,
+    softcap_first=False,
+    denominator=None,
 ):
     """The cross entropy of logits [..., V] and target [...], or [rows], the vocabulary being the last dimension.
 
     torch's layout [B, V, ...] comes here as logits.movedim(1, -1).
 
-    With z = softcap * tanh(u / softcap), u = logits / temperature and lse = log sum exp z, a token's loss is
+    With z = softcap * tanh(u / softcap), u = logits / temperature (softcap_first: z = softcap * tanh(logits / softcap) /
+    temperature) and lse = log sum exp z, a token's loss is
         token_scale * ((1 - s) * weight[t] * (lse - z[t]) + s / V * sum_v weight[v] * (lse - z[v])
                        + weight[t] * lse_square_scale * lse^2),   s = label_smoothing,
     and 0 where the target is ignore_index (None: no such target). "mean" divides the sum by that of weight[t] over the
-    tokens that count. logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
+    tokens that count, or by `denominator`, a number or a tensor of one element on any device: num_items_in_batch, the
+    tokens of all micro batches. logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
     The loss is f32, computed in f32, under autocast too. Only the logits get a gradient.
     """
-    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
     options = _options("cross_entropy", False, *options)
-    return _LOSSES[reduction == "none"](logits, target, weight, token_scale, options)
+    return _LOSSES[reduction == "none"](logits, target, weight, token_scale, _denominator(target, denominator), options)
 
 
 def cross_entropy_outputs(
@@ -121,25 +147,29 @@ def cross_entropy_outputs(
     softcap=None,
     temperature=1.0,
     token_scale=None,
+    softcap_first=False,
+    denominator=None,
 ):
-    """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs."""
-    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
+    """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs. The gradients of the loss
+    and of the entropy are made together."""
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
     options = _options("cross_entropy", True, *options)
-    return CrossEntropyOutputs(*_OUTPUTS[reduction == "none"](logits, target, weight, token_scale, options))
+    loss, entropy, *others = _OUTPUTS[reduction == "none"](logits, target, weight, token_scale, _denominator(target, denominator), options)
+    return CrossEntropyOutputs(loss, others[0], entropy, *others[1:])
 
 
 _NAME = "fused_linear_cross_entropy"
 _OTHERS = "out_lse", "out_z_loss", "out_entropy", "out_argmax", "out_correct"
 _fused_fwd = op(
     f"{_NAME}_fwd",
-    without=("dloss", *_OTHERS),
+    without=("dloss", "dentropy", *_OTHERS),
     options=("int workspace_bytes",),
     when=_LOSS,
     check=functools.partial(_check_target, _NAME),
 )
 _fused_bwd = op(
     f"{_NAME}_bwd",
-    without=("out_loss", "out_token_loss", *_OTHERS),
+    without=("dentropy", "out_loss", "out_token_loss", *_OTHERS),
     required=("dloss",),
     options=("int workspace_bytes",),
 )
@@ -149,9 +179,9 @@ def _fused(fwd, bwd):
     """Makes the gradients with the loss, which saves backward the GEMM of the logits, where it may: `early`. They are
     then scaled by dloss, once and in place; a second backward makes them anew."""
 
-    def forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
+    def forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, denominator, early, options):
         ctx.need = need = ctx.needs_input_grad[:3]
-        inputs = hidden, weight, bias, labels, class_weight, token_scale
+        inputs = hidden, weight, bias, labels, class_weight, token_scale, denominator
         loss, token_loss, *gradients = fwd(*inputs, *options, *(early and needed for needed in need))
         ctx.save_for_backward(*inputs)
         ctx.options, ctx.gradients = options, gradients if early else None
@@ -169,12 +199,34 @@ def _fused(fwd, bwd):
             for g, needed in zip(gradients, ctx.need):
                 if needed and dloss is not None:
                     g.mul_(dloss)
-        return *[g if needed else None for g, needed in zip(gradients, ctx.need)], None, None, None, None, None
+        return *[g if needed else None for g, needed in zip(gradients, ctx.need)], *[None] * 6
 
     return forward, backward
 
 
+_fused_outputs_fwd = op(
+    f"{_NAME}_outputs_fwd",
+    f"{_NAME}_fwd",
+    without=("dloss", "dentropy", "dhidden", "dweight", "dbias", "out_lse"),
+    options=("int workspace_bytes",),
+    when=_LOSS,
+    check=functools.partial(_check_target, _NAME),
+)
+_fused_outputs_bwd = op(
+    f"{_NAME}_outputs_bwd",
+    f"{_NAME}_bwd",
+    without=("out_loss", "out_token_loss", *_OTHERS),
+    required=("dloss", "dentropy"),
+    options=("int workspace_bytes",),
+)
+_FUSED_OUTPUTS = _both(_NAME, _fused_outputs_fwd, _fused_outputs_bwd, "entropy", others=_NO_GRADIENT)
 _FusedLinearCrossEntropy = autograd_function(_NAME, _fused_fwd, _fused_bwd, _fused, taken=torch.Tensor.contiguous)
+
+
+def _fused_arguments(call, hidden, weight, target, bias, denominator, workspace_bytes, options):
+    granted = 0 if workspace_bytes is None else nonzero(call, "workspace_bytes", workspace_bytes)
+    options = _options(call, granted, *options)
+    return (*lowered(hidden, weight, bias), _denominator(target, denominator), options)
 
 
 def fused_linear_cross_entropy(
@@ -191,6 +243,8 @@ def fused_linear_cross_entropy(
     temperature=1.0,
     token_scale=None,
     workspace_bytes=None,
+    softcap_first=False,
+    denominator=None,
 ):
     """cross_entropy(hidden @ weight.T + bias, target, ...) without ever holding the logits.
 
@@ -200,12 +254,39 @@ def fused_linear_cross_entropy(
     mean and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits
     made again.
     """
-    granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
-    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
-    options = _options(_NAME, granted, *options)
-    hidden, weight, bias = lowered(hidden, weight, bias)
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
+    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, options)
+    hidden, weight, bias, denominator, options = given
     early = torch.is_grad_enabled() and reduction != "none" and getattr(hidden, "dtype", None) != torch.float16
-    return _FusedLinearCrossEntropy(hidden, weight, bias, target, class_weight, token_scale, early, options)
+    inputs = hidden, weight, bias, target, class_weight, token_scale, denominator
+    return _FusedLinearCrossEntropy(*inputs, early, options)
+
+
+def fused_linear_cross_entropy_outputs(
+    hidden,
+    weight,
+    target,
+    bias=None,
+    class_weight=None,
+    ignore_index=-100,
+    reduction="mean",
+    label_smoothing=0.0,
+    lse_square_scale=0.0,
+    softcap=None,
+    temperature=1.0,
+    token_scale=None,
+    workspace_bytes=None,
+    softcap_first=False,
+    denominator=None,
+):
+    """fused_linear_cross_entropy, and what else the logits tell: CrossEntropyOutputs. The gradients of the loss and of
+    the entropy are made together in backward, from the logits made again."""
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
+    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, options)
+    hidden, weight, bias, denominator, options = given
+    inputs = hidden, weight, bias, target, class_weight, token_scale, denominator
+    loss, entropy, *others = _FUSED_OUTPUTS[reduction == "none"](*inputs, options)
+    return CrossEntropyOutputs(loss, others[0], entropy, *others[1:])
 
 
 class _Loss(torch.nn.Module):
