@@ -23,7 +23,8 @@ static const struct {
                 {"rope", "k_out", "k"},
                 {"linear", "dx", "w"},
                 {"linear", "dw", "x"},
-                {"cross_entropy", "dentropy", "entropy"}};
+                {"cross_entropy", "dentropy", "entropy"},
+                {"linear_logprob", "dentropy", "entropy"}};
 
 static bool is_loss(const call *c) { return strstr(c->schema->op, "cross_entropy") != NULL; }
 static bool is_per_row(call *c) { /* reduction none */

@@ -112,6 +112,7 @@ static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, con
       .parts = PART_SUMS | PART_ROWS,
       .forward = forward,
       .dloss_rows = spreads,
+      .negated = p->negated,
       .panel_begin = p->panel_begin,
       .smoothing = p->label_smoothing,
       .lse_square = p->lse_square_scale,

@@ -95,7 +95,7 @@ static void store_row(const job *j, int64_t r, int64_t label, double lse, double
     loss = scale * (loss + z_loss);
     z_loss *= scale;
   }
-  p->token_loss[r] = (float)loss;
+  p->token_loss[r] = (float)(p->negated ? 0 - loss : loss);
   if (p->lse) p->lse[r] = (float)lse;
   if (p->z_loss) p->z_loss[r] = (float)z_loss;
   if (p->entropy) p->entropy[r] = (float)entropy;

@@ -171,14 +171,13 @@ static tigon_status check_slots(const fused *f) {
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_fwd, f->dtype));
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->dtype));
   if (f->dweight.out || f->dbias.out || f->dhidden) TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_bwd, f->dtype));
-  return f->panel ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->dtype) : TIGON_OK;
+  return f->panel || f->more.knows ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->dtype) : TIGON_OK;
 }
 
-/* A call whose description holds. */
-static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, fused *f) {
-  if (!forward) TIGON_TRY(check_absent(context, &a->out));
+static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, const head_more *more, fused *f) {
   *f = (fused){
       .context = context,
+      .more = *more,
       .in_place = a->dhidden.data && a->dhidden.data == a->hidden.data,
       .width = tigon_last_extent(&a->hidden),
       .vocab = a->weight.shape[0],
@@ -204,53 +203,61 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
   const tigon_loss_args loss = {LOSS_ARGS(hidden), .forward = forward, .vocab = f->vocab, .out = &a->out};
   TIGON_TRY(tigon_check_loss(context, &loss, &f->loss));
   f->loss.dtype = f->dtype;
+  f->loss.negated = more->negated;
+  if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};
   f->kept = f->rows;
   return TIGON_OK;
 }
 
-static tigon_status fused_call(tigon_context *context, const tigon_schema *schema, const arguments *args,
-                               bool forward) {
-  arguments a;
+tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool forward, const head_more *more,
+                             size_t *least, size_t *good) {
   fused f;
-  TIGON_TRY(tigon_check_entry(context, schema, args, &a, false));
-  TIGON_TRY(prepare(context, &a, forward, &f));
-  const size_t fixed = cut_fixed(&f, &a, a.workspace);
-  TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, fixed + least_bytes(&f)));
-  TIGON_TRY(tigon_check_indices(context, "labels", &a.labels, (tigon_dim){"weight", &a.weight, 0},
-                                f.loss.has_ignore_index, f.loss.ignore_index, &a.out.error, &f.loss.error_flag));
+  TIGON_TRY(prepare(context, a, forward, more, &f));
+  const size_t fixed = cut_fixed(&f, a, a->workspace), minimum = fixed + least_bytes(&f);
+  if (least || good) {
+    const size_t recommended = fixed + good_bytes(&f);
+    if (least) *least = minimum;
+    if (good) *good = recommended > minimum ? recommended : minimum;
+    return TIGON_OK;
+  }
+  TIGON_TRY(tigon_check_workspace(context, a->workspace, a->workspace_bytes, minimum));
+  TIGON_TRY(tigon_check_indices(context, "labels", &a->labels, (tigon_dim){"weight", &a->weight, 0},
+                                f.loss.has_ignore_index, f.loss.ignore_index, &a->out.error, &f.loss.error_flag));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
   if (f.vocab == 0 || f.width == 0) f.dweight.out = NULL;
   if (f.vocab == 0) f.dbias.out = NULL;
   for (int64_t r = 0; f.skips && r < f.rows; ++r) f.kept -= !counts(&f, r);
-  schedule(&f, (char *)a.workspace + fixed, a.workspace_bytes - fixed);
+  schedule(&f, (char *)a->workspace + fixed, a->workspace_bytes - fixed);
   TIGON_TRY(check_slots(&f));
-  return tigon_fused_linear_cross_entropy_run(&f);
+  return tigon_head_run(&f);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_fwd(tigon_context *context, const arguments *args) {
   TIGON_KEEP_CALLER_STATE;
-  return fused_call(context, &tigon_fused_linear_cross_entropy_fwd_schema, args, true);
+  arguments a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_fused_linear_cross_entropy_fwd_schema, args, &a, false));
+  return tigon_head_call(context, &a, true, &(head_more){0}, NULL, NULL);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_bwd(tigon_context *context, const arguments *args) {
   TIGON_KEEP_CALLER_STATE;
-  return fused_call(context, &tigon_fused_linear_cross_entropy_bwd_schema, args, false);
+  arguments a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_fused_linear_cross_entropy_bwd_schema, args, &a, false));
+  TIGON_TRY(check_absent(context, &a.out));
+  return tigon_head_call(context, &a, false, &(head_more){0}, NULL, NULL);
 }
 
 /* One query for both directions: `out` is looked at as forward does where it is there. */
 tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context, const arguments *args, size_t *minimum,
                                                         size_t *recommended) {
   TIGON_KEEP_CALLER_STATE;
-  const tigon_schema *schema = &tigon_fused_linear_cross_entropy_fwd_schema;
   arguments a;
-  fused f;
-  TIGON_TRY(tigon_check_entry(context, schema, args, &a, true));
+  size_t least;
+  TIGON_TRY(tigon_check_entry(context, &tigon_fused_linear_cross_entropy_fwd_schema, args, &a, true));
+  a.workspace = NULL;
   const bool forward = tigon_present(&a.out.loss) || tigon_present(&a.out.token_loss);
-  TIGON_TRY(prepare(context, &a, forward, &f));
-  const size_t fixed = cut_fixed(&f, &a, NULL);
-  const size_t least = fixed + least_bytes(&f), good = fixed + good_bytes(&f);
+  TIGON_TRY(tigon_head_call(context, &a, forward, &(head_more){0}, &least, recommended));
   if (minimum) *minimum = least;
-  if (recommended) *recommended = good > least ? good : least;
   return TIGON_OK;
 }

@@ -30,6 +30,7 @@ typedef struct tigon_cross_entropy_problem {
   const float *dentropy;    /* [rows]; NULL: 1 */
   float *inverse;    /* [1] workspace: 1 / denominator of mean (0 when that is 0), else 1; COUNT writes, others read */
   float *token_loss; /* [rows]: the caller's or workspace */
+  bool negated;      /* token_loss is minus the loss: the log-probability of the label */
   float *lse;        /* [rows], may be NULL in forward */
   float *z_loss, *entropy; /* [rows], may be NULL; backward with an entropy_scale has entropy */
   int64_t *argmax;         /* [rows], may be NULL (workspace when correct is wanted) */

@@ -72,7 +72,7 @@ static double forward_row(const problem *p, int64_t r, int64_t label, double lse
     loss = scale * (loss + z_loss);
     z_loss *= scale;
   }
-  put(p, p->token_loss, r, loss);
+  put(p, p->token_loss, r, p->negated ? 0 - loss : loss);
   put(p, p->z_loss, r, z_loss);
   put(p, p->entropy, r, entropy);
   return entropy;

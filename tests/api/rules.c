@@ -98,6 +98,7 @@ static void test_losses(void **state) {
   RULE(cross_entropy_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
   RULE(cross_entropy_bwd, a->options.reduction = TIGON_REDUCTION_SUM,
        "options.denominator is there, must be absent but with options.reduction mean");
+  RULE(linear_logprob_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
 #define FUSED(entry, change, sentence) \
   RULE_OF(INVALID, "fused_linear_cross_entropy_" #entry, fused_linear_cross_entropy, change, sentence)
   FUSED(fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");

@@ -109,6 +109,12 @@ def cross_entropy_and_entropy(x):
     return cross_entropy(x) - 0.25 * (counts[..., None] * log_p.exp() * log_p).sum()
 
 
+def logprob_and_entropy(x):
+    log_p = (3 * torch.tanh(x / 3) / 1.5).log_softmax(-1)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    return (TARGET != -100) * (log_p.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] + 0.25 * entropy)
+
+
 def fused(**options):
     return lambda h, w, b: cross_entropy(F.linear(h, w, b), **options)
 
@@ -226,6 +232,22 @@ CASES = [
             h, w, TARGET.to(h.device), b, CLASS_WEIGHT.to(h.device), reduction="sum", **everything(h.device)
         ),
         fused(reduction="sum", **ORACLE_EVERYTHING),
+        HEAD,
+        5,
+    ),
+    Case(
+        "linear_logprob",
+        lambda h, w, b: T.linear_logprob(h, w, TARGET.to(h.device), b, cache_bytes=40).logprob,
+        lambda h, w, b: -cross_entropy(F.linear(h, w, b), reduction="none"),
+        HEAD,
+        5,
+    ),
+    Case(
+        "linear_logprob_entropy",
+        lambda h, w, b: (lambda found: found.logprob + 0.25 * found.entropy)(
+            T.linear_logprob(h, w, TARGET.to(h.device), b, softcap=3.0, temperature=1.5, softcap_first=True, entropy=True)
+        ),
+        lambda h, w, b: logprob_and_entropy(F.linear(h, w, b)),
         HEAD,
         5,
     ),

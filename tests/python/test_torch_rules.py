@@ -121,6 +121,45 @@ def test_outputs_of_the_fused_head():
         torch.testing.assert_close(a, b)
 
 
+def test_linear_logprob():
+    hidden, head, bias = torch.randn(2, 5, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True), torch.randn(9)
+    g, log_p = torch.randn(2, 5), (hidden @ head.t() + bias).log_softmax(-1)
+    counts = TARGET != -100
+    wanted = log_p.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] * counts
+    for cache_bytes, workspace_bytes in [(0, None), (40, 512), (108, 512), (1 << 20, None)]:
+        granted = dict(cache_bytes=cache_bytes, workspace_bytes=workspace_bytes)
+        found = T.linear_logprob(hidden, head, TARGET, bias, **granted)
+        torch.testing.assert_close(found.logprob, wanted)
+        assert found.entropy is None and not found.argmax.requires_grad
+        assert torch.equal(found.argmax, log_p.argmax(-1).where(counts, -1))
+        assert found.correct == (found.argmax == TARGET).sum()
+        for a, b in zip(
+            torch.autograd.grad(found.logprob, [hidden, head], g),
+            torch.autograd.grad(wanted, [hidden, head], g, retain_graph=True),
+        ):
+            torch.testing.assert_close(a, b)
+        both = T.linear_logprob(hidden, head, TARGET, bias, entropy=True, **granted)
+        torch.testing.assert_close(both.entropy, -(log_p.exp() * log_p).sum(-1) * counts)
+        (alone,) = torch.autograd.grad(both.entropy, head, g, retain_graph=True)
+        entropy = -(log_p.exp() * log_p).sum(-1) * counts
+        torch.testing.assert_close(alone, torch.autograd.grad(entropy, head, g, retain_graph=True)[0])
+        assert torch.equal(both.logprob, found.logprob)
+        # Twice, from one cache.
+        (again,) = torch.autograd.grad(both.entropy, head, g)
+        assert torch.equal(again, alone)
+
+
+@pytest.mark.parametrize("target", [TARGET, TARGET.flatten()], ids=["rows", "flat"])
+def test_linear_logprob_of_a_frozen_head(target):
+    hidden, head = torch.randn(2, 5, 4, requires_grad=True), torch.randn(9, 4)
+    g, trained = torch.randn_like(target, dtype=torch.float32), head.clone().requires_grad_()
+    (frozen,) = torch.autograd.grad(T.linear_logprob(hidden, head, target).logprob, hidden, g)
+    (wanted, _) = torch.autograd.grad(T.linear_logprob(hidden, trained, target).logprob, [hidden, trained], g)
+    torch.testing.assert_close(frozen, wanted)
+    with torch.no_grad():
+        assert not T.linear_logprob(hidden, head, target).logprob.requires_grad
+
+
 def test_outputs_of_cross_entropy():
     logits = torch.randn(2, 5, 9)
     found = T.cross_entropy_outputs(logits, TARGET, lse_square_scale=0.5)

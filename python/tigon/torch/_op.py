@@ -356,10 +356,11 @@ class Op(Signature):
     def _workspace(self, call):
         """Bytes that the call needs; for a composite those that the caller grants, else those recommended."""
         sizes = ctypes.c_size_t(), ctypes.c_size_t()
-        if hasattr(library, f"tigon_{self.entry}_workspace"):
-            query, sizes = f"{self.entry}_workspace", sizes[:1]
-        else:
+        query = f"{self.entry}_workspace"
+        if not hasattr(library, f"tigon_{query}"):
             query = f"{self.entry[:-4]}_workspace"
+        if not hasattr(library, f"__tvm_ffi_tigon_{query}_minimum"):
+            sizes = sizes[:1]
         call.context.run(query, call.struct, *sizes)
         return call.struct.workspace_bytes or sizes[-1].value
 

@@ -48,6 +48,7 @@ typedef struct cross_entropy_arguments {
   gm_ptr weight_sums;                 /* [weight_blocks, TOTAL_WORDS]: of the sum of `weight`; NULL: it is vocab */
   int64_t weight_blocks, dtype, parts, forward;
   int64_t dloss_rows;  /* one a row */
+  int64_t negated;     /* token_loss is minus the loss */
   int64_t panel_begin; /* the class of column 0 */
   float smoothing, lse_square, softcap, inverse_temperature;
   twofold argument;      /* of tanh: inverse_temperature / softcap */

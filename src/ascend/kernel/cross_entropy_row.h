@@ -163,7 +163,7 @@ AICORE void finish_row(const row_words *w, int64_t i) {
     if (a->dlogits.data) find_scales(w, i, lse, sum, -moment);
   }
   set_word(w, OUT_LSE, i, lse.hi);
-  set_word(w, OUT_LOSS, i, loss.hi);
+  set_word(w, OUT_LOSS, i, a->negated ? 0 - loss.hi : loss.hi);
   set_word(w, OUT_Z_LOSS, i, z_loss.hi);
   set_word(w, OUT_ENTROPY, i, entropy);
   if (!a->argmax) return;

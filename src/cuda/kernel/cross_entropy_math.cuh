@@ -172,7 +172,8 @@ __device__ inline void store_losses(const ce_problem &p, int64_t r, int64_t labe
   double loss = (1 - smoothing) * w * (lse - logit_f64<PLAIN>(p, x_label)), z_loss = 0;
   if (!PLAIN && smoothing != 0) loss += smoothing / (double)p.cols * (weight_sum * lse - (double)s.weighted);
   if (p.lse_square_scale != 0) z_loss = w * (double)p.lse_square_scale * lse * lse;
-  p.token_loss[r] = (float)(scale * (loss + z_loss));
+  const double token = scale * (loss + z_loss);
+  p.token_loss[r] = (float)(p.negated ? 0 - token : token);
   if (p.z_loss) p.z_loss[r] = (float)(scale * z_loss);
   if (!PLAIN && p.entropy)
     p.entropy[r] =

@@ -16,6 +16,8 @@ FUNCTIONS = [
     "cross_entropy_outputs",
     "fused_linear_cross_entropy",
     "fused_linear_cross_entropy_outputs",
+    "LinearLogprobOutputs",
+    "linear_logprob",
 ]
 MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
 
@@ -287,6 +289,98 @@ def fused_linear_cross_entropy_outputs(
     inputs = hidden, weight, bias, target, class_weight, token_scale, denominator
     loss, entropy, *others = _FUSED_OUTPUTS[reduction == "none"](*inputs, options)
     return CrossEntropyOutputs(loss, others[0], entropy, *others[1:])
+
+
+class LinearLogprobOutputs(NamedTuple):
+    logprob: torch.Tensor
+    """f32, one for each token: log softmax(logits)[target], 0 where the target is ignored. It has a gradient."""
+    entropy: torch.Tensor | None
+    """f32, one for each token: that of softmax(logits), in nats; None unless asked for. It has a gradient."""
+    argmax: torch.Tensor
+    """i64, one for each token: the likeliest, -1 where the target is ignored."""
+    correct: torch.Tensor
+    """i64, a scalar: how many tokens count and have their target as argmax."""
+
+
+_logprob_fwd = op(
+    "linear_logprob_fwd",
+    extents={"k": "cached"},
+    options=("int workspace_bytes", "bool with_entropy", "bool with_unit"),
+    when={
+        "entropy": lambda given: given["with_entropy"],
+        "cache": lambda given: given["cached"] > 0,
+        "unit": lambda given: given["with_unit"],
+    },
+    check=functools.partial(_check_target, "linear_logprob"),
+)
+_logprob_bwd = op("linear_logprob_bwd", options=("int workspace_bytes",))
+
+
+def _logprob(fwd, bwd):
+    """For a frozen head forward makes the gradient of hidden, but for the factor that backward knows: `unit`."""
+
+    def forward(ctx, hidden, weight, bias, labels, cached, with_entropy, options):
+        need = ctx.needs_input_grad[:3]
+        with_unit = need[0] and not (need[1] or need[2] or with_entropy)
+        cached = cached if any(need) and not with_unit else 0
+        granted, *numbers = options
+        outputs = fwd(hidden, weight, bias, labels, cached, granted, with_entropy, with_unit, *numbers)
+        logprob, lse, entropy, argmax, correct, cache, unit = outputs
+        inputs = hidden, weight, bias, labels, lse, entropy if with_entropy else None, cache if cached else None
+        ctx.save_for_backward(*((unit,) if with_unit else inputs))
+        ctx.mark_non_differentiable(argmax, correct)
+        ctx.need, ctx.with_unit, ctx.options = need, with_unit, options
+        return (logprob, entropy, argmax, correct) if with_entropy else (logprob, argmax, correct)
+
+    def backward(ctx, dlogprob, *others):
+        if ctx.with_unit:
+            (unit,) = ctx.saved_tensors
+            gradients = (unit * dlogprob.reshape(*unit.shape[:-1], 1)).to(unit.dtype), None, None
+        else:
+            dentropy = others[0] if len(others) == 3 else None
+            gradients = bwd(*ctx.saved_tensors, dlogprob, dentropy, *ctx.options, *ctx.need)
+        return *[g if needed else None for g, needed in zip(gradients, ctx.need)], *[None] * 4
+
+    return forward, backward
+
+
+_LinearLogprob = autograd_function(
+    "linear_logprob", _logprob_fwd, _logprob_bwd, _logprob, taken=torch.Tensor.contiguous
+)
+
+
+def linear_logprob(
+    hidden,
+    weight,
+    target,
+    bias=None,
+    ignore_index=-100,
+    softcap=None,
+    temperature=1.0,
+    softcap_first=False,
+    entropy=False,
+    cache_bytes=0,
+    workspace_bytes=None,
+):
+    """The log-probability of each target under softmax(hidden @ weight.T + bias), with gradients and without ever
+    holding the logits: what policy losses are made of. LinearLogprobOutputs.
+
+    hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
+    be f32); target [...] or [rows] i64 or i32. softcap, temperature and softcap_first as in cross_entropy. Chunks of
+    tokens are worked off in workspace_bytes of memory, None for what the library recommends. Backward makes the logits
+    again, but for those of as many tokens as fit into cache_bytes. Where neither weight nor bias needs a gradient, and
+    no entropy is asked for, backward is one product of each token with a number.
+    """
+    granted = 0 if workspace_bytes is None else nonzero("linear_logprob", "workspace_bytes", workspace_bytes)
+    options = _options("linear_logprob", granted, ignore_index, 0.0, 0.0, softcap, temperature, softcap_first, "none")
+    options = (*options[:3], *options[5:8])  # without smoothing, z-loss and the reduction
+    hidden, weight, bias = lowered(hidden, weight, bias)
+    cached = 0
+    if cache_bytes:
+        row = weight.shape[0] * weight.element_size()
+        cached = min(cache_bytes // row, math.prod(hidden.shape[:-1])) if row else 0
+    outputs = _LinearLogprob(hidden, weight, bias, target, cached, bool(entropy), options)
+    return LinearLogprobOutputs(*outputs) if entropy else LinearLogprobOutputs(outputs[0], None, *outputs[1:])
 
 
 class _Loss(torch.nn.Module):
