@@ -362,7 +362,7 @@ static const check_mutant wrong_bwd[] = {
 static const check_sizes own_sizes = {
     .of = {{2, 35}, {67, 131}, {300, 37}, {3, 64}, {CHECK_MANY, 4096}, {3, CHECK_THIRD}},
     .walks = {{3, CHECK_N}, {CHECK_N, 5}, {1, CHECK_N}},
-    .coupled = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7,
+    .coupled = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8,
 };
 
 static const bench_case timed = {.op = "cross_entropy",

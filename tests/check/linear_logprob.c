@@ -275,9 +275,11 @@ static const check_mutant wrong_bwd[] = {
     {0},
 };
 
+/* rows, width, vocabulary; a cache has a share of all rows */
 static const check_sizes own_sizes = {
     .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 4096, 5}},
     .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}},
+    .coupled = 1 << 1 | 1 << 3 | 1 << 5,
 };
 
 static bool of_model(const bench_model *m, bench_point *point) {
