@@ -44,6 +44,12 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   return token_loss && is_per_row(c) ? false : absent;
 }
 
+/* A cache of logits has their dtype. */
+static bool is_cache_in_f32(call *c, const tigon_field *field) {
+  const tigon_field *in_f32 = find(c, "logits_in_f32");
+  return in_f32 && strcmp(field->name, "cache") == 0 && *(int *)call_field(c, in_f32, 0) != 0;
+}
+
 static const char *pattern_of(call *c, const tigon_field *field) {
   if (is_loss(c) && strcmp(field->name, "dloss") == 0 && is_per_row(c)) return "@";
   return field->shape[0] == '?' ? field->shape + 1 : field->shape;
@@ -164,7 +170,8 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       const tigon_field *field = &schema->fields[i];
       if (field->kind != TIGON_FIELD_TENSOR || e >= call_values(field)) continue;
       const bool wide = how->wide >> i & 1;
-      const tigon_dtype dtype = make_dtype(field, letters, wide);
+      const tigon_dtype dtype =
+          is_cache_in_f32(c, field) ? TIGON_F32 : make_dtype(field, letters, wide && strcmp(field->name, "cache") != 0);
       if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
       const size_t bytes = make_tensor(field, pattern_of(c, field), how, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));

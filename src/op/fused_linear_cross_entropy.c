@@ -36,8 +36,18 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
 
 /* Bytes of one row of a chunk with `cols` columns of logits. */
 static size_t row_bytes(const fused *f, int64_t cols, bool gathers) {
-  const size_t bytes = (size_t)(cols + (gathers ? f->width : 0)) * tigon_dtype_size(f->dtype);
+  const size_t size = tigon_dtype_size(f->dtype), wide = tigon_dtype_size(f->loss.dtype) + (f->rounds ? size : 0);
+  const size_t bytes = (size_t)cols * wide + (gathers ? (size_t)f->width * size : 0);
   return bytes ? bytes : 1;
+}
+
+/* Bytes of the logits of `rows` rows on lines, and of all that a chunk has of them. */
+static size_t logits_bytes(const fused *f, int64_t rows, int64_t cols) {
+  return lines((size_t)rows * (size_t)cols * tigon_dtype_size(f->loss.dtype));
+}
+static size_t chunk_bytes(const fused *f, int64_t rows, int64_t cols) {
+  const size_t rounded = f->rounds ? lines((size_t)rows * (size_t)cols * tigon_dtype_size(f->dtype)) : 0;
+  return logits_bytes(f, rows, cols) + rounded;
 }
 
 /* Rows of a chunk that fit into `bytes`. One row alone needs no gathering. */
@@ -45,7 +55,7 @@ static int64_t rows_that_fit(const fused *f, int64_t cols, size_t bytes) {
   const bool gathers = f->kept < f->rows;
   if (bytes < 2 * LINE) return 0;
   const size_t rows = (bytes - 2 * LINE) / row_bytes(f, cols, gathers);
-  if (rows == 0) return lines(row_bytes(f, cols, false)) <= bytes;
+  if (rows == 0) return chunk_bytes(f, 1, cols) <= bytes;
   return (int64_t)(rows < (size_t)f->kept ? rows : (size_t)f->kept);
 }
 
@@ -99,7 +109,8 @@ static size_t good_bytes(const fused *f) {
 /* Chunks of rows with `cols` logits in `bytes` of the workspace. */
 static chunk_space space_in(const fused *f, int64_t cols, char *workspace, size_t bytes) {
   const int64_t chunk = even(f->kept, rows_that_fit(f, cols, bytes));
-  return (chunk_space){chunk, workspace, workspace + lines((size_t)chunk * row_bytes(f, cols, false))};
+  return (chunk_space){chunk, workspace, workspace + logits_bytes(f, chunk, cols),
+                       workspace + chunk_bytes(f, chunk, cols)};
 }
 
 static bool park(fused *f, char *workspace, size_t bytes) {
@@ -127,7 +138,8 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
     return;
   }
   /* Half of the memory for the sums; least_bytes() has seen to it that one column's sums and one logit fit. */
-  const size_t most = (bytes - 4 * LINE) / 2 / ((size_t)f->width * sizeof(float));
+  const size_t column = (size_t)f->width * sizeof(float), logit = row_bytes(f, 1, false);
+  const size_t most = (bytes - 4 * LINE) / 2 / (column > logit ? column : logit);
   f->panel = whole_lines(f->vocab, most < 1 ? 1 : most < (size_t)f->vocab ? (int64_t)most : f->vocab);
   const size_t sums = sums_bytes(f, f->panel);
   f->part = space_in(f, f->panel, workspace + sums, bytes - sums);
@@ -150,6 +162,7 @@ static const tigon_field fields[] = {
     LOSS_OUTPUTS,
     LOSS_NUMBERS,
     FLAG(accumulate_dweight),
+    FLAG(logits_in_f32),
     WORKSPACE,
     RESERVED(reserved),
 };
@@ -169,9 +182,9 @@ static tigon_status check_absent(tigon_context *context, const tigon_cross_entro
 /* All slots must be there before the first of them writes anything. */
 static tigon_status check_slots(const fused *f) {
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_fwd, f->dtype));
-  TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->dtype));
+  TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->loss.dtype));
   if (f->dweight.out || f->dbias.out || f->dhidden) TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_bwd, f->dtype));
-  return f->panel || f->more.knows ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->dtype) : TIGON_OK;
+  return f->panel || f->more.knows ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->loss.dtype) : TIGON_OK;
 }
 
 static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, const head_more *more, fused *f) {
@@ -185,7 +198,7 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
       .product = {.k = tigon_last_extent(&a->hidden),
                   .dtype = a->hidden.dtype,
                   .b_dtype = a->bias.dtype,
-                  .y_dtype = a->hidden.dtype,
+                  .y_dtype = a->logits_in_f32 ? TIGON_F32 : a->hidden.dtype,
                   .x = a->hidden.data,
                   .w = a->weight.data,
                   .b = a->bias.data,
@@ -202,7 +215,9 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
       TIGON_COLLAPSE_PITCHES(context, &f->rows, {&a->hidden, &f->product.x_pitch}, {&a->dhidden, &f->dhidden_pitch}));
   const tigon_loss_args loss = {LOSS_ARGS(hidden), .forward = forward, .vocab = f->vocab, .out = &a->out};
   TIGON_TRY(tigon_check_loss(context, &loss, &f->loss));
-  f->loss.dtype = f->dtype;
+  f->loss.dtype = f->product.y_dtype;
+  f->rounds = f->loss.dtype != f->dtype &&
+              (tigon_present(&a->dhidden) || tigon_present(&a->dweight) || tigon_present(&a->dbias));
   f->loss.negated = more->negated;
   if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};

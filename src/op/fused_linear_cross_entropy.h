@@ -21,6 +21,7 @@ typedef struct gradient {
 typedef struct chunk_space {
   int64_t rows;
   char *logits;   /* [rows, columns] */
+  char *rounded;  /* the same of dlogits in hidden's dtype, where logits are wider */
   char *gathered; /* [rows, width]: hidden, later dhidden, of rows that do not lie together */
 } chunk_space;
 
@@ -37,7 +38,8 @@ typedef struct fused {
   head_more more;
   bool in_place; /* dhidden is hidden */
   int64_t rows, width, vocab;
-  tigon_dtype dtype;                /* of hidden, weight and logits */
+  tigon_dtype dtype;                /* of hidden and weight; logits have the loss's */
+  bool rounds;                      /* dlogits, of wider logits, before products */
   tigon_linear_fwd_problem product; /* hidden, weight and bias, of all rows and classes; y is a chunk's */
   void *dhidden;                    /* NULL: not wanted */
   int64_t dhidden_pitch;

@@ -33,7 +33,7 @@ static logits logits_of(const fused *f, const chunk *c, int64_t from, int64_t co
   const int64_t at = c->first * f->more.cache_pitch + from, left = f->more.cached - c->first;
   logits l = {.own = f->space->logits, .pitch = f->more.cache_pitch, .from = from, .cols = cols};
   if (left <= 0) return l;
-  l.cache = f->more.cache + at * (int64_t)tigon_dtype_size(f->dtype);
+  l.cache = f->more.cache + at * (int64_t)tigon_dtype_size(f->loss.dtype);
   l.cached = smaller(left, c->count);
   return l;
 }
@@ -42,7 +42,7 @@ static logits logits_of(const fused *f, const chunk *c, int64_t from, int64_t co
 static tigon_rows rows_from(const fused *f, const logits *l, int64_t i) {
   const int64_t pitch = i < l->cached ? l->pitch : l->cols;
   char *first = i < l->cached ? l->cache : l->own;
-  return (tigon_rows){first + i * pitch * (int64_t)tigon_dtype_size(f->dtype), {0, 0, pitch}};
+  return (tigon_rows){first + i * pitch * (int64_t)tigon_dtype_size(f->loss.dtype), {0, 0, pitch}};
 }
 
 static bool together(const chunk *c) { return c->end - c->begin == c->count; }
@@ -126,8 +126,23 @@ static tigon_status run_loss(fused *f, const logits *l, int64_t r, int64_t i, in
   if (p.z_loss) p.z_loss += r;
   if (p.entropy) p.entropy += r;
   if (p.argmax) p.argmax += r;
-  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->dtype, &p)
-                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p);
+  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->loss.dtype, &p)
+                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
+}
+
+/* dlogits of the chunk, as products take them. */
+static char *dlogits_of(const fused *f) { return f->rounds ? f->space->rounded : f->space->logits; }
+
+static tigon_status round_dlogits(fused *f, const chunk *c, int64_t cols) {
+  const tigon_linear_bwd_problem p = {.n = c->count,
+                                      .k = cols,
+                                      .dtype = f->dtype,
+                                      .dy_dtype = f->dtype,
+                                      .dw_dtype = f->dtype,
+                                      .dw = f->space->rounded,
+                                      .dw_pitch = cols,
+                                      .dw_sums = (const float *)(const void *)f->space->logits};
+  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, &p);
 }
 
 /* The chunk's rows, run by run of rows that lie together. */
@@ -139,7 +154,7 @@ static tigon_status run_losses(fused *f, const chunk *c, const logits *l, bool b
     for (n = 0; n < most && r + n < c->end && counts(f, r + n); ++n) continue;
     if (n > 0) TIGON_TRY(run_loss(f, l, r, i, n, backward, gradients));
   }
-  return TIGON_OK;
+  return gradients && f->rounds ? round_dlogits(f, c, l->cols) : TIGON_OK;
 }
 
 static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
@@ -250,8 +265,8 @@ typedef struct pass {
 
 static tigon_status run_pass(fused *f, pass what) {
   const bool gradients = what.dweight || what.dbias || what.dhidden;
-  const char *dlogits = f->whole.logits;
   f->space = &f->whole;
+  const char *dlogits = dlogits_of(f);
   if (f->more.knows && !gradients) return TIGON_OK;
   for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
     const logits l = logits_of(f, &c, 0, f->vocab);
@@ -274,7 +289,7 @@ static tigon_status run_panels(fused *f) {
       const logits l = logits_of(f, &c, from, cols);
       TIGON_TRY(make_logits(f, &c, &l));
       TIGON_TRY(run_losses(f, &c, &l, true, true));
-      TIGON_TRY(add_gradient(f, &f->dweight, &c, f->part.logits, from, cols));
+      TIGON_TRY(add_gradient(f, &f->dweight, &c, dlogits_of(f), from, cols));
     }
     TIGON_TRY(end_gradient(f, &f->dweight, from, cols));
   }
@@ -285,7 +300,7 @@ static tigon_status run_panels(fused *f) {
 static tigon_status run_part(fused *f, int part) {
   tigon_cross_entropy_problem p = f->loss;
   p.parts = part;
-  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p);
+  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
 }
 
 tigon_status tigon_head_run(fused *f) {

@@ -9,7 +9,7 @@
       IN(labels, "@", INDEX('v'), DENSE)
 #define NUMBERS                                                                                             \
   WANT(error, "1 a scalar", I32, DENSE, NULL), FLAG(has_ignore_index), ANY(ignore_index), OR_ZERO(softcap), \
-      OR_ZERO(temperature), FLAG(softcap_first)
+      OR_ZERO(temperature), FLAG(softcap_first), FLAG(logits_in_f32)
 
 #define A tigon_linear_logprob_fwd_args
 static const tigon_field fwd[] = {
@@ -19,7 +19,7 @@ static const tigon_field fwd[] = {
     WANT(entropy, "@", F32, DENSE, NULL),
     WANT(argmax, "@", I64, DENSE, NULL),
     WANT(correct, "1 a scalar", I64, DENSE, NULL),
-    WANT(cache, "kv", SAME, ROWS, NULL),
+    WANT(cache, "kv", SAME_OR_F32, ROWS, NULL),
     WANT(unit, "*h", SAME, ROWS, NULL),
     NUMBERS,
     WORKSPACE,
@@ -33,7 +33,7 @@ static const tigon_field bwd[] = {
     HEAD,
     IN(lse, "@", F32, DENSE),
     MAY(entropy, "@", F32, DENSE),
-    MAY(cache, "kv", SAME, ROWS),
+    MAY(cache, "kv", SAME_OR_F32, ROWS),
     IN(dlogprob, "@", F32, DENSE),
     MAY(dentropy, "@", F32, DENSE),
     WANT(dhidden, "*h", SAME, ROWS, "hidden"),
@@ -57,7 +57,16 @@ typedef tigon_fused_linear_cross_entropy_args head_args;
               .temperature = a->temperature,                                      \
               .softcap_first = a->softcap_first,                                  \
               .reduction = TIGON_REDUCTION_NONE},                                 \
-  .workspace = (query) ? NULL : a->workspace, .workspace_bytes = a->workspace_bytes
+  .logits_in_f32 = a->logits_in_f32, .workspace = (query) ? NULL : a->workspace, .workspace_bytes = a->workspace_bytes
+
+/* A cache has logits as they are. */
+static tigon_status check_cache(tigon_context *context, const tigon_tensor *cache, const tigon_tensor *hidden,
+                                bool in_f32) {
+  const tigon_dtype must = in_f32 ? TIGON_F32 : hidden->dtype;
+  if (!tigon_present(cache) || cache->dtype == must) return TIGON_OK;
+  return tigon_refuse(context, "cache.dtype is %s, must be %s (%s)", tigon_dtype_name(cache->dtype),
+                      tigon_dtype_name(must), in_f32 ? "logits_in_f32" : "hidden.dtype");
+}
 
 static head_more more_of(const tigon_tensor *cache, bool knows) {
   return (head_more){.negated = true,
@@ -79,6 +88,7 @@ static tigon_status forward(tigon_context *context, const tigon_linear_logprob_f
                                   .correct = a->correct,
                                   .error = a->error},
                           .dhidden = a->unit};
+  TIGON_TRY(check_cache(context, &a->cache, &a->hidden, a->logits_in_f32));
   return tigon_head_call(context, &head, true, &more, least, good);
 }
 
@@ -91,6 +101,7 @@ static tigon_status backward(tigon_context *context, const tigon_linear_logprob_
                           .dbias = a->dbias,     .accumulate_dweight = a->accumulate_dweight};
   if (tigon_present(&a->dentropy) && !tigon_present(&a->entropy))
     return tigon_refuse(context, "entropy is absent, must be there with dentropy");
+  TIGON_TRY(check_cache(context, &a->cache, &a->hidden, a->logits_in_f32));
   return tigon_head_call(context, &head, false, &more, least, good);
 }
 

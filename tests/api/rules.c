@@ -98,6 +98,7 @@ static void test_losses(void **state) {
   RULE(cross_entropy_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
   RULE(cross_entropy_bwd, a->options.reduction = TIGON_REDUCTION_SUM,
        "options.denominator is there, must be absent but with options.reduction mean");
+  RULE(linear_logprob_fwd, a->cache.dtype = TIGON_BF16, "cache.dtype is bf16, must be f32 (hidden.dtype)");
   RULE(linear_logprob_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
 #define FUSED(entry, change, sentence) \
   RULE_OF(INVALID, "fused_linear_cross_entropy_" #entry, fused_linear_cross_entropy, change, sentence)

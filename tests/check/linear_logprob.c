@@ -20,7 +20,7 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
 }
 
 static const struct option {
-  bool least, short_sums, accumulate, bias, ignores, capped, cap_first, entropy, unit;
+  bool least, short_sums, accumulate, bias, ignores, capped, cap_first, entropy, unit, wide;
   int cached; /* half of the tokens, or twice that */
 } options[] = {
     {.bias = true, .entropy = true, .unit = true},
@@ -31,6 +31,7 @@ static const struct option {
     {.cached = 1, .entropy = true},
     {.short_sums = true}, /* which the benchmark times, as the next */
     {0},
+    {.least = true, .short_sums = true, .bias = true, .entropy = true, .unit = true, .wide = true, .cached = 1},
 };
 enum { OPTIONS = sizeof options / sizeof *options, IGNORED = 0 };
 
@@ -65,6 +66,8 @@ static double logit_of(const struct option *o, double x) {
   return o->cap_first ? cap * tanh(x / cap) / temperature : cap * tanh(x / temperature / cap);
 }
 
+static tigon_dtype logits_dtype(const run_state *s) { return s->o.wide ? TIGON_F32 : s->k->dtype; }
+
 static void logits_of(const run_state *s, int64_t r) {
   const tigon_linear_logprob_fwd_args *a = &s->a;
   for (int64_t v = 0; v < s->vocab; ++v) {
@@ -78,7 +81,7 @@ static void logits_of(const run_state *s, int64_t r) {
     }
     s->x[v] = sum;
     s->z[v] = logit_of(&s->o, sum);
-    s->logit_off[v] = 16 * 0x1p-24 * absolute + ulp_part(s->k->dtype) * fabs(sum);
+    s->logit_off[v] = 16 * 0x1p-24 * absolute + ulp_part(logits_dtype(s)) * fabs(sum);
   }
 }
 
@@ -164,6 +167,7 @@ static run_state begin(check *k) {
       .softcap = o.capped ? cap : 0,
       .temperature = o.capped ? temperature : 0,
       .softcap_first = o.cap_first,
+      .logits_in_f32 = o.wide,
   };
   if (o.bias) s.a.bias = check_in_vector(k, "bias", k->dtype, s.vocab, CHECK_UNIFORM);
   s.x = check_doubles(k, s.vocab), s.z = check_doubles(k, s.vocab), s.logit_off = check_doubles(k, s.vocab);
@@ -187,7 +191,7 @@ static void fwd(check *k) {
   a->logprob = check_out_vector(k, "logprob", TIGON_F32, s.rows);
   a->lse = check_out_vector(k, "lse", TIGON_F32, s.rows);
   if (s.o.entropy) a->entropy = check_out_vector(k, "entropy", TIGON_F32, s.rows);
-  if (s.cached) a->cache = check_out(k, "cache", k->dtype, 2, (int64_t[]){s.cached, s.vocab});
+  if (s.cached) a->cache = check_out(k, "cache", logits_dtype(&s), 2, (int64_t[]){s.cached, s.vocab});
   if (s.o.unit) a->unit = check_out(k, "unit", k->dtype, 2, (int64_t[]){s.rows, s.width});
   double *logprob = check_doubles(k, s.rows), *lse = check_doubles(k, s.rows), *entropy = check_doubles(k, s.rows),
          *cache = check_doubles(k, s.cached * s.vocab);
@@ -234,13 +238,14 @@ static void bwd(check *k) {
                                         .ignore_index = s.a.ignore_index,
                                         .softcap = s.a.softcap,
                                         .temperature = s.a.temperature,
-                                        .softcap_first = s.a.softcap_first},
+                                        .softcap_first = s.a.softcap_first,
+                                        .logits_in_f32 = s.a.logits_in_f32},
                                 *a = &args;
   a->lse = check_inout_dense(k, "lse", TIGON_F32, 1, &s.rows, CHECK_UNIFORM);
   a->dlogprob = check_in_vector(k, "dlogprob", TIGON_F32, s.rows, CHECK_UNIFORM);
   if (s.o.entropy) a->entropy = check_inout_dense(k, "entropy", TIGON_F32, 1, &s.rows, CHECK_UNIFORM);
   if (s.o.entropy) a->dentropy = check_in_vector(k, "dentropy", TIGON_F32, s.rows, CHECK_UNIFORM);
-  if (s.cached) a->cache = check_inout(k, "cache", k->dtype, 2, (int64_t[]){s.cached, s.vocab}, CHECK_UNIFORM);
+  if (s.cached) a->cache = check_inout(k, "cache", logits_dtype(&s), 2, (int64_t[]){s.cached, s.vocab}, CHECK_UNIFORM);
   double *old_dweight = check_doubles(k, s.vocab * s.width), *old_dbias = check_doubles(k, s.vocab);
   a->accumulate_dweight = s.o.accumulate;
   a->dhidden = check_out(k, "dhidden", k->dtype, 2, (int64_t[]){s.rows, s.width});
@@ -251,7 +256,7 @@ static void bwd(check *k) {
     ((float *)a->lse.data)[r] = (float)w.lse;
     if (s.o.entropy) ((float *)a->entropy.data)[r] = isfinite(w.lse) ? (float)w.entropy : NAN;
     for (int64_t v = 0; v < s.vocab && r < s.cached; ++v)
-      tigon_store_f64(a->cache.data, check_offset(&a->cache, r * s.vocab + v), k->dtype, s.x[v]);
+      tigon_store_f64(a->cache.data, check_offset(&a->cache, r * s.vocab + v), a->cache.dtype, s.x[v]);
     if (k->oracle) spread_row(&s, &w, r, check_value(&a->dlogprob, r), s.o.entropy ? check_value(&a->dentropy, r) : 0);
   }
   CALL(k, s.o, tigon_linear_logprob_bwd_workspace, a);
@@ -279,7 +284,7 @@ static const check_mutant wrong_bwd[] = {
 static const check_sizes own_sizes = {
     .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 4096, 5}},
     .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}},
-    .coupled = 1 << 1 | 1 << 3 | 1 << 5,
+    .coupled = 1 << 1 | 1 << 3 | 1 << 5 | 1 << 8,
 };
 
 static bool of_model(const bench_model *m, bench_point *point) {

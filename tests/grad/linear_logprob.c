@@ -30,7 +30,7 @@ typedef struct problem {
   float hidden[ROWS * WIDTH], weight[VOCAB * WIDTH], bias[VOCAB], dlogprob[ROWS], minus[ROWS], dentropy[ROWS];
   int64_t labels[ROWS];
   double softcap, temperature;
-  bool softcap_first;
+  bool softcap_first, wide; /* wide: logits in f32 */
 } problem;
 
 static _Alignas(64) char workspace[WORKSPACE];
@@ -71,11 +71,22 @@ static tigon_tensor matrix(const void *data, tigon_dtype dtype, int rows, int co
 }
 static tigon_tensor words(const float *data) { return tigon_tensor_1d((void *)data, TIGON_F32, ROWS); }
 
+static tigon_dtype logits_dtype(const problem *p) { return p->wide ? TIGON_F32 : p->dtype; }
+
+/* dlogits as products take them. */
+static tigon_tensor rounded(const problem *p, const float *dlogits) {
+  static float narrow[ROWS * VOCAB];
+  if (logits_dtype(p) == p->dtype) return matrix(dlogits, p->dtype, ROWS, VOCAB);
+  for (int i = 0; i < ROWS * VOCAB; ++i) tigon_store_f64(narrow, i, p->dtype, (double)dlogits[i]);
+  return matrix(narrow, p->dtype, ROWS, VOCAB);
+}
+
 /* All logits in memory. */
 static void by_parts(tigon_context *c, const problem *p, results *out) {
   static float logits[ROWS * VOCAB], dlogits[ROWS * VOCAB];
-  const tigon_tensor hidden = matrix(p->hidden, p->dtype, ROWS, WIDTH), x = matrix(logits, p->dtype, ROWS, VOCAB),
-                     weight = matrix(p->weight, p->dtype, VOCAB, WIDTH), dx = matrix(dlogits, p->dtype, ROWS, VOCAB);
+  const tigon_tensor hidden = matrix(p->hidden, p->dtype, ROWS, WIDTH),
+                     x = matrix(logits, logits_dtype(p), ROWS, VOCAB),
+                     weight = matrix(p->weight, p->dtype, VOCAB, WIDTH), dx = matrix(dlogits, x.dtype, ROWS, VOCAB);
   memset(out, 0, sizeof *out);
   const tigon_linear_fwd_args product = {
       .x = hidden, .w = weight, .b = tigon_tensor_1d((void *)p->bias, p->dtype, VOCAB), .y = x};
@@ -98,7 +109,8 @@ static void by_parts(tigon_context *c, const problem *p, results *out) {
                                        .workspace = workspace,
                                        .workspace_bytes = WORKSPACE};
   assert_int_equal(tigon_cross_entropy_fwd(c, &loss), TIGON_OK);
-  tigon_linear_bwd_args back = {.dy = dx, .x = hidden, .w = weight, .dx = matrix(out->unit, p->dtype, ROWS, WIDTH)};
+  tigon_linear_bwd_args back = {
+      .dy = rounded(p, dlogits), .x = hidden, .w = weight, .dx = matrix(out->unit, p->dtype, ROWS, WIDTH)};
   assert_int_equal(tigon_linear_bwd(c, &back), TIGON_OK);
   const tigon_cross_entropy_bwd_args backward = {.logits = x,
                                                  .labels = loss.labels,
@@ -111,6 +123,7 @@ static void by_parts(tigon_context *c, const problem *p, results *out) {
                                                  .workspace = workspace,
                                                  .workspace_bytes = WORKSPACE};
   assert_int_equal(tigon_cross_entropy_bwd(c, &backward), TIGON_OK);
+  back.dy = rounded(p, dlogits);
   back.dx = matrix(out->dhidden, p->dtype, ROWS, WIDTH);
   back.dw = matrix(out->dweight, p->sum_dtype, VOCAB, WIDTH);
   back.db = tigon_tensor_1d(out->dbias, p->sum_dtype, VOCAB);
@@ -131,7 +144,7 @@ static size_t bytes_of(size_t least, size_t good, int room) {
 static void run(tigon_context *c, const problem *p, int cached, int room, results *out) {
   enum { PITCH = VOCAB + 3 };
   static float cache[MOST_CACHED * PITCH];
-  const size_t size = tigon_dtype_size(p->dtype);
+  const size_t size = tigon_dtype_size(logits_dtype(p));
   memset(out, 0, sizeof *out);
   memset(cache, 0x11, sizeof cache);
   size_t least, good;
@@ -144,6 +157,7 @@ static void run(tigon_context *c, const problem *p, int cached, int room, result
                                      .softcap = p->softcap,
                                      .temperature = p->temperature,
                                      .softcap_first = p->softcap_first,
+                                     .logits_in_f32 = p->wide,
                                      .logprob = words(out->logprob),
                                      .lse = words(out->lse),
                                      .entropy = words(out->entropy),
@@ -151,7 +165,7 @@ static void run(tigon_context *c, const problem *p, int cached, int room, result
                                      .correct = tigon_tensor_1d(out->correct, TIGON_I64, 1),
                                      .unit = matrix(out->unit, p->dtype, ROWS, WIDTH),
                                      .workspace = workspace};
-  if (cached) a.cache = matrix(cache, p->dtype, cached, VOCAB);
+  if (cached) a.cache = matrix(cache, logits_dtype(p), cached, VOCAB);
   if (cached) a.cache.strides[0] = PITCH;
   assert_int_equal(tigon_linear_logprob_fwd_workspace(c, &a, &least, &good), TIGON_OK);
   a.workspace_bytes = bytes_of(least, good, room);
@@ -179,6 +193,7 @@ static void run(tigon_context *c, const problem *p, int cached, int room, result
                                      .softcap = p->softcap,
                                      .temperature = p->temperature,
                                      .softcap_first = p->softcap_first,
+                                     .logits_in_f32 = p->wide,
                                      .workspace = workspace};
   assert_int_equal(tigon_linear_logprob_bwd_workspace(c, &b, &least, &good), TIGON_OK);
   b.workspace_bytes = bytes_of(least, good, room);
@@ -232,10 +247,22 @@ static void test_bf16(void **s) { (void)s, compare(made(TIGON_BF16, TIGON_BF16, 
 static void test_bf16_ignored(void **s) { (void)s, compare(made(TIGON_BF16, TIGON_F32, true, 0)); }
 static void test_f16_ignored(void **s) { (void)s, compare(made(TIGON_F16, TIGON_F16, true, 0)); }
 
+static void test_wide(void **s) {
+  (void)s;
+  const tigon_dtype dtypes[] = {TIGON_BF16, TIGON_F16, TIGON_F32};
+  for (int i = 0; i < 3; ++i) {
+    problem *p = made(dtypes[i], dtypes[i], i == 1, i == 0 ? 3 : 0);
+    p->wide = true;
+    compare(p);
+    p->sum_dtype = TIGON_F32;
+    compare(p);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_f32),          cmocka_unit_test(test_f32_ignored), cmocka_unit_test(test_bf16),
-      cmocka_unit_test(test_bf16_ignored), cmocka_unit_test(test_f16_ignored),
+      cmocka_unit_test(test_bf16_ignored), cmocka_unit_test(test_f16_ignored), cmocka_unit_test(test_wide),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -149,6 +149,28 @@ def test_linear_logprob():
         assert torch.equal(again, alone)
 
 
+def test_logits_in_f32():
+    hidden, head = torch.randn(2, 5, 64).bfloat16(), torch.randn(9, 64).bfloat16()
+    exact = (hidden.float() @ head.float().t()).log_softmax(-1)
+    counts, entropy = TARGET != -100, -(exact.exp() * exact).sum(-1)
+    wanted = exact.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] * counts
+    found = T.linear_logprob(hidden, head, TARGET, entropy=True, cache_bytes=1 << 20, logits_in_f32=True)
+    torch.testing.assert_close(found.logprob, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.entropy, entropy * counts, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(T.linear_logprob(hidden, head, TARGET).logprob, wanted, rtol=1e-5, atol=1e-5)
+    hidden.requires_grad_(), head.requires_grad_()
+    for run in (
+        lambda wide: T.fused_linear_cross_entropy(hidden, head, TARGET, logits_in_f32=wide),
+        lambda wide: T.fused_linear_cross_entropy_outputs(hidden, head, TARGET, logits_in_f32=wide).loss,
+        lambda wide: -T.linear_logprob(hidden, head, TARGET, logits_in_f32=wide).logprob.sum() / counts.sum(),
+    ):
+        loss, rounded = run(True), run(False)
+        torch.testing.assert_close(loss, -wanted.sum() / counts.sum(), rtol=1e-5, atol=1e-5)
+        for a, b in zip(torch.autograd.grad(loss, [hidden, head]), torch.autograd.grad(rounded, [hidden, head])):
+            assert a.dtype == torch.bfloat16
+            torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
+
+
 @pytest.mark.parametrize("target", [TARGET, TARGET.flatten()], ids=["rows", "flat"])
 def test_linear_logprob_of_a_frozen_head(target):
     hidden, head = torch.randn(2, 5, 4, requires_grad=True), torch.randn(9, 4)

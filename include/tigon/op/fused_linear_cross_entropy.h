@@ -9,7 +9,8 @@
  * Shapes: hidden, dhidden [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; labels as
  *   hidden without H, or [BT]; so is each other tensor that has one element per token.
  * dtypes: hidden f32, bf16, f16; weight and dhidden as hidden; bias f32 or as hidden; dweight, dbias f32 or as weight
- *   (summed in f32 and rounded once either way). The logits of a chunk are held in hidden's dtype, as linear would.
+ *   (summed in f32 and rounded once either way). The logits of a chunk are held in hidden's dtype, as linear would, or with
+ *   logits_in_f32 in f32; their gradients are rounded to hidden's dtype before linear's backward either way.
  * Strides: hidden, dhidden: last 1, leading ones collapse to one row pitch (tigon.h); weight, dweight any row pitch.
  * Workspace: any size from tigon_fused_linear_cross_entropy_workspace()'s minimum up; more bytes make larger chunks, and
  *   `recommended` is where larger chunks stop to pay. The minimum is one row of logits or, if larger, one f32 row of a
@@ -46,6 +47,7 @@ typedef struct tigon_fused_linear_cross_entropy_args {
   tigon_tensor dweight;            /* out [V, H]; absent: not computed */
   tigon_tensor dbias;              /* out [V]; absent: not computed */
   int accumulate_dweight;          /* 1: dweight += and dbias += , 0: = */
+  int logits_in_f32;               /* 1: logits are not rounded to hidden's dtype */
   void *workspace;                 /* 64-byte aligned */
   size_t workspace_bytes;
   uint64_t reserved[4];

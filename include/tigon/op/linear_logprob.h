@@ -20,9 +20,9 @@
  *
  * Shapes: hidden, dhidden, unit [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; cache [K, V]; labels as
  *   hidden without H, or [BT]; so is each other tensor that has one element per token; correct, error [1].
- * dtypes: hidden f32, bf16, f16; weight, dhidden, unit and cache as hidden; bias f32 or as hidden; dweight, dbias f32 or as
+ * dtypes: hidden f32, bf16, f16; weight, dhidden and unit as hidden; cache as hidden, with logits_in_f32 f32; bias f32 or as hidden; dweight, dbias f32 or as
  *   weight (summed in f32 and rounded once either way); labels i32 or i64; argmax, correct i64; error i32; all others f32.
- *   Logits are held in hidden's dtype, as linear would.
+ *   Logits are held in hidden's dtype, as linear would, or with logits_in_f32 in f32; dx is rounded to hidden's dtype.
  * Strides: hidden, dhidden, unit: last 1, leading ones collapse to one row pitch (tigon.h); weight, dweight, cache any row
  *   pitch; all others contiguous.
  * Workspace: any size from the minimum up, as fused_linear_cross_entropy.h says it, from 1 MiB for 8192 tokens, V = 128256,
@@ -56,6 +56,7 @@ typedef struct tigon_linear_logprob_fwd_args {
   double softcap;     /* 0: none; else > 0 */
   double temperature; /* 0 means 1; else > 0 */
   int softcap_first;  /* 1: the softcap comes before the temperature */
+  int logits_in_f32;  /* 1: logits are not rounded to hidden's dtype */
   void *workspace;    /* 64-byte aligned */
   size_t workspace_bytes;
   uint64_t reserved[4];
@@ -87,6 +88,7 @@ typedef struct tigon_linear_logprob_bwd_args {
   double softcap;
   double temperature;
   int softcap_first;
+  int logits_in_f32;
   void *workspace; /* 64-byte aligned */
   size_t workspace_bytes;
   uint64_t reserved[4];

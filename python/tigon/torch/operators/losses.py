@@ -187,7 +187,7 @@ def _fused(fwd, bwd):
         loss, token_loss, *gradients = fwd(*inputs, *options, *(early and needed for needed in need))
         ctx.save_for_backward(*inputs)
         ctx.options, ctx.gradients = options, gradients if early else None
-        return token_loss if options[-1] == _NONE else loss
+        return token_loss if options[-2] == _NONE else loss
 
     def backward(ctx, dloss):
         if ctx.gradients is None:
@@ -225,9 +225,9 @@ _FUSED_OUTPUTS = _both(_NAME, _fused_outputs_fwd, _fused_outputs_bwd, "entropy",
 _FusedLinearCrossEntropy = autograd_function(_NAME, _fused_fwd, _fused_bwd, _fused, taken=torch.Tensor.contiguous)
 
 
-def _fused_arguments(call, hidden, weight, target, bias, denominator, workspace_bytes, options):
+def _fused_arguments(call, hidden, weight, target, bias, denominator, workspace_bytes, logits_in_f32, options):
     granted = 0 if workspace_bytes is None else nonzero(call, "workspace_bytes", workspace_bytes)
-    options = _options(call, granted, *options)
+    options = *_options(call, granted, *options), bool(logits_in_f32)
     return (*lowered(hidden, weight, bias), _denominator(target, denominator), options)
 
 
@@ -247,6 +247,7 @@ def fused_linear_cross_entropy(
     workspace_bytes=None,
     softcap_first=False,
     denominator=None,
+    logits_in_f32=False,
 ):
     """cross_entropy(hidden @ weight.T + bias, target, ...) without ever holding the logits.
 
@@ -254,10 +255,10 @@ def fused_linear_cross_entropy(
     be f32); target [...] or [rows] i64 or i32. class_weight is cross_entropy's weight; the other options are its own.
     Chunks of tokens are worked off in workspace_bytes of memory, None for what the library recommends. Gradients of
     mean and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits
-    made again.
+    made again. Logits have hidden's dtype, or with logits_in_f32 f32, for twice or, with gradients, three times the memory.
     """
     options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
-    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, options)
+    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, logits_in_f32, options)
     hidden, weight, bias, denominator, options = given
     early = torch.is_grad_enabled() and reduction != "none" and getattr(hidden, "dtype", None) != torch.float16
     inputs = hidden, weight, bias, target, class_weight, token_scale, denominator
@@ -280,11 +281,12 @@ def fused_linear_cross_entropy_outputs(
     workspace_bytes=None,
     softcap_first=False,
     denominator=None,
+    logits_in_f32=False,
 ):
     """fused_linear_cross_entropy, and what else the logits tell: CrossEntropyOutputs. The gradients of the loss and of
     the entropy are made together in backward, from the logits made again."""
     options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
-    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, options)
+    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, logits_in_f32, options)
     hidden, weight, bias, denominator, options = given
     inputs = hidden, weight, bias, target, class_weight, token_scale, denominator
     loss, entropy, *others = _FUSED_OUTPUTS[reduction == "none"](*inputs, options)
@@ -361,6 +363,7 @@ def linear_logprob(
     entropy=False,
     cache_bytes=0,
     workspace_bytes=None,
+    logits_in_f32=False,
 ):
     """The log-probability of each target under softmax(hidden @ weight.T + bias), with gradients and without ever
     holding the logits: what policy losses are made of. LinearLogprobOutputs.
@@ -368,15 +371,15 @@ def linear_logprob(
     hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
     be f32); target [...] or [rows] i64 or i32. softcap, temperature and softcap_first as in cross_entropy. Chunks of
     tokens are worked off in workspace_bytes of memory, None for what the library recommends. Backward makes the logits
-    again, but for those of as many tokens as fit into cache_bytes. Where neither weight nor bias needs a gradient, and
+    again, but for those of as many tokens as fit into cache_bytes; of none where logits_in_f32 makes them wider. Where neither weight nor bias needs a gradient, and
     no entropy is asked for, backward is one product of each token with a number.
     """
     granted = 0 if workspace_bytes is None else nonzero("linear_logprob", "workspace_bytes", workspace_bytes)
     options = _options("linear_logprob", granted, ignore_index, 0.0, 0.0, softcap, temperature, softcap_first, "none")
-    options = (*options[:3], *options[5:8])  # without smoothing, z-loss and the reduction
+    options = *options[:3], *options[5:8], bool(logits_in_f32)  # without smoothing, z-loss and the reduction
     hidden, weight, bias = lowered(hidden, weight, bias)
     cached = 0
-    if cache_bytes:
+    if cache_bytes and not (logits_in_f32 and weight.dtype != torch.float32):
         row = weight.shape[0] * weight.element_size()
         cached = min(cache_bytes // row, math.prod(hidden.shape[:-1])) if row else 0
     outputs = _LinearLogprob(hidden, weight, bias, target, cached, bool(entropy), options)
