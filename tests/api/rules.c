@@ -285,6 +285,27 @@ static void test_one_mebibyte(void **state) {
   }
 }
 
+/* The same of the log-probability's backward, which gets the sums from forward. */
+static void test_one_mebibyte_of_logprob(void **state) {
+  const tigon_fused_linear_cross_entropy_args h = head(8192, 1024);
+  const tigon_tensor words = tigon_tensor_1d(NULL, TIGON_F32, 8192);
+  for (int in_f32 = 0; in_f32 < 2; ++in_f32) {
+    const tigon_linear_logprob_bwd_args a = {.hidden = h.hidden,
+                                             .weight = h.weight,
+                                             .labels = h.labels,
+                                             .lse = words,
+                                             .entropy = words,
+                                             .dlogprob = words,
+                                             .dentropy = words,
+                                             .dhidden = h.hidden,
+                                             .dweight = h.dweight,
+                                             .logits_in_f32 = in_f32};
+    size_t least, good;
+    assert_int_equal(tigon_linear_logprob_bwd_workspace(*state, &a, &least, &good), TIGON_OK);
+    assert_true(least <= 1 << 20 && good > least);
+  }
+}
+
 /* One chunk for all tokens, or one of 1024 and the sums of a 16-bit dweight, whichever is smaller. */
 static void test_recommended(void **state) {
   for (int64_t tokens = 2048; tokens <= 65536; tokens *= 2) {
@@ -475,13 +496,22 @@ static void test_flags(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),         cmocka_unit_test(test_matrices),
-                                     cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
-                                     cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
-                                     cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
-                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_one_mebibyte),
-                                     cmocka_unit_test(test_recommended),    cmocka_unit_test(test_relu_squared),
-                                     cmocka_unit_test(test_swiglu_clamp),   cmocka_unit_test(test_cross_entropy_rows),
-                                     cmocka_unit_test(test_softcap_first),  cmocka_unit_test(test_flags)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),
+                                     cmocka_unit_test(test_matrices),
+                                     cmocka_unit_test(test_rope),
+                                     cmocka_unit_test(test_rows),
+                                     cmocka_unit_test(test_modulation),
+                                     cmocka_unit_test(test_list),
+                                     cmocka_unit_test(test_workspace),
+                                     cmocka_unit_test(test_workspace_of_norms),
+                                     cmocka_unit_test(test_huge_workspace),
+                                     cmocka_unit_test(test_one_mebibyte),
+                                     cmocka_unit_test(test_one_mebibyte_of_logprob),
+                                     cmocka_unit_test(test_recommended),
+                                     cmocka_unit_test(test_relu_squared),
+                                     cmocka_unit_test(test_swiglu_clamp),
+                                     cmocka_unit_test(test_cross_entropy_rows),
+                                     cmocka_unit_test(test_softcap_first),
+                                     cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -16,10 +16,11 @@
  *   `recommended` is where larger chunks stop to pay. The minimum is one row of logits or, if larger, one f32 row of a
  *   16-bit dweight, and besides: 4 bytes a token without out.token_loss, 8 with out.correct but without out.argmax, 4
  *   with a 16-bit dweight but without out.lse, as much with dentropy, too, but without out.entropy; 4 V for a 16-bit dbias.
- *   So 1 MiB is enough for 8192 tokens, V = 128256, H = 8192. A 16-bit dweight is written as one sum over all tokens. Where their logits do not fit, and it is dense and
- *   not accumulated, BT <= H tokens of which none is skipped have their gradients in dweight's own memory until then; else
- *   V * H f32 sums lie in the workspace. Where these do not fit it is made panel by panel of the vocabulary, for one more
- *   GEMM of the logits; with dhidden in hidden's place, for two.
+ *   So 1 MiB is enough for 8192 tokens, V = 128256, H = 8192. With logits_in_f32 a row is of f32, and, for gradients, of
+ *   16 bits besides. A 16-bit dweight is written as one sum over all tokens. Where their logits do not fit, and it is
+ *   dense and not accumulated, BT <= H tokens of which none is skipped have their gradients in dweight's own memory until
+ *   then; else V * H f32 sums lie in the workspace. Where these do not fit it is made panel by panel of the vocabulary,
+ *   for one more GEMM of the logits; with dhidden in hidden's place, for two.
  * Losses and dhidden do not depend on the workspace where linear's grades include batch; the order of the sums over
  *   tokens in dweight and dbias does.
  * In place: dhidden may be hidden.

@@ -7,22 +7,23 @@
  *   dhidden = dx W, dweight = dx^T hidden, dbias = sum_n dx_n      (linear.h)
  *   unit_n = d logprob_n / d hidden_n
  * A token whose label is ignore_index counts for nothing: its logprob, entropy, dhidden and unit are 0 and its argmax is
- * -1; where the host reads labels its lse is 0, too, elsewhere it is stored. The label of a token being out of range:
- * cross_entropy.h.
+ * -1; where the host reads labels its lse is 0, too, elsewhere it is stored. cross_entropy.h says what a label out of
+ * range is.
  *
  * Forward makes the logits chunk by chunk, which is one product of 2 * BT * V * H operations; backward makes them again
  * and has two more products. Two ways around that:
- *   cache [K, V]: forward leaves the logits of the first K tokens that are not skipped, and backward reads these. Tokens
- *     are skipped that do not count, where the host reads labels. No bit of a result depends on K where linear's grades
+ *   cache [K, V]: forward leaves the logits of the first K tokens that are not skipped, and backward reads these. Where
+ *     the host reads labels, tokens that do not count are skipped. No bit of a result depends on K where linear's grades
  *     include batch.
  *   unit [..., H]: for a head that is not trained. Forward's second product makes it, and the gradient of hidden is then
  *     dlogprob_n * unit_n, without a backward call.
  *
  * Shapes: hidden, dhidden, unit [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; cache [K, V]; labels as
  *   hidden without H, or [BT]; so is each other tensor that has one element per token; correct, error [1].
- * dtypes: hidden f32, bf16, f16; weight, dhidden and unit as hidden; cache as hidden, with logits_in_f32 f32; bias f32 or as hidden; dweight, dbias f32 or as
- *   weight (summed in f32 and rounded once either way); labels i32 or i64; argmax, correct i64; error i32; all others f32.
- *   Logits are held in hidden's dtype, as linear would, or with logits_in_f32 in f32; dx is rounded to hidden's dtype.
+ * dtypes: hidden f32, bf16, f16; weight, dhidden and unit as hidden; cache as hidden, with logits_in_f32 f32; bias f32 or
+ *   as hidden; dweight, dbias f32 or as weight (summed in f32 and rounded once either way); labels i32 or i64; argmax,
+ *   correct i64; error i32; all others f32. Logits are held in hidden's dtype, as linear would, or with logits_in_f32 in
+ *   f32; dx is rounded to hidden's dtype.
  * Strides: hidden, dhidden, unit: last 1, leading ones collapse to one row pitch (tigon.h); weight, dweight, cache any row
  *   pitch; all others contiguous.
  * Workspace: any size from the minimum up, as fused_linear_cross_entropy.h says it, from 1 MiB for 8192 tokens, V = 128256,
