@@ -116,12 +116,15 @@ static void spread_row(const run_state *s, const row *w, int64_t r, double dlogp
   const double cap_of = s->o.cap_first ? cap / temperature : cap;
   for (int64_t v = 0; v < s->vocab && w->counts && isfinite(w->lse); ++v) {
     const double below = fabs(w->lse - s->z[v]), high = fmin(1, exp(s->z[v] - w->lse + 2 * w->shift));
-    const double spread = isfinite(below) ? below + 2 * w->shift + w->entropy + w->entropy_off : 0;
-    const double size = by * (high + (v == w->label)) + by_entropy * high * spread;
+    /* The entropy may be off by more than any number. */
+    const bool spreads = by_entropy > 0 && isfinite(below);
+    const double spread = spreads ? below + 2 * w->shift + w->entropy + w->entropy_off : 0;
+    const double of_entropy = spreads && high > 0 ? by_entropy * high * spread : 0;
+    const double size = by * (high + (v == w->label)) + of_entropy;
     const int64_t at = r * s->vocab + v;
     s->size[at] = size;
-    s->off[at] = high * fmin(1, 4 * w->shift) * (by + by_entropy * spread) +
-                 by_entropy * high * (2 * w->shift + w->entropy_off) +
+    s->off[at] = fmin(1, 4 * w->shift) * (high * by + of_entropy) +
+                 (spreads && high > 0 ? by_entropy * high * (2 * w->shift + w->entropy_off) : 0) +
                  size * ((s->o.capped ? fmin(1, 2 * w->shift / cap_of) : 0) + ulp_part(s->k->dtype) + 0x1p-19 +
                          0x1p-24 * check_calls(s->k, 2, 2)) +
                  0x1p-118 * fmax(1, by + by_entropy);
