@@ -23,6 +23,8 @@ static const struct {
                 {"rope", "k_out", "k"},
                 {"linear", "dx", "w"},
                 {"linear", "dw", "x"},
+                {"cross_entropy", "dentropy", "entropy"},
+                {"linear_logprob", "dentropy", "entropy"},
                 {"preference_loss", "nll_logps", "nll_counts"},
                 {"preference_loss", "nll_counts", "nll_logps"},
                 {"preference_loss", "dnll_logps", "nll_logps"}};
@@ -50,6 +52,9 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
     return absent || (kind < TIGON_PREFERENCE_KTO && kind != TIGON_PREFERENCE_BCO_PAIR);
   if (kind == TIGON_PREFERENCE_ORPO && strcmp(field->name, "ref") == 0) return true;
   const bool loss = strcmp(field->name, "out.loss") == 0, token_loss = strcmp(field->name, "out.token_loss") == 0;
+  if (strcmp(field->name, "options.denominator") == 0 &&
+      *(int *)call_field(c, call_find(c, "options.reduction"), 0) != TIGON_REDUCTION_MEAN)
+    return true;
   if (!is_loss(c) || strncmp(field->name, "out.", 4) != 0) return absent;
   if (strcmp(c->schema->entry, "bwd") == 0) return absent || strcmp(field->name, "out.error") != 0;
   if (loss) return is_per_row(c);
@@ -61,6 +66,11 @@ static bool is_segments(const call *c, const tigon_field *field) {
   return is_policy(c) && strcmp(field->name, "segments") == 0;
 }
 static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, call_find(c, name), 0); }
+
+/* A cache of logits has their dtype. */
+static bool is_cache_in_f32(call *c, const tigon_field *field) {
+  return strcmp(field->name, "cache") == 0 && has_flag(c, "logits_in_f32");
+}
 
 static const char *pattern_of(call *c, const tigon_field *field) {
   if (is_segments(c, field)) return "s";
@@ -173,6 +183,8 @@ static size_t make_tensor(const tigon_field *field, const char *pattern, const c
   const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
   if (bytes > room) return 0;
   if (field->dtypes >> TIGON_I32 & field->dtypes >> TIGON_I64 & 1) write_integers(field, t, step, how);
+  if (strcmp(field->name, "options.denominator") == 0)
+    *(float *)t->data = 2.5f; /* a number of tokens is not negative */
   return bytes;
 }
 
@@ -196,7 +208,8 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       const tigon_field *field = &schema->fields[i];
       if (field->kind != TIGON_FIELD_TENSOR || e >= call_values(field)) continue;
       const bool wide = how->wide >> i & 1;
-      const tigon_dtype dtype = make_dtype(field, letters, wide);
+      const tigon_dtype dtype =
+          is_cache_in_f32(c, field) ? TIGON_F32 : make_dtype(field, letters, wide && strcmp(field->name, "cache") != 0);
       if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
       call_choices own = *how;
       own.extents['s'] += is_segments(c, field);

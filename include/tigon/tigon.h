@@ -57,6 +57,7 @@
 #include <tigon/op/group_norm.h>
 #include <tigon/op/layer_norm.h>
 #include <tigon/op/linear.h>
+#include <tigon/op/linear_logprob.h>
 #include <tigon/op/modulated_rms_norm.h>
 #include <tigon/op/policy_loss.h>
 #include <tigon/op/poly_norm.h>

@@ -29,8 +29,11 @@ static tigon_status count(tigon_queue *queue, const tigon_cross_entropy_problem 
                                             .totals = (gm_ptr)ascend_scratch(queue, TOTALS),
                                             .count = p->space.rows,
                                             .rule = rule_of(p)};
-  cross_entropy_join_arguments joined = {
-      .totals = a.totals, .inverse = (gm_ptr)p->inverse, .error = (gm_ptr)p->error_flag, .mean = mean};
+  cross_entropy_join_arguments joined = {.totals = a.totals,
+                                         .divisor = (gm_ptr)p->denominator,
+                                         .inverse = (gm_ptr)p->inverse,
+                                         .error = (gm_ptr)p->error_flag,
+                                         .mean = mean};
   const tigon_status status = totals(queue, &a, &joined.blocks);
   if (status != TIGON_OK) return status;
   return ascend_launch(queue, "cross_entropy_join", cross_entropy_join, &joined, 1);
@@ -66,7 +69,8 @@ static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_proble
   const tigon_call_words words = {
       .given = 1,
       .label = (uint8_t)label,
-      .in = (uint8_t)(label + !forward + spreads + !!p->token_scale),
+      .in = (uint8_t)(label + !forward + spreads + !!p->token_scale + !!p->dentropy +
+                      (!forward && p->entropy_scale != 0)),
       .out = (uint8_t)(forward ? !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax : 0),
       .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
                           ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0)),
@@ -96,6 +100,7 @@ static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, con
       .weight = (gm_ptr)p->weight,
       .token_scale = (gm_ptr)p->token_scale,
       .dloss = (gm_ptr)p->dloss,
+      .dentropy = (gm_ptr)p->dentropy,
       .inverse = p->reduction == TIGON_REDUCTION_MEAN ? (gm_ptr)p->inverse : NULL,
       .lse = (gm_ptr)p->lse,
       .token_loss = (gm_ptr)p->token_loss,
@@ -106,6 +111,7 @@ static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, con
       .parts = PART_SUMS | PART_ROWS,
       .forward = forward,
       .dloss_rows = spreads,
+      .negated = p->negated,
       .panel_begin = p->panel_begin,
       .smoothing = p->label_smoothing,
       .lse_square = p->lse_square_scale,
@@ -116,6 +122,7 @@ static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, con
       .share = twofold_of(share),
       .minus = twofold_of(keep + share),
       .grad = twofold_of((double)p->grad_scale * (double)p->inverse_temperature),
+      .entropy_scale = twofold_of((double)p->entropy_scale * (double)p->inverse_temperature),
   };
 }
 

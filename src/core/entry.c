@@ -336,9 +336,9 @@ tigon_status tigon_schema_call(int index, tigon_context *context, const void *ar
     if (good) *good = bytes;                                                                                        \
     return TIGON_OK;                                                                                                \
   }
-#define TIGON_RANGE_QUERY(op, entry)                                                                                \
+#define TIGON_RANGE_QUERY(op, entry, of)                                                                            \
   static tigon_status query_##op##_##entry(tigon_context *context, const void *args, size_t *least, size_t *good) { \
-    return tigon_##op##_workspace(context, args, least, good);                                                      \
+    return tigon_##of##_workspace(context, args, least, good);                                                      \
   }
 #include "ops.def"
 
@@ -349,7 +349,7 @@ tigon_status tigon_schema_workspace(int index, tigon_context *context, const voi
     tigon_status (*query)(tigon_context *, const void *, size_t *, size_t *);
   } queries[] = {
 #define TIGON_QUERY(op, entry) {&tigon_##op##_##entry##_schema, query_##op##_##entry},
-#define TIGON_RANGE_QUERY(op, entry) TIGON_QUERY(op, entry)
+#define TIGON_RANGE_QUERY(op, entry, of) TIGON_QUERY(op, entry)
 #include "ops.def"
   };
   const tigon_schema *schema = tigon_schema_at(index);

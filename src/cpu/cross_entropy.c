@@ -14,6 +14,11 @@ typedef struct job {
 
 /* ---- one row ---- */
 
+/* What dlogits gets of a unit of the row's entropy, over its slope. */
+static double entropy_scale(const problem *p, int64_t r) {
+  return (double)p->entropy_scale * (double)p->inverse_temperature * (p->dentropy ? (double)p->dentropy[r] : 1);
+}
+
 /* s: the sums of forward, NULL in backward. */
 TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64_t label, double lse, const row_sums *s,
                                const char *far) {
@@ -41,25 +46,39 @@ TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64
   const double bend = cap > 0 ? cosh(x_label * (double)p->inverse_temperature / cap) : 1;
   const double log_p = logit_f64(p, x_label) - lse;
   const double terms = log_p < -1 ? factor * exp(log_p) - minus : factor * expm1(log_p) + (factor - minus);
-  const double own = by / (bend * bend) * terms;
+  double own = by / (bend * bend) * terms;
 
   const bool finite = s && isfinite(lse);
+  const double by_entropy = entropy_scale(p, r), mean = s ? s->moment / s->sum : 0; /* of z - reference */
+  if (by_entropy != 0) {
+    const double probability = exp(log_p), entropy = s ? log(s->sum) - mean : (double)p->entropy[r];
+    own -= by_entropy / (bend * bend) * probability * ((probability == 0 ? 0 : log_p) + entropy);
+  }
   const float scale = (float)(finite ? by * factor / s->sum : by * factor);
+  const float entropy = (float)(finite ? by_entropy / s->sum : by_entropy);
+  const float largest = fmaxf(fabsf(scale), fabsf(entropy));
   float low = exp_low;
-  if (fabsf(scale) < 1 && scale != 0) low -= logf(fabsf(scale)); /* no denormal products either */
+  if (largest < 1 && largest != 0) low -= logf(largest); /* no denormal products either */
   const gradient g = {
       .minus_reference = vf_set(-(finite ? s->reference : away_from_0((float)lse))),
       .scale = vf_set(scale),
+      .entropy_scale = vf_set(entropy),
+      .entropy = vf_set(finite            ? (float)-mean
+                        : s               ? NAN
+                        : by_entropy != 0 ? p->entropy[r]
+                                          : 0),
       .share = vf_set((float)(by * spread)),
       .low = vf_set(low),
       .weight = p->weight && smoothing != 0 ? p->weight + p->panel_begin : NULL,
   };
-  if (!j->plain)
-    gradient_sweep(dtype, false, true, p, &g, x, out, far, j->stream);
+  if (by_entropy != 0)
+    gradient_sweep(dtype, ENTROPY, p, &g, x, out, far, j->stream);
+  else if (!j->plain)
+    gradient_sweep(dtype, GENERAL, p, &g, x, out, far, j->stream);
   else if (smoothing != 0)
-    gradient_sweep(dtype, true, true, p, &g, x, out, far, j->stream);
+    gradient_sweep(dtype, PLAIN_SMOOTH, p, &g, x, out, far, j->stream);
   else
-    gradient_sweep(dtype, true, false, p, &g, x, out, far, j->stream);
+    gradient_sweep(dtype, PLAIN, p, &g, x, out, far, j->stream);
   if (here) tigon_store_f64(out, at, dtype, own);
 }
 
@@ -76,7 +95,7 @@ static void store_row(const job *j, int64_t r, int64_t label, double lse, double
     loss = scale * (loss + z_loss);
     z_loss *= scale;
   }
-  p->token_loss[r] = (float)loss;
+  p->token_loss[r] = (float)(p->negated ? 0 - loss : loss);
   if (p->lse) p->lse[r] = (float)lse;
   if (p->z_loss) p->z_loss[r] = (float)z_loss;
   if (p->entropy) p->entropy[r] = (float)entropy;
@@ -86,7 +105,7 @@ static void store_row(const job *j, int64_t r, int64_t label, double lse, double
 TIGON_INLINE void forward_row(tigon_dtype dtype, const job *j, int64_t r, int64_t label, const char *next) {
   const problem *p = j->p;
   const void *x = tigon_row(&p->space, &p->logits, tigon_dtype_size(dtype), r);
-  const bool more = label >= 0 && (p->entropy || p->label_smoothing != 0);
+  const bool more = label >= 0 && (p->entropy || p->entropy_scale != 0 || p->label_smoothing != 0);
   row_sums s = {.largest = -INFINITY};
   double lse = 0;
   if (p->argmax) p->argmax[r] = -1;
@@ -138,6 +157,7 @@ static void count(const problem *p) {
     if (out_of_range && p->error_flag) *p->error_flag = 1;
     if (label >= 0) denominator += p->weight ? (double)p->weight[label] : 1;
   }
+  if (p->denominator) denominator = (double)*p->denominator;
   *p->inverse = p->reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
 }
 

@@ -181,15 +181,21 @@ TIGON_INLINE double finish(tigon_dtype dtype, const problem *p, const void *x, c
 
 /* ---- second sweep ---- */
 
-/* dlogits[c] = slope * (scale * e^(z - reference) - share * w[c]), in every lane */
+/* A logit is its x, without and with smoothing; any logits; the entropy's gradient besides. */
+typedef enum gradient_kind { PLAIN, PLAIN_SMOOTH, GENERAL, ENTROPY } gradient_kind;
+
+/* dlogits[c] = slope * (factor * e^(z - reference) - share * w[c]), in every lane, where the factor is
+ * scale - entropy_scale * (z - reference + entropy): of the loss, and of the entropy */
 typedef struct gradient {
   vf minus_reference, scale, share;
-  vf low;              /* z - reference below it counts as -Inf */
-  const float *weight; /* may be NULL */
+  vf entropy_scale, entropy; /* entropy: lse's distance from the reference is taken away */
+  vf low;                    /* z - reference below it counts as -Inf */
+  const float *weight;       /* may be NULL */
 } gradient;
 
-TIGON_INLINE void gradient_lanes(tigon_dtype dtype, bool plain, bool smooth, const problem *p, const gradient *g,
+TIGON_INLINE void gradient_lanes(tigon_dtype dtype, gradient_kind kind, const problem *p, const gradient *g,
                                  const void *x, void *out, int64_t c, int n, bool stream) {
+  const bool plain = kind == PLAIN || kind == PLAIN_SMOOTH;
   vf z = n == LANES ? v_load(x, c, dtype) : v_load_n(x, c, dtype, n), slope = vf_set(1.0f);
   if (!plain) {
     z = scaled(p, z);
@@ -198,8 +204,11 @@ TIGON_INLINE void gradient_lanes(tigon_dtype dtype, bool plain, bool smooth, con
   const vf d = vf_add(z, g->minus_reference);
   exp_parts e = vf_exp_split(d);
   e.scale = vf_select(vf_lt(d, g->low), vf_zero(), e.scale);
-  vf y = vf_mul(e.p, vf_mul(e.scale, g->scale));
-  if (smooth) y = vf_fnma(g->share, g->weight ? vf_load_n(g->weight + c, n) : vf_set(1.0f), y);
+  vf factor = g->scale;
+  if (kind == ENTROPY)
+    factor = vf_fnma(g->entropy_scale, vf_add(vf_max(vf_set(exp_low), d), g->entropy), factor); /* 0 * -Inf is 0 */
+  vf y = vf_mul(e.p, vf_mul(e.scale, factor));
+  if (kind != PLAIN) y = vf_fnma(g->share, g->weight ? vf_load_n(g->weight + c, n) : vf_set(1.0f), y);
   if (!plain) y = vf_mul(y, slope);
   if (n == LANES)
     v_put(out, c, dtype, y, stream);
@@ -208,7 +217,7 @@ TIGON_INLINE void gradient_lanes(tigon_dtype dtype, bool plain, bool smooth, con
 }
 
 /* far: what to fetch into the second-level cache meanwhile. */
-TIGON_INLINE void gradient_sweep(tigon_dtype dtype, bool plain, bool smooth, const problem *p, const gradient *shared,
+TIGON_INLINE void gradient_sweep(tigon_dtype dtype, gradient_kind kind, const problem *p, const gradient *shared,
                                  const void *x, void *out, const char *far, bool stream) {
   const problem call = *p; /* which, as the next, no store through `out` can reach */
   const gradient g = *shared;
@@ -218,16 +227,15 @@ TIGON_INLINE void gradient_sweep(tigon_dtype dtype, bool plain, bool smooth, con
   if (stream && !v_aligned(out, dtype)) {
     const int64_t vector = LANES * size, head = (vector - (int64_t)((uintptr_t)out % (uintptr_t)vector)) / size;
     c = head < cols ? head : cols;
-    gradient_lanes(dtype, plain, smooth, &call, &g, x, out, 0, (int)c, false);
+    gradient_lanes(dtype, kind, &call, &g, x, out, 0, (int)c, false);
   }
   for (; c + step <= cols; c += step) {
     vf_prefetch((const char *)x + c * size + NEAR);
     vf_prefetch_l2(far + c * size);
-    for (int64_t i = 0; i < step; i += LANES)
-      gradient_lanes(dtype, plain, smooth, &call, &g, x, out, c + i, LANES, stream);
+    for (int64_t i = 0; i < step; i += LANES) gradient_lanes(dtype, kind, &call, &g, x, out, c + i, LANES, stream);
   }
   for (; c < cols; c += LANES)
-    gradient_lanes(dtype, plain, smooth, &call, &g, x, out, c, cols - c < LANES ? (int)(cols - c) : LANES, false);
+    gradient_lanes(dtype, kind, &call, &g, x, out, c, cols - c < LANES ? (int)(cols - c) : LANES, false);
 }
 
 #endif

@@ -29,7 +29,7 @@ static int64_t packs_of(const problem *p) {
 static int team_for(int64_t packs) { return cuda_team_for(cuda_ceil_div(packs, CE_GROUP), CE_THREADS); }
 
 static bool is_plain(const problem *p) {
-  return p->softcap == 0 && p->inverse_temperature == 1 && p->label_smoothing == 0;
+  return p->softcap == 0 && p->inverse_temperature == 1 && p->label_smoothing == 0 && p->entropy_scale == 0;
 }
 
 /* Are all packs of a row whole ones, of which an int counts the columns? */

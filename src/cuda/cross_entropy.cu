@@ -82,7 +82,7 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
   if (p.dlogits.data) {
     const row_packs<T> d = packs_of<T>(p.space, p.dlogits, r, p.cols);
     if (label >= 0) {
-      const gradient g = gradient_of(p, terms, label, lse_of<float, PLAIN>(map, s), s.at, s.sum);
+      const gradient g = gradient_of(p, terms, label, lse_of<float, PLAIN>(map, s), s.at, s.sum, -s.moment / s.sum);
       int k = 0;
 #pragma unroll 2
       for (int64_t i = first; i < x.count; i += stride, ++k)
@@ -125,11 +125,12 @@ template <class T, bool PLAIN, bool FEW> __device__ inline void ce_bwd(const ce_
       if (first + k * t.threads < end) to[k] = load_pack(x, first + k * t.threads);
   };
   load(v, begin);
-  /* lse * times is rounded; what it lost goes into the sum. */
+  /* lse * times is rounded; what it lost goes into the sum, and the entropy. */
   const float lse = p.lse[r];
   const exponent at = exponent_of(lse);
-  const float sum = at.times == CE_LOG2_E ? exp2f(fmaf(lse, at.times, at.plus)) : 1;
-  const gradient g = gradient_of(p, row_terms_of<FEW>(p, walk, r, counted), label, lse, at, sum);
+  const float lost = at.times == CE_LOG2_E ? fmaf(lse, at.times, at.plus) : 0;
+  const float entropy = !PLAIN && p.entropy_scale != 0 ? fmaf(p.entropy[r], CE_LOG2_E, -lost) : 0;
+  const gradient g = gradient_of(p, row_terms_of<FEW>(p, walk, r, counted), label, lse, at, exp2f(lost), entropy);
   const logit_map map = logit_map_of(p);
 #pragma unroll 1
   for (int64_t first = begin; first < end; first += CE_GROUP * t.threads) {

@@ -19,3 +19,7 @@ enum {
 
 SYMBOL(fused_linear_cross_entropy_workspace, ENTRY_fused_linear_cross_entropy_fwd, FFI_WORKSPACE)
 SYMBOL(fused_linear_cross_entropy_workspace_minimum, ENTRY_fused_linear_cross_entropy_fwd, FFI_WORKSPACE_MINIMUM)
+SYMBOL(linear_logprob_fwd_workspace, ENTRY_linear_logprob_fwd, FFI_WORKSPACE)
+SYMBOL(linear_logprob_fwd_workspace_minimum, ENTRY_linear_logprob_fwd, FFI_WORKSPACE_MINIMUM)
+SYMBOL(linear_logprob_bwd_workspace, ENTRY_linear_logprob_bwd, FFI_WORKSPACE)
+SYMBOL(linear_logprob_bwd_workspace_minimum, ENTRY_linear_logprob_bwd, FFI_WORKSPACE_MINIMUM)

@@ -6,6 +6,7 @@ static const tigon_field fwd[] = {
     IN(labels, "@", INDEX('v'), DENSE),
     WANT(dlogits, "*v", SAME, ROWS, "logits"),
     MAY(dloss, "?1", F32, DENSE),
+    MAY(dentropy, "@", F32, DENSE),
     LOSS_TENSORS,
     LOSS_OUTPUTS,
     LOSS_NUMBERS,
@@ -20,8 +21,10 @@ static const tigon_field bwd[] = {
     IN(labels, "@", INDEX('v'), DENSE),
     OUT(dlogits, "*v", SAME, ROWS, "logits"),
     MAY(dloss, "?1", F32, DENSE),
+    MAY(dentropy, "@", F32, DENSE),
     LOSS_TENSORS,
     IN(lse, "@", F32, DENSE),
+    MAY(entropy, "@", F32, DENSE),
     WANT(error, "1 a scalar", I32, DENSE, NULL),
     LOSS_NUMBERS,
     WORKSPACE,
@@ -52,7 +55,9 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_cross_entrop
 
 static tigon_status prepare_bwd(tigon_context *context, const tigon_cross_entropy_bwd_args *a,
                                 tigon_cross_entropy_problem *p, size_t *bytes) {
-  const tigon_cross_entropy_outputs out = {.lse = a->lse, .error = a->error};
+  const tigon_cross_entropy_outputs out = {.lse = a->lse, .entropy = a->entropy, .error = a->error};
+  if (tigon_present(&a->dentropy) && !tigon_present(&a->entropy))
+    return tigon_refuse(context, "entropy is absent, must be there with dentropy");
   const tigon_loss_args loss = {LOSS_ARGS(logits), .vocab = tigon_last_extent(&a->logits), .out = &out};
   return prepare(context, &loss, &a->dlogits, a->workspace, p, bytes);
 }

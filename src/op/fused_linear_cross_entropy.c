@@ -8,8 +8,8 @@
  *    vocabulary. dweight is then made from the last panel to the first: a panel's dlogits lie where the panel before it
  *    will be written, the first one's in the workspace.
  * 3. The sums lie in the workspace.
- * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp that a first pass
- *    over the tokens has left. */
+ * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp, and the entropy,
+ *    that a first pass over the tokens has left. */
 #include "op/fused_linear_cross_entropy.h"
 
 typedef tigon_fused_linear_cross_entropy_args arguments;
@@ -28,14 +28,26 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   tigon_cut_loss(&f->loss, &a->out, true, workspace, &used);
   if (is_short(&f->dweight) && !tigon_present(&a->out.lse))
     f->loss.lse = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
+  if (is_short(&f->dweight) && tigon_present(&a->dentropy) && !tigon_present(&a->out.entropy))
+    f->loss.entropy = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
   if (is_short(&f->dbias)) f->dbias.sums = tigon_cut(workspace, &used, (size_t)f->vocab * sizeof(float));
   return used;
 }
 
 /* Bytes of one row of a chunk with `cols` columns of logits. */
 static size_t row_bytes(const fused *f, int64_t cols, bool gathers) {
-  const size_t bytes = (size_t)(cols + (gathers ? f->width : 0)) * tigon_dtype_size(f->dtype);
+  const size_t size = tigon_dtype_size(f->dtype), wide = tigon_dtype_size(f->loss.dtype) + (f->rounds ? size : 0);
+  const size_t bytes = (size_t)cols * wide + (gathers ? (size_t)f->width * size : 0);
   return bytes ? bytes : 1;
+}
+
+/* Bytes of the logits of `rows` rows on lines, and of all that a chunk has of them. */
+static size_t logits_bytes(const fused *f, int64_t rows, int64_t cols) {
+  return lines((size_t)rows * (size_t)cols * tigon_dtype_size(f->loss.dtype));
+}
+static size_t chunk_bytes(const fused *f, int64_t rows, int64_t cols) {
+  const size_t rounded = f->rounds ? lines((size_t)rows * (size_t)cols * tigon_dtype_size(f->dtype)) : 0;
+  return logits_bytes(f, rows, cols) + rounded;
 }
 
 /* Rows of a chunk that fit into `bytes`. One row alone needs no gathering. */
@@ -43,7 +55,7 @@ static int64_t rows_that_fit(const fused *f, int64_t cols, size_t bytes) {
   const bool gathers = f->kept < f->rows;
   if (bytes < 2 * LINE) return 0;
   const size_t rows = (bytes - 2 * LINE) / row_bytes(f, cols, gathers);
-  if (rows == 0) return lines(row_bytes(f, cols, false)) <= bytes;
+  if (rows == 0) return chunk_bytes(f, 1, cols) <= bytes;
   return (int64_t)(rows < (size_t)f->kept ? rows : (size_t)f->kept);
 }
 
@@ -97,7 +109,8 @@ static size_t good_bytes(const fused *f) {
 /* Chunks of rows with `cols` logits in `bytes` of the workspace. */
 static chunk_space space_in(const fused *f, int64_t cols, char *workspace, size_t bytes) {
   const int64_t chunk = even(f->kept, rows_that_fit(f, cols, bytes));
-  return (chunk_space){chunk, workspace, workspace + lines((size_t)chunk * row_bytes(f, cols, false))};
+  return (chunk_space){chunk, workspace, workspace + logits_bytes(f, chunk, cols),
+                       workspace + chunk_bytes(f, chunk, cols)};
 }
 
 static bool park(fused *f, char *workspace, size_t bytes) {
@@ -125,7 +138,8 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
     return;
   }
   /* Half of the memory for the sums; least_bytes() has seen to it that one column's sums and one logit fit. */
-  const size_t most = (bytes - 4 * LINE) / 2 / ((size_t)f->width * sizeof(float));
+  const size_t column = (size_t)f->width * sizeof(float), logit = row_bytes(f, 1, false);
+  const size_t most = (bytes - 4 * LINE) / 2 / (column > logit ? column : logit);
   f->panel = whole_lines(f->vocab, most < 1 ? 1 : most < (size_t)f->vocab ? (int64_t)most : f->vocab);
   const size_t sums = sums_bytes(f, f->panel);
   f->part = space_in(f, f->panel, workspace + sums, bytes - sums);
@@ -140,6 +154,7 @@ static const tigon_field fields[] = {
     MAY(bias, "v", SAME_OR_F32, DENSE),
     IN(labels, "@", INDEX('v'), DENSE),
     MAY(dloss, "?1", F32, DENSE),
+    MAY(dentropy, "@", F32, DENSE),
     WANT(dhidden, "*h", SAME, ROWS, "hidden"),
     WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
     WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
@@ -147,6 +162,7 @@ static const tigon_field fields[] = {
     LOSS_OUTPUTS,
     LOSS_NUMBERS,
     FLAG(accumulate_dweight),
+    FLAG(logits_in_f32),
     WORKSPACE,
     RESERVED(reserved),
 };
@@ -166,16 +182,15 @@ static tigon_status check_absent(tigon_context *context, const tigon_cross_entro
 /* All slots must be there before the first of them writes anything. */
 static tigon_status check_slots(const fused *f) {
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_fwd, f->dtype));
-  TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->dtype));
+  TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->loss.dtype));
   if (f->dweight.out || f->dbias.out || f->dhidden) TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_bwd, f->dtype));
-  return f->panel ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->dtype) : TIGON_OK;
+  return f->panel || f->more.knows ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->loss.dtype) : TIGON_OK;
 }
 
-/* A call whose description holds. */
-static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, fused *f) {
-  if (!forward) TIGON_TRY(check_absent(context, &a->out));
+static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, const head_more *more, fused *f) {
   *f = (fused){
       .context = context,
+      .more = *more,
       .in_place = a->dhidden.data && a->dhidden.data == a->hidden.data,
       .width = tigon_last_extent(&a->hidden),
       .vocab = a->weight.shape[0],
@@ -183,7 +198,7 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
       .product = {.k = tigon_last_extent(&a->hidden),
                   .dtype = a->hidden.dtype,
                   .b_dtype = a->bias.dtype,
-                  .y_dtype = a->hidden.dtype,
+                  .y_dtype = a->logits_in_f32 ? TIGON_F32 : a->hidden.dtype,
                   .x = a->hidden.data,
                   .w = a->weight.data,
                   .b = a->bias.data,
@@ -200,54 +215,64 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
       TIGON_COLLAPSE_PITCHES(context, &f->rows, {&a->hidden, &f->product.x_pitch}, {&a->dhidden, &f->dhidden_pitch}));
   const tigon_loss_args loss = {LOSS_ARGS(hidden), .forward = forward, .vocab = f->vocab, .out = &a->out};
   TIGON_TRY(tigon_check_loss(context, &loss, &f->loss));
-  f->loss.dtype = f->dtype;
+  f->loss.dtype = f->product.y_dtype;
+  f->rounds = f->loss.dtype != f->dtype &&
+              (tigon_present(&a->dhidden) || tigon_present(&a->dweight) || tigon_present(&a->dbias));
+  f->loss.negated = more->negated;
+  if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};
   f->kept = f->rows;
   return TIGON_OK;
 }
 
-static tigon_status fused_call(tigon_context *context, const tigon_schema *schema, const arguments *args,
-                               bool forward) {
-  arguments a;
+tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool forward, const head_more *more,
+                             size_t *least, size_t *good) {
   fused f;
-  TIGON_TRY(tigon_check_entry(context, schema, args, &a, false));
-  TIGON_TRY(prepare(context, &a, forward, &f));
-  const size_t fixed = cut_fixed(&f, &a, a.workspace);
-  TIGON_TRY(tigon_check_workspace(context, a.workspace, a.workspace_bytes, fixed + least_bytes(&f)));
-  TIGON_TRY(tigon_check_indices(context, "labels", &a.labels, (tigon_dim){"weight", &a.weight, 0},
-                                f.loss.has_ignore_index, f.loss.ignore_index, &a.out.error, &f.loss.error_flag));
+  TIGON_TRY(prepare(context, a, forward, more, &f));
+  const size_t fixed = cut_fixed(&f, a, a->workspace), minimum = fixed + least_bytes(&f);
+  if (least || good) {
+    const size_t recommended = fixed + good_bytes(&f);
+    if (least) *least = minimum;
+    if (good) *good = recommended > minimum ? recommended : minimum;
+    return TIGON_OK;
+  }
+  TIGON_TRY(tigon_check_workspace(context, a->workspace, a->workspace_bytes, minimum));
+  TIGON_TRY(tigon_check_indices(context, "labels", &a->labels, (tigon_dim){"weight", &a->weight, 0},
+                                f.loss.has_ignore_index, f.loss.ignore_index, &a->out.error, &f.loss.error_flag));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
   if (f.vocab == 0 || f.width == 0) f.dweight.out = NULL;
   if (f.vocab == 0) f.dbias.out = NULL;
   for (int64_t r = 0; f.skips && r < f.rows; ++r) f.kept -= !counts(&f, r);
-  schedule(&f, (char *)a.workspace + fixed, a.workspace_bytes - fixed);
+  schedule(&f, (char *)a->workspace + fixed, a->workspace_bytes - fixed);
   TIGON_TRY(check_slots(&f));
-  return tigon_fused_linear_cross_entropy_run(&f);
+  return tigon_head_run(&f);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_fwd(tigon_context *context, const arguments *args) {
   TIGON_KEEP_CALLER_STATE;
-  return fused_call(context, &tigon_fused_linear_cross_entropy_fwd_schema, args, true);
+  arguments a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_fused_linear_cross_entropy_fwd_schema, args, &a, false));
+  return tigon_head_call(context, &a, true, &(head_more){0}, NULL, NULL);
 }
 
 tigon_status tigon_fused_linear_cross_entropy_bwd(tigon_context *context, const arguments *args) {
   TIGON_KEEP_CALLER_STATE;
-  return fused_call(context, &tigon_fused_linear_cross_entropy_bwd_schema, args, false);
+  arguments a;
+  TIGON_TRY(tigon_check_entry(context, &tigon_fused_linear_cross_entropy_bwd_schema, args, &a, false));
+  TIGON_TRY(check_absent(context, &a.out));
+  return tigon_head_call(context, &a, false, &(head_more){0}, NULL, NULL);
 }
 
 /* One query for both directions: `out` is looked at as forward does where it is there. */
 tigon_status tigon_fused_linear_cross_entropy_workspace(tigon_context *context, const arguments *args, size_t *minimum,
                                                         size_t *recommended) {
   TIGON_KEEP_CALLER_STATE;
-  const tigon_schema *schema = &tigon_fused_linear_cross_entropy_fwd_schema;
   arguments a;
-  fused f;
-  TIGON_TRY(tigon_check_entry(context, schema, args, &a, true));
+  size_t least;
+  TIGON_TRY(tigon_check_entry(context, &tigon_fused_linear_cross_entropy_fwd_schema, args, &a, true));
+  a.workspace = NULL;
   const bool forward = tigon_present(&a.out.loss) || tigon_present(&a.out.token_loss);
-  TIGON_TRY(prepare(context, &a, forward, &f));
-  const size_t fixed = cut_fixed(&f, &a, NULL);
-  const size_t least = fixed + least_bytes(&f), good = fixed + good_bytes(&f);
+  TIGON_TRY(tigon_head_call(context, &a, forward, &(head_more){0}, &least, recommended));
   if (minimum) *minimum = least;
-  if (recommended) *recommended = good > least ? good : least;
   return TIGON_OK;
 }

@@ -3,21 +3,46 @@
 
 #include "op/fused_linear_cross_entropy.h"
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* ---- chunks of tokens ---- */
 
-/* `count` rows of [begin, end) count, the others are skipped. */
+/* `count` rows of [begin, end) count, the others are skipped; `first` rows before them do. */
 typedef struct chunk {
-  int64_t begin, end, count;
+  int64_t begin, end, count, first;
 } chunk;
+
+/* The chunk's logits of `cols` classes from `from` on. */
+typedef struct logits {
+  char *cache; /* of the first `cached` rows, in the caller's memory */
+  char *own;   /* of all others, and later dlogits of all rows: [count, cols] */
+  int64_t cached, pitch, from, cols;
+} logits;
 
 /* The chunk after c; {0} before the first. */
 static bool next_chunk(const fused *f, int64_t limit, chunk *c) {
-  int64_t r = c->end;
+  int64_t r = c->end, first = c->first + c->count;
   while (r < f->rows && !counts(f, r)) ++r;
-  *c = (chunk){r, r, 0};
+  *c = (chunk){r, r, 0, first};
   for (; r < f->rows && c->count < limit; ++r)
     if (counts(f, r)) ++c->count, c->end = r + 1;
   return c->count > 0;
+}
+
+static logits logits_of(const fused *f, const chunk *c, int64_t from, int64_t cols) {
+  const int64_t at = c->first * f->more.cache_pitch + from, left = f->more.cached - c->first;
+  logits l = {.own = f->space->logits, .pitch = f->more.cache_pitch, .from = from, .cols = cols};
+  if (left <= 0) return l;
+  l.cache = f->more.cache + at * (int64_t)tigon_dtype_size(f->loss.dtype);
+  l.cached = smaller(left, c->count);
+  return l;
+}
+
+/* The chunk's rows from row i on. */
+static tigon_rows rows_from(const fused *f, const logits *l, int64_t i) {
+  const int64_t pitch = i < l->cached ? l->pitch : l->cols;
+  char *first = i < l->cached ? l->cache : l->own;
+  return (tigon_rows){first + i * pitch * (int64_t)tigon_dtype_size(f->loss.dtype), {0, 0, pitch}};
 }
 
 static bool together(const chunk *c) { return c->end - c->begin == c->count; }
@@ -44,9 +69,9 @@ static void clear_skipped(const fused *f) {
   for (int64_t r = 0; f->skips && r < f->rows; ++r) {
     if (counts(f, r)) continue;
     p->token_loss[r] = 0;
-    if (p->lse) p->lse[r] = 0;
+    if (p->lse && !f->more.knows) p->lse[r] = 0;
     if (p->z_loss) p->z_loss[r] = 0;
-    if (p->entropy) p->entropy[r] = 0;
+    if (p->entropy && !f->more.knows) p->entropy[r] = 0;
     if (p->argmax) p->argmax[r] = -1;
     if (f->dhidden)
       memset(row_of(f, f->dhidden, f->dhidden_pitch, r), 0, (size_t)f->width * tigon_dtype_size(f->dtype));
@@ -55,53 +80,81 @@ static void clear_skipped(const fused *f) {
 
 /* ---- slots ---- */
 
-/* Logits of the chunk for `cols` classes from `from` on. The chunk's hidden is in f->x afterwards. */
-static tigon_status make_logits(fused *f, const chunk *c, char *logits, int64_t from, int64_t cols) {
+/* Makes the logits of the chunk's rows [begin, end), which lie together. */
+static tigon_status make_part(const fused *f, const logits *l, int64_t begin, int64_t end) {
+  const tigon_rows y = rows_from(f, l, begin);
   tigon_linear_fwd_problem p = f->product;
-  if (!together(c)) move_rows(f, c, p.x, p.x_pitch, false);
-  f->x = p.x = together(c) ? row_of(f, p.x, p.x_pitch, c->begin) : f->space->gathered;
-  f->x_pitch = p.x_pitch = together(c) ? p.x_pitch : f->width;
-  p.rows = c->count;
-  p.n = p.y_pitch = cols;
-  p.w = row_of(f, p.w, p.w_pitch, from);
-  p.b = p.b ? (const char *)p.b + from * (int64_t)tigon_dtype_size(p.b_dtype) : NULL;
-  p.y = logits;
+  if (begin == end) return TIGON_OK;
+  p.x = row_of(f, f->x, f->x_pitch, begin);
+  p.x_pitch = f->x_pitch;
+  p.rows = end - begin;
+  p.n = l->cols;
+  p.w = row_of(f, p.w, p.w_pitch, l->from);
+  p.b = p.b ? (const char *)p.b + l->from * (int64_t)tigon_dtype_size(p.b_dtype) : NULL;
+  p.y = y.data;
+  p.y_pitch = y.pitch[2];
   return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
-/* Rows [r, r + n), whose logits begin at `logits`; dlogits take their place. Backward reads lse, forward writes it. */
-static tigon_status run_loss(fused *f, int64_t r, int64_t n, char *logits, int64_t from, int64_t cols, bool backward,
+/* The chunk's logits, but for those that are known. Its hidden is in f->x afterwards. */
+static tigon_status make_logits(fused *f, const chunk *c, const logits *l) {
+  const tigon_linear_fwd_problem *p = &f->product;
+  if (!together(c)) move_rows(f, c, p->x, p->x_pitch, false);
+  f->x = together(c) ? row_of(f, p->x, p->x_pitch, c->begin) : f->space->gathered;
+  f->x_pitch = together(c) ? p->x_pitch : f->width;
+  if (!f->more.knows) TIGON_TRY(make_part(f, l, 0, l->cached));
+  return make_part(f, l, l->cached, c->count);
+}
+
+/* Rows [r, r + n), the chunk's from row i on. Backward reads lse and entropy, forward writes them. */
+static tigon_status run_loss(fused *f, const logits *l, int64_t r, int64_t i, int64_t n, bool backward,
                              bool gradients) {
   tigon_cross_entropy_problem p = f->loss;
   p.parts = TIGON_CROSS_ENTROPY_ROWS;
   p.space = (tigon_row_space){n, 1, n};
-  p.cols = cols;
-  p.panel_begin = from;
-  p.vocab = cols < f->vocab ? f->vocab : 0;
-  p.logits = (tigon_rows){logits, {0, 0, cols}};
-  if (gradients) p.dlogits = p.logits;
+  p.cols = l->cols;
+  p.panel_begin = l->from;
+  p.vocab = l->cols < f->vocab ? f->vocab : 0;
+  p.logits = rows_from(f, l, i);
+  if (gradients) p.dlogits = rows_from(f, &(logits){.own = l->own, .cols = l->cols}, i);
   p.labels = (const char *)p.labels + r * (int64_t)tigon_dtype_size(p.label_dtype);
   if (p.token_scale) p.token_scale += r;
   if (p.dloss && p.reduction == TIGON_REDUCTION_NONE) p.dloss += r;
+  if (p.dentropy) p.dentropy += r;
   p.token_loss += r;
   if (p.lse) p.lse += r;
   if (p.z_loss) p.z_loss += r;
   if (p.entropy) p.entropy += r;
   if (p.argmax) p.argmax += r;
-  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->dtype, &p)
-                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p);
+  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->loss.dtype, &p)
+                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
+}
+
+/* dlogits of the chunk, as products take them. */
+static char *dlogits_of(const fused *f) { return f->rounds ? f->space->rounded : f->space->logits; }
+
+static tigon_status round_dlogits(fused *f, const chunk *c, int64_t cols) {
+  const tigon_linear_bwd_problem p = {.n = c->count,
+                                      .k = cols,
+                                      .dtype = f->dtype,
+                                      .dy_dtype = f->dtype,
+                                      .dw_dtype = f->dtype,
+                                      .dw = f->space->rounded,
+                                      .dw_pitch = cols,
+                                      .dw_sums = (const float *)(const void *)f->space->logits};
+  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, &p);
 }
 
 /* The chunk's rows, run by run of rows that lie together. */
-static tigon_status run_losses(fused *f, const chunk *c, char *logits, int64_t from, int64_t cols, bool backward,
-                               bool gradients) {
-  for (int64_t r = c->begin, n; r < c->end; r += n) {
-    for (n = 0; r + n < c->end && counts(f, r + n); ++n) continue;
-    if (n > 0) TIGON_TRY(run_loss(f, r, n, logits, from, cols, backward, gradients));
-    logits += (size_t)n * (size_t)cols * tigon_dtype_size(f->dtype);
-    while (r + n < c->end && !counts(f, r + n)) ++n;
+static tigon_status run_losses(fused *f, const chunk *c, const logits *l, bool backward, bool gradients) {
+  int64_t i = 0;
+  for (int64_t r = c->begin, n; r < c->end; r += n, i += n) {
+    while (r < c->end && !counts(f, r)) ++r;
+    const int64_t most = i < l->cached ? l->cached - i : c->count - i;
+    for (n = 0; n < most && r + n < c->end && counts(f, r + n); ++n) continue;
+    if (n > 0) TIGON_TRY(run_loss(f, l, r, i, n, backward, gradients));
   }
-  return TIGON_OK;
+  return gradients && f->rounds ? round_dlogits(f, c, l->cols) : TIGON_OK;
 }
 
 static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
@@ -175,8 +228,6 @@ static tigon_status make_dhidden(fused *f, const chunk *c, const void *dlogits) 
 
 /* ---- parked dlogits ---- */
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The panel of classes from `from` on, [rows, its classes]. */
 static char *parked_at(const fused *f, int64_t from) {
   return from == 0 ? f->park : gradient_of(&f->dweight, from - f->park_cols);
@@ -196,7 +247,7 @@ static tigon_status park(fused *f, const chunk *c, const char *dlogits) {
 
 /* From the last panel on: each takes the place of dlogits that were used. */
 static tigon_status make_dweight(fused *f) {
-  const chunk all = {0, f->rows, f->rows};
+  const chunk all = {0, f->rows, f->rows, 0};
   f->x = f->product.x;
   f->x_pitch = f->product.x_pitch;
   for (int64_t from = (f->vocab - 1) / f->park_cols * f->park_cols; from >= 0; from -= f->park_cols) {
@@ -214,15 +265,17 @@ typedef struct pass {
 
 static tigon_status run_pass(fused *f, pass what) {
   const bool gradients = what.dweight || what.dbias || what.dhidden;
-  char *logits = f->whole.logits;
   f->space = &f->whole;
+  const char *dlogits = dlogits_of(f);
+  if (f->more.knows && !gradients) return TIGON_OK;
   for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
-    TIGON_TRY(make_logits(f, &c, logits, 0, f->vocab));
-    TIGON_TRY(run_losses(f, &c, logits, 0, f->vocab, false, gradients));
+    const logits l = logits_of(f, &c, 0, f->vocab);
+    TIGON_TRY(make_logits(f, &c, &l));
+    TIGON_TRY(run_losses(f, &c, &l, f->more.knows, gradients));
     if (what.dweight)
-      TIGON_TRY(f->park_cols ? park(f, &c, logits) : add_gradient(f, &f->dweight, &c, logits, 0, f->vocab));
-    if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, &c, logits, 0, f->vocab));
-    if (what.dhidden) TIGON_TRY(make_dhidden(f, &c, logits));
+      TIGON_TRY(f->park_cols ? park(f, &c, dlogits) : add_gradient(f, &f->dweight, &c, dlogits, 0, f->vocab));
+    if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, &c, dlogits, 0, f->vocab));
+    if (what.dhidden) TIGON_TRY(make_dhidden(f, &c, dlogits));
   }
   return what.dweight && f->park_cols ? make_dweight(f) : TIGON_OK;
 }
@@ -233,9 +286,10 @@ static tigon_status run_panels(fused *f) {
     const int64_t cols = smaller(f->vocab - from, f->panel);
     f->dweight.begun = false;
     for (chunk c = {0}; next_chunk(f, f->part.rows, &c);) {
-      TIGON_TRY(make_logits(f, &c, f->part.logits, from, cols));
-      TIGON_TRY(run_losses(f, &c, f->part.logits, from, cols, true, true));
-      TIGON_TRY(add_gradient(f, &f->dweight, &c, f->part.logits, from, cols));
+      const logits l = logits_of(f, &c, from, cols);
+      TIGON_TRY(make_logits(f, &c, &l));
+      TIGON_TRY(run_losses(f, &c, &l, true, true));
+      TIGON_TRY(add_gradient(f, &f->dweight, &c, dlogits_of(f), from, cols));
     }
     TIGON_TRY(end_gradient(f, &f->dweight, from, cols));
   }
@@ -246,10 +300,10 @@ static tigon_status run_panels(fused *f) {
 static tigon_status run_part(fused *f, int part) {
   tigon_cross_entropy_problem p = f->loss;
   p.parts = part;
-  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->dtype, &p);
+  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
 }
 
-tigon_status tigon_fused_linear_cross_entropy_run(fused *f) {
+tigon_status tigon_head_run(fused *f) {
   const bool dhidden = f->dhidden != NULL, panels = f->panel > 0, late = dhidden && panels && f->in_place;
   TIGON_TRY(run_part(f, TIGON_CROSS_ENTROPY_COUNT));
   clear_skipped(f);

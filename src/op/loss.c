@@ -19,18 +19,28 @@ tigon_status tigon_check_reduction(tigon_context *context, const tigon_reduced *
   return tigon_check_vector(context, "dloss", a->dloss, 1, "unless options.reduction is none");
 }
 
+/* softcap * tanh(x / softcap) / temperature is cap * tanh(x / temperature / cap) with a cap of softcap / temperature. */
+static float softcap_of(const tigon_cross_entropy_options *o) {
+  if (o->softcap == 0 || !o->softcap_first || o->temperature == 0) return (float)o->softcap;
+  return (float)fmin(fmax(o->softcap / o->temperature, FLT_MIN), FLT_MAX);
+}
+
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, tigon_cross_entropy_problem *p) {
   const tigon_cross_entropy_options *o = a->options;
   const tigon_cross_entropy_outputs *out = a->out;
   const tigon_reduced reduced = {o->reduction, a->rows_of, a->dloss, a->forward ? &out->loss : NULL, &out->token_loss};
   TIGON_TRY(tigon_check_reduction(context, &reduced));
+  if (o->reduction != TIGON_REDUCTION_MEAN && tigon_present(&o->denominator))
+    return tigon_refuse(context, "options.denominator is there, must be absent but with options.reduction mean");
   *p = (tigon_cross_entropy_problem){
       .cols = a->vocab,
       .label_dtype = a->labels->dtype,
       .labels = a->labels->data,
       .weight = o->weight.data,
       .token_scale = o->token_scale.data,
+      .denominator = o->denominator.data,
       .dloss = a->dloss->data,
+      .dentropy = a->dentropy->data,
       .token_loss = out->token_loss.data,
       .lse = out->lse.data,
       .z_loss = out->z_loss.data,
@@ -42,9 +52,12 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
       .ignore_index = o->ignore_index,
       .label_smoothing = (float)o->label_smoothing,
       .lse_square_scale = (float)o->lse_square_scale,
-      .softcap = (float)o->softcap,
+      .softcap = softcap_of(o),
       .inverse_temperature = o->temperature != 0 ? (float)(1 / o->temperature) : 1,
       .grad_scale = a->grad_scale != 0 ? (float)a->grad_scale : 1,
+      .entropy_scale = !tigon_present(a->dentropy) ? 0
+                       : a->grad_scale != 0        ? (float)a->grad_scale
+                                                   : 1,
       .reduction = o->reduction,
   };
   return TIGON_OK;

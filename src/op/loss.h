@@ -7,7 +7,9 @@
 #include "op/front.h"
 
 /* Fields of `options` and `out`; the vocabulary's extent is "v". */
-#define LOSS_TENSORS MAY(options.weight, "v", F32, DENSE), MAY(options.token_scale, "@", F32, DENSE)
+#define LOSS_TENSORS                                                               \
+  MAY(options.weight, "v", F32, DENSE), MAY(options.token_scale, "@", F32, DENSE), \
+      MAY(options.denominator, "1 a scalar", F32, DENSE)
 #define LOSS_OUTPUTS                                                                           \
   WANT(out.loss, "1 a scalar", F32, DENSE, NULL), WANT(out.token_loss, "@", F32, DENSE, NULL), \
       WANT(out.lse, "@", F32, DENSE, NULL), WANT(out.z_loss, "@", F32, DENSE, NULL),           \
@@ -16,7 +18,8 @@
 #define LOSS_NUMBERS                                                                                        \
   FLAG(options.has_ignore_index), ANY(options.ignore_index), NUMBER(options.label_smoothing, 0, 1),         \
       NUMBER(options.lse_square_scale, 0, FLT_MAX), OR_ZERO(options.softcap), OR_ZERO(options.temperature), \
-      CHOICE(options.reduction, TIGON_REDUCTION_NONE), FINITE(grad_scale), RESERVED(options.reserved)
+      FLAG(options.softcap_first), CHOICE(options.reduction, TIGON_REDUCTION_NONE), FINITE(grad_scale),     \
+      RESERVED(options.reserved)
 
 /* What a reduction is of. */
 typedef struct tigon_reduced {
@@ -33,14 +36,15 @@ typedef struct tigon_loss_args {
   bool forward;
   const tigon_tensor *rows_of; /* the entry's first field, whose rows count */
   int64_t vocab;
-  const tigon_tensor *labels, *dloss;
+  const tigon_tensor *labels, *dloss, *dentropy;
   const tigon_cross_entropy_options *options;
   const tigon_cross_entropy_outputs *out;
   double grad_scale;
 } tigon_loss_args;
 /* The fields that either operator fills from its arguments `a`; `rows` is the field whose rows count. */
-#define LOSS_ARGS(rows) \
-  .rows_of = &a->rows, .labels = &a->labels, .dloss = &a->dloss, .options = &a->options, .grad_scale = a->grad_scale
+#define LOSS_ARGS(rows)                                                                                            \
+  .rows_of = &a->rows, .labels = &a->labels, .dloss = &a->dloss, .dentropy = &a->dentropy, .options = &a->options, \
+  .grad_scale = a->grad_scale
 /* What the reduction asks for; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
 

@@ -11,7 +11,7 @@ enum {
   TIGON_CROSS_ENTROPY_REDUCE = 4, /* loss and correct from all rows */
 };
 
-/* The same struct serves forward and backward (backward: lse is an input and only dlogits is written). */
+/* The same struct serves forward and backward (backward: lse and entropy are inputs and only dlogits is written). */
 typedef struct tigon_cross_entropy_problem {
   int parts;
   tigon_row_space space;
@@ -25,11 +25,14 @@ typedef struct tigon_cross_entropy_problem {
   const void *labels;       /* [rows] */
   const float *weight;      /* [cols], may be NULL */
   const float *token_scale; /* [rows], may be NULL */
+  const float *denominator; /* [1], of mean; NULL: the weights of the rows that count */
   const float *dloss;       /* [1], or [rows] with reduction none; may be NULL */
+  const float *dentropy;    /* [rows]; NULL: 1 */
   float *inverse;    /* [1] workspace: 1 / denominator of mean (0 when that is 0), else 1; COUNT writes, others read */
   float *token_loss; /* [rows]: the caller's or workspace */
+  bool negated;      /* token_loss is minus the loss: the log-probability of the label */
   float *lse;        /* [rows], may be NULL in forward */
-  float *z_loss, *entropy; /* [rows], may be NULL */
+  float *z_loss, *entropy; /* [rows], may be NULL; backward with an entropy_scale has entropy */
   int64_t *argmax;         /* [rows], may be NULL (workspace when correct is wanted) */
   float *loss;             /* [1], may be NULL */
   int64_t *correct;        /* [1], may be NULL */
@@ -38,7 +41,8 @@ typedef struct tigon_cross_entropy_problem {
   int64_t ignore_index;
   float label_smoothing, lse_square_scale, softcap; /* softcap 0: none */
   float inverse_temperature;
-  float grad_scale;
+  float grad_scale;    /* of dloss */
+  float entropy_scale; /* of dentropy; 0: the entropy has no gradient */
   tigon_reduction reduction;
 } tigon_cross_entropy_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;

@@ -51,8 +51,8 @@ static double log_sum_exp(const problem *p, int64_t r) {
   return largest + log(sum);
 }
 
-/* The outputs of one row. */
-static void forward_row(const problem *p, int64_t r, int64_t label, double lse) {
+/* The outputs of one row; its entropy is returned. */
+static double forward_row(const problem *p, int64_t r, int64_t label, double lse) {
   put(p, p->lse, r, lse);
   if (p->argmax) p->argmax[r] = label < 0 ? -1 : first_largest(p, r);
   double loss = 0, z_loss = 0, entropy = 0;
@@ -72,29 +72,33 @@ static void forward_row(const problem *p, int64_t r, int64_t label, double lse) 
     loss = scale * (loss + z_loss);
     z_loss *= scale;
   }
-  put(p, p->token_loss, r, loss);
+  put(p, p->token_loss, r, p->negated ? 0 - loss : loss);
   put(p, p->z_loss, r, z_loss);
   put(p, p->entropy, r, entropy);
+  return entropy;
 }
 
 /* weight_sum: of all classes. */
-static void gradient_row(const problem *p, int64_t r, int64_t label, double lse, double weight_sum) {
+static void gradient_row(const problem *p, int64_t r, int64_t label, double lse, double entropy, double weight_sum) {
   const double smoothing = (double)p->label_smoothing;
   double scale = (double)p->grad_scale * tigon_load_f64(p->inverse, 0, scalar_dtype(p));
   if (p->dloss) scale *= (double)p->dloss[p->reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (p->token_scale) scale *= (double)p->token_scale[r];
+  const double entropy_scale = (double)p->entropy_scale * (p->dentropy ? (double)p->dentropy[r] : 1);
   for (int64_t v = 0; v < p->cols; ++v) {
     double gradient = 0;
     if (label >= 0) {
       const double x = tigon_ref_at(&p->space, &p->logits, p->dtype, r, v), w = class_weight(p, label);
       const int64_t class = p->panel_begin + v;
-      const double probability = exp(logit(p, x) - lse);
+      const double z = logit(p, x), probability = exp(z - lse);
       gradient = (1 - smoothing) * w * (class == label ? probability - 1 : probability);
       if (smoothing != 0)
         gradient +=
             smoothing / (double)tigon_cross_entropy_vocab(p) * (weight_sum * probability - class_weight(p, class));
       if (p->lse_square_scale != 0) gradient += 2 * (double)p->lse_square_scale * w * lse * probability;
-      gradient *= scale * logit_slope(p, x);
+      gradient *= scale;
+      if (entropy_scale != 0) gradient -= entropy_scale * probability * ((probability == 0 ? 0 : z - lse) + entropy);
+      gradient *= logit_slope(p, x);
     }
     tigon_ref_put(&p->space, &p->dlogits, p->dtype, r, v, gradient);
   }
@@ -108,6 +112,7 @@ static void count(const problem *p) {
     if (out_of_range && p->error_flag) *p->error_flag = 1;
     if (label >= 0) denominator += class_weight(p, label);
   }
+  if (p->denominator) denominator = (double)*p->denominator;
   const double inverse = denominator == 0 ? 0 : 1 / denominator;
   put(p, p->inverse, 0, p->reduction == TIGON_REDUCTION_MEAN ? inverse : 1);
 }
@@ -133,8 +138,9 @@ static void run(const problem *p, bool backward) {
     bool out_of_range;
     const int64_t label = tigon_cross_entropy_label(p, r, &out_of_range);
     const double lse = backward ? tigon_load_f64(p->lse, r, scalar_dtype(p)) : log_sum_exp(p, r);
-    if (!backward) forward_row(p, r, label, lse);
-    if (p->dlogits.data) gradient_row(p, r, label, lse, weight_sum);
+    double entropy = backward && p->entropy_scale != 0 ? tigon_load_f64(p->entropy, r, scalar_dtype(p)) : 0;
+    if (!backward) entropy = forward_row(p, r, label, lse);
+    if (p->dlogits.data) gradient_row(p, r, label, lse, entropy, weight_sum);
   }
   if (!backward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) reduce(p);
 }

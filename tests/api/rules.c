@@ -78,6 +78,11 @@ static void test_losses(void **state) {
   RULE(cross_entropy_fwd,
        (((int32_t *)a->labels.data)[1] = -1, a->options.has_ignore_index = 1, a->options.ignore_index = -100),
        "labels[1] is -1, must be 0 to 36 (logits.shape[2] - 1) or ignore_index");
+  RULE(cross_entropy_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
+  RULE(cross_entropy_bwd, a->options.reduction = TIGON_REDUCTION_SUM,
+       "options.denominator is there, must be absent but with options.reduction mean");
+  RULE(linear_logprob_fwd, a->cache.dtype = TIGON_BF16, "cache.dtype is bf16, must be f32 (hidden.dtype)");
+  RULE(linear_logprob_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
   RULE(divergence_fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
   RULE(divergence_fwd, a->options.reduction = TIGON_REDUCTION_NONE,
        "out.loss is there, must be absent with options.reduction none");
@@ -297,6 +302,27 @@ static void test_one_mebibyte(void **state) {
   }
 }
 
+/* The same of the log-probability's backward, which gets the sums from forward. */
+static void test_logprob_mebibyte(void **state) {
+  const tigon_fused_linear_cross_entropy_args h = head(8192, 1024);
+  const tigon_tensor words = tigon_tensor_1d(NULL, TIGON_F32, 8192);
+  for (int in_f32 = 0; in_f32 < 2; ++in_f32) {
+    const tigon_linear_logprob_bwd_args a = {.hidden = h.hidden,
+                                             .weight = h.weight,
+                                             .labels = h.labels,
+                                             .lse = words,
+                                             .entropy = words,
+                                             .dlogprob = words,
+                                             .dentropy = words,
+                                             .dhidden = h.hidden,
+                                             .dweight = h.dweight,
+                                             .logits_in_f32 = in_f32};
+    size_t least, good;
+    assert_int_equal(tigon_linear_logprob_bwd_workspace(*state, &a, &least, &good), TIGON_OK);
+    assert_true(least <= 1 << 20 && good > least);
+  }
+}
+
 /* One chunk for all tokens, or one of 1024 and the sums of a 16-bit dweight, whichever is smaller. */
 static void test_recommended(void **state) {
   for (int64_t tokens = 2048; tokens <= 65536; tokens *= 2) {
@@ -362,6 +388,26 @@ static void test_cross_entropy_rows(void **state) {
   for (int v = 0; v < 2 * V; ++v) expect("dlogits", &a->dlogits, v, NAN);
   for (int v = 0; v < V; ++v) expect("dlogits", &a->dlogits, 2 * V + v, v == 2 ? -half : v == 5 ? half : 0);
   assert_true(half > 0 && fabs(value_of(&out->entropy, 2) - log(2)) < 1e-6);
+}
+
+/* The softcap first, as Gemma has it: z = cap * tanh(x / cap) / temperature. */
+static void test_softcap_first(void **state) {
+  enum { V = 37 };
+  const double cap = 3, temperature = 0.5;
+  for (int first = 0; first < 2; ++first) {
+    call c;
+    tigon_cross_entropy_fwd_args *a = legal(&c, "cross_entropy_fwd");
+    a->options.softcap = cap;
+    a->options.temperature = temperature;
+    a->options.softcap_first = first;
+    run(*state, &c);
+    double sum = 0;
+    for (int v = 0; v < V; ++v) {
+      const double x = value_of(&a->logits, v);
+      sum += exp(first ? cap * tanh(x / cap) / temperature : cap * tanh(x / temperature / cap));
+    }
+    assert_true(fabs(value_of(&a->out.lse, 0) - log(sum)) < 1e-5);
+  }
 }
 
 /* ---- indices out of range, with a flag ---- */
@@ -462,9 +508,10 @@ int main(void) {
                                      cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
                                      cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
                                      cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
-                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_one_mebibyte),
-                                     cmocka_unit_test(test_recommended),    cmocka_unit_test(test_relu_squared),
-                                     cmocka_unit_test(test_swiglu_clamp),   cmocka_unit_test(test_cross_entropy_rows),
+                                     cmocka_unit_test(test_one_mebibyte),   cmocka_unit_test(test_logprob_mebibyte),
+                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_recommended),
+                                     cmocka_unit_test(test_relu_squared),   cmocka_unit_test(test_swiglu_clamp),
+                                     cmocka_unit_test(test_softcap_first),  cmocka_unit_test(test_cross_entropy_rows),
                                      cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -207,6 +207,16 @@ static void try_places(test *t, bool woven, const tigon_field *over[FIELDS], int
 
 /* ---- what is given ---- */
 
+/* Has a row for each token, and maybe more, which are left alone? */
+static bool is_cache(const tigon_field *field) { return strcmp(field->name, "cache") == 0; }
+
+/* Does a cache have the logits of all tokens that count, maybe? Then bias does not. */
+static bool is_in_cache(test *t, const tigon_field *field) {
+  const tigon_field *cache = call_find(&t->plain, "cache");
+  return cache && !(cache->flags & TIGON_FIELD_OUT) && strcmp(field->name, "bias") == 0 &&
+         call_tensor(&t->plain, cache, 0)->data;
+}
+
 /* Fewer outputs, fewer inputs, each of which counts; numbers per row in one dimension, 64-bit indices. */
 static void try_choices(test *t) {
   for (int i = 0; i < t->plain.schema->count; ++i) {
@@ -221,7 +231,8 @@ static void try_choices(test *t) {
     make_other(t, &how);
     const bool may_count = t->how.leading > 0; /* [B, C] in pairs has no variance */
     const bool left_out = call_tensor(&t->plain, field, 0)->data && !call_tensor(&t->other, field, 0)->data;
-    if (may_count && left_out && !(field->flags & TIGON_FIELD_OUT) && give(t)) compare_or(t, field->name, true);
+    const bool counts = left_out && !(field->flags & TIGON_FIELD_OUT) && !is_in_cache(t, field);
+    if (may_count && counts && give(t)) compare_or(t, field->name, true);
     const bool only_written = field->flags & TIGON_FIELD_OUT && !(field->flags & TIGON_FIELD_EACH);
     if (only_written && give(t)) compare(t, "without an output");
   }
@@ -242,7 +253,7 @@ static const struct meaning {
 } meanings[] = {
     {NULL, "gate_mult down_mult grad_scale options.temperature", 1},
     {NULL, "w options.weight options.token_scale dloss clip_factor", 1},
-    {NULL, "b bias shift ds", 0},
+    {NULL, "b bias shift ds dentropy", 0},
     {"softmax", "mask", 0},
     {NULL, "positions", 0}, /* the last index, see below */
     {"rope", "rotary_dim", 6},
@@ -388,7 +399,7 @@ static bool sums_nothing(call *c, const tigon_field *out) {
   while (v.x && v.field->shape[0] != '*') v = view_at(c, v.k + 1);
   int64_t rows = 1;
   for (int d = 0; v.x && d <= v.x->ndim - (int)strlen(v.field->shape); ++d) rows *= v.x->shape[d];
-  return rows == 0 && !is_error_flag(out) && strcmp(out->name, "factor") != 0;
+  return rows == 0 && !is_error_flag(out) && !is_cache(out) && strcmp(out->name, "factor") != 0;
 }
 
 /* Is the output a gradient that is added to? One that no flag is named after has the last flag. */
@@ -409,7 +420,7 @@ static bool prepare_empty(test *t) {
   bool empty = false;
   for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {
     tigon_tensor *x = v.x, *y = twin(&t->other, &v);
-    const bool left = is_error_flag(v.field) || v.field->flags & TIGON_FIELD_EACH ||
+    const bool left = is_error_flag(v.field) || is_cache(v.field) || v.field->flags & TIGON_FIELD_EACH ||
                       strcmp(v.field->name, "mean") == 0 || strcmp(v.field->name, "rstd") == 0;
     empty = empty || (x->ndim && count_of(x) == 0);
     if (count_of(x) == 0)

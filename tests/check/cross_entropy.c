@@ -7,7 +7,8 @@
 static const struct option {
   tigon_reduction reduction;
   tigon_dtype labels;
-  bool weight, token_scale, dloss, outputs, dlogits, in_place, ignore, out_of_range;
+  bool weight, token_scale, dloss, dentropy, outputs, dlogits, in_place, ignore, out_of_range, softcap_first,
+      denominator;
   double smoothing, lse_square, softcap, temperature, grad_scale;
 } options[] = {
     {.labels = TIGON_I64},
@@ -53,6 +54,24 @@ static const struct option {
      .lse_square = 0.5,
      .softcap = 2},
     {.labels = TIGON_I64, .dlogits = true},
+    {.reduction = TIGON_REDUCTION_NONE,
+     .labels = TIGON_I64,
+     .dloss = true,
+     .dentropy = true,
+     .outputs = true,
+     .dlogits = true,
+     .ignore = true},
+    {.labels = TIGON_I32,
+     .weight = true,
+     .denominator = true,
+     .dentropy = true,
+     .dlogits = true,
+     .in_place = true,
+     .smoothing = 0.2,
+     .softcap_first = true,
+     .softcap = 4,
+     .temperature = 0.8,
+     .grad_scale = -2},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -70,6 +89,7 @@ typedef struct call {
 typedef struct row {
   int64_t label; /* -1: does not count */
   double weight, scale, lse;
+  double entropy;      /* NaN without a finite lse */
   double lse_error;    /* of lse, in eps */
   double moment_error; /* of sum p (z - reference), in eps */
   double range;        /* largest - smallest finite logit */
@@ -82,9 +102,15 @@ static double weight_of(const call *c, int64_t v) { return c->o.weight ? check_v
 /* A class's weight in the part that is spread over all classes, 0 where there is none. */
 static double smoothed_weight(const call *c, int64_t v) { return c->o.smoothing != 0 ? weight_of(c, v) : 0; }
 
+static double temperature_of(const struct option *o) { return o->temperature != 0 ? o->temperature : 1; }
+
+/* What z is never larger than. */
+static double cap_of(const struct option *o) { return o->softcap / (o->softcap_first ? temperature_of(o) : 1); }
+
 static double logit_of(const struct option *o, double x) {
-  const double u = x / (o->temperature != 0 ? o->temperature : 1), cap = o->softcap;
-  return cap > 0 ? cap * tanh(u / cap) : u;
+  const double cap = o->softcap, temperature = temperature_of(o);
+  if (cap > 0 && o->softcap_first) return cap * tanh(x / cap) / temperature;
+  return cap > 0 ? cap * tanh(x / temperature / cap) : x / temperature;
 }
 
 /* Every run makes the same buffers, and those that use them fill them. */
@@ -109,7 +135,7 @@ static double distance(double z, double largest, double range) { return fmin(fma
  * division of near + far by 1 + near * far, and far is 1 - 2 / (e^y + 1), to which e^y's error counts by half at most. */
 static double logit_error(const call *c, double z) {
   const double calls =
-      c->o.softcap > 0 ? c->o.softcap * check_calls(c->k, 0.5, 1) + fabs(z) * check_calls(c->k, 0, 1) : 0;
+      c->o.softcap > 0 ? cap_of(&c->o) * check_calls(c->k, 0.5, 1) + fabs(z) * check_calls(c->k, 0, 1) : 0;
   return (c->o.softcap > 0 ? 8 : c->o.temperature != 0 ? 1 : 0) * fabs(z) + calls;
 }
 
@@ -122,11 +148,22 @@ static double lse_of(const call *c, int64_t r, double *largest) {
   return isfinite(*largest) ? *largest + log(sum) : *largest;
 }
 
+/* NaN without a finite lse. */
+static double entropy_of(const call *c, int64_t r) {
+  double largest, entropy = 0;
+  const double lse = lse_of(c, r, &largest);
+  for (int64_t v = 0; v < c->cols && isfinite(lse); ++v) {
+    const double below = lse - c->z[r * c->cols + v];
+    if (isfinite(below)) entropy += exp(-below) * below;
+  }
+  return isfinite(lse) ? entropy : NAN;
+}
+
 /* A term of the sum carries the error of its logit, the rounding of z - reference and, without fma, of its reduction
  * (2 eps of |z - reference|), exp's (5 eps) and that of at most 32 + 6 additions: 20 eps beside what grows with z.
  * Terms weigh as their probability does. */
 static row row_of(const call *c, int64_t r) {
-  row w = {.label = label_of(c, r), .weight = 1, .scale = 1};
+  row w = {.label = label_of(c, r), .weight = 1, .scale = 1, .entropy = entropy_of(c, r)};
   double largest, smallest = INFINITY;
   w.lse = lse_of(c, r, &largest);
   for (int64_t v = 0; v < c->cols; ++v)
@@ -155,24 +192,29 @@ static double loss_error(const call *c, const row *w) {
   return w->label < 0 ? 0 : fabs(w->scale) * (of_lse * w->lse_error + share * 20 * w->smooth);
 }
 
-/* dlogits[v] = scale * slope * (factor * p - share * weight): p's error is that of e^(z - reference), where backward's
- * reference is lse, and of the sum; the slope's is 11 eps and what the rounding of tanh's argument makes of it. What is
- * below 2^-126 may be 0. */
+/* dlogits[v] = slope * (scale * (factor * p - share * weight) - by_entropy * p * (z - lse + entropy)): p's error is that
+ * of e^(z - reference), where backward's reference is lse, and of the sum; the slope's is 11 eps and what the rounding of
+ * tanh's argument makes of it. z - lse + entropy is added up from the reference: its error is that of the moment and of
+ * the logit, and a rounding or two of each term. What is below 2^-126 may be 0. */
 static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
-  const double share = c->o.smoothing / (double)c->cols, cap = c->o.softcap;
-  const double temperature = c->o.temperature != 0 ? c->o.temperature : 1;
+  const double share = c->o.smoothing / (double)c->cols, cap = cap_of(&c->o);
+  const double temperature = temperature_of(&c->o);
   const double factor =
       (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
   double scale = fabs(w->scale * c->inverse) / temperature;
   if (c->o.grad_scale != 0) scale *= fabs(c->o.grad_scale);
   if (c->o.dloss) scale *= fabs(check_value(&c->a.dloss, c->o.reduction == TIGON_REDUCTION_NONE ? r : 0));
+  double by_entropy = c->o.dentropy ? fabs(check_value(&c->a.dentropy, r)) / temperature : 0;
+  if (c->o.grad_scale != 0) by_entropy *= fabs(c->o.grad_scale);
   for (int64_t v = 0; v < c->cols && w->label >= 0 && isfinite(w->lse); ++v) {
     const double z = c->z[r * c->cols + v], p = exp(z - w->lse), d = fmax(fabs(z - w->lse), fmin(16, w->range));
     const double u = cap > 0 ? c->x[r * c->cols + v] / temperature / cap : 0;
     const double slope_error = cap > 0 ? 11 + 4 * fabs(u) + check_calls(c->k, 1, 1) : 0;
     const double relative = w->lse_error + 2 * d + logit_error(c, z) + 12 + check_calls(c->k, 1, 1) + slope_error;
     const double terms = isfinite(z) ? factor * p * relative : 0;
-    at[v] = scale / (cosh(u) * cosh(u)) * (terms + share * smoothed_weight(c, v) * (12 + slope_error));
+    const double added = d + fmin(16, w->range) + w->entropy, error = w->moment_error + logit_error(c, z) + 4 * added;
+    const double of_entropy = isfinite(z) ? by_entropy * p * (error + (fabs(z - w->lse) + w->entropy) * relative) : 0;
+    at[v] = (scale * (terms + share * smoothed_weight(c, v) * (12 + slope_error)) + of_entropy) / (cosh(u) * cosh(u));
     if (!isfinite(at[v])) at[v] = 0; /* an infinite u: the slope is 0 */
     at[v] += 0x1p-102 * fmax(1, scale * factor);
   }
@@ -189,6 +231,7 @@ static call begin(check *k) {
                                               .lse_square_scale = o.lse_square,
                                               .softcap = o.softcap,
                                               .temperature = o.temperature,
+                                              .softcap_first = o.softcap_first,
                                               .reduction = o.reduction};
   if (o.ignore) {
     c.a.options.has_ignore_index = 1;
@@ -198,9 +241,11 @@ static call begin(check *k) {
     c.a.options.weight = check_inout_dense(k, "weight", TIGON_F32, 1, &c.cols, CHECK_UNIFORM);
     check_make_positive(k, &c.a.options.weight); /* must be >= 0 */
   }
+  if (o.denominator) c.a.options.denominator = check_in_vector(k, "denominator", TIGON_F32, 1, CHECK_UNIFORM);
   if (o.token_scale) c.a.options.token_scale = check_in_vector(k, "token_scale", TIGON_F32, c.rows, CHECK_UNIFORM);
   if (o.dloss)
     c.a.dloss = check_in_vector(k, "dloss", TIGON_F32, o.reduction == TIGON_REDUCTION_NONE ? c.rows : 1, CHECK_UNIFORM);
+  if (o.dentropy) c.a.dentropy = check_in_vector(k, "dentropy", TIGON_F32, c.rows, CHECK_UNIFORM);
   const int64_t one = 1;
   if (o.out_of_range) c.a.out.error = check_inout_dense(k, "error", TIGON_I32, 1, &one, CHECK_UNIFORM);
   c.a.grad_scale = o.grad_scale;
@@ -208,6 +253,7 @@ static call begin(check *k) {
   double denominator = 0;
   for (int64_t r = 0; r < c.rows; ++r)
     if (label_of(&c, r) >= 0) denominator += weight_of(&c, label_of(&c, r));
+  if (o.denominator) denominator = fabs(check_value(&c.a.options.denominator, 0));
   c.inverse = o.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator > 0 ? 1 / denominator : 0;
   return c;
 }
@@ -256,12 +302,15 @@ static void bwd(check *k) {
   call c = begin(k);
   /* forward's lse */
   const tigon_tensor lse = check_inout_dense(k, "lse", TIGON_F32, 1, &c.rows, CHECK_UNIFORM);
+  tigon_tensor entropy = {0};
+  if (c.o.dentropy) entropy = check_inout_dense(k, "entropy", TIGON_F32, 1, &c.rows, CHECK_UNIFORM);
   const tigon_tensor dlogits = c.o.in_place ? c.a.logits : check_out(k, "dlogits", k->dtype, 2, k->dims);
   double *scale = check_doubles(k, c.rows * c.cols);
   read_logits(k, &c, !k->timed);
   for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
     double largest;
     ((float *)lse.data)[r] = (float)lse_of(&c, r, &largest);
+    if (c.o.dentropy) ((float *)entropy.data)[r] = (float)entropy_of(&c, r);
     if (!k->oracle) continue;
     const row w = row_of(&c, r);
     bound_dlogits(&c, &w, r, scale + r * c.cols);
@@ -269,8 +318,10 @@ static void bwd(check *k) {
   tigon_cross_entropy_bwd_args args = {.logits = c.a.logits,
                                        .labels = c.a.labels,
                                        .lse = lse,
+                                       .entropy = entropy,
                                        .options = c.a.options,
                                        .dloss = c.a.dloss,
+                                       .dentropy = c.a.dentropy,
                                        .dlogits = dlogits,
                                        .error = c.a.out.error,
                                        .grad_scale = c.a.grad_scale};
@@ -284,6 +335,9 @@ MUTANT(no_ignore, cross_entropy_fwd, m.has_ignore_index = false)
 MUTANT(no_weight, cross_entropy_fwd, m.weight = NULL)
 MUTANT(no_softcap, cross_entropy_fwd, m.softcap = 0)
 MUTANT(drop_tail, cross_entropy_fwd, m.cols -= m.cols > 1)
+MUTANT(no_dentropy, cross_entropy_fwd, m.entropy_scale = 0)
+MUTANT(bwd_no_dentropy, cross_entropy_bwd, m.entropy_scale = 0)
+MUTANT(no_denominator, cross_entropy_fwd, m.denominator = NULL)
 MUTANT(bwd_grad_scale, cross_entropy_bwd, m.grad_scale = 1)
 MUTANT(bwd_smoothing, cross_entropy_bwd, m.label_smoothing = 0)
 static const check_mutant wrong_fwd[] = {
@@ -293,10 +347,13 @@ static const check_mutant wrong_fwd[] = {
     {"forgets class weights", no_weight},
     {"forgets softcap", no_softcap},
     {"drops the last column", drop_tail},
+    {"forgets the entropy's gradient", no_dentropy},
+    {"divides by its own rows", no_denominator},
     {0},
 };
 static const check_mutant wrong_bwd[] = {
     {"forgets grad_scale", bwd_grad_scale},
+    {"forgets the entropy's gradient", bwd_no_dentropy},
     {"forgets label smoothing", bwd_smoothing},
     {0},
 };
@@ -305,7 +362,7 @@ static const check_mutant wrong_bwd[] = {
 static const check_sizes own_sizes = {
     .of = {{2, 35}, {67, 131}, {300, 37}, {3, 64}, {CHECK_MANY, 4096}, {3, CHECK_THIRD}},
     .walks = {{3, CHECK_N}, {CHECK_N, 5}, {1, CHECK_N}},
-    .coupled = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7,
+    .coupled = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8,
 };
 
 static const bench_case timed = {.op = "cross_entropy",

@@ -40,5 +40,5 @@ grep -Eq '^dw +out, may be absent +\[C\] +as x or f32 +contiguous' "$scratch/out
 grep -Eq '^eps +double +0 or more' "$scratch/out" || fail "tigon list --schema: no range of eps"
 run list --schema --json
 expect_status 0 "tigon list --schema --json"
-expect_json 'len(j["entries"]) == 32' "an object for every entry"
+expect_json 'len(j["entries"]) == 34' "an object for every entry"
 expect_json '[a["in_place"] for e in j["entries"] if (e["op"], e["entry"]) == ("rms_norm", "bwd") for a in e["arguments"] if a["name"] == "dx"] == [["dy", "x"]]' "dx may be dy or x"

@@ -8,6 +8,8 @@ static const int32_t labels[ROWS] = {3, 0, -100, 6, 9}; /* the third row is igno
 static const float weight[COLS] = {0.5f, 1.25f, 2, 0.75f, 0, 1, 1.5f};
 static const float token_scale[ROWS] = {1, -0.5f, 2, 0.25f, 3};
 static const float dloss[ROWS] = {0.75f, -2, 1, 0.5f, 4};
+static const float denominator = 2.5f;
+static const float dentropy[ROWS] = {1.5f, -0.75f, 3, 0, -2};
 
 typedef struct state {
   tigon_cross_entropy_problem p;
@@ -44,6 +46,7 @@ static void start(state *t, const tigon_cross_entropy_problem *options) {
   t->p.ignore_index = -100;
   if (t->p.inverse_temperature == 0) t->p.inverse_temperature = 1;
   if (t->p.grad_scale == 0) t->p.grad_scale = 1;
+  if (t->p.dentropy) t->p.entropy_scale = t->p.grad_scale;
 }
 
 /* What dlogits is the gradient of. */
@@ -55,6 +58,7 @@ static double objective(void *argument) {
   double sum = 0;
   for (int r = 0; r < ROWS; ++r) sum += t->token_loss[r] * (p.dloss ? (double)p.dloss[r] : 1);
   if (p.reduction != TIGON_REDUCTION_NONE) sum = t->loss * (p.dloss ? (double)*p.dloss : 1);
+  for (int r = 0; p.dentropy && r < ROWS; ++r) sum += t->entropy[r] * (double)p.dentropy[r];
   return sum * (double)p.grad_scale;
 }
 
@@ -89,17 +93,27 @@ static void test_none(void **s) {
   compare((tigon_cross_entropy_problem){.reduction = TIGON_REDUCTION_NONE, .dloss = dloss, .token_scale = token_scale});
 }
 static void test_weight(void **s) { (void)s, compare((tigon_cross_entropy_problem){.weight = weight}); }
+static void test_denominator(void **s) {
+  (void)s;
+  compare((tigon_cross_entropy_problem){.weight = weight, .denominator = &denominator});
+}
 static void test_smoothing(void **s) { (void)s, compare((tigon_cross_entropy_problem){.label_smoothing = 0.3f}); }
 static void test_z_loss(void **s) { (void)s, compare((tigon_cross_entropy_problem){.lse_square_scale = 0.25f}); }
 static void test_softcap(void **s) { (void)s, compare((tigon_cross_entropy_problem){.softcap = 1.5f}); }
 static void test_temperature(void **s) {
   (void)s, compare((tigon_cross_entropy_problem){.inverse_temperature = 1.75f});
 }
+static void test_entropy(void **s) {
+  (void)s;
+  compare((tigon_cross_entropy_problem){.dentropy = dentropy, .grad_scale = -3});
+  compare((tigon_cross_entropy_problem){.dentropy = dentropy, .softcap = 1.5f, .inverse_temperature = 1.75f});
+}
 static void test_all(void **s) {
   (void)s;
   compare((tigon_cross_entropy_problem){.weight = weight,
                                         .token_scale = token_scale,
                                         .dloss = dloss,
+                                        .dentropy = dentropy,
                                         .label_smoothing = 0.2f,
                                         .lse_square_scale = 0.125f,
                                         .softcap = 2.5f,
@@ -145,17 +159,42 @@ static void test_nothing_counts(void **s) {
   static state t;
   static const float zeros[COLS] = {0};
   const tigon_cross_entropy_problem options = {.softcap = 0};
-  for (int k = 0; k < 2; ++k) {
+  static const float zero = 0;
+  for (int k = 0; k < 3; ++k) {
     start(&t, &options);
     int32_t ignored[ROWS] = {-100, -100, -100, -100, -100};
     if (k == 0)
       t.p.labels = ignored;
-    else
+    else if (k == 1)
       t.p.weight = zeros;
+    else
+      t.p.denominator = &zero;
     t.p.dlogits = grad_rows(t.dx, COLS);
     tigon_ref_cross_entropy_fwd(NULL, &t.p);
     assert_true(t.loss == 0 && t.inverse == 0);
     for (int i = 0; i < N; ++i) assert_true(t.dx[i] == 0);
+  }
+}
+
+/* A masked class has neither a share of the entropy nor a gradient; a row of nothing else has NaN. */
+static void test_masked(void **s) {
+  (void)s;
+  static state t;
+  const tigon_cross_entropy_problem options = {.dentropy = dentropy, .reduction = TIGON_REDUCTION_SUM};
+  start(&t, &options);
+  for (int c = 1; c < COLS; ++c) t.x[c] = t.x[COLS + c] = -INFINITY;
+  t.x[3] = t.x[0]; /* the label of the first row, as likely as the only other class */
+  t.x[COLS] = -INFINITY;
+  t.p.dlogits = grad_rows(t.dx, COLS);
+  for (int backward = 0; backward < 2; ++backward) {
+    memset(t.dx, 1, sizeof t.dx);
+    (backward ? tigon_ref_cross_entropy_bwd : tigon_ref_cross_entropy_fwd)(NULL, &t.p);
+    assert_true(fabs(t.entropy[0] - log(2)) < 1e-14);
+    for (int c = 0; c < COLS; ++c) {
+      const double expected = c == 0 ? 0.5 : c == 3 ? -0.5 : 0; /* the entropy is at its largest */
+      assert_true(fabs(t.dx[c] - expected) < 1e-14);
+      assert_true(isnan(t.dx[COLS + c]));
+    }
   }
 }
 
@@ -194,6 +233,7 @@ static void test_sum_rule(void **s) {
 }
 
 GRAD_MAIN(cmocka_unit_test(test_plain), cmocka_unit_test(test_sum_dloss), cmocka_unit_test(test_none),
-          cmocka_unit_test(test_weight), cmocka_unit_test(test_smoothing), cmocka_unit_test(test_z_loss),
-          cmocka_unit_test(test_softcap), cmocka_unit_test(test_temperature), cmocka_unit_test(test_all),
+          cmocka_unit_test(test_weight), cmocka_unit_test(test_denominator), cmocka_unit_test(test_smoothing),
+          cmocka_unit_test(test_z_loss), cmocka_unit_test(test_softcap), cmocka_unit_test(test_temperature),
+          cmocka_unit_test(test_entropy), cmocka_unit_test(test_all), cmocka_unit_test(test_masked),
           cmocka_unit_test(test_values), cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_sum_rule))

@@ -30,10 +30,11 @@ typedef struct results {
 typedef struct problem {
   tigon_dtype dtype, sum_dtype; /* sum_dtype: of dweight and dbias */
   int rows;
-  float hidden[ROWS * WIDTH], weight[VOCAB * WIDTH], bias[VOCAB], classes[VOCAB], scale[ROWS], dloss[ROWS];
+  float hidden[ROWS * WIDTH], weight[VOCAB * WIDTH], bias[VOCAB], classes[VOCAB], scale[ROWS], dloss[ROWS],
+      dentropy[ROWS], denominator[1];
   int64_t labels[ROWS];
   tigon_cross_entropy_options options;
-  bool accumulate, one_dloss, with_error, few_outputs;
+  bool accumulate, one_dloss, with_dentropy, with_error, few_outputs;
 } problem;
 
 static float uniform(unsigned *seed) {
@@ -60,9 +61,11 @@ static problem *made(tigon_dtype dtype, tigon_dtype sum_dtype, int rows, int ign
   for (int r = 0; r < ROWS; ++r) {
     p.scale[r] = 1.5f + uniform(&seed);
     p.dloss[r] = uniform(&seed);
+    p.dentropy[r] = r % 7 == 0 ? 0 : uniform(&seed);
     p.labels[r] = (int64_t)(seed >> 8) % VOCAB;
     if ((int)(seed >> 4) % 10 < ignored) p.labels[r] = IGNORE;
   }
+  p.denominator[0] = 150;
   p.options = (tigon_cross_entropy_options){.has_ignore_index = 1, .ignore_index = IGNORE};
   return &p;
 }
@@ -107,6 +110,7 @@ static tigon_fused_linear_cross_entropy_args arguments(const problem *p, results
       .options = p->options,
       .out = outputs(p, out),
       .dloss = dloss_of(p),
+      .dentropy = p->with_dentropy ? tigon_tensor_1d((void *)p->dentropy, TIGON_F32, p->rows) : (tigon_tensor){0},
       .grad_scale = 0.75,
       .dhidden = tigon_tensor_2d(out->dhidden, p->dtype, p->rows, WIDTH),
       .dweight = tigon_tensor_2d(out->dweight, p->sum_dtype, VOCAB, WIDTH),
@@ -139,6 +143,7 @@ static void unfused(tigon_context *c, const problem *p, results *out) {
                                           .out = a.out,
                                           .dlogits = u,
                                           .dloss = a.dloss,
+                                          .dentropy = a.dentropy,
                                           .grad_scale = a.grad_scale,
                                           .workspace = workspace,
                                           .workspace_bytes = sizeof workspace};
@@ -263,10 +268,31 @@ static void test_every_option(void **s) {
     p->options.temperature = 0.8;
     p->one_dloss = true;
     compare(p);
+    p->options.softcap_first = 1;
+    p->options.denominator = tigon_tensor_1d(p->denominator, TIGON_F32, 1);
+    compare(p);
+    p->options.denominator = (tigon_tensor){0};
     p->one_dloss = false;
     p->options.reduction = TIGON_REDUCTION_NONE;
     compare(p);
     p->options.reduction = TIGON_REDUCTION_SUM;
+    compare(p);
+  }
+}
+
+/* With few outputs the panels have the entropy from the workspace. */
+static void test_dentropy(void **s) {
+  (void)s;
+  const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16, TIGON_F16};
+  for (int i = 0; i < 3; ++i) {
+    problem *p = made(dtypes[i], dtypes[i], i == 2 ? WIDTH : ROWS, 2 - i);
+    p->with_dentropy = true;
+    compare(p);
+    p->few_outputs = true;
+    compare(p);
+    p->few_outputs = false;
+    p->options.reduction = TIGON_REDUCTION_NONE;
+    p->options.softcap = 3;
     compare(p);
   }
 }
@@ -329,9 +355,9 @@ int main(void) {
       cmocka_unit_test(test_f32),          cmocka_unit_test(test_bf16_f32),
       cmocka_unit_test(test_bf16_bf16),    cmocka_unit_test(test_f16_f16_ignored),
       cmocka_unit_test(test_parked),       cmocka_unit_test(test_accumulate),
-      cmocka_unit_test(test_every_option), cmocka_unit_test(test_out_of_range),
-      cmocka_unit_test(test_all_ignored),  cmocka_unit_test(test_few_outputs),
-      cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_every_option), cmocka_unit_test(test_dentropy),
+      cmocka_unit_test(test_out_of_range), cmocka_unit_test(test_all_ignored),
+      cmocka_unit_test(test_few_outputs),  cmocka_unit_test(test_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,12 +88,11 @@ def softmax(x):
 
 
 def cross_entropy(
-    x, softcap=None, temperature=1.0, smoothing=0.0, square=0.0, weight=None, scale=None, reduction="mean"
+    x, softcap=None, temperature=1.0, smoothing=0.0, square=0.0, weight=None, scale=None, reduction="mean", first=False
 ):
     """The formula of include/tigon/op/cross_entropy.h, token by token."""
-    z = x / temperature
-    if softcap:
-        z = softcap * torch.tanh(z / softcap)
+    cap = lambda z: softcap * torch.tanh(z / softcap) if softcap else z
+    z = cap(x) / temperature if first else cap(x / temperature)
     w = torch.ones(x.shape[-1], dtype=x.dtype) if weight is None else weight.to(x.dtype)
     counts = (TARGET != -100).to(x.dtype)
     t = TARGET.clamp(min=0)
@@ -111,6 +110,21 @@ def divergence(x, reduction="mean"):
     lm = torch.logaddexp(lq, lp) - math.log(2)
     token = 0.5 * (lp.exp() * (lp - lm) + lq.exp() * (lq - lm)).sum(-1) * (TARGET != -100)
     return token if reduction == "none" else token.sum() / (TARGET != -100).sum()
+
+
+def loss_and_entropy(found):
+    return found.loss + (0.25 * found.entropy).sum()
+
+
+def cross_entropy_and_entropy(x):
+    counts, log_p = (TARGET != -100).to(x.dtype), x.log_softmax(-1)
+    return cross_entropy(x) - 0.25 * (counts[..., None] * log_p.exp() * log_p).sum()
+
+
+def logprob_and_entropy(x):
+    log_p = (3 * torch.tanh(x / 3) / 1.5).log_softmax(-1)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    return (TARGET != -100) * (log_p.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] + 0.25 * entropy)
 
 
 def fused(**options):
@@ -243,6 +257,18 @@ CASES = [
     ),
     Case("cross_entropy_outputs", lambda x: T.cross_entropy_outputs(x, TARGET.to(x.device)).loss, cross_entropy, [V]),
     Case(
+        "cross_entropy_softcap_first",
+        lambda x: T.cross_entropy(x, TARGET.to(x.device), softcap=3.0, temperature=1.5, softcap_first=True),
+        lambda x: cross_entropy(x, softcap=3.0, temperature=1.5, first=True),
+        [V],
+    ),
+    Case(
+        "cross_entropy_entropy",
+        lambda x: loss_and_entropy(T.cross_entropy_outputs(x, TARGET.to(x.device))),
+        cross_entropy_and_entropy,
+        [V],
+    ),
+    Case(
         "fused_linear_cross_entropy",
         lambda h, w, b: T.fused_linear_cross_entropy(h, w, TARGET.to(h.device), b),
         fused(),
@@ -255,6 +281,29 @@ CASES = [
             h, w, TARGET.to(h.device), b, CLASS_WEIGHT.to(h.device), reduction="sum", **everything(h.device)
         ),
         fused(reduction="sum", **ORACLE_EVERYTHING),
+        HEAD,
+        5,
+    ),
+    Case(
+        "linear_logprob",
+        lambda h, w, b: T.linear_logprob(h, w, TARGET.to(h.device), b, cache_bytes=40).logprob,
+        lambda h, w, b: -cross_entropy(F.linear(h, w, b), reduction="none"),
+        HEAD,
+        5,
+    ),
+    Case(
+        "linear_logprob_entropy",
+        lambda h, w, b: (lambda found: found.logprob + 0.25 * found.entropy)(
+            T.linear_logprob(h, w, TARGET.to(h.device), b, softcap=3.0, temperature=1.5, softcap_first=True, entropy=True)
+        ),
+        lambda h, w, b: logprob_and_entropy(F.linear(h, w, b)),
+        HEAD,
+        5,
+    ),
+    Case(
+        "fused_linear_cross_entropy_outputs",
+        lambda h, w, b: loss_and_entropy(T.fused_linear_cross_entropy_outputs(h, w, TARGET.to(h.device), b)),
+        lambda h, w, b: cross_entropy_and_entropy(F.linear(h, w, b)),
         HEAD,
         5,
     ),

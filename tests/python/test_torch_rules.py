@@ -95,6 +95,93 @@ def test_workspace_does_not_change_the_loss():
     torch.testing.assert_close(least, most, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("denominator", [7, 7.0, torch.tensor(7), torch.tensor([7.0])], ids=repr)
+def test_denominator(denominator):
+    logits = torch.randn(2, 5, 9, requires_grad=True)
+    hidden, head = torch.randn(2, 5, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
+    for run, leaves in [
+        (lambda **options: T.cross_entropy(logits, TARGET, **options), [logits]),
+        (lambda **options: T.cross_entropy_outputs(logits, TARGET, **options).loss, [logits]),
+        (lambda **options: T.fused_linear_cross_entropy(hidden, head, TARGET, **options), [hidden, head]),
+        (lambda **options: T.fused_linear_cross_entropy_outputs(hidden, head, TARGET, **options).loss, [hidden, head]),
+    ]:
+        found, wanted = run(denominator=denominator), run(reduction="sum") / 7
+        torch.testing.assert_close(found, wanted)
+        for a, b in zip(torch.autograd.grad(found, leaves), torch.autograd.grad(wanted, leaves)):
+            torch.testing.assert_close(a, b)
+        with pytest.raises(ValueError, match="denominator is there, must be absent but with options.reduction mean"):
+            run(denominator=denominator, reduction="sum")
+
+
+def test_outputs_of_the_fused_head():
+    hidden, head, bias = torch.randn(2, 5, 4), torch.randn(9, 4), torch.randn(9)
+    wanted = T.cross_entropy_outputs(hidden @ head.t() + bias, TARGET, lse_square_scale=0.5)
+    found = T.fused_linear_cross_entropy_outputs(hidden, head, TARGET, bias, lse_square_scale=0.5, workspace_bytes=512)
+    for a, b in zip(found, wanted):
+        torch.testing.assert_close(a, b)
+
+
+def test_linear_logprob():
+    hidden, head, bias = torch.randn(2, 5, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True), torch.randn(9)
+    g, log_p = torch.randn(2, 5), (hidden @ head.t() + bias).log_softmax(-1)
+    counts = TARGET != -100
+    wanted = log_p.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] * counts
+    for cache_bytes, workspace_bytes in [(0, None), (40, 512), (108, 512), (1 << 20, None)]:
+        granted = dict(cache_bytes=cache_bytes, workspace_bytes=workspace_bytes)
+        found = T.linear_logprob(hidden, head, TARGET, bias, **granted)
+        torch.testing.assert_close(found.logprob, wanted)
+        assert found.entropy is None and not found.argmax.requires_grad
+        assert torch.equal(found.argmax, log_p.argmax(-1).where(counts, -1))
+        assert found.correct == (found.argmax == TARGET).sum()
+        for a, b in zip(
+            torch.autograd.grad(found.logprob, [hidden, head], g),
+            torch.autograd.grad(wanted, [hidden, head], g, retain_graph=True),
+        ):
+            torch.testing.assert_close(a, b)
+        both = T.linear_logprob(hidden, head, TARGET, bias, entropy=True, **granted)
+        torch.testing.assert_close(both.entropy, -(log_p.exp() * log_p).sum(-1) * counts)
+        (alone,) = torch.autograd.grad(both.entropy, head, g, retain_graph=True)
+        entropy = -(log_p.exp() * log_p).sum(-1) * counts
+        torch.testing.assert_close(alone, torch.autograd.grad(entropy, head, g, retain_graph=True)[0])
+        assert torch.equal(both.logprob, found.logprob)
+        # Twice, from one cache.
+        (again,) = torch.autograd.grad(both.entropy, head, g)
+        assert torch.equal(again, alone)
+
+
+def test_logits_in_f32():
+    hidden, head = torch.randn(2, 5, 64).bfloat16(), torch.randn(9, 64).bfloat16()
+    exact = (hidden.float() @ head.float().t()).log_softmax(-1)
+    counts, entropy = TARGET != -100, -(exact.exp() * exact).sum(-1)
+    wanted = exact.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] * counts
+    found = T.linear_logprob(hidden, head, TARGET, entropy=True, cache_bytes=1 << 20, logits_in_f32=True)
+    torch.testing.assert_close(found.logprob, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.entropy, entropy * counts, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(T.linear_logprob(hidden, head, TARGET).logprob, wanted, rtol=1e-5, atol=1e-5)
+    hidden.requires_grad_(), head.requires_grad_()
+    for run in (
+        lambda wide: T.fused_linear_cross_entropy(hidden, head, TARGET, logits_in_f32=wide),
+        lambda wide: T.fused_linear_cross_entropy_outputs(hidden, head, TARGET, logits_in_f32=wide).loss,
+        lambda wide: -T.linear_logprob(hidden, head, TARGET, logits_in_f32=wide).logprob.sum() / counts.sum(),
+    ):
+        loss, rounded = run(True), run(False)
+        torch.testing.assert_close(loss, -wanted.sum() / counts.sum(), rtol=1e-5, atol=1e-5)
+        for a, b in zip(torch.autograd.grad(loss, [hidden, head]), torch.autograd.grad(rounded, [hidden, head])):
+            assert a.dtype == torch.bfloat16
+            torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize("target", [TARGET, TARGET.flatten()], ids=["rows", "flat"])
+def test_linear_logprob_of_a_frozen_head(target):
+    hidden, head = torch.randn(2, 5, 4, requires_grad=True), torch.randn(9, 4)
+    g, trained = torch.randn_like(target, dtype=torch.float32), head.clone().requires_grad_()
+    (frozen,) = torch.autograd.grad(T.linear_logprob(hidden, head, target).logprob, hidden, g)
+    (wanted, _) = torch.autograd.grad(T.linear_logprob(hidden, trained, target).logprob, [hidden, trained], g)
+    torch.testing.assert_close(frozen, wanted)
+    with torch.no_grad():
+        assert not T.linear_logprob(hidden, head, target).logprob.requires_grad
+
+
 def test_outputs_of_cross_entropy():
     logits = torch.randn(2, 5, 9)
     found = T.cross_entropy_outputs(logits, TARGET, lse_square_scale=0.5)
@@ -104,7 +191,14 @@ def test_outputs_of_cross_entropy():
     torch.testing.assert_close(found.entropy, -(p * p.log()).sum(-1) * counts)
     assert torch.equal(found.argmax, logits.argmax(-1).where(counts, -1))
     assert found.correct == (found.argmax == TARGET).sum()
-    assert not found.entropy.requires_grad
+    logits.requires_grad_()
+    found = T.cross_entropy_outputs(logits, TARGET)
+    assert found.loss.requires_grad and found.entropy.requires_grad and not found.z_loss.requires_grad
+    (without,) = torch.autograd.grad(found.loss, logits, retain_graph=True)
+    assert torch.equal(without, torch.autograd.grad(T.cross_entropy(logits, TARGET), logits)[0])
+    (alone,) = torch.autograd.grad(found.entropy.sum(), logits)
+    log_p = logits.log_softmax(-1)
+    torch.testing.assert_close(alone, torch.autograd.grad(-(counts * (log_p.exp() * log_p).sum(-1)).sum(), logits)[0])
 
 
 # ---- odd tensors ----

@@ -159,7 +159,7 @@ def test_cross_entropy_with_dlogits(label):
     labels[4] = -100
     loss, dlogits, correct = np.empty(1, np.float32), np.empty_like(logits), np.empty(1, np.int64)
     outputs = [loss, None, None, None, None, None, correct, None]
-    tensors = [logits, labels, None, None, *outputs, dlogits, None]
+    tensors = [logits, labels, None, None, None, *outputs, dlogits, None, None]
     workspace = workspace_for("tigon_cross_entropy_fwd", *tensors)
     MODULE.tigon_cross_entropy_fwd(*tensors, workspace, True, -100, 0.1)
 
@@ -213,7 +213,7 @@ def test_the_smaller_workspace_does_too():
     loss = [np.empty(1, np.float32) for _ in range(2)]
     sizes = []
     for out, query in zip(loss, ("workspace_minimum", "workspace")):
-        tensors = [hidden, weight, None, labels, None, None, out] + [None] * 11
+        tensors = [hidden, weight, None, labels, None, None, None, out] + [None] * 12
         sizes.append(MODULE[f"tigon_fused_linear_cross_entropy_{query}"](*tensors))
         MODULE.tigon_fused_linear_cross_entropy_fwd(*tensors, np.empty(sizes[-1], np.uint8))
     assert 0 < sizes[0] <= sizes[1]
@@ -272,7 +272,7 @@ WRONG = [(kind, "rms_norm_fwd: " + sentence, "rms_norm_fwd", arguments) for kind
         ValueError,
         "cross_entropy_fwd: labels[3] is 40, must be 0 to 39 (logits.shape[1] - 1)",
         "cross_entropy_fwd",
-        (X, LABELS, None, None, np.empty(1, np.float32), *[None] * 7, Y, None, np.empty(4096, np.uint8)),
+        (X, LABELS, None, None, None, np.empty(1, np.float32), *[None] * 7, Y, None, None, np.empty(4096, np.uint8)),
     ),
 ]
 

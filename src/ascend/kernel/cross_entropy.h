@@ -39,21 +39,24 @@ typedef struct cross_entropy_arguments {
   label_rule rule;
   gm_ptr labels;
   gm_ptr weight, token_scale, dloss;  /* f32 [vocab], [rows], [1] or [rows]; may be NULL */
+  gm_ptr dentropy;                    /* [rows] f32; NULL: 1 */
   gm_ptr inverse;                     /* [1] f32, of mean alone */
   gm_ptr lse;                         /* [rows] f32: out in forward, where it may be NULL; in in backward */
-  gm_ptr token_loss, z_loss, entropy; /* [rows] f32; may be NULL */
+  gm_ptr token_loss, z_loss, entropy; /* [rows] f32; may be NULL; entropy: as lse, of a backward with entropy_scale */
   gm_ptr argmax;                      /* [rows] i64; may be NULL */
   gm_ptr partials;                    /* [rows, splits, SPLIT_WORDS], when parts come apart */
   gm_ptr weight_sums;                 /* [weight_blocks, TOTAL_WORDS]: of the sum of `weight`; NULL: it is vocab */
   int64_t weight_blocks, dtype, parts, forward;
   int64_t dloss_rows;  /* one a row */
+  int64_t negated;     /* token_loss is minus the loss */
   int64_t panel_begin; /* the class of column 0 */
   float smoothing, lse_square, softcap, inverse_temperature;
-  twofold argument; /* of tanh: inverse_temperature / softcap */
-  twofold keep;     /* 1 - smoothing */
-  twofold share;    /* smoothing / vocab */
-  twofold minus;    /* keep + share: what is taken from the label's probability, over its weight */
-  twofold grad;     /* grad_scale * inverse_temperature */
+  twofold argument;      /* of tanh: inverse_temperature / softcap */
+  twofold keep;          /* 1 - smoothing */
+  twofold share;         /* smoothing / vocab */
+  twofold minus;         /* keep + share: what is taken from the label's probability, over its weight */
+  twofold grad;          /* grad_scale * inverse_temperature */
+  twofold entropy_scale; /* the same of dentropy; 0: the entropy has no gradient */
 } cross_entropy_arguments;
 
 /* ---- what needs all rows ---- */
@@ -73,7 +76,8 @@ typedef struct cross_entropy_totals_arguments {
 typedef struct cross_entropy_join_arguments {
   gm_ptr totals;  /* [blocks, TOTAL_WORDS] */
   gm_ptr scale;   /* in [1] f32, NULL: 1 */
-  gm_ptr inverse; /* out [1] f32: of mean 1 / total, 0 when that is 0; else 1 */
+  gm_ptr divisor; /* in [1] f32, NULL: the total */
+  gm_ptr inverse; /* out [1] f32: of mean 1 / divisor, 0 when that is 0; else 1 */
   gm_ptr loss;    /* out [1] f32: total * scale */
   gm_ptr correct; /* out [1] i64 */
   gm_ptr error;   /* out [1] i32, set by a label out of range */

@@ -5,6 +5,10 @@
 
 #include "ascend/kernel/cross_entropy_logit.h"
 
+static const float exp_low = -87.33654f; /* e^x counts as 0 below it */
+
+AICORE bool has_entropy_gradient(const cross_entropy_arguments *a) { return a->entropy_scale.hi != 0; }
+
 /* A word for each row of a tile. */
 typedef enum row_word {
   LARGEST,   /* x met so far */
@@ -25,10 +29,13 @@ typedef enum row_word {
   SHARE,     /* with smoothing, what that is multiplied by */
   BY,        /* the gradient in the loss of the row */
   BY_LOW,
-  FACTOR, /* of the label's probability */
+  FACTOR,        /* of the label's probability */
+  ENTROPY_TIMES, /* the entropy's gradient is e^d * (d * times + plus), d being z - reference */
+  ENTROPY_PLUS,
   TOKEN_SCALE,
   DLOSS,
-  OUT_LSE, /* in backward the lse that was loaded */
+  DENTROPY,
+  OUT_LSE, /* in backward the lse that was loaded, and so the entropy */
   OUT_LOSS,
   OUT_Z_LOSS,
   OUT_ENTROPY,
@@ -63,7 +70,9 @@ AICORE void load_words(const row_words *w, int64_t r, int64_t rows, bool all) {
   if (all && a->token_scale) load_f32(words_of(w, TOKEN_SCALE), a->token_scale + r * 4, 1, rows);
   if (all && a->dloss)
     load_f32(words_of(w, DLOSS), a->dloss + (a->dloss_rows ? r * 4 : 0), 1, a->dloss_rows ? rows : 1);
+  if (all && a->dentropy) load_f32(words_of(w, DENTROPY), a->dentropy + r * 4, 1, rows);
   if (!a->forward) load_f32(words_of(w, OUT_LSE), a->lse + r * 4, 1, rows);
+  if (!a->forward && has_entropy_gradient(a)) load_f32(words_of(w, OUT_ENTROPY), a->entropy + r * 4, 1, rows);
   scalar_after_loads();
   if (!all || !a->weight) return;
   for (int64_t i = 0; i < rows; ++i)
@@ -88,8 +97,8 @@ AICORE void find_labels(const row_words *w, int64_t rows) {
   scalar_after_vectors();
 }
 
-/* What makes the gradient of row i, whose label counts. */
-AICORE void find_scales(const row_words *w, int64_t i, twofold lse, float sum) {
+/* What makes the gradient of row i, whose label counts. `entropy` lacks lse's distance from the reference. */
+AICORE void find_scales(const row_words *w, int64_t i, twofold lse, float sum, float entropy) {
   const cross_entropy_arguments *a = w->a;
   const float weight = weight_of(w, i);
   twofold by = twofold_times(a->grad, w->inverse);
@@ -107,6 +116,10 @@ AICORE void find_scales(const row_words *w, int64_t i, twofold lse, float sum) {
   set_word(w, SCALE, i, a->smoothing != 0 ? over / a->share.hi : by.hi * over);
   set_word(w, SHARE, i, by.hi * a->share.hi);
   if (!finite) set_word(w, REFERENCE, i, lse.hi);
+  const float upstream = -a->entropy_scale.hi * (a->dentropy ? word_of(w, DENTROPY, i) : 1);
+  const float times = finite ? upstream / sum : upstream;
+  set_word(w, ENTROPY_TIMES, i, times);
+  set_word(w, ENTROPY_PLUS, i, upstream == 0 ? 0 : times * entropy);
 }
 
 /* The gradient at row i's label, which has terms that cancel: by * slope * (factor * p - minus * weight). */
@@ -117,7 +130,11 @@ AICORE float gradient_of_label(const row_words *w, int64_t i) {
   const twofold terms = twofold_add((twofold){-minus.hi, -minus.lo}, first);
   const twofold slope = {word_of(w, LABEL_SLOPE, i), word_of(w, LABEL_SLOPE_LOW, i)};
   const twofold by = {word_of(w, BY, i), word_of(w, BY_LOW, i)};
-  return twofold_mul(twofold_mul(by, slope), terms).hi;
+  const float of_loss = twofold_mul(twofold_mul(by, slope), terms).hi;
+  if (!has_entropy_gradient(w->a)) return of_loss;
+  const float d = word_of(w, LABEL_Z, i) - word_of(w, REFERENCE, i);
+  const float line = (d < exp_low ? exp_low : d) * word_of(w, ENTROPY_TIMES, i) + word_of(w, ENTROPY_PLUS, i);
+  return of_loss + word_of(w, LABEL_EXP, i) * line * slope.hi;
 }
 
 /* Forward's outputs of row i, and what makes its gradient. */
@@ -143,10 +160,10 @@ AICORE void finish_row(const row_words *w, int64_t i) {
     if (a->token_scale) loss = twofold_times(loss, word_of(w, TOKEN_SCALE, i));
     if (a->token_scale) z_loss = twofold_times(z_loss, word_of(w, TOKEN_SCALE, i));
     if (a->argmax) argmax = s_read_i32(words_of(w, COLUMN), i);
-    if (a->dlogits.data) find_scales(w, i, lse, sum);
+    if (a->dlogits.data) find_scales(w, i, lse, sum, -moment);
   }
   set_word(w, OUT_LSE, i, lse.hi);
-  set_word(w, OUT_LOSS, i, loss.hi);
+  set_word(w, OUT_LOSS, i, a->negated ? 0 - loss.hi : loss.hi);
   set_word(w, OUT_Z_LOSS, i, z_loss.hi);
   set_word(w, OUT_ENTROPY, i, entropy);
   if (!a->argmax) return;

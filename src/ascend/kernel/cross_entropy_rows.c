@@ -1,7 +1,8 @@
 /* cross_entropy over rows. Forward finds each row's largest x, its sums of e^(z - reference) and what the options add to them, online
  * over chunks of columns where a row does not stay on chip; from them come the row's outputs and, when asked, its gradient, which
  * backward makes of the lse that forward left:
- *   dlogits = by * slope * (factor * e^(z - lse) - share * weight), and at the label - minus * weight of the label besides.
+ *   dlogits = by * slope * (factor * e^(z - lse) - share * weight), and at the label - minus * weight of the label besides,
+ *   and of the entropy's gradient - dentropy * slope * e^(z - lse) * (z - lse + entropy).
  * No mask: tails are cut off by length, and the label's own element is written by the scalar pipe. */
 #include "ascend/kernel/cross_entropy_sums.h"
 
@@ -29,6 +30,14 @@ AICORE void set_elements(const state *s, ub_f32 g, tile t, int64_t c) {
   vectors_after_scalar();
 }
 
+/* d = the entropy's gradient over e^(z - reference), of z - reference. */
+AICORE void begin_entropy(const state *s, ub_f32 d, ub_f32 z, tile t) {
+  v_max_scalar_f32(d, z, exp_low, t.rows * t.pitch); /* 0 * -Inf is 0 here */
+  sync_pipe(PIPE_V);
+  by_rows(ROW_MUL, d, d, words_of(&s->w, ENTROPY_TIMES), s->first, t);
+  by_rows(ROW_ADD, d, d, words_of(&s->w, ENTROPY_PLUS), s->first, t);
+}
+
 AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
   const cross_entropy_arguments *a = s->a;
   const int64_t n = t.rows * t.pitch;
@@ -43,7 +52,9 @@ AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
   const ub_f32 out = ring_now(&s->out), g = f32 ? out : s->z;
   if (!is_plain(a)) logits_of(a, g, x, s->first, s->second, s->third, n);
   by_rows(ROW_SUB, g, is_plain(a) ? x : g, words_of(&s->w, REFERENCE), blocks, t);
+  if (has_entropy_gradient(a)) begin_entropy(s, s->second, g, t);
   then_exp(g, g, n);
+  if (has_entropy_gradient(a)) then_mul(s->second, s->second, g, n);
   by_rows(ROW_MUL, g, g, words_of(&s->w, SCALE), blocks, t);
   if (a->smoothing != 0) {
     if (a->weight) {
@@ -53,6 +64,10 @@ AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
       then_shift(g, g, -1, n);
     }
     by_rows(ROW_MUL, g, g, words_of(&s->w, SHARE), blocks, t);
+  }
+  if (has_entropy_gradient(a)) {
+    v_add_f32(g, g, s->second, n);
+    sync_pipe(PIPE_V);
   }
   if (a->softcap > 0) mul_slopes(s, g, raw, t);
   chunk_done(s);
@@ -84,7 +99,7 @@ AICORE void begin_backward(const state *s, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i) {
     const float lse = word_of(&s->w, OUT_LSE, i);
     set_word(&s->w, REFERENCE, i, lse);
-    if (label_of(&s->w, i) >= 0) find_scales(&s->w, i, (twofold){lse, 0}, 1);
+    if (label_of(&s->w, i) >= 0) find_scales(&s->w, i, (twofold){lse, 0}, 1, word_of(&s->w, OUT_ENTROPY, i));
   }
   vectors_after_scalar();
 }

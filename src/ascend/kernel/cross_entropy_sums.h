@@ -4,7 +4,10 @@
 
 #include "ascend/kernel/cross_entropy_chunk.h"
 
-static const float largest_finite = 3.40282347e38f, exp_low = -87.33654f, shift_low = -1000;
+static const float largest_finite = 3.40282347e38f, shift_low = -1000;
+
+/* Is the moment asked for? */
+AICORE bool has_entropy(const cross_entropy_arguments *a) { return a->entropy || has_entropy_gradient(a); }
 
 AICORE bool is_larger(float a, float b) { return a > b || (a != a && b == b); }
 AICORE bool is_same(float a, float b) { return a == b || (a != a && b != b); }
@@ -48,11 +51,11 @@ AICORE void move_reference(const state *s, int64_t rows) {
   v_max_scalar_f32(shift, shift, shift_low, rows);
   v_min_scalar_f32(reference, part, largest_finite, rows);
   sync_pipe(PIPE_V);
-  if (s->a->entropy) then_mul(part, sum, shift, rows);
+  if (has_entropy(s->a)) then_mul(part, sum, shift, rows);
   then_exp(shift, shift, rows);
-  if (s->a->entropy) v_add_f32(moment, moment, part, rows);
+  if (has_entropy(s->a)) v_add_f32(moment, moment, part, rows);
   then_mul(sum, sum, shift, rows);
-  if (s->a->entropy) then_mul(moment, moment, shift, rows);
+  if (has_entropy(s->a)) then_mul(moment, moment, shift, rows);
 }
 
 /* total += the rows' sums of x, which is used up. */
@@ -75,7 +78,7 @@ AICORE void sum_chunk(state *s, tile t, int64_t c) {
   if (!is_plain(a)) logits_of(a, z = s->z, x, s->first, s->second, s->third, n);
   by_rows(ROW_SUB, d, z, words_of(&s->w, REFERENCE), e, t);
   then_exp(e, d, n);
-  if (a->entropy) {
+  if (has_entropy(a)) {
     v_max_scalar_f32(d, d, exp_low, n); /* 0 * -Inf is 0 here */
     sync_pipe(PIPE_V);
     then_mul(d, d, e, n);

@@ -72,9 +72,10 @@ AICORE float inverse_of(twofold total) {
 AICORE_KERNEL(cross_entropy_join, cross_entropy_join_arguments) {
   const ub_f32 totals = ub_alloc_f32(ub, round_up(a->blocks * TOTAL_WORDS, 8)), scale = ub_alloc_f32(ub, 8);
   const ub_f32 inverse = ub_alloc_f32(ub, 8), loss = ub_alloc_f32(ub, 8), correct = ub_alloc_f32(ub, 8);
-  const ub_f32 error = ub_alloc_f32(ub, 8);
+  const ub_f32 error = ub_alloc_f32(ub, 8), divisor = ub_alloc_f32(ub, 8);
   if (a->blocks > 0) load_f32(totals, a->totals, 1, a->blocks * TOTAL_WORDS);
   if (a->scale) load_f32(scale, a->scale, 1, 1);
+  if (a->divisor) load_f32(divisor, a->divisor, 1, 1);
   scalar_after_loads();
   const twofold total = s_read_total(totals, a->blocks);
   int64_t right = 0;
@@ -83,7 +84,7 @@ AICORE_KERNEL(cross_entropy_join, cross_entropy_join_arguments) {
     right += s_read_i32(totals, i * TOTAL_WORDS + TOTAL_CORRECT);
     out_of_range = out_of_range || s_read_i32(totals, i * TOTAL_WORDS + TOTAL_OUT_OF_RANGE);
   }
-  s_write_f32(inverse, 0, a->mean ? inverse_of(total) : 1);
+  s_write_f32(inverse, 0, a->mean ? inverse_of(a->divisor ? (twofold){s_read_f32(divisor, 0), 0} : total) : 1);
   s_write_f32(loss, 0, twofold_times(total, a->scale ? s_read_f32(scale, 0) : 1).hi);
   s_write_i32(correct, 0, (int32_t)(uint32_t)right);
   s_write_i32(correct, 1, (int32_t)(right >> 32));

@@ -117,7 +117,7 @@ __device__ inline void add_pack(const ce_problem &p, const logit_map &map, const
       if (c + j < 0 || c + j >= p.cols) continue;
       const float z = logit<PLAIN>(map, x[j]), t = fmaf(z, s.at.times, s.at.plus), e = exp2_fast(t);
       s.sum += e;
-      if (p.entropy) s.moment = fmaf(e, fmaxf(t, -150), s.moment); /* 0 * -Inf is 0 here */
+      if (p.entropy || p.entropy_scale != 0) s.moment = fmaf(e, fmaxf(t, -150), s.moment); /* 0 * -Inf is 0 here */
       if (p.label_smoothing != 0) s.weighted = p.weight ? fmaf(p.weight[c + j], z, s.weighted) : s.weighted + z;
     }
   }
@@ -136,6 +136,7 @@ template <class F, bool PLAIN> __device__ inline F lse_of(const logit_map &map, 
 struct row_terms {
   double weight_sum; /* of all classes */
   double by;         /* of dlogits: grad_scale * dloss * token_scale / denominator / temperature */
+  double by_entropy; /* entropy_scale * dentropy / temperature */
 };
 
 /* Of FEW rows whose call has COUNT the blocks have `counted` the inverse. */
@@ -145,7 +146,9 @@ __device__ static inline row_terms row_terms_of(const ce_problem &p, const ce_wa
   if (p.dlogits.data) by *= (double)(FEW && (p.parts & TIGON_CROSS_ENTROPY_COUNT) ? counted : *p.inverse);
   if (p.dloss) by *= (double)p.dloss[p.reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (p.token_scale) by *= (double)p.token_scale[r];
-  return row_terms{walk.weight_sum ? *walk.weight_sum : (double)tigon_cross_entropy_vocab(&p), by};
+  double by_entropy = (double)p.entropy_scale * (double)p.inverse_temperature;
+  if (p.dentropy) by_entropy *= (double)p.dentropy[r];
+  return row_terms{walk.weight_sum ? *walk.weight_sum : (double)tigon_cross_entropy_vocab(&p), by, by_entropy};
 }
 
 template <bool PLAIN> __device__ inline double logit_f64(const ce_problem &p, float x) {
@@ -169,7 +172,8 @@ __device__ inline void store_losses(const ce_problem &p, int64_t r, int64_t labe
   double loss = (1 - smoothing) * w * (lse - logit_f64<PLAIN>(p, x_label)), z_loss = 0;
   if (!PLAIN && smoothing != 0) loss += smoothing / (double)p.cols * (weight_sum * lse - (double)s.weighted);
   if (p.lse_square_scale != 0) z_loss = w * (double)p.lse_square_scale * lse * lse;
-  p.token_loss[r] = (float)(scale * (loss + z_loss));
+  const double token = scale * (loss + z_loss);
+  p.token_loss[r] = (float)(p.negated ? 0 - token : token);
   if (p.z_loss) p.z_loss[r] = (float)(scale * z_loss);
   if (!PLAIN && p.entropy)
     p.entropy[r] =
@@ -178,18 +182,20 @@ __device__ inline void store_losses(const ce_problem &p, int64_t r, int64_t labe
 
 /* ---- dlogits ---- */
 
-/* dlogits[c] = slope * (scale * e^(z - reference) - share * weight[c] - (c is the label's ? own : 0)) */
+/* dlogits[c] = slope * (factor * e^(z - reference) - share * weight[c] - (c is the label's ? own : 0)), where the factor is
+ * scale - entropy_scale * (log2 e^(z - reference) + entropy) */
 struct gradient {
   exponent at;
   float scale, share;
+  float entropy_scale, entropy; /* in base 2, lse's distance from the reference is taken away; not with PLAIN */
   double own;
   const float *weight; /* of column 0, NULL: 1 */
   int64_t label;       /* its column, which may be none of these */
 };
 
-/* `sum` is that of e^(z - reference) of `at`, where lse is finite. */
+/* `sum` is that of e^(z - reference) of `at`, where lse is finite, and `entropy` as in the gradient. */
 __device__ static inline gradient gradient_of(const ce_problem &p, const row_terms &terms, int64_t label, float lse,
-                                              exponent at, float sum) {
+                                              exponent at, float sum, float entropy) {
   const double w = p.weight ? (double)p.weight[label] : 1, smoothing = (double)p.label_smoothing;
   const double spread = smoothing / (double)tigon_cross_entropy_vocab(&p);
   double factor = (1 - smoothing) * w;
@@ -199,6 +205,8 @@ __device__ static inline gradient gradient_of(const ce_problem &p, const row_ter
   return gradient{at,
                   (float)(terms.by * factor) / sum,
                   (float)(terms.by * spread),
+                  (float)(terms.by_entropy * CE_LN_2) / sum,
+                  entropy,
                   terms.by * (1 - smoothing) * w,
                   p.weight ? p.weight + p.panel_begin : NULL,
                   label - p.panel_begin};
@@ -235,7 +243,10 @@ __device__ inline uint4 gradient_pack(const ce_problem &p, const logit_map &map,
     for (int j = 0; j < N; ++j) {
       const bool inside = c + j >= 0 && c + j < p.cols;
       const float minus = p.label_smoothing != 0 ? g.share * (g.weight && inside ? g.weight[c + j] : 1) : 0;
-      x[j] = (exp2_of(g.at, logit<PLAIN>(map, x[j])) * g.scale - minus) * logit_slope(map, x[j]);
+      const float t = fmaf(logit<PLAIN>(map, x[j]), g.at.times, g.at.plus);
+      float factor = g.scale;
+      if (g.entropy_scale != 0) factor -= g.entropy_scale * (fmaxf(t, -150) + g.entropy); /* 0 * -Inf is 0 here */
+      x[j] = (exp2_fast(t) * factor - minus) * logit_slope(map, x[j]);
       if (j == label) x[j] = x[j] - own_low - own_high;
     }
   }

@@ -7,6 +7,7 @@
 #include "cuda/kernel/team.cuh"
 
 __device__ static inline float inverse_of(const ce_problem &p, double denominator) {
+  if (p.denominator) denominator = (double)*p.denominator;
   return p.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator == 0 ? 0 : (float)(1 / denominator);
 }
 

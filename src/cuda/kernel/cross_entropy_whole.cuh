@@ -122,7 +122,7 @@ template <class T, int BLOCK, bool FEW> __device__ inline void ce_whole(const ce
   if (p.dlogits.data) {
     T *d = row_of<T>(p.space, p.dlogits, r);
     if (label >= 0) {
-      const gradient g = gradient_of(p, terms, label, lse_of<float, true>(map, s), s.at, s.sum);
+      const gradient g = gradient_of(p, terms, label, lse_of<float, true>(map, s), s.at, s.sum, 0);
       each([&](int i, const uint4 &v) {
         if (i < count) store_16_bytes(d + (int64_t)i * N, gradient_pack<T, true>(p, map, g, v, i * N));
       });

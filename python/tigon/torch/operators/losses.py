@@ -9,14 +9,24 @@ from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
 from tigon.torch._op import Op
 
-FUNCTIONS = ["CrossEntropyOutputs", "cross_entropy", "cross_entropy_outputs", "fused_linear_cross_entropy"]
+FUNCTIONS = [
+    "CrossEntropyOutputs",
+    "cross_entropy",
+    "cross_entropy_outputs",
+    "fused_linear_cross_entropy",
+    "fused_linear_cross_entropy_outputs",
+    "LinearLogprobOutputs",
+    "linear_logprob",
+]
 MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
 
 _NONE = 2
 _REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
 
 
-def _options(call, first, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction):
+def _options(
+    call, first, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
+):
     return (
         first,
         ignore_index is not None,
@@ -25,8 +35,18 @@ def _options(call, first, ignore_index, label_smoothing, lse_square_scale, softc
         lse_square_scale,
         0.0 if softcap is None else nonzero(call, "softcap", softcap),
         nonzero(call, "temperature", temperature),
+        bool(softcap_first),
         _REDUCTION[reduction],
     )
+
+
+def _denominator(target, denominator):
+    """A number or a tensor of one element as the operators take it, without a look at a device's."""
+    if denominator is None or not isinstance(target, torch.Tensor):
+        return None
+    if isinstance(denominator, torch.Tensor):
+        return denominator.detach().to(target.device, torch.float32).reshape(())
+    return torch.full((), denominator, dtype=torch.float32, device=target.device)
 
 
 def _check_target(op, given):
@@ -39,7 +59,7 @@ def _check_target(op, given):
     if found in right:
         return
     must = " or ".join(str(list(shape)) for shape in sorted(right, key=len, reverse=True))
-    call = op.name.removesuffix("_fwd")
+    call = op.entry.removesuffix("_fwd")
     sentence = f"{call}: target.shape is {list(found)}, must be {must} (one for each row)"
     if x.ndim > 2 and found == (x.shape[0], *x.shape[2:]):
         sentence += "; the classes are the last dimension: .movedim(1, -1) puts torch's second one there"
@@ -48,7 +68,7 @@ def _check_target(op, given):
 
 class CrossEntropyOutputs(NamedTuple):
     loss: torch.Tensor
-    """f32: a scalar, or with reduction "none" one for each token. The one that has a gradient."""
+    """f32: a scalar, or with reduction "none" one for each token. It and the entropy have gradients."""
     z_loss: torch.Tensor
     """f32, one for each token: lse_square_scale * lse^2."""
     entropy: torch.Tensor
@@ -64,22 +84,24 @@ _LOSS = {"out_loss": lambda given: not _each(given), "out_token_loss": _each}
 _MORE = dict.fromkeys(("out_z_loss", "out_entropy", "out_argmax", "out_correct"), lambda given: given["more"])
 _cross_entropy_fwd = Op(
     "cross_entropy_fwd",
-    without=("dlogits", "dloss"),
+    without=("dlogits", "dloss", "dentropy"),
     options=("bool more",),
     when=_LOSS | _MORE,
     check=_check_target,
 )
-_cross_entropy_bwd = Op("cross_entropy_bwd", required=("dloss",))
+_cross_entropy_bwd = Op("cross_entropy_bwd", without=("entropy", "dentropy"), required=("dloss",))
+_entropy_bwd = Op("cross_entropy_entropy_bwd", "cross_entropy_bwd", required=("dloss", "entropy", "dentropy"))
+_NO_GRADIENT = "z_loss", "argmax", "correct"
 
 
-def _cross_entropy(*others):
-    """By whether it is that of each token, the loss; the other outputs have no gradient."""
-    pair = "cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd
-    losses = {False: "loss", True: "token_loss"}
-    return {each: derived(*pair, returned=(loss, *others), others=others) for each, loss in losses.items()}
+def _both(name, fwd, bwd, *more, others=()):
+    """By whether it is that of each token, the loss, and `more`; the other outputs have no gradient."""
+    pair, losses = (name, fwd, bwd), {False: "loss", True: "token_loss"}
+    return {each: derived(*pair, returned=(loss, *more, *others), others=others) for each, loss in losses.items()}
 
 
-_LOSSES, _OUTPUTS = _cross_entropy(), _cross_entropy("z_loss", "entropy", "argmax", "correct")
+_LOSSES = _both("cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd)
+_OUTPUTS = _both("cross_entropy", _cross_entropy_fwd, _entropy_bwd, "entropy", others=_NO_GRADIENT)
 
 
 def cross_entropy(
@@ -93,21 +115,25 @@ def cross_entropy(
     softcap=None,
     temperature=1.0,
     token_scale=None,
+    softcap_first=False,
+    denominator=None,
 ):
     """The cross entropy of logits [..., V] and target [...], or [rows], the vocabulary being the last dimension.
 
     torch's layout [B, V, ...] comes here as logits.movedim(1, -1).
 
-    With z = softcap * tanh(u / softcap), u = logits / temperature and lse = log sum exp z, a token's loss is
+    With z = softcap * tanh(u / softcap), u = logits / temperature (softcap_first: z = softcap * tanh(logits / softcap)
+    / temperature) and lse = log sum exp z, a token's loss is
         token_scale * ((1 - s) * weight[t] * (lse - z[t]) + s / V * sum_v weight[v] * (lse - z[v])
                        + weight[t] * lse_square_scale * lse^2),   s = label_smoothing,
     and 0 where the target is ignore_index (None: no such target). "mean" divides the sum by that of weight[t] over the
-    tokens that count. logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
+    tokens that count, or by `denominator`, a number or a tensor of one element on any device: num_items_in_batch, the
+    tokens of all micro batches. logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
     The loss is f32, computed in f32, under autocast too. Only the logits get a gradient.
     """
-    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
     options = _options("cross_entropy", False, *options)
-    return _LOSSES[reduction == "none"](logits, target, weight, token_scale, options)
+    return _LOSSES[reduction == "none"](logits, target, weight, token_scale, _denominator(target, denominator), options)
 
 
 def cross_entropy_outputs(
@@ -121,40 +147,45 @@ def cross_entropy_outputs(
     softcap=None,
     temperature=1.0,
     token_scale=None,
+    softcap_first=False,
+    denominator=None,
 ):
-    """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs."""
-    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction
+    """cross_entropy, and what else the same pass over the logits tells: CrossEntropyOutputs. The gradients of the loss
+    and of the entropy are made together."""
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
     options = _options("cross_entropy", True, *options)
-    return CrossEntropyOutputs(*_OUTPUTS[reduction == "none"](logits, target, weight, token_scale, options))
+    inputs = logits, target, weight, token_scale, _denominator(target, denominator)
+    loss, entropy, *others = _OUTPUTS[reduction == "none"](*inputs, options)
+    return CrossEntropyOutputs(loss, others[0], entropy, *others[1:])
 
 
 _NAME = "fused_linear_cross_entropy"
 _OTHERS = "out_lse", "out_z_loss", "out_entropy", "out_argmax", "out_correct"
 _fused_fwd = Op(
     f"{_NAME}_fwd",
-    without=("dloss", *_OTHERS),
+    without=("dloss", "dentropy", *_OTHERS),
     options=("int workspace_bytes",),
     when=_LOSS,
     check=_check_target,
 )
 _fused_bwd = Op(
     f"{_NAME}_bwd",
-    without=("out_loss", "out_token_loss", *_OTHERS),
+    without=("dentropy", "out_loss", "out_token_loss", *_OTHERS),
     required=("dloss",),
     options=("int workspace_bytes",),
 )
 
 
-def _forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, early, options):
+def _forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, denominator, early, options):
     """Makes the gradients with the loss, which saves backward the GEMM of the logits, where it may: `early`. They are
     then scaled by dloss, once and in place; a second backward makes them anew."""
-    inputs = hidden, weight, bias, labels, class_weight, token_scale
+    inputs = hidden, weight, bias, labels, class_weight, token_scale, denominator
     need = ctx.needs_input_grad[:3] if early else (False,) * 3
     loss, token_loss, *gradients = _fused_fwd(*inputs, *options, *need)
     if ctx is not None:
         ctx.save_for_backward(*inputs)
         ctx.options, ctx.gradients = options, gradients if early else None
-    return token_loss if options[-1] == _NONE else loss
+    return token_loss if options[-2] == _NONE else loss
 
 
 def _backward(ctx, dloss):
@@ -170,10 +201,33 @@ def _backward(ctx, dloss):
         for g, needed in zip(gradients, need):
             if needed and dloss is not None:
                 g.mul_(dloss)
-    return *[g if needed else None for g, needed in zip(gradients, need)], None, None, None, None, None
+    return *[g if needed else None for g, needed in zip(gradients, need)], *[None] * 6
 
 
 _FusedLinearCrossEntropy = autograd_function(_NAME, _forward, _backward)
+
+_fused_outputs_fwd = Op(
+    f"{_NAME}_outputs_fwd",
+    f"{_NAME}_fwd",
+    without=("dloss", "dentropy", "dhidden", "dweight", "dbias", "out_lse"),
+    options=("int workspace_bytes",),
+    when=_LOSS,
+    check=_check_target,
+)
+_fused_outputs_bwd = Op(
+    f"{_NAME}_outputs_bwd",
+    f"{_NAME}_bwd",
+    without=("out_loss", "out_token_loss", *_OTHERS),
+    required=("dloss", "dentropy"),
+    options=("int workspace_bytes",),
+)
+_FUSED_OUTPUTS = _both(_NAME, _fused_outputs_fwd, _fused_outputs_bwd, "entropy", others=_NO_GRADIENT)
+
+
+def _fused_arguments(call, hidden, weight, target, bias, denominator, workspace_bytes, logits_in_f32, options):
+    granted = 0 if workspace_bytes is None else nonzero(call, "workspace_bytes", workspace_bytes)
+    options = *_options(call, granted, *options), bool(logits_in_f32)
+    return (*lowered(hidden, weight, bias), _denominator(target, denominator), options)
 
 
 def fused_linear_cross_entropy(
@@ -190,6 +244,9 @@ def fused_linear_cross_entropy(
     temperature=1.0,
     token_scale=None,
     workspace_bytes=None,
+    softcap_first=False,
+    denominator=None,
+    logits_in_f32=False,
 ):
     """cross_entropy(hidden @ weight.T + bias, target, ...) without ever holding the logits.
 
@@ -197,13 +254,134 @@ def fused_linear_cross_entropy(
     be f32); target [...] or [rows] i64 or i32. class_weight is cross_entropy's weight; the other options are its own.
     Chunks of tokens are worked off in workspace_bytes of memory, None for what the library recommends. Gradients of
     mean and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits
-    made again.
+    made again. Logits have hidden's dtype, or with logits_in_f32 f32, for twice or, with gradients, three times the
+    memory.
     """
-    granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
-    options = _options(_NAME, granted, ignore_index, label_smoothing, lse_square_scale, softcap, temperature, reduction)
-    hidden, weight, bias = lowered(hidden, weight, bias)
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
+    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, logits_in_f32, options)
+    hidden, weight, bias, denominator, options = given
     early = torch.is_grad_enabled() and reduction != "none" and getattr(hidden, "dtype", None) != torch.float16
-    return _FusedLinearCrossEntropy(hidden, weight, bias, target, class_weight, token_scale, early, options)
+    inputs = hidden, weight, bias, target, class_weight, token_scale, denominator
+    return _FusedLinearCrossEntropy(*inputs, early, options)
+
+
+def fused_linear_cross_entropy_outputs(
+    hidden,
+    weight,
+    target,
+    bias=None,
+    class_weight=None,
+    ignore_index=-100,
+    reduction="mean",
+    label_smoothing=0.0,
+    lse_square_scale=0.0,
+    softcap=None,
+    temperature=1.0,
+    token_scale=None,
+    workspace_bytes=None,
+    softcap_first=False,
+    denominator=None,
+    logits_in_f32=False,
+):
+    """fused_linear_cross_entropy, and what else the logits tell: CrossEntropyOutputs. The gradients of the loss and of
+    the entropy are made together in backward, from the logits made again."""
+    options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
+    given = _fused_arguments(_NAME, hidden, weight, target, bias, denominator, workspace_bytes, logits_in_f32, options)
+    hidden, weight, bias, denominator, options = given
+    inputs = hidden, weight, bias, target, class_weight, token_scale, denominator
+    loss, entropy, *others = _FUSED_OUTPUTS[reduction == "none"](*inputs, options)
+    return CrossEntropyOutputs(loss, others[0], entropy, *others[1:])
+
+
+class LinearLogprobOutputs(NamedTuple):
+    logprob: torch.Tensor
+    """f32, one for each token: log softmax(logits)[target], 0 where the target is ignored. It has a gradient."""
+    entropy: torch.Tensor | None
+    """f32, one for each token: that of softmax(logits), in nats; None unless asked for. It has a gradient."""
+    argmax: torch.Tensor
+    """i64, one for each token: the likeliest, -1 where the target is ignored."""
+    correct: torch.Tensor
+    """i64, a scalar: how many tokens count and have their target as argmax."""
+
+
+_logprob_fwd = Op(
+    "linear_logprob_fwd",
+    extents={"k": "cached"},
+    options=("int workspace_bytes", "bool with_entropy", "bool with_unit"),
+    when={
+        "entropy": lambda given: given["with_entropy"],
+        "cache": lambda given: given["cached"] > 0,
+        "unit": lambda given: given["with_unit"],
+    },
+    check=_check_target,
+)
+_logprob_bwd = Op("linear_logprob_bwd", options=("int workspace_bytes",))
+
+
+def _logprob_forward(ctx, hidden, weight, bias, labels, cached, with_entropy, options):
+    """For a frozen head forward makes the gradient of hidden, but for the factor that backward knows: `unit`."""
+    need = (False,) * 3 if ctx is None else ctx.needs_input_grad[:3]
+    with_unit = need[0] and not (need[1] or need[2] or with_entropy)
+    cached = cached if any(need) and not with_unit else 0
+    granted, *numbers = options
+    outputs = _logprob_fwd(hidden, weight, bias, labels, cached, granted, with_entropy, with_unit, *numbers)
+    logprob, lse, entropy, argmax, correct, cache, unit = outputs
+    if ctx is not None:
+        inputs = hidden, weight, bias, labels, lse, entropy if with_entropy else None, cache if cached else None
+        ctx.save_for_backward(*((unit,) if with_unit else inputs))
+        ctx.mark_non_differentiable(argmax, correct)
+        ctx.with_unit, ctx.options = with_unit, options
+    return (logprob, entropy, argmax, correct) if with_entropy else (logprob, argmax, correct)
+
+
+def _logprob_backward(ctx, dlogprob, *others):
+    need = ctx.needs_input_grad[:3]
+    if ctx.with_unit:
+        (unit,) = ctx.saved_tensors
+        gradients = (unit * dlogprob.reshape(*unit.shape[:-1], 1)).to(unit.dtype), None, None
+    else:
+        dentropy = others[0] if len(others) == 3 else None
+        gradients = _logprob_bwd(*ctx.saved_tensors, dlogprob, dentropy, *ctx.options, *need)
+    return *[g if needed else None for g, needed in zip(gradients, need)], *[None] * 4
+
+
+_LinearLogprob = autograd_function("linear_logprob", _logprob_forward, _logprob_backward)
+
+
+def linear_logprob(
+    hidden,
+    weight,
+    target,
+    bias=None,
+    ignore_index=-100,
+    softcap=None,
+    temperature=1.0,
+    softcap_first=False,
+    entropy=False,
+    cache_bytes=0,
+    workspace_bytes=None,
+    logits_in_f32=False,
+):
+    """The log-probability of each target under softmax(hidden @ weight.T + bias), with gradients and without ever
+    holding the logits: what policy losses are made of. LinearLogprobOutputs.
+
+    hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
+    be f32); target [...] or [rows] i64 or i32. softcap, temperature and softcap_first as in cross_entropy. Chunks of
+    tokens are worked off in workspace_bytes of memory, None for what the library recommends. Backward makes the logits
+    again, but for those of as many tokens as fit into cache_bytes; of none where logits_in_f32 makes them wider. Where
+    neither weight nor bias needs a gradient, and no entropy is asked for, backward is one product of each token with a
+    number.
+    """
+    granted = 0 if workspace_bytes is None else nonzero("linear_logprob", "workspace_bytes", workspace_bytes)
+    options = _options("linear_logprob", granted, ignore_index, 0.0, 0.0, softcap, temperature, softcap_first, "none")
+    options = *options[:3], *options[5:8], bool(logits_in_f32)  # without smoothing, z-loss and the reduction
+    hidden, weight, bias = lowered(hidden, weight, bias)
+    cached = 0
+    if cache_bytes and not (logits_in_f32 and weight.dtype != torch.float32):
+        row = weight.shape[0] * weight.element_size()
+        cached = min(cache_bytes // row, math.prod(hidden.shape[:-1])) if row else 0
+    outputs = _LinearLogprob(hidden, weight, bias, target, cached, bool(entropy), options)
+    return LinearLogprobOutputs(*outputs) if entropy else LinearLogprobOutputs(outputs[0], None, *outputs[1:])
 
 
 class _Loss(torch.nn.Module):

@@ -47,7 +47,8 @@ def _forward(ctx, *args):
     others = (pair_loss, rewards, accuracy, margin) if options[1] else ()
     if ctx is not None:
         ctx.save_for_backward(*[d if needed else None for d, needed in zip((dlogps, dnll_logps), need)])
-        ctx.mark_non_differentiable(*others)
+        if others:
+            ctx.mark_non_differentiable(*others)
     return (loss, *others) if others else loss
 
 
