@@ -84,15 +84,4 @@ __device__ inline void team_all(const team &t, team_space<VALUES> &space, int tu
     for (int i = 0; i < VALUES; ++i) v[i] = Op::of(v[i], __shfl_xor_sync(0xffffffffu, v[i], d));
 }
 
-/* What the v of all the block's threads add up to. */
-template <class V> __device__ inline V block_total(V v) {
-  __shared__ V parts[MOST_WARPS];
-  const int lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
-  v = warp_all<op_sum>(v);
-  __syncthreads(); /* a block may come here again */
-  if (lane == 0) parts[threadIdx.x / WARP] = v;
-  __syncthreads();
-  return warp_all<op_sum>(lane < warps ? parts[lane] : V(0));
-}
-
 #endif
