@@ -18,29 +18,36 @@ __device__ static inline void column_sum_await() {
 #endif
 }
 
-/* to[offset + c] = (accumulate ? itself : 0) + sum over s < count of slabs[s * step + c], 0 <= c < cols, by a block of COLUMN_SUM_COLUMNS
- * columns from `first` on and COLUMN_SUM_PARTS threads a column, which sum the slabs part by part; the parts are added in order. Few
- * columns have more threads each. */
-__device__ static inline void column_sum_block(const float *slabs, int64_t count, int64_t step, int64_t first,
-                                               int64_t cols, void *to, int64_t offset, tigon_dtype dtype,
-                                               bool accumulate) {
-  enum { THREADS = COLUMN_SUM_PARTS * COLUMN_SUM_COLUMNS };
-  __shared__ float parts[THREADS];
-  int columns = COLUMN_SUM_COLUMNS;
-  while (columns > 4 && columns / 2 >= cols - first) columns /= 2;
-  const int column = threadIdx.x % columns, part = threadIdx.x / columns, apart = THREADS / columns;
+/* to[offset + c] = (accumulate ? itself : 0) + sum over s < count of slabs[s * step + c], 0 <= c < cols, by a block of COLUMNS columns from
+ * `first` on and PARTS threads a column, which sum the slabs part by part; the parts are added in order. */
+template <int COLUMNS>
+__device__ inline void column_sum_columns(const float *slabs, int64_t count, int64_t step, int64_t first, int64_t cols,
+                                          void *to, int64_t offset, tigon_dtype dtype, bool accumulate) {
+  enum { PARTS = COLUMN_SUM_PARTS * COLUMN_SUM_COLUMNS / COLUMNS };
+  __shared__ float parts[PARTS][COLUMNS];
+  const int column = threadIdx.x % COLUMNS, part = threadIdx.x / COLUMNS;
   const int64_t c = first + column;
   float sum = 0;
   if (c < cols)
 #pragma unroll 8
-    for (int64_t s = part; s < count; s += apart) sum += slabs[s * step + c];
+    for (int64_t s = part; s < count; s += PARTS) sum += slabs[s * step + c];
   __syncthreads(); /* a block may come here again */
-  parts[threadIdx.x] = sum;
+  parts[part][column] = sum;
   __syncthreads();
   if (part > 0 || c >= cols) return;
-  for (int i = 1; i < apart; ++i) sum += parts[i * columns + column];
+  for (int i = 1; i < PARTS; ++i) sum += parts[i][column];
   if (accumulate) sum += load_any(to, offset + c, dtype);
   store_any(to, offset + c, dtype, sum);
+}
+
+/* The same by a block of COLUMN_SUM_COLUMNS columns; few columns have more threads each. */
+__device__ static inline void column_sum_block(const float *slabs, int64_t count, int64_t step, int64_t first,
+                                               int64_t cols, void *to, int64_t offset, tigon_dtype dtype,
+                                               bool accumulate) {
+  if (cols - first > 4)
+    column_sum_columns<COLUMN_SUM_COLUMNS>(slabs, count, step, first, cols, to, offset, dtype, accumulate);
+  else
+    column_sum_columns<4>(slabs, count, step, first, cols, to, offset, dtype, accumulate);
 }
 
 #endif
