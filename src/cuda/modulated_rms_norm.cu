@@ -14,7 +14,9 @@ extern "C" __global__ void __launch_bounds__(COLUMN_SUM_COLUMNS *COLUMN_SUM_PART
   const bool few = walk.parts <= COLUMN_SUM_PARTS;
   for (int64_t i = blockIdx.y; i < blocks; i += gridDim.y) {
     if (i == 0) {
-      if (p.dw) column_sum_block(p.slabs, walk.ranges, step, first, p.cols, p.dw, 0, p.dw_dtype, p.accumulate_dw);
+      if (p.dw)
+        column_sum_columns<COLUMN_SUM_COLUMNS>(p.slabs, walk.ranges, step, first, p.cols, p.dw, 0, p.dw_dtype,
+                                               p.accumulate_dw);
       continue;
     }
     const int64_t output = few ? (i - 1) * COLUMN_SUM_PARTS + threadIdx.x / COLUMN_SUM_COLUMNS : i - 1;
@@ -26,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(COLUMN_SUM_COLUMNS *COLUMN_SUM_PART
     const float *slabs = p.slabs + group * walk.parts * step + (scale ? 1 : 2) * p.cols;
     const int64_t offset = tigon_row_offset(&p.groups, &to, group);
     if (!few) {
-      column_sum_block(slabs, walk.parts, step, first, p.cols, to.data, offset, dtype, p.accumulate_dscale);
+      column_sum_columns<COLUMN_SUM_COLUMNS>(slabs, walk.parts, step, first, p.cols, to.data, offset, dtype,
+                                             p.accumulate_dscale);
       continue;
     }
     const int64_t c = first + threadIdx.x % COLUMN_SUM_COLUMNS;
