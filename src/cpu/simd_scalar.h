@@ -51,9 +51,9 @@ TIGON_INLINE vf vf_round(vf a) { return rintf(a); }
 TIGON_INLINE vf vf_pow2(vf n) { return tigon_from_bits((uint32_t)((int32_t)n + 127) << 23); }
 /* a * 2^n for t = n + VF_SHIFTER: n is added to a's exponent, so a and the result must be normal numbers. */
 TIGON_INLINE vf vf_add_exponent(vf a, vf t) { return tigon_from_bits(tigon_bits(a) + (tigon_bits(t) << 23)); }
-/* a = *m * 2^n for a normal a > 0; n is returned, 2/3 <= *m < 4/3. */
+/* a = *m * 2^n for a normal a > 0; n is returned, 2/3 <= *m < 4/3. Other numbers wrap, as in the other variants. */
 TIGON_INLINE vf vf_take_exponent(vf a, vf *m) {
-  const int32_t n = ((int32_t)tigon_bits(a) - 0x3f2aaaab) >> 23;
+  const int32_t n = (int32_t)(tigon_bits(a) - 0x3f2aaaabu) >> 23;
   *m = tigon_from_bits(tigon_bits(a) - ((uint32_t)n << 23));
   return (float)n;
 }
