@@ -51,7 +51,14 @@ def begin(options):
         sys.exit(3)
     return {"commit": commit or "unknown", "tree": "not a record: the tree may have changes" if options.no_record else "clean",
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "command": shlex.join([os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])}
+            "command": command()}
+
+
+def command():
+    """What measures the same again: the command without the place of its record, which is a path of this machine."""
+    words = [os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]
+    places = [i for i, word in enumerate(words) if word == "--out"]
+    return shlex.join(word for i, word in enumerate(words) if not (i in places or i - 1 in places or word.startswith("--out=")))
 
 
 def versions(**more):
