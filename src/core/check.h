@@ -122,8 +122,4 @@ tigon_status tigon_collapse_pitches(tigon_context *context, int64_t *rows, const
   tigon_collapse_pitches(context, rows, (tigon_pitch_tensor[]){__VA_ARGS__}, \
                          (int)(sizeof((tigon_pitch_tensor[]){__VA_ARGS__}) / sizeof(tigon_pitch_tensor)))
 
-/* As tigon_collapse_rows(), for fronts that are not written with it yet; `trailing` is 1. */
-tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
-                            const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space);
-
 #endif

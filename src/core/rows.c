@@ -67,15 +67,6 @@ tigon_status tigon_collapse_pitches(tigon_context *context, int64_t *rows, const
   return TIGON_OK;
 }
 
-tigon_status tigon_collapse(tigon_context *context, const char *call, int trailing, int count,
-                            const tigon_tensor *const *tensors, tigon_rows *const *rows, tigon_row_space *space) {
-  tigon_row_tensor of[8] = {{0}};
-  (void)call;
-  (void)trailing;
-  for (int i = 0; i < count; ++i) of[i] = (tigon_row_tensor){tensors[i], rows[i]};
-  return tigon_collapse_rows(context, space, of, count);
-}
-
 void tigon_flatten(tigon_row_space *space, int64_t *cols, const tigon_row_tensor *of, int count) {
   while (space->rows > 1) {
     for (int i = 0; i < count; ++i)

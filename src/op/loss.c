@@ -32,6 +32,7 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
   TIGON_TRY(tigon_check_reduction(context, &reduced));
   if (o->reduction != TIGON_REDUCTION_MEAN && tigon_present(&o->denominator))
     return tigon_refuse(context, "options.denominator is there, must be absent but with options.reduction mean");
+  const float grad_scale = a->grad_scale != 0 ? (float)a->grad_scale : 1;
   *p = (tigon_cross_entropy_problem){
       .cols = a->vocab,
       .label_dtype = a->labels->dtype,
@@ -54,10 +55,8 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
       .lse_square_scale = (float)o->lse_square_scale,
       .softcap = softcap_of(o),
       .inverse_temperature = o->temperature != 0 ? (float)(1 / o->temperature) : 1,
-      .grad_scale = a->grad_scale != 0 ? (float)a->grad_scale : 1,
-      .entropy_scale = !tigon_present(a->dentropy) ? 0
-                       : a->grad_scale != 0        ? (float)a->grad_scale
-                                                   : 1,
+      .grad_scale = grad_scale,
+      .entropy_scale = tigon_present(a->dentropy) ? grad_scale : 0,
       .reduction = o->reduction,
   };
   return TIGON_OK;
