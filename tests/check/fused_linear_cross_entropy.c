@@ -6,11 +6,7 @@
  * dtypes, one ulp, because a logit next to a rounding boundary may fall to either side), so the log-sum-exp is off by
  * as much, a probability by a factor of e^(2 shift), and dlogits, which are rounded to the dtype too, by that and one
  * ulp. */
-#include <math.h>
-
-#include "check/cases.h"
-#include "check/internal.h"
-#include "core/half.h"
+#include "check/head.h"
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
@@ -47,33 +43,15 @@ typedef struct spread {
   double total_loss;
 } spread;
 
-/* Bound of |out - oracle| as an absolute number. */
-static void bound(check *k, const tigon_tensor *out, const double *absolute) {
-  if (out->ndim) check_bound(k, out, out->dtype == TIGON_F32 ? 4 : 1, 0x1p24, absolute);
-}
-
-static double ulp_part(tigon_dtype dtype) { return dtype == TIGON_BF16 ? 0x1p-7 : dtype == TIGON_F16 ? 0x1p-10 : 0; }
-
-static double dot(const tigon_tensor *a, int64_t r, const tigon_tensor *b, int64_t v, int64_t width, double *absolute) {
-  double sum = 0;
-  const int64_t at_a = check_offset(a, r * width), at_b = check_offset(b, v * width);
-  for (int64_t i = 0; i < width; ++i) {
-    const double product = tigon_load_f64(a->data, at_a + i, a->dtype) * tigon_load_f64(b->data, at_b + i, b->dtype);
-    sum += product;
-    *absolute += fabs(product);
-  }
-  return sum;
-}
-
 static void spread_row(const check *k, const tigon_fused_linear_cross_entropy_args *a, int64_t r, double inverse,
                        spread *s, double *z) {
   const bool many = options[k->option].many;
   const int64_t width = k->dims[1], vocab = k->dims[2], label = (int64_t)check_value(&a->labels, r);
   double shift = 0, largest = -INFINITY, sum = 0, weight_sum = 0;
   for (int64_t v = 0; v < vocab; ++v) {
-    double absolute = 0, x = dot(&a->hidden, r, &a->weight, v, width, &absolute);
+    double absolute = 0, x = head_dot(&a->hidden, r, &a->weight, v, width, &absolute);
     if (a->bias.ndim) x += check_value(&a->bias, v), absolute += fabs(check_value(&a->bias, v));
-    const double off = 16 * 0x1p-24 * absolute + ulp_part(k->dtype) * fabs(x);
+    const double off = 16 * 0x1p-24 * absolute + head_ulp(k->dtype) * fabs(x);
     if (isfinite(x)) shift = fmax(shift, off); /* Inf is Inf for both, which a softcap makes a number again */
     z[v] = many ? cap * tanh(x / temperature / cap) : x;
     largest = fmax(largest, z[v]);
@@ -102,7 +80,7 @@ static void spread_row(const check *k, const tigon_fused_linear_cross_entropy_ar
     s->size[at] = by * (factor * high + constant);
     /* the softcap's slope moves with the logit: 2 / cap of it a unit; as in cross_entropy, what is below 2^-126 may be 0 */
     s->off[at] = by * factor * high * fmin(1, 4 * shift) +
-                 s->size[at] * ((many ? fmin(1, 2 * shift / cap) : 0) + ulp_part(k->dtype) + 0x1p-20 +
+                 s->size[at] * ((many ? fmin(1, 2 * shift / cap) : 0) + head_ulp(k->dtype) + 0x1p-20 +
                                 0x1p-24 * check_calls(k, 2, 2)) +
                  0x1p-126 * fmax(1, by * factor);
   }
@@ -137,9 +115,9 @@ static void bound_gradients(check *k, const tigon_fused_linear_cross_entropy_arg
     }
   for (int64_t i = 0; i < vocab * width; ++i) dweight[i] += add * old_dweight[i];
   for (int64_t v = 0; v < vocab; ++v) dbias[v] += add * old_dbias[v];
-  bound(k, &a->dhidden, dhidden);
-  bound(k, &a->dweight, dweight);
-  bound(k, &a->dbias, dbias);
+  head_bound(k, &a->dhidden, dhidden);
+  head_bound(k, &a->dweight, dweight);
+  head_bound(k, &a->dbias, dbias);
 }
 
 static tigon_tensor gradient(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
@@ -209,9 +187,9 @@ static void run(check *k, bool forward) {
   if (gradients && k->oracle) bound_gradients(k, &a, &s, old_dweight, old_dbias);
   if (!forward) return;
   forget_ignored(k, &a.labels, &a.out.lse);
-  bound(k, &a.out.loss, &s.total_loss);
-  bound(k, &a.out.token_loss, s.loss);
-  bound(k, &a.out.lse, s.lse);
+  head_bound(k, &a.out.loss, &s.total_loss);
+  head_bound(k, &a.out.token_loss, s.loss);
+  head_bound(k, &a.out.lse, s.lse);
 }
 
 static void fwd(check *k) { run(k, true); }
@@ -232,10 +210,6 @@ static const check_sizes own_sizes = {
     .coupled = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8,
 };
 
-static bool of_model(const bench_model *m, bench_point *point) {
-  point->rows = 256, point->other = m->vocabulary;
-  return true;
-}
 static const bench_case timed = {.op = "fused_linear_cross_entropy",
                                  .shape_note = "tokens x hidden, 16000 words",
                                  .rows_f32 = 256,
@@ -243,7 +217,7 @@ static const bench_case timed = {.op = "fused_linear_cross_entropy",
                                  .cols = 1024,
                                  .other = 16000,
                                  .dims = bench_words,
-                                 .of_model = of_model,
+                                 .of_model = head_of_model,
                                  .option = {6, 5, 5},
                                  .full_in_one = true,
                                  .has_as_weight = true,

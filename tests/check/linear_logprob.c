@@ -4,11 +4,7 @@
  *
  * The bounds follow one perturbation, as in fused_linear_cross_entropy: logits are off by `shift`, so the log-sum-exp is by
  * as much, a log-probability by twice that, a probability by a factor of e^(2 shift). */
-#include <math.h>
-
-#include "check/cases.h"
-#include "check/internal.h"
-#include "core/half.h"
+#include "check/head.h"
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
@@ -54,13 +50,6 @@ typedef struct run_state {
   double *off, *size;              /* [rows, vocab] of dx, or of a unit's */
 } run_state;
 
-static double ulp_part(tigon_dtype dtype) { return dtype == TIGON_BF16 ? 0x1p-7 : dtype == TIGON_F16 ? 0x1p-10 : 0; }
-
-/* Bound of |out - oracle| as an absolute number. */
-static void bound(check *k, const tigon_tensor *out, const double *absolute) {
-  if (out->ndim) check_bound(k, out, out->dtype == TIGON_F32 ? 4 : 1, 0x1p24, absolute);
-}
-
 static double logit_of(const struct option *o, double x) {
   if (!o->capped) return x;
   return o->cap_first ? cap * tanh(x / cap) / temperature : cap * tanh(x / temperature / cap);
@@ -71,17 +60,11 @@ static tigon_dtype logits_dtype(const run_state *s) { return s->o.wide ? TIGON_F
 static void logits_of(const run_state *s, int64_t r) {
   const tigon_linear_logprob_fwd_args *a = &s->a;
   for (int64_t v = 0; v < s->vocab; ++v) {
-    double sum = s->o.bias ? check_value(&a->bias, v) : 0, absolute = fabs(sum);
-    const int64_t hidden = check_offset(&a->hidden, r * s->width), weight = check_offset(&a->weight, v * s->width);
-    for (int64_t i = 0; i < s->width; ++i) {
-      const double product = tigon_load_f64(a->hidden.data, hidden + i, s->k->dtype) *
-                             tigon_load_f64(a->weight.data, weight + i, s->k->dtype);
-      sum += product;
-      absolute += fabs(product);
-    }
+    double absolute = 0, sum = head_dot(&a->hidden, r, &a->weight, v, s->width, &absolute);
+    if (s->o.bias) sum += check_value(&a->bias, v), absolute += fabs(check_value(&a->bias, v));
     s->x[v] = sum;
     s->z[v] = logit_of(&s->o, sum);
-    s->logit_off[v] = 16 * 0x1p-24 * absolute + ulp_part(logits_dtype(s)) * fabs(sum);
+    s->logit_off[v] = 16 * 0x1p-24 * absolute + head_ulp(logits_dtype(s)) * fabs(sum);
   }
 }
 
@@ -125,7 +108,7 @@ static void spread_row(const run_state *s, const row *w, int64_t r, double dlogp
     s->size[at] = size;
     s->off[at] = fmin(1, 4 * w->shift) * (high * by + of_entropy) +
                  (spreads && high > 0 ? by_entropy * high * (2 * w->shift + w->entropy_off) : 0) +
-                 size * ((s->o.capped ? fmin(1, 2 * w->shift / cap_of) : 0) + ulp_part(s->k->dtype) + 0x1p-19 +
+                 size * ((s->o.capped ? fmin(1, 2 * w->shift / cap_of) : 0) + head_ulp(s->k->dtype) + 0x1p-19 +
                          0x1p-24 * check_calls(s->k, 2, 2)) +
                  0x1p-118 * fmax(1, by + by_entropy);
   }
@@ -152,9 +135,9 @@ static void bound_products(const run_state *s, const tigon_tensor *dhidden, cons
   }
   for (int64_t i = 0; old_dweight && i < s->vocab * width; ++i) dw[i] += add * old_dweight[i];
   for (int64_t v = 0; old_dbias && v < s->vocab; ++v) db[v] += add * old_dbias[v];
-  bound(k, dhidden, dx);
-  bound(k, dweight, dw);
-  bound(k, dbias, db);
+  head_bound(k, dhidden, dx);
+  head_bound(k, dweight, dw);
+  head_bound(k, dbias, db);
 }
 
 static run_state begin(check *k) {
@@ -210,10 +193,10 @@ static void fwd(check *k) {
   CALL(k, s.o, tigon_linear_logprob_fwd_workspace, a);
   for (int64_t r = 0; !k->timed && check_is_away(k) && s.o.ignores && r < s.rows; ++r)
     if ((int64_t)check_value(&a->labels, r) == IGNORED) ((float *)a->lse.data)[r] = 0; /* the host's is 0 */
-  bound(k, &a->logprob, logprob);
-  bound(k, &a->lse, lse);
-  bound(k, &a->entropy, entropy);
-  bound(k, &a->cache, cache);
+  head_bound(k, &a->logprob, logprob);
+  head_bound(k, &a->lse, lse);
+  head_bound(k, &a->entropy, entropy);
+  head_bound(k, &a->cache, cache);
   const tigon_tensor none = {0};
   if (s.o.unit) bound_products(&s, &a->unit, &none, &none, NULL, NULL);
 }
@@ -290,10 +273,6 @@ static const check_sizes own_sizes = {
     .coupled = 1 << 1 | 1 << 3 | 1 << 5 | 1 << 8,
 };
 
-static bool of_model(const bench_model *m, bench_point *point) {
-  point->rows = 256, point->other = m->vocabulary;
-  return true;
-}
 static const bench_case timed = {.op = "linear_logprob",
                                  .shape_note = "tokens x hidden, 16000 words",
                                  .rows_f32 = 256,
@@ -301,7 +280,7 @@ static const bench_case timed = {.op = "linear_logprob",
                                  .cols = 1024,
                                  .other = 16000,
                                  .dims = bench_words,
-                                 .of_model = of_model,
+                                 .of_model = head_of_model,
                                  .option = {7, 7, 7},
                                  .has_as_weight = true,
                                  .as_weight = {6, 6, 6},
