@@ -205,6 +205,7 @@ tigon_status bench_data_open(bench_data *data, const bench_case *chosen, tigon_c
 tigon_status bench_call(const bench_data *data, bench_mode mode) {
   const struct bench_mode_data *m = &data->mode[mode];
   if (m->entry >= 0) return check_entry_call(m->entry, data->memory.context, m->args);
+  if (mode != BENCH_FULL) return TIGON_ERROR_UNSUPPORTED;
   const tigon_status status = bench_call(data, BENCH_FWD);
   return status == TIGON_OK ? bench_call(data, BENCH_BWD) : status;
 }
