@@ -120,12 +120,12 @@ def project(hidden, weight, bias, targets, temperature, chunk_size, softcap=None
             doubled = F.linear_logprob(hidden, weight, targets, bias, temperature=temperature / 2, **options)
             log_squares = 2 * found.logprob - doubled.logprob
         if "mean_logits" in outputs:
-            mean = _mean_logits(hidden, weight, bias, options["softcap"]) / temperature
+            mean = mean_logits(hidden, weight, bias, options["softcap"]) / temperature
     top = found.argmax == targets if "is_top1" in outputs else None
     return found.logprob, found.entropy, log_squares, mean, top
 
 
-def _mean_logits(hidden, weight, bias, softcap):
+def mean_logits(hidden, weight, bias, softcap):
     """The mean of [N, V] by rows: without a softcap, that of the weight's rows times hidden."""
     if softcap is None:
         mean = hidden.float() @ weight.mean(0, dtype=torch.float32)
