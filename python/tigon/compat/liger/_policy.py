@@ -49,20 +49,20 @@ def _policy(logprob, mask, advantages, old, ref, ratio, kind, beta, items, **opt
     The one place where this file's losses meet policy_loss."""
     if beta != 0 and ref is None:
         ref = logprob.detach()
+    given = dict(old=old, ref=ref if beta != 0 else None, mask=mask, outputs=True, **options)
     found = F.policy_loss(
-        logprob,
-        advantages,
-        old=old,
-        ref=ref if beta != 0 else None,
+        *(logprob, advantages),
         ratio=ratio,
-        mask=mask,
         kind=kind,
         kl_weight=beta,
         denominator=_denominator(kind, mask, items),
-        outputs=True,
-        **options,
+        **given,
     )
     kl = [found.kl] if beta != 0 else []
+    if kl and options["kl_bias_corrected"]:  # the mean of k3 rho: all that is left without an advantage
+        with torch.no_grad():
+            each = F.policy_loss(logprob, torch.zeros_like(advantages), kind="bnpo", kl_weight=1.0, **given)
+        kl = [each.loss]
     return found.loss, kl + [found.clip_low + found.clip_high]
 
 
