@@ -1,4 +1,4 @@
-"""tigon.compat.liger's chunked losses and its GRPO of logits against the papers' formulas in f64, with all they return."""
+"""tigon.compat.liger's chunked losses and its GRPO of logits against the papers' formulas in f64."""
 
 import pytest
 import test_torch_policies as policies
@@ -38,8 +38,8 @@ def each_logprob(tensors, target):
 
 
 def near(found, wanted):
-    """f32 roundings of log-probabilities below 16, and of sums and differences of six of them: of the largest number, or
-    where that is what a difference left over, of 0.05."""
+    """f32 roundings of log-probabilities below 16 and of sums and differences of six: of the largest number, or where
+    that is what a difference left over, of 0.05."""
     assert found.shape == wanted.shape
     assert (found.double() - wanted).abs().max().item() <= 2e-5 * max(wanted.detach().abs().max().item(), 0.05)
 

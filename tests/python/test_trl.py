@@ -65,7 +65,8 @@ def trainer(kind, trained, folder, **own):
     more = dict(reward_funcs=reward) if kind == "GRPO" else {}
     config = getattr(trl, f"{kind}Config")(**settings)
     data = datasets.Dataset.from_dict(rows(kind))
-    return getattr(trl, f"{kind}Trainer")(trained, args=config, train_dataset=data, processing_class=tokenizer(), **more)
+    more |= dict(args=config, train_dataset=data, processing_class=tokenizer())
+    return getattr(trl, f"{kind}Trainer")(trained, **more)
 
 
 def history(made):

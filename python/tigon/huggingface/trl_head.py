@@ -105,8 +105,8 @@ def project(hidden, weight, bias, targets, temperature, chunk_size, softcap=None
     """(log-probability, entropy, log of the sum of squared probabilities, mean logit, is the target the likeliest), [N]
     each, None where `outputs` does not name it.
 
-    TRL's logits are softcap * tanh(x * scale / softcap) / temperature of x = hidden @ weight.T + bias: with softcap_first,
-    Tigon's of softcap / scale and temperature / scale. Only the first two have gradients."""
+    TRL's logits are softcap * tanh(x * scale / softcap) / temperature of x = hidden @ weight.T + bias: with
+    softcap_first, Tigon's of softcap / scale and temperature / scale. Only the first two have gradients."""
     if not autocasting(hidden):  # which casts for itself
         weight, bias = (t if t is None else t.to(hidden.dtype) for t in (weight, bias))
     options = dict(ignore_index=None, softcap=softcap and softcap / scale, softcap_first=True)

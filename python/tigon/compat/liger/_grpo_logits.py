@@ -188,8 +188,8 @@ def triton_grpo_loss(
     vespo_k_neg=3.0,
     vespo_lambda_neg=2.0,
 ):
-    """(loss, [mean KL unless beta is 0, share of clipped tokens]), or without `reduce` of each token [B, L]: loss, KL or
-    None, clipped or not. With `inplace` backward leaves the gradient where the logits were."""
+    """(loss, [mean KL unless beta is 0, share of clipped tokens]), or without `reduce` of each token [B, L]: (loss, KL
+    or None, clipped or not). With `inplace` backward leaves the gradient where the logits were."""
     found = _grpo(
         *(logits, old_logp, ref_logp, completion_ids, advantages, completion_mask, temperature, beta, inplace),
         *(loss_type, reduce, vllm_is_ratio, num_items_in_batch),

@@ -71,7 +71,9 @@ _FILES = {
     "ops.swiglu": "LigerFusedGateUpSiLUMulFunction LigerSiLUMulFunction",
     "ops.tvd": "LigerTVDLossFunction",
 }
-_OBJECTS = vars(_divergence) | vars(_grpo_logits) | vars(_policy) | vars(_preference) | vars(_losses) | vars(_functional) | vars(_modules) | vars(_models)
+_OBJECTS = {}
+for _own in (_divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models):
+    _OBJECTS |= vars(_own)
 
 
 def _found(file):

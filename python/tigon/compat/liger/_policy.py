@@ -75,9 +75,8 @@ def _head_policy(hidden, weight, ids, mask, bias, temperature, reference, policy
     ref = None
     if reference is not None:
         with torch.no_grad():
-            found = F.linear_logprob(*reference[:2], target, reference[2], **options)
-            ref = found.logprob.view(ids.shape)
-    logprob = F.linear_logprob(hidden, weight, target, bias, **options).logprob.view(ids.shape)
+            ref = F.linear_logprob(*reference[:2], target, reference[2], **options).logprob
+    logprob = F.linear_logprob(hidden, weight, target, bias, **options).logprob
     return policy(logprob, ref)
 
 

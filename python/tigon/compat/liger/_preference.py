@@ -1,4 +1,4 @@
-"""Liger-Kernel's preference losses of hidden states [N, T, H] and a head: DPO, CPO, SimPO, ORPO of pairs, KTO of singles.
+"""Liger-Kernel's preference losses of hidden states [N, T, H] and a head: DPO, CPO, SimPO and ORPO of pairs, KTO.
 
 The first N / 2 sequences are the chosen ones. `compiled` and `chunk_size` have no effect: nothing is compiled, and the
 head's logits are held in chunks of tokens."""
@@ -21,7 +21,7 @@ class _Head(NamedTuple):
     def logps(self, target, ignore_index):
         """[N], the sum of each sequence."""
         found = F.linear_logprob(self.hidden, self.weight, target, self.bias, ignore_index=ignore_index)
-        return found.logprob.view(target.shape).sum(-1)
+        return found.logprob.sum(-1)
 
     @torch.no_grad()
     def mean_logits(self, counted):
@@ -62,9 +62,7 @@ def _head_preference(head, target, ignore_index, kind, average, ref=None, nll=Fa
             chosen = dict(nll_logps=chosen_logps, nll_counts=chosen_counts)
     if not chosen:
         options.pop("nll_weight", None)
-    found = F.preference_loss(
-        logps, ref_logps, counts if average else None, kind, outputs=True, **chosen, **options
-    )
+    found = F.preference_loss(logps, ref_logps, counts if average else None, kind, outputs=True, **chosen, **options)
     return found, _means(logps, counts, average), nll_loss
 
 
@@ -113,7 +111,7 @@ class LigerFusedLinearDPOFunction:
         discopop_tau=0.05,
         alpha=1.0,
     ):
-        """(loss, (chosen and rejected log-probabilities, their mean logits, the NLL loss, chosen and rejected rewards)).
+        """(loss, (chosen and rejected log-probabilities, their mean logits, the NLL loss, rewards of both)).
 
         "ipo", which Liger-Kernel lacks, is of means."""
         _check_dpo(loss_type, label_smoothing)
