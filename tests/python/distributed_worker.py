@@ -13,6 +13,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import tigon
+from tigon.torch import functional as F
 
 
 def whole(tensor):
@@ -66,6 +67,41 @@ def sequence_sharded_norm(mesh):
     return whole(y), whole(x.grad), whole(norm.weight.grad), collectives
 
 
+HEADS = [(Shard(dim), part) for dim in range(3) for part in (Shard(0), Shard(1), Replicate())]
+HEADS += [(Replicate(), part) for part in (Shard(0), Shard(1), Replicate())]
+
+
+def head_inputs():
+    generator = torch.Generator().manual_seed(3)
+    hidden, weight, bias = (torch.randn(shape, generator=generator) for shape in ((3, 4, 8), (11, 8), (11,)))
+    target = torch.randint(11, (3, 4), generator=generator)
+    target[1, 2] = -100
+    return hidden, weight, target, bias, torch.randn(2, 3, 4, generator=generator)
+
+
+def sharded_head(rows, part, mesh):
+    """(log-probabilities, entropy, how many are right, gradients) of DTensors; the odd ranks' shares are smaller."""
+    hidden, weight, target, bias, upstream = (t.to(mesh.device_type) for t in head_inputs())
+    of_target = rows if rows.is_shard() and rows.dim < 2 else Replicate()
+    placed = zip((hidden, weight, bias, target), (rows, part, Replicate(), of_target))
+    *leaves, target = (distribute_tensor(t, mesh, [place]) for t, place in placed)
+    leaves = [t.detach().requires_grad_() for t in leaves]
+    hidden, weight, bias = leaves
+    found = F.linear_logprob(hidden, weight, target, bias, temperature=0.8, entropy=True)
+    upstream = [distribute_tensor(u, mesh, found.logprob.placements) for u in upstream]
+    torch.autograd.backward(found[:2], upstream)
+    assert all(t.grad.placements == t.placements for t in leaves)
+    return [whole(t) for t in (found.logprob, found.entropy, found.correct, *(leaf.grad for leaf in leaves))]
+
+
+def refused_head(mesh):
+    hidden, weight, target, _, _ = head_inputs()
+    try:
+        F.linear_logprob(hidden, distribute_tensor(weight, mesh, [Shard(0)]), target)
+    except ValueError as refusal:
+        return str(refusal)
+
+
 def tensor_parallel_ends(mesh):
     """The loss where embedding and lm_head are split along the vocabulary: the stock ones, of logits that are
     gathered."""
@@ -93,6 +129,8 @@ def run(rank, port, folder, device):
         fsdp_scaled=fsdp("Gemma3", False, mesh),
         sequence=sequence_sharded_norm(mesh),
         tensor_parallel=tensor_parallel_ends(mesh),
+        heads=[sharded_head(*places, mesh) for places in HEADS],
+        refused=refused_head(mesh),
     )
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()

@@ -8,6 +8,8 @@ import pytest
 import torch
 from tiny_models import batch, model
 
+from tigon.torch import functional
+
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs")
 
 
@@ -63,3 +65,17 @@ def test_ends_split_along_the_vocabulary_run_stock(ranks):
     ids, labels = batch()
     loss = model("Llama")(input_ids=ids, labels=labels).loss.item()
     assert [rank["tensor_parallel"] for rank in ranks] == pytest.approx([loss, loss], rel=1e-6)
+
+
+def test_heads_of_dtensors(ranks):
+    hidden, weight, target, bias, upstream = distributed_worker.head_inputs()
+    leaves = [t.requires_grad_() for t in (hidden, weight, bias)]
+    found = functional.linear_logprob(hidden, weight, target, bias, temperature=0.8, entropy=True)
+    torch.autograd.backward(found[:2], list(upstream))
+    wanted = [found.logprob, found.entropy, found.correct, *(leaf.grad for leaf in leaves)]
+    for rank in ranks:
+        assert len(rank["heads"]) == len(distributed_worker.HEADS)
+        for places, head in zip(distributed_worker.HEADS, rank["heads"]):
+            for ours, theirs in zip(head, wanted, strict=True):
+                torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-6, msg=str(places))
+        assert rank["refused"] == "linear_logprob: hidden is no DTensor, must be one where another argument is"

@@ -77,7 +77,7 @@ def test_what_is_missing():
     with pytest.raises(AttributeError, match="module 'tigon.compat.liger' has no attribute 'liger_sparsemax'"):
         tigon.compat.liger.liger_sparsemax
     with pytest.raises(ImportError):
-        importlib.import_module("tigon.compat.liger.chunked_loss")
+        importlib.import_module("tigon.compat.liger.megatron")
 
 
 def test_a_file_has_its_own_names_alone():

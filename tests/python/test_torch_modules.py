@@ -46,6 +46,10 @@ def test_losses():
     torch.testing.assert_close(nn.CrossEntropyLoss(weight, label_smoothing=0.1)(flat @ head.t(), target), wanted)
     fused = nn.FusedLinearCrossEntropyLoss(weight, label_smoothing=0.1)
     torch.testing.assert_close(fused(flat, head, target), wanted)
+    logs = (flat @ head.t() / 0.5).log_softmax(-1)
+    found = nn.LinearLogprob(temperature=0.5, entropy=True)(flat, head, target)
+    torch.testing.assert_close(found.logprob, logs.gather(-1, target[:, None]).squeeze(-1))
+    torch.testing.assert_close(found.entropy, -(logs.exp() * logs).sum(-1))
 
 
 def test_gemma_norm_starts_as_the_identity():

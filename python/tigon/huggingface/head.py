@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..torch import functional as F
+from . import trl_head
 from .replacement import Left, Method, Pair, Replacement, computable, is_distributed
 from .trials import Given, Unrunnable, generator, twin
 
@@ -45,6 +46,8 @@ def find_head(model: nn.Module) -> Replacement | Left | None:
         return Left(f"its {path} is a {type(head).__name__}, must be a torch.nn.Linear")
     if model.loss_function is not ForCausalLMLoss:
         return Left(f"its loss is {getattr(model.loss_function, '__name__', model.loss_function)}, not ForCausalLMLoss")
+    if trl_head.of_trl(vars(model).get("forward")):
+        return trl_head.find(model)
     transform = _transform(model, path)
     if transform is None or isinstance(transform, Left):
         return transform
@@ -96,6 +99,7 @@ def find_head(model: nn.Module) -> Replacement | Left | None:
         (
             Method(model, "forward", forward),
             Method(model, "_loss_function", loss_function),
+            Method(model, "get_output_embeddings", trl_head.get_output_embeddings),
             Method(head, "forward", head_forward),
         ),
         partial(_compare, model, path, head_forward, loss_function, forward),

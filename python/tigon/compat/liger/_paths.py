@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from ...torch import operators
-from . import _divergence, _functional, _losses, _models, _modules
+from . import _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -18,10 +18,18 @@ _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy geglu group_norm layer_norm modulated_rms_norm"
 )
 _FUNCTIONS += " jsd kl_div qwen2vl_mrope rms_norm rope softmax swiglu tvd"
+_CHUNKED = "cpo dpo grpo kto orpo simpo"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
 
 # Path below the root, of a file of Liger-Kernel: its names.
 _FILES = {
+    "chunked_loss.cpo_loss": "LigerFusedLinearCPOFunction LigerFusedLinearCPOLoss",
+    "chunked_loss.dpo_loss": "LigerFusedLinearDPOFunction LigerFusedLinearDPOLoss",
+    "chunked_loss.functional": " ".join(f"liger_fused_linear_{name}" for name in _CHUNKED.split()),
+    "chunked_loss.grpo_loss": "LigerFusedLinearGRPOFunction LigerFusedLinearGRPOLoss",
+    "chunked_loss.kto_loss": "LigerFusedLinearKTOFunction LigerFusedLinearKTOLoss",
+    "chunked_loss.orpo_loss": "LigerFusedLinearORPOFunction LigerFusedLinearORPOLoss",
+    "chunked_loss.simpo_loss": "LigerFusedLinearSimPOFunction LigerFusedLinearSimPOLoss",
     "transformers.auto_model": "AutoLigerKernelForCausalLM",
     "transformers.cross_entropy": "CrossEntropyOutput LigerCrossEntropyLoss",
     "transformers.experimental.embedding": "LigerEmbedding",
@@ -30,6 +38,7 @@ _FILES = {
     "transformers.fused_linear_cross_entropy": "CrossEntropyOutput LigerFusedLinearCrossEntropyLoss",
     "transformers.geglu": "LigerGEGLUMLP LigerGEGLUMLPForGemma4",
     "transformers.group_norm": "LigerGroupNorm",
+    "transformers.grpo_loss": "triton_grpo_loss",
     "transformers.jsd": "LigerJSD",
     "transformers.kl_div": "LigerKLDIVLoss",
     "transformers.layer_norm": "LigerLayerNorm",
@@ -49,6 +58,7 @@ _FILES = {
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
     "ops.geglu": "LigerGELUMulFunction",
     "ops.group_norm": "LigerGroupNormFunction",
+    "ops.grpo_loss": "GrpoLossFunction fused_selective_log_softmax",
     "ops.jsd": "LigerJSDFunction",
     "ops.kl_div": "LigerKLDivLossFunction",
     "ops.layer_norm": "LigerLayerNormFunction",
@@ -61,7 +71,9 @@ _FILES = {
     "ops.swiglu": "LigerFusedGateUpSiLUMulFunction LigerSiLUMulFunction",
     "ops.tvd": "LigerTVDLossFunction",
 }
-_OBJECTS = vars(_divergence) | vars(_losses) | vars(_functional) | vars(_modules) | vars(_models)
+_OBJECTS = {}
+for _own in (_divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models):
+    _OBJECTS |= vars(_own)
 
 
 def _found(file):

@@ -1,5 +1,6 @@
 """cross_entropy, and fused_linear_cross_entropy, which never holds the logits."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ import torch
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
 from tigon.torch._op import Op
+from tigon.torch._sharded_head import is_distributed, over_ranks
 
 FUNCTIONS = [
     "CrossEntropyOutputs",
@@ -18,7 +20,7 @@ FUNCTIONS = [
     "LinearLogprobOutputs",
     "linear_logprob",
 ]
-MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss"]
+MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss", "LinearLogprob"]
 
 _NONE = 2
 _REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
@@ -370,8 +372,14 @@ def linear_logprob(
     tokens are worked off in workspace_bytes of memory, None for what the library recommends. Backward makes the logits
     again, but for those of as many tokens as fit into cache_bytes; of none where logits_in_f32 makes them wider. Where
     neither weight nor bias needs a gradient, and no entropy is asked for, backward is one product of each token with a
-    number.
+    number. DTensors: all arguments are, of one mesh; hidden may be sharded along the tokens, a sharded weight is gathered
+    for the call, and its gradient is a sum over the ranks that share out the tokens.
     """
+    if is_distributed(hidden, weight, target, bias):
+        options = dict(ignore_index=ignore_index, softcap=softcap, temperature=temperature, softcap_first=softcap_first)
+        options |= dict(cache_bytes=cache_bytes, workspace_bytes=workspace_bytes, logits_in_f32=logits_in_f32)
+        local = functools.partial(linear_logprob, entropy=entropy, **options)
+        return over_ranks(local, hidden, weight, target, bias)
     granted = 0 if workspace_bytes is None else nonzero("linear_logprob", "workspace_bytes", workspace_bytes)
     options = _options("linear_logprob", granted, ignore_index, 0.0, 0.0, softcap, temperature, softcap_first, "none")
     options = *options[:3], *options[5:8], bool(logits_in_f32)  # without smoothing, z-loss and the reduction
@@ -403,3 +411,17 @@ class FusedLinearCrossEntropyLoss(_Loss):
 
     def forward(self, hidden, weight, target, bias=None):
         return fused_linear_cross_entropy(hidden, weight, target, bias, class_weight=self.weight, **self.options)
+
+
+class LinearLogprob(torch.nn.Module):
+    """functional.linear_logprob; its options are the keyword arguments."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, hidden, weight, target, bias=None):
+        return linear_logprob(hidden, weight, target, bias, **self.options)
+
+    def extra_repr(self):
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
