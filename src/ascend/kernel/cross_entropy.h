@@ -5,7 +5,8 @@
 #include "ascend/kernel/rows.h"
 #include "ascend/kernel/scalar.h"
 
-/* Which labels count. */
+/* Which labels count. Where vocab is ANY_LABEL, each but ignore_index does, and all of them are as label 0. */
+enum { ANY_LABEL = -1 };
 typedef struct label_rule {
   int64_t dtype, vocab, has_ignore, ignore_index;
 } label_rule;
@@ -14,8 +15,8 @@ typedef struct label_rule {
 AICORE int64_t s_read_label(const label_rule *rule, ub_f32 words, int64_t i, bool *out_of_range) {
   const int64_t label = s_read_index(rule->dtype, words, i);
   const bool ignored = rule->has_ignore && label == rule->ignore_index;
-  *out_of_range = !ignored && (label < 0 || label >= rule->vocab);
-  return ignored || *out_of_range ? -1 : label;
+  *out_of_range = !ignored && rule->vocab != ANY_LABEL && (label < 0 || label >= rule->vocab);
+  return ignored || *out_of_range ? -1 : rule->vocab == ANY_LABEL ? 0 : label;
 }
 
 /* ---- the rows ---- */

@@ -161,5 +161,6 @@ AICORE_KERNEL(preference_loss, preference_loss_arguments) {
   const int64_t others = tigon_preference_of_pairs(&s.p) ? s.chosen : a->items - s.chosen;
   store_number(a->loss, s.number, loss.hi);
   store_number(a->accuracy, s.number, mean_of(twofold_count(s.right), a->items).hi);
-  store_number(a->margin, s.number, twofold_sum(mean_of(s.reward[1], s.chosen), minus(mean_of(s.reward[0], others))).hi);
+  store_number(a->margin, s.number,
+               twofold_sum(mean_of(s.reward[1], s.chosen), minus(mean_of(s.reward[0], others))).hi);
 }
