@@ -11,8 +11,6 @@
 #define ascend_attention_bwd NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
-#define ascend_divergence_fwd NULL
-#define ascend_divergence_bwd NULL
 #define ascend_embedding_bwd_bytes NULL
 
 extern const tigon_kernels tigon_ascend_kernels;

@@ -79,10 +79,11 @@ typedef struct cross_entropy_join_arguments {
   gm_ptr scale;   /* in [1] f32, NULL: 1 */
   gm_ptr divisor; /* in [1] f32, NULL: the total */
   gm_ptr inverse; /* out [1] f32: of mean 1 / divisor, 0 when that is 0; else 1 */
-  gm_ptr loss;    /* out [1] f32: total * scale */
+  gm_ptr loss;    /* out [1] f32: total * scale * share */
   gm_ptr correct; /* out [1] i64 */
   gm_ptr error;   /* out [1] i32, set by a label out of range */
   int64_t blocks, mean;
+  float share, unused;
 } cross_entropy_join_arguments;
 
 AICORE twofold s_read_total(ub_f32 totals, int64_t blocks) {
