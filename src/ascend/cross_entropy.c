@@ -33,7 +33,8 @@ static tigon_status count(tigon_queue *queue, const tigon_cross_entropy_problem 
                                          .divisor = (gm_ptr)p->denominator,
                                          .inverse = (gm_ptr)p->inverse,
                                          .error = (gm_ptr)p->error_flag,
-                                         .mean = mean};
+                                         .mean = mean,
+                                         .share = 1};
   const tigon_status status = totals(queue, &a, &joined.blocks);
   if (status != TIGON_OK) return status;
   return ascend_launch(queue, "cross_entropy_join", cross_entropy_join, &joined, 1);
@@ -50,7 +51,8 @@ static tigon_status reduce(tigon_queue *queue, const tigon_cross_entropy_problem
   cross_entropy_join_arguments joined = {.totals = a.totals,
                                          .scale = p->reduction == TIGON_REDUCTION_MEAN ? (gm_ptr)p->inverse : NULL,
                                          .loss = (gm_ptr)p->loss,
-                                         .correct = (gm_ptr)p->correct};
+                                         .correct = (gm_ptr)p->correct,
+                                         .share = 1};
   const tigon_status status = totals(queue, &a, &joined.blocks);
   if (status != TIGON_OK) return status;
   return ascend_launch(queue, "cross_entropy_join", cross_entropy_join, &joined, 1);

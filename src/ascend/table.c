@@ -9,12 +9,8 @@
 #define ascend_modulated_rms_norm_bwd_bytes NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
-#define ascend_preference_loss_fwd NULL
-#define ascend_policy_loss_fwd NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
-#define ascend_divergence_fwd NULL
-#define ascend_divergence_bwd NULL
 #define ascend_embedding_bwd_bytes NULL
 
 extern const tigon_kernels tigon_ascend_kernels;

@@ -5,6 +5,8 @@
 TIGON_INLINE vf call(tigon_math_function f, vf x, vf *second) {
   switch (f) {
     case TIGON_MATH_EXP: return vf_exp(x);
+    case TIGON_MATH_EXP_ALL: return vf_exp_all(x);
+    case TIGON_MATH_EXPM1: return vf_expm1(x);
     case TIGON_MATH_EXP2: return vf_exp2(x);
     case TIGON_MATH_EXP_SPLIT: return vf_mul(vf_exp_split(x).p, vf_exp_split(x).scale);
     case TIGON_MATH_LOG: return vf_log(x);

@@ -7,6 +7,8 @@
 
 typedef enum tigon_math_function {
   TIGON_MATH_EXP,
+  TIGON_MATH_EXP_ALL,
+  TIGON_MATH_EXPM1,
   TIGON_MATH_EXP2,
   TIGON_MATH_EXP_SPLIT, /* the product of its parts */
   TIGON_MATH_LOG,

@@ -31,6 +31,30 @@ TIGON_INLINE vf vf_exp(vf x) {
   return vf_select(vf_nan(x), x, y);
 }
 
+/* The same, within 1.5 ULP, and denormals too. */
+TIGON_INLINE vf vf_exp_all(vf x) {
+  const vf high = vf_set(88.72283f);
+  vf t;
+  const vf p = exp_reduced(vf_min(high, vf_max(vf_set(-104.0f), x)), &t);
+  const vf denormal = vf_scale_floor(p, vf_sub(t, vf_set(VF_SHIFTER)));
+  vf y = vf_select(vf_lt(x, vf_set(-87.0f)), denormal, vf_add_exponent(p, t));
+  y = vf_select(vf_lt(high, x), vf_set(INFINITY), y);
+  return vf_select(vf_nan(x), x, y);
+}
+
+/* e^x - 1, within 1.5 ULP of the true value for x <= 88.72283; Inf above, NaN for NaN. With e^r - 1 = q and s = 2^n it is s q + (s - 1),
+ * here by half of s, which is in range where s is not. */
+TIGON_INLINE vf vf_expm1(vf x) {
+  const vf high = vf_set(88.72283f);
+  vf t;
+  const vf q = exp_less_1(exp_reduce(vf_min(high, vf_max(vf_set(-40.0f), x)), &t));
+  const vf half = vf_pow2(vf_sub(t, vf_set(VF_SHIFTER + 1)));
+  const vf part = vf_fma(half, q, vf_sub(half, vf_set(0.5f)));
+  vf y = vf_select(vf_eq(half, vf_set(0.5f)), q, vf_add(part, part));
+  y = vf_select(vf_lt(high, x), vf_set(INFINITY), y);
+  return vf_select(vf_nan(x), x, y);
+}
+
 /* log x, within 1 ULP, denormals too; -Inf for 0, NaN for what is negative. log(1 + r) = 2 s (1 + s^2 / 3 + s^4 / 5 + ...)
  * with s = r / (2 + r), |s| <= 1/5, which five terms give within 2^-26. */
 TIGON_INLINE vf vf_log(vf x) {

@@ -104,7 +104,7 @@ static side side_of(const call *c, const double *x, int is, int64_t r) {
   if (!isfinite(largest)) return s;
   for (int64_t v = 0; v < c->cols; ++v) sum += exp(s.row[v] * c->it - largest);
   s.lse += log(sum);
-  s.sum_error = 46;
+  s.sum_error = 46 + check_calls(c->k, 1, 0) * (1 + log(sum));
   for (int64_t v = 0; v < c->cols; ++v) {
     const double z = s.row[v] * c->it, p = exp(z - s.lse);
     if (p > 0) s.sum_error += p * (largest - z + (c->it != 1 ? fabs(z) : 0));
@@ -116,12 +116,13 @@ static side side_of(const call *c, const double *x, int is, int64_t r) {
  * value. */
 static chance chance_of(const call *c, const side *s, int64_t v) {
   const double x = s->row[v], z = x * c->it;
-  if (s->is == CHANCES) return (chance){log(x), x, 2 * fabs(log(x)), 0};
+  const double call = check_calls(c->k, 1, 0);
+  if (s->is == CHANCES) return (chance){log(x), x, (2 + call) * fabs(log(x)), 0};
   chance e = {.log = s->is == LOGITS ? z - s->lse : x};
   e.of = exp(e.log);
   if (e.log == -INFINITY) return e;
   if (s->is == LOGITS) e.log_error = 3 * fabs(e.log) + s->sum_error + (c->it != 1 ? fabs(z) : 0);
-  e.error = e.log_error + 5;
+  e.error = e.log_error + 5 + call;
   return e;
 }
 
@@ -130,10 +131,10 @@ static double times(double factor, double terms) { return factor == 0 ? 0 : fact
 
 /* log a - log m of jsd, m = share a + (1 - share) b, and its error: of both logarithms and their difference, of log
  * shares and their difference, of exp and log, and of three sums. */
-static double to_mixture(chance a, chance b, double share, double *error) {
+static double to_mixture(const check *k, chance a, chance b, double share, double *error) {
   const double odds = log(1 - share) - log(share), v = b.log - a.log + odds;
   const double soft = (v > 0 ? v : 0) + log1p(exp(-fabs(v))), log_share = log(share);
-  *error = 10 + fabs(log_share) + 2 * fabs(odds);
+  *error = 10 + fabs(log_share) + 2 * fabs(odds) + check_calls(k, 1, 0) * (1 + log1p(exp(-fabs(v))));
   if (isfinite(v)) *error += a.log_error + b.log_error + 2 * fabs(v) + 3 * soft + fabs(b.log - a.log);
   return -(log_share + soft);
 }
@@ -149,8 +150,8 @@ static term term_of(const call *c, chance q, chance p) {
   const double u = p.log - q.log, e = q.log_error + p.log_error, b = (double)(float)c->o.beta;
   double dq = 0, dp = 0, dq_error = 0, dp_error = 0;
   if (c->kind == JSD) {
-    dq = to_mixture(q, p, 1 - b, &dq_error);
-    dp = to_mixture(p, q, b, &dp_error);
+    dq = to_mixture(c->k, q, p, 1 - b, &dq_error);
+    dp = to_mixture(c->k, p, q, b, &dp_error);
   }
   switch (c->kind) {
     case KL: return (term){times(p.of, u), times(p.of, fabs(u) * (p.error + 3) + e), p.of, p.of * p.error};
@@ -182,10 +183,11 @@ static row cosine_of(const call *c, int64_t r) {
     xx += x * x, tt += t * t, xt += x * t, size += fabs(x * t);
   }
   w.q.lse = sqrt(xx), w.t.lse = sqrt(tt);
-  w.q.sum_error = 24 * w.q.lse, w.t.sum_error = 24 * w.t.lse;
+  const double root = 24 + check_calls(c->k, 1, 0), of_cosine = 50 + check_calls(c->k, 2, 2);
+  w.q.sum_error = root * w.q.lse, w.t.sum_error = root * w.t.lse;
   if (w.q.lse != 0 && w.t.lse != 0) {
     w.m = xt / w.q.lse / w.t.lse;
-    w.m_error = 44 * size / w.q.lse / w.t.lse + 50 * fabs(w.m);
+    w.m_error = 44 * size / w.q.lse / w.t.lse + of_cosine * fabs(w.m);
   }
   w.d = 1 - w.m, w.d_error = w.m_error + 2;
   return w;
@@ -219,14 +221,16 @@ static double slope_error(const call *c, const row *w, chance q, chance p) {
   switch (c->kind) {
     case KL:
       if (chances)
-        return times(p.of, (p.error + 3) / q.of) + (p.error != 0 ? tiny / eps / q.of : 0); /* p may be 2^-126 */
-      return p.of * (p.error + 2) + (logits ? times(q.of, fabs(m) * (q.error + 3) + m_error) : 0);
+        return times(p.of, (p.error + 3 + check_calls(c->k, 0, 1)) / q.of) +
+               (p.error != 0 ? tiny / eps / q.of : 0); /* p may be 2^-126 */
+      if (!logits) return p.of * (p.error + 2);
+      return p.of * (p.error + 2) + times(q.of, fabs(m) * (q.error + 3) + m_error) + tiny / eps * fabs(m);
     case REVERSE:
       slope = u - m;
       error = q.log_error + p.log_error + fabs(u);
       break;
     case JSD:
-      slope = (1 - b) * to_mixture(q, p, 1 - b, &error);
+      slope = (1 - b) * to_mixture(c->k, q, p, 1 - b, &error);
       error = (1 - b) * error + 2 * fabs(slope);
       slope -= m;
       break;
@@ -246,7 +250,7 @@ static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
     if (c->kind == COSINE) {
       const double x = w->q.lse != 0 ? fabs(w->q.row[v]) / w->q.lse : 0,
                    t = w->t.lse != 0 ? fabs(w->t.row[v]) / w->t.lse : 0;
-      const double error = 56 * t + x * (56 * fabs(w->m) + w->m_error) + 0x1p-90;
+      const double own = 56 + check_calls(c->k, 3, 3), error = own * t + x * (own * fabs(w->m) + w->m_error) + 0x1p-90;
       at[v] = w->q.lse != 0 && w->t.lse != 0 ? by / w->q.lse * error : 0;
     } else {
       const chance q = chance_of(c, &w->q, v), p = chance_of(c, &w->t, v);

@@ -22,6 +22,7 @@ enum { A_BINADE = 2048, BINADES = 277, AROUND = 512 };
 
 static long double sigma(long double u) { return 1 / (1 + expl(-u)); }
 static long double true_exp(float x) { return expl((long double)x); }
+static long double true_expm1(float x) { return expm1l((long double)x); }
 static long double true_exp2(float x) { return exp2l((long double)x); }
 static long double true_exp_split(float x) { return expl(fmaxl((long double)x, -87.33654L)); }
 static long double true_log(float x) { return logl((long double)x); }
@@ -82,6 +83,8 @@ typedef struct measure {
 
 static const measure measures[] = {
     {"exp", TIGON_MATH_EXP, false, -87.33654f, 88.72283f, true_exp, NULL, 1.1},
+    {"exp_all", TIGON_MATH_EXP_ALL, false, -INFINITY, 88.72283f, true_exp, NULL, 1.5},
+    {"expm1", TIGON_MATH_EXPM1, false, -INFINITY, 88.72283f, true_expm1, NULL, 1.5},
     {"exp2", TIGON_MATH_EXP2, false, -FLT_MAX, 127, true_exp2, NULL, 2},
     {"exp_split", TIGON_MATH_EXP_SPLIT, false, -INFINITY, 88.37f, true_exp_split, NULL, 2.5},
     {"log", TIGON_MATH_LOG, false, 0x1p-149f, FLT_MAX, true_log, NULL, 1},

@@ -5,7 +5,8 @@
 #include "ascend/kernel/rows.h"
 #include "ascend/kernel/scalar.h"
 
-/* Which labels count. */
+/* Which labels count. Where vocab is ANY_LABEL, each but ignore_index does, and all of them are as label 0. */
+enum { ANY_LABEL = -1 };
 typedef struct label_rule {
   int64_t dtype, vocab, has_ignore, ignore_index;
 } label_rule;
@@ -14,8 +15,8 @@ typedef struct label_rule {
 AICORE int64_t s_read_label(const label_rule *rule, ub_f32 words, int64_t i, bool *out_of_range) {
   const int64_t label = s_read_index(rule->dtype, words, i);
   const bool ignored = rule->has_ignore && label == rule->ignore_index;
-  *out_of_range = !ignored && (label < 0 || label >= rule->vocab);
-  return ignored || *out_of_range ? -1 : label;
+  *out_of_range = !ignored && rule->vocab != ANY_LABEL && (label < 0 || label >= rule->vocab);
+  return ignored || *out_of_range ? -1 : rule->vocab == ANY_LABEL ? 0 : label;
 }
 
 /* ---- the rows ---- */
@@ -78,10 +79,11 @@ typedef struct cross_entropy_join_arguments {
   gm_ptr scale;   /* in [1] f32, NULL: 1 */
   gm_ptr divisor; /* in [1] f32, NULL: the total */
   gm_ptr inverse; /* out [1] f32: of mean 1 / divisor, 0 when that is 0; else 1 */
-  gm_ptr loss;    /* out [1] f32: total * scale */
+  gm_ptr loss;    /* out [1] f32: total * scale * share */
   gm_ptr correct; /* out [1] i64 */
   gm_ptr error;   /* out [1] i32, set by a label out of range */
   int64_t blocks, mean;
+  float share, unused;
 } cross_entropy_join_arguments;
 
 AICORE twofold s_read_total(ub_f32 totals, int64_t blocks) {

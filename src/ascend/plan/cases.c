@@ -176,6 +176,7 @@ static plan_refusal build_d(const plan_problem *p, int64_t programs, tigon_plan 
  * columns. With fewer rows than cores a range is one row. */
 static plan_refusal build_chunked(const plan_problem *p, int64_t programs, tigon_plan *plan) {
   const bool line = plan->cut == TIGON_CASE_A, whole = plan->cut == TIGON_CASE_E;
+  if (plan->cut == TIGON_CASE_F && p->footprint->whole) return PLAN_WHOLE;
   if (line && (!tigon_footprint_is_flat(p->footprint) || p->rows != 1)) return PLAN_NOT_FLAT;
   /* A row's scalars, and what the splits of it hand over, of as many as there are cores. */
   const int64_t handed_over = plan_mul(p->footprint->partials, plan_aligned(p, plan_max(2, p->device->cores), 4));

@@ -15,6 +15,7 @@ typedef struct row {
   const char *streams; /* names: only these tensors move, and vectors and words are the footprint's */
   const char *others;  /* names: with partials outputs move twice and inputs once, where all else is the reverse */
   const char *wide;    /* names: f32 in any case */
+  uint8_t reads;       /* of inputs where a row does not stay on chip; 0: as partials say */
 } row;
 
 /* A split hands over: of layer_norm and group_norm forward the count, the mean in two parts and M2, backward two sums; of softmax
@@ -27,6 +28,8 @@ typedef struct row {
  * cross_entropy with its mean: the words are label (i64), loss and lse, backward's label and lse. Without dlogits the logits are
  *   read once in any case, because max and sum run online; only one split of a row then joins them. A temperature, a softcap and
  *   smoothing by weights need one or two temporaries more.
+ * divergence of logits, jsd: largest, sums, terms and the gradient are a read each of a row that does not stay on chip. The words
+ *   are the loss and stats.
  * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
 #define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
 #define ENTRY(name, slot) .base.op = name, .base.entry = slot
@@ -37,6 +40,7 @@ typedef struct row {
 #define LOSS_FWD                                                                                       \
   LOSS, .base.row_scalars_in = 2, .base.row_scalars_out = 2, .base.totals = TOTALS | TIGON_TOTAL_LOSS, \
         .base.partials = 7
+#define DIVERGES .base.row_scalars_on_chip = 32, .base.whole = true, .temporaries = {7, 7}
 static const row table[] = {
     {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}},
     {ENTRY("rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {7.8, 10.8}},
@@ -78,6 +82,12 @@ static const row table[] = {
      .streams = "logits dlogits"},
     {ENTRY("cross_entropy", "bwd"), .temporaries = {2, 3}, .ops = {3.0, 5.0}, LOSS, .base.row_scalars_in = 3,
      .base.totals = TOTALS, .streams = "logits dlogits"},
+    {ENTRY("divergence", "fwd"), DIVERGES, .ops = {85.0, 93.0}, .base.row_scalars_out = 4,
+     .base.totals = TIGON_TOTAL_LOSS, .streams = "input target", .reads = 3},
+    {ENTRY("divergence", "fwd_dinput"), DIVERGES, .ops = {135.0, 148.0}, .base.row_scalars_out = 4,
+     .base.totals = TIGON_TOTAL_LOSS, .streams = "input target dinput", .reads = 4},
+    {ENTRY("divergence", "bwd"), DIVERGES, .ops = {55.0, 60.0}, .base.row_scalars_in = 3,
+     .streams = "input target dinput", .reads = 1},
     {ENTRY("adamw", "step"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
      .streams = "param grad exp_avg exp_avg_sq"},
     {ENTRY("adamw", "step_master"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
@@ -102,7 +112,8 @@ static const tigon_schema *schema_of(const tigon_footprint *f) {
 static void add_stream(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes, bool out) {
   const bool only_f32 = field->dtypes == TIGON_BIT(TIGON_F32) || tigon_is_listed(r->wide, field->name);
   const bool other = tigon_is_listed(r->others, field->name), twice = f->partials > 0 && out == other;
-  f->stream[f->inputs + f->outputs] = (tigon_stream_footprint){out, only_f32 ? 4 : bytes, twice ? 2 : 1};
+  const uint8_t passes = !out && r->reads ? r->reads : twice ? 2 : 1;
+  f->stream[f->inputs + f->outputs] = (tigon_stream_footprint){out, only_f32 ? 4 : bytes, passes};
   *(out ? &f->outputs : &f->inputs) += 1;
 }
 

@@ -29,6 +29,7 @@ typedef enum plan_refusal {
   PLAN_ONE_ROW,        /* B: no second row for a tile */
   PLAN_NOTHING_CACHED, /* D: every stream moves once anyway */
   PLAN_ONE_UNIT,       /* F: a row has no second range of columns */
+  PLAN_WHOLE,          /* F: the kernel does not split rows */
 } plan_refusal;
 
 /* The plan of one case on up to `programs` programs. Of a refused one only case, onchip_bytes and col_unit count. */

@@ -159,6 +159,7 @@ static tigon_status say_why_not(const plan_problem *problem, const tigon_plan *n
       tigon_plan_say(plan, "case F splits a row at multiples of %lld columns, cols is %lld",
                      (long long)nearest->col_unit, (long long)problem->cols);
       break;
+    case PLAN_WHOLE: tigon_plan_say(plan, "case F splits rows, and those of %s %s stay whole", op, entry); break;
     case PLAN_TOO_LARGE:
     case PLAN_FITS:
       tigon_plan_say(plan, "case %c needs %lld on-chip bytes%s, %.31s has %lld", tigon_plan_case_letter(nearest->cut),

@@ -97,14 +97,15 @@ typedef struct tigon_footprint {
   int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin) */
   int row_table_bytes; /* bytes of one element of them in memory */
   tigon_walk walk;
+  bool whole;        /* a row is not split over cores */
   unsigned totals;   /* TIGON_TOTAL_ or-ed */
   int label_words;   /* 4-byte words of a row's label, which totals read again */
   int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
   double vector_ops; /* vector operations an element, for the predicted time */
 } tigon_footprint;
 
-/* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" (loss and gradient in one
- * call), softmax's "fwd_mask" and "fwd_mask_f32", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
+/* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" and divergence's "fwd_dinput" (loss and gradient
+ * in one call), softmax's "fwd_mask" and "fwd_mask_f32", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
  * with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
 /* Rows do not matter: no reduction, no vectors, words or tables. Fronts hand such an op over as one row where its rows lie

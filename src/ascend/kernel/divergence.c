@@ -1,0 +1,295 @@
+/* divergence over rows. Forward goes over a row for its largest logits, for the sums of their exponentials, for the terms, and for the
+ * gradient when asked; backward for the gradient alone, because it is given the row's numbers. A row stays on chip meanwhile, or comes by
+ * in chunks each time. It is not split over cores: a batch has many rows. What a row comes to is the scalar pipe's work. */
+#include "ascend/kernel/divergence_terms.h"
+
+AICORE bool is_cosine(const state *s) { return s->a->kind == TIGON_DIVERGENCE_COSINE; }
+
+/* ---- a chunk in each of the passes over a row ---- */
+
+typedef enum pass { PASS_LARGEST, PASS_SUMS, PASS_TERMS, PASS_SLOPES } pass;
+
+AICORE void find_largest(const state *s, int side, tile t, int64_t c) {
+  const ub_f32 largest = words_of(s, REFERENCE + side), part = words_of(s, PART);
+  ub_f32 x = values_of(s->a->dtype, s->work[LOG_INPUT], raw_of(s, side, c), t);
+  if (is_cosine(s)) absolute(s->work[FIRST], x, t.rows * t.pitch);
+  row_maxima_kept(part, s->work[SECOND], is_cosine(s) ? s->work[FIRST] : x, t);
+  v_max_f32(largest, largest, part, t.rows);
+  sync_pipe(PIPE_V);
+}
+
+AICORE void add_exponentials(const state *s, int side, tile t, int64_t c) {
+  const ub_f32 e = s->work[LOG_INPUT];
+  less_reference(s, e, side, t, c);
+  exponential(e, e, t.rows * t.pitch);
+  add_row_sums(s, SUM + side, e, t);
+}
+
+/* d = the elements of a row of cosine over their size. */
+AICORE void scaled(const state *s, ub_f32 d, int side, tile t, int64_t c) {
+  const ub_f32 x = values_of(s->a->dtype, d, raw_of(s, side, c), t);
+  by_rows(ROW_MUL, d, x, words_of(s, REFERENCE + side), s->work[SPREAD], t);
+}
+
+AICORE void add_products(const state *s, tile t, int64_t c) {
+  const ub_f32 x = s->work[LOG_INPUT], y = s->work[LOG_TARGET], product = s->work[FIRST];
+  const int64_t n = t.rows * t.pitch;
+  scaled(s, x, 0, t, c);
+  scaled(s, y, 1, t, c);
+  mul(product, x, y, n);
+  add_row_sums(s, MEAN, product, t);
+  mul(product, x, x, n);
+  add_row_sums(s, SUM, product, t);
+  mul(product, y, y, n);
+  add_row_sums(s, SUM_OF_TARGET, product, t);
+}
+
+AICORE void find_turns(const state *s, ub_f32 d, tile t, int64_t c) {
+  const ub_f32 x = s->work[LOG_INPUT], y = s->work[LOG_TARGET], spread_to = s->work[SPREAD];
+  scaled(s, x, 0, t, c);
+  scaled(s, y, 1, t, c);
+  by_rows(ROW_MUL, x, x, words_of(s, OF_INPUT), spread_to, t);
+  by_rows(ROW_MUL, y, y, words_of(s, OF_TARGET), spread_to, t);
+  sub(d, x, y, t.rows * t.pitch);
+  by_rows(ROW_MUL, d, d, words_of(s, REFERENCE), spread_to, t);
+}
+
+AICORE bool row_counts(const state *s, int64_t i) {
+  bool out_of_range;
+  return !s->a->labels || s_read_label(&s->a->rule, s->labels, i, &out_of_range) >= 0;
+}
+/* Has row i no gradient? */
+AICORE bool is_empty(const state *s, int64_t i) {
+  if (!row_counts(s, i)) return true;
+  return is_cosine(s) && (word_of(s, LOG_SUM, i) == 0 || word_of(s, LOG_SUM_OF_TARGET, i) == 0);
+}
+
+AICORE void store_slopes(state *s, tile t, int64_t r, int64_t c) {
+  const divergence_arguments *a = s->a;
+  const bool f32 = a->dtype == TIGON_F32;
+  out_begin(&s->out);
+  const ub_f32 out = ring_now(&s->out), d = f32 ? out : s->work[SECOND];
+  if (is_cosine(s))
+    find_turns(s, d, t, c);
+  else
+    find_slopes(s, d, t, c);
+  by_rows(ROW_MUL, d, d, words_of(s, BY), s->work[SPREAD], t);
+  scalar_after_vectors();
+  for (int64_t i = 0; i < t.rows; ++i)
+    if (is_empty(s, i)) v_duplicate_f32(ub_at_f32(d, i * t.pitch), 0, t.pitch);
+  sync_pipe(PIPE_V);
+  if (!f32) narrow(a->dtype, out, d, t.rows * t.pitch);
+  out_ready(&s->out);
+  store_tile(a->dtype, &a->space, &a->dinput, out, t, r, c);
+  out_done(&s->out);
+}
+
+AICORE void chunk(state *s, pass now, tile t, int64_t r, int64_t c) {
+  for (int side = 0; side < 2; ++side) {
+    if (now == PASS_LARGEST && (is_cosine(s) || has_logits(s, side))) find_largest(s, side, t, c);
+    if (now == PASS_SUMS && !is_cosine(s) && has_logits(s, side)) add_exponentials(s, side, t, c);
+  }
+  if (now == PASS_SUMS && is_cosine(s)) add_products(s, t, c);
+  if (now == PASS_TERMS) add_terms(s, t, c);
+  if (now == PASS_SLOPES) store_slopes(s, t, r, c);
+}
+
+AICORE void load_pair(state *s, tile t, int64_t r, int64_t c) {
+  pair_load(&s->in, s->a->dtype, &s->a->space, &s->a->input, &s->a->target, t, r, c);
+}
+
+AICORE void go_over(state *s, pass now, box b, int64_t r, int64_t rows) {
+  const walk *w = &s->a->w;
+  for (int64_t c = b.col; c < b.col_end; c += w->tile_cols) {
+    const tile t = tile_of(s->a->dtype, rows, least(w->tile_cols, b.col_end - c));
+    if (!w->cached) load_pair(s, t, r, c);
+    chunk(s, now, t, r, c);
+    if (!w->cached) in_done(&s->in.in);
+  }
+}
+
+/* ---- rows on the scalar pipe ---- */
+
+AICORE bool is_finite(float x) { return x - x == 0; }
+
+/* 2^-k of a number about 2^k, for -126 <= k <= 126; 1 of 0 and of what is not finite. */
+AICORE float scale_down(float size) {
+  float down = 1;
+  if (!(size > 0) || !is_finite(size)) return 1;
+  for (int64_t k = 64; k > 0; k /= 2) {
+    const float power = power_of_two(k);
+    if (size >= power && down * power_of_two(-k) > 0) size *= power_of_two(-k), down *= power_of_two(-k);
+    if (size * power <= 1 && down * power <= 0x1p126f) size *= power, down *= power;
+  }
+  return down;
+}
+
+AICORE void load_words(const state *s, int64_t r, int64_t rows) {
+  const divergence_arguments *a = s->a;
+  const int64_t words = index_words(a->rule.dtype);
+  loads_after_scalar();
+  if (a->labels) load_f32(s->labels, a->labels + r * words * 4, 1, rows * words);
+  if (a->token_scale) load_f32(words_of(s, TOKEN_SCALE), a->token_scale + r * 4, 1, rows);
+  if (a->dloss) load_f32(words_of(s, DLOSS), a->dloss + (a->dloss_rows ? r * 4 : 0), 1, a->dloss_rows ? rows : 1);
+  if (a->backward) load_f32(s->stats, a->stats + r * DIVERGENCE_STATS * 4, 1, rows * DIVERGENCE_STATS);
+  scalar_after_loads();
+}
+
+/* After the first pass: the references, in units of a logit; of cosine the powers of two. */
+AICORE void finish_largest(const state *s, int64_t rows) {
+  for (int side = 0; side < 2; ++side) {
+    const ub_f32 reference = words_of(s, REFERENCE + side);
+    if (!is_cosine(s) && has_logits(s, side)) mul_scalar(reference, reference, s->a->inverse_temperature, rows);
+  }
+  scalar_after_vectors();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int side = 0; side < 2; ++side) {
+      if (is_cosine(s))
+        set_word(s, REFERENCE + side, i, scale_down(word_of(s, REFERENCE + side, i)));
+      else if (!has_logits(s, side))
+        set_word(s, REFERENCE + side, i, 0);
+    }
+  vectors_after_scalar();
+}
+
+/* After the second. A sum to a reference that is not finite has no meaning, and the log-sum-exp is the reference. */
+AICORE void finish_sums(const state *s, int64_t rows) {
+  for (int side = 0; side < 2; ++side) {
+    if (is_cosine(s))
+      v_sqrt_f32(words_of(s, LOG_SUM + side), words_of(s, SUM + side), rows);
+    else
+      v_ln_f32(words_of(s, LOG_SUM + side), words_of(s, SUM + side), rows);
+  }
+  scalar_after_vectors();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int side = 0; side < 2 && !is_cosine(s); ++side)
+      if (!has_logits(s, side) || !is_finite(word_of(s, REFERENCE + side, i))) set_word(s, LOG_SUM + side, i, 0);
+  vectors_after_scalar();
+}
+
+/* Row i's numbers for backward, in `stats`, and its loss. */
+AICORE void finish_row(const state *s, int64_t i) {
+  float stats[DIVERGENCE_STATS] = {0, 0, 0}, loss = 0;
+  if (row_counts(s, i)) {
+    for (int side = 0; side < 2; ++side)
+      stats[side] = is_cosine(s) ? word_of(s, LOG_SUM + side, i)
+                                 : word_of(s, REFERENCE + side, i) + word_of(s, LOG_SUM + side, i);
+    stats[2] = word_of(s, MEAN, i);
+    loss = word_of(s, LOSS, i);
+    if (is_cosine(s)) {
+      stats[2] = stats[0] == 0 || stats[1] == 0 ? 0 : stats[2] / stats[0] / stats[1];
+      loss = 1 - stats[2];
+      for (int side = 0; side < 2; ++side) stats[side] /= word_of(s, REFERENCE + side, i);
+    }
+    if (s->a->token_scale) loss *= word_of(s, TOKEN_SCALE, i);
+  }
+  for (int k = 0; k < DIVERGENCE_STATS; ++k) s_write_f32(s->stats, i * DIVERGENCE_STATS + k, stats[k]);
+  set_word(s, OUT_LOSS, i, loss);
+}
+
+/* What makes row i's gradient, from its numbers in `stats` where cosine or backward has them. */
+AICORE void find_factors(const state *s, int64_t i) {
+  const divergence_arguments *a = s->a;
+  const ub_f32 stats = ub_at_f32(s->stats, i * DIVERGENCE_STATS);
+  twofold by = twofold_times(a->grad, s->inverse);
+  if (a->dloss) by = twofold_times(by, word_of(s, DLOSS, a->dloss_rows ? i : 0));
+  if (a->token_scale) by = twofold_times(by, word_of(s, TOKEN_SCALE, i));
+  if (!is_cosine(s)) {
+    for (int side = 0; side < 2 && a->backward; ++side) {
+      set_word(s, REFERENCE + side, i, s_read_f32(stats, side));
+      set_word(s, LOG_SUM + side, i, 0);
+    }
+    set_word(s, OFF, i, s_read_f32(stats, 2));
+    set_word(s, BY, i, by.hi);
+    return;
+  }
+  float down[2], size[2];
+  for (int side = 0; side < 2; ++side) {
+    const float norm = s_read_f32(stats, side);
+    down[side] = scale_down(norm);
+    size[side] = norm * down[side];
+    set_word(s, REFERENCE + side, i, down[side]);
+    set_word(s, LOG_SUM + side, i, norm);
+  }
+  set_word(s, OF_INPUT, i, s_read_f32(stats, 2) / size[0]);
+  set_word(s, OF_TARGET, i, 1 / size[1]);
+  set_word(s, BY, i, by.hi / size[0]);
+}
+
+AICORE void store_words(const state *s, int64_t r, int64_t rows) {
+  stores_after_scalar();
+  store_f32(s->a->token_loss + r * 4, words_of(s, OUT_LOSS), 1, rows);
+  if (s->a->stats) store_f32(s->a->stats + r * DIVERGENCE_STATS * 4, s->stats, 1, rows * DIVERGENCE_STATS);
+  scalar_after_stores();
+}
+
+AICORE void begin_rows(const state *s) {
+  const float least_of_all = is_cosine(s) ? 0 : -__builtin_inff();
+  v_duplicate_f32(words_of(s, REFERENCE), least_of_all, 2 * s->pitch);
+  v_duplicate_f32(words_of(s, SUM), 0, (LOG_SUM - SUM) * s->pitch);
+  v_duplicate_f32(words_of(s, LOSS), 0, 2 * s->pitch);
+  sync_pipe(PIPE_V);
+}
+
+AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
+  const divergence_arguments *a = s->a;
+  if (a->w.cached) load_pair(s, tile_of(a->dtype, rows, a->w.cols), r, 0);
+  load_words(s, r, rows);
+  if (!a->backward) {
+    const bool any = is_cosine(s) || has_logits(s, 0) || has_logits(s, 1);
+    begin_rows(s);
+    if (any) go_over(s, PASS_LARGEST, b, r, rows);
+    finish_largest(s, rows);
+    if (any) go_over(s, PASS_SUMS, b, r, rows);
+    finish_sums(s, rows);
+    if (!is_cosine(s)) go_over(s, PASS_TERMS, b, r, rows);
+    scalar_after_vectors();
+    for (int64_t i = 0; i < rows; ++i) finish_row(s, i);
+    store_words(s, r, rows);
+  }
+  if (a->dinput.data) {
+    for (int64_t i = 0; i < rows; ++i) find_factors(s, i);
+    vectors_after_scalar();
+    go_over(s, PASS_SLOPES, b, r, rows);
+    scalar_after_vectors();
+  } else {
+    vectors_after_scalar();
+  }
+  if (a->w.cached) in_done(&s->in.in);
+}
+
+AICORE state open_state(ub_arena *ub, const divergence_arguments *a) {
+  const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
+  const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
+  state s = {.a = a, .inverse = 1};
+  s.pitch = round_up(a->w.tile_rows, 8);
+  s.in = pair_of(ub, 0, a->w.cached ? a->w.buffers : 2, a->dtype, kept);
+  s.out = ring_of(ub, 0, 2, a->dinput.data ? tile_bytes(a->dtype, chunk) : 0);
+  s.words = ub_alloc_f32(ub, ROW_WORDS * s.pitch);
+  s.labels = ub_alloc_f32(ub, a->labels ? index_words(a->rule.dtype) * s.pitch : 0);
+  s.stats = ub_alloc_f32(ub, DIVERGENCE_STATS * s.pitch);
+  for (int i = 0; i < SPREAD; ++i) s.work[i] = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
+  s.work[SPREAD] = ub_alloc_f32(ub, work_elements(chunk));
+  v_duplicate_f32(s.words, 0, ROW_WORDS * s.pitch);
+  sync_pipe(PIPE_V);
+  loads_after_vectors();
+  if (a->inverse && a->dinput.data) {
+    load_f32(s.stats, a->inverse, 1, 1);
+    scalar_after_loads();
+    s.inverse = s_read_f32(s.stats, 0);
+  }
+  in_open(&s.in.in);
+  out_open(&s.out);
+  return s;
+}
+
+AICORE_KERNEL(divergence, divergence_arguments) {
+  state s = open_state(ub, a);
+  for (int64_t t = block_index(); t < a->w.tasks; t += block_count()) {
+    const box b = walk_task(&a->w, t);
+    for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
+      rows_of_tile(&s, b, r, least(a->w.tile_rows, b.row_end - r));
+  }
+  in_close(&s.in.in);
+  out_close(&s.out);
+}

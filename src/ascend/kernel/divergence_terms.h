@@ -1,0 +1,258 @@
+/* A core at work on the rows of divergence, and what it makes of the elements of a chunk: probabilities, terms of the divergence and
+ * slopes, as cpu/divergence.h has them. There is no select: what a factor of 0 takes away is cleared by its bits. */
+#ifndef TIGON_ASCEND_KERNEL_DIVERGENCE_TERMS_H
+#define TIGON_ASCEND_KERNEL_DIVERGENCE_TERMS_H
+
+#include "ascend/kernel/divergence.h"
+#include "ascend/kernel/ordered.h"
+
+/* A word for each row of a tile. Two of a kind are the input's and the target's. */
+typedef enum row_word {
+  REFERENCE, /* largest logit; of cosine, the largest element's absolute value, then a power of two that makes it about 1 */
+  REFERENCE_OF_TARGET,
+  SUM, /* of e^(logit - reference); of squares */
+  SUM_OF_TARGET,
+  LOG_SUM, /* of cosine the sum's root; 0 in backward */
+  LOG_SUM_OF_TARGET,
+  LOSS,
+  MEAN,     /* of cosine the sum of products */
+  PART,     /* of a chunk */
+  OFF,      /* what the gradient of logits takes off */
+  BY,       /* what the row's gradient is multiplied by; of cosine, after all else */
+  OF_INPUT, /* cosine's gradient: (of_target * target - of_input * input) * by, both elements times their REFERENCE */
+  OF_TARGET,
+  TOKEN_SCALE,
+  DLOSS,
+  OUT_LOSS,
+  ROW_WORDS,
+} row_word;
+
+/* f32 tiles, by what they have first. A kernel may overwrite the logarithms' when it needs them no more. */
+typedef enum work_tile {
+  LOG_INPUT,
+  OF_INPUT_TILE,
+  LOG_TARGET,
+  OF_TARGET_TILE,
+  FIRST,
+  SECOND,
+  SPREAD,
+  WORK_TILES
+} work_tile;
+
+typedef struct state {
+  const divergence_arguments *a;
+  pair in;
+  ring out;
+  ub_f32 words, labels, stats; /* [ROW_WORDS, pitch]; i32 or i64; [rows, 3] */
+  int64_t pitch;
+  ub_f32 work[WORK_TILES];
+  float inverse;
+} state;
+
+AICORE ub_f32 words_of(const state *s, int which) { return ub_at_f32(s->words, which * s->pitch); }
+AICORE float word_of(const state *s, int which, int64_t i) { return s_read_f32(words_of(s, which), i); }
+AICORE void set_word(const state *s, int which, int64_t i, float value) { s_write_f32(words_of(s, which), i, value); }
+
+/* ---- bits ---- */
+
+/* mask = all bits where flag is 0 or NaN, none where it is 1 or more. */
+AICORE void mask_unless(ub_f32 mask, ub_f32 flag, int64_t n) {
+  at_most(mask, flag, 1, n);
+  mul_scalar(mask, mask, -1, n);
+  v_i32_from_f32(mask, mask, n);
+  sync_pipe(PIPE_V);
+  v_not_f32(mask, mask, n);
+  sync_pipe(PIPE_V);
+}
+AICORE void clear(ub_f32 d, ub_f32 mask, int64_t n) {
+  v_and_f32(d, d, mask, n);
+  sync_pipe(PIPE_V);
+}
+/* x times a power of two that makes the least denormal a large number. */
+AICORE void enlarge(ub_f32 d, ub_f32 x, int64_t n) {
+  mul_scalar(d, x, 0x1p126f, n);
+  mul_scalar(d, d, 0x1p126f, n);
+}
+/* d = 0 where factor is 0. */
+AICORE void unless_0(ub_f32 d, ub_f32 factor, ub_f32 mask, int64_t n) {
+  absolute(mask, factor, n);
+  enlarge(mask, mask, n);
+  at_most(mask, mask, 1, n);
+  mul_scalar(mask, mask, -1, n);
+  add_scalar(mask, mask, 1, n); /* 1 where it is 0 */
+  mask_unless(mask, mask, n);
+  clear(d, mask, n);
+}
+/* d = -1, 0, 1 or NaN. */
+AICORE void sign_of(ub_f32 d, ub_f32 x, int64_t n) {
+  enlarge(d, x, n);
+  at_least(d, d, -1, n);
+  at_most(d, d, 1, n);
+}
+
+/* ---- elements ---- */
+
+/* Of input or target: the probabilities of a chunk and their logarithms. */
+typedef struct chances {
+  ub_f32 log, of;
+} chances;
+
+AICORE ub_f32 raw_of(const state *s, int side, int64_t c) {
+  const int64_t cached = s->a->w.cached ? c * dtype_bytes(s->a->dtype) / 4 : 0;
+  return ub_at_f32(ring_now(&s->in.in), side * s->in.apart + cached);
+}
+AICORE int64_t is_of(const state *s, int side) { return side ? s->a->target_is : s->a->input_is; }
+AICORE bool has_logits(const state *s, int side) { return is_of(s, side) == TIGON_DISTRIBUTION_LOGITS; }
+
+/* d = logits - reference. */
+AICORE void less_reference(const state *s, ub_f32 d, int side, tile t, int64_t c) {
+  ub_f32 x = values_of(s->a->dtype, d, raw_of(s, side, c), t);
+  if (s->a->inverse_temperature != 1) {
+    mul_scalar(d, x, s->a->inverse_temperature, t.rows * t.pitch);
+    x = d;
+  }
+  by_rows(ROW_SUB, d, x, words_of(s, REFERENCE + side), s->work[SPREAD], t);
+}
+
+/* A probability that underflows is still none of 0, so that it times Inf is Inf. */
+AICORE chances chances_of(const state *s, int side, tile t, int64_t c) {
+  const int64_t n = t.rows * t.pitch;
+  const ub_f32 log = s->work[side ? LOG_TARGET : LOG_INPUT], of = s->work[side ? OF_TARGET_TILE : OF_INPUT_TILE];
+  const ub_f32 mask = s->work[SPREAD];
+  if (is_of(s, side) == TIGON_DISTRIBUTION_PROBABILITIES) {
+    const ub_f32 x = values_of(s->a->dtype, of, raw_of(s, side, c), t);
+    v_ln_f32(log, x, n);
+    sync_pipe(PIPE_V);
+    return (chances){log, x};
+  }
+  ub_f32 x = log;
+  if (has_logits(s, side)) {
+    less_reference(s, log, side, t, c);
+    by_rows(ROW_SUB, log, log, words_of(s, LOG_SUM + side), mask, t);
+  } else {
+    x = values_of(s->a->dtype, log, raw_of(s, side, c), t);
+  }
+  exponential(of, x, n);
+  at_least(of, of, 0x1p-126f, n);
+  at_least(mask, x, -3.40282347e38f, n);
+  sub(mask, mask, x, n); /* Inf of -Inf, else 0 or NaN */
+  mask_unless(mask, mask, n);
+  clear(of, mask, n);
+  return (chances){x, of};
+}
+
+/* to_input = log q - log m, and to_target = log p - log m where it is wanted, in the tiles of the logarithms. */
+AICORE void to_mixture(const state *s, chances q, chances p, bool target, int64_t n) {
+  const divergence_arguments *a = s->a;
+  const ub_f32 v = s->work[FIRST], near = s->work[SECOND], of_q = s->work[LOG_INPUT], of_p = s->work[LOG_TARGET];
+  sub(v, p.log, q.log, n);
+  add_scalar(v, v, a->odds, n);
+  absolute(near, v, n);
+  mul_scalar(near, near, -1, n);
+  exponential(near, near, n);
+  add_scalar(near, near, 1, n);
+  v_ln_f32(near, near, n);
+  sync_pipe(PIPE_V);
+  at_least(of_q, v, 0, n);
+  add(of_q, of_q, near, n);
+  add_scalar(of_q, of_q, a->log_rest, n);
+  mul_scalar(of_q, of_q, -1, n);
+  if (!target) return;
+  mul_scalar(of_p, v, -1, n);
+  at_least(of_p, of_p, 0, n);
+  add(of_p, of_p, near, n);
+  add_scalar(of_p, of_p, a->log_beta, n);
+  mul_scalar(of_p, of_p, -1, n);
+}
+
+/* word += the rows' sums of x, which is used up. */
+AICORE void add_row_sums(const state *s, int word, ub_f32 x, tile t) {
+  row_sums(words_of(s, PART), x, t);
+  add(words_of(s, word), words_of(s, word), words_of(s, PART), t.rows);
+}
+
+/* Adds what the elements of a chunk add to the divergence, and to what the gradient of logits takes off. */
+AICORE void add_terms(const state *s, tile t, int64_t c) {
+  const int64_t n = t.rows * t.pitch;
+  const chances q = chances_of(s, 0, t, c), p = chances_of(s, 1, t, c);
+  const ub_f32 first = s->work[FIRST], second = s->work[SECOND], mask = s->work[SPREAD];
+  const ub_f32 to_q = s->work[LOG_INPUT], to_p = s->work[LOG_TARGET];
+  switch (s->a->kind) {
+    case TIGON_DIVERGENCE_KL:
+      sub(first, p.log, q.log, n);
+      mul(first, first, p.of, n);
+      unless_0(first, p.of, mask, n);
+      mul_scalar(second, p.of, 1, n);
+      break;
+    case TIGON_DIVERGENCE_REVERSE_KL:
+      sub(first, q.log, p.log, n);
+      mul(first, first, q.of, n);
+      unless_0(first, q.of, mask, n);
+      mul_scalar(second, first, 1, n);
+      break;
+    case TIGON_DIVERGENCE_JSD:
+      to_mixture(s, q, p, true, n);
+      mul(second, q.of, to_q, n);
+      unless_0(second, q.of, mask, n);
+      mul_scalar(second, second, s->a->rest, n);
+      mul(to_p, p.of, to_p, n);
+      unless_0(to_p, p.of, mask, n);
+      mul_scalar(to_p, to_p, s->a->beta, n);
+      add(first, to_p, second, n);
+      break;
+    default:
+      sub(second, q.of, p.of, n);
+      absolute(first, second, n);
+      mul_scalar(first, first, 0.5f, n);
+      sign_of(second, second, n);
+      mul(second, second, q.of, n);
+      mul_scalar(second, second, 0.5f, n);
+      break;
+  }
+  add_row_sums(s, LOSS, first, t);
+  add_row_sums(s, MEAN, second, t);
+}
+
+/* d = the gradient in what the input says. */
+AICORE void find_slopes(const state *s, ub_f32 d, tile t, int64_t c) {
+  const divergence_arguments *a = s->a;
+  const int64_t n = t.rows * t.pitch;
+  const chances q = chances_of(s, 0, t, c), p = chances_of(s, 1, t, c);
+  const ub_f32 slope = s->work[FIRST], mask = s->work[SPREAD], off = words_of(s, OFF);
+  const bool of_chances = a->input_is == TIGON_DISTRIBUTION_PROBABILITIES;
+  if (a->kind == TIGON_DIVERGENCE_KL && has_logits(s, 0)) {
+    by_rows(ROW_MUL, d, q.of, off, mask, t);
+    sub(d, d, p.of, n);
+    return;
+  }
+  if (a->kind == TIGON_DIVERGENCE_KL) {
+    if (of_chances) divide(d, p.of, q.of, n);
+    mul_scalar(d, of_chances ? d : p.of, -1, n);
+    if (of_chances) unless_0(d, p.of, mask, n);
+    return;
+  }
+  if (a->kind == TIGON_DIVERGENCE_REVERSE_KL) {
+    sub(slope, q.log, p.log, n);
+    if (!has_logits(s, 0)) add_scalar(slope, slope, 1, n);
+  } else if (a->kind == TIGON_DIVERGENCE_JSD) {
+    to_mixture(s, q, p, false, n);
+    mul_scalar(slope, s->work[LOG_INPUT], a->rest, n);
+  } else {
+    sub(slope, q.of, p.of, n);
+    sign_of(slope, slope, n);
+    mul_scalar(slope, slope, 0.5f, n);
+  }
+  if (has_logits(s, 0)) by_rows(ROW_SUB, slope, slope, off, mask, t);
+  if (of_chances) {
+    mul_scalar(d, slope, 1, n);
+    absolute(slope, q.of, n);
+    absolute(s->work[LOG_INPUT], p.of, n);
+    add(slope, slope, s->work[LOG_INPUT], n);
+    unless_0(d, slope, mask, n);
+  } else {
+    mul(d, q.of, slope, n);
+    unless_0(d, q.of, mask, n);
+  }
+}
+
+#endif

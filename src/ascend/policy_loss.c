@@ -1,0 +1,79 @@
+/* policy_loss on Ascend: with a mask the tokens that count are counted first, as cross_entropy counts its labels. */
+#include "ascend/kernel/policy_loss.h"
+
+#include "ascend/ascend.h"
+#include "ascend/kernel/cross_entropy.h"
+
+/* The scratch: what blocks have counted, then what they leave of sequences. */
+enum { COUNTS = TIGON_TOTAL_BLOCKS * TOTAL_WORDS };
+
+static tigon_status count(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p, float *counts, int64_t *blocks) {
+  const cross_entropy_totals_arguments a = {.labels = (gm_ptr)p->mask.data,
+                                            .totals = (gm_ptr)counts,
+                                            .count = p->tokens,
+                                            .rule = {.dtype = p->mask.dtype, .vocab = ANY_LABEL, .has_ignore = true}};
+  *blocks = tigon_plan_total_blocks(&ascend_of(queue)->soc->device, p->tokens);
+  return *blocks > 0 ? ascend_launch(queue, "cross_entropy_totals", cross_entropy_totals, &a, *blocks) : TIGON_OK;
+}
+
+static policy_loss_arguments arguments_of(const tigon_policy_loss_fwd_problem *p) {
+  const float length = (float)p->max_length;
+  return (policy_loss_arguments){.logprob = (gm_ptr)p->logprob,
+                                 .segments = (gm_ptr)p->segments.data,
+                                 .advantage = (gm_ptr)p->advantage,
+                                 .old = (gm_ptr)p->old,
+                                 .ref = (gm_ptr)p->ref,
+                                 .entropy = (gm_ptr)p->entropy,
+                                 .ratio = (gm_ptr)p->ratio,
+                                 .mask = (gm_ptr)p->mask.data,
+                                 .denominator = (gm_ptr)p->denominator,
+                                 .token_loss = (gm_ptr)p->token_loss,
+                                 .dlogprob = (gm_ptr)p->dlogprob,
+                                 .dentropy = (gm_ptr)p->dentropy,
+                                 .tokens = p->tokens,
+                                 .sequences = p->sequences,
+                                 .kind = p->kind,
+                                 .sequence_level = p->sequence_level,
+                                 .token_advantage = p->token_advantage,
+                                 .token_ratio = p->token_ratio,
+                                 .kl_bias_corrected = p->kl_bias_corrected,
+                                 .segments_dtype = p->segments.dtype,
+                                 .mask_dtype = p->mask.dtype,
+                                 .eps_low = p->eps_low,
+                                 .eps_high = p->eps_high,
+                                 .delta = p->delta,
+                                 .kl_weight = p->kl_weight,
+                                 .entropy_weight = p->entropy_weight,
+                                 .tau = {p->tau[0], p->tau[1]},
+                                 .k = {p->k[0], p->k[1]},
+                                 .lambda = {p->lambda[0], p->lambda[1]},
+                                 .max_length = {length, (float)(p->max_length - (double)length)}};
+}
+
+tigon_status ascend_policy_loss_fwd(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p) {
+  const int64_t cores = ascend_of(queue)->soc->device.cores, blocks = p->sequences < cores ? p->sequences : cores;
+  float *scratch = ascend_scratch(queue, COUNTS + cores * POLICY_WORDS);
+  policy_loss_arguments a = arguments_of(p);
+  a.totals = (gm_ptr)(scratch + COUNTS);
+  if (p->mask.data) {
+    a.counted = (gm_ptr)scratch;
+    const tigon_status status = count(queue, p, scratch, &a.count_blocks);
+    if (status != TIGON_OK) return status;
+  }
+  const policy_loss_join_arguments join = {.counted = a.counted,
+                                           .totals = a.totals,
+                                           .loss = (gm_ptr)p->loss,
+                                           .kl = (gm_ptr)p->kl,
+                                           .clip_low = (gm_ptr)p->clip_low,
+                                           .clip_high = (gm_ptr)p->clip_high,
+                                           .mean_entropy = (gm_ptr)p->mean_entropy,
+                                           .mean_ratio = (gm_ptr)p->mean_ratio,
+                                           .error = (gm_ptr)p->error_flag,
+                                           .blocks = blocks,
+                                           .count_blocks = a.count_blocks,
+                                           .tokens = p->tokens,
+                                           .entropy_weight = p->entropy_weight};
+  tigon_status status = TIGON_OK;
+  if (blocks > 0) status = ascend_launch(queue, "policy_loss", policy_loss, &a, blocks);
+  return status == TIGON_OK ? ascend_launch(queue, "policy_loss_join", policy_loss_join, &join, 1) : status;
+}
