@@ -169,6 +169,11 @@ def test_logits_in_f32():
         for a, b in zip(torch.autograd.grad(loss, [hidden, head]), torch.autograd.grad(rounded, [hidden, head])):
             assert a.dtype == torch.bfloat16
             torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
+    g = torch.randn(2, 5)
+    known, again = (T.linear_logprob(hidden, head, TARGET, logits_in_f32=True, cache_bytes=n).logprob for n in (200, 0))
+    assert [t.dtype for t in known.grad_fn.saved_tensors if t is not None and t.shape[-1:] == (9,)] == [torch.float32]
+    for a, b in zip(*(torch.autograd.grad(t, [hidden, head], g) for t in (known, again))):
+        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("target", [TARGET, TARGET.flatten()], ids=["rows", "flat"])

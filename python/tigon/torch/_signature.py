@@ -49,12 +49,13 @@ class Signature:
     """`halves`: which tensor holds two fields side by side. `views`: which (shape, strides) the entry is to see.
     `without`: fields that are left out. `required`: those that the entry alone may lack. `extents`: letters whose extent
     is an option, and its name. `options`: those that no field is, as in a schema. `when`: of an output, a function that
-    says from the arguments by name whether it is made. `check`: what else is looked at before outputs are made."""
+    says from the arguments by name whether it is made. `wide`: of an output, the option that makes it f32. `check`: what
+    else is looked at before outputs are made."""
 
     def __init__(
-        self, name, entry, halves={}, views={}, without=(), required=(), extents={}, options=(), when={}, check=None
+        self, name, entry, halves={}, views={}, without=(), required=(), extents={}, options=(), when={}, wide={}, check=None
     ):
-        self.halves, self.views, self.when, self.check = halves, views, when, check
+        self.halves, self.views, self.when, self.wide, self.check = halves, views, when, wide, check
         packed = {field: tensor for tensor, fields in halves.items() for field in fields}
         fields = {}  # in the order of the entry's checks
         for field in ENTRIES[entry].fields:
@@ -131,6 +132,8 @@ class Signature:
         first = given[self.by_check[0]]
         if isinstance(choice, torch.dtype):
             dtype = choice
+        elif name in self.wide and given[self.wide[name]]:
+            dtype = torch.float32
         elif field.like:
             dtype = next(given[key].dtype for key in self.by_check if self.read[key].like == field.like)
         else:

@@ -315,6 +315,7 @@ _logprob_fwd = Op(
         "cache": lambda given: given["cached"] > 0,
         "unit": lambda given: given["with_unit"],
     },
+    wide={"cache": "logits_in_f32"},
     check=_check_target,
 )
 _logprob_bwd = Op("linear_logprob_bwd", options=("int workspace_bytes",))
@@ -370,8 +371,8 @@ def linear_logprob(
     hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
     be f32); target [...] or [rows] i64 or i32. softcap, temperature and softcap_first as in cross_entropy. Chunks of
     tokens are worked off in workspace_bytes of memory, None for what the library recommends. Backward makes the logits
-    again, but for those of as many tokens as fit into cache_bytes; of none where logits_in_f32 makes them wider. Where
-    neither weight nor bias needs a gradient, and no entropy is asked for, backward is one product of each token with a
+    again, but for those of as many tokens as fit into cache_bytes. Where neither weight nor bias needs a gradient, and
+    no entropy is asked for, backward is one product of each token with a
     number. DTensors: all arguments are, of one mesh; hidden may be sharded along the tokens, a sharded weight is gathered
     for the call, and its gradient is a sum over the ranks that share out the tokens.
     """
@@ -385,8 +386,8 @@ def linear_logprob(
     options = *options[:3], *options[5:8], bool(logits_in_f32)  # without smoothing, z-loss and the reduction
     hidden, weight, bias = lowered(hidden, weight, bias)
     cached = 0
-    if cache_bytes and not (logits_in_f32 and weight.dtype != torch.float32):
-        row = weight.shape[0] * weight.element_size()
+    if cache_bytes:
+        row = weight.shape[0] * (4 if logits_in_f32 else weight.element_size())
         cached = min(cache_bytes // row, math.prod(hidden.shape[:-1])) if row else 0
     outputs = _LinearLogprob(hidden, weight, bias, target, cached, bool(entropy), options)
     return LinearLogprobOutputs(*outputs) if entropy else LinearLogprobOutputs(outputs[0], None, *outputs[1:])
