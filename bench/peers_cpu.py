@@ -19,6 +19,7 @@ import sysconfig
 import tempfile
 import time
 
+import losses
 import records
 from onednn import Missing, OneDNN
 from records import ROOT
@@ -146,6 +147,11 @@ class Tigon:
     def view(self, name):
         return ctypes.cast(self.library.tigon_bench_tensor(self.handle, name.encode()), ctypes.POINTER(View)).contents
 
+    def modes(self):
+        """Without a backward entry forward makes the gradients, too."""
+        found = self.library.tigon_bench_call(self.handle, MODES.index("bwd"))
+        return MODES if found == 0 else MODES[:1]
+
     def bytes_min(self, mode):
         return self.library.tigon_bench_bytes(self.handle, MODES.index(mode))
 
@@ -225,22 +231,6 @@ def rope(t):
     return function, [q, k], [q.clone(), k.clone()], [q_out, k_out], [q_out, k_out]
 
 
-def cross_entropy(t):
-    logits, labels, loss, dlogits = t.tensors("logits", "labels", "loss", "dlogits")
-    return lambda x: F.cross_entropy(x.float(), labels), [logits], [torch.tensor(1.0)], [loss[0]], [dlogits]
-
-
-def divergence(t):
-    x, target, loss, dinput = t.tensors("input", "target", "loss", "dinput")
-
-    def jsd(x):
-        lq, lp = x.float().log_softmax(-1), target.float().log_softmax(-1)
-        lm = torch.logaddexp(lq, lp) - math.log(2)
-        return 0.5 * (lp.exp() * (lp - lm) + lq.exp() * (lq - lm)).sum(-1).mean()
-
-    return jsd, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
-
-
 def embedding(t):
     table, idx, dy, y, dtable = t.tensors("table", "idx", "dy", "y", "dtable")
     return lambda table: F.embedding(idx, table), [table], [dy], [y], [dtable]
@@ -260,6 +250,11 @@ FROM_TORCH = {
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
     "cross_entropy": lambda t: lambda x, labels=t.tensors("labels")[0]: T.cross_entropy(x, labels),
     "divergence": lambda t: lambda x, target=t.tensors("target")[0]: T.divergence(x, target, "jsd"),
+    "fused_linear_cross_entropy": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.fused_linear_cross_entropy(
+        h, w, labels, ignore_index=0),
+    "linear_logprob": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.linear_logprob(h, w, labels).logprob,
+    "policy_loss": lambda t: policy_from_torch(*t.tensors("segments", "advantage", "old", "mask")),
+    "preference_loss": lambda t: lambda logps, ref=t.tensors("ref")[0]: T.preference_loss(logps, ref),
     "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
 }
 
@@ -272,9 +267,13 @@ def rope_from_torch(cos, sin):
     return function
 
 
+def policy_from_torch(segments, advantage, old, mask):
+    return lambda logprob: T.policy_loss(logprob, advantage, segments, old=old, mask=mask, kind="grpo")
+
+
 CASES = {f.__name__: f
          for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu,
-                   softmax, rope, cross_entropy, divergence, embedding)}
+                   softmax, rope, *losses.CASES, embedding)}
 
 
 # ---- operators whose own file in the Python package says what they are in plain torch ----
@@ -380,7 +379,8 @@ def in_double(function, inputs, upstream):
     return evaluate(function, [t.detach().double().requires_grad_() for t in inputs], [t.double() for t in upstream])
 
 
-def torch_calls(function, inputs, upstream):
+def torch_calls(function, inputs, upstream, modes):
+    """Forward with the gradients, where Tigon has this mode alone."""
     outputs, _ = evaluate(function, inputs, upstream)
 
     def fwd():  # as in training: what backward needs is kept
@@ -393,7 +393,7 @@ def torch_calls(function, inputs, upstream):
         made = function(*inputs)
         torch.autograd.grad(made, inputs, upstream if isinstance(made, tuple) else upstream[0])
 
-    return {"fwd": fwd, "bwd": bwd, "full": full}
+    return {"fwd": fwd, "bwd": bwd, "full": full} if len(modes) > 1 else {"fwd": full}
 
 
 def run_case(op, dtype_name, options, compiles, onednn):
@@ -404,17 +404,23 @@ def run_case(op, dtype_name, options, compiles, onednn):
         print(f"skipped, {error}", file=sys.stderr)
         return
     function, inputs, upstream, tigon_outputs, tigon_gradients = CASES[op](tigon)
+    if inputs[0].dtype != dtype:
+        print(f"skipped, {op} has no {dtype_name}", file=sys.stderr)
+        tigon.close()
+        return
+    modes = tigon.modes()
     inputs = [tensor.requires_grad_() for tensor in inputs]
     peers = {"python": FROM_TORCH[op](tigon), "eager": function}
     if compiles:
         torch._dynamo.reset()
         peers["compile"] = torch.compile(function, fullgraph=True, dynamic=False)
-    calls = {"tigon": {mode: (lambda mode=mode: tigon.call(mode)) for mode in MODES}}
+    calls = {"tigon": {mode: (lambda mode=mode: tigon.call(mode)) for mode in modes}}
     # A case may keep other tensors in backward where its outputs lay, so `truth` is taken where backward starts.
     tigon.call("fwd")
     ours = [tensor.clone() for tensor in tigon_outputs]
     truth = in_double(function, inputs, upstream)
-    tigon.call("bwd")
+    if "bwd" in modes:
+        tigon.call("bwd")
     off = wrong_by(ours, truth[0], dtype) or wrong_by(tigon_gradients, truth[1], dtype)
     if off:
         trouble(f"{op} {dtype_name}: Tigon is off by {off:.2g} of the largest value")
@@ -428,7 +434,7 @@ def run_case(op, dtype_name, options, compiles, onednn):
 
     for name, peer in peers.items():
         judge(name, *evaluate(peer, inputs, upstream))
-        calls[name] = torch_calls(peer, inputs, upstream)
+        calls[name] = torch_calls(peer, inputs, upstream, modes)
     case = onednn_case(onednn, op, tigon)
     if case:
         fwd, bwd, outputs, gradients = case
@@ -436,7 +442,7 @@ def run_case(op, dtype_name, options, compiles, onednn):
         judge("onednn", outputs, gradients)
         calls["onednn"] = {"fwd": fwd, "bwd": bwd, "full": lambda: (fwd(), bwd())}
     del truth, ours
-    for mode in options.mode:
+    for mode in [mode for mode in options.mode if mode in modes]:
         result, disturbed = alternate({name: calls[name][mode] for name in calls}, options.repeat)
         for name in wrong:
             result[name]["wrong_by"] = wrong[name]
@@ -480,6 +486,7 @@ def load_torch():
     import torch
     import torch._functorch.config
     import torch.nn.functional as F
+    losses.load_torch()
 
 
 def load_tigon():

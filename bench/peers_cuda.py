@@ -55,7 +55,7 @@ def model_size(op, model, rows):
         return size(min(rows, 4096) if op == "attention" else rows, heads * 128, 0, kv_heads, 128)
     if op in ("cross_entropy", "divergence"):
         return size(rows, vocabulary)
-    if op in ("embedding", "fused_linear_cross_entropy"):
+    if op in ("embedding", "fused_linear_cross_entropy", "linear_logprob"):
         return size(rows, hidden, vocabulary)
     if op == "linear":
         return size(rows, hidden, intermediate)
@@ -76,6 +76,9 @@ TABLE = {
     "cross_entropy": [size(ROWS, 32000), size(ROWS, 128256)],
     "divergence": [size(2048, 128256)],
     "embedding": [size(ROWS, 4096, 128256)],
+    "linear_logprob": [size(ROWS, 4096, 128256)],
+    "policy_loss": [size(64, 1024, dtype="f32"), size(512, 4096, dtype="f32")],
+    "preference_loss": [size(512, 1, dtype="f32")],
     "linear": [size(ROWS, 4096, 14336), size(ROWS, 4096, 14336, as_weight=1), size(ROWS, 4096, 14336, dtype="f32")],
     "attention": [size(4096, 4096, 0, 8, 128)],
     "adamw": [size(ROWS, 4096, dtype="f32")],
@@ -215,11 +218,13 @@ def fused_linear_cross_entropy(t):
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
         "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
-MADE.update({op: one_of(op, "eager") for op in ("divergence", "modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
+MADE.update({op: one_of(op, "eager") for op in ("divergence", "linear_logprob", "policy_loss", "preference_loss",
+                                                "modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
 
 
 def liger_case(op, t):
-    """Liger-Kernel's function for the case's inputs; None: it has none, or is not installed."""
+    """Liger-Kernel's function for the case's inputs; None: it has none, or is not installed. Its GRPO and DPO losses take logits
+    or hidden states, and give no log-probabilities: linear_logprob, policy_loss and preference_loss have no peer there."""
     try:
         import liger_kernel.transformers.functional as liger
     except ImportError:
@@ -385,7 +390,8 @@ class Run:
         """{party: {mode: call}} and {party: how wrong}; a peer that fails is left out, with its sentence on stderr."""
         functions, inputs, upstream, ours, gradients = MADE[op](t)
         inputs = [x.requires_grad_() for x in inputs]
-        calls, wrong = {"tigon": {mode: (lambda mode=mode: t.call(mode)) for mode in MODES}}, {}
+        modes = t.modes()
+        calls, wrong = {"tigon": {mode: (lambda mode=mode: t.call(mode)) for mode in modes}}, {}
         # A case may keep other tensors in backward where its outputs lay, so `truth` is taken where backward starts.
         t.call("fwd")
         torch.cuda.synchronize()
@@ -393,7 +399,7 @@ class Run:
         function = functions.get("fused") or functions["eager"]
         truth = evaluate(function, [x.detach().float().requires_grad_() for x in inputs], [x.float() for x in upstream])
         truth = [[x.detach() for x in part] for part in truth]
-        t.call("full" if "cross_entropy" in op or op == "divergence" else "bwd")
+        t.call(modes[-1] if "cross_entropy" in op or op == "divergence" or "bwd" not in modes else "bwd")
         wrong["tigon"] = wrong_by(made, truth[0], one["dtype"]) or wrong_by(gradients, truth[1], one["dtype"])
         t.call("fwd")
         for name, peer in self.peers_of(op, t, functions, compiles).items():
@@ -402,7 +408,7 @@ class Run:
                 mine = (clones(inputs), [x.clone() for x in upstream]) if name == "liger" else (inputs, upstream)
                 outputs, peers_gradients = evaluate(peer, *mine)
                 wrong[name] = wrong_by(outputs, truth[0], one["dtype"]) or wrong_by(peers_gradients, truth[1], one["dtype"])
-                calls[name] = torch_calls(peer, *mine)
+                calls[name] = torch_calls(peer, *mine, modes)
             except Exception as error:  # of whatever kind: a peer's trouble is not ours
                 self.note(f"{op}: {name} is left out: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
         return calls, wrong
@@ -436,7 +442,7 @@ class Run:
         extents = "x".join(str(n) for n in (t.rows, t.cols, one["other"]) if n)
         if one["as_weight"]:
             extents += f" dw {one['dtype']}"
-        for mode in ["step"] if op == "adamw" else self.options.mode:
+        for mode in ["step"] if op == "adamw" else [mode for mode in self.options.mode if mode in calls["tigon"]]:
             result = self.clock.in_turns({name: calls[name][mode] for name in calls}, self.options.repeat)
             nbytes, flops = t.number("bytes", mode), t.number("flops", mode)
             floor = max(nbytes / copy, flops / matmul[one["dtype"]])

@@ -308,6 +308,47 @@ static void run_loss(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   free(labels), free(words);
 }
 
+/* jsd of logits, of which a mean's denominator is of labels or is not. */
+static void run_divergence(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[],
+                           tigon_reduction reduction, bool labelled) {
+  const bool none = reduction == TIGON_REDUCTION_NONE;
+  int64_t *labels = zeros((size_t)rows * 8);
+  float *words = zeros((size_t)rows * 4 * 5), loss;
+  tigon_divergence_fwd_args fwd = {
+      .input = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+      .target = tigon_tensor_2d(tensor[1], dtype, rows, cols),
+      .options = {.kind = TIGON_DIVERGENCE_JSD, .beta = 0.5, .ignore_index = 1, .reduction = reduction},
+      .out.stats = tigon_tensor_2d(words, TIGON_F32, rows, 3)};
+  if (labelled) fwd.labels = tigon_tensor_1d(labels, TIGON_I64, rows);
+  if (none)
+    fwd.out.token_loss = tigon_tensor_1d(words + 3 * rows, TIGON_F32, rows);
+  else
+    fwd.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
+  succeeds(context, tigon_divergence_fwd_workspace(context, &fwd, &fwd.workspace_bytes));
+  succeeds(context, tigon_alloc(context, fwd.workspace_bytes, &fwd.workspace));
+  begin(context);
+  succeeds(context, tigon_divergence_fwd(context, &fwd));
+  expect_loss(context, reduction, "divergence fwd");
+  fwd.dinput = tigon_tensor_2d(tensor[2], dtype, rows, cols);
+  begin(context);
+  succeeds(context, tigon_divergence_fwd(context, &fwd));
+  expect_loss(context, reduction, "divergence fwd with dinput");
+  tigon_divergence_bwd_args bwd = {.input = fwd.input,
+                                   .target = fwd.target,
+                                   .labels = fwd.labels,
+                                   .stats = fwd.out.stats,
+                                   .options = fwd.options,
+                                   .dinput = fwd.dinput,
+                                   .workspace = fwd.workspace,
+                                   .workspace_bytes = fwd.workspace_bytes};
+  if (none) bwd.dloss = tigon_tensor_1d(words + 4 * rows, TIGON_F32, rows);
+  begin(context);
+  succeeds(context, tigon_divergence_bwd(context, &bwd));
+  expect_loss(context, reduction, "divergence bwd");
+  tigon_free(context, fwd.workspace);
+  free(labels), free(words);
+}
+
 static void run_cross_entropy(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
                               void *const tensor[4]) {
   run_loss(context, dtype, rows, cols, tensor, TIGON_REDUCTION_NONE);
@@ -327,6 +368,11 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   run_softmax(context, dtype, rows, cols, tensor, mask);
   run_embedding(context, dtype, rows, cols, tensor);
   run_cross_entropy(context, dtype, rows, cols, tensor);
+  if (rows * cols <= GATED) {
+    run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_NONE, false);
+    run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_MEAN, true);
+    run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_SUM, true);
+  }
   for (int dense = rows > 1 ? 0 : 1; dense <= 1; ++dense) {
     run_relu(context, dtype, rows, cols, tensor, dense);
     if (rows * cols <= GATED) run_gates(context, dtype, rows, cols, tensor, dense);
