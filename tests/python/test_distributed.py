@@ -32,6 +32,7 @@ def ranks(request, tmp_path_factory):
         ("fsdp_head", "Llama"),
         ("fsdp_tied", "Qwen2"),
         ("fsdp_scaled", "Gemma3"),
+        ("trl_root", "Llama"),
     ],
 )
 def test_loss_and_gradients(ranks, how, family):
