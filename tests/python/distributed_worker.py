@@ -11,11 +11,15 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
-from trl.trainer import utils
 
 import tigon
 from tigon.huggingface import trl_head
 from tigon.torch import functional as F
+
+try:
+    from trl.trainer import utils
+except ImportError:
+    utils = None
 
 
 def whole(tensor):
@@ -54,13 +58,11 @@ def fsdp(family, own_head, mesh):
     return train(made, mesh)
 
 
-def trl_fsdp(own_head, mesh):
-    """TRL's forward of a patched model under FSDP2; a head that is a unit of its own stays sharded, as its forward is
-    not called, and TRL gathers it."""
+def trl_fsdp(mesh):
+    """TRL's forward of a patched model. (A head that is a unit of its own stays sharded, as its forward is not called;
+    TRL 1.16 then leaves each rank the gradient of its own tokens.)"""
     made, counted = patched("Llama", mesh), []
     utils.add_fused_lm_head(made, outputs=("log_probs", "entropy"))
-    if own_head:
-        fully_shard(made.lm_head, mesh=mesh)
     fully_shard(made, mesh=mesh)
     project = trl_head.project
     trl_head.project = lambda hidden, weight, *others: counted.append(weight) or project(hidden, weight, *others)
@@ -147,7 +149,7 @@ def run(rank, port, folder, device):
         fsdp_head=fsdp("Llama", True, mesh),
         fsdp_tied=fsdp("Qwen2", False, mesh),
         fsdp_scaled=fsdp("Gemma3", False, mesh),
-        trl_root=trl_fsdp(False, mesh),
+        trl_root=trl_fsdp(mesh) if utils else None,
         sequence=sequence_sharded_norm(mesh),
         tensor_parallel=tensor_parallel_ends(mesh),
         heads=[sharded_head(*places, mesh) for places in HEADS],
