@@ -13,7 +13,13 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import tigon
+from tigon.huggingface import trl_head
 from tigon.torch import functional as F
+
+try:
+    from trl.trainer import utils
+except ImportError:
+    utils = None
 
 
 def whole(tensor):
@@ -26,11 +32,11 @@ def patched(family, mesh):
     return made
 
 
-def train(wrapped, mesh):
+def train(wrapped, mesh, **options):
     """(loss, gradients) of this rank's row; gradients are means over the ranks."""
     ids, labels = (t[mesh.get_rank() :][:1].to(mesh.device_type) for t in batch())
-    outputs = wrapped(input_ids=ids, labels=labels, use_cache=False)
-    assert outputs.logits is None
+    outputs = wrapped(input_ids=ids, labels=labels, use_cache=False, **options)
+    assert getattr(outputs, "logits", None) is None
     outputs.loss.backward()
     gradients = {name.removeprefix("module."): whole(p.grad) for name, p in wrapped.named_parameters()}
     return outputs.loss.item(), gradients
@@ -50,6 +56,22 @@ def fsdp(family, own_head, mesh):
     fully_shard(made, mesh=mesh)
     assert isinstance(made.lm_head.weight, DTensor)
     return train(made, mesh)
+
+
+def trl_fsdp(mesh):
+    """TRL's forward of a patched model. (A head that is a unit of its own stays sharded, as its forward is not called;
+    TRL 1.16 then leaves each rank the gradient of its own tokens.)"""
+    made, counted = patched("Llama", mesh), []
+    utils.add_fused_lm_head(made, outputs=("log_probs", "entropy"))
+    fully_shard(made, mesh=mesh)
+    project = trl_head.project
+    trl_head.project = lambda hidden, weight, *others: counted.append(weight) or project(hidden, weight, *others)
+    try:
+        trained = train(made, mesh, fused_lm_head=True)
+    finally:
+        trl_head.project = project
+    assert any(weight.shape == (131, 64) and not isinstance(weight, DTensor) for weight in counted)
+    return trained
 
 
 def sequence_sharded_norm(mesh):
@@ -127,6 +149,7 @@ def run(rank, port, folder, device):
         fsdp_head=fsdp("Llama", True, mesh),
         fsdp_tied=fsdp("Qwen2", False, mesh),
         fsdp_scaled=fsdp("Gemma3", False, mesh),
+        trl_root=trl_fsdp(mesh) if utils else None,
         sequence=sequence_sharded_norm(mesh),
         tensor_parallel=tensor_parallel_ends(mesh),
         heads=[sharded_head(*places, mesh) for places in HEADS],

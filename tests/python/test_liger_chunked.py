@@ -385,3 +385,25 @@ def test_items_of_all_batches():
     for items in (26, torch.tensor(26)):
         shared, _ = triton_grpo_loss(*given, reduce=True, inplace=False, num_items_in_batch=items)
         torch.testing.assert_close(shared, alone * MASK.sum() / 26)
+
+
+def test_compiled_without_a_graph_break():
+    hidden, weight, bias = (t.requires_grad_() for t in head(1))
+    labels, advantage = torch.tensor([True, False] * 3), torch.linspace(-1, 1, N)
+    ids, logits = TARGET.clamp(min=0), logits_of(*head(1)).detach().requires_grad_()
+    of_logits = dict(reduce=True, inplace=False, beta=0.0, loss_type="grpo")
+    losses = {
+        "orpo": lambda: functional.liger_fused_linear_orpo(hidden, weight, TARGET, bias),
+        "kto": lambda: functional.liger_fused_linear_kto(hidden, weight, TARGET, labels, bias, use_ref_model=False),
+        "grpo": lambda: functional.liger_fused_linear_grpo(
+            hidden, weight, ids, COUNTED, advantage, bias, use_ref_model=False
+        ),
+        "logits": lambda: triton_grpo_loss(logits, None, None, ids[:, 1:], advantage, COUNTED[:, 1:], **of_logits),
+    }
+    for name, run in losses.items():
+        torch._dynamo.reset()
+        first = lambda: run()[0]
+        compiled = torch.compile(first, fullgraph=True, backend="aot_eager")
+        leaf = logits if name == "logits" else hidden
+        assert torch.equal(compiled(), first())
+        assert torch.equal(torch.autograd.grad(compiled(), leaf)[0], torch.autograd.grad(first(), leaf)[0])

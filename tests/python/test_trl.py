@@ -1,5 +1,8 @@
 """TRL's trainers on a patched model: their losses and metrics, by Tigon's head."""
 
+import re
+from pathlib import Path
+
 import datasets
 import pytest
 import torch
@@ -253,3 +256,29 @@ def test_what_tigon_does_not_take_goes_to_trl(mark, calls):
     ids, labels = batch()
     assert made(input_ids=ids, labels=labels, fused_lm_head=True).loss > 0
     assert calls == []
+
+
+def test_the_loss_in_the_docs():
+    """Its block in docs/huggingface.md, against the logits in f64."""
+    page = (Path(__file__).parents[2] / "docs" / "huggingface.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page.partition("## A loss that a trainer computes itself")[2], re.DOTALL)[:1]
+    names = {}
+    exec(block, names)
+    made = model("Llama")
+    ids, labels = batch()
+    numbers = torch.Generator().manual_seed(2)
+    mask, advantage = (labels != -100).int(), torch.tensor([0.5, -1.5])
+    exact = model("Llama").double()
+    logs = exact(input_ids=ids).logits[:, :-1].log_softmax(-1)
+    l = logs.gather(-1, ids[:, 1:, None]).squeeze(-1)
+    old = (l.detach() + torch.rand(l.shape, generator=numbers) - 0.5).float()
+    loss = names["policy_loss"](made, ids, mask, old, advantage)
+    loss.backward()
+
+    ratio, a, entropy = (l - old).exp(), advantage[:, None], -(logs.exp() * logs).sum(-1)
+    each = -torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a) - 0.01 * entropy
+    wanted = (each * mask[:, 1:]).sum() / mask[:, 1:].sum()
+    wanted.backward()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    for ours, theirs in zip(made.parameters(), exact.parameters(), strict=True):
+        assert (ours.grad - theirs.grad).norm() <= 1e-5 * theirs.grad.norm()

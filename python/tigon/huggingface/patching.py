@@ -77,7 +77,8 @@ def patch(
     What a module is, is found by its structure and by running it on small random numbers, never by its name.
     Parameters, their names, hooks and saved files do not change. Patch before a model is wrapped (Trainer, DDP, FSDP,
     torch.compile). In training with labels the logits are not computed and `outputs.logits` is None;
-    `model(..., skip_logits=False)` gives them. A second call replaces the first one's choices.
+    `model(..., skip_logits=False)` gives them. TRL's trainers get their log-probabilities from the same head. A second
+    call replaces the first one's choices.
 
     model: a transformers model, or any torch.nn.Module with such parts
     embedding, rms_norm, mlp, rope, layer_norm, group_norm, loss: False leaves that kind alone

@@ -111,7 +111,7 @@ def _grpo(logits, old, ref, ids, advantages, mask, temperature, beta, inplace, k
     logprob = _logprob(logits, ids, mask, temperature, inplace)
     if reduce:
         options["max_length"] = options["max_length"] if kind == "dr_grpo" else None
-        loss, metrics = _policy(logprob, counted, advantages, old, ref, ratio, kind, beta, items, **options)
+        loss, metrics = _policy(logprob, counted, ref, advantages, old, ratio, kind, beta, items, **options)
         return loss, metrics[0] if beta != 0 else None, metrics[-1]
     return _token_losses(logprob, counted, advantages, old, ref, ratio, kind, beta, options)
 

@@ -40,10 +40,11 @@ def _denominator(kind, mask, items):
             return None
         items = (mask != 0).sum().float()
         torch.distributed.all_reduce(items)
+    items = items.to(mask.device) if isinstance(items, torch.Tensor) else items
     return items / ranks
 
 
-def _policy(logprob, mask, advantages, old, ref, ratio, kind, beta, items, **options):
+def _policy(logprob, mask, ref, advantages, old, ratio, kind, beta, items, **options):
     """(loss, [mean KL unless beta is 0, the share of clipped tokens]).
 
     The one place where this file's losses meet policy_loss."""
@@ -66,18 +67,17 @@ def _policy(logprob, mask, advantages, old, ref, ratio, kind, beta, items, **opt
     return found.loss, kl + [found.clip_low + found.clip_high]
 
 
-def _head_policy(hidden, weight, ids, mask, bias, temperature, reference, policy):
-    """`policy` of the log-probabilities [B, T] of a head, and of those of `reference` (hidden, weight, bias) or None.
+def _head_policy(hidden, weight, ids, mask, bias, temperature, reference, ref, *arguments, **options):
+    """_policy of a head's log-probabilities [B, T], and of `ref` or those of `reference`, (hidden, weight, bias) or None.
 
     Tokens outside of the mask are not multiplied."""
     target = ids.where(mask != 0, _IGNORED)
-    options = dict(ignore_index=_IGNORED, temperature=temperature)
-    ref = None
+    of_head = dict(ignore_index=_IGNORED, temperature=temperature)
     if reference is not None:
         with torch.no_grad():
-            ref = F.linear_logprob(*reference[:2], target, reference[2], **options).logprob
-    logprob = F.linear_logprob(hidden, weight, target, bias, **options).logprob
-    return policy(logprob, ref)
+            ref = F.linear_logprob(*reference[:2], target, reference[2], **of_head).logprob
+    logprob = F.linear_logprob(hidden, weight, target, bias, **of_head).logprob
+    return _policy(logprob, mask, ref, *arguments, **options)
 
 
 class LigerFusedLinearGRPOFunction:
@@ -126,27 +126,24 @@ class LigerFusedLinearGRPOFunction:
             require(there, "ref_per_token_logps or ref_input is None, must be there: use_ref_model")
             reference = ref_input, ref_weight, ref_bias
 
-        def policy(logprob, ref):
-            given = ref_per_token_logps if use_ref_model and ref is None else ref
-            return _policy(
-                *(logprob, attention_mask, advantages, old_per_token_logps, given, vllm_is_ratio),
-                *(loss_type, beta, num_items_in_batch),
-                level=importance_sampling_level,
-                eps_low=epsilon_low,
-                eps_high=epsilon_high,
-                delta=delta,
-                tau_positive=sapo_temperature_pos,
-                tau_negative=sapo_temperature_neg,
-                k_positive=vespo_k_pos,
-                lambda_positive=vespo_lambda_pos,
-                k_negative=vespo_k_neg,
-                lambda_negative=vespo_lambda_neg,
-                kl_bias_corrected=use_bias_correction_kl,
-                max_length=max_completion_length if loss_type == "dr_grpo" else None,
-            )
-
-        head = _input, weight, selected_token_ids, attention_mask, bias
-        loss, metrics = _head_policy(*head, temperature, reference if beta != 0 else None, policy)
+        loss, metrics = _head_policy(
+            *(_input, weight, selected_token_ids, attention_mask, bias, temperature),
+            reference if beta != 0 else None,
+            ref_per_token_logps if use_ref_model else None,
+            *(advantages, old_per_token_logps, vllm_is_ratio, loss_type, beta, num_items_in_batch),
+            level=importance_sampling_level,
+            eps_low=epsilon_low,
+            eps_high=epsilon_high,
+            delta=delta,
+            tau_positive=sapo_temperature_pos,
+            tau_negative=sapo_temperature_neg,
+            k_positive=vespo_k_pos,
+            lambda_positive=vespo_lambda_pos,
+            k_negative=vespo_k_neg,
+            lambda_negative=vespo_lambda_neg,
+            kl_bias_corrected=use_bias_correction_kl,
+            max_length=max_completion_length if loss_type == "dr_grpo" else None,
+        )
         return loss, tuple(metrics)
 
 

@@ -23,10 +23,10 @@ class _Head(NamedTuple):
         found = F.linear_logprob(self.hidden, self.weight, target, self.bias, ignore_index=ignore_index)
         return found.logprob.sum(-1)
 
-    @torch.no_grad()
     def mean_logits(self, counted):
-        """[N], the sum over the tokens that count of their mean logit."""
-        return (mean_logits(self.hidden, self.weight, self.bias, None) * counted).sum(-1)
+        """[N], the sum over the tokens that count of their mean logit, without gradient."""
+        with torch.no_grad():
+            return (mean_logits(self.hidden, self.weight, self.bias, None) * counted).sum(-1)
 
 
 def _reference(use_ref_model, hidden, weight, bias):
