@@ -19,7 +19,7 @@ static void task(const void *argument, int64_t index) {
   int64_t counted = 0;
   for (int64_t t = 0; t < p->tokens; ++t) counted += tigon_policy_counts(p, t);
   if (counted == 0) counted = 1;
-  const float entropy_slope = (float)(-(double)p->entropy_weight / (double)counted);
+  const float entropy_slope = tigon_policy_entropy_slope(p, counted);
   tigon_policy_sums sums = {0};
   for (int64_t s = 0; s < p->sequences; ++s) sequence(p, s, counted, entropy_slope, &sums);
   tigon_policy_finish(p, counted, &sums);
