@@ -39,15 +39,29 @@ static bool is_per_row(call *c) { /* reduction none */
   return is_loss(c) && *(int *)call_field(c, call_find(c, "options.reduction"), 0) == TIGON_REDUCTION_NONE;
 }
 
+static bool is_op(const call *c, const char *name, const char *other) {
+  return strcmp(c->schema->op, name) == 0 || strcmp(c->schema->op, other) == 0;
+}
+
 /* The kind of a preference_loss; -1 for other operators. */
 static int preference_kind(call *c) {
-  return strcmp(c->schema->op, "preference_loss") == 0 ? *(int *)call_field(c, call_find(c, "options.kind"), 0) : -1;
+  const bool has = is_op(c, "preference_loss", "fused_linear_preference");
+  return has ? *(int *)call_field(c, call_find(c, "options.kind"), 0) : -1;
 }
+static bool is_policy(const call *c) { return is_op(c, "policy_loss", "fused_linear_policy"); }
+static bool is_segments(const call *c, const tigon_field *field) {
+  (void)c;
+  return strcmp(field->name, "segments") == 0;
+}
+/* Tokens are the rows of a head's hidden, elsewhere of the letter n. */
+static bool is_head(const call *c) { return call_find(c, "hidden") != NULL; }
 
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   const int kind = preference_kind(c);
-  if (kind >= 0 && strcmp(field->name, "labels") == 0) return kind < TIGON_PREFERENCE_KTO;
+  const char *sides = is_head(c) ? "desirable" : "labels";
+  if (is_segments(c, field)) return false; /* a padded batch has other shapes */
+  if (kind >= 0 && strcmp(field->name, sides) == 0) return kind < TIGON_PREFERENCE_KTO;
   if (kind >= 0 && strcmp(field->name, "shift") == 0)
     return absent || (kind < TIGON_PREFERENCE_KTO && kind != TIGON_PREFERENCE_BCO_PAIR);
   if (kind == TIGON_PREFERENCE_ORPO && strcmp(field->name, "ref") == 0) return true;
@@ -61,10 +75,6 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   return token_loss && is_per_row(c) ? false : absent;
 }
 
-static bool is_policy(const call *c) { return strcmp(c->schema->op, "policy_loss") == 0; }
-static bool is_segments(const call *c, const tigon_field *field) {
-  return is_policy(c) && strcmp(field->name, "segments") == 0;
-}
 static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, call_find(c, name), 0); }
 
 /* A cache of logits has their dtype. */
@@ -73,9 +83,10 @@ static bool is_cache_in_f32(call *c, const tigon_field *field) {
 }
 
 static const char *pattern_of(call *c, const tigon_field *field) {
-  if (is_segments(c, field)) return "s";
-  if (is_policy(c) && strcmp(field->name, "advantage") == 0 && has_flag(c, "options.token_advantage")) return "n";
-  if (is_policy(c) && strcmp(field->name, "ratio") == 0 && has_flag(c, "options.token_ratio")) return "n";
+  const char *tokens = is_head(c) ? "r" : "n";
+  if (is_segments(c, field)) return is_policy(c) ? "s" : "n";
+  if (is_policy(c) && strcmp(field->name, "advantage") == 0 && has_flag(c, "options.token_advantage")) return tokens;
+  if (is_policy(c) && strcmp(field->name, "ratio") == 0 && has_flag(c, "options.token_ratio")) return tokens;
   if (preference_kind(c) >= TIGON_PREFERENCE_KTO && strcmp(field->name, "pair_loss") == 0) return "n";
   if (is_loss(c) && strcmp(field->name, "dloss") == 0 && is_per_row(c)) return "@";
   return field->shape[0] == '?' ? field->shape + 1 : field->shape;
@@ -112,13 +123,17 @@ static int64_t extent_of(const call_choices *how, char letter) {
   return letter >= '2' && letter <= '9' ? letter - '0' : how->extents[(int)letter];
 }
 
+static int64_t rows_of(const call_choices *how) {
+  int64_t rows = 1;
+  for (const char *at = &"asbt"[4 - how->leading]; *at; ++at) rows *= how->extents[(int)*at];
+  return rows;
+}
+
 /* Fills in the shape; returns how many dimensions lie within a row. */
 static int make_shape(const call_choices *how, const char *pattern, bool flat, tigon_tensor *t) {
   const char *leading = &"asbt"[4 - how->leading];
-  int64_t rows = 1;
-  for (const char *at = leading; *at; ++at) rows *= how->extents[(int)*at];
   if (pattern[0] == 'r' || (pattern[0] == '@' && flat)) {
-    t->shape[t->ndim++] = rows;
+    t->shape[t->ndim++] = rows_of(how);
     return 1;
   }
   if (pattern[0] == '1') {
@@ -163,10 +178,10 @@ static void write_integers(const tigon_field *field, const tigon_tensor *t, int6
   }
 }
 
-/* Sequences as long as each other, of the letter 'n' of tokens. */
-static void write_segments(const tigon_tensor *t, const call_choices *how) {
+/* Sequences as long as each other. */
+static void write_segments(const tigon_tensor *t, int64_t tokens) {
   const int64_t last = t->shape[0] - 1;
-  for (int64_t i = 0; i <= last; ++i) write_integer(t, i, last > 0 ? how->extents['n'] * i / last : 0);
+  for (int64_t i = 0; i <= last; ++i) write_integer(t, i, last > 0 ? tokens * i / last : 0);
 }
 
 /* The tensor at `memory`; returns the bytes it takes, or 0 where there are too few. */
@@ -202,6 +217,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
     if (field->kind == TIGON_FIELD_LIST)
       *(call_list *)call_field(c, field, 0) = (call_list){c->elements, CALL_ELEMENTS};
   }
+  if (is_head(c) && preference_kind(c) >= TIGON_PREFERENCE_KTO) *(int *)call_field(c, call_find(c, "nll"), 0) = 0;
   for (int e = 0; e < CALL_ELEMENTS; ++e) {
     tigon_dtype letters[3] = {how->dtype, how->dtype, how->dtype};
     for (int i = 0; i < schema->count; ++i) {
@@ -212,11 +228,12 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
           is_cache_in_f32(c, field) ? TIGON_F32 : make_dtype(field, letters, wide && strcmp(field->name, "cache") != 0);
       if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
       call_choices own = *how;
-      own.extents['s'] += is_segments(c, field);
+      if (is_segments(c, field)) ++own.extents[is_policy(c) ? 's' : 'n'];
       const size_t bytes = make_tensor(field, pattern_of(c, field), &own, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));
       if (!bytes) return 0;
-      if (is_segments(c, field)) write_segments(call_tensor(c, field, e), how);
+      if (is_segments(c, field))
+        write_segments(call_tensor(c, field, e), is_head(c) ? rows_of(how) : how->extents['n']);
       used += bytes;
     }
   }

@@ -77,15 +77,42 @@ static json_t *json_of(const tigon_launch *launch, int64_t times) {
                    "held", launch->held);
 }
 
+/* What a head's call does: null for other operators. */
+static json_t *json_of_head(const tigon_head_work *head) {
+  if (head->products == 0) return json_null();
+  return json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "products", head->products, "groups",
+                   (json_int_t)head->groups, "groups_twice", (json_int_t)head->twice, "chunks",
+                   (json_int_t)head->chunks, "chunk_rows", (json_int_t)head->rows, "logits_bytes",
+                   (json_int_t)head->logits_bytes, "sums_bytes", (json_int_t)head->sums_bytes);
+}
+
 static void print_json(const plan_options *chosen, const char *mode, const tigon_context *context, const launches *l,
                        tigon_status status, size_t workspace) {
   json_t *list = json_array();
   for (int i = 0; i < l->count; ++i) json_array_append_new(list, json_of(&l->of[i], l->times[i]));
-  cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:I, s:s}", "status", tigon_status_name(status),
-                           "op", chosen->op, "mode", mode, "dtype", chosen->dtype, "device", context->device->name,
-                           "rows", (json_int_t)chosen->rows, "cols", (json_int_t)chosen->cols, "launches", list,
-                           "workspace_bytes", (json_int_t)workspace, "reason",
-                           status == TIGON_OK ? "" : tigon_last_error(context)));
+  cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:I, s:s}", "status",
+                           tigon_status_name(status), "op", chosen->op, "mode", mode, "dtype", chosen->dtype, "device",
+                           context->device->name, "rows", (json_int_t)chosen->rows, "cols", (json_int_t)chosen->cols,
+                           "launches", list, "head", json_of_head(&context->head), "workspace_bytes",
+                           (json_int_t)workspace, "reason", status == TIGON_OK ? "" : tigon_last_error(context)));
+}
+
+static void print_head(const tigon_head_work *head) {
+  char text[128], logits[TERM_NUMBER], sums[TERM_NUMBER];
+  if (head->products == 0) return;
+  snprintf(text, sizeof text, "%.4g", head->products);
+  plan_line("products", text);
+  if (head->groups > 0) {
+    snprintf(text, sizeof text, "%" PRId64 ", %" PRId64 " of them with logits that are made twice", head->groups,
+             head->twice);
+    plan_line("groups", text);
+  }
+  snprintf(text, sizeof text, "%" PRId64 ", of at most %" PRId64 " tokens", head->chunks, head->rows);
+  plan_line("chunks", text);
+  int used = snprintf(text, sizeof text, "%s of logits", term_bytes(logits, head->logits_bytes));
+  if (head->sums_bytes > 0)
+    snprintf(text + used, sizeof text - (size_t)used, ", %s of dweight's sums", term_bytes(sums, head->sums_bytes));
+  plan_line("holds", text);
 }
 
 static void cell_or_dash(term_table *table, int64_t value) {
@@ -133,6 +160,7 @@ static void print_text(const plan_options *chosen, const char *mode, const tigon
   snprintf(text, sizeof text, "%" PRId64, l->all);
   plan_line("launches", text);
   if (workspace > 0) plan_line("workspace", term_bytes(size, (int64_t)workspace));
+  print_head(&context->head);
   putchar('\n');
   print_table(context, l);
 }

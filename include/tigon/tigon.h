@@ -53,6 +53,8 @@
 #include <tigon/op/embedding.h>
 #include <tigon/op/fused_add_rms_norm.h>
 #include <tigon/op/fused_linear_cross_entropy.h>
+#include <tigon/op/fused_linear_policy.h>
+#include <tigon/op/fused_linear_preference.h>
 #include <tigon/op/geglu.h>
 #include <tigon/op/group_norm.h>
 #include <tigon/op/layer_norm.h>

@@ -8,10 +8,11 @@
 enum { COUNTS = TIGON_TOTAL_BLOCKS * TOTAL_WORDS };
 
 static tigon_status count(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p, float *counts, int64_t *blocks) {
-  const cross_entropy_totals_arguments a = {.labels = (gm_ptr)p->mask.data,
-                                            .totals = (gm_ptr)counts,
-                                            .count = p->tokens,
-                                            .rule = {.dtype = p->mask.dtype, .vocab = ANY_LABEL, .has_ignore = true}};
+  const cross_entropy_totals_arguments a = {
+      .labels = (gm_ptr)p->mask.of.data,
+      .totals = (gm_ptr)counts,
+      .count = p->tokens,
+      .rule = {.dtype = p->mask.of.dtype, .vocab = ANY_LABEL, .has_ignore = true}};
   *blocks = tigon_plan_total_blocks(&ascend_of(queue)->soc->device, p->tokens);
   return *blocks > 0 ? ascend_launch(queue, "cross_entropy_totals", cross_entropy_totals, &a, *blocks) : TIGON_OK;
 }
@@ -25,7 +26,7 @@ static policy_loss_arguments arguments_of(const tigon_policy_loss_fwd_problem *p
                                  .ref = (gm_ptr)p->ref,
                                  .entropy = (gm_ptr)p->entropy,
                                  .ratio = (gm_ptr)p->ratio,
-                                 .mask = (gm_ptr)p->mask.data,
+                                 .mask = (gm_ptr)p->mask.of.data,
                                  .denominator = (gm_ptr)p->denominator,
                                  .token_loss = (gm_ptr)p->token_loss,
                                  .dlogprob = (gm_ptr)p->dlogprob,
@@ -38,7 +39,7 @@ static policy_loss_arguments arguments_of(const tigon_policy_loss_fwd_problem *p
                                  .token_ratio = p->token_ratio,
                                  .kl_bias_corrected = p->kl_bias_corrected,
                                  .segments_dtype = p->segments.dtype,
-                                 .mask_dtype = p->mask.dtype,
+                                 .mask_dtype = p->mask.of.dtype,
                                  .eps_low = p->eps_low,
                                  .eps_high = p->eps_high,
                                  .delta = p->delta,
@@ -55,7 +56,7 @@ tigon_status ascend_policy_loss_fwd(tigon_queue *queue, const tigon_policy_loss_
   float *scratch = ascend_scratch(queue, COUNTS + cores * POLICY_WORDS);
   policy_loss_arguments a = arguments_of(p);
   a.totals = (gm_ptr)(scratch + COUNTS);
-  if (p->mask.data) {
+  if (p->mask.of.data) {
     a.counted = (gm_ptr)scratch;
     const tigon_status status = count(queue, p, scratch, &a.count_blocks);
     if (status != TIGON_OK) return status;

@@ -4,6 +4,14 @@
 
 #include "backend.h"
 
+/* What a head's last call did, for `tigon plan`. */
+typedef struct tigon_head_work {
+  double products;       /* in those of all tokens that count; 0: no call yet */
+  int64_t groups, twice; /* of whole sequences or pairs, 0: none; of these, with logits that were made twice */
+  int64_t chunks, rows;  /* of gradients; rows of the largest at most */
+  int64_t logits_bytes, sums_bytes; /* of the workspace: of a chunk, of dweight */
+} tigon_head_work;
+
 struct tigon_context {
   tigon_queue queue;
   int index; /* of the device, among its backend's */
@@ -16,6 +24,7 @@ struct tigon_context {
   bool shape_only;             /* it is a query, which looks at no data */
   int64_t element;             /* of its list, for sentences */
   tigon_memory memory;         /* of the arguments checked last */
+  tigon_head_work head;
   char error[512];
 };
 

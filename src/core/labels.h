@@ -9,6 +9,33 @@ TIGON_SHARED int64_t tigon_vector_index(tigon_vector of, int64_t i) {
   return of.dtype == TIGON_I64 ? ((const int64_t *)of.data)[i] : ((const int32_t *)of.data)[i];
 }
 
+/* Does token t count? */
+TIGON_SHARED bool tigon_token_counts(const tigon_counted *c, int64_t t) {
+  if (!c->of.data) return true;
+  const int64_t value = tigon_vector_index(c->of, t);
+  return value != c->ignored && (!c->limit || (value >= 0 && value < c->limit));
+}
+
+/* Tokens [begin, end). */
+typedef struct tigon_span {
+  int64_t begin, end;
+} tigon_span;
+
+/* Those of sequence s; without segments each has `length`. What a device cannot refuse stays within the tokens, and raises the flag. */
+TIGON_SHARED tigon_span tigon_sequence_span(tigon_vector segments, int64_t length, int64_t sequences, int64_t tokens,
+                                            int64_t s, int32_t *error_flag) {
+  tigon_span of = {s * length, (s + 1) * length};
+  if (!segments.data) return of;
+  of.begin = tigon_vector_index(segments, s);
+  of.end = tigon_vector_index(segments, s + 1);
+  const bool first = s > 0 || of.begin == 0, last = s < sequences - 1 || of.end == tokens;
+  if (first && last && of.begin >= 0 && of.begin <= of.end && of.end <= tokens) return of;
+  if (error_flag) *error_flag = 1;
+  if (of.begin < 0) of.begin = 0;
+  if (of.end > tokens) of.end = tokens;
+  return of;
+}
+
 TIGON_SHARED int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem *p) {
   return p->vocab ? p->vocab : p->cols;
 }

@@ -7,7 +7,7 @@
 #include "core/logistic.h"
 
 TIGON_SHARED bool tigon_policy_counts(const tigon_policy_loss_fwd_problem *p, int64_t t) {
-  return !p->mask.data || tigon_vector_index(p->mask, t) != 0;
+  return tigon_token_counts(&p->mask, t);
 }
 
 /* x within low and high. */
@@ -16,21 +16,15 @@ TIGON_SHARED float tigon_policy_within(float x, float low, float high) { return 
 /* A sequence: its tokens, and what they add up to. */
 typedef struct tigon_policy_sequence {
   int64_t begin, end, counted;
-  double log_ratio; /* sum of l - o; of VESPO w, before it is kept within its limits */
-  double shared;    /* sum of what its tokens' losses gain with the log of the sequence's rho */
-  float ratio;      /* of the sequence; of VESPO w */
-  float weight;
+  double log_ratio;    /* sum of l - o; of VESPO w, before it is kept within its limits */
+  double shared;       /* sum of what its tokens' losses gain with the log of the sequence's rho */
+  float ratio;         /* of the sequence; of VESPO w */
+  float weight, slope; /* of its tokens' losses; of their gradients */
 } tigon_policy_sequence;
 
-/* What a device cannot refuse stays within the tokens, and raises the flag. */
 TIGON_SHARED tigon_policy_sequence tigon_policy_sequence_at(const tigon_policy_loss_fwd_problem *p, int64_t s) {
-  const int64_t begin = tigon_vector_index(p->segments, s), end = tigon_vector_index(p->segments, s + 1);
-  const bool first = s > 0 || begin == 0, last = s < p->sequences - 1 || end == p->tokens;
-  tigon_policy_sequence at = {begin, end, 0, 0, 0, 1, 0};
-  if (first && last && begin >= 0 && begin <= end && end <= p->tokens) return at;
-  if (p->error_flag) *p->error_flag = 1;
-  if (begin < 0) at.begin = 0;
-  if (end > p->tokens) at.end = p->tokens;
+  const tigon_span of = tigon_sequence_span(p->segments, p->length, p->sequences, p->tokens, s, p->error_flag);
+  const tigon_policy_sequence at = {of.begin, of.end, 0, 0, 0, 1, 0, 0};
   return at;
 }
 
@@ -60,6 +54,7 @@ TIGON_SHARED void tigon_policy_weigh(const tigon_policy_loss_fwd_problem *p, int
   if (p->kind == TIGON_POLICY_DR_GRPO) d *= p->max_length;
   if (p->kind == TIGON_POLICY_LUSPO && !p->sequence_level) d *= p->max_length / own;
   at->weight = (float)(1 / d);
+  at->slope = p->dloss ? at->weight * *p->dloss : at->weight;
   if (p->kind == TIGON_POLICY_VESPO) {
     if (p->ratio && !p->token_ratio) at->log_ratio += (double)tigon_policy_log_ratio(p->ratio[s]);
     at->ratio = tigon_policy_within((float)at->log_ratio, -18.420681f, 20);
@@ -131,6 +126,12 @@ TIGON_SHARED tigon_policy_token tigon_policy_token_at(const tigon_policy_loss_fw
 
 /* ---- sums over all tokens ---- */
 
+/* What dentropy is where a token counts; `counted` of all sequences, or 1. */
+TIGON_SHARED float tigon_policy_entropy_slope(const tigon_policy_loss_fwd_problem *p, int64_t counted) {
+  const float slope = (float)(-(double)p->entropy_weight / (double)counted);
+  return p->dloss ? slope * *p->dloss : slope;
+}
+
 typedef struct tigon_policy_sums {
   double loss, kl, entropy, ratio;
   int64_t low, high;
@@ -143,7 +144,7 @@ TIGON_SHARED void tigon_policy_visit(const tigon_policy_loss_fwd_problem *p, tig
   tigon_policy_token made = {0, 0, 0, 0, 0, false, false};
   if (counts) made = tigon_policy_token_at(p, of, s, t);
   if (p->token_loss) p->token_loss[t] = made.loss;
-  if (p->dlogprob) p->dlogprob[t] = counts ? of->weight * made.own : 0;
+  if (p->dlogprob) p->dlogprob[t] = counts ? of->slope * made.own : 0;
   if (p->dentropy) p->dentropy[t] = counts ? entropy_slope : 0;
   of->shared += (double)made.shared;
   sums->loss += (double)of->weight * (double)made.loss;
@@ -161,7 +162,7 @@ TIGON_SHARED bool tigon_policy_shares(const tigon_policy_loss_fwd_problem *p) {
 TIGON_SHARED void tigon_policy_share(const tigon_policy_loss_fwd_problem *p, const tigon_policy_sequence *of,
                                      int64_t t) {
   if (!tigon_policy_counts(p, t)) return;
-  p->dlogprob[t] += of->weight * (float)(of->shared / (double)of->counted);
+  p->dlogprob[t] += of->slope * (float)(of->shared / (double)of->counted);
 }
 
 /* The numbers of the whole call. */

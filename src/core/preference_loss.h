@@ -154,6 +154,33 @@ TIGON_SHARED float tigon_preference_scale(const tigon_preference_loss_fwd_proble
   return 1 / (d < 1 ? 1 : d);
 }
 
+/* ---- tokens ---- */
+
+TIGON_SHARED tigon_span tigon_preference_span(const tigon_preference_loss_fwd_problem *p, int64_t s) {
+  return tigon_sequence_span(p->segments, p->length, p->sequences, p->tokens, s, p->error_flag);
+}
+
+/* What the tokens of a sequence add up to. */
+typedef struct tigon_preference_total {
+  double logprob;
+  int64_t count;
+} tigon_preference_total;
+
+TIGON_SHARED void tigon_preference_add(const tigon_preference_loss_fwd_problem *p, int64_t t,
+                                       tigon_preference_total *to) {
+  if (!tigon_token_counts(&p->mask, t)) return;
+  to->logprob += (double)p->token_logprob[t];
+  ++to->count;
+}
+
+TIGON_SHARED void tigon_preference_put_total(const tigon_preference_loss_fwd_problem *p, int64_t s,
+                                             const tigon_preference_total *of) {
+  p->sums[s] = (float)of->logprob;
+  p->sums_of[s] = of->count;
+}
+
+/* ---- pairs and sequences ---- */
+
 /* What is added up over pairs or sequences, and over those of the NLL. */
 typedef struct tigon_preference_sums {
   double loss, reward[2], nll; /* reward: of the rejected, of the chosen */
@@ -207,6 +234,17 @@ TIGON_SHARED double tigon_preference_nll_scale(const tigon_preference_loss_fwd_p
 
 TIGON_SHARED float tigon_preference_dnll(const tigon_preference_loss_fwd_problem *p, int64_t i, int64_t tokens) {
   return tigon_preference_tokens(p->nll_counts, i) > 0 ? -(float)tigon_preference_nll_scale(p, tokens) : 0;
+}
+
+/* The gradient of each token of sequence s that counts; `nll_tokens` of all sequences. */
+TIGON_SHARED float tigon_preference_slope(const tigon_preference_loss_fwd_problem *p, int64_t s, int64_t nll_tokens) {
+  float slope = p->dlogps[s];
+  if (s < p->nll_sequences) slope += tigon_preference_dnll(p, s, nll_tokens);
+  return p->dloss ? slope * *p->dloss : slope;
+}
+
+TIGON_SHARED void tigon_preference_return(const tigon_preference_loss_fwd_problem *p, int64_t t, float slope) {
+  p->dtoken_logprob[t] = tigon_token_counts(&p->mask, t) ? slope : 0;
 }
 
 /* The numbers of the whole call. */

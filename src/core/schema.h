@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 
-enum { TIGON_MAX_FIELDS = 40, TIGON_MAX_ARGS_BYTES = 4096 };
+enum { TIGON_MAX_FIELDS = 56, TIGON_MAX_ARGS_BYTES = 4096 };
 
 #define TIGON_SLOT(op, entry) extern const tigon_schema tigon_##op##_##entry##_schema;
 #define TIGON_COMPOSITE(op, entry) TIGON_SLOT(op, entry)

@@ -120,7 +120,7 @@ TIGON_INLINE token token_at(family f, const walk *w, int64_t t, int n) {
 
 TIGON_INLINE void visit(family f, walk *w, buffers *b, int64_t t, int n) {
   const problem *p = w->j->p;
-  const vf zero = vf_zero(), weight = vf_set(w->at.weight), entropy_slope = vf_set(w->j->entropy_slope);
+  const vf zero = vf_zero(), slope = vf_set(w->at.slope), entropy_slope = vf_set(w->j->entropy_slope);
   vf low = zero, high = zero;
   for (int c = 0; c < n || c % SUM_LANES; c += LANES) {
     const int left = lanes_left(n, c);
@@ -136,7 +136,7 @@ TIGON_INLINE void visit(family f, walk *w, buffers *b, int64_t t, int n) {
     vf_store(b->ratio + c, vf_select(none, zero, x.rho));
     if (p->entropy) vf_store(b->entropy + c, vf_select(none, zero, load(p->entropy + t + c, left)));
     if (p->token_loss) put(p->token_loss + t + c, loss, left);
-    if (p->dlogprob) put(p->dlogprob + t + c, vf_select(none, zero, vf_mul(weight, made.own)), left);
+    if (p->dlogprob) put(p->dlogprob + t + c, vf_select(none, zero, vf_mul(slope, made.own)), left);
     if (p->dentropy) put(p->dentropy + t + c, vf_select(none, zero, entropy_slope), left);
   }
   w->low += (int64_t)vf_sum(low), w->high += (int64_t)vf_sum(high);
@@ -195,12 +195,17 @@ static void share_piece(const job *j, const tigon_policy_sequence *at, int64_t b
 
 /* ---- spans ---- */
 
+/* The sequence's first token, and the one after its last. */
+static tigon_span tokens_of(const problem *p, int64_t s) {
+  return tigon_sequence_span(p->segments, p->length, p->sequences, p->tokens, s, NULL);
+}
+
 /* The first sequence that has a token after `token` - 1. */
 static int64_t sequence_of(const problem *p, int64_t token) {
   int64_t low = 0, high = p->sequences;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    if (tigon_vector_index(p->segments, middle + 1) > token)
+    if (tokens_of(p, middle).end > token)
       high = middle;
     else
       low = middle + 1;
@@ -224,9 +229,9 @@ static part part_of(const job *j, int64_t index, int64_t s) {
   x.kept = x.at.begin > first ? &j->of[index].tail : &j->of[index].head;
   return x;
 }
-#define FOR_PARTS(x, j, index)                                                                             \
-  for (int64_t s = sequence_of((j)->p, (index) * (j)->width);                                              \
-       s < (j)->p->sequences && tigon_vector_index((j)->p->segments, s) < ((index) + 1) * (j)->width; ++s) \
+#define FOR_PARTS(x, j, index)                                                                \
+  for (int64_t s = sequence_of((j)->p, (index) * (j)->width);                                 \
+       s < (j)->p->sequences && tokens_of((j)->p, s).begin < ((index) + 1) * (j)->width; ++s) \
     for (part x = part_of(j, index, s), *once = &x; once; once = NULL)
 
 /* The whole sequence, from this span alone or from all that have a piece of it. `losses`: have all been visited? */
@@ -284,7 +289,7 @@ tigon_status TIGON_CPU(policy_loss_fwd)(tigon_queue *queue, const problem *p) {
   tigon_cpu_parallel_bytes(queue, spans, bytes, count, &j);
   for (int64_t i = 0; i < spans; ++i) j.counted += of[i].counted;
   if (j.counted == 0) j.counted = 1;
-  j.entropy_slope = (float)(-(double)p->entropy_weight / (double)j.counted);
+  j.entropy_slope = tigon_policy_entropy_slope(p, j.counted);
   tigon_cpu_parallel_bytes(queue, spans, bytes, lose, &j);
   if (tigon_policy_shares(p)) tigon_cpu_parallel_bytes(queue, spans, bytes, share, &j);
   if (queue->record) return TIGON_OK;

@@ -18,7 +18,7 @@ template <int TEAM> __device__ inline void policy_loss(const tigon_policy_loss_f
   for (int64_t t = threadIdx.x; t < p.tokens; t += POLICY_THREADS) counted += tigon_policy_counts(&p, t);
   counted = block_total(counted);
   if (counted == 0) counted = 1;
-  const float entropy_slope = (float)(-(double)p.entropy_weight / (double)counted);
+  const float entropy_slope = tigon_policy_entropy_slope(&p, counted);
 
   tigon_policy_sums sums = {};
   for (int64_t s = threadIdx.x / TEAM; s < p.sequences; s += POLICY_THREADS / TEAM) {

@@ -4,10 +4,33 @@
 #include "cuda/kernel/team.cuh"
 #include "cuda/preference_loss.h"
 
+/* A warp has a sequence at a time. */
+__device__ inline void add_tokens(const tigon_preference_loss_fwd_problem &p) {
+  for (int64_t s = threadIdx.x / WARP; s < p.sequences; s += PREFERENCE_THREADS / WARP) {
+    const tigon_span of = tigon_preference_span(&p, s);
+    tigon_preference_total total = {};
+    for (int64_t t = of.begin + threadIdx.x % WARP; t < of.end; t += WARP) tigon_preference_add(&p, t, &total);
+    total.logprob = warp_all<op_sum>(total.logprob);
+    total.count = warp_all<op_sum>((long long)total.count);
+    if (threadIdx.x % WARP == 0) tigon_preference_put_total(&p, s, &total);
+  }
+  __syncthreads();
+}
+
+__device__ inline void return_tokens(const tigon_preference_loss_fwd_problem &p, int64_t nll_tokens) {
+  __syncthreads();
+  for (int64_t s = threadIdx.x / WARP; s < p.sequences; s += PREFERENCE_THREADS / WARP) {
+    const tigon_span of = tigon_preference_span(&p, s);
+    const float slope = tigon_preference_slope(&p, s, nll_tokens);
+    for (int64_t t = of.begin + threadIdx.x % WARP; t < of.end; t += WARP) tigon_preference_return(&p, t, slope);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
     preference_loss_fwd(const __grid_constant__ tigon_preference_loss_fwd_problem p) {
   const float scale = tigon_preference_scale(&p), shift = p.shift ? *p.shift : 0;
   tigon_preference_sums sums = {};
+  if (p.token_logprob) add_tokens(p);
   for (int64_t i = threadIdx.x; i < p.items; i += PREFERENCE_THREADS) tigon_preference_item(&p, i, scale, shift, &sums);
   for (int64_t i = threadIdx.x; i < p.nll_sequences; i += PREFERENCE_THREADS) tigon_preference_nll_item(&p, i, &sums);
 
@@ -15,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
   if (p.dnll_logps)
     for (int64_t i = threadIdx.x; i < p.nll_sequences; i += PREFERENCE_THREADS)
       p.dnll_logps[i] = tigon_preference_dnll(&p, i, sums.nll_tokens);
+  if (p.token_logprob) return_tokens(p, sums.nll_tokens);
 
   sums.loss = block_total(sums.loss);
   sums.nll = block_total(sums.nll);

@@ -86,7 +86,7 @@ typedef struct python_tensor {
 PyObject *tigon_python_pooled(const dlpack_exchange *exchange, const python_tensor *wanted);
 
 /* Tensors that come in, tensors that go out, options; what a pair keeps. */
-enum { TIGON_PYTHON_MOST = 24 };
+enum { TIGON_PYTHON_MOST = 32 };
 
 /* An operator: Python's, which keeps it. */
 typedef struct python_op {

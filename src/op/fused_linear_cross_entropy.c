@@ -17,22 +17,39 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 /* ---- workspace ---- */
 
 enum { LINE = 64, LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8 };
+enum { GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups */ };
 
 static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 static bool is_short(const gradient *g) { return g->dtype == TIGON_F16 || g->dtype == TIGON_BF16; }
 
+static void cut_middle(fused *f, const arguments *a, char *workspace, size_t *used) {
+  const head_middle *middle = f->more.middle;
+  const size_t bytes = (size_t)f->rows * sizeof(float);
+  if (!tigon_present(&a->out.lse)) f->loss.lse = tigon_cut(workspace, used, bytes);
+  if (middle->entropy && !tigon_present(&a->out.entropy)) f->loss.entropy = tigon_cut(workspace, used, bytes);
+  f->loss.dloss = f->dlogprob = tigon_cut(workspace, used, bytes);
+  if (middle->dentropy) f->loss.dentropy = f->dentropy = tigon_cut(workspace, used, bytes);
+  if (middle->dentropy) f->loss.entropy_scale = -f->loss.grad_scale;
+  if (middle->scratch) f->scratch = tigon_cut(workspace, used, middle->scratch);
+}
+
 /* What does not depend on the chunks; returns its bytes. */
 static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   size_t used = 0;
+  const head_middle *middle = f->more.middle;
   tigon_cut_loss(&f->loss, &a->out, true, workspace, &used);
-  if (is_short(&f->dweight) && !tigon_present(&a->out.lse))
+  if (middle) cut_middle(f, a, workspace, &used);
+  if (!middle && is_short(&f->dweight) && !tigon_present(&a->out.lse))
     f->loss.lse = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
   if (is_short(&f->dweight) && tigon_present(&a->dentropy) && !tigon_present(&a->out.entropy))
     f->loss.entropy = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
   if (is_short(&f->dbias)) f->dbias.sums = tigon_cut(workspace, &used, (size_t)f->vocab * sizeof(float));
   return used;
 }
+
+/* A host puts the hidden of both sides of pairs together; elsewhere each side has its products. */
+static bool gathers_pairs(const fused *f) { return f->skips && f->more.middle && f->more.middle->of_pairs; }
 
 /* Bytes of one row of a chunk with `cols` columns of logits. */
 static size_t row_bytes(const fused *f, int64_t cols, bool gathers) {
@@ -52,7 +69,7 @@ static size_t chunk_bytes(const fused *f, int64_t rows, int64_t cols) {
 
 /* Rows of a chunk that fit into `bytes`. One row alone needs no gathering. */
 static int64_t rows_that_fit(const fused *f, int64_t cols, size_t bytes) {
-  const bool gathers = f->kept < f->rows;
+  const bool gathers = f->kept < f->rows || gathers_pairs(f);
   if (bytes < 2 * LINE) return 0;
   const size_t rows = (bytes - 2 * LINE) / row_bytes(f, cols, gathers);
   if (rows == 0) return chunk_bytes(f, 1, cols) <= bytes;
@@ -95,9 +112,19 @@ static size_t least_bytes(const fused *f) {
   const size_t panel = is_short(&f->dweight) ? sums_bytes(f, 1) + 3 * LINE : 0;
   return row > panel ? row : panel;
 }
-static size_t good_bytes(const fused *f) {
+/* Rows of a good chunk: with groups, of as many whole ones, and of one at least where that is not too large. */
+static int64_t good_chunk(const fused *f, size_t row) {
   const int64_t chunk = f->skips ? GOOD_CHUNK_OF_HOST : GOOD_CHUNK;
+  if (!f->more.middle) return chunk;
+  const int64_t most = (int64_t)(GOOD_LIMIT / row);
+  const int64_t item = in_groups(f) ? f->more.middle->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
+  const int64_t rows = item > chunk ? item : item > 0 ? chunk / item * item : chunk;
+  return rows <= most ? rows : most < 1 ? 1 : most < chunk ? most : chunk;
+}
+
+static size_t good_bytes(const fused *f) {
   const size_t row = row_bytes(f, f->vocab, f->skips), all = (size_t)f->rows * row;
+  const int64_t chunk = good_chunk(f, row);
   if (f->rows <= chunk) return all + 3 * LINE;
   /* Labels that are not known here may keep the host from parking. */
   const bool parks = can_park(f) && !f->skips;
@@ -108,7 +135,7 @@ static size_t good_bytes(const fused *f) {
 
 /* Chunks of rows with `cols` logits in `bytes` of the workspace. */
 static chunk_space space_in(const fused *f, int64_t cols, char *workspace, size_t bytes) {
-  const int64_t chunk = even(f->kept, rows_that_fit(f, cols, bytes));
+  const int64_t fit = rows_that_fit(f, cols, bytes), chunk = in_groups(f) ? fit : even(f->kept, fit);
   return (chunk_space){chunk, workspace, workspace + logits_bytes(f, chunk, cols),
                        workspace + chunk_bytes(f, chunk, cols)};
 }
@@ -184,7 +211,8 @@ static tigon_status check_slots(const fused *f) {
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_fwd, f->dtype));
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->loss.dtype));
   if (f->dweight.out || f->dbias.out || f->dhidden) TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_bwd, f->dtype));
-  return f->panel || f->more.knows ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->loss.dtype) : TIGON_OK;
+  const bool again = f->panel || f->more.knows || f->more.middle;
+  return again ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->loss.dtype) : TIGON_OK;
 }
 
 static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, const head_more *more, fused *f) {
@@ -222,6 +250,7 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
   if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};
   f->kept = f->rows;
+  f->group = (row_group){{0, f->rows}, {f->rows, f->rows}, f->rows};
   return TIGON_OK;
 }
 

@@ -7,6 +7,45 @@
 #include "core/labels.h"
 #include "op/loss.h"
 
+/* Fields that heads with log-probabilities have alike. */
+#define HEAD_TENSORS                                                                                           \
+  IN(hidden, "*h", SAME, ROWS), IN(weight, "vh", SAME_GIVES_SECOND, ROWS), MAY(bias, "v", SAME_OR_F32, DENSE), \
+      IN(labels, "@", INDEX('v'), DENSE)
+#define HEAD_NUMBERS                                                                                      \
+  FLAG(has_ignore_index), ANY(ignore_index), OR_ZERO(softcap), OR_ZERO(temperature), FLAG(softcap_first), \
+      FLAG(logits_in_f32)
+
+/* Their part of the arguments of tigon_head_call(); a query has no workspace. */
+typedef tigon_fused_linear_cross_entropy_args head_args;
+#define HEAD_ARGS(query)                                                          \
+  .hidden = a->hidden, .weight = a->weight, .bias = a->bias, .labels = a->labels, \
+  .options = {.has_ignore_index = a->has_ignore_index,                            \
+              .ignore_index = a->ignore_index,                                    \
+              .softcap = a->softcap,                                              \
+              .temperature = a->temperature,                                      \
+              .softcap_first = a->softcap_first,                                  \
+              .reduction = TIGON_REDUCTION_NONE},                                 \
+  .logits_in_f32 = a->logits_in_f32, .workspace = (query) ? NULL : a->workspace, .workspace_bytes = a->workspace_bytes
+
+/* tigon_<op>_<entry>() and its query, from run(context, a, least, good), which asks where there is a `least`. */
+#define HEAD_ENTRY(op, entry, run)                                                                               \
+  tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    tigon_##op##_##entry##_args a;                                                                               \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, false));                      \
+    return run(context, &a, NULL, NULL);                                                                         \
+  }                                                                                                              \
+  tigon_status tigon_##op##_##entry##_workspace(tigon_context *context, const tigon_##op##_##entry##_args *args, \
+                                                size_t *minimum, size_t *recommended) {                          \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    tigon_##op##_##entry##_args a;                                                                               \
+    size_t least;                                                                                                \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, true));                       \
+    TIGON_TRY(run(context, &a, &least, recommended));                                                            \
+    if (minimum) *minimum = least;                                                                               \
+    return TIGON_OK;                                                                                             \
+  }
+
 /* dweight or dbias. */
 typedef struct gradient {
   void *out; /* NULL: not wanted */
@@ -25,15 +64,38 @@ typedef struct chunk_space {
   char *gathered; /* [rows, width]: hidden, later dhidden, of rows that do not lie together */
 } chunk_space;
 
+typedef struct fused fused;
+
+/* A loss of all tokens' log-probabilities and entropies, f->loss.token_loss and .entropy. It writes their gradients,
+ * f->dlogprob and, with `dentropy`, f->dentropy. It runs over all tokens once a group of them has its statistics: the
+ * group's gradients are right then, and after the last group all numbers are. */
+typedef struct head_middle {
+  tigon_status (*run)(const fused *f, const void *problem);
+  const void *problem;
+  bool entropy, dentropy;
+  size_t scratch; /* bytes, at f->scratch */
+  /* A group is made of whole sequences, of pairs s and sequences / 2 + s of them, or, with neither, of any tokens. */
+  bool of_sequences, of_pairs;
+  int64_t sequences, length; /* length: of each sequence, where segments has no data */
+  tigon_vector segments;     /* [sequences + 1] */
+} head_middle;
+
 /* What linear_logprob has besides the arguments of fused_linear_cross_entropy. */
 typedef struct head_more {
   bool negated; /* token_loss is the log-probability */
   bool knows;   /* lse and entropy are inputs */
   char *cache;  /* logits of the first rows that are not skipped, [cached, vocab]; made where they are not known */
   int64_t cached, cache_pitch;
+  const head_middle *middle; /* NULL: the loss is cross_entropy's */
 } head_more;
 
-typedef struct fused {
+/* Rows [begin[0], end[0]) and, of pairs, [begin[1], end[1]) behind them. */
+typedef struct row_group {
+  int64_t begin[2], end[2];
+  int64_t count; /* of the rows that are not skipped */
+} row_group;
+
+struct fused {
   tigon_context *context;
   head_more more;
   bool in_place; /* dhidden is hidden */
@@ -45,6 +107,8 @@ typedef struct fused {
   int64_t dhidden_pitch;
   gradient dweight, dbias;
   tigon_cross_entropy_problem loss; /* of all rows */
+  float *dlogprob, *dentropy;       /* [rows], of a middle */
+  char *scratch;                    /* of a middle */
   /* Where the host reads labels, rows that do not count are skipped. */
   bool skips;
   int64_t kept; /* rows that are not skipped */
@@ -54,15 +118,20 @@ typedef struct fused {
   chunk_space part;  /* chunks of a panel's columns */
   int64_t park_cols; /* of a panel of them */
   char *park; /* the first panel, [parked, park_cols]; each other one lies where its predecessor's dweight will */
-  /* The chunk at work. */
+  /* The group and the chunk at work. */
+  row_group group;
   const chunk_space *space;
-  const void *x; /* its hidden */
+  const void *x; /* the hidden of the chunk's row 0, where that and the rows that are asked for lie together */
   int64_t x_pitch;
-} fused;
+};
 
 static inline bool counts(const fused *f, int64_t r) {
   bool out_of_range;
   return !f->skips || f->context->queue.record || tigon_cross_entropy_label(&f->loss, r, &out_of_range) >= 0;
+}
+
+static inline bool in_groups(const fused *f) {
+  return f->more.middle && (f->more.middle->of_sequences || f->more.middle->of_pairs);
 }
 
 /* The rest of a call whose description holds. With `least` or `good` only the query of its workspace. */

@@ -19,14 +19,34 @@ typedef struct logits {
   int64_t cached, pitch, from, cols;
 } logits;
 
-/* The chunk after c; {0} before the first. */
+/* The group's first row from r on that counts; where its rows end without one. */
+static int64_t next_row(const fused *f, int64_t r) {
+  const row_group *g = &f->group;
+  for (int i = 0; i < 2; ++i)
+    for (r = r < g->begin[i] ? g->begin[i] : r; r < g->end[i]; ++r)
+      if (counts(f, r)) return r;
+  return g->end[1];
+}
+
+/* The group's chunk after c; {0} before the first. */
 static bool next_chunk(const fused *f, int64_t limit, chunk *c) {
-  int64_t r = c->end, first = c->first + c->count;
-  while (r < f->rows && !counts(f, r)) ++r;
-  *c = (chunk){r, r, 0, first};
-  for (; r < f->rows && c->count < limit; ++r)
-    if (counts(f, r)) ++c->count, c->end = r + 1;
+  int64_t r = next_row(f, c->end);
+  *c = (chunk){r, r, 0, c->first + c->count};
+  for (; r < f->group.end[1] && c->count < limit; r = next_row(f, r + 1)) ++c->count, c->end = r + 1;
   return c->count > 0;
+}
+
+/* Rows [r, r + n) of the caller's tensors, the chunk's from row i on. */
+typedef struct run {
+  int64_t r, i, n;
+} run;
+
+/* The chunk's run of rows that lie together after w, of no row beyond `limit` where it begins before that; {0} before the first. */
+static bool next_run(const fused *f, const chunk *c, int64_t limit, run *w) {
+  const int64_t i = w->i + w->n, r = next_row(f, w->n ? w->r + w->n : c->begin), most = i < limit ? limit : c->count;
+  *w = (run){r, i, 0};
+  while (i + w->n < most && next_row(f, r + w->n) == r + w->n) ++w->n;
+  return w->n > 0;
 }
 
 static logits logits_of(const fused *f, const chunk *c, int64_t from, int64_t cols) {
@@ -46,17 +66,17 @@ static tigon_rows rows_from(const fused *f, const logits *l, int64_t i) {
 }
 
 static bool together(const chunk *c) { return c->end - c->begin == c->count; }
+static bool is_gathered(const fused *f, const chunk *c) { return f->skips && !together(c); }
 
 static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) {
   return (char *)data + r * pitch * (int64_t)tigon_dtype_size(f->dtype);
 }
 
-/* The chunk's rows of a tensor that count, from it into `gathered` or back. Host memory only: labels were read. */
+/* The chunk's rows of a tensor that count, from it into `gathered` or back. Host memory only. */
 static void move_rows(const fused *f, const chunk *c, const void *data, int64_t pitch, bool back) {
-  const size_t bytes = (size_t)f->width * tigon_dtype_size(f->dtype);
+  const size_t bytes = f->context->queue.record ? 0 : (size_t)f->width * tigon_dtype_size(f->dtype);
   char *gathered = f->space->gathered;
-  for (int64_t r = c->begin; bytes && r < c->end; ++r) {
-    if (!counts(f, r)) continue;
+  for (int64_t r = c->begin; bytes && r < c->end; r = next_row(f, r + 1)) {
     char *row = row_of(f, data, pitch, r);
     memcpy(back ? row : gathered, back ? gathered : row, bytes);
     gathered += bytes;
@@ -80,6 +100,26 @@ static void clear_skipped(const fused *f) {
 
 /* ---- slots ---- */
 
+/* The chunk's run after w whose hidden lie together: all of it where they were gathered. Then they are at f->x. */
+static bool next_part(fused *f, const chunk *c, run *w) {
+  const tigon_linear_fwd_problem *p = &f->product;
+  if (is_gathered(f, c)) {
+    f->x = f->space->gathered;
+    f->x_pitch = f->width;
+    *w = (run){c->begin, 0, w->n ? 0 : c->count};
+    return w->n > 0;
+  }
+  if (!next_run(f, c, c->count, w)) return false;
+  f->x = row_of(f, p->x, p->x_pitch, w->r - w->i);
+  f->x_pitch = p->x_pitch;
+  return true;
+}
+
+/* Of a product of all tokens that count. */
+static double share_of(const fused *f, int64_t rows, int64_t cols) {
+  return (double)rows * (double)cols / ((double)f->kept * (double)f->vocab);
+}
+
 /* Makes the logits of the chunk's rows [begin, end), which lie together. */
 static tigon_status make_part(const fused *f, const logits *l, int64_t begin, int64_t end) {
   const tigon_rows y = rows_from(f, l, begin);
@@ -93,17 +133,19 @@ static tigon_status make_part(const fused *f, const logits *l, int64_t begin, in
   p.b = p.b ? (const char *)p.b + l->from * (int64_t)tigon_dtype_size(p.b_dtype) : NULL;
   p.y = y.data;
   p.y_pitch = y.pitch[2];
+  f->context->head.products += share_of(f, p.rows, p.n);
   return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
-/* The chunk's logits, but for those that are known. Its hidden is in f->x afterwards. */
+/* The chunk's logits, but for those that are known. */
 static tigon_status make_logits(fused *f, const chunk *c, const logits *l) {
-  const tigon_linear_fwd_problem *p = &f->product;
-  if (!together(c)) move_rows(f, c, p->x, p->x_pitch, false);
-  f->x = together(c) ? row_of(f, p->x, p->x_pitch, c->begin) : f->space->gathered;
-  f->x_pitch = together(c) ? p->x_pitch : f->width;
-  if (!f->more.knows) TIGON_TRY(make_part(f, l, 0, l->cached));
-  return make_part(f, l, l->cached, c->count);
+  if (is_gathered(f, c)) move_rows(f, c, f->product.x, f->product.x_pitch, false);
+  for (run w = {0}; next_part(f, c, &w);) {
+    const int64_t cached = l->cached < w.i ? w.i : smaller(l->cached, w.i + w.n);
+    if (!f->more.knows) TIGON_TRY(make_part(f, l, w.i, cached));
+    TIGON_TRY(make_part(f, l, cached, w.i + w.n));
+  }
+  return TIGON_OK;
 }
 
 /* Rows [r, r + n), the chunk's from row i on. Backward reads lse and entropy, forward writes them. */
@@ -147,30 +189,24 @@ static tigon_status round_dlogits(fused *f, const chunk *c, int64_t cols) {
 
 /* The chunk's rows, run by run of rows that lie together. */
 static tigon_status run_losses(fused *f, const chunk *c, const logits *l, bool backward, bool gradients) {
-  int64_t i = 0;
-  for (int64_t r = c->begin, n; r < c->end; r += n, i += n) {
-    while (r < c->end && !counts(f, r)) ++r;
-    const int64_t most = i < l->cached ? l->cached - i : c->count - i;
-    for (n = 0; n < most && r + n < c->end && counts(f, r + n); ++n) continue;
-    if (n > 0) TIGON_TRY(run_loss(f, l, r, i, n, backward, gradients));
-  }
+  for (run w = {0}; next_run(f, c, l->cached, &w);) TIGON_TRY(run_loss(f, l, w.r, w.i, w.n, backward, gradients));
   return gradients && f->rounds ? round_dlogits(f, c, l->cols) : TIGON_OK;
 }
 
 static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
+  if (p->rows > 0) f->context->head.products += ((p->dw != NULL) + (p->dx != NULL)) * share_of(f, p->rows, p->n);
   return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, p);
 }
 
-static tigon_linear_bwd_problem backward_of(const fused *f, int64_t rows, const void *dlogits, int64_t cols) {
-  return (tigon_linear_bwd_problem){.rows = rows,
-                                    .n = cols,
-                                    .k = f->width,
-                                    .dtype = f->dtype,
-                                    .dy_dtype = f->dtype,
-                                    .dy = dlogits,
-                                    .dy_pitch = cols,
-                                    .x = f->x,
-                                    .x_pitch = f->x_pitch};
+/* For the rows of w, whose hidden are at f->x. */
+static tigon_linear_bwd_problem backward_of(const fused *f, run w, const char *dlogits, int64_t cols) {
+  tigon_linear_bwd_problem p = {.rows = w.n, .n = cols, .k = f->width, .dtype = f->dtype, .dy_dtype = f->dtype};
+  if (w.n == 0) return p;
+  p.dy = row_of(f, dlogits, cols, w.i);
+  p.dy_pitch = cols;
+  p.x = row_of(f, f->x, f->x_pitch, w.i);
+  p.x_pitch = f->x_pitch;
+  return p;
 }
 
 static char *gradient_of(const gradient *g, int64_t from) {
@@ -190,11 +226,10 @@ static void set_output(const fused *f, const gradient *g, tigon_linear_bwd_probl
   }
 }
 
-/* Adds a chunk's part of the gradient, for `cols` classes from `from` on. */
-static tigon_status add_gradient(fused *f, gradient *g, const chunk *c, const void *dlogits, int64_t from,
-                                 int64_t cols) {
+/* Adds the part of the gradient that w's rows have, for `cols` classes from `from` on. */
+static tigon_status add_gradient(fused *f, gradient *g, run w, const char *dlogits, int64_t from, int64_t cols) {
   if (!g->out) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, cols);
+  tigon_linear_bwd_problem p = backward_of(f, w, dlogits, cols);
   p.accumulate = g->begun || (!g->sums && g->accumulate);
   if (g->sums)
     set_output(f, g, &p, g->sums, TIGON_F32, f->width);
@@ -207,7 +242,7 @@ static tigon_status add_gradient(fused *f, gradient *g, const chunk *c, const vo
 /* Rounds the sums of classes [from, from + cols) into the caller's tensor; without a chunk they are 0. */
 static tigon_status end_gradient(fused *f, gradient *g, int64_t from, int64_t cols) {
   if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
-  tigon_linear_bwd_problem p = backward_of(f, 0, NULL, cols);
+  tigon_linear_bwd_problem p = backward_of(f, (run){0}, NULL, cols);
   set_output(f, g, &p, gradient_of(g, from), g->dtype, g->pitch);
   *(g == &f->dweight ? &p.dw_sums : &p.db_sums) = g->begun ? g->sums : NULL;
   p.accumulate = g->accumulate;
@@ -215,14 +250,15 @@ static tigon_status end_gradient(fused *f, gradient *g, int64_t from, int64_t co
 }
 
 /* After dweight: the rows may be those of hidden. */
-static tigon_status make_dhidden(fused *f, const chunk *c, const void *dlogits) {
-  tigon_linear_bwd_problem p = backward_of(f, c->count, dlogits, f->vocab);
+static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dlogits) {
+  const bool gathered = is_gathered(f, c);
+  tigon_linear_bwd_problem p = backward_of(f, w, dlogits, f->vocab);
   p.w = f->product.w;
   p.w_pitch = f->product.w_pitch;
-  p.dx = together(c) ? row_of(f, f->dhidden, f->dhidden_pitch, c->begin) : f->space->gathered;
-  p.dx_pitch = together(c) ? f->dhidden_pitch : f->width;
+  p.dx = gathered ? f->space->gathered : row_of(f, f->dhidden, f->dhidden_pitch, w.r);
+  p.dx_pitch = gathered ? f->width : f->dhidden_pitch;
   TIGON_TRY(run_gradient(f, &p));
-  if (!together(c)) move_rows(f, c, f->dhidden, f->dhidden_pitch, true);
+  if (gathered) move_rows(f, c, f->dhidden, f->dhidden_pitch, true);
   return TIGON_OK;
 }
 
@@ -233,26 +269,27 @@ static char *parked_at(const fused *f, int64_t from) {
   return from == 0 ? f->park : gradient_of(&f->dweight, from - f->park_cols);
 }
 
-static tigon_status park(fused *f, const chunk *c, const char *dlogits) {
+static tigon_status park(fused *f, run w, const char *dlogits) {
   tigon_queue *queue = &f->context->queue;
   const size_t size = tigon_dtype_size(f->dtype);
   tigon_status status = TIGON_OK;
   for (int64_t from = 0; status == TIGON_OK && from < f->vocab; from += f->park_cols) {
     const size_t bytes = (size_t)smaller(f->vocab - from, f->park_cols) * size;
-    status = queue->backend->copy_rows(queue, parked_at(f, from) + (size_t)c->begin * bytes, bytes,
-                                       dlogits + (size_t)from * size, (size_t)f->vocab * size, bytes, c->count);
+    const char *first = row_of(f, dlogits, f->vocab, w.i) + (size_t)from * size;
+    status = queue->backend->copy_rows(queue, parked_at(f, from) + (size_t)w.r * bytes, bytes, first,
+                                       (size_t)f->vocab * size, bytes, w.n);
   }
   return tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", status);
 }
 
 /* From the last panel on: each takes the place of dlogits that were used. */
 static tigon_status make_dweight(fused *f) {
-  const chunk all = {0, f->rows, f->rows, 0};
+  const run all = {0, 0, f->rows};
   f->x = f->product.x;
   f->x_pitch = f->product.x_pitch;
   for (int64_t from = (f->vocab - 1) / f->park_cols * f->park_cols; from >= 0; from -= f->park_cols) {
     f->dweight.begun = false;
-    TIGON_TRY(add_gradient(f, &f->dweight, &all, parked_at(f, from), from, smaller(f->vocab - from, f->park_cols)));
+    TIGON_TRY(add_gradient(f, &f->dweight, all, parked_at(f, from), from, smaller(f->vocab - from, f->park_cols)));
   }
   return TIGON_OK;
 }
@@ -263,21 +300,122 @@ typedef struct pass {
   bool dweight, dbias, dhidden;
 } pass;
 
+/* What the chunk's dlogits are for. */
+static tigon_status run_products(fused *f, const chunk *c, pass what) {
+  const char *dlogits = dlogits_of(f);
+  ++f->context->head.chunks;
+  for (run w = {0}; next_part(f, c, &w);) {
+    if (what.dweight)
+      TIGON_TRY(f->park_cols ? park(f, w, dlogits) : add_gradient(f, &f->dweight, w, dlogits, 0, f->vocab));
+    if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, w, dlogits, 0, f->vocab));
+    if (what.dhidden) TIGON_TRY(make_dhidden(f, c, w, dlogits));
+  }
+  return TIGON_OK;
+}
+
+/* ---- groups ---- */
+
+/* The first row of sequence s, or of a padded one. */
+static int64_t first_row(const head_middle *m, int64_t s) {
+  return m->segments.data ? tigon_vector_index(m->segments, s) : s * m->length;
+}
+
+static int64_t count_rows(const fused *f, int64_t begin, int64_t end) {
+  if (!f->skips || f->context->queue.record) return end - begin;
+  int64_t count = 0;
+  for (int64_t r = begin; r < end; ++r) count += counts(f, r);
+  return count;
+}
+
+/* Sequences [begin, end), or as many pairs. */
+static row_group group_of(const fused *f, int64_t begin, int64_t end) {
+  const head_middle *m = f->more.middle;
+  const int64_t second = m->sequences / 2;
+  row_group g = {{first_row(m, begin), f->rows}, {first_row(m, end), f->rows}, 0};
+  if (m->of_pairs) g.begin[1] = first_row(m, second + begin), g.end[1] = first_row(m, second + end);
+  g.count = count_rows(f, g.begin[0], g.end[0]) + count_rows(f, g.begin[1], g.end[1]);
+  return g;
+}
+
+/* Can the host tell where sequences end? */
+static bool knows_sequences(const fused *f) {
+  const head_middle *m = f->more.middle;
+  return !m->segments.data || (f->skips && !f->context->queue.record);
+}
+
+/* f->group after the first `done` tokens, sequences or pairs: as many as one chunk has, but one at least. What is done then; 0: none
+ * was left. */
+static int64_t next_group(fused *f, int64_t done) {
+  const head_middle *m = f->more.middle;
+  const row_group all = {{0, f->rows}, {f->rows, f->rows}, f->kept};
+  if (!in_groups(f) || !knows_sequences(f)) {
+    chunk c = {.end = done};
+    f->group = all;
+    if (in_groups(f)) return done ? 0 : f->rows;
+    if (!next_chunk(f, f->whole.rows, &c)) return 0;
+    f->group = (row_group){{c.begin, f->rows}, {c.end, f->rows}, c.count};
+    return c.end;
+  }
+  const int64_t items = m->of_pairs ? m->sequences / 2 : m->sequences;
+  if (done >= items) return 0;
+  f->group = group_of(f, done, done + 1);
+  int64_t end = done + 1;
+  for (int64_t count = f->group.count; end < items; ++end) {
+    count += group_of(f, end, end + 1).count;
+    if (count > f->whole.rows) break;
+  }
+  f->group = group_of(f, done, end);
+  return end;
+}
+
+/* [rows] of f32, in the order of the device's work. */
+static tigon_status clear_rows(const fused *f, float *vector) {
+  const tigon_linear_bwd_problem p = {
+      .n = f->rows, .dtype = f->dtype, .dy_dtype = f->dtype, .db_dtype = TIGON_F32, .db = vector};
+  return vector && f->rows ? TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, &p) : TIGON_OK;
+}
+
+/* Group by group: statistics of its tokens, the loss of all, gradients of the group. Its logits are made once where they are one
+ * chunk. */
+static tigon_status run_groups(fused *f, pass what) {
+  const bool gradients = what.dweight || what.dbias || what.dhidden;
+  const head_middle *m = f->more.middle;
+  if (gradients) TIGON_TRY(clear_rows(f, f->loss.token_loss));
+  if (gradients && m->entropy) TIGON_TRY(clear_rows(f, f->loss.entropy));
+  int64_t done = 0;
+  for (int64_t next; (next = next_group(f, done)) > 0; done = next) {
+    const bool once = f->group.count <= f->whole.rows;
+    if (in_groups(f)) ++f->context->head.groups, f->context->head.twice += gradients && !once;
+    for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
+      const logits l = logits_of(f, &c, 0, f->vocab);
+      TIGON_TRY(make_logits(f, &c, &l));
+      TIGON_TRY(run_losses(f, &c, &l, false, false));
+    }
+    if (!gradients) continue;
+    TIGON_TRY(m->run(f, m->problem));
+    for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
+      const logits l = logits_of(f, &c, 0, f->vocab);
+      if (!once) TIGON_TRY(make_logits(f, &c, &l));
+      TIGON_TRY(run_losses(f, &c, &l, true, true));
+      TIGON_TRY(run_products(f, &c, what));
+    }
+  }
+  f->group = (row_group){{0, f->rows}, {f->rows, f->rows}, f->kept};
+  return gradients && done ? TIGON_OK : m->run(f, m->problem);
+}
+
 static tigon_status run_pass(fused *f, pass what) {
   const bool gradients = what.dweight || what.dbias || what.dhidden;
   f->space = &f->whole;
-  const char *dlogits = dlogits_of(f);
+  if (f->more.middle) return run_groups(f, what);
   if (f->more.knows && !gradients) return TIGON_OK;
   for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
     const logits l = logits_of(f, &c, 0, f->vocab);
     TIGON_TRY(make_logits(f, &c, &l));
     TIGON_TRY(run_losses(f, &c, &l, f->more.knows, gradients));
-    if (what.dweight)
-      TIGON_TRY(f->park_cols ? park(f, &c, dlogits) : add_gradient(f, &f->dweight, &c, dlogits, 0, f->vocab));
-    if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, &c, dlogits, 0, f->vocab));
-    if (what.dhidden) TIGON_TRY(make_dhidden(f, &c, dlogits));
+    TIGON_TRY(run_products(f, &c, what));
   }
-  return what.dweight && f->park_cols ? make_dweight(f) : TIGON_OK;
+  return TIGON_OK;
 }
 
 static tigon_status run_panels(fused *f) {
@@ -289,7 +427,7 @@ static tigon_status run_panels(fused *f) {
       const logits l = logits_of(f, &c, from, cols);
       TIGON_TRY(make_logits(f, &c, &l));
       TIGON_TRY(run_losses(f, &c, &l, true, true));
-      TIGON_TRY(add_gradient(f, &f->dweight, &c, dlogits_of(f), from, cols));
+      for (run w = {0}; next_part(f, &c, &w);) TIGON_TRY(add_gradient(f, &f->dweight, w, dlogits_of(f), from, cols));
     }
     TIGON_TRY(end_gradient(f, &f->dweight, from, cols));
   }
@@ -304,10 +442,16 @@ static tigon_status run_part(fused *f, int part) {
 }
 
 tigon_status tigon_head_run(fused *f) {
+  const int64_t logit = (int64_t)(tigon_dtype_size(f->loss.dtype) + (f->rounds ? tigon_dtype_size(f->dtype) : 0));
+  const int64_t summed = f->dweight.sums ? (f->panel ? f->panel : f->vocab) : 0;
+  f->context->head = (tigon_head_work){.rows = f->whole.rows,
+                                       .logits_bytes = f->whole.rows * f->vocab * logit,
+                                       .sums_bytes = summed * f->width * (int64_t)sizeof(float)};
   const bool dhidden = f->dhidden != NULL, panels = f->panel > 0, late = dhidden && panels && f->in_place;
   TIGON_TRY(run_part(f, TIGON_CROSS_ENTROPY_COUNT));
   clear_skipped(f);
   TIGON_TRY(run_pass(f, (pass){f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
+  if (f->park_cols) TIGON_TRY(make_dweight(f));
   TIGON_TRY(panels ? run_panels(f) : end_gradient(f, &f->dweight, 0, f->vocab));
   if (late) TIGON_TRY(run_pass(f, (pass){.dhidden = true})); /* the row outputs come out as before */
   TIGON_TRY(end_gradient(f, &f->dbias, 0, f->vocab));

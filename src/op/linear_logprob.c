@@ -4,16 +4,9 @@
 
 #include "op/fused_linear_cross_entropy.h"
 
-#define HEAD                                                                                                   \
-  IN(hidden, "*h", SAME, ROWS), IN(weight, "vh", SAME_GIVES_SECOND, ROWS), MAY(bias, "v", SAME_OR_F32, DENSE), \
-      IN(labels, "@", INDEX('v'), DENSE)
-#define NUMBERS                                                                                             \
-  WANT(error, "1 a scalar", I32, DENSE, NULL), FLAG(has_ignore_index), ANY(ignore_index), OR_ZERO(softcap), \
-      OR_ZERO(temperature), FLAG(softcap_first), FLAG(logits_in_f32)
-
 #define A tigon_linear_logprob_fwd_args
 static const tigon_field fwd[] = {
-    HEAD,
+    HEAD_TENSORS,
     OUT(logprob, "@", F32, DENSE, NULL),
     WANT(lse, "@", F32, DENSE, NULL),
     WANT(entropy, "@", F32, DENSE, NULL),
@@ -21,7 +14,8 @@ static const tigon_field fwd[] = {
     WANT(correct, "1 a scalar", I64, DENSE, NULL),
     WANT(cache, "kv", SAME_OR_F32, ROWS, NULL),
     WANT(unit, "*h", SAME, ROWS, NULL),
-    NUMBERS,
+    WANT(error, "1 a scalar", I32, DENSE, NULL),
+    HEAD_NUMBERS,
     WORKSPACE,
     RESERVED(reserved),
 };
@@ -30,7 +24,7 @@ DESCRIBE(linear_logprob, fwd, fwd);
 
 #define A tigon_linear_logprob_bwd_args
 static const tigon_field bwd[] = {
-    HEAD,
+    HEAD_TENSORS,
     IN(lse, "@", F32, DENSE),
     MAY(entropy, "@", F32, DENSE),
     MAY(cache, "kv", SAME_OR_F32, ROWS),
@@ -39,25 +33,13 @@ static const tigon_field bwd[] = {
     WANT(dhidden, "*h", SAME, ROWS, "hidden"),
     WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
     WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
-    NUMBERS,
+    WANT(error, "1 a scalar", I32, DENSE, NULL),
+    HEAD_NUMBERS,
     FLAG(accumulate_dweight),
     WORKSPACE,
     RESERVED(reserved),
 };
 DESCRIBE(linear_logprob, bwd, bwd);
-
-typedef tigon_fused_linear_cross_entropy_args head_args;
-
-/* What both directions have alike; a query has no workspace. */
-#define HEAD_ARGS(query)                                                          \
-  .hidden = a->hidden, .weight = a->weight, .bias = a->bias, .labels = a->labels, \
-  .options = {.has_ignore_index = a->has_ignore_index,                            \
-              .ignore_index = a->ignore_index,                                    \
-              .softcap = a->softcap,                                              \
-              .temperature = a->temperature,                                      \
-              .softcap_first = a->softcap_first,                                  \
-              .reduction = TIGON_REDUCTION_NONE},                                 \
-  .logits_in_f32 = a->logits_in_f32, .workspace = (query) ? NULL : a->workspace, .workspace_bytes = a->workspace_bytes
 
 /* A cache has logits as they are. */
 static tigon_status check_cache(tigon_context *context, const tigon_tensor *cache, const tigon_tensor *hidden,
@@ -105,23 +87,5 @@ static tigon_status backward(tigon_context *context, const tigon_linear_logprob_
   return tigon_head_call(context, &head, false, &more, least, good);
 }
 
-/* tigon_linear_logprob_<entry>() and its query. */
-#define ENTRY(entry, run)                                                                                              \
-  tigon_status tigon_linear_logprob_##entry(tigon_context *context, const tigon_linear_logprob_##entry##_args *args) { \
-    TIGON_KEEP_CALLER_STATE;                                                                                           \
-    tigon_linear_logprob_##entry##_args a;                                                                             \
-    TIGON_TRY(tigon_check_entry(context, &tigon_linear_logprob_##entry##_schema, args, &a, false));                    \
-    return run(context, &a, NULL, NULL);                                                                               \
-  }                                                                                                                    \
-  tigon_status tigon_linear_logprob_##entry##_workspace(                                                               \
-      tigon_context *context, const tigon_linear_logprob_##entry##_args *args, size_t *minimum, size_t *recommended) { \
-    TIGON_KEEP_CALLER_STATE;                                                                                           \
-    tigon_linear_logprob_##entry##_args a;                                                                             \
-    size_t least;                                                                                                      \
-    TIGON_TRY(tigon_check_entry(context, &tigon_linear_logprob_##entry##_schema, args, &a, true));                     \
-    TIGON_TRY(run(context, &a, &least, recommended));                                                                  \
-    if (minimum) *minimum = least;                                                                                     \
-    return TIGON_OK;                                                                                                   \
-  }
-ENTRY(fwd, forward)
-ENTRY(bwd, backward)
+HEAD_ENTRY(linear_logprob, fwd, forward)
+HEAD_ENTRY(linear_logprob, bwd, backward)

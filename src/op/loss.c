@@ -1,4 +1,7 @@
 /* What losses check and lay out alike. */
+#include <inttypes.h>
+
+#include "core/labels.h"
 #include "op/loss.h"
 
 /* loss and token_loss are there or not as the reduction asks. */
@@ -60,6 +63,46 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
       .reduction = o->reduction,
   };
   return TIGON_OK;
+}
+
+tigon_status tigon_check_sequences(tigon_context *context, const tigon_tensor *segments, const tigon_tensor *padded,
+                                   tigon_sequences *of) {
+  if (padded && !tigon_present(segments)) {
+    if (padded->ndim != 3) return tigon_refuse(context, "segments is absent, must be there unless hidden is [S, T, H]");
+    of->count = padded->shape[0];
+    of->length = padded->shape[1];
+    of->count_name = "hidden.shape[0]";
+    return TIGON_OK;
+  }
+  TIGON_TRY(tigon_check_ndim(context, "segments", segments, 1));
+  if (segments->shape[0] < 1) return tigon_refuse(context, "segments.shape[0] is 0, must be >= 1");
+  of->count = segments->shape[0] - 1;
+  of->segments = tigon_vector_of(segments);
+  of->count_name = "segments.shape[0] - 1";
+  return TIGON_OK;
+}
+
+tigon_status tigon_check_segments(tigon_context *context, const tigon_sequences *of) {
+  if (context->shape_only || !context->queue.backend->host_memory || context->queue.record) return TIGON_OK;
+  int64_t before = 0;
+  for (int64_t s = 0; of->segments.data && s <= of->count; ++s) {
+    const int64_t at = tigon_vector_index(of->segments, s);
+    if (s == 0 && at != 0) return tigon_refuse(context, "segments[0] is %" PRId64 ", must be 0", at);
+    if (s == of->count && at != of->tokens)
+      return tigon_refuse(context, "segments[%" PRId64 "] is %" PRId64 ", must be %" PRId64 " (%s)", s, at, of->tokens,
+                          of->tokens_name);
+    if (at < before || at > of->tokens)
+      return tigon_refuse(context, "segments[%" PRId64 "] is %" PRId64 ", must be %" PRId64 " to %" PRId64, s, at,
+                          before, of->tokens);
+    before = at;
+  }
+  return TIGON_OK;
+}
+
+tigon_status tigon_check_of_sequences(tigon_context *context, const char *name, const tigon_tensor *t, bool of_tokens,
+                                      const tigon_sequences *of) {
+  return of_tokens ? tigon_check_vector(context, name, t, of->tokens, of->tokens_name)
+                   : tigon_check_vector(context, name, t, of->count, of->count_name);
 }
 
 void *tigon_cut(char *workspace, size_t *used, size_t bytes) {

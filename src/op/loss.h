@@ -48,6 +48,25 @@ typedef struct tigon_loss_args {
 /* What the reduction asks for; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
 
+/* Tokens of sequences: of those that `segments` cut, or without them of a padded batch [S, T, ..]. */
+typedef struct tigon_sequences {
+  int64_t count, tokens, length; /* length: of each sequence of a padded batch */
+  tigon_vector segments;         /* [count + 1] */
+  const char *tokens_name;       /* what `tokens` is, for sentences */
+  const char *count_name;        /* what `count` is */
+} tigon_sequences;
+/* Fills count and, with segments, what they cut; `padded` is looked at without them. */
+tigon_status tigon_check_sequences(tigon_context *context, const tigon_tensor *segments, const tigon_tensor *padded,
+                                   tigon_sequences *of);
+/* Refuses segments that are out of order, which only a host device looks at before the call. */
+tigon_status tigon_check_segments(tigon_context *context, const tigon_sequences *of);
+/* A vector of sequences, or of tokens. Absent is fine. */
+tigon_status tigon_check_of_sequences(tigon_context *context, const char *name, const tigon_tensor *t, bool of_tokens,
+                                      const tigon_sequences *of);
+
+/* `given`, or where it is 0 `otherwise`. */
+static inline float tigon_number_or(double given, double otherwise) { return (float)(given != 0 ? given : otherwise); }
+
 /* The next `bytes` of a workspace, on lines of 64; NULL in a query. */
 void *tigon_cut(char *workspace, size_t *used, size_t bytes);
 /* Cuts `inverse` and, of a forward call of p->space.rows rows, the token_loss and argmax that the caller leaves out. */

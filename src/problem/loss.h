@@ -4,6 +4,13 @@
 
 #include "problem/columns.h"
 
+/* Integers of tokens, which count where they are not `ignored` and, with a limit, lie in [0, limit). A mask ignores 0, labels
+ * ignore their ignore_index and are limited by the vocabulary. */
+typedef struct tigon_counted {
+  tigon_vector of; /* data NULL: each token counts */
+  int64_t ignored, limit;
+} tigon_counted;
+
 /* The parts of cross_entropy that a call runs: the op runs all, fused_linear_cross_entropy runs ROWS once a chunk. */
 enum {
   TIGON_CROSS_ENTROPY_COUNT = 1,  /* inverse, and the error flag, from the labels of all rows */
@@ -51,7 +58,18 @@ typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
 typedef struct tigon_preference_loss_fwd_problem {
   tigon_dtype dtype; /* f32; tests/grad: of all floats here */
   tigon_preference_kind kind;
-  int64_t sequences, items;         /* items: pairs, or for kinds of single sequences these */
+  int64_t sequences, items; /* items: pairs, or for kinds of single sequences these */
+  /* Where there is token_logprob, sums over its sequences come first, which logps, counts and the NLL's then point to, and the
+   * gradient of tokens last. */
+  const float *token_logprob; /* [tokens], may be NULL */
+  tigon_counted mask;         /* [tokens] */
+  tigon_vector segments;      /* [sequences + 1]; without data each sequence has `length` tokens */
+  int64_t tokens, length;
+  float *sums;                      /* [sequences] */
+  int64_t *sums_of;                 /* [sequences], how many tokens count */
+  float *dtoken_logprob;            /* [tokens] */
+  const float *dloss;               /* [1], a factor of dtoken_logprob; may be NULL */
+  int32_t *error_flag;              /* raised by segments out of order; may be NULL */
   const float *logps, *ref;         /* [sequences]; ref may be NULL */
   tigon_vector counts;              /* [sequences]; data may be NULL */
   tigon_vector labels;              /* [sequences], for kinds of single sequences */
@@ -73,11 +91,13 @@ typedef struct tigon_policy_loss_fwd_problem {
   bool sequence_level, token_advantage, token_ratio, kl_bias_corrected;
   int64_t tokens, sequences;
   tigon_vector segments;            /* [sequences + 1] */
-  tigon_vector mask;                /* [tokens]; data may be NULL */
+  int64_t length;                   /* of each sequence, where segments has no data */
+  tigon_counted mask;               /* [tokens]; data may be NULL */
   const float *logprob;             /* [tokens] */
   const float *advantage, *ratio;   /* [tokens] or [sequences]; ratio may be NULL */
   const float *old, *ref, *entropy; /* [tokens], may be NULL */
   const float *denominator;         /* [1], may be NULL */
+  const float *dloss;               /* [1], a factor of both gradients; may be NULL */
   float eps_low, eps_high, delta;   /* delta: infinite without one */
   float tau[2], k[2], lambda[2];    /* by whether the advantage is above 0; for k and lambda, 0 or above */
   float kl_weight, entropy_weight;

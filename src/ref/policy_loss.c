@@ -15,7 +15,9 @@ static double logistic(double x) {
 }
 
 static bool counts(const problem *p, int64_t t) {
-  return !p->mask.data || tigon_load_index(p->mask.data, t, p->mask.dtype) != 0;
+  if (!p->mask.of.data) return true;
+  const int64_t value = tigon_load_index(p->mask.of.data, t, p->mask.of.dtype);
+  return value != p->mask.ignored && (p->mask.limit == 0 || (value >= 0 && value < p->mask.limit));
 }
 static double log_ratio(const problem *p, int64_t t) { return p->old ? at(p, p->logprob, t) - at(p, p->old, t) : 0; }
 static double log_of(double c) { return log(within(c, 1e-8, exp(20))); }
@@ -41,13 +43,10 @@ static double weight_of(const problem *p, double own, double all) {
 }
 
 static sequence sequence_at(const problem *p, int64_t s, double all) {
-  sequence q = {s,
-                tigon_load_index(p->segments.data, s, p->segments.dtype),
-                tigon_load_index(p->segments.data, s + 1, p->segments.dtype),
-                0,
-                0,
-                0,
-                0};
+  const tigon_vector *of = &p->segments;
+  sequence q = {.index = s,
+                .begin = of->data ? tigon_load_index(of->data, s, of->dtype) : s * p->length,
+                .end = of->data ? tigon_load_index(of->data, s + 1, of->dtype) : (s + 1) * p->length};
   double sum = 0;
   for (int64_t t = q.begin; t < q.end; ++t) {
     if (!counts(p, t)) continue;
@@ -130,6 +129,7 @@ typedef struct totals {
 
 static void run_sequence(const problem *p, int64_t s, double all, totals *sum) {
   const sequence q = sequence_at(p, s, all);
+  const double upstream = p->dloss ? at(p, p->dloss, 0) : 1;
   double shared = 0;
   for (int64_t t = q.begin; t < q.end; ++t) {
     const parts made = counts(p, t) ? token_at(p, &q, t) : (parts){0};
@@ -144,8 +144,8 @@ static void run_sequence(const problem *p, int64_t s, double all, totals *sum) {
   }
   for (int64_t t = q.begin; t < q.end; ++t) {
     const bool here = counts(p, t);
-    put(p, p->dlogprob, t, here ? q.weight * token_at(p, &q, t).own + shared / q.tokens : 0);
-    put(p, p->dentropy, t, here ? -(double)p->entropy_weight / all : 0);
+    put(p, p->dlogprob, t, here ? upstream * (q.weight * token_at(p, &q, t).own + shared / q.tokens) : 0);
+    put(p, p->dentropy, t, here ? upstream * -(double)p->entropy_weight / all : 0);
   }
 }
 

@@ -114,6 +114,39 @@ static void nll(const problem *p, double *loss) {
   *loss -= each * sum;
 }
 
+/* ---- tokens ---- */
+
+static bool counts(const problem *p, int64_t t) {
+  if (!p->mask.of.data) return true;
+  const int64_t value = tigon_load_index(p->mask.of.data, t, p->mask.of.dtype);
+  return value != p->mask.ignored && (p->mask.limit == 0 || (value >= 0 && value < p->mask.limit));
+}
+
+static int64_t first_token(const problem *p, int64_t s) {
+  return p->segments.data ? tigon_load_index(p->segments.data, s, p->segments.dtype) : s * p->length;
+}
+
+static void add_tokens(const problem *p, int64_t s) {
+  double sum = 0;
+  p->sums_of[s] = 0;
+  for (int64_t t = first_token(p, s); t < first_token(p, s + 1); ++t) {
+    if (!counts(p, t)) continue;
+    sum += at(p, p->token_logprob, t);
+    ++p->sums_of[s];
+  }
+  put(p, p->sums, s, sum);
+}
+
+static void return_tokens(const problem *p, int64_t s) {
+  double slope = at(p, p->dlogps, s);
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < p->nll_sequences; ++i) tokens += tokens_of(p->nll_counts, i);
+  if (s < p->nll_sequences) slope -= (double)p->nll_weight / (double)(tokens > 0 ? tokens : 1);
+  if (p->dloss) slope *= at(p, p->dloss, 0);
+  for (int64_t t = first_token(p, s); t < first_token(p, s + 1); ++t)
+    put(p, p->dtoken_logprob, t, counts(p, t) ? slope : 0);
+}
+
 tigon_status tigon_ref_preference_loss_fwd(tigon_queue *queue, const problem *p) {
   (void)queue;
   const bool pairs = p->kind < TIGON_PREFERENCE_KTO;
@@ -121,6 +154,7 @@ tigon_status tigon_ref_preference_loss_fwd(tigon_queue *queue, const problem *p)
   const double given = p->denominator ? at(p, p->denominator, 0) : (double)p->items, d = given < 1 ? 1 : given;
   double loss = 0, reward[2] = {0, 0};
   int64_t right = 0, of[2] = {0, 0};
+  for (int64_t s = 0; p->token_logprob && s < p->sequences; ++s) add_tokens(p, s);
   for (int64_t i = 0; i < p->items; ++i) {
     double first, second = 0;
     const double a = l_of(p, i, &first), b = pairs ? l_of(p, p->items + i, &second) : 0;
@@ -138,6 +172,7 @@ tigon_status tigon_ref_preference_loss_fwd(tigon_queue *queue, const problem *p)
     ++of[0];
   }
   if (p->nll_logps) nll(p, &loss);
+  for (int64_t s = 0; p->token_logprob && s < p->sequences; ++s) return_tokens(p, s);
   put(p, p->loss, 0, loss);
   put(p, p->accuracy, 0, p->items > 0 ? (double)right / (double)p->items : 0);
   put(p, p->margin, 0, (of[1] ? reward[1] / (double)of[1] : 0) - (of[0] ? reward[0] / (double)of[0] : 0));

@@ -269,6 +269,16 @@ static const struct meaning {
     {"policy_loss", "options.tau_negative", 1.05},
     {"policy_loss", "options.k_positive options.lambda_negative", 2},
     {"policy_loss", "options.lambda_positive options.k_negative", 3},
+    {"fused_linear_preference", "ref", 0},
+    {"fused_linear_preference", "options.beta", 0.1},
+    {"fused_linear_preference", "options.tau", 0.05},
+    {"fused_linear_preference", "temperature options.desirable_weight options.undesirable_weight options.nll_weight",
+     1},
+    {"fused_linear_policy", "options.eps_low options.eps_high", 0.2},
+    {"fused_linear_policy", "options.tau_positive ratio temperature", 1},
+    {"fused_linear_policy", "options.tau_negative", 1.05},
+    {"fused_linear_policy", "options.k_positive options.lambda_negative", 2},
+    {"fused_linear_policy", "options.lambda_positive options.k_negative", 3},
 };
 
 /* NULL where the field must be given, or its 0 is a 0. */

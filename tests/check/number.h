@@ -13,7 +13,8 @@ typedef struct num {
   double v, e;
 } num;
 
-static inline num made(double v, double e) { return (num){v, isfinite(v) ? e + 0x1p-126 : 0}; }
+/* An error beyond any f32 stays a number, so that 0 times it is 0. */
+static inline num made(double v, double e) { return (num){v, isfinite(v) ? fmin(e, 0x1p500) + 0x1p-126 : 0}; }
 static inline num exactly(double v) { return (num){v, 0}; }
 static inline num plus(num a, num b) { return made(a.v + b.v, a.e + b.e + fabs(a.v + b.v)); }
 static inline num minus(num a) { return (num){-a.v, a.e}; }

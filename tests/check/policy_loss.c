@@ -1,19 +1,9 @@
 /* policy_loss. Options walk every kind at both levels, with and without what it may have. dims are sequences, and tokens of one on
  * average. */
-#include <math.h>
-
 #include "check/cases.h"
-#include "check/internal.h"
-#include "check/number.h"
+#include "check/policy_terms.h"
 
-static const struct option {
-  tigon_policy_kind kind;
-  bool sequence, old, ref, entropy, mask, denominator, outputs;
-  int advantage, ratio; /* 1: of tokens; ratio 2: of sequences */
-  bool bias;
-  double eps_low, eps_high, delta, kl, entropy_weight;
-  int64_t max_length;
-} options[] = {
+static const policy_option options[] = {
     {.kind = TIGON_POLICY_GRPO, .old = true, .mask = true, .outputs = true},
     {.kind = TIGON_POLICY_GRPO, .ref = true, .kl = 0.5, .outputs = true, .advantage = 1},
     {.kind = TIGON_POLICY_GRPO,
@@ -84,14 +74,6 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 /* ---- a call ---- */
 
-typedef struct call {
-  check *k;
-  struct option o;
-  int64_t sequences, tokens;
-  tigon_policy_loss_fwd_args a;
-  double *loss, *token_loss, *dlogprob, *kl, *low, *high, *entropy, *ratio; /* magnitudes */
-} call;
-
 /* Tokens of a sequence: half, all or one and a half times of T, and every seventh has none. A timed batch is padded. */
 static int64_t length_of(const check *k, int64_t s) {
   const int64_t t = k->dims[1];
@@ -119,9 +101,9 @@ static tigon_tensor out(check *k, const char *name, int64_t n, bool there) {
   return there ? check_out_vector(k, name, TIGON_F32, n) : (tigon_tensor){0};
 }
 
-static call begin(check *k) {
-  const struct option o = options[k->option];
-  call c = {.k = k, .o = o, .sequences = k->dims[0]};
+static policy_call begin(check *k) {
+  const policy_option o = options[k->option];
+  policy_call c = {.k = k, .o = o, .sequences = k->dims[0]};
   for (int64_t s = 0; s < c.sequences; ++s) c.tokens += length_of(k, s);
   const int64_t n = c.tokens, each = c.sequences;
   tigon_policy_loss_fwd_args *a = &c.a;
@@ -161,168 +143,15 @@ static call begin(check *k) {
   a->mean_entropy = out(k, "mean_entropy", 1, o.outputs);
   a->mean_ratio = out(k, "mean_ratio", 1, o.outputs);
   c.loss = check_doubles(k, 1), c.kl = check_doubles(k, 1), c.low = check_doubles(k, 1), c.high = check_doubles(k, 1);
-  c.entropy = check_doubles(k, 1), c.ratio = check_doubles(k, 1);
+  c.entropy_off = check_doubles(k, 1), c.ratio = check_doubles(k, 1);
   c.token_loss = check_doubles(k, n), c.dlogprob = check_doubles(k, n);
   return c;
 }
 
-/* ---- what the kernels compute, with its error (number.h) ---- */
-
-typedef struct sequence {
-  int64_t index, begin, end;
-  double tokens;
-  num rho, w, weight;
-} sequence;
-
-static bool counts(const call *c, int64_t t) { return !c->o.mask || check_value(&c->a.mask, t) != 0; }
-
-static num log_ratio(const call *c, int64_t t) {
-  if (!c->o.old) return exactly(0);
-  return less(exactly(check_value(&c->a.logprob, t)), exactly(check_value(&c->a.old, t)));
-}
-static num within(num x, double low, double high) { return (num){fmin(fmax(x.v, low), high), x.e}; }
-static num log_of(const call *c, int64_t i) {
-  const double v = log(fmin(fmax(check_value(&c->a.ratio, i), 1e-8), exp(20)));
-  return made(v, (4 + check_calls(c->k, 1, 0)) * fabs(v) + 1); /* the limits are of f32 */
-}
-
-/* A sum in f64, which loses nothing. */
-static num sum(num a, num b) { return made(a.v + b.v, a.e + b.e); }
-/* An f64 as f32. */
-static num stored(num x) { return made(x.v, x.e + fabs(x.v)); }
-
-static double divisor(const call *c, double own, double all) {
-  const double width = c->o.max_length ? (double)c->o.max_length : (double)c->tokens / (double)c->sequences;
-  const bool of_tokens = c->o.kind == TIGON_POLICY_BNPO || c->o.kind == TIGON_POLICY_DAPO ||
-                         c->o.kind == TIGON_POLICY_CISPO || c->o.kind == TIGON_POLICY_VESPO;
-  const double d = c->o.denominator ? fmax(1, check_value(&c->a.denominator, 0))
-                   : of_tokens      ? all
-                                    : (double)c->sequences;
-  if (c->o.kind == TIGON_POLICY_GRPO || c->o.kind == TIGON_POLICY_SAPO) return d * own;
-  if (c->o.kind == TIGON_POLICY_DR_GRPO) return d * width;
-  return c->o.kind == TIGON_POLICY_LUSPO && !c->o.sequence ? d * width / own : d;
-}
-
-static sequence sequence_at(const call *c, int64_t s, double all) {
-  sequence q = {
-      .index = s, .begin = (int64_t)check_value(&c->a.segments, s), .end = (int64_t)check_value(&c->a.segments, s + 1)};
-  num of_rho = {0}, w = {0};
-  for (int64_t t = q.begin; t < q.end; ++t) {
-    if (!counts(c, t)) continue;
-    q.tokens += 1;
-    of_rho = sum(of_rho, log_ratio(c, t));
-    w = sum(w, within(log_ratio(c, t), -20, 20));
-    if (c->o.ratio == 1) w = sum(w, log_of(c, t));
-  }
-  if (c->o.ratio == 2) w = sum(w, log_of(c, s));
-  if (q.tokens == 0) q.tokens = 1;
-  q.rho = exponential(c->k, stored(made(of_rho.v / q.tokens, of_rho.e / q.tokens)));
-  q.w = within(stored(w), log(1e-8), 20);
-  q.weight = stored(exactly(1 / divisor(c, q.tokens, all)));
-  return q;
-}
-
-/* A jump at `at` may be on either side of x. */
-static bool jumps(num x, double at) { return fabs(x.v - at) <= x.e * 0x1p-24; }
-
-typedef struct token {
-  num loss, own, shared, k3, rho;
-  bool low, high; /* may the metric be otherwise? */
-} token;
-
-static void clip_loss(const call *c, num rho, num a, num *f, num *slope) {
-  const double low = (double)(1 - (float)(c->o.eps_low > 0 ? c->o.eps_low : 0.2));
-  const double high = (double)(1 + (float)(c->o.eps_high > 0 ? c->o.eps_high : 0.2));
-  const double delta = c->o.delta > 0 ? (double)(float)c->o.delta : (double)INFINITY;
-  const num free = times(within(rho, -(double)INFINITY, delta), a), clipped = times(within(rho, low, high), a);
-  const bool is_free = free.v <= clipped.v;
-  const bool moves = is_free ? rho.v <= delta : rho.v >= low && rho.v <= high;
-  const num all = times(rho, a);
-  *f = made(is_free ? -free.v : -clipped.v, fmax(free.e, clipped.e));
-  *slope = moves ? minus(all) : exactly(0);
-  if (jumps(rho, delta) || jumps(rho, low) || jumps(rho, high)) slope->e = 0x1p24 * fabs(all.v) + all.e;
-}
-
-static num expm1_of(const check *k, num x) {
-  const double v = expm1(x.v);
-  return made(v, (4 + check_calls(k, 1, 0)) * fabs(v) + x.e * exp(x.v) * growth(x));
-}
-
-static token token_at(const call *c, const sequence *q, int64_t t) {
-  const check *k = c->k;
-  const struct option *o = &c->o;
-  const num l = exactly(check_value(&c->a.logprob, t));
-  const num a = exactly(check_value(&c->a.advantage, o->advantage ? t : q->index)), beta = exactly(o->kl);
-  const num d = o->ref ? less(exactly(check_value(&c->a.ref, t)), l) : exactly(0), grown = expm1_of(k, d);
-  const bool vespo = o->kind == TIGON_POLICY_VESPO, together = o->sequence && !vespo;
-  token at = {.rho = together ? q->rho : o->old ? exponential(k, log_ratio(c, t)) : exactly(1), .k3 = less(grown, d)};
-  const double high = o->eps_high > 0 ? o->eps_high : o->kind == TIGON_POLICY_CISPO ? 5 : 0.2;
-  num slope = {0};
-  if (vespo) {
-    const double by[2] = {3, 2}; /* k; lambda is the other one */
-    const num lambda = exactly(by[a.v < 0]), w = times(exactly(by[a.v >= 0]), q->w);
-    slope = minus(times(exponential(k, less(plus(lambda, w), times(lambda, exponential(k, q->w)))), a));
-    at.loss = times(slope, l);
-  } else if (o->kind == TIGON_POLICY_CISPO) {
-    slope = minus(times(within(at.rho, -(double)INFINITY, high), a));
-    at.loss = times(slope, l);
-    at.high = jumps(at.rho, high);
-  } else if (o->kind == TIGON_POLICY_SAPO) {
-    const double tau = a.v > 0 ? 1 : (double)1.05f;
-    const num x = times(exactly(tau), less(at.rho, exactly(1)));
-    const num bend = times(logistic(k, x), logistic(k, minus(x)));
-    at.loss = times(times(over(k, exactly(-4), tau), logistic(k, x)), a);
-    slope = bend.v == 0 ? exactly(0) : times(times(exactly(-4), times(bend, at.rho)), a);
-  } else {
-    clip_loss(c, at.rho, a, &at.loss, &slope);
-    at.low = jumps(at.rho, (double)(1 - (float)(o->eps_low > 0 ? o->eps_low : 0.2)));
-    at.high = jumps(at.rho, (double)(1 + (float)high));
-  }
-  if (o->ratio && !vespo) {
-    const num by = exactly(check_value(&c->a.ratio, o->ratio == 1 ? t : q->index));
-    at.loss = times(at.loss, by);
-    slope = times(slope, by);
-  }
-  *(together && o->kind != TIGON_POLICY_CISPO ? &at.shared : &at.own) = slope;
-  if (o->kl == 0) return at;
-  const num by = o->bias ? times(beta, at.rho) : beta;
-  at.loss = plus(at.loss, times(by, at.k3));
-  at.own = less(at.own, times(by, o->bias && !together ? d : grown));
-  if (o->bias && together) at.shared = plus(at.shared, times(by, at.k3));
-  return at;
-}
-
-static void bound(const call *c) {
-  double all = 0;
-  for (int64_t t = 0; t < c->tokens; ++t) all += counts(c, t);
-  if (all == 0) all = 1;
-  for (int64_t s = 0; s < c->sequences; ++s) {
-    const sequence q = sequence_at(c, s, all);
-    num shared = {0};
-    for (int64_t t = q.begin; t < q.end; ++t) {
-      if (!counts(c, t)) continue;
-      const token at = token_at(c, &q, t);
-      c->token_loss[t] = at.loss.e;
-      c->dlogprob[t] = times(q.weight, at.own).e;
-      shared = sum(shared, at.shared);
-      *c->loss += times(q.weight, at.loss).e;
-      *c->kl += at.k3.e / all;
-      *c->ratio += at.rho.e / all;
-      *c->low += at.low ? 0x1p24 / all : 0;
-      *c->high += at.high ? 0x1p24 / all : 0;
-      if (c->o.entropy) *c->entropy += fabs(check_value(&c->a.entropy, t)) / all;
-    }
-    const num each = times(q.weight, stored(made(shared.v / q.tokens, shared.e / q.tokens)));
-    for (int64_t t = q.begin; c->o.sequence && t < q.end; ++t) /* both terms are rounded, and their sum is */
-      if (counts(c, t)) c->dlogprob[t] += each.e + 2 * fabs(each.v);
-  }
-  *c->loss += 0x1p-20 * fabs(c->o.entropy_weight) * *c->entropy;
-}
-
 static void fwd(check *k) {
-  const call c = begin(k);
+  const policy_call c = begin(k);
   const tigon_policy_loss_fwd_args *a = &c.a;
-  if (k->oracle) bound(&c);
+  if (k->oracle) bound_policy(&c);
   check_call(k, a);
   check_bound(k, &a->loss, 1, 1, c.loss);
   check_bound(k, &a->dlogprob, 1, 1, c.dlogprob);
@@ -332,11 +161,11 @@ static void fwd(check *k) {
   check_bound(k, &a->kl, 1, 1, c.kl);
   check_bound(k, &a->clip_low, 1, 1, c.low);
   check_bound(k, &a->clip_high, 1, 1, c.high);
-  check_bound(k, &a->mean_entropy, 1, 0x1p-20, c.entropy); /* in f64 */
+  check_bound(k, &a->mean_entropy, 1, 0x1p-20, c.entropy_off); /* in f64 */
   check_bound(k, &a->mean_ratio, 1, 1, c.ratio);
 }
 
-MUTANT(no_mask, policy_loss_fwd, m.mask.data = NULL)
+MUTANT(no_mask, policy_loss_fwd, m.mask.of.data = NULL)
 MUTANT(no_old, policy_loss_fwd, m.old = NULL)
 MUTANT(no_kl, policy_loss_fwd, m.kl_weight = 0)
 MUTANT(no_bias, policy_loss_fwd, m.kl_bias_corrected = false)

@@ -93,7 +93,7 @@ static void test_every_kind(void **s) {
       compare(names[kind], &t);
       for (int more = 0; more < 4; ++more) {
         start(&t, (tigon_policy_kind)kind, sequence);
-        t.p.mask = (tigon_vector){(void *)mask, TIGON_I32};
+        t.p.mask.of = (tigon_vector){(void *)mask, TIGON_I32};
         t.p.ref = as_f32(t.ref);
         t.p.kl_weight = 0.3f;
         t.p.kl_bias_corrected = more % 2;
@@ -171,7 +171,7 @@ static void test_values(void **s) {
   for (int kind = 0; kind <= TIGON_POLICY_VESPO; ++kind)
     for (int level = 0; level < 2; ++level) {
       start(&t, (tigon_policy_kind)kind, level);
-      t.p.mask = (tigon_vector){(void *)mask, TIGON_I32};
+      t.p.mask.of = (tigon_vector){(void *)mask, TIGON_I32};
       tigon_ref_policy_loss_fwd(NULL, &t.p);
       double f[N] = {0};
       for (int q = 0; q < SEQUENCES; ++q) {

@@ -10,7 +10,7 @@ from tigon.torch._autograd import autograd_function
 from tigon.torch._op import Op
 
 _NAMES = "saved_tensors", "kept", "needs_input_grad", "to_save", "non_differentiable", "dtype"
-_Places = ctypes.c_int64 * 24  # src/ffi/python.h's TIGON_PYTHON_MOST
+_Places = ctypes.c_int64 * 32  # src/ffi/python.h's TIGON_PYTHON_MOST
 
 
 class _Recipe:

@@ -60,12 +60,59 @@ def _backward(ctx, dloss, *_):
 _PolicyLoss = autograd_function("policy_loss", _forward, _backward)
 
 
-def _each(given, sequences):
+def each(given, sequences):
     """A vector of sequences or tokens, and whether it is of tokens."""
     if given is None:
         return None, False
     flat = given.float().reshape(-1)
     return flat, flat.shape[0] != sequences
+
+
+def numbers(
+    call,
+    of_tokens,
+    ratio_of_tokens,
+    kind="dapo",
+    level="token",
+    eps_low=0.2,
+    eps_high=None,
+    delta=None,
+    tau_positive=1.0,
+    tau_negative=1.05,
+    k_positive=2.0,
+    lambda_positive=3.0,
+    k_negative=3.0,
+    lambda_negative=2.0,
+    kl_weight=0.0,
+    kl_bias_corrected=False,
+    entropy_weight=0.0,
+    max_length=None,
+):
+    """The options of the C entries in their order."""
+    number, of_sequences = _KIND[kind], _LEVEL[level]
+    if eps_high is None:
+        eps_high = 5.0 if kind == "cispo" else eps_low
+    of_sapo = dict(tau_positive=tau_positive, tau_negative=tau_negative)
+    of_vespo = dict(k_positive=k_positive, lambda_positive=lambda_positive)
+    of_vespo |= dict(k_negative=k_negative, lambda_negative=lambda_negative)
+    return (
+        *(number, of_sequences, of_tokens, ratio_of_tokens, kl_bias_corrected),
+        nonzero(call, "eps_low", eps_low),
+        nonzero(call, "eps_high", eps_high),
+        0.0 if delta is None else nonzero(call, "delta", delta),
+        *[nonzero(call, *item) for item in (of_sapo | of_vespo).items()],
+        *(kl_weight, entropy_weight),
+        0 if max_length is None else nonzero(call, "max_length", max_length),
+    )
+
+
+def one_number(given, like):
+    """A number, or a tensor of one, as the vector that the entries take; None stays so."""
+    if given is None:
+        return None
+    if isinstance(given, torch.Tensor):
+        return given.detach().to(like.device, torch.float32).reshape(1)
+    return torch.full((1,), given, dtype=torch.float32, device=like.device)
 
 
 def policy_loss(
@@ -109,7 +156,7 @@ def policy_loss(
     of all batches whose gradients are added up. Only logprob and entropy get gradients; nothing waits for the device.
     The formulas are in include/tigon/op/policy_loss.h.
     """
-    call, number, of_sequences = "policy_loss", _KIND[kind], _LEVEL[level]
+    call = "policy_loss"
     if (segments is None) != (logprob.ndim == 2):
         must = "absent where logprob is [B, T], else there"
         raise ValueError(f"{call}: segments is {'absent' if segments is None else 'there'}, must be {must}")
@@ -119,28 +166,19 @@ def policy_loss(
         segments = torch.arange(sequences + 1, device=logprob.device) * shape[1]
     else:
         sequences = segments.shape[0] - 1
-    if eps_high is None:
-        eps_high = 5.0 if kind == "cispo" else eps_low
     flat = [t if t is None else t.float().reshape(-1) for t in (logprob, old, ref, entropy)]
-    (advantage, of_tokens), (ratio, ratio_of_tokens) = _each(advantage, sequences), _each(ratio, sequences)
+    (advantage, of_tokens), (ratio, ratio_of_tokens) = each(advantage, sequences), each(ratio, sequences)
     if mask is not None:
         mask = (mask != 0).int().reshape(-1)
-    if denominator is not None and not isinstance(denominator, torch.Tensor):
-        denominator = torch.full((1,), denominator, dtype=torch.float32, device=logprob.device)
-    if denominator is not None:
-        denominator = denominator.float().reshape(1)
-    of_sapo = dict(tau_positive=tau_positive, tau_negative=tau_negative)
-    of_vespo = dict(k_positive=k_positive, lambda_positive=lambda_positive)
-    of_vespo |= dict(k_negative=k_negative, lambda_negative=lambda_negative)
     options = (
-        *(outputs, number, of_sequences, of_tokens, ratio_of_tokens, kl_bias_corrected),
-        nonzero(call, "eps_low", eps_low),
-        nonzero(call, "eps_high", eps_high),
-        0.0 if delta is None else nonzero(call, "delta", delta),
-        *[nonzero(call, *item) for item in (of_sapo | of_vespo).items()],
-        *(kl_weight, entropy_weight),
-        0 if max_length is None else nonzero(call, "max_length", max_length),
+        outputs,
+        *numbers(
+            *(call, of_tokens, ratio_of_tokens, kind, level, eps_low, eps_high, delta, tau_positive, tau_negative),
+            *(k_positive, lambda_positive, k_negative, lambda_negative, kl_weight, kl_bias_corrected),
+            *(entropy_weight, max_length),
+        ),
     )
+    denominator = one_number(denominator, logprob)
     found = _PolicyLoss(flat[0], segments, advantage, *flat[1:], ratio, mask, denominator, options)
     if not outputs:
         return found

@@ -6,6 +6,7 @@ import torch
 
 from tigon.torch._autograd import Choice, autograd_function, nonzero
 from tigon.torch._op import Op
+from tigon.torch.operators.policy_loss import one_number
 
 FUNCTIONS = ["PreferenceLossOutputs", "preference_loss"]
 MODULES = ["PreferenceLoss"]
@@ -60,21 +61,37 @@ def _backward(ctx, dloss, *_):
 _PreferenceLoss = autograd_function("preference_loss", _forward, _backward)
 
 
-def _number(given, like):
-    """A number, or a tensor of one, as the vector that the entry takes."""
-    if isinstance(given, torch.Tensor):
-        return given.float().reshape(1)
-    return torch.full((1,), given, dtype=torch.float32, device=like.device)
-
-
-def _refuse_kind(kind, ref_logps, counts, shift):
-    """What the entry cannot see, which knows these kinds by other names."""
+def refuse_kind(call, kind, ref_logps, shift):
+    """What the entries cannot see, which know these kinds by other names."""
     if kind in _WITHOUT_REF and ref_logps is not None:
-        raise ValueError(f"preference_loss: ref_logps is there, must be None with kind {kind!r}")
-    if kind in _OF_MEANS and counts is None:
-        raise ValueError(f"preference_loss: counts is None, must be there with kind {kind!r}, which is of means")
+        raise ValueError(f"{call}: ref_logps is there, must be None with kind {kind!r}")
     if kind == "apo_zero_unpaired" and shift is not None:
-        raise ValueError(f"preference_loss: shift is there, must be None with kind {kind!r}")
+        raise ValueError(f"{call}: shift is there, must be None with kind {kind!r}")
+
+
+def is_of_means(kind):
+    return kind in _OF_MEANS
+
+
+def numbers(
+    call,
+    kind="sigmoid",
+    beta=0.1,
+    label_smoothing=0.0,
+    gamma=None,
+    tau=0.05,
+    desirable_weight=1.0,
+    undesirable_weight=1.0,
+    nll_weight=1.0,
+):
+    """Whether the kind is of pairs, and the options of the C entries in their order."""
+    weights = dict(desirable_weight=desirable_weight, undesirable_weight=undesirable_weight, nll_weight=nll_weight)
+    for name, value in dict(beta=beta, tau=tau, **weights).items():
+        nonzero(call, name, value)
+    if gamma is None:
+        gamma = 0.5 if kind == "simpo" else 0.0
+    number = _KIND[kind]
+    return number < _SINGLE, (number, beta, label_smoothing, gamma, tau, *weights.values())
 
 
 def preference_loss(
@@ -113,20 +130,19 @@ def preference_loss(
     nll_logps [K] with nll_counts [K] add nll_weight * -nll_logps.sum() / nll_counts.sum(), as CPO and ORPO do for the
     chosen sequences. Only logps and nll_logps get gradients. The formulas are in include/tigon/op/preference_loss.h.
     """
-    number = _KIND[kind]
-    _refuse_kind(kind, ref_logps, counts, shift)
-    weights = dict(desirable_weight=desirable_weight, undesirable_weight=undesirable_weight, nll_weight=nll_weight)
-    for name, value in dict(beta=beta, tau=tau, **weights).items():
-        nonzero("preference_loss", name, value)
+    call = "preference_loss"
+    weights = desirable_weight, undesirable_weight, nll_weight
+    pairs, options = numbers(call, kind, beta, label_smoothing, gamma, tau, *weights)
+    refuse_kind(call, kind, ref_logps, shift)
+    if is_of_means(kind) and counts is None:
+        raise ValueError(f"{call}: counts is None, must be there with kind {kind!r}, which is of means")
     if labels is not None and labels.dtype == torch.bool:
         labels = labels.int()
-    if gamma is None:
-        gamma = 0.5 if kind == "simpo" else 0.0
-    items = logps.shape[0] if number >= _SINGLE else logps.shape[0] // 2
-    numbers = [t if t is None else _number(t, logps) for t in (shift, denominator)]
+    items = logps.shape[0] // 2 if pairs else logps.shape[0]
+    each = [one_number(t, logps) for t in (shift, denominator)]
     logps, ref_logps, nll_logps = [t if t is None else t.float() for t in (logps, ref_logps, nll_logps)]
-    options = items, outputs, number, beta, label_smoothing, gamma, tau, *weights.values()
-    found = _PreferenceLoss(logps, ref_logps, counts, labels, *numbers, nll_logps, nll_counts, options)
+    options = items, outputs, *options
+    found = _PreferenceLoss(logps, ref_logps, counts, labels, *each, nll_logps, nll_counts, options)
     return PreferenceLossOutputs(*found) if outputs else found
 
 
