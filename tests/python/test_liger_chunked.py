@@ -335,6 +335,24 @@ def test_grpo_of_logits_by_tokens(kind, level):
     near(loss, policy_loss(l.detach().float(), advantage.float(), **names).token_loss.double())
 
 
+@pytest.mark.parametrize("kind, level", LEVELS)
+def test_a_ratio_of_each_token(kind, level):
+    """By tokens as policy_loss has them, and their weighted sum is the reduced loss of it."""
+    leaf, _, _, l, (old, ref, advantage, _), ids = grpo_on_logits()
+    ratio = torch.rand(B, WIDTH, generator=torch.Generator().manual_seed(9)) + 0.5
+    given = leaf, old.float(), ref.float(), ids, advantage.float(), MASK
+    options = triton_options(kind, level) | dict(beta=KL, vllm_is_ratio=ratio, inplace=False)
+    (each, _, _), (loss, _) = (triton_grpo_loss(*given, **options, reduce=reduce) for reduce in (False, True))
+    limits = options_of(kind)
+    wanted = policy_loss(
+        *(l.detach().float(), advantage.float()),
+        **dict(old=old, ref=ref, ratio=ratio, mask=MASK, kind=kind, level=level, kl_weight=KL, outputs=True),
+        **dict(eps_high=limits["epsilon_high"], delta=limits.get("delta")),
+    )
+    near(each, wanted.token_loss.double())
+    near(loss, wanted.loss.double())
+
+
 def test_what_is_outside_of_the_mask_is_not_read():
     """old and ref hold NaN there, as a sampler may leave it."""
     leaf, _, _, l, (old, ref, advantage, _), ids = grpo_on_logits()

@@ -174,6 +174,36 @@ def test_softcaps_and_scales(family, own, calls):
         assert (ours[name].float() - value.float()).norm().item() <= BOUND * max(norm, 1), name
 
 
+@pytest.mark.parametrize("frozen", [False, True], ids=["", "frozen"])
+def test_a_head_that_is_cast_to_f32(frozen, calls):
+    """GRPO's cast_lm_head_to_fp32: f32 hidden states and a bf16 weight, whose gradient is rounded once."""
+    ids, labels = batch()
+
+    def run(patched):
+        made = model("Llama", torch.bfloat16)
+        made.lm_head.weight.requires_grad_(not frozen)
+        if patched:
+            tigon.patch(made, **ALONE)
+        utils.add_fused_lm_head(made, cast_lm_head_to_fp32=True)
+        outputs = made(input_ids=ids, labels=labels, fused_lm_head=True)
+        outputs.loss.backward()
+        head, last = made.lm_head.weight.grad, made.model.norm.weight.grad
+        return outputs.log_probs.detach(), None if frozen else head.float(), last.float()
+
+    stock, ours = run(False), run(True)
+    assert len(calls) == 1
+    for mine, theirs, bound in zip(ours, stock, (BOUND, 2**-8, 2**-8)):
+        assert theirs is None or (mine - theirs).norm() <= bound * theirs.norm()
+
+
+def test_means_under_autocast_are_f32():
+    numbers = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(shape, generator=numbers) for shape in ((5, 32), (67, 32)))
+    with torch.autocast("cpu", torch.bfloat16):
+        mean = trl_head.mean_logits(hidden, weight, None, None)
+    torch.testing.assert_close(mean, (hidden @ weight.T).mean(-1))
+
+
 def test_another_model_of_the_process_keeps_the_head_of_trl(calls):
     ids, labels = batch()
     patched, other = model("Llama"), model("Llama")
@@ -225,6 +255,12 @@ def test_a_projection_that_has_moved_is_left_with_a_sentence(monkeypatch):
             first, *others = STOCK.apply(*args)
             return 2 * first, *others
 
+    class Raising(STOCK):
+        @classmethod
+        def apply(cls, *args):
+            raise OSError("no device")
+
+    assert trl_head.obstacle(Raising) == "_ChunkedLogProbFunction raises OSError: no device"
     assert "takes ctx, hidden, weight, targets, must take ctx, hidden, weight, bias" in trl_head.obstacle(Moved)
     assert "computes something else" in trl_head.obstacle(Doubled)
     made = model("Llama")

@@ -128,7 +128,8 @@ def project(hidden, weight, bias, targets, temperature, chunk_size, softcap=None
 def mean_logits(hidden, weight, bias, softcap):
     """The mean of [N, V] by rows: without a softcap, that of the weight's rows times hidden."""
     if softcap is None:
-        mean = hidden.float() @ weight.mean(0, dtype=torch.float32)
+        with torch.autocast(hidden.device.type, enabled=False):
+            mean = hidden.float() @ weight.mean(0, dtype=torch.float32)
         return mean if bias is None else mean + bias.float().mean()
     means = [hidden.new_empty(0, dtype=torch.float32)]
     for rows in hidden.split(max(1, _CHUNK // weight.shape[0])):
@@ -142,8 +143,8 @@ def obstacle(stock) -> str | None:
         return f"{_MODULE} has no {_NAME}"
     try:
         return _verdict(stock)
-    except TypeError as error:  # not hashable: no class
-        return str(error)
+    except Exception as error:  # whatever a stranger's function raises
+        return f"{_NAME} raises {type(error).__name__}: {error}"
 
 
 @functools.cache

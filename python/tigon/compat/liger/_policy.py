@@ -48,8 +48,6 @@ def _policy(logprob, mask, ref, advantages, old, ratio, kind, beta, items, **opt
     """(loss, [mean KL unless beta is 0, the share of clipped tokens]).
 
     The one place where this file's losses meet policy_loss."""
-    if beta != 0 and ref is None:
-        ref = logprob.detach()
     given = dict(old=old, ref=ref if beta != 0 else None, mask=mask, outputs=True, **options)
     found = F.policy_loss(
         *(logprob, advantages),

@@ -26,7 +26,7 @@ class _Head(NamedTuple):
     def mean_logits(self, counted):
         """[N], the sum over the tokens that count of their mean logit, without gradient."""
         with torch.no_grad():
-            return (mean_logits(self.hidden, self.weight, self.bias, None) * counted).sum(-1)
+            return mean_logits(self.hidden, self.weight, self.bias, None).where(counted, 0.0).sum(-1)
 
 
 def _reference(use_ref_model, hidden, weight, bias):
