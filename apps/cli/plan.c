@@ -343,6 +343,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'u': chosen->unit = cli_number(command, "--unit", argument, 1, INT64_MAX); return 0;
     case 'k': chosen->keys = cli_number(command, "--keys", argument, 1, INT64_MAX); return 0;
     case 'g': chosen->groups = cli_number(command, "--groups", argument, 1, INT64_MAX); return 0;
+    case 'w': chosen->workspace = cli_number(command, "--workspace", argument, 1, INT64_MAX); return 0;
     case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
     case 'D': chosen->devices = true; return 0;
     case 'j': chosen->json = true; return 0;
@@ -377,6 +378,7 @@ int tigon_cli_plan(int argc, char **argv) {
        "rope: heads of keys besides the queries of --shape (default: a quarter as many, where that divides)", 0},
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
+      {"workspace", 'w', "BYTES", 0, "Of a head: less than the workspace that is recommended", 0},
       {"devices", 'D', NULL, 0, "List the Ascend devices that the planner knows", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {0},
@@ -400,6 +402,7 @@ int tigon_cli_plan(int argc, char **argv) {
       "  tigon plan swiglu --shape 8192x14336 --dtype bf16 --device 910b4 --json | jq .bytes_moved\n"
       "  tigon plan layer_norm --shape 8192x4096 --mode bwd\n"
       "  tigon plan rms_norm --shape 8192x4096 --dtype bf16 --device h200\n"
+      "  tigon plan fused_linear_preference --shape 8192x4096 --dtype bf16 --device h200 --workspace 33554432\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",
       NULL,
@@ -412,6 +415,8 @@ int tigon_cli_plan(int argc, char **argv) {
   tigon_footprint footprint;
   tigon_plan_request request;
   tigon_plan plan;
+  if (chosen.workspace > 0)
+    cli_mistake(argv[0], "--workspace is for heads on devices without a planner, and %s has one", chosen.device);
   ask(argv[0], &chosen, &footprint, &request);
   tigon_plan_make(&request, &plan);
   if (chosen.json)

@@ -165,6 +165,20 @@ static void print_text(const plan_options *chosen, const char *mode, const tigon
   print_table(context, l);
 }
 
+/* Grants the head's call fewer bytes than it has. */
+static void grant(const char *command, const plan_options *chosen, struct bench_mode_data *mode) {
+  const tigon_schema *schema = tigon_schema_at(mode->entry);
+  const tigon_field *field = schema->fields;
+  while (field < schema->fields + schema->count && field->kind != TIGON_FIELD_WORKSPACE) ++field;
+  if (field == schema->fields + schema->count || strstr(chosen->op, "linear_") == NULL)
+    cli_mistake(command, "--workspace is for heads, and %s is none", chosen->op);
+  if ((size_t)chosen->workspace > mode->workspace_bytes)
+    cli_mistake(command, "--workspace is %" PRId64 ", must be at most %zu, which are recommended", chosen->workspace,
+                mode->workspace_bytes);
+  mode->workspace_bytes = (size_t)chosen->workspace;
+  memcpy((char *)mode->args + field->offset + sizeof(void *), &mode->workspace_bytes, sizeof mode->workspace_bytes);
+}
+
 int plan_launches(const char *command, const plan_options *chosen) {
   static launches l;
   const bench_case *timed = bench_case_find(cli_op(command, chosen->op));
@@ -184,6 +198,7 @@ int plan_launches(const char *command, const plan_options *chosen) {
   if (bench_data_open(&data, timed, context, dtype, &at, SIZE_MAX) != TIGON_OK)
     cli_trouble(command, "%s has no arguments for %" PRId64 " x %" PRId64, chosen->op, chosen->rows, chosen->cols);
   const bench_mode mode = mode_of(command, chosen, &data);
+  if (chosen->workspace > 0) grant(command, chosen, &data.mode[mode]);
   const tigon_status status = bench_call(&data, mode);
   const char *name = bench_mode_name(mode);
   if (chosen->json)

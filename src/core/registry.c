@@ -48,14 +48,22 @@ static uint32_t described_dtypes(const tigon_schema *schema) {
   return schema->fields[i].dtypes;
 }
 
+/* The slots that a head with a loss calls besides. */
+static bool has_loss(const tigon_kernels *kernels, const char *op) {
+  const bool policy = strcmp(op, "fused_linear_policy") == 0, preference = strcmp(op, "fused_linear_preference") == 0;
+  if (!policy && !preference) return true;
+  return kernels->cross_entropy_bwd.run &&
+         (policy ? kernels->policy_loss_fwd.run != NULL : kernels->preference_loss_fwd.run != NULL);
+}
+
 uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
-  /* A composite runs on linear and cross_entropy alone. */
+  /* A composite runs on linear and cross_entropy. */
   const uint32_t composite = (kernels->linear_fwd.run ? kernels->linear_fwd.dtypes : 0) &
                              (kernels->linear_bwd.run ? kernels->linear_bwd.dtypes : 0) &
                              (kernels->cross_entropy_fwd.run ? kernels->cross_entropy_fwd.dtypes : 0);
   const uint32_t dtypes[] = {
 #define TIGON_SLOT(op, entry) kernels->op##_##entry.run ? kernels->op##_##entry.dtypes : 0,
-#define TIGON_COMPOSITE(op, entry) composite,
+#define TIGON_COMPOSITE(op, entry) has_loss(kernels, #op) ? composite : 0,
 #include "ops.def"
   };
   return index >= 0 && index < ENTRIES ? dtypes[index] & described_dtypes(tigon_schema_at(index)) : 0;

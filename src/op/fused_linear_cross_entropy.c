@@ -117,7 +117,7 @@ static int64_t good_chunk(const fused *f, size_t row) {
   const int64_t chunk = f->skips ? GOOD_CHUNK_OF_HOST : GOOD_CHUNK;
   if (!f->more.middle) return chunk;
   const int64_t most = (int64_t)(GOOD_LIMIT / row);
-  const int64_t item = in_groups(f) ? f->more.middle->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
+  const int64_t item = in_groups(f) ? f->more.middle->of->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
   const int64_t rows = item > chunk ? item : item > 0 ? chunk / item * item : chunk;
   return rows <= most ? rows : most < 1 ? 1 : most < chunk ? most : chunk;
 }
@@ -243,6 +243,9 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
       TIGON_COLLAPSE_PITCHES(context, &f->rows, {&a->hidden, &f->product.x_pitch}, {&a->dhidden, &f->dhidden_pitch}));
   const tigon_loss_args loss = {LOSS_ARGS(hidden), .forward = forward, .vocab = f->vocab, .out = &a->out};
   TIGON_TRY(tigon_check_loss(context, &loss, &f->loss));
+  const int64_t most = INT64_MAX / 64;
+  if (more->middle && (f->rows > most || more->middle->of->count > most))
+    return tigon_refuse(context, "hidden has more rows than a workspace can hold numbers for");
   f->loss.dtype = f->product.y_dtype;
   f->rounds = f->loss.dtype != f->dtype &&
               (tigon_present(&a->dhidden) || tigon_present(&a->dweight) || tigon_present(&a->dbias));
@@ -268,6 +271,7 @@ tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool fo
   TIGON_TRY(tigon_check_workspace(context, a->workspace, a->workspace_bytes, minimum));
   TIGON_TRY(tigon_check_indices(context, "labels", &a->labels, (tigon_dim){"weight", &a->weight, 0},
                                 f.loss.has_ignore_index, f.loss.ignore_index, &a->out.error, &f.loss.error_flag));
+  if (more->middle) TIGON_TRY(tigon_check_segments(context, more->middle->of));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
   if (f.vocab == 0 || f.width == 0) f.dweight.out = NULL;
   if (f.vocab == 0) f.dbias.out = NULL;

@@ -76,8 +76,7 @@ typedef struct head_middle {
   size_t scratch; /* bytes, at f->scratch */
   /* A group is made of whole sequences, of pairs s and sequences / 2 + s of them, or, with neither, of any tokens. */
   bool of_sequences, of_pairs;
-  int64_t sequences, length; /* length: of each sequence, where segments has no data */
-  tigon_vector segments;     /* [sequences + 1] */
+  const tigon_sequences *of;
 } head_middle;
 
 /* What linear_logprob has besides the arguments of fused_linear_cross_entropy. */

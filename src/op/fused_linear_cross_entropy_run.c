@@ -316,8 +316,8 @@ static tigon_status run_products(fused *f, const chunk *c, pass what) {
 /* ---- groups ---- */
 
 /* The first row of sequence s, or of a padded one. */
-static int64_t first_row(const head_middle *m, int64_t s) {
-  return m->segments.data ? tigon_vector_index(m->segments, s) : s * m->length;
+static int64_t first_row(const tigon_sequences *of, int64_t s) {
+  return of->segments.data ? tigon_vector_index(of->segments, s) : s * of->length;
 }
 
 static int64_t count_rows(const fused *f, int64_t begin, int64_t end) {
@@ -330,17 +330,16 @@ static int64_t count_rows(const fused *f, int64_t begin, int64_t end) {
 /* Sequences [begin, end), or as many pairs. */
 static row_group group_of(const fused *f, int64_t begin, int64_t end) {
   const head_middle *m = f->more.middle;
-  const int64_t second = m->sequences / 2;
-  row_group g = {{first_row(m, begin), f->rows}, {first_row(m, end), f->rows}, 0};
-  if (m->of_pairs) g.begin[1] = first_row(m, second + begin), g.end[1] = first_row(m, second + end);
+  const int64_t second = m->of->count / 2;
+  row_group g = {{first_row(m->of, begin), f->rows}, {first_row(m->of, end), f->rows}, 0};
+  if (m->of_pairs) g.begin[1] = first_row(m->of, second + begin), g.end[1] = first_row(m->of, second + end);
   g.count = count_rows(f, g.begin[0], g.end[0]) + count_rows(f, g.begin[1], g.end[1]);
   return g;
 }
 
 /* Can the host tell where sequences end? */
 static bool knows_sequences(const fused *f) {
-  const head_middle *m = f->more.middle;
-  return !m->segments.data || (f->skips && !f->context->queue.record);
+  return !f->more.middle->of->segments.data || (f->skips && !f->context->queue.record);
 }
 
 /* f->group after the first `done` tokens, sequences or pairs: as many as one chunk has, but one at least. What is done then; 0: none
@@ -356,7 +355,7 @@ static int64_t next_group(fused *f, int64_t done) {
     f->group = (row_group){{c.begin, f->rows}, {c.end, f->rows}, c.count};
     return c.end;
   }
-  const int64_t items = m->of_pairs ? m->sequences / 2 : m->sequences;
+  const int64_t items = m->of_pairs ? m->of->count / 2 : m->of->count;
   if (done >= items) return 0;
   f->group = group_of(f, done, done + 1);
   int64_t end = done + 1;

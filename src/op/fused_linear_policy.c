@@ -71,9 +71,7 @@ static tigon_status forward(tigon_context *context, const A *a, size_t *least, s
                                   weighs_entropy || tigon_present(&a->entropy) || tigon_present(&a->mean_entropy),
                               .dentropy = weighs_entropy,
                               .of_sequences = p.kind == TIGON_POLICY_VESPO || p.sequence_level,
-                              .sequences = of.count,
-                              .length = of.length,
-                              .segments = of.segments};
+                              .of = &of};
   const head_args head = {HEAD_ARGS(least),
                           .out = {.token_loss = a->logprob, .entropy = a->entropy, .error = a->error},
                           .grad_scale = a->grad_scale,

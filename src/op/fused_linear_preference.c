@@ -73,7 +73,6 @@ static tigon_status forward(tigon_context *context, const A *a, size_t *least, s
   TIGON_TRY(tigon_check_preference(context, &args, &p));
   if (a->nll && !pairs) return tigon_refuse(context, "nll is 1, must be 0 with an options.kind of single sequences");
   TIGON_TRY(check_vectors(context, a, &of, p.items));
-  TIGON_TRY(tigon_check_segments(context, &of));
   TIGON_TRY(TIGON_REQUIRE_SLOT(context, preference_loss_fwd, p.dtype));
   p.mask = (tigon_counted){tigon_vector_of(&a->labels), a->has_ignore_index ? a->ignore_index : -1, a->weight.shape[0]};
   p.segments = of.segments;
@@ -95,9 +94,7 @@ static tigon_status forward(tigon_context *context, const A *a, size_t *least, s
                               .scratch = (size_t)of.count * (sizeof *p.sums_of + sizeof *p.dlogps + sizeof *p.sums),
                               .of_sequences = !pairs,
                               .of_pairs = pairs,
-                              .sequences = of.count,
-                              .length = of.length,
-                              .segments = of.segments};
+                              .of = &of};
   const head_args head = {HEAD_ARGS(least),
                           .out = {.token_loss = a->logprob, .error = a->error},
                           .grad_scale = a->grad_scale,

@@ -29,7 +29,6 @@ tigon_status tigon_check_policy(tigon_context *context, const tigon_policy_loss_
                                 tigon_policy_loss_fwd_problem *p) {
   TIGON_TRY(tigon_check_of_sequences(context, "advantage", advantage, o->token_advantage, of));
   TIGON_TRY(tigon_check_of_sequences(context, "ratio", ratio, o->token_ratio, of));
-  TIGON_TRY(tigon_check_segments(context, of));
   *p = (tigon_policy_loss_fwd_problem){
       .dtype = TIGON_F32,
       .kind = o->kind,
@@ -63,6 +62,7 @@ static tigon_status prepare_fwd(tigon_context *context, const A *a, tigon_policy
   tigon_sequences of = {.tokens = a->logprob.shape[0], .tokens_name = "logprob.shape[0]"};
   TIGON_TRY(tigon_check_sequences(context, &a->segments, NULL, &of));
   TIGON_TRY(tigon_check_policy(context, &a->options, &of, &a->advantage, &a->ratio, p));
+  TIGON_TRY(tigon_check_segments(context, &of));
   p->mask.of = tigon_vector_of(&a->mask);
   p->logprob = a->logprob.data;
   p->old = a->old.data;

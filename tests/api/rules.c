@@ -131,6 +131,60 @@ static void test_policies(void **state) {
   POLICY(SEGMENT(2, 5), "segments[2] is 5, must be 6 (logprob.shape[0])");
 }
 
+/* Heads with these losses: 2 sequences of a policy, 6 of a preference, with 6 tokens. */
+static void test_head_losses(void **state) {
+#define HEAD_POLICY(change, sentence) RULE(fused_linear_policy_fwd, change, sentence)
+  HEAD_POLICY(a->options.token_advantage = 1, "advantage.shape[0] is 2, must be 6 (rows of hidden)");
+  HEAD_POLICY(LENGTH(a->ratio, 6), "ratio.shape[0] is 6, must be 2 (segments.shape[0] - 1)");
+  HEAD_POLICY(SEGMENT(2, 5), "segments[2] is 5, must be 6 (rows of hidden)");
+  HEAD_POLICY((absent(&a->segments), LENGTH(a->advantage, 3)), "advantage.shape[0] is 3, must be 2 (hidden.shape[0])");
+#define HEAD_PREFERENCE(change, sentence) RULE(fused_linear_preference_fwd, change, sentence)
+  HEAD_PREFERENCE(a->options.kind = TIGON_PREFERENCE_KTO,
+                  "desirable is absent, must be there with an options.kind of single sequences");
+  HEAD_PREFERENCE((a->options.kind = TIGON_PREFERENCE_KTO, a->desirable = spare(TIGON_I32, 6), a->nll = 1),
+                  "nll is 1, must be 0 with an options.kind of single sequences");
+  HEAD_PREFERENCE(LENGTH(a->segments, 6), "segments.shape[0] - 1 is 5, must be even with an options.kind of pairs");
+  HEAD_PREFERENCE(LENGTH(a->ref, 5), "ref.shape[0] is 5, must be 6 (segments.shape[0] - 1)");
+  HEAD_PREFERENCE(LENGTH(a->pair_loss, 6), "pair_loss.shape[0] is 6, must be 3 (pairs or sequences)");
+  HEAD_PREFERENCE(((int32_t *)a->segments.data)[1] = 7, "segments[1] is 7, must be 0 to 6");
+}
+
+/* 8192 tokens of a head of 128256 x 8192 have 1 MiB, one of 128256 x 4096 is given 512 MiB. */
+static void test_head_losses_workspace(void **state) {
+  const int64_t tokens = 8192, vocab = 128256;
+  const tigon_tensor words = tigon_tensor_1d(NULL, TIGON_F32, tokens), one = tigon_tensor_1d(NULL, TIGON_F32, 1);
+  for (int i = 0; i < 2; ++i) {
+    const int64_t width = i ? 4096 : 8192;
+    const tigon_dtype sums = i ? TIGON_F32 : TIGON_BF16;
+    const tigon_tensor hidden = tigon_tensor_3d(NULL, TIGON_BF16, 8, 1024, width);
+    tigon_fused_linear_policy_fwd_args a = {.hidden = hidden,
+                                            .weight = tigon_tensor_2d(NULL, TIGON_BF16, vocab, width),
+                                            .labels = tigon_tensor_1d(NULL, TIGON_I64, tokens),
+                                            .advantage = tigon_tensor_1d(NULL, TIGON_F32, 8),
+                                            .options = {.sequence_level = 1, .entropy_weight = 1},
+                                            .loss = one,
+                                            .logprob = words,
+                                            .dhidden = hidden,
+                                            .dweight = tigon_tensor_2d(NULL, sums, vocab, width)};
+    const tigon_fused_linear_preference_fwd_args b = {.hidden = a.hidden,
+                                                      .weight = a.weight,
+                                                      .labels = a.labels,
+                                                      .loss = one,
+                                                      .logprob = words,
+                                                      .dhidden = a.dhidden,
+                                                      .dweight = a.dweight};
+    size_t least, good;
+    assert_int_equal(tigon_fused_linear_policy_fwd_workspace(*state, &a, &least, &good), TIGON_OK);
+    assert_true(least <= 1 << 20 && (i == 0 || good <= 512 << 20));
+    assert_int_equal(tigon_fused_linear_preference_fwd_workspace(*state, &b, &least, &good), TIGON_OK);
+    assert_true(least <= 1 << 20 && (i == 0 || good <= 512 << 20));
+    a.hidden = tigon_tensor_2d(NULL, TIGON_BF16, tokens, width);
+    a.dhidden = a.hidden;
+    api_expect(*state, tigon_fused_linear_policy_fwd_workspace(*state, &a, &least, &good), TIGON_ERROR_INVALID,
+               "fused_linear_policy_fwd: segments is absent, must be there unless hidden is [S, T, H]");
+  }
+}
+
 static void test_matrices(void **state) {
   RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
   RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
@@ -503,15 +557,17 @@ static void test_flags(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),         cmocka_unit_test(test_preferences),
-                                     cmocka_unit_test(test_policies),       cmocka_unit_test(test_matrices),
-                                     cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
-                                     cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
-                                     cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
-                                     cmocka_unit_test(test_one_mebibyte),   cmocka_unit_test(test_logprob_mebibyte),
-                                     cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_recommended),
-                                     cmocka_unit_test(test_relu_squared),   cmocka_unit_test(test_swiglu_clamp),
-                                     cmocka_unit_test(test_softcap_first),  cmocka_unit_test(test_cross_entropy_rows),
-                                     cmocka_unit_test(test_flags)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_losses),         cmocka_unit_test(test_preferences),
+      cmocka_unit_test(test_policies),       cmocka_unit_test(test_matrices),
+      cmocka_unit_test(test_head_losses),    cmocka_unit_test(test_head_losses_workspace),
+      cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
+      cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
+      cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
+      cmocka_unit_test(test_one_mebibyte),   cmocka_unit_test(test_logprob_mebibyte),
+      cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_recommended),
+      cmocka_unit_test(test_relu_squared),   cmocka_unit_test(test_swiglu_clamp),
+      cmocka_unit_test(test_softcap_first),  cmocka_unit_test(test_cross_entropy_rows),
+      cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
