@@ -7,10 +7,11 @@
 /* Classes of all shards: the extent "c". */
 #define VOCAB(field) \
   { NUMBER_AT(A, field), .shape = "c", .high = (double)INFINITY }
-#define OPTIONS                                                                                                  \
-  FLAG(options.has_ignore_index), ANY(options.ignore_index), NUMBER(options.label_smoothing, 0, 1),              \
-      CHOICE(options.formula, TIGON_SMOOTHING_MEGATRON_PARTITION), NUMBER(options.lse_square_scale, 0, FLT_MAX), \
-      CHOICE(options.reduction, TIGON_REDUCTION_NONE), RESERVED(options.reserved)
+#define OPTIONS                                                                                      \
+  FLAG(options.has_ignore_index), ANY(options.ignore_index), NUMBER(options.label_smoothing, 0, 1),  \
+      CHOICE(options.formula, TIGON_SMOOTHING_MEGATRON), FLAG(options.own_partition),                \
+      NUMBER(options.lse_square_scale, 0, FLT_MAX), CHOICE(options.reduction, TIGON_REDUCTION_NONE), \
+      RESERVED(options.reserved)
 
 #define A tigon_vocab_parallel_cross_entropy_stats_args
 static const tigon_field stats[] = {
@@ -93,7 +94,7 @@ static tigon_status check_labels(tigon_context *context, const tigon_tensor *lab
                            p->has_ignore_index, p->ignore_index, error, &p->error_flag);
 }
 
-/* The problem has the shard `classes` from `begin` on. */
+/* The logits are the classes from `begin` on. */
 static void set_shard(tigon_cross_entropy_problem *p, int64_t begin, int64_t vocab, tigon_dtype dtype) {
   p->panel_begin = begin;
   p->vocab = vocab;
@@ -103,7 +104,7 @@ static void set_shard(tigon_cross_entropy_problem *p, int64_t begin, int64_t voc
 /* e' and the classes that it is spread over; rank_classes are those of the own shard. */
 static void set_smoothing(tigon_cross_entropy_problem *p, const tigon_vocab_parallel_cross_entropy_options *o,
                           int64_t rank_classes) {
-  const int64_t classes = o->formula == TIGON_SMOOTHING_MEGATRON_PARTITION ? rank_classes : o->vocab;
+  const int64_t classes = o->own_partition ? rank_classes : o->vocab;
   const double others = (double)classes - 1, times = others > 0 ? (double)classes / others : 0;
   p->smoothed = classes;
   p->label_smoothing = (float)(o->label_smoothing * (o->formula == TIGON_SMOOTHING_PYTORCH ? 1 : times));
@@ -146,7 +147,7 @@ static tigon_status prepare_stats(tigon_context *context, const tigon_vocab_para
 
 static tigon_status prepare_merge(tigon_context *context, const tigon_vocab_parallel_cross_entropy_merge_args *a,
                                   tigon_vocab_parallel_cross_entropy_merge_problem *m, size_t *bytes) {
-  const bool own = a->options.formula == TIGON_SMOOTHING_MEGATRON_PARTITION;
+  const bool own = a->options.own_partition;
   const tigon_cross_entropy_options options = options_of(&a->options);
   const tigon_cross_entropy_outputs out = {.loss = a->out.loss,
                                            .token_loss = a->out.token_loss,

@@ -10,7 +10,7 @@ static const struct option {
   tigon_smoothing_formula formula;
   int64_t begin, after; /* classes before and behind the shard */
   int64_t shards;       /* of merge */
-  bool dloss, dentropy, entropy, outputs, in_place, ignore, out_of_range, softcap_first, denominator;
+  bool dloss, dentropy, entropy, outputs, in_place, ignore, out_of_range, softcap_first, denominator, own_partition;
   double smoothing, lse_square, softcap, temperature, grad_scale;
 } options[] = {
     {.labels = TIGON_I64, .shards = 1, .outputs = true},
@@ -31,7 +31,8 @@ static const struct option {
      .temperature = 0.7},
     {.reduction = TIGON_REDUCTION_SUM,
      .labels = TIGON_I32,
-     .formula = TIGON_SMOOTHING_MEGATRON_PARTITION,
+     .formula = TIGON_SMOOTHING_MEGATRON,
+     .own_partition = true,
      .begin = 2,
      .after = 2,
      .shards = 4,
@@ -184,6 +185,7 @@ static void merge(check *k) {
   a->options = (tigon_vocab_parallel_cross_entropy_options){.vocab = vocab_of(&o, cols),
                                                             .label_smoothing = o.smoothing,
                                                             .formula = o.formula,
+                                                            .own_partition = o.own_partition,
                                                             .lse_square_scale = o.lse_square,
                                                             .reduction = o.reduction};
   if (o.ignore) {
@@ -229,6 +231,7 @@ static void bwd(check *k) {
                                                    .options = {.vocab = vocab_of(&o, cols),
                                                                .label_smoothing = o.smoothing,
                                                                .formula = o.formula,
+                                                               .own_partition = o.own_partition,
                                                                .lse_square_scale = o.lse_square,
                                                                .reduction = o.reduction},
                                                    .vocab_begin = o.begin,
@@ -257,7 +260,7 @@ static void bwd(check *k) {
     denominator += counts(&a.labels, r, a.options.vocab, o.ignore, a.options.ignore_index);
   }
   if (o.denominator && !k->timed) denominator = fabs(check_value(&a.options.denominator, 0));
-  const int64_t classes = o.formula == TIGON_SMOOTHING_MEGATRON_PARTITION ? cols : a.options.vocab;
+  const int64_t classes = o.own_partition ? cols : a.options.vocab;
   const double times = o.formula == TIGON_SMOOTHING_PYTORCH ? 1
                        : classes > 1                        ? (double)classes / (double)(classes - 1)
                                                             : 0;

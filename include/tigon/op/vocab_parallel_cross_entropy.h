@@ -11,11 +11,10 @@
  *   bwd, of a shard:      dlogits = dloss * grad_scale * d loss / d x + dentropy_n * grad_scale * d entropy_n / d x
  *                         d loss_n / d z_v = (1 + 2 * lse_square_scale * lse) * p_v - (1 - e') * [v is t] - e' / classes
  *                         d entropy_n / d z_v = -p_v * (z_v - lse + entropy_n), with p_v = exp(z_v - lse)
- * e', mean and classes of the smoothing e, by options.formula; where classes is 1, MEGATRON's e' are 0:
- *   PYTORCH             e' = e                              mean = sum_k u_k / V    classes = V: cross_entropy's
- *   MEGATRON            e' = e * classes / (classes - 1)    mean = sum_k u_k / V    classes = V
- *   MEGATRON_PARTITION  e' = e * classes / (classes - 1)    mean = u_rank / V_rank  classes = V_rank, those of the own shard
- * With the last one, which is what Megatron-LM's own loss does, the losses of ranks differ.
+ * The smoothing e is spread over classes = V, of mean = sum_k u_k / V; with options.own_partition over classes = V_rank, those of
+ * the own shard, of mean = u_rank / V_rank, so that the losses of ranks differ. options.formula says what e' is:
+ *   PYTORCH   e' = e, cross_entropy's
+ *   MEGATRON  e' = e * classes / (classes - 1), or 0 where classes is below 2. Megatron-LM's own loss has own_partition, too.
  * loss, its mean and the denominator are cross_entropy's without weights. One rank is legal: its shard is the vocabulary.
  *
  * A label that another shard has is like any other. A row whose label is ignore_index counts for nothing: its losses, entropy
@@ -48,7 +47,6 @@ enum { TIGON_VOCAB_STATS = 5 };
 typedef enum tigon_smoothing_formula {
   TIGON_SMOOTHING_PYTORCH = 0,
   TIGON_SMOOTHING_MEGATRON = 1,
-  TIGON_SMOOTHING_MEGATRON_PARTITION = 2,
 } tigon_smoothing_formula;
 
 typedef struct tigon_vocab_parallel_cross_entropy_stats_args {
@@ -78,6 +76,7 @@ typedef struct tigon_vocab_parallel_cross_entropy_options {
   int64_t ignore_index;
   double label_smoothing; /* e, 0..1 */
   tigon_smoothing_formula formula;
+  int own_partition;       /* 1: e is spread over the own shard alone */
   double lse_square_scale; /* >= 0 */
   tigon_reduction reduction;
   uint64_t reserved[4];
@@ -98,7 +97,7 @@ typedef struct tigon_vocab_parallel_cross_entropy_merge_args {
   tigon_tensor labels; /* in  [rows] */
   tigon_vocab_parallel_cross_entropy_options options;
   tigon_vocab_parallel_cross_entropy_outputs out;
-  int64_t rank;         /* of MEGATRON_PARTITION: the own shard, < R */
+  int64_t rank;         /* of own_partition: the own shard, < R */
   int64_t rank_classes; /* the same: V_rank */
   void *workspace;      /* 64-byte aligned; NULL when the query says 0 */
   size_t workspace_bytes;
