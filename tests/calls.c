@@ -98,9 +98,9 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
     return;
   }
   const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + !is_of_probabilities(field);
-  const bool is_rank = strcmp(field->name, "rank") == 0; /* of as many as the letter 'k' says */
+  const bool is_rank = strcmp(field->name, "rank") == 0; /* of as many as there are shards */
   const int64_t value = field->shape ? how->extents[(int)field->shape[0]]
-                        : is_rank    ? pick % how->extents['k']
+                        : is_rank    ? 0
                         : any        ? 0
                                      : (int64_t)field->low + pick % values;
   if (field->kind == TIGON_FIELD_INT64)
