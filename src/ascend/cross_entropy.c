@@ -79,8 +79,9 @@ static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_proble
       .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
                           ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0)),
       .temporaries = (uint8_t)(apart + more)};
-  const tigon_plan_request call = {.op = "cross_entropy",
-                                   .entry = !forward          ? "bwd"
+  const tigon_plan_request call = {.op = p->stats ? "vocab_parallel_cross_entropy" : "cross_entropy",
+                                   .entry = p->stats          ? "stats"
+                                            : !forward        ? "bwd"
                                             : p->dlogits.data ? "fwd_dlogits"
                                                               : "fwd",
                                    .dtype = p->dtype,

@@ -109,6 +109,8 @@ static void footprints_move_the_minimum(void **state) {
       {"cross_entropy", "fwd", 1, 1},
       {"cross_entropy", "fwd_dlogits", 2, 3},
       {"cross_entropy", "bwd", 2, 2},
+      {"vocab_parallel_cross_entropy", "stats", 1, 1},
+      {"vocab_parallel_cross_entropy", "bwd", 2, 2},
       {"adamw", "clip", 1, 1},
   };
   static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_F16, TIGON_BF16};

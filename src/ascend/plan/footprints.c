@@ -27,6 +27,7 @@ typedef struct row {
  * cross_entropy with its mean: the words are label (i64), loss and lse, backward's label and lse. Without dlogits the logits are
  *   read once in any case, because max and sum run online; only one split of a row then joins them. A temperature, a softcap and
  *   smoothing by weights need one or two temporaries more.
+ * vocab_parallel_cross_entropy: cross_entropy's kernel, whose words are stats.
  * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
 #define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
 #define ENTRY(name, slot) .base.op = name, .base.entry = slot
@@ -78,6 +79,10 @@ static const row table[] = {
      .streams = "logits dlogits"},
     {ENTRY("cross_entropy", "bwd"), .temporaries = {2, 3}, .ops = {3.0, 5.0}, LOSS, .base.row_scalars_in = 3,
      .base.totals = TOTALS, .streams = "logits dlogits"},
+    {ENTRY("vocab_parallel_cross_entropy", "stats"), .temporaries = {2, 3}, .ops = {4.0, 5.0}, LOSS,
+     .base.row_scalars_in = 2, .base.row_scalars_out = 5, .base.partials = 7, .streams = "logits", .others = "logits"},
+    {ENTRY("vocab_parallel_cross_entropy", "bwd"), .temporaries = {2, 3}, .ops = {3.0, 5.0}, LOSS,
+     .base.row_scalars_in = 3, .base.totals = TOTALS, .streams = "logits dlogits"},
     {ENTRY("adamw", "step"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
      .streams = "param grad exp_avg exp_avg_sq"},
     {ENTRY("adamw", "step_master"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
