@@ -177,7 +177,8 @@ static void merge(check *k) {
   merged c = {.o = options[k->option]};
   const struct option o = c.o;
   const bool none = o.reduction == TIGON_REDUCTION_NONE;
-  const int64_t rows = k->dims[0], shape[] = {o.shards, rows, TIGON_VOCAB_STATS}, cols = 50;
+  const int64_t rows = k->dims[0], shape[] = {o.shards, rows, TIGON_VOCAB_STATS};
+  const int64_t cols = k->timed ? k->dims[1] : 50; /* a timed case has the labels of stats */
   tigon_vocab_parallel_cross_entropy_merge_args *a = &c.a;
   a->stats = check_inout_dense(k, "stats", TIGON_F32, 3, shape, k->fill);
   make_stats(k, &a->stats);
