@@ -159,6 +159,11 @@ def test_compiled():
     torch.testing.assert_close(torch.autograd.grad(found, x)[0], expected)
 
 
+def test_compiled_ranks(ranks):
+    for results in ranks:
+        torch.testing.assert_close(results["compiled"], results[12, "mean"][1])
+
+
 def test_ligers_names():
     x, target = logits(12).transpose(0, 1).requires_grad_(), TARGET.T
     loss = liger.LigerVocabParallelCrossEntropy(label_smoothing=0.1, label_smoothing_formula="megatron")(x, target)

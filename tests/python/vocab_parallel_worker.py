@@ -39,6 +39,15 @@ def shard(rank, vocab, dtype, entropy=False, **options):
     return found.loss.detach(), x.grad, found.lse, kept, gathers, others
 
 
+def compiled(rank):
+    """The gradient of a compiled function, whose collective is in the graph."""
+    begin, end = CUTS[12][rank : rank + 2]
+    x = logits(12)[..., begin:end].contiguous().requires_grad_()
+    run = lambda t: T.vocab_parallel_cross_entropy(t, TARGET, dist.group.WORLD)
+    torch.compile(run, fullgraph=True, backend="aot_eager")(x).backward()
+    return x.grad
+
+
 def run(rank, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
@@ -51,5 +60,6 @@ def run(rank, port, folder):
     smooth = dict(reduction="none", label_smoothing=0.1, smoothing_formula="megatron")
     results["megatron"] = shard(rank, 12, torch.float32, **smooth)
     results["partition"] = shard(rank, 11, torch.float32, own_partition=True, **smooth)
+    results["compiled"] = compiled(rank)
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
