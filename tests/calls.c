@@ -25,6 +25,7 @@ static const struct {
                 {"linear", "dw", "x"},
                 {"cross_entropy", "dentropy", "entropy"},
                 {"linear_logprob", "dentropy", "entropy"},
+                {"vocab_parallel_cross_entropy", "dentropy", "entropy"},
                 {"preference_loss", "nll_logps", "nll_counts"},
                 {"preference_loss", "nll_counts", "nll_logps"},
                 {"preference_loss", "dnll_logps", "nll_logps"}};
@@ -108,9 +109,11 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
     return;
   }
   const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + !is_of_probabilities(field);
-  const int64_t value = field->divides ? how->extents[(int)field->shape[0]]
-                        : any          ? 0
-                                       : (int64_t)field->low + pick % values;
+  const bool is_rank = strcmp(field->name, "rank") == 0; /* of as many as there are shards */
+  const int64_t value = field->shape ? how->extents[(int)field->shape[0]]
+                        : is_rank    ? 0
+                        : any        ? 0
+                                     : (int64_t)field->low + pick % values;
   if (field->kind == TIGON_FIELD_INT64)
     *(int64_t *)at = value;
   else
@@ -184,6 +187,11 @@ static void write_segments(const tigon_tensor *t, int64_t tokens) {
   for (int64_t i = 0; i <= last; ++i) write_integer(t, i, last > 0 ? tokens * i / last : 0);
 }
 
+/* Shards' stats: a sum of exponentials is not negative. */
+static void write_stats(const tigon_tensor *t, int64_t count) {
+  for (int64_t i = 1; i < count; i += TIGON_VOCAB_STATS) ((float *)t->data)[i] = 2.5f;
+}
+
 /* The tensor at `memory`; returns the bytes it takes, or 0 where there are too few. */
 static size_t make_tensor(const tigon_field *field, const char *pattern, const call_choices *how, tigon_dtype dtype,
                           bool flat, char *memory, size_t room, tigon_tensor *t) {
@@ -198,6 +206,7 @@ static size_t make_tensor(const tigon_field *field, const char *pattern, const c
   const size_t bytes = ((size_t)step * tigon_dtype_size(dtype) + 63) / 64 * 64 + 2 * how->gap;
   if (bytes > room) return 0;
   if (field->dtypes >> TIGON_I32 & field->dtypes >> TIGON_I64 & 1) write_integers(field, t, step, how);
+  if (strcmp(pattern, "kn5") == 0) write_stats(t, step);
   if (strcmp(field->name, "options.denominator") == 0)
     *(float *)t->data = 2.5f; /* a number of tokens is not negative */
   return bytes;

@@ -80,7 +80,8 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
     row->extra_bytes = data.mode[mode].workspace_bytes;
     cli_peak_restart();
     /* Backward alone needs what forward leaves behind (rstd, lse, y). */
-    tigon_status status = mode == BENCH_BWD ? bench_call(&data, BENCH_FWD) : TIGON_OK;
+    const bool follows = mode == BENCH_BWD && data.mode[BENCH_FWD].entry >= 0;
+    tigon_status status = follows ? bench_call(&data, BENCH_FWD) : TIGON_OK;
     if (status == TIGON_OK) status = bench_call(&data, mode);
     if (status != TIGON_OK) {
       give_up(row, context, status);
@@ -117,15 +118,19 @@ static bench_row *append(const bench_options *options, row_list *list) {
   return &list->row[list->count++];
 }
 
-/* One row for each mode that the op's entries make; "full" follows "bwd". */
+static bool has_entry(const char *op, const char *name) {
+  const tigon_entry *entry;
+  for (int i = 0; (entry = tigon_entry_at(i)); ++i)
+    if (strcmp(entry->op, op) == 0 && strcmp(entry->entry, name) == 0) return true;
+  return false;
+}
+
+/* One row for each mode that the op's entries make; "full" is of both directions. */
 static void add_modes(const bench_options *options, const tigon_context *context, const char *op, tigon_dtype dtype,
                       const bench_point *at, row_list *list) {
-  const tigon_entry *entry;
   for (bench_mode mode = 0; mode < BENCH_MODES; ++mode) {
-    bool exists = false;
-    for (int i = 0; (entry = tigon_entry_at(i)); ++i)
-      if (strcmp(entry->op, op) == 0 && strcmp(entry->entry, mode == BENCH_FULL ? "bwd" : bench_mode_name(mode)) == 0)
-        exists = true;
+    const bool full = mode == BENCH_FULL;
+    const bool exists = full ? has_entry(op, "fwd") && has_entry(op, "bwd") : has_entry(op, bench_mode_name(mode));
     if (!exists || (options->any_mode && !options->modes[mode])) continue;
     bench_row *row = append(options, list);
     *row = (bench_row){
@@ -276,7 +281,7 @@ static int run_all(bench_options *options) {
 /* ---- the command line ---- */
 
 static void choose_mode(bench_options *options, const char *argument) {
-  static const char *const names[] = {"fwd", "bwd", "full", "step", "clip", NULL};
+  static const char *const names[] = {"fwd", "bwd", "full", "step", "clip", "stats", "merge", NULL};
   for (bench_mode mode = 0; mode < BENCH_MODES; ++mode)
     if (strcmp(bench_mode_name(mode), argument) == 0) {
       options->modes[mode] = options->any_mode = true;
@@ -355,7 +360,7 @@ int tigon_cli_bench(int argc, char **argv) {
        0},
       {"sweep", KEY_SWEEP, "AXIS", 0, "Several sizes around the shape: rows, width (the columns) or threads", 0},
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16, may be repeated (default: f32 and bf16)", 0},
-      {"mode", 'm', "MODE", 0, "fwd, bwd, full, step or clip, may be repeated (default: all that there are)", 0},
+      {"mode", 'm', "MODE", 0, "fwd, bwd, full or another entry, may be repeated (default: all that there are)", 0},
       {"threads", 'n', "N", 0, "Threads a call may use (default: OMP_NUM_THREADS, else all cores)", 0},
       {"device", 'd', "NAME", 0,
        "cuda, npu, cpu, ref or ascend-sim:910B4 and its like (default: the first that is there)", 0},

@@ -279,7 +279,8 @@ void bench_print_svg(const bench_result *result, FILE *file) {
   plot_open(file, WIDTH, height,
             ".m0 { stroke: #1f5fa8; fill: #1f5fa8 } .m1 { stroke: #c8501e; fill: #c8501e }\n"
             ".m2 { stroke: #2b7f3b; fill: #2b7f3b } .m3 { stroke: #7a3fa0; fill: #7a3fa0 }\n"
-            ".m4 { stroke: #8a6d00; fill: #8a6d00 }\n"
+            ".m4 { stroke: #8a6d00; fill: #8a6d00 } .m5 { stroke: #0f7a7a; fill: #0f7a7a }\n"
+            ".m6 { stroke: #a02860; fill: #a02860 }\n"
             "line, circle, rect { stroke-width: 1.8 } .bf16 { stroke-dasharray: 6 3 } .f16 { stroke-dasharray: 2 3 }\n"
             ".copy { stroke: #999; stroke-width: 2.5 }\n");
   if (result->device)

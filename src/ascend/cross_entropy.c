@@ -5,6 +5,8 @@
 #include "ascend/ascend.h"
 #include "core/labels.h"
 
+_Static_assert((int)STAT_WORDS == TIGON_VOCAB_STATS, "the columns of stats");
+
 /* The scratch: two sets of totals, then what splits of rows hand over. */
 enum { TOTALS = TIGON_TOTAL_BLOCKS * TOTAL_WORDS };
 
@@ -73,12 +75,15 @@ static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_proble
       .label = (uint8_t)label,
       .in = (uint8_t)(label + !forward + spreads + !!p->token_scale + !!p->dentropy +
                       (!forward && p->entropy_scale != 0)),
-      .out = (uint8_t)(forward ? !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax : 0),
+      .out = (uint8_t)(forward && p->stats ? TIGON_VOCAB_STATS
+                       : forward           ? !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax
+                                           : 0),
       .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
                           ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0)),
       .temporaries = (uint8_t)(apart + more)};
-  const tigon_plan_request call = {.op = "cross_entropy",
-                                   .entry = !forward          ? "bwd"
+  const tigon_plan_request call = {.op = p->stats ? "vocab_parallel_cross_entropy" : "cross_entropy",
+                                   .entry = p->stats          ? "stats"
+                                            : !forward        ? "bwd"
                                             : p->dlogits.data ? "fwd_dlogits"
                                                               : "fwd",
                                    .dtype = p->dtype,
@@ -90,7 +95,7 @@ static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_proble
 
 static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, const tigon_plan *plan, bool forward) {
   const double smoothing = (double)p->label_smoothing, keep = 1 - smoothing,
-               share = smoothing / (double)tigon_cross_entropy_vocab(p);
+               share = smoothing / (double)tigon_cross_entropy_smoothed(p);
   const bool spreads = p->dloss && p->reduction == TIGON_REDUCTION_NONE;
   return (cross_entropy_arguments){
       .w = ascend_walk(plan),
@@ -109,6 +114,8 @@ static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, con
       .z_loss = (gm_ptr)p->z_loss,
       .entropy = (gm_ptr)p->entropy,
       .argmax = (gm_ptr)p->argmax,
+      .stats = (gm_ptr)p->stats,
+      .classes = tigon_cross_entropy_smoothed(p),
       .dtype = p->dtype,
       .parts = PART_SUMS | PART_ROWS,
       .forward = forward,

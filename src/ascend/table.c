@@ -3,10 +3,13 @@
 
 /* One launcher serves both operators. */
 #define ascend_fused_add_rms_norm_fwd ascend_rms_norm_fwd
+#define ascend_vocab_parallel_cross_entropy_stats ascend_cross_entropy_fwd
+#define ascend_vocab_parallel_cross_entropy_bwd ascend_cross_entropy_bwd
 /* Slots that have no kernel, and one that needs no workspace. */
 #define ascend_modulated_rms_norm_fwd NULL
 #define ascend_modulated_rms_norm_bwd NULL
 #define ascend_modulated_rms_norm_bwd_bytes NULL
+#define ascend_vocab_parallel_cross_entropy_merge NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
 #define ascend_linear_fwd NULL

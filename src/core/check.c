@@ -245,16 +245,26 @@ tigon_status tigon_check_workspace(tigon_context *context, const void *workspace
 
 tigon_status tigon_check_indices(tigon_context *context, const char *name, const tigon_tensor *indices, tigon_dim limit,
                                  bool has_ignore, int64_t ignore, const tigon_tensor *error, int32_t **flag) {
+  return tigon_check_below(context, name, indices, tigon_extent_of(limit), limit, has_ignore, ignore, error, flag);
+}
+
+tigon_status tigon_check_below(tigon_context *context, const char *name, const tigon_tensor *indices, int64_t end,
+                               tigon_dim limit, bool has_ignore, int64_t ignore, const tigon_tensor *error,
+                               int32_t **flag) {
   *flag = tigon_present(error) ? error->data : context->queue.error_flag;
   if (context->shape_only || tigon_present(error) || !context->queue.backend->host_memory || context->queue.record)
     return TIGON_OK;
-  const int64_t count = tigon_tensor_count(indices), end = tigon_extent_of(limit);
+  const int64_t count = tigon_tensor_count(indices);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t index =
         indices->dtype == TIGON_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
     if ((index >= 0 && index < end) || (has_ignore && index == ignore)) continue;
+    const char *or_ignored = has_ignore ? " or ignore_index" : "";
+    if (!limit.tensor)
+      return FAIL(INVALID, "%s[%" PRId64 "] is %" PRId64 ", must be 0 to %" PRId64 " (%s - 1)%s", name, i, index,
+                  end - 1, limit.name, or_ignored);
     return FAIL(INVALID, "%s[%" PRId64 "] is %" PRId64 ", must be 0 to %" PRId64 " (%s.shape[%d] - 1)%s", name, i,
-                index, end - 1, limit.name, limit.dim, has_ignore ? " or ignore_index" : "");
+                index, end - 1, limit.name, limit.dim, or_ignored);
   }
   return TIGON_OK;
 }

@@ -80,6 +80,10 @@ tigon_status tigon_check_per_row(tigon_context *context, const char *name, const
  * tensor. Returns the flag that the kernel raises in *flag: the caller's, else the context's. */
 tigon_status tigon_check_indices(tigon_context *context, const char *name, const tigon_tensor *indices, tigon_dim limit,
                                  bool has_ignore, int64_t ignore, const tigon_tensor *error, int32_t **flag);
+/* The same below `end`, which a sentence calls `limit`; without a tensor that is a number's name. */
+tigon_status tigon_check_below(tigon_context *context, const char *name, const tigon_tensor *indices, int64_t end,
+                               tigon_dim limit, bool has_ignore, int64_t ignore, const tigon_tensor *error,
+                               int32_t **flag);
 
 static inline bool tigon_present(const tigon_tensor *tensor) { return tensor->ndim != 0 || tensor->data != NULL; }
 

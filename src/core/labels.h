@@ -40,6 +40,11 @@ TIGON_SHARED int64_t tigon_cross_entropy_vocab(const tigon_cross_entropy_problem
   return p->vocab ? p->vocab : p->cols;
 }
 
+/* The classes that smoothing is spread over. */
+TIGON_SHARED int64_t tigon_cross_entropy_smoothed(const tigon_cross_entropy_problem *p) {
+  return p->smoothed ? p->smoothed : tigon_cross_entropy_vocab(p);
+}
+
 /* Row r's label; -1 when the row does not count: ignored or, which *out_of_range then says, outside the vocabulary. */
 TIGON_SHARED int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem *p, int64_t r, bool *out_of_range) {
   const int64_t label = p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r];

@@ -30,7 +30,7 @@ TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64
     return;
   }
   const double smoothing = (double)p->label_smoothing, w = p->weight ? (double)p->weight[label] : 1;
-  const double spread = smoothing / (double)tigon_cross_entropy_vocab(p);
+  const double spread = smoothing / (double)tigon_cross_entropy_smoothed(p);
   const int64_t at = label - p->panel_begin; /* the label's column, if it is here */
   const bool here = at >= 0 && at < p->cols;
   const double x_label = here ? (double)s_load(x, at, dtype) : 0;
@@ -101,6 +101,20 @@ static void store_row(const job *j, int64_t r, int64_t label, double lse, double
   if (p->entropy) p->entropy[r] = (float)entropy;
 }
 
+/* The sums to the largest logit, as f32 has it, in place of the reference. */
+static void store_stats(const problem *p, int64_t r, int64_t label, double lse, double y, const row_sums *s) {
+  const bool finite = isfinite(lse), counts = label >= 0;
+  const float m = (float)(finite ? logit_f64(p, (double)s->largest) : lse), none = isnan(lse) ? NAN : 0;
+  const double shift = (double)s->reference - (double)m, factor = finite ? exp(shift) : 0;
+  float *to = p->stats + r * TIGON_VOCAB_STATS;
+  to[0] = m;
+  to[1] = finite ? (float)(s->sum * factor) : none;
+  to[2] = 0;
+  if (counts && p->entropy_scale != 0) to[2] = finite ? (float)((s->moment + s->sum * shift) * factor) : none;
+  to[3] = counts && p->label_smoothing != 0 ? (float)s->weighted : 0;
+  to[4] = (float)y;
+}
+
 /* next: the row that is worked on after this one. */
 TIGON_INLINE void forward_row(tigon_dtype dtype, const job *j, int64_t r, int64_t label, const char *next) {
   const problem *p = j->p;
@@ -109,7 +123,7 @@ TIGON_INLINE void forward_row(tigon_dtype dtype, const job *j, int64_t r, int64_
   row_sums s = {.largest = -INFINITY};
   double lse = 0;
   if (p->argmax) p->argmax[r] = -1;
-  if (label >= 0 || p->lse) {
+  if (label >= 0 || p->lse || p->stats) {
     if (j->plain) {
       if (more)
         sweep(dtype, true, true, p, x, &s);
@@ -120,7 +134,14 @@ TIGON_INLINE void forward_row(tigon_dtype dtype, const job *j, int64_t r, int64_
     }
     lse = finish(dtype, p, x, &s, label >= 0 && p->argmax ? &p->argmax[r] : NULL);
   }
-  store_row(j, r, label, lse, label >= 0 ? (double)s_load(x, label, dtype) : 0, &s);
+  const int64_t at = label - p->panel_begin; /* the label's column, if it is here */
+  const bool here = label >= 0 && at >= 0 && at < p->cols;
+  const double x_label = here ? (double)s_load(x, at, dtype) : 0;
+  if (p->stats) {
+    store_stats(p, r, label, lse, here ? logit_f64(p, x_label) : 0, &s);
+    return;
+  }
+  store_row(j, r, label, lse, x_label, &s);
   if (p->dlogits.data) gradient_row(dtype, j, r, label, lse, &s, next);
 }
 
@@ -185,7 +206,7 @@ static void run(const tigon_queue *queue, const problem *p, bool backward) {
              .stream = apart && tigon_cpu_streams(p->space.rows * row_bytes),
              .plain = p->softcap == 0 && p->inverse_temperature == 1,
              .tasks = tigon_cpu_row_tasks(p->space.rows, row_bytes),
-             .weight_sum = (double)tigon_cross_entropy_vocab(p)};
+             .weight_sum = (double)tigon_cross_entropy_smoothed(p)};
     if (p->weight && p->label_smoothing != 0) {
       j.weight_sum = 0;
       for (int64_t v = 0; reads && v < tigon_cross_entropy_vocab(p); ++v) j.weight_sum += (double)p->weight[v];

@@ -26,15 +26,15 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
       __pipeline_commit();
     }
   };
-  const bool always = !p.has_ignore_index || p.lse; /* rows are read, whatever their labels are */
+  const bool always = !p.has_ignore_index || p.lse || p.stats; /* rows are read, whatever their labels are */
   if (HELD && always) fetch();
 
   const bool lead = t.rank == 0 && cl.rank == 0;
   bool out_of_range;
   const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
-  const bool reads = label >= 0 || p.lse;
+  const bool reads = label >= 0 || p.lse || p.stats;
   if (HELD && reads && !always) fetch();
-  const float x_label = lead && label >= 0 ? to_f32(x.row[label]) : 0;
+  const float x_label = lead && is_here(p, label) ? to_f32(x.row[label - p.panel_begin]) : 0;
   row_terms terms;
   if (HELD) terms = row_terms_of<FEW>(p, walk, r, counted); /* while the row is on its way */
   const logit_map map = logit_map_of(p);
@@ -94,7 +94,9 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
   if (lead) {
     const double lse = reads ? lse_of<double, PLAIN>(map, s) : 0;
     if (p.lse) p.lse[r] = (float)lse;
-    if (label >= 0)
+    if (p.stats)
+      store_stats<PLAIN>(p, r, label, x_label, lse, s);
+    else if (label >= 0)
       store_losses<PLAIN>(p, r, label, x_label, terms.weight_sum, lse, s);
     else
       store_nothing(p, r);

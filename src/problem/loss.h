@@ -23,9 +23,10 @@ typedef struct tigon_cross_entropy_problem {
   int parts;
   tigon_row_space space;
   int64_t cols; /* vocabulary */
-  /* ROWS in backward alone can work on a panel: column v of logits is then class panel_begin + v of `vocab`. Labels,
-   * weight and smoothing are those of the whole vocabulary. vocab 0: no panel. */
+  /* ROWS in backward, or in a forward of stats, can work on a panel: column v of logits is then class panel_begin + v of
+   * `vocab`. Labels, weight and smoothing are those of the whole vocabulary. vocab 0: no panel. */
   int64_t panel_begin, vocab;
+  int64_t smoothed; /* classes that smoothing is spread over, without weights; 0: the vocabulary */
   tigon_dtype dtype, label_dtype;
   tigon_rows logits;
   tigon_rows dlogits;       /* data may be NULL */
@@ -39,6 +40,9 @@ typedef struct tigon_cross_entropy_problem {
   float *token_loss; /* [rows]: the caller's or workspace */
   bool negated;      /* token_loss is minus the loss: the log-probability of the label */
   float *lse;        /* [rows], may be NULL in forward */
+  /* [rows, TIGON_VOCAB_STATS], NULL: none. Forward then writes nothing else of rows, and no dlogits; without an entropy_scale
+   * its w is 0, without label_smoothing its u. */
+  float *stats;
   float *z_loss, *entropy; /* [rows], may be NULL; backward with an entropy_scale has entropy */
   int64_t *argmax;         /* [rows], may be NULL (workspace when correct is wanted) */
   float *loss;             /* [1], may be NULL */
@@ -54,6 +58,18 @@ typedef struct tigon_cross_entropy_problem {
 } tigon_cross_entropy_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_bwd_problem;
+
+typedef tigon_cross_entropy_problem tigon_vocab_parallel_cross_entropy_stats_problem;
+typedef tigon_cross_entropy_problem tigon_vocab_parallel_cross_entropy_bwd_problem;
+
+typedef struct tigon_vocab_parallel_cross_entropy_merge_problem {
+  tigon_dtype dtype; /* f32; tests/grad: of all floats here */
+  /* The labels, options and outputs of the rows, which merge's own part makes of stats; then COUNT and REDUCE. */
+  tigon_cross_entropy_problem loss;
+  const float *stats; /* [shards, rows, TIGON_VOCAB_STATS] */
+  int64_t shards;
+  int64_t rank; /* the shard whose u smoothing takes; -1: those of all */
+} tigon_vocab_parallel_cross_entropy_merge_problem;
 
 typedef struct tigon_preference_loss_fwd_problem {
   tigon_dtype dtype; /* f32; tests/grad: of all floats here */

@@ -51,6 +51,25 @@ static double log_sum_exp(const problem *p, int64_t r) {
   return largest + log(sum);
 }
 
+/* Row r of stats. */
+static void shard_row(const problem *p, int64_t r, int64_t label) {
+  const int64_t at = first_largest(p, r), own = label - p->panel_begin, first = r * TIGON_VOCAB_STATS;
+  put(p, p->stats, first, at < 0 ? -INFINITY : logit_at(p, r, at));
+  const double m = tigon_load_f64(p->stats, first, scalar_dtype(p)); /* the others are about what is stored */
+  double s = isnan(m) ? m : 0, w = s, u = 0, y = 0;
+  for (int64_t v = 0; v < p->cols && isfinite(m); ++v) {
+    const double z = logit_at(p, r, v), e = exp(z - m);
+    s += e;
+    w += e == 0 ? 0 : e * (z - m);
+  }
+  for (int64_t v = 0; v < p->cols; ++v) u += logit_at(p, r, v);
+  if (label >= 0 && own >= 0 && own < p->cols) y = logit_at(p, r, own);
+  put(p, p->stats, first + 1, s);
+  put(p, p->stats, first + 2, label >= 0 && p->entropy_scale != 0 ? w : 0);
+  put(p, p->stats, first + 3, label >= 0 && p->label_smoothing != 0 ? u : 0);
+  put(p, p->stats, first + 4, y);
+}
+
 /* The outputs of one row; its entropy is returned. */
 static double forward_row(const problem *p, int64_t r, int64_t label, double lse) {
   put(p, p->lse, r, lse);
@@ -94,7 +113,7 @@ static void gradient_row(const problem *p, int64_t r, int64_t label, double lse,
       gradient = (1 - smoothing) * w * (class == label ? probability - 1 : probability);
       if (smoothing != 0)
         gradient +=
-            smoothing / (double)tigon_cross_entropy_vocab(p) * (weight_sum * probability - class_weight(p, class));
+            smoothing / (double)tigon_cross_entropy_smoothed(p) * (weight_sum * probability - class_weight(p, class));
       if (p->lse_square_scale != 0) gradient += 2 * (double)p->lse_square_scale * w * lse * probability;
       gradient *= scale;
       if (entropy_scale != 0) gradient -= entropy_scale * probability * ((probability == 0 ? 0 : z - lse) + entropy);
@@ -131,12 +150,16 @@ static void reduce(const problem *p) {
 }
 
 static void run(const problem *p, bool backward) {
-  double weight_sum = 0;
-  for (int64_t v = 0; v < tigon_cross_entropy_vocab(p); ++v) weight_sum += class_weight(p, v);
+  double weight_sum = p->weight ? 0 : (double)tigon_cross_entropy_smoothed(p);
+  for (int64_t v = 0; p->weight && v < tigon_cross_entropy_vocab(p); ++v) weight_sum += (double)p->weight[v];
   if (p->parts & TIGON_CROSS_ENTROPY_COUNT) count(p);
   for (int64_t r = 0; (p->parts & TIGON_CROSS_ENTROPY_ROWS) && r < p->space.rows; ++r) {
     bool out_of_range;
     const int64_t label = tigon_cross_entropy_label(p, r, &out_of_range);
+    if (p->stats && !backward) {
+      shard_row(p, r, label);
+      continue;
+    }
     const double lse = backward ? tigon_load_f64(p->lse, r, scalar_dtype(p)) : log_sum_exp(p, r);
     double entropy = backward && p->entropy_scale != 0 ? tigon_load_f64(p->entropy, r, scalar_dtype(p)) : 0;
     if (!backward) entropy = forward_row(p, r, label, lse);

@@ -83,6 +83,19 @@ static void test_losses(void **state) {
        "options.denominator is there, must be absent but with options.reduction mean");
   RULE(linear_logprob_fwd, a->cache.dtype = TIGON_BF16, "cache.dtype is bf16, must be f32 (hidden.dtype)");
   RULE(linear_logprob_bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
+#define VOCAB(entry, change, sentence) RULE(vocab_parallel_cross_entropy_##entry, change, sentence)
+  VOCAB(stats, a->vocab = 36, "logits.shape[2] is 37, must be at most 36 (vocab)");
+  VOCAB(stats, a->vocab_begin = 39, "vocab_begin is 39, must be 0 to 38 (vocab - logits.shape[2])");
+  VOCAB(stats, a->vocab_begin = INT64_MAX,
+        "vocab_begin is 9223372036854775807, must be 0 to 38 (vocab - logits.shape[2])");
+  VOCAB(merge, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
+  VOCAB(merge, (a->options.own_partition = 1, a->rank = 2), "rank is 2, must be 0 to 1 (stats.shape[0] - 1)");
+  VOCAB(merge, ((int32_t *)a->labels.data)[1] = 75, "labels[1] is 75, must be 0 to 74 (options.vocab - 1)");
+  VOCAB(bwd, a->options.vocab = 36, "logits.shape[2] is 37, must be at most 36 (options.vocab)");
+  VOCAB(bwd, a->vocab_begin = 39, "vocab_begin is 39, must be 0 to 38 (options.vocab - logits.shape[2])");
+  VOCAB(bwd, absent(&a->entropy), "entropy is absent, must be there with dentropy");
+  VOCAB(bwd, a->dloss = shaped(&a->dloss, 1, 3, 0, 0, 0),
+        "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
   RULE(divergence_fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
   RULE(divergence_fwd, a->options.reduction = TIGON_REDUCTION_NONE,
        "out.loss is there, must be absent with options.reduction none");

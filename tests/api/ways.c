@@ -258,7 +258,7 @@ static const struct meaning {
   const char *op, *names; /* op NULL: every one that has them */
   double value;
 } meanings[] = {
-    {NULL, "gate_mult down_mult grad_scale options.temperature", 1},
+    {NULL, "gate_mult down_mult grad_scale options.temperature temperature", 1},
     {NULL, "w options.weight options.token_scale dloss clip_factor", 1},
     {NULL, "b bias shift ds dentropy", 0},
     {"softmax", "mask", 0},

@@ -33,7 +33,7 @@ int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *a
 }
 
 const char *bench_mode_name(bench_mode mode) {
-  static const char *const names[BENCH_MODES] = {"fwd", "bwd", "full", "step", "clip"};
+  static const char *const names[BENCH_MODES] = {"fwd", "bwd", "full", "step", "clip", "stats", "merge"};
   return names[mode];
 }
 

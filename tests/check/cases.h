@@ -6,7 +6,16 @@
 
 #include "check/check.h"
 
-typedef enum bench_mode { BENCH_FWD, BENCH_BWD, BENCH_FULL, BENCH_STEP, BENCH_CLIP, BENCH_MODES } bench_mode;
+typedef enum bench_mode {
+  BENCH_FWD,
+  BENCH_BWD,
+  BENCH_FULL,
+  BENCH_STEP,
+  BENCH_CLIP,
+  BENCH_STATS,
+  BENCH_MERGE,
+  BENCH_MODES
+} bench_mode;
 const char *bench_mode_name(bench_mode mode);
 
 /* A size; what rows and cols are is the case's own. */

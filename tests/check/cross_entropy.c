@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "check/cases.h"
+#include "check/logits.h"
 
 static const struct option {
   tigon_reduction reduction;
@@ -77,24 +78,20 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 /* The arguments of a run, and what they come to. */
 typedef struct call {
-  const check *k;
   struct option o;
   int64_t rows, cols;
   tigon_cross_entropy_fwd_args a;
-  const double *x, *z; /* [rows, cols] of the logits as they were before the call, as given and as the op sees them */
-  double inverse;      /* of mean's denominator */
+  logits l;
+  double inverse; /* of mean's denominator */
 } call;
 
 /* What the bounds of a row are made of; eps is 2^-24. */
 typedef struct row {
   int64_t label; /* -1: does not count */
-  double weight, scale, lse;
-  double entropy;      /* NaN without a finite lse */
-  double lse_error;    /* of lse, in eps */
-  double moment_error; /* of sum p (z - reference), in eps */
-  double range;        /* largest - smallest finite logit */
-  double smooth;       /* sum of |weight * z| */
-  double weights;      /* sum of weight */
+  double weight, scale;
+  logits_row of;
+  double smooth;  /* sum of |weight * z| */
+  double weights; /* sum of weight */
 } row;
 
 static double weight_of(const call *c, int64_t v) { return c->o.weight ? check_value(&c->a.options.weight, v) : 1; }
@@ -102,83 +99,17 @@ static double weight_of(const call *c, int64_t v) { return c->o.weight ? check_v
 /* A class's weight in the part that is spread over all classes, 0 where there is none. */
 static double smoothed_weight(const call *c, int64_t v) { return c->o.smoothing != 0 ? weight_of(c, v) : 0; }
 
-static double temperature_of(const struct option *o) { return o->temperature != 0 ? o->temperature : 1; }
-
-/* What z is never larger than. */
-static double cap_of(const struct option *o) { return o->softcap / (o->softcap_first ? temperature_of(o) : 1); }
-
-static double logit_of(const struct option *o, double x) {
-  const double cap = o->softcap, temperature = temperature_of(o);
-  if (cap > 0 && o->softcap_first) return cap * tanh(x / cap) / temperature;
-  return cap > 0 ? cap * tanh(x / temperature / cap) : x / temperature;
-}
-
-/* Every run makes the same buffers, and those that use them fill them. */
-static void read_logits(check *k, call *c, bool used) {
-  double *x = check_doubles(k, c->rows * c->cols), *z = check_doubles(k, c->rows * c->cols);
-  for (int64_t i = 0; used && i < c->rows * c->cols; ++i) {
-    x[i] = check_value(&c->a.logits, i);
-    z[i] = logit_of(&c->o, x[i]);
-  }
-  c->x = x, c->z = z;
-}
-
 static int64_t label_of(const call *c, int64_t r) {
   const int64_t label = (int64_t)check_value(&c->a.labels, r);
   return label < 0 || label >= c->cols || (c->o.ignore && label == c->a.options.ignore_index) ? -1 : label;
 }
 
-/* What a kernel may take z - reference for: the reference is a logit of the row, at most 16 below the largest. */
-static double distance(double z, double largest, double range) { return fmin(fmax(largest - z, 16), range); }
-
-/* Error of a logit in eps: tanh's 5 and the roundings of three products; that of x / temperature. By a device's own calls tanh is a
- * division of near + far by 1 + near * far, and far is 1 - 2 / (e^y + 1), to which e^y's error counts by half at most. */
-static double logit_error(const call *c, double z) {
-  const double calls =
-      c->o.softcap > 0 ? cap_of(&c->o) * check_calls(c->k, 0.5, 1) + fabs(z) * check_calls(c->k, 0, 1) : 0;
-  return (c->o.softcap > 0 ? 8 : c->o.temperature != 0 ? 1 : 0) * fabs(z) + calls;
-}
-
-static double lse_of(const call *c, int64_t r, double *largest) {
-  const double *z = c->z + r * c->cols;
-  double sum = 0;
-  *largest = -INFINITY;
-  for (int64_t v = 0; v < c->cols; ++v) *largest = fmax(*largest, z[v]);
-  for (int64_t v = 0; v < c->cols && isfinite(*largest); ++v) sum += exp(z[v] - *largest);
-  return isfinite(*largest) ? *largest + log(sum) : *largest;
-}
-
-/* NaN without a finite lse. */
-static double entropy_of(const call *c, int64_t r) {
-  double largest, entropy = 0;
-  const double lse = lse_of(c, r, &largest);
-  for (int64_t v = 0; v < c->cols && isfinite(lse); ++v) {
-    const double below = lse - c->z[r * c->cols + v];
-    if (isfinite(below)) entropy += exp(-below) * below;
-  }
-  return isfinite(lse) ? entropy : NAN;
-}
-
-/* A term of the sum carries the error of its logit, the rounding of z - reference and, without fma, of its reduction
- * (2 eps of |z - reference|), exp's (5 eps) and that of at most 32 + 6 additions: 20 eps beside what grows with z.
- * Terms weigh as their probability does. */
 static row row_of(const call *c, int64_t r) {
-  row w = {.label = label_of(c, r), .weight = 1, .scale = 1, .entropy = entropy_of(c, r)};
-  double largest, smallest = INFINITY;
-  w.lse = lse_of(c, r, &largest);
-  for (int64_t v = 0; v < c->cols; ++v)
-    if (isfinite(c->z[r * c->cols + v])) smallest = fmin(smallest, c->z[r * c->cols + v]);
-  w.range = isfinite(w.lse) ? largest - smallest : 0;
-  /* A device's own calls: ln, and exp of a score and of what the largest so far grew by. */
-  w.lse_error = 20 + check_calls(c->k, 2, 0) + (isfinite(w.lse) ? check_calls(c->k, 1, 0) * (w.lse - largest) : 0);
-  for (int64_t v = 0; v < c->cols && isfinite(w.lse); ++v) {
-    const double z = c->z[r * c->cols + v], p = exp(z - w.lse), d = distance(z, largest, w.range),
-                 e = logit_error(c, z);
+  row w = {.label = label_of(c, r), .weight = 1, .scale = 1, .of = logits_row_of(&c->l, r)};
+  for (int64_t v = 0; v < c->cols && isfinite(w.of.lse); ++v) {
+    const double z = c->l.z[r * c->cols + v];
     w.weights += smoothed_weight(c, v);
-    if (!isfinite(z)) continue;
-    w.smooth += smoothed_weight(c, v) * fabs(z);
-    w.lse_error += p * (2 * d + e);
-    w.moment_error += p * (d * (20 + check_calls(c->k, 2, 1) + 2 * d + e) + d + e);
+    if (isfinite(z)) w.smooth += smoothed_weight(c, v) * fabs(z);
   }
   if (w.label >= 0) w.weight = weight_of(c, w.label);
   if (c->o.token_scale) w.scale = check_value(&c->a.options.token_scale, r);
@@ -188,42 +119,35 @@ static row row_of(const call *c, int64_t r) {
 static double loss_error(const call *c, const row *w) {
   const double share = c->o.smoothing / (double)c->cols;
   const double of_lse =
-      (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
-  return w->label < 0 ? 0 : fabs(w->scale) * (of_lse * w->lse_error + share * 20 * w->smooth);
+      (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->of.lse);
+  return w->label < 0 ? 0 : fabs(w->scale) * (of_lse * w->of.lse_error + share * 20 * w->smooth);
 }
 
-/* dlogits[v] = slope * (scale * (factor * p - share * weight) - by_entropy * p * (z - lse + entropy)): p's error is that
- * of e^(z - reference), where backward's reference is lse, and of the sum; the slope's is 11 eps and what the rounding of
- * tanh's argument makes of it. z - lse + entropy is added up from the reference: its error is that of the moment and of
- * the logit, and a rounding or two of each term. What is below 2^-126 may be 0. */
 static void bound_dlogits(const call *c, const row *w, int64_t r, double *at) {
-  const double share = c->o.smoothing / (double)c->cols, cap = cap_of(&c->o);
-  const double temperature = temperature_of(&c->o);
-  const double factor =
-      (1 - c->o.smoothing) * w->weight + share * w->weights + 2 * w->weight * c->o.lse_square * fabs(w->lse);
-  double scale = fabs(w->scale * c->inverse) / temperature;
-  if (c->o.grad_scale != 0) scale *= fabs(c->o.grad_scale);
-  if (c->o.dloss) scale *= fabs(check_value(&c->a.dloss, c->o.reduction == TIGON_REDUCTION_NONE ? r : 0));
-  double by_entropy = c->o.dentropy ? fabs(check_value(&c->a.dentropy, r)) / temperature : 0;
-  if (c->o.grad_scale != 0) by_entropy *= fabs(c->o.grad_scale);
-  for (int64_t v = 0; v < c->cols && w->label >= 0 && isfinite(w->lse); ++v) {
-    const double z = c->z[r * c->cols + v], p = exp(z - w->lse), d = fmax(fabs(z - w->lse), fmin(16, w->range));
-    const double u = cap > 0 ? c->x[r * c->cols + v] / temperature / cap : 0;
-    const double slope_error = cap > 0 ? 11 + 4 * fabs(u) + check_calls(c->k, 1, 1) : 0;
-    const double relative = w->lse_error + 2 * d + logit_error(c, z) + 12 + check_calls(c->k, 1, 1) + slope_error;
-    const double terms = isfinite(z) ? factor * p * relative : 0;
-    const double added = d + fmin(16, w->range) + w->entropy, error = w->moment_error + logit_error(c, z) + 4 * added;
-    const double of_entropy = isfinite(z) ? by_entropy * p * (error + (fabs(z - w->lse) + w->entropy) * relative) : 0;
-    at[v] = (scale * (terms + share * smoothed_weight(c, v) * (12 + slope_error)) + of_entropy) / (cosh(u) * cosh(u));
-    if (!isfinite(at[v])) at[v] = 0; /* an infinite u: the slope is 0 */
-    at[v] += 0x1p-102 * fmax(1, scale * factor);
+  const double share = c->o.smoothing / (double)c->cols, temperature = logits_temperature(&c->l);
+  const double grad_scale = c->o.grad_scale != 0 ? fabs(c->o.grad_scale) : 1;
+  logits_gradient g = {.factor = (1 - c->o.smoothing) * w->weight + share * w->weights +
+                                 2 * w->weight * c->o.lse_square * fabs(w->of.lse),
+                       .scale = fabs(w->scale * c->inverse) * grad_scale / temperature,
+                       .by_entropy =
+                           c->o.dentropy ? fabs(check_value(&c->a.dentropy, r)) * grad_scale / temperature : 0};
+  if (c->o.dloss) g.scale *= fabs(check_value(&c->a.dloss, c->o.reduction == TIGON_REDUCTION_NONE ? r : 0));
+  for (int64_t v = 0; v < c->cols && w->label >= 0 && isfinite(w->of.lse); ++v) {
+    g.share = share * smoothed_weight(c, v);
+    at[v] = dlogit_error(&c->l, &w->of, &g, r, v);
   }
 }
 
 /* The rest of the arguments and the bounds, which are alike in both directions. */
 static call begin(check *k) {
-  call c = {.k = k, .o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
-  const struct option o = c.o;
+  const struct option o = options[k->option];
+  call c = {.o = o, .rows = k->dims[0], .cols = k->dims[1]};
+  c.l = (logits){.k = k,
+                 .rows = c.rows,
+                 .cols = c.cols,
+                 .softcap = o.softcap,
+                 .temperature = o.temperature,
+                 .softcap_first = o.softcap_first};
   c.a.logits = check_rows(k, "logits", k->fill, o.in_place);
   const int64_t beyond = o.out_of_range ? 1 : 0;
   c.a.labels = check_indices(k, "labels", o.labels, 1, &c.rows, -beyond, c.cols + beyond);
@@ -276,14 +200,15 @@ static void fwd(check *k) {
 
   double *lse = check_doubles(k, c.rows), *token_loss = check_doubles(k, c.rows), *z_loss = check_doubles(k, c.rows);
   double *entropy = check_doubles(k, c.rows), *dlogits = check_doubles(k, c.rows * c.cols), *loss = check_doubles(k, 1);
-  read_logits(k, &c, k->oracle != NULL);
+  read_logits(k, &c.l, &c.a.logits, k->oracle != NULL);
   for (int64_t r = 0; k->oracle && r < c.rows; ++r) {
     const row w = row_of(&c, r);
-    lse[r] = w.lse_error;
+    lse[r] = w.of.lse_error;
     token_loss[r] = loss_error(&c, &w);
-    z_loss[r] =
-        w.label < 0 || o.lse_square == 0 ? 0 : fabs(w.scale) * w.weight * o.lse_square * 2 * fabs(w.lse) * w.lse_error;
-    entropy[r] = w.label < 0 ? 0 : w.lse_error + w.moment_error;
+    z_loss[r] = w.label < 0 || o.lse_square == 0
+                    ? 0
+                    : fabs(w.scale) * w.weight * o.lse_square * 2 * fabs(w.of.lse) * w.of.lse_error;
+    entropy[r] = w.label < 0 ? 0 : w.of.lse_error + w.of.moment_error;
     *loss += 2 * c.inverse * token_loss[r]; /* a rounding each, besides */
     if (o.dlogits) bound_dlogits(&c, &w, r, dlogits + r * c.cols);
   }
@@ -306,11 +231,11 @@ static void bwd(check *k) {
   if (c.o.dentropy) entropy = check_inout_dense(k, "entropy", TIGON_F32, 1, &c.rows, CHECK_UNIFORM);
   const tigon_tensor dlogits = c.o.in_place ? c.a.logits : check_out(k, "dlogits", k->dtype, 2, k->dims);
   double *scale = check_doubles(k, c.rows * c.cols);
-  read_logits(k, &c, !k->timed);
+  read_logits(k, &c.l, &c.a.logits, !k->timed);
   for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
     double largest;
-    ((float *)lse.data)[r] = (float)lse_of(&c, r, &largest);
-    if (c.o.dentropy) ((float *)entropy.data)[r] = (float)entropy_of(&c, r);
+    ((float *)lse.data)[r] = (float)lse_of(&c.l, r, &largest);
+    if (c.o.dentropy) ((float *)entropy.data)[r] = (float)entropy_of(&c.l, r);
     if (!k->oracle) continue;
     const row w = row_of(&c, r);
     bound_dlogits(&c, &w, r, scale + r * c.cols);

@@ -112,6 +112,8 @@ static void footprints_move_the_minimum(void **state) {
       {"divergence", "fwd", 2, 6},
       {"divergence", "fwd_dinput", 3, 9},
       {"divergence", "bwd", 3, 3},
+      {"vocab_parallel_cross_entropy", "stats", 1, 1},
+      {"vocab_parallel_cross_entropy", "bwd", 2, 2},
       {"adamw", "clip", 1, 1},
   };
   static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_F16, TIGON_BF16};

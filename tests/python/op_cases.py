@@ -257,6 +257,12 @@ CASES = [
     ),
     Case("cross_entropy_outputs", lambda x: T.cross_entropy_outputs(x, TARGET.to(x.device)).loss, cross_entropy, [V]),
     Case(
+        "vocab_parallel_cross_entropy",
+        lambda x: T.vocab_parallel_cross_entropy(x, TARGET.to(x.device)),
+        cross_entropy,
+        [V],
+    ),
+    Case(
         "cross_entropy_softcap_first",
         lambda x: T.cross_entropy(x, TARGET.to(x.device), softcap=3.0, temperature=1.5, softcap_first=True),
         lambda x: cross_entropy(x, softcap=3.0, temperature=1.5, first=True),

@@ -33,6 +33,9 @@ enum {
   SPLIT_WORDS,
 };
 
+/* A row of a shard's stats, as vocab_parallel_cross_entropy's header names them. */
+enum { STAT_M, STAT_S, STAT_W, STAT_U, STAT_Y, STAT_WORDS };
+
 typedef struct cross_entropy_arguments {
   walk w;
   gm_space space;
@@ -45,16 +48,18 @@ typedef struct cross_entropy_arguments {
   gm_ptr lse;                         /* [rows] f32: out in forward, where it may be NULL; in in backward */
   gm_ptr token_loss, z_loss, entropy; /* [rows] f32; may be NULL; entropy: as lse, of a backward with entropy_scale */
   gm_ptr argmax;                      /* [rows] i64; may be NULL */
+  gm_ptr stats;                       /* [rows, STAT_WORDS] f32, in place of all other outputs; may be NULL */
   gm_ptr partials;                    /* [rows, splits, SPLIT_WORDS], when parts come apart */
-  gm_ptr weight_sums;                 /* [weight_blocks, TOTAL_WORDS]: of the sum of `weight`; NULL: it is vocab */
+  gm_ptr weight_sums;                 /* [weight_blocks, TOTAL_WORDS]: of the sum of `weight`; NULL: it is classes */
   int64_t weight_blocks, dtype, parts, forward;
+  int64_t classes;     /* that smoothing is spread over */
   int64_t dloss_rows;  /* one a row */
   int64_t negated;     /* token_loss is minus the loss */
   int64_t panel_begin; /* the class of column 0 */
   float smoothing, lse_square, softcap, inverse_temperature;
   twofold argument;      /* of tanh: inverse_temperature / softcap */
   twofold keep;          /* 1 - smoothing */
-  twofold share;         /* smoothing / vocab */
+  twofold share;         /* smoothing / classes */
   twofold minus;         /* keep + share: what is taken from the label's probability, over its weight */
   twofold grad;          /* grad_scale * inverse_temperature */
   twofold entropy_scale; /* the same of dentropy; 0: the entropy has no gradient */

@@ -45,6 +45,7 @@ typedef enum row_word {
 typedef struct row_words {
   const cross_entropy_arguments *a;
   ub_f32 words, labels, weights, argmax; /* [ROW_WORDS, pitch]; i32 or i64; a block each; i64 */
+  ub_f32 stats;                          /* [pitch, STAT_WORDS] */
   int64_t pitch;
   twofold weight_sum;
   float inverse;
@@ -137,12 +138,29 @@ AICORE float gradient_of_label(const row_words *w, int64_t i) {
   return of_loss + word_of(w, LABEL_EXP, i) * line * slope.hi;
 }
 
+/* Row i of a shard's stats. Without its label here LABEL_X is 0, and so is the label's logit. */
+AICORE void finish_stats(const row_words *w, int64_t i, float lse) {
+  const cross_entropy_arguments *a = w->a;
+  const bool finite = lse - lse == 0, counts = label_of(w, i) >= 0;
+  const float none = lse == lse ? 0 : lse;
+  const int64_t at = i * STAT_WORDS;
+  s_write_f32(w->stats, at + STAT_M, finite ? word_of(w, REFERENCE, i) : lse);
+  s_write_f32(w->stats, at + STAT_S, finite ? word_of(w, SUM, i) : none);
+  s_write_f32(w->stats, at + STAT_W, !counts || !has_entropy_gradient(a) ? 0 : finite ? word_of(w, MOMENT, i) : none);
+  s_write_f32(w->stats, at + STAT_U, counts && a->smoothing != 0 ? word_of(w, WEIGHTED, i) : 0);
+  s_write_f32(w->stats, at + STAT_Y, word_of(w, LABEL_Z, i));
+}
+
 /* Forward's outputs of row i, and what makes its gradient. */
 AICORE void finish_row(const row_words *w, int64_t i) {
   const cross_entropy_arguments *a = w->a;
   const int64_t label = label_of(w, i);
   const float sum = word_of(w, SUM, i), log_sum = word_of(w, LOG_SUM, i);
   const twofold lse = two_sum(word_of(w, REFERENCE, i), log_sum);
+  if (a->stats) {
+    finish_stats(w, i, lse.hi);
+    return;
+  }
   twofold loss = {0, 0}, z_loss = {0, 0};
   float entropy = 0;
   int64_t argmax = -1;
@@ -182,6 +200,7 @@ AICORE void store_outputs(const row_words *w, int64_t r, int64_t rows) {
   store_words(w, a->z_loss, OUT_Z_LOSS, r, rows);
   store_words(w, a->entropy, OUT_ENTROPY, r, rows);
   if (a->argmax) store_f32(a->argmax + r * 8, w->argmax, 1, 2 * rows);
+  if (a->stats) store_f32(a->stats + r * STAT_WORDS * 4, w->stats, 1, STAT_WORDS * rows);
 }
 
 #endif

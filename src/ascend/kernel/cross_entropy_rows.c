@@ -130,7 +130,7 @@ AICORE state open_state(ub_arena *ub, const cross_entropy_arguments *a) {
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
   const int64_t pitch = round_up(a->w.tile_rows, 8), elements = chunk.rows * chunk.pitch;
   const bool splits = a->forward && a->w.splits > 1;
-  state s = {.a = a, .w = {.a = a, .pitch = pitch, .weight_sum = {(float)a->rule.vocab, 0}, .inverse = 1}};
+  state s = {.a = a, .w = {.a = a, .pitch = pitch, .weight_sum = {(float)a->classes, 0}, .inverse = 1}};
   s.next.passes = (a->forward && a->parts & PART_SUMS) + (a->dlogits.data && a->parts & PART_ROWS);
   s.x = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, tile_bytes(a->dtype, kept));
   s.out = ring_of(ub, 0, 2, a->dlogits.data ? tile_bytes(a->dtype, chunk) : 0);
@@ -138,6 +138,7 @@ AICORE state open_state(ub_arena *ub, const cross_entropy_arguments *a) {
   s.w.labels = ub_alloc_f32(ub, index_words(a->rule.dtype) * pitch);
   s.w.weights = ub_alloc_f32(ub, a->weight ? 8 * pitch : 0);
   s.w.argmax = ub_alloc_f32(ub, a->argmax ? 2 * pitch : 0);
+  s.w.stats = ub_alloc_f32(ub, a->stats ? STAT_WORDS * pitch : 0);
   s.splits = ub_alloc_f32(ub, splits ? a->w.splits * SPLIT_WORDS : 0);
   s.shifts = ub_alloc_f32(ub, splits ? a->w.splits : 0);
   s.z = ub_alloc_f32(ub, a->dtype == TIGON_F32 && is_plain(a) ? 0 : elements);
@@ -156,7 +157,7 @@ enum { TOTALS_AT_ONCE = 16 }; /* which any tile has room for */
 /* The numbers that all rows share. */
 AICORE void load_shared(state *s) {
   const cross_entropy_arguments *a = s->a;
-  const int64_t rest = a->rule.vocab - (int64_t)s->w.weight_sum.hi;
+  const int64_t rest = a->classes - (int64_t)s->w.weight_sum.hi;
   s->w.weight_sum.lo = (float)rest;
   loads_after_vectors();
   if (a->inverse && a->dlogits.data && (a->parts & PART_ROWS)) {

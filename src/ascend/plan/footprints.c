@@ -30,6 +30,7 @@ typedef struct row {
  *   smoothing by weights need one or two temporaries more.
  * divergence of logits, jsd: largest, sums, terms and the gradient are a read each of a row that does not stay on chip. The words
  *   are the loss and stats.
+ * vocab_parallel_cross_entropy: cross_entropy's kernel, whose words are stats.
  * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
 #define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
 #define ENTRY(name, slot) .base.op = name, .base.entry = slot
@@ -88,6 +89,10 @@ static const row table[] = {
      .base.totals = TIGON_TOTAL_LOSS, .streams = "input target dinput", .reads = 4},
     {ENTRY("divergence", "bwd"), DIVERGES, .ops = {55.0, 60.0}, .base.row_scalars_in = 3,
      .streams = "input target dinput", .reads = 1},
+    {ENTRY("vocab_parallel_cross_entropy", "stats"), .temporaries = {2, 3}, .ops = {4.0, 5.0}, LOSS,
+     .base.row_scalars_in = 2, .base.row_scalars_out = 5, .base.partials = 7, .streams = "logits", .others = "logits"},
+    {ENTRY("vocab_parallel_cross_entropy", "bwd"), .temporaries = {2, 3}, .ops = {3.0, 5.0}, LOSS,
+     .base.row_scalars_in = 3, .base.totals = TOTALS, .streams = "logits dlogits"},
     {ENTRY("adamw", "step"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
      .streams = "param grad exp_avg exp_avg_sq"},
     {ENTRY("adamw", "step_master"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,

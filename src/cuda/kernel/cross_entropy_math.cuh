@@ -148,12 +148,34 @@ __device__ static inline row_terms row_terms_of(const ce_problem &p, const ce_wa
   if (p.token_scale) by *= (double)p.token_scale[r];
   double by_entropy = (double)p.entropy_scale * (double)p.inverse_temperature;
   if (p.dentropy) by_entropy *= (double)p.dentropy[r];
-  return row_terms{walk.weight_sum ? *walk.weight_sum : (double)tigon_cross_entropy_vocab(&p), by, by_entropy};
+  return row_terms{walk.weight_sum ? *walk.weight_sum : (double)tigon_cross_entropy_smoothed(&p), by, by_entropy};
 }
 
 template <bool PLAIN> __device__ inline double logit_f64(const ce_problem &p, float x) {
   const double u = (double)x * (double)p.inverse_temperature, cap = (double)p.softcap;
   return PLAIN ? (double)x : cap > 0 ? cap * tanh(u / cap) : u;
+}
+
+/* The row's label, and whether it is one of the columns. */
+__device__ static inline bool is_here(const ce_problem &p, int64_t label) {
+  return label >= p.panel_begin && label - p.panel_begin < p.cols;
+}
+
+/* A shard's stats, which are about the largest logit as f32 has it, in place of the reference. `y`: of the label, where it is here. */
+template <bool PLAIN>
+__device__ inline void store_stats(const ce_problem &p, int64_t r, int64_t label, float x_label, double lse,
+                                   const row_sums &s) {
+  const bool finite = isfinite(lse), counts = label >= 0;
+  const float m = (float)(finite ? logit_f64<PLAIN>(p, s.top) : lse), none = isnan(lse) ? NAN : 0;
+  const double reference = s.at.times == CE_LOG2_E ? -(double)s.at.plus * CE_LN_2 : (double)m;
+  const double shift = reference - (double)m, factor = finite ? exp(shift) : 0;
+  const double w = ((double)s.moment * CE_LN_2 + (double)s.sum * shift) * factor;
+  float *to = p.stats + r * TIGON_VOCAB_STATS;
+  to[0] = m;
+  to[1] = finite ? (float)((double)s.sum * factor) : none;
+  to[2] = !counts || p.entropy_scale == 0 ? 0 : finite ? (float)w : none;
+  to[3] = counts && p.label_smoothing != 0 ? s.weighted : 0;
+  to[4] = is_here(p, label) ? (float)logit_f64<PLAIN>(p, x_label) : 0;
 }
 
 /* A row that does not count. */
@@ -197,7 +219,7 @@ struct gradient {
 __device__ static inline gradient gradient_of(const ce_problem &p, const row_terms &terms, int64_t label, float lse,
                                               exponent at, float sum, float entropy) {
   const double w = p.weight ? (double)p.weight[label] : 1, smoothing = (double)p.label_smoothing;
-  const double spread = smoothing / (double)tigon_cross_entropy_vocab(&p);
+  const double spread = smoothing / (double)tigon_cross_entropy_smoothed(&p);
   double factor = (1 - smoothing) * w;
   if (smoothing != 0) factor += spread * terms.weight_sum;
   if (p.lse_square_scale != 0) factor += 2 * (double)p.lse_square_scale * w * (double)lse;

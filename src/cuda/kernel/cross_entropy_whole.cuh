@@ -81,15 +81,15 @@ template <class T, int BLOCK, bool FEW> __device__ inline void ce_whole(const ce
         f(first + (g * CE_GROUP + k) * step, g == 0 ? own[k] : held[((g - 1) * CE_GROUP + k) * BLOCK]);
     }
   };
-  const bool always = !p.has_ignore_index || p.lse; /* rows are read, whatever their labels are */
+  const bool always = !p.has_ignore_index || p.lse || p.stats; /* rows are read, whatever their labels are */
   if (always) fetch();
 
   const bool lead = t.rank == 0 && cl.rank == 0;
   bool out_of_range;
   const int64_t label = tigon_cross_entropy_label(&p, r, &out_of_range);
-  const bool reads = label >= 0 || p.lse;
+  const bool reads = label >= 0 || p.lse || p.stats;
   if (reads && !always) fetch();
-  const float x_label = lead && label >= 0 ? to_f32(row[label]) : 0;
+  const float x_label = lead && is_here(p, label) ? to_f32(row[label - p.panel_begin]) : 0;
   const row_terms terms = row_terms_of<FEW>(p, walk, r, counted); /* while the row is on its way */
   const logit_map map = logit_map_of(p);
   row_sums s = no_sums<true>(map);
@@ -133,7 +133,9 @@ template <class T, int BLOCK, bool FEW> __device__ inline void ce_whole(const ce
   if (lead) {
     const double lse = reads ? lse_of<double, true>(map, s) : 0;
     if (p.lse) p.lse[r] = (float)lse;
-    if (label >= 0)
+    if (p.stats)
+      store_stats<true>(p, r, label, x_label, lse, s);
+    else if (label >= 0)
       store_losses<true>(p, r, label, x_label, terms.weight_sum, lse, s);
     else
       store_nothing(p, r);
