@@ -1,5 +1,6 @@
 """Liger-Kernel's triton_grpo_loss: the GRPO losses of logits [B, L + 1, V], whose last position predicts nothing."""
 
+import functools
 import math
 
 import torch
@@ -111,7 +112,8 @@ def _grpo(logits, old, ref, ids, advantages, mask, temperature, beta, inplace, k
     logprob = _logprob(logits, ids, mask, temperature, inplace)
     if reduce:
         options["max_length"] = options["max_length"] if kind == "dr_grpo" else None
-        loss, metrics = _policy(logprob, counted, ref, advantages, old, ratio, kind, beta, items, **options)
+        of_tokens = functools.partial(F.policy_loss, logprob, mask=counted)
+        loss, metrics = _policy(of_tokens, counted, ref, advantages, old, ratio, kind, beta, items, **options)
         return loss, metrics[0] if beta != 0 else None, metrics[-1]
     return _token_losses(logprob, counted, advantages, old, ref, ratio, kind, beta, options)
 

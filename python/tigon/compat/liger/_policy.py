@@ -2,6 +2,8 @@
 
 `compiled` and `chunk_size` have no effect: nothing is compiled, and the head's logits are held in chunks of tokens."""
 
+import functools
+
 import torch
 from torch import nn
 
@@ -44,29 +46,23 @@ def _denominator(kind, mask, items):
     return items / ranks
 
 
-def _policy(logprob, mask, ref, advantages, old, ratio, kind, beta, items, **options):
+def _policy(loss, mask, ref, advantages, old, ratio, kind, beta, items, **options):
     """(loss, [mean KL unless beta is 0, the share of clipped tokens]).
 
-    The one place where this file's losses meet policy_loss."""
-    given = dict(old=old, ref=ref if beta != 0 else None, mask=mask, outputs=True, **options)
-    found = F.policy_loss(
-        *(logprob, advantages),
-        ratio=ratio,
-        kind=kind,
-        kl_weight=beta,
-        denominator=_denominator(kind, mask, items),
-        **given,
-    )
+    The one place where this file's losses meet the operators: `loss` is policy_loss of log-probabilities, or
+    fused_linear_policy of a head."""
+    given = dict(old=old, ref=ref if beta != 0 else None, outputs=True, **options)
+    denominator = _denominator(kind, mask, items)
+    found = loss(advantages, ratio=ratio, kind=kind, kl_weight=beta, denominator=denominator, **given)
     kl = [found.kl] if beta != 0 else []
     if kl and options["kl_bias_corrected"]:  # the mean of k3 rho: all that is left without an advantage
         with torch.no_grad():
-            each = F.policy_loss(logprob, torch.zeros_like(advantages), kind="bnpo", kl_weight=1.0, **given)
-        kl = [each.loss]
+            kl = [loss(torch.zeros_like(advantages), kind="bnpo", kl_weight=1.0, **given).loss]
     return found.loss, kl + [found.clip_low + found.clip_high]
 
 
 def _head_policy(hidden, weight, ids, mask, bias, temperature, reference, ref, *arguments, **options):
-    """_policy of a head's log-probabilities [B, T], and of `ref` or those of `reference`, (hidden, weight, bias) or None.
+    """_policy of a head, and of `ref` [B, T] or the log-probabilities of `reference`, (hidden, weight, bias) or None.
 
     Tokens outside of the mask are not multiplied."""
     target = ids.where(mask != 0, _IGNORED)
@@ -74,8 +70,8 @@ def _head_policy(hidden, weight, ids, mask, bias, temperature, reference, ref, *
     if reference is not None:
         with torch.no_grad():
             ref = F.linear_logprob(*reference[:2], target, reference[2], **of_head).logprob
-    logprob = F.linear_logprob(hidden, weight, target, bias, **of_head).logprob
-    return _policy(logprob, mask, ref, *arguments, **options)
+    loss = functools.partial(F.fused_linear_policy, hidden, weight, target, bias=bias, **of_head)
+    return _policy(loss, mask, ref, *arguments, **options)
 
 
 class LigerFusedLinearGRPOFunction:
