@@ -9,7 +9,10 @@
  *    will be written, the first one's in the workspace.
  * 3. The sums lie in the workspace.
  * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp, and the entropy,
- *    that a first pass over the tokens has left. */
+ *    that a first pass over the tokens has left.
+ *
+ * A loss of log-probabilities (head_middle) lies between a chunk's statistics and its gradient. Where a gradient depends on
+ * a whole sequence or pair, chunks end where these do, and one that is too long for a chunk has its logits made twice. */
 #include "op/fused_linear_cross_entropy.h"
 
 typedef tigon_fused_linear_cross_entropy_args arguments;
@@ -117,7 +120,8 @@ static int64_t good_chunk(const fused *f, size_t row) {
   const int64_t chunk = f->skips ? GOOD_CHUNK_OF_HOST : GOOD_CHUNK;
   if (!f->more.middle) return chunk;
   const int64_t most = (int64_t)(GOOD_LIMIT / row);
-  const int64_t item = in_groups(f) ? f->more.middle->of->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
+  const int64_t item =
+      in_groups(f) && f->rows > 0 ? f->more.middle->of->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
   const int64_t rows = item > chunk ? item : item > 0 ? chunk / item * item : chunk;
   return rows <= most ? rows : most < 1 ? 1 : most < chunk ? most : chunk;
 }

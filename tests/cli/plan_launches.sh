@@ -29,6 +29,21 @@ for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm poly_norm gr
     expect_json 'len(j["launches"]) > 0 and all(l["kernel"] and l["grid"] > 0 for l in j["launches"])' "$op $mode on a b200"
   done
 done
+# Products of a head: whole pairs fit a chunk of what is recommended, none fits a small one.
+head() { # operator, device, workspace; then a condition on the head
+  run plan $1 --shape 8192x1024 --dtype bf16 --device $2 ${3:+--workspace $3} --json
+  expect_status 0 "tigon plan $1 on $2"
+  expect_json "(lambda h: $4)(j['head'])" "$1 on $2"
+}
+for device in cpu h200; do
+  head fused_linear_policy $device "" 'h["products"] == 3 and h["groups"] == 0 and h["chunks"] > 1'
+  head fused_linear_policy $device 8388608 'h["products"] == 3 and h["chunks"] > 16'
+  head fused_linear_preference $device "" 'h["products"] == 3 and h["groups"] == 4 and h["groups_twice"] == 0'
+  head fused_linear_preference $device 8388608 'h["products"] == 4 and h["groups"] == 4 and h["groups_twice"] == 4'
+  head fused_linear_cross_entropy $device "" 'h["products"] == 1'
+done
+run plan rms_norm --shape 256x512 --workspace 64
+expect_status 2 "a workspace of an operator that is no head"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device h200 --json
 expect_json '[(l["kernel"], l["grid"], l["block"], l["cluster"]) for l in j["launches"]] == [("rms_norm_fwd_4_bf16", 8192, 128, 1)]' "h200"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device H200 --mode bwd --json

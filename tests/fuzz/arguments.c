@@ -172,9 +172,19 @@ static bool has_huge_number(call *c) {
   return false;
 }
 
+/* A head's log-probabilities are rounded, so that a clipped ratio, a hinge or the order of two rewards may be on the other side. */
+static bool may_jump(call *c, const char *name) {
+  const bool policy = strcmp(c->schema->op, "fused_linear_policy") == 0;
+  if (!policy && strcmp(c->schema->op, "fused_linear_preference") != 0) return false;
+  const int kind = *(const int *)call_field(c, call_find(c, "options.kind"), 0);
+  const bool slopes = policy ? kind <= TIGON_POLICY_LUSPO : kind == TIGON_PREFERENCE_HINGE;
+  return strncmp(name, policy ? "clip" : "accuracy", 4) == 0 || (slopes && name[0] == 'd');
+}
+
 static void compare_outputs(call calls[2]) {
   for (view v = view_at(&calls[0], 0); v.x; v = view_at(&calls[0], v.k + 1)) {
     const bool written = v.field->flags & TIGON_FIELD_OUT && is_given(&calls[0], &v);
+    if (may_jump(&calls[0], v.field->name)) continue;
     for (int64_t i = 0; written && i < count_of(v.x); ++i) {
       const double x = value_of(v.x, i), y = value_of(twin(&calls[1], &v), i);
       if (is_index(v.x) ? x == y : close_enough(x, y)) continue;

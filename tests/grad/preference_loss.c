@@ -89,6 +89,70 @@ static void test_every_kind(void **s) {
   }
 }
 
+/* ---- by tokens ---- */
+
+enum { TOKENS = 24, SEQUENCES = 4, VOCAB = 9 };
+
+typedef struct of_tokens {
+  tigon_preference_loss_fwd_problem p;
+  double l[TOKENS], dl[TOKENS], sums[SEQUENCES], dlogps[SEQUENCES], loss, factor;
+  int64_t sums_of[SEQUENCES];
+} of_tokens;
+
+static double objective_of_tokens(void *argument) {
+  of_tokens *t = argument;
+  tigon_ref_preference_loss_fwd(NULL, &t->p);
+  return t->loss * t->factor;
+}
+
+/* Sums and means of each kind by tokens, padded and packed; labels that are ignored or out of range do not count. */
+static void test_tokens(void **s) {
+  (void)s;
+  static const int32_t words[TOKENS] = {1, 2, -7, 3, 0, 8, 4, 5, 6, 9, 1, 2, 3, 4, -1, 5, 6, 7, 8, -7, 0, 1, -7, 3};
+  static const int64_t ends[SEQUENCES + 1] = {0, 5, 12, 17, TOKENS};
+  static of_tokens t;
+  for (int kind = 0; kind <= TIGON_PREFERENCE_BCO; ++kind)
+    for (int way = 0; way < 4; ++way) {
+      const bool pairs = kind < TIGON_PREFERENCE_KTO, means = way % 2 == 1 || kind == TIGON_PREFERENCE_ORPO;
+      memset(&t, 0, sizeof t);
+      grad_fill(t.l, TOKENS, 11);
+      for (int i = 0; i < TOKENS; ++i) t.l[i] = 0.5 * t.l[i] - 0.75;
+      t.factor = 1.5;
+      t.p = (tigon_preference_loss_fwd_problem){.dtype = GRAD_F64,
+                                                .kind = (tigon_preference_kind)kind,
+                                                .sequences = SEQUENCES,
+                                                .items = pairs ? SEQUENCES / 2 : SEQUENCES,
+                                                .token_logprob = as_f32(t.l),
+                                                .mask = {{(void *)words, TIGON_I32}, -7, VOCAB},
+                                                .tokens = TOKENS,
+                                                .length = TOKENS / SEQUENCES,
+                                                .sums = as_f32(t.sums),
+                                                .sums_of = t.sums_of,
+                                                .logps = as_f32(t.sums),
+                                                .dlogps = as_f32(t.dlogps),
+                                                .dtoken_logprob = as_f32(t.dl),
+                                                .dloss = as_f32(&t.factor),
+                                                .labels = {(void *)labels, TIGON_I64},
+                                                .beta = 0.75f,
+                                                .label_smoothing = 0.125f,
+                                                .tau = 0.5f,
+                                                .nll_weight = 0.5f,
+                                                .weight = {0.75f, 1.5f},
+                                                .loss = as_f32(&t.loss)};
+      if (way >= 2) t.p.segments = (tigon_vector){(void *)ends, TIGON_I64};
+      if (means) t.p.counts = (tigon_vector){t.sums_of, TIGON_I64};
+      t.p.nll_sequences = pairs ? SEQUENCES / 2 : 0;
+      t.p.nll_logps = pairs ? as_f32(t.sums) : NULL;
+      t.p.nll_counts = (tigon_vector){t.sums_of, TIGON_I64};
+      objective_of_tokens(&t);
+      double dl[TOKENS];
+      memcpy(dl, t.dl, sizeof dl);
+      grad_expect(names[kind], objective_of_tokens, &t, t.l, dl, TOKENS, 1e-6);
+      for (int i = 0; i < TOKENS; ++i) assert_true((dl[i] != 0) == (words[i] >= 0 && words[i] < VOCAB));
+      assert_int_equal(t.sums_of[0] + t.sums_of[1] + t.sums_of[2] + t.sums_of[3], TOKENS - 5);
+    }
+}
+
 /* ---- values, as the papers write them ---- */
 
 static double sig(double x) { return 1 / (1 + exp(-x)); }
@@ -261,6 +325,6 @@ static void odd_batch(tigon_context *context) {
 }
 static void test_odd_batch(void **s) { (void)s, for_every_variant(odd_batch); }
 
-GRAD_MAIN(cmocka_unit_test(test_every_kind), cmocka_unit_test(test_values), cmocka_unit_test(test_far_apart),
-          cmocka_unit_test(test_without_tokens), cmocka_unit_test(test_means), cmocka_unit_test(test_orpo_near_0),
-          cmocka_unit_test(test_odd_batch))
+GRAD_MAIN(cmocka_unit_test(test_every_kind), cmocka_unit_test(test_tokens), cmocka_unit_test(test_values),
+          cmocka_unit_test(test_far_apart), cmocka_unit_test(test_without_tokens), cmocka_unit_test(test_means),
+          cmocka_unit_test(test_orpo_near_0), cmocka_unit_test(test_odd_batch))

@@ -127,6 +127,23 @@ def logprob_and_entropy(x):
     return (TARGET != -100) * (log_p.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] + 0.25 * entropy)
 
 
+def log_p_of_targets(x):
+    counts, log_p = TARGET != -100, x.log_softmax(-1)
+    return counts, log_p, counts * log_p.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0]
+
+
+def policy_of_head(x):
+    counts, log_p, l = log_p_of_targets(x)
+    ratio, entropy = torch.exp(l - l.detach()), -(log_p.exp() * log_p).sum(-1)
+    return (counts * (-ratio * ADVANTAGE[:, None] - 0.5 * entropy)).sum() / counts.sum()
+
+
+def preference_of_head(x):
+    """Of the chosen sequence and the rejected one, with the NLL of the first."""
+    counts, _, l = log_p_of_targets(x)
+    return -F.logsigmoid(0.1 * (l[0].sum() - l[1].sum())) - l[0].sum() / counts[0].sum()
+
+
 def fused(**options):
     return lambda h, w, b: cross_entropy(F.linear(h, w, b), **options)
 
@@ -303,6 +320,22 @@ CASES = [
             T.linear_logprob(h, w, TARGET.to(h.device), b, softcap=3.0, temperature=1.5, softcap_first=True, entropy=True)
         ),
         lambda h, w, b: logprob_and_entropy(F.linear(h, w, b)),
+        HEAD,
+        5,
+    ),
+    Case(
+        "fused_linear_policy",
+        lambda h, w, b: T.fused_linear_policy(
+            h, w, TARGET.to(h.device), ADVANTAGE.to(h.device), b, kind="bnpo", entropy_weight=0.5
+        ),
+        lambda h, w, b: policy_of_head(F.linear(h, w, b)),
+        HEAD,
+        5,
+    ),
+    Case(
+        "fused_linear_preference",
+        lambda h, w, b: T.fused_linear_preference(h, w, TARGET.to(h.device), b, nll=True),
+        lambda h, w, b: preference_of_head(F.linear(h, w, b)),
         HEAD,
         5,
     ),

@@ -1,4 +1,4 @@
-"""fused_linear_policy and fused_linear_preference against the losses of linear_logprob, whose own tests hold them to plain torch."""
+"""fused_linear_policy and fused_linear_preference against the losses of linear_logprob."""
 
 import pytest
 import torch
@@ -134,7 +134,8 @@ def test_modules():
     h, w, b, target = head()
     advantage = torch.ones(B)
     module = nn.FusedLinearPolicyLoss("grpo", eps_low=0.1)
-    assert torch.equal(module(h, w, target, advantage, b), T.fused_linear_policy(h, w, target, advantage, b, kind="grpo", eps_low=0.1))
+    inputs = h, w, target, advantage, b
+    assert torch.equal(module(*inputs), T.fused_linear_policy(*inputs, kind="grpo", eps_low=0.1))
     assert repr(module) == "FusedLinearPolicyLoss(kind='grpo', eps_low=0.1)"
     module = nn.FusedLinearPreferenceLoss("simpo", beta=2.0)
     assert torch.equal(module(h, w, target, b), T.fused_linear_preference(h, w, target, b, kind="simpo", beta=2.0))
@@ -144,7 +145,10 @@ def test_modules():
 def test_refusals():
     h, w, b, target = head()
     cases = [
-        (lambda: T.fused_linear_policy(h, w, target, torch.ones(B), eps_low=0), "fused_linear_policy: eps_low is 0, must be another number"),
+        (
+            lambda: T.fused_linear_policy(h, w, target, torch.ones(B), eps_low=0),
+            "fused_linear_policy: eps_low is 0, must be another number",
+        ),
         (
             lambda: T.fused_linear_policy(h, w, target, torch.ones(5)),
             "fused_linear_policy_fwd: advantage.shape[0] is 5, must be 24 (rows of hidden)",

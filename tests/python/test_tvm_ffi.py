@@ -56,7 +56,7 @@ def declarations():
     found = []
     for name, struct in re.findall(r"tigon_status tigon_(\w+)\(tigon_context \*context,\s+const (\w+) \*args", HEADERS):
         listed = arguments(struct)
-        entry = re.sub("_workspace$", "_fwd" if name.startswith("fused_linear") else "", name)
+        entry = re.sub("_workspace$", "_fwd" if name.startswith("fused_linear_cross_entropy") else "", name)
         tensors_first = sorted(listed, key=lambda argument: argument[1] != MUST["tigon_tensor"])
         found.append((f"tigon_{name}", entry, tensors_first))
     return found

@@ -26,8 +26,8 @@ def early_head(name, op, tensors, bias, metrics):
     """The autograd function of `op`. Its inputs are as many `tensors`, hidden and weight the first ones, the bias at its
     place, dloss the last. Its outputs are the loss, as many `metrics`, and three gradients.
 
-    It is called by the tensors but dloss, whether metrics are wanted, whether gradients are made with the loss, and the
-    options. Those gradients are scaled by dloss, once and in place; a second backward makes them anew.
+    It is called by the tensors but dloss, whether metrics are wanted, whether gradients are made with the loss, and
+    the options. Those gradients are scaled by dloss, once and in place; a second backward makes them anew.
     """
     places = 0, 1, bias
 

@@ -53,11 +53,11 @@ def fused_linear_preference(
 
     hidden [B, T, H], or [N, H] with segments [S + 1], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under
     autocast, autocast's own; bias may be f32); target [B, T] or [N] i64 or i32. A token counts where its target is not
-    ignore_index. Of pairs the first half of the sequences are the chosen ones. kind, ref_logps (sums, [B] or [S]), labels
-    (of "kto", "apo_zero_unpaired" and "bco"), shift, denominator and the `options` beta, label_smoothing, gamma, tau,
-    desirable_weight, undesirable_weight and nll_weight are preference_loss's. `means` (None: with "ipo", "simpo" and
-    "orpo") divides by the tokens that count. `nll` (None: with "cpo" and "orpo") adds nll_weight times the mean NLL of the
-    chosen sequences' tokens.
+    ignore_index. Of pairs the first half of the sequences are the chosen ones. kind, ref_logps (sums, [B] or [S]),
+    labels (of "kto", "apo_zero_unpaired" and "bco"), shift, denominator and the `options` beta, label_smoothing,
+    gamma, tau, desirable_weight, undesirable_weight and nll_weight are preference_loss's. `means` (None: with "ipo",
+    "simpo" and "orpo") divides by the tokens that count, and ref_logps, too. `nll` (None: with "cpo" and "orpo") adds
+    nll_weight times the mean NLL of the chosen sequences' tokens.
     Gradients are made with the loss, in three matrix products where the logits of a pair, or of a single sequence, fit
     into workspace_bytes of memory, None for what the library recommends, else in four; those of f16, whose loss is
     scaled, in backward.
