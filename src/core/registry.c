@@ -52,7 +52,7 @@ static uint32_t described_dtypes(const tigon_schema *schema) {
 static bool has_loss(const tigon_kernels *kernels, const char *op) {
   const bool policy = strcmp(op, "fused_linear_policy") == 0, preference = strcmp(op, "fused_linear_preference") == 0;
   if (!policy && !preference) return true;
-  return kernels->cross_entropy_bwd.run &&
+  return kernels->cross_entropy_bwd.run && !kernels->plain_losses &&
          (policy ? kernels->policy_loss_fwd.run != NULL : kernels->preference_loss_fwd.run != NULL);
 }
 

@@ -264,6 +264,8 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
 tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool forward, const head_more *more,
                              size_t *least, size_t *good) {
   fused f;
+  if (more->middle && context->kernels->plain_losses)
+    return tigon_front_unsupported(context, "a head with a loss", a->hidden.dtype);
   TIGON_TRY(prepare(context, a, forward, more, &f));
   const size_t fixed = cut_fixed(&f, a, a->workspace), minimum = fixed + least_bytes(&f);
   if (least || good) {
