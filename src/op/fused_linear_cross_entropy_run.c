@@ -201,7 +201,7 @@ static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
 /* For the rows of w, whose hidden are at f->x. */
 static tigon_linear_bwd_problem backward_of(const fused *f, run w, const char *dlogits, int64_t cols) {
   tigon_linear_bwd_problem p = {.rows = w.n, .n = cols, .k = f->width, .dtype = f->dtype, .dy_dtype = f->dtype};
-  if (w.n == 0) return p;
+  if (!dlogits || w.n == 0) return p;
   p.dy = row_of(f, dlogits, cols, w.i);
   p.dy_pitch = cols;
   p.x = row_of(f, f->x, f->x_pitch, w.i);
