@@ -163,12 +163,15 @@ static bool close_enough(double a, double b) {
   return fabs(a - b) <= 0.05 * fmax(1, fmax(fabs(a), fabs(b)));
 }
 
-/* Scores beyond 2^24 have no digits behind the point: the CPU's softmax is far from the oracle's there. */
+/* Scores beyond 2^24 have no digits behind the point: the CPU's softmax is far from the oracle's there. A temperature divides
+ * them. */
 static bool has_huge_number(call *c) {
-  for (int i = 0; i < c->schema->count; ++i)
-    if (c->schema->fields[i].kind == TIGON_FIELD_DOUBLE &&
-        fabs(*(const double *)call_field(c, &c->schema->fields[i], 0)) > 0x1p24)
-      return true;
+  for (int i = 0; i < c->schema->count; ++i) {
+    const tigon_field *field = &c->schema->fields[i];
+    if (field->kind != TIGON_FIELD_DOUBLE) continue;
+    const double x = fabs(*(const double *)call_field(c, field, 0));
+    if (x > 0x1p24 || (x > 0 && 1 / x > 0x1p20 && strstr(field->name, "temperature"))) return true;
+  }
   return false;
 }
 
