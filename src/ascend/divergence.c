@@ -11,11 +11,13 @@ enum { TOTALS = TIGON_TOTAL_BLOCKS * TOTAL_WORDS };
 static twofold twofold_of(double x) { return (twofold){(float)x, (float)(x - (double)(float)x)}; }
 
 static bool counts_labels(const tigon_divergence_problem *p) {
-  return p->labels && p->reduction == TIGON_REDUCTION_MEAN;
+  return p->labels && p->reduction == TIGON_REDUCTION_MEAN && !p->denominator;
 }
+/* Does the device alone know what a mean divides by? */
+static bool has_inverse(const tigon_divergence_problem *p) { return counts_labels(p) || p->denominator; }
 /* 1 / the rows of a mean whose rows all count; else 1. */
 static double share_of(const tigon_divergence_problem *p) {
-  if (p->reduction != TIGON_REDUCTION_MEAN || p->labels) return 1;
+  if (p->reduction != TIGON_REDUCTION_MEAN || has_inverse(p)) return 1;
   return p->space.rows > 0 ? 1 / (double)p->space.rows : 0;
 }
 
@@ -74,7 +76,7 @@ static tigon_status rows(tigon_queue *queue, const tigon_divergence_problem *p, 
       .labels = (gm_ptr)p->labels,
       .token_scale = (gm_ptr)p->token_scale,
       .dloss = (gm_ptr)p->dloss,
-      .inverse = counts_labels(p) ? (gm_ptr)p->inverse : NULL,
+      .inverse = has_inverse(p) ? (gm_ptr)p->inverse : NULL,
       .token_loss = (gm_ptr)p->token_loss,
       .stats = (gm_ptr)p->stats,
       .dtype = p->dtype,
@@ -89,7 +91,9 @@ static tigon_status rows(tigon_queue *queue, const tigon_divergence_problem *p, 
       .log_beta = (float)log_beta,
       .log_rest = (float)log_rest,
       .odds = (float)(log_beta - log_rest),
-      .grad = twofold_of((double)p->grad_scale * share_of(p) * (logits ? (double)p->inverse_temperature : 1)),
+      .soft = p->soft,
+      .grad = twofold_of((double)p->grad_scale * (double)p->soft * share_of(p) *
+                         (logits ? (double)p->inverse_temperature : 1)),
   };
   int64_t grid = plan.grid;
   if (p->cols == 0) { /* which the planner has no plan for: the rows' outputs are left */
@@ -109,14 +113,16 @@ static tigon_status rows(tigon_queue *queue, const tigon_divergence_problem *p, 
 
 static tigon_status run(tigon_queue *queue, const tigon_divergence_problem *p, bool forward) {
   tigon_status status = TIGON_OK;
-  if (counts_labels(p)) {
-    cross_entropy_join_arguments join = {.inverse = (gm_ptr)p->inverse, .mean = true, .share = 1};
-    status = total(queue, p, NULL, &join);
+  if (has_inverse(p)) {
+    cross_entropy_join_arguments join = {
+        .divisor = (gm_ptr)p->denominator, .inverse = (gm_ptr)p->inverse, .mean = true, .share = 1};
+    status = p->denominator ? ascend_launch(queue, "cross_entropy_join", cross_entropy_join, &join, 1)
+                            : total(queue, p, NULL, &join);
   }
   if (status == TIGON_OK && p->space.rows > 0) status = rows(queue, p, forward);
   if (status != TIGON_OK || !forward || !p->loss) return status;
   cross_entropy_join_arguments join = {
-      .loss = (gm_ptr)p->loss, .scale = counts_labels(p) ? (gm_ptr)p->inverse : NULL, .share = (float)share_of(p)};
+      .loss = (gm_ptr)p->loss, .scale = has_inverse(p) ? (gm_ptr)p->inverse : NULL, .share = (float)share_of(p)};
   return total(queue, p, p->token_loss, &join);
 }
 

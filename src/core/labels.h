@@ -53,11 +53,28 @@ TIGON_SHARED int64_t tigon_cross_entropy_label(const tigon_cross_entropy_problem
   return ignored || *out_of_range ? -1 : label;
 }
 
-/* Does row r of a divergence count? */
+TIGON_SHARED int64_t tigon_divergence_label(const tigon_divergence_problem *p, int64_t r) {
+  return p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r];
+}
+
+/* Does row r of a divergence count? Where labels are classes, one out of range does not. */
 TIGON_SHARED bool tigon_divergence_counts(const tigon_divergence_problem *p, int64_t r) {
   if (!p->labels) return true;
-  return p->ignore_index !=
-         (p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r]);
+  const int64_t label = tigon_divergence_label(p, r);
+  return label != p->ignore_index && (p->hard == 0 || (label >= 0 && label < (p->vocab ? p->vocab : p->cols)));
+}
+
+/* The column of row r's class; -1 where no column is. */
+TIGON_SHARED int64_t tigon_divergence_class(const tigon_divergence_problem *p, int64_t r) {
+  if (p->hard == 0) return -1;
+  const int64_t column = tigon_divergence_label(p, r) - p->panel_begin;
+  return column >= 0 && column < p->cols ? column : -1;
+}
+
+/* 1 / mean's denominator, which is the tensor or the number of rows that count. */
+TIGON_SHARED float tigon_divergence_inverse(const tigon_divergence_problem *p, int64_t counted) {
+  const double by = p->denominator ? (double)*p->denominator : (double)counted;
+  return p->reduction != TIGON_REDUCTION_MEAN ? 1 : by == 0 ? 0 : (float)(1 / by);
 }
 
 #endif

@@ -17,6 +17,13 @@ typedef struct row_stats {
   double input, target, mean;
 } row_stats;
 
+/* The cross entropy's part of a row's gradient: by * (exp(x - lse) - 1 in `column`). */
+typedef struct hard_part {
+  const side *of; /* NULL: none */
+  vf by;
+  int64_t column; /* -1: none here */
+} hard_part;
+
 /* ---- sweeps over a row ---- */
 
 /* The largest element, or the largest in absolute value; NaN does not count. */
@@ -71,9 +78,12 @@ TIGON_INLINE double exp_sum(tigon_dtype dtype, const side *s, int64_t cols) {
 }
 
 /* The side of a row that nothing is known of yet. */
-TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows *t, tigon_distribution is, int64_t r) {
-  side s = {.row = tigon_row(&p->space, t, (size_t)v_size(dtype), r), .is = is};
-  s.scale = vf_set(is == TIGON_DISTRIBUTION_LOGITS ? p->inverse_temperature : 1.0f);
+TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows *t, tigon_distribution is, int64_t cols,
+                          int64_t r) {
+  side s = {.row = tigon_row(&p->space, t, (size_t)v_size(dtype), r), .cols = cols, .is = is};
+  s.missing = p->kind == TIGON_DIVERGENCE_COSINE || is == TIGON_DISTRIBUTION_PROBABILITIES ? 0 : -INFINITY;
+  s.times = is == TIGON_DISTRIBUTION_LOGITS ? p->inverse_temperature : 1;
+  s.scale = vf_set(s.times);
   s.minus_reference = s.log_sum = vf_zero();
   return s;
 }
@@ -81,14 +91,14 @@ TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows 
 TIGON_INLINE void know(side *s, double lse) {
   if (s->is == TIGON_DISTRIBUTION_LOGITS) s->minus_reference = vf_set((float)-lse);
 }
-TIGON_INLINE void find_sums(tigon_dtype dtype, const problem *p, side *s) {
+TIGON_INLINE void find_sums(tigon_dtype dtype, side *s) {
   if (s->is != TIGON_DISTRIBUTION_LOGITS) return;
-  float reference = largest(dtype, s->row, p->cols, false) * p->inverse_temperature;
-  if (!isfinite(reference) && has_nan(dtype, s->row, p->cols)) reference = NAN;
+  float reference = largest(dtype, s->row, s->cols, false) * s->times;
+  if (!isfinite(reference) && has_nan(dtype, s->row, s->cols)) reference = NAN;
   s->minus_reference = vf_set(-reference);
   s->lse = (double)reference;
   if (!isfinite(reference)) return;
-  const double sum = exp_sum(dtype, s, p->cols);
+  const double sum = exp_sum(dtype, s, s->cols);
   s->lse += log(sum);
   s->log_sum = vf_set((float)log(sum));
 }
@@ -115,21 +125,34 @@ TIGON_INLINE double sum_terms(tigon_dtype dtype, const problem *p, const side *q
   return all;
 }
 
+/* v, an element's gradient, and the cross entropy's; `one`: of its class. */
+TIGON_INLINE vf with_hard(tigon_dtype dtype, const hard_part *h, int64_t c, int n, vf v, float one) {
+  if (!h->of) return v;
+  return vf_fma(h->by, vf_sub(chance_of(dtype, h->of, c, n).of, vf_set(one)), v);
+}
+
+/* Stores slope(c, n) and the cross entropy's. The class's own is made first: the row may be where it came from. */
+#define STORE_ROW(slope)                                                                         \
+  do {                                                                                           \
+    vf of_class = vf_zero();                                                                     \
+    if (h->column >= 0) of_class = with_hard(dtype, h, h->column, 1, slope(h->column, 1), 1.0f); \
+    FOR_VECTORS(0, cols, PUT);                                                                   \
+    if (h->column >= 0) store(dtype, out, h->column, of_class, 1);                               \
+  } while (0)
+
 TIGON_INLINE void store_slopes(tigon_dtype dtype, const problem *p, const side *q, const side *t, double mean,
-                               double by, void *out) {
+                               double by, const hard_part *h, void *out) {
   const mixing m = mixing_of(p);
   const tigon_divergence_kind kind = p->kind;
   const bool logits = p->input_is == TIGON_DISTRIBUTION_LOGITS;
   const vf off = vf_set(logits ? (float)mean : kind == TIGON_DIVERGENCE_REVERSE_KL ? -1.0f : 0.0f);
   const vf factor = vf_set((float)(logits ? by * (double)p->inverse_temperature : by));
   const int64_t cols = p->cols;
-#define PUT(c, n)                                                                                          \
-  do {                                                                                                     \
-    const vf slope = slope_of(kind, q->is, &m, off, chance_of(dtype, q, c, n), chance_of(dtype, t, c, n)); \
-    store(dtype, out, c, vf_mul(slope, factor), n);                                                        \
-  } while (0)
-  FOR_VECTORS(0, cols, PUT);
+#define SLOPE(c, n) vf_mul(slope_of(kind, q->is, &m, off, chance_of(dtype, q, c, n), chance_of(dtype, t, c, n)), factor)
+#define PUT(c, n) store(dtype, out, c, with_hard(dtype, h, c, n, SLOPE(c, n), 0), n)
+  STORE_ROW(SLOPE);
 #undef PUT
+#undef SLOPE
 }
 
 /* ---- cosine: elements are scaled by a power of two before they are squared ---- */
@@ -141,18 +164,18 @@ static float scale_down(double size) {
   return ldexpf(1, k > 126 ? -126 : k < -126 ? 126 : -k);
 }
 
-TIGON_INLINE double cosine_terms(tigon_dtype dtype, const problem *p, const void *x, const void *t, row_stats *s) {
+TIGON_INLINE double cosine_terms(tigon_dtype dtype, const problem *p, const void *x, const side *t, row_stats *s) {
   const float x_scale = scale_down((double)largest(dtype, x, p->cols, true));
-  const float t_scale = scale_down((double)largest(dtype, t, p->cols, true));
+  const float t_scale = scale_down((double)largest(dtype, t->row, t->cols, true));
   double squares_x = 0, squares_t = 0, products = 0;
   for (int64_t begin = 0; begin < p->cols; begin += BLOCK) {
     vf xx = vf_zero(), tt = vf_zero(), xt = vf_zero();
-#define ADD(c, n)                                               \
-  do {                                                          \
-    const vf a = vf_mul(load(dtype, x, c, n), vf_set(x_scale)); \
-    const vf b = vf_mul(load(dtype, t, c, n), vf_set(t_scale)); \
-    xx = vf_fma(a, a, xx), tt = vf_fma(b, b, tt);               \
-    xt = vf_fma(a, b, xt);                                      \
+#define ADD(c, n)                                                     \
+  do {                                                                \
+    const vf a = vf_mul(load(dtype, x, c, n), vf_set(x_scale));       \
+    const vf b = vf_mul(load_known(dtype, t, c, n), vf_set(t_scale)); \
+    xx = vf_fma(a, a, xx), tt = vf_fma(b, b, tt);                     \
+    xt = vf_fma(a, b, xt);                                            \
   } while (0)
     FOR_VECTORS(begin, block_end(begin, p->cols), ADD);
 #undef ADD
@@ -166,22 +189,33 @@ TIGON_INLINE double cosine_terms(tigon_dtype dtype, const problem *p, const void
   return 1 - s->mean;
 }
 
-TIGON_INLINE void cosine_slopes(tigon_dtype dtype, const problem *p, const void *x, const void *t, const row_stats *s,
-                                double by, void *out) {
+TIGON_INLINE void cosine_slopes(tigon_dtype dtype, const problem *p, const void *x, const side *t, const row_stats *s,
+                                double by, const hard_part *h, void *out) {
   const float down_x = scale_down(s->input), down_t = scale_down(s->target);
   const vf x_scale = vf_set(down_x), t_scale = vf_set(down_t);
   const double size = s->input * (double)down_x;
   const vf of_x = vf_set((float)(s->mean / size)), of_t = vf_set((float)(1 / (s->target * (double)down_t)));
   const vf factor = vf_set((float)(by / size));
   const int64_t cols = p->cols;
-#define PUT(c, n)                                                           \
-  do {                                                                      \
-    const vf a = vf_mul(vf_mul(load(dtype, x, c, n), x_scale), of_x);       \
-    const vf b = vf_mul(vf_mul(load(dtype, t, c, n), t_scale), of_t);       \
-    store(dtype, out, c, vf_mul(vf_mul(vf_sub(a, b), factor), x_scale), n); \
-  } while (0)
-  FOR_VECTORS(0, cols, PUT);
+#define X(c, n) vf_mul(vf_mul(load(dtype, x, c, n), x_scale), of_x)
+#define T(c, n) vf_mul(vf_mul(load_known(dtype, t, c, n), t_scale), of_t)
+#define SLOPE(c, n) vf_mul(vf_mul(vf_sub(X(c, n), T(c, n)), factor), x_scale)
+#define PUT(c, n) store(dtype, out, c, with_hard(dtype, h, c, n, SLOPE(c, n), 0), n)
+  STORE_ROW(SLOPE);
 #undef PUT
+#undef SLOPE
+#undef T
+#undef X
+}
+
+/* Without a divergence's: the student or the teacher has no length. */
+TIGON_INLINE void hard_slopes(tigon_dtype dtype, const problem *p, const hard_part *h, void *out) {
+  const int64_t cols = p->cols;
+#define SLOPE(c, n) vf_zero()
+#define PUT(c, n) store(dtype, out, c, with_hard(dtype, h, c, n, vf_zero(), 0), n)
+  STORE_ROW(SLOPE);
+#undef PUT
+#undef SLOPE
 }
 
 /* ---- rows ---- */
@@ -191,35 +225,54 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
   void *out = tigon_row(&p->space, &p->dinput, (size_t)v_size(dtype), r);
   const bool counts = tigon_divergence_counts(p, r), cosine = p->kind == TIGON_DIVERGENCE_COSINE;
   row_stats s = {0, 0, 0};
-  side q = side_of(dtype, p, &p->input, p->input_is, r), t = side_of(dtype, p, &p->target, p->target_is, r);
-  double loss = 0;
+  side q = side_of(dtype, p, &p->input, p->input_is, p->cols, r);
+  side t = side_of(dtype, p, &p->target, p->target_is, p->target_cols, r);
+  side of_hard = q; /* without the temperature */
+  of_hard.times = 1, of_hard.scale = vf_set(1.0f);
+  const int64_t class = counts ? tigon_divergence_class(p, r) : -1;
+  const bool hard = counts && p->hard != 0;
+  double loss = 0, entropy = 0;
   if (j->backward) {
     s = (row_stats){(double)p->stats[3 * r], (double)p->stats[3 * r + 1], (double)p->stats[3 * r + 2]};
     know(&q, s.input), know(&t, s.target);
+    if (hard) know(&of_hard, (double)p->hard_lse[r]);
   } else if (counts && cosine) {
-    loss = cosine_terms(dtype, p, q.row, t.row, &s);
+    loss = cosine_terms(dtype, p, q.row, &t, &s);
   } else if (counts) {
-    find_sums(dtype, p, &q), find_sums(dtype, p, &t);
+    find_sums(dtype, &q), find_sums(dtype, &t);
     s.input = q.lse, s.target = t.lse;
     loss = sum_terms(dtype, p, &q, &t, &s.mean);
   }
+  if (hard && !j->backward) {
+    find_sums(dtype, &of_hard);
+    entropy = of_hard.lse - (double)s_load(q.row, class, dtype);
+  }
   if (!j->backward) {
-    p->token_loss[r] = (float)(counts && p->token_scale ? (double)p->token_scale[r] * loss : loss);
+    const double both = (double)p->soft * loss + (double)p->hard * entropy;
+    p->token_loss[r] = (float)(counts && p->token_scale ? (double)p->token_scale[r] * both : both);
+    if (p->soft_losses) p->soft_losses[r] = (float)loss;
+    if (p->hard_losses) p->hard_losses[r] = (float)entropy;
+    if (p->hard_lse) p->hard_lse[r] = hard ? (float)of_hard.lse : 0;
     if (p->stats)
       p->stats[3 * r] = (float)s.input, p->stats[3 * r + 1] = (float)s.target, p->stats[3 * r + 2] = (float)s.mean;
   }
   if (!out) return;
-  if (!counts || (cosine && (s.input == 0 || s.target == 0))) {
+  const bool nothing = cosine && (s.input == 0 || s.target == 0);
+  if (!counts || (nothing && !hard)) {
     memset(out, 0, (size_t)(p->cols * v_size(dtype)));
     return;
   }
   double by = (double)p->grad_scale * (double)*p->inverse;
   if (p->dloss) by *= (double)p->dloss[p->reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (p->token_scale) by *= (double)p->token_scale[r];
-  if (cosine)
-    cosine_slopes(dtype, p, q.row, t.row, &s, by, out);
+  const hard_part h = {hard ? &of_hard : NULL, vf_set((float)(by * (double)p->hard)), class};
+  by *= (double)p->soft;
+  if (nothing)
+    hard_slopes(dtype, p, &h, out);
+  else if (cosine)
+    cosine_slopes(dtype, p, q.row, &t, &s, by, &h, out);
   else
-    store_slopes(dtype, p, &q, &t, s.mean, by, out);
+    store_slopes(dtype, p, &q, &t, s.mean, by, &h, out);
 }
 
 TIGON_INLINE void rows(tigon_dtype dtype, const job *j, int64_t begin, int64_t end) {
@@ -236,13 +289,14 @@ static void task(const void *argument, int64_t index) {
 static void run(const tigon_queue *queue, const problem *p, bool backward) {
   const bool reads = !queue->record; /* what a recorder is not told of */
   int64_t counted = 0;
-  for (int64_t r = 0; reads && p->reduction == TIGON_REDUCTION_MEAN && r < p->space.rows; ++r)
-    counted += tigon_divergence_counts(p, r);
-  if (reads) *p->inverse = p->reduction != TIGON_REDUCTION_MEAN ? 1 : counted == 0 ? 0 : (float)(1 / (double)counted);
+  const bool counts = reads && p->parts & TIGON_DIVERGENCE_COUNT;
+  const bool sums = counts && p->reduction == TIGON_REDUCTION_MEAN && !p->denominator;
+  for (int64_t r = 0; sums && r < p->space.rows; ++r) counted += tigon_divergence_counts(p, r);
+  if (counts) *p->inverse = tigon_divergence_inverse(p, counted);
   const int64_t row_bytes = p->cols * v_size(p->dtype) * (p->dinput.data ? 3 : 2);
   const job j = {p, backward, tigon_cpu_row_tasks(p->space.rows, row_bytes)};
-  tigon_cpu_parallel(queue, j.tasks, task, &j);
-  if (!reads || !p->loss) return;
+  if (p->parts & TIGON_DIVERGENCE_ROWS) tigon_cpu_parallel(queue, j.tasks, task, &j);
+  if (!reads || !p->loss || !(p->parts & TIGON_DIVERGENCE_REDUCE)) return;
   double sum = 0;
   for (int64_t r = 0; r < p->space.rows; ++r) sum += (double)p->token_loss[r];
   *p->loss = (float)(sum * (double)*p->inverse);

@@ -16,8 +16,11 @@ enum { BLOCK = 32 * LANES };
  * probabilities. */
 typedef struct side {
   const void *row;
+  int64_t cols;  /* that it has; elements beyond are `missing` */
+  float missing; /* what has no probability */
   tigon_distribution is;
-  double lse; /* 0 but for logits */
+  double lse;  /* 0 but for logits */
+  float times; /* what logits are multiplied by */
   vf scale, minus_reference, log_sum;
 } side;
 
@@ -38,6 +41,16 @@ TIGON_INLINE vf first(vf v, int n) {
   return n == LANES ? v : vf_select(vf_lt(vf_load(lane), vf_set((float)n)), v, vf_zero());
 }
 
+/* The n elements at c of a side that may have fewer. */
+TIGON_INLINE vf load_known(tigon_dtype dtype, const side *s, int64_t c, int n) {
+  static const float lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  if (c + n <= s->cols) return load(dtype, s->row, c, n);
+  const vf missing = vf_set(s->missing);
+  if (c >= s->cols) return missing;
+  const int known = (int)(s->cols - c);
+  return vf_select(vf_lt(vf_load(lane), vf_set((float)known)), load(dtype, s->row, c, known), missing);
+}
+
 /* An element's probability and its logarithm. */
 typedef struct chance {
   vf log, of;
@@ -45,7 +58,7 @@ typedef struct chance {
 
 /* A probability that underflows is still none of 0, so that it times Inf is Inf. */
 TIGON_INLINE chance chance_of(tigon_dtype dtype, const side *s, int64_t c, int n) {
-  const vf x = load(dtype, s->row, c, n);
+  const vf x = load_known(dtype, s, c, n);
   if (s->is == TIGON_DISTRIBUTION_PROBABILITIES) return (chance){vf_log(x), x};
   const vf log = vf_sub(vf_fma(x, s->scale, s->minus_reference), s->log_sum);
   const vf of = vf_max(vf_set(0x1p-126f), vf_exp(log));

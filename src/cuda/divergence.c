@@ -19,15 +19,15 @@ static div_mixing mixing_of(const problem *p) {
   return (div_mixing){p->beta, (float)(1 - beta), (float)log_beta, (float)log_rest, (float)(log_beta - log_rest)};
 }
 
-/* Where all rows count the host knows the mean's denominator. */
+/* Where all rows of the call count the host knows the mean's denominator. */
 static tigon_status count(tigon_queue *queue, const problem *p, div_walk *walk) {
   static cuda_kernel kernel = CUDA_KERNEL(divergence, divergence_count);
-  const bool mean = p->reduction == TIGON_REDUCTION_MEAN;
+  const bool mean = p->reduction == TIGON_REDUCTION_MEAN, all = p->parts == TIGON_DIVERGENCE_ALL;
   walk->inverse = 1;
   if (mean && p->space.rows > 0) walk->inverse = (float)(1 / (double)p->space.rows);
-  if (!mean || !p->labels) return TIGON_OK;
+  if (!mean || (all && !p->labels && !p->denominator)) return TIGON_OK;
   walk->inverse = 0;
-  return launch_total(queue, &kernel, CUDA_ARGUMENTS((void *)p));
+  return p->parts & TIGON_DIVERGENCE_COUNT ? launch_total(queue, &kernel, CUDA_ARGUMENTS((void *)p)) : TIGON_OK;
 }
 
 /* As many launches as the grid's limit wants; `each` blocks or parts of one have `rows` rows. */
@@ -46,8 +46,9 @@ static tigon_status launch_rows(tigon_queue *queue, cuda_kernel kernels[3], cuda
 /* Columns that one load takes. */
 static int64_t lanes_of(const problem *p) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
-  const bool wide = p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->input, p->dtype) &&
-                    cuda_wide_rows(&p->space, &p->target, p->dtype) && cuda_wide_rows(&p->space, &p->dinput, p->dtype);
+  const bool wide = p->cols % lanes == 0 && p->target_cols % lanes == 0 &&
+                    cuda_wide_rows(&p->space, &p->input, p->dtype) && cuda_wide_rows(&p->space, &p->target, p->dtype) &&
+                    cuda_wide_rows(&p->space, &p->dinput, p->dtype);
   return wide ? lanes : 1;
 }
 
@@ -75,9 +76,10 @@ static tigon_status forward_rows(tigon_queue *queue, const problem *p, div_walk 
 tigon_status tigon_cuda_divergence_fwd(tigon_queue *queue, const problem *p) {
   static cuda_kernel loss = CUDA_KERNEL(divergence, divergence_loss);
   div_walk walk = {.chunks = 1, .mixing = mixing_of(p)};
+  const bool sums = p->loss && p->parts & TIGON_DIVERGENCE_REDUCE;
   tigon_status status = count(queue, p, &walk);
-  if (status == TIGON_OK) status = forward_rows(queue, p, walk);
-  return status != TIGON_OK || !p->loss ? status : launch_total(queue, &loss, CUDA_ARGUMENTS((void *)p, &walk));
+  if (status == TIGON_OK && p->parts & TIGON_DIVERGENCE_ROWS) status = forward_rows(queue, p, walk);
+  return status == TIGON_OK && sums ? launch_total(queue, &loss, CUDA_ARGUMENTS((void *)p, &walk)) : status;
 }
 
 tigon_status tigon_cuda_divergence_bwd(tigon_queue *queue, const problem *p) {
@@ -88,7 +90,7 @@ tigon_status tigon_cuda_divergence_bwd(tigon_queue *queue, const problem *p) {
   walk.team = cuda_team_for(cuda_ceil_div(items, DIV_TURNS), DIV_THREADS);
   walk.chunks = cuda_ceil_div(items, (int64_t)walk.team * DIV_TURNS);
   const cuda_shape shape = {.threads = cuda_block_for(walk.team, DIV_THREADS)};
-  return status != TIGON_OK
+  return status != TIGON_OK || !(p->parts & TIGON_DIVERGENCE_ROWS)
              ? status
              : launch_rows(queue, lanes > 1 ? packs : any, shape, p, walk, walk.chunks, shape.threads / walk.team);
 }

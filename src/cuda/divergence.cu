@@ -24,21 +24,28 @@ __device__ inline void div_all(const team &t, const cluster &cl, div_space &spac
   turn ^= 1;
 }
 
+template <int N> __device__ static inline void div_fill(float (&v)[N], float with) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) v[j] = with;
+}
+
 /* A thread's elements of a row's two sides: N of every `step` from `first` on. */
 template <class T, int N, bool HELD> struct div_line {
   const T *x, *t;
   uint4 *held;
-  int64_t cols, first, step;
+  int64_t cols, known, first, step; /* known: the target's columns */
   int packs;
+  float missing;
 
   __device__ div_line(const div_problem &p, const div_walk &walk, const team &tm, const cluster &cl, int64_t r)
       : x(row_of<T>(p.space, p.input, r)), t(row_of<T>(p.space, p.target, r)), held(div_held + threadIdx.x),
-        cols(p.cols), first((int64_t)(cl.rank * tm.threads + tm.rank) * N), step((int64_t)cl.size * tm.threads * N),
-        packs(walk.packs) {
+        cols(p.cols), known(p.target_cols), first((int64_t)(cl.rank * tm.threads + tm.rank) * N),
+        step((int64_t)cl.size * tm.threads * N), packs(walk.packs), missing(div_missing(p)) {
     if constexpr (HELD) {
       for (int k = 0; k < packs && first + k * step < cols; ++k) {
-        __pipeline_memcpy_async(held + k * blockDim.x, x + first + k * step, 16);
-        __pipeline_memcpy_async(held + (packs + k) * blockDim.x, t + first + k * step, 16);
+        const int64_t c = first + k * step;
+        __pipeline_memcpy_async(held + k * blockDim.x, x + c, 16);
+        if (c < known) __pipeline_memcpy_async(held + (packs + k) * blockDim.x, t + c, 16);
       }
       __pipeline_commit();
       __pipeline_wait_prior(0);
@@ -51,11 +58,12 @@ template <class T, int N, bool HELD> struct div_line {
       float a[N], b[N];
       if constexpr (HELD) {
         unpack(pack_of<T>(held[k * blockDim.x]), a);
-        unpack(pack_of<T>(held[(packs + k) * blockDim.x]), b);
+        if (c < known) unpack(pack_of<T>(held[(packs + k) * blockDim.x]), b);
       } else {
         unpack(load_pack<T, N>(x + c), a);
-        unpack(load_pack<T, N>(t + c), b);
+        if (c < known) unpack(load_pack<T, N>(t + c), b);
       }
+      if (c >= known) div_fill(b, missing);
       f(c, a, b);
     }
   }
@@ -99,7 +107,7 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
     const int64_t first = (int64_t)(cl.rank * tm.threads + tm.rank) * N, step = (int64_t)cl.size * tm.threads * N;
     for (int64_t c = first; out && c < p.cols; c += step) store_pack<T, N>(out + c, zero_pack<T, N>());
     if (!lead) return;
-    p.token_loss[r] = 0;
+    div_put(p, r, false, 0, 0, 0);
     for (int i = 0; p.stats && i < 3; ++i) p.stats[3 * r + i] = 0;
     return;
   }
@@ -108,9 +116,25 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
   div_side q = div_side_of(p, p.input_is), t = div_side_of(p, p.target_is);
   const bool cosine = p.kind == TIGON_DIVERGENCE_COSINE, q_sums = q.is == TIGON_DISTRIBUTION_LOGITS,
              t_sums = t.is == TIGON_DISTRIBUTION_LOGITS;
-  float stats[3] = {0, 0, 0}, v[3];
+  const bool hard = p.hard != 0;
+  const int64_t of_class = tigon_divergence_class(&p, r);
+  const float x_class = of_class >= 0 ? to_f32(line.x[of_class]) : 0; /* before dinput may be written over it */
+  div_side h = div_side{TIGON_DISTRIBUTION_LOGITS, 1, 0, 0};
+  float stats[3] = {0, 0, 0}, v[3], hard_lse = 0;
   double loss;
   int turn = 0;
+  if (hard && cosine) {
+    v[0] = v[1] = v[2] = -INFINITY;
+    line.each([&](int64_t, float(&a)[N], float(&)[N]) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) v[0] = op_max::of(a[j], v[0]);
+    });
+    div_all<op_max>(tm, cl, space, turn, v);
+    h.reference = v[0];
+    line.sum(v, [&](float a, float, float(&of)[3]) { of[0] += expf(a - h.reference); });
+    div_all<op_sum>(tm, cl, space, turn, v);
+    hard_lse = div_finish(h, v[0]);
+  }
   if (cosine || q_sums || t_sums) {
     v[0] = v[1] = cosine ? 0 : -INFINITY, v[2] = 0;
     line.each([&](int64_t, float(&a)[N], float(&b)[N]) {
@@ -137,12 +161,15 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
     if (q_sums || t_sums) {
       if (q_sums) q.reference = v[0] * q.scale;
       if (t_sums) t.reference = v[1] * t.scale;
+      h.reference = v[0];
       line.sum(v, [&](float a, float b, float(&of)[3]) {
         if (q_sums) of[0] += expf(fmaf(a, q.scale, -q.reference));
         if (t_sums) of[1] += expf(fmaf(b, t.scale, -t.reference));
+        if (hard) of[2] += expf(a - h.reference);
       });
       div_all<op_sum>(tm, cl, space, turn, v);
       stats[0] = div_finish(q, v[0]), stats[1] = div_finish(t, v[1]);
+      if (hard) hard_lse = div_finish(h, v[2]);
     }
     line.sum(v, [&](float a, float b, float(&of)[3]) {
       div_add(p.kind, m, div_chance_of(q, a), div_chance_of(t, b), of[0], of[1]);
@@ -151,15 +178,15 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
     loss = (double)v[0], stats[2] = v[1];
   }
   if (out) {
-    const div_gradient g = div_gradient_of(p, q, t, stats, div_factor(p, walk, r));
+    const div_gradient g = div_gradient_of(p, q, t, h, of_class, stats, div_factor(p, walk, r));
     line.each([&](int64_t c, float(&a)[N], float(&b)[N]) {
 #pragma unroll
-      for (int j = 0; j < N; ++j) a[j] = div_dinput(p, m, g, a[j], b[j]);
+      for (int j = 0; j < N; ++j) a[j] = div_dinput(p, m, g, a[j], b[j], c + j);
       store_pack<T, N>(out + c, packed<T, N>(a));
     });
   }
   if (lead) {
-    p.token_loss[r] = (float)(p.token_scale ? loss * (double)p.token_scale[r] : loss);
+    div_put(p, r, true, loss, hard ? (double)hard_lse - (double)x_class : 0, hard_lse);
     for (int i = 0; p.stats && i < 3; ++i) p.stats[3 * r + i] = stats[i];
   }
   cluster_end(cl);
@@ -185,14 +212,19 @@ template <class T, int N> __device__ inline void div_bwd(const div_problem &p, c
   div_side q = div_side_of(p, p.input_is), s = div_side_of(p, p.target_is);
   if (q.is == TIGON_DISTRIBUTION_LOGITS) q.reference = stats[0];
   if (s.is == TIGON_DISTRIBUTION_LOGITS) s.reference = stats[1];
-  const div_gradient g = div_gradient_of(p, q, s, stats, div_factor(p, walk, r));
+  const div_side h = {TIGON_DISTRIBUTION_LOGITS, 1, p.hard != 0 ? p.hard_lse[r] : 0, 0};
+  const div_gradient g = div_gradient_of(p, q, s, h, tigon_divergence_class(&p, r), stats, div_factor(p, walk, r));
+  const float missing = div_missing(p);
 #pragma unroll 2
   for (int64_t c = begin; c < end; c += step) {
     float a[N], b[N];
     unpack(load_pack<T, N>(x + c), a);
-    unpack(load_pack<T, N>(t + c), b);
+    if (c < p.target_cols)
+      unpack(load_pack<T, N>(t + c), b);
+    else
+      div_fill(b, missing);
 #pragma unroll
-    for (int j = 0; j < N; ++j) a[j] = div_dinput(p, m, g, a[j], b[j]);
+    for (int j = 0; j < N; ++j) a[j] = div_dinput(p, m, g, a[j], b[j], c + j);
     store_pack<T, N>(out + c, packed<T, N>(a));
   }
 }
@@ -211,11 +243,12 @@ DIV_KERNEL(bwd_any, div_bwd<T, 1>(p, walk))
 
 extern "C" __global__ void __launch_bounds__(DIV_TOTAL_THREADS)
     divergence_count(const __grid_constant__ div_problem p) {
+  const int64_t rows = p.denominator ? 0 : p.space.rows;
   long long counted = 0;
 #pragma unroll 4
-  for (int64_t r = threadIdx.x; r < p.space.rows; r += blockDim.x) counted += tigon_divergence_counts(&p, r);
+  for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) counted += tigon_divergence_counts(&p, r);
   counted = block_total(counted);
-  if (threadIdx.x == 0) *p.inverse = counted == 0 ? 0 : (float)(1 / (double)counted);
+  if (threadIdx.x == 0) *p.inverse = tigon_divergence_inverse(&p, counted);
 }
 
 extern "C" __global__ void __launch_bounds__(DIV_TOTAL_THREADS)

@@ -6,7 +6,8 @@
   CHOICE(options.kind, TIGON_DIVERGENCE_COSINE), CHOICE(options.input_is, TIGON_DISTRIBUTION_PROBABILITIES),    \
       CHOICE(options.target_is, TIGON_DISTRIBUTION_PROBABILITIES), NUMBER(options.beta, 0, 1),                  \
       OR_ZERO(options.temperature), ANY(options.ignore_index), CHOICE(options.reduction, TIGON_REDUCTION_NONE), \
-      FINITE(grad_scale), RESERVED(options.reserved)
+      FLAG(options.by_temperature_squared), FINITE(grad_scale), RESERVED(options.reserved)
+#define ROW_FACTORS MAY(options.token_scale, "@", F32, DENSE), MAY(options.denominator, "1 a scalar", F32, DENSE)
 
 #define A tigon_divergence_fwd_args
 static const tigon_field fwd[] = {
@@ -15,7 +16,7 @@ static const tigon_field fwd[] = {
     MAY(labels, "@", INTEGER, DENSE),
     WANT(dinput, "*v", SAME, ROWS, "input target"),
     MAY(dloss, "?1", F32, DENSE),
-    MAY(options.token_scale, "@", F32, DENSE),
+    ROW_FACTORS,
     WANT(out.loss, "1 a scalar", F32, DENSE, NULL),
     WANT(out.token_loss, "@", F32, DENSE, NULL),
     WANT(out.stats, "*3", F32, DENSE, NULL),
@@ -32,7 +33,7 @@ static const tigon_field bwd[] = {
     MAY(labels, "@", INTEGER, DENSE),
     OUT(dinput, "*v", SAME, ROWS, "input target"),
     MAY(dloss, "?1", F32, DENSE),
-    MAY(options.token_scale, "@", F32, DENSE),
+    ROW_FACTORS,
     IN(stats, "*3", F32, DENSE),
     NUMBERS,
     WORKSPACE,
@@ -64,12 +65,20 @@ static tigon_status prepare(tigon_context *context, const call *c, char *workspa
   tigon_reduced reduced = {.reduction = o->reduction, .rows_of = c->input, .dloss = c->dloss};
   if (c->out) reduced.loss = &c->out->loss, reduced.token_loss = &c->out->token_loss;
   TIGON_TRY(tigon_check_reduction(context, &reduced));
+  if (o->reduction != TIGON_REDUCTION_MEAN && tigon_present(&o->denominator))
+    return tigon_refuse(context, "options.denominator is there, must be absent but with options.reduction mean");
+  const double squared = o->temperature * o->temperature;
+  if (o->by_temperature_squared && o->temperature != 0 && !(squared >= FLT_MIN && squared <= FLT_MAX))
+    return tigon_refuse(context, "options.temperature is %g, must have a square that is a normal f32", o->temperature);
   *p = (tigon_divergence_problem){
+      .parts = TIGON_DIVERGENCE_ALL,
       .cols = tigon_last_extent(c->input),
+      .target_cols = tigon_last_extent(c->input),
       .dtype = c->input->dtype,
       .label_dtype = c->labels->dtype,
       .labels = c->labels->data,
       .token_scale = o->token_scale.data,
+      .denominator = o->denominator.data,
       .dloss = c->dloss->data,
       .kind = kind_of(o),
       .input_is = o->input_is,
@@ -77,6 +86,7 @@ static tigon_status prepare(tigon_context *context, const call *c, char *workspa
       .ignore_index = o->ignore_index,
       .beta = (float)o->beta,
       .inverse_temperature = o->temperature != 0 ? (float)(1 / o->temperature) : 1,
+      .soft = o->by_temperature_squared && o->temperature != 0 ? (float)squared : 1,
       .grad_scale = c->grad_scale != 0 ? (float)c->grad_scale : 1,
       .reduction = o->reduction,
   };

@@ -124,25 +124,44 @@ typedef struct tigon_policy_loss_fwd_problem {
   float *kl, *clip_low, *clip_high, *mean_entropy, *mean_ratio; /* [1] */
 } tigon_policy_loss_fwd_problem;
 
-/* Of divergence, forward and backward, which reads stats. beta of jsd is neither 0 nor 1. */
+/* The parts of divergence that a call runs, as those of cross_entropy; backward has no REDUCE. */
+enum {
+  TIGON_DIVERGENCE_COUNT = 1,
+  TIGON_DIVERGENCE_ROWS = 2,
+  TIGON_DIVERGENCE_REDUCE = 4, /* loss from token_loss of all rows */
+  TIGON_DIVERGENCE_ALL = 7,
+};
+
+/* Of divergence, forward and backward, which reads stats. beta of jsd is neither 0 nor 1.
+ * A row's loss is soft * D + hard * (log sum_v exp(x_v) - x_label): fused_linear_divergence's cross entropy, which knows
+ * no temperature, is of logits alone. */
 typedef struct tigon_divergence_problem {
+  int parts;
   tigon_row_space space;
   int64_t cols; /* vocabulary */
+  /* Columns that the target has, at most as many. Beyond them a probability is 0, as is an element for cosine. */
+  int64_t target_cols;
+  /* Backward can work on a panel: column v is then class panel_begin + v of `vocab`. vocab 0: no panel. */
+  int64_t panel_begin, vocab;
   tigon_dtype dtype, label_dtype;
   tigon_rows input, target;
   tigon_rows dinput;        /* data may be NULL */
   const void *labels;       /* [rows], NULL: all rows count */
   const float *token_scale; /* [rows], may be NULL */
+  const float *denominator; /* [1], of mean; NULL: the number of rows that count */
   const float *dloss;       /* [1], or [rows] with reduction none; may be NULL */
-  float *inverse;           /* [1] workspace: 1 / mean's denominator (0 when that is 0), else 1 */
-  float *token_loss;        /* [rows] of forward: the caller's or workspace */
-  float *stats;             /* [rows, 3], may be NULL in forward */
-  float *loss;              /* [1], may be NULL */
+  float *inverse;    /* [1] workspace: 1 / mean's denominator (0 when that is 0), else 1; COUNT writes, others read */
+  float *token_loss; /* [rows] of forward: the caller's or workspace */
+  float *soft_losses, *hard_losses; /* [rows] of forward: D and the cross entropy without factors; may be NULL */
+  float *stats;                     /* [rows, 3], may be NULL in forward */
+  float *hard_lse; /* [rows], log sum_v exp(x_v): backward reads it where hard is not 0; may be NULL in forward */
+  float *loss;     /* [1], may be NULL */
   tigon_divergence_kind kind;
   tigon_distribution input_is, target_is;
   int64_t ignore_index;
   float beta;
   float inverse_temperature;
+  float soft, hard; /* hard not 0: labels are classes, the input is logits */
   float grad_scale;
   tigon_reduction reduction;
 } tigon_divergence_problem;

@@ -19,6 +19,7 @@ static void put(const problem *p, void *out, int64_t i, double value) {
 typedef struct row {
   double input, target; /* log-sum-exp; cosine: norm */
   double mean;          /* what logits' gradient takes off; cosine: the cosine */
+  double hard;          /* log-sum-exp of the cross entropy */
 } row;
 
 /* An element of both distributions. */
@@ -29,22 +30,23 @@ typedef struct element {
 static double input_at(const problem *p, int64_t r, int64_t v) {
   return tigon_ref_at(&p->space, &p->input, p->dtype, r, v);
 }
+/* What a target says of a class that it does not know. */
 static double target_at(const problem *p, int64_t r, int64_t v) {
+  const bool sums = p->kind != TIGON_DIVERGENCE_COSINE && p->target_is != TIGON_DISTRIBUTION_PROBABILITIES;
+  if (v >= p->target_cols) return sums ? -(double)INFINITY : 0;
   return tigon_ref_at(&p->space, &p->target, p->dtype, r, v);
 }
 
-/* 0 but for logits. */
-static double log_sum_exp(const problem *p, const tigon_rows *t, tigon_distribution is, int64_t r) {
+/* Of the first `cols` elements, each times `scale`. */
+static double log_sum_exp(const problem *p, const tigon_rows *t, int64_t cols, double scale, int64_t r) {
   double largest = -INFINITY, sum = 0;
-  if (is != TIGON_DISTRIBUTION_LOGITS) return 0;
-  for (int64_t v = 0; v < p->cols; ++v) {
-    const double z = (double)p->inverse_temperature * tigon_ref_at(&p->space, t, p->dtype, r, v);
+  for (int64_t v = 0; v < cols; ++v) {
+    const double z = scale * tigon_ref_at(&p->space, t, p->dtype, r, v);
     if (z != z) return z;
     largest = fmax(largest, z);
   }
   if (!isfinite(largest)) return largest;
-  for (int64_t v = 0; v < p->cols; ++v)
-    sum += exp((double)p->inverse_temperature * tigon_ref_at(&p->space, t, p->dtype, r, v) - largest);
+  for (int64_t v = 0; v < cols; ++v) sum += exp(scale * tigon_ref_at(&p->space, t, p->dtype, r, v) - largest);
   return largest + log(sum);
 }
 
@@ -128,8 +130,9 @@ static double forward_row(const problem *p, int64_t r, row *s) {
     if (s->input != 0 && s->target != 0) s->mean = products / s->input / s->target;
     return 1 - s->mean;
   }
-  s->input = log_sum_exp(p, &p->input, p->input_is, r);
-  s->target = log_sum_exp(p, &p->target, p->target_is, r);
+  const double scale = (double)p->inverse_temperature;
+  s->input = p->input_is == TIGON_DISTRIBUTION_LOGITS ? log_sum_exp(p, &p->input, p->cols, scale, r) : 0;
+  s->target = p->target_is == TIGON_DISTRIBUTION_LOGITS ? log_sum_exp(p, &p->target, p->target_cols, scale, r) : 0;
   for (int64_t v = 0; v < p->cols; ++v) {
     const element e = element_at(p, s, r, v);
     sum += term(p, &e);
@@ -142,21 +145,24 @@ static void gradient_row(const problem *p, int64_t r, const row *s, bool counts)
   double scale = (double)p->grad_scale * tigon_load_f64(p->inverse, 0, scalar_dtype(p));
   if (p->dloss) scale *= (double)p->dloss[p->reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (p->token_scale) scale *= (double)p->token_scale[r];
+  const int64_t class = counts ? tigon_divergence_class(p, r) : -1;
   for (int64_t v = 0; v < p->cols; ++v) {
     double d = 0;
     if (counts && p->kind == TIGON_DIVERGENCE_COSINE) {
-      d = scale * cosine_gradient(s, input_at(p, r, v), target_at(p, r, v));
+      d = (double)p->soft * cosine_gradient(s, input_at(p, r, v), target_at(p, r, v));
     } else if (counts) {
       const element e = element_at(p, s, r, v);
-      d = scale * gradient(p, s, &e);
+      d = (double)p->soft * gradient(p, s, &e);
     }
-    tigon_ref_put(&p->space, &p->dinput, p->dtype, r, v, d);
+    if (counts && p->hard != 0) d += (double)p->hard * (tigon_ref_exp(input_at(p, r, v) - s->hard) - (v == class));
+    tigon_ref_put(&p->space, &p->dinput, p->dtype, r, v, counts ? scale * d : 0);
   }
 }
 
 static void count(const problem *p) {
-  double denominator = 0;
-  for (int64_t r = 0; r < p->space.rows; ++r) denominator += tigon_divergence_counts(p, r);
+  double denominator = p->denominator ? (double)*p->denominator : 0;
+  if (!(p->parts & TIGON_DIVERGENCE_COUNT)) return;
+  for (int64_t r = 0; !p->denominator && r < p->space.rows; ++r) denominator += tigon_divergence_counts(p, r);
   const double inverse = denominator == 0 ? 0 : 1 / denominator;
   put(p, p->inverse, 0, p->reduction == TIGON_REDUCTION_MEAN ? inverse : 1);
 }
@@ -164,19 +170,25 @@ static void count(const problem *p) {
 tigon_status tigon_ref_divergence_fwd(tigon_queue *queue, const problem *p) {
   (void)queue;
   count(p);
-  double sum = 0;
-  for (int64_t r = 0; r < p->space.rows; ++r) {
-    const bool counts = tigon_divergence_counts(p, r);
-    row s = {0, 0, 0};
-    double loss = counts ? forward_row(p, r, &s) : 0;
+  for (int64_t r = 0; p->parts & TIGON_DIVERGENCE_ROWS && r < p->space.rows; ++r) {
+    const bool counts = tigon_divergence_counts(p, r), hard = counts && p->hard != 0;
+    row s = {0, 0, 0, hard ? log_sum_exp(p, &p->input, p->cols, 1, r) : 0};
+    const double apart = counts ? forward_row(p, r, &s) : 0;
+    const double entropy = hard ? s.hard - input_at(p, r, tigon_divergence_class(p, r)) : 0;
+    double loss = (double)p->soft * apart + (double)p->hard * entropy;
     if (counts && p->token_scale) loss *= (double)p->token_scale[r];
     put(p, p->token_loss, r, loss);
+    put(p, p->soft_losses, r, apart);
+    put(p, p->hard_losses, r, entropy);
     put(p, p->stats, 3 * r, s.input);
     put(p, p->stats, 3 * r + 1, s.target);
     put(p, p->stats, 3 * r + 2, s.mean);
-    sum += tigon_load_f64(p->token_loss, r, scalar_dtype(p));
+    put(p, p->hard_lse, r, s.hard);
     if (p->dinput.data) gradient_row(p, r, &s, counts);
   }
+  if (!(p->parts & TIGON_DIVERGENCE_REDUCE)) return TIGON_OK;
+  double sum = 0;
+  for (int64_t r = 0; r < p->space.rows; ++r) sum += tigon_load_f64(p->token_loss, r, scalar_dtype(p));
   put(p, p->loss, 0, sum * tigon_load_f64(p->inverse, 0, scalar_dtype(p)));
   return TIGON_OK;
 }
@@ -184,10 +196,11 @@ tigon_status tigon_ref_divergence_fwd(tigon_queue *queue, const problem *p) {
 tigon_status tigon_ref_divergence_bwd(tigon_queue *queue, const problem *p) {
   (void)queue;
   count(p);
-  for (int64_t r = 0; r < p->space.rows; ++r) {
+  for (int64_t r = 0; p->parts & TIGON_DIVERGENCE_ROWS && r < p->space.rows; ++r) {
     const row s = {tigon_load_f64(p->stats, 3 * r, scalar_dtype(p)),
                    tigon_load_f64(p->stats, 3 * r + 1, scalar_dtype(p)),
-                   tigon_load_f64(p->stats, 3 * r + 2, scalar_dtype(p))};
+                   tigon_load_f64(p->stats, 3 * r + 2, scalar_dtype(p)),
+                   p->hard != 0 ? tigon_load_f64(p->hard_lse, r, scalar_dtype(p)) : 0};
     gradient_row(p, r, &s, tigon_divergence_counts(p, r));
   }
   return TIGON_OK;

@@ -101,6 +101,11 @@ static void test_losses(void **state) {
        "out.loss is there, must be absent with options.reduction none");
   RULE(divergence_fwd, (a->options.reduction = TIGON_REDUCTION_NONE, absent(&a->out.loss)),
        "dloss.shape[0] is 1, must be 6 (rows of input)");
+  RULE(divergence_fwd,
+       (a->options.reduction = TIGON_REDUCTION_SUM, a->options.denominator = shaped(&a->dloss, 1, 1, 0, 0, 0)),
+       "options.denominator is there, must be absent but with options.reduction mean");
+  RULE(divergence_fwd, (a->options.by_temperature_squared = 1, a->options.temperature = 1e20),
+       "options.temperature is 1e+20, must have a square that is a normal f32");
   RULE(divergence_bwd, a->dloss = shaped(&a->dloss, 1, 3, 0, 0, 0),
        "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
 #define FUSED(entry, change, sentence) \

@@ -14,7 +14,7 @@ enum { OVER_INPUT = 1, OVER_TARGET = 2 };
 static const struct option {
   int kind, input_is, target_is, reduction;
   double beta, temperature, grad_scale;
-  bool dinput, stats, token_scale, dloss;
+  bool dinput, stats, token_scale, dloss, denominator, squared;
   int in_place;
   tigon_dtype labels; /* 0: none */
 } options[] = {
@@ -39,6 +39,8 @@ static const struct option {
     {TVD, LOGS, CHANCES, NONE, .dloss = true, .token_scale = true, .dinput = true},
     {COSINE, LOGITS, LOGITS, MEAN, .dinput = true, .stats = true, .in_place = OVER_TARGET, .labels = TIGON_I64},
     {COSINE, LOGITS, LOGITS, SUM, .dloss = true, .grad_scale = -3, .dinput = true},
+    {KL, LOGITS, LOGITS, MEAN, .temperature = 3, .dinput = true, .denominator = true, .squared = true,
+     .labels = TIGON_I64},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -53,7 +55,8 @@ typedef struct call {
   tigon_divergence_fwd_args a;
   const double *x, *t; /* [rows, cols] as they were before the call */
   double inverse;
-  double it; /* 1 / temperature, as f32 */
+  double soft; /* what D is multiplied by */
+  double it;   /* 1 / temperature, as f32 */
 } call;
 
 /* One side of a row. Errors are in eps. */
@@ -241,7 +244,7 @@ static double slope_error(const call *c, const row *w, chance q, chance p) {
 }
 
 static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
-  double by = fabs(c->inverse);
+  double by = fabs(c->inverse) * c->soft;
   if (c->o.grad_scale != 0) by *= fabs(c->o.grad_scale);
   if (c->o.dloss) by *= fabs(check_value(&c->a.dloss, c->o.reduction == NONE ? r : 0));
   if (c->o.token_scale) by *= fabs(check_value(&c->a.options.token_scale, r));
@@ -284,7 +287,13 @@ static call begin(check *k) {
                                            .target_is = (tigon_distribution)o.target_is,
                                            .beta = o.beta,
                                            .temperature = o.temperature,
-                                           .reduction = (tigon_reduction)o.reduction};
+                                           .reduction = (tigon_reduction)o.reduction,
+                                           .by_temperature_squared = o.squared};
+  c.soft = o.squared ? (double)(float)(o.temperature * o.temperature) : 1;
+  if (o.denominator) {
+    c.a.options.denominator = check_inout_dense(k, "denominator", TIGON_F32, 1, (int64_t[]){1}, CHECK_UNIFORM);
+    check_make_positive(k, &c.a.options.denominator);
+  }
   if (o.labels) {
     c.a.labels = check_indices(k, "labels", o.labels, 1, &c.rows, -1, 2);
     c.a.options.ignore_index = -1;
@@ -295,6 +304,7 @@ static call begin(check *k) {
   c.inverse = 1;
   double counted = 0;
   for (int64_t r = 0; !k->timed && r < c.rows; ++r) counted += counts(&c, r);
+  if (o.denominator && !k->timed) counted = check_value(&c.a.options.denominator, 0);
   if (o.reduction == MEAN) c.inverse = counted > 0 ? 1 / counted : 0;
   return c;
 }
@@ -321,9 +331,10 @@ static void fwd(check *k) {
     const row w = row_of(&c, r);
     const double errors[] = {w.d_error, w.q.sum_error, w.t.sum_error, w.m_error};
     for (int i = 0; i < 4; ++i) *(i ? &stats[3 * r + i - 1] : &token_loss[r]) = isfinite(errors[i]) ? errors[i] : 0;
+    token_loss[r] *= c.soft;
     if (o.token_scale) token_loss[r] *= fabs(check_value(&c.a.options.token_scale, r));
     *loss += 2 * c.inverse * token_loss[r];
-    if (isfinite(w.d)) *loss += c.inverse * fabs(w.d);
+    if (isfinite(w.d)) *loss += c.inverse * c.soft * fabs(w.d);
     if (o.dinput) bound_dinput(&c, &w, r, dinput + r * c.cols);
   }
   tigon_divergence_fwd_workspace(k->context, &c.a, &c.a.workspace_bytes);
@@ -367,6 +378,8 @@ MUTANT(other_way, divergence_fwd, if (m.kind < TIGON_DIVERGENCE_JSD) m.kind = TI
 MUTANT(other_beta, divergence_fwd, m.beta = 1 - m.beta)
 MUTANT(drop_tail, divergence_fwd, m.cols -= m.cols > 1)
 MUTANT(no_token_scale, divergence_fwd, m.token_scale = NULL)
+MUTANT(no_denominator, divergence_fwd, m.denominator = NULL)
+MUTANT(no_square, divergence_fwd, m.soft = 1)
 MUTANT(as_sum, divergence_fwd, m.reduction = TIGON_REDUCTION_SUM)
 MUTANT(bwd_grad_scale, divergence_bwd, m.grad_scale = 1)
 MUTANT(bwd_swapped, divergence_bwd, (m.input = p->target, m.target = p->input))
@@ -380,6 +393,8 @@ static const check_mutant wrong_fwd[] = {
     {"drops the last column", drop_tail},
     {"forgets token_scale", no_token_scale},
     {"does not divide a mean", as_sum},
+    {"forgets the denominator", no_denominator},
+    {"forgets temperature^2", no_square},
     {0},
 };
 static const check_mutant wrong_bwd[] = {

@@ -31,7 +31,9 @@ static void start(state *s, const tigon_divergence_problem *options) {
   fill(s->x, s->p.input_is, 7);
   fill(s->t, s->p.target_is, 1285); /* p is 0.017 from q or more, where tvd has no slope */
   s->p.space = (tigon_row_space){ROWS, 1, ROWS};
+  if (s->p.parts == 0) s->p.parts = TIGON_DIVERGENCE_ALL;
   s->p.cols = COLS;
+  if (s->p.target_cols == 0) s->p.target_cols = COLS;
   s->p.dtype = GRAD_F64;
   s->p.label_dtype = TIGON_I64;
   s->p.labels = labels;
@@ -43,6 +45,7 @@ static void start(state *s, const tigon_divergence_problem *options) {
   s->p.stats = as_f32(s->stats);
   s->p.loss = as_f32(&s->loss);
   if (s->p.inverse_temperature == 0) s->p.inverse_temperature = 1;
+  if (s->p.soft == 0) s->p.soft = 1;
   if (s->p.grad_scale == 0) s->p.grad_scale = 1;
 }
 

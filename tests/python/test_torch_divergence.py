@@ -123,6 +123,19 @@ def test_nothing_counts(kind):
     assert loss == 0 and not x.grad.any()
 
 
+def test_denominator_and_temperature_squared():
+    x, t = made("logits", 1), made("logits", 2).detach()
+    total = T.divergence(x, t, labels=LABELS, reduction="sum", temperature=2.0)
+    by = torch.tensor([2.5])
+    for denominator in (2.5, by):
+        loss = T.divergence(x, t, labels=LABELS, temperature=2.0, denominator=denominator, by_temperature_squared=True)
+        torch.testing.assert_close(loss, total * 4 / 2.5)
+    (expected,) = torch.autograd.grad(total * 4 / 2.5, x)
+    torch.testing.assert_close(torch.autograd.grad(loss, x)[0], expected)
+    mean, named = (T.divergence(x, t, labels=LABELS, reduction=name) for name in ("mean", "batchmean"))
+    assert mean == named
+
+
 def test_ignored_rows_of_cosine():
     """Rows that do not count are skipped (Liger-Kernel's cosine counts them); a row of zeros has loss 1, gradient 0."""
     x, t = made("logits", 1).detach(), made("logits", 2).detach()

@@ -12,7 +12,8 @@
  *   tvd         D = 1/2 sum_v |p_v - q_v|
  *   cosine      D = 1 - sum_v x_v t_v / (|x| |t|) of the elements as they are, whatever they mean; 1 where a norm is 0
  *   loss_n = token_scale_n * D
- *   loss = sum_n loss_n, for mean divided by the number of rows that count (0 when none does)
+ *   loss = sum_n loss_n, for mean divided by `denominator` or the number of rows that count (0 when it is 0): what
+ *   others call batchmean. torch.nn.functional.kl_div's mean divides by V, too.
  *   dinput[n, v] = dloss * grad_scale * d loss / d x[n, v]   (reduction none: dloss_n * grad_scale * d loss_n / d x[n])
  * The gradient goes by g_v = d D / d log q_v:
  *   kl -p_v    reverse_kl q_v (log q_v - log p_v + 1)    jsd (1 - beta) q_v (log q_v - log m_v)
@@ -20,7 +21,8 @@
  *   logits             d D / d x_v = (g_v - q_v sum_u g_u) / temperature
  *   log-probabilities  d D / d x_v = g_v       probabilities  d D / d x_v = g_v / q_v, 0 where p_v = q_v = 0
  *   cosine             d D / d x_v = -(t_v / |t| - c x_v / |x|) / |x|, c = 1 - D; 0 where a norm is 0
- * The target gets no gradient. There is no factor temperature^2; token_scale and grad_scale are where one goes.
+ * With by_temperature_squared D is multiplied by temperature^2, as is its gradient, but no other number of stats.
+ * The target gets no gradient.
  * p_v > 0 = q_v makes kl Inf, q_v > 0 = p_v makes reverse_kl Inf and the gradient of its logits Inf or NaN.
  * A row whose label is ignore_index counts for nothing: its loss and dinput are 0, its stats are 0. A NaN stays in its
  * row, as does a row of logits without a largest one that is finite.
@@ -32,7 +34,7 @@
  *
  * Shapes: input, target, dinput [..., V], rows = product of the leading dimensions. labels, token_scale, token_loss
  *   and, with reduction none, dloss have one element per row: each has input's shape without V, or is flat, [rows].
- *   stats [..., 3]; loss [1]; dloss [1] with mean and sum.
+ *   stats [..., 3]; loss, denominator [1]; dloss [1] with mean and sum.
  * dtypes: input f32, bf16, f16; target, dinput as input; labels i32 or i64, of any value; all others f32.
  * Strides: input, target and dinput: last one 1, leading ones free (three at most: tigon.h); all others contiguous.
  * In place: dinput may be input or target.
@@ -65,6 +67,7 @@ typedef enum tigon_distribution {
 /* Zero values mean: kl of logits, temperature 1, mean. */
 typedef struct tigon_divergence_options {
   tigon_tensor token_scale; /* in [rows] f32; absent: all 1 */
+  tigon_tensor denominator; /* in [1] f32, with mean alone; absent: the number of rows that count */
   tigon_divergence_kind kind;
   tigon_distribution input_is;
   tigon_distribution target_is;
@@ -72,6 +75,7 @@ typedef struct tigon_divergence_options {
   double temperature;   /* 0 means 1; else > 0; of whichever are logits */
   int64_t ignore_index; /* with labels alone */
   tigon_reduction reduction;
+  int by_temperature_squared; /* 1: D times temperature^2 */
   uint64_t reserved[4];
 } tigon_divergence_options;
 

@@ -182,6 +182,7 @@ AICORE void finish_row(const state *s, int64_t i) {
       for (int side = 0; side < 2; ++side) stats[side] /= word_of(s, REFERENCE + side, i);
     }
     if (s->a->token_scale) loss *= word_of(s, TOKEN_SCALE, i);
+    loss *= s->a->soft;
   }
   for (int k = 0; k < DIVERGENCE_STATS; ++k) s_write_f32(s->stats, i * DIVERGENCE_STATS + k, stats[k]);
   set_word(s, OUT_LOSS, i, loss);

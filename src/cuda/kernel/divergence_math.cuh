@@ -20,6 +20,11 @@ __device__ static inline div_side div_side_of(const div_problem &p, tigon_distri
   return div_side{is, is == TIGON_DISTRIBUTION_LOGITS ? p.inverse_temperature : 1, 0, 0};
 }
 
+/* What the target says of a class that it does not know. */
+__device__ static inline float div_missing(const div_problem &p) {
+  return p.kind == TIGON_DIVERGENCE_COSINE || p.target_is == TIGON_DISTRIBUTION_PROBABILITIES ? 0 : -INFINITY;
+}
+
 /* An element's probability and its logarithm. */
 struct div_chance {
   float log, of;
@@ -121,6 +126,16 @@ __device__ static inline float div_cosine_slope(const div_cosine &c, float x, fl
 
 /* ---- a row ---- */
 
+/* A row's losses. */
+__device__ static inline void div_put(const div_problem &p, int64_t r, bool counts, double soft, double hard,
+                                      float hard_lse) {
+  const double loss = (double)p.soft * soft + (double)p.hard * hard;
+  p.token_loss[r] = (float)(counts && p.token_scale ? loss * (double)p.token_scale[r] : loss);
+  if (p.soft_losses) p.soft_losses[r] = (float)soft;
+  if (p.hard_losses) p.hard_losses[r] = (float)hard;
+  if (p.hard_lse) p.hard_lse[r] = hard_lse;
+}
+
 /* What dinput is multiplied by. */
 __device__ static inline double div_factor(const div_problem &p, const div_walk &walk, int64_t r) {
   double by = (double)p.grad_scale * (double)(walk.inverse != 0 ? walk.inverse : *p.inverse);
@@ -134,12 +149,18 @@ struct div_gradient {
   div_side q, t;
   float off, factor;
   div_cosine along;
+  div_side hard; /* the cross entropy's: hard_factor * (exp(x - lse) - 1 in column of_class) */
+  float hard_factor;
+  int64_t of_class;
 };
 /* stats as the header says. */
 __device__ static inline div_gradient div_gradient_of(const div_problem &p, const div_side &q, const div_side &t,
-                                                      const float (&stats)[3], double by) {
+                                                      const div_side &h, int64_t of_class, const float (&stats)[3],
+                                                      double by_both) {
+  const double by = by_both * (double)p.soft;
   const bool cosine = p.kind == TIGON_DIVERGENCE_COSINE, logits = p.input_is == TIGON_DISTRIBUTION_LOGITS;
-  div_gradient g = {cosine, cosine && (stats[0] == 0 || stats[1] == 0), q, t, 0, 0, {0, 0, 0, 0, 0}};
+  div_gradient g = {cosine, cosine && (stats[0] == 0 || stats[1] == 0), q,       t, 0, 0, {0, 0, 0, 0, 0},
+                    h,      (float)(by_both * (double)p.hard),          of_class};
   if (cosine) {
     g.along = div_cosine_of(stats[0], stats[1], stats[2], by);
   } else {
@@ -148,11 +169,16 @@ __device__ static inline div_gradient div_gradient_of(const div_problem &p, cons
   }
   return g;
 }
+/* Of an element in `column`. */
 __device__ static inline float div_dinput(const div_problem &p, const div_mixing &m, const div_gradient &g, float x,
-                                          float t) {
-  if (g.nothing) return 0;
-  if (g.cosine) return div_cosine_slope(g.along, x, t);
-  return div_slope(p.kind, p.input_is, m, g.off, div_chance_of(g.q, x), div_chance_of(g.t, t)) * g.factor;
+                                          float t, int64_t column) {
+  float d = 0;
+  if (g.cosine)
+    d = g.nothing ? 0 : div_cosine_slope(g.along, x, t);
+  else
+    d = div_slope(p.kind, p.input_is, m, g.off, div_chance_of(g.q, x), div_chance_of(g.t, t)) * g.factor;
+  if (p.hard == 0) return d;
+  return fmaf(g.hard_factor, div_chance_of(g.hard, x).of - (column == g.of_class ? 1.0f : 0.0f), d);
 }
 
 #endif
