@@ -37,7 +37,7 @@ def compare(options, path):
     for key, row in recorded.items():
         if key[0] in missing:
             continue
-        other = [name for name in ["cases", *DTYPES] if found.get(key, {}).get(name) != row[name]]
+        other = [name for name in ["cases", *DTYPES] if found.get(key, {}).get(name, "") != row[name]]
         others += bool(other)
         if other:
             print(f"other {', '.join(other)}: {' '.join(key)}")
