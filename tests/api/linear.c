@@ -156,9 +156,40 @@ static void test_denormals(void **state) {
   tigon_context_destroy(c);
 }
 
+/* Its loss kernels know no labels of a head, whose matrix products it would borrow. */
+static void test_heads_on_ascend(void **state) {
+  (void)state;
+  static _Alignas(64) char workspace[1 << 16];
+  const char *sentence = "a head with a loss: ascend-sim (dav-2201) has no kernel for f32";
+  tigon_context *c = opened(NULL, "ascend-sim:910B4", 1);
+  float hidden[4] = {0}, weight[4] = {0}, one[1] = {0}, loss[1] = {7}, logprob[2] = {7, 7};
+  int64_t labels[2] = {0, 1};
+  const tigon_tensor h = tigon_tensor_3d(hidden, TIGON_F32, 2, 1, 2), w = tigon_tensor_2d(weight, TIGON_F32, 2, 2);
+  const tigon_tensor t = tigon_tensor_2d(labels, TIGON_I64, 2, 1), p = tigon_tensor_2d(logprob, TIGON_F32, 2, 1);
+  const tigon_fused_linear_preference_fwd_args preference = {.hidden = h,
+                                                             .weight = w,
+                                                             .labels = t,
+                                                             .loss = tigon_tensor_1d(loss, TIGON_F32, 1),
+                                                             .logprob = p,
+                                                             .workspace = workspace,
+                                                             .workspace_bytes = sizeof workspace};
+  const tigon_fused_linear_policy_fwd_args policy = {.hidden = tigon_tensor_3d(hidden, TIGON_F32, 1, 2, 2),
+                                                     .weight = w,
+                                                     .labels = tigon_tensor_2d(labels, TIGON_I64, 1, 2),
+                                                     .advantage = tigon_tensor_1d(one, TIGON_F32, 1),
+                                                     .loss = tigon_tensor_1d(loss, TIGON_F32, 1),
+                                                     .logprob = tigon_tensor_2d(logprob, TIGON_F32, 1, 2),
+                                                     .workspace = workspace,
+                                                     .workspace_bytes = sizeof workspace};
+  api_expect(c, tigon_fused_linear_preference_fwd(c, &preference), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
+  api_expect(c, tigon_fused_linear_policy_fwd(c, &policy), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
+  assert_true(loss[0] == 7 && logprob[0] == 7 && logprob[1] == 7);
+  tigon_context_destroy(c);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_batch),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),     cmocka_unit_test(test_batch),
                                      cmocka_unit_test(test_libraries), cmocka_unit_test(test_fork),
-                                     cmocka_unit_test(test_denormals)};
+                                     cmocka_unit_test(test_denormals), cmocka_unit_test(test_heads_on_ascend)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -196,7 +196,7 @@ def test_compiled_and_module():
         (dict(target_is="p"), "target_is is 'p', must be 'logits' or 'log_probs' or 'probs'"),
         (dict(temperature=0), "divergence: temperature is 0, must be another number"),
         (dict(beta=1.5), "options.beta is 1.5, must be 0 to 1"),
-        (dict(reduction="batchmean"), "reduction is 'batchmean', must be 'mean' or 'sum' or 'none'"),
+        (dict(reduction="median"), "reduction is 'median', must be 'mean' or 'sum' or 'none'"),
     ],
 )
 def test_refusals(option, sentence):

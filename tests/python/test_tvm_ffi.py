@@ -54,7 +54,8 @@ def arguments(struct, prefix=""):
 def declarations():
     """[(symbol, entry, its arguments)] of every function of include/tigon/op."""
     found = []
-    for name, struct in re.findall(r"tigon_status tigon_(\w+)\(tigon_context \*context,\s+const (\w+) \*args", HEADERS):
+    function = r"tigon_status tigon_(\w+)\(\s*tigon_context \*context,\s+const (\w+) \*args"
+    for name, struct in re.findall(function, HEADERS):
         listed = arguments(struct)
         entry = re.sub("_workspace$", "_fwd" if name.startswith("fused_linear_cross_entropy") else "", name)
         tensors_first = sorted(listed, key=lambda argument: argument[1] != MUST["tigon_tensor"])
