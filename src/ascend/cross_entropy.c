@@ -143,16 +143,9 @@ static tigon_status rows(tigon_queue *queue, const tigon_cross_entropy_problem *
   }
   cross_entropy_arguments a = rows_of(p, plan, forward);
   int64_t grid = plan->grid;
-  if (p->cols == 0) { /* which the planner has no plan for: the rows' outputs are left */
+  if (p->cols == 0) {
     if (!forward) return TIGON_OK;
-    a.w = (walk){.rows = p->space.rows,
-                 .tasks = 1,
-                 .row_tasks = 1,
-                 .splits = 1,
-                 .groups = 1,
-                 .col_unit = 1,
-                 .tile_rows = 8,
-                 .tile_cols = 8};
+    a.w = ascend_walk_no_columns(p->space.rows);
     grid = 1;
   }
   if (p->weight && p->label_smoothing != 0) {

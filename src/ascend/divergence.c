@@ -96,16 +96,9 @@ static tigon_status rows(tigon_queue *queue, const tigon_divergence_problem *p, 
                          (logits ? (double)p->inverse_temperature : 1)),
   };
   int64_t grid = plan.grid;
-  if (p->cols == 0) { /* which the planner has no plan for: the rows' outputs are left */
+  if (p->cols == 0) {
     if (!forward) return TIGON_OK;
-    a.w = (walk){.rows = p->space.rows,
-                 .tasks = 1,
-                 .row_tasks = 1,
-                 .splits = 1,
-                 .groups = 1,
-                 .col_unit = 1,
-                 .tile_rows = 8,
-                 .tile_cols = 8};
+    a.w = ascend_walk_no_columns(p->space.rows);
     grid = 1;
   }
   return ascend_launch(queue, "divergence", divergence, &a, grid);

@@ -28,6 +28,17 @@ walk ascend_walk(const tigon_plan *plan) {
                 .groups = plan->slabs > 0 ? plan->groups : 1};
 }
 
+walk ascend_walk_no_columns(int64_t rows) {
+  return (walk){.rows = rows,
+                .tasks = 1,
+                .row_tasks = 1,
+                .splits = 1,
+                .groups = 1,
+                .col_unit = 1,
+                .tile_rows = 8,
+                .tile_cols = 8};
+}
+
 gm_space ascend_space(const tigon_row_space *space) { return (gm_space){space->rows, space->middle, space->inner, 1}; }
 
 gm_rows ascend_rows(const tigon_rows *rows) {

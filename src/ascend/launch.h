@@ -29,6 +29,8 @@ static inline ascend_device *ascend_of(const tigon_queue *queue) { return queue-
 void ascend_describe(ascend_device *device);
 
 walk ascend_walk(const tigon_plan *plan);
+/* Of rows without columns, which the planner has no plan for: one task, for the rows' outputs. */
+walk ascend_walk_no_columns(int64_t rows);
 gm_space ascend_space(const tigon_row_space *space);
 gm_rows ascend_rows(const tigon_rows *rows);
 /* `second`: its data is NULL without it. */
