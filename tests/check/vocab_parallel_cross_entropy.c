@@ -92,7 +92,7 @@ static double tiny_logit(double z) { return fmin(fabs(z) * 0x1p24, 0x1p-74); }
 
 /* m is a logit, and every other number is relative to it as it is stored, so that m's error e comes in: s grows by s * e, and w by
  * (s + |w|) * e. */
-static void bound_stats(const logits *l, int64_t r, double *at) {
+static void bound_stats(check *k, const logits *l, int64_t r, double *at) {
   const logits_row w = logits_row_of(l, r);
   const bool plain = l->softcap == 0 && l->temperature == 0;
   for (int64_t v = 0; v < l->cols; ++v) {
@@ -100,7 +100,9 @@ static void bound_stats(const logits *l, int64_t r, double *at) {
     if (isfinite(z)) at[3] += 20 * fabs(z) + (plain ? 0 : logit_error(l, z) + tiny_logit(z));
   }
   if (!isfinite(w.lse)) return;
-  const double s = exp(w.lse - w.largest), e = plain ? 0 : logit_error(l, w.largest) + 2 * fabs(w.largest);
+  const double s = exp(w.lse - w.largest);
+  const double flushed = check_flushed(k) * (1 + logits_cap(l)); /* of a logit, and of tanh's argument */
+  const double e = plain ? 0 : logit_error(l, w.largest) + 2 * fabs(w.largest) + flushed;
   const double moment = s * (w.lse - w.largest - w.entropy); /* w, which is negative */
   at[0] = e;
   at[1] = s * (w.lse_error + e);
@@ -128,7 +130,7 @@ static void stats(check *k) {
   }
   double *size = check_doubles(k, rows * TIGON_VOCAB_STATS);
   read_logits(k, &l, &a.logits, k->oracle != NULL);
-  for (int64_t r = 0; k->oracle && r < rows; ++r) bound_stats(&l, r, size + r * TIGON_VOCAB_STATS);
+  for (int64_t r = 0; k->oracle && r < rows; ++r) bound_stats(k, &l, r, size + r * TIGON_VOCAB_STATS);
   check_call(k, &a);
   check_bound(k, &a.stats, 1, 1, size);
 }
