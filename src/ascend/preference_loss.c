@@ -23,6 +23,7 @@ tigon_status ascend_preference_loss_fwd(tigon_queue *queue, const tigon_preferen
                                        .sequences = p->sequences,
                                        .items = p->items,
                                        .nll_sequences = p->nll_sequences,
+                                       .shifts = p->shifts,
                                        .counts_dtype = p->counts.dtype,
                                        .labels_dtype = p->labels.dtype,
                                        .nll_dtype = p->nll_counts.dtype,

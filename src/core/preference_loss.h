@@ -195,8 +195,9 @@ TIGON_SHARED void tigon_preference_put(const tigon_preference_loss_fwd_problem *
 }
 
 /* Writes what is item i's own, and adds the rest. */
-TIGON_SHARED void tigon_preference_item(const tigon_preference_loss_fwd_problem *p, int64_t i, float scale, float shift,
+TIGON_SHARED void tigon_preference_item(const tigon_preference_loss_fwd_problem *p, int64_t i, float scale,
                                         tigon_preference_sums *sums) {
+  const float shift = p->shift ? p->shift[p->shifts > 1 ? i : 0] : 0;
   const tigon_preference_sequence first = tigon_preference_sequence_at(p, i);
   tigon_preference made;
   if (tigon_preference_of_pairs(p)) {

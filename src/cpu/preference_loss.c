@@ -20,10 +20,10 @@ static void return_tokens(const tigon_preference_loss_fwd_problem *p, int64_t s,
 static void task(const void *argument, int64_t index) {
   (void)index;
   const tigon_preference_loss_fwd_problem *p = argument;
-  const float scale = tigon_preference_scale(p), shift = p->shift ? *p->shift : 0;
+  const float scale = tigon_preference_scale(p);
   tigon_preference_sums sums = {0};
   for (int64_t s = 0; p->token_logprob && s < p->sequences; ++s) add_tokens(p, s);
-  for (int64_t i = 0; i < p->items; ++i) tigon_preference_item(p, i, scale, shift, &sums);
+  for (int64_t i = 0; i < p->items; ++i) tigon_preference_item(p, i, scale, &sums);
   for (int64_t i = 0; i < p->nll_sequences; ++i) tigon_preference_nll_item(p, i, &sums);
   for (int64_t i = 0; p->dnll_logps && i < p->nll_sequences; ++i)
     p->dnll_logps[i] = tigon_preference_dnll(p, i, sums.nll_tokens);

@@ -28,10 +28,10 @@ __device__ inline void return_tokens(const tigon_preference_loss_fwd_problem &p,
 
 extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
     preference_loss_fwd(const __grid_constant__ tigon_preference_loss_fwd_problem p) {
-  const float scale = tigon_preference_scale(&p), shift = p.shift ? *p.shift : 0;
+  const float scale = tigon_preference_scale(&p);
   tigon_preference_sums sums = {};
   if (p.token_logprob) add_tokens(p);
-  for (int64_t i = threadIdx.x; i < p.items; i += PREFERENCE_THREADS) tigon_preference_item(&p, i, scale, shift, &sums);
+  for (int64_t i = threadIdx.x; i < p.items; i += PREFERENCE_THREADS) tigon_preference_item(&p, i, scale, &sums);
   for (int64_t i = threadIdx.x; i < p.nll_sequences; i += PREFERENCE_THREADS) tigon_preference_nll_item(&p, i, &sums);
 
   sums.nll_tokens = block_total((long long)sums.nll_tokens);

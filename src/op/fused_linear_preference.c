@@ -11,7 +11,7 @@ static const tigon_field fwd[] = {
     MAY(segments, "?", INTEGER, DENSE),
     MAY(ref, "?n", F32, DENSE),
     MAY(desirable, "?n", INTEGER, DENSE),
-    MAY(shift, "1 one number", F32, DENSE),
+    MAY(shift, "?1", F32, DENSE),
     MAY(denominator, "1 one number", F32, DENSE),
     MAY(dloss, "1 a scalar", F32, DENSE),
     OUT(loss, "1 a scalar", F32, DENSE, NULL),

@@ -6,7 +6,7 @@ static const tigon_field fwd[] = {
     MAY(ref, "n", F32, DENSE),
     MAY(counts, "n", INTEGER, DENSE),
     MAY(labels, "n", INTEGER, DENSE),
-    MAY(shift, "1 one number", F32, DENSE),
+    MAY(shift, "?1", F32, DENSE),
     MAY(denominator, "1 one number", F32, DENSE),
     MAY(nll_logps, "k", F32, DENSE),
     MAY(nll_counts, "k", INTEGER, DENSE),
@@ -45,14 +45,19 @@ tigon_status tigon_check_preference(tigon_context *context, const tigon_preferen
   const tigon_preference_loss_options *o = a->options;
   const bool pairs = o->kind < TIGON_PREFERENCE_KTO, exo = o->kind == TIGON_PREFERENCE_EXO_PAIR;
   TIGON_TRY(check_kind(context, a));
+  const int64_t items = pairs ? a->sequences / 2 : a->sequences;
+  const int64_t shifts = tigon_present(a->shift) ? tigon_tensor_count(a->shift) : 0;
+  if (tigon_present(a->shift) && (a->shift->ndim != 1 || shifts != 1))
+    TIGON_TRY(tigon_check_vector(context, "shift", a->shift, items, pairs ? "pairs, or 1" : "sequences, or 1"));
   *p = (tigon_preference_loss_fwd_problem){
       .dtype = TIGON_F32,
       .kind = o->kind,
       .sequences = a->sequences,
-      .items = pairs ? a->sequences / 2 : a->sequences,
+      .items = items,
       .ref = a->ref->data,
       .labels = tigon_vector_of(a->labels),
-      .shift = a->shift->data,
+      .shift = shifts > 0 ? a->shift->data : NULL,
+      .shifts = shifts,
       .beta = tigon_number_or(o->beta, 0.1),
       .label_smoothing = tigon_number_or(o->label_smoothing, exo ? 1e-3 : 0),
       .gamma = (float)o->gamma,

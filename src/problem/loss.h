@@ -89,7 +89,8 @@ typedef struct tigon_preference_loss_fwd_problem {
   const float *logps, *ref;         /* [sequences]; ref may be NULL */
   tigon_vector counts;              /* [sequences]; data may be NULL */
   tigon_vector labels;              /* [sequences], for kinds of single sequences */
-  const float *shift, *denominator; /* [1], may be NULL */
+  const float *shift, *denominator; /* [shifts], [1]; may be NULL */
+  int64_t shifts;                   /* 1, or items */
   int64_t nll_sequences;
   const float *nll_logps;  /* [nll_sequences], may be NULL */
   tigon_vector nll_counts; /* [nll_sequences] */

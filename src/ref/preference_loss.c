@@ -150,7 +150,6 @@ static void return_tokens(const problem *p, int64_t s) {
 tigon_status tigon_ref_preference_loss_fwd(tigon_queue *queue, const problem *p) {
   (void)queue;
   const bool pairs = p->kind < TIGON_PREFERENCE_KTO;
-  const double shift = p->shift ? at(p, p->shift, 0) : 0;
   const double given = p->denominator ? at(p, p->denominator, 0) : (double)p->items, d = given < 1 ? 1 : given;
   double loss = 0, reward[2] = {0, 0};
   int64_t right = 0, of[2] = {0, 0};
@@ -158,6 +157,7 @@ tigon_status tigon_ref_preference_loss_fwd(tigon_queue *queue, const problem *p)
   for (int64_t i = 0; i < p->items; ++i) {
     double first, second = 0;
     const double a = l_of(p, i, &first), b = pairs ? l_of(p, p->items + i, &second) : 0;
+    const double shift = p->shift ? at(p, p->shift, p->shifts > 1 ? i : 0) : 0;
     const bool desirable = pairs || tigon_load_index(p->labels.data, i, p->labels.dtype) != 0;
     const parts made = pairs ? of_pair(p, a, first > 0, b, second > 0, shift) : of_one(p, a, desirable ? 1 : -1, shift);
     put_derivative(p, i, a, made.da / d, first);

@@ -131,6 +131,7 @@ static void test_preferences(void **state) {
   PREFERENCE(absent(&a->nll_logps), "nll_counts is there, must be given with nll_logps");
   PREFERENCE(absent(&a->nll_counts), "nll_counts is absent, must be given with nll_logps");
   PREFERENCE((absent(&a->nll_logps), absent(&a->nll_counts)), "dnll_logps is there, must be absent without nll_logps");
+  PREFERENCE((KIND(BCO_PAIR), a->shift = spare(TIGON_F32, 2)), "shift.shape[0] is 2, must be 3 (pairs, or 1)");
   PREFERENCE(LENGTH(a->pair_loss, 4), "pair_loss.shape[0] is 4, must be 3 (half of logps.shape[0])");
   PREFERENCE((KIND(KTO), a->labels = spare(TIGON_I32, 6)), "pair_loss.shape[0] is 3, must be 6 (logps.shape[0])");
 }

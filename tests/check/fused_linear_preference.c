@@ -43,7 +43,7 @@ static const struct option {
      .ignores = true,
      .least = true,
      .bias = true},
-    {.loss = {.kind = TIGON_PREFERENCE_BCO, .shift = true, .outputs = true},
+    {.loss = {.kind = TIGON_PREFERENCE_BCO, .shift = true, .shift_of_each = true, .outputs = true},
      .padded = true,
      .frozen = true,
      .dloss = true},
@@ -117,7 +117,7 @@ static run_state begin(check *k) {
   if (!padded) a->segments = head_segments(k, each, n);
   if (!of_pairs(&s.c)) a->desirable = check_indices(k, "desirable", TIGON_I32, 1, &each, 0, 2);
   a->ref = in(k, "ref", each, p->ref);
-  a->shift = in(k, "shift", 1, p->shift);
+  a->shift = in(k, "shift", p->shift_of_each ? s.c.items : 1, p->shift);
   a->denominator = in(k, "denominator", 1, p->denominator);
   a->dloss = in(k, "dloss", 1, o.dloss);
   a->loss = out(k, "loss", 1, true);

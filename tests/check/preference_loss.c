@@ -29,6 +29,8 @@ static const preference_option options[] = {
     {.kind = TIGON_PREFERENCE_KTO, .counts = TIGON_I32, .denominator = true, .outputs = true, .beta = 4},
     {.kind = TIGON_PREFERENCE_BCO, .ref = true, .shift = true, .outputs = true, .undesirable = 2},
     {.kind = TIGON_PREFERENCE_ROBUST, .denominator = true},
+    {.kind = TIGON_PREFERENCE_BCO_PAIR, .ref = true, .shift = true, .shift_of_each = true, .outputs = true},
+    {.kind = TIGON_PREFERENCE_KTO, .ref = true, .shift = true, .shift_of_each = true, .outputs = true},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -55,7 +57,7 @@ static preference_call begin(check *k) {
   if (o.ref) a->ref = check_in_vector(k, "ref", TIGON_F32, n, CHECK_UNIFORM);
   if (o.counts) a->counts = counts_of(k, "counts", o.counts, n);
   if (!of_pairs(&c)) a->labels = check_indices(k, "labels", o.counts ? TIGON_I64 : TIGON_I32, 1, &n, 0, 2);
-  if (o.shift) a->shift = check_in_vector(k, "shift", TIGON_F32, 1, CHECK_UNIFORM);
+  if (o.shift) a->shift = check_in_vector(k, "shift", TIGON_F32, o.shift_of_each ? c.items : 1, CHECK_UNIFORM);
   if (o.denominator) a->denominator = check_in_vector(k, "denominator", TIGON_F32, 1, CHECK_UNIFORM);
   if (o.nll) a->nll_logps = check_in_vector(k, "nll_logps", TIGON_F32, nll, CHECK_UNIFORM);
   if (o.nll) a->nll_counts = counts_of(k, "nll_counts", o.counts == TIGON_I64 ? TIGON_I32 : TIGON_I64, nll);
@@ -101,6 +103,7 @@ MUTANT(no_counts, preference_loss_fwd, m.counts.data = NULL)
 MUTANT(no_smoothing, preference_loss_fwd, m.label_smoothing = m.kind == TIGON_PREFERENCE_EXO_PAIR ? 1e-3f : 0)
 MUTANT(no_gamma, preference_loss_fwd, m.gamma = 0)
 MUTANT(no_shift, preference_loss_fwd, m.shift = NULL)
+MUTANT(one_shift, preference_loss_fwd, m.shifts = 1)
 MUTANT(no_denominator, preference_loss_fwd, m.denominator = NULL)
 MUTANT(no_nll, preference_loss_fwd, m.nll_weight = 0)
 MUTANT(no_tau, preference_loss_fwd, m.tau = 1)
@@ -113,6 +116,7 @@ static const check_mutant wrong[] = {
     {"forgets label smoothing", no_smoothing},
     {"forgets gamma", no_gamma},
     {"forgets the shift", no_shift},
+    {"shifts all by the first shift", one_shift},
     {"forgets the denominator", no_denominator},
     {"forgets the NLL", no_nll},
     {"forgets tau", no_tau},

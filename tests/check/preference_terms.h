@@ -10,7 +10,7 @@
 typedef struct preference_option {
   tigon_preference_kind kind;
   tigon_dtype counts; /* TIGON_DTYPE_NONE: there are none */
-  bool ref, shift, denominator, nll, outputs;
+  bool ref, shift, shift_of_each, denominator, nll, outputs;
   double beta, e, gamma, tau, desirable, undesirable, nll_weight;
 } preference_option;
 
@@ -160,13 +160,13 @@ static inline void bound_sequence(const preference_call *c, int64_t s, const seq
 static inline bool undecided(num a, num b) { return fabs(a.v - b.v) <= (a.e + b.e) * 0x1p-24; }
 
 static inline void bound_preference(const preference_call *c) {
-  const double shift = c->o.shift ? check_value(&c->a.shift, 0) : 0;
   const double d = c->o.denominator ? check_value(&c->a.denominator, 0) : (double)c->items;
   const num scale = over(c->k, exactly(1), d < 1 ? 1 : d), none = {0};
   double sides[2] = {0, 0}, of[2] = {0, 0};
   for (int64_t i = 0; i < c->items; ++i) {
     const sequence a = sequence_at(c, i), b = of_pairs(c) ? sequence_at(c, c->items + i) : (sequence){.l = none};
     const bool desirable = of_pairs(c) || check_value(&c->a.labels, i) != 0;
+    const double shift = c->o.shift ? check_value(&c->a.shift, c->o.shift_of_each ? i : 0) : 0;
     const terms t = c->o.kind == TIGON_PREFERENCE_ORPO ? orpo(c->k, a.l, a.count > 0, b.l, b.count > 0, c->o.beta)
                     : of_pairs(c)                      ? of_pair(c->k, &c->o, a.reward, b.reward, shift)
                                                        : of_one(c->k, &c->o, a.l, desirable ? 1 : -1, shift);

@@ -116,6 +116,19 @@ def test_gradient_of_the_model_alone():
     torch.testing.assert_close(loss, T.preference_loss(logps, ref, **options) / 2)
 
 
+@pytest.mark.parametrize("kind", ["kto", "bco", "bco_pair"])
+def test_shift_of_each(kind):
+    """A vector shifts every sequence or pair by its own number."""
+    logps, ref = torch.randn(6), torch.randn(6)
+    labels = None if kind == "bco_pair" else torch.tensor([1, 0, 1, 1, 0, 0])
+    shift = torch.rand(3 if labels is None else 6)
+    run = functools.partial(T.preference_loss, logps, ref, kind=kind, labels=labels, outputs=True)
+    each = torch.stack([run(shift=s).pair_loss[i] for i, s in enumerate(shift)])
+    assert torch.equal(run(shift=shift).pair_loss, each)
+    with pytest.raises(ValueError, match="shift.shape.0. is 2, must be"):
+        run(shift=shift[:2])
+
+
 x = torch.randn(4)
 REFUSED = [
     (lambda: T.preference_loss(x[:3]), "_fwd: logps.shape[0] is 3, must be even with an options.kind of pairs"),

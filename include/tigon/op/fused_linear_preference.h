@@ -19,8 +19,8 @@
  * another product (fused_linear_cross_entropy.h). `tigon plan fused_linear_preference` prints which.
  *
  * Shapes: hidden, dhidden [..., H] of N rows; weight, dweight [V, H]; bias, dbias [V]; segments [S + 1]; labels, logprob one per
- *   token: as hidden without H, or [N]; ref, desirable, logps, rewards [S]; pair_loss [S / 2], for single sequences [S]; all
- *   others [1].
+ *   token: as hidden without H, or [N]; ref, desirable, logps, rewards [S]; pair_loss [S / 2], for single sequences [S];
+ *   shift [1], or as pair_loss; all others [1].
  * dtypes: hidden f32, bf16, f16; weight and dhidden as hidden; bias f32 or as hidden; dweight, dbias f32 or as weight (summed
  *   in f32 and rounded once either way); labels, segments and desirable i32 or i64; error i32; all others f32. Logits are
  *   held in hidden's dtype, with logits_in_f32 in f32. Sums over tokens are in f64.
@@ -49,7 +49,7 @@ typedef struct tigon_fused_linear_preference_fwd_args {
   tigon_tensor segments;    /* in [S + 1]; absent: hidden is [S, T, H] */
   tigon_tensor ref;         /* in [S] f32, sums of log-probabilities; absent: 0; absent with ORPO */
   tigon_tensor desirable;   /* in [S], there for single sequences, else absent */
-  tigon_tensor shift;       /* in [1] f32; absent: 0; absent with kinds that do not name it */
+  tigon_tensor shift;       /* in [1] or as pair_loss f32; absent: 0; absent with kinds that do not name it */
   tigon_tensor denominator; /* in [1] f32; absent: the number of pairs or sequences */
   tigon_tensor dloss;       /* in [1] f32, for the gradients; absent: 1 */
   tigon_preference_loss_options options;

@@ -40,7 +40,7 @@
  * NaN and Inf of a sequence reach its own pair's results, and all sums.
  *
  * Shapes: logps, ref, counts, labels, rewards, dlogps [N]; nll_logps, nll_counts, dnll_logps [K]; pair_loss [P], for single
- *   sequences [N]; shift, denominator, loss, accuracy, margin [1]. N = 0 is legal.
+ *   sequences [N]; shift [1], or as pair_loss; denominator, loss, accuracy, margin [1]. N = 0 is legal.
  * dtypes: counts, labels, nll_counts i32 or i64, one for each; all others f32. Arithmetic is in f32, sums over sequences in f64.
  * Strides: contiguous. In place: no output may overlap any other tensor.
  * Errors: INVALID, ALIAS, UNSUPPORTED.
@@ -90,7 +90,7 @@ typedef struct tigon_preference_loss_fwd_args {
   tigon_tensor ref;         /* in [N] f32; absent: 0; absent with ORPO */
   tigon_tensor counts;      /* in [N] tokens; absent: logps and ref are not divided */
   tigon_tensor labels;      /* in [N], there for single sequences, else absent */
-  tigon_tensor shift;       /* in [1] f32; absent: 0; absent with kinds that do not name it */
+  tigon_tensor shift;       /* in [1] or as pair_loss f32; absent: 0; absent with kinds that do not name it */
   tigon_tensor denominator; /* in [1] f32; absent: M */
   tigon_tensor nll_logps;   /* in [K] f32, sums of log-probabilities as logps; absent: no such term */
   tigon_tensor nll_counts;  /* in [K] tokens; there with nll_logps */

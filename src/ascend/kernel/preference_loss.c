@@ -16,8 +16,8 @@ typedef struct state {
   const preference_loss_arguments *a;
   tigon_preference_loss_fwd_problem p; /* its numbers alone */
   side of[2];
-  ub_f32 labels, pair_loss, number;
-  float scale, shift;
+  ub_f32 labels, shift, pair_loss, number;
+  float scale;
   twofold loss, reward[2], nll; /* reward: of the rejected, of the chosen */
   int64_t right, chosen, nll_tokens;
 } state;
@@ -39,9 +39,10 @@ AICORE state open_state(ub_arena *ub, const preference_loss_arguments *a) {
   s.p.weight[0] = a->weight[0], s.p.weight[1] = a->weight[1];
   for (int i = 0; i < 2; ++i) s.of[i] = open_side(ub);
   s.labels = ub_alloc_f32(ub, 2 * BATCH);
+  s.shift = ub_alloc_f32(ub, BATCH);
   s.pair_loss = ub_alloc_f32(ub, BATCH);
   s.number = ub_alloc_f32(ub, 8);
-  s.shift = load_number(s.number, a->shift, 0, 0);
+  if (a->shifts <= 1) s_write_f32(s.shift, 0, load_number(s.number, a->shift, 0, 0));
   float denominator = load_number(s.number, a->denominator, 0, 0);
   s.p.items = a->items;
   if (a->denominator) s.p.denominator = &denominator;
@@ -85,11 +86,12 @@ AICORE float put_sequence(const state *s, const side *x, int64_t i, const tigon_
 }
 
 AICORE void item(state *s, int64_t i) {
+  const float shift = s_read_f32(s->shift, s->a->shifts > 1 ? i : 0);
   const tigon_preference_sequence first = sequence_at(s, &s->of[0], i);
   tigon_preference made;
   if (tigon_preference_of_pairs(&s->p)) {
     const tigon_preference_sequence second = sequence_at(s, &s->of[1], i);
-    made = tigon_preference_of_pair(&s->p, &first, &second, s->shift);
+    made = tigon_preference_of_pair(&s->p, &first, &second, shift);
     const float reward = put_sequence(s, &s->of[0], i, &first, made.chosen);
     const float other = put_sequence(s, &s->of[1], i, &second, made.rejected);
     s->reward[0] = twofold_add(s->reward[0], other);
@@ -98,7 +100,7 @@ AICORE void item(state *s, int64_t i) {
     ++s->chosen;
   } else {
     const bool desirable = s_read_index(s->a->labels_dtype, s->labels, i) != 0;
-    made = tigon_preference_of_one(&s->p, &first, desirable, s->shift);
+    made = tigon_preference_of_one(&s->p, &first, desirable, shift);
     const float reward = put_sequence(s, &s->of[0], i, &first, made.chosen);
     s->reward[desirable] = twofold_add(s->reward[desirable], reward);
     s->right += desirable ? reward > 0 : reward < 0;
@@ -113,6 +115,7 @@ AICORE void batch(state *s, int64_t first, int64_t n) {
   loads_after_scalar();
   load_side(s, &s->of[0], first, n);
   if (pairs) load_side(s, &s->of[1], s->a->items + first, n);
+  if (s->a->shifts > 1) load_words(s->shift, s->a->shift, first, n, 1);
   load_words(s->labels, s->a->labels, first, n, index_words(s->a->labels_dtype));
   scalar_after_loads();
   for (int64_t i = 0; i < n; ++i) item(s, i);

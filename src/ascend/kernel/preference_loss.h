@@ -8,7 +8,7 @@
 typedef struct preference_loss_arguments {
   gm_ptr logps, ref, counts, labels, shift, denominator, nll_logps, nll_counts;
   gm_ptr loss, pair_loss, rewards, dlogps, dnll_logps, accuracy, margin;
-  int64_t kind, sequences, items, nll_sequences;
+  int64_t kind, sequences, items, nll_sequences, shifts;
   int64_t counts_dtype, labels_dtype, nll_dtype;
   float beta, label_smoothing, gamma, tau, nll_weight, unused;
   float weight[2];

@@ -77,7 +77,7 @@ def fused_linear_preference(
         *head_options(_NAME, ignore_index, softcap, temperature, softcap_first, logits_in_f32),
     )
     hidden, weight, bias = lowered(hidden, weight, bias)
-    each = [one_number(t, hidden) for t in (shift, denominator)]
+    each = one_number(shift, hidden, or_each=True), one_number(denominator, hidden)
     inputs = hidden, weight, target, bias, segments, ref_logps, labels, *each
     found = _FusedLinearPreference(*inputs, outputs, may_be_early(hidden), options)
     if not outputs:

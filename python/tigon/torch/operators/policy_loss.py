@@ -106,12 +106,13 @@ def numbers(
     )
 
 
-def one_number(given, like):
-    """A number, or a tensor of one, as the vector that the entries take; None stays so."""
+def one_number(given, like, or_each=False):
+    """A number, or a tensor of one, as the vector that the entries take; None stays so, and with `or_each` a vector."""
     if given is None:
         return None
     if isinstance(given, torch.Tensor):
-        return given.detach().to(like.device, torch.float32).reshape(1)
+        given = given.detach().to(like.device, torch.float32)
+        return given.contiguous() if or_each and given.ndim == 1 else given.reshape(1)
     return torch.full((1,), given, dtype=torch.float32, device=like.device)
 
 

@@ -125,8 +125,9 @@ def preference_loss(
     Single sequences: "kto", "apo_zero_unpaired" and "bco", with labels [N], 0 or False for an undesirable sequence.
     counts [N], i32 or i64, are the tokens of each sequence. With them all l are means, which "ipo", "simpo" and "orpo"
     are of. A sequence without a token has the mean 0 and no gradient.
-    shift is the KL estimate of "kto" and the mean reward of "bco" and "bco_pair". It, and denominator, which takes the
-    place of the number of pairs or sequences, are numbers or tensors of one; nothing waits for the device.
+    shift is the KL estimate of "kto" and the mean reward of "bco" and "bco_pair"; a vector has one for each sequence or
+    pair. It, and denominator, which takes the place of the number of pairs or sequences, are else numbers or tensors of
+    one; nothing waits for the device.
     nll_logps [K] with nll_counts [K] add nll_weight * -nll_logps.sum() / nll_counts.sum(), as CPO and ORPO do for the
     chosen sequences. Only logps and nll_logps get gradients. The formulas are in include/tigon/op/preference_loss.h.
     """
@@ -139,7 +140,7 @@ def preference_loss(
     if labels is not None and labels.dtype == torch.bool:
         labels = labels.int()
     items = logps.shape[0] // 2 if pairs else logps.shape[0]
-    each = [one_number(t, logps) for t in (shift, denominator)]
+    each = one_number(shift, logps, or_each=True), one_number(denominator, logps)
     logps, ref_logps, nll_logps = [t if t is None else t.float() for t in (logps, ref_logps, nll_logps)]
     options = items, outputs, *options
     found = _PreferenceLoss(logps, ref_logps, counts, labels, *each, nll_logps, nll_counts, options)
