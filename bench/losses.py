@@ -44,31 +44,64 @@ def linear_logprob(t):
     return function, [hidden, weight], [dlogprob], [logprob], t.tensors("dhidden", "dweight")
 
 
-def policy_loss(t):
-    """GRPO of a padded batch; Tigon's metrics are not made."""
-    logprob, old, mask, advantage = t.tensors("logprob", "old", "mask", "advantage")
-    padded = (advantage.shape[0], -1)
-    advantage, counts = advantage[:, None], (mask != 0).float().view(padded)
-    own = counts.sum(-1).clamp(min=1)
-
-    def grpo(logprob):
-        ratio = (logprob - old).exp().view(padded)
-        losses = -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
-        return ((losses * counts).sum(-1) / own).mean()
-
-    loss, dlogprob = t.tensors("loss", "dlogprob")
-    return grpo, [logprob], [torch.ones_like(loss[0])], [loss[0]], [dlogprob]
+def grpo(logprob, old, advantage, counts):
+    """GRPO of a padded batch [B, T] by log-probabilities; Tigon's metrics are not made."""
+    ratio, advantage = (logprob - old).exp(), advantage[:, None]
+    losses = -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    return ((losses * counts).sum(-1) / counts.sum(-1).clamp(min=1)).mean()
 
 
-def preference_loss(t):
-    """DPO; Tigon's rewards and metrics are not made."""
-    logps, ref, loss, dlogps = t.tensors("logps", "ref", "loss", "dlogps")
+def dpo(t):
+    """DPO by sums of log-probabilities; Tigon's rewards and metrics are not made."""
+    (ref,) = t.tensors("ref")
 
-    def dpo(logps):
+    def function(logps):
         chosen, rejected = (logps - ref).chunk(2)
         return -F.logsigmoid(0.1 * (chosen - rejected)).mean()
 
-    return dpo, [logps], [torch.ones_like(loss[0])], [loss[0]], [dlogps]
+    return function
 
 
-CASES = [cross_entropy, divergence, fused_linear_cross_entropy, linear_logprob, policy_loss, preference_loss]
+def of_vector(t, function, given):
+    inputs, loss, gradients = t.tensors(given, "loss", f"d{given}")
+    return function, [inputs], [torch.ones_like(loss[0])], [loss[0]], [gradients]
+
+
+def policy_loss(t):
+    old, mask, advantage = t.tensors("old", "mask", "advantage")
+    padded = (len(advantage), -1)
+    old, counts = old.view(padded), (mask != 0).float().view(padded)
+    return of_vector(t, lambda logprob: grpo(logprob.view(padded), old, advantage, counts), "logprob")
+
+
+def preference_loss(t):
+    return of_vector(t, dpo(t), "logps")
+
+
+def of_head(t, function, sequences):
+    """A loss of the log-probabilities [B, T] of `sequences` that are as long."""
+    hidden, weight, labels, loss, dhidden, dweight = t.tensors("hidden", "weight", "labels", "loss", "dhidden", "dweight")
+    labels = labels.long()[:, None]
+
+    def of_hidden(hidden, weight):
+        logprob = F.linear(hidden, weight).float().log_softmax(-1).gather(-1, labels)
+        return function(logprob.view(sequences, -1))
+
+    return of_hidden, [hidden, weight], [torch.ones_like(loss[0])], [loss[0]], [dhidden, dweight]
+
+
+def fused_linear_policy(t):
+    (advantage,) = t.tensors("advantage")
+    every = torch.ones(len(advantage), 1).expand(-1, t.rows // len(advantage))
+    return of_head(t, lambda logprob: grpo(logprob, logprob.detach(), advantage, every), len(advantage))
+
+
+def fused_linear_preference(t):
+    function = dpo(t)
+    return of_head(t, lambda logprob: function(logprob.sum(-1)), len(*t.tensors("ref")))
+
+
+CASES = [
+    cross_entropy, divergence, fused_linear_cross_entropy, linear_logprob, policy_loss, preference_loss,
+    fused_linear_policy, fused_linear_preference
+]

@@ -110,7 +110,8 @@ static run_state begin(check *k) {
                                            .entropy_weight = p->entropy_weight};
   if (!o.padded) a->segments = head_segments(k, each, n);
   a->advantage = tokens(k, "advantage", p->advantage ? n : each, true);
-  a->old = tokens(k, "old", n, p->old);
+  /* Timed, the policy is its own old one: by drawn numbers the ratios would be near 0, and all gradients denormal. */
+  a->old = tokens(k, "old", n, p->old && !k->timed);
   a->ref = tokens(k, "ref", n, p->ref);
   a->denominator = tokens(k, "denominator", 1, p->denominator);
   a->dloss = tokens(k, "dloss", 1, o.dloss);
