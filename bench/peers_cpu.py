@@ -6,6 +6,7 @@ Tigon is timed twice: called from C on memory that stays (`tigon`) and called fr
 that of `tigon` where the memory is kept warm, over that of `python` where it is as a user finds it; `python` has its ratio to `tigon`."""
 import argparse
 import ctypes
+import gc
 import math
 import os
 import pathlib
@@ -26,9 +27,10 @@ from records import ROOT
 
 MODES = ["fwd", "bwd", "full"]  # bench_mode in apps/cli/bench.h
 PEERS = ["eager", "compile", "onednn"]
+OF_TORCH = ["python", "eager", "compile"]  # whose memory is the process's
 MEMORIES = ["default", "warm"]
 SHARED = ["memory", "op", "mode", "dtype", "shape"]  # in each row of a case
-COLUMNS = [*SHARED, "party", "median_ms", "spread", "wrong_by", "threads", "variant", "bytes_min", "disturbed"]
+COLUMNS = [*SHARED, "party", "median_ms", "spread", "peak_bytes", "wrong_by", "threads", "variant", "bytes_min", "disturbed"]
 WARM_SECONDS = 0.005  # of a sample, at least
 DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64"}  # tigon_dtype: PyTorch's
 
@@ -384,6 +386,25 @@ def alternate(parties, repeat):
     return {name: summary(samples[name]) for name in parties}, disturbed / (repeat * len(parties))
 
 
+def grown(call):
+    """The bytes that a call takes at its peak, its outputs among them; None where Linux does not say."""
+    gc.collect()
+    empty_cache()
+    ctypes.CDLL(None).malloc_trim(0)
+
+    def of_process(what):
+        lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(what))
+
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
+    except OSError:
+        return None
+    before = of_process("VmRSS")
+    call()
+    return of_process("VmHWM") - before
+
+
 def evaluate(function, inputs, upstream):
     """Outputs and gradients."""
     outputs = function(*inputs)
@@ -462,6 +483,8 @@ def run_case(op, dtype_name, options, compiles, onednn):
         result, disturbed = alternate({name: calls[name][mode] for name in calls}, options.repeat)
         for name in wrong:
             result[name]["wrong_by"] = wrong[name]
+        for name in [name for name in peers if options.memory == "default"]:  # warm, nothing that was freed is given back
+            result[name]["peak_bytes"] = grown(calls[name][mode])
         yield {"memory": options.memory, "op": op, "mode": mode, "dtype": dtype_name, "shape": f"{tigon.rows}x{tigon.cols}",
                "threads": torch.get_num_threads(), "variant": tigon.variant(), "bytes_min": tigon.bytes_min(mode),
                "disturbed": disturbed, **result}
@@ -474,10 +497,16 @@ def ratio(row, name):
     return row[name]["median_ms"] / row[base]["median_ms"]
 
 
+def mebibytes(row, name):
+    peak = row.get(name, {}).get("peak_bytes")
+    return "-" if peak is None else f"{peak / 2**20:.0f}"
+
+
 def print_row(row):
     text = f"{row['op']:<19} {row['mode']:<4} {row['dtype']:<5} {row['shape']:<11} {row['tigon']['median_ms']:>9.4g}"
     for name in ["python", *PEERS]:
         text += f" {row[name]['median_ms']:>10.4g} {ratio(row, name):>5.2f}x" if name in row else f" {'-':>10} {'-':>6}"
+    text += "".join(f" {mebibytes(row, name):>7}" for name in OF_TORCH)
     print(text, flush=True)
 
 
@@ -506,10 +535,11 @@ def load_torch():
 
 
 def load_tigon():
-    global T
+    global T, empty_cache
     if str(ROOT / "python") not in sys.path:
         sys.path.insert(0, str(ROOT / "python"))
     import tigon.torch.functional as T
+    from tigon.torch import empty_cache
 
 
 def compile_works():
@@ -562,7 +592,8 @@ def main(options, head):
         print(f"peers_cpu: oneDNN is left out: {error}", file=sys.stderr)
     print(f"memory: {options.memory}; {torch.get_num_threads()} threads")
     print(f"{'operator':<19} {'mode':<4} {'dtype':<5} {'shape':<11} {'tigon ms':>9}"
-          + "".join(f" {name + ' ms':>10} {'ratio':>6}" for name in ["python", *PEERS]), flush=True)
+          + "".join(f" {name + ' ms':>10} {'ratio':>6}" for name in ["python", *PEERS])
+          + "".join(f" {name[:3] + ' MiB':>7}" for name in OF_TORCH), flush=True)
     rows = []
     for op in options.op or CASES:
         for dtype in options.dtype or ["f32", "bf16"]:
