@@ -100,8 +100,8 @@ typedef struct row_group {
 struct fused {
   tigon_context *context;
   head_more more;
-  bool in_place; /* dhidden is hidden */
-  int64_t rows, width, vocab; /* vocab: of weight */
+  bool in_place;                    /* dhidden is hidden */
+  int64_t rows, width, vocab;       /* vocab: of weight */
   tigon_dtype dtype;                /* of hidden and weight; logits have the loss's */
   bool rounds;                      /* dlogits, of wider logits, before products */
   tigon_linear_fwd_problem product; /* hidden, weight and bias, of all rows and classes; y is a chunk's */

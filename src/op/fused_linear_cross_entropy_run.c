@@ -129,7 +129,7 @@ static double share_of(const fused *f, int64_t rows, int64_t cols) {
 static tigon_status make_part(const fused *f, const logits *l, int64_t begin, int64_t end) {
   const tigon_rows y = rows_from(f, l, begin);
   tigon_linear_fwd_problem p = f->product;
-  if (begin == end) return TIGON_OK;
+  if (begin == end || l->cols == 0) return TIGON_OK;
   p.x = row_of(f, f->x, f->x_pitch, begin);
   p.x_pitch = f->x_pitch;
   p.rows = end - begin;
@@ -196,7 +196,7 @@ static tigon_status round_dlogits(fused *f, const chunk *c, int64_t cols) {
 /* The chunk's rows, run by run of rows that lie together. */
 static tigon_status run_losses(fused *f, const chunk *c, const logits *l, bool backward, bool gradients) {
   for (run w = {0}; next_run(f, c, l->cached, &w);) TIGON_TRY(run_loss(f, l, w.r, w.i, w.n, backward, gradients));
-  return gradients && f->rounds ? round_dlogits(f, c, l->cols) : TIGON_OK;
+  return gradients && f->rounds && l->cols ? round_dlogits(f, c, l->cols) : TIGON_OK;
 }
 
 static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {

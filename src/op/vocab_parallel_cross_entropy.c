@@ -184,7 +184,8 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_vocab_parall
   if (tigon_present(&a->dentropy) && !tigon_present(&a->entropy))
     return tigon_refuse(context, "entropy is absent, must be there with dentropy");
   TIGON_TRY(tigon_check_loss(context, &loss, p));
-  TIGON_TRY(tigon_check_shard(context, tigon_last_dim("logits", &a->logits), a->vocab_begin, "options.vocab", a->options.vocab));
+  TIGON_TRY(tigon_check_shard(context, tigon_last_dim("logits", &a->logits), a->vocab_begin, "options.vocab",
+                              a->options.vocab));
   set_shard(p, a->vocab_begin, a->options.vocab, a->logits.dtype);
   set_smoothing(p, &a->options, classes);
   p->parts = TIGON_CROSS_ENTROPY_COUNT | TIGON_CROSS_ENTROPY_ROWS;

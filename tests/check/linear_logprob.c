@@ -27,7 +27,14 @@ static const struct option {
     {.short_sums = true}, /* which the benchmark times, as the next */
     {0},
     {.least = true, .short_sums = true, .bias = true, .entropy = true, .unit = true, .wide = true, .cached = 1},
-    {.least = true, .short_sums = true, .bias = true, .ignores = true, .entropy = true, .cached = 1, .before = 3, .after = 5},
+    {.least = true,
+     .short_sums = true,
+     .bias = true,
+     .ignores = true,
+     .entropy = true,
+     .cached = 1,
+     .before = 3,
+     .after = 5},
     {.least = true, .accumulate = true, .capped = true, .cap_first = true, .before = 40000},
     {.capped = true, .entropy = true, .wide = true, .after = 7},
 };
@@ -36,7 +43,7 @@ enum { OPTIONS = sizeof options / sizeof *options };
 typedef struct run_state {
   struct option o;
   head_case h;
-  int64_t cached, vocab; /* vocab: of all shards, or 0 */
+  int64_t cached, vocab;           /* vocab: of all shards, or 0 */
   tigon_linear_logprob_fwd_args a; /* and what backward has in common with it */
 } run_state;
 

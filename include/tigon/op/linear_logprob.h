@@ -66,9 +66,9 @@ typedef struct tigon_linear_logprob_fwd_args {
   double temperature; /* 0 means 1; else > 0 */
   int softcap_first;  /* 1: the softcap comes before the temperature */
   int logits_in_f32;  /* 1: logits are not rounded to hidden's dtype */
-  int64_t vocab;      /* classes of all shards: lse, entropy, argmax, correct and unit are absent then. 0: weight has all */
+  int64_t vocab; /* classes of all shards: lse, entropy, argmax, correct and unit are absent then. 0: weight has all */
   int64_t vocab_begin; /* the shard's first class */
-  void *workspace;    /* 64-byte aligned */
+  void *workspace;     /* 64-byte aligned */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_linear_logprob_fwd_args;
