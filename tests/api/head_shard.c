@@ -113,8 +113,33 @@ static void test_labels(void **state) {
   for (int i = 0; i < STATS; ++i) assert_true(stats[2 * STATS + i] == (i == 0 ? -INFINITY : 0));
 }
 
+/* The simulator has stats' kernel, and borrows products. */
+static void test_ascend(void **state) {
+  tigon_linear_logprob_fwd_args a = legal_fwd();
+  tigon_linear_logprob_bwd_args b = legal_bwd();
+  float of_cpu[ROWS * STATS], dhidden_of_cpu[ROWS * WIDTH], dweight_of_cpu[CLASSES * WIDTH];
+  assert_int_equal(tigon_linear_logprob_fwd(*state, &a), TIGON_OK);
+  assert_int_equal(tigon_linear_logprob_bwd(*state, &b), TIGON_OK);
+  memcpy(of_cpu, stats, sizeof stats);
+  memcpy(dhidden_of_cpu, dhidden, sizeof dhidden);
+  memcpy(dweight_of_cpu, dweight, sizeof dweight);
+  memset(stats, 0x5a, sizeof stats);
+  memset(dhidden, 0x5a, sizeof dhidden);
+  memset(dweight, 0x5a, sizeof dweight);
+  const tigon_context_desc desc = {.device = "ascend-sim:910B4"};
+  tigon_context *c;
+  assert_int_equal(tigon_context_create(&desc, &c), TIGON_OK);
+  if (tigon_linear_logprob_fwd(c, &a) != TIGON_OK) fail_msg("%s", tigon_last_error(c));
+  if (tigon_linear_logprob_bwd(c, &b) != TIGON_OK) fail_msg("%s", tigon_last_error(c));
+  assert_int_equal(tigon_context_sync(c), TIGON_OK);
+  for (int i = 0; i < ROWS * STATS; ++i) assert_true(fabsf(stats[i] - of_cpu[i]) <= 1e-5f * (1 + fabsf(of_cpu[i])));
+  for (int i = 0; i < ROWS * WIDTH; ++i) assert_true(fabsf(dhidden[i] - dhidden_of_cpu[i]) <= 1e-5f);
+  for (int i = 0; i < CLASSES * WIDTH; ++i) assert_true(fabsf(dweight[i] - dweight_of_cpu[i]) <= 1e-5f);
+  tigon_context_destroy(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_classes),
-                                     cmocka_unit_test(test_labels)};
+                                     cmocka_unit_test(test_labels), cmocka_unit_test(test_ascend)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -54,6 +54,8 @@ def gathered(stats, group):
 
 def summed(part, group):
     """The sum of all ranks' parts, in `part` where nobody compiles."""
+    if group is None:
+        return part
     if torch.compiler.is_compiling():
         import torch.distributed._functional_collectives as collectives
 
