@@ -23,7 +23,8 @@
  *   fwd with stats [..., 5], of a shard: what vocab_parallel_cross_entropy's `stats` with_entropy makes of the logits
  *   an all-gather of stats, and vocab_parallel_cross_entropy's `merge`: logprob is minus its token_loss; lse and entropy
  *   bwd, of a shard, with merge's lse and entropy: the shard's dweight and dbias, and its part of dhidden, a sum over all shards
- * A skipped row has m = -Inf and 0 for its other stats. A part of dhidden is rounded to its dtype before the sum.
+ * What else forward makes of a token is absent then. A skipped row has m = -Inf and 0 for its other stats. A part of dhidden is
+ * rounded to its dtype before the sum.
  *
  * Shapes: hidden, dhidden, unit [..., H] of BT rows; stats [..., 5]; weight, dweight [V, H]; bias, dbias [V]; cache [K, V]; labels as
  *   hidden without H, or [BT]; so is each other tensor that has one element per token; correct, error [1].
@@ -62,11 +63,11 @@ typedef struct tigon_linear_logprob_fwd_args {
   tigon_tensor unit;    /* out [..., H]; absent: not computed */
   int has_ignore_index; /* 1: ignore_index counts */
   int64_t ignore_index;
-  double softcap;     /* 0: none; else > 0 */
-  double temperature; /* 0 means 1; else > 0 */
-  int softcap_first;  /* 1: the softcap comes before the temperature */
-  int logits_in_f32;  /* 1: logits are not rounded to hidden's dtype */
-  int64_t vocab; /* classes of all shards: lse, entropy, argmax, correct and unit are absent then. 0: weight has all */
+  double softcap;      /* 0: none; else > 0 */
+  double temperature;  /* 0 means 1; else > 0 */
+  int softcap_first;   /* 1: the softcap comes before the temperature */
+  int logits_in_f32;   /* 1: logits are not rounded to hidden's dtype */
+  int64_t vocab;       /* classes of all shards, of which there are stats alone; 0: weight has all classes */
   int64_t vocab_begin; /* the shard's first class */
   void *workspace;     /* 64-byte aligned */
   size_t workspace_bytes;
