@@ -57,11 +57,26 @@ static bool is_segments(const call *c, const tigon_field *field) {
 /* Tokens are the rows of a head's hidden, elsewhere of the letter n. */
 static bool is_head(const call *c) { return call_find(c, "hidden") != NULL; }
 
+/* Is the call one of a shard's forward? It has stats in place of all that belongs to a token. */
+static bool is_shard(call *c) {
+  return is_op(c, "linear_logprob", "") && *(int64_t *)call_field(c, call_find(c, "vocab"), 0) > 0;
+}
+static bool is_of_tokens(const tigon_field *field) {
+  const char *names[] = {"logprob", "lse", "entropy", "argmax", "correct", "unit"};
+  bool is = false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) is = is || strcmp(field->name, names[i]) == 0;
+  return is;
+}
+
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   const int kind = preference_kind(c);
   const char *sides = is_head(c) ? "desirable" : "labels";
   if (is_segments(c, field)) return false; /* a padded batch has other shapes */
+  if (strcmp(c->schema->name, "linear_logprob_fwd") == 0) {
+    if (strcmp(field->name, "stats") == 0) return !is_shard(c);
+    if (is_shard(c) ? is_of_tokens(field) : strcmp(field->name, "logprob") == 0) return is_shard(c);
+  }
   if (kind >= 0 && strcmp(field->name, sides) == 0) return kind < TIGON_PREFERENCE_KTO;
   if (kind >= 0 && strcmp(field->name, "shift") == 0)
     return absent || (kind < TIGON_PREFERENCE_KTO && kind != TIGON_PREFERENCE_BCO_PAIR);
@@ -118,6 +133,14 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
     *(int64_t *)at = value;
   else
     *(int *)at = (int)value;
+}
+
+/* A head's weight has classes of `vocab`, from vocab_begin on, or with vocab 0 all. */
+static void make_shard(call *c, const call_choices *how) {
+  if (!is_op(c, "linear_logprob", "")) return;
+  int64_t *vocab = call_field(c, call_find(c, "vocab"), 0), *begin = call_field(c, call_find(c, "vocab_begin"), 0);
+  *begin = *vocab > 0 ? *begin % (*vocab + 1) : 0;
+  if (*vocab > 0) *vocab += how->extents['v'];
 }
 
 /* ---- tensors ---- */
@@ -226,6 +249,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
     if (field->kind == TIGON_FIELD_LIST)
       *(call_list *)call_field(c, field, 0) = (call_list){c->elements, CALL_ELEMENTS};
   }
+  make_shard(c, how);
   if (is_head(c) && preference_kind(c) >= TIGON_PREFERENCE_KTO) *(int *)call_field(c, call_find(c, "nll"), 0) = 0;
   for (int e = 0; e < CALL_ELEMENTS; ++e) {
     tigon_dtype letters[3] = {how->dtype, how->dtype, how->dtype};

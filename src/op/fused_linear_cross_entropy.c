@@ -251,6 +251,10 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
   if (more->middle && (f->rows > most || more->middle->of->count > most))
     return tigon_refuse(context, "hidden has more rows than a workspace can hold numbers for");
   f->loss.dtype = f->product.y_dtype;
+  f->loss.panel_begin = more->vocab_begin;
+  f->loss.vocab = more->vocab;
+  f->loss.stats = more->stats;
+  if (more->stats) f->loss.entropy_scale = 1; /* w is made, which an entropy of all shards needs */
   f->rounds = f->loss.dtype != f->dtype &&
               (tigon_present(&a->dhidden) || tigon_present(&a->dweight) || tigon_present(&a->dbias));
   f->loss.negated = more->negated;
@@ -275,8 +279,10 @@ tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool fo
     return TIGON_OK;
   }
   TIGON_TRY(tigon_check_workspace(context, a->workspace, a->workspace_bytes, minimum));
-  TIGON_TRY(tigon_check_indices(context, "labels", &a->labels, (tigon_dim){"weight", &a->weight, 0},
-                                f.loss.has_ignore_index, f.loss.ignore_index, &a->out.error, &f.loss.error_flag));
+  const int64_t classes = tigon_cross_entropy_vocab(&f.loss);
+  const tigon_dim limit = more->vocab ? (tigon_dim){"vocab", NULL, 0} : (tigon_dim){"weight", &a->weight, 0};
+  TIGON_TRY(tigon_check_below(context, "labels", &a->labels, classes, limit, f.loss.has_ignore_index,
+                              f.loss.ignore_index, &a->out.error, &f.loss.error_flag));
   if (more->middle) TIGON_TRY(tigon_check_segments(context, more->middle->of));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
   if (f.vocab == 0 || f.width == 0) f.dweight.out = NULL;

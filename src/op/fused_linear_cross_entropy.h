@@ -85,6 +85,9 @@ typedef struct head_more {
   bool knows;   /* lse and entropy are inputs */
   char *cache;  /* logits of the first rows that are not skipped, [cached, vocab]; made where they are not known */
   int64_t cached, cache_pitch;
+  /* A shard of the vocabulary: weight's classes are those from vocab_begin on of `vocab`. 0: weight has them all. */
+  int64_t vocab, vocab_begin;
+  float *stats;              /* [rows, TIGON_VOCAB_STATS], of a shard's forward, in place of all numbers of rows */
   const head_middle *middle; /* NULL: the loss is cross_entropy's */
 } head_more;
 
@@ -97,8 +100,8 @@ typedef struct row_group {
 struct fused {
   tigon_context *context;
   head_more more;
-  bool in_place; /* dhidden is hidden */
-  int64_t rows, width, vocab;
+  bool in_place;                    /* dhidden is hidden */
+  int64_t rows, width, vocab;       /* vocab: of weight */
   tigon_dtype dtype;                /* of hidden and weight; logits have the loss's */
   bool rounds;                      /* dlogits, of wider logits, before products */
   tigon_linear_fwd_problem product; /* hidden, weight and bias, of all rows and classes; y is a chunk's */

@@ -1,5 +1,8 @@
 /* How the composite works off its chunks. It calls slots, so it exists once for all backends. */
+#include <math.h>
 #include <string.h>
+
+#include <tigon/op/vocab_parallel_cross_entropy.h>
 
 #include "op/fused_linear_cross_entropy.h"
 
@@ -89,6 +92,8 @@ static void clear_skipped(const fused *f) {
   for (int64_t r = 0; f->skips && r < f->rows; ++r) {
     if (counts(f, r)) continue;
     p->token_loss[r] = 0;
+    for (int i = 0; p->stats && i < TIGON_VOCAB_STATS; ++i)
+      p->stats[r * TIGON_VOCAB_STATS + i] = i == 0 ? -INFINITY : 0;
     if (p->lse && !f->more.knows) p->lse[r] = 0;
     if (p->z_loss) p->z_loss[r] = 0;
     if (p->entropy && !f->more.knows) p->entropy[r] = 0;
@@ -117,14 +122,14 @@ static bool next_part(fused *f, const chunk *c, run *w) {
 
 /* Of a product of all tokens that count. */
 static double share_of(const fused *f, int64_t rows, int64_t cols) {
-  return (double)rows * (double)cols / ((double)f->kept * (double)f->vocab);
+  return f->vocab ? (double)rows * (double)cols / ((double)f->kept * (double)f->vocab) : 0;
 }
 
 /* Makes the logits of the chunk's rows [begin, end), which lie together. */
 static tigon_status make_part(const fused *f, const logits *l, int64_t begin, int64_t end) {
   const tigon_rows y = rows_from(f, l, begin);
   tigon_linear_fwd_problem p = f->product;
-  if (begin == end) return TIGON_OK;
+  if (begin == end || l->cols == 0) return TIGON_OK;
   p.x = row_of(f, f->x, f->x_pitch, begin);
   p.x_pitch = f->x_pitch;
   p.rows = end - begin;
@@ -155,8 +160,8 @@ static tigon_status run_loss(fused *f, const logits *l, int64_t r, int64_t i, in
   p.parts = TIGON_CROSS_ENTROPY_ROWS;
   p.space = (tigon_row_space){n, 1, n};
   p.cols = l->cols;
-  p.panel_begin = l->from;
-  p.vocab = l->cols < f->vocab ? f->vocab : 0;
+  p.panel_begin += l->from;
+  if (!p.vocab && l->cols < f->vocab) p.vocab = f->vocab;
   p.logits = rows_from(f, l, i);
   if (gradients) p.dlogits = rows_from(f, &(logits){.own = l->own, .cols = l->cols}, i);
   p.labels = (const char *)p.labels + r * (int64_t)tigon_dtype_size(p.label_dtype);
@@ -165,6 +170,7 @@ static tigon_status run_loss(fused *f, const logits *l, int64_t r, int64_t i, in
   if (p.dentropy) p.dentropy += r;
   p.token_loss += r;
   if (p.lse) p.lse += r;
+  if (p.stats) p.stats += r * TIGON_VOCAB_STATS;
   if (p.z_loss) p.z_loss += r;
   if (p.entropy) p.entropy += r;
   if (p.argmax) p.argmax += r;
@@ -190,7 +196,7 @@ static tigon_status round_dlogits(fused *f, const chunk *c, int64_t cols) {
 /* The chunk's rows, run by run of rows that lie together. */
 static tigon_status run_losses(fused *f, const chunk *c, const logits *l, bool backward, bool gradients) {
   for (run w = {0}; next_run(f, c, l->cached, &w);) TIGON_TRY(run_loss(f, l, w.r, w.i, w.n, backward, gradients));
-  return gradients && f->rounds ? round_dlogits(f, c, l->cols) : TIGON_OK;
+  return gradients && f->rounds && l->cols ? round_dlogits(f, c, l->cols) : TIGON_OK;
 }
 
 static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {

@@ -65,6 +65,17 @@ tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, 
   return TIGON_OK;
 }
 
+tigon_status tigon_check_shard(tigon_context *context, tigon_dim of, int64_t begin, const char *name, int64_t vocab) {
+  const int64_t classes = tigon_extent_of(of);
+  if (classes > vocab)
+    return tigon_refuse(context, "%s.shape[%d] is %" PRId64 ", must be at most %" PRId64 " (%s)", of.name, of.dim,
+                        classes, vocab, name);
+  if (begin > vocab - classes)
+    return tigon_refuse(context, "vocab_begin is %" PRId64 ", must be 0 to %" PRId64 " (%s - %s.shape[%d])", begin,
+                        vocab - classes, name, of.name, of.dim);
+  return TIGON_OK;
+}
+
 tigon_status tigon_check_sequences(tigon_context *context, const tigon_tensor *segments, const tigon_tensor *padded,
                                    tigon_sequences *of) {
   if (padded && !tigon_present(segments)) {

@@ -74,19 +74,6 @@ static const tigon_field bwd[] = {
 };
 #undef A
 
-/* Is the shard within the vocabulary? */
-static tigon_status check_shard(tigon_context *context, const tigon_tensor *logits, int64_t begin, const char *name,
-                                int64_t vocab) {
-  const int64_t classes = tigon_last_extent(logits);
-  if (classes > vocab)
-    return tigon_refuse(context, "logits.shape[%d] is %" PRId64 ", must be at most %" PRId64 " (%s)", logits->ndim - 1,
-                        classes, vocab, name);
-  if (begin > vocab - classes)
-    return tigon_refuse(context, "vocab_begin is %" PRId64 ", must be 0 to %" PRId64 " (%s - logits.shape[%d])", begin,
-                        vocab - classes, name, logits->ndim - 1);
-  return TIGON_OK;
-}
-
 static tigon_status check_labels(tigon_context *context, const tigon_tensor *labels,
                                  const tigon_vocab_parallel_cross_entropy_options *o, const tigon_tensor *error,
                                  tigon_cross_entropy_problem *p) {
@@ -137,7 +124,7 @@ static tigon_status prepare_stats(tigon_context *context, const tigon_vocab_para
                                 .options = &options,
                                 .out = &out};
   TIGON_TRY(tigon_check_loss(context, &loss, p));
-  TIGON_TRY(check_shard(context, &a->logits, a->vocab_begin, "vocab", a->vocab));
+  TIGON_TRY(tigon_check_shard(context, tigon_last_dim("logits", &a->logits), a->vocab_begin, "vocab", a->vocab));
   set_shard(p, a->vocab_begin, a->vocab, a->logits.dtype);
   p->parts = TIGON_CROSS_ENTROPY_ROWS;
   p->stats = a->stats.data;
@@ -197,7 +184,8 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_vocab_parall
   if (tigon_present(&a->dentropy) && !tigon_present(&a->entropy))
     return tigon_refuse(context, "entropy is absent, must be there with dentropy");
   TIGON_TRY(tigon_check_loss(context, &loss, p));
-  TIGON_TRY(check_shard(context, &a->logits, a->vocab_begin, "options.vocab", a->options.vocab));
+  TIGON_TRY(tigon_check_shard(context, tigon_last_dim("logits", &a->logits), a->vocab_begin, "options.vocab",
+                              a->options.vocab));
   set_shard(p, a->vocab_begin, a->options.vocab, a->logits.dtype);
   set_smoothing(p, &a->options, classes);
   p->parts = TIGON_CROSS_ENTROPY_COUNT | TIGON_CROSS_ENTROPY_ROWS;

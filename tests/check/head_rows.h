@@ -13,8 +13,8 @@ static const double cap = 4, temperature = 0.8;
 /* Of a row; `off` and `size` of dx are [vocab]. */
 typedef struct row {
   bool counts;
-  int64_t label;
-  double lse, entropy, logprob;
+  int64_t label; /* as a row of the weight, which it need not be in a shard */
+  double largest, lse, entropy, logprob;
   double shift, entropy_off;
 } row;
 
@@ -23,6 +23,7 @@ typedef struct head_case {
   check *k;
   bool ignores, capped, cap_first, wide;
   int64_t rows, width, vocab;
+  int64_t before, after; /* classes of other shards, which labels may be */
   tigon_tensor hidden, weight, bias, labels;
   double *x, *z, *logit_off; /* [vocab] of a row */
   double *off, *size;        /* [rows, vocab] of dx, or of a unit's */
@@ -46,15 +47,17 @@ static inline void logits_of(const head_case *s, int64_t r) {
 }
 
 static inline row row_of(const head_case *s, int64_t r) {
-  row w = {.label = (int64_t)check_value(&s->labels, r)};
+  const int64_t label = (int64_t)check_value(&s->labels, r);
+  row w = {.label = label - s->before};
   double largest = -INFINITY, sum = 0, moment = 0;
-  w.counts = !s->ignores || w.label != IGNORED;
+  w.counts = !s->ignores || label != IGNORED;
   logits_of(s, r);
   for (int64_t v = 0; v < s->vocab; ++v) {
     if (isfinite(s->x[v])) w.shift = fmax(w.shift, s->logit_off[v]); /* Inf is Inf for both */
     largest = fmax(largest, s->z[v]);
   }
   for (int64_t v = 0; v < s->vocab; ++v) sum += exp(s->z[v] - largest);
+  w.largest = largest;
   w.lse = largest + log(sum);
   if (w.label >= 0 && w.label < s->vocab) w.logprob = s->z[w.label] - w.lse;
   for (int64_t v = 0; v < s->vocab && isfinite(w.lse); ++v) {
@@ -155,8 +158,11 @@ static inline head_case head_begin(check *k, bool bias, head_case s) {
   s.rows = k->dims[0], s.width = k->dims[1], s.vocab = k->dims[2];
   s.hidden = check_in(k, "hidden", k->dtype, 2, (int64_t[]){s.rows, s.width}, k->fill);
   s.weight = check_in(k, "weight", k->dtype, 2, (int64_t[]){s.vocab, s.width}, CHECK_UNIFORM);
-  const int64_t words = s.ignores && s.vocab > 6 ? 6 : s.vocab; /* so that some are ignored */
-  s.labels = check_indices(k, "labels", k->option % 2 ? TIGON_I32 : TIGON_I64, 1, &s.rows, 0, words);
+  const int64_t beside = s.vocab / 2 + 1; /* labels of either shard beside, so that most are here */
+  const int64_t low = s.before > beside && !s.ignores ? s.before - beside : 0;
+  const int64_t all = s.vocab + s.before + (s.after < beside ? s.after : beside);
+  const int64_t words = s.ignores && all > 6 ? 6 : all; /* so that some are ignored */
+  s.labels = check_indices(k, "labels", k->option % 2 ? TIGON_I32 : TIGON_I64, 1, &s.rows, low, words);
   if (bias) s.bias = check_in_vector(k, "bias", k->dtype, s.vocab, CHECK_UNIFORM);
   s.x = check_doubles(k, s.vocab), s.z = check_doubles(k, s.vocab), s.logit_off = check_doubles(k, s.vocab);
   s.off = check_doubles(k, s.rows * s.vocab), s.size = check_doubles(k, s.rows * s.vocab);

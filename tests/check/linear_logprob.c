@@ -15,7 +15,8 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
 
 static const struct option {
   bool least, short_sums, accumulate, bias, ignores, capped, cap_first, entropy, unit, wide;
-  int cached; /* half of the tokens, or twice that */
+  int cached;            /* half of the tokens, or twice that */
+  int64_t before, after; /* classes of other shards */
 } options[] = {
     {.bias = true, .entropy = true, .unit = true},
     {.least = true, .short_sums = true, .bias = true, .capped = true, .entropy = true, .cached = 1},
@@ -26,20 +27,36 @@ static const struct option {
     {.short_sums = true}, /* which the benchmark times, as the next */
     {0},
     {.least = true, .short_sums = true, .bias = true, .entropy = true, .unit = true, .wide = true, .cached = 1},
+    {.least = true,
+     .short_sums = true,
+     .bias = true,
+     .ignores = true,
+     .entropy = true,
+     .cached = 1,
+     .before = 3,
+     .after = 5},
+    {.least = true, .accumulate = true, .capped = true, .cap_first = true, .before = 40000},
+    {.capped = true, .entropy = true, .wide = true, .after = 7},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
 typedef struct run_state {
   struct option o;
   head_case h;
-  int64_t cached;
+  int64_t cached, vocab;           /* vocab: of all shards, or 0 */
   tigon_linear_logprob_fwd_args a; /* and what backward has in common with it */
 } run_state;
 
 static run_state begin(check *k) {
   const struct option o = options[k->option];
-  const head_case head = {.ignores = o.ignores, .capped = o.capped, .cap_first = o.cap_first, .wide = o.wide};
+  const head_case head = {.ignores = o.ignores,
+                          .capped = o.capped,
+                          .cap_first = o.cap_first,
+                          .wide = o.wide,
+                          .before = o.before,
+                          .after = o.after};
   run_state s = {.o = o, .h = head_begin(k, o.bias, head)};
+  s.vocab = o.before || o.after ? o.before + s.h.vocab + o.after : 0;
   s.cached = o.cached == 2 ? s.h.rows : o.cached == 1 ? (s.h.rows + 1) / 2 : 0;
   s.a = (tigon_linear_logprob_fwd_args){
       .hidden = s.h.hidden,
@@ -52,13 +69,51 @@ static run_state begin(check *k) {
       .temperature = o.capped ? temperature : 0,
       .softcap_first = o.cap_first,
       .logits_in_f32 = o.wide,
+      .vocab = s.vocab,
+      .vocab_begin = o.before,
   };
   return s;
+}
+
+/* The largest logit and the label's are off by w->shift, and so s and w by what that changes them by. */
+static void bound_stats(const row *w, double *at) {
+  at[0] = at[4] = w->shift;
+  if (!isfinite(w->lse)) return;
+  const double sum = exp(w->lse - w->largest), moment = sum * (w->lse - w->largest - w->entropy);
+  at[1] = sum * expm1(2 * w->shift);
+  at[2] = at[1] * (1 + fabs(moment) / sum) + sum * w->entropy_off;
+}
+
+/* A shard's, which stats are of. */
+static void fwd_of_shard(check *k, run_state *s) {
+  tigon_linear_logprob_fwd_args *a = &s->a;
+  const int64_t rows = s->h.rows, cached = s->cached, vocab = s->h.vocab, shape[] = {rows, TIGON_VOCAB_STATS};
+  a->stats = check_out_dense(k, "stats", TIGON_F32, 2, shape);
+  if (cached) a->cache = check_out(k, "cache", logits_dtype(&s->h), 2, (int64_t[]){cached, vocab});
+  double *stats = check_doubles(k, rows * TIGON_VOCAB_STATS), *cache = check_doubles(k, cached * vocab);
+  for (int64_t r = 0; k->oracle && r < rows; ++r) {
+    const row w = row_of(&s->h, r);
+    for (int64_t v = 0; v < vocab && r < cached; ++v) cache[r * vocab + v] = s->h.logit_off[v];
+    if (w.counts) bound_stats(&w, stats + r * TIGON_VOCAB_STATS);
+  }
+  HEAD_CALL(k, s->o.least, tigon_linear_logprob_fwd_workspace, a);
+  float *of = a->stats.data;
+  for (int64_t r = 0; !k->timed && check_is_away(k) && s->o.ignores && r < rows; ++r)
+    if ((int64_t)check_value(&a->labels, r) == IGNORED) { /* the host skips such a row */
+      of[r * TIGON_VOCAB_STATS] = -INFINITY;
+      of[r * TIGON_VOCAB_STATS + 1] = 0;
+    }
+  head_bound(k, &a->stats, stats);
+  head_bound(k, &a->cache, cache);
 }
 
 static void fwd(check *k) {
   run_state s = begin(k);
   tigon_linear_logprob_fwd_args *a = &s.a;
+  if (s.vocab) {
+    fwd_of_shard(k, &s);
+    return;
+  }
   a->logprob = check_out_vector(k, "logprob", TIGON_F32, s.h.rows);
   a->lse = check_out_vector(k, "lse", TIGON_F32, s.h.rows);
   if (s.o.entropy) a->entropy = check_out_vector(k, "entropy", TIGON_F32, s.h.rows);
@@ -86,6 +141,8 @@ static void fwd(check *k) {
   if (s.o.unit) bound_products(&s.h, &a->unit, &none, &none, NULL, NULL);
 }
 
+enum { ELSEWHERE = 2 }; /* exponentials of all other shards, over those of the shard */
+
 /* lse, entropy and the cache are forward's. */
 static void bwd(check *k) {
   run_state s = begin(k);
@@ -98,7 +155,9 @@ static void bwd(check *k) {
                                         .softcap = s.a.softcap,
                                         .temperature = s.a.temperature,
                                         .softcap_first = s.a.softcap_first,
-                                        .logits_in_f32 = s.a.logits_in_f32},
+                                        .logits_in_f32 = s.a.logits_in_f32,
+                                        .vocab = s.a.vocab,
+                                        .vocab_begin = s.a.vocab_begin},
                                 *a = &args;
   a->lse = check_inout_dense(k, "lse", TIGON_F32, 1, &s.h.rows, CHECK_UNIFORM);
   a->dlogprob = check_in_vector(k, "dlogprob", TIGON_F32, s.h.rows, CHECK_UNIFORM);
@@ -114,7 +173,8 @@ static void bwd(check *k) {
   if (s.o.bias)
     a->dbias = head_gradient(k, "dbias", check_dtype(k, !s.o.short_sums), s.o.accumulate, 1, &s.h.vocab, old_dbias);
   for (int64_t r = 0; !k->timed && r < s.h.rows; ++r) {
-    const row w = row_of(&s.h, r);
+    row w = row_of(&s.h, r);
+    if (s.vocab) w.lse += log(1 + ELSEWHERE), w.entropy += 1;
     ((float *)a->lse.data)[r] = (float)w.lse;
     if (s.o.entropy) ((float *)a->entropy.data)[r] = isfinite(w.lse) ? (float)w.entropy : NAN;
     for (int64_t v = 0; v < s.h.vocab && r < s.cached; ++v)
@@ -128,17 +188,29 @@ static void bwd(check *k) {
 
 MUTANT(wrong_sign, cross_entropy_fwd, m.negated = false)
 MUTANT(no_temperature, cross_entropy_fwd, m.inverse_temperature = 1)
+MUTANT(first_shard, cross_entropy_fwd, m.panel_begin = 0)
+MUTANT(only_shard, cross_entropy_fwd, m.vocab = 0)
+MUTANT(without_w, cross_entropy_fwd, m.entropy_scale = 0)
+MUTANT(drop_last, cross_entropy_fwd, m.cols -= m.cols > 1)
+MUTANT(gradient_of_first, cross_entropy_bwd, m.panel_begin = 0)
+MUTANT(gradient_of_only, cross_entropy_bwd, m.vocab = 0)
 MUTANT(loss_gradient, cross_entropy_bwd, m.grad_scale = 1)
 MUTANT(no_dentropy, cross_entropy_bwd, m.entropy_scale = 0)
 MUTANT(overwrite, linear_bwd, m.accumulate = false)
 static const check_mutant wrong_fwd[] = {
     {"is the loss, not the log-probability", wrong_sign},
     {"forgets the temperature", no_temperature},
+    {"takes the shard for the first one", first_shard},
+    {"knows no labels of other shards", only_shard},
+    {"forgets the entropy of a shard", without_w},
+    {"drops the last class", drop_last},
     {0},
 };
 static const check_mutant wrong_bwd[] = {
     {"has the loss's gradient", loss_gradient},
     {"forgets the entropy's gradient", no_dentropy},
+    {"takes the shard for the first one", gradient_of_first},
+    {"knows no labels of other shards", gradient_of_only},
     {"overwrites dweight between chunks", overwrite},
     {0},
 };
@@ -147,7 +219,7 @@ static const check_mutant wrong_bwd[] = {
 static const check_sizes own_sizes = {
     .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 4096, 5}},
     .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}},
-    .coupled = 1 << 1 | 1 << 3 | 1 << 5 | 1 << 8,
+    .coupled = 1 << 1 | 1 << 3 | 1 << 5 | 1 << 8 | 1 << 9,
 };
 
 static const bench_case timed = {.op = "linear_logprob",

@@ -1,6 +1,7 @@
 /* linear_logprob against its parts: linear, cross_entropy and linear's backward with all logits in memory, on the oracle
  * and on the CPU with the built-in GEMM, for workspaces and caches of every size. What belongs to a token has the bits of
- * the parts; sums over tokens have those of a call without a cache, of the same workspace. */
+ * the parts; sums over tokens have those of a call without a cache, of the same workspace. Shards of the vocabulary have the bits
+ * of vocab_parallel_cross_entropy's parts, and merged they are nearly the whole. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -241,6 +242,233 @@ static void compare(const problem *p) {
   assert_memory_equal(p, &inputs, sizeof inputs);
 }
 
+/* ---- shards of the vocabulary ---- */
+
+enum { SHARDS = 4 };
+static const int begins[SHARDS + 1] = {0, 0, 20, 21, VOCAB}; /* the first has no class */
+
+typedef struct shard_results {
+  float stats[ROWS * TIGON_VOCAB_STATS], dhidden[ROWS * WIDTH], dweight[VOCAB * WIDTH], dbias[VOCAB];
+} shard_results;
+
+typedef struct merged {
+  float stats[SHARDS][ROWS * TIGON_VOCAB_STATS], loss[ROWS], lse[ROWS], entropy[ROWS];
+} merged;
+
+/* Classes [begin, begin + count). */
+typedef struct shard {
+  int begin, count;
+  tigon_tensor weight, bias;
+} shard;
+
+static shard shard_of(const problem *p, int k) {
+  const int begin = begins[k], count = begins[k + 1] - begin;
+  char *weight = (char *)(uintptr_t)p->weight, *bias = (char *)(uintptr_t)p->bias;
+  const size_t size = tigon_dtype_size(p->dtype);
+  return (shard){begin, count, matrix(weight + (size_t)(begin * WIDTH) * size, p->dtype, count, WIDTH),
+                 tigon_tensor_1d(bias + (size_t)begin * size, p->dtype, count)};
+}
+
+static tigon_tensor labels_of(const problem *p) { return tigon_tensor_1d((void *)p->labels, TIGON_I64, ROWS); }
+
+/* All of the shard's logits in memory. */
+static void shard_by_parts(tigon_context *c, const problem *p, int k, const merged *m, shard_results *out) {
+  static float logits[ROWS * VOCAB], dlogits[ROWS * VOCAB], narrow[ROWS * VOCAB];
+  const shard s = shard_of(p, k);
+  const tigon_tensor hidden = matrix(p->hidden, p->dtype, ROWS, WIDTH);
+  const tigon_tensor x = matrix(logits, logits_dtype(p), ROWS, s.count), dx = matrix(dlogits, x.dtype, ROWS, s.count);
+  memset(out, 0, sizeof *out);
+  const tigon_linear_fwd_args product = {.x = hidden, .w = s.weight, .b = s.bias, .y = x};
+  assert_int_equal(tigon_linear_fwd(c, &product), TIGON_OK);
+  const tigon_vocab_parallel_cross_entropy_stats_args stats = {
+      .logits = x,
+      .labels = labels_of(p),
+      .stats = matrix(out->stats, TIGON_F32, ROWS, TIGON_VOCAB_STATS),
+      .vocab = VOCAB,
+      .vocab_begin = s.begin,
+      .has_ignore_index = 1,
+      .ignore_index = IGNORE,
+      .softcap = p->softcap,
+      .temperature = p->temperature,
+      .softcap_first = p->softcap_first,
+      .with_entropy = 1};
+  assert_int_equal(tigon_vocab_parallel_cross_entropy_stats(c, &stats), TIGON_OK);
+  for (int r = 0; r < ROWS; ++r)
+    if (p->labels[r] == IGNORE) { /* such a row is skipped */
+      memset(&out->stats[r * TIGON_VOCAB_STATS], 0, TIGON_VOCAB_STATS * sizeof(float));
+      out->stats[r * TIGON_VOCAB_STATS] = -INFINITY;
+    }
+  if (!m) return;
+  const tigon_vocab_parallel_cross_entropy_bwd_args loss = {
+      .logits = x,
+      .labels = labels_of(p),
+      .lse = words(m->lse),
+      .entropy = words(m->entropy),
+      .options = {.vocab = VOCAB, .has_ignore_index = 1, .ignore_index = IGNORE, .reduction = TIGON_REDUCTION_NONE},
+      .vocab_begin = s.begin,
+      .softcap = p->softcap,
+      .temperature = p->temperature,
+      .softcap_first = p->softcap_first,
+      .dloss = words(p->minus),
+      .dentropy = words(p->dentropy),
+      .dlogits = dx,
+      .workspace = workspace,
+      .workspace_bytes = WORKSPACE};
+  assert_int_equal(tigon_vocab_parallel_cross_entropy_bwd(c, &loss), TIGON_OK);
+  tigon_tensor dy = dx;
+  if (dx.dtype != p->dtype) dy = matrix(narrow, p->dtype, ROWS, s.count);
+  for (int i = 0; dx.dtype != p->dtype && i < ROWS * s.count; ++i)
+    tigon_store_f64(narrow, i, p->dtype, (double)dlogits[i]);
+  const tigon_linear_bwd_args back = {.dy = dy,
+                                      .x = hidden,
+                                      .w = s.weight,
+                                      .dx = matrix(out->dhidden, p->dtype, ROWS, WIDTH),
+                                      .dw = matrix(out->dweight, p->sum_dtype, s.count, WIDTH),
+                                      .db = tigon_tensor_1d(out->dbias, p->sum_dtype, s.count)};
+  assert_int_equal(tigon_linear_bwd(c, &back), TIGON_OK);
+}
+
+/* Without m forward, with it backward. */
+static void run_shard(tigon_context *c, const problem *p, int k, int cached, int room, const merged *m,
+                      shard_results *out) {
+  static float cache[MOST_CACHED * VOCAB];
+  const shard s = shard_of(p, k);
+  size_t least, good;
+  memset(out, 0, sizeof *out);
+  tigon_linear_logprob_fwd_args a = {.hidden = matrix(p->hidden, p->dtype, ROWS, WIDTH),
+                                     .weight = s.weight,
+                                     .bias = s.bias,
+                                     .labels = labels_of(p),
+                                     .stats = matrix(out->stats, TIGON_F32, ROWS, TIGON_VOCAB_STATS),
+                                     .has_ignore_index = 1,
+                                     .ignore_index = IGNORE,
+                                     .softcap = p->softcap,
+                                     .temperature = p->temperature,
+                                     .softcap_first = p->softcap_first,
+                                     .logits_in_f32 = p->wide,
+                                     .vocab = VOCAB,
+                                     .vocab_begin = s.begin,
+                                     .workspace = workspace};
+  if (cached) a.cache = matrix(cache, logits_dtype(p), cached, s.count);
+  assert_int_equal(tigon_linear_logprob_fwd_workspace(c, &a, &least, &good), TIGON_OK);
+  a.workspace_bytes = bytes_of(least, good, room);
+  assert_int_equal(tigon_linear_logprob_fwd(c, &a), TIGON_OK);
+  if (!m) return;
+  tigon_linear_logprob_bwd_args b = {.hidden = a.hidden,
+                                     .weight = a.weight,
+                                     .bias = a.bias,
+                                     .labels = a.labels,
+                                     .lse = words(m->lse),
+                                     .entropy = words(m->entropy),
+                                     .cache = a.cache,
+                                     .dlogprob = words(p->dlogprob),
+                                     .dentropy = words(p->dentropy),
+                                     .dhidden = matrix(out->dhidden, p->dtype, ROWS, WIDTH),
+                                     .dweight = matrix(out->dweight, p->sum_dtype, s.count, WIDTH),
+                                     .dbias = tigon_tensor_1d(out->dbias, p->sum_dtype, s.count),
+                                     .has_ignore_index = 1,
+                                     .ignore_index = IGNORE,
+                                     .softcap = p->softcap,
+                                     .temperature = p->temperature,
+                                     .softcap_first = p->softcap_first,
+                                     .logits_in_f32 = p->wide,
+                                     .vocab = VOCAB,
+                                     .vocab_begin = s.begin,
+                                     .workspace = workspace};
+  assert_int_equal(tigon_linear_logprob_bwd_workspace(c, &b, &least, &good), TIGON_OK);
+  b.workspace_bytes = bytes_of(least, good, room);
+  assert_int_equal(tigon_linear_logprob_bwd(c, &b), TIGON_OK);
+  for (size_t i = b.workspace_bytes; i < WORKSPACE; ++i) assert_int_equal(workspace[i], 0x7f);
+}
+
+static void merge(tigon_context *c, const problem *p, merged *m) {
+  const tigon_vocab_parallel_cross_entropy_merge_args a = {
+      .stats = tigon_tensor_3d(m->stats, TIGON_F32, SHARDS, ROWS, TIGON_VOCAB_STATS),
+      .labels = labels_of(p),
+      .options = {.vocab = VOCAB, .has_ignore_index = 1, .ignore_index = IGNORE, .reduction = TIGON_REDUCTION_NONE},
+      .out = {.token_loss = words(m->loss), .lse = words(m->lse), .entropy = words(m->entropy)},
+      .workspace = workspace,
+      .workspace_bytes = WORKSPACE};
+  assert_int_equal(tigon_vocab_parallel_cross_entropy_merge(c, &a), TIGON_OK);
+}
+
+static void expect_near(const float *got, const float *expected, int count, tigon_dtype dtype, double off) {
+  for (int i = 0; i < count; ++i) {
+    const double g = tigon_load_f64(got, i, dtype), e = tigon_load_f64(expected, i, dtype);
+    assert_true(fabs(g - e) <= off * (1 + fabs(e)));
+  }
+}
+
+/* What a sum of SHARDS roundings may be off by. */
+static double off_of(tigon_dtype dtype) {
+  return dtype == TIGON_F32 ? 2e-6 : SHARDS * (dtype == TIGON_BF16 ? 0x1p-8 : 0x1p-11);
+}
+
+static void compare_shards(const problem *p) {
+  static results whole;
+  static shard_results expected, got;
+  static merged m;
+  static float dhidden[ROWS * WIDTH];
+  const char *devices[] = {"ref", "cpu"};
+  const int caches[] = {0, ROWS / 2, MOST_CACHED};
+  setenv("TIGON_GEMM", "builtin", 1);
+  for (int d = 0; d < 2; ++d) {
+    const tigon_context_desc desc = {.device = devices[d], .threads = 2};
+    tigon_context *c;
+    assert_int_equal(tigon_context_create(&desc, &c), TIGON_OK);
+    run(c, p, 0, 8, &whole);
+    for (int k = 0; k < SHARDS; ++k) {
+      shard_by_parts(c, p, k, NULL, &expected);
+      for (int room = 0; room <= 8; room += 4) {
+        run_shard(c, p, k, 0, room, NULL, &got);
+        assert_memory_equal(got.stats, expected.stats, sizeof got.stats);
+      }
+      memcpy(m.stats[k], got.stats, sizeof got.stats);
+    }
+    merge(c, p, &m);
+    for (int r = 0; r < ROWS; ++r) m.loss[r] = 0 - m.loss[r];
+    for (int r = 0; r < ROWS; ++r) assert_true(p->labels[r] != IGNORE || m.lse[r] == -INFINITY);
+    for (int r = 0; r < ROWS; ++r)
+      if (p->labels[r] == IGNORE) m.lse[r] = 0; /* the whole's */
+    expect_near(m.loss, whole.logprob, ROWS, TIGON_F32, 2e-6);
+    expect_near(m.lse, whole.lse, ROWS, TIGON_F32, 2e-6);
+    expect_near(m.entropy, whole.entropy, ROWS, TIGON_F32, 2e-6);
+    memset(dhidden, 0, sizeof dhidden);
+    for (int k = 0; k < SHARDS; ++k) {
+      const int begin = begins[k], count = begins[k + 1] - begin;
+      const size_t size = tigon_dtype_size(p->sum_dtype);
+      shard_by_parts(c, p, k, &m, &expected);
+      for (int room = 0; room <= 8; room += 2)
+        for (int i = 0; i < 3; ++i) {
+          run_shard(c, p, k, caches[i], room, &m, &got);
+          assert_memory_equal(got.stats, expected.stats, sizeof got.stats);
+          assert_memory_equal(got.dhidden, expected.dhidden, sizeof got.dhidden);
+          expect_sums(p, got.dweight, expected.dweight, count * WIDTH);
+          expect_sums(p, got.dbias, expected.dbias, count);
+        }
+      expect_near(got.dweight, (float *)(void *)((char *)whole.dweight + (size_t)(begin * WIDTH) * size), count * WIDTH,
+                  p->sum_dtype, off_of(p->dtype));
+      expect_near(got.dbias, (float *)(void *)((char *)whole.dbias + (size_t)begin * size), count, p->sum_dtype,
+                  off_of(p->dtype));
+      for (int i = 0; i < ROWS * WIDTH; ++i) dhidden[i] += (float)tigon_load_f64(got.dhidden, i, p->dtype);
+    }
+    for (int i = 0; i < ROWS * WIDTH; ++i) tigon_store_f64(dhidden, i, p->dtype, (double)dhidden[i]);
+    expect_near(dhidden, whole.dhidden, ROWS * WIDTH, p->dtype, off_of(p->dtype));
+    tigon_context_destroy(c);
+  }
+}
+
+static void test_shards(void **s) {
+  (void)s;
+  compare_shards(made(TIGON_F32, TIGON_F32, false, 0));
+  compare_shards(made(TIGON_F32, TIGON_F32, true, 3));
+  compare_shards(made(TIGON_BF16, TIGON_BF16, true, 2));
+  compare_shards(made(TIGON_F16, TIGON_F32, false, 0));
+  problem *p = made(TIGON_BF16, TIGON_BF16, true, 3);
+  p->wide = true;
+  compare_shards(p);
+}
+
 static void test_f32(void **s) { (void)s, compare(made(TIGON_F32, TIGON_F32, false, 0)); }
 static void test_f32_ignored(void **s) { (void)s, compare(made(TIGON_F32, TIGON_F32, true, 3)); }
 static void test_bf16(void **s) { (void)s, compare(made(TIGON_BF16, TIGON_BF16, false, 2)); }
@@ -263,6 +491,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_f32),          cmocka_unit_test(test_f32_ignored), cmocka_unit_test(test_bf16),
       cmocka_unit_test(test_bf16_ignored), cmocka_unit_test(test_f16_ignored), cmocka_unit_test(test_wide),
+      cmocka_unit_test(test_shards),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

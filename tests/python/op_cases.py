@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from tigon.torch import functional as T
 from tigon.torch.operators import REFERENCES, Parameter
+from tigon.torch.operators.losses import _LinearLogprobShard
 
 IDS = torch.tensor([[1, 8, 3, 3, 0], [7, 3, 8, 2, 5]])
 TARGET = torch.tensor([[1, -100, 3, 3, 0], [7, 3, -100, 2, 5]])
@@ -125,6 +126,13 @@ def logprob_and_entropy(x):
     log_p = (3 * torch.tanh(x / 3) / 1.5).log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum(-1)
     return (TARGET != -100) * (log_p.gather(-1, TARGET.clamp(min=0)[..., None])[..., 0] + 0.25 * entropy)
+
+
+def logprob_of_one_rank(h, w, b):
+    """linear_logprob of a group, whose operators need none; a shard is the vocabulary then."""
+    options = 0, True, -100, 3.0, 1.5, True, False, w.shape[0], 0
+    logprob, entropy = _LinearLogprobShard(h, w, b, TARGET.to(h.device), 3, True, None, options)
+    return logprob + 0.25 * entropy
 
 
 def log_p_of_targets(x):
@@ -319,6 +327,13 @@ CASES = [
         lambda h, w, b: (lambda found: found.logprob + 0.25 * found.entropy)(
             T.linear_logprob(h, w, TARGET.to(h.device), b, softcap=3.0, temperature=1.5, softcap_first=True, entropy=True)
         ),
+        lambda h, w, b: logprob_and_entropy(F.linear(h, w, b)),
+        HEAD,
+        5,
+    ),
+    Case(
+        "linear_logprob_shard",
+        lambda h, w, b: logprob_of_one_rank(h, w, b),
         lambda h, w, b: logprob_and_entropy(F.linear(h, w, b)),
         HEAD,
         5,

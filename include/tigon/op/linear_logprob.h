@@ -18,7 +18,15 @@
  *   unit [..., H]: for a head that is not trained. Forward's second product makes it, and the gradient of hidden is then
  *     dlogprob_n * unit_n, without a backward call.
  *
- * Shapes: hidden, dhidden, unit [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; cache [K, V]; labels as
+ * A head whose vocabulary is cut into shards, one for each of R ranks: with `vocab` weight, bias and their gradients are those of
+ * classes [vocab_begin, vocab_begin + V) of `vocab`, and labels are classes of all shards. A row then takes
+ *   fwd with stats [..., 5], of a shard: what vocab_parallel_cross_entropy's `stats` with_entropy makes of the logits
+ *   an all-gather of stats, and vocab_parallel_cross_entropy's `merge`: logprob is minus its token_loss; lse and entropy
+ *   bwd, of a shard, with merge's lse and entropy: the shard's dweight and dbias, and its part of dhidden, a sum over all shards
+ * What else forward makes of a token is absent then. A skipped row has m = -Inf and 0 for its other stats. A part of dhidden is
+ * rounded to its dtype before the sum.
+ *
+ * Shapes: hidden, dhidden, unit [..., H] of BT rows; stats [..., 5]; weight, dweight [V, H]; bias, dbias [V]; cache [K, V]; labels as
  *   hidden without H, or [BT]; so is each other tensor that has one element per token; correct, error [1].
  * dtypes: hidden f32, bf16, f16; weight, dhidden and unit as hidden; cache as hidden, with logits_in_f32 f32; bias f32 or
  *   as hidden; dweight, dbias f32 or as weight (summed in f32 and rounded once either way); labels i32 or i64; argmax,
@@ -44,7 +52,8 @@ typedef struct tigon_linear_logprob_fwd_args {
   tigon_tensor weight;  /* in  [V, H] */
   tigon_tensor bias;    /* in  [V]; absent: none */
   tigon_tensor labels;  /* in  [...] */
-  tigon_tensor logprob; /* out [BT] f32 */
+  tigon_tensor logprob; /* out [BT] f32; absent with vocab, else required */
+  tigon_tensor stats;   /* out [..., 5] f32; required with vocab, else absent */
   tigon_tensor lse;     /* out [BT] f32, for backward; may be absent */
   tigon_tensor entropy; /* out [BT] f32; may be absent */
   tigon_tensor argmax;  /* out [BT] i64; may be absent */
@@ -54,11 +63,13 @@ typedef struct tigon_linear_logprob_fwd_args {
   tigon_tensor unit;    /* out [..., H]; absent: not computed */
   int has_ignore_index; /* 1: ignore_index counts */
   int64_t ignore_index;
-  double softcap;     /* 0: none; else > 0 */
-  double temperature; /* 0 means 1; else > 0 */
-  int softcap_first;  /* 1: the softcap comes before the temperature */
-  int logits_in_f32;  /* 1: logits are not rounded to hidden's dtype */
-  void *workspace;    /* 64-byte aligned */
+  double softcap;      /* 0: none; else > 0 */
+  double temperature;  /* 0 means 1; else > 0 */
+  int softcap_first;   /* 1: the softcap comes before the temperature */
+  int logits_in_f32;   /* 1: logits are not rounded to hidden's dtype */
+  int64_t vocab;       /* classes of all shards, of which there are stats alone; 0: weight has all classes */
+  int64_t vocab_begin; /* the shard's first class */
+  void *workspace;     /* 64-byte aligned */
   size_t workspace_bytes;
   uint64_t reserved[4];
 } tigon_linear_logprob_fwd_args;
@@ -90,6 +101,8 @@ typedef struct tigon_linear_logprob_bwd_args {
   double temperature;
   int softcap_first;
   int logits_in_f32;
+  int64_t vocab;
+  int64_t vocab_begin;
   void *workspace; /* 64-byte aligned */
   size_t workspace_bytes;
   uint64_t reserved[4];

@@ -10,6 +10,7 @@ from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
 from tigon.torch._op import Op
 from tigon.torch._sharded_head import is_distributed, over_ranks
+from tigon.torch._vocab_shards import NONE, each, gathered, merge, shard_of, summed
 
 FUNCTIONS = [
     "CrossEntropyOutputs",
@@ -22,8 +23,7 @@ FUNCTIONS = [
 ]
 MODULES = ["CrossEntropyLoss", "FusedLinearCrossEntropyLoss", "LinearLogprob"]
 
-_NONE = 2
-_REDUCTION = Choice("reduction", mean=0, sum=1, none=_NONE)
+_REDUCTION = Choice("reduction", mean=0, sum=1, none=NONE)
 
 
 def _options(
@@ -81,8 +81,7 @@ class CrossEntropyOutputs(NamedTuple):
     """i64, a scalar: how many tokens count and have their target as argmax."""
 
 
-_each = lambda given: given["options_reduction"] == _NONE
-_LOSS = {"out_loss": lambda given: not _each(given), "out_token_loss": _each}
+_LOSS = {"out_loss": lambda given: not each(given), "out_token_loss": each}
 _MORE = dict.fromkeys(("out_z_loss", "out_entropy", "out_argmax", "out_correct"), lambda given: given["more"])
 _cross_entropy_fwd = Op(
     "cross_entropy_fwd",
@@ -187,7 +186,7 @@ def _forward(ctx, hidden, weight, bias, labels, class_weight, token_scale, denom
     if ctx is not None:
         ctx.save_for_backward(*inputs)
         ctx.options, ctx.gradients = options, gradients if early else None
-    return token_loss if options[-2] == _NONE else loss
+    return token_loss if options[-2] == NONE else loss
 
 
 def _backward(ctx, dloss):
@@ -300,25 +299,39 @@ class LinearLogprobOutputs(NamedTuple):
     """f32, one for each token: log softmax(logits)[target], 0 where the target is ignored. It has a gradient."""
     entropy: torch.Tensor | None
     """f32, one for each token: that of softmax(logits), in nats; None unless asked for. It has a gradient."""
-    argmax: torch.Tensor
-    """i64, one for each token: the likeliest, -1 where the target is ignored."""
-    correct: torch.Tensor
-    """i64, a scalar: how many tokens count and have their target as argmax."""
+    argmax: torch.Tensor | None
+    """i64, one for each token: the likeliest, -1 where the target is ignored; None with a group."""
+    correct: torch.Tensor | None
+    """i64, a scalar: how many tokens count and have their target as argmax; None with a group."""
 
 
+_is_cached = lambda given: given["cached"] > 0
+_WHOLE = "vocab", "vocab_begin"  # which a head without shards has not
 _logprob_fwd = Op(
     "linear_logprob_fwd",
+    without=("stats", *_WHOLE),
     extents={"k": "cached"},
     options=("int workspace_bytes", "bool with_entropy", "bool with_unit"),
     when={
         "entropy": lambda given: given["with_entropy"],
-        "cache": lambda given: given["cached"] > 0,
+        "cache": _is_cached,
         "unit": lambda given: given["with_unit"],
     },
     wide={"cache": "logits_in_f32"},
     check=_check_target,
 )
-_logprob_bwd = Op("linear_logprob_bwd", options=("int workspace_bytes",))
+_logprob_bwd = Op("linear_logprob_bwd", without=_WHOLE, options=("int workspace_bytes",))
+_shard_stats = Op(
+    "linear_logprob_stats",
+    "linear_logprob_fwd",
+    without=("logprob", "lse", "entropy", "argmax", "correct", "unit"),
+    extents={"k": "cached"},
+    options=("int workspace_bytes",),
+    when={"stats": lambda given: True, "cache": _is_cached},
+    wide={"cache": "logits_in_f32"},
+    check=_check_target,
+)
+_shard_bwd = Op("linear_logprob_shard_bwd", "linear_logprob_bwd", options=("int workspace_bytes",))
 
 
 def _logprob_forward(ctx, hidden, weight, bias, labels, cached, with_entropy, options):
@@ -351,6 +364,31 @@ def _logprob_backward(ctx, dlogprob, *others):
 _LinearLogprob = autograd_function("linear_logprob", _logprob_forward, _logprob_backward)
 
 
+def _shard_forward(ctx, hidden, weight, bias, labels, cached, with_entropy, group, options):
+    """options: those of _logprob_forward, vocab and vocab_begin."""
+    need = (False,) * 3 if ctx is None else ctx.needs_input_grad[:3]
+    stats, cache = _shard_stats(hidden, weight, bias, labels, cached if any(need) else 0, *options)
+    ignores, vocab = options[1:3], options[-2]
+    merged = vocab, *ignores, 0.0, 0, False, 0.0, NONE  # no smoothing, no z-loss
+    _, loss, lse, _, entropy = merge(gathered(stats, group), labels.reshape(-1), None, with_entropy, *merged, 0, 0)
+    logprob = (0 - loss).reshape(labels.shape)
+    lse, entropy = (t if t is None else t.reshape(labels.shape) for t in (lse, entropy if with_entropy else None))
+    if ctx is not None:
+        ctx.save_for_backward(hidden, weight, bias, labels, lse, entropy, cache if cached and any(need) else None)
+        ctx.group, ctx.options = group, options
+    return (logprob, entropy) if with_entropy else logprob
+
+
+def _shard_backward(ctx, dlogprob, *dentropy):
+    need = ctx.needs_input_grad[:3]
+    dhidden, *others = _shard_bwd(*ctx.saved_tensors, dlogprob, *(dentropy or [None]), *ctx.options, *need)
+    gradients = summed(dhidden, ctx.group) if need[0] else None, *others
+    return *[g if needed else None for g, needed in zip(gradients, need)], *[None] * 5
+
+
+_LinearLogprobShard = autograd_function("linear_logprob", _shard_forward, _shard_backward)
+
+
 def linear_logprob(
     hidden,
     weight,
@@ -364,6 +402,9 @@ def linear_logprob(
     cache_bytes=0,
     workspace_bytes=None,
     logits_in_f32=False,
+    group=None,
+    vocab=None,
+    vocab_begin=None,
 ):
     """The log-probability of each target under softmax(hidden @ weight.T + bias), with gradients and without ever
     holding the logits: what policy losses are made of. LinearLogprobOutputs.
@@ -375,8 +416,18 @@ def linear_logprob(
     no entropy is asked for, backward is one product of each token with a
     number. DTensors: all arguments are, of one mesh; hidden may be sharded along the tokens, a sharded weight is gathered
     for the call, and its gradient is a sum over the ranks that share out the tokens.
+
+    A tensor-parallel head: with a process `group` weight and bias are this rank's shard of the vocabulary, hidden and
+    target those of all ranks. Forward has one collective, an all-gather of 20 bytes a token, and backward one, the sum of
+    hidden's gradient; neither waits for the device. Each rank gets the same log-probabilities and entropies, and the
+    gradients of its own shard; argmax and correct are None. `vocab` and `vocab_begin`, the classes of all ranks and the
+    first one of this rank, may be left out where each rank has as many classes.
     """
+    if group is None and not (vocab is None and vocab_begin is None):
+        raise ValueError("linear_logprob: vocab and vocab_begin are given, must be None without group")
     if is_distributed(hidden, weight, target, bias):
+        if group is not None:
+            raise ValueError("linear_logprob: group is given with DTensors, must be None, or the tensors local ones")
         options = dict(ignore_index=ignore_index, softcap=softcap, temperature=temperature, softcap_first=softcap_first)
         options |= dict(cache_bytes=cache_bytes, workspace_bytes=workspace_bytes, logits_in_f32=logits_in_f32)
         local = functools.partial(linear_logprob, entropy=entropy, **options)
@@ -389,6 +440,11 @@ def linear_logprob(
     if cache_bytes:
         row = weight.shape[0] * (4 if logits_in_f32 else weight.element_size())
         cached = min(cache_bytes // row, math.prod(hidden.shape[:-1])) if row else 0
+    if group is not None:
+        shard = shard_of("linear_logprob", group, weight.shape[0], vocab, vocab_begin)[:2]
+        arguments = hidden, weight, bias, target, cached, bool(entropy), group, (*options, *shard)
+        found = _LinearLogprobShard(*arguments)
+        return LinearLogprobOutputs(*(found if entropy else (found, None)), None, None)
     outputs = _LinearLogprob(hidden, weight, bias, target, cached, bool(entropy), options)
     return LinearLogprobOutputs(*outputs) if entropy else LinearLogprobOutputs(outputs[0], None, *outputs[1:])
 

@@ -3,30 +3,19 @@
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 
 from tigon.torch._autograd import Choice, autograd_function, nonzero
 from tigon.torch._op import Op
-from tigon.torch.operators.losses import _NONE, _REDUCTION, _check_target, _denominator, _each
+from tigon.torch._vocab_shards import NONE, gathered, merge, shard_of
+from tigon.torch.operators.losses import _REDUCTION, _check_target, _denominator
 
 FUNCTIONS = ["VocabParallelOutputs", "vocab_parallel_cross_entropy"]
 MODULES = ["VocabParallelCrossEntropyLoss"]
 
 _NAME = "vocab_parallel_cross_entropy"
 _FORMULA = Choice("smoothing_formula", pytorch=0, megatron=1)
-_STATS = 5  # TIGON_VOCAB_STATS
 
 _stats = Op(f"{_NAME}_stats", check=_check_target)
-_merge = Op(
-    f"{_NAME}_merge",
-    options=("bool with_entropy",),
-    when={
-        "out_loss": lambda given: not _each(given),
-        "out_token_loss": _each,
-        "out_z_loss": lambda given: False,
-        "out_entropy": lambda given: given["with_entropy"],
-    },
-)
 _bwd = Op(f"{_NAME}_bwd", required=("dloss",))
 
 
@@ -39,31 +28,17 @@ class VocabParallelOutputs(NamedTuple):
     """f32, one for each token: that of the softmax over all classes, in nats; None unless asked for."""
 
 
-def _gathered(stats, group):
-    """[R, rows, 5]: the stats of all ranks, by one collective."""
-    if group is None:
-        return stats.reshape(1, -1, _STATS)
-    if torch.compiler.is_compiling():
-        import torch.distributed._functional_collectives as collectives
-
-        every = collectives.all_gather_tensor(stats.reshape(-1, _STATS), 0, group)
-        return collectives.wait_tensor(every).reshape(dist.get_world_size(group), -1, _STATS)
-    every = stats.new_empty(dist.get_world_size(group), stats.numel() // _STATS, _STATS)
-    dist.all_gather_into_tensor(every.flatten(0, 1), stats.reshape(-1, _STATS), group=group)
-    return every
-
-
 def _forward(ctx, logits, target, denominator, group, options):
     """options: vocab, vocab_begin, rank, with_entropy, ignores, ignored, smoothing, formula, own_partition,
     lse_square_scale, softcap, temperature, softcap_first, reduction."""
     vocab, begin, rank, entropy, ignores, ignored, smoothing, formula, own, square, *logit_options, reduction = options
     stats = _stats(logits, target, vocab, begin, ignores, ignored, *logit_options, entropy, smoothing != 0)
     merged = vocab, ignores, ignored, smoothing, formula, own, square, reduction
-    every = _gathered(stats, group)
-    outputs = _merge(every, target.reshape(-1), denominator, entropy, *merged, rank, logits.shape[-1])
+    every = gathered(stats, group)
+    outputs = merge(every, target.reshape(-1), denominator, entropy, *merged, rank, logits.shape[-1])
     loss, token_loss, lse, _, of_entropy = outputs
     shape = logits.shape[:-1]
-    if reduction == _NONE:
+    if reduction == NONE:
         loss = token_loss.reshape(shape)
     lse = lse.reshape(shape)
     of_entropy = of_entropy.reshape(shape) if entropy else None
@@ -113,14 +88,7 @@ def vocab_parallel_cross_entropy(
     With own_partition it is spread over this rank's classes alone, so that losses of ranks differ: with "megatron" that
     is Megatron-LM's own loss. All other options are cross_entropy's.
     """
-    size, rank = 1, 0
-    if group is not None:
-        size, rank = dist.get_world_size(group), dist.get_rank(group)
-    if (vocab is None) != (vocab_begin is None):
-        given, missing = ("vocab", "vocab_begin") if vocab_begin is None else ("vocab_begin", "vocab")
-        raise ValueError(f"{_NAME}: {missing} is None, must be given with {given}")
-    if vocab is None:
-        vocab, vocab_begin = size * logits.shape[-1], rank * logits.shape[-1]
+    vocab, vocab_begin, rank = shard_of(_NAME, group, logits.shape[-1], vocab, vocab_begin)
     options = (
         *(vocab, vocab_begin, rank, bool(entropy)),
         *(ignore_index is not None, ignore_index or 0),
