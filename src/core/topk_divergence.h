@@ -28,7 +28,7 @@ TIGON_SHARED double tigon_topk_lse(double largest, double sum) {
 /* A row: where its entries begin, what the header's stats say, and what only the teacher knows. */
 typedef struct tigon_topk_row {
   int64_t ids, target;
-  double lse, log_tail, mean;
+  double lse, outside, mean;
   double target_lse, tail;
   double log_beta, log_rest; /* of jsd: log beta, log(1 - beta) */
 } tigon_topk_row;
@@ -41,6 +41,12 @@ TIGON_SHARED tigon_topk_row tigon_topk_row_of(const tigon_topk_divergence_proble
   s.target = tigon_row_offset(&base->space, &base->target, r);
   if (jsd) s.log_beta = log((double)base->beta), s.log_rest = log1p(-(double)base->beta);
   return s;
+}
+
+/* Log-sum-exps of both parts of the logits. A NaN is one of both. */
+TIGON_SHARED void tigon_topk_know(tigon_topk_row *s, double inside, double outside) {
+  s->lse = tigon_topk_log_add(inside, outside);
+  s->outside = s->lse == s->lse ? outside : s->lse;
 }
 
 /* -1 where it is out of the vocabulary. */
@@ -77,7 +83,8 @@ TIGON_SHARED tigon_topk_element tigon_topk_entry(const tigon_topk_divergence_pro
 }
 
 TIGON_SHARED tigon_topk_element tigon_topk_tail(const tigon_topk_row *s) {
-  const tigon_topk_element e = {s->log_tail, tigon_topk_chance(s->log_tail), tigon_topk_log(s->tail), s->tail};
+  const double log_q = s->outside - s->lse;
+  const tigon_topk_element e = {log_q, tigon_topk_chance(log_q), tigon_topk_log(s->tail), s->tail};
   return e;
 }
 
@@ -142,8 +149,8 @@ typedef struct tigon_topk_outside {
 } tigon_topk_outside;
 TIGON_SHARED tigon_topk_outside tigon_topk_outside_of(const tigon_topk_divergence_problem *p, const tigon_topk_row *s) {
   const tigon_topk_element tail = tigon_topk_tail(s);
-  const bool masked = s->log_tail == -(double)INFINITY; /* all that is outside */
-  const tigon_topk_outside o = {masked ? 0 : s->lse + s->log_tail, masked ? 0 : tigon_topk_gradient(p, s, &tail)};
+  const bool masked = s->outside == -(double)INFINITY;
+  const tigon_topk_outside o = {masked ? 0 : s->outside, masked ? 0 : tigon_topk_gradient(p, s, &tail)};
   return o;
 }
 

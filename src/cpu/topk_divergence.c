@@ -188,12 +188,10 @@ TIGON_INLINE double one_row(tigon_dtype dtype, const job *j, work *w, int64_t r)
   if (base->target_is == TIGON_DISTRIBUTION_LOGITS) w->s.target_lse = tigon_topk_lse(most.target, sums.target);
   if (j->backward) {
     const float *stats = base->stats + 3 * r;
-    w->s.lse = (double)stats[0], w->s.log_tail = (double)stats[1], w->s.mean = (double)stats[2];
+    w->s.lse = (double)stats[0], w->s.outside = (double)stats[1], w->s.mean = (double)stats[2];
     sum_terms(dtype, w, true);
   } else {
-    const double outside = tigon_topk_lse(most.outside, sums.outside);
-    w->s.lse = tigon_topk_log_add(outside, tigon_topk_lse(most.inside, sums.inside));
-    w->s.log_tail = outside - w->s.lse;
+    tigon_topk_know(&w->s, tigon_topk_lse(most.inside, sums.inside), tigon_topk_lse(most.outside, sums.outside));
     loss = sum_terms(dtype, w, false);
   }
   if (w->out) store_gradient(dtype, w, tigon_topk_factor(j->p, (double)*base->inverse, r));
@@ -217,7 +215,7 @@ TIGON_INLINE void rows(tigon_dtype dtype, const job *j, int64_t begin, int64_t e
     base->token_loss[r] = (float)loss;
     if (!base->stats) continue;
     base->stats[3 * r] = (float)w.s.lse;
-    base->stats[3 * r + 1] = (float)w.s.log_tail;
+    base->stats[3 * r + 1] = (float)w.s.outside;
     base->stats[3 * r + 2] = (float)w.s.mean;
   }
 }

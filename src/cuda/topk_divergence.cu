@@ -111,8 +111,7 @@ template <class T, int N> struct topk_row {
         },
         [&](int64_t, int64_t v) { sum_in += tigon_topk_exp(logit(v) - most_in); });
     const double outside = tigon_topk_lse((double)largest, block_total(sum_out + (double)part));
-    s.lse = tigon_topk_log_add(outside, tigon_topk_lse(most_in, block_total(sum_in)));
-    s.log_tail = outside - s.lse;
+    tigon_topk_know(&s, tigon_topk_lse(most_in, block_total(sum_in)), outside);
   }
 
   /* p_t; and D, M, forward. */
@@ -170,7 +169,7 @@ template <class T, int N> __device__ inline void topk_rows(const topk_problem &p
   if (counts) {
     row.find_target_lse();
     if (walk.backward)
-      row.s.lse = (double)base.stats[3 * r], row.s.log_tail = (double)base.stats[3 * r + 1],
+      row.s.lse = (double)base.stats[3 * r], row.s.outside = (double)base.stats[3 * r + 1],
       row.s.mean = (double)base.stats[3 * r + 2];
     else
       row.find_lse();
@@ -185,7 +184,7 @@ template <class T, int N> __device__ inline void topk_rows(const topk_problem &p
   loss *= (double)base.soft;
   base.token_loss[r] = (float)(counts && base.token_scale ? loss * (double)base.token_scale[r] : loss);
   if (!base.stats) return;
-  base.stats[3 * r] = (float)row.s.lse, base.stats[3 * r + 1] = (float)row.s.log_tail;
+  base.stats[3 * r] = (float)row.s.lse, base.stats[3 * r + 1] = (float)row.s.outside;
   base.stats[3 * r + 2] = (float)row.s.mean;
 }
 

@@ -15,8 +15,8 @@ static void put(const problem *p, void *out, int64_t i, double value) {
 
 /* What backward knows of a row, and what it makes anew. */
 typedef struct row {
-  double lse, log_tail, mean; /* stats */
-  double target_lse, tail;    /* p_t */
+  double lse, outside, mean; /* stats */
+  double target_lse, tail;   /* p_t */
 } row;
 
 /* A class, or the tail. */
@@ -94,7 +94,10 @@ static element element_at(const problem *p, const row *s, int64_t r, int64_t j, 
   return e;
 }
 
-static element tail_of(const row *s) { return (element){s->log_tail, chance(s->log_tail), log_of(s->tail), s->tail}; }
+static element tail_of(const row *s) {
+  const double log_q = s->outside - s->lse;
+  return (element){log_q, chance(log_q), log_of(s->tail), s->tail};
+}
 
 static double log_mixture(const problem *p, const element *e) {
   const double a = e->log_p + log((double)p->base.beta), b = e->log_q + log1p(-(double)p->base.beta);
@@ -151,7 +154,7 @@ static double forward_row(const problem *p, int64_t r, row *s) {
   const double high = outside > inside ? outside : inside, low = outside > inside ? inside : outside;
   s->lse = low == -(double)INFINITY ? high : high + log1p(tigon_ref_exp(low - high));
   if (outside != outside || inside != inside) s->lse = (double)NAN;
-  s->log_tail = outside - s->lse;
+  s->outside = s->lse == s->lse ? outside : s->lse;
   know_target(p, r, s);
   const element tail = tail_of(s);
   const bool kl = p->base.kind == TIGON_DIVERGENCE_KL;
@@ -181,9 +184,8 @@ static void gradient_row(const problem *p, int64_t r, const row *s, bool counts)
       d = gradient(p, s, &e);
     } else if (counts) {
       const element tail = tail_of(s);
-      const double log_share = logit(p, r, v) - s->lse - s->log_tail;
-      const bool masked = s->log_tail == -(double)INFINITY; /* all that is outside */
-      d = masked ? 0 : times(chance(log_share), gradient(p, s, &tail));
+      const bool masked = s->outside == -(double)INFINITY;
+      d = masked ? 0 : times(chance(logit(p, r, v) - s->outside), gradient(p, s, &tail));
     }
     tigon_ref_put(&base->space, &base->dinput, p->dtype, r, v, counts ? scale * d : 0);
   }
@@ -212,7 +214,7 @@ tigon_status tigon_ref_topk_divergence_fwd(tigon_queue *queue, const problem *p)
     raise_error(p, r);
     put(p, base->token_loss, r, loss);
     put(p, base->stats, 3 * r, s.lse);
-    put(p, base->stats, 3 * r + 1, s.log_tail);
+    put(p, base->stats, 3 * r + 1, s.outside);
     put(p, base->stats, 3 * r + 2, s.mean);
     if (base->dinput.data) gradient_row(p, r, &s, counts);
   }
@@ -224,7 +226,7 @@ tigon_status tigon_ref_topk_divergence_bwd(tigon_queue *queue, const problem *p)
   for (int64_t r = 0; r < p->base.space.rows; ++r) {
     const bool counts = tigon_divergence_counts(&p->base, r);
     row s = {.lse = tigon_load_f64(p->base.stats, 3 * r, scalar_dtype(p)),
-             .log_tail = tigon_load_f64(p->base.stats, 3 * r + 1, scalar_dtype(p)),
+             .outside = tigon_load_f64(p->base.stats, 3 * r + 1, scalar_dtype(p)),
              .mean = tigon_load_f64(p->base.stats, 3 * r + 2, scalar_dtype(p))};
     if (counts) know_target(p, r, &s);
     raise_error(p, r);

@@ -107,7 +107,7 @@ static void find_outside(const call *c, int64_t r, row *w) {
   }
   for (int64_t v = 0; v < c->cols; ++v) {
     const double z = logit(c, r, v);
-    if (isnan(z)) most = NAN;
+    if (isnan(z) || z == INFINITY) most = NAN;
     if (z > most) most = z;
     if (w->entry[v] < 0 && z > largest) largest = z;
   }
@@ -117,7 +117,7 @@ static void find_outside(const call *c, int64_t r, row *w) {
     if (w->entry[v] < 0 && largest != -INFINITY) sum += exp(z - largest);
   }
   w->lse = most + log(inside);
-  w->outside = largest == -INFINITY ? largest : largest + log(sum);
+  w->outside = isnan(w->lse) ? w->lse : largest == -INFINITY ? largest : largest + log(sum);
   w->outside_error = largest == -INFINITY ? 0 : 46 + of_f64(w->outside);
   for (int64_t v = 0; v < c->cols; ++v) {
     const double p = w->entry[v] < 0 && isfinite(w->outside) ? exp(logit(c, r, v) - w->outside) : 0;
@@ -186,9 +186,9 @@ static void add_terms(const call *c, row *w) {
         continue;
       case REVERSE: w->d += of_q, w->d_error += m_error; break;
       case JSD:
-        d = b * times(e->p, to_mixture(e->log_p, e->log_q, b));
-        w->d += of_q + d;
-        w->d_error += m_error + b * times(e->p, both) + times(e->p_error, fabs(u) + 1) + fabs(d) * 0x1p-20;
+        d = to_mixture(e->log_p, e->log_q, b);
+        w->d += of_q + b * times(e->p, d);
+        w->d_error += m_error + b * times(e->p, e->q_error + fabs(d) * 0x1p-20) + b * times(e->p_error, fabs(d) + 1);
         break;
       default: w->d += 0.5 * fabs(e->q - e->p), w->d_error += 0.5 * (e->q * e->q_error + e->p_error); break;
     }
@@ -206,11 +206,9 @@ static void find_row(const call *c, int64_t r, row *w) {
 /* Backward is given stats of f32, whose errors then are none. */
 static void give_stats(const call *c, int64_t r, row *w, const float stats[3]) {
   w->lse = (double)stats[0], w->m = (double)stats[2];
-  w->outside = (double)stats[0] + (double)stats[1];
+  w->outside = (double)stats[1];
   w->outside_error = w->m_error = 0;
   find_elements(c, r, w);
-  w->of[c->entries].log_q = (double)stats[1];
-  w->of[c->entries].q = exp((double)stats[1]);
 }
 
 /* e of the header, and its error. */
@@ -317,7 +315,7 @@ static void fwd(check *k) {
     find_row(&c, r, &w);
     const element *tail = &w.of[c.entries];
     const double of_lse = exp(tail->log_q) * w.outside_error + of_f64(w.lse);
-    const double errors[] = {w.d_error, of_lse, tail->q_error, w.m_error};
+    const double errors[] = {w.d_error, of_lse, w.outside_error, w.m_error};
     for (int i = 0; i < 4; ++i) *(i ? &stats[3 * r + i - 1] : &token_loss[r]) = isfinite(errors[i]) ? errors[i] : 0;
     token_loss[r] = (token_loss[r] + of_f64(0)) * c.soft;
     if (o.token_scale) token_loss[r] *= fabs(check_value(&c.a.options.token_scale, r));
@@ -344,7 +342,7 @@ static void bwd(check *k) {
   for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
     find_row(&c, r, &w);
     float *at = (float *)stats.data + 3 * r;
-    at[0] = (float)w.lse, at[1] = (float)w.of[c.entries].log_q, at[2] = (float)w.m;
+    at[0] = (float)w.lse, at[1] = (float)w.outside, at[2] = (float)w.m;
     give_stats(&c, r, &w, at);
     if (k->oracle && counts(&c, r)) bound_dinput(&c, &w, r, bound + r * c.cols);
   }

@@ -24,7 +24,7 @@
  * A row whose label is ignore_index counts for nothing: its loss, dinput and stats are 0. A NaN stays in its row, as does a
  * row of logits without a largest one that is finite.
  *
- * stats, for backward, hold three numbers a row: the log-sum-exp of the logits, log q_t, and M.
+ * stats, for backward, hold three numbers a row: the log-sum-exp of the logits, that of those outside of S, and M.
  *
  * Shapes: input, dinput [..., V]; target, target_ids [..., k], any k below 2^31; rows = product of the leading dimensions.
  *   labels, token_scale, token_loss and, with reduction none, dloss have one element per row: each has input's shape without
