@@ -24,6 +24,18 @@ def divergence(t):
     return jsd, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
 
 
+def topk_divergence(t):
+    x, target, ids, loss, dinput = t.tensors("input", "target", "target_ids", "loss", "dinput")
+    ids = ids.long()
+
+    def kl(x):
+        lq, p = x.float().log_softmax(-1), target.exp()
+        rest, p_rest = lq.scatter(-1, ids, -math.inf).logsumexp(-1), (1 - p.sum(-1)).clamp(min=0)
+        return ((p * (target - lq.gather(-1, ids))).sum(-1) + torch.xlogy(p_rest, p_rest) - p_rest * rest).mean()
+
+    return kl, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
+
+
 def fused_linear_cross_entropy(t):
     hidden, weight, labels, loss, dhidden, dweight = t.tensors("hidden", "weight", "labels", "loss", "dhidden", "dweight")
     labels = labels.long()
@@ -71,4 +83,5 @@ def preference_loss(t):
     return dpo, [logps], [torch.ones_like(loss[0])], [loss[0]], [dlogps]
 
 
-CASES = [cross_entropy, divergence, fused_linear_cross_entropy, linear_logprob, policy_loss, preference_loss]
+CASES = [cross_entropy, divergence, fused_linear_cross_entropy, linear_logprob, policy_loss, preference_loss,
+         topk_divergence]
