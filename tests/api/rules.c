@@ -108,15 +108,6 @@ static void test_losses(void **state) {
        "options.temperature is 1e+20, must have a square that is a normal f32");
   RULE(divergence_bwd, a->dloss = shaped(&a->dloss, 1, 3, 0, 0, 0),
        "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
-#define TOPK(entry, change, sentence) RULE(topk_divergence_##entry, change, sentence)
-  TOPK(fwd, a->options.kind = TIGON_DIVERGENCE_COSINE, "options.kind is 4, must be 0 to 3");
-  TOPK(fwd, ((int32_t *)a->target_ids.data)[1] = 37, "target_ids[1] is 37, must be 0 to 36 (input.shape[2] - 1)");
-  TOPK(bwd, ((int32_t *)a->target_ids.data)[1] = -1, "target_ids[1] is -1, must be 0 to 36 (input.shape[2] - 1)");
-  TOPK(fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
-  TOPK(bwd, (a->options.reduction = TIGON_REDUCTION_SUM, a->options.denominator = shaped(&a->dloss, 1, 1, 0, 0, 0)),
-       "options.denominator is there, must be absent but with options.reduction mean");
-  TOPK(fwd, (a->options.by_temperature_squared = 1, a->options.temperature = 1e20),
-       "options.temperature is 1e+20, must have a square that is a normal f32");
 #define FUSED(entry, change, sentence) \
   RULE_OF(INVALID, "fused_linear_cross_entropy_" #entry, fused_linear_cross_entropy, change, sentence)
   FUSED(fwd, absent(&a->out.loss), "out.loss is absent, must be there but with options.reduction none");
@@ -330,9 +321,6 @@ static void test_workspace(void **state) {
   assert_int_equal(bytes_of(c, "divergence_fwd", TIGON_F32, ""), 64);
   assert_int_equal(bytes_of(c, "divergence_fwd", TIGON_F32, "out.token_loss"), 128);
   assert_int_equal(bytes_of(c, "divergence_bwd", TIGON_F32, ""), 64);
-  assert_int_equal(bytes_of(c, "topk_divergence_fwd", TIGON_F32, ""), 64);
-  assert_int_equal(bytes_of(c, "topk_divergence_fwd", TIGON_F32, "out.token_loss"), 128);
-  assert_int_equal(bytes_of(c, "topk_divergence_bwd", TIGON_F32, ""), 64);
   enum { LSE = 2 * 4 * 3, DQ = LSE * 6 };
   assert_int_equal(bytes_of(c, "attention_bwd", TIGON_F32, ""), 128); /* delta: LSE floats, rounded up */
   assert_int_equal(bytes_of(c, "attention_bwd", TIGON_BF16, ""), 128 + DQ * sizeof(float)); /* and sums of dq */
@@ -356,14 +344,6 @@ static void test_huge_workspace(void **state) {
   const tigon_divergence_fwd_args apart = {.input = loss.logits, .target = loss.logits, .out = {.loss = loss.out.loss}};
   api_expect(*state, tigon_divergence_fwd_workspace(*state, &apart, &bytes), TIGON_ERROR_INVALID,
              "divergence_fwd: input has more rows than a workspace can hold numbers for");
-  tigon_topk_divergence_fwd_args topk = {.input = apart.input,
-                                         .target = apart.input,
-                                         .target_ids = {NULL, TIGON_I32, 2, {0, 8}, {8, 1}},
-                                         .out = {.loss = loss.out.loss}};
-  topk.input.shape[0] = topk.target.shape[0] = 0;
-  topk.target.shape[1] = topk.target_ids.shape[1] = INT64_C(1) << 31;
-  api_expect(*state, tigon_topk_divergence_fwd_workspace(*state, &topk, &bytes), TIGON_ERROR_INVALID,
-             "topk_divergence_fwd: target.shape[1] is 2147483648, must be below 2^31");
   const tigon_tensor q = {NULL, TIGON_F32, 4, {1, many, 1, 1}, {0, 0, 0, 1}};
   const tigon_tensor k = tigon_tensor_4d(NULL, TIGON_F32, 1, 1, 1, 1),
                      lse = tigon_tensor_3d(NULL, TIGON_F32, 1, 1, many);
