@@ -19,6 +19,11 @@ TIGON_SHARED double tigon_topk_log_add(double a, double b) {
   return low == -(double)INFINITY ? high : high + log1p(tigon_topk_exp(low - high));
 }
 
+/* e^(x - largest), 0 where nothing is larger than -Inf. */
+TIGON_SHARED double tigon_topk_share(double x, double largest) {
+  return tigon_topk_exp(largest == -(double)INFINITY ? x : x - largest);
+}
+
 /* A sum of e^(x - largest); the logarithm of that of e^x. Without a largest x it is NaN, of nothing -Inf. */
 TIGON_SHARED double tigon_topk_lse(double largest, double sum) {
   if (largest == -(double)INFINITY) return sum == sum ? largest : sum;

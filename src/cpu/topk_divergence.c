@@ -125,8 +125,8 @@ TIGON_INLINE largest find_sums(tigon_dtype dtype, work *w, const largest *most, 
     }
     for (int64_t j = 0, v; j < w->p->k; ++j) {
       if (!take(w, j, &v)) continue;
-      of.inside += tigon_topk_exp(logit(dtype, w, v) - most->inside);
-      of.target += tigon_topk_exp(scale * target_at(w, j) - most->target);
+      of.inside += tigon_topk_share(logit(dtype, w, v), most->inside);
+      of.target += tigon_topk_share(scale * target_at(w, j), most->target);
     }
   }
   return of;

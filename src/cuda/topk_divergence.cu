@@ -80,7 +80,7 @@ template <class T, int N> struct topk_row {
     double most = -(double)INFINITY, sum = 0;
     support([&](int64_t j, int64_t) { most = topk_max::of(scale * target(j), most); });
     most = topk_largest(most);
-    support([&](int64_t j, int64_t) { sum += tigon_topk_exp(scale * target(j) - most); });
+    support([&](int64_t j, int64_t) { sum += tigon_topk_share(scale * target(j), most); });
     s.target_lse = tigon_topk_lse(most, block_total(sum));
   }
 
@@ -109,7 +109,7 @@ template <class T, int N> struct topk_row {
           part += sum;
           if (++group % TOPK_GROUP == 0) sum_out += (double)part, part = 0;
         },
-        [&](int64_t, int64_t v) { sum_in += tigon_topk_exp(logit(v) - most_in); });
+        [&](int64_t, int64_t v) { sum_in += tigon_topk_share(logit(v), most_in); });
     const double outside = tigon_topk_lse((double)largest, block_total(sum_out + (double)part));
     tigon_topk_know(&s, tigon_topk_lse(most_in, block_total(sum_in)), outside);
   }

@@ -126,6 +126,24 @@ def test_small_tail():
     torch.testing.assert_close(x.grad[0], torch.tensor([-0.25 / 7] * 2 + [0.25] + [-0.25 / 7] * 5))
 
 
+def test_masked_classes():
+    """The one entry masked in the student: kl is infinite, its gradient is that of the others still. And all others."""
+    x = torch.zeros(1, 4)
+    x[0, 1] = -torch.inf
+    x.requires_grad_()
+    run = lambda i: T.topk_divergence(x, torch.tensor([[0.75]]), torch.tensor([[i]]), target_is="probs", tail=True)
+    loss = run(1)
+    loss.backward()
+    assert loss == torch.inf
+    torch.testing.assert_close(x.grad[0], torch.tensor([0.25, -0.75, 0.25, 0.25]))
+    with torch.no_grad():
+        x[0, :] = torch.tensor([-torch.inf, 1, -torch.inf, -torch.inf])
+    x.grad = None
+    loss = run(1)
+    loss.backward()
+    assert loss == torch.inf and x.grad[0].tolist() == [0, 0.25, 0, 0]
+
+
 def test_entries_that_add_up_to_one():
     x, ids = student(), torch.arange(2).expand(ROWS, 2)
     t = torch.tensor([0.5, 0.5]).expand(ROWS, 2)
