@@ -24,6 +24,19 @@ def divergence(t):
     return jsd, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
 
 
+def topk_divergence(t):
+    x, target, ids, loss, dinput = t.tensors("input", "target", "target_ids", "loss", "dinput")
+    ids = ids.long()
+    first = (ids[:, :, None] == ids[:, None]).int().argmax(-1) == torch.arange(ids.shape[-1])  # some repeat
+
+    def kl(x):
+        lq, p = x.float().log_softmax(-1), target.exp() * first.to(target)
+        rest, p_rest = lq.scatter(-1, ids, -math.inf).logsumexp(-1), (1 - p.sum(-1)).clamp(min=0)
+        return ((p * (target - lq.gather(-1, ids))).sum(-1) + torch.xlogy(p_rest, p_rest) - p_rest * rest).mean()
+
+    return kl, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
+
+
 def fused_linear_cross_entropy(t):
     hidden, weight, labels, loss, dhidden, dweight = t.tensors("hidden", "weight", "labels", "loss", "dhidden", "dweight")
     labels = labels.long()
@@ -103,5 +116,5 @@ def fused_linear_preference(t):
 
 CASES = [
     cross_entropy, divergence, fused_linear_cross_entropy, linear_logprob, policy_loss, preference_loss,
-    fused_linear_policy, fused_linear_preference
+    fused_linear_policy, fused_linear_preference, topk_divergence
 ]

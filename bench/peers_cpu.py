@@ -252,6 +252,7 @@ FROM_TORCH = {
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
     "cross_entropy": lambda t: lambda x, labels=t.tensors("labels")[0]: T.cross_entropy(x, labels),
     "divergence": lambda t: lambda x, target=t.tensors("target")[0]: T.divergence(x, target, "jsd"),
+    "topk_divergence": lambda t: lambda x, given=t.tensors("target", "target_ids"): T.topk_divergence(x, *given, tail=True),
     "fused_linear_cross_entropy": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.fused_linear_cross_entropy(
         h, w, labels, ignore_index=0),
     # All logits are kept, as the peers keep them; Tigon's own row keeps none.

@@ -53,7 +53,7 @@ def model_size(op, model, rows):
         return size(rows, intermediate)
     if op in ("rope", "attention"):
         return size(min(rows, 4096) if op == "attention" else rows, heads * 128, 0, kv_heads, 128)
-    if op in ("cross_entropy", "divergence"):
+    if op in ("cross_entropy", "divergence", "topk_divergence"):
         return size(rows, vocabulary)
     if op in ("embedding", "fused_linear_cross_entropy", "linear_logprob"):
         return size(rows, hidden, vocabulary)
@@ -75,6 +75,7 @@ TABLE = {
     "softmax": [size(ROWS, 32768)],
     "cross_entropy": [size(ROWS, 32000), size(ROWS, 128256)],
     "divergence": [size(2048, 128256)],
+    "topk_divergence": [size(2048, 128256)],
     "embedding": [size(ROWS, 4096, 128256)],
     "linear_logprob": [size(ROWS, 4096, 128256)],
     "policy_loss": [size(64, 1024, dtype="f32"), size(512, 4096, dtype="f32")],
@@ -218,7 +219,7 @@ def fused_linear_cross_entropy(t):
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
         "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
-MADE.update({op: one_of(op, "eager") for op in ("divergence", "linear_logprob", "policy_loss", "preference_loss",
+MADE.update({op: one_of(op, "eager") for op in ("divergence", "linear_logprob", "policy_loss", "preference_loss", "topk_divergence",
                                                 "modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
 
 
@@ -399,7 +400,7 @@ class Run:
         function = functions.get("fused") or functions["eager"]
         truth = evaluate(function, [x.detach().float().requires_grad_() for x in inputs], [x.float() for x in upstream])
         truth = [[x.detach() for x in part] for part in truth]
-        t.call(modes[-1] if "cross_entropy" in op or op == "divergence" or "bwd" not in modes else "bwd")
+        t.call(modes[-1] if "cross_entropy" in op or "divergence" in op or "bwd" not in modes else "bwd")
         wrong["tigon"] = wrong_by(made, truth[0], one["dtype"]) or wrong_by(gradients, truth[1], one["dtype"])
         t.call("fwd")
         for name, peer in self.peers_of(op, t, functions, compiles).items():

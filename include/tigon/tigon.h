@@ -69,6 +69,7 @@
 #include <tigon/op/rope.h>
 #include <tigon/op/softmax.h>
 #include <tigon/op/swiglu.h>
+#include <tigon/op/topk_divergence.h>
 #include <tigon/op/vocab_parallel_cross_entropy.h>
 #include <tigon/schema.h>
 

@@ -169,4 +169,19 @@ typedef struct tigon_divergence_problem {
 typedef tigon_divergence_problem tigon_divergence_fwd_problem;
 typedef tigon_divergence_problem tigon_divergence_bwd_problem;
 
+/* Of topk_divergence, forward and backward. `base` has all but what a row of k entries is: its target is [rows, k], and parts,
+ * input_is, cols of a target, a panel and the cross entropy are not looked at. */
+typedef struct tigon_topk_divergence_problem {
+  tigon_dtype dtype; /* base.dtype */
+  tigon_divergence_problem base;
+  tigon_dtype target_dtype, id_dtype;
+  tigon_rows ids; /* [rows, k] */
+  int64_t k;
+  bool tail;           /* p has one */
+  double least_tail;   /* of it */
+  int32_t *error_flag; /* may be NULL */
+} tigon_topk_divergence_problem;
+typedef tigon_topk_divergence_problem tigon_topk_divergence_fwd_problem;
+typedef tigon_topk_divergence_problem tigon_topk_divergence_bwd_problem;
+
 #endif

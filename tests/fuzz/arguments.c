@@ -164,8 +164,12 @@ static bool close_enough(double a, double b) {
 }
 
 /* Scores beyond 2^24 have no digits behind the point: the CPU's softmax is far from the oracle's there. A temperature divides
- * them. */
+ * them. Its square multiplies the rounding of a divergence, which it makes small. */
 static bool has_huge_number(call *c) {
+  const tigon_field *squared = call_find(c, "options.by_temperature_squared");
+  if (squared && *(const int *)call_field(c, squared, 0) &&
+      *(const double *)call_field(c, call_find(c, "options.temperature"), 0) > 64)
+    return true;
   for (int i = 0; i < c->schema->count; ++i) {
     const tigon_field *field = &c->schema->fields[i];
     if (field->kind != TIGON_FIELD_DOUBLE) continue;

@@ -113,6 +113,24 @@ def divergence(x, reduction="mean"):
     return token if reduction == "none" else token.sum() / (TARGET != -100).sum()
 
 
+TOP, TOP_IDS = TEACHER.double().log_softmax(-1).topk(3, -1)
+
+
+def topk_divergence(x, reduction="mean"):
+    """kl with the tail, of temperature 1.5."""
+    lq, counts = (x / 1.5).log_softmax(-1), TARGET != -100
+    inside = lq.gather(-1, TOP_IDS)
+    rest, p_rest = lq.scatter(-1, TOP_IDS, -torch.inf).logsumexp(-1), 1 - TOP.exp().sum(-1)
+    token = ((TOP.exp() * (TOP - inside)).sum(-1) + p_rest * (p_rest.log() - rest)) * counts
+    return token if reduction == "none" else token.sum() / counts.sum()
+
+
+def topk_divergence_case(reduction):
+    options = dict(temperature=1.5, tail=True, reduction=reduction)
+    given = lambda x: (TOP.float().to(x.device), TOP_IDS.to(x.device), "kl", TARGET.to(x.device))
+    return lambda x: T.topk_divergence(x, *given(x), **options)
+
+
 def loss_and_entropy(found):
     return found.loss + (0.25 * found.entropy).sum()
 
@@ -280,6 +298,8 @@ CASES = [
         lambda x: divergence(x, "none"),
         [V],
     ),
+    Case("topk_divergence", topk_divergence_case("mean"), topk_divergence, [V]),
+    Case("topk_divergence_none", topk_divergence_case("none"), lambda x: topk_divergence(x, "none"), [V]),
     Case("cross_entropy_outputs", lambda x: T.cross_entropy_outputs(x, TARGET.to(x.device)).loss, cross_entropy, [V]),
     Case(
         "vocab_parallel_cross_entropy",

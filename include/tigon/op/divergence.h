@@ -26,7 +26,7 @@
  * p_v > 0 = q_v makes kl Inf, q_v > 0 = p_v makes reverse_kl Inf and the gradient of its logits Inf or NaN.
  * A row whose label is ignore_index counts for nothing: its loss and dinput are 0, its stats are 0. A NaN stays in its
  * row, as does a row of logits without a largest one that is finite.
- * Not here: a teacher of which only its top k are known.
+ * A teacher of which only its top k are known: topk_divergence.h.
  *
  * stats, for backward, hold three numbers a row: the log-sum-exp of the input's and of the target's logits (0 where
  *   they are none), and the sum in the gradient of logits: of p_v for kl, else of q_v (log q_v - log p_v), of
