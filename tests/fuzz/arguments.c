@@ -164,12 +164,15 @@ static bool close_enough(double a, double b) {
 }
 
 /* Scores beyond 2^24 have no digits behind the point: the CPU's softmax is far from the oracle's there. A temperature divides
- * them. */
+ * them, and its square may multiply what is left of their differences. */
 static bool has_huge_number(call *c) {
+  const tigon_field *squared = call_find(c, "by_temperature_squared");
+  const bool multiplies = squared && *(const int *)call_field(c, squared, 0);
   for (int i = 0; i < c->schema->count; ++i) {
     const tigon_field *field = &c->schema->fields[i];
     if (field->kind != TIGON_FIELD_DOUBLE) continue;
     const double x = fabs(*(const double *)call_field(c, field, 0));
+    if (x > 0x1p8 && strstr(field->name, "temperature") && multiplies) return true;
     if (x > 0x1p24 || (x > 0 && 1 / x > 0x1p20 && strstr(field->name, "temperature"))) return true;
   }
   return false;
