@@ -199,7 +199,7 @@ def test_refusals():
     call = "fused_linear_divergence"
     cases = [
         (dict(labels=labels, weight_soft=0.0), f"{call}: weight_soft is 0, must be another number"),
-        (dict(weight_hard=0.5), f"{call}_fwd: labels is absent, must be there with weight_hard"),
+        (dict(weight_hard=0.5, truncate_teacher=True), f"{call}_fwd: labels is absent, must be there with weight_hard"),
         (
             dict(labels=labels),
             f"{call}_fwd: teacher_weight.shape[0] is 38, must be at most 37 (weight.shape[0]) without truncate_teacher",
