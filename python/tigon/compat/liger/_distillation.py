@@ -63,10 +63,12 @@ def liger_fused_linear_jsd(
     return LigerFusedLinearJSDFunction.apply(*heads, shift_labels, *options)
 
 
-def _distil(kind, heads, labels, biases, weight_hard, weight_soft, ignore_index, temperature, parts, scale=1.0, **options):
+def _distil(
+    kind, heads, labels, biases, weight_hard, weight_soft, ignore_index, temperature, parts, scale=1.0, **options
+):
     """The loss, or with `parts` itself, the soft loss, which is `scale` times the mean divergence, and the hard one.
 
-    The one place where the chunked losses meet the operators. A part of weight 0 is made where it is asked for alone."""
+    The one place where the chunked losses meet the operators. A part of weight 0 is made only where it is returned."""
     hidden, weight = heads[:2]
 
     def hard():

@@ -19,11 +19,12 @@ _FUNCTIONS = (
 )
 _FUNCTIONS += " jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
 _CHUNKED = "cosine cpo dpo grpo jsd kto orpo simpo"
+_COSINE = "LigerFusedLinearCosineSimilarity"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
 
 # Path below the root, of a file of Liger-Kernel: its names.
 _FILES = {
-    "chunked_loss.cosine_similarity_loss": "LigerFusedLinearCosineSimilarityFunction LigerFusedLinearCosineSimilarityLoss",
+    "chunked_loss.cosine_similarity_loss": f"{_COSINE}Function {_COSINE}Loss",
     "chunked_loss.cpo_loss": "LigerFusedLinearCPOFunction LigerFusedLinearCPOLoss",
     "chunked_loss.dpo_loss": "LigerFusedLinearDPOFunction LigerFusedLinearDPOLoss",
     "chunked_loss.functional": " ".join(f"liger_fused_linear_{name}" for name in _CHUNKED.split()),

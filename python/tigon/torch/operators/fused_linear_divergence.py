@@ -63,14 +63,14 @@ def fused_linear_divergence(
     FusedLinearDivergenceOutputs.
 
     hidden [..., H], weight [V, H] and bias [V] are the student's, of one dtype, f32, bf16 or f16 (under autocast,
-    autocast's own; biases may be f32); teacher_hidden [..., H'], teacher_weight [V', H'] and teacher_bias [V'] are taken
-    in that dtype and get no gradient. kind, beta, temperature and by_temperature_squared are divergence's; the cross
-    entropy knows no temperature. labels [...] or [N] i64 or i32: a token whose label is ignore_index does not count;
-    None, without weight_hard alone: all do. token_scale as labels, f32. The mean is over the tokens that count, or the sum
-    divided by `denominator`. A teacher of fewer classes gives the others a probability of 0; of one with more
-    truncate_teacher leaves out those beyond V. With logits_in_f32 no logit is rounded to 16 bits.
-    Gradients are made with the loss, in three matrix products and the teacher's one; those of f16, whose loss is scaled,
-    in backward. workspace_bytes is None for what the library recommends.
+    autocast's own; biases may be f32). teacher_hidden [..., H'], teacher_weight [V', H'] and teacher_bias [V'] are
+    taken in that dtype and get no gradient. kind, beta, temperature and by_temperature_squared are divergence's; the
+    cross entropy knows no temperature. labels [...] or [N] i64 or i32: a token whose label is ignore_index does not
+    count; None, without weight_hard alone: all do. token_scale as labels, f32. The mean is over the tokens that count,
+    or the sum divided by `denominator`. A teacher of fewer classes gives the others a probability of 0; of one with
+    more truncate_teacher leaves out those beyond V. With logits_in_f32 no logit is rounded to 16 bits.
+    Gradients are made with the loss, in three matrix products and the teacher's one; those of f16, whose loss is
+    scaled, in backward. workspace_bytes is None for what the library recommends.
     """
     granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
     options = (
