@@ -81,6 +81,8 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   if (kind >= 0 && strcmp(field->name, "shift") == 0)
     return absent || (kind < TIGON_PREFERENCE_KTO && kind != TIGON_PREFERENCE_BCO_PAIR);
   if (kind == TIGON_PREFERENCE_ORPO && strcmp(field->name, "ref") == 0) return true;
+  if (strcmp(c->schema->op, "fused_linear_divergence") == 0 && strcmp(field->name, "labels") == 0)
+    return absent && *(double *)call_field(c, call_find(c, "weight_hard"), 0) == 0;
   const bool loss = strcmp(field->name, "out.loss") == 0, token_loss = strcmp(field->name, "out.token_loss") == 0;
   if (strcmp(field->name, "options.denominator") == 0 &&
       *(int *)call_field(c, call_find(c, "options.reduction"), 0) != TIGON_REDUCTION_MEAN)

@@ -53,6 +53,7 @@
 #include <tigon/op/embedding.h>
 #include <tigon/op/fused_add_rms_norm.h>
 #include <tigon/op/fused_linear_cross_entropy.h>
+#include <tigon/op/fused_linear_divergence.h>
 #include <tigon/op/fused_linear_policy.h>
 #include <tigon/op/fused_linear_preference.h>
 #include <tigon/op/geglu.h>

@@ -104,8 +104,15 @@ static tigon_status rows(tigon_queue *queue, const tigon_divergence_problem *p, 
   return ascend_launch(queue, "divergence", divergence, &a, grid);
 }
 
+/* What fused_linear_divergence alone asks for. */
+static bool is_of_head(const tigon_divergence_problem *p) {
+  return p->parts != TIGON_DIVERGENCE_ALL || p->target_cols != p->cols || p->vocab || p->hard != 0 || p->soft_losses ||
+         p->hard_losses || p->hard_lse;
+}
+
 static tigon_status run(tigon_queue *queue, const tigon_divergence_problem *p, bool forward) {
   tigon_status status = TIGON_OK;
+  if (is_of_head(p)) return TIGON_ERROR_UNSUPPORTED;
   if (has_inverse(p)) {
     cross_entropy_join_arguments join = {
         .divisor = (gm_ptr)p->denominator, .inverse = (gm_ptr)p->inverse, .mean = true, .share = 1};

@@ -61,7 +61,8 @@ TIGON_SHARED int64_t tigon_divergence_label(const tigon_divergence_problem *p, i
 TIGON_SHARED bool tigon_divergence_counts(const tigon_divergence_problem *p, int64_t r) {
   if (!p->labels) return true;
   const int64_t label = tigon_divergence_label(p, r);
-  return label != p->ignore_index && (p->hard == 0 || (label >= 0 && label < (p->vocab ? p->vocab : p->cols)));
+  const bool classes = p->classes || p->hard != 0;
+  return label != p->ignore_index && (!classes || (label >= 0 && label < (p->vocab ? p->vocab : p->cols)));
 }
 
 /* The column of row r's class; -1 where no column is. */

@@ -12,7 +12,8 @@
  *    that a first pass over the tokens has left.
  *
  * A loss of log-probabilities (head_middle) lies between a chunk's statistics and its gradient. Where a gradient depends on
- * a whole sequence or pair, chunks end where these do, and one that is too long for a chunk has its logits made twice. */
+ * a whole sequence or pair, chunks end where these do, and one that is too long for a chunk has its logits made twice.
+ * With a teacher (head_distil) a chunk has its logits, too, and divergence takes cross_entropy's place. */
 #include "op/fused_linear_cross_entropy.h"
 
 typedef tigon_fused_linear_cross_entropy_args arguments;
@@ -43,7 +44,8 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   const head_middle *middle = f->more.middle;
   tigon_cut_loss(&f->loss, &a->out, true, workspace, &used);
   if (middle) cut_middle(f, a, workspace, &used);
-  if (!middle && is_short(&f->dweight) && !tigon_present(&a->out.lse))
+  if (f->more.distil) tigon_distil_cut(f, is_short(&f->dweight), workspace, &used);
+  if (!middle && !f->more.distil && is_short(&f->dweight) && !tigon_present(&a->out.lse))
     f->loss.lse = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
   if (is_short(&f->dweight) && tigon_present(&a->dentropy) && !tigon_present(&a->out.entropy))
     f->loss.entropy = tigon_cut(workspace, &used, (size_t)f->rows * sizeof(float));
@@ -56,8 +58,8 @@ static bool gathers_pairs(const fused *f) { return f->skips && f->more.middle &&
 
 /* Bytes of one row of a chunk with `cols` columns of logits. */
 static size_t row_bytes(const fused *f, int64_t cols, bool gathers) {
-  const size_t size = tigon_dtype_size(f->dtype), wide = tigon_dtype_size(f->loss.dtype) + (f->rounds ? size : 0);
-  const size_t bytes = (size_t)cols * wide + (gathers ? (size_t)f->width * size : 0);
+  const size_t size = tigon_dtype_size(f->dtype), wide = tigon_dtype_size(f->loss.dtype) + (size_t)f->beside;
+  const size_t bytes = (size_t)cols * wide + (gathers ? (size_t)f->gathered_width * size : 0);
   return bytes ? bytes : 1;
 }
 
@@ -66,8 +68,7 @@ static size_t logits_bytes(const fused *f, int64_t rows, int64_t cols) {
   return lines((size_t)rows * (size_t)cols * tigon_dtype_size(f->loss.dtype));
 }
 static size_t chunk_bytes(const fused *f, int64_t rows, int64_t cols) {
-  const size_t rounded = f->rounds ? lines((size_t)rows * (size_t)cols * tigon_dtype_size(f->dtype)) : 0;
-  return logits_bytes(f, rows, cols) + rounded;
+  return logits_bytes(f, rows, cols) + lines((size_t)rows * (size_t)cols * (size_t)f->beside);
 }
 
 /* Rows of a chunk that fit into `bytes`. One row alone needs no gathering. */
@@ -213,10 +214,11 @@ static tigon_status check_absent(tigon_context *context, const tigon_cross_entro
 /* All slots must be there before the first of them writes anything. */
 static tigon_status check_slots(const fused *f) {
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_fwd, f->dtype));
+  if (f->more.distil) TIGON_TRY(tigon_distil_check_slots(f));
   TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, cross_entropy_fwd, f->loss.dtype));
   if (f->dweight.out || f->dbias.out || f->dhidden) TIGON_TRY(TIGON_REQUIRE_SLOT(f->context, linear_bwd, f->dtype));
   const bool again = f->panel || f->more.knows || f->more.middle;
-  return again ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->loss.dtype) : TIGON_OK;
+  return again && !f->more.distil ? TIGON_REQUIRE_SLOT(f->context, cross_entropy_bwd, f->loss.dtype) : TIGON_OK;
 }
 
 static tigon_status prepare(tigon_context *context, const arguments *a, bool forward, const head_more *more, fused *f) {
@@ -257,6 +259,8 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
   if (more->stats) f->loss.entropy_scale = 1; /* w is made, which an entropy of all shards needs */
   f->rounds = f->loss.dtype != f->dtype &&
               (tigon_present(&a->dhidden) || tigon_present(&a->dweight) || tigon_present(&a->dbias));
+  f->beside = (int64_t)(more->distil ? tigon_dtype_size(f->loss.dtype) : f->rounds ? tigon_dtype_size(f->dtype) : 0);
+  f->gathered_width = more->distil && more->distil->teacher.k > f->width ? more->distil->teacher.k : f->width;
   f->loss.negated = more->negated;
   if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};
@@ -268,7 +272,7 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
 tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool forward, const head_more *more,
                              size_t *least, size_t *good) {
   fused f;
-  if (more->middle && context->kernels->plain_losses)
+  if ((more->middle || more->distil) && context->kernels->plain_losses)
     return tigon_front_unsupported(context, "a head with a loss", a->hidden.dtype);
   TIGON_TRY(prepare(context, a, forward, more, &f));
   const size_t fixed = cut_fixed(&f, a, a->workspace), minimum = fixed + least_bytes(&f);
@@ -281,8 +285,9 @@ tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool fo
   TIGON_TRY(tigon_check_workspace(context, a->workspace, a->workspace_bytes, minimum));
   const int64_t classes = tigon_cross_entropy_vocab(&f.loss);
   const tigon_dim limit = more->vocab ? (tigon_dim){"vocab", NULL, 0} : (tigon_dim){"weight", &a->weight, 0};
-  TIGON_TRY(tigon_check_below(context, "labels", &a->labels, classes, limit, f.loss.has_ignore_index,
-                              f.loss.ignore_index, &a->out.error, &f.loss.error_flag));
+  if (tigon_present(&a->labels))
+    TIGON_TRY(tigon_check_below(context, "labels", &a->labels, classes, limit, f.loss.has_ignore_index,
+                                f.loss.ignore_index, &a->out.error, &f.loss.error_flag));
   if (more->middle) TIGON_TRY(tigon_check_segments(context, more->middle->of));
   if (f.rows == 0 || f.width == 0) f.dhidden = NULL;
   if (f.vocab == 0 || f.width == 0) f.dweight.out = NULL;

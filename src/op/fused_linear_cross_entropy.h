@@ -60,7 +60,7 @@ typedef struct gradient {
 typedef struct chunk_space {
   int64_t rows;
   char *logits;   /* [rows, columns] */
-  char *rounded;  /* the same of dlogits in hidden's dtype, where logits are wider */
+  char *rounded;  /* the same: a teacher's logits, later dlogits in hidden's dtype where logits are wider */
   char *gathered; /* [rows, width]: hidden, later dhidden, of rows that do not lie together */
 } chunk_space;
 
@@ -79,6 +79,14 @@ typedef struct head_middle {
   const tigon_sequences *of;
 } head_middle;
 
+/* What takes cross_entropy's place: divergence from the logits of a teacher. */
+typedef struct head_distil {
+  tigon_linear_fwd_problem teacher;  /* its hidden, weight and bias; n are the classes that the student has, too */
+  tigon_divergence_problem loss;     /* of all rows; what lies in the workspace is the call's */
+  bool has_soft_loss, has_hard_loss; /* a query knows no data */
+  float *soft_loss, *hard_loss;      /* [1] */
+} head_distil;
+
 /* What linear_logprob has besides the arguments of fused_linear_cross_entropy. */
 typedef struct head_more {
   bool negated; /* token_loss is the log-probability */
@@ -88,7 +96,8 @@ typedef struct head_more {
   /* A shard of the vocabulary: weight's classes are those from vocab_begin on of `vocab`. 0: weight has them all. */
   int64_t vocab, vocab_begin;
   float *stats;              /* [rows, TIGON_VOCAB_STATS], of a shard's forward, in place of all numbers of rows */
-  const head_middle *middle; /* NULL: the loss is cross_entropy's */
+  const head_middle *middle; /* NULL: the loss is cross_entropy's, or divergence's */
+  head_distil *distil;       /* NULL: no teacher */
 } head_more;
 
 /* Rows [begin[0], end[0]) and, of pairs, [begin[1], end[1]) behind them. */
@@ -102,8 +111,10 @@ struct fused {
   head_more more;
   bool in_place;                    /* dhidden is hidden */
   int64_t rows, width, vocab;       /* vocab: of weight */
+  int64_t gathered_width;           /* of the widest rows that are gathered */
   tigon_dtype dtype;                /* of hidden and weight; logits have the loss's */
   bool rounds;                      /* dlogits, of wider logits, before products */
+  int64_t beside;                   /* bytes of an element of chunk_space.rounded */
   tigon_linear_fwd_problem product; /* hidden, weight and bias, of all rows and classes; y is a chunk's */
   void *dhidden;                    /* NULL: not wanted */
   int64_t dhidden_pitch;
@@ -127,8 +138,21 @@ struct fused {
   int64_t x_pitch;
 };
 
+/* `count` rows of [begin, end) count, the others are skipped; `first` rows before them do. */
+typedef struct chunk {
+  int64_t begin, end, count, first;
+} chunk;
+
+/* The chunk's logits of `cols` classes from `from` on. */
+typedef struct logits {
+  char *cache; /* of the first `cached` rows, in the caller's memory */
+  char *own;   /* of all others, and later dlogits of all rows: [count, cols] */
+  int64_t cached, pitch, from, cols;
+} logits;
+
 static inline bool counts(const fused *f, int64_t r) {
   bool out_of_range;
+  if (!f->loss.labels) return true;
   return !f->skips || f->context->queue.record || tigon_cross_entropy_label(&f->loss, r, &out_of_range) >= 0;
 }
 
@@ -140,5 +164,19 @@ static inline bool in_groups(const fused *f) {
 tigon_status tigon_head_call(tigon_context *context, const tigon_fused_linear_cross_entropy_args *a, bool forward,
                              const head_more *more, size_t *least, size_t *good);
 tigon_status tigon_head_run(fused *f);
+
+/* ---- fused_linear_divergence ---- */
+
+/* Cuts what lies in the workspace besides token_loss; `stats`: a second pass over panels may follow. */
+void tigon_distil_cut(fused *f, bool stats, char *workspace, size_t *used);
+tigon_status tigon_distil_check_slots(const fused *f);
+void tigon_distil_clear(const fused *f, int64_t r);
+/* Of l's classes those that the teacher has. */
+int64_t tigon_distil_classes(const fused *f, const logits *l);
+/* Rows [r, r + n), the chunk's from row i on, whose gradient takes the logits' place. */
+tigon_status tigon_distil_rows(const fused *f, const logits *l, int64_t r, int64_t i, int64_t n, bool backward,
+                               bool gradients);
+tigon_status tigon_distil_count(const fused *f);
+tigon_status tigon_distil_reduce(const fused *f);
 
 #endif

@@ -10,18 +10,6 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- chunks of tokens ---- */
 
-/* `count` rows of [begin, end) count, the others are skipped; `first` rows before them do. */
-typedef struct chunk {
-  int64_t begin, end, count, first;
-} chunk;
-
-/* The chunk's logits of `cols` classes from `from` on. */
-typedef struct logits {
-  char *cache; /* of the first `cached` rows, in the caller's memory */
-  char *own;   /* of all others, and later dlogits of all rows: [count, cols] */
-  int64_t cached, pitch, from, cols;
-} logits;
-
 /* The group's first row from r on that counts; where its rows end without one. */
 static int64_t next_row(const fused *f, int64_t r) {
   const row_group *g = &f->group;
@@ -76,8 +64,8 @@ static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) 
 }
 
 /* The chunk's rows of a tensor that count, from it into `gathered` or back. Host memory only. */
-static void move_rows(const fused *f, const chunk *c, const void *data, int64_t pitch, bool back) {
-  const size_t bytes = f->context->queue.record ? 0 : (size_t)f->width * tigon_dtype_size(f->dtype);
+static void move_rows(const fused *f, const chunk *c, int64_t width, const void *data, int64_t pitch, bool back) {
+  const size_t bytes = f->context->queue.record ? 0 : (size_t)width * tigon_dtype_size(f->dtype);
   char *gathered = f->space->gathered;
   for (int64_t r = c->begin; bytes && r < c->end; r = next_row(f, r + 1)) {
     char *row = row_of(f, data, pitch, r);
@@ -94,6 +82,7 @@ static void clear_skipped(const fused *f) {
     p->token_loss[r] = 0;
     for (int i = 0; p->stats && i < TIGON_VOCAB_STATS; ++i)
       p->stats[r * TIGON_VOCAB_STATS + i] = i == 0 ? -INFINITY : 0;
+    if (f->more.distil) tigon_distil_clear(f, r);
     if (p->lse && !f->more.knows) p->lse[r] = 0;
     if (p->z_loss) p->z_loss[r] = 0;
     if (p->entropy && !f->more.knows) p->entropy[r] = 0;
@@ -142,9 +131,28 @@ static tigon_status make_part(const fused *f, const logits *l, int64_t begin, in
   return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
+/* The teacher's logits of the chunk's rows, of those classes of l that it has. They lie in `rounded`. */
+static tigon_status make_teacher(const fused *f, const chunk *c, const logits *l) {
+  tigon_linear_fwd_problem p = f->more.distil->teacher;
+  const bool gathered = is_gathered(f, c);
+  if (gathered) move_rows(f, c, p.k, p.x, p.x_pitch, false);
+  p.x = gathered ? f->space->gathered : row_of(f, p.x, p.x_pitch, c->begin);
+  p.x_pitch = gathered ? p.k : p.x_pitch;
+  p.rows = c->count;
+  p.n = tigon_distil_classes(f, l);
+  if (p.n == 0) return TIGON_OK;
+  p.w = row_of(f, p.w, p.w_pitch, l->from);
+  p.b = p.b ? (const char *)p.b + l->from * (int64_t)tigon_dtype_size(p.b_dtype) : NULL;
+  p.y = f->space->rounded;
+  p.y_pitch = l->cols;
+  f->context->head.products += share_of(f, p.rows, p.n);
+  return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
+}
+
 /* The chunk's logits, but for those that are known. */
 static tigon_status make_logits(fused *f, const chunk *c, const logits *l) {
-  if (is_gathered(f, c)) move_rows(f, c, f->product.x, f->product.x_pitch, false);
+  if (f->more.distil) TIGON_TRY(make_teacher(f, c, l));
+  if (is_gathered(f, c)) move_rows(f, c, f->width, f->product.x, f->product.x_pitch, false);
   for (run w = {0}; next_part(f, c, &w);) {
     const int64_t cached = l->cached < w.i ? w.i : smaller(l->cached, w.i + w.n);
     if (!f->more.knows) TIGON_TRY(make_part(f, l, w.i, cached));
@@ -156,6 +164,7 @@ static tigon_status make_logits(fused *f, const chunk *c, const logits *l) {
 /* Rows [r, r + n), the chunk's from row i on. Backward reads lse and entropy, forward writes them. */
 static tigon_status run_loss(fused *f, const logits *l, int64_t r, int64_t i, int64_t n, bool backward,
                              bool gradients) {
+  if (f->more.distil) return tigon_distil_rows(f, l, r, i, n, backward, gradients);
   tigon_cross_entropy_problem p = f->loss;
   p.parts = TIGON_CROSS_ENTROPY_ROWS;
   p.space = (tigon_row_space){n, 1, n};
@@ -264,7 +273,7 @@ static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dl
   p.dx = gathered ? f->space->gathered : row_of(f, f->dhidden, f->dhidden_pitch, w.r);
   p.dx_pitch = gathered ? f->width : f->dhidden_pitch;
   TIGON_TRY(run_gradient(f, &p));
-  if (gathered) move_rows(f, c, f->dhidden, f->dhidden_pitch, true);
+  if (gathered) move_rows(f, c, f->width, f->dhidden, f->dhidden_pitch, true);
   return TIGON_OK;
 }
 
@@ -447,18 +456,20 @@ static tigon_status run_part(fused *f, int part) {
 }
 
 tigon_status tigon_head_run(fused *f) {
-  const int64_t logit = (int64_t)(tigon_dtype_size(f->loss.dtype) + (f->rounds ? tigon_dtype_size(f->dtype) : 0));
+  const int64_t logit = (int64_t)tigon_dtype_size(f->loss.dtype) + f->beside;
   const int64_t summed = f->dweight.sums ? (f->panel ? f->panel : f->vocab) : 0;
   f->context->head = (tigon_head_work){.rows = f->whole.rows,
                                        .logits_bytes = f->whole.rows * f->vocab * logit,
                                        .sums_bytes = summed * f->width * (int64_t)sizeof(float)};
   const bool dhidden = f->dhidden != NULL, panels = f->panel > 0, late = dhidden && panels && f->in_place;
-  TIGON_TRY(run_part(f, TIGON_CROSS_ENTROPY_COUNT));
+  /* Labels are looked at here; the loss's denominator is of them. */
+  TIGON_TRY(f->more.distil && !f->loss.labels ? tigon_distil_count(f) : run_part(f, TIGON_CROSS_ENTROPY_COUNT));
   clear_skipped(f);
   TIGON_TRY(run_pass(f, (pass){f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
   if (f->park_cols) TIGON_TRY(make_dweight(f));
   TIGON_TRY(panels ? run_panels(f) : end_gradient(f, &f->dweight, 0, f->vocab));
   if (late) TIGON_TRY(run_pass(f, (pass){.dhidden = true})); /* the row outputs come out as before */
   TIGON_TRY(end_gradient(f, &f->dbias, 0, f->vocab));
+  if (f->more.distil) return tigon_distil_reduce(f);
   return f->loss.loss || f->loss.correct ? run_part(f, TIGON_CROSS_ENTROPY_REDUCE) : TIGON_OK;
 }

@@ -148,6 +148,7 @@ typedef struct tigon_divergence_problem {
   tigon_rows input, target;
   tigon_rows dinput;        /* data may be NULL */
   const void *labels;       /* [rows], NULL: all rows count */
+  bool classes;             /* labels are classes, even where hard is 0: a row with another one does not count */
   const float *token_scale; /* [rows], may be NULL */
   const float *denominator; /* [1], of mean; NULL: the number of rows that count */
   const float *dloss;       /* [1], or [rows] with reduction none; may be NULL */

@@ -181,6 +181,14 @@ static void test_heads_on_ascend(void **state) {
                                                      .logprob = tigon_tensor_2d(logprob, TIGON_F32, 1, 2),
                                                      .workspace = workspace,
                                                      .workspace_bytes = sizeof workspace};
+  const tigon_fused_linear_divergence_fwd_args divergence = {.hidden = h,
+                                                             .weight = w,
+                                                             .teacher_hidden = h,
+                                                             .teacher_weight = w,
+                                                             .loss = tigon_tensor_1d(loss, TIGON_F32, 1),
+                                                             .workspace = workspace,
+                                                             .workspace_bytes = sizeof workspace};
+  api_expect(c, tigon_fused_linear_divergence_fwd(c, &divergence), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
   api_expect(c, tigon_fused_linear_preference_fwd(c, &preference), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
   api_expect(c, tigon_fused_linear_policy_fwd(c, &policy), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
   assert_true(loss[0] == 7 && logprob[0] == 7 && logprob[1] == 7);

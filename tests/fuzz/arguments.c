@@ -164,23 +164,25 @@ static bool close_enough(double a, double b) {
 }
 
 /* Scores beyond 2^24 have no digits behind the point: the CPU's softmax is far from the oracle's there. A temperature divides
- * them. Its square multiplies the rounding of a divergence, which it makes small. */
+ * them, and its square may multiply what is left of their differences. */
 static bool has_huge_number(call *c) {
-  const tigon_field *squared = call_find(c, "options.by_temperature_squared");
-  if (squared && *(const int *)call_field(c, squared, 0) &&
-      *(const double *)call_field(c, call_find(c, "options.temperature"), 0) > 64)
-    return true;
+  const tigon_field *own = call_find(c, "by_temperature_squared");
+  const tigon_field *squared = own ? own : call_find(c, "options.by_temperature_squared");
+  const bool multiplies = squared && *(const int *)call_field(c, squared, 0);
   for (int i = 0; i < c->schema->count; ++i) {
     const tigon_field *field = &c->schema->fields[i];
     if (field->kind != TIGON_FIELD_DOUBLE) continue;
     const double x = fabs(*(const double *)call_field(c, field, 0));
+    if (x > 0x1p6 && strstr(field->name, "temperature") && multiplies) return true;
     if (x > 0x1p24 || (x > 0 && 1 / x > 0x1p20 && strstr(field->name, "temperature"))) return true;
   }
   return false;
 }
 
-/* A head's log-probabilities are rounded, so that a clipped ratio, a hinge or the order of two rewards may be on the other side. */
+/* A head's logits are rounded, so that a clipped ratio, a hinge, a sign or the order of two rewards may be on the other side. */
 static bool may_jump(call *c, const char *name) {
+  if (strcmp(c->schema->op, "fused_linear_divergence") == 0)
+    return name[0] == 'd' && *(const int *)call_field(c, call_find(c, "kind"), 0) == TIGON_DIVERGENCE_TVD;
   const bool policy = strcmp(c->schema->op, "fused_linear_policy") == 0;
   if (!policy && strcmp(c->schema->op, "fused_linear_preference") != 0) return false;
   const int kind = *(const int *)call_field(c, call_find(c, "options.kind"), 0);

@@ -10,7 +10,7 @@ static const float dloss[ROWS] = {0.75f, -2, 1.5f, 0.5f};
 
 typedef struct state {
   tigon_divergence_problem p;
-  double x[N], t[N], dx[N], inverse, loss, token_loss[ROWS], stats[3 * ROWS];
+  double x[N], t[N], dx[N], inverse, loss, token_loss[ROWS], stats[3 * ROWS], hard_lse[ROWS];
 } state;
 
 /* Outputs that are f32 to a caller are f64 here. */
@@ -43,6 +43,7 @@ static void start(state *s, const tigon_divergence_problem *options) {
   s->p.inverse = as_f32(&s->inverse);
   s->p.token_loss = as_f32(s->token_loss);
   s->p.stats = as_f32(s->stats);
+  s->p.hard_lse = as_f32(s->hard_lse);
   s->p.loss = as_f32(&s->loss);
   if (s->p.inverse_temperature == 0) s->p.inverse_temperature = 1;
   if (s->p.soft == 0) s->p.soft = 1;
@@ -102,6 +103,45 @@ static void test_options(void **unused) {
       .kind = TIGON_DIVERGENCE_JSD, .beta = 0.75f, .token_scale = token_scale, .dloss = dloss, .grad_scale = 1.5f});
 }
 
+/* The cross entropy beside D, and a target of fewer classes. */
+static void test_hard(void **unused) {
+  (void)unused;
+  for (int kind = 0; kind <= TIGON_DIVERGENCE_COSINE; ++kind)
+    for (int known = COLS - 2; known <= COLS; known += 2) {
+      if (kind == TIGON_DIVERGENCE_REVERSE_KL && known < COLS) continue; /* Inf */
+      compare((tigon_divergence_problem){.kind = (tigon_divergence_kind)kind,
+                                         .beta = 0.3f,
+                                         .inverse_temperature = 0.625f,
+                                         .soft = 0.75f,
+                                         .hard = 1.5f,
+                                         .target_cols = known,
+                                         .token_scale = token_scale,
+                                         .denominator = dloss});
+    }
+}
+
+/* Backward panel by panel has forward's gradient. */
+static void test_panels(void **unused) {
+  (void)unused;
+  static state s;
+  double whole[N];
+  const tigon_divergence_problem options = {.kind = TIGON_DIVERGENCE_JSD, .beta = 0.3f, .hard = 0.5f};
+  start(&s, &options);
+  s.p.dinput = grad_rows(s.dx, COLS);
+  tigon_ref_divergence_fwd(NULL, &s.p);
+  memcpy(whole, s.dx, sizeof whole);
+  memset(s.dx, 0, sizeof s.dx);
+  for (int from = 0; from < COLS; from += 2) {
+    tigon_divergence_problem p = s.p;
+    p.parts = TIGON_DIVERGENCE_ROWS;
+    p.cols = p.target_cols = 2, p.vocab = COLS, p.panel_begin = from;
+    p.input = grad_rows(s.x + from, COLS), p.target = grad_rows(s.t + from, COLS);
+    p.dinput = grad_rows(s.dx + from, COLS);
+    tigon_ref_divergence_bwd(NULL, &p);
+  }
+  assert_memory_equal(whole, s.dx, sizeof whole);
+}
+
 /* Forward's values from the formulas of the header, written another way. */
 static void test_values(void **unused) {
   (void)unused;
@@ -144,5 +184,5 @@ static void test_nothing_counts(void **unused) {
   for (int i = 0; i < N; ++i) assert_true(s.dx[i] == 0);
 }
 
-GRAD_MAIN(cmocka_unit_test(test_kinds), cmocka_unit_test(test_options), cmocka_unit_test(test_values),
-          cmocka_unit_test(test_nothing_counts))
+GRAD_MAIN(cmocka_unit_test(test_kinds), cmocka_unit_test(test_options), cmocka_unit_test(test_hard),
+          cmocka_unit_test(test_panels), cmocka_unit_test(test_values), cmocka_unit_test(test_nothing_counts))

@@ -75,6 +75,11 @@ static inline tigon_tensor segments_of(const head_problem *p) {
   return tigon_tensor_1d((void *)p->segments, TIGON_I64, SEQUENCES + 1);
 }
 
+/* A padded batch has none. */
+static inline tigon_tensor given_segments(const head_problem *p) {
+  return p->packed ? segments_of(p) : (tigon_tensor){0};
+}
+
 /* The first half by parts: log-probabilities, entropies and what backward reads. */
 static inline tigon_linear_logprob_fwd_args logprob_by_parts(tigon_context *c, const head_problem *p, head_results *out,
                                                              float *lse, float *entropy) {
@@ -124,13 +129,13 @@ static inline void gradients_by_parts(tigon_context *c, const head_problem *p, c
   .bias = tigon_tensor_1d((void *)(p)->bias, (p)->dtype, VOCAB),                                                    \
   .labels = tigon_tensor_1d((void *)(p)->labels, TIGON_I64, ROWS), .dloss = words(&(p)->dloss, 1),                  \
   .has_ignore_index = 1, .ignore_index = IGNORE, .temperature = 0.75, .softcap = 5, .loss = words(&(out)->loss, 1), \
-  .logprob = words((out)->logprob, ROWS), .dhidden = batch(p, (out)->dhidden), .workspace = workspace
+  .logprob = words((out)->logprob, ROWS), .dhidden = batch(p, (out)->dhidden), .workspace = workspace,              \
+  .segments = given_segments(p)
 
 /* room: 0 is the least workspace, ROOMS - 1 the one recommended. */
 #define CALL_IN_ROOM(op, c, p, a, out, room)                                                        \
   do {                                                                                              \
     size_t least, good;                                                                             \
-    if ((p)->packed) (a)->segments = segments_of(p);                                                \
     if (!(p)->frozen) (a)->dweight = matrix((out)->dweight, (p)->sum_dtype, VOCAB, WIDTH);          \
     if (!(p)->frozen) (a)->dbias = tigon_tensor_1d((out)->dbias, (p)->sum_dtype, VOCAB);            \
     assert_int_equal(tigon_##op##_fwd_workspace(c, a, &least, &good), TIGON_OK);                    \

@@ -18,6 +18,7 @@ TOKEN_SCALE = torch.tensor([[1, 1, 0.5, 2, 1], [0, 1, 1, 1, 3]])
 COUNTS = torch.tensor([3, 1, 4, 2, 5, 2, 6, 5, 3, 4])
 ADVANTAGE = torch.tensor([0.75, -0.5])
 TEACHER = torch.randint(-8, 9, (2, 5, 9), generator=torch.Generator().manual_seed(3)) / 4
+EYE = torch.eye(9)
 ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
 
@@ -371,6 +372,16 @@ CASES = [
         "fused_linear_preference",
         lambda h, w, b: T.fused_linear_preference(h, w, TARGET.to(h.device), b, nll=True),
         lambda h, w, b: preference_of_head(F.linear(h, w, b)),
+        HEAD,
+        5,
+    ),
+    Case(
+        "fused_linear_divergence",
+        lambda h, w, b: T.fused_linear_divergence(
+            *(h, w, TEACHER.to(h), EYE.to(h), b, None, TARGET.to(h.device)),
+            **dict(kind="jsd", temperature=1.5, weight_soft=2.0, weight_hard=0.5),
+        ),
+        lambda h, w, b: (lambda z: 2 * divergence(z) + 0.5 * cross_entropy(z))(F.linear(h, w, b)),
         HEAD,
         5,
     ),

@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from ...torch import operators
-from . import _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
+from . import _distillation, _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -15,18 +15,21 @@ _NORMS += " LigerRMSNormForMuseGlimmerTextCentered"
 _MLPS = "LigerBlockSparseTop2MLP LigerFalconH1SwiGLUMLP LigerHunyuanV1SwiGLUMLP LigerPhi3SwiGLUMLP"
 _MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
 _FUNCTIONS = (
-    "cross_entropy fused_add_rms_norm fused_linear_cross_entropy geglu group_norm layer_norm modulated_rms_norm"
+    "cross_entropy fused_add_rms_norm fused_linear_cross_entropy fused_linear_jsd geglu group_norm layer_norm"
 )
-_FUNCTIONS += " jsd kl_div qwen2vl_mrope rms_norm rope softmax swiglu tvd"
-_CHUNKED = "cpo dpo grpo kto orpo simpo"
+_FUNCTIONS += " jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
+_CHUNKED = "cosine cpo dpo grpo jsd kto orpo simpo"
+_COSINE = "LigerFusedLinearCosineSimilarity"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
 
 # Path below the root, of a file of Liger-Kernel: its names.
 _FILES = {
+    "chunked_loss.cosine_similarity_loss": f"{_COSINE}Function {_COSINE}Loss",
     "chunked_loss.cpo_loss": "LigerFusedLinearCPOFunction LigerFusedLinearCPOLoss",
     "chunked_loss.dpo_loss": "LigerFusedLinearDPOFunction LigerFusedLinearDPOLoss",
     "chunked_loss.functional": " ".join(f"liger_fused_linear_{name}" for name in _CHUNKED.split()),
     "chunked_loss.grpo_loss": "LigerFusedLinearGRPOFunction LigerFusedLinearGRPOLoss",
+    "chunked_loss.jsd_loss": "LigerFusedLinearJSDFunction LigerFusedLinearJSDLoss",
     "chunked_loss.kto_loss": "LigerFusedLinearKTOFunction LigerFusedLinearKTOLoss",
     "chunked_loss.orpo_loss": "LigerFusedLinearORPOFunction LigerFusedLinearORPOLoss",
     "chunked_loss.simpo_loss": "LigerFusedLinearSimPOFunction LigerFusedLinearSimPOLoss",
@@ -36,6 +39,7 @@ _FILES = {
     "transformers.functional": "CrossEntropyOutput " + " ".join(f"liger_{name}" for name in _FUNCTIONS.split()),
     "transformers.fused_add_rms_norm": "LigerFusedAddRMSNorm",
     "transformers.fused_linear_cross_entropy": "CrossEntropyOutput LigerFusedLinearCrossEntropyLoss",
+    "transformers.fused_linear_jsd": "LigerFusedLinearJSD",
     "transformers.geglu": "LigerGEGLUMLP LigerGEGLUMLPForGemma4",
     "transformers.group_norm": "LigerGroupNorm",
     "transformers.grpo_loss": "triton_grpo_loss",
@@ -56,6 +60,7 @@ _FILES = {
     "ops.experimental.embedding": "LigerEmbeddingFunction",
     "ops.fused_add_rms_norm": "LigerFusedAddRMSNormFunction",
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
+    "ops.fused_linear_jsd": "LigerFusedLinearJSDFunction",
     "ops.geglu": "LigerGELUMulFunction",
     "ops.group_norm": "LigerGroupNormFunction",
     "ops.grpo_loss": "GrpoLossFunction fused_selective_log_softmax",
@@ -72,7 +77,7 @@ _FILES = {
     "ops.tvd": "LigerTVDLossFunction",
 }
 _OBJECTS = {}
-for _own in (_divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models):
+for _own in (_distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models):
     _OBJECTS |= vars(_own)
 
 
@@ -113,6 +118,8 @@ def _fill(module, under):
     if "_apply_liger_kernel_to_instance" in names:
         names |= {f"apply_liger_kernel_to_{model_type}" for model_type in _models.LIGER_TYPES}
     vars(module).update({name: _OBJECTS[name] for name in names & _OBJECTS.keys()})
+    if under.startswith("chunked_loss."):
+        vars(module).update({name: _distillation.CHUNKED[name] for name in names & _distillation.CHUNKED.keys()})
     module.__all__ = sorted(names - _NEED_TRANSFORMERS)
     module.__dir__ = lambda: sorted({*vars(module), *module.__all__})
     if names - _OBJECTS.keys():
