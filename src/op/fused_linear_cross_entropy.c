@@ -13,7 +13,7 @@
  *
  * A loss of log-probabilities (head_middle) lies between a chunk's statistics and its gradient. Where a gradient depends on
  * a whole sequence or pair, chunks end where these do, and one that is too long for a chunk has its logits made twice.
- * With a teacher (head_distil) a chunk has its logits, too, and divergence takes cross_entropy's place. */
+ * With a teacher (head_distil) a chunk has the teacher's logits, too, and divergence takes cross_entropy's place. */
 #include "op/fused_linear_cross_entropy.h"
 
 typedef tigon_fused_linear_cross_entropy_args arguments;

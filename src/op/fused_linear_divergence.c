@@ -51,7 +51,7 @@ void tigon_distil_cut(fused *f, bool stats, char *workspace, size_t *used) {
   if (d->has_soft_loss) d->loss.soft_losses = tigon_cut(workspace, used, words);
   if (d->has_hard_loss) d->loss.hard_losses = tigon_cut(workspace, used, words);
   if (stats) d->loss.stats = tigon_cut(workspace, used, 3 * words);
-  if (stats) d->loss.hard_lse = tigon_cut(workspace, used, words);
+  if (stats && d->loss.hard != 0) d->loss.hard_lse = tigon_cut(workspace, used, words);
 }
 
 tigon_status tigon_distil_check_slots(const fused *f) {

@@ -9,8 +9,9 @@
  *   dhidden, dweight, dbias = dloss * grad_scale * the gradients of loss; the teacher gets none
  * With by_temperature_squared D_n is multiplied by temperature^2 in token_loss and the gradients. The tokens are worked
  * off in chunks that fit the workspace: a product for each head, divergence with the student's gradient in place of its
- * logits, and linear's two products of that. A token whose label is ignore_index counts for nothing: its losses and
- * dhidden are 0, whatever hidden and teacher_hidden hold where the host reads labels, because it is then skipped.
+ * logits, and linear's two products of that. With has_ignore_index a token whose label is ignore_index counts for
+ * nothing: its losses and dhidden are 0, whatever hidden and teacher_hidden hold where the host reads labels, because it
+ * is then skipped. A label out of range counts as little where the call has `error`, or a device found it.
  *
  * A teacher with fewer classes (V' < V) gives the others a probability of 0 (for cosine an element of 0), which
  * reverse_kl, whose loss were Inf, refuses. One with more is refused without truncate_teacher; with it the teacher has
@@ -20,14 +21,14 @@
  *   hidden's leading dimensions; teacher_weight [V', H']; teacher_bias [V']; labels as hidden without H, or [BT], as are
  *   token_scale and token_loss; all others [1].
  * dtypes: hidden f32, bf16, f16; weight, dhidden and the teacher's tensors as hidden; biases f32 or as hidden; dweight,
- *   dbias f32 or as weight (summed in f32 and rounded once either way); labels i32 or i64; error i32; all
- *   others f32. Logits are held in hidden's dtype, as linear would, or with logits_in_f32 in f32; their gradients in hidden's.
+ *   dbias f32 or as weight (summed in f32 and rounded once either way); labels i32 or i64; error i32; all others f32.
+ *   Logits are held in hidden's dtype, as linear would, or with logits_in_f32 in f32; their gradients in hidden's.
  * Strides: hidden, dhidden, and teacher_hidden beside them: last 1, leading ones collapse to one row pitch each (tigon.h);
  *   weights and dweight any row pitch; all others contiguous.
  * There is no softcap, no teacher of top k classes, and no backward: the gradients come with the loss.
  * Workspace: any size from the minimum up, as fused_linear_cross_entropy.h says it, but with two rows of logits for its
- *   one, and besides 4 bytes a token each for out.soft_loss and out.hard_loss, 16 with a 16-bit dweight. So 1 MiB is
- *   enough for 8192 tokens, V = 128256, H = 8192 with a dweight of f32.
+ *   one, and besides 4 bytes a token each for soft_loss, hard_loss and an absent token_loss, and with a 16-bit dweight 12,
+ *   16 with weight_hard. So 1 MiB is enough for 8192 tokens, V = 128256, H = 8192 with logits of 16 bits, 1.25 MiB in f32.
  * In place: dhidden may be hidden.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_FUSED_LINEAR_DIVERGENCE_H
@@ -63,7 +64,7 @@ typedef struct tigon_fused_linear_divergence_fwd_args {
   double temperature;   /* 0 means 1; else > 0 */
   double weight_soft;   /* 0 means 1; else > 0 */
   double weight_hard;   /* 0: no cross entropy; else > 0 */
-  int has_ignore_index; /* 1: tokens whose label is ignore_index do not count */
+  int has_ignore_index; /* 1: ignore_index counts */
   int64_t ignore_index;
   int by_temperature_squared;
   int truncate_teacher;   /* 1: classes of the teacher beyond V are left out */
