@@ -250,18 +250,7 @@ FROM_TORCH = {
     "geglu": lambda t: T.geglu,
     "softmax": lambda t: T.softmax,
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
-    "cross_entropy": lambda t: lambda x, labels=t.tensors("labels")[0]: T.cross_entropy(x, labels),
-    "divergence": lambda t: lambda x, target=t.tensors("target")[0]: T.divergence(x, target, "jsd"),
-    "topk_divergence": lambda t: lambda x, given=t.tensors("target", "target_ids"): T.topk_divergence(x, *given, tail=True),
-    "fused_linear_cross_entropy": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.fused_linear_cross_entropy(
-        h, w, labels, ignore_index=0),
-    # All logits are kept, as the peers keep them; Tigon's own row keeps none.
-    "linear_logprob": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.linear_logprob(
-        h, w, labels, cache_bytes=1 << 32).logprob,
-    "policy_loss": lambda t: policy_from_torch(*t.tensors("segments", "advantage", "old", "mask")),
-    "preference_loss": lambda t: lambda logps, ref=t.tensors("ref")[0]: T.preference_loss(logps, ref),
-    "fused_linear_policy": lambda t: policy_head_from_torch(*t.tensors("labels", "advantage")),
-    "fused_linear_preference": lambda t: preference_head_from_torch(*t.tensors("labels", "ref")),
+    **losses.FROM_TORCH,
     "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
 }
 
@@ -272,22 +261,6 @@ def rope_from_torch(cos, sin):
         return tuple(t.transpose(1, 2) for t in made)
 
     return function
-
-
-def policy_from_torch(segments, advantage, old, mask):
-    return lambda logprob: T.policy_loss(logprob, advantage, segments, old=old, mask=mask, kind="grpo")
-
-
-def policy_head_from_torch(labels, advantage):
-    labels = labels.view(len(advantage), -1)
-    return lambda h, w: T.fused_linear_policy(
-        h.view(*labels.shape, -1), w, labels, advantage, kind="grpo", ignore_index=None)
-
-
-def preference_head_from_torch(labels, ref):
-    labels = labels.view(len(ref), -1)
-    return lambda h, w: T.fused_linear_preference(
-        h.view(*labels.shape, -1), w, labels, ref_logps=ref, ignore_index=None)
 
 
 CASES = {f.__name__: f
@@ -541,6 +514,7 @@ def load_tigon():
         sys.path.insert(0, str(ROOT / "python"))
     import tigon.torch.functional as T
     from tigon.torch import empty_cache
+    losses.T = T
 
 
 def compile_works():

@@ -181,8 +181,10 @@ static bool has_huge_number(call *c) {
 
 /* A head's logits are rounded, so that a clipped ratio, a hinge, a sign or the order of two rewards may be on the other side. */
 static bool may_jump(call *c, const char *name) {
-  if (strcmp(c->schema->op, "fused_linear_divergence") == 0)
-    return name[0] == 'd' && *(const int *)call_field(c, call_find(c, "kind"), 0) == TIGON_DIVERGENCE_TVD;
+  if (strstr(c->schema->op, "divergence")) { /* gradients and stats of TVD are made of signs */
+    const tigon_field *own = call_find(c, "kind"), *kind = own ? own : call_find(c, "options.kind");
+    return (name[0] == 'd' || strstr(name, "stats")) && *(const int *)call_field(c, kind, 0) == TIGON_DIVERGENCE_TVD;
+  }
   const bool policy = strcmp(c->schema->op, "fused_linear_policy") == 0;
   if (!policy && strcmp(c->schema->op, "fused_linear_preference") != 0) return false;
   const int kind = *(const int *)call_field(c, call_find(c, "options.kind"), 0);
