@@ -48,9 +48,8 @@ typedef struct tigon_loss_args {
 /* What the reduction asks for; *p is filled but for parts, dtype, space, logits, dlogits, inverse and error_flag. */
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *args, tigon_cross_entropy_problem *p);
 
-/* Is a shard of as many classes, of which `begin` is the first, within those of `vocab`, which `name` says? */
-tigon_status tigon_check_shard(tigon_context *context, tigon_dim classes, int64_t begin, const char *name,
-                               int64_t vocab);
+/* Is a shard of that extent, whose first class is `begin`, within those of `vocab`, which `name` says? */
+tigon_status tigon_check_shard(tigon_context *context, tigon_dim of, int64_t begin, const char *name, int64_t vocab);
 
 /* Tokens of sequences: of those that `segments` cut, or without them of a padded batch [S, T, ..]. */
 typedef struct tigon_sequences {
