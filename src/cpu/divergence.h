@@ -22,6 +22,8 @@ typedef struct side {
   double lse;  /* 0 but for logits */
   float times; /* what logits are multiplied by */
   vf scale, minus_reference, log_sum;
+  bool capped;   /* elements z are cap * tanh(x * inner) of those of the row */
+  vf cap, inner;
 } side;
 
 /* The n elements at c; 0 after them. */
@@ -41,14 +43,19 @@ TIGON_INLINE vf first(vf v, int n) {
   return n == LANES ? v : vf_select(vf_lt(vf_load(lane), vf_set((float)n)), v, vf_zero());
 }
 
+TIGON_INLINE vf capped(const side *s, vf x) {
+  return s->capped ? vf_mul(s->cap, vf_tanh(vf_mul(x, s->inner))) : x;
+}
+
 /* The n elements at c of a side that may have fewer. */
 TIGON_INLINE vf load_known(tigon_dtype dtype, const side *s, int64_t c, int n) {
   static const float lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  if (c + n <= s->cols) return load(dtype, s->row, c, n);
+  if (c + n <= s->cols) return capped(s, load(dtype, s->row, c, n));
   const vf missing = vf_set(s->missing);
   if (c >= s->cols) return missing;
   const int known = (int)(s->cols - c);
-  return vf_select(vf_lt(vf_load(lane), vf_set((float)known)), load(dtype, s->row, c, known), missing);
+  const vf z = capped(s, load(dtype, s->row, c, known));
+  return vf_select(vf_lt(vf_load(lane), vf_set((float)known)), z, missing);
 }
 
 /* An element's probability and its logarithm. */

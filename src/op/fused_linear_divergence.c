@@ -29,6 +29,10 @@ static const tigon_field fwd[] = {
     CHOICE(kind, TIGON_DIVERGENCE_COSINE),
     NUMBER(beta, 0, 1),
     OR_ZERO(temperature),
+    OR_ZERO(softcap),
+    OR_ZERO(logit_scale),
+    OR_ZERO(teacher_softcap),
+    OR_ZERO(teacher_logit_scale),
     OR_ZERO(weight_soft),
     NUMBER(weight_hard, 0, FLT_MAX),
     FLAG(has_ignore_index),
@@ -148,6 +152,16 @@ static tigon_status check_teacher(tigon_context *context, const arguments *a, in
   return TIGON_OK;
 }
 
+/* What the kernels multiply a side's products by is an f32. */
+static tigon_status map_logits(tigon_context *context, const char *of, double cap, double scale, double temperature,
+                               tigon_logit_map *map) {
+  *map = (tigon_logit_map){(float)cap, (float)scale};
+  const double by = (scale != 0 ? scale : 1) / (cap != 0 ? cap : temperature);
+  if (by >= FLT_MIN && by <= FLT_MAX) return TIGON_OK;
+  return tigon_refuse(context, "%slogit_scale divided by %s%s is %g, must be a normal f32", of, cap != 0 ? of : "",
+                      cap != 0 ? "softcap" : "temperature", by);
+}
+
 static tigon_status prepare(tigon_context *context, const arguments *a, int64_t vocab, head_distil *d) {
   const double temperature = a->temperature != 0 ? a->temperature : 1,
                weight = a->weight_soft != 0 ? a->weight_soft : 1;
@@ -194,6 +208,9 @@ static tigon_status prepare(tigon_context *context, const arguments *a, int64_t 
       .soft_loss = a->soft_loss.data,
       .hard_loss = a->hard_loss.data,
   };
+  TIGON_TRY(map_logits(context, "", a->softcap, a->logit_scale, temperature, &d->loss.input_map));
+  TIGON_TRY(map_logits(context, "teacher_", a->teacher_softcap, a->teacher_logit_scale, temperature,
+                       &d->loss.target_map));
   int64_t rows;
   return TIGON_COLLAPSE_PITCHES(context, &rows, {&a->teacher_hidden, &d->teacher.x_pitch});
 }

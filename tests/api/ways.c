@@ -291,7 +291,7 @@ static const struct meaning {
     {"fused_linear_policy", "options.tau_negative", 1.05},
     {"fused_linear_policy", "options.k_positive options.lambda_negative", 2},
     {"fused_linear_policy", "options.lambda_positive options.k_negative", 3},
-    {"fused_linear_divergence", "token_scale weight_soft", 1},
+    {"fused_linear_divergence", "token_scale weight_soft logit_scale teacher_logit_scale", 1},
     {"fused_linear_divergence", "teacher_bias", 0},
 };
 

@@ -2,7 +2,7 @@
  * kinds, the teacher's vocabulary, and what the loss and the gradients are made of.
  *
  * The bounds follow one perturbation through the op, as fused_linear_cross_entropy's do: a logit is off by its f32 sum's
- * error and, of 16 bits, by one ulp. So a log-probability is off by twice the most of a row, and by what divergence's own
+ * error and, of 16 bits, by one ulp, and a softcap's f32 adds its own. So a log-probability is off by twice the most of a row, and by what divergence's own
  * f32 adds: `off_q` and `off_p`. */
 #include "check/head_rows.h"
 
@@ -15,6 +15,7 @@ static const struct option {
   int kind;
   double beta, temperature, soft, hard, grad_scale;
   enum teacher teacher;
+  double cap, scale, teacher_cap, teacher_scale;
   bool short_sums, accumulate, bias, denominator, token_scale, dloss, squared, no_labels, parts, loss_only, wide;
 } options[] = {
     {GOOD, JSD, .beta = 0.5, .temperature = 2, .hard = 0.5, .soft = 0.5, .bias = true, .parts = true},
@@ -27,10 +28,16 @@ static const struct option {
      .grad_scale = -3},
     {PARKS, KL, .temperature = 0.7, .short_sums = true, .no_labels = true, .teacher = MORE},
     {LEAST, COSINE, .teacher = FEWER, .short_sums = true},
+    {LEAST, JSD, .beta = 0.5, .temperature = 2, .hard = 0.5, .cap = 3, .scale = 1.5, .teacher_cap = 5,
+     .teacher_scale = 0.25, .short_sums = true, .bias = true},
+    {GOOD, KL, .hard = 0.5, .scale = 0.5, .teacher_cap = 2, .teacher = FEWER, .parts = true},
+    {LEAST, REVERSE, .temperature = 0.5, .cap = 1.5, .teacher_scale = 3, .short_sums = true, .wide = true},
+    {LEAST, COSINE, .hard = 0.5, .cap = 2, .scale = 2, .teacher_cap = 0.5, .teacher = FEWER, .bias = true},
+    {GOOD, COSINE, .hard = 0.5, .scale = 3, .teacher_scale = 2, .short_sums = true},
     {GOOD, JSD, .beta = 0.5, .no_labels = true, .loss_only = true},
     {GOOD, JSD, .beta = 0.5, .no_labels = true},
 };
-enum { OPTIONS = sizeof options / sizeof *options, LOSS_ONLY = 8, FULL = 9 };
+enum { OPTIONS = sizeof options / sizeof *options, LOSS_ONLY = OPTIONS - 2, FULL = OPTIONS - 1 };
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
@@ -54,7 +61,14 @@ typedef struct call {
   double inverse, total, soft_total, hard_total;
   double *off, *size;                   /* [rows, vocab] */
   double *token_loss, *x, *t, *lq, *lp; /* [rows], [vocab] */
+  double *steep, *steep_off;            /* [vocab]: d x / d u, and what it is off by */
 } call;
+
+/* A side's softcap and scale. */
+typedef struct map {
+  double cap, scale;
+} map;
+static map map_of(double cap, double scale) { return (map){cap, scale != 0 ? (double)(float)scale : 1}; }
 
 /* What a row's bounds are made of. */
 typedef struct shifts {
@@ -63,17 +77,31 @@ typedef struct shifts {
   double hard_lse;
 } shifts;
 
-/* `known` logits of a head, and how far one of them may be off. */
-static double logits(const call *c, const tigon_tensor *hidden, const tigon_tensor *weight, const tigon_tensor *bias,
-                     int64_t r, int64_t width, int64_t known, double *to) {
+/* A cap's slope at u, which may be off by `shift`: that of 1 / cosh^2 a is 2 |tanh a| times a's, and 6 ulps. It is 1 at
+ * most, and below e^-87 it may be 0. */
+static void slope_of(call *c, const map *m, double u, double shift, int64_t v) {
+  const double a = fabs(u) * m->scale / m->cap, cosine = cosh(fmin(a, 300)), slope = 1 / (cosine * cosine);
+  const double off = expm1(2 * (a * 0x1p-22 + shift * m->scale / m->cap)) + 0x1p-24 * (12 + check_calls(c->k, 2, 1));
+  c->steep[v] = m->scale * slope;
+  c->steep_off[v] = m->scale * (fmin(1, slope * off) + 0x1p-123);
+}
+
+/* `known` logits of a head, and how far one of them may be off. `of_student`: their slopes, too. */
+static double logits(call *c, const tigon_tensor *hidden, const tigon_tensor *weight, const tigon_tensor *bias,
+                     const map *m, int64_t r, int64_t width, int64_t known, bool of_student, double *to) {
   double shift = 0;
   for (int64_t v = 0; v < known; ++v) {
     double absolute = 0, x = head_dot(hidden, r, weight, v, width, &absolute);
     if (bias->ndim) x += check_value(bias, v), absolute += fabs(check_value(bias, v));
-    if (isfinite(x))
-      shift = fmax(shift, 16 * 0x1p-24 * absolute + head_ulp(c->o.wide ? TIGON_F32 : c->k->dtype) * fabs(x));
-    to[v] = x;
+    const double own = 16 * 0x1p-24 * absolute + head_ulp(c->o.wide ? TIGON_F32 : c->k->dtype) * fabs(x);
+    if (isfinite(x)) shift = fmax(shift, own);
+    to[v] = m->cap != 0 ? m->cap * tanh(x * m->scale / m->cap) : x * m->scale;
+    if (of_student) c->steep[v] = m->scale, c->steep_off[v] = 0;
+    if (of_student && m->cap != 0) slope_of(c, m, x, own, v);
   }
+  shift *= m->scale;
+  /* a tanh of 5, its argument's two roundings and the product's */
+  if (m->cap != 0) shift = fmin(shift, 2 * m->cap) + 0x1p-24 * m->cap * (8 + check_calls(c->k, 0.5, 2));
   return shift;
 }
 
@@ -88,7 +116,7 @@ static double normalise(const check *k, const double *x, int64_t known, int64_t 
     to[v] = v < known ? x[v] * by - *lse : -INFINITY;
     if (isfinite(to[v])) reach = fmax(reach, fabs(to[v]) + fabs(x[v] * by));
   }
-  return 2 * shift * by + 0x1p-24 * (64 + 8 * reach + 4 * check_calls(k, 2, 0));
+  return 2 * shift * by + 0x1p-24 * (64 + 9 * reach + 4 * check_calls(k, 2, 0));
 }
 
 static double times(double factor, double terms) { return factor == 0 ? 0 : factor * terms; }
@@ -180,8 +208,10 @@ static void spread_token(call *c, int64_t r) {
   const tigon_fused_linear_divergence_fwd_args *a = &c->a;
   const double it = c->o.temperature != 0 ? (double)(float)(1 / c->o.temperature) : 1;
   double *off = c->off + r * vocab, *size = c->size + r * vocab, lse;
-  shifts w = {.x_shift = logits(c, &a->hidden, &a->weight, &a->bias, r, k->dims[1], vocab, c->x)};
-  w.t_shift = logits(c, &a->teacher_hidden, &a->teacher_weight, &a->teacher_bias, r, teacher_width(k), known, c->t);
+  const map m = map_of(c->o.cap, c->o.scale), of_teacher = map_of(c->o.teacher_cap, c->o.teacher_scale);
+  shifts w = {.x_shift = logits(c, &a->hidden, &a->weight, &a->bias, &m, r, k->dims[1], vocab, true, c->x)};
+  w.t_shift = logits(c, &a->teacher_hidden, &a->teacher_weight, &a->teacher_bias, &of_teacher, r, teacher_width(k),
+                     known, false, c->t);
   for (int64_t v = known; v < vocab; ++v) c->t[v] = 0;
   if (!counts(c, r)) return;
   const double square = c->o.squared ? c->o.temperature * c->o.temperature : 1;
@@ -202,9 +232,10 @@ static void spread_token(call *c, int64_t r) {
   for (int64_t v = 0; v < vocab; ++v) {
     const double own = hard * exp(fmin(0, c->x[v] - w.hard_lse));
     const bool of_class = !c->o.no_labels && v == (int64_t)check_value(&a->labels, r);
-    size[v] = by * (soft * size[v] + own + (of_class ? hard : 0));
-    off[v] = by * (soft * off[v] + own * expm1(w.off_hard)) + (head_ulp(k->dtype) + 0x1p-20) * size[v] +
-             0x1p-126 * fmax(1, by * (soft + hard));
+    const double all = soft * size[v] + own + (of_class ? hard : 0), wrong = soft * off[v] + own * expm1(w.off_hard);
+    size[v] = by * c->steep[v] * all;
+    off[v] = by * (wrong * (c->steep[v] + c->steep_off[v]) + all * c->steep_off[v]) +
+             (head_ulp(k->dtype) + 0x1p-20) * size[v] + 0x1p-126 * fmax(1, by * m.scale * (soft + hard));
     if (!isfinite(off[v]) || !isfinite(size[v])) off[v] = size[v] = 0;
   }
 }
@@ -224,6 +255,10 @@ static void fwd(check *k) {
       .kind = (tigon_divergence_kind)o.kind,
       .beta = o.beta,
       .temperature = o.temperature,
+      .softcap = o.cap,
+      .logit_scale = o.scale,
+      .teacher_softcap = o.teacher_cap,
+      .teacher_logit_scale = o.teacher_scale,
       .weight_soft = o.soft,
       .weight_hard = o.hard,
       .has_ignore_index = 1,
@@ -260,6 +295,7 @@ static void fwd(check *k) {
   c.off = check_doubles(k, rows * vocab), c.size = check_doubles(k, rows * vocab);
   c.token_loss = check_doubles(k, rows), c.x = check_doubles(k, vocab), c.t = check_doubles(k, vocab);
   c.lq = check_doubles(k, vocab), c.lp = check_doubles(k, vocab);
+  c.steep = check_doubles(k, vocab), c.steep_off = check_doubles(k, vocab);
   for (int64_t r = 0; k->oracle && r < rows; ++r) spread_token(&c, r);
   size_t least, good;
   tigon_fused_linear_divergence_fwd_workspace(k->context, a, &least, &good);
@@ -286,13 +322,20 @@ MUTANT(all_known, divergence_fwd, m.target_cols = m.cols)
 MUTANT(no_temperature, divergence_fwd, m.inverse_temperature = 1)
 MUTANT(no_soft, divergence_fwd, m.soft = 1)
 MUTANT(no_denominator, cross_entropy_fwd, m.denominator = NULL)
+MUTANT(no_cap, divergence_fwd, m.input_map.cap = 0)
+MUTANT(no_scale, divergence_fwd, m.input_map.scale = 1)
+MUTANT(no_teacher_cap, divergence_fwd, m.target_map.cap = 0)
+MUTANT(no_teacher_scale, divergence_fwd, m.target_map.scale = 1)
+MUTANT(no_cap_backward, divergence_bwd, m.input_map.cap = 0)
 MUTANT(no_panel, divergence_bwd, m.panel_begin = 0)
 MUTANT(overwrite, linear_bwd, m.accumulate = false)
 static const check_mutant wrong[] = {
     {"forgets the cross entropy", no_hard},           {"reads classes that the teacher has not", all_known},
     {"forgets the temperature", no_temperature},      {"forgets weight_soft and temperature^2", no_soft},
     {"forgets the denominator", no_denominator},      {"takes a panel for the first", no_panel},
-    {"overwrites dweight between chunks", overwrite}, {0},
+    {"forgets the student's softcap", no_cap},        {"forgets the student's scale", no_scale},
+    {"forgets the teacher's softcap", no_teacher_cap}, {"forgets the teacher's scale", no_teacher_scale},
+    {"forgets the softcap in panels", no_cap_backward}, {"overwrites dweight between chunks", overwrite}, {0},
 };
 
 /* rows, width, vocabulary; the denominator is of all rows */
