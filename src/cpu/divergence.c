@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/labels.h"
-#include "core/logit_map.h"
 
 typedef struct job {
   const problem *p;
@@ -79,25 +78,6 @@ TIGON_INLINE double exp_sum(tigon_dtype dtype, const side *s, int64_t cols) {
   return all;
 }
 
-/* The side of a row that nothing is known of yet. */
-TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows *t, const tigon_logit_map *map,
-                          tigon_distribution is, int64_t cols, int64_t r) {
-  side s = {.row = tigon_row(&p->space, t, (size_t)v_size(dtype), r), .cols = cols, .is = is, .capped = map->cap > 0};
-  s.cap = vf_set(map->cap), s.inner = vf_set(tigon_logit_inner(map));
-  s.missing = p->kind == TIGON_DIVERGENCE_COSINE || is == TIGON_DISTRIBUTION_PROBABILITIES ? 0 : -INFINITY;
-  s.times = is == TIGON_DISTRIBUTION_LOGITS ? p->inverse_temperature : 1;
-  if (!s.capped) s.times *= tigon_logit_scale(map);
-  s.scale = vf_set(s.times);
-  s.minus_reference = s.log_sum = vf_zero();
-  return s;
-}
-/* The same without the temperature. */
-TIGON_INLINE side hard_side_of(const side *q, const tigon_logit_map *map) {
-  side s = *q;
-  s.times = s.capped ? 1 : tigon_logit_scale(map);
-  s.scale = vf_set(s.times);
-  return s;
-}
 /* The largest element, of the largest one of the row or, which cosine asks for, of the largest in absolute value. */
 TIGON_INLINE float largest_of(tigon_dtype dtype, const side *s, bool absolute) {
   const float most = largest(dtype, s->row, s->cols, absolute);

@@ -109,7 +109,8 @@ __device__ static inline float div_finish(div_side &s, float sum) {
   return fabsf(s.reference) < INFINITY ? (float)((double)s.reference + log((double)sum)) : s.reference;
 }
 
-template <class T, int N, bool HELD, bool CAP> __device__ inline void div_rows(const div_problem &p, const div_walk &walk) {
+template <class T, int N, bool HELD, bool CAP>
+__device__ inline void div_rows(const div_problem &p, const div_walk &walk) {
   __shared__ div_space space;
   const team tm = team_of(walk.team);
   const cluster cl = cluster_of_block();

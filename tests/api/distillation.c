@@ -1,26 +1,27 @@
-/* fused_linear_divergence: the front's own sentences. */
+/* fused_linear_divergence and fused_linear_topk_divergence: the fronts' own sentences. */
 #include "api.h"
 
-enum { ROWS = 3, H = 6, D = 5, V = 37 };
+enum { ROWS = 3, H = 6, D = 5, V = 37, K = 4 };
 
 static _Alignas(64) char workspace[1 << 16];
 static float loss;
 
 static struct {
   float hidden[ROWS * H], weight[V * H], teacher_hidden[ROWS * D], teacher_weight[(V + 1) * D], teacher_bias[V + 1];
-  int64_t labels[ROWS];
+  float target[ROWS * K];
+  int64_t labels[ROWS], ids[ROWS * K];
 } of;
 
 static tigon_fused_linear_divergence_fwd_args legal(void) {
-  return (tigon_fused_linear_divergence_fwd_args){
-      .hidden = tigon_tensor_2d(of.hidden, TIGON_F32, ROWS, H),
-      .weight = tigon_tensor_2d(of.weight, TIGON_F32, V, H),
-      .teacher_hidden = tigon_tensor_2d(of.teacher_hidden, TIGON_F32, ROWS, D),
-      .teacher_weight = tigon_tensor_2d(of.teacher_weight, TIGON_F32, V, D),
-      .labels = tigon_tensor_1d(of.labels, TIGON_I64, ROWS),
-      .loss = tigon_tensor_1d(&loss, TIGON_F32, 1),
-      .workspace = workspace,
-      .workspace_bytes = sizeof workspace};
+  return (tigon_fused_linear_divergence_fwd_args){.hidden = tigon_tensor_2d(of.hidden, TIGON_F32, ROWS, H),
+                                                  .weight = tigon_tensor_2d(of.weight, TIGON_F32, V, H),
+                                                  .teacher_hidden =
+                                                      tigon_tensor_2d(of.teacher_hidden, TIGON_F32, ROWS, D),
+                                                  .teacher_weight = tigon_tensor_2d(of.teacher_weight, TIGON_F32, V, D),
+                                                  .labels = tigon_tensor_1d(of.labels, TIGON_I64, ROWS),
+                                                  .loss = tigon_tensor_1d(&loss, TIGON_F32, 1),
+                                                  .workspace = workspace,
+                                                  .workspace_bytes = sizeof workspace};
 }
 
 static void test_head(void **state) {
@@ -50,7 +51,44 @@ static void test_head(void **state) {
   assert_true(loss == 7);
 }
 
+static tigon_fused_linear_topk_divergence_fwd_args legal_lists(void) {
+  memset(of.ids, 0, sizeof of.ids);
+  return (tigon_fused_linear_topk_divergence_fwd_args){.hidden = tigon_tensor_2d(of.hidden, TIGON_F32, ROWS, H),
+                                                       .weight = tigon_tensor_2d(of.weight, TIGON_F32, V, H),
+                                                       .target = tigon_tensor_2d(of.target, TIGON_F32, ROWS, K),
+                                                       .target_ids = tigon_tensor_2d(of.ids, TIGON_I64, ROWS, K),
+                                                       .labels = tigon_tensor_1d(of.labels, TIGON_I64, ROWS),
+                                                       .loss = tigon_tensor_1d(&loss, TIGON_F32, 1),
+                                                       .workspace = workspace,
+                                                       .workspace_bytes = sizeof workspace};
+}
+
+static void test_lists(void **state) {
+  tigon_context *c = *state;
+  tigon_fused_linear_topk_divergence_fwd_args a;
+  loss = 7;
+#define REFUSED(change, sentence)                                                          \
+  (a = legal_lists(), change,                                                              \
+   api_expect(c, tigon_fused_linear_topk_divergence_fwd(c, &a), TIGON_ERROR_INVALID, "%s", \
+              "fused_linear_topk_divergence_fwd: " sentence))
+  REFUSED((a.weight_hard = 1, a.labels = (tigon_tensor){0}), "labels is absent, must be there with weight_hard");
+  REFUSED(a.kind = TIGON_DIVERGENCE_COSINE, "kind is 4, must be 0 to 3");
+  REFUSED(of.ids[5] = V, "target_ids[5] is 37, must be 0 to 36 (weight.shape[0] - 1)");
+  REFUSED(of.ids[11] = -1, "target_ids[11] is -1, must be 0 to 36 (weight.shape[0] - 1)");
+  REFUSED(a.target_ids.shape[1] = a.target_ids.strides[0] = K - 1,
+          "target_ids.shape[1] is 3, must be 4 (target.shape[1])");
+  REFUSED((a.by_temperature_squared = 1, a.temperature = 1e20),
+          "weight_soft times the square of temperature is 1e+40, must be a normal f32");
+  REFUSED((a.softcap = 1e30, a.logit_scale = 1e-30), "logit_scale divided by softcap is 1e-60, must be a normal f32");
+  REFUSED((a.hidden.shape[0] = a.target.shape[0] = a.target_ids.shape[0] = a.labels.shape[0] = 0,
+           a.target.shape[1] = a.target_ids.shape[1] = INT64_C(1) << 31,
+           a.target.strides[0] = a.target_ids.strides[0] = INT64_C(1) << 31),
+          "target.shape[1] is 2147483648, must be below 2^31");
+#undef REFUSED
+  assert_true(loss == 7);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_head)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_head), cmocka_unit_test(test_lists)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -140,7 +140,8 @@ static void test_maps(void **unused) {
       options.input_map = options.target_map = (tigon_logit_map){0};
       start(&plain, &options);
       for (int n = 0; n < N; ++n) {
-        const double x_scale = of_x.scale != 0 ? (double)of_x.scale : 1, t_scale = of_t.scale != 0 ? (double)of_t.scale : 1;
+        const double x_scale = of_x.scale != 0 ? (double)of_x.scale : 1,
+                     t_scale = of_t.scale != 0 ? (double)of_t.scale : 1;
         plain.x[n] *= x_scale, plain.t[n] *= t_scale;
         if (of_x.cap > 0) plain.x[n] = (double)of_x.cap * tanh(plain.x[n] / (double)of_x.cap);
         if (of_t.cap > 0) plain.t[n] = (double)of_t.cap * tanh(plain.t[n] / (double)of_t.cap);
@@ -216,4 +217,5 @@ static void test_nothing_counts(void **unused) {
 }
 
 GRAD_MAIN(cmocka_unit_test(test_kinds), cmocka_unit_test(test_options), cmocka_unit_test(test_hard),
-          cmocka_unit_test(test_maps), cmocka_unit_test(test_panels), cmocka_unit_test(test_values), cmocka_unit_test(test_nothing_counts))
+          cmocka_unit_test(test_maps), cmocka_unit_test(test_panels), cmocka_unit_test(test_values),
+          cmocka_unit_test(test_nothing_counts))

@@ -63,10 +63,10 @@ typedef struct tigon_fused_linear_divergence_fwd_args {
   tigon_tensor dweight;        /* out [V, H] */
   tigon_tensor dbias;          /* out [V] */
   tigon_divergence_kind kind;
-  double beta;          /* 0..1, of jsd */
-  double temperature;   /* 0 means 1; else > 0 */
-  double softcap;       /* 0: none; else > 0 */
-  double logit_scale;   /* 0 means 1; else > 0 */
+  double beta;        /* 0..1, of jsd */
+  double temperature; /* 0 means 1; else > 0 */
+  double softcap;     /* 0: none; else > 0 */
+  double logit_scale; /* 0 means 1; else > 0 */
   double teacher_softcap;
   double teacher_logit_scale;
   double weight_soft;   /* 0 means 1; else > 0 */

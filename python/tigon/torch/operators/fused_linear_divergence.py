@@ -35,9 +35,9 @@ _fwd = Op(
 _FusedLinearDivergence = early_head(_NAME, _fwd, tensors=10, bias=2, metrics=len(_METRICS))
 
 
-def _logit_map(of, softcap, logit_scale):
-    cap = 0.0 if softcap is None else nonzero(_NAME, f"{of}softcap", softcap)
-    return cap, nonzero(_NAME, f"{of}logit_scale", logit_scale)
+def _logit_map(call, of, softcap, logit_scale):
+    cap = 0.0 if softcap is None else nonzero(call, f"{of}softcap", softcap)
+    return cap, nonzero(call, f"{of}logit_scale", logit_scale)
 
 
 def fused_linear_divergence(
@@ -85,8 +85,8 @@ def fused_linear_divergence(
     granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
     options = (
         *(outputs, granted, _KIND[kind], beta, nonzero(_NAME, "temperature", temperature)),
-        *_logit_map("", softcap, logit_scale),
-        *_logit_map("teacher_", teacher_softcap, teacher_logit_scale),
+        *_logit_map(_NAME, "", softcap, logit_scale),
+        *_logit_map(_NAME, "teacher_", teacher_softcap, teacher_logit_scale),
         *(nonzero(_NAME, "weight_soft", weight_soft), weight_hard, ignore_index is not None, ignore_index or 0),
         *(bool(by_temperature_squared), bool(truncate_teacher), bool(logits_in_f32)),
     )
