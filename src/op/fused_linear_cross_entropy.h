@@ -79,12 +79,14 @@ typedef struct head_middle {
   const tigon_sequences *of;
 } head_middle;
 
-/* What takes cross_entropy's place: divergence from the logits of a teacher. */
+/* What takes cross_entropy's place: divergence from the logits of a teacher, or from `lists` of k entries a row. */
 typedef struct head_distil {
-  tigon_linear_fwd_problem teacher;  /* its hidden, weight and bias; n are the classes that the student has, too */
-  tigon_divergence_problem loss;     /* of all rows; what lies in the workspace is the call's */
-  bool has_soft_loss, has_hard_loss; /* a query knows no data */
-  float *soft_loss, *hard_loss;      /* [1] */
+  tigon_linear_fwd_problem teacher; /* its hidden, weight and bias; n are the classes that the student has, too */
+  bool lists;
+  tigon_topk_divergence_problem entries; /* of all rows, [rows, k]; of base the target alone */
+  tigon_divergence_problem loss;         /* of all rows; what lies in the workspace is the call's */
+  bool has_soft_loss, has_hard_loss;     /* a query knows no data */
+  float *soft_loss, *hard_loss;          /* [1] */
 } head_distil;
 
 /* What linear_logprob has besides the arguments of fused_linear_cross_entropy. */
@@ -165,7 +167,7 @@ tigon_status tigon_head_call(tigon_context *context, const tigon_fused_linear_cr
                              const head_more *more, size_t *least, size_t *good);
 tigon_status tigon_head_run(fused *f);
 
-/* ---- fused_linear_divergence ---- */
+/* ---- fused_linear_distil.c ---- */
 
 /* Cuts what lies in the workspace besides token_loss; `stats`: a second pass over panels may follow. */
 void tigon_distil_cut(fused *f, bool stats, char *workspace, size_t *used);

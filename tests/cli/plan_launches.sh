@@ -42,6 +42,7 @@ for device in cpu h200; do
   head fused_linear_preference $device 8388608 'h["products"] == 4 and h["groups"] == 4 and h["groups_twice"] == 4'
   head fused_linear_cross_entropy $device "" 'h["products"] == 1'
   head fused_linear_divergence $device "" 'h["products"] == 2 and h["groups"] == 0'
+  head fused_linear_topk_divergence $device "" 'h["products"] == 1 and h["groups"] == 0'
 done
 run plan rms_norm --shape 256x512 --workspace 64
 expect_status 2 "a workspace of an operator that is no head"
