@@ -99,13 +99,13 @@ typedef struct both {
   double off_q;
 } both;
 
-/* A probability, what it may be more, and at most. */
+/* A probability, what it may be off by, and at most. */
 typedef struct chance {
   double of, off, most;
 } chance;
 static inline chance chance_of(double log_of, double off) {
   const double of = exp(log_of), most = fmax(of, exp(fmin(0, log_of + off)));
-  return (chance){of, most - of, most};
+  return (chance){of, fmax(most - of, times(of, -expm1(-off))), most};
 }
 
 /* D's error, and of its gradient by each x, before the factor of its row. f32's own additions are within 42 roundings of the
