@@ -182,15 +182,10 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
 
 #define A tigon_fused_linear_cross_entropy_args
 static const tigon_field fields[] = {
-    IN(hidden, "*h", SAME, ROWS),
-    IN(weight, "vh", SAME_GIVES_SECOND, ROWS),
-    MAY(bias, "v", SAME_OR_F32, DENSE),
-    IN(labels, "@", INDEX('v'), DENSE),
+    HEAD_TENSORS,
     MAY(dloss, "?1", F32, DENSE),
     MAY(dentropy, "@", F32, DENSE),
-    WANT(dhidden, "*h", SAME, ROWS, "hidden"),
-    WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
-    WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
+    HEAD_GRADIENTS,
     LOSS_TENSORS,
     LOSS_OUTPUTS,
     LOSS_NUMBERS,

@@ -7,10 +7,13 @@
 #include "core/labels.h"
 #include "op/loss.h"
 
-/* Fields that heads with log-probabilities have alike. */
+/* Fields that heads have alike. */
 #define HEAD_TENSORS                                                                                           \
   IN(hidden, "*h", SAME, ROWS), IN(weight, "vh", SAME_GIVES_SECOND, ROWS), MAY(bias, "v", SAME_OR_F32, DENSE), \
       IN(labels, "@", INDEX('v'), DENSE)
+#define HEAD_GRADIENTS                                                                       \
+  WANT(dhidden, "*h", SAME, ROWS, "hidden"), WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL), \
+      WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL)
 #define HEAD_NUMBERS                                                                                      \
   FLAG(has_ignore_index), ANY(ignore_index), OR_ZERO(softcap), OR_ZERO(temperature), FLAG(softcap_first), \
       FLAG(logits_in_f32)
@@ -26,6 +29,8 @@ typedef tigon_fused_linear_cross_entropy_args head_args;
               .softcap_first = a->softcap_first,                                  \
               .reduction = TIGON_REDUCTION_NONE},                                 \
   .logits_in_f32 = a->logits_in_f32, .workspace = (query) ? NULL : a->workspace, .workspace_bytes = a->workspace_bytes
+#define HEAD_GRADIENT_ARGS \
+  .dhidden = a->dhidden, .dweight = a->dweight, .dbias = a->dbias, .accumulate_dweight = a->accumulate_dweight
 
 /* tigon_<op>_<entry>() and its query, from run(context, a, least, good), which asks where there is a `least`. */
 #define HEAD_ENTRY(op, entry, run)                                                                               \
