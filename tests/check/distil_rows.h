@@ -7,9 +7,8 @@
 #ifndef TIGON_CHECK_DISTIL_ROWS_H
 #define TIGON_CHECK_DISTIL_ROWS_H
 
+#include "check/divergence.h"
 #include "check/head_rows.h"
-
-enum { KL, REVERSE, JSD, TVD, COSINE };
 
 /* A side's softcap and scale. */
 typedef struct map {
@@ -84,8 +83,6 @@ static inline double normalise(const check *k, const double *x, int64_t known, i
   return 2 * shift * by + 0x1p-24 * (64 + 9 * reach + 4 * check_calls(k, 2, 0));
 }
 
-static inline double times(double factor, double terms) { return factor == 0 ? 0 : factor * terms; }
-
 /* log a - log m of jsd, m = share a + (1 - share) b. */
 static inline double to_mixture(double a, double b, double share) {
   const double v = b - a + log1p(-share) - log(share);
@@ -110,7 +107,7 @@ static inline chance chance_of(double log_of, double off) {
 
 /* D's error, and of its gradient by each x, before the factor of its row. f32's own additions are within 42 roundings of the
  * sizes. */
-static inline double bound_row(const distil *c, const both *w, double *off, double *size) {
+static inline double bound_both(const distil *c, const both *w, double *off, double *size) {
   const double b = c->beta, add = 42 * 0x1p-24;
   double error = 0, mean = 0, mean_error = 0, all = 0;
   for (int64_t v = 0; v < w->count; ++v) {

@@ -5,8 +5,6 @@
  * The teacher's side is f64, but for what the sum of its probabilities leaves of 1. */
 #include "check/distil_rows.h"
 
-enum { LOGITS = TIGON_DISTRIBUTION_LOGITS, LOGS = TIGON_DISTRIBUTION_LOG_PROBABILITIES };
-enum { CHANCES = TIGON_DISTRIBUTION_PROBABILITIES };
 enum room { GOOD, LEAST, PARKS };
 
 static const struct option {
@@ -61,7 +59,7 @@ typedef struct call {
   double *off, *size;                  /* [rows, vocab] */
   double *token_loss, *lq;             /* [rows], [vocab] */
   int64_t *place;                      /* [vocab] in the lists below, 0: outside; the tail is at 0 */
-  double *q, *p, *off_p, *wrong, *all; /* [vocab + 1]: of bound_row() */
+  double *q, *p, *off_p, *wrong, *all; /* [vocab + 1]: of bound_both() */
 } call;
 
 /* Log-probabilities of which a row's add up to 1 at most, or probabilities of the same kind. */
@@ -111,7 +109,7 @@ static int64_t list_classes(call *c, int64_t r) {
 /* D's error; off and size of the vocabulary from those of the lists. A column outside has its share of the tail's. */
 static double bound_columns(call *c, int64_t r, double off_q, double *off, double *size) {
   const both w = {list_classes(c, r), c->q, c->p, c->off_p, off_q};
-  const double error = bound_row(&c->d, &w, c->wrong, c->all);
+  const double error = bound_both(&c->d, &w, c->wrong, c->all);
   for (int64_t v = 0; v < c->k->dims[2]; ++v) {
     const int64_t i = c->place[v];
     const chance share = chance_of(c->q[0] == -INFINITY ? -INFINITY : c->lq[v] - c->q[0], off_q);
@@ -158,8 +156,8 @@ static void make_lists(call *c) {
   c->place = check_list(k, "places", (size_t)vocab * sizeof *c->place);
   c->q = check_doubles(k, vocab + 1), c->p = check_doubles(k, vocab + 1), c->off_p = check_doubles(k, vocab + 1);
   c->wrong = check_doubles(k, vocab + 1), c->all = check_doubles(k, vocab + 1);
-  const int kind = c->o.kind == JSD && c->o.beta == 1 ? REVERSE : c->o.kind;
-  c->d = distil_of(k, kind, c->o.beta, c->o.temperature, map_of(c->o.cap, c->o.scale), c->o.wide);
+  c->d =
+      distil_of(k, kind_of(c->o.kind, c->o.beta), c->o.beta, c->o.temperature, map_of(c->o.cap, c->o.scale), c->o.wide);
 }
 
 static void fwd(check *k) {
