@@ -65,11 +65,11 @@ TIGON_INLINE double exp_sum(tigon_dtype dtype, const side *s, int64_t cols) {
   double all = 0;
   for (int64_t begin = 0; begin < cols; begin += BLOCK) {
     vf sum = vf_zero();
-#define ADD(c, n)                                                              \
-  do {                                                                         \
-    const vf x = capped(s, load(dtype, s->row, c, n));                         \
-    const exp_parts e = vf_exp_split(vf_fma(x, s->scale, s->minus_reference)); \
-    sum = vf_fma(e.p, first(e.scale, n), sum);                                 \
+#define ADD(c, n)                                                                        \
+  do {                                                                                   \
+    const vf x = capped(s, load(dtype, s->row, c, n));                                   \
+    const exp_parts e = vf_exp_split(first(vf_fma(x, s->scale, s->minus_reference), n)); \
+    sum = vf_fma(e.p, first(e.scale, n), sum);                                           \
   } while (0)
     FOR_VECTORS(begin, block_end(begin, cols), ADD);
 #undef ADD

@@ -58,7 +58,7 @@ TIGON_INLINE void store(tigon_dtype dtype, void *row, int64_t c, vf v, int n) {
     v_store_n(row, c, dtype, v, n);
 }
 
-/* The first n lanes of v, 0 after them. */
+/* The first n lanes of v, 0 after them. An exponential of the others might be NaN, which times 0 stays one. */
 TIGON_INLINE vf first(vf v, int n) {
   static const float lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return n == LANES ? v : vf_select(vf_lt(vf_load(lane), vf_set((float)n)), v, vf_zero());

@@ -126,7 +126,7 @@ TIGON_INLINE double sum_outside(tigon_dtype dtype, const work *w, const side *s)
   do {                                                                                       \
     const vf mark = load(TIGON_BF16, w->marks, (c)-w->begin, n);                             \
     const vf z = vf_fma(capped(s, load(dtype, s->row, c, n)), s->scale, s->minus_reference); \
-    const exp_parts e = vf_exp_split(vf_add(z, mark));                                       \
+    const exp_parts e = vf_exp_split(first(vf_add(z, mark), n));                             \
     sum = vf_fma(e.p, first(e.scale, n), sum);                                               \
   } while (0)
     FOR_VECTORS(&block, ADD);

@@ -29,13 +29,6 @@ static const tigon_field bwd[] = {
 };
 #undef A
 
-/* jsd at either end of beta is the other kind. */
-static tigon_divergence_kind kind_of(const tigon_divergence_args *a) {
-  if (a->kind != TIGON_DIVERGENCE_JSD) return a->kind;
-  const float beta = (float)a->beta;
-  return beta == 0 ? TIGON_DIVERGENCE_KL : beta == 1 ? TIGON_DIVERGENCE_REVERSE_KL : TIGON_DIVERGENCE_JSD;
-}
-
 tigon_status tigon_check_divergence(tigon_context *context, const tigon_divergence_args *a,
                                     tigon_divergence_problem *p) {
   const tigon_reduced reduced = {a->reduction, a->input, a->dloss, a->loss, a->token_loss, a->denominator};
@@ -56,7 +49,7 @@ tigon_status tigon_check_divergence(tigon_context *context, const tigon_divergen
       .dloss = a->dloss->data,
       .stats = a->stats,
       .loss = a->loss ? a->loss->data : NULL,
-      .kind = kind_of(a),
+      .kind = tigon_divergence_kind_of(a->kind, a->beta),
       .input_is = a->input_is,
       .target_is = a->target_is,
       .ignore_index = a->ignore_index,

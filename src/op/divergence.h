@@ -18,6 +18,13 @@
       OR_ZERO(options.temperature), ANY(options.ignore_index), CHOICE(options.reduction, TIGON_REDUCTION_NONE), \
       FLAG(options.by_temperature_squared)
 
+/* jsd at either end of beta is the other kind. */
+static inline tigon_divergence_kind tigon_divergence_kind_of(tigon_divergence_kind kind, double beta) {
+  const float b = (float)beta;
+  if (kind != TIGON_DIVERGENCE_JSD) return kind;
+  return b == 0 ? TIGON_DIVERGENCE_KL : b == 1 ? TIGON_DIVERGENCE_REVERSE_KL : TIGON_DIVERGENCE_JSD;
+}
+
 /* A call of any entry, whose description holds. */
 typedef struct tigon_divergence_args {
   const tigon_tensor *input, *target, *labels, *dinput, *dloss;

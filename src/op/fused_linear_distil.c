@@ -116,9 +116,7 @@ tigon_status tigon_distil_prepare(tigon_context *context, const distil_args *a, 
   const double temperature = a->temperature != 0 ? a->temperature : 1,
                weight = a->weight_soft != 0 ? a->weight_soft : 1;
   const double soft = a->by_temperature_squared ? weight * temperature * temperature : weight;
-  const float beta = (float)a->beta;
   const int64_t vocab = head->weight.shape[0];
-  const bool jsd = a->kind == TIGON_DIVERGENCE_JSD;
   if (!(soft >= FLT_MIN && soft <= FLT_MAX))
     return tigon_refuse(context, "weight_soft times the square of temperature is %g, must be a normal f32", soft);
   if (a->weight_hard != 0 && !tigon_present(&head->labels))
@@ -132,13 +130,10 @@ tigon_status tigon_distil_prepare(tigon_context *context, const distil_args *a, 
                .token_scale = a->token_scale.data,
                .denominator = head->options.denominator.data,
                .dloss = a->dloss.data,
-               .kind = !jsd        ? a->kind
-                       : beta == 0 ? TIGON_DIVERGENCE_KL
-                       : beta == 1 ? TIGON_DIVERGENCE_REVERSE_KL
-                                   : a->kind,
+               .kind = tigon_divergence_kind_of(a->kind, a->beta),
                .classes = true,
                .ignore_index = head->options.has_ignore_index ? head->options.ignore_index : -1,
-               .beta = beta,
+               .beta = (float)a->beta,
                .inverse_temperature = (float)(1 / temperature),
                .soft = (float)soft,
                .hard = (float)a->weight_hard,

@@ -2,8 +2,7 @@
 #ifndef TIGON_OP_FUSED_LINEAR_DISTIL_H
 #define TIGON_OP_FUSED_LINEAR_DISTIL_H
 
-#include <tigon/op/divergence.h>
-
+#include "op/divergence.h"
 #include "op/fused_linear_cross_entropy.h"
 
 #define DISTIL_TENSORS                                                                                                \

@@ -39,8 +39,7 @@ static tigon_status check_teacher(tigon_context *context, const arguments *a, in
     return tigon_refuse(
         context, "teacher_weight.shape[0] is %lld, must be at most %lld (weight.shape[0]) without truncate_teacher",
         classes, (long long)vocab);
-  const bool reverse =
-      a->kind == TIGON_DIVERGENCE_REVERSE_KL || (a->kind == TIGON_DIVERGENCE_JSD && (float)a->beta == 1);
+  const bool reverse = tigon_divergence_kind_of(a->kind, a->beta) == TIGON_DIVERGENCE_REVERSE_KL;
   if (classes < vocab && reverse)
     return tigon_refuse(context,
                         "teacher_weight.shape[0] is %lld, must be %lld (weight.shape[0]) or more with kind reverse_kl",

@@ -7,9 +7,8 @@
 #ifndef TIGON_CHECK_DISTIL_ROWS_H
 #define TIGON_CHECK_DISTIL_ROWS_H
 
+#include "check/divergence.h"
 #include "check/head_rows.h"
-
-enum { KL, REVERSE, JSD, TVD, COSINE };
 
 /* A side's softcap and scale. */
 typedef struct map {
@@ -84,8 +83,6 @@ static inline double normalise(const check *k, const double *x, int64_t known, i
   return 2 * shift * by + 0x1p-24 * (64 + 9 * reach + 4 * check_calls(k, 2, 0));
 }
 
-static inline double times(double factor, double terms) { return factor == 0 ? 0 : factor * terms; }
-
 /* log a - log m of jsd, m = share a + (1 - share) b. */
 static inline double to_mixture(double a, double b, double share) {
   const double v = b - a + log1p(-share) - log(share);
@@ -99,48 +96,59 @@ typedef struct both {
   double off_q;
 } both;
 
+/* A probability, what it may be off by, and at most. */
+typedef struct chance {
+  double of, off, most;
+} chance;
+static inline chance chance_of(double log_of, double off) {
+  const double of = exp(log_of), most = fmax(of, exp(fmin(0, log_of + off)));
+  return (chance){of, fmax(most - of, times(of, -expm1(-off))), most};
+}
+
 /* D's error, and of its gradient by each x, before the factor of its row. f32's own additions are within 42 roundings of the
  * sizes. */
-static inline double bound_row(const distil *c, const both *w, double *off, double *size) {
-  const double b = c->beta, grow_q = expm1(w->off_q), add = 42 * 0x1p-24;
+static inline double bound_both(const distil *c, const both *w, double *off, double *size) {
+  const double b = c->beta, add = 42 * 0x1p-24;
   double error = 0, mean = 0, mean_error = 0, all = 0;
   for (int64_t v = 0; v < w->count; ++v) {
-    const double q = exp(w->q[v]), p = exp(w->p[v]), u = w->q[v] - w->p[v], off_p = w->off_p[v], grow_p = expm1(off_p);
-    const double of_both = off_p + w->off_q, of_m = fmax(off_p, w->off_q);
+    const double u = w->q[v] - w->p[v], off_p = w->off_p[v], of_both = off_p + w->off_q, of_m = fmax(off_p, w->off_q);
+    const chance q = chance_of(w->q[v], w->off_q), p = chance_of(w->p[v], off_p);
     double d = 0, of_slope = 0, slope = 0;
     if (c->kind == KL) {
-      d = times(p, -u), error += times(p, (1 + grow_p) * of_both + grow_p * fabs(u)), all += p;
+      d = times(p.of, -u), error += times(p.most, of_both) + times(p.off, fabs(u)), all += p.of;
     } else if (c->kind == REVERSE) {
-      d = times(q, u), slope = u, of_slope = of_both;
-      error += times(q, (1 + grow_q) * of_both + grow_q * fabs(u));
+      d = times(q.of, u), slope = u, of_slope = of_both;
+      error += times(q.most, of_both) + times(q.off, fabs(u));
     } else if (c->kind == JSD) {
       const double to_q = w->q[v] == -INFINITY ? 0 : to_mixture(w->q[v], w->p[v], 1 - b),
-                   to_p = p == 0 ? 0 : to_mixture(w->p[v], w->q[v], b);
+                   to_p = w->p[v] == -INFINITY ? 0 : to_mixture(w->p[v], w->q[v], b);
       const double own = 0x1p-24 * (16 + 4 * fabs(log(b)) + 4 * fabs(log1p(-b)));
-      d = b * p * to_p + (1 - b) * q * to_q;
+      d = b * times(p.of, to_p) + (1 - b) * times(q.of, to_q);
       slope = (1 - b) * to_q, of_slope = (1 - b) * (w->off_q + of_m + own);
-      error += b * p * ((1 + grow_p) * (off_p + of_m + own) + grow_p * fabs(to_p));
-      error += (1 - b) * q * ((1 + grow_q) * (w->off_q + of_m + own) + grow_q * fabs(to_q));
+      error += b * (times(p.most, off_p + of_m + own) + times(p.off, fabs(to_p)));
+      error += (1 - b) * (times(q.most, w->off_q + of_m + own) + times(q.off, fabs(to_q)));
     } else {
-      const double may = q * grow_q + p * grow_p + 0x1p-125;
-      d = 0.5 * fabs(q - p), slope = q > p ? 0.5 : q < p ? -0.5 : 0;
-      of_slope = fabs(q - p) <= may ? 1 : 0;
+      const double may = q.off + p.off + 0x1p-125;
+      d = 0.5 * fabs(q.of - p.of), slope = q.of > p.of ? 0.5 : q.of < p.of ? -0.5 : 0;
+      of_slope = fabs(q.of - p.of) <= may ? 1 : 0;
       error += 0.5 * may;
     }
     error += add * fabs(d);
-    mean += times(q, slope);
-    mean_error += times(q, (1 + grow_q) * of_slope + grow_q * fabs(slope)) + add * times(q, fabs(slope));
+    mean += times(q.of, slope);
+    mean_error += times(q.most, of_slope) + times(q.off, fabs(slope)) + add * times(q.of, fabs(slope));
     off[v] = of_slope, size[v] = slope;
   }
   for (int64_t v = 0; v < w->count; ++v) {
-    const double q = exp(w->q[v]), p = exp(w->p[v]), grow_p = expm1(w->off_p[v]);
-    const double apart = size[v] - mean;
-    off[v] = c->kind == KL ? q * all * (grow_q + add) + p * grow_p
-                           : times(q, (1 + grow_q) * (off[v] + mean_error) + (grow_q + 0x1p-22) * fabs(apart) +
-                                          0x1p-23 * (fabs(size[v]) + fabs(mean)));
-    size[v] = c->kind == KL ? q * all + p : times(q, fabs(apart));
+    const chance q = chance_of(w->q[v], w->off_q), p = chance_of(w->p[v], w->off_p[v]);
+    const double apart = fabs(size[v] - mean), wrong = off[v] + mean_error, sizes = fabs(size[v]) + fabs(mean);
+    if (c->kind == KL) {
+      off[v] = all * (q.off + q.of * add) + p.off, size[v] = q.of * all + p.of;
+    } else {
+      off[v] = times(q.most, wrong) + times(q.off, apart) + times(q.of, 0x1p-22 * apart + 0x1p-23 * sizes);
+      size[v] = times(q.of, apart);
+    }
     /* exp's least is 2^-126, in place of all below it: a probability may be too large by that, and so may what it weighs. */
-    const double least = 0x1p-125 * (1 + (isfinite(apart) && c->kind != KL ? fabs(apart) : 0));
+    const double least = 0x1p-125 * (1 + (isfinite(apart) && c->kind != KL ? apart : 0));
     off[v] = c->it * (off[v] + 0x1p-22 * size[v] + least), size[v] *= c->it;
   }
   return error;
@@ -155,8 +163,9 @@ typedef struct mixed {
 /* Of the divergence's gradient by x; then of all by u. */
 static inline void mix_row(const distil *c, const mixed *m, double *off, double *size) {
   for (int64_t v = 0; v < c->k->dims[2]; ++v) {
-    const double own = m->hard * exp(fmin(0, c->x[v] - m->hard_lse)), label = v == m->label ? m->hard : 0;
-    const double all = m->soft * size[v] + own + label, wrong = m->soft * off[v] + own * expm1(m->off_hard);
+    const chance q = chance_of(c->x[v] - m->hard_lse, m->off_hard);
+    const double all = m->soft * size[v] + m->hard * (q.of + (v == m->label ? 1 : 0));
+    const double wrong = m->soft * off[v] + m->hard * q.off;
     size[v] = m->by * c->steep[v] * all;
     off[v] = m->by * (wrong * (c->steep[v] + c->steep_off[v]) + all * c->steep_off[v]) +
              (head_ulp(c->k->dtype) + 0x1p-20) * size[v] +

@@ -112,7 +112,7 @@ static void spread_token(call *c, int64_t r) {
   rows.off_q = normalise(k, d->x, vocab, vocab, d->it, w.x_shift, &lse, c->lq);
   const double off_p = normalise(k, c->t, known, vocab, d->it, w.t_shift, &lse, c->lp);
   for (int64_t v = 0; v < vocab; ++v) c->off_p[v] = off_p;
-  const double error = d->kind == COSINE ? bound_cosine(c, &w, off, size) : bound_row(d, &rows, off, size);
+  const double error = d->kind == COSINE ? bound_cosine(c, &w, off, size) : bound_both(d, &rows, off, size);
   if (isfinite(error)) {
     c->token_loss[r] = scale * (m.soft * error + m.hard * 2 * m.off_hard);
     c->total += m.by * c->token_loss[r], c->soft_total += m.by * error, c->hard_total += m.by * 2 * m.off_hard;

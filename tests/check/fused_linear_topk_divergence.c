@@ -5,8 +5,6 @@
  * The teacher's side is f64, but for what the sum of its probabilities leaves of 1. */
 #include "check/distil_rows.h"
 
-enum { LOGITS = TIGON_DISTRIBUTION_LOGITS, LOGS = TIGON_DISTRIBUTION_LOG_PROBABILITIES };
-enum { CHANCES = TIGON_DISTRIBUTION_PROBABILITIES };
 enum room { GOOD, LEAST, PARKS };
 
 static const struct option {
@@ -61,7 +59,7 @@ typedef struct call {
   double *off, *size;                  /* [rows, vocab] */
   double *token_loss, *lq;             /* [rows], [vocab] */
   int64_t *place;                      /* [vocab] in the lists below, 0: outside; the tail is at 0 */
-  double *q, *p, *off_p, *wrong, *all; /* [vocab + 1]: of bound_row() */
+  double *q, *p, *off_p, *wrong, *all; /* [vocab + 1]: of bound_both() */
 } call;
 
 /* Log-probabilities of which a row's add up to 1 at most, or probabilities of the same kind. */
@@ -82,7 +80,7 @@ static tigon_tensor make_target(const call *c) {
 /* The row's lists, of which it returns the length. */
 static int64_t list_classes(call *c, int64_t r) {
   const int64_t vocab = c->k->dims[2];
-  double largest = -INFINITY, target_lse = 0, sum = 0, of_tail = 0;
+  double largest = -INFINITY, target_lse = 0, sum = 0, outside = -INFINITY, of_tail = 0;
   int64_t count = 1;
   for (int64_t v = 0; v < vocab; ++v) c->place[v] = 0;
   for (int64_t j = 0; j < c->entries; ++j) {
@@ -98,10 +96,11 @@ static int64_t list_classes(call *c, int64_t r) {
   for (int64_t i = 1; c->o.target_is == LOGITS && i < count; ++i) target_lse += exp(c->p[i] - largest);
   if (c->o.target_is == LOGITS) target_lse = largest + log(target_lse);
   for (int64_t i = 1; i < count; ++i) c->p[i] -= target_lse, sum += exp(c->p[i]);
-  for (int64_t v = 0; v < vocab; ++v) of_tail += c->place[v] ? 0 : exp(c->lq[v]);
+  for (int64_t v = 0; v < vocab; ++v) outside = c->place[v] ? outside : fmax(outside, c->lq[v]);
+  for (int64_t v = 0; v < vocab && isfinite(outside); ++v) of_tail += c->place[v] ? 0 : exp(c->lq[v] - outside);
   const bool tail = (c->o.tail || c->d.kind != KL) && count <= vocab;
   const double left = fmax(1 - sum, c->o.least_tail);
-  c->q[0] = log(of_tail);
+  c->q[0] = outside + log(of_tail);
   c->p[0] = tail ? log(left) : -INFINITY;
   c->off_p[0] = tail && left > 0 ? 0x1p-40 + (double)count * 0x1p-50 / left : 0;
   return count;
@@ -110,12 +109,12 @@ static int64_t list_classes(call *c, int64_t r) {
 /* D's error; off and size of the vocabulary from those of the lists. A column outside has its share of the tail's. */
 static double bound_columns(call *c, int64_t r, double off_q, double *off, double *size) {
   const both w = {list_classes(c, r), c->q, c->p, c->off_p, off_q};
-  const double error = bound_row(&c->d, &w, c->wrong, c->all), grow = expm1(off_q);
+  const double error = bound_both(&c->d, &w, c->wrong, c->all);
   for (int64_t v = 0; v < c->k->dims[2]; ++v) {
     const int64_t i = c->place[v];
-    const double share = i ? 1 : c->q[0] == -INFINITY ? 0 : exp(c->lq[v] - c->q[0]);
-    size[v] = times(share, c->all[i]);
-    off[v] = i ? c->wrong[i] : times(share, (1 + grow) * c->wrong[0] + grow * c->all[0]) + 0x1p-125 * c->all[0];
+    const chance share = chance_of(c->q[0] == -INFINITY ? -INFINITY : c->lq[v] - c->q[0], off_q);
+    size[v] = i ? c->all[i] : times(share.of, c->all[0]);
+    off[v] = i ? c->wrong[i] : times(share.most, c->wrong[0]) + times(share.off, c->all[0]) + 0x1p-125 * c->all[0];
   }
   return error;
 }
@@ -157,8 +156,8 @@ static void make_lists(call *c) {
   c->place = check_list(k, "places", (size_t)vocab * sizeof *c->place);
   c->q = check_doubles(k, vocab + 1), c->p = check_doubles(k, vocab + 1), c->off_p = check_doubles(k, vocab + 1);
   c->wrong = check_doubles(k, vocab + 1), c->all = check_doubles(k, vocab + 1);
-  const int kind = c->o.kind == JSD && c->o.beta == 1 ? REVERSE : c->o.kind;
-  c->d = distil_of(k, kind, c->o.beta, c->o.temperature, map_of(c->o.cap, c->o.scale), c->o.wide);
+  c->d =
+      distil_of(k, kind_of(c->o.kind, c->o.beta), c->o.beta, c->o.temperature, map_of(c->o.cap, c->o.scale), c->o.wide);
 }
 
 static void fwd(check *k) {

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from divergence_formulas import of_logs
 from tigon.torch import functional as T
 from tigon.torch import nn
 
@@ -119,15 +120,10 @@ def plain(student, teacher, labels, kind, maps, temperature=1.0, weight_hard=0.0
         for side, of in zip((student, teacher), (maps[:2], maps[2:]), strict=True)
     ]
     z, t, labels = z[labels != -100], t[labels != -100], labels[labels != -100]
-    lq, lp = (z / temperature).log_softmax(-1), (t / temperature).log_softmax(-1)
-    q, p, m = lq.exp(), lp.exp(), (beta * lp.exp() + (1 - beta) * lq.exp()).log()
-    each = {
-        "kl": (p * (lp - lq)).sum(-1),
-        "reverse_kl": (q * (lq - lp)).sum(-1),
-        "jsd": (beta * p * (lp - m) + (1 - beta) * q * (lq - m)).sum(-1),
-        "tvd": (p - q).abs().sum(-1) / 2,
-        "cosine": 1 - torch.nn.functional.cosine_similarity(z, t, -1, eps=0.0),
-    }[kind]
+    if kind == "cosine":
+        each = 1 - torch.nn.functional.cosine_similarity(z, t, -1, eps=0.0)
+    else:
+        each = of_logs(kind, (t / temperature).log_softmax(-1), (z / temperature).log_softmax(-1), beta)
     return each.mean() + weight_hard * torch.nn.functional.cross_entropy(z, labels)
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from divergence_formulas import KINDS, of_logs
 from tigon.torch import functional as T
 from tigon.torch import nn
 
 N, H, V, K = 24, 16, 37, 5
-KINDS = ["kl", "reverse_kl", "jsd", "tvd"]
 
 
 def head(dtype=torch.float32):
@@ -35,15 +35,8 @@ def plain(student, teacher, labels, kind="kl", temperature=1.0, softcap=None, lo
     lq = lq.gather(-1, ids)
     if tail or kind != "kl":
         lq, lp = torch.cat([lq, outside], -1), torch.cat([lp, (1 - lp.exp().sum(-1, keepdim=True)).log()], -1)
-    p, q, m = lp.exp(), lq.exp(), (beta * lp.exp() + (1 - beta) * lq.exp()).log()
-    each = {
-        "kl": p * (lp - lq),
-        "reverse_kl": q * (lq - lp),
-        "jsd": beta * p * (lp - m) + (1 - beta) * q * (lq - m),
-        "tvd": (p - q).abs() / 2,
-    }[kind].sum(-1)
     hard = torch.nn.functional.cross_entropy(z.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
-    return each * (labels != -100), hard
+    return of_logs(kind, lp, lq, beta) * (labels != -100), hard
 
 
 def close(a, b, tolerance=1e-5):
