@@ -73,6 +73,7 @@ static plan_problem problem_of(const tigon_plan_request *request) {
                           .passes = 1};
   const int64_t table_bytes = plan_mul(request->table_cols, (int64_t)f->row_tables * f->row_table_bytes);
   problem.row_bytes_in = plan_add(4 * (int64_t)f->row_scalars_in, table_bytes);
+  problem.row_chip = plan_mul(plan_round_up(request->table_cols, 16), 4 * (int64_t)f->row_table_words);
   const int64_t row_bytes = plan_add(problem.row_bytes_in, 4 * (int64_t)f->row_scalars_out);
   const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
   const int64_t vectors = plan_mul(problem.groups, request->cols / problem.run);
