@@ -244,7 +244,7 @@ AICORE state open_state(ub_arena *ub, const divergence_arguments *a) {
   for (int i = 0; i < SPREAD; ++i) s.work[i] = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
   s.work[SPREAD] = ub_alloc_f32(ub, work_elements(chunk));
   v_duplicate_f32(s.words, 0, ROW_WORDS * s.pitch);
-  sync_pipe(PIPE_V);
+  scalar_after_vectors();
   s.rows = open_losses(ub, &a->rows, s.pitch);
   in_open(&s.in.in);
   out_open(&s.out);

@@ -144,7 +144,7 @@ AICORE void know_target(const state *s, int64_t i, topk_row *row) {
   row->target_lse = s->a->target_is == TIGON_DISTRIBUTION_LOGITS ? support_lse(s, i, true) : one_float(0);
   for (int64_t n = 0; n < classes && s->a->tail; ++n) {
     set_target(s->a, row, target_at(s, i, n), &e);
-    sum = twofold_sum(sum, e.p);
+    sum = twofold_sum(sum, value_of(e.p));
   }
   row->tail = tail_left(s->a, classes, sum);
 }

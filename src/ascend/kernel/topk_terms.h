@@ -6,7 +6,6 @@
 #include "ascend/kernel/topk_divergence.h"
 
 #define MINUS_INFINITY (-__builtin_inff())
-#define LEAST_NORMAL 0x1p-126f
 
 AICORE twofold one_float(float x) { return (twofold){x, 0}; }
 
@@ -41,22 +40,40 @@ typedef struct topk_row {
   twofold lse, outside, mean, target_lse, tail;
 } topk_row;
 
+/* A probability, of * by. `by` is 1, or 2^-120 so that its products are right where it would underflow. One that underflows all the
+ * same is still none of 0, so that it times Inf is Inf. */
+typedef struct chance {
+  twofold of;
+  float by;
+} chance;
+
+AICORE twofold scaled(twofold a, float by) { return (twofold){a.hi * by, a.lo * by}; }
+AICORE twofold value_of(chance a) { return a.by == 1 ? a.of : scaled(a.of, a.by); }
+AICORE chance chance_of(twofold log_of_it) {
+  const float least = 0x1p-126f, power = 120; /* of two */
+  if (!(log_of_it.hi < -80)) return (chance){twofold_exp(log_of_it), 1};
+  const twofold up = twofold_add(two_product(power, TWOFOLD_LN2), power * TWOFOLD_LN2_LOW);
+  twofold of = twofold_exp(twofold_sum(log_of_it, up));
+  if (of.hi < least) of = one_float(log_of_it.hi == MINUS_INFINITY ? 0 : least);
+  return (chance){of, 0x1p-120f};
+}
+AICORE twofold times(chance factor, twofold terms) {
+  if (factor.of.hi == 0) return one_float(0);
+  return scaled(twofold_mul(factor.of, terms), factor.by);
+}
+
 /* A class, or the tail. */
 typedef struct topk_element {
-  twofold log_q, q, log_p, p;
+  twofold log_q, log_p;
+  chance q, p;
 } topk_element;
-
-/* A probability that underflows is still none of 0, so that it times Inf is Inf. */
-AICORE twofold chance_of(twofold log_of_it) {
-  const twofold of = twofold_exp(log_of_it);
-  return of.hi < LEAST_NORMAL ? one_float(log_of_it.hi == MINUS_INFINITY ? 0 : LEAST_NORMAL) : of;
-}
 
 /* What entry t says of p. */
 AICORE void set_target(const topk_divergence_arguments *a, const topk_row *s, float t, topk_element *e) {
-  e->log_p = e->p = one_float(t);
+  e->log_p = one_float(t);
   if (a->target_is == TIGON_DISTRIBUTION_PROBABILITIES) {
-    e->log_p = twofold_log(e->p);
+    e->p = (chance){e->log_p, 1};
+    e->log_p = twofold_log(e->log_p);
     return;
   }
   if (a->target_is == TIGON_DISTRIBUTION_LOGITS)
@@ -72,7 +89,7 @@ AICORE topk_element element_of(const topk_divergence_arguments *a, const topk_ro
 }
 AICORE topk_element tail_of(const topk_row *s) {
   const twofold log_q = twofold_difference(s->outside, s->lse);
-  return (topk_element){log_q, chance_of(log_q), twofold_log(s->tail), s->tail};
+  return (topk_element){log_q, twofold_log(s->tail), chance_of(log_q), {s->tail, 1}};
 }
 
 /* p_t, where `classes` of the support have `sum` of p. */
@@ -80,10 +97,6 @@ AICORE twofold tail_left(const topk_divergence_arguments *a, int64_t classes, tw
   if (!a->tail || classes == a->w.cols) return one_float(0);
   const twofold left = twofold_difference(one_float(1), sum);
   return twofold_less(left, a->least_tail) ? a->least_tail : left;
-}
-
-AICORE twofold times(twofold factor, twofold terms) {
-  return factor.hi == 0 ? one_float(0) : twofold_mul(factor, terms);
 }
 
 /* log q - log m and log p - log m of jsd, without m. */
@@ -103,7 +116,7 @@ AICORE topk_logs logs_to_mixture(const topk_divergence_arguments *a, const topk_
 AICORE twofold slope_of(const topk_divergence_arguments *a, const topk_element *e) {
   if (a->kind == TIGON_DIVERGENCE_REVERSE_KL) return twofold_difference(e->log_q, e->log_p);
   if (a->kind == TIGON_DIVERGENCE_JSD) return twofold_mul(a->rest, logs_to_mixture(a, e).q);
-  const float apart = twofold_difference(e->q, e->p).hi;
+  const float apart = twofold_difference(value_of(e->q), value_of(e->p)).hi;
   return one_float(apart > 0 ? 0.5f : apart < 0 ? -0.5f : apart);
 }
 
@@ -111,7 +124,7 @@ AICORE twofold slope_of(const topk_divergence_arguments *a, const topk_element *
 AICORE void add_class(const topk_divergence_arguments *a, const topk_element *e, twofold *loss, twofold *mean) {
   if (a->kind == TIGON_DIVERGENCE_KL) {
     *loss = twofold_sum(*loss, times(e->p, twofold_difference(e->log_p, e->log_q)));
-    *mean = twofold_sum(*mean, e->p);
+    *mean = twofold_sum(*mean, value_of(e->p));
     return;
   }
   const twofold of_q = times(e->q, slope_of(a, e));
@@ -120,7 +133,7 @@ AICORE void add_class(const topk_divergence_arguments *a, const topk_element *e,
   if (a->kind == TIGON_DIVERGENCE_JSD) {
     term = twofold_sum(of_q, twofold_times(times(e->p, logs_to_mixture(a, e).p), a->beta));
   } else if (a->kind == TIGON_DIVERGENCE_TVD) {
-    const twofold apart = twofold_difference(e->q, e->p);
+    const twofold apart = twofold_difference(value_of(e->q), value_of(e->p));
     term = twofold_times(apart, apart.hi < 0 ? -0.5f : 0.5f);
   }
   *loss = twofold_sum(*loss, term);
@@ -128,7 +141,7 @@ AICORE void add_class(const topk_divergence_arguments *a, const topk_element *e,
 
 /* e of the operator's header. */
 AICORE twofold gradient_of(const topk_divergence_arguments *a, const topk_row *s, const topk_element *e) {
-  if (a->kind == TIGON_DIVERGENCE_KL) return twofold_difference(times(e->q, s->mean), e->p);
+  if (a->kind == TIGON_DIVERGENCE_KL) return twofold_difference(times(e->q, s->mean), value_of(e->p));
   return times(e->q, twofold_difference(slope_of(a, e), s->mean));
 }
 
