@@ -243,7 +243,7 @@ AICORE state open_state(ub_arena *ub, const divergence_arguments *a) {
   s.words = ub_alloc_f32(ub, ROW_WORDS * s.pitch);
   for (int i = 0; i < SPREAD; ++i) s.work[i] = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
   s.work[SPREAD] = ub_alloc_f32(ub, work_elements(chunk));
-  v_duplicate_f32(s.words, 0, ROW_WORDS * s.pitch);
+  duplicate(s.words, 0, ROW_WORDS * s.pitch);
   scalar_after_vectors();
   s.rows = open_losses(ub, &a->rows, s.pitch);
   in_open(&s.in.in);
