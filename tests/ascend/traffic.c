@@ -356,12 +356,11 @@ static void run_topk(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   int64_t *ids = zeros((size_t)(rows * k) * 8), *labels = zeros((size_t)rows * 8);
   float *words = zeros((size_t)rows * 4 * 5), *target = zeros((size_t)(rows * k) * 4), loss;
   for (int64_t i = 0; i < rows * k; ++i) ids[i] = i * 7919 % cols;
-  tigon_topk_divergence_fwd_args fwd = {
-      .input = tigon_tensor_2d(tensor[0], dtype, rows, cols),
-      .target = tigon_tensor_2d(target, TIGON_F32, rows, k),
-      .target_ids = tigon_tensor_2d(ids, TIGON_I64, rows, k),
-      .options = {.tail = 1, .ignore_index = 1, .reduction = reduction},
-      .out.stats = tigon_tensor_2d(words, TIGON_F32, rows, 3)};
+  tigon_topk_divergence_fwd_args fwd = {.input = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+                                        .target = tigon_tensor_2d(target, TIGON_F32, rows, k),
+                                        .target_ids = tigon_tensor_2d(ids, TIGON_I64, rows, k),
+                                        .options = {.tail = 1, .ignore_index = 1, .reduction = reduction},
+                                        .out.stats = tigon_tensor_2d(words, TIGON_F32, rows, 3)};
   if (reduction == TIGON_REDUCTION_MEAN) fwd.labels = tigon_tensor_1d(labels, TIGON_I64, rows);
   if (none)
     fwd.out.token_loss = tigon_tensor_1d(words + 3 * rows, TIGON_F32, rows);

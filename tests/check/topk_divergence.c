@@ -236,8 +236,7 @@ static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
     const double e = gradient(c, w, &w->of[outside ? c->entries : w->entry[v]], &error);
     if (outside) {
       const double log_share = logit(c, r, v) - w->outside, share = exp(log_share);
-      const double own =
-          3 * fabs(log_share) + w->outside_error + of_wide(c, w->outside) + 8 + check_calls(c->k, 1, 0);
+      const double own = 3 * fabs(log_share) + w->outside_error + of_wide(c, w->outside) + 8 + check_calls(c->k, 1, 0);
       error = times(share, fabs(e) * own + error) + tiny / eps * fabs(e);
     }
     at[v] = by * (error + tiny / eps) + tiny / eps;

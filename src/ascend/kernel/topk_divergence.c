@@ -41,8 +41,7 @@ AICORE void add_exponentials(const state *s, tile t, int64_t c) {
   exponential(s->x, s->x, t.rows * t.pitch);
   row_sums(words_of(s, PART), s->x, t);
   scalar_after_vectors();
-  for (int64_t i = 0; i < t.rows; ++i)
-    set_number(s, SUM, i, twofold_add(number_of(s, SUM, i), word_of(s, PART, i)));
+  for (int64_t i = 0; i < t.rows; ++i) set_number(s, SUM, i, twofold_add(number_of(s, SUM, i), word_of(s, PART, i)));
   vectors_after_scalar();
 }
 
@@ -61,8 +60,7 @@ AICORE void find_gradients(const state *s, ub_f32 x, tile t, int64_t c) {
 AICORE void put_gradients(const state *s, ub_f32 d, tile t, int64_t c) {
   for (int64_t i = 0; i < t.rows; ++i) {
     const int64_t end = end_of_chunk(s, i, t, c);
-    for (int64_t n = count_of(s, NEXT, i); n < end; ++n)
-      s_write_f32(d, place_of(s, i, n, t, c), value_at(s, i, n));
+    for (int64_t n = count_of(s, NEXT, i); n < end; ++n) s_write_f32(d, place_of(s, i, n, t, c), value_at(s, i, n));
     set_count(s, NEXT, i, end);
   }
 }
@@ -178,8 +176,11 @@ AICORE void finish_row(const state *s, int64_t i) {
 /* Row i's numbers in backward. */
 AICORE void take_stats(const state *s, int64_t i) {
   const ub_f32 stats = ub_at_f32(s->rows.stats, i * LOSS_STATS);
-  topk_row row = {one_float(s_read_f32(stats, 0)), one_float(s_read_f32(stats, 1)), one_float(s_read_f32(stats, 2)),
-                  {0, 0}, {0, 0}};
+  topk_row row = {one_float(s_read_f32(stats, 0)),
+                  one_float(s_read_f32(stats, 1)),
+                  one_float(s_read_f32(stats, 2)),
+                  {0, 0},
+                  {0, 0}};
   if (row_counts_here(s, i)) know_target(s, i, &row);
   set_row(s, i, &row);
 }
@@ -235,7 +236,7 @@ AICORE state open_state(ub_arena *ub, const topk_divergence_arguments *a) {
   const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
   const bool both = a->dtype != TIGON_F32;
-  state s = {.a = a, .out_of_range = a->all_out_of_range};
+  state s = {.a = a, .out_of_range = a->all_out_of_range != 0};
   s.pitch = round_up(a->w.tile_rows, 8);
   s.id_pitch = round_up(a->k * index_words(a->id_dtype), 8);
   s.entry_pitch = tile_of(a->target_dtype, 1, a->k).pitch;

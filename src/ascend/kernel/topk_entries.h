@@ -27,9 +27,10 @@ typedef struct state {
   ub_f32 words; /* [ROW_WORDS, pitch] */
   loss_words rows;
   int64_t pitch;
-  int64_t id_pitch, entry_pitch;     /* of a row's entries, in words */
-  ub_f32 ids, target, order, values; /* order: i32, entries of the classes by chunks; values: their logits, then gradients */
-  ub_f32 x, d, spread_to;            /* f32 tiles; d: of 16-bit dtypes */
+  int64_t id_pitch, entry_pitch; /* of a row's entries, in words */
+  ub_f32 ids, target, order,
+      values;             /* order: i32, entries of the classes by chunks; values: their logits, then gradients */
+  ub_f32 x, d, spread_to; /* f32 tiles; d: of 16-bit dtypes */
   bool out_of_range;
 } state;
 
@@ -78,7 +79,8 @@ AICORE bool row_counts_here(const state *s, int64_t i) { return row_counts(&s->a
 AICORE void load_entries(const state *s, int64_t r, int64_t rows) {
   const topk_divergence_arguments *a = s->a;
   const bool f32 = a->target_dtype == TIGON_F32;
-  const tile of_ids = tile_of(TIGON_F32, rows, a->k * index_words(a->id_dtype)), t = tile_of(a->target_dtype, rows, a->k);
+  const tile of_ids = tile_of(TIGON_F32, rows, a->k * index_words(a->id_dtype)),
+             t = tile_of(a->target_dtype, rows, a->k);
   if (a->k == 0) return;
   loads_after_scalar();
   loads_after_vectors();

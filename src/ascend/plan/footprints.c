@@ -44,8 +44,8 @@ typedef struct row {
   LOSS, .base.row_scalars_in = 2, .base.row_scalars_out = 2, .base.totals = TOTALS | TIGON_TOTAL_LOSS, \
         .base.partials = 7
 #define DIVERGES .base.row_scalars_on_chip = 32, .base.whole = true, .temporaries = {7, 7}
-#define TOPK                                                                                                   \
-  .base.row_scalars_on_chip = 32, .base.whole = true, .base.row_tables = 1, .base.row_table_bytes = 12,        \
+#define TOPK                                                                                            \
+  .base.row_scalars_on_chip = 32, .base.whole = true, .base.row_tables = 1, .base.row_table_bytes = 12, \
   .base.row_table_words = 5, .temporaries = {2, 3}
 static const row table[] = {
     {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}},

@@ -166,6 +166,7 @@ static tigon_status say_why_not(const plan_problem *problem, const tigon_plan *n
       tigon_plan_say(plan, "case %c needs %lld on-chip bytes%s, %.31s has %lld", tigon_plan_case_letter(nearest->cut),
                      (long long)nearest->onchip_bytes, problem->forced ? "" : ", the least of all cases",
                      problem->device->name, (long long)problem->device->onchip_bytes);
+      if (problem->row_chip > 0) tigon_plan_say(plan, "; a row's entries take %lld", (long long)problem->row_chip);
       break;
   }
   return plan->status = TIGON_ERROR_SCRATCH;
