@@ -52,6 +52,13 @@ static void ask_heads(const char *command, plan_options *chosen, tigon_plan_requ
   request->sequence = dims[1];
 }
 
+/* The entries of a row are as many as those of `tigon bench`. */
+static void ask_entries(const plan_options *chosen, tigon_plan_request *request) {
+  int64_t dims[CHECK_DIMS]; /* rows, columns, entries */
+  bench_dims(bench_case_find(chosen->op), &(bench_point){.rows = chosen->rows, .cols = chosen->cols}, dims);
+  request->table_cols = dims[2];
+}
+
 /* A description with what the environment says in place of its numbers; ends the program where that is wrong. */
 static const tigon_device_desc *described(const char *command, const tigon_device_desc *device,
                                           tigon_device_desc *changed) {
@@ -80,7 +87,7 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   static tigon_device_desc changed;
   const tigon_device_desc *device = described(command, tigon_device_desc_find(chosen->device), &changed);
   tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint);
-  const bool heads = footprint->row_tables > 0;
+  const bool heads = footprint->walk == TIGON_WALK_HEADS;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
     cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);
   if (chosen->groups > 0 && chosen->rows % chosen->groups != 0)
@@ -103,6 +110,7 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
     request->rows = 1;
   }
   if (heads) ask_heads(command, chosen, request);
+  if (footprint->row_table_words > 0) ask_entries(chosen, request);
   if (chosen->force != TIGON_CASE_AUTO && has_no_cases(request))
     cli_mistake(command, "--case does not go with %s %s on %s, whose tiles follow from the shape alone", chosen->op,
                 chosen->entry, device->name);

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Every operator on the simulator whose exp, ln, sqrt and division are an ulp off, or flush denormals: within the bounds of such a
-# device. With 8 ulps each operator that uses them is outside, softmax with 12. Without any of this the bounds are the strict ones, which check/ascend-*
+# device. With 8 ulps each operator that uses them is outside, softmax with 12 and topk_divergence, whose sums
+# have a bound of 46 units, with 32. Without any of this the bounds are the strict ones, which check/ascend-*
 # hold.
 # ctest: slow
 set -euo pipefail
@@ -13,9 +14,10 @@ TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype bf16 | tail -n 1
 for dtype in f32 bf16; do
   TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype $dtype | tail -n 1
 done
-for op in rms_norm fused_add_rms_norm layer_norm group_norm softmax swiglu geglu cross_entropy adamw; do
+for op in rms_norm fused_add_rms_norm layer_norm group_norm softmax swiglu geglu cross_entropy topk_divergence adamw; do
   ulps=8
   [ $op = softmax ] && ulps=12
+  [ $op = topk_divergence ] && ulps=32
   if TIGON_ASCEND_SIM_NOISE=$ulps "$TIGON" "${small[@]}" $op --dtype f32 >/dev/null; then
     echo "$ulps ulps of noise in $op are within the bounds"
     exit 1

@@ -349,6 +349,49 @@ static void run_divergence(tigon_context *context, tigon_dtype dtype, int64_t ro
   free(labels), free(words);
 }
 
+/* Entries of a dtype other than the logits', of which some repeat. */
+static void run_topk(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[],
+                     tigon_reduction reduction, int64_t k) {
+  const bool none = reduction == TIGON_REDUCTION_NONE;
+  int64_t *ids = zeros((size_t)(rows * k) * 8), *labels = zeros((size_t)rows * 8);
+  float *words = zeros((size_t)rows * 4 * 5), *target = zeros((size_t)(rows * k) * 4), loss;
+  for (int64_t i = 0; i < rows * k; ++i) ids[i] = i * 7919 % cols;
+  tigon_topk_divergence_fwd_args fwd = {.input = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+                                        .target = tigon_tensor_2d(target, TIGON_F32, rows, k),
+                                        .target_ids = tigon_tensor_2d(ids, TIGON_I64, rows, k),
+                                        .options = {.tail = 1, .ignore_index = 1, .reduction = reduction},
+                                        .out.stats = tigon_tensor_2d(words, TIGON_F32, rows, 3)};
+  if (reduction == TIGON_REDUCTION_MEAN) fwd.labels = tigon_tensor_1d(labels, TIGON_I64, rows);
+  if (none)
+    fwd.out.token_loss = tigon_tensor_1d(words + 3 * rows, TIGON_F32, rows);
+  else
+    fwd.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
+  succeeds(context, tigon_topk_divergence_fwd_workspace(context, &fwd, &fwd.workspace_bytes));
+  succeeds(context, tigon_alloc(context, fwd.workspace_bytes, &fwd.workspace));
+  begin(context);
+  succeeds(context, tigon_topk_divergence_fwd(context, &fwd));
+  expect_loss(context, reduction, "topk_divergence fwd");
+  fwd.dinput = tigon_tensor_2d(tensor[2], dtype, rows, cols);
+  begin(context);
+  succeeds(context, tigon_topk_divergence_fwd(context, &fwd));
+  expect_loss(context, reduction, "topk_divergence fwd with dinput");
+  tigon_topk_divergence_bwd_args bwd = {.input = fwd.input,
+                                        .target = fwd.target,
+                                        .target_ids = fwd.target_ids,
+                                        .labels = fwd.labels,
+                                        .stats = fwd.out.stats,
+                                        .options = fwd.options,
+                                        .dinput = fwd.dinput,
+                                        .workspace = fwd.workspace,
+                                        .workspace_bytes = fwd.workspace_bytes};
+  if (none) bwd.dloss = tigon_tensor_1d(words + 4 * rows, TIGON_F32, rows);
+  begin(context);
+  succeeds(context, tigon_topk_divergence_bwd(context, &bwd));
+  expect_loss(context, reduction, "topk_divergence bwd");
+  tigon_free(context, fwd.workspace);
+  free(ids), free(labels), free(words), free(target);
+}
+
 static void run_cross_entropy(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
                               void *const tensor[4]) {
   run_loss(context, dtype, rows, cols, tensor, TIGON_REDUCTION_NONE);
@@ -372,6 +415,9 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
     run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_NONE, false);
     run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_MEAN, true);
     run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_SUM, true);
+    run_topk(context, dtype, rows, cols, tensor, TIGON_REDUCTION_NONE, 3);
+    run_topk(context, dtype, rows, cols, tensor, TIGON_REDUCTION_MEAN, 17);
+    run_topk(context, dtype, rows, cols, tensor, TIGON_REDUCTION_SUM, 1);
   }
   for (int dense = rows > 1 ? 0 : 1; dense <= 1; ++dense) {
     run_relu(context, dtype, rows, cols, tensor, dense);

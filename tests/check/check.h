@@ -204,6 +204,11 @@ void check_bound_relative(check *k, const tigon_tensor *out, double ulps, double
  * 2^-24 of a result that `functions` calls of exp, ln or sqrt and `divisions` go into: an ulp is 2 of them at most. A call counts
  * as much as its relative error does in the result: half under a root. */
 double check_calls(const check *k, double functions, double divisions);
+/* The relative error of what kernels work out in f64; on Ascend, which has none, in two floats: sums, products, exp and log
+ * (ascend/kernel/scalar.h, formulas.h). */
+double check_wide(const check *k);
+/* Is a product rounded with the sum that it goes into? */
+bool check_has_fma(const check *k);
 /* In units of 2^-24: what a factor below 2^-126 that became 0 takes away where the other factors are 1. */
 double check_flushed(const check *k);
 

@@ -80,11 +80,14 @@ static tigon_tensor make_target(const call *c) {
 static double logit(const call *c, int64_t r, int64_t v) { return c->l.it * c->x[r * c->cols + v]; }
 static double target_at(const call *c, int64_t r, int64_t j) { return check_value(&c->a.target, r * c->entries + j); }
 
-/* What f64 rounds of numbers so large, which kernels add in their own order. */
-static double of_f64(double size) { return isfinite(size) ? 0x1p-26 * (fabs(size) + 1) : 0; }
+/* What f64, or two floats, round of numbers so large, which kernels add in their own order; and of a number between their roundings. */
+static double of_wide(const call *c, double size) {
+  return isfinite(size) ? check_wide(c->k) / eps * (fabs(size) + 1) : 0;
+}
+static double wide(const call *c) { return 64 * check_wide(c->k) / eps; }
 
 /* Which entry a column has, and the log-sum-exp of the columns outside. Its terms carry the rounding of z - largest, exp's 5 eps,
- * and at most 32 + 8 additions. */
+ * and at most 32 + 8 additions. Where there is no fma, the temperature rounds z - largest once more. */
 static void find_outside(const call *c, int64_t r, row *w) {
   double largest = -INFINITY, sum = 0, inside = 0, most = -INFINITY;
   for (int64_t v = 0; v < c->cols; ++v) w->entry[v] = -1;
@@ -105,10 +108,10 @@ static void find_outside(const call *c, int64_t r, row *w) {
   }
   w->lse = most + log(inside);
   w->outside = isnan(w->lse) ? w->lse : largest == -INFINITY ? largest : largest + log(sum);
-  w->outside_error = largest == -INFINITY ? 0 : 46 + of_f64(w->outside);
+  w->outside_error = largest == -INFINITY ? 0 : 46 + check_calls(c->k, 1, 0) + of_wide(c, w->outside);
   for (int64_t v = 0; v < c->cols; ++v) {
     const double p = w->entry[v] < 0 && isfinite(w->outside) ? exp(logit(c, r, v) - w->outside) : 0;
-    if (p > 0) w->outside_error += p * (largest - logit(c, r, v));
+    if (p > 0) w->outside_error += p * (largest - logit(c, r, v)) * (check_has_fma(c->k) || c->it == 1 ? 1 : 2);
   }
 }
 
@@ -129,16 +132,16 @@ static void find_elements(const call *c, int64_t r, row *w) {
     e->log_q = logit(c, r, v) - w->lse, e->q = exp(e->log_q);
     e->log_p = c->o.target_is == CHANCES ? log(t) : c->o.target_is == LOGS ? t : c->l.it * t - lse;
     e->p = c->o.target_is == CHANCES ? t : exp(e->log_p);
-    e->q_error = in_tail * w->outside_error + of_f64(w->lse) + of_f64(logit(c, r, v));
-    e->p_error = e->p * of_f64(lse);
+    e->q_error = in_tail * w->outside_error + of_wide(c, w->lse) + of_wide(c, logit(c, r, v));
+    e->p_error = e->p * of_wide(c, lse);
     sum += e->p;
     ++classes;
   }
   element *tail = &w->of[c->entries];
   tail->log_q = w->outside - w->lse, tail->q = exp(tail->log_q);
-  tail->q_error = (1 - in_tail) * w->outside_error + of_f64(w->lse);
+  tail->q_error = (1 - in_tail) * w->outside_error + of_wide(c, w->lse);
   tail->p = fmax(1 - sum, c->o.least_tail);
-  tail->p_error = of_f64(sum) * (double)(classes + 1);
+  tail->p_error = of_wide(c, sum) * (double)(classes + 1);
   if (!c->tail || classes == c->cols) tail->p = tail->p_error = 0;
   tail->log_p = log(tail->p);
 }
@@ -165,7 +168,7 @@ static void add_terms(const call *c, row *w) {
     double error, d;
     if (e->q < 0) continue;
     const double s = slope(c, e, &error), u = e->log_p - e->log_q, of_q = times(e->q, s);
-    const double m_error = times(e->q, error + fabs(s) * (e->q_error + 0x1p-20)), both = e->q_error + fabs(u) * 0x1p-20;
+    const double m_error = times(e->q, error + fabs(s) * (e->q_error + wide(c))), both = e->q_error + fabs(u) * wide(c);
     switch (c->kind) {
       case KL:
         w->d += times(e->p, u), w->m += e->p;
@@ -175,7 +178,7 @@ static void add_terms(const call *c, row *w) {
       case JSD:
         d = to_mixture(e->log_p, e->log_q, b);
         w->d += of_q + b * times(e->p, d);
-        w->d_error += m_error + b * times(e->p, e->q_error + fabs(d) * 0x1p-20) + b * times(e->p_error, fabs(d) + 1);
+        w->d_error += m_error + b * times(e->p, e->q_error + fabs(d) * wide(c)) + b * times(e->p_error, fabs(d) + 1);
         break;
       default: w->d += 0.5 * fabs(e->q - e->p), w->d_error += 0.5 * (e->q * e->q_error + e->p_error); break;
     }
@@ -201,11 +204,11 @@ static void give_stats(const call *c, int64_t r, row *w, const float stats[3]) {
 /* e of the header, and its error. */
 static double gradient(const call *c, const row *w, const element *e, double *error) {
   if (c->kind == KL) {
-    *error = e->q * (fabs(w->m) * e->q_error + w->m_error) + e->p_error + 0x1p-20 * (e->q * fabs(w->m) + e->p);
+    *error = e->q * (fabs(w->m) * e->q_error + w->m_error) + e->p_error + wide(c) * (e->q * fabs(w->m) + e->p);
     return times(e->q, w->m) - e->p;
   }
   const double s = slope(c, e, error);
-  *error = times(e->q, *error + w->m_error + (fabs(s) + fabs(w->m)) * (e->q_error + 0x1p-20));
+  *error = times(e->q, *error + w->m_error + (fabs(s) + fabs(w->m)) * (e->q_error + wide(c)));
   return times(e->q, s - w->m);
 }
 
@@ -218,7 +221,7 @@ static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
     const double e = gradient(c, w, &w->of[outside ? c->entries : w->entry[v]], &error);
     if (outside) {
       const double log_share = logit(c, r, v) - w->outside, share = exp(log_share);
-      const double own = 3 * fabs(log_share) + w->outside_error + of_f64(w->outside) + 8;
+      const double own = 3 * fabs(log_share) + w->outside_error + of_wide(c, w->outside) + 8 + check_calls(c->k, 1, 0);
       error = times(share, fabs(e) * own + error) + tiny / eps * fabs(e);
     }
     at[v] = by * (error + tiny / eps) + tiny / eps;
@@ -275,8 +278,8 @@ static void fwd(check *k) {
     if (!row_counts(&c.l, r)) continue;
     find_row(&c, r, &w);
     const element *tail = &w.of[c.entries];
-    const double of_d = of_f64(0) + (isfinite(w.d_error) ? w.d_error : 0);
-    const double of_lse = exp(tail->log_q) * w.outside_error + of_f64(w.lse);
+    const double of_d = of_wide(&c, 0) + (isfinite(w.d_error) ? w.d_error : 0);
+    const double of_lse = exp(tail->log_q) * w.outside_error + of_wide(&c, w.lse);
     const double errors[] = {of_d, of_lse, w.outside_error, w.m_error};
     bound_row(&out, &c.l, r, w.d, errors);
     if (o.dinput) bound_dinput(&c, &w, r, dinput + r * c.cols);

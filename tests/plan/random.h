@@ -93,6 +93,7 @@ static inline void random_request(uint64_t *state, int row_bits, int col_bits, r
   c->request.device = &c->device;
   c->request.rows = random_size(state, row_bits);
   c->request.cols = random_size(state, col_bits);
+  if (c->footprint.row_tables > 0) c->request.table_cols = random_size(state, 10);
   if (tigon_footprint_is_flat(&c->footprint) && random_next(state) % 2) c->request.rows = 1;
   c->request.force = (tigon_plan_case)(random_next(state) % 2 ? 0 : random_between(state, 0, TIGON_CASE_LAST));
   if (random_next(state) % 4 == 0) { /* case G */

@@ -112,6 +112,9 @@ static void footprints_move_the_minimum(void **state) {
       {"divergence", "fwd", 2, 6},
       {"divergence", "fwd_dinput", 3, 9},
       {"divergence", "bwd", 3, 3},
+      {"topk_divergence", "fwd", 1, 2},
+      {"topk_divergence", "fwd_dinput", 2, 4},
+      {"topk_divergence", "bwd", 2, 2},
       {"vocab_parallel_cross_entropy", "stats", 1, 1},
       {"vocab_parallel_cross_entropy", "bwd", 2, 2},
       {"adamw", "clip", 1, 1},
@@ -149,7 +152,7 @@ static void every_slot_has_a_footprint(void **state) {
   (void)state;
   const tigon_kernels *kernels = tigon_backend_find("ascend-sim")->variants()[0];
   tigon_footprint f;
-  int planned = 7; /* no slots: fwd_dlogits and fwd_dinput, softmax's masks, rope with positions, adamw's master */
+  int planned = 8; /* no slots: fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's master */
   for (int i = 0; tigon_entry_at(i); i++) {
     const tigon_entry *e = tigon_entry_at(i);
     const bool filled = !e->composite && tigon_entry_dtypes(kernels, i) & TIGON_BIT(TIGON_BF16);

@@ -54,13 +54,9 @@ AICORE void find_turns(const state *s, ub_f32 d, tile t, int64_t c) {
   by_rows(ROW_MUL, d, d, words_of(s, REFERENCE), spread_to, t);
 }
 
-AICORE bool row_counts(const state *s, int64_t i) {
-  bool out_of_range;
-  return !s->a->labels || s_read_label(&s->a->rule, s->labels, i, &out_of_range) >= 0;
-}
 /* Has row i no gradient? */
 AICORE bool is_empty(const state *s, int64_t i) {
-  if (!row_counts(s, i)) return true;
+  if (!row_counts(&s->a->rows, &s->rows, i)) return true;
   return is_cosine(s) && (word_of(s, LOG_SUM, i) == 0 || word_of(s, LOG_SUM_OF_TARGET, i) == 0);
 }
 
@@ -110,8 +106,6 @@ AICORE void go_over(state *s, pass now, box b, int64_t r, int64_t rows) {
 
 /* ---- rows on the scalar pipe ---- */
 
-AICORE bool is_finite(float x) { return x - x == 0; }
-
 /* 2^-k of a number about 2^k, for -126 <= k <= 126; 1 of 0 and of what is not finite. */
 AICORE float scale_down(float size) {
   float down = 1;
@@ -122,17 +116,6 @@ AICORE float scale_down(float size) {
     if (size * power <= 1 && down * power <= 0x1p126f) size *= power, down *= power;
   }
   return down;
-}
-
-AICORE void load_words(const state *s, int64_t r, int64_t rows) {
-  const divergence_arguments *a = s->a;
-  const int64_t words = index_words(a->rule.dtype);
-  loads_after_scalar();
-  if (a->labels) load_f32(s->labels, a->labels + r * words * 4, 1, rows * words);
-  if (a->token_scale) load_f32(words_of(s, TOKEN_SCALE), a->token_scale + r * 4, 1, rows);
-  if (a->dloss) load_f32(words_of(s, DLOSS), a->dloss + (a->dloss_rows ? r * 4 : 0), 1, a->dloss_rows ? rows : 1);
-  if (a->backward) load_f32(s->stats, a->stats + r * DIVERGENCE_STATS * 4, 1, rows * DIVERGENCE_STATS);
-  scalar_after_loads();
 }
 
 /* After the first pass: the references, in units of a logit; of cosine the powers of two. */
@@ -169,8 +152,8 @@ AICORE void finish_sums(const state *s, int64_t rows) {
 
 /* Row i's numbers for backward, in `stats`, and its loss. */
 AICORE void finish_row(const state *s, int64_t i) {
-  float stats[DIVERGENCE_STATS] = {0, 0, 0}, loss = 0;
-  if (row_counts(s, i)) {
+  float stats[LOSS_STATS] = {0, 0, 0}, loss = 0;
+  if (row_counts(&s->a->rows, &s->rows, i)) {
     for (int side = 0; side < 2; ++side)
       stats[side] = is_cosine(s) ? word_of(s, LOG_SUM + side, i)
                                  : word_of(s, REFERENCE + side, i) + word_of(s, LOG_SUM + side, i);
@@ -181,22 +164,20 @@ AICORE void finish_row(const state *s, int64_t i) {
       loss = 1 - stats[2];
       for (int side = 0; side < 2; ++side) stats[side] /= word_of(s, REFERENCE + side, i);
     }
-    if (s->a->token_scale) loss *= word_of(s, TOKEN_SCALE, i);
-    loss *= s->a->soft;
+    if (s->a->rows.token_scale) loss *= s_read_f32(s->rows.token_scale, i);
+    loss *= s->a->rows.soft;
   }
-  for (int k = 0; k < DIVERGENCE_STATS; ++k) s_write_f32(s->stats, i * DIVERGENCE_STATS + k, stats[k]);
-  set_word(s, OUT_LOSS, i, loss);
+  for (int k = 0; k < LOSS_STATS; ++k) s_write_f32(s->rows.stats, i * LOSS_STATS + k, stats[k]);
+  s_write_f32(s->rows.loss, i, loss);
 }
 
 /* What makes row i's gradient, from its numbers in `stats` where cosine or backward has them. */
 AICORE void find_factors(const state *s, int64_t i) {
   const divergence_arguments *a = s->a;
-  const ub_f32 stats = ub_at_f32(s->stats, i * DIVERGENCE_STATS);
-  twofold by = twofold_times(a->grad, s->inverse);
-  if (a->dloss) by = twofold_times(by, word_of(s, DLOSS, a->dloss_rows ? i : 0));
-  if (a->token_scale) by = twofold_times(by, word_of(s, TOKEN_SCALE, i));
+  const ub_f32 stats = ub_at_f32(s->rows.stats, i * LOSS_STATS);
+  const twofold by = row_factor(&a->rows, &s->rows, i);
   if (!is_cosine(s)) {
-    for (int side = 0; side < 2 && a->backward; ++side) {
+    for (int side = 0; side < 2 && a->rows.backward; ++side) {
       set_word(s, REFERENCE + side, i, s_read_f32(stats, side));
       set_word(s, LOG_SUM + side, i, 0);
     }
@@ -217,13 +198,6 @@ AICORE void find_factors(const state *s, int64_t i) {
   set_word(s, BY, i, by.hi / size[0]);
 }
 
-AICORE void store_words(const state *s, int64_t r, int64_t rows) {
-  stores_after_scalar();
-  store_f32(s->a->token_loss + r * 4, words_of(s, OUT_LOSS), 1, rows);
-  if (s->a->stats) store_f32(s->a->stats + r * DIVERGENCE_STATS * 4, s->stats, 1, rows * DIVERGENCE_STATS);
-  scalar_after_stores();
-}
-
 AICORE void begin_rows(const state *s) {
   const float least_of_all = is_cosine(s) ? 0 : -__builtin_inff();
   v_duplicate_f32(words_of(s, REFERENCE), least_of_all, 2 * s->pitch);
@@ -235,8 +209,8 @@ AICORE void begin_rows(const state *s) {
 AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
   const divergence_arguments *a = s->a;
   if (a->w.cached) load_pair(s, tile_of(a->dtype, rows, a->w.cols), r, 0);
-  load_words(s, r, rows);
-  if (!a->backward) {
+  load_losses(&a->rows, &s->rows, r, rows);
+  if (!a->rows.backward) {
     const bool any = is_cosine(s) || has_logits(s, 0) || has_logits(s, 1);
     begin_rows(s);
     if (any) go_over(s, PASS_LARGEST, b, r, rows);
@@ -246,7 +220,7 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
     if (!is_cosine(s)) go_over(s, PASS_TERMS, b, r, rows);
     scalar_after_vectors();
     for (int64_t i = 0; i < rows; ++i) finish_row(s, i);
-    store_words(s, r, rows);
+    store_losses(&a->rows, &s->rows, r, rows);
   }
   if (a->dinput.data) {
     for (int64_t i = 0; i < rows; ++i) find_factors(s, i);
@@ -262,23 +236,16 @@ AICORE void rows_of_tile(state *s, box b, int64_t r, int64_t rows) {
 AICORE state open_state(ub_arena *ub, const divergence_arguments *a) {
   const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
-  state s = {.a = a, .inverse = 1};
+  state s = {.a = a};
   s.pitch = round_up(a->w.tile_rows, 8);
   s.in = pair_of(ub, 0, a->w.cached ? a->w.buffers : 2, a->dtype, kept);
   s.out = ring_of(ub, 0, 2, a->dinput.data ? tile_bytes(a->dtype, chunk) : 0);
   s.words = ub_alloc_f32(ub, ROW_WORDS * s.pitch);
-  s.labels = ub_alloc_f32(ub, a->labels ? index_words(a->rule.dtype) * s.pitch : 0);
-  s.stats = ub_alloc_f32(ub, DIVERGENCE_STATS * s.pitch);
   for (int i = 0; i < SPREAD; ++i) s.work[i] = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
   s.work[SPREAD] = ub_alloc_f32(ub, work_elements(chunk));
-  v_duplicate_f32(s.words, 0, ROW_WORDS * s.pitch);
-  sync_pipe(PIPE_V);
-  loads_after_vectors();
-  if (a->inverse && a->dinput.data) {
-    load_f32(s.stats, a->inverse, 1, 1);
-    scalar_after_loads();
-    s.inverse = s_read_f32(s.stats, 0);
-  }
+  duplicate(s.words, 0, ROW_WORDS * s.pitch);
+  scalar_after_vectors();
+  s.rows = open_losses(ub, &a->rows, s.pitch);
   in_open(&s.in.in);
   out_open(&s.out);
   return s;

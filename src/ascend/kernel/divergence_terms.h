@@ -3,8 +3,8 @@
 #ifndef TIGON_ASCEND_KERNEL_DIVERGENCE_TERMS_H
 #define TIGON_ASCEND_KERNEL_DIVERGENCE_TERMS_H
 
+#include "ascend/kernel/bits.h"
 #include "ascend/kernel/divergence.h"
-#include "ascend/kernel/ordered.h"
 
 /* A word for each row of a tile. Two of a kind are the input's and the target's. */
 typedef enum row_word {
@@ -21,9 +21,6 @@ typedef enum row_word {
   BY,       /* what the row's gradient is multiplied by; of cosine, after all else */
   OF_INPUT, /* cosine's gradient: (of_target * target - of_input * input) * by, both elements times their REFERENCE */
   OF_TARGET,
-  TOKEN_SCALE,
-  DLOSS,
-  OUT_LOSS,
   ROW_WORDS,
 } row_word;
 
@@ -43,46 +40,16 @@ typedef struct state {
   const divergence_arguments *a;
   pair in;
   ring out;
-  ub_f32 words, labels, stats; /* [ROW_WORDS, pitch]; i32 or i64; [rows, 3] */
+  ub_f32 words; /* [ROW_WORDS, pitch] */
+  loss_words rows;
   int64_t pitch;
   ub_f32 work[WORK_TILES];
-  float inverse;
 } state;
 
 AICORE ub_f32 words_of(const state *s, int which) { return ub_at_f32(s->words, which * s->pitch); }
 AICORE float word_of(const state *s, int which, int64_t i) { return s_read_f32(words_of(s, which), i); }
 AICORE void set_word(const state *s, int which, int64_t i, float value) { s_write_f32(words_of(s, which), i, value); }
 
-/* ---- bits ---- */
-
-/* mask = all bits where flag is 0 or NaN, none where it is 1 or more. */
-AICORE void mask_unless(ub_f32 mask, ub_f32 flag, int64_t n) {
-  at_most(mask, flag, 1, n);
-  mul_scalar(mask, mask, -1, n);
-  v_i32_from_f32(mask, mask, n);
-  sync_pipe(PIPE_V);
-  v_not_f32(mask, mask, n);
-  sync_pipe(PIPE_V);
-}
-AICORE void clear(ub_f32 d, ub_f32 mask, int64_t n) {
-  v_and_f32(d, d, mask, n);
-  sync_pipe(PIPE_V);
-}
-/* x times a power of two that makes the least denormal a large number. */
-AICORE void enlarge(ub_f32 d, ub_f32 x, int64_t n) {
-  mul_scalar(d, x, 0x1p126f, n);
-  mul_scalar(d, d, 0x1p126f, n);
-}
-/* d = 0 where factor is 0. */
-AICORE void unless_0(ub_f32 d, ub_f32 factor, ub_f32 mask, int64_t n) {
-  absolute(mask, factor, n);
-  enlarge(mask, mask, n);
-  at_most(mask, mask, 1, n);
-  mul_scalar(mask, mask, -1, n);
-  add_scalar(mask, mask, 1, n); /* 1 where it is 0 */
-  mask_unless(mask, mask, n);
-  clear(d, mask, n);
-}
 /* d = -1, 0, 1 or NaN. */
 AICORE void sign_of(ub_f32 d, ub_f32 x, int64_t n) {
   enlarge(d, x, n);

@@ -88,6 +88,24 @@ AICORE float s_log1p(float x) {
   return s_log(sum) + lost / sum;
 }
 
+/* log x within 2^-36 * (1 + |log x|): x = 2^n m, 1 <= m < 2, and log m = y + log(m e^-y) with y near it. */
+AICORE twofold twofold_log(twofold x) {
+  int64_t n = 0;
+  if (!(x.hi > 0) || x.hi == __builtin_inff()) return (twofold){s_log(x.hi), 0};
+  for (int64_t k = 64; k > 0; k /= 2)
+    for (int twice = 0; twice < 2; ++twice) { /* 2^-149 has to go up by more than 127 */
+      const bool down = x.hi >= power_of_two(k), up = x.hi < power_of_two(1 - k);
+      const int64_t by = down ? -k : up ? k : 0;
+      x = (twofold){x.hi * power_of_two(by), x.lo * power_of_two(by)};
+      n -= by;
+    }
+  const float y = s_log(x.hi);
+  const twofold rest = twofold_add(twofold_mul(x, twofold_exp((twofold){-y, 0})), -1);
+  const twofold whole = two_product((float)n, TWOFOLD_LN2);
+  const float whole_low = (float)n * TWOFOLD_LN2_LOW;
+  return twofold_add(twofold_sum(whole, twofold_add(rest, y)), whole_low);
+}
+
 #define expf(x) s_exp(x)
 #define expm1f(x) s_expm1(x)
 #define logf(x) s_log(x)

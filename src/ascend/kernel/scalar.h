@@ -121,12 +121,21 @@ AICORE twofold twofold_inverse(twofold a) {
   const float more = rest.hi * first;
   return two_sum(first, more);
 }
-/* e^a for a <= 0, within 2^-36 of it; 0 below -87. */
+AICORE twofold twofold_minus(twofold a) { return (twofold){-a.hi, -a.lo}; }
+AICORE twofold twofold_difference(twofold a, twofold b) { return twofold_sum(a, twofold_minus(b)); }
+AICORE bool twofold_less(twofold a, twofold b) { return a.hi < b.hi || (a.hi == b.hi && a.lo < b.lo); }
+
+/* ln 2 in two parts. */
+#define TWOFOLD_LN2 0.693147182f
+#define TWOFOLD_LN2_LOW (-1.90465430e-9f)
+
+/* e^a within 2^-36 of it, or 2^-148; 0 below -87, Inf from 88.7 on. */
 AICORE twofold twofold_exp(twofold a) {
   enum { HALVINGS = 6 };
-  const float ln2 = 0.693147182f, ln2_low = -1.90465430e-9f;
+  const float ln2 = TWOFOLD_LN2, ln2_low = TWOFOLD_LN2_LOW;
   if (!(a.hi > -87)) return (twofold){a.hi < 0 ? 0 : a.hi, 0};
-  const int64_t n = (int64_t)(a.hi * 1.44269504f - 0.5f);
+  if (a.hi > 88.7f) return (twofold){__builtin_inff(), 0};
+  const int64_t n = (int64_t)(a.hi * 1.44269504f + (a.hi > 0 ? 0.5f : -0.5f)), twice = n > 0;
   const twofold whole = two_product((float)n, ln2);
   const float whole_low = (float)n * ln2_low;
   twofold r = twofold_sum(a, (twofold){-whole.hi, -whole.lo});
@@ -142,8 +151,10 @@ AICORE twofold twofold_exp(twofold a) {
   q = twofold_add(q, cube);
   for (int i = 0; i < HALVINGS; ++i) q = twofold_sum((twofold){2 * q.hi, 2 * q.lo}, twofold_mul(q, q));
   q = twofold_add(q, 1);
-  const float power = power_of_two(n);
-  return (twofold){q.hi * power, q.lo * power};
+  const float power = power_of_two(n - twice); /* 2^128 is beyond f32 */
+  const float by = twice ? 2 : 1;
+  const float hi = q.hi * power, lo = q.lo * power;
+  return (twofold){hi * by, lo * by};
 }
 
 #endif

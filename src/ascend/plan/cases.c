@@ -29,7 +29,7 @@ static int64_t vector_cols(const plan_problem *p, int64_t cols) {
 
 /* Row scalars of `rows` rows, buffered like streams, and `sums` of each row: of all of it, and of a chunk where there are
  * several. A vector unit hands a row's value to its columns in blocks of the alignment, eight rows at a time: the blocks of
- * short rows need more than the temporary tile that holds them. Words of rows in several groups do not lie end to end in memory:
+ * short rows need more than the temporary tile that holds them. Tables are not buffered. Words of rows in several groups do not lie end to end in memory:
  * each comes and goes by itself, on a block of its own beside the array. */
 static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const tigon_footprint *f = p->footprint;
@@ -40,8 +40,8 @@ static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const int64_t word =
       plan_add(plan_mul(apart ? plan_mul(eights, block) : array, p->device->buffers), apart ? array : 0);
   const int64_t blocks = f->partials > 0 && p->cols < 2 * block ? 7 * block : 0;
-  return plan_add(
-      blocks, plan_add(plan_mul(words, word), plan_mul(f->row_scalars_on_chip + (int64_t)sums * f->partials, array)));
+  const int64_t own = plan_mul(f->row_scalars_on_chip + (int64_t)sums * f->partials, array);
+  return plan_add(plan_add(blocks, plan_mul(rows, p->row_chip)), plan_add(plan_mul(words, word), own));
 }
 
 /* A temporary f32 tile's row of `cols` columns: as many elements as the streams' rows, which end on the alignment. */

@@ -30,6 +30,8 @@ typedef struct row {
  *   smoothing by weights need one or two temporaries more.
  * divergence of logits, jsd: largest, sums, terms and the gradient are a read each of a row that does not stay on chip. The words
  *   are the loss and stats.
+ * topk_divergence: largest, sums and the gradient are a read each. An entry is an id of two words, its target as f32, its place in
+ *   the order of columns and its logit; what the scalar pipe does with it is no operation of an element.
  * vocab_parallel_cross_entropy: cross_entropy's kernel, whose words are stats.
  * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
 #define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
@@ -42,6 +44,9 @@ typedef struct row {
   LOSS, .base.row_scalars_in = 2, .base.row_scalars_out = 2, .base.totals = TOTALS | TIGON_TOTAL_LOSS, \
         .base.partials = 7
 #define DIVERGES .base.row_scalars_on_chip = 32, .base.whole = true, .temporaries = {7, 7}
+#define TOPK                                                                                            \
+  .base.row_scalars_on_chip = 32, .base.whole = true, .base.row_tables = 1, .base.row_table_bytes = 12, \
+  .base.row_table_words = 5, .temporaries = {2, 3}
 static const row table[] = {
     {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}},
     {ENTRY("rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {7.8, 10.8}},
@@ -89,6 +94,12 @@ static const row table[] = {
      .base.totals = TIGON_TOTAL_LOSS, .streams = "input target dinput", .reads = 4},
     {ENTRY("divergence", "bwd"), DIVERGES, .ops = {55.0, 60.0}, .base.row_scalars_in = 3,
      .streams = "input target dinput", .reads = 1},
+    {ENTRY("topk_divergence", "fwd"), TOPK, .ops = {6.0, 8.0}, .base.row_scalars_out = 4,
+     .base.totals = TIGON_TOTAL_LOSS, .streams = "input", .reads = 2},
+    {ENTRY("topk_divergence", "fwd_dinput"), TOPK, .ops = {17.0, 22.0}, .base.row_scalars_out = 4,
+     .base.totals = TIGON_TOTAL_LOSS, .streams = "input dinput", .reads = 3},
+    {ENTRY("topk_divergence", "bwd"), TOPK, .ops = {11.0, 14.0}, .base.row_scalars_in = 3, .streams = "input dinput",
+     .reads = 1},
     {ENTRY("vocab_parallel_cross_entropy", "stats"), .temporaries = {2, 3}, .ops = {4.0, 5.0}, LOSS,
      .base.row_scalars_in = 2, .base.row_scalars_out = 5, .base.partials = 7, .streams = "logits", .others = "logits"},
     {ENTRY("vocab_parallel_cross_entropy", "bwd"), .temporaries = {2, 3}, .ops = {3.0, 5.0}, LOSS,

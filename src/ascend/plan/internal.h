@@ -15,6 +15,7 @@ typedef struct plan_problem {
   bool forced, grouped; /* grouped: case G */
   int64_t narrowest;    /* bytes of the narrowest stream's element */
   int64_t row_bytes_in; /* bytes a row of its words and tables, which every split reads */
+  int64_t row_chip;     /* on-chip bytes of a row of its tables */
   int64_t moved_min;    /* bytes that must move */
   int64_t moved_passes; /* bytes that move when a row does not stay on chip */
   int passes;           /* the most passes of a stream */

@@ -73,6 +73,7 @@ static plan_problem problem_of(const tigon_plan_request *request) {
                           .passes = 1};
   const int64_t table_bytes = plan_mul(request->table_cols, (int64_t)f->row_tables * f->row_table_bytes);
   problem.row_bytes_in = plan_add(4 * (int64_t)f->row_scalars_in, table_bytes);
+  problem.row_chip = plan_mul(plan_round_up(request->table_cols, 16), 4 * (int64_t)f->row_table_words);
   const int64_t row_bytes = plan_add(problem.row_bytes_in, 4 * (int64_t)f->row_scalars_out);
   const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
   const int64_t vectors = plan_mul(problem.groups, request->cols / problem.run);
@@ -165,6 +166,7 @@ static tigon_status say_why_not(const plan_problem *problem, const tigon_plan *n
       tigon_plan_say(plan, "case %c needs %lld on-chip bytes%s, %.31s has %lld", tigon_plan_case_letter(nearest->cut),
                      (long long)nearest->onchip_bytes, problem->forced ? "" : ", the least of all cases",
                      problem->device->name, (long long)problem->device->onchip_bytes);
+      if (problem->row_chip > 0) tigon_plan_say(plan, "; a row's entries take %lld", (long long)problem->row_chip);
       break;
   }
   return plan->status = TIGON_ERROR_SCRATCH;

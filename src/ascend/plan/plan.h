@@ -94,8 +94,10 @@ typedef struct tigon_footprint {
   int number_sums;                     /* sums over all elements, of which each task leaves a part in f32 (dalpha) */
   int row_scalars_in, row_scalars_out; /* 4-byte words a row in memory (rstd, lse, loss; an i64 label counts 2) */
   int row_scalars_on_chip;             /* 4-byte words a row that the work needs besides */
-  int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin) */
+  int row_tables;      /* [rows, table_cols] tables whose row all units of a row share (rope: cos, sin); entries and
+                          their ids of topk_divergence are one */
   int row_table_bytes; /* bytes of one element of them in memory */
+  int row_table_words; /* 4-byte words that one element takes on chip, of a walk over rows */
   tigon_walk walk;
   bool whole;        /* a row is not split over cores */
   unsigned totals;   /* TIGON_TOTAL_ or-ed */
@@ -104,7 +106,7 @@ typedef struct tigon_footprint {
   double vector_ops; /* vector operations an element, for the predicted time */
 } tigon_footprint;
 
-/* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" and divergence's "fwd_dinput" (loss and gradient
+/* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" and divergence's and topk_divergence's "fwd_dinput" (loss and gradient
  * in one call), softmax's "fwd_mask" and "fwd_mask_f32", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
  * with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
@@ -161,7 +163,7 @@ typedef struct tigon_plan_request {
   int64_t out_rows;    /* TIGON_WALK_TABLE: rows of the outputs (the table); 0: as many as `rows` */
   int64_t groups, run; /* 0, or case G */
   int64_t col_unit;    /* columns that must stay together in a tile (rope: the head size); 0 means 1 */
-  int64_t table_cols;  /* columns of each of the footprint's row_tables (rope: rotary_dim / 2) */
+  int64_t table_cols;  /* columns of each of the footprint's row_tables (rope: rotary_dim / 2; topk_divergence: k) */
   int64_t key_cols;    /* rope: those of the columns that are the keys' */
   int64_t sequence;    /* rope: rows of a sequence, 0: all are one */
   tigon_call_words words;

@@ -1,0 +1,26 @@
+/* What the launcher of topk_divergence hands to its kernel. */
+#ifndef TIGON_ASCEND_KERNEL_TOPK_DIVERGENCE_H
+#define TIGON_ASCEND_KERNEL_TOPK_DIVERGENCE_H
+
+#include <tigon/op/topk_divergence.h>
+
+#include "ascend/kernel/loss_rows.h"
+
+/* Of 8-byte fields, or pairs of f32. Absent tensors are NULL. */
+typedef struct topk_divergence_arguments {
+  walk w;
+  gm_space space;
+  gm_rows input, target, ids, dinput; /* ids: of 4-byte words */
+  loss_rows rows;
+  gm_ptr flags; /* [blocks] i32: 1 where an id was out of range; may be NULL */
+  int64_t dtype, target_dtype, id_dtype, k, kind, target_is;
+  int64_t tail;             /* p may have one */
+  int64_t all_out_of_range; /* without columns, when k is given as 0 */
+  float inverse_temperature, beta;
+  twofold rest, log_beta, log_rest; /* 1 - beta, and logarithms; of jsd */
+  twofold least_tail;
+} topk_divergence_arguments;
+
+void topk_divergence(ub_arena *ub, const void *arguments);
+
+#endif
