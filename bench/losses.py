@@ -10,31 +10,31 @@ def load_torch():
 
 def cross_entropy(t):
     logits, labels, loss, dlogits = t.tensors("logits", "labels", "loss", "dlogits")
-    return lambda x: F.cross_entropy(x.float(), labels), [logits], [torch.tensor(1.0)], [loss[0]], [dlogits]
+    return lambda x: F.cross_entropy(x.float(), labels), [logits], [torch.ones_like(loss[0])], [loss[0]], [dlogits]
+
+
+def jsd(x, target):
+    lq, lp = x.float().log_softmax(-1), target.float().log_softmax(-1)
+    lm = torch.logaddexp(lq, lp) - math.log(2)
+    return 0.5 * (lp.exp() * (lp - lm) + lq.exp() * (lq - lm)).sum(-1).mean()
 
 
 def divergence(t):
     x, target, loss, dinput = t.tensors("input", "target", "loss", "dinput")
-
-    def jsd(x):
-        lq, lp = x.float().log_softmax(-1), target.float().log_softmax(-1)
-        lm = torch.logaddexp(lq, lp) - math.log(2)
-        return 0.5 * (lp.exp() * (lp - lm) + lq.exp() * (lq - lm)).sum(-1).mean()
-
-    return jsd, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
+    return lambda x: jsd(x, target), [x], [torch.ones_like(loss[0])], [loss[0]], [dinput]
 
 
 def topk_divergence(t):
     x, target, ids, loss, dinput = t.tensors("input", "target", "target_ids", "loss", "dinput")
     ids = ids.long()
-    first = (ids[:, :, None] == ids[:, None]).int().argmax(-1) == torch.arange(ids.shape[-1])  # some repeat
+    first = (ids[:, :, None] == ids[:, None]).int().argmax(-1) == torch.arange(ids.shape[-1], device=ids.device)  # some repeat
 
     def kl(x):
         lq, p = x.float().log_softmax(-1), target.exp() * first.to(target)
         rest, p_rest = lq.scatter(-1, ids, -math.inf).logsumexp(-1), (1 - p.sum(-1)).clamp(min=0)
         return ((p * (target - lq.gather(-1, ids))).sum(-1) + torch.xlogy(p_rest, p_rest) - p_rest * rest).mean()
 
-    return kl, [x], [torch.tensor(1.0)], [loss[0]], [dinput]
+    return kl, [x], [torch.ones_like(loss[0])], [loss[0]], [dinput]
 
 
 def fused_linear_cross_entropy(t):
@@ -43,6 +43,16 @@ def fused_linear_cross_entropy(t):
 
     def function(hidden, weight):
         return F.cross_entropy(F.linear(hidden, weight).float(), labels, ignore_index=0)
+
+    return function, [hidden, weight], [torch.ones_like(loss[0])], [loss[0]], [dhidden, dweight]
+
+
+def fused_linear_divergence(t):
+    hidden, weight, loss, dhidden, dweight = t.tensors("hidden", "weight", "loss", "dhidden", "dweight")
+    teacher = t.tensors("teacher_hidden", "teacher_weight")
+
+    def function(hidden, weight):
+        return jsd(F.linear(hidden, weight), F.linear(*teacher))
 
     return function, [hidden, weight], [torch.ones_like(loss[0])], [loss[0]], [dhidden, dweight]
 
@@ -105,7 +115,7 @@ def of_head(t, function, sequences):
 
 def fused_linear_policy(t):
     (advantage,) = t.tensors("advantage")
-    every = torch.ones(len(advantage), 1).expand(-1, t.rows // len(advantage))
+    every = torch.ones(len(advantage), 1, device=advantage.device).expand(-1, t.rows // len(advantage))
     return of_head(t, lambda logprob: grpo(logprob, logprob.detach(), advantage, every), len(advantage))
 
 
@@ -116,7 +126,7 @@ def fused_linear_preference(t):
 
 CASES = [
     cross_entropy, divergence, fused_linear_cross_entropy, linear_logprob, policy_loss, preference_loss,
-    fused_linear_policy, fused_linear_preference, topk_divergence
+    fused_linear_policy, fused_linear_preference, fused_linear_divergence, topk_divergence
 ]
 
 
@@ -150,6 +160,8 @@ FROM_TORCH = {
         h, w, labels, cache_bytes=1 << 32).logprob,
     "policy_loss": lambda t: policy_from_torch(*t.tensors("segments", "advantage", "old", "mask")),
     "preference_loss": lambda t: lambda logps, ref=t.tensors("ref")[0]: T.preference_loss(logps, ref),
+    "fused_linear_divergence": lambda t: lambda h, w, teacher=t.tensors("teacher_hidden", "teacher_weight"): (
+        T.fused_linear_divergence(h, w, *teacher, kind="jsd")),
     "fused_linear_policy": lambda t: policy_head_from_torch(*t.tensors("labels", "advantage")),
     "fused_linear_preference": lambda t: preference_head_from_torch(*t.tensors("labels", "ref")),
 }

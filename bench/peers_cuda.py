@@ -11,19 +11,17 @@ import statistics
 import sys
 import time
 
+import liger
 import peers_cpu
 import records
+from cuda_rows import HEAD, PEERS, ROUNDS, line, report
 from peers_cpu import CASES, DTYPES, MODES, Parser, Tigon, evaluate, summary, torch_calls
 
-PEERS = ["eager", "fused", "compile", "liger"]
-ROUNDS = 5  # of all parties in turns: the differences of equal kernels have either sign in one of them, 15 times of 16
-# Liger-Kernel's losses make their gradient in forward; their backward only multiplies it by the upstream one.
-MADE_IN_FORWARD = {("cross_entropy", "bwd", "liger"), ("fused_linear_cross_entropy", "bwd", "liger")}
 TYPES = {1: "<f4", 2: "<f2", 3: "<i2", 4: "<i4", 5: "<i8"}  # tigon_dtype: what the array interface calls it, bf16 as int16
 FLUSH_BYTES = 256 << 20
 SHARED = ["op", "mode", "dtype", "shape"]  # in each row of a case
-COLUMNS = [*SHARED, "party", "median_ms", "spread", "rounds_ahead", "host_us", "wrong_by", "bytes_min", "flops",
-           "workspace_bytes", "floor_ms", "copy_ms"]
+COLUMNS = [*SHARED, "party", "median_ms", "spread", "rounds_ahead", "host_us", "wrong_by", "peak_bytes", "bytes_min",
+           "flops", "workspace_bytes", "floor_ms", "copy_ms"]
 
 
 def trouble(sentence):
@@ -38,10 +36,17 @@ REFERENCED = peers_cpu.referenced()
 LLAMA_8B, QWEN_7B, QWEN_72B = ((4096, 14336, 128256, 32, 8), (3584, 18944, 152064, 28, 4), (8192, 29568, 152064, 64, 8))
 
 
-def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16", as_weight=0):
-    """as_weight: dweight has the weight's dtype, as the peers', where Tigon has it in f32 otherwise."""
+def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16", as_weight=0, frozen=False):
+    """as_weight: dweight has the weight's dtype, as the peers', where Tigon has it in f32 otherwise. frozen: the weight gets no
+    gradient; Tigon is called from PyTorch, which finds that."""
     return {"rows": rows, "cols": cols, "other": other, "head_dim": head_dim, "kv_heads": kv_heads, "dtype": dtype,
-            "as_weight": as_weight}
+            "as_weight": as_weight, "frozen": frozen}
+
+
+def extents(one, rows, cols):
+    """What a record's row calls a size."""
+    found = "x".join(str(n) for n in (rows, cols, one["other"]) if n)
+    return found + f" dw {one['dtype']}" * one["as_weight"] + " frozen" * one["frozen"]
 
 
 def model_size(op, model, rows):
@@ -55,7 +60,7 @@ def model_size(op, model, rows):
         return size(min(rows, 4096) if op == "attention" else rows, heads * 128, 0, kv_heads, 128)
     if op in ("cross_entropy", "divergence", "topk_divergence"):
         return size(rows, vocabulary)
-    if op in ("embedding", "fused_linear_cross_entropy", "linear_logprob"):
+    if op in ("embedding", "linear_logprob") or op.startswith("fused_linear_"):
         return size(rows, hidden, vocabulary)
     if op == "linear":
         return size(rows, hidden, intermediate)
@@ -77,13 +82,16 @@ TABLE = {
     "divergence": [size(2048, 128256)],
     "topk_divergence": [size(2048, 128256)],
     "embedding": [size(ROWS, 4096, 128256)],
-    "linear_logprob": [size(ROWS, 4096, 128256)],
+    "linear_logprob": [size(ROWS, 4096, 128256), size(ROWS, 4096, 128256, frozen=True)],
     "policy_loss": [size(64, 1024, dtype="f32"), size(512, 4096, dtype="f32")],
     "preference_loss": [size(512, 1, dtype="f32")],
     "linear": [size(ROWS, 4096, 14336), size(ROWS, 4096, 14336, as_weight=1), size(ROWS, 4096, 14336, dtype="f32")],
     "attention": [size(4096, 4096, 0, 8, 128)],
     "adamw": [size(ROWS, 4096, dtype="f32")],
     "fused_linear_cross_entropy": [size(ROWS, 4096, 128256), size(ROWS, 4096, 128256, as_weight=1)],
+    "fused_linear_policy": [size(ROWS, 4096, 128256)],
+    "fused_linear_preference": [size(ROWS, 4096, 128256)],
+    "fused_linear_divergence": [size(ROWS, 4096, 128256)],
 }
 for _op in REFERENCED:
     TABLE.setdefault(_op, [size(ROWS, 4096)])
@@ -212,54 +220,32 @@ def attention(t):
 def fused_linear_cross_entropy(t):
     hidden, weight, labels, loss, dhidden, dweight = t.tensors("hidden", "weight", "labels", "loss", "dhidden", "dweight")
     wide = lambda h, w: F.cross_entropy(F.linear(h, w).float(), labels, ignore_index=0)
-    return ({"eager": wide, "fused": lambda h, w: F.cross_entropy(F.linear(h, w), labels, ignore_index=0), "whole": wide},
-            [hidden, weight], [torch.ones((), device="cuda")], [loss[0]], [dhidden, dweight])
+    functions = {"eager": wide, "fused": lambda h, w: F.cross_entropy(F.linear(h, w), labels, ignore_index=0), "whole": wide}
+    if hasattr(F, "linear_cross_entropy"):
+        options = torch.nn.LinearCrossEntropyOptions()
+        functions["chunked"] = lambda h, w: F.linear_cross_entropy(h, w, labels.long(), ignore_index=0, options=options)
+    return (functions, [hidden, weight], [torch.ones((), device="cuda")], [loss[0]], [dhidden, dweight])
+
+
+def linear_logprob(t):
+    function, *rest = CASES["linear_logprob"](t)
+    labels = t.tensors("labels")[0].long()
+    functions = {"eager": function}
+    try:
+        from trl.trainer import utils
+        functions["trl"] = lambda h, w: utils._ChunkedLogProbFunction.apply(
+            h, w, None, labels, 1.0, utils._CHUNKED_LOGPROB_CHUNK_SIZE, None, 1.0, ())[0]
+    except (ImportError, AttributeError):
+        pass  # not installed, or of another version
+    return functions, *rest
 
 
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
-        "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy}
+        "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy, "linear_logprob": linear_logprob}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
-MADE.update({op: one_of(op, "eager") for op in ("divergence", "linear_logprob", "policy_loss", "preference_loss", "topk_divergence",
+MADE.update({op: one_of(op, "eager") for op in ("divergence", "policy_loss", "preference_loss", "topk_divergence",
+                                                "fused_linear_policy", "fused_linear_preference", "fused_linear_divergence",
                                                 "modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
-
-
-def liger_case(op, t):
-    """Liger-Kernel's function for the case's inputs; None: it has none, or is not installed. Its GRPO and DPO losses take logits
-    or hidden states, and give no log-probabilities: linear_logprob, policy_loss and preference_loss have no peer there."""
-    try:
-        import liger_kernel.transformers.functional as liger
-    except ImportError:
-        return None
-    if op == "rope":
-        cos, sin = (torch.cat([a, a], -1)[None].to(torch.bfloat16) for a in t.tensors("cos", "sin"))
-
-        def rope(q, k):
-            return tuple(x.transpose(1, 2) for x in liger.liger_rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin))
-
-        return rope
-    if op == "cross_entropy":
-        labels, = t.tensors("labels")
-        return lambda x: liger.liger_cross_entropy(x, labels)
-    if op == "divergence":
-        teacher = t.tensors("target")[0].log_softmax(-1)
-        return lambda x: liger.liger_jsd(x.log_softmax(-1), teacher)
-    if op == "fused_linear_cross_entropy":
-        labels, = t.tensors("labels")
-        return lambda h, w: liger.liger_fused_linear_cross_entropy(h, w, labels, ignore_index=0)
-    if op == "group_norm":
-        groups = t.tensors("mean")[0].shape[1]
-        return lambda x, w, b: liger.liger_group_norm(x, w, b, x.shape[1], groups, 1e-5)
-    if op == "embedding":
-        from liger_kernel.ops.experimental.embedding import LigerEmbeddingFunction
-        idx, = t.tensors("idx")
-        return lambda table: LigerEmbeddingFunction.apply(table, idx)
-    plain = {name: getattr(liger, f"liger_{name}", None) for name in REFERENCED}  # of the same tensors in the same order
-    plain |= {"rms_norm": lambda x, w: liger.liger_rms_norm(x, w, 1e-6),
-             "fused_add_rms_norm": lambda x, r, w: liger.liger_fused_add_rms_norm(x, r, w, 1e-6),
-             "layer_norm": lambda x, w, b: liger.liger_layer_norm(x, w, b, 1e-5),
-             "swiglu": lambda a, b: liger.liger_swiglu(a, b), "geglu": lambda a, b: liger.liger_geglu(a, b),
-             "softmax": lambda x: liger.liger_softmax(x)}
-    return plain.get(op)
 
 
 # ---- measuring ----
@@ -352,6 +338,15 @@ def wrong_by(ours, truth, dtype):
     return worst if worst > bound else None
 
 
+def grown(call):
+    """The bytes that a call takes at its peak, its outputs and gradients among them."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
 def clones(tensors):
     return [t.detach().clone().requires_grad_() for t in tensors]
 
@@ -364,6 +359,12 @@ class Run:
         torch.cuda.set_stream(self.stream)
         self.clock = Clock(self.stream)
         self.gemm = None
+        try:
+            peers_cpu.load_tigon()
+            self.from_torch = True
+        except ImportError as error:
+            self.from_torch = False
+            self.note(f"tigon from PyTorch is left out: {error}")
 
     def left(self):
         return self.options.seconds - (time.monotonic() - self.start)
@@ -372,19 +373,21 @@ class Run:
         print(f"  {text}", file=sys.stderr, flush=True)
 
     def peers_of(self, op, t, functions, compiles):
-        peers = {name: functions[name] for name in ("eager", "fused") if name in functions}
+        peers = {name: functions[name] for name in PEERS if name in functions}
+        if self.from_torch and op in peers_cpu.FROM_TORCH:
+            peers = {"python": peers_cpu.FROM_TORCH[op](t), **peers}
         if compiles and self.left() > 45:
             torch._dynamo.reset()
             whole = functions.get("whole") or functions.get("fused") or functions.get("eager")
             peers["compile"] = torch.compile(whole, fullgraph=True, dynamic=False)
         if not self.options.no_liger:
             try:
-                liger = liger_case(op, t)
+                theirs = liger.case(op, t, REFERENCED)
             except (ImportError, AttributeError) as error:
-                liger = None
+                theirs = None
                 self.note(f"liger: {error}")
-            if liger:
-                peers["liger"] = liger
+            if theirs:
+                peers["liger"] = theirs
         return peers
 
     def calls_of(self, op, t, one, compiles):
@@ -392,6 +395,8 @@ class Run:
         functions, inputs, upstream, ours, gradients = MADE[op](t)
         inputs = [x.requires_grad_() for x in inputs]
         modes = t.modes()
+        if one["frozen"]:
+            return self.frozen(op, t, functions, inputs, upstream, compiles)
         calls, wrong = {"tigon": {mode: (lambda mode=mode: t.call(mode)) for mode in modes}}, {}
         # A case may keep other tensors in backward where its outputs lay, so `truth` is taken where backward starts.
         t.call("fwd")
@@ -411,8 +416,29 @@ class Run:
                 wrong[name] = wrong_by(outputs, truth[0], one["dtype"]) or wrong_by(peers_gradients, truth[1], one["dtype"])
                 calls[name] = torch_calls(peer, *mine, modes)
             except Exception as error:  # of whatever kind: a peer's trouble is not ours
-                self.note(f"{op}: {name} is left out: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
+                self.left_out(op, name, error)
+            if name == "liger" and op in liger.OTHER_NUMBERS:
+                wrong[name] = None
         return calls, wrong
+
+    def left_out(self, op, name, error):
+        self.note(f"{op}: {name} is left out: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
+
+    def frozen(self, op, t, functions, inputs, upstream, compiles):
+        """calls_of() with a weight that gets no gradient, of which Tigon has no case in C: the party tigon is Tigon from PyTorch."""
+        hidden, weight = inputs[0], inputs[1].detach()
+        calls, gradients = {}, {}
+        for name, peer in self.peers_of(op, t, functions, compiles).items():
+            function = lambda h, peer=peer: peer(h, weight)
+            try:
+                gradients[name] = evaluate(function, [hidden], upstream)[1]
+                calls[name] = torch_calls(function, [hidden], upstream, peers_cpu.MODES)
+            except Exception as error:  # of whatever kind: a peer's trouble is not ours
+                self.left_out(op, name, error)
+        if "python" not in calls:
+            raise LookupError("Tigon from PyTorch is not there")
+        calls = {"tigon": calls.pop("python"), **calls}
+        return calls, {"tigon": wrong_by(gradients["python"], gradients["eager"], "bf16")}
 
     def adamw(self, t):
         p, g, m, v = t.tensors("param", "grad", "exp_avg", "exp_avg_sq")
@@ -440,77 +466,27 @@ class Run:
         for name, off in wrong.items():
             if off:
                 self.note(f"{op} {one['dtype']}: {name} is off by {off:.2g} of the largest value")
-        extents = "x".join(str(n) for n in (t.rows, t.cols, one["other"]) if n)
-        if one["as_weight"]:
-            extents += f" dw {one['dtype']}"
         for mode in ["step"] if op == "adamw" else [mode for mode in self.options.mode if mode in calls["tigon"]]:
             result = self.clock.in_turns({name: calls[name][mode] for name in calls}, self.options.repeat)
             nbytes, flops = t.number("bytes", mode), t.number("flops", mode)
+            if one["frozen"]:  # dhidden is read, and is all that is written
+                flops = 0 if mode == "bwd" else 4 * math.prod((t.rows, t.cols, one["other"]))
+                nbytes = (t.rows * (3 if mode == "bwd" else 2) + (mode != "bwd") * one["other"]) * t.cols * 2
             floor = max(nbytes / copy, flops / matmul[one["dtype"]])
             same = same_size_copy(self.clock, nbytes) if not flops else None
-            row = {"op": op, "mode": mode, "dtype": one["dtype"], "shape": extents, "bytes_min": nbytes, "flops": flops,
+            row = {"op": op, "mode": mode, "dtype": one["dtype"], "shape": extents(one, t.rows, t.cols), "bytes_min": nbytes, "flops": flops,
                    "workspace_bytes": t.number("workspace", mode), "floor_ms": floor * 1e3,
                    "copy_ms": same and same * 1e3, **result}
             for name in calls:
                 row[name]["wrong_by"] = wrong.get(name)
+                if name != "tigon" or one["frozen"]:
+                    row[name]["peak_bytes"] = grown(calls[name][mode])
                 row[name]["rounds_ahead"] = sum(theirs < ours for theirs, ours in
                                                 zip(result[name]["rounds_ms"], result["tigon"]["rounds_ms"]))
             yield row
 
 
-# ---- output ----
-
-HEAD = (f"{'operator':<20} {'mode':<4} {'dtype':<4} {'shape':<25} {'us':>8} {'floor':>5} {'copy':>5} {'host':>5}"
-        + "".join(f" {name:>7}" for name in PEERS))
-
-
-def ratio(row, name):
-    return row[name]["median_ms"] / row["tigon"]["median_ms"]
-
-
-def line(row):
-    ours = row["tigon"]
-    names = row["op"].replace("fused_linear_cross_entropy", "fused_linear_ce")
-    text = (f"{names:<20} {row['mode']:<4} {row['dtype']:<4} {row['shape']:<25} {ours['median_ms'] * 1e3:>8.4g}"
-            f" {100 * row['floor_ms'] / ours['median_ms']:>4.0f}%")
-    text += f" {100 * row['copy_ms'] / ours['median_ms']:>4.0f}%" if row["copy_ms"] else f" {'-':>5}"
-    text += f" {ours['host_us']:>5.3g}"
-    for name in PEERS:
-        text += f" {ratio(row, name):>5.2f}x{'!' if row[name]['wrong_by'] else ' '}" if name in row else f" {'-':>7}"
-    return text
-
-
-def peers_in(row):
-    """Those that do the row's work."""
-    return [name for name in PEERS if name in row and (row["op"], row["mode"], name) not in MADE_IN_FORWARD]
-
-
-def best_peer(row):
-    """Name and ratio of the fastest peer; ("", nan) without one."""
-    return min(((name, ratio(row, name)) for name in peers_in(row)), key=lambda pair: pair[1], default=("", math.nan))
-
-
-def is_behind(row):
-    """Is a peer faster in every round? Of equal kernels one is ahead in most rounds, seldom in all."""
-    return any(row[name]["rounds_ahead"] == ROUNDS for name in peers_in(row))
-
-
-def report(rows, copy, matmul, gpu):
-    """A line a case."""
-    print(f"\n{gpu}: copy {copy * 1e-12:.3g} TB/s, bf16 products {matmul['bf16'] * 1e-12:.3g} TFLOP/s")
-    print("Tigon's device time in us; its share of the floor in %; the best peer's time over it (Eager, Fused, Compile, Liger).")
-    cases = {}
-    for row in rows:
-        cases.setdefault((row["op"], row["dtype"], row["shape"]), []).append(row)
-    for (op, dtype, shape), modes in cases.items():
-        name = op.replace("fused_linear_cross_entropy", "fused_linear_ce")
-        times = "/".join(f"{row['tigon']['median_ms'] * 1e3:.4g}" for row in modes)
-        floors = "/".join(f"{100 * row['floor_ms'] / row['tigon']['median_ms']:.0f}" for row in modes)
-        ratios = " ".join(f"{peer[:1].upper()}{times:.2f}" for peer, times in map(best_peer, modes))
-        print(f"{name:<18} {dtype:<4} {shape:<25} {times:<22} {floors:<9} {ratios}")
-    behind, slower = sum(map(is_behind, rows)), sum(best_peer(row)[1] < 0.95 for row in rows)
-    print(f"{'/'.join(dict.fromkeys(row['mode'] for row in rows))}: {len(rows)} rows; in {behind} a peer is ahead in all of {ROUNDS} rounds, "
-          f"in {slower} by more than 5 %")
+# ---- the command ----
 
 
 def shape(text):
@@ -546,7 +522,7 @@ def machine(run, copy, matmul):
     driver = records.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or ""
     products = ", ".join(f"{name} {rate * 1e-12:.4g}" for name, rate in matmul.items())
     versions = records.versions(torch=torch.__version__, cuda=torch.version.cuda, driver=driver.split("\n")[0],
-                                triton=version_of("triton"), liger_kernel=version_of("liger_kernel"))
+                                triton=version_of("triton"), liger_kernel=version_of("liger_kernel"), trl=version_of("trl"))
     return {"device": torch.cuda.get_device_name(), "versions": versions, "gemm": run.gemm,
             "copy_gbps": f"{copy * 1e-9:.4g}", "matmul_tflops": products}
 

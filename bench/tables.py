@@ -7,7 +7,7 @@ import sys
 import peers_cpu
 import peers_cuda
 import records
-from peers_cuda import best_peer, is_behind, ratio
+from cuda_rows import best_peer, is_behind, ratio
 
 MODES = peers_cpu.MODES
 HEAD = ["commit", "tree", "date", "command", "device", "versions"]  # what a record says of itself
@@ -48,7 +48,7 @@ def microseconds(row):
 
 
 def in_table(row):
-    return any(row["dtype"] == one["dtype"] and row["shape"] == "x".join(str(one[n]) for n in ("rows", "cols", "other") if one[n])
+    return any(row["dtype"] == one["dtype"] and row["shape"] == peers_cuda.extents(one, one["rows"], one["cols"])
                for one in peers_cuda.TABLE[row["op"]] if not one["as_weight"])
 
 

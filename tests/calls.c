@@ -32,7 +32,8 @@ static const struct {
 
 /* Numbers whose last value asks for tensors of no negative numbers, which a call here has. */
 static bool is_of_probabilities(const tigon_field *field) {
-  return strcmp(field->name, "options.input_is") == 0 || strcmp(field->name, "options.target_is") == 0;
+  return strcmp(field->name, "options.input_is") == 0 || strcmp(field->name, "options.target_is") == 0 ||
+         strcmp(field->name, "target_is") == 0;
 }
 
 static bool is_loss(const call *c) { return call_find(c, "options.reduction") != NULL; }
@@ -81,7 +82,7 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   if (kind >= 0 && strcmp(field->name, "shift") == 0)
     return absent || (kind < TIGON_PREFERENCE_KTO && kind != TIGON_PREFERENCE_BCO_PAIR);
   if (kind == TIGON_PREFERENCE_ORPO && strcmp(field->name, "ref") == 0) return true;
-  if (strcmp(c->schema->op, "fused_linear_divergence") == 0 && strcmp(field->name, "labels") == 0)
+  if (is_op(c, "fused_linear_divergence", "fused_linear_topk_divergence") && strcmp(field->name, "labels") == 0)
     return absent && *(double *)call_field(c, call_find(c, "weight_hard"), 0) == 0;
   const bool loss = strcmp(field->name, "out.loss") == 0, token_loss = strcmp(field->name, "out.token_loss") == 0;
   if (strcmp(field->name, "options.denominator") == 0 &&

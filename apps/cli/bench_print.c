@@ -179,7 +179,7 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
     printf("%s, %s: times by the device's clock; floors by the %s GB/s that the planner counts on\n", result->device,
            result->variant, term_digits(copy, result->copy_gbps));
   else
-    printf("%s%s%s, %d thread%s, %s: %scopy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
+    printf("%s%s%s, %d thread%s, %s:\n%scopy %s GB/s, read %s GB/s\n", markdown ? "" : term_start(stdout, TERM_BOLD),
            machine->model, markdown ? "" : term_start(stdout, TERM_PLAIN), result->threads,
            result->threads == 1 ? "" : "s", result->variant, result->hot ? "cached, " : "",
            term_digits(copy, result->copy_gbps), term_digits(read, result->read_gbps));

@@ -352,6 +352,9 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'k': chosen->keys = cli_number(command, "--keys", argument, 1, INT64_MAX); return 0;
     case 'g': chosen->groups = cli_number(command, "--groups", argument, 1, INT64_MAX); return 0;
     case 'w': chosen->workspace = cli_number(command, "--workspace", argument, 1, INT64_MAX); return 0;
+    case 'n': chosen->classes = cli_number(command, "--classes", argument, 1, INT64_MAX / 4); return 0;
+    case 'v': chosen->vocab = cli_number(command, "--vocab", argument, 1, INT64_MAX / 4); return 0;
+    case 'b': chosen->vocab_begin = cli_number(command, "--vocab-begin", argument, 0, INT64_MAX / 4); return 0;
     case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
     case 'D': chosen->devices = true; return 0;
     case 'j': chosen->json = true; return 0;
@@ -387,6 +390,9 @@ int tigon_cli_plan(int argc, char **argv) {
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
       {"workspace", 'w', "BYTES", 0, "Of a head: less than the workspace that is recommended", 0},
+      {"classes", 'n', "N", 0, "Of a head: rows of the weight, of a shard its own (default: 16000)", 0},
+      {"vocab", 'v', "N", 0, "linear_logprob: classes of all shards; the call is one shard's, which makes stats", 0},
+      {"vocab-begin", 'b', "N", 0, "linear_logprob: the shard's first class (default: 0)", 0},
       {"devices", 'D', NULL, 0, "List the Ascend devices that the planner knows", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {0},
@@ -411,6 +417,7 @@ int tigon_cli_plan(int argc, char **argv) {
       "  tigon plan layer_norm --shape 8192x4096 --mode bwd\n"
       "  tigon plan rms_norm --shape 8192x4096 --dtype bf16 --device h200\n"
       "  tigon plan fused_linear_preference --shape 8192x4096 --dtype bf16 --device h200 --workspace 33554432\n"
+      "  tigon plan linear_logprob --shape 8192x4096 --classes 16032 --vocab 128256 --vocab-begin 16032\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",
       NULL,
@@ -423,8 +430,9 @@ int tigon_cli_plan(int argc, char **argv) {
   tigon_footprint footprint;
   tigon_plan_request request;
   tigon_plan plan;
-  if (chosen.workspace > 0)
-    cli_mistake(argv[0], "--workspace is for heads on devices without a planner, and %s has one", chosen.device);
+  const char *of_head = chosen.workspace > 0 ? "workspace" : chosen.classes > 0 ? "classes" : "vocab";
+  if (chosen.workspace > 0 || chosen.classes > 0 || chosen.vocab > 0 || chosen.vocab_begin > 0)
+    cli_mistake(argv[0], "--%s is for heads on devices without a planner, and %s has one", of_head, chosen.device);
   ask(argv[0], &chosen, &footprint, &request);
   tigon_plan_make(&request, &plan);
   if (chosen.json)

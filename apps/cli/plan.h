@@ -6,7 +6,7 @@
 
 typedef struct plan_options {
   const char *op, *entry, *device, *dtype;
-  int64_t rows, cols, table, unit, keys, groups, run, workspace;
+  int64_t rows, cols, table, unit, keys, groups, run, workspace, classes, vocab, vocab_begin;
   tigon_plan_case force;
   bool json, devices;
 } plan_options;

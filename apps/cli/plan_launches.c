@@ -56,6 +56,8 @@ static bench_mode mode_of(const char *command, const plan_options *chosen, const
   cli_unknown(command, "mode", chosen->entry, names);
 }
 
+static bool is_head(const char *op) { return strstr(op, "linear_") != NULL; }
+
 static void refuse_options(const char *command, const plan_options *chosen) {
   const bool heads = strcmp(chosen->op, "rope") == 0, table = strcmp(chosen->op, "embedding") == 0 && chosen->entry;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
@@ -63,6 +65,13 @@ static void refuse_options(const char *command, const plan_options *chosen) {
   if (chosen->table > 0 && !(table && strcmp(chosen->entry, "bwd") == 0))
     cli_mistake(command, "--table is for embedding's bwd, and %s %s has no table to add to", chosen->op,
                 chosen->entry ? chosen->entry : "fwd");
+  if ((chosen->workspace > 0 || chosen->classes > 0) && !is_head(chosen->op))
+    cli_mistake(command, "--%s is for heads, and %s is none", chosen->workspace > 0 ? "workspace" : "classes",
+                chosen->op);
+  if ((chosen->vocab > 0 || chosen->vocab_begin > 0) && strcmp(chosen->op, "linear_logprob") != 0)
+    cli_mistake(command, "--vocab is for linear_logprob, and %s has no shards", chosen->op);
+  if (chosen->vocab_begin > 0 && chosen->vocab == 0)
+    cli_mistake(command, "--vocab-begin is %" PRId64 ", must be 0 without --vocab", chosen->vocab_begin);
   if (chosen->force != TIGON_CASE_AUTO)
     cli_mistake(command, "--case is for devices whose calls a planner cuts, and %s has none", chosen->device);
   if (chosen->groups > 0 || chosen->run > 0)
@@ -170,8 +179,6 @@ static void grant(const char *command, const plan_options *chosen, struct bench_
   const tigon_schema *schema = tigon_schema_at(mode->entry);
   const tigon_field *field = schema->fields;
   while (field < schema->fields + schema->count && field->kind != TIGON_FIELD_WORKSPACE) ++field;
-  if (field == schema->fields + schema->count || strstr(chosen->op, "linear_") == NULL)
-    cli_mistake(command, "--workspace is for heads, and %s is none", chosen->op);
   if ((size_t)chosen->workspace > mode->workspace_bytes)
     cli_mistake(command, "--workspace is %" PRId64 ", must be at most %zu, which are recommended", chosen->workspace,
                 mode->workspace_bytes);
@@ -188,9 +195,11 @@ int plan_launches(const char *command, const plan_options *chosen) {
   if (!context) context = cli_context(command, chosen->device, NULL, 0);
   bench_point at = {.rows = chosen->rows,
                     .cols = chosen->cols,
-                    .other = chosen->table,
+                    .other = chosen->table > 0 ? chosen->table : chosen->classes,
                     .head_dim = chosen->unit,
-                    .kv_heads = chosen->keys};
+                    .kv_heads = chosen->keys,
+                    .vocab = chosen->vocab,
+                    .vocab_begin = chosen->vocab_begin};
   if (at.other == 0) at.other = bench_other(timed, &at);
   context->queue.record = record;
   context->queue.record_to = &l;

@@ -113,7 +113,8 @@ static tigon_status rows(tigon_queue *queue, const void *call, bool forward) {
 /* What fused_linear_divergence alone asks for. */
 static bool is_of_head(const tigon_divergence_problem *p) {
   return p->parts != TIGON_DIVERGENCE_ALL || p->target_cols != p->cols || p->vocab || p->classes || p->hard != 0 ||
-         p->soft_losses || p->hard_losses || p->hard_lse;
+         p->soft_losses || p->hard_losses || p->hard_lse || p->input_map.cap > 0 || p->input_map.scale != 0 ||
+         p->target_map.cap > 0 || p->target_map.scale != 0;
 }
 
 tigon_status ascend_divergence_run(tigon_queue *queue, const tigon_divergence_problem *p, bool forward,

@@ -57,12 +57,14 @@ TIGON_SHARED int64_t tigon_divergence_label(const tigon_divergence_problem *p, i
   return p->label_dtype == TIGON_I64 ? ((const int64_t *)p->labels)[r] : ((const int32_t *)p->labels)[r];
 }
 
+TIGON_SHARED int64_t tigon_divergence_vocab(const tigon_divergence_problem *p) { return p->vocab ? p->vocab : p->cols; }
+
 /* Does row r of a divergence count? Where labels are classes, one out of range does not. */
 TIGON_SHARED bool tigon_divergence_counts(const tigon_divergence_problem *p, int64_t r) {
   if (!p->labels) return true;
   const int64_t label = tigon_divergence_label(p, r);
   const bool classes = p->classes || p->hard != 0;
-  return label != p->ignore_index && (!classes || (label >= 0 && label < (p->vocab ? p->vocab : p->cols)));
+  return label != p->ignore_index && (!classes || (label >= 0 && label < tigon_divergence_vocab(p)));
 }
 
 /* The column of row r's class; -1 where no column is. */

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "core/labels.h"
+#include "core/logit_map.h"
 
 /* libm sets errno where a result is beyond f64. A NaN stays one. */
 TIGON_SHARED double tigon_topk_exp(double x) { return x < -708 ? 0 : x > 709 ? (double)INFINITY : exp(x); }
@@ -54,11 +55,11 @@ TIGON_SHARED void tigon_topk_know(tigon_topk_row *s, double inside, double outsi
   s->outside = s->lse == s->lse ? outside : s->lse;
 }
 
-/* -1 where it is out of the vocabulary. */
+/* -1 where it is out of the vocabulary. Of a panel it is the class still. */
 TIGON_SHARED int64_t tigon_topk_class(const tigon_topk_divergence_problem *p, const tigon_topk_row *s, int64_t j) {
   const tigon_vector ids = {p->ids.data, p->id_dtype};
   const int64_t v = tigon_vector_index(ids, s->ids + j);
-  return v >= 0 && v < p->base.cols ? v : -1;
+  return v >= 0 && v < tigon_divergence_vocab(&p->base) ? v : -1;
 }
 
 /* A class, or the tail. */
@@ -72,18 +73,26 @@ TIGON_SHARED double tigon_topk_chance(double log_of_it) {
   return of < DBL_MIN ? (log_of_it == -(double)INFINITY ? 0 : DBL_MIN) : of;
 }
 
-/* Of a logit x, and of an entry t. */
-TIGON_SHARED tigon_topk_element tigon_topk_entry(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,
-                                                 double x, double t) {
+/* Of an entry t, without a q. */
+TIGON_SHARED tigon_topk_element tigon_topk_target(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,
+                                                  double t) {
   const double scale = (double)p->base.inverse_temperature;
-  tigon_topk_element e = {scale * x - s->lse, 0, t, t};
-  e.q = tigon_topk_chance(e.log_q);
+  tigon_topk_element e = {0, 0, t, t};
   if (p->base.target_is == TIGON_DISTRIBUTION_PROBABILITIES) {
     e.log_p = tigon_topk_log(t);
     return e;
   }
   if (p->base.target_is == TIGON_DISTRIBUTION_LOGITS) e.log_p = scale * t - s->target_lse;
   e.p = tigon_topk_chance(e.log_p);
+  return e;
+}
+
+/* Of an element u of the input, and of an entry t. */
+TIGON_SHARED tigon_topk_element tigon_topk_entry(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,
+                                                 double u, double t) {
+  tigon_topk_element e = tigon_topk_target(p, s, t);
+  e.log_q = (double)p->base.inverse_temperature * tigon_logit(&p->base.input_map, u) - s->lse;
+  e.q = tigon_topk_chance(e.log_q);
   return e;
 }
 
@@ -95,7 +104,7 @@ TIGON_SHARED tigon_topk_element tigon_topk_tail(const tigon_topk_row *s) {
 
 /* p_t, where `classes` of the support have `sum` of p. */
 TIGON_SHARED double tigon_topk_tail_of(const tigon_topk_divergence_problem *p, int64_t classes, double sum) {
-  if (!p->tail || classes == p->base.cols) return 0;
+  if (!p->tail || classes == tigon_divergence_vocab(&p->base)) return 0;
   return 1 - sum < p->least_tail ? p->least_tail : 1 - sum;
 }
 
@@ -159,12 +168,28 @@ TIGON_SHARED tigon_topk_outside tigon_topk_outside_of(const tigon_topk_divergenc
   return o;
 }
 
-/* What dinput is multiplied by, where a mean is multiplied by `inverse`. */
-TIGON_SHARED double tigon_topk_factor(const tigon_topk_divergence_problem *p, double inverse, int64_t r) {
+/* What a gradient by z / temperature is multiplied by, where a mean is multiplied by `inverse`; `hard` that of the cross
+ * entropy by z, 0 without one. A cap's slope comes on top. */
+typedef struct tigon_topk_factors {
+  double soft, hard;
+} tigon_topk_factors;
+TIGON_SHARED tigon_topk_factors tigon_topk_factors_of(const tigon_topk_divergence_problem *p, double inverse,
+                                                      int64_t r) {
   const tigon_divergence_problem *base = &p->base;
-  double by = (double)base->grad_scale * inverse * (double)base->soft * (double)base->inverse_temperature;
+  double by = (double)base->grad_scale * inverse * (double)tigon_logit_scale(&base->input_map);
   if (base->dloss) by *= (double)base->dloss[base->reduction == TIGON_REDUCTION_NONE ? r : 0];
-  return base->token_scale ? by * (double)base->token_scale[r] : by;
+  if (base->token_scale) by *= (double)base->token_scale[r];
+  const tigon_topk_factors f = {by * (double)base->soft * (double)base->inverse_temperature, by * (double)base->hard};
+  return f;
+}
+
+/* The gradient of column u of the input, of whose class `soft` is the divergence's by z / temperature: with the cross
+ * entropy's, which is `one` in the label's class, and through the cap. */
+TIGON_SHARED double tigon_topk_dinput(const tigon_topk_divergence_problem *p, const tigon_topk_factors *f,
+                                      double hard_lse, double u, double soft, bool one) {
+  double d = f->soft * soft;
+  if (p->base.hard != 0) d += f->hard * (tigon_topk_exp(tigon_logit(&p->base.input_map, u) - hard_lse) - (one ? 1 : 0));
+  return d * tigon_logit_slope(&p->base.input_map, u);
 }
 
 #endif

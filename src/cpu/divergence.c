@@ -17,11 +17,12 @@ typedef struct row_stats {
   double input, target, mean;
 } row_stats;
 
-/* The cross entropy's part of a row's gradient: by * (exp(x - lse) - 1 in `column`). */
+/* The cross entropy's part of a row's gradient: by * (exp(z - lse) - 1 in `column`). And dz / du, which both go through. */
 typedef struct hard_part {
   const side *of; /* NULL: none */
   vf by;
   int64_t column; /* -1: none here */
+  const side *input;
 } hard_part;
 
 /* ---- sweeps over a row ---- */
@@ -64,11 +65,11 @@ TIGON_INLINE double exp_sum(tigon_dtype dtype, const side *s, int64_t cols) {
   double all = 0;
   for (int64_t begin = 0; begin < cols; begin += BLOCK) {
     vf sum = vf_zero();
-#define ADD(c, n)                                                              \
-  do {                                                                         \
-    const vf x = load(dtype, s->row, c, n);                                    \
-    const exp_parts e = vf_exp_split(vf_fma(x, s->scale, s->minus_reference)); \
-    sum = vf_fma(e.p, first(e.scale, n), sum);                                 \
+#define ADD(c, n)                                                                        \
+  do {                                                                                   \
+    const vf x = capped(s, load(dtype, s->row, c, n));                                   \
+    const exp_parts e = vf_exp_split(first(vf_fma(x, s->scale, s->minus_reference), n)); \
+    sum = vf_fma(e.p, first(e.scale, n), sum);                                           \
   } while (0)
     FOR_VECTORS(begin, block_end(begin, cols), ADD);
 #undef ADD
@@ -77,15 +78,10 @@ TIGON_INLINE double exp_sum(tigon_dtype dtype, const side *s, int64_t cols) {
   return all;
 }
 
-/* The side of a row that nothing is known of yet. */
-TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows *t, tigon_distribution is, int64_t cols,
-                          int64_t r) {
-  side s = {.row = tigon_row(&p->space, t, (size_t)v_size(dtype), r), .cols = cols, .is = is};
-  s.missing = p->kind == TIGON_DIVERGENCE_COSINE || is == TIGON_DISTRIBUTION_PROBABILITIES ? 0 : -INFINITY;
-  s.times = is == TIGON_DISTRIBUTION_LOGITS ? p->inverse_temperature : 1;
-  s.scale = vf_set(s.times);
-  s.minus_reference = s.log_sum = vf_zero();
-  return s;
+/* The largest element, of the largest one of the row or, which cosine asks for, of the largest in absolute value. */
+TIGON_INLINE float largest_of(tigon_dtype dtype, const side *s, bool absolute) {
+  const float most = largest(dtype, s->row, s->cols, absolute);
+  return s->capped ? vf_max_across(capped(s, vf_set(most))) : most;
 }
 /* Of backward. */
 TIGON_INLINE void know(side *s, double lse) {
@@ -93,7 +89,7 @@ TIGON_INLINE void know(side *s, double lse) {
 }
 TIGON_INLINE void find_sums(tigon_dtype dtype, side *s) {
   if (s->is != TIGON_DISTRIBUTION_LOGITS) return;
-  float reference = largest(dtype, s->row, s->cols, false) * s->times;
+  float reference = largest_of(dtype, s, false) * s->times;
   if (!isfinite(reference) && has_nan(dtype, s->row, s->cols)) reference = NAN;
   s->minus_reference = vf_set(-reference);
   s->lse = (double)reference;
@@ -125,10 +121,13 @@ TIGON_INLINE double sum_terms(tigon_dtype dtype, const problem *p, const side *q
   return all;
 }
 
-/* v, an element's gradient, and the cross entropy's; `one`: of its class. */
+/* v, an element's gradient, and the cross entropy's, through the cap; `one`: of its class. */
 TIGON_INLINE vf with_hard(tigon_dtype dtype, const hard_part *h, int64_t c, int n, vf v, float one) {
-  if (!h->of) return v;
-  return vf_fma(h->by, vf_sub(chance_of(dtype, h->of, c, n).of, vf_set(one)), v);
+  if (h->of) v = vf_fma(h->by, vf_sub(chance_of(dtype, h->of, c, n).of, vf_set(one)), v);
+  if (!h->input->capped) return v;
+  vf slope;
+  vf_tanh_slope(vf_mul(load(dtype, h->input->row, c, n), h->input->inner), &slope);
+  return vf_mul(v, slope);
 }
 
 /* Stores slope(c, n) and the cross entropy's. The class's own is made first: the row may be where it came from. */
@@ -164,15 +163,15 @@ static float scale_down(double size) {
   return ldexpf(1, k > 126 ? -126 : k < -126 ? 126 : -k);
 }
 
-TIGON_INLINE double cosine_terms(tigon_dtype dtype, const problem *p, const void *x, const side *t, row_stats *s) {
-  const float x_scale = scale_down((double)largest(dtype, x, p->cols, true));
-  const float t_scale = scale_down((double)largest(dtype, t->row, t->cols, true));
+TIGON_INLINE double cosine_terms(tigon_dtype dtype, const problem *p, const side *x, const side *t, row_stats *s) {
+  const float x_scale = scale_down((double)largest_of(dtype, x, true));
+  const float t_scale = scale_down((double)largest_of(dtype, t, true));
   double squares_x = 0, squares_t = 0, products = 0;
   for (int64_t begin = 0; begin < p->cols; begin += BLOCK) {
     vf xx = vf_zero(), tt = vf_zero(), xt = vf_zero();
 #define ADD(c, n)                                                     \
   do {                                                                \
-    const vf a = vf_mul(load(dtype, x, c, n), vf_set(x_scale));       \
+    const vf a = vf_mul(load_known(dtype, x, c, n), vf_set(x_scale)); \
     const vf b = vf_mul(load_known(dtype, t, c, n), vf_set(t_scale)); \
     xx = vf_fma(a, a, xx), tt = vf_fma(b, b, tt);                     \
     xt = vf_fma(a, b, xt);                                            \
@@ -189,7 +188,7 @@ TIGON_INLINE double cosine_terms(tigon_dtype dtype, const problem *p, const void
   return 1 - s->mean;
 }
 
-TIGON_INLINE void cosine_slopes(tigon_dtype dtype, const problem *p, const void *x, const side *t, const row_stats *s,
+TIGON_INLINE void cosine_slopes(tigon_dtype dtype, const problem *p, const side *x, const side *t, const row_stats *s,
                                 double by, const hard_part *h, void *out) {
   const float down_x = scale_down(s->input), down_t = scale_down(s->target);
   const vf x_scale = vf_set(down_x), t_scale = vf_set(down_t);
@@ -197,7 +196,7 @@ TIGON_INLINE void cosine_slopes(tigon_dtype dtype, const problem *p, const void 
   const vf of_x = vf_set((float)(s->mean / size)), of_t = vf_set((float)(1 / (s->target * (double)down_t)));
   const vf factor = vf_set((float)(by / size));
   const int64_t cols = p->cols;
-#define X(c, n) vf_mul(vf_mul(load(dtype, x, c, n), x_scale), of_x)
+#define X(c, n) vf_mul(vf_mul(load_known(dtype, x, c, n), x_scale), of_x)
 #define T(c, n) vf_mul(vf_mul(load_known(dtype, t, c, n), t_scale), of_t)
 #define SLOPE(c, n) vf_mul(vf_mul(vf_sub(X(c, n), T(c, n)), factor), x_scale)
 #define PUT(c, n) store(dtype, out, c, with_hard(dtype, h, c, n, SLOPE(c, n), 0), n)
@@ -225,10 +224,9 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
   void *out = tigon_row(&p->space, &p->dinput, (size_t)v_size(dtype), r);
   const bool counts = tigon_divergence_counts(p, r), cosine = p->kind == TIGON_DIVERGENCE_COSINE;
   row_stats s = {0, 0, 0};
-  side q = side_of(dtype, p, &p->input, p->input_is, p->cols, r);
-  side t = side_of(dtype, p, &p->target, p->target_is, p->target_cols, r);
-  side of_hard = q; /* without the temperature */
-  of_hard.times = 1, of_hard.scale = vf_set(1.0f);
+  side q = side_of(dtype, p, &p->input, &p->input_map, p->input_is, p->cols, r);
+  side t = side_of(dtype, p, &p->target, &p->target_map, p->target_is, p->target_cols, r);
+  side of_hard = hard_side_of(&q, &p->input_map);
   const int64_t class = counts ? tigon_divergence_class(p, r) : -1;
   const bool hard = counts && p->hard != 0;
   double loss = 0, entropy = 0;
@@ -237,7 +235,7 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
     know(&q, s.input), know(&t, s.target);
     if (hard) know(&of_hard, (double)p->hard_lse[r]);
   } else if (counts && cosine) {
-    loss = cosine_terms(dtype, p, q.row, &t, &s);
+    loss = cosine_terms(dtype, p, &q, &t, &s);
   } else if (counts) {
     find_sums(dtype, &q), find_sums(dtype, &t);
     s.input = q.lse, s.target = t.lse;
@@ -245,7 +243,7 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
   }
   if (hard && !j->backward) {
     find_sums(dtype, &of_hard);
-    entropy = of_hard.lse - (double)s_load(q.row, class, dtype);
+    entropy = of_hard.lse - tigon_logit(&p->input_map, (double)s_load(q.row, class, dtype));
   }
   if (!j->backward) {
     const double both = (double)p->soft * loss + (double)p->hard * entropy;
@@ -265,12 +263,14 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
   double by = (double)p->grad_scale * (double)*p->inverse;
   if (p->dloss) by *= (double)p->dloss[p->reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (p->token_scale) by *= (double)p->token_scale[r];
-  const hard_part h = {hard ? &of_hard : NULL, vf_set((float)(by * (double)p->hard)), class};
+  const double scale = (double)tigon_logit_scale(&p->input_map);
+  const hard_part h = {hard ? &of_hard : NULL, vf_set((float)(by * (double)p->hard * scale)), class, &q};
   by *= (double)p->soft;
+  if (!cosine || q.capped) by *= scale; /* no scale changes a cosine */
   if (nothing)
     hard_slopes(dtype, p, &h, out);
   else if (cosine)
-    cosine_slopes(dtype, p, q.row, &t, &s, by, &h, out);
+    cosine_slopes(dtype, p, &q, &t, &s, by, &h, out);
   else
     store_slopes(dtype, p, &q, &t, s.mean, by, &h, out);
 }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "core/logit_map.h"
 #include "cpu/kernels.h"
 #include "cpu/simd_math.h"
 
@@ -22,7 +23,29 @@ typedef struct side {
   double lse;  /* 0 but for logits */
   float times; /* what logits are multiplied by */
   vf scale, minus_reference, log_sum;
+  bool capped; /* elements z are cap * tanh(x * inner) of those of the row */
+  vf cap, inner;
 } side;
+
+/* The side of a row that nothing is known of yet. */
+TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows *t, const tigon_logit_map *map,
+                          tigon_distribution is, int64_t cols, int64_t r) {
+  side s = {.row = tigon_row(&p->space, t, (size_t)v_size(dtype), r), .cols = cols, .is = is, .capped = map->cap > 0};
+  s.cap = vf_set(map->cap), s.inner = vf_set(tigon_logit_inner(map));
+  s.missing = p->kind == TIGON_DIVERGENCE_COSINE || is == TIGON_DISTRIBUTION_PROBABILITIES ? 0 : -INFINITY;
+  s.times = is == TIGON_DISTRIBUTION_LOGITS ? p->inverse_temperature : 1;
+  if (!s.capped) s.times *= tigon_logit_scale(map);
+  s.scale = vf_set(s.times);
+  s.minus_reference = s.log_sum = vf_zero();
+  return s;
+}
+/* The same without the temperature. */
+TIGON_INLINE side hard_side_of(const side *q, const tigon_logit_map *map) {
+  side s = *q;
+  s.times = s.capped ? 1 : tigon_logit_scale(map);
+  s.scale = vf_set(s.times);
+  return s;
+}
 
 /* The n elements at c; 0 after them. */
 TIGON_INLINE vf load(tigon_dtype dtype, const void *row, int64_t c, int n) {
@@ -35,20 +58,23 @@ TIGON_INLINE void store(tigon_dtype dtype, void *row, int64_t c, vf v, int n) {
     v_store_n(row, c, dtype, v, n);
 }
 
-/* The first n lanes of v, 0 after them. */
+/* The first n lanes of v, 0 after them. An exponential of the others might be NaN, which times 0 stays one. */
 TIGON_INLINE vf first(vf v, int n) {
   static const float lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return n == LANES ? v : vf_select(vf_lt(vf_load(lane), vf_set((float)n)), v, vf_zero());
 }
 
+TIGON_INLINE vf capped(const side *s, vf x) { return s->capped ? vf_mul(s->cap, vf_tanh(vf_mul(x, s->inner))) : x; }
+
 /* The n elements at c of a side that may have fewer. */
 TIGON_INLINE vf load_known(tigon_dtype dtype, const side *s, int64_t c, int n) {
   static const float lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  if (c + n <= s->cols) return load(dtype, s->row, c, n);
+  if (c + n <= s->cols) return capped(s, load(dtype, s->row, c, n));
   const vf missing = vf_set(s->missing);
   if (c >= s->cols) return missing;
   const int known = (int)(s->cols - c);
-  return vf_select(vf_lt(vf_load(lane), vf_set((float)known)), load(dtype, s->row, c, known), missing);
+  const vf z = capped(s, load(dtype, s->row, c, known));
+  return vf_select(vf_lt(vf_load(lane), vf_set((float)known)), z, missing);
 }
 
 /* An element's probability and its logarithm. */

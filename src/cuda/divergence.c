@@ -52,8 +52,12 @@ static int64_t lanes_of(const problem *p) {
   return wide ? lanes : 1;
 }
 
+static bool is_capped(const problem *p) { return p->input_map.cap > 0 || p->target_map.cap > 0; }
+
 static tigon_status forward_rows(tigon_queue *queue, const problem *p, div_walk walk) {
   static cuda_kernel held[3] = DIV_KERNELS(held), walked[3] = DIV_KERNELS(walked), any[3] = DIV_KERNELS(any);
+  static cuda_kernel cap_walked[3] = DIV_KERNELS(cap_walked), cap_any[3] = DIV_KERNELS(cap_any);
+  const bool capped = is_capped(p);
   const cuda_device *device = cuda_of(queue);
   const int64_t lanes = lanes_of(p), items = cuda_ceil_div(p->cols, lanes);
   const int most = device->sm >= 90 ? CUDA_CLUSTER : 1;
@@ -64,12 +68,13 @@ static tigon_status forward_rows(tigon_queue *queue, const problem *p, div_walk 
   shape.threads = cuda_block_for(walk.team, DIV_THREADS);
   walk.packs = (int)cuda_ceil_div(items, (int64_t)shape.cluster * walk.team);
   const int64_t bytes = (int64_t)2 * 16 * walk.packs * shape.threads;
-  const bool holds = lanes > 1 && walk.packs <= DIV_PACKS && bytes <= device->desc.onchip_bytes;
+  const bool holds = !capped && lanes > 1 && walk.packs <= DIV_PACKS && bytes <= device->desc.onchip_bytes;
   if (holds) shape.shared_bytes = (int)bytes, shape.held = shape.cluster > 1 ? "shared" : "held";
+  cuda_kernel *wide = capped ? cap_walked : walked, *narrow = capped ? cap_any : any;
   return launch_rows(queue,
                      holds       ? held
-                     : lanes > 1 ? walked
-                                 : any,
+                     : lanes > 1 ? wide
+                                 : narrow,
                      shape, p, walk, shape.cluster, shape.threads / walk.team);
 }
 
@@ -84,13 +89,16 @@ tigon_status tigon_cuda_divergence_fwd(tigon_queue *queue, const problem *p) {
 
 tigon_status tigon_cuda_divergence_bwd(tigon_queue *queue, const problem *p) {
   static cuda_kernel packs[3] = DIV_KERNELS(bwd), any[3] = DIV_KERNELS(bwd_any);
+  static cuda_kernel cap_packs[3] = DIV_KERNELS(cap_bwd), cap_any[3] = DIV_KERNELS(cap_bwd_any);
+  const bool capped = is_capped(p);
   div_walk walk = {.chunks = 1, .mixing = mixing_of(p)};
   const tigon_status status = count(queue, p, &walk);
   const int64_t lanes = lanes_of(p), items = cuda_ceil_div(p->cols, lanes);
   walk.team = cuda_team_for(cuda_ceil_div(items, DIV_TURNS), DIV_THREADS);
   walk.chunks = cuda_ceil_div(items, (int64_t)walk.team * DIV_TURNS);
   const cuda_shape shape = {.threads = cuda_block_for(walk.team, DIV_THREADS)};
+  cuda_kernel *wide = capped ? cap_packs : packs, *narrow = capped ? cap_any : any;
   return status != TIGON_OK || !(p->parts & TIGON_DIVERGENCE_ROWS)
              ? status
-             : launch_rows(queue, lanes > 1 ? packs : any, shape, p, walk, walk.chunks, shape.threads / walk.team);
+             : launch_rows(queue, lanes > 1 ? wide : narrow, shape, p, walk, walk.chunks, shape.threads / walk.team);
 }

@@ -3,7 +3,8 @@
  * A row of both sides is read for the largest logits, for the sums of their exponentials, for the terms and for the
  * gradient.
  * `held`: it is in the shared memory of a block, or of the blocks of a cluster, every thread's own packs, and read
- * once; `walked`: of any width and alignment, each time from the L2 where that has it. Backward has no sums. */
+ * once; `walked`: of any width and alignment, each time from the L2 where that has it. Backward has no sums.
+ * Rows with a softcap have kernels of their own, CAP, so that the others keep their registers. */
 #include <cuda_pipeline.h>
 
 #include "core/labels.h"
@@ -30,17 +31,19 @@ template <int N> __device__ static inline void div_fill(float (&v)[N], float wit
 }
 
 /* A thread's elements of a row's two sides: N of every `step` from `first` on. */
-template <class T, int N, bool HELD> struct div_line {
+template <class T, int N, bool HELD, bool CAP> struct div_line {
   const T *x, *t;
   uint4 *held;
   int64_t cols, known, first, step; /* known: the target's columns */
   int packs;
   float missing;
+  const div_map<CAP> x_map, t_map;
 
   __device__ div_line(const div_problem &p, const div_walk &walk, const team &tm, const cluster &cl, int64_t r)
       : x(row_of<T>(p.space, p.input, r)), t(row_of<T>(p.space, p.target, r)), held(div_held + threadIdx.x),
         cols(p.cols), known(p.target_cols), first((int64_t)(cl.rank * tm.threads + tm.rank) * N),
-        step((int64_t)cl.size * tm.threads * N), packs(walk.packs), missing(div_missing(p)) {
+        step((int64_t)cl.size * tm.threads * N), packs(walk.packs), missing(div_missing(p)), x_map(p.input_map),
+        t_map(p.target_map) {
     if constexpr (HELD) {
       for (int k = 0; k < packs && first + k * step < cols; ++k) {
         const int64_t c = first + k * step;
@@ -51,7 +54,7 @@ template <class T, int N, bool HELD> struct div_line {
       __pipeline_wait_prior(0);
     }
   }
-  /* f(c, a, b) of each N elements from column c on, of the input and of the target. */
+  /* f(c, a, b) of each N elements from column c on, of the input and of the target as the row has them. */
   template <class F> __device__ inline void each(F f) const {
     int k = 0;
     for (int64_t c = first; c < cols; c += step, ++k) {
@@ -67,14 +70,25 @@ template <class T, int N, bool HELD> struct div_line {
       f(c, a, b);
     }
   }
+  /* Elements as the divergence takes them. */
+  __device__ inline void map(int64_t c, float (&a)[N], float (&b)[N]) const {
+    if constexpr (CAP) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        a[j] = x_map.z(a[j]);
+        if (c < known) b[j] = t_map.z(b[j]);
+      }
+    }
+  }
   /* Sums over the thread's elements: add(a, b, part) of one of each. f32 within DIV_GROUP times N of them, f64 beyond.
    * */
   template <class F> __device__ inline void sum(float (&sums)[3], F add) const {
     double all[3] = {0, 0, 0};
     float part[3] = {0, 0, 0};
     int k = 0;
-    each([&](int64_t, float(&a)[N], float(&b)[N]) {
+    each([&](int64_t c, float(&a)[N], float(&b)[N]) {
       float of[3] = {0, 0, 0};
+      map(c, a, b);
 #pragma unroll
       for (int j = 0; j < N; ++j) add(a[j], b[j], of);
 #pragma unroll
@@ -95,7 +109,8 @@ __device__ static inline float div_finish(div_side &s, float sum) {
   return fabsf(s.reference) < INFINITY ? (float)((double)s.reference + log((double)sum)) : s.reference;
 }
 
-template <class T, int N, bool HELD> __device__ inline void div_rows(const div_problem &p, const div_walk &walk) {
+template <class T, int N, bool HELD, bool CAP>
+__device__ inline void div_rows(const div_problem &p, const div_walk &walk) {
   __shared__ div_space space;
   const team tm = team_of(walk.team);
   const cluster cl = cluster_of_block();
@@ -111,15 +126,16 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
     for (int i = 0; p.stats && i < 3; ++i) p.stats[3 * r + i] = 0;
     return;
   }
-  const div_line<T, N, HELD> line(p, walk, tm, cl, r);
+  const div_line<T, N, HELD, CAP> line(p, walk, tm, cl, r);
   const div_mixing &m = walk.mixing;
-  div_side q = div_side_of(p, p.input_is), t = div_side_of(p, p.target_is);
+  const float x_scale_of = div_scale(p.input_map);
+  div_side q = div_side_of(p, p.input_is, x_scale_of), t = div_side_of(p, p.target_is, div_scale(p.target_map));
   const bool cosine = p.kind == TIGON_DIVERGENCE_COSINE, q_sums = q.is == TIGON_DISTRIBUTION_LOGITS,
              t_sums = t.is == TIGON_DISTRIBUTION_LOGITS;
   const bool hard = p.hard != 0;
   const int64_t of_class = tigon_divergence_class(&p, r);
   const float x_class = of_class >= 0 ? to_f32(line.x[of_class]) : 0; /* before dinput may be written over it */
-  div_side h = div_side{TIGON_DISTRIBUTION_LOGITS, 1, 0, 0};
+  div_side h = div_side{TIGON_DISTRIBUTION_LOGITS, x_scale_of, 0, 0};
   float stats[3] = {0, 0, 0}, v[3], hard_lse = 0;
   double loss;
   int turn = 0;
@@ -130,8 +146,8 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
       for (int j = 0; j < N; ++j) v[0] = op_max::of(a[j], v[0]);
     });
     div_all<op_max>(tm, cl, space, turn, v);
-    h.reference = v[0];
-    line.sum(v, [&](float a, float, float(&of)[3]) { of[0] += expf(a - h.reference); });
+    h.reference = line.x_map.z(v[0]) * h.scale;
+    line.sum(v, [&](float a, float, float(&of)[3]) { of[0] += expf(fmaf(a, h.scale, -h.reference)); });
     div_all<op_sum>(tm, cl, space, turn, v);
     hard_lse = div_finish(h, v[0]);
   }
@@ -145,6 +161,7 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
       }
     });
     div_all<op_max>(tm, cl, space, turn, v);
+    v[0] = line.x_map.z(v[0]), v[1] = line.t_map.z(v[1]);
   }
   if (cosine) {
     const float x_scale = div_scale_down(v[0]), t_scale = div_scale_down(v[1]);
@@ -161,11 +178,11 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
     if (q_sums || t_sums) {
       if (q_sums) q.reference = v[0] * q.scale;
       if (t_sums) t.reference = v[1] * t.scale;
-      h.reference = v[0];
+      h.reference = v[0] * h.scale;
       line.sum(v, [&](float a, float b, float(&of)[3]) {
         if (q_sums) of[0] += expf(fmaf(a, q.scale, -q.reference));
         if (t_sums) of[1] += expf(fmaf(b, t.scale, -t.reference));
-        if (hard) of[2] += expf(a - h.reference);
+        if (hard) of[2] += expf(fmaf(a, h.scale, -h.reference));
       });
       div_all<op_sum>(tm, cl, space, turn, v);
       stats[0] = div_finish(q, v[0]), stats[1] = div_finish(t, v[1]);
@@ -180,20 +197,24 @@ template <class T, int N, bool HELD> __device__ inline void div_rows(const div_p
   if (out) {
     const div_gradient g = div_gradient_of(p, q, t, h, of_class, stats, div_factor(p, walk, r));
     line.each([&](int64_t c, float(&a)[N], float(&b)[N]) {
+      float slope[N];
 #pragma unroll
-      for (int j = 0; j < N; ++j) a[j] = div_dinput(p, m, g, a[j], b[j], c + j);
+      for (int j = 0; j < N; ++j) slope[j] = line.x_map.slope(a[j]);
+      line.map(c, a, b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) a[j] = div_dinput(p, m, g, a[j], b[j], c + j) * slope[j];
       store_pack<T, N>(out + c, packed<T, N>(a));
     });
   }
   if (lead) {
-    div_put(p, r, true, loss, hard ? (double)hard_lse - (double)x_class : 0, hard_lse);
+    div_put(p, r, true, loss, hard ? (double)hard_lse - tigon_logit(&p.input_map, (double)x_class) : 0, hard_lse);
     for (int i = 0; p.stats && i < 3; ++i) p.stats[3 * r + i] = stats[i];
   }
   cluster_end(cl);
 }
 
 /* A team has DIV_TURNS packs a thread of a row. */
-template <class T, int N> __device__ inline void div_bwd(const div_problem &p, const div_walk &walk) {
+template <class T, int N, bool CAP> __device__ inline void div_bwd(const div_problem &p, const div_walk &walk) {
   const team tm = team_of(walk.team);
   const int64_t task = (int64_t)blockIdx.x * tm.count + tm.index;
   const int64_t chunk = task % walk.chunks, r = walk.first_row + task / walk.chunks;
@@ -209,10 +230,12 @@ template <class T, int N> __device__ inline void div_bwd(const div_problem &p, c
   }
   const float stats[3] = {p.stats[3 * r], p.stats[3 * r + 1], p.stats[3 * r + 2]};
   const div_mixing &m = walk.mixing;
-  div_side q = div_side_of(p, p.input_is), s = div_side_of(p, p.target_is);
+  const float x_scale = div_scale(p.input_map);
+  const div_map<CAP> x_map(p.input_map), t_map(p.target_map);
+  div_side q = div_side_of(p, p.input_is, x_scale), s = div_side_of(p, p.target_is, div_scale(p.target_map));
   if (q.is == TIGON_DISTRIBUTION_LOGITS) q.reference = stats[0];
   if (s.is == TIGON_DISTRIBUTION_LOGITS) s.reference = stats[1];
-  const div_side h = {TIGON_DISTRIBUTION_LOGITS, 1, p.hard != 0 ? p.hard_lse[r] : 0, 0};
+  const div_side h = {TIGON_DISTRIBUTION_LOGITS, x_scale, p.hard != 0 ? p.hard_lse[r] : 0, 0};
   const div_gradient g = div_gradient_of(p, q, s, h, tigon_divergence_class(&p, r), stats, div_factor(p, walk, r));
   const float missing = div_missing(p);
 #pragma unroll 2
@@ -224,7 +247,10 @@ template <class T, int N> __device__ inline void div_bwd(const div_problem &p, c
     else
       div_fill(b, missing);
 #pragma unroll
-    for (int j = 0; j < N; ++j) a[j] = div_dinput(p, m, g, a[j], b[j], c + j);
+    for (int j = 0; j < N; ++j) {
+      const float x = x_map.z(a[j]), y = c < p.target_cols ? t_map.z(b[j]) : b[j];
+      a[j] = div_dinput(p, m, g, x, y, c + j) * x_map.slope(a[j]);
+    }
     store_pack<T, N>(out + c, packed<T, N>(a));
   }
 }
@@ -233,11 +259,15 @@ template <class T, int N> __device__ inline void div_bwd(const div_problem &p, c
   KERNEL_BY_DTYPE(divergence_##name, (DIV_MOST_THREADS, 2), \
                   (const __grid_constant__ div_problem p, const __grid_constant__ div_walk walk), __VA_ARGS__)
 
-DIV_KERNEL(held, div_rows<T, pack<T>::N, true>(p, walk))
-DIV_KERNEL(walked, div_rows<T, pack<T>::N, false>(p, walk))
-DIV_KERNEL(any, div_rows<T, 1, false>(p, walk))
-DIV_KERNEL(bwd, div_bwd<T, pack<T>::N>(p, walk))
-DIV_KERNEL(bwd_any, div_bwd<T, 1>(p, walk))
+DIV_KERNEL(held, div_rows<T, pack<T>::N, true, false>(p, walk))
+DIV_KERNEL(walked, div_rows<T, pack<T>::N, false, false>(p, walk))
+DIV_KERNEL(any, div_rows<T, 1, false, false>(p, walk))
+DIV_KERNEL(bwd, div_bwd<T, pack<T>::N, false>(p, walk))
+DIV_KERNEL(bwd_any, div_bwd<T, 1, false>(p, walk))
+DIV_KERNEL(cap_walked, div_rows<T, pack<T>::N, false, true>(p, walk))
+DIV_KERNEL(cap_any, div_rows<T, 1, false, true>(p, walk))
+DIV_KERNEL(cap_bwd, div_bwd<T, pack<T>::N, true>(p, walk))
+DIV_KERNEL(cap_bwd_any, div_bwd<T, 1, true>(p, walk))
 
 /* ---- over all rows, by one block in one order ---- */
 

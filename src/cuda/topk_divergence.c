@@ -9,13 +9,17 @@ typedef tigon_topk_divergence_problem problem;
 /* What needs no entries is divergence's own. */
 static tigon_status run_part(tigon_queue *queue, const problem *p, int part) {
   tigon_divergence_problem base = p->base;
+  if (base.parts == TIGON_DIVERGENCE_ROWS) return TIGON_OK;
   base.parts = part;
   return tigon_cuda_divergence_fwd(queue, &base);
 }
 
 static tigon_status run_rows(tigon_queue *queue, const problem *p, bool backward) {
   static cuda_kernel packs[3] = TOPK_KERNELS(packs), any[3] = TOPK_KERNELS(any);
+  static cuda_kernel head_packs[3] = TOPK_KERNELS(head_packs), head_any[3] = TOPK_KERNELS(head_any);
   const tigon_divergence_problem *base = &p->base;
+  const bool head = base->parts == TIGON_DIVERGENCE_ROWS;
+  cuda_kernel *wide_kernels = head ? head_packs : packs, *any_kernels = head ? head_any : any;
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = base->cols % lanes == 0 && cuda_wide_rows(&base->space, &base->input, p->dtype) &&
                     cuda_wide_rows(&base->space, &base->dinput, p->dtype);
@@ -26,7 +30,8 @@ static tigon_status run_rows(tigon_queue *queue, const problem *p, bool backward
   for (; walk.first_row < base->space.rows && status == TIGON_OK; walk.first_row += INT32_MAX) {
     const int64_t left = base->space.rows - walk.first_row;
     shape.blocks = left < INT32_MAX ? left : INT32_MAX;
-    status = cuda_launch(queue, cuda_by_dtype(wide ? packs : any, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+    status = cuda_launch(queue, cuda_by_dtype(wide ? wide_kernels : any_kernels, p->dtype), shape,
+                         CUDA_ARGUMENTS((void *)p, &walk));
   }
   return status;
 }

@@ -13,7 +13,8 @@
  *
  * A loss of log-probabilities (head_middle) lies between a chunk's statistics and its gradient. Where a gradient depends on
  * a whole sequence or pair, chunks end where these do, and one that is too long for a chunk has its logits made twice.
- * With a teacher (head_distil) a chunk has the teacher's logits, too, and divergence takes cross_entropy's place. */
+ * With a teacher (head_distil) a chunk has the teacher's logits, too, and divergence takes cross_entropy's place. One of which
+ * lists are known has none, and topk_divergence does. */
 #include "op/fused_linear_cross_entropy.h"
 
 typedef tigon_fused_linear_cross_entropy_args arguments;
@@ -181,15 +182,10 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
 
 #define A tigon_fused_linear_cross_entropy_args
 static const tigon_field fields[] = {
-    IN(hidden, "*h", SAME, ROWS),
-    IN(weight, "vh", SAME_GIVES_SECOND, ROWS),
-    MAY(bias, "v", SAME_OR_F32, DENSE),
-    IN(labels, "@", INDEX('v'), DENSE),
+    HEAD_TENSORS,
     MAY(dloss, "?1", F32, DENSE),
     MAY(dentropy, "@", F32, DENSE),
-    WANT(dhidden, "*h", SAME, ROWS, "hidden"),
-    WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
-    WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
+    HEAD_GRADIENTS,
     LOSS_TENSORS,
     LOSS_OUTPUTS,
     LOSS_NUMBERS,
@@ -259,7 +255,8 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
   if (more->stats) f->loss.entropy_scale = 1; /* w is made, which an entropy of all shards needs */
   f->rounds = f->loss.dtype != f->dtype &&
               (tigon_present(&a->dhidden) || tigon_present(&a->dweight) || tigon_present(&a->dbias));
-  f->beside = (int64_t)(more->distil ? tigon_dtype_size(f->loss.dtype) : f->rounds ? tigon_dtype_size(f->dtype) : 0);
+  const bool teacher = more->distil && !more->distil->lists;
+  f->beside = (int64_t)(teacher ? tigon_dtype_size(f->loss.dtype) : f->rounds ? tigon_dtype_size(f->dtype) : 0);
   f->gathered_width = more->distil && more->distil->teacher.k > f->width ? more->distil->teacher.k : f->width;
   f->loss.negated = more->negated;
   if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */

@@ -7,10 +7,13 @@
 #include "core/labels.h"
 #include "op/loss.h"
 
-/* Fields that heads with log-probabilities have alike. */
+/* Fields that heads have alike. */
 #define HEAD_TENSORS                                                                                           \
   IN(hidden, "*h", SAME, ROWS), IN(weight, "vh", SAME_GIVES_SECOND, ROWS), MAY(bias, "v", SAME_OR_F32, DENSE), \
       IN(labels, "@", INDEX('v'), DENSE)
+#define HEAD_GRADIENTS                                                                       \
+  WANT(dhidden, "*h", SAME, ROWS, "hidden"), WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL), \
+      WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL)
 #define HEAD_NUMBERS                                                                                      \
   FLAG(has_ignore_index), ANY(ignore_index), OR_ZERO(softcap), OR_ZERO(temperature), FLAG(softcap_first), \
       FLAG(logits_in_f32)
@@ -26,6 +29,8 @@ typedef tigon_fused_linear_cross_entropy_args head_args;
               .softcap_first = a->softcap_first,                                  \
               .reduction = TIGON_REDUCTION_NONE},                                 \
   .logits_in_f32 = a->logits_in_f32, .workspace = (query) ? NULL : a->workspace, .workspace_bytes = a->workspace_bytes
+#define HEAD_GRADIENT_ARGS \
+  .dhidden = a->dhidden, .dweight = a->dweight, .dbias = a->dbias, .accumulate_dweight = a->accumulate_dweight
 
 /* tigon_<op>_<entry>() and its query, from run(context, a, least, good), which asks where there is a `least`. */
 #define HEAD_ENTRY(op, entry, run)                                                                               \
@@ -79,12 +84,14 @@ typedef struct head_middle {
   const tigon_sequences *of;
 } head_middle;
 
-/* What takes cross_entropy's place: divergence from the logits of a teacher. */
+/* What takes cross_entropy's place: divergence from the logits of a teacher, or from `lists` of k entries a row. */
 typedef struct head_distil {
-  tigon_linear_fwd_problem teacher;  /* its hidden, weight and bias; n are the classes that the student has, too */
-  tigon_divergence_problem loss;     /* of all rows; what lies in the workspace is the call's */
-  bool has_soft_loss, has_hard_loss; /* a query knows no data */
-  float *soft_loss, *hard_loss;      /* [1] */
+  tigon_linear_fwd_problem teacher; /* its hidden, weight and bias; n are the classes that the student has, too */
+  bool lists;
+  tigon_topk_divergence_problem entries; /* of all rows, [rows, k]; of base the target alone */
+  tigon_divergence_problem loss;         /* of all rows; what lies in the workspace is the call's */
+  bool has_soft_loss, has_hard_loss;     /* a query knows no data */
+  float *soft_loss, *hard_loss;          /* [1] */
 } head_distil;
 
 /* What linear_logprob has besides the arguments of fused_linear_cross_entropy. */
@@ -165,7 +172,7 @@ tigon_status tigon_head_call(tigon_context *context, const tigon_fused_linear_cr
                              const head_more *more, size_t *least, size_t *good);
 tigon_status tigon_head_run(fused *f);
 
-/* ---- fused_linear_divergence ---- */
+/* ---- fused_linear_distil.c ---- */
 
 /* Cuts what lies in the workspace besides token_loss; `stats`: a second pass over panels may follow. */
 void tigon_distil_cut(fused *f, bool stats, char *workspace, size_t *used);

@@ -151,7 +151,7 @@ static tigon_status make_teacher(const fused *f, const chunk *c, const logits *l
 
 /* The chunk's logits, but for those that are known. */
 static tigon_status make_logits(fused *f, const chunk *c, const logits *l) {
-  if (f->more.distil) TIGON_TRY(make_teacher(f, c, l));
+  if (f->more.distil && !f->more.distil->lists) TIGON_TRY(make_teacher(f, c, l));
   if (is_gathered(f, c)) move_rows(f, c, f->width, f->product.x, f->product.x_pitch, false);
   for (run w = {0}; next_part(f, c, &w);) {
     const int64_t cached = l->cached < w.i ? w.i : smaller(l->cached, w.i + w.n);

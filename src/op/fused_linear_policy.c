@@ -18,15 +18,9 @@ static const tigon_field fwd[] = {
     OUT(logprob, "@", F32, DENSE, NULL),
     WANT(entropy, "@", F32, DENSE, NULL),
     WANT(token_loss, "@", F32, DENSE, NULL),
-    WANT(kl, "1 a scalar", F32, DENSE, NULL),
-    WANT(clip_low, "1 a scalar", F32, DENSE, NULL),
-    WANT(clip_high, "1 a scalar", F32, DENSE, NULL),
-    WANT(mean_entropy, "1 a scalar", F32, DENSE, NULL),
-    WANT(mean_ratio, "1 a scalar", F32, DENSE, NULL),
+    POLICY_METRICS,
     WANT(error, "1 a scalar", I32, DENSE, NULL),
-    WANT(dhidden, "*h", SAME, ROWS, "hidden"),
-    WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
-    WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
+    HEAD_GRADIENTS,
     POLICY_NUMBERS,
     HEAD_NUMBERS,
     FINITE(grad_scale),
@@ -72,13 +66,8 @@ static tigon_status forward(tigon_context *context, const A *a, size_t *least, s
                               .dentropy = weighs_entropy,
                               .of_sequences = p.kind == TIGON_POLICY_VESPO || p.sequence_level,
                               .of = &of};
-  const head_args head = {HEAD_ARGS(least),
-                          .out = {.token_loss = a->logprob, .entropy = a->entropy, .error = a->error},
-                          .grad_scale = a->grad_scale,
-                          .dhidden = a->dhidden,
-                          .dweight = a->dweight,
-                          .dbias = a->dbias,
-                          .accumulate_dweight = a->accumulate_dweight};
+  const head_args head = {HEAD_ARGS(least), .out = {.token_loss = a->logprob, .entropy = a->entropy, .error = a->error},
+                          .grad_scale = a->grad_scale, HEAD_GRADIENT_ARGS};
   return tigon_head_call(context, &head, true, &(head_more){.negated = true, .middle = &middle}, least, good);
 }
 

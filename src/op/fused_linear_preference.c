@@ -22,9 +22,7 @@ static const tigon_field fwd[] = {
     WANT(accuracy, "1 a scalar", F32, DENSE, NULL),
     WANT(margin, "1 a scalar", F32, DENSE, NULL),
     WANT(error, "1 a scalar", I32, DENSE, NULL),
-    WANT(dhidden, "*h", SAME, ROWS, "hidden"),
-    WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
-    WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
+    HEAD_GRADIENTS,
     PREFERENCE_NUMBERS,
     FLAG(means),
     FLAG(nll),
@@ -95,13 +93,8 @@ static tigon_status forward(tigon_context *context, const A *a, size_t *least, s
                               .of_sequences = !pairs,
                               .of_pairs = pairs,
                               .of = &of};
-  const head_args head = {HEAD_ARGS(least),
-                          .out = {.token_loss = a->logprob, .error = a->error},
-                          .grad_scale = a->grad_scale,
-                          .dhidden = a->dhidden,
-                          .dweight = a->dweight,
-                          .dbias = a->dbias,
-                          .accumulate_dweight = a->accumulate_dweight};
+  const head_args head = {HEAD_ARGS(least), .out = {.token_loss = a->logprob, .error = a->error},
+                          .grad_scale = a->grad_scale, HEAD_GRADIENT_ARGS};
   return tigon_head_call(context, &head, true, &(head_more){.negated = true, .middle = &middle}, least, good);
 }
 

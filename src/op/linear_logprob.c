@@ -36,9 +36,7 @@ static const tigon_field bwd[] = {
     MAY(cache, "kv", SAME_OR_F32, ROWS),
     IN(dlogprob, "@", F32, DENSE),
     MAY(dentropy, "@", F32, DENSE),
-    WANT(dhidden, "*h", SAME, ROWS, "hidden"),
-    WANT(dweight, "vh", SECOND_OR_F32, ROWS, NULL),
-    WANT(dbias, "v", SECOND_OR_F32, DENSE, NULL),
+    HEAD_GRADIENTS,
     WANT(error, "1 a scalar", I32, DENSE, NULL),
     HEAD_NUMBERS,
     FLAG(accumulate_dweight),
@@ -111,10 +109,8 @@ static tigon_status forward(tigon_context *context, const tigon_linear_logprob_f
 static tigon_status backward(tigon_context *context, const tigon_linear_logprob_bwd_args *a, size_t *least,
                              size_t *good) {
   const head_more more = more_of(&a->cache, true, a->vocab, a->vocab_begin);
-  const head_args head = {HEAD_ARGS(least),      .out = {.lse = a->lse, .entropy = a->entropy, .error = a->error},
-                          .dloss = a->dlogprob,  .dentropy = a->dentropy,
-                          .dhidden = a->dhidden, .dweight = a->dweight,
-                          .dbias = a->dbias,     .accumulate_dweight = a->accumulate_dweight};
+  const head_args head = {HEAD_ARGS(least), .out = {.lse = a->lse, .entropy = a->entropy, .error = a->error},
+                          .dloss = a->dlogprob, .dentropy = a->dentropy, HEAD_GRADIENT_ARGS};
   if (tigon_present(&a->dentropy) && !tigon_present(&a->entropy))
     return tigon_refuse(context, "entropy is absent, must be there with dentropy");
   TIGON_TRY(check_vocab(context, &a->weight, a->vocab_begin, a->vocab));

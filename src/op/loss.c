@@ -18,8 +18,12 @@ static tigon_status check_presence(tigon_context *context, const tigon_reduced *
 tigon_status tigon_check_reduction(tigon_context *context, const tigon_reduced *a) {
   if (a->loss) TIGON_TRY(check_presence(context, a));
   if (a->reduction == TIGON_REDUCTION_NONE)
-    return tigon_check_per_row(context, "dloss", a->dloss, context->checked->fields[0].name, a->rows_of);
-  return tigon_check_vector(context, "dloss", a->dloss, 1, "unless options.reduction is none");
+    TIGON_TRY(tigon_check_per_row(context, "dloss", a->dloss, context->checked->fields[0].name, a->rows_of));
+  else
+    TIGON_TRY(tigon_check_vector(context, "dloss", a->dloss, 1, "unless options.reduction is none"));
+  if (a->reduction != TIGON_REDUCTION_MEAN && tigon_present(a->denominator))
+    return tigon_refuse(context, "options.denominator is there, must be absent but with options.reduction mean");
+  return TIGON_OK;
 }
 
 /* softcap * tanh(x / softcap) / temperature is cap * tanh(x / temperature / cap) with a cap of softcap / temperature. */
@@ -31,10 +35,9 @@ static float softcap_of(const tigon_cross_entropy_options *o) {
 tigon_status tigon_check_loss(tigon_context *context, const tigon_loss_args *a, tigon_cross_entropy_problem *p) {
   const tigon_cross_entropy_options *o = a->options;
   const tigon_cross_entropy_outputs *out = a->out;
-  const tigon_reduced reduced = {o->reduction, a->rows_of, a->dloss, a->forward ? &out->loss : NULL, &out->token_loss};
+  const tigon_reduced reduced = {o->reduction,     a->rows_of,     a->dloss, a->forward ? &out->loss : NULL,
+                                 &out->token_loss, &o->denominator};
   TIGON_TRY(tigon_check_reduction(context, &reduced));
-  if (o->reduction != TIGON_REDUCTION_MEAN && tigon_present(&o->denominator))
-    return tigon_refuse(context, "options.denominator is there, must be absent but with options.reduction mean");
   const float grad_scale = a->grad_scale != 0 ? (float)a->grad_scale : 1;
   *p = (tigon_cross_entropy_problem){
       .cols = a->vocab,

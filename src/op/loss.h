@@ -27,8 +27,9 @@ typedef struct tigon_reduced {
   const tigon_tensor *rows_of; /* the entry's first field, whose rows count */
   const tigon_tensor *dloss;
   const tigon_tensor *loss, *token_loss; /* loss NULL: the entry has neither */
+  const tigon_tensor *denominator;
 } tigon_reduced;
-/* Are loss, token_loss and dloss what the reduction asks for? */
+/* Are loss, token_loss, dloss and options.denominator what the reduction asks for? */
 tigon_status tigon_check_reduction(tigon_context *context, const tigon_reduced *a);
 
 /* A call whose description holds. */

@@ -15,11 +15,7 @@ static const tigon_field fwd[] = {
     WANT(token_loss, "n", F32, DENSE, NULL),
     WANT(dlogprob, "n", F32, DENSE, NULL),
     WANT(dentropy, "n", F32, DENSE, NULL),
-    WANT(kl, "1 a scalar", F32, DENSE, NULL),
-    WANT(clip_low, "1 a scalar", F32, DENSE, NULL),
-    WANT(clip_high, "1 a scalar", F32, DENSE, NULL),
-    WANT(mean_entropy, "1 a scalar", F32, DENSE, NULL),
-    WANT(mean_ratio, "1 a scalar", F32, DENSE, NULL),
+    POLICY_METRICS,
     POLICY_NUMBERS,
     RESERVED(reserved),
 };

@@ -6,6 +6,11 @@
 
 #include "op/loss.h"
 
+/* Numbers of the whole call. */
+#define POLICY_METRICS                                                                                     \
+  WANT(kl, "1 a scalar", F32, DENSE, NULL), WANT(clip_low, "1 a scalar", F32, DENSE, NULL),                \
+      WANT(clip_high, "1 a scalar", F32, DENSE, NULL), WANT(mean_entropy, "1 a scalar", F32, DENSE, NULL), \
+      WANT(mean_ratio, "1 a scalar", F32, DENSE, NULL)
 /* Fields of `options`. token_advantage and token_ratio say which of two shapes a tensor has. */
 #define POLICY_NUMBERS                                                                                                 \
   CHOICE(options.kind, TIGON_POLICY_VESPO), FLAG(options.sequence_level), CHOICE(options.token_advantage, 1),          \

@@ -125,6 +125,11 @@ typedef struct tigon_policy_loss_fwd_problem {
   float *kl, *clip_low, *clip_high, *mean_entropy, *mean_ratio; /* [1] */
 } tigon_policy_loss_fwd_problem;
 
+/* What makes logits z of a head's product u: z = cap * tanh(u * scale / cap), without a cap u * scale. */
+typedef struct tigon_logit_map {
+  float cap, scale; /* 0: none, and 1 */
+} tigon_logit_map;
+
 /* The parts of divergence that a call runs, as those of cross_entropy; backward has no REDUCE. */
 enum {
   TIGON_DIVERGENCE_COUNT = 1,
@@ -146,8 +151,9 @@ typedef struct tigon_divergence_problem {
   int64_t panel_begin, vocab;
   tigon_dtype dtype, label_dtype;
   tigon_rows input, target;
-  tigon_rows dinput;        /* data may be NULL */
-  const void *labels;       /* [rows], NULL: all rows count */
+  tigon_logit_map input_map, target_map; /* of a head, before the temperature and all else */
+  tigon_rows dinput;                     /* data may be NULL */
+  const void *labels;                    /* [rows], NULL: all rows count */
   bool classes;             /* labels are classes, even where hard is 0: a row with another one does not count */
   const float *token_scale; /* [rows], may be NULL */
   const float *denominator; /* [1], of mean; NULL: the number of rows that count */
@@ -170,8 +176,8 @@ typedef struct tigon_divergence_problem {
 typedef tigon_divergence_problem tigon_divergence_fwd_problem;
 typedef tigon_divergence_problem tigon_divergence_bwd_problem;
 
-/* Of topk_divergence, forward and backward. `base` has all but what a row of k entries is: its target is [rows, k], and parts,
- * input_is, cols of a target, a panel and the cross entropy are not looked at. */
+/* Of topk_divergence, forward and backward. `base` has all but what a row of k entries is: its target is [rows, k], and input_is,
+ * cols of a target and its map are not looked at. Of parts ROWS alone is told from all. */
 typedef struct tigon_topk_divergence_problem {
   tigon_dtype dtype; /* base.dtype */
   tigon_divergence_problem base;

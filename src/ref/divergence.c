@@ -28,25 +28,26 @@ typedef struct element {
 } element;
 
 static double input_at(const problem *p, int64_t r, int64_t v) {
-  return tigon_ref_at(&p->space, &p->input, p->dtype, r, v);
+  return tigon_ref_logit(&p->input_map, tigon_ref_at(&p->space, &p->input, p->dtype, r, v));
 }
 /* What a target says of a class that it does not know. */
 static double target_at(const problem *p, int64_t r, int64_t v) {
   const bool sums = p->kind != TIGON_DIVERGENCE_COSINE && p->target_is != TIGON_DISTRIBUTION_PROBABILITIES;
   if (v >= p->target_cols) return sums ? -(double)INFINITY : 0;
-  return tigon_ref_at(&p->space, &p->target, p->dtype, r, v);
+  return tigon_ref_logit(&p->target_map, tigon_ref_at(&p->space, &p->target, p->dtype, r, v));
 }
 
-/* Of the first `cols` elements, each times `scale`. */
-static double log_sum_exp(const problem *p, const tigon_rows *t, int64_t cols, double scale, int64_t r) {
+/* Of the first `cols` elements of a side, each times `scale`. */
+static double log_sum_exp(const problem *p, double (*at)(const problem *, int64_t, int64_t), int64_t cols, double scale,
+                          int64_t r) {
   double largest = -INFINITY, sum = 0;
   for (int64_t v = 0; v < cols; ++v) {
-    const double z = scale * tigon_ref_at(&p->space, t, p->dtype, r, v);
+    const double z = scale * at(p, r, v);
     if (z != z) return z;
     largest = fmax(largest, z);
   }
   if (!isfinite(largest)) return largest;
-  for (int64_t v = 0; v < cols; ++v) sum += exp(scale * tigon_ref_at(&p->space, t, p->dtype, r, v) - largest);
+  for (int64_t v = 0; v < cols; ++v) sum += exp(scale * at(p, r, v) - largest);
   return largest + log(sum);
 }
 
@@ -131,8 +132,8 @@ static double forward_row(const problem *p, int64_t r, row *s) {
     return 1 - s->mean;
   }
   const double scale = (double)p->inverse_temperature;
-  s->input = p->input_is == TIGON_DISTRIBUTION_LOGITS ? log_sum_exp(p, &p->input, p->cols, scale, r) : 0;
-  s->target = p->target_is == TIGON_DISTRIBUTION_LOGITS ? log_sum_exp(p, &p->target, p->target_cols, scale, r) : 0;
+  s->input = p->input_is == TIGON_DISTRIBUTION_LOGITS ? log_sum_exp(p, input_at, p->cols, scale, r) : 0;
+  s->target = p->target_is == TIGON_DISTRIBUTION_LOGITS ? log_sum_exp(p, target_at, p->target_cols, scale, r) : 0;
   for (int64_t v = 0; v < p->cols; ++v) {
     const element e = element_at(p, s, r, v);
     sum += term(p, &e);
@@ -155,6 +156,7 @@ static void gradient_row(const problem *p, int64_t r, const row *s, bool counts)
       d = (double)p->soft * gradient(p, s, &e);
     }
     if (counts && p->hard != 0) d += (double)p->hard * (tigon_ref_exp(input_at(p, r, v) - s->hard) - (v == class));
+    d *= tigon_ref_logit_slope(&p->input_map, tigon_ref_at(&p->space, &p->input, p->dtype, r, v));
     tigon_ref_put(&p->space, &p->dinput, p->dtype, r, v, counts ? scale * d : 0);
   }
 }
@@ -172,7 +174,7 @@ tigon_status tigon_ref_divergence_fwd(tigon_queue *queue, const problem *p) {
   count(p);
   for (int64_t r = 0; p->parts & TIGON_DIVERGENCE_ROWS && r < p->space.rows; ++r) {
     const bool counts = tigon_divergence_counts(p, r), hard = counts && p->hard != 0;
-    row s = {0, 0, 0, hard ? log_sum_exp(p, &p->input, p->cols, 1, r) : 0};
+    row s = {0, 0, 0, hard ? log_sum_exp(p, input_at, p->cols, 1, r) : 0};
     const double apart = counts ? forward_row(p, r, &s) : 0;
     const double entropy = hard ? s.hard - input_at(p, r, tigon_divergence_class(p, r)) : 0;
     double loss = (double)p->soft * apart + (double)p->hard * entropy;

@@ -2,6 +2,8 @@
 #ifndef TIGON_REF_REF_H
 #define TIGON_REF_REF_H
 
+#include <math.h>
+
 #include "backend.h"
 #include "core/half.h"
 
@@ -28,6 +30,17 @@ static inline void tigon_ref_vector_put(tigon_vector v, int64_t i, double value,
 
 /* libm sets errno where a result underflows or overflows, and a call must leave it alone. */
 static inline double tigon_ref_exp(double x) { return x < -708 ? 0 : x > 709 ? (double)INFINITY : exp(x); }
+
+/* z of a head's u, and dz / du: 1 / cosh^2 keeps its digits where 1 - tanh^2 has none. */
+static inline double tigon_ref_logit(const tigon_logit_map *m, double u) {
+  const double x = m->scale != 0 ? u * (double)m->scale : u, cap = (double)m->cap;
+  return cap > 0 ? cap * tanh(x / cap) : x;
+}
+static inline double tigon_ref_logit_slope(const tigon_logit_map *m, double u) {
+  const double scale = m->scale != 0 ? (double)m->scale : 1;
+  const double c = m->cap > 0 ? cosh(u * scale / (double)m->cap) : 1;
+  return scale / (c * c);
+}
 
 /* An elementwise operator: f makes an element of each output of one of each input. */
 tigon_status tigon_ref_map(const tigon_map_problem *p,

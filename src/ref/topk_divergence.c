@@ -17,6 +17,7 @@ static void put(const problem *p, void *out, int64_t i, double value) {
 typedef struct row {
   double lse, outside, mean; /* stats */
   double target_lse, tail;   /* p_t */
+  double hard;               /* log-sum-exp of the cross entropy */
 } row;
 
 /* A class, or the tail. */
@@ -24,9 +25,18 @@ typedef struct element {
   double log_q, q, log_p, p;
 } element;
 
-static double logit(const problem *p, int64_t r, int64_t v) {
-  return (double)p->base.inverse_temperature * tigon_ref_at(&p->base.space, &p->base.input, p->dtype, r, v);
+/* What the row has of class v, which a panel may not have, and its logit. */
+static double input_at(const problem *p, int64_t r, int64_t v) {
+  return tigon_ref_at(&p->base.space, &p->base.input, p->dtype, r, v - p->base.panel_begin);
 }
+static double plain_logit(const problem *p, int64_t r, int64_t v) {
+  return tigon_ref_logit(&p->base.input_map, input_at(p, r, v));
+}
+static double logit(const problem *p, int64_t r, int64_t v) {
+  return (double)p->base.inverse_temperature * plain_logit(p, r, v);
+}
+
+static int64_t vocab_of(const problem *p) { return p->base.vocab ? p->base.vocab : p->base.cols; }
 
 static int64_t id_at(const problem *p, int64_t r, int64_t j) {
   return tigon_load_index(p->ids.data, tigon_row_offset(&p->base.space, &p->ids, r) + j, p->id_dtype);
@@ -42,24 +52,28 @@ static int64_t entry_of(const problem *p, int64_t r, int64_t v) {
 /* The class of entry j, where that is the first of a class. */
 static int64_t class_of(const problem *p, int64_t r, int64_t j) {
   const int64_t v = id_at(p, r, j);
-  return v >= 0 && v < p->base.cols && entry_of(p, r, v) == j ? v : -1;
+  return v >= 0 && v < vocab_of(p) && entry_of(p, r, v) == j ? v : -1;
 }
 
-/* Of the logits in the support, of those outside, or of the target's entries. */
-typedef enum which { SUPPORT, OUTSIDE, TARGET } which;
+static double target_at(const problem *p, int64_t r, int64_t j) {
+  return tigon_ref_at(&p->base.space, &p->base.target, p->target_dtype, r, j);
+}
+
+/* Of the logits in the support, of those outside, of the target's entries, or of all without the temperature. */
+typedef enum which { SUPPORT, OUTSIDE, TARGET, PLAIN } which;
 static bool next_of(const problem *p, int64_t r, which of, int64_t i, double *z) {
   const bool outside = of == OUTSIDE;
-  const int64_t v = outside ? (entry_of(p, r, i) < 0 ? i : -1) : class_of(p, r, i);
+  const int64_t v = of == PLAIN ? i : outside ? (entry_of(p, r, i) < 0 ? i : -1) : class_of(p, r, i);
   if (v < 0) return false;
-  *z = logit(p, r, v);
-  if (of == TARGET)
-    *z = (double)p->base.inverse_temperature * tigon_ref_at(&p->base.space, &p->base.target, p->target_dtype, r, i);
+  *z = of == TARGET  ? (double)p->base.inverse_temperature * target_at(p, r, i)
+       : of == PLAIN ? plain_logit(p, r, v)
+                     : logit(p, r, v);
   return true;
 }
 
 /* -Inf of nothing, NaN where there is no largest. */
 static double log_sum_exp(const problem *p, int64_t r, which of) {
-  const int64_t count = of == OUTSIDE ? p->base.cols : p->k;
+  const int64_t count = of == OUTSIDE || of == PLAIN ? p->base.cols : p->k;
   double largest = -INFINITY, sum = 0, z = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (!next_of(p, r, of, i, &z)) continue;
@@ -80,10 +94,10 @@ static double chance(double log_of_it) {
   return of < DBL_MIN ? (log_of_it == -(double)INFINITY ? 0 : DBL_MIN) : of;
 }
 
-static element element_at(const problem *p, const row *s, int64_t r, int64_t j, int64_t v) {
-  element e = {.log_q = logit(p, r, v) - s->lse};
-  const double t = tigon_ref_at(&p->base.space, &p->base.target, p->target_dtype, r, j);
-  e.q = chance(e.log_q);
+/* Entry j without a q. */
+static element entry_at(const problem *p, const row *s, int64_t r, int64_t j) {
+  element e = {0, 0, 0, 0};
+  const double t = target_at(p, r, j);
   if (p->base.target_is == TIGON_DISTRIBUTION_PROBABILITIES) {
     e.p = t, e.log_p = log_of(t);
     return e;
@@ -91,6 +105,13 @@ static element element_at(const problem *p, const row *s, int64_t r, int64_t j, 
   const bool logits = p->base.target_is == TIGON_DISTRIBUTION_LOGITS;
   e.log_p = logits ? (double)p->base.inverse_temperature * t - s->target_lse : t;
   e.p = chance(e.log_p);
+  return e;
+}
+
+static element element_at(const problem *p, const row *s, int64_t r, int64_t j, int64_t v) {
+  element e = entry_at(p, s, r, j);
+  e.log_q = logit(p, r, v) - s->lse;
+  e.q = chance(e.log_q);
   return e;
 }
 
@@ -141,11 +162,11 @@ static void know_target(const problem *p, int64_t r, row *s) {
   for (int64_t j = 0; j < p->k; ++j) {
     const int64_t v = class_of(p, r, j);
     if (v < 0) continue;
-    sum += element_at(p, s, r, j, v).p;
+    sum += entry_at(p, s, r, j).p;
     ++classes;
   }
   s->tail = 1 - sum < p->least_tail ? p->least_tail : 1 - sum;
-  if (!p->tail || classes == p->base.cols) s->tail = 0;
+  if (!p->tail || classes == vocab_of(p)) s->tail = 0;
 }
 
 /* D. */
@@ -175,9 +196,9 @@ static void gradient_row(const problem *p, int64_t r, const row *s, bool counts)
   double scale = (double)base->grad_scale * tigon_load_f64(base->inverse, 0, scalar_dtype(p));
   if (base->dloss) scale *= (double)base->dloss[base->reduction == TIGON_REDUCTION_NONE ? r : 0];
   if (base->token_scale) scale *= (double)base->token_scale[r];
-  scale *= (double)base->soft * (double)base->inverse_temperature;
-  for (int64_t v = 0; v < base->cols; ++v) {
-    const int64_t j = counts ? entry_of(p, r, v) : -1;
+  const int64_t label = counts ? tigon_divergence_class(base, r) : -1;
+  for (int64_t column = 0; column < base->cols; ++column) {
+    const int64_t v = base->panel_begin + column, j = counts ? entry_of(p, r, v) : -1;
     double d = 0;
     if (j >= 0) {
       const element e = element_at(p, s, r, j, v);
@@ -187,18 +208,23 @@ static void gradient_row(const problem *p, int64_t r, const row *s, bool counts)
       const bool masked = s->outside == -(double)INFINITY;
       d = masked ? 0 : times(chance(logit(p, r, v) - s->outside), gradient(p, s, &tail));
     }
-    tigon_ref_put(&base->space, &base->dinput, p->dtype, r, v, counts ? scale * d : 0);
+    d *= (double)base->soft * (double)base->inverse_temperature;
+    if (counts && base->hard != 0)
+      d += (double)base->hard * (tigon_ref_exp(plain_logit(p, r, v) - s->hard) - (column == label));
+    d *= scale * tigon_ref_logit_slope(&base->input_map, input_at(p, r, v));
+    tigon_ref_put(&base->space, &base->dinput, p->dtype, r, column, counts ? d : 0);
   }
 }
 
 static void raise_error(const problem *p, int64_t r) {
   for (int64_t j = 0; p->error_flag && j < p->k; ++j)
-    if (id_at(p, r, j) < 0 || id_at(p, r, j) >= p->base.cols) *p->error_flag = 1;
+    if (id_at(p, r, j) < 0 || id_at(p, r, j) >= vocab_of(p)) *p->error_flag = 1;
 }
 
 /* A part that needs no entries is divergence's own. */
 static tigon_status run_part(tigon_queue *queue, const problem *p, int part) {
   tigon_divergence_problem base = p->base;
+  if (base.parts == TIGON_DIVERGENCE_ROWS) return TIGON_OK;
   base.parts = part;
   return tigon_ref_divergence_fwd(queue, &base);
 }
@@ -208,11 +234,17 @@ tigon_status tigon_ref_topk_divergence_fwd(tigon_queue *queue, const problem *p)
   run_part(queue, p, TIGON_DIVERGENCE_COUNT);
   for (int64_t r = 0; r < base->space.rows; ++r) {
     const bool counts = tigon_divergence_counts(base, r);
-    row s = {0};
-    double loss = counts ? (double)base->soft * forward_row(p, r, &s) : 0;
+    const bool hard = counts && base->hard != 0;
+    row s = {.hard = hard ? log_sum_exp(p, r, PLAIN) : 0};
+    const double apart = counts ? forward_row(p, r, &s) : 0;
+    const double entropy = hard ? s.hard - plain_logit(p, r, tigon_divergence_class(base, r)) : 0;
+    double loss = (double)base->soft * apart + (double)base->hard * entropy;
     if (counts && base->token_scale) loss *= (double)base->token_scale[r];
     raise_error(p, r);
     put(p, base->token_loss, r, loss);
+    put(p, base->soft_losses, r, apart);
+    put(p, base->hard_losses, r, entropy);
+    put(p, base->hard_lse, r, s.hard);
     put(p, base->stats, 3 * r, s.lse);
     put(p, base->stats, 3 * r + 1, s.outside);
     put(p, base->stats, 3 * r + 2, s.mean);
@@ -227,7 +259,8 @@ tigon_status tigon_ref_topk_divergence_bwd(tigon_queue *queue, const problem *p)
     const bool counts = tigon_divergence_counts(&p->base, r);
     row s = {.lse = tigon_load_f64(p->base.stats, 3 * r, scalar_dtype(p)),
              .outside = tigon_load_f64(p->base.stats, 3 * r + 1, scalar_dtype(p)),
-             .mean = tigon_load_f64(p->base.stats, 3 * r + 2, scalar_dtype(p))};
+             .mean = tigon_load_f64(p->base.stats, 3 * r + 2, scalar_dtype(p)),
+             .hard = p->base.hard != 0 ? tigon_load_f64(p->base.hard_lse, r, scalar_dtype(p)) : 0};
     if (counts) know_target(p, r, &s);
     raise_error(p, r);
     gradient_row(p, r, &s, counts);

@@ -188,7 +188,15 @@ static void test_heads_on_ascend(void **state) {
                                                              .loss = tigon_tensor_1d(loss, TIGON_F32, 1),
                                                              .workspace = workspace,
                                                              .workspace_bytes = sizeof workspace};
+  const tigon_fused_linear_topk_divergence_fwd_args lists = {.hidden = h,
+                                                             .weight = w,
+                                                             .target = tigon_tensor_3d(logprob, TIGON_F32, 2, 1, 1),
+                                                             .target_ids = tigon_tensor_3d(labels, TIGON_I64, 2, 1, 1),
+                                                             .loss = tigon_tensor_1d(loss, TIGON_F32, 1),
+                                                             .workspace = workspace,
+                                                             .workspace_bytes = sizeof workspace};
   api_expect(c, tigon_fused_linear_divergence_fwd(c, &divergence), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
+  api_expect(c, tigon_fused_linear_topk_divergence_fwd(c, &lists), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
   api_expect(c, tigon_fused_linear_preference_fwd(c, &preference), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
   api_expect(c, tigon_fused_linear_policy_fwd(c, &policy), TIGON_ERROR_UNSUPPORTED, "%s", sentence);
   assert_true(loss[0] == 7 && logprob[0] == 7 && logprob[1] == 7);

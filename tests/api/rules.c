@@ -106,15 +106,6 @@ static void test_losses(void **state) {
        "options.denominator is there, must be absent but with options.reduction mean");
   RULE(divergence_fwd, (a->options.by_temperature_squared = 1, a->options.temperature = 1e20),
        "options.temperature is 1e+20, must have a square that is a normal f32");
-#define DISTIL(change, sentence) RULE(fused_linear_divergence_fwd, change, sentence)
-  DISTIL((a->weight_hard = 1, absent(&a->labels)), "labels is absent, must be there with weight_hard");
-  DISTIL((++a->teacher_weight.shape[0], absent(&a->teacher_bias)),
-         "teacher_weight.shape[0] is 38, must be at most 37 (weight.shape[0]) without truncate_teacher");
-  DISTIL((--a->teacher_weight.shape[0], a->kind = TIGON_DIVERGENCE_REVERSE_KL, absent(&a->teacher_bias)),
-         "teacher_weight.shape[0] is 36, must be 37 (weight.shape[0]) or more with kind reverse_kl");
-  DISTIL(--a->teacher_weight.shape[1], "teacher_weight.shape[1] is 5, must be 6 (teacher_hidden.shape[2])");
-  DISTIL((a->by_temperature_squared = 1, a->temperature = 1e20),
-         "weight_soft times the square of temperature is 1e+40, must be a normal f32");
   RULE(divergence_bwd, a->dloss = shaped(&a->dloss, 1, 3, 0, 0, 0),
        "dloss.shape[0] is 3, must be 1 (unless options.reduction is none)");
 #define FUSED(entry, change, sentence) \

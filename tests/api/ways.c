@@ -225,7 +225,7 @@ static bool is_beyond_limit(test *t, const tigon_field *field) {
 
 /* Labels of which none is ignored, and without a cross entropy. */
 static bool is_unread(test *t, const tigon_field *field) {
-  return strcmp(t->plain.schema->op, "fused_linear_divergence") == 0 && strcmp(field->name, "labels") == 0;
+  return call_find(&t->plain, "weight_hard") && strcmp(field->name, "labels") == 0;
 }
 
 /* Fewer outputs, fewer inputs, each of which counts; numbers per row in one dimension, 64-bit indices. */
@@ -291,8 +291,9 @@ static const struct meaning {
     {"fused_linear_policy", "options.tau_negative", 1.05},
     {"fused_linear_policy", "options.k_positive options.lambda_negative", 2},
     {"fused_linear_policy", "options.lambda_positive options.k_negative", 3},
-    {"fused_linear_divergence", "token_scale weight_soft", 1},
+    {"fused_linear_divergence", "token_scale weight_soft logit_scale teacher_logit_scale", 1},
     {"fused_linear_divergence", "teacher_bias", 0},
+    {"fused_linear_topk_divergence", "token_scale weight_soft logit_scale", 1},
 };
 
 /* NULL where the field must be given, or its 0 is a 0. */

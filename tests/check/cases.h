@@ -23,6 +23,7 @@ typedef struct bench_point {
   int64_t rows, cols;
   int64_t other;              /* the third size: N of linear, words; 0 when the op has none */
   int64_t head_dim, kv_heads; /* 0: as the case chooses */
+  int64_t vocab, vocab_begin; /* of linear_logprob's shard: classes of all shards, 0: no shard; its first one */
   bool as_weight;             /* dweight has the weight's dtype where the case has it in f32 otherwise */
   int threads;
   const char *model; /* NULL: no model's */

@@ -1,14 +1,9 @@
 /* divergence. Options walk kinds, what the two sides say, reductions, labels, and what is written where. */
-#include <float.h>
-#include <math.h>
+#include "check/divergence.h"
 
 #include "check/cases.h"
 #include "core/half.h"
 
-enum { LOGITS = TIGON_DISTRIBUTION_LOGITS, LOGS = TIGON_DISTRIBUTION_LOG_PROBABILITIES };
-enum { CHANCES = TIGON_DISTRIBUTION_PROBABILITIES };
-enum { KL, REVERSE, JSD, TVD, COSINE };
-enum { MEAN, SUM, NONE };
 enum { OVER_INPUT = 1, OVER_TARGET = 2 };
 
 static const struct option {
@@ -44,8 +39,6 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
-static const double eps = 0x1p-24, tiny = 0x1p-125;
-
 /* The arguments of a run, and what they come to. */
 typedef struct call {
   check *k;
@@ -54,9 +47,7 @@ typedef struct call {
   int64_t rows, cols;
   tigon_divergence_fwd_args a;
   const double *x, *t; /* [rows, cols] as they were before the call */
-  double inverse;
-  double soft; /* what D is multiplied by */
-  double it;   /* 1 / temperature, as f32 */
+  row_loss l;
 } call;
 
 /* One side of a row. Errors are in eps. */
@@ -101,16 +92,16 @@ static side side_of(const call *c, const double *x, int is, int64_t r) {
   if (is != LOGITS) return s;
   for (int64_t v = 0; v < c->cols; ++v) {
     if (isnan(s.row[v])) largest = NAN;
-    if (s.row[v] * c->it > largest) largest = s.row[v] * c->it;
+    if (s.row[v] * c->l.it > largest) largest = s.row[v] * c->l.it;
   }
   s.lse = largest;
   if (!isfinite(largest)) return s;
-  for (int64_t v = 0; v < c->cols; ++v) sum += exp(s.row[v] * c->it - largest);
+  for (int64_t v = 0; v < c->cols; ++v) sum += exp(s.row[v] * c->l.it - largest);
   s.lse += log(sum);
   s.sum_error = 46 + check_calls(c->k, 1, 0) * (1 + log(sum));
   for (int64_t v = 0; v < c->cols; ++v) {
-    const double z = s.row[v] * c->it, p = exp(z - s.lse);
-    if (p > 0) s.sum_error += p * (largest - z + (c->it != 1 ? fabs(z) : 0));
+    const double z = s.row[v] * c->l.it, p = exp(z - s.lse);
+    if (p > 0) s.sum_error += p * (largest - z + (c->l.it != 1 ? fabs(z) : 0));
   }
   return s;
 }
@@ -118,19 +109,16 @@ static side side_of(const call *c, const double *x, int is, int64_t r) {
 /* Rounded are z - largest, the logarithm of the sum, and their difference: each is at most the result, in absolute
  * value. */
 static chance chance_of(const call *c, const side *s, int64_t v) {
-  const double x = s->row[v], z = x * c->it;
+  const double x = s->row[v], z = x * c->l.it;
   const double call = check_calls(c->k, 1, 0);
   if (s->is == CHANCES) return (chance){log(x), x, (2 + call) * fabs(log(x)), 0};
   chance e = {.log = s->is == LOGITS ? z - s->lse : x};
   e.of = exp(e.log);
   if (e.log == -INFINITY) return e;
-  if (s->is == LOGITS) e.log_error = 3 * fabs(e.log) + s->sum_error + (c->it != 1 ? fabs(z) : 0);
+  if (s->is == LOGITS) e.log_error = 3 * fabs(e.log) + s->sum_error + (c->l.it != 1 ? fabs(z) : 0);
   e.error = e.log_error + 5 + call;
   return e;
 }
-
-/* factor * terms, 0 where the factor is. */
-static double times(double factor, double terms) { return factor == 0 ? 0 : factor * terms; }
 
 /* log a - log m of jsd, m = share a + (1 - share) b, and its error: of both logarithms and their difference, of log
  * shares and their difference, of exp and log, and of three sums. */
@@ -244,11 +232,8 @@ static double slope_error(const call *c, const row *w, chance q, chance p) {
 }
 
 static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
-  double by = fabs(c->inverse) * c->soft;
-  if (c->o.grad_scale != 0) by *= fabs(c->o.grad_scale);
-  if (c->o.dloss) by *= fabs(check_value(&c->a.dloss, c->o.reduction == NONE ? r : 0));
-  if (c->o.token_scale) by *= fabs(check_value(&c->a.options.token_scale, r));
-  if (c->o.input_is == LOGITS && c->kind != COSINE) by *= c->it;
+  double by = row_factor(&c->l, r);
+  if (c->o.input_is == LOGITS && c->kind != COSINE) by *= c->l.it;
   for (int64_t v = 0; v < c->cols; ++v) {
     if (c->kind == COSINE) {
       const double x = w->q.lse != 0 ? fabs(w->q.row[v]) / w->q.lse : 0,
@@ -263,10 +248,6 @@ static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
   }
 }
 
-static bool counts(const call *c, int64_t r) {
-  return !c->o.labels || (int64_t)check_value(&c->a.labels, r) != c->a.options.ignore_index;
-}
-
 /* Every run makes the same buffers, and those that use them fill them. */
 static const double *read(const call *c, const tigon_tensor *t, bool used) {
   double *x = check_doubles(c->k, c->rows * c->cols);
@@ -278,8 +259,7 @@ static const double *read(const call *c, const tigon_tensor *t, bool used) {
 static call begin(check *k) {
   call c = {.k = k, .o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
   const struct option o = c.o;
-  c.kind = o.kind != JSD ? o.kind : o.beta == 0 ? KL : o.beta == 1 ? REVERSE : JSD;
-  c.it = o.temperature != 0 ? (double)(float)(1 / o.temperature) : 1;
+  c.kind = kind_of(o.kind, o.beta);
   c.a.input = make_rows(k, "input", o.input_is, o.in_place == OVER_INPUT);
   c.a.target = make_rows(k, "target", o.target_is, o.in_place == OVER_TARGET);
   c.a.options = (tigon_divergence_options){.kind = (tigon_divergence_kind)o.kind,
@@ -289,23 +269,8 @@ static call begin(check *k) {
                                            .temperature = o.temperature,
                                            .reduction = (tigon_reduction)o.reduction,
                                            .by_temperature_squared = o.squared};
-  c.soft = o.squared ? (double)(float)(o.temperature * o.temperature) : 1;
-  if (o.denominator) {
-    c.a.options.denominator = check_inout_dense(k, "denominator", TIGON_F32, 1, (int64_t[]){1}, CHECK_UNIFORM);
-    check_make_positive(k, &c.a.options.denominator);
-  }
-  if (o.labels) {
-    c.a.labels = check_indices(k, "labels", o.labels, 1, &c.rows, -1, 2);
-    c.a.options.ignore_index = -1;
-  }
-  if (o.token_scale) c.a.options.token_scale = check_in_vector(k, "token_scale", TIGON_F32, c.rows, CHECK_UNIFORM);
-  if (o.dloss) c.a.dloss = check_in_vector(k, "dloss", TIGON_F32, o.reduction == NONE ? c.rows : 1, CHECK_UNIFORM);
-  c.a.grad_scale = o.grad_scale;
-  c.inverse = 1;
-  double counted = 0;
-  for (int64_t r = 0; !k->timed && r < c.rows; ++r) counted += counts(&c, r);
-  if (o.denominator && !k->timed) counted = check_value(&c.a.options.denominator, 0);
-  if (o.reduction == MEAN) c.inverse = counted > 0 ? 1 / counted : 0;
+  c.l = make_row_loss(k, ROW_OPTIONS(o));
+  GIVE_ROW_LOSS(c.a, c.l);
   return c;
 }
 
@@ -317,32 +282,20 @@ static tigon_tensor make_dinput(const call *c) {
 static void fwd(check *k) {
   call c = begin(k);
   const struct option o = c.o;
-  const int64_t of_stats[] = {c.rows, 3};
-  tigon_divergence_outputs *out = &c.a.out;
-  if (o.reduction != NONE) out->loss = check_out_vector(k, "loss", TIGON_F32, 1);
-  if (o.reduction == NONE || o.stats) out->token_loss = check_out_vector(k, "token_loss", TIGON_F32, c.rows);
-  if (o.stats) out->stats = check_out_dense(k, "stats", TIGON_F32, 2, of_stats);
+  const row_outputs out = make_row_outputs(k, &c.l, o.stats);
+  c.a.out = out.out;
   if (o.dinput) c.a.dinput = make_dinput(&c);
-  double *token_loss = check_doubles(k, c.rows), *stats = check_doubles(k, 3 * c.rows), *loss = check_doubles(k, 1);
   double *dinput = check_doubles(k, c.rows * c.cols);
   c.x = read(&c, &c.a.input, k->oracle != NULL), c.t = read(&c, &c.a.target, k->oracle != NULL);
   for (int64_t r = 0; k->oracle && r < c.rows; ++r) {
-    if (!counts(&c, r)) continue;
+    if (!row_counts(&c.l, r)) continue;
     const row w = row_of(&c, r);
     const double errors[] = {w.d_error, w.q.sum_error, w.t.sum_error, w.m_error};
-    for (int i = 0; i < 4; ++i) *(i ? &stats[3 * r + i - 1] : &token_loss[r]) = isfinite(errors[i]) ? errors[i] : 0;
-    token_loss[r] *= c.soft;
-    if (o.token_scale) token_loss[r] *= fabs(check_value(&c.a.options.token_scale, r));
-    *loss += 2 * c.inverse * token_loss[r];
-    if (isfinite(w.d)) *loss += c.inverse * c.soft * fabs(w.d);
+    bound_row(&out, &c.l, r, w.d, errors);
     if (o.dinput) bound_dinput(&c, &w, r, dinput + r * c.cols);
   }
-  tigon_divergence_fwd_workspace(k->context, &c.a, &c.a.workspace_bytes);
-  c.a.workspace = check_workspace(k, c.a.workspace_bytes);
-  check_call(k, &c.a);
-  if (out->loss.ndim) check_bound(k, &out->loss, 2, 1, loss);
-  if (out->token_loss.ndim) check_bound(k, &out->token_loss, 1, 1, token_loss);
-  if (out->stats.ndim) check_bound(k, &out->stats, 1, 1, stats);
+  check_call_in_workspace(k, tigon_divergence_fwd_workspace, &c.a);
+  bound_row_outputs(k, &out);
   if (o.dinput) check_bound(k, &c.a.dinput, 1, 1, dinput);
 }
 
@@ -358,7 +311,7 @@ static void bwd(check *k) {
     float *at = (float *)stats.data + 3 * r;
     at[0] = (float)w.q.lse, at[1] = (float)w.t.lse, at[2] = (float)w.m;
     give_stats(&w, at);
-    if (k->oracle && counts(&c, r)) bound_dinput(&c, &w, r, bound + r * c.cols);
+    if (k->oracle && row_counts(&c.l, r)) bound_dinput(&c, &w, r, bound + r * c.cols);
   }
   tigon_divergence_bwd_args args = {.input = c.a.input,
                                     .target = c.a.target,

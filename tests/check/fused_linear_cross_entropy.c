@@ -211,16 +211,10 @@ static const check_sizes own_sizes = {
 };
 
 static const bench_case timed = {.op = "fused_linear_cross_entropy",
-                                 .shape_note = "tokens x hidden, 16000 words",
-                                 .rows_f32 = 256,
-                                 .rows_16bit = 256,
-                                 .cols = 1024,
-                                 .other = 16000,
+                                 HEAD_CASE,
                                  .dims = bench_words,
-                                 .of_model = head_of_model,
                                  .option = {6, 5, 5},
                                  .full_in_one = true,
-                                 .has_as_weight = true,
                                  .as_weight = {6, 8, 8},
                                  .products = {1, 3, 3}};
 

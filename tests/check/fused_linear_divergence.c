@@ -1,12 +1,7 @@
 /* fused_linear_divergence. dims are rows, width, vocab; the teacher's width is another one. Options walk the workspace,
- * kinds, the teacher's vocabulary, and what the loss and the gradients are made of.
- *
- * The bounds follow one perturbation through the op, as fused_linear_cross_entropy's do: a logit is off by its f32 sum's
- * error and, of 16 bits, by one ulp. So a log-probability is off by twice the most of a row, and by what divergence's own
- * f32 adds: `off_q` and `off_p`. */
-#include "check/head_rows.h"
+ * kinds, the teacher's vocabulary, and what the loss and the gradients are made of. */
+#include "check/distil_rows.h"
 
-enum { KL, REVERSE, JSD, TVD, COSINE };
 enum room { GOOD, LEAST, PARKS };
 enum teacher { SAME_CLASSES, FEWER, MORE };
 
@@ -15,6 +10,7 @@ static const struct option {
   int kind;
   double beta, temperature, soft, hard, grad_scale;
   enum teacher teacher;
+  double cap, scale, teacher_cap, teacher_scale;
   bool short_sums, accumulate, bias, denominator, token_scale, dloss, squared, no_labels, parts, loss_only, wide;
 } options[] = {
     {GOOD, JSD, .beta = 0.5, .temperature = 2, .hard = 0.5, .soft = 0.5, .bias = true, .parts = true},
@@ -27,10 +23,16 @@ static const struct option {
      .grad_scale = -3},
     {PARKS, KL, .temperature = 0.7, .short_sums = true, .no_labels = true, .teacher = MORE},
     {LEAST, COSINE, .teacher = FEWER, .short_sums = true},
+    {LEAST, JSD, .beta = 0.5, .temperature = 2, .hard = 0.5, .cap = 3, .scale = 1.5, .teacher_cap = 5,
+     .teacher_scale = 0.25, .short_sums = true, .bias = true},
+    {GOOD, KL, .hard = 0.5, .scale = 0.5, .teacher_cap = 2, .teacher = FEWER, .parts = true},
+    {LEAST, REVERSE, .temperature = 0.5, .cap = 1.5, .teacher_scale = 3, .short_sums = true, .wide = true},
+    {LEAST, COSINE, .hard = 0.5, .cap = 2, .scale = 2, .teacher_cap = 0.5, .teacher = FEWER, .bias = true},
+    {GOOD, COSINE, .hard = 0.5, .scale = 3, .teacher_scale = 2, .short_sums = true},
     {GOOD, JSD, .beta = 0.5, .no_labels = true, .loss_only = true},
     {GOOD, JSD, .beta = 0.5, .no_labels = true},
 };
-enum { OPTIONS = sizeof options / sizeof *options, LOSS_ONLY = 8, FULL = 9 };
+enum { OPTIONS = sizeof options / sizeof *options, LOSS_ONLY = OPTIONS - 2, FULL = OPTIONS - 1 };
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
@@ -51,114 +53,29 @@ typedef struct call {
   check *k;
   struct option o;
   tigon_fused_linear_divergence_fwd_args a;
+  distil d;
   double inverse, total, soft_total, hard_total;
-  double *off, *size;                   /* [rows, vocab] */
-  double *token_loss, *x, *t, *lq, *lp; /* [rows], [vocab] */
+  double *off, *size;                       /* [rows, vocab] */
+  double *token_loss, *t, *lq, *lp, *off_p; /* [rows], [vocab] */
 } call;
 
-/* What a row's bounds are made of. */
+/* How far logits may be off. */
 typedef struct shifts {
-  double x_shift, t_shift;       /* how far a logit may be off */
-  double off_q, off_p, off_hard; /* a log-probability */
-  double hard_lse;
+  double x_shift, t_shift;
 } shifts;
-
-/* `known` logits of a head, and how far one of them may be off. */
-static double logits(const call *c, const tigon_tensor *hidden, const tigon_tensor *weight, const tigon_tensor *bias,
-                     int64_t r, int64_t width, int64_t known, double *to) {
-  double shift = 0;
-  for (int64_t v = 0; v < known; ++v) {
-    double absolute = 0, x = head_dot(hidden, r, weight, v, width, &absolute);
-    if (bias->ndim) x += check_value(bias, v), absolute += fabs(check_value(bias, v));
-    if (isfinite(x))
-      shift = fmax(shift, 16 * 0x1p-24 * absolute + head_ulp(c->o.wide ? TIGON_F32 : c->k->dtype) * fabs(x));
-    to[v] = x;
-  }
-  return shift;
-}
-
-/* Log-probabilities of `known` logits times `by`, and how far one of them is off. */
-static double normalise(const check *k, const double *x, int64_t known, int64_t vocab, double by, double shift,
-                        double *lse, double *to) {
-  double largest = -INFINITY, sum = 0, reach = 0;
-  for (int64_t v = 0; v < known; ++v) largest = fmax(largest, x[v] * by);
-  for (int64_t v = 0; v < known; ++v) sum += exp(x[v] * by - largest);
-  *lse = largest + log(sum);
-  for (int64_t v = 0; v < vocab; ++v) {
-    to[v] = v < known ? x[v] * by - *lse : -INFINITY;
-    if (isfinite(to[v])) reach = fmax(reach, fabs(to[v]) + fabs(x[v] * by));
-  }
-  return 2 * shift * by + 0x1p-24 * (64 + 8 * reach + 4 * check_calls(k, 2, 0));
-}
-
-static double times(double factor, double terms) { return factor == 0 ? 0 : factor * terms; }
-
-/* log a - log m of jsd, m = share a + (1 - share) b. */
-static double to_mixture(double a, double b, double share) {
-  const double v = b - a + log1p(-share) - log(share);
-  return -(log(share) + (v > 0 ? v : 0) + log1p(exp(-fabs(v))));
-}
-
-/* D's error, and of dlogits[v], before the factor of its row. f32's own additions are within 42 roundings of the sizes. */
-static double bound_row(const call *c, const shifts *w, double *off, double *size) {
-  const int64_t vocab = c->k->dims[2];
-  const double b = (double)(float)c->o.beta, grow_q = expm1(w->off_q), grow_p = expm1(w->off_p), add = 42 * 0x1p-24;
-  const double of_both = w->off_p + w->off_q, of_m = fmax(w->off_p, w->off_q);
-  double error = 0, mean = 0, mean_error = 0, all = 0;
-  for (int64_t v = 0; v < vocab; ++v) {
-    const double q = exp(c->lq[v]), p = exp(c->lp[v]), u = c->lq[v] - c->lp[v];
-    double d = 0, of_slope = 0, slope = 0;
-    if (c->o.kind == KL) {
-      d = times(p, -u), error += times(p, (1 + grow_p) * of_both + grow_p * fabs(u)), all += p;
-    } else if (c->o.kind == REVERSE) {
-      d = times(q, u), slope = u, of_slope = of_both;
-      error += times(q, (1 + grow_q) * of_both + grow_q * fabs(u));
-    } else if (c->o.kind == JSD) {
-      const double to_q = c->lq[v] == -INFINITY ? 0 : to_mixture(c->lq[v], c->lp[v], 1 - b),
-                   to_p = p == 0 ? 0 : to_mixture(c->lp[v], c->lq[v], b);
-      const double own = 0x1p-24 * (16 + 4 * fabs(log(b)) + 4 * fabs(log1p(-b)));
-      d = b * p * to_p + (1 - b) * q * to_q;
-      slope = (1 - b) * to_q, of_slope = (1 - b) * (w->off_q + of_m + own);
-      error += b * p * ((1 + grow_p) * (w->off_p + of_m + own) + grow_p * fabs(to_p));
-      error += (1 - b) * q * ((1 + grow_q) * (w->off_q + of_m + own) + grow_q * fabs(to_q));
-    } else {
-      const double may = q * grow_q + p * grow_p + 0x1p-125;
-      d = 0.5 * fabs(q - p), slope = q > p ? 0.5 : q < p ? -0.5 : 0;
-      of_slope = fabs(q - p) <= may ? 1 : 0;
-      error += 0.5 * may;
-    }
-    error += add * fabs(d);
-    mean += times(q, slope);
-    mean_error += times(q, (1 + grow_q) * of_slope + grow_q * fabs(slope)) + add * times(q, fabs(slope));
-    off[v] = of_slope, size[v] = slope;
-  }
-  const double it = c->o.temperature != 0 ? (double)(float)(1 / c->o.temperature) : 1;
-  for (int64_t v = 0; v < vocab; ++v) {
-    const double q = exp(c->lq[v]), p = exp(c->lp[v]);
-    const double apart = size[v] - mean;
-    off[v] = c->o.kind == KL ? q * (grow_q + all * add) + p * grow_p
-                             : times(q, (1 + grow_q) * (off[v] + mean_error) + (grow_q + 0x1p-22) * fabs(apart) +
-                                            0x1p-23 * (fabs(size[v]) + fabs(mean)));
-    size[v] = c->o.kind == KL ? q + p : times(q, fabs(apart));
-    /* exp's least is 2^-126, in place of all below it: a probability may be too large by that, and so may what it weighs. */
-    const double least = 0x1p-125 * (1 + (isfinite(apart) && c->o.kind != KL ? fabs(apart) : 0));
-    off[v] = it * (off[v] + 0x1p-22 * size[v] + least), size[v] *= it;
-  }
-  return error;
-}
 
 /* The logits' own vectors: |x| is off by `x_shift` of each element. */
 static double bound_cosine(const call *c, const shifts *w, double *off, double *size) {
   const int64_t vocab = c->k->dims[2];
   double xx = 0, tt = 0, xt = 0;
-  for (int64_t v = 0; v < vocab; ++v) xx += c->x[v] * c->x[v], tt += c->t[v] * c->t[v], xt += c->x[v] * c->t[v];
+  for (int64_t v = 0; v < vocab; ++v) xx += c->d.x[v] * c->d.x[v], tt += c->t[v] * c->t[v], xt += c->d.x[v] * c->t[v];
   const double x = sqrt(xx), t = sqrt(tt), own = 64 * 0x1p-24, root = sqrt((double)vocab);
   const double x_off = x == 0 ? 0 : w->x_shift * root / x + own, t_off = t == 0 ? 0 : w->t_shift * root / t + own;
   const double cosine = x == 0 || t == 0 ? 0 : xt / x / t, error = 4 * (x_off + t_off);
   for (int64_t v = 0; v < vocab; ++v) {
     off[v] = size[v] = 0;
     if (x == 0 || t == 0) continue;
-    const double of_x = fabs(c->x[v]) / x, of_t = fabs(c->t[v]) / t;
+    const double of_x = fabs(c->d.x[v]) / x, of_t = fabs(c->t[v]) / t;
     size[v] = (of_t + fabs(cosine) * of_x) / x;
     off[v] =
         (2 * w->t_shift / t + 4 * t_off * of_t + error * of_x + 2 * fabs(cosine) * w->x_shift / x + 4 * x_off * of_x) /
@@ -176,37 +93,34 @@ static bool counts(const call *c, int64_t r) {
 
 static void spread_token(call *c, int64_t r) {
   check *k = c->k;
+  distil *d = &c->d;
   const int64_t vocab = k->dims[2], classes = teacher_classes(k), known = classes < vocab ? classes : vocab;
   const tigon_fused_linear_divergence_fwd_args *a = &c->a;
-  const double it = c->o.temperature != 0 ? (double)(float)(1 / c->o.temperature) : 1;
   double *off = c->off + r * vocab, *size = c->size + r * vocab, lse;
-  shifts w = {.x_shift = logits(c, &a->hidden, &a->weight, &a->bias, r, k->dims[1], vocab, c->x)};
-  w.t_shift = logits(c, &a->teacher_hidden, &a->teacher_weight, &a->teacher_bias, r, teacher_width(k), known, c->t);
+  const map of_teacher = map_of(c->o.teacher_cap, c->o.teacher_scale);
+  const shifts w = {side_logits(d, &a->hidden, &a->weight, &a->bias, &d->of, r, k->dims[1], vocab, true, d->x),
+                    side_logits(d, &a->teacher_hidden, &a->teacher_weight, &a->teacher_bias, &of_teacher, r,
+                                teacher_width(k), known, false, c->t)};
   for (int64_t v = known; v < vocab; ++v) c->t[v] = 0;
   if (!counts(c, r)) return;
   const double square = c->o.squared ? c->o.temperature * c->o.temperature : 1;
-  const double soft = (c->o.soft != 0 ? c->o.soft : 1) * square, hard = c->o.hard;
-  w.off_hard = normalise(k, c->x, vocab, vocab, 1, w.x_shift, &w.hard_lse, c->lq);
-  w.off_q = normalise(k, c->x, vocab, vocab, it, w.x_shift, &lse, c->lq);
-  w.off_p = normalise(k, c->t, known, vocab, it, w.t_shift, &lse, c->lp);
-  const double error = c->o.kind == COSINE ? bound_cosine(c, &w, off, size) : bound_row(c, &w, off, size);
-  double by = fabs(c->inverse);
   const double scale = c->o.token_scale ? fabs(check_value(&a->token_scale, r)) : 1;
+  mixed m = {.soft = (c->o.soft != 0 ? c->o.soft : 1) * square, .hard = c->o.hard, .by = fabs(c->inverse)};
+  m.off_hard = normalise(k, d->x, vocab, vocab, 1, w.x_shift, &m.hard_lse, c->lq);
+  m.label = c->o.no_labels ? -1 : (int64_t)check_value(&a->labels, r);
+  both rows = {.count = vocab, .q = c->lq, .p = c->lp, .off_p = c->off_p};
+  rows.off_q = normalise(k, d->x, vocab, vocab, d->it, w.x_shift, &lse, c->lq);
+  const double off_p = normalise(k, c->t, known, vocab, d->it, w.t_shift, &lse, c->lp);
+  for (int64_t v = 0; v < vocab; ++v) c->off_p[v] = off_p;
+  const double error = d->kind == COSINE ? bound_cosine(c, &w, off, size) : bound_both(d, &rows, off, size);
   if (isfinite(error)) {
-    c->token_loss[r] = scale * (soft * error + hard * 2 * w.off_hard);
-    c->total += by * c->token_loss[r], c->soft_total += by * error, c->hard_total += by * 2 * w.off_hard;
+    c->token_loss[r] = scale * (m.soft * error + m.hard * 2 * m.off_hard);
+    c->total += m.by * c->token_loss[r], c->soft_total += m.by * error, c->hard_total += m.by * 2 * m.off_hard;
   }
-  by *= scale;
-  if (c->o.dloss) by *= fabs(check_value(&a->dloss, 0));
-  if (c->o.grad_scale != 0) by *= fabs(c->o.grad_scale);
-  for (int64_t v = 0; v < vocab; ++v) {
-    const double own = hard * exp(fmin(0, c->x[v] - w.hard_lse));
-    const bool of_class = !c->o.no_labels && v == (int64_t)check_value(&a->labels, r);
-    size[v] = by * (soft * size[v] + own + (of_class ? hard : 0));
-    off[v] = by * (soft * off[v] + own * expm1(w.off_hard)) + (head_ulp(k->dtype) + 0x1p-20) * size[v] +
-             0x1p-126 * fmax(1, by * (soft + hard));
-    if (!isfinite(off[v]) || !isfinite(size[v])) off[v] = size[v] = 0;
-  }
+  m.by *= scale;
+  if (c->o.dloss) m.by *= fabs(check_value(&a->dloss, 0));
+  if (c->o.grad_scale != 0) m.by *= fabs(c->o.grad_scale);
+  mix_row(d, &m, off, size);
 }
 
 static void fwd(check *k) {
@@ -224,6 +138,10 @@ static void fwd(check *k) {
       .kind = (tigon_divergence_kind)o.kind,
       .beta = o.beta,
       .temperature = o.temperature,
+      .softcap = o.cap,
+      .logit_scale = o.scale,
+      .teacher_softcap = o.teacher_cap,
+      .teacher_logit_scale = o.teacher_scale,
       .weight_soft = o.soft,
       .weight_hard = o.hard,
       .has_ignore_index = 1,
@@ -258,8 +176,9 @@ static void fwd(check *k) {
   if (k->oracle && o.denominator) counted = check_value(&a->denominator, 0);
   c.inverse = counted == 0 ? 0 : 1 / counted;
   c.off = check_doubles(k, rows * vocab), c.size = check_doubles(k, rows * vocab);
-  c.token_loss = check_doubles(k, rows), c.x = check_doubles(k, vocab), c.t = check_doubles(k, vocab);
-  c.lq = check_doubles(k, vocab), c.lp = check_doubles(k, vocab);
+  c.token_loss = check_doubles(k, rows), c.t = check_doubles(k, vocab);
+  c.lq = check_doubles(k, vocab), c.lp = check_doubles(k, vocab), c.off_p = check_doubles(k, vocab);
+  c.d = distil_of(k, o.kind, o.beta, o.temperature, map_of(o.cap, o.scale), o.wide);
   for (int64_t r = 0; k->oracle && r < rows; ++r) spread_token(&c, r);
   size_t least, good;
   tigon_fused_linear_divergence_fwd_workspace(k->context, a, &least, &good);
@@ -286,13 +205,27 @@ MUTANT(all_known, divergence_fwd, m.target_cols = m.cols)
 MUTANT(no_temperature, divergence_fwd, m.inverse_temperature = 1)
 MUTANT(no_soft, divergence_fwd, m.soft = 1)
 MUTANT(no_denominator, cross_entropy_fwd, m.denominator = NULL)
+MUTANT(no_cap, divergence_fwd, m.input_map.cap = 0)
+MUTANT(no_scale, divergence_fwd, m.input_map.scale = 1)
+MUTANT(no_teacher_cap, divergence_fwd, m.target_map.cap = 0)
+MUTANT(no_teacher_scale, divergence_fwd, m.target_map.scale = 1)
+MUTANT(no_cap_backward, divergence_bwd, m.input_map.cap = 0)
 MUTANT(no_panel, divergence_bwd, m.panel_begin = 0)
 MUTANT(overwrite, linear_bwd, m.accumulate = false)
 static const check_mutant wrong[] = {
-    {"forgets the cross entropy", no_hard},           {"reads classes that the teacher has not", all_known},
-    {"forgets the temperature", no_temperature},      {"forgets weight_soft and temperature^2", no_soft},
-    {"forgets the denominator", no_denominator},      {"takes a panel for the first", no_panel},
-    {"overwrites dweight between chunks", overwrite}, {0},
+    {"forgets the cross entropy", no_hard},
+    {"reads classes that the teacher has not", all_known},
+    {"forgets the temperature", no_temperature},
+    {"forgets weight_soft and temperature^2", no_soft},
+    {"forgets the denominator", no_denominator},
+    {"takes a panel for the first", no_panel},
+    {"forgets the student's softcap", no_cap},
+    {"forgets the student's scale", no_scale},
+    {"forgets the teacher's softcap", no_teacher_cap},
+    {"forgets the teacher's scale", no_teacher_scale},
+    {"forgets the softcap in panels", no_cap_backward},
+    {"overwrites dweight between chunks", overwrite},
+    {0},
 };
 
 /* rows, width, vocabulary; the denominator is of all rows */

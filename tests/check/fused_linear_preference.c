@@ -235,17 +235,7 @@ static const check_sizes own_sizes = {
     .coupled = ~0u,
 };
 
-static const bench_case timed = {.op = "fused_linear_preference",
-                                 .shape_note = "tokens x hidden, 16000 words",
-                                 .rows_f32 = 256,
-                                 .rows_16bit = 256,
-                                 .cols = 1024,
-                                 .other = 16000,
-                                 .dims = bench_words,
-                                 .of_model = head_of_model,
-                                 .option = {5},
-                                 .has_as_weight = true,
-                                 .as_weight = {6},
-                                 .products = {3}};
+static const bench_case timed = {
+    .op = "fused_linear_preference", HEAD_CASE, .dims = bench_words, .option = {5}, .as_weight = {6}, .products = {3}};
 
 const check_op tigon_check_fused_linear_preference_fwd = {fwd, shapes, OPTIONS, true, wrong, &timed, &own_sizes};

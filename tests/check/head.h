@@ -37,4 +37,9 @@ static inline bool head_of_model(const bench_model *m, bench_point *point) {
   return true;
 }
 
+/* What the timed cases of heads have alike. */
+#define HEAD_CASE                                                                                                 \
+  .shape_note = "tokens x hidden, 16000 words", .rows_f32 = 256, .rows_16bit = 256, .cols = 1024, .other = 16000, \
+  .of_model = head_of_model, .has_as_weight = true
+
 #endif

@@ -1,5 +1,6 @@
-/* linear_logprob. dims are rows, width, vocab. Options walk the workspace, the dtype of dweight, the cache, softcap and
- * temperature, ignored labels, and the entropy's gradient. That neither chunks nor the cache matter is held bit by bit by
+/* linear_logprob. dims are rows, width, classes of the weight and, of a shard that `tigon plan` asks for, vocab and
+ * vocab_begin. Options walk the workspace, the dtype of dweight, the cache, softcap and temperature, ignored labels,
+ * shards, and the entropy's gradient. That neither chunks nor the cache matter is held bit by bit by
  * tests/grad/linear_logprob.c; here variants meet the oracle.
  */
 #include "check/head_rows.h"
@@ -48,7 +49,11 @@ typedef struct run_state {
 } run_state;
 
 static run_state begin(check *k) {
-  const struct option o = options[k->option];
+  struct option o = options[k->option];
+  if (k->dims[3]) {
+    const int64_t after = k->dims[3] - k->dims[4] - k->dims[2];
+    o.before = k->dims[4], o.after = after > 0 ? after : 0; /* the front refuses fewer */
+  }
   const head_case head = {.ignores = o.ignores,
                           .capped = o.capped,
                           .cap_first = o.cap_first,
@@ -56,7 +61,7 @@ static run_state begin(check *k) {
                           .before = o.before,
                           .after = o.after};
   run_state s = {.o = o, .h = head_begin(k, o.bias, head)};
-  s.vocab = o.before || o.after ? o.before + s.h.vocab + o.after : 0;
+  s.vocab = k->dims[3] ? k->dims[3] : o.before || o.after ? o.before + s.h.vocab + o.after : 0;
   s.cached = o.cached == 2 ? s.h.rows : o.cached == 1 ? (s.h.rows + 1) / 2 : 0;
   s.a = (tigon_linear_logprob_fwd_args){
       .hidden = s.h.hidden,
@@ -222,16 +227,14 @@ static const check_sizes own_sizes = {
     .coupled = 1 << 1 | 1 << 3 | 1 << 5 | 1 << 8 | 1 << 9,
 };
 
+static void bench_shard(const bench_point *at, int64_t dims[CHECK_DIMS]) {
+  bench_words(at, dims);
+  dims[3] = at->vocab, dims[4] = at->vocab_begin;
+}
 static const bench_case timed = {.op = "linear_logprob",
-                                 .shape_note = "tokens x hidden, 16000 words",
-                                 .rows_f32 = 256,
-                                 .rows_16bit = 256,
-                                 .cols = 1024,
-                                 .other = 16000,
-                                 .dims = bench_words,
-                                 .of_model = head_of_model,
+                                 HEAD_CASE,
+                                 .dims = bench_shard,
                                  .option = {7, 7, 7},
-                                 .has_as_weight = true,
                                  .as_weight = {6, 6, 6},
                                  .products = {1, 3, 4}};
 

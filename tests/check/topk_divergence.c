@@ -1,15 +1,9 @@
 /* topk_divergence. Options walk kinds, what the teacher says, the tail, reductions, labels, ids that repeat or are out of range, and
  * what is written where. Shapes are [tokens, vocabulary, k]. */
-#include <float.h>
-#include <math.h>
+#include "check/divergence.h"
 
 #include "check/cases.h"
 #include "core/half.h"
-
-enum { LOGITS = TIGON_DISTRIBUTION_LOGITS, LOGS = TIGON_DISTRIBUTION_LOG_PROBABILITIES };
-enum { CHANCES = TIGON_DISTRIBUTION_PROBABILITIES };
-enum { KL, REVERSE, JSD, TVD };
-enum { MEAN, SUM, NONE };
 
 static const struct option {
   int kind, target_is, reduction;
@@ -43,8 +37,6 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
-static const double eps = 0x1p-24, tiny = 0x1p-125;
-
 /* The arguments of a run, and what they come to. */
 typedef struct call {
   check *k;
@@ -54,9 +46,7 @@ typedef struct call {
   int64_t rows, cols, entries;
   tigon_topk_divergence_fwd_args a;
   const double *x; /* [rows, cols] as they were before the call */
-  double inverse;
-  double soft; /* what D is multiplied by */
-  double it;   /* 1 / temperature, as f32 */
+  row_loss l;
 } call;
 
 /* A class or the tail, and its errors: of log q, absolute and in eps, and of p, absolute. */
@@ -87,10 +77,7 @@ static tigon_tensor make_target(const call *c) {
   return t;
 }
 
-/* factor * terms, 0 where the factor is. */
-static double times(double factor, double terms) { return factor == 0 ? 0 : factor * terms; }
-
-static double logit(const call *c, int64_t r, int64_t v) { return c->it * c->x[r * c->cols + v]; }
+static double logit(const call *c, int64_t r, int64_t v) { return c->l.it * c->x[r * c->cols + v]; }
 static double target_at(const call *c, int64_t r, int64_t j) { return check_value(&c->a.target, r * c->entries + j); }
 
 /* What f64, or two floats, round of numbers so large, which kernels add in their own order; and of a number between their roundings. */
@@ -134,16 +121,16 @@ static void find_elements(const call *c, int64_t r, row *w) {
   int64_t classes = 0;
   for (int64_t j = 0; j <= c->entries; ++j) w->of[j].q = -1;
   for (int64_t v = 0; c->o.target_is == LOGITS && v < c->cols; ++v)
-    if (w->entry[v] >= 0) largest = fmax(largest, c->it * target_at(c, r, w->entry[v]));
+    if (w->entry[v] >= 0) largest = fmax(largest, c->l.it * target_at(c, r, w->entry[v]));
   for (int64_t v = 0; c->o.target_is == LOGITS && v < c->cols; ++v)
-    if (w->entry[v] >= 0) lse += exp(c->it * target_at(c, r, w->entry[v]) - largest);
+    if (w->entry[v] >= 0) lse += exp(c->l.it * target_at(c, r, w->entry[v]) - largest);
   lse = largest + log(lse);
   for (int64_t v = 0; v < c->cols; ++v) {
     if (w->entry[v] < 0) continue;
     const double t = target_at(c, r, w->entry[v]);
     element *e = &w->of[w->entry[v]];
     e->log_q = logit(c, r, v) - w->lse, e->q = exp(e->log_q);
-    e->log_p = c->o.target_is == CHANCES ? log(t) : c->o.target_is == LOGS ? t : c->it * t - lse;
+    e->log_p = c->o.target_is == CHANCES ? log(t) : c->o.target_is == LOGS ? t : c->l.it * t - lse;
     e->p = c->o.target_is == CHANCES ? t : exp(e->log_p);
     e->q_error = in_tail * w->outside_error + of_wide(c, w->lse) + of_wide(c, logit(c, r, v));
     e->p_error = e->p * of_wide(c, lse);
@@ -227,10 +214,8 @@ static double gradient(const call *c, const row *w, const element *e, double *er
 
 /* A column outside has the rounding of z - lse, twice that of its result, exp's, and those of two products. */
 static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
-  double by = fabs(c->inverse) * c->soft * c->it, error;
-  if (c->o.grad_scale != 0) by *= fabs(c->o.grad_scale);
-  if (c->o.dloss) by *= fabs(check_value(&c->a.dloss, c->o.reduction == NONE ? r : 0));
-  if (c->o.token_scale) by *= fabs(check_value(&c->a.options.token_scale, r));
+  const double by = row_factor(&c->l, r) * c->l.it;
+  double error;
   for (int64_t v = 0; v < c->cols; ++v) {
     const bool outside = w->entry[v] < 0;
     const double e = gradient(c, w, &w->of[outside ? c->entries : w->entry[v]], &error);
@@ -242,10 +227,6 @@ static void bound_dinput(const call *c, const row *w, int64_t r, double *at) {
     at[v] = by * (error + tiny / eps) + tiny / eps;
     if (!isfinite(at[v])) at[v] = 0;
   }
-}
-
-static bool counts(const call *c, int64_t r) {
-  return !c->o.labels || (int64_t)check_value(&c->a.labels, r) != c->a.options.ignore_index;
 }
 
 /* Every run makes the same buffers, and those that use them fill them. */
@@ -262,9 +243,8 @@ static call begin(check *k) {
   call c = {.k = k, .o = options[k->option], .rows = k->dims[0], .cols = k->dims[1], .entries = k->dims[2]};
   const struct option o = c.o;
   const int64_t of_entries[] = {c.rows, c.entries}, out = o.out_of_range;
-  c.kind = o.kind != JSD ? o.kind : o.beta == 0 ? KL : o.beta == 1 ? REVERSE : JSD;
+  c.kind = kind_of(o.kind, o.beta);
   c.tail = o.tail || c.kind != KL;
-  c.it = o.temperature != 0 ? (double)(float)(1 / o.temperature) : 1;
   c.a.input = check_rows(k, "input", k->fill, o.in_place);
   c.a.target = make_target(&c);
   c.a.target_ids = check_indices(k, "target_ids", o.ids ? o.ids : TIGON_I64, 2, of_entries, -out, c.cols + 2 * out);
@@ -277,23 +257,8 @@ static call begin(check *k) {
                                                 .by_temperature_squared = o.squared,
                                                 .tail = o.tail,
                                                 .least_tail = o.least_tail};
-  c.soft = o.squared ? (double)(float)(o.temperature * o.temperature) : 1;
-  if (o.denominator) {
-    c.a.options.denominator = check_inout_dense(k, "denominator", TIGON_F32, 1, (int64_t[]){1}, CHECK_UNIFORM);
-    check_make_positive(k, &c.a.options.denominator);
-  }
-  if (o.labels) {
-    c.a.labels = check_indices(k, "labels", o.labels, 1, &c.rows, -1, 2);
-    c.a.options.ignore_index = -1;
-  }
-  if (o.token_scale) c.a.options.token_scale = check_in_vector(k, "token_scale", TIGON_F32, c.rows, CHECK_UNIFORM);
-  if (o.dloss) c.a.dloss = check_in_vector(k, "dloss", TIGON_F32, o.reduction == NONE ? c.rows : 1, CHECK_UNIFORM);
-  c.a.grad_scale = o.grad_scale;
-  c.inverse = 1;
-  double counted = 0;
-  for (int64_t r = 0; !k->timed && r < c.rows; ++r) counted += counts(&c, r);
-  if (o.denominator && !k->timed) counted = check_value(&c.a.options.denominator, 0);
-  if (o.reduction == MEAN) c.inverse = counted > 0 ? 1 / counted : 0;
+  c.l = make_row_loss(k, ROW_OPTIONS(o));
+  GIVE_ROW_LOSS(c.a, c.l);
   return c;
 }
 
@@ -304,34 +269,23 @@ static tigon_tensor make_dinput(const call *c) {
 static void fwd(check *k) {
   call c = begin(k);
   const struct option o = c.o;
-  const int64_t of_stats[] = {c.rows, 3};
-  tigon_topk_divergence_outputs *out = &c.a.out;
-  if (o.reduction != NONE) out->loss = check_out_vector(k, "loss", TIGON_F32, 1);
-  if (o.reduction == NONE || o.stats) out->token_loss = check_out_vector(k, "token_loss", TIGON_F32, c.rows);
-  if (o.stats) out->stats = check_out_dense(k, "stats", TIGON_F32, 2, of_stats);
+  const row_outputs out = make_row_outputs(k, &c.l, o.stats);
+  c.a.out.loss = out.out.loss, c.a.out.token_loss = out.out.token_loss, c.a.out.stats = out.out.stats;
   if (o.dinput) c.a.dinput = make_dinput(&c);
-  double *token_loss = check_doubles(k, c.rows), *stats = check_doubles(k, 3 * c.rows), *loss = check_doubles(k, 1);
   double *dinput = check_doubles(k, c.rows * c.cols);
   row w = begin_rows(&c, k->oracle != NULL);
   for (int64_t r = 0; k->oracle && r < c.rows; ++r) {
-    if (!counts(&c, r)) continue;
+    if (!row_counts(&c.l, r)) continue;
     find_row(&c, r, &w);
     const element *tail = &w.of[c.entries];
+    const double of_d = of_wide(&c, 0) + (isfinite(w.d_error) ? w.d_error : 0);
     const double of_lse = exp(tail->log_q) * w.outside_error + of_wide(&c, w.lse);
-    const double errors[] = {w.d_error, of_lse, w.outside_error, w.m_error};
-    for (int i = 0; i < 4; ++i) *(i ? &stats[3 * r + i - 1] : &token_loss[r]) = isfinite(errors[i]) ? errors[i] : 0;
-    token_loss[r] = (token_loss[r] + of_wide(&c, 0)) * c.soft;
-    if (o.token_scale) token_loss[r] *= fabs(check_value(&c.a.options.token_scale, r));
-    *loss += 2 * c.inverse * token_loss[r];
-    if (isfinite(w.d)) *loss += c.inverse * c.soft * fabs(w.d);
+    const double errors[] = {of_d, of_lse, w.outside_error, w.m_error};
+    bound_row(&out, &c.l, r, w.d, errors);
     if (o.dinput) bound_dinput(&c, &w, r, dinput + r * c.cols);
   }
-  tigon_topk_divergence_fwd_workspace(k->context, &c.a, &c.a.workspace_bytes);
-  c.a.workspace = check_workspace(k, c.a.workspace_bytes);
-  check_call(k, &c.a);
-  if (out->loss.ndim) check_bound(k, &out->loss, 2, 1, loss);
-  if (out->token_loss.ndim) check_bound(k, &out->token_loss, 1, 1, token_loss);
-  if (out->stats.ndim) check_bound(k, &out->stats, 1, 1, stats);
+  check_call_in_workspace(k, tigon_topk_divergence_fwd_workspace, &c.a);
+  bound_row_outputs(k, &out);
   if (o.dinput) check_bound(k, &c.a.dinput, 1, 1, dinput);
 }
 
@@ -347,7 +301,7 @@ static void bwd(check *k) {
     float *at = (float *)stats.data + 3 * r;
     at[0] = (float)w.lse, at[1] = (float)w.outside, at[2] = (float)w.m;
     give_stats(&c, r, &w, at);
-    if (k->oracle && counts(&c, r)) bound_dinput(&c, &w, r, bound + r * c.cols);
+    if (k->oracle && row_counts(&c.l, r)) bound_dinput(&c, &w, r, bound + r * c.cols);
   }
   tigon_topk_divergence_bwd_args args = {.input = c.a.input,
                                          .target = c.a.target,

@@ -42,9 +42,34 @@ for device in cpu h200; do
   head fused_linear_preference $device 8388608 'h["products"] == 4 and h["groups"] == 4 and h["groups_twice"] == 4'
   head fused_linear_cross_entropy $device "" 'h["products"] == 1'
   head fused_linear_divergence $device "" 'h["products"] == 2 and h["groups"] == 0'
+  head fused_linear_topk_divergence $device "" 'h["products"] == 1 and h["groups"] == 0'
 done
 run plan rms_norm --shape 256x512 --workspace 64
 expect_status 2 "a workspace of an operator that is no head"
+# A shard of the vocabulary has the logits of its own classes. Its loss is no output, so that it lies in the workspace.
+of_shard() { # arguments; then a condition
+  run plan linear_logprob --shape 256x512 --classes 500 $1 --json
+  expect_json "$2" "a head of 500 classes, $1"
+}
+for device in cpu h200; do
+  of_shard "--device $device" 'j["head"]["logits_bytes"] == 256 * 500 * 4'
+  whole=$(sed -n 's/.*"workspace_bytes": \([0-9]*\).*/\1/p' "$scratch/out")
+  of_shard "--device $device --vocab 1500 --vocab-begin 1000" "j['status'] == 'TIGON_OK' and j['head']['logits_bytes'] == 256 * 500 * 4"
+  expect_json "j['workspace_bytes'] == $whole + 256 * 4" "a shard's workspace on $device"
+  of_shard "--device $device --vocab 1500 --mode bwd" 'j["status"] == "TIGON_OK" and j["head"]["products"] == 3'
+done
+of_shard "--vocab 1500 --vocab-begin 1001" 'j["reason"].endswith("vocab_begin is 1001, must be 0 to 1000 (vocab - weight.shape[0])")'
+expect_status 1 "a shard beyond the vocabulary"
+of_shard "--vocab 400" 'j["reason"].endswith("weight.shape[0] is 500, must be at most 400 (vocab)")'
+mistaken() { # arguments, what stderr says
+  run plan $1
+  expect_status 2 "tigon plan $1"
+  grep -qF -- "$2" "$scratch/err" || fail "tigon plan $1 says $(cat "$scratch/err"), must say $2"
+}
+mistaken "linear_logprob --shape 256x512 --vocab-begin 4" "--vocab-begin is 4, must be 0 without --vocab"
+mistaken "fused_linear_policy --shape 256x512 --vocab 20000" "--vocab is for linear_logprob, and fused_linear_policy has no shards"
+mistaken "linear --shape 256x512 --classes 500" "--classes is for heads, and linear is none"
+mistaken "rms_norm --shape 256x512 --device 910b4 --vocab 500" "--vocab is for heads on devices without a planner, and 910b4 has one"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device h200 --json
 expect_json '[(l["kernel"], l["grid"], l["block"], l["cluster"]) for l in j["launches"]] == [("rms_norm_fwd_4_bf16", 8192, 128, 1)]' "h200"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device H200 --mode bwd --json

@@ -120,12 +120,44 @@ static void test_hard(void **unused) {
     }
 }
 
+/* Softcaps and scales, and the loss of the logits that they make. */
+static void test_maps(void **unused) {
+  (void)unused;
+  static state s, plain;
+  const tigon_logit_map maps[] = {{1.5f, 2}, {0, 0.5f}, {3, 0}, {0, 0}};
+  for (int kind = 0; kind <= TIGON_DIVERGENCE_COSINE; ++kind)
+    for (int i = 0; i < 4; ++i) {
+      const tigon_logit_map of_x = maps[i], of_t = maps[(i + 1) % 4];
+      tigon_divergence_problem options = {.kind = (tigon_divergence_kind)kind,
+                                          .beta = 0.3f,
+                                          .inverse_temperature = 0.625f,
+                                          .hard = 1.5f,
+                                          .input_map = of_x,
+                                          .target_map = of_t};
+      compare(options);
+      start(&s, &options);
+      tigon_ref_divergence_fwd(NULL, &s.p);
+      options.input_map = options.target_map = (tigon_logit_map){0};
+      start(&plain, &options);
+      for (int n = 0; n < N; ++n) {
+        const double x_scale = of_x.scale != 0 ? (double)of_x.scale : 1,
+                     t_scale = of_t.scale != 0 ? (double)of_t.scale : 1;
+        plain.x[n] *= x_scale, plain.t[n] *= t_scale;
+        if (of_x.cap > 0) plain.x[n] = (double)of_x.cap * tanh(plain.x[n] / (double)of_x.cap);
+        if (of_t.cap > 0) plain.t[n] = (double)of_t.cap * tanh(plain.t[n] / (double)of_t.cap);
+      }
+      tigon_ref_divergence_fwd(NULL, &plain.p);
+      for (int r = 0; r < ROWS; ++r) assert_true(fabs(s.token_loss[r] - plain.token_loss[r]) < 1e-13);
+    }
+}
+
 /* Backward panel by panel has forward's gradient. */
 static void test_panels(void **unused) {
   (void)unused;
   static state s;
   double whole[N];
-  const tigon_divergence_problem options = {.kind = TIGON_DIVERGENCE_JSD, .beta = 0.3f, .hard = 0.5f};
+  const tigon_divergence_problem options = {
+      .kind = TIGON_DIVERGENCE_JSD, .beta = 0.3f, .hard = 0.5f, .input_map = {2, 1.5f}, .target_map = {0, 0.5f}};
   start(&s, &options);
   s.p.dinput = grad_rows(s.dx, COLS);
   tigon_ref_divergence_fwd(NULL, &s.p);
@@ -185,4 +217,5 @@ static void test_nothing_counts(void **unused) {
 }
 
 GRAD_MAIN(cmocka_unit_test(test_kinds), cmocka_unit_test(test_options), cmocka_unit_test(test_hard),
-          cmocka_unit_test(test_panels), cmocka_unit_test(test_values), cmocka_unit_test(test_nothing_counts))
+          cmocka_unit_test(test_maps), cmocka_unit_test(test_panels), cmocka_unit_test(test_values),
+          cmocka_unit_test(test_nothing_counts))

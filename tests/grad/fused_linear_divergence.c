@@ -125,6 +125,42 @@ static void test_cross_entropy(void **s) {
   tigon_context_destroy(c);
 }
 
+/* Losses and dhidden have the same bits in every workspace. A scale alone is one of the weight and bias: a power of two
+ * rounds nothing. */
+static void test_maps(void **s) {
+  (void)s;
+  static head_results scaled, expected, got;
+  static head_problem q;
+  tigon_context *c;
+  setenv("TIGON_GEMM", "builtin", 1);
+  assert_int_equal(tigon_context_create(&(tigon_context_desc){.device = "cpu", .threads = 2}, &c), TIGON_OK);
+  for (int i = 0; i < 4; ++i) {
+    const head_problem *p = made(i % 2 ? TIGON_BF16 : TIGON_F32, i % 2 ? TIGON_BF16 : TIGON_F32, true, true);
+    for (int room = 0; room < ROOMS; ++room) {
+      memset(&got, 0, sizeof got);
+      tigon_fused_linear_divergence_fwd_args a = arguments_of(p, &got);
+      a.kind = TIGON_DIVERGENCE_JSD, a.beta = 0.25, a.temperature = 2, a.weight_hard = 0.5;
+      a.softcap = i < 2 ? 1.5 : 0, a.teacher_softcap = 3, a.logit_scale = 2, a.teacher_logit_scale = 0.5;
+      CALL_IN_ROOM(fused_linear_divergence, c, p, &a, &got, room);
+      if (room == 0) expected = got;
+      assert_memory_equal(&got, &expected, offsetof(head_results, dweight));
+      expect_sums(p, got.dweight, expected.dweight, VOCAB * WIDTH);
+      if (i < 2 || room > 0) continue;
+      q = *p;
+      for (int n = 0; n < VOCAB * WIDTH; ++n)
+        tigon_store_f64(q.weight, n, q.dtype, 2 * tigon_load_f64(q.weight, n, q.dtype));
+      for (int n = 0; n < VOCAB; ++n) tigon_store_f64(q.bias, n, q.dtype, 2 * tigon_load_f64(q.bias, n, q.dtype));
+      memset(&scaled, 0, sizeof scaled);
+      tigon_fused_linear_divergence_fwd_args b = arguments_of(&q, &scaled);
+      b.kind = a.kind, b.beta = a.beta, b.temperature = a.temperature, b.weight_hard = a.weight_hard;
+      b.teacher_softcap = a.teacher_softcap, b.teacher_logit_scale = a.teacher_logit_scale;
+      CALL_IN_ROOM(fused_linear_divergence, c, &q, &b, &scaled, room);
+      assert_memory_equal(&scaled, &got, offsetof(head_results, dweight));
+    }
+  }
+  tigon_context_destroy(c);
+}
+
 /* hidden's memory takes dhidden. */
 static void test_in_place(void **s) {
   (void)s;
@@ -149,6 +185,6 @@ static void test_in_place(void **s) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_cross_entropy),
-                                     cmocka_unit_test(test_in_place)};
+                                     cmocka_unit_test(test_maps), cmocka_unit_test(test_in_place)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,7 @@ static tigon_tensor matrix(const void *data, tigon_dtype dtype, int rows, int co
   return tigon_tensor_2d((void *)data, dtype, rows, cols);
 }
 static tigon_tensor words(const float *data) { return tigon_tensor_1d((void *)data, TIGON_F32, ROWS); }
+static tigon_tensor labels_of(const problem *p) { return tigon_tensor_1d((void *)p->labels, TIGON_I64, ROWS); }
 
 static tigon_dtype logits_dtype(const problem *p) { return p->wide ? TIGON_F32 : p->dtype; }
 
@@ -93,7 +94,7 @@ static void by_parts(tigon_context *c, const problem *p, results *out) {
       .x = hidden, .w = weight, .b = tigon_tensor_1d((void *)p->bias, p->dtype, VOCAB), .y = x};
   assert_int_equal(tigon_linear_fwd(c, &product), TIGON_OK);
   tigon_cross_entropy_fwd_args loss = {.logits = x,
-                                       .labels = tigon_tensor_1d((void *)p->labels, TIGON_I64, ROWS),
+                                       .labels = labels_of(p),
                                        .options = {.has_ignore_index = 1,
                                                    .ignore_index = IGNORE,
                                                    .softcap = p->softcap,
@@ -142,64 +143,84 @@ static size_t bytes_of(size_t least, size_t good, int room) {
   return least + (good - least) * (size_t)room / 8;
 }
 
+/* The arguments that all classes and a shard of them have alike. */
+static tigon_linear_logprob_fwd_args forward_args(const problem *p, tigon_tensor weight, tigon_tensor bias) {
+  return (tigon_linear_logprob_fwd_args){.hidden = matrix(p->hidden, p->dtype, ROWS, WIDTH),
+                                         .weight = weight,
+                                         .bias = bias,
+                                         .labels = labels_of(p),
+                                         .has_ignore_index = 1,
+                                         .ignore_index = IGNORE,
+                                         .softcap = p->softcap,
+                                         .temperature = p->temperature,
+                                         .softcap_first = p->softcap_first,
+                                         .logits_in_f32 = p->wide,
+                                         .workspace = workspace};
+}
+
+static void run_forward(tigon_context *c, tigon_linear_logprob_fwd_args *a, int room) {
+  size_t least, good;
+  assert_int_equal(tigon_linear_logprob_fwd_workspace(c, a, &least, &good), TIGON_OK);
+  a->workspace_bytes = bytes_of(least, good, room);
+  assert_int_equal(tigon_linear_logprob_fwd(c, a), TIGON_OK);
+  for (size_t i = a->workspace_bytes; i < WORKSPACE; ++i) assert_int_equal(workspace[i], 0x7f);
+}
+
+/* Backward of `a`, from lse and entropy. */
+static void run_backward(tigon_context *c, const problem *p, const tigon_linear_logprob_fwd_args *a, const float *lse,
+                         const float *entropy, float *dhidden, float *dweight, float *dbias, int room) {
+  const int classes = (int)a->weight.shape[0];
+  tigon_linear_logprob_bwd_args b = {.hidden = a->hidden,
+                                     .weight = a->weight,
+                                     .bias = a->bias,
+                                     .labels = a->labels,
+                                     .lse = words(lse),
+                                     .entropy = words(entropy),
+                                     .cache = a->cache,
+                                     .dlogprob = words(p->dlogprob),
+                                     .dentropy = words(p->dentropy),
+                                     .dhidden = matrix(dhidden, p->dtype, ROWS, WIDTH),
+                                     .dweight = matrix(dweight, p->sum_dtype, classes, WIDTH),
+                                     .dbias = tigon_tensor_1d(dbias, p->sum_dtype, classes),
+                                     .has_ignore_index = a->has_ignore_index,
+                                     .ignore_index = a->ignore_index,
+                                     .softcap = a->softcap,
+                                     .temperature = a->temperature,
+                                     .softcap_first = a->softcap_first,
+                                     .logits_in_f32 = a->logits_in_f32,
+                                     .vocab = a->vocab,
+                                     .vocab_begin = a->vocab_begin,
+                                     .workspace = workspace};
+  size_t least, good;
+  assert_int_equal(tigon_linear_logprob_bwd_workspace(c, &b, &least, &good), TIGON_OK);
+  b.workspace_bytes = bytes_of(least, good, room);
+  assert_int_equal(tigon_linear_logprob_bwd(c, &b), TIGON_OK);
+  for (size_t i = b.workspace_bytes; i < WORKSPACE; ++i) assert_int_equal(workspace[i], 0x7f);
+}
+
 static void run(tigon_context *c, const problem *p, int cached, int room, results *out) {
   enum { PITCH = VOCAB + 3 };
   static float cache[MOST_CACHED * PITCH];
   const size_t size = tigon_dtype_size(logits_dtype(p));
   memset(out, 0, sizeof *out);
   memset(cache, 0x11, sizeof cache);
-  size_t least, good;
-  tigon_linear_logprob_fwd_args a = {.hidden = matrix(p->hidden, p->dtype, ROWS, WIDTH),
-                                     .weight = matrix(p->weight, p->dtype, VOCAB, WIDTH),
-                                     .bias = tigon_tensor_1d((void *)p->bias, p->dtype, VOCAB),
-                                     .labels = tigon_tensor_1d((void *)p->labels, TIGON_I64, ROWS),
-                                     .has_ignore_index = 1,
-                                     .ignore_index = IGNORE,
-                                     .softcap = p->softcap,
-                                     .temperature = p->temperature,
-                                     .softcap_first = p->softcap_first,
-                                     .logits_in_f32 = p->wide,
-                                     .logprob = words(out->logprob),
-                                     .lse = words(out->lse),
-                                     .entropy = words(out->entropy),
-                                     .argmax = tigon_tensor_1d(out->argmax, TIGON_I64, ROWS),
-                                     .correct = tigon_tensor_1d(out->correct, TIGON_I64, 1),
-                                     .unit = matrix(out->unit, p->dtype, ROWS, WIDTH),
-                                     .workspace = workspace};
+  tigon_linear_logprob_fwd_args a =
+      forward_args(p, matrix(p->weight, p->dtype, VOCAB, WIDTH), tigon_tensor_1d((void *)p->bias, p->dtype, VOCAB));
+  a.logprob = words(out->logprob);
+  a.lse = words(out->lse);
+  a.entropy = words(out->entropy);
+  a.argmax = tigon_tensor_1d(out->argmax, TIGON_I64, ROWS);
+  a.correct = tigon_tensor_1d(out->correct, TIGON_I64, 1);
+  a.unit = matrix(out->unit, p->dtype, ROWS, WIDTH);
   if (cached) a.cache = matrix(cache, logits_dtype(p), cached, VOCAB);
   if (cached) a.cache.strides[0] = PITCH;
-  assert_int_equal(tigon_linear_logprob_fwd_workspace(c, &a, &least, &good), TIGON_OK);
-  a.workspace_bytes = bytes_of(least, good, room);
-  assert_int_equal(tigon_linear_logprob_fwd(c, &a), TIGON_OK);
-  for (size_t i = a.workspace_bytes; i < WORKSPACE; ++i) assert_int_equal(workspace[i], 0x7f);
+  run_forward(c, &a, room);
   const size_t used = (size_t)(cached < p->kept ? cached : p->kept) * PITCH * size; /* and nothing behind them */
   for (size_t i = used; i < sizeof cache; ++i) assert_int_equal(((const char *)cache)[i], 0x11);
 
   static float kept[MOST_CACHED * PITCH];
   memcpy(kept, cache, sizeof kept);
-  tigon_linear_logprob_bwd_args b = {.hidden = a.hidden,
-                                     .weight = a.weight,
-                                     .bias = a.bias,
-                                     .labels = a.labels,
-                                     .lse = a.lse,
-                                     .entropy = a.entropy,
-                                     .cache = a.cache,
-                                     .dlogprob = words(p->dlogprob),
-                                     .dentropy = words(p->dentropy),
-                                     .dhidden = matrix(out->dhidden, p->dtype, ROWS, WIDTH),
-                                     .dweight = matrix(out->dweight, p->sum_dtype, VOCAB, WIDTH),
-                                     .dbias = tigon_tensor_1d(out->dbias, p->sum_dtype, VOCAB),
-                                     .has_ignore_index = 1,
-                                     .ignore_index = IGNORE,
-                                     .softcap = p->softcap,
-                                     .temperature = p->temperature,
-                                     .softcap_first = p->softcap_first,
-                                     .logits_in_f32 = p->wide,
-                                     .workspace = workspace};
-  assert_int_equal(tigon_linear_logprob_bwd_workspace(c, &b, &least, &good), TIGON_OK);
-  b.workspace_bytes = bytes_of(least, good, room);
-  assert_int_equal(tigon_linear_logprob_bwd(c, &b), TIGON_OK);
-  for (size_t i = b.workspace_bytes; i < WORKSPACE; ++i) assert_int_equal(workspace[i], 0x7f);
+  run_backward(c, p, &a, out->lse, out->entropy, out->dhidden, out->dweight, out->dbias, room);
   assert_memory_equal(cache, kept, sizeof kept); /* for a second backward */
 }
 
@@ -269,8 +290,6 @@ static shard shard_of(const problem *p, int k) {
                  tigon_tensor_1d(bias + (size_t)begin * size, p->dtype, count)};
 }
 
-static tigon_tensor labels_of(const problem *p) { return tigon_tensor_1d((void *)p->labels, TIGON_I64, ROWS); }
-
 /* All of the shard's logits in memory. */
 static void shard_by_parts(tigon_context *c, const problem *p, int k, const merged *m, shard_results *out) {
   static float logits[ROWS * VOCAB], dlogits[ROWS * VOCAB], narrow[ROWS * VOCAB];
@@ -333,52 +352,14 @@ static void run_shard(tigon_context *c, const problem *p, int k, int cached, int
                       shard_results *out) {
   static float cache[MOST_CACHED * VOCAB];
   const shard s = shard_of(p, k);
-  size_t least, good;
   memset(out, 0, sizeof *out);
-  tigon_linear_logprob_fwd_args a = {.hidden = matrix(p->hidden, p->dtype, ROWS, WIDTH),
-                                     .weight = s.weight,
-                                     .bias = s.bias,
-                                     .labels = labels_of(p),
-                                     .stats = matrix(out->stats, TIGON_F32, ROWS, TIGON_VOCAB_STATS),
-                                     .has_ignore_index = 1,
-                                     .ignore_index = IGNORE,
-                                     .softcap = p->softcap,
-                                     .temperature = p->temperature,
-                                     .softcap_first = p->softcap_first,
-                                     .logits_in_f32 = p->wide,
-                                     .vocab = VOCAB,
-                                     .vocab_begin = s.begin,
-                                     .workspace = workspace};
+  tigon_linear_logprob_fwd_args a = forward_args(p, s.weight, s.bias);
+  a.stats = matrix(out->stats, TIGON_F32, ROWS, TIGON_VOCAB_STATS);
+  a.vocab = VOCAB;
+  a.vocab_begin = s.begin;
   if (cached) a.cache = matrix(cache, logits_dtype(p), cached, s.count);
-  assert_int_equal(tigon_linear_logprob_fwd_workspace(c, &a, &least, &good), TIGON_OK);
-  a.workspace_bytes = bytes_of(least, good, room);
-  assert_int_equal(tigon_linear_logprob_fwd(c, &a), TIGON_OK);
-  if (!m) return;
-  tigon_linear_logprob_bwd_args b = {.hidden = a.hidden,
-                                     .weight = a.weight,
-                                     .bias = a.bias,
-                                     .labels = a.labels,
-                                     .lse = words(m->lse),
-                                     .entropy = words(m->entropy),
-                                     .cache = a.cache,
-                                     .dlogprob = words(p->dlogprob),
-                                     .dentropy = words(p->dentropy),
-                                     .dhidden = matrix(out->dhidden, p->dtype, ROWS, WIDTH),
-                                     .dweight = matrix(out->dweight, p->sum_dtype, s.count, WIDTH),
-                                     .dbias = tigon_tensor_1d(out->dbias, p->sum_dtype, s.count),
-                                     .has_ignore_index = 1,
-                                     .ignore_index = IGNORE,
-                                     .softcap = p->softcap,
-                                     .temperature = p->temperature,
-                                     .softcap_first = p->softcap_first,
-                                     .logits_in_f32 = p->wide,
-                                     .vocab = VOCAB,
-                                     .vocab_begin = s.begin,
-                                     .workspace = workspace};
-  assert_int_equal(tigon_linear_logprob_bwd_workspace(c, &b, &least, &good), TIGON_OK);
-  b.workspace_bytes = bytes_of(least, good, room);
-  assert_int_equal(tigon_linear_logprob_bwd(c, &b), TIGON_OK);
-  for (size_t i = b.workspace_bytes; i < WORKSPACE; ++i) assert_int_equal(workspace[i], 0x7f);
+  run_forward(c, &a, room);
+  if (m) run_backward(c, p, &a, m->lse, m->entropy, out->dhidden, out->dweight, out->dbias, room);
 }
 
 static void merge(tigon_context *c, const problem *p, merged *m) {

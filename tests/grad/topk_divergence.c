@@ -14,7 +14,7 @@ static const int64_t all[ROWS * COLS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 
 
 typedef struct state {
   tigon_topk_divergence_problem p;
-  double x[N], t[N], dx[N], inverse, loss, token_loss[ROWS], stats[3 * ROWS];
+  double x[N], t[N], dx[N], inverse, loss, token_loss[ROWS], stats[3 * ROWS], hard_lse[ROWS];
 } state;
 
 /* Outputs that are f32 to a caller are f64 here. */
@@ -51,6 +51,7 @@ static void start(state *s, const tigon_topk_divergence_problem *options) {
   base->inverse = as_f32(&s->inverse);
   base->token_loss = as_f32(s->token_loss);
   base->stats = as_f32(s->stats);
+  base->hard_lse = as_f32(s->hard_lse);
   base->loss = as_f32(&s->loss);
   if (base->inverse_temperature == 0) base->inverse_temperature = 1;
   if (base->soft == 0) base->soft = 1;
@@ -102,6 +103,53 @@ static void test_kinds(void **unused) {
                                                 .k = how / 2 ? COLS : K,
                                                 .tail = how % 2,
                                                 .least_tail = is == TIGON_DISTRIBUTION_LOGITS ? 0.01 : 0});
+}
+
+/* What a head asks for besides: the cross entropy, a softcap and a scale. */
+static void test_head(void **unused) {
+  (void)unused;
+  const tigon_logit_map maps[] = {{1.5f, 2}, {0, 0.5f}, {3, 0}, {0, 0}};
+  for (int kind = 0; kind <= TIGON_DIVERGENCE_TVD; ++kind)
+    for (int i = 0; i < 8; ++i)
+      compare((tigon_topk_divergence_problem){.base = {.kind = (tigon_divergence_kind)kind,
+                                                       .target_is = TIGON_DISTRIBUTION_LOG_PROBABILITIES,
+                                                       .beta = 0.3f,
+                                                       .inverse_temperature = 0.625f,
+                                                       .input_map = maps[i / 2],
+                                                       .soft = 0.75f,
+                                                       .hard = i % 2 ? 1.5f : 0,
+                                                       .token_scale = token_scale,
+                                                       .denominator = dloss},
+                                              .tail = true});
+}
+
+/* Backward panel by panel has forward's gradient. */
+static void test_panels(void **unused) {
+  (void)unused;
+  static state s;
+  double whole[N];
+  for (int is = 0; is < 3; ++is) {
+    const tigon_topk_divergence_problem options = {.base = {.kind = TIGON_DIVERGENCE_JSD,
+                                                            .target_is = (tigon_distribution)is,
+                                                            .beta = 0.3f,
+                                                            .hard = 0.5f,
+                                                            .input_map = {2, 1.5f}},
+                                                   .least_tail = 0.01};
+    start(&s, &options);
+    s.p.base.dinput = grad_rows(s.dx, COLS);
+    tigon_ref_topk_divergence_fwd(NULL, &s.p);
+    memcpy(whole, s.dx, sizeof whole);
+    memset(s.dx, 0, sizeof s.dx);
+    for (int from = 0; from < COLS; from += 3) {
+      tigon_topk_divergence_problem p = s.p;
+      p.base.parts = TIGON_DIVERGENCE_ROWS;
+      p.base.cols = 3, p.base.vocab = COLS, p.base.panel_begin = from;
+      p.base.input = grad_rows(s.x + from, COLS);
+      p.base.dinput = grad_rows(s.dx + from, COLS);
+      tigon_ref_topk_divergence_bwd(NULL, &p);
+    }
+    assert_memory_equal(whole, s.dx, sizeof whole);
+  }
 }
 
 static void test_options(void **unused) {
@@ -225,6 +273,6 @@ static void test_nothing_counts(void **unused) {
   for (int i = 0; i < N; ++i) assert_true(s.dx[i] == 0);
 }
 
-GRAD_MAIN(cmocka_unit_test(test_kinds), cmocka_unit_test(test_options), cmocka_unit_test(test_values),
-          cmocka_unit_test(test_whole_vocabulary), cmocka_unit_test(test_small_tail),
-          cmocka_unit_test(test_nothing_counts))
+GRAD_MAIN(cmocka_unit_test(test_kinds), cmocka_unit_test(test_options), cmocka_unit_test(test_head),
+          cmocka_unit_test(test_panels), cmocka_unit_test(test_values), cmocka_unit_test(test_whole_vocabulary),
+          cmocka_unit_test(test_small_tail), cmocka_unit_test(test_nothing_counts))

@@ -5,12 +5,14 @@ import os
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
+from tigon.huggingface import trl_head
 from tigon.torch import functional as T
 
 CUTS = {"even": (0, 6, 12), "uneven": (0, 4, 12), "empty": (0, 0, 12)}
+VOCABS = 12, 11, 1  # of DTensors, which torch.chunk cuts: even, uneven, with a rank that has no class
 TARGET = torch.tensor([[1, -100, 3, 10, 0], [7, 3, -100, 2, 11]])
 OPTIONS = {
     "plain": dict(),
@@ -67,14 +69,54 @@ def compiled(rank):
     return [t.grad for t in inputs]
 
 
-def refused():
-    hidden, weight, _, _ = head()
-    mesh = init_device_mesh("cpu", (2,))
-    whole = [distribute_tensor(t, mesh) for t in (hidden, weight, TARGET)]
+def of_classes(vocab):
+    """A target and a slice of `vocab` classes."""
+    return TARGET.clamp(max=vocab - 1), slice(vocab)
+
+
+def dtensors(mesh, vocab, local, dtype=torch.float32, frozen=False, **options):
+    """(outputs, gradients, collectives) of weight and bias as DTensors, whose hidden is one, too, or `local`."""
+    *tensors, upstream = head(dtype)
+    target, own = of_classes(vocab)
+    everywhere = (lambda t: t.clone()) if local else (lambda t: distribute_tensor(t, mesh, [Replicate()]))
+    sharded = [distribute_tensor(t[own], mesh, [Shard(0)]) for t in tensors[1:]]
+    hidden, weight, bias = inputs = [everywhere(tensors[0]).requires_grad_(), *(t.requires_grad_(not frozen) for t in sharded)]
+    group, target = mesh.get_group() if local else None, everywhere(target)
+    upstream = [everywhere(u) for u in upstream]
+    with CommDebugMode() as forward:
+        found = T.linear_logprob(hidden, weight, target, bias, group=group, **options)
+        gathers = forward.get_total_counts()
+    outputs = [t for t in found if t is not None]
+    with CommDebugMode() as backward:
+        torch.autograd.backward(outputs, upstream[: len(outputs)])
+        sums = backward.get_total_counts()
+    assert all(isinstance(t, DTensor) != local and (local or t.placements == (Replicate(),)) for t in outputs)
+    for t in inputs if not frozen else inputs[:1]:
+        assert getattr(t.grad, "placements", None) == getattr(t, "placements", None)
+    full = lambda t: t.full_tensor() if isinstance(t, DTensor) else t
+    return [t if t is None else full(t.detach()) for t in found], [full(t.grad) for t in inputs], gathers, sums
+
+
+def refusal(*arguments, **options):
     try:
-        T.linear_logprob(*whole, group=dist.group.WORLD)
-    except ValueError as refusal:
-        return str(refusal)
+        T.linear_logprob(*arguments, **options)
+    except ValueError as refused:
+        return str(refused)
+
+
+def refused(rank, mesh):
+    hidden, weight, bias, _ = head()
+    world, one = dist.group.WORLD, dist.new_group([0])
+    shard, across = (distribute_tensor(weight, mesh, [Shard(dim)]) for dim in (0, 1))
+    odd = DTensor.from_local(weight[:4] if rank == 0 else weight[4:], mesh, [Shard(0)], shape=(12, 8), stride=(8, 1))
+    return [
+        refusal(*(distribute_tensor(t, mesh) for t in (hidden, weight, TARGET)), group=world),
+        refusal(hidden, across, TARGET, group=world),
+        refusal(hidden, shard, TARGET, bias, group=world),
+        refusal(hidden, shard, TARGET, group=world, vocab=12, vocab_begin=0),
+        refusal(hidden, odd, TARGET, group=world),
+        refusal(hidden, shard, TARGET, group=one) if rank == 0 else None,
+    ]
 
 
 def run(rank, port, folder):
@@ -87,6 +129,14 @@ def run(rank, port, folder):
     for dtype in (torch.bfloat16, torch.float16):
         results[dtype] = shard(rank, "uneven", dtype, entropy=True)
     results["compiled"] = compiled(rank)
-    results["refused"] = refused()
+    mesh = init_device_mesh("cpu", (2,))
+    for vocab in VOCABS:
+        for local in (False, True):
+            results["dtensors", vocab, local] = dtensors(mesh, vocab, local, entropy=True)
+    results["dtensors", "bf16"] = dtensors(mesh, 11, False, torch.bfloat16)
+    results["dtensors", "frozen"] = dtensors(mesh, 11, True, frozen=True)
+    results["refused"] = refused(rank, mesh)
+    hidden, weight, _, _ = head()
+    results["trl"] = trl_head._takes(hidden, distribute_tensor(weight, mesh, [Shard(0)]), None, 1.0, 1)
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()

@@ -386,6 +386,16 @@ CASES = [
         5,
     ),
     Case(
+        "fused_linear_topk_divergence",
+        lambda h, w, b: T.fused_linear_topk_divergence(
+            *(h, w, TOP.float().to(h.device), TOP_IDS.to(h.device), b, TARGET.to(h.device)),
+            **dict(tail=True, temperature=1.5, weight_soft=2.0, weight_hard=0.5),
+        ),
+        lambda h, w, b: (lambda z: 2 * topk_divergence(z) + 0.5 * cross_entropy(z))(F.linear(h, w, b)),
+        HEAD,
+        5,
+    ),
+    Case(
         "fused_linear_cross_entropy_outputs",
         lambda h, w, b: loss_and_entropy(T.fused_linear_cross_entropy_outputs(h, w, TARGET.to(h.device), b)),
         lambda h, w, b: cross_entropy_and_entropy(F.linear(h, w, b)),

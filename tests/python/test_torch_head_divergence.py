@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from divergence_formulas import of_logs
 from tigon.torch import functional as T
 from tigon.torch import nn
 
@@ -108,6 +109,43 @@ def test_logits_in_f32():
     assert errors[1] < 2**-7 < errors[0] / 4
 
 
+def capped(u, cap, scale):
+    return u * scale if cap is None else cap * torch.tanh(u * scale / cap)
+
+
+def plain(student, teacher, labels, kind, maps, temperature=1.0, weight_hard=0.0, beta=0.5):
+    """Of both heads in f64, softcaps before the temperature."""
+    z, t = [
+        capped(torch.nn.functional.linear(*[x.double() for x in side]), *of)
+        for side, of in zip((student, teacher), (maps[:2], maps[2:]), strict=True)
+    ]
+    z, t, labels = z[labels != -100], t[labels != -100], labels[labels != -100]
+    if kind == "cosine":
+        each = 1 - torch.nn.functional.cosine_similarity(z, t, -1, eps=0.0)
+    else:
+        each = of_logs(kind, (t / temperature).log_softmax(-1), (z / temperature).log_softmax(-1), beta)
+    return each.mean() + weight_hard * torch.nn.functional.cross_entropy(z, labels)
+
+
+# softcap, logit_scale, teacher_softcap, teacher_logit_scale
+MAPS = [(3.0, 1.5, 5.0, 0.25), (2.0, 1.0, None, 1.0), (None, 0.5, 1.5, 1.0), (None, 2.0, None, 0.125)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("maps", MAPS, ids=str)
+@pytest.mark.parametrize("options", [dict(), dict(temperature=2.0, weight_hard=0.5)], ids=str)
+def test_softcaps_and_scales(kind, maps, options):
+    student, teacher, labels = heads()
+    names = "softcap", "logit_scale", "teacher_softcap", "teacher_logit_scale"
+    expected = plain(student, teacher, labels, kind, maps, **options)
+    wanted = [expected, *gradients(expected, student)]
+    for room in (None, 4096):
+        loss = fused(
+            *(student, teacher, labels), kind=kind, workspace_bytes=room, **dict(zip(names, maps)), **options
+        )
+        close([loss, *gradients(loss, student)], wanted)
+
+
 def test_autocast():
     student, teacher, labels = heads()
     options = dict(kind="jsd", weight_hard=0.5)
@@ -199,6 +237,8 @@ def test_refusals():
     call = "fused_linear_divergence"
     cases = [
         (dict(labels=labels, weight_soft=0.0), f"{call}: weight_soft is 0, must be another number"),
+        (dict(labels=labels, teacher_softcap=0.0), f"{call}: teacher_softcap is 0, must be another number"),
+        (dict(labels=labels, logit_scale=0.0), f"{call}: logit_scale is 0, must be another number"),
         (dict(weight_hard=0.5, truncate_teacher=True), f"{call}_fwd: labels is absent, must be there with weight_hard"),
         (
             dict(labels=labels),

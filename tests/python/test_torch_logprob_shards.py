@@ -5,7 +5,7 @@ import socket
 import logprob_shards_worker as worker
 import pytest
 import torch
-from logprob_shards_worker import CUTS, OPTIONS, TARGET, head, leaves, total
+from logprob_shards_worker import CUTS, OPTIONS, TARGET, VOCABS, head, leaves, of_classes, total
 
 from tigon.torch import functional as T
 from tigon.torch import nn
@@ -82,9 +82,49 @@ def test_compiled(ranks):
             torch.testing.assert_close(ours, theirs)
 
 
-def test_dtensors_are_refused(ranks):
-    sentence = "linear_logprob: group is given with DTensors, must be None, or the tensors local ones"
-    assert [results["refused"] for results in ranks] == [sentence] * 2
+def expect_dtensors(ranks, key, vocab, dtype=torch.float32, close={}, **options):
+    *tensors, upstream = head(dtype)
+    target, own = of_classes(vocab)
+    inputs = [tensors[0].requires_grad_(), *(t[own].clone().requires_grad_() for t in tensors[1:])]
+    found = T.linear_logprob(*inputs[:2], target, inputs[2], **options)
+    total(found, upstream).backward()
+    for results in ranks:
+        outputs, gradients, *collectives = results["dtensors", *key]
+        assert outputs[2:] == [None, None] and tuple(collectives) == ONE_SUM
+        for ours, theirs in zip(outputs[:2], found[:2]):
+            assert ours is theirs is None or torch.testing.assert_close(ours, theirs.detach(), **close) is None
+        for ours, leaf in zip(gradients, inputs, strict=True):
+            assert ours is None or torch.testing.assert_close(ours, leaf.grad, **close) is None
+    return [results["dtensors", *key][1] for results in ranks]
+
+
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("vocab", VOCABS)
+def test_dtensors_gather_no_weight(ranks, vocab, local):
+    for gradients in expect_dtensors(ranks, (vocab, local), vocab, entropy=True):
+        assert all(g is not None for g in gradients)
+
+
+def test_dtensors_of_16_bits(ranks):
+    expect_dtensors(ranks, ("bf16",), 11, torch.bfloat16, dict(rtol=2e-2, atol=2e-2))
+
+
+def test_dtensors_of_a_frozen_head(ranks):
+    for dhidden, *others in expect_dtensors(ranks, ("frozen",), 11):
+        assert dhidden is not None and others == [None, None]
+
+
+def test_other_dtensors_are_refused(ranks):
+    mixed = "linear_logprob: group is given with DTensors, must be None, or the tensors local ones"
+    numbers = "linear_logprob: vocab and vocab_begin are given, must be None with a sharded weight"
+    for rank, results in enumerate(ranks):
+        cut = f"linear_logprob: weight.to_local().shape[0] is {(4, 8)[rank]}, must be 6, as torch.chunk cuts 12"
+        group = "linear_logprob: group has the ranks [0], must have [0, 1] (weight.device_mesh's)"
+        assert results["refused"] == [mixed, mixed, mixed, numbers, cut, group if rank == 0 else None]
+
+
+def test_a_sharded_head_is_left_to_trl(ranks):
+    assert [results["trl"] for results in ranks] == [False, False]
 
 
 def test_numbers_without_a_group_are_refused():

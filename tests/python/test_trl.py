@@ -105,6 +105,8 @@ def within(ours, stock, bound=BOUND):
     for mine, theirs in zip(ours, stock):
         assert mine.keys() == theirs.keys()
         for name, value in theirs.items():
+            if name == "rewards/accuracies" and abs(theirs["rewards/margins"]) <= bound:
+                continue  # whose sign is rounding where both models are the same still
             assert mine[name] == pytest.approx(value, rel=bound, abs=bound), name
 
 

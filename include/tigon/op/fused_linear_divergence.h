@@ -1,12 +1,14 @@
 /* fused_linear_divergence: distillation through both language-model heads without ever holding the logits [BT, V].
  *
- *   x = hidden W^T + bias of the student, t = teacher_hidden W'^T + teacher_bias of the teacher      (linear.h)
+ *   u = hidden W^T + bias of the student, w = teacher_hidden W'^T + teacher_bias of the teacher      (linear.h)
+ *   x = softcap * tanh(u * logit_scale / softcap), without a softcap u * logit_scale; t of w by the teacher's
  *   D_n = how far softmax(x_n / temperature) is from softmax(t_n / temperature), by `kind`          (divergence.h)
  *   C_n = log sum_v exp(x[n, v]) - x[n, label_n], the cross entropy, which knows no temperature
  *   token_loss_n = token_scale_n * (weight_soft * D_n + weight_hard * C_n)
  *   loss = sum_n token_loss_n / N, N = denominator, or the number of tokens that count; 0 where N is 0
  *   soft_loss = sum_n D_n / N, hard_loss = sum_n C_n / N
  *   dhidden, dweight, dbias = dloss * grad_scale * the gradients of loss; the teacher gets none
+ * The softcap comes before the temperature, as with cross_entropy.h's softcap_first: the cross entropy has none.
  * With by_temperature_squared D_n is multiplied by temperature^2 in token_loss and the gradients. The tokens are worked
  * off in chunks that fit the workspace: a product for each head, divergence with the student's gradient in place of its
  * logits, and linear's two products of that. With has_ignore_index a token whose label is ignore_index counts for
@@ -22,10 +24,11 @@
  *   token_scale and token_loss; all others [1].
  * dtypes: hidden f32, bf16, f16; weight, dhidden and the teacher's tensors as hidden; biases f32 or as hidden; dweight,
  *   dbias f32 or as weight (summed in f32 and rounded once either way); labels i32 or i64; error i32; all others f32.
- *   Logits are held in hidden's dtype, as linear would, or with logits_in_f32 in f32; their gradients in hidden's.
+ *   u and w are held in hidden's dtype, as linear would, or with logits_in_f32 in f32; their gradients in hidden's. What
+ *   a softcap makes of them is not rounded.
  * Strides: hidden, dhidden, and teacher_hidden beside them: last 1, leading ones collapse to one row pitch each (tigon.h);
  *   weights and dweight any row pitch; all others contiguous.
- * There is no softcap, no teacher of top k classes, and no backward: the gradients come with the loss.
+ * There is no backward: the gradients come with the loss.
  * Workspace: any size from the minimum up, as fused_linear_cross_entropy.h says it, but with two rows of logits for its
  *   one, and besides 4 bytes a token each for soft_loss, hard_loss and an absent token_loss, and with a 16-bit dweight 12,
  *   16 with weight_hard. So 1 MiB is enough for 8192 tokens, V = 128256, H = 8192 with logits of 16 bits, 1.25 MiB in f32.
@@ -60,8 +63,12 @@ typedef struct tigon_fused_linear_divergence_fwd_args {
   tigon_tensor dweight;        /* out [V, H] */
   tigon_tensor dbias;          /* out [V] */
   tigon_divergence_kind kind;
-  double beta;          /* 0..1, of jsd */
-  double temperature;   /* 0 means 1; else > 0 */
+  double beta;        /* 0..1, of jsd */
+  double temperature; /* 0 means 1; else > 0 */
+  double softcap;     /* 0: none; else > 0 */
+  double logit_scale; /* 0 means 1; else > 0 */
+  double teacher_softcap;
+  double teacher_logit_scale;
   double weight_soft;   /* 0 means 1; else > 0 */
   double weight_hard;   /* 0: no cross entropy; else > 0 */
   int has_ignore_index; /* 1: ignore_index counts */

@@ -44,28 +44,28 @@
 extern "C" {
 #endif
 
-/* Zero values mean: kl without the tail, of a teacher's logits, temperature 1, mean. */
+/* Divergence's, and the tail's. Zero values mean: kl without the tail, of a teacher's logits, temperature 1, mean. */
 typedef struct tigon_topk_divergence_options {
-  tigon_tensor token_scale;   /* in [rows] f32; absent: all 1 */
-  tigon_tensor denominator;   /* in [1] f32, with mean alone; absent: the number of rows that count */
-  tigon_divergence_kind kind; /* but cosine */
+  tigon_tensor token_scale; /* in [rows] */
+  tigon_tensor denominator; /* in [1] */
+  tigon_divergence_kind kind;
   tigon_distribution target_is;
-  double beta;          /* 0..1, of jsd */
-  double temperature;   /* 0 means 1; else > 0; of whichever are logits */
-  int64_t ignore_index; /* with labels alone */
+  double beta;        /* 0..1 */
+  double temperature; /* 0 means 1 */
+  int64_t ignore_index;
   tigon_reduction reduction;
-  int by_temperature_squared; /* 1: D times temperature^2 */
-  int tail;                   /* of kl, 1: with the tail, which the other kinds always have */
-  double least_tail;          /* 0..1 */
+  int by_temperature_squared;
+  int tail;          /* of kl, 1: with the tail, which the other kinds always have */
+  double least_tail; /* 0..1 */
   uint64_t reserved[4];
 } tigon_topk_divergence_options;
 
-/* Each may be absent. */
+/* Divergence's, and an error. */
 typedef struct tigon_topk_divergence_outputs {
-  tigon_tensor loss;       /* out [1] f32; absent with reduction none, else required */
-  tigon_tensor token_loss; /* out [rows] f32, before the division of mean; required with reduction none */
-  tigon_tensor stats;      /* out [..., 3] f32, for backward */
-  tigon_tensor error;      /* out [1] i32, set to 1 by an id out of range and else left alone */
+  tigon_tensor loss;       /* out [1] */
+  tigon_tensor token_loss; /* out [rows] */
+  tigon_tensor stats;      /* out [..., 3] */
+  tigon_tensor error;      /* out [1], set to 1 by an id out of range and else left alone */
 } tigon_topk_divergence_outputs;
 
 typedef struct tigon_topk_divergence_fwd_args {

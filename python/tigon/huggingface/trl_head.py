@@ -95,9 +95,9 @@ class _Projection:
 
 
 def _takes(hidden, weight, bias, temperature, chunk_size, softcap=None, scale=1.0, outputs=_OUTPUTS) -> bool:
-    """ZeRO-3 takes the weight away before backward, which TRL's own backward knows."""
+    """ZeRO-3 takes the weight away before backward, which TRL's own backward knows. A sharded head has no argmax."""
     tensors = [t for t in (hidden, weight, bias) if t is not None]
-    sharded = any(hasattr(t, "ds_id") for t in (weight, bias))
+    sharded = is_distributed(weight) or any(hasattr(t, "ds_id") for t in (weight, bias))
     return not sharded and all(map(computable, tensors)) and scale > 0 and (softcap is None or softcap > 0)
 
 

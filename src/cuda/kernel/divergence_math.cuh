@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "core/logit_map.h"
 #include "cuda/divergence.h"
 #include "cuda/kernel/element.cuh"
 
@@ -16,9 +17,26 @@ struct div_side {
   float scale, reference, log_sum;
 };
 
-__device__ static inline div_side div_side_of(const div_problem &p, tigon_distribution is) {
-  return div_side{is, is == TIGON_DISTRIBUTION_LOGITS ? p.inverse_temperature : 1, 0, 0};
+/* `by`: the logits' scale, where no cap comes after it. */
+__device__ static inline div_side div_side_of(const div_problem &p, tigon_distribution is, float by) {
+  return div_side{is, is == TIGON_DISTRIBUTION_LOGITS ? p.inverse_temperature * by : 1, 0, 0};
 }
+
+/* z of an element u; CAP: a side of the call has a cap, else z is u. */
+template <bool CAP> struct div_map {
+  float cap, inner; /* cap 0: none */
+
+  __device__ explicit inline div_map(const tigon_logit_map &m) : cap(m.cap), inner(tigon_logit_inner(&m)) {}
+  __device__ inline float z(float u) const { return CAP && cap > 0 ? cap * tanhf(u * inner) : u; }
+  /* dz / du but for the scale: 1 / cosh^2, which keeps its digits where 1 - tanh^2 has none. */
+  __device__ inline float slope(float u) const {
+    if (!CAP || !(cap > 0)) return 1;
+    const float q = expf(-2 * fabsf(u * inner));
+    return 4 * q / ((1 + q) * (1 + q));
+  }
+};
+/* What z is multiplied by. */
+__device__ static inline float div_scale(const tigon_logit_map &m) { return m.cap > 0 ? 1 : tigon_logit_scale(&m); }
 
 /* What the target says of a class that it does not know. */
 __device__ static inline float div_missing(const div_problem &p) {
@@ -157,10 +175,11 @@ struct div_gradient {
 __device__ static inline div_gradient div_gradient_of(const div_problem &p, const div_side &q, const div_side &t,
                                                       const div_side &h, int64_t of_class, const float (&stats)[3],
                                                       double by_both) {
-  const double by = by_both * (double)p.soft;
   const bool cosine = p.kind == TIGON_DIVERGENCE_COSINE, logits = p.input_is == TIGON_DISTRIBUTION_LOGITS;
+  const double scale = (double)tigon_logit_scale(&p.input_map);
+  const double by = by_both * (double)p.soft * (cosine && !(p.input_map.cap > 0) ? 1 : scale); /* no cosine has one */
   div_gradient g = {cosine, cosine && (stats[0] == 0 || stats[1] == 0), q,       t, 0, 0, {0, 0, 0, 0, 0},
-                    h,      (float)(by_both * (double)p.hard),          of_class};
+                    h,      (float)(by_both * (double)p.hard * scale),  of_class};
   if (cosine) {
     g.along = div_cosine_of(stats[0], stats[1], stats[2], by);
   } else {

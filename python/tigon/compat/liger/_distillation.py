@@ -95,8 +95,9 @@ def _distil(
         return found.loss, scale * found.soft_loss, hard() if weight_hard == 0 else found.hard_loss
 
 
-class LigerChunkedJSDFunction:
-    @staticmethod
+def _chunked(kind, options):
+    """Liger-Kernel's function of that kind; `options` says what beta is to the operators."""
+
     @asserting
     def apply(
         student_input,
@@ -117,33 +118,19 @@ class LigerChunkedJSDFunction:
     ):
         heads, biases = (student_input, student_weight, teacher_input, teacher_weight), (student_bias, teacher_bias)
         weights, more = (weight_hard_loss, weight_soft_loss), (ignore_index, temperature, return_soft_hard_loss)
-        return _distil("jsd", heads, true_labels, biases, *weights, *more, beta=beta, logits_in_f32=True)
+        return _distil(kind, heads, true_labels, biases, *weights, *more, **options(beta))
+
+    return staticmethod(apply)
+
+
+class LigerChunkedJSDFunction:
+    apply = _chunked("jsd", lambda beta: dict(beta=beta, logits_in_f32=True))
 
 
 class LigerFusedLinearCosineSimilarityFunction:
-    @staticmethod
-    @asserting
-    def apply(
-        student_input,
-        student_weight,
-        teacher_input,
-        teacher_weight,
-        true_labels,
-        student_bias,
-        teacher_bias,
-        weight_hard_loss=0.5,
-        weight_soft_loss=0.5,
-        beta=0.5,
-        ignore_index=-100,
-        temperature=1.0,
-        compiled=True,
-        chunk_size=1024,
-        return_soft_hard_loss=False,
-    ):
-        """The soft loss is beta (1 - cosine)."""
-        heads, biases = (student_input, student_weight, teacher_input, teacher_weight), (student_bias, teacher_bias)
-        weights, more = (weight_hard_loss, weight_soft_loss), (ignore_index, temperature, return_soft_hard_loss)
-        return _distil("cosine", heads, true_labels, biases, *weights, *more, scale=beta)
+    """The soft loss is beta (1 - cosine)."""
+
+    apply = _chunked("cosine", lambda beta: dict(scale=beta))
 
 
 class _Distillation(nn.Module):

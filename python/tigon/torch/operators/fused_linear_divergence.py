@@ -35,6 +35,11 @@ _fwd = Op(
 _FusedLinearDivergence = early_head(_NAME, _fwd, tensors=10, bias=2, metrics=len(_METRICS))
 
 
+def _logit_map(call, of, softcap, logit_scale):
+    cap = 0.0 if softcap is None else nonzero(call, f"{of}softcap", softcap)
+    return cap, nonzero(call, f"{of}logit_scale", logit_scale)
+
+
 def fused_linear_divergence(
     hidden,
     weight,
@@ -48,6 +53,10 @@ def fused_linear_divergence(
     ignore_index=-100,
     beta=0.5,
     temperature=1.0,
+    softcap=None,
+    logit_scale=1.0,
+    teacher_softcap=None,
+    teacher_logit_scale=1.0,
     weight_soft=1.0,
     weight_hard=0.0,
     token_scale=None,
@@ -65,16 +74,19 @@ def fused_linear_divergence(
     hidden [..., H], weight [V, H] and bias [V] are the student's, of one dtype, f32, bf16 or f16 (under autocast,
     autocast's own; biases may be f32). teacher_hidden [..., H'], teacher_weight [V', H'] and teacher_bias [V'] are
     taken in that dtype and get no gradient. kind, beta, temperature and by_temperature_squared are divergence's; the
-    cross entropy knows no temperature. labels [...] or [N] i64 or i32: a token whose label is ignore_index does not
+    cross entropy knows no temperature. Of a product u the student's logit is softcap * tanh(u * logit_scale / softcap),
+    with None u * logit_scale, before the temperature; the teacher has a softcap and a scale of its own. labels [...] or [N] i64 or i32: a token whose label is ignore_index does not
     count; None, without weight_hard alone: all do. token_scale as labels, f32. The mean is over the tokens that count,
     or the sum divided by `denominator`. A teacher of fewer classes gives the others a probability of 0; of one with
-    more truncate_teacher leaves out those beyond V. With logits_in_f32 no logit is rounded to 16 bits.
+    more truncate_teacher leaves out those beyond V. With logits_in_f32 no product is rounded to 16 bits.
     Gradients are made with the loss, in three matrix products and the teacher's one; those of f16, whose loss is
     scaled, in backward. workspace_bytes is None for what the library recommends.
     """
     granted = 0 if workspace_bytes is None else nonzero(_NAME, "workspace_bytes", workspace_bytes)
     options = (
         *(outputs, granted, _KIND[kind], beta, nonzero(_NAME, "temperature", temperature)),
+        *_logit_map(_NAME, "", softcap, logit_scale),
+        *_logit_map(_NAME, "teacher_", teacher_softcap, teacher_logit_scale),
         *(nonzero(_NAME, "weight_soft", weight_soft), weight_hard, ignore_index is not None, ignore_index or 0),
         *(bool(by_temperature_squared), bool(truncate_teacher), bool(logits_in_f32)),
     )

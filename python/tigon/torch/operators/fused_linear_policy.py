@@ -6,21 +6,20 @@ from tigon.torch._autograd import lowered, nonzero
 from tigon.torch._heads import early_head, head_options, may_be_early
 from tigon.torch._op import Op
 from tigon.torch.operators.losses import _check_target
-from tigon.torch.operators.policy_loss import PolicyLossOutputs, each, numbers, one_number
+from tigon.torch.operators.policy_loss import METRICS, PolicyLossOutputs, each, numbers, one_number
 
 FUNCTIONS = ["fused_linear_policy"]
 MODULES = ["FusedLinearPolicyLoss"]
 
 _NAME = "fused_linear_policy"
-_METRICS = "token_loss", "kl", "clip_low", "clip_high", "mean_entropy", "mean_ratio"
 _fwd = Op(
     f"{_NAME}_fwd",
     without=("entropy",),
     options=("bool more", "int workspace_bytes"),
-    when=dict.fromkeys(_METRICS, lambda given: given["more"]),
+    when=dict.fromkeys(METRICS, lambda given: given["more"]),
     check=_check_target,
 )
-_FusedLinearPolicy = early_head(_NAME, _fwd, tensors=11, bias=4, metrics=1 + len(_METRICS))
+_FusedLinearPolicy = early_head(_NAME, _fwd, tensors=11, bias=4, metrics=1 + len(METRICS))
 
 
 def fused_linear_policy(

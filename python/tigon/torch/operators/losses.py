@@ -9,7 +9,7 @@ import torch
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
 from tigon.torch._op import Op
-from tigon.torch._sharded_head import is_distributed, over_ranks
+from tigon.torch._sharded_head import check_group, is_distributed, is_tensor_parallel, over_ranks, over_vocabulary
 from tigon.torch._vocab_shards import NONE, each, gathered, merge, shard_of, summed
 
 FUNCTIONS = [
@@ -415,23 +415,30 @@ def linear_logprob(
     again, but for those of as many tokens as fit into cache_bytes. Where neither weight nor bias needs a gradient, and
     no entropy is asked for, backward is one product of each token with a
     number. DTensors: all arguments are, of one mesh; hidden may be sharded along the tokens, a sharded weight is gathered
-    for the call, and its gradient is a sum over the ranks that share out the tokens.
+    for the call, and its gradient is a sum over the ranks that share out the tokens. But where a mesh of one dimension
+    shards weight and bias over the vocabulary, and hidden and target are replicated, the call is that of its `group`.
 
     A tensor-parallel head: with a process `group` weight and bias are this rank's shard of the vocabulary, hidden and
     target those of all ranks. Forward has one collective, an all-gather of 20 bytes a token, and backward one, the sum of
     hidden's gradient; neither waits for the device. Each rank gets the same log-probabilities and entropies, and the
     gradients of its own shard; argmax and correct are None. `vocab` and `vocab_begin`, the classes of all ranks and the
-    first one of this rank, may be left out where each rank has as many classes.
+    first one of this rank, may be left out where each rank has as many classes. weight and bias may be DTensors that
+    the group's mesh shards over the vocabulary, which tell both numbers; hidden and target are local tensors then.
     """
     if group is None and not (vocab is None and vocab_begin is None):
         raise ValueError("linear_logprob: vocab and vocab_begin are given, must be None without group")
     if is_distributed(hidden, weight, target, bias):
-        if group is not None:
-            raise ValueError("linear_logprob: group is given with DTensors, must be None, or the tensors local ones")
         options = dict(ignore_index=ignore_index, softcap=softcap, temperature=temperature, softcap_first=softcap_first)
         options |= dict(cache_bytes=cache_bytes, workspace_bytes=workspace_bytes, logits_in_f32=logits_in_f32)
         local = functools.partial(linear_logprob, entropy=entropy, **options)
-        return over_ranks(local, hidden, weight, target, bias)
+        if group is None:
+            return over_ranks(local, hidden, weight, target, bias)
+        if is_distributed(hidden, target) or not is_tensor_parallel(weight, bias):
+            raise ValueError("linear_logprob: group is given with DTensors, must be None, or the tensors local ones")
+        if not (vocab is None and vocab_begin is None):
+            raise ValueError("linear_logprob: vocab and vocab_begin are given, must be None with a sharded weight")
+        check_group(group, weight)
+        return over_vocabulary(local, hidden, weight, target, bias)
     granted = 0 if workspace_bytes is None else nonzero("linear_logprob", "workspace_bytes", workspace_bytes)
     options = _options("linear_logprob", granted, ignore_index, 0.0, 0.0, softcap, temperature, softcap_first, "none")
     options = *options[:3], *options[5:8], bool(logits_in_f32)  # without smoothing, z-loss and the reduction

@@ -31,11 +31,11 @@ class PolicyLossOutputs(NamedTuple):
     """The mean rho."""
 
 
-_METRICS = "token_loss", "kl", "clip_low", "clip_high", "mean_entropy", "mean_ratio"
+METRICS = "token_loss", "kl", "clip_low", "clip_high", "mean_entropy", "mean_ratio"
 _fwd = Op(
     "policy_loss_fwd",
     options=("bool more",),
-    when=dict.fromkeys(_METRICS, lambda given: given["more"]),
+    when=dict.fromkeys(METRICS, lambda given: given["more"]),
 )
 
 
