@@ -13,9 +13,9 @@ tigon_call_words ascend_divergence_words(const tigon_divergence_problem *p, bool
 /* A kernel's part of arguments; the gradient is multiplied by `factor`, too. */
 loss_rows ascend_divergence_rows(const tigon_divergence_problem *p, bool forward, double factor);
 
-/* A mean's denominator, the rows as `rows` launches them for `call`, and the loss of all. */
+/* A mean's denominator, the rows as `launch` has them for `call`, and the loss of all. */
 typedef tigon_status ascend_divergence_launch(tigon_queue *queue, const void *call, bool forward);
 tigon_status ascend_divergence_run(tigon_queue *queue, const tigon_divergence_problem *p, bool forward,
-                                   ascend_divergence_launch *rows, const void *call);
+                                   ascend_divergence_launch *launch, const void *call);
 
 #endif

@@ -111,7 +111,7 @@ static void find_outside(const call *c, int64_t r, row *w) {
   w->outside_error = largest == -INFINITY ? 0 : 46 + check_calls(c->k, 1, 0) + of_wide(c, w->outside);
   for (int64_t v = 0; v < c->cols; ++v) {
     const double p = w->entry[v] < 0 && isfinite(w->outside) ? exp(logit(c, r, v) - w->outside) : 0;
-    if (p > 0) w->outside_error += p * (largest - logit(c, r, v)) * (check_has_fma(c->k) || c->it == 1 ? 1 : 2);
+    if (p > 0) w->outside_error += p * (largest - logit(c, r, v)) * (check_has_fma(c->k) || c->l.it == 1 ? 1 : 2);
   }
 }
 
