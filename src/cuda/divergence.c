@@ -54,6 +54,41 @@ static int64_t lanes_of(const problem *p) {
 
 static bool is_capped(const problem *p) { return p->input_map.cap > 0 || p->target_map.cap > 0; }
 
+/* Are both sides logits of the same columns, and is the gradient of the divergence alone? */
+static bool is_plain(const problem *p) {
+  return lanes_of(p) > 1 && p->kind < TIGON_DIVERGENCE_COSINE && p->input_is == TIGON_DISTRIBUTION_LOGITS &&
+         p->target_is == TIGON_DISTRIBUTION_LOGITS && p->hard == 0 && p->target_cols == p->cols && !is_capped(p);
+}
+
+enum { STREAM_MAIL = 16 << 10 /* bytes of shared memory for what blocks tell each other, and some more */ };
+
+/* Long plain rows; `found` says whether they are. */
+static tigon_status stream_rows(tigon_queue *queue, const problem *p, div_walk walk, bool *found) {
+  static cuda_kernel kernels[][3] = {CUDA_KERNELS(divergence_stream, divergence_stream_kl),
+                                     CUDA_KERNELS(divergence_stream, divergence_stream_reverse_kl),
+                                     CUDA_KERNELS(divergence_stream, divergence_stream_jsd),
+                                     CUDA_KERNELS(divergence_stream, divergence_stream_tvd)};
+  const cuda_device *device = cuda_of(queue);
+  const int64_t lanes = lanes_of(p), items = cuda_ceil_div(p->cols, lanes), most = DIV_STREAM_ELEMENTS / lanes;
+  cuda_shape shape = {.threads = DIV_STREAM_THREADS, .cluster = 1, .held = "shared"};
+  *found = device->sm >= 90 && is_plain(p) && items > 2 * DIV_STREAM_THREADS &&
+           items <= CUDA_CLUSTER * DIV_STREAM_THREADS * most;
+  if (!*found) return TIGON_OK;
+  while (items > shape.cluster * DIV_STREAM_THREADS * most) shape.cluster *= 2;
+  walk.packs = (int)cuda_ceil_div(items, (int64_t)shape.cluster * DIV_STREAM_THREADS);
+  const int64_t bytes = (int64_t)2 * 16 * walk.packs * DIV_STREAM_THREADS,
+                room = device->desc.onchip_bytes - STREAM_MAIL;
+  const int64_t shares = DIV_STREAM_SHARES * (int64_t)device->desc.cores / shape.cluster;
+  const int64_t each = shares > 0 ? p->space.rows / shares : 1;
+  *found = bytes <= room;
+  if (!*found) return TIGON_OK;
+  walk.buffers = 2 * bytes <= room ? 2 : 1;
+  walk.rows = (int)(each < 1 ? 1 : each > DIV_STREAM_ROWS ? DIV_STREAM_ROWS : each);
+  shape.shared_bytes = (int)(walk.buffers * bytes);
+  shape.blocks = cuda_ceil_div(p->space.rows, walk.rows) * shape.cluster;
+  return cuda_launch(queue, cuda_by_dtype(kernels[p->kind], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+}
+
 static tigon_status forward_rows(tigon_queue *queue, const problem *p, div_walk walk) {
   static cuda_kernel held[3] = DIV_KERNELS(held), walked[3] = DIV_KERNELS(walked), any[3] = DIV_KERNELS(any);
   static cuda_kernel cap_walked[3] = DIV_KERNELS(cap_walked), cap_any[3] = DIV_KERNELS(cap_any);
@@ -83,12 +118,18 @@ tigon_status tigon_cuda_divergence_fwd(tigon_queue *queue, const problem *p) {
   div_walk walk = {.chunks = 1, .mixing = mixing_of(p)};
   const bool sums = p->loss && p->parts & TIGON_DIVERGENCE_REDUCE;
   tigon_status status = count(queue, p, &walk);
-  if (status == TIGON_OK && p->parts & TIGON_DIVERGENCE_ROWS) status = forward_rows(queue, p, walk);
+  if (status == TIGON_OK && p->parts & TIGON_DIVERGENCE_ROWS) {
+    bool streamed;
+    status = stream_rows(queue, p, walk, &streamed);
+    if (!streamed) status = forward_rows(queue, p, walk);
+  }
   return status == TIGON_OK && sums ? launch_total(queue, &loss, CUDA_ARGUMENTS((void *)p, &walk)) : status;
 }
 
 tigon_status tigon_cuda_divergence_bwd(tigon_queue *queue, const problem *p) {
   static cuda_kernel packs[3] = DIV_KERNELS(bwd), any[3] = DIV_KERNELS(bwd_any);
+  static cuda_kernel plain[][3] = {DIV_KERNELS(bwd_kl), DIV_KERNELS(bwd_reverse_kl), DIV_KERNELS(bwd_jsd),
+                                   DIV_KERNELS(bwd_tvd)};
   static cuda_kernel cap_packs[3] = DIV_KERNELS(cap_bwd), cap_any[3] = DIV_KERNELS(cap_bwd_any);
   const bool capped = is_capped(p);
   div_walk walk = {.chunks = 1, .mixing = mixing_of(p)};
@@ -97,7 +138,7 @@ tigon_status tigon_cuda_divergence_bwd(tigon_queue *queue, const problem *p) {
   walk.team = cuda_team_for(cuda_ceil_div(items, DIV_TURNS), DIV_THREADS);
   walk.chunks = cuda_ceil_div(items, (int64_t)walk.team * DIV_TURNS);
   const cuda_shape shape = {.threads = cuda_block_for(walk.team, DIV_THREADS)};
-  cuda_kernel *wide = capped ? cap_packs : packs, *narrow = capped ? cap_any : any;
+  cuda_kernel *wide = capped ? cap_packs : is_plain(p) ? plain[p->kind] : packs, *narrow = capped ? cap_any : any;
   return status != TIGON_OK || !(p->parts & TIGON_DIVERGENCE_ROWS)
              ? status
              : launch_rows(queue, lanes > 1 ? wide : narrow, shape, p, walk, walk.chunks, shape.threads / walk.team);

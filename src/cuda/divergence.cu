@@ -213,8 +213,10 @@ __device__ inline void div_rows(const div_problem &p, const div_walk &walk) {
   cluster_end(cl);
 }
 
-/* A team has DIV_TURNS packs a thread of a row. */
-template <class T, int N, bool CAP> __device__ inline void div_bwd(const div_problem &p, const div_walk &walk) {
+/* A team has DIV_TURNS packs a thread of a row. KIND: that of all calls, whose sides are logits of as many columns, and no labels' share is in it; else -1.
+ */
+template <class T, int N, bool CAP, int KIND = -1>
+__device__ inline void div_bwd(const div_problem &p, const div_walk &walk) {
   const team tm = team_of(walk.team);
   const int64_t task = (int64_t)blockIdx.x * tm.count + tm.index;
   const int64_t chunk = task % walk.chunks, r = walk.first_row + task / walk.chunks;
@@ -233,6 +235,7 @@ template <class T, int N, bool CAP> __device__ inline void div_bwd(const div_pro
   const float x_scale = div_scale(p.input_map);
   const div_map<CAP> x_map(p.input_map), t_map(p.target_map);
   div_side q = div_side_of(p, p.input_is, x_scale), s = div_side_of(p, p.target_is, div_scale(p.target_map));
+  if (KIND >= 0) q.is = s.is = TIGON_DISTRIBUTION_LOGITS; /* which the compiler does not know */
   if (q.is == TIGON_DISTRIBUTION_LOGITS) q.reference = stats[0];
   if (s.is == TIGON_DISTRIBUTION_LOGITS) s.reference = stats[1];
   const div_side h = {TIGON_DISTRIBUTION_LOGITS, x_scale, p.hard != 0 ? p.hard_lse[r] : 0, 0};
@@ -242,12 +245,18 @@ template <class T, int N, bool CAP> __device__ inline void div_bwd(const div_pro
   for (int64_t c = begin; c < end; c += step) {
     float a[N], b[N];
     unpack(load_pack<T, N>(x + c), a);
-    if (c < p.target_cols)
+    if (KIND >= 0 || c < p.target_cols)
       unpack(load_pack<T, N>(t + c), b);
     else
       div_fill(b, missing);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
+      if constexpr (KIND >= 0) {
+        const tigon_divergence_kind kind = (tigon_divergence_kind)KIND;
+        const div_chance chance = div_chance_of(q, a[j]), known = div_chance_of(s, b[j]);
+        a[j] = div_of_logits(kind, chance.of, div_part(kind, m, chance, known), g.off) * g.factor;
+        continue;
+      }
       const float x = x_map.z(a[j]), y = c < p.target_cols ? t_map.z(b[j]) : b[j];
       a[j] = div_dinput(p, m, g, x, y, c + j) * x_map.slope(a[j]);
     }
@@ -264,6 +273,10 @@ DIV_KERNEL(walked, div_rows<T, pack<T>::N, false, false>(p, walk))
 DIV_KERNEL(any, div_rows<T, 1, false, false>(p, walk))
 DIV_KERNEL(bwd, div_bwd<T, pack<T>::N, false>(p, walk))
 DIV_KERNEL(bwd_any, div_bwd<T, 1, false>(p, walk))
+DIV_KERNEL(bwd_kl, div_bwd<T, pack<T>::N, false, TIGON_DIVERGENCE_KL>(p, walk))
+DIV_KERNEL(bwd_reverse_kl, div_bwd<T, pack<T>::N, false, TIGON_DIVERGENCE_REVERSE_KL>(p, walk))
+DIV_KERNEL(bwd_jsd, div_bwd<T, pack<T>::N, false, TIGON_DIVERGENCE_JSD>(p, walk))
+DIV_KERNEL(bwd_tvd, div_bwd<T, pack<T>::N, false, TIGON_DIVERGENCE_TVD>(p, walk))
 DIV_KERNEL(cap_walked, div_rows<T, pack<T>::N, false, true>(p, walk))
 DIV_KERNEL(cap_any, div_rows<T, 1, false, true>(p, walk))
 DIV_KERNEL(cap_bwd, div_bwd<T, pack<T>::N, true>(p, walk))

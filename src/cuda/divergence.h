@@ -9,9 +9,15 @@ enum {
   DIV_MOST_THREADS = 512, /* of a team */
   DIV_PACKS =
       8, /* of a thread, of either side, where rows are held: 128 KiB of shared memory a block of the most threads */
-  DIV_GROUP = 16,          /* packs or elements of a thread that are summed in f32 */
-  DIV_TURNS = 8,           /* packs or elements of a thread in the backward pass */
-  DIV_TOTAL_THREADS = 1024 /* the block that sums over all rows */
+  DIV_GROUP = 16,           /* packs or elements of a thread that are summed in f32 */
+  DIV_TURNS = 8,            /* packs or elements of a thread in the backward pass */
+  DIV_TOTAL_THREADS = 1024, /* the block that sums over all rows */
+  /* divergence_stream.cu: one block an SM, of whose registers a thread has up to 80 for its elements */
+  DIV_STREAM_THREADS = 512,
+  DIV_STREAM_ELEMENTS = 40, /* of a thread, of either side */
+  DIV_STREAM_ROWS = 8,      /* of a cluster, at most */
+  DIV_STREAM_SHARES =
+      4 /* of the rows, for each cluster that the SMs would make, at least: not all of these fit at once */
 };
 
 /* beta's numbers, of jsd: beta, 1 - beta, their logarithms, and the difference of these. */
@@ -23,6 +29,7 @@ typedef struct div_mixing {
 typedef struct div_walk {
   int team;          /* threads that share a row in a block: a power of two, from 32 */
   int packs;         /* of a thread, of either side, where rows are held */
+  int buffers, rows; /* of rows in shared memory, 1 or 2; of a cluster, one after the other (divergence_stream.cu) */
   int64_t first_row; /* of the launch */
   int64_t chunks;    /* backward: parts of a row, of DIV_TURNS a thread */
   div_mixing mixing;

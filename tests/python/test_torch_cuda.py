@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from divergence_formulas import KINDS, assert_near, of_logs
 from op_cases import CASES, against_oracle
 
 import tigon.torch
@@ -125,3 +126,31 @@ def test_adamw():
         ours.step(), other.step()
     for p, q in zip(mine, torchs):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("rows, columns", [(140, 8200), (70, 24584), (40, 128256)])
+def test_divergence_of_long_rows(kind, dtype, rows, columns):
+    """More rows than a GPU works on at a time; some of their parts have no class, and some rows do not count."""
+    torch.manual_seed(0)
+    x, target = (3 * torch.randn(rows, columns, device="cuda").to(dtype) for _ in range(2))
+    x[5, : columns // 2] = target[5, : columns // 2] = -torch.inf
+    x[6] -= 300
+    labels = torch.arange(rows, device="cuda")
+    labels[::7] = -100
+    x.requires_grad_()
+    forward = T.divergence(x.detach(), target, kind, labels, temperature=1.5, beta=0.25)
+    loss = T.divergence(x, target, kind, labels, temperature=1.5, beta=0.25)
+    loss.backward()
+    wide = x.detach().double().requires_grad_()
+    lq, lp = ((side / 1.5).log_softmax(-1) for side in (wide, target.double()))
+    counted = labels != -100
+    # -Inf - -Inf has no gradient; such a class adds nothing to it.
+    lq, lp = (torch.where(side == -torch.inf, -1e4, side) for side in (lq, lp))
+    wanted = of_logs(kind, lp, lq, 0.25)[counted].mean()
+    wanted.backward()
+    assert_near(loss, wanted, torch.float32, wanted.item())
+    assert_near(forward, wanted, torch.float32, wanted.item())
+    assert_near(x.grad, wide.grad, dtype, wide.grad.abs().max().item())
+    assert not x.grad[~counted].any()

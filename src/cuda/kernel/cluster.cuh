@@ -20,6 +20,25 @@ __device__ static inline cluster cluster_of_block() {
 #endif
 }
 
+/* What block `rank` has at the same place of its shared memory. All blocks have met before. */
+template <class V> __device__ inline V *cluster_box(const cluster &c, V *box, int rank) {
+#if __CUDA_ARCH__ >= 900
+  if (c.size > 1) return cooperative_groups::this_cluster().map_shared_rank(box, rank);
+#endif
+  return box;
+}
+
+/* __syncthreads() of all blocks. */
+__device__ static inline void cluster_meet(const cluster &c) {
+#if __CUDA_ARCH__ >= 900
+  if (c.size > 1) {
+    cooperative_groups::this_cluster().sync();
+    return;
+  }
+#endif
+  __syncthreads();
+}
+
 template <int VALUES> struct cluster_space { float of[2][VALUES]; };
 
 /* After team_all(), of teams that are whole blocks: each of `v` becomes what Op makes of that of all blocks, in the order of the
@@ -104,16 +123,24 @@ __device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS
 #endif
 }
 
-template <class Op, int VALUES, int WARPS>
-__device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn, float (&v)[VALUES]) {
+/* Until all of a turn's post is there. */
+template <int VALUES, int WARPS> __device__ inline void cluster_await(cluster_mail<VALUES, WARPS> &mail, int turn) {
 #if __CUDA_ARCH__ >= 900
-  const int box = turn % mail.BOXES, lane = (int)threadIdx.x % WARPS;
+  const int box = turn % mail.BOXES;
   const uint32_t arrived = shared_address(&mail.arrived[box]), phase = turn / mail.BOXES & 1;
   for (uint32_t done = 0; !done;)
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(done)
                  : "r"(arrived), "r"(phase)
                  : "memory");
+#endif
+}
+
+template <class Op, int VALUES, int WARPS>
+__device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn, float (&v)[VALUES]) {
+#if __CUDA_ARCH__ >= 900
+  const int box = turn % mail.BOXES, lane = (int)threadIdx.x % WARPS;
+  cluster_await(mail, turn);
 #pragma unroll
   for (int i = 0; i < VALUES; ++i) {
     v[i] = mail.of[box][i][0][lane];
@@ -127,9 +154,7 @@ __device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES, WARPS
 
 /* At a kernel's end: no block is gone while another is at its shared memory. */
 __device__ static inline void cluster_end(const cluster &c) {
-#if __CUDA_ARCH__ >= 900
-  if (c.size > 1) cooperative_groups::this_cluster().sync();
-#endif
+  if (c.size > 1) cluster_meet(c);
 }
 
 #endif

@@ -65,11 +65,27 @@ __device__ static inline float div_sign(float v) { return v > 0 ? 1 : v < 0 ? -1
 struct div_logs {
   float q, p; /* log q - log m, log p - log m */
 };
-/* e^-|v| is at most 1, so that the hardware's exp and log are within 4 * 2^-24 of the true ones. */
+/* log(1 + e^-|v|). e^-|v| is at most 1, so that the hardware's exp and log are within 4 * 2^-24 of the true ones; one that is flushed to 0 is
+ * nothing beside 1. */
+__device__ static inline float div_softplus(float v) {
+  float e, log2;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(-fabsf(v) * 1.4426950408889634f));
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(1 + e));
+  return log2 * 0.6931471805599453f;
+}
+__device__ static inline div_logs div_to_mixture(const div_mixing &m, float v) {
+  const float near = div_softplus(v);
+  return div_logs{-(m.log_rest + (fmaxf(v, 0) + near)), -(m.log_beta + (fmaxf(-v, 0) + near))};
+}
 __device__ static inline div_logs div_to_mixture(const div_mixing &m, div_chance q, div_chance p) {
-  const float v = p.log - q.log + m.odds, near = __logf(1 + __expf(-fabsf(v)));
-  const float of_q = v < 0 ? near : v + near, of_p = v > 0 ? near : near - v;
-  return div_logs{-(m.log_rest + of_q), -(m.log_beta + of_p)};
+  return div_to_mixture(m, p.log - q.log + m.odds);
+}
+/* What an element adds to jsd, and to what the gradient of logits takes off. */
+__device__ static inline void div_add_mixed(const div_mixing &m, div_logs to, float q, float p, float &loss,
+                                            float &mean) {
+  const float of_q = m.rest * div_unless_0(q, q * to.q);
+  loss += fmaf(m.beta, div_unless_0(p, p * to.p), of_q);
+  mean += of_q;
 }
 
 /* What an element adds to the divergence, and to what the gradient of logits takes off. */
@@ -85,13 +101,7 @@ __device__ static inline void div_add(tigon_divergence_kind kind, const div_mixi
       loss += d, mean += d;
       break;
     }
-    case TIGON_DIVERGENCE_JSD: {
-      const div_logs to = div_to_mixture(m, q, p);
-      const float of_q = m.rest * div_unless_0(q.of, q.of * to.q);
-      loss += fmaf(m.beta, div_unless_0(p.of, p.of * to.p), of_q);
-      mean += of_q;
-      break;
-    }
+    case TIGON_DIVERGENCE_JSD: div_add_mixed(m, div_to_mixture(m, q, p), q.of, p.of, loss, mean); break;
     default: {
       const float apart = q.of - p.of;
       loss = fmaf(0.5f, fabsf(apart), loss);
@@ -100,21 +110,26 @@ __device__ static inline void div_add(tigon_divergence_kind kind, const div_mixi
   }
 }
 
+/* The gradient of logits in two steps: before and after what all of them take off, `off`, is known. */
+__device__ static inline float div_part(tigon_divergence_kind kind, const div_mixing &m, div_chance q, div_chance p) {
+  if (kind == TIGON_DIVERGENCE_KL) return p.of;
+  if (kind == TIGON_DIVERGENCE_REVERSE_KL) return q.log - p.log;
+  if (kind == TIGON_DIVERGENCE_JSD) return m.rest * div_to_mixture(m, q, p).q;
+  return 0.5f * div_sign(q.of - p.of);
+}
+__device__ static inline float div_of_logits(tigon_divergence_kind kind, float q, float part, float off) {
+  if (kind == TIGON_DIVERGENCE_KL) return q * off - part;
+  return div_unless_0(q, q * (part - off));
+}
+
 /* The gradient in what the input says. `off`: what logits take off, else -1 for reverse_kl, whose slope by q has a 1, or 0. */
 __device__ static inline float div_slope(tigon_divergence_kind kind, tigon_distribution is, const div_mixing &m,
                                          float off, div_chance q, div_chance p) {
-  float slope;
-  if (kind == TIGON_DIVERGENCE_KL) {
-    if (is == TIGON_DISTRIBUTION_LOGITS) return q.of * off - p.of;
+  const float part = div_part(kind, m, q, p);
+  if (is == TIGON_DISTRIBUTION_LOGITS) return div_of_logits(kind, q.of, part, off);
+  if (kind == TIGON_DIVERGENCE_KL)
     return is == TIGON_DISTRIBUTION_LOG_PROBABILITIES ? -p.of : div_unless_0(p.of, -p.of / q.of);
-  }
-  if (kind == TIGON_DIVERGENCE_REVERSE_KL)
-    slope = q.log - p.log;
-  else if (kind == TIGON_DIVERGENCE_JSD)
-    slope = m.rest * div_to_mixture(m, q, p).q;
-  else
-    slope = 0.5f * div_sign(q.of - p.of);
-  slope -= off;
+  const float slope = part - off;
   if (is != TIGON_DISTRIBUTION_PROBABILITIES) return div_unless_0(q.of, q.of * slope);
   return q.of == 0 ? div_unless_0(p.of, slope) : slope;
 }
