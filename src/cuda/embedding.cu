@@ -63,13 +63,6 @@ __device__ static inline void sync_all(const cluster &cl) {
 #endif
   __syncthreads();
 }
-/* What block `rank` of the cluster has where this one has `of`. */
-__device__ static inline const unsigned *in_block(const cluster &cl, unsigned *of, int rank) {
-#if __CUDA_ARCH__ >= 900
-  if (cl.size > 1) return cooperative_groups::this_cluster().map_shared_rank(of, rank);
-#endif
-  return of;
-}
 
 /* The sum of v over the threads before this one. */
 __device__ static inline unsigned sum_before(unsigned v, unsigned (&space)[SORT_WARPS]) {
@@ -128,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(EMBEDDING_SORT_THREADS)
     sync_all(cl);
     unsigned before = 0, all = 0;
     for (int b = 0; b < cl.size && mine < digits; ++b) {
-      const unsigned count = in_block(cl, total, b)[mine];
+      const unsigned count = cluster_box(cl, total, b)[mine];
       if (b < cl.rank) before += count;
       all += count;
     }

@@ -4,10 +4,14 @@
 
 /* Tokens of a sequence, on average, that are worth the whole block: one warp would walk over them 32 times and more. */
 enum { LONG = 32 * 32 };
+/* Tokens of a thread that are worth more blocks: these wait for each other twice. */
+enum { ALONE = 4 };
 
 tigon_status tigon_cuda_policy_loss_fwd(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p) {
   static cuda_kernel many = CUDA_KERNEL(policy_loss, policy_loss_many), few = CUDA_KERNEL(policy_loss, policy_loss_few);
   const bool is_long = p->sequences > 0 && p->tokens / p->sequences >= LONG;
-  const cuda_shape shape = {.blocks = 1, .threads = POLICY_THREADS};
+  const bool alone = cuda_of(queue)->sm < 90 || p->tokens <= ALONE * POLICY_THREADS;
+  const int cluster = alone ? 1 : POLICY_MOST_BLOCKS;
+  const cuda_shape shape = {.blocks = cluster, .threads = POLICY_THREADS, .cluster = cluster};
   return cuda_launch(queue, is_long ? &few : &many, shape, CUDA_ARGUMENTS((void *)p));
 }

@@ -1,7 +1,7 @@
-/* policy_loss: one block walks over the sequences, of which each warp has one at a time or, where they are long, all warps the same
- * one. What threads add up of a sequence, and in the end of all, is added up in one order. */
+/* policy_loss: the blocks of a cluster walk over the sequences, of which each warp has one at a time or, where they are long, all warps of a
+ * block the same one. What threads add up of a sequence, and in the end of all, is added up in one order. */
 #include "core/policy_loss.h"
-#include "cuda/kernel/team.cuh"
+#include "cuda/kernel/cluster.cuh"
 #include "cuda/policy_loss.h"
 
 /* What the v of all of a team's threads add up to: a warp, or the block. */
@@ -12,16 +12,35 @@ template <int TEAM, class V> __device__ inline V team_total(V v) {
     return block_total(v);
 }
 
-template <int TEAM> __device__ inline void policy_loss(const tigon_policy_loss_fwd_problem &p) {
-  const int64_t rank = threadIdx.x % TEAM;
+/* What blocks of a cluster tell each other. */
+struct policy_mail {
+  long long counted[POLICY_MOST_BLOCKS];
+  tigon_policy_sums sums[POLICY_MOST_BLOCKS];
+};
+
+/* The tokens of all blocks. */
+__device__ inline long long policy_counted(const cluster &cl, policy_mail &mail, long long own) {
+  if ((int)threadIdx.x < cl.size) *cluster_box(cl, &mail.counted[cl.rank], (int)threadIdx.x) = own;
+  cluster_meet(cl);
   long long counted = 0;
-  for (int64_t t = threadIdx.x; t < p.tokens; t += POLICY_THREADS) counted += tigon_policy_counts(&p, t);
-  counted = block_total(counted);
-  if (counted == 0) counted = 1;
+  for (int b = 0; b < cl.size; ++b) counted += mail.counted[b];
+  return counted == 0 ? 1 : counted;
+}
+
+template <int TEAM> __device__ inline void policy_loss(const tigon_policy_loss_fwd_problem &p) {
+  __shared__ policy_mail mail;
+  const cluster cl = cluster_of_block();
+  cluster_meet(cl);
+  const int64_t rank = threadIdx.x % TEAM, threads = (int64_t)cl.size * POLICY_THREADS;
+  const int64_t thread = (int64_t)cl.rank * POLICY_THREADS + threadIdx.x;
+  long long counted = 0;
+#pragma unroll 4
+  for (int64_t t = thread; t < p.tokens; t += threads) counted += tigon_policy_counts(&p, t);
+  counted = policy_counted(cl, mail, block_total(counted));
   const float entropy_slope = tigon_policy_entropy_slope(&p, counted);
 
   tigon_policy_sums sums = {};
-  for (int64_t s = threadIdx.x / TEAM; s < p.sequences; s += POLICY_THREADS / TEAM) {
+  for (int64_t s = thread / TEAM; s < p.sequences; s += threads / TEAM) {
     tigon_policy_sequence at = tigon_policy_sequence_at(&p, s);
     for (int64_t t = at.begin + rank; t < at.end; t += TEAM)
       if (tigon_policy_counts(&p, t)) tigon_policy_add(&p, t, &at);
@@ -39,7 +58,15 @@ template <int TEAM> __device__ inline void policy_loss(const tigon_policy_loss_f
   sums.ratio = block_total(sums.ratio);
   sums.low = block_total((long long)sums.low);
   sums.high = block_total((long long)sums.high);
-  if (threadIdx.x == 0) tigon_policy_finish(&p, counted, &sums);
+  if (threadIdx.x == 0) *cluster_box(cl, &mail.sums[cl.rank], 0) = sums;
+  cluster_meet(cl);
+  if (thread > 0) return;
+  for (int b = 1; b < cl.size; ++b) {
+    sums.loss += mail.sums[b].loss, sums.kl += mail.sums[b].kl;
+    sums.entropy += mail.sums[b].entropy, sums.ratio += mail.sums[b].ratio;
+    sums.low += mail.sums[b].low, sums.high += mail.sums[b].high;
+  }
+  tigon_policy_finish(&p, counted, &sums);
 }
 
 extern "C" __global__ void __launch_bounds__(POLICY_THREADS)

@@ -2,6 +2,6 @@
 #ifndef TIGON_CUDA_POLICY_LOSS_H
 #define TIGON_CUDA_POLICY_LOSS_H
 
-enum { POLICY_THREADS = 1024 }; /* of the one block */
+enum { POLICY_THREADS = 1024 /* of a block */, POLICY_MOST_BLOCKS = 8 /* of the one cluster */ };
 
 #endif
