@@ -22,7 +22,7 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 /* ---- workspace ---- */
 
 enum { LINE = 64, LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8 };
-enum { GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups */ };
+enum { GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups */, JOINED_COLUMNS = 1024 /* of hidden */ };
 
 static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
@@ -54,8 +54,11 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   return used;
 }
 
-/* A host puts the hidden of both sides of pairs together; elsewhere each side has its products. */
-static bool gathers_pairs(const fused *f) { return f->skips && f->more.middle && f->more.middle->of_pairs; }
+/* A host puts the hidden of both sides of pairs together; elsewhere dweight's product alone has both, by some of their columns at a
+ * time. */
+static bool gathers_pairs(const fused *f) {
+  return f->more.middle && f->more.middle->of_pairs && (f->skips || f->dweight.dtype != TIGON_DTYPE_NONE);
+}
 
 /* Bytes of one row of a chunk with `cols` columns of logits. */
 static size_t row_bytes(const fused *f, int64_t cols, bool gathers) {
@@ -129,7 +132,7 @@ static int64_t good_chunk(const fused *f, size_t row) {
 }
 
 static size_t good_bytes(const fused *f) {
-  const size_t row = row_bytes(f, f->vocab, f->skips), all = (size_t)f->rows * row;
+  const size_t row = row_bytes(f, f->vocab, f->skips || gathers_pairs(f)), all = (size_t)f->rows * row;
   const int64_t chunk = good_chunk(f, row);
   if (f->rows <= chunk) return all + 3 * LINE;
   /* Labels that are not known here may keep the host from parking. */
@@ -258,6 +261,7 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
   const bool teacher = more->distil && !more->distil->lists;
   f->beside = (int64_t)(teacher ? tigon_dtype_size(f->loss.dtype) : f->rounds ? tigon_dtype_size(f->dtype) : 0);
   f->gathered_width = more->distil && more->distil->teacher.k > f->width ? more->distil->teacher.k : f->width;
+  if (!f->skips && f->gathered_width > JOINED_COLUMNS) f->gathered_width = JOINED_COLUMNS;
   f->loss.negated = more->negated;
   if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};

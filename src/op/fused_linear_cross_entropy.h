@@ -118,7 +118,7 @@ struct fused {
   head_more more;
   bool in_place;                    /* dhidden is hidden */
   int64_t rows, width, vocab;       /* vocab: of weight */
-  int64_t gathered_width;           /* of the widest rows that are gathered */
+  int64_t gathered_width;           /* columns of a row that are gathered at once: a host's all */
   tigon_dtype dtype;                /* of hidden and weight; logits have the loss's */
   bool rounds;                      /* dlogits, of wider logits, before products */
   int64_t beside;                   /* bytes of an element of chunk_space.rounded */

@@ -254,6 +254,36 @@ static tigon_status add_gradient(fused *f, gradient *g, run w, const char *dlogi
   return run_gradient(f, &p);
 }
 
+/* add_gradient() of dweight for both sides of pairs on a device: in as many products as their columns are gathered in, not one a side, so
+ * that the sums of all classes are read and written once. */
+static tigon_status add_joined(fused *f, const chunk *c, const char *dlogits) {
+  tigon_queue *queue = &f->context->queue;
+  gradient *g = &f->dweight;
+  const size_t size = tigon_dtype_size(f->dtype), pitch = (size_t)f->product.x_pitch * size;
+  tigon_linear_bwd_problem p = backward_of(f, (run){c->begin, 0, c->count}, dlogits, f->vocab);
+  p.accumulate = g->begun || (!g->sums && g->accumulate);
+  p.x = f->space->gathered;
+  for (int64_t k = 0; k < f->width; k += f->gathered_width) {
+    p.k = p.x_pitch = smaller(f->width - k, f->gathered_width);
+    tigon_status status = TIGON_OK;
+    for (run w = {0}; status == TIGON_OK && next_run(f, c, c->count, &w);) {
+      const size_t bytes = (size_t)p.k * size;
+      status = queue->backend->copy_rows(queue, f->space->gathered + (size_t)w.i * bytes, bytes,
+                                         row_of(f, f->product.x, f->product.x_pitch, w.r) + (size_t)k * size, pitch,
+                                         bytes, w.n);
+    }
+    TIGON_TRY(tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", status));
+    if (g->sums)
+      set_output(f, g, &p, g->sums + k, TIGON_F32, f->width);
+    else
+      set_output(f, g, &p, (char *)g->out + (size_t)k * tigon_dtype_size(g->dtype), g->dtype, g->pitch);
+    f->context->head.products += share_of(f, c->count, f->vocab) * (double)p.k / (double)f->width;
+    TIGON_TRY(TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, &p));
+  }
+  g->begun = true;
+  return TIGON_OK;
+}
+
 /* Rounds the sums of classes [from, from + cols) into the caller's tensor; without a chunk they are 0. */
 static tigon_status end_gradient(fused *f, gradient *g, int64_t from, int64_t cols) {
   if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
@@ -318,9 +348,11 @@ typedef struct pass {
 /* What the chunk's dlogits are for. */
 static tigon_status run_products(fused *f, const chunk *c, pass what) {
   const char *dlogits = dlogits_of(f);
+  const bool joins = what.dweight && !f->park_cols && !f->skips && !together(c);
   ++f->context->head.chunks;
+  if (joins) TIGON_TRY(add_joined(f, c, dlogits));
   for (run w = {0}; next_part(f, c, &w);) {
-    if (what.dweight)
+    if (what.dweight && !joins)
       TIGON_TRY(f->park_cols ? park(f, w, dlogits) : add_gradient(f, &f->dweight, w, dlogits, 0, f->vocab));
     if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, w, dlogits, 0, f->vocab));
     if (what.dhidden) TIGON_TRY(make_dhidden(f, c, w, dlogits));
