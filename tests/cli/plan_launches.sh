@@ -30,19 +30,19 @@ for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm poly_norm gr
   done
 done
 # Products of a head: whole pairs fit a chunk of what is recommended, none fits a small one.
-head() { # operator, device, workspace; then a condition on the head
+of_head() { # operator, device, workspace; then a condition on the head
   run plan $1 --shape 8192x1024 --dtype bf16 --device $2 ${3:+--workspace $3} --json
   expect_status 0 "tigon plan $1 on $2"
   expect_json "(lambda h: $4)(j['head'])" "$1 on $2"
 }
 for device in cpu h200; do
-  head fused_linear_policy $device "" 'h["products"] == 3 and h["groups"] == 0 and h["chunks"] > 1'
-  head fused_linear_policy $device 8388608 'h["products"] == 3 and h["chunks"] > 16'
-  head fused_linear_preference $device "" 'h["products"] == 3 and h["groups"] == 4 and h["groups_twice"] == 0'
-  head fused_linear_preference $device 8388608 'h["products"] == 4 and h["groups"] == 4 and h["groups_twice"] == 4'
-  head fused_linear_cross_entropy $device "" 'h["products"] == 1'
-  head fused_linear_divergence $device "" 'h["products"] == 2 and h["groups"] == 0'
-  head fused_linear_topk_divergence $device "" 'h["products"] == 1 and h["groups"] == 0'
+  of_head fused_linear_policy $device "" 'h["products"] == 3 and h["groups"] == 0 and h["chunks"] > 1'
+  of_head fused_linear_policy $device 8388608 'h["products"] == 3 and h["chunks"] > 16'
+  of_head fused_linear_preference $device "" 'h["products"] == 3 and h["groups"] == 4 and h["groups_twice"] == 0'
+  of_head fused_linear_preference $device 8388608 'h["products"] == 4 and h["groups"] == 4 and h["groups_twice"] == 4'
+  of_head fused_linear_cross_entropy $device "" 'h["products"] == 1'
+  of_head fused_linear_divergence $device "" 'h["products"] == 4 and h["groups"] == 0'
+  of_head fused_linear_topk_divergence $device "" 'h["products"] == 1 and h["groups"] == 0'
 done
 run plan rms_norm --shape 256x512 --workspace 64
 expect_status 2 "a workspace of an operator that is no head"
