@@ -1,15 +1,24 @@
-/* policy_loss: the blocks of a cluster walk over the sequences, of which each warp has one at a time or, where they are long, all warps of a
+/* policy_loss: the blocks of a cluster walk over the sequences, of which each warp has one at a time or, where they are long, some warps or all of a
  * block the same one. What threads add up of a sequence, and in the end of all, is added up in one order. */
 #include "core/policy_loss.h"
 #include "cuda/kernel/cluster.cuh"
 #include "cuda/policy_loss.h"
 
-/* What the v of all of a team's threads add up to: a warp, or the block. */
+/* What the v of all of a team's threads add up to. */
 template <int TEAM, class V> __device__ inline V team_total(V v) {
-  if constexpr (TEAM == WARP)
-    return warp_all<op_sum>(v);
-  else
-    return block_total(v);
+  if constexpr (TEAM == WARP) return warp_all<op_sum>(v);
+  if constexpr (TEAM == POLICY_THREADS) return block_total(v);
+  __shared__ V parts[MOST_WARPS];
+  const team tm = team_of(TEAM);
+  const V *of = parts + tm.index * (TEAM / WARP);
+  v = warp_all<op_sum>(v);
+  team_sync<true>(tm); /* a team may come here again */
+  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = v;
+  team_sync<true>(tm);
+  v = of[0];
+#pragma unroll
+  for (int i = 1; i < TEAM / WARP; ++i) v += of[i];
+  return v;
 }
 
 /* What blocks of a cluster tell each other. */
@@ -40,7 +49,9 @@ template <int TEAM> __device__ inline void policy_loss(const tigon_policy_loss_f
   const float entropy_slope = tigon_policy_entropy_slope(&p, counted);
 
   tigon_policy_sums sums = {};
-  for (int64_t s = thread / TEAM; s < p.sequences; s += threads / TEAM) {
+  const bool shares = tigon_policy_shares(&p);
+  int64_t done = 0;
+  for (int64_t s = thread / TEAM; s < p.sequences; s += threads / TEAM, ++done) {
     tigon_policy_sequence at = tigon_policy_sequence_at(&p, s);
     for (int64_t t = at.begin + rank; t < at.end; t += TEAM)
       if (tigon_policy_counts(&p, t)) tigon_policy_add(&p, t, &at);
@@ -48,9 +59,14 @@ template <int TEAM> __device__ inline void policy_loss(const tigon_policy_loss_f
     at.log_ratio = team_total<TEAM>(at.log_ratio);
     tigon_policy_weigh(&p, s, counted, &at);
     for (int64_t t = at.begin + rank; t < at.end; t += TEAM) tigon_policy_visit(&p, &at, s, t, entropy_slope, &sums);
-    if (!tigon_policy_shares(&p)) continue;
+    if (!shares) continue;
     at.shared = team_total<TEAM>(at.shared);
     for (int64_t t = at.begin + rank; t < at.end; t += TEAM) tigon_policy_share(&p, &at, t);
+  }
+  if (TEAM > WARP && TEAM < POLICY_THREADS) {
+    const int64_t first = (int64_t)cl.rank * POLICY_THREADS / TEAM,
+                  most = (p.sequences - first + threads / TEAM - 1) / (threads / TEAM);
+    team_catch_up(team_of(TEAM), (most < 0 ? 0 : most - done) * (shares ? 6 : 4));
   }
   sums.loss = block_total(sums.loss);
   sums.kl = block_total(sums.kl);
@@ -77,4 +93,9 @@ extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
 extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
     policy_loss_few(const __grid_constant__ tigon_policy_loss_fwd_problem p) {
   policy_loss<POLICY_THREADS>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
+    policy_loss_some(const __grid_constant__ tigon_policy_loss_fwd_problem p) {
+  policy_loss<POLICY_TEAM>(p);
 }
