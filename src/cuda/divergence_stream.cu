@@ -2,7 +2,8 @@
  *
  * The blocks of a cluster share a row, and have some rows. A thread's packs of the next one come into shared memory while it works on this one.
  * The exponentials of both sides, and later what the gradient is made of, stay in its registers, so that each is made once.
- * Warps take their exponentials from their own largest logits; what these add up to is brought to the row's. */
+ * Warps take their exponentials from their own largest logits; what these add up to is brought to the row's.
+ * Logarithms are to base 2, as the hardware's are; what is added up of them is brought to e at the end. */
 #include <cuda_pipeline.h>
 
 #include "core/labels.h"
@@ -13,6 +14,14 @@ extern __shared__ uint4 stream_held[]; /* [buffers, 2, packs, threads] */
 
 enum { STREAM_WARPS = DIV_STREAM_THREADS / WARP };
 typedef cluster_mail<4, STREAM_WARPS> stream_mail;
+
+/* Results that are no normal number are 0. */
+__device__ static inline float stream_exp2(float x) {
+  float e;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x));
+  return e;
+}
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /* Of value `i` of all the cluster's warps a lane has some; `none` where it has none. */
 enum { STREAM_EACH = stream_mail::MOST_BLOCKS * STREAM_WARPS / WARP };
@@ -43,7 +52,7 @@ __device__ static inline void stream_take(const cluster &cl, const stream_mail &
   for (int e = 1; e < STREAM_EACH; ++e) largest = op_max::of(own[e], largest);
   largest = warp_all<op_max>(largest);
 #pragma unroll
-  for (int e = 0; e < STREAM_EACH; ++e) sums[e] *= own[e] == largest ? 1 : expf(own[e] - largest);
+  for (int e = 0; e < STREAM_EACH; ++e) sums[e] *= own[e] == largest ? 1 : stream_exp2(own[e] - largest);
   sum = stream_sum(sums);
 }
 
@@ -51,11 +60,11 @@ __device__ static inline void stream_take(const cluster &cl, const stream_mail &
 __device__ static inline float stream_side(div_side &s, float own, float largest, float sum) {
   const bool finite = fabsf(largest) < INFINITY;
   s.reference = largest;
-  s.log_sum = finite ? logf(sum) : 0;
-  return finite ? expf(own - largest) / sum : NAN;
+  s.log_sum = finite ? log2f(sum) : 0;
+  return finite ? stream_exp2(own - largest) / sum : NAN;
 }
 __device__ static inline float stream_lse(float largest, float sum) {
-  return fabsf(largest) < INFINITY ? (float)((double)largest + log((double)sum)) : largest;
+  return fabsf(largest) < INFINITY ? (float)(((double)largest + log2((double)sum)) * 0.6931471805599453) : largest;
 }
 
 /* op_max in one instruction. */
@@ -63,6 +72,13 @@ __device__ static inline float stream_max(float a, float b) {
   float v;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
   return v;
+}
+
+/* div_to_mixture() to base 2. */
+__device__ static inline div_logs stream_to_mixture(const div_mixing &m, float v) {
+  float near;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(1 + stream_exp2(-fabsf(v))));
+  return div_logs{-(m.log_rest + (fmaxf(v, 0) + near)), -(m.log_beta + (fmaxf(-v, 0) + near))};
 }
 
 /* A probability e * by; as div_chance_of() has it. */
@@ -73,6 +89,9 @@ __device__ static inline div_chance stream_chance(const div_side &s, float x, fl
 
 template <class T, tigon_divergence_kind KIND> struct stream_rows {
   enum { N = pack<T>::N, MOST = DIV_STREAM_ELEMENTS / N };
+  /* What a sum of losses, and what the gradient is made of, are multiplied by. */
+  static constexpr float LOSS_UNIT = KIND == TIGON_DIVERGENCE_TVD ? 1 : LN_2;
+  static constexpr float PART_UNIT = KIND == TIGON_DIVERGENCE_KL ? 1 : LOSS_UNIT;
   const div_problem &p;
   const div_walk &walk;
   const cluster cl;
@@ -139,6 +158,7 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
         __pipeline_wait_prior(0);
       div_side q = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.input_map)),
                t = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.target_map));
+      q.scale *= LOG2_E, t.scale *= LOG2_E;
       float u[MOST * N], w[MOST * N], v[4] = {-INFINITY, 0, -INFINITY, 0};
       each(buffer, [&](int, float(&a)[N], float(&b)[N]) {
 #pragma unroll
@@ -152,8 +172,8 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
         float of[2] = {0, 0};
 #pragma unroll
         for (int j = 0; j < N; ++j) {
-          of[0] += u[k * N + j] = expf(fmaf(a[j], q.scale, -from_q));
-          of[1] += w[k * N + j] = expf(fmaf(b[j], t.scale, -from_t));
+          of[0] += u[k * N + j] = stream_exp2(fmaf(a[j], q.scale, -from_q));
+          of[1] += w[k * N + j] = stream_exp2(fmaf(b[j], t.scale, -from_t));
         }
         v[1] += of[0], v[3] += of[1];
       });
@@ -166,7 +186,9 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
       const bool lead = cl.rank == 0 && threadIdx.x == 0;
       if (lead && p.stats) p.stats[3 * r] = stream_lse(v[0], v[1]), p.stats[3 * r + 1] = stream_lse(v[2], v[3]);
       v[0] = v[1] = v[2] = v[3] = 0;
-      const float apart = walk.mixing.odds + q.log_sum - t.log_sum;
+      const div_mixing m = {walk.mixing.beta, walk.mixing.rest, walk.mixing.log_beta * LOG2_E,
+                            walk.mixing.log_rest * LOG2_E, walk.mixing.odds * LOG2_E};
+      const float apart = m.odds + q.log_sum - t.log_sum;
       each(buffer, [&](int k, float(&a)[N], float(&b)[N]) {
         float of[2] = {0, 0};
 #pragma unroll
@@ -174,15 +196,15 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
           float &e = u[k * N + j], &f = w[k * N + j];
           if constexpr (KIND == TIGON_DIVERGENCE_JSD) { /* which is finite of every probability but 0 */
             const float lq = fmaf(a[j], q.scale, -q.reference), lp = fmaf(b[j], t.scale, -t.reference);
-            const div_logs to = div_to_mixture(walk.mixing, lp - lq + apart);
+            const div_logs to = stream_to_mixture(m, lp - lq + apart);
             e *= by_q;
-            div_add_mixed(walk.mixing, to, e, f * by_t, of[0], of[1]);
-            f = walk.mixing.rest * to.q;
+            div_add_mixed(m, to, e, f * by_t, of[0], of[1]);
+            f = m.rest * to.q;
             continue;
           }
           const div_chance chance = stream_chance(q, a[j], e, by_q), known = stream_chance(t, b[j], f, by_t);
-          div_add(KIND, walk.mixing, chance, known, of[0], of[1]);
-          e = chance.of, f = div_part(KIND, walk.mixing, chance, known);
+          div_add(KIND, m, chance, known, of[0], of[1]);
+          e = chance.of, f = div_part(KIND, m, chance, known);
         }
         v[0] += of[0], v[1] += of[1];
       });
@@ -192,12 +214,12 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
       cluster_await(mail, turn);
       float terms[STREAM_EACH];
       stream_read(cl, mail, turn, 0, 0, terms);
-      const float loss = stream_sum(terms);
+      const float loss = stream_sum(terms) * LOSS_UNIT;
       stream_read(cl, mail, turn++, 1, 0, terms);
       const float off = stream_sum(terms);
       if (out) {
         const double scale = (double)tigon_logit_scale(&p.input_map) * (double)p.inverse_temperature;
-        const float factor = (float)(div_factor(p, walk, r) * (double)p.soft * scale);
+        const float factor = (float)(div_factor(p, walk, r) * (double)p.soft * scale * (double)PART_UNIT);
 #pragma unroll
         for (int k = 0; k < MOST; ++k) {
           if (k >= walk.packs || first + k * step >= cols) break;
@@ -208,7 +230,7 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
         }
       }
       if (lead) div_put(p, r, true, (double)loss, 0, 0);
-      if (lead && p.stats) p.stats[3 * r + 2] = off;
+      if (lead && p.stats) p.stats[3 * r + 2] = off * PART_UNIT;
     }
   }
 };
