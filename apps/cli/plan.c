@@ -55,7 +55,8 @@ static void ask_heads(const char *command, plan_options *chosen, tigon_plan_requ
 /* The entries of a row are as many as those of `tigon bench`. */
 static void ask_entries(const plan_options *chosen, tigon_plan_request *request) {
   int64_t dims[CHECK_DIMS]; /* rows, columns, entries */
-  bench_dims(bench_case_find(chosen->op), &(bench_point){.rows = chosen->rows, .cols = chosen->cols}, dims);
+  const bench_point at = {.rows = chosen->rows, .cols = chosen->cols};
+  bench_dims(bench_case_find(chosen->op), &at, dims);
   request->table_cols = dims[2];
 }
 
