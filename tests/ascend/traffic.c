@@ -270,125 +270,83 @@ static void expect_loss(const tigon_context *context, tigon_reduction reduction,
     expect_bytes(context, only_plan(context), what);
 }
 
+/* A loss, the loss with its gradient, and the gradient alone; what backward has of its own follows. `spare` has a number for each row,
+ * twice. */
+#define RUN_LOSS(op, context, fwd, rows, reduction, spare, gradient, to, ...)               \
+  do {                                                                                      \
+    const bool none = (reduction) == TIGON_REDUCTION_NONE;                                  \
+    float loss;                                                                             \
+    (fwd).options.reduction = (reduction);                                                  \
+    if (none)                                                                               \
+      (fwd).out.token_loss = tigon_tensor_1d(spare, TIGON_F32, rows);                       \
+    else                                                                                    \
+      (fwd).out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);                                \
+    succeeds(context, tigon_##op##_fwd_workspace(context, &(fwd), &(fwd).workspace_bytes)); \
+    succeeds(context, tigon_alloc(context, (fwd).workspace_bytes, &(fwd).workspace));       \
+    begin(context);                                                                         \
+    succeeds(context, tigon_##op##_fwd(context, &(fwd)));                                   \
+    expect_loss(context, reduction, #op " fwd");                                            \
+    (fwd).gradient = (to);                                                                  \
+    begin(context);                                                                         \
+    succeeds(context, tigon_##op##_fwd(context, &(fwd)));                                   \
+    expect_loss(context, reduction, #op " fwd with its gradient");                          \
+    tigon_##op##_bwd_args bwd = {.labels = (fwd).labels,                                    \
+                                 .options = (fwd).options,                                  \
+                                 .gradient = (to),                                          \
+                                 .workspace = (fwd).workspace,                              \
+                                 .workspace_bytes = (fwd).workspace_bytes,                  \
+                                 __VA_ARGS__};                                              \
+    if (none) bwd.dloss = tigon_tensor_1d((spare) + (rows), TIGON_F32, rows);               \
+    begin(context);                                                                         \
+    succeeds(context, tigon_##op##_bwd(context, &bwd));                                     \
+    expect_loss(context, reduction, #op " bwd");                                            \
+    tigon_free(context, (fwd).workspace);                                                   \
+  } while (0)
+
 static void run_loss(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
                      tigon_reduction reduction) {
-  const bool none = reduction == TIGON_REDUCTION_NONE;
   int64_t *labels = zeros((size_t)rows * 8);
-  float *words = zeros((size_t)rows * 4 * 3), loss;
+  float *words = zeros((size_t)rows * 4 * 3);
   tigon_cross_entropy_fwd_args fwd = {.logits = tigon_tensor_2d(tensor[0], dtype, rows, cols),
                                       .labels = tigon_tensor_1d(labels, TIGON_I64, rows),
-                                      .options.reduction = reduction,
                                       .out.lse = tigon_tensor_1d(words, TIGON_F32, rows)};
-  if (none)
-    fwd.out.token_loss = tigon_tensor_1d(words + rows, TIGON_F32, rows);
-  else
-    fwd.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
   for (int64_t r = 0; r < rows; ++r) labels[r] = r * 7919 % cols;
-  succeeds(context, tigon_cross_entropy_fwd_workspace(context, &fwd, &fwd.workspace_bytes));
-  succeeds(context, tigon_alloc(context, fwd.workspace_bytes, &fwd.workspace));
-  begin(context);
-  succeeds(context, tigon_cross_entropy_fwd(context, &fwd));
-  expect_loss(context, reduction, "cross_entropy fwd");
-  fwd.dlogits = tigon_tensor_2d(tensor[1], dtype, rows, cols);
-  begin(context);
-  succeeds(context, tigon_cross_entropy_fwd(context, &fwd));
-  expect_loss(context, reduction, "cross_entropy fwd with dlogits");
-  tigon_cross_entropy_bwd_args bwd = {.logits = fwd.logits,
-                                      .labels = fwd.labels,
-                                      .lse = fwd.out.lse,
-                                      .options.reduction = reduction,
-                                      .dlogits = fwd.dlogits,
-                                      .workspace = fwd.workspace,
-                                      .workspace_bytes = fwd.workspace_bytes};
-  if (none) bwd.dloss = tigon_tensor_1d(words + 2 * rows, TIGON_F32, rows);
-  begin(context);
-  succeeds(context, tigon_cross_entropy_bwd(context, &bwd));
-  expect_loss(context, reduction, "cross_entropy bwd");
-  tigon_free(context, fwd.workspace);
+  RUN_LOSS(cross_entropy, context, fwd, rows, reduction, words + rows, dlogits,
+           tigon_tensor_2d(tensor[1], dtype, rows, cols), .logits = fwd.logits, .lse = fwd.out.lse);
   free(labels), free(words);
 }
 
 /* jsd of logits, of which a mean's denominator is of labels or is not. */
 static void run_divergence(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[],
                            tigon_reduction reduction, bool labelled) {
-  const bool none = reduction == TIGON_REDUCTION_NONE;
   int64_t *labels = zeros((size_t)rows * 8);
-  float *words = zeros((size_t)rows * 4 * 5), loss;
-  tigon_divergence_fwd_args fwd = {
-      .input = tigon_tensor_2d(tensor[0], dtype, rows, cols),
-      .target = tigon_tensor_2d(tensor[1], dtype, rows, cols),
-      .options = {.kind = TIGON_DIVERGENCE_JSD, .beta = 0.5, .ignore_index = 1, .reduction = reduction},
-      .out.stats = tigon_tensor_2d(words, TIGON_F32, rows, 3)};
+  float *words = zeros((size_t)rows * 4 * 5);
+  tigon_divergence_fwd_args fwd = {.input = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+                                   .target = tigon_tensor_2d(tensor[1], dtype, rows, cols),
+                                   .options = {.kind = TIGON_DIVERGENCE_JSD, .beta = 0.5, .ignore_index = 1},
+                                   .out.stats = tigon_tensor_2d(words, TIGON_F32, rows, 3)};
   if (labelled) fwd.labels = tigon_tensor_1d(labels, TIGON_I64, rows);
-  if (none)
-    fwd.out.token_loss = tigon_tensor_1d(words + 3 * rows, TIGON_F32, rows);
-  else
-    fwd.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
-  succeeds(context, tigon_divergence_fwd_workspace(context, &fwd, &fwd.workspace_bytes));
-  succeeds(context, tigon_alloc(context, fwd.workspace_bytes, &fwd.workspace));
-  begin(context);
-  succeeds(context, tigon_divergence_fwd(context, &fwd));
-  expect_loss(context, reduction, "divergence fwd");
-  fwd.dinput = tigon_tensor_2d(tensor[2], dtype, rows, cols);
-  begin(context);
-  succeeds(context, tigon_divergence_fwd(context, &fwd));
-  expect_loss(context, reduction, "divergence fwd with dinput");
-  tigon_divergence_bwd_args bwd = {.input = fwd.input,
-                                   .target = fwd.target,
-                                   .labels = fwd.labels,
-                                   .stats = fwd.out.stats,
-                                   .options = fwd.options,
-                                   .dinput = fwd.dinput,
-                                   .workspace = fwd.workspace,
-                                   .workspace_bytes = fwd.workspace_bytes};
-  if (none) bwd.dloss = tigon_tensor_1d(words + 4 * rows, TIGON_F32, rows);
-  begin(context);
-  succeeds(context, tigon_divergence_bwd(context, &bwd));
-  expect_loss(context, reduction, "divergence bwd");
-  tigon_free(context, fwd.workspace);
+  RUN_LOSS(divergence, context, fwd, rows, reduction, words + 3 * rows, dinput,
+           tigon_tensor_2d(tensor[2], dtype, rows, cols), .input = fwd.input, .target = fwd.target,
+           .stats = fwd.out.stats);
   free(labels), free(words);
 }
 
 /* Entries of a dtype other than the logits', of which some repeat. */
 static void run_topk(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[],
                      tigon_reduction reduction, int64_t k) {
-  const bool none = reduction == TIGON_REDUCTION_NONE;
   int64_t *ids = zeros((size_t)(rows * k) * 8), *labels = zeros((size_t)rows * 8);
-  float *words = zeros((size_t)rows * 4 * 5), *target = zeros((size_t)(rows * k) * 4), loss;
+  float *words = zeros((size_t)rows * 4 * 5), *target = zeros((size_t)(rows * k) * 4);
   for (int64_t i = 0; i < rows * k; ++i) ids[i] = i * 7919 % cols;
   tigon_topk_divergence_fwd_args fwd = {.input = tigon_tensor_2d(tensor[0], dtype, rows, cols),
                                         .target = tigon_tensor_2d(target, TIGON_F32, rows, k),
                                         .target_ids = tigon_tensor_2d(ids, TIGON_I64, rows, k),
-                                        .options = {.tail = 1, .ignore_index = 1, .reduction = reduction},
+                                        .options = {.tail = 1, .ignore_index = 1},
                                         .out.stats = tigon_tensor_2d(words, TIGON_F32, rows, 3)};
   if (reduction == TIGON_REDUCTION_MEAN) fwd.labels = tigon_tensor_1d(labels, TIGON_I64, rows);
-  if (none)
-    fwd.out.token_loss = tigon_tensor_1d(words + 3 * rows, TIGON_F32, rows);
-  else
-    fwd.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
-  succeeds(context, tigon_topk_divergence_fwd_workspace(context, &fwd, &fwd.workspace_bytes));
-  succeeds(context, tigon_alloc(context, fwd.workspace_bytes, &fwd.workspace));
-  begin(context);
-  succeeds(context, tigon_topk_divergence_fwd(context, &fwd));
-  expect_loss(context, reduction, "topk_divergence fwd");
-  fwd.dinput = tigon_tensor_2d(tensor[2], dtype, rows, cols);
-  begin(context);
-  succeeds(context, tigon_topk_divergence_fwd(context, &fwd));
-  expect_loss(context, reduction, "topk_divergence fwd with dinput");
-  tigon_topk_divergence_bwd_args bwd = {.input = fwd.input,
-                                        .target = fwd.target,
-                                        .target_ids = fwd.target_ids,
-                                        .labels = fwd.labels,
-                                        .stats = fwd.out.stats,
-                                        .options = fwd.options,
-                                        .dinput = fwd.dinput,
-                                        .workspace = fwd.workspace,
-                                        .workspace_bytes = fwd.workspace_bytes};
-  if (none) bwd.dloss = tigon_tensor_1d(words + 4 * rows, TIGON_F32, rows);
-  begin(context);
-  succeeds(context, tigon_topk_divergence_bwd(context, &bwd));
-  expect_loss(context, reduction, "topk_divergence bwd");
-  tigon_free(context, fwd.workspace);
+  RUN_LOSS(topk_divergence, context, fwd, rows, reduction, words + 3 * rows, dinput,
+           tigon_tensor_2d(tensor[2], dtype, rows, cols), .input = fwd.input, .target = fwd.target,
+           .target_ids = fwd.target_ids, .stats = fwd.out.stats);
   free(ids), free(labels), free(words), free(target);
 }
 

@@ -10,6 +10,15 @@
 #include "check/divergence.h"
 #include "check/head_rows.h"
 
+/* Of check_sizes: rows, width, vocabulary. The denominator is of all rows. */
+#define DISTIL_SIZES                                                              \
+  .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 512, 5}}, \
+  .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}}
+
+/* Of bench_case: a step's tokens beside few classes, as a teacher's logits take as much again. */
+#define DISTIL_CASE \
+  .rows_f32 = 256, .rows_16bit = 256, .cols = 1024, .other = 16000, .dims = bench_words, .of_model = head_of_model
+
 /* A side's softcap and scale. */
 typedef struct map {
   double cap, scale;

@@ -267,21 +267,11 @@ static const check_mutant wrong[] = {
     {0},
 };
 
-/* rows, width, vocabulary; the denominator is of all rows */
-static const check_sizes own_sizes = {
-    .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 512, 5}},
-    .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}},
-    .coupled = (1 << OPTIONS) - 1,
-};
+static const check_sizes own_sizes = {DISTIL_SIZES, .coupled = (1 << OPTIONS) - 1};
 
 static const bench_case timed = {.op = "fused_linear_topk_divergence",
                                  .shape_note = "tokens x hidden, 16000 words, kl with the tail of 64 entries",
-                                 .rows_f32 = 256,
-                                 .rows_16bit = 256,
-                                 .cols = 1024,
-                                 .other = 16000,
-                                 .dims = bench_words,
-                                 .of_model = head_of_model,
+                                 DISTIL_CASE,
                                  .option = {LOSS_ONLY, FULL, FULL},
                                  .full_in_one = true,
                                  .products = {1, 3, 3}};

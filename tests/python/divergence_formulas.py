@@ -1,4 +1,4 @@
-"""What the tests of divergence and of topk_divergence share: the kinds in plain torch, and a call held to them in f64."""
+"""What the tests of divergences and of their heads share: the kinds in plain torch, and a call held to them in f64."""
 
 import torch
 
@@ -52,3 +52,13 @@ def expect(run, each, x, reduction):
     assert_near(loss, wanted, torch.float32)
     assert_near(x.grad, exact.grad, x.dtype, exact.grad.abs().max().item())
     assert not x.grad[LABELS == -100].any()
+
+
+def close(a, b, tolerance=1e-5):
+    for x, y in zip(a, b, strict=True):
+        largest = y.float().abs().max().item()
+        torch.testing.assert_close(x.float(), y.float(), rtol=tolerance, atol=tolerance * max(0.1, largest))
+
+
+def gradients(loss, leaves):
+    return torch.autograd.grad(loss * 3, leaves)

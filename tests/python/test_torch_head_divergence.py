@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from divergence_formulas import of_logs
+from divergence_formulas import close, gradients, of_logs
 from tigon.torch import functional as T
 from tigon.torch import nn
 
@@ -34,16 +34,6 @@ def apart(student, teacher, labels=None, kind="kl", weight_soft=1.0, weight_hard
         mean = {name: options[name] for name in ("denominator", "token_scale") if name in options}
         hard = T.cross_entropy(z, labels, **mean)
     return weight_soft * soft + weight_hard * hard, soft, hard
-
-
-def close(a, b, tolerance=1e-5):
-    for x, y in zip(a, b, strict=True):
-        largest = y.float().abs().max().item()
-        torch.testing.assert_close(x.float(), y.float(), rtol=tolerance, atol=tolerance * max(0.1, largest))
-
-
-def gradients(loss, leaves):
-    return torch.autograd.grad(loss * 3, leaves)
 
 
 OPTIONS = [

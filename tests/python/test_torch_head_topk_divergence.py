@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from divergence_formulas import KINDS, of_logs
+from divergence_formulas import KINDS, close, gradients, of_logs
 from tigon.torch import functional as T
 from tigon.torch import nn
 
@@ -37,16 +37,6 @@ def plain(student, teacher, labels, kind="kl", temperature=1.0, softcap=None, lo
         lq, lp = torch.cat([lq, outside], -1), torch.cat([lp, (1 - lp.exp().sum(-1, keepdim=True)).log()], -1)
     hard = torch.nn.functional.cross_entropy(z.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
     return of_logs(kind, lp, lq, beta) * (labels != -100), hard
-
-
-def close(a, b, tolerance=1e-5):
-    for x, y in zip(a, b, strict=True):
-        largest = y.float().abs().max().item()
-        torch.testing.assert_close(x.float(), y.float(), rtol=tolerance, atol=tolerance * max(0.1, largest))
-
-
-def gradients(loss, leaves):
-    return torch.autograd.grad(loss * 3, leaves)
 
 
 @pytest.mark.parametrize("kind", KINDS)
