@@ -55,46 +55,45 @@ static int64_t lanes_of(const problem *p) {
 static bool is_capped(const problem *p) { return p->input_map.cap > 0 || p->target_map.cap > 0; }
 
 /* Are both sides logits of the same columns, and is the gradient of the divergence alone? */
-static bool is_plain(const problem *p) {
-  return lanes_of(p) > 1 && p->kind < TIGON_DIVERGENCE_COSINE && p->input_is == TIGON_DISTRIBUTION_LOGITS &&
+static bool is_plain(const problem *p, int64_t lanes) {
+  return lanes > 1 && p->kind < TIGON_DIVERGENCE_COSINE && p->input_is == TIGON_DISTRIBUTION_LOGITS &&
          p->target_is == TIGON_DISTRIBUTION_LOGITS && p->hard == 0 && p->target_cols == p->cols && !is_capped(p);
 }
 
 enum { STREAM_MAIL = 16 << 10 /* bytes of shared memory for what blocks tell each other, and some more */ };
 
 /* Long plain rows; `found` says whether they are. */
-static tigon_status stream_rows(tigon_queue *queue, const problem *p, div_walk walk, bool *found) {
+static tigon_status stream_rows(tigon_queue *queue, const problem *p, int64_t lanes, div_walk walk, bool *found) {
   static cuda_kernel kernels[][3] = {CUDA_KERNELS(divergence_stream, divergence_stream_kl),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_reverse_kl),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_jsd),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_tvd)};
   const cuda_device *device = cuda_of(queue);
-  const int64_t lanes = lanes_of(p), items = cuda_ceil_div(p->cols, lanes), most = DIV_STREAM_ELEMENTS / lanes;
+  const int64_t items = cuda_ceil_div(p->cols, lanes), most = DIV_STREAM_ELEMENTS / lanes;
   cuda_shape shape = {.threads = DIV_STREAM_THREADS, .cluster = 1, .held = "shared"};
-  *found = device->sm >= 90 && is_plain(p) && items > 2 * DIV_STREAM_THREADS &&
+  *found = device->sm >= 90 && is_plain(p, lanes) && p->space.rows > 0 && items > 2 * DIV_STREAM_THREADS &&
            items <= CUDA_CLUSTER * DIV_STREAM_THREADS * most;
   if (!*found) return TIGON_OK;
   while (items > shape.cluster * DIV_STREAM_THREADS * most) shape.cluster *= 2;
-  walk.packs = (int)cuda_ceil_div(items, (int64_t)shape.cluster * DIV_STREAM_THREADS);
-  const int64_t bytes = (int64_t)2 * 16 * walk.packs * DIV_STREAM_THREADS,
-                room = device->desc.onchip_bytes - STREAM_MAIL;
-  const int64_t shares = DIV_STREAM_SHARES * (int64_t)device->desc.cores / shape.cluster;
-  const int64_t each = shares > 0 ? p->space.rows / shares : 1;
+  walk.slice = (int)cuda_ceil_div(items, shape.cluster);
+  const int64_t bytes = (int64_t)2 * 16 * walk.slice, room = device->desc.onchip_bytes - STREAM_MAIL;
+  /* Of SMs in groups the last cluster of such as many as there are does not always fit at the same time as the others. */
+  const int64_t fit = (int64_t)device->desc.cores / shape.cluster - 1;
   *found = bytes <= room;
   if (!*found) return TIGON_OK;
-  walk.buffers = 2 * bytes <= room ? 2 : 1;
-  walk.rows = (int)(each < 1 ? 1 : each > DIV_STREAM_ROWS ? DIV_STREAM_ROWS : each);
+  walk.buffers = (int)(room / bytes < DIV_STREAM_BUFFERS ? room / bytes : DIV_STREAM_BUFFERS);
+  walk.rows = cuda_ceil_div(p->space.rows, DIV_STREAM_TURNS * (fit > 0 ? fit : 1));
   shape.shared_bytes = (int)(walk.buffers * bytes);
   shape.blocks = cuda_ceil_div(p->space.rows, walk.rows) * shape.cluster;
   return cuda_launch(queue, cuda_by_dtype(kernels[p->kind], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
-static tigon_status forward_rows(tigon_queue *queue, const problem *p, div_walk walk) {
+static tigon_status forward_rows(tigon_queue *queue, const problem *p, int64_t lanes, div_walk walk) {
   static cuda_kernel held[3] = DIV_KERNELS(held), walked[3] = DIV_KERNELS(walked), any[3] = DIV_KERNELS(any);
   static cuda_kernel cap_walked[3] = DIV_KERNELS(cap_walked), cap_any[3] = DIV_KERNELS(cap_any);
   const bool capped = is_capped(p);
   const cuda_device *device = cuda_of(queue);
-  const int64_t lanes = lanes_of(p), items = cuda_ceil_div(p->cols, lanes);
+  const int64_t items = cuda_ceil_div(p->cols, lanes);
   const int most = device->sm >= 90 ? CUDA_CLUSTER : 1;
   cuda_shape shape = {.cluster = 1, .held = "walked"};
   walk.team = cuda_team_for(cuda_ceil_div(items, DIV_PACKS / 2), DIV_MOST_THREADS);
@@ -119,9 +118,10 @@ tigon_status tigon_cuda_divergence_fwd(tigon_queue *queue, const problem *p) {
   const bool sums = p->loss && p->parts & TIGON_DIVERGENCE_REDUCE;
   tigon_status status = count(queue, p, &walk);
   if (status == TIGON_OK && p->parts & TIGON_DIVERGENCE_ROWS) {
+    const int64_t lanes = lanes_of(p);
     bool streamed;
-    status = stream_rows(queue, p, walk, &streamed);
-    if (!streamed) status = forward_rows(queue, p, walk);
+    status = stream_rows(queue, p, lanes, walk, &streamed);
+    if (!streamed) status = forward_rows(queue, p, lanes, walk);
   }
   return status == TIGON_OK && sums ? launch_total(queue, &loss, CUDA_ARGUMENTS((void *)p, &walk)) : status;
 }
@@ -138,7 +138,10 @@ tigon_status tigon_cuda_divergence_bwd(tigon_queue *queue, const problem *p) {
   walk.team = cuda_team_for(cuda_ceil_div(items, DIV_TURNS), DIV_THREADS);
   walk.chunks = cuda_ceil_div(items, (int64_t)walk.team * DIV_TURNS);
   const cuda_shape shape = {.threads = cuda_block_for(walk.team, DIV_THREADS)};
-  cuda_kernel *wide = capped ? cap_packs : is_plain(p) ? plain[p->kind] : packs, *narrow = capped ? cap_any : any;
+  cuda_kernel *wide = capped               ? cap_packs
+                      : is_plain(p, lanes) ? plain[p->kind]
+                                           : packs,
+              *narrow = capped ? cap_any : any;
   return status != TIGON_OK || !(p->parts & TIGON_DIVERGENCE_ROWS)
              ? status
              : launch_rows(queue, lanes > 1 ? wide : narrow, shape, p, walk, walk.chunks, shape.threads / walk.team);

@@ -15,9 +15,9 @@ enum {
   /* divergence_stream.cu: one block an SM, of whose registers a thread has up to 80 for its elements */
   DIV_STREAM_THREADS = 512,
   DIV_STREAM_ELEMENTS = 40, /* of a thread, of either side */
-  DIV_STREAM_ROWS = 8,      /* of a cluster, at most */
-  DIV_STREAM_SHARES =
-      4 /* of the rows, for each cluster that the SMs would make, at least: not all of these fit at once */
+  DIV_STREAM_BUFFERS = 3,   /* of rows in shared memory, at most */
+  DIV_STREAM_TURNS =
+      4, /* clusters, one after the other, that have an SM's rows: where others run, too, none waits for long */
 };
 
 /* beta's numbers, of jsd: beta, 1 - beta, their logarithms, and the difference of these. */
@@ -29,7 +29,9 @@ typedef struct div_mixing {
 typedef struct div_walk {
   int team;          /* threads that share a row in a block: a power of two, from 32 */
   int packs;         /* of a thread, of either side, where rows are held */
-  int buffers, rows; /* of rows in shared memory, 1 or 2; of a cluster, one after the other (divergence_stream.cu) */
+  int buffers;       /* divergence_stream.cu: of rows in shared memory */
+  int slice;         /* the same: packs of a block's part of a row */
+  int64_t rows;      /* the same: of a cluster, one after the other */
   int64_t first_row; /* of the launch */
   int64_t chunks;    /* backward: parts of a row, of DIV_TURNS a thread */
   div_mixing mixing;

@@ -1,236 +1,233 @@
 /* divergence of long rows whose sides are both logits: a loss, and with dinput its gradient, of one read of both.
  *
- * The blocks of a cluster share a row, and have some rows. A thread's packs of the next one come into shared memory while it works on this one.
- * The exponentials of both sides, and later what the gradient is made of, stay in its registers, so that each is made once.
- * Warps take their exponentials from their own largest logits; what these add up to is brought to the row's.
+ * The blocks of a cluster share a row, and have some rows, of which the next ones come into shared memory while they work on this one. Each
+ * row takes three steps, between which the warps of the cluster tell each other what they have:
+ *   open    a warp's largest logits, and its sums of exponentials that begin from there
+ *   weigh   each class's probabilities, what it adds to the loss, and what the gradient is made of, which stay in registers
+ *   close   the gradient
+ * A row is opened before the one before it is closed, so that what is told has its time to come.
  * Logarithms are to base 2, as the hardware's are; what is added up of them is brought to e at the end. */
-#include <cuda_pipeline.h>
-
 #include "core/labels.h"
-#include "cuda/kernel/cluster.cuh"
 #include "cuda/kernel/divergence_math.cuh"
+#include "cuda/kernel/divergence_mail.cuh"
 
-extern __shared__ uint4 stream_held[]; /* [buffers, 2, packs, threads] */
+extern __shared__ uint4 stream_held[]; /* [buffers, 2, slice] */
 
-enum { STREAM_WARPS = DIV_STREAM_THREADS / WARP };
-typedef cluster_mail<4, STREAM_WARPS> stream_mail;
-
-/* Results that are no normal number are 0. */
-__device__ static inline float stream_exp2(float x) {
-  float e;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x));
-  return e;
-}
-constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
-
-/* Of value `i` of all the cluster's warps a lane has some; `none` where it has none. */
-enum { STREAM_EACH = stream_mail::MOST_BLOCKS * STREAM_WARPS / WARP };
-__device__ static inline void stream_read(const cluster &cl, const stream_mail &mail, int turn, int i, float none,
-                                          float (&v)[STREAM_EACH]) {
-  const float *of = mail.of[turn % mail.BOXES][i][0];
-#pragma unroll
-  for (int e = 0; e < STREAM_EACH; ++e) {
-    const int at = e * WARP + (int)threadIdx.x % WARP;
-    v[e] = at < cl.size * STREAM_WARPS ? of[at] : none;
-  }
-}
-__device__ static inline float stream_sum(const float (&v)[STREAM_EACH]) {
-  float sum = v[0];
-#pragma unroll
-  for (int e = 1; e < STREAM_EACH; ++e) sum += v[e];
-  return warp_all<op_sum>(sum);
-}
-
-/* Each warp's largest number, value `i`, and sum of exponentials that begin from there, the next value, become those of the row. */
-__device__ static inline void stream_take(const cluster &cl, const stream_mail &mail, int turn, int i, float &largest,
-                                          float &sum) {
-  float own[STREAM_EACH], sums[STREAM_EACH];
-  stream_read(cl, mail, turn, i, -INFINITY, own);
-  stream_read(cl, mail, turn, i + 1, 0, sums);
-  largest = own[0];
-#pragma unroll
-  for (int e = 1; e < STREAM_EACH; ++e) largest = op_max::of(own[e], largest);
-  largest = warp_all<op_max>(largest);
-#pragma unroll
-  for (int e = 0; e < STREAM_EACH; ++e) sums[e] *= own[e] == largest ? 1 : stream_exp2(own[e] - largest);
-  sum = stream_sum(sums);
-}
-
-/* Sets what a side's log-probabilities begin from; returns what the warp's exponentials, from `own` on, are multiplied by. */
-__device__ static inline float stream_side(div_side &s, float own, float largest, float sum) {
-  const bool finite = fabsf(largest) < INFINITY;
-  s.reference = largest;
-  s.log_sum = finite ? log2f(sum) : 0;
-  return finite ? stream_exp2(own - largest) / sum : NAN;
-}
-__device__ static inline float stream_lse(float largest, float sum) {
-  return fabsf(largest) < INFINITY ? (float)(((double)largest + log2((double)sum)) * 0.6931471805599453) : largest;
-}
-
-/* op_max in one instruction. */
-__device__ static inline float stream_max(float a, float b) {
-  float v;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-  return v;
-}
-
-/* div_to_mixture() to base 2. */
-__device__ static inline div_logs stream_to_mixture(const div_mixing &m, float v) {
-  float near;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(1 + stream_exp2(-fabsf(v))));
-  return div_logs{-(m.log_rest + (fmaxf(v, 0) + near)), -(m.log_beta + (fmaxf(-v, 0) + near))};
-}
-
-/* A probability e * by; as div_chance_of() has it. */
-__device__ static inline div_chance stream_chance(const div_side &s, float x, float e, float by) {
-  const float log = fmaf(x, s.scale, -s.reference) - s.log_sum, of = e * by;
-  return div_chance{log, of < FLT_MIN ? (log == -INFINITY ? 0.0f : FLT_MIN) : of};
+/* `v` times a probability `of`, whose logarithm is log_of: 0 of no probability, and Inf of any where v is. */
+__device__ static inline void stream_settle(float &v, float log_of, float &of) {
+  if (fabsf(v) < INFINITY) return;
+  if (log_of == -INFINITY)
+    v = 0;
+  else
+    of = fmaxf(of, FLT_MIN);
 }
 
 template <class T, tigon_divergence_kind KIND> struct stream_rows {
   enum { N = pack<T>::N, MOST = DIV_STREAM_ELEMENTS / N };
+  enum : bool { KL = KIND == TIGON_DIVERGENCE_KL, REVERSE = KIND == TIGON_DIVERGENCE_REVERSE_KL };
+  enum : bool { JSD = KIND == TIGON_DIVERGENCE_JSD, TVD = KIND == TIGON_DIVERGENCE_TVD };
+  static constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
   /* What a sum of losses, and what the gradient is made of, are multiplied by. */
-  static constexpr float LOSS_UNIT = KIND == TIGON_DIVERGENCE_TVD ? 1 : LN_2;
-  static constexpr float PART_UNIT = KIND == TIGON_DIVERGENCE_KL ? 1 : LOSS_UNIT;
+  static constexpr float LOSS_UNIT = TVD ? 0.5f : LN_2, PART_UNIT = KL ? 1 : LOSS_UNIT;
   const div_problem &p;
   const div_walk &walk;
   const cluster cl;
-  const int first, step, cols; /* short: DIV_STREAM_ELEMENTS of each thread of a cluster */
+  const int begin, packs; /* of the block's part of a row */
 
   __device__ stream_rows(const div_problem &p, const div_walk &walk)
-      : p(p), walk(walk), cl(cluster_of_block()), first((int)(cl.rank * blockDim.x + threadIdx.x) * N),
-        step((int)(cl.size * blockDim.x) * N), cols((int)p.cols) {}
+      : p(p), walk(walk), cl(cluster_of_block()), begin(cl.rank * walk.slice),
+        packs(min(walk.slice, max((int)p.cols / N - begin, 0))) {}
 
-  /* The thread's first pack of the input; its others are as many threads further each, and those of the target behind them. */
-  __device__ inline uint4 *held(int buffer) const {
-    return stream_held + buffer * 2 * walk.packs * DIV_STREAM_THREADS + threadIdx.x;
+  /* The block's part of the input, and of the target behind it. */
+  __device__ inline uint4 *held(int buffer) const { return stream_held + buffer * 2 * walk.slice; }
+
+  /* By one thread, when all have read what the buffer held; returns the row that is fetched after r. */
+  __device__ inline int64_t fetch(int64_t r, int64_t end, int buffer, uint64_t &arrived) const {
+#if __CUDA_ARCH__ >= 900
+    if (r >= end) return r;
+    const uint32_t bytes = packs * 16, barrier = shared_address(&arrived);
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(2 * bytes) : "memory");
+    const auto copy = [&](const uint4 *to, const T *from) {
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                       shared_address(to)),
+                   "l"(__cvta_generic_to_global(from + begin * N)), "r"(bytes), "r"(barrier)
+                   : "memory");
+    };
+    copy(held(buffer), row_of<T>(p.space, p.input, r));
+    copy(held(buffer) + walk.slice, row_of<T>(p.space, p.target, r));
+#endif
+    return next(r + 1, end);
   }
-  __device__ inline void fetch(int64_t r, int64_t end, int buffer) const {
-    if (r < end && tigon_divergence_counts(&p, r)) {
-      const T *x = row_of<T>(p.space, p.input, r), *t = row_of<T>(p.space, p.target, r);
-      uint4 *to = held(buffer);
-      for (int k = 0; k < walk.packs && first + k * step < cols; ++k) {
-        __pipeline_memcpy_async(to + k * DIV_STREAM_THREADS, x + first + k * step, 16);
-        __pipeline_memcpy_async(to + (walk.packs + k) * DIV_STREAM_THREADS, t + first + k * step, 16);
-      }
-    }
-    __pipeline_commit();
-  }
-  /* f(k, a, b) of the thread's packs of the input and of the target. */
-  template <class F> __device__ inline void each(int buffer, F f) const {
-    const uint4 *x = held(buffer), *t = x + walk.packs * DIV_STREAM_THREADS;
+  /* f(k, at) of the thread's packs; `at` of the block's. */
+  template <class F> __device__ inline void each(F f) const {
 #pragma unroll
     for (int k = 0; k < MOST; ++k) {
-      if (k >= walk.packs || first + k * step >= cols) break;
-      float a[N], b[N];
-      unpack(pack_of<T>(x[k * DIV_STREAM_THREADS]), a);
-      unpack(pack_of<T>(t[k * DIV_STREAM_THREADS]), b);
-      f(k, a, b);
+      const int at = k * DIV_STREAM_THREADS + (int)threadIdx.x;
+      if (at >= packs) break;
+      f(k, at);
+    }
+  }
+  /* Elements of a pack of the input and of the target. */
+  __device__ inline void get(const uint4 *row, int at, float (&a)[N], float (&b)[N]) const {
+    unpack(pack_of<T>(row[at]), a);
+    unpack(pack_of<T>(row[walk.slice + at]), b);
+  }
+
+  /* Of a class whose logits are a and b: its probability of the input, what the gradient is made of, and what it adds to both sums. Of
+   * jsd log_sum has log(1 - beta) and log(beta), so that probabilities are times that. */
+  __device__ inline void weigh(const div_mixing &m, const div_side &q, const div_side &t, float a, float b, float &of,
+                               float &part, float (&sums)[2]) const {
+    const float lq = fmaf(a, q.scale, -q.reference) - q.log_sum, lp = fmaf(b, t.scale, -t.reference) - t.log_sum;
+    float v = lp - lq;
+    if constexpr (JSD) {
+      constexpr float FAR =
+          256; /* what is farther apart is 0 beside the other; NaN, of two -Inf, is any number times 0 */
+      v = fminf(fmaxf(v, -FAR), FAR);
+      const float above = fmaxf(v, 0), less = stream_exp2(-fabsf(v)), most = stream_exp2(fmaxf(lq, lp)),
+                  least = most * less;
+      float near;
+      asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(fmaf(less, m.rest, m.rest)));
+      of = v < 0 ? most : least;
+      part = above + near; /* log m - log q */
+      sums[0] = fmaf(of, part, sums[0]);
+      sums[1] = fmaf(v < 0 ? least : most, part - v + m.odds, sums[1]);
+    } else {
+      of = stream_exp2(lq), part = stream_exp2(lp);
+      if constexpr (KL) {
+        stream_settle(v, lp, part);
+        sums[0] = fmaf(part, v, sums[0]);
+        sums[1] += part;
+      } else if constexpr (REVERSE) {
+        stream_settle(v, lq, of);
+        sums[0] = fmaf(of, v, sums[0]);
+        part = v;
+      } else {
+        sums[0] += fabsf(of - part);
+        part = div_sign(of - part);
+        sums[1] = fmaf(of, part, sums[1]);
+      }
     }
   }
 
-  __device__ inline void skip(int64_t r, T *out) const {
-    for (int c = first; out && c < cols; c += step) store_pack<T, N>(out + c, zero_pack<T, N>());
-    if (cl.rank != 0 || threadIdx.x != 0) return;
-    div_put(p, r, false, 0, 0, 0);
-    for (int i = 0; p.stats && i < 3; ++i) p.stats[3 * r + i] = 0;
+  /* The first row from r on that counts. */
+  __device__ inline int64_t next(int64_t r, int64_t end) const {
+    while (r < end && !tigon_divergence_counts(&p, r)) ++r;
+    return r;
+  }
+  __device__ inline void skip(int64_t r, int64_t end) const {
+    for (; r < end; ++r) {
+      if (p.dinput.data) {
+        T *const out = row_of<T>(p.space, p.dinput, r) + begin * N;
+        each([&](int, int at) { store_pack<T, N>(out + at * N, zero_pack<T, N>()); });
+      }
+      if (cl.rank != 0 || threadIdx.x != 0) continue;
+      div_put(p, r, false, 0, 0, 0);
+      for (int i = 0; p.stats && i < 3; ++i) p.stats[3 * r + i] = 0;
+    }
+  }
+
+  __device__ inline void open(const uint4 *row, float q_scale, float t_scale, stream_mail &mail, int turn) const {
+    stream_most<T> most_q, most_t;
+    each([&](int, int at) { most_q.raise(row[at]), most_t.raise(row[walk.slice + at]); });
+    float v[2] = {both_all<op_max>(most_q.largest() * q_scale, most_t.largest() * t_scale), 0}, sums[2] = {0, 0};
+    /* With nothing but -Inf exponentials are 0, not NaN, so that other warps of the row can have the rest. */
+    const float from = v[0] == -INFINITY ? 0 : v[0], from_q = of_half(from, 0), from_t = of_half(from, 1);
+    each([&](int, int at) {
+      float a[N], b[N], of[2] = {0, 0};
+      get(row, at, a, b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        of[0] += stream_exp2(fmaf(a[j], q_scale, -from_q));
+        of[1] += stream_exp2(fmaf(b[j], t_scale, -from_t));
+      }
+      sums[0] += of[0], sums[1] += of[1];
+    });
+    v[1] = both_all<op_sum>(sums[0], sums[1]);
+    cluster_post<4>(cl, mail, turn, v, (int)threadIdx.x % HALF, 2 * stream_half());
   }
 
   __device__ inline void run() const {
     __shared__ stream_mail mail;
-    const bool two = walk.buffers == 2;
-    int64_t r = blockIdx.x / cl.size * walk.rows;
-    const int64_t end = r + walk.rows < p.space.rows ? r + walk.rows : p.space.rows;
-    int turn = 0;
+    __shared__ uint64_t arrived[DIV_STREAM_BUFFERS]; /* mbarriers */
+    const int64_t begin_row = blockIdx.x / cl.size * walk.rows;
+    const int64_t end = begin_row + walk.rows < p.space.rows ? begin_row + walk.rows : p.space.rows;
+    if (threadIdx.x < DIV_STREAM_BUFFERS)
+      asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&arrived[threadIdx.x])) : "memory");
+    stream_clear(mail);
     cluster_mail_open(cl, mail);
-    fetch(r, end, 0);
-    for (int buffer = 0; r < end; ++r, buffer ^= two) {
-      T *const out = p.dinput.data ? row_of<T>(p.space, p.dinput, r) : NULL;
-      if (two) fetch(r + 1, end, buffer ^ 1);
-      if (!tigon_divergence_counts(&p, r)) {
-        skip(r, out);
-        if (!two) fetch(r + 1, end, 0);
-        continue;
-      }
-      if (two)
-        __pipeline_wait_prior(1);
-      else
-        __pipeline_wait_prior(0);
-      div_side q = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.input_map)),
-               t = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.target_map));
-      q.scale *= LOG2_E, t.scale *= LOG2_E;
-      float u[MOST * N], w[MOST * N], v[4] = {-INFINITY, 0, -INFINITY, 0};
-      each(buffer, [&](int, float(&a)[N], float(&b)[N]) {
+    const bool fetches = threadIdx.x == 0 && packs > 0, lead = cl.rank == 0 && threadIdx.x == 0;
+    int64_t coming = next(begin_row, end); /* of one thread: the row that is fetched next */
+    for (int i = 0; fetches && i < walk.buffers; ++i) coming = fetch(coming, end, i, arrived[i]);
+
+    div_side q = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.input_map)),
+             t = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.target_map));
+    q.scale *= LOG2_E, t.scale *= LOG2_E;
+    const div_mixing m = {walk.mixing.beta, walk.mixing.rest, walk.mixing.log_beta * LOG2_E,
+                          walk.mixing.log_rest * LOG2_E, walk.mixing.odds * LOG2_E};
+    const double per_part = JSD ? 1 / (double)m.rest : 1; /* what weigh() makes of the input is multiplied by it */
+    float u[MOST * N], w[MOST * N], largest = 0, sum = 0;
+    unsigned phases = 0;                 /* a bit a buffer */
+    int turn = 0, buffer = 0, ahead = 0; /* the buffers of row r, and of the one after it */
+    int64_t r = begin_row - 1, after;    /* at first there is no row yet, and then one that is open */
+    for (bool is_open = false;;
+         r = after, is_open = true, buffer = ahead, ahead = ahead + 1 == walk.buffers ? 0 : ahead + 1) {
+      if (is_open) {
+        float sums[2] = {0, 0};
+        cluster_await(mail, turn);
+        stream_take(mail, turn++, largest, sum);
+        const float log_sum = fabsf(largest) < INFINITY ? log2f(sum) : NAN;
+        q.reference = of_half(largest, 0), q.log_sum = of_half(log_sum, 0) - (JSD ? m.log_rest : 0);
+        t.reference = of_half(largest, 1), t.log_sum = of_half(log_sum, 1) - (JSD ? m.log_beta : 0);
+        each([&](int k, int at) {
+          float a[N], b[N], of[2] = {0, 0};
+          get(held(buffer), at, a, b);
 #pragma unroll
-        for (int j = 0; j < N; ++j) v[0] = stream_max(a[j], v[0]), v[2] = stream_max(b[j], v[2]);
-      });
-      v[0] = warp_all<op_max>(v[0]) * q.scale, v[2] = warp_all<op_max>(v[2]) * t.scale;
-      /* With nothing but -Inf exponentials are 0, not NaN, so that other warps of the row can have the rest. */
-      const float own_q = v[0], own_t = v[2], from_q = own_q == -INFINITY ? 0 : own_q,
-                  from_t = own_t == -INFINITY ? 0 : own_t;
-      each(buffer, [&](int k, float(&a)[N], float(&b)[N]) {
-        float of[2] = {0, 0};
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          of[0] += u[k * N + j] = stream_exp2(fmaf(a[j], q.scale, -from_q));
-          of[1] += w[k * N + j] = stream_exp2(fmaf(b[j], t.scale, -from_t));
-        }
-        v[1] += of[0], v[3] += of[1];
-      });
-      v[1] = warp_all<op_sum>(v[1]), v[3] = warp_all<op_sum>(v[3]);
-      cluster_post(cl, mail, turn, v);
-      cluster_await(mail, turn);
-      stream_take(cl, mail, turn, 0, v[0], v[1]);
-      stream_take(cl, mail, turn++, 2, v[2], v[3]);
-      const float by_q = stream_side(q, own_q, v[0], v[1]), by_t = stream_side(t, own_t, v[2], v[3]);
-      const bool lead = cl.rank == 0 && threadIdx.x == 0;
-      if (lead && p.stats) p.stats[3 * r] = stream_lse(v[0], v[1]), p.stats[3 * r + 1] = stream_lse(v[2], v[3]);
-      v[0] = v[1] = v[2] = v[3] = 0;
-      const div_mixing m = {walk.mixing.beta, walk.mixing.rest, walk.mixing.log_beta * LOG2_E,
-                            walk.mixing.log_rest * LOG2_E, walk.mixing.odds * LOG2_E};
-      const float apart = m.odds + q.log_sum - t.log_sum;
-      each(buffer, [&](int k, float(&a)[N], float(&b)[N]) {
-        float of[2] = {0, 0};
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          float &e = u[k * N + j], &f = w[k * N + j];
-          if constexpr (KIND == TIGON_DIVERGENCE_JSD) { /* which is finite of every probability but 0 */
-            const float lq = fmaf(a[j], q.scale, -q.reference), lp = fmaf(b[j], t.scale, -t.reference);
-            const div_logs to = stream_to_mixture(m, lp - lq + apart);
-            e *= by_q;
-            div_add_mixed(m, to, e, f * by_t, of[0], of[1]);
-            f = m.rest * to.q;
-            continue;
-          }
-          const div_chance chance = stream_chance(q, a[j], e, by_q), known = stream_chance(t, b[j], f, by_t);
-          div_add(KIND, m, chance, known, of[0], of[1]);
-          e = chance.of, f = div_part(KIND, m, chance, known);
-        }
-        v[0] += of[0], v[1] += of[1];
-      });
-      if (!two) fetch(r + 1, end, 0);
-      v[0] = warp_all<op_sum>(v[0]), v[1] = warp_all<op_sum>(v[1]);
-      cluster_post(cl, mail, turn, v);
-      cluster_await(mail, turn);
-      float terms[STREAM_EACH];
-      stream_read(cl, mail, turn, 0, 0, terms);
-      const float loss = stream_sum(terms) * LOSS_UNIT;
-      stream_read(cl, mail, turn++, 1, 0, terms);
-      const float off = stream_sum(terms);
-      if (out) {
-        const double scale = (double)tigon_logit_scale(&p.input_map) * (double)p.inverse_temperature;
-        const float factor = (float)(div_factor(p, walk, r) * (double)p.soft * scale * (double)PART_UNIT);
-#pragma unroll
-        for (int k = 0; k < MOST; ++k) {
-          if (k >= walk.packs || first + k * step >= cols) break;
-          float a[N];
-#pragma unroll
-          for (int j = 0; j < N; ++j) a[j] = div_of_logits(KIND, u[k * N + j], w[k * N + j], off) * factor;
-          store_pack<T, N>(out + first + k * step, packed<T, N>(a));
+          for (int j = 0; j < N; ++j) weigh(m, q, t, a[j], b[j], u[k * N + j], w[k * N + j], of);
+          sums[0] += of[0], sums[1] += of[1];
+        });
+        const float v[1] = {both_all<op_sum>(sums[0], sums[1])};
+        cluster_post<2>(cl, mail, turn++, v, (int)threadIdx.x % HALF, 2 * stream_half() + 1);
+        if (walk.buffers == 1) { /* the next row needs it */
+          cluster_await(mail, turn - 1);
+          if (fetches) coming = fetch(coming, end, buffer, arrived[buffer]);
         }
       }
-      if (lead) div_put(p, r, true, (double)loss, 0, 0);
-      if (lead && p.stats) p.stats[3 * r + 2] = off * PART_UNIT;
+      after = next(r + 1, end);
+      if (after < end) {
+        if (packs > 0) await_phase(arrived[ahead], phases >> ahead & 1);
+        phases ^= 1u << ahead;
+        open(held(ahead), q.scale, t.scale, mail, turn);
+      }
+      if (is_open) {
+        double factor = (double)p.soft * (double)tigon_logit_scale(&p.input_map) * (double)p.inverse_temperature;
+        if (p.dinput.data) factor *= div_factor(p, walk, r) * (double)PART_UNIT;
+        cluster_await(mail, turn - 1); /* and so all of the block's warps have read the buffer */
+        if (fetches && walk.buffers > 1) coming = fetch(coming, end, buffer, arrived[buffer]);
+        float terms[STREAM_EACH];
+        stream_read(mail, turn - 1, 2 * stream_half() + 1, terms);
+        const float total = stream_sum(terms), first = of_half(total, 0), second = of_half(total, 1);
+        const float off = JSD || REVERSE ? -first : second, loss = JSD ? off - second : REVERSE ? off : first;
+        if (p.dinput.data) {
+          T *const out = row_of<T>(p.space, p.dinput, r) + begin * N;
+          const float by = (float)(KL || TVD ? factor : -factor), by_off = (float)(factor * per_part * (double)off);
+          each([&](int k, int at) {
+            float a[N];
+#pragma unroll
+            for (int j = 0; j < N; ++j) {
+              const float of = u[k * N + j], part = w[k * N + j];
+              a[j] = KL ? fmaf(of, by_off, -(part * by)) : of * fmaf(part, by, -by_off);
+              if (REVERSE && of == 0) a[j] = 0; /* by_off may be Inf */
+            }
+            store_pack<T, N>(out + at * N, packed<T, N>(a));
+          });
+        }
+        if (lead) div_put(p, r, true, (double)(loss * LOSS_UNIT), 0, 0);
+        if (lead && p.stats) p.stats[3 * r + 2] = off * PART_UNIT;
+        if (cl.rank == 0 && p.stats && ((int)threadIdx.x == 0 || (int)threadIdx.x == HALF))
+          p.stats[3 * r + stream_half()] = stream_lse(largest, sum);
+      }
+      skip(r + 1, after);
+      if (after >= end) break;
     }
   }
 };

@@ -95,45 +95,53 @@ __device__ inline void cluster_mail_open(const cluster &c, cluster_mail<VALUES, 
 #endif
 }
 
-/* Each of `v` is the warp's, in all of its lanes. */
-template <int VALUES, int WARPS>
-__device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn,
-                                    const float (&v)[VALUES]) {
+/* Until the barrier's phase, 0 or 1, is over. */
+__device__ static inline void await_phase(const uint64_t &barrier, uint32_t phase) {
 #if __CUDA_ARCH__ >= 900
-  const int box = turn % mail.BOXES, warp = (int)threadIdx.x / WARP, to = (int)threadIdx.x % WARP;
-  const uint32_t arrived = shared_address(&mail.arrived[box]);
-  if (c.size == 1) { /* st.async needs a cluster in the launch */
-    if (to > 0) return;
-#pragma unroll
-    for (int i = 0; i < VALUES; ++i) mail.of[box][i][0][warp] = v[i];
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(arrived) : "memory");
-    return;
-  }
-  if (threadIdx.x == 0)
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived),
-                 "r"(c.size * WARPS * VALUES * (int)sizeof(float))
-                 : "memory");
-  if (to >= c.size) return;
-#pragma unroll
-  for (int i = 0; i < VALUES; ++i)
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
-                     shared_address(&mail.of[box][i][c.rank][warp], to)),
-                 "f"(v[i]), "r"(shared_address(&mail.arrived[box], to))
+  for (uint32_t done = 0; !done;)
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(shared_address(&barrier)), "r"(phase)
                  : "memory");
 #endif
 }
 
-/* Until all of a turn's post is there. */
-template <int VALUES, int WARPS> __device__ inline void cluster_await(cluster_mail<VALUES, WARPS> &mail, int turn) {
+/* Each of `v` is the warp's, in all of its lanes; so many values of the mail are posted. Where lanes of a warp have different ones, `to` is
+ * the block that a lane posts to, and `first` what it begins with. */
+template <int COUNT, int VALUES, int WARPS, int OWN>
+__device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn,
+                                    const float (&v)[OWN], int to, int first) {
 #if __CUDA_ARCH__ >= 900
-  const int box = turn % mail.BOXES;
-  const uint32_t arrived = shared_address(&mail.arrived[box]), phase = turn / mail.BOXES & 1;
-  for (uint32_t done = 0; !done;)
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done)
-                 : "r"(arrived), "r"(phase)
+  const int box = turn % mail.BOXES, warp = (int)threadIdx.x / WARP;
+  const uint32_t arrived = shared_address(&mail.arrived[box]);
+  if (c.size == 1) { /* st.async needs a cluster in the launch */
+    for (int i = 0; i < OWN && to == 0; ++i) mail.of[box][first + i][0][warp] = v[i];
+    if (COUNT > OWN) __syncwarp();
+    if (threadIdx.x % WARP == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(arrived) : "memory");
+    return;
+  }
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived),
+                 "r"(c.size * WARPS * COUNT * (int)sizeof(float))
+                 : "memory");
+  if (to >= c.size) return;
+#pragma unroll
+  for (int i = 0; i < OWN; ++i)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+                     shared_address(&mail.of[box][first + i][c.rank][warp], to)),
+                 "f"(v[i]), "r"(shared_address(&mail.arrived[box], to))
                  : "memory");
 #endif
+}
+template <int VALUES, int WARPS>
+__device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn,
+                                    const float (&v)[VALUES]) {
+  cluster_post<VALUES>(c, mail, turn, v, (int)threadIdx.x % WARP, 0);
+}
+
+/* Until all of a turn's post is there. */
+template <int VALUES, int WARPS> __device__ inline void cluster_await(cluster_mail<VALUES, WARPS> &mail, int turn) {
+  await_phase(mail.arrived[turn % mail.BOXES], turn / mail.BOXES & 1);
 }
 
 template <class Op, int VALUES, int WARPS>

@@ -40,7 +40,11 @@ struct op_sum {
 };
 /* A NaN stays one. */
 struct op_max {
-  __device__ static float of(float a, float b) { return a > b || a != a ? a : b; }
+  __device__ static float of(float a, float b) {
+    float v;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+  }
 };
 
 template <class Op, class V> __device__ inline V warp_all(V v) {
