@@ -20,6 +20,7 @@ enum {
   LEAST_M = 96, /* smaller tiles pack more than they multiply */
   LEAST_N = 64,
   LIBRARY_TILES = 16,
+  AHEAD = 16, /* rows further on that are on their way to the cache */
 };
 
 typedef struct scratch {
@@ -35,6 +36,7 @@ typedef struct job {
   const tigon_gemm_problem *p;
   int64_t tile_m, tile_n, tiles_m;
   bool library; /* makes the sums */
+  bool stream;  /* c goes past the caches, which it is too large for */
 } job;
 
 /* ---- packing: words of 32 bits, absent columns 0 ----
@@ -63,18 +65,30 @@ TIGON_INLINE vf across_k(tigon_dtype dtype, bool pairs, const void *data, int64_
 /* Of LANES, those that are not past the end. */
 TIGON_INLINE int lanes_left(int64_t left) { return left >= LANES ? LANES : left > 0 ? (int)left : 0; }
 
+/* A block's rows are short runs far apart, which no machine sees coming: `count` elements from `at` on, and as many of the
+ * next row where the words are of both. */
+TIGON_INLINE void fetch(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *of, int64_t at, int count) {
+  const char *line = (const char *)of->data + at * v_size(dtype);
+  for (int i = 0; i < count * v_size(dtype); i += 64) {
+    vf_prefetch(line + i);
+    if (pairs) vf_prefetch(line + of->pitch * v_size(dtype) + i);
+  }
+}
+
 /* Rows k0 .. k0 + k of b are contiguous in memory. */
 TIGON_INLINE void pack_b_rows(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t k0, int64_t k,
                               int64_t n0, int64_t n, scratch *s, v_least *least) {
   const int64_t step = pairs ? 2 : 1;
   for (int64_t i = 0; i < k; i += step) {
     const int64_t row = (k0 + i) * b->pitch + n0;
-    for (int64_t j = 0; j < n; j += PANEL)
+    for (int64_t j = 0; j < n; j += PANEL) {
+      fetch(dtype, pairs, b, row + AHEAD * b->pitch + j, PANEL);
       for (int64_t v = 0; v < PANEL; v += LANES) {
         const int lanes = lanes_left(n - j - v);
         vf_store(&s->b[j / PANEL][i / step][v],
                  across_k(dtype, pairs, b->data, row + (lanes > 0 ? j + v : 0), b->pitch, k - i, lanes, least));
       }
+    }
   }
 }
 
@@ -82,8 +96,10 @@ TIGON_INLINE void pack_b_rows(tigon_dtype dtype, bool pairs, const tigon_gemm_ma
 TIGON_INLINE void pack_b_block(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t at, int64_t k,
                                int cols, float *out, v_least *least) {
   vf block[LANES];
-  for (int c = 0; c < LANES; ++c)
+  for (int c = 0; c < LANES; ++c) {
+    fetch(dtype, false, b, at + (LANES + c) * b->pitch, 1);
     block[c] = c < cols ? along_k(dtype, pairs, b->data, at + c * b->pitch, k, least) : vf_zero();
+  }
   vf_transpose(block);
   const int rows = lanes_left(words_of(pairs, k));
   for (int i = 0; i < rows; ++i) vf_store(out + i * PANEL, block[i]);
@@ -117,6 +133,7 @@ TIGON_INLINE void pack_a(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix 
     for (int64_t j = 0; j < k; j += step)
       for (int i = 0; i < rows; i += STRIP) {
         const int64_t at = (k0 + j) * a->pitch + m0 + i, n = rows - i < STRIP ? rows - i : STRIP;
+        fetch(dtype, pairs, a, at + AHEAD * a->pitch, 1);
         for (int64_t c = 0; c < n; c += LANES) {
           const int lanes = lanes_left(n - c);
           vf_store_n(&s->a[i / STRIP][j / step * STRIP + c],
@@ -130,7 +147,10 @@ TIGON_INLINE void pack_a(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix 
     const int64_t at = (m0 + i) * a->pitch + k0;
     int64_t j = 0;
     for (; turned(a) && j < k; ++j) out[j * STRIP] = s_load(a->data, at + j, dtype);
-    for (; j < k; j += step * LANES) vf_store(out + j / step, along_k(dtype, pairs, a->data, at + j, k - j, least));
+    for (; j < k; j += step * LANES) {
+      fetch(dtype, false, a, at + AHEAD * a->pitch + j, 1);
+      vf_store(out + j / step, along_k(dtype, pairs, a->data, at + j, k - j, least));
+    }
   }
 }
 
@@ -191,7 +211,7 @@ TIGON_INLINE void multiply_panels(bool turn, bool pairs, const scratch *s, int r
 /* ---- the tile's way out ---- */
 
 TIGON_INLINE void store_tile(tigon_dtype dtype, const tigon_gemm_problem *p, const scratch *s, int64_t m0, int64_t m,
-                             int64_t n0, int64_t n) {
+                             int64_t n0, int64_t n, bool stream) {
   for (int64_t i = 0; i < m; ++i) {
     const int64_t row = (m0 + i) * p->c_pitch + n0;
     for (int64_t j = 0; j < n; j += LANES) {
@@ -201,7 +221,7 @@ TIGON_INLINE void store_tile(tigon_dtype dtype, const tigon_gemm_problem *p, con
       if (p->sums) x = vf_add(x, vf_load_n(p->sums + (m0 + i) * p->n + n0 + j, lanes));
       if (p->accumulate) x = vf_add(x, v_load_n(p->c, row + j, dtype, lanes));
       if (lanes == LANES)
-        v_store(p->c, row + j, dtype, x);
+        v_put(p->c, row + j, dtype, x, stream);
       else
         v_store_n(p->c, row + j, dtype, x, lanes);
     }
@@ -297,7 +317,11 @@ static void task(const void *argument, int64_t index) {
     else
       multiply_floats(p, m0, m, n0, n, s);
   }
-  TIGON_FOR_DTYPE(p->c_dtype, store_tile, p, s, m0, m, n0, n);
+  if (j->stream)
+    TIGON_FOR_DTYPE(p->c_dtype, store_tile, p, s, m0, m, n0, n, true);
+  else
+    TIGON_FOR_DTYPE(p->c_dtype, store_tile, p, s, m0, m, n0, n, false);
+  if (j->stream) vf_fence();
   tigon_gemm_scratch_give(j->queue, s);
 }
 
@@ -307,8 +331,16 @@ static int64_t even_tile(int64_t extent, int64_t limit, int64_t unit) {
   return (tile + unit - 1) / unit * unit;
 }
 
+/* A c that the caches of most machines cannot hold until somebody reads it. */
+static bool streams(const tigon_gemm_problem *p) {
+  enum { CACHES = 4 };
+  const int64_t size = (int64_t)tigon_dtype_size(p->c_dtype);
+  return !p->accumulate && tigon_cpu_streams(p->m * p->n * size / CACHES) &&
+         ((uintptr_t)p->c | (uintptr_t)(p->c_pitch * size)) % V_LINE == 0;
+}
+
 void TIGON_CPU(gemm)(const tigon_queue *queue, const tigon_gemm_problem *p) {
-  job j = {queue, p, 0, 0, 0, tigon_gemm_makes_tiles(queue, p)};
+  job j = {queue, p, 0, 0, 0, tigon_gemm_makes_tiles(queue, p), streams(p)};
   const int64_t wanted = j.library ? LIBRARY_TILES : 2 * queue->threads; /* a library's bits may depend on its tiles */
   int64_t limit_m = TILE_M, limit_n = TILE_N;
   for (;;) {
