@@ -50,14 +50,25 @@ static double sum_lanes(const lanes *from) {
   return sum;
 }
 
+/* Of one dtype, so that compilers make vectors of it. */
+#define FIND_COVER(type)                                                     \
+  for (int i = 0; i < n; ++i) {                                              \
+    const int64_t value = ((const type *)mask.of.data)[t + i];               \
+    const bool within = value >= 0 && value < mask.limit;                    \
+    const int counts = value != mask.ignored && (within || mask.limit == 0); \
+    cover[i] = (float)counts;                                                \
+    counted += counts;                                                       \
+  }
 /* cover[i] = 1 where token t + i counts, else 0, which is also what follows the n ones. */
 static int64_t find_cover(const problem *p, int64_t t, int n, float cover[BLOCK]) {
-  int counted = 0;
-  for (int i = 0; i < n; ++i) {
-    const bool counts = tigon_policy_counts(p, t + i);
-    cover[i] = counts ? 1 : 0;
-    counted += counts;
-  }
+  const tigon_counted mask = p->mask;
+  int counted = mask.of.data ? 0 : n;
+  if (!mask.of.data)
+    for (int i = 0; i < n; ++i) cover[i] = 1;
+  else if (mask.of.dtype == TIGON_I64)
+    FIND_COVER(int64_t)
+  else
+    FIND_COVER(int32_t)
   for (int i = n; i % SUM_LANES; ++i) cover[i] = 0;
   return counted;
 }
