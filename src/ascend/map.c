@@ -13,7 +13,8 @@ static tigon_status launch(tigon_queue *queue, const tigon_map_problem *p, const
                            .approx = p->numbers.approx,
                            .gate = p->numbers.gate_mult,
                            .down = p->numbers.down_mult,
-                           .clamp = p->numbers.clamp};
+                           .clamp = p->numbers.clamp,
+                           .up_offset = p->numbers.up_offset};
   for (int i = 0; i < p->inputs; ++i) a.in[i] = ascend_rows(&p->in[i]);
   for (int i = 0; i < p->outputs; ++i) a.out[i] = ascend_rows(&p->out[i]);
   return ascend_launch(queue, name, kernel, &a, plan.grid);

@@ -1,6 +1,6 @@
 #include "cpu/map.h"
 
-/* ---- factors of 1 and no clamp, the usual call ---- */
+/* ---- factors of 1, no clamp and no offset, the usual call ---- */
 
 TIGON_INLINE vf silu(const map_in *in, vf u) { return in->dtype == TIGON_F32 ? vf_silu(u) : silu_16(u, in->early); }
 TIGON_INLINE vf silu_slope(const map_in *in, vf u, vf *value) {
@@ -29,14 +29,15 @@ TIGON_INLINE map_out bwd_plain(map_in in) {
   return (map_out){vf_mul(vf_mul(in.a, in.c), slope), vf_mul(in.a, value)};
 }
 
-/* ---- with factors and a clamp ---- */
+/* ---- with factors, a clamp and an offset ---- */
 
 /* vf_min and vf_max return their second operand when that is NaN. */
 TIGON_INLINE vf argument(const tigon_map_numbers *k, vf a) {
   return vf_mul(k->clamp > 0 ? vf_min(vf_set(k->clamp), a) : a, vf_set(k->gate_mult));
 }
-TIGON_INLINE vf clamp_up(const tigon_map_numbers *k, vf b) {
-  return k->clamp > 0 ? vf_min(vf_set(k->clamp), vf_max(vf_set(-k->clamp), b)) : b;
+TIGON_INLINE vf up(const tigon_map_numbers *k, vf b) {
+  const vf clamped = k->clamp > 0 ? vf_min(vf_set(k->clamp), vf_max(vf_set(-k->clamp), b)) : b;
+  return vf_add(clamped, vf_set(k->up_offset));
 }
 
 TIGON_INLINE vf2 exp_scaled(const tigon_map_numbers *k, tigon_dtype dtype, const void *a, int64_t i, int n) {
@@ -46,7 +47,7 @@ TIGON_INLINE vf2 exp_scaled(const tigon_map_numbers *k, tigon_dtype dtype, const
 
 TIGON_INLINE map_out fwd_scaled(map_in in) {
   const tigon_map_numbers *k = in.numbers;
-  return (map_out){.a = vf_mul(vf_mul(silu(&in, argument(k, in.a)), vf_set(k->down_mult)), clamp_up(k, in.b))};
+  return (map_out){.a = vf_mul(vf_mul(silu(&in, argument(k, in.a)), vf_set(k->down_mult)), up(k, in.b))};
 }
 
 TIGON_INLINE map_out bwd_scaled(map_in in) {
@@ -54,14 +55,16 @@ TIGON_INLINE map_out bwd_scaled(map_in in) {
   const vf d = vf_mul(in.a, vf_set(k->down_mult));
   vf value;
   const vf slope = silu_slope(&in, argument(k, in.b), &value);
-  const map_out out = {vf_mul(vf_mul(vf_mul(d, clamp_up(k, in.c)), slope), vf_set(k->gate_mult)), vf_mul(d, value)};
+  const map_out out = {vf_mul(vf_mul(vf_mul(d, up(k, in.c)), slope), vf_set(k->gate_mult)), vf_mul(d, value)};
   if (!(k->clamp > 0)) return out;
   const vf limit = vf_set(k->clamp);
   return (map_out){vf_select(vf_lt(limit, in.b), vf_zero(), out.a),
                    vf_select(vf_lt(limit, vf_abs(in.c)), vf_zero(), out.b)};
 }
 
-static bool is_plain(const tigon_map_numbers *k) { return k->gate_mult == 1 && k->down_mult == 1 && k->clamp == 0; }
+static bool is_plain(const tigon_map_numbers *k) {
+  return k->gate_mult == 1 && k->down_mult == 1 && k->clamp == 0 && k->up_offset == 0;
+}
 
 MAP_EITHER(swiglu_fwd, is_plain(&p->numbers), MAP_OF(2, 1, fwd_plain, exp_coarse, 0),
            MAP_OF(2, 1, fwd_scaled, exp_scaled, 0))

@@ -27,7 +27,8 @@ typedef struct map_plain {
 } map_plain;
 
 /* Has swiglu factors of 1 and no clamp? A macro, for host and device. */
-#define swiglu_is_plain(numbers) ((numbers)->gate_mult == 1 && (numbers)->down_mult == 1 && !((numbers)->clamp > 0))
+#define swiglu_is_plain(numbers) \
+  ((numbers)->gate_mult == 1 && (numbers)->down_mult == 1 && !((numbers)->clamp > 0) && (numbers)->up_offset == 0)
 
 #ifndef __CUDACC__
 #include "cuda/cuda.h"

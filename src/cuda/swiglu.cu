@@ -1,11 +1,11 @@
 #include "cuda/kernel/gate.cuh"
 
-/* With factors and a clamp. A NaN is not beyond the limit and stays. */
+/* With factors, a clamp and an offset. A NaN is not beyond the limit and stays. */
 template <class T> struct scaled {
-  float gate, down, limit; /* limit: Inf without a clamp */
+  float gate, down, offset, limit; /* limit: Inf without a clamp */
 
   __device__ float input(float a) const { return gate * (a > limit ? limit : a); }
-  __device__ float up(float b) const { return b > limit ? limit : b < -limit ? -limit : b; }
+  __device__ float up(float b) const { return (b > limit ? limit : b < -limit ? -limit : b) + offset; }
   __device__ void fwd(const float (&x)[2], float (&y)[1]) const {
     y[0] = activate<T, ACT_SILU>(input(x[0])) * down * up(x[1]);
   }
@@ -19,7 +19,7 @@ template <class T> struct scaled {
 };
 
 template <class T> __device__ inline scaled<T> scaled_of(const tigon_map_numbers &k) {
-  return scaled<T>{k.gate_mult, k.down_mult, k.clamp > 0 ? k.clamp : __int_as_float(0x7f800000)};
+  return scaled<T>{k.gate_mult, k.down_mult, k.up_offset, k.clamp > 0 ? k.clamp : __int_as_float(0x7f800000)};
 }
 
 template <class T, int N> __device__ inline void fwd_rows(const tigon_map_problem &p, const map_walk &walk) {

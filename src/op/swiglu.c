@@ -6,7 +6,7 @@
 static const tigon_field fwd[] = {
     IN(a, "*c", SAME, ROWS), IN(b, "*c", SAME, ROWS), OUT(c, "*c", SAME, ROWS, "a b"),
     FINITE(gate_mult),       FINITE(down_mult),       NUMBER(clamp, 0, FLT_MAX),
-    RESERVED(reserved),
+    FINITE(up_offset),       RESERVED(reserved),
 };
 #undef A
 
@@ -20,6 +20,7 @@ static const tigon_field bwd[] = {
     FINITE(gate_mult),
     FINITE(down_mult),
     NUMBER(clamp, 0, FLT_MAX),
+    FINITE(up_offset),
     RESERVED(reserved),
 };
 
@@ -28,10 +29,11 @@ static float factor(double mult) { return mult == 0 ? 1.0f : (float)mult; }
 /* A clamp too small for f32 stays one. */
 static float limit(double clamp) { return clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp; }
 
-static tigon_map_numbers numbers(double gate_mult, double down_mult, double clamp) {
-  return (tigon_map_numbers){.gate_mult = factor(gate_mult), .down_mult = factor(down_mult), .clamp = limit(clamp)};
-}
+#define NUMBERS                                           \
+  ((tigon_map_numbers){.gate_mult = factor(a->gate_mult), \
+                       .down_mult = factor(a->down_mult), \
+                       .clamp = limit(a->clamp),          \
+                       .up_offset = (float)a->up_offset})
 
-TIGON_MAP_ENTRY(swiglu, fwd, fwd, numbers(a->gate_mult, a->down_mult, a->clamp), 2, &a->a, &a->b, &a->c)
-TIGON_MAP_ENTRY(swiglu, bwd, bwd, numbers(a->gate_mult, a->down_mult, a->clamp), 3, &a->dc, &a->a, &a->b, &a->da,
-                &a->db)
+TIGON_MAP_ENTRY(swiglu, fwd, fwd, NUMBERS, 2, &a->a, &a->b, &a->c)
+TIGON_MAP_ENTRY(swiglu, bwd, bwd, NUMBERS, 3, &a->dc, &a->a, &a->b, &a->da, &a->db)

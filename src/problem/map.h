@@ -6,8 +6,8 @@
 
 /* An operator fills those that it has. */
 typedef struct tigon_map_numbers {
-  float gate_mult, down_mult, clamp; /* swiglu; clamp 0: none */
-  tigon_gelu approx;                 /* geglu */
+  float gate_mult, down_mult, clamp, up_offset; /* swiglu; clamp 0: none */
+  tigon_gelu approx;                            /* geglu */
 } tigon_map_numbers;
 
 enum { TIGON_MAP_IN = 4, TIGON_MAP_OUT = 3 };

@@ -5,23 +5,28 @@
 #include "check/gate.h"
 
 static const struct option {
-  double gate_mult, down_mult, clamp;
+  double gate_mult, down_mult, clamp, offset;
   gate_case gate;
 } options[] = {
-    {0, 0, 0, {false, 0}}, {1.702, 0, 7, {false, 1}}, {0.5, -2, 0, {true, 0}},
-    {0, 0, 0, {false, 2}}, {-1, 1, 1, {false, 3}},
+    {0, 0, 0, 0, {false, 0}},   {1.702, 1 / 1.702, 7, 1, {false, 1}},
+    {0.5, -2, 0, 0, {true, 0}}, {0, 0, 0, 0, {false, 2}},
+    {-1, 1, 1, 0, {false, 3}},  {0, 0, 0, -0.75, {false, 0}},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
 /* One element in double, and what its rounding errors are measured by. */
 typedef struct element {
-  double u, b, silu, slope_size, scale; /* slope_size: slope's terms, each in absolute value; scale: down_mult */
+  double u, b, silu, slope_size,
+      scale;          /* b: with the offset; slope_size: slope's terms, each in absolute value; scale: down_mult */
+  double offset_size; /* of b's own rounding, by b */
 } element;
 
 static element element_of(const struct option *o, double a, double b) {
   const double gate = o->gate_mult == 0 ? 1 : (double)(float)o->gate_mult;
   const double u = gate * (o->clamp > 0 ? fmin(a, o->clamp) : a), sigma = 1 / (1 + exp(-u)), rest = 1 / (1 + exp(u));
   element e = {.u = u, .b = o->clamp > 0 ? fmax(-o->clamp, fmin(b, o->clamp)) : b, .silu = u / (1 + exp(-u))};
+  e.b += o->offset; /* which f32 rounds once more */
+  e.offset_size = o->offset != 0 ? 1 : 0;
   e.scale = o->down_mult == 0 ? 1 : o->down_mult;
   e.slope_size = fabs(gate) * sigma * (1 + fabs(u) * rest);
   /* gate_mult * a is rounded to f32: 2^-24 |u| times the second derivative. */
@@ -39,10 +44,15 @@ static void fwd(check *k) {
   const gate_fwd t = gate_fwd_make(k, o->gate);
   for (int64_t i = 0; k->oracle && i < k->dims[0] * k->dims[1]; ++i) {
     const element e = element_of(o, check_value(&t.a, i), check_value(&t.b, i));
-    t.size[i] = fabs(e.scale * e.b) * silu_size(k, o, &e);
+    t.size[i] = fabs(e.scale * e.b) * (silu_size(k, o, &e) + e.offset_size * fabs(e.silu));
   }
-  const tigon_swiglu_fwd_args args = {
-      .a = t.a, .b = t.b, .c = t.c, .gate_mult = o->gate_mult, .down_mult = o->down_mult, .clamp = o->clamp};
+  const tigon_swiglu_fwd_args args = {.a = t.a,
+                                      .b = t.b,
+                                      .c = t.c,
+                                      .gate_mult = o->gate_mult,
+                                      .down_mult = o->down_mult,
+                                      .clamp = o->clamp,
+                                      .up_offset = o->offset};
   check_call(k, &args);
   gate_fwd_bound(k, &t);
 }
@@ -64,7 +74,8 @@ static void bwd(check *k) {
                                       .db = t.db,
                                       .gate_mult = o->gate_mult,
                                       .down_mult = o->down_mult,
-                                      .clamp = o->clamp};
+                                      .clamp = o->clamp,
+                                      .up_offset = o->offset};
   check_call(k, &args);
   gate_bwd_bound(k, &t, o->gate.packed);
 }
@@ -72,17 +83,21 @@ static void bwd(check *k) {
 MUTANT(drop_tail, swiglu_fwd, m.cols -= m.cols > 1)
 MUTANT(no_clamp, swiglu_fwd, m.numbers.clamp = 0)
 MUTANT(no_mult, swiglu_fwd, m.numbers.gate_mult = 1)
+MUTANT(no_offset, swiglu_fwd, m.numbers.up_offset = 0)
+MUTANT(bwd_no_offset, swiglu_bwd, m.numbers.up_offset = 0)
 MUTANT(bwd_no_clamp, swiglu_bwd, m.numbers.clamp = 0)
 MUTANT(bwd_swap, swiglu_bwd, m.in[1] = p->in[2]; m.in[2] = p->in[1])
 static const check_mutant wrong_fwd[] = {
     {"drops the last column", drop_tail},
     {"forgets the clamp", no_clamp},
     {"forgets gate_mult", no_mult},
+    {"forgets up_offset", no_offset},
     {0},
 };
 static const check_mutant wrong_bwd[] = {
     {"forgets the clamp", bwd_no_clamp},
     {"swaps gate and up", bwd_swap},
+    {"forgets up_offset", bwd_no_offset},
     {0},
 };
 

@@ -44,7 +44,7 @@ def modulated(x, scale, shift, w):
 
 
 def clamped_swiglu(a, b):
-    return 0.5 * F.silu(1.25 * a.clamp(max=1)) * b.clamp(-1, 1)
+    return 0.5 * F.silu(1.25 * a.clamp(max=1)) * (b.clamp(-1, 1) + 0.75)
 
 
 def halves(gate):
@@ -227,7 +227,7 @@ CASES = [
         [X, (2, 33), (2, 33), W],
     ),
     Case("swiglu", T.swiglu, lambda a, b: F.silu(a) * b, [X, X]),
-    Case("swiglu_limit", lambda a, b: T.swiglu(a, b, 1.25, 0.5, 1.0), clamped_swiglu, [X, X]),
+    Case("swiglu_limit", lambda a, b: T.swiglu(a, b, 1.25, 0.5, 1.0, 0.75), clamped_swiglu, [X, X]),
     Case("swiglu_packed", T.swiglu_packed, halves(lambda a, b: F.silu(a) * b), [(2, 5, 34)]),
     Case("geglu", T.geglu, lambda a, b: F.gelu(a, approximate="tanh") * b, [X, X]),
     Case("geglu_packed", lambda ab: T.geglu_packed(ab, "none"), halves(lambda a, b: F.gelu(a) * b), [(2, 5, 34)]),

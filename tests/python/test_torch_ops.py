@@ -67,7 +67,8 @@ SCHEMAS = (  # an option for each gradient that may be absent; an extent that no
     "tigon::layer_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor stats, bool need_dw, ScalarType? db_dtype)"
     " -> (Tensor dx, Tensor dw, Tensor db)",
     "tigon::embedding_bwd(Tensor dy, Tensor idx, int vocab, bool has_padding_idx, int padding_idx) -> Tensor dtable",
-    "tigon::swiglu_packed_bwd(Tensor dc, Tensor ab, float gate_mult, float down_mult, float clamp) -> Tensor dab",
+    "tigon::swiglu_packed_bwd(Tensor dc, Tensor ab, float gate_mult, float down_mult, float clamp, float up_offset)"
+    " -> Tensor dab",
     "tigon::attention_fwd(Tensor q, Tensor k, Tensor v, float scale, bool causal, int window)"
     " -> (Tensor o, Tensor lse)",
 )

@@ -1,9 +1,10 @@
 /* swiglu: the gate of a Llama MLP (Shazeer 2020, arXiv:2002.05202).
  *
- * Forward:   u = gate_mult * a        silu(u) = u / (1 + exp(-u))        c = down_mult * silu(u) * b
+ * Forward:   u = gate_mult * a        silu(u) = u / (1 + exp(-u))        c = down_mult * silu(u) * (b + up_offset)
  *            with clamp > 0 (gpt-oss): a is replaced by min(a, clamp), b by min(max(b, -clamp), clamp)
+ *            gpt-oss: gate_mult 1.702, down_mult 1 / 1.702, up_offset 1, clamp 7
  * Backward:  db = dc * down_mult * silu(u)
- *            da = dc * down_mult * b * gate_mult * sigma(u) * (1 + u * (1 - sigma(u))),   sigma(u) = 1 / (1 + exp(-u))
+ *            da = dc * down_mult * (b + up_offset) * gate_mult * sigma(u) * (1 + u * (1 - sigma(u))),   sigma(u) = 1 / (1 + exp(-u))
  *            a clamped element has gradient 0
  *
  * Shapes: a, b, c, da, db, dc [..., I]. A packed [..., 2I] tensor is passed as two views of it.
@@ -27,6 +28,7 @@ typedef struct tigon_swiglu_fwd_args {
   double gate_mult; /* 0 means 1 */
   double down_mult; /* 0 means 1 */
   double clamp;     /* 0: none; else > 0 */
+  double up_offset;
   uint64_t reserved[4];
 } tigon_swiglu_fwd_args;
 
@@ -41,6 +43,7 @@ typedef struct tigon_swiglu_bwd_args {
   double gate_mult; /* 0 means 1 */
   double down_mult; /* 0 means 1 */
   double clamp;     /* 0: none; else > 0 */
+  double up_offset;
   uint64_t reserved[4];
 } tigon_swiglu_bwd_args;
 

@@ -229,6 +229,7 @@ AICORE void gate_forward(pointwise *p, gate_tiles *k, const pointwise_arguments 
   k->u = p->value[0];
   if (a->clamp > 0) at_most(k->u, k->u, a->clamp, n);
   if (a->clamp > 0) clip(up, up, a->clamp, n);
+  if (!plain) add_scalar(up, up, a->up_offset, n);
   if (!plain) mul_scalar(k->u, k->u, a->gate, n);
   activate(k, act, a->dtype == TIGON_F32, false);
   if (!plain) mul_scalar(k->x, k->x, a->down, n);
@@ -247,6 +248,7 @@ AICORE void gate_backward(pointwise *p, gate_tiles *k, const pointwise_arguments
   activate(k, act, a->dtype == TIGON_F32, true);
   if (a->clamp > 0) absolute(k->t, up, n);
   if (a->clamp > 0) clip(up, up, a->clamp, n);
+  if (!plain) add_scalar(up, up, a->up_offset, n);
   if (!plain) mul_scalar(dc, dc, a->down, n);
   mul(up, up, dc, n);
   mul(k->y, k->slope, up, n);
@@ -259,7 +261,8 @@ AICORE void gate_backward(pointwise *p, gate_tiles *k, const pointwise_arguments
 /* Tiles: the value is worked out where it goes out, backward's slope goes to y. With 16-bit dtypes both have tiles of their
  * own. silu forward needs no y beside x. */
 AICORE void gate_walk(ub_arena *ub, const pointwise_arguments *a, activation act, bool backward) {
-  const bool f32 = a->dtype == TIGON_F32, plain = act != SILU || (a->gate == 1 && a->down == 1 && a->clamp == 0);
+  const bool f32 = a->dtype == TIGON_F32, scaled = a->gate != 1 || a->down != 1 || a->clamp != 0 || a->up_offset != 0;
+  const bool plain = act != SILU || !scaled;
   const bool lean = act == SILU && !backward;
   const int own = f32 ? (backward || lean ? 0 : 1) : (lean ? 1 : 2), shared = lean ? 1 : 3;
   pointwise p = pointwise_open(ub, a, backward ? 3 : 2, backward ? 2 : 1, own + shared);

@@ -13,7 +13,7 @@ typedef struct pointwise_arguments {
   int64_t dtype;
   /* What the operator has of tigon_map_numbers. */
   int64_t approx;
-  float gate, down, clamp, unused;
+  float gate, down, clamp, up_offset;
 } pointwise_arguments;
 
 /* value[i]: input i in f32, where it was loaded or a copy, which may be worked on. work[i]: more f32 tiles.

@@ -27,24 +27,26 @@ _SwiGLU, _PackedSwiGLU = _gate("swiglu")
 _GEGLU, _PackedGEGLU = _gate("geglu")
 
 
-def _swiglu_options(gate_multiplier, down_multiplier, limit):
+def _swiglu_options(gate_multiplier, down_multiplier, limit, up_offset):
     gate_multiplier = nonzero("swiglu", "gate_multiplier", gate_multiplier)
     down_multiplier = nonzero("swiglu", "down_multiplier", down_multiplier)
-    return gate_multiplier, down_multiplier, 0.0 if limit is None else nonzero("swiglu", "limit", limit)
+    limit = 0.0 if limit is None else nonzero("swiglu", "limit", limit)
+    return gate_multiplier, down_multiplier, limit, float(up_offset)
 
 
-def swiglu(gate, up, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
-    """down_multiplier * silu(gate_multiplier * gate) * up.
+def swiglu(gate, up, gate_multiplier=1.0, down_multiplier=1.0, limit=None, up_offset=0.0):
+    """down_multiplier * silu(gate_multiplier * gate) * (up + up_offset).
 
-    With a limit, gate is first clamped from above and up from both sides (gpt-oss). gate, up [..., I] of one dtype,
+    With a limit, gate is first clamped from above and up from both sides. gpt-oss has gate_multiplier 1.702,
+    down_multiplier 1 / 1.702, limit 7 and up_offset 1. gate, up [..., I] of one dtype,
     f32, bf16 or f16 (under autocast the wider one).
     """
-    return _SwiGLU(*promoted(gate, up), _swiglu_options(gate_multiplier, down_multiplier, limit))
+    return _SwiGLU(*promoted(gate, up), _swiglu_options(gate_multiplier, down_multiplier, limit, up_offset))
 
 
-def swiglu_packed(gate_up, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
+def swiglu_packed(gate_up, gate_multiplier=1.0, down_multiplier=1.0, limit=None, up_offset=0.0):
     """swiglu of the halves of gate_up [..., 2 I], gate first; nothing is split or joined in memory."""
-    return _PackedSwiGLU(gate_up, _swiglu_options(gate_multiplier, down_multiplier, limit))
+    return _PackedSwiGLU(gate_up, _swiglu_options(gate_multiplier, down_multiplier, limit, up_offset))
 
 
 def geglu(gate, up, approximate="tanh"):
@@ -60,9 +62,9 @@ def geglu_packed(gate_up, approximate="tanh"):
 class SwiGLU(torch.nn.Module):
     """functional.swiglu of (gate, up), or of one tensor that holds both."""
 
-    def __init__(self, gate_multiplier=1.0, down_multiplier=1.0, limit=None):
+    def __init__(self, gate_multiplier=1.0, down_multiplier=1.0, limit=None, up_offset=0.0):
         super().__init__()
-        self.options = gate_multiplier, down_multiplier, limit
+        self.options = gate_multiplier, down_multiplier, limit, up_offset
 
     def forward(self, gate, up=None):
         return swiglu_packed(gate, *self.options) if up is None else swiglu(gate, up, *self.options)
