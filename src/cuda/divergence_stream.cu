@@ -80,8 +80,7 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
     const float lq = fmaf(a, q.scale, -q.reference) - q.log_sum, lp = fmaf(b, t.scale, -t.reference) - t.log_sum;
     float v = lp - lq;
     if constexpr (JSD) {
-      constexpr float FAR =
-          256; /* what is farther apart is 0 beside the other; NaN, of two -Inf, is any number times 0 */
+      constexpr float FAR = 256; /* what is farther apart is 0 beside the other; of two -Inf any number will do */
       v = fminf(fmaxf(v, -FAR), FAR);
       const float above = fmaxf(v, 0), less = stream_exp2(-fabsf(v)), most = stream_exp2(fmaxf(lq, lp)),
                   least = most * less;
@@ -172,12 +171,12 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
     for (bool is_open = false;;
          r = after, is_open = true, buffer = ahead, ahead = ahead + 1 == walk.buffers ? 0 : ahead + 1) {
       if (is_open) {
-        float sums[2] = {0, 0};
         cluster_await(mail, turn);
         stream_take(mail, turn++, largest, sum);
         const float log_sum = fabsf(largest) < INFINITY ? log2f(sum) : NAN;
         q.reference = of_half(largest, 0), q.log_sum = of_half(log_sum, 0) - (JSD ? m.log_rest : 0);
         t.reference = of_half(largest, 1), t.log_sum = of_half(log_sum, 1) - (JSD ? m.log_beta : 0);
+        float sums[2] = {0, 0};
         each([&](int k, int at) {
           float a[N], b[N], of[2] = {0, 0};
           get(held(buffer), at, a, b);
@@ -185,7 +184,8 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
           for (int j = 0; j < N; ++j) weigh(m, q, t, a[j], b[j], u[k * N + j], w[k * N + j], of);
           sums[0] += of[0], sums[1] += of[1];
         });
-        const float v[1] = {both_all<op_sum>(sums[0], sums[1])};
+        /* NaN where a side has no probabilities */
+        const float v[1] = {both_all<op_sum>(sums[0], sums[1]) + 0 * (q.log_sum + t.log_sum)};
         cluster_post<2>(cl, mail, turn++, v, (int)threadIdx.x % HALF, 2 * stream_half() + 1);
         if (walk.buffers == 1) { /* the next row needs it */
           cluster_await(mail, turn - 1);

@@ -161,6 +161,26 @@ def test_divergence_of_long_rows(kind, dtype, rows, columns):
     assert not x.grad[~counted].any()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("columns", [8200, 128256])
+def test_divergence_of_long_rows_without_probabilities(kind, columns):
+    """A NaN, an Inf or nothing but -Inf on either side: NaN where the CPU has it, and no other row is touched."""
+    torch.manual_seed(0)
+    x, target = (3 * torch.randn(9, columns) for _ in range(2))
+    for row, value in enumerate((torch.nan, torch.inf)):
+        x[row, 7], target[2 + row, columns - 1] = value, value
+    x[4], target[5], x[6, 5], target[7, 5] = -torch.inf, -torch.inf, -torch.inf, -torch.inf
+    found = []
+    for device in ("cpu", "cuda"):
+        leaf = x.to(device).requires_grad_()
+        loss = T.divergence(leaf, target.to(device), kind, beta=0.25, reduction="none")
+        loss.sum().backward()
+        found.append((loss.detach().cpu(), leaf.grad.cpu()))
+    for cpu, gpu in zip(*found, strict=True):
+        assert torch.equal(cpu.isnan(), gpu.isnan())
+        torch.testing.assert_close(gpu, cpu, rtol=1e-4, atol=1e-7, equal_nan=True)
+
+
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("sequences", [1, 7, 37, 70])
 def test_policy_loss_of_long_sequences(level, sequences):
