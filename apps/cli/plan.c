@@ -87,7 +87,9 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   const tigon_dtype dtype = cli_float_dtype(command, chosen->dtype);
   static tigon_device_desc changed;
   const tigon_device_desc *device = described(command, tigon_device_desc_find(chosen->device), &changed);
-  tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint);
+  if (!tigon_footprint_find(chosen->op, chosen->entry, dtype, footprint))
+    cli_mistake(command, "--dtype is %s, must be f32, the only one that %s %s has", chosen->dtype, chosen->op,
+                chosen->entry);
   const bool heads = footprint->walk == TIGON_WALK_HEADS;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
     cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);

@@ -1,9 +1,6 @@
 /* cross_entropy on Ascend: the launches of a call. Totals over rows are left in the device's scratch by each core, and joined by one
  * block in a launch of their own. */
-#include "ascend/kernel/cross_entropy.h"
-
-#include "ascend/ascend.h"
-#include "core/labels.h"
+#include "ascend/cross_entropy.h"
 
 _Static_assert((int)STAT_WORDS == TIGON_VOCAB_STATS, "the columns of stats");
 
@@ -12,25 +9,20 @@ enum { TOTALS = TIGON_TOTAL_BLOCKS * TOTAL_WORDS };
 
 static twofold twofold_of(double x) { return (twofold){(float)x, (float)(x - (double)(float)x)}; }
 
-static label_rule rule_of(const tigon_cross_entropy_problem *p) {
-  return (label_rule){p->label_dtype, tigon_cross_entropy_vocab(p), p->has_ignore_index, p->ignore_index};
-}
-
 static tigon_status totals(tigon_queue *queue, const cross_entropy_totals_arguments *a, int64_t *blocks) {
   *blocks = tigon_plan_total_blocks(&ascend_of(queue)->soc->device, a->count);
   if (*blocks == 0) return TIGON_OK;
   return ascend_launch(queue, "cross_entropy_totals", cross_entropy_totals, a, *blocks);
 }
 
-/* The denominator, and the error flag. Without a mean nothing else asks for it. */
+/* The denominator, and the error flag. */
 static tigon_status count(tigon_queue *queue, const tigon_cross_entropy_problem *p) {
   const bool mean = p->reduction == TIGON_REDUCTION_MEAN;
-  if (!mean && !p->error_flag) return TIGON_OK;
   const cross_entropy_totals_arguments a = {.labels = (gm_ptr)p->labels,
                                             .weight = mean ? (gm_ptr)p->weight : NULL,
                                             .totals = (gm_ptr)ascend_scratch(queue, TOTALS),
                                             .count = p->space.rows,
-                                            .rule = rule_of(p)};
+                                            .rule = ascend_label_rule(p)};
   cross_entropy_join_arguments joined = {.totals = a.totals,
                                          .divisor = (gm_ptr)p->denominator,
                                          .inverse = (gm_ptr)p->inverse,
@@ -49,7 +41,7 @@ static tigon_status reduce(tigon_queue *queue, const tigon_cross_entropy_problem
                                             .argmax = p->correct ? (gm_ptr)p->argmax : NULL,
                                             .totals = (gm_ptr)ascend_scratch(queue, TOTALS),
                                             .count = p->space.rows,
-                                            .rule = rule_of(p)};
+                                            .rule = ascend_label_rule(p)};
   cross_entropy_join_arguments joined = {.totals = a.totals,
                                          .scale = p->reduction == TIGON_REDUCTION_MEAN ? (gm_ptr)p->inverse : NULL,
                                          .loss = (gm_ptr)p->loss,
@@ -63,8 +55,6 @@ static tigon_status reduce(tigon_queue *queue, const tigon_cross_entropy_problem
 /* ---- the rows ---- */
 
 static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_problem *p, bool forward, tigon_plan *plan) {
-  const bool mean = p->reduction == TIGON_REDUCTION_MEAN;
-  const bool counts = (p->parts & TIGON_CROSS_ENTROPY_COUNT) && (mean || p->error_flag);
   const bool spreads = p->dloss && p->reduction == TIGON_REDUCTION_NONE;
   const int label = p->label_dtype == TIGON_I64 ? 2 : 1;
   const bool plain = p->softcap == 0 && p->inverse_temperature == 1;
@@ -78,8 +68,7 @@ static tigon_status plan_of(tigon_queue *queue, const tigon_cross_entropy_proble
       .out = (uint8_t)(forward && p->stats ? TIGON_VOCAB_STATS
                        : forward           ? !!p->lse + !!p->token_loss + !!p->z_loss + !!p->entropy + 2 * !!p->argmax
                                            : 0),
-      .totals = (uint8_t)((counts ? TIGON_TOTAL_LABELS : 0) | (counts && mean ? TIGON_TOTAL_MEAN : 0) |
-                          ((p->parts & TIGON_CROSS_ENTROPY_REDUCE) && p->loss ? TIGON_TOTAL_LOSS : 0)),
+      .totals = ascend_loss_totals(p),
       .temporaries = (uint8_t)(apart + more)};
   const tigon_plan_request call = {.op = p->stats ? "vocab_parallel_cross_entropy" : "cross_entropy",
                                    .entry = p->stats          ? "stats"
@@ -102,7 +91,7 @@ static cross_entropy_arguments rows_of(const tigon_cross_entropy_problem *p, con
       .space = ascend_space(&p->space),
       .logits = ascend_rows(&p->logits),
       .dlogits = ascend_rows(&p->dlogits),
-      .rule = rule_of(p),
+      .rule = ascend_label_rule(p),
       .labels = (gm_ptr)p->labels,
       .weight = (gm_ptr)p->weight,
       .token_scale = (gm_ptr)p->token_scale,
@@ -175,7 +164,7 @@ static tigon_status run(tigon_queue *queue, const tigon_cross_entropy_problem *p
   const bool has_rows = (p->parts & TIGON_CROSS_ENTROPY_ROWS) && p->space.rows > 0;
   tigon_plan plan;
   tigon_status status = has_rows ? plan_of(queue, p, forward, &plan) : TIGON_OK;
-  if (status == TIGON_OK && (p->parts & TIGON_CROSS_ENTROPY_COUNT)) status = count(queue, p);
+  if (status == TIGON_OK && ascend_counts_labels(p)) status = count(queue, p);
   if (status == TIGON_OK && has_rows) status = rows(queue, p, &plan, forward);
   if (status == TIGON_OK && forward && (p->parts & TIGON_CROSS_ENTROPY_REDUCE)) status = reduce(queue, p);
   return status;

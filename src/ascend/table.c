@@ -9,7 +9,6 @@
 #define ascend_modulated_rms_norm_fwd NULL
 #define ascend_modulated_rms_norm_bwd NULL
 #define ascend_modulated_rms_norm_bwd_bytes NULL
-#define ascend_vocab_parallel_cross_entropy_merge NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
 #define ascend_linear_fwd NULL

@@ -73,6 +73,9 @@ static void command_of(const bench_data *data, bench_mode mode, const char *part
     snprintf(more, sizeof more, " --unit %lld --keys %lld", (long long)dims[4], (long long)dims[3]);
   } else if (strcmp(data->chosen->op, "embedding") == 0 && mode == BENCH_BWD) {
     snprintf(more, sizeof more, " --table %lld", (long long)dims[2]);
+  } else if (mode == BENCH_MERGE) {
+    const tigon_vocab_parallel_cross_entropy_merge_args *merge = data->mode[mode].args;
+    cols = merge->stats.shape[0];
   }
   snprintf(text, size, "\"${TIGON:-tigon}\" plan %s --mode %s --dtype %s --shape %lldx%lld --device %s%s --json",
            data->chosen->op, bench_mode_name(mode), tigon_dtype_name(data->memory.dtype), (long long)rows,
@@ -128,9 +131,10 @@ static int points_of(const bench_case *chosen, tigon_dtype dtype, bench_point po
 
 /* Is there a plan for the operator? Some are borrowed or composites. */
 static bool is_planned(const char *op) {
-  tigon_footprint footprint;
-  return tigon_footprint_find(op, "fwd", TIGON_F32, &footprint) ||
-         tigon_footprint_find(op, "step", TIGON_F32, &footprint);
+  const char *name, *entry;
+  for (int i = 0; tigon_footprint_at(i, &name, &entry); ++i)
+    if (strcmp(name, op) == 0) return true;
+  return false;
 }
 
 static int compare_all(tigon_context *context, const char *part, const bench_case *chosen, tigon_dtype dtype) {
@@ -141,7 +145,9 @@ static int compare_all(tigon_context *context, const char *part, const bench_cas
     bench_data data;
     assert_int_equal(bench_data_open(&data, chosen, context, dtype, &points[i], SIZE_MAX), TIGON_OK);
     for (bench_mode mode = 0; mode < BENCH_MODES; ++mode) {
-      if (data.mode[mode].entry < 0 || mode == BENCH_FULL) continue;
+      const int entry = data.mode[mode].entry;
+      if (entry < 0 || mode == BENCH_FULL) continue;
+      if (!(tigon_entry_dtypes(context->kernels, entry) & TIGON_BIT(dtype))) continue;
       compare(context, &data, mode, part, &points[i]);
       ++compared;
     }

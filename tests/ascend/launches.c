@@ -1,5 +1,5 @@
-/* Launches that are no walk over rows, of rope, embedding backward and adamw, in the simulator: they move and take on chip
- * what the planner says, and of a list of tensors, which it sees as one, each element once. Results are `tigon check
+/* Launches that are no walk over rows, of rope, embedding backward, merge of shards and adamw, in the simulator: they move and take
+ * on chip what the planner says, and of a list of tensors, which it sees as one, each element once. Results are `tigon check
  * --device ascend-sim:910B4`'s. */
 #include <math.h>
 
@@ -126,6 +126,84 @@ static void embedding_sums_a_long_row(void **state) {
     }
 }
 
+/* ---- vocab_parallel_cross_entropy merge ---- */
+
+/* A shard of 10 classes, whose logits are 0, and every third one a shard of -Inf; the label is a class of shard 0. */
+static void run_merge(tigon_context *context, int64_t rows, int64_t shards, tigon_reduction reduction, bool entropy) {
+  float *stats = zeros((size_t)(shards * rows) * 20), *out = zeros((size_t)rows * 16), loss = 0;
+  int32_t *labels = zeros((size_t)rows * 4);
+  int64_t seen = 0;
+  for (int64_t k = 0; k < shards; ++k) {
+    const bool masked = k % 3 == 2;
+    for (int64_t r = 0; r < rows; ++r) stats[5 * (k * rows + r)] = masked ? -INFINITY : 0;
+    for (int64_t r = 0; r < rows; ++r) stats[5 * (k * rows + r) + 1] = masked ? 0 : 10;
+    seen += masked ? 0 : 10;
+  }
+  for (int64_t r = 0; r < rows; ++r) labels[r] = (int32_t)(r % 10);
+  tigon_vocab_parallel_cross_entropy_merge_args args = {
+      .stats = tigon_tensor_3d(stats, TIGON_F32, shards, rows, TIGON_VOCAB_STATS),
+      .labels = tigon_tensor_1d(labels, TIGON_I32, rows),
+      .options = {.vocab = 10 * shards, .reduction = reduction},
+      .out = {.token_loss = tigon_tensor_1d(out, TIGON_F32, rows),
+              .lse = tigon_tensor_1d(out + rows, TIGON_F32, rows)}};
+  if (reduction != TIGON_REDUCTION_NONE) args.out.loss = tigon_tensor_1d(&loss, TIGON_F32, 1);
+  if (entropy) args.out.entropy = tigon_tensor_1d(out + 2 * rows, TIGON_F32, rows);
+  succeeds(context, tigon_vocab_parallel_cross_entropy_merge_workspace(context, &args, &args.workspace_bytes));
+  succeeds(context, tigon_alloc(context, args.workspace_bytes, &args.workspace));
+  begin(context);
+  succeeds(context, tigon_vocab_parallel_cross_entropy_merge(context, &args));
+  if (reduction == TIGON_REDUCTION_NONE)
+    expect_launch(context, "merge");
+  else
+    expect_bytes(context, only_plan(context), "merge"); /* launches of totals have UB and blocks of their own */
+  const double log_sum = log((double)seen);
+  for (int64_t r = 0; r < rows; ++r) {
+    assert_float_equal(out[r], log_sum, 1e-5);
+    assert_float_equal(out[rows + r], log_sum, 1e-5);
+    if (entropy) assert_float_equal(out[2 * rows + r], log_sum, 1e-5);
+  }
+  if (reduction == TIGON_REDUCTION_MEAN) assert_float_equal(loss, log_sum, 1e-5);
+  tigon_free(context, args.workspace);
+  free(stats), free(out), free(labels);
+}
+
+/* Rows of one core, of all, of several tiles of each; more shards than any machine has ranks. */
+static void merge_moves_what_was_predicted(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{1, 1}, {7, 3}, {65, 2}, {5000, 8}, {9, 1000}, {70001, 2}};
+  for (int part = 0; part < PARTS; ++part) {
+    tigon_context *context = open_part(part);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; ++s)
+      for (tigon_reduction reduction = TIGON_REDUCTION_MEAN; reduction <= TIGON_REDUCTION_NONE; ++reduction)
+        run_merge(context, shapes[s][0], shapes[s][1], reduction, s % 2 > 0);
+    tigon_context_destroy(context);
+  }
+}
+
+/* No rows, and rows of no shard: these are as rows of -Inf alone. */
+static void merge_of_nothing(void **state) {
+  (void)state;
+  tigon_context *context = open_part(0);
+  float none[5] = {0}, token_loss[2] = {7, 7}, lse[2] = {7, 7}, loss = 7;
+  int64_t labels[2] = {0, -1};
+  for (int64_t rows = 0; rows <= 2; rows += 2) {
+    tigon_vocab_parallel_cross_entropy_merge_args args = {
+        .stats = tigon_tensor_3d(none, TIGON_F32, rows ? 0 : 1, rows, TIGON_VOCAB_STATS),
+        .labels = tigon_tensor_1d(labels, TIGON_I64, rows),
+        .options = {.vocab = 1, .has_ignore_index = 1, .ignore_index = -1},
+        .out = {.loss = tigon_tensor_1d(&loss, TIGON_F32, 1),
+                .token_loss = tigon_tensor_1d(token_loss, TIGON_F32, rows),
+                .lse = tigon_tensor_1d(lse, TIGON_F32, rows)}};
+    succeeds(context, tigon_vocab_parallel_cross_entropy_merge_workspace(context, &args, &args.workspace_bytes));
+    succeeds(context, tigon_alloc(context, args.workspace_bytes, &args.workspace));
+    succeeds(context, tigon_vocab_parallel_cross_entropy_merge(context, &args));
+    assert_true(rows ? loss == -INFINITY : loss == 0);
+    tigon_free(context, args.workspace);
+  }
+  assert_true(token_loss[0] == -INFINITY && token_loss[1] == 0 && lse[0] == -INFINITY && lse[1] == -INFINITY);
+  tigon_context_destroy(context);
+}
+
 /* ---- adamw ---- */
 
 /* With an f32 master and without. */
@@ -233,9 +311,10 @@ static void adamw_moves_each_element_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rope_moves_what_was_predicted), cmocka_unit_test(embedding_bwd_moves_what_was_predicted),
-      cmocka_unit_test(embedding_sums_a_long_row),     cmocka_unit_test(adamw_step_moves_what_was_predicted),
-      cmocka_unit_test(adamw_moves_each_element_once), cmocka_unit_test(adamw_clip_moves_what_was_predicted),
+      cmocka_unit_test(rope_moves_what_was_predicted),  cmocka_unit_test(embedding_bwd_moves_what_was_predicted),
+      cmocka_unit_test(embedding_sums_a_long_row),      cmocka_unit_test(adamw_step_moves_what_was_predicted),
+      cmocka_unit_test(adamw_moves_each_element_once),  cmocka_unit_test(adamw_clip_moves_what_was_predicted),
+      cmocka_unit_test(merge_moves_what_was_predicted), cmocka_unit_test(merge_of_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

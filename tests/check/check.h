@@ -207,6 +207,8 @@ double check_calls(const check *k, double functions, double divisions);
 /* The relative error of what kernels work out in f64; on Ascend, which has none, in two floats: sums, products, exp and log
  * (ascend/kernel/scalar.h, formulas.h). */
 double check_wide(const check *k);
+/* Do kernels have f64? */
+bool check_has_f64(const check *k);
 /* Is a product rounded with the sum that it goes into? */
 bool check_has_fma(const check *k);
 /* In units of 2^-24: what a factor below 2^-126 that became 0 takes away where the other factors are 1. */

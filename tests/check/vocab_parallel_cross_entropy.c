@@ -61,6 +61,13 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 static int64_t vocab_of(const struct option *o, int64_t cols) { return o->begin + cols + o->after; }
 
+/* e', and the classes that it is spread over. */
+static double smoothing_of(const struct option *o, int64_t cols, double *classes) {
+  *classes = (double)(o->own_partition ? cols : vocab_of(o, cols));
+  const double times = o->formula == TIGON_SMOOTHING_PYTORCH ? 1 : *classes > 1 ? *classes / (*classes - 1) : 0;
+  return o->smoothing * times;
+}
+
 /* Half of them lie in the shard. */
 static tigon_tensor labels_of(check *k, const struct option *o, int64_t rows, int64_t cols) {
   const int64_t beyond = o->out_of_range ? 1 : 0, vocab = vocab_of(o, cols);
@@ -175,6 +182,45 @@ static double loss_size(const merged *c, int64_t r) {
   return 3 * (lse + label + all) + c->o.lse_square * lse * lse;
 }
 
+/* What a row's outputs may be off by, in eps. */
+typedef struct merge_error {
+  double lse, loss, z_loss, entropy;
+} merge_error;
+
+/* A row of a kernel without f64. With every shard the sums so far and what it adds are each multiplied by an exponential, whose
+ * difference, itself and product are rounded, and added: a term of the n shards' sum is off by 3 n eps, and by its distance from
+ * the largest m, because the differences that it meets add up to that. The moment's terms have twice as many factors, of which one
+ * carries the sum's own error. w and s * (m - M) are not above 0, so that nothing cancels there. */
+static merge_error merge_error_of(const check *k, const merged *c, int64_t r) {
+  const int64_t shards = c->a.stats.shape[0], rows = c->a.stats.shape[1];
+  const double n = (double)shards, call = check_calls(k, 1, 0), square = c->o.lse_square;
+  double classes, largest = -INFINITY, sum = 0, sum_off = 0, moment = 0, moment_off = 0;
+  double label = 0, mean = 0, size_of_label = 0, size_of_mean = 0;
+  const double smoothing = smoothing_of(&c->o, c->a.rank_classes, &classes);
+  for (int64_t i = 0; i < shards; ++i)
+    largest = fmax(largest, check_value(&c->a.stats, (i * rows + r) * TIGON_VOCAB_STATS));
+  for (int64_t i = 0; i < shards; ++i) {
+    double of[TIGON_VOCAB_STATS];
+    for (int j = 0; j < TIGON_VOCAB_STATS; ++j)
+      of[j] = check_value(&c->a.stats, (i * rows + r) * TIGON_VOCAB_STATS + j);
+    const double u = !c->o.own_partition || i == c->a.rank ? of[3] / classes : 0;
+    label += of[4], size_of_label += fabs(of[4]);
+    mean += u, size_of_mean += fabs(u);
+    if (!isfinite(of[0])) continue;
+    const double below = largest - of[0], factor = exp(-below), term = fabs(of[2]) + of[1] * below;
+    sum += factor * of[1], sum_off += factor * of[1] * (n * (3 + call) + below);
+    moment += factor * term, moment_off += factor * term * (n * (9 + 2 * call) + 2 * below);
+  }
+  const double log_sum = log(sum), lse = largest + log_sum, off = sum_off / sum + fabs(log_sum) * (1 + call);
+  const double at_label = n * size_of_label + fabs(largest - label) + off + 3 * fabs(lse - label);
+  const double at_mean = (n + 2) * size_of_mean + fabs(largest - mean) + off + 3 * fabs(lse - mean);
+  merge_error e = {.lse = off, .z_loss = square * (2 * fabs(lse) * (off + fabs(lse)) + 2 * lse * lse)};
+  e.loss = fabs(1 - smoothing) * at_label + e.z_loss;
+  if (smoothing != 0) e.loss += smoothing * at_mean + fabs((1 - smoothing) * (lse - label) + smoothing * (lse - mean));
+  e.entropy = off + moment_off / sum + moment / sum * (sum_off / sum + 1 + check_calls(k, 0, 1));
+  return e;
+}
+
 static void merge(check *k) {
   merged c = {.o = options[k->option]};
   const struct option o = c.o;
@@ -204,20 +250,27 @@ static void merge(check *k) {
   if (o.outputs) a->out.z_loss = check_out_vector(k, "z_loss", TIGON_F32, rows);
   if (o.entropy) a->out.entropy = check_out_vector(k, "entropy", TIGON_F32, rows);
   if (o.out_of_range) a->out.error = check_error_flag(k);
-  double *loss = check_doubles(k, 1), denominator = 0;
+  double *loss = check_doubles(k, 1), *token_loss = check_doubles(k, rows), *lse = check_doubles(k, rows);
+  double *z_loss = check_doubles(k, rows), *entropy = check_doubles(k, rows), denominator = 0;
   for (int64_t r = 0; k->oracle && r < rows; ++r) {
-    denominator += counts(&a->labels, r, a->options.vocab, o.ignore, a->options.ignore_index);
+    const bool is_counted = counts(&a->labels, r, a->options.vocab, o.ignore, a->options.ignore_index);
+    denominator += is_counted;
     *loss += loss_size(&c, r);
+    if (check_has_f64(k)) continue;
+    const merge_error e = merge_error_of(k, &c, r);
+    if (isfinite(e.lse)) lse[r] = e.lse;
+    if (is_counted && isfinite(e.loss)) token_loss[r] = e.loss, z_loss[r] = e.z_loss, *loss += e.loss;
+    if (is_counted && isfinite(e.entropy)) entropy[r] = e.entropy;
   }
   if (o.denominator && k->oracle) denominator = fabs(check_value(&a->options.denominator, 0));
   if (k->oracle && o.reduction == TIGON_REDUCTION_MEAN) *loss = denominator > 0 ? *loss / denominator : 0;
   check_call_in_workspace(k, tigon_vocab_parallel_cross_entropy_merge_workspace, a);
-  /* All in f64 but for the rounding of a row's loss, and then that of the sum and of its factor. */
+  /* In f64 all but the rounding of a row's loss, and then that of the sum and of its factor. */
   if (!none) check_bound(k, &a->out.loss, 3, 1, loss);
-  if (a->out.token_loss.ndim) check_bound(k, &a->out.token_loss, 1, 0, NULL);
-  check_bound(k, &a->out.lse, 1, 0, NULL);
-  if (o.outputs) check_bound(k, &a->out.z_loss, 1, 0, NULL);
-  if (o.entropy) check_bound(k, &a->out.entropy, 1, 0, NULL);
+  if (a->out.token_loss.ndim) check_bound(k, &a->out.token_loss, 1, 1, token_loss);
+  check_bound(k, &a->out.lse, 1, 1, lse);
+  if (o.outputs) check_bound(k, &a->out.z_loss, 1, 1, z_loss);
+  if (o.entropy) check_bound(k, &a->out.entropy, 1, 1, entropy);
 }
 
 /* ---- bwd ---- */
@@ -263,11 +316,8 @@ static void bwd(check *k) {
     denominator += counts(&a.labels, r, a.options.vocab, o.ignore, a.options.ignore_index);
   }
   if (o.denominator && !k->timed) denominator = fabs(check_value(&a.options.denominator, 0));
-  const int64_t classes = o.own_partition ? cols : a.options.vocab;
-  const double times = o.formula == TIGON_SMOOTHING_PYTORCH ? 1
-                       : classes > 1                        ? (double)classes / (double)(classes - 1)
-                                                            : 0;
-  const double smoothing = o.smoothing * times, grad_scale = o.grad_scale != 0 ? fabs(o.grad_scale) : 1;
+  double classes;
+  const double smoothing = smoothing_of(&o, cols, &classes), grad_scale = o.grad_scale != 0 ? fabs(o.grad_scale) : 1;
   const double inverse = o.reduction != TIGON_REDUCTION_MEAN ? 1 : denominator > 0 ? 1 / denominator : 0;
   for (int64_t r = 0; k->oracle && r < rows; ++r) {
     logits_row w = logits_row_of(&l, r);
@@ -275,7 +325,7 @@ static void bwd(check *k) {
     w.lse = check_value(&a.lse, r);
     w.entropy = o.dentropy ? check_value(&a.entropy, r) : 0;
     logits_gradient g = {.factor = fabs(1 - smoothing) + smoothing + 2 * o.lse_square * fabs(w.lse),
-                         .share = smoothing / (double)classes,
+                         .share = smoothing / classes,
                          .scale = inverse * grad_scale / logits_temperature(&l)};
     if (o.dloss) g.scale *= fabs(check_value(&a.dloss, none ? r : 0));
     if (o.dentropy) g.by_entropy = fabs(check_value(&a.dentropy, r)) * grad_scale / logits_temperature(&l);

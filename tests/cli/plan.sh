@@ -59,6 +59,14 @@ for op in rope embedding; do
   compare $op bwd bf16 256x1024
   expect_json "j['onchip_bytes'] == $(counted onchip_bytes) and j['grid'] == $(counted grid)" "tiles of $op bwd"
 done
+compare vocab_parallel_cross_entropy stats bf16 256x1024
+run bench vocab_parallel_cross_entropy --mode merge --dtype f32 --shape 3000x64 --json --device ascend-sim:910b4
+cp "$scratch/out" "$scratch/bench"
+run plan vocab_parallel_cross_entropy --mode merge --shape 3000x1 --device 910b4 --json # tokens x shards
+expect_json "j['bytes_moved'] + j['bytes_extra'] == $(counted bytes_moved) == $(counted bytes_predicted)" "merge"
+expect_json "j['onchip_bytes'] <= $(counted onchip_bytes) and j['grid'] == $(counted grid) == 40" "tiles of merge"
+run plan vocab_parallel_cross_entropy --mode merge --shape 3000x8 --dtype bf16 --device 910b4
+expect_status 2 "merge of bf16"
 compare adamw step bf16 3x1000
 expect_json "j['onchip_bytes'] == $(counted onchip_bytes) and j['grid'] == $(counted grid) == 24" "tiles of adamw step"
 finish

@@ -145,14 +145,19 @@ static void footprints_move_the_minimum(void **state) {
   assert_true(tigon_footprint_find("adamw", "step_master", TIGON_BF16, &f));
   assert_int_equal(f.inputs, 4);  /* master, grad, m, v */
   assert_int_equal(f.outputs, 4); /* param, master, m, v */
+  assert_true(tigon_footprint_find("vocab_parallel_cross_entropy", "merge", TIGON_F32, &f));
+  assert_int_equal(f.inputs, 1); /* five words of a shard */
+  assert_int_equal(f.stream[0].element_bytes, 20);
+  assert_int_equal(f.outputs, 0);
 }
 
-/* Every slot that Ascend fills, but those of vectors of f32 alone: preference_loss and policy_loss have no tiles. */
+/* Every slot that Ascend fills. Of those that are f32 alone merge has one, and preference_loss and policy_loss have no tiles. */
 static void every_slot_has_a_footprint(void **state) {
   (void)state;
   const tigon_kernels *kernels = tigon_backend_find("ascend-sim")->variants()[0];
   tigon_footprint f;
-  int planned = 8; /* no slots: fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's master */
+  int planned =
+      9; /* no slots: fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's master; and merge */
   for (int i = 0; tigon_entry_at(i); i++) {
     const tigon_entry *e = tigon_entry_at(i);
     const bool filled = !e->composite && tigon_entry_dtypes(kernels, i) & TIGON_BIT(TIGON_BF16);
@@ -183,6 +188,7 @@ static void unknown_footprints(void **state) {
   assert_false(tigon_footprint_find("rms_norm", "fwd", TIGON_I32, &f));
   assert_false(tigon_footprint_find("rms_norm", "fwd", TIGON_DTYPE_NONE, &f));
   assert_false(tigon_footprint_find("rms_norm", "fwd", (tigon_dtype)99, &f));
+  assert_false(tigon_footprint_find("vocab_parallel_cross_entropy", "merge", TIGON_BF16, &f));
   assert_false(tigon_footprint_find(NULL, "fwd", TIGON_F32, &f));
   assert_false(tigon_footprint_find("rms_norm", NULL, TIGON_F32, &f));
   assert_int_equal(f.inputs, 77);

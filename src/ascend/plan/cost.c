@@ -142,6 +142,13 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
                   plan_add(plan_add(handed, numbers), total_bytes(problem, plan)));
 }
 
+/* Bytes of a transfer of the narrowest stream. */
+static int64_t transfer_of(const plan_problem *problem, const tigon_plan *plan) {
+  const tigon_footprint *f = problem->footprint;
+  if (f->walk == TIGON_WALK_SHARDS) return plan->rows_per_tile * f->stream[0].element_bytes;
+  return plan_mul(plan->cols_per_tile, problem->narrowest);
+}
+
 /* Do all vectors of all tiles have all their lanes? */
 static bool has_full_tiles(const tigon_plan *plan, int64_t lanes) {
   const bool whole = plan->splits == 1 && plan->col_tiles == 1;
@@ -158,7 +165,7 @@ void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
       plan->splits == 1
           ? (double)plan->cols
           : (double)plan_ceil_div(plan_ceil_div(plan->cols, plan->col_unit), plan->splits) * (double)plan->col_unit;
-  const int64_t run = plan_mul(plan->cols_per_tile, problem->narrowest); /* bytes of the narrowest stream's transfer */
+  const int64_t run = transfer_of(problem, plan);
   const plan_load load = load_of(problem, plan, (double)task_rows * task_cols, plan->grid, run);
   const double tiles =
       (double)plan_ceil_div(task_rows, plan->rows_per_tile) * (double)plan->col_tiles * (double)plan->passes;

@@ -16,6 +16,7 @@ typedef struct row {
   const char *others;  /* names: with partials outputs move twice and inputs once, where all else is the reverse */
   const char *wide;    /* names: f32 in any case */
   uint8_t reads;       /* of inputs where a row does not stay on chip; 0: as partials say */
+  bool only_f32;       /* there is no such entry of 16-bit dtypes */
 } row;
 
 /* A split hands over: of layer_norm and group_norm forward the count, the mean in two parts and M2, backward two sums; of softmax
@@ -32,7 +33,8 @@ typedef struct row {
  *   are the loss and stats.
  * topk_divergence: largest, sums and the gradient are a read each. An entry is an id of two words, its target as f32, its place in
  *   the order of columns and its logit; what the scalar pipe does with it is no operation of an element.
- * vocab_parallel_cross_entropy: cross_entropy's kernel, whose words are stats.
+ * vocab_parallel_cross_entropy: cross_entropy's kernel, whose words are stats. An element of merge is a shard's stats of a row, five
+ *   words; with its mean the words are label (i64), loss, lse and z-loss.
  * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
 #define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
 #define ENTRY(name, slot) .base.op = name, .base.entry = slot
@@ -102,6 +104,9 @@ static const row table[] = {
      .reads = 1},
     {ENTRY("vocab_parallel_cross_entropy", "stats"), .temporaries = {2, 3}, .ops = {4.0, 5.0}, LOSS,
      .base.row_scalars_in = 2, .base.row_scalars_out = 5, .base.partials = 7, .streams = "logits", .others = "logits"},
+    {ENTRY("vocab_parallel_cross_entropy", "merge"), .ops = {55.0}, .base.walk = TIGON_WALK_SHARDS,
+     .base.row_scalars_in = 2, .base.row_scalars_out = 3, .base.label_words = 2,
+     .base.totals = TOTALS | TIGON_TOTAL_LOSS, .streams = "stats", .only_f32 = true},
     {ENTRY("vocab_parallel_cross_entropy", "bwd"), .temporaries = {2, 3}, .ops = {3.0, 5.0}, LOSS,
      .base.row_scalars_in = 3, .base.totals = TOTALS, .streams = "logits dlogits"},
     {ENTRY("adamw", "step"), .temporaries = {2, 3}, .ops = {9.0, 11.0}, .base.walk = TIGON_WALK_LINE,
@@ -125,15 +130,22 @@ static const tigon_schema *schema_of(const tigon_footprint *f) {
   return NULL;
 }
 
-static void add_stream(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes, bool out) {
-  const bool only_f32 = field->dtypes == TIGON_BIT(TIGON_F32) || tigon_is_listed(r->wide, field->name);
-  const bool other = tigon_is_listed(r->others, field->name), twice = f->partials > 0 && out == other;
-  const uint8_t passes = !out && r->reads ? r->reads : twice ? 2 : 1;
-  f->stream[f->inputs + f->outputs] = (tigon_stream_footprint){out, only_f32 ? 4 : bytes, passes};
-  *(out ? &f->outputs : &f->inputs) += 1;
+static int digit(char c) { return c >= '1' && c <= '9' ? c - '0' : 0; }
+
+/* Words of an element: the last extent of "kn5". */
+static int element_words(const char *shape) {
+  const int last = digit(shape[strlen(shape) - 1]);
+  return last ? last : 1;
 }
 
-static int digit(char c) { return c >= '1' && c <= '9' ? c - '0' : 0; }
+static void add_stream(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes, bool out) {
+  const bool only_f32 = field->dtypes == TIGON_BIT(TIGON_F32) || tigon_is_listed(r->wide, field->name);
+  const int size = (only_f32 ? 4 : bytes) * element_words(field->shape);
+  const bool other = tigon_is_listed(r->others, field->name), twice = f->partials > 0 && out == other;
+  const uint8_t passes = !out && r->reads ? r->reads : twice ? 2 : 1;
+  f->stream[f->inputs + f->outputs] = (tigon_stream_footprint){out, (uint8_t)size, passes};
+  *(out ? &f->outputs : &f->inputs) += 1;
+}
 
 /* What the description says of a tensor, by its pattern (tigon/schema.h): "*c" moves, "c" is a vector of columns, a digit
  * counts numbers that are the same for all, "r" and others that lack columns are words of a row. */
@@ -164,7 +176,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
   if (!op || !entry || !(f32 || dtype == TIGON_F16 || dtype == TIGON_BF16)) return false;
   for (int i = 0; i < TABLE_ROWS; i++) {
     const row *r = &table[i];
-    if (strcmp(r->base.op, op) != 0 || strcmp(r->base.entry, entry) != 0) continue;
+    if (strcmp(r->base.op, op) != 0 || strcmp(r->base.entry, entry) != 0 || (r->only_f32 && !f32)) continue;
     const tigon_schema *schema = schema_of(&r->base);
     *footprint = r->base;
     footprint->column_param_bytes = f32 ? 4 : 2;

@@ -113,12 +113,31 @@ static tigon_status plan_table(const plan_problem *p, tigon_plan *plan) {
   return set_launch(p, plan, plan->col_tiles > 1 ? TIGON_CASE_E : TIGON_CASE_B, ranges, 1);
 }
 
+/* ---- vocab_parallel_cross_entropy merge: a tile is some rows, to which shards come one after another ---- */
+
+/* Words of a row on chip: two buffers of a shard's stats, the offsets of their columns, a label, and what is worked on. */
+enum { SHARD_STATS = 5, SHARD_WORDS = 2 * SHARD_STATS + SHARD_STATS + 2 + 17, LEAST_ROWS = 64 };
+
+static tigon_status plan_shards(const plan_problem *p, tigon_plan *plan) {
+  const int64_t most = p->device->onchip_bytes / (4 * SHARD_WORDS) / 8 * 8;
+  const int64_t ranges = plan_min(plan_ceil_div(p->rows, LEAST_ROWS), p->device->cores);
+  const int64_t range = plan_ceil_div(p->rows, ranges);
+  plan->rows_per_tile = plan_ceil_div(range, plan_ceil_div(range, most));
+  plan->cols_per_tile = plan->col_unit = 1;
+  plan->col_tiles = p->cols;
+  plan->onchip_bytes = plan_round_up(plan->rows_per_tile, 8) * 4 * SHARD_WORDS;
+  tigon_plan_say(plan, "a tile is %lld row%s of a shard, and shards come one after another: one read",
+                 (long long)plan->rows_per_tile, plan->rows_per_tile == 1 ? "" : "s");
+  return set_launch(p, plan, TIGON_CASE_B, ranges, 1);
+}
+
 tigon_status tigon_plan_launch(const plan_problem *p, const tigon_plan_request *request, tigon_plan *plan) {
   *plan = plan_begin(p);
   switch (p->footprint->walk) {
     case TIGON_WALK_HEADS: return plan_heads(p, request, plan);
     case TIGON_WALK_LINE: return plan_line(p, plan);
     case TIGON_WALK_TABLE: return plan_table(p, plan);
+    case TIGON_WALK_SHARDS: return plan_shards(p, plan);
     case TIGON_WALK_ROWS: break;
   }
   return plan->status = TIGON_ERROR_INVALID;

@@ -55,10 +55,11 @@ double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active);
 /* How an op goes over its tensors. */
 typedef enum tigon_walk {
   TIGON_WALK_ROWS,
-  TIGON_WALK_HEADS, /* rope: a tile is whole heads of some tokens, of queries or of keys */
-  TIGON_WALK_LINE,  /* adamw: ranges of whole tiles of elements */
-  TIGON_WALK_TABLE, /* embedding bwd: the row words are indices, and a row of the output is the sum of the rows of the
+  TIGON_WALK_HEADS,  /* rope: a tile is whole heads of some tokens, of queries or of keys */
+  TIGON_WALK_LINE,   /* adamw: ranges of whole tiles of elements */
+  TIGON_WALK_TABLE,  /* embedding bwd: the row words are indices, and a row of the output is the sum of the rows of the
                        input that name it; they have `out_rows` rows */
+  TIGON_WALK_SHARDS, /* vocab_parallel_cross_entropy merge: a tile is a shard's stats of some rows; columns are shards */
 } tigon_walk;
 
 /* What a loss takes of all rows. Each sum takes two launches: in one every block leaves its part, and in the other one
@@ -108,7 +109,7 @@ typedef struct tigon_footprint {
 
 /* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" and divergence's and topk_divergence's "fwd_dinput" (loss and gradient
  * in one call), softmax's "fwd_mask" and "fwd_mask_f32", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
- * with *footprint untouched, when that entry has none or the dtype is none of f32, f16, bf16. */
+ * with *footprint untouched, when that entry has none, of that dtype none, or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
 /* Rows do not matter: no reduction, no vectors, words or tables. Fronts hand such an op over as one row where its rows lie
  * end to end. */
