@@ -2,35 +2,14 @@
  * `packed` as it came. `walked`: of any width; the second reading comes out of the L2 where the row fits there. */
 #include <cuda_pipeline.h>
 
-#include "cuda/kernel/element.cuh"
-#include "cuda/kernel/cluster.cuh"
+#include "cuda/kernel/row.cuh"
 #include "cuda/softmax.h"
-
-#define MINUS_INF __int_as_float(0xff800000)
 
 /* e^v for v <= 0; what is below 2^-126 is 0. */
 __device__ static inline float exp_below(float v) {
   float e;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(v * 1.44269504f));
   return e;
-}
-/* A NaN does not count: its exponential is one, and then the sum. */
-struct op_largest {
-  __device__ static float of(float a, float b) { return fmaxf(a, b); }
-};
-/* What is taken off the scores: their largest, but for a row of which nothing counts. */
-__device__ static inline float base_of(float largest) { return largest == MINUS_INF ? 0.0f : largest; }
-
-/* Which columns of a row a thread has: from `first` on N of every `step`. */
-template <int N> struct columns {
-  int64_t first, step;
-  __device__ columns(const team &t, const cluster &cl)
-      : first((int64_t)(cl.rank * t.threads + t.rank) * N), step((int64_t)cl.size * t.threads * N) {}
-};
-
-/* The row of a team, in a launch whose first row is `first`. */
-__device__ static inline int64_t row_of_team(int64_t first, const team &t, const cluster &cl) {
-  return first + (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
 }
 
 /* Columns that row r sees. */
@@ -62,24 +41,6 @@ __device__ inline void scores(const tigon_softmax_fwd_problem &p, const pack<T, 
   if (left >= N) return;
 #pragma unroll
   for (int j = 0; j < N; ++j) z[j] = j < left ? z[j] : MINUS_INF;
-}
-
-template <int N> __device__ inline float largest_of(const float (&z)[N]) {
-  float most = z[0];
-#pragma unroll
-  for (int j = 1; j < N; ++j) most = fmaxf(most, z[j]);
-  return most;
-}
-
-template <int N> __device__ inline float sum_of(const float (&z)[N]) {
-  if constexpr (N == 1) {
-    return z[0];
-  } else {
-    float half[N / 2];
-#pragma unroll
-    for (int j = 0; j < N / 2; ++j) half[j] = z[2 * j] + z[2 * j + 1];
-    return sum_of<N / 2>(half);
-  }
 }
 
 /* Each block of a cluster has its largest score and the sum of the exponentials relative to it; all get those of the row. `size` is a
@@ -329,14 +290,14 @@ __device__ inline void bwd_walked(const tigon_softmax_bwd_problem &p, int thread
 }
 
 #define FWD_KERNEL(name, ...)                                                                                     \
-  KERNEL_BY_DTYPE(softmax_fwd_##name, (SOFTMAX_MOST_THREADS),                                                     \
+  KERNEL_BY_DTYPE(softmax_fwd_##name, (ROW_MOST_THREADS),                                                         \
                   (const __grid_constant__ tigon_softmax_fwd_problem p, const int team, const int64_t first_row), \
                   __VA_ARGS__)
 #define FWD(name, work, ...)                                              \
   FWD_KERNEL(name, fwd_##work<T, __VA_ARGS__, false>(p, team, first_row)) \
   FWD_KERNEL(mask_##name, fwd_##work<T, __VA_ARGS__, true>(p, team, first_row))
 #define BWD(name, work, ...)                                                                                      \
-  KERNEL_BY_DTYPE(softmax_bwd_##name, (SOFTMAX_MOST_THREADS),                                                     \
+  KERNEL_BY_DTYPE(softmax_bwd_##name, (ROW_MOST_THREADS),                                                         \
                   (const __grid_constant__ tigon_softmax_bwd_problem p, const int team, const int64_t first_row), \
                   bwd_##work<T, __VA_ARGS__>(p, team, first_row))
 
