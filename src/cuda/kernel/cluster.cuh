@@ -39,12 +39,12 @@ __device__ static inline void cluster_meet(const cluster &c) {
   __syncthreads();
 }
 
-template <int VALUES> struct cluster_space { float of[2][VALUES]; };
+template <int VALUES, class V = float> struct cluster_space { V of[2][VALUES]; };
 
 /* After team_all(), of teams that are whole blocks: each of `v` becomes what Op makes of that of all blocks, in the order of the
  * ranks. */
-template <class Op, int VALUES>
-__device__ inline void cluster_all(const cluster &c, cluster_space<VALUES> &space, int turn, float (&v)[VALUES]) {
+template <class Op, int VALUES, class V>
+__device__ inline void cluster_all(const cluster &c, cluster_space<VALUES, V> &space, int turn, V (&v)[VALUES]) {
 #if __CUDA_ARCH__ >= 900
   if (c.size == 1) return;
   cooperative_groups::cluster_group group = cooperative_groups::this_cluster();

@@ -65,12 +65,12 @@ template <class V> __device__ inline V block_total(V v) {
 }
 
 /* Shared memory of team_all(): two places a warp and value, taken in turn, so that one barrier a call is enough. */
-template <int VALUES> struct team_space { float of[2][VALUES][MOST_WARPS]; };
+template <int VALUES, class V = float> struct team_space { V of[2][VALUES][MOST_WARPS]; };
 
 /* Each of `v` becomes what Op makes of that of the whole team, in every thread. `turn` is 0, 1, 0, 1, ... from call to call. Teams of
  * fewer threads than a warp do not exist. */
-template <class Op, bool NAMED = false, int VALUES>
-__device__ inline void team_all(const team &t, team_space<VALUES> &space, int turn, float (&v)[VALUES]) {
+template <class Op, bool NAMED = false, int VALUES, class V>
+__device__ inline void team_all(const team &t, team_space<VALUES, V> &space, int turn, V (&v)[VALUES]) {
 #pragma unroll
   for (int i = 0; i < VALUES; ++i) v[i] = warp_all<Op>(v[i]);
   if (t.threads <= WARP) return;
