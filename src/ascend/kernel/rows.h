@@ -416,6 +416,25 @@ AICORE ub_f32 values_of(int64_t dtype, ub_f32 work, ub_f32 raw, tile t) {
   return work;
 }
 
+/* The last columns of x, from t.cols to its pitch, become -inf; `work` has room for a row of t's blocks. */
+AICORE void hide_filling(ub_f32 x, ub_f32 work, tile t) {
+  const int64_t last = t.cols / 8 * 8, lanes = t.pitch - last;
+  if (t.cols == t.pitch) return;
+  v_duplicate_f32(work, -__builtin_inff(), lanes);
+  sync_pipe(PIPE_V);
+  if (t.cols > last) v_duplicate_f32(work, 0, t.cols - last);
+  sync_pipe(PIPE_V);
+  v_mask_f32((int)lanes);
+  const int64_t blocks = t.pitch / 8, most = blocks <= V_REPEATS ? V_REPEATS : 1;
+  for (int64_t r = 0; r < t.rows; r += most) {
+    const ub_f32 at = ub_at_f32(x, r * t.pitch + last);
+    const int step = most > 1 ? (int)blocks : 0;
+    const v_steps steps = {(int)least(most, t.rows - r), 1, 1, 1, step, step, 0};
+    v_add_r_f32(at, at, work, steps);
+  }
+  sync_pipe(PIPE_V);
+}
+
 /* sum = a row's partial sums, one of each split, added in one fixed tree. */
 AICORE void join_splits(ub_f32 sum, ring *arrival, gm_ptr partials, int64_t splits) {
   in_begin(arrival);

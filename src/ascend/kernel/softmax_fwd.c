@@ -91,23 +91,6 @@ AICORE void rows_done(state *s) {
   if (s->a->mask.data) in_done(&s->mask);
 }
 
-/* The last columns of z, from t.cols to its pitch, become -inf. */
-AICORE void hide_filling(const state *s, ub_f32 z, tile t) {
-  const int64_t last = t.cols / 8 * 8, lanes = t.pitch - last;
-  if (t.cols == t.pitch) return;
-  duplicate(s->work, -__builtin_inff(), lanes);
-  if (t.cols > last) duplicate(s->work, 0, t.cols - last);
-  v_mask_f32((int)lanes);
-  const int64_t blocks = t.pitch / 8, most = blocks <= V_REPEATS ? V_REPEATS : 1;
-  for (int64_t r = 0; r < t.rows; r += most) {
-    const ub_f32 at = ub_at_f32(z, r * t.pitch + last);
-    const int step = most > 1 ? (int)blocks : 0;
-    const v_steps steps = {(int)least(most, t.rows - r), 1, 1, 1, step, step, 0};
-    v_add_r_f32(at, at, s->work, steps);
-  }
-  sync_pipe(PIPE_V);
-}
-
 /* z = the scores of a chunk: from what is cached, or loaded. */
 AICORE void scores(state *s, ub_f32 z, tile t, int64_t r, int64_t c) {
   const softmax_fwd_arguments *a = s->a;
@@ -136,7 +119,7 @@ AICORE void scores(state *s, ub_f32 z, tile t, int64_t r, int64_t c) {
     sync_pipe(PIPE_V);
   }
   if (!a->w.cached) rows_done(s);
-  if (!ragged(a, t)) hide_filling(s, z, t);
+  if (!ragged(a, t)) hide_filling(z, s->work, t);
 }
 
 /* z = z op a value a row, in the columns that count. */

@@ -115,7 +115,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
  * end to end. */
 TIGON_SHARED bool tigon_footprint_is_flat(const tigon_footprint *f) {
   return f->partials == 0 && f->column_params == 0 && f->column_sums == 0 && f->row_scalars_in == 0 &&
-         f->row_scalars_out == 0 && f->row_tables == 0;
+         f->row_scalars_out == 0 && f->row_tables == 0 && !f->whole;
 }
 /* The i-th op and entry that tigon_footprint_find() knows, entries of one op side by side; false past the end. */
 bool tigon_footprint_at(int index, const char **op, const char **entry);
