@@ -101,9 +101,20 @@ TIGON_INLINE vf vf_quotient(vf a, vf b) { return vf_div(a, b); }
 TIGON_INLINE vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 TIGON_INLINE vm vf_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+/* a > b, or one of them is a NaN. */
+TIGON_INLINE vm vf_above(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_NLE_UQ); }
 TIGON_INLINE vm vf_nan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
 TIGON_INLINE bool vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+/* The lanes of m one after the other, into a place for LANES; how many they are. */
+TIGON_INLINE int vf_pack(float *p, vm m, vf a) {
+  const unsigned lanes = (unsigned)_mm256_movemask_ps(m);
+  if (!lanes) return 0;
+  const uint64_t bytes = _pdep_u64(lanes, UINT64_C(0x0101010101010101)) * 0xff;
+  const uint64_t order = _pext_u64(UINT64_C(0x0706050403020100), bytes);
+  _mm256_storeu_ps(p, _mm256_permutevar8x32_ps(a, _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)order))));
+  return __builtin_popcount(lanes);
+}
 TIGON_INLINE float vf_sum(vf a) {
   __m128 h = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   h = _mm_add_ps(h, _mm_movehl_ps(h, h));
@@ -164,6 +175,10 @@ TIGON_INLINE vd vd_zero(void) { return (vd){_mm256_setzero_pd(), _mm256_setzero_
 TIGON_INLINE vd vd_add_square(vd s, vf a) {
   const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a)), high = _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
   return (vd){_mm256_fmadd_pd(low, low, s.low), _mm256_fmadd_pd(high, high, s.high)};
+}
+TIGON_INLINE vd vd_add(vd s, vf a) {
+  const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a)), high = _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+  return (vd){_mm256_add_pd(s.low, low), _mm256_add_pd(s.high, high)};
 }
 TIGON_INLINE double vd_sum(vd s) {
   const __m256d sum = _mm256_add_pd(s.low, s.high);

@@ -97,9 +97,16 @@ TIGON_INLINE vf vf_table32(const float table[32], vf t) {
 TIGON_INLINE vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 TIGON_INLINE vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+/* a > b, or one of them is a NaN. */
+TIGON_INLINE vm vf_above(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
 TIGON_INLINE vm vf_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 TIGON_INLINE bool vm_any(vm m) { return m != 0; }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+/* The lanes of m one after the other, into a place for LANES; how many they are. */
+TIGON_INLINE int vf_pack(float *p, vm m, vf a) {
+  _mm512_storeu_ps(p, _mm512_maskz_compress_ps(m, a));
+  return __builtin_popcount(m);
+}
 TIGON_INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 TIGON_INLINE float vf_max_across(vf a) { return _mm512_reduce_max_ps(a); }
 TIGON_INLINE vf vf_round_f16(vf a) { return _mm512_cvtph_ps(f16_narrow(a)); }
@@ -156,6 +163,10 @@ TIGON_INLINE vd vd_zero(void) { return (vd){_mm512_setzero_pd(), _mm512_setzero_
 TIGON_INLINE vd vd_add_square(vd s, vf a) {
   const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(a)), high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
   return (vd){_mm512_fmadd_pd(low, low, s.low), _mm512_fmadd_pd(high, high, s.high)};
+}
+TIGON_INLINE vd vd_add(vd s, vf a) {
+  const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(a)), high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
+  return (vd){_mm512_add_pd(s.low, low), _mm512_add_pd(s.high, high)};
 }
 TIGON_INLINE double vd_sum(vd s) { return _mm512_reduce_add_pd(_mm512_add_pd(s.low, s.high)); }
 

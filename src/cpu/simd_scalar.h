@@ -71,9 +71,16 @@ TIGON_INLINE vf vf_quotient(vf a, vf b) { return vf_div(a, b); }
 TIGON_INLINE vm vf_lt(vf a, vf b) { return a < b; }
 TIGON_INLINE vm vf_le(vf a, vf b) { return a <= b; }
 TIGON_INLINE vm vf_eq(vf a, vf b) { return a == b; }
+/* a > b, or one of them is a NaN. */
+TIGON_INLINE vm vf_above(vf a, vf b) { return !(a <= b); }
 TIGON_INLINE vm vf_nan(vf a) { return a != a; }
 TIGON_INLINE bool vm_any(vm m) { return m; }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return m ? a : b; }
+/* The lanes of m one after the other, into a place for LANES; how many they are. */
+TIGON_INLINE int vf_pack(float *p, vm m, vf a) {
+  *p = a;
+  return m;
+}
 TIGON_INLINE float vf_sum(vf a) { return a; }
 TIGON_INLINE float vf_max_across(vf a) { return a; }
 TIGON_INLINE vf vf_round_bf16(vf a, v_values are) {
@@ -102,6 +109,7 @@ typedef double vd;
 TIGON_INLINE vd vd_zero(void) { return 0; }
 /* The square of an f32 is exact in f64. */
 TIGON_INLINE vd vd_add_square(vd s, vf a) { return s + (double)a * (double)a; }
+TIGON_INLINE vd vd_add(vd s, vf a) { return s + (double)a; }
 TIGON_INLINE double vd_sum(vd s) { return s; }
 
 /* Elements 0, 1 in a, b to even and odd ones, and back. */
