@@ -70,6 +70,7 @@
 #include <tigon/op/rms_norm.h>
 #include <tigon/op/rope.h>
 #include <tigon/op/softmax.h>
+#include <tigon/op/sparsemax.h>
 #include <tigon/op/swiglu.h>
 #include <tigon/op/topk_divergence.h>
 #include <tigon/op/vocab_parallel_cross_entropy.h>

@@ -75,4 +75,12 @@ typedef struct tigon_softmax_bwd_problem {
   float scale;
 } tigon_softmax_bwd_problem;
 
+typedef struct tigon_sparsemax_problem {
+  tigon_row_space space;
+  int64_t cols;
+  tigon_dtype dtype;
+  tigon_rows x, y, dy, dx; /* forward x and y, backward all but x */
+} tigon_sparsemax_problem;
+typedef tigon_sparsemax_problem tigon_sparsemax_fwd_problem, tigon_sparsemax_bwd_problem;
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ascend/traffic.h"
+#include "core/half.h"
 
 static const int64_t shapes[][2] = {{1, 3},     {37, 41},   {64, 123},  {301, 512},  {96, 2163},
                                     {50, 4096}, {7, 16384}, {45, 7168}, {3, 100000}, {1, 300000}};
@@ -198,6 +199,23 @@ static void run_softmax(tigon_context *context, tigon_dtype dtype, int64_t rows,
   expect(context, &plan, "softmax bwd");
 }
 
+/* Rows whose largest x is all of their support: one round of tau, as is predicted of rows that do not stay on chip. */
+static void run_sparsemax(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[]) {
+  tigon_plan plan;
+  tigon_tensor t[3];
+  for (int i = 0; i < 3; ++i) t[i] = tigon_tensor_2d(tensor[i], dtype, rows, cols);
+  for (int64_t r = 0; r < rows; ++r) tigon_store_f64(tensor[0], r * cols + r % cols, dtype, 9);
+  const tigon_sparsemax_fwd_args fwd = {.x = t[0], .y = t[2]};
+  ask(context, "sparsemax", "fwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_sparsemax_fwd(context, &fwd));
+  expect(context, &plan, "sparsemax fwd");
+  for (int64_t r = 0; r < rows; ++r) tigon_store_f64(tensor[0], r * cols + r % cols, dtype, 0);
+  const tigon_sparsemax_bwd_args bwd = {.dy = t[0], .y = t[1], .dx = t[2]};
+  ask(context, "sparsemax", "bwd", dtype, rows, cols, &plan);
+  succeeds(context, tigon_sparsemax_bwd(context, &bwd));
+  expect(context, &plan, "sparsemax bwd");
+}
+
 /* Rows of tensors: all, which lie end to end and are handed over as one, or every other one. */
 static int64_t elementwise_rows(tigon_tensor t[], tigon_dtype dtype, void *const tensor[], int count, int64_t rows,
                                 int64_t cols, bool dense) {
@@ -367,6 +385,7 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   run_fused_add(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_layer_norm(context, dtype, rows, cols, tensor, w, dw, rstd);
   run_softmax(context, dtype, rows, cols, tensor, mask);
+  run_sparsemax(context, dtype, rows, cols, tensor);
   run_embedding(context, dtype, rows, cols, tensor);
   run_cross_entropy(context, dtype, rows, cols, tensor);
   if (rows * cols <= GATED) {

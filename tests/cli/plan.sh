@@ -44,7 +44,7 @@ compare() { # op, mode, dtype, shape
   run plan $call --device 910b4
   expect_json "j['bytes_moved'] + j['bytes_extra'] == $(counted bytes_moved) == $(counted bytes_predicted)" "$call"
 }
-for op in rms_norm fused_add_rms_norm layer_norm swiglu geglu relu_squared softmax embedding cross_entropy rope; do
+for op in rms_norm fused_add_rms_norm layer_norm swiglu geglu relu_squared softmax sparsemax embedding cross_entropy rope; do
   for mode in fwd bwd; do compare $op $mode f32 256x512; done
 done
 compare cross_entropy bwd bf16 3x200000

@@ -59,6 +59,13 @@ static void call_softmax(tigon_context *c, rows *r, int64_t n) {
   assert_int_equal(tigon_softmax_bwd(c, &bwd), TIGON_OK);
 }
 
+static void call_sparsemax(tigon_context *c, rows *r, int64_t n) {
+  const tigon_sparsemax_fwd_args fwd = {.x = matrix(r->x, n), .y = matrix(r->y, n)};
+  assert_int_equal(tigon_sparsemax_fwd(c, &fwd), TIGON_OK);
+  const tigon_sparsemax_bwd_args bwd = {.dy = matrix(r->dy, n), .y = fwd.y, .dx = matrix(r->dx, n)};
+  assert_int_equal(tigon_sparsemax_bwd(c, &bwd), TIGON_OK);
+}
+
 static tigon_tensor channels(void *data, int64_t n, int64_t count) {
   return tigon_tensor_3d(data, dtype, n, count, COLS / count);
 }
@@ -188,13 +195,19 @@ static void group_norm_gradients(void **state) {
 static void rms_norm(void **state) { (void)state, same_bits(call_rms_norm); }
 static void layer_norm(void **state) { (void)state, same_bits(call_layer_norm); }
 static void softmax(void **state) { (void)state, same_bits(call_softmax); }
+static void sparsemax(void **state) { (void)state, same_bits(call_sparsemax); }
 static void group_norm_runs(void **state) { (void)state, same_bits(call_group_norm_runs); }
 static void group_norm_channels(void **state) { (void)state, same_bits(call_group_norm_channels); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rms_norm),        cmocka_unit_test(layer_norm),          cmocka_unit_test(softmax),
-      cmocka_unit_test(group_norm_runs), cmocka_unit_test(group_norm_channels), cmocka_unit_test(group_norm_gradients),
+      cmocka_unit_test(rms_norm),
+      cmocka_unit_test(layer_norm),
+      cmocka_unit_test(softmax),
+      cmocka_unit_test(sparsemax),
+      cmocka_unit_test(group_norm_runs),
+      cmocka_unit_test(group_norm_channels),
+      cmocka_unit_test(group_norm_gradients),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,6 +106,8 @@ static void footprints_move_the_minimum(void **state) {
       {"softmax", "fwd", 2, 3},
       {"softmax", "fwd_mask", 3, 5},
       {"softmax", "bwd", 3, 5},
+      {"sparsemax", "fwd", 2, 4},
+      {"sparsemax", "bwd", 3, 5},
       {"cross_entropy", "fwd", 1, 1},
       {"cross_entropy", "fwd_dlogits", 2, 3},
       {"cross_entropy", "bwd", 2, 2},

@@ -19,13 +19,15 @@ typedef struct row {
   bool only_f32;       /* there is no such entry of 16-bit dtypes */
 } row;
 
-/* A split hands over: of layer_norm and group_norm forward the count, the mean in two parts and M2, backward two sums; of softmax
- *   the largest score and the sum; of cross_entropy max, reference, sum of exp, sum of z exp z, sum of z, argmax and the label's
- *   x; of adamw's clip the sum in two parts and their exponent.
+/* A split hands over: of layer_norm and group_norm forward the count, the mean in two parts and M2, backward two sums, as sparsemax
+ *   backward; of softmax the largest score and the sum; of cross_entropy max, reference, sum of exp, sum of z exp z, sum of z, argmax
+ *   and the label's x; of adamw's clip the sum in two parts and their exponent.
  * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
  * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; words are the position ids.
  * embedding: the words are the index. Backward's output is the table, whose rows are others than those of dy.
+ * sparsemax: a row that does not stay on chip is read for its largest x, for each round of tau, and for y. There is one round where
+ *   the largest x of each chunk's columns have the support among them.
  * cross_entropy with its mean: the words are label (i64), loss and lse, backward's label and lse. Without dlogits the logits are
  *   read once in any case, because max and sum run online; only one split of a row then joins them. A temperature, a softcap and
  *   smoothing by weights need one or two temporaries more.
@@ -84,6 +86,9 @@ static const row table[] = {
     {ENTRY("softmax", "fwd_mask_f32"), .base.partials = 2, .temporaries = {1, 2}, .ops = {7.0, 9.0},
      .streams = "x mask y", .wide = "mask"},
     {ENTRY("softmax", "bwd"), .base.partials = 1, .temporaries = {1, 3}, .ops = {4.2, 7.2}},
+    {ENTRY("sparsemax", "fwd"), .base.row_scalars_on_chip = 24, .base.whole = true, .temporaries = {3, 4},
+     .ops = {34.0, 37.0}, .reads = 3},
+    {ENTRY("sparsemax", "bwd"), .base.partials = 2, .temporaries = {3, 5}, .ops = {17.0, 20.0}},
     {ENTRY("cross_entropy", "fwd"), .temporaries = {2, 3}, .ops = {4.0, 5.0}, LOSS_FWD, .streams = "logits",
      .others = "logits"},
     {ENTRY("cross_entropy", "fwd_dlogits"), .temporaries = {2, 3}, .ops = {6.5, 8.5}, LOSS_FWD,
