@@ -8,8 +8,12 @@ from torch import nn
 
 from tigon.compat import liger
 from tigon.compat.liger import ops
+from tigon.torch.operators import REFERENCES
 
 CONFIG = SimpleNamespace(hidden_size=16, intermediate_size=24, hidden_act="silu", mlp_multipliers=(0.5, 2.0))
+
+
+sparsemax = REFERENCES["sparsemax"].plain
 
 
 def unit(x, eps):
@@ -40,6 +44,7 @@ class TestFunctions:
         close(liger.liger_geglu(a, b), nn.functional.gelu(a, approximate="tanh") * b)
         close(liger.liger_relu_squared(a), a.relu() ** 2)
         close(liger.liger_softmax(a), a.softmax(-1))
+        close(liger.liger_sparsemax(a, 0), sparsemax(a.t()).t())
 
     @pytest.mark.parametrize("unsqueeze_dim", [1, 2])
     def test_rope(self, unsqueeze_dim):
@@ -128,6 +133,7 @@ class TestAutogradFunctions:
             (ops.LigerGELUMulFunction, (x, y), gelu(x) * y),
             (ops.LigerReLUSquaredFunction, (x,), x.relu() ** 2),
             (ops.LigerSoftmaxFunction, (x,), x.softmax(-1)),
+            (ops.LigerSparsemaxFunction, (x, -1), sparsemax(x)),
             (ops.LigerEmbeddingFunction, (table, ids), table[ids]),
         ]
         for function, arguments, want in cases:
@@ -184,6 +190,7 @@ class TestModules:
             (liger.LigerLayerNorm(16), lambda x: nn.functional.layer_norm(x, (16,), eps=1e-6)),
             (liger.LigerReLUSquared(), lambda x: x.relu() ** 2),
             (liger.LigerSoftmax(), lambda x: x.softmax(-1)),
+            (liger.LigerSparsemax(), sparsemax),
         ],
         ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
     )
