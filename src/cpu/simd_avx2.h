@@ -105,6 +105,7 @@ TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 TIGON_INLINE vm vf_above(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_NLE_UQ); }
 TIGON_INLINE vm vf_nan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
 TIGON_INLINE bool vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
+TIGON_INLINE int vm_count(vm m) { return __builtin_popcount((unsigned)_mm256_movemask_ps(m)); }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 /* The lanes of m one after the other, into a place for LANES; how many they are. */
 TIGON_INLINE int vf_pack(float *p, vm m, vf a) {

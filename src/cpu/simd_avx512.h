@@ -101,6 +101,7 @@ TIGON_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
 TIGON_INLINE vm vf_above(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
 TIGON_INLINE vm vf_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 TIGON_INLINE bool vm_any(vm m) { return m != 0; }
+TIGON_INLINE int vm_count(vm m) { return __builtin_popcount(m); }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 /* The lanes of m one after the other, into a place for LANES; how many they are. */
 TIGON_INLINE int vf_pack(float *p, vm m, vf a) {

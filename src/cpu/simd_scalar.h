@@ -75,6 +75,7 @@ TIGON_INLINE vm vf_eq(vf a, vf b) { return a == b; }
 TIGON_INLINE vm vf_above(vf a, vf b) { return !(a <= b); }
 TIGON_INLINE vm vf_nan(vf a) { return a != a; }
 TIGON_INLINE bool vm_any(vm m) { return m; }
+TIGON_INLINE int vm_count(vm m) { return m; }
 TIGON_INLINE vf vf_select(vm m, vf a, vf b) { return m ? a : b; }
 /* The lanes of m one after the other, into a place for LANES; how many they are. */
 TIGON_INLINE int vf_pack(float *p, vm m, vf a) {
