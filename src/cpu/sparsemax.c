@@ -2,9 +2,10 @@
  * fewer elements it comes out smaller, so that any of them give a start. A row is swept three times, of which the second and third
  * find it in the cache:
  *   the largest x and a start, tau of what is the largest x of each of some groups;
- *   the members of the start, into a list on the stack. More rounds are over the list, which shrinks;
+ *   the members of the start, into a list on the stack, over which all rounds are;
  *   the store.
- * Sums are f64 by lanes: member i of a part goes to lane i, whether it is in the list or, where that is full, was just looked at. */
+ * Sums are f64 by lanes, of which a z has the same in each round: that of its place in its part's list, whether there is room for
+ * that or it is made anew. */
 #include <math.h>
 
 #include "cpu/reduce.h"
@@ -12,8 +13,8 @@
 enum {
   GROUPS = 4,           /* of a part: four times STEP of them */
   GROUPED = 4 * GROUPS, /* times STEP columns: of fewer the largest of groups are no start */
-  LISTED = 16384,       /* members of a row in lists */
-  WALKED = 1024,        /* of a part whose members are more than there is room for: looked at so many at a time */
+  LISTED = 16384,       /* z of a row in lists */
+  WALKED = 1024,        /* of a part that has more than there is room for: so many at a time */
   SPARE = STEP + LANES  /* a list ends before its place does */
 };
 
@@ -29,7 +30,7 @@ typedef struct part {
   const void *x, *next; /* next: the row that is read after this one; NULL: none is */
   void *y;
   int64_t cols;
-  float base, tau; /* base: the largest x */
+  float base, start, tau; /* base: the largest x; start: tau's first, above which z is listed */
 } part;
 
 /* z of columns c to c + STEP - 1, -inf past the last one. */
@@ -53,28 +54,22 @@ static bool grow(double sum, int64_t count, float *tau) {
   return !isnan(next);
 }
 
-/* Adds members that are listed, and are fewer than LANES in the last vector. */
-static vd add_list(vd sum, const float *list, int64_t count) {
-  int64_t i = 0;
-  for (; i + LANES <= count; i += LANES) sum = vd_add(sum, vf_load(list + i));
-  return i < count ? vd_add(sum, vf_load_n(list + i, (int)(count - i))) : sum;
-}
-
-/* Those of a list that are above tau stay; how many they are. */
-static int64_t shrink(float *list, int64_t count, float tau) {
-  const vf above = vf_set(tau);
-  int64_t left = 0;
-  vf_store(list + count, vf_set(-INFINITY));
+/* Adds the members among `count` listed z, a multiple of LANES or ending in -inf, to a sum and to their number. */
+TIGON_INLINE void add_members(const float *list, int64_t count, float above, vd *sum, int64_t *members) {
+  const vf tau = vf_set(above);
   for (int64_t i = 0; i < count; i += LANES) {
     const vf z = vf_load(list + i);
-    left += vf_pack(list + left, vf_above(z, above), z);
+    const vm member = vf_above(z, tau);
+    *sum = vd_add(*sum, vf_select(member, z, vf_zero()));
+    *members += vm_count(member);
   }
-  return left;
 }
 
-static void sum_list(float *list, float tau, cell *to) {
-  to->count = shrink(list, to->count, tau);
-  to->sum = vd_sum(add_list(vd_zero(), list, to->count));
+static void sum_list(const float *list, int64_t count, float tau, cell *to) {
+  vd sum = vd_zero();
+  to->count = 0;
+  add_members(list, count, tau, &sum, &to->count);
+  to->sum = vd_sum(sum);
 }
 
 TIGON_INLINE vf2 v2_largest(vf2 v, vf2 most) { return (vf2){vf_max(v.a, most.a), vf_max(v.b, most.b)}; }
@@ -91,13 +86,13 @@ TIGON_INLINE void find_largest(tigon_dtype dtype, const part *p, cell *to) {
   for (int i = 1; i < GROUPS; ++i) all = v2_largest(most[i], all);
   *to = (cell){.largest = vf_max_across(vf_max(all.a, all.b)), .start = -1};
   if (p->cols < GROUPED * STEP) return;
-  float z[GROUPS * STEP + LANES];
-  cell found = {.count = GROUPS * STEP};
+  float z[GROUPS * STEP];
+  cell found;
   for (int i = 0; i < GROUPS; ++i) {
     const vf2 of = v2_sub(most[i], v2_set(to->largest));
     vf_store(z + i * STEP, of.a), vf_store(z + i * STEP + LANES, of.b);
   }
-  do sum_list(z, to->start, &found);
+  do sum_list(z, GROUPS * STEP, to->start, &found);
   while (grow(found.sum, found.count, &to->start));
 }
 
@@ -110,6 +105,7 @@ static void begin_row(const cell *cells, int64_t parts, part *row) {
     const float start = cells[i].largest - row->base + cells[i].start;
     if (start > row->tau) row->tau = start;
   }
+  row->start = row->tau;
 }
 
 static bool grow_row(const cell *cells, int64_t parts, float *tau) {
@@ -119,25 +115,31 @@ static bool grow_row(const cell *cells, int64_t parts, float *tau) {
   return grow(sum, count, tau);
 }
 
-/* The members of a part, and a list of them where `room` in `list` is enough: else it is false, and the list worth nothing. */
-TIGON_INLINE bool find_members(tigon_dtype dtype, const part *p, float *list, int64_t room, cell *to) {
-  const vf base = vf_set(p->base), tau = vf_set(p->tau);
-  int64_t used = 0, before = 0;
+/* The members of a part, of those z that are above the start. Where `room` in `list` is enough for these, they stay there, and how many
+ * they are is returned; else -1. */
+TIGON_INLINE int64_t find_members(tigon_dtype dtype, const part *p, float *list, int64_t room, cell *to) {
+  const vf base = vf_set(p->base), start = vf_set(p->start);
+  int64_t used = 0;
+  bool all = true;
   vd sum = vd_zero();
+  to->count = 0;
   for (int64_t c = 0; c < p->cols; c += STEP) {
     if (p->next) v2_prefetch(p->next, c, dtype);
     const vf2 z = scores(dtype, p, base, c);
-    used += vf_pack(list + used, vf_above(z.a, tau), z.a);
-    used += vf_pack(list + used, vf_above(z.b, tau), z.b);
+    const vm first = vf_above(z.a, start), second = vf_above(z.b, start);
+    if (!vm_any(first) && !vm_any(second)) continue;
+    used += vf_pack(list + used, first, z.a);
+    used += vf_pack(list + used, second, z.b);
     if (used + SPARE <= room) continue;
     const int64_t whole = used / LANES * LANES; /* the others move to the front */
-    sum = add_list(sum, list, whole);
+    add_members(list, whole, p->tau, &sum, &to->count);
     vf_store(list, vf_load(list + whole));
-    before += whole, used -= whole;
+    used -= whole, all = false;
   }
-  to->sum = vd_sum(add_list(sum, list, used));
-  to->count = before + used;
-  return before == 0;
+  vf_store(list + used, vf_set(-INFINITY));
+  add_members(list, used, p->tau, &sum, &to->count);
+  to->sum = vd_sum(sum);
+  return all ? used : -1;
 }
 
 TIGON_INLINE void store_part(tigon_dtype dtype, const part *p, bool stream) {
@@ -158,7 +160,7 @@ typedef struct fwd {
   split cut;
   sweep sweep; /* where tasks share rows, as are all below */
   cell *cells; /* [rows, cut.parts] */
-  part *rows;  /* base and tau of each, */
+  part *rows;  /* base, start and tau of each, */
   bool *grows; /* and whether it has more rounds */
 } fwd;
 
@@ -175,7 +177,8 @@ TIGON_INLINE part part_of(tigon_dtype dtype, const fwd *f, const part *row, int6
 /* One task has all of the row. */
 TIGON_INLINE void whole_row(tigon_dtype dtype, const fwd *f, part *row, float *lists, bool stream) {
   cell cells[SPLIT_PARTS];
-  float *list[SPLIT_PARTS], *end = lists; /* NULL: the part is walked */
+  float *list[SPLIT_PARTS], *end = lists; /* NULL: the part's is made anew in each round */
+  int64_t counts[SPLIT_PARTS];
   const int64_t parts = f->cut.parts;
   for (int64_t i = 0; i < parts; ++i) {
     const part p = part_of(dtype, f, row, i);
@@ -184,16 +187,16 @@ TIGON_INLINE void whole_row(tigon_dtype dtype, const fwd *f, part *row, float *l
   begin_row(cells, parts, row);
   for (int64_t i = 0; i < parts; ++i) {
     const part p = part_of(dtype, f, row, i);
-    const bool listed = find_members(dtype, &p, end, lists + LISTED + WALKED - end, &cells[i]);
-    list[i] = listed && end + cells[i].count <= lists + LISTED ? end : NULL;
-    if (list[i]) end += cells[i].count + LANES;
+    counts[i] = find_members(dtype, &p, end, lists + LISTED + WALKED - end, &cells[i]);
+    list[i] = counts[i] >= 0 && end + counts[i] + LANES <= lists + LISTED ? end : NULL;
+    if (list[i]) end += counts[i] + LANES;
   }
   row->next = NULL;
   while (grow_row(cells, parts, &row->tau))
     for (int64_t i = 0; i < parts; ++i) {
       const part p = part_of(dtype, f, row, i);
       if (list[i])
-        sum_list(list[i], row->tau, &cells[i]);
+        sum_list(list[i], counts[i], row->tau, &cells[i]);
       else
         find_members(dtype, &p, lists + LISTED, WALKED, &cells[i]);
     }
@@ -235,7 +238,7 @@ static void whole_task(const void *argument, int64_t index) {
 TIGON_INLINE void shared_parts(tigon_dtype dtype, const fwd *f, int64_t r, split_range parts, bool past) {
   _Alignas(64) float list[WALKED];
   part row = row_of(dtype, f, r, r);
-  row.base = f->rows[r].base, row.tau = f->rows[r].tau, row.next = NULL;
+  row.base = f->rows[r].base, row.start = f->rows[r].start, row.tau = f->rows[r].tau, row.next = NULL;
   for (int64_t i = parts.begin; i < parts.end; ++i) {
     cell *to = &f->cells[r * f->cut.parts + i];
     const part p = part_of(dtype, f, &row, i);
