@@ -66,7 +66,7 @@ runner *tigon_bench_open_on(const runner_place *place, const char *op, const cha
                           .other = sizes->other,
                           .head_dim = sizes->head_dim,
                           .kv_heads = sizes->kv_heads,
-                          .as_weight = sizes->as_weight != 0 && chosen->has_as_weight};
+                          .form = sizes->as_weight && chosen->form == BENCH_AS_WEIGHT ? BENCH_AS_WEIGHT : BENCH_PLAIN};
     if (!r->at.rows) r->at.rows = tigon_dtype_size(type) == 2 ? chosen->rows_16bit : chosen->rows_f32;
     r->at.other = bench_other(chosen, &r->at);
     const tigon_status status = tigon_context_create(&desc, &r->context);

@@ -69,11 +69,21 @@ static bool is_of_tokens(const tigon_field *field) {
   return is;
 }
 
+/* Does a rope have positions in time, height and width? */
+static const char *const sections[] = {"section_t", "section_h", "section_w"};
+static bool has_sections(call *c) {
+  bool has = false;
+  for (int i = 0; i < 3 && is_op(c, "rope", ""); ++i)
+    has = has || *(int64_t *)call_field(c, call_find(c, sections[i]), 0);
+  return has;
+}
+
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   const int kind = preference_kind(c);
   const char *sides = is_head(c) ? "desirable" : "labels";
-  if (is_segments(c, field)) return false; /* a padded batch has other shapes */
+  if (is_op(c, "rope", "") && strcmp(field->name, "sin") == 0) return false; /* a complex table has another shape */
+  if (is_segments(c, field)) return false;                                   /* a padded batch has other shapes */
   if (strcmp(c->schema->name, "linear_logprob_fwd") == 0) {
     if (strcmp(field->name, "stats") == 0) return !is_shard(c);
     if (is_shard(c) ? is_of_tokens(field) : strcmp(field->name, "logprob") == 0) return is_shard(c);
@@ -104,6 +114,7 @@ static bool is_cache_in_f32(call *c, const tigon_field *field) {
 static const char *pattern_of(call *c, const tigon_field *field) {
   const char *tokens = is_head(c) ? "r" : "n";
   if (is_segments(c, field)) return is_policy(c) ? "s" : "n";
+  if (has_sections(c) && strcmp(field->name, "positions") == 0) return "3bt";
   if (is_policy(c) && strcmp(field->name, "advantage") == 0 && has_flag(c, "options.token_advantage")) return tokens;
   if (is_policy(c) && strcmp(field->name, "ratio") == 0 && has_flag(c, "options.token_ratio")) return tokens;
   if (preference_kind(c) >= TIGON_PREFERENCE_KTO && strcmp(field->name, "pair_loss") == 0) return "n";
@@ -144,6 +155,19 @@ static void make_shard(call *c, const call_choices *how) {
   int64_t *vocab = call_field(c, call_find(c, "vocab"), 0), *begin = call_field(c, call_find(c, "vocab_begin"), 0);
   *begin = *vocab > 0 ? *begin % (*vocab + 1) : 0;
   if (*vocab > 0) *vocab += how->extents['v'];
+}
+
+/* Sections of all pairs of a head, or none. */
+static void make_sections(call *c, const call_choices *how) {
+  if (!is_op(c, "rope", "")) return;
+  int64_t left = how->extents['d'] / 2;
+  const bool none = !has_sections(c);
+  for (int i = 0; i < 3 && !none; ++i) {
+    int64_t *pairs = call_field(c, call_find(c, sections[i]), 0);
+    *pairs = i == 2 || *pairs > left ? left : *pairs;
+    left -= *pairs;
+  }
+  if (none || how->extents['d'] < 2) *(int *)call_field(c, call_find(c, "sections_interleaved"), 0) = 0;
 }
 
 /* ---- tensors ---- */
@@ -253,6 +277,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       *(call_list *)call_field(c, field, 0) = (call_list){c->elements, CALL_ELEMENTS};
   }
   make_shard(c, how);
+  make_sections(c, how);
   if (is_head(c) && preference_kind(c) >= TIGON_PREFERENCE_KTO) *(int *)call_field(c, call_find(c, "nll"), 0) = 0;
   for (int e = 0; e < CALL_ELEMENTS; ++e) {
     tigon_dtype letters[3] = {how->dtype, how->dtype, how->dtype};

@@ -9,7 +9,7 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT, KEY_TRACE, KEY_AS_WEIGHT };
+enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT, KEY_TRACE, KEY_AS_WEIGHT, KEY_SECTIONS };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
@@ -17,7 +17,7 @@ typedef struct bench_options {
   int op_count;
   const char *device, *variant;
   bench_choice choice;
-  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot, as_weight;
+  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot, forms[BENCH_FORMS];
   int repeats;
   bench_format format;
   const char *svg, *against, *trace; /* paths; NULL: none */
@@ -161,7 +161,7 @@ static void add_all(const bench_options *options, tigon_context *context, row_li
       const int count = chosen ? bench_points(chosen, &options->choice, context, dtype, points) : 1;
       for (int p = 0; p < count; ++p) {
         if (options->overhead && points[p].other > 0) points[p].other = 64;
-        points[p].as_weight = options->as_weight && chosen && chosen->has_as_weight;
+        if (chosen && options->forms[chosen->form]) points[p].form = chosen->form;
         add_modes(options, context, entry->op, dtype, &points[p], list);
       }
     }
@@ -344,7 +344,8 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'C': choose_format(o, BENCH_CSV); return 0;
     case 'o': o->overhead = true; return 0;
     case KEY_HOT: o->hot = true; return 0;
-    case KEY_AS_WEIGHT: o->as_weight = true; return 0;
+    case KEY_AS_WEIGHT: o->forms[BENCH_AS_WEIGHT] = true; return 0;
+    case KEY_SECTIONS: o->forms[BENCH_SECTIONS] = true; return 0;
     case ARGP_KEY_ARG:
       if (o->op_count < 64) o->ops[o->op_count++] = cli_op(o->command, argument);
       return 0;
@@ -372,6 +373,8 @@ int tigon_cli_bench(int argc, char **argv) {
       {"dweight-as-weight", KEY_AS_WEIGHT, NULL, 0,
        "linear and fused_linear_cross_entropy store dweight in the weight's dtype, as PyTorch does, instead of in f32",
        0},
+      {"sections", KEY_SECTIONS, NULL, 0,
+       "rope turns by positions in time, height and width, which take turns, as Qwen3-VL's", 0},
       {"overhead", 'o', NULL, 0, "The cost of a call instead: one tiny row, in microseconds", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {"markdown", 'M', NULL, 0, "Print a table for a README", 0},

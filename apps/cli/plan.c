@@ -37,7 +37,8 @@ static bool has(const char *const *names, const char *name) {
 static bool has_no_cases(const tigon_plan_request *request) { return request->footprint->walk != TIGON_WALK_ROWS; }
 
 /* rope's heads are those of `tigon bench`: keys beside the queries of --shape, in sequences. */
-static void ask_heads(const char *command, plan_options *chosen, tigon_plan_request *request) {
+static void ask_heads(const char *command, plan_options *chosen, tigon_footprint *footprint,
+                      tigon_plan_request *request) {
   if (chosen->unit > 0 && chosen->cols % chosen->unit != 0)
     cli_mistake(command, "--unit is %" PRId64 ", must divide the columns, %" PRId64, chosen->unit, chosen->cols);
   const bench_point at = {
@@ -50,6 +51,9 @@ static void ask_heads(const char *command, plan_options *chosen, tigon_plan_requ
   request->col_unit = dims[4];
   request->table_cols = dims[4] / 2;
   request->sequence = dims[1];
+  if (!chosen->sections) return;
+  footprint->row_scalars_in *= 3;
+  footprint->row_tables *= 3;
 }
 
 /* The entries of a row are as many as those of `tigon bench`. */
@@ -93,6 +97,7 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   const bool heads = footprint->walk == TIGON_WALK_HEADS;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
     cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);
+  if (chosen->sections && !heads) cli_mistake(command, "--sections is for rope, and %s has no positions", chosen->op);
   if (chosen->groups > 0 && chosen->rows % chosen->groups != 0)
     cli_mistake(command, "--groups is %" PRId64 ", must divide the rows, %" PRId64, chosen->groups, chosen->rows);
   if (chosen->run > 0 && chosen->cols % chosen->run != 0)
@@ -112,7 +117,7 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
     request->cols *= request->rows;
     request->rows = 1;
   }
-  if (heads) ask_heads(command, chosen, request);
+  if (heads) ask_heads(command, chosen, footprint, request);
   if (footprint->row_table_words > 0) ask_entries(chosen, request);
   if (chosen->force != TIGON_CASE_AUTO && has_no_cases(request))
     cli_mistake(command, "--case does not go with %s %s on %s, whose tiles follow from the shape alone", chosen->op,
@@ -341,6 +346,8 @@ static tigon_plan_case parse_case(const char *command, const char *text) {
   return (tigon_plan_case)(letter - 'A' + TIGON_CASE_A);
 }
 
+enum { KEY_SECTIONS = 256 };
+
 static error_t parse(int key, char *argument, struct argp_state *state) {
   plan_options *chosen = state->input;
   const char *command = state->argv[0];
@@ -359,6 +366,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'v': chosen->vocab = cli_number(command, "--vocab", argument, 1, INT64_MAX / 4); return 0;
     case 'b': chosen->vocab_begin = cli_number(command, "--vocab-begin", argument, 0, INT64_MAX / 4); return 0;
     case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
+    case KEY_SECTIONS: chosen->sections = true; return 0;
     case 'D': chosen->devices = true; return 0;
     case 'j': chosen->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -390,6 +398,7 @@ int tigon_cli_plan(int argc, char **argv) {
       {"unit", 'u', "N", 0, "rope: columns of a head (default: 128 or 64, where that divides)", 0},
       {"keys", 'k', "N", 0,
        "rope: heads of keys besides the queries of --shape (default: a quarter as many, where that divides)", 0},
+      {"sections", KEY_SECTIONS, NULL, 0, "rope: positions in time, height and width", 0},
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
       {"workspace", 'w', "BYTES", 0, "Of a head: less than the workspace that is recommended", 0},

@@ -62,6 +62,7 @@ static void refuse_options(const char *command, const plan_options *chosen) {
   const bool heads = strcmp(chosen->op, "rope") == 0, table = strcmp(chosen->op, "embedding") == 0 && chosen->entry;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
     cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);
+  if (chosen->sections && !heads) cli_mistake(command, "--sections is for rope, and %s has no positions", chosen->op);
   if (chosen->table > 0 && !(table && strcmp(chosen->entry, "bwd") == 0))
     cli_mistake(command, "--table is for embedding's bwd, and %s %s has no table to add to", chosen->op,
                 chosen->entry ? chosen->entry : "fwd");
@@ -199,7 +200,8 @@ int plan_launches(const char *command, const plan_options *chosen) {
                     .head_dim = chosen->unit,
                     .kv_heads = chosen->keys,
                     .vocab = chosen->vocab,
-                    .vocab_begin = chosen->vocab_begin};
+                    .vocab_begin = chosen->vocab_begin,
+                    .form = chosen->sections ? BENCH_SECTIONS : BENCH_PLAIN};
   if (at.other == 0) at.other = bench_other(timed, &at);
   context->queue.record = record;
   context->queue.record_to = &l;

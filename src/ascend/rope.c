@@ -18,8 +18,9 @@ static tigon_status raise_flag(tigon_queue *queue, const tigon_rope_problem *p, 
 /* The heads of queries and keys are the columns. */
 static tigon_status plan_of(tigon_queue *queue, const tigon_rope_problem *p, bool backward, tigon_plan *plan) {
   const tigon_call_words words = {.given = p->positions != NULL,
-                                  .in = p->position_dtype == TIGON_I64 ? 2 : 1,
-                                  .table_bytes = (uint8_t)tigon_dtype_size(p->table_dtype)};
+                                  .in = (uint8_t)(p->axes * (p->position_dtype == TIGON_I64 ? 2 : 1)),
+                                  .table_bytes = (uint8_t)tigon_dtype_size(p->table_dtype),
+                                  .tables = (uint8_t)(2 * p->axes)};
   const tigon_plan_request call = {.op = "rope",
                                    .entry = p->positions ? backward ? "bwd_positions" : "fwd_positions"
                                             : backward   ? "bwd"
@@ -48,13 +49,17 @@ static tigon_status run(tigon_queue *queue, const tigon_rope_problem *p, bool ba
                             .in = {heads_of(&p->q), heads_of(&p->k)},
                             .out = {heads_of(&p->q_out), heads_of(&p->k_out)},
                             .cosine = (gm_ptr)p->cos,
-                            .sine = (gm_ptr)p->sin,
+                            .sine = p->table_step == 2 ? NULL : (gm_ptr)p->sin,
+                            .table_axis_pitch = p->table_axis_pitch,
                             .table_batch_pitch = p->table_batch_pitch,
                             .table_pitch = p->table_pitch,
                             .table_rows = p->table_rows,
                             .positions = (gm_ptr)p->positions,
+                            .position_axis_pitch = p->position_axis_pitch,
                             .position_pitch = p->position_pitch,
                             .position_words = p->position_dtype == TIGON_I64 ? 2 : 1,
+                            .axes = p->axes,
+                            .pairs_of = {{0}, p->pairs_of[1], p->pairs_of[2]},
                             .flags = (gm_ptr)flags,
                             .dtype = p->dtype,
                             .table_dtype = p->table_dtype,

@@ -12,7 +12,8 @@ enum { TOKENS = 16, PAIRS = 64 }; /* of a block */
 typedef struct tables {
   _Alignas(64) float cosine[TOKENS][PAIRS];
   _Alignas(64) float sine[TOKENS][PAIRS];
-  int64_t at[TOKENS]; /* the token's row, -1 when its position is out of range */
+  int64_t at[TOKENS][TIGON_ROPE_AXES]; /* the token's row of each axis's table */
+  bool legal[TOKENS];                  /* its positions are in range */
 } tables;
 
 typedef struct job {
@@ -29,19 +30,53 @@ TIGON_INLINE vf2 load_pairs(const void *data, int64_t i, tigon_dtype dtype, int 
                v_load_n(data, i + LANES, dtype, n < LANES ? 0 : n - LANES)};
 }
 
-/* Pairs [first, first + count) of one token's row, whose column 0 is element `row` of the tables. */
-TIGON_INLINE void widen(tigon_dtype table_dtype, const tigon_rope_problem *p, int64_t row, int64_t first, int count,
-                        float sign, float *cosine, float *sine) {
+/* Pairs [first, first + count) of what are `count` elements at `from` of cos and of sin. */
+TIGON_INLINE void widen(tigon_dtype table_dtype, const tigon_rope_problem *p, const void *cos, const void *sin,
+                        int64_t from, int count, float sign, float *cosine, float *sine) {
   const tigon_dtype order = p->layout == TIGON_ROPE_HALF ? p->dtype : TIGON_F32;
   for (int i = 0; i < count; i += STEP) {
     const int n = count - i < STEP ? count - i : STEP;
-    const vf2 c = v2_order(load_pairs(p->cos, row + first + i, table_dtype, n), order);
-    const vf2 s = v2_order(load_pairs(p->sin, row + first + i, table_dtype, n), order);
+    const vf2 c = v2_order(load_pairs(cos, from + i, table_dtype, n), order);
+    const vf2 s = v2_order(load_pairs(sin, from + i, table_dtype, n), order);
     vf_store(cosine + i, c.a);
     vf_store(cosine + i + LANES, c.b);
     vf_store(sine + i, vf_mul(s.a, vf_set(sign)));
     vf_store(sine + i + LANES, vf_mul(s.b, vf_set(sign)));
   }
+}
+
+/* Pairs first, first + step, .. below end of one axis, whose column 0 is element `row` of the tables; pair `from` is
+ * element 0 of cosine and sine. */
+TIGON_INLINE void pick(tigon_dtype table_dtype, const tigon_rope_problem *p, int64_t row, tigon_rope_pairs of,
+                       int64_t from, float *cosine, float *sine) {
+  for (int64_t pair = of.first; pair < of.end; pair += of.step) {
+    cosine[pair - from] = s_load(p->cos, row + pair * p->table_step, table_dtype);
+    sine[pair - from] = s_load(p->sin, row + pair * p->table_step, table_dtype);
+  }
+}
+
+/* The pairs of `of` in [first, end). */
+static tigon_rope_pairs part_of(tigon_rope_pairs of, int64_t first, int64_t end) {
+  const int64_t skipped = first > of.first ? (first - of.first + of.step - 1) / of.step : 0;
+  return (tigon_rope_pairs){of.first + skipped * of.step, of.end < end ? of.end : end, of.step};
+}
+
+/* Pairs [first, first + count) of token i of a block. */
+static void fill_tables(const job *j, tables *table, int i, int64_t first, int count) {
+  const tigon_rope_problem *p = j->p;
+  const int64_t *at = table->at[i];
+  float *cosine = table->cosine[i], *sine = table->sine[i];
+  if (p->axes == 1 && p->table_step == 1) {
+    TIGON_FOR_DTYPE(p->table_dtype, widen, p, p->cos, p->sin, at[0] + first, count, j->sign, cosine, sine);
+    return;
+  }
+  float c[PAIRS], s[PAIRS];
+  for (int axis = 0; axis < p->axes; ++axis) {
+    const tigon_rope_pairs all = {first, first + count, 1},
+                           of = axis == 0 ? all : part_of(p->pairs_of[axis], first, first + count);
+    TIGON_FOR_DTYPE(p->table_dtype, pick, p, at[axis], of, first, c, s);
+  }
+  widen(TIGON_F32, p, c, s, 0, count, j->sign, cosine, sine);
 }
 
 /* ---- one head of one token: (u, v) -> (u c - v s, v c + u s) ---- */
@@ -98,34 +133,36 @@ TIGON_INLINE void turn_heads(tigon_dtype dtype, const job *j, const tables *tabl
       const char *x = tigon_head(in, size, b, t0 + i, h);
       char *y = tigon_head(out, size, b, t0 + i, h);
       const bool stream = j->stream && !in_place && ((uintptr_t)y | (uintptr_t)half) % V_LINE == 0;
-      if (table->at[i] < 0)
+      if (!table->legal[i])
         spoil(p, y);
       else if (p->layout == TIGON_ROPE_HALF)
         turn_half(dtype, x, y, table->cosine[i], table->sine[i], pairs, first, count, stream);
       else
         turn_interleaved(dtype, x, y, table->cosine[i], table->sine[i], first, count, stream);
-      if (table->at[i] >= 0 && rest && !in_place) memcpy(y + turned, x + turned, rest);
+      if (table->legal[i] && rest && !in_place) memcpy(y + turned, x + turned, rest);
     }
+}
+
+static void find_rows(const tigon_rope_problem *p, int64_t b, int64_t t, int64_t at[TIGON_ROPE_AXES], bool *legal) {
+  *legal = true;
+  for (int axis = 0; axis < p->axes; ++axis) {
+    const int64_t id = axis * p->position_axis_pitch + b * p->position_pitch + t;
+    const int64_t row = p->positions ? tigon_load_index(p->positions, id, p->position_dtype) : t;
+    *legal = *legal && row >= 0 && row < p->table_rows;
+    at[axis] = *legal ? axis * p->table_axis_pitch + b * p->table_batch_pitch + row * p->table_pitch : 0;
+  }
+  if (!*legal && p->error_flag) __atomic_store_n(p->error_flag, 1, __ATOMIC_RELAXED);
 }
 
 static void turn_block(const job *j, int64_t b, int64_t t0, int tokens) {
   const tigon_rope_problem *p = j->p;
   const int64_t pairs = p->rotary_dim / 2;
   tables table;
-  for (int i = 0; i < tokens; ++i) {
-    const int64_t t = t0 + i;
-    table.at[i] = p->positions ? tigon_load_index(p->positions, b * p->position_pitch + t, p->position_dtype) : t;
-    if (table.at[i] >= 0 && table.at[i] < p->table_rows) continue;
-    table.at[i] = -1;
-    if (p->error_flag) __atomic_store_n(p->error_flag, 1, __ATOMIC_RELAXED);
-  }
+  for (int i = 0; i < tokens; ++i) find_rows(p, b, t0 + i, table.at[i], &table.legal[i]);
   for (int64_t first = 0; first == 0 || first < pairs; first += PAIRS) {
     const int count = pairs - first < PAIRS ? (int)(pairs - first) : PAIRS;
-    for (int i = 0; i < tokens; ++i) {
-      if (table.at[i] < 0) continue;
-      const int64_t row = b * p->table_batch_pitch + table.at[i] * p->table_pitch;
-      TIGON_FOR_DTYPE(p->table_dtype, widen, p, row, first, count, j->sign, table.cosine[i], table.sine[i]);
-    }
+    for (int i = 0; i < tokens; ++i)
+      if (table.legal[i]) fill_tables(j, &table, i, first, count);
     TIGON_FOR_DTYPE(p->dtype, turn_heads, j, &table, &p->q, &p->q_out, b, t0, tokens, first, count);
     TIGON_FOR_DTYPE(p->dtype, turn_heads, j, &table, &p->k, &p->k_out, b, t0, tokens, first, count);
   }

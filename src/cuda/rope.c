@@ -12,8 +12,9 @@ static bool wide_heads(const tigon_rope_problem *p, const tigon_heads *t) {
 static bool wide_problem(const tigon_rope_problem *p, int64_t lanes) {
   const int64_t size = (int64_t)tigon_dtype_size(p->table_dtype);
   return p->rotary_dim / 2 % lanes == 0 && (p->head_dim - p->rotary_dim) % lanes == 0 && cuda_wide(p->cos) &&
-         cuda_wide(p->sin) && p->table_pitch * size % 16 == 0 && p->table_batch_pitch * size % 16 == 0 &&
-         wide_heads(p, &p->q) && wide_heads(p, &p->k) && wide_heads(p, &p->q_out) && wide_heads(p, &p->k_out);
+         (p->table_step == 2 || cuda_wide(p->sin)) && p->table_pitch * size % 16 == 0 &&
+         p->table_batch_pitch * size % 16 == 0 && p->table_axis_pitch * size % 16 == 0 && wide_heads(p, &p->q) &&
+         wide_heads(p, &p->k) && wide_heads(p, &p->q_out) && wide_heads(p, &p->k_out);
 }
 
 static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
@@ -25,8 +26,9 @@ static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
 static bool is_plain(const tigon_rope_problem *p, const rope_walk *w) {
   enum { MOST_BATCHES = 65535 }; /* a grid's second extent */
   const int64_t table = p->batch * llabs(p->table_batch_pitch) + p->table_rows * llabs(p->table_pitch) + p->rotary_dim;
-  return p->layout == TIGON_ROPE_HALF && w->pairs == w->pieces && w->groups * w->pieces <= ROPE_PLAIN_MOST &&
-         p->batch <= MOST_BATCHES && p->batch * p->tokens <= INT32_MAX - ROPE_PLAIN_THREADS && table <= INT32_MAX &&
+  return p->layout == TIGON_ROPE_HALF && p->axes == 1 && p->table_step == 1 && w->pairs == w->pieces &&
+         w->groups * w->pieces <= ROPE_PLAIN_MOST && p->batch <= MOST_BATCHES &&
+         p->batch * p->tokens <= INT32_MAX - ROPE_PLAIN_THREADS && table <= INT32_MAX &&
          p->batch * llabs(p->position_pitch) + p->tokens <= INT32_MAX && plain_heads(p, &p->q) &&
          plain_heads(p, &p->k) && plain_heads(p, &p->q_out) && plain_heads(p, &p->k_out);
 }
@@ -59,24 +61,32 @@ static rope_plain plain_of(const tigon_rope_problem *p, const rope_walk *w, int 
                       .error_flag = p->error_flag};
 }
 
+typedef cuda_kernel by_dtype[3];
+
+/* By layout, then in packs or not; without and with axes or complex numbers. */
+static cuda_kernel *kernel_of(const tigon_rope_problem *p, bool wide) {
+  static by_dtype plain[2][2] = {{CUDA_KERNELS(rope, rope_half_any), CUDA_KERNELS(rope, rope_half_wide)},
+                                 {CUDA_KERNELS(rope, rope_interleaved_any), CUDA_KERNELS(rope, rope_interleaved_wide)}};
+  static by_dtype axes[2][2] = {
+      {CUDA_KERNELS(rope, rope_half_axes_any), CUDA_KERNELS(rope, rope_half_axes_wide)},
+      {CUDA_KERNELS(rope, rope_interleaved_axes_any), CUDA_KERNELS(rope, rope_interleaved_axes_wide)}};
+  const bool one = p->axes == 1 && p->table_step == 1;
+  return (one ? plain : axes)[p->layout == TIGON_ROPE_INTERLEAVED][wide];
+}
+
 static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float sign) {
   static cuda_kernel half_plain[3] = CUDA_KERNELS(rope, rope_half_plain);
-  static cuda_kernel half_wide[3] = CUDA_KERNELS(rope, rope_half_wide);
-  static cuda_kernel half_any[3] = CUDA_KERNELS(rope, rope_half_any);
-  static cuda_kernel interleaved_wide[3] = CUDA_KERNELS(rope, rope_interleaved_wide);
-  static cuda_kernel interleaved_any[3] = CUDA_KERNELS(rope, rope_interleaved_any);
   const int64_t most = 16 / (int64_t)tigon_dtype_size(p->dtype);
-  const bool wide = wide_problem(p, most), half = p->layout == TIGON_ROPE_HALF;
+  const bool wide = wide_problem(p, most);
   const int64_t lanes = wide ? most : 1;
   rope_walk w = {
       .groups = cuda_ceil_div(p->q.heads + p->k.heads, ROPE_HEADS), .pairs = p->rotary_dim / 2 / lanes, .sign = sign};
   w.pieces = w.pairs + (p->head_dim - p->rotary_dim) / lanes;
   const int64_t threads = p->batch * p->tokens * w.groups * w.pieces;
   w.few = threads <= UINT32_MAX - ROPE_THREADS;
-  cuda_kernel *kernels = half ? (wide ? half_wide : half_any) : (wide ? interleaved_wide : interleaved_any);
   const cuda_shape shape = {.blocks = cuda_ceil_div(threads, ROPE_THREADS), .threads = ROPE_THREADS};
   if (!wide || !is_plain(p, &w))
-    return cuda_launch(queue, cuda_by_dtype(kernels, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &w));
+    return cuda_launch(queue, cuda_by_dtype(kernel_of(p, wide), p->dtype), shape, CUDA_ARGUMENTS((void *)p, &w));
   const int of_token = (int)(w.groups * w.pieces),
             tokens = of_token < ROPE_PLAIN_THREADS ? ROPE_PLAIN_THREADS / of_token : 1;
   const cuda_shape shape_plain = {

@@ -11,6 +11,73 @@ __device__ inline void load_table(const void *table, tigon_dtype dtype, int64_t 
     load_vector<T>(table, dtype, at, to);
 }
 
+/* A token's row of the tables. */
+template <class I> struct rope_row {
+  I at;
+  template <class T, int N, class P> __device__ void load(const P &p, I pair, float (&c)[N], float (&s)[N]) const {
+    load_table<T, N>(p.cos, p.table_dtype, at + pair, c);
+    load_table<T, N>(p.sin, p.table_dtype, at + pair, s);
+  }
+  __device__ bool find(const tigon_rope_problem &p, int64_t b, int64_t t) {
+    const int64_t position = p.positions ? load_index(p.positions, b * p.position_pitch + t, p.position_dtype) : t;
+    at = b * p.table_batch_pitch + position * p.table_pitch;
+    return position >= 0 && position < p.table_rows;
+  }
+};
+/* Its rows, of each axis; cos and sin may be complex numbers. */
+struct rope_rows {
+  int64_t at[TIGON_ROPE_AXES];
+  template <class T, int N>
+  __device__ void load(const tigon_rope_problem &p, int64_t pair, float (&c)[N], float (&s)[N]) const {
+    int axis[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) axis[i] = tigon_rope_axis(p.pairs_of, p.axes, pair + i);
+#pragma unroll
+    for (int of = 0; of < TIGON_ROPE_AXES; ++of) {
+      bool any = false;
+#pragma unroll
+      for (int i = 0; i < N; ++i) any = any || axis[i] == of;
+      if (!any) continue;
+      float cosine[N], sine[N];
+      load_axis<T, N>(p, at[of] + pair * p.table_step, cosine, sine);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (axis[i] != of) continue;
+        c[i] = cosine[i];
+        s[i] = sine[i];
+      }
+    }
+  }
+  template <class T, int N>
+  __device__ static void load_axis(const tigon_rope_problem &p, int64_t from, float (&c)[N], float (&s)[N]) {
+    if (p.table_step == 1 || N == 1) {
+      load_table<T, N>(p.cos, p.table_dtype, from, c);
+      load_table<T, N>(p.sin, p.table_dtype, from, s);
+      return;
+    }
+    float both[2][N];
+    load_table<T, N>(p.cos, p.table_dtype, from, both[0]);
+    load_table<T, N>(p.cos, p.table_dtype, from + N, both[1]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      c[i] = both[2 * i / N][2 * i % N];
+      s[i] = both[(2 * i + 1) / N][(2 * i + 1) % N];
+    }
+  }
+  __device__ bool find(const tigon_rope_problem &p, int64_t b, int64_t t) {
+    bool legal = true;
+#pragma unroll
+    for (int axis = 0; axis < TIGON_ROPE_AXES; ++axis) {
+      if (axis >= p.axes) break;
+      const int64_t id = axis * p.position_axis_pitch + b * p.position_pitch + t;
+      const int64_t position = p.positions ? load_index(p.positions, id, p.position_dtype) : t;
+      legal = legal && position >= 0 && position < p.table_rows;
+      at[axis] = axis * p.table_axis_pitch + b * p.table_batch_pitch + position * p.table_pitch;
+    }
+    return legal;
+  }
+};
+
 /* A thread's heads. */
 template <class T> struct rope_heads {
   const T *x[ROPE_HEADS];
@@ -48,8 +115,8 @@ __device__ inline rope_heads<T> heads_of(const tigon_rope_problem &p, const rope
   return of;
 }
 
-template <class T, int N, bool HALF, class P, class H, class I>
-__device__ inline void turn_pairs(const P &p, const H &heads, I pair, I row, float sign, bool legal) {
+template <class T, int N, bool HALF, class P, class H, class I, class R>
+__device__ inline void turn_pairs(const P &p, const H &heads, I pair, const R &rows, float sign, bool legal) {
   /* Pairs lie in two chunks: of their first and their second elements, or one after the other. */
   const I first = HALF ? pair : 2 * pair, second = HALF ? pair + p.rotary_dim / 2 : 2 * pair + N;
   pack<T, N> x[ROPE_HEADS][2];
@@ -61,10 +128,7 @@ __device__ inline void turn_pairs(const P &p, const H &heads, I pair, I row, flo
     x[j][1] = load_pack<T, N>(from + second);
   }
   float c[N], s[N];
-  if (legal) {
-    load_table<T, N>(p.cos, p.table_dtype, row + pair, c);
-    load_table<T, N>(p.sin, p.table_dtype, row + pair, s);
-  }
+  if (legal) rows.template load<T, N>(p, pair, c, s);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     c[i] = legal ? c[i] : __int_as_float(0x7fffffff);
@@ -105,19 +169,20 @@ template <class T, int N> __device__ inline void copy_rest(const rope_heads<T> &
   }
 }
 
-template <class T, int N, bool HALF> __device__ inline void turn(const tigon_rope_problem &p, const rope_walk &w) {
+template <class T, int N, bool HALF, class R>
+__device__ inline void turn(const tigon_rope_problem &p, const rope_walk &w) {
   const int64_t i = (int64_t)blockIdx.x * ROPE_THREADS + threadIdx.x, of_token = w.groups * w.pieces;
   auto divide = [&](int64_t a, int64_t by) { return w.few ? (int64_t)((unsigned)a / (unsigned)by) : a / by; };
   const int64_t token = divide(i, of_token), at = i - token * of_token;
   const int64_t group = divide(at, w.pieces), piece = at - group * w.pieces;
   const int64_t b = divide(token, p.tokens), t = token - b * p.tokens;
   if (b >= p.batch) return;
-  const int64_t position = p.positions ? load_index(p.positions, b * p.position_pitch + t, p.position_dtype) : t;
-  const bool legal = position >= 0 && position < p.table_rows;
+  R rows;
+  const bool legal = rows.find(p, b, t);
   if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
   const rope_heads<T> heads = heads_of<T>(p, w, b, t, group);
   if (piece < w.pairs)
-    turn_pairs<T, N, HALF>(p, heads, piece * N, b * p.table_batch_pitch + position * p.table_pitch, w.sign, legal);
+    turn_pairs<T, N, HALF>(p, heads, piece * N, rows, w.sign, legal);
   else
     copy_rest<T, N>(heads, p.rotary_dim + (piece - w.pairs) * N, legal);
 }
@@ -132,17 +197,22 @@ template <class T> __device__ inline void turn_plain(const rope_plain &p) {
   const int64_t position = p.positions ? load_index(p.positions, b * p.position_pitch + t, p.position_dtype) : t;
   const bool legal = position >= 0 && position < p.table_rows;
   turn_pairs<T, pack<T>::N, true>(p, rope_plain_place<T>{p, token, (int)group}, piece * (int)pack<T>::N,
-                                  b * p.table_batch_pitch + (int)position * p.table_pitch, p.sign, legal);
+                                  rope_row<int>{b * p.table_batch_pitch + (int)position * p.table_pitch}, p.sign,
+                                  legal);
   if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
 }
 
-#define KERNEL(name, n, half)                                                                          \
-  KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, 3),                                                      \
+#define KERNEL(name, blocks, n, half, ...)                                                             \
+  KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, blocks),                                                 \
                   (const __grid_constant__ tigon_rope_problem p, const __grid_constant__ rope_walk w), \
-                  turn<T, n, half>(p, w))
+                  turn<T, n, half, __VA_ARGS__>(p, w))
 
 KERNEL_BY_DTYPE(rope_half_plain, (ROPE_PLAIN_MOST), (const __grid_constant__ rope_plain p), turn_plain<T>(p))
-KERNEL(half_wide, pack<T>::N, true)
-KERNEL(half_any, 1, true)
-KERNEL(interleaved_wide, pack<T>::N, false)
-KERNEL(interleaved_any, 1, false)
+KERNEL(half_wide, 3, pack<T>::N, true, rope_row<int64_t>)
+KERNEL(half_any, 3, 1, true, rope_row<int64_t>)
+KERNEL(interleaved_wide, 3, pack<T>::N, false, rope_row<int64_t>)
+KERNEL(interleaved_any, 3, 1, false, rope_row<int64_t>)
+KERNEL(half_axes_wide, 2, pack<T>::N, true, rope_rows)
+KERNEL(half_axes_any, 3, 1, true, rope_rows)
+KERNEL(interleaved_axes_wide, 2, pack<T>::N, false, rope_rows)
+KERNEL(interleaved_axes_any, 3, 1, false, rope_rows)

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <tigon/tigon.h>
 
-#include "core/shared.h"
+#include "core/rope_axes.h"
 
 /* One [batch, tokens, heads, head_dim] tensor in memory of any strides. */
 typedef struct tigon_heads {
@@ -24,11 +24,15 @@ typedef struct tigon_rope_problem {
   tigon_dtype dtype, table_dtype, position_dtype;
   tigon_heads q, k, q_out, k_out; /* k, k_out: data may be NULL */
   const void *cos, *sin;
-  int64_t table_batch_pitch, table_pitch, table_rows; /* elements; batch pitch 0 when the batch shares a table */
-  const void *positions;                              /* may be NULL: token t is at row t */
-  int64_t position_pitch;                             /* elements from one sequence's ids to the next, 0 when shared */
-  int32_t *error_flag;                                /* may be NULL */
+  int64_t table_step; /* elements from one pair's cos to the next: 1, or 2 of complex numbers */
+  int64_t table_axis_pitch, table_batch_pitch; /* elements, 0 where axes or the batch share a table */
+  int64_t table_pitch, table_rows;
+  const void *positions;                       /* may be NULL: token t is at row t */
+  int64_t position_axis_pitch, position_pitch; /* elements from an axis's ids to the next's, and from a sequence's */
+  int32_t *error_flag;                         /* may be NULL */
   tigon_rope_layout layout;
+  int axes;                                   /* 1 or 3 */
+  tigon_rope_pairs pairs_of[TIGON_ROPE_AXES]; /* those of height and width */
 } tigon_rope_problem;
 typedef tigon_rope_problem tigon_rope_fwd_problem;
 typedef tigon_rope_problem tigon_rope_bwd_problem;

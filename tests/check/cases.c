@@ -28,8 +28,13 @@ const bench_case *bench_case_find(const char *op) {
   return NULL;
 }
 
+const char *bench_form_name(bench_form form) {
+  static const char *const names[BENCH_FORMS] = {"", "dweight as weight", "sections"};
+  return names[form];
+}
+
 int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *at) {
-  return at->as_weight ? chosen->as_weight[mode] : chosen->option[mode];
+  return at->form ? chosen->of_form[mode] : chosen->option[mode];
 }
 
 const char *bench_mode_name(bench_mode mode) {

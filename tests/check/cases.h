@@ -18,13 +18,18 @@ typedef enum bench_mode {
 } bench_mode;
 const char *bench_mode_name(bench_mode mode);
 
+/* Another form of the call, which some cases have: dweight in the weight's dtype, where it is f32 otherwise; rope by
+ * positions in time, height and width. */
+typedef enum bench_form { BENCH_PLAIN, BENCH_AS_WEIGHT, BENCH_SECTIONS, BENCH_FORMS } bench_form;
+const char *bench_form_name(bench_form form); /* "" of BENCH_PLAIN */
+
 /* A size; what rows and cols are is the case's own. */
 typedef struct bench_point {
   int64_t rows, cols;
   int64_t other;              /* the third size: N of linear, words; 0 when the op has none */
   int64_t head_dim, kv_heads; /* 0: as the case chooses */
   int64_t vocab, vocab_begin; /* of linear_logprob's shard: classes of all shards, 0: no shard; its first one */
-  bool as_weight;             /* dweight has the weight's dtype where the case has it in f32 otherwise */
+  bench_form form;            /* BENCH_PLAIN, or the one that the case has */
   int threads;
   const char *model; /* NULL: no model's */
 } bench_point;
@@ -48,8 +53,8 @@ typedef struct bench_case {
   /* A model's sizes, where they are not hidden, intermediate or vocabulary for cols that Llama-2 7B has so; false when the
    * model has no such case. NULL: cols alone. */
   bool (*of_model)(const bench_model *model, bench_point *point);
-  bool has_as_weight;              /* points may be as_weight, */
-  int as_weight[BENCH_FULL + 1];   /* with these options */
+  bench_form form;                 /* the other form that points may have, */
+  int of_form[BENCH_FULL + 1];     /* with these options */
   bool full_in_one;                /* full is one call of fwd, not fwd, then bwd */
   double products[BENCH_FULL + 1]; /* matrix products of rows x cols x (other, else rows); 0: memory bounds the op */
 } bench_case;

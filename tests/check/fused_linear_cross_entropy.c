@@ -215,7 +215,7 @@ static const bench_case timed = {.op = "fused_linear_cross_entropy",
                                  .dims = bench_words,
                                  .option = {6, 5, 5},
                                  .full_in_one = true,
-                                 .as_weight = {6, 8, 8},
+                                 .of_form = {6, 8, 8},
                                  .products = {1, 3, 3}};
 
 const check_op tigon_check_fused_linear_cross_entropy_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};

@@ -233,6 +233,6 @@ static const check_sizes own_sizes = {
 };
 
 static const bench_case timed = {
-    .op = "fused_linear_policy", HEAD_CASE, .dims = bench_words, .option = {5}, .as_weight = {6}, .products = {3}};
+    .op = "fused_linear_policy", HEAD_CASE, .dims = bench_words, .option = {5}, .of_form = {6}, .products = {3}};
 
 const check_op tigon_check_fused_linear_policy_fwd = {fwd, shapes, OPTIONS, true, wrong, &timed, &own_sizes};

@@ -141,8 +141,8 @@ static const bench_case timed = {.op = "linear",
                                  .dims = product,
                                  .of_model = of_model,
                                  .option = {1, 6},
-                                 .has_as_weight = true,
-                                 .as_weight = {1, 7},
+                                 .form = BENCH_AS_WEIGHT,
+                                 .of_form = {1, 7},
                                  .products = {1, 2, 3}};
 
 const check_op tigon_check_linear_fwd = {fwd, shapes, FWD_OPTIONS, true, wrong_fwd, &timed, &own_sizes};

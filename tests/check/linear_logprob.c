@@ -235,7 +235,7 @@ static const bench_case timed = {.op = "linear_logprob",
                                  HEAD_CASE,
                                  .dims = bench_shard,
                                  .option = {7, 7, 7},
-                                 .as_weight = {6, 6, 6},
+                                 .of_form = {6, 6, 6},
                                  .products = {1, 3, 4}};
 
 const check_op tigon_check_linear_logprob_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};

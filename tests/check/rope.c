@@ -1,5 +1,5 @@
-/* rope: shapes are [batch, tokens, q heads, k heads, head_dim]. Options walk layout, partial rotation, the doubled table,
- * positions, in place, the [B, H, T, D] memory order and a flagged position. */
+/* rope: shapes are [batch, tokens, q heads, k heads, head_dim]. Options are forms of a call: layouts, tables, positions,
+ * sections, memory orders. */
 #include <math.h>
 
 #include "check/cases.h"
@@ -14,7 +14,33 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   return true;
 }
 
-enum { OPTIONS = 8, PLAIN = 7 };
+typedef struct form {
+  bool pairs, partial, in_place, swapped; /* swapped: memory is [B, H, T, D] */
+  bool doubled, complex, own, as_x;       /* tables: of a sequence each, of x's dtype */
+  tigon_dtype ids;                        /* NONE: no positions */
+  bool one_row, flagged;                  /* positions: of all sequences, one out of range */
+  enum { NO_SECTIONS, IN_SECTIONS, IN_TURN } sections;
+  bool own_axes; /* a table of each axis */
+} form;
+
+static const form forms[] = {
+    {.doubled = true},
+    {.pairs = true, .own = true, .as_x = true},
+    {.partial = true},
+    {.in_place = true, .doubled = true, .as_x = true},
+    {.swapped = true, .ids = TIGON_I32},
+    {.pairs = true, .as_x = true, .ids = TIGON_I64, .one_row = true},
+    {.ids = TIGON_I64, .flagged = true},
+    {0},
+    {.sections = IN_SECTIONS, .own_axes = true, .own = true, .doubled = true, .as_x = true},
+    {.sections = IN_TURN, .ids = TIGON_I64, .swapped = true},
+    {.sections = IN_TURN, .own_axes = true, .in_place = true, .as_x = true},
+    {.sections = IN_SECTIONS, .pairs = true, .partial = true, .ids = TIGON_I32, .one_row = true, .flagged = true},
+    {.complex = true, .pairs = true, .own = true, .ids = TIGON_I64},
+    {.complex = true, .as_x = true},
+    {.complex = true, .sections = IN_TURN, .own_axes = true, .own = true, .ids = TIGON_I64, .flagged = true},
+};
+enum { OPTIONS = sizeof forms / sizeof *forms, PLAIN = 7, SECTIONS = 9 };
 
 /* [B, T, H, D] in memory of that order, or of [B, H, T, D]. */
 static tigon_tensor heads(check *k, const char *name, int64_t count, bool swapped, bool out, bool inout) {
@@ -31,32 +57,53 @@ static tigon_tensor heads(check *k, const char *name, int64_t count, bool swappe
   return t;
 }
 
+static tigon_tensor table(check *k, const char *name, const form *f, int64_t rows, int64_t rotary) {
+  int64_t shape[4];
+  int n = 0;
+  if (f->own_axes) shape[n++] = 3;
+  if (f->own) shape[n++] = k->dims[0];
+  shape[n++] = rows;
+  shape[n++] = f->doubled || f->complex ? rotary : rotary / 2;
+  tigon_tensor t = check_in(k, name, f->as_x ? k->dtype : TIGON_F32, n, shape, CHECK_UNIFORM);
+  if (!f->complex) return t;
+  t.ndim = n + 1;
+  t.shape[n - 1] = rotary / 2, t.shape[n] = 2;
+  t.strides[n - 1] = 2, t.strides[n] = 1;
+  return t;
+}
+
+static tigon_tensor positions(check *k, const form *f, int64_t rows) {
+  int64_t shape[3];
+  int n = 0;
+  if (f->sections) shape[n++] = 3;
+  shape[n++] = f->one_row ? 1 : k->dims[0];
+  shape[n++] = k->dims[1];
+  return check_indices(k, "positions", f->ids, n, shape, f->flagged ? -1 : 0, rows + f->flagged);
+}
+
 static void run(check *k) {
+  const form *f = &forms[k->option];
   const int64_t B = k->dims[0], T = k->dims[1], D = k->dims[4];
-  const bool interleaved = k->option == 1 || k->option == 5, partial = k->option == 2 && D >= 4,
-             doubled = k->option == 0 || k->option == 3;
-  const bool in_place = k->option == 3, swapped = k->option == 4, flagged = k->option == 6,
-             positions = k->option >= 4 && k->option != PLAIN;
-  const int64_t rotary = partial ? (D / 2 + 1) / 2 * 2 : D, width = doubled ? rotary : rotary / 2,
-                rows = positions ? T + 5 : T;
-  const int64_t shared[] = {rows, width}, own[] = {B, rows, width}, id_shape[] = {k->option == 5 ? 1 : B, T};
-  const tigon_dtype table_dtype = k->option % 2 && k->option != PLAIN ? k->dtype : TIGON_F32;
+  const bool partial = f->partial && D >= 4, in_place = f->in_place, interleaved = f->pairs;
+  const int64_t rotary = partial ? (D / 2 + 1) / 2 * 2 : D, rows = f->ids ? T + 5 : T;
   tigon_rope_args args = {
-      .q = heads(k, "q", k->dims[2], swapped, false, in_place),
-      .k = heads(k, "k", k->dims[3], swapped, false, in_place),
-      .cos = k->option == 1 ? check_in(k, "cos", table_dtype, 3, own, CHECK_UNIFORM)
-                            : check_in(k, "cos", table_dtype, 2, shared, CHECK_UNIFORM),
-      .sin = k->option == 1 ? check_in(k, "sin", table_dtype, 3, own, CHECK_UNIFORM)
-                            : check_in(k, "sin", table_dtype, 2, shared, CHECK_UNIFORM),
+      .q = heads(k, "q", k->dims[2], f->swapped, false, in_place),
+      .k = heads(k, "k", k->dims[3], f->swapped, false, in_place),
+      .cos = table(k, "cos", f, rows, rotary),
       .layout = interleaved ? TIGON_ROPE_INTERLEAVED : TIGON_ROPE_HALF,
       .rotary_dim = partial ? rotary : 0,
   };
-  if (positions)
-    args.positions = check_indices(k, "positions", k->option == 4 ? TIGON_I32 : TIGON_I64, 2, id_shape,
-                                   flagged ? -1 : 0, rows + flagged);
-  if (flagged) args.error = check_error_flag(k);
-  args.q_out = in_place ? args.q : heads(k, "q_out", k->dims[2], swapped, true, false);
-  args.k_out = in_place ? args.k : heads(k, "k_out", k->dims[3], swapped, true, false);
+  if (!f->complex) args.sin = table(k, "sin", f, rows, rotary);
+  if (f->sections) { /* the last axis has the most pairs */
+    args.section_t = (rotary / 2 + 3) / 4;
+    args.section_h = (rotary / 2 - args.section_t) / 2;
+    args.section_w = rotary / 2 - args.section_t - args.section_h;
+    args.sections_interleaved = f->sections == IN_TURN;
+  }
+  if (f->ids) args.positions = positions(k, f, rows);
+  if (f->flagged) args.error = check_error_flag(k);
+  args.q_out = in_place ? args.q : heads(k, "q_out", k->dims[2], f->swapped, true, false);
+  args.k_out = in_place ? args.k : heads(k, "k_out", k->dims[3], f->swapped, true, false);
 
   /* |u c| + |v s|, of which each product and the sum is rounded once. */
   const tigon_tensor *in[] = {&args.q, &args.k};
@@ -76,15 +123,29 @@ static void run(check *k) {
 }
 
 MUTANT(layout, rope_fwd, m.layout = m.layout == TIGON_ROPE_HALF ? TIGON_ROPE_INTERLEAVED : TIGON_ROPE_HALF)
-MUTANT(positions, rope_fwd, m.positions = NULL)
+MUTANT(no_positions, rope_fwd, m.positions = NULL)
+MUTANT(one_axis, rope_fwd, m.axes = 1)
+MUTANT(axes_swapped, rope_fwd, m.pairs_of[1] = p->pairs_of[2]; m.pairs_of[2] = p->pairs_of[1])
+MUTANT(sections_late, rope_fwd, ++m.pairs_of[2].first)
+MUTANT(axis_table, rope_fwd, m.table_axis_pitch = 0)
+MUTANT(axis_positions, rope_fwd, m.position_axis_pitch = 0)
+MUTANT(step, rope_fwd, m.table_step = 1)
 MUTANT(bwd_swap, rope_bwd, m.cos = p->sin; m.sin = p->cos)
+MUTANT(bwd_axes, rope_bwd, m.axes = 1)
 static const check_mutant wrong_fwd[] = {
     {"takes the other layout", layout},
-    {"forgets the positions", positions},
+    {"forgets the positions", no_positions},
+    {"turns all pairs by time", one_axis},
+    {"swaps height and width", axes_swapped},
+    {"begins a section late", sections_late},
+    {"has one table for all axes", axis_table},
+    {"has one position for all axes", axis_positions},
+    {"takes complex numbers for cos", step},
     {0},
 };
 static const check_mutant wrong_bwd[] = {
     {"swaps cos and sin", bwd_swap},
+    {"turns all pairs by time", bwd_axes},
     {0},
 };
 
@@ -106,7 +167,9 @@ static const bench_case timed = {.op = "rope",
                                  .cols = 4096,
                                  .dims = turned,
                                  .of_model = bench_model_heads,
-                                 .option = {7, 7}};
+                                 .option = {PLAIN, PLAIN},
+                                 .form = BENCH_SECTIONS,
+                                 .of_form = {SECTIONS, SECTIONS}};
 
 const check_op tigon_check_rope_fwd = {run, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_rope_bwd = {run, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -20,6 +20,8 @@ ADVANTAGE = torch.tensor([0.75, -0.5])
 TEACHER = torch.randint(-8, 9, (2, 5, 9), generator=torch.Generator().manual_seed(3)) / 4
 EYE = torch.eye(9)
 ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
+THREE = torch.linspace(-2, 3, 7 * 4).view(7, 4)  # of the positions in time, height and width
+IDS_OF_AXES = (torch.arange(3 * 2 * 5) * 5 % 7).view(3, 2, 5)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
 
 
@@ -51,8 +53,9 @@ def halves(gate):
     return lambda ab, *options: gate(*ab.chunk(2, -1), *options)
 
 
-def rope(q, k):
-    cos, sin = ANGLES.to(q.dtype).cos(), ANGLES.to(q.dtype).sin()
+def rope(q, k, angles=None):
+    angles = ANGLES if angles is None else torch.cat([angles, angles], -1)
+    cos, sin = angles.to(q.dtype).cos(), angles.to(q.dtype).sin()
 
     def turn(x):
         turned, rest = x[..., :8], x[..., 8:]
@@ -70,6 +73,17 @@ def rope_interleaved(q, k):
         return torch.stack([u * cos - v * sin, v * cos + u * sin], -1).flatten(-2)
 
     return turn(q), turn(k)
+
+
+def multimodal(interleaved):
+    """rope of sections (2, 1, 1)."""
+    axes = [0, 1, 2, 0] if interleaved else [0, 0, 1, 2]
+
+    def run(q, k):
+        angles = torch.stack([THREE[IDS_OF_AXES[axis], pair] for pair, axis in enumerate(axes)], -1)  # [B, T, R / 2]
+        return rope(q, k, angles[:, None])
+
+    return run
 
 
 def attention(q, k, v, causal=True, window=None, scale=None):
@@ -184,6 +198,10 @@ def tables(device):
     return ANGLES.cos().to(device), ANGLES.sin().to(device)
 
 
+def three(device):
+    return THREE.cos().to(device), THREE.sin().to(device)
+
+
 def everything(device):
     options = dict(label_smoothing=0.1, lse_square_scale=1e-2, softcap=3.0, temperature=1.5)
     return options | {"token_scale": TOKEN_SCALE.to(device)}
@@ -237,6 +255,39 @@ CASES = [
         lambda q, k: T.rope(q, k, *[t[0] for t in tables(q.device)], interleaved=True),
         rope_interleaved,
         HEADS,
+    ),
+    Case(
+        "rope_complex",
+        lambda q, k: T.rope(q, k, torch.polar(torch.ones(()), ANGLES[0, :, :4]).to(q.device), interleaved=True),
+        rope_interleaved,
+        HEADS,
+    ),
+    Case(
+        "rope_positions",
+        lambda q, k: T.rope(q, k, *three(q.device), rotary_dim=8, positions=IDS_OF_AXES[1].to(q.device)),
+        lambda q, k: rope(q, k, THREE[IDS_OF_AXES[1]][:, None]),
+        [(2, 4, 5, 10), (2, 2, 5, 10)],
+    ),
+    Case(
+        "rope_of_sections",
+        lambda q, k: T.rope(
+            q, k, *three(q.device), rotary_dim=8, positions=IDS_OF_AXES.to(q.device), sections=(2, 1, 1)
+        ),
+        multimodal(False),
+        [(2, 4, 5, 10), (2, 2, 5, 10)],
+    ),
+    Case(
+        "rope_of_sections_in_turn",
+        lambda q, k: T.rope(
+            q,
+            k,
+            *[t[IDS_OF_AXES] for t in three(q.device)],
+            rotary_dim=8,
+            sections=(2, 1, 1),
+            sections_interleaved=True,
+        ),
+        multimodal(True),
+        [(2, 4, 5, 10), (2, 2, 5, 10)],
     ),
     Case("attention", T.attention, attention, HEADS + HEADS[1:], 3),
     Case(

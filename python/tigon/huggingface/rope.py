@@ -237,7 +237,8 @@ def _agrees(
             return False
         if runs or not isinstance(want, tuple) or len(want) != 2:
             return runs
-        got = _turn(_Way(form, layout, True, {dtypes[:2]: dtypes[2]}), q, k, cos, sin)
+        tables = (torch.complex(cos, sin), None) if kind == "complex" else (cos, sin)
+        got = _turn(_Way(form, layout, True, {dtypes[:2]: dtypes[2]}), q, k, *tables)
     # Stock rounds cos, both products and their sum; the two products may cancel.
     rtol = 4 * torch.finfo(dtypes[2]).eps
     same = all(close(ours, theirs, rtol, rtol * 4 * size) for ours, theirs in zip(got, want))
@@ -248,12 +249,16 @@ def _agrees(
     return all(b is not None and close(a, b, 1e-5, 1e-5) for a, b in zip(ours, theirs))
 
 
-def _turn(way: _Way, q, k, cos, sin):
-    into, back, *_ = _FORMS[way.form]
-    dtype = way.dtypes[q.dtype, cos.dtype]
-    take = _FORMS[way.form].take
-    turned = _LAYOUTS[way.layout].rope(into(q).to(dtype), into(k).to(dtype), take(cos), take(sin))
-    return tuple(back(x) for x in turned)
+def _turn(way: _Way, q, k, cos, sin=None):
+    """Without sin, cos is complex."""
+    form = _FORMS[way.form]
+    dtype = way.dtypes[q.dtype, cos.dtype.to_real()]
+    q, k = (form.into(x).to(dtype) for x in (q, k))
+    if sin is None:
+        turned = F.rope(q, k, form.take(cos), interleaved=True)
+    else:
+        turned = _LAYOUTS[way.layout].rope(q, k, form.take(cos), form.take(sin))
+    return tuple(form.back(x) for x in turned)
 
 
 def _takes(way: _Way | None, q, k, cos, sin) -> bool:
@@ -295,7 +300,7 @@ def _rotation(function: Callable, kind: str, ways: dict[tuple, _Way]) -> Callabl
         way = ways.get((q.ndim, table.ndim, None))
         if not table.is_complex() or not _takes(way, q, k, table.real, table.imag):
             return function(q, k, table)
-        return _turn(way, q, k, table.real, table.imag)
+        return _turn(way, q, k, table)
 
     def rotate(q, k=None, cos=None, sin=None, *dims, **named_dims):
         if k is None:

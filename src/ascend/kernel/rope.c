@@ -7,17 +7,19 @@
 
 typedef struct state {
   const rope_arguments *a;
-  int64_t pairs, pitch, table_pitch,
-      turned; /* elements: of a head, of a table's row in its dtype, of rotary_dim columns */
+  int64_t pairs, pitch, turned;    /* elements: of a head, of rotary_dim columns */
+  int64_t table_cols, table_pitch; /* elements of a table's row, in its dtype; a token has a row for each axis */
   bool gathers;
   ring x, tables; /* tables: cos, then sin, `apart` f32 elements after it */
   int64_t apart;
-  ub_f32 wide, swapped;            /* f32 tiles; `wide` with 16-bit dtypes alone */
-  ub_f32 widened;                  /* a table in f32, with 16-bit tables alone */
-  ub_f32 cosine, sine;             /* [tokens, turned] */
-  ub_f32 columns, partners, signs; /* [turned] byte offsets of a column's pair in a table, of its partner; -1 or 1 */
+  ub_f32 wide, swapped;   /* f32 tiles; `wide` with 16-bit dtypes alone */
+  ub_f32 widened;         /* a token's tables in f32, with 16-bit tables alone */
+  ub_f32 cosine, sine;    /* [tokens, turned] */
+  ub_f32 columns[2];      /* [turned] byte offsets of a column's cos and sin in the tables */
+  ub_f32 partners, signs; /* [turned] byte offsets of a column's partner; -1 or 1 */
   ub_f32 ids, found;
-  int64_t at[ROPE_TOKENS]; /* the tokens' rows of the tables, -1: out of range */
+  int64_t at[ROPE_TOKENS][TIGON_ROPE_AXES]; /* elements of the tables before the token's rows */
+  bool out[ROPE_TOKENS];                    /* a position is out of range */
   bool any_out;
 } state;
 
@@ -29,7 +31,10 @@ AICORE void write_columns(const state *s) {
     const bool second = interleaved ? i % 2 == 1 : i >= s->pairs;
     const int64_t pair = interleaved ? i / 2 : i % s->pairs;
     const int64_t partner = interleaved ? i + 1 - 2 * (i % 2) : second ? i - s->pairs : i + s->pairs;
-    s_write_i32(s->columns, i, (int32_t)(4 * pair));
+    const int64_t axis = tigon_rope_axis(s->a->pairs_of, (int)s->a->axes, pair);
+    const int64_t at = axis * s->table_pitch + (s->a->sine ? pair : 2 * pair);
+    s_write_i32(s->columns[0], i, (int32_t)(4 * at));
+    s_write_i32(s->columns[1], i, (int32_t)(4 * (s->a->sine ? at : at + 1)));
     if (s->gathers) s_write_i32(s->partners, i, (int32_t)(4 * partner));
     s_write_f32(s->signs, i, second ? s->a->sign : -s->a->sign);
   }
@@ -41,17 +46,19 @@ AICORE state open_state(ub_arena *ub, const rope_arguments *a) {
   const int64_t rows = a->tile_tokens * a->tile_heads;
   state s = {.a = a, .pairs = a->rotary_dim / 2, .turned = round_up(a->rotary_dim, 8)};
   s.pitch = tile_of(a->dtype, 1, a->head_dim).pitch;
-  s.table_pitch = tile_of(a->table_dtype, 1, s.pairs).pitch;
+  const int64_t tables = 2 * a->axes * tile_of(a->table_dtype, 1, s.pairs).pitch; /* complex numbers take no more */
+  s.table_cols = a->sine ? s.pairs : 2 * s.pairs;
+  s.table_pitch = tile_of(a->table_dtype, 1, s.table_cols).pitch;
   s.gathers = rope_gathers(a->interleaved, a->rotary_dim);
-  s.apart = a->tile_tokens * s.table_pitch * dtype_bytes(a->table_dtype) / 4;
+  s.apart = a->sine ? a->tile_tokens * tables / 2 * dtype_bytes(a->table_dtype) / 4 : 0;
   s.x = ring_of(ub, 0, ROPE_BUFFERS, rows * s.pitch * dtype_bytes(a->dtype));
-  s.tables = ring_of(ub, 4, 2, 2 * s.apart * 4);
+  s.tables = ring_of(ub, 4, 2, a->tile_tokens * tables * dtype_bytes(a->table_dtype));
   s.wide = ub_alloc_f32(ub, a->dtype == TIGON_F32 ? 0 : rows * s.pitch);
   s.swapped = ub_alloc_f32(ub, rows * s.pitch);
-  s.widened = ub_alloc_f32(ub, a->table_dtype == TIGON_F32 ? 0 : a->tile_tokens * s.table_pitch);
+  s.widened = ub_alloc_f32(ub, a->table_dtype == TIGON_F32 ? 0 : tables);
   s.cosine = ub_alloc_f32(ub, a->tile_tokens * s.turned);
   s.sine = ub_alloc_f32(ub, a->tile_tokens * s.turned);
-  s.columns = ub_alloc_f32(ub, s.turned);
+  for (int i = 0; i < 2; ++i) s.columns[i] = ub_alloc_f32(ub, s.turned);
   s.partners = ub_alloc_f32(ub, s.turned);
   s.signs = ub_alloc_f32(ub, s.turned);
   s.ids = ub_alloc_f32(ub, 2 * ROPE_TOKENS);
@@ -76,47 +83,56 @@ AICORE void close_state(state *s) {
 
 /* ---- tables ---- */
 
-/* at[] of tokens [t0, t0 + count) of sequence b. */
-AICORE void find_rows(state *s, int64_t b, int64_t t0, int64_t count) {
+/* The id at `index` of those that were loaded. */
+AICORE int64_t read_id(const state *s, int64_t index) {
+  const int64_t words = s->a->position_words, low = s_read_i32(s->ids, index * words);
+  return words == 1 ? low : (int64_t)s_read_i32(s->ids, 2 * index + 1) * ((int64_t)1 << 32) + (uint32_t)low;
+}
+
+/* One axis's rows of tokens [t0, t0 + count) of sequence b. */
+AICORE void find_axis(state *s, int64_t axis, int64_t b, int64_t t0, int64_t count) {
   const rope_arguments *a = s->a;
   if (a->positions) {
+    const int64_t first = axis * a->position_axis_pitch + b * a->position_pitch + t0;
     sync_wait(PIPE_S, PIPE_MTE2, 0);
-    load_f32(s->ids, a->positions + (b * a->position_pitch + t0) * a->position_words * 4, 1, count * a->position_words);
+    load_f32(s->ids, a->positions + first * a->position_words * 4, 1, count * a->position_words);
     sync_set(PIPE_MTE2, PIPE_S, 0);
     sync_wait(PIPE_MTE2, PIPE_S, 0);
   }
   for (int64_t i = 0; i < count; ++i) {
-    int64_t at = t0 + i;
-    if (a->positions) at = s_read_i32(s->ids, i * a->position_words);
-    if (a->positions && a->position_words == 2)
-      at = (int64_t)s_read_i32(s->ids, 2 * i + 1) * ((int64_t)1 << 32) + (uint32_t)at;
-    const bool out = at < 0 || at >= a->table_rows;
-    s->at[i] = out ? -1 : at;
-    s->any_out = s->any_out || out;
+    const int64_t row = a->positions ? read_id(s, i) : t0 + i;
+    s->out[i] = s->out[i] || row < 0 || row >= a->table_rows;
+    s->at[i][axis] = axis * a->table_axis_pitch + b * a->table_batch_pitch + (s->out[i] ? 0 : row * a->table_pitch);
   }
   if (a->positions) sync_set(PIPE_S, PIPE_MTE2, 0);
 }
 
-AICORE void load_table(const state *s, ub_f32 to, gm_ptr from, int64_t b, int64_t count) {
+AICORE void find_rows(state *s, int64_t b, int64_t t0, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) s->out[i] = false;
+  for (int64_t axis = 0; axis < s->a->axes; ++axis) find_axis(s, axis, b, t0, count);
+  for (int64_t i = 0; i < count; ++i) s->any_out = s->any_out || s->out[i];
+}
+
+AICORE void load_table(const state *s, ub_f32 to, gm_ptr from, int64_t count) {
   const rope_arguments *a = s->a;
   const int64_t size = dtype_bytes(a->table_dtype);
-  const bool one = !a->positions && a->table_pitch == s->pairs;
+  const bool one = !a->positions && a->axes == 1 && a->table_pitch == s->table_cols;
   for (int64_t i = 0; i < count; i += one ? count : 1)
-    if (s->at[i] >= 0)
-      load(a->table_dtype, ub_at_f32(to, i * s->table_pitch * size / 4),
-           from + (b * a->table_batch_pitch + s->at[i] * a->table_pitch) * size, one ? count : 1, s->pairs);
+    for (int64_t axis = 0; axis < a->axes && !s->out[i]; ++axis)
+      load(a->table_dtype, ub_at_f32(to, (i * a->axes + axis) * s->table_pitch * size / 4),
+           from + s->at[i][axis] * size, one ? count : 1, s->table_cols);
 }
 
 /* d [count, turned] = each pair's value in both of its columns; NaN for a token that is out of range. */
-AICORE void widen_table(const state *s, ub_f32 d, ub_f32 raw, int64_t count) {
-  const int64_t size = dtype_bytes(s->a->table_dtype);
+AICORE void widen_table(const state *s, ub_f32 d, ub_f32 raw, ub_f32 columns, int64_t count) {
+  const int64_t size = dtype_bytes(s->a->table_dtype), rows = s->a->axes * s->table_pitch;
   for (int64_t i = 0; i < count; ++i) {
-    const ub_f32 row = ub_at_f32(d, i * s->turned), from = ub_at_f32(raw, i * s->table_pitch * size / 4);
-    if (s->at[i] < 0) {
+    const ub_f32 row = ub_at_f32(d, i * s->turned), from = ub_at_f32(raw, i * rows * size / 4);
+    if (s->out[i]) {
       v_duplicate_f32(row, __builtin_nanf(""), s->turned);
     } else {
-      if (size == 2) widen(s->a->table_dtype, s->widened, from, s->table_pitch);
-      v_gather_f32(row, size == 2 ? s->widened : from, s->columns, s->a->rotary_dim);
+      if (size == 2) widen(s->a->table_dtype, s->widened, from, rows);
+      v_gather_f32(row, size == 2 ? s->widened : from, columns, s->a->rotary_dim);
     }
     sync_pipe(PIPE_V);
   }
@@ -126,11 +142,11 @@ AICORE void find_tables(state *s, int64_t b, int64_t t0, int64_t count) {
   find_rows(s, b, t0, count);
   in_begin(&s->tables);
   const ub_f32 cosine = ring_now(&s->tables), sine = ub_at_f32(cosine, s->apart);
-  load_table(s, cosine, s->a->cosine, b, count);
-  load_table(s, sine, s->a->sine, b, count);
+  load_table(s, cosine, s->a->cosine, count);
+  if (s->a->sine) load_table(s, sine, s->a->sine, count);
   in_ready(&s->tables);
-  widen_table(s, s->cosine, cosine, count);
-  widen_table(s, s->sine, sine, count);
+  widen_table(s, s->cosine, cosine, s->columns[0], count);
+  widen_table(s, s->sine, sine, s->columns[1], count);
   in_done(&s->tables);
   for (int64_t i = 0; i < count; ++i) {
     const ub_f32 row = ub_at_f32(s->sine, i * s->turned);
@@ -220,7 +236,7 @@ AICORE void finish_rows(const state *s, ub_f32 x, heads_tile w) {
     return;
   }
   for (int64_t r = 0; r < rows; ++r) {
-    const bool out = s->at[w.heads_inside ? r / w.heads : r % w.tokens] < 0;
+    const bool out = s->out[w.heads_inside ? r / w.heads : r % w.tokens];
     const ub_f32 row = ub_at_f32(x, r * s->pitch);
     if (out) duplicate(row, __builtin_nanf(""), dim);
     if (dtype == TIGON_F32) continue;

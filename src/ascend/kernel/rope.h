@@ -3,6 +3,7 @@
 #define TIGON_ASCEND_KERNEL_ROPE_H
 
 #include "ascend/kernel/rows.h"
+#include "core/rope_axes.h"
 
 enum { ROPE_TOKENS = 16, ROPE_BUFFERS = 2 }; /* a tile's tokens at most */
 
@@ -15,10 +16,12 @@ typedef struct gm_heads {
 typedef struct rope_arguments {
   int64_t batch, tokens, head_dim, rotary_dim;
   gm_heads in[2], out[2]; /* queries, keys */
-  gm_ptr cosine, sine;
-  int64_t table_batch_pitch, table_pitch, table_rows;
+  gm_ptr cosine, sine;    /* sine NULL: cosine has complex numbers */
+  int64_t table_axis_pitch, table_batch_pitch, table_pitch, table_rows;
   gm_ptr positions; /* may be NULL */
-  int64_t position_pitch, position_words;
+  int64_t position_axis_pitch, position_pitch, position_words;
+  int64_t axes;
+  tigon_rope_pairs pairs_of[TIGON_ROPE_AXES];
   gm_ptr flags; /* [blocks] i32: 1 where a position is out of range. May be NULL */
   int64_t dtype, table_dtype, interleaved;
   int64_t tile_tokens, tile_heads;

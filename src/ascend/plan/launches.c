@@ -13,15 +13,16 @@ static tigon_status set_launch(const plan_problem *p, tigon_plan *plan, tigon_pl
 /* ---- rope: some tokens' heads, of queries, then of keys, in one buffer from load to store ---- */
 
 /* Streams are double-buffered; two f32 tiles with 16-bit dtypes, else one. Tables are double-buffered, and widened to a
- * column for each of the rotary ones. Three vectors of those columns, ids of a tile's tokens, a flag. */
+ * column for each of the rotary ones; a token's 16-bit tables are cast in one place. Four vectors of those columns, ids of
+ * a tile's tokens, a flag. */
 static int64_t heads_bytes(const plan_problem *p, int64_t head_dim, int64_t pairs, int64_t tokens, int64_t heads) {
   enum { IDS = 16 * 8 };
   const int64_t size = p->narrowest, table = p->footprint->row_table_bytes, line = p->device->onchip_alignment;
   const int64_t pitch = plan_aligned(p, head_dim, size) / size, table_pitch = plan_aligned(p, pairs, table) / table;
-  const int64_t turned = plan_aligned(p, 2 * pairs, 4);
+  const int64_t tables = plan_mul(table_pitch, p->footprint->row_tables), turned = plan_aligned(p, 2 * pairs, 4);
   const int64_t head = plan_mul(pitch, 2 * size + (size == 4 ? 4 : 8));
-  const int64_t token = plan_add(plan_mul(table_pitch, 4 * table + (table == 4 ? 0 : 4)), 2 * turned);
-  return plan_add(plan_mul(tokens, plan_add(plan_mul(heads, head), token)), 3 * turned + IDS + line);
+  const int64_t token = plan_add(plan_mul(tables, 2 * table), 2 * turned), cast = table == 4 ? 0 : plan_mul(tables, 4);
+  return plan_add(plan_mul(tokens, plan_add(plan_mul(heads, head), token)), cast + 4 * turned + IDS + line);
 }
 
 /* Four tiles a core where there are so many tokens, less where they do not fit. */

@@ -146,7 +146,7 @@ typedef struct tigon_call_words {
   uint8_t totals;         /* TIGON_TOTAL_ or-ed */
   uint8_t temporaries;    /* f32 tiles besides the footprint's */
   uint8_t table_bytes;    /* of an element of the row tables; 0: the footprint's */
-  uint8_t zero;
+  uint8_t tables;         /* row tables; 0: the footprint's */
 } tigon_call_words;
 
 /* Case G: group_norm's x [B, C, S] has B * groups rows of C / groups channels, runs of S columns each. `groups` rows of a

@@ -28,6 +28,7 @@ static void make(const tigon_device_desc *device, const tigon_plan_request *call
   }
   footprint.f32_temporaries += words->temporaries;
   if (words->table_bytes) footprint.row_table_bytes = words->table_bytes;
+  if (words->tables) footprint.row_tables = words->tables;
   if (words->given) {
     footprint.row_scalars_in = words->in;
     footprint.row_scalars_out = words->out;

@@ -96,10 +96,8 @@ class LigerLlama4RopeFunction:
     def apply(q, k, freqs_cis, BLOCK_SIZE=None):
         """q, k [B, T, H, D] turn by pairs; freqs_cis complex, [T, D / 2] or [B, T, D / 2] in memory."""
         require(freqs_cis.is_complex(), f"freqs_cis.dtype is {str(freqs_cis.dtype)[6:]}, must be complex")
-        table = torch.view_as_real(freqs_cis.reshape(-1, q.shape[1], q.shape[-1] // 2))
-        cos, sin = table[..., 0].contiguous(), table[..., 1].contiguous()
-        options = dict(interleaved=True, rotary_dim=q.shape[-1])
-        q, k = F.rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin, **options)
+        table = freqs_cis.reshape(-1, q.shape[1], q.shape[-1] // 2)
+        q, k = F.rope(q.transpose(1, 2), k.transpose(1, 2), table, interleaved=True)
         return q.transpose(1, 2), k.transpose(1, 2)
 
 
@@ -107,12 +105,11 @@ class LigerQwen2VLMRopeFunction:
     @staticmethod
     @asserting
     def apply(q, k, cos, sin, mrope_section, unsqueeze_dim=1):
-        """LigerRopeFunction with cos, sin [3, B, T, D] of time, height and width, which take turns in sections of D."""
-        sizes = 2 * list(mrope_section)
-        cos, sin = (
-            torch.cat([part[i % 3] for i, part in enumerate(table.split(sizes, -1))], -1) for table in (cos, sin)
-        )
-        return LigerRopeFunction.apply(q, k, cos, sin, None, unsqueeze_dim)
+        """LigerRopeFunction with cos, sin [3, B, T, D] of time, height and width, which have sections of D / 2 pairs."""
+        if unsqueeze_dim == 2:
+            q, k = F.rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin, sections=mrope_section)
+            return q.transpose(1, 2), k.transpose(1, 2)
+        return F.rope(q, k, cos, sin, sections=mrope_section)
 
 
 def liger_rms_norm(X, W, eps, offset: float = 0.0, casting_mode: str = "llama", in_place: bool = True):
