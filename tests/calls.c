@@ -21,6 +21,7 @@ static const struct {
   const char *op, *name, *with;
 } together[] = {{"rope", "k", "k_out"},
                 {"rope", "k_out", "k"},
+                {"rms_norm", "dz", "z"},
                 {"linear", "dx", "w"},
                 {"linear", "dw", "x"},
                 {"cross_entropy", "dentropy", "entropy"},

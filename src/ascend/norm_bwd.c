@@ -36,6 +36,8 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
                           .x = ascend_rows(&p->x),
                           .dx = ascend_rows(&p->dx),
                           .ds = ascend_rows(&p->ds),
+                          .z = ascend_rows(&p->z),
+                          .dz = ascend_rows(&p->dz),
                           .groups = g->kernel,
                           .weight = (gm_ptr)p->w,
                           .rstd = (gm_ptr)p->rstd,
@@ -62,13 +64,15 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   return join_slabs(queue, p, plan.slabs, sums, g->vector);
 }
 
+static const char *entry_of(const tigon_norm_bwd_problem *p) { return p->z.data ? "bwd_gate" : "bwd"; }
 static tigon_status rows_backward(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   const ascend_groups g = ascend_no_groups(p->space.rows, p->cols);
-  const tigon_plan_request call = {.op = op, .entry = "bwd", .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
+  const tigon_plan_request call = {
+      .op = op, .entry = entry_of(p), .dtype = p->dtype, .rows = p->space.rows, .cols = p->cols};
   return backward(queue, p, &call, &g);
 }
 static int64_t rows_bytes(const char *op, tigon_queue *queue, const tigon_norm_bwd_problem *p) {
-  return ascend_plan_rows_workspace(queue, op, "bwd", p->dtype, p->space.rows, p->cols);
+  return ascend_plan_rows_workspace(queue, op, entry_of(p), p->dtype, p->space.rows, p->cols);
 }
 
 tigon_status ascend_rms_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p) {

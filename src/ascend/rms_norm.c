@@ -5,8 +5,8 @@
 
 tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
   tigon_plan plan;
-  const char *op = p->s.data ? "fused_add_rms_norm" : "rms_norm";
-  const tigon_status status = ascend_plan_rows(queue, op, "fwd", p->dtype, p->space.rows, p->cols, &plan);
+  const char *op = p->s.data ? "fused_add_rms_norm" : "rms_norm", *entry = p->z.data ? "fwd_gate" : "fwd";
+  const tigon_status status = ascend_plan_rows(queue, op, entry, p->dtype, p->space.rows, p->cols, &plan);
   if (status != TIGON_OK) return status;
   rms_norm_fwd_arguments a = {.w = ascend_walk(&plan),
                               .space = ascend_space(&p->space),
@@ -14,6 +14,7 @@ tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_pr
                               .y = ascend_rows(&p->y),
                               .residual = ascend_rows(&p->residual),
                               .sum = ascend_rows(&p->s),
+                              .z = ascend_rows(&p->z),
                               .weight = (gm_ptr)p->w,
                               .rstd = (gm_ptr)p->rstd,
                               .dtype = p->dtype,

@@ -9,13 +9,15 @@
 
 #include "cpu/kernels.h"
 #include "cpu/pair.h"
+#include "cpu/simd_math.h"
 
 /* Constant once a body is expanded. */
-typedef enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED } norm_kind;
+typedef enum norm_kind { NORM_RMS, NORM_GATED, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED } norm_kind;
 
-/* Does it subtract the mean; does it add a bias, whose gradient is a second column sum? */
+/* Does it subtract the mean; does it add a bias, whose gradient is a second column sum; is y xhat * w and no more? */
 TIGON_INLINE bool norm_centers(norm_kind kind) { return kind == NORM_LAYER; }
 TIGON_INLINE bool norm_has_bias(norm_kind kind) { return kind == NORM_LAYER || kind == NORM_MODULATED; }
+TIGON_INLINE bool norm_is_product(norm_kind kind) { return kind == NORM_RMS || kind == NORM_ADD_RMS; }
 
 enum {
   NORM_BLOCK = 256 * LANES,   /* columns of one f32 partial sum: at most 128 additions in a row */
@@ -100,5 +102,19 @@ TIGON_INLINE float norm_panel_least(norm_panel *panel) {
   return panel->least = -vf_max_across(vf_sub(vf_zero(), least));
 }
 TIGON_INLINE vf2 norm_weight(const float *w, int64_t c) { return (vf2){vf_load(w + c), vf_load(w + c + LANES)}; }
+
+/* silu of a gate of the dtype, and its slope. */
+TIGON_INLINE vf norm_silu_of(tigon_dtype dtype, vf z) {
+  return dtype == TIGON_F32 ? vf_silu(z) : silu_16(z, silu_exp_16(z));
+}
+TIGON_INLINE vf norm_slope_of(tigon_dtype dtype, vf z, vf *silu) {
+  return dtype == TIGON_F32 ? vf_silu_slope(z, silu) : silu_slope_16(z, silu_exp_16(z), silu);
+}
+TIGON_INLINE vf2 norm_silu(tigon_dtype dtype, vf2 z) {
+  return (vf2){norm_silu_of(dtype, z.a), norm_silu_of(dtype, z.b)};
+}
+TIGON_INLINE vf2 norm_silu_slope(tigon_dtype dtype, vf2 z, vf2 *silu) {
+  return (vf2){norm_slope_of(dtype, z.a, &silu->a), norm_slope_of(dtype, z.b, &silu->b)};
+}
 
 #endif

@@ -12,29 +12,33 @@
 typedef struct norm_group {
   int rows;
   bool stream;
-  const char *dy[NORM_GROUP], *x[NORM_GROUP], *ds[NORM_GROUP]; /* ds: NULL without */
-  char *dx[NORM_GROUP];
-  const char *next_dy[NORM_GROUP], *next_x[NORM_GROUP], *next_ds[NORM_GROUP];
+  const char *dy[NORM_GROUP], *x[NORM_GROUP], *ds[NORM_GROUP], *z[NORM_GROUP]; /* ds, z: NULL without */
+  char *dx[NORM_GROUP], *dz[NORM_GROUP];                                       /* dz: NULL without */
+  const char *next_dy[NORM_GROUP], *next_x[NORM_GROUP], *next_ds[NORM_GROUP], *next_z[NORM_GROUP];
   float rstd[NORM_GROUP], center[NORM_GROUP];
   float mean_g[NORM_GROUP], mean[NORM_GROUP]; /* of g = dy * weight, of g * xhat */
 } norm_group;
 
-/* Rows of a full group; layer_norm's four scalars a row leave registers for two. */
-TIGON_INLINE int norm_full_group(norm_kind kind) { return kind == NORM_LAYER ? 2 : NORM_GROUP; }
+/* Rows of a full group; layer_norm's four scalars a row, and a gate's five streams, leave registers for two. */
+TIGON_INLINE int norm_full_group(norm_kind kind) { return kind == NORM_LAYER || kind == NORM_GATED ? 2 : NORM_GROUP; }
 
 /* Sums over a part of one row. */
 typedef struct norm_sums {
   double g, dot; /* of g, of g * (x - center) */
 } norm_sums;
 
-TIGON_INLINE void norm_product(tigon_dtype dtype, norm_kind kind, const void *dy, const void *x, float center, vf2 w,
-                               int64_t c, int n, vf2 *sum, vf2 *dot) {
-  const vf2 g = v2_mul(v2_load(dy, c, dtype, n), w), v = v2_load(x, c, dtype, n);
+/* Row i of a group. */
+TIGON_INLINE void norm_product(tigon_dtype dtype, norm_kind kind, const norm_group *of, int i, vf2 w, int64_t c, int n,
+                               vf2 *sum, vf2 *dot) {
+  const float center = of->center[i];
+  vf2 g = v2_mul(v2_load(of->dy[i], c, dtype, n), w);
+  const vf2 v = v2_load(of->x[i], c, dtype, n);
+  if (kind == NORM_GATED) g = v2_mul(g, norm_silu(dtype, v2_load(of->z[i], c, dtype, n)));
   if (norm_centers(kind)) *sum = v2_add(g, *sum);
   *dot = v2_fma(g, norm_centers(kind) ? v2_sub(v, v2_set(center)) : v, *dot);
 }
-TIGON_INLINE void norm_bwd_sums(tigon_dtype dtype, norm_kind kind, const void *dy, const void *x, float center,
-                                const norm_panel *panel, norm_sums *sums) {
+TIGON_INLINE void norm_bwd_sums(tigon_dtype dtype, norm_kind kind, const norm_group *of, int i, const norm_panel *panel,
+                                norm_sums *sums) {
   const float *w = panel->w;
   const int64_t cols = panel->cols, first = panel->first;
   for (int64_t block = 0; block < cols; block += NORM_BLOCK) {
@@ -42,12 +46,12 @@ TIGON_INLINE void norm_bwd_sums(tigon_dtype dtype, norm_kind kind, const void *d
     vf2 s = v2_set(0), t = v2_set(0), gs = v2_set(0), gt = v2_set(0);
     int64_t c = block;
     for (; c + 2 * STEP <= end; c += 2 * STEP) {
-      norm_product(dtype, kind, dy, x, center, norm_weight(w, c), first + c, STEP, &gs, &s);
-      norm_product(dtype, kind, dy, x, center, norm_weight(w, c + STEP), first + c + STEP, STEP, &gt, &t);
+      norm_product(dtype, kind, of, i, norm_weight(w, c), first + c, STEP, &gs, &s);
+      norm_product(dtype, kind, of, i, norm_weight(w, c + STEP), first + c + STEP, STEP, &gt, &t);
     }
     for (; c < end; c += STEP) {
       const int n = end - c < STEP ? (int)(end - c) : STEP;
-      norm_product(dtype, kind, dy, x, center, norm_weight(w, c), first + c, n, &gs, &s);
+      norm_product(dtype, kind, of, i, norm_weight(w, c), first + c, n, &gs, &s);
     }
     s = v2_add(s, t), gs = v2_add(gs, gt);
     sums->dot += (double)vf_sum(vf_add(s.a, s.b));
@@ -64,15 +68,24 @@ TIGON_INLINE void norm_bwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, 
     v2_prefetch(g->next_dy[i], c, dtype);
     v2_prefetch(g->next_x[i], c, dtype);
     if (g->ds[i]) v2_prefetch(g->next_ds[i], c, dtype);
-    const vf2 dy = v2_load(g->dy[i], c, dtype, n), scale = v2_set(g->rstd[i]);
+    if (kind == NORM_GATED) v2_prefetch(g->next_z[i], c, dtype);
+    const vf2 scale = v2_set(g->rstd[i]);
+    vf2 dy = v2_load(g->dy[i], c, dtype, n), dz = dy;
+    if (kind == NORM_GATED) { /* dn takes the place of dy */
+      vf2 silu;
+      dz = v2_mul(dy, norm_silu_slope(dtype, v2_load(g->z[i], c, dtype, n), &silu));
+      dy = v2_mul(dy, silu);
+    }
     vf2 v = v2_load(g->x[i], c, dtype, n), dx = v2_mul(dy, w);
     if (norm_centers(kind)) v = v2_sub(v, v2_set(g->center[i])), dx = v2_sub(dx, v2_set(g->mean_g[i]));
     const vf2 xhat = v2_mul(v, scale);
     dx = v2_mul(scale, v2_fnma(xhat, v2_set(g->mean[i]), dx));
     if (g->ds[i]) dx = v2_add(dx, v2_load(g->ds[i], c, dtype, n));
-    sum = v2_fma(dy, rounds ? v2_round(xhat, dtype, V_OWN) : xhat, sum);
+    const vf2 used = rounds ? v2_round(xhat, dtype, V_OWN) : xhat; /* by forward */
+    sum = v2_fma(dy, used, sum);
     if (norm_has_bias(kind)) bias = v2_add(dy, bias);
     v2_put(g->dx[i], c, dtype, dx, n, g->stream, V_OWN);
+    if (kind == NORM_GATED && g->dz[i]) v2_put(g->dz[i], c, dtype, v2_mul(dz, v2_mul(used, w)), n, g->stream, V_OWN);
   }
   if (slab) v2_put(slab, c, TIGON_F32, v2_natural(sum, dtype), n, false, V_OWN);
   if (bias_slab) v2_put(bias_slab, c, TIGON_F32, v2_natural(bias, dtype), n, false, V_OWN);
@@ -119,7 +132,7 @@ TIGON_INLINE void norm_bwd_part(tigon_dtype dtype, norm_kind kind, const norm_gr
   for (int i = 0; i < g->rows; ++i) sums[i] = (norm_sums){0, 0};
   for (int64_t first = at.begin; first < at.end; first += NORM_PANEL) {
     norm_load_panel(panel, first, at.end, dtype, weights);
-    for (int i = 0; i < g->rows; ++i) norm_bwd_sums(dtype, kind, g->dy[i], g->x[i], g->center[i], panel, &sums[i]);
+    for (int i = 0; i < g->rows; ++i) norm_bwd_sums(dtype, kind, g, i, panel, &sums[i]);
   }
 }
 
@@ -129,8 +142,10 @@ TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const norm_bw
                                 int64_t last, split_range at, float *slab, float *bias_slab, bool stream) {
   const tigon_norm_bwd_problem *p = b->p;
   const size_t size = tigon_dtype_size(dtype);
-  const bool rounds = kind != NORM_LAYER && slab && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
-  const int fits = norm_group_rows(2 * p->cols * v_size(dtype)), full = norm_full_group(kind);
+  const bool uses = slab || (kind == NORM_GATED && p->dz.data); /* xhat as forward had it */
+  const bool rounds = kind != NORM_LAYER && uses && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
+  const int64_t read = kind == NORM_GATED ? 3 : 2;
+  const int fits = norm_group_rows(read * p->cols * v_size(dtype)), full = norm_full_group(kind);
   const int most = fits < full ? fits : full;
   const norm_weights weights = norm_bwd_weights(kind, p, begin);
   norm_panel panel;
@@ -151,6 +166,12 @@ TIGON_INLINE void norm_bwd_rows(tigon_dtype dtype, norm_kind kind, const norm_bw
       g.next_ds[i] = tigon_row(&p->space, &p->ds, size, next);
       g.rstd[i] = norm_statistic(p->rstd, r + i);
       if (norm_centers(kind)) g.center[i] = norm_statistic(p->mean, r + i);
+      if (kind == NORM_GATED) {
+        g.z[i] = tigon_row(&p->space, &p->z, size, r + i);
+        g.dz[i] = tigon_row(&p->space, &p->dz, size, r + i);
+        g.next_z[i] = tigon_row(&p->space, &p->z, size, next);
+        g.stream = g.stream && v2_aligned(g.dz[i]);
+      }
       g.stream = g.stream && v2_aligned(g.dx[i]);
     }
     for (int64_t part = 0; part < b->cut.parts; ++part) {
@@ -186,6 +207,7 @@ TIGON_INLINE void norm_bwd_share(tigon_dtype dtype, norm_kind kind, const norm_b
   norm_group g = {.rows = 1};
   g.dy[0] = tigon_row(&p->space, &p->dy, tigon_dtype_size(dtype), r);
   g.x[0] = tigon_row(&p->space, &p->x, tigon_dtype_size(dtype), r);
+  g.z[0] = tigon_row(&p->space, &p->z, tigon_dtype_size(dtype), r);
   if (norm_centers(kind)) g.center[0] = norm_statistic(p->mean, r);
   norm_panel panel;
   panel.cols = 0;
@@ -199,10 +221,11 @@ TIGON_INLINE void norm_bwd_share_task(norm_kind kind, const norm_bwd_cut *b, int
   TIGON_FOR_DTYPE(b->p->dtype, norm_bwd_share, kind, b, index);
 }
 
-/* Of the streams. */
-static inline int64_t norm_bwd_bytes(const tigon_norm_bwd_problem *p) {
-  return 3 * p->space.rows * p->cols * v_size(p->dtype);
+/* Of a row's streams, and of all rows'. */
+static inline int64_t norm_bwd_row_bytes(const tigon_norm_bwd_problem *p) {
+  return (p->z.data ? 5 : 3) * p->cols * v_size(p->dtype);
 }
+static inline int64_t norm_bwd_bytes(const tigon_norm_bwd_problem *p) { return p->space.rows * norm_bwd_row_bytes(p); }
 
 /* Slabs are [ranges, sums, cols]. */
 static inline int64_t norm_bwd_ranges(const tigon_norm_bwd_problem *p) {
@@ -213,7 +236,7 @@ static inline int64_t norm_bwd_ranges(const tigon_norm_bwd_problem *p) {
 TIGON_INLINE norm_bwd_cut norm_bwd_split(const tigon_queue *queue, const tigon_norm_bwd_problem *p,
                                          norm_sums parts[SPLIT_CELLS],
                                          void (*task)(const void *argument, int64_t index)) {
-  const split cut = split_of(queue, p->space.rows, p->cols, 3 * p->cols * v_size(p->dtype));
+  const split cut = split_of(queue, p->space.rows, p->cols, norm_bwd_row_bytes(p));
   const norm_bwd_cut b = {p, cut, cut.tasks > 1 ? parts : NULL};
   tigon_cpu_note(queue, cut.tasks, p->slabs ? norm_bwd_ranges(p) : 0);
   if (b.parts) tigon_cpu_parallel(queue, p->space.rows * cut.tasks, task, &b);

@@ -153,6 +153,7 @@ static inline void norm_join(norm_part *a, norm_part b) {
 typedef struct norm_row {
   const char *x, *residual; /* x: once the sums are taken, x + residual; residual, s, near: of a fused add */
   char *s, *near, *y;
+  const char *z;                      /* of a gated norm */
   const char *next_x, *next_residual; /* on their way into the L2 while this row is stored */
   float rstd, least;
   float center, rest; /* xhat = (x - center) * rstd + rest: the mean is center + what f32 cuts off */
@@ -165,7 +166,9 @@ TIGON_INLINE void norm_fwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, 
   const vf2 v = v2_load(row->x, c, dtype, n), rstd = v2_set(row->rstd);
   vf2 xhat = norm_centers(kind) ? v2_fma(v2_sub(v, v2_set(row->center)), rstd, v2_set(row->rest)) : v2_mul(v, rstd);
   if (rounds) xhat = v2_round(xhat, dtype, are);
-  v2_put(row->y, c, dtype, norm_has_bias(kind) ? v2_fma(xhat, w, b) : v2_mul(xhat, w), n, stream, are);
+  vf2 y = norm_has_bias(kind) ? v2_fma(xhat, w, b) : v2_mul(xhat, w);
+  if (kind == NORM_GATED) y = v2_mul(y, norm_silu(dtype, v2_load(row->z, c, dtype, n)));
+  v2_put(row->y, c, dtype, y, n, stream, are);
 }
 
 TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, v_values are,
@@ -183,7 +186,7 @@ TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds,
 
 /* Is nothing that the sweep rounds denormal? Rounding takes less than half of anything. */
 TIGON_INLINE bool norm_is_normal(tigon_dtype dtype, norm_kind kind, const norm_row *row, norm_panel *weights) {
-  if (!V_FLUSHES || dtype != TIGON_BF16 || norm_has_bias(kind)) return false;
+  if (!V_FLUSHES || dtype != TIGON_BF16 || !norm_is_product(kind)) return false;
   const float least = row->least, xhat = least * row->rstd;
   return least >= 0x1p-125f && xhat >= 0x1p-125f && xhat * norm_panel_least(weights) >= 0x1p-124f;
 }
@@ -216,7 +219,7 @@ TIGON_INLINE norm_part norm_fwd_part(tigon_dtype dtype, norm_kind kind, const no
   const int64_t offset = at.begin * v_size(dtype), n = at.end - at.begin;
   if (norm_centers(kind)) return norm_line(dtype, row->x + offset, n);
   norm_part sum = {.least = 0};
-  float *least = V_FLUSHES && !norm_has_bias(kind) ? &sum.least : NULL;
+  float *least = V_FLUSHES && norm_is_product(kind) ? &sum.least : NULL;
   norm_source from = {.adds = kind == NORM_ADD_RMS, .x = row->x + offset};
   if (from.adds) {
     from.residual = row->residual + offset, from.next_residual = row->next_residual + offset;
@@ -270,6 +273,7 @@ TIGON_INLINE void norm_fwd_row(tigon_dtype dtype, norm_kind kind, const tigon_no
       .residual = fused ? tigon_row(&p->space, &p->residual, size, r) : NULL,
       .s = fused ? tigon_row(&p->space, &p->s, size, r) : NULL,
       .y = tigon_row(&p->space, &p->y, size, r),
+      .z = kind == NORM_GATED ? tigon_row(&p->space, &p->z, size, r) : NULL,
   };
   row->next_x = norm_ahead(dtype, row->x, tigon_row(&p->space, &p->x, size, next), p->cols);
   if (fused)
@@ -283,7 +287,7 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const norm_fw
                                 split_range at, bool stream) {
   const tigon_norm_fwd_problem *p = job->p;
   const bool rounds = kind != NORM_LAYER && p->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32;
-  const int64_t row_bytes = (kind == NORM_ADD_RMS ? 2 : 1) * p->cols * v_size(dtype);
+  const int64_t row_bytes = (kind == NORM_ADD_RMS || kind == NORM_GATED ? 2 : 1) * p->cols * v_size(dtype);
   const int most = p->cols <= NORM_PANEL ? 1 : norm_group_rows(row_bytes);
   norm_weights weights = {.w = p->w, .dtype = p->w_dtype, .offset = p->w_offset, .absent = 1};
   norm_weights bias = {.w = p->b, .dtype = p->b_dtype};
@@ -324,7 +328,7 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const norm_fw
 
 /* Of all a row's tensors. */
 TIGON_INLINE int64_t norm_fwd_bytes(norm_kind kind, const tigon_norm_fwd_problem *p) {
-  return (kind == NORM_ADD_RMS ? 4 : 2) * p->cols * v_size(p->dtype);
+  return (kind == NORM_ADD_RMS ? 4 : kind == NORM_GATED ? 3 : 2) * p->cols * v_size(p->dtype);
 }
 
 /* Of a row that is split: first the sums of the task's parts, then, once all are there, its columns. */

@@ -3,9 +3,10 @@
 #include "cpu/norm_fwd.h"
 
 static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_RMS, job, index); }
+static void fwd_gated_task(const void *job, int64_t index) { norm_fwd_task(NORM_GATED, job, index); }
 
 tigon_status TIGON_CPU(rms_norm_fwd)(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
-  return norm_fwd_run(NORM_RMS, queue, p, fwd_task);
+  return p->z.data ? norm_fwd_run(NORM_GATED, queue, p, fwd_gated_task) : norm_fwd_run(NORM_RMS, queue, p, fwd_task);
 }
 
 typedef struct bwd {
@@ -14,10 +15,10 @@ typedef struct bwd {
 } bwd;
 
 static void share_task(const void *rows, int64_t index) { norm_bwd_share_task(NORM_RMS, rows, index); }
+static void share_gated_task(const void *rows, int64_t index) { norm_bwd_share_task(NORM_GATED, rows, index); }
 
 /* Task (slab, share of its rows). */
-static void bwd_task(const void *argument, int64_t index) {
-  const bwd *b = argument;
+TIGON_INLINE void slab_task(norm_kind kind, const bwd *b, int64_t index) {
   const tigon_rms_norm_bwd_problem *p = b->rows.p;
   const split *cut = &b->rows.cut;
   const int64_t range = index / cut->tasks;
@@ -26,8 +27,10 @@ static void bwd_task(const void *argument, int64_t index) {
   tigon_range(p->space.rows, b->slabs, range, &begin, &end);
   float *slab = p->dw ? p->slabs + range * p->cols : NULL;
   const bool stream = tigon_cpu_streams(norm_bwd_bytes(p));
-  TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, NORM_RMS, &b->rows, begin, end, end, at, slab, NULL, stream);
+  TIGON_FOR_DTYPE(p->dtype, norm_bwd_rows, kind, &b->rows, begin, end, end, at, slab, NULL, stream);
 }
+static void bwd_task(const void *b, int64_t index) { slab_task(NORM_RMS, b, index); }
+static void bwd_gated_task(const void *b, int64_t index) { slab_task(NORM_GATED, b, index); }
 
 int64_t TIGON_CPU(rms_norm_bwd_bytes)(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   (void)queue;
@@ -36,9 +39,10 @@ int64_t TIGON_CPU(rms_norm_bwd_bytes)(tigon_queue *queue, const tigon_norm_bwd_p
 
 tigon_status TIGON_CPU(rms_norm_bwd)(tigon_queue *queue, const tigon_rms_norm_bwd_problem *p) {
   norm_sums parts[SPLIT_CELLS];
-  const bwd b = {norm_bwd_split(queue, p, parts, share_task), norm_bwd_ranges(p)};
+  const bool gated = p->z.data;
+  const bwd b = {norm_bwd_split(queue, p, parts, gated ? share_gated_task : share_task), norm_bwd_ranges(p)};
   const column_sum dw = column_sum_of(p->slabs, b.slabs, 0, 1, p->cols, p->dw, p->dw_dtype, p->accumulate_dw);
-  tigon_cpu_parallel_bytes(queue, b.slabs * b.rows.cut.tasks, norm_bwd_bytes(p), bwd_task, &b);
+  tigon_cpu_parallel_bytes(queue, b.slabs * b.rows.cut.tasks, norm_bwd_bytes(p), gated ? bwd_gated_task : bwd_task, &b);
   if (p->dw) column_sum_list(queue, &dw, 1);
   return TIGON_OK;
 }

@@ -57,6 +57,7 @@ typedef struct norm_plain {
   int64_t share;
   tigon_dtype scale_dtype, shift_dtype;
   norm_plain_rows scale, shift;
+  norm_plain_rows z;
 } norm_plain;
 
 /* The same of rows that a block of backward holds. */

@@ -36,7 +36,8 @@ static norm_plain plain_of(const cuda_device *device, const tigon_norm_fwd_probl
                       .scale_dtype = p->scale_dtype,
                       .shift_dtype = p->shift_dtype,
                       .scale = plain_rows(&p->scale),
-                      .shift = plain_rows(&p->shift)};
+                      .shift = plain_rows(&p->shift),
+                      .z = plain_rows(&p->z)};
 }
 
 /* Rows that wait in shared memory, those of a team of one group: the bytes of a block. */
@@ -59,7 +60,7 @@ static int bwd_bytes(const norm_row *row, const tigon_norm_bwd_problem *p, const
   if (row->how != NORM_HOW_HELD) return 0;
   const int lanes = 16 / (int)tigon_dtype_size(p->dtype), stream_bytes = NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
   const int dw_bytes = p->share > 0 && walk->parts == 0 ? stream_bytes * lanes / 4 : 0; /* of whole groups, f32 */
-  return NORM_BWD_STAGES * (p->ds.data ? 3 : 2) * stream_bytes + dw_bytes;
+  return NORM_BWD_STAGES * (p->ds.data || p->z.data ? 3 : 2) * stream_bytes + dw_bytes;
 }
 
 static bool fits(const norm_row *row, int call, int64_t packs, int64_t cols) {
@@ -77,8 +78,9 @@ static int sharing_cluster(const cuda_device *device, int cluster, int64_t packs
 static bool wide_fwd(const tigon_norm_fwd_problem *p, int64_t lanes) {
   return p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
          cuda_wide_rows(&p->space, &p->residual, p->dtype) && cuda_wide_rows(&p->space, &p->s, p->dtype) &&
-         cuda_wide_rows(&p->space, &p->y, p->dtype) && wide_vector(p->w) && wide_vector(p->b) &&
-         cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) && cuda_wide_rows(&p->groups, &p->shift, p->shift_dtype);
+         cuda_wide_rows(&p->space, &p->y, p->dtype) && cuda_wide_rows(&p->space, &p->z, p->dtype) &&
+         wide_vector(p->w) && wide_vector(p->b) && cuda_wide_rows(&p->groups, &p->scale, p->scale_dtype) &&
+         cuda_wide_rows(&p->groups, &p->shift, p->shift_dtype);
 }
 
 static bool plain_fwd(const tigon_norm_fwd_problem *p) {
@@ -139,7 +141,8 @@ static bool wide_bwd_rows(const tigon_norm_bwd_problem *p) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);
   return p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->dy, p->dtype) &&
          cuda_wide_rows(&p->space, &p->x, p->dtype) && cuda_wide_rows(&p->space, &p->ds, p->dtype) &&
-         cuda_wide_rows(&p->space, &p->dx, p->dtype) && wide_vector(p->w);
+         cuda_wide_rows(&p->space, &p->dx, p->dtype) && cuda_wide_rows(&p->space, &p->z, p->dtype) &&
+         cuda_wide_rows(&p->space, &p->dz, p->dtype) && wide_vector(p->w);
 }
 
 /* Do a thread's products of rows and pitches fit the held kernel's parameters? */
@@ -221,7 +224,7 @@ static bool cut_few(const cuda_device *device, const tigon_norm_bwd_problem *p, 
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = p->cols / lanes, rows = p->space.rows;
   const int64_t longest = p->dy.pitch[2] | p->x.pitch[2] | p->ds.pitch[2] | p->dx.pitch[2]; /* or more */
   const int most_bits = device->sm >= 90 ? NORM_FEW_CLUSTER_BITS : 0, streams = p->ds.data ? 3 : 2;
-  if (rows == 0 || rows > MOST_ROWS || packs > NORM_FEW_THREADS << most_bits || longest < 0 ||
+  if (rows == 0 || rows > MOST_ROWS || p->z.data || packs > NORM_FEW_THREADS << most_bits || longest < 0 ||
       longest > INT32_MAX / MOST_ROWS || p->space.inner != rows || !wide_bwd_rows(p) ||
       !has_dtype(p->w, p->w_dtype, p->dtype))
     return false;

@@ -23,6 +23,7 @@ typedef struct tigon_norm_fwd_problem {
   int64_t share;
   tigon_dtype scale_dtype, shift_dtype;
   tigon_rows scale, shift;
+  tigon_rows z; /* the gate of rms_norm; data may be NULL */
 } tigon_norm_fwd_problem;
 typedef tigon_norm_fwd_problem tigon_rms_norm_fwd_problem;
 typedef tigon_norm_fwd_problem tigon_fused_add_rms_norm_fwd_problem;
@@ -51,6 +52,7 @@ typedef struct tigon_norm_bwd_problem {
   tigon_dtype scale_dtype, dscale_dtype, dshift_dtype;
   tigon_rows scale, dscale, dshift;
   bool accumulate_dscale; /* and dshift */
+  tigon_rows z, dz;       /* rms_norm with a gate; data may be NULL */
 } tigon_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_rms_norm_bwd_problem;
 typedef tigon_norm_bwd_problem tigon_fused_add_rms_norm_bwd_problem;

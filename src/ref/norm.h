@@ -26,6 +26,12 @@ static inline double tigon_ref_rstd(const tigon_norm_fwd_problem *p, const tigon
   return rounds ? tigon_round_f64(rstd, p->dtype) : rstd;
 }
 
+/* silu of a gate, and its slope. */
+static inline double tigon_ref_silu(double z) { return z / (1 + tigon_ref_exp(-z)); }
+static inline double tigon_ref_silu_slope(double z) {
+  return (1 + z / (1 + tigon_ref_exp(z))) / (1 + tigon_ref_exp(-z));
+}
+
 /* A gradient that is a sum over rows; `to` may be NULL. */
 static inline void tigon_ref_put_sum(void *to, tigon_dtype dtype, int64_t c, double sum, bool accumulate) {
   if (to) tigon_store_f64(to, c, dtype, sum + (accumulate ? tigon_load_f64(to, c, dtype) : 0));

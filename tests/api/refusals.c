@@ -389,7 +389,7 @@ static void test_wrong_descriptions(void **state) {
     memcpy(fields, schema->fields, (size_t)schema->count * sizeof *fields);
     tigon_schema wrong = *schema;
     wrong.fields = fields;
-    tigon_field *x = &fields[0], *w = &fields[1], *y = &fields[2], *eps = &fields[4];
+    tigon_field *x = &fields[0], *w = &fields[1], *y = &fields[3], *eps = &fields[5];
     switch (lie) {
       case 0: w->flags &= ~TIGON_FIELD_OPTIONAL; break;
       case 1: y->flags |= TIGON_FIELD_OPTIONAL; break;

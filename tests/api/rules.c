@@ -237,6 +237,7 @@ static void test_rope(void **state) {
 }
 
 static void test_rows(void **state) {
+  RULE(rms_norm_bwd, absent(&a->z), "dz is there, must be absent without z");
   RULE(embedding_bwd, (a->has_padding_idx = 1, a->padding_idx = 37),
        "padding_idx is 37, must be 0 to 36 (dtable.shape[0] - 1)");
   RULE(embedding_bwd, (a->has_padding_idx = 1, a->padding_idx = -1),

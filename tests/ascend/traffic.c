@@ -40,31 +40,41 @@ static void expect(const tigon_context *context, const tigon_plan *plan, const c
   expect_runs(context, plan, 1, what);
 }
 
-static void run_rms_norm(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
-                         void *w, float *dw, float *rstd) {
+static void run_rms_norm_of(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
+                            void *const tensor[4], void *w, float *dw, float *rstd, bool gated) {
   tigon_plan plan;
+  const tigon_tensor z = gated ? tigon_tensor_2d(tensor[3], dtype, rows, cols) : (tigon_tensor){0};
   const tigon_tensor x = tigon_tensor_2d(tensor[0], dtype, rows, cols),
                      y = tigon_tensor_2d(tensor[1], dtype, rows, cols);
   const tigon_rms_norm_fwd_args fwd = {.x = x,
                                        .w = tigon_tensor_1d(w, dtype, cols),
                                        .y = y,
                                        .rstd = tigon_tensor_1d(rstd, TIGON_F32, rows),
+                                       .z = z,
                                        .eps = 1e-6};
-  ask(context, "rms_norm", "fwd", dtype, rows, cols, &plan);
+  ask(context, "rms_norm", gated ? "fwd_gate" : "fwd", dtype, rows, cols, &plan);
   succeeds(context, tigon_rms_norm_fwd(context, &fwd));
-  expect(context, &plan, "rms_norm fwd");
+  expect(context, &plan, gated ? "rms_norm fwd, gated" : "rms_norm fwd");
   tigon_rms_norm_bwd_args bwd = {.dy = y,
                                  .x = x,
                                  .w = fwd.w,
                                  .rstd = fwd.rstd,
                                  .dx = tigon_tensor_2d(tensor[2], dtype, rows, cols),
-                                 .dw = tigon_tensor_1d(dw, TIGON_F32, cols)};
+                                 .dw = tigon_tensor_1d(dw, TIGON_F32, cols),
+                                 .z = z,
+                                 .dz = z};
   succeeds(context, tigon_rms_norm_bwd_workspace(context, &bwd, &bwd.workspace_bytes));
   succeeds(context, tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace));
-  ask(context, "rms_norm", "bwd", dtype, rows, cols, &plan);
+  ask(context, "rms_norm", gated ? "bwd_gate" : "bwd", dtype, rows, cols, &plan);
   succeeds(context, tigon_rms_norm_bwd(context, &bwd));
-  expect(context, &plan, "rms_norm bwd");
+  expect(context, &plan, gated ? "rms_norm bwd, gated" : "rms_norm bwd");
   tigon_free(context, bwd.workspace);
+}
+
+static void run_rms_norm(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
+                         void *w, float *dw, float *rstd) {
+  run_rms_norm_of(context, dtype, rows, cols, tensor, w, dw, rstd, false);
+  run_rms_norm_of(context, dtype, rows, cols, tensor, w, dw, rstd, true);
 }
 
 static void run_fused_add(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],

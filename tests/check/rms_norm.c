@@ -1,4 +1,5 @@
-/* rms_norm and fused_add_rms_norm. Options walk casting, weight, offset, in place, dw's dtype and accumulation. */
+/* rms_norm and fused_add_rms_norm. Options walk casting, weight, offset, in place, dw's dtype and accumulation; those of rms_norm
+ * alone come last, and walk what a gate has. */
 #include <math.h>
 #include <string.h>
 
@@ -11,20 +12,34 @@ static const struct option {
   bool w, w_f32;
   double w_offset;
   bool in_place, dw_f32, accumulate;
+  enum {
+    NO_GATE,
+    GATE,
+    GATE_FILLED,
+    GATE_OVER,
+    GATE_ONLY
+  } gate; /* z has the case's fill; outputs lie over z; without dz */
 } options[] = {
-    {TIGON_CASTING_LLAMA, true, false, 0, false, true, false},
-    {TIGON_CASTING_GEMMA, true, true, 1, false, false, false},
-    {TIGON_CASTING_NONE, true, false, 0, false, true, true},
-    {TIGON_CASTING_LLAMA, false, false, 0, true, true, false},
-    {TIGON_CASTING_GEMMA, true, false, 1, true, false, true},
-    {TIGON_CASTING_GEMMA, false, false, 0, true, true, false},
-    {TIGON_CASTING_LLAMA, true, true, 0, true, false, true},
-    {TIGON_CASTING_LLAMA, false, false, 0, false, true, false},
-    {TIGON_CASTING_GEMMA, false, false, 0, false, true, false},
-    {TIGON_CASTING_NONE, true, true, 1, true, true, false},
-    {TIGON_CASTING_NONE, false, false, 0, true, true, false},
-    {TIGON_CASTING_NONE, false, false, 0, false, true, false},
+    {TIGON_CASTING_LLAMA, true, false, 0, false, true, false, NO_GATE},
+    {TIGON_CASTING_GEMMA, true, true, 1, false, false, false, NO_GATE},
+    {TIGON_CASTING_NONE, true, false, 0, false, true, true, NO_GATE},
+    {TIGON_CASTING_LLAMA, false, false, 0, true, true, false, NO_GATE},
+    {TIGON_CASTING_GEMMA, true, false, 1, true, false, true, NO_GATE},
+    {TIGON_CASTING_GEMMA, false, false, 0, true, true, false, NO_GATE},
+    {TIGON_CASTING_LLAMA, true, true, 0, true, false, true, NO_GATE},
+    {TIGON_CASTING_LLAMA, false, false, 0, false, true, false, NO_GATE},
+    {TIGON_CASTING_GEMMA, false, false, 0, false, true, false, NO_GATE},
+    {TIGON_CASTING_NONE, true, true, 1, true, true, false, NO_GATE},
+    {TIGON_CASTING_NONE, false, false, 0, true, true, false, NO_GATE},
+    {TIGON_CASTING_NONE, false, false, 0, false, true, false, NO_GATE},
+    {TIGON_CASTING_LLAMA, true, false, 0, false, true, false, GATE},
+    {TIGON_CASTING_GEMMA, true, true, 1, true, false, true, GATE},
+    {TIGON_CASTING_NONE, true, false, 0, false, true, true, GATE_FILLED},
+    {TIGON_CASTING_LLAMA, false, false, 0, true, true, false, GATE_OVER},
+    {TIGON_CASTING_GEMMA, true, false, 0, false, true, false, GATE_ONLY},
+    {TIGON_CASTING_LLAMA, true, true, 0, false, false, false, GATE_FILLED},
 };
+enum { OPTIONS = sizeof options / sizeof *options };
 
 /* |y| before rounding differs by the sum's error: eps * (a few) * |y|; llama and none also round xhat (and the
  * statistics) to the dtype, where a flip costs one ulp of it. */
@@ -49,18 +64,54 @@ static void allow_ties(const check *k, const tigon_tensor *x, const tigon_tensor
   }
 }
 
+/* ---- the gate: its kernels' f32 is within 3 ulp of silu and 4 * 2^-24 of the slope's terms, 16-bit dtypes within 110 * 2^-24 ---- */
+
+static tigon_tensor gate_of(check *k, bool overwritten) {
+  const struct option o = options[k->option];
+  if (!o.gate) return (tigon_tensor){0};
+  return check_rows(k, "z", o.gate == GATE_FILLED ? k->fill : CHECK_UNIFORM, overwritten);
+}
+/* What silu adds to a relative bound, in units of 2^-24: its error, and that of the product with it. */
+static double gate_error(const check *k) {
+  if (!options[k->option].gate) return 0;
+  return (k->dtype == TIGON_F32 ? 8 : 112) + check_calls(k, 2, 1);
+}
+/* silu(z), 1 without a gate. */
+static double gate_at(const tigon_tensor *z, int64_t i) {
+  return z->ndim ? check_value(z, i) / (1 + exp(-check_value(z, i))) : 1;
+}
+/* silu's slope, with its terms in absolute value. */
+static double slope_size(double z) { return (1 + fabs(z) / (1 + exp(z))) / (1 + exp(-z)); }
+
+/* Where silu(z) is no normal f32, an absolute error of it goes into y. */
+static void allow_small_gates(const check *k, const tigon_tensor *x, const tigon_tensor *w, double *loose) {
+  const struct option o = options[k->option];
+  const int64_t rows = k->dims[0], cols = k->dims[1];
+  for (int64_t r = 0; r < rows; ++r) {
+    double sum = 0;
+    for (int64_t c = 0; c < cols; ++c) sum += check_value(x, r * cols + c) * check_value(x, r * cols + c);
+    const double rstd = 1 / sqrt(sum / (double)cols + (double)1e-6f);
+    for (int64_t c = 0; c < cols; ++c)
+      loose[r * cols + c] = fabs(check_value(x, r * cols + c) * rstd * (o.w ? check_value(w, c) + o.w_offset : 1)) *
+                            (0x1p-125 + check_flushed(k));
+  }
+}
+
 void check_norm_fwd(check *k, bool fused) {
   const struct option o = options[k->option];
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, vectors, o.w);
   const tigon_tensor rstd = check_out_vector(k, "rstd", TIGON_F32, rows);
-  const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place);
-  tigon_tensor y = x, s = {0};
+  const check_fill of_x = o.gate == GATE_FILLED ? CHECK_UNIFORM : k->fill;
+  const tigon_tensor x = check_rows(k, "x", of_x, o.in_place && o.gate != GATE_OVER);
+  const tigon_tensor z = gate_of(k, o.gate == GATE_OVER);
+  tigon_tensor y = o.gate == GATE_OVER ? z : x, s = {0};
   /* llama's xhat times a weight of the dtype is exact in f32: y is the oracle's, unless xhat lies next to a tie. */
   const bool exact = !fused && k->option == 0 && k->dtype != TIGON_F32;
   double *loose = check_doubles(k, rows * cols);
   if (exact && k->oracle) allow_ties(k, &x, &w, loose);
+  if (o.gate && k->oracle) allow_small_gates(k, &x, &w, loose);
   if (fused) {
     const tigon_tensor residual = check_rows(k, "residual", CHECK_UNIFORM, o.in_place);
     s = o.in_place ? residual : check_out(k, "s", k->dtype, 2, k->dims);
@@ -79,11 +130,11 @@ void check_norm_fwd(check *k, bool fused) {
   } else {
     if (!o.in_place) y = check_out(k, "y", k->dtype, 2, k->dims);
     const tigon_rms_norm_fwd_args args = {
-        .x = x, .w = w, .y = y, .rstd = rstd, .eps = 1e-6, .w_offset = o.w_offset, .casting = o.casting};
+        .x = x, .w = w, .z = z, .y = y, .rstd = rstd, .eps = 1e-6, .w_offset = o.w_offset, .casting = o.casting};
     check_call(k, &args);
   }
   const double of_rstd = check_calls(k, 1, 1.5); /* 1 / sqrt(sum / cols + eps): the sum's division under the root */
-  check_bound_relative(k, &y, exact ? 0 : fwd_ulps(o.casting, k->dtype), 1, loose, of_rstd);
+  check_bound_relative(k, &y, exact ? 0 : fwd_ulps(o.casting, k->dtype), 1, loose, of_rstd + gate_error(k));
   const double flip =
       o.casting == TIGON_CASTING_NONE && k->dtype != TIGON_F32 ? k->dtype == TIGON_F16 ? 0x1p13 : 0x1p16 : 0;
   check_bound_relative(k, &rstd, 4 + 1.5 * flip, 0, NULL, of_rstd);
@@ -97,26 +148,43 @@ void check_norm_bwd(check *k, bool fused) {
   const tigon_tensor dw = !o.w           ? (tigon_tensor){0}
                           : o.accumulate ? check_inout_dense(k, "dw", dw_dtype, 1, &cols, CHECK_UNIFORM)
                                          : check_out_vector(k, "dw", dw_dtype, cols);
-  const tigon_tensor x = check_in(k, fused ? "s" : "x", k->dtype, 2, k->dims, k->fill);
+  const check_fill of_x = o.gate == GATE_FILLED ? CHECK_UNIFORM : k->fill;
+  const tigon_tensor x = check_in(k, fused ? "s" : "x", k->dtype, 2, k->dims, of_x);
   const tigon_tensor dy = check_rows(k, "dy", CHECK_UNIFORM, o.in_place);
   const tigon_tensor ds =
       fused && k->option % 2 == 0 ? check_in(k, "ds", k->dtype, 2, k->dims, CHECK_UNIFORM) : (tigon_tensor){0};
   const tigon_tensor rstd =
       check_in_vector(k, "rstd", TIGON_F32, rows, k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM);
-  const tigon_tensor dx = o.in_place ? dy : check_out(k, "dx", k->dtype, 2, k->dims);
+  const tigon_tensor z = gate_of(k, o.in_place);
+  const tigon_tensor dx = o.gate == GATE_OVER ? z : o.in_place ? dy : check_out(k, "dx", k->dtype, 2, k->dims);
+  const tigon_tensor dz = !o.gate || o.gate == GATE_ONLY ? (tigon_tensor){0}
+                          : o.gate == GATE_OVER          ? dy
+                          : o.in_place                   ? z
+                                                         : check_out(k, "dz", k->dtype, 2, k->dims);
 
+  /* xhat rounded to the dtype may flip by one ulp of it, in few rows of dw: there twice the largest is allowed. */
+  const double flip = o.casting == TIGON_CASTING_GEMMA || k->dtype == TIGON_F32 ? 0
+                      : k->dtype == TIGON_F16                                   ? 0x1p14
+                                                                                : 0x1p17;
+  const double half = 0x1p-126; /* of f32's least, in units of 2^-24: what a product below its normal numbers loses */
   /* Magnitudes: what is added up, each in absolute value. */
   double *dx_scale = check_doubles(k, rows * cols), *dw_scale = check_doubles(k, cols),
-         *dw_most = check_doubles(k, cols);
+         *dw_most = check_doubles(k, cols), *dz_scale = check_doubles(k, rows * cols);
   for (int64_t r = 0; k->oracle && r < rows; ++r) {
     const double scale = check_value(&rstd, r);
     double sum = 0;
     for (int64_t c = 0; c < cols; ++c) {
-      const double g = check_value(&dy, r * cols + c) * (o.w ? check_value(&w, c) + o.w_offset : 1);
+      const double weight = o.w ? check_value(&w, c) + o.w_offset : 1;
+      const double dn = check_value(&dy, r * cols + c) * gate_at(&z, r * cols + c), g = dn * weight;
       const double xhat = check_value(&x, r * cols + c) * scale;
       dx_scale[r * cols + c] = fabs(g);
-      const double term = fabs(check_value(&dy, r * cols + c) * xhat);
-      dw_scale[c] += 8 * term;
+      const double term = fabs(dn * xhat);
+      dw_scale[c] += (8 + gate_error(k)) * term;
+      if (o.gate) {
+        const double up = fabs(check_value(&dy, r * cols + c)) * slope_size(check_value(&z, r * cols + c));
+        dz_scale[r * cols + c] =
+            (8 + gate_error(k) + flip) * up * fabs(xhat * weight) + half * (up + 1) * (fabs(weight) + 1);
+      }
       dw_most[c] = fmax(dw_most[c], term);
       sum += fabs(g * xhat);
     }
@@ -126,10 +194,6 @@ void check_norm_bwd(check *k, bool fused) {
       if (ds.ndim) *at += fabs(check_value(&ds, r * cols + c));
     }
   }
-  /* xhat rounded to the dtype may flip by one ulp of it, in few rows: twice the largest is allowed. */
-  const double flip = o.casting == TIGON_CASTING_GEMMA || k->dtype == TIGON_F32 ? 0
-                      : k->dtype == TIGON_F16                                   ? 0x1p14
-                                                                                : 0x1p17;
   for (int64_t c = 0; k->oracle && dw.ndim && c < cols; ++c)
     dw_scale[c] += 2 * flip * dw_most[c] + (o.accumulate ? 8 * fabs(check_value(&dw, c)) : 0);
 
@@ -149,26 +213,29 @@ void check_norm_bwd(check *k, bool fused) {
     tigon_rms_norm_bwd_args args = {.dy = dy,
                                     .x = x,
                                     .w = w,
+                                    .z = z,
                                     .rstd = rstd,
                                     .dx = dx,
+                                    .dz = dz,
                                     .dw = dw,
                                     .w_offset = o.w_offset,
                                     .casting = o.casting,
                                     .accumulate_dw = o.accumulate};
     check_call_in_workspace(k, tigon_rms_norm_bwd_workspace, &args);
   }
-  check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, 8, dx_scale);
+  check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, 8 + 2 * gate_error(k), dx_scale);
+  if (dz.ndim) check_bound(k, &dz, k->dtype == TIGON_F32 ? 0 : 1, 1, dz_scale);
   if (dw.ndim) check_bound(k, &dw, dw_dtype == TIGON_F32 ? 0 : 1, 1, dw_scale);
 }
 
 static void fwd(check *k) { check_norm_fwd(k, false); }
 static void bwd(check *k) { check_norm_bwd(k, false); }
 
-/* Rows of 32768 columns come once for each option: casting modes, in place, with and without a weight. */
+/* Rows of 32768 columns come once for each option: casting modes, in place, with and without a weight or a gate. */
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   if (index < CHECK_ROW_SHAPES) return check_row_shapes(index, tile, dims);
   dims[0] = 1, dims[1] = 32768;
-  return index < CHECK_ROW_SHAPES + CHECK_NORM_OPTIONS;
+  return index < CHECK_ROW_SHAPES + OPTIONS;
 }
 
 MUTANT(drop_tail, rms_norm_fwd, m.cols -= m.cols > 1)
@@ -179,11 +246,18 @@ MUTANT(bwd_lose_part, rms_norm_bwd, m.cols = check_without_last_part(queue, p->c
 MUTANT(lose_row, rms_norm_bwd, check_drop_last_row(&m.space))
 MUTANT(overwrite_dw, rms_norm_bwd, m.accumulate_dw = false)
 MUTANT(bwd_offset, rms_norm_bwd, m.w_offset = 0)
+MUTANT(no_gate, rms_norm_fwd, m.z.data = NULL)
+MUTANT(x_for_gate, rms_norm_fwd, m.z = p->z.data ? p->x : p->z)
+MUTANT(bwd_no_gate, rms_norm_bwd, m.z.data = NULL)
+MUTANT(first_gate, rms_norm_bwd, memset(m.z.pitch, 0, sizeof m.z.pitch))
+MUTANT(no_dz, rms_norm_bwd, m.dz.data = NULL)
 static const check_mutant wrong_fwd[] = {
     {"drops the last column", drop_tail},
     {"skips eps", skip_eps},
     {"takes gemma's casting for llama's", wrong_casting},
     {"loses a part of a split row", lose_part},
+    {"forgets the gate", no_gate},
+    {"takes x for the gate", x_for_gate},
     {0},
 };
 static const check_mutant wrong_bwd[] = {
@@ -191,12 +265,15 @@ static const check_mutant wrong_bwd[] = {
     {"drops the last row", lose_row},
     {"overwrites dw instead of adding", overwrite_dw},
     {"forgets w_offset", bwd_offset},
+    {"forgets the gate", bwd_no_gate},
+    {"takes the first row's gate for all", first_gate},
+    {"forgets dz", no_dz},
     {0},
 };
 
 static const bench_case timed = {.op = "rms_norm", .rows_f32 = 4096, .rows_16bit = 8192, .cols = 4096};
 
-const check_op tigon_check_rms_norm_fwd = {fwd, shapes, CHECK_NORM_OPTIONS, true, wrong_fwd, &timed, NULL};
-const check_op tigon_check_rms_norm_bwd = {bwd, shapes, CHECK_NORM_OPTIONS, true, wrong_bwd, &timed, NULL};
+const check_op tigon_check_rms_norm_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
+const check_op tigon_check_rms_norm_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, NULL};
 
-_Static_assert(sizeof options / sizeof *options == CHECK_NORM_OPTIONS, "one number for both ops");
+_Static_assert((int)CHECK_NORM_OPTIONS < (int)OPTIONS, "the first ones are both operators'");

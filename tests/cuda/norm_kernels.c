@@ -14,6 +14,7 @@
 
 static const char *const names[] = {
 #define RMS_NORM(name, ...) "rms_norm_" #name,
+#define GATED_RMS_NORM(name, ...) "gated_rms_norm_" #name,
 #define FUSED_ADD_RMS_NORM(name, ...) "fused_add_rms_norm_" #name,
 #define LAYER_NORM(name, ...) "layer_norm_" #name,
 #define MODULATED_RMS_NORM(name, ...) "modulated_rms_norm_" #name,
@@ -51,6 +52,9 @@ static void forward(tigon_queue *queue, int64_t rows, int64_t cols, tigon_dtype 
                               .y = rows_at(2, cols, variant),
                               .w = vector_at(3)};
   assert_int_equal(tigon_cuda_rms_norm_fwd(queue, &p), TIGON_OK);
+  p.z = rows_at(8, cols, variant);
+  assert_int_equal(tigon_cuda_rms_norm_fwd(queue, &p), TIGON_OK);
+  p.z = (tigon_rows){0};
   p.b = variant & BRIEF ? NULL : vector_at(4);
   assert_int_equal(tigon_cuda_layer_norm_fwd(queue, &p), TIGON_OK);
   p.b = NULL;
@@ -79,6 +83,10 @@ static void backward(tigon_queue *queue, int64_t rows, int64_t cols, tigon_dtype
                               .slabs = vector_at(5),
                               .dw = vector_at(6)};
   assert_int_equal(tigon_cuda_rms_norm_bwd(queue, &p), TIGON_OK);
+  p.z = rows_at(8, cols, variant);
+  p.dz = rows_at(9, cols, variant);
+  assert_int_equal(tigon_cuda_rms_norm_bwd(queue, &p), TIGON_OK);
+  p.z = p.dz = (tigon_rows){0};
   assert_int_equal(tigon_cuda_layer_norm_bwd(queue, &p), TIGON_OK);
   p.ds = rows_at(7, cols, variant);
   assert_int_equal(tigon_cuda_fused_add_rms_norm_bwd(queue, &p), TIGON_OK);

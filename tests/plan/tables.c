@@ -88,7 +88,9 @@ static void footprints_move_the_minimum(void **state) {
     int once, often; /* streams; bytes of f32 and bytes of bf16 for adamw step */
   } table[] = {
       {"rms_norm", "fwd", 2, 3},
+      {"rms_norm", "fwd_gate", 3, 4},
       {"rms_norm", "bwd", 3, 5},
+      {"rms_norm", "bwd_gate", 5, 8},
       {"fused_add_rms_norm", "fwd", 4, 5},
       {"fused_add_rms_norm", "bwd", 4, 6},
       {"layer_norm", "fwd", 2, 3},
@@ -159,7 +161,8 @@ static void every_slot_has_a_footprint(void **state) {
   const tigon_kernels *kernels = tigon_backend_find("ascend-sim")->variants()[0];
   tigon_footprint f;
   int planned =
-      9; /* no slots: fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's master; and merge */
+      11; /* no slots: the gates of rms_norm, fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's
+             master; and merge */
   for (int i = 0; tigon_entry_at(i); i++) {
     const tigon_entry *e = tigon_entry_at(i);
     const bool filled = !e->composite && tigon_entry_dtypes(kernels, i) & TIGON_BIT(TIGON_BF16);

@@ -222,6 +222,14 @@ CASES = [
         [X, W],
     ),
     Case("rms_norm_none", lambda x, w: T.rms_norm(x, w, casting="none"), rms_norm, [X, W], 6),
+    Case(
+        "rms_norm_gate",
+        lambda x, w, z: T.rms_norm(x, w, gate=z),
+        lambda x, w, z: rms_norm(x, w) * F.silu(z),
+        [X, W, X],
+        2,
+    ),
+    Case("rms_norm_gate_bare", lambda x, z: T.rms_norm(x, gate=z), lambda x, z: rms_norm(x) * F.silu(z), [X, X], 2),
     Case("rms_norm_wide", T.rms_norm, rms_norm, [(3, 4099), Parameter((4099,))], 2),
     Case(
         "fused_add_rms_norm",

@@ -73,13 +73,6 @@ class TestRMSNorm:
         assert only(norm, "left").kind == "rms_norm"
         assert "forward" not in vars(norm)
 
-    def test_gated_norm_is_left(self):
-        class Gated(Norm):
-            def forward(self, x, gate=None):
-                return super().forward(x if gate is None else x * gate)
-
-        assert only(Gated(CONVENTIONS["Llama"]), "left").text == "its forward takes x, gate"
-
     def test_works_on_a_meta_device_and_keeps_the_random_state(self):
         with torch.device("meta"):
             norm = Norm(CONVENTIONS["Gemma"])
@@ -92,6 +85,48 @@ class TestRMSNorm:
         tigon.patch(norm)
         x = torch.randn(24, 5)
         torch.testing.assert_close(norm(x.T), norm.compute(x.T, norm.weight, 1e-5))
+
+
+class GatedNorm(Norm):
+    def forward(self, x, gate=None):
+        return self.compute(x, self.weight, self.tiny_eps, x if gate is None else gate)
+
+
+def silu(gate):
+    return nn.functional.silu(gate.float())
+
+
+class TestGatedRMSNorm:
+    @pytest.mark.parametrize(
+        "compute",
+        [
+            lambda x, w, eps, gate: (w * unit(x.float(), eps).to(x.dtype) * silu(gate)).to(x.dtype),
+            lambda x, w, eps, gate: (w * unit(x.float(), eps) * silu(gate)).to(x.dtype),
+        ],
+        ids=["Qwen3-Next", "one rounding"],
+    )
+    def test_recognised(self, compute):
+        norm = GatedNorm(compute)
+        assert only(norm).text == "gated, eps 1e-05"
+        x, gate = torch.randn(2, 5, 24), torch.randn(2, 5, 24)
+        for args, named in ((x, gate), {}), ((x,), {"gate": gate}), ((x,), {}), ((x, gate[:1]), {}):
+            want = GatedNorm.forward(norm, *args, **named)
+            torch.testing.assert_close(norm(*args, **named), want)
+
+    @pytest.mark.parametrize(
+        "compute",
+        [
+            lambda x, w, eps, gate: w * unit(x.float() * silu(gate), eps).to(x.dtype),
+            lambda x, w, eps, gate: (w * unit(x.float(), eps) * torch.sigmoid(gate.float())).to(x.dtype),
+            lambda x, w, eps, gate: w * unit(x.float(), eps).to(x.dtype) * gate,
+            lambda x, w, eps, gate: w * unit((x + gate).float(), eps).to(x.dtype),
+        ],
+        ids=["Mamba-2", "sigmoid", "no activation", "residual"],
+    )
+    def test_left(self, compute):
+        norm = GatedNorm(compute)
+        assert only(norm, "left").text.startswith("its forward is none of gated: ")
+        assert "forward" not in vars(norm)
 
 
 class MLP(nn.Module):

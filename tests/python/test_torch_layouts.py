@@ -104,7 +104,7 @@ def test_outputs_lie_as_the_compiler_was_told():
     told = torch.empty_like(x)
     assert op(x).stride() == told.stride() and torch.equal(op(x), x.relu().square())
     torch.library.opcheck(op, (x,))
-    torch.library.opcheck(torch.ops.tigon.rms_norm_fwd.default, (x, None, 1e-6, 0.0, 0))
+    torch.library.opcheck(torch.ops.tigon.rms_norm_fwd.default, (x, None, None, 1e-6, 0.0, 0))
 
 
 LEADING = {

@@ -63,7 +63,8 @@ def test_every_operator_as_torch_sees_it():
 
 
 SCHEMAS = (  # an option for each gradient that may be absent; an extent that no argument has; a renamed field
-    "tigon::rms_norm_fwd(Tensor x, Tensor? w, float eps, float w_offset, int casting) -> (Tensor y, Tensor rstd)",
+    "tigon::rms_norm_fwd(Tensor x, Tensor? w, Tensor? z, float eps, float w_offset, int casting)"
+    " -> (Tensor y, Tensor rstd)",
     "tigon::layer_norm_bwd(Tensor dy, Tensor x, Tensor? w, Tensor stats, bool need_dw, ScalarType? db_dtype)"
     " -> (Tensor dx, Tensor dw, Tensor db)",
     "tigon::embedding_bwd(Tensor dy, Tensor idx, int vocab, bool has_padding_idx, int padding_idx) -> Tensor dtable",

@@ -139,7 +139,7 @@ def test_rms_norm_strided():
     wide = normal(3, 5, 100)
     x, w, dy = wide[..., 20:60], normal(40), normal(3, 5, 40)
     y, rstd = np.empty((3, 5, 40), np.float32), np.empty(15, np.float32)
-    assert MODULE.tigon_rms_norm_fwd(x, w, y, rstd, 1e-6) is None
+    assert MODULE.tigon_rms_norm_fwd(x, w, y, rstd, None, 1e-6) is None
     must, must_rstd = rms_norm_reference(x, w, 1e-6)
     close(y, must)
     close(rstd, must_rstd.reshape(-1))
@@ -147,7 +147,7 @@ def test_rms_norm_strided():
     wide_dx, dw = np.full((3, 5, 100), 7, np.float32), np.empty(40, np.float32)
     dx = wide_dx[..., 20:60]
     workspace = workspace_for("tigon_rms_norm_bwd", dy, x, w, rstd, dx, dw)
-    MODULE.tigon_rms_norm_bwd(dy, x, w, rstd, dx, dw, workspace)
+    MODULE.tigon_rms_norm_bwd(dy, x, w, rstd, dx, dw, None, None, workspace)
     xhat, g = x * must_rstd, dy.astype(np.float64) * w
     close(dx, must_rstd * (g - xhat * (g * xhat).mean(-1, keepdims=True)))
     close(dw, (dy * xhat).sum((0, 1)))
@@ -230,7 +230,7 @@ def test_threads_get_the_same_bits():
 
     def work(y):
         for _ in range(20):
-            MODULE.tigon_rms_norm_fwd(x, w, y, None, 1e-6)
+            MODULE.tigon_rms_norm_fwd(x, w, y, None, None, 1e-6)
 
     threads = [threading.Thread(target=work, args=(y,)) for y in results]
     for thread in threads:
@@ -249,7 +249,7 @@ FORWARD = [
     (ValueError, "y.shape[1] is 39, must be 40 (x.shape[1])", (X, W, Y[:, :39])),
     (ValueError, "x.strides[1] is 2, must be 1", (X[:, ::2], W[:20], Y[:, :20])),
     (ValueError, "y is absent", (X, W)),
-    (ValueError, "casting is 5, must be 0 to 2", (X, W, Y, None, 1e-6, 0, 5)),
+    (ValueError, "casting is 5, must be 0 to 2", (X, W, Y, None, None, 1e-6, 0, 5)),
     (TypeError, "x.dtype is i64, must be f32, f16, bf16", (LABELS, W, Y)),
     (TypeError, "w.dtype is f16, must be f32 (x.dtype)", (X, W.astype(np.float16), Y)),
     (
@@ -257,9 +257,9 @@ FORWARD = [
         "x: tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32 or i64 with 1 lane",
         (X.astype(np.float64), W, Y),
     ),
-    (TypeError, "8 arguments are given, must be 7 or less", (X, W, Y, None, 1e-6, 0, 0, 0)),
-    (TypeError, "eps is a string, must be a number or None", (X, W, Y, None, "1e-6")),
-    (TypeError, "casting is a float, must be an int, a bool or None", (X, W, Y, None, 1, 0, 0.5)),
+    (TypeError, "9 arguments are given, must be 8 or less", (X, W, Y, None, None, 1e-6, 0, 0, 0)),
+    (TypeError, "eps is a string, must be a number or None", (X, W, Y, None, None, "1e-6")),
+    (TypeError, "casting is a float, must be an int, a bool or None", (X, W, Y, None, None, 1, 0, 0.5)),
     (TypeError, "x is a list, must be a tensor or None", ([X], W, Y)),
 ]
 WRONG = [(kind, "rms_norm_fwd: " + sentence, "rms_norm_fwd", arguments) for kind, sentence, arguments in FORWARD] + [

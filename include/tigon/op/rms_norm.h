@@ -1,14 +1,21 @@
 /* rms_norm: root-mean-square normalisation of rows (Zhang & Sennrich 2019, arXiv:1910.07467).
  *
  * Forward, for each row x[0..C):
- *   rstd = 1 / sqrt(mean(x^2) + eps)        xhat = x * rstd        y = xhat * (w + w_offset)
+ *   rstd = 1 / sqrt(mean(x^2) + eps)        xhat = x * rstd        n = xhat * (w + w_offset)        y = n
  * Backward, with g = dy * (w + w_offset):
  *   dx = rstd * (g - xhat * mean(g * xhat))        dw = sum over rows of dy * xhat
  *
- * Shapes: x, y, dy, dx [..., C], any leading dimensions; w, dw [C]; rstd [rows], rows = product of the leading ones.
- * dtypes: x f32, bf16 or f16; y, dy, dx as x; w f32 or as x; dw f32 or as x; rstd f32.
+ * With a gate z (RMSNormGated of Qwen3-Next), sigma(z) = 1 / (1 + exp(-z)) and silu(z) = z * sigma(z):
+ *   y = n * silu(z), a product in f32
+ * Backward, dn = dy * silu(z) takes the place of dy in dx and dw, and
+ *   dz = dy * n * sigma(z) * (1 + z * (1 - sigma(z)))
+ * The gate comes after the norm. Mamba-2's other order, the norm of x * silu(z), is not here.
+ *
+ * Shapes: x, y, z, dy, dx, dz [..., C], any leading dimensions; w, dw [C]; rstd [rows], rows = product of the leading ones.
+ * dtypes: x f32, bf16 or f16; y, z, dy, dx, dz as x; w f32 or as x; dw f32 or as x; rstd f32.
  * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); w, dw and rstd contiguous.
- * In place: y may be x; dx may be dy or x (the same view exactly). Any other overlap with an output is an error.
+ * In place: y may be x or z; dx and dz may each be dy, x or z, but not the same one (the same view exactly). Any other overlap
+ *   with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
 #ifndef TIGON_OP_RMS_NORM_H
 #define TIGON_OP_RMS_NORM_H
@@ -28,9 +35,10 @@ typedef enum tigon_casting {
 
 typedef struct tigon_rms_norm_fwd_args {
   tigon_tensor x;    /* in  [..., C] */
-  tigon_tensor w;    /* in  [C]; absent: y = xhat */
+  tigon_tensor w;    /* in  [C]; absent: n = xhat */
   tigon_tensor y;    /* out [..., C] */
   tigon_tensor rstd; /* out [rows] f32, for backward; absent: not stored */
+  tigon_tensor z;    /* in  [..., C], the gate; absent: y = n */
   double eps;        /* >= 0, finite */
   double w_offset;   /* 0 (Llama) or 1 (Gemma), any finite number */
   tigon_casting casting;
@@ -46,6 +54,8 @@ typedef struct tigon_rms_norm_bwd_args {
   tigon_tensor rstd; /* in  [rows] f32, forward's */
   tigon_tensor dx;   /* out [..., C] */
   tigon_tensor dw;   /* out [C]; absent: not computed */
+  tigon_tensor z;    /* in  [..., C], forward's; absent: no gate */
+  tigon_tensor dz;   /* out [..., C], of a call with z; absent: not computed */
   double w_offset;
   tigon_casting casting;
   int accumulate_dw; /* 1: dw += , 0: dw = */

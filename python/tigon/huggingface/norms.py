@@ -33,21 +33,24 @@ _RMS = {
     "Gemma": lambda x, weight, bias, eps: F.rms_norm(x, weight, eps, 1.0, "gemma"),
     "OLMo 2": lambda x, weight, bias, eps: F.rms_norm(x, weight, eps, 0.0, "gemma"),
 }
+_GATED = {"gated": lambda x, weight, bias, eps, gate: F.rms_norm(x, weight, eps, gate=gate)}
 _LAYER = {"LayerNorm": F.layer_norm, "LayerNorm, 1 + weight": _layer_norm_1p}
 _MIXED = {"Llama": _rms_norm_promoted}  # where the weight is f32 and x is not; else the same function is tried
 
 
 class _Norm(NamedTuple):
-    """A module with an eps and at most a weight and a bias, vectors; the names of all three."""
+    """A module with an eps and at most a weight and a bias, vectors; the names of all three. `gated`: its forward takes
+    rows and their gates."""
 
     eps: str
     weight: str | None
     bias: str | None
+    gated: bool
 
 
 def find_rms_norm(module: nn.Module) -> Replacement | Left | None:
     """Which of the conventions of tigon.torch.functional.rms_norm it follows is found by running its own forward on
-    random rows with a random weight in place of its own, in each dtype and mode."""
+    random rows, and gates where it takes them, with a random weight in place of its own, in each dtype and mode."""
     return _found(module, "rms_norm")
 
 
@@ -71,7 +74,7 @@ def _recognise(module: nn.Module) -> tuple[str, Callable | Left | None]:
     if not isinstance(norm, _Norm):
         return own, norm
     reasons = {}
-    for kind, conventions in dict(rms_norm=_RMS, layer_norm=_LAYER).items():
+    for kind, conventions in (dict(rms_norm=_GATED) if norm.gated else dict(rms_norm=_RMS, layer_norm=_LAYER)).items():
         try:
             return kind, _convention(module, norm, conventions)
         except Differs as error:
@@ -93,12 +96,13 @@ def _norm(module: nn.Module) -> _Norm | Left | None:
     if not parameters.keys() <= {*list(parameters)[:1], "bias"} or any(p.ndim != 1 for p in parameters.values()):
         return Left("not a norm of rows: its parameters are " + ", ".join(parameters))
     arguments = list(inspect.signature(type(module).forward).parameters)[1:]
-    if len(arguments) != 1:
+    gated = len(arguments) == 2 and len(parameters) == 1 and "bias" not in parameters
+    if len(arguments) != 1 and not gated:
         return Left(f"its forward takes {', '.join(arguments)}")
     if not isinstance(getattr(module, eps), float):
         return Left(f"its {eps} is {getattr(module, eps)!r}, must be a float")
     bias = "bias" if "bias" in parameters else None
-    return _Norm(eps, next((name for name in parameters if name != "bias"), None), bias)
+    return _Norm(eps, next((name for name in parameters if name != "bias"), None), bias, gated)
 
 
 _SHAPES = (12,), (2, 6), (2, 2, 3)
@@ -129,16 +133,16 @@ def _convention(module: nn.Module, norm: _Norm, conventions: dict[str, Callable]
         mixed, under_autocast = _mixed(attempt, convention, compute), _autocast(attempt, compute)
         forward = partial(_forward, norm, compute, mixed, under_autocast, conventions is _RMS)
         text = f"{convention}, eps {getattr(module, norm.eps):g}"
-        return partial(_replacement, forward, text, channels)
+        return partial(_replacement, forward, text, norm, channels)
     known = ", ".join(conventions)
     raise Differs(f"its forward is none of {known}: {_said(seen)} (rows of {channels})")
 
 
-def _replacement(make: Callable, text: str, channels: int, module: nn.Module) -> Replacement:
+def _replacement(make: Callable, text: str, norm: _Norm, channels: int, module: nn.Module) -> Replacement:
     forward = make()
-    return Replacement(
-        text, (Method(module, "forward", forward),), compare_rows(module, forward, (2, 3, channels), 4, channels)
-    )
+    inputs = 2 if norm.gated else 1
+    comparison = compare_rows(module, forward, (2, 3, channels), 4, channels, inputs=inputs)
+    return Replacement(text, (Method(module, "forward", forward),), comparison)
 
 
 def _said(error: Exception) -> str:
@@ -193,7 +197,16 @@ def _forward(norm: _Norm, compute: Callable, mixed: Callable | None, under_autoc
             return type(self).forward(self, x)
         return function(x, weight, bias, getattr(self, norm.eps))
 
-    return forward
+    def gated_forward(self, x, gate=None, **named):
+        weight = getattr(self, norm.weight)
+        like = isinstance(gate, torch.Tensor) and (gate.shape, gate.dtype) == (x.shape, x.dtype)
+        function = compute if weight.dtype == x.dtype else mixed
+        autocast = x.dtype not in under_autocast and torch.is_autocast_enabled(x.device.type)
+        if named or not like or function is None or autocast or is_distributed(x) or not computable(x, weight):
+            return type(self).forward(self, x, *(() if gate is None else (gate,)), **named)
+        return function(x, weight, None, getattr(self, norm.eps), gate)
+
+    return gated_forward if norm.gated else forward
 
 
 def _rows(shape: tuple[int, ...], channels: int, eps: float, seed: int) -> torch.Tensor:
@@ -215,25 +228,30 @@ def _try(module, norm, channels, compute, dtype, weight_dtype, training=False, s
         None if name is None else (torch.rand(channels, generator=numbers) * 2 - 1).to(weight_dtype)
         for name in (norm.weight, norm.bias)
     )
-    inputs = [t.requires_grad_(gradient) for t in (x, weight, bias) if t is not None]
+    gates = [(4 * torch.randn(x.shape, generator=numbers)).to(dtype)] if norm.gated else []
+    inputs = [t.requires_grad_(gradient) for t in (x, *gates, weight, bias) if t is not None]
     names = {name: nn.Parameter(p, gradient) for name, p in ((norm.weight, weight), (norm.bias, bias)) if name}
     with torch.set_grad_enabled(gradient):
-        want = run(module, x, training=training, parameters=names)
-        got = compute(x, weight, bias, eps)
+        want = run(module, x, *gates, training=training, parameters=names)
+        got = compute(x, weight, bias, eps, *gates)
     mode = "training" if training else "evaluation"
     where = f"in {mode} mode its output for x {dtype} {list(x.shape)}"
     if not isinstance(want, torch.Tensor) or (want.shape, want.dtype) != (got.shape, got.dtype):
         kind = f"{want.dtype} {list(want.shape)}" if isinstance(want, torch.Tensor) else type(want).__name__
         raise Differs(f"{where} is {kind}, must be {got.dtype} {list(got.shape)}")
     # Tigon's sums and rsqrt and torch's round apart by some eps of f32, which shows in f32 and seldom elsewhere.
+    # A gate may be multiplied after one more rounding.
     apart = (got != want) & ~(got.isnan() & want.isnan())
-    same = close(got, want, 1e-5, 1e-6) if want.dtype == _F32 else apart.float().mean() < 0.01
+    if want.dtype == _F32 or norm.gated:
+        same = close(got, want, max(1e-5, torch.finfo(want.dtype).eps * (want.dtype != _F32)), 1e-6)
+    else:
+        same = apart.float().mean() < 0.01
     if not same:
         raise Differs(f"{where} is another")
     if gradient:
         upstream = torch.randn(x.shape, generator=numbers)
         ours = gradients([got], inputs, [upstream])
-        theirs = gradients([want], [x, *names.values()], [upstream])
+        theirs = gradients([want], [x, *gates, *names.values()], [upstream])
         for mine, own in zip(ours, theirs):
             if own is None or not (mine - own).norm() <= 1e-4 * own.norm():
                 raise Differs("its gradient is another")

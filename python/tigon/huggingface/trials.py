@@ -196,22 +196,23 @@ def _mark(value):
     return len(value) if type(value) in (list, dict, set) else None
 
 
-def compare_rows(module: nn.Module, forward, shape, roundings: int, terms: int, draw=torch.randn):
-    """Replacement.compare of a module that takes one tensor of that shape."""
+def compare_rows(module: nn.Module, forward, shape, roundings: int, terms: int, draw=torch.randn, inputs=1):
+    """Replacement.compare of a module that takes one tensor of that shape, or as many as `inputs`."""
 
     def compare(training: bool) -> list[Pair]:
         weight = next(module.parameters(), torch.empty(0))
-        x = draw(shape, generator=generator(0))
-        x = x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
+        numbers = generator(0)
+        given = [draw(shape, generator=numbers) for _ in range(inputs)]
+        x, *more = (t.to(weight.device, weight.dtype if t.is_floating_point() else t.dtype) for t in given)
         seed(0, x.device)
         try:
-            old = type(module).forward(twin(module, training), x.clone())
+            old = type(module).forward(twin(module, training), x.clone(), *more)
         except Exception as error:  # whatever a stranger's forward raises
             raise Unrunnable(
                 f"its own forward raises {type(error).__name__} on rows {list(x.shape)}: {error}"
             ) from None
         seed(0, x.device)
-        return [Pair(old, forward(twin(module, training), x.clone()), roundings, terms)]
+        return [Pair(old, forward(twin(module, training), x.clone(), *more), roundings, terms)]
 
     return compare
 

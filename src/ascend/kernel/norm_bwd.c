@@ -1,12 +1,14 @@
 /* Backward of rms_norm, fused_add_rms_norm, layer_norm and group_norm: with xhat = (x - mean) * rstd, g = dy * (w + w_offset)
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat))        db = sum over rows of dy
  *   dw = sum over rows of dy * xhat, with xhat rounded as forward did
- * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. group_norm's dw and db
+ * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. With a gate z of rms_norm
+ * dy * silu(z) takes the place of dy, and dz = dy * silu'(z) * xhat * (w + w_offset), xhat rounded as in dw. group_norm's dw and db
  * are sums over the columns of a channel, too. One walk for all of the plan's cases. Where a row does not stay on chip and dw or
  * db is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns takes all rows
  * of the task, so that its dw and db never leave the chip. */
 #include "ascend/kernel/norm_bwd.h"
 
+#include "ascend/kernel/gate.h"
 #include "ascend/kernel/norm.h"
 
 /* A sum a row: of all chunks, and of one where there are several, or on its way out. */
@@ -22,8 +24,9 @@ AICORE row_sum row_sum_of(ub_arena *ub, int64_t words, bool apart) {
 
 typedef struct state {
   const norm_bwd_arguments *a;
-  pair in; /* dy, x */
-  ring ds, dx, arrival, out;
+  ring in;       /* dy, x, z */
+  int64_t apart; /* f32 elements from one of them to the next */
+  ring ds, dx, dz, arrival, out;
   ring words;        /* rstd, then the mean */
   ub_f32 packed;     /* as those, where they have 32 bytes a row */
   ub_f32 rstd, mean; /* of the tile's rows */
@@ -35,7 +38,19 @@ typedef struct state {
   row_sum dot, g;            /* of g * xhat, and with a mean of g */
   ub_f32 sum_dw, sum_db;     /* of all channels where they stay on chip, else of a panel's */
   ub_f32 xhat, work, wide;   /* f32 tiles; `wide` (dy) with 16-bit dtypes alone */
+  gate_tiles gate;           /* of silu(z) */
 } state;
+
+/* Tiles of the gate: with 16-bit dtypes four of its own, in f32 one beside the buffers of z, dx and dz. */
+AICORE gate_tiles gate_of(ub_arena *ub, const state *s, tile chunk) {
+  const bool f32 = s->a->dtype == TIGON_F32;
+  const int64_t n = chunk.rows * chunk.pitch, own = f32 ? 0 : n;
+  gate_tiles k = {.x = ub_alloc_f32(ub, n), .t = s->work};
+  k.u = ub_alloc_f32(ub, own);
+  k.f = ub_alloc_f32(ub, own);
+  k.y = ub_alloc_f32(ub, own);
+  return k;
+}
 
 AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
@@ -44,8 +59,11 @@ AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   const bool apart = !a->w.cached || chunk.cols < a->w.cols;
   const bool resident = a->w.tile_cols == a->w.cols, by_block = words_apart(&a->groups, a->w.tile_rows);
   state s = {.a = a, .resident = resident, .group = -1};
-  s.in = pair_of(ub, 0, a->w.cached ? a->w.buffers : 2, a->dtype, kept);
+  const int64_t bytes = round_up(tile_bytes(a->dtype, kept), UB_BLOCK);
+  s.in = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, (a->z.data ? 3 : 2) * bytes);
+  s.apart = bytes / 4;
   s.dx = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
+  s.dz = ring_of(ub, 4, a->dz.data ? 2 : 0, tile_bytes(a->dtype, chunk));
   s.ds = ring_of(ub, 6, 2, a->ds.data ? tile_bytes(a->dtype, chunk) : 0);
   s.words = ring_of(ub, 4, 2, (a->mean ? 2 : 1) * words * (by_block ? UB_BLOCK : 4));
   s.packed = ub_alloc_f32(ub, by_block ? 2 * words : 0);
@@ -56,18 +74,20 @@ AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   s.xhat = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
   s.work = ub_alloc_f32(ub, work_elements(chunk));
   s.wide = a->dtype == TIGON_F32 ? s.work : ub_alloc_f32(ub, chunk.rows * chunk.pitch);
+  if (a->z.data) s.gate = gate_of(ub, &s, chunk);
   s.pitch = tile_of(a->dtype, 1, most_channels(&a->groups, &a->w)).pitch;
   s.sums_pitch = a->partials ? s.pitch : tile_of(a->dtype, 1, a->w.cols / a->groups.run).pitch;
   s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, s.pitch, s.work, resident);
   s.sum_dw = ub_alloc_f32(ub, a->dw ? s.sums_pitch : 0);
   s.sum_db = ub_alloc_f32(ub, a->db ? s.sums_pitch : 0);
   s.out = (ring){s.dot.part, 0, 2, 1, 0};
-  in_open(&s.in.in);
+  in_open(&s.in);
   in_open(&s.ds);
   in_open(&s.w.stage);
   in_open(&s.words);
   in_open(&s.arrival);
   out_open(&s.dx);
+  out_open(&s.dz);
   out_open(&s.out);
   sync_pipe(PIPE_V);
   return s;
@@ -89,12 +109,13 @@ AICORE void close_state(state *s) {
     out_ready(&s->dx);
     end_dx(s);
   }
-  in_close(&s->in.in);
+  in_close(&s->in);
   in_close(&s->ds);
   in_close(&s->w.stage);
   in_close(&s->words);
   in_close(&s->arrival);
   out_close(&s->dx);
+  out_close(&s->dz);
   out_close(&s->out);
 }
 
@@ -107,24 +128,45 @@ AICORE void load_weights(state *s, int64_t group, int64_t c, int64_t cols) {
   if (g->run > 1) scalar_waits();
 }
 
-AICORE void load_both(const state *s, tile t, int64_t r, int64_t c) {
-  pair_load(&s->in, s->a->dtype, &s->a->space, &s->a->dy, &s->a->x, t, r, c);
+AICORE void load_inputs(const state *s, tile t, int64_t r, int64_t c) {
+  const norm_bwd_arguments *a = s->a;
+  in_begin(&s->in);
+  load_tile(a->dtype, ring_now(&s->in), &a->space, &a->dy, t, r, c);
+  load_tile(a->dtype, ub_at_f32(ring_now(&s->in), s->apart), &a->space, &a->x, t, r, c);
+  if (a->z.data) load_tile(a->dtype, ub_at_f32(ring_now(&s->in), 2 * s->apart), &a->space, &a->z, t, r, c);
+  in_ready(&s->in);
+}
+/* Columns from c on of what load_inputs() left, in its dtype: of dy, x, z. */
+AICORE ub_f32 raw_of(const state *s, int input, int64_t c) {
+  const int64_t at = s->a->w.cached ? c * dtype_bytes(s->a->dtype) / 4 : 0;
+  return ub_at_f32(ring_now(&s->in), input * s->apart + at);
 }
 
 /* xhat, and dy in f32, of columns [c, c + t.cols). chunk_done() ends it. */
 AICORE ub_f32 chunk_of(state *s, tile t, int64_t r, int64_t c) {
-  const int64_t dtype = s->a->dtype, at = s->a->w.cached ? c * dtype_bytes(dtype) / 4 : 0;
-  if (!s->a->w.cached) load_both(s, t, r, c);
-  const ub_f32 raw = ub_at_f32(ring_now(&s->in.in), at);
-  const ub_f32 x = values_of(dtype, s->xhat, ub_at_f32(raw, s->in.apart), t);
+  const int64_t dtype = s->a->dtype;
+  if (!s->a->w.cached) load_inputs(s, t, r, c);
+  const ub_f32 x = values_of(dtype, s->xhat, raw_of(s, 1, c), t);
   if (s->a->mean) {
     by_rows(ROW_SUB, s->xhat, x, s->mean, s->work, t);
   }
   by_rows(ROW_MUL, s->xhat, s->a->mean ? s->xhat : x, s->rstd, s->work, t);
-  return values_of(dtype, s->wide, raw, t);
+  return values_of(dtype, s->wide, raw_of(s, 0, c), t);
 }
 AICORE void chunk_done(state *s) {
-  if (!s->a->w.cached) in_done(&s->in.in);
+  if (!s->a->w.cached) in_done(&s->in);
+}
+
+/* silu(z) of a chunk in x, and with `backward` its slope in y; `work` is used up. */
+AICORE gate_tiles gate_chunk(state *s, tile t, int64_t c, bool backward) {
+  gate_tiles k = s->gate;
+  const bool f32 = s->a->dtype == TIGON_F32;
+  k.n = t.rows * t.pitch;
+  k.u = values_of(s->a->dtype, k.u, raw_of(s, 2, c), t);
+  if (f32) k.f = begin_dx(s);
+  if (f32) k.y = backward ? ring_now(&s->dz) : k.x;
+  logistic(&k, SILU, f32, backward);
+  return k;
 }
 
 /* The sum's share of a chunk, which is in `part` unless it is the first one. */
@@ -138,6 +180,8 @@ AICORE void add_part(row_sum sum, bool first, int64_t rows) {
 AICORE void find_products(state *s, ub_f32 sums_of_g, ub_f32 dy, tile t, int64_t c) {
   const norm_bwd_arguments *a = s->a;
   const int64_t n = t.rows * t.pitch;
+  gate_tiles gate = {0};
+  if (a->z.data) gate = gate_chunk(s, t, c, false);
   if (a->mean) {
     const ub_f32 g = !a->weight ? dy : a->dtype == TIGON_F32 ? begin_dx(s) : s->wide;
     if (a->weight) channel_op(&a->groups, ROW_MUL, g, dy, s->w.values, t, c, s->work);
@@ -149,6 +193,7 @@ AICORE void find_products(state *s, ub_f32 sums_of_g, ub_f32 dy, tile t, int64_t
     sync_pipe(PIPE_V);
     if (a->weight) tile_op(ROW_MUL, s->work, s->work, s->w.values, t, false);
   }
+  if (a->z.data) mul(s->work, s->work, gate.x, n);
 }
 
 /* The rows' sums of g * xhat, and of g, over columns [col, col_end). */
@@ -199,6 +244,26 @@ AICORE void add_shares(state *s, ub_f32 dy, ub_f32 sums, tile t, int64_t c) {
   if (a->db) add_column_sums_kept(ub_at_f32(s->sum_db, c - base), s->work, dy, t);
 }
 
+/* dy *= silu(z) of a chunk, and its dz. */
+AICORE void chunk_of_dz(state *s, ub_f32 dy, tile t, int64_t r, int64_t c) {
+  const norm_bwd_arguments *a = s->a;
+  const int64_t dtype = a->dtype, n = t.rows * t.pitch;
+  const bool f32 = dtype == TIGON_F32;
+  if (a->dz.data) out_begin(&s->dz);
+  gate_tiles k = gate_chunk(s, t, c, a->dz.data);
+  if (a->dz.data) {
+    mul(k.y, k.slope, dy, n);
+    if (a->casting != TIGON_CASTING_GEMMA && !f32) round_to(dtype, k.u, s->xhat, k.f, n);
+    mul(k.y, k.y, a->casting != TIGON_CASTING_GEMMA && !f32 ? k.u : s->xhat, n);
+    if (a->weight) tile_op(ROW_MUL, k.y, k.y, s->w.values, t, false);
+    if (!f32) narrow(dtype, ring_now(&s->dz), k.y, n);
+    out_ready(&s->dz);
+    store_tile(dtype, &a->space, &a->dz, ring_now(&s->dz), t, r, c);
+    out_done(&s->dz);
+  }
+  mul(dy, dy, k.x, n);
+}
+
 /* dx of a chunk, and its share of dw and db. With `there`, xhat and dy are still what sum_products() made of them. The column
  * vectors of the chunk are on chip. */
 AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
@@ -206,8 +271,9 @@ AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
   const int64_t dtype = a->dtype, n = t.rows * t.pitch;
   const bool f32 = dtype == TIGON_F32, again = a->mean && a->weight; /* `wide` has g by now */
   const ub_f32 dy = !there         ? chunk_of(s, t, r, c)
-                    : f32 || again ? values_of(dtype, s->wide, ring_now(&s->in.in), t)
+                    : f32 || again ? values_of(dtype, s->wide, ring_now(&s->in), t)
                                    : s->wide;
+  if (a->z.data) chunk_of_dz(s, dy, t, r, c);
   const ub_f32 dx = begin_dx(s);
   add_shares(s, dy, dx, t, c);
   const ub_f32 g = f32 ? dx : s->wide;
@@ -280,7 +346,7 @@ AICORE void rows_at_a_time(state *s, box b, int64_t r, int64_t rows) {
   const norm_bwd_arguments *a = s->a;
   const bool whole = a->w.cached && s->resident;
   load_words(s, r, rows);
-  if (a->w.cached) load_both(s, tile_of(a->dtype, rows, a->w.cols), r, 0);
+  if (a->w.cached) load_inputs(s, tile_of(a->dtype, rows, a->w.cols), r, 0);
   sum_products(s, b, r, rows);
   means_of_sums(s, rows);
   for (int64_t c = 0, end; c < a->w.cols; c = end) {
@@ -289,7 +355,7 @@ AICORE void rows_at_a_time(state *s, box b, int64_t r, int64_t rows) {
     if (!s->resident) load_weights(s, r / a->groups.batch, c, t.cols);
     chunk_of_dx(s, t, r, c, whole);
   }
-  if (a->w.cached) in_done(&s->in.in);
+  if (a->w.cached) in_done(&s->in);
   in_done(&s->words);
 }
 

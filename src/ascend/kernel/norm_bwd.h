@@ -10,7 +10,8 @@ typedef struct norm_bwd_arguments {
   walk w;
   gm_space space;
   gm_rows dy, x, dx;
-  gm_rows ds; /* fused_add_rms_norm: what dx is added to; data NULL without */
+  gm_rows ds;    /* fused_add_rms_norm: what dx is added to; data NULL without */
+  gm_rows z, dz; /* the gate of rms_norm; data NULL without */
   grouping groups;
   gm_ptr weight;       /* [groups, channels], may be NULL */
   gm_ptr rstd, mean;   /* [batch, groups] f32; mean: layer_norm and group_norm, else NULL */

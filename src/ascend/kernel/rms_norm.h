@@ -11,6 +11,7 @@ typedef struct rms_norm_fwd_arguments {
   gm_space space;
   gm_rows x, y;
   gm_rows residual, sum; /* fused_add_rms_norm: sum = x + residual takes x's place; data NULL without */
+  gm_rows z;             /* the gate of rms_norm; data NULL without */
   gm_ptr weight, rstd;   /* may be NULL */
   gm_ptr partials;       /* [rows, splits] f32, when parts come apart */
   int64_t dtype, w_dtype, casting, parts;

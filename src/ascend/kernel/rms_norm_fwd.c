@@ -1,6 +1,7 @@
-/* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset); for fused_add_rms_norm x + residual is
- * stored and takes the place of x. One walk for all of the plan's cases: a
+/* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset), times silu(z) with a gate; for
+ * fused_add_rms_norm x + residual is stored and takes the place of x. One walk for all of the plan's cases: a
  * tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the sum and once for y (E, F). */
+#include "ascend/kernel/gate.h"
 #include "ascend/kernel/norm.h"
 #include "ascend/kernel/rms_norm.h"
 
@@ -13,6 +14,8 @@ typedef struct state {
   columns w;
   ub_f32 sums, part; /* a value a row: of all chunks, and of one where there are several */
   ub_f32 work, more; /* f32 tiles; `more` with 16-bit dtypes alone */
+  ring z;            /* with a gate alone, as these tiles: silu's far factor, and z with 16-bit dtypes */
+  ub_f32 far, gate;
 } state;
 
 AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
@@ -33,10 +36,15 @@ AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
   s.part = ub_alloc_f32(ub, chunk.cols < a->w.cols ? words : 0);
   s.work = ub_alloc_f32(ub, work_elements(chunk));
   s.more = a->dtype == TIGON_F32 ? s.work : ub_alloc_f32(ub, chunk.rows * chunk.pitch);
+  const bool gated = a->z.data;
+  s.z = ring_of(ub, 6, gated ? 2 : 0, tile_bytes(a->dtype, chunk));
+  s.far = ub_alloc_f32(ub, gated ? chunk.rows * chunk.pitch : 0);
+  s.gate = ub_alloc_f32(ub, gated && a->dtype != TIGON_F32 ? chunk.rows * chunk.pitch : 0);
   s.arrival = ring_of(ub, 3, 1, a->parts & PART_SUMS ? 0 : a->w.splits * 4);
   s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, chunk.pitch, s.work, a->w.tile_cols == a->w.cols);
   v_duplicate_f32(s.sums, 0, words);
   in_open(&s.x);
+  in_open(&s.z);
   in_open(&s.w.stage);
   in_open(&s.arrival);
   out_open(&s.y);
@@ -49,6 +57,7 @@ AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
 
 AICORE void close_state(const state *s) {
   in_close(&s->x);
+  in_close(&s->z);
   in_close(&s->w.stage);
   in_close(&s->arrival);
   out_close(&s->y);
@@ -134,6 +143,20 @@ AICORE ub_f32 find_rstd(state *s, box b, int64_t r, int64_t rows) {
   return rstd;
 }
 
+/* y *= silu(z). */
+AICORE void multiply_gate(state *s, ub_f32 y, tile t, int64_t r, int64_t c) {
+  const rms_norm_fwd_arguments *a = s->a;
+  const int64_t n = t.rows * t.pitch;
+  in_begin(&s->z);
+  load_tile(a->dtype, ring_now(&s->z), &a->space, &a->z, t, r, c);
+  in_ready(&s->z);
+  gate_tiles k = {.u = values_of(a->dtype, s->gate, ring_now(&s->z), t), .f = s->far, .n = n};
+  k.x = k.y = s->work;
+  logistic(&k, SILU, a->dtype == TIGON_F32, false);
+  in_done(&s->z);
+  mul(y, y, k.x, n);
+}
+
 AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
   const rms_norm_fwd_arguments *a = s->a;
   const int64_t dtype = a->dtype, wide = a->w.tile_cols;
@@ -150,6 +173,7 @@ AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
     chunk_done(s);
     if (a->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32) round_to(dtype, xhat, xhat, y, t.rows * t.pitch);
     if (a->weight) tile_op(ROW_MUL, xhat, xhat, s->w.values, t, false);
+    if (a->z.data) multiply_gate(s, xhat, t, r, c);
     if (dtype != TIGON_F32) narrow(dtype, y, xhat, t.rows * t.pitch);
     out_ready(&s->y);
     store_tile(dtype, &a->space, &a->y, y, t, r, c);

@@ -15,6 +15,7 @@ typedef struct row {
   const char *streams; /* names: only these tensors move, and vectors and words are the footprint's */
   const char *others;  /* names: with partials outputs move twice and inputs once, where all else is the reverse */
   const char *wide;    /* names: f32 in any case */
+  const char *without; /* names: tensors that another variant of the entry has */
   uint8_t reads;       /* of inputs where a row does not stay on chip; 0: as partials say */
   bool only_f32;       /* there is no such entry of 16-bit dtypes */
 } row;
@@ -52,8 +53,10 @@ typedef struct row {
   .base.row_scalars_on_chip = 32, .base.whole = true, .base.row_tables = 1, .base.row_table_bytes = 12, \
   .base.row_table_words = 5, .temporaries = {2, 3}
 static const row table[] = {
-    {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}},
-    {ENTRY("rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {7.8, 10.8}},
+    {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}, .without = "z"},
+    {ENTRY("rms_norm", "fwd_gate"), .base.partials = 1, .temporaries = {2, 4}, .ops = {12.2, 18.2}, .others = "z"},
+    {ENTRY("rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {7.8, 10.8}, .without = "z dz"},
+    {ENTRY("rms_norm", "bwd_gate"), .base.partials = 1, .temporaries = {3, 7}, .ops = {35.8, 42.8}},
     {ENTRY("fused_add_rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {4.8, 10.8},
      .others = "x residual s"},
     {ENTRY("fused_add_rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {8.8, 12.8}, .others = "ds"},
@@ -158,6 +161,7 @@ static void add_tensor(tigon_footprint *f, const row *r, const tigon_field *fiel
   const char *shape = field->shape;
   const bool out = field->flags & TIGON_FIELD_OUT, each = field->flags & TIGON_FIELD_EACH;
   const int count = digit(shape[0]), last = shape[0] ? digit(shape[1]) : 0;
+  if (tigon_is_listed(r->without, field->name)) return;
   if (r->streams) {
     if (!tigon_is_listed(r->streams, field->name)) return;
     const bool only_written = strcmp(field->name, "param") == 0 && tigon_is_listed(r->streams, "master");

@@ -6,7 +6,7 @@
 #include "cuda/kernel/element.cuh"
 #include "cuda/norm.h"
 
-enum norm_kind { NORM_RMS, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED };
+enum norm_kind { NORM_RMS, NORM_GATED, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED };
 
 enum { NORM_STRIP = 16 }; /* steps of a walked row that are one f32 sum; those are added up in f64 */
 

@@ -8,6 +8,7 @@
 
 #include <cuda_pipeline.h>
 
+#include "cuda/kernel/activation.cuh"
 #include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/norm_gradient.cuh"
 
@@ -68,11 +69,23 @@ __device__ inline void norm_join_teams(const team &t, float *space, const float 
   }
 }
 
+/* dy becomes dy * silu(z), and dz what of it the norm's output is still to multiply. */
+template <class T, int N> __device__ inline void norm_gate(const pack<T, N> &z, float (&dy)[N], float (&dz)[N]) {
+  float v[N];
+  unpack(z, v);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    float silu;
+    dz[j] = dy[j] * activate_slope<T, ACT_SILU>(v[j], silu);
+    dy[j] *= silu;
+  }
+}
+
 /* PLAIN: rows at one pitch, which a block holds, and w of their dtype. */
 template <class T, norm_kind KIND, bool PLAIN>
 __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
-  constexpr bool ADDS = KIND == NORM_ADD_RMS;
-  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STREAMS = ADDS ? 3 : 2; /* of a stage */
+  constexpr bool ADDS = KIND == NORM_ADD_RMS, GATED = KIND == NORM_GATED;
+  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STREAMS = ADDS || GATED ? 3 : 2; /* of a stage */
   constexpr int STAGES = NORM_BWD_STAGES, STREAM = PACKS * NORM_BWD_THREADS;
   constexpr bool CENTERS = KIND == NORM_LAYER;
   constexpr int VALUES = CENTERS ? 2 : 1;
@@ -95,6 +108,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       norm_fetch(stage, norm_row_at<T, PLAIN>(p.space, p.dy, ahead), t, first, cols);
       norm_fetch(stage + STREAM, norm_row_at<T, PLAIN>(p.space, p.x, ahead), t, first, cols);
       if (ADDS) norm_fetch(stage + 2 * STREAM, norm_row_at<T, PLAIN>(p.space, p.ds, ahead), t, first, cols);
+      if (GATED) norm_fetch(stage + 2 * STREAM, norm_row_at<T, PLAIN>(p.space, p.z, ahead), t, first, cols);
     }
     __pipeline_commit();
     ahead += step;
@@ -114,6 +128,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
     __pipeline_wait_prior(STAGES - 1);
     const uint4 *stage = norm_stages + (stage_now * STREAMS) * STREAM + threadIdx.x;
     stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
+    T *dz = GATED && p.dz.data ? norm_row_at<T, PLAIN>(p.space, p.dz, r) : NULL;
     uint4 add[PACKS];
     float g[PACKS * N], xhat[PACKS * N], sums[VALUES] = {0}; /* of g * xhat, of g */
 #pragma unroll
@@ -125,6 +140,8 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       unpack(pack_of<T>(stage[STREAM + k * NORM_BWD_THREADS]), b);
       if (ADDS) add[k] = stage[2 * STREAM + k * NORM_BWD_THREADS];
       weights.get(p, k, c, w);
+      float of_dz[N];
+      if (GATED) norm_gate<T>(pack_of<T>(stage[2 * STREAM + k * NORM_BWD_THREADS]), a, of_dz);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const int i = k * N + j;
@@ -138,7 +155,9 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
         const int i = k * N + j;
         dw[i] = fmaf(a[j], b[j], dw[i]);
         if constexpr (CENTERS) db[i] += a[j];
+        if (GATED) of_dz[j] *= b[j] * w[j];
       }
+      if (GATED && dz) store_pack(dz + c, packed<T>(of_dz));
     }
     fetch(); /* the row's stage is free: on its way while the sums are */
     team_all<op_sum, true>(t, space, turn, sums);
@@ -188,7 +207,9 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
   for (int64_t r = range; r < p.space.rows; r += walk.ranges, turn ^= 1) {
     const T *dy = row_of<T>(p.space, p.dy, r), *x = row_of<T>(p.space, p.x, r);
     const T *ds = KIND == NORM_ADD_RMS ? row_of<T>(p.space, p.ds, r) : NULL;
-    T *dx = row_of<T>(p.space, p.dx, r);
+    const T *z = KIND == NORM_GATED ? row_of<T>(p.space, p.z, r) : NULL;
+    T *dx = row_of<T>(p.space, p.dx, r), *dz = NULL;
+    if (KIND == NORM_GATED && p.dz.data) dz = row_of<T>(p.space, p.dz, r);
     const float rstd = p.rstd[r], center = CENTERS ? p.mean[r] : 0;
     double all[VALUES] = {0};
     norm_strips(at, p.cols, step, all, [&](int64_t i, float(&part)[VALUES]) {
@@ -196,6 +217,8 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
       norm_load<T>(dy + i, a);
       norm_load<T>(x + i, b);
       norm_weights<T>(p.w, p.w_dtype, p.w_offset, i, w);
+      float rest[N];
+      if (KIND == NORM_GATED) norm_gate<T>(load_pack<T, N>(z + i), a, rest);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         if (CENTERS) b[j] -= center;
@@ -214,16 +237,20 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
       norm_load<T>(x + c, b);
       norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, w);
       if (KIND == NORM_ADD_RMS) norm_load<T>(ds + c, add);
+      float of_dz[N];
+      if (KIND == NORM_GATED) norm_gate<T>(load_pack<T, N>(z + c), a, of_dz);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         if (CENTERS) b[j] -= center;
         out[j] = gradient.dx(a[j] * w[j], b[j] * rstd, KIND == NORM_ADD_RMS ? add[j] : 0);
+        if (KIND == NORM_GATED) of_dz[j] *= norm_xhat<T>(b[j], rstd, rounds) * w[j];
         if (!adds_up) continue;
         const float term = a[j] * norm_xhat<T>(b[j], rstd, rounds);
         dw[c + j] = r == range ? term : dw[c + j] + term;
         if (CENTERS) db[c + j] = r == range ? a[j] : db[c + j] + a[j];
       }
       norm_store<T>(dx + c, out);
+      if (KIND == NORM_GATED && dz) norm_store<T>(dz + c, of_dz);
     }
   }
   column_sum_may_begin();

@@ -3,6 +3,7 @@
 #ifndef TIGON_CUDA_KERNEL_NORM_FWD_CUH
 #define TIGON_CUDA_KERNEL_NORM_FWD_CUH
 
+#include "cuda/kernel/activation.cuh"
 #include "cuda/kernel/norm.cuh"
 
 /* Row r of a tensor of the problem, and of one whose rows belong to a group. */
@@ -35,6 +36,7 @@ template <class T> struct norm_out {
   float rstd, center, rest;
   bool rounds;
   const void *scale, *shift; /* modulated: of the row's group */
+  const T *z;                /* gated */
 };
 
 template <class T, norm_kind KIND, class P> __device__ inline norm_out<T> norm_out_of(const P &p, int64_t r) {
@@ -45,6 +47,7 @@ template <class T, norm_kind KIND, class P> __device__ inline norm_out<T> norm_o
     out.scale = norm_group<T>(p, p.scale, p.scale_dtype, group);
     out.shift = norm_group<T>(p, p.shift, p.shift_dtype, group);
   }
+  if constexpr (KIND == NORM_GATED) out.z = norm_row<T>(p, p.z, r);
   return out;
 }
 
@@ -76,8 +79,8 @@ __device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c
   }
 }
 
-/* What columns c .. c + N - 1 are given: w has the offset, b is layer_norm's bias or the modulated row's shift. */
-template <int N> struct norm_given { float w[N], b[N], scale[N]; };
+/* What columns c .. c + N - 1 are given: w has the offset, b is layer_norm's bias or the modulated row's shift, z the gate. */
+template <int N> struct norm_given { float w[N], b[N], scale[N], z[N]; };
 
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_output(const norm_out<T> &to, int64_t c, const float (&v)[N], const norm_given<N> &given) {
@@ -89,6 +92,7 @@ __device__ inline void norm_output(const norm_out<T> &to, int64_t c, const float
     else
       out[j] = norm_xhat<T>(v[j], to.rstd, to.rounds) * given.w[j];
     if (KIND == NORM_MODULATED) out[j] = fmaf(1 + given.scale[j], out[j], given.b[j]);
+    if (KIND == NORM_GATED) out[j] *= activate<T, ACT_SILU>(given.z[j]);
   }
   norm_store<T>(to.y + c, out);
 }
@@ -115,6 +119,7 @@ __device__ inline void norm_output(const norm_plain &p, const norm_out<T> &to, i
   norm_given<N> given;
   norm_plain_vector<T>(p.w, c, given.w);
   if (KIND == NORM_LAYER) norm_plain_vector<T>(p.b, c, given.b);
+  if (KIND == NORM_GATED) norm_load<T>(to.z + c, given.z);
   norm_plain_output<T, KIND>(p, to, c, v, given);
 }
 template <class T, norm_kind KIND, int N>
@@ -127,6 +132,7 @@ __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_o
     norm_vector<T>(to.scale, p.scale_dtype, 0, c, given.scale);
     norm_vector<T>(to.shift, p.shift_dtype, 0, c, given.b);
   }
+  if (KIND == NORM_GATED) norm_load<T>(to.z + c, given.z);
   norm_output<T, KIND>(to, c, v, given);
 }
 
@@ -258,13 +264,15 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
   if (r >= rows) return; /* a whole team, and no block of a cluster */
   const T *x = norm_row<T>(p, p.x, r) + first;
   const T *residual = KIND == NORM_ADD_RMS ? norm_row<T>(p, p.residual, r) + first : NULL;
-  uint4 kept[PACKS], add[PACKS], weights[PACKS];
+  const T *z = KIND == NORM_GATED ? norm_row<T>(p, p.z, r) + first : NULL;
+  uint4 kept[PACKS], add[PACKS], weights[PACKS]; /* add: of the residual, or of the gate */
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     kept[k] = add[k] = uint4{0, 0, 0, 0};
     if (k * step >= left) continue;
     kept[k] = *(const uint4 *)(x + k * step);
     if (KIND == NORM_ADD_RMS) add[k] = *(const uint4 *)(residual + k * step);
+    if (KIND == NORM_GATED && HOLD == HOLD_EARLY) add[k] = *(const uint4 *)(z + k * step);
   }
 #pragma unroll
   for (int k = 0; HOLD == HOLD_EARLY && k < PACKS; ++k) {
@@ -273,6 +281,8 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
     if (p.w) weights[k] = __ldg((const uint4 *)((const T *)p.w + first + k * step));
   }
   norm_out<T> out = norm_out_of<T, KIND>(p, r);
+  if (KIND == NORM_GATED && HOLD != HOLD_EARLY)
+    norm_prefetch<PACKS>(out.z, sizeof(T) == 4 ? TIGON_F32 : TIGON_BF16, t, own, N, cols);
   if (KIND == NORM_MODULATED && p.share == 1) {
     norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, own, N, cols);
     norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, own, N, cols);
@@ -338,6 +348,7 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
       keep_packed(weights[k]);
       unpack_again<T>(kept[k], v);
       unpack(pack_of<T>(weights[k]), given.w);
+      if (KIND == NORM_GATED) unpack(pack_of<T>(add[k]), given.z);
       norm_plain_output<T, KIND>(p, out, c, v, given);
     } else {
       unpack(pack_of<T>(kept[k]), v);

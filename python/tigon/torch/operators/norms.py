@@ -19,14 +19,17 @@ CASTING = Choice("casting", llama=0, gemma=1, none=2)
 _RMSNorm = derived("rms_norm", parameters=1)
 
 
-def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama"):
-    """y = x * rstd * (weight + offset), rstd = 1 / sqrt(mean(x^2) + eps), over the last dimension.
+def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama", gate=None):
+    """y = x * rstd * (weight + offset), rstd = 1 / sqrt(mean(x^2) + eps), over the last dimension; times silu(gate).
 
-    x [..., C] f32, bf16 or f16; weight [C] f32 or as x, None for 1. y has x's dtype, under autocast too.
+    x [..., C] f32, bf16 or f16; weight [C] f32 or as x, None for 1; gate as x (under autocast both are the wider one),
+    None for no gate. y has x's dtype, under autocast too.
     casting says where rounding happens: "llama" rounds x * rstd to x's dtype before the weight, "gemma" rounds once at
     the end, "none" computes in x's dtype. eps None is 2^-23, as torch has it.
     """
-    return _RMSNorm(x, weight, (EPS if eps is None else eps, offset, CASTING[casting]))
+    if gate is not None:
+        x, gate = promoted(x, gate)
+    return _RMSNorm(x, weight, gate, (EPS if eps is None else eps, offset, CASTING[casting]))
 
 
 _FusedAddRMSNorm = derived("fused_add_rms_norm", returned=("y", "s"), gradients={"dx": (0, 1)})
@@ -65,7 +68,7 @@ def _one_dimension(module, name, shape):
 
 class RMSNorm(torch.nn.Module):
     """functional.rms_norm over the last dimension, of `size`, a number or a tuple of one. The weight starts at
-    1 - offset, so as the identity."""
+    1 - offset, so as the identity. A gate is the second argument of forward."""
 
     def __init__(self, size, eps=1e-6, offset=0.0, casting="llama", elementwise_affine=True, device=None, dtype=None):
         super().__init__()
@@ -74,8 +77,8 @@ class RMSNorm(torch.nn.Module):
         weight = torch.full((size,), 1.0 - offset, device=device, dtype=dtype) if elementwise_affine else None
         self.register_parameter("weight", weight if weight is None else torch.nn.Parameter(weight))
 
-    def forward(self, x):
-        return rms_norm(x, self.weight, self.eps, self.offset, self.casting)
+    def forward(self, x, gate=None):
+        return rms_norm(x, self.weight, self.eps, self.offset, self.casting, gate)
 
     def extra_repr(self):
         return f"{self.size}, eps={self.eps}, offset={self.offset}, casting={self.casting!r}"
