@@ -211,6 +211,8 @@ static tigon_dtype make_dtype(const tigon_field *field, tigon_dtype letters[3], 
     while (!(field->dtypes >> dtype & 1)) dtype = (tigon_dtype)(dtype % 5 + 1);
   else if (field->dtypes >> TIGON_I64 & 1)
     dtype = wide ? TIGON_I64 : TIGON_I32;
+  else if (field->dtypes >> TIGON_I8 & 1)
+    dtype = TIGON_F8E4M3;
   if (field->gives && field->gives != 'T') letters[field->gives - 'T'] = dtype;
   return dtype;
 }

@@ -38,12 +38,15 @@ typedef enum tigon_dtype {
   TIGON_BF16 = 3, /* the upper half of an IEEE binary32 */
   TIGON_I32 = 4,
   TIGON_I64 = 5,
+  /* Only where an operator says so. */
+  TIGON_F8E4M3 = 6, /* 4 bits of exponent, 3 of mantissa; 448 at most, no infinity (torch.float8_e4m3fn) */
+  TIGON_I8 = 7,
 } tigon_dtype;
 
 /* Bytes of one element; 0 for TIGON_DTYPE_NONE and for a value outside the enum. */
 TIGON_API size_t tigon_dtype_size(tigon_dtype dtype);
 
-/* "f32", "f16", "bf16", "i32", "i64"; "none" otherwise. */
+/* "f32", "f16", "bf16", "i32", "i64", "f8e4m3", "i8"; "none" otherwise. */
 TIGON_API const char *tigon_dtype_name(tigon_dtype dtype);
 
 /* The inverse of tigon_dtype_name(); TIGON_DTYPE_NONE for NULL and for any other text. */

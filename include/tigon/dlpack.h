@@ -11,7 +11,7 @@ extern "C" {
 
 #ifndef DLPACK_DLPACK_H_
 typedef enum { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLOpenCL = 4, kDLExtDev = 12 } DLDeviceType;
-typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U, kDLBfloat = 4U } DLDataTypeCode;
+typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U, kDLBfloat = 4U, kDLFloat8_e4m3fn = 10U } DLDataTypeCode;
 typedef struct {
   DLDeviceType device_type;
   int32_t device_id;
@@ -33,7 +33,7 @@ typedef struct {
 #endif
 
 /* A view of `from`, zero-copy. INVALID: NULL, more than TIGON_MAX_DIMS dimensions, a negative extent or stride, a
- * dtype that is none of f32, f16, bf16, i32, i64, lanes other than 1, a broadcast tensor whose strides are all zero.
+ * dtype that is none of f32, f16, bf16, i32, i64, f8e4m3, i8, lanes other than 1, a broadcast tensor whose strides are all zero.
  * The sentence is tigon_last_error(NULL). */
 TIGON_API tigon_status tigon_tensor_from_dlpack(const DLTensor *from, tigon_tensor *tensor);
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 VERSION = (0, 1)
 MAX_DIMS = 8
-DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5}
+DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5, "float8_e4m3fn": 6, "int8": 7}
 
 _RESERVED = ("reserved", ctypes.c_uint64 * 4)
 

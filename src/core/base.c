@@ -23,6 +23,7 @@ static const struct {
 } dtypes[] = {
     [TIGON_DTYPE_NONE] = {"none", 0}, [TIGON_F32] = {"f32", 4}, [TIGON_F16] = {"f16", 2},
     [TIGON_BF16] = {"bf16", 2},       [TIGON_I32] = {"i32", 4}, [TIGON_I64] = {"i64", 8},
+    [TIGON_F8E4M3] = {"f8e4m3", 1},   [TIGON_I8] = {"i8", 1},
 };
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 

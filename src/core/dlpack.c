@@ -7,14 +7,19 @@ static tigon_dtype from_dl(DLDataType type) {
   switch (type.code) {
     case kDLFloat: return type.bits == 32 ? TIGON_F32 : type.bits == 16 ? TIGON_F16 : TIGON_DTYPE_NONE;
     case kDLBfloat: return type.bits == 16 ? TIGON_BF16 : TIGON_DTYPE_NONE;
-    case kDLInt: return type.bits == 32 ? TIGON_I32 : type.bits == 64 ? TIGON_I64 : TIGON_DTYPE_NONE;
+    case kDLFloat8_e4m3fn: return type.bits == 8 ? TIGON_F8E4M3 : TIGON_DTYPE_NONE;
+    case kDLInt:
+      return type.bits == 32 ? TIGON_I32 : type.bits == 64 ? TIGON_I64 : type.bits == 8 ? TIGON_I8 : TIGON_DTYPE_NONE;
     default: return TIGON_DTYPE_NONE;
   }
 }
 
 static DLDataType to_dl(tigon_dtype dtype) {
   const uint8_t bits = (uint8_t)(tigon_dtype_size(dtype) * 8);
-  const uint8_t code = dtype == TIGON_BF16 ? kDLBfloat : dtype == TIGON_F32 || dtype == TIGON_F16 ? kDLFloat : kDLInt;
+  const uint8_t code = dtype == TIGON_BF16                        ? kDLBfloat
+                       : dtype == TIGON_F8E4M3                    ? kDLFloat8_e4m3fn
+                       : dtype == TIGON_F32 || dtype == TIGON_F16 ? kDLFloat
+                                                                  : kDLInt;
   return (DLDataType){code, bits, 1};
 }
 
@@ -26,9 +31,10 @@ tigon_status tigon_tensor_from_dlpack(const DLTensor *from, tigon_tensor *tensor
                       TIGON_MAX_DIMS);
   const tigon_dtype dtype = from_dl(from->dtype);
   if (dtype == TIGON_DTYPE_NONE)
-    return tigon_fail(NULL, TIGON_ERROR_INVALID,
-                      "%s: dtype is code %d, %d bits, %d lanes, must be f32, f16, bf16, i32 or i64 with 1 lane", call,
-                      from->dtype.code, from->dtype.bits, from->dtype.lanes);
+    return tigon_fail(
+        NULL, TIGON_ERROR_INVALID,
+        "%s: dtype is code %d, %d bits, %d lanes, must be f32, f16, bf16, i32, i64, f8e4m3 or i8 with 1 lane", call,
+        from->dtype.code, from->dtype.bits, from->dtype.lanes);
   if (from->ndim > 0 && !from->shape) return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: shape is NULL", call);
 
   /* A 0-dimensional tensor is one element. */

@@ -160,15 +160,18 @@ typedef struct norm_row {
   bool stream;
 } norm_row;
 
-TIGON_INLINE void norm_fwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, v_values are,
-                                const norm_row *row, vf2 w, vf2 b, int64_t c, int n) {
-  v2_prefetch(row->next_x, c, dtype);
+TIGON_INLINE vf2 norm_fwd_value(tigon_dtype dtype, norm_kind kind, bool rounds, v_values are, const norm_row *row,
+                                vf2 w, vf2 b, int64_t c, int n) {
   const vf2 v = v2_load(row->x, c, dtype, n), rstd = v2_set(row->rstd);
   vf2 xhat = norm_centers(kind) ? v2_fma(v2_sub(v, v2_set(row->center)), rstd, v2_set(row->rest)) : v2_mul(v, rstd);
   if (rounds) xhat = v2_round(xhat, dtype, are);
-  vf2 y = norm_has_bias(kind) ? v2_fma(xhat, w, b) : v2_mul(xhat, w);
-  if (kind == NORM_GATED) y = v2_mul(y, norm_silu(dtype, v2_load(row->z, c, dtype, n)));
-  v2_put(row->y, c, dtype, y, n, stream, are);
+  const vf2 y = norm_has_bias(kind) ? v2_fma(xhat, w, b) : v2_mul(xhat, w);
+  return kind == NORM_GATED ? v2_mul(y, norm_silu(dtype, v2_load(row->z, c, dtype, n))) : y;
+}
+TIGON_INLINE void norm_fwd_step(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, v_values are,
+                                const norm_row *row, vf2 w, vf2 b, int64_t c, int n) {
+  v2_prefetch(row->next_x, c, dtype);
+  v2_put(row->y, c, dtype, norm_fwd_value(dtype, kind, rounds, are, row, w, b, c, n), n, stream, are);
 }
 
 TIGON_INLINE void norm_fwd_sweep(tigon_dtype dtype, norm_kind kind, bool rounds, bool stream, v_values are,

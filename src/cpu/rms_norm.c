@@ -1,12 +1,24 @@
 #include "cpu/column_sum.h"
 #include "cpu/norm_bwd.h"
 #include "cpu/norm_fwd.h"
+#include "cpu/norm_quantised.h"
 
 static void fwd_task(const void *job, int64_t index) { norm_fwd_task(NORM_RMS, job, index); }
 static void fwd_gated_task(const void *job, int64_t index) { norm_fwd_task(NORM_GATED, job, index); }
 
 tigon_status TIGON_CPU(rms_norm_fwd)(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
   return p->z.data ? norm_fwd_run(NORM_GATED, queue, p, fwd_gated_task) : norm_fwd_run(NORM_RMS, queue, p, fwd_task);
+}
+
+static void quantised_task(const void *job, int64_t index) { norm_quantised_task(NORM_RMS, job, index); }
+static void quantised_gated_task(const void *job, int64_t index) { norm_quantised_task(NORM_GATED, job, index); }
+
+tigon_status TIGON_CPU(rms_norm_quantised)(tigon_queue *queue, const tigon_rms_norm_quantised_problem *p) {
+  const int64_t rows = p->space.rows, bytes = norm_fwd_bytes(p->z.data ? NORM_GATED : NORM_RMS, p);
+  const norm_fwd_job job = {.p = p, .cut = split_of(queue, rows, p->cols, bytes)};
+  tigon_cpu_note(queue, 1, 0);
+  tigon_cpu_parallel(queue, tigon_cpu_row_tasks(rows, bytes), p->z.data ? quantised_gated_task : quantised_task, &job);
+  return TIGON_OK;
 }
 
 typedef struct bwd {

@@ -26,6 +26,9 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 #define INTEGER .dtypes = TIGON_INTS
 #define INDEX(letter) .dtypes = TIGON_INTS, .below = letter
 
+/* What a row is quantised to. */
+#define QUANTISED .dtypes = TIGON_BIT(TIGON_F8E4M3) | TIGON_BIT(TIGON_I8)
+
 /* A compile error where the field has another type. */
 #define TENSOR_AT(of, field) \
   .name = #field, .offset = offsetof(of, field), .kind = _Generic(((of *)0)->field, tigon_tensor : TIGON_FIELD_TENSOR)

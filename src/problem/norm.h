@@ -24,8 +24,12 @@ typedef struct tigon_norm_fwd_problem {
   tigon_dtype scale_dtype, shift_dtype;
   tigon_rows scale, shift;
   tigon_rows z; /* the gate of rms_norm; data may be NULL */
+  /* rms_norm quantised, which has no y and no rstd */
+  tigon_rows q;
+  float *q_scale; /* [rows] */
+  tigon_dtype q_dtype;
 } tigon_norm_fwd_problem;
-typedef tigon_norm_fwd_problem tigon_rms_norm_fwd_problem;
+typedef tigon_norm_fwd_problem tigon_rms_norm_fwd_problem, tigon_rms_norm_quantised_problem;
 typedef tigon_norm_fwd_problem tigon_fused_add_rms_norm_fwd_problem;
 typedef tigon_norm_fwd_problem tigon_layer_norm_fwd_problem;
 typedef tigon_norm_fwd_problem tigon_modulated_rms_norm_fwd_problem;

@@ -6,15 +6,17 @@ static double gate(const tigon_row_space *space, const tigon_rows *z, tigon_dtyp
   return z->data ? tigon_ref_silu(tigon_ref_at(space, z, dtype, r, c)) : 1;
 }
 
-/* in: the normalised input. */
+/* y of an element of `in`, the normalised input. */
+static double y_at(const tigon_norm_fwd_problem *p, const tigon_rows *in, int64_t r, int64_t c, double rstd) {
+  const double xhat = tigon_ref_xhat(tigon_ref_at(&p->space, in, p->dtype, r, c) * rstd, p->casting, p->dtype);
+  const double n = xhat * tigon_ref_weight(p->w, p->w_dtype, c, (double)p->w_offset);
+  return n * gate(&p->space, &p->z, p->dtype, r, c);
+}
+
 static void forward_row(const tigon_rms_norm_fwd_problem *p, const tigon_rows *in, int64_t r) {
   const double rstd = tigon_ref_rstd(p, in, r);
   if (p->rstd) p->rstd[r] = (float)rstd;
-  for (int64_t c = 0; c < p->cols; ++c) {
-    const double xhat = tigon_ref_xhat(tigon_ref_at(&p->space, in, p->dtype, r, c) * rstd, p->casting, p->dtype);
-    const double n = xhat * tigon_ref_weight(p->w, p->w_dtype, c, (double)p->w_offset);
-    tigon_ref_put(&p->space, &p->y, p->dtype, r, c, n * gate(&p->space, &p->z, p->dtype, r, c));
-  }
+  for (int64_t c = 0; c < p->cols; ++c) tigon_ref_put(&p->space, &p->y, p->dtype, r, c, y_at(p, in, r, c, rstd));
 }
 
 tigon_status tigon_ref_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
@@ -32,6 +34,26 @@ tigon_status tigon_ref_fused_add_rms_norm_fwd(tigon_queue *queue, const tigon_rm
                         tigon_ref_at(&p->space, &p->residual, p->dtype, r, c));
     forward_row(p, &p->s, r);
   }
+  return TIGON_OK;
+}
+
+/* A NaN stays the largest. */
+static void quantise_row(const tigon_rms_norm_quantised_problem *p, int64_t r) {
+  const double rstd = tigon_ref_rstd(p, &p->x, r);
+  double largest = 0;
+  for (int64_t c = 0; c < p->cols; ++c) {
+    const double y = fabs(y_at(p, &p->x, r, c, rstd));
+    largest = isnan(largest) || y <= largest ? largest : y;
+  }
+  const double scale = largest / (p->q_dtype == TIGON_I8 ? 127 : 448);
+  p->q_scale[r] = scale < 0x1p-126 ? 1 : (float)scale;
+  for (int64_t c = 0; c < p->cols; ++c)
+    tigon_ref_put(&p->space, &p->q, p->q_dtype, r, c, y_at(p, &p->x, r, c, rstd) / (double)p->q_scale[r]);
+}
+
+tigon_status tigon_ref_rms_norm_quantised(tigon_queue *queue, const tigon_rms_norm_quantised_problem *p) {
+  (void)queue;
+  for (int64_t r = 0; r < p->space.rows; ++r) quantise_row(p, r);
   return TIGON_OK;
 }
 

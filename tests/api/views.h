@@ -54,9 +54,7 @@ static inline int64_t count_of(const tigon_tensor *t) {
   for (int d = 0; d < t->ndim; ++d) count *= t->shape[d];
   return count;
 }
-static inline int64_t size_of(const tigon_tensor *t) {
-  return t->dtype == TIGON_I64 ? 8 : t->dtype == TIGON_F32 || t->dtype == TIGON_I32 ? 4 : 2;
-}
+static inline int64_t size_of(const tigon_tensor *t) { return (int64_t)tigon_dtype_size(t->dtype); }
 
 /* The i-th element in row-major order, in which strides that are all 0 lie. */
 static inline char *element_of(const tigon_tensor *t, int64_t i) {

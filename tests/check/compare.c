@@ -71,7 +71,11 @@ void check_make_call(check *k, const void *args, size_t bytes) {
 
 static const struct format {
   int digits, min_exponent; /* significand bits, exponent of the smallest normal number */
-} formats[] = {[TIGON_F32] = {24, -126}, [TIGON_F16] = {11, -14}, [TIGON_BF16] = {8, -126}};
+} formats[] = {[TIGON_F32] = {24, -126},
+               [TIGON_F16] = {11, -14},
+               [TIGON_BF16] = {8, -126},
+               [TIGON_F8E4M3] = {4, -6},
+               [TIGON_I8] = {7, 6}};
 
 static double power_of_two(int exponent) {
   const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
@@ -90,7 +94,9 @@ static double ulp(double v, tigon_dtype dtype) {
   return power_of_two(exponent - f.digits + 1);
 }
 
-static bool is_float(tigon_dtype dtype) { return dtype == TIGON_F32 || dtype == TIGON_F16 || dtype == TIGON_BF16; }
+static bool is_float(tigon_dtype dtype) {
+  return dtype == TIGON_F32 || dtype == TIGON_F16 || dtype == TIGON_BF16 || dtype == TIGON_F8E4M3;
+}
 
 static check_buffer *find(const check *k, const tigon_tensor *t) {
   for (int i = 0; i < k->count; ++i)

@@ -228,6 +228,27 @@ void check_norm_bwd(check *k, bool fused) {
   if (dw.ndim) check_bound(k, &dw, dw_dtype == TIGON_F32 ? 0 : 1, 1, dw_scale);
 }
 
+/* y is within fwd_ulps of its dtype, so q and scale are: q by one step, where y / scale lies next to the middle of two, and its share of
+ * an error of y and of scale. */
+static void quantised(check *k) {
+  const struct option o = options[k->option];
+  const int64_t rows = k->dims[0], cols = k->dims[1];
+  const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
+  const check_fill of_x = o.gate == GATE_FILLED ? CHECK_UNIFORM : k->fill;
+  const tigon_dtype dtype = k->option % 2 ? TIGON_I8 : TIGON_F8E4M3;
+  const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, vectors, o.w);
+  const tigon_tensor x = check_rows(k, "x", of_x, false), z = gate_of(k, false);
+  const tigon_tensor q = check_out(k, "q", dtype, 2, k->dims), scale = check_out_vector(k, "scale", TIGON_F32, rows);
+  const tigon_rms_norm_quantised_args args = {
+      .x = x, .w = w, .z = z, .q = q, .scale = scale, .eps = 1e-6, .w_offset = o.w_offset, .casting = o.casting};
+  check_call(k, &args);
+  const double ulp = k->dtype == TIGON_F32 ? 2 : k->dtype == TIGON_F16 ? 0x1p14 : 0x1p17; /* in units of 2^-24 */
+  const bool rounds = k->dtype != TIGON_F32 && o.casting != TIGON_CASTING_GEMMA;
+  const double of_y = (rounds ? fwd_ulps(o.casting, k->dtype) * ulp : 8) + gate_error(k) + check_calls(k, 1, 1.5);
+  check_bound_relative(k, &scale, 1, 0, NULL, of_y + check_calls(k, 0, 1));
+  check_bound_relative(k, &q, dtype == TIGON_I8 ? 0 : 1, 0, NULL, 2 * of_y + 4 + check_calls(k, 0, 2));
+}
+
 static void fwd(check *k) { check_norm_fwd(k, false); }
 static void bwd(check *k) { check_norm_bwd(k, false); }
 
@@ -251,6 +272,11 @@ MUTANT(x_for_gate, rms_norm_fwd, m.z = p->z.data ? p->x : p->z)
 MUTANT(bwd_no_gate, rms_norm_bwd, m.z.data = NULL)
 MUTANT(first_gate, rms_norm_bwd, memset(m.z.pitch, 0, sizeof m.z.pitch))
 MUTANT(no_dz, rms_norm_bwd, m.dz.data = NULL)
+MUTANT(other_dtype, rms_norm_quantised, m.q_dtype = p->q_dtype == TIGON_I8 ? TIGON_F8E4M3 : TIGON_I8)
+MUTANT(drop_column, rms_norm_quantised, m.cols -= m.cols > 1)
+MUTANT(drop_row, rms_norm_quantised, check_drop_last_row(&m.space))
+MUTANT(quantised_no_gate, rms_norm_quantised, m.z.data = NULL)
+MUTANT(quantised_offset, rms_norm_quantised, m.w_offset = 0)
 static const check_mutant wrong_fwd[] = {
     {"drops the last column", drop_tail},
     {"skips eps", skip_eps},
@@ -271,9 +297,19 @@ static const check_mutant wrong_bwd[] = {
     {0},
 };
 
+static const check_mutant wrong_quantised[] = {
+    {"takes one dtype for the other", other_dtype},
+    {"drops the last column", drop_column},
+    {"drops the last row", drop_row},
+    {"forgets the gate", quantised_no_gate},
+    {"forgets w_offset", quantised_offset},
+    {0},
+};
+
 static const bench_case timed = {.op = "rms_norm", .rows_f32 = 4096, .rows_16bit = 8192, .cols = 4096};
 
 const check_op tigon_check_rms_norm_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
+const check_op tigon_check_rms_norm_quantised = {quantised, shapes, OPTIONS, true, wrong_quantised, NULL, NULL};
 const check_op tigon_check_rms_norm_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, NULL};
 
 _Static_assert((int)CHECK_NORM_OPTIONS < (int)OPTIONS, "the first ones are both operators'");

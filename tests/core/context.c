@@ -110,8 +110,9 @@ static void test_dlpack(void **state) {
   assert_ptr_equal(t.data, data + 4);
 
   from.dtype = (DLDataType){kDLFloat, 64, 1};
-  api_expect(NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID,
-             "tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32 or i64 with 1 lane");
+  api_expect(
+      NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID,
+      "tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32, i64, f8e4m3 or i8 with 1 lane");
   from.dtype = (DLDataType){kDLBfloat, 16, 1};
   from.ndim = 9;
   api_expect(NULL, tigon_tensor_from_dlpack(&from, &t), TIGON_ERROR_INVALID,

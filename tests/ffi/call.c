@@ -90,8 +90,8 @@ static void test_refusals(void **state) {
   refuse(&e, "rms_norm_fwd: x is on a device of DLPack's type 4, must be on cpu or cuda");
   setup(&e);
   e.views[1].dtype.bits = 64;
-  refuse(&e, "rms_norm_fwd: w: tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32 or "
-             "i64 with 1 lane");
+  refuse(&e, "rms_norm_fwd: w: tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32, "
+             "i64, f8e4m3 or i8 with 1 lane");
   setup(&e);
   int64_t narrow[2] = {ROWS, COLS - 1};
   e.views[2].shape = narrow;

@@ -108,6 +108,7 @@ def test_numbers_of_enums():
     assert {name: numbers[f"TIGON_FIELD_{name}"] for name in _abi.FLAGS} == _abi.FLAGS
     assert [numbers[f"TIGON_FIELD_{name}"] for name in _abi.KINDS] == list(range(len(_abi.KINDS)))
     short = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "int64": "I64"}
+    short |= {"float8_e4m3fn": "F8E4M3", "int8": "I8"}
     assert _abi.DTYPES == {name: numbers[f"TIGON_{s}"] for name, s in short.items()}
     assert norms.CASTING == {name: numbers[f"TIGON_CASTING_{name.upper()}"] for name in ("llama", "gemma", "none")}
     assert losses._REDUCTION == {name: numbers[f"TIGON_REDUCTION_{name.upper()}"] for name in ("mean", "sum", "none")}

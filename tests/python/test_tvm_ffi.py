@@ -254,7 +254,7 @@ FORWARD = [
     (TypeError, "w.dtype is f16, must be f32 (x.dtype)", (X, W.astype(np.float16), Y)),
     (
         TypeError,
-        "x: tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32 or i64 with 1 lane",
+        "x: tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32, i64, f8e4m3 or i8 with 1 lane",
         (X.astype(np.float64), W, Y),
     ),
     (TypeError, "9 arguments are given, must be 8 or less", (X, W, Y, None, None, 1e-6, 0, 0, 0)),

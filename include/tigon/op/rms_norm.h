@@ -11,9 +11,16 @@
  *   dz = dy * n * sigma(z) * (1 + z * (1 - sigma(z)))
  * The gate comes after the norm. Mamba-2's other order, the norm of x * silu(z), is not here.
  *
- * Shapes: x, y, z, dy, dx, dz [..., C], any leading dimensions; w, dw [C]; rstd [rows], rows = product of the leading ones.
- * dtypes: x f32, bf16 or f16; y, z, dy, dx, dz as x; w f32 or as x; dw f32 or as x; rstd f32.
- * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); w, dw and rstd contiguous.
+ * Quantised, forward only: q and a scale for each row take the place of y, which is not rounded before.
+ *   scale = max |y| / 448 for f8e4m3, / 127 for i8        q = y / scale, rounded to nearest even
+ * scale is 1 where the quotient is less than 2^-126, as in a row of zeros. A NaN in a row's y makes its scale NaN, and its q NaN in
+ * f8e4m3 and 0 in i8; an infinity makes the scale infinite, and itself a NaN.
+ *
+ * Shapes: x, y, z, q, dy, dx, dz [..., C], any leading dimensions; w, dw [C]; rstd, scale [rows], rows = product of the leading ones.
+ * dtypes: x f32, bf16 or f16; y, z, dy, dx, dz as x; w f32 or as x; dw f32 or as x; rstd, scale f32;
+ *   q f8e4m3 or i8.
+ * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); w, dw, rstd and scale
+ *   contiguous.
  * In place: y may be x or z; dx and dz may each be dy, x or z, but not the same one (the same view exactly). Any other overlap
  *   with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
@@ -46,6 +53,20 @@ typedef struct tigon_rms_norm_fwd_args {
 } tigon_rms_norm_fwd_args;
 
 TIGON_API tigon_status tigon_rms_norm_fwd(tigon_context *context, const tigon_rms_norm_fwd_args *args);
+
+typedef struct tigon_rms_norm_quantised_args {
+  tigon_tensor x;     /* in  [..., C] */
+  tigon_tensor w;     /* in  [C]; absent: n = xhat */
+  tigon_tensor z;     /* in  [..., C], the gate; absent: y = n */
+  tigon_tensor q;     /* out [..., C] f8e4m3 or i8 */
+  tigon_tensor scale; /* out [rows] f32 */
+  double eps;
+  double w_offset;
+  tigon_casting casting;
+  uint64_t reserved[4];
+} tigon_rms_norm_quantised_args;
+
+TIGON_API tigon_status tigon_rms_norm_quantised(tigon_context *context, const tigon_rms_norm_quantised_args *args);
 
 typedef struct tigon_rms_norm_bwd_args {
   tigon_tensor dy;   /* in  [..., C] */

@@ -20,6 +20,7 @@ LARGE = 1 << 20  # bytes of a tensor from which on the pool has it
 _IDLE = 30.0  # seconds: memory that no call of the last one or two such spans needed goes back to the system
 # DLPack's codes.
 _CODES = {torch.float32: 2, torch.float16: 2, torch.bfloat16: 4, torch.int32: 0, torch.int64: 0, torch.uint8: 1}
+_CODES |= {torch.float8_e4m3fn: 10, torch.int8: 0}
 
 
 class _Tensor(ctypes.Structure):

@@ -49,11 +49,12 @@ class Signature:
     """`halves`: which tensor holds two fields side by side. `views`: which (shape, strides) the entry is to see.
     `without`: fields that are left out. `required`: those that the entry alone may lack. `extents`: letters whose extent
     is an option, and its name. `options`: those that no field is, as in a schema. `when`: of an output, a function that
-    says from the arguments by name whether it is made. `wide`: of an output, the option that makes it f32. `check`: what
-    else is looked at before outputs are made."""
+    says from the arguments by name whether it is made. `wide`: of an output, the option that makes it f32. `dtypes`: of
+    an output, the option that is its dtype. `check`: what else is looked at before outputs are made."""
 
     def __init__(
-        self, name, entry, halves={}, views={}, without=(), required=(), extents={}, options=(), when={}, wide={}, check=None
+        self, name, entry, halves={}, views={}, without=(), required=(), extents={}, options=(), when={}, wide={}, dtypes={},
+        check=None,
     ):
         self.halves, self.views, self.when, self.wide, self.check = halves, views, when, wide, check
         packed = {field: tensor for tensor, fields in halves.items() for field in fields}
@@ -71,10 +72,10 @@ class Signature:
         self.extents = extents | {field.shape: key for key, field in numbers.items() if field.shape}
         arguments = [f"Tensor{'?' * (key in self.optional)} {key}" for key in self.read]
         arguments += [f"int {option}" for option in extents.values()]
-        arguments += options
+        arguments += [*options, *(f"ScalarType {option}" for option in dtypes.values())]
         for key, field in numbers.items():
             arguments.append(f"{'bool' if 'IS_FLAG' in field.flags else _NUMBERS[field.kind]} {key}")
-        self.choices = {}
+        self.choices = dict(dtypes)
         for key, field in self.made.items():
             if key[0] == "d" and "OPTIONAL" in field.flags:
                 known = key[1:] in self.read

@@ -82,9 +82,10 @@ __device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c
 /* What columns c .. c + N - 1 are given: w has the offset, b is layer_norm's bias or the modulated row's shift, z the gate. */
 template <int N> struct norm_given { float w[N], b[N], scale[N], z[N]; };
 
+/* y of what is normalised. */
 template <class T, norm_kind KIND, int N>
-__device__ inline void norm_output(const norm_out<T> &to, int64_t c, const float (&v)[N], const norm_given<N> &given) {
-  float out[N];
+__device__ inline void norm_values(const norm_out<T> &to, const float (&v)[N], const norm_given<N> &given,
+                                   float (&out)[N]) {
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     if (KIND == NORM_LAYER)
@@ -94,6 +95,11 @@ __device__ inline void norm_output(const norm_out<T> &to, int64_t c, const float
     if (KIND == NORM_MODULATED) out[j] = fmaf(1 + given.scale[j], out[j], given.b[j]);
     if (KIND == NORM_GATED) out[j] *= activate<T, ACT_SILU>(given.z[j]);
   }
+}
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_output(const norm_out<T> &to, int64_t c, const float (&v)[N], const norm_given<N> &given) {
+  float out[N];
+  norm_values<T, KIND>(to, v, given, out);
   norm_store<T>(to.y + c, out);
 }
 /* A pack of a vector of x's dtype, 0 without it. */
@@ -123,9 +129,8 @@ __device__ inline void norm_output(const norm_plain &p, const norm_out<T> &to, i
   norm_plain_output<T, KIND>(p, to, c, v, given);
 }
 template <class T, norm_kind KIND, int N>
-__device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
-                                   const float (&v)[N]) {
-  norm_given<N> given;
+__device__ inline void norm_give(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
+                                 norm_given<N> &given) {
   norm_weights<T>(p.w, p.w_dtype, p.w_offset, c, given.w);
   if (KIND == NORM_LAYER) norm_vector<T>(p.b, p.b_dtype, 0, c, given.b);
   if (KIND == NORM_MODULATED) {
@@ -133,6 +138,12 @@ __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_o
     norm_vector<T>(to.shift, p.shift_dtype, 0, c, given.b);
   }
   if (KIND == NORM_GATED) norm_load<T>(to.z + c, given.z);
+}
+template <class T, norm_kind KIND, int N>
+__device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_out<T> &to, int64_t c,
+                                   const float (&v)[N]) {
+  norm_given<N> given;
+  norm_give<T, KIND>(p, to, c, given);
   norm_output<T, KIND>(to, c, v, given);
 }
 

@@ -6,9 +6,10 @@ import torch
 
 from tigon.torch._autograd import Choice, as_parameters, promoted
 from tigon.torch._derived import derived
+from tigon.torch._op import Op
 from tigon.torch._sharding import rows
 
-FUNCTIONS = ["rms_norm", "fused_add_rms_norm", "layer_norm"]
+FUNCTIONS = ["rms_norm", "rms_norm_quantised", "fused_add_rms_norm", "layer_norm"]
 MODULES = ["RMSNorm", "LayerNorm"]
 SHARDING = dict.fromkeys(("rms_norm", "fused_add_rms_norm"), rows("w"))
 
@@ -30,6 +31,27 @@ def rms_norm(x, weight=None, eps=1e-6, offset=0.0, casting="llama", gate=None):
     if gate is not None:
         x, gate = promoted(x, gate)
     return _RMSNorm(x, weight, gate, (EPS if eps is None else eps, offset, CASTING[casting]))
+
+
+_quantised = Op("rms_norm_quantised", dtypes={"q": "q_dtype"})
+
+
+def rms_norm_quantised(
+    x, weight=None, eps=1e-6, offset=0.0, casting="llama", gate=None, dtype=torch.float8_e4m3fn
+):
+    """rms_norm in 8 bits, (q, scale): y is about q * scale[..., None]. It has no gradient.
+
+    dtype: torch.float8_e4m3fn, where a row's largest |y| becomes 448, or torch.int8, where it becomes 127. scale [...]
+    f32; of a row of zeros it is 1. The rest is rms_norm's; y is not rounded before.
+    """
+    if dtype not in (torch.float8_e4m3fn, torch.int8):
+        raise ValueError(f"rms_norm_quantised: dtype is {dtype}, must be torch.float8_e4m3fn or torch.int8")
+    x, weight, gate = (t if t is None else t.detach() for t in (x, weight, gate))
+    if gate is not None:
+        x, gate = promoted(x, gate)
+    eps = EPS if eps is None else eps
+    q, scale = _quantised(x, *as_parameters(x, weight), gate, dtype, eps, offset, CASTING[casting])
+    return q, scale.view(x.shape[:-1])
 
 
 _FusedAddRMSNorm = derived("fused_add_rms_norm", returned=("y", "s"), gradients={"dx": (0, 1)})
