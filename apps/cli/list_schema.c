@@ -10,7 +10,7 @@
 
 enum { TEXT = 96 };
 
-static const char *const kinds[] = {"tensor", "workspace", "double", "int", "int64", "list", "reserved"};
+static const char *const kinds[] = {"tensor", "workspace", "double", "int", "int64", "list", "reserved", "blocks"};
 static const tigon_dtype dtypes[] = {TIGON_F32, TIGON_BF16, TIGON_F16, TIGON_I32, TIGON_I64, TIGON_F8E4M3, TIGON_I8};
 
 /* "[..., C]" for "*c". */

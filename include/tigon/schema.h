@@ -28,6 +28,9 @@ typedef enum tigon_field_kind {
   TIGON_FIELD_INT64 = 4,
   TIGON_FIELD_LIST = 5,     /* a pointer to elements in host memory, and int64_t count behind it */
   TIGON_FIELD_RESERVED = 6, /* uint64_t[4], all 0 */
+  /* A pointer to an address in host memory for each extent of the first dimension of the tensor that comes before it, which
+   * then are where its blocks begin; or NULL. */
+  TIGON_FIELD_BLOCKS = 7,
 } tigon_field_kind;
 
 enum {

@@ -68,7 +68,7 @@ STRUCTS = {  # C name: class
     "tigon_field": _CField,
     "tigon_schema": _CSchema,
 }
-KINDS = "TENSOR", "WORKSPACE", "DOUBLE", "INT", "INT64", "LIST", "RESERVED"  # by number
+KINDS = "TENSOR", "WORKSPACE", "DOUBLE", "INT", "INT64", "LIST", "RESERVED", "BLOCKS"  # by number
 FLAGS = {"OUT": 1, "OPTIONAL": 2, "EACH": 16, "IS_FLAG": 128}  # those that are asked for here
 _MEMBERS = {  # by kind: what lies at the field's offset, and the name of what lies behind it
     "TENSOR": ((None, Tensor),),
@@ -78,6 +78,7 @@ _MEMBERS = {  # by kind: what lies at the field's offset, and the name of what l
     "INT64": ((None, ctypes.c_int64),),
     "LIST": ((None, ctypes.c_void_p), ("count", ctypes.c_int64)),
     "RESERVED": ((None, _RESERVED[1]),),
+    "BLOCKS": ((None, ctypes.c_void_p),),
 }
 
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/blocks.h"
 #include "core/schema.h"
 
 /* "<entry>: <sentence>" */
@@ -160,8 +161,10 @@ tigon_status tigon_check_tensors(tigon_context *context, char *args, char *eleme
     if (field->kind != TIGON_FIELD_TENSOR) continue;
     char *base = field->flags & TIGON_FIELD_EACH ? element : args;
     if (!base) continue;
-    TIGON_TRY(check_one(context, field, (tigon_tensor *)(void *)(base + field->offset), shape_only, &at[used]));
-    used += at[used].field != NULL;
+    const bool elsewhere = tigon_blocks_at(schema, i, base) != NULL;
+    TIGON_TRY(
+        check_one(context, field, (tigon_tensor *)(void *)(base + field->offset), shape_only || elsewhere, &at[used]));
+    used += at[used].field != NULL && !elsewhere;
   }
   context->memory.count = used;
   if (shape_only) return TIGON_OK;
@@ -218,7 +221,8 @@ tigon_status tigon_check_field(tigon_context *context, const tigon_field *field,
           return FAIL(INVALID, "%s[%d] is %" PRIu64 ", must be 0", NAME, i, ((const uint64_t *)value)[i]);
       return TIGON_OK;
     case TIGON_FIELD_TENSOR:
-    case TIGON_FIELD_WORKSPACE: break;
+    case TIGON_FIELD_WORKSPACE:
+    case TIGON_FIELD_BLOCKS: break;
   }
   return TIGON_OK;
 }

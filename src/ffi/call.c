@@ -206,7 +206,7 @@ __attribute__((constructor)) static void sort_arguments(void) {
     arguments *of = &signatures[entry];
     for (int i = 0; i < schema->count; ++i) {
       const tigon_field *field = &schema->fields[i];
-      if (field->kind == TIGON_FIELD_LIST || field->kind == TIGON_FIELD_RESERVED) continue;
+      if (field->kind == TIGON_FIELD_LIST || field->kind >= TIGON_FIELD_RESERVED) continue;
       int at = of->count++;
       for (; at > 0 && place_of(&schema->fields[of->fields[at - 1]]) > place_of(field); --at)
         of->fields[at] = of->fields[at - 1];

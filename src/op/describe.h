@@ -74,6 +74,9 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
   { NUMBER_AT(A, field), .flags = TIGON_FIELD_BELOW_HIGH, .low = least, .high = most }
 #define WORKSPACE \
   { .name = "workspace", .offset = offsetof(A, workspace), .kind = TIGON_FIELD_WORKSPACE }
+/* Where the blocks of the tensor before it begin, where that says nothing of it. */
+#define BLOCKS(field) \
+  { .name = #field, .offset = offsetof(A, field), .kind = TIGON_FIELD_BLOCKS }
 #define RESERVED(field) \
   { .name = #field, .offset = offsetof(A, field), .kind = TIGON_FIELD_RESERVED }
 

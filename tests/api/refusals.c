@@ -270,6 +270,7 @@ static void refuse_field(test *t, const tigon_field *field) {
     case TIGON_FIELD_LIST: refuse_list(t, field); return;
     case TIGON_FIELD_RESERVED: refuse_reserved(t, field); return;
     case TIGON_FIELD_WORKSPACE: refuse_workspace(t); return;
+    case TIGON_FIELD_BLOCKS: return; /* tests/api/attn_res.c */
   }
 }
 

@@ -11,6 +11,7 @@ static size_t bytes_of(const tigon_field *field) {
     case TIGON_FIELD_DOUBLE: return sizeof(double);
     case TIGON_FIELD_INT64: return sizeof(int64_t);
     case TIGON_FIELD_INT: return sizeof(int);
+    case TIGON_FIELD_BLOCKS: return sizeof(void *);
     case TIGON_FIELD_RESERVED: break;
   }
   return 4 * sizeof(uint64_t);

@@ -88,6 +88,7 @@ static void spoil_option(bytes *b, const tigon_field *field, void *at, char *are
       break;
     case TIGON_FIELD_RESERVED: ((int64_t *)at)[take(b, 1) % 4] = word; break;
     case TIGON_FIELD_INT: *(int *)at = (int)word; break;
+    case TIGON_FIELD_BLOCKS: break; /* an address that is none may be followed */
     default: memcpy(at, take(b, 1) % 2 ? (const void *)&word : (const void *)&number, 8); break;
   }
 }
