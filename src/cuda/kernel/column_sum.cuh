@@ -18,11 +18,11 @@ __device__ static inline void column_sum_await() {
 #endif
 }
 
-/* to[offset + c] = (accumulate ? itself : 0) + sum over s < count of slabs[s * step + c], 0 <= c < cols, by a block of COLUMNS columns from
- * `first` on and PARTS threads a column, which sum the slabs part by part; the parts are added in order. */
-template <int COLUMNS>
-__device__ inline void column_sum_columns(const float *slabs, int64_t count, int64_t step, int64_t first, int64_t cols,
-                                          void *to, int64_t offset, tigon_dtype dtype, bool accumulate) {
+/* put(c, the sum over s < count of slabs[s * step + c]), 0 <= c < cols, by a block of COLUMNS columns from `first` on and PARTS threads
+ * a column, which sum the slabs part by part; the parts are added in order. */
+template <int COLUMNS, class F>
+__device__ inline void column_sum_each(const float *slabs, int64_t count, int64_t step, int64_t first, int64_t cols,
+                                       F put) {
   enum { PARTS = COLUMN_SUM_PARTS * COLUMN_SUM_COLUMNS / COLUMNS };
   __shared__ float parts[PARTS][COLUMNS];
   const int column = threadIdx.x % COLUMNS, part = threadIdx.x / COLUMNS;
@@ -36,8 +36,17 @@ __device__ inline void column_sum_columns(const float *slabs, int64_t count, int
   __syncthreads();
   if (part > 0 || c >= cols) return;
   for (int i = 1; i < PARTS; ++i) sum += parts[i][column];
-  if (accumulate) sum += load_any(to, offset + c, dtype);
-  store_any(to, offset + c, dtype, sum);
+  put(c, sum);
+}
+
+/* to[offset + c] = (accumulate ? itself : 0) + that sum. */
+template <int COLUMNS>
+__device__ inline void column_sum_columns(const float *slabs, int64_t count, int64_t step, int64_t first, int64_t cols,
+                                          void *to, int64_t offset, tigon_dtype dtype, bool accumulate) {
+  column_sum_each<COLUMNS>(slabs, count, step, first, cols, [&](int64_t c, float sum) {
+    if (accumulate) sum += load_any(to, offset + c, dtype);
+    store_any(to, offset + c, dtype, sum);
+  });
 }
 
 /* The same by a block of COLUMN_SUM_COLUMNS columns; few columns have more threads each. */
