@@ -2,6 +2,7 @@
 #ifndef TIGON_PROBLEM_H
 #define TIGON_PROBLEM_H
 
+#include "problem/attn_res.h"
 #include "problem/columns.h"
 #include "problem/heads.h"
 #include "problem/lists.h"

@@ -47,6 +47,7 @@
 #include <tigon/dlpack.h>
 #include <tigon/op/adamw.h>
 #include <tigon/op/attention.h>
+#include <tigon/op/attn_res.h>
 #include <tigon/op/cross_entropy.h>
 #include <tigon/op/divergence.h>
 #include <tigon/op/dyt.h>

@@ -76,6 +76,16 @@ void ascend_uses_element(tigon_queue *queue, const tigon_schema *schema, const v
   }
 }
 
+void ascend_uses_blocks(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_blocks *blocks,
+                        int64_t count, int64_t cols, tigon_dtype dtype, bool out) {
+  tigon_sim *sim = ascend_of(queue)->sim;
+  const int64_t *pitch = blocks->rows.pitch, outer = space->rows / (space->inner * space->middle);
+  const int64_t last = (outer - 1) * pitch[0] + (space->middle - 1) * pitch[1] + (space->inner - 1) * pitch[2];
+  const int64_t bytes = (last + cols) * (int64_t)tigon_dtype_size(dtype);
+  for (int64_t i = 0; sim && !queue->record && blocks->at && cols > 0 && i < count; ++i)
+    tigon_sim_buffer(sim, name, blocks->at[i], bytes, out ? SIM_READS | SIM_WRITES : SIM_READS);
+}
+
 /* Do all rows of the call read the same elements of it? A vector of weights, a scalar, a table or mask that is smaller than the
  * largest tensor. */
 static bool is_shared(const tigon_extent *t, uintptr_t largest) {

@@ -43,6 +43,10 @@ void ascend_shares(tigon_queue *queue, const char *name, const void *start, int6
 /* One element of the entry's list, a struct as its description has it. */
 void ascend_uses_element(tigon_queue *queue, const tigon_schema *schema, const void *element);
 
+/* The blocks of a list, if there is one, `cols` columns of each row of `space`. */
+void ascend_uses_blocks(tigon_queue *queue, const char *name, const tigon_row_space *space, const tigon_blocks *blocks,
+                        int64_t count, int64_t cols, tigon_dtype dtype, bool out);
+
 /* Launches `kernel`, called `name` in the device's file of kernels, with a struct of arguments. */
 #define ascend_launch(queue, name, kernel, arguments, blocks) \
   ascend_launch_bytes(queue, name, kernel, arguments, sizeof *(arguments), blocks)

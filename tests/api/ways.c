@@ -4,7 +4,7 @@
 #include "api.h"
 #include "views.h"
 
-enum { ARENA = 1 << 17, ROOM = 1 << 15, PITCH = 2048, FIELDS = 64 };
+enum { ARENA = 1 << 19, ROOM = 1 << 15, PITCH = 2048, FIELDS = 64 };
 
 static _Alignas(64) char memory[2][ARENA + ROOM], numbers[ARENA + ROOM], fresh[ARENA + ROOM], before[ARENA + ROOM];
 
@@ -122,7 +122,9 @@ static int weave(test *t, size_t used, bool turned) {
     assert_true(at + step * size_of(x) <= memory[1] + ARENA);
     x->data = at;
     at += (bytes + 7) / 8 * 8;
-    if (turn && strchr(v.field->shape, '*') && leading > most) most = leading;
+    const char *sign = strchr(v.field->shape, '*');
+    const int own = sign ? leading - (int)(sign - v.field->shape) : 0; /* what the letters before it mean is no row */
+    if (turn && own > most) most = own;
   }
   assert_true(at <= memory[1] + used + PITCH);
   return most;

@@ -8,7 +8,7 @@
 
 #include "ascend/aicore.h"
 
-enum { SIM_FLAGS = 8, SIM_HISTORY = 1024, SIM_BUFFERS = 128 };
+enum { SIM_FLAGS = 8, SIM_HISTORY = 1024, SIM_BUFFERS = 4096 };
 
 /* Instructions before the vector ones' sim_op. */
 typedef enum sim_kind { SIM_VECTOR, SIM_LOAD, SIM_STORE, SIM_SET, SIM_WAIT, SIM_BARRIER } sim_kind;
