@@ -13,7 +13,7 @@ from tigon.torch.operators import REFERENCES
 CONFIG = SimpleNamespace(hidden_size=16, intermediate_size=24, hidden_act="silu", mlp_multipliers=(0.5, 2.0))
 
 
-sparsemax = REFERENCES["sparsemax"].plain
+sparsemax, attn_res = REFERENCES["sparsemax"].plain, REFERENCES["attn_res"].plain
 
 
 def unit(x, eps):
@@ -45,6 +45,8 @@ class TestFunctions:
         close(liger.liger_relu_squared(a), a.relu() ** 2)
         close(liger.liger_softmax(a), a.softmax(-1))
         close(liger.liger_sparsemax(a, 0), sparsemax(a.t()).t())
+        blocks, w, b = torch.stack([a, b, a - b]), torch.rand(16), torch.rand(16)
+        close(liger.liger_attn_res(list(blocks), w, b, 1e-6), attn_res(blocks, w, b))
 
     @pytest.mark.parametrize("unsqueeze_dim", [1, 2])
     def test_rope(self, unsqueeze_dim):
@@ -134,6 +136,7 @@ class TestAutogradFunctions:
             (ops.LigerReLUSquaredFunction, (x,), x.relu() ** 2),
             (ops.LigerSoftmaxFunction, (x,), x.softmax(-1)),
             (ops.LigerSparsemaxFunction, (x, -1), sparsemax(x)),
+            (ops.LigerAttnResFunction, (torch.stack([x, y]), w, b, 1e-6), attn_res(torch.stack([x, y]), w, b)),
             (ops.LigerEmbeddingFunction, (table, ids), table[ids]),
         ]
         for function, arguments, want in cases:
