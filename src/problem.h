@@ -8,6 +8,7 @@
 #include "problem/lists.h"
 #include "problem/loss.h"
 #include "problem/map.h"
+#include "problem/mhc.h"
 #include "problem/norm.h"
 #include "problem/product.h"
 #include "problem/rows.h"

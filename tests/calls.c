@@ -29,7 +29,11 @@ static const struct {
                 {"vocab_parallel_cross_entropy", "dentropy", "entropy"},
                 {"preference_loss", "nll_logps", "nll_counts"},
                 {"preference_loss", "nll_counts", "nll_logps"},
-                {"preference_loss", "dnll_logps", "nll_logps"}};
+                {"preference_loss", "dnll_logps", "nll_logps"},
+                {"mhc_post_res", "f", "h_post"},
+                {"mhc_post_res", "h_post", "f"},
+                {"mhc_post_res", "df", "f"},
+                {"mhc_post_res", "dh_post", "f"}};
 
 /* Numbers whose last value asks for tensors of no negative numbers, which a call here has. */
 static bool is_of_probabilities(const tigon_field *field) {
@@ -177,6 +181,15 @@ static int64_t extent_of(const call_choices *how, char letter) {
   return letter >= '2' && letter <= '9' ? letter - '0' : how->extents[(int)letter];
 }
 
+/* Streams are few, and those of x say how many coefficients there are, and channels in all. */
+static void make_streams(call *c, call_choices *how) {
+  int64_t *of = how->extents, streams = of['h'] < 2 ? of['h'] : 2;
+  if (!is_op(c, "mhc_coeffs", "mhc_post_res")) return;
+  of['h'] = streams;
+  of['n'] = is_op(c, "mhc_post_res", "") ? of['n'] < 3 ? of['n'] : 3 : streams * (streams + 2);
+  of['k'] = streams * of['c'];
+}
+
 static int64_t rows_of(const call_choices *how) {
   int64_t rows = 1;
   for (const char *at = &"asbt"[4 - how->leading]; *at; ++at) rows *= how->extents[(int)*at];
@@ -292,6 +305,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
           is_cache_in_f32(c, field) ? TIGON_F32 : make_dtype(field, letters, wide && strcmp(field->name, "cache") != 0);
       if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
       call_choices own = *how;
+      make_streams(c, &own);
       if (is_segments(c, field)) ++own.extents[is_policy(c) ? 's' : 'n'];
       const size_t bytes = make_tensor(field, pattern_of(c, field), &own, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));

@@ -11,7 +11,7 @@
 /* Strides: free but for the last one; all natural; all free where a tensor has two dimensions. */
 enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 
-/* dtypes: the one that the call's main tensor has, or f32; always the same one; that of an index. */
+/* dtypes: the one that the call's main tensor has, or f32; always the same one; any float; that of an index. */
 #define SAME .dtypes = TIGON_FLOATS, .as = 'T', .gives = 'T'
 #define SAME_OR_F32 .dtypes = TIGON_FLOATS, .as = 'T', .or_dtype = TIGON_F32
 /* The same of a second tensor, and the tensors that give its dtype. */
@@ -20,6 +20,8 @@ enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
 #define SECOND .dtypes = TIGON_FLOATS, .as = 'U'
 #define SECOND_OR_F32 SECOND, .or_dtype = TIGON_F32
 #define F32 .dtypes = TIGON_BIT(TIGON_F32)
+#define FLOAT .dtypes = TIGON_FLOATS
+#define FLOAT_GIVES_SECOND FLOAT, .gives = 'U'
 #define I32 .dtypes = TIGON_BIT(TIGON_I32)
 #define I64 .dtypes = TIGON_BIT(TIGON_I64)
 /* An integer that is compared, not followed. */

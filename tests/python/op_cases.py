@@ -103,6 +103,26 @@ def softmax(x):
     return F.softmax((0.5 * x + MASK.to(x.dtype)).masked_fill(~causal, -torch.inf), -1)
 
 
+def mhc_coeffs(x, phi, b, alpha_pre, alpha_post, alpha_res):
+    """Three rounds, and the options that the cases give."""
+    n = x.shape[-2]
+    flat = x.flatten(-2)
+    mix = flat @ phi * torch.rsqrt(flat.square().mean(-1, keepdim=True) + 1e-6)
+    pre, post, res = (mix * torch.cat([alpha_pre.expand(n), alpha_post.expand(n), alpha_res.expand(n * n)]) + b).split(
+        [n, n, n * n], -1
+    )
+    m = res.unflatten(-1, (n, n)).softmax(-1) + 0.01
+    for i in range(3):
+        m = m / (m.sum(-1, keepdim=True) + 0.01) if i else m
+        m = m / (m.sum(-2, keepdim=True) + 0.01)
+    return pre.sigmoid() + 0.125, 2 * post.sigmoid(), m
+
+
+def mhc_coeffs_pre(x, *rest):
+    h = mhc_coeffs(x, *rest)
+    return *h, (h[0][..., None] * x).sum(-2)
+
+
 def cross_entropy(
     x, softcap=None, temperature=1.0, smoothing=0.0, square=0.0, weight=None, scale=None, reduction="mean", first=False
 ):
@@ -304,6 +324,32 @@ CASES = [
         lambda q, k, v: attention(q, k, v, window=3, scale=0.25),
         HEADS + HEADS[1:],
         3,
+    ),
+    Case(
+        "mhc_coeffs",
+        lambda x, phi, *rest: T.mhc_coeffs(x, 0.2 * phi, *rest, tmax=3, pre_eps=0.125, sinkhorn_eps=0.01),
+        lambda x, phi, *rest: mhc_coeffs(x, 0.2 * phi, *rest),
+        [(2, 5, 4, 6), Parameter((24, 24)), Parameter((24,)), *[Parameter((1,))] * 3],
+        2,
+    ),
+    Case(
+        "mhc_coeffs_pre",
+        lambda x, phi, *rest: T.mhc_coeffs_pre(x, 0.2 * phi, *rest, tmax=3, pre_eps=0.125, sinkhorn_eps=0.01),
+        lambda x, phi, *rest: mhc_coeffs_pre(x, 0.2 * phi, *rest),
+        [(2, 5, 4, 6), Parameter((24, 24)), Parameter((24,)), *[Parameter((1,))] * 3],
+        2,
+    ),
+    Case(
+        "mhc_pre",
+        lambda x, h: T.mhc_pre(x, h.float()),
+        lambda x, h: (h[..., None] * x).sum(-2),
+        [(2, 5, 4, 33), (2, 5, 4)],
+    ),
+    Case(
+        "mhc_post_res",
+        lambda x, f, h_post, h_res: T.mhc_post_res(x, f, h_post.float(), h_res.float()),
+        lambda x, f, h_post, h_res: h_res @ x + h_post[..., None] * f[..., None, :],
+        [(2, 5, 4, 33), X, (2, 5, 3), (2, 5, 3, 4)],
     ),
     Case("softmax", lambda x: T.softmax(x, 0.5, MASK.to(x.device), causal=True), softmax, [(2, 5, 7)], 2),
     Case("embedding", lambda w: T.embedding(IDS.to(w.device), w, 3), lambda w: F.embedding(IDS, w, 3), [(9, 33)]),
