@@ -13,8 +13,6 @@
 #define ascend_mhc_coeffs_fwd NULL
 #define ascend_mhc_coeffs_bwd NULL
 #define ascend_mhc_coeffs_bwd_bytes NULL
-#define ascend_mhc_post_res_fwd NULL
-#define ascend_mhc_post_res_bwd NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
 #define ascend_linear_fwd NULL

@@ -7,7 +7,7 @@
       IN(alpha_res, "1 one number", SAME_OR_F32, DENSE)
 #define NUMBERS                                                                   \
   NUMBER(tmax, 1, TIGON_MHC_TMAX), NUMBER(pre_eps, 0, FLT_MAX), NUMBER(sinkhorn_eps, 0, FLT_MAX), \
-      FINITE(post_mult)
+      NUMBER(post_mult, FLT_MIN, FLT_MAX)
 
 #define A tigon_mhc_coeffs_fwd_args
 static const tigon_field fwd[] = {

@@ -221,9 +221,9 @@ static void test_streams(void **state) {
   RULE(mhc_coeffs_bwd, a->dphi.shape[0] = 149, "dphi.shape[0] is 149, must be 150 (channels of all streams of x)");
   RULE(mhc_coeffs_bwd, (a->b.shape[0] = a->db.shape[0] = 7, a->mix.shape[2] = 7),
        "b.shape[0] is 7, must be 8 (coefficients of the streams of x)");
-  RULE(mhc_coeffs_fwd,
-       (a->x.shape[2] = a->h_pre.shape[2] = a->h_post.shape[2] = 17, a->x.shape[3] = a->y.shape[2] = 1,
-        a->h_res.shape[2] = a->h_res.shape[3] = 17),
+  RULE(mhc_post_res_fwd,
+       (a->x.shape[0] = a->f.shape[0] = a->h_res.shape[0] = a->h_post.shape[0] = a->o.shape[0] = 0,
+        a->x.shape[2] = a->h_res.shape[3] = 17),
        "x.shape[2] is 17, must be 1 to 16");
   RULE(mhc_coeffs_fwd, a->x.shape[3] = a->y.shape[2] = 0, "x.shape[3] is 0, must be 1 or more");
   RULE(mhc_post_res_fwd, (a->o.shape[2] = a->h_res.shape[2] = a->h_post.shape[2] = 0),

@@ -47,7 +47,7 @@ typedef struct tigon_mhc_coeffs_fwd_args {
   double rms_eps;          /* >= 0 */
   double pre_eps;          /* >= 0 */
   double sinkhorn_eps;     /* >= 0 */
-  double post_mult;        /* 2 in the paper */
+  double post_mult;        /* > 0; 2 in the paper */
   uint64_t reserved[4];
 } tigon_mhc_coeffs_fwd_args;
 
