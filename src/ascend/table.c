@@ -10,9 +10,6 @@
 #define ascend_modulated_rms_norm_bwd NULL
 #define ascend_modulated_rms_norm_bwd_bytes NULL
 #define ascend_rms_norm_quantised NULL
-#define ascend_mhc_coeffs_fwd NULL
-#define ascend_mhc_coeffs_bwd NULL
-#define ascend_mhc_coeffs_bwd_bytes NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
 #define ascend_linear_fwd NULL
