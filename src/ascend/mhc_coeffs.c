@@ -129,8 +129,8 @@ tigon_status ascend_mhc_coeffs_bwd(tigon_queue *queue, const tigon_mhc_coeffs_pr
     status = ascend_launch(queue, "mhc_dx", mhc_dx, &a, groups);
   }
   if (status == TIGON_OK && p->dphi.data) {
-    a.chunk = channels_of(queue, p, 4 * (8 * rows + 2 * rows) + 512,
-                          16 * rows + rows * (p->accumulate ? 2 : 1) * (int64_t)tigon_dtype_size(p->dphi.dtype) + 16);
+    a.chunk = channels_of(queue, p, 4 * rows + 512,
+                          12 * rows + rows * (p->accumulate ? 2 : 1) * (int64_t)tigon_dtype_size(p->dphi.dtype) + 16);
     status = ascend_launch(queue, "mhc_dphi", mhc_dphi, &a,
                            blocks_of(queue, p->streams * ((p->cols + a.chunk - 1) / a.chunk)));
   }

@@ -70,6 +70,12 @@ static num logit(const inputs *in, int64_t m, num mix) {
   return plus(times(exactly(alpha_at(in, m)), mix), exactly(check_value(&in->b, m)));
 }
 
+/* The logistic function by a second call of exp. */
+static num sigmoid(const check *k, num x) {
+  const num s = logistic(k, x);
+  return made(s.v, s.e + (2 + check_calls(k, 1, 0)) * s.v);
+}
+
 /* ---- Sinkhorn, step by step ---- */
 
 typedef struct sinkhorn {
@@ -159,9 +165,9 @@ static void bound_token(check *k, const inputs *in, int64_t t, sinkhorn *s, cons
     l[m] = logit(in, m, made(mix.v, to->mix[t * in->m + m]));
   }
   for (int64_t i = 0; i < n; ++i) {
-    pre[i] = plus(logistic(k, l[i]), exactly((double)(float)o.pre_eps));
+    pre[i] = plus(sigmoid(k, l[i]), exactly((double)(float)o.pre_eps));
     to->h_pre[t * n + i] = pre[i].e;
-    to->h_post[t * n + i] = times(logistic(k, l[n + i]), exactly((double)(float)o.post_mult)).e;
+    to->h_post[t * n + i] = times(sigmoid(k, l[n + i]), exactly((double)(float)o.post_mult)).e;
   }
   record(s, in, &o, l + 2 * n);
   for (int64_t i = 0; i < n * n; ++i) to->h_res[t * n * n + i] = tape_error(&s->t, s->m[i]);
@@ -221,7 +227,7 @@ static void find_dl(check *k, const tigon_mhc_coeffs_bwd_args *a, const inputs *
       dh.v += term, dh.e += 16 * fabs(term);
     }
     dh.e += fabs(dh.v);
-    const num h = logistic(k, l[i]), rest = logistic(k, minus(l[i]));
+    const num h = sigmoid(k, l[i]), rest = sigmoid(k, minus(l[i]));
     if (i < n) pre[i] = plus(h, exactly((double)(float)o.pre_eps));
     if (i >= n) dh = times(dh, exactly((double)(float)o.post_mult));
     dl[i] = times(dh, times(h, rest));

@@ -7,21 +7,20 @@ enum { BLOCK = 128 };
 typedef struct state {
   const mhc_coeffs_arguments *a;
   mhc_row x;
-  ring record, old, out;
-  ub_f32 ones, work, part, sums, spread; /* tiles [coeffs, chunk] but for the last one */
-  tile of;
+  ring old, out;
+  ub_f32 record, work, part, sums; /* a token's; tiles [coeffs, chunk] */
 } state;
 
 AICORE void add_token(state *s, int64_t t, int64_t i, int64_t c, int64_t n) {
   const mhc_coeffs_arguments *a = s->a;
   const int64_t words = a->coeffs * a->chunk;
   mhc_row_load(&s->x, &a->space, &a->x, t * a->streams + i, c, n);
-  in_begin(&s->record);
-  load_f32(ring_now(&s->record), a->record + t * a->pitch * 4, 1, a->coeffs);
-  in_ready(&s->record);
-  tile_op(ROW_MUL, s->work, s->ones, s->x.values, s->of, false);
-  by_rows(ROW_MUL, s->work, s->work, ring_now(&s->record), s->spread, s->of);
-  in_done(&s->record);
+  loads_after_scalar();
+  load_f32(s->record, a->record + t * a->pitch * 4, 1, a->coeffs);
+  scalar_after_loads();
+  for (int64_t m = 0; m < a->coeffs; ++m)
+    v_mul_scalar_f32(ub_at_f32(s->work, m * a->chunk), s->x.values, s_read_f32(s->record, m), a->chunk);
+  sync_pipe(PIPE_V);
   add(s->part, s->part, s->work, words);
   if (t % BLOCK != BLOCK - 1 && t != a->tokens - 1) return;
   add(s->sums, s->sums, s->part, words);
@@ -58,20 +57,16 @@ AICORE void store_panel(state *s, int64_t i, int64_t c, int64_t n) {
 }
 
 AICORE_KERNEL(mhc_dphi, mhc_coeffs_arguments) {
-  state s = {.a = a, .x = mhc_row_of(ub, 1, a), .of = {a->coeffs, a->chunk, a->chunk}};
+  state s = {.a = a, .x = mhc_row_of(ub, 1, a)};
   const int64_t words = round_up(a->coeffs, 8) * a->chunk + 16, bytes = words * dtype_bytes(a->dphi_dtype);
   const int64_t each = (a->cols + a->chunk - 1) / a->chunk;
-  ub_f32 *const tiles[] = {&s.ones, &s.work, &s.part, &s.sums};
-  s.record = ring_of(ub, 3, 2, round_up(a->coeffs, 8) * 4);
+  ub_f32 *const tiles[] = {&s.work, &s.part, &s.sums};
+  s.record = ub_alloc_f32(ub, a->coeffs);
   s.old = ring_of(ub, 0, 1, a->accumulate ? bytes : 0);
   s.out = ring_of(ub, 0, 1, bytes);
-  s.spread = ub_alloc_f32(ub, round_up(a->coeffs, 8) * 8);
-  for (int i = 0; i < 4; ++i) *tiles[i] = ub_alloc_f32(ub, words);
-  v_duplicate_f32(s.ones, 1, words);
-  v_duplicate_f32(s.record.start, 0, 2 * s.record.elements);
+  for (int i = 0; i < 3; ++i) *tiles[i] = ub_alloc_f32(ub, words);
   v_duplicate_f32(s.part, 0, words);
   sync_pipe(PIPE_V);
-  in_open(&s.record);
   in_open(&s.old);
   out_open(&s.out);
   for (int64_t at = block_index(); at < a->streams * each; at += block_count()) {
@@ -81,7 +76,6 @@ AICORE_KERNEL(mhc_dphi, mhc_coeffs_arguments) {
     store_panel(&s, at / each, c, n);
   }
   in_close(&s.x.raw);
-  in_close(&s.record);
   in_close(&s.old);
   out_close(&s.out);
 }

@@ -9,11 +9,14 @@
 
 AICORE ub_f32 mhc_lane(ub_f32 x, int64_t m) { return ub_at_f32(x, m * MHC_LANES); }
 
-/* d = 1 / (1 + e^x) of n elements; d is not x. The logistic function is that of -x. */
-AICORE void mhc_falling(ub_f32 d, ub_f32 x, ub_f32 work, int64_t n) {
-  exponential(work, x, n);
+/* d = 1 / (1 + e^-x) = e^min(x, 0) / (1 + e^-|x|) of n elements. */
+AICORE void mhc_sigmoid(ub_f32 d, ub_f32 x, ub_f32 work, int64_t n) {
+  absolute(work, x, n);
+  mul_scalar(work, work, -1, n);
+  exponential(work, work, n);
   add_scalar(work, work, 1, n);
-  duplicate(d, 1, n);
+  at_most(d, x, 0, n);
+  exponential(d, d, n);
   divide(d, d, work, n);
 }
 

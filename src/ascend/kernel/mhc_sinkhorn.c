@@ -19,8 +19,7 @@ AICORE void one_part(state *s, int i, int64_t t0, int64_t count) {
     mhc_softmax(s->made, s->l, s->work, n);
     mhc_rounds(s->made, s->by, n, a->tmax, a->sinkhorn_eps, false);
   } else {
-    mul_scalar(s->l, s->l, -1, all);
-    mhc_falling(s->made, s->l, s->work, all);
+    mhc_sigmoid(s->made, s->l, s->work, all);
     if (i == 0)
       add_scalar(s->made, s->made, a->pre_eps, all);
     else

@@ -46,9 +46,9 @@ AICORE void back_sigmoids(state *s) {
   const mhc_coeffs_arguments *a = s->a;
   const int64_t pre = a->streams * MHC_LANES, all = 2 * pre;
   const ub_f32 h = s->words, rest = ub_at_f32(h, all), work = ub_at_f32(rest, all);
-  mhc_falling(rest, s->l, work, all);
+  mhc_sigmoid(h, s->l, work, all);
   mul_scalar(s->l, s->l, -1, all);
-  mhc_falling(h, s->l, work, all);
+  mhc_sigmoid(rest, s->l, work, all);
   mul(rest, rest, h, all);
   mul(s->g, s->g, rest, all);
   mul_scalar(ub_at_f32(s->g, pre), ub_at_f32(s->g, pre), a->post_mult, pre);
