@@ -78,13 +78,16 @@ tigon_status ascend_mhc_coeffs_fwd(tigon_queue *queue, const tigon_mhc_coeffs_pr
   a.chunk = channels_of(queue, p, 4 * (MHC_LANES * (rows + p->streams * p->streams) + 8 * (rows + 16)),
                         phi_size * a.coeffs + 8 * rows + 64);
   tigon_status status = ascend_launch(queue, "mhc_logits", mhc_logits, &a, blocks_of(queue, groups_of(p)));
-  if (status == TIGON_OK) status = ascend_launch(queue, "mhc_sinkhorn", mhc_sinkhorn, &a, blocks_of(queue, groups_of(p)));
+  if (status == TIGON_OK)
+    status = ascend_launch(queue, "mhc_sinkhorn", mhc_sinkhorn, &a, blocks_of(queue, groups_of(p)));
   const tigon_mhc_post_res_problem y = of_one_stream(p);
   return status == TIGON_OK && p->y.data ? ascend_mhc_post_res_fwd(queue, &y) : status;
 }
 
 /* The workspace: records, then products of dy with x, then totals. */
-static int64_t record_bytes(const tigon_mhc_coeffs_problem *p) { return tigon_slab_bytes(p->tokens.rows, 1, pitch_of(p)); }
+static int64_t record_bytes(const tigon_mhc_coeffs_problem *p) {
+  return tigon_slab_bytes(p->tokens.rows, 1, pitch_of(p));
+}
 static int64_t dots_bytes(const tigon_mhc_coeffs_problem *p) { return tigon_slab_bytes(p->tokens.rows, 1, p->streams); }
 
 int64_t ascend_mhc_coeffs_bwd_bytes(tigon_queue *queue, const tigon_mhc_coeffs_problem *p) {
@@ -100,7 +103,8 @@ static tigon_status find_dots(tigon_queue *queue, const tigon_mhc_coeffs_problem
   return ascend_mhc_post_res_bwd(queue, &of);
 }
 
-static tigon_status find_sums(tigon_queue *queue, const tigon_mhc_coeffs_problem *p, const float *totals, int64_t blocks) {
+static tigon_status find_sums(tigon_queue *queue, const tigon_mhc_coeffs_problem *p, const float *totals,
+                              int64_t blocks) {
   const int64_t coeffs = tigon_mhc_coeffs(p->streams);
   tigon_status status = TIGON_OK;
   if (p->db.data)

@@ -6,9 +6,9 @@
 #include "cpu/mhc_product.h"
 
 enum {
-  TILE = 16,             /* tokens of a block, a multiple of LANES and MHC_ROWS */
-  AT_ONCE = 6144,        /* elements of phi that are worked on at once; TILE rows are fewer */
-  TOKENS = 64,           /* of a block of dphi's sums */
+  TILE = 16,                   /* tokens of a block, a multiple of LANES and MHC_ROWS */
+  AT_ONCE = 6144,              /* elements of phi that are worked on at once; TILE rows are fewer */
+  TOKENS = 64,                 /* of a block of dphi's sums */
   SUMS = TIGON_MHC_COEFFS + 3, /* of db and the dalphas */
 };
 
@@ -72,7 +72,8 @@ static void find_mix(const job *j, block *b, float *mix) {
     for (int64_t c = 0; c < p->cols; c += MHC_DEPTH) {
       const int n = p->cols - c < MHC_DEPTH ? (int)(p->cols - c) : MHC_DEPTH;
       const char *phi = (const char *)p->phi + (i * p->cols + c) * j->coeffs * v_size(p->phi_dtype);
-      const mhc_product product = {x[0], MHC_DEPTH, 1, phi, j->coeffs, b->tokens, n, j->coeffs, part[0], MHC_PITCH, false};
+      const mhc_product product = {x[0], MHC_DEPTH, 1,       phi,       j->coeffs, b->tokens,
+                                   n,    j->coeffs, part[0], MHC_PITCH, false};
       TIGON_FOR_DTYPE(p->dtype, widen, p, b, i, c, n, x, squares);
       TIGON_FOR_DTYPE(p->phi_dtype, mhc_multiply, &product);
       for (int t = 0; t < b->tokens; ++t)
@@ -102,7 +103,8 @@ static void find_h(const job *j, block *b, int at) {
   for (int m = 0; m < n * n; ++m) vf_store(&b->l[2 * n + m][at], s.m[m]);
   for (int t = at; t < end; ++t) {
     const int64_t token = b->first + t;
-    float *pre = token_of(p->h[0], token, n), *post = token_of(p->h[1], token, n), *res = token_of(p->h[2], token, n * n);
+    float *pre = token_of(p->h[0], token, n), *post = token_of(p->h[1], token, n),
+          *res = token_of(p->h[2], token, n * n);
     for (int i = 0; i < n; ++i) pre[i] = b->h_pre[i][t], post[i] = b->l[n + i][t];
     for (int m = 0; m < n * n; ++m) res[m] = b->l[2 * n + m][t];
   }
@@ -289,7 +291,8 @@ static void dphi_task(const void *argument, int64_t index) {
   double sums[WIDE] = {0};
   for (int64_t t = 0; t < p->tokens.rows; t += TOKENS) {
     const int count = p->tokens.rows - t < TOKENS ? (int)(p->tokens.rows - t) : TOKENS;
-    const mhc_product product = {x[0],  1, MHC_DEPTH, j->g + t * j->coeffs, j->coeffs, n, count, j->coeffs, part, pitch, false};
+    const mhc_product product = {x[0], 1,     MHC_DEPTH, j->g + t * j->coeffs, j->coeffs, n, count, j->coeffs,
+                                 part, pitch, false};
     TIGON_FOR_DTYPE(p->dtype, gather, p, t, count, i, c, n, x);
     mhc_multiply(TIGON_F32, &product);
     for (int64_t at = 0; at < n * pitch; ++at) sums[at] += (double)part[at];

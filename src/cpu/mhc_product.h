@@ -7,9 +7,9 @@
 #include "cpu/transpose.h"
 
 enum {
-  MHC_DEPTH = 256,                     /* products of one f32 sum */
-  MHC_ROWS = LANES == 16 ? 8 : 4,      /* of a tile in registers */
-  MHC_VECTORS = LANES == 16 ? 2 : 3,   /* of columns there */
+  MHC_DEPTH = 256,                          /* products of one f32 sum */
+  MHC_ROWS = LANES == 16 ? 8 : 4,           /* of a tile in registers */
+  MHC_VECTORS = LANES == 16 ? 2 : 3,        /* of columns there */
   MHC_PITCH = TIGON_MHC_COEFFS + 2 * LANES, /* of sums of all coefficients, which whole tiles are stored to */
 };
 

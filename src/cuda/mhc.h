@@ -6,10 +6,10 @@
 
 enum {
   MHC_THREADS = 256,
-  MHC_FEW = 4,     /* streams in, and out, whose rows threads hold in packs */
-  MHC_SIDE = 32,   /* tokens of a tile of products, or channels */
-  MHC_COLUMNS = 24, /* coefficients of one */
-  MHC_DEPTH = 64,  /* terms that are in shared memory at once */
+  MHC_FEW = 4,         /* streams in, and out, whose rows threads hold in packs */
+  MHC_SIDE = 32,       /* tokens of a tile of products, or channels */
+  MHC_COLUMNS = 24,    /* coefficients of one */
+  MHC_DEPTH = 64,      /* terms that are in shared memory at once */
   MHC_TOKEN_WARPS = 4, /* of a block, a token each at a time */
   MHC_SLABS = 1024,    /* warps backward, at most, each of which has a slab of db and the dalphas */
   MHC_DX_TOKENS = 16,  /* of a block of dx */
@@ -17,7 +17,8 @@ enum {
 
 /* Backward's workspace: of each token rstd * dmix, its h_pre, what of x dx takes away; the products of dy with x; slabs. */
 typedef struct mhc_work {
-  float *records, *dots, *slabs; /* [tokens, pitch], [tokens, streams], [warps, coefficients + 3]; the last two may be NULL */
+  float *records, *dots,
+      *slabs; /* [tokens, pitch], [tokens, streams], [warps, coefficients + 3]; the last two may be NULL */
   int64_t pitch, warps;
 } mhc_work;
 

@@ -17,7 +17,8 @@ static tigon_mhc_post_res_problem of_one_stream(const tigon_mhc_coeffs_problem *
 }
 
 tigon_status tigon_cuda_mhc_coeffs_fwd(tigon_queue *queue, const tigon_mhc_coeffs_problem *p) {
-  static cuda_kernel logits[2][3] = {CUDA_KERNELS(mhc_coeffs, mhc_logits_any), CUDA_KERNELS(mhc_coeffs, mhc_logits_packs)};
+  static cuda_kernel logits[2][3] = {CUDA_KERNELS(mhc_coeffs, mhc_logits_any),
+                                     CUDA_KERNELS(mhc_coeffs, mhc_logits_packs)};
   static cuda_kernel sinkhorn = CUDA_KERNEL(mhc_coeffs, mhc_sinkhorn);
   const bool packs = p->cols % (MHC_DEPTH / (MHC_THREADS / 32)) == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype);
   const cuda_shape tiles = {.blocks = cuda_ceil_div(p->tokens.rows, MHC_SIDE),
@@ -47,10 +48,11 @@ int64_t tigon_cuda_mhc_coeffs_bwd_bytes(tigon_queue *queue, const tigon_mhc_coef
 static tigon_status find_sums(tigon_queue *queue, const tigon_mhc_coeffs_problem *p, const mhc_work *work) {
   const int64_t coeffs = tigon_mhc_coeffs(p->streams);
   const float *slabs = work->slabs, *of_alpha = slabs + coeffs;
-  column_sums sums = {.of = {{slabs, p->db.data, p->db.dtype, coeffs}, {of_alpha, p->dalpha[0].data, p->dalpha[0].dtype, 1}},
-                      .count = work->warps,
-                      .step = coeffs + 3,
-                      .accumulate = p->accumulate};
+  column_sums sums = {
+      .of = {{slabs, p->db.data, p->db.dtype, coeffs}, {of_alpha, p->dalpha[0].data, p->dalpha[0].dtype, 1}},
+      .count = work->warps,
+      .step = coeffs + 3,
+      .accumulate = p->accumulate};
   const tigon_status status = cuda_column_sums(queue, &sums);
   for (int i = 0; i < 2; ++i)
     sums.of[i] = (column_sum_one){of_alpha + 1 + i, p->dalpha[1 + i].data, p->dalpha[1 + i].dtype, 1};
@@ -87,7 +89,9 @@ tigon_status tigon_cuda_mhc_coeffs_bwd(tigon_queue *queue, const tigon_mhc_coeff
                               .threads = MHC_THREADS};
   void **arguments = CUDA_ARGUMENTS((void *)p, (void *)&work);
   tigon_status status = find_records(queue, p, &work);
-  if (status == TIGON_OK && p->dx.data && of_dx.rows) status = cuda_launch(queue, cuda_by_dtype(dx, p->dtype), of_dx, arguments);
-  if (status == TIGON_OK && p->dphi.data) status = cuda_launch(queue, cuda_by_dtype(dphi, p->dtype), of_dphi, arguments);
+  if (status == TIGON_OK && p->dx.data && of_dx.rows)
+    status = cuda_launch(queue, cuda_by_dtype(dx, p->dtype), of_dx, arguments);
+  if (status == TIGON_OK && p->dphi.data)
+    status = cuda_launch(queue, cuda_by_dtype(dphi, p->dtype), of_dphi, arguments);
   return status == TIGON_OK ? find_sums(queue, p, &work) : status;
 }

@@ -95,7 +95,8 @@ KERNEL_BY_DTYPE(mhc_logits_any, (MHC_THREADS), (const __grid_constant__ tigon_mh
 
 extern "C" __global__ void __launch_bounds__(MHC_TOKEN_WARPS *WARP)
     mhc_sinkhorn(const __grid_constant__ tigon_mhc_coeffs_problem p) {
-  __shared__ float matrices[MHC_TOKEN_WARPS][TIGON_MHC_STREAMS * TIGON_MHC_STREAMS], by[MHC_TOKEN_WARPS][TIGON_MHC_STREAMS];
+  __shared__ float matrices[MHC_TOKEN_WARPS][TIGON_MHC_STREAMS * TIGON_MHC_STREAMS],
+      by[MHC_TOKEN_WARPS][TIGON_MHC_STREAMS];
   const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, n = (int)p.streams;
   const int64_t t = (int64_t)blockIdx.x * MHC_TOKEN_WARPS + warp;
   float *m = matrices[warp], *h_res = (float *)p.h[2].data + t * n * n;
@@ -114,7 +115,8 @@ extern "C" __global__ void __launch_bounds__(MHC_TOKEN_WARPS *WARP)
 
 /* ---- backward ---- */
 
-extern __shared__ float mhc_words[]; /* a warp: softmax, h_res and its gradient [n, n]; denominators [2 * tmax - 1, n]; dots [n] */
+extern __shared__ float
+    mhc_words[]; /* a warp: softmax, h_res and its gradient [n, n]; denominators [2 * tmax - 1, n]; dots [n] */
 
 /* What lane has of the coefficients: lane, lane + WARP, ... */
 enum { MHC_OWN = (TIGON_MHC_COEFFS + WARP - 1) / WARP };
@@ -202,7 +204,8 @@ template <class T> __device__ inline void mhc_dx(const tigon_mhc_coeffs_problem 
   __shared__ __align__(16) float records[MHC_COLUMNS][MHC_DX_TOKENS];
   const int n = (int)p.streams, coeffs = (int)tigon_mhc_coeffs(n);
   const int64_t panels = (p.cols + MHC_THREADS - 1) / MHC_THREADS, i = blockIdx.x / panels;
-  const int64_t c = blockIdx.x % panels * MHC_THREADS + threadIdx.x, tile = (int64_t)blockIdx.z * gridDim.y + blockIdx.y, first = tile * MHC_DX_TOKENS;
+  const int64_t c = blockIdx.x % panels * MHC_THREADS + threadIdx.x,
+                tile = (int64_t)blockIdx.z * gridDim.y + blockIdx.y, first = tile * MHC_DX_TOKENS;
   float sum[MHC_DX_TOKENS] = {0};
   for (int m0 = 0; m0 < coeffs; m0 += MHC_COLUMNS) {
     __syncthreads();

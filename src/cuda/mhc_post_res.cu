@@ -127,9 +127,9 @@ template <class T> __device__ inline void mhc_bwd_any(const mhc_token<T> &k) {
   }
 }
 
-#define MHC_KERNEL(name)                                                                                            \
-  KERNEL_BY_DTYPE(mhc_post_res_##name, (MHC_THREADS), (const __grid_constant__ tigon_mhc_post_res_problem p),       \
-                  __shared__ float w[TIGON_MHC_STREAMS * (TIGON_MHC_STREAMS + 1)];                                  \
+#define MHC_KERNEL(name)                                                                                      \
+  KERNEL_BY_DTYPE(mhc_post_res_##name, (MHC_THREADS), (const __grid_constant__ tigon_mhc_post_res_problem p), \
+                  __shared__ float w[TIGON_MHC_STREAMS * (TIGON_MHC_STREAMS + 1)];                            \
                   mhc_##name<T>(mhc_token<T>(p, blockIdx.x, w)))
 MHC_KERNEL(fwd_few)
 MHC_KERNEL(bwd_few)

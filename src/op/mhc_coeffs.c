@@ -2,10 +2,10 @@
 
 #include "op/mhc.h"
 
-#define ALPHAS                                                                                      \
+#define ALPHAS                                                                                           \
   IN(alpha_pre, "1 one number", SAME_OR_F32, DENSE), IN(alpha_post, "1 one number", SAME_OR_F32, DENSE), \
       IN(alpha_res, "1 one number", SAME_OR_F32, DENSE)
-#define NUMBERS                                                                   \
+#define NUMBERS                                                                                   \
   NUMBER(tmax, 1, TIGON_MHC_TMAX), NUMBER(pre_eps, 0, FLT_MAX), NUMBER(sinkhorn_eps, 0, FLT_MAX), \
       NUMBER(post_mult, FLT_MIN, FLT_MAX)
 
@@ -70,15 +70,13 @@ static tigon_status check_sizes(tigon_context *context, const tigon_tensor *x, c
 
 /* Members that both problems have. */
 #define COMMON(part)                                                                                              \
-  TIGON_ROWS_OF(x), .streams = a->x.shape[a->x.ndim - 2], .phi = a->phi.data, .phi_dtype = a->phi.dtype,          \
-                    .b = tigon_vector_of(&a->b),                                                                  \
-                    .alpha = {tigon_vector_of(&a->alpha_pre), tigon_vector_of(&a->alpha_post),                    \
-                              tigon_vector_of(&a->alpha_res)},                                                    \
-                    .h = {tigon_vector_of(&a->part##_pre), tigon_vector_of(&a->part##_post),                      \
-                          tigon_vector_of(&a->part##_res)},                                                       \
-                    .mix = tigon_vector_of(&a->mix), .rstd = tigon_vector_of(&a->rstd), .tmax = a->tmax,          \
-                    .pre_eps = (float)a->pre_eps, .sinkhorn_eps = (float)a->sinkhorn_eps,                         \
-                    .post_mult = (float)a->post_mult
+  TIGON_ROWS_OF(x),                                                                                               \
+      .streams = a->x.shape[a->x.ndim - 2], .phi = a->phi.data, .phi_dtype = a->phi.dtype,                        \
+      .b = tigon_vector_of(&a->b),                                                                                \
+      .alpha = {tigon_vector_of(&a->alpha_pre), tigon_vector_of(&a->alpha_post), tigon_vector_of(&a->alpha_res)}, \
+      .h = {tigon_vector_of(&a->part##_pre), tigon_vector_of(&a->part##_post), tigon_vector_of(&a->part##_res)},  \
+      .mix = tigon_vector_of(&a->mix), .rstd = tigon_vector_of(&a->rstd), .tmax = a->tmax,                        \
+      .pre_eps = (float)a->pre_eps, .sinkhorn_eps = (float)a->sinkhorn_eps, .post_mult = (float)a->post_mult
 
 /* Rows of y may be absent: tokens are counted from the streams. */
 static tigon_status collapse(tigon_context *context, const tigon_tensor *x, const tigon_tensor *dx,
@@ -102,13 +100,13 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_mhc_coeffs_f
 /* A call without sums has nothing to pass from tokens to sums. */
 static tigon_status prepare_bwd(tigon_context *context, const tigon_mhc_coeffs_bwd_args *a, tigon_mhc_coeffs_problem *p,
                                 size_t *bytes) {
-  *p = (tigon_mhc_coeffs_problem){COMMON(dh),
-                                  .dphi = tigon_vector_of(&a->dphi),
-                                  .db = tigon_vector_of(&a->db),
-                                  .dalpha = {tigon_vector_of(&a->dalpha_pre), tigon_vector_of(&a->dalpha_post),
-                                             tigon_vector_of(&a->dalpha_res)},
-                                  .workspace = a->workspace,
-                                  .accumulate = a->accumulate_dphi != 0};
+  *p = (tigon_mhc_coeffs_problem){
+      COMMON(dh),
+      .dphi = tigon_vector_of(&a->dphi),
+      .db = tigon_vector_of(&a->db),
+      .dalpha = {tigon_vector_of(&a->dalpha_pre), tigon_vector_of(&a->dalpha_post), tigon_vector_of(&a->dalpha_res)},
+      .workspace = a->workspace,
+      .accumulate = a->accumulate_dphi != 0};
   TIGON_TRY(check_sizes(context, &a->x, &a->phi, &a->dphi, &a->b));
   TIGON_TRY(collapse(context, &a->x, &a->dx, &a->dy, p));
   return TIGON_ASK_WORKSPACE(context, mhc_coeffs_bwd, p->dtype, p, bytes);

@@ -4,12 +4,8 @@
 
 #define A tigon_mhc_post_res_fwd_args
 static const tigon_field fwd[] = {
-    IN(x, "*hc", SAME, ROWS),
-    MAY(f, "*c", SAME, ROWS),
-    IN(h_res, "*nh", F32, DENSE),
-    MAY(h_post, "*n", F32, DENSE),
-    OUT(o, "*nc", SAME, ROWS, NULL),
-    RESERVED(reserved),
+    IN(x, "*hc", SAME, ROWS),      MAY(f, "*c", SAME, ROWS),        IN(h_res, "*nh", F32, DENSE),
+    MAY(h_post, "*n", F32, DENSE), OUT(o, "*nc", SAME, ROWS, NULL), RESERVED(reserved),
 };
 #undef A
 

@@ -117,8 +117,7 @@ static void dphi_row(const tigon_mhc_coeffs_problem *p, int64_t k, const double 
   const int64_t m_of = tigon_mhc_coeffs(p->streams);
   double sum[TIGON_MHC_COEFFS] = {0};
   for (int64_t t = 0; t < p->tokens.rows; ++t)
-    for (int64_t m = 0; m < m_of; ++m)
-      sum[m] += x_at(p, t, k) * tigon_ref_vector_at(p->rstd, t) * dmix[t * m_of + m];
+    for (int64_t m = 0; m < m_of; ++m) sum[m] += x_at(p, t, k) * tigon_ref_vector_at(p->rstd, t) * dmix[t * m_of + m];
   for (int64_t m = 0; m < m_of; ++m) tigon_ref_vector_put(p->dphi, k * m_of + m, sum[m], p->accumulate);
 }
 

@@ -214,30 +214,6 @@ static void test_matrices(void **state) {
        "q.shape[2] is 4, must be a multiple of 0 (k.shape[2])");
 }
 
-static void test_streams(void **state) {
-  RULE(mhc_coeffs_fwd, a->phi.ndim = 1, "phi.ndim is 1, must be 2");
-  RULE(mhc_coeffs_fwd, a->phi.shape[0] = 149, "phi.shape[0] is 149, must be 150 (channels of all streams of x)");
-  RULE(mhc_coeffs_fwd, a->phi.shape[1] = 7, "phi.shape[1] is 7, must be 8 (coefficients of the streams of x)");
-  RULE(mhc_coeffs_bwd, a->dphi.shape[0] = 149, "dphi.shape[0] is 149, must be 150 (channels of all streams of x)");
-  RULE(mhc_coeffs_bwd, (a->b.shape[0] = a->db.shape[0] = 7, a->mix.shape[2] = 7),
-       "b.shape[0] is 7, must be 8 (coefficients of the streams of x)");
-  RULE(mhc_post_res_fwd,
-       (a->x.shape[0] = a->f.shape[0] = a->h_res.shape[0] = a->h_post.shape[0] = a->o.shape[0] = 0,
-        a->x.shape[2] = a->h_res.shape[3] = 17),
-       "x.shape[2] is 17, must be 1 to 16");
-  RULE(mhc_coeffs_fwd, a->x.shape[3] = a->y.shape[2] = 0, "x.shape[3] is 0, must be 1 or more");
-  RULE(mhc_post_res_fwd, (a->o.shape[2] = a->h_res.shape[2] = a->h_post.shape[2] = 0),
-       "o.shape[2] is 0, must be 1 to 16");
-  RULE(mhc_post_res_bwd, (a->g.shape[2] = a->h_res.shape[2] = a->h_post.shape[2] = a->dh_res.shape[2] = a->dh_post.shape[2] = 0),
-       "g.shape[2] is 0, must be 1 to 16");
-  RULE(mhc_post_res_fwd, absent(&a->h_post), "h_post is absent, must be present as f is");
-  RULE(mhc_post_res_bwd, (absent(&a->f), absent(&a->df), absent(&a->dh_post)),
-       "f is absent, must be present as h_post is");
-  RULE(mhc_post_res_bwd, (absent(&a->f), absent(&a->h_post)), "df is present, must be absent as f is");
-  RULE(mhc_post_res_bwd, (absent(&a->f), absent(&a->h_post), absent(&a->df)),
-       "dh_post is present, must be absent as f is");
-}
-
 #define ROPE(change, sentence)                          \
   RULE_OF(INVALID, "rope_fwd", rope, change, sentence); \
   RULE_OF(INVALID, "rope_bwd", rope, change, sentence)
@@ -604,7 +580,7 @@ int main(void) {
       cmocka_unit_test(test_losses),         cmocka_unit_test(test_preferences),
       cmocka_unit_test(test_policies),       cmocka_unit_test(test_matrices),
       cmocka_unit_test(test_head_losses),    cmocka_unit_test(test_head_losses_workspace),
-      cmocka_unit_test(test_rope),           cmocka_unit_test(test_streams),           cmocka_unit_test(test_rows),
+      cmocka_unit_test(test_rope),           cmocka_unit_test(test_rows),
       cmocka_unit_test(test_modulation),     cmocka_unit_test(test_list),
       cmocka_unit_test(test_workspace),      cmocka_unit_test(test_workspace_of_norms),
       cmocka_unit_test(test_one_mebibyte),   cmocka_unit_test(test_logprob_mebibyte),

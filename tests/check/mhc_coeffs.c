@@ -31,8 +31,10 @@ enum { OPTIONS = sizeof options / sizeof *options, MOST = TIGON_MHC_COEFFS, STRE
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t of[][3] = {
-      {1, 1, 1},  {3, 4, t},    {5, 2, t + 1}, {2, 4, 2 * t - 1 > 0 ? 2 * t - 1 : 1}, {9, 4, 37}, {17, 3, 65}, {33, 4, 4},
-      {130, 2, 7}, {300, 4, 5}, {2, 16, 37},   {3, 8, 130},  {2, 15, 9},  {2, 4, 1031}, {1, 4, 4097}, {70, 1, 33}, {7, 5, 257},
+      {1, 1, 1},    {3, 4, t},    {5, 2, t + 1}, {2, 4, 2 * t - 1 > 0 ? 2 * t - 1 : 1},
+      {9, 4, 37},   {17, 3, 65},  {33, 4, 4},    {130, 2, 7},
+      {300, 4, 5},  {2, 16, 37},  {3, 8, 130},   {2, 15, 9},
+      {2, 4, 1031}, {1, 4, 4097}, {70, 1, 33},   {7, 5, 257},
   };
   for (int d = 0; d < 3 && index < (int)(sizeof of / sizeof *of); ++d) dims[d] = of[index][d];
   return index < (int)(sizeof of / sizeof *of);
@@ -54,26 +56,23 @@ static inputs make(check *k) {
   in.x = check_in(k, "x", k->dtype, 3, k->dims, k->fill);
   in.phi = check_in_dense(k, "phi", o.phi ? o.phi : k->dtype, 2, of_phi, CHECK_UNIFORM);
   in.b = check_in_vector(k, "b", check_dtype(k, o.f32), in.m, CHECK_UNIFORM);
-  for (int i = 0; i < 3; ++i)
-    in.alpha[i] = check_in_vector(k, names[i], check_dtype(k, o.f32), 1, CHECK_UNIFORM);
+  for (int i = 0; i < 3; ++i) in.alpha[i] = check_in_vector(k, names[i], check_dtype(k, o.f32), 1, CHECK_UNIFORM);
   return in;
 }
 
 static double x_at(const inputs *in, int64_t t, int64_t k) { return check_value(&in->x, t * in->k + k); }
 static double phi_at(const inputs *in, int64_t k, int64_t m) { return check_value(&in->phi, k * in->m + m); }
-static double alpha_at(const inputs *in, int64_t m) {
-  return check_value(&in->alpha[tigon_mhc_part(in->n, m)], 0);
-}
+static double alpha_at(const inputs *in, int64_t m) { return check_value(&in->alpha[tigon_mhc_part(in->n, m)], 0); }
 
 /* A logit of a mix that may be off. */
 static num logit(const inputs *in, int64_t m, num mix) {
   return plus(times(exactly(alpha_at(in, m)), mix), exactly(check_value(&in->b, m)));
 }
 
-/* The logistic function by a second call of exp. */
+/* The logistic function by a second call of exp. An ulp of a device's own call may be that of a denormal. */
 static num sigmoid(const check *k, num x) {
   const num s = logistic(k, x);
-  return made(s.v, s.e + (2 + check_calls(k, 1, 0)) * s.v);
+  return made(s.v, s.e + (2 + check_calls(k, 1, 0)) * s.v + check_calls(k, 2, 1) * 0x1p-126);
 }
 
 /* ---- Sinkhorn, step by step ---- */
@@ -182,9 +181,17 @@ static void fwd(check *k) {
   const inputs in = make(k);
   const int64_t T = in.tokens, n = in.n;
   const int64_t of_h[] = {T, n, n}, of_mix[] = {T, in.m}, of_y[] = {T, in.cols};
-  tigon_mhc_coeffs_fwd_args a = {.x = in.x, .phi = in.phi, .b = in.b, .alpha_pre = in.alpha[0], .alpha_post = in.alpha[1],
-                                 .alpha_res = in.alpha[2], .tmax = o.tmax, .rms_eps = o.rms_eps, .pre_eps = o.pre_eps,
-                                 .sinkhorn_eps = o.sinkhorn_eps, .post_mult = o.post_mult};
+  tigon_mhc_coeffs_fwd_args a = {.x = in.x,
+                                 .phi = in.phi,
+                                 .b = in.b,
+                                 .alpha_pre = in.alpha[0],
+                                 .alpha_post = in.alpha[1],
+                                 .alpha_res = in.alpha[2],
+                                 .tmax = o.tmax,
+                                 .rms_eps = o.rms_eps,
+                                 .pre_eps = o.pre_eps,
+                                 .sinkhorn_eps = o.sinkhorn_eps,
+                                 .post_mult = o.post_mult};
   a.h_pre = check_out_dense(k, "h_pre", TIGON_F32, 2, of_h);
   a.h_post = check_out_dense(k, "h_post", TIGON_F32, 2, of_h);
   a.h_res = check_out_dense(k, "h_res", TIGON_F32, 3, of_h);
@@ -273,9 +280,17 @@ static void add_size(const tigon_tensor *t, double *size, int64_t count) {
 static void make_back(check *k, const inputs *in, tigon_mhc_coeffs_bwd_args *a) {
   const struct option o = options[k->option];
   const int64_t n = in->n, of_h[] = {in->tokens, n, n}, of_mix[] = {in->tokens, in->m}, of_y[] = {in->tokens, in->cols};
-  *a = (tigon_mhc_coeffs_bwd_args){.x = in->x, .phi = in->phi, .b = in->b, .alpha_pre = in->alpha[0],
-                                   .alpha_post = in->alpha[1], .alpha_res = in->alpha[2], .tmax = o.tmax, .pre_eps = o.pre_eps,
-                                   .sinkhorn_eps = o.sinkhorn_eps, .post_mult = o.post_mult, .accumulate_dphi = o.accumulate};
+  *a = (tigon_mhc_coeffs_bwd_args){.x = in->x,
+                                   .phi = in->phi,
+                                   .b = in->b,
+                                   .alpha_pre = in->alpha[0],
+                                   .alpha_post = in->alpha[1],
+                                   .alpha_res = in->alpha[2],
+                                   .tmax = o.tmax,
+                                   .pre_eps = o.pre_eps,
+                                   .sinkhorn_eps = o.sinkhorn_eps,
+                                   .post_mult = o.post_mult,
+                                   .accumulate_dphi = o.accumulate};
   if (o.with & PRE) a->dh_pre = check_in_dense(k, "dh_pre", TIGON_F32, 2, of_h, CHECK_UNIFORM);
   if (o.with & POST) a->dh_post = check_in_dense(k, "dh_post", TIGON_F32, 2, of_h, CHECK_UNIFORM);
   if (o.with & RES) a->dh_res = check_in_dense(k, "dh_res", TIGON_F32, 3, of_h, CHECK_UNIFORM);
@@ -299,7 +314,9 @@ static void bwd(check *k) {
   a.dalpha_pre = check_sum_vector(k, "dalpha_pre", f, 1, o.sums, o.accumulate);
   a.dalpha_post = check_sum_vector(k, "dalpha_post", f, 1, o.sums, o.accumulate);
   a.dalpha_res = check_sum_vector(k, "dalpha_res", f, 1, o.sums, o.accumulate);
-  const bwd_bounds to = {check_doubles(k, in.tokens * in.k), check_doubles(k, in.k * in.m), check_doubles(k, in.m),
+  const bwd_bounds to = {check_doubles(k, in.tokens * in.k),
+                         check_doubles(k, in.k * in.m),
+                         check_doubles(k, in.m),
                          {check_doubles(k, 1), check_doubles(k, 1), check_doubles(k, 1)}};
   const tigon_tensor *dalpha[] = {&a.dalpha_pre, &a.dalpha_post, &a.dalpha_res};
   sinkhorn s = {.t = {.k = k}};
@@ -325,10 +342,14 @@ MUTANT(no_sinkhorn_eps, mhc_coeffs_fwd, m.sinkhorn_eps = 0)
 MUTANT(no_b, mhc_coeffs_fwd, m.b.data = NULL)
 MUTANT(swap_alphas, mhc_coeffs_fwd, m.alpha[1] = p->alpha[0]; m.alpha[0] = p->alpha[1])
 MUTANT(no_y, mhc_coeffs_fwd, m.y.data = NULL)
-static const check_mutant wrong_fwd[] = {
-    {"does one round less", drop_round}, {"skips rms_eps", no_rms_eps},     {"skips pre_eps", no_pre_eps},
-    {"skips sinkhorn_eps", no_sinkhorn_eps}, {"forgets b", no_b},           {"swaps two alphas", swap_alphas},
-    {"forgets y", no_y},                 {0}};
+static const check_mutant wrong_fwd[] = {{"does one round less", drop_round},
+                                         {"skips rms_eps", no_rms_eps},
+                                         {"skips pre_eps", no_pre_eps},
+                                         {"skips sinkhorn_eps", no_sinkhorn_eps},
+                                         {"forgets b", no_b},
+                                         {"swaps two alphas", swap_alphas},
+                                         {"forgets y", no_y},
+                                         {0}};
 
 MUTANT(bwd_round, mhc_coeffs_bwd, m.tmax -= m.tmax > 1)
 MUTANT(bwd_eps, mhc_coeffs_bwd, m.sinkhorn_eps = 0)
@@ -337,10 +358,14 @@ MUTANT(bwd_mult, mhc_coeffs_bwd, m.post_mult = 1)
 MUTANT(no_dy, mhc_coeffs_bwd, m.y.data = NULL)
 MUTANT(overwrite, mhc_coeffs_bwd, m.accumulate = false)
 MUTANT(lose_token, mhc_coeffs_bwd, check_drop_last_row(&m.tokens))
-static const check_mutant wrong_bwd[] = {
-    {"does one round less", bwd_round}, {"skips sinkhorn_eps", bwd_eps}, {"skips pre_eps", bwd_pre_eps},
-    {"forgets post_mult", bwd_mult},    {"forgets dy", no_dy},           {"overwrites sums", overwrite},
-    {"loses the last token", lose_token}, {0}};
+static const check_mutant wrong_bwd[] = {{"does one round less", bwd_round},
+                                         {"skips sinkhorn_eps", bwd_eps},
+                                         {"skips pre_eps", bwd_pre_eps},
+                                         {"forgets post_mult", bwd_mult},
+                                         {"forgets dy", no_dy},
+                                         {"overwrites sums", overwrite},
+                                         {"loses the last token", lose_token},
+                                         {0}};
 
 static const check_sizes own_sizes = {
     .of = {{2, 3, 5}, {67, 4, 33}, {300, 4, 5}, {3, 2, 16}, {CHECK_MANY, 4, 1024}},
@@ -348,7 +373,9 @@ static const check_sizes own_sizes = {
 };
 
 /* Four streams whose channels are the columns. */
-static void four(const bench_point *at, int64_t dims[CHECK_DIMS]) { dims[0] = at->rows, dims[1] = 4, dims[2] = at->cols; }
+static void four(const bench_point *at, int64_t dims[CHECK_DIMS]) {
+  dims[0] = at->rows, dims[1] = 4, dims[2] = at->cols;
+}
 static const bench_case timed = {.op = "mhc_coeffs",
                                  .shape_note = "tokens x channels of 4 streams",
                                  .rows_f32 = 2048,

@@ -14,10 +14,10 @@ enum { OPTIONS = sizeof options / sizeof *options };
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t of[][4] = {
-      {1, 1, 1, 1},        {3, 4, 4, t},    {5, 4, 1, t + 1},  {2, 2, 3, 2 * t - 1 > 0 ? 2 * t - 1 : 1},
-      {9, 4, 4, 4 * t + 1}, {17, 3, 5, 123}, {130, 4, 4, 7},    {257, 4, 4, 33},
-      {2, 16, 16, 65},     {3, 8, 8, 1000}, {2, 4, 4, 4097},   {1, 1, 4, 16411},
-      {33, 5, 2, 523},     {2, 16, 1, 257}, {3, 4, 4, 2048},   {67, 2, 2, 1},
+      {1, 1, 1, 1},         {3, 4, 4, t},    {5, 4, 1, t + 1}, {2, 2, 3, 2 * t - 1 > 0 ? 2 * t - 1 : 1},
+      {9, 4, 4, 4 * t + 1}, {17, 3, 5, 123}, {130, 4, 4, 7},   {257, 4, 4, 33},
+      {2, 16, 16, 65},      {3, 8, 8, 1000}, {2, 4, 4, 4097},  {1, 1, 4, 16411},
+      {33, 5, 2, 523},      {2, 16, 1, 257}, {3, 4, 4, 2048},  {67, 2, 2, 1},
   };
   for (int d = 0; d < 4 && index < (int)(sizeof of / sizeof *of); ++d) dims[d] = of[index][d];
   return index < (int)(sizeof of / sizeof *of);
@@ -48,7 +48,8 @@ static double g_at(const tensors *t, int64_t n, int64_t j, int64_t c) {
   return fabs(check_value(&t->o, (n * t->out + j) * t->cols + c));
 }
 static double w_at(const tensors *t, int64_t n, int64_t j, int64_t i) {
-  return fabs(i < t->in ? check_value(&t->h_res, (n * t->out + j) * t->in + i) : check_value(&t->h_post, n * t->out + j));
+  return fabs(i < t->in ? check_value(&t->h_res, (n * t->out + j) * t->in + i)
+                        : check_value(&t->h_post, n * t->out + j));
 }
 
 /* A product and its sum are rounded once each, as often as there are terms. */
@@ -103,7 +104,8 @@ static const check_mutant wrong_bwd[] = {
     {"loses the last token", lose_token}, {"drops the last column", drop_dot}, {"forgets df", no_df}, {0}};
 
 static const check_sizes own_sizes = {
-    .of = {{2, 2, 3, 5}, {67, 4, 4, 33}, {300, 4, 3, 7}, {3, 2, 2, 16}, {CHECK_MANY, 4, 4, 1024}, {3, 1, 1, CHECK_THIRD}},
+    .of =
+        {{2, 2, 3, 5}, {67, 4, 4, 33}, {300, 4, 3, 7}, {3, 2, 2, 16}, {CHECK_MANY, 4, 4, 1024}, {3, 1, 1, CHECK_THIRD}},
     .walks = {{3, 2, 3, CHECK_N}, {CHECK_N, 4, 4, 5}, {1, 4, 1, CHECK_N}},
 };
 

@@ -20,7 +20,7 @@ typedef struct tape {
   int count, room;
 } tape;
 
-/* Half of the least denormal may be lost at any step. */
+/* Half of the least denormal may be lost at any step, and as many ulps as a device's own call is off. */
 static inline int tape_put(tape *t, double v, double own, int a, double da, int b, double db) {
   if (t->count == t->room) {
     t->room = t->room ? 2 * t->room : 1024;
@@ -43,12 +43,13 @@ static inline int tape_times(tape *t, int a, int b) {
 }
 static inline int tape_over(tape *t, int a, int b) {
   const double by = tape_value(t, b), v = tape_value(t, a) / by;
-  return tape_put(t, v, (1 + check_calls(t->k, 0, 1)) * fabs(v), a, 1 / by, b, -v / by);
+  const double calls = check_calls(t->k, 0, 1);
+  return tape_put(t, v, (1 + calls) * fabs(v) + calls * 0x1p-126, a, 1 / by, b, -v / by);
 }
 /* Within 2 ulp, by a device's own call more. */
 static inline int tape_exp(tape *t, int a) {
-  const double v = exp(tape_value(t, a));
-  return tape_put(t, v, (4 + check_calls(t->k, 1, 0)) * v + check_flushed(t->k), a, v, -1, 0);
+  const double v = exp(tape_value(t, a)), calls = check_calls(t->k, 1, 0);
+  return tape_put(t, v, (4 + calls) * v + calls * 0x1p-126 + check_flushed(t->k), a, v, -1, 0);
 }
 /* In any order. */
 static inline int tape_sum(tape *t, const int *terms, int count) {

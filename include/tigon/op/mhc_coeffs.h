@@ -54,25 +54,25 @@ typedef struct tigon_mhc_coeffs_fwd_args {
 TIGON_API tigon_status tigon_mhc_coeffs_fwd(tigon_context *context, const tigon_mhc_coeffs_fwd_args *args);
 
 typedef struct tigon_mhc_coeffs_bwd_args {
-  tigon_tensor dh_pre;     /* in  [..., HC]; absent: 0, as the next three */
-  tigon_tensor dh_post;    /* in  [..., HC] */
-  tigon_tensor dh_res;     /* in  [..., HC, HC] */
-  tigon_tensor dy;         /* in  [..., C] */
-  tigon_tensor x;          /* in  [..., HC, C], forward's */
-  tigon_tensor phi;        /* in  [K, M], forward's */
-  tigon_tensor b;          /* in  [M], forward's */
-  tigon_tensor alpha_pre;  /* in  [1], forward's */
-  tigon_tensor alpha_post; /* in  [1], forward's */
-  tigon_tensor alpha_res;  /* in  [1], forward's */
-  tigon_tensor mix;        /* in  [..., M], forward's */
-  tigon_tensor rstd;       /* in  [rows], forward's */
-  tigon_tensor dx;         /* out [..., HC, C]; absent: not computed, as the others */
-  tigon_tensor dphi;       /* out [K, M] */
-  tigon_tensor db;         /* out [M] */
-  tigon_tensor dalpha_pre; /* out [1] */
+  tigon_tensor dh_pre;      /* in  [..., HC]; absent: 0, as the next three */
+  tigon_tensor dh_post;     /* in  [..., HC] */
+  tigon_tensor dh_res;      /* in  [..., HC, HC] */
+  tigon_tensor dy;          /* in  [..., C] */
+  tigon_tensor x;           /* in  [..., HC, C], forward's */
+  tigon_tensor phi;         /* in  [K, M], forward's */
+  tigon_tensor b;           /* in  [M], forward's */
+  tigon_tensor alpha_pre;   /* in  [1], forward's */
+  tigon_tensor alpha_post;  /* in  [1], forward's */
+  tigon_tensor alpha_res;   /* in  [1], forward's */
+  tigon_tensor mix;         /* in  [..., M], forward's */
+  tigon_tensor rstd;        /* in  [rows], forward's */
+  tigon_tensor dx;          /* out [..., HC, C]; absent: not computed, as the others */
+  tigon_tensor dphi;        /* out [K, M] */
+  tigon_tensor db;          /* out [M] */
+  tigon_tensor dalpha_pre;  /* out [1] */
   tigon_tensor dalpha_post; /* out [1] */
-  tigon_tensor dalpha_res; /* out [1] */
-  int64_t tmax;            /* forward's, as the next four */
+  tigon_tensor dalpha_res;  /* out [1] */
+  int64_t tmax;             /* forward's, as the next four */
   double pre_eps;
   double sinkhorn_eps;
   double post_mult;

@@ -21,7 +21,8 @@ typedef struct mhc_coeffs_arguments {
   gm_space space, token_space;
   gm_rows x, dx, dy;
   gm_ptr phi, b, alpha[3], mix, rstd, h[3];
-  gm_ptr record, dots, totals; /* dots [tokens, streams], of dy and x; totals [blocks, coeffs + 3] of db and the dalphas */
+  gm_ptr record, dots,
+      totals; /* dots [tokens, streams], of dy and x; totals [blocks, coeffs + 3] of db and the dalphas */
   gm_ptr dphi;
   int64_t tokens, streams, cols, coeffs, pitch, chunk; /* chunk: channels of a panel of phi */
   int64_t dtype, phi_dtype, b_dtype, alpha_dtype[3], dphi_dtype, accumulate, tmax;

@@ -61,8 +61,7 @@ AICORE void mhc_rounds(ub_f32 m, ub_f32 by, int64_t n, int64_t tmax, float eps, 
 /* g of a line = g - sum of g * m over it. `work` has n lanes and one more. */
 AICORE void mhc_project(ub_f32 g, ub_f32 m, ub_f32 work, int64_t n, int64_t next) {
   const ub_f32 dot = mhc_lane(work, n);
-  for (int64_t w = 0; w < n; ++w)
-    v_mul_f32(mhc_lane(work, w), mhc_lane(g, w * next), mhc_lane(m, w * next), MHC_LANES);
+  for (int64_t w = 0; w < n; ++w) v_mul_f32(mhc_lane(work, w), mhc_lane(g, w * next), mhc_lane(m, w * next), MHC_LANES);
   sync_pipe(PIPE_V);
   mul_scalar(dot, work, 1, MHC_LANES);
   for (int64_t w = 1; w < n; ++w) add(dot, dot, mhc_lane(work, w), MHC_LANES);

@@ -7,7 +7,7 @@ typedef struct state {
   mhc_panel panel;
   mhc_row x;
   ub_f32 sums, values, alphas, b, rstd, root; /* sums [lanes, rows] */
-  ub_f32 part;                                /* the logits of h_pre, h_post or h_res of all lanes, as memory has them */
+  ub_f32 part; /* the logits of h_pre, h_post or h_res of all lanes, as memory has them */
 } state;
 
 AICORE void add_products(state *s, int64_t t, int64_t lane, int64_t i, int64_t c, int64_t n) {
@@ -26,8 +26,7 @@ AICORE void add_products(state *s, int64_t t, int64_t lane, int64_t i, int64_t c
 AICORE void finish_mix(state *s, int64_t t0, int64_t count) {
   const mhc_coeffs_arguments *a = s->a;
   scalar_after_vectors();
-  for (int64_t t = 0; t < count; ++t)
-    s_write_f32(s->root, t, s_read_f32(s->sums, t * mhc_rows(a) + a->coeffs));
+  for (int64_t t = 0; t < count; ++t) s_write_f32(s->root, t, s_read_f32(s->sums, t * mhc_rows(a) + a->coeffs));
   vectors_after_scalar();
   divide_sums(s->root, s->rstd, a->streams * a->cols, MHC_LANES);
   inverse_root(s->rstd, s->root, a->rms_eps, MHC_LANES);

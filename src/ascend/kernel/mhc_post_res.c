@@ -5,9 +5,9 @@
 
 typedef struct state {
   const mhc_post_res_arguments *a;
-  int64_t in, pitch; /* streams with f; elements of a row on chip */
-  ring raw, result;  /* all rows of a chunk in their dtype; one row */
-  ub_f32 wide, own, work; /* f32 rows and row with 16-bit dtypes alone; a product */
+  int64_t in, pitch;                        /* streams with f; elements of a row on chip */
+  ring raw, result;                         /* all rows of a chunk in their dtype; one row */
+  ub_f32 wide, own, work;                   /* f32 rows and row with 16-bit dtypes alone; a product */
   ub_f32 h_res, h_post, sums, part, packed; /* sums: a block of 8 each [out, in] */
 } state;
 
@@ -48,7 +48,7 @@ AICORE ub_f32 load_rows(state *s, int64_t t, int64_t c, int64_t n) {
   const int64_t size = dtype_bytes(a->dtype), rows = s->in + (a->backward ? a->out : 0);
   in_begin(&s->raw);
   for (int64_t r = 0; r < rows; ++r) {
-    const gm_ptr from = r < a->in    ? row_at(&a->in_space, &a->x, size, t * a->in + r, c)
+    const gm_ptr from = r < a->in   ? row_at(&a->in_space, &a->x, size, t * a->in + r, c)
                         : r < s->in ? row_at(&a->token_space, &a->f, size, t, c)
                                     : row_at(&a->out_space, &a->o, size, t * a->out + r - s->in, c);
     load(a->dtype, ub_at_f32(ring_now(&s->raw), r * s->pitch * size / 4), from, 1, n);
@@ -111,8 +111,8 @@ AICORE void one_token(state *s, int64_t t) {
     for (int64_t j = 0; !a->backward && j < a->out; ++j)
       weigh(s, rows, s->in, j, false, row_at(&a->out_space, &a->o, size, t * a->out + j, c), n);
     for (int64_t i = 0; a->backward && a->dx.data && i < a->in; ++i)
-      weigh(s, ub_at_f32(rows, s->in * s->pitch), a->out, i, true,
-            row_at(&a->in_space, &a->dx, size, t * a->in + i, c), n);
+      weigh(s, ub_at_f32(rows, s->in * s->pitch), a->out, i, true, row_at(&a->in_space, &a->dx, size, t * a->in + i, c),
+            n);
     if (a->backward && a->df.data)
       weigh(s, ub_at_f32(rows, s->in * s->pitch), a->out, a->in, true, row_at(&a->token_space, &a->df, size, t, c), n);
     if (dots) add_dots(s, rows, c, n);

@@ -9,10 +9,10 @@
 
 enum {
   MHC_WARPS = MHC_THREADS / WARP,
-  MHC_EACH = MHC_DEPTH / MHC_WARPS,                      /* terms of a warp at once */
-  MHC_OUT = MHC_SIDE * MHC_COLUMNS / MHC_THREADS,        /* sums of a thread in the end */
-  MHC_TURNS = 256 / MHC_EACH,                            /* between two additions in f64 */
-  MHC_TILE_ROWS = 4,                                     /* sums of a lane */
+  MHC_EACH = MHC_DEPTH / MHC_WARPS,               /* terms of a warp at once */
+  MHC_OUT = MHC_SIDE * MHC_COLUMNS / MHC_THREADS, /* sums of a thread in the end */
+  MHC_TURNS = 256 / MHC_EACH,                     /* between two additions in f64 */
+  MHC_TILE_ROWS = 4,                              /* sums of a lane */
   MHC_TILE_COLUMNS = 6,
 };
 static_assert(MHC_SIDE / MHC_TILE_ROWS * (MHC_COLUMNS / MHC_TILE_COLUMNS) == WARP, "a tile is a warp's");
