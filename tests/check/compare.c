@@ -75,7 +75,7 @@ static const struct format {
                [TIGON_F16] = {11, -14},
                [TIGON_BF16] = {8, -126},
                [TIGON_F8E4M3] = {4, -6},
-               [TIGON_I8] = {7, 6}};
+               [TIGON_I8] = {24, -126}};
 
 static double power_of_two(int exponent) {
   const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
