@@ -35,7 +35,8 @@ def _plain(v, q, wn):
     return (a.unsqueeze(-1) * v).sum(0)
 
 
-REFERENCE = Reference(_plain, [(4, 2, 5, 33), Parameter((33,)), Parameter((33,))])
+# Of 33 columns the weights are so far apart that PyTorch's own f32 is 150 units of the largest gradient from f64's.
+REFERENCE = Reference(_plain, [(4, 2, 5, 17), Parameter((17,)), Parameter((17,))])
 
 _AttnRes = derived("attn_res", parameters=2)
 
