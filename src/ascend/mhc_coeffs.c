@@ -125,7 +125,7 @@ tigon_status ascend_mhc_coeffs_bwd(tigon_queue *queue, const tigon_mhc_coeffs_pr
   a.record = p->workspace;
   a.dots = p->y.data ? (gm_ptr)dots : NULL;
   a.totals = (gm_ptr)totals;
-  if (p->y.data) status = find_dots(queue, p, dots);
+  if (p->y.data && groups) status = find_dots(queue, p, dots);
   if (status == TIGON_OK && groups) status = ascend_launch(queue, "mhc_sinkhorn_bwd", mhc_sinkhorn_bwd, &a, groups);
   if (status == TIGON_OK && blocks) status = ascend_launch(queue, "mhc_dmix", mhc_dmix, &a, blocks);
   if (status == TIGON_OK && p->dx.data && groups) {

@@ -97,7 +97,6 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_mhc_coeffs_f
   return collapse(context, &a->x, &none, &a->y, p);
 }
 
-/* A call without sums has nothing to pass from tokens to sums. */
 static tigon_status prepare_bwd(tigon_context *context, const tigon_mhc_coeffs_bwd_args *a, tigon_mhc_coeffs_problem *p,
                                 size_t *bytes) {
   *p = (tigon_mhc_coeffs_problem){

@@ -7,15 +7,16 @@
  *   h_res = Sinkhorn(l_res as [HC, HC]):
  *     m = softmax(l_res) over each row + e, and m = m / (sum of each column + e), with e = sinkhorn_eps;
  *     tmax - 1 times: m = m / (sum of each row + e), then m = m / (sum of each column + e)
- *   y = sum over i of h_pre[i] * x[i], from the same read of x; mhc_post_res makes it of a given h_pre, too.
+ *   y = sum over i of h_pre[i] * x[i]. It is made here so that one read of x can serve both (docs/op/mhc_coeffs.md says where it
+ *   does); mhc_post_res makes it of a given h_pre. So two operators have all of the paper's three.
  * Backward, with s = sigmoid, dl_res from Sinkhorn's own backward, and dh_pre[i] including dy . x[i]:
  *   dl_pre = dh_pre * s * (1 - s)    dl_post = post_mult * dh_post * s * (1 - s)    dmix = alpha * dl
  *   dx[i] = (r * phi dmix - x * r^2 * (dmix . mix) / K)[i] + h_pre[i] * dy
  *   dphi = sum over tokens of x (r * dmix)      db = sum over tokens of dl      dalpha = sum over tokens of dl * mix
  * Sinkhorn's backward keeps denominators only: a matrix before a division is the one after it times its denominator.
  *
- * Shapes: x, dx [..., HC, C], any leading dimensions; HC is 1 to 16, C 1 or more; phi, dphi [K, M]; b, db [M]; alphas [1]; h_pre, h_post [..., HC];
- * h_res [..., HC, HC]; mix [..., M]; rstd [rows], r of each token; y, dy [..., C]. tmax is 1 to 64.
+ * Shapes: x, dx [..., HC, C], any leading dimensions; HC is 1 to 16, C 1 or more; phi, dphi [K, M]; b, db [M]; alphas [1];
+ * h_pre, h_post [..., HC]; h_res [..., HC, HC]; mix [..., M]; rstd [rows], r of each token; y, dy [..., C]. tmax is 1 to 64.
  * dtypes: x f32, bf16 or f16; y, dy, dx as x; phi f32, bf16 or f16, and dphi f32 or as phi; b, the alphas and their gradients f32
  * or as x, each of its own; the others f32. The arithmetic is f32, rounded once, at the store. mix is Inf beyond f32.
  * Strides: the last one of x, dx, y, dy is 1, their leading ones are free (three at most: tigon.h); the others contiguous.
