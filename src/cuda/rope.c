@@ -8,13 +8,16 @@ static bool wide_heads(const tigon_rope_problem *p, const tigon_heads *t) {
   return !t->data || cuda_wide_heads(t, p->dtype, 16 / (int)tigon_dtype_size(p->dtype));
 }
 
+/* A table whose rows are read pair by pair: of axes, or of complex numbers. */
+static bool by_pairs(const tigon_rope_problem *p) { return p->axes > 1 || p->table_step > 1; }
+
 /* May a head be worked on in packs of pairs? */
 static bool wide_problem(const tigon_rope_problem *p, int64_t lanes) {
   const int64_t size = (int64_t)tigon_dtype_size(p->table_dtype);
-  return p->rotary_dim / 2 % lanes == 0 && (p->head_dim - p->rotary_dim) % lanes == 0 && cuda_wide(p->cos) &&
-         (p->table_step == 2 || cuda_wide(p->sin)) && p->table_pitch * size % 16 == 0 &&
-         p->table_batch_pitch * size % 16 == 0 && p->table_axis_pitch * size % 16 == 0 && wide_heads(p, &p->q) &&
-         wide_heads(p, &p->k) && wide_heads(p, &p->q_out) && wide_heads(p, &p->k_out);
+  const bool wide_tables = by_pairs(p) || (cuda_wide(p->cos) && cuda_wide(p->sin) && p->table_pitch * size % 16 == 0 &&
+                                           p->table_batch_pitch * size % 16 == 0);
+  return p->rotary_dim / 2 % lanes == 0 && (p->head_dim - p->rotary_dim) % lanes == 0 && wide_tables &&
+         wide_heads(p, &p->q) && wide_heads(p, &p->k) && wide_heads(p, &p->q_out) && wide_heads(p, &p->k_out);
 }
 
 static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
@@ -26,7 +29,7 @@ static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
 static bool is_plain(const tigon_rope_problem *p, const rope_walk *w) {
   enum { MOST_BATCHES = 65535 }; /* a grid's second extent */
   const int64_t table = p->batch * llabs(p->table_batch_pitch) + p->table_rows * llabs(p->table_pitch) + p->rotary_dim;
-  return p->layout == TIGON_ROPE_HALF && p->axes == 1 && p->table_step == 1 && w->pairs == w->pieces &&
+  return p->layout == TIGON_ROPE_HALF && !by_pairs(p) && w->pairs == w->pieces &&
          w->groups * w->pieces <= ROPE_PLAIN_MOST && p->batch <= MOST_BATCHES &&
          p->batch * p->tokens <= INT32_MAX - ROPE_PLAIN_THREADS && table <= INT32_MAX &&
          p->batch * llabs(p->position_pitch) + p->tokens <= INT32_MAX && plain_heads(p, &p->q) &&
@@ -70,8 +73,7 @@ static cuda_kernel *kernel_of(const tigon_rope_problem *p, bool wide) {
   static by_dtype axes[2][2] = {
       {CUDA_KERNELS(rope, rope_half_axes_any), CUDA_KERNELS(rope, rope_half_axes_wide)},
       {CUDA_KERNELS(rope, rope_interleaved_axes_any), CUDA_KERNELS(rope, rope_interleaved_axes_wide)}};
-  const bool one = p->axes == 1 && p->table_step == 1;
-  return (one ? plain : axes)[p->layout == TIGON_ROPE_INTERLEAVED][wide];
+  return (by_pairs(p) ? axes : plain)[p->layout == TIGON_ROPE_INTERLEAVED][wide];
 }
 
 static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float sign) {

@@ -24,44 +24,25 @@ template <class I> struct rope_row {
     return position >= 0 && position < p.table_rows;
   }
 };
-/* Its rows, of each axis; cos and sin may be complex numbers. */
+/* Its rows, of each axis; cos and sin may be complex numbers. A pair's numbers come by themselves: of interleaved sections
+ * neighbours are of three rows, and three vectors for one take twice the time. */
 struct rope_rows {
   int64_t at[TIGON_ROPE_AXES];
   template <class T, int N>
   __device__ void load(const tigon_rope_problem &p, int64_t pair, float (&c)[N], float (&s)[N]) const {
-    int axis[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) axis[i] = tigon_rope_axis(p.pairs_of, p.axes, pair + i);
-#pragma unroll
-    for (int of = 0; of < TIGON_ROPE_AXES; ++of) {
-      bool any = false;
-#pragma unroll
-      for (int i = 0; i < N; ++i) any = any || axis[i] == of;
-      if (!any) continue;
-      float cosine[N], sine[N];
-      load_axis<T, N>(p, at[of] + pair * p.table_step, cosine, sine);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        if (axis[i] != of) continue;
-        c[i] = cosine[i];
-        s[i] = sine[i];
-      }
-    }
+    if (p.table_dtype == TIGON_F32)
+      pick<float>(p, pair, c, s);
+    else
+      pick<T>(p, pair, c, s);
   }
-  template <class T, int N>
-  __device__ static void load_axis(const tigon_rope_problem &p, int64_t from, float (&c)[N], float (&s)[N]) {
-    if (p.table_step == 1 || N == 1) {
-      load_table<T, N>(p.cos, p.table_dtype, from, c);
-      load_table<T, N>(p.sin, p.table_dtype, from, s);
-      return;
-    }
-    float both[2][N];
-    load_table<T, N>(p.cos, p.table_dtype, from, both[0]);
-    load_table<T, N>(p.cos, p.table_dtype, from + N, both[1]);
+  template <class E, int N>
+  __device__ void pick(const tigon_rope_problem &p, int64_t pair, float (&c)[N], float (&s)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      c[i] = both[2 * i / N][2 * i % N];
-      s[i] = both[(2 * i + 1) / N][(2 * i + 1) % N];
+      const int axis = tigon_rope_axis(p.pairs_of, p.axes, pair + i);
+      const int64_t row = axis == 0 ? at[0] : axis == 1 ? at[1] : at[2], from = row + (pair + i) * p.table_step;
+      c[i] = to_f32(__ldg((const E *)p.cos + from));
+      s[i] = to_f32(__ldg((const E *)p.sin + from));
     }
   }
   __device__ bool find(const tigon_rope_problem &p, int64_t b, int64_t t) {
@@ -202,17 +183,17 @@ template <class T> __device__ inline void turn_plain(const rope_plain &p) {
   if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
 }
 
-#define KERNEL(name, blocks, n, half, ...)                                                             \
-  KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, blocks),                                                 \
+#define KERNEL(name, n, half, ...)                                                                     \
+  KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, 3),                                                      \
                   (const __grid_constant__ tigon_rope_problem p, const __grid_constant__ rope_walk w), \
                   turn<T, n, half, __VA_ARGS__>(p, w))
 
 KERNEL_BY_DTYPE(rope_half_plain, (ROPE_PLAIN_MOST), (const __grid_constant__ rope_plain p), turn_plain<T>(p))
-KERNEL(half_wide, 3, pack<T>::N, true, rope_row<int64_t>)
-KERNEL(half_any, 3, 1, true, rope_row<int64_t>)
-KERNEL(interleaved_wide, 3, pack<T>::N, false, rope_row<int64_t>)
-KERNEL(interleaved_any, 3, 1, false, rope_row<int64_t>)
-KERNEL(half_axes_wide, 2, pack<T>::N, true, rope_rows)
-KERNEL(half_axes_any, 3, 1, true, rope_rows)
-KERNEL(interleaved_axes_wide, 2, pack<T>::N, false, rope_rows)
-KERNEL(interleaved_axes_any, 3, 1, false, rope_rows)
+KERNEL(half_wide, pack<T>::N, true, rope_row<int64_t>)
+KERNEL(half_any, 1, true, rope_row<int64_t>)
+KERNEL(interleaved_wide, pack<T>::N, false, rope_row<int64_t>)
+KERNEL(interleaved_any, 1, false, rope_row<int64_t>)
+KERNEL(half_axes_wide, pack<T>::N, true, rope_rows)
+KERNEL(half_axes_any, 1, true, rope_rows)
+KERNEL(interleaved_axes_wide, pack<T>::N, false, rope_rows)
+KERNEL(interleaved_axes_any, 1, false, rope_rows)
