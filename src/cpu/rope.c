@@ -143,22 +143,24 @@ TIGON_INLINE void turn_heads(tigon_dtype dtype, const job *j, const tables *tabl
     }
 }
 
-static void find_rows(const tigon_rope_problem *p, int64_t b, int64_t t, int64_t at[TIGON_ROPE_AXES], bool *legal) {
-  *legal = true;
+/* The rows of token t of sequence b, the block's token i. */
+static void find_rows(const tigon_rope_problem *p, int64_t b, int64_t t, tables *table, int i) {
+  bool legal = true;
   for (int axis = 0; axis < p->axes; ++axis) {
     const int64_t id = axis * p->position_axis_pitch + b * p->position_pitch + t;
     const int64_t row = p->positions ? tigon_load_index(p->positions, id, p->position_dtype) : t;
-    *legal = *legal && row >= 0 && row < p->table_rows;
-    at[axis] = *legal ? axis * p->table_axis_pitch + b * p->table_batch_pitch + row * p->table_pitch : 0;
+    legal = legal && row >= 0 && row < p->table_rows;
+    table->at[i][axis] = legal ? axis * p->table_axis_pitch + b * p->table_batch_pitch + row * p->table_pitch : 0;
   }
-  if (!*legal && p->error_flag) __atomic_store_n(p->error_flag, 1, __ATOMIC_RELAXED);
+  table->legal[i] = legal;
+  if (!legal && p->error_flag) __atomic_store_n(p->error_flag, 1, __ATOMIC_RELAXED);
 }
 
 static void turn_block(const job *j, int64_t b, int64_t t0, int tokens) {
   const tigon_rope_problem *p = j->p;
   const int64_t pairs = p->rotary_dim / 2;
   tables table;
-  for (int i = 0; i < tokens; ++i) find_rows(p, b, t0 + i, table.at[i], &table.legal[i]);
+  for (int i = 0; i < tokens; ++i) find_rows(p, b, t0 + i, &table, i);
   for (int64_t first = 0; first == 0 || first < pairs; first += PAIRS) {
     const int count = pairs - first < PAIRS ? (int)(pairs - first) : PAIRS;
     for (int i = 0; i < tokens; ++i)

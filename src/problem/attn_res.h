@@ -27,7 +27,8 @@ typedef tigon_attn_res_problem tigon_attn_res_fwd_problem, tigon_attn_res_bwd_pr
 
 /* Where block i begins. */
 TIGON_SHARED void *tigon_block(const tigon_blocks *b, size_t element_bytes, int64_t i) {
-  return b->at ? (void *)(uintptr_t)b->at[i] : (char *)b->rows.data + i * b->step * (int64_t)element_bytes;
+  if (b->at) return (void *)(uintptr_t)b->at[i]; /* NOLINT(performance-no-int-to-ptr) */
+  return (char *)b->rows.data + i * b->step * (int64_t)element_bytes;
 }
 
 #endif
