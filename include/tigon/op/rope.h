@@ -48,9 +48,10 @@ typedef struct tigon_rope_args {
   tigon_tensor k_out;     /* out [B, T, Hk, D]; absent when k is */
   tigon_tensor error;     /* out [1] i32, set to 1 by a position out of range and else left alone; may be absent */
   tigon_rope_layout layout;
-  int64_t rotary_dim; /* even, <= D; 0 means D */
-  int64_t section_t, section_h,
-      section_w;            /* pairs of time, height and width, R/2 in all; all 0: one position a token */
+  int64_t rotary_dim;       /* even, <= D; 0 means D */
+  int64_t section_t;        /* pairs of time; R/2 with the next two, or all 0: one position a token */
+  int64_t section_h;        /* pairs of height */
+  int64_t section_w;        /* pairs of width */
   int sections_interleaved; /* 0 or 1 */
   uint64_t reserved[4];
 } tigon_rope_args;

@@ -252,7 +252,7 @@ def _agrees(
 def _turn(way: _Way, q, k, cos, sin=None):
     """Without sin, cos is complex."""
     form = _FORMS[way.form]
-    dtype = way.dtypes[q.dtype, cos.dtype.to_real()]
+    dtype = way.dtypes[q.dtype, _F32 if sin is None else cos.dtype]
     q, k = (form.into(x).to(dtype) for x in (q, k))
     if sin is None:
         turned = F.rope(q, k, form.take(cos), interleaved=True)
