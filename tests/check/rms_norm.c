@@ -166,7 +166,8 @@ void check_norm_bwd(check *k, bool fused) {
   const double flip = o.casting == TIGON_CASTING_GEMMA || k->dtype == TIGON_F32 ? 0
                       : k->dtype == TIGON_F16                                   ? 0x1p14
                                                                                 : 0x1p17;
-  const double half = 0x1p-126; /* of f32's least, in units of 2^-24: what a product below its normal numbers loses */
+  /* In units of 2^-24: what a product below f32's normal numbers loses, half of the least one or, on a device that flushes, all. */
+  const double lost = 0x1p-126 + check_flushed(k), dx_units = 8 + 2 * gate_error(k);
   /* Magnitudes: what is added up, each in absolute value. */
   double *dx_scale = check_doubles(k, rows * cols), *dw_scale = check_doubles(k, cols),
          *dw_most = check_doubles(k, cols), *dz_scale = check_doubles(k, rows * cols);
@@ -177,20 +178,24 @@ void check_norm_bwd(check *k, bool fused) {
       const double weight = o.w ? check_value(&w, c) + o.w_offset : 1;
       const double dn = check_value(&dy, r * cols + c) * gate_at(&z, r * cols + c), g = dn * weight;
       const double xhat = check_value(&x, r * cols + c) * scale;
-      dx_scale[r * cols + c] = fabs(g);
+      /* Of silu, the product with dy, and that with the weight. */
+      const double dn_lost = o.gate ? lost * (1 + fabs(check_value(&dy, r * cols + c))) : 0,
+                   g_lost = o.gate ? (dn_lost * fabs(weight) + lost) / dx_units : 0;
+      dx_scale[r * cols + c] = fabs(g) + g_lost;
       const double term = fabs(dn * xhat);
-      dw_scale[c] += (8 + gate_error(k)) * term;
+      dw_scale[c] += (8 + gate_error(k)) * term + dn_lost * fabs(xhat);
       if (o.gate) {
         const double up = fabs(check_value(&dy, r * cols + c)) * slope_size(check_value(&z, r * cols + c));
         dz_scale[r * cols + c] =
-            (8 + gate_error(k) + flip) * up * fabs(xhat * weight) + half * (up + 1) * (fabs(weight) + 1);
+            (8 + gate_error(k) + flip) * up * fabs(xhat * weight) + lost * (up + 1) * (fabs(weight) + 1);
       }
       dw_most[c] = fmax(dw_most[c], term);
-      sum += fabs(g * xhat);
+      sum += (fabs(g) + g_lost) * fabs(xhat);
     }
     for (int64_t c = 0; c < cols; ++c) {
       double *at = &dx_scale[r * cols + c];
       *at = fabs(scale) * (*at + fabs(check_value(&x, r * cols + c) * scale) * sum / (double)cols);
+      if (o.gate) *at += lost / dx_units;
       if (ds.ndim) *at += fabs(check_value(&ds, r * cols + c));
     }
   }
@@ -223,7 +228,7 @@ void check_norm_bwd(check *k, bool fused) {
                                     .accumulate_dw = o.accumulate};
     check_call_in_workspace(k, tigon_rms_norm_bwd_workspace, &args);
   }
-  check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, 8 + 2 * gate_error(k), dx_scale);
+  check_bound(k, &dx, k->dtype == TIGON_F32 ? 0 : 1, dx_units, dx_scale);
   if (dz.ndim) check_bound(k, &dz, k->dtype == TIGON_F32 ? 0 : 1, 1, dz_scale);
   if (dw.ndim) check_bound(k, &dw, dw_dtype == TIGON_F32 ? 0 : 1, 1, dw_scale);
 }

@@ -111,7 +111,8 @@ static tigon_tensor make_y(check *k, bool overwritten) {
   return y;
 }
 
-/* The sum of dy loses 8 * 2^-24 of its terms, the division and the mean's store 1 each, and the difference 1. */
+/* The sum of dy loses 8 * 2^-24 of its terms, the division and the mean's store 1 each, and the difference 1. dy, the sum's
+ * terms, the mean and the difference may be flushed. */
 static void bwd(check *k) {
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const bool in_dy = k->option == 1, in_y = k->option == 2;
@@ -124,7 +125,7 @@ static void bwd(check *k) {
     for (int64_t i = r * cols; i < (r + 1) * cols; ++i)
       if (check_value(&y, i) > 0) sum += fabs(check_value(&dy, i)), ++count;
     for (int64_t i = r * cols; i < (r + 1) * cols; ++i)
-      if (check_value(&y, i) > 0) bound[i] = fabs(check_value(&dy, i)) + units * sum / count;
+      if (check_value(&y, i) > 0) bound[i] = fabs(check_value(&dy, i)) + units * sum / count + 4 * check_flushed(k);
   }
   const tigon_sparsemax_bwd_args args = {.dy = dy, .y = y, .dx = dx};
   check_call(k, &args);
