@@ -61,6 +61,11 @@ REFUSED = [
         ValueError,
         "modulated_rms_norm_fwd: scale.shape[0] is 3, must be 1 or a product of the first dimensions of x",
     ),
+    (
+        lambda: T.rope(*[torch.ones(1, 1, 4, 4)] * 2, *[torch.ones(4, 4)] * 2, sections_interleaved=True),
+        ValueError,
+        "rope_fwd: sections_interleaved is 1, must be 0 without sections",
+    ),
     # what is no tensor
     (lambda: T.softmax(numpy.ones((4, 4))), TypeError, "softmax_fwd: x is a numpy.ndarray, must be a torch.Tensor"),
     (lambda: T.rms_norm(x, (64,), w), TypeError, "rms_norm_fwd: w is a tuple, must be a torch.Tensor or None"),

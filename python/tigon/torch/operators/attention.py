@@ -84,7 +84,7 @@ def rope(
     if sin is None and getattr(cos, "is_complex", bool)():
         cos, rotary_dim = torch.view_as_real(cos), 2 * cos.shape[-1] if rotary_dim is None else rotary_dim
     rotary_dim = getattr(cos, "shape", (0,))[-1] if rotary_dim is None else rotary_dim
-    if sin is not None and positions is None and sections is None:
+    if sin is not None and positions is None and sections is None and not sections_interleaved:
         return _RoPE(q, k, cos, sin, (int(interleaved), rotary_dim))
     cos, sin = (_squeezed(table, sections, 2 if sin is not None else 3) for table in (cos, sin))
     options = (int(interleaved), rotary_dim, *(sections or (0, 0, 0)), bool(sections_interleaved))
