@@ -58,20 +58,6 @@ static int64_t blocks_of(const tigon_queue *queue, int64_t tasks) {
 }
 static int64_t groups_of(const tigon_mhc_coeffs_problem *p) { return (p->tokens.rows + MHC_LANES - 1) / MHC_LANES; }
 
-/* x with the weights [tokens, 1, streams] of one stream that comes out. */
-static tigon_mhc_post_res_problem of_one_stream(const tigon_mhc_coeffs_problem *p) {
-  return (tigon_mhc_post_res_problem){.in_space = p->space,
-                                      .out_space = p->tokens,
-                                      .tokens = p->tokens,
-                                      .in = p->streams,
-                                      .out = 1,
-                                      .cols = p->cols,
-                                      .dtype = p->dtype,
-                                      .x = p->x,
-                                      .o = p->y,
-                                      .h_res = p->h[0]};
-}
-
 tigon_status ascend_mhc_coeffs_fwd(tigon_queue *queue, const tigon_mhc_coeffs_problem *p) {
   mhc_coeffs_arguments a = arguments_of(p);
   const int64_t rows = round_up(a.coeffs + 1, 8), phi_size = (int64_t)tigon_dtype_size(p->phi_dtype);
@@ -80,7 +66,7 @@ tigon_status ascend_mhc_coeffs_fwd(tigon_queue *queue, const tigon_mhc_coeffs_pr
   tigon_status status = ascend_launch(queue, "mhc_logits", mhc_logits, &a, blocks_of(queue, groups_of(p)));
   if (status == TIGON_OK)
     status = ascend_launch(queue, "mhc_sinkhorn", mhc_sinkhorn, &a, blocks_of(queue, groups_of(p)));
-  const tigon_mhc_post_res_problem y = of_one_stream(p);
+  const tigon_mhc_post_res_problem y = tigon_mhc_pre_of(p);
   return status == TIGON_OK && p->y.data ? ascend_mhc_post_res_fwd(queue, &y) : status;
 }
 
@@ -97,7 +83,7 @@ int64_t ascend_mhc_coeffs_bwd_bytes(tigon_queue *queue, const tigon_mhc_coeffs_p
 
 /* The products of dy with x stand for a gradient of h_pre. */
 static tigon_status find_dots(tigon_queue *queue, const tigon_mhc_coeffs_problem *p, void *dots) {
-  tigon_mhc_post_res_problem of = of_one_stream(p);
+  tigon_mhc_post_res_problem of = tigon_mhc_pre_of(p);
   of.h_res = (tigon_vector){dots, TIGON_F32}; /* weights of no output */
   of.dh_res = of.h_res;
   return ascend_mhc_post_res_bwd(queue, &of);

@@ -2,20 +2,6 @@
 #include "cuda/kernels.h"
 #include "cuda/mhc.h"
 
-/* x with the weights [tokens, 1, streams] of one stream that comes out. */
-static tigon_mhc_post_res_problem of_one_stream(const tigon_mhc_coeffs_problem *p) {
-  return (tigon_mhc_post_res_problem){.in_space = p->space,
-                                      .out_space = p->tokens,
-                                      .tokens = p->tokens,
-                                      .in = p->streams,
-                                      .out = 1,
-                                      .cols = p->cols,
-                                      .dtype = p->dtype,
-                                      .x = p->x,
-                                      .o = p->y,
-                                      .h_res = p->h[0]};
-}
-
 tigon_status tigon_cuda_mhc_coeffs_fwd(tigon_queue *queue, const tigon_mhc_coeffs_problem *p) {
   static cuda_kernel logits[2][3] = {CUDA_KERNELS(mhc_coeffs, mhc_logits_any),
                                      CUDA_KERNELS(mhc_coeffs, mhc_logits_packs)};
@@ -26,7 +12,7 @@ tigon_status tigon_cuda_mhc_coeffs_fwd(tigon_queue *queue, const tigon_mhc_coeff
                             .threads = MHC_THREADS,
                             .held = packs ? "staged" : "walked"};
   const cuda_shape warps = {.blocks = cuda_ceil_div(p->tokens.rows, MHC_TOKEN_WARPS), .threads = MHC_TOKEN_WARPS * 32};
-  const tigon_mhc_post_res_problem y = of_one_stream(p);
+  const tigon_mhc_post_res_problem y = tigon_mhc_pre_of(p);
   void **arguments = CUDA_ARGUMENTS((void *)p);
   tigon_status status = cuda_launch(queue, cuda_by_dtype(logits[packs], p->dtype), tiles, arguments);
   if (status == TIGON_OK) status = cuda_launch(queue, &sinkhorn, warps, arguments);
@@ -62,7 +48,7 @@ static tigon_status find_sums(tigon_queue *queue, const tigon_mhc_coeffs_problem
 /* The products of dy with x stand for a gradient of h_pre. */
 static tigon_status find_records(tigon_queue *queue, const tigon_mhc_coeffs_problem *p, const mhc_work *work) {
   static cuda_kernel records = CUDA_KERNEL(mhc_coeffs, mhc_records);
-  tigon_mhc_post_res_problem dots = of_one_stream(p);
+  tigon_mhc_post_res_problem dots = tigon_mhc_pre_of(p);
   dots.h_res = dots.dh_res = (tigon_vector){work->dots, TIGON_F32}; /* weights of no output */
   tigon_status status = work->dots ? cuda_mhc_mix(queue, &dots, true) : TIGON_OK;
   const int words = (int)(3 * p->streams * p->streams + 2 * p->tmax * p->streams);

@@ -49,4 +49,18 @@ typedef struct tigon_mhc_post_res_problem {
 } tigon_mhc_post_res_problem;
 typedef tigon_mhc_post_res_problem tigon_mhc_post_res_fwd_problem, tigon_mhc_post_res_bwd_problem;
 
+/* y of mhc_coeffs: x with the weights h_pre, [tokens, 1, streams], of one stream that comes out. */
+TIGON_SHARED tigon_mhc_post_res_problem tigon_mhc_pre_of(const tigon_mhc_coeffs_problem *p) {
+  return (tigon_mhc_post_res_problem){.in_space = p->space,
+                                      .out_space = p->tokens,
+                                      .tokens = p->tokens,
+                                      .in = p->streams,
+                                      .out = 1,
+                                      .cols = p->cols,
+                                      .dtype = p->dtype,
+                                      .x = p->x,
+                                      .o = p->y,
+                                      .h_res = p->h[0]};
+}
+
 #endif
