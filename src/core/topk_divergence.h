@@ -73,6 +73,9 @@ TIGON_SHARED double tigon_topk_chance(double log_of_it) {
   return of < DBL_MIN ? (log_of_it == -(double)INFINITY ? 0 : DBL_MIN) : of;
 }
 
+/* The log-probability of a logit z. A log-sum-exp of f32 is a rounded one, which of huge logits says nothing of it: 1 is enough. */
+TIGON_SHARED double tigon_topk_log_chance(double z, double lse) { return z - lse > 1 ? 1 : z - lse; }
+
 /* Of an entry t, without a q. */
 TIGON_SHARED tigon_topk_element tigon_topk_target(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,
                                                   double t) {
@@ -91,7 +94,7 @@ TIGON_SHARED tigon_topk_element tigon_topk_target(const tigon_topk_divergence_pr
 TIGON_SHARED tigon_topk_element tigon_topk_entry(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,
                                                  double u, double t) {
   tigon_topk_element e = tigon_topk_target(p, s, t);
-  e.log_q = (double)p->base.inverse_temperature * tigon_logit(&p->base.input_map, u) - s->lse;
+  e.log_q = tigon_topk_log_chance((double)p->base.inverse_temperature * tigon_logit(&p->base.input_map, u), s->lse);
   e.q = tigon_topk_chance(e.log_q);
   return e;
 }
@@ -188,7 +191,8 @@ TIGON_SHARED tigon_topk_factors tigon_topk_factors_of(const tigon_topk_divergenc
 TIGON_SHARED double tigon_topk_dinput(const tigon_topk_divergence_problem *p, const tigon_topk_factors *f,
                                       double hard_lse, double u, double soft, bool one) {
   double d = f->soft * soft;
-  if (p->base.hard != 0) d += f->hard * (tigon_topk_exp(tigon_logit(&p->base.input_map, u) - hard_lse) - (one ? 1 : 0));
+  const double log_of = tigon_topk_log_chance(tigon_logit(&p->base.input_map, u), hard_lse);
+  if (p->base.hard != 0) d += f->hard * (tigon_topk_exp(log_of) - (one ? 1 : 0));
   return d * tigon_logit_slope(&p->base.input_map, u);
 }
 

@@ -65,11 +65,11 @@ TIGON_INLINE double exp_sum(tigon_dtype dtype, const side *s, int64_t cols) {
   double all = 0;
   for (int64_t begin = 0; begin < cols; begin += BLOCK) {
     vf sum = vf_zero();
-#define ADD(c, n)                                                                        \
-  do {                                                                                   \
-    const vf x = capped(s, load(dtype, s->row, c, n));                                   \
-    const exp_parts e = vf_exp_split(first(vf_fma(x, s->scale, s->minus_reference), n)); \
-    sum = vf_fma(e.p, first(e.scale, n), sum);                                           \
+#define ADD(c, n)                                                                     \
+  do {                                                                                \
+    const vf x = capped(s, load(dtype, s->row, c, n));                                \
+    const exp_parts e = vf_exp_split(first(vf_mul(vf_sub(x, s->base), s->scale), n)); \
+    sum = vf_fma(e.p, first(e.scale, n), sum);                                        \
   } while (0)
     FOR_VECTORS(begin, block_end(begin, cols), ADD);
 #undef ADD
@@ -83,20 +83,19 @@ TIGON_INLINE float largest_of(tigon_dtype dtype, const side *s, bool absolute) {
   const float most = largest(dtype, s->row, s->cols, absolute);
   return s->capped ? vf_max_across(capped(s, vf_set(most))) : most;
 }
-/* Of backward. */
-TIGON_INLINE void know(side *s, double lse) {
-  if (s->is == TIGON_DISTRIBUTION_LOGITS) s->minus_reference = vf_set((float)-lse);
-}
 TIGON_INLINE void find_sums(tigon_dtype dtype, side *s) {
   if (s->is != TIGON_DISTRIBUTION_LOGITS) return;
-  float reference = largest_of(dtype, s, false) * s->times;
-  if (!isfinite(reference) && has_nan(dtype, s->row, s->cols)) reference = NAN;
-  s->minus_reference = vf_set(-reference);
-  s->lse = (double)reference;
-  if (!isfinite(reference)) return;
-  const double sum = exp_sum(dtype, s, s->cols);
-  s->lse += log(sum);
-  s->log_sum = vf_set((float)log(sum));
+  float base = largest_of(dtype, s, false);
+  if (!isfinite(base) && has_nan(dtype, s->row, s->cols)) base = NAN;
+  s->lse = (double)base * (double)s->times;
+  if (!isfinite(base)) {
+    s->minus_rest = vf_set(-base);
+    return;
+  }
+  s->base = vf_set(base);
+  const double log_sum = log(exp_sum(dtype, s, s->cols));
+  s->lse += log_sum;
+  s->minus_rest = vf_set((float)-log_sum);
 }
 
 /* D. */
@@ -232,7 +231,8 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
   double loss = 0, entropy = 0;
   if (j->backward) {
     s = (row_stats){(double)p->stats[3 * r], (double)p->stats[3 * r + 1], (double)p->stats[3 * r + 2]};
-    know(&q, s.input), know(&t, s.target);
+    if (q.is == TIGON_DISTRIBUTION_LOGITS) know(&q, s.input);
+    if (t.is == TIGON_DISTRIBUTION_LOGITS) know(&t, s.target);
     if (hard) know(&of_hard, (double)p->hard_lse[r]);
   } else if (counts && cosine) {
     loss = cosine_terms(dtype, p, &q, &t, &s);

@@ -13,8 +13,8 @@ typedef tigon_divergence_problem problem;
 /* Sums are f32 over a block of 32 vectors, and f64 across blocks. */
 enum { BLOCK = 32 * LANES };
 
-/* A row of either distribution. The log-probability of an x is (x * scale - reference) - log_sum, but of
- * probabilities. */
+/* A row of either distribution. The log-probability of an x is (x - base) * scale - rest, but of probabilities: with a base
+ * close to the largest element no product is rounded where it is large. */
 typedef struct side {
   const void *row;
   int64_t cols;  /* that it has; elements beyond are `missing` */
@@ -22,7 +22,7 @@ typedef struct side {
   tigon_distribution is;
   double lse;  /* 0 but for logits */
   float times; /* what logits are multiplied by */
-  vf scale, minus_reference, log_sum;
+  vf scale, base, minus_rest;
   bool capped; /* elements z are cap * tanh(x * inner) of those of the row */
   vf cap, inner;
 } side;
@@ -36,7 +36,7 @@ TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows 
   s.times = is == TIGON_DISTRIBUTION_LOGITS ? p->inverse_temperature : 1;
   if (!s.capped) s.times *= tigon_logit_scale(map);
   s.scale = vf_set(s.times);
-  s.minus_reference = s.log_sum = vf_zero();
+  s.base = s.minus_rest = vf_zero();
   return s;
 }
 /* The same without the temperature. */
@@ -45,6 +45,14 @@ TIGON_INLINE side hard_side_of(const side *q, const tigon_logit_map *map) {
   s.times = s.capped ? 1 : tigon_logit_scale(map);
   s.scale = vf_set(s.times);
   return s;
+}
+
+/* Takes the log-sum-exp of a row of logits. */
+TIGON_INLINE void know(side *s, double lse) {
+  const float base = s->times != 0 ? (float)(lse / (double)s->times) : 0;
+  const bool finite = isfinite(base);
+  s->base = vf_set(finite ? base : 0);
+  s->minus_rest = vf_set((float)(finite ? (double)base * (double)s->times - lse : -lse));
 }
 
 /* The n elements at c; 0 after them. */
@@ -86,7 +94,9 @@ typedef struct chance {
 TIGON_INLINE chance chance_of(tigon_dtype dtype, const side *s, int64_t c, int n) {
   const vf x = load_known(dtype, s, c, n);
   if (s->is == TIGON_DISTRIBUTION_PROBABILITIES) return (chance){vf_log(x), x};
-  const vf log = vf_sub(vf_fma(x, s->scale, s->minus_reference), s->log_sum);
+  vf log = vf_fma(vf_sub(x, s->base), s->scale, s->minus_rest);
+  /* a log-sum-exp of f32 is a rounded one, which of huge logits says nothing of their probability */
+  if (s->is == TIGON_DISTRIBUTION_LOGITS) log = vf_min(vf_set(1.0f), log);
   const vf of = vf_max(vf_set(0x1p-126f), vf_exp(log));
   return (chance){log, vf_select(vf_eq(log, vf_set(-INFINITY)), vf_zero(), of)};
 }

@@ -109,25 +109,26 @@ TIGON_INLINE largest find_largest(tigon_dtype dtype, work *w, bool backward) {
   return of;
 }
 
-/* The reference of the columns outside is that of their largest, unless no column has `any`: then it is -Inf. */
+/* The base of the columns outside is their largest; unless no column has `any`, what it comes to: else that is -Inf. */
 TIGON_INLINE double refer(side *s, float most, bool any) {
-  const double reference = any ? (double)(vf_max_across(capped(s, vf_set(most))) * s->times) : -(double)INFINITY;
-  s->minus_reference = vf_set(reference > -(double)INFINITY ? (float)-reference : 0);
-  return reference;
+  if (!any) return -(double)INFINITY;
+  const float base = vf_max_across(capped(s, vf_set(most)));
+  s->base = vf_set(base > -INFINITY ? base : 0);
+  return (double)base * (double)s->times;
 }
 
-/* The sum of e^(x - reference) over the window's columns outside. */
+/* The sum of e^((x - base) * scale) over the window's columns outside. */
 TIGON_INLINE double sum_outside(tigon_dtype dtype, const work *w, const side *s) {
   double all = 0;
   for (int64_t begin = w->begin; begin < w->end; begin += BLOCK) {
     const work block = {.begin = begin, .end = w->end - begin < BLOCK ? w->end : begin + BLOCK};
     vf sum = vf_zero();
-#define ADD(c, n)                                                                            \
-  do {                                                                                       \
-    const vf mark = load(TIGON_BF16, w->marks, (c)-w->begin, n);                             \
-    const vf z = vf_fma(capped(s, load(dtype, s->row, c, n)), s->scale, s->minus_reference); \
-    const exp_parts e = vf_exp_split(first(vf_add(z, mark), n));                             \
-    sum = vf_fma(e.p, first(e.scale, n), sum);                                               \
+#define ADD(c, n)                                                                         \
+  do {                                                                                    \
+    const vf mark = load(TIGON_BF16, w->marks, (c)-w->begin, n);                          \
+    const vf z = vf_mul(vf_sub(capped(s, load(dtype, s->row, c, n)), s->base), s->scale); \
+    const exp_parts e = vf_exp_split(first(vf_add(z, mark), n));                          \
+    sum = vf_fma(e.p, first(e.scale, n), sum);                                            \
   } while (0)
     FOR_VECTORS(&block, ADD);
 #undef ADD
@@ -190,9 +191,7 @@ TIGON_INLINE void store_gradient(tigon_dtype dtype, work *w, const tigon_topk_fa
   const int64_t base = w->p->base.panel_begin;
   const double of_label = label >= 0 ? element(dtype, w, label) : 0;
   side q = w->q, h = w->hard;
-  q.minus_reference = vf_set(-(float)o.lse), q.log_sum = vf_set((float)(o.lse - (double)(float)o.lse));
-  h.minus_reference = vf_set(-(float)w->hard_lse),
-  h.log_sum = vf_set((float)(w->hard_lse - (double)(float)w->hard_lse));
+  know(&q, o.lse), know(&h, w->hard_lse);
   const vf by = vf_set((float)(o.by * f->soft)), hard_by = vf_set((float)f->hard);
   const bool hard = w->p->base.hard != 0;
   FOR_PANEL(w) {
@@ -208,9 +207,8 @@ TIGON_INLINE void store_gradient(tigon_dtype dtype, work *w, const tigon_topk_fa
     FOR_VECTORS(w, PUT);
 #undef PUT
     if (label >= w->begin && label < w->end && !w->marks[label - w->begin]) {
-      const double soft =
-          o.by * tigon_topk_chance(
-                     (double)w->p->base.inverse_temperature * tigon_logit(&w->p->base.input_map, of_label) - o.lse);
+      const double z = (double)w->p->base.inverse_temperature * tigon_logit(&w->p->base.input_map, of_label);
+      const double soft = o.by * tigon_topk_chance(tigon_topk_log_chance(z, o.lse));
       s_store(w->out, label - base, dtype, (float)tigon_topk_dinput(w->p, f, w->hard_lse, of_label, soft, true));
     }
     for (int64_t j = 0, v; j < w->p->k; ++j) {

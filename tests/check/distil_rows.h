@@ -84,7 +84,7 @@ static inline double normalise(const check *k, const double *x, int64_t known, i
   double largest = -INFINITY, sum = 0, reach = 0;
   for (int64_t v = 0; v < known; ++v) largest = fmax(largest, x[v] * by);
   for (int64_t v = 0; v < known; ++v) sum += exp(x[v] * by - largest);
-  *lse = largest + log(sum);
+  *lse = isfinite(largest) ? largest + log(sum) : largest;
   for (int64_t v = 0; v < vocab; ++v) {
     to[v] = v < known ? x[v] * by - *lse : -INFINITY;
     if (isfinite(to[v])) reach = fmax(reach, fabs(to[v]) + fabs(x[v] * by));
