@@ -30,7 +30,7 @@ MODES = ["fwd", "bwd", "full"]  # bench_mode in apps/cli/bench.h
 PEERS = ["eager", "compile", "onednn"]
 OF_TORCH = ["python", "eager", "compile"]  # whose memory is the process's
 MEMORIES = ["default", "warm"]
-SHARED = ["memory", "op", "mode", "dtype", "shape"]  # in each row of a case
+SHARED = ["memory", "op", "mode", "dtype", "shape"]  # what a case is
 COLUMNS = [*SHARED, "party", "median_ms", "spread", "peak_bytes", "wrong_by", "threads", "variant", "bytes_min", "disturbed"]
 WARM_SECONDS = 0.005  # of a sample, at least
 DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64"}  # tigon_dtype: PyTorch's
@@ -577,7 +577,7 @@ def main(options, head):
                 rows.append(row)
                 print_row(row)
     versions = records.versions(torch=torch.__version__, onednn=onednn and onednn.version)
-    save(options, {**head, **machine(load), "versions": versions}, records.by_party(rows, SHARED))
+    save(options, {**head, **machine(load), "versions": versions}, records.by_party(rows))
     disturbed = sum(row["disturbed"] for row in rows) / max(len(rows), 1)
     if disturbed > 0.5:  # an idle kernel's own threads reach a third
         print(f"other programs took a core in {100 * disturbed:.0f} % of the samples: keep no figure of this run",

@@ -19,7 +19,7 @@ from peers_cpu import CASES, DTYPES, MODES, Parser, Tigon, evaluate, summary, to
 
 TYPES = {1: "<f4", 2: "<f2", 3: "<i2", 4: "<i4", 5: "<i8"}  # tigon_dtype: what the array interface calls it, bf16 as int16
 FLUSH_BYTES = 256 << 20
-SHARED = ["op", "mode", "dtype", "shape"]  # in each row of a case
+SHARED = ["op", "mode", "dtype", "shape"]  # what a case is
 COLUMNS = [*SHARED, "party", "median_ms", "spread", "rounds_ahead", "host_us", "wrong_by", "peak_bytes", "bytes_min",
            "flops", "workspace_bytes", "floor_ms", "copy_ms"]
 
@@ -550,7 +550,7 @@ def main(options):
     path = records.place(options, "peers_cuda")
     head = {**head, **machine(run, copy, matmul), "skipped": ", ".join(skipped) or "none"}
     try:
-        path and records.write(path, head, COLUMNS, records.by_party(rows, SHARED))
+        path and records.write(path, head, COLUMNS, records.by_party(rows))
     except OSError as error:
         trouble(error)
     report(rows, copy, matmul, torch.cuda.get_device_name())

@@ -1,5 +1,6 @@
 """Records of what was measured: bench/results/*.csv. Lines that begin with `#` say of which commit, when, on what and by which command;
-below them is a row for each case and party, whose numbers have few significant digits.
+below them is a row for each case and party, whose numbers have few significant digits. A row that does not say its case is of
+the one above it; empty values at a row's end are left out.
 
 A record is written from a clean tree only, so that everybody can check out what it measured."""
 import csv
@@ -83,10 +84,13 @@ def write(path, head, columns, rows):
     with open(path, "w", newline="") as file:
         for name, text in head.items():
             file.write(f"# {name}: {text}\n")
-        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
         for row in rows:
-            writer.writerow({name: rounded(name, value) for name, value in row.items()})
+            values = [rounded(name, row.get(name)) for name in columns]
+            while values and values[-1] in (None, ""):
+                values.pop()
+            writer.writerow(values)
 
 
 def read(path):
@@ -105,21 +109,20 @@ def read(path):
     return head, [{name: number(text) for name, text in row.items()} for row in rows]
 
 
-def by_party(cases, shared):
-    """Rows of a record: each case's parties, with the case's other values beside Tigon's alone."""
+def by_party(cases):
+    """Rows of a record: each case's parties. What a case is, and all its other values stand in its first row alone, Tigon's."""
     for case in cases:
         of_case = {name: value for name, value in case.items() if not isinstance(value, dict)}
-        key = {name: of_case[name] for name in shared}
         for party, figures in case.items():
             if isinstance(figures, dict):
-                yield {**(of_case if party == "tigon" else key), "party": party, **figures}
+                yield {**(of_case if party == "tigon" else {}), "party": party, **figures}
 
 
-def by_case(rows, shared):
+def by_case(rows):
     """The reverse."""
-    cases = {}
+    cases = []
     for row in rows:
-        case = cases.setdefault(tuple(row[name] for name in shared), {})
-        case.update(row if row["party"] == "tigon" else {name: row[name] for name in shared})
-        case[row["party"]] = row
-    return list(cases.values())
+        if row["party"] == "tigon":
+            cases.append(dict(row))
+        cases[-1][row["party"]] = row
+    return cases

@@ -11,13 +11,13 @@ from cuda_rows import best_peer, is_behind, ratio
 
 MODES = peers_cpu.MODES
 HEAD = ["commit", "tree", "date", "command", "device", "versions"]  # what a record says of itself
-MOST_BYTES = 160_000  # of all records together
+MOST_BYTES = 150_000  # of all records together
 RULE = "2026-11-24"  # records of before say in `tree` what is not known of them
 TITLES = {"tigon": "Tigon", "stock": "transformers", "torch_compile": "torch.compile", "liger": "Liger-Kernel"}
 
 
-def cases(name, shared):
-    return records.by_case(records.read(records.RESULTS / f"{name}.csv")[1], shared)
+def cases(name):
+    return records.by_case(records.read(records.RESULTS / f"{name}.csv")[1])
 
 
 def joined(values, form):
@@ -32,14 +32,25 @@ def by_mode(rows):
     return found
 
 
-def cpu():
-    """PyTorch and oneDNN on the CPU, with warm memory."""
+def of_cpu(name):
     lines = ["| operator | dtype | forward | backward | both |", "|---|---|---:|---:|---:|"]
-    rows = [row for row in cases("peers_cpu", peers_cpu.SHARED) if row["memory"] == "warm"]
+    rows = [row for row in cases(name) if row["memory"] == "warm"]
     for (op, dtype, _), modes in by_mode(rows).items():
         cells = [joined((peers_cpu.ratio(row, name) for name in peers_cpu.PEERS if name in row), ".1f") for row in modes]
+        if len(cells) == 1:  # forward makes the gradients, too
+            cells = ["", "", *cells]
         lines.append(f"| `{op}` | {dtype} | {' | '.join(cells)} |")
     return lines
+
+
+def cpu():
+    """PyTorch and oneDNN on the CPU, with warm memory."""
+    return of_cpu("peers_cpu")
+
+
+def heads():
+    """Heads, losses and newer operators on the CPU, beside PyTorch eager and torch.compile."""
+    return of_cpu("heads_cpu")
 
 
 def microseconds(row):
@@ -54,7 +65,7 @@ def in_table(row):
 
 def cuda():
     """A GPU's case table, and how many rows are level."""
-    rows = cases("peers_cuda", peers_cuda.SHARED)
+    rows = cases("peers_cuda")
     table = [row for row in rows if in_table(row)]
     lines = ["| case | us | % of floor | best peer's time over ours |", "|---|---:|---:|---:|"]
     for (op, dtype, shape), modes in by_mode(table).items():
@@ -79,7 +90,7 @@ def report():
     return lines
 
 
-TABLES = {cpu: "docs/performance.md", cuda: "docs/performance.md", report: "docs/python.md"}
+TABLES = {cpu: "docs/performance.md", heads: "docs/lab/heads/cpu.md", cuda: "docs/performance.md", report: "docs/python.md"}
 
 
 def wrong():
