@@ -22,7 +22,10 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 /* ---- workspace ---- */
 
 enum { LINE = 64, LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8 };
-enum { GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups */, JOINED_COLUMNS = 1024 /* of hidden */ };
+enum {
+  GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups, or with a teacher's logits */,
+  JOINED_COLUMNS = 1024 /* of hidden */
+};
 
 static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
@@ -123,7 +126,7 @@ static size_t least_bytes(const fused *f) {
 /* Rows of a good chunk: with groups, of as many whole ones, and of one at least where that is not too large. */
 static int64_t good_chunk(const fused *f, size_t row) {
   const int64_t chunk = f->skips ? GOOD_CHUNK_OF_HOST : GOOD_CHUNK;
-  if (!f->more.middle) return chunk;
+  if (!f->more.middle && !f->more.distil) return chunk;
   const int64_t most = (int64_t)(GOOD_LIMIT / row);
   const int64_t item =
       in_groups(f) && f->rows > 0 ? f->more.middle->of->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
