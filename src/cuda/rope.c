@@ -28,12 +28,12 @@ static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
 /* Of a wide problem. */
 static bool is_plain(const tigon_rope_problem *p, const rope_walk *w) {
   enum { MOST_BATCHES = 65535 }; /* a grid's second extent */
-  const int64_t table = p->batch * llabs(p->table_batch_pitch) + p->table_rows * llabs(p->table_pitch) + p->rotary_dim;
-  return p->layout == TIGON_ROPE_HALF && !by_pairs(p) && w->pairs == w->pieces &&
-         w->groups * w->pieces <= ROPE_PLAIN_MOST && p->batch <= MOST_BATCHES &&
-         p->batch * p->tokens <= INT32_MAX - ROPE_PLAIN_THREADS && table <= INT32_MAX &&
-         p->batch * llabs(p->position_pitch) + p->tokens <= INT32_MAX && plain_heads(p, &p->q) &&
-         plain_heads(p, &p->k) && plain_heads(p, &p->q_out) && plain_heads(p, &p->k_out);
+  const int64_t table = p->axes * llabs(p->table_axis_pitch) + p->batch * llabs(p->table_batch_pitch) +
+                        p->table_rows * llabs(p->table_pitch) + p->rotary_dim * p->table_step;
+  return p->layout == TIGON_ROPE_HALF && w->pairs == w->pieces && w->groups * w->pieces <= ROPE_PLAIN_MOST &&
+         p->batch <= MOST_BATCHES && p->batch * p->tokens <= INT32_MAX - ROPE_PLAIN_THREADS && table <= INT32_MAX &&
+         p->axes * llabs(p->position_axis_pitch) + p->batch * llabs(p->position_pitch) + p->tokens <= INT32_MAX &&
+         plain_heads(p, &p->q) && plain_heads(p, &p->k) && plain_heads(p, &p->q_out) && plain_heads(p, &p->k_out);
 }
 
 static rope_divisor divisor(int64_t by) { return (rope_divisor){(unsigned)by, (unsigned)cuda_ceil_div(1LL << 31, by)}; }
@@ -66,6 +66,13 @@ static rope_plain plain_of(const tigon_rope_problem *p, const rope_walk *w, int 
 
 typedef cuda_kernel by_dtype[3];
 
+static rope_plain_axes axes_of(const tigon_rope_problem *p) {
+  rope_plain_axes of = {p->axes, (int)p->position_axis_pitch, (int)p->table_axis_pitch, (int)p->table_step, {{0}}};
+  for (int i = 0; i < TIGON_ROPE_AXES; ++i)
+    of.of[i] = (rope_plain_pairs){(int)p->pairs_of[i].first, (int)p->pairs_of[i].end, (int)p->pairs_of[i].step};
+  return of;
+}
+
 /* By layout, then in packs or not; without and with axes or complex numbers. */
 static cuda_kernel *kernel_of(const tigon_rope_problem *p, bool wide) {
   static by_dtype plain[2][2] = {{CUDA_KERNELS(rope, rope_half_any), CUDA_KERNELS(rope, rope_half_wide)},
@@ -77,7 +84,8 @@ static cuda_kernel *kernel_of(const tigon_rope_problem *p, bool wide) {
 }
 
 static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float sign) {
-  static cuda_kernel half_plain[3] = CUDA_KERNELS(rope, rope_half_plain);
+  static cuda_kernel half_plain[3] = CUDA_KERNELS(rope, rope_half_plain),
+                     half_plain_axes[3] = CUDA_KERNELS(rope, rope_half_plain_axes);
   const int64_t most = 16 / (int64_t)tigon_dtype_size(p->dtype);
   const bool wide = wide_problem(p, most);
   const int64_t lanes = wide ? most : 1;
@@ -91,9 +99,14 @@ static tigon_status turn(tigon_queue *queue, const tigon_rope_problem *p, float 
     return cuda_launch(queue, cuda_by_dtype(kernel_of(p, wide), p->dtype), shape, CUDA_ARGUMENTS((void *)p, &w));
   const int of_token = (int)(w.groups * w.pieces),
             tokens = of_token < ROPE_PLAIN_THREADS ? ROPE_PLAIN_THREADS / of_token : 1;
-  const cuda_shape shape_plain = {
+  cuda_shape shape_plain = {
       .blocks = cuda_ceil_div(p->tokens, tokens), .rows = (int)p->batch, .threads = tokens * of_token};
   rope_plain plain = plain_of(p, &w, tokens);
+  if (by_pairs(p)) {
+    rope_plain_axes axes = axes_of(p);
+    shape_plain.shared_bytes = tokens * (int)p->rotary_dim * (int)sizeof(float);
+    return cuda_launch(queue, cuda_by_dtype(half_plain_axes, p->dtype), shape_plain, CUDA_ARGUMENTS(&plain, &axes));
+  }
   return cuda_launch(queue, cuda_by_dtype(half_plain, p->dtype), shape_plain, CUDA_ARGUMENTS(&plain));
 }
 

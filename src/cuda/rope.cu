@@ -59,6 +59,60 @@ struct rope_rows {
   }
 };
 
+/* The numbers of the pairs of a block's tokens, [tokens, pairs] of cos and then as many of sin. */
+extern __shared__ __align__(16) float rope_held[];
+struct rope_shared {
+  int at, pairs, count; /* where the thread's token begins; of a token; of the block */
+  const rope_plain_axes &axes;
+  int b, first_token;
+
+  __device__ void gather(const rope_plain &p) const {
+    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
+      const int token = i / pairs, pair = i - token * pairs, t = first_token + token;
+      int axis = 0;
+#pragma unroll
+      for (int other = 1; other < TIGON_ROPE_AXES; ++other) {
+        const rope_plain_pairs &of = axes.of[other];
+        const bool within = other < axes.axes && pair >= of.first && pair < of.end;
+        if (within && (of.step == 1 || (unsigned)(pair - of.first) % 3 == 0)) axis = other;
+      }
+      const int64_t position = position_of(p, axis, t);
+      if (t >= p.tokens || position < 0 || position >= p.table_rows) continue;
+      const int from = axis * axes.table_pitch + b * p.table_batch_pitch + (int)position * p.table_pitch;
+      const unsigned c = load_raw(p.cos, from + pair * axes.table_step, p.table_dtype);
+      const unsigned s = load_raw(p.sin, from + pair * axes.table_step, p.table_dtype);
+      rope_held[i] = value_of(c, p.table_dtype), rope_held[count + i] = value_of(s, p.table_dtype);
+    }
+  }
+  __device__ int64_t position_of(const rope_plain &p, int axis, int t) const {
+    if (!p.positions || t >= p.tokens) return t;
+    return load_index(p.positions, axis * axes.position_pitch + b * p.position_pitch + t, p.position_dtype);
+  }
+  __device__ bool is_legal(const rope_plain &p, int t) const {
+    bool legal = true;
+#pragma unroll
+    for (int axis = 0; axis < TIGON_ROPE_AXES; ++axis) {
+      const int64_t position = axis < axes.axes ? position_of(p, axis, t) : 0;
+      legal = legal && position >= 0 && position < p.table_rows;
+    }
+    return legal;
+  }
+  /* By all threads of a block, whose heads are on their way meanwhile. */
+  template <class T, int N> __device__ void load(const rope_plain &p, int pair, float (&c)[N], float (&s)[N]) const {
+    gather(p);
+    __syncthreads();
+    const float *from = rope_held + at + pair;
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 of_c = *(const float4 *)(from + i), of_s = *(const float4 *)(from + count + i);
+      c[i] = of_c.x, c[i + 1] = of_c.y, c[i + 2] = of_c.z, c[i + 3] = of_c.w;
+      s[i] = of_s.x, s[i + 1] = of_s.y, s[i + 2] = of_s.z, s[i + 3] = of_s.w;
+    }
+  }
+};
+template <class R> struct rope_loads_by_block { static constexpr bool value = false; };
+template <> struct rope_loads_by_block<rope_shared> { static constexpr bool value = true; };
+
 /* A thread's heads. */
 template <class T> struct rope_heads {
   const T *x[ROPE_HEADS];
@@ -109,7 +163,7 @@ __device__ inline void turn_pairs(const P &p, const H &heads, I pair, const R &r
     x[j][1] = load_pack<T, N>(from + second);
   }
   float c[N], s[N];
-  if (legal) rows.template load<T, N>(p, pair, c, s);
+  if (legal || rope_loads_by_block<R>::value) rows.template load<T, N>(p, pair, c, s);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     c[i] = legal ? c[i] : __int_as_float(0x7fffffff);
@@ -183,12 +237,29 @@ template <class T> __device__ inline void turn_plain(const rope_plain &p) {
   if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
 }
 
+/* A thread of no token has no head, and gathers all the same. */
+template <class T> __device__ inline void turn_plain_axes(const rope_plain &p, const rope_plain_axes &axes) {
+  auto divide = [](unsigned a, const rope_divisor &d) { return __umulhi(2 * a, d.inverse); };
+  const unsigned of_block = divide(threadIdx.x, p.of_token);
+  const unsigned at = threadIdx.x - of_block * p.of_token.by, group = divide(at, p.pieces);
+  const int b = (int)blockIdx.y, first = (int)blockIdx.x * p.block_tokens, t = first + (int)of_block;
+  const int piece = (int)(at - group * p.pieces.by), pairs = p.rotary_dim / 2, none = p.q.heads + p.k.heads;
+  const rope_shared rows = {(int)of_block * pairs, pairs, p.block_tokens * pairs, axes, b, first};
+  const bool inside = t < p.tokens, legal = !inside || rows.is_legal(p, t);
+  turn_pairs<T, pack<T>::N, true>(p, rope_plain_place<T>{p, b * p.tokens + t, inside ? (int)group : none},
+                                  piece * (int)pack<T>::N, rows, p.sign, legal);
+  if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
+}
+
 #define KERNEL(name, n, half, ...)                                                                     \
   KERNEL_BY_DTYPE(rope_##name, (ROPE_THREADS, 3),                                                      \
                   (const __grid_constant__ tigon_rope_problem p, const __grid_constant__ rope_walk w), \
                   turn<T, n, half, __VA_ARGS__>(p, w))
 
 KERNEL_BY_DTYPE(rope_half_plain, (ROPE_PLAIN_MOST), (const __grid_constant__ rope_plain p), turn_plain<T>(p))
+KERNEL_BY_DTYPE(rope_half_plain_axes, (ROPE_PLAIN_MOST),
+                (const __grid_constant__ rope_plain p, const __grid_constant__ rope_plain_axes axes),
+                turn_plain_axes<T>(p, axes))
 KERNEL(half_wide, pack<T>::N, true, rope_row<int64_t>)
 KERNEL(half_any, 1, true, rope_row<int64_t>)
 KERNEL(interleaved_wide, pack<T>::N, false, rope_row<int64_t>)

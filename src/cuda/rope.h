@@ -43,4 +43,14 @@ typedef struct rope_plain {
   int32_t *error_flag;
 } rope_plain;
 
+/* The tables of such a problem where they are read pair by pair: a block's threads gather its tokens' numbers into shared memory, once
+ * for all heads. */
+typedef struct rope_plain_pairs {
+  int first, end, step;
+} rope_plain_pairs;
+typedef struct rope_plain_axes {
+  int axes, position_pitch, table_pitch, table_step; /* pitches: from axis to axis */
+  rope_plain_pairs of[TIGON_ROPE_AXES];
+} rope_plain_axes;
+
 #endif
