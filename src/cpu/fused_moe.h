@@ -142,11 +142,15 @@ TIGON_INLINE vf moe_c_slopes(const moe_problem *p, moe_gate g, moe_gate *slopes)
   const vf value = vf_mul(moe_act_slope(p->act, gate_argument(k, g.a), &slope), vf_set(k->down_mult));
   const vf up = gate_up(k, g.b);
   *slopes = (moe_gate){vf_mul(vf_mul(vf_set(k->down_mult * k->gate_mult), up), slope), value};
-  if (k->clamp > 0) {
-    slopes->a = vf_select(vf_lt(vf_set(k->clamp), g.a), vf_zero(), slopes->a);
-    slopes->b = vf_select(vf_lt(vf_set(k->clamp), vf_abs(g.b)), vf_zero(), slopes->b);
-  }
   return vf_mul(value, up);
+}
+
+/* The gradients of a gate and up: 0 where these were clamped. */
+TIGON_INLINE moe_gate moe_unclamped(const moe_problem *p, moe_gate g, moe_gate gradients) {
+  const vf clamp = vf_set(p->numbers.clamp);
+  if (!(p->numbers.clamp > 0)) return gradients;
+  return (moe_gate){vf_select(vf_lt(clamp, g.a), vf_zero(), gradients.a),
+                    vf_select(vf_lt(clamp, vf_abs(g.b)), vf_zero(), gradients.b)};
 }
 
 #endif

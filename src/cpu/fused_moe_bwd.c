@@ -111,11 +111,13 @@ TIGON_INLINE double slot_row(tigon_dtype dtype, const moe_job *j, int64_t i, flo
     for (int64_t k = block; k < end; k += LANES) {
       const int64_t n = end - k;
       moe_gate slopes;
-      const vf value = moe_c_slopes(p, moe_load_gate(dtype, p, pre, k, n), &slopes);
+      const moe_gate g = moe_load_gate(dtype, p, pre, k, n);
+      const vf value = moe_c_slopes(p, g, &slopes);
       const vf dk = moe_load(d, k, TIGON_F32, n), dc = vf_mul(w, dk);
       sum = vf_fma(dk, value, sum); /* c of columns beyond the end is 0 */
       moe_store(c, k, dtype, vf_mul(w, value), n);
-      moe_store_gate(dtype, p, dpre, k, (moe_gate){vf_mul(dc, slopes.a), vf_mul(dc, slopes.b)}, n);
+      const moe_gate gradients = {vf_mul(dc, slopes.a), vf_mul(dc, slopes.b)};
+      moe_store_gate(dtype, p, dpre, k, moe_unclamped(p, g, gradients), n);
     }
     total += (double)vf_sum(sum);
   }

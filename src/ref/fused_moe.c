@@ -25,8 +25,14 @@ static double activation(tigon_moe_act act, double u, double *slope) {
   return u * sigma;
 }
 
-/* Column j's c, and its slopes by a and b. A NaN is not beyond a clamp. */
-static double gate(const problem *p, const double *pre, int64_t j, double *by_a, double *by_b) {
+/* Column j's c, its slopes, and which of a and b a clamp has replaced. */
+typedef struct gated {
+  double c, by_a, by_b;
+  bool clamped_a, clamped_b;
+} gated;
+
+/* A NaN is not beyond a clamp. */
+static gated gate(const problem *p, const double *pre, int64_t j) {
   const tigon_map_numbers *k = &p->numbers;
   const double clamp = (double)k->clamp, down = (double)k->down_mult, mult = (double)k->gate_mult;
   const double a = pre[tigon_moe_gate(p, j)], b = pre[tigon_moe_up(p, j)];
@@ -34,9 +40,7 @@ static double gate(const problem *p, const double *pre, int64_t j, double *by_a,
   const double up = (high_b ? clamp : low_b ? -clamp : b) + (double)k->up_offset;
   double slope;
   const double value = activation(p->act, mult * (high_a ? clamp : a), &slope);
-  *by_a = high_a ? 0 : down * up * mult * slope;
-  *by_b = high_b || low_b ? 0 : down * value;
-  return down * value * up;
+  return (gated){down * value * up, down * up * mult * slope, down * value, high_a, high_b || low_b};
 }
 
 /* ---- slots ---- */
@@ -57,8 +61,9 @@ static double dy_at(const problem *p, int64_t t, int64_t c) { return tigon_ref_a
 /* [2I] of slot s, whose expert is e. */
 static void make_pre(const problem *p, int64_t s, int64_t e, double *pre) {
   for (int64_t i = 0; i < 2 * p->inner; ++i) {
-    pre[i] = tigon_ref_vector_at(p->gate_up_bias, e * 2 * p->inner + i);
-    for (int64_t c = 0; c < p->cols; ++c) pre[i] += x_at(p, s / p->top_k, c) * weight(&p->gate_up, e, i, c);
+    double sum = tigon_ref_vector_at(p->gate_up_bias, e * 2 * p->inner + i);
+    for (int64_t c = 0; c < p->cols; ++c) sum += x_at(p, s / p->top_k, c) * weight(&p->gate_up, e, i, c);
+    pre[i] = tigon_round_f64(sum, p->dtype);
   }
 }
 
@@ -73,13 +78,13 @@ static void forward_slot(const problem *p, int64_t s, int64_t position, double *
     tigon_store_f64(p->pre.data, position * wide + i, p->pre.dtype, pre[i]);
   if (e < 0) return;
   const double w = tigon_ref_vector_at(p->w, s);
-  double by_a, by_b;
-  for (int64_t j = 0; j < p->inner; ++j) c[j] = gate(p, pre, j, &by_a, &by_b);
+  for (int64_t j = 0; j < p->inner; ++j)
+    c[j] = tigon_round_f64((p->weight_before_down ? w : 1) * gate(p, pre, j).c, p->dtype);
   for (int64_t h = 0; h < p->cols; ++h) {
     const double bias = tigon_ref_vector_at(p->down_bias, e * p->cols + h);
     double sum = 0;
     for (int64_t j = 0; j < p->inner; ++j) sum += c[j] * weight(&p->down, e, h, j);
-    y[h] += p->weight_before_down ? w * sum + bias : w * (sum + bias);
+    y[h] += p->weight_before_down ? sum + bias : w * (sum + bias);
   }
 }
 
@@ -127,7 +132,7 @@ static bool make_sums(const problem *p, sums *s) {
   return true;
 }
 
-/* c, dw and then dpre, which takes pre's place, of slot s of expert e. */
+/* w * c, dw and then dpre, which takes pre's place, of slot s of expert e. */
 static void slot_gradients(const problem *p, int64_t s, int64_t e, int64_t position, sums *of) {
   const int64_t t = s / p->top_k, wide = 2 * p->inner;
   const double w = tigon_ref_vector_at(p->w, s);
@@ -136,12 +141,13 @@ static void slot_gradients(const problem *p, int64_t s, int64_t e, int64_t posit
   for (int64_t i = 0; p->pre.dtype && i < wide; ++i)
     of->pre[i] = tigon_load_f64(p->pre.data, position * wide + i, p->pre.dtype);
   for (int64_t j = 0; j < p->inner; ++j) {
-    double d = 0, by_a, by_b;
+    double d = 0;
     for (int64_t h = 0; h < p->cols; ++h) d += dy_at(p, t, h) * weight(&p->down, e, h, j);
-    of->c[j] = gate(p, of->pre, j, &by_a, &by_b);
-    dw += d * of->c[j];
-    of->pre[tigon_moe_gate(p, j)] = w * d * by_a;
-    of->pre[tigon_moe_up(p, j)] = w * d * by_b;
+    const gated g = gate(p, of->pre, j);
+    dw += d * g.c;
+    of->c[j] = tigon_round_f64(w * g.c, p->dtype);
+    of->pre[tigon_moe_gate(p, j)] = g.clamped_a ? 0 : tigon_round_f64(w * d * g.by_a, p->dtype);
+    of->pre[tigon_moe_up(p, j)] = g.clamped_b ? 0 : tigon_round_f64(w * d * g.by_b, p->dtype);
   }
   for (int64_t h = 0; !p->weight_before_down && h < p->cols; ++h)
     dw += dy_at(p, t, h) * tigon_ref_vector_at(p->down_bias, e * p->cols + h);
@@ -158,7 +164,7 @@ static void backward_slot(const problem *p, int64_t s, int64_t e, int64_t positi
       of->gate_up[i * p->cols + h] += of->pre[i] * x_at(p, t, h);
       of->dx[t * p->cols + h] += of->pre[i] * weight(&p->gate_up, e, i, h);
     }
-    for (int64_t j = 0; j < p->inner; ++j) of->down[h * p->inner + j] += dy_at(p, t, h) * w * of->c[j];
+    for (int64_t j = 0; j < p->inner; ++j) of->down[h * p->inner + j] += dy_at(p, t, h) * of->c[j];
     of->down_bias[h] += p->weight_before_down ? dy_at(p, t, h) : w * dy_at(p, t, h);
   }
 }
