@@ -13,15 +13,16 @@ static void *cut(char *workspace, int64_t *used, int64_t bytes) {
   return at;
 }
 
-/* A gradient of `count` elements of an expert; f32 is its own sum, and without a second panel no expert goes on. */
-static float *cut_carry(char *workspace, int64_t *used, tigon_dtype dtype, bool split, int64_t count) {
-  if (!split || dtype == TIGON_DTYPE_NONE || dtype == TIGON_F32) return NULL;
+/* Sums of a gradient of `count` elements. Without a second panel no expert goes on, and f32 that nothing is added to is its own
+ * sum. */
+static float *cut_carry(const moe_problem *p, char *workspace, int64_t *used, tigon_dtype dtype, int64_t count) {
+  if (dtype == TIGON_DTYPE_NONE || (dtype == TIGON_F32 && !p->accumulate)) return NULL;
   return cut(workspace, used, count * (int64_t)sizeof(float));
 }
 
 moe_memory TIGON_CPU(moe_layout)(const moe_problem *p, bool backward, int64_t rows) {
   const int64_t size = (int64_t)tigon_dtype_size(p->dtype), wide = 2 * p->inner, slots = tigon_moe_slots(p);
-  const bool has_out = backward ? p->dx.data || !p->workspace : true, split = rows < slots;
+  const bool has_out = backward ? p->dx.data || !p->workspace : true;
   char *w = p->workspace;
   moe_memory m = {0};
   m.order = cut(w, &m.bytes, slots * (int64_t)sizeof *m.order);
@@ -34,10 +35,11 @@ moe_memory TIGON_CPU(moe_layout)(const moe_problem *p, bool backward, int64_t ro
   if (!backward) return m;
   m.dy = cut(w, &m.bytes, rows * p->cols * size);
   m.d = cut(w, &m.bytes, rows * p->inner * (int64_t)sizeof(float));
-  m.carry[0] = cut_carry(w, &m.bytes, p->dgate_up.dtype, split, wide * p->cols);
-  m.carry[1] = cut_carry(w, &m.bytes, p->ddown.dtype, split, p->inner * p->cols);
-  m.carry[2] = cut_carry(w, &m.bytes, p->dgate_up_bias.dtype, split, wide);
-  m.carry[3] = cut_carry(w, &m.bytes, p->ddown_bias.dtype, split, p->cols);
+  if (rows >= slots) return m;
+  m.carry[0] = cut_carry(p, w, &m.bytes, p->dgate_up.dtype, wide * p->cols);
+  m.carry[1] = cut_carry(p, w, &m.bytes, p->ddown.dtype, p->inner * p->cols);
+  m.carry[2] = cut(w, &m.bytes, wide * (int64_t)sizeof(float));
+  m.carry[3] = cut(w, &m.bytes, p->cols * (int64_t)sizeof(float));
   return m;
 }
 
@@ -104,7 +106,7 @@ bool TIGON_CPU(moe_next)(moe_job *j) {
   j->first = e;
   for (; e < j->p->experts && moe_expert_begin(j, e + 1) - begin <= j->rows; ++e) j->end = moe_expert_begin(j, e + 1);
   if (j->end == begin) {
-    j->end = begin + j->rows;
+    j->end = begin + j->rows / MOE_BLOCK * MOE_BLOCK;
     ++e;
   }
   j->last = e;

@@ -8,11 +8,11 @@
 
 typedef tigon_fused_moe_problem moe_problem;
 
-/* Positions of a panel: with the least workspace, and where more gain nothing. */
 enum {
-  MOE_LEAST_ROWS = 8,
-  MOE_GOOD_ROWS = 2048,
-  MOE_COLUMNS = 256 /* of a task that walks over the rows of a panel */
+  MOE_BLOCK = 256, /* rows of a partial sum, as a product's: an expert that goes on in the next panel has whole ones */
+  MOE_LEAST_ROWS = MOE_BLOCK,    /* of a panel with the least workspace, */
+  MOE_GOOD_ROWS = 8 * MOE_BLOCK, /* and where more gain nothing */
+  MOE_COLUMNS = 256,             /* of a task that walks over the rows of a panel */
 };
 
 /* What the workspace has, rows of a panel by position. */

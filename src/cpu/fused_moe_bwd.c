@@ -42,7 +42,8 @@ static tigon_gemm_problem dx_of(const moe_job *j, const moe_part *part) {
                               .c_pitch = p->cols};
 }
 
-/* The gradient of `to` [n, k] from rows of n columns times rows of k columns. */
+/* The gradient of `to` [n, k] from rows of n columns times rows of k columns. Until an expert ends, `carry` has its sums, or its
+ * gradient where there is none. */
 static tigon_gemm_problem gradient_of(const moe_job *j, const moe_part *part, const tigon_expert_weights *to,
                                       float *carry, const void *left, int64_t n, const void *right, int64_t k) {
   tigon_gemm_problem g = {
@@ -54,7 +55,7 @@ static tigon_gemm_problem gradient_of(const moe_job *j, const moe_part *part, co
       .c = tigon_moe_matrix(to, tigon_dtype_size(to->dtype), part->expert),
       .c_dtype = to->dtype,
       .c_pitch = to->pitch,
-      .accumulate = j->p->accumulate || (!carry && !part->begins),
+      .accumulate = carry || part->begins ? j->p->accumulate : true,
   };
   if (carry && part->ends && !part->begins) g.sums = carry;
   if (carry && !part->ends) {
@@ -72,6 +73,27 @@ static tigon_gemm_problem dgate_up_of(const moe_job *j, const moe_part *part) {
 static tigon_gemm_problem ddown_of(const moe_job *j, const moe_part *part) {
   const moe_problem *p = j->p;
   return gradient_of(j, part, &p->ddown, j->at.carry[1], j->at.dy, p->cols, j->at.c, p->inner);
+}
+
+typedef tigon_gemm_problem make_product(const moe_job *j, const moe_part *part);
+
+/* An expert of several panels has a product for each block of its rows, as one product would add them up. */
+static void in_blocks(const moe_job *j, const moe_part *part, make_product *make) {
+  for (int64_t at = 0; at < part->rows; at += MOE_BLOCK) {
+    const int64_t rows = part->rows - at < MOE_BLOCK ? part->rows - at : MOE_BLOCK;
+    const bool begins = part->begins && at == 0, ends = part->ends && at + rows == part->rows;
+    const tigon_gemm_problem g = make(j, &(moe_part){part->expert, part->at + at, rows, begins, ends});
+    TIGON_CPU(gemm)(j->queue, &g, 1);
+  }
+}
+
+/* The gradients of the panel's experts, of which the first and the last one may have rows in other panels. */
+static void gradients(const moe_job *j, make_product *make) {
+  moe_job whole = *j;
+  const moe_part first = moe_part_of(j, j->first), last = moe_part_of(j, j->last - 1);
+  if (!first.begins || !first.ends) in_blocks(j, &first, make), ++whole.first;
+  if (last.expert != first.expert && !last.ends) in_blocks(j, &last, make), --whole.last;
+  TIGON_CPU(moe_products)(&whole, make);
 }
 
 /* ---- slots ---- */
@@ -153,8 +175,6 @@ static void slot_task(const void *argument, int64_t index) {
 
 /* ---- biases ---- */
 
-enum { SUM_ROWS = 256 /* of one partial sum */ };
-
 /* A bias whose gradient is the sum of rows [rows, cols], times w where `weighted`. */
 typedef struct bias_job {
   const moe_job *j;
@@ -168,9 +188,9 @@ typedef struct bias_job {
 TIGON_INLINE void sum_rows(tigon_dtype dtype, const bias_job *b, const moe_part *part, int64_t c0, int64_t n,
                            float *total) {
   const moe_job *j = b->j;
-  for (int64_t r0 = 0; r0 < part->rows; r0 += SUM_ROWS) {
+  for (int64_t r0 = 0; r0 < part->rows; r0 += MOE_BLOCK) {
     float sum[MOE_COLUMNS] = {0};
-    const int64_t end = part->rows - r0 < SUM_ROWS ? part->rows : r0 + SUM_ROWS;
+    const int64_t end = part->rows - r0 < MOE_BLOCK ? part->rows : r0 + MOE_BLOCK;
     for (int64_t r = r0; r < end; ++r) {
       const int64_t i = part->at + r;
       const vf w = vf_set(b->weighted ? s_load(j->p->w.data, j->at.order[j->begin + i], j->p->w.dtype) : 1);
@@ -191,14 +211,12 @@ static void bias_task(const void *argument, int64_t index) {
     const int64_t at = e * b->cols + c0;
     float total[MOE_COLUMNS] = {0};
     if (part.rows == 0) continue;
+    if (!part.begins) memcpy(total, b->carry + c0, (size_t)n * sizeof *total);
     TIGON_FOR_DTYPE(j->p->dtype, sum_rows, b, &part, c0, n, total);
-    for (int64_t c = 0; c < n; ++c) {
-      const bool goes_on = b->carry && !part.ends, adds = j->p->accumulate || (!b->carry && !part.begins);
-      if (b->carry && !part.begins) total[c] += b->carry[c0 + c];
-      if (goes_on)
-        b->carry[c0 + c] = total[c];
-      else
-        s_store(b->to->data, at + c, b->to->dtype, total[c] + (adds ? s_load(b->to->data, at + c, b->to->dtype) : 0));
+    if (!part.ends) memcpy(b->carry + c0, total, (size_t)n * sizeof *total);
+    for (int64_t c = 0; part.ends && c < n; ++c) {
+      const float old = j->p->accumulate ? s_load(b->to->data, at + c, b->to->dtype) : 0;
+      s_store(b->to->data, at + c, b->to->dtype, total[c] + old);
     }
   }
 }
@@ -244,8 +262,8 @@ tigon_status TIGON_CPU(fused_moe_bwd)(tigon_queue *queue, const moe_problem *p) 
     if (!p->pre.data) TIGON_CPU(moe_make_pre)(&j);
     TIGON_CPU(moe_products)(&j, d_of);
     tigon_cpu_parallel(queue, s.tasks, slot_task, &s);
-    if (p->dgate_up.data) TIGON_CPU(moe_products)(&j, dgate_up_of);
-    if (p->ddown.data) TIGON_CPU(moe_products)(&j, ddown_of);
+    if (p->dgate_up.data) gradients(&j, dgate_up_of);
+    if (p->ddown.data) gradients(&j, ddown_of);
     bias_gradient(&(bias_job){&j, &p->dgate_up_bias, j.at.carry[2], j.at.pre, 2 * p->inner, false});
     bias_gradient(&(bias_job){&j, &p->ddown_bias, j.at.carry[3], j.at.dy, p->cols, !p->weight_before_down});
     if (!p->dx.data) continue;

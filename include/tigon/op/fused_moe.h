@@ -37,8 +37,7 @@
  * Strides: the last one is 1, those of tokens are free (three at most: tigon.h). gate_up, down and their gradients: any, but either
  *   the last or the one before it is 1. So a weight that is stored as [E, H, 2I] or [E, I, H] is passed as the view of it whose last
  *   two dimensions are exchanged. All others are contiguous.
- * Workspace: more than the minimum is faster, up to the size recommended. Below that one, bits of the gradients of weights depend
- *   on the size.
+ * Workspace: more than the minimum is faster, up to the size recommended. No bit depends on it.
  * In place: nothing.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_FUSED_MOE_H
