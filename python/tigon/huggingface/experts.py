@@ -73,7 +73,7 @@ def find_experts(module: nn.Module) -> Replacement | Left | None:
     if isinstance(layouts, Left):
         return layouts
     arguments = list(inspect.signature(type(module).forward).parameters)[1:]
-    if arguments != ["args", "kwargs"] and len(arguments) != 3:  # transformers' decorator hides the names
+    if len(arguments) != 3:
         return Left(f"its forward takes {', '.join(arguments)}")
     seen = None
     for layout in layouts:
@@ -89,7 +89,7 @@ def find_experts(module: nn.Module) -> Replacement | Left | None:
                     _try(module, layout, options, trial)
                 except Exception as error:
                     return Left(f"it is {_text(options)} but for this: {_said(error)} ({trial})")
-            return partial(_replacement, layout, options)
+            return partial(_replacement, layout, options, arguments)
     return Left(f"its forward is not the sum of weight * down(act(gate(x)) * up(x)): {_said(seen)}")
 
 
@@ -108,13 +108,11 @@ def _text(options: dict) -> str:
 
 def _layouts(module: nn.Module) -> list[_Layout] | Left:
     own = {name: p for name, p in module.named_parameters(recurse=False)}
-    theirs = [name for name, _ in (*module.named_parameters(), *module.named_buffers()) if name not in own]
-    if theirs:
-        return Left(f"it has other parameters or buffers: {', '.join(theirs)}")
+    held = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
     stacks = [name for name, p in own.items() if p.ndim == 3]
     vectors = [name for name, p in own.items() if p.ndim == 2]
-    if len(stacks) != 2 or len(vectors) not in (0, 2) or len(stacks) + len(vectors) != len(own):
-        return Left(f"its parameters are {', '.join(own)}, must be two stacks of weights, and of biases or none")
+    if len(stacks) != 2 or len(vectors) not in (0, 2) or len(stacks) + len(vectors) != len(held):
+        return Left(f"the weights of its experts are {', '.join(held)}, must be two stacks, and biases of both or none")
     found = []
     for gate_up, down in permutations(stacks):
         (experts, *a), (others, *b) = own[gate_up].shape, own[down].shape
@@ -226,11 +224,11 @@ def _compare(what: str, want, got) -> None:
 # ---- in its place ----
 
 
-def _forward(layout: _Layout, options: dict):
+def _forward(layout: _Layout, options: dict, arguments: list[str]):
     names = [name for name in (layout.gate_up, layout.down, layout.gate_up_bias, layout.down_bias) if name is not None]
 
     def forward(self, *args, **kwargs):
-        x, index, weights = (*args, *kwargs.values())
+        x, index, weights = (*args, *[kwargs[name] for name in arguments[len(args) :]])
         parameters = {name: getattr(self, name) for name in names}
         if not _is_computable(x, index, weights, parameters):
             return type(self).forward(self, *args, **kwargs)
@@ -251,8 +249,8 @@ def _is_computable(x, index, weights, parameters) -> bool:
     )
 
 
-def _replacement(layout: _Layout, options: dict, module: nn.Module) -> Replacement:
-    forward = _forward(layout, options)
+def _replacement(layout: _Layout, options: dict, arguments: list[str], module: nn.Module) -> Replacement:
+    forward = _forward(layout, options, arguments)
 
     def compare(training: bool) -> list[Pair]:
         down = getattr(module, layout.down)
