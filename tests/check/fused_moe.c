@@ -135,7 +135,8 @@ static moe_case make_case(check *k, bool backward) {
     check_call(k, args);                                                                \
   } while (0)
 
-static double output_ulps(tigon_dtype dtype) { return dtype == TIGON_F32 ? 0 : 1; }
+/* Half an ulp of the oracle's store, and of the kernel's, whose result may be beyond a power of two, where ulps are twice as large. */
+static double output_ulps(tigon_dtype dtype) { return dtype == TIGON_F32 ? 0 : 1.5; }
 
 /* ---- forward ---- */
 
