@@ -20,6 +20,7 @@ import sysconfig
 import tempfile
 import time
 
+import experts
 import losses
 import records
 from onednn import Missing, OneDNN
@@ -238,25 +239,6 @@ def embedding(t):
     return lambda table: F.embedding(idx, table), [table], [dy], [y], [dtable]
 
 
-def fused_moe(t):
-    x, idx, w, gate_up, down, dy, y = t.tensors("x", "idx", "w", "gate_up", "down", "dy", "y")
-
-    def function(x, w, gate_up, down):  # as in transformers
-        y = torch.zeros_like(x)
-        with torch.no_grad():
-            mask = F.one_hot(idx.long(), len(down)).permute(2, 1, 0)
-            hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
-        for expert in hit:
-            expert = expert[0]
-            choice, token = torch.where(mask[expert])
-            gate, up = F.linear(x[token], gate_up[expert]).chunk(2, dim=-1)
-            z = F.linear(F.silu(gate) * up, down[expert]) * w[token, choice, None]
-            y.index_add_(0, token, z.to(y.dtype))
-        return y
-
-    return function, [x, w, gate_up, down], [dy], [y], t.tensors("dx", "dw", "dgate_up", "ddown")
-
-
 # ---- Tigon from PyTorch: a function of the inputs that need a gradient ----
 
 FROM_TORCH = {
@@ -270,7 +252,7 @@ FROM_TORCH = {
     "softmax": lambda t: T.softmax,
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
     **losses.FROM_TORCH,
-    "fused_moe": lambda t: lambda x, w, gate_up, down, idx=t.tensors("idx")[0]: T.fused_moe(x, idx, w, gate_up, down),
+    **experts.FROM_TORCH,
     "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
 }
 
@@ -285,7 +267,7 @@ def rope_from_torch(cos, sin):
 
 CASES = {f.__name__: f
          for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu,
-                   softmax, rope, *losses.CASES, embedding, fused_moe)}
+                   softmax, rope, *losses.CASES, embedding, experts.fused_moe)}
 
 
 # ---- operators whose own file in the Python package says what they are in plain torch ----

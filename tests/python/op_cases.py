@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import moe_cases
 import torch
 import torch.nn.functional as F
 
@@ -23,8 +24,6 @@ ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
 THREE = torch.linspace(-2, 3, 7 * 4).view(7, 4)  # of the positions in time, height and width
 IDS_OF_AXES = (torch.arange(3 * 2 * 5) * 5 % 7).view(3, 2, 5)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
-EXPERTS = torch.tensor([[[1, 3], [0, 1], [3, 3], [-1, 0], [1, 0]], [[0, 4], [3, 1], [1, 0], [0, 3], [3, 0]]])  # of 4
-GPT_OSS = dict(interleaved=True, gate_multiplier=1.702, down_multiplier=1 / 1.702, limit=7.0, up_offset=1.0)
 
 
 class Case(NamedTuple):
@@ -123,22 +122,6 @@ def mhc_coeffs(x, phi, b, alpha_pre, alpha_post, alpha_res):
 def mhc_coeffs_pre(x, *rest):
     h = mhc_coeffs(x, *rest)
     return *h, (h[0][..., None] * x).sum(-2)
-
-
-def experts(x, w, gate_up, down, gate_up_bias=None, down_bias=None, gpt_oss=False, before=False):
-    """Every expert of every choice, with weights [E, 2 I, H] and [E, H, I]."""
-    here = (EXPERTS >= 0) & (EXPERTS < len(down))
-    chosen, w = EXPERTS.clamp(0, len(down) - 1), (w * here)[..., None]
-    pre = torch.einsum("...h,...kih->...ki", x, gate_up[chosen])
-    pre = pre if gate_up_bias is None else pre + gate_up_bias[chosen]
-    if gpt_oss:
-        gate, up = pre[..., ::2].clamp(max=7), pre[..., 1::2].clamp(-7, 7)
-        c = gate * torch.sigmoid(1.702 * gate) * (up + 1)
-    else:
-        c = (lambda gate, up: F.gelu(gate, approximate="tanh") * up if before else F.silu(gate) * up)(*pre.chunk(2, -1))
-    z = torch.einsum("...ki,...khi->...kh", c, down[chosen])
-    bias = 0 if down_bias is None else down_bias[chosen] * here[..., None]
-    return (w * z + bias if before else w * (z + bias)).sum(-2)
 
 
 def cross_entropy(
@@ -249,8 +232,7 @@ X, H, V = (2, 5, 33), OnePitch((2, 5, 7)), (2, 5, 9)
 W = Parameter((33,))
 HEAD = [H, Parameter((9, 7)), Parameter((9,))]
 HEADS = [(2, 4, 5, 8), (2, 2, 5, 8)]
-MIXTURE = [(2, 5, 7), Parameter((2, 5, 2)), Parameter((4, 12, 7)), Parameter((4, 7, 6))]
-BIASES = [Parameter((4, 12)), Parameter((4, 7))]
+
 
 CASES = [
     Case("rms_norm", T.rms_norm, rms_norm, [X, W], 2),
@@ -374,29 +356,6 @@ CASES = [
     Case("softmax", lambda x: T.softmax(x, 0.5, MASK.to(x.device), causal=True), softmax, [(2, 5, 7)], 2),
     Case("embedding", lambda w: T.embedding(IDS.to(w.device), w, 3), lambda w: F.embedding(IDS, w, 3), [(9, 33)]),
     Case("linear", T.linear, F.linear, [H, (5, 7), Parameter((5,))]),
-    Case("fused_moe", lambda x, w, *weights: T.fused_moe(x, EXPERTS.to(x.device), w, *weights), experts, MIXTURE, 5),
-    Case(
-        "fused_moe_before",
-        lambda x, w, *weights: T.fused_moe(
-            x, EXPERTS.to(x.device), w, *weights, activation="gelu_tanh", weight_before_down=True
-        ),
-        lambda *args: experts(*args, before=True),
-        MIXTURE + BIASES,
-        5,
-    ),
-    Case(  # weights that are stored as gpt-oss has them
-        "fused_moe_gpt_oss",
-        lambda x, w, gate_up, down, *biases: T.fused_moe(
-            *(x, EXPERTS.to(x.device), w, gate_up.transpose(1, 2), down.transpose(1, 2), *biases),
-            **GPT_OSS,
-            recompute=True,
-        ),
-        lambda x, w, gate_up, down, *biases: experts(
-            x, w, gate_up.transpose(1, 2), down.transpose(1, 2), *biases, gpt_oss=True
-        ),
-        [*MIXTURE[:2], Parameter((4, 7, 12)), Parameter((4, 6, 7)), *BIASES],
-        5,
-    ),
     Case("preference_loss", T.preference_loss, lambda x: -F.logsigmoid(0.1 * (x[:5] - x[5:])).mean(), [(10,)]),
     Case(
         "preference_loss_nll",
@@ -558,6 +517,7 @@ CASES = [
         5,
     ),
 ]
+CASES += [Case(*case) for case in moe_cases.CASES]
 # An operator's own file has the case of its bare call.
 CASES += [Case(name, getattr(T, name), *reference) for name, reference in REFERENCES.items()]
 

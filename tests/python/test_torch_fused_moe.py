@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from op_cases import EXPERTS, GPT_OSS, experts
+from moe_cases import EXPERTS, GPT_OSS, experts
 
 import tigon.torch.nn as tnn
 from tigon.torch import functional as T
