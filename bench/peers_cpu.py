@@ -251,8 +251,7 @@ FROM_TORCH = {
     "geglu": lambda t: T.geglu,
     "softmax": lambda t: T.softmax,
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
-    **losses.FROM_TORCH,
-    **experts.FROM_TORCH,
+    **losses.FROM_TORCH, **experts.FROM_TORCH,
     "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
 }
 
