@@ -4,7 +4,7 @@
 #include "api.h"
 #include "views.h"
 
-enum { ARENA = 1 << 19, ROOM = 1 << 17, PITCH = 2048, FIELDS = 64 };
+enum { ARENA = 1 << 20, ROOM = 1 << 17, PITCH = 2048, FIELDS = 64 };
 
 static _Alignas(64) char memory[2][ARENA + ROOM], numbers[ARENA + ROOM], fresh[ARENA + ROOM], before[ARENA + ROOM];
 
