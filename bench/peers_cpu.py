@@ -20,9 +20,9 @@ import sysconfig
 import tempfile
 import time
 
+import layers
 import losses
 import records
-import streams
 from onednn import Missing, OneDNN
 from records import ROOT
 
@@ -251,7 +251,7 @@ FROM_TORCH = {
     "geglu": lambda t: T.geglu,
     "softmax": lambda t: T.softmax,
     "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
-    **losses.FROM_TORCH, **streams.FROM_TORCH,
+    **losses.FROM_TORCH, **layers.FROM_TORCH,
     "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
 }
 
@@ -266,7 +266,7 @@ def rope_from_torch(cos, sin):
 
 CASES = {f.__name__: f
          for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu,
-                   softmax, rope, *losses.CASES, *streams.CASES, embedding)}
+                   softmax, rope, *losses.CASES, *layers.CASES, embedding)}
 
 
 # ---- operators whose own file in the Python package says what they are in plain torch ----
@@ -515,7 +515,7 @@ def load_tigon():
         sys.path.insert(0, str(ROOT / "python"))
     import tigon.torch.functional as T
     from tigon.torch import empty_cache
-    losses.T = streams.T = T
+    losses.T = layers.T = T
 
 
 def compile_works():

@@ -245,7 +245,7 @@ MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_e
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
 MADE.update({op: one_of(op, "eager") for op in ("divergence", "policy_loss", "preference_loss", "topk_divergence",
                                                 "fused_linear_policy", "fused_linear_preference", "fused_linear_divergence",
-                                                "modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
+                                                "modulated_rms_norm", "swiglu", "geglu", "rope", "fused_moe", *REFERENCED)})
 
 
 # ---- measuring ----

@@ -83,6 +83,12 @@ static bool has_sections(call *c) {
   return has;
 }
 
+/* fused_moe reads the bias of what it makes again, which pre, where it is given, is already. */
+static bool is_unread_bias(call *c, const tigon_field *field, uint64_t absent) {
+  if (strcmp(c->schema->name, "fused_moe_bwd") != 0 || strcmp(field->name, "gate_up_bias") != 0) return false;
+  return !(absent >> (call_find(c, "pre") - c->schema->fields) & 1);
+}
+
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   const int kind = preference_kind(c);
@@ -188,6 +194,14 @@ static void make_streams(call *c, call_choices *how) {
   of['h'] = streams;
   of['n'] = is_op(c, "mhc_post_res", "") ? of['n'] < 3 ? of['n'] : 3 : streams * (streams + 2);
   of['k'] = streams * of['c'];
+}
+
+/* Gate and up are as wide as what they make. */
+static void make_inner(call *c, call_choices *how) {
+  int64_t *of = how->extents;
+  if (!is_op(c, "fused_moe", "")) return;
+  of['f'] = of['d'] / 2;
+  of['d'] = 2 * of['f'];
 }
 
 static int64_t rows_of(const call_choices *how) {
@@ -304,8 +318,10 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       const tigon_dtype dtype =
           is_cache_in_f32(c, field) ? TIGON_F32 : make_dtype(field, letters, wide && strcmp(field->name, "cache") != 0);
       if (field->flags & TIGON_FIELD_OPTIONAL && is_left_out(c, field, how->absent >> i & 1)) continue;
+      if (is_unread_bias(c, field, how->absent)) continue;
       call_choices own = *how;
       make_streams(c, &own);
+      make_inner(c, &own);
       if (is_segments(c, field)) ++own.extents[is_policy(c) ? 's' : 'n'];
       const size_t bytes = make_tensor(field, pattern_of(c, field), &own, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));

@@ -58,7 +58,8 @@ static const char *dtype_text(char text[TEXT], const tigon_schema *schema, const
 }
 
 static const char *strides_text(const tigon_field *field) {
-  return field->flags & TIGON_FIELD_CONTIGUOUS ? "contiguous" : field->flags & TIGON_FIELD_FREE_LAST ? "free" : "rows";
+  if (field->flags & TIGON_FIELD_CONTIGUOUS) return "contiguous";
+  return field->flags & TIGON_FIELD_FREE_LAST ? "free" : field->flags & TIGON_FIELD_TURNED ? "turned" : "rows";
 }
 
 static const char *number_text(char text[TEXT], const tigon_field *field) {

@@ -42,6 +42,7 @@ enum {
   TIGON_FIELD_OR_ZERO = 32,    /* a number that may be 0 instead, which means "not given" */
   TIGON_FIELD_BELOW_HIGH = 64, /* a number that is less than `high` */
   TIGON_FIELD_IS_FLAG = 128,   /* an int that is 0 or 1 */
+  TIGON_FIELD_TURNED = 256,    /* the last two dimensions may be exchanged in memory: either one has the stride 1 */
 };
 
 /* One field of an entry's argument struct. */

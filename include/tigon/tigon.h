@@ -58,6 +58,7 @@
 #include <tigon/op/fused_linear_policy.h>
 #include <tigon/op/fused_linear_preference.h>
 #include <tigon/op/fused_linear_topk_divergence.h>
+#include <tigon/op/fused_moe.h>
 #include <tigon/op/geglu.h>
 #include <tigon/op/group_norm.h>
 #include <tigon/op/layer_norm.h>

@@ -77,7 +77,8 @@ static tigon_status check_layout(tigon_context *context, const tigon_field *fiel
     return FAIL(INVALID, "%s reaches further than 64 bits address", NAME);
   const int d = t->ndim - 1;
   const bool free_last = (field->flags & TIGON_FIELD_FREE_LAST) && t->ndim == 2;
-  if (t->shape[d] > 1 && t->strides[d] != 1 && !free_last)
+  const bool turned = (field->flags & TIGON_FIELD_TURNED) && d > 0 && t->strides[d - 1] == 1;
+  if (t->shape[d] > 1 && t->strides[d] != 1 && !free_last && !turned)
     return FAIL(INVALID, "%s.strides[%d] is %" PRId64 ", must be 1", NAME, d, t->strides[d]);
   if (count) *extent = (tigon_extent){field, t, (uintptr_t)t->data, (uintptr_t)t->data + (uintptr_t)bytes, false};
   straighten(t);

@@ -305,8 +305,7 @@ static void multiply_pairs(const tigon_gemm_problem *p, int64_t m0, int64_t m, i
     }
 }
 
-static void task(const void *argument, int64_t index) {
-  const job *j = argument;
+static void make_tile(const job *j, int64_t index) {
   const tigon_gemm_problem *p = j->p;
   const int64_t m0 = index % j->tiles_m * j->tile_m, n0 = index / j->tiles_m * j->tile_n;
   const int64_t m = p->m - m0 < j->tile_m ? p->m - m0 : j->tile_m, n = p->n - n0 < j->tile_n ? p->n - n0 : j->tile_n;
@@ -339,23 +338,48 @@ static bool streams(const tigon_gemm_problem *p) {
          ((uintptr_t)p->c | (uintptr_t)(p->c_pitch * size)) % V_LINE == 0;
 }
 
-void TIGON_CPU(gemm)(const tigon_queue *queue, const tigon_gemm_problem *p) {
+/* Halves tiles until there are as many as are wanted; *tiles is how many there are. */
+static job cut(const tigon_queue *queue, const tigon_gemm_problem *p, int64_t share, int64_t *tiles) {
   job j = {queue, p, 0, 0, 0, tigon_gemm_makes_tiles(queue, p), streams(p)};
-  const int64_t wanted = j.library ? LIBRARY_TILES : 2 * queue->threads; /* a library's bits may depend on its tiles */
+  const int64_t wanted = j.library ? LIBRARY_TILES : share; /* a library's bits may depend on its tiles */
   int64_t limit_m = TILE_M, limit_n = TILE_N;
   for (;;) {
     j.tile_m = even_tile(p->m, limit_m, STRIP);
     j.tile_n = even_tile(p->n, limit_n, PANEL);
     j.tiles_m = (p->m + j.tile_m - 1) / j.tile_m;
-    const int64_t tiles = j.tiles_m * ((p->n + j.tile_n - 1) / j.tile_n);
+    *tiles = j.tiles_m * ((p->n + j.tile_n - 1) / j.tile_n);
     const bool wide = j.tile_m >= 2 * LEAST_M, tall = j.tile_n >= 2 * LEAST_N;
-    if (tiles >= wanted || (!wide && !tall)) {
-      tigon_cpu_parallel(queue, tiles, task, &j);
-      return;
-    }
+    if (*tiles >= wanted || (!wide && !tall)) return j;
     if (wide && (j.tile_m >= j.tile_n || !tall))
       limit_m = j.tile_m / 2;
     else
       limit_n = j.tile_n / 2;
   }
+}
+
+typedef struct group {
+  int count;
+  job jobs[GEMM_GROUP];
+  int64_t ends[GEMM_GROUP]; /* of each one's tasks */
+} group;
+
+static void task(const void *argument, int64_t index) {
+  const group *g = argument;
+  int i = 0;
+  while (index >= g->ends[i]) ++i;
+  make_tile(&g->jobs[i], index - (i > 0 ? g->ends[i - 1] : 0));
+}
+
+void TIGON_CPU(gemm)(const tigon_queue *queue, const tigon_gemm_problem *problems, int count) {
+  group g;
+  int64_t tasks = 0;
+  g.count = 0;
+  for (int i = 0; i < count; ++i) {
+    const tigon_gemm_problem *p = &problems[i];
+    if (p->m == 0 || p->n == 0 || tigon_gemm_library(queue, p)) continue;
+    int64_t tiles;
+    g.jobs[g.count] = cut(queue, p, (2 * queue->threads + count - 1) / count, &tiles);
+    g.ends[g.count++] = tasks += tiles;
+  }
+  tigon_cpu_parallel(queue, tasks, task, &g);
 }

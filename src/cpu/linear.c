@@ -1,10 +1,6 @@
 /* linear as three GEMMs and a column sum. */
 #include "cpu/gemm_builtin.h"
 
-static void run(const tigon_queue *queue, const tigon_gemm_problem *p) {
-  if (!tigon_gemm_library(queue, p)) TIGON_CPU(gemm)(queue, p);
-}
-
 tigon_status TIGON_CPU(linear_fwd)(tigon_queue *queue, const tigon_linear_fwd_problem *p) {
   const tigon_gemm_problem y = {
       .m = p->rows,
@@ -18,7 +14,7 @@ tigon_status TIGON_CPU(linear_fwd)(tigon_queue *queue, const tigon_linear_fwd_pr
       .bias = p->b,
       .bias_dtype = p->b_dtype,
   };
-  run(queue, &y);
+  TIGON_CPU(gemm)(queue, &y, 1);
   return TIGON_OK;
 }
 
@@ -73,10 +69,10 @@ tigon_status TIGON_CPU(linear_bwd)(tigon_queue *queue, const tigon_linear_bwd_pr
       .c_dtype = p->dtype,
       .c_pitch = p->dx_pitch,
   };
-  if (p->dw) run(queue, &dw);
+  if (p->dw) TIGON_CPU(gemm)(queue, &dw, 1);
   if (p->db)
     tigon_cpu_parallel_bytes(queue, (p->n + SUM_COLUMNS - 1) / SUM_COLUMNS,
                              p->rows * p->n * (int64_t)tigon_dtype_size(p->dy_dtype), bias_task, p);
-  if (p->dx) run(queue, &dx);
+  if (p->dx) TIGON_CPU(gemm)(queue, &dx, 1);
   return TIGON_OK;
 }

@@ -1,3 +1,4 @@
+#include "cpu/gate.h"
 #include "cpu/map.h"
 
 /* ---- factors of 1, no clamp and no offset, the usual call ---- */
@@ -31,31 +32,22 @@ TIGON_INLINE map_out bwd_plain(map_in in) {
 
 /* ---- with factors, a clamp and an offset ---- */
 
-/* vf_min and vf_max return their second operand when that is NaN. */
-TIGON_INLINE vf argument(const tigon_map_numbers *k, vf a) {
-  return vf_mul(k->clamp > 0 ? vf_min(vf_set(k->clamp), a) : a, vf_set(k->gate_mult));
-}
-TIGON_INLINE vf up(const tigon_map_numbers *k, vf b) {
-  const vf clamped = k->clamp > 0 ? vf_min(vf_set(k->clamp), vf_max(vf_set(-k->clamp), b)) : b;
-  return vf_add(clamped, vf_set(k->up_offset));
-}
-
 TIGON_INLINE vf2 exp_scaled(const tigon_map_numbers *k, tigon_dtype dtype, const void *a, int64_t i, int n) {
   const vf2 x = v2_load(a, i, dtype, n);
-  return (vf2){silu_exp_16(argument(k, x.a)), silu_exp_16(argument(k, x.b))};
+  return (vf2){silu_exp_16(gate_argument(k, x.a)), silu_exp_16(gate_argument(k, x.b))};
 }
 
 TIGON_INLINE map_out fwd_scaled(map_in in) {
   const tigon_map_numbers *k = in.numbers;
-  return (map_out){.a = vf_mul(vf_mul(silu(&in, argument(k, in.a)), vf_set(k->down_mult)), up(k, in.b))};
+  return (map_out){.a = vf_mul(vf_mul(silu(&in, gate_argument(k, in.a)), vf_set(k->down_mult)), gate_up(k, in.b))};
 }
 
 TIGON_INLINE map_out bwd_scaled(map_in in) {
   const tigon_map_numbers *k = in.numbers;
   const vf d = vf_mul(in.a, vf_set(k->down_mult));
   vf value;
-  const vf slope = silu_slope(&in, argument(k, in.b), &value);
-  const map_out out = {vf_mul(vf_mul(vf_mul(d, up(k, in.c)), slope), vf_set(k->gate_mult)), vf_mul(d, value)};
+  const vf slope = silu_slope(&in, gate_argument(k, in.b), &value);
+  const map_out out = {vf_mul(vf_mul(vf_mul(d, gate_up(k, in.c)), slope), vf_set(k->gate_mult)), vf_mul(d, value)};
   if (!(k->clamp > 0)) return out;
   const vf limit = vf_set(k->clamp);
   return (map_out){vf_select(vf_lt(limit, in.b), vf_zero(), out.a),

@@ -32,3 +32,7 @@ SYMBOL(fused_linear_divergence_fwd_workspace_minimum, ENTRY_fused_linear_diverge
 SYMBOL(fused_linear_topk_divergence_fwd_workspace, ENTRY_fused_linear_topk_divergence_fwd, FFI_WORKSPACE)
 SYMBOL(fused_linear_topk_divergence_fwd_workspace_minimum, ENTRY_fused_linear_topk_divergence_fwd,
        FFI_WORKSPACE_MINIMUM)
+SYMBOL(fused_moe_fwd_workspace, ENTRY_fused_moe_fwd, FFI_WORKSPACE)
+SYMBOL(fused_moe_fwd_workspace_minimum, ENTRY_fused_moe_fwd, FFI_WORKSPACE_MINIMUM)
+SYMBOL(fused_moe_bwd_workspace, ENTRY_fused_moe_bwd, FFI_WORKSPACE)
+SYMBOL(fused_moe_bwd_workspace_minimum, ENTRY_fused_moe_bwd, FFI_WORKSPACE_MINIMUM)

@@ -8,8 +8,8 @@
 
 #include "core/schema.h"
 
-/* Strides: free but for the last one; all natural; all free where a tensor has two dimensions. */
-enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST };
+/* Strides: free but for the last one; all natural; all free where a tensor has two dimensions; free but for one of the last two. */
+enum { ROWS = 0, DENSE = TIGON_FIELD_CONTIGUOUS, FREE = TIGON_FIELD_FREE_LAST, EITHER = TIGON_FIELD_TURNED };
 
 /* dtypes: the one that the call's main tensor has, or f32; always the same one; any float; that of an index. */
 #define SAME .dtypes = TIGON_FLOATS, .as = 'T', .gives = 'T'

@@ -22,6 +22,14 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
   return (tigon_heads){t->data, t->shape[2], t->strides[0], t->strides[1], t->strides[2]};
 }
 
+/* Of an activation with a gate. A mult of 0 means 1, and a clamp too small for f32 stays one. */
+static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down_mult, double clamp, double up_offset) {
+  return (tigon_map_numbers){.gate_mult = gate_mult == 0 ? 1.0f : (float)gate_mult,
+                             .down_mult = down_mult == 0 ? 1.0f : (float)down_mult,
+                             .clamp = clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp,
+                             .up_offset = (float)up_offset};
+}
+
 /* Has a problem over rows nothing to do? */
 #define TIGON_NO_ELEMENTS(p) ((p).space.rows == 0 || (p).cols == 0)
 

@@ -206,6 +206,9 @@ static void test_head_losses_workspace(void **state) {
 static void test_matrices(void **state) {
   RULE(linear_bwd, absent(&a->x), "x is absent, must be there for dw");
   RULE(linear_bwd, absent(&a->w), "w is absent, must be there for dx");
+  RULE(fused_moe_fwd, a->down.shape[2] = 4, "gate_up.shape[1] is 6, must be 2 * 4 (down.shape[2])");
+  RULE(fused_moe_bwd, (a->down.shape[2] = 4, absent(&a->ddown)),
+       "gate_up.shape[1] is 6, must be 2 * 4 (down.shape[2])");
   RULE(attention_fwd, a->q.shape[3] = a->k.shape[3] = a->v.shape[3] = a->o.shape[3] = 0,
        "q.shape[3] is 0, must be >= 1");
   RULE(attention_fwd, (a->q.shape[2] = a->o.shape[2] = 3, a->lse.shape[1] = 3),

@@ -187,6 +187,8 @@ static bool may_jump(call *c, const char *name) {
     const tigon_field *own = call_find(c, "kind"), *kind = own ? own : call_find(c, "options.kind");
     return (name[0] == 'd' || strstr(name, "stats")) && *(const int *)call_field(c, kind, 0) == TIGON_DIVERGENCE_TVD;
   }
+  if (strcmp(c->schema->op, "fused_moe") == 0) /* what is made again is rounded, and clamped or not */
+    return name[0] == 'd' && *(const double *)call_field(c, call_find(c, "clamp"), 0) > 0;
   const bool policy = strcmp(c->schema->op, "fused_linear_policy") == 0;
   if (!policy && strcmp(c->schema->op, "fused_linear_preference") != 0) return false;
   const int kind = *(const int *)call_field(c, call_find(c, "options.kind"), 0);

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import moe_cases
 import torch
 import torch.nn.functional as F
 
@@ -231,6 +232,7 @@ X, H, V = (2, 5, 33), OnePitch((2, 5, 7)), (2, 5, 9)
 W = Parameter((33,))
 HEAD = [H, Parameter((9, 7)), Parameter((9,))]
 HEADS = [(2, 4, 5, 8), (2, 2, 5, 8)]
+
 
 CASES = [
     Case("rms_norm", T.rms_norm, rms_norm, [X, W], 2),
@@ -515,6 +517,7 @@ CASES = [
         5,
     ),
 ]
+CASES += [Case(*case) for case in moe_cases.CASES]
 # An operator's own file has the case of its bare call.
 CASES += [Case(name, getattr(T, name), *reference) for name, reference in REFERENCES.items()]
 

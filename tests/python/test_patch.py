@@ -31,7 +31,7 @@ def bounds(report, loss, dtype):
     u = torch.finfo(dtype).eps / 2
     counts = report.counts()
     norms = counts.get("rms_norm", 0) + counts.get("layer_norm", 0)
-    n = 4 * norms + 3 * counts.get("mlp", 0) + 3 * counts.get("rope", 0) + 2 * 2 + 8
+    n = 4 * norms + 3 * counts.get("mlp", 0) + 8 * counts.get("experts", 0) + 3 * counts.get("rope", 0) + 2 * 2 + 8
     tokens = 2 * 23
     return loss * (8 * 2**-24 + 6 * math.sqrt(n / tokens) * u), 6 * (math.sqrt(3 * n) * u + math.sqrt(tokens) * 2**-24)
 
@@ -114,15 +114,16 @@ def test_generates_the_same_tokens(family):
 
 
 def test_report():
-    report = tigon.patch(model("Mixtral"), rope=False)
-    assert report.counts() == dict(rms_norm=5, embedding=1, loss=1)
-    assert [(entry.path, entry.kind) for entry in report.left] == [
-        (f"model.layers.{layer}.mlp.experts", "mlp") for layer in range(2)
-    ]
-    assert "experts" in report.left[0].text
+    patched = model("Mixtral")
+    patched.model.layers[1].mlp.experts.act_fn = torch.nn.Tanh()
+    report = tigon.patch(patched, rope=False)
+    assert report.counts() == dict(rms_norm=5, experts=1, embedding=1, loss=1)
+    assert [(entry.path, entry.kind) for entry in report.left] == [("model.layers.1.mlp.experts", "experts")]
+    experts = next(entry for entry in report.replaced if entry.kind == "experts")
+    assert (experts.module, experts.text) == ("MixtralExperts", "experts with SiLU")
     norm = next(entry for entry in report.replaced if entry.path == "model.norm")
     assert (norm.module, norm.text) == ("MixtralRMSNorm", "Llama, eps 1e-05")
-    assert "left 2:" in str(report)
+    assert "left 1:" in str(report)
 
 
 def test_verbose_prints_the_report(capsys):

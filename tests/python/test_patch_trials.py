@@ -198,7 +198,7 @@ class TestExperts:
                 return self.b(self.a(x))
 
         report = tigon.patch(nn.Sequential(Experts()))
-        assert [(e.path, e.kind) for e in report.left] == [("0", "mlp")] and "experts" in report.left[0].text
+        assert [(e.path, e.kind) for e in report.left] == [("0", "experts")] and "experts" in report.left[0].text
 
     def test_matrices_of_all_experts(self):
         class Flat(nn.Module):

@@ -36,11 +36,28 @@ FAMILIES = {
     "Phi3": ("Phi3Config", dict(partial_rotary_factor=0.5), dict(rms_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
     "OLMo2": ("Olmo2Config", {}, dict(rms_norm=9, mlp=2, rope=2, embedding=1, loss=1)),
     "Granite": ("GraniteConfig", dict(logits_scaling=4.0), dict(rms_norm=5, mlp=2, rope=2, embedding=1, loss=1)),
-    "Mixtral": ("MixtralConfig", _EXPERTS | dict(num_local_experts=4), dict(rms_norm=5, rope=2, embedding=1, loss=1)),
+    "Mixtral": (
+        "MixtralConfig",
+        _EXPERTS | dict(num_local_experts=4),
+        dict(rms_norm=5, experts=2, rope=2, embedding=1, loss=1),
+    ),
     "Qwen3-MoE": (
         "Qwen3MoeConfig",
         _EXPERTS | dict(num_experts=4, moe_intermediate_size=48, head_dim=16),
-        dict(rms_norm=9, rope=2, embedding=1, loss=1),
+        dict(rms_norm=9, experts=2, rope=2, embedding=1, loss=1),
+    ),
+    "gpt-oss": (
+        "GptOssConfig",
+        _EXPERTS | dict(num_local_experts=4, head_dim=16, sliding_window=16, attn_implementation="eager"),
+        dict(rms_norm=5, experts=2, rope=2, embedding=1, loss=1),
+    ),
+    "DeepSeek-V3": (
+        "DeepseekV3Config",
+        _EXPERTS
+        | dict(n_routed_experts=4, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1)
+        | dict(moe_intermediate_size=48, num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=16)
+        | dict(qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16),
+        dict(rms_norm=9, mlp=2, experts=1, embedding=1, loss=1),
     ),
     "Cohere": ("CohereConfig", {}, dict(layer_norm=3, mlp=2, rope=2, embedding=1, loss=1)),
     "GLM4": ("Glm4Config", dict(head_dim=16), dict(rms_norm=9, mlp=2, rope=2, embedding=1, loss=1)),

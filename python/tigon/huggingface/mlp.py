@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..torch import functional as F
+from .experts import holds_experts
 from .replacement import Left, Method, Replacement, computable
 from .trials import Differs, Given, close, compare_rows, generator, gradients, once, run
 
@@ -75,8 +76,8 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
     working."""
     if type(module).forward is nn.Module.forward:  # a list of modules
         return None
-    if _holds_experts(module):
-        return Left("its weights are those of several experts [experts, out, in]: Tigon has no grouped product")
+    if holds_experts(module):
+        return None
     projections = {name: child for name, child in module.named_children() if hasattr(child, "out_features")}
     if len(projections) not in (2, 3):
         return None
@@ -127,20 +128,6 @@ def _replacement(order: tuple[str, ...], found: "_Found", detail: str, module: n
 
 def _said(error: Exception) -> str:
     return str(error) if isinstance(error, Differs) else f"its forward raises {type(error).__name__}"
-
-
-def _holds_experts(module: nn.Module) -> bool:
-    """[E, 2I, H] and [E, H, I], or transposed, or [E, I, H] and [E, H, I], in the module or in two of its children; or
-    three matrices [E * I, H]."""
-    children = [] if any(map(_holds_experts, module.children())) else [*module.children()]
-    holders = [module, *(child for child in children if not isinstance(child, nn.modules.conv._ConvNd))]
-    stacks = [p.shape[1:] for holder in holders for p in holder.parameters(recurse=False) if p.ndim == 3]
-    flat = [p.shape for p in module._parameters.values() if p is not None and p.ndim == 2]
-    return len(flat) == 3 == flat.count(flat[0]) or any(
-        a in ((2 * b[1], b[0]), (b[1], 2 * b[0]), (b[1], b[0]))
-        for a, b in permutations(map(tuple, stacks), 2)
-        if min(*a, *b) > 1
-    )
 
 
 def _fits(order: list[nn.Module]) -> bool:

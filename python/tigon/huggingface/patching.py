@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from .embeddings import find_embedding
+from .experts import find_experts
 from .head import find_head
 from .mlp import find_mlp
 from .norms import find_group_norm, find_layer_norm, find_rms_norm
@@ -19,6 +20,7 @@ _FINDERS = {
     "embedding": find_embedding,
     "rms_norm": find_rms_norm,
     "mlp": find_mlp,
+    "experts": find_experts,
     "rope": find_rotary,
     "layer_norm": find_layer_norm,
     "group_norm": find_group_norm,
@@ -65,6 +67,7 @@ def patch(
     embedding: bool = True,
     rms_norm: bool = True,
     mlp: bool = True,
+    experts: bool = True,
     rope: bool = True,
     layer_norm: bool = True,
     group_norm: bool = True,
@@ -81,7 +84,7 @@ def patch(
     call replaces the first one's choices.
 
     model: a transformers model, or any torch.nn.Module with such parts
-    embedding, rms_norm, mlp, rope, layer_norm, group_norm, loss: False leaves that kind alone
+    embedding, rms_norm, mlp, experts, rope, layer_norm, group_norm, loss: False leaves that kind alone
     verify: each replaced module is compared with its own forward on a few random rows, in both modes; what differs
       beyond its bound is put back, and named in `Report.left`. Modules whose weights are not there (on the device meta,
       sharded, quantised) are named in `Report.unverified`
@@ -94,6 +97,7 @@ def patch(
         embedding=embedding,
         rms_norm=rms_norm,
         mlp=mlp,
+        experts=experts,
         rope=rope,
         layer_norm=layer_norm,
         group_norm=group_norm,

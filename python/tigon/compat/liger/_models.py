@@ -44,8 +44,13 @@ _TEXT_TYPES = "llama4 qwen2_vl qwen2_5_vl qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_
 _ALIASES = {f"{name}_text": name for name in _TEXT_TYPES.split()}
 _ALIASES["mllama_text_model"] = "mllama"
 
-_KINDS = dict(  # tigon.patch's argument for each option
-    rope="rope", rms_norm="rms_norm", swiglu="mlp", geglu="mlp", relu_squared="mlp", layer_norm="layer_norm"
+_KINDS = dict(  # tigon.patch's arguments for each option
+    rope="rope",
+    rms_norm="rms_norm",
+    swiglu="mlp experts",
+    geglu="mlp experts",
+    relu_squared="mlp experts",
+    layer_norm="layer_norm",
 )
 OPTIONS = {"cross_entropy", "fused_linear_cross_entropy", *_KINDS}
 
@@ -100,7 +105,8 @@ def _change(model, options):
     """tigon.patch's replacements for Liger-Kernel's options; those without an option are made."""
     kinds = dict(loss=options.get("fused_linear_cross_entropy", True))
     for name in _KINDS.keys() & options.keys():
-        kinds[_KINDS[name]] = kinds.get(_KINDS[name], True) and bool(options[name])
+        for kind in _KINDS[name].split():
+            kinds[kind] = kinds.get(kind, True) and bool(options[name])
     report = patch(model, **kinds)
     if options.get("cross_entropy"):
         _install_cross_entropy(model)

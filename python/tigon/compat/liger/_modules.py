@@ -232,6 +232,23 @@ class LigerSwiGLUMLPForMuseGlimmer(LigerSwiGLUMLP):
         _must_be_silu(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", None))
 
 
+class LigerExperts(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        names = ("num_experts", "num_local_experts", "n_routed_experts")
+        self.num_experts = next(getattr(config, name) for name in names if hasattr(config, name))
+        inner = "moe_intermediate_size" if hasattr(config, "moe_intermediate_size") else "intermediate_size"
+        self.intermediate_dim, self.hidden_dim = getattr(config, inner), config.hidden_size
+        self.gate_up_proj = nn.Parameter(torch.empty(self.num_experts, 2 * self.intermediate_dim, self.hidden_dim))
+        self.down_proj = nn.Parameter(torch.empty(self.num_experts, self.hidden_dim, self.intermediate_dim))
+        _must_be_silu(config.hidden_act)
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        tokens = hidden_states.shape[:-1]
+        index, weights = (t.reshape(*tokens, t.shape[-1]) for t in (top_k_index, top_k_weights))
+        return F.fused_moe(hidden_states, index, weights, self.gate_up_proj, self.down_proj)
+
+
 class LigerFalconH1SwiGLUMLP(_GatedMLP):
     def __init__(self, config):
         super().__init__(config, bias=getattr(config, "mlp_bias", False))

@@ -12,7 +12,7 @@ from . import _distillation, _divergence, _functional, _grpo_logits, _losses, _m
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
 _NORMS += " LigerRMSNormForMuseGlimmerTextCentered"
-_MLPS = "LigerBlockSparseTop2MLP LigerFalconH1SwiGLUMLP LigerHunyuanV1SwiGLUMLP LigerPhi3SwiGLUMLP"
+_MLPS = "LigerBlockSparseTop2MLP LigerExperts LigerFalconH1SwiGLUMLP LigerHunyuanV1SwiGLUMLP LigerPhi3SwiGLUMLP"
 _MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
 _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy fused_linear_jsd geglu group_norm layer_norm"

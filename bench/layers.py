@@ -1,4 +1,4 @@
-"""Hyper-connections among the cases of peers_cpu.py: what PyTorch does with the tensors of Tigon's case (tests/check)."""
+"""Hyper-connections and mixtures among the cases of peers_cpu.py: what PyTorch does with the tensors of Tigon's case (tests/check)."""
 
 
 def mhc_coeffs(t):
@@ -35,5 +35,31 @@ def mhc_post_res(t):
     return function, t.tensors(*names), t.tensors("g"), t.tensors("o"), t.tensors(*(f"d{name}" for name in names))
 
 
-CASES = (mhc_coeffs, mhc_post_res)
-FROM_TORCH = {"mhc_coeffs": lambda t: T.mhc_coeffs_pre, "mhc_post_res": lambda t: T.mhc_post_res}
+def fused_moe(t):
+    import torch
+    import torch.nn.functional as F
+
+    x, idx, w, gate_up, down, dy, y = t.tensors("x", "idx", "w", "gate_up", "down", "dy", "y")
+
+    def function(x, w, gate_up, down):  # as in transformers
+        y = torch.zeros_like(x)
+        with torch.no_grad():
+            mask = F.one_hot(idx.long(), len(down)).permute(2, 1, 0)
+            hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+        for expert in hit:
+            expert = expert[0]
+            choice, token = torch.where(mask[expert])
+            gate, up = F.linear(x[token], gate_up[expert]).chunk(2, dim=-1)
+            z = F.linear(F.silu(gate) * up, down[expert]) * w[token, choice, None]
+            y.index_add_(0, token, z.to(y.dtype))
+        return y
+
+    return function, [x, w, gate_up, down], [dy], [y], t.tensors("dx", "dw", "dgate_up", "ddown")
+
+
+CASES = (mhc_coeffs, mhc_post_res, fused_moe)
+FROM_TORCH = {
+    "mhc_coeffs": lambda t: T.mhc_coeffs_pre,
+    "mhc_post_res": lambda t: T.mhc_post_res,
+    "fused_moe": lambda t: lambda x, w, gate_up, down, idx=t.tensors("idx")[0]: T.fused_moe(x, idx, w, gate_up, down),
+}
