@@ -45,9 +45,14 @@ moe_memory TIGON_CPU(moe_layout)(const moe_problem *p, bool backward, int64_t ro
 
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
+static int64_t bytes_of(const moe_problem *p, bool backward, int64_t rows) {
+  return TIGON_CPU(moe_layout)(p, backward, rows).bytes;
+}
+
+/* A panel of all slots has no sums of experts that go on, and may take less than a smaller one. */
 int64_t TIGON_CPU(moe_bytes)(const moe_problem *p, bool backward) {
-  const int64_t rows = p->workspace_bytes ? MOE_GOOD_ROWS : MOE_LEAST_ROWS;
-  return TIGON_CPU(moe_layout)(p, backward, at_most(rows, tigon_moe_slots(p))).bytes;
+  const int64_t slots = tigon_moe_slots(p), good = bytes_of(p, backward, at_most(MOE_GOOD_ROWS, slots));
+  return p->workspace_bytes ? good : at_most(good, bytes_of(p, backward, at_most(MOE_LEAST_ROWS, slots)));
 }
 
 int64_t TIGON_CPU(fused_moe_fwd_bytes)(tigon_queue *queue, const moe_problem *p) {
@@ -57,10 +62,12 @@ int64_t TIGON_CPU(fused_moe_fwd_bytes)(tigon_queue *queue, const moe_problem *p)
 
 /* The most rows that the workspace has room for. */
 static int64_t rows_that_fit(const moe_problem *p, bool backward) {
-  int64_t least = at_most(MOE_LEAST_ROWS, tigon_moe_slots(p)), most = at_most(MOE_GOOD_ROWS, tigon_moe_slots(p));
+  const int64_t slots = tigon_moe_slots(p);
+  int64_t least = at_most(MOE_LEAST_ROWS, slots), most = at_most(MOE_GOOD_ROWS, slots);
+  if (bytes_of(p, backward, most) <= p->workspace_bytes) return most;
   while (least < most) {
     const int64_t rows = least + (most - least + 1) / 2;
-    if (TIGON_CPU(moe_layout)(p, backward, rows).bytes <= p->workspace_bytes)
+    if (rows < slots && bytes_of(p, backward, rows) <= p->workspace_bytes)
       least = rows;
     else
       most = rows - 1;
