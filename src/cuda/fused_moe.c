@@ -90,16 +90,16 @@ static const struct {
                     {MOE_MMA_ROWS, MOE_MMA_COLUMNS, MOE_THREADS, MOE_MMA_SHARED, 64},
                     {MOE_WGMMA_ROWS, MOE_WGMMA_COLUMNS, MOE_WGMMA_THREADS, MOE_WGMMA_SHARED, 256}};
 
-static bool wide_weights(const tigon_fused_moe_problem *p, const tigon_expert_weights *m) {
-  return cuda_wide(m->data) && m->pitch % 8 == 0 && (m->expert % 8 == 0 || p->experts <= 1);
+static bool wide_weights(const tigon_expert_weights *m) {
+  return cuda_wide(m->data) && m->pitch % 8 == 0 && m->expert % 8 == 0;
 }
 
 /* Tensor cores take 16-bit dtypes whose rows and columns are whole packs. */
 static path path_of(const tigon_queue *queue, const tigon_fused_moe_problem *p) {
   const bool wide = p->dtype != TIGON_F32 && p->cols % 8 == 0 && p->inner % 8 == 0 &&
                     cuda_wide_rows(&p->space, &p->x, p->dtype) && cuda_wide_rows(&p->space, &p->y, p->dtype) &&
-                    wide_weights(p, &p->gate_up) && wide_weights(p, &p->down) && wide_weights(p, &p->dgate_up) &&
-                    wide_weights(p, &p->ddown) && cuda_wide(p->pre.data);
+                    wide_weights(&p->gate_up) && wide_weights(&p->down) && wide_weights(&p->dgate_up) &&
+                    wide_weights(&p->ddown) && cuda_wide(p->pre.data);
   if (!wide) return PLAIN;
 #ifdef TIGON_HAVE_CUDA_90A
   if (cuda_of(queue)->sm == 90) return WGMMA;
