@@ -123,13 +123,13 @@ static tigon_status sort(tigon_queue *queue, moe_order *o, int rows) {
   return status == TIGON_OK ? cuda_launch(queue, &place, by_chunk, CUDA_ARGUMENTS(o)) : status;
 }
 
-#define PRODUCTS(image, kernels, name)                                                               \
-  {                                                                                                  \
-    {kernels(image, name##_gate_rows), kernels(image, name##_gate_terms)},                           \
-        {kernels(image, name##_store_rows), kernels(image, name##_store_terms)},                     \
-        {kernels(image, name##_slopes_rows), kernels(image, name##_slopes_terms)}, {                 \
-      kernels(image, name##_weights)                                                                 \
-    }                                                                                                \
+#define PRODUCTS(image, kernels, name)                                               \
+  {                                                                                  \
+    {kernels(image, name##_gate_rows), kernels(image, name##_gate_terms)},           \
+        {kernels(image, name##_store_rows), kernels(image, name##_store_terms)},     \
+        {kernels(image, name##_slopes_rows), kernels(image, name##_slopes_terms)}, { \
+      kernels(image, name##_weights)                                                 \
+    }                                                                                \
   }
 
 static tigon_status multiply(tigon_queue *queue, path path, moe_use use, moe_product *q) {
@@ -139,11 +139,10 @@ static tigon_status multiply(tigon_queue *queue, path path, moe_use use, moe_pro
   const moe_order *o = &q->order;
   const int rows = tile_of[path].rows;
   const int64_t across = cuda_ceil_div(q->n, tile_of[path].columns);
-  const int64_t down = use == MOE_WEIGHTS ? o->experts * cuda_ceil_div(q->m, rows)
-                                          : o->slots / rows + smaller(o->slots, o->experts);
-  cuda_shape shape = {.blocks = down * across,
-                      .threads = tile_of[path].threads,
-                      .shared_bytes = tile_of[path].shared_bytes};
+  const int64_t down =
+      use == MOE_WEIGHTS ? o->experts * cuda_ceil_div(q->m, rows) : o->slots / rows + smaller(o->slots, o->experts);
+  cuda_shape shape = {
+      .blocks = down * across, .threads = tile_of[path].threads, .shared_bytes = tile_of[path].shared_bytes};
   if (path == WGMMA) shape.blocks = smaller(shape.blocks, cuda_of(queue)->desc.cores);
   q->parts = cuda_ceil_div(q->p.inner, tile_of[path].warp_columns);
   return cuda_launch(queue, cuda_by_dtype(kernels[path][use][use != MOE_WEIGHTS && q->by_term], q->p.dtype), shape,

@@ -78,8 +78,7 @@ extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_tiles(const 
     const block_sums of = sums_of(own, space), of_tiles = sums_of(own_tiles, space);
     const int first = slots + of.before;
     if (e < o.experts) o.first[e] = first;
-    for (int i = 0; i < own_tiles; ++i)
-      o.tiles[tiles + of_tiles.before + i] = moe_tile{e, first + i * o.tile_rows};
+    for (int i = 0; i < own_tiles; ++i) o.tiles[tiles + of_tiles.before + i] = moe_tile{e, first + i * o.tile_rows};
     slots += of.all, tiles += of_tiles.all;
   }
   if (threadIdx.x == 0) {

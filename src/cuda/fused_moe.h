@@ -7,7 +7,7 @@
 enum {
   MOE_THREADS = 256,
   MOE_WARPS = MOE_THREADS / 32,
-  MOE_CHUNK = 256,        /* slots at least that one warp sorts */
+  MOE_CHUNK = 64,         /* slots at least that one warp sorts */
   MOE_MOST_CHUNKS = 1024, /* each counts all experts */
   MOE_DOT_COLUMNS = 32,   /* at least, of a partial sum of dw */
   MOE_DEPTH = 64,         /* terms of a step of a product of 16-bit elements: rows of 128 bytes in shared memory */

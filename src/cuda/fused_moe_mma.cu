@@ -74,10 +74,10 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
   moe_use_sums<USE, T, true>(q, area, place, acc);
 }
 
-#define KERNEL(name, T, use, by_term)                                            \
-  extern "C" __global__ void __launch_bounds__(MOE_THREADS)                      \
-      fused_moe_mma_##name(const __grid_constant__ moe_product q) {              \
-    multiply_tile<T, use, by_term>(q);                                           \
+#define KERNEL(name, T, use, by_term)                               \
+  extern "C" __global__ void __launch_bounds__(MOE_THREADS)         \
+      fused_moe_mma_##name(const __grid_constant__ moe_product q) { \
+    multiply_tile<T, use, by_term>(q);                              \
   }
 #define KERNELS(name, use, by_term) KERNEL(name##_f16, f16, use, by_term) KERNEL(name##_bf16, bf16, use, by_term)
 KERNELS(gate_rows, MOE_GATE, false)

@@ -16,8 +16,7 @@ template <int USE> __device__ inline int64_t column_of(const moe_product &q, con
 }
 
 /* tile[d][i] = get(i, d). Neighbouring threads have neighbouring terms, or rows. */
-template <bool BY_TERM, int EXTENT, class F>
-__device__ inline void fill(float (&tile)[DEPTH][EXTENT + PAD], F get) {
+template <bool BY_TERM, int EXTENT, class F> __device__ inline void fill(float (&tile)[DEPTH][EXTENT + PAD], F get) {
 #pragma unroll
   for (int e = 0; e < EXTENT * DEPTH / MOE_THREADS; ++e) {
     const int at = e * MOE_THREADS + (int)threadIdx.x;
@@ -35,9 +34,8 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
   const moe_place place(warp / ACROSS * 16, warp % ACROSS * WARP_COLUMNS);
   const int64_t terms = USE == MOE_WEIGHTS ? area.end - area.begin : q.k;
   if (USE != MOE_WEIGHTS && threadIdx.x < ROWS)
-    rows[threadIdx.x] = (int)threadIdx.x < area.rows
-                            ? moe_row_offset(q.order, q.p.space, q.a, area.row + (int)threadIdx.x)
-                            : -1;
+    rows[threadIdx.x] =
+        (int)threadIdx.x < area.rows ? moe_row_offset(q.order, q.p.space, q.a, area.row + (int)threadIdx.x) : -1;
   __syncthreads();
   /* A row of slots as a term. */
   const auto slot_term = [&](const moe_rows &of, int64_t term, int64_t column, int64_t columns) {
@@ -81,8 +79,8 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
   moe_use_sums<USE, T, false>(q, area, place, total);
 }
 
-#define KERNELS(name, use, by_term)                                                                      \
-  KERNEL_BY_DTYPE(fused_moe_plain_##name, (MOE_THREADS), (const __grid_constant__ moe_product q),         \
+#define KERNELS(name, use, by_term)                                                               \
+  KERNEL_BY_DTYPE(fused_moe_plain_##name, (MOE_THREADS), (const __grid_constant__ moe_product q), \
                   (multiply_tile<T, use, by_term>(q)))
 KERNELS(gate_rows, MOE_GATE, false)
 KERNELS(gate_terms, MOE_GATE, true)

@@ -25,7 +25,8 @@ struct pipeline {
   __device__ unsigned full(int at) const { return barriers + at * BARRIER_BYTES; }
   __device__ unsigned empty(int at) const { return barriers + (STAGES + at) * BARRIER_BYTES; }
   __device__ void init() const {
-    for (int at = 0; at < STAGES; ++at) mbarrier_init(full(at), GROUP), mbarrier_init(empty(at), MULTIPLIERS * GROUP_WARPS);
+    for (int at = 0; at < STAGES; ++at)
+      mbarrier_init(full(at), GROUP), mbarrier_init(empty(at), MULTIPLIERS * GROUP_WARPS);
   }
   __device__ unsigned a() const { return stages + stage * STAGE_BYTES; }
   __device__ unsigned b() const { return a() + A_BYTES; }
@@ -108,10 +109,10 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_all(co
 template <class T, int USE, bool BY_TERM> __device__ inline void multiply_all(const moe_product &) {}
 #endif
 
-#define KERNEL(name, T, use, by_term)                                            \
-  extern "C" __global__ void __launch_bounds__(MOE_WGMMA_THREADS, 1)             \
-      fused_moe_wgmma_##name(const __grid_constant__ moe_product q) {            \
-    multiply_all<T, use, by_term>(q);                                            \
+#define KERNEL(name, T, use, by_term)                                 \
+  extern "C" __global__ void __launch_bounds__(MOE_WGMMA_THREADS, 1)  \
+      fused_moe_wgmma_##name(const __grid_constant__ moe_product q) { \
+    multiply_all<T, use, by_term>(q);                                 \
   }
 #define KERNELS(name, use, by_term) KERNEL(name##_f16, f16, use, by_term) KERNEL(name##_bf16, bf16, use, by_term)
 KERNELS(gate_rows, MOE_GATE, false)

@@ -46,8 +46,7 @@ __device__ inline void moe_put(T *row, bool there, int col, int end, int t, cons
 #pragma unroll
     for (int q = 0; q < 4; ++q) words[q] = packed_two<T>(v[q][0], v[q][1]);
     moe_exchange(words, t);
-    if (there && col + 8 * t < end)
-      store_16_bytes(row + col + 8 * t, uint4{words[0], words[1], words[2], words[3]});
+    if (there && col + 8 * t < end) store_16_bytes(row + col + 8 * t, uint4{words[0], words[1], words[2], words[3]});
   } else {
 #pragma unroll
     for (int q = 0; q < 4; ++q)

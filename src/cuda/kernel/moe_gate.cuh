@@ -18,7 +18,9 @@ template <class T> struct moe_gate {
 
   /* Of each place; the activation is chosen once. */
   __device__ void c(const float (&a)[4][2], const float (&b)[4][2], float (&to)[4][2]) const {
-    each([&](int q, int e, auto act) { to[q][e] = activate<T, decltype(act)::OF>(input(a[q][e])) * down * up(b[q][e]); });
+    each([&](int q, int e, auto act) {
+      to[q][e] = activate<T, decltype(act)::OF>(input(a[q][e])) * down * up(b[q][e]);
+    });
   }
   /* a and b become the gradients of dc. */
   __device__ void slopes(const float (&dc)[4][2], float (&a)[4][2], float (&b)[4][2], float (&c)[4][2]) const {
@@ -32,9 +34,7 @@ template <class T> struct moe_gate {
   }
 
 private:
-  template <activation ACT> struct chosen {
-    static constexpr activation OF = ACT;
-  };
+  template <activation ACT> struct chosen { static constexpr activation OF = ACT; };
   template <class F> __device__ void each(F f) const {
     if (gelu)
       all(f, chosen<ACT_GELU_TANH>());

@@ -164,8 +164,7 @@ template <class T, int USE, bool BY_TERM, int ROWS, int COLUMNS, int THREADS> st
   moe_slot_rows<T, ROWS, THREADS> a;
   columns b;
 
-  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank)
-      : a(q, area, rank), b(q, area, rank) {}
+  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank) : a(q, area, rank), b(q, area, rank) {}
   __device__ void load(const moe_product &q, unsigned to_a, unsigned to_b, int step) {
     a.load(q, to_a, step * MOE_DEPTH);
     b.load(q, to_b, step * MOE_DEPTH);

@@ -34,9 +34,12 @@ __device__ inline bool moe_area_of(const moe_product &q, int64_t index, moe_area
     if (expert >= q.order.experts) return false;
     const int at = (int)(index - expert * each), row = at / across * ROWS;
     const int rows = (int)q.m - row;
-    *area = moe_area{(int)expert,         row,
-                     rows < ROWS ? rows : ROWS, at % across * COLUMNS,
-                     q.order.first[expert],     q.order.first[expert + 1]};
+    *area = moe_area{(int)expert,
+                     row,
+                     rows < ROWS ? rows : ROWS,
+                     at % across * COLUMNS,
+                     q.order.first[expert],
+                     q.order.first[expert + 1]};
     return true;
   }
   const int64_t down = index / across;

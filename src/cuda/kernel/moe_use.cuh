@@ -165,8 +165,7 @@ __device__ inline void moe_use_slopes(const moe_product &q, const moe_area &area
       dot += __shfl_xor_sync(0xffffffffu, dot, 1);
       dot += __shfl_xor_sync(0xffffffffu, dot, 2);
       const int begin = area.col + place.col;
-      if (q.dots && row.there && begin < inner && t == 0)
-        q.dots[row.position * q.parts + begin / (8 * NJ)] = dot;
+      if (q.dots && row.there && begin < inner && t == 0) q.dots[row.position * q.parts + begin / (8 * NJ)] = dot;
     }
 }
 
