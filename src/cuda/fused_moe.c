@@ -47,6 +47,7 @@ static memory memory_of(const tigon_fused_moe_problem *p, bool backward) {
   o->count = take(p, &m, o->chunks * (p->experts + 1) * (int64_t)sizeof *o->count);
   o->first = take(p, &m, (p->experts + 2) * (int64_t)sizeof *o->first);
   o->slot = take(p, &m, slots * (int64_t)sizeof *o->slot);
+  o->token = take(p, &m, slots * (int64_t)sizeof *o->token);
   o->position = take(p, &m, slots * (int64_t)sizeof *o->position);
   o->tile_count = take(p, &m, (int64_t)sizeof *o->tile_count);
   o->tiles = take(p, &m, (slots / MOE_PLAIN_ROWS + smaller(slots, p->experts)) * (int64_t)sizeof *o->tiles);
@@ -76,7 +77,7 @@ int64_t tigon_cuda_fused_moe_bwd_bytes(tigon_queue *queue, const tigon_fused_moe
 }
 
 static tigon_status refuse(tigon_queue *queue) {
-  queue->reason = "fused_moe has more slots, experts or columns than 2^30";
+  queue->reason = "fused_moe has more slots, experts, columns or tiles of a product than 2^30";
   return TIGON_ERROR_DEVICE;
 }
 
@@ -143,6 +144,7 @@ static tigon_status multiply(tigon_queue *queue, path path, moe_use use, moe_pro
       use == MOE_WEIGHTS ? o->experts * cuda_ceil_div(q->m, rows) : o->slots / rows + smaller(o->slots, o->experts);
   cuda_shape shape = {
       .blocks = down * across, .threads = tile_of[path].threads, .shared_bytes = tile_of[path].shared_bytes};
+  if (shape.blocks > INT32_MAX / 2) return refuse(queue);
   if (path == WGMMA) shape.blocks = smaller(shape.blocks, cuda_of(queue)->desc.cores);
   q->parts = cuda_ceil_div(q->p.inner, tile_of[path].warp_columns);
   return cuda_launch(queue, cuda_by_dtype(kernels[path][use][use != MOE_WEIGHTS && q->by_term], q->p.dtype), shape,

@@ -24,25 +24,40 @@ extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_count(const 
   for (int s = c.begin + c.lane; s < c.end; s += WARP) atomicAdd(&c.count[moe_expert_of(o, s)], 1);
 }
 
-/* Sums over the chunks before each one; first[e] = all of them. A warp has an expert. */
-extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_before(const __grid_constant__ moe_order o) {
-  const int e = warp_index(), lane = (int)threadIdx.x % WARP;
-  if (e > o.experts) return;
-  int before = 0;
-#pragma unroll 4
-  for (int c0 = 0; c0 < o.chunks; c0 += WARP) {
-    int32_t *at = o.count + (int64_t)(c0 + lane) * (o.experts + 1) + e;
-    const int own = c0 + lane < o.chunks ? *at : 0;
-    int sum = own;
+/* The sum of v over the lanes up to this one. */
+__device__ static inline int lanes_until(int v) {
+  const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
-    for (int d = 1; d < WARP; d *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, sum, d);
-      if (lane >= d) sum += other;
-    }
-    if (c0 + lane < o.chunks) *at = before + sum - own;
-    before += __shfl_sync(0xffffffffu, sum, WARP - 1);
+  for (int d = 1; d < WARP; d *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, v, d);
+    if (lane >= d) v += other;
   }
-  if (lane == 0) o.first[e] = before;
+  return v;
+}
+
+/* Sums over the chunks before each one; first[e] = all of them. A warp has an expert, and a lane a range of chunks. */
+extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_before(const __grid_constant__ moe_order o) {
+  const int e = warp_index(), lane = (int)threadIdx.x % WARP, each = (o.chunks + WARP - 1) / WARP;
+  if (e > o.experts) return;
+  const int begin = min(lane * each, o.chunks), end = min(begin + each, o.chunks);
+  const int64_t step = o.experts + 1;
+  enum { AT_ONCE = 8 }; /* loads, which stores would keep apart */
+  int sum = 0;
+#pragma unroll AT_ONCE
+  for (int c = begin; c < end; ++c) sum += o.count[c * step + e];
+  const int until = lanes_until(sum);
+  int before = until - sum;
+  for (int c0 = begin; c0 < end; c0 += AT_ONCE) {
+    int own[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) own[i] = c0 + i < end ? o.count[(c0 + i) * step + e] : 0;
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      if (c0 + i < end) o.count[(c0 + i) * step + e] = before;
+      before += own[i];
+    }
+  }
+  if (lane == WARP - 1) o.first[e] = until;
 }
 
 /* The sums of v over the block's threads before this one, and over all of them. */
@@ -51,12 +66,7 @@ struct block_sums {
 };
 __device__ static inline block_sums sums_of(int v, int (&space)[MOE_WARPS]) {
   const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
-  int sum = v;
-#pragma unroll
-  for (int d = 1; d < WARP; d *= 2) {
-    const int other = __shfl_up_sync(0xffffffffu, sum, d);
-    if (lane >= d) sum += other;
-  }
+  const int sum = lanes_until(v);
   if (lane == WARP - 1) space[warp] = sum;
   __syncthreads();
   block_sums of = {sum - v, 0};
@@ -88,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_tiles(const 
   }
 }
 
-/* slot and position: a warp has a chunk, and goes through it in order. */
+/* slot, token and position: a warp has a chunk, and goes through it in order. */
 extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_place(const __grid_constant__ moe_order o) {
   if (warp_index() >= o.chunks) return;
   const chunk c(o, warp_index());
@@ -101,6 +111,7 @@ extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_place(const 
     if (e >= 0) {
       const int position = o.first[e] + next + before;
       o.slot[position] = s;
+      o.token[position] = s / o.top_k;
       o.position[s] = position;
       if (before == 0) c.count[e] = next + __popc(same);
     }

@@ -43,6 +43,7 @@ typedef struct moe_order {
   int32_t *count;    /* [chunks, experts + 1] slots of an expert in a chunk, then in all chunks before it */
   int32_t *first;    /* [experts + 2] totals, then the position at which an expert's slots begin */
   int32_t *slot;     /* [slots] by position */
+  int32_t *token;    /* [slots] of that slot */
   int32_t *position; /* [slots] by slot */
   moe_tile *tiles;   /* [slots / tile_rows + experts] */
   int32_t *tile_count;

@@ -51,13 +51,14 @@ template <bool A_BY_TERM, bool B_BY_TERM> struct operands {
 template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(const moe_product &q) {
   extern __shared__ __align__(128) char shared[];
   moe_area area;
-  if (!moe_area_of<USE, ROWS, COLUMNS>(q, blockIdx.x, &area)) return;
+  if (!moe_area_of<USE, ROWS, COLUMNS>(q, (int)blockIdx.x, &area)) return;
   const unsigned stages = (unsigned)__cvta_generic_to_shared(shared);
   const auto stage_of = [&](int step) { return stages + step % STAGES * STAGE_BYTES; };
   const int warp = (int)threadIdx.x / 32, steps = moe_steps<USE>(q, area);
   const moe_place place(warp / ACROSS * WARP_ROWS, warp % ACROSS * WARP_COLUMNS);
   const operands<USE == MOE_WEIGHTS, BY_TERM> of(place);
   moe_sides<T, USE, BY_TERM, ROWS, COLUMNS, MOE_THREADS> sides(q, area, (int)threadIdx.x);
+  const moe_needs<MI> needs = moe_need<USE, T, MI, NJ>(q, area, place);
   float acc[MI][NJ][4] = {};
   for (int step = 0; step < STAGES - 1; ++step) {
     if (step < steps) sides.load(q, stage_of(step), stage_of(step) + A_BYTES, step);
@@ -71,7 +72,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
     cp_async_commit();
     of.template multiply<T>(stage_of(step), acc);
   }
-  moe_use_sums<USE, T, true>(q, area, place, acc);
+  moe_use_sums<USE, T, true>(q, area, place, needs, acc);
 }
 
 #define KERNEL(name, T, use, by_term)                               \

@@ -29,7 +29,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
   __shared__ float as[DEPTH][ROWS + PAD], bs[DEPTH][COLUMNS + PAD];
   __shared__ int64_t rows[ROWS];
   moe_area area;
-  if (!moe_area_of<USE, ROWS, COLUMNS>(q, blockIdx.x, &area)) return;
+  if (!moe_area_of<USE, ROWS, COLUMNS>(q, (int)blockIdx.x, &area)) return;
   const int warp = (int)threadIdx.x / 32;
   const moe_place place(warp / ACROSS * 16, warp % ACROSS * WARP_COLUMNS);
   const int64_t terms = USE == MOE_WEIGHTS ? area.end - area.begin : q.k;
@@ -44,6 +44,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
     return to_f32(((const T *)of.rows.data)[row + column]);
   };
   const T *matrix = (const T *)q.weights.data + area.expert * q.weights.expert;
+  const moe_needs<1> needs = moe_need<USE, T, 1, NJ>(q, area, place);
   float total[1][NJ][4] = {}, part[NJ][4] = {};
   for (int64_t k0 = 0; k0 < terms; k0 += DEPTH) {
     if constexpr (USE == MOE_WEIGHTS) {
@@ -76,7 +77,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
 #pragma unroll
       for (int e = 0; e < 4; ++e) total[0][j][e] += part[j][e], part[j][e] = 0;
   }
-  moe_use_sums<USE, T, false>(q, area, place, total);
+  moe_use_sums<USE, T, false>(q, area, place, needs, total);
 }
 
 #define KERNELS(name, use, by_term)                                                               \

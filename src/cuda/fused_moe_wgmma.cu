@@ -10,9 +10,10 @@
 enum { ROWS = MOE_WGMMA_ROWS, COLUMNS = MOE_WGMMA_COLUMNS, STAGES = MOE_WGMMA_STAGES, GROUP = 128 };
 enum { A_BYTES = ROWS * MOE_ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * MOE_ROW_BYTES, ALIGNMENT = 1024 };
 enum { LOADER_REGISTERS = 72, MULTIPLIER_REGISTERS = 216 };
-enum { BARRIER_BYTES = 8, GROUP_ROWS = 64, GROUP_WARPS = GROUP / 32, MULTIPLIERS = 2 };
+enum { BARRIER_BYTES = 8, GROUP_ROWS = 64, GROUP_WARPS = GROUP / 32, LOADERS = 1, MULTIPLIERS = 2 };
 static_assert(STAGES * STAGE_BYTES + ALIGNMENT + 2 * STAGES * BARRIER_BYTES <= MOE_WGMMA_SHARED, "as it is launched");
-static_assert(MOE_WGMMA_THREADS == (1 + MULTIPLIERS) * GROUP && ROWS == MULTIPLIERS * GROUP_ROWS, "as it is launched");
+static_assert(MOE_WGMMA_THREADS == (LOADERS + MULTIPLIERS) * GROUP && ROWS == MULTIPLIERS * GROUP_ROWS,
+              "as it is launched");
 
 /* The stages in turn. A stage is full when its copies have come, and empty when all products of it are done. */
 struct pipeline {
@@ -26,7 +27,7 @@ struct pipeline {
   __device__ unsigned empty(int at) const { return barriers + (STAGES + at) * BARRIER_BYTES; }
   __device__ void init() const {
     for (int at = 0; at < STAGES; ++at)
-      mbarrier_init(full(at), GROUP), mbarrier_init(empty(at), MULTIPLIERS * GROUP_WARPS);
+      mbarrier_init(full(at), LOADERS * GROUP), mbarrier_init(empty(at), MULTIPLIERS * GROUP_WARPS);
   }
   __device__ unsigned a() const { return stages + stage * STAGE_BYTES; }
   __device__ unsigned b() const { return a() + A_BYTES; }
@@ -38,9 +39,9 @@ struct pipeline {
 
 template <class T, int USE, bool BY_TERM> __device__ inline void load_tiles(const moe_product &q, pipeline &at) {
   moe_area area;
-  for (int64_t index = blockIdx.x; moe_area_of<USE, ROWS, COLUMNS>(q, index, &area); index += gridDim.x) {
+  for (int index = (int)blockIdx.x; moe_area_of<USE, ROWS, COLUMNS>(q, index, &area); index += (int)gridDim.x) {
     const int steps = moe_steps<USE>(q, area);
-    moe_sides<T, USE, BY_TERM, ROWS, COLUMNS, GROUP> sides(q, area, (int)threadIdx.x);
+    moe_sides<T, USE, BY_TERM, ROWS, COLUMNS, LOADERS * GROUP> sides(q, area, (int)threadIdx.x);
     for (int step = 0; step < steps; ++step, at.next()) {
       mbarrier_wait(at.empty(at.stage), at.parity ^ 1); /* at first all are */
       sides.load(q, at.a(), at.b(), step);
@@ -62,14 +63,15 @@ __device__ inline void multiply_step(wgmma_sums &sums, unsigned a, unsigned b) {
 }
 
 template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tiles(const moe_product &q, pipeline &at) {
-  const int group = (int)threadIdx.x / GROUP - 1, warp = (int)threadIdx.x / 32 % GROUP_WARPS;
+  const int group = (int)threadIdx.x / GROUP - LOADERS, warp = (int)threadIdx.x / 32 % GROUP_WARPS;
   const bool first_lane = threadIdx.x % 32 == 0;
   const moe_place place(group * GROUP_ROWS + warp * 16, 0);
   moe_area area;
-  for (int64_t index = blockIdx.x; moe_area_of<USE, ROWS, COLUMNS>(q, index, &area); index += gridDim.x) {
+  for (int index = (int)blockIdx.x; moe_area_of<USE, ROWS, COLUMNS>(q, index, &area); index += (int)gridDim.x) {
     const int steps = moe_steps<USE>(q, area);
     float acc[1][COLUMNS / 8][4] = {};
     if (area.rows > group * GROUP_ROWS) {
+      const moe_needs<1> needs = moe_need<USE, T, 1, COLUMNS / 8>(q, area, place);
       for (int step = 0; step < steps; ++step) {
         mbarrier_wait(at.full(at.stage), at.parity);
         wgmma_sees_shared();
@@ -81,7 +83,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tiles(
       wgmma_wait<0>();
       wgmma_keep(acc[0]);
       if (first_lane && steps > 0) mbarrier_arrive(at.empty((at.stage + STAGES - 1) % STAGES));
-      moe_use_sums<USE, T, true>(q, area, place, acc);
+      moe_use_sums<USE, T, true>(q, area, place, needs, acc);
     } else {
       for (int step = 0; step < steps; ++step, at.next()) {
         mbarrier_wait(at.full(at.stage), at.parity);
@@ -96,7 +98,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_all(co
   pipeline at((unsigned)__cvta_generic_to_shared(shared));
   if (threadIdx.x == 0) at.init();
   __syncthreads();
-  if (threadIdx.x < GROUP) {
+  if (threadIdx.x < LOADERS * GROUP) {
     registers_fewer<LOADER_REGISTERS>();
     load_tiles<T, USE, BY_TERM>(q, at);
   } else {

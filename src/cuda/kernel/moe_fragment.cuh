@@ -58,27 +58,28 @@ __device__ inline void moe_put(T *row, bool there, int col, int end, int t, cons
   }
 }
 
-/* The same columns of a row; 0 beyond its end. */
-template <class T, bool WIDE>
-__device__ inline void moe_get(const T *row, bool there, int col, int end, int t, float (&v)[4][2]) {
-  if constexpr (WIDE) {
-    uint4 bits = {0, 0, 0, 0};
-    if (there && col + 8 * t < end) bits = *(const uint4 *)(row + col + 8 * t);
-    unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
-    moe_exchange(words, t);
+/* The same columns of a row of another dtype than T's WIDE ones; 0 beyond its end. */
+template <class T> __device__ inline void moe_get(const T *row, bool there, int col, int end, int t, float (&v)[4][2]) {
 #pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const float2 two = unpacked_two<T>(words[q]);
-      v[q][0] = two.x, v[q][1] = two.y;
+  for (int q = 0; q < 4; ++q)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int c = col + 8 * q + 2 * t + e;
+      v[q][e] = there && c < end ? to_f32(row[c]) : 0;
     }
-  } else {
+}
+
+/* WIDE in two steps: the load, and what waits for it. */
+template <class T> __device__ inline uint4 moe_fetch(const T *row, bool there, int col, int end, int t) {
+  return there && col + 8 * t < end ? *(const uint4 *)(row + col + 8 * t) : uint4{0, 0, 0, 0};
+}
+template <class T> __device__ inline void moe_spread(const uint4 &bits, int t, float (&v)[4][2]) {
+  unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+  moe_exchange(words, t);
 #pragma unroll
-    for (int q = 0; q < 4; ++q)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int c = col + 8 * q + 2 * t + e;
-        v[q][e] = there && c < end ? to_f32(row[c]) : 0;
-      }
+  for (int q = 0; q < 4; ++q) {
+    const float2 two = unpacked_two<T>(words[q]);
+    v[q][0] = two.x, v[q][1] = two.y;
   }
 }
 
@@ -99,25 +100,38 @@ __device__ inline void moe_put_turns(T *row, bool there, int col, int end, int t
     }
   }
 }
-template <class T, bool WIDE>
+template <class T>
 __device__ inline void moe_get_turns(const T *row, bool there, int col, int end, int t, float (&a)[4][2],
                                      float (&b)[4][2]) {
 #pragma unroll
+  for (int q = 0; q < 4; ++q)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int c = col + 8 * q + 2 * t + e;
+      const bool is = there && c < end;
+      a[q][e] = is ? to_f32(row[2 * c]) : 0, b[q][e] = is ? to_f32(row[2 * c + 1]) : 0;
+    }
+}
+template <class T>
+__device__ inline void moe_fetch_turns(const T *row, bool there, int col, int end, int t, uint4 (&to)[2]) {
+  uint2 bits[4];
+#pragma unroll
   for (int q = 0; q < 4; ++q) {
     const int c = col + 8 * q + 2 * t;
-    if constexpr (WIDE) {
-      uint2 bits = {0, 0};
-      if (there && c < end) bits = *(const uint2 *)(row + 2 * c);
-      const float2 first = unpacked_two<T>(bits.x), second = unpacked_two<T>(bits.y);
-      a[q][0] = first.x, b[q][0] = first.y, a[q][1] = second.x, b[q][1] = second.y;
-    } else {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const bool is = there && c + e < end;
-        a[q][e] = is ? to_f32(row[2 * (c + e)]) : 0, b[q][e] = is ? to_f32(row[2 * (c + e) + 1]) : 0;
-      }
-    }
+    bits[q] = there && c < end ? *(const uint2 *)(row + 2 * c) : uint2{0, 0};
   }
+  to[0] = uint4{bits[0].x, bits[0].y, bits[1].x, bits[1].y}, to[1] = uint4{bits[2].x, bits[2].y, bits[3].x, bits[3].y};
+}
+template <class T> __device__ inline void moe_spread_turns(const uint4 (&bits)[2], float (&a)[4][2], float (&b)[4][2]) {
+  const unsigned words[4][2] = {
+      {bits[0].x, bits[0].y}, {bits[0].z, bits[0].w}, {bits[1].x, bits[1].y}, {bits[1].z, bits[1].w}};
+#pragma unroll
+  for (int q = 0; q < 4; ++q)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float2 two = unpacked_two<T>(words[q][e]);
+      a[q][e] = two.x, b[q][e] = two.y;
+    }
 }
 
 /* Lane t has v[b] of column 4 b + t, and gets those of columns 8 q + 2 t and 8 q + 2 t + 1. */

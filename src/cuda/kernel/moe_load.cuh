@@ -116,44 +116,49 @@ template <class T, int USE, int EXTENT, int THREADS> struct moe_weight_terms {
   }
 };
 
-/* Rows of slots, which are terms: columns from `first` on, of `end`. Steps are loaded in order, because a row's slot is looked up a
- * step ahead. */
+/* Rows of slots, which are terms: columns from `first` on, of `extent`. Steps are loaded in order. The eight lanes that share a row look
+ * up its token for eight steps, one each, and for the next eight long before these come. */
 template <class T, int EXTENT, int THREADS> struct moe_slot_terms {
   typedef moe_thread<T, THREADS> thread;
-  enum { STEP = thread::STEP, EACH = MOE_DEPTH / STEP, PANELS = EXTENT / MOE_DEPTH };
+  enum { STEP = thread::STEP, EACH = MOE_DEPTH / STEP, PANELS = EXTENT / MOE_DEPTH, LANES = 8 };
   thread of;
   const moe_rows *rows;
-  int next[EACH]; /* the positions of the next step, or their slots */
-  int column, there, position, end;
+  int tokens[EACH], ahead[EACH];
+  int column, there, first, end; /* first: the row's position in the first step */
 
-  __device__ moe_slot_terms(const moe_product &q, const moe_rows &from, const moe_area &area, int first, int extent,
-                            int rank)
-      : of(rank), rows(&from), column(first + of.piece * 8), there(extent - column), position(area.begin + of.row),
+  __device__ moe_slot_terms(const moe_product &q, const moe_rows &from, const moe_area &area, int first_column,
+                            int extent, int rank)
+      : of(rank), rows(&from), column(first_column + of.piece * 8), there(extent - column), first(area.begin + of.row),
         end(area.end) {
-    look_up(q);
+    look_up(q, 0, tokens);
+    look_up(q, LANES, ahead);
   }
-  __device__ void look_up(const moe_product &q) {
+  __device__ void look_up(const moe_product &q, int step, int (&to)[EACH]) const {
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-      const int at = position + i * STEP;
-      next[i] = at >= end ? 0 : rows->of_tokens ? q.order.slot[at] : at;
+      const int at = first + (step + of.piece) * MOE_DEPTH + i * STEP;
+      to[i] = rows->of_tokens && at < end ? q.order.token[at] : 0;
     }
   }
   __device__ void load(const moe_product &q, unsigned to, int k0) {
-    (void)k0;
+    const int step = k0 / MOE_DEPTH;
+    if (step > 0 && step % LANES == 0) {
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) tokens[i] = ahead[i];
+      look_up(q, step + LANES, ahead);
+    }
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-      const int has = position + i * STEP < end ? there : 0;
-      const int64_t offset = rows->of_tokens ? tigon_row_offset(&q.p.space, &rows->rows, next[i] / q.order.top_k)
-                                             : next[i] * rows->rows.pitch[2];
+      const int position = first + k0 + i * STEP, has = position < end ? there : 0;
+      const int token = __shfl_sync(0xffffffffu, tokens[i], step % LANES, LANES);
+      const int64_t offset =
+          rows->of_tokens ? tigon_row_offset(&q.p.space, &rows->rows, token) : position * rows->rows.pitch[2];
       const T *from = (const T *)rows->rows.data + offset + column;
 #pragma unroll
       for (int p = 0; p < PANELS; ++p)
         cp_async(to + of.place() + p * MOE_PANEL_BYTES + i * STEP * MOE_ROW_BYTES, from + p * MOE_DEPTH,
                  p * MOE_DEPTH < has);
     }
-    position += MOE_DEPTH;
-    look_up(q);
   }
 };
 

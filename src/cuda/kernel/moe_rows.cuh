@@ -9,7 +9,7 @@
 __device__ static inline int64_t moe_row_offset(const moe_order &o, const tigon_row_space &space, const moe_rows &of,
                                                 int position) {
   if (!of.of_tokens) return (int64_t)position * of.rows.pitch[2];
-  return tigon_row_offset(&space, &of.rows, o.slot[position] / o.top_k);
+  return tigon_row_offset(&space, &of.rows, o.token[position]);
 }
 
 /* The expert of slot s, or `experts`. */
@@ -26,27 +26,20 @@ struct moe_area {
 
 /* Tile `index`; false beyond the last one. */
 template <int USE, int ROWS, int COLUMNS>
-__device__ inline bool moe_area_of(const moe_product &q, int64_t index, moe_area *area) {
-  const int across = (int)((q.n + COLUMNS - 1) / COLUMNS);
+__device__ inline bool moe_area_of(const moe_product &q, int index, moe_area *area) {
+  const int across = (int)((q.n + COLUMNS - 1) / COLUMNS), line = index / across,
+            col = (index - line * across) * COLUMNS;
   if (USE == MOE_WEIGHTS) {
-    const int down = (int)((q.m + ROWS - 1) / ROWS);
-    const int64_t each = (int64_t)down * across, expert = index / each;
-    if (expert >= q.order.experts) return false;
-    const int at = (int)(index - expert * each), row = at / across * ROWS;
+    const int down = (int)((q.m + ROWS - 1) / ROWS), expert = line / down, row = (line - expert * down) * ROWS;
     const int rows = (int)q.m - row;
-    *area = moe_area{(int)expert,
-                     row,
-                     rows < ROWS ? rows : ROWS,
-                     at % across * COLUMNS,
-                     q.order.first[expert],
-                     q.order.first[expert + 1]};
+    if (expert >= q.order.experts) return false;
+    *area = moe_area{expert, row, min(rows, ROWS), col, q.order.first[expert], q.order.first[expert + 1]};
     return true;
   }
-  const int64_t down = index / across;
-  if (down >= *q.order.tile_count) return false;
-  const moe_tile tile = q.order.tiles[down];
+  if (line >= *q.order.tile_count) return false;
+  const moe_tile tile = q.order.tiles[line];
   const int rows = q.order.first[tile.expert + 1] - tile.first;
-  *area = moe_area{tile.expert, tile.first, rows < ROWS ? rows : ROWS, (int)(index - down * across) * COLUMNS, 0, 0};
+  *area = moe_area{tile.expert, tile.first, min(rows, ROWS), col, 0, 0};
   return true;
 }
 

@@ -15,8 +15,30 @@ __device__ static inline moe_row moe_row_of(const moe_area &area, const moe_plac
   const int r = place.row + 16 * i + place.g + 8 * h;
   return moe_row{area.row + r, r < area.rows};
 }
-__device__ static inline float moe_weight(const moe_product &q, const moe_row &row) {
-  return row.there ? load_any(q.p.w.data, q.order.slot[row.position], q.p.w.dtype) : 0;
+
+/* What a lane needs after the sums, on its way before them: the weights of its rows. */
+template <int MI> struct moe_needs { float w[MI][2]; };
+template <int USE, class T, int MI, int NJ>
+__device__ inline moe_needs<MI> moe_need(const moe_product &q, const moe_area &area, const moe_place &place) {
+  moe_needs<MI> needs;
+#pragma unroll
+  for (int i = 0; i < MI; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const moe_row row = moe_row_of(area, place, i, h);
+      const bool weighted = USE == MOE_SLOPES || (USE != MOE_WEIGHTS && q.weighted);
+      needs.w[i][h] = weighted && row.there ? load_any(q.p.w.data, q.order.slot[row.position], q.p.w.dtype) : 1;
+      if constexpr (USE == MOE_SLOPES) { /* lines of pre that the warp's rows have in the tile, a quarter a lane */
+        enum { LINE = 128 / sizeof(T) };
+        const int inner = (int)q.p.inner, each = q.p.interleaved ? 1 : 2, columns = 16 * NJ / each;
+        const int begin = (area.col + place.col) * 2 / each;
+        const T *pre = (const T *)q.pre + (int64_t)row.position * 2 * inner;
+        for (int half = 0; half < each; ++half)
+          for (int c = begin + place.t * LINE; c < min(begin + columns, 2 * inner / each); c += 4 * LINE)
+            if (row.there) prefetch(pre + half * inner + c);
+      }
+    }
+  return needs;
 }
 
 /* v += the bias of columns `col`.. of the expert, which begin at `from` of its vector and are `end`. */
@@ -51,7 +73,7 @@ __device__ static inline void moe_scale(float (&v)[4][2], float by) {
 /* pre and c. Eight blocks are 32 columns of c. */
 template <class T, bool WIDE, int MI, int NJ>
 __device__ inline void moe_use_gate(const moe_product &q, const moe_area &area, const moe_place &place,
-                                    const float (&acc)[MI][NJ][4]) {
+                                    const moe_needs<MI> &needs, const float (&acc)[MI][NJ][4]) {
   const int inner = (int)q.p.inner, t = place.t;
   const moe_gate<T> gate(q.p);
   const int64_t bias = (int64_t)area.expert * 2 * inner;
@@ -60,7 +82,6 @@ __device__ inline void moe_use_gate(const moe_product &q, const moe_area &area, 
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const moe_row row = moe_row_of(area, place, i, h);
-      const float w = q.weighted ? moe_weight(q, row) : 1;
       T *pre = (T *)q.out + (int64_t)row.position * 2 * inner, *to = (T *)q.c + (int64_t)row.position * inner;
 #pragma unroll
       for (int j = 0; j < NJ; j += 8) {
@@ -94,7 +115,7 @@ __device__ inline void moe_use_gate(const moe_product &q, const moe_area &area, 
           if (!q.c) continue;
           gate.c(a, b, c);
         }
-        moe_scale(c, w);
+        moe_scale(c, needs.w[i][h]);
         moe_put<T, WIDE>(to, row.there, col, inner, t, c);
       }
     }
@@ -103,53 +124,77 @@ __device__ inline void moe_use_gate(const moe_product &q, const moe_area &area, 
 /* Rows of `out`. */
 template <class T, bool WIDE, int MI, int NJ>
 __device__ inline void moe_use_store(const moe_product &q, const moe_area &area, const moe_place &place,
-                                     const float (&acc)[MI][NJ][4]) {
+                                     const moe_needs<MI> &needs, const float (&acc)[MI][NJ][4]) {
 #pragma unroll
   for (int i = 0; i < MI; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const moe_row row = moe_row_of(area, place, i, h);
-      const float w = q.weighted ? moe_weight(q, row) : 1;
 #pragma unroll
       for (int j = 0; j < NJ; j += 4) {
         const int col = area.col + place.col + 8 * j;
         float v[4][2];
         moe_take<1>(acc, i, j, h, v);
         moe_add_bias(q, area.expert * q.n, col, (int)q.n, place.t, v);
-        if (q.weighted) moe_scale(v, w);
+        if (q.weighted) moe_scale(v, needs.w[i][h]);
         moe_put<T, WIDE>((T *)q.out + row.position * q.n, row.there, col, (int)q.n, place.t, v);
       }
     }
 }
 
+/* a and b of four blocks of a row of pre. WIDE ones are on their way before they are needed. */
+template <class T, bool WIDE> struct moe_pre {
+  const T *row;
+  bool there;
+  int col, t;
+  uint4 bits[2];
+
+  __device__ void begin(const moe_product &q, const moe_row &of, int col_, int t_) {
+    const int inner = (int)q.p.inner;
+    row = (const T *)q.pre + (int64_t)of.position * 2 * inner, there = of.there, col = col_, t = t_;
+    if constexpr (WIDE) {
+      if (q.p.interleaved) return moe_fetch_turns(row, there, col, inner, t, bits);
+      bits[0] = moe_fetch(row, there, col, inner, t), bits[1] = moe_fetch(row + inner, there, col, inner, t);
+    }
+  }
+  __device__ void end(const moe_product &q, float (&a)[4][2], float (&b)[4][2]) const {
+    const int inner = (int)q.p.inner;
+    if constexpr (WIDE) {
+      if (q.p.interleaved) return moe_spread_turns<T>(bits, a, b);
+      moe_spread<T>(bits[0], t, a), moe_spread<T>(bits[1], t, b);
+    } else {
+      if (q.p.interleaved) return moe_get_turns(row, there, col, inner, t, a, b);
+      moe_get(row, there, col, inner, t, a), moe_get(row + inner, there, col, inner, t, b);
+    }
+  }
+};
+
 /* dpre, w * c and a part of dw; the sums are d. */
 template <class T, bool WIDE, int MI, int NJ>
 __device__ inline void moe_use_slopes(const moe_product &q, const moe_area &area, const moe_place &place,
-                                      const float (&acc)[MI][NJ][4]) {
-  const int inner = (int)q.p.inner, t = place.t;
+                                      const moe_needs<MI> &needs, const float (&acc)[MI][NJ][4]) {
+  enum { FOURS = NJ / 4, AHEAD = FOURS < 4 ? FOURS : 4 };
+  const int inner = (int)q.p.inner, t = place.t, first = area.col + place.col;
   const moe_gate<T> gate(q.p);
 #pragma unroll
   for (int i = 0; i < MI; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const moe_row row = moe_row_of(area, place, i, h);
-      const float w = moe_weight(q, row);
-      const T *pre = (const T *)q.pre + (int64_t)row.position * 2 * inner;
       T *dpre = (T *)q.out + (int64_t)row.position * 2 * inner, *to = (T *)q.c + (int64_t)row.position * inner;
+      moe_pre<T, WIDE> pre[AHEAD];
       float dot = 0;
 #pragma unroll
-      for (int j = 0; j < NJ; j += 4) {
-        const int col = area.col + place.col + 8 * j;
-        float d[4][2], dc[4][2], a[4][2], b[4][2], c[4][2];
-        moe_take<1>(acc, i, j, h, d);
-        if (q.p.interleaved) {
-          moe_get_turns<T, WIDE>(pre, row.there, col, inner, t, a, b);
-        } else {
-          moe_get<T, WIDE>(pre, row.there, col, inner, t, a);
-          moe_get<T, WIDE>(pre + inner, row.there, col, inner, t, b);
-        }
+      for (int j = 0; j < AHEAD; ++j) pre[j].begin(q, row, first + 32 * j, t);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) dc[k][0] = w * d[k][0], dc[k][1] = w * d[k][1];
+      for (int j = 0; j < FOURS; ++j) {
+        const int col = first + 32 * j;
+        float d[4][2], dc[4][2], a[4][2], b[4][2], c[4][2];
+        pre[j % AHEAD].end(q, a, b);
+        if (j + AHEAD < FOURS) pre[j % AHEAD].begin(q, row, col + 32 * AHEAD, t);
+        moe_take<1>(acc, i, 4 * j, h, d);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) dc[k][0] = needs.w[i][h] * d[k][0], dc[k][1] = needs.w[i][h] * d[k][1];
         gate.slopes(dc, a, b, c);
 #pragma unroll
         for (int k = 0; k < 4; ++k) dot = fmaf(d[k][0], c[k][0], fmaf(d[k][1], c[k][1], dot));
@@ -159,13 +204,12 @@ __device__ inline void moe_use_slopes(const moe_product &q, const moe_area &area
           moe_put<T, WIDE>(dpre, row.there, col, inner, t, a);
           moe_put<T, WIDE>(dpre + inner, row.there, col, inner, t, b);
         }
-        moe_scale(c, w);
+        moe_scale(c, needs.w[i][h]);
         moe_put<T, WIDE>(to, row.there, col, inner, t, c);
       }
       dot += __shfl_xor_sync(0xffffffffu, dot, 1);
       dot += __shfl_xor_sync(0xffffffffu, dot, 2);
-      const int begin = area.col + place.col;
-      if (q.dots && row.there && begin < inner && t == 0) q.dots[row.position * q.parts + begin / (8 * NJ)] = dot;
+      if (q.dots && row.there && first < inner && t == 0) q.dots[row.position * q.parts + first / (8 * NJ)] = dot;
     }
 }
 
@@ -199,14 +243,18 @@ __device__ inline void moe_use_weights(const moe_product &q, const moe_area &are
         } else if (to.dtype == TIGON_F32) {
           float *out = (float *)to.data + at;
           float old[4][2] = {};
-          if (add) moe_get<float, false>(out, row.there, col, (int)q.n, place.t, old);
+          if (add) moe_get(out, row.there, col, (int)q.n, place.t, old);
 #pragma unroll
           for (int k = 0; k < 4; ++k) v[k][0] += old[k][0], v[k][1] += old[k][1];
           moe_put<float, false>(out, row.there, col, (int)q.n, place.t, v);
         } else {
           T *out = (T *)to.data + at;
           float old[4][2] = {};
-          if (add) moe_get<T, WIDE>(out, row.there, col, (int)q.n, place.t, old);
+          if constexpr (WIDE) {
+            if (add) moe_spread<T>(moe_fetch(out, row.there, col, (int)q.n, place.t), place.t, old);
+          } else {
+            if (add) moe_get(out, row.there, col, (int)q.n, place.t, old);
+          }
 #pragma unroll
           for (int k = 0; k < 4; ++k) v[k][0] += old[k][0], v[k][1] += old[k][1];
           moe_put<T, WIDE>(out, row.there, col, (int)q.n, place.t, v);
@@ -217,14 +265,14 @@ __device__ inline void moe_use_weights(const moe_product &q, const moe_area &are
 
 template <int USE, class T, bool WIDE, int MI, int NJ>
 __device__ inline void moe_use_sums(const moe_product &q, const moe_area &area, const moe_place &place,
-                                    const float (&acc)[MI][NJ][4]) {
+                                    const moe_needs<MI> &needs, const float (&acc)[MI][NJ][4]) {
   static_assert(NJ % 8 == 0, "blocks are taken by eight");
   if constexpr (USE == MOE_GATE)
-    moe_use_gate<T, WIDE>(q, area, place, acc);
+    moe_use_gate<T, WIDE>(q, area, place, needs, acc);
   else if constexpr (USE == MOE_STORE)
-    moe_use_store<T, WIDE>(q, area, place, acc);
+    moe_use_store<T, WIDE>(q, area, place, needs, acc);
   else if constexpr (USE == MOE_SLOPES)
-    moe_use_slopes<T, WIDE>(q, area, place, acc);
+    moe_use_slopes<T, WIDE>(q, area, place, needs, acc);
   else
     moe_use_weights<T, WIDE>(q, area, place, acc);
 }
