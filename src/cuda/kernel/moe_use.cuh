@@ -173,7 +173,7 @@ template <class T, bool WIDE> struct moe_pre {
 template <class T, bool WIDE, int MI, int NJ>
 __device__ inline void moe_use_slopes(const moe_product &q, const moe_area &area, const moe_place &place,
                                       const moe_needs<MI> &needs, const float (&acc)[MI][NJ][4]) {
-  enum { FOURS = NJ / 4, AHEAD = FOURS < 4 ? FOURS : 4 };
+  enum { FOURS = NJ / 4, AHEAD = 2 };
   const int inner = (int)q.p.inner, t = place.t, first = area.col + place.col;
   const moe_gate<T> gate(q.p);
 #pragma unroll
