@@ -149,7 +149,7 @@ static void slot_gradients(const problem *p, int64_t s, int64_t e, int64_t posit
     of->pre[tigon_moe_gate(p, j)] = g.clamped_a ? 0 : tigon_round_f64(w * d * g.by_a, p->dtype);
     of->pre[tigon_moe_up(p, j)] = g.clamped_b ? 0 : tigon_round_f64(w * d * g.by_b, p->dtype);
   }
-  for (int64_t h = 0; !p->weight_before_down && h < p->cols; ++h)
+  for (int64_t h = 0; p->down_bias.data && !p->weight_before_down && h < p->cols; ++h)
     dw += dy_at(p, t, h) * tigon_ref_vector_at(p->down_bias, e * p->cols + h);
   tigon_ref_vector_put(p->dw, s, dw, false);
 }

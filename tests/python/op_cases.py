@@ -24,7 +24,7 @@ THREE = torch.linspace(-2, 3, 7 * 4).view(7, 4)  # of the positions in time, hei
 IDS_OF_AXES = (torch.arange(3 * 2 * 5) * 5 % 7).view(3, 2, 5)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
 EXPERTS = torch.tensor([[[1, 3], [0, 1], [3, 3], [-1, 0], [1, 0]], [[0, 4], [3, 1], [1, 0], [0, 3], [3, 0]]])  # of 4
-GPT_OSS = dict(interleaved=True, gate_multiplier=1.702, down_multiplier=1 / 1.702, limit=1.0, up_offset=1.0)
+GPT_OSS = dict(interleaved=True, gate_multiplier=1.702, down_multiplier=1 / 1.702, limit=7.0, up_offset=1.0)
 
 
 class Case(NamedTuple):
@@ -132,7 +132,7 @@ def experts(x, w, gate_up, down, gate_up_bias=None, down_bias=None, gpt_oss=Fals
     pre = torch.einsum("...h,...kih->...ki", x, gate_up[chosen])
     pre = pre if gate_up_bias is None else pre + gate_up_bias[chosen]
     if gpt_oss:
-        gate, up = pre[..., ::2].clamp(max=1), pre[..., 1::2].clamp(-1, 1)
+        gate, up = pre[..., ::2].clamp(max=7), pre[..., 1::2].clamp(-7, 7)
         c = gate * torch.sigmoid(1.702 * gate) * (up + 1)
     else:
         c = (lambda gate, up: F.gelu(gate, approximate="tanh") * up if before else F.silu(gate) * up)(*pre.chunk(2, -1))

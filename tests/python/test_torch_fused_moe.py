@@ -120,7 +120,7 @@ def test_module():
     "option, sentence",
     [
         (dict(activation="relu"), "tigon: activation is 'relu', must be 'silu' or 'gelu_tanh'"),
-        (dict(limit=0.0), "fused_moe: limit is 0.0, must be another number"),
+        (dict(limit=0.0), "fused_moe: limit is 0, must be another number"),
         (dict(gate_multiplier=0), "fused_moe: gate_multiplier is 0, must be another number"),
     ],
 )

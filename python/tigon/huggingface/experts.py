@@ -158,7 +158,7 @@ def _options(module: nn.Module, layout: _Layout, interleaved: bool) -> dict:
     offset = at_none / by_up
     slope = 2 * at_tiny / (tiny * (0.5 + offset))  # of the output by the gate, twice that of act at 0
     share = by_up / slope if slope else 0.0
-    if not 0 < share < 1:
+    if not 0 < share < 1 or share == 0.5:
         raise Differs("its activation is neither SiLU nor GELU (tanh)")
     gelu = abs(share - 0.8411920) < 1e-5
     gate = 1.0 if gelu else _plain(math.log(share / (1 - share)))
