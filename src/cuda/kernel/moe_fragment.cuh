@@ -58,7 +58,7 @@ __device__ inline void moe_put(T *row, bool there, int col, int end, int t, cons
   }
 }
 
-/* The same columns of a row of another dtype than T's WIDE ones; 0 beyond its end. */
+/* v = these columns of the row, one by one; 0 beyond its end. */
 template <class T> __device__ inline void moe_get(const T *row, bool there, int col, int end, int t, float (&v)[4][2]) {
 #pragma unroll
   for (int q = 0; q < 4; ++q)
