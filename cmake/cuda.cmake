@@ -36,6 +36,13 @@ foreach(arch ${TIGON_CUDA_ARCHITECTURES})
 endforeach()
 list(GET TIGON_CUDA_ARCHITECTURES 0 lowest)
 list(APPEND codes -gencode arch=compute_${lowest},code=compute_${lowest})
+# wgmma is sm_90a's alone, which no later part runs. So files *_wgmma.cu are compiled for it in place of 90, and are empty for others: the
+# launcher takes them on a GPU of compute capability 9.0 only, where the build has TIGON_HAVE_CUDA_90A.
+string(REPLACE "arch=compute_90,code=sm_90" "arch=compute_90a,code=sm_90a" codes_90a "${codes}")
+set(tigon_cuda_90a OFF)
+if(codes_90a MATCHES "sm_90a")
+  set(tigon_cuda_90a ON)
+endif()
 
 file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cu")
 set(folder "${PROJECT_BINARY_DIR}/cuda")
@@ -44,8 +51,12 @@ set(binaries "")
 foreach(kernel ${kernels})
   get_filename_component(name "${kernel}" NAME_WE)
   string(APPEND list "TIGON_CUDA_IMAGE(${name})\n")
+  set(of ${codes})
+  if(name MATCHES "_wgmma$")
+    set(of ${codes_90a})
+  endif()
   add_custom_command(OUTPUT "${folder}/${name}.fatbin"
-    COMMAND "${TIGON_NVCC}" -fatbin -std=c++17 -O3 -Werror all-warnings ${codes}
+    COMMAND "${TIGON_NVCC}" -fatbin -std=c++17 -O3 -Werror all-warnings ${of}
       -I "${PROJECT_SOURCE_DIR}/src" -I "${PROJECT_SOURCE_DIR}/include"
       -MD -MF "${folder}/${name}.d" -o "${folder}/${name}.fatbin" "${kernel}"
     DEPENDS "${kernel}" DEPFILE "${folder}/${name}.d" VERBATIM

@@ -10,10 +10,6 @@ static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_di
 
 static int64_t tiles_of(int64_t n) { return cuda_ceil_div(n, ATTENTION_TILE); }
 
-/* For f16 and bf16 alone. */
-#define NARROW_KERNELS(image, name) \
-  { {0}, CUDA_KERNEL(image, name##_f16), CUDA_KERNEL(image, name##_bf16) }
-
 /* The width that the kernels in mma pad the head to; 0: they do not take it. */
 static int mma_dim(tigon_dtype dtype, int64_t head_dim) {
   return dtype == TIGON_F32 || head_dim > ATTENTION_MMA_DIM ? 0 : head_dim > ATTENTION_TILE ? 128 : 64;
@@ -26,8 +22,8 @@ static int threads_for(tigon_dtype dtype) {
 tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
   static cuda_kernel kernels[2][3] = {{CUDA_KERNEL(attention, attention_fwd_1_f32)},
                                       CUDA_KERNELS(attention, attention_fwd_2)};
-  static cuda_kernel mma[2][3] = {NARROW_KERNELS(attention_mma, attention_fwd_mma_64),
-                                  NARROW_KERNELS(attention_mma, attention_fwd_mma_128)};
+  static cuda_kernel mma[2][3] = {CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_64),
+                                  CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_128)};
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->o};
   const int dim = mma_dim(p->dtype, p->head_dim);
   attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype, dim ? 8 : 4)};
@@ -71,10 +67,10 @@ tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_
                                    CUDA_KERNELS(attention_bwd, attention_bwd_keys_2)};
   static cuda_kernel queries[2][3] = {CUDA_KERNELS(attention_bwd, attention_bwd_queries_1),
                                       CUDA_KERNELS(attention_bwd, attention_bwd_queries_2)};
-  static cuda_kernel mma_keys[2][3] = {NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_64),
-                                       NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_128)};
-  static cuda_kernel mma_queries[2][3] = {NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
-                                          NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)};
+  static cuda_kernel mma_keys[2][3] = {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_64),
+                                       CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_128)};
+  static cuda_kernel mma_queries[2][3] = {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
+                                          CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)};
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->d_o, &p->dq, &p->dk, &p->dv};
   const int dim = mma_dim(p->dtype, p->head_dim);
   const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4)};

@@ -56,6 +56,9 @@ typedef struct cuda_kernel {
 /* One for each floating-point dtype, in the order of tigon_dtype's f32, f16, bf16: cuda_by_dtype() finds it. */
 #define CUDA_KERNELS(image, name) \
   { CUDA_KERNEL(image, name##_f32), CUDA_KERNEL(image, name##_f16), CUDA_KERNEL(image, name##_bf16) }
+/* The same without f32's. */
+#define CUDA_NARROW_KERNELS(image, name) \
+  { {0}, CUDA_KERNEL(image, name##_f16), CUDA_KERNEL(image, name##_bf16) }
 static inline cuda_kernel *cuda_by_dtype(cuda_kernel kernels[3], tigon_dtype dtype) {
   return &kernels[dtype - TIGON_F32];
 }

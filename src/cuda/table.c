@@ -1,12 +1,6 @@
 /* The kernels of NVIDIA GPUs. */
 #include "cuda/kernels.h"
 
-/* Slots that have no kernel yet. */
-#define tigon_cuda_fused_moe_fwd NULL
-#define tigon_cuda_fused_moe_fwd_bytes NULL
-#define tigon_cuda_fused_moe_bwd NULL
-#define tigon_cuda_fused_moe_bwd_bytes NULL
-
 extern const tigon_kernels tigon_cuda_kernels;
 const tigon_kernels tigon_cuda_kernels = {
     .variant = "cuda", .tile = 256, /* a warp of 16-byte vectors, in 16-bit dtypes */

@@ -30,17 +30,6 @@ template <int COLS> __device__ inline warp_mask warp_mask_of(const band &b, int6
   return warp_mask{low, high, cols, low + 15 > 0 || high < COLS || cols < COLS, high + 15 <= 0 || low >= cols};
 }
 
-/* Bytes of a tile at which a piece of 16 lies: those of 8 rows at the same column are in different banks. */
-template <int DIM> __device__ inline int place_of(int row, int piece) {
-  return row * (DIM * 2) + ((piece ^ (row & 7)) << 4);
-}
-
-/* Where a lane finds its row for ldmatrix; by_pieces() goes `pieces` on, which are even, and whole eights of rows are added. */
-template <int DIM> __device__ inline unsigned lane_place(const void *tile, int row, int piece) {
-  return (unsigned)__cvta_generic_to_shared(tile) + place_of<DIM>(row, piece);
-}
-__device__ static inline unsigned by_pieces(unsigned place, int pieces) { return place ^ (unsigned)(pieces << 4); }
-
 /* `rows` rows of a head, of ROWS that the tile has, by THREADS; all else is 0. */
 template <class T, int DIM, int ROWS, int THREADS>
 __device__ inline void fetch_tile(T *to, const head<T> &from, int64_t row0, int64_t rows, bool wide) {

@@ -40,6 +40,22 @@ __device__ static inline void cp_async(unsigned to, const void *from, bool there
                : "memory");
 }
 __device__ static inline void cp_async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+/* The same for all but the last PENDING of what was committed. */
+__device__ static inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> __device__ inline void cp_async_wait_for() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Bytes of a tile at which a piece of 16 lies, in rows of DIM elements: those of 8 rows at the same column are in different banks. */
+template <int DIM> __device__ inline int place_of(int row, int piece) {
+  return row * (DIM * 2) + ((piece ^ (row & 7)) << 4);
+}
+
+/* Where a lane finds its row for ldmatrix; by_pieces() goes `pieces` on, which are even, and whole eights of rows are added. */
+template <int DIM> __device__ inline unsigned lane_place(const void *tile, int row, int piece) {
+  return (unsigned)__cvta_generic_to_shared(tile) + place_of<DIM>(row, piece);
+}
+__device__ static inline unsigned by_pieces(unsigned place, int pieces) { return place ^ (unsigned)(pieces << 4); }
 
 /* Two elements in a register, the first in the low half. */
 template <class T> __device__ inline unsigned packed_two(float a, float b);

@@ -1,0 +1,196 @@
+/* The sides of a product on their way into shared memory: a step is MOE_DEPTH terms of a tile's rows, or columns. Elements have 16
+ * bits, and rows, pitches and extents are whole packs.
+ *
+ * A side by rows has a row of 128 bytes for each of its rows, whose bytes are terms. A side by terms has panels of 64 columns: a row
+ * of 128 bytes for each term. Pieces of 16 bytes lie at place_of<MOE_DEPTH>(), which is what wgmma calls a swizzle of 128 bytes.
+ * A thread has one piece of every STEP-th row. What lies outside is 0. */
+#ifndef TIGON_CUDA_KERNEL_MOE_LOAD_CUH
+#define TIGON_CUDA_KERNEL_MOE_LOAD_CUH
+
+#include <type_traits>
+
+#include "cuda/kernel/mma.cuh"
+#include "cuda/kernel/moe_rows.cuh"
+
+enum { MOE_ROW_BYTES = 2 * MOE_DEPTH, MOE_PANEL_BYTES = MOE_DEPTH * MOE_ROW_BYTES };
+
+template <class T, int THREADS> struct moe_thread {
+  enum { STEP = THREADS / 8 };
+  static_assert(STEP % 16 == 0, "a thread's rows differ in nothing but their number of steps");
+  int row, piece;
+
+  __device__ explicit moe_thread(int rank) : row(rank / 8), piece(rank % 8) {}
+  __device__ int place() const { return place_of<MOE_DEPTH>(row, piece); }
+};
+
+/* The columns of a tile of an expert's matrix. */
+template <int USE> struct moe_weight_columns {
+  bool halves;
+  int first, end; /* of the thread's; beyond the end is none */
+  int64_t column; /* of the matrix */
+
+  /* The tile's column `at`: it is of a block of eight, in which a thread stays. */
+  __device__ moe_weight_columns(const moe_product &q, const moe_area &area, int at)
+      : halves(USE == MOE_GATE && !q.p.interleaved) {
+    if (halves) {
+      first = area.col / 2 + at / 16 * 8 + at % 8, end = (int)q.p.inner;
+      column = first + (at / 8 % 2 ? q.p.inner : 0);
+    } else {
+      first = area.col + at, end = (int)q.n;
+      column = first;
+    }
+  }
+  /* From a column to the one `columns` of the tile further on, which are whole sixteens. */
+  __device__ int step(int columns) const { return halves ? columns / 2 : columns; }
+};
+
+/* Rows of slots, by rows. */
+template <class T, int EXTENT, int THREADS> struct moe_slot_rows {
+  typedef moe_thread<T, THREADS> thread;
+  enum { STEP = thread::STEP, EACH = EXTENT / STEP };
+  thread of;
+  const T *at[EACH];
+  int there; /* rows below this one */
+
+  __device__ moe_slot_rows(const moe_product &q, const moe_area &area, int rank) : of(rank) {
+    there = area.rows - of.row;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int position = area.row + (i * STEP < there ? of.row + i * STEP : 0);
+      at[i] = (const T *)q.a.rows.data + moe_row_offset(q.order, q.p.space, q.a, position) + of.piece * 8;
+    }
+  }
+  __device__ void load(const moe_product &q, unsigned to, int k0) {
+    const int end = k0 + of.piece * 8 < q.k ? there : 0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) cp_async(to + of.place() + i * STEP * MOE_ROW_BYTES, at[i] + k0, i * STEP < end);
+  }
+};
+
+/* An expert's matrix, by rows: its columns are the tile's. */
+template <class T, int USE, int EXTENT, int THREADS> struct moe_weight_rows {
+  typedef moe_thread<T, THREADS> thread;
+  enum { STEP = thread::STEP, EACH = EXTENT / STEP };
+  thread of;
+  const T *at;
+  int64_t pitch; /* of STEP of the tile's columns */
+  int step, there;
+
+  __device__ moe_weight_rows(const moe_product &q, const moe_area &area, int rank) : of(rank) {
+    const moe_weight_columns<USE> columns(q, area, of.row);
+    step = columns.step(STEP), there = columns.end - columns.first;
+    pitch = step * q.weights.pitch;
+    at = (const T *)q.weights.data + area.expert * q.weights.expert + columns.column * q.weights.pitch + of.piece * 8;
+  }
+  __device__ void load(const moe_product &q, unsigned to, int k0) {
+    const int end = k0 + of.piece * 8 < q.k ? there : 0;
+    const T *from = at + k0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i, from += pitch)
+      cp_async(to + of.place() + i * STEP * MOE_ROW_BYTES, from, i * step < end);
+  }
+};
+
+/* The same by terms. */
+template <class T, int USE, int EXTENT, int THREADS> struct moe_weight_terms {
+  typedef moe_thread<T, THREADS> thread;
+  enum { STEP = thread::STEP, EACH = MOE_DEPTH / STEP, PANELS = EXTENT / MOE_DEPTH };
+  thread of;
+  const T *at;
+  int step, there; /* of a panel */
+
+  __device__ moe_weight_terms(const moe_product &q, const moe_area &area, int rank) : of(rank) {
+    const moe_weight_columns<USE> columns(q, area, of.piece * 8);
+    step = columns.step(MOE_DEPTH), there = columns.end - columns.first;
+    at = (const T *)q.weights.data + area.expert * q.weights.expert + of.row * q.weights.pitch + columns.column;
+  }
+  __device__ void load(const moe_product &q, unsigned to, int k0) {
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int k = k0 + i * STEP, end = k + of.row < q.k ? there : 0;
+      const T *from = at + k * q.weights.pitch;
+#pragma unroll
+      for (int p = 0; p < PANELS; ++p)
+        cp_async(to + of.place() + p * MOE_PANEL_BYTES + i * STEP * MOE_ROW_BYTES, from + p * step, p * step < end);
+    }
+  }
+};
+
+/* Rows of slots, which are terms: columns from `first` on, of `extent`. Steps are loaded in order. The eight lanes that share a row look
+ * up its token for eight steps, one each, and for the next eight long before these come. */
+template <class T, int EXTENT, int THREADS> struct moe_slot_terms {
+  typedef moe_thread<T, THREADS> thread;
+  enum { STEP = thread::STEP, EACH = MOE_DEPTH / STEP, PANELS = EXTENT / MOE_DEPTH, LANES = 8 };
+  thread of;
+  const moe_rows *rows;
+  int tokens[EACH], ahead[EACH];
+  int column, there, first, end; /* first: the row's position in the first step */
+
+  __device__ moe_slot_terms(const moe_product &q, const moe_rows &from, const moe_area &area, int first_column,
+                            int extent, int rank)
+      : of(rank), rows(&from), column(first_column + of.piece * 8), there(extent - column), first(area.begin + of.row),
+        end(area.end) {
+    look_up(q, 0, tokens);
+    look_up(q, LANES, ahead);
+  }
+  __device__ void look_up(const moe_product &q, int step, int (&to)[EACH]) const {
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int at = first + (step + of.piece) * MOE_DEPTH + i * STEP;
+      to[i] = rows->of_tokens && at < end ? q.order.token[at] : 0;
+    }
+  }
+  __device__ void load(const moe_product &q, unsigned to, int k0) {
+    const int step = k0 / MOE_DEPTH;
+    if (step > 0 && step % LANES == 0) {
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) tokens[i] = ahead[i];
+      look_up(q, step + LANES, ahead);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int position = first + k0 + i * STEP, has = position < end ? there : 0;
+      const int token = __shfl_sync(0xffffffffu, tokens[i], step % LANES, LANES);
+      const int64_t offset =
+          rows->of_tokens ? tigon_row_offset(&q.p.space, &rows->rows, token) : position * rows->rows.pitch[2];
+      const T *from = (const T *)rows->rows.data + offset + column;
+#pragma unroll
+      for (int p = 0; p < PANELS; ++p)
+        cp_async(to + of.place() + p * MOE_PANEL_BYTES + i * STEP * MOE_ROW_BYTES, from + p * MOE_DEPTH,
+                 p * MOE_DEPTH < has);
+    }
+  }
+};
+
+/* Both sides of a product's tile. */
+template <class T, int USE, bool BY_TERM, int ROWS, int COLUMNS, int THREADS> struct moe_sides {
+  typedef typename std::conditional<BY_TERM, moe_weight_terms<T, USE, COLUMNS, THREADS>,
+                                    moe_weight_rows<T, USE, COLUMNS, THREADS>>::type columns;
+  moe_slot_rows<T, ROWS, THREADS> a;
+  columns b;
+
+  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank) : a(q, area, rank), b(q, area, rank) {}
+  __device__ void load(const moe_product &q, unsigned to_a, unsigned to_b, int step) {
+    a.load(q, to_a, step * MOE_DEPTH);
+    b.load(q, to_b, step * MOE_DEPTH);
+  }
+};
+template <class T, int ROWS, int COLUMNS, int THREADS> struct moe_sides<T, MOE_WEIGHTS, true, ROWS, COLUMNS, THREADS> {
+  moe_slot_terms<T, ROWS, THREADS> a;
+  moe_slot_terms<T, COLUMNS, THREADS> b;
+
+  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank)
+      : a(q, q.a, area, area.row, (int)q.m, rank), b(q, q.b, area, area.col, (int)q.n, rank) {}
+  __device__ void load(const moe_product &q, unsigned to_a, unsigned to_b, int step) {
+    a.load(q, to_a, step * MOE_DEPTH);
+    b.load(q, to_b, step * MOE_DEPTH);
+  }
+};
+
+/* Steps of a tile. */
+template <int USE> __device__ inline int moe_steps(const moe_product &q, const moe_area &area) {
+  const int64_t terms = USE == MOE_WEIGHTS ? area.end - area.begin : q.k;
+  return (int)((terms + MOE_DEPTH - 1) / MOE_DEPTH);
+}
+
+#endif
