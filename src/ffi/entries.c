@@ -32,3 +32,7 @@ SYMBOL(fused_linear_divergence_fwd_workspace_minimum, ENTRY_fused_linear_diverge
 SYMBOL(fused_linear_topk_divergence_fwd_workspace, ENTRY_fused_linear_topk_divergence_fwd, FFI_WORKSPACE)
 SYMBOL(fused_linear_topk_divergence_fwd_workspace_minimum, ENTRY_fused_linear_topk_divergence_fwd,
        FFI_WORKSPACE_MINIMUM)
+SYMBOL(mlp_fwd_workspace, ENTRY_mlp_fwd, FFI_WORKSPACE)
+SYMBOL(mlp_fwd_workspace_minimum, ENTRY_mlp_fwd, FFI_WORKSPACE_MINIMUM)
+SYMBOL(mlp_bwd_workspace, ENTRY_mlp_bwd, FFI_WORKSPACE)
+SYMBOL(mlp_bwd_workspace_minimum, ENTRY_mlp_bwd, FFI_WORKSPACE_MINIMUM)

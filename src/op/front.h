@@ -22,6 +22,14 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
   return (tigon_heads){t->data, t->shape[2], t->strides[0], t->strides[1], t->strides[2]};
 }
 
+/* Of an activation with a gate. A mult of 0 means 1, and a clamp too small for f32 stays one. */
+static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down_mult, double clamp, double up_offset) {
+  return (tigon_map_numbers){.gate_mult = gate_mult == 0 ? 1.0f : (float)gate_mult,
+                             .down_mult = down_mult == 0 ? 1.0f : (float)down_mult,
+                             .clamp = clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp,
+                             .up_offset = (float)up_offset};
+}
+
 /* Has a problem over rows nothing to do? */
 #define TIGON_NO_ELEMENTS(p) ((p).space.rows == 0 || (p).cols == 0)
 
@@ -70,6 +78,26 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
     return (is_empty) ? TIGON_OK : TIGON_CALL_SLOT(context, op##_##entry, p.dtype, &p);                    \
   }                                                                                                        \
   TIGON_CALL_AND_QUERY(op, entry)
+
+/* tigon_<op>_<entry>() and the query of the least and the best workspace, from run(context, a, least, good), which asks where there is
+ * a `least`. */
+#define TIGON_CALL_AND_RANGE_QUERY(op, entry, run)                                                               \
+  tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    tigon_##op##_##entry##_args a;                                                                               \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, false));                      \
+    return run(context, &a, NULL, NULL);                                                                         \
+  }                                                                                                              \
+  tigon_status tigon_##op##_##entry##_workspace(tigon_context *context, const tigon_##op##_##entry##_args *args, \
+                                                size_t *minimum, size_t *recommended) {                          \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    tigon_##op##_##entry##_args a;                                                                               \
+    size_t least;                                                                                                \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, true));                       \
+    TIGON_TRY(run(context, &a, &least, recommended));                                                            \
+    if (minimum) *minimum = least;                                                                               \
+    return TIGON_OK;                                                                                             \
+  }
 
 /* p's tensors, the inputs first, as few long rows. src/op/map.c. */
 tigon_status tigon_map(tigon_context *context, int inputs, int count, const tigon_tensor *const *tensors,

@@ -24,16 +24,7 @@ static const tigon_field bwd[] = {
     RESERVED(reserved),
 };
 
-/* 0 means 1. */
-static float factor(double mult) { return mult == 0 ? 1.0f : (float)mult; }
-/* A clamp too small for f32 stays one. */
-static float limit(double clamp) { return clamp > 0 && (float)clamp == 0 ? FLT_TRUE_MIN : (float)clamp; }
-
-#define NUMBERS                                           \
-  ((tigon_map_numbers){.gate_mult = factor(a->gate_mult), \
-                       .down_mult = factor(a->down_mult), \
-                       .clamp = limit(a->clamp),          \
-                       .up_offset = (float)a->up_offset})
+#define NUMBERS tigon_gate_numbers(a->gate_mult, a->down_mult, a->clamp, a->up_offset)
 
 TIGON_MAP_ENTRY(swiglu, fwd, fwd, NUMBERS, 2, &a->a, &a->b, &a->c)
 TIGON_MAP_ENTRY(swiglu, bwd, bwd, NUMBERS, 3, &a->dc, &a->a, &a->b, &a->da, &a->db)
