@@ -116,7 +116,7 @@ static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, c
 
 /* A cache of logits has their dtype. */
 static bool is_cache_in_f32(call *c, const tigon_field *field) {
-  return strcmp(field->name, "cache") == 0 && has_flag(c, "logits_in_f32");
+  return strcmp(field->name, "cache") == 0 && is_head(c) && has_flag(c, "logits_in_f32");
 }
 
 static const char *pattern_of(call *c, const tigon_field *field) {

@@ -52,7 +52,7 @@ of_mlp() { # direction, device, workspace; then a condition on the tiles
 }
 for device in cpu h200; do
   of_mlp fwd $device "" 't["products"] == 3 and t["tiles"] > 1 and t["tile_bytes"] == t["tile_rows"] * 2 * 2816 * 2'
-  of_mlp fwd $device 1048576 't["products"] == 3 and t["tiles"] == 91'
+  of_mlp fwd $device 1048576 't["products"] == 3 and t["tiles"] == 89'
   of_mlp bwd $device "" 't["products"] == 8 and t["sums_bytes"] == 0'
   of_mlp bwd $device 1048576 't["products"] == 8 and t["tiles"] > 100'
 done

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import mlp_cases
 import torch
 import torch.nn.functional as F
 
@@ -84,17 +85,6 @@ def multimodal(interleaved):
         return rope(q, k, angles[:, None])
 
     return run
-
-
-def mlp(act):
-    """Of two weights with biases."""
-    return lambda x, gate, up, down, *b: F.linear(
-        act(F.linear(x, gate, b[0] if b else None), F.linear(x, up, b[1] if b else None)), down, b[2] if b else None
-    )
-
-
-def mlp_packed(x, gate_up, down):
-    return mlp(lambda a, b: F.gelu(a) * b)(x, *gate_up.chunk(2), down)
 
 
 def attention(q, k, v, causal=True, window=None, scale=None):
@@ -242,7 +232,6 @@ X, H, V = (2, 5, 33), OnePitch((2, 5, 7)), (2, 5, 9)
 W = Parameter((33,))
 HEAD = [H, Parameter((9, 7)), Parameter((9,))]
 HEADS = [(2, 4, 5, 8), (2, 2, 5, 8)]
-W9 = Parameter((9,))
 
 CASES = [
     Case("rms_norm", T.rms_norm, rms_norm, [X, W], 2),
@@ -366,21 +355,6 @@ CASES = [
     Case("softmax", lambda x: T.softmax(x, 0.5, MASK.to(x.device), causal=True), softmax, [(2, 5, 7)], 2),
     Case("embedding", lambda w: T.embedding(IDS.to(w.device), w, 3), lambda w: F.embedding(IDS, w, 3), [(9, 33)]),
     Case("linear", T.linear, F.linear, [H, (5, 7), Parameter((5,))]),
-    Case("mlp", T.mlp, mlp(lambda a, b: F.silu(a) * b), [H, (9, 7), (9, 7), (7, 9), W9, W9, Parameter((7,))], 8),
-    Case(
-        "mlp_limit",
-        lambda *t: T.mlp(*t, gate_multiplier=1.25, down_multiplier=0.5, limit=1.0, up_offset=0.75, workspace_bytes=4096),
-        mlp(clamped_swiglu),
-        [H, (9, 7), (9, 7), (7, 9)],
-        8,
-    ),
-    Case(
-        "mlp_packed",
-        lambda x, gate_up, down: T.mlp(x, gate_up, None, down, activation="gelu", cache_bytes=300),
-        mlp_packed,
-        [H, (18, 7), (7, 9)],
-        8,
-    ),
     Case("preference_loss", T.preference_loss, lambda x: -F.logsigmoid(0.1 * (x[:5] - x[5:])).mean(), [(10,)]),
     Case(
         "preference_loss_nll",
@@ -542,6 +516,7 @@ CASES = [
         5,
     ),
 ]
+CASES += [Case(*case) for case in mlp_cases.cases(OnePitch)]
 # An operator's own file has the case of its bare call.
 CASES += [Case(name, getattr(T, name), *reference) for name, reference in REFERENCES.items()]
 
