@@ -66,7 +66,7 @@ uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
   const uint32_t composite = (kernels->linear_fwd.run ? kernels->linear_fwd.dtypes : 0) &
                              (kernels->linear_bwd.run ? kernels->linear_bwd.dtypes : 0) &
                              (kernels->cross_entropy_fwd.run ? kernels->cross_entropy_fwd.dtypes : 0);
-  /* mlp's gradients differ by direction, but all backends that have one have both. */
+  /* mlp runs on linear and the gates. */
   const uint32_t mlp = (kernels->linear_fwd.run ? kernels->linear_fwd.dtypes : 0) &
                        (kernels->linear_bwd.run ? kernels->linear_bwd.dtypes : 0) &
                        (kernels->swiglu_bwd.run ? kernels->swiglu_bwd.dtypes : 0) &
