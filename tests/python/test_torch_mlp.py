@@ -155,6 +155,19 @@ def test_patch_leaves_projections_of_their_own_way():
     assert called  # a hook that came after the patch
 
 
+def test_patched_mlp_compiles():
+    """torch.compile finds one graph, and the same bits come out."""
+    learner = model("Llama")
+    tigon.patch(learner, mlp="tiled")
+    mlp, x = learner.model.layers[0].mlp, torch.randn(2, 5, 64, requires_grad=True)
+    torch._dynamo.reset()
+    for run in (mlp, torch.compile(mlp, fullgraph=True, backend="aot_eager")):
+        y = run(x)
+        found = y, *torch.autograd.grad(y.sum(), (x, mlp.gate_proj.weight))
+        wanted = found if run is mlp else wanted
+        assert all(map(torch.equal, found, wanted))
+
+
 def test_patch_refuses_another_word():
     with pytest.raises(ValueError, match="patch: mlp is 'tiles', must be True, False or 'tiled'"):
         tigon.patch(model("Llama"), mlp="tiles")
