@@ -30,6 +30,9 @@ static const struct {
                 {"preference_loss", "nll_logps", "nll_counts"},
                 {"preference_loss", "nll_counts", "nll_logps"},
                 {"preference_loss", "dnll_logps", "nll_logps"},
+                {"mlp", "up_bias", "up"},
+                {"mlp", "dup", "up"},
+                {"mlp", "dup_bias", "up"},
                 {"mhc_post_res", "f", "h_post"},
                 {"mhc_post_res", "h_post", "f"},
                 {"mhc_post_res", "df", "f"},
@@ -119,7 +122,7 @@ static bool has_flag(call *c, const char *name) { return *(int *)call_field(c, c
 
 /* A cache of logits has their dtype. */
 static bool is_cache_in_f32(call *c, const tigon_field *field) {
-  return strcmp(field->name, "cache") == 0 && has_flag(c, "logits_in_f32");
+  return strcmp(field->name, "cache") == 0 && is_head(c) && has_flag(c, "logits_in_f32");
 }
 
 static const char *pattern_of(call *c, const tigon_field *field) {
@@ -181,6 +184,13 @@ static void make_sections(call *c, const call_choices *how) {
   if (none || how->extents['d'] < 2) *(int *)call_field(c, call_find(c, "sections_interleaved"), 0) = 0;
 }
 
+/* An activation without factors. */
+static void make_factors(call *c) {
+  const char *names[] = {"gate_mult", "down_mult", "clamp", "up_offset"};
+  if (!is_op(c, "mlp", "") || *(int *)call_field(c, call_find(c, "act"), 0) == TIGON_MLP_SILU) return;
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) *(double *)call_field(c, call_find(c, names[i]), 0) = 0;
+}
+
 /* ---- tensors ---- */
 
 static int64_t extent_of(const call_choices *how, char letter) {
@@ -202,6 +212,13 @@ static void make_inner(call *c, call_choices *how) {
   if (!is_op(c, "fused_moe", "")) return;
   of['f'] = of['d'] / 2;
   of['d'] = 2 * of['f'];
+}
+
+/* Gate has the rows of up, too, where up is left out. */
+static void make_halves(call *c, call_choices *how) {
+  if (!is_op(c, "mlp", "")) return;
+  const bool packed = how->absent >> (call_find(c, "up") - c->schema->fields) & 1;
+  how->extents['n'] = (packed ? 2 : 1) * how->extents['c'];
 }
 
 static int64_t rows_of(const call_choices *how) {
@@ -308,6 +325,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
   }
   make_shard(c, how);
   make_sections(c, how);
+  make_factors(c);
   if (is_head(c) && preference_kind(c) >= TIGON_PREFERENCE_KTO) *(int *)call_field(c, call_find(c, "nll"), 0) = 0;
   for (int e = 0; e < CALL_ELEMENTS; ++e) {
     tigon_dtype letters[3] = {how->dtype, how->dtype, how->dtype};
@@ -322,6 +340,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       call_choices own = *how;
       make_streams(c, &own);
       make_inner(c, &own);
+      make_halves(c, &own);
       if (is_segments(c, field)) ++own.extents[is_policy(c) ? 's' : 'n'];
       const size_t bytes = make_tensor(field, pattern_of(c, field), &own, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));

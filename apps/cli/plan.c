@@ -401,8 +401,9 @@ int tigon_cli_plan(int argc, char **argv) {
       {"sections", KEY_SECTIONS, NULL, 0, "rope: positions in time, height and width", 0},
       {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
-      {"workspace", 'w', "BYTES", 0, "Of a head: less than the workspace that is recommended", 0},
-      {"classes", 'n', "N", 0, "Of a head: rows of the weight, of a shard its own (default: 16000)", 0},
+      {"workspace", 'w', "BYTES", 0, "Of a head or mlp: less than the workspace that is recommended", 0},
+      {"classes", 'n', "N", 0,
+       "Of a head: rows of the weight, of a shard its own (default: 16000); mlp: the inner width (default: 5504)", 0},
       {"vocab", 'v', "N", 0, "linear_logprob: classes of all shards; the call is one shard's, which makes stats", 0},
       {"vocab-begin", 'b', "N", 0, "linear_logprob: the shard's first class (default: 0)", 0},
       {"devices", 'D', NULL, 0, "List the Ascend devices that the planner knows", 0},
@@ -429,6 +430,7 @@ int tigon_cli_plan(int argc, char **argv) {
       "  tigon plan layer_norm --shape 8192x4096 --mode bwd\n"
       "  tigon plan rms_norm --shape 8192x4096 --dtype bf16 --device h200\n"
       "  tigon plan fused_linear_preference --shape 8192x4096 --dtype bf16 --device h200 --workspace 33554432\n"
+      "  tigon plan mlp --shape 65536x4096 --classes 14336 --dtype bf16 --device h200 --mode bwd\n"
       "  tigon plan linear_logprob --shape 8192x4096 --classes 16032 --vocab 128256 --vocab-begin 16032\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",

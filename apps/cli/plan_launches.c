@@ -56,7 +56,9 @@ static bench_mode mode_of(const char *command, const plan_options *chosen, const
   cli_unknown(command, "mode", chosen->entry, names);
 }
 
-static bool is_head(const char *op) { return strstr(op, "linear_") != NULL; }
+static bool is_mlp(const char *op) { return strcmp(op, "mlp") == 0; }
+/* Does it work chunks off in a workspace of the caller's choice? */
+static bool is_head(const char *op) { return strstr(op, "linear_") != NULL || is_mlp(op); }
 
 static void refuse_options(const char *command, const plan_options *chosen) {
   const bool heads = strcmp(chosen->op, "rope") == 0, table = strcmp(chosen->op, "embedding") == 0 && chosen->entry;
@@ -87,9 +89,17 @@ static json_t *json_of(const tigon_launch *launch, int64_t times) {
                    "held", launch->held);
 }
 
+/* What a call of mlp does: null for other operators. */
+static json_t *json_of_tiles(const char *op, const tigon_head_work *work) {
+  if (!is_mlp(op)) return json_null();
+  return json_pack("{s:f, s:I, s:I, s:I, s:I}", "products", work->products, "tiles", (json_int_t)work->chunks,
+                   "tile_rows", (json_int_t)work->rows, "tile_bytes", (json_int_t)work->logits_bytes, "sums_bytes",
+                   (json_int_t)work->sums_bytes);
+}
+
 /* What a head's call does: null for other operators. */
-static json_t *json_of_head(const tigon_head_work *head) {
-  if (head->products == 0) return json_null();
+static json_t *json_of_head(const char *op, const tigon_head_work *head) {
+  if (head->products == 0 || is_mlp(op)) return json_null();
   return json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "products", head->products, "groups",
                    (json_int_t)head->groups, "groups_twice", (json_int_t)head->twice, "chunks",
                    (json_int_t)head->chunks, "chunk_rows", (json_int_t)head->rows, "logits_bytes",
@@ -100,14 +110,15 @@ static void print_json(const plan_options *chosen, const char *mode, const tigon
                        tigon_status status, size_t workspace) {
   json_t *list = json_array();
   for (int i = 0; i < l->count; ++i) json_array_append_new(list, json_of(&l->of[i], l->times[i]));
-  cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:I, s:s}", "status",
+  cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:I, s:s}", "status",
                            tigon_status_name(status), "op", chosen->op, "mode", mode, "dtype", chosen->dtype, "device",
                            context->device->name, "rows", (json_int_t)chosen->rows, "cols", (json_int_t)chosen->cols,
-                           "launches", list, "head", json_of_head(&context->head), "workspace_bytes",
-                           (json_int_t)workspace, "reason", status == TIGON_OK ? "" : tigon_last_error(context)));
+                           "launches", list, "head", json_of_head(chosen->op, &context->head), "tiles",
+                           json_of_tiles(chosen->op, &context->head), "workspace_bytes", (json_int_t)workspace,
+                           "reason", status == TIGON_OK ? "" : tigon_last_error(context)));
 }
 
-static void print_head(const tigon_head_work *head) {
+static void print_head(const char *op, const tigon_head_work *head) {
   char text[128], logits[TERM_NUMBER], sums[TERM_NUMBER];
   if (head->products == 0) return;
   snprintf(text, sizeof text, "%.4g", head->products);
@@ -117,11 +128,14 @@ static void print_head(const tigon_head_work *head) {
              head->twice);
     plan_line("groups", text);
   }
-  snprintf(text, sizeof text, "%" PRId64 ", of at most %" PRId64 " tokens", head->chunks, head->rows);
-  plan_line("chunks", text);
-  int used = snprintf(text, sizeof text, "%s of logits", term_bytes(logits, head->logits_bytes));
+  snprintf(text, sizeof text, "%" PRId64 ", of at most %" PRId64 " %s", head->chunks, head->rows,
+           is_mlp(op) ? "rows" : "tokens");
+  plan_line(is_mlp(op) ? "tiles" : "chunks", text);
+  int used =
+      snprintf(text, sizeof text, "%s of %s", term_bytes(logits, head->logits_bytes), is_mlp(op) ? "a tile" : "logits");
   if (head->sums_bytes > 0)
-    snprintf(text + used, sizeof text - (size_t)used, ", %s of dweight's sums", term_bytes(sums, head->sums_bytes));
+    snprintf(text + used, sizeof text - (size_t)used, ", %s of %s sums", term_bytes(sums, head->sums_bytes),
+             is_mlp(op) ? "gradients'" : "dweight's");
   plan_line("holds", text);
 }
 
@@ -170,7 +184,7 @@ static void print_text(const plan_options *chosen, const char *mode, const tigon
   snprintf(text, sizeof text, "%" PRId64, l->all);
   plan_line("launches", text);
   if (workspace > 0) plan_line("workspace", term_bytes(size, (int64_t)workspace));
-  print_head(&context->head);
+  print_head(chosen->op, &context->head);
   putchar('\n');
   print_table(context, l);
 }

@@ -201,7 +201,8 @@ tigon_status ascend_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_proble
                       .k = p->n,
                       .a = {p->dy, p->dy_dtype, p->dy_pitch, false},
                       .b = {p->w, p->dtype, p->w_pitch, false},
-                      .c = {p->dx, p->dtype, p->dx_pitch, false}};
+                      .c = {p->dx, p->dx_dtype, p->dx_pitch, false},
+                      .accumulate = p->accumulate_dx};
   tigon_status status = p->dw ? multiply(queue, &dw) : TIGON_OK;
   if (status == TIGON_OK && p->db) status = bias_gradient(queue, p);
   if (status == TIGON_OK && p->dx) status = multiply(queue, &dx);

@@ -4,12 +4,12 @@
 
 #include "backend.h"
 
-/* What a head's last call did, for `tigon plan`. */
+/* What a head's last call did, or mlp's, for `tigon plan`. */
 typedef struct tigon_head_work {
-  double products;       /* in those of all tokens that count; 0: no call yet */
+  double products;       /* in those of all tokens that count, of mlp's rows; 0: no call yet */
   int64_t groups, twice; /* of whole sequences or pairs, 0: none; of these, with logits that were made twice */
-  int64_t chunks, rows;  /* of gradients; rows of the largest at most */
-  int64_t logits_bytes, sums_bytes; /* of the workspace: of a chunk, of dweight */
+  int64_t chunks, rows;  /* of gradients, tiles; rows of the largest at most */
+  int64_t logits_bytes, sums_bytes; /* of the workspace: of a chunk or a tile, of gradients of weights */
 } tigon_head_work;
 
 struct tigon_context {

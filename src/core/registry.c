@@ -66,9 +66,14 @@ uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
   const uint32_t composite = (kernels->linear_fwd.run ? kernels->linear_fwd.dtypes : 0) &
                              (kernels->linear_bwd.run ? kernels->linear_bwd.dtypes : 0) &
                              (kernels->cross_entropy_fwd.run ? kernels->cross_entropy_fwd.dtypes : 0);
+  /* mlp runs on linear and the gates. */
+  const uint32_t mlp = (kernels->linear_fwd.run ? kernels->linear_fwd.dtypes : 0) &
+                       (kernels->linear_bwd.run ? kernels->linear_bwd.dtypes : 0) &
+                       (kernels->swiglu_bwd.run ? kernels->swiglu_bwd.dtypes : 0) &
+                       (kernels->geglu_bwd.run ? kernels->geglu_bwd.dtypes : 0);
   const uint32_t dtypes[] = {
 #define TIGON_SLOT(op, entry) kernels->op##_##entry.run ? kernels->op##_##entry.dtypes : 0,
-#define TIGON_COMPOSITE(op, entry) has_loss(kernels, #op) ? composite : 0,
+#define TIGON_COMPOSITE(op, entry) strcmp(#op, "mlp") == 0 ? mlp : has_loss(kernels, #op) ? composite : 0,
 #include "ops.def"
   };
   return index >= 0 && index < ENTRIES ? dtypes[index] & described_dtypes(tigon_schema_at(index)) : 0;

@@ -66,8 +66,9 @@ tigon_status TIGON_CPU(linear_bwd)(tigon_queue *queue, const tigon_linear_bwd_pr
       .a = {p->dy, p->dy_dtype, p->dy_pitch, false},
       .b = {p->w, p->dtype, p->w_pitch, false},
       .c = p->dx,
-      .c_dtype = p->dtype,
+      .c_dtype = p->dx_dtype,
       .c_pitch = p->dx_pitch,
+      .accumulate = p->accumulate_dx,
   };
   if (p->dw) TIGON_CPU(gemm)(queue, &dw, 1);
   if (p->db)

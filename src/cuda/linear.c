@@ -167,8 +167,9 @@ tigon_status tigon_cuda_linear_bwd(tigon_queue *queue, const tigon_linear_bwd_pr
                         .a = {p->dy, p->dy_dtype, p->dy_pitch, false},
                         .b = {p->w, p->dtype, p->w_pitch, false},
                         .c = p->dx,
-                        .c_dtype = p->dtype,
-                        .c_pitch = p->dx_pitch};
+                        .c_dtype = p->dx_dtype,
+                        .c_pitch = p->dx_pitch,
+                        .accumulate = p->accumulate_dx};
   tigon_status status = p->dw ? multiply(queue, &dw) : TIGON_OK;
   if (status == TIGON_OK && p->db) status = bias_gradient(queue, p);
   if (status == TIGON_OK && p->dx) status = multiply(queue, &dx);

@@ -79,6 +79,26 @@ static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down
   }                                                                                                        \
   TIGON_CALL_AND_QUERY(op, entry)
 
+/* tigon_<op>_<entry>() and the query of the least and the best workspace, from run(context, a, least, good), which asks where there is
+ * a `least`. */
+#define TIGON_CALL_AND_RANGE_QUERY(op, entry, run)                                                               \
+  tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    tigon_##op##_##entry##_args a;                                                                               \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, false));                      \
+    return run(context, &a, NULL, NULL);                                                                         \
+  }                                                                                                              \
+  tigon_status tigon_##op##_##entry##_workspace(tigon_context *context, const tigon_##op##_##entry##_args *args, \
+                                                size_t *minimum, size_t *recommended) {                          \
+    TIGON_KEEP_CALLER_STATE;                                                                                     \
+    tigon_##op##_##entry##_args a;                                                                               \
+    size_t least;                                                                                                \
+    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, true));                       \
+    TIGON_TRY(run(context, &a, &least, recommended));                                                            \
+    if (minimum) *minimum = least;                                                                               \
+    return TIGON_OK;                                                                                             \
+  }
+
 /* p's tensors, the inputs first, as few long rows. src/op/map.c. */
 tigon_status tigon_map(tigon_context *context, int inputs, int count, const tigon_tensor *const *tensors,
                        tigon_map_problem *p);

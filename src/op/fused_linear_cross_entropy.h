@@ -32,25 +32,6 @@ typedef tigon_fused_linear_cross_entropy_args head_args;
 #define HEAD_GRADIENT_ARGS \
   .dhidden = a->dhidden, .dweight = a->dweight, .dbias = a->dbias, .accumulate_dweight = a->accumulate_dweight
 
-/* tigon_<op>_<entry>() and its query, from run(context, a, least, good), which asks where there is a `least`. */
-#define HEAD_ENTRY(op, entry, run)                                                                               \
-  tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) {           \
-    TIGON_KEEP_CALLER_STATE;                                                                                     \
-    tigon_##op##_##entry##_args a;                                                                               \
-    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, false));                      \
-    return run(context, &a, NULL, NULL);                                                                         \
-  }                                                                                                              \
-  tigon_status tigon_##op##_##entry##_workspace(tigon_context *context, const tigon_##op##_##entry##_args *args, \
-                                                size_t *minimum, size_t *recommended) {                          \
-    TIGON_KEEP_CALLER_STATE;                                                                                     \
-    tigon_##op##_##entry##_args a;                                                                               \
-    size_t least;                                                                                                \
-    TIGON_TRY(tigon_check_entry(context, &tigon_##op##_##entry##_schema, args, &a, true));                       \
-    TIGON_TRY(run(context, &a, &least, recommended));                                                            \
-    if (minimum) *minimum = least;                                                                               \
-    return TIGON_OK;                                                                                             \
-  }
-
 /* dweight or dbias. */
 typedef struct gradient {
   void *out; /* NULL: not wanted */

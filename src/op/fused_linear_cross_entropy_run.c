@@ -300,6 +300,7 @@ static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dl
   tigon_linear_bwd_problem p = backward_of(f, w, dlogits, f->vocab);
   p.w = f->product.w;
   p.w_pitch = f->product.w_pitch;
+  p.dx_dtype = f->dtype;
   p.dx = gathered ? f->space->gathered : row_of(f, f->dhidden, f->dhidden_pitch, w.r);
   p.dx_pitch = gathered ? f->width : f->dhidden_pitch;
   TIGON_TRY(run_gradient(f, &p));

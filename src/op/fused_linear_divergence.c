@@ -70,4 +70,4 @@ static tigon_status call(tigon_context *context, const arguments *a, size_t *lea
   return tigon_distil_call(context, &args, &d, least, good);
 }
 
-HEAD_ENTRY(fused_linear_divergence, fwd, call)
+TIGON_CALL_AND_RANGE_QUERY(fused_linear_divergence, fwd, call)

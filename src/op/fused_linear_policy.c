@@ -71,4 +71,4 @@ static tigon_status forward(tigon_context *context, const A *a, size_t *least, s
   return tigon_head_call(context, &head, true, &(head_more){.negated = true, .middle = &middle}, least, good);
 }
 
-HEAD_ENTRY(fused_linear_policy, fwd, forward)
+TIGON_CALL_AND_RANGE_QUERY(fused_linear_policy, fwd, forward)

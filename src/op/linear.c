@@ -54,6 +54,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_a
       .k = k,
       .dtype = has_w || has_x ? of_k->dtype : a->dy.dtype,
       .dy_dtype = a->dy.dtype,
+      .dx_dtype = a->dx.dtype,
       .dw_dtype = a->dw.dtype,
       .db_dtype = a->db.dtype,
       .dy = a->dy.data,

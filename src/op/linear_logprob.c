@@ -118,5 +118,5 @@ static tigon_status backward(tigon_context *context, const tigon_linear_logprob_
   return tigon_head_call(context, &head, false, &more, least, good);
 }
 
-HEAD_ENTRY(linear_logprob, fwd, forward)
-HEAD_ENTRY(linear_logprob, bwd, backward)
+TIGON_CALL_AND_RANGE_QUERY(linear_logprob, fwd, forward)
+TIGON_CALL_AND_RANGE_QUERY(linear_logprob, bwd, backward)

@@ -41,7 +41,9 @@ static void input_gradient(const tigon_linear_bwd_problem *p, int64_t r) {
     for (int64_t n = 0; n < p->n; ++n)
       sum +=
           tigon_load_f64(p->dy, r * p->dy_pitch + n, p->dy_dtype) * tigon_load_f64(p->w, n * p->w_pitch + k, p->dtype);
-    tigon_store_f64(p->dx, r * p->dx_pitch + k, p->dtype, sum);
+    const int64_t at = r * p->dx_pitch + k;
+    if (p->accumulate_dx) sum += tigon_load_f64(p->dx, at, p->dx_dtype);
+    tigon_store_f64(p->dx, at, p->dx_dtype, sum);
   }
 }
 

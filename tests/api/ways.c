@@ -132,7 +132,7 @@ static int weave(test *t, size_t used, bool turned) {
 
 /* GEMMs have one pitch for all rows, other kernels three. */
 static void try_turned(test *t) {
-  const bool gemm = strstr(t->plain.schema->op, "linear") != NULL;
+  const bool gemm = strstr(t->plain.schema->op, "linear") || strcmp(t->plain.schema->op, "mlp") == 0;
   const int strides = weave(t, make_other(t, &t->how), true);
   give(t);
   if (strides <= (gemm ? 1 : 3)) {
@@ -271,6 +271,7 @@ static const struct meaning {
     {NULL, "w options.weight options.token_scale dloss clip_factor", 1},
     {NULL, "b bias shift ds dentropy", 0},
     {"softmax", "mask", 0},
+    {"mlp", "gate_bias up_bias down_bias", 0},
     {NULL, "positions", 0}, /* the last index, see below */
     {"rope", "rotary_dim", 6},
     {"attention", "window", 0x1p62},

@@ -80,6 +80,7 @@ static void same_as_oracle(int64_t rows, tigon_dtype dtype, bool accumulate) {
                                 .k = K,
                                 .dtype = dtype,
                                 .dy_dtype = dtype,
+                                .dx_dtype = dtype,
                                 .dw_dtype = dtype,
                                 .db_dtype = dtype,
                                 .dy = dy,

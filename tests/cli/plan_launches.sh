@@ -44,6 +44,18 @@ for device in cpu h200; do
   of_head fused_linear_divergence $device "" 'h["products"] == 4 and h["groups"] == 0'
   of_head fused_linear_topk_divergence $device "" 'h["products"] == 1 and h["groups"] == 0'
 done
+# Tiles of an MLP: forward has 3 products of rows x H x I, backward 8, and with too little room for the sums of bf16 gradients 11.
+of_mlp() { # direction, device, workspace; then a condition on the tiles
+  run plan mlp --shape 8192x1024 --classes 2816 --dtype bf16 --mode $1 --device $2 ${3:+--workspace $3} --json
+  expect_status 0 "tigon plan mlp on $2"
+  expect_json "(lambda t: $4)(j['tiles']) and j['head'] is None" "mlp $1 on $2"
+}
+for device in cpu h200; do
+  of_mlp fwd $device "" 't["products"] == 3 and t["tiles"] > 1 and t["tile_bytes"] == t["tile_rows"] * 2 * 2816 * 2'
+  of_mlp fwd $device 1048576 't["products"] == 3 and t["tiles"] == 89'
+  of_mlp bwd $device "" 't["products"] == 8 and t["sums_bytes"] == 0'
+  of_mlp bwd $device 1048576 't["products"] == 8 and t["tiles"] > 100'
+done
 run plan rms_norm --shape 256x512 --workspace 64
 expect_status 2 "a workspace of an operator that is no head"
 # A shard of the vocabulary has the logits of its own classes. Its loss is no output, so that it lies in the workspace.

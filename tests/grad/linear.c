@@ -31,6 +31,7 @@ static tigon_linear_bwd_problem backward(state *t) {
                                     .k = K,
                                     .dtype = GRAD_F64,
                                     .dy_dtype = GRAD_F64,
+                                    .dx_dtype = GRAD_F64,
                                     .dw_dtype = GRAD_F64,
                                     .db_dtype = GRAD_F64,
                                     .dy = t->dy,

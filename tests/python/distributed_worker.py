@@ -26,9 +26,9 @@ def whole(tensor):
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
 
 
-def patched(family, mesh):
+def patched(family, mesh, **kinds):
     made = model(family).to(mesh.device_type)
-    tigon.patch(made)
+    tigon.patch(made, **kinds)
     return made
 
 
@@ -46,9 +46,42 @@ def ddp(mesh):
     return train(DistributedDataParallel(patched("Llama", mesh)), mesh)
 
 
-def fsdp(family, own_head, mesh):
+def ddp_tiled(mesh):
+    """Each parameter's gradient comes once, as DDP counts on."""
+    wrapped = DistributedDataParallel(patched("Llama", mesh, mlp="tiled"))
+    came = dict.fromkeys(wrapped.parameters(), 0)
+
+    def count(parameter):
+        came[parameter] += 1
+
+    for parameter in came:
+        parameter.register_post_accumulate_grad_hook(count)
+    trained = train(wrapped, mesh)
+    assert set(came.values()) == {1}
+    return trained
+
+
+def sharded_mlp(rows, part, mesh):
+    """(y, gradients) of mlp on DTensors; the odd ranks' shares are smaller."""
+    inputs = [t.to(mesh.device_type) for t in mlp_inputs()]
+    *leaves, upstream = (distribute_tensor(t, mesh, [rows if i in (0, 5) else part]) for i, t in enumerate(inputs))
+    leaves = [t.detach().requires_grad_() for t in leaves]
+    y = F.mlp(*leaves[:4], down_bias=leaves[4])
+    y.backward(upstream)
+    assert all(t.grad.placements == t.placements for t in leaves)
+    return [whole(t) for t in (y, *(leaf.grad for leaf in leaves))]
+
+
+def mlp_inputs():
+    """x, three weights, down's bias, and y's gradient."""
+    generator = torch.Generator().manual_seed(4)
+    shapes = (3, 5, 8), (11, 8), (11, 8), (8, 11), (8,), (3, 5, 8)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def fsdp(family, own_head, mesh, **kinds):
     """own_head: lm_head is a unit of its own, whose weight is gathered in its forward and freed behind it."""
-    made = patched(family, mesh)
+    made = patched(family, mesh, **kinds)
     for layer in made.model.layers:
         fully_shard(layer, mesh=mesh)
     if own_head:
@@ -91,6 +124,9 @@ def sequence_sharded_norm(mesh):
 
 HEADS = [(Shard(dim), part) for dim in range(3) for part in (Shard(0), Shard(1), Replicate())]
 HEADS += [(Replicate(), part) for part in (Shard(0), Shard(1), Replicate())]
+
+
+MLPS = [(Shard(dim), part) for dim in range(2) for part in (Shard(0), Replicate())] + [(Replicate(), Shard(0))]
 
 
 def head_inputs():
@@ -145,7 +181,9 @@ def run(rank, port, folder, device):
     mesh = init_device_mesh(device, (2,))
     results = dict(
         ddp=ddp(mesh),
+        ddp_tiled=ddp_tiled(mesh),
         fsdp_root=fsdp("Llama", False, mesh),
+        fsdp_mlp=fsdp("Llama", False, mesh, mlp="tiled"),
         fsdp_head=fsdp("Llama", True, mesh),
         fsdp_tied=fsdp("Qwen2", False, mesh),
         fsdp_scaled=fsdp("Gemma3", False, mesh),
@@ -154,6 +192,7 @@ def run(rank, port, folder, device):
         tensor_parallel=tensor_parallel_ends(mesh),
         heads=[sharded_head(*places, mesh) for places in HEADS],
         refused=refused_head(mesh),
+        mlps=[sharded_mlp(*places, mesh) for places in MLPS],
     )
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import mlp_cases
 import moe_cases
 import torch
 import torch.nn.functional as F
@@ -518,6 +519,7 @@ CASES = [
     ),
 ]
 CASES += [Case(*case) for case in moe_cases.CASES]
+CASES += [Case(*case) for case in mlp_cases.cases(OnePitch)]
 # An operator's own file has the case of its bare call.
 CASES += [Case(name, getattr(T, name), *reference) for name, reference in REFERENCES.items()]
 

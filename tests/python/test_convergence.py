@@ -68,6 +68,31 @@ def test_learns_the_same(family, dtype):
         torch.testing.assert_close(parameters[name], stock, rtol=bound, atol=bound, msg=lambda text: f"{name}: {text}")
 
 
+def of_many_tokens(patched):
+    """(losses, parameters) of 3 steps of 64 x 1024 tokens, whose MLPs are in tiles where it is patched."""
+    learner = model("Llama", vocab_size=256, max_position_embeddings=1024)
+    if patched:
+        report = tigon.patch(learner, mlp="tiled")
+        assert [", tiled: " in entry.text for entry in report.replaced if entry.kind == "mlp"] == [True, True]
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=LEARNING_RATE)
+    losses = []
+    for step in range(3):
+        ids = genesis()[step * 16384 :][: 64 * 1024].view(64, 1024)
+        loss = learner(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return torch.tensor(losses), dict(learner.named_parameters())
+
+
+def test_tiles_of_many_tokens_learn_the_same():
+    (losses, parameters), (stock_losses, stock_parameters) = of_many_tokens(True), of_many_tokens(False)
+    torch.testing.assert_close(losses, stock_losses, rtol=1e-5, atol=0)
+    for name, stock in stock_parameters.items():
+        torch.testing.assert_close(parameters[name], stock, rtol=5e-3, atol=5e-3, msg=lambda text: f"{name}: {text}")
+
+
 class TestTrainer:
     """`tigon train` and transformers read each other's checkpoints."""
 

@@ -28,7 +28,9 @@ def ranks(request, tmp_path_factory):
     "how, family",
     [
         ("ddp", "Llama"),
+        ("ddp_tiled", "Llama"),
         ("fsdp_root", "Llama"),
+        ("fsdp_mlp", "Llama"),
         ("fsdp_head", "Llama"),
         ("fsdp_tied", "Qwen2"),
         ("fsdp_scaled", "Gemma3"),
@@ -82,3 +84,15 @@ def test_heads_of_dtensors(ranks):
             for ours, theirs in zip(head, wanted, strict=True):
                 torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-6, msg=str(places))
         assert rank["refused"] == "linear_logprob: hidden is no DTensor, must be one where another argument is"
+
+
+def test_mlps_of_dtensors(ranks):
+    *leaves, upstream = distributed_worker.mlp_inputs()
+    leaves = [t.requires_grad_() for t in leaves]
+    y = functional.mlp(*leaves[:4], down_bias=leaves[4])
+    y.backward(upstream)
+    for rank in ranks:
+        assert len(rank["mlps"]) == len(distributed_worker.MLPS)
+        for places, found in zip(distributed_worker.MLPS, rank["mlps"]):
+            for ours, theirs in zip(found, [y, *(leaf.grad for leaf in leaves)], strict=True):
+                torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-5, msg=str(places))

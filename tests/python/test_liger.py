@@ -231,8 +231,32 @@ class TestModules:
         close(mlp(x), mlp.w2(silu(mlp.w1(x)) * mlp.w3(x)))
         mlp = liger.LigerFalconH1SwiGLUMLP(CONFIG)
         close(mlp(x), mlp.down_proj(2.0 * silu(0.5 * mlp.gate_proj(x)) * mlp.up_proj(x)))
+        for kind in (liger.LigerMLP, liger.LigerTiledSwiGLUMLP):
+            mlp = kind(CONFIG)
+            close(mlp(x), mlp.down_proj(silu(mlp.gate_proj(x)) * mlp.up_proj(x)))
+        mlp = liger.LigerTiledGEGLUMLP(SimpleNamespace(**vars(CONFIG) | dict(hidden_act="gelu")), num_shards=3)
+        close(mlp(x), mlp.down_proj(nn.functional.gelu(mlp.gate_proj(x), approximate="tanh") * mlp.up_proj(x)))
+        with pytest.raises(ValueError, match="LigerTiledGEGLUMLP requires GELU activation, got silu"):
+            liger.LigerTiledGEGLUMLP(CONFIG)
         with pytest.raises(ValueError, match="Activation function relu not supported"):
             liger.LigerSwiGLUMLP(SimpleNamespace(**vars(CONFIG) | dict(hidden_act="relu")))
+
+    @pytest.mark.parametrize("shards", [None, 1, 4, 9])
+    def test_tiled_function(self, shards):
+        """Each parameter's gradient comes once, the sum over all shards."""
+        stock, tiled = nn.Linear(4, 4), nn.Linear(4, 4)
+        tiled.load_state_dict(stock.state_dict())
+        came = []
+        tiled.weight.register_post_accumulate_grad_hook(came.append)
+        x = torch.randn(2, 5, 4, requires_grad=True)
+        y = ops.apply_tiled_mlp(lambda module, rows: module(rows).relu(), tiled, x, shards)
+        (dx,) = torch.autograd.grad(stock(x).relu().square().sum() + 0 * x.sum(), x)
+        y.square().sum().backward()
+        stock(x.detach()).relu().square().sum().backward()
+        close(x.grad, dx)
+        close(tiled.weight.grad, stock.weight.grad)
+        close(tiled.bias.grad, stock.bias.grad)
+        assert len(came) == 1
 
     def test_mlps_of_one_family(self):
         x = self.x

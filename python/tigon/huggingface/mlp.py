@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from ..torch import functional as F
+from ..torch._autograd import autocasting
+from ..torch.operators.mlp import of_modules
 from .experts import holds_experts
-from .replacement import Left, Method, Replacement, computable
+from .replacement import Left, Method, Replacement, computable, is_distributed
 from .trials import Differs, Given, close, compare_rows, generator, gradients, once, run
 
 
@@ -41,6 +43,8 @@ _PACKED = {
     "GELU (tanh)": _Gate(F.geglu_packed, _halves),
     "GELU (erf)": _Gate(partial(F.geglu_packed, approximate="none"), _halves),
 }
+_TILED = {"SiLU": "silu", "GELU (tanh)": "gelu_tanh", "GELU (erf)": "gelu"}
+_TOKENS = 65536  # of which the report says what tiles save
 _SQUARED = {"ReLU squared": _Gate(F.relu_squared, torch.zeros_like)}
 
 
@@ -67,8 +71,14 @@ _TRIALS = [
 ]
 
 
+def find_mlp(module: nn.Module, tiled: bool = False) -> Replacement | Left | None:
+    """A replacement that calls the projections and a gate, or with `tiled` one that takes their weights in one operator."""
+    made = _recognise(module)
+    return made(tiled) if callable(made) else made
+
+
 @once
-def find_mlp(module: nn.Module) -> Replacement | Left | None:
+def _recognise(module: nn.Module):
     """An MLP has projections H -> I, H -> I, I -> H, or H -> 2I, I -> H, or H -> I, I -> H. Nothing else in it learns.
 
     Which projection is which, and the activation, are found by running the module's own forward with projections that
@@ -103,7 +113,8 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
         for activation, gate in gates.items():
             found = _with_options(module, order, gate) if activation == "SiLU" else _Found(gate)
             try:
-                found = found._replace(called=_try(module, order, found, _TRIALS[0]))
+                called = _try(module, order, found, _TRIALS[0])
+                found = found._replace(called=called, tiled=_TILED.get(activation))
             except Exception as error:  # whatever a stranger's forward raises: it is not the one looked for
                 seen = seen or error
                 continue
@@ -113,17 +124,38 @@ def find_mlp(module: nn.Module) -> Replacement | Left | None:
                 except Exception as error:
                     return Left(f"it is down({activation}) but for this: {_said(error)} ({trial})")
             packed = ", packed" if gates is _PACKED else ""
-            return partial(_replacement, order, found, activation + found.text + packed)
+            return partial(partial, _replacement, order, found, activation + found.text + packed)
     if gates is _SQUARED:  # a plain MLP with another activation: no operator is for it
         return None
     return Left(f"its forward is not down(act(gate(x)) * up(x)) with act one of {', '.join(_SEPARATE)}: {_said(seen)}")
 
 
-def _replacement(order: tuple[str, ...], found: "_Found", detail: str, module: nn.Module) -> Replacement:
+def _replacement(order, found: "_Found", detail: str, module: nn.Module, tiled: bool) -> Replacement:
     forward = _forward(order, found)
+    if tiled:
+        projections = [getattr(module, name) for name in order]
+        obstacle = None if found.tiled else "no operator is for its activation"
+        obstacle = obstacle or next((why for name in order if (why := _own_way(name, getattr(module, name)))), None)
+        if obstacle:
+            detail += f"; not tiled: {obstacle}"
+        else:
+            forward = _tiled_forward(order, found, forward)
+            bytes_a_token = 3 * projections[-1].in_features * projections[-1].weight.element_size()
+            size = f"{bytes_a_token * _TOKENS / 2**30:.3g} GiB at {_TOKENS} tokens"
+            detail += f", tiled: for backward {bytes_a_token} bytes a token less than untiled, {size}"
     narrow, wide = _widths(module, order)[:2]
     comparison = compare_rows(module, forward, (2, 2, narrow), roundings=4, terms=wide)
     return Replacement(detail, (Method(module, "forward", forward),), comparison)
+
+
+def _own_way(name: str, projection: nn.Module) -> str | None:
+    """Why a projection is called, where an operator would take its weight."""
+    if type(projection) is not nn.Linear:
+        return f"its {name} is a {type(projection).__name__}"
+    if "forward" in vars(projection):
+        return f"its {name} has a forward of its own"
+    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    return f"its {name} has hooks" if any(getattr(projection, kind) for kind in hooks) else None
 
 
 def _said(error: Exception) -> str:
@@ -152,6 +184,7 @@ class _Found(NamedTuple):
     after: float = 1.0
     text: str = ""
     called: tuple[str, ...] = ()  # the projections, but for the last, in the order of their calls
+    tiled: str | None = None  # the operator mlp's activation
 
 
 def _forward(order: tuple[str, ...], found: _Found):
@@ -163,6 +196,25 @@ def _forward(order: tuple[str, ...], found: _Found):
             return type(self).forward(self, x)
         answers = {name: getattr(self, name)(x) for name in found.called}  # what is random in them stays in its order
         y = getattr(self, down)(gate(*[answers[name] for name in inputs]))
+        return y if after == 1 else y * after
+
+    return forward
+
+
+def _tiled_forward(order: tuple[str, ...], found: _Found, untiled):
+    """mlp of the weights, where the projections are plain ones at the call, too."""
+    own = getattr(found.gate.operator, "keywords", {}) if found.tiled == "silu" else {}
+    options, after = {"activation": found.tiled} | own, found.after
+
+    def forward(self, x):
+        *inputs, down = projections = [getattr(self, name) for name in order]
+        weights = [projection.weight for projection in projections]
+        same = autocasting(x) or all(w.dtype == x.dtype for w in weights)
+        plain = all(_own_way("", projection) is None for projection in projections)
+        if not (computable(x, *weights) and same and plain) or any(map(is_distributed, weights)):
+            return untiled(self, x)
+        gate, up = (*inputs, None)[:2]
+        y = of_modules(x, gate, up, down, **options)
         return y if after == 1 else y * after
 
     return forward

@@ -66,7 +66,7 @@ def patch(
     *,
     embedding: bool = True,
     rms_norm: bool = True,
-    mlp: bool = True,
+    mlp: bool | str = True,
     experts: bool = True,
     rope: bool = True,
     layer_norm: bool = True,
@@ -85,14 +85,19 @@ def patch(
 
     model: a transformers model, or any torch.nn.Module with such parts
     embedding, rms_norm, mlp, experts, rope, layer_norm, group_norm, loss: False leaves that kind alone
+    mlp: "tiled" makes a gated MLP one operator, which works a tile of tokens off at a time and keeps its input alone for
+      backward. The report says what that saves
     verify: each replaced module is compared with its own forward on a few random rows, in both modes; what differs
       beyond its bound is put back, and named in `Report.left`. Modules whose weights are not there (on the device meta,
       sharded, quantised) are named in `Report.unverified`
     verbose: print the report
-    Errors: TypeError if model is no torch.nn.Module."""
+    Errors: TypeError if model is no torch.nn.Module; ValueError if mlp is another word."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"patch: model is a {type(model).__name__}, must be a torch.nn.Module")
+    if mlp not in (True, False, "tiled"):
+        raise ValueError(f"patch: mlp is {mlp!r}, must be True, False or 'tiled'")
     unpatch(model)
+    finders = _FINDERS | ({"mlp": functools.partial(find_mlp, tiled=True)} if mlp == "tiled" else {})
     wanted = dict(
         embedding=embedding,
         rms_norm=rms_norm,
@@ -107,7 +112,7 @@ def patch(
     heads = []  # the outermost model that makes logits with a head has it
     with quiet(model):
         for path, module in model.named_modules():
-            verdicts = {kind: find(module) for kind, find in _FINDERS.items() if wanted[kind]}
+            verdicts = {kind: find(module) for kind, find in finders.items() if wanted[kind]}
             for kind, found in verdicts.items():
                 if kind == "loss" and found is not None:
                     head = module.get_output_embeddings()

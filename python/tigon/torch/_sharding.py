@@ -28,6 +28,54 @@ def elements(x, *_):
     return [(dim, {}) for dim in range(x.ndim)]
 
 
+def is_distributed(*tensors):
+    """Whether one is a DTensor, whose import is slow."""
+    return any(hasattr(t, "placements") for t in tensors)
+
+
+def check_mesh(call, mesh, **given):
+    """Refuses what is no DTensor of the mesh, which is that of the first one."""
+    from torch.distributed.tensor import DTensor
+
+    for name, t in given.items():
+        if t is None:
+            continue
+        if not isinstance(t, DTensor):
+            raise ValueError(f"{call}: {name} is no DTensor, must be one where another argument is")
+        if t.device_mesh != mesh:
+            raise ValueError(f"{call}: {name}.device_mesh is {t.device_mesh}, must be {mesh} ({next(iter(given))}'s)")
+
+
+def row_placements(x):
+    """Of x [..., C]: with what is sharded along the rows left so, and the rest replicated; of a weight that each rank
+    has whole; of a sum over the ranks that share out the rows."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    last = x.ndim - 1
+    rows = [p if isinstance(p, Shard) and p.dim % x.ndim != last else Replicate() for p in x.placements]
+    return rows, [Replicate()] * x.device_mesh.ndim, [Partial() if p.is_shard() else p for p in rows]
+
+
+def contiguous(shape):
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return tuple(strides[: len(shape)])
+
+
+def by_rows(call, local, **given):
+    """`local` of the rank's own rows of the first DTensor, and of whole parameters, the others; as a DTensor like the first."""
+    from torch.distributed.tensor import DTensor
+
+    (_, x), *parameters = given.items()
+    check_mesh(call, x.device_mesh if isinstance(x, DTensor) else None, **given)
+    rows, whole, sums = row_placements(x)
+    each = lambda t: t if t is None else t.redistribute(placements=whole).to_local(grad_placements=sums)
+    own = x.redistribute(placements=rows).to_local(grad_placements=rows)
+    y = local(own, *[each(t) for _, t in parameters])
+    return DTensor.from_local(y, x.device_mesh, rows, run_check=False, shape=x.shape, stride=contiguous(x.shape))
+
+
 @functools.cache
 def register():
     """Tells DTensor how; once, and when the first DTensor comes, as the import takes a second."""

@@ -8,6 +8,7 @@ from types import ModuleType
 
 from ...torch import operators
 from . import _distillation, _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
+from . import _tiled
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -54,6 +55,7 @@ _FILES = {
     "transformers.rope": "liger_rotary_pos_emb liger_rotary_pos_emb_gpt_oss liger_rotary_pos_emb_vision",
     "transformers.softmax": "LigerSoftmax",
     "transformers.swiglu": _MLPS,
+    "transformers.tiled_mlp": "LigerTiledGEGLUMLP LigerTiledSwiGLUMLP",
     "transformers.tvd": "LigerTVDLoss",
     "transformers.trainer_integration": "_apply_liger_kernel",
     "ops.cross_entropy": "LigerCrossEntropyFunction",
@@ -74,10 +76,11 @@ _FILES = {
     "ops.rope": "LigerRopeFunction",
     "ops.softmax": "LigerSoftmaxFunction",
     "ops.swiglu": "LigerFusedGateUpSiLUMulFunction LigerSiLUMulFunction",
+    "ops.tiled_mlp": "LigerTiledMLPFunction apply_tiled_mlp",
     "ops.tvd": "LigerTVDLossFunction",
 }
 _OBJECTS = {}
-for _own in (_distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models):
+for _own in (_distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models, _tiled):
     _OBJECTS |= vars(_own)
 
 

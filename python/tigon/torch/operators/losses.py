@@ -9,7 +9,8 @@ import torch
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
 from tigon.torch._op import Op
-from tigon.torch._sharded_head import check_group, is_distributed, is_tensor_parallel, over_ranks, over_vocabulary
+from tigon.torch._sharded_head import check_group, is_tensor_parallel, over_ranks, over_vocabulary
+from tigon.torch._sharding import is_distributed
 from tigon.torch._vocab_shards import NONE, each, gathered, merge, shard_of, summed
 
 FUNCTIONS = [
