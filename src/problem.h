@@ -9,6 +9,7 @@
 #include "problem/loss.h"
 #include "problem/map.h"
 #include "problem/mhc.h"
+#include "problem/multi_token_attention.h"
 #include "problem/norm.h"
 #include "problem/product.h"
 #include "problem/rows.h"

@@ -12,6 +12,10 @@
 #define ascend_rms_norm_quantised NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
+#define ascend_multi_token_attention_fwd NULL
+#define ascend_multi_token_attention_fwd_bytes NULL
+#define ascend_multi_token_attention_bwd NULL
+#define ascend_multi_token_attention_bwd_bytes NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
 #define ascend_embedding_bwd_bytes NULL

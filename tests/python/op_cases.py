@@ -103,6 +103,14 @@ def softmax(x):
     return F.softmax((0.5 * x + MASK.to(x.dtype)).masked_fill(~causal, -torch.inf), -1)
 
 
+def multi_token_attention(s, weight, bias=None, place="post", stride=1, padding=0, dilation=1, groups=1):
+    causal = lambda x: torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril()
+    soft = lambda x: x.masked_fill(~causal(x), -torch.inf).softmax(-1)
+    before = soft(s) if place == "post" else s.masked_fill(~causal(s), 0)
+    c = F.conv2d(before, weight, bias, stride, padding, dilation, groups)
+    return soft(c) if place == "pre" else c.masked_fill(~causal(c), 0)
+
+
 def mhc_coeffs(x, phi, b, alpha_pre, alpha_post, alpha_res):
     """Three rounds, and the options that the cases give."""
     n = x.shape[-2]
@@ -324,6 +332,18 @@ CASES = [
         lambda q, k, v: attention(q, k, v, window=3, scale=0.25),
         HEADS + HEADS[1:],
         3,
+    ),
+    Case(
+        "multi_token_attention",
+        lambda *t: T.multi_token_attention(*t, padding=(5, 5), stride=(1, 2)),
+        lambda *t: multi_token_attention(*t, padding=(5, 5), stride=(1, 2)),
+        [(2, 4, 9, 9), Parameter((2, 4, 6, 11)), Parameter((2,))],
+    ),
+    Case(
+        "multi_token_attention_pre",
+        lambda *t: T.multi_token_attention(*t, place="pre", padding=2, dilation=(1, 2), groups=2),
+        lambda *t: multi_token_attention(*t, place="pre", padding=2, dilation=(1, 2), groups=2),
+        [(2, 4, 9, 9), Parameter((6, 2, 3, 3))],
     ),
     Case(
         "mhc_coeffs",
