@@ -183,7 +183,8 @@ static void make_sections(call *c, const call_choices *how) {
 
 /* Three taps with a padding of 1, so that o is as large as the scores. */
 static void make_window(call *c) {
-  static const char *const names[] = {"groups", "stride_h", "stride_w", "dilation_h", "dilation_w", "padding_h", "padding_w"};
+  static const char *const names[] = {"groups",     "stride_h",  "stride_w", "dilation_h",
+                                      "dilation_w", "padding_h", "padding_w"};
   for (int i = 0; i < 7 && is_op(c, "multi_token_attention", ""); ++i)
     *(int64_t *)call_field(c, call_find(c, names[i]), 0) = i > 4;
 }

@@ -54,9 +54,7 @@ static void *s_row(const job *j, const tigon_rows *of, int64_t k, int64_t y) {
 static void *o_row(const job *j, int64_t k, int64_t i) {
   return tigon_row(&j->p->out_space, &j->p->o, (size_t)v_size(j->p->dtype), o_index(j, k, i));
 }
-static float *stat_at(const job *j, int64_t index) {
-  return j->p->stat.data ? (float *)j->p->stat.data + index : NULL;
-}
+static float *stat_at(const job *j, int64_t index) { return j->p->stat.data ? (float *)j->p->stat.data + index : NULL; }
 
 TIGON_INLINE void widen(tigon_dtype dtype, const void *from, float *to, int64_t n) {
   for (int64_t at = 0; at < n; at += LANES) {
@@ -287,8 +285,7 @@ static void run(tigon_queue *queue, const job *j, int64_t tasks, task *work) {
 
 static void fwd_chunk(tigon_queue *queue, job *j) {
   const tigon_band of = tigon_mta_queries(j->p, j->own);
-  j->reach = (tigon_band){least(j->y.begin, of.end > 0 ? of.begin : j->y.begin),
-                          of.end > j->y.end ? of.end : j->y.end};
+  j->reach = (tigon_band){least(j->y.begin, of.end > 0 ? of.begin : j->y.begin), of.end > j->y.end ? of.end : j->y.end};
   run(queue, j, j->inputs * rows_in(j->reach), u_task);
   run(queue, j, j->outputs * rows_in(j->own), o_task);
 }
@@ -297,8 +294,8 @@ static void bwd_chunk(tigon_queue *queue, job *j) {
   const tigon_multi_token_attention_problem *p = j->p;
   j->met = tigon_mta_met(p, j->y);
   const tigon_band of = tigon_mta_queries(p, j->met);
-  j->reach = !p->pre || of.end == 0 ? j->y
-                                    : (tigon_band){least(j->y.begin, of.begin), of.end > j->y.end ? of.end : j->y.end};
+  j->reach =
+      !p->pre || of.end == 0 ? j->y : (tigon_band){least(j->y.begin, of.begin), of.end > j->y.end ? of.end : j->y.end};
   run(queue, j, j->inputs * rows_in(j->reach), u_task);
   run(queue, j, j->outputs * rows_in(j->met), p->pre ? q_task : g_task);
   run(queue, j, j->inputs * rows_in(j->y), ds_task);

@@ -10,7 +10,7 @@
 #include "problem/multi_token_attention.h"
 
 enum {
-  MTA_AT_ONCE = 4 * LANES,  /* columns that are convolved at once */
+  MTA_AT_ONCE = 4 * LANES, /* columns that are convolved at once */
   MTA_SLACK = MTA_AT_ONCE,
   MTA_BLOCK = 256 * LANES, /* elements of one f32 sum: 256 additions a lane */
 };

@@ -70,8 +70,7 @@ __device__ static inline float norm(bool sparse, float x, float stat) {
 }
 
 /* put(j, norm'(q)) of p(j) = norm(x) and q(j). A NaN in p is of the support, and makes the mean one. */
-template <class P, class Q, class F>
-__device__ inline void norm_slope(bool sparse, int64_t n, P p_at, Q q_at, F put) {
+template <class P, class Q, class F> __device__ inline void norm_slope(bool sparse, int64_t n, P p_at, Q q_at, F put) {
   double sum = 0, members = 0;
   for (int64_t j = threadIdx.x; j < n; j += MTA_THREADS) {
     const float p = p_at(j), q = q_at(j);
@@ -104,10 +103,10 @@ template <class T, bool KNOWN> __device__ inline void make_u(const problem &p, c
   }
   for (int64_t j = threadIdx.x; j < n; j += MTA_THREADS) u[j] = p.pre ? score(j) : norm(p.sparse, score(j), stat);
 }
-KERNEL_BY_DTYPE(mta_u, (MTA_THREADS),
-                (const __grid_constant__ problem p, const __grid_constant__ mta_chunk c), make_u<T, false>(p, c))
-KERNEL_BY_DTYPE(mta_u_known, (MTA_THREADS),
-                (const __grid_constant__ problem p, const __grid_constant__ mta_chunk c), make_u<T, true>(p, c))
+KERNEL_BY_DTYPE(mta_u, (MTA_THREADS), (const __grid_constant__ problem p, const __grid_constant__ mta_chunk c),
+                make_u<T, false>(p, c))
+KERNEL_BY_DTYPE(mta_u_known, (MTA_THREADS), (const __grid_constant__ problem p, const __grid_constant__ mta_chunk c),
+                make_u<T, true>(p, c))
 
 /* PRE: o is norm() of c. */
 template <class T> __device__ inline void make_o(const problem &p, const mta_chunk &c) {
@@ -213,8 +212,7 @@ __device__ static inline mta_source source_of_g(const problem &p, const mta_chun
 struct mta_steps {
   int by_row, by_col, height, width;
   __device__ mta_steps(const problem &p, bool transposed)
-      : by_row(transposed ? 1 : (int)p.h.stride),
-        by_col(transposed ? 1 : (int)p.w.stride),
+      : by_row(transposed ? 1 : (int)p.h.stride), by_col(transposed ? 1 : (int)p.w.stride),
         height((MTA_ROWS - 1) * by_row + (int)tigon_window_span(&p.h) + 1),
         width((MTA_COLS - 1) * by_col + (int)tigon_window_span(&p.w) + 1) {}
 };

@@ -43,15 +43,17 @@ typedef tigon_multi_token_attention_problem problem;
 
 static int64_t or_one(int64_t number) { return number > 0 ? number : 1; }
 
-#define WINDOW_OF(side, dim) \
-  { .taps = a->weight.ndim > dim ? a->weight.shape[dim] : 0, .stride = or_one(a->stride_##side), \
-    .padding = a->padding_##side, .dilation = or_one(a->dilation_##side) }
+#define WINDOW_OF(side, dim)                                                                     \
+  {                                                                                              \
+    .taps = a->weight.ndim > dim ? a->weight.shape[dim] : 0, .stride = or_one(a->stride_##side), \
+    .padding = a->padding_##side, .dilation = or_one(a->dilation_##side)                         \
+  }
 
 /* Members that both problems have, of arguments whose o is called `of_o`. */
-#define COMMON                                                                                                \
+#define COMMON                                                                                                   \
   .dtype = a->scores.dtype, .batch = a->scores.shape[0], .in = a->scores.shape[1], .tokens = a->scores.shape[2], \
-  .out = a->weight.shape[0], .groups = or_one(a->groups), .h = WINDOW_OF(h, 2), .w = WINDOW_OF(w, 3),          \
-  .weight = tigon_vector_of(&a->weight), .stat = tigon_vector_of(&a->stat), .workspace = a->workspace,         \
+  .out = a->weight.shape[0], .groups = or_one(a->groups), .h = WINDOW_OF(h, 2), .w = WINDOW_OF(w, 3),            \
+  .weight = tigon_vector_of(&a->weight), .stat = tigon_vector_of(&a->stat), .workspace = a->workspace,           \
   .pre = a->place == TIGON_MTA_PRE, .sparse = a->sparse != 0
 
 static tigon_status check_groups(tigon_context *context, const problem *p) {
@@ -70,8 +72,10 @@ static tigon_status check_window(tigon_context *context, const tigon_window *w, 
     return tigon_refuse(context, "padding_%c is %" PRId64 ", must be 0 to %" PRId64 " (a window less one)", side,
                         w->padding, span);
   if (tokens == 0 || tigon_window_places(w, tokens) > 0) return TIGON_OK;
-  return tigon_refuse(context, "a window of weight.shape[%d] reaches over %" PRId64 " elements, must over %" PRId64
-                      " at most (padded scores)", dim, span + 1, tokens + 2 * w->padding);
+  return tigon_refuse(context,
+                      "a window of weight.shape[%d] reaches over %" PRId64 " elements, must over %" PRId64
+                      " at most (padded scores)",
+                      dim, span + 1, tokens + 2 * w->padding);
 }
 
 static tigon_status check_plane(tigon_context *context, const char *name, const tigon_tensor *t, const problem *p) {

@@ -19,9 +19,9 @@ typedef struct tigon_multi_token_attention_problem {
   int64_t rows, cols; /* of a plane of o */
   tigon_window h, w;
   tigon_dtype dtype;
-  tigon_rows s, ds, o;          /* backward: o is its gradient */
-  tigon_vector weight, bias;    /* [out, in / groups, h.taps, w.taps], [out] */
-  tigon_vector stat;            /* [batch, in, tokens], or [batch, out, rows] of pre; f32 but in tests/grad */
+  tigon_rows s, ds, o;       /* backward: o is its gradient */
+  tigon_vector weight, bias; /* [out, in / groups, h.taps, w.taps], [out] */
+  tigon_vector stat;         /* [batch, in, tokens], or [batch, out, rows] of pre; f32 but in tests/grad */
   tigon_vector dweight, dbias;
   void *workspace;
   bool pre, sparse, accumulate;
@@ -55,8 +55,7 @@ TIGON_SHARED tigon_band tigon_mta_own(const tigon_multi_token_attention_problem 
 TIGON_SHARED tigon_band tigon_mta_met(const tigon_multi_token_attention_problem *p, tigon_band y) {
   const int64_t stride = p->h.stride, first = y.begin + p->h.padding - tigon_window_span(&p->h);
   const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
-  return (tigon_band){tigon_mta_clip(begin, p->rows),
-                      tigon_mta_clip((y.end - 1 + p->h.padding) / stride + 1, p->rows)};
+  return (tigon_band){tigon_mta_clip(begin, p->rows), tigon_mta_clip((y.end - 1 + p->h.padding) / stride + 1, p->rows)};
 }
 /* Queries in the windows of rows `o`. */
 TIGON_SHARED tigon_band tigon_mta_queries(const tigon_multi_token_attention_problem *p, tigon_band o) {

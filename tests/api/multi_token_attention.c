@@ -32,8 +32,7 @@ static void *legal(call *c, const char *entry, const char *without) {
 static void test_shapes(void **state) {
   RULE(fwd, a->weight.ndim = 3, "weight.ndim is 3, must be 4");
   RULE(fwd, a->groups = 3, "groups is 3, must divide 4 (scores.shape[1])");
-  RULE(fwd, (a->groups = 2, a->weight.shape[0] = a->bias.shape[0] = 3),
-       "groups is 2, must divide 3 (weight.shape[0])");
+  RULE(fwd, (a->groups = 2, a->weight.shape[0] = a->bias.shape[0] = 3), "groups is 2, must divide 3 (weight.shape[0])");
   RULE(fwd, a->groups = 2, "weight.shape[1] is 4, must be 2 (channels of a group of scores)");
   RULE(bwd, a->dweight.shape[3] = 2, "dweight.shape[3] is 2, must be 3 (weight.shape[3])");
   RULE(fwd, a->o.ndim = 3, "o.ndim is 3, must be 4");

@@ -27,9 +27,8 @@ static const struct option {
 enum { OPTIONS = sizeof options / sizeof *options };
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
-  const int64_t of[][3] = {{1, 1, 1},    {2, 1, 2},  {1, 2, tile}, {2, 2, tile + 1}, {1, 2, 2 * tile + 3},
-                           {3, 1, 7},    {2, 3, 33}, {1, 1, 130},  {2, 2, 65},       {1, 4, 19},
-                           {1, 1, 1031}, {9, 1, 5}};
+  const int64_t of[][3] = {{1, 1, 1},  {2, 1, 2},   {1, 2, tile}, {2, 2, tile + 1}, {1, 2, 2 * tile + 3}, {3, 1, 7},
+                           {2, 3, 33}, {1, 1, 130}, {2, 2, 65},   {1, 4, 19},       {1, 1, 1031},         {9, 1, 5}};
   for (int d = 0; d < 3 && index < (int)(sizeof of / sizeof *of); ++d) dims[d] = of[index][d];
   return index < (int)(sizeof of / sizeof *of);
 }

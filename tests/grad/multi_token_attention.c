@@ -1,7 +1,16 @@
 #include "grad.h"
 
 /* Batches, channels, tokens; places and weights at most. */
-enum { B = 2, IN = 4, OUT = 2, T = 5, PLACES = 10, SCORES = B * IN * T * T, O = B * OUT * PLACES * PLACES, WEIGHTS = 96 };
+enum {
+  B = 2,
+  IN = 4,
+  OUT = 2,
+  T = 5,
+  PLACES = 10,
+  SCORES = B * IN * T * T,
+  O = B * OUT * PLACES * PLACES,
+  WEIGHTS = 96
+};
 
 typedef struct state {
   double s[SCORES], weight[WEIGHTS], bias[OUT], stat[B * IN * PLACES], o[O], q[O];

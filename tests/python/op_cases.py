@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from tigon.torch import functional as T
 from tigon.torch.operators import REFERENCES, Parameter
+from tigon.torch.operators.multi_token_attention import plain as multi_token_attention
 from tigon.torch.operators.losses import _LinearLogprobShard
 
 IDS = torch.tensor([[1, 8, 3, 3, 0], [7, 3, 8, 2, 5]])
@@ -101,14 +102,6 @@ def attention(q, k, v, causal=True, window=None, scale=None):
 def softmax(x):
     causal = torch.ones(x.shape[-2:], dtype=torch.bool).tril(x.shape[-1] - x.shape[-2])
     return F.softmax((0.5 * x + MASK.to(x.dtype)).masked_fill(~causal, -torch.inf), -1)
-
-
-def multi_token_attention(s, weight, bias=None, place="post", stride=1, padding=0, dilation=1, groups=1):
-    causal = lambda x: torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril()
-    soft = lambda x: x.masked_fill(~causal(x), -torch.inf).softmax(-1)
-    before = soft(s) if place == "post" else s.masked_fill(~causal(s), 0)
-    c = F.conv2d(before, weight, bias, stride, padding, dilation, groups)
-    return soft(c) if place == "pre" else c.masked_fill(~causal(c), 0)
 
 
 def mhc_coeffs(x, phi, b, alpha_pre, alpha_post, alpha_res):

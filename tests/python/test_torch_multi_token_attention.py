@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from op_cases import multi_token_attention as plain
 
 from tigon.compat.liger.ops.multi_token_attention import LigerMultiTokenAttentionFunction
 from tigon.compat.liger.transformers import LigerMultiTokenAttention, functional as liger
 from tigon.torch import functional as T
 from tigon.torch import nn
+from tigon.torch.operators.multi_token_attention import plain
 from tigon.torch.operators.sparsemax import _plain as sparsemax
 
 

@@ -35,6 +35,15 @@ _MultiTokenAttention = derived(
 )
 
 
+def plain(s, weight, bias=None, place="post", stride=1, padding=0, dilation=1, groups=1):
+    """functional.multi_token_attention of softmax in torch alone, which the tests compare with."""
+    causal = lambda x, masked: x.masked_fill(~torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril(), masked)
+    soft = lambda x: causal(x, -torch.inf).softmax(-1)
+    before = soft(s) if place == "post" else causal(s, 0)
+    c = torch.nn.functional.conv2d(before, weight, bias, stride, padding, dilation, groups)
+    return soft(c) if place == "pre" else causal(c, 0)
+
+
 def _pair(value):
     return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
 
@@ -50,6 +59,8 @@ def multi_token_attention(
     paddings and dilations are a number or two; paddings are (k - 1) * dilation at most. For backward a number for each row of
     softmax is kept, besides the inputs.
     """
+    if place not in _PLACES:
+        raise ValueError(f'{_NAME}: place is "{place}", must be "post" or "pre"')
     (stride_h, stride_w), (padding_h, padding_w), (dilation_h, dilation_w) = map(_pair, (stride, padding, dilation))
     places = [
         max(scores.shape[-1] + 2 * pad - by * (taps - 1) - 1, -1) // step + 1
@@ -60,8 +71,6 @@ def multi_token_attention(
     before = place == "pre"
     stat = (weight.shape[0], places[0]) if before else tuple(scores.shape[-3:-1])
     window = groups, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w
-    if place not in _PLACES:
-        raise ValueError(f'{_NAME}: place is "{place}", must be "post" or "pre"')
     return _MultiTokenAttention(
         scores, weight, bias, (weight.shape[0], *places, *stat, _PLACES[place], sparse, *window)
     )
