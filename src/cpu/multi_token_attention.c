@@ -97,8 +97,13 @@ static void u_task(const void *argument, int64_t index) {
   clear(row, j->u_pitch);
   load_row(p->dtype, s_row(j, &p->s, k, y), x, y + 1);
   if (p->pre) return;
-  const float off = j->backward ? *stat : mta_stat(p->sparse, x, y + 1);
-  if (!j->backward && stat) *stat = off;
+  float off;
+  if (j->backward) {
+    off = *stat;
+  } else {
+    off = mta_stat(p->sparse, x, y + 1);
+    if (stat) *stat = off;
+  }
   mta_norm(p->sparse, x, y + 1, off);
 }
 
