@@ -10,6 +10,7 @@
 #include "problem/map.h"
 #include "problem/mhc.h"
 #include "problem/moe.h"
+#include "problem/multi_token_attention.h"
 #include "problem/norm.h"
 #include "problem/product.h"
 #include "problem/rows.h"

@@ -92,12 +92,18 @@ static bool is_unread_bias(call *c, const tigon_field *field, uint64_t absent) {
   return !(absent >> (call_find(c, "pre") - c->schema->fields) & 1);
 }
 
+/* Is it an attention whose convolution comes before softmax? That has no bias. */
+static bool is_early_window(call *c) {
+  return is_op(c, "multi_token_attention", "") && *(int *)call_field(c, call_find(c, "place"), 0) == TIGON_MTA_PRE;
+}
+
 /* Is the optional tensor left out of this call? */
 static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   const int kind = preference_kind(c);
   const char *sides = is_head(c) ? "desirable" : "labels";
   if (is_op(c, "rope", "") && strcmp(field->name, "sin") == 0) return false; /* a complex table has another shape */
   if (is_segments(c, field)) return false;                                   /* a padded batch has other shapes */
+  if (is_early_window(c) && (strcmp(field->name, "bias") == 0 || strcmp(field->name, "dbias") == 0)) return true;
   if (strcmp(c->schema->name, "linear_logprob_fwd") == 0) {
     if (strcmp(field->name, "stats") == 0) return !is_shard(c);
     if (is_shard(c) ? is_of_tokens(field) : strcmp(field->name, "logprob") == 0) return is_shard(c);
@@ -191,6 +197,14 @@ static void make_factors(call *c) {
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) *(double *)call_field(c, call_find(c, names[i]), 0) = 0;
 }
 
+/* Three taps with a padding of 1, so that o is as large as the scores. */
+static void make_window(call *c) {
+  static const char *const names[] = {"groups",     "stride_h",  "stride_w", "dilation_h",
+                                      "dilation_w", "padding_h", "padding_w"};
+  for (int i = 0; i < 7 && is_op(c, "multi_token_attention", ""); ++i)
+    *(int64_t *)call_field(c, call_find(c, names[i]), 0) = i > 4;
+}
+
 /* ---- tensors ---- */
 
 static int64_t extent_of(const call_choices *how, char letter) {
@@ -219,6 +233,12 @@ static void make_halves(call *c, call_choices *how) {
   if (!is_op(c, "mlp", "")) return;
   const bool packed = how->absent >> (call_find(c, "up") - c->schema->fields) & 1;
   how->extents['n'] = (packed ? 2 : 1) * how->extents['c'];
+}
+
+/* As many channels come out as go in, and as many tokens. */
+static void make_planes(call *c, call_choices *how) {
+  int64_t *of = how->extents;
+  if (is_op(c, "multi_token_attention", "")) of['n'] = of['c'] = of['h'], of['p'] = of['k'] = of['v'] = of['t'];
 }
 
 static int64_t rows_of(const call_choices *how) {
@@ -326,6 +346,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
   make_shard(c, how);
   make_sections(c, how);
   make_factors(c);
+  make_window(c);
   if (is_head(c) && preference_kind(c) >= TIGON_PREFERENCE_KTO) *(int *)call_field(c, call_find(c, "nll"), 0) = 0;
   for (int e = 0; e < CALL_ELEMENTS; ++e) {
     tigon_dtype letters[3] = {how->dtype, how->dtype, how->dtype};
@@ -341,6 +362,7 @@ size_t call_make(call *c, int entry, const tigon_schema *schema, const call_choi
       make_streams(c, &own);
       make_inner(c, &own);
       make_halves(c, &own);
+      make_planes(c, &own);
       if (is_segments(c, field)) ++own.extents[is_policy(c) ? 's' : 'n'];
       const size_t bytes = make_tensor(field, pattern_of(c, field), &own, dtype, wide, memory + used, room - used,
                                        call_tensor(c, field, e));

@@ -68,6 +68,7 @@
 #include <tigon/op/mhc_post_res.h>
 #include <tigon/op/mlp.h>
 #include <tigon/op/modulated_rms_norm.h>
+#include <tigon/op/multi_token_attention.h>
 #include <tigon/op/policy_loss.h>
 #include <tigon/op/poly_norm.h>
 #include <tigon/op/preference_loss.h>

@@ -274,6 +274,7 @@ static const struct meaning {
     {"mlp", "gate_bias up_bias down_bias", 0},
     {NULL, "positions", 0}, /* the last index, see below */
     {"rope", "rotary_dim", 6},
+    {"multi_token_attention", "groups stride_h stride_w dilation_h dilation_w", 1},
     {"attention", "window", 0x1p62},
     {"attention", "scale", 0x1.a20bd700c2c3fp-2}, /* 1 / sqrt(6) */
     {"softmax", "scale", 1},

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.bash"
 
 for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm poly_norm group_norm dyt swiglu geglu relu_squared rope embedding softmax \
-  sparsemax attn_res attention cross_entropy linear fused_linear_cross_entropy mhc_coeffs mhc_post_res; do
+  sparsemax attn_res attention cross_entropy linear fused_linear_cross_entropy mhc_coeffs mhc_post_res multi_token_attention; do
   for mode in fwd bwd; do
     run plan $op --shape 256x512 --mode $mode --json
     expect_status 0 "tigon plan $op --mode $mode"
@@ -22,7 +22,7 @@ OMP_NUM_THREADS=2 run plan softmax --shape 1x281474976710656 --json
 expect_json '[(l["grid"], l["times"], l["cluster"]) for l in j["launches"]] == [(32, 3, 32)]' "a huge row"
 # A GPU that is not here: kernels, grids, blocks and bytes on chip from a table's figures.
 for op in rms_norm fused_add_rms_norm layer_norm modulated_rms_norm poly_norm group_norm dyt swiglu geglu relu_squared rope embedding softmax \
-  sparsemax attn_res attention cross_entropy linear fused_linear_cross_entropy mhc_coeffs mhc_post_res; do
+  sparsemax attn_res attention cross_entropy linear fused_linear_cross_entropy mhc_coeffs mhc_post_res multi_token_attention; do
   for mode in fwd bwd; do
     run plan $op --shape 256x512 --mode $mode --dtype bf16 --device b200 --json
     expect_status 0 "tigon plan $op --mode $mode on a b200"

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from tigon.torch import functional as T
 from tigon.torch.operators import REFERENCES, Parameter
+from tigon.torch.operators.multi_token_attention import plain as multi_token_attention
 from tigon.torch.operators.losses import _LinearLogprobShard
 
 IDS = torch.tensor([[1, 8, 3, 3, 0], [7, 3, 8, 2, 5]])
@@ -327,6 +328,18 @@ CASES = [
         lambda q, k, v: attention(q, k, v, window=3, scale=0.25),
         HEADS + HEADS[1:],
         3,
+    ),
+    Case(
+        "multi_token_attention",
+        lambda *t: T.multi_token_attention(*t, padding=(5, 5), stride=(1, 2)),
+        lambda *t: multi_token_attention(*t, padding=(5, 5), stride=(1, 2)),
+        [(2, 4, 9, 9), Parameter((2, 4, 6, 11)), Parameter((2,))],
+    ),
+    Case(
+        "multi_token_attention_pre",
+        lambda *t: T.multi_token_attention(*t, place="pre", padding=2, dilation=(1, 2), groups=2),
+        lambda *t: multi_token_attention(*t, place="pre", padding=2, dilation=(1, 2), groups=2),
+        [(2, 4, 9, 9), Parameter((6, 2, 3, 3))],
     ),
     Case(
         "mhc_coeffs",
