@@ -272,6 +272,7 @@ static const struct meaning {
     {NULL, "positions", 0}, /* the last index, see below */
     {"rope", "rotary_dim", 6},
     {"attention", "window", 0x1p62},
+    {"attention", "dilation", 1},
     {"attention", "scale", 0x1.a20bd700c2c3fp-2}, /* 1 / sqrt(6) */
     {"softmax", "scale", 1},
     {"preference_loss", "ref", 0},

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from attention_formulas import ATTENTION_LENGTHS, attention, cumulative
 
 from tigon.torch import functional as T
 from tigon.torch.operators import REFERENCES, Parameter
@@ -84,18 +85,6 @@ def multimodal(interleaved):
         return rope(q, k, angles[:, None])
 
     return run
-
-
-def attention(q, k, v, causal=True, window=None, scale=None):
-    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-    t, s = q.shape[2], k.shape[2]
-    row, column = torch.arange(t)[:, None] + s - t, torch.arange(s)
-    seen = torch.ones(t, s, dtype=torch.bool)
-    if causal:
-        seen &= column <= row
-    if window:
-        seen &= column > row - window
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale)
 
 
 def softmax(x):
@@ -323,6 +312,29 @@ CASES = [
         lambda q, k, v: T.attention(q, k, v, scale=0.25, window=3),
         lambda q, k, v: attention(q, k, v, window=3, scale=0.25),
         HEADS + HEADS[1:],
+        3,
+    ),
+    Case(
+        "attention_softcap_and_sinks",
+        lambda q, k, v, sinks: T.attention(q, k, v, softcap=2.0, sinks=sinks),
+        lambda q, k, v, sinks: attention(q, k, v, sinks, softcap=2.0),
+        [*HEADS, HEADS[1], Parameter((4,))],
+        3,
+    ),
+    Case(
+        "attention_dilation",
+        lambda q, k, v: T.attention(q, k, v, causal=False, window=2, dilation=2),
+        lambda q, k, v: attention(q, k, v, causal=False, window=2, dilation=2),
+        HEADS + HEADS[1:],
+        3,
+    ),
+    Case(
+        "attention_segments",
+        lambda q, k, v: T.attention(
+            q, k, v, cu_seqlens_q=cumulative(0, q.device).int(), cu_seqlens_k=cumulative(1, q.device)
+        ),
+        lambda q, k, v: attention(q, k, v, lengths=ATTENTION_LENGTHS),
+        [(1, *shape[1:]) for shape in (*HEADS, HEADS[1])],
         3,
     ),
     Case(
