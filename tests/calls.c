@@ -22,6 +22,8 @@ static const struct {
 } together[] = {{"rope", "k", "k_out"},
                 {"rope", "k_out", "k"},
                 {"rms_norm", "dz", "z"},
+                {"attention", "dsinks", "sinks"},
+                {"attention", "sinks", "dsinks"},
                 {"linear", "dx", "w"},
                 {"linear", "dw", "x"},
                 {"cross_entropy", "dentropy", "entropy"},
@@ -104,6 +106,7 @@ static bool is_left_out(call *c, const tigon_field *field, bool absent) {
   if (is_op(c, "rope", "") && strcmp(field->name, "sin") == 0) return false; /* a complex table has another shape */
   if (is_segments(c, field)) return false;                                   /* a padded batch has other shapes */
   if (is_early_window(c) && (strcmp(field->name, "bias") == 0 || strcmp(field->name, "dbias") == 0)) return true;
+  if (is_op(c, "attention", "") && strncmp(field->name, "cu_", 3) == 0) return true; /* a batch of segments is one */
   if (strcmp(c->schema->name, "linear_logprob_fwd") == 0) {
     if (strcmp(field->name, "stats") == 0) return !is_shard(c);
     if (is_shard(c) ? is_of_tokens(field) : strcmp(field->name, "logprob") == 0) return is_shard(c);

@@ -4,11 +4,6 @@
 
 #include "problem/loss.h"
 
-/* Element i of a vector of i32 or i64. */
-TIGON_SHARED int64_t tigon_vector_index(tigon_vector of, int64_t i) {
-  return of.dtype == TIGON_I64 ? ((const int64_t *)of.data)[i] : ((const int32_t *)of.data)[i];
-}
-
 /* Does token t count? */
 TIGON_SHARED bool tigon_token_counts(const tigon_counted *c, int64_t t) {
   if (!c->of.data) return true;

@@ -14,18 +14,18 @@ typedef struct scratch {
   float factor[BLOCK];
 } scratch;
 
-static int64_t query_tiles(const tigon_attention_fwd_problem *p) { return (p->tokens + BLOCK - 1) / BLOCK; }
-
-/* The online softmax of a group's scores: p = exp(scale * p - max), and what to multiply earlier sums by. */
-TIGON_INLINE void soften_rows(bool masked, const tile *t, span s, int lane0, float scale, scratch *w) {
+/* The online softmax of a group's scores: p = exp(z - max), z of p by the map, and what to multiply earlier sums by. */
+TIGON_INLINE void soften_rows(bool masked, bool capped, const tile *t, span s, int lane0, score_map map, scratch *w) {
   const edges e = group_edges(t, lane0);
-  const vf times = vf_set(scale), lowest = vf_set(-INFINITY);
+  const vf times = vf_set(map.scale), lowest = vf_set(-INFINITY);
   float *p = w->p + lane0;
   vf max[VECTORS], minus[VECTORS], sum[VECTORS];
   for (int v = 0; v < VECTORS; ++v) max[v] = vf_load(w->max + lane0 + v * LANES);
   for (int y = s.begin; y < s.end; ++y)
     for (int v = 0; v < VECTORS; ++v) {
-      vf z = vf_mul(vf_load(p + y * BLOCK + v * LANES), times);
+      float *at = p + y * BLOCK + v * LANES;
+      vf z = vf_mul(vf_load(at), times), slope;
+      if (capped) vf_store(at, z = cap_scores(map, z, &slope));
       if (masked) z = seen_or(&e, v, y, z, lowest);
       max[v] = vf_max(z, max[v]); /* passes over NaN, which exp(z - max) brings back */
     }
@@ -40,7 +40,8 @@ TIGON_INLINE void soften_rows(bool masked, const tile *t, span s, int lane0, flo
     for (int v = 0; v < VECTORS; ++v) {
       float *at = p + y * BLOCK + v * LANES;
       /* Rounded as max was: of the largest score, nothing is left, however large it is. */
-      vf weight = vf_exp(vf_add(vf_mul(vf_load(at), times), minus[v]));
+      const vf z = capped ? vf_load(at) : vf_mul(vf_load(at), times);
+      vf weight = vf_exp(vf_add(z, minus[v]));
       if (masked) weight = seen_or(&e, v, y, weight, vf_zero());
       vf_store(at, weight);
       sum[v] = vf_add(sum[v], weight);
@@ -51,11 +52,22 @@ TIGON_INLINE void soften_rows(bool masked, const tile *t, span s, int lane0, flo
   }
 }
 
-static void soften(const tile *t, span s, int lane0, float scale, scratch *w) {
-  if (s.masked)
-    soften_rows(true, t, s, lane0, scale, w);
+static void soften(const tile *t, span s, int lane0, score_map map, scratch *w) {
+  if (map.cap > 0)
+    soften_rows(true, true, t, s, lane0, map, w);
+  else if (s.masked)
+    soften_rows(true, false, t, s, lane0, map, w);
   else
-    soften_rows(false, t, s, lane0, scale, w);
+    soften_rows(false, false, t, s, lane0, map, w);
+}
+
+/* A head's sink joins the sums of a query. Returns what o is multiplied by. */
+static float join_sink(float sink, float *max, float *sum) {
+  const float top = fmaxf(*max, sink), base = top == -INFINITY ? 0 : top; /* a NaN comes back from own */
+  const float own = sink == INFINITY ? 1 : expf(sink - base), rest = expf(*max - base);
+  *sum = *sum * rest + own;
+  *max = top;
+  return *sum == 0 ? 0 : rest / *sum;
 }
 
 /* One task's place in the problem. */
@@ -121,8 +133,9 @@ static void weigh_tile(const place *at, const tile *t, const span *spans, int64_
 static void query_task(const place *at, int64_t d0, int64_t d1, scratch *w) {
   const tigon_attention_fwd_problem *p = at->p;
   const band seen = band_of(p->tokens, p->keys, p->causal, p->window);
+  const score_map map = score_map_of(p->scale, p->softcap);
   const bool past = tigon_cpu_streams(2 * p->batch * p->head_dim * v_size(p->dtype) *
-                                      (p->tokens * p->q.heads + p->keys * p->k.heads)); /* q, o; k, v */
+                                      (p->cuts.tokens * p->q.heads + p->cuts.keys * p->k.heads)); /* q, o; k, v */
   for (int64_t d = 0; d < p->head_dim && p->head_dim <= WIDE * BLOCK; d += BLOCK) {
     const source q = query_block(at, d);
     TIGON_CPU(attention_pack_transposed)(&q, w->q[d / BLOCK]);
@@ -142,27 +155,46 @@ static void query_task(const place *at, int64_t d0, int64_t d1, scratch *w) {
     for (int g = 0; g * GROUP < t.lanes; ++g) spans[g] = group_span(&t, g * GROUP);
     score_tile(at, &t, spans, w);
     for (int g = 0; g * GROUP < t.lanes; ++g)
-      if (spans[g].begin < spans[g].end) soften(&t, spans[g], g * GROUP, p->scale, w);
+      if (spans[g].begin < spans[g].end) soften(&t, spans[g], g * GROUP, map, w);
     weigh_tile(at, &t, spans, d0, d1, w);
   }
 
-  for (int i = 0; i < BLOCK; ++i) w->factor[i] = w->sum[i] == 0 ? 0 : 1 / w->sum[i];
+  if (p->sinks.data) {
+    const float sink = s_load(p->sinks.data, at->h, p->sinks.dtype);
+    for (int i = 0; i < BLOCK; ++i) w->factor[i] = join_sink(sink, &w->max[i], &w->sum[i]);
+  } else {
+    for (int i = 0; i < BLOCK; ++i) w->factor[i] = w->sum[i] == 0 ? 0 : 1 / w->sum[i];
+  }
   for (int64_t d = d0; d < d1; d += BLOCK) {
     const source o = output_block(at, d);
     TIGON_CPU(attention_unpack_transposed)(w->o[(d - d0) / BLOCK], &o, w->factor, past);
   }
   if (!p->lse || d0 > 0) return;
-  float *lse = p->lse + (at->b * p->q.heads + at->h) * p->tokens + at->t0;
-  for (int i = 0; i < at->lanes; ++i) lse[i] = w->sum[i] == 0 ? -INFINITY : w->max[i] + logf(w->sum[i]);
+  const int64_t step = p->cuts.dilation;
+  float *lse = p->lse + (at->b * p->q.heads + at->h) * p->cuts.tokens + at->t0 * step;
+  for (int i = 0; i < at->lanes; ++i) lse[i * step] = w->sum[i] == 0 ? -INFINITY : w->max[i] + logf(w->sum[i]);
+}
+
+static tigon_attention_fwd_problem part_of(const tigon_attention_fwd_problem *p, const tigon_attention_part *part) {
+  tigon_attention_fwd_problem n = *p;
+  n.tokens = part->tokens, n.keys = part->keys;
+  n.q = narrowed(p->q, p->dtype, part->q0, part->step), n.o = narrowed(p->o, p->dtype, part->q0, part->step);
+  n.k = narrowed(p->k, p->dtype, part->k0, part->step), n.v = narrowed(p->v, p->dtype, part->k0, part->step);
+  if (p->lse) n.lse += part->q0;
+  return n;
 }
 
 /* The tiles of a head one after the other, so that they find its keys in the cache; late queries first, which under a causal
  * mask see more keys. */
 static void task(const void *argument, int64_t index) {
   const tigon_attention_fwd_problem *p = argument;
-  const int64_t tiles = query_tiles(p), head = index / tiles, t0 = (tiles - 1 - index % tiles) * BLOCK;
+  const int64_t places = tigon_attention_places(&p->cuts, false, BLOCK), head = index / places;
+  int64_t t0;
+  tigon_attention_part part;
+  if (!find_rows(&p->cuts, false, places - 1 - index % places, &part, &t0)) return;
+  const tigon_attention_fwd_problem own = part_of(p, &part);
   const place at = {
-      .p = p, .b = head / p->q.heads, .h = head % p->q.heads, .t0 = t0, .lanes = block_count(p->tokens, t0)};
+      .p = &own, .b = head / p->q.heads, .h = head % p->q.heads, .t0 = t0, .lanes = block_count(part.tokens, t0)};
   _Alignas(64) scratch w;
   for (int64_t d0 = 0; d0 < p->head_dim; d0 += WIDE * BLOCK) {
     const int64_t d1 = p->head_dim - d0 < WIDE * BLOCK ? p->head_dim : d0 + WIDE * BLOCK;
@@ -171,6 +203,6 @@ static void task(const void *argument, int64_t index) {
 }
 
 tigon_status TIGON_CPU(attention_fwd)(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
-  tigon_cpu_parallel(queue, p->batch * p->q.heads * query_tiles(p), task, p);
+  tigon_cpu_parallel(queue, p->batch * p->q.heads * tigon_attention_places(&p->cuts, false, BLOCK), task, p);
   return TIGON_OK;
 }

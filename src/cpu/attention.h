@@ -6,11 +6,15 @@
  * matrix products whose operands have constant pitches whatever the caller's strides and dtype are.
  *
  * Sums: a tile's part is summed from 0 in index order by fma, and added to the sum over the tiles before it. Tiles begin at
- * multiples of 64 of the whole sequence, so the order depends on the indices alone. */
+ * multiples of 64 of the sequence, so the order depends on the indices alone.
+ *
+ * A call of several parts (core/attention_part.h) is as many problems: a task narrows a copy of the call's to one. */
 #ifndef TIGON_CPU_ATTENTION_H
 #define TIGON_CPU_ATTENTION_H
 
+#include "core/attention_part.h"
 #include "cpu/kernels.h"
+#include "cpu/simd_math.h"
 #include "cpu/transpose.h"
 
 enum {
@@ -102,6 +106,34 @@ TIGON_INLINE edges group_edges(const tile *t, int lane0) {
 TIGON_INLINE vf seen_or(const edges *e, int v, int y, vf a, vf b) {
   const vf distance = vf_sub(vf_set(y < e->rows ? (float)y : 16.0f * BLOCK), e->lane[v]);
   return vf_select(vf_lt(distance, e->high), vf_select(vf_le(e->low, distance), a, b), b);
+}
+
+/* The part at a place of queries or of keys, and the first of its rows there; false where the place has none. */
+TIGON_INLINE bool find_rows(const tigon_attention_cuts *c, bool of_keys, int64_t place, tigon_attention_part *part,
+                            int64_t *row) {
+  int64_t index;
+  *part = tigon_attention_part_at(c, of_keys, BLOCK, place, &index);
+  *row = index * BLOCK;
+  return *row < (of_keys ? part->keys : part->tokens);
+}
+
+/* The first row moves by `first`, and rows are `step` apart. */
+TIGON_INLINE tigon_heads narrowed(tigon_heads t, tigon_dtype dtype, int64_t first, int64_t step) {
+  t.data = (char *)t.data + first * t.token_pitch * (int64_t)v_size(dtype);
+  t.token_pitch *= step;
+  return t;
+}
+
+/* From a product q . k to z: times the scale, then under the cap. */
+typedef struct score_map {
+  float scale, cap, inverse; /* cap 0: none */
+} score_map;
+
+TIGON_INLINE score_map score_map_of(float scale, float cap) {
+  return (score_map){.scale = scale, .cap = cap, .inverse = cap > 0 ? 1 / cap : 0};
+}
+TIGON_INLINE vf cap_scores(score_map map, vf scaled, vf *slope) {
+  return vf_mul(vf_set(map.cap), vf_tanh_slope(vf_mul(scaled, vf_set(map.inverse)), slope));
 }
 
 /* c [rows][GROUP] = a [rows][depth] * b [depth][GROUP], or c + a * b with `add`. rows is a multiple of UNIT in all three. */

@@ -37,8 +37,6 @@ static source block_of(const place *at, const tigon_heads *heads, int64_t head, 
   return head_block(heads, at->p->dtype, at->b, token, head, rows, at->p->head_dim, d);
 }
 
-static int64_t tiles(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
-
 /* The next turn of up to WIDE blocks of the head; a place starts with none. */
 static bool next_turn(place *at) {
   at->d0 = at->d1;
@@ -48,7 +46,8 @@ static bool next_turn(place *at) {
 
 /* ---- delta and lse ---- */
 
-TIGON_INLINE void delta_rows(tigon_dtype dtype, const source *a, const source *b, int64_t cols, float *delta) {
+TIGON_INLINE void delta_rows(tigon_dtype dtype, const source *a, const source *b, int64_t cols, float *delta,
+                             int64_t step) {
   for (int r = 0; r < a->rows; ++r) {
     const int64_t at_a = r * a->pitch, at_b = r * b->pitch;
     vf sum = vf_zero();
@@ -57,19 +56,21 @@ TIGON_INLINE void delta_rows(tigon_dtype dtype, const source *a, const source *b
       sum = vf_fma(v_load(a->data, at_a + c, dtype), v_load(b->data, at_b + c, dtype), sum);
     const int n = (int)(cols - c);
     if (n > 0) sum = vf_fma(v_load_n(a->data, at_a + c, dtype, n), v_load_n(b->data, at_b + c, dtype, n), sum);
-    delta[r] = vf_sum(sum);
+    delta[r * step] = vf_sum(sum);
   }
 }
 
-/* The place of query t0's value of head h in lse or delta. */
-static int64_t query_at(const place *at, int64_t t0) { return (at->b * at->p->q.heads + at->h) * at->p->tokens + t0; }
+/* The place of query t0's value of head h in lse or delta; the next one's is `dilation` behind it. */
+static int64_t query_at(const place *at, int64_t t0) {
+  return (at->b * at->p->q.heads + at->h) * at->p->cuts.tokens + t0 * at->p->cuts.dilation;
+}
 
 static void make_delta(const place *at, int64_t t0) {
   const tigon_attention_bwd_problem *p = at->p;
   const int rows = block_count(p->tokens, t0);
   const source d_o = block_of(at, &p->d_o, at->h, t0, rows, 0), o = block_of(at, &p->o, at->h, t0, rows, 0);
   float *delta = p->delta + query_at(at, t0);
-  TIGON_FOR_DTYPE(p->dtype, delta_rows, &d_o, &o, p->head_dim, delta);
+  TIGON_FOR_DTYPE(p->dtype, delta_rows, &d_o, &o, p->head_dim, delta, p->cuts.dilation);
 }
 
 /* lse, negative, and delta of the queries from t0. Where lse is -inf every z is, and z - inf makes p 0; so it does past the
@@ -77,9 +78,10 @@ static void make_delta(const place *at, int64_t t0) {
 static void load_statistics(const place *at, int64_t t0, scratch *w) {
   const int count = block_count(at->p->tokens, t0);
   const float *lse = at->p->lse + query_at(at, t0), *delta = at->p->delta + query_at(at, t0);
+  const int64_t step = at->p->cuts.dilation;
   for (int i = 0; i < BLOCK; ++i) {
-    w->minus_lse[i] = i < count && lse[i] != -INFINITY ? -lse[i] : -INFINITY;
-    w->delta[i] = i < count ? delta[i] : 0;
+    w->minus_lse[i] = i < count && lse[i * step] != -INFINITY ? -lse[i * step] : -INFINITY;
+    w->delta[i] = i < count ? delta[i * step] : 0;
   }
 }
 
@@ -108,32 +110,38 @@ static void score_tile(const place *at, const tile *t, const span *spans, side r
   }
 }
 
-/* p = exp(scale * p - lse) and ds = scale * p * (ds - delta) for a group; both 0 where a lane does not see a row. Queries are
- * lanes or, with `by_row`, rows. */
-TIGON_INLINE void differentiate_rows(bool masked, bool by_row, const tile *t, span s, int lane0, float scale,
-                                     scratch *w) {
+/* p = exp(z - lse), z of p by the map, and ds = p * (ds - delta) * the map's slope for a group; both 0 where a lane does not
+ * see a row. Queries are lanes or, with `by_row`, rows. */
+TIGON_INLINE void differentiate_rows(bool masked, bool capped, bool by_row, const tile *t, span s, int lane0,
+                                     score_map map, scratch *w) {
   const edges e = group_edges(t, lane0);
-  const vf times = vf_set(scale);
+  const vf times = vf_set(map.scale);
   for (int y = s.begin; y < s.end; ++y)
     for (int v = 0; v < VECTORS; ++v) {
       const int lane = lane0 + v * LANES;
       float *p = w->p + y * BLOCK + lane, *ds = w->ds + y * BLOCK + lane;
       const vf minus = by_row ? vf_set(w->minus_lse[y]) : vf_load(w->minus_lse + lane);
       const vf delta = by_row ? vf_set(w->delta[y]) : vf_load(w->delta + lane);
-      vf weight = vf_exp(vf_fma(vf_load(p), times, minus));
-      vf slope = vf_mul(vf_mul(weight, vf_sub(vf_load(ds), delta)), times);
+      vf steep = vf_set(1.0f), weight;
+      if (capped)
+        weight = vf_exp(vf_add(cap_scores(map, vf_mul(vf_load(p), times), &steep), minus));
+      else
+        weight = vf_exp(vf_fma(vf_load(p), times, minus));
+      vf slope = vf_mul(vf_mul(weight, vf_sub(vf_load(ds), delta)), capped ? vf_mul(times, steep) : times);
       if (masked) weight = seen_or(&e, v, y, weight, vf_zero()), slope = seen_or(&e, v, y, slope, vf_zero());
       vf_store(p, weight);
       vf_store(ds, slope);
     }
 }
 
-TIGON_INLINE void differentiate(bool by_row, const tile *t, const span *spans, float scale, scratch *w) {
+TIGON_INLINE void differentiate(bool by_row, const tile *t, const span *spans, score_map map, scratch *w) {
   for (int g = 0; g * GROUP < t->lanes; ++g) {
-    if (spans[g].masked)
-      differentiate_rows(true, by_row, t, spans[g], g * GROUP, scale, w);
+    if (map.cap > 0)
+      differentiate_rows(true, true, by_row, t, spans[g], g * GROUP, map, w);
+    else if (spans[g].masked)
+      differentiate_rows(true, false, by_row, t, spans[g], g * GROUP, map, w);
     else
-      differentiate_rows(false, by_row, t, spans[g], g * GROUP, scale, w);
+      differentiate_rows(false, false, by_row, t, spans[g], g * GROUP, map, w);
   }
 }
 
@@ -248,7 +256,7 @@ static void key_tile(const place *at, const tile *t, const tigon_heads *dq, scra
   load_statistics(at, t->y0, w);
   score_tile(at, t, spans, q, k, w->a, p->tokens, &w->a_rows, w->p);
   score_tile(at, t, spans, d_o, v, w->b, p->tokens, &w->b_rows, w->ds);
-  differentiate(true, t, spans, p->scale, w);
+  differentiate(true, t, spans, score_map_of(p->scale, p->softcap), w);
   gather_tile(at, t, spans, d_o, w->p, &w->b_rows, w->db);
   gather_tile(at, t, spans, q, w->ds, &w->a_rows, w->da);
   if (dq) scatter_tile(at, t, spans, dq, w);
@@ -277,6 +285,20 @@ static int64_t key_block(place *at, int64_t j0, const tigon_heads *dq, scratch *
   return end;
 }
 
+/* ---- parts ---- */
+
+static tigon_attention_bwd_problem part_of(const tigon_attention_bwd_problem *p, const tigon_attention_part *part) {
+  const int64_t q0 = part->q0, k0 = part->k0, step = part->step;
+  tigon_attention_bwd_problem n = *p;
+  n.tokens = part->tokens, n.keys = part->keys;
+  n.q = narrowed(p->q, p->dtype, q0, step), n.o = narrowed(p->o, p->dtype, q0, step);
+  n.d_o = narrowed(p->d_o, p->dtype, q0, step), n.dq = narrowed(p->dq, p->dtype, q0, step);
+  n.k = narrowed(p->k, p->dtype, k0, step), n.v = narrowed(p->v, p->dtype, k0, step);
+  n.dk = narrowed(p->dk, p->dtype, k0, step), n.dv = narrowed(p->dv, p->dtype, k0, step);
+  n.lse += q0, n.delta += q0;
+  return n;
+}
+
 /* ---- one pass ---- */
 
 typedef struct one_pass {
@@ -284,20 +306,18 @@ typedef struct one_pass {
   tigon_heads dq; /* f32 */
 } one_pass;
 
-static void one_pass_task(const void *argument, int64_t index) {
-  const one_pass *o = argument;
-  const tigon_attention_bwd_problem *p = o->p;
+/* A part's dq, f32, dk and dv of one head of keys; `p` is narrowed to it. */
+static void one_pass_part(const tigon_attention_bwd_problem *p, const tigon_heads *dq, place at, scratch *w) {
   const int64_t group = p->q.heads / p->k.heads;
-  place at = {.p = p, .b = index / p->k.heads, .kv = index % p->k.heads, .past = past_caches(p)};
-  _Alignas(64) scratch w;
+  at.p = p;
   for (at.h = at.kv * group; at.h < (at.kv + 1) * group; ++at.h)
     for (int64_t t = 0; t < p->tokens; ++t) {
       if (t % BLOCK == 0) make_delta(&at, t);
-      memset(tigon_head(&o->dq, sizeof(float), at.b, t, at.h), 0, (size_t)p->head_dim * sizeof(float));
+      memset(tigon_head(dq, sizeof(float), at.b, t, at.h), 0, (size_t)p->head_dim * sizeof(float));
     }
   while (next_turn(&at))
     for (int64_t j0 = 0; j0 < p->keys; j0 += BLOCK) {
-      const int64_t end = key_block(&at, j0, &o->dq, &w);
+      const int64_t end = key_block(&at, j0, dq, w);
       at.warm = end > at.warm ? end : at.warm;
     }
   if (!p->dq_sums) return;
@@ -305,25 +325,43 @@ static void one_pass_task(const void *argument, int64_t index) {
     for (int64_t t = 0; t < p->tokens; t += BLOCK)
       for (int64_t d = 0; d < p->head_dim; d += BLOCK) {
         const source to = block_of(&at, &p->dq, at.h, t, block_count(p->tokens, t), d);
-        const source from = head_block(&o->dq, TIGON_F32, at.b, t, at.h, to.rows, p->head_dim, d);
-        TIGON_CPU(attention_pack)(&from, 0, &w.sum);
-        TIGON_CPU(attention_unpack)(w.sum.rows, &to);
+        const source from = head_block(dq, TIGON_F32, at.b, t, at.h, to.rows, p->head_dim, d);
+        TIGON_CPU(attention_pack)(&from, 0, &w->sum);
+        TIGON_CPU(attention_unpack)(w->sum.rows, &to);
       }
+}
+
+static void one_pass_task(const void *argument, int64_t index) {
+  const one_pass *o = argument;
+  const tigon_attention_bwd_problem *p = o->p;
+  const place at = {.b = index / p->k.heads, .kv = index % p->k.heads, .past = past_caches(p)};
+  _Alignas(64) scratch w;
+  for (int64_t s = 0; s < tigon_attention_segments(&p->cuts); ++s)
+    for (int64_t r = 0; r < p->cuts.dilation; ++r) {
+      const tigon_attention_part part = tigon_attention_part_of(&p->cuts, s, r);
+      const tigon_attention_bwd_problem own = part_of(p, &part);
+      const tigon_heads dq = narrowed(o->dq, TIGON_F32, part.q0, part.step);
+      one_pass_part(&own, &dq, at, &w);
+    }
 }
 
 /* ---- two passes ---- */
 
 /* dq of 64 queries: queries are lanes. */
 static void query_task(const void *argument, int64_t index) {
-  const tigon_attention_bwd_problem *p = argument;
-  const int64_t count = tiles(p->tokens), head = index / count, t0 = (count - 1 - index % count) * BLOCK;
+  const tigon_attention_bwd_problem *whole = argument;
+  const int64_t places = tigon_attention_places(&whole->cuts, false, BLOCK), head = index / places;
+  int64_t t0;
+  tigon_attention_part part;
+  if (!find_rows(&whole->cuts, false, places - 1 - index % places, &part, &t0)) return;
+  const tigon_attention_bwd_problem own = part_of(whole, &part), *p = &own;
   const band seen = band_of(p->tokens, p->keys, p->causal, p->window);
   const int lanes = block_count(p->tokens, t0);
   place at = {.p = p,
               .b = head / p->q.heads,
               .h = head % p->q.heads,
               .warm = t0 + BLOCK < p->tokens ? p->keys : 0,
-              .past = past_caches(p)};
+              .past = past_caches(whole)};
   at.kv = at.h / (p->q.heads / p->k.heads);
   const side k = {&p->k, at.kv}, v = {&p->v, at.kv}, q = {&p->q, at.h}, d_o = {&p->d_o, at.h};
   _Alignas(64) scratch w;
@@ -340,7 +378,7 @@ static void query_task(const void *argument, int64_t index) {
       for (int g = 0; g * GROUP < lanes; ++g) spans[g] = group_span(&t, g * GROUP);
       score_tile(&at, &t, spans, k, q, w.a, p->keys, &w.a_rows, w.p);
       score_tile(&at, &t, spans, v, d_o, w.b, p->keys, &w.b_rows, w.ds);
-      differentiate(false, &t, spans, p->scale, &w);
+      differentiate(false, &t, spans, score_map_of(p->scale, p->softcap), &w);
       gather_tile(&at, &t, spans, k, w.ds, &w.a_rows, w.da);
     }
     store_blocks(&at, &p->dq, at.h, t0, lanes, w.da);
@@ -348,15 +386,38 @@ static void query_task(const void *argument, int64_t index) {
 }
 
 static void key_task(const void *argument, int64_t index) {
-  const tigon_attention_bwd_problem *p = argument;
-  const int64_t head = index / tiles(p->keys), j0 = index % tiles(p->keys) * BLOCK;
-  place at = {
-      .p = p, .b = head / p->k.heads, .kv = head % p->k.heads, .warm = j0 > 0 ? p->tokens : 0, .past = past_caches(p)};
+  const tigon_attention_bwd_problem *whole = argument;
+  const int64_t places = tigon_attention_places(&whole->cuts, true, BLOCK), head = index / places;
+  int64_t j0;
+  tigon_attention_part part;
+  if (!find_rows(&whole->cuts, true, index % places, &part, &j0)) return;
+  const tigon_attention_bwd_problem own = part_of(whole, &part), *p = &own;
+  place at = {.p = p,
+              .b = head / p->k.heads,
+              .kv = head % p->k.heads,
+              .warm = j0 > 0 ? p->tokens : 0,
+              .past = past_caches(whole)};
   _Alignas(64) scratch w;
   while (next_turn(&at)) key_block(&at, j0, NULL, &w);
 }
 
-tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+/* ---- sinks ---- */
+
+static void sink_task(const void *argument, int64_t h) {
+  const tigon_attention_bwd_problem *p = argument;
+  const float sink = s_load(p->sinks.data, h, p->sinks.dtype);
+  double sum = 0;
+  for (int64_t b = 0; b < p->batch; ++b) {
+    const int64_t first = query_at(&(place){.p = p, .b = b, .h = h}, 0);
+    for (int64_t at = first; at < first + p->tokens; ++at) {
+      const float lse = p->lse[at], weight = sink == INFINITY ? 1 : lse == -INFINITY ? 0 : expf(sink - lse);
+      sum -= (double)(weight * p->delta[at]);
+    }
+  }
+  s_store(p->dsinks.data, h, p->dsinks.dtype, (float)sum);
+}
+
+static void find_gradients(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   const int64_t heads = p->batch * p->k.heads, threads = queue->threads;
   one_pass o = {.p = p, .dq = p->dq};
   if (p->dq_sums)
@@ -365,9 +426,15 @@ tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_
   /* Five products a score in one pass against seven in two. */
   if (5 * ((heads + threads - 1) / threads) * threads <= 7 * heads) {
     tigon_cpu_parallel(queue, heads, one_pass_task, &o);
-    return TIGON_OK;
+    return;
   }
-  tigon_cpu_parallel(queue, p->batch * p->q.heads * tiles(p->tokens), query_task, p);
-  tigon_cpu_parallel(queue, heads * tiles(p->keys), key_task, p);
+  const tigon_attention_cuts *c = &p->cuts;
+  tigon_cpu_parallel(queue, p->batch * p->q.heads * tigon_attention_places(c, false, BLOCK), query_task, p);
+  tigon_cpu_parallel(queue, heads * tigon_attention_places(c, true, BLOCK), key_task, p);
+}
+
+tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  find_gradients(queue, p); /* and delta */
+  if (p->dsinks.data) tigon_cpu_parallel(queue, p->q.heads, sink_task, p);
   return TIGON_OK;
 }

@@ -1,5 +1,6 @@
 #include "cuda/attention.h"
 
+#include "core/attention_part.h"
 #include "cuda/kernels.h"
 
 static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_dim, tigon_dtype dtype, int unit) {
@@ -8,7 +9,6 @@ static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_di
   return wide;
 }
 
-static int64_t tiles_of(int64_t n) { return cuda_ceil_div(n, ATTENTION_TILE); }
 
 /* The width that the kernels in mma pad the head to; 0: they do not take it. */
 static int mma_dim(tigon_dtype dtype, int64_t head_dim) {
@@ -19,25 +19,32 @@ static int threads_for(tigon_dtype dtype) {
   return dtype == TIGON_F32 ? ATTENTION_FMA_THREADS : ATTENTION_TENSOR_THREADS;
 }
 
+/* Kernels by [options that only `any` ones have][width of the head][dtype]. */
 tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
-  static cuda_kernel kernels[2][3] = {{CUDA_KERNEL(attention, attention_fwd_1_f32)},
-                                      CUDA_KERNELS(attention, attention_fwd_2)};
-  static cuda_kernel mma[2][3] = {CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_64),
-                                  CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_128)};
+  static cuda_kernel kernels[2][2][3] = {
+      {{CUDA_KERNEL(attention, attention_fwd_1_f32)}, CUDA_KERNELS(attention, attention_fwd_2)},
+      {{CUDA_KERNEL(attention, attention_fwd_any_1_f32)}, CUDA_KERNELS(attention, attention_fwd_any_2)}};
+  static cuda_kernel mma[2][2][3] = {
+      {CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_64), CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_128)},
+      {CUDA_NARROW_KERNELS(attention_mma, attention_fwd_any_mma_64),
+       CUDA_NARROW_KERNELS(attention_mma, attention_fwd_any_mma_128)}};
+  const bool any = p->softcap > 0 || p->sinks.data || tigon_attention_is_cut(&p->cuts);
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->o};
   const int dim = mma_dim(p->dtype, p->head_dim);
-  attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype, dim ? 8 : 4)};
+  const int rows = dim ? ATTENTION_MMA_FWD_WARPS * 16 : ATTENTION_TILE;
+  attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype, dim ? 8 : 4),
+                         .query_places = tigon_attention_places(&p->cuts, false, rows)};
   if (dim) {
-    const cuda_shape shape = {.blocks = p->batch * p->q.heads * cuda_ceil_div(p->tokens, ATTENTION_MMA_FWD_WARPS * 16),
+    const cuda_shape shape = {.blocks = p->batch * p->q.heads * walk.query_places,
                               .threads = ATTENTION_MMA_FWD_WARPS * 32,
                               .shared_bytes = attention_mma_fwd_bytes(dim)};
-    return cuda_launch(queue, cuda_by_dtype(mma[dim == 128], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+    return cuda_launch(queue, cuda_by_dtype(mma[any][dim == 128], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
   }
   const int kept = p->head_dim > ATTENTION_TILE ? 2 : 1;
-  const cuda_shape shape = {.blocks = p->batch * p->q.heads * tiles_of(p->tokens),
+  const cuda_shape shape = {.blocks = p->batch * p->q.heads * walk.query_places,
                             .threads = threads_for(p->dtype),
                             .shared_bytes = attention_fwd_tiles(kept, p->dtype == TIGON_F32) * ATTENTION_TILE_BYTES};
-  return cuda_launch(queue, cuda_by_dtype(kernels[kept - 1], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+  return cuda_launch(queue, cuda_by_dtype(kernels[any][kept - 1], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
 static tigon_status launch_delta(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
@@ -47,43 +54,60 @@ static tigon_status launch_delta(tigon_queue *queue, const tigon_attention_bwd_p
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p));
 }
 
-/* delta, then dk and dv, then dq. */
+static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  static cuda_kernel kernel = CUDA_KERNEL(attention_bwd, attention_bwd_sinks);
+  const cuda_shape shape = {.blocks = p->dsinks.data ? p->q.heads : 0, .threads = ATTENTION_DELTA_THREADS};
+  return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p));
+}
+
+/* delta, then dsinks, dk and dv, dq. */
 static tigon_status launch_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p, cuda_kernel *keys,
-                               cuda_kernel *queries, attention_walk walk, int rows, int threads,
-                               const int shared_bytes[2]) {
+                               cuda_kernel *queries, attention_walk walk, int threads, const int shared_bytes[2]) {
   cuda_shape shape = {.threads = threads, .shared_bytes = shared_bytes[0]};
   tigon_status status = launch_delta(queue, p);
-  shape.blocks = p->batch * p->k.heads * cuda_ceil_div(p->keys, rows);
+  if (status == TIGON_OK) status = launch_sinks(queue, p);
+  shape.blocks = p->batch * p->k.heads * walk.key_places;
   if (status == TIGON_OK)
     status = cuda_launch(queue, cuda_by_dtype(keys, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
-  shape.blocks = p->batch * p->q.heads * cuda_ceil_div(p->tokens, rows), shape.shared_bytes = shared_bytes[1];
+  shape.blocks = p->batch * p->q.heads * walk.query_places, shape.shared_bytes = shared_bytes[1];
   if (status == TIGON_OK)
     status = cuda_launch(queue, cuda_by_dtype(queries, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
   return status;
 }
 
 tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
-  static cuda_kernel keys[2][3] = {CUDA_KERNELS(attention_bwd, attention_bwd_keys_1),
-                                   CUDA_KERNELS(attention_bwd, attention_bwd_keys_2)};
-  static cuda_kernel queries[2][3] = {CUDA_KERNELS(attention_bwd, attention_bwd_queries_1),
-                                      CUDA_KERNELS(attention_bwd, attention_bwd_queries_2)};
-  static cuda_kernel mma_keys[2][3] = {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_64),
-                                       CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_128)};
-  static cuda_kernel mma_queries[2][3] = {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
-                                          CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)};
+  static cuda_kernel keys[2][2][3] = {
+      {CUDA_KERNELS(attention_bwd, attention_bwd_keys_1), CUDA_KERNELS(attention_bwd, attention_bwd_keys_2)},
+      {CUDA_KERNELS(attention_bwd, attention_bwd_any_keys_1), CUDA_KERNELS(attention_bwd, attention_bwd_any_keys_2)}};
+  static cuda_kernel queries[2][2][3] = {
+      {CUDA_KERNELS(attention_bwd, attention_bwd_queries_1), CUDA_KERNELS(attention_bwd, attention_bwd_queries_2)},
+      {CUDA_KERNELS(attention_bwd, attention_bwd_any_queries_1),
+       CUDA_KERNELS(attention_bwd, attention_bwd_any_queries_2)}};
+  static cuda_kernel mma_keys[2][2][3] = {{CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_64),
+                                           CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_128)},
+                                          {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_keys_64),
+                                           CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_keys_128)}};
+  static cuda_kernel mma_queries[2][2][3] = {{CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
+                                              CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)},
+                                             {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_queries_64),
+                                              CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_queries_128)}};
+  const bool any = p->softcap > 0 || tigon_attention_is_cut(&p->cuts);
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->d_o, &p->dq, &p->dk, &p->dv};
   const int dim = mma_dim(p->dtype, p->head_dim);
-  const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4)};
+  const int rows = dim ? ATTENTION_MMA_BWD_WARPS * 16 : ATTENTION_TILE;
+  const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4),
+                               .query_places = tigon_attention_places(&p->cuts, false, rows),
+                               .key_places = tigon_attention_places(&p->cuts, true, rows)};
   if (dim) {
     const int bytes[2] = {attention_mma_bwd_bytes(dim, ATTENTION_MMA_KEYS_COLS),
                           attention_mma_bwd_bytes(dim, ATTENTION_MMA_QUERIES_COLS)};
-    return launch_bwd(queue, p, mma_keys[dim == 128], mma_queries[dim == 128], walk, ATTENTION_MMA_BWD_WARPS * 16,
+    return launch_bwd(queue, p, mma_keys[any][dim == 128], mma_queries[any][dim == 128], walk,
                       ATTENTION_MMA_BWD_WARPS * 32, bytes);
   }
   const bool f32 = p->dtype == TIGON_F32;
   int kept = p->head_dim > ATTENTION_TILE ? 2 : 1;
   if (attention_bwd_tiles(kept, f32) * ATTENTION_TILE_BYTES + 1024 > cuda_of(queue)->desc.onchip_bytes) kept = 1;
   const int bytes = attention_bwd_tiles(kept, f32) * ATTENTION_TILE_BYTES;
-  return launch_bwd(queue, p, keys[kept - 1], queries[kept - 1], walk, ATTENTION_TILE, threads_for(p->dtype),
+  return launch_bwd(queue, p, keys[any][kept - 1], queries[any][kept - 1], walk, threads_for(p->dtype),
                     (const int[]){bytes, bytes});
 }

@@ -6,22 +6,29 @@ extern __shared__ float4 attention_shared[];
 
 typedef tigon_attention_fwd_problem attention_problem;
 
-template <class T, int KEPT>
+/* PLAIN: one part, without softcap and sinks. */
+template <class T, int KEPT, bool PLAIN>
 __device__ inline void attention_fwd(const attention_problem &p, const attention_walk &walk) {
   typedef typename math_for<T>::type M;
   const M m;
+  const score_map<PLAIN> map(p);
   float *const rows = (float *)attention_shared, *const cols = rows + KEPT * TILE * PITCH;
   float *const space = cols + TILE * PITCH;
-  const int64_t tiles = (p.tokens + TILE - 1) / TILE, index = blockIdx.x / tiles;
+  const int64_t places = walk.query_places, index = blockIdx.x / places;
+  int64_t tile;
   /* late queries first: under a causal mask they see more keys */
-  const int64_t t0 = (tiles - 1 - blockIdx.x % tiles) * TILE;
+  const tigon_attention_part part = part_at<PLAIN>(p, false, TILE, places - 1 - blockIdx.x % places, &tile);
+  const int64_t t0 = tile * TILE;
+  if (!PLAIN && t0 >= part.tokens) return;
   const int64_t b = index / p.q.heads, h = index % p.q.heads, kv = h / (p.q.heads / p.k.heads);
-  const int count = tile_count(p.tokens, t0);
-  const head<T> q = head_of<T>(p.q, b, h, p.head_dim), k = head_of<T>(p.k, b, kv, p.head_dim);
-  const head<T> v = head_of<T>(p.v, b, kv, p.head_dim), o = head_of<T>(p.o, b, h, p.head_dim);
-  const band seen = band_of(p.tokens, p.keys, p.causal, p.window);
+  const int count = tile_count(part.tokens, t0);
+  const head<T> q = narrowed(head_of<T>(p.q, b, h, p.head_dim), part.q0, part.step);
+  const head<T> k = narrowed(head_of<T>(p.k, b, kv, p.head_dim), part.k0, part.step);
+  const head<T> v = narrowed(head_of<T>(p.v, b, kv, p.head_dim), part.k0, part.step);
+  const head<T> o = narrowed(head_of<T>(p.o, b, h, p.head_dim), part.q0, part.step);
+  const band seen = band_of(part.tokens, part.keys, p.causal, p.window);
   int64_t first, last;
-  tile_range(seen, t0, count, p.keys, &first, &last);
+  tile_range(seen, t0, count, part.keys, &first, &last);
   const int64_t chunks = (p.head_dim + TILE - 1) / TILE;
   const bool stays = chunks <= KEPT; /* q stays in shared memory */
 
@@ -30,7 +37,7 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
 #pragma unroll
     for (int i = 0; i < M::R; ++i) max[i] = -INFINITY, sum[i] = 0;
     for (int64_t y0 = first; y0 < last; y0 += TILE) {
-      const tile_mask mask = mask_of(seen, t0, y0, p.keys);
+      const tile_mask mask = mask_of(seen, t0, y0, part.keys);
       float s[M::R][M::C] = {};
       for (int64_t c = 0; c < chunks; ++c) {
         float *const a = rows + (stays ? c : 0) * TILE * PITCH;
@@ -43,7 +50,7 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
       int begin[M::R], end[M::R];
 #pragma unroll
       for (int i = 0; i < M::R; ++i) begin[i] = mask.begin(m.row(i)), end[i] = mask.end(m.row(i));
-      soften(m, p.scale, mask.masked, begin, end, s, max, sum, factor);
+      soften(m, map, mask.masked, begin, end, s, max, sum, factor);
       m.put(space, s);
 #pragma unroll
       for (int c = 0; c < KEPT; ++c) {
@@ -59,9 +66,10 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
     for (int i = 0; i < M::R; ++i) {
       sum[i] = lanes_all<op_sum, M::LANES>(sum[i]);
       inverse[i] = sum[i] == 0 ? 0 : 1 / sum[i];
+      if (!PLAIN && p.sinks.data) inverse[i] = join_sink(load_any(p.sinks.data, h, p.sinks.dtype), max[i], sum[i]);
       const int r = m.row(i);
       if (p.lse && c0 == 0 && m.col(0) == 0 && r < count)
-        p.lse[index * p.tokens + t0 + r] = sum[i] == 0 ? -INFINITY : max[i] + logf(sum[i]);
+        p.lse[index * p.tokens + part.q0 + (t0 + r) * part.step] = sum[i] == 0 ? -INFINITY : max[i] + logf(sum[i]);
     }
 #pragma unroll
     for (int c = 0; c < KEPT; ++c)
@@ -69,5 +77,7 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
   }
 }
 
-ATTENTION_F32_KERNEL(attention_fwd_1, attention_problem, 2, attention_fwd<T, 1>(p, walk))
-ATTENTION_KERNEL(attention_fwd_2, attention_problem, 2, 3, attention_fwd<T, 2>(p, walk))
+ATTENTION_F32_KERNEL(attention_fwd_1, attention_problem, 2, attention_fwd<T, 1, true>(p, walk))
+ATTENTION_KERNEL(attention_fwd_2, attention_problem, 2, 3, attention_fwd<T, 2, true>(p, walk))
+ATTENTION_F32_KERNEL(attention_fwd_any_1, attention_problem, 2, attention_fwd<T, 1, false>(p, walk))
+ATTENTION_KERNEL(attention_fwd_any_2, attention_problem, 2, 3, attention_fwd<T, 2, false>(p, walk))

@@ -34,6 +34,8 @@ static inline int attention_mma_bwd_bytes(int dim, int cols) {
 
 typedef struct attention_walk {
   bool wide; /* four elements of a head are read (mma: eight), and two written, at a time */
+  int64_t query_places,
+      key_places; /* tiles of a head, and of a call in parts places of tiles (core/attention_part.h) */
 } attention_walk;
 
 #endif

@@ -6,24 +6,37 @@
 
 extern __shared__ float4 attention_shared[];
 
-/* KEYS: rows are keys, the other side are the queries of all heads of the group. Else rows are queries. */
-template <class T, int KEPT, bool KEYS>
+/* KEYS: rows are keys, the other side are the queries of all heads of the group. Else rows are queries. PLAIN: one part,
+ * without a softcap. */
+template <class T, int KEPT, bool KEYS, bool PLAIN>
 __device__ inline void attention_bwd(const attention_problem &p, const attention_walk &walk) {
   typedef typename math_for<T>::type M;
   __shared__ query_stats<TILE> stats;
   const M m;
+  const score_map<PLAIN> map(p);
   float *const a_rows = (float *)attention_shared, *const b_rows = a_rows + KEPT * TILE * PITCH;
   float *const a_cols = b_rows + KEPT * TILE * PITCH, *const b_cols = a_cols + TILE * PITCH;
   float *const a_space = b_cols + TILE * PITCH, *const b_space = a_space + TILE * PITCH;
-  const int64_t n = KEYS ? p.keys : p.tokens, others = KEYS ? p.tokens : p.keys, tiles = (n + TILE - 1) / TILE;
+  const int64_t places = KEYS ? walk.key_places : walk.query_places;
   const int64_t heads = KEYS ? p.k.heads : p.q.heads, group = p.q.heads / p.k.heads;
-  const int64_t index = blockIdx.x / tiles, place = blockIdx.x % tiles;
-  const int64_t x0 = (KEYS ? place : tiles - 1 - place) * TILE; /* under a causal mask, those with most to do first */
+  const int64_t index = blockIdx.x / places, place = blockIdx.x % places;
+  int64_t tile;
+  /* under a causal mask, those with most to do first */
+  const tigon_attention_part part = part_at<PLAIN>(p, KEYS, TILE, KEYS ? place : places - 1 - place, &tile);
+  const int64_t n = KEYS ? part.keys : part.tokens, others = KEYS ? part.tokens : part.keys, x0 = tile * TILE;
+  if (!PLAIN && x0 >= n) return;
   const int64_t batch = index / heads, mine = index % heads;
   const int64_t kv = KEYS ? mine : mine / group, h0 = KEYS ? mine * group : mine, h1 = KEYS ? h0 + group : h0 + 1;
   const int count = tile_count(n, x0);
-  const band queries = band_of(p.tokens, p.keys, p.causal, p.window), seen = KEYS ? band_mirrored(queries) : queries;
-  const head<T> k = head_of<T>(p.k, batch, kv, p.head_dim), v = head_of<T>(p.v, batch, kv, p.head_dim);
+  const band queries = band_of(part.tokens, part.keys, p.causal, p.window);
+  const band seen = KEYS ? band_mirrored(queries) : queries;
+  const auto of_queries = [&](const tigon_heads &t, int64_t h) {
+    return narrowed(head_of<T>(t, batch, h, p.head_dim), part.q0, part.step);
+  };
+  const auto of_keys = [&](const tigon_heads &t) {
+    return narrowed(head_of<T>(t, batch, kv, p.head_dim), part.k0, part.step);
+  };
+  const head<T> k = of_keys(p.k), v = of_keys(p.v);
   const int64_t chunks = (p.head_dim + TILE - 1) / TILE;
   const bool stays = chunks <= KEPT; /* the row side stays in shared memory */
   int64_t first, last;
@@ -36,7 +49,7 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
     float da[KEPT][M::R][M::OUT] = {}, db[KEYS ? KEPT : 1][M::R][M::OUT] = {}; /* dk and dv; dq */
     bool here = false;
     for (int64_t h = h0; h < h1; ++h) {
-      const head<T> q = head_of<T>(p.q, batch, h, p.head_dim), d_o = head_of<T>(p.d_o, batch, h, p.head_dim);
+      const head<T> q = of_queries(p.q, h), d_o = of_queries(p.d_o, h);
       const head<T> a_row = KEYS ? k : q, b_row = KEYS ? v : d_o, a_col = KEYS ? q : k, b_col = KEYS ? d_o : v;
       for (int64_t y0 = first; y0 < last; y0 += TILE) {
         const tile_mask mask = mask_of(seen, x0, y0, others);
@@ -50,7 +63,7 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
             load_tile<T, M::THREADS>(b, b_row, x0, count, c, walk.wide);
           }
           if (c == 0 && (KEYS || !here))
-            load_stats<TILE>(stats, p, batch * p.q.heads + h, KEYS ? y0 : x0, KEYS ? mask.cols : count);
+            load_stats<TILE>(stats, p, part, batch * p.q.heads + h, KEYS ? y0 : x0, KEYS ? mask.cols : count);
           finite = load_tile<T, M::THREADS>(a_cols, a_col, y0, mask.cols, c, walk.wide);
           finite = load_tile<T, M::THREADS>(b_cols, b_col, y0, mask.cols, c, walk.wide) && finite;
           finite = __syncthreads_and(finite);
@@ -61,7 +74,7 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
         int begin[M::R], end[M::R];
 #pragma unroll
         for (int i = 0; i < M::R; ++i) begin[i] = mask.begin(m.row(i)), end[i] = mask.end(m.row(i));
-        differentiate<M, KEYS>(m, p.scale, stats, mask.masked, begin, end, s, d);
+        differentiate<M, KEYS>(m, map, stats, mask.masked, begin, end, s, d);
         const bool fine = __all_sync(0xffffffffu, all_finite<M::R, M::C>(s) && all_finite<M::R, M::C>(d));
         m.put(a_space, d);
         if (KEYS) m.put(b_space, s);
@@ -79,14 +92,13 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
         }
       }
     }
-    const head<T> to_a = KEYS ? head_of<T>(p.dk, batch, kv, p.head_dim) : head_of<T>(p.dq, batch, mine, p.head_dim);
+    const head<T> to_a = KEYS ? of_keys(p.dk) : of_queries(p.dq, mine);
 #pragma unroll
     for (int c = 0; c < KEPT; ++c) {
       if (c0 + c >= chunks) continue;
       store_tile(m, to_a, x0, count, c0 + c, walk.wide, da[c], ones);
       if (KEYS) {
-        const head<T> to_b = head_of<T>(p.dv, batch, kv, p.head_dim);
-        store_tile(m, to_b, x0, count, c0 + c, walk.wide, db[KEYS ? c : 0], ones);
+        store_tile(m, of_keys(p.dv), x0, count, c0 + c, walk.wide, db[KEYS ? c : 0], ones);
       }
     }
   }
@@ -106,9 +118,33 @@ template <class T> __device__ inline void attention_delta(const attention_proble
   if (threadIdx.x % WARP == 0) p.delta[index] = sum;
 }
 
-ATTENTION_KERNEL(attention_bwd_keys_1, attention_problem, 2, 2, attention_bwd<T, 1, true>(p, walk))
-ATTENTION_KERNEL(attention_bwd_keys_2, attention_problem, 1, 2, attention_bwd<T, 2, true>(p, walk))
-ATTENTION_KERNEL(attention_bwd_queries_1, attention_problem, 2, 3, attention_bwd<T, 1, false>(p, walk))
-ATTENTION_KERNEL(attention_bwd_queries_2, attention_problem, 1, 2, attention_bwd<T, 2, false>(p, walk))
+/* dsinks = -sum of exp(sink - lse) * delta over batches and queries, a block for a head. */
+__device__ static inline void attention_sinks(const attention_problem &p) {
+  const int64_t h = blockIdx.x;
+  const float sink = load_any(p.sinks.data, h, p.sinks.dtype);
+  double sum = 0;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t first = (b * p.q.heads + h) * p.tokens;
+    for (int64_t t = threadIdx.x; t < p.tokens; t += ATTENTION_DELTA_THREADS) {
+      const float lse = p.lse[first + t], weight = sink == INFINITY ? 1 : lse == -INFINITY ? 0 : expf(sink - lse);
+      sum -= weight * p.delta[first + t];
+    }
+  }
+  sum = block_total(sum);
+  if (threadIdx.x == 0) store_any(p.dsinks.data, h, p.dsinks.dtype, (float)sum);
+}
+
+ATTENTION_KERNEL(attention_bwd_keys_1, attention_problem, 2, 2, attention_bwd<T, 1, true, true>(p, walk))
+ATTENTION_KERNEL(attention_bwd_keys_2, attention_problem, 1, 2, attention_bwd<T, 2, true, true>(p, walk))
+ATTENTION_KERNEL(attention_bwd_queries_1, attention_problem, 2, 3, attention_bwd<T, 1, false, true>(p, walk))
+ATTENTION_KERNEL(attention_bwd_queries_2, attention_problem, 1, 2, attention_bwd<T, 2, false, true>(p, walk))
+ATTENTION_KERNEL(attention_bwd_any_keys_1, attention_problem, 2, 2, attention_bwd<T, 1, true, false>(p, walk))
+ATTENTION_KERNEL(attention_bwd_any_keys_2, attention_problem, 1, 2, attention_bwd<T, 2, true, false>(p, walk))
+ATTENTION_KERNEL(attention_bwd_any_queries_1, attention_problem, 2, 3, attention_bwd<T, 1, false, false>(p, walk))
+ATTENTION_KERNEL(attention_bwd_any_queries_2, attention_problem, 1, 2, attention_bwd<T, 2, false, false>(p, walk))
 KERNEL_BY_DTYPE(attention_bwd_delta, (ATTENTION_DELTA_THREADS), (const __grid_constant__ attention_problem p),
                 attention_delta<T>(p))
+extern "C" __global__ void __launch_bounds__(ATTENTION_DELTA_THREADS)
+    attention_bwd_sinks(const __grid_constant__ attention_problem p) {
+  attention_sinks(p);
+}

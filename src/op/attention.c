@@ -5,10 +5,12 @@
 
 #define QUERIES_KEYS_VALUES \
   IN(q, "bthd", SAME, ROWS), IN(k, "bskd", SAME_GIVES_SECOND, ROWS), IN(v, "bskd", SECOND, ROWS)
-#define NUMBERS FINITE(scale), FLAG(causal), AT_LEAST(window, 0)
+#define OPTIONAL \
+  MAY(sinks, "h", SAME_OR_F32, DENSE), MAY(cu_seqlens_q, "n", INTEGER, DENSE), MAY(cu_seqlens_k, "n", INTEGER, DENSE)
+#define NUMBERS FINITE(scale), FLAG(causal), AT_LEAST(window, 0), OR_ZERO(softcap), AT_LEAST(dilation, 0)
 #define A tigon_attention_fwd_args
 static const tigon_field fwd[] = {
-    QUERIES_KEYS_VALUES, OUT(o, "bthd", SAME, ROWS, NULL), WANT(lse, "bht", F32, DENSE, NULL), NUMBERS,
+    QUERIES_KEYS_VALUES, OPTIONAL, OUT(o, "bthd", SAME, ROWS, NULL), WANT(lse, "bht", F32, DENSE, NULL), NUMBERS,
     RESERVED(reserved),
 };
 #undef A
@@ -19,9 +21,11 @@ static const tigon_field bwd[] = {
     IN(o, "bthd", SAME, ROWS),
     IN(lse, "bht", F32, DENSE),
     IN(d_o, "bthd", SAME, ROWS),
+    OPTIONAL,
     OUT(dq, "bthd", SAME, ROWS, NULL),
     OUT(dk, "bskd", SECOND, ROWS, NULL),
     OUT(dv, "bskd", SECOND, ROWS, NULL),
+    WANT(dsinks, "h", SAME_OR_F32, DENSE, NULL),
     NUMBERS,
     WORKSPACE,
     RESERVED(reserved),
@@ -39,10 +43,46 @@ static float scale_of(double scale, const tigon_tensor *q) {
   return (float)(scale != 0 ? scale : 1 / sqrt((double)q->shape[3]));
 }
 
-/* A window that reaches over all keys from every query is none; kernels may then add it to any index. */
-static int64_t window_of(int64_t window, const tigon_tensor *q, const tigon_tensor *k) {
-  const int64_t tokens = q->shape[1], keys = k->shape[1];
-  return window >= (tokens > keys ? tokens : keys) ? 0 : window;
+/* Both are cut to what makes a difference, so that kernels may add them to any index: queries and keys are less than `most`
+ * apart, and a window of all of these is none. */
+static int64_t most_of(const tigon_tensor *q, const tigon_tensor *k) {
+  const int64_t tokens = q->shape[1], keys = k->shape[1], most = tokens > keys ? tokens : keys;
+  return most > 1 ? most : 1;
+}
+static int64_t dilation_of(int64_t dilation, const tigon_tensor *q, const tigon_tensor *k) {
+  const int64_t most = most_of(q, k);
+  return dilation < 1 ? 1 : dilation < most ? dilation : most;
+}
+static int64_t window_of(int64_t window, int64_t dilation, const tigon_tensor *q, const tigon_tensor *k) {
+  return window > (most_of(q, k) - 1) / dilation ? 0 : window;
+}
+
+/* One vector of cu_seqlens, which a host device looks into. */
+static tigon_status check_lengths(tigon_context *context, const char *name, const tigon_tensor *t, int64_t rows,
+                                  const char *of) {
+  if (t->shape[0] == 0) return tigon_refuse(context, "%s.shape[0] is 0, must be >= 1", name);
+  if (context->shape_only || !context->queue.backend->host_memory || context->queue.record) return TIGON_OK;
+  int64_t before = 0;
+  for (int64_t i = 0; i < t->shape[0]; ++i) {
+    const int64_t at = tigon_vector_index(tigon_vector_of(t), i);
+    if (at < before || at > rows)
+      return tigon_refuse(context, "%s[%" PRId64 "] is %" PRId64 ", must be %" PRId64 " to %" PRId64 " (%s.shape[1])",
+                          name, i, at, before, rows, of);
+    before = at;
+  }
+  return TIGON_OK;
+}
+
+static tigon_status check_cuts(tigon_context *context, const tigon_tensor *q, const tigon_tensor *k,
+                               const tigon_tensor *cu_q, const tigon_tensor *cu_k) {
+  if (tigon_present(cu_q) != tigon_present(cu_k))
+    return tigon_refuse(context, "cu_seqlens_%c is absent, must be given with cu_seqlens_%c",
+                        tigon_present(cu_q) ? 'k' : 'q', tigon_present(cu_q) ? 'q' : 'k');
+  if (!tigon_present(cu_q)) return TIGON_OK;
+  if (q->shape[0] != 1)
+    return tigon_refuse(context, "q.shape[0] is %" PRId64 ", must be 1 with cu_seqlens_q", q->shape[0]);
+  TIGON_TRY(check_lengths(context, "cu_seqlens_q", cu_q, q->shape[1], "q"));
+  return check_lengths(context, "cu_seqlens_k", cu_k, k->shape[1], "k");
 }
 
 /* Fields of a problem that either direction fills from its arguments `a`. */
@@ -50,11 +90,19 @@ static int64_t window_of(int64_t window, const tigon_tensor *q, const tigon_tens
   .batch = a->q.shape[0], .tokens = a->q.shape[1], .keys = a->k.shape[1], .head_dim = a->q.shape[3],            \
   .dtype = a->q.dtype, .q = tigon_heads_of(&a->q), .k = tigon_heads_of(&a->k), .v = tigon_heads_of(&a->v),      \
   .o = tigon_heads_of(&a->o), .lse = a->lse.data, .scale = scale_of(a->scale, &a->q), .causal = a->causal != 0, \
-  .window = window_of(a->window, &a->q, &a->k)
+  .window = window_of(a->window, dilation_of(a->dilation, &a->q, &a->k), &a->q, &a->k),                         \
+  .cuts = {.tokens = a->q.shape[1],                                                                             \
+           .keys = a->k.shape[1],                                                                               \
+           .cu_q = tigon_vector_of(&a->cu_seqlens_q),                                                           \
+           .cu_k = tigon_vector_of(&a->cu_seqlens_k),                                                           \
+           .segments = tigon_present(&a->cu_seqlens_q) ? a->cu_seqlens_q.shape[0] - 1 : 0,                      \
+           .dilation = dilation_of(a->dilation, &a->q, &a->k)},                                                 \
+  .sinks = tigon_vector_of(&a->sinks), .softcap = (float)a->softcap
 
 static tigon_status prepare_fwd(tigon_context *context, const tigon_attention_fwd_args *a,
                                 tigon_attention_fwd_problem *p) {
   TIGON_TRY(check_heads(context, &a->q, &a->k));
+  TIGON_TRY(check_cuts(context, &a->q, &a->k, &a->cu_seqlens_q, &a->cu_seqlens_k));
   *p = (tigon_attention_fwd_problem){ATTENTION};
   return TIGON_OK;
 }
@@ -62,6 +110,9 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_attention_fw
 static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bwd_args *a,
                                 tigon_attention_bwd_problem *p, size_t *bytes) {
   TIGON_TRY(check_heads(context, &a->q, &a->k));
+  TIGON_TRY(check_cuts(context, &a->q, &a->k, &a->cu_seqlens_q, &a->cu_seqlens_k));
+  if (tigon_present(&a->dsinks) && !tigon_present(&a->sinks))
+    return tigon_refuse(context, "sinks is absent, must be given with dsinks");
   /* delta and, where the dtype is narrow, f32 sums of dq, which a backend on host memory adds up tile by tile. Of q the
    * check has counted the elements. */
   const int64_t queries = a->q.shape[0] * a->q.shape[1] * a->q.shape[2], head_dim = a->q.shape[3];
@@ -77,12 +128,13 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
       .dk = tigon_heads_of(&a->dk),
       .dv = tigon_heads_of(&a->dv),
       .delta = a->workspace,
+      .dsinks = tigon_vector_of(&a->dsinks),
   };
   if (sum_bytes > 0 && a->workspace) p->dq_sums = (float *)a->workspace + delta_bytes / 4;
   return TIGON_OK;
 }
 
 TIGON_ENTRY(attention, fwd, fwd, prepare_fwd, p.batch == 0 || p.tokens == 0 || p.q.heads == 0)
-/* Without queries dk and dv are 0, and without keys dq is. */
+/* Without queries dk, dv and dsinks are 0, and without keys dq is. */
 TIGON_ENTRY_WITH_WORKSPACE(attention, bwd, bwd, prepare_bwd,
-                           p.batch == 0 || p.q.heads + p.k.heads == 0 || p.tokens + p.keys == 0)
+                           p.q.heads + p.k.heads == 0 || (!p.dsinks.data && (p.batch == 0 || p.tokens + p.keys == 0)))

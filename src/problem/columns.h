@@ -26,6 +26,11 @@ typedef tigon_columns_problem tigon_dyt_fwd_problem, tigon_dyt_bwd_problem;
 /* A tensor that may be absent. */
 TIGON_SHARED tigon_vector tigon_vector_of(const tigon_tensor *t) { return (tigon_vector){t->data, t->dtype}; }
 
+/* Element i of a vector of i32 or i64. */
+TIGON_SHARED int64_t tigon_vector_index(tigon_vector of, int64_t i) {
+  return of.dtype == TIGON_I64 ? ((const int64_t *)of.data)[i] : ((const int32_t *)of.data)[i];
+}
+
 /* Is any gradient wanted that is a sum? A query has no data. */
 TIGON_SHARED bool tigon_columns_sums(const tigon_columns_problem *p) {
   return p->dnumber.dtype || p->dvector[0].dtype || p->dvector[1].dtype;

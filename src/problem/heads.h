@@ -6,6 +6,7 @@
 #include <tigon/tigon.h>
 
 #include "core/rope_axes.h"
+#include "problem/columns.h"
 
 /* One [batch, tokens, heads, head_dim] tensor in memory of any strides. */
 typedef struct tigon_heads {
@@ -37,25 +38,40 @@ typedef struct tigon_rope_problem {
 typedef tigon_rope_problem tigon_rope_fwd_problem;
 typedef tigon_rope_problem tigon_rope_bwd_problem;
 
+/* What cuts attention's rows into parts (core/attention_part.h). */
+typedef struct tigon_attention_cuts {
+  int64_t tokens, keys;    /* all rows */
+  tigon_vector cu_q, cu_k; /* [segments + 1]; data NULL: one segment has all rows */
+  int64_t segments;
+  int64_t dilation; /* >= 1 */
+} tigon_attention_cuts;
+
+/* Is there more than one part? */
+TIGON_SHARED bool tigon_attention_is_cut(const tigon_attention_cuts *c) { return c->cu_q.data || c->dilation > 1; }
+
 typedef struct tigon_attention_fwd_problem {
   int64_t batch, tokens, keys, head_dim; /* T queries, S keys */
+  tigon_attention_cuts cuts;
   tigon_dtype dtype;
   tigon_heads q, k, v, o;
-  float *lse; /* [batch, q.heads, tokens], may be NULL */
-  float scale;
+  float *lse;           /* [batch, q.heads, tokens], may be NULL */
+  tigon_vector sinks;   /* [q.heads], data may be NULL */
+  float scale, softcap; /* 0: no softcap */
   bool causal;
   int64_t window; /* 0: all */
 } tigon_attention_fwd_problem;
 
 typedef struct tigon_attention_bwd_problem {
   int64_t batch, tokens, keys, head_dim;
+  tigon_attention_cuts cuts;
   tigon_dtype dtype;
   tigon_heads q, k, v, o, d_o, dq, dk, dv;
   const float *lse; /* [batch, q.heads, tokens] */
   float *delta;     /* [batch, q.heads, tokens] workspace: do . o */
   float *dq_sums;   /* [batch, q.heads, tokens, head_dim] workspace: dq in f32; NULL when dq is f32 anyway, and where a
                        backend's memory is not the host's */
-  float scale;
+  tigon_vector sinks, dsinks; /* [q.heads]; data may be NULL, that of sinks unless dsinks is wanted */
+  float scale, softcap;
   bool causal;
   int64_t window;
 } tigon_attention_bwd_problem;

@@ -276,6 +276,7 @@ static const struct meaning {
     {"rope", "rotary_dim", 6},
     {"multi_token_attention", "groups stride_h stride_w dilation_h dilation_w", 1},
     {"attention", "window", 0x1p62},
+    {"attention", "dilation", 1},
     {"attention", "scale", 0x1.a20bd700c2c3fp-2}, /* 1 / sqrt(6) */
     {"softmax", "scale", 1},
     {"preference_loss", "ref", 0},

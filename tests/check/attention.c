@@ -1,5 +1,5 @@
-/* attention. Options walk masks, scales, memory layouts and which input has the unusual values. Sums carry 8 eps of the sum
- * of their terms' absolute values, eps = 2^-24: a tile's 64 terms one after the other, then the tiles. */
+/* attention. Options walk masks, scales, caps, sinks, parts, memory layouts and which input has the unusual values. Sums carry
+ * 8 eps of the sum of their terms' absolute values, eps = 2^-24: a tile's 64 terms one after the other, then the tiles. */
 #include <math.h>
 
 #include "check/cases.h"
@@ -7,6 +7,8 @@
 #include "ref/span.h"
 
 typedef enum layout { TOKENS_FIRST, PACKED, HEADS_FIRST } layout;
+typedef enum sinks { NO_SINKS, SINKS_F32, SINKS_SAME, SINKS_EDGES } sinks; /* EDGES: the first is -Inf, the last Inf */
+typedef enum lengths { ONE_SEGMENT, ALIKE, APART } lengths;                /* of queries and keys */
 
 static const struct option {
   int causal;
@@ -14,7 +16,11 @@ static const struct option {
   double scale;
   layout layout; /* PACKED needs as many keys as queries, else it is TOKENS_FIRST */
   bool no_lse;
-  char unusual; /* q, k, v, or g for do */
+  char unusual; /* q, k, v, s for sinks, or g for do */
+  double softcap;
+  sinks sinks;
+  lengths lengths; /* of segments; a batch is then one of all its rows */
+  int64_t dilation;
 } options[] = {
     {.unusual = 'q'},
     {.causal = 1, .layout = PACKED, .unusual = 'k'},
@@ -23,11 +29,21 @@ static const struct option {
     {.causal = 1, .window = 40, .scale = -0.2, .no_lse = true, .unusual = 'k'},
     {.causal = 1, .unusual = 'q'},
     {.causal = 1, .window = 2, .layout = PACKED, .unusual = 'v'},
+    {.causal = 1, .softcap = 2, .unusual = 'q'},
+    {.window = 3, .softcap = 30, .sinks = SINKS_SAME, .unusual = 'v'},
+    {.causal = 1, .sinks = SINKS_F32, .layout = HEADS_FIRST, .unusual = 's'},
+    {.causal = 1, .window = 6, .sinks = SINKS_EDGES, .unusual = 'k'},
+    {.causal = 1, .lengths = ALIKE, .unusual = 'k'},
+    {.window = 4, .lengths = APART, .layout = HEADS_FIRST, .unusual = 'v'},
+    {.window = 3, .dilation = 2, .unusual = 'q'},
+    {.causal = 1, .dilation = 7, .no_lse = true, .unusual = 'v'},
+    {.causal = 1, .window = 2, .softcap = 5, .sinks = SINKS_F32, .lengths = ALIKE, .dilation = 3, .layout = PACKED},
+    {.scale = -0.2, .sinks = SINKS_SAME, .lengths = APART, .unusual = 'g'},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
-/* B, T, S, Hq, Hk, D: tiles of 64 and their neighbours, heads of more than 64 and of more than 256, every option for the small
- * ones and three for the others. */
+/* B, T, S, Hq, Hk, D: tiles of 64 and their neighbours, heads of more than 64 and of more than 256. The first ones are so small
+ * that they have every option; the others have seven, as ROUNDS is, of the 17. */
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   static const int64_t shapes[][CHECK_DIMS] = {
       {1, 1, 1, 1, 1, 1},     {2, 3, 5, 2, 1, 7},      {1, 7, 8, 2, 2, 16},    {1, 33, 33, 1, 1, 5},
@@ -36,10 +52,11 @@ static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
       {1, 3, 200, 1, 1, 512}, {1, 5, 3, 1, 1, 600},    {3, 17, 17, 6, 2, 40},  {1, 257, 257, 1, 1, 16},
       {1, 1, 300, 4, 2, 64},  {1, 70, 136, 2, 1, 128},
   };
-  enum { SHAPES = sizeof shapes / sizeof *shapes };
+  enum { SMALL = 5, ROUNDS = 7, LARGE = sizeof shapes / sizeof *shapes - SMALL };
   (void)tile;
-  if (index >= 3 * SHAPES) return false;
-  for (int i = 0; i < CHECK_DIMS; ++i) dims[i] = shapes[index % SHAPES][i];
+  if (index >= SMALL + ROUNDS * LARGE) return false;
+  const int at = index < SMALL ? index : SMALL + (index - SMALL) % LARGE;
+  for (int i = 0; i < CHECK_DIMS; ++i) dims[i] = shapes[at][i];
   return true;
 }
 
@@ -69,9 +86,13 @@ static int64_t index_of(const heads *x, int64_t b, int64_t t, int64_t h, int64_t
 typedef struct call {
   struct option o;
   int64_t batch, tokens, keys, q_heads, k_heads, head_dim;
-  double scale;
+  tigon_attention_cuts cuts;
+  double scale, softcap;
   heads q, k, v, o_, d_o, dq, dk, dv;
-  double *z, *magnitude; /* [keys], of the query at work: q . k_j times scale, and the same of absolute values */
+  tigon_tensor sinks, cu_q, cu_k;
+  double *z, *error,
+      *slope;        /* [keys], of the query at work: z, how far off it may be in eps, its slope by scale * q . k_j */
+  double *steepness; /* how far off the slope may be, relatively, in eps */
 } call;
 
 static tigon_tensor made(check *k, const char *name, int64_t b, int64_t t, int64_t h, int64_t d, layout l, bool out,
@@ -108,6 +129,47 @@ static void make_three(check *k, const call *c, const char *const names[4], bool
               hk);
 }
 
+/* Where segment i of `count` begins. Of more than 8 rows the first one and the last two are in none. The first segment is
+ * empty, and others are as long as each other or, but for `apart`, longer and longer: of one row, too. */
+static int64_t length_at(int64_t i, int64_t count, int64_t rows, bool apart) {
+  const int64_t first = rows > 8, all = rows > 8 ? rows - 3 : rows;
+  if (i < 2) return first;
+  return first + (apart ? all * (i - 1) / (count - 1) : all * (i - 1) * (i - 1) / ((count - 1) * (count - 1)));
+}
+
+static tigon_tensor lengths_of(check *k, const char *name, tigon_dtype dtype, int64_t count, int64_t rows, bool apart) {
+  const int64_t n = count + 1;
+  const tigon_tensor made = check_inout_dense(k, name, dtype, 1, &n, CHECK_UNIFORM);
+  for (int64_t i = 0; !k->timed && i < n; ++i) {
+    const int64_t at = length_at(i, count, rows, apart);
+    if (dtype == TIGON_I64)
+      ((int64_t *)made.data)[i] = at;
+    else
+      ((int32_t *)made.data)[i] = (int32_t)at;
+  }
+  return made;
+}
+
+/* sinks and cu_seqlens. */
+static void make_optional(check *k, call *c) {
+  const sinks kind = c->o.sinks;
+  const check_fill fill = c->o.unusual == 's' ? k->fill : CHECK_UNIFORM;
+  const tigon_dtype dtype = kind == SINKS_SAME ? k->dtype : TIGON_F32;
+  if (kind == SINKS_EDGES) {
+    c->sinks = check_inout_dense(k, "sinks", dtype, 1, &c->q_heads, fill);
+    for (int64_t h = 0; !k->timed && h<c->q_heads; h += c->q_heads> 1 ? c->q_heads - 1 : 1)
+      ((float *)c->sinks.data)[h] = h == 0 ? -INFINITY : INFINITY;
+  } else {
+    c->sinks = check_may_vector(k, "sinks", dtype, c->q_heads, fill, kind != NO_SINKS);
+  }
+  if (c->o.lengths == ONE_SEGMENT) return;
+  const int64_t count = k->dims[0] + 4;
+  c->cu_q = lengths_of(k, "cu_seqlens_q", TIGON_I64, count, c->tokens, false);
+  c->cu_k = lengths_of(k, "cu_seqlens_k", TIGON_I32, count, c->keys, c->o.lengths == APART);
+  c->cuts.segments = count;
+  c->cuts.cu_q = tigon_vector_of(&c->cu_q), c->cuts.cu_k = tigon_vector_of(&c->cu_k);
+}
+
 static call begin(check *k) {
   static const char *const names[] = {"q", "k", "v", "qkv"};
   call c = {.o = options[k->option],
@@ -117,18 +179,37 @@ static call begin(check *k) {
             .q_heads = k->dims[3],
             .k_heads = k->dims[4],
             .head_dim = k->dims[5]};
+  if (c.o.lengths != ONE_SEGMENT) c.tokens *= c.batch, c.keys *= c.batch, c.batch = 1;
   c.scale = (double)(float)(c.o.scale != 0 ? c.o.scale : 1 / sqrt((double)c.head_dim));
+  c.softcap = (double)(float)c.o.softcap;
+  c.cuts = (tigon_attention_cuts){.tokens = c.tokens, .keys = c.keys, .dilation = c.o.dilation ? c.o.dilation : 1};
   make_three(k, &c, names, false, &c.q, &c.k, &c.v);
+  make_optional(k, &c);
   return c;
+}
+
+static void make_scores(check *k, call *c) {
+  c->z = check_doubles(k, c->keys), c->error = check_doubles(k, c->keys);
+  c->slope = check_doubles(k, c->keys), c->steepness = check_doubles(k, c->keys);
 }
 
 /* ---- one query in double ---- */
 
 typedef struct query {
-  int64_t b, t, h, kv, begin, end;
-  double max, lse;
+  int64_t b, t, h, kv;
+  tigon_attention_seen seen;
+  double max, sink, top, lse; /* top: the larger one of max and the sink */
 } query;
 
+/* 1 - tanh(u)^2 for u >= 0. */
+static double cap_slope(double u) {
+  const double e = exp(-2 * u);
+  return 4 * e / ((1 + e) * (1 + e));
+}
+
+/* Of the score s = scale * q . k a cap makes softcap * tanh(u), u = s / softcap. u is off by what s is and by 2 eps of itself;
+ * the slope is no larger than where |u| is that much smaller. tanh, and the product by softcap, add 6 eps of z. The slope is
+ * off by 2 for each eps that u is, and by 16 + 4 |u| eps for its own exp. */
 static void score(const call *c, const query *q, int64_t j) {
   double sum = 0, all = 0;
   for (int64_t d = 0; d < c->head_dim; ++d) {
@@ -136,49 +217,69 @@ static void score(const call *c, const query *q, int64_t j) {
     sum += term;
     all += fabs(term);
   }
-  c->z[j] = c->scale * sum, c->magnitude[j] = fabs(c->scale) * all;
+  c->z[j] = c->scale * sum, c->error[j] = 8 * fabs(c->scale) * all, c->slope[j] = 1, c->steepness[j] = 0;
+  if (!(c->softcap > 0)) return;
+  const double u = fabs(c->z[j] / c->softcap), off = c->error[j] / c->softcap + 2 * u;
+  c->z[j] = c->softcap * tanh(c->z[j] / c->softcap);
+  c->error[j] = off * c->softcap * cap_slope(fmax(0, u - off * 0x1p-24)) + 6 * fabs(c->z[j]);
+  c->slope[j] = cap_slope(u), c->steepness[j] = 2 * off + 16 + 4 * u;
 }
 
 /* Of the query, which then is the one at work. */
 static query query_of(const call *c, int64_t b, int64_t t, int64_t h) {
-  query q = {.b = b, .t = t, .h = h, .kv = h / (c->q_heads / c->k_heads), .max = -INFINITY};
-  tigon_attention_span(c->tokens, c->keys, c->o.causal, c->o.window, t, &q.begin, &q.end);
-  double sum = 0;
-  for (int64_t j = q.begin; j < q.end; ++j) {
+  query q = {.b = b, .t = t, .h = h, .kv = h / (c->q_heads / c->k_heads), .max = -INFINITY, .sink = -INFINITY};
+  q.seen = tigon_attention_span(&c->cuts, c->o.causal, c->o.window, t);
+  if (c->sinks.ndim) q.sink = check_value(&c->sinks, h);
+  for (int64_t j = q.seen.begin; j < q.seen.end; j += q.seen.step) {
     score(c, &q, j);
     q.max = fmax(q.max, c->z[j]);
   }
-  for (int64_t j = q.begin; j < q.end; ++j) sum += exp(c->z[j] - (q.max == -INFINITY ? 0 : q.max));
-  q.lse = sum == 0 ? -INFINITY : q.max + log(sum);
+  q.top = fmax(q.max, q.sink);
+  const double base = q.top == -INFINITY ? 0 : q.top;
+  double sum = q.sink == INFINITY ? 1 : exp(q.sink - base);
+  for (int64_t j = q.seen.begin; j < q.seen.end; j += q.seen.step) sum += exp(c->z[j] - base);
+  q.lse = sum == 0 ? -INFINITY : q.top + log(sum);
   return q;
 }
 
 /* The relative error of p_j in eps: of the score, of z - max (or lse), of exp. */
-static double weight_error(double z, double magnitude, double base) { return 8 * magnitude + fabs(z - base) + 3; }
+static double weight_error(const call *c, int64_t j, double base) { return c->error[j] + fabs(c->z[j] - base) + 3; }
 
 /* p below 2^-126 may be 0, and so may be products; each of n additions may lose half a denormal. In eps. */
 static double underflow(double factor, int64_t n) { return 0x1p-102 * factor + (double)n * 0x1p-125; }
 
+/* The fields that both directions have. */
+#define OPTIONS_OF(c)                                                                           \
+  .sinks = (c).sinks, .cu_seqlens_q = (c).cu_q, .cu_seqlens_k = (c).cu_k, .scale = (c).o.scale, \
+  .causal = (c).o.causal, .window = (c).o.window, .softcap = (c).o.softcap, .dilation = (c).o.dilation
+
 /* ---- forward ---- */
+
+/* What a sink adds to each weight's error: all are multiplied by exp(max - top), and their sum, too. */
+static double join_error(const query *q) { return q->sink > -INFINITY ? fabs(q->top - q->max) + 4 : 0; }
 
 /* o and lse of a query, and what they may be off by. */
 static void bound_query(const call *c, const query *q, double *o, double *o_bound, double *lse_bound) {
-  double mean_error = 0;
-  for (int64_t d = 0; d < c->head_dim; ++d) o[d] = 0, o_bound[d] = underflow(1, q->end - q->begin);
-  for (int64_t j = q->begin; j < q->end; ++j) {
-    const double z = c->z[j], magnitude = c->magnitude[j], w = exp(z - q->lse);
-    if (w > 0) mean_error += w * weight_error(z, magnitude, q->max);
+  const double join = join_error(q), own = exp(q->sink - q->lse);
+  double mean_error = own > 0 ? own * (fabs(q->sink - q->top) + 3) : 0;
+  for (int64_t d = 0; d < c->head_dim; ++d)
+    o[d] = 0, o_bound[d] = underflow(1, (q->seen.end - q->seen.begin) / q->seen.step + 1);
+  *lse_bound = 8;
+  if (q->sink == INFINITY) return; /* whatever v is */
+  for (int64_t j = q->seen.begin; j < q->seen.end; j += q->seen.step) {
+    const double w = exp(c->z[j] - q->lse);
+    if (w > 0) mean_error += w * (weight_error(c, j, q->max) + join);
   }
-  for (int64_t j = q->begin; j < q->end; ++j) {
-    const double z = c->z[j], magnitude = c->magnitude[j], w = exp(z - q->lse);
+  for (int64_t j = q->seen.begin; j < q->seen.end; j += q->seen.step) {
+    const double w = exp(c->z[j] - q->lse);
     for (int64_t d = 0; d < c->head_dim; ++d) {
       const double v = value(&c->v, q->b, j, q->kv, d);
       o[d] += w * v;
-      if (w > 0) o_bound[d] += fabs(w * v) * (weight_error(z, magnitude, q->max) + mean_error + 18);
+      if (w > 0) o_bound[d] += fabs(w * v) * (weight_error(c, j, q->max) + join + mean_error + 18);
       o_bound[d] += underflow(fabs(v), 0);
     }
   }
-  *lse_bound = mean_error + 8;
+  *lse_bound += mean_error;
 }
 
 static void fwd(check *k) {
@@ -187,7 +288,7 @@ static void fwd(check *k) {
   const layout l = c.q.layout == PACKED ? TOKENS_FIRST : c.q.layout;
   c.o_ = viewed(made(k, "o", c.batch, c.tokens, c.q_heads, c.head_dim, l, true, CHECK_UNIFORM), l, 0, c.q_heads);
   const tigon_tensor lse = c.o.no_lse ? (tigon_tensor){0} : check_out_dense(k, "lse", TIGON_F32, 3, dims);
-  c.z = check_doubles(k, c.keys), c.magnitude = check_doubles(k, c.keys);
+  make_scores(k, &c);
   double *o = check_doubles(k, c.head_dim), *bound = check_doubles(k, c.head_dim);
   double *o_bound = check_doubles(k, c.batch * c.tokens * c.q_heads * c.head_dim);
   double *lse_bound = check_doubles(k, c.batch * c.tokens * c.q_heads);
@@ -196,14 +297,8 @@ static void fwd(check *k) {
     bound_query(&c, &q, o, bound, &lse_bound[i]);
     for (int64_t d = 0; d < c.head_dim; ++d) o_bound[index_of(&c.o_, q.b, q.t, q.h, d)] = bound[d];
   }
-  const tigon_attention_fwd_args args = {.q = c.q.view,
-                                         .k = c.k.view,
-                                         .v = c.v.view,
-                                         .o = c.o_.view,
-                                         .lse = lse,
-                                         .scale = c.o.scale,
-                                         .causal = c.o.causal,
-                                         .window = c.o.window};
+  const tigon_attention_fwd_args args = {
+      .q = c.q.view, .k = c.k.view, .v = c.v.view, .o = c.o_.view, .lse = lse, OPTIONS_OF(c)};
   check_call(k, &args);
   check_bound(k, &c.o_.base, 1, 1, o_bound);
   if (lse.ndim) check_bound(k, &lse, 1, 1, lse_bound);
@@ -226,14 +321,15 @@ static double dot(const call *c, const query *q, const heads *other, int64_t tok
 static void bound_gradients(const call *c, const query *q, double lse, double *dq, double *dk, double *dv) {
   double delta_all;
   const double delta = dot(c, q, &c->o_, q->t, q->h, &delta_all);
-  for (int64_t j = q->begin; j < q->end; ++j) {
+  for (int64_t j = q->seen.begin; j < q->seen.end; j += q->seen.step) {
     double dp_all;
-    const double z = c->z[j], magnitude = c->magnitude[j], p = exp(z - lse);
-    const double dp = dot(c, q, &c->v, j, q->kv, &dp_all);
-    const double error = p > 0 ? weight_error(z, magnitude, lse) : 0;
-    const double dz = fabs(c->scale) * p * fabs(dp - delta);
-    const double dz_error = dz * (error + 12) + fabs(c->scale) * p * 8 * (dp_all + delta_all);
-    const double least = underflow(1 + fabs(c->scale) * (dp_all + delta_all), 1);
+    const double p = exp(c->z[j] - lse), dp = dot(c, q, &c->v, j, q->kv, &dp_all);
+    const double error = p > 0 ? weight_error(c, j, lse) : 0, scale = fabs(c->scale) * c->slope[j];
+    const double dz = scale * p * fabs(dp - delta);
+    const double dz_error = dz * (error + c->steepness[j] + 12) + scale * p * 8 * (dp_all + delta_all);
+    /* A slope below 2^-123 may be 0. */
+    const double flushed = c->softcap > 0 ? 8 * fabs(c->scale) * (dp_all + delta_all) : 0;
+    const double least = underflow(1 + fabs(c->scale) * (dp_all + delta_all) + flushed, 1);
     for (int64_t d = 0; d < c->head_dim; ++d) {
       const double kd = fabs(value(&c->k, q->b, j, q->kv, d)), qd = fabs(value(&c->q, q->b, q->t, q->h, d));
       const double g = fabs(value(&c->d_o, q->b, q->t, q->h, d));
@@ -242,6 +338,15 @@ static void bound_gradients(const call *c, const query *q, double lse, double *d
       dv[index_of(&c->dv, q->b, j, q->kv, d)] += g * (p * (error + 8) + underflow(1, 0)) + underflow(0, 1);
     }
   }
+}
+
+/* Adds what a query's term of dsinks may be off by: exp(sink - lse) and delta. Terms are added up in f64. */
+static void bound_sink(const call *c, const query *q, double lse, double *dsinks) {
+  double delta_all;
+  const double delta = fabs(dot(c, q, &c->o_, q->t, q->h, &delta_all));
+  const double p = q->sink == INFINITY ? 1 : lse == -INFINITY ? 0 : exp(q->sink - lse);
+  const double error = p > 0 && q->sink < INFINITY ? fabs(q->sink - lse) + 5 : 0;
+  dsinks[q->h] += p * (error * delta + 8 * delta_all) + underflow(delta, 1);
 }
 
 static int64_t elements(const heads *x) {
@@ -259,8 +364,11 @@ static void bwd(check *k) {
   c.o_ = viewed(made(k, "o", c.batch, c.tokens, c.q_heads, c.head_dim, l, false, CHECK_UNIFORM), l, 0, c.q_heads);
   const tigon_tensor lse = check_inout_dense(k, "lse", TIGON_F32, 3, dims, CHECK_UNIFORM);
   make_three(k, &c, names, true, &c.dq, &c.dk, &c.dv);
+  const tigon_tensor dsinks =
+      c.sinks.ndim ? check_out_vector(k, "dsinks", c.sinks.dtype, c.q_heads) : (tigon_tensor){0};
   const bool packed = c.q.layout == PACKED;
-  c.z = check_doubles(k, c.keys), c.magnitude = check_doubles(k, c.keys);
+  make_scores(k, &c);
+  double *sink_bound = check_doubles(k, c.q_heads);
   double *dq = check_doubles(k, elements(&c.dq));
   double *dk = packed ? dq : check_doubles(k, elements(&c.dk)), *dv = packed ? dq : check_doubles(k, elements(&c.dv));
   double *o = check_doubles(k, c.head_dim), *ignored = check_doubles(k, c.head_dim + 1);
@@ -268,9 +376,10 @@ static void bwd(check *k) {
     const query q = query_of(&c, i / c.tokens / c.q_heads, i % c.tokens, i / c.tokens % c.q_heads);
     bound_query(&c, &q, o, ignored, &ignored[c.head_dim]);
     for (int64_t d = 0; d < c.head_dim; ++d)
-      tigon_store_f64(c.o_.view.data, place(&c.o_.view, q.b, q.t, q.h, d), k->dtype, q.lse == -INFINITY ? 0 : o[d]);
+      tigon_store_f64(c.o_.view.data, place(&c.o_.view, q.b, q.t, q.h, d), k->dtype, isinf(q.lse) ? 0 : o[d]);
     ((float *)lse.data)[i] = (float)q.lse;
     if (k->oracle) bound_gradients(&c, &q, (double)(float)q.lse, dq, dk, dv);
+    if (k->oracle && dsinks.ndim) bound_sink(&c, &q, (double)(float)q.lse, sink_bound);
   }
   tigon_attention_bwd_args args = {.d_o = c.d_o.view,
                                    .q = c.q.view,
@@ -281,11 +390,11 @@ static void bwd(check *k) {
                                    .dq = c.dq.view,
                                    .dk = c.dk.view,
                                    .dv = c.dv.view,
-                                   .scale = c.o.scale,
-                                   .causal = c.o.causal,
-                                   .window = c.o.window};
+                                   .dsinks = dsinks,
+                                   OPTIONS_OF(c)};
   check_call_in_workspace(k, tigon_attention_bwd_workspace, &args);
   check_bound(k, &c.dq.base, 1, 1, dq);
+  if (dsinks.ndim) check_bound(k, &dsinks, 1, 1, sink_bound);
   if (packed) return;
   check_bound(k, &c.dk.base, 1, 1, dk);
   check_bound(k, &c.dv.base, 1, 1, dv);
@@ -293,32 +402,51 @@ static void bwd(check *k) {
 
 MUTANT(not_causal, attention_fwd, m.causal = false)
 MUTANT(no_window, attention_fwd, m.window = 0)
-MUTANT(lose_key, attention_fwd, m.keys -= !m.causal && m.window == 0 && m.keys > 1)
+MUTANT(lose_key, attention_fwd, m.cuts.keys = m.keys -= !m.causal && m.window == 0 && m.keys > 1)
+MUTANT(no_cap, attention_fwd, m.softcap = 0)
+MUTANT(no_sinks, attention_fwd, m.sinks.data = NULL)
+MUTANT(one_segment, attention_fwd, m.cuts.cu_q.data = NULL)
+MUTANT(lose_segment, attention_fwd, m.cuts.segments -= m.cuts.segments > 0)
+MUTANT(no_dilation, attention_fwd, m.cuts.dilation = 1)
 MUTANT(bwd_window, attention_bwd, m.window += m.window > 0)
 MUTANT(bwd_causal, attention_bwd, m.causal = false)
+MUTANT(bwd_cap, attention_bwd, m.softcap *= 1.01f)
+MUTANT(bwd_segments, attention_bwd, m.cuts.cu_k = m.cuts.cu_q)
+MUTANT(bwd_dilation, attention_bwd, m.cuts.dilation += m.cuts.dilation > 1)
+MUTANT(bwd_sinks, attention_bwd, m.dsinks.data = NULL)
 static const check_mutant wrong_fwd[] = {
     {"forgets causal", not_causal},
     {"forgets the window", no_window},
     {"loses the last key", lose_key},
+    {"forgets the softcap", no_cap},
+    {"forgets the sinks", no_sinks},
+    {"takes segments for one", one_segment},
+    {"loses the last segment", lose_segment},
+    {"forgets the dilation", no_dilation},
     {0},
 };
 static const check_mutant wrong_bwd[] = {
     {"sees one key too many in a window", bwd_window},
     {"forgets causal", bwd_causal},
+    {"has a softcap of one per cent more", bwd_cap},
+    {"takes the queries' segments for the keys'", bwd_segments},
+    {"has the next dilation", bwd_dilation},
+    {"does not write dsinks", bwd_sinks},
     {0},
 };
 
 /* batch, queries, keys, query heads, key heads, head_dim. Backward has e^(z - lse) from a lse in f32, so scores are small
- * beside 2^24. */
-static const check_sizes own_sizes = {
-    .of = {{1, 4, 4, 2, 1, 3},
-           {2, 17, 65, 2, 1, 8},
-           {300, 3, 5, 2, 1, 4},
-           {3, 2, 2, 2, 1, 16},
-           {CHECK_MANY / 4, 4, 4, 32, 4, 128}},
-    .walks = {{1, CHECK_N, CHECK_N, 1, 1, 3}, {1, 2, CHECK_N, 1, 1, 5}, {1, 3, 5, 2, 1, CHECK_N}},
-    .large = 0x1p10,
-};
+ * beside 2^24. A batch of segments is one; dsinks is a sum over a batch. */
+#define SIZES                                 \
+  .of = {{1, 4, 4, 2, 1, 3},                  \
+         {2, 17, 65, 2, 1, 8},                \
+         {300, 3, 5, 2, 1, 4},                \
+         {3, 2, 2, 2, 1, 16},                 \
+         {CHECK_MANY / 4, 4, 4, 32, 4, 128}}, \
+  .walks = {{1, CHECK_N, CHECK_N, 1, 1, 3}, {1, 2, CHECK_N, 1, 1, 5}, {1, 3, 5, 2, 1, CHECK_N}}, .large = 0x1p10
+enum { OF_SEGMENTS = 1 << 11 | 1 << 12 | 1 << 15 | 1 << 16, OF_SINKS = 1 << 8 | 1 << 9 | 1 << 10 };
+static const check_sizes fwd_sizes = {SIZES, .coupled = OF_SEGMENTS};
+static const check_sizes bwd_sizes = {SIZES, .coupled = OF_SEGMENTS | OF_SINKS};
 
 /* One causal sequence. */
 static void sequence(const bench_point *at, int64_t dims[CHECK_DIMS]) {
@@ -340,5 +468,5 @@ static const bench_case timed = {.op = "attention",
                                  .option = {5, 5},
                                  .products = {1, 2.5, 3.5}};
 
-const check_op tigon_check_attention_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
-const check_op tigon_check_attention_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};
+const check_op tigon_check_attention_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &fwd_sizes};
+const check_op tigon_check_attention_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &bwd_sizes};

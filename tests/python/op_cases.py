@@ -8,6 +8,7 @@ import mlp_cases
 import moe_cases
 import torch
 import torch.nn.functional as F
+from attention_formulas import ATTENTION_LENGTHS, attention, cumulative
 
 from tigon.torch import functional as T
 from tigon.torch.operators import REFERENCES, Parameter
@@ -87,18 +88,6 @@ def multimodal(interleaved):
         return rope(q, k, angles[:, None])
 
     return run
-
-
-def attention(q, k, v, causal=True, window=None, scale=None):
-    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-    t, s = q.shape[2], k.shape[2]
-    row, column = torch.arange(t)[:, None] + s - t, torch.arange(s)
-    seen = torch.ones(t, s, dtype=torch.bool)
-    if causal:
-        seen &= column <= row
-    if window:
-        seen &= column > row - window
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale)
 
 
 def softmax(x):
@@ -340,6 +329,29 @@ CASES = [
         lambda *t: T.multi_token_attention(*t, place="pre", padding=2, dilation=(1, 2), groups=2),
         lambda *t: multi_token_attention(*t, place="pre", padding=2, dilation=(1, 2), groups=2),
         [(2, 4, 9, 9), Parameter((6, 2, 3, 3))],
+    ),
+    Case(
+        "attention_softcap_and_sinks",
+        lambda q, k, v, sinks: T.attention(q, k, v, softcap=2.0, sinks=sinks),
+        lambda q, k, v, sinks: attention(q, k, v, sinks, softcap=2.0),
+        [*HEADS, HEADS[1], Parameter((4,))],
+        3,
+    ),
+    Case(
+        "attention_dilation",
+        lambda q, k, v: T.attention(q, k, v, causal=False, window=2, dilation=2),
+        lambda q, k, v: attention(q, k, v, causal=False, window=2, dilation=2),
+        HEADS + HEADS[1:],
+        3,
+    ),
+    Case(
+        "attention_segments",
+        lambda q, k, v: T.attention(
+            q, k, v, cu_seqlens_q=cumulative(0, q.device).int(), cu_seqlens_k=cumulative(1, q.device)
+        ),
+        lambda q, k, v: attention(q, k, v, lengths=ATTENTION_LENGTHS),
+        [(1, *shape[1:]) for shape in (*HEADS, HEADS[1])],
+        3,
     ),
     Case(
         "mhc_coeffs",

@@ -114,6 +114,37 @@ def test_fault_found_by_the_device():
     tigon.torch.synchronize("cuda")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["f32", "bf16", "f16"])
+@pytest.mark.parametrize("dim", [64, 128, 200])
+@pytest.mark.parametrize("dilation", [1, 3])
+def test_attention_of_segments(dtype, dim, dilation):
+    ends = [0, 1, 1, 131, 700, 990]  # the last 10 rows are in none
+    made = [torch.randn(1, 1000, n, dim, device="cuda", dtype=dtype).transpose(1, 2) for n in (4, 2, 2, 4)]
+    options = dict(window=100, softcap=5.0, sinks=torch.randn(4, device="cuda"), dilation=dilation)
+
+    def run(rows, **more):
+        q, k, v, do = (t[:, :, rows].detach().requires_grad_() for t in made)
+        o = T.attention(q, k, v, **options, **more)
+        return [o, *torch.autograd.grad(o, (q, k, v), do)]
+
+    found = run(slice(0, 1000), cu_seqlens_q=torch.tensor(ends, device="cuda", dtype=torch.int32))
+    for begin, end in zip(ends, ends[1:]):
+        for whole, alone in zip(found, run(slice(begin, end))):
+            assert torch.equal(whole[:, :, begin:end], alone)
+    assert not any(t[:, :, 990:].any() for t in found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("cu", [[0, 90, 40, 100], [-(2**40), 2**40, 7], [2**31, -5, 300, -1, 64], [100], [99, 98, 97]])
+def test_attention_of_any_segments(dtype, cu):
+    """Numbers that only the device sees: the call stays within its tensors."""
+    q = torch.randn(1, 2, 100, 64, device="cuda", dtype=dtype, requires_grad=True)
+    T.attention(q, q, q, cu_seqlens_q=torch.tensor(cu, device="cuda")).sum().backward()
+    T.attention(q, q, q, cu_seqlens_q=torch.tensor(cu, device="cuda"), dilation=3, causal=False).sum().backward()
+    torch.cuda.synchronize()
+    assert torch.isfinite(T.attention(q, q, q)).all()
+
+
 def test_adamw():
     mine = [torch.randn(33, 7, device="cuda").requires_grad_() for _ in range(3)]
     torchs = [p.detach().clone().requires_grad_() for p in mine]

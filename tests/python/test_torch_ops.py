@@ -72,8 +72,8 @@ SCHEMAS = (  # an option for each gradient that may be absent; an extent that no
     "tigon::embedding_bwd(Tensor dy, Tensor idx, int vocab, bool has_padding_idx, int padding_idx) -> Tensor dtable",
     "tigon::swiglu_packed_bwd(Tensor dc, Tensor ab, float gate_mult, float down_mult, float clamp, float up_offset)"
     " -> Tensor dab",
-    "tigon::attention_fwd(Tensor q, Tensor k, Tensor v, float scale, bool causal, int window)"
-    " -> (Tensor o, Tensor lse)",
+    "tigon::attention_fwd(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k,"
+    " float scale, bool causal, int window, float softcap, int dilation) -> (Tensor o, Tensor lse)",
 )
 
 

@@ -242,16 +242,37 @@ template <int ROWS, int COLS> __device__ inline bool all_finite(const float (&v)
   return finite;
 }
 
+/* From a product q . k to z: times the scale, then under the cap. PLAIN kernels know no cap. */
+template <bool PLAIN> struct score_map {
+  float scale, cap, inverse; /* cap 0: none */
+
+  template <class P>
+  __device__ explicit score_map(const P &p)
+      : scale(p.scale), cap(PLAIN ? 0 : p.softcap), inverse(PLAIN || cap == 0 ? 0 : 1 / cap) {}
+  __device__ bool capped() const { return !PLAIN && cap > 0; }
+  __device__ float under_cap(float scaled) const { return __fmul_rn(cap, tanhf(scaled * inverse)); }
+  /* 1 / cosh^2, which keeps its digits where 1 - tanh^2 has none. */
+  template <class M> __device__ float slope(float scaled) const {
+    const float e = M::exp(-2 * fabsf(scaled * inverse)), share = 1 / (1 + e);
+    return 4 * e * (share * share);
+  }
+};
+
 /* Scores become exp(z - max); factor is what earlier sums are multiplied by. */
-template <class M>
-__device__ inline void soften(const M &m, float scale, bool masked, const int (&begin)[M::R], const int (&end)[M::R],
-                              float (&s)[M::R][M::C], float (&max)[M::R], float (&sum)[M::R], float (&factor)[M::R]) {
+template <class M, bool PLAIN>
+__device__ inline void soften(const M &m, const score_map<PLAIN> &map, bool masked, const int (&begin)[M::R],
+                              const int (&end)[M::R], float (&s)[M::R][M::C], float (&max)[M::R], float (&sum)[M::R],
+                              float (&factor)[M::R]) {
 #pragma unroll
   for (int i = 0; i < M::R; ++i) {
     float top = max[i];
     /* Rounded before max is taken, and never inside an fma: of the largest score, nothing is left, however large it is. */
 #pragma unroll
-    for (int j = 0; j < M::C; ++j) s[i][j] = __fmul_rn(s[i][j], scale);
+    for (int j = 0; j < M::C; ++j) s[i][j] = __fmul_rn(s[i][j], map.scale);
+    if (map.capped()) {
+#pragma unroll
+      for (int j = 0; j < M::C; ++j) s[i][j] = map.under_cap(s[i][j]);
+    }
     if (masked) {
 #pragma unroll
       for (int j = 0; j < M::C; ++j)
@@ -271,6 +292,15 @@ __device__ inline void soften(const M &m, float scale, bool masked, const int (&
     }
     sum[i] = fmaf(sum[i], factor[i], part); /* of this thread's columns */
   }
+}
+
+/* A head's sink joins the sum of a query. Returns what o is multiplied by. */
+__device__ static inline float join_sink(float sink, float &max, float &sum) {
+  const float top = fmaxf(max, sink), base = top == -INFINITY ? 0 : top; /* a NaN comes back from own */
+  const float own = sink == INFINITY ? 1 : expf(sink - base), rest = expf(max - base);
+  sum = fmaf(sum, rest, own);
+  max = top;
+  return sum == 0 ? 0 : rest / sum;
 }
 
 template <class T> struct math_for { typedef tensor_math type; };

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "core/attention_part.h"
 #include "cuda/attention.h"
 #include "cuda/kernel/element.cuh"
 
@@ -75,6 +76,24 @@ template <class T> struct head {
 template <class T>
 __device__ inline head<T> head_of(const tigon_heads &t, int64_t batch, int64_t index, int64_t width) {
   return head<T>{(T *)tigon_head(&t, sizeof(T), batch, 0, index), t.token_pitch, width};
+}
+
+/* The rows of a part: the first one moves by `first`, and rows are `step` apart. */
+template <class T> __device__ inline head<T> narrowed(head<T> of, int64_t first, int64_t step) {
+  of.data += first * of.pitch;
+  of.pitch *= step;
+  return of;
+}
+
+/* The part at a place, and its tile there. PLAIN: a call is one part. */
+template <bool PLAIN, class P>
+__device__ inline tigon_attention_part part_at(const P &p, bool of_keys, int unit, int64_t place, int64_t *tile) {
+  if constexpr (PLAIN) {
+    *tile = place;
+    return tigon_attention_part{0, p.tokens, 0, p.keys, 1};
+  } else {
+    return tigon_attention_part_at(&p.cuts, of_keys, unit, place, tile);
+  }
 }
 
 /* Rows [row0, row0 + rows) and columns [TILE * chunk, ...) of a head; is every element finite? By all threads of the block. */

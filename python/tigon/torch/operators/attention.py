@@ -102,17 +102,42 @@ _HEADS = dict.fromkeys(("q", "k", "v", "o", "d_o", "dq", "dk", "dv"), _heads_ins
 _Attention = derived("attention", both={"views": _HEADS})
 
 
-def attention(q, k, v, scale=None, causal=True, window=None):
+def attention(
+    q,
+    k,
+    v,
+    scale=None,
+    causal=True,
+    window=None,
+    softcap=None,
+    sinks=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    dilation=1,
+):
     """softmax(scale * q k^T + mask) v in O(T * D) memory, with grouped heads.
 
     q [B, Hq, T, D]; k, v [B, Hk, S, D], Hk dividing Hq; all f32, bf16 or f16 (under autocast, autocast's own dtype),
     read where they lie if the last stride is 1. scale None is 1 / sqrt(D). causal: query t sees keys up to t + S - T;
-    a window lets it see that many keys to its left, itself included. A query that sees no key gives 0.
+    a window lets it see that many keys to its left, itself included, and without causal as many to its right. A query
+    that sees no key gives 0.
+
+    softcap c: scores are c * tanh(score / c) (Gemma 2). sinks [Hq]: each head's logit without a value, which joins the
+    softmax (gpt-oss); it gets a gradient. dilation n: only every n-th key counts, and a window reaches n times as far:
+    window r + 1 without causal is a neighbourhood of 2 r + 1 keys.
+    cu_seqlens_q, cu_seqlens_k [N + 1], int32 or int64, of a batch of one: N sequences lie end to end, of which one has
+    queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1 and the keys that cu_seqlens_k says, if given, else the same
+    tokens as keys. Each is as if alone. On a GPU nobody looks at the numbers before the kernels do.
     """
     q, k, v = lowered(q, k, v)
     scale = 0.0 if scale is None else nonzero("attention", "scale", scale)
     window = 0 if window is None else nonzero("attention", "window", window)
-    return _Attention(q, k, v, (scale, causal, window))
+    softcap = 0.0 if softcap is None else nonzero("attention", "softcap", softcap)
+    if sinks is not None and sinks.dtype != q.dtype:
+        sinks = sinks.float()
+    cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
+    options = scale, causal, window, softcap, nonzero("attention", "dilation", dilation)
+    return _Attention(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, options)
 
 
 _Softmax = derived("softmax")
