@@ -9,7 +9,6 @@ static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_di
   return wide;
 }
 
-
 /* The width that the kernels in mma pad the head to; 0: they do not take it. */
 static int mma_dim(tigon_dtype dtype, int64_t head_dim) {
   return dtype == TIGON_F32 || head_dim > ATTENTION_MMA_DIM ? 0 : head_dim > ATTENTION_TILE ? 128 : 64;
@@ -24,10 +23,10 @@ tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_
   static cuda_kernel kernels[2][2][3] = {
       {{CUDA_KERNEL(attention, attention_fwd_1_f32)}, CUDA_KERNELS(attention, attention_fwd_2)},
       {{CUDA_KERNEL(attention, attention_fwd_any_1_f32)}, CUDA_KERNELS(attention, attention_fwd_any_2)}};
-  static cuda_kernel mma[2][2][3] = {
-      {CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_64), CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_128)},
-      {CUDA_NARROW_KERNELS(attention_mma, attention_fwd_any_mma_64),
-       CUDA_NARROW_KERNELS(attention_mma, attention_fwd_any_mma_128)}};
+  static cuda_kernel mma[2][2][3] = {{CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_64),
+                                      CUDA_NARROW_KERNELS(attention_mma, attention_fwd_mma_128)},
+                                     {CUDA_NARROW_KERNELS(attention_mma, attention_fwd_any_mma_64),
+                                      CUDA_NARROW_KERNELS(attention_mma, attention_fwd_any_mma_128)}};
   const bool any = p->softcap > 0 || p->sinks.data || tigon_attention_is_cut(&p->cuts);
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->o};
   const int dim = mma_dim(p->dtype, p->head_dim);
@@ -87,10 +86,11 @@ tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_
                                            CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_keys_128)},
                                           {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_keys_64),
                                            CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_keys_128)}};
-  static cuda_kernel mma_queries[2][2][3] = {{CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
-                                              CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)},
-                                             {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_queries_64),
-                                              CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_queries_128)}};
+  static cuda_kernel mma_queries[2][2][3] = {
+      {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_64),
+       CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_mma_queries_128)},
+      {CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_queries_64),
+       CUDA_NARROW_KERNELS(attention_bwd_mma, attention_bwd_any_mma_queries_128)}};
   const bool any = p->softcap > 0 || tigon_attention_is_cut(&p->cuts);
   const tigon_heads *const heads[] = {&p->q, &p->k, &p->v, &p->d_o, &p->dq, &p->dk, &p->dv};
   const int dim = mma_dim(p->dtype, p->head_dim);
