@@ -74,7 +74,9 @@ TIGON_SHARED double tigon_topk_chance(double log_of_it) {
 }
 
 /* The log-probability of a logit z. A log-sum-exp of f32 is a rounded one, which of huge logits says nothing of it: 1 is enough. */
-TIGON_SHARED double tigon_topk_log_chance(double z, double lse) { return z - lse > 1 ? 1 : z - lse; }
+TIGON_SHARED double tigon_topk_log_chance(double z, double lse) {
+  return z - lse > 1 && fabs(lse) > 0x1p20 ? 1 : z - lse;
+}
 
 /* Of an entry t, without a q. */
 TIGON_SHARED tigon_topk_element tigon_topk_target(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,

@@ -20,10 +20,10 @@ typedef struct side {
   int64_t cols;  /* that it has; elements beyond are `missing` */
   float missing; /* what has no probability */
   tigon_distribution is;
-  double lse;  /* 0 but for logits */
-  float times; /* what logits are multiplied by */
-  vf scale, base, minus_rest;
-  bool capped; /* elements z are cap * tanh(x * inner) of those of the row */
+  double lse;                       /* 0 but for logits */
+  float times;                      /* what logits are multiplied by */
+  vf scale, base, minus_rest, most; /* most: of a log-probability */
+  bool capped;                      /* elements z are cap * tanh(x * inner) of those of the row */
   vf cap, inner;
 } side;
 
@@ -36,7 +36,7 @@ TIGON_INLINE side side_of(tigon_dtype dtype, const problem *p, const tigon_rows 
   s.times = is == TIGON_DISTRIBUTION_LOGITS ? p->inverse_temperature : 1;
   if (!s.capped) s.times *= tigon_logit_scale(map);
   s.scale = vf_set(s.times);
-  s.base = s.minus_rest = vf_zero();
+  s.base = s.minus_rest = vf_zero(), s.most = vf_set(INFINITY);
   return s;
 }
 /* The same without the temperature. */
@@ -47,11 +47,12 @@ TIGON_INLINE side hard_side_of(const side *q, const tigon_logit_map *map) {
   return s;
 }
 
-/* Takes the log-sum-exp of a row of logits. */
+/* Takes the log-sum-exp of a row of logits. One of f32 is a rounded one, which of huge logits says nothing of their probabilities: e is
+ * enough. */
 TIGON_INLINE void know(side *s, double lse) {
   const float base = s->times != 0 ? (float)(lse / (double)s->times) : 0;
   const bool finite = isfinite(base);
-  s->base = vf_set(finite ? base : 0);
+  s->base = vf_set(finite ? base : 0), s->most = vf_set(fabs(lse) > 0x1p20 ? 1 : INFINITY);
   s->minus_rest = vf_set((float)(finite ? (double)base * (double)s->times - lse : -lse));
 }
 
@@ -94,9 +95,7 @@ typedef struct chance {
 TIGON_INLINE chance chance_of(tigon_dtype dtype, const side *s, int64_t c, int n) {
   const vf x = load_known(dtype, s, c, n);
   if (s->is == TIGON_DISTRIBUTION_PROBABILITIES) return (chance){vf_log(x), x};
-  vf log = vf_fma(vf_sub(x, s->base), s->scale, s->minus_rest);
-  /* a log-sum-exp of f32 is a rounded one, which of huge logits says nothing of their probability */
-  if (s->is == TIGON_DISTRIBUTION_LOGITS) log = vf_min(vf_set(1.0f), log);
+  const vf log = vf_min(s->most, vf_fma(vf_sub(x, s->base), s->scale, s->minus_rest));
   const vf of = vf_max(vf_set(0x1p-126f), vf_exp(log));
   return (chance){log, vf_select(vf_eq(log, vf_set(-INFINITY)), vf_zero(), of)};
 }
