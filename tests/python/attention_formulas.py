@@ -3,6 +3,9 @@
 import torch
 import torch.nn.functional as F
 
+from tigon.torch import functional as T
+from tigon.torch.operators import Parameter
+
 
 def attention(q, k, v, sinks=None, causal=True, window=None, scale=None, softcap=None, dilation=1, lengths=None):
     """`lengths`: of queries and of keys, where the rows are sequences end to end; the last rows may be in none."""
@@ -34,3 +37,29 @@ ATTENTION_LENGTHS = [(2, 3), (0, 1), (3, 1)]  # of op_cases.HEADS' 5 queries and
 
 def cumulative(side, device):
     return torch.tensor([0, *(pair[side] for pair in ATTENTION_LENGTHS)], device=device).cumsum(0)
+
+
+def cases(q, kv):
+    """Fields of op_cases.Case, of shapes of q and of k and v: a name, the operator, its maths, shapes of inputs."""
+    return [
+        (
+            "attention_softcap_and_sinks",
+            lambda q, k, v, sinks: T.attention(q, k, v, softcap=2.0, sinks=sinks),
+            lambda q, k, v, sinks: attention(q, k, v, sinks, softcap=2.0),
+            [q, kv, kv, Parameter((4,))],
+        ),
+        (
+            "attention_dilation",
+            lambda q, k, v: T.attention(q, k, v, causal=False, window=2, dilation=2),
+            lambda q, k, v: attention(q, k, v, causal=False, window=2, dilation=2),
+            [q, kv, kv],
+        ),
+        (
+            "attention_segments",
+            lambda q, k, v: T.attention(
+                q, k, v, cu_seqlens_q=cumulative(0, q.device).int(), cu_seqlens_k=cumulative(1, q.device)
+            ),
+            lambda q, k, v: attention(q, k, v, lengths=ATTENTION_LENGTHS),
+            [(1, *shape[1:]) for shape in (q, kv, kv)],
+        ),
+    ]

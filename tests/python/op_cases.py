@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import attention_formulas
 import mlp_cases
 import moe_cases
 import torch
 import torch.nn.functional as F
-from attention_formulas import ATTENTION_LENGTHS, attention, cumulative
+from attention_formulas import attention
 
 from tigon.torch import functional as T
 from tigon.torch.operators import REFERENCES, Parameter
@@ -331,29 +332,6 @@ CASES = [
         [(2, 4, 9, 9), Parameter((6, 2, 3, 3))],
     ),
     Case(
-        "attention_softcap_and_sinks",
-        lambda q, k, v, sinks: T.attention(q, k, v, softcap=2.0, sinks=sinks),
-        lambda q, k, v, sinks: attention(q, k, v, sinks, softcap=2.0),
-        [*HEADS, HEADS[1], Parameter((4,))],
-        3,
-    ),
-    Case(
-        "attention_dilation",
-        lambda q, k, v: T.attention(q, k, v, causal=False, window=2, dilation=2),
-        lambda q, k, v: attention(q, k, v, causal=False, window=2, dilation=2),
-        HEADS + HEADS[1:],
-        3,
-    ),
-    Case(
-        "attention_segments",
-        lambda q, k, v: T.attention(
-            q, k, v, cu_seqlens_q=cumulative(0, q.device).int(), cu_seqlens_k=cumulative(1, q.device)
-        ),
-        lambda q, k, v: attention(q, k, v, lengths=ATTENTION_LENGTHS),
-        [(1, *shape[1:]) for shape in (*HEADS, HEADS[1])],
-        3,
-    ),
-    Case(
         "mhc_coeffs",
         lambda x, phi, *rest: T.mhc_coeffs(x, 0.25 * phi, *rest, tmax=3, pre_eps=0.125, sinkhorn_eps=0.01),
         lambda x, phi, *rest: mhc_coeffs(x, 0.25 * phi, *rest),
@@ -544,6 +522,7 @@ CASES = [
     ),
 ]
 CASES += [Case(*case) for case in moe_cases.CASES]
+CASES += [Case(*case, 3) for case in attention_formulas.cases(*HEADS)]
 CASES += [Case(*case) for case in mlp_cases.cases(OnePitch)]
 # An operator's own file has the case of its bare call.
 CASES += [Case(name, getattr(T, name), *reference) for name, reference in REFERENCES.items()]
