@@ -259,6 +259,17 @@ tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, in
                                check_fill fill) {
   return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_INOUT, fill);
 }
+tigon_tensor check_in_scaled(check *k, const char *name, int ndim, const int64_t *shape, double factor) {
+  if (k->timed) return check_in(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
+  const tigon_tensor t = check_inout(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
+  int64_t count = 1;
+  for (int d = 0; d < ndim; ++d) count *= shape[d];
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = check_offset(&t, i);
+    tigon_store_f64(t.data, at, k->dtype, tigon_load_f64(t.data, at, k->dtype) * factor);
+  }
+  return t;
+}
 tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill) {
   return check_in_dense(k, name, dtype, 1, &n, fill);
 }

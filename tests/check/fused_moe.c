@@ -66,20 +66,6 @@ enum {
 
 /* ---- tensors ---- */
 
-/* Values of uniform inputs are small, so that sums of products of three stay within f16. */
-static tigon_tensor make_small(check *k, const char *name, int ndim, const int64_t *shape, double factor) {
-  if (k->timed) return check_in(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
-  const tigon_tensor t = check_inout(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
-  int64_t count = 1;
-  for (int d = 0; d < ndim; ++d) count *= shape[d];
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t at = 0, left = i;
-    for (int d = ndim - 1; d >= 0; --d) at += left % shape[d] * t.strides[d], left /= shape[d];
-    tigon_store_f64(t.data, at, k->dtype, tigon_load_f64(t.data, at, k->dtype) * factor);
-  }
-  return t;
-}
-
 /* [E, n, m]; turned: of one that is stored as [E, m, n]. */
 static tigon_tensor turn(tigon_tensor t, bool turned) {
   if (!turned) return t;
@@ -107,9 +93,9 @@ static moe_case make_case(check *k, bool backward) {
   m.idx = check_indices(k, "idx", o->i64 ? TIGON_I64 : TIGON_I32, 2, slots, o->none ? -1 : 0, m.experts + o->none);
   m.w = check_in_dense(k, "w", check_dtype(k, o->w_f32), 2, slots, CHECK_UNIFORM);
   stored_shape(shape, m.experts, 2 * m.inner, m.hidden, o->turned);
-  m.gate_up = turn(make_small(k, "gate_up", 3, shape, 0.25), o->turned);
+  m.gate_up = turn(check_in_scaled(k, "gate_up", 3, shape, 0.25), o->turned);
   stored_shape(shape, m.experts, m.hidden, m.inner, o->turned);
-  m.down = turn(make_small(k, "down", 3, shape, 0.25), o->turned);
+  m.down = turn(check_in_scaled(k, "down", 3, shape, 0.25), o->turned);
   if (o->bias) m.gate_up_bias = check_in_dense(k, "gate_up_bias", bias, 2, of_gate_up, CHECK_UNIFORM);
   if (o->bias) m.down_bias = check_in_dense(k, "down_bias", bias, 2, of_down, CHECK_UNIFORM);
   if (backward && o->pre) m.pre = check_in_dense(k, "pre", k->dtype, 3, wide, CHECK_UNIFORM);

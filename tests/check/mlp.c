@@ -64,8 +64,9 @@ static value rounded(const run_state *s, double v, double off) {
 
 /* ---- inputs ---- */
 
+/* So small that sums of products of three stay within f16. */
 static tigon_tensor weight(check *k, const char *name, int64_t n, int64_t depth) {
-  return check_in(k, name, k->dtype, 2, (int64_t[]){n, depth}, CHECK_UNIFORM);
+  return check_in_scaled(k, name, 2, (int64_t[]){n, depth}, 0.25);
 }
 static tigon_tensor bias(check *k, const char *name, int64_t n, bool present) {
   return check_may_vector(k, name, k->option % 2 ? TIGON_F32 : k->dtype, n, CHECK_UNIFORM, present);
