@@ -9,7 +9,7 @@ from survey_models import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "huggingface.md"
 BEGIN, END = "<!-- survey: written by `make test-models ARGS=--write` -->\n", "<!-- survey: end -->\n"
-KINDS = dict(embedding="embedding", rms_norm="RMS norm", layer_norm="layer norm", mlp="MLP", rope="rope", loss="head")
+KINDS = dict(embedding="embedding", rms_norm="RMS norm", layer_norm="layer norm", mlp="MLP", experts="experts", rope="rope", loss="head")
 _HEAD = f"| model type | {' | '.join(KINDS.values())} | result |\n|---|{'---:|' * len(KINDS)}---|\n"
 
 

@@ -178,7 +178,7 @@ class TestTable:
         ]
         survey_table.write([result])
         assert survey_table.stale([result]) == []
-        assert survey_table.rows() == {"llama": "| llama |  | 5 |  | 2 of 3 |  |  | ok; left: `LlamaExperts` |\n"}
+        assert survey_table.rows() == {"llama": "| llama |  | 5 |  | 2 of 3 |  |  |  | ok; left: `LlamaExperts` |\n"}
         assert page.read_text().startswith("before\n") and page.read_text().endswith("after\n")
         result.replaced["rms_norm"] = 4
         assert len(survey_table.stale([result])) == 1
