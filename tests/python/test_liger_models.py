@@ -77,7 +77,10 @@ class TestInstance:
         monkeypatch.setattr(_models, "patch", lambda model, **kinds: seen.append(kinds))
         liger.apply_liger_kernel_to_nemotron(False, model=torch.nn.Linear(1, 1), rope=False)
         liger.apply_liger_kernel_to_nemotron(model=torch.nn.Linear(1, 1))
-        assert seen == [dict(loss=True, mlp=False, rope=False), dict(loss=True, mlp=True)]
+        assert seen == [
+            dict(loss=True, mlp=False, experts=False, rope=False),
+            dict(loss=True, mlp=True, experts=True),
+        ]
 
 
 class TestLaterModels:
