@@ -329,8 +329,8 @@ static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t shapes[][5] = {
       {1, 1, 1, 1, 1},         {3, t, 2, 2, 1},           {5, t + 1, 3, 3, 2}, {4, 5, t, 2, 2},    {9, 7, 5, 4, 2},
       {6, 2 * t - 1, 9, 5, 3}, {17, 33, 2 * t + 1, 7, 2}, {40, 8, 8, 1, 1},    {3, 40, 24, 64, 2}, {4, 11, 6, 2, 5},
-      {130, 19, 13, 3, 2},     {70, 65, 33, 9, 4},        {2, 257, 40, 3, 2},  {300, 16, 8, 2, 1}, {33, 64, 96, 130, 8},
-      {1, 300, 129, 8, 4},     {12, 31, 270, 4, 1},
+      {130, 19, 13, 3, 2},     {70, 65, 33, 9, 4},        {2, 257, 40, 3, 2},  {300, 16, 8, 2, 1}, {130, 64, 96, 5, 2},
+      {1, 300, 129, 3, 2},     {12, 31, 270, 4, 1},       {9, 16, 16, 130, 8},
   };
   if (index >= (int)(sizeof shapes / sizeof *shapes)) return false;
   for (int d = 0; d < 5; ++d) dims[d] = shapes[index][d] > 0 ? shapes[index][d] : 1;
@@ -402,9 +402,9 @@ static const check_sizes own_sizes = {
     .large = 0x1p12,
 };
 
-/* tokens x hidden; inner is half of hidden; 16 experts, of which a token has 4. */
+/* tokens x hidden; inner is half of hidden; 16 experts, of which a token has 4; for few tokens these 4 alone. */
 static void dims_of(const bench_point *at, int64_t dims[CHECK_DIMS]) {
-  dims[0] = at->rows, dims[1] = at->cols, dims[2] = at->other, dims[3] = 16, dims[4] = 4;
+  dims[0] = at->rows, dims[1] = at->cols, dims[2] = at->other, dims[3] = at->rows < 16 ? 4 : 16, dims[4] = 4;
 }
 static const bench_case timed = {.op = "fused_moe",
                                  .shape_note = "tokens x hidden, 4 of 16 experts, inner",

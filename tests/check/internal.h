@@ -93,6 +93,8 @@ bool check_same_bits(check *k, const check *other, const char *what);
 /* Outputs that have rows against those of a run on more, from its row `first` on. How many there are. */
 int check_same_rows(check *k, const check *whole, int64_t first);
 void check_release(check *k);
+/* For a thread that ends: returns the mappings that check_release() kept for its next run. */
+void check_drop_spares(void);
 
 /* One run; what it made stays in k. `oracle` is NULL on the oracle. */
 void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, check_place place,
