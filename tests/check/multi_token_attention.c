@@ -151,7 +151,10 @@ static void norm_row(const check *k, bool sparse, double *x, double *e, int64_t 
       e[j] = z > -units * 0x1p-24 ? units : 0;
     } else {
       x[j] = stat == -INFINITY ? 0 : exp(z);
-      const double grown = x[j] > 0 ? x[j] * (0x1p24 * expm1(units * 0x1p-24) + 4 + check_calls(k, 1, 0)) : 0;
+      const double more = fmin(expm1(units * 0x1p-24), 0x1p100); /* a finite number, which 0 takes away */
+      const double grown = x[j] > 0                ? x[j] * (0x1p24 * more + 4 + check_calls(k, 1, 0))
+                           : z > -(double)INFINITY ? 0x1p24 * fmin(exp(z + units * 0x1p-24), 0x1p100)
+                                                   : 0;
       e[j] = grown + 2 * 0x1p24 * 0x1p-149 + check_flushed(k);
     }
   }
