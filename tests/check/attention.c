@@ -209,7 +209,7 @@ static double cap_slope(double u) {
 
 /* Of the score s = scale * q . k a cap makes softcap * tanh(u), u = s / softcap. u is off by what s is and by 2 eps of itself;
  * the slope is no larger than where |u| is that much smaller. tanh, and the product by softcap, add 6 eps of z. The slope is
- * off by 2 for each eps that u is, and by 16 + 4 |u| eps for its own exp. */
+ * off by 2 for each eps that u is, and by 16 + 4 |u| eps for its own exp. At an infinite score the slope is 0, and nothing is off. */
 static void score(const call *c, const query *q, int64_t j) {
   double sum = 0, all = 0;
   for (int64_t d = 0; d < c->head_dim; ++d) {
@@ -219,10 +219,10 @@ static void score(const call *c, const query *q, int64_t j) {
   }
   c->z[j] = c->scale * sum, c->error[j] = 8 * fabs(c->scale) * all, c->slope[j] = 1, c->steepness[j] = 0;
   if (!(c->softcap > 0)) return;
-  const double u = fabs(c->z[j] / c->softcap), off = c->error[j] / c->softcap + 2 * u;
+  const double u = fabs(c->z[j] / c->softcap), off = isinf(u) ? 0 : c->error[j] / c->softcap + 2 * u;
   c->z[j] = c->softcap * tanh(c->z[j] / c->softcap);
   c->error[j] = off * c->softcap * cap_slope(fmax(0, u - off * 0x1p-24)) + 6 * fabs(c->z[j]);
-  c->slope[j] = cap_slope(u), c->steepness[j] = 2 * off + 16 + 4 * u;
+  c->slope[j] = cap_slope(u), c->steepness[j] = isinf(u) ? 0 : 2 * off + 16 + 4 * u;
 }
 
 /* Of the query, which then is the one at work. */

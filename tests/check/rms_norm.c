@@ -186,8 +186,8 @@ void check_norm_bwd(check *k, bool fused) {
       dw_scale[c] += (8 + gate_error(k)) * term + dn_lost * fabs(xhat);
       if (o.gate) {
         const double up = fabs(check_value(&dy, r * cols + c)) * slope_size(check_value(&z, r * cols + c));
-        dz_scale[r * cols + c] =
-            (8 + gate_error(k) + flip) * up * fabs(xhat * weight) + lost * (up + 1) * (fabs(weight) + 1);
+        dz_scale[r * cols + c] = (8 + gate_error(k) + flip) * up * fabs(xhat * weight) +
+                                 lost * (up + 1) * (fabs(weight) + 1) * (fabs(xhat) + 1);
       }
       dw_most[c] = fmax(dw_most[c], term);
       sum += (fabs(g) + g_lost) * fabs(xhat);

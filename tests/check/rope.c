@@ -153,6 +153,7 @@ static const check_mutant wrong_bwd[] = {
 static const check_sizes own_sizes = {
     .of = {{1, 2, 2, 1, 12}, {3, 17, 6, 2, 64}, {300, 3, 2, 1, 10}, {3, 2, 2, 1, 16}, {CHECK_MANY / 4, 4, 32, 4, 128}},
     .walks = {{1, 3, 2, 1, CHECK_2N}, {1, CHECK_N, 3, 1, 6}, {CHECK_N, 2, 1, 1, 4}},
+    .coupled = 1 << 8 | 1 << 9 | 1 << 14, /* whose tables or positions have the axes before the sequences */
 };
 
 /* A batch of 4 where that divides. */
