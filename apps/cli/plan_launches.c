@@ -215,7 +215,8 @@ int plan_launches(const char *command, const plan_options *chosen) {
                     .kv_heads = chosen->keys,
                     .vocab = chosen->vocab,
                     .vocab_begin = chosen->vocab_begin,
-                    .form = chosen->sections ? BENCH_SECTIONS : BENCH_PLAIN};
+                    .form = chosen->sections ? BENCH_SECTIONS : BENCH_PLAIN,
+                    .attention = chosen->attention.asked};
   if (at.other == 0) at.other = bench_other(timed, &at);
   context->queue.record = record;
   context->queue.record_to = &l;

@@ -56,6 +56,21 @@ for device in cpu h200; do
   of_mlp bwd $device "" 't["products"] == 8 and t["sums_bytes"] == 0'
   of_mlp bwd $device 1048576 't["products"] == 8 and t["tiles"] > 100'
 done
+# attention's options. Sequences and a dilation of many parts have more places for tiles of 64 queries; a plan reads no cu_seqlens.
+for device in cpu h200; do
+  for mode in fwd bwd; do
+    run plan attention --shape 640x512 --mode $mode --device $device --softcap 30 --sinks --sequences 10 --window 7 --dilation 2 --both-sides --json
+    expect_json 'j["status"] == "TIGON_OK" and len(j["launches"]) > 0' "attention's options, $mode on $device"
+  done
+done
+places() { # the places of 640 queries, and the options
+  run plan attention --shape 640x512 $2 --json
+  expect_json "[l['grid'] for l in j['launches']] == [8 * $1]" "places of attention $2"
+}
+places 10 ""
+places 10 "--window 9 --softcap 30 --sinks"
+places 12 "--dilation 3" # of 64 * 3 queries: 4 times 3
+places 24 "--sequences 10" # 10, and one for each sequence and for the 4 around them
 run plan rms_norm --shape 256x512 --workspace 64
 expect_status 2 "a workspace of an operator that is no head"
 # A shard of the vocabulary has the logits of its own classes. Its loss is no output, so that it lies in the workspace.
