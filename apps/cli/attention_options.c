@@ -1,6 +1,7 @@
 #include "attention_options.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 enum { KEY_WINDOW = 1024, KEY_BOTH_SIDES, KEY_DILATION, KEY_SEQUENCES, KEY_SOFTCAP, KEY_SINKS };
@@ -26,11 +27,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
   for (const struct argp_option *one = options; one->name; ++one)
     if (one->key == key) name = one->name;
   if (!name) return ARGP_ERR_UNKNOWN;
-  static char given[32];
-  if (!o->given) {
-    snprintf(given, sizeof given, "--%s", name);
-    o->given = given;
-  }
+  if (!o->given) o->given = name;
   switch (key) {
     case KEY_WINDOW: o->asked.window = cli_number(command, "--window", argument, 1, INT64_MAX); return 0;
     case KEY_BOTH_SIDES: o->asked.both_sides = true; return 0;
@@ -44,17 +41,22 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 static const struct argp argp = {options, parse, NULL, NULL, NULL, NULL, NULL};
 const struct argp_child attention_options_child = {&argp, 0, "attention:", 0};
 
+__attribute__((format(printf, 3, 4))) static void add(char text[ATTENTION_TEXT], size_t *used, const char *format,
+                                                      ...) {
+  va_list list;
+  va_start(list, format);
+  *used += (size_t)vsnprintf(text + *used, ATTENTION_TEXT - *used, format, list);
+  va_end(list);
+}
+
 char *attention_options_text(char text[ATTENTION_TEXT], const bench_attention *asked) {
   size_t used = 0;
   text[0] = 0;
-#define SAY(wanted, ...) \
-  if (wanted) used += (size_t)snprintf(text + used, ATTENTION_TEXT - used, __VA_ARGS__)
-  SAY(asked->both_sides, ", both sides");
-  SAY(asked->window > 0, ", window %" PRId64, asked->window);
-  SAY(asked->dilation > 1, ", dilation %" PRId64, asked->dilation);
-  SAY(asked->sequences > 0, ", %" PRId64 " sequences", asked->sequences);
-  SAY(asked->softcap > 0, ", softcap %g", asked->softcap);
-  SAY(asked->sinks, ", sinks");
-#undef SAY
+  if (asked->both_sides) add(text, &used, ", both sides");
+  if (asked->window > 0) add(text, &used, ", window %" PRId64, asked->window);
+  if (asked->dilation > 1) add(text, &used, ", dilation %" PRId64, asked->dilation);
+  if (asked->sequences > 0) add(text, &used, ", %" PRId64 " sequences", asked->sequences);
+  if (asked->softcap > 0) add(text, &used, ", softcap %g", asked->softcap);
+  if (asked->sinks) add(text, &used, ", sinks");
   return text;
 }

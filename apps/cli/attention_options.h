@@ -7,7 +7,7 @@
 
 typedef struct attention_options {
   bench_attention asked;
-  const char *given; /* the first one on the command line: "--window"; NULL: none */
+  const char *given; /* the first one on the command line: "window"; NULL: none */
 } attention_options;
 
 /* A child of the command's argp; its input is an attention_options. */

@@ -408,7 +408,7 @@ int tigon_cli_bench(int argc, char **argv) {
   bench_options chosen = {.command = argv[0], .repeats = 15};
   cli_parse(&argp, argc, argv, &chosen);
   if (chosen.attention.given && !wanted_op(&chosen, "attention"))
-    cli_mistake(argv[0], "%s is for attention, which is not among the operators", chosen.attention.given);
+    cli_mistake(argv[0], "--%s is for attention, which is not among the operators", chosen.attention.given);
   if (!chosen.any_dtype) chosen.dtypes[TIGON_F32] = chosen.dtypes[TIGON_BF16] = true;
   bench_choice *choice = &chosen.choice;
   if (choice->axis == BENCH_MODELS && choice->rows)

@@ -443,7 +443,7 @@ int tigon_cli_plan(int argc, char **argv) {
   cli_parse(&argp, argc, argv, &chosen);
   if (chosen.devices) return print_devices(argv[0], chosen.json);
   if (chosen.attention.given && strcmp(cli_op(argv[0], chosen.op), "attention") != 0)
-    cli_mistake(argv[0], "%s is for attention, and the operator is %s", chosen.attention.given, chosen.op);
+    cli_mistake(argv[0], "--%s is for attention, and the operator is %s", chosen.attention.given, chosen.op);
   if (!tigon_device_desc_find(chosen.device)) return plan_launches(argv[0], &chosen);
   tigon_footprint footprint;
   tigon_plan_request request;

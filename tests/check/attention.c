@@ -510,7 +510,7 @@ static bool of_model(const bench_model *m, bench_point *point) {
   return !m->latent;
 }
 static const bench_case timed = {.op = "attention",
-                                 .shape_note = "tokens x (heads * 64), causal",
+                                 .shape_note = "tokens x (heads * 64), causal where it does not say both sides",
                                  .rows_f32 = 512,
                                  .rows_16bit = 512,
                                  .cols = 1024,
