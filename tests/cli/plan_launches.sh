@@ -63,6 +63,8 @@ for device in cpu h200; do
     expect_json 'j["status"] == "TIGON_OK" and len(j["launches"]) > 0' "attention's options, $mode on $device"
   done
 done
+run plan attention --shape 640x512 --window 7 --sinks
+grep -q '640 x 512, window 7, sinks  on cpu' "$scratch/out" || fail "no options: $(cat "$scratch/out")"
 places() { # the places of 640 queries, and the options
   run plan attention --shape 640x512 $2 --json
   expect_json "[l['grid'] for l in j['launches']] == [8 * $1]" "places of attention $2"
