@@ -18,6 +18,7 @@ typedef struct bench_options {
   const char *device, *variant;
   bench_choice choice;
   bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot, forms[BENCH_FORMS];
+  attention_options attention;
   int repeats;
   bench_format format;
   const char *svg, *against, *trace; /* paths; NULL: none */
@@ -56,7 +57,7 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
   bench_data data;
   if (bench_data_open(&data, chosen, context, one->dtype, &one->at, available > 0 ? (size_t)available : 0) !=
       TIGON_OK) {
-    char reason[128];
+    char reason[BENCH_SHAPE + 64];
     term_bytes(bytes, (int64_t)data.bytes);
     if (host)
       snprintf(reason, sizeof reason, "%s needs %s of the %s that are free", bench_shape(shape, one), bytes,
@@ -69,7 +70,7 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
   for (int i = first; i < next; ++i) {
     bench_row *row = &rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
-    char text[128];
+    char text[BENCH_SHAPE + 64];
     snprintf(text, sizeof text, "%s %s %s %s", row->op, row->mode, tigon_dtype_name(row->dtype),
              bench_shape(shape, row));
     term_progress(i, total, text);
@@ -162,6 +163,7 @@ static void add_all(const bench_options *options, tigon_context *context, row_li
       for (int p = 0; p < count; ++p) {
         if (options->overhead && points[p].other > 0) points[p].other = 64;
         if (chosen && options->forms[chosen->form]) points[p].form = chosen->form;
+        if (strcmp(entry->op, "attention") == 0) points[p].attention = options->attention.asked;
         add_modes(options, context, entry->op, dtype, &points[p], list);
       }
     }
@@ -346,6 +348,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_HOT: o->hot = true; return 0;
     case KEY_AS_WEIGHT: o->forms[BENCH_AS_WEIGHT] = true; return 0;
     case KEY_SECTIONS: o->forms[BENCH_SECTIONS] = true; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->attention; return 0;
     case ARGP_KEY_ARG:
       if (o->op_count < 64) o->ops[o->op_count++] = cli_op(o->command, argument);
       return 0;
@@ -397,12 +400,15 @@ int tigon_cli_bench(int argc, char **argv) {
       "  tigon bench rms_norm --sweep rows --svg rows.svg\n"
       "  tigon bench --hot --sweep threads\n"
       "  tigon bench --against bench.json\n"
-      "  tigon bench --models=llama-3-8b --dtype bf16",
-      NULL,
+      "  tigon bench --models=llama-3-8b --dtype bf16\n"
+      "  tigon bench attention --shape 4096x1024 --window 512 --softcap 50",
+      &attention_options_child,
       NULL,
       NULL};
   bench_options chosen = {.command = argv[0], .repeats = 15};
   cli_parse(&argp, argc, argv, &chosen);
+  if (chosen.attention.given && !wanted_op(&chosen, "attention"))
+    cli_mistake(argv[0], "--%s is for attention, which is not among the operators", chosen.attention.given);
   if (!chosen.any_dtype) chosen.dtypes[TIGON_F32] = chosen.dtypes[TIGON_BF16] = true;
   bench_choice *choice = &chosen.choice;
   if (choice->axis == BENCH_MODELS && choice->rows)

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "attention_options.h"
 #include "check/cases.h"
 #include "cli.h"
 
@@ -140,7 +141,7 @@ bench_verdict bench_past_judge(bench_row *row); /* once it is measured */
 
 /* ---- output ---- */
 
-enum { BENCH_SHAPE = 48 };
+enum { BENCH_SHAPE = 64 + ATTENTION_TEXT };
 char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row); /* "4096x4096, dweight as weight" */
 void bench_print_changes(const bench_result *result, FILE *file);
 

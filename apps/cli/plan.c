@@ -367,6 +367,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'b': chosen->vocab_begin = cli_number(command, "--vocab-begin", argument, 0, INT64_MAX / 4); return 0;
     case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
     case KEY_SECTIONS: chosen->sections = true; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &chosen->attention; return 0;
     case 'D': chosen->devices = true; return 0;
     case 'j': chosen->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -432,14 +433,17 @@ int tigon_cli_plan(int argc, char **argv) {
       "  tigon plan fused_linear_preference --shape 8192x4096 --dtype bf16 --device h200 --workspace 33554432\n"
       "  tigon plan mlp --shape 65536x4096 --classes 14336 --dtype bf16 --device h200 --mode bwd\n"
       "  tigon plan linear_logprob --shape 8192x4096 --classes 16032 --vocab 128256 --vocab-begin 16032\n"
+      "  tigon plan attention --shape 8192x4096 --sequences 8 --mode bwd --dtype bf16 --device h200\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",
-      NULL,
+      &attention_options_child,
       NULL,
       NULL};
   plan_options chosen = {.device = "cpu", .dtype = "f32"};
   cli_parse(&argp, argc, argv, &chosen);
   if (chosen.devices) return print_devices(argv[0], chosen.json);
+  if (chosen.attention.given && strcmp(cli_op(argv[0], chosen.op), "attention") != 0)
+    cli_mistake(argv[0], "--%s is for attention, and the operator is %s", chosen.attention.given, chosen.op);
   if (!tigon_device_desc_find(chosen.device)) return plan_launches(argv[0], &chosen);
   tigon_footprint footprint;
   tigon_plan_request request;

@@ -173,10 +173,10 @@ static void print_table(const tigon_context *context, const launches *l) {
 
 static void print_text(const plan_options *chosen, const char *mode, const tigon_context *context, const launches *l,
                        tigon_status status, size_t workspace) {
-  char text[64], size[TERM_NUMBER];
-  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "  on %s (%s)\n\n", term_start(stdout, TERM_BOLD), chosen->op, mode,
-         term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols, context->device->name,
-         context->kernels->variant);
+  char text[64], size[TERM_NUMBER], more[ATTENTION_TEXT];
+  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "%s  on %s (%s)\n\n", term_start(stdout, TERM_BOLD), chosen->op, mode,
+         term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols,
+         attention_options_text(more, &chosen->attention.asked), context->device->name, context->kernels->variant);
   if (status != TIGON_OK) {
     plan_line("refused", tigon_last_error(context));
     return;
@@ -215,7 +215,8 @@ int plan_launches(const char *command, const plan_options *chosen) {
                     .kv_heads = chosen->keys,
                     .vocab = chosen->vocab,
                     .vocab_begin = chosen->vocab_begin,
-                    .form = chosen->sections ? BENCH_SECTIONS : BENCH_PLAIN};
+                    .form = chosen->sections ? BENCH_SECTIONS : BENCH_PLAIN,
+                    .attention = chosen->attention.asked};
   if (at.other == 0) at.other = bench_other(timed, &at);
   context->queue.record = record;
   context->queue.record_to = &l;

@@ -23,6 +23,13 @@ const char *bench_mode_name(bench_mode mode);
 typedef enum bench_form { BENCH_PLAIN, BENCH_AS_WEIGHT, BENCH_SECTIONS, BENCH_FORMS } bench_form;
 const char *bench_form_name(bench_form form); /* "" of BENCH_PLAIN */
 
+/* attention's options, of its causal case; 0: none. */
+typedef struct bench_attention {
+  int64_t window, dilation, sequences; /* sequences: so many lie end to end, alike in length */
+  double softcap;
+  bool sinks, both_sides; /* both_sides: not causal */
+} bench_attention;
+
 /* A size; what rows and cols are is the case's own. */
 typedef struct bench_point {
   int64_t rows, cols;
@@ -30,6 +37,7 @@ typedef struct bench_point {
   int64_t head_dim, kv_heads; /* 0: as the case chooses */
   int64_t vocab, vocab_begin; /* of linear_logprob's shard: classes of all shards, 0: no shard; its first one */
   bench_form form;            /* BENCH_PLAIN, or the one that the case has */
+  bench_attention attention;  /* of attention alone */
   int threads;
   const char *model; /* NULL: no model's */
 } bench_point;
@@ -53,10 +61,11 @@ typedef struct bench_case {
   /* A model's sizes, where they are not hidden, intermediate or vocabulary for cols that Llama-2 7B has so; false when the
    * model has no such case. NULL: cols alone. */
   bool (*of_model)(const bench_model *model, bench_point *point);
-  bench_form form;                 /* the other form that points may have, */
-  int of_form[BENCH_FULL + 1];     /* with these options */
-  bool full_in_one;                /* full is one call of fwd, not fwd, then bwd */
-  double products[BENCH_FULL + 1]; /* matrix products of rows x cols x (other, else rows); 0: memory bounds the op */
+  bench_form form;                        /* the other form that points may have, */
+  int of_form[BENCH_FULL + 1];            /* with these options */
+  bool full_in_one;                       /* full is one call of fwd, not fwd, then bwd */
+  double products[BENCH_FULL + 1];        /* matrix products of rows x cols x depth; 0: memory bounds the op */
+  double (*depth)(const bench_point *at); /* of the products; NULL: other, else rows */
 } bench_case;
 
 /* Dimensions that several ops' checks have: [rows, cols, other], [heads, kv_heads, head_dim]. Heads are a model's;

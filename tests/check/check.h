@@ -119,8 +119,9 @@ struct check {
   int64_t dims[CHECK_DIMS];
   int option;
   check_fill fill;
-  const check *oracle; /* NULL while this is the oracle's run, or a timed one: neither needs bounds */
-  check_timed *timed;  /* NULL, or the run ends at its call */
+  const check *oracle;             /* NULL while this is the oracle's run, or a timed one: neither needs bounds */
+  check_timed *timed;              /* NULL, or the run ends at its call */
+  const struct bench_point *point; /* the size of a timed case, for what dims do not say; NULL elsewhere */
   /* ---- the harness's own ---- */
   int entry;   /* in ops.def */
   bool padded; /* rows have a longer pitch, bases are shifted by one element */

@@ -152,6 +152,10 @@ static int entry_of(const char *op, const char *entry) {
   return -1;
 }
 
+static double depth_of(const bench_case *chosen, const bench_point *at) {
+  return chosen->depth ? chosen->depth(at) : (double)(at->other ? at->other : at->rows);
+}
+
 /* Runs the check's function of one mode, which ends at its call. False: no memory for the arguments. */
 static bool prepare(bench_data *data, bench_mode mode, const bench_point *at, check_timed *timed) {
   struct bench_mode_data *m = &data->mode[mode];
@@ -160,6 +164,7 @@ static bool prepare(bench_data *data, bench_mode mode, const bench_point *at, ch
   timed->workspace_bytes = 0;
   timed->args = NULL;
   k->timed = timed;
+  k->point = at;
   k->entry = m->entry;
   k->option = bench_option(data->chosen, mode, at);
   check_entry_run(k);
@@ -168,8 +173,7 @@ static bool prepare(bench_data *data, bench_mode mode, const bench_point *at, ch
   m->bytes = timed->read + timed->written;
   m->reads_only = timed->written < timed->read / 16;
   if (mode <= BENCH_FULL)
-    m->flops = data->chosen->products[mode] * 2 * (double)at->rows * (double)at->cols *
-               (double)(at->other ? at->other : at->rows);
+    m->flops = data->chosen->products[mode] * 2 * (double)at->rows * (double)at->cols * depth_of(data->chosen, at);
   return m->args != NULL;
 }
 
@@ -196,6 +200,7 @@ tigon_status bench_data_open(bench_data *data, const bench_case *chosen, tigon_c
   if (!chosen->full_in_one) combine(data);
   data->bytes = timed.held;
   data->memory.timed = NULL;
+  data->memory.point = NULL;
   for (int i = 0; i < data->memory.count; ++i)
     there = there && (data->memory.buffers[i].start || !data->memory.buffers[i].bytes);
   if (!there) bench_data_close(data);

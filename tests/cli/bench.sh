@@ -66,6 +66,32 @@ expect_status 0 "tigon bench --dweight-as-weight"
 expect_json '[(r["shape"], r["bytes_min"]) for r in j["rows"] if r["op"] == "linear"] == [("16x32, dweight as weight", 2 * (3 * 16 * 32 + 2 * 32 * 32))]' 'dweight in bf16'
 expect_json '[r["shape"] for r in j["rows"] if r["op"] == "rms_norm"] == ["16x32"]' 'no choice of dweight'
 
+# attention's options: pairs of a query and a key that it sees are counted one by one, in heads of 64 columns.
+attention() { # window or 0, both sides, dilation, sequences; then the options, and what they add to the shape
+  run bench attention rms_norm --shape 61x128 --dtype f32 --repeat 2 --threads 1 $5 --json
+  expect_status 0 "tigon bench attention $5"
+  local lengths="[61 // $4 + (s < 61 % $4) for s in range($4)]" reach="(${1/#0/99}) * $3"
+  local pairs="sum(abs(t - i) % $3 == 0 and abs(t - i) < $reach and (i <= t or $2) for n in $lengths for t in range(n) for i in range(n))"
+  expect_json "[(r['mode'], r['shape'], round(r['gflops'] * r['median_ms'] * 1e6 / (4 * 128 * $pairs), 3)) for r in j['rows'] if r['op'] == 'attention'] == [(m, '61x128$6', f) for m, f in (('fwd', 1), ('bwd', 2.5), ('full', 3.5))]" "attention $5"
+  expect_json '{r["shape"] for r in j["rows"] if r["op"] == "rms_norm"} == {"61x128"}' "rms_norm has no keys"
+}
+attention 0 0 1 1 "" ""
+attention 9 0 1 1 "--window 9 --sinks" ", window 9, sinks"
+attention 4 1 3 1 "--window 4 --both-sides --dilation 3" ", both sides, window 4, dilation 3"
+attention 5 0 2 7 "--sequences 7 --window 5 --dilation 2 --softcap 2.5" ", window 5, dilation 2, 7 sequences, softcap 2.5"
+attention 0 1 1 70 "--sequences 70 --both-sides" ", both sides, 70 sequences"
+# A short window takes a small part of the time.
+for window in "" "--window 8"; do
+  run bench attention --shape 2048x64 --repeat 3 --mode fwd --dtype f32 --threads 1 $window --json
+  [ -n "$window" ] || cp "$scratch/out" "$scratch/all"
+done
+expect_json "j['rows'][0]['median_ms'] < json.load(open('$scratch/all'))['rows'][0]['median_ms'] / 2" 'a window is less work'
+run bench attention --shape 8x64 --repeat 2 --mode fwd --dtype f32 --softcap 30 --csv
+expect_csv 'json.loads(j[0]["extra_benchmark_config_str"])["shape"] == "8x64, softcap 30"' 'the shape in CSV'
+# q, k, v and o; lse of two heads, their sinks, and cu_seqlens, which queries and keys share.
+run bench attention --shape 8x128 --repeat 2 --mode fwd --dtype f32 --sinks --sequences 2 --json
+expect_json 'j["rows"][0]["bytes_min"] == 4 * 8 * 128 * 4 + 8 * 2 * 4 + 2 * 4 + 3 * 8' 'bytes of sinks and cu_seqlens'
+
 run bench --hot --repeat 2 --threads 1 --json
 expect_status 0 "tigon bench --hot"
 expect_json 'j["hot"] and {"rms_norm", "group_norm", "cross_entropy"} <= {r["op"] for r in j["rows"]} and all(r["floor_fraction"] > 0 and r["bytes_min"] < 2 * j["machine"]["l2_bytes"] for r in j["rows"])' 'hot rows'

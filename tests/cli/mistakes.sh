@@ -41,6 +41,12 @@ mistake 'must be I/N with I from 1 to N' check --part 9/8
 mistake '--sweep and --case exclude it' check --part 1/2 --sweep far
 mistake '--sweep and --mutants exclude it' check --digest --mutants
 mistake 'requires an argument' bench --shape
+mistake '--window is "0", must be a whole number from 1' bench attention --window 0
+mistake '--softcap is "inf", must be a finite number above 0' bench attention --softcap inf
+mistake '--softcap is "-2", must be a finite number above 0' bench attention --softcap=-2
+mistake '--sinks is for attention, which is not among the operators' bench rms_norm --sinks --window 3
+mistake '--window is for attention, and the operator is rope' plan rope --shape 8x64 --window 3 --sinks
+mistake 'did you mean "attention"?' plan attntion --shape 8x64 --sinks
 mistake 'exclude each other' bench --json --csv
 mistake 'did you mean "llama-3-8b"?' bench --models=llama-3
 mistake 'must be one of rows, width, threads' bench --sweep sideways

@@ -56,6 +56,32 @@ for device in cpu h200; do
   of_mlp bwd $device "" 't["products"] == 8 and t["sums_bytes"] == 0'
   of_mlp bwd $device 1048576 't["products"] == 8 and t["tiles"] > 100'
 done
+# attention's options. Sequences and a dilation of many parts have more places for tiles of 64 queries; a plan reads no cu_seqlens.
+for device in cpu h200; do
+  for mode in fwd bwd; do
+    run plan attention --shape 640x512 --mode $mode --device $device --softcap 30 --sinks --sequences 10 --window 7 --dilation 2 --both-sides --json
+    expect_json 'j["status"] == "TIGON_OK" and len(j["launches"]) > 0' "attention's options, $mode on $device"
+  done
+done
+run plan attention --shape 640x512 --window 7 --sinks
+grep -q '640 x 512, window 7, sinks  on cpu' "$scratch/out" || fail "no options: $(cat "$scratch/out")"
+places() { # the places of 640 queries, and the options
+  run plan attention --shape 640x512 $2 --json
+  expect_json "[l['grid'] for l in j['launches']] == [8 * $1]" "places of attention $2"
+}
+places 10 ""
+places 10 "--window 9 --softcap 30 --sinks"
+places 12 "--dilation 3" # of 64 * 3 queries: 4 times 3
+places 24 "--sequences 10" # 10, and one for each sequence and for the 4 around them
+kernels() { # a condition on the kernels of both directions, and the options
+  for mode in fwd bwd; do
+    run plan attention --shape 640x512 --dtype bf16 --device h200 --mode $mode $2 --json
+    expect_json "(lambda names: $1)(' '.join(l['kernel'] for l in j['launches']))" "kernels of attention $mode $2"
+  done
+}
+kernels '"any" not in names and "sinks" not in names' ""
+for options in "--softcap 30" "--dilation 2" "--sequences 10"; do kernels '"any" in names' "$options"; done
+kernels '"sinks" in names or "any" in names' --sinks
 run plan rms_norm --shape 256x512 --workspace 64
 expect_status 2 "a workspace of an operator that is no head"
 # A shard of the vocabulary has the logits of its own classes. Its loss is no output, so that it lies in the workspace.
