@@ -79,9 +79,11 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
   return t;
 }
 
-/* One block of random elements, over and over; of the huge sweep's inputs the same pages hold it everywhere. */
+/* One block of random elements, over and over; of the huge sweep's inputs the same pages hold it everywhere. Else its length is a
+ * prime, so that rows and planes are not alike. */
 static void fill(check *k, const tigon_tensor *t, bool once, double factor) {
-  const int64_t page = 4096, block = k->twist && !once ? CHECK_BLOCK - page : CHECK_BLOCK; /* as map_repeated's */
+  const int64_t page = 4096, less = !k->twist ? 1 : once ? 0 : page; /* with a twist as map_repeated's */
+  const int64_t block = CHECK_BLOCK - less;
   const int64_t count = check_elements(t), most = count < block ? count : block;
   const size_t size = tigon_dtype_size(t->dtype), bytes = (size_t)(once ? most : count) * size;
   const size_t step = (size_t)most * size;
