@@ -9,7 +9,8 @@ typedef struct plan_options {
   const char *op, *entry, *device, *dtype;
   int64_t rows, cols, table, unit, keys, groups, run, workspace, classes, vocab, vocab_begin;
   tigon_plan_case force;
-  bool sections, json, devices;
+  unsigned forms;
+  bool json, devices;
   attention_options attention;
 } plan_options;
 

@@ -233,7 +233,7 @@ static void spoil(const check *k, const tigon_tensor *t) {
 
 static tigon_tensor make(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, bool dense,
                          check_role role, check_fill fill) {
-  if (k->timed) return check_timed_tensor(k, name, dtype, ndim, shape, role);
+  if (k->timed) return check_timed_tensor(k, name, dtype, ndim, shape, role, 1);
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, dense, role);
   if (!is_shared(k, role) && !is_over(k)) {
     if (role == CHECK_ROLE_OUT)
@@ -267,7 +267,7 @@ tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, in
   return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_INOUT, fill);
 }
 tigon_tensor check_in_scaled(check *k, const char *name, int ndim, const int64_t *shape, double factor) {
-  if (k->timed) return check_in(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
+  if (k->timed) return check_timed_tensor(k, name, k->dtype, ndim, shape, CHECK_ROLE_IN, factor);
   const tigon_tensor t = check_inout(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
   const int64_t count = check_elements(&t), cols = shape[ndim - 1];
   for (int64_t i = 0; i < count; i += cols) {

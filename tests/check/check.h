@@ -156,7 +156,7 @@ tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim
                          check_fill fill);
 tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                check_fill fill);
-/* An input of the call's dtype whose values are uniform in [-factor, factor]; timed ones are in [-1, 1]. */
+/* An input of the call's dtype whose values are uniform in [-2 factor, 2 factor]; timed ones are in [-factor, factor]. */
 tigon_tensor check_in_scaled(check *k, const char *name, int ndim, const int64_t *shape, double factor);
 /* Takes the absolute values of an f32 vector that the run has made. */
 void check_make_positive(check *k, const tigon_tensor *vector);

@@ -64,6 +64,17 @@ enum {
   COUPLED = 1 << 0 | 1 << 1 /* pre's rows are in an order of all tokens */
 };
 
+/* The case's option, in the form of a timed one. */
+static struct option option_of(const check *k) {
+  struct option o = options[k->option];
+  const bool oss = check_has_form(k, BENCH_GPT_OSS);
+  if (oss || check_has_form(k, BENCH_BIASES)) o.bias = o.biases = true;
+  if (oss || check_has_form(k, BENCH_INTERLEAVED)) o.interleaved = true;
+  if (oss) o.turned = true, o.gate_mult = 1.702, o.down_mult = 1 / 1.702, o.clamp = 7, o.up_offset = 1;
+  if (check_has_form(k, BENCH_RECOMPUTE)) o.pre = false;
+  return o;
+}
+
 /* ---- tensors ---- */
 
 /* [E, n, m]; turned: of one that is stored as [E, m, n]. */
@@ -79,7 +90,7 @@ static void stored_shape(int64_t shape[3], int64_t e, int64_t n, int64_t m, bool
 }
 
 static moe_case make_case(check *k, bool backward) {
-  const struct option *o = &options[k->option];
+  const struct option own = option_of(k), *o = &own;
   moe_case m = {
       .tokens = k->dims[0], .hidden = k->dims[1], .inner = k->dims[2], .experts = k->dims[3], .top_k = k->dims[4]};
   m.interleaved = o->interleaved, m.before = o->before, m.act = o->act;
@@ -161,7 +172,7 @@ static void fwd_sizes(check *k, const moe_case *m, double *y, double *pre) {
 }
 
 static void fwd(check *k) {
-  const struct option *o = &options[k->option];
+  const struct option own = option_of(k), *o = &own;
   const moe_case m = make_case(k, false);
   double *size = check_doubles(k, m.tokens * m.hidden), *pre = check_doubles(k, m.tokens * m.top_k * 2 * m.inner);
   tigon_fused_moe_fwd_args args = {INPUTS};
@@ -284,7 +295,7 @@ static void bound_sum(check *k, const sum_out *out) {
 }
 
 static void bwd(check *k) {
-  const struct option *o = &options[k->option];
+  const struct option own = option_of(k), *o = &own;
   const moe_case m = make_case(k, true);
   const int64_t wide = 2 * m.inner, slots[] = {m.tokens, m.top_k};
   const int64_t of_gate_up[] = {m.experts, wide}, of_down[] = {m.experts, m.hidden};
@@ -413,7 +424,10 @@ static const bench_case timed = {.op = "fused_moe",
                                  .cols = 1024,
                                  .other = 512,
                                  .dims = dims_of,
-                                 .products = {12, 24, 36}};
+                                 .forms = BENCH_BIT(BENCH_GPT_OSS) | BENCH_BIT(BENCH_INTERLEAVED) |
+                                          BENCH_BIT(BENCH_BIASES) | BENCH_BIT(BENCH_RECOMPUTE),
+                                 .products = {12, 24, 36},
+                                 .again = 8};
 
 const check_op tigon_check_fused_moe_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_fused_moe_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -64,8 +64,9 @@ struct check_timed {
   size_t workspace_bytes;
   void *args; /* of malloc */
 };
+/* Its values, of an output, too, are in [-factor, factor]. */
 tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
-                                check_role role);
+                                check_role role, double factor);
 tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                  int64_t low, int64_t high);
 enum { CHECK_BLOCK = 1 << 19 }; /* random elements that fill a timed tensor over and over */

@@ -91,6 +91,37 @@ expect_csv 'json.loads(j[0]["extra_benchmark_config_str"])["shape"] == "8x64, so
 # q, k, v and o; lse of two heads, their sinks, and cu_seqlens, which queries and keys share.
 run bench attention --shape 8x128 --repeat 2 --mode fwd --dtype f32 --sinks --sequences 2 --json
 expect_json 'j["rows"][0]["bytes_min"] == 4 * 8 * 128 * 4 + 8 * 2 * 4 + 2 * 4 + 3 * 8' 'bytes of sinks and cu_seqlens'
+# Other forms of calls, and the bytes that they move in f32.
+form() { # operator, mode, shape, options, what the shape ends in, bytes
+  run bench $1 --mode $2 --shape $3 --dtype f32 --repeat 2 --threads 1 $4 --json
+  expect_json "[(r['shape'], r['bytes_min']) for r in j['rows']] == [('$3$5', 4 * ($6))]" "$1 $2 $4"
+}
+form rms_norm fwd 8x128 --gate ", gate" "3 * 1024 + 128 + 8"
+form rms_norm bwd 8x128 --gate ", gate" "5 * 1024 + 2 * 128 + 8"
+form rms_norm quantised 8x128 "" "" "1.25 * 1024 + 128 + 8"
+form rms_norm quantised 8x128 "--int8 --gate" ", gate, int8" "2.25 * 1024 + 128 + 8"
+form rope fwd 8x128 --sections ", sections" "4 * 1024 + 2 * 7 * 64 + 2 * 3 * 8" # 7 rows of the tables
+form rope bwd 8x128 --complex-table ", complex table" "4 * 1024 + 2 * 128"     # 2 tokens a sequence
+form swiglu bwd 8x128 "--packed --gpt-oss" ", gpt-oss, packed" "5 * 1024"
+form geglu fwd 8x128 --packed ", packed" "3 * 1024"
+form attn_res fwd 8x128 --list ", list" "9 * 1024 + 2 * 128 + 2 * 64"
+form attn_res bwd 8x128 --list ", list" "17 * 1024 + 4 * 128 + 2 * 64"
+form multi_token_attention fwd 8x2 "--pre --sparse" ", pre, sparse" "2 * (64 + 66 + 13 * 8 + 13)" # 13 rows of o
+form multi_token_attention bwd 8x2 --biases ", biases" "2 * (2 * 64 + 2 * 66 + 13 * 8 + 8 + 1)"
+form mhc_coeffs fwd 8x128 --bare ", bare" "8 * 512 + 512 * 24 + 24 + 3 + 8 * (24 + 24 + 1)"
+form mhc_post_res fwd 8x128 --bare ", bare" "8 * (2 * 512 + 16)"
+products() { # operator, options, the third size; then the products of forward and backward
+  run bench $1 --shape 8x128 --dtype f32 --repeat 2 --threads 1 $2 --mode fwd --mode bwd --json
+  expect_json "[round(r['gflops'] * r['median_ms'] * 1e6 / (2 * 8 * 128 * $3), 3) for r in j['rows']] == $4" "products of $1 $2"
+}
+products mlp "" 5504 "[3, 8]"
+products mlp "--cache --packed --biases --gpt-oss" 5504 "[3, 6]"
+products fused_moe "--gpt-oss" 512 "[12, 24]"
+products fused_moe "--recompute --interleaved --biases" 512 "[12, 32]"
+run bench rms_norm rope --shape 8x128 --dtype f32 --repeat 2 --int8 --json
+expect_json '[(r["op"], r["mode"], r["shape"]) for r in j["rows"]] == [("rms_norm", "quantised", "8x128, int8")] + [("rope", m, "8x128") for m in ("fwd", "bwd", "full")]' "int8 is of one mode"
+run bench rms_norm --hot --gate --mode full --dtype f32 --repeat 2 --threads 1 --json
+expect_json 'j["rows"][0]["bytes_min"] < 2 * j["machine"]["l2_bytes"]' "hot rows with a gate"
 
 run bench --hot --repeat 2 --threads 1 --json
 expect_status 0 "tigon bench --hot"
