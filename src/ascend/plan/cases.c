@@ -36,7 +36,7 @@ static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const int64_t block = p->device->onchip_alignment;
   const int64_t words = f->row_scalars_in + f->row_scalars_out, eights = plan_round_up(rows, 8);
   const int64_t array = plan_aligned(p, eights, 4);
-  const bool apart = p->groups > 1 && rows > 1;
+  const bool apart = p->groups > 1 && rows > 1 && !f->ranges;
   const int64_t word =
       plan_add(plan_mul(apart ? plan_mul(eights, block) : array, p->device->buffers), apart ? array : 0);
   const int64_t blocks = f->partials > 0 && p->cols < 2 * block ? 7 * block : 0;
