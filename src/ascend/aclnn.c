@@ -2,30 +2,28 @@
 
 #include "core/outside.h"
 
-/* All operators, or those of neural networks or of transformers where CANN is split. */
+/* All operators, or those of neural networks where CANN is split. */
 static const char *const names[] = {"libopapi.so", "libopapi_nn.so", NULL};
 
 /* A name is looked for in what the library needs, too: tensors are in another one. */
-#define ACLNN(name, member) \
-  { #name, offsetof(aclnn_api, member) }
+#define ACLNN(name, api, member) \
+  { #name, offsetof(api, member) }
 static const tigon_symbol symbols[] = {
-    ACLNN(aclCreateTensor, create_tensor),
-    ACLNN(aclDestroyTensor, destroy_tensor),
-    ACLNN(aclSetAclOpExecutorRepeatable, set_executor_repeatable),
-    ACLNN(aclDestroyAclOpExecutor, destroy_executor),
-    ACLNN(aclnnMmGetWorkspaceSize, mm_get_workspace_size),
-    ACLNN(aclnnMm, mm),
+    ACLNN(aclCreateTensor, aclnn_api, create_tensor),
+    ACLNN(aclDestroyTensor, aclnn_api, destroy_tensor),
+    ACLNN(aclSetAclOpExecutorRepeatable, aclnn_api, set_executor_repeatable),
+    ACLNN(aclDestroyAclOpExecutor, aclnn_api, destroy_executor),
+    ACLNN(aclnnMmGetWorkspaceSize, aclnn_api, mm_get_workspace_size),
+    ACLNN(aclnnMm, aclnn_api, mm),
 };
 
-#undef ACLNN
-#define ACLNN(name, member) \
-  { #name, offsetof(aclnn_attention_api, member) }
+/* Or those of transformers. */
 static const char *const attention_names[] = {"libopapi.so", "libopapi_transformer.so", NULL};
 static const tigon_symbol attention_symbols[] = {
-    ACLNN(aclnnFlashAttentionScoreGetWorkspaceSize, score_get_workspace_size),
-    ACLNN(aclnnFlashAttentionScore, score),
-    ACLNN(aclnnFlashAttentionScoreGradGetWorkspaceSize, grad_get_workspace_size),
-    ACLNN(aclnnFlashAttentionScoreGrad, grad),
+    ACLNN(aclnnFlashAttentionScoreGetWorkspaceSize, aclnn_attention_api, score_get_workspace_size),
+    ACLNN(aclnnFlashAttentionScore, aclnn_attention_api, score),
+    ACLNN(aclnnFlashAttentionScoreGradGetWorkspaceSize, aclnn_attention_api, grad_get_workspace_size),
+    ACLNN(aclnnFlashAttentionScoreGrad, aclnn_attention_api, grad),
 };
 
 static aclnn_api api;

@@ -30,8 +30,8 @@ typedef struct aclnn_api {
   aclnn_run *mm;
 } aclnn_api;
 
-/* The tensors are query, key, value and, of the gradient, d_out, the softmax's largest scores and sums, and the output; what is
- * optional may be NULL. window: keys before and after. The call writes max, sum, [none] and out; or dq, dk, dv and [none]. */
+/* aclnnFlashAttentionScore, which writes max, sum and out, and its gradient, which writes dq, dk and dv. before, after: keys that a
+ * query sees besides its own; shift, the masks, prefix and softmax may be NULL. */
 typedef struct aclnn_attention_api {
   int (*score_get_workspace_size)(const void *q, const void *k, const void *v, const void *shift, const void *drop_mask,
                                   const void *padding_mask, const void *mask, const void *prefix, double scale,

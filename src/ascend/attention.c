@@ -195,19 +195,14 @@ static int64_t blocks_of(const tigon_queue *queue, const attention_words_argumen
   return least(attention_tiles(a->rows, a->words), ascend_of(queue)->soc->device.cores);
 }
 
-static tigon_status launch_lse(tigon_queue *queue, const call *c, const part *p) {
-  const ascend_npu *npu = ascend_of(queue)->npu;
-  attention_words_arguments a = words_of(c, p, c->blind, c->tokens - c->blind);
-  a.max = statistic(npu, 0), a.sum = statistic(npu, 1);
-  return ascend_launch(queue, "attention_lse", attention_lse, &a, blocks_of(queue, &a));
-}
-
-/* The vendor's weights are exp(z - max) / sum: with max = lse and sum = 1 they are Tigon's exp(z - lse). */
+/* lse from the statistics, or backward the reverse. The vendor's weights are exp(z - max) / sum: with max = lse and sum = 1
+ * they are Tigon's exp(z - lse). */
 static tigon_status launch_words(tigon_queue *queue, const call *c, const part *p) {
   const ascend_npu *npu = ascend_of(queue)->npu;
   attention_words_arguments a = words_of(c, p, c->blind, c->tokens - c->blind);
   a.max = statistic(npu, 0), a.sum = statistic(npu, 1);
-  return ascend_launch(queue, "attention_words", attention_words, &a, blocks_of(queue, &a));
+  return c->backward ? ascend_launch(queue, "attention_words", attention_words, &a, blocks_of(queue, &a))
+                     : ascend_launch(queue, "attention_lse", attention_lse, &a, blocks_of(queue, &a));
 }
 
 static tigon_status make_mask(tigon_queue *queue) {
@@ -236,7 +231,7 @@ static tigon_status clear(tigon_queue *queue, const call *c, const tigon_heads *
 static tigon_status run_part(tigon_queue *queue, const call *c, const part *p, uint64_t *bytes) {
   tigon_status status = c->backward ? launch_words(queue, c, p) : TIGON_OK;
   if (status == TIGON_OK) status = call_vendor(queue, c, p, bytes);
-  return status == TIGON_OK && !c->backward && c->lse ? launch_lse(queue, c, p) : status;
+  return status == TIGON_OK && !c->backward && c->lse ? launch_words(queue, c, p) : status;
 }
 
 /* Half the batches, or then half the heads; false: there is one of each. */

@@ -1,5 +1,5 @@
-/* attention on an NPU over a library of operators of ours (fake/opapi_attention.c): what `tigon check` does not call. Queries that see
- * no key, parts of a call, what is refused with its sentence and nothing written, and each call's failure. */
+/* attention on an NPU over a library of operators of ours (fake/opapi_attention.c): what `tigon check` does not call. Queries that
+ * see no key, parts of a call, what is refused with its sentence and nothing written, and each call's failure. */
 #include "ascend/fake_npu.h"
 
 #include <math.h>

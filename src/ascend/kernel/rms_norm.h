@@ -1,4 +1,5 @@
-/* What the launcher of rms_norm, fused_add_rms_norm and modulated_rms_norm hands to its forward kernel: a struct of 8-byte fields. */
+/* What the launcher of rms_norm, fused_add_rms_norm and modulated_rms_norm hands to its forward kernel: a struct of 8-byte
+ * fields. */
 #ifndef TIGON_ASCEND_KERNEL_RMS_NORM_H
 #define TIGON_ASCEND_KERNEL_RMS_NORM_H
 

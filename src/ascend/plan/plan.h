@@ -152,7 +152,7 @@ typedef struct tigon_call_words {
   uint8_t tables;         /* row tables; 0: the footprint's */
 } tigon_call_words;
 
-/* Case G: rows in groups. group_norm's x [B, C, S] has B * groups rows of C / groups channels, runs of S columns each. `groups` rows of a
+/* Case G: group_norm's x [B, C, S] has B * groups rows of C / groups channels, runs of S columns each. `groups` rows of a
  * batch have column vectors and accumulators of their own, one element of which serves a run of `run` columns. Rows are
  * walked group by group: row q is batch q % B of group q / B. A tile does not cross a group, and a task does not where
  * there are accumulators. Slabs are [slabs, column_sums, groups * cols / run]. modulated_rms_norm's rows that share a scale
