@@ -81,7 +81,9 @@ AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   if (a->z.data) s.gate = gate_of(ub, &s, chunk);
   s.pitch = tile_of(a->dtype, 1, most_channels(&a->groups, &a->w)).pitch;
   s.sums_pitch = a->partials ? s.pitch : tile_of(a->dtype, 1, a->w.cols / a->groups.run).pitch;
-  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, s.pitch, s.work, resident);
+  const bool passes_by = resident && a->scale.data; /* w is there for a product with the scale alone */
+  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, passes_by ? 0 : s.pitch, s.work, resident);
+  if (passes_by) s.w.values = s.xhat;
   s.scale = columns_of(ub, resident ? 2 : 6, a->scale.data, a->scale_dtype, 1, a->scale.data ? s.pitch : 0, s.work,
                        resident); /* one stage; ds has the other flag, and never goes with a scale */
   s.weights = a->scale.data ? s.scale.values : s.w.values;
