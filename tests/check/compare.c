@@ -63,8 +63,8 @@ void check_make_call(check *k, const void *args, size_t bytes) {
   if (is_away) check_fetch(k, &away);
   if (error != CALLER_ERRNO) check_fail(k, "the call changed errno to %d", error);
   k->status = status;
-  /* A device may lack a kernel for such options, and a case without an oracle has nothing to be held to. */
-  if (status == TIGON_ERROR_UNSUPPORTED && k->oracle) return;
+  if (status == TIGON_ERROR_UNSUPPORTED && k->oracle && is_away)
+    return; /* that device lacks a kernel for such options */
   if (status != TIGON_OK && !(k->twist && k->twist->aliases))
     check_fail(k, "%s: %s", tigon_status_name(status), tigon_last_error(k->context));
 }
