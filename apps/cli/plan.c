@@ -406,7 +406,8 @@ int tigon_cli_plan(int argc, char **argv) {
       {"unit", 'u', "N", 0, "rope: columns of a head (default: 128 or 64, where that divides)", 0},
       {"keys", 'k', "N", 0,
        "rope: heads of keys besides the queries of --shape (default: a quarter as many, where that divides)", 0},
-      {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
+      {"groups", 'g', "N", 0,
+       "group_norm: groups of a batch; the rows are batches x groups. modulated_rms_norm: rows of scale", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
       {"workspace", 'w', "BYTES", 0, "Of a head or mlp: less than the workspace that is recommended", 0},
       {"classes", 'n', "N", 0,
@@ -431,7 +432,7 @@ int tigon_cli_plan(int argc, char **argv) {
       "\v"
       "Cases: A flat elementwise; B several short rows a tile; C a tile is a row; D a row is kept on chip in its own "
       "dtype and worked on in chunks; E a row does not fit and is read again; F few huge rows, each split over cores; G rows in groups with "
-      "channels of their own (group_norm), cut as one of the others.\n"
+      "vectors of their own (group_norm, modulated_rms_norm), cut as one of the others.\n"
       "\n"
       "Examples:\n"
       "  tigon plan rms_norm --shape 2048x32768 --device 910b4\n"

@@ -372,6 +372,14 @@ bool check_buffers_intact(check *k) {
   return true;
 }
 
+void check_unwritten(check *k) {
+  for (int i = 0; i < k->count; ++i) {
+    const check_buffer *b = &k->buffers[i];
+    if (b->role != CHECK_ROLE_SCRATCH && memcmp(b->inner, b->before, b->inner_bytes) != 0)
+      check_fail(k, "%s was written, and the call refused", b->name);
+  }
+}
+
 void check_snapshot(check *k) {
   for (int i = 0; i < k->count; ++i)
     if (k->buffers[i].before) memcpy(k->buffers[i].before, k->buffers[i].inner, k->buffers[i].inner_bytes);

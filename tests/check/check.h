@@ -231,7 +231,8 @@ typedef struct check_case {
 /* "fwd/3x4097/o2/outlier/padded" */
 void check_case_label(const check_case *c, char label[128]);
 
-typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED } check_outcome;
+/* SKIPPED: there is no kernel for any case of the entry. REFUSED: none for the case's options, and nothing was written. */
+typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED, CHECK_REFUSED } check_outcome;
 
 /* Runs a case on the oracle and on `kernels` of the device (NULL: the context's own). `failure` gets the sentence; the
  * errors are added to `errors`, which may be NULL. */

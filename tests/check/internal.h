@@ -85,6 +85,8 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
 void check_fetch(check *k, check_away *away);
 
 bool check_buffers_intact(check *k);
+/* Nothing was: of a call that was refused. */
+void check_unwritten(check *k);
 /* Takes the bytes of all buffers for what they were before the call. */
 void check_snapshot(check *k);
 /* Outputs without a bound against the oracle's, exactly. */
