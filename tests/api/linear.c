@@ -178,6 +178,7 @@ static tigon_status run_head(tigon_context *c, int which, head_results *out) {
                                                       .loss = loss,
                                                       .logprob = p,
                                                       .dhidden = dhidden,
+                                                      .nll = true,
                                                       .workspace = workspace,
                                                       .workspace_bytes = sizeof workspace};
     return tigon_fused_linear_preference_fwd(c, &a);
