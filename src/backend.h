@@ -86,7 +86,6 @@ typedef struct tigon_queue {
 typedef struct tigon_kernels {
   const char *variant; /* "ref", "scalar", "avx2", "avx512", "cuda", "dav-2201", "opencl" */
   int64_t tile;        /* elements of its smallest tile (a vector's lanes): the check tests around it */
-  bool plain_losses; /* its divergence, policy_loss and preference_loss take what their own fronts give, not a head's */
 #define TIGON_SLOT(op, entry)                \
   struct {                                   \
     tigon_##op##_##entry##_fn *run;          \

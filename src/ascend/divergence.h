@@ -7,6 +7,9 @@
 
 static inline twofold twofold_of(double x) { return (twofold){(float)x, (float)(x - (double)(float)x)}; }
 
+/* What a head's logits become, `times` as large where no cap comes first. */
+logit_map ascend_logit_map(const tigon_logit_map *map, float times);
+
 /* A call's words of a row, for its plan. */
 tigon_call_words ascend_divergence_words(const tigon_divergence_problem *p, bool forward);
 

@@ -1,45 +1,37 @@
 /* policy_loss on Ascend: with a mask the tokens that count are counted first, as cross_entropy counts its labels. */
 #include "ascend/kernel/policy_loss.h"
 
-#include "ascend/ascend.h"
-#include "ascend/kernel/cross_entropy.h"
+#include "ascend/sequences.h"
 
 /* The scratch: what blocks have counted, then what they leave of sequences. */
 enum { COUNTS = TIGON_TOTAL_BLOCKS * TOTAL_WORDS };
 
-static tigon_status count(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p, float *counts, int64_t *blocks) {
+static tigon_status count(tigon_queue *queue, const token_sequences *of, float *counts, int64_t *blocks) {
   const cross_entropy_totals_arguments a = {
-      .labels = (gm_ptr)p->mask.of.data,
-      .totals = (gm_ptr)counts,
-      .count = p->tokens,
-      .rule = {.dtype = p->mask.of.dtype, .vocab = ANY_LABEL, .has_ignore = true}};
-  *blocks = tigon_plan_total_blocks(&ascend_of(queue)->soc->device, p->tokens);
+      .labels = of->mask, .totals = (gm_ptr)counts, .count = of->tokens, .rule = of->rule};
+  *blocks = tigon_plan_total_blocks(&ascend_of(queue)->soc->device, of->tokens);
   return *blocks > 0 ? ascend_launch(queue, "cross_entropy_totals", cross_entropy_totals, &a, *blocks) : TIGON_OK;
 }
 
 static policy_loss_arguments arguments_of(const tigon_policy_loss_fwd_problem *p) {
   const float length = (float)p->max_length;
-  return (policy_loss_arguments){.logprob = (gm_ptr)p->logprob,
-                                 .segments = (gm_ptr)p->segments.data,
+  return (policy_loss_arguments){.of = ascend_sequences(p->segments, p->length, p->sequences, p->tokens, &p->mask),
+                                 .logprob = (gm_ptr)p->logprob,
                                  .advantage = (gm_ptr)p->advantage,
                                  .old = (gm_ptr)p->old,
                                  .ref = (gm_ptr)p->ref,
                                  .entropy = (gm_ptr)p->entropy,
                                  .ratio = (gm_ptr)p->ratio,
-                                 .mask = (gm_ptr)p->mask.of.data,
                                  .denominator = (gm_ptr)p->denominator,
+                                 .dloss = (gm_ptr)p->dloss,
                                  .token_loss = (gm_ptr)p->token_loss,
                                  .dlogprob = (gm_ptr)p->dlogprob,
                                  .dentropy = (gm_ptr)p->dentropy,
-                                 .tokens = p->tokens,
-                                 .sequences = p->sequences,
                                  .kind = p->kind,
                                  .sequence_level = p->sequence_level,
                                  .token_advantage = p->token_advantage,
                                  .token_ratio = p->token_ratio,
                                  .kl_bias_corrected = p->kl_bias_corrected,
-                                 .segments_dtype = p->segments.dtype,
-                                 .mask_dtype = p->mask.of.dtype,
                                  .eps_low = p->eps_low,
                                  .eps_high = p->eps_high,
                                  .delta = p->delta,
@@ -58,7 +50,7 @@ tigon_status ascend_policy_loss_fwd(tigon_queue *queue, const tigon_policy_loss_
   a.totals = (gm_ptr)(scratch + COUNTS);
   if (p->mask.of.data) {
     a.counted = (gm_ptr)scratch;
-    const tigon_status status = count(queue, p, scratch, &a.count_blocks);
+    const tigon_status status = count(queue, &a.of, scratch, &a.count_blocks);
     if (status != TIGON_OK) return status;
   }
   const policy_loss_join_arguments join = {.counted = a.counted,

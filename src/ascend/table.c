@@ -26,7 +26,6 @@ extern const tigon_kernels tigon_ascend_kernels;
 const tigon_kernels tigon_ascend_kernels = {
     .variant = "dav-2201",
     .tile = V_LANES,
-    .plain_losses = true,
 #define TIGON_SLOT(op, entry) .op##_##entry.run = ascend_##op##_##entry, .op##_##entry.dtypes = TIGON_FLOATS,
 #define TIGON_WORKSPACE(op, entry) .op##_##entry.workspace = ascend_##op##_##entry##_bytes,
 #include "ops.def"

@@ -5,6 +5,8 @@
 
 #include "ascend/kernel/embedding.h"
 #include "ascend/kernel/topk_divergence.h"
+#include "core/labels.h"
+#include "core/logit_map.h"
 
 typedef tigon_topk_divergence_problem topk;
 
@@ -19,6 +21,7 @@ static tigon_status plan_of(tigon_queue *queue, const topk *p, bool forward, tig
                              .cols = base->cols,
                              .table_cols = p->k,
                              .words = ascend_divergence_words(base, forward)};
+  call.words.temporaries = base->input_map.cap > 0 ? 2 : 0;
   call.words.table_bytes = (uint8_t)(tigon_dtype_size(p->id_dtype) + tigon_dtype_size(p->target_dtype));
   return ascend_plan(queue, &call, plan);
 }
@@ -33,7 +36,7 @@ static gm_rows words_of_ids(const topk *p) {
 static tigon_status rows(tigon_queue *queue, const void *call, bool forward) {
   const topk *p = call;
   const tigon_divergence_problem *base = &p->base;
-  const double beta = (double)base->beta;
+  const double beta = (double)base->beta, scale = (double)tigon_logit_scale(&base->input_map);
   tigon_plan plan;
   tigon_status status = plan_of(queue, p, forward, &plan);
   if (status != TIGON_OK) return status;
@@ -44,7 +47,7 @@ static tigon_status rows(tigon_queue *queue, const void *call, bool forward) {
       .target = ascend_rows(&base->target),
       .ids = words_of_ids(p),
       .dinput = ascend_rows(&base->dinput),
-      .rows = ascend_divergence_rows(base, forward, (double)base->inverse_temperature),
+      .rows = ascend_divergence_rows(base, forward, (double)base->inverse_temperature * scale),
       .dtype = p->dtype,
       .target_dtype = p->target_dtype,
       .id_dtype = p->id_dtype,
@@ -52,6 +55,9 @@ static tigon_status rows(tigon_queue *queue, const void *call, bool forward) {
       .kind = base->kind,
       .target_is = base->target_is,
       .tail = p->tail,
+      .vocab = tigon_divergence_vocab(base),
+      .map = ascend_logit_map(&base->input_map, base->inverse_temperature),
+      .hard_map = ascend_logit_map(&base->input_map, 1),
       .inverse_temperature = base->inverse_temperature,
       .beta = base->beta,
       .rest = twofold_of(1 - beta),

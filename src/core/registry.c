@@ -51,13 +51,11 @@ static uint32_t described_dtypes(const tigon_schema *schema) {
 /* The slots that a head with a loss calls besides. */
 static bool has_loss(const tigon_kernels *kernels, const char *op) {
   const bool policy = strcmp(op, "fused_linear_policy") == 0, preference = strcmp(op, "fused_linear_preference") == 0;
-  if (strcmp(op, "fused_linear_divergence") == 0)
-    return kernels->divergence_fwd.run && kernels->divergence_bwd.run && !kernels->plain_losses;
+  if (strcmp(op, "fused_linear_divergence") == 0) return kernels->divergence_fwd.run && kernels->divergence_bwd.run;
   if (strcmp(op, "fused_linear_topk_divergence") == 0)
-    return kernels->topk_divergence_fwd.run && kernels->topk_divergence_bwd.run && kernels->divergence_fwd.run &&
-           !kernels->plain_losses;
+    return kernels->topk_divergence_fwd.run && kernels->topk_divergence_bwd.run && kernels->divergence_fwd.run;
   if (!policy && !preference) return true;
-  return kernels->cross_entropy_bwd.run && !kernels->plain_losses &&
+  return kernels->cross_entropy_bwd.run &&
          (policy ? kernels->policy_loss_fwd.run != NULL : kernels->preference_loss_fwd.run != NULL);
 }
 

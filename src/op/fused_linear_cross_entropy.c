@@ -55,10 +55,9 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   return used;
 }
 
-/* A host puts the hidden of both sides of pairs together; elsewhere dweight's product alone has both, by some of their columns at a
- * time. */
+/* A host puts the hidden of both sides of pairs together; elsewhere dweight's product alone has both. */
 static bool gathers_pairs(const fused *f) {
-  return f->more.middle && f->more.middle->of_pairs && (f->skips || f->dweight.dtype != TIGON_DTYPE_NONE);
+  return f->more.middle && f->more.middle->of_pairs && (f->skips || joins_pairs(f));
 }
 
 /* Bytes of one row of a chunk with `cols` columns of logits. */
@@ -274,8 +273,6 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
 tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool forward, const head_more *more,
                              size_t *least, size_t *good) {
   fused f;
-  if ((more->middle || more->distil) && context->kernels->plain_losses)
-    return tigon_front_unsupported(context, "a head with a loss", a->hidden.dtype);
   TIGON_TRY(prepare(context, a, forward, more, &f));
   const size_t fixed = cut_fixed(&f, a, a->workspace), minimum = fixed + least_bytes(&f);
   if (least || good) {

@@ -148,6 +148,11 @@ static inline bool in_groups(const fused *f) {
   return f->more.middle && (f->more.middle->of_sequences || f->more.middle->of_pairs);
 }
 
+/* Are both sides of pairs put together on a device, for dweight's product? By some of their columns at a time. */
+static inline bool joins_pairs(const fused *f) {
+  return !f->skips && f->dweight.dtype != TIGON_DTYPE_NONE && f->context->queue.backend->copy_rows;
+}
+
 /* The rest of a call whose description holds. With `least` or `good` only the query of its workspace. */
 tigon_status tigon_head_call(tigon_context *context, const tigon_fused_linear_cross_entropy_args *a, bool forward,
                              const head_more *more, size_t *least, size_t *good);

@@ -349,7 +349,7 @@ typedef struct pass {
 /* What the chunk's dlogits are for. */
 static tigon_status run_products(fused *f, const chunk *c, pass what) {
   const char *dlogits = dlogits_of(f);
-  const bool joins = what.dweight && !f->park_cols && !f->skips && !together(c);
+  const bool joins = what.dweight && !f->park_cols && joins_pairs(f) && !together(c);
   ++f->context->head.chunks;
   if (joins) TIGON_TRY(add_joined(f, c, dlogits));
   for (run w = {0}; next_part(f, c, &w);) {

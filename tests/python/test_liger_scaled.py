@@ -36,8 +36,8 @@ def test_each_token(dtype, off, temperature):
     exact = [t.detach().double().requires_grad_() for t in inputs]
     found = apply(*inputs, TARGET, temperature, -100, 1, True, IDS)
     wanted = plain(*exact, temperature, IDS)
+    assert [t.dtype for t in found] == [torch.float32, dtype, torch.float32]
     for ours, theirs in zip(found, wanted):
-        assert ours.dtype == torch.float32
         torch.testing.assert_close(ours.double(), theirs, rtol=off, atol=off)
     for ours, theirs in zip(gradients(found, inputs), gradients(wanted, exact)):
         torch.testing.assert_close(ours.double(), theirs, rtol=off, atol=off)
@@ -56,6 +56,8 @@ def test_what_is_returned():
 
 
 def test_a_group_of_one():
+    with pytest.raises(ValueError, match="torch.distributed is not initialized, must be"):
+        liger_fused_linear_scaled_cross_entropy_tp(*head(), TARGET, None)
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         inputs = head()

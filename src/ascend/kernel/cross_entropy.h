@@ -2,8 +2,8 @@
 #ifndef TIGON_ASCEND_KERNEL_CROSS_ENTROPY_H
 #define TIGON_ASCEND_KERNEL_CROSS_ENTROPY_H
 
+#include "ascend/kernel/logit.h"
 #include "ascend/kernel/rows.h"
-#include "ascend/kernel/scalar.h"
 
 /* Which labels count. Where vocab is ANY_LABEL, each but ignore_index does, and all of them are as label 0. */
 enum { ANY_LABEL = -1 };
@@ -56,8 +56,8 @@ typedef struct cross_entropy_arguments {
   int64_t dloss_rows;  /* one a row */
   int64_t negated;     /* token_loss is minus the loss */
   int64_t panel_begin; /* the class of column 0 */
-  float smoothing, lse_square, softcap, inverse_temperature;
-  twofold argument;      /* of tanh: inverse_temperature / softcap */
+  float smoothing, lse_square;
+  logit_map map;
   twofold keep;          /* 1 - smoothing */
   twofold share;         /* smoothing / classes */
   twofold minus;         /* keep + share: what is taken from the label's probability, over its weight */
@@ -88,7 +88,8 @@ typedef struct cross_entropy_join_arguments {
   gm_ptr correct; /* out [1] i64 */
   gm_ptr error;   /* out [1] i32, set by a label out of range */
   int64_t blocks, mean;
-  float share, unused;
+  float share;
+  float given; /* inverse of a mean whose rows all count, which the host knows; 0: it does not */
 } cross_entropy_join_arguments;
 
 AICORE twofold s_read_total(ub_f32 totals, int64_t blocks) {

@@ -3,7 +3,7 @@
 #ifndef TIGON_ASCEND_KERNEL_CROSS_ENTROPY_ROW_H
 #define TIGON_ASCEND_KERNEL_CROSS_ENTROPY_ROW_H
 
-#include "ascend/kernel/cross_entropy_logit.h"
+#include "ascend/kernel/cross_entropy.h"
 
 static const float exp_low = -87.33654f; /* e^x counts as 0 below it */
 
@@ -85,7 +85,7 @@ AICORE void load_words(const row_words *w, int64_t r, int64_t rows, bool all) {
 AICORE void find_labels(const row_words *w, int64_t rows) {
   scalar_after_vectors();
   for (int64_t i = 0; i < rows; ++i) {
-    const label_logit l = logit_of_label(w->a, word_of(w, LABEL_X, i));
+    const one_logit l = logit_of(&w->a->map, word_of(w, LABEL_X, i));
     set_word(w, LABEL_Z, i, l.z.hi);
     set_word(w, LABEL_Z_LOW, i, l.z.lo);
     set_word(w, LABEL_SLOPE, i, l.slope.hi);

@@ -12,7 +12,7 @@
 AICORE void mul_slopes(const state *s, ub_f32 g, ub_f32 raw, tile t) {
   const int64_t n = t.rows * t.pitch;
   const ub_f32 x = values_of(s->a->dtype, s->second, raw, t);
-  slopes_of(s->a, s->second, x, s->third, n);
+  slopes_of(&s->a->map, s->second, x, s->third, n);
   then_mul(g, g, s->second, n);
 }
 
@@ -50,8 +50,8 @@ AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
   }
   out_begin(&s->out);
   const ub_f32 out = ring_now(&s->out), g = f32 ? out : s->z;
-  if (!is_plain(a)) logits_of(a, g, x, s->first, s->second, s->third, n);
-  by_rows(ROW_SUB, g, is_plain(a) ? x : g, words_of(&s->w, REFERENCE), blocks, t);
+  if (!is_plain(&a->map)) logits_of(&a->map, g, x, s->first, s->second, s->third, n);
+  by_rows(ROW_SUB, g, is_plain(&a->map) ? x : g, words_of(&s->w, REFERENCE), blocks, t);
   if (has_entropy_gradient(a)) begin_entropy(s, s->second, g, t);
   then_exp(g, g, n);
   if (has_entropy_gradient(a)) then_mul(s->second, s->second, g, n);
@@ -69,7 +69,7 @@ AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
     v_add_f32(g, g, s->second, n);
     sync_pipe(PIPE_V);
   }
-  if (a->softcap > 0) mul_slopes(s, g, raw, t);
+  if (a->map.cap > 0) mul_slopes(s, g, raw, t);
   chunk_done(s);
   set_elements(s, g, t, c);
   if (!f32) narrow(a->dtype, out, g, n);
@@ -141,10 +141,10 @@ AICORE state open_state(ub_arena *ub, const cross_entropy_arguments *a) {
   s.w.stats = ub_alloc_f32(ub, a->stats ? STAT_WORDS * pitch : 0);
   s.splits = ub_alloc_f32(ub, splits ? a->w.splits * SPLIT_WORDS : 0);
   s.shifts = ub_alloc_f32(ub, splits ? a->w.splits : 0);
-  s.z = ub_alloc_f32(ub, a->dtype == TIGON_F32 && is_plain(a) ? 0 : elements);
+  s.z = ub_alloc_f32(ub, a->dtype == TIGON_F32 && is_plain(&a->map) ? 0 : elements);
   s.first = ub_alloc_f32(ub, work_elements(chunk));
   s.second = ub_alloc_f32(ub, work_elements(chunk));
-  s.third = ub_alloc_f32(ub, a->softcap > 0 || (a->weight && a->smoothing != 0) ? elements : 0);
+  s.third = ub_alloc_f32(ub, a->map.cap > 0 || (a->weight && a->smoothing != 0) ? elements : 0);
   v_duplicate_f32(s.w.words, 0, ROW_WORDS * pitch);
   sync_pipe(PIPE_V);
   in_open(&s.x);

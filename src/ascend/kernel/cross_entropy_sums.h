@@ -43,8 +43,8 @@ AICORE void move_reference(const state *s, int64_t rows) {
   const ub_f32 sum = words_of(w, SUM), moment = words_of(w, MOMENT), shift = words_of(w, LOG_SUM);
   v_max_f32(largest, part, largest, rows);
   sync_pipe(PIPE_V);
-  if (!is_plain(s->a)) logits_of(s->a, part, largest, s->first, s->second, s->third, rows);
-  v_max_scalar_f32(part, is_plain(s->a) ? largest : part, -largest_finite, rows);
+  if (!is_plain(&s->a->map)) logits_of(&s->a->map, part, largest, s->first, s->second, s->third, rows);
+  v_max_scalar_f32(part, is_plain(&s->a->map) ? largest : part, -largest_finite, rows);
   sync_pipe(PIPE_V);
   v_sub_f32(shift, reference, part, rows);
   sync_pipe(PIPE_V);
@@ -75,7 +75,7 @@ AICORE void sum_chunk(state *s, tile t, int64_t c) {
   if (a->argmax) take_columns(s, x, t, c);
   take_labels(s, x, t, c);
   move_reference(s, t.rows);
-  if (!is_plain(a)) logits_of(a, z = s->z, x, s->first, s->second, s->third, n);
+  if (!is_plain(&a->map)) logits_of(&a->map, z = s->z, x, s->first, s->second, s->third, n);
   by_rows(ROW_SUB, d, z, words_of(&s->w, REFERENCE), e, t);
   then_exp(e, d, n);
   if (has_entropy(a)) {

@@ -84,7 +84,10 @@ AICORE_KERNEL(cross_entropy_join, cross_entropy_join_arguments) {
     right += s_read_i32(totals, i * TOTAL_WORDS + TOTAL_CORRECT);
     out_of_range = out_of_range || s_read_i32(totals, i * TOTAL_WORDS + TOTAL_OUT_OF_RANGE);
   }
-  s_write_f32(inverse, 0, a->mean ? inverse_of(a->divisor ? (twofold){s_read_f32(divisor, 0), 0} : total) : 1);
+  if (a->given != 0)
+    s_write_f32(inverse, 0, a->given);
+  else
+    s_write_f32(inverse, 0, a->mean ? inverse_of(a->divisor ? (twofold){s_read_f32(divisor, 0), 0} : total) : 1);
   s_write_f32(loss, 0, twofold_times(twofold_times(total, a->scale ? s_read_f32(scale, 0) : 1), a->share).hi);
   s_write_i32(correct, 0, (int32_t)(uint32_t)right);
   s_write_i32(correct, 1, (int32_t)(right >> 32));

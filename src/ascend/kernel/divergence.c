@@ -9,26 +9,54 @@ AICORE bool is_cosine(const state *s) { return s->a->kind == TIGON_DIVERGENCE_CO
 
 typedef enum pass { PASS_LARGEST, PASS_SUMS, PASS_TERMS, PASS_SLOPES } pass;
 
-AICORE void find_largest(const state *s, int side, tile t, int64_t c) {
-  const ub_f32 largest = words_of(s, REFERENCE + side), part = words_of(s, PART);
-  ub_f32 x = values_of(s->a->dtype, s->work[LOG_INPUT], raw_of(s, side, c), t);
-  if (is_cosine(s)) absolute(s->work[FIRST], x, t.rows * t.pitch);
-  row_maxima_kept(part, s->work[SECOND], is_cosine(s) ? s->work[FIRST] : x, t);
-  v_max_f32(largest, largest, part, t.rows);
+AICORE bool is_hard(const state *s) { return s->a->rows.hard != 0; }
+
+AICORE void keep_largest(const state *s, int word, ub_f32 x, tile t) {
+  row_maxima_kept(words_of(s, PART), s->work[SECOND], x, t);
+  v_max_f32(words_of(s, word), words_of(s, word), words_of(s, PART), t.rows);
   sync_pipe(PIPE_V);
+}
+
+/* Of labels whose columns the chunk has. */
+AICORE void find_labels(const state *s, ub_f32 x, tile t, int64_t c) {
+  scalar_after_vectors();
+  for (int64_t i = 0; i < t.rows; ++i) {
+    const int64_t at = class_column(&s->a->rows, &s->rows, i, s->a->w.cols) - c;
+    if (at >= 0 && at < t.cols) set_word(s, LABEL_X, i, s_read_f32(x, i * t.pitch + at));
+  }
+  vectors_after_scalar();
+}
+
+AICORE void find_largest(const state *s, int side, tile all, int64_t c) {
+  const tile t = known_of(s, side, all, c);
+  const ub_f32 x = values_of(s->a->dtype, s->work[LOG_INPUT], raw_of(s, side, c), t);
+  if (t.cols == 0) return;
+  if (is_hard(s) && side == 0) find_labels(s, x, t, c);
+  if (is_hard(s) && side == 0) keep_largest(s, HARD_REFERENCE, x, t);
+  if (is_cosine(s)) absolute(s->work[FIRST], x, t.rows * t.pitch);
+  keep_largest(s, REFERENCE + side, is_cosine(s) ? s->work[FIRST] : x, t);
 }
 
 AICORE void add_exponentials(const state *s, int side, tile t, int64_t c) {
   const ub_f32 e = s->work[LOG_INPUT];
+  const tile known = known_of(s, side, t, c);
+  if (known.cols == 0) return;
   less_reference(s, e, side, t, c);
   exponential(e, e, t.rows * t.pitch);
-  add_row_sums(s, SUM + side, e, t);
+  add_row_sums(s, SUM + side, e, known);
+}
+AICORE void add_hard_exponentials(const state *s, tile t, int64_t c) {
+  const ub_f32 e = s->work[LOG_INPUT];
+  less_word(s, e, 0, s->a->hard_map.times, HARD_REFERENCE, t, c);
+  exponential(e, e, t.rows * t.pitch);
+  add_row_sums(s, HARD_SUM, e, t);
 }
 
 /* d = the elements of a row of cosine over their size. */
 AICORE void scaled(const state *s, ub_f32 d, int side, tile t, int64_t c) {
-  const ub_f32 x = values_of(s->a->dtype, d, raw_of(s, side, c), t);
+  const ub_f32 x = elements_of(s, d, side, t, c);
   by_rows(ROW_MUL, d, x, words_of(s, REFERENCE + side), s->work[SPREAD], t);
+  put_missing(s, d, side, t, c, 0);
 }
 
 AICORE void add_products(const state *s, tile t, int64_t c) {
@@ -60,6 +88,39 @@ AICORE bool is_empty(const state *s, int64_t i) {
   return is_cosine(s) && (word_of(s, LOG_SUM, i) == 0 || word_of(s, LOG_SUM_OF_TARGET, i) == 0);
 }
 
+/* d += the cross entropy's gradient, of e^(logit - lse), less 1 in the label's class. */
+AICORE void add_hard_slopes(const state *s, ub_f32 d, tile t, int64_t c) {
+  const ub_f32 h = s->work[LOG_INPUT], spread_to = s->work[SPREAD];
+  const int64_t n = t.rows * t.pitch;
+  less_word(s, h, 0, s->a->hard_map.times, HARD_REFERENCE, t, c);
+  by_rows(ROW_SUB, h, h, words_of(s, HARD_LOG_SUM), spread_to, t);
+  exponential(h, h, n);
+  scalar_after_vectors();
+  for (int64_t i = 0; i < t.rows; ++i) {
+    const int64_t at = class_column(&s->a->rows, &s->rows, i, s->a->w.cols) - c;
+    if (at >= 0 && at < t.cols) s_write_f32(h, i * t.pitch + at, s_read_f32(h, i * t.pitch + at) - 1);
+  }
+  vectors_after_scalar();
+  by_rows(ROW_MUL, h, h, words_of(s, HARD_BY), spread_to, t);
+  add(d, d, h, n);
+}
+
+/* d *= the slope of the input's cap. */
+AICORE void mul_slopes(const state *s, ub_f32 d, tile t, int64_t c) {
+  const ub_f32 slope = s->work[LOG_INPUT], x = values_of(s->a->dtype, slope, raw_of(s, 0, c), t);
+  slopes_of(&s->a->map[0], slope, x, s->work[FIRST], t.rows * t.pitch);
+  mul(d, d, slope, t.rows * t.pitch);
+}
+
+/* `soft`: rows that have no gradient of the divergence; else those that have none at all. */
+AICORE void clear_rows(const state *s, ub_f32 d, tile t, bool soft) {
+  scalar_after_vectors();
+  for (int64_t i = 0; i < t.rows; ++i)
+    if (soft ? is_empty(s, i) : !row_counts(&s->a->rows, &s->rows, i))
+      v_duplicate_f32(ub_at_f32(d, i * t.pitch), 0, t.pitch);
+  sync_pipe(PIPE_V);
+}
+
 AICORE void store_slopes(state *s, tile t, int64_t r, int64_t c) {
   const divergence_arguments *a = s->a;
   const bool f32 = a->dtype == TIGON_F32;
@@ -70,10 +131,10 @@ AICORE void store_slopes(state *s, tile t, int64_t r, int64_t c) {
   else
     find_slopes(s, d, t, c);
   by_rows(ROW_MUL, d, d, words_of(s, BY), s->work[SPREAD], t);
-  scalar_after_vectors();
-  for (int64_t i = 0; i < t.rows; ++i)
-    if (is_empty(s, i)) v_duplicate_f32(ub_at_f32(d, i * t.pitch), 0, t.pitch);
-  sync_pipe(PIPE_V);
+  clear_rows(s, d, t, true);
+  if (is_hard(s)) add_hard_slopes(s, d, t, c);
+  if (a->map[0].cap > 0) mul_slopes(s, d, t, c);
+  if (is_hard(s) || a->map[0].cap > 0) clear_rows(s, d, t, false);
   if (!f32) narrow(a->dtype, out, d, t.rows * t.pitch);
   out_ready(&s->out);
   store_tile(a->dtype, &a->space, &a->dinput, out, t, r, c);
@@ -86,12 +147,19 @@ AICORE void chunk(state *s, pass now, tile t, int64_t r, int64_t c) {
     if (now == PASS_SUMS && !is_cosine(s) && has_logits(s, side)) add_exponentials(s, side, t, c);
   }
   if (now == PASS_SUMS && is_cosine(s)) add_products(s, t, c);
+  if (now == PASS_SUMS && is_hard(s)) add_hard_exponentials(s, t, c);
   if (now == PASS_TERMS) add_terms(s, t, c);
   if (now == PASS_SLOPES) store_slopes(s, t, r, c);
 }
 
 AICORE void load_pair(state *s, tile t, int64_t r, int64_t c) {
-  pair_load(&s->in, s->a->dtype, &s->a->space, &s->a->input, &s->a->target, t, r, c);
+  const divergence_arguments *a = s->a;
+  const tile known = known_of(s, 1, t, c);
+  in_begin(&s->in.in);
+  load_tile(a->dtype, ring_now(&s->in.in), &a->space, &a->input, t, r, c);
+  const ub_f32 target = ub_at_f32(ring_now(&s->in.in), s->in.apart);
+  if (known.cols > 0) load_tile(a->dtype, target, &a->space, &a->target, known, r, c);
+  in_ready(&s->in.in);
 }
 
 AICORE void go_over(state *s, pass now, box b, int64_t r, int64_t rows) {
@@ -118,12 +186,19 @@ AICORE float scale_down(float size) {
   return down;
 }
 
+/* An element becomes a logit: capped, and `times` as large. */
+AICORE void map_word(const state *s, int word, const logit_map *map, float times, int64_t rows) {
+  const ub_f32 x = words_of(s, word);
+  if (map->cap > 0) logits_of(map, x, x, s->work[FIRST], s->work[SECOND], s->work[SPREAD], rows);
+  mul_scalar(x, x, times, rows);
+}
+
 /* After the first pass: the references, in units of a logit; of cosine the powers of two. */
 AICORE void finish_largest(const state *s, int64_t rows) {
-  for (int side = 0; side < 2; ++side) {
-    const ub_f32 reference = words_of(s, REFERENCE + side);
-    if (!is_cosine(s) && has_logits(s, side)) mul_scalar(reference, reference, s->a->inverse_temperature, rows);
-  }
+  for (int side = 0; side < 2; ++side)
+    if (is_cosine(s) || has_logits(s, side))
+      map_word(s, REFERENCE + side, &s->a->map[side], is_cosine(s) ? 1 : s->a->times[side], rows);
+  if (is_hard(s)) map_word(s, HARD_REFERENCE, &s->a->map[0], s->a->hard_map.times, rows);
   scalar_after_vectors();
   for (int64_t i = 0; i < rows; ++i)
     for (int side = 0; side < 2; ++side) {
@@ -143,7 +218,10 @@ AICORE void finish_sums(const state *s, int64_t rows) {
     else
       v_ln_f32(words_of(s, LOG_SUM + side), words_of(s, SUM + side), rows);
   }
+  if (is_hard(s)) v_ln_f32(words_of(s, HARD_LOG_SUM), words_of(s, HARD_SUM), rows);
   scalar_after_vectors();
+  for (int64_t i = 0; i < rows; ++i)
+    if (!is_finite(word_of(s, HARD_REFERENCE, i))) set_word(s, HARD_LOG_SUM, i, 0);
   for (int64_t i = 0; i < rows; ++i)
     for (int side = 0; side < 2 && !is_cosine(s); ++side)
       if (!has_logits(s, side) || !is_finite(word_of(s, REFERENCE + side, i))) set_word(s, LOG_SUM + side, i, 0);
@@ -153,6 +231,7 @@ AICORE void finish_sums(const state *s, int64_t rows) {
 /* Row i's numbers for backward, in `stats`, and its loss. */
 AICORE void finish_row(const state *s, int64_t i) {
   float stats[LOSS_STATS] = {0, 0, 0}, loss = 0;
+  twofold lse = {0, 0}, entropy = {0, 0};
   if (row_counts(&s->a->rows, &s->rows, i)) {
     for (int side = 0; side < 2; ++side)
       stats[side] = is_cosine(s) ? word_of(s, LOG_SUM + side, i)
@@ -164,18 +243,26 @@ AICORE void finish_row(const state *s, int64_t i) {
       loss = 1 - stats[2];
       for (int side = 0; side < 2; ++side) stats[side] /= word_of(s, REFERENCE + side, i);
     }
-    if (s->a->rows.token_scale) loss *= s_read_f32(s->rows.token_scale, i);
-    loss *= s->a->rows.soft;
+    if (is_hard(s)) {
+      lse = two_sum(word_of(s, HARD_REFERENCE, i), word_of(s, HARD_LOG_SUM, i));
+      entropy = twofold_difference(lse, logit_of(&s->a->hard_map, word_of(s, LABEL_X, i)).z);
+    }
   }
   for (int k = 0; k < LOSS_STATS; ++k) s_write_f32(s->rows.stats, i * LOSS_STATS + k, stats[k]);
-  s_write_f32(s->rows.loss, i, loss);
+  if (s->a->rows.hard_lse) s_write_f32(s->rows.hard_lse, i, lse.hi);
+  set_losses(&s->a->rows, &s->rows, i, (twofold){loss, 0}, entropy);
 }
 
 /* What makes row i's gradient, from its numbers in `stats` where cosine or backward has them. */
 AICORE void find_factors(const state *s, int64_t i) {
   const divergence_arguments *a = s->a;
   const ub_f32 stats = ub_at_f32(s->rows.stats, i * LOSS_STATS);
-  const twofold by = row_factor(&a->rows, &s->rows, i);
+  const twofold by = row_factor(&a->rows, &s->rows, i, a->rows.grad);
+  if (is_hard(s)) set_word(s, HARD_BY, i, row_factor(&a->rows, &s->rows, i, a->rows.hard_grad).hi);
+  if (is_hard(s) && a->rows.backward) {
+    set_word(s, HARD_REFERENCE, i, s_read_f32(s->rows.hard_lse, i));
+    set_word(s, HARD_LOG_SUM, i, 0);
+  }
   if (!is_cosine(s)) {
     for (int side = 0; side < 2 && a->rows.backward; ++side) {
       set_word(s, REFERENCE + side, i, s_read_f32(stats, side));
@@ -201,6 +288,7 @@ AICORE void find_factors(const state *s, int64_t i) {
 AICORE void begin_rows(const state *s) {
   const float least_of_all = is_cosine(s) ? 0 : -__builtin_inff();
   v_duplicate_f32(words_of(s, REFERENCE), least_of_all, 2 * s->pitch);
+  v_duplicate_f32(words_of(s, HARD_REFERENCE), -__builtin_inff(), s->pitch);
   v_duplicate_f32(words_of(s, SUM), 0, (LOG_SUM - SUM) * s->pitch);
   v_duplicate_f32(words_of(s, LOSS), 0, 2 * s->pitch);
   sync_pipe(PIPE_V);
@@ -244,6 +332,8 @@ AICORE state open_state(ub_arena *ub, const divergence_arguments *a) {
   for (int i = 0; i < SPREAD; ++i) s.work[i] = ub_alloc_f32(ub, chunk.rows * chunk.pitch);
   s.work[SPREAD] = ub_alloc_f32(ub, work_elements(chunk));
   duplicate(s.words, 0, ROW_WORDS * s.pitch);
+  /* Columns that no load writes are worked on before they are put right. */
+  if (a->target_cols < a->w.cols) duplicate(s.in.in.start, 0, s.in.in.count * s.in.in.elements);
   scalar_after_vectors();
   s.rows = open_losses(ub, &a->rows, s.pitch);
   in_open(&s.in.in);

@@ -13,7 +13,11 @@ typedef struct divergence_arguments {
   gm_rows input, target, dinput;
   loss_rows rows;
   int64_t dtype, kind, input_is, target_is;
-  float inverse_temperature, beta, rest, log_beta, log_rest, odds;
+  int64_t target_cols; /* that the target has; those beyond have no probability */
+  /* A head's input and target are capped first; a logit is then multiplied by `times`. hard_map: the input's in the cross entropy. */
+  logit_map map[2], hard_map;
+  float times[2];
+  float beta, rest, log_beta, log_rest, odds, unused;
 } divergence_arguments;
 
 void divergence(ub_arena *ub, const void *arguments);

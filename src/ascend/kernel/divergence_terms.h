@@ -10,8 +10,10 @@
 typedef enum row_word {
   REFERENCE, /* largest logit; of cosine, the largest element's absolute value, then a power of two that makes it about 1 */
   REFERENCE_OF_TARGET,
-  SUM, /* of e^(logit - reference); of squares */
+  HARD_REFERENCE, /* of the cross entropy, whose log-sum-exp it is in backward */
+  SUM,            /* of e^(logit - reference); of squares */
   SUM_OF_TARGET,
+  HARD_SUM,
   LOG_SUM, /* of cosine the sum's root; 0 in backward */
   LOG_SUM_OF_TARGET,
   LOSS,
@@ -21,6 +23,9 @@ typedef enum row_word {
   BY,       /* what the row's gradient is multiplied by; of cosine, after all else */
   OF_INPUT, /* cosine's gradient: (of_target * target - of_input * input) * by, both elements times their REFERENCE */
   OF_TARGET,
+  HARD_LOG_SUM, /* 0 in backward */
+  HARD_BY,      /* what the cross entropy's gradient is multiplied by */
+  LABEL_X,      /* the input of the label's class */
   ROW_WORDS,
 } row_word;
 
@@ -71,14 +76,43 @@ AICORE ub_f32 raw_of(const state *s, int side, int64_t c) {
 AICORE int64_t is_of(const state *s, int side) { return side ? s->a->target_is : s->a->input_is; }
 AICORE bool has_logits(const state *s, int side) { return is_of(s, side) == TIGON_DISTRIBUTION_LOGITS; }
 
+/* The columns of a chunk that the side has. */
+AICORE tile known_of(const state *s, int side, tile t, int64_t c) {
+  const int64_t left = s->a->target_cols - c;
+  if (side && left < t.cols) t.cols = left < 0 ? 0 : left;
+  return t;
+}
+
+/* d = `value` in those that it lacks. What was loaded last is followed by zeros up to a whole block. */
+AICORE void put_missing(const state *s, ub_f32 d, int side, tile t, int64_t c, float value) {
+  const int64_t known = known_of(s, side, t, c).cols, whole = round_up(known, 8);
+  if (known == t.cols) return;
+  if (whole > known && value != 0) hide_filling(d, s->work[SPREAD], (tile){t.rows, known, t.pitch});
+  for (int64_t i = 0; i < t.rows && whole < t.pitch; ++i)
+    v_duplicate_f32(ub_at_f32(d, i * t.pitch + whole), value, t.pitch - whole);
+  sync_pipe(PIPE_V);
+}
+
+/* A side's elements, capped, which are then in d. */
+AICORE ub_f32 elements_of(const state *s, ub_f32 d, int side, tile t, int64_t c) {
+  const ub_f32 x = values_of(s->a->dtype, d, raw_of(s, side, c), t);
+  if (s->a->map[side].cap == 0) return x;
+  logits_of(&s->a->map[side], d, x, s->work[FIRST], s->work[side ? OF_TARGET_TILE : OF_INPUT_TILE], s->work[SPREAD],
+            t.rows * t.pitch);
+  return d;
+}
+
 /* d = logits - reference. */
-AICORE void less_reference(const state *s, ub_f32 d, int side, tile t, int64_t c) {
-  ub_f32 x = values_of(s->a->dtype, d, raw_of(s, side, c), t);
-  if (s->a->inverse_temperature != 1) {
-    mul_scalar(d, x, s->a->inverse_temperature, t.rows * t.pitch);
+AICORE void less_word(const state *s, ub_f32 d, int side, float times, int reference, tile t, int64_t c) {
+  ub_f32 x = elements_of(s, d, side, t, c);
+  if (times != 1) {
+    mul_scalar(d, x, times, t.rows * t.pitch);
     x = d;
   }
-  by_rows(ROW_SUB, d, x, words_of(s, REFERENCE + side), s->work[SPREAD], t);
+  by_rows(ROW_SUB, d, x, words_of(s, reference), s->work[SPREAD], t);
+}
+AICORE void less_reference(const state *s, ub_f32 d, int side, tile t, int64_t c) {
+  less_word(s, d, side, s->a->times[side], REFERENCE + side, t, c);
 }
 
 /* A probability that underflows is still none of 0, so that it times Inf is Inf. */
@@ -96,6 +130,7 @@ AICORE chances chances_of(const state *s, int side, tile t, int64_t c) {
   if (has_logits(s, side)) {
     less_reference(s, log, side, t, c);
     by_rows(ROW_SUB, log, log, words_of(s, LOG_SUM + side), mask, t);
+    put_missing(s, log, side, t, c, -__builtin_inff());
   } else {
     x = values_of(s->a->dtype, log, raw_of(s, side, c), t);
   }

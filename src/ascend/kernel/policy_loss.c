@@ -1,9 +1,8 @@
 /* policy_loss on the scalar pipe: each block has a range of sequences, and one block joins in their order what they leave. A token has
  * many branches and a few numbers, of which no vector instruction makes a select. Sums are numbers of two floats. */
-#include "ascend/kernel/cross_entropy.h"
-#include "ascend/kernel/formulas.h"
-
 #include "ascend/kernel/policy_loss.h"
+
+#include "ascend/kernel/formulas.h"
 #include "core/policy_loss.h"
 
 enum { BATCH = 256 }; /* tokens */
@@ -14,7 +13,7 @@ typedef struct state {
   float of[5];                     /* a token's: logprob, advantage, old, ref, ratio */
   ub_f32 logprob, advantage, old, ref, ratio, entropy, mask;
   ub_f32 token_loss, dlogprob, dentropy, number;
-  float entropy_slope;
+  float dloss, entropy_slope;
   twofold counted;
   twofold loss, kl, sum_entropy, sum_ratio;
   int64_t low, high, error;
@@ -63,39 +62,32 @@ AICORE void open_state(state *s, ub_arena *ub) {
   for (int i = 0; i < 9; ++i) *arrays[i] = ub_alloc_f32(ub, BATCH);
   s->mask = ub_alloc_f32(ub, 2 * BATCH);
   s->number = ub_alloc_f32(ub, POLICY_WORDS);
-  s->counted = load_counted(s->number, a->counted, a->count_blocks, a->tokens);
-  s->entropy_slope = -twofold_times(reciprocal(s->counted), a->entropy_weight).hi;
+  s->counted = load_counted(s->number, a->counted, a->count_blocks, a->of.tokens);
+  s->dloss = load_number(s->number, a->dloss, 0, 1);
+  s->entropy_slope = -twofold_times(reciprocal(s->counted), a->entropy_weight).hi * s->dloss;
 }
 
 /* ---- a sequence ---- */
 
-/* What a device cannot refuse stays within the tokens, and raises the flag. */
 AICORE sequence sequence_at(state *s, int64_t index) {
   const policy_loss_arguments *a = s->a;
-  const int64_t words = index_words(a->segments_dtype);
+  const token_span span = span_of(&a->of, s->number, index, &s->error);
   sequence at = {.s = index};
-  loads_after_scalar();
-  load_f32(s->number, a->segments + index * words * 4, 1, 2 * words);
-  scalar_after_loads();
-  const int64_t begin = s_read_index(a->segments_dtype, s->number, 0),
-                end = s_read_index(a->segments_dtype, s->number, 1);
-  const bool first = index > 0 || begin == 0, last = index < a->sequences - 1 || end == a->tokens;
-  if (!(first && last && begin >= 0 && begin <= end && end <= a->tokens)) s->error = 1;
-  at.made.begin = begin < 0 ? 0 : begin;
-  at.made.end = end > a->tokens ? a->tokens : end;
+  at.made.begin = span.begin;
+  at.made.end = span.end;
   at.made.ratio = 1;
   if (!a->token_advantage) at.advantage = load_number(s->number, a->advantage, index, 0);
   if (!a->token_ratio) at.ratio = load_number(s->number, a->ratio, index, 0);
   return at;
 }
 
-AICORE bool counts(const state *s, int64_t i) { return !s->a->mask || s_read_index(s->a->mask_dtype, s->mask, i) != 0; }
+AICORE bool counts(const state *s, int64_t i) { return token_counts(&s->a->of, s->mask, i); }
 
 /* Tokens [first, first + n). Only `all` has what a loss needs besides the ratio. */
 AICORE void load_tokens(const state *s, int64_t first, int64_t n, bool all) {
   const policy_loss_arguments *a = s->a;
   loads_after_scalar();
-  load_words(s->mask, a->mask, first, n, index_words(a->mask_dtype));
+  load_words(s->mask, a->of.mask, first, n, index_words(a->of.rule.dtype));
   load_words(s->logprob, a->logprob, first, n, 1);
   load_words(s->old, a->old, first, n, 1);
   if (a->token_ratio) load_words(s->ratio, a->ratio, first, n, 1);
@@ -124,7 +116,7 @@ AICORE void weigh(const state *s, sequence *at) {
   const twofold own = twofold_count(at->made.counted > 0 ? at->made.counted : 1);
   const bool of_tokens = kind == TIGON_POLICY_BNPO || kind == TIGON_POLICY_DAPO || kind == TIGON_POLICY_CISPO ||
                          kind == TIGON_POLICY_VESPO;
-  twofold d = of_tokens ? s->counted : twofold_count(a->sequences);
+  twofold d = of_tokens ? s->counted : twofold_count(a->of.count);
   if (a->denominator) {
     const float given = load_number(s->number, a->denominator, 0, 1);
     d = (twofold){given < 1 ? 1 : given, 0};
@@ -133,6 +125,7 @@ AICORE void weigh(const state *s, sequence *at) {
   if (kind == TIGON_POLICY_DR_GRPO) d = twofold_mul(d, a->max_length);
   if (kind == TIGON_POLICY_LUSPO && !a->sequence_level) d = twofold_mul(d, twofold_mul(a->max_length, reciprocal(own)));
   at->made.weight = reciprocal(d).hi;
+  at->made.slope = at->made.weight * s->dloss;
   if (kind == TIGON_POLICY_VESPO) {
     if (a->ratio && !a->token_ratio) at->log_ratio = twofold_add(at->log_ratio, tigon_policy_log_ratio(at->ratio));
     at->made.ratio = tigon_policy_within(at->log_ratio.hi, -18.420681f, 20);
@@ -156,7 +149,7 @@ AICORE void visit(state *s, int64_t i, sequence *of) {
     if (a->entropy) s->sum_entropy = twofold_add(s->sum_entropy, s_read_f32(s->entropy, i));
   }
   s_write_f32(s->token_loss, i, made.loss);
-  s_write_f32(s->dlogprob, i, there ? of->made.weight * made.own : 0);
+  s_write_f32(s->dlogprob, i, there ? of->made.slope * made.own : 0);
   s_write_f32(s->dentropy, i, there ? s->entropy_slope : 0);
   of->shared = twofold_add(of->shared, made.shared);
   s->loss = twofold_sum(s->loss, twofold_times((twofold){made.loss, 0}, there ? of->made.weight : 0));
@@ -179,7 +172,7 @@ AICORE void lose_tokens(state *s, int64_t first, int64_t n, sequence *of) {
 /* Adds to each gradient what it has of the sequence's ratio. */
 AICORE void share_tokens(state *s, int64_t first, int64_t n, float part) {
   loads_after_scalar();
-  load_words(s->mask, s->a->mask, first, n, index_words(s->a->mask_dtype));
+  load_words(s->mask, s->a->of.mask, first, n, index_words(s->a->of.rule.dtype));
   load_words(s->dlogprob, s->a->dlogprob, first, n, 1);
   scalar_after_loads();
   for (int64_t i = 0; i < n; ++i)
@@ -201,7 +194,7 @@ AICORE void one_sequence(state *s, int64_t index) {
   weigh(s, &at);
   for (int64_t t = at.made.begin; t < end; t += BATCH) lose_tokens(s, t, least(BATCH, end - t), &at);
   if (!a->dlogprob || !a->sequence_level || a->kind == TIGON_POLICY_VESPO || at.made.counted == 0) return;
-  const float part = at.made.weight * twofold_mul(at.shared, reciprocal(twofold_count(at.made.counted))).hi;
+  const float part = at.made.slope * twofold_mul(at.shared, reciprocal(twofold_count(at.made.counted))).hi;
   for (int64_t t = at.made.begin; t < end; t += BATCH) share_tokens(s, t, least(BATCH, end - t), part);
 }
 
@@ -213,8 +206,8 @@ AICORE void write_twofold(ub_f32 words, int64_t at, twofold x) {
 AICORE_KERNEL(policy_loss, policy_loss_arguments) {
   state s = {.a = a};
   open_state(&s, ub);
-  const int64_t end = range_begin(a->sequences, block_count(), block_index() + 1);
-  for (int64_t i = range_begin(a->sequences, block_count(), block_index()); i < end; ++i) one_sequence(&s, i);
+  const int64_t end = range_begin(a->of.count, block_count(), block_index() + 1);
+  for (int64_t i = range_begin(a->of.count, block_count(), block_index()); i < end; ++i) one_sequence(&s, i);
   write_twofold(s.number, POLICY_LOSS, s.loss);
   write_twofold(s.number, POLICY_KL, s.kl);
   write_twofold(s.number, POLICY_ENTROPY, s.sum_entropy);

@@ -2,7 +2,7 @@
 #ifndef TIGON_ASCEND_KERNEL_POLICY_LOSS_H
 #define TIGON_ASCEND_KERNEL_POLICY_LOSS_H
 
-#include "ascend/kernel/scalar.h"
+#include "ascend/kernel/sequences.h"
 
 /* What a block leaves of its sequences, 4-byte words: sums of two f32, then i32. */
 enum {
@@ -18,13 +18,13 @@ enum {
 
 /* Of 8-byte fields, or pairs of f32. Absent tensors are NULL. */
 typedef struct policy_loss_arguments {
-  gm_ptr logprob, segments, advantage, old, ref, entropy, ratio, mask, denominator;
+  token_sequences of;
+  gm_ptr logprob, advantage, old, ref, entropy, ratio, denominator, dloss;
   gm_ptr token_loss, dlogprob, dentropy;
   gm_ptr counted; /* [count_blocks, TOTAL_WORDS], of how many tokens count; NULL: all do */
   gm_ptr totals;  /* [blocks, POLICY_WORDS] */
-  int64_t count_blocks, tokens, sequences, kind;
+  int64_t count_blocks, kind;
   int64_t sequence_level, token_advantage, token_ratio, kl_bias_corrected;
-  int64_t segments_dtype, mask_dtype;
   float eps_low, eps_high, delta, kl_weight, entropy_weight, unused;
   float tau[2], k[2], lambda[2];
   twofold max_length;

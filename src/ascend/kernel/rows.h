@@ -177,13 +177,6 @@ AICORE pair pair_of(ub_arena *ub, int id, int64_t count, int64_t dtype, tile t) 
   const int64_t bytes = round_up(tile_bytes(dtype, t), UB_BLOCK);
   return (pair){ring_of(ub, id, count, 2 * bytes), bytes / 4};
 }
-AICORE void pair_load(const pair *p, int64_t dtype, const gm_space *s, const gm_rows *first, const gm_rows *second,
-                      tile t, int64_t r, int64_t c) {
-  in_begin(&p->in);
-  load_tile(dtype, ring_now(&p->in), s, first, t, r, c);
-  load_tile(dtype, ub_at_f32(ring_now(&p->in), p->apart), s, second, t, r, c);
-  in_ready(&p->in);
-}
 
 /* The scalar pipe takes what vectors made, and the other way round. */
 AICORE void scalar_waits(void) {

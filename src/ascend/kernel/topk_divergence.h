@@ -16,7 +16,10 @@ typedef struct topk_divergence_arguments {
   int64_t dtype, target_dtype, id_dtype, k, kind, target_is;
   int64_t tail;             /* p may have one */
   int64_t all_out_of_range; /* without columns, when k is given as 0 */
-  float inverse_temperature, beta;
+  int64_t vocab;            /* ids are below it; columns may be those of a panel */
+  /* A head's input is capped first; a logit is then multiplied by map.times. hard_map: the same in the cross entropy. */
+  logit_map map, hard_map;
+  float inverse_temperature, beta;  /* of the target */
   twofold rest, log_beta, log_rest; /* 1 - beta, and logarithms; of jsd */
   twofold least_tail;
 } topk_divergence_arguments;

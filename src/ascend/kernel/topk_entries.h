@@ -8,16 +8,23 @@
 
 /* A word for each row of a tile. */
 typedef enum row_word {
-  MOST, /* the largest logit outside, before the temperature */
+  MOST, /* the largest logit outside, before it is multiplied */
   PART, /* of a chunk */
   REFERENCE,
-  LOG_SUM, /* of the gradient: e^(scale * (x - REFERENCE) - LOG_SUM) * BY */
+  LOG_SUM, /* of the gradient: e^(times * (z - REFERENCE) - LOG_SUM) * BY */
   BY,
+  HARD_LOG_SUM, /* the same of the cross entropy */
+  HARD_BY,
+  LABEL_X, /* the input of the label's class */
   CLASSES, /* i32: of the support */
-  NEXT,    /* i32: the first of them that the pass has not come to */
+  HERE,    /* i32: the first of them, whose columns there are */
+  NEXT,    /* i32: the first of those that the pass has not come to */
   SUM,     /* of the exponentials outside; two words, as all from here on */
-  FACTOR = SUM + 2,
-  NUMBERS = FACTOR + 2, /* topk_row */
+  HARD_SUM = SUM + 2,
+  HARD_LSE = HARD_SUM + 2,
+  FACTOR = HARD_LSE + 2,
+  HARD_FACTOR = FACTOR + 2,
+  NUMBERS = HARD_FACTOR + 2, /* topk_row */
   ROW_WORDS = NUMBERS + 10,
 } row_word;
 
@@ -29,8 +36,8 @@ typedef struct state {
   int64_t pitch;
   int64_t id_pitch, entry_pitch; /* of a row's entries, in words */
   ub_f32 ids, target, order,
-      values;             /* order: i32, entries of the classes by chunks; values: their logits, then gradients */
-  ub_f32 x, d, spread_to; /* f32 tiles; d: of 16-bit dtypes */
+      values; /* order: i32, entries of the classes by chunks; values: their logits, then gradients */
+  ub_f32 x, d, near, far, spread_to; /* f32 tiles; d: of 16-bit dtypes, near and far: of a cap */
   bool out_of_range;
 } state;
 
@@ -66,7 +73,9 @@ AICORE int64_t class_at(const state *s, int64_t i, int64_t j) {
 }
 /* Of class n of the support: its column, and what the teacher says of it. */
 AICORE int64_t entry_at(const state *s, int64_t i, int64_t n) { return s_read_i32(of_row(s, s->order, i), n); }
-AICORE int64_t column_at(const state *s, int64_t i, int64_t n) { return class_at(s, i, entry_at(s, i, n)); }
+AICORE int64_t column_at(const state *s, int64_t i, int64_t n) {
+  return class_at(s, i, entry_at(s, i, n)) - s->a->rows.panel_begin;
+}
 AICORE float target_at(const state *s, int64_t i, int64_t n) {
   return s_read_f32(of_row(s, s->target, i), entry_at(s, i, n));
 }
@@ -91,16 +100,11 @@ AICORE void load_entries(const state *s, int64_t r, int64_t rows) {
   if (!f32) widen(a->target_dtype, s->target, s->values, rows * t.pitch);
 }
 
-/* The classes of row i. `marks` has room for the columns of a chunk. */
-AICORE void find_classes(state *s, int64_t i, ub_f32 marks) {
+/* Those of row i from class `first` to `last` come after `classes` others; how many there are then. */
+AICORE int64_t find_between(const state *s, int64_t i, ub_f32 marks, int64_t first, int64_t last, int64_t classes) {
   const topk_divergence_arguments *a = s->a;
-  int64_t classes = 0;
-  for (int64_t j = 0; j < a->k && a->flags; ++j) {
-    const int64_t v = class_at(s, i, j);
-    s->out_of_range = s->out_of_range || v < 0 || v >= a->w.cols;
-  }
-  for (int64_t begin = 0; begin < a->w.cols && row_counts_here(s, i); begin += a->w.tile_cols) {
-    const int64_t end = least(a->w.cols, begin + a->w.tile_cols);
+  for (int64_t begin = first; begin < last; begin += a->w.tile_cols) {
+    const int64_t end = least(last, begin + a->w.tile_cols);
     for (int64_t j = a->k - 1; j >= 0; --j) {
       const int64_t v = class_at(s, i, j);
       if (v >= begin && v < end) s_write_i32(marks, v - begin, (int32_t)j);
@@ -112,14 +116,36 @@ AICORE void find_classes(state *s, int64_t i, ub_f32 marks) {
       ++classes;
     }
   }
+  return classes;
+}
+
+/* The classes of row i: first those whose columns there are. `marks` has room for the columns of a chunk. */
+AICORE void find_classes(state *s, int64_t i, ub_f32 marks) {
+  const topk_divergence_arguments *a = s->a;
+  const int64_t first = a->rows.panel_begin, last = first + a->w.cols;
+  int64_t classes = 0, here = 0;
+  for (int64_t j = 0; j < a->k && a->flags; ++j) {
+    const int64_t v = class_at(s, i, j);
+    s->out_of_range = s->out_of_range || v < 0 || v >= a->vocab;
+  }
+  if (row_counts_here(s, i)) {
+    here = find_between(s, i, marks, first, last, 0);
+    classes = find_between(s, i, marks, 0, first, here);
+    classes = find_between(s, i, marks, last, a->vocab, classes);
+  }
+  set_count(s, HERE, i, here);
   set_count(s, CLASSES, i, classes);
 }
 
 /* The classes of row i that a chunk has, from NEXT on. */
 AICORE int64_t end_of_chunk(const state *s, int64_t i, tile t, int64_t c) {
   int64_t n = count_of(s, NEXT, i);
-  while (n < count_of(s, CLASSES, i) && column_at(s, i, n) < c + t.cols) ++n;
+  while (n < count_of(s, HERE, i) && column_at(s, i, n) < c + t.cols) ++n;
   return n;
+}
+/* The pass has done with a chunk. */
+AICORE void leave_chunk(const state *s, tile t, int64_t c) {
+  for (int64_t i = 0; i < t.rows; ++i) set_count(s, NEXT, i, end_of_chunk(s, i, t, c));
 }
 /* Where class n is in an f32 tile. */
 AICORE int64_t place_of(const state *s, int64_t i, int64_t n, tile t, int64_t c) {
@@ -133,7 +159,6 @@ AICORE void hide_classes(const state *s, tile t, int64_t c, bool keep) {
       if (keep) set_value(s, i, n, s_read_f32(s->x, at));
       s_write_f32(s->x, at, MINUS_INFINITY);
     }
-    set_count(s, NEXT, i, end);
   }
 }
 

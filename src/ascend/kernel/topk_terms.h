@@ -80,9 +80,14 @@ AICORE void set_target(const topk_divergence_arguments *a, const topk_row *s, fl
     e->log_p = twofold_difference(two_product(a->inverse_temperature, t), s->target_lse);
   e->p = chance_of(e->log_p);
 }
+/* The logit of element x, `times` as large. */
+AICORE twofold mapped(const logit_map *m, float x) {
+  const twofold z = logit_of(m, x).z;
+  return m->cap > 0 ? twofold_times(z, m->times) : z;
+}
 AICORE topk_element element_of(const topk_divergence_arguments *a, const topk_row *s, float x, float t) {
   topk_element e;
-  e.log_q = twofold_difference(two_product(a->inverse_temperature, x), s->lse);
+  e.log_q = twofold_difference(mapped(&a->map, x), s->lse);
   e.q = chance_of(e.log_q);
   set_target(a, s, t, &e);
   return e;
@@ -94,7 +99,7 @@ AICORE topk_element tail_of(const topk_row *s) {
 
 /* p_t, where `classes` of the support have `sum` of p. */
 AICORE twofold tail_left(const topk_divergence_arguments *a, int64_t classes, twofold sum) {
-  if (!a->tail || classes == a->w.cols) return one_float(0);
+  if (!a->tail || classes == a->vocab) return one_float(0);
   const twofold left = twofold_difference(one_float(1), sum);
   return twofold_less(left, a->least_tail) ? a->least_tail : left;
 }

@@ -52,7 +52,7 @@ typedef struct row {
         .base.partials = 7
 #define DIVERGES .base.row_scalars_on_chip = 32, .base.whole = true, .temporaries = {7, 7}
 #define TOPK                                                                                            \
-  .base.row_scalars_on_chip = 32, .base.whole = true, .base.row_tables = 1, .base.row_table_bytes = 12, \
+  .base.row_scalars_on_chip = 48, .base.whole = true, .base.row_tables = 1, .base.row_table_bytes = 12, \
   .base.row_table_words = 5, .temporaries = {2, 3}
 static const row table[] = {
     {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}, .without = "z"},

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from ...torch import operators
 from . import _distillation, _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
-from . import _scaled, _tiled
+from . import _heads, _scaled, _tiled
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -18,11 +18,12 @@ _MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
 _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy fused_linear_jsd geglu group_norm layer_norm"
 )
-_FUNCTIONS += " fused_linear_scaled_cross_entropy_tp jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
+_FUNCTIONS += " fused_linear_kl_div fused_linear_scaled_cross_entropy_tp"
+_FUNCTIONS += " jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
 _LLAMA4 = "apply_liger_llama4_rope_full liger_llama4_text_rotary_pos_emb liger_llama4_vision_rotary_pos_emb"
-_SCALED = "LigerFusedLinearScaledCrossEntropyFunction LigerFusedLinearScaledCrossEntropyTPFunction"
 _CHUNKED = "cosine cpo dpo grpo jsd kto orpo simpo"
 _COSINE = "LigerFusedLinearCosineSimilarity"
+_SCALED = "LigerFusedLinearScaledCrossEntropy"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
 
 # Path below the root, of a file of Liger-Kernel: its names.
@@ -42,8 +43,10 @@ _FILES = {
     "transformers.experimental.embedding": "LigerEmbedding",
     "transformers.functional": "CrossEntropyOutput " + " ".join(f"liger_{name}" for name in _FUNCTIONS.split()),
     "transformers.fused_add_rms_norm": "LigerFusedAddRMSNorm",
+    "transformers.fused_ce_tvd": "LigerFusedCETVDLoss",
     "transformers.fused_linear_cross_entropy": "CrossEntropyOutput LigerFusedLinearCrossEntropyLoss",
     "transformers.fused_linear_jsd": "LigerFusedLinearJSD",
+    "transformers.fused_linear_kl_div": "LigerFusedLinearKLDivLoss",
     "transformers.geglu": "LigerGEGLUMLP LigerGEGLUMLPForGemma4",
     "transformers.group_norm": "LigerGroupNorm",
     "transformers.grpo_loss": "triton_grpo_loss",
@@ -64,9 +67,11 @@ _FILES = {
     "ops.cross_entropy": "LigerCrossEntropyFunction",
     "ops.experimental.embedding": "LigerEmbeddingFunction",
     "ops.fused_add_rms_norm": "LigerFusedAddRMSNormFunction",
+    "ops.fused_ce_tvd": "LigerFusedCETVDFunction",
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
     "ops.fused_linear_jsd": "LigerFusedLinearJSDFunction",
-    "ops.fused_linear_scaled_cross_entropy": _SCALED,
+    "ops.fused_linear_kl_div": "LigerFusedLinearKLDivFunction",
+    "ops.fused_linear_scaled_cross_entropy": f"{_SCALED}Function {_SCALED}TPFunction",
     "ops.geglu": "LigerGELUMulFunction",
     "ops.group_norm": "LigerGroupNormFunction",
     "ops.grpo_loss": "GrpoLossFunction fused_selective_log_softmax",
@@ -84,7 +89,7 @@ _FILES = {
     "ops.tvd": "LigerTVDLossFunction",
 }
 _OBJECTS = {}
-_OWN = _distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models
+_OWN = _distillation, _divergence, _grpo_logits, _heads, _policy, _preference, _losses, _functional, _modules, _models
 for _own in (*_OWN, _scaled, _tiled):
     _OBJECTS |= vars(_own)
 

@@ -16,8 +16,9 @@ def _chosen(hidden, weight, target, logprob, temperature, ignore_index, ids):
     return (logits - (own - logprob).unsqueeze(-1)).where(counted.unsqueeze(-1), 0)
 
 
-def _outputs(found, selected=None):
-    outputs = [-found.logprob] + [extra for extra in (found.entropy, selected) if extra is not None]
+def _outputs(found, dtype, selected=None):
+    entropy = None if found.entropy is None else found.entropy.to(dtype)
+    outputs = [-found.logprob] + [extra for extra in (entropy, selected) if extra is not None]
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -35,14 +36,14 @@ class LigerFusedLinearScaledCrossEntropyFunction:
         selected_token_ids=None,
     ):
         """Each token's loss, its entropy with return_entropy, and with selected_token_ids [K] the log-probabilities
-        [M, K] of those; all f32, and 0 where ignored."""
+        [M, K] of those; f32 but for the entropy, which has the dtype of _input, and 0 where ignored."""
         options = dict(ignore_index=ignore_index, temperature=temperature, entropy=return_entropy)
         if selected_token_ids is None:
-            return _outputs(F.linear_logprob(_input, weight, target, **options))
+            return _outputs(F.linear_logprob(_input, weight, target, **options), _input.dtype)
         require(selected_token_ids.dim() == 1, f"selected_token_ids.ndim is {selected_token_ids.dim()}, must be 1")
         found = F.linear_logprob(_input, weight, target, logits_in_f32=True, **options)
         arguments = _input, weight, target, found.logprob, temperature, ignore_index, selected_token_ids
-        return _outputs(found, _chosen(*arguments))
+        return _outputs(found, _input.dtype, _chosen(*arguments))
 
 
 class LigerFusedLinearScaledCrossEntropyTPFunction:
@@ -58,10 +59,12 @@ class LigerFusedLinearScaledCrossEntropyTPFunction:
         tiles_per_reduce=1,
         return_entropy=False,
     ):
-        """The same of a head whose vocabulary the group's ranks share out in equal parts; target has global classes."""
+        """The same, all f32, of a head whose vocabulary the group's ranks share out in equal parts; target has global
+        classes."""
+        require(torch.distributed.is_initialized(), "torch.distributed is not initialized, must be")
         group = torch.distributed.group.WORLD if tp_group is None else tp_group
         options = dict(ignore_index=ignore_index, temperature=temperature, entropy=return_entropy)
-        return _outputs(F.linear_logprob(_input, weight, target, group=group, **options))
+        return _outputs(F.linear_logprob(_input, weight, target, group=group, **options), torch.float32)
 
 
 def liger_fused_linear_scaled_cross_entropy_tp(

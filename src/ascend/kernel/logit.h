@@ -1,12 +1,18 @@
-/* The logit z of an x: x * inverse_temperature, softcapped to softcap * tanh(x * argument); of tiles on the vector pipe, and of a
- * label in two floats on the scalar pipe. Each function leaves the vector pipe in order. */
-#ifndef TIGON_ASCEND_KERNEL_CROSS_ENTROPY_LOGIT_H
-#define TIGON_ASCEND_KERNEL_CROSS_ENTROPY_LOGIT_H
+/* The logit z of an x: x * times, or with a cap cap * tanh(x * argument); of tiles on the vector pipe, and of one x in two floats on the
+ * scalar pipe. Each function leaves the vector pipe in order. */
+#ifndef TIGON_ASCEND_KERNEL_LOGIT_H
+#define TIGON_ASCEND_KERNEL_LOGIT_H
 
-#include "ascend/kernel/cross_entropy.h"
+#include "ascend/kernel/scalar.h"
+
+/* A part of a kernel's arguments. */
+typedef struct logit_map {
+  float cap, times; /* cap 0: none */
+  twofold argument;
+} logit_map;
 
 /* A logit is its x. */
-AICORE bool is_plain(const cross_entropy_arguments *a) { return a->softcap == 0 && a->inverse_temperature == 1; }
+AICORE bool is_plain(const logit_map *m) { return m->cap == 0 && m->times == 1; }
 
 AICORE void then_mul(ub_f32 d, ub_f32 a, ub_f32 b, int64_t n) {
   v_mul_f32(d, a, b, n);
@@ -63,20 +69,19 @@ AICORE void tanh_of(ub_f32 z, ub_f32 near, ub_f32 far, ub_f32 c, int64_t n) {
 }
 
 /* z = the logits of x; z may be x. `near`, `far`, `c` are used up. */
-AICORE void logits_of(const cross_entropy_arguments *a, ub_f32 z, ub_f32 x, ub_f32 near, ub_f32 far, ub_f32 c,
-                      int64_t n) {
-  if (a->softcap == 0) {
-    then_scale(z, x, a->inverse_temperature, n);
+AICORE void logits_of(const logit_map *m, ub_f32 z, ub_f32 x, ub_f32 near, ub_f32 far, ub_f32 c, int64_t n) {
+  if (m->cap == 0) {
+    then_scale(z, x, m->times, n);
     return;
   }
-  then_scale(z, x, a->argument.hi, n);
+  then_scale(z, x, m->argument.hi, n);
   tanh_of(z, near, far, c, n);
-  then_scale(z, z, a->softcap, n);
+  then_scale(z, z, m->cap, n);
 }
 
 /* d = 1 - tanh^2(x * argument) = 4 e / (1 + e)^2 with e = e^(-2 |x argument|); d may be x. */
-AICORE void slopes_of(const cross_entropy_arguments *a, ub_f32 d, ub_f32 x, ub_f32 c, int64_t n) {
-  then_scale(d, x, a->argument.hi, n);
+AICORE void slopes_of(const logit_map *m, ub_f32 d, ub_f32 x, ub_f32 c, int64_t n) {
+  then_scale(d, x, m->argument.hi, n);
   v_abs_f32(d, d, n);
   sync_pipe(PIPE_V);
   then_scale(d, d, -2, n);
@@ -88,19 +93,19 @@ AICORE void slopes_of(const cross_entropy_arguments *a, ub_f32 d, ub_f32 x, ub_f
   sync_pipe(PIPE_V);
 }
 
-typedef struct label_logit {
-  twofold z, slope; /* slope: of the softcap */
-} label_logit;
+typedef struct one_logit {
+  twofold z, slope; /* slope: of the cap */
+} one_logit;
 
-AICORE label_logit logit_of_label(const cross_entropy_arguments *a, float x) {
-  if (a->softcap == 0) return (label_logit){two_product(x, a->inverse_temperature), {1, 0}};
-  const twofold u = twofold_times(a->argument, x);
-  const float twice = u.hi < 0 ? 2 : -2, sign = u.hi < 0 ? -a->softcap : a->softcap;
+AICORE one_logit logit_of(const logit_map *m, float x) {
+  if (m->cap == 0) return (one_logit){two_product(x, m->times), {1, 0}};
+  const twofold u = twofold_times(m->argument, x);
+  const float twice = u.hi < 0 ? 2 : -2, sign = u.hi < 0 ? -m->cap : m->cap;
   const twofold e = twofold_exp((twofold){twice * u.hi, twice * u.lo});
   const twofold inverse = twofold_inverse(twofold_add(e, 1));
   const twofold tanh = twofold_mul(twofold_add((twofold){-e.hi, -e.lo}, 1), inverse);
   const twofold slope = twofold_mul(twofold_mul((twofold){4 * e.hi, 4 * e.lo}, inverse), inverse);
-  return (label_logit){twofold_times(tanh, sign), slope};
+  return (one_logit){twofold_times(tanh, sign), slope};
 }
 
 #endif
