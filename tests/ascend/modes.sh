@@ -13,7 +13,7 @@ TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype bf16 | tail -n 1
 for dtype in f32 bf16; do
   TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype $dtype | tail -n 1
 done
-for op in rms_norm fused_add_rms_norm layer_norm group_norm softmax swiglu geglu cross_entropy topk_divergence adamw; do
+for op in rms_norm fused_add_rms_norm modulated_rms_norm layer_norm group_norm softmax swiglu geglu cross_entropy topk_divergence adamw; do
   ulps=8
   [ $op = softmax ] && ulps=12
   [ $op = topk_divergence ] && ulps=32

@@ -59,6 +59,7 @@ static void fwd(check *k) {
   /* Magnitudes: the product and the shift. llama rounds xhat, which may flip (an ulp is at most 2^-7 or 2^-10 of it, and one
    * and a half allow for rstd's last bits); none rounds mean, rstd and xhat. */
   const double flips = o.casting == TIGON_CASTING_NONE ? 4 : 1.5;
+  const double of_rstd = check_calls(k, 1, 1.5); /* 1 / sqrt(sum / cols + eps): the sum's division under the root */
   double *y_scale = check_doubles(k, rows * cols);
   for (int64_t r = 0; k->oracle && r < rows; ++r) {
     double sum = 0;
@@ -67,7 +68,7 @@ static void fwd(check *k) {
     for (int64_t c = 0; c < cols; ++c) {
       const int64_t at = r / share * cols + c;
       const double n = check_value(&x, r * cols + c) * rstd * (o.w ? check_value(&w, c) + o.w_offset : 1);
-      y_scale[r * cols + c] = (8 + flips * flip_of(k)) * fabs((1 + check_value(&scale, at)) * n) +
+      y_scale[r * cols + c] = (8 + flips * flip_of(k) + of_rstd) * fabs((1 + check_value(&scale, at)) * n) +
                               (o.shift ? 8 * fabs(check_value(&shift, at)) : 0);
     }
   }
@@ -84,7 +85,7 @@ static void fwd(check *k) {
                                                   .casting = o.casting};
   check_call(k, &args);
   check_bound(k, &y, k->dtype == TIGON_F32 ? 0 : 1, 1, y_scale);
-  check_bound(k, &rstd, 4 + (o.casting == TIGON_CASTING_NONE ? 0.75 * flip_of(k) : 0), 0, NULL);
+  check_bound_relative(k, &rstd, 4 + (o.casting == TIGON_CASTING_NONE ? 0.75 * flip_of(k) : 0), 0, NULL, of_rstd);
 }
 
 /* A gradient that is a sum, of any shape; its values before the call count among the terms. */
