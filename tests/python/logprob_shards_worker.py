@@ -13,6 +13,7 @@ from tigon.torch import functional as T
 
 CUTS = {"even": (0, 6, 12), "uneven": (0, 4, 12), "empty": (0, 0, 12)}
 VOCABS = 12, 11, 1  # of DTensors, which torch.chunk cuts: even, uneven, with a rank that has no class
+TOKENS = None, Replicate(), Shard(0)  # of a compiled call with DTensors; None: local tensors
 TARGET = torch.tensor([[1, -100, 3, 10, 0], [7, 3, -100, 2, 11]])
 OPTIONS = {
     "plain": dict(),
@@ -67,6 +68,19 @@ def compiled(rank):
     run = lambda h, w, b: total(T.linear_logprob(h, w, TARGET, b, entropy=True, **shard_is), upstream)
     torch.compile(run, fullgraph=True, backend="aot_eager")(hidden, weight, bias).backward()
     return [t.grad for t in inputs]
+
+
+def compiled_dtensors(mesh, tokens):
+    """The same of weight and bias as DTensors, whose hidden is one, too, of that placement, or a local tensor."""
+    *tensors, upstream = head()
+    target, own = of_classes(11)
+    placed = lambda t: t.clone() if tokens is None else distribute_tensor(t, mesh, [tokens])
+    sharded = [distribute_tensor(t[own], mesh, [Shard(0)]) for t in tensors[1:]]
+    inputs = [placed(tensors[0]).requires_grad_(), *(t.requires_grad_() for t in sharded)]
+    group, target, upstream = mesh.get_group() if tokens is None else None, placed(target), [placed(u) for u in upstream]
+    run = lambda h, w, b: total(T.linear_logprob(h, w, target, b, entropy=True, group=group), upstream)
+    torch.compile(run, fullgraph=True, backend="aot_eager")(*inputs).backward()
+    return [t.grad.full_tensor() if isinstance(t.grad, DTensor) else t.grad for t in inputs]
 
 
 def of_classes(vocab):
@@ -133,6 +147,8 @@ def run(rank, port, folder):
     for vocab in VOCABS:
         for local in (False, True):
             results["dtensors", vocab, local] = dtensors(mesh, vocab, local, entropy=True)
+    for tokens in TOKENS:
+        results["compiled", tokens] = compiled_dtensors(mesh, tokens)
     results["dtensors", "bf16"] = dtensors(mesh, 11, False, torch.bfloat16)
     results["dtensors", "frozen"] = dtensors(mesh, 11, True, frozen=True)
     results["refused"] = refused(rank, mesh)

@@ -5,7 +5,7 @@ import socket
 import logprob_shards_worker as worker
 import pytest
 import torch
-from logprob_shards_worker import CUTS, OPTIONS, TARGET, VOCABS, head, leaves, of_classes, total
+from logprob_shards_worker import CUTS, OPTIONS, TARGET, TOKENS, VOCABS, head, leaves, of_classes, total
 
 from tigon.torch import functional as T
 from tigon.torch import nn
@@ -103,6 +103,18 @@ def expect_dtensors(ranks, key, vocab, dtype=torch.float32, close={}, **options)
 def test_dtensors_gather_no_weight(ranks, vocab, local):
     for gradients in expect_dtensors(ranks, (vocab, local), vocab, entropy=True):
         assert all(g is not None for g in gradients)
+
+
+@pytest.mark.parametrize("tokens", TOKENS, ids=str)
+def test_compiled_dtensors(ranks, tokens):
+    """Their gradients are those of the whole head, whose 11 classes the ranks have 6 and 5 of."""
+    *tensors, upstream = head()
+    target, own = of_classes(11)
+    inputs = [tensors[0].requires_grad_(), *(t[own].clone().requires_grad_() for t in tensors[1:])]
+    total(T.linear_logprob(*inputs[:2], target, inputs[2], entropy=True), upstream).backward()
+    for results in ranks:
+        for ours, leaf in zip(results["compiled", tokens], inputs, strict=True):
+            torch.testing.assert_close(ours, leaf.grad)
 
 
 def test_dtensors_of_16_bits(ranks):

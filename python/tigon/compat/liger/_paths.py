@@ -8,7 +8,7 @@ from types import ModuleType
 
 from ...torch import operators
 from . import _distillation, _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
-from . import _tiled
+from . import _heads, _tiled
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -18,6 +18,7 @@ _MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
 _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy fused_linear_jsd geglu group_norm layer_norm"
 )
+_FUNCTIONS += " fused_linear_kl_div"
 _FUNCTIONS += " jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
 _CHUNKED = "cosine cpo dpo grpo jsd kto orpo simpo"
 _COSINE = "LigerFusedLinearCosineSimilarity"
@@ -39,8 +40,10 @@ _FILES = {
     "transformers.experimental.embedding": "LigerEmbedding",
     "transformers.functional": "CrossEntropyOutput " + " ".join(f"liger_{name}" for name in _FUNCTIONS.split()),
     "transformers.fused_add_rms_norm": "LigerFusedAddRMSNorm",
+    "transformers.fused_ce_tvd": "LigerFusedCETVDLoss",
     "transformers.fused_linear_cross_entropy": "CrossEntropyOutput LigerFusedLinearCrossEntropyLoss",
     "transformers.fused_linear_jsd": "LigerFusedLinearJSD",
+    "transformers.fused_linear_kl_div": "LigerFusedLinearKLDivLoss",
     "transformers.geglu": "LigerGEGLUMLP LigerGEGLUMLPForGemma4",
     "transformers.group_norm": "LigerGroupNorm",
     "transformers.grpo_loss": "triton_grpo_loss",
@@ -61,8 +64,10 @@ _FILES = {
     "ops.cross_entropy": "LigerCrossEntropyFunction",
     "ops.experimental.embedding": "LigerEmbeddingFunction",
     "ops.fused_add_rms_norm": "LigerFusedAddRMSNormFunction",
+    "ops.fused_ce_tvd": "LigerFusedCETVDFunction",
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
     "ops.fused_linear_jsd": "LigerFusedLinearJSDFunction",
+    "ops.fused_linear_kl_div": "LigerFusedLinearKLDivFunction",
     "ops.geglu": "LigerGELUMulFunction",
     "ops.group_norm": "LigerGroupNormFunction",
     "ops.grpo_loss": "GrpoLossFunction fused_selective_log_softmax",
@@ -80,7 +85,7 @@ _FILES = {
     "ops.tvd": "LigerTVDLossFunction",
 }
 _OBJECTS = {}
-for _own in (_distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models, _tiled):
+for _own in (_distillation, _divergence, _grpo_logits, _heads, _policy, _preference, _losses, _functional, _modules, _models, _tiled):
     _OBJECTS |= vars(_own)
 
 
