@@ -33,7 +33,7 @@ MEMORIES = ["default", "warm"]
 SHARED = ["memory", "op", "mode", "dtype", "shape"]  # what a case is
 COLUMNS = [*SHARED, "party", "median_ms", "spread", "peak_bytes", "wrong_by", "threads", "variant", "bytes_min", "disturbed"]
 WARM_SECONDS = 0.005  # of a sample, at least
-DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64"}  # tigon_dtype: PyTorch's
+DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64", 6: "float8_e4m3fn", 7: "int8"}  # tigon_dtype: PyTorch's
 
 
 def trouble(sentence):
@@ -96,13 +96,13 @@ class View(ctypes.Structure):
 
 
 class Tigon:
-    """A case of tests/check/cases.c, through build/libtigon_bench.so."""
+    """A case of tests/check/cases.c, through build/libtigon_bench.so; what a name has behind : is the peers'."""
 
     library = None
 
     def __init__(self, op, dtype, shape, threads):
         self.load()
-        self.hold(self.library.tigon_bench_open(op.encode(), dtype.encode(), ctypes.c_int64(shape[0]),
+        self.hold(self.library.tigon_bench_open(op.split(":")[0].encode(), dtype.encode(), ctypes.c_int64(shape[0]),
                                                 ctypes.c_int64(shape[1]), threads))
 
     @staticmethod
@@ -220,20 +220,6 @@ def softmax(t):
     return lambda x: torch.softmax(x, -1), [x], [dy], [y], [dx]
 
 
-def rope(t):
-    q, k, cos, sin, q_out, k_out = t.tensors("q", "k", "cos", "sin", "q_out", "k_out")
-    half = cos.shape[1]
-    cos, sin = (torch.cat([a, a], -1)[None, :, None, :].to(q.dtype) for a in (cos, sin))
-
-    def turned(x):
-        return torch.cat([-x[..., half:], x[..., :half]], -1)
-
-    def function(q, k):  # as in transformers
-        return q * cos + turned(q) * sin, k * cos + turned(k) * sin
-
-    return function, [q, k], [q.clone(), k.clone()], [q_out, k_out], [q_out, k_out]
-
-
 def embedding(t):
     table, idx, dy, y, dtable = t.tensors("table", "idx", "dy", "y", "dtable")
     return lambda table: F.embedding(idx, table), [table], [dy], [y], [dtable]
@@ -250,23 +236,14 @@ FROM_TORCH = {
     "swiglu": lambda t: T.swiglu,
     "geglu": lambda t: T.geglu,
     "softmax": lambda t: T.softmax,
-    "rope": lambda t: rope_from_torch(*t.tensors("cos", "sin")),
     **losses.FROM_TORCH, **layers.FROM_TORCH,
     "embedding": lambda t: lambda table, idx=t.tensors("idx")[0]: T.embedding(idx, table),
 }
 
 
-def rope_from_torch(cos, sin):
-    def function(q, k):
-        made = T.rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin, rotary_dim=2 * cos.shape[1])
-        return tuple(t.transpose(1, 2) for t in made)
-
-    return function
-
-
 CASES = {f.__name__: f
-         for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu,
-                   softmax, rope, *losses.CASES, *layers.CASES, embedding)}
+         for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu, softmax,
+                   *losses.CASES, embedding)} | layers.CASES
 
 
 # ---- operators whose own file in the Python package says what they are in plain torch ----
@@ -314,13 +291,17 @@ def onednn_case(onednn, op, t):
 
 
 def wrong_by(ours, truth, dtype):
-    """The largest error as a share of the largest value, over all tensors, when that is more than the dtype explains."""
-    bound = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}[dtype]
+    """The largest error as a share of the largest value, over all tensors, when that is more than the dtype explains. In 8 bits a
+    step is 2^-4 (f8e4m3) or 1/127 (int8) of the largest."""
+    bounds = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01, torch.float8_e4m3fn: 0.08, torch.int8: 0.01}
     worst = 0
     for one, right in zip(ours, truth):
-        error, size = (one.detach().double() - right.detach()).abs().max().item(), right.abs().max().item()
-        worst = max(worst, error / max(size, 1e-30)) if math.isfinite(error) else 1e30
-    return worst if worst > bound else None
+        right = right.detach().double()
+        error, size = (one.detach().double() - right).abs().max().item(), right.abs().max().item()
+        share = error / max(size, 1e-30) if math.isfinite(error) else 1e30
+        if share > max(bounds[dtype], bounds[one.dtype]):
+            worst = max(worst, share)
+    return worst or None
 
 
 def summary(samples):
@@ -384,6 +365,8 @@ def evaluate(function, inputs, upstream):
     """Outputs and gradients."""
     outputs = function(*inputs)
     outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+    if not upstream:
+        return outputs, []
     return outputs, torch.autograd.grad(outputs, inputs, upstream, retain_graph=True)
 
 
@@ -405,7 +388,7 @@ def torch_calls(function, inputs, upstream, modes):
         made = function(*inputs)
         torch.autograd.grad(made, inputs, upstream if isinstance(made, tuple) else upstream[0])
 
-    return {"fwd": fwd, "bwd": bwd, "full": full} if len(modes) > 1 else {"fwd": full}
+    return {"fwd": fwd, "bwd": bwd, "full": full} if len(modes) > 1 else {"fwd": full if upstream else fwd}
 
 
 def run_case(op, dtype_name, options, compiles, onednn):
@@ -421,11 +404,11 @@ def run_case(op, dtype_name, options, compiles, onednn):
         tigon.close()
         return
     modes = tigon.modes()
-    inputs = [tensor.requires_grad_() for tensor in inputs]
+    inputs = [tensor.requires_grad_(bool(upstream)) for tensor in inputs]
     peers = {"python": FROM_TORCH[op](tigon), "eager": function}
     if compiles:
         torch._dynamo.reset()
-        peers["compile"] = torch.compile(function, fullgraph=True, dynamic=False)
+        peers["compile"] = torch.compile(function, fullgraph=not hasattr(function, "breaks"), dynamic=False)
     calls = {"tigon": {mode: (lambda mode=mode: tigon.call(mode)) for mode in modes}}
     # A case may keep other tensors in backward where its outputs lay, so `truth` is taken where backward starts.
     tigon.call("fwd")
@@ -478,7 +461,7 @@ def mebibytes(row, name):
 
 
 def print_row(row):
-    text = f"{row['op']:<19} {row['mode']:<4} {row['dtype']:<5} {row['shape']:<11} {row['tigon']['median_ms']:>9.4g}"
+    text = f"{row['op']:<28} {row['mode']:<4} {row['dtype']:<5} {row['shape']:<11} {row['tigon']['median_ms']:>9.4g}"
     for name in ["python", *PEERS]:
         text += f" {row[name]['median_ms']:>10.4g} {ratio(row, name):>5.2f}x" if name in row else f" {'-':>10} {'-':>6}"
     text += "".join(f" {mebibytes(row, name):>7}" for name in OF_TORCH)
@@ -506,7 +489,7 @@ def load_torch():
     import torch
     import torch._functorch.config
     import torch.nn.functional as F
-    losses.load_torch()
+    losses.load_torch(), layers.load_torch()
 
 
 def load_tigon():
@@ -567,7 +550,7 @@ def main(options, head):
     except Missing as error:
         print(f"peers_cpu: oneDNN is left out: {error}", file=sys.stderr)
     print(f"memory: {options.memory}; {torch.get_num_threads()} threads")
-    print(f"{'operator':<19} {'mode':<4} {'dtype':<5} {'shape':<11} {'tigon ms':>9}"
+    print(f"{'operator':<28} {'mode':<4} {'dtype':<5} {'shape':<11} {'tigon ms':>9}"
           + "".join(f" {name + ' ms':>10} {'ratio':>6}" for name in ["python", *PEERS])
           + "".join(f" {name[:3] + ' MiB':>7}" for name in OF_TORCH), flush=True)
     rows = []

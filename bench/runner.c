@@ -11,6 +11,8 @@
 #define RUNNER_EXPORT __attribute__((visibility("default")))
 
 typedef struct runner {
+  char op[64];
+  bench_mode forward; /* the mode that "fwd" is */
   bench_point at;
   tigon_context *context;
   bench_data data;
@@ -18,7 +20,12 @@ typedef struct runner {
 
 static char sentence[512];
 
-/* NULL, and a sentence, when the library has no such case; rows == 0: the case's own shape. */
+static bool is_word(const char *name, const char *word, size_t length) {
+  return strlen(name) == length && strncmp(name, word, length) == 0;
+}
+
+/* NULL, and a sentence, when the library has no such case; rows == 0: the case's own shape. Behind the operator's name may be forms
+ * (tests/check/forms.def), and an entry that stands for "fwd": "rms_norm+gate+quantised". */
 RUNNER_EXPORT runner *tigon_bench_open(const char *op, const char *dtype, int64_t rows, int64_t cols, int threads);
 /* The same on a device, on the caller's stream; sizes are those of bench_point, 0: the case's own. */
 typedef struct runner_place {
@@ -53,20 +60,38 @@ void tigon_bench_close(runner *r) {
   free(r);
 }
 
+/* Takes `name` apart. NULL: the library does not have all of it. */
+static const bench_case *find_case(runner *r, const char *name) {
+  size_t length = strcspn(name, "+");
+  snprintf(r->op, sizeof r->op, "%.*s", (int)length, name);
+  const bench_case *chosen = bench_case_find(r->op);
+  for (const char *word = name + length; chosen && *word; word += length) {
+    length = strcspn(++word, "+");
+    bench_form form = 0;
+    bench_mode mode = 0;
+    for (; form < BENCH_FORMS && !is_word(bench_form_option(form), word, length); ++form) continue;
+    for (; mode < BENCH_MODES && !is_word(bench_mode_name(mode), word, length); ++mode) continue;
+    if (mode < BENCH_MODES)
+      r->forward = mode;
+    else if (form < BENCH_FORMS && chosen->forms & BENCH_BIT(form))
+      r->at.forms |= BENCH_BIT(form);
+    else
+      chosen = NULL;
+  }
+  return chosen;
+}
+
 runner *tigon_bench_open_on(const runner_place *place, const char *op, const char *dtype, const runner_sizes *sizes) {
   const tigon_context_desc desc = {.device = place->device, .stream = place->stream, .threads = place->threads};
   const tigon_dtype type = tigon_dtype_from_name(dtype);
-  const bench_case *chosen = bench_case_find(op);
   runner *r = calloc(1, sizeof *r);
+  const bench_case *chosen = r ? find_case(r, op) : NULL;
   const char *why = "out of memory";
   if (r && !chosen) why = "the library has no such operator";
-  if (r && chosen) {
-    r->at = (bench_point){.rows = sizes->rows,
-                          .cols = sizes->cols ? sizes->cols : chosen->cols,
-                          .other = sizes->other,
-                          .head_dim = sizes->head_dim,
-                          .kv_heads = sizes->kv_heads,
-                          .form = sizes->as_weight && chosen->form == BENCH_AS_WEIGHT ? BENCH_AS_WEIGHT : BENCH_PLAIN};
+  if (chosen) {
+    r->at.rows = sizes->rows, r->at.cols = sizes->cols ? sizes->cols : chosen->cols, r->at.other = sizes->other;
+    r->at.head_dim = sizes->head_dim, r->at.kv_heads = sizes->kv_heads;
+    if (sizes->as_weight) r->at.forms |= chosen->forms & BENCH_BIT(BENCH_AS_WEIGHT);
     if (!r->at.rows) r->at.rows = tigon_dtype_size(type) == 2 ? chosen->rows_16bit : chosen->rows_f32;
     r->at.other = bench_other(chosen, &r->at);
     const tigon_status status = tigon_context_create(&desc, &r->context);
@@ -84,8 +109,11 @@ runner *tigon_bench_open(const char *op, const char *dtype, int64_t rows, int64_
                              &(runner_sizes){.rows = rows, .cols = cols});
 }
 
+static bench_mode mode_of(const runner *r, int mode) { return mode == BENCH_FWD ? r->forward : (bench_mode)mode; }
+
 int tigon_bench_call(runner *r, int mode) {
-  const tigon_status status = bench_call(&r->data, (bench_mode)mode);
+  const bool none = r->forward != BENCH_FWD && mode != BENCH_FWD;
+  const tigon_status status = none ? TIGON_ERROR_UNSUPPORTED : bench_call(&r->data, mode_of(r, mode));
   if (status != TIGON_OK) snprintf(sentence, sizeof sentence, "%s", tigon_last_error(r->context));
   return (int)status;
 }
@@ -99,11 +127,13 @@ const tigon_tensor *tigon_bench_tensor(const runner *r, const char *name) {
   return NULL;
 }
 
-double tigon_bench_bytes(const runner *r, int mode) { return r->data.mode[mode].bytes; }
+double tigon_bench_bytes(const runner *r, int mode) { return r->data.mode[mode_of(r, mode)].bytes; }
 
-double tigon_bench_flops(const runner *r, int mode) { return r->data.mode[mode].flops; }
+double tigon_bench_flops(const runner *r, int mode) { return r->data.mode[mode_of(r, mode)].flops; }
 
-double tigon_bench_workspace(const runner *r, int mode) { return (double)r->data.mode[mode].workspace_bytes; }
+double tigon_bench_workspace(const runner *r, int mode) {
+  return (double)r->data.mode[mode_of(r, mode)].workspace_bytes;
+}
 
 const char *tigon_bench_gemm(const runner *r) { return tigon_context_gemm(r->context); }
 

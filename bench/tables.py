@@ -37,8 +37,8 @@ def of_cpu(name):
     rows = [row for row in cases(name) if row["memory"] == "warm"]
     for (op, dtype, _), modes in by_mode(rows).items():
         cells = [joined((peers_cpu.ratio(row, name) for name in peers_cpu.PEERS if name in row), ".1f") for row in modes]
-        if len(cells) == 1:  # forward makes the gradients, too
-            cells = ["", "", *cells]
+        if len(cells) == 1:  # forward makes the gradients, too, unless there are none
+            cells = [*cells, "", ""] if "+quantised" in op else ["", "", *cells]
         lines.append(f"| `{op}` | {dtype} | {' | '.join(cells)} |")
     return lines
 

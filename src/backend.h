@@ -68,9 +68,9 @@ typedef struct tigon_queue {
   void *record_to;
 } tigon_queue;
 
-/* A slot's function enqueues the work and returns: DEVICE when the launch itself fails, SCRATCH or INVALID when the device
- * cannot run such a shape. Its other one says what workspace that takes: bytes, a multiple of 64, or minus a status. Both
- * leave a sentence in queue->reason when they fail. */
+/* A slot's function enqueues the work and returns: DEVICE when the launch itself fails, SCRATCH or INVALID when the device cannot
+ * run such a shape, UNSUPPORTED, with nothing written, when it lacks a kernel for such options. Its other one says what workspace
+ * that takes: bytes, a multiple of 64, or minus a status. Both leave a sentence in queue->reason when they fail. */
 #define TIGON_SLOT(op, entry)                                                                            \
   typedef tigon_status tigon_##op##_##entry##_fn(tigon_queue *, const tigon_##op##_##entry##_problem *); \
   typedef int64_t tigon_##op##_##entry##_bytes(tigon_queue *, const tigon_##op##_##entry##_problem *);

@@ -9,7 +9,7 @@
 #include "core/context.h"
 #include "term.h"
 
-enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT, KEY_TRACE, KEY_AS_WEIGHT, KEY_SECTIONS };
+enum { KEY_MODELS = 256, KEY_SWEEP, KEY_SVG, KEY_AGAINST, KEY_HOT, KEY_TRACE };
 
 typedef struct bench_options {
   const char *command; /* argv[0] */
@@ -17,7 +17,8 @@ typedef struct bench_options {
   int op_count;
   const char *device, *variant;
   bench_choice choice;
-  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot, forms[BENCH_FORMS];
+  bool dtypes[TIGON_I64 + 1], any_dtype, modes[BENCH_MODES], any_mode, overhead, hot;
+  attention_options attention;
   int repeats;
   bench_format format;
   const char *svg, *against, *trace; /* paths; NULL: none */
@@ -56,7 +57,7 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
   bench_data data;
   if (bench_data_open(&data, chosen, context, one->dtype, &one->at, available > 0 ? (size_t)available : 0) !=
       TIGON_OK) {
-    char reason[128];
+    char reason[BENCH_SHAPE + 64];
     term_bytes(bytes, (int64_t)data.bytes);
     if (host)
       snprintf(reason, sizeof reason, "%s needs %s of the %s that are free", bench_shape(shape, one), bytes,
@@ -69,7 +70,7 @@ static void run_case(const bench_options *options, const bench_case *chosen, tig
   for (int i = first; i < next; ++i) {
     bench_row *row = &rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
-    char text[128];
+    char text[BENCH_SHAPE + 64];
     snprintf(text, sizeof text, "%s %s %s %s", row->op, row->mode, tigon_dtype_name(row->dtype),
              bench_shape(shape, row));
     term_progress(i, total, text);
@@ -132,6 +133,7 @@ static void add_modes(const bench_options *options, const tigon_context *context
     const bool full = mode == BENCH_FULL;
     const bool exists = full ? has_entry(op, "fwd") && has_entry(op, "bwd") : has_entry(op, bench_mode_name(mode));
     if (!exists || (options->any_mode && !options->modes[mode])) continue;
+    if (at->forms & BENCH_BIT(BENCH_INT8) && mode != BENCH_QUANTISED) continue; /* it says nothing of the others */
     bench_row *row = append(options, list);
     *row = (bench_row){
         .op = op, .mode = bench_mode_name(mode), .dtype = dtype, .variant = context->kernels->variant, .at = *at};
@@ -145,6 +147,17 @@ static void add_modes(const bench_options *options, const tigon_context *context
       snprintf(row->reason, sizeof row->reason, "matrix products bound it, with --hot as without");
     }
   }
+}
+
+/* Ends the program where a form is none of an operator's that is timed. */
+static void refuse_forms(const bench_options *options) {
+  const tigon_entry *entry;
+  unsigned has = 0;
+  for (int i = 0; (entry = tigon_entry_at(i)); ++i) {
+    const bench_case *chosen = wanted_op(options, entry->op) ? bench_case_find(entry->op) : NULL;
+    if (chosen) has |= chosen->forms;
+  }
+  forms_refuse(options->command, options->choice.forms, has, NULL);
 }
 
 /* Operator by operator, dtype by dtype, size by size. */
@@ -161,7 +174,7 @@ static void add_all(const bench_options *options, tigon_context *context, row_li
       const int count = chosen ? bench_points(chosen, &options->choice, context, dtype, points) : 1;
       for (int p = 0; p < count; ++p) {
         if (options->overhead && points[p].other > 0) points[p].other = 64;
-        if (chosen && options->forms[chosen->form]) points[p].form = chosen->form;
+        if (chosen && strcmp(entry->op, "attention") == 0) points[p].attention = options->attention.asked;
         add_modes(options, context, entry->op, dtype, &points[p], list);
       }
     }
@@ -281,12 +294,13 @@ static int run_all(bench_options *options) {
 /* ---- the command line ---- */
 
 static void choose_mode(bench_options *options, const char *argument) {
-  static const char *const names[] = {"fwd", "bwd", "full", "step", "clip", "stats", "merge", NULL};
-  for (bench_mode mode = 0; mode < BENCH_MODES; ++mode)
-    if (strcmp(bench_mode_name(mode), argument) == 0) {
-      options->modes[mode] = options->any_mode = true;
-      return;
-    }
+  const char *names[BENCH_MODES + 1] = {NULL};
+  for (bench_mode mode = 0; mode < BENCH_MODES; ++mode) {
+    names[mode] = bench_mode_name(mode);
+    if (strcmp(names[mode], argument) != 0) continue;
+    options->modes[mode] = options->any_mode = true;
+    return;
+  }
   cli_unknown(options->command, "mode", argument, names);
 }
 
@@ -344,12 +358,11 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'C': choose_format(o, BENCH_CSV); return 0;
     case 'o': o->overhead = true; return 0;
     case KEY_HOT: o->hot = true; return 0;
-    case KEY_AS_WEIGHT: o->forms[BENCH_AS_WEIGHT] = true; return 0;
-    case KEY_SECTIONS: o->forms[BENCH_SECTIONS] = true; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->attention; return 0;
     case ARGP_KEY_ARG:
       if (o->op_count < 64) o->ops[o->op_count++] = cli_op(o->command, argument);
       return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return forms_add(&o->choice.forms, key) ? 0 : ARGP_ERR_UNKNOWN;
   }
 }
 
@@ -370,11 +383,6 @@ int tigon_cli_bench(int argc, char **argv) {
       {"hot", KEY_HOT, NULL, 0,
        "Tensors that stay in the second-level cache of one core, beside a copy of as many bytes that stays there, too",
        0},
-      {"dweight-as-weight", KEY_AS_WEIGHT, NULL, 0,
-       "linear and fused_linear_cross_entropy store dweight in the weight's dtype, as PyTorch does, instead of in f32",
-       0},
-      {"sections", KEY_SECTIONS, NULL, 0,
-       "rope turns by positions in time, height and width, which take turns, as Qwen3-VL's", 0},
       {"overhead", 'o', NULL, 0, "The cost of a call instead: one tiny row, in microseconds", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {"markdown", 'M', NULL, 0, "Print a table for a README", 0},
@@ -384,6 +392,10 @@ int tigon_cli_bench(int argc, char **argv) {
        "On a simulator: write the last row's timeline in the Chrome trace format, which Perfetto opens", 0},
       {"against", KEY_AGAINST, "FILE", 0,
        "Compare with an earlier run's JSON, and fail (exit status 1) when a row is slower beyond the noise", 0},
+      {NULL, 0, NULL, 0, "Other forms of calls, for the operators that have them:", 1},
+#define FORM(name, option, text, help) {option, FORM_KEY + BENCH_##name, NULL, 0, help, 1},
+#include "check/forms.def"
+#undef FORM
       {0},
   };
   static const struct argp argp = {
@@ -397,14 +409,19 @@ int tigon_cli_bench(int argc, char **argv) {
       "  tigon bench rms_norm --sweep rows --svg rows.svg\n"
       "  tigon bench --hot --sweep threads\n"
       "  tigon bench --against bench.json\n"
-      "  tigon bench --models=llama-3-8b --dtype bf16",
-      NULL,
+      "  tigon bench --models=llama-3-8b --dtype bf16\n"
+      "  tigon bench attention --shape 4096x1024 --window 512 --softcap 50\n"
+      "  tigon bench rms_norm --gate --mode quantised --int8",
+      &attention_options_child,
       NULL,
       NULL};
   bench_options chosen = {.command = argv[0], .repeats = 15};
   cli_parse(&argp, argc, argv, &chosen);
+  if (chosen.attention.given && !wanted_op(&chosen, "attention"))
+    cli_mistake(argv[0], "--%s is for attention, which is not among the operators", chosen.attention.given);
   if (!chosen.any_dtype) chosen.dtypes[TIGON_F32] = chosen.dtypes[TIGON_BF16] = true;
   bench_choice *choice = &chosen.choice;
+  refuse_forms(&chosen);
   if (choice->axis == BENCH_MODELS && choice->rows)
     cli_mistake(argv[0], "--models brings its own sizes, --shape excludes it");
   if (chosen.hot && (chosen.overhead || choice->axis == BENCH_MODELS))

@@ -4,8 +4,10 @@
 
 #include <stdio.h>
 
+#include "attention_options.h"
 #include "check/cases.h"
 #include "cli.h"
+#include "forms.h"
 
 /* ---- sizes ---- */
 
@@ -17,6 +19,7 @@ typedef struct bench_choice {
   int64_t rows, cols; /* 0: each case's own shape */
   size_t hot_bytes;   /* > 0: and of that shape so much that the tensors of a case have no more */
   int threads;
+  unsigned forms;    /* of each case those that it has */
   const char *model; /* NULL: all of them */
 } bench_choice;
 
@@ -74,7 +77,7 @@ typedef struct bench_row {
   size_t extra_bytes;          /* workspace */
   int64_t peak_bytes;          /* of resident memory, while the op ran; 0: unknown */
   enum { BENCH_MEASURED, BENCH_SKIPPED, BENCH_BROKEN } outcome;
-  char reason[256]; /* one sentence, unless measured */
+  char reason[512]; /* one sentence, unless measured */
   bench_past past;
 } bench_row;
 
@@ -140,8 +143,8 @@ bench_verdict bench_past_judge(bench_row *row); /* once it is measured */
 
 /* ---- output ---- */
 
-enum { BENCH_SHAPE = 48 };
-char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row); /* "4096x4096, dweight as weight" */
+enum { BENCH_SHAPE = 64 + FORMS_TEXT + ATTENTION_TEXT };
+char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row); /* "4096x4096, gate" */
 void bench_print_changes(const bench_result *result, FILE *file);
 
 typedef enum bench_format { BENCH_TABLE, BENCH_MARKDOWN, BENCH_JSON, BENCH_CSV } bench_format;

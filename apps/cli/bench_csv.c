@@ -49,7 +49,7 @@ static void print_line(const bench_row *row, bench_axis axis, const metric *m, c
 }
 
 void bench_print_csv(const bench_result *result, const cli_machine *machine) {
-  char config[256], stamp[32];
+  char config[256 + BENCH_SHAPE], shape[BENCH_SHAPE], stamp[32];
   const char *name = result->device ? result->device : machine->model;
   const time_t now = time(NULL);
   struct tm utc;
@@ -61,10 +61,10 @@ void bench_print_csv(const bench_result *result, const cli_machine *machine) {
     const bench_row *row = &result->rows[i];
     if (row->outcome != BENCH_MEASURED) continue;
     snprintf(config, sizeof config,
-             "{\"dtype\": \"%s\", \"rows\": %" PRId64 ", \"columns\": %" PRId64 ", \"other\": %" PRId64
-             ", \"threads\": %d, \"variant\": \"%s\", \"bytes_min\": %.0f, \"hot\": %s}",
-             tigon_dtype_name(row->dtype), row->at.rows, row->at.cols, row->at.other, row->at.threads, row->variant,
-             row->bytes_min, result->hot ? "true" : "false");
+             "{\"dtype\": \"%s\", \"shape\": \"%s\", \"rows\": %" PRId64 ", \"columns\": %" PRId64
+             ", \"other\": %" PRId64 ", \"threads\": %d, \"variant\": \"%s\", \"bytes_min\": %.0f, \"hot\": %s}",
+             tigon_dtype_name(row->dtype), bench_shape(shape, row), row->at.rows, row->at.cols, row->at.other,
+             row->at.threads, row->variant, row->bytes_min, result->hot ? "true" : "false");
     const metric speed = {"speed", "ms", row->median * 1e3, row->q20 * 1e3, row->q80 * 1e3};
     print_line(row, result->axis, &speed, config, name, stamp);
     const double peak = (double)row->peak_bytes / (1 << 20);

@@ -27,7 +27,8 @@ static void make_hot(const bench_case *chosen, const bench_choice *choice, tigon
 
 int bench_points(const bench_case *chosen, const bench_choice *choice, tigon_context *context, tigon_dtype dtype,
                  bench_point points[BENCH_MOST_POINTS]) {
-  bench_point base = {.rows = choice->rows, .cols = choice->cols, .threads = choice->threads};
+  bench_point base = {
+      .rows = choice->rows, .cols = choice->cols, .threads = choice->threads, .forms = choice->forms & chosen->forms};
   int count = 0;
   if (!base.rows)
     base.rows = tigon_dtype_size(dtype) == 2 ? chosen->rows_16bit : chosen->rows_f32, base.cols = chosen->cols;
@@ -56,6 +57,6 @@ int bench_points(const bench_case *chosen, const bench_choice *choice, tigon_con
       }
       break;
   }
-  for (int i = 0; i < count; ++i) points[i].other = bench_other(chosen, &points[i]);
+  for (int i = 0; i < count; ++i) points[i].other = bench_other(chosen, &points[i]), points[i].forms = base.forms;
   return count;
 }

@@ -11,8 +11,9 @@ static double rate_gbps(const bench_row *row) { return row->bytes_min / row->med
 static json_t *real_or_null(double value) { return value > 0 ? json_real(value) : json_null(); }
 
 char *bench_shape(char shape[BENCH_SHAPE], const bench_row *row) {
-  snprintf(shape, BENCH_SHAPE, "%" PRId64 "x%" PRId64 "%s%s", row->at.rows, row->at.cols, row->at.form ? ", " : "",
-           bench_form_name(row->at.form));
+  char forms[FORMS_TEXT], attention[ATTENTION_TEXT];
+  snprintf(shape, BENCH_SHAPE, "%" PRId64 "x%" PRId64 "%s%s", row->at.rows, row->at.cols,
+           forms_text(forms, row->at.forms), attention_options_text(attention, &row->at.attention));
   return shape;
 }
 

@@ -184,6 +184,7 @@ static double check_entry(const options *o, int entry, tigon_dtype dtype, const 
     switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, errors, failure)) {
       case CHECK_PASSED: ++t->passed; break;
       case CHECK_SKIPPED: ++t->skipped; return 0;
+      case CHECK_REFUSED: ++t->skipped; break;
       case CHECK_FAILED:
         if (mutant)
           ++t->failed;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,7 +131,8 @@ static void check_words(const char *command, int argc, char **argv) {
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
   static const struct argp_option h[] = {{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0}, {0}};
   static const struct argp help = {h, short_help, NULL, NULL, NULL, NULL, NULL};
-  const struct argp_child children[] = {{&help, 0, NULL, 0}, {0}};
+  struct argp_child children[3] = {{&help, 0, NULL, 0}, {0}};
+  if (argp->children) children[1] = children[0], children[0] = argp->children[0];
   struct argp quiet = *argp;
   parser_behind = argp->parser;
   quiet.parser = quiet_parser;
@@ -145,6 +147,14 @@ int64_t cli_number(const char *command, const char *option, const char *text, in
   const long long value = strtoll(text, &end, 10);
   if (end == text || *end || errno || value < low || value > high)
     cli_mistake(command, "%s is \"%s\", must be a whole number from %" PRId64 " to %" PRId64, option, text, low, high);
+  return value;
+}
+
+double cli_positive(const char *command, const char *option, const char *text) {
+  char *end;
+  const double value = strtod(text, &end);
+  if (end == text || *end || !isfinite(value) || !(value > 0))
+    cli_mistake(command, "%s is \"%s\", must be a finite number above 0", option, text);
   return value;
 }
 

@@ -28,7 +28,8 @@ int tigon_cli_bench(int argc, char **argv);
 int tigon_cli_train(int argc, char **argv);
 
 /* argp_parse() whose mistakes are one sentence: an unknown option ends the program with CLI_USAGE and without argp's
- * second line. -h is --help. Options and words may be mixed. Parsers report their own mistakes with cli_mistake(). */
+ * second line. -h is --help. Options and words may be mixed. Parsers report their own mistakes with cli_mistake(). It may
+ * have one child. */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* "<command>: <sentence>" on stderr, then exit: CLI_USAGE. `command` is argv[0]. */
@@ -44,6 +45,8 @@ __attribute__((noreturn)) void cli_unknown(const char *command, const char *what
 void cli_shape(const char *command, const char *text, int64_t *rows, int64_t *cols);
 /* A whole number in [low, high]; ends the program on anything else. `option` is its name: "--threads". */
 int64_t cli_number(const char *command, const char *option, const char *text, int64_t low, int64_t high);
+/* A finite number above 0; ends the program on anything else. */
+double cli_positive(const char *command, const char *option, const char *text);
 /* "f32", "bf16" or "f16"; ends the program on anything else. */
 tigon_dtype cli_float_dtype(const char *command, const char *text);
 /* `op` when ops.def has it; ends the program otherwise. */

@@ -8,6 +8,7 @@
 #include "ascend/plan/device_override.h"
 #include "check/cases.h"
 #include "cli.h"
+#include "forms.h"
 #include "plan.h"
 #include "term.h"
 
@@ -51,7 +52,7 @@ static void ask_heads(const char *command, plan_options *chosen, tigon_footprint
   request->col_unit = dims[4];
   request->table_cols = dims[4] / 2;
   request->sequence = dims[1];
-  if (!chosen->sections) return;
+  if (!(chosen->forms & BENCH_BIT(BENCH_SECTIONS))) return;
   footprint->row_scalars_in *= 3;
   footprint->row_tables *= 3;
 }
@@ -74,6 +75,15 @@ static const tigon_device_desc *described(const char *command, const tigon_devic
   return changed;
 }
 
+/* The name of the entry's variant with a gate; the entry's own where it has none. */
+static const char *with_gate(const char *entry, const char *const *names) {
+  const size_t length = strlen(entry);
+  for (; *names; ++names) {
+    if (strncmp(*names, entry, length) == 0 && strcmp(*names + length, "_gate") == 0) return *names;
+  }
+  return entry;
+}
+
 /* Completes `chosen` and fills footprint and request; ends the program where the command line does not name things. */
 static void ask(const char *command, plan_options *chosen, tigon_footprint *footprint, tigon_plan_request *request) {
   const char *names[MOST_NAMES];
@@ -88,6 +98,7 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   footprint_names(chosen->op, names);
   if (!chosen->entry) chosen->entry = names[0];
   if (!has(names, chosen->entry)) cli_unknown(command, "mode", chosen->entry, names);
+  if (chosen->forms & BENCH_BIT(BENCH_GATE)) chosen->entry = with_gate(chosen->entry, names);
   const tigon_dtype dtype = cli_float_dtype(command, chosen->dtype);
   static tigon_device_desc changed;
   const tigon_device_desc *device = described(command, tigon_device_desc_find(chosen->device), &changed);
@@ -97,7 +108,6 @@ static void ask(const char *command, plan_options *chosen, tigon_footprint *foot
   const bool heads = footprint->walk == TIGON_WALK_HEADS;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
     cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);
-  if (chosen->sections && !heads) cli_mistake(command, "--sections is for rope, and %s has no positions", chosen->op);
   if (chosen->groups > 0 && chosen->rows % chosen->groups != 0)
     cli_mistake(command, "--groups is %" PRId64 ", must divide the rows, %" PRId64, chosen->groups, chosen->rows);
   if (chosen->run > 0 && chosen->cols % chosen->run != 0)
@@ -271,9 +281,9 @@ static void print_cases(const tigon_plan_request *request, const tigon_plan *tak
 
 static void print_text(const plan_options *chosen, const tigon_plan_request *request, const tigon_plan *plan) {
   char text[256];
-  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "  on %s\n\n", term_start(stdout, TERM_BOLD), chosen->op,
+  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "%s  on %s\n\n", term_start(stdout, TERM_BOLD), chosen->op,
          chosen->entry, term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols,
-         request->device->name);
+         forms_text(text, chosen->forms), request->device->name);
   if (chosen->keys > 0) {
     snprintf(text, sizeof text, "%" PRId64 " heads of %" PRId64 " columns besides the queries'", chosen->keys,
              request->col_unit);
@@ -346,8 +356,6 @@ static tigon_plan_case parse_case(const char *command, const char *text) {
   return (tigon_plan_case)(letter - 'A' + TIGON_CASE_A);
 }
 
-enum { KEY_SECTIONS = 256 };
-
 static error_t parse(int key, char *argument, struct argp_state *state) {
   plan_options *chosen = state->input;
   const char *command = state->argv[0];
@@ -366,7 +374,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case 'v': chosen->vocab = cli_number(command, "--vocab", argument, 1, INT64_MAX / 4); return 0;
     case 'b': chosen->vocab_begin = cli_number(command, "--vocab-begin", argument, 0, INT64_MAX / 4); return 0;
     case 'r': chosen->run = cli_number(command, "--run", argument, 1, INT64_MAX); return 0;
-    case KEY_SECTIONS: chosen->sections = true; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &chosen->attention; return 0;
     case 'D': chosen->devices = true; return 0;
     case 'j': chosen->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -380,7 +388,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
       if (!chosen->op) cli_mistake(command, "no operator is given, as in: tigon plan rms_norm --shape 2048x4096");
       if (chosen->rows == 0) cli_mistake(command, "--shape is not given, must be ROWSxCOLS, as in 4096x4096");
       return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return forms_add(&chosen->forms, key) ? 0 : ARGP_ERR_UNKNOWN;
   }
 }
 
@@ -398,8 +406,8 @@ int tigon_cli_plan(int argc, char **argv) {
       {"unit", 'u', "N", 0, "rope: columns of a head (default: 128 or 64, where that divides)", 0},
       {"keys", 'k', "N", 0,
        "rope: heads of keys besides the queries of --shape (default: a quarter as many, where that divides)", 0},
-      {"sections", KEY_SECTIONS, NULL, 0, "rope: positions in time, height and width", 0},
-      {"groups", 'g', "N", 0, "group_norm: groups of a batch; the rows are batches x groups", 0},
+      {"groups", 'g', "N", 0,
+       "group_norm: groups of a batch; the rows are batches x groups. modulated_rms_norm: rows of scale", 0},
       {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
       {"workspace", 'w', "BYTES", 0, "Of a head or mlp: less than the workspace that is recommended", 0},
       {"classes", 'n', "N", 0,
@@ -408,6 +416,10 @@ int tigon_cli_plan(int argc, char **argv) {
       {"vocab-begin", 'b', "N", 0, "linear_logprob: the shard's first class (default: 0)", 0},
       {"devices", 'D', NULL, 0, "List the Ascend devices that the planner knows", 0},
       {"json", 'j', NULL, 0, "Print JSON", 0},
+      {NULL, 0, NULL, 0, "Other forms of calls, for the operators that have them:", 1},
+#define FORM(name, option, text, help) {option, FORM_KEY + BENCH_##name, NULL, 0, help, 1},
+#include "check/forms.def"
+#undef FORM
       {0},
   };
   static const struct argp argp = {
@@ -420,7 +432,7 @@ int tigon_cli_plan(int argc, char **argv) {
       "\v"
       "Cases: A flat elementwise; B several short rows a tile; C a tile is a row; D a row is kept on chip in its own "
       "dtype and worked on in chunks; E a row does not fit and is read again; F few huge rows, each split over cores; G rows in groups with "
-      "channels of their own (group_norm), cut as one of the others.\n"
+      "vectors of their own (group_norm, modulated_rms_norm), cut as one of the others.\n"
       "\n"
       "Examples:\n"
       "  tigon plan rms_norm --shape 2048x32768 --device 910b4\n"
@@ -432,14 +444,19 @@ int tigon_cli_plan(int argc, char **argv) {
       "  tigon plan fused_linear_preference --shape 8192x4096 --dtype bf16 --device h200 --workspace 33554432\n"
       "  tigon plan mlp --shape 65536x4096 --classes 14336 --dtype bf16 --device h200 --mode bwd\n"
       "  tigon plan linear_logprob --shape 8192x4096 --classes 16032 --vocab 128256 --vocab-begin 16032\n"
+      "  tigon plan attention --shape 8192x4096 --sequences 8 --mode bwd --dtype bf16 --device h200\n"
+      "  tigon plan rms_norm --shape 8192x4096 --gate --mode quantised --device h200\n"
       "\n"
       "Exit status: 0 planned; 1 refused, and the reason says why; 2 the command line is wrong.",
-      NULL,
+      &attention_options_child,
       NULL,
       NULL};
   plan_options chosen = {.device = "cpu", .dtype = "f32"};
   cli_parse(&argp, argc, argv, &chosen);
   if (chosen.devices) return print_devices(argv[0], chosen.json);
+  if (chosen.attention.given && strcmp(cli_op(argv[0], chosen.op), "attention") != 0)
+    cli_mistake(argv[0], "--%s is for attention, and the operator is %s", chosen.attention.given, chosen.op);
+  forms_refuse(argv[0], chosen.forms, bench_case_find(cli_op(argv[0], chosen.op))->forms, chosen.op);
   if (!tigon_device_desc_find(chosen.device)) return plan_launches(argv[0], &chosen);
   tigon_footprint footprint;
   tigon_plan_request request;

@@ -6,6 +6,7 @@
 #include "check/cases.h"
 #include "cli.h"
 #include "core/context.h"
+#include "forms.h"
 #include "plan.h"
 #include "term.h"
 
@@ -64,7 +65,6 @@ static void refuse_options(const char *command, const plan_options *chosen) {
   const bool heads = strcmp(chosen->op, "rope") == 0, table = strcmp(chosen->op, "embedding") == 0 && chosen->entry;
   if ((chosen->unit > 0 || chosen->keys > 0) && !heads)
     cli_mistake(command, "--%s is for rope, and %s has no heads", chosen->unit > 0 ? "unit" : "keys", chosen->op);
-  if (chosen->sections && !heads) cli_mistake(command, "--sections is for rope, and %s has no positions", chosen->op);
   if (chosen->table > 0 && !(table && strcmp(chosen->entry, "bwd") == 0))
     cli_mistake(command, "--table is for embedding's bwd, and %s %s has no table to add to", chosen->op,
                 chosen->entry ? chosen->entry : "fwd");
@@ -173,10 +173,10 @@ static void print_table(const tigon_context *context, const launches *l) {
 
 static void print_text(const plan_options *chosen, const char *mode, const tigon_context *context, const launches *l,
                        tigon_status status, size_t workspace) {
-  char text[64], size[TERM_NUMBER];
-  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "  on %s (%s)\n\n", term_start(stdout, TERM_BOLD), chosen->op, mode,
-         term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols, context->device->name,
-         context->kernels->variant);
+  char text[FORMS_TEXT], size[TERM_NUMBER], more[ATTENTION_TEXT];
+  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "%s%s  on %s (%s)\n\n", term_start(stdout, TERM_BOLD), chosen->op, mode,
+         term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols, forms_text(text, chosen->forms),
+         attention_options_text(more, &chosen->attention.asked), context->device->name, context->kernels->variant);
   if (status != TIGON_OK) {
     plan_line("refused", tigon_last_error(context));
     return;
@@ -215,7 +215,8 @@ int plan_launches(const char *command, const plan_options *chosen) {
                     .kv_heads = chosen->keys,
                     .vocab = chosen->vocab,
                     .vocab_begin = chosen->vocab_begin,
-                    .form = chosen->sections ? BENCH_SECTIONS : BENCH_PLAIN};
+                    .forms = chosen->forms,
+                    .attention = chosen->attention.asked};
   if (at.other == 0) at.other = bench_other(timed, &at);
   context->queue.record = record;
   context->queue.record_to = &l;

@@ -16,12 +16,18 @@ typedef struct ascend_groups {
 
 /* Rows without groups: each column has a weight. */
 static inline ascend_groups ascend_no_groups(int64_t rows, int64_t cols) {
-  return (ascend_groups){{1, rows, 1, 0}, cols, cols, {1, 1, 1}};
+  return (ascend_groups){{1, rows, 1, 0, 0}, cols, cols, {1, 1, 1}};
+}
+/* A plan's groups: a range of all rows is none. */
+static inline int64_t ascend_range_count(int64_t groups) { return groups > 1 ? groups : 0; }
+/* Ranges of rows, `share` in each, that share vectors of columns. */
+static inline ascend_groups ascend_ranges(int64_t groups, int64_t share, int64_t cols) {
+  return (ascend_groups){{groups, share, 1, 0, 1}, cols, groups * cols, {1, 1, 1}};
 }
 
 static inline ascend_groups ascend_groups_of(int64_t batch, int64_t groups, int64_t channels, int64_t run,
                                              const tigon_planes *tensors, int count) {
-  ascend_groups g = {{groups, batch, run, 0}, channels, groups * channels, {0}};
+  ascend_groups g = {{groups, batch, run, 0, 0}, channels, groups * channels, {0}};
   for (int i = 0; i < count; ++i) {
     g.run_pitch[i] = tensors[i].channel_pitch;
     if (channels > 1 && tensors[i].channel_pitch != run) g.kernel.apart = 1;

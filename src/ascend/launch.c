@@ -149,9 +149,9 @@ tigon_status ascend_launch_parts_bytes(tigon_queue *queue, const char *name, tig
 
 tigon_status ascend_column_sums(tigon_queue *queue, const float *slabs, int64_t count, int64_t step, int64_t cols,
                                 void *to, tigon_dtype dtype, bool accumulate) {
-  enum { LINE = 128, MOST = 2048 }; /* columns: 512 bytes, what a transfer at full rate starts on; a task's most */
+  enum { MOST = 2048 }; /* columns of a task */
   const int64_t cores = ascend_of(queue)->soc->device.cores;
-  int64_t chunk = round_up((cols + cores - 1) / cores, LINE);
+  int64_t chunk = round_up((cols + cores - 1) / cores, SUMS_LINE);
   if (chunk > MOST) chunk = MOST;
   const column_sums_arguments a = {.slabs = (gm_ptr)slabs,
                                    .to = to,

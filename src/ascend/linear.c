@@ -2,8 +2,6 @@
  * once. */
 #include "ascend/kernel/linear.h"
 
-#include <stdio.h>
-
 #include "ascend/ascend.h"
 #include "ascend/npu.h"
 
@@ -31,29 +29,12 @@ static const char *element(const matrix *x, int64_t at) {
 
 /* ---- aclnn ---- */
 
-static int aclnn_dtype(tigon_dtype dtype) {
-  return dtype == TIGON_F32 ? ACLNN_F32 : dtype == TIGON_F16 ? ACLNN_F16 : ACLNN_BF16;
-}
-
-/* A transpose is its strides, and an address off the alignment an offset. */
+/* A transpose is its strides. */
 static void *tensor_of(const aclnn_api *aclnn, const matrix *x, int64_t rows, int64_t cols) {
-  const int64_t size = (int64_t)tigon_dtype_size(x->dtype), offset = (uintptr_t)x->data % ACLNN_ALIGNMENT / size;
   const int64_t lines = x->transposed ? cols : rows, width = x->transposed ? rows : cols;
   const int64_t pitch = lines == 1 ? width : x->pitch; /* that of a single row is free */
   const int64_t shape[] = {rows, cols}, strides[] = {x->transposed ? 1 : pitch, x->transposed ? pitch : 1};
-  const int64_t storage[] = {offset + (lines - 1) * pitch + width};
-  return aclnn->create_tensor(shape, 2, aclnn_dtype(x->dtype), strides, offset, ACLNN_FORMAT_ND, storage, 1,
-                              (void *)element(x, -offset));
-}
-
-static tigon_status too_large(tigon_queue *queue, ascend_npu *npu, uint64_t bytes, void *executor) {
-  npu->aclnn->set_executor_repeatable(executor);
-  npu->aclnn->destroy_executor(executor);
-  snprintf(npu->reason, sizeof npu->reason,
-           "aclnnMm wants %llu bytes of workspace for this product, must be at most %d", (unsigned long long)bytes,
-           ASCEND_ACLNN_BYTES);
-  queue->reason = npu->reason;
-  return TIGON_ERROR_OUT_OF_MEMORY;
+  return ascend_aclnn_tensor(aclnn, x->data, ascend_aclnn_dtype(x->dtype), 2, shape, strides);
 }
 
 static tigon_status enqueue(tigon_queue *queue, ascend_npu *npu, const void *a, const void *b, void *c,
@@ -63,10 +44,7 @@ static tigon_status enqueue(tigon_queue *queue, ascend_npu *npu, const void *a, 
   void *executor = NULL;
   const tigon_status status = ascend_check(
       queue, npu, aclnn->mm_get_workspace_size(a, b, c, cube_math, &bytes, &executor), "aclnnMmGetWorkspaceSize");
-  if (status != TIGON_OK) return status;
-  if (bytes > ASCEND_ACLNN_BYTES) return too_large(queue, npu, bytes, executor);
-  void *workspace = bytes ? (char *)npu->products + ASCEND_SUMS_BYTES : NULL;
-  return ascend_check(queue, npu, aclnn->mm(workspace, bytes, executor, npu->stream), "aclnnMm");
+  return status == TIGON_OK ? ascend_aclnn_enqueue(queue, npu, "aclnnMm", aclnn->mm, bytes, executor) : status;
 }
 
 /* c = a b, of which k > 0. */

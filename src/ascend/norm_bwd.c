@@ -1,12 +1,41 @@
-/* Backward of rms_norm, fused_add_rms_norm, layer_norm and group_norm on Ascend: the launches of a call. */
+/* Backward of rms_norm, fused_add_rms_norm, modulated_rms_norm, layer_norm and group_norm on Ascend: the launches of a call. */
 #include "ascend/kernel/norm_bwd.h"
 
 #include "ascend/ascend.h"
 #include "ascend/groups.h"
+#include "ascend/kernel/modulated_rms_norm.h"
+
+/* dw, dscale and dshift from `count` slabs of the groups' sums. */
+static tigon_status join_ranges(tigon_queue *queue, const tigon_norm_bwd_problem *p, int64_t count) {
+  const int64_t cores = ascend_of(queue)->soc->device.cores, chunk = modulated_chunk(p->cols, cores);
+  const int64_t sums = count * MODULATED_SUMS * p->groups.rows * p->cols;
+  const modulated_sums_arguments a = {.slabs = count ? (gm_ptr)p->slabs : NULL,
+                                      .space = ascend_space(&p->groups),
+                                      .scale = ascend_rows(&p->scale),
+                                      .dscale = ascend_rows(&p->dscale),
+                                      .dshift = ascend_rows(&p->dshift),
+                                      .weight = (gm_ptr)p->w,
+                                      .dw = (gm_ptr)p->dw,
+                                      .count = count,
+                                      .cols = p->cols,
+                                      .chunk = chunk,
+                                      .w_dtype = p->w_dtype,
+                                      .scale_dtype = p->scale_dtype,
+                                      .dw_dtype = p->dw_dtype,
+                                      .dscale_dtype = p->dscale_dtype,
+                                      .dshift_dtype = p->dshift_dtype,
+                                      .accumulate_dw = p->accumulate_dw,
+                                      .accumulate_dscale = p->accumulate_dscale,
+                                      .w_offset = p->w_offset};
+  if (!p->dw && !p->dscale.data && !p->dshift.data) return TIGON_OK;
+  ascend_shares(queue, "slabs", p->slabs, sums, TIGON_F32);
+  return ascend_launch(queue, "modulated_sums", modulated_sums, &a, least((p->cols - 1) / chunk + 1, cores));
+}
 
 /* dw and db from `count` slabs of `sums` vectors. */
 static tigon_status join_slabs(tigon_queue *queue, const tigon_norm_bwd_problem *p, int64_t count, int64_t sums,
                                int64_t vector) {
+  if (p->scale.data) return join_ranges(queue, p, count);
   void *const to[] = {p->dw, p->db};
   const tigon_dtype dtypes[] = {p->dw_dtype, p->db_dtype};
   for (int i = 0; i < 2; ++i) {
@@ -23,10 +52,11 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   tigon_plan plan;
   tigon_status status = ascend_plan(queue, call, &plan);
   if (status != TIGON_OK) return status;
-  const int64_t sums = p->mean ? 2 : 1;
-  const bool slabs = p->dw || p->db, split = plan.cut == TIGON_CASE_F;
+  const int64_t words = p->mean ? 2 : 1, sums = p->scale.data ? MODULATED_SUMS : words; /* of a row; of a slab */
+  const bool wants_dw = p->dw || p->dscale.data, wants_db = p->db || p->dshift.data;
+  const bool slabs = wants_dw || wants_db, split = plan.cut == TIGON_CASE_F;
   if (plan.rows == 0 || plan.cols == 0) return join_slabs(queue, p, 0, sums, g->vector);
-  const int64_t count = split || (plan.cut == TIGON_CASE_E && slabs) ? plan.rows * plan.splits * sums : 0;
+  const int64_t count = split || (plan.cut == TIGON_CASE_E && slabs) ? plan.rows * plan.splits * words : 0;
   float *partials = NULL;
   if (count) partials = slabs ? p->slabs + plan.partials_offset / 4 : ascend_scratch(queue, count);
   if (count && !partials) return TIGON_ERROR_DEVICE;
@@ -39,16 +69,19 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
                           .z = ascend_rows(&p->z),
                           .dz = ascend_rows(&p->dz),
                           .groups = g->kernel,
+                          .groups_space = ascend_space(&p->groups),
+                          .scale = ascend_rows(&p->scale),
                           .weight = (gm_ptr)p->w,
                           .rstd = (gm_ptr)p->rstd,
                           .mean = (gm_ptr)p->mean,
-                          .dw = p->dw ? (gm_ptr)p->slabs : NULL,
-                          .db = p->db ? (gm_ptr)(p->slabs + g->vector) : NULL,
+                          .dw = wants_dw ? (gm_ptr)p->slabs : NULL,
+                          .db = wants_db ? (gm_ptr)(p->slabs + g->vector) : NULL,
                           .partials = (gm_ptr)partials,
                           .slab_pitch = sums * g->vector,
                           .slab_splits = plan.chosen == TIGON_CASE_G,
                           .dtype = p->dtype,
                           .w_dtype = p->w_dtype,
+                          .scale_dtype = p->scale_dtype,
                           .casting = p->casting,
                           .w_offset = p->w_offset};
   gm_rows *const rows[] = {&a.dy, &a.x, &a.dx};
@@ -92,6 +125,28 @@ tigon_status ascend_layer_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_prob
 }
 int64_t ascend_layer_norm_bwd_bytes(tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   return rows_bytes("layer_norm", queue, p);
+}
+
+/* ---- modulated_rms_norm ---- */
+
+static tigon_plan_request range_call(const tigon_norm_bwd_problem *p) {
+  return (tigon_plan_request){.op = "modulated_rms_norm",
+                              .entry = "bwd",
+                              .dtype = p->dtype,
+                              .rows = p->space.rows,
+                              .cols = p->cols,
+                              .groups = ascend_range_count(p->groups.rows)};
+}
+
+int64_t ascend_modulated_rms_norm_bwd_bytes(tigon_queue *queue, const tigon_modulated_rms_norm_bwd_problem *p) {
+  const tigon_plan_request call = range_call(p);
+  return ascend_plan_workspace(queue, &call);
+}
+
+tigon_status ascend_modulated_rms_norm_bwd(tigon_queue *queue, const tigon_modulated_rms_norm_bwd_problem *p) {
+  const ascend_groups g = ascend_ranges(p->groups.rows, p->share, p->cols);
+  const tigon_plan_request call = range_call(p);
+  return backward(queue, p, &call, &g);
 }
 
 /* ---- group_norm ---- */

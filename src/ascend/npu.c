@@ -66,6 +66,10 @@ static void add_aclnn(void) {
   with_aclnn.linear_fwd.run = ascend_linear_fwd;
   with_aclnn.linear_bwd.run = ascend_linear_bwd;
   with_aclnn.linear_fwd.dtypes = with_aclnn.linear_bwd.dtypes = TIGON_FLOATS;
+  if (!ascend_aclnn_attention()) return;
+  with_aclnn.attention_fwd.run = ascend_attention_fwd;
+  with_aclnn.attention_bwd.run = ascend_attention_bwd;
+  with_aclnn.attention_fwd.dtypes = with_aclnn.attention_bwd.dtypes = TIGON_FLOATS;
 }
 
 static const tigon_kernels *const *npu_variants(void) {
@@ -258,7 +262,7 @@ static tigon_status npu_open(int index, tigon_queue *queue, const char **reason)
     free(npu);
     return TIGON_ERROR_OUT_OF_MEMORY;
   }
-  *npu = (ascend_npu){.acl = acl, .aclnn = ascend_aclnn(), .index = index};
+  *npu = (ascend_npu){.acl = acl, .aclnn = ascend_aclnn(), .attention = ascend_aclnn_attention(), .index = index};
   device->npu = npu;
   queue->state = device;
   queue->threads = 1;
@@ -420,6 +424,20 @@ tigon_status ascend_npu_launch(tigon_queue *queue, ascend_npu *npu, const char *
   if (status == TIGON_OK) status = launch(queue, npu, function, arguments, bytes, blocks);
   ascend_leave(npu, before);
   return status;
+}
+
+tigon_status ascend_aclnn_enqueue(tigon_queue *queue, ascend_npu *npu, const char *call, aclnn_run *run, uint64_t bytes,
+                                  void *executor) {
+  if (bytes <= ASCEND_ACLNN_BYTES) {
+    void *workspace = bytes ? (char *)npu->products + ASCEND_SUMS_BYTES : NULL;
+    return ascend_check(queue, npu, run(workspace, bytes, executor, npu->stream), call);
+  }
+  npu->aclnn->set_executor_repeatable(executor);
+  npu->aclnn->destroy_executor(executor);
+  snprintf(npu->reason, sizeof npu->reason, "%s wants %llu bytes of workspace, must be at most %d", call,
+           (unsigned long long)bytes, ASCEND_ACLNN_BYTES);
+  queue->reason = npu->reason;
+  return TIGON_ERROR_OUT_OF_MEMORY;
 }
 
 const tigon_backend tigon_npu_backend = {

@@ -1,12 +1,20 @@
-/* rms_norm and fused_add_rms_norm forward on Ascend: the launches of a call. */
+/* rms_norm, fused_add_rms_norm and modulated_rms_norm forward on Ascend: the launches of a call. */
 #include "ascend/kernel/rms_norm.h"
 
 #include "ascend/ascend.h"
+#include "ascend/groups.h"
 
 tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_problem *p) {
   tigon_plan plan;
-  const char *op = p->s.data ? "fused_add_rms_norm" : "rms_norm", *entry = p->z.data ? "fwd_gate" : "fwd";
-  const tigon_status status = ascend_plan_rows(queue, op, entry, p->dtype, p->space.rows, p->cols, &plan);
+  const bool modulated = p->scale.data;
+  const char *op = modulated ? "modulated_rms_norm" : p->s.data ? "fused_add_rms_norm" : "rms_norm";
+  const tigon_plan_request call = {.op = op,
+                                   .entry = p->z.data ? "fwd_gate" : "fwd",
+                                   .dtype = p->dtype,
+                                   .rows = p->space.rows,
+                                   .cols = p->cols,
+                                   .groups = modulated ? ascend_range_count(p->groups.rows) : 0};
+  const tigon_status status = ascend_plan(queue, &call, &plan);
   if (status != TIGON_OK) return status;
   rms_norm_fwd_arguments a = {.w = ascend_walk(&plan),
                               .space = ascend_space(&p->space),
@@ -15,10 +23,17 @@ tigon_status ascend_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fwd_pr
                               .residual = ascend_rows(&p->residual),
                               .sum = ascend_rows(&p->s),
                               .z = ascend_rows(&p->z),
+                              .groups = modulated ? ascend_ranges(p->groups.rows, p->share, p->cols).kernel
+                                                  : ascend_no_groups(p->space.rows, p->cols).kernel,
+                              .groups_space = ascend_space(&p->groups),
+                              .scale = ascend_rows(&p->scale),
+                              .shift = ascend_rows(&p->shift),
                               .weight = (gm_ptr)p->w,
                               .rstd = (gm_ptr)p->rstd,
                               .dtype = p->dtype,
                               .w_dtype = p->w_dtype,
+                              .scale_dtype = p->scale_dtype,
+                              .shift_dtype = p->shift_dtype,
                               .casting = p->casting,
                               .eps = p->eps,
                               .w_offset = p->w_offset};

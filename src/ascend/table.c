@@ -1,14 +1,12 @@
 /* The kernels of Ascend: of the simulator, and of an NPU, which adds linear where its library has it. */
 #include "ascend/ascend.h"
 
-/* One launcher serves both operators. */
+/* One launcher serves several operators. */
 #define ascend_fused_add_rms_norm_fwd ascend_rms_norm_fwd
+#define ascend_modulated_rms_norm_fwd ascend_rms_norm_fwd
 #define ascend_vocab_parallel_cross_entropy_stats ascend_cross_entropy_fwd
 #define ascend_vocab_parallel_cross_entropy_bwd ascend_cross_entropy_bwd
 /* Slots that have no kernel, and one that needs no workspace. */
-#define ascend_modulated_rms_norm_fwd NULL
-#define ascend_modulated_rms_norm_bwd NULL
-#define ascend_modulated_rms_norm_bwd_bytes NULL
 #define ascend_rms_norm_quantised NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL

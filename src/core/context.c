@@ -244,13 +244,13 @@ int tigon_supports(const tigon_context *context, const char *op, const char *ent
   return 0;
 }
 
-/* A shape that the device cannot run is the call's fault, all else the launch's. */
+/* A shape or an option that the device cannot run is the call's fault, all else the launch's. */
 tigon_status tigon_front_done(tigon_context *context, const tigon_kernels *kernels, const tigon_queue *queue,
                               const char *slot, tigon_status status) {
   context->last_variant = kernels->variant;
   if (status == TIGON_OK) return TIGON_OK;
   const char *reason = queue->reason ? queue->reason : "";
-  if (status == TIGON_ERROR_SCRATCH || status == TIGON_ERROR_INVALID)
+  if (status == TIGON_ERROR_SCRATCH || status == TIGON_ERROR_INVALID || status == TIGON_ERROR_UNSUPPORTED)
     return tigon_fail(context, status, "%s: %s", slot, reason);
   return tigon_fail(context, status, "%s: the launch on %s failed%s%s", slot, queue->backend->name, *reason ? ": " : "",
                     reason);

@@ -1,6 +1,7 @@
 /* mhc_coeffs: a block of TILE tokens reads phi once, and its lanes are tokens where a formula is not over channels. Backward has a
  * second pass for dphi, over panels of channels, of which each reads all tokens. */
 #include <math.h>
+#include <stddef.h>
 
 #include "cpu/column_sum.h"
 #include "cpu/mhc_product.h"
@@ -8,7 +9,9 @@
 enum {
   TILE = 16,                   /* tokens of a block, a multiple of LANES and MHC_ROWS */
   AT_ONCE = 6144,              /* elements of phi that are worked on at once; TILE rows are fewer */
-  TOKENS = 64,                 /* of a block of dphi's sums */
+  AHEAD = 16,                  /* tokens whose x is on its way meanwhile */
+  TOKENS = 64,                 /* of a block of dphi's sums, */
+  PITCH = MHC_DEPTH + 16,      /* whose rows fall into different sets of a cache */
   SUMS = TIGON_MHC_COEFFS + 3, /* of db and the dalphas */
 };
 
@@ -37,6 +40,11 @@ TIGON_INLINE float *token_of(tigon_vector v, int64_t token, int64_t count) {
   return v.data ? (float *)v.data + token * count : NULL;
 }
 
+/* Columns [c, c + n) of a row, which need not be there. */
+TIGON_INLINE void prefetch(tigon_dtype dtype, const char *row, int64_t c, int n) {
+  for (int at = 0; at < n; at += 64 / v_size(dtype)) vf_prefetch_l2(row + (c + at) * v_size(dtype));
+}
+
 /* The logits of a block's tokens, whose `mix` [TILE] rows of `pitch` numbers are given; those past its end are 0. */
 static void find_logits(const job *j, const float *mix, int64_t pitch, block *b) {
   const tigon_mhc_coeffs_problem *p = j->p;
@@ -48,42 +56,111 @@ static void find_logits(const job *j, const float *mix, int64_t pitch, block *b)
 
 /* ---- forward ---- */
 
-/* One f32 copy of columns [c, c + n) of stream i of the block's tokens, and their squares' sums. */
-TIGON_INLINE void widen(tigon_dtype dtype, const tigon_mhc_coeffs_problem *p, const block *b, int64_t i, int64_t c,
-                        int n, float x[TILE][MHC_DEPTH], double *squares) {
+/* Columns [c, c + n) of stream i of the block's tokens in f32, [n, TILE], and their squares' sums. */
+TIGON_INLINE void turn_x(tigon_dtype dtype, const tigon_mhc_coeffs_problem *p, const block *b, int64_t i, int64_t c,
+                         int n, float *x, double *squares) {
+  for (int first = 0; first < b->tokens; first += LANES) {
+    const int tokens = b->tokens - first < LANES ? b->tokens - first : LANES;
+    const char *row[LANES];
+    vf r[LANES], sum[LANES];
+    for (int t = 0; t < LANES; ++t) {
+      row[t] = t < tokens ? stream_of(p, &p->x, b->first + first + t, i) : NULL;
+      sum[t] = vf_zero();
+    }
+    for (int at = 0; at < n; at += LANES) {
+      const int count = n - at < LANES ? n - at : LANES;
+      for (int t = 0; t < LANES; ++t) {
+        r[t] = row[t] ? v_load_n(row[t], c + at, dtype, count) : vf_zero();
+        sum[t] = vf_fma(r[t], r[t], sum[t]);
+      }
+      vf_transpose(r);
+      for (int k = 0; k < LANES; ++k) vf_store(x + (at + k) * TILE + first, r[k]);
+    }
+    for (int t = 0; t < tokens; ++t) squares[first + t] += (double)vf_sum(sum[t]);
+  }
+}
+
+/* The same, [TILE, MHC_DEPTH]. */
+TIGON_INLINE void widen_x(tigon_dtype dtype, const tigon_mhc_coeffs_problem *p, const block *b, int64_t i, int64_t c,
+                          int n, float *x, double *squares) {
   for (int t = 0; t < b->tokens; ++t) {
     const char *row = stream_of(p, &p->x, b->first + t, i);
     vf sum = vf_zero();
     for (int at = 0; at < n; at += LANES) {
       const vf v = v_load_n(row, c + at, dtype, n - at < LANES ? n - at : LANES);
-      vf_store(&x[t][at], v);
+      vf_store(x + t * MHC_DEPTH + at, v);
       sum = vf_fma(v, v, sum);
     }
     squares[t] += (double)vf_sum(sum);
   }
 }
 
-/* mix and rstd of the block's tokens. */
+/* Elements [0, count) in f32. */
+TIGON_INLINE void widen_phi(tigon_dtype dtype, const char *phi, int64_t count, float *to) {
+  for (int64_t i = 0; i < count; i += LANES)
+    vf_store_n(to + i, v_load_n(phi, i, dtype, count - i < LANES ? (int)(count - i) : LANES),
+               count - i < LANES ? (int)(count - i) : LANES);
+}
+
+/* Coefficients [m, m + many) of n rows of phi in f32, [n, many]. */
+static void phi_part(const job *j, const char *phi, int64_t m, int64_t many, int64_t n, float *to) {
+  const tigon_dtype dtype = j->p->phi_dtype;
+  const bool whole = many == j->coeffs;
+  for (int64_t k = 0; k < (whole ? 1 : n); ++k)
+    TIGON_FOR_DTYPE(dtype, widen_phi, phi + (k * j->coeffs + m) * v_size(dtype), whole ? n * many : many,
+                    to + k * many);
+}
+
+/* What a block's products are made in, and their sums. */
+typedef struct mix_room {
+  _Alignas(64) float x[TILE * MHC_DEPTH];
+  float phi[AT_ONCE + MHC_ROWS];
+  double sums[TIGON_MHC_COEFFS][TILE], squares[TILE];
+  _Alignas(64) float part[TILE * MHC_PITCH];
+} mix_room;
+
+/* Adds the products of columns [c, c + n) of stream i, whose rows are coefficients, PART at once, and whose columns are tokens. */
+static void add_turned(const job *j, const block *b, int64_t i, int64_t c, int n, mix_room *r) {
+  enum { PART = AT_ONCE / MHC_DEPTH };
+  const tigon_mhc_coeffs_problem *p = j->p;
+  const char *from = (const char *)p->phi + (i * p->cols + c) * j->coeffs * v_size(p->phi_dtype);
+  TIGON_FOR_DTYPE(p->dtype, turn_x, p, b, i, c, n, r->x, r->squares);
+  for (int64_t m = 0; m < j->coeffs; m += PART) {
+    const int64_t many = j->coeffs - m < PART ? j->coeffs - m : PART;
+    const mhc_product product = {r->phi, 1, many, r->x, TILE, many, n, TILE, r->part, TILE, false};
+    phi_part(j, from, m, many, n, r->phi);
+    mhc_multiply(TIGON_F32, &product);
+    for (int64_t a = 0; a < many; ++a)
+      for (int t = 0; t < TILE; ++t) r->sums[m + a][t] += (double)r->part[a * TILE + t];
+  }
+}
+
+/* The same with rows of tokens and columns of coefficients. */
+static void add_straight(const job *j, const block *b, int64_t i, int64_t c, int n, mix_room *r) {
+  const tigon_mhc_coeffs_problem *p = j->p;
+  const char *phi = (const char *)p->phi + (i * p->cols + c) * j->coeffs * v_size(p->phi_dtype);
+  const mhc_product product = {r->x, MHC_DEPTH, 1, phi, j->coeffs, b->tokens, n, j->coeffs, r->part, MHC_PITCH, false};
+  TIGON_FOR_DTYPE(p->dtype, widen_x, p, b, i, c, n, r->x, r->squares);
+  TIGON_FOR_DTYPE(p->phi_dtype, mhc_multiply, &product);
+  for (int t = 0; t < b->tokens; ++t)
+    for (int64_t m = 0; m < j->coeffs; ++m) r->sums[m][t] += (double)r->part[t * MHC_PITCH + m];
+}
+
+/* mix and rstd of the block's tokens. The 24 coefficients of four streams are whole vectors of 8 lanes, but not of 16. */
 static void find_mix(const job *j, block *b, float *mix) {
   const tigon_mhc_coeffs_problem *p = j->p;
-  _Alignas(64) float x[TILE][MHC_DEPTH] = {{0}}, part[TILE][MHC_PITCH];
-  double sums[TILE][TIGON_MHC_COEFFS] = {{0}}, squares[TILE] = {0};
+  mix_room r;
+  memset(&r, 0, offsetof(mix_room, part));
   for (int64_t i = 0; i < p->streams; ++i)
     for (int64_t c = 0; c < p->cols; c += MHC_DEPTH) {
       const int n = p->cols - c < MHC_DEPTH ? (int)(p->cols - c) : MHC_DEPTH;
-      const char *phi = (const char *)p->phi + (i * p->cols + c) * j->coeffs * v_size(p->phi_dtype);
-      const mhc_product product = {x[0], MHC_DEPTH, 1,       phi,       j->coeffs, b->tokens,
-                                   n,    j->coeffs, part[0], MHC_PITCH, false};
-      TIGON_FOR_DTYPE(p->dtype, widen, p, b, i, c, n, x, squares);
-      TIGON_FOR_DTYPE(p->phi_dtype, mhc_multiply, &product);
-      for (int t = 0; t < b->tokens; ++t)
-        for (int64_t m = 0; m < j->coeffs; ++m) sums[t][m] += (double)part[t][m];
+      (LANES == 16 ? add_turned : add_straight)(j, b, i, c, n, &r);
     }
   for (int t = 0; t < b->tokens; ++t) {
-    const double rstd = 1 / sqrt(squares[t] / (double)(p->streams * p->cols) + (double)p->rms_eps);
+    const double rstd = 1 / sqrt(r.squares[t] / (double)(p->streams * p->cols) + (double)p->rms_eps);
     float *to = token_of(p->mix, b->first + t, j->coeffs), *to_rstd = token_of(p->rstd, b->first + t, 1);
     if (to_rstd) *to_rstd = (float)rstd;
-    for (int64_t m = 0; m < j->coeffs; ++m) mix[t * j->coeffs + m] = (float)(sums[t][m] * rstd);
+    for (int64_t m = 0; m < j->coeffs; ++m) mix[t * j->coeffs + m] = (float)(r.sums[m][t] * rstd);
     if (to) memcpy(to, mix + t * j->coeffs, (size_t)j->coeffs * sizeof *to);
   }
 }
@@ -204,29 +281,28 @@ static void find_dmix(const job *j, block *b, double *sums) {
 TIGON_INLINE void put_dx(tigon_dtype dtype, const job *j, const block *b, int64_t i, int64_t c, int n,
                          const float *product) {
   const tigon_mhc_coeffs_problem *p = j->p;
-  for (int at = 0; at < b->tokens; at += LANES)
+  _Alignas(64) float turned[TILE][PITCH];
+  for (int t = 0; t < b->tokens; t += LANES)
     for (int k = 0; k < n; k += LANES) {
       vf r[LANES];
-      for (int l = 0; l < LANES; ++l) r[l] = vf_load(product + (k + l) * TILE + at);
+      for (int l = 0; l < LANES; ++l) r[l] = vf_load(product + (k + l) * TILE + t);
       vf_transpose(r);
-      const int count = n - k < LANES ? n - k : LANES;
-      for (int t = at; t < b->tokens && t < at + LANES; ++t) {
-        const int64_t token = b->first + t;
-        const char *dy = tigon_row(&p->tokens, &p->y, (size_t)v_size(dtype), token);
-        const vf x = v_load_n(stream_of(p, &p->x, token, i), c + k, dtype, count);
-        vf dx = vf_fnma(vf_mul(x, vf_set(b->rstd[t])), vf_set(b->back[t]), r[t - at]);
-        if (dy) dx = vf_fma(vf_set(b->h_pre[i][t]), v_load_n(dy, c + k, dtype, count), dx);
-        char *to = tigon_row(&p->space, &p->dx, (size_t)v_size(dtype), token * p->streams + i);
-        v_store_n(to, c + k, dtype, dx, count);
-      }
+      for (int l = 0; l < LANES; ++l) vf_store(&turned[t + l][k], r[l]);
     }
-}
-
-/* Elements [0, count) in f32. */
-TIGON_INLINE void widen_phi(tigon_dtype dtype, const char *phi, int64_t count, float *to) {
-  for (int64_t i = 0; i < count; i += LANES)
-    vf_store_n(to + i, v_load_n(phi, i, dtype, count - i < LANES ? (int)(count - i) : LANES),
-               count - i < LANES ? (int)(count - i) : LANES);
+  for (int t = 0; t < b->tokens; ++t) {
+    const int64_t token = b->first + t;
+    const char *x = stream_of(p, &p->x, token, i);
+    const char *dy = tigon_row(&p->tokens, &p->y, (size_t)v_size(dtype), token);
+    char *to = tigon_row(&p->space, &p->dx, (size_t)v_size(dtype), token * p->streams + i);
+    prefetch(dtype, x, c + n, n);
+    const vf rstd = vf_set(b->rstd[t]), back = vf_set(b->back[t]), h_pre = vf_set(b->h_pre[i][t]);
+    for (int k = 0; k < n; k += LANES) {
+      const int count = n - k < LANES ? n - k : LANES;
+      vf dx = vf_fnma(vf_mul(v_load_n(x, c + k, dtype, count), rstd), back, vf_load(&turned[t][k]));
+      if (dy) dx = vf_fma(h_pre, v_load_n(dy, c + k, dtype, count), dx);
+      v_store_n(to, c + k, dtype, dx, count);
+    }
+  }
 }
 
 /* Channels at once, so that a panel of phi, and of sums like it, has AT_ONCE elements at most: a multiple of TILE. */
@@ -271,37 +347,40 @@ static void bwd_task(const void *argument, int64_t index) {
 
 /* One f32 copy of columns [c, c + n) of stream i of `count` tokens. */
 TIGON_INLINE void gather(tigon_dtype dtype, const tigon_mhc_coeffs_problem *p, int64_t first, int count, int64_t i,
-                         int64_t c, int n, float x[TOKENS][MHC_DEPTH]) {
+                         int64_t c, int n, float x[TOKENS][PITCH]) {
   for (int t = 0; t < count; ++t) {
     const char *row = stream_of(p, &p->x, first + t, i);
+    if (first + t + AHEAD < p->tokens.rows) /* pieces of rows, which hardware does not foresee */
+      prefetch(dtype, stream_of(p, &p->x, first + t + AHEAD, i), c, n);
     for (int at = 0; at < n; at += LANES)
       vf_store(&x[t][at], v_load_n(row, c + at, dtype, n - at < LANES ? n - at : LANES));
   }
 }
 
-/* A panel of dphi: sums over all tokens, in order. */
+/* A panel of dphi: sums over all tokens, in order. Coefficients are the rows of the products, channels their columns; what a whole tile
+ * of rows reads beyond the last token's lies in the sums behind. */
 static void dphi_task(const void *argument, int64_t index) {
   const job *j = argument;
   const tigon_mhc_coeffs_problem *p = j->p;
   const int64_t i = index / j->panels, c = index % j->panels * j->panel;
   const int n = p->cols - c < j->panel ? (int)(p->cols - c) : (int)j->panel;
-  enum { WIDE = AT_ONCE + MHC_DEPTH * LANES }; /* rows of coefficients become whole vectors */
-  const int64_t pitch = (j->coeffs + LANES - 1) / LANES * LANES;
-  _Alignas(64) float x[TOKENS][MHC_DEPTH] = {{0}}, part[WIDE];
+  enum { WIDE = AT_ONCE + MHC_DEPTH * MHC_ROWS }; /* coefficients become whole tiles */
+  const int64_t pitch = j->panel;
+  _Alignas(64) float x[TOKENS][PITCH] = {{0}}, part[WIDE];
   double sums[WIDE] = {0};
   for (int64_t t = 0; t < p->tokens.rows; t += TOKENS) {
     const int count = p->tokens.rows - t < TOKENS ? (int)(p->tokens.rows - t) : TOKENS;
-    const mhc_product product = {x[0], 1,     MHC_DEPTH, j->g + t * j->coeffs, j->coeffs, n, count, j->coeffs,
-                                 part, pitch, false};
+    const mhc_product product = {
+        j->g + t * j->coeffs, 1, j->coeffs, x[0], PITCH, j->coeffs, count, n, part, pitch, false};
     TIGON_FOR_DTYPE(p->dtype, gather, p, t, count, i, c, n, x);
     mhc_multiply(TIGON_F32, &product);
-    for (int64_t at = 0; at < n * pitch; ++at) sums[at] += (double)part[at];
+    for (int64_t at = 0; at < j->coeffs * pitch; ++at) sums[at] += (double)part[at];
   }
   for (int k = 0; k < n; ++k)
     for (int64_t m = 0; m < j->coeffs; ++m) {
       const int64_t at = (i * p->cols + c + k) * j->coeffs + m;
       const double before = p->accumulate ? vector_at(p->dphi, at) : 0;
-      tigon_store_f64(p->dphi.data, at, p->dphi.dtype, before + sums[k * pitch + m]);
+      tigon_store_f64(p->dphi.data, at, p->dphi.dtype, before + sums[m * pitch + k]);
     }
 }
 

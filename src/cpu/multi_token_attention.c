@@ -141,7 +141,10 @@ static void convolve_row(const job *j, int64_t k, int64_t i, float *to) {
                .cols = mta_allowed(i, p->cols)};
   for (int64_t t = 0; t < p->h.taps; ++t) {
     const int64_t y = i * p->h.stride - p->h.padding + t * p->h.dilation;
-    if (y < 0 || y >= p->tokens) continue;
+    if (y < 0 || y >= p->tokens) {
+      mta_meet_nothing(&c, t * p->w.taps);
+      continue;
+    }
     c.row[c.rows] = (y - j->reach.begin) * j->u_pitch;
     c.w_row[c.rows++] = t * p->w.taps;
   }
@@ -198,7 +201,10 @@ static void ds_task(const void *argument, int64_t index) {
                .cols = y + 1};
   for (int64_t t = 0; t < p->h.taps; ++t) {
     const int64_t i = y + p->h.padding - t * p->h.dilation;
-    if (i < 0 || i % p->h.stride || i / p->h.stride >= p->rows) continue;
+    if (i < 0 || i % p->h.stride || i / p->h.stride >= p->rows) {
+      mta_meet_nothing(&c, t * p->w.taps);
+      continue;
+    }
     c.row[c.rows] = (i / p->h.stride - j->met.begin) * j->g_pitch;
     c.w_row[c.rows++] = t * p->w.taps;
   }

@@ -127,21 +127,28 @@ static inline double mta_dot_by(const float *a, const float *b, int64_t n, int64
 
 /* ---- a row of the convolution ---- */
 
-/* to[j] = sum over channels k, rows r, taps t of w[k * w_channel + w_row[r] + t * w_tap] *
- *                                              from[k * channel + row[r] + j * stride + t * dilation] */
+/* to[j] = more + sum over channels k, rows r, taps t of w[k * w_channel + w_row[r] + t * w_tap] *
+ *                                                     from[k * channel + row[r] + j * stride + t * dilation] */
 typedef struct mta_row {
   const float *from, *w;
-  float *to;
+  float *to, more;
   int64_t channels, channel, w_channel, w_tap;
   int64_t taps, stride, dilation, cols;
   int rows;
   int64_t row[TIGON_MTA_TAPS], w_row[TIGON_MTA_TAPS];
 } mta_row;
 
+/* A row of taps that meets nothing: zeros, or NaN where a weight is no finite number. */
+static inline void mta_meet_nothing(mta_row *c, int64_t w_row) {
+  for (int64_t k = 0; k < c->channels; ++k)
+    for (int64_t t = 0; t < c->taps; ++t) c->more += 0 * c->w[k * c->w_channel + w_row + t * c->w_tap];
+}
+
 /* A channel's terms add up first. */
 static inline void mta_convolve(const mta_row *c) {
   for (int64_t j = 0; j < c->cols && c->stride == 1; j += MTA_AT_ONCE) {
-    vf all[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    const vf more = vf_set(c->more);
+    vf all[4] = {more, more, more, more};
     for (int64_t k = 0; k < c->channels; ++k) {
       vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
       for (int r = 0; r < c->rows; ++r) {
@@ -154,7 +161,7 @@ static inline void mta_convolve(const mta_row *c) {
     for (int v = 0; v < 4; ++v) vf_store(c->to + j + v * LANES, all[v]);
   }
   for (int64_t j = 0; j < c->cols && c->stride != 1; ++j) {
-    float all = 0;
+    float all = c->more;
     for (int64_t k = 0; k < c->channels; ++k) {
       float sum = 0;
       for (int r = 0; r < c->rows; ++r) {

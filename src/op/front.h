@@ -10,6 +10,10 @@
 
 #define TIGON_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
+/* Parts of a workspace begin on lines of a cache. */
+enum { LINE = 64 /* bytes */ };
+static inline size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+
 /* The last extent of a present tensor. */
 static inline int64_t tigon_last_extent(const tigon_tensor *tensor) { return tensor->shape[tensor->ndim - 1]; }
 

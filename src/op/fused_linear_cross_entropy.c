@@ -21,13 +21,11 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 
 /* ---- workspace ---- */
 
-enum { LINE = 64, LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8 };
+enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8 };
 enum {
   GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups, or with a teacher's logits */,
   JOINED_COLUMNS = 1024 /* of hidden */
 };
-
-static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 static bool is_short(const gradient *g) { return g->dtype == TIGON_F16 || g->dtype == TIGON_BF16; }
 

@@ -120,9 +120,8 @@ tigon_status tigon_check_of_sequences(tigon_context *context, const char *name, 
 }
 
 void *tigon_cut(char *workspace, size_t *used, size_t bytes) {
-  enum { LINE = 64 };
   void *at = workspace ? workspace + *used : NULL;
-  *used += (bytes + LINE - 1) / LINE * LINE;
+  *used += lines(bytes);
   return at;
 }
 

@@ -9,7 +9,7 @@
 
 #include "op/loss.h"
 
-enum { LINE = 64, LEAST_TILE = 512, GOOD_TILE = 4096, GOOD_TILE_OF_HOST = 1024 /* rows */ };
+enum { LEAST_TILE = 512, GOOD_TILE = 4096, GOOD_TILE_OF_HOST = 1024 /* rows */ };
 
 #define WEIGHTS                                                                                               \
   IN(x, "*h", SAME, ROWS), IN(gate, "nh", SAME, ROWS), MAY(up, "nh", SAME, ROWS), IN(down, "hc", SAME, ROWS), \
@@ -51,8 +51,6 @@ DESCRIBE(mlp, bwd, bwd);
 #undef A
 
 /* ---- workspace ---- */
-
-static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 static bool is_short(const mlp_gradient *g) { return g->wanted && g->dtype != TIGON_F32; }
 

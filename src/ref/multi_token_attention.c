@@ -43,7 +43,7 @@ static void norm_bwd(const problem *p, const double *weights, double *q, int64_t
 
 static int64_t allowed(int64_t row, int64_t cols) { return row < cols ? row + 1 : cols; }
 
-/* Every element of the convolution that is not masked: f(o, u, weight, argument) with places of o, u and weight. */
+/* Every term of the convolution that is not masked: add(o, u, weight) of their places. */
 typedef void term(double *o, double *u, double *weight);
 static void add_o(double *o, double *u, double *weight) { *o += *weight * *u; }
 static void add_u(double *o, double *u, double *weight) { *u += *weight * *o; }
@@ -57,11 +57,30 @@ static void convolve(const problem *p, double *o, double *u, double *weight, ter
           for (int64_t t = 0; t < taps; ++t) {
             const int64_t y = i * p->h.stride - p->h.padding + t / p->w.taps * p->h.dilation;
             const int64_t x = j * p->w.stride - p->w.padding + t % p->w.taps * p->w.dilation;
-            if (y < 0 || y >= p->tokens || x < 0 || x > y) continue;
+            if (y < 0 || y >= p->tokens || x < 0 || x > y) {
+              if (add == add_o) o[(co * p->rows + i) * p->cols + j] += weight[(co * inputs + ci) * taps + t] * 0;
+              continue;
+            }
             const int64_t channel = co / outputs * inputs + ci;
             add(&o[(co * p->rows + i) * p->cols + j], &u[(channel * p->tokens + y) * p->tokens + x],
                 &weight[(co * inputs + ci) * taps + t]);
           }
+}
+
+/* A tap that meets no element of o multiplies 0, which shows where the weight is no finite number. */
+static void add_zeros_to_u(const problem *p, double *u, const double *weight) {
+  const int64_t inputs = p->in / p->groups, outputs = p->out / p->groups, taps = p->h.taps * p->w.taps;
+  for (int64_t at = 0; at < p->out * inputs * taps; ++at) {
+    const int64_t t = at % taps, channel = at / taps / inputs / outputs * inputs + at / taps % inputs;
+    for (int64_t y = 0; y < p->tokens && !isfinite(weight[at]); ++y)
+      for (int64_t x = 0; x <= y; ++x) {
+        const int64_t down = y + p->h.padding - t / p->w.taps * p->h.dilation, i = down / p->h.stride;
+        const int64_t right = x + p->w.padding - t % p->w.taps * p->w.dilation, j = right / p->w.stride;
+        const bool met = down >= 0 && down % p->h.stride == 0 && i < p->rows && right >= 0 &&
+                         right % p->w.stride == 0 && j < allowed(i, p->cols);
+        if (!met) u[(channel * p->tokens + y) * p->tokens + x] += weight[at] * 0;
+      }
+  }
 }
 
 typedef struct planes {
@@ -146,6 +165,7 @@ tigon_status tigon_ref_multi_token_attention_bwd(tigon_queue *queue, const probl
       rows_bwd(p, b, &of);
     }
     convolve(p, of.q, of.du, of.weight, add_u);
+    add_zeros_to_u(p, of.du, of.weight);
     convolve(p, of.q, of.u, of.dweight, add_weight);
     for (int64_t r = 0; r < p->in * p->tokens; ++r) {
       const int64_t count = allowed(r % p->tokens, p->tokens);

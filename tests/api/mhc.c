@@ -1,36 +1,5 @@
 /* Hyper-connections: what their headers ask of shapes and no description can say. Each call is a legal one with a change. */
-#include "api.h"
-#include "views.h"
-
-enum { ARENA = 1 << 16, ROOM = 1 << 14 };
-
-static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
-
-/* The call of `entry` in which '*' is [B, T] = [2, 3], with 2 streams of 75 channels in and 3 out, or 8 coefficients. */
-static void *legal(call *c, const char *entry) {
-  const call_choices how = usual(TIGON_F32, 2);
-  int i = 0;
-  while (strcmp(tigon_schema_at(i)->name, entry) != 0) ++i;
-  assert_true(call_make(c, i, tigon_schema_at(i), &how, memory, ARENA) > 0);
-  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1)) memset(v.x->strides, 0, sizeof v.x->strides);
-  call_set_workspace(c, memory + ARENA, ROOM);
-  return c->args;
-}
-
-#define RULE(entry, change, sentence)                                                                  \
-  do {                                                                                                 \
-    call c;                                                                                            \
-    tigon_##entry##_args *a = legal(&c, #entry);                                                       \
-    (void)(change);                                                                                    \
-    memcpy(before, memory, sizeof memory);                                                             \
-    api_expect(*state, call_run(&c, *state), TIGON_ERROR_INVALID, "%s: %s", c.schema->name, sentence); \
-    assert_memory_equal(memory, before, sizeof memory);                                                \
-  } while (0)
-
-static int absent(tigon_tensor *t) {
-  *t = (tigon_tensor){0};
-  return 0;
-}
+#include "rules.h"
 
 static void test_coeffs(void **state) {
   RULE(mhc_coeffs_fwd, a->phi.ndim = 1, "phi.ndim is 1, must be 2");

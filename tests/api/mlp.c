@@ -1,36 +1,6 @@
 /* mlp: what its header asks of shapes and numbers and no description can say, and bytes of workspace. Each refused call is a legal
  * one with a change. */
-#include "api.h"
-#include "views.h"
-
-enum { ARENA = 1 << 16, ROOM = 1 << 15 };
-
-static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
-
-/* The call of `entry` in which '*' is [B, T] = [2, 3], H is 4 and I is 75, without factors of SILU. */
-static void *legal(call *c, const char *entry) {
-  const call_choices how = usual(TIGON_F32, 2);
-  int i = 0;
-  while (strcmp(tigon_schema_at(i)->name, entry) != 0) ++i;
-  assert_true(call_make(c, i, tigon_schema_at(i), &how, memory, ARENA) > 0);
-  call_set_workspace(c, memory + ARENA, ROOM);
-  return c->args;
-}
-
-#define RULE(entry, change, sentence)                                                                  \
-  do {                                                                                                 \
-    call c;                                                                                            \
-    tigon_##entry##_args *a = legal(&c, #entry);                                                       \
-    (void)(change);                                                                                    \
-    memcpy(before, memory, sizeof memory);                                                             \
-    api_expect(*state, call_run(&c, *state), TIGON_ERROR_INVALID, "%s: %s", c.schema->name, sentence); \
-    assert_memory_equal(memory, before, sizeof memory);                                                \
-  } while (0)
-
-static int absent(tigon_tensor *t) {
-  *t = (tigon_tensor){0};
-  return 0;
-}
+#include "rules.h"
 
 static void test_rules(void **state) {
   RULE(mlp_fwd, a->gate.shape[0] = a->up.shape[0] = a->gate_bias.shape[0] = a->up_bias.shape[0] = 74,

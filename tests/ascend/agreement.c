@@ -69,6 +69,9 @@ static void command_of(const bench_data *data, bench_mode mode, const char *part
   if (strcmp(data->chosen->op, "group_norm") == 0) { /* batch, channels, run, groups */
     rows = dims[0] * dims[3], cols = dims[1] / dims[3] * dims[2];
     snprintf(more, sizeof more, " --groups %lld --run %lld", (long long)dims[3], (long long)dims[2]);
+  } else if (strcmp(data->chosen->op, "modulated_rms_norm") == 0) {
+    const tigon_modulated_rms_norm_fwd_args *fwd = data->mode[BENCH_FWD].args;
+    if (fwd->scale.shape[0] > 1) snprintf(more, sizeof more, " --groups %lld", (long long)fwd->scale.shape[0]);
   } else if (strcmp(data->chosen->op, "rope") == 0) { /* batch, tokens, heads of q and k, columns of a head */
     snprintf(more, sizeof more, " --unit %lld --keys %lld", (long long)dims[4], (long long)dims[3]);
   } else if (strcmp(data->chosen->op, "embedding") == 0 && mode == BENCH_BWD) {

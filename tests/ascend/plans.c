@@ -66,6 +66,8 @@ static void each_field_has_a_plan_of_its_own(void **state) {
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 8, .run = 64},
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 16, .run = 64},
       {.op = "group_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 65536, .groups = 8, .run = 128},
+      {.op = "modulated_rms_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 4096},
+      {.op = "modulated_rms_norm", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 4096, .groups = 8},
       {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256},
       {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256, .out_rows = 100},
       {.op = "embedding", .entry = "bwd", .dtype = TIGON_F32, .rows = 64, .cols = 256, .words = {.given = 1, .in = 1}},

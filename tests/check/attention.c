@@ -1,6 +1,7 @@
 /* attention. Options walk masks, scales, caps, sinks, parts, memory layouts and which input has the unusual values. Sums carry
  * 8 eps of the sum of their terms' absolute values, eps = 2^-24: a tile's 64 terms one after the other, then the tiles. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "check/cases.h"
 #include "core/half.h"
@@ -98,7 +99,9 @@ typedef struct call {
 static tigon_tensor made(check *k, const char *name, int64_t b, int64_t t, int64_t h, int64_t d, layout l, bool out,
                          check_fill fill) {
   const int64_t dims[] = {b, l == HEADS_FIRST ? h : t, l == HEADS_FIRST ? t : h, d};
-  return out ? check_out(k, name, k->dtype, 4, dims) : check_inout(k, name, k->dtype, 4, dims, fill);
+  if (out) return check_out(k, name, k->dtype, 4, dims);
+  return (k->point ? check_in : check_inout)(k, name, k->dtype, 4, dims,
+                                             fill); /* a timed call's inputs are read once */
 }
 
 static heads viewed(tigon_tensor base, layout l, int64_t first, int64_t count) {
@@ -150,6 +153,24 @@ static tigon_tensor lengths_of(check *k, const char *name, tigon_dtype dtype, in
   return made;
 }
 
+/* cu_seqlens of a timed case: its sequences end to end, of rows that differ by one at most. */
+static tigon_tensor sequences_of(check *k, const char *name, int64_t count, int64_t rows) {
+  const int64_t n = count + 1;
+  const tigon_tensor made = check_in_dense(k, name, TIGON_I64, 1, &n, CHECK_UNIFORM);
+  int64_t *begin = malloc((size_t)n * sizeof *begin);
+  if (!begin) abort();
+  for (int64_t i = 0; i < n; ++i) begin[i] = rows / count * i + (i < rows % count ? i : rows % count);
+  if (made.data) (void)tigon_copy(k->context, made.data, begin, (size_t)n * sizeof *begin);
+  free(begin);
+  return made;
+}
+
+static void cut(call *c, tigon_tensor cu_q, tigon_tensor cu_k) {
+  c->cu_q = cu_q, c->cu_k = cu_k;
+  c->cuts.segments = cu_q.shape[0] - 1;
+  c->cuts.cu_q = tigon_vector_of(&c->cu_q), c->cuts.cu_k = tigon_vector_of(&c->cu_k);
+}
+
 /* sinks and cu_seqlens. */
 static void make_optional(check *k, call *c) {
   const sinks kind = c->o.sinks;
@@ -162,17 +183,29 @@ static void make_optional(check *k, call *c) {
   } else {
     c->sinks = check_may_vector(k, "sinks", dtype, c->q_heads, fill, kind != NO_SINKS);
   }
+  if (k->point && k->point->attention.sequences > 0) {
+    const tigon_tensor cu = sequences_of(k, "cu_seqlens", k->point->attention.sequences, c->tokens);
+    cut(c, cu, cu);
+  }
   if (c->o.lengths == ONE_SEGMENT) return;
   const int64_t count = k->dims[0] + 4;
-  c->cu_q = lengths_of(k, "cu_seqlens_q", TIGON_I64, count, c->tokens, false);
-  c->cu_k = lengths_of(k, "cu_seqlens_k", TIGON_I32, count, c->keys, c->o.lengths == APART);
-  c->cuts.segments = count;
-  c->cuts.cu_q = tigon_vector_of(&c->cu_q), c->cuts.cu_k = tigon_vector_of(&c->cu_k);
+  const tigon_tensor cu_q = lengths_of(k, "cu_seqlens_q", TIGON_I64, count, c->tokens, false);
+  cut(c, cu_q, lengths_of(k, "cu_seqlens_k", TIGON_I32, count, c->keys, c->o.lengths == APART));
+}
+
+/* The case's option, with what a timed one is asked for. */
+static struct option option_of(const check *k) {
+  struct option o = options[k->option];
+  if (!k->point) return o;
+  const bench_attention *asked = &k->point->attention;
+  o.causal = !asked->both_sides, o.window = asked->window, o.dilation = asked->dilation, o.softcap = asked->softcap;
+  o.sinks = asked->sinks ? SINKS_F32 : NO_SINKS;
+  return o;
 }
 
 static call begin(check *k) {
   static const char *const names[] = {"q", "k", "v", "qkv"};
-  call c = {.o = options[k->option],
+  call c = {.o = option_of(k),
             .batch = k->dims[0],
             .tokens = k->dims[1],
             .keys = k->dims[2],
@@ -209,7 +242,7 @@ static double cap_slope(double u) {
 
 /* Of the score s = scale * q . k a cap makes softcap * tanh(u), u = s / softcap. u is off by what s is and by 2 eps of itself;
  * the slope is no larger than where |u| is that much smaller. tanh, and the product by softcap, add 6 eps of z. The slope is
- * off by 2 for each eps that u is, and by 16 + 4 |u| eps for its own exp. */
+ * off by 2 for each eps that u is, and by 16 + 4 |u| eps for its own exp. At an infinite score the slope is 0, and nothing is off. */
 static void score(const call *c, const query *q, int64_t j) {
   double sum = 0, all = 0;
   for (int64_t d = 0; d < c->head_dim; ++d) {
@@ -219,10 +252,10 @@ static void score(const call *c, const query *q, int64_t j) {
   }
   c->z[j] = c->scale * sum, c->error[j] = 8 * fabs(c->scale) * all, c->slope[j] = 1, c->steepness[j] = 0;
   if (!(c->softcap > 0)) return;
-  const double u = fabs(c->z[j] / c->softcap), off = c->error[j] / c->softcap + 2 * u;
+  const double u = fabs(c->z[j] / c->softcap), off = isinf(u) ? 0 : c->error[j] / c->softcap + 2 * u;
   c->z[j] = c->softcap * tanh(c->z[j] / c->softcap);
   c->error[j] = off * c->softcap * cap_slope(fmax(0, u - off * 0x1p-24)) + 6 * fabs(c->z[j]);
-  c->slope[j] = cap_slope(u), c->steepness[j] = 2 * off + 16 + 4 * u;
+  c->slope[j] = cap_slope(u), c->steepness[j] = isinf(u) ? 0 : 2 * off + 16 + 4 * u;
 }
 
 /* Of the query, which then is the one at work. */
@@ -362,7 +395,7 @@ static void bwd(check *k) {
       made(k, "do", c.batch, c.tokens, c.q_heads, c.head_dim, l, false, c.o.unusual == 'g' ? k->fill : CHECK_UNIFORM),
       l, 0, c.q_heads);
   c.o_ = viewed(made(k, "o", c.batch, c.tokens, c.q_heads, c.head_dim, l, false, CHECK_UNIFORM), l, 0, c.q_heads);
-  const tigon_tensor lse = check_inout_dense(k, "lse", TIGON_F32, 3, dims, CHECK_UNIFORM);
+  const tigon_tensor lse = (k->point ? check_in_dense : check_inout_dense)(k, "lse", TIGON_F32, 3, dims, CHECK_UNIFORM);
   make_three(k, &c, names, true, &c.dq, &c.dk, &c.dv);
   const tigon_tensor dsinks =
       c.sinks.ndim ? check_out_vector(k, "dsinks", c.sinks.dtype, c.q_heads) : (tigon_tensor){0};
@@ -453,20 +486,39 @@ static void sequence(const bench_point *at, int64_t dims[CHECK_DIMS]) {
   dims[0] = 1, dims[1] = dims[2] = at->rows;
   bench_heads(at, 64, dims + 3);
 }
+/* Pairs of a query and a key that it sees, in a part of n queries and as many keys. */
+static double pairs(double n, double window, bool both_sides) {
+  const double left = window > 0 && window < n ? window * (window + 1) / 2 + (n - window) * window : n * (n + 1) / 2;
+  return both_sides ? 2 * left - n : left;
+}
+/* The same of a sequence, of which a dilation makes parts whose lengths differ by one at most. */
+static double pairs_of(int64_t tokens, const bench_attention *a) {
+  const int64_t parts = a->dilation > 1 ? a->dilation : 1, longer = tokens % parts;
+  const double n = (double)(tokens / parts), window = (double)a->window;
+  return (double)longer * pairs(n + 1, window, a->both_sides) +
+         (double)(parts - longer) * pairs(n, window, a->both_sides);
+}
+/* Keys that a query sees, on average. */
+static double seen(const bench_point *at) {
+  const bench_attention *a = &at->attention;
+  const int64_t count = a->sequences > 0 ? a->sequences : 1, tokens = at->rows / count, longer = at->rows % count;
+  return ((double)longer * pairs_of(tokens + 1, a) + (double)(count - longer) * pairs_of(tokens, a)) / (double)at->rows;
+}
 static bool of_model(const bench_model *m, bench_point *point) {
   bench_model_heads(m, point);
   point->rows = 2048;
   return !m->latent;
 }
 static const bench_case timed = {.op = "attention",
-                                 .shape_note = "tokens x (heads * 64), causal",
+                                 .shape_note = "tokens x (heads * 64), causal where it does not say both sides",
                                  .rows_f32 = 512,
                                  .rows_16bit = 512,
                                  .cols = 1024,
                                  .dims = sequence,
                                  .of_model = of_model,
                                  .option = {5, 5},
-                                 .products = {1, 2.5, 3.5}};
+                                 .products = {2, 5, 7},
+                                 .depth = seen};
 
 const check_op tigon_check_attention_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &fwd_sizes};
 const check_op tigon_check_attention_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &bwd_sizes};

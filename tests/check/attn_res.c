@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "check/cases.h"
+#include "check/internal.h"
 #include "core/half.h"
 
 /* A list of blocks; a token's rows side by side, [T, N, D]; blocks end to end, [N, T, D]. */
@@ -34,10 +35,10 @@ static tigon_tensor make(check *k, const char *name, bool out, int ndim, const i
 static blocks make_blocks(check *k, const char *name, bool out) {
   const int64_t tokens = k->dims[0], cols = k->dims[1], count = k->dims[2];
   const layout lies = options[k->option].lies;
-  const bool listed = lies == LIST && !k->timed;
+  const bool listed = lies == LIST && !k->timed, addressed = listed || check_has_form(k, BENCH_LIST);
   const int64_t side[] = {tokens, count, cols}, stacked[] = {count, tokens, cols};
   blocks b = {.one = check_list(k, "blocks", (size_t)count * sizeof *b.one)};
-  if (listed) b.at = check_list(k, "addresses", (size_t)count * sizeof *b.at);
+  if (addressed) b.at = check_list(k, out ? "addresses of dv" : "addresses of v", (size_t)count * sizeof *b.at);
   if (!listed) b.all = make(k, name, out, 3, lies == SIDE_BY_SIDE && !k->timed ? side : stacked);
   if (lies == SIDE_BY_SIDE && !k->timed) {
     const int64_t of_block = b.all.strides[1], of_token = b.all.strides[0];
@@ -52,7 +53,7 @@ static blocks make_blocks(check *k, const char *name, bool out) {
                                        2,
                                        {tokens, cols},
                                        {b.all.strides[1], b.all.strides[2]}};
-    if (listed) b.at[i] = b.one[i].data;
+    if (b.at) b.at[i] = b.one[i].data;
   }
   if (listed) b.all = (tigon_tensor){NULL, k->dtype, 3, {count, tokens, cols}, {0, b.one->strides[0], 1}};
   return b;
@@ -72,9 +73,9 @@ static vectors make_vectors(check *k) {
   const int64_t cols = k->dims[1];
   const tigon_dtype dtype = check_dtype(k, options[k->option].f32);
   vectors v = {.wn = check_in_vector(k, "wn", dtype, cols, CHECK_UNIFORM), .c = check_doubles(k, cols)};
-  v.q = k->timed ? check_in_vector(k, "q", dtype, cols, CHECK_UNIFORM)
-                 : check_inout_dense(k, "q", dtype, 1, &cols, CHECK_UNIFORM);
   const double factor = (options[k->option].sharp ? 128 : 1) / sqrt((double)cols);
+  v.q = k->timed ? check_timed_tensor(k, "q", dtype, 1, &cols, CHECK_ROLE_IN, 4 / sqrt((double)cols))
+                 : check_inout_dense(k, "q", dtype, 1, &cols, CHECK_UNIFORM);
   for (int64_t c = 0; !k->timed && c < cols; ++c) tigon_store_f64(v.q.data, c, dtype, check_value(&v.q, c) * factor);
   for (int64_t c = 0; k->oracle && c < cols; ++c) v.c[c] = check_value(&v.q, c) * check_value(&v.wn, c);
   return v;
@@ -266,7 +267,8 @@ static const bench_case timed = {.op = "attn_res",
                                  .cols = 4096,
                                  .other = 8,
                                  .dims = bench_words,
-                                 .option = {[BENCH_FWD] = 2, [BENCH_BWD] = 2}};
+                                 .option = {[BENCH_FWD] = 2, [BENCH_BWD] = 2},
+                                 .forms = BENCH_BIT(BENCH_LIST)};
 
 const check_op tigon_check_attn_res_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_attn_res_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

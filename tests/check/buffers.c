@@ -91,6 +91,13 @@ static void unmap_guarded(char *map, size_t bytes) {
   if (map) munmap(map, bytes);
 }
 
+void check_drop_spares(void) {
+  for (int i = 0; i < SPARES; ++i) {
+    if (spares[i].map) munmap(spares[i].map, spares[i].bytes);
+    spares[i].map = NULL;
+  }
+}
+
 /* A mapping of `bytes` whose end or start touches a protected page; the rest holds the pattern. */
 static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t align) {
   check_buffer *b = check_add_buffer(k);
@@ -226,7 +233,7 @@ static void spoil(const check *k, const tigon_tensor *t) {
 
 static tigon_tensor make(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape, bool dense,
                          check_role role, check_fill fill) {
-  if (k->timed) return check_timed_tensor(k, name, dtype, ndim, shape, role);
+  if (k->timed) return check_timed_tensor(k, name, dtype, ndim, shape, role, 1);
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, dense, role);
   if (!is_shared(k, role) && !is_over(k)) {
     if (role == CHECK_ROLE_OUT)
@@ -260,13 +267,13 @@ tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, in
   return make(k, name, dtype, ndim, shape, true, CHECK_ROLE_INOUT, fill);
 }
 tigon_tensor check_in_scaled(check *k, const char *name, int ndim, const int64_t *shape, double factor) {
-  if (k->timed) return check_in(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
+  if (k->timed) return check_timed_tensor(k, name, k->dtype, ndim, shape, CHECK_ROLE_IN, factor);
   const tigon_tensor t = check_inout(k, name, k->dtype, ndim, shape, CHECK_UNIFORM);
-  int64_t count = 1;
-  for (int d = 0; d < ndim; ++d) count *= shape[d];
-  for (int64_t i = 0; i < count; ++i) {
+  const int64_t count = check_elements(&t), cols = shape[ndim - 1];
+  for (int64_t i = 0; i < count; i += cols) {
     const int64_t at = check_offset(&t, i);
-    tigon_store_f64(t.data, at, k->dtype, tigon_load_f64(t.data, at, k->dtype) * factor);
+    for (int64_t j = at; j < at + cols; ++j)
+      tigon_store_f64(t.data, j, k->dtype, tigon_load_f64(t.data, j, k->dtype) * factor);
   }
   return t;
 }
@@ -363,6 +370,14 @@ bool check_buffers_intact(check *k) {
     return false;
   }
   return true;
+}
+
+void check_unwritten(check *k) {
+  for (int i = 0; i < k->count; ++i) {
+    const check_buffer *b = &k->buffers[i];
+    if (b->role != CHECK_ROLE_SCRATCH && memcmp(b->inner, b->before, b->inner_bytes) != 0)
+      check_fail(k, "%s was written, and the call refused", b->name);
+  }
 }
 
 void check_snapshot(check *k) {

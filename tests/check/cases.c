@@ -28,17 +28,18 @@ const bench_case *bench_case_find(const char *op) {
   return NULL;
 }
 
-const char *bench_form_name(bench_form form) {
-  static const char *const names[BENCH_FORMS] = {"", "dweight as weight", "sections"};
-  return names[form];
-}
-
-int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *at) {
-  return at->form ? chosen->of_form[mode] : chosen->option[mode];
-}
+static const struct form {
+  const char *option, *text;
+} forms[BENCH_FORMS] = {
+#define FORM(name, option, text, help) {option, text},
+#include "check/forms.def"
+#undef FORM
+};
+const char *bench_form_option(bench_form form) { return forms[form].option; }
+const char *bench_form_text(bench_form form) { return forms[form].text; }
 
 const char *bench_mode_name(bench_mode mode) {
-  static const char *const names[BENCH_MODES] = {"fwd", "bwd", "full", "step", "clip", "stats", "merge"};
+  static const char *const names[BENCH_MODES] = {"fwd", "bwd", "full", "step", "clip", "stats", "merge", "quantised"};
   return names[mode];
 }
 

@@ -14,14 +14,28 @@ typedef enum bench_mode {
   BENCH_CLIP,
   BENCH_STATS,
   BENCH_MERGE,
+  BENCH_QUANTISED,
   BENCH_MODES
 } bench_mode;
 const char *bench_mode_name(bench_mode mode);
 
-/* Another form of the call, which some cases have: dweight in the weight's dtype, where it is f32 otherwise; rope by
- * positions in time, height and width. */
-typedef enum bench_form { BENCH_PLAIN, BENCH_AS_WEIGHT, BENCH_SECTIONS, BENCH_FORMS } bench_form;
-const char *bench_form_name(bench_form form); /* "" of BENCH_PLAIN */
+/* Other forms of a call, which some cases have. A set of them has the bits BENCH_BIT(form). */
+typedef enum bench_form {
+#define FORM(name, option, text, help) BENCH_##name,
+#include "check/forms.def"
+#undef FORM
+  BENCH_FORMS
+} bench_form;
+#define BENCH_BIT(form) (1u << (form))
+const char *bench_form_option(bench_form form); /* "complex-table" of --complex-table */
+const char *bench_form_text(bench_form form);   /* "complex table" */
+
+/* attention's options, of its causal case; 0: none. */
+typedef struct bench_attention {
+  int64_t window, dilation, sequences; /* sequences: so many lie end to end, alike in length */
+  double softcap;
+  bool sinks, both_sides; /* both_sides: not causal */
+} bench_attention;
 
 /* A size; what rows and cols are is the case's own. */
 typedef struct bench_point {
@@ -29,7 +43,8 @@ typedef struct bench_point {
   int64_t other;              /* the third size: N of linear, words; 0 when the op has none */
   int64_t head_dim, kv_heads; /* 0: as the case chooses */
   int64_t vocab, vocab_begin; /* of linear_logprob's shard: classes of all shards, 0: no shard; its first one */
-  bench_form form;            /* BENCH_PLAIN, or the one that the case has */
+  unsigned forms;             /* of those that the case has */
+  bench_attention attention;  /* of attention alone */
   int threads;
   const char *model; /* NULL: no model's */
 } bench_point;
@@ -53,10 +68,11 @@ typedef struct bench_case {
   /* A model's sizes, where they are not hidden, intermediate or vocabulary for cols that Llama-2 7B has so; false when the
    * model has no such case. NULL: cols alone. */
   bool (*of_model)(const bench_model *model, bench_point *point);
-  bench_form form;                 /* the other form that points may have, */
-  int of_form[BENCH_FULL + 1];     /* with these options */
-  bool full_in_one;                /* full is one call of fwd, not fwd, then bwd */
-  double products[BENCH_FULL + 1]; /* matrix products of rows x cols x (other, else rows); 0: memory bounds the op */
+  unsigned forms;                         /* that points may have; the op's check asks check_has_form() */
+  bool full_in_one;                       /* full is one call of fwd, not fwd, then bwd */
+  double products[BENCH_FULL + 1];        /* matrix products of rows x cols x depth; 0: memory bounds the op */
+  double (*depth)(const bench_point *at); /* of the products; NULL: other, else rows */
+  double again; /* products that backward has more in the form BENCH_RECOMPUTE, and less in BENCH_CACHE */
 } bench_case;
 
 /* Dimensions that several ops' checks have: [rows, cols, other], [heads, kv_heads, head_dim]. Heads are a model's;
@@ -65,10 +81,14 @@ void bench_words(const bench_point *at, int64_t dims[CHECK_DIMS]);
 void bench_heads(const bench_point *at, int64_t widest, int64_t dims[3]);
 bool bench_model_heads(const bench_model *model, bench_point *point); /* of_model of an op with heads */
 
+/* Is the run a timed one in this form? */
+static inline bool check_has_form(const check *k, bench_form form) {
+  return k->point && k->point->forms & BENCH_BIT(form);
+}
+
 /* The case of `op`; NULL when there is none. */
 const bench_case *bench_case_find(const char *op);
 void bench_dims(const bench_case *chosen, const bench_point *at, int64_t dims[CHECK_DIMS]); /* of the op's check */
-int bench_option(const bench_case *chosen, bench_mode mode, const bench_point *at);         /* of the op's check */
 /* The third size of a point that has none yet. */
 int64_t bench_other(const bench_case *chosen, const bench_point *at);
 const char *const *bench_model_names(void); /* NULL-terminated */

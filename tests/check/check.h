@@ -119,8 +119,9 @@ struct check {
   int64_t dims[CHECK_DIMS];
   int option;
   check_fill fill;
-  const check *oracle; /* NULL while this is the oracle's run, or a timed one: neither needs bounds */
-  check_timed *timed;  /* NULL, or the run ends at its call */
+  const check *oracle;             /* NULL while this is the oracle's run, or a timed one: neither needs bounds */
+  check_timed *timed;              /* NULL, or the run ends at its call */
+  const struct bench_point *point; /* the size of a timed case, for what dims do not say; NULL elsewhere */
   /* ---- the harness's own ---- */
   int entry;   /* in ops.def */
   bool padded; /* rows have a longer pitch, bases are shifted by one element */
@@ -155,7 +156,7 @@ tigon_tensor check_inout(check *k, const char *name, tigon_dtype dtype, int ndim
                          check_fill fill);
 tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                check_fill fill);
-/* An input of the call's dtype whose values are uniform in [-factor, factor]; timed ones are in [-1, 1]. */
+/* An input of the call's dtype whose values are uniform in [-2 factor, 2 factor]; timed ones are in [-factor, factor]. */
 tigon_tensor check_in_scaled(check *k, const char *name, int ndim, const int64_t *shape, double factor);
 /* Takes the absolute values of an f32 vector that the run has made. */
 void check_make_positive(check *k, const tigon_tensor *vector);
@@ -230,7 +231,8 @@ typedef struct check_case {
 /* "fwd/3x4097/o2/outlier/padded" */
 void check_case_label(const check_case *c, char label[128]);
 
-typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED } check_outcome;
+/* SKIPPED: there is no kernel for any case of the entry. REFUSED: none for the case's options, and nothing was written. */
+typedef enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_SKIPPED, CHECK_REFUSED } check_outcome;
 
 /* Runs a case on the oracle and on `kernels` of the device (NULL: the context's own). `failure` gets the sentence; the
  * errors are added to `errors`, which may be NULL. */

@@ -85,7 +85,8 @@ typedef struct run_state {
 } run_state;
 
 static run_state begin(check *k) {
-  const struct option o = options[k->option];
+  struct option o = options[k->option];
+  if (check_has_form(k, BENCH_AS_WEIGHT)) o.short_sums = true;
   const policy_option *p = &o.policy;
   const head_case head = {.ignores = p->mask, .capped = o.capped, .wide = o.wide};
   run_state s = {.o = o, .h = head_begin(k, o.bias, head)};
@@ -233,6 +234,6 @@ static const check_sizes own_sizes = {
 };
 
 static const bench_case timed = {
-    .op = "fused_linear_policy", HEAD_CASE, .dims = bench_words, .option = {5}, .of_form = {6}, .products = {3}};
+    .op = "fused_linear_policy", HEAD_CASE, .dims = bench_words, .option = {5}, .products = {3}};
 
 const check_op tigon_check_fused_linear_policy_fwd = {fwd, shapes, OPTIONS, true, wrong, &timed, &own_sizes};

@@ -86,7 +86,8 @@ typedef struct run_state {
 } run_state;
 
 static run_state begin(check *k) {
-  const struct option o = options[k->option];
+  struct option o = options[k->option];
+  if (check_has_form(k, BENCH_AS_WEIGHT)) o.short_sums = true;
   const preference_option *p = &o.loss;
   const head_case head = {.ignores = o.ignores, .capped = o.capped, .wide = o.wide};
   run_state s = {.o = o, .h = head_begin(k, o.bias, head)};
@@ -236,6 +237,6 @@ static const check_sizes own_sizes = {
 };
 
 static const bench_case timed = {
-    .op = "fused_linear_preference", HEAD_CASE, .dims = bench_words, .option = {5}, .of_form = {6}, .products = {3}};
+    .op = "fused_linear_preference", HEAD_CASE, .dims = bench_words, .option = {5}, .products = {3}};
 
 const check_op tigon_check_fused_linear_preference_fwd = {fwd, shapes, OPTIONS, true, wrong, &timed, &own_sizes};

@@ -64,6 +64,17 @@ enum {
   COUPLED = 1 << 0 | 1 << 1 /* pre's rows are in an order of all tokens */
 };
 
+/* The case's option, in the form of a timed one. */
+static struct option option_of(const check *k) {
+  struct option o = options[k->option];
+  const bool oss = check_has_form(k, BENCH_GPT_OSS);
+  if (oss || check_has_form(k, BENCH_BIASES)) o.bias = o.biases = true;
+  if (oss || check_has_form(k, BENCH_INTERLEAVED)) o.interleaved = true;
+  if (oss) o.turned = true, o.gate_mult = 1.702, o.down_mult = 1 / 1.702, o.clamp = 7, o.up_offset = 1;
+  if (check_has_form(k, BENCH_RECOMPUTE)) o.pre = false;
+  return o;
+}
+
 /* ---- tensors ---- */
 
 /* [E, n, m]; turned: of one that is stored as [E, m, n]. */
@@ -79,7 +90,7 @@ static void stored_shape(int64_t shape[3], int64_t e, int64_t n, int64_t m, bool
 }
 
 static moe_case make_case(check *k, bool backward) {
-  const struct option *o = &options[k->option];
+  const struct option own = option_of(k), *o = &own;
   moe_case m = {
       .tokens = k->dims[0], .hidden = k->dims[1], .inner = k->dims[2], .experts = k->dims[3], .top_k = k->dims[4]};
   m.interleaved = o->interleaved, m.before = o->before, m.act = o->act;
@@ -161,7 +172,7 @@ static void fwd_sizes(check *k, const moe_case *m, double *y, double *pre) {
 }
 
 static void fwd(check *k) {
-  const struct option *o = &options[k->option];
+  const struct option own = option_of(k), *o = &own;
   const moe_case m = make_case(k, false);
   double *size = check_doubles(k, m.tokens * m.hidden), *pre = check_doubles(k, m.tokens * m.top_k * 2 * m.inner);
   tigon_fused_moe_fwd_args args = {INPUTS};
@@ -284,7 +295,7 @@ static void bound_sum(check *k, const sum_out *out) {
 }
 
 static void bwd(check *k) {
-  const struct option *o = &options[k->option];
+  const struct option own = option_of(k), *o = &own;
   const moe_case m = make_case(k, true);
   const int64_t wide = 2 * m.inner, slots[] = {m.tokens, m.top_k};
   const int64_t of_gate_up[] = {m.experts, wide}, of_down[] = {m.experts, m.hidden};
@@ -329,8 +340,8 @@ static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t shapes[][5] = {
       {1, 1, 1, 1, 1},         {3, t, 2, 2, 1},           {5, t + 1, 3, 3, 2}, {4, 5, t, 2, 2},    {9, 7, 5, 4, 2},
       {6, 2 * t - 1, 9, 5, 3}, {17, 33, 2 * t + 1, 7, 2}, {40, 8, 8, 1, 1},    {3, 40, 24, 64, 2}, {4, 11, 6, 2, 5},
-      {130, 19, 13, 3, 2},     {70, 65, 33, 9, 4},        {2, 257, 40, 3, 2},  {300, 16, 8, 2, 1}, {33, 64, 96, 130, 8},
-      {1, 300, 129, 8, 4},     {12, 31, 270, 4, 1},
+      {130, 19, 13, 3, 2},     {70, 65, 33, 9, 4},        {2, 257, 40, 3, 2},  {300, 16, 8, 2, 1}, {130, 64, 96, 5, 2},
+      {1, 300, 129, 3, 2},     {12, 31, 270, 4, 1},       {9, 16, 16, 130, 8},
   };
   if (index >= (int)(sizeof shapes / sizeof *shapes)) return false;
   for (int d = 0; d < 5; ++d) dims[d] = shapes[index][d] > 0 ? shapes[index][d] : 1;
@@ -402,9 +413,9 @@ static const check_sizes own_sizes = {
     .large = 0x1p12,
 };
 
-/* tokens x hidden; inner is half of hidden; 16 experts, of which a token has 4. */
+/* tokens x hidden; inner is half of hidden; 16 experts, of which a token has 4; for few tokens these 4 alone. */
 static void dims_of(const bench_point *at, int64_t dims[CHECK_DIMS]) {
-  dims[0] = at->rows, dims[1] = at->cols, dims[2] = at->other, dims[3] = 16, dims[4] = 4;
+  dims[0] = at->rows, dims[1] = at->cols, dims[2] = at->other, dims[3] = at->rows < 16 ? 4 : 16, dims[4] = 4;
 }
 static const bench_case timed = {.op = "fused_moe",
                                  .shape_note = "tokens x hidden, 4 of 16 experts, inner",
@@ -413,7 +424,10 @@ static const bench_case timed = {.op = "fused_moe",
                                  .cols = 1024,
                                  .other = 512,
                                  .dims = dims_of,
-                                 .products = {12, 24, 36}};
+                                 .forms = BENCH_BIT(BENCH_GPT_OSS) | BENCH_BIT(BENCH_INTERLEAVED) |
+                                          BENCH_BIT(BENCH_BIASES) | BENCH_BIT(BENCH_RECOMPUTE),
+                                 .products = {12, 24, 36},
+                                 .again = 8};
 
 const check_op tigon_check_fused_moe_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_fused_moe_bwd = {bwd, shape, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

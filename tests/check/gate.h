@@ -2,7 +2,7 @@
 #ifndef TIGON_CHECK_GATE_H
 #define TIGON_CHECK_GATE_H
 
-#include "check/check.h"
+#include "check/cases.h"
 
 typedef struct gate_case {
   bool packed;
@@ -25,6 +25,12 @@ static inline void gate_and_up(check *k, bool packed, bool in_place, tigon_tenso
   }
 }
 
+/* The case's, in the form of a timed one. */
+static inline gate_case gate_of(const check *k, gate_case o) {
+  if (check_has_form(k, BENCH_PACKED)) o.packed = true;
+  return o;
+}
+
 /* A case's tensors, and where its bounds go. Packed gradients are one output, da's and db's columns side by side. */
 typedef struct gate_fwd {
   tigon_tensor a, b, c;
@@ -35,7 +41,8 @@ typedef struct gate_bwd {
   double *size, *size_b; /* element i at gate_at(k, packed, i) */
 } gate_bwd;
 
-static inline gate_fwd gate_fwd_make(check *k, gate_case o) {
+static inline gate_fwd gate_fwd_make(check *k, gate_case of) {
+  const gate_case o = gate_of(k, of);
   gate_fwd t;
   gate_and_up(k, o.packed, o.in_place == 1 || o.in_place == 2, &t.a, &t.b);
   t.c = o.in_place == 1 ? t.a : o.in_place == 2 ? t.b : check_out(k, "c", k->dtype, 2, k->dims);
@@ -43,7 +50,8 @@ static inline gate_fwd gate_fwd_make(check *k, gate_case o) {
   return t;
 }
 
-static inline gate_bwd gate_bwd_make(check *k, gate_case o) {
+static inline gate_bwd gate_bwd_make(check *k, gate_case of) {
+  const gate_case o = gate_of(k, of);
   const int64_t rows = k->dims[0], cols = k->dims[1], n = rows * cols;
   gate_bwd t;
   gate_and_up(k, o.packed, o.in_place > 0, &t.a, &t.b);

@@ -1,7 +1,6 @@
 /* geglu. Options walk the two forms of gelu, packed views and what may be in place. */
 #include <math.h>
 
-#include "check/cases.h"
 #include "check/gate.h"
 
 static const struct option {
@@ -75,8 +74,12 @@ static const check_mutant wrong_bwd[] = {
     {0},
 };
 
-static const bench_case timed = {
-    .op = "geglu", .shape_note = "tanh", .rows_f32 = 1536, .rows_16bit = 3072, .cols = 11008};
+static const bench_case timed = {.op = "geglu",
+                                 .shape_note = "tanh",
+                                 .rows_f32 = 1536,
+                                 .rows_16bit = 3072,
+                                 .cols = 11008,
+                                 .forms = BENCH_BIT(BENCH_PACKED)};
 
 const check_op tigon_check_geglu_fwd = {fwd, check_row_shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
 const check_op tigon_check_geglu_bwd = {bwd, check_row_shapes, OPTIONS, true, wrong_bwd, &timed, NULL};

@@ -40,6 +40,6 @@ static inline bool head_of_model(const bench_model *m, bench_point *point) {
 /* What the timed cases of heads have alike. */
 #define HEAD_CASE                                                                                                 \
   .shape_note = "tokens x hidden, 16000 words", .rows_f32 = 256, .rows_16bit = 256, .cols = 1024, .other = 16000, \
-  .of_model = head_of_model, .form = BENCH_AS_WEIGHT
+  .of_model = head_of_model, .forms = BENCH_BIT(BENCH_AS_WEIGHT)
 
 #endif

@@ -64,8 +64,9 @@ struct check_timed {
   size_t workspace_bytes;
   void *args; /* of malloc */
 };
+/* Its values, of an output, too, are in [-factor, factor]. */
 tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
-                                check_role role);
+                                check_role role, double factor);
 tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
                                  int64_t low, int64_t high);
 enum { CHECK_BLOCK = 1 << 19 }; /* random elements that fill a timed tensor over and over */
@@ -84,6 +85,8 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
 void check_fetch(check *k, check_away *away);
 
 bool check_buffers_intact(check *k);
+/* Nothing was: of a call that was refused. */
+void check_unwritten(check *k);
 /* Takes the bytes of all buffers for what they were before the call. */
 void check_snapshot(check *k);
 /* Outputs without a bound against the oracle's, exactly. */
@@ -93,6 +96,8 @@ bool check_same_bits(check *k, const check *other, const char *what);
 /* Outputs that have rows against those of a run on more, from its row `first` on. How many there are. */
 int check_same_rows(check *k, const check *whole, int64_t first);
 void check_release(check *k);
+/* For a thread that ends: returns the mappings that check_release() kept for its next run. */
+void check_drop_spares(void);
 
 /* One run; what it made stays in k. `oracle` is NULL on the oracle. */
 void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, check_place place,

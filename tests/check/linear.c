@@ -43,7 +43,8 @@ static const struct fwd_option {
 } fwd_options[] = {{true, false, false}, {false, false, false}, {true, true, true}, {true, true, false}};
 
 static void fwd(check *k) {
-  const struct fwd_option o = fwd_options[k->option];
+  struct fwd_option o = fwd_options[k->option];
+  if (check_has_form(k, BENCH_BIASES)) o.b = true;
   const int64_t rows = k->dims[0], n = k->dims[1], depth = k->dims[2];
   const tigon_dtype y_dtype = check_dtype(k, o.y_f32);
   const tigon_tensor x = check_in(k, "x", k->dtype, 2, (int64_t[]){rows, depth}, k->fill);
@@ -77,7 +78,9 @@ static tigon_tensor gradient(check *k, const char *name, bool there, bool accumu
 }
 
 static void bwd(check *k) {
-  const struct bwd_option o = bwd_options[k->option];
+  struct bwd_option o = bwd_options[k->option];
+  if (check_has_form(k, BENCH_BIASES)) o.db = true;
+  if (check_has_form(k, BENCH_AS_WEIGHT)) o.dw_f32 = false;
   const int64_t rows = k->dims[0], n = k->dims[1], depth = k->dims[2];
   const tigon_dtype dw_dtype = check_dtype(k, o.dw_f32);
   const tigon_tensor dy = check_in(k, "dy", check_dtype(k, o.dy_f32), 2, (int64_t[]){rows, n}, k->fill);
@@ -141,8 +144,7 @@ static const bench_case timed = {.op = "linear",
                                  .dims = product,
                                  .of_model = of_model,
                                  .option = {1, 6},
-                                 .form = BENCH_AS_WEIGHT,
-                                 .of_form = {1, 7},
+                                 .forms = BENCH_BIT(BENCH_AS_WEIGHT) | BENCH_BIT(BENCH_BIASES),
                                  .products = {1, 2, 3}};
 
 const check_op tigon_check_linear_fwd = {fwd, shapes, FWD_OPTIONS, true, wrong_fwd, &timed, &own_sizes};

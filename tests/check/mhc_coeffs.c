@@ -28,6 +28,13 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options, MOST = TIGON_MHC_COEFFS, STREAMS = TIGON_MHC_STREAMS };
 
+/* The case's option, in the form of a timed one. */
+static struct option option_of(const check *k) {
+  struct option o = options[k->option];
+  if (check_has_form(k, BENCH_BARE)) o.with &= ~Y;
+  return o;
+}
+
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t of[][3] = {
@@ -48,7 +55,7 @@ typedef struct inputs {
 } inputs;
 
 static inputs make(check *k) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   static const char *const names[] = {"alpha_pre", "alpha_post", "alpha_res"};
   inputs in = {.tokens = k->dims[0], .n = k->dims[1], .cols = k->dims[2]};
   in.m = in.n * (in.n + 2), in.k = in.n * in.cols;
@@ -152,7 +159,7 @@ static num mix_of(const inputs *in, int64_t t, int64_t m, double rstd) {
 }
 
 static void bound_token(check *k, const inputs *in, int64_t t, sinkhorn *s, const fwd_bounds *to) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t n = in->n;
   double squares = 0;
   num l[MOST], pre[STREAMS];
@@ -177,7 +184,7 @@ static void bound_token(check *k, const inputs *in, int64_t t, sinkhorn *s, cons
 }
 
 static void fwd(check *k) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const inputs in = make(k);
   const int64_t T = in.tokens, n = in.n;
   const int64_t of_h[] = {T, n, n}, of_mix[] = {T, in.m}, of_y[] = {T, in.cols};
@@ -221,7 +228,7 @@ typedef struct bwd_bounds {
 /* dl of a token, the errors' and the values' sizes, and h_pre. */
 static void find_dl(check *k, const tigon_mhc_coeffs_bwd_args *a, const inputs *in, int64_t t, sinkhorn *s, num *dl,
                     num *pre) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t n = in->n;
   num l[MOST];
   int g[STREAMS * STREAMS];
@@ -278,7 +285,7 @@ static void add_size(const tigon_tensor *t, double *size, int64_t count) {
 }
 
 static void make_back(check *k, const inputs *in, tigon_mhc_coeffs_bwd_args *a) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t n = in->n, of_h[] = {in->tokens, n, n}, of_mix[] = {in->tokens, in->m}, of_y[] = {in->tokens, in->cols};
   *a = (tigon_mhc_coeffs_bwd_args){.x = in->x,
                                    .phi = in->phi,
@@ -301,7 +308,7 @@ static void make_back(check *k, const inputs *in, tigon_mhc_coeffs_bwd_args *a) 
 }
 
 static void bwd(check *k) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const inputs in = make(k);
   tigon_mhc_coeffs_bwd_args a;
   make_back(k, &in, &a);
@@ -381,7 +388,8 @@ static const bench_case timed = {.op = "mhc_coeffs",
                                  .rows_f32 = 2048,
                                  .rows_16bit = 4096,
                                  .cols = 4096,
-                                 .dims = four};
+                                 .dims = four,
+                                 .forms = BENCH_BIT(BENCH_BARE)};
 
 const check_op tigon_check_mhc_coeffs_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_mhc_coeffs_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -11,6 +11,13 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
+/* The case's option, in the form of a timed one. */
+static struct option option_of(const check *k) {
+  struct option o = options[k->option];
+  if (check_has_form(k, BENCH_BARE)) o.f = o.df = o.dh_post = false;
+  return o;
+}
+
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t of[][4] = {
@@ -29,7 +36,7 @@ typedef struct tensors {
 } tensors;
 
 static tensors make(check *k, bool forward) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t *d = k->dims, of_x[] = {d[0], d[1], d[3]}, of_o[] = {d[0], d[2], d[3]}, of_f[] = {d[0], d[3]};
   const int64_t of_res[] = {d[0], d[2], d[1]}, of_post[] = {d[0], d[2]};
   tensors t = {.tokens = d[0], .in = d[1], .out = d[2], .cols = d[3]};
@@ -67,7 +74,7 @@ static void fwd(check *k) {
 
 /* Sums over channels lose 8 * 2^-24 of their terms. */
 static void bwd(check *k) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const tensors t = make(k, false);
   const int64_t terms = t.in + (t.f.ndim > 0);
   const int64_t of_x[] = {t.tokens, t.in, t.cols}, of_f[] = {t.tokens, t.cols}, of_res[] = {t.tokens, t.out, t.in};
@@ -118,7 +125,8 @@ static const bench_case timed = {.op = "mhc_post_res",
                                  .rows_f32 = 2048,
                                  .rows_16bit = 4096,
                                  .cols = 4096,
-                                 .dims = four};
+                                 .dims = four,
+                                 .forms = BENCH_BIT(BENCH_BARE)};
 
 const check_op tigon_check_mhc_post_res_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_mhc_post_res_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

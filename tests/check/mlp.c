@@ -41,6 +41,17 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
+/* The case's option, in the form of a timed one. */
+static struct option option_of(const check *k) {
+  struct option o = options[k->option];
+  if (check_has_form(k, BENCH_AS_WEIGHT)) o.short_sums = true;
+  if (check_has_form(k, BENCH_BIASES)) o.bias = true;
+  if (check_has_form(k, BENCH_PACKED)) o.packed = true;
+  if (check_has_form(k, BENCH_CACHE)) o.cached = 2;
+  if (check_has_form(k, BENCH_GPT_OSS)) o.gate_mult = 1.702, o.down_mult = 1 / 1.702, o.clamp = 7, o.offset = 1;
+  return o;
+}
+
 /* A number, and what it may be off by. */
 typedef struct value {
   double v, off;
@@ -69,11 +80,11 @@ static tigon_tensor weight(check *k, const char *name, int64_t n, int64_t depth)
   return check_in_scaled(k, name, 2, (int64_t[]){n, depth}, 0.25);
 }
 static tigon_tensor bias(check *k, const char *name, int64_t n, bool present) {
-  return check_may_vector(k, name, k->option % 2 ? TIGON_F32 : k->dtype, n, CHECK_UNIFORM, present);
+  return check_may_vector(k, name, check_dtype(k, k->option % 2 && !k->timed), n, CHECK_UNIFORM, present);
 }
 
 static run_state begin(check *k, check_fill fill) {
-  run_state s = {.o = options[k->option], .k = k, .rows = k->dims[0], .width = k->dims[1], .inner = k->dims[2]};
+  run_state s = {.o = option_of(k), .k = k, .rows = k->dims[0], .width = k->dims[1], .inner = k->dims[2]};
   const int64_t many = s.o.packed ? 2 * s.inner : s.inner;
   s.cached = s.o.cached == 2 ? s.rows : s.o.cached == 1 ? (s.rows + 1) / 2 : 0;
   s.ulp = head_ulp(k->dtype);
@@ -319,9 +330,10 @@ static const bench_case timed = {.op = "mlp",
                                  .dims = bench_words,
                                  .of_model = of_model,
                                  .option = {7, 7, 7},
-                                 .form = BENCH_AS_WEIGHT,
-                                 .of_form = {6, 6, 6},
-                                 .products = {3, 8, 11}};
+                                 .forms = BENCH_BIT(BENCH_AS_WEIGHT) | BENCH_BIT(BENCH_BIASES) |
+                                          BENCH_BIT(BENCH_PACKED) | BENCH_BIT(BENCH_CACHE) | BENCH_BIT(BENCH_GPT_OSS),
+                                 .products = {3, 8, 11},
+                                 .again = 2};
 
 const check_op tigon_check_mlp_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_mlp_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

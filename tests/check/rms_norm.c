@@ -41,6 +41,13 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
+/* The case's option, in the form of a timed one. */
+static struct option option_of(const check *k) {
+  struct option o = options[k->option];
+  if (check_has_form(k, BENCH_GATE)) o.gate = GATE;
+  return o;
+}
+
 /* |y| before rounding differs by the sum's error: eps * (a few) * |y|; llama and none also round xhat (and the
  * statistics) to the dtype, where a flip costs one ulp of it. */
 static double fwd_ulps(tigon_casting casting, tigon_dtype dtype) {
@@ -67,13 +74,13 @@ static void allow_ties(const check *k, const tigon_tensor *x, const tigon_tensor
 /* ---- the gate: its kernels' f32 is within 3 ulp of silu and 4 * 2^-24 of the slope's terms, 16-bit dtypes within 110 * 2^-24 ---- */
 
 static tigon_tensor gate_of(check *k, bool overwritten) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   if (!o.gate) return (tigon_tensor){0};
   return check_rows(k, "z", o.gate == GATE_FILLED ? k->fill : CHECK_UNIFORM, overwritten);
 }
 /* What silu adds to a relative bound, in units of 2^-24: its error, and that of the product with it. */
 static double gate_error(const check *k) {
-  if (!options[k->option].gate) return 0;
+  if (!option_of(k).gate) return 0;
   return (k->dtype == TIGON_F32 ? 8 : 112) + check_calls(k, 2, 1);
 }
 /* silu(z), 1 without a gate. */
@@ -85,7 +92,7 @@ static double slope_size(double z) { return (1 + fabs(z) / (1 + exp(z))) / (1 + 
 
 /* Where silu(z) is no normal f32, an absolute error of it goes into y. */
 static void allow_small_gates(const check *k, const tigon_tensor *x, const tigon_tensor *w, double *loose) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t rows = k->dims[0], cols = k->dims[1];
   for (int64_t r = 0; r < rows; ++r) {
     double sum = 0;
@@ -98,7 +105,7 @@ static void allow_small_gates(const check *k, const tigon_tensor *x, const tigon
 }
 
 void check_norm_fwd(check *k, bool fused) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, vectors, o.w);
@@ -141,7 +148,7 @@ void check_norm_fwd(check *k, bool fused) {
 }
 
 void check_norm_bwd(check *k, bool fused) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const tigon_dtype dw_dtype = check_dtype(k, o.dw_f32);
   const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, CHECK_UNIFORM, o.w);
@@ -186,8 +193,8 @@ void check_norm_bwd(check *k, bool fused) {
       dw_scale[c] += (8 + gate_error(k)) * term + dn_lost * fabs(xhat);
       if (o.gate) {
         const double up = fabs(check_value(&dy, r * cols + c)) * slope_size(check_value(&z, r * cols + c));
-        dz_scale[r * cols + c] =
-            (8 + gate_error(k) + flip) * up * fabs(xhat * weight) + lost * (up + 1) * (fabs(weight) + 1);
+        dz_scale[r * cols + c] = (8 + gate_error(k) + flip) * up * fabs(xhat * weight) +
+                                 lost * (up + 1) * (fabs(weight) + 1) * (fabs(xhat) + 1);
       }
       dw_most[c] = fmax(dw_most[c], term);
       sum += (fabs(g) + g_lost) * fabs(xhat);
@@ -263,11 +270,11 @@ static void allow_steps(const check *k, const tigon_rms_norm_quantised_args *a, 
 }
 
 static void quantised(check *k) {
-  const struct option o = options[k->option];
+  const struct option o = option_of(k);
   const int64_t rows = k->dims[0], cols = k->dims[1];
   const check_fill vectors = k->fill == CHECK_SPECIAL ? CHECK_SPECIAL : CHECK_UNIFORM;
   const check_fill of_x = o.gate == GATE_FILLED ? CHECK_UNIFORM : k->fill;
-  const tigon_dtype dtype = k->option % 2 ? TIGON_I8 : TIGON_F8E4M3;
+  const tigon_dtype dtype = k->option % 2 || check_has_form(k, BENCH_INT8) ? TIGON_I8 : TIGON_F8E4M3;
   const tigon_tensor w = check_may_vector(k, "w", check_dtype(k, o.w_f32), cols, vectors, o.w);
   const tigon_tensor x = check_rows(k, "x", of_x, false), z = gate_of(k, false);
   const tigon_tensor q = check_out(k, "q", dtype, 2, k->dims), scale = check_out_vector(k, "scale", TIGON_F32, rows);
@@ -340,10 +347,14 @@ static const check_mutant wrong_quantised[] = {
     {0},
 };
 
-static const bench_case timed = {.op = "rms_norm", .rows_f32 = 4096, .rows_16bit = 8192, .cols = 4096};
+static const bench_case timed = {.op = "rms_norm",
+                                 .rows_f32 = 4096,
+                                 .rows_16bit = 8192,
+                                 .cols = 4096,
+                                 .forms = BENCH_BIT(BENCH_GATE) | BENCH_BIT(BENCH_INT8)};
 
 const check_op tigon_check_rms_norm_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, NULL};
-const check_op tigon_check_rms_norm_quantised = {quantised, shapes, OPTIONS, true, wrong_quantised, NULL, NULL};
+const check_op tigon_check_rms_norm_quantised = {quantised, shapes, OPTIONS, true, wrong_quantised, &timed, NULL};
 const check_op tigon_check_rms_norm_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, NULL};
 
 _Static_assert((int)CHECK_NORM_OPTIONS < (int)OPTIONS, "the first ones are both operators'");

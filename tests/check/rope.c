@@ -40,7 +40,15 @@ static const form forms[] = {
     {.complex = true, .as_x = true},
     {.complex = true, .sections = IN_TURN, .own_axes = true, .own = true, .ids = TIGON_I64, .flagged = true},
 };
-enum { OPTIONS = sizeof forms / sizeof *forms, PLAIN = 7, SECTIONS = 9 };
+enum { OPTIONS = sizeof forms / sizeof *forms, PLAIN = 7 };
+
+/* The case's form, with what a timed one has besides. */
+static form form_of(const check *k) {
+  form f = forms[k->option];
+  if (check_has_form(k, BENCH_SECTIONS)) f.sections = IN_TURN, f.ids = TIGON_I64;
+  if (check_has_form(k, BENCH_COMPLEX)) f.complex = true;
+  return f;
+}
 
 /* [B, T, H, D] in memory of that order, or of [B, H, T, D]. */
 static tigon_tensor heads(check *k, const char *name, int64_t count, bool swapped, bool out, bool inout) {
@@ -82,7 +90,7 @@ static tigon_tensor positions(check *k, const form *f, int64_t rows) {
 }
 
 static void run(check *k) {
-  const form *f = &forms[k->option];
+  const form own = form_of(k), *f = &own;
   const int64_t B = k->dims[0], T = k->dims[1], D = k->dims[4];
   const bool partial = f->partial && D >= 4, in_place = f->in_place, interleaved = f->pairs;
   const int64_t rotary = partial ? (D / 2 + 1) / 2 * 2 : D, rows = f->ids ? T + 5 : T;
@@ -153,6 +161,7 @@ static const check_mutant wrong_bwd[] = {
 static const check_sizes own_sizes = {
     .of = {{1, 2, 2, 1, 12}, {3, 17, 6, 2, 64}, {300, 3, 2, 1, 10}, {3, 2, 2, 1, 16}, {CHECK_MANY / 4, 4, 32, 4, 128}},
     .walks = {{1, 3, 2, 1, CHECK_2N}, {1, CHECK_N, 3, 1, 6}, {CHECK_N, 2, 1, 1, 4}},
+    .coupled = 1 << 8 | 1 << 9 | 1 << 14, /* whose tables or positions have the axes before the sequences */
 };
 
 /* A batch of 4 where that divides. */
@@ -168,8 +177,7 @@ static const bench_case timed = {.op = "rope",
                                  .dims = turned,
                                  .of_model = bench_model_heads,
                                  .option = {PLAIN, PLAIN},
-                                 .form = BENCH_SECTIONS,
-                                 .of_form = {SECTIONS, SECTIONS}};
+                                 .forms = BENCH_BIT(BENCH_SECTIONS) | BENCH_BIT(BENCH_COMPLEX)};
 
 const check_op tigon_check_rope_fwd = {run, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_rope_bwd = {run, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};

@@ -91,11 +91,7 @@ static bool written(const check_buffer *b) {
 /* A call that was refused wrote nothing; one that was not gave the bits of one with the two apart. */
 static void judge(check *k, const check *apart, const check_twist *w) {
   if (k->status == TIGON_ERROR_ALIAS) {
-    for (int i = 0; i < k->count; ++i) {
-      const check_buffer *b = &k->buffers[i];
-      if (b->role != CHECK_ROLE_SCRATCH && memcmp(b->inner, b->before, b->inner_bytes) != 0)
-        check_fail(k, "%s was written, and the call refused", b->name);
-    }
+    check_unwritten(k);
   } else if (k->status != TIGON_OK) {
     check_fail(k, "%s: %s", tigon_status_name(k->status), tigon_last_error(k->context));
   } else if (w->shift || k->buffers[w->over].role == CHECK_ROLE_WORKSPACE) {

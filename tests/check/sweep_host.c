@@ -108,6 +108,7 @@ static void *act(void *argument) {
     state = state * 1664525u + 1013904223u;
     perform(&scenes[(state >> 8) % (unsigned)scene_count], 1 + m->runs % 3, m->failure);
   }
+  check_drop_spares();
   return NULL;
 }
 

@@ -5,6 +5,7 @@
 
 #include "check/cases.h"
 #include "check/internal.h"
+#include "core/half.h"
 
 /* xorshift64*: the same numbers on every machine. */
 static uint64_t next_random(uint64_t *state) {
@@ -14,20 +15,24 @@ static uint64_t next_random(uint64_t *state) {
   return *state * UINT64_C(2685821657736338717);
 }
 
-/* Numbers in (-1, 1), none of them denormal. */
-static void random_block(void *block, tigon_dtype dtype, int64_t count, uint64_t state) {
+/* Numbers in (-factor, factor), none of them denormal; of 8 bits any. */
+static void random_block(void *block, tigon_dtype dtype, int64_t count, double factor, uint64_t state) {
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t bits = next_random(&state);
     const float value = (float)(bits >> 40) / 8388608.0f - 0.99999994f;
     uint32_t pattern;
     memcpy(&pattern, &value, sizeof pattern);
-    if (dtype == TIGON_F32)
+    if (tigon_dtype_size(dtype) == 1)
+      ((uint8_t *)block)[i] = (uint8_t)(bits >> 56);
+    else if (dtype == TIGON_F32)
       ((uint32_t *)block)[i] = pattern;
     else if (dtype == TIGON_BF16)
       ((uint16_t *)block)[i] = (uint16_t)(pattern >> 16);
     else
       ((uint16_t *)block)[i] = (uint16_t)((bits >> 63) << 15 | (10 + (bits >> 40) % 5) << 10 | (bits >> 20 & 1023));
   }
+  for (int64_t i = 0; factor != 1 && i < count; ++i)
+    tigon_store_f64(block, i, dtype, tigon_load_f64(block, i, dtype) * factor);
 }
 
 /* The buffer of that name and size, made when there is none yet and room for it; *fresh says whether it is to be filled. What
@@ -74,25 +79,27 @@ static tigon_tensor new_tensor(check *k, const char *name, tigon_dtype dtype, in
   return t;
 }
 
-/* One block of random elements, over and over; of the huge sweep's inputs the same pages hold it everywhere. */
-static void fill(check *k, const tigon_tensor *t, bool once) {
-  const int64_t page = 4096, block = k->twist && !once ? CHECK_BLOCK - page : CHECK_BLOCK; /* as map_repeated's */
+/* One block of random elements, over and over; of the huge sweep's inputs the same pages hold it everywhere. Else its length is a
+ * prime, so that rows and planes are not alike. */
+static void fill(check *k, const tigon_tensor *t, bool once, double factor) {
+  const int64_t page = 4096, less = !k->twist ? 1 : once ? 0 : page; /* with a twist as map_repeated's */
+  const int64_t block = CHECK_BLOCK - less;
   const int64_t count = check_elements(t), most = count < block ? count : block;
   const size_t size = tigon_dtype_size(t->dtype), bytes = (size_t)(once ? most : count) * size;
   const size_t step = (size_t)most * size;
   void *random = malloc(step + 1);
   if (!random) abort();
-  random_block(random, t->dtype, most, 42 + (uint64_t)k->count);
+  random_block(random, t->dtype, most, factor, 42 + (uint64_t)k->count);
   for (size_t done = 0; done < bytes; done += step)
     (void)tigon_copy(k->context, (char *)t->data + done, random, bytes - done < step ? bytes - done : step);
   free(random);
 }
 
 tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,
-                                check_role role) {
+                                check_role role, double factor) {
   bool fresh;
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, role, &fresh);
-  if (fresh) fill(k, &t, k->twist && role == CHECK_ROLE_IN && !check_is_away(k));
+  if (fresh) fill(k, &t, k->twist && role == CHECK_ROLE_IN && !check_is_away(k), factor);
   return t;
 }
 
@@ -152,6 +159,14 @@ static int entry_of(const char *op, const char *entry) {
   return -1;
 }
 
+static double depth_of(const bench_case *chosen, const bench_point *at) {
+  return chosen->depth ? chosen->depth(at) : (double)(at->other ? at->other : at->rows);
+}
+static double products_of(const bench_case *chosen, bench_mode mode, unsigned forms) {
+  const bool more = forms & BENCH_BIT(BENCH_RECOMPUTE), less = forms & BENCH_BIT(BENCH_CACHE);
+  return chosen->products[mode] + (mode == BENCH_FWD ? 0 : chosen->again * (more - less));
+}
+
 /* Runs the check's function of one mode, which ends at its call. False: no memory for the arguments. */
 static bool prepare(bench_data *data, bench_mode mode, const bench_point *at, check_timed *timed) {
   struct bench_mode_data *m = &data->mode[mode];
@@ -160,16 +175,17 @@ static bool prepare(bench_data *data, bench_mode mode, const bench_point *at, ch
   timed->workspace_bytes = 0;
   timed->args = NULL;
   k->timed = timed;
+  k->point = at;
   k->entry = m->entry;
-  k->option = bench_option(data->chosen, mode, at);
+  k->option = data->chosen->option[mode];
   check_entry_run(k);
   m->args = timed->args;
   m->workspace_bytes = timed->workspace_bytes;
   m->bytes = timed->read + timed->written;
   m->reads_only = timed->written < timed->read / 16;
   if (mode <= BENCH_FULL)
-    m->flops = data->chosen->products[mode] * 2 * (double)at->rows * (double)at->cols *
-               (double)(at->other ? at->other : at->rows);
+    m->flops = products_of(data->chosen, mode, at->forms) * 2 * (double)at->rows * (double)at->cols *
+               depth_of(data->chosen, at);
   return m->args != NULL;
 }
 
@@ -196,6 +212,7 @@ tigon_status bench_data_open(bench_data *data, const bench_case *chosen, tigon_c
   if (!chosen->full_in_one) combine(data);
   data->bytes = timed.held;
   data->memory.timed = NULL;
+  data->memory.point = NULL;
   for (int i = 0; i < data->memory.count; ++i)
     there = there && (data->memory.buffers[i].start || !data->memory.buffers[i].bytes);
   if (!there) bench_data_close(data);

@@ -66,6 +66,63 @@ expect_status 0 "tigon bench --dweight-as-weight"
 expect_json '[(r["shape"], r["bytes_min"]) for r in j["rows"] if r["op"] == "linear"] == [("16x32, dweight as weight", 2 * (3 * 16 * 32 + 2 * 32 * 32))]' 'dweight in bf16'
 expect_json '[r["shape"] for r in j["rows"] if r["op"] == "rms_norm"] == ["16x32"]' 'no choice of dweight'
 
+# attention's options: pairs of a query and a key that it sees are counted one by one, in heads of 64 columns.
+attention() { # window or 0, both sides, dilation, sequences; then the options, and what they add to the shape
+  run bench attention rms_norm --shape 61x128 --dtype f32 --repeat 2 --threads 1 $5 --json
+  expect_status 0 "tigon bench attention $5"
+  local lengths="[61 // $4 + (s < 61 % $4) for s in range($4)]" reach="(${1/#0/99}) * $3"
+  local pairs="sum(abs(t - i) % $3 == 0 and abs(t - i) < $reach and (i <= t or $2) for n in $lengths for t in range(n) for i in range(n))"
+  expect_json "[(r['mode'], r['shape'], round(r['gflops'] * r['median_ms'] * 1e6 / (4 * 128 * $pairs), 3)) for r in j['rows'] if r['op'] == 'attention'] == [(m, '61x128$6', f) for m, f in (('fwd', 1), ('bwd', 2.5), ('full', 3.5))]" "attention $5"
+  expect_json '{r["shape"] for r in j["rows"] if r["op"] == "rms_norm"} == {"61x128"}' "rms_norm has no keys"
+}
+attention 0 0 1 1 "" ""
+attention 9 0 1 1 "--window 9 --sinks" ", window 9, sinks"
+attention 4 1 3 1 "--window 4 --both-sides --dilation 3" ", both sides, window 4, dilation 3"
+attention 5 0 2 7 "--sequences 7 --window 5 --dilation 2 --softcap 2.5" ", window 5, dilation 2, 7 sequences, softcap 2.5"
+attention 0 1 1 70 "--sequences 70 --both-sides" ", both sides, 70 sequences"
+# A short window takes a small part of the time.
+for window in "" "--window 8"; do
+  run bench attention --shape 2048x64 --repeat 3 --mode fwd --dtype f32 --threads 1 $window --json
+  [ -n "$window" ] || cp "$scratch/out" "$scratch/all"
+done
+expect_json "j['rows'][0]['median_ms'] < json.load(open('$scratch/all'))['rows'][0]['median_ms'] / 2" 'a window is less work'
+run bench attention --shape 8x64 --repeat 2 --mode fwd --dtype f32 --softcap 30 --csv
+expect_csv 'json.loads(j[0]["extra_benchmark_config_str"])["shape"] == "8x64, softcap 30"' 'the shape in CSV'
+# q, k, v and o; lse of two heads, their sinks, and cu_seqlens, which queries and keys share.
+run bench attention --shape 8x128 --repeat 2 --mode fwd --dtype f32 --sinks --sequences 2 --json
+expect_json 'j["rows"][0]["bytes_min"] == 4 * 8 * 128 * 4 + 8 * 2 * 4 + 2 * 4 + 3 * 8' 'bytes of sinks and cu_seqlens'
+# Other forms of calls, and the bytes that they move in f32.
+form() { # operator, mode, shape, options, what the shape ends in, bytes
+  run bench $1 --mode $2 --shape $3 --dtype f32 --repeat 2 --threads 1 $4 --json
+  expect_json "[(r['shape'], r['bytes_min']) for r in j['rows']] == [('$3$5', 4 * ($6))]" "$1 $2 $4"
+}
+form rms_norm fwd 8x128 --gate ", gate" "3 * 1024 + 128 + 8"
+form rms_norm bwd 8x128 --gate ", gate" "5 * 1024 + 2 * 128 + 8"
+form rms_norm quantised 8x128 "" "" "1.25 * 1024 + 128 + 8"
+form rms_norm quantised 8x128 "--int8 --gate" ", gate, int8" "2.25 * 1024 + 128 + 8"
+form rope fwd 8x128 --sections ", sections" "4 * 1024 + 2 * 7 * 64 + 2 * 3 * 8" # 7 rows of the tables
+form rope bwd 8x128 --complex-table ", complex table" "4 * 1024 + 2 * 128"     # 2 tokens a sequence
+form swiglu bwd 8x128 "--packed --gpt-oss" ", gpt-oss, packed" "5 * 1024"
+form geglu fwd 8x128 --packed ", packed" "3 * 1024"
+form attn_res fwd 8x128 --list ", list" "9 * 1024 + 2 * 128 + 2 * 64"
+form attn_res bwd 8x128 --list ", list" "17 * 1024 + 4 * 128 + 2 * 64"
+form multi_token_attention fwd 8x2 "--pre --sparse" ", pre, sparse" "2 * (64 + 66 + 13 * 8 + 13)" # 13 rows of o
+form multi_token_attention bwd 8x2 --biases ", biases" "2 * (2 * 64 + 2 * 66 + 13 * 8 + 8 + 1)"
+form mhc_coeffs fwd 8x128 --bare ", bare" "8 * 512 + 512 * 24 + 24 + 3 + 8 * (24 + 24 + 1)"
+form mhc_post_res fwd 8x128 --bare ", bare" "8 * (2 * 512 + 16)"
+products() { # operator, options, the third size; then the products of forward and backward
+  run bench $1 --shape 8x128 --dtype f32 --repeat 2 --threads 1 $2 --mode fwd --mode bwd --json
+  expect_json "[round(r['gflops'] * r['median_ms'] * 1e6 / (2 * 8 * 128 * $3), 3) for r in j['rows']] == $4" "products of $1 $2"
+}
+products mlp "" 5504 "[3, 8]"
+products mlp "--cache --packed --biases --gpt-oss" 5504 "[3, 6]"
+products fused_moe "--gpt-oss" 512 "[12, 24]"
+products fused_moe "--recompute --interleaved --biases" 512 "[12, 32]"
+run bench rms_norm rope --shape 8x128 --dtype f32 --repeat 2 --int8 --json
+expect_json '[(r["op"], r["mode"], r["shape"]) for r in j["rows"]] == [("rms_norm", "quantised", "8x128, int8")] + [("rope", m, "8x128") for m in ("fwd", "bwd", "full")]' "int8 is of one mode"
+run bench rms_norm --hot --gate --mode full --dtype f32 --repeat 2 --threads 1 --json
+expect_json 'j["rows"][0]["bytes_min"] < 2 * j["machine"]["l2_bytes"]' "hot rows with a gate"
+
 run bench --hot --repeat 2 --threads 1 --json
 expect_status 0 "tigon bench --hot"
 expect_json 'j["hot"] and {"rms_norm", "group_norm", "cross_entropy"} <= {r["op"] for r in j["rows"]} and all(r["floor_fraction"] > 0 and r["bytes_min"] < 2 * j["machine"]["l2_bytes"] for r in j["rows"])' 'hot rows'

@@ -41,6 +41,15 @@ mistake 'must be I/N with I from 1 to N' check --part 9/8
 mistake '--sweep and --case exclude it' check --part 1/2 --sweep far
 mistake '--sweep and --mutants exclude it' check --digest --mutants
 mistake 'requires an argument' bench --shape
+mistake '--window is "0", must be a whole number from 1' bench attention --window 0
+mistake '--softcap is "inf", must be a finite number above 0' bench attention --softcap inf
+mistake '--softcap is "-2", must be a finite number above 0' bench attention --softcap=-2
+mistake '--sinks is for attention, which is not among the operators' bench rms_norm --sinks --window 3
+mistake '--window is for attention, and the operator is rope' plan rope --shape 8x64 --window 3 --sinks
+mistake 'did you mean "attention"?' plan attntion --shape 8x64 --sinks
+mistake '--list is for attn_res, not for any operator that is timed here' bench rms_norm rope --list
+mistake '--gate is for rms_norm, not for rope' plan rope --shape 8x64 --gate
+mistake '--sections is for rope, not for rms_norm' plan rms_norm --shape 8x64 --sections --device 910b4
 mistake 'exclude each other' bench --json --csv
 mistake 'did you mean "llama-3-8b"?' bench --models=llama-3
 mistake 'must be one of rows, width, threads' bench --sweep sideways

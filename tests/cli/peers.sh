@@ -38,7 +38,11 @@ for op in sorted({slot["op"] for slot in slots} - {"adamw"}):
     if modes == [0] and not library.tigon_bench_call(ctypes.c_void_p(case), 1):
         sys.exit(f"{op}: a backward that it does not have passes")
     library.tigon_bench_close(ctypes.c_void_p(case))
-if library.tigon_bench_open(b"none", b"f32", ctypes.c_int64(0), ctypes.c_int64(0), 1):
-    sys.exit("a case of no operator")
+case = library.tigon_bench_open(b"rms_norm+gate+quantised+int8", b"bf16", ctypes.c_int64(8), ctypes.c_int64(128), 1)
+if not case or library.tigon_bench_call(ctypes.c_void_p(case), 0) or not library.tigon_bench_call(ctypes.c_void_p(case), 1):
+    sys.exit("an entry that stands for fwd, and nothing else")
+for name in (b"none", b"rope+gate", b"rms_norm+", b"rms_norm+gat"):
+    if library.tigon_bench_open(name, b"f32", ctypes.c_int64(0), ctypes.c_int64(0), 1):
+        sys.exit(f"a case of {name}")
 PYTHON
 finish

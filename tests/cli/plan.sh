@@ -37,8 +37,8 @@ expect_status 2 "a table without backward"
 
 # What moves by the plan is what the simulator counts, and what `tigon bench` says that was predicted.
 counted() { echo "json.load(open('$scratch/bench'))['rows'][0]['counted']['$1']"; }
-compare() { # op, mode, dtype, shape
-  local call="$1 --mode $2 --dtype $3 --shape $4 --json"
+compare() { # op, mode, dtype, shape, form
+  local call="$1 --mode $2 --dtype $3 --shape $4 ${5:-} --json"
   run bench $call --device ascend-sim:910b4
   cp "$scratch/out" "$scratch/bench"
   run plan $call --device 910b4
@@ -46,6 +46,12 @@ compare() { # op, mode, dtype, shape
 }
 for op in rms_norm fused_add_rms_norm layer_norm swiglu geglu relu_squared softmax sparsemax embedding cross_entropy rope; do
   for mode in fwd bwd; do compare $op $mode f32 256x512; done
+done
+for mode in fwd bwd; do
+  compare rms_norm $mode bf16 256x512 --gate
+  expect_json "j['mode'] == '${mode}_gate' and j['case'] != '-'" "a gate's own plan"
+  compare swiglu $mode bf16 256x512 --packed
+  compare rope $mode bf16 256x512 --complex-table
 done
 compare cross_entropy bwd bf16 3x200000
 compare rope fwd bf16 100x1024

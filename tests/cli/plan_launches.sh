@@ -56,6 +56,57 @@ for device in cpu h200; do
   of_mlp bwd $device "" 't["products"] == 8 and t["sums_bytes"] == 0'
   of_mlp bwd $device 1048576 't["products"] == 8 and t["tiles"] > 100'
 done
+# attention's options. Sequences and a dilation of many parts have more places for tiles of 64 queries; a plan reads no cu_seqlens.
+for device in cpu h200; do
+  for mode in fwd bwd; do
+    run plan attention --shape 640x512 --mode $mode --device $device --softcap 30 --sinks --sequences 10 --window 7 --dilation 2 --both-sides --json
+    expect_json 'j["status"] == "TIGON_OK" and len(j["launches"]) > 0' "attention's options, $mode on $device"
+  done
+done
+run plan attention --shape 640x512 --window 7 --sinks
+grep -q '640 x 512, window 7, sinks  on cpu' "$scratch/out" || fail "no options: $(cat "$scratch/out")"
+places() { # the places of 640 queries, and the options
+  run plan attention --shape 640x512 $2 --json
+  expect_json "[l['grid'] for l in j['launches']] == [8 * $1]" "places of attention $2"
+}
+places 10 ""
+places 10 "--window 9 --softcap 30 --sinks"
+places 12 "--dilation 3" # of 64 * 3 queries: 4 times 3
+places 24 "--sequences 10" # 10, and one for each sequence and for the 4 around them
+kernels() { # a condition on the kernels of both directions, and the options
+  for mode in fwd bwd; do
+    run plan attention --shape 640x512 --dtype bf16 --device h200 --mode $mode $2 --json
+    expect_json "(lambda names: $1)(' '.join(l['kernel'] for l in j['launches']))" "kernels of attention $mode $2"
+  done
+}
+kernels '"any" not in names and "sinks" not in names' ""
+for options in "--softcap 30" "--dilation 2" "--sequences 10"; do kernels '"any" in names' "$options"; done
+kernels '"sinks" in names or "any" in names' --sinks
+# Other forms of calls.
+for device in cpu h200; do
+  while read -r op mode forms; do
+    run plan $op --shape 256x512 --mode $mode --dtype bf16 --device $device $forms --json
+    expect_json 'j["status"] == "TIGON_OK" and len(j["launches"]) > 0' "$op $mode $forms on $device"
+  done <<'FORMS'
+rms_norm fwd --gate
+rms_norm bwd --gate
+rms_norm quantised
+rms_norm quantised --gate --int8
+rope fwd --sections --complex-table
+swiglu bwd --gpt-oss --packed
+attn_res bwd --list
+multi_token_attention fwd --pre --sparse
+multi_token_attention bwd --biases
+mhc_coeffs fwd --bare
+mhc_post_res bwd --bare
+linear bwd --biases --dweight-as-weight
+mlp bwd --packed --biases --gpt-oss --dweight-as-weight
+fused_moe fwd --gpt-oss
+fused_moe bwd --recompute --interleaved
+FORMS
+  run plan mlp --shape 8192x1024 --classes 2816 --dtype bf16 --mode bwd --device $device --cache --json
+  expect_json 'j["tiles"]["products"] == 6' "backward with a cache on $device"
+done
 run plan rms_norm --shape 256x512 --workspace 64
 expect_status 2 "a workspace of an operator that is no head"
 # A shard of the vocabulary has the logits of its own classes. Its loss is no output, so that it lies in the workspace.
@@ -84,6 +135,10 @@ mistaken "linear --shape 256x512 --classes 500" "--classes is for heads, and lin
 mistaken "rms_norm --shape 256x512 --device 910b4 --vocab 500" "--vocab is for heads on devices without a planner, and 910b4 has one"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device h200 --json
 expect_json '[(l["kernel"], l["grid"], l["block"], l["cluster"]) for l in j["launches"]] == [("rms_norm_fwd_4_bf16", 8192, 128, 1)]' "h200"
+run plan rms_norm --shape 8192x4096 --dtype bf16 --device h200 --gate --json
+expect_json '["gated_rms_norm" in l["kernel"] for l in j["launches"]] == [True]' "h200, a gate"
+run plan rms_norm --shape 8192x4096 --dtype bf16 --device h200 --mode quantised --json
+expect_json '["quantised" in l["kernel"] for l in j["launches"]] == [True]' "h200, 8 bits"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device H200 --mode bwd --json
 expect_json '[(l["kernel"], l["grid"], l["onchip_bytes"]) for l in j["launches"]] == [("rms_norm_bwd_plain_bf16", 132, 98304), ("column_sum", 128, 0)]' "h200, backward"
 run plan rms_norm --shape 8192x4096 --dtype bf16 --device a100 --mode bwd --json

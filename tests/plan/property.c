@@ -54,7 +54,8 @@ static void check_numbers(const random_case *c, const tigon_plan *plan) {
   const int64_t numbers = f->numbers * f->column_param_bytes + 4 * f->number_sums;
   const int64_t tables = c->request.table_cols * f->row_tables * f->row_table_bytes;
   const int64_t vectors = numbers + rows * (4 * (f->row_scalars_in + f->row_scalars_out) + tables) +
-                          vector * (f->column_params * f->column_param_bytes + 4 * f->column_sums);
+                          vector * ((f->column_params - f->ranges) * f->column_param_bytes + 4 * f->column_sums) +
+                          (f->ranges ? cols * (f->column_param_bytes + 4 * (f->column_sums > 0)) : 0);
   const int64_t least = rows * cols * element_bytes(f, false) + vectors;
   const int64_t most = rows * cols * element_bytes(f, true) + vectors;
   CHECK(plan->bytes_min == least, c, plan);

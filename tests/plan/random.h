@@ -87,7 +87,7 @@ static inline void random_request(uint64_t *state, int row_bits, int col_bits, r
     found = tigon_footprint_find(op, entry, c->dtype, &c->footprint);
   } while (!found || c->footprint.walk != TIGON_WALK_ROWS);
   random_device(state, &c->device);
-  if (random_next(state) % 8 == 0) c->footprint.column_params = 0;
+  if (random_next(state) % 8 == 0) c->footprint.column_params = c->footprint.ranges = 0;
   if (random_next(state) % 8 == 0) c->footprint.column_sums = c->footprint.column_sums ? 2 : 0;
   memset(&c->request, 0, sizeof c->request);
   c->request.footprint = &c->footprint;
@@ -144,7 +144,8 @@ static inline int64_t tile_bytes_at_least(const random_case *c, const tigon_plan
   }
   const bool whole = plan->cut <= TIGON_CASE_C;
   const int64_t run = at_least_one(c->request.run);
-  bytes += 4 * (plan->cols_per_tile / run) * f->column_params * (whole ? 1 : buffers);
+  const int params = f->column_params - (whole && f->ranges && f->column_sums > 0);
+  bytes += 4 * (plan->cols_per_tile / run) * params * (whole ? 1 : buffers);
   bytes += 4 * ((plan->cut == TIGON_CASE_D ? plan->cols : plan->cols_per_tile) / run) * f->column_sums;
   bytes += 4 * plan->rows_per_tile * ((f->row_scalars_in + f->row_scalars_out) * buffers + f->partials);
   return bytes;

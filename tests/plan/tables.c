@@ -93,6 +93,8 @@ static void footprints_move_the_minimum(void **state) {
       {"rms_norm", "bwd_gate", 5, 8},
       {"fused_add_rms_norm", "fwd", 4, 5},
       {"fused_add_rms_norm", "bwd", 4, 6},
+      {"modulated_rms_norm", "fwd", 2, 3},
+      {"modulated_rms_norm", "bwd", 3, 5},
       {"layer_norm", "fwd", 2, 3},
       {"layer_norm", "bwd", 3, 5},
       {"swiglu", "fwd", 3, 3},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from tiny_models import FAMILIES, model
+from tiny_models import COMMON, FAMILIES, model
 
 import tigon
 
@@ -18,6 +18,7 @@ STEPS, ROWS, TOKENS = 32, 4, 64
 TOP = 10  # the likeliest tokens whose log-probabilities are compared
 # AdamW moves an element whose gradient is nothing but rounding by this much a step: 32 of them stay below 1e-2.
 LEARNING_RATE = 3e-4
+SECTIONS = dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3])
 
 
 @functools.cache
@@ -35,23 +36,29 @@ def batches():
     return genesis()[: (STEPS + 1) * ROWS * TOKENS].view(STEPS + 1, ROWS, TOKENS)
 
 
+def losses_of(learner, training, **inputs):
+    """The loss of each step of ids, before the optimizer's step."""
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=LEARNING_RATE)
+    losses = []
+    for ids in training:
+        loss = learner(input_ids=ids, labels=ids, use_cache=False, **inputs).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
 def trained(family, dtype, patched):
     """(losses, log-probabilities [ROWS, TOKENS, 256] of unseen text, parameters)."""
     learner = model(family, dtype, vocab_size=256)
     if patched:
         assert tigon.patch(learner).counts() == FAMILIES[family][2]
-    optimizer = torch.optim.AdamW(learner.parameters(), lr=LEARNING_RATE)
     *training, unseen = batches()
-    losses = []
-    for ids in training:
-        loss = learner(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+    losses = losses_of(learner, training)
     with torch.no_grad():
         logits = learner.eval()(input_ids=unseen, use_cache=False).logits
-    return torch.tensor(losses), logits.float().log_softmax(-1), dict(learner.named_parameters())
+    return losses, logits.float().log_softmax(-1), dict(learner.named_parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
@@ -74,20 +81,46 @@ def of_many_tokens(patched):
     if patched:
         report = tigon.patch(learner, mlp="tiled")
         assert [", tiled: " in entry.text for entry in report.replaced if entry.kind == "mlp"] == [True, True]
-    optimizer = torch.optim.AdamW(learner.parameters(), lr=LEARNING_RATE)
-    losses = []
-    for step in range(3):
-        ids = genesis()[step * 16384 :][: 64 * 1024].view(64, 1024)
-        loss = learner(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return torch.tensor(losses), dict(learner.named_parameters())
+    training = [genesis()[step * 16384 :][: 64 * 1024].view(64, 1024) for step in range(3)]
+    return losses_of(learner, training), dict(learner.named_parameters())
 
 
 def test_tiles_of_many_tokens_learn_the_same():
     (losses, parameters), (stock_losses, stock_parameters) = of_many_tokens(True), of_many_tokens(False)
+    torch.testing.assert_close(losses, stock_losses, rtol=1e-5, atol=0)
+    for name, stock in stock_parameters.items():
+        torch.testing.assert_close(parameters[name], stock, rtol=5e-3, atol=5e-3, msg=lambda text: f"{name}: {text}")
+
+
+def of_images(patched):
+    """(losses, parameters) of Qwen2-VL: in each row an image of 4 x 6 tokens before the text."""
+    START, IMAGE, END = 201, 200, 202
+    torch.manual_seed(0)
+    learner = transformers.Qwen2VLForConditionalGeneration(
+        transformers.Qwen2VLConfig(
+            text_config=COMMON | dict(vocab_size=256, rope_parameters=SECTIONS),
+            vision_config=dict(depth=1, embed_dim=32, hidden_size=64, num_heads=2, mlp_ratio=2, patch_size=4),
+            image_token_id=IMAGE,
+            vision_start_token_id=START,
+            vision_end_token_id=END,
+        )
+    ).train()
+    if patched:
+        counts = tigon.patch(learner).counts()
+        assert counts == dict(rms_norm=5, layer_norm=3, mlp=2, rope=3, embedding=1, loss=1)
+    image = torch.tensor([START] + [IMAGE] * 24 + [END]).expand(ROWS, -1)
+    *texts, _ = batches()
+    training = [torch.cat([image, text], dim=1) for text in texts]
+    pixels = torch.randn(ROWS * 8 * 12, 3 * 2 * 4 * 4)  # 2 x 2 patches a token, of 2 frames
+    grid = torch.tensor([[1, 8, 12]] * ROWS)
+    kinds = (training[0] == IMAGE).int()
+    losses = losses_of(learner, training, pixel_values=pixels, image_grid_thw=grid, mm_token_type_ids=kinds)
+    return losses, dict(learner.named_parameters())
+
+
+def test_images_and_text_learn_the_same():
+    (losses, parameters), (stock_losses, stock_parameters) = of_images(True), of_images(False)
+    assert stock_losses[-1] < stock_losses[0] - 0.05
     torch.testing.assert_close(losses, stock_losses, rtol=1e-5, atol=0)
     for name, stock in stock_parameters.items():
         torch.testing.assert_close(parameters[name], stock, rtol=5e-3, atol=5e-3, msg=lambda text: f"{name}: {text}")

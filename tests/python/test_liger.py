@@ -76,6 +76,13 @@ class TestFunctions:
         with pytest.raises(AssertionError, match="freqs_cis.dtype is float32, must be complex"):
             liger.liger_llama4_text_rotary_pos_emb(q, k, turn.real)
 
+    def test_rope_of_llama4_in_a_file(self):
+        file = SimpleNamespace()
+        liger.apply_liger_llama4_rope_full(file)
+        assert file.apply_rotary_emb is liger.liger_llama4_text_rotary_pos_emb
+        assert file.vision_apply_rotary_emb is liger.liger_llama4_vision_rotary_pos_emb
+        assert liger.transformers.is_transformers_available()
+
     def test_rope_of_three_axes(self):
         """Each pair of a head turns by the angle of its section's axis: 1 pair of time, 1 of height, 2 of width."""
         q, k, angle = torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 8), torch.randn(3, 2, 5, 4)
@@ -231,6 +238,10 @@ class TestModules:
         close(mlp(x), mlp.w2(silu(mlp.w1(x)) * mlp.w3(x)))
         mlp = liger.LigerFalconH1SwiGLUMLP(CONFIG)
         close(mlp(x), mlp.down_proj(2.0 * silu(0.5 * mlp.gate_proj(x)) * mlp.up_proj(x)))
+        mlp = liger.LigerFalconH1MLP(CONFIG)
+        close(mlp(x), mlp.down_proj(2.0 * silu(0.5 * mlp.gate_proj(x)) * mlp.up_proj(x)))
+        with pytest.raises(ValueError, match="LigerFalconH1MLP: config.mlp_bias is True, must be False"):
+            liger.LigerFalconH1MLP(SimpleNamespace(**vars(CONFIG) | dict(mlp_bias=True)))
         for kind in (liger.LigerMLP, liger.LigerTiledSwiGLUMLP):
             mlp = kind(CONFIG)
             close(mlp(x), mlp.down_proj(silu(mlp.gate_proj(x)) * mlp.up_proj(x)))

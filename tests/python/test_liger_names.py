@@ -72,10 +72,10 @@ def test_star(module):
 
 
 def test_what_is_missing():
-    with pytest.raises(ImportError, match="cannot import name 'LigerFusedLinearKLDivLoss'"):
-        from tigon.compat.liger.transformers import LigerFusedLinearKLDivLoss  # noqa: F401
-    with pytest.raises(AttributeError, match="'tigon.compat.liger' has no attribute 'liger_fused_linear_kl_div'"):
-        tigon.compat.liger.liger_fused_linear_kl_div
+    with pytest.raises(ImportError, match="cannot import name 'LigerExpertParallelFusedMoe'"):
+        from tigon.compat.liger.transformers import LigerExpertParallelFusedMoe  # noqa: F401
+    with pytest.raises(AttributeError, match="'tigon.compat.liger' has no attribute 'rms_norm_forward'"):
+        tigon.compat.liger.rms_norm_forward
     with pytest.raises(ImportError):
         importlib.import_module("tigon.compat.liger.megatron")
 

@@ -7,6 +7,7 @@ from attention_formulas import attention as plain
 import tigon.torch.functional as T
 from tigon.compat.liger.ops.fused_neighborhood_attention import LigerFusedNeighborhoodAttentionFunction
 from tigon.compat.liger.transformers.functional import liger_fused_neighborhood_attention
+from tigon.compat.liger.transformers import fused_neighborhood_attention as neighbourhoods
 from tigon.compat.liger.transformers.fused_neighborhood_attention import LigerFusedNeighborhoodAttention
 
 
@@ -101,3 +102,34 @@ def test_neighbourhoods_of_hidden_states():
         LigerFusedNeighborhoodAttention(32, 4, kernel_size=4)
     with pytest.raises(NotImplementedError):
         module(x, torch.ones(2, 11))
+
+
+def test_neighbourhoods_at_the_ends():
+    """As Liger-Kernel clips them: a query at an end has fewer keys, where NATTEN would give it others."""
+    v = torch.eye(7).expand(1, 1, 7, 7).contiguous()
+    o = liger_fused_neighborhood_attention(torch.zeros_like(v), torch.zeros_like(v), v, kernel_size=5, dilation=1)
+    assert [int((row > 0).sum()) for row in o[0, 0]] == [3, 4, 5, 5, 5, 4, 3]
+    apart = liger_fused_neighborhood_attention(torch.zeros_like(v), torch.zeros_like(v), v, kernel_size=3, dilation=3)
+    assert [row.nonzero().flatten().tolist() for row in apart[0, 0]][:4] == [[0, 3], [1, 4], [2, 5], [0, 3, 6]]
+    even = liger_fused_neighborhood_attention(torch.zeros_like(v), torch.zeros_like(v), v, kernel_size=4)
+    assert torch.equal(even, o)  # its half is rounded down, and the query's own key comes besides
+
+
+def test_a_layer_of_neighbourhoods():
+    options = dict(hidden_size=32, num_heads=4, kernel_size=5, dilation=2)
+    config = neighbourhoods.LigerFusedNeighborhoodAttentionConfig(**options)
+    defaults = dict(bias=True, dropout=0.0, layer_norm_eps=1e-5, scale=None)
+    assert config.to_dict() == options | defaults and config.kernel_size == 5
+    layer = neighbourhoods.LigerFusedNeighborhoodAttentionLayer(**config.to_dict())
+    names = [f"attention.{p}_proj.{kind}" for p in ("q", "k", "v", "out") for kind in ("weight", "bias")]
+    assert sorted(layer.state_dict()) == sorted([*names, "layer_norm.bias", "layer_norm.weight"])
+    torch.nn.init.normal_(layer.layer_norm.weight)
+    x = torch.randn(2, 11, 32, requires_grad=True)
+    norm = torch.nn.functional.layer_norm(x, (32,), layer.layer_norm.weight, layer.layer_norm.bias, 1e-5)
+    assert (layer(x) - x - layer.attention(norm)).abs().max() <= 1e-5
+    layer(x).sum().backward()
+    assert x.grad is not None and all(p.grad is not None for p in layer.parameters())
+    with pytest.raises(NotImplementedError):
+        layer(x, torch.ones(2, 11))
+    dropped = neighbourhoods.LigerFusedNeighborhoodAttentionLayer(32, 4, dropout=0.5)
+    assert not torch.equal(dropped(x), dropped(x)) and torch.equal(dropped.eval()(x), dropped(x))

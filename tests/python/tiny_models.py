@@ -3,7 +3,7 @@
 import torch
 import transformers
 
-_COMMON = dict(
+COMMON = dict(
     vocab_size=131,
     hidden_size=64,
     intermediate_size=96,
@@ -68,7 +68,7 @@ FAMILIES = {
 
 def config(family, **changes):
     name, own, _ = FAMILIES[family]
-    return getattr(transformers, name)(**_COMMON | own | changes)
+    return getattr(transformers, name)(**COMMON | own | changes)
 
 
 def model(family, dtype=torch.float32, **changes):

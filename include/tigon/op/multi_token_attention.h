@@ -17,8 +17,8 @@
  * is rounded to f32, which costs p a relative error (of sparsemax an absolute one) of 2^-24 |stat|. A bias before norm() would change
  * nothing, and is refused.
  * Special values: a row of norm() whose allowed scores are all -inf is 0; a NaN or +inf among them makes all its p NaN. Such a row
- * reaches only rows of o and ds whose window touches it. A weight that is no number may reach all of its channels, by a tap that
- * meets padding, too.
+ * reaches only rows of o and ds whose window touches it. Padding and masked scores are zeros that each tap multiplies, so a weight
+ * that is NaN makes all its channels NaN, and Inf makes NaN of what meets a zero; so in backward where a tap meets no o.
  *
  * Shapes: scores, dscores [B, Cin, L, L]; weight, dweight [Cout, Cin / groups, kh, kw], kh and kw 1 to 64; bias, dbias [Cout];
  * o, do [B, Cout, Lh, Lw], Lh = floor((L + 2 * padding_h - (kh - 1) * dilation_h - 1) / stride_h) + 1, which is 1 or more unless L is

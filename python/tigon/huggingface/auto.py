@@ -64,13 +64,13 @@ def unpatch_class(model_class: type) -> None:
 def patch_mapping(config, **kinds: bool) -> dict[str, type]:
     """{class name: class} for transformers.monkey_patching.register_patch_mapping: the norms, MLPs, attentions
     and embeddings of transformers' own classes in the causal language model that `config` makes, patched as they are
-    made. `kinds` are patch's arguments; the loss belongs to the model, whose class a mapping does not reach: patch or
-    patch_class does that."""
+    made. `kinds` are patch's arguments; the loss and the choice of attention belong to the model, whose class a mapping
+    does not reach: patch or patch_class does that."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    kinds["loss"] = False
+    kinds |= {"loss": False, "attention": False}
     classes = {type(model.get_submodule(entry.path)) for entry in patch(model, **kinds).replaced}
     of_transformers = [made for made in classes if not made.__module__.startswith("torch.")]
     return {made.__name__: _patched_when_made(made, kinds) for made in of_transformers}

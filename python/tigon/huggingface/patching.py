@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from . import attention as attentions
 from .embeddings import find_embedding
 from .experts import find_experts
 from .head import find_head
@@ -72,6 +73,7 @@ def patch(
     layer_norm: bool = True,
     group_norm: bool = True,
     loss: bool = True,
+    attention: bool = False,
     verify: bool = True,
     verbose: bool = False,
 ) -> Report:
@@ -87,6 +89,8 @@ def patch(
     embedding, rms_norm, mlp, experts, rope, layer_norm, group_norm, loss: False leaves that kind alone
     mlp: "tiled" makes a gated MLP one operator, which works a tile of tokens off at a time and keeps its input alone for
       backward. The report says what that saves
+    attention: True gives the model's configuration Tigon's attention, by transformers' registry of them; softcap, sinks,
+      windows and packed sequences included. Calls that it does not take run as before, and a warning says why
     verify: each replaced module is compared with its own forward on a few random rows, in both modes; what differs
       beyond its bound is put back, and named in `Report.left`. Modules whose weights are not there (on the device meta,
       sharded, quantised) are named in `Report.unverified`
@@ -138,6 +142,14 @@ def patch(
                 for method in found.methods:
                     method.install()
                 report.replaced.append(entry(found.detail))
+        for path, module, verdict, unknown in attentions.switch(model) if attention else ():
+            entry = functools.partial(Entry, path, type(module).__name__, "attention")
+            if isinstance(verdict, Left):
+                report.left.append(entry(verdict.reason))
+                continue
+            if unknown is not None:
+                report.unverified.append(entry(unknown))
+            report.replaced.append(entry(verdict))
     if verbose:
         print(report)
     return report
@@ -179,4 +191,5 @@ def unpatch(model: nn.Module) -> nn.Module:
     """Gives every module of the model its own methods back, and returns the model."""
     for module in model.modules():
         restore(module)
+    attentions.switch_back(model)
     return model

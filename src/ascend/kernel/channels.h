@@ -1,7 +1,7 @@
 /* Rows in groups, as the planner's case G has them (group_norm): row r is batch r % batch of group r / batch, and `run`
  * columns side by side have a channel of their own, with its weight and its sums. Other norms have one group and a run of 1.
  * A channel's weight goes to its columns as a scalar, or through a vector of columns where tiles have several rows or channels
- * begin anywhere in 32 bytes of UB. */
+ * begin anywhere in 32 bytes of UB. modulated_rms_norm's groups are ranges of rows, each with vectors of columns. */
 #ifndef TIGON_ASCEND_KERNEL_CHANNELS_H
 #define TIGON_ASCEND_KERNEL_CHANNELS_H
 
@@ -9,7 +9,8 @@
 
 typedef struct grouping {
   int64_t groups, batch, run;
-  int64_t apart; /* channels do not lie end to end in memory: a chunk stays within one */
+  int64_t apart;  /* channels do not lie end to end in memory: a chunk stays within one */
+  int64_t ranges; /* row r's word is word r */
 } grouping;
 
 /* The end of the chunk that begins at column c. */
@@ -21,10 +22,10 @@ AICORE int64_t chunk_end(const grouping *g, int64_t wide, int64_t c, int64_t end
 AICORE int64_t rows_of(const grouping *g, int64_t most, int64_t r, int64_t end) {
   return least(least(most, end - r), g->batch - r % g->batch);
 }
-/* Where row r's word is in [batch, groups]. */
-AICORE int64_t word_of(const grouping *g, int64_t r) { return r % g->batch * g->groups + r / g->batch; }
+/* Where row r's word is: in [batch, groups], or in [groups, batch] of ranges. */
+AICORE int64_t word_of(const grouping *g, int64_t r) { return g->ranges ? r : r % g->batch * g->groups + r / g->batch; }
 /* Words of a tile's rows do not lie end to end: each has a transfer, and 32 bytes of UB. */
-AICORE bool words_apart(const grouping *g, int64_t rows) { return g->groups > 1 && rows > 1; }
+AICORE bool words_apart(const grouping *g, int64_t rows) { return g->groups > 1 && rows > 1 && !g->ranges; }
 
 /* Channels of columns [c, c + n); the most of any chunk. */
 AICORE int64_t channels_of(const grouping *g, int64_t c, int64_t n) { return (c + n - 1) / g->run - c / g->run + 1; }

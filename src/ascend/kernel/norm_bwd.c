@@ -1,11 +1,13 @@
-/* Backward of rms_norm, fused_add_rms_norm, layer_norm and group_norm: with xhat = (x - mean) * rstd, g = dy * (w + w_offset)
+/* Backward of rms_norm, fused_add_rms_norm, modulated_rms_norm, layer_norm and group_norm: with xhat = (x - mean) * rstd and
+ * g = dy * (w + w_offset)
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat))        db = sum over rows of dy
  *   dw = sum over rows of dy * xhat, with xhat rounded as forward did
  * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. With a gate z of rms_norm
  * dy * silu(z) takes the place of dy, and dz = dy * silu'(z) * xhat * (w + w_offset), xhat rounded as in dw. group_norm's dw and db
- * are sums over the columns of a channel, too. One walk for all of the plan's cases. Where a row does not stay on chip and dw or
- * db is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns takes all rows
- * of the task, so that its dw and db never leave the chip. */
+ * are sums over the columns of a channel, too. modulated_rms_norm's weights are (1 + scale) * (w + w_offset); a second stage turns
+ * each group's dw and db into its gradients (modulated_rms_norm.c). One walk for all of the plan's cases. Where a row does not stay
+ * on chip and dw or db is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns
+ * takes all rows of the task, so that its dw and db never leave the chip. */
 #include "ascend/kernel/norm_bwd.h"
 
 #include "ascend/kernel/gate.h"
@@ -33,7 +35,9 @@ typedef struct state {
   bool dx_begun;     /* its buffer is there, for other work so far */
   bool resident;     /* the weights of all columns are on chip, those of one group at a time */
   int64_t group;     /* whose; -1: none yet */
-  columns w;
+  columns w, scale;
+  bool weighted;             /* by w, by a scale or by both: */
+  ub_f32 weights;            /* their values, or their product, in the scale's place */
   int64_t pitch, sums_pitch; /* of a vector of channels: of a chunk; of sum_dw */
   row_sum dot, g;            /* of g * xhat, and with a mean of g */
   ub_f32 sum_dw, sum_db;     /* of all channels where they stay on chip, else of a panel's */
@@ -58,13 +62,13 @@ AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   const int64_t words = round_up(a->w.tile_rows, 8);
   const bool apart = !a->w.cached || chunk.cols < a->w.cols;
   const bool resident = a->w.tile_cols == a->w.cols, by_block = words_apart(&a->groups, a->w.tile_rows);
-  state s = {.a = a, .resident = resident, .group = -1};
+  state s = {.a = a, .resident = resident, .group = -1, .weighted = a->weight || a->scale.data};
   const int64_t bytes = round_up(tile_bytes(a->dtype, kept), UB_BLOCK);
   s.in = ring_of(ub, 0, a->w.cached ? a->w.buffers : 2, (a->z.data ? 3 : 2) * bytes);
   s.apart = bytes / 4;
   s.dx = ring_of(ub, 0, 2, tile_bytes(a->dtype, chunk));
   s.dz = ring_of(ub, 4, a->dz.data ? 2 : 0, tile_bytes(a->dtype, chunk));
-  s.ds = ring_of(ub, 6, 2, a->ds.data ? tile_bytes(a->dtype, chunk) : 0);
+  s.ds = ring_of(ub, 6, a->ds.data ? 2 : 0, tile_bytes(a->dtype, chunk));
   s.words = ring_of(ub, 4, 2, (a->mean ? 2 : 1) * words * (by_block ? UB_BLOCK : 4));
   s.packed = ub_alloc_f32(ub, by_block ? 2 * words : 0);
   if (by_block) v_duplicate_f32(s.packed, 0, 2 * words);
@@ -77,13 +81,19 @@ AICORE state open_state(ub_arena *ub, const norm_bwd_arguments *a) {
   if (a->z.data) s.gate = gate_of(ub, &s, chunk);
   s.pitch = tile_of(a->dtype, 1, most_channels(&a->groups, &a->w)).pitch;
   s.sums_pitch = a->partials ? s.pitch : tile_of(a->dtype, 1, a->w.cols / a->groups.run).pitch;
-  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, s.pitch, s.work, resident);
+  const bool passes_by = resident && a->scale.data; /* w is there for a product with the scale alone */
+  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, passes_by ? 0 : s.pitch, s.work, resident);
+  if (passes_by) s.w.values = s.xhat;
+  s.scale = columns_of(ub, resident ? 2 : 6, a->scale.data, a->scale_dtype, 1, a->scale.data ? s.pitch : 0, s.work,
+                       resident); /* one stage; ds has the other flag, and never goes with a scale */
+  s.weights = a->scale.data ? s.scale.values : s.w.values;
   s.sum_dw = ub_alloc_f32(ub, a->dw ? s.sums_pitch : 0);
   s.sum_db = ub_alloc_f32(ub, a->db ? s.sums_pitch : 0);
   s.out = (ring){s.dot.part, 0, 2, 1, 0};
   in_open(&s.in);
   in_open(&s.ds);
   in_open(&s.w.stage);
+  if (!resident && a->scale.data) in_open(&s.scale.stage);
   in_open(&s.words);
   in_open(&s.arrival);
   out_open(&s.dx);
@@ -112,6 +122,7 @@ AICORE void close_state(state *s) {
   in_close(&s->in);
   in_close(&s->ds);
   in_close(&s->w.stage);
+  if (!s->resident && s->a->scale.data) in_close(&s->scale.stage);
   in_close(&s->words);
   in_close(&s->arrival);
   out_close(&s->dx);
@@ -121,10 +132,18 @@ AICORE void close_state(state *s) {
 
 /* The weights of columns [c, c + cols) of a group. */
 AICORE void load_weights(state *s, int64_t group, int64_t c, int64_t cols) {
-  const grouping *g = &s->a->groups;
-  if (!s->a->weight) return;
+  const norm_bwd_arguments *a = s->a;
+  const grouping *g = &a->groups;
+  if (a->scale.data) {
+    s->scale.from = row_at(&a->groups_space, &a->scale, dtype_bytes(a->scale_dtype), group, 0);
+    columns_load(&s->scale, c, cols, s->pitch);
+    if (a->weight) columns_load(&s->w, c, cols, s->pitch);
+    if (a->weight) mul(s->scale.values, s->scale.values, s->w.values, s->pitch);
+    return;
+  }
+  if (!a->weight) return;
   if (g->run > 1) vector_waits();
-  columns_load(&s->w, group * (s->a->w.cols / g->run) + c / g->run, channels_of(g, c, cols), s->pitch);
+  columns_load(&s->w, group * (a->w.cols / g->run) + c / g->run, channels_of(g, c, cols), s->pitch);
   if (g->run > 1) scalar_waits();
 }
 
@@ -183,15 +202,15 @@ AICORE void find_products(state *s, ub_f32 sums_of_g, ub_f32 dy, tile t, int64_t
   gate_tiles gate = {0};
   if (a->z.data) gate = gate_chunk(s, t, c, false);
   if (a->mean) {
-    const ub_f32 g = !a->weight ? dy : a->dtype == TIGON_F32 ? begin_dx(s) : s->wide;
-    if (a->weight) channel_op(&a->groups, ROW_MUL, g, dy, s->w.values, t, c, s->work);
+    const ub_f32 g = !s->weighted ? dy : a->dtype == TIGON_F32 ? begin_dx(s) : s->wide;
+    if (s->weighted) channel_op(&a->groups, ROW_MUL, g, dy, s->weights, t, c, s->work);
     row_sums_kept(sums_of_g, s->work, g, t);
     v_mul_f32(s->work, s->xhat, g, n);
     sync_pipe(PIPE_V);
   } else {
     v_mul_f32(s->work, s->xhat, dy, n);
     sync_pipe(PIPE_V);
-    if (a->weight) tile_op(ROW_MUL, s->work, s->work, s->w.values, t, false);
+    if (s->weighted) tile_op(ROW_MUL, s->work, s->work, s->weights, t, false);
   }
   if (a->z.data) mul(s->work, s->work, gate.x, n);
 }
@@ -255,7 +274,7 @@ AICORE void chunk_of_dz(state *s, ub_f32 dy, tile t, int64_t r, int64_t c) {
     mul(k.y, k.slope, dy, n);
     if (a->casting != TIGON_CASTING_GEMMA && !f32) round_to(dtype, k.u, s->xhat, k.f, n);
     mul(k.y, k.y, a->casting != TIGON_CASTING_GEMMA && !f32 ? k.u : s->xhat, n);
-    if (a->weight) tile_op(ROW_MUL, k.y, k.y, s->w.values, t, false);
+    if (s->weighted) tile_op(ROW_MUL, k.y, k.y, s->weights, t, false);
     if (!f32) narrow(dtype, ring_now(&s->dz), k.y, n);
     out_ready(&s->dz);
     store_tile(dtype, &a->space, &a->dz, ring_now(&s->dz), t, r, c);
@@ -269,7 +288,7 @@ AICORE void chunk_of_dz(state *s, ub_f32 dy, tile t, int64_t r, int64_t c) {
 AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
   const norm_bwd_arguments *a = s->a;
   const int64_t dtype = a->dtype, n = t.rows * t.pitch;
-  const bool f32 = dtype == TIGON_F32, again = a->mean && a->weight; /* `wide` has g by now */
+  const bool f32 = dtype == TIGON_F32, again = a->mean && s->weighted; /* `wide` has g by now */
   const ub_f32 dy = !there         ? chunk_of(s, t, r, c)
                     : f32 || again ? values_of(dtype, s->wide, ring_now(&s->in), t)
                                    : s->wide;
@@ -278,8 +297,8 @@ AICORE void chunk_of_dx(state *s, tile t, int64_t r, int64_t c, bool there) {
   add_shares(s, dy, dx, t, c);
   const ub_f32 g = f32 ? dx : s->wide;
   by_rows(ROW_MUL, s->xhat, s->xhat, s->dot.all, s->work, t);
-  if (a->weight) channel_op(&a->groups, ROW_MUL, g, dy, s->w.values, t, c, s->work);
-  v_sub_f32(g, a->weight ? g : dy, s->xhat, n);
+  if (s->weighted) channel_op(&a->groups, ROW_MUL, g, dy, s->weights, t, c, s->work);
+  v_sub_f32(g, s->weighted ? g : dy, s->xhat, n);
   if (a->mean) {
     by_rows(ROW_SUB, g, g, s->g.all, s->work, t);
   }

@@ -1,5 +1,6 @@
 /* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset), times silu(z) with a gate; for
- * fused_add_rms_norm x + residual is stored and takes the place of x. One walk for all of the plan's cases: a
+ * fused_add_rms_norm x + residual is stored and takes the place of x; for modulated_rms_norm the weights are (1 + scale) * (w +
+ * w_offset), shift is added, and each range of rows has a scale and a shift of its own. One walk for all of the plan's cases: a
  * tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the sum and once for y (E, F). */
 #include "ascend/kernel/gate.h"
 #include "ascend/kernel/norm.h"
@@ -9,21 +10,38 @@ typedef struct state {
   const rms_norm_fwd_arguments *a;
   bool fused;
   ring x, y, rstd, arrival;
-  ring sum;         /* fused: x + residual, on its way out and for the work */
-  int64_t residual; /* fused: f32 elements from x to the residual in a buffer */
-  columns w;
-  ub_f32 sums, part; /* a value a row: of all chunks, and of one where there are several */
-  ub_f32 work, more; /* f32 tiles; `more` with 16-bit dtypes alone */
-  ring z;            /* with a gate alone, as these tiles: silu's far factor, and z with 16-bit dtypes */
+  ring sum;                /* fused: x + residual, on its way out and for the work */
+  int64_t residual;        /* fused: f32 elements from x to the residual in a buffer */
+  columns w, scale, shift; /* with a scale, its values are all that y is multiplied by */
+  bool resident;           /* they are on chip for all columns, those of one group at a time */
+  int64_t group;           /* whose; -1: none yet */
+  ub_f32 sums, part;       /* a value a row: of all chunks, and of one where there are several */
+  ub_f32 work, more;       /* f32 tiles; `more` with 16-bit dtypes alone */
+  ring z;                  /* with a gate alone, as these tiles: silu's far factor, and z with 16-bit dtypes */
   ub_f32 far, gate;
 } state;
+
+/* What y is multiplied by and what is added to it, for columns [c, c + cols) of a group's rows. */
+AICORE void load_vectors(state *s, int64_t group, int64_t c, int64_t cols) {
+  const rms_norm_fwd_arguments *a = s->a;
+  const int64_t pitch = tile_of(a->dtype, 1, cols).pitch;
+  if (a->weight) columns_load(&s->w, c, cols, pitch);
+  if (!a->scale.data) return;
+  s->scale.from = row_at(&a->groups_space, &a->scale, dtype_bytes(a->scale_dtype), group, 0);
+  columns_load(&s->scale, c, cols, pitch);
+  if (a->weight) mul(s->scale.values, s->scale.values, s->w.values, pitch);
+  if (!a->shift.data) return;
+  s->shift.from = row_at(&a->groups_space, &a->shift, dtype_bytes(a->shift_dtype), group, 0);
+  columns_load(&s->shift, c, cols, pitch);
+}
 
 AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
   const tile chunk = tile_of(a->dtype, a->w.tile_rows, a->w.tile_cols);
   const tile kept = tile_of(a->dtype, a->w.tile_rows, a->w.cached ? a->w.cols : a->w.tile_cols);
   const int64_t words = round_up(a->w.tile_rows, 8);
   const int64_t cached = a->w.cached ? a->w.buffers : 2, bytes = round_up(tile_bytes(a->dtype, chunk), UB_BLOCK);
-  state s = {.a = a, .fused = a->residual.data != NULL, .residual = bytes / 4};
+  const bool resident = a->w.tile_cols == a->w.cols;
+  state s = {.a = a, .fused = a->residual.data != NULL, .residual = bytes / 4, .resident = resident, .group = -1};
   if (s.fused) {
     s.x = ring_of(ub, 0, 2, 2 * bytes);
     s.sum = ring_of(ub, 4, cached, tile_bytes(a->dtype, kept));
@@ -41,17 +59,24 @@ AICORE state open_state(ub_arena *ub, const rms_norm_fwd_arguments *a) {
   s.far = ub_alloc_f32(ub, gated ? chunk.rows * chunk.pitch : 0);
   s.gate = ub_alloc_f32(ub, gated && a->dtype != TIGON_F32 ? chunk.rows * chunk.pitch : 0);
   s.arrival = ring_of(ub, 3, 1, a->parts & PART_SUMS ? 0 : a->w.splits * 4);
-  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, chunk.pitch, s.work, a->w.tile_cols == a->w.cols);
+  s.w = columns_of(ub, 2, a->weight, a->w_dtype, a->w_offset, chunk.pitch, s.work, resident);
+  const int64_t pitch = a->scale.data ? chunk.pitch : 0;
+  s.scale = columns_of(ub, resident ? 2 : 4, a->scale.data, a->scale_dtype, 1, pitch, s.work, resident); /* one stage */
+  s.shift = columns_of(ub, resident ? 2 : 5, a->shift.data, a->shift_dtype, 0, pitch, s.work, resident);
   v_duplicate_f32(s.sums, 0, words);
   in_open(&s.x);
   in_open(&s.z);
   in_open(&s.w.stage);
+  if (!resident) in_open(&s.scale.stage);
+  if (!resident) in_open(&s.shift.stage);
   in_open(&s.arrival);
   out_open(&s.y);
   out_open(&s.rstd);
   out_open(&s.sum);
   sync_pipe(PIPE_V);
-  if (a->weight && a->w.tile_cols == a->w.cols) columns_load(&s.w, 0, a->w.cols, chunk.pitch);
+  if (!resident || a->scale.data) return s;
+  load_vectors(&s, 0, 0, a->w.cols);
+  s.group = 0;
   return s;
 }
 
@@ -59,6 +84,8 @@ AICORE void close_state(const state *s) {
   in_close(&s->x);
   in_close(&s->z);
   in_close(&s->w.stage);
+  if (!s->resident) in_close(&s->scale.stage);
+  if (!s->resident) in_close(&s->shift.stage);
   in_close(&s->arrival);
   out_close(&s->y);
   out_close(&s->rstd);
@@ -159,11 +186,17 @@ AICORE void multiply_gate(state *s, ub_f32 y, tile t, int64_t r, int64_t c) {
 
 AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
   const rms_norm_fwd_arguments *a = s->a;
-  const int64_t dtype = a->dtype, wide = a->w.tile_cols;
+  const int64_t dtype = a->dtype, wide = a->w.tile_cols, group = r / a->groups.batch;
+  const bool weighted = a->weight || a->scale.data;
+  if (s->resident && group != s->group && weighted) {
+    stage_again(&s->w.stage);
+    load_vectors(s, group, 0, a->w.cols);
+  }
+  s->group = group;
   for (int64_t c = b.col; c < b.col_end; c += wide) {
     const tile t = tile_of(dtype, rows, least(wide, b.col_end - c));
     const ub_f32 raw = chunk_of(s, t, r, c), y = ring_now(&s->y);
-    if (a->weight && wide < a->w.cols) columns_load(&s->w, c, t.cols, t.pitch);
+    if (!s->resident) load_vectors(s, group, c, t.cols);
     out_begin(&s->y);
     const bool there = wide == a->w.cols && a->parts & PART_SUMS; /* the sum left them behind */
     const ub_f32 x = there && dtype != TIGON_F32 ? s->more : values_of(dtype, s->more, raw, t);
@@ -172,7 +205,8 @@ AICORE void normalise(state *s, box b, ub_f32 rstd, int64_t r, int64_t rows) {
     tile_op(ROW_MUL, xhat, x, s->work, t, true);
     chunk_done(s);
     if (a->casting != TIGON_CASTING_GEMMA && dtype != TIGON_F32) round_to(dtype, xhat, xhat, y, t.rows * t.pitch);
-    if (a->weight) tile_op(ROW_MUL, xhat, xhat, s->w.values, t, false);
+    if (weighted) tile_op(ROW_MUL, xhat, xhat, a->scale.data ? s->scale.values : s->w.values, t, false);
+    if (a->shift.data) tile_op(ROW_ADD, xhat, xhat, s->shift.values, t, false);
     if (a->z.data) multiply_gate(s, xhat, t, r, c);
     if (dtype != TIGON_F32) narrow(dtype, y, xhat, t.rows * t.pitch);
     out_ready(&s->y);
@@ -215,8 +249,10 @@ AICORE_KERNEL(rms_norm_fwd, rms_norm_fwd_arguments) {
   state s = open_state(ub, a);
   for (int64_t t = block_index(); t < a->w.tasks; t += block_count()) {
     const box b = walk_task(&a->w, t);
-    for (int64_t r = b.row; r < b.row_end; r += a->w.tile_rows)
-      rows_of_tile(&s, b, r, least(a->w.tile_rows, b.row_end - r));
+    for (int64_t r = b.row, rows; r < b.row_end; r += rows) {
+      rows = rows_of(&a->groups, a->w.tile_rows, r, b.row_end);
+      rows_of_tile(&s, b, r, rows);
+    }
   }
   close_state(&s);
 }

@@ -36,7 +36,7 @@ static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const int64_t block = p->device->onchip_alignment;
   const int64_t words = f->row_scalars_in + f->row_scalars_out, eights = plan_round_up(rows, 8);
   const int64_t array = plan_aligned(p, eights, 4);
-  const bool apart = p->groups > 1 && rows > 1;
+  const bool apart = p->groups > 1 && rows > 1 && !f->ranges;
   const int64_t word =
       plan_add(plan_mul(apart ? plan_mul(eights, block) : array, p->device->buffers), apart ? array : 0);
   const int64_t blocks = f->partials > 0 && p->cols < 2 * block ? 7 * block : 0;
@@ -54,7 +54,8 @@ static int64_t row_tile_bytes(const plan_problem *p, int64_t rows) {
   const tigon_footprint *f = p->footprint;
   const int64_t row = plan_add(plan_mul(stream_bytes(p, p->cols, STREAMS_ALL), p->device->buffers),
                                plan_mul(temporary_bytes(p, p->cols), f->f32_temporaries));
-  const int64_t vectors = plan_mul(temporary_bytes(p, vector_cols(p, p->cols)), f->column_params + f->column_sums);
+  const int params = f->column_params - (f->ranges && f->column_sums > 0); /* backward keeps a product of two */
+  const int64_t vectors = plan_mul(temporary_bytes(p, vector_cols(p, p->cols)), params + f->column_sums);
   return plan_add(plan_add(plan_mul(rows, row), vectors), scalar_bytes(p, rows, 1));
 }
 

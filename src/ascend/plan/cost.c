@@ -114,14 +114,23 @@ static int64_t total_bytes(const plan_problem *problem, const tigon_plan *plan) 
   return plan_mul(4, plan_add(plan_mul(problem->rows, words), parts + loss + (mean ? 1 + mean_reads : 0)));
 }
 
+/* Column vectors that are read more than once. What follows from slabs of ranges reads each of them once more. */
+static int64_t vector_bytes(const plan_problem *problem, const tigon_plan *plan, int64_t elements, int64_t cut) {
+  const tigon_footprint *f = problem->footprint;
+  const int64_t own = f->column_params - f->ranges, all = plan_mul(problem->groups, elements);
+  const int64_t reads = vector_reads(problem, plan, elements, cut);
+  int64_t count = plan_mul(own, plan_max(0, reads - all));
+  if (f->ranges) count = plan_add(count, plan_max(0, reads - elements));
+  if (f->ranges && f->column_sums > 0) count = plan_add(count, plan_add(plan_mul(own, all), elements));
+  return plan_mul(f->column_param_bytes, count);
+}
+
 /* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums
  * are handed over, those and the row's words for each split, or each panel of columns, that needs them. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
   const tigon_footprint *f = problem->footprint;
   int64_t cut;
   const int64_t tiles = tiles_of_row(problem, plan, &cut), elements = plan->cols / problem->run;
-  const int64_t vector = (int64_t)f->column_params * f->column_param_bytes;
-  const int64_t again = plan_max(0, vector_reads(problem, plan, elements, cut) - plan_mul(problem->groups, elements));
   const int64_t slabs =
       plan_mul(plan_mul(plan->slabs, f->column_sums), plan_mul(plan_mul(problem->groups, elements), 4));
   const bool split = plan->chosen == TIGON_CASE_F && f->partials > 0;
@@ -138,7 +147,7 @@ static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) 
   const int64_t reads = plan_mul(split ? 2 : 1, plan->grid) - 1,
                 parts = plan_mul(plan->tasks, 8 * (int64_t)f->number_sums);
   const int64_t numbers = plan_add(plan_mul(reads, (int64_t)f->numbers * f->column_param_bytes), parts);
-  return plan_add(plan_add(plan_mul(vector, again), plan_mul(2, slabs)),
+  return plan_add(plan_add(vector_bytes(problem, plan, elements, cut), plan_mul(2, slabs)),
                   plan_add(plan_add(handed, numbers), total_bytes(problem, plan)));
 }
 

@@ -24,6 +24,7 @@ typedef struct row {
  *   backward; of softmax the largest score and the sum; of cross_entropy max, reference, sum of exp, sum of z exp z, sum of z, argmax
  *   and the label's x; of adamw's clip the sum in two parts and their exponent.
  * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
+ * modulated_rms_norm: a group's vectors are scale and shift besides w; its sums are those of dy * xhat and of dy.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
  * rope: the rows of cos and sin (half a head each) are within the f32 temporaries; words are the position ids.
  * embedding: the words are the index. Backward's output is the table, whose rows are others than those of dy.
@@ -41,6 +42,7 @@ typedef struct row {
  * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
 #define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
 #define ENTRY(name, slot) .base.op = name, .base.entry = slot
+#define RANGES .base.partials = 1, .base.ranges = true
 #define ROPE                                                                                            \
   .base.row_tables = 2, .base.row_table_bytes = 4, .base.walk = TIGON_WALK_HEADS, .streams = "q q_out", \
   .temporaries = {2, 3}, .ops = {3.3, 5.3}
@@ -64,6 +66,10 @@ static const row table[] = {
     {ENTRY("layer_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {11.0, 14.0}},
     {ENTRY("group_norm", "fwd"), .base.partials = 4, .temporaries = {1, 2}, .ops = {5.0, 9.0}},
     {ENTRY("group_norm", "bwd"), .base.partials = 2, .temporaries = {2, 3}, .ops = {8.0, 11.0}},
+    {ENTRY("modulated_rms_norm", "fwd"), RANGES, .base.column_params = 2, .temporaries = {1, 2}, .ops = {4.7, 8.7},
+     .without = "scale shift"},
+    {ENTRY("modulated_rms_norm", "bwd"), RANGES, .base.column_params = 1, .base.column_sums = 2, .temporaries = {2, 3},
+     .ops = {8.8, 11.8}, .without = "scale dw dscale dshift"},
     {ENTRY("dyt", "fwd"), .base.row_scalars_on_chip = 6, .temporaries = {2, 4}, .ops = {22.0, 24.0}},
     {ENTRY("dyt", "bwd"), .base.row_scalars_on_chip = 6, .temporaries = {3, 6}, .ops = {36.0, 39.0}},
     {ENTRY("poly_norm", "fwd"), .base.partials = 4, .base.row_scalars_on_chip = 16, .temporaries = {2, 3},

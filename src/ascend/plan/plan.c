@@ -75,11 +75,13 @@ static plan_problem problem_of(const tigon_plan_request *request) {
   problem.row_bytes_in = plan_add(4 * (int64_t)f->row_scalars_in, table_bytes);
   problem.row_chip = plan_mul(plan_round_up(request->table_cols, 16), 4 * (int64_t)f->row_table_words);
   const int64_t row_bytes = plan_add(problem.row_bytes_in, 4 * (int64_t)f->row_scalars_out);
-  const int64_t col_bytes = (int64_t)f->column_params * f->column_param_bytes + 4 * (int64_t)f->column_sums;
-  const int64_t vectors = plan_mul(problem.groups, request->cols / problem.run);
+  const int64_t own_bytes =
+      (int64_t)(f->column_params - f->ranges) * f->column_param_bytes + 4 * (int64_t)f->column_sums;
+  const int64_t shared_bytes = f->ranges ? f->column_param_bytes + 4 * (f->column_sums > 0) : 0; /* w, dw */
+  const int64_t col_bytes = plan_add(plan_mul(plan_mul(problem.groups, request->cols / problem.run), own_bytes),
+                                     plan_mul(request->cols, shared_bytes));
   const int64_t numbers = (int64_t)f->numbers * f->column_param_bytes + 4 * (int64_t)f->number_sums;
-  problem.moved_min = problem.moved_passes =
-      plan_add(numbers, plan_add(plan_mul(problem.rows, row_bytes), plan_mul(vectors, col_bytes)));
+  problem.moved_min = problem.moved_passes = plan_add(numbers, plan_add(plan_mul(problem.rows, row_bytes), col_bytes));
   for (int i = 0; i < f->inputs + f->outputs; i++) {
     const tigon_stream_footprint *stream = &f->stream[i];
     const int64_t elements = plan_mul(stream->out ? problem.out_rows : problem.rows, problem.cols);

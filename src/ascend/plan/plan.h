@@ -100,7 +100,10 @@ typedef struct tigon_footprint {
   int row_table_bytes; /* bytes of one element of them in memory */
   int row_table_words; /* 4-byte words that one element takes on chip, of a walk over rows */
   tigon_walk walk;
-  bool whole;        /* a row is not split over cores */
+  bool whole; /* a row is not split over cores */
+  bool
+      ranges; /* modulated_rms_norm: groups are ranges of rows, whose words lie end to end; all of them share one column
+                        vector (w), and the sums of all make one more (dw) */
   unsigned totals;   /* TIGON_TOTAL_ or-ed */
   int label_words;   /* 4-byte words of a row's label, which totals read again */
   int partials;      /* 4-byte words a row that one split hands over (case F); 0 without a reduction */
@@ -152,7 +155,8 @@ typedef struct tigon_call_words {
 /* Case G: group_norm's x [B, C, S] has B * groups rows of C / groups channels, runs of S columns each. `groups` rows of a
  * batch have column vectors and accumulators of their own, one element of which serves a run of `run` columns. Rows are
  * walked group by group: row q is batch q % B of group q / B. A tile does not cross a group, and a task does not where
- * there are accumulators. Slabs are [slabs, column_sums, groups * cols / run].
+ * there are accumulators. Slabs are [slabs, column_sums, groups * cols / run]. modulated_rms_norm's rows that share a scale
+ * are a group, and its run is 1.
  * Without padding, because plans are remembered by it (plans.c). */
 typedef struct tigon_plan_request {
   const tigon_footprint *footprint;

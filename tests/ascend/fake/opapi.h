@@ -4,7 +4,10 @@
 
 #include <stdint.h>
 
-/* Bytes that matrix products want beyond their usual workspace. */
+/* Bytes that all calls want beyond their usual workspace, and attention for each head of each batch. */
 void fake_opapi_workspace(uint64_t more);
+void fake_opapi_workspace_of_heads(uint64_t each);
+/* How often attention, forward or backward, was enqueued. */
+int fake_opapi_attention_calls(void);
 
 #endif

@@ -181,6 +181,12 @@ def liger_llama4_vision_rotary_pos_emb(query, key, freqs_ci):
     return LigerLlama4RopeFunction.apply(query, key, freqs_ci)
 
 
+def apply_liger_llama4_rope_full(modeling_module):
+    """Puts both functions into transformers' file of Llama 4."""
+    modeling_module.apply_rotary_emb = liger_llama4_text_rotary_pos_emb
+    modeling_module.vision_apply_rotary_emb = liger_llama4_vision_rotary_pos_emb
+
+
 def liger_qwen2vl_mrope(q, k, cos, sin, mrope_section, unsqueeze_dim=1):
     return LigerQwen2VLMRopeFunction.apply(q, k, cos, sin, mrope_section, unsqueeze_dim)
 

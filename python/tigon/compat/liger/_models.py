@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import logging
 
@@ -14,6 +15,12 @@ from ...huggingface.replacement import Method, computable
 from ...torch import functional as F
 
 logger = logging.getLogger(__name__)
+
+
+def is_transformers_available():
+    return importlib.util.find_spec("transformers") is not None
+
+
 
 # Parameters, in Liger-Kernel's order, of the functions for some types. "-": the default is False; "**": more are taken.
 _LLAMA = "rope -cross_entropy fused_linear_cross_entropy rms_norm swiglu model"

@@ -1,14 +1,14 @@
 """Liger-Kernel's module paths below tigon.compat.liger: modules without a file, made from one table."""
 
 import functools
-import importlib.util
+import importlib
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from ...torch import operators
 from . import _distillation, _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
-from . import _heads, _tiled
+from . import _heads, _scaled, _tiled
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -19,7 +19,9 @@ _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy fused_linear_jsd geglu group_norm layer_norm"
 )
 _FUNCTIONS += " fused_linear_kl_div"
-_FUNCTIONS += " jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
+_FUNCTIONS += " fused_linear_scaled_cross_entropy_tp jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
+_LLAMA4 = "apply_liger_llama4_rope_full liger_llama4_text_rotary_pos_emb liger_llama4_vision_rotary_pos_emb"
+_SCALED = "LigerFusedLinearScaledCrossEntropyFunction LigerFusedLinearScaledCrossEntropyTPFunction"
 _CHUNKED = "cosine cpo dpo grpo jsd kto orpo simpo"
 _COSINE = "LigerFusedLinearCosineSimilarity"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
@@ -35,6 +37,7 @@ _FILES = {
     "chunked_loss.kto_loss": "LigerFusedLinearKTOFunction LigerFusedLinearKTOLoss",
     "chunked_loss.orpo_loss": "LigerFusedLinearORPOFunction LigerFusedLinearORPOLoss",
     "chunked_loss.simpo_loss": "LigerFusedLinearSimPOFunction LigerFusedLinearSimPOLoss",
+    "transformers": "is_transformers_available",
     "transformers.auto_model": "AutoLigerKernelForCausalLM",
     "transformers.cross_entropy": "CrossEntropyOutput LigerCrossEntropyLoss",
     "transformers.experimental.embedding": "LigerEmbedding",
@@ -51,7 +54,7 @@ _FILES = {
     "transformers.kl_div": "LigerKLDIVLoss",
     "transformers.layer_norm": "LigerLayerNorm",
     "transformers.modulated_rms_norm": "LigerModulatedRMSNorm",
-    "transformers.llama4_rope": "liger_llama4_text_rotary_pos_emb liger_llama4_vision_rotary_pos_emb",
+    "transformers.llama4_rope": _LLAMA4,
     "transformers.monkey_patch": f"{_APPLY} MODEL_TYPE_TO_APPLY_LIGER_FN",
     "transformers.qwen2vl_mrope": "liger_multimodal_rotary_pos_emb",
     "transformers.rms_norm": _NORMS,
@@ -68,6 +71,7 @@ _FILES = {
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
     "ops.fused_linear_jsd": "LigerFusedLinearJSDFunction",
     "ops.fused_linear_kl_div": "LigerFusedLinearKLDivFunction",
+    "ops.fused_linear_scaled_cross_entropy": _SCALED,
     "ops.geglu": "LigerGELUMulFunction",
     "ops.group_norm": "LigerGroupNormFunction",
     "ops.grpo_loss": "GrpoLossFunction fused_selective_log_softmax",
@@ -85,7 +89,8 @@ _FILES = {
     "ops.tvd": "LigerTVDLossFunction",
 }
 _OBJECTS = {}
-for _own in (_distillation, _divergence, _grpo_logits, _heads, _policy, _preference, _losses, _functional, _modules, _models, _tiled):
+_OWN = _distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models
+for _own in (*_OWN, _heads, _scaled, _tiled):
     _OBJECTS |= vars(_own)
 
 
@@ -106,7 +111,7 @@ for _file in operators.FILES:
         _FILES[_path] = " ".join([*_FILES.get(_path, "").split(), *_names])
         _OBJECTS |= {name: vars(_file)[name] for name in _names}
 _NEED_TRANSFORMERS = set()
-if importlib.util.find_spec("transformers") is None:
+if not _models.is_transformers_available():
     _NEED_TRANSFORMERS = {"AutoLigerKernelForCausalLM", "MODEL_TYPE_TO_APPLY_LIGER_FN"}
 
 
@@ -137,7 +142,7 @@ def _fill(module, under):
 def build(root):
     """Fills the module `root`, and makes those below it."""
     _fill(root, "")
-    parents = {path.rpartition(".")[0] for path in _FILES}
+    parents = {path.rpartition(".")[0] for path in _FILES} - {""}
     for path in sorted({*parents, *_FILES}):
         name = f"{root.__name__}.{path}"
         module = ModuleType(name, f"Liger-Kernel's {path}, as far as Tigon has it.")

@@ -1,10 +1,12 @@
-"""Neighbourhood attention by Liger-Kernel's names: attention with a window to both sides and a dilation."""
+"""Neighbourhood attention by Liger-Kernel's names: attention with a window to both sides and a dilation. At the ends of
+a sequence neighbourhoods are clipped, in Liger-Kernel too; NATTEN shifts them."""
 
 import math
 
 import torch
 
 from tigon.torch.operators.attention import attention
+from tigon.torch.operators.norms import LayerNorm
 
 
 def _neighbourhood(query, key, value, kernel_size, dilation, scale):
@@ -53,3 +55,50 @@ class LigerFusedNeighborhoodAttention(torch.nn.Module):
     def extra_repr(self):
         names = ("hidden_size", "num_heads", "head_dim", "kernel_size", "dilation", "scale")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names) + f", dropout={self.dropout_p}"
+
+
+class LigerFusedNeighborhoodAttentionLayer(torch.nn.Module):
+    """hidden_states + attention of their layer norm; dropout is in the attention, and behind it again."""
+
+    def __init__(
+        self,
+        hidden_size,
+        num_heads,
+        kernel_size=7,
+        dilation=1,
+        bias=True,
+        dropout=0.0,
+        layer_norm_eps=1e-5,
+        scale=None,
+    ):
+        super().__init__()
+        options = hidden_size, num_heads, kernel_size, dilation, bias, dropout, scale
+        self.attention = LigerFusedNeighborhoodAttention(*options)
+        self.layer_norm = LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.dropout = torch.nn.Dropout(dropout) if dropout > 0 else None
+
+    def forward(self, hidden_states, attention_mask=None):
+        o = self.attention(self.layer_norm(hidden_states), attention_mask)
+        return hidden_states + (o if self.dropout is None else self.dropout(o))
+
+
+class LigerFusedNeighborhoodAttentionConfig:
+    """The layer's arguments, as attributes and as a dict."""
+
+    def __init__(
+        self,
+        hidden_size=768,
+        num_heads=12,
+        kernel_size=7,
+        dilation=1,
+        bias=True,
+        dropout=0.0,
+        layer_norm_eps=1e-5,
+        scale=None,
+    ):
+        self.hidden_size, self.num_heads, self.scale = hidden_size, num_heads, scale
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.bias, self.dropout, self.layer_norm_eps = bias, dropout, layer_norm_eps
+
+    def to_dict(self):
+        return dict(vars(self))

@@ -142,3 +142,17 @@ class LigerMLP(torch.nn.Module):
 
     def forward(self, x):
         return of_modules(x, self.gate_proj, self.up_proj, self.down_proj)
+
+
+class LigerFalconH1MLP(LigerMLP):
+    """With the factors of the gate and of the output that config.mlp_multipliers has."""
+
+    def __init__(self, config):
+        if getattr(config, "mlp_bias", False):
+            raise ValueError("LigerFalconH1MLP: config.mlp_bias is True, must be False")
+        super().__init__(config)
+        self.gate_multiplier, self.down_multiplier = config.mlp_multipliers
+
+    def forward(self, x):
+        factors = dict(gate_multiplier=float(self.gate_multiplier), down_multiplier=float(self.down_multiplier))
+        return of_modules(x, self.gate_proj, self.up_proj, self.down_proj, **factors)
