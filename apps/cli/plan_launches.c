@@ -174,9 +174,10 @@ static void print_table(const tigon_context *context, const launches *l) {
 static void print_text(const plan_options *chosen, const char *mode, const tigon_context *context, const launches *l,
                        tigon_status status, size_t workspace) {
   char text[FORMS_TEXT], size[TERM_NUMBER], more[ATTENTION_TEXT];
-  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "%s%s  on %s (%s)\n\n", term_start(stdout, TERM_BOLD), chosen->op, mode,
-         term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols, forms_text(text, chosen->forms),
-         attention_options_text(more, &chosen->attention.asked), context->device->name, context->kernels->variant);
+  printf("%s%s %s%s  %s  %" PRId64 " x %" PRId64 "%s%s  on %s (%s)\n\n", term_start(stdout, TERM_BOLD), chosen->op,
+         mode, term_start(stdout, TERM_PLAIN), chosen->dtype, chosen->rows, chosen->cols,
+         forms_text(text, chosen->forms), attention_options_text(more, &chosen->attention.asked), context->device->name,
+         context->kernels->variant);
   if (status != TIGON_OK) {
     plan_line("refused", tigon_last_error(context));
     return;

@@ -1,4 +1,4 @@
-"""Liger-Kernel's heads that are no operator of their own, against the formulas in plain torch and f64."""
+"""Liger-Kernel's losses that are no operator of their own, against the formulas in plain torch and f64."""
 
 import pytest
 import torch

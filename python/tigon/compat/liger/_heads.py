@@ -1,5 +1,5 @@
-"""Liger-Kernel's heads that are no operator of their own: a divergence from probabilities that are given, and cross
-entropy with a divergence of logits."""
+"""Liger-Kernel's losses that are no operator of their own: a head's divergence from given probabilities, and cross entropy
+with the total variation distance."""
 
 import torch
 from torch import nn

@@ -18,12 +18,12 @@ _MLPS += " LigerQwen3MoeSwiGLUMLP LigerSwiGLUMLP LigerSwiGLUMLPForMuseGlimmer"
 _FUNCTIONS = (
     "cross_entropy fused_add_rms_norm fused_linear_cross_entropy fused_linear_jsd geglu group_norm layer_norm"
 )
-_FUNCTIONS += " fused_linear_kl_div fused_linear_scaled_cross_entropy_tp"
-_FUNCTIONS += " jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
+_FUNCTIONS += " fused_linear_kl_div"
+_FUNCTIONS += " fused_linear_scaled_cross_entropy_tp jsd kl_div modulated_rms_norm qwen2vl_mrope rms_norm rope softmax swiglu tvd"
 _LLAMA4 = "apply_liger_llama4_rope_full liger_llama4_text_rotary_pos_emb liger_llama4_vision_rotary_pos_emb"
+_SCALED = "LigerFusedLinearScaledCrossEntropyFunction LigerFusedLinearScaledCrossEntropyTPFunction"
 _CHUNKED = "cosine cpo dpo grpo jsd kto orpo simpo"
 _COSINE = "LigerFusedLinearCosineSimilarity"
-_SCALED = "LigerFusedLinearScaledCrossEntropy"
 _APPLY = "_apply_liger_kernel _apply_liger_kernel_to_instance"
 
 # Path below the root, of a file of Liger-Kernel: its names.
@@ -71,7 +71,7 @@ _FILES = {
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
     "ops.fused_linear_jsd": "LigerFusedLinearJSDFunction",
     "ops.fused_linear_kl_div": "LigerFusedLinearKLDivFunction",
-    "ops.fused_linear_scaled_cross_entropy": f"{_SCALED}Function {_SCALED}TPFunction",
+    "ops.fused_linear_scaled_cross_entropy": _SCALED,
     "ops.geglu": "LigerGELUMulFunction",
     "ops.group_norm": "LigerGroupNormFunction",
     "ops.grpo_loss": "GrpoLossFunction fused_selective_log_softmax",
@@ -89,8 +89,8 @@ _FILES = {
     "ops.tvd": "LigerTVDLossFunction",
 }
 _OBJECTS = {}
-_OWN = _distillation, _divergence, _grpo_logits, _heads, _policy, _preference, _losses, _functional, _modules, _models
-for _own in (*_OWN, _scaled, _tiled):
+_OWN = _distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models
+for _own in (*_OWN, _heads, _scaled, _tiled):
     _OBJECTS |= vars(_own)
 
 
