@@ -356,7 +356,8 @@ static void bound_gradients(const call *c, const query *q, double lse, double *d
   const double delta = dot(c, q, &c->o_, q->t, q->h, &delta_all);
   for (int64_t j = q->seen.begin; j < q->seen.end; j += q->seen.step) {
     double dp_all;
-    const double p = exp(c->z[j] - lse), dp = dot(c, q, &c->v, j, q->kv, &dp_all);
+    const double p = isinf(lse) && c->z[j] < INFINITY ? 0 : exp(c->z[j] - lse),
+                 dp = dot(c, q, &c->v, j, q->kv, &dp_all);
     const double error = p > 0 ? weight_error(c, j, lse) : 0, scale = fabs(c->scale) * c->slope[j];
     const double dz = scale * p * fabs(dp - delta);
     const double dz_error = dz * (error + c->steepness[j] + 12) + scale * p * 8 * (dp_all + delta_all);

@@ -72,7 +72,8 @@ static void bwd(check *k) {
     const int64_t at = gate_at(k, o->gate.packed, i);
     /* A product that is denormal loses 2^-150 = 8 * 2^-24 * lost, before what it is multiplied by. */
     const double lost = 0x1p-129;
-    t.size[at] = d * (fabs(e.b) * (e.slope_size + check_flushed(k)) + 0x1p-125) + lost * (fabs(e.b) + 1) * e.slope_size;
+    t.size[at] = d * (fabs(e.b) * (e.slope_size + check_flushed(k)) + 0x1p-125) +
+                 lost * ((fabs(e.b) + 1) * e.slope_size + fabs(o->gate_mult));
     t.size_b[at] = d * (fabs(e.silu) + silu_size(k, o, &e)) + lost * fabs(e.silu);
   }
   const tigon_swiglu_bwd_args args = {.dc = t.dc,
