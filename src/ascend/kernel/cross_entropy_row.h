@@ -94,7 +94,7 @@ AICORE void find_labels(const row_words *w, int64_t rows) {
   vectors_after_scalar();
   v_sub_f32(words_of(w, LABEL_EXP), words_of(w, LABEL_Z), words_of(w, REFERENCE), rows);
   sync_pipe(PIPE_V);
-  then_exp(words_of(w, LABEL_EXP), words_of(w, LABEL_EXP), rows);
+  exponential(words_of(w, LABEL_EXP), words_of(w, LABEL_EXP), rows);
   scalar_after_vectors();
 }
 

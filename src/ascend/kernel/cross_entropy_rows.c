@@ -13,7 +13,7 @@ AICORE void mul_slopes(const state *s, ub_f32 g, ub_f32 raw, tile t) {
   const int64_t n = t.rows * t.pitch;
   const ub_f32 x = values_of(s->a->dtype, s->second, raw, t);
   slopes_of(&s->a->map, s->second, x, s->third, n);
-  then_mul(g, g, s->second, n);
+  mul(g, g, s->second, n);
 }
 
 /* The rows that do not count, and the labels' own elements. */
@@ -53,15 +53,15 @@ AICORE void gradient_chunk(state *s, tile t, int64_t r, int64_t c) {
   if (!is_plain(&a->map)) logits_of(&a->map, g, x, s->first, s->second, s->third, n);
   by_rows(ROW_SUB, g, is_plain(&a->map) ? x : g, words_of(&s->w, REFERENCE), blocks, t);
   if (has_entropy_gradient(a)) begin_entropy(s, s->second, g, t);
-  then_exp(g, g, n);
-  if (has_entropy_gradient(a)) then_mul(s->second, s->second, g, n);
+  exponential(g, g, n);
+  if (has_entropy_gradient(a)) mul(s->second, s->second, g, n);
   by_rows(ROW_MUL, g, g, words_of(&s->w, SCALE), blocks, t);
   if (a->smoothing != 0) {
     if (a->weight) {
       load_weights(s, t, c);
       tile_op(ROW_SUB, g, g, s->third, t, false);
     } else {
-      then_shift(g, g, -1, n);
+      add_scalar(g, g, -1, n);
     }
     by_rows(ROW_MUL, g, g, words_of(&s->w, SHARE), blocks, t);
   }

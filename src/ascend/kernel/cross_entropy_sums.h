@@ -51,11 +51,11 @@ AICORE void move_reference(const state *s, int64_t rows) {
   v_max_scalar_f32(shift, shift, shift_low, rows);
   v_min_scalar_f32(reference, part, largest_finite, rows);
   sync_pipe(PIPE_V);
-  if (has_entropy(s->a)) then_mul(part, sum, shift, rows);
-  then_exp(shift, shift, rows);
+  if (has_entropy(s->a)) mul(part, sum, shift, rows);
+  exponential(shift, shift, rows);
   if (has_entropy(s->a)) v_add_f32(moment, moment, part, rows);
-  then_mul(sum, sum, shift, rows);
-  if (has_entropy(s->a)) then_mul(moment, moment, shift, rows);
+  mul(sum, sum, shift, rows);
+  if (has_entropy(s->a)) mul(moment, moment, shift, rows);
 }
 
 /* total += the rows' sums of x, which is used up. */
@@ -77,11 +77,11 @@ AICORE void sum_chunk(state *s, tile t, int64_t c) {
   move_reference(s, t.rows);
   if (!is_plain(&a->map)) logits_of(&a->map, z = s->z, x, s->first, s->second, s->third, n);
   by_rows(ROW_SUB, d, z, words_of(&s->w, REFERENCE), e, t);
-  then_exp(e, d, n);
+  exponential(e, d, n);
   if (has_entropy(a)) {
     v_max_scalar_f32(d, d, exp_low, n); /* 0 * -Inf is 0 here */
     sync_pipe(PIPE_V);
-    then_mul(d, d, e, n);
+    mul(d, d, e, n);
     add_row_sums(s, MOMENT, d, t);
   }
   add_row_sums(s, SUM, e, t);
@@ -90,7 +90,7 @@ AICORE void sum_chunk(state *s, tile t, int64_t c) {
       load_weights(s, t, c);
       tile_op(ROW_MUL, d, z, s->third, t, false);
     } else {
-      then_scale(d, z, 1, n);
+      mul_scalar(d, z, 1, n);
     }
     add_row_sums(s, WEIGHTED, d, t);
   }
@@ -152,7 +152,7 @@ AICORE void join_row(const state *s, int64_t r) {
     s_write_f32(s->shifts, i, shift < shift_low ? shift_low : shift);
   }
   vectors_after_scalar();
-  then_exp(s->shifts, s->shifts, splits);
+  exponential(s->shifts, s->shifts, splits);
   scalar_after_vectors();
   twofold sum = {0, 0}, moment = {0, 0}, weighted = {0, 0};
   for (int64_t i = 0; i < splits; ++i) {

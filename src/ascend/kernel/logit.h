@@ -3,6 +3,7 @@
 #ifndef TIGON_ASCEND_KERNEL_LOGIT_H
 #define TIGON_ASCEND_KERNEL_LOGIT_H
 
+#include "ascend/kernel/ordered.h"
 #include "ascend/kernel/scalar.h"
 
 /* A part of a kernel's arguments. */
@@ -14,83 +15,58 @@ typedef struct logit_map {
 /* A logit is its x. */
 AICORE bool is_plain(const logit_map *m) { return m->cap == 0 && m->times == 1; }
 
-AICORE void then_mul(ub_f32 d, ub_f32 a, ub_f32 b, int64_t n) {
-  v_mul_f32(d, a, b, n);
-  sync_pipe(PIPE_V);
-}
-AICORE void then_scale(ub_f32 d, ub_f32 a, float value, int64_t n) {
-  v_mul_scalar_f32(d, a, value, n);
-  sync_pipe(PIPE_V);
-}
-AICORE void then_shift(ub_f32 d, ub_f32 a, float value, int64_t n) {
-  v_add_scalar_f32(d, a, value, n);
-  sync_pipe(PIPE_V);
-}
-AICORE void then_exp(ub_f32 d, ub_f32 a, int64_t n) {
-  v_exp_f32(d, a, n);
-  sync_pipe(PIPE_V);
-}
-
 /* z = tanh z without a select: z = near + far with |near| <= 1/2, of which the tanh is an odd polynomial (Cephes), and that of far,
  * which is exactly 0 in between, 1 - 2 / (e^(2 far) + 1); then the addition theorem. */
 AICORE void tanh_of(ub_f32 z, ub_f32 near, ub_f32 far, ub_f32 c, int64_t n) {
-  v_max_scalar_f32(near, z, -0.5f, n);
-  sync_pipe(PIPE_V);
-  v_min_scalar_f32(near, near, 0.5f, n);
-  sync_pipe(PIPE_V);
-  v_sub_f32(far, z, near, n);
-  sync_pipe(PIPE_V);
-  then_scale(far, far, 2, n);
-  then_exp(far, far, n);
+  at_least(near, z, -0.5f, n);
+  at_most(near, near, 0.5f, n);
+  sub(far, z, near, n);
+  mul_scalar(far, far, 2, n);
+  exponential(far, far, n);
   v_duplicate_f32(z, 2, n);
   v_mul_f32(c, near, near, n);
-  then_shift(far, far, 1, n);
-  v_div_f32(far, z, far, n);
-  sync_pipe(PIPE_V);
-  then_scale(z, c, -5.70498872745e-3f, n);
-  then_shift(z, z, 2.06390887954e-2f, n);
-  then_mul(z, z, c, n);
-  then_shift(z, z, -5.37397155531e-2f, n);
-  then_mul(z, z, c, n);
-  then_shift(z, z, 1.33314442036e-1f, n);
-  then_mul(z, z, c, n);
-  then_shift(z, z, -3.33332819422e-1f, n);
-  then_mul(z, z, c, n);
-  then_mul(z, z, near, n);
+  add_scalar(far, far, 1, n);
+  divide(far, z, far, n);
+  mul_scalar(z, c, -5.70498872745e-3f, n);
+  add_scalar(z, z, 2.06390887954e-2f, n);
+  mul(z, z, c, n);
+  add_scalar(z, z, -5.37397155531e-2f, n);
+  mul(z, z, c, n);
+  add_scalar(z, z, 1.33314442036e-1f, n);
+  mul(z, z, c, n);
+  add_scalar(z, z, -3.33332819422e-1f, n);
+  mul(z, z, c, n);
+  mul(z, z, near, n);
   v_add_f32(near, near, z, n);
-  then_scale(far, far, -1, n);
-  then_shift(far, far, 1, n);
+  mul_scalar(far, far, -1, n);
+  add_scalar(far, far, 1, n);
   v_mul_f32(c, near, far, n);
-  v_add_f32(z, near, far, n);
-  sync_pipe(PIPE_V);
-  then_shift(c, c, 1, n);
-  v_div_f32(z, z, c, n);
-  sync_pipe(PIPE_V);
+  add(z, near, far, n);
+  add_scalar(c, c, 1, n);
+  divide(z, z, c, n);
 }
 
 /* z = the logits of x; z may be x. `near`, `far`, `c` are used up. */
 AICORE void logits_of(const logit_map *m, ub_f32 z, ub_f32 x, ub_f32 near, ub_f32 far, ub_f32 c, int64_t n) {
   if (m->cap == 0) {
-    then_scale(z, x, m->times, n);
+    mul_scalar(z, x, m->times, n);
     return;
   }
-  then_scale(z, x, m->argument.hi, n);
+  mul_scalar(z, x, m->argument.hi, n);
   tanh_of(z, near, far, c, n);
-  then_scale(z, z, m->cap, n);
+  mul_scalar(z, z, m->cap, n);
 }
 
 /* d = 1 - tanh^2(x * argument) = 4 e / (1 + e)^2 with e = e^(-2 |x argument|); d may be x. */
 AICORE void slopes_of(const logit_map *m, ub_f32 d, ub_f32 x, ub_f32 c, int64_t n) {
-  then_scale(d, x, m->argument.hi, n);
-  v_abs_f32(d, d, n);
-  sync_pipe(PIPE_V);
-  then_scale(d, d, -2, n);
-  then_exp(d, d, n);
-  then_shift(c, d, 1, n);
+  mul_scalar(d, x, m->argument.hi, n);
+  absolute(d, d, n);
+  mul_scalar(d, d, -2, n);
+  exponential(d, d, n);
+  add_scalar(c, d, 1, n);
   v_mul_f32(c, c, c, n);
-  then_scale(d, d, 4, n);
-  v_div_f32(d, d, c, n);
-  sync_pipe(PIPE_V);
+  mul_scalar(d, d, 4, n);
+  divide(d, d, c, n);
 }
 
 typedef struct one_logit {
