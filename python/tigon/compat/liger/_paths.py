@@ -8,7 +8,7 @@ from types import ModuleType
 
 from ...torch import operators
 from . import _distillation, _divergence, _functional, _grpo_logits, _losses, _models, _modules, _policy, _preference
-from . import _heads, _scaled, _tiled
+from . import _heads, _int2, _scaled, _tiled
 
 _NORMS = "LigerRMSNorm LigerRMSNormForGemma LigerRMSNormForGemma2 LigerRMSNormForGemma3 LigerRMSNormForGemma4"
 _NORMS += " LigerRMSNormForGlm4 LigerRMSNormForOlmo2 LigerRMSNormForQwen3Next LigerRMSNormForMuseGlimmer"
@@ -66,6 +66,7 @@ _FILES = {
     "transformers.trainer_integration": "_apply_liger_kernel",
     "ops.cross_entropy": "LigerCrossEntropyFunction",
     "ops.experimental.embedding": "LigerEmbeddingFunction",
+    "ops.experimental.mm_int8int2": "matmul pack_weights unpack_weights",
     "ops.fused_add_rms_norm": "LigerFusedAddRMSNormFunction",
     "ops.fused_ce_tvd": "LigerFusedCETVDFunction",
     "ops.fused_linear_cross_entropy": "LigerFusedLinearCrossEntropyFunction",
@@ -90,7 +91,7 @@ _FILES = {
 }
 _OBJECTS = {}
 _OWN = _distillation, _divergence, _grpo_logits, _policy, _preference, _losses, _functional, _modules, _models
-for _own in (*_OWN, _heads, _scaled, _tiled):
+for _own in (*_OWN, _heads, _int2, _scaled, _tiled):
     _OBJECTS |= vars(_own)
 
 
