@@ -44,7 +44,8 @@ static const struct argp_option argp_options[] = {
     {"case", KEY_CASE, "LABEL", 0, "Only the case of this label, as a failure prints it", 0},
     {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0},
     {"small", KEY_SMALL, NULL, 0, "Only shapes of 8192 elements and fewer, as for a run under a sanitizer", 0},
-    {"part", KEY_PART, "I/N", 0, "Only every N-th case, from the I-th on, so that N processes share the work", 0},
+    {"part", KEY_PART, "I/N", 0,
+     "Only every N-th case, or run of --sweep values, from the I-th on, so that N processes share the work", 0},
     {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
     {"sweep", KEY_SWEEP, "NAME", 0,
      "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, huge, path, crowd", 0},
@@ -142,7 +143,7 @@ static void sweep_entry(const options *o, int entry, tigon_dtype dtype, const ti
   const check_target target = {entry, dtype, o->device, kernels};
   const tigon_entry *e = tigon_entry_at(entry);
   if (!(tigon_entry_dtypes(kernels, entry) & TIGON_BIT(dtype))) return;
-  check_tally sum = {0};
+  check_tally sum = {.part = o->part, .parts = o->parts};
   o->sweep->run(&target, &sum);
   t->passed += sum.runs - sum.failed;
   t->failed += sum.failed;
@@ -411,8 +412,8 @@ int tigon_cli_check(int argc, char **argv) {
     cli_mistake(o.command, "--digest is of the cases, --sweep and --mutants exclude it");
   if (o.digest) setenv("TIGON_GEMM", "builtin", 1); /* NOLINT(concurrency-mt-unsafe): a library's bits are its own */
   tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
-  if (o.parts > 1 && (o.sweep || o.label))
-    cli_mistake(o.command, "--part is a part of the cases, --sweep and --case exclude it");
+  if (o.parts > 1 && (o.label || (o.sweep && !o.sweep->in_parts)))
+    cli_mistake(o.command, "--part is a part of the cases or of --sweep values, other sweeps and --case exclude it");
   if (o.sweep && o.sweep->on_host && !backend_of(&o)->host_memory)
     cli_mistake(o.command,
                 "--sweep %s is of tensors in the host's memory, where %s has none; --sweep huge is for it too",

@@ -38,7 +38,7 @@ mistake 'must be a whole number' bench --threads 0
 mistake 'must be a whole number' bench --repeat 0
 mistake 'must be one of fwd' bench --mode sideways
 mistake 'must be I/N with I from 1 to N' check --part 9/8
-mistake '--sweep and --case exclude it' check --part 1/2 --sweep far
+mistake 'other sweeps and --case exclude it' check --part 1/2 --sweep far
 mistake '--sweep and --mutants exclude it' check --digest --mutants
 mistake 'requires an argument' bench --shape
 mistake '--window is "0", must be a whole number from 1' bench attention --window 0
