@@ -131,7 +131,7 @@ static tigon_status launch(tigon_queue *queue, const problem *p, bool backward, 
   char *words = dv_table + table_bytes(p, &p->dv), *slabs = words + words_bytes(queue, p);
   cut->words = words_are_shared(p) ? NULL : (float *)(void *)words;
   cut->slabs = backward && wants_sums(p) ? (float *)(void *)slabs : NULL;
-  int lanes = lanes_of(p, backward); /* a ring has no such parameter */
+  int lanes = lanes_of(p, backward); /* which a ring is not told */
   cuda_shape shape = find_ring(queue, p, backward, lanes, cut);
   const bool ring = shape.threads > 0;
   cuda_kernel *kernel = rings[backward][cut->units > shape.threads];

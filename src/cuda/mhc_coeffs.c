@@ -5,8 +5,9 @@
 /* Do the tensor cores make the logits? Of phi in x's dtype whose rows are whole packs. */
 static bool by_mma(const tigon_queue *queue, const tigon_mhc_coeffs_problem *p) {
   return cuda_of(queue)->desc.onchip_bytes >= MHC_LOGITS_BYTES && p->streams <= MHC_FEW && p->streams % 2 == 0 &&
-         p->dtype != TIGON_F32 && p->phi_dtype == p->dtype && p->cols % 8 == 0 && p->streams * p->cols <= INT32_MAX &&
-         cuda_wide(p->phi) && mhc_streams_lie_even(&p->space, p->streams) && cuda_wide_rows(&p->space, &p->x, p->dtype);
+         p->dtype != TIGON_F32 && p->phi_dtype == p->dtype && p->cols % 8 == 0 &&
+         p->streams * p->cols <= INT32_MAX / 2 && cuda_wide(p->phi) && mhc_streams_lie_even(&p->space, p->streams) &&
+         cuda_wide_rows(&p->space, &p->x, p->dtype);
 }
 
 /* The cluster depends on a token's width alone, as its bits do. */

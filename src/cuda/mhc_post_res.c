@@ -12,7 +12,7 @@ tigon_status cuda_mhc_mix(tigon_queue *queue, const tigon_mhc_post_res_problem *
                    cuda_wide_rows(&p->out_space, &p->o, p->dtype) && cuda_wide_rows(&p->tokens, &p->f, p->dtype) &&
                    cuda_wide_rows(&p->tokens, &p->df, p->dtype);
   cuda_shape shape = {.blocks = p->in_space.rows / p->in, .threads = MHC_THREADS, .held = few ? "staged" : "walked"};
-  int stages = MHC_RING; /* of `any` no parameter */
+  int stages = MHC_RING; /* which only the kernels of few streams are told */
   if (few) {
     const tigon_device *device = &cuda_of(queue)->desc;
     const int stage = (int)(p->in + (p->f.data != NULL) + (backward ? p->out : 0)) * MHC_THREADS * 16;
