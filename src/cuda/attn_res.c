@@ -71,6 +71,30 @@ static int64_t words_bytes(const tigon_queue *queue, const problem *p) {
                              : tigon_slab_bytes(most_blocks(queue, p), 1, attn_res_words(p->blocks, ATTN_RES_THREADS));
 }
 
+/* Of few blocks, a ring of tokens, where two at least fit beside each other; else no threads. */
+static cuda_shape find_ring(const tigon_queue *queue, const problem *p, bool backward, int lanes, attn_res_cut *cut) {
+  const tigon_device *device = &cuda_of(queue)->desc;
+  const int64_t units = cuda_ceil_div(p->cols, lanes), rows = p->blocks + backward;
+  cut->units = 0, cut->stages = 0;
+  if (lanes == 1 || units == 0 || p->blocks == 0 || p->blocks > ATTN_RES_FEW || units > 2 * ATTN_RES_THREADS)
+    return (cuda_shape){0};
+  const int each = units > ATTN_RES_THREADS ? 2 : 1, threads = (int)cuda_ceil_div(cuda_ceil_div(units, each), 32) * 32;
+  const int words = 2 * (threads / 32) * 2 * ATTN_RES_FEW * (int)sizeof(float);
+  cut->units = (int64_t)threads * each;
+  const int64_t stage = 16 * rows * cut->units, room = (device->onchip_bytes - words) / stage;
+  if (room < 2) return (cuda_shape){0};
+  cut->stages = room < ATTN_RES_STAGES ? (int)room : ATTN_RES_STAGES;
+  const int64_t bytes = cut->stages * stage + words, by_bytes = device->onchip_bytes / (bytes + 1024);
+  const int64_t by_threads = ATTN_RES_THREADS / threads, fit = by_bytes < by_threads ? by_bytes : by_threads;
+  const int64_t most = device->cores * (fit < 1 ? 1 : fit < BLOCKS ? fit : BLOCKS);
+  const int64_t blocks = p->space.rows < most ? p->space.rows : most;
+  return (cuda_shape){.blocks = blocks,
+                      .threads = threads,
+                      .shared_bytes = (int)bytes,
+                      .held = "staged",
+                      .slabs = cut->slabs ? blocks : 0};
+}
+
 /* As many blocks as have room at once, where each goes on with what it has summed. */
 static cuda_shape find_cut(const tigon_queue *queue, const problem *p, bool backward, int lanes, attn_res_cut *cut) {
   const tigon_device *device = &cuda_of(queue)->desc;
@@ -98,21 +122,26 @@ static tigon_status launch(tigon_queue *queue, const problem *p, bool backward, 
   static cuda_kernel kernels[2][2][3] = {
       {CUDA_KERNELS(attn_res, attn_res_fwd_walked), CUDA_KERNELS(attn_res, attn_res_fwd_held)},
       {CUDA_KERNELS(attn_res, attn_res_bwd_walked), CUDA_KERNELS(attn_res, attn_res_bwd_held)}};
+  static cuda_kernel rings[2][2][3] = {
+      {CUDA_KERNELS(attn_res_ring, attn_res_fwd_ring_1), CUDA_KERNELS(attn_res_ring, attn_res_fwd_ring_2)},
+      {CUDA_KERNELS(attn_res_ring, attn_res_bwd_ring_1), CUDA_KERNELS(attn_res_ring, attn_res_bwd_ring_2)}};
   _Static_assert(sizeof(problem) + sizeof *cut + sizeof(int) <= 4096, "a launch's parameters");
   _Static_assert(sizeof(attn_res_addresses) <= 4096, "a launch's parameters");
   char *v_table = p->workspace, *dv_table = v_table + table_bytes(p, &p->v);
   char *words = dv_table + table_bytes(p, &p->dv), *slabs = words + words_bytes(queue, p);
   cut->words = words_are_shared(p) ? NULL : (float *)(void *)words;
   cut->slabs = backward && wants_sums(p) ? (float *)(void *)slabs : NULL;
-  int lanes = lanes_of(p, backward);
-  const cuda_shape shape = find_cut(queue, p, backward, lanes, cut);
+  int lanes = lanes_of(p, backward); /* which a ring is not told */
+  cuda_shape shape = find_ring(queue, p, backward, lanes, cut);
+  const bool ring = shape.threads > 0;
+  cuda_kernel *kernel = rings[backward][cut->units > shape.threads];
+  if (!ring) shape = find_cut(queue, p, backward, lanes, cut), kernel = kernels[backward][cut->held_rows > 0];
   *blocks = shape.blocks;
   if (*blocks == 0) return TIGON_OK;
   tigon_status status = find_places(queue, p, &p->v, v_table, &cut->v);
   if (status == TIGON_OK) status = find_places(queue, p, &p->dv, dv_table, &cut->dv);
   if (status != TIGON_OK) return status;
-  return cuda_launch(queue, cuda_by_dtype(kernels[backward][cut->held_rows > 0], p->dtype), shape,
-                     CUDA_ARGUMENTS((void *)p, cut, &lanes));
+  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, cut, &lanes));
 }
 
 /* ---- slots ---- */

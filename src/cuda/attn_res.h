@@ -7,6 +7,8 @@
 enum {
   ATTN_RES_THREADS = 512, /* of a block, which has a token, at most */
   ATTN_RES_PACKS = 2,     /* of a row that a thread should have */
+  ATTN_RES_FEW = 8,       /* blocks whose numbers threads have in registers, at most */
+  ATTN_RES_STAGES = 3,    /* tokens whose rows are in shared memory at once, at most */
   ATTN_RES_GROUP = 4,     /* blocks whose sums are taken at once */
   ATTN_RES_LISTED = 192,  /* addresses in a launch's parameters; more are in the workspace */
   ATTN_RES_WRITTEN = 384, /* addresses that a launch writes there */
@@ -26,6 +28,7 @@ typedef struct attn_res_cut {
   float *words;      /* of all blocks of the grid; NULL: in shared memory */
   float *slabs;      /* [blocks of the grid, cols]; NULL: no sums are wanted */
   bool sums_held;    /* u is there, too, until the end */
+  int stages;        /* tokens whose rows are in shared memory at once; 0: one, and not in a ring */
   attn_res_places v, dv;
 } attn_res_cut;
 

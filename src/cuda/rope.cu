@@ -64,7 +64,7 @@ extern __shared__ __align__(16) float rope_held[];
 struct rope_shared {
   int at, pairs, count; /* where the thread's token begins; of a token; of the block */
   const rope_plain_axes &axes;
-  int b, first_token;
+  int b, first_token, own; /* own: the thread's token */
 
   __device__ void gather(const rope_plain &p) const {
     for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
@@ -88,17 +88,12 @@ struct rope_shared {
     if (!p.positions || t >= p.tokens) return t;
     return load_index(p.positions, axis * axes.position_pitch + b * p.position_pitch + t, p.position_dtype);
   }
-  __device__ bool is_legal(const rope_plain &p, int t) const {
-    bool legal = true;
+  /* By all threads of a block, whose heads are on their way meanwhile; is the thread's token's position in the tables? */
+  template <class T, int N> __device__ bool load(const rope_plain &p, int pair, float (&c)[N], float (&s)[N]) const {
+    int64_t position[TIGON_ROPE_AXES];
 #pragma unroll
-    for (int axis = 0; axis < TIGON_ROPE_AXES; ++axis) {
-      const int64_t position = axis < axes.axes ? position_of(p, axis, t) : 0;
-      legal = legal && position >= 0 && position < p.table_rows;
-    }
-    return legal;
-  }
-  /* By all threads of a block, whose heads are on their way meanwhile. */
-  template <class T, int N> __device__ void load(const rope_plain &p, int pair, float (&c)[N], float (&s)[N]) const {
+    for (int axis = 0; axis < TIGON_ROPE_AXES; ++axis)
+      position[axis] = axis < axes.axes ? position_of(p, axis, own) : 0;
     gather(p);
     __syncthreads();
     const float *from = rope_held + at + pair;
@@ -108,6 +103,10 @@ struct rope_shared {
       c[i] = of_c.x, c[i + 1] = of_c.y, c[i + 2] = of_c.z, c[i + 3] = of_c.w;
       s[i] = of_s.x, s[i + 1] = of_s.y, s[i + 2] = of_s.z, s[i + 3] = of_s.w;
     }
+    bool legal = true;
+#pragma unroll
+    for (int axis = 0; axis < TIGON_ROPE_AXES; ++axis) legal &= position[axis] >= 0 & position[axis] < p.table_rows;
+    return legal || own >= p.tokens;
   }
 };
 template <class R> struct rope_loads_by_block { static constexpr bool value = false; };
@@ -150,8 +149,9 @@ __device__ inline rope_heads<T> heads_of(const tigon_rope_problem &p, const rope
   return of;
 }
 
+/* Says whether the positions are in the tables, which rows that a block loads find out by themselves. */
 template <class T, int N, bool HALF, class P, class H, class I, class R>
-__device__ inline void turn_pairs(const P &p, const H &heads, I pair, const R &rows, float sign, bool legal) {
+__device__ inline bool turn_pairs(const P &p, const H &heads, I pair, const R &rows, float sign, bool legal) {
   /* Pairs lie in two chunks: of their first and their second elements, or one after the other. */
   const I first = HALF ? pair : 2 * pair, second = HALF ? pair + p.rotary_dim / 2 : 2 * pair + N;
   pack<T, N> x[ROPE_HEADS][2];
@@ -163,7 +163,10 @@ __device__ inline void turn_pairs(const P &p, const H &heads, I pair, const R &r
     x[j][1] = load_pack<T, N>(from + second);
   }
   float c[N], s[N];
-  if (legal || rope_loads_by_block<R>::value) rows.template load<T, N>(p, pair, c, s);
+  if constexpr (rope_loads_by_block<R>::value)
+    legal = rows.template load<T, N>(p, pair, c, s);
+  else if (legal)
+    rows.template load<T, N>(p, pair, c, s);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     c[i] = legal ? c[i] : __int_as_float(0x7fffffff);
@@ -187,6 +190,7 @@ __device__ inline void turn_pairs(const P &p, const H &heads, I pair, const R &r
     store_pack<T, N>(to + first, packed<T, N>(out[0]));
     store_pack<T, N>(to + second, packed<T, N>(out[1]));
   }
+  return legal;
 }
 
 /* What is not turned. */
@@ -244,10 +248,10 @@ template <class T> __device__ inline void turn_plain_axes(const rope_plain &p, c
   const unsigned at = threadIdx.x - of_block * p.of_token.by, group = divide(at, p.pieces);
   const int b = (int)blockIdx.y, first = (int)blockIdx.x * p.block_tokens, t = first + (int)of_block;
   const int piece = (int)(at - group * p.pieces.by), pairs = p.rotary_dim / 2, none = p.q.heads + p.k.heads;
-  const rope_shared rows = {(int)of_block * pairs, pairs, p.block_tokens * pairs, axes, b, first};
-  const bool inside = t < p.tokens, legal = !inside || rows.is_legal(p, t);
-  turn_pairs<T, pack<T>::N, true>(p, rope_plain_place<T>{p, b * p.tokens + t, inside ? (int)group : none},
-                                  piece * (int)pack<T>::N, rows, p.sign, legal);
+  const rope_shared rows = {(int)of_block * pairs, pairs, p.block_tokens * pairs, axes, b, first, t};
+  const bool legal =
+      turn_pairs<T, pack<T>::N, true>(p, rope_plain_place<T>{p, b * p.tokens + t, t < p.tokens ? (int)group : none},
+                                      piece * (int)pack<T>::N, rows, p.sign, true);
   if (!legal && at == 0 && p.error_flag) *p.error_flag = 1;
 }
 

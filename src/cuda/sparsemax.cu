@@ -1,7 +1,10 @@
-/* Rows of sparsemax. `held`: a row stays in the registers of its team, or of the teams of a cluster, and is read once.
- * `walked`: of any width; each round reads it again, out of the L2 where it fits there. Members are the z = x - max x above tau,
- * which grows from round to round; nobody is told how many rounds there are. */
+/* Rows of sparsemax. `held`: a row stays in the registers of its team, or of the teams of a cluster, and is read once; of a `packed` one a
+ * part is in shared memory. `walked`: of any width; each round reads it again, out of the L2 where it fits there. Members are the
+ * z = x - max x above tau, which grows from round to round; nobody is told how many rounds there are. */
+#include <cuda_pipeline.h>
+
 #include "cuda/kernel/row.cuh"
+#include "cuda/sparsemax.h"
 
 /* A NaN is a member, and so is the +inf of a row, whose z is NaN. */
 __device__ static inline bool is_member(float z, float tau) { return !(z <= tau); }
@@ -56,12 +59,113 @@ __device__ static inline float row_base(const team &t, const cluster &cl, float 
   return base_of(of[0]);
 }
 
+/* The same by a warp, as `add(tau, sum, count)` adds a lane's. */
+template <class F> __device__ inline float grown_in_warp(float tau, F add) {
+  for (;;) {
+    float sum = 0;
+    int count = 0;
+    add(tau, sum, count);
+    sum = warp_all<op_sum>(sum);
+    count = __reduce_add_sync(0xffffffffu, count);
+    const float next = (sum - 1) / (float)count;
+    if (next <= tau) return tau;
+    tau = next;
+    if (tau != tau) return tau;
+  }
+}
+
+/* z into the shared memory at `to`, which goes on to the lane's next place, if it is a member and `to` is not at its end. */
+__device__ static inline void list_member(float z, float tau, unsigned &to, unsigned end) {
+  asm volatile("{ .reg .pred p, q; setp.lt.u32 p, %0, %3; setp.gtu.and.f32 q, %1, %2, p; @q st.shared.f32 [%0], %1; "
+               "@q add.u32 %0, %0, 128; }"
+               : "+r"(to)
+               : "f"(z), "f"(tau), "r"(end)
+               : "memory");
+}
+
+extern __shared__ uint4 sparsemax_shared[]; /* lists of the warps, then packs */
+
+/* tau of a row of one team, by lists of the few elements that may be members. Some rounds over the threads' largest elements, whose tau is
+ * less than that of all, are a start. What is above it is listed, and one warp does the rounds over the lists of all. False: a list is
+ * full; tau is the start. */
+template <int N, class F> __device__ inline bool find_tau(const team &t, float own, float base, F each, float &tau) {
+  __shared__ team_space<2> tops;
+  __shared__ int counts[MOST_WARPS];
+  __shared__ float found;
+  const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, warps = t.threads / WARP;
+  const float top = own - base;
+  tau = -1.0f;
+  for (int round = 0; round < (warps == 1 ? 3 : 2); ++round) {
+    const bool member = is_member(top, tau);
+    float of[2] = {member ? top : 0.0f, member ? 1.0f : 0.0f};
+    team_all<op_sum>(t, tops, round & 1, of);
+    const float next = (of[0] - 1) / of[1];
+    if (next <= tau) break;
+    tau = next;
+  }
+  if (tau != tau) return true;
+  float *const lists = (float *)sparsemax_shared, *const list = lists + warp * (SPARSEMAX_FEW * WARP);
+  const unsigned begin = shared_address(list + lane), full = begin + SPARSEMAX_FEW * WARP * (unsigned)sizeof(float);
+  unsigned end_of_list = begin;
+  each([&](int, float(&x)[N]) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) list_member(x[j] - base, tau, end_of_list, full);
+  });
+  const int count = (int)(end_of_list - begin) / (WARP * (int)sizeof(float));
+  const bool much = __any_sync(0xffffffffu, end_of_list == full);
+  if (warps == 1) {
+    if (much) return false;
+    const int most = __reduce_max_sync(0xffffffffu, count);
+    tau = grown_in_warp(tau, [&](float above, float &sum, int &members) {
+      for (int k = 0; k < most; ++k) {
+        const float z = k < count ? list[k * WARP + lane] : MINUS_INF;
+        const bool member = is_member(z, above);
+        sum += member ? z : 0.0f;
+        members += member;
+      }
+    });
+    return true;
+  }
+  float kept[SPARSEMAX_FEW]; /* lanes' lists become one, in order */
+#pragma unroll
+  for (int k = 0; k < SPARSEMAX_FEW; ++k) kept[k] = k < count ? list[k * WARP + lane] : 0.0f;
+  int end = count;
+#pragma unroll
+  for (int d = 1; d < WARP; d *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, end, d);
+    end += lane >= d ? before : 0;
+  }
+  __syncwarp();
+  if (!much) {
+#pragma unroll
+    for (int k = 0; k < SPARSEMAX_FEW; ++k)
+      if (k < count) list[end - count + k] = kept[k];
+  }
+  if (lane == WARP - 1) counts[warp] = much ? -1 : end;
+  __syncthreads();
+  if (__any_sync(0xffffffffu, lane < warps && counts[lane] < 0)) return false;
+  if (warp == 0) {
+    tau = grown_in_warp(tau, [&](float above, float &sum, int &members) {
+      for (int w = 0; w < warps; ++w) {
+        const int listed = counts[w];
+        for (int i = lane; i < listed; i += WARP) {
+          const float z = lists[w * (SPARSEMAX_FEW * WARP) + i];
+          const bool member = is_member(z, above);
+          sum += member ? z : 0.0f;
+          members += member;
+        }
+      }
+    });
+    if (lane == 0) found = tau;
+  }
+  __syncthreads();
+  tau = found;
+  return true;
+}
+
 template <class T, int N> __device__ inline void store_y(T *y, float (&x)[N], float base, float tau) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    const float v = x[j] - base - tau;
-    x[j] = v <= 0 ? 0.0f : v; /* a NaN stays */
-  }
+  for (int j = 0; j < N; ++j) x[j] = op_max::of(x[j] - base - tau, 0.0f); /* a NaN stays */
   store_pack<T, N>(y, packed<T, N>(x));
 }
 
@@ -96,14 +200,65 @@ __device__ inline void fwd_held(const tigon_sparsemax_problem &p, int threads, i
   float own = MINUS_INF;
   each([&](int, float(&x)[N]) { own = fmaxf(own, largest_of<N>(x)); });
   const float base = row_base(t, cl, own);
-  row_sums<float> sums{t, cl, space, shared, 0};
-  const float tau = sums.grown(-1.0f, [&](float above, float(&of)[2]) {
-    if (above > -1.0f && own - base <= above) return; /* the first round has seen every NaN */
-    each([&](int, float(&x)[N]) { add_members<N>(x, base, above, of); });
-  });
+  float tau = -1.0f;
+  if (cl.size > 1 || !find_tau<N>(t, own, base, each, tau)) {
+    row_sums<float> sums{t, cl, space, shared, 0};
+    tau = sums.grown(
+        tau, [&](float above, float(&of)[2]) { each([&](int, float(&x)[N]) { add_members<N>(x, base, above, of); }); });
+  }
   T *y = row_of<T>(p.space, p.y, r) + at.first;
   each([&](int c, float(&x)[N]) { store_y<T, N>(y + c, x, base, tau); });
   cluster_end(cl);
+}
+
+/* A block's row, SPARSEMAX_OWN packs a thread in registers and the others in shared memory, so that an SM has some rows on their way while
+ * others are worked on. */
+template <class T> __device__ inline void fwd_packed(const tigon_sparsemax_problem &p, int threads, int64_t first_row) {
+  constexpr int N = pack<T>::N;
+  __shared__ team_space<2, double> space;
+  __shared__ cluster_space<2, double> shared;
+  const team t = team_of(threads);
+  const cluster cl{0, 1};
+  const columns<N> at(t, cl);
+  const int step = (int)at.step, width = (int)(p.cols - at.first);
+  const int64_t r = first_row + blockIdx.x;
+  const T *from = row_of<T>(p.space, p.x, r) + at.first;
+  uint4 *const held = sparsemax_shared + threads * SPARSEMAX_FEW / 4 + threadIdx.x;
+  pack<T, N> kept[SPARSEMAX_OWN];
+#pragma unroll
+  for (int k = SPARSEMAX_OWN; k < SPARSEMAX_PACKS; ++k)
+    if (k * step < width) __pipeline_memcpy_async(held + (k - SPARSEMAX_OWN) * threads, from + k * step, 16);
+  __pipeline_commit();
+#pragma unroll
+  for (int k = 0; k < SPARSEMAX_OWN; ++k)
+    kept[k] = k * step < width ? load_pack<T, N>(from + k * step) : zero_pack<T, N>();
+  const auto each = [&](auto f) {
+#pragma unroll
+    for (int k = 0; k < SPARSEMAX_PACKS; ++k) {
+      if (k < SPARSEMAX_OWN) keep_packed(kept[k]);
+      if (k * step >= width) continue;
+      float x[N];
+      unpack<T, N>(k < SPARSEMAX_OWN ? kept[k] : pack<T, N>{held[(k - SPARSEMAX_OWN) * threads]}, x);
+      f(k * step, x);
+    }
+  };
+  float own = MINUS_INF;
+  __pipeline_wait_prior(0);
+  each([&](int, float(&x)[N]) { own = fmaxf(own, largest_of<N>(x)); });
+  const float base = row_base(t, cl, own);
+  float tau;
+  if (!find_tau<N>(t, own, base, each, tau)) {
+    row_sums<double> sums{t, cl, space, shared, 0};
+    tau = sums.grown(tau, [&](float above, double(&of)[2]) {
+      each([&](int, float(&x)[N]) {
+        float part[2] = {0, 0};
+        add_members<N>(x, base, above, part);
+        of[0] += part[0], of[1] += part[1];
+      });
+    });
+  }
+  T *y = row_of<T>(p.space, p.y, r) + at.first;
+  each([&](int c, float(&x)[N]) { store_y<T, N>(y + c, x, base, tau); });
 }
 
 /* tau of the threads' largest x is less than that of all, and a start, from which few rounds are left. */
@@ -233,8 +388,14 @@ __device__ inline void bwd_walked(const tigon_sparsemax_problem &p, int threads,
   cluster_end(cl);
 }
 
+KERNEL_BY_DTYPE(sparsemax_fwd_packed, (ROW_MOST_THREADS, 1),
+                (const __grid_constant__ tigon_sparsemax_problem p, const int team, const int64_t first_row),
+                fwd_packed<T>(p, team, first_row))
+
+#define BOUNDS_fwd (ROW_MOST_THREADS, 1) /* or ptxas spills, to have two such blocks an SM */
+#define BOUNDS_bwd (ROW_MOST_THREADS)
 #define ROWS(direction, name, work, ...)                                                                        \
-  KERNEL_BY_DTYPE(sparsemax_##direction##_##name, (ROW_MOST_THREADS),                                           \
+  KERNEL_BY_DTYPE(sparsemax_##direction##_##name, BOUNDS_##direction,                                           \
                   (const __grid_constant__ tigon_sparsemax_problem p, const int team, const int64_t first_row), \
                   direction##_##work<T, __VA_ARGS__>(p, team, first_row))
 #define BOTH(name, work, ...)        \

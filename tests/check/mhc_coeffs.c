@@ -42,6 +42,7 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
       {9, 4, 37},   {17, 3, 65},  {33, 4, 4},    {130, 2, 7},
       {300, 4, 5},  {2, 16, 37},  {3, 8, 130},   {2, 15, 9},
       {2, 4, 1031}, {1, 4, 4097}, {70, 1, 33},   {7, 5, 257},
+      {70, 4, 96},  {5, 2, 544},  {130, 4, 288},
   };
   for (int d = 0; d < 3 && index < (int)(sizeof of / sizeof *of); ++d) dims[d] = of[index][d];
   return index < (int)(sizeof of / sizeof *of);

@@ -71,4 +71,46 @@ __device__ static inline void mhc_rounds_back(float *g, float *m, const float *p
   }
 }
 
+/* ---- of MHC_FEW streams at most, 16 lanes a matrix: lane 4 v + w has row v's element w ---- */
+
+template <class Op> __device__ inline float mhc_line_all(float v, bool rows) {
+  v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, rows ? 1 : 4));
+  return Op::of(v, __shfl_xor_sync(0xffffffffu, v, rows ? 2 : 8));
+}
+
+struct mhc_largest {
+  __device__ static float of(float a, float b) { return fmaxf(a, b); }
+};
+
+/* Lanes that are not `there` have 0. */
+__device__ static inline float mhc_softmax_few(float l, bool there) {
+  const float most = mhc_line_all<mhc_largest>(there ? l : __int_as_float(0xff800000), true);
+  const float e = there ? expf(l - most) : 0;
+  const float sum = mhc_line_all<op_sum>(e, true);
+  return there ? e / sum : 0;
+}
+
+/* m of softmax by tmax rounds; keep(step, denominator) of the lane's line. */
+template <class F> __device__ inline float mhc_rounds_few(float soft, int tmax, float eps, bool there, F keep) {
+  float m = there ? soft + eps : 0;
+  for (int step = 0; step < 2 * tmax - 1; ++step) {
+    const float by = mhc_line_all<op_sum>(m, step & 1) + eps;
+    keep(step, by);
+    m = there ? m / by : 0;
+  }
+  return m;
+}
+
+/* The gradient g of h_res, which is m, becomes that of the logit; by(step) is what was kept. */
+template <class F>
+__device__ inline float mhc_rounds_back_few(float g, float m, float soft, int tmax, bool there, F by) {
+  for (int step = 2 * tmax - 2; step >= 0; --step) {
+    const float less = g - mhc_line_all<op_sum>(g * m, step & 1), of = by(step);
+    g = there ? less / of : 0;
+    m *= of;
+  }
+  const float dot = mhc_line_all<op_sum>(g * soft, true);
+  return there ? (g - dot) * soft : 0;
+}
+
 #endif

@@ -53,6 +53,26 @@ template <class Op, class V> __device__ inline V warp_all(V v) {
   return v;
 }
 
+/* Each of D sums over the warp, a power of two: lane l has the one numbered l / (WARP / D). Half of them are given for the other half of the
+ * lanes' sums, and so on, which takes D shuffles where one by one they would take five each. */
+template <int D, int AT = WARP / 2> __device__ inline float warp_each(const float (&v)[D]) {
+  if constexpr (D == 1) {
+    float sum = v[0];
+#pragma unroll
+    for (int d = AT; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    return sum;
+  } else {
+    const bool upper = threadIdx.x & AT;
+    float half[D / 2];
+#pragma unroll
+    for (int k = 0; k < D / 2; ++k) {
+      const float give = upper ? v[k] : v[k + D / 2], keep = upper ? v[k + D / 2] : v[k];
+      half[k] = keep + __shfl_xor_sync(0xffffffffu, give, AT);
+    }
+    return warp_each<D / 2, AT / 2>(half);
+  }
+}
+
 /* What the v of all the block's threads add up to. */
 template <class V> __device__ inline V block_total(V v) {
   __shared__ V parts[MOST_WARPS];
