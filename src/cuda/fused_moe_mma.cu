@@ -72,7 +72,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
     cp_async_commit();
     of.template multiply<T>(stage_of(step), acc);
   }
-  moe_use_sums<USE, T, true>(q, area, place, needs, acc);
+  moe_use_sums<USE, T, true, false>(q, area, place, needs, acc);
 }
 
 #define KERNEL(name, T, use, by_term)                               \

@@ -77,7 +77,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
 #pragma unroll
       for (int e = 0; e < 4; ++e) total[0][j][e] += part[j][e], part[j][e] = 0;
   }
-  moe_use_sums<USE, T, false>(q, area, place, needs, total);
+  moe_use_sums<USE, T, false, false>(q, area, place, needs, total);
 }
 
 #define KERNELS(name, use, by_term)                                                               \

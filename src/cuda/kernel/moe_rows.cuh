@@ -24,19 +24,29 @@ struct moe_area {
   int expert, row, rows, col, begin, end;
 };
 
-/* Tile `index`; false beyond the last one. */
+/* Tile `index` of a product; false beyond the last one. Tiles lie by groups of rows of tiles, and in a group by columns: those that are worked
+ * on at once share rows of both sides in L2. */
 template <int USE, int ROWS, int COLUMNS>
 __device__ inline bool moe_area_of(const moe_product &q, int index, moe_area *area) {
-  const int across = (int)((q.n + COLUMNS - 1) / COLUMNS), line = index / across,
-            col = (index - line * across) * COLUMNS;
+  enum { GROUP = 16 };
+  const int across = (int)((q.n + COLUMNS - 1) / COLUMNS);
+  int down, expert = 0;
   if (USE == MOE_WEIGHTS) {
-    const int down = (int)((q.m + ROWS - 1) / ROWS), expert = line / down, row = (line - expert * down) * ROWS;
-    const int rows = (int)q.m - row;
+    down = (int)((q.m + ROWS - 1) / ROWS), expert = index / (down * across), index -= expert * down * across;
     if (expert >= q.order.experts) return false;
+  } else {
+    down = *q.order.tile_count;
+  }
+  const int line0 = index / (GROUP * across) * GROUP, lines = min(down - line0, GROUP);
+  if (lines <= 0) return false;
+  const int in_group = index - line0 * across, across0 = in_group / lines, col = across0 * COLUMNS;
+  if (across0 >= across) return false;
+  const int line = line0 + in_group - across0 * lines;
+  if (USE == MOE_WEIGHTS) {
+    const int row = line * ROWS, rows = (int)q.m - row;
     *area = moe_area{expert, row, min(rows, ROWS), col, q.order.first[expert], q.order.first[expert + 1]};
     return true;
   }
-  if (line >= *q.order.tile_count) return false;
   const moe_tile tile = q.order.tiles[line];
   const int rows = q.order.first[tile.expert + 1] - tile.first;
   *area = moe_area{tile.expert, tile.first, min(rows, ROWS), col, 0, 0};

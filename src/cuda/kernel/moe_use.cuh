@@ -70,8 +70,8 @@ __device__ static inline void moe_scale(float (&v)[4][2], float by) {
   for (int k = 0; k < 4; ++k) v[k][0] *= by, v[k][1] *= by;
 }
 
-/* pre and c. Eight blocks are 32 columns of c. */
-template <class T, bool WIDE, int MI, int NJ>
+/* pre and c. Eight blocks are 32 columns of c. HALVES: the first half of a row's blocks are the gate's, not each other one, unless interleaved. */
+template <class T, bool WIDE, bool HALVES, int MI, int NJ>
 __device__ inline void moe_use_gate(const moe_product &q, const moe_area &area, const moe_place &place,
                                     const moe_needs<MI> &needs, const float (&acc)[MI][NJ][4]) {
   const int inner = (int)q.p.inner, t = place.t;
@@ -105,8 +105,8 @@ __device__ inline void moe_use_gate(const moe_product &q, const moe_area &area, 
           for (int k = 0; k < 8; ++k) turns[k] = c[k / 2][k % 2];
           moe_gather(turns, t, c);
         } else {
-          moe_take<2>(acc, i, j, h, a);
-          moe_take<2>(acc, i, j + 1, h, b);
+          moe_take<HALVES ? 1 : 2>(acc, i, HALVES ? j / 2 : j, h, a);
+          moe_take<HALVES ? 1 : 2>(acc, i, HALVES ? j / 2 + NJ / 2 : j + 1, h, b);
           moe_add_bias(q, bias, col, inner, t, a);
           moe_add_bias(q, bias + inner, col, inner, t, b);
           moe_round<T>(a), moe_round<T>(b);
@@ -267,12 +267,12 @@ __device__ inline void moe_use_weights(const moe_product &q, const moe_area &are
     }
 }
 
-template <int USE, class T, bool WIDE, int MI, int NJ>
+template <int USE, class T, bool WIDE, bool HALVES, int MI, int NJ>
 __device__ inline void moe_use_sums(const moe_product &q, const moe_area &area, const moe_place &place,
                                     const moe_needs<MI> &needs, const float (&acc)[MI][NJ][4]) {
   static_assert(NJ % 8 == 0, "blocks are taken by eight");
   if constexpr (USE == MOE_GATE)
-    moe_use_gate<T, WIDE>(q, area, place, needs, acc);
+    moe_use_gate<T, WIDE, HALVES>(q, area, place, needs, acc);
   else if constexpr (USE == MOE_STORE)
     moe_use_store<T, WIDE>(q, area, place, needs, acc);
   else if constexpr (USE == MOE_SLOPES)
