@@ -90,7 +90,7 @@ static const struct {
   int rows, columns, threads, shared_bytes, warp_columns;
 } tile_of[PATHS] = {{MOE_PLAIN_ROWS, MOE_PLAIN_COLUMNS, MOE_THREADS, 0, 64},
                     {MOE_MMA_ROWS, MOE_MMA_COLUMNS, MOE_THREADS, MOE_MMA_SHARED, 64},
-                    {MOE_WGMMA_ROWS, MOE_WGMMA_COLUMNS, MOE_WGMMA_THREADS, MOE_WGMMA_SHARED, 256}};
+                    {MOE_WGMMA_ROWS, MOE_WGMMA_COLUMNS, MOE_WGMMA_THREADS, MOE_WGMMA_SHARED, MOE_WGMMA_COLUMNS / 2}};
 
 static bool wide_weights(const tigon_expert_weights *m) {
   return cuda_wide(m->data) && m->pitch % 8 == 0 && m->expert % 8 == 0;
@@ -158,7 +158,7 @@ static tigon_status sort(tigon_queue *queue, moe_order *o, int rows) {
   static cuda_kernel count = CUDA_KERNEL(fused_moe, fused_moe_count), before = CUDA_KERNEL(fused_moe, fused_moe_before);
   static cuda_kernel tiles = CUDA_KERNEL(fused_moe, fused_moe_tiles), place = CUDA_KERNEL(fused_moe, fused_moe_place);
   const cuda_shape by_chunk = {.blocks = cuda_ceil_div(o->chunks, MOE_WARPS), .threads = MOE_THREADS};
-  const cuda_shape by_expert = {.blocks = cuda_ceil_div((int64_t)o->experts + 1, MOE_WARPS), .threads = MOE_THREADS};
+  const cuda_shape by_expert = {.blocks = (int64_t)o->experts + 1, .threads = MOE_THREADS / MOE_WARPS};
   const cuda_shape one = {.blocks = 1, .threads = MOE_THREADS};
   o->tile_rows = rows;
   tigon_status status = cuda_launch(queue, &count, by_chunk, CUDA_ARGUMENTS(o));
