@@ -35,8 +35,8 @@ __device__ static inline int lanes_until(int v) {
   return v;
 }
 
-/* Sums over the chunks before each one; first[e] = all of them. A block of one warp has an expert, and a lane a range of chunks, whose counts lie
- * in a line each: so the lines are many processors' work. */
+/* Sums over the chunks before each one; first[e] = all of them. A block of one warp has an expert, and a lane a range of chunks. Each count
+ * has a line of its own, so many processors share the lines. */
 extern "C" __global__ void __launch_bounds__(WARP) fused_moe_before(const __grid_constant__ moe_order o) {
   const int e = (int)blockIdx.x, lane = (int)threadIdx.x, each = (o.chunks + WARP - 1) / WARP;
   const int begin = min(lane * each, o.chunks), end = min(begin + each, o.chunks);

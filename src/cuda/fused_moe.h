@@ -26,7 +26,7 @@ enum {
   MOE_WGMMA_ROWS = 128,
   MOE_WGMMA_COLUMNS = 256,
   MOE_WGMMA_STAGES = 3,
-  MOE_WGMMA_THREADS = 512,                          /* warpgroups: one brings tiles, two multiply, one stores */
+  MOE_WGMMA_THREADS = 512,                            /* warpgroups: one brings tiles, two multiply, one stores */
   MOE_WGMMA_STAGED = 4 * (MOE_WGMMA_COLUMNS / 2 + 8), /* bytes of a row of results that wait to be stored */
   MOE_WGMMA_SHARED = MOE_WGMMA_STAGES * (MOE_WGMMA_ROWS + MOE_WGMMA_COLUMNS) * MOE_DEPTH * 2 +
                      MOE_WGMMA_ROWS * MOE_WGMMA_STAGED + 1024 + 128,

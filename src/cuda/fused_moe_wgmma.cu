@@ -1,6 +1,6 @@
-/* The products of fused_moe on the tensor cores of sm_90a. A block stays for many tiles. One of its four warpgroups brings steps of tiles
- * into shared memory, as far ahead as there are stages; two multiply, 64 rows of a tile each; the last one stores a tile's results during the next
- * one. */
+/* The products of fused_moe on the tensor cores of sm_90a. A block stays for many tiles. One of its four warpgroups, the loader, brings
+ * steps of tiles into shared memory, as far ahead as there are stages. Two multiply, 64 rows of a tile each. The last one, the storer,
+ * stores a tile's results during the next tile. */
 #include "cuda/fused_moe.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -13,13 +13,15 @@ enum { A_BYTES = ROWS * MOE_ROW_BYTES, B_BYTES = COLUMNS * MOE_ROW_BYTES, STAGE_
 enum { ALIGNMENT = 1024, HALVES = 2 };
 enum { BARRIER_BYTES = 8, GROUP_ROWS = 64, GROUP_WARPS = GROUP / 32, LOADERS = 1, MULTIPLIERS = 2, STORERS = 1 };
 enum { STAGED_BYTES = GROUP_ROWS * MOE_WGMMA_STAGED, BARRIERS = 2 * (STAGES + MULTIPLIERS) };
-static_assert(STAGES * STAGE_BYTES + MULTIPLIERS * STAGED_BYTES + ALIGNMENT + BARRIERS * BARRIER_BYTES <= MOE_WGMMA_SHARED,
+static_assert(STAGES * STAGE_BYTES + MULTIPLIERS * STAGED_BYTES + ALIGNMENT + BARRIERS * BARRIER_BYTES <=
+                  MOE_WGMMA_SHARED,
               "as it is launched");
 static_assert(MOE_WGMMA_THREADS == (LOADERS + MULTIPLIERS + STORERS) * GROUP && ROWS == MULTIPLIERS * GROUP_ROWS,
               "as it is launched");
 /* Registers of a thread: of the loader and the storer, and of those that multiply. */
 enum { HELPER_REGISTERS = 80, MULTIPLIER_REGISTERS = 176 };
-static_assert((LOADERS + STORERS) * HELPER_REGISTERS + MULTIPLIERS * MULTIPLIER_REGISTERS <= 65536 / GROUP, "a block's");
+static_assert((LOADERS + STORERS) * HELPER_REGISTERS + MULTIPLIERS * MULTIPLIER_REGISTERS <= 65536 / GROUP,
+              "a block's");
 
 /* The stages in turn. A stage is full when its copies have come, and empty when all products of it are done. */
 struct pipeline {
@@ -27,8 +29,7 @@ struct pipeline {
   int stage, parity;
 
   __device__ explicit pipeline(unsigned shared)
-      : stages((shared + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT), barriers(staged(MULTIPLIERS)), stage(0),
-        parity(0) {}
+      : stages((shared + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT), barriers(staged(MULTIPLIERS)), stage(0), parity(0) {}
   /* The results of a warpgroup. They are there when its warps have come, and the room is free when the storer's have. */
   __device__ unsigned staged(int group) const { return stages + STAGES * STAGE_BYTES + group * STAGED_BYTES; }
   __device__ unsigned is_staged(int group) const { return barriers + (2 * STAGES + group) * BARRIER_BYTES; }
@@ -74,7 +75,7 @@ __device__ inline void load_weights(const moe_product &q, const moe_area &area, 
   }
 }
 
-/* Which sides are rows of tokens, gathered by all threads of the warpgroup; its first thread brings the others as boxes. */
+/* Is a side rows of tokens? All threads of the loader gather these; its first thread brings the other sides as boxes. */
 template <int USE> struct gathers {
   static constexpr bool ANY = USE != MOE_STORE;
   static constexpr int ARRIVALS = 1 + (ANY ? LOADERS * GROUP : 0);
@@ -200,7 +201,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tiles(
     if (area.rows > group * GROUP_ROWS) {
       const moe_needs<1> needs = moe_need<USE, T, 1, COLUMNS / 8>(q, area, place);
       wgmma_sums acc[HALVES] = {};
-      float(&all)[1][COLUMNS / 8][4] = (float(&)[1][COLUMNS / 8][4])acc;
+      float(&all)[1][COLUMNS / 8][4] = (float(&)[1][COLUMNS / 8][4]) acc;
       for (int step = 0; step < steps; ++step) {
         mbarrier_wait(at.full(at.stage), at.parity);
         if (gathers<USE>::ANY) wgmma_sees_shared();
@@ -223,7 +224,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tiles(
         staged_parity ^= 1;
       }
       if constexpr (USE == MOE_SLOPES)
-        moe_use_slopes<T, true>(q, area, place, needs, (const float(&)[1][COLUMNS / 8 / HALVES][4])acc);
+        moe_use_slopes<T, true>(q, area, place, needs, (const float(&)[1][COLUMNS / 8 / HALVES][4]) acc);
       else if (!stages)
         moe_use_sums<USE, T, true>(q, area, place, needs, all);
     } else {
@@ -280,11 +281,11 @@ template <class T, int USE, bool BY_TERM>
 __device__ inline void multiply_all(const moe_product &, const cu_tensor_map &, const cu_tensor_map &) {}
 #endif
 
-#define KERNEL(name, T, use, by_term)                                                                 \
-  extern "C" __global__ void __launch_bounds__(MOE_WGMMA_THREADS, 1)                                  \
+#define KERNEL(name, T, use, by_term)                                                                        \
+  extern "C" __global__ void __launch_bounds__(MOE_WGMMA_THREADS, 1)                                         \
       fused_moe_wgmma_##name(const __grid_constant__ moe_product q, const __grid_constant__ cu_tensor_map a, \
-                             const __grid_constant__ cu_tensor_map b) {                               \
-    multiply_all<T, use, by_term>(q, a, b);                                                           \
+                             const __grid_constant__ cu_tensor_map b) {                                      \
+    multiply_all<T, use, by_term>(q, a, b);                                                                  \
   }
 #define KERNELS(name, use, by_term) KERNEL(name##_f16, f16, use, by_term) KERNEL(name##_bf16, bf16, use, by_term)
 KERNELS(gate_rows, MOE_GATE, false)

@@ -6,8 +6,8 @@
 
 enum { CUDA_BOX_RANK = 4, CUDA_BOX_ROW_BYTES = 128 };
 
-/* A tensor of `rank` dimensions, 2 at least, and a box of it. The first dimension is the innermost: its elements lie end to end, and those of a
- * box are 128 bytes at most. Pitches are in elements; the first is not read, nor is one of an extent of 1. */
+/* A tensor of `rank` dimensions, 2 at least, and a box of it. The first dimension is the innermost: its elements lie end to end, and those
+ * of a box are 128 bytes at most. Pitches are in elements; the first is not read, nor is one of an extent of 1. */
 typedef struct cuda_boxes {
   const void *data;
   int element_bytes; /* 2 or 4 */

@@ -35,7 +35,8 @@ __device__ static inline void ldmatrix_trans(unsigned (&to)[4], unsigned at) {
 
 /* The reverse, from sm_90 on: a lane has two elements of a row of each matrix, as mma() has them. */
 __device__ static inline void stmatrix(unsigned at, unsigned a, unsigned b, unsigned c, unsigned d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d)
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c),
+               "r"(d)
                : "memory");
 }
 __device__ static inline void store_shared_8_bytes(unsigned at, float a, float b) {
@@ -43,7 +44,10 @@ __device__ static inline void store_shared_8_bytes(unsigned at, float a, float b
 }
 __device__ static inline uint4 load_shared_16_bytes(unsigned at) {
   uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(at)
+               : "memory");
   return v;
 }
 

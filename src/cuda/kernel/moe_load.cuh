@@ -48,7 +48,9 @@ template <int USE> struct moe_weight_columns {
 template <class T, int EXTENT, int THREADS> struct moe_slot_rows {
   typedef moe_thread<T, THREADS> thread;
   enum { STEP = thread::STEP, EACH = EXTENT / STEP };
-  struct found { int row[EACH]; }; /* which may be looked up long before */
+  struct found {
+    int row[EACH];
+  }; /* which may be looked up long before */
   thread of;
   const T *at[EACH];
   int there; /* rows below this one */
@@ -129,7 +131,9 @@ template <class T, int USE, int EXTENT, int THREADS> struct moe_weight_terms {
 template <class T, int EXTENT, int THREADS> struct moe_slot_terms {
   typedef moe_thread<T, THREADS> thread;
   enum { STEP = thread::STEP, EACH = MOE_DEPTH / STEP, PANELS = EXTENT / MOE_DEPTH, LANES = 8 };
-  struct found { int now[EACH], ahead[EACH]; };
+  struct found {
+    int now[EACH], ahead[EACH];
+  };
   thread of;
   const moe_rows *rows;
   const T *data;     /* the thread's column of the first row */
@@ -203,7 +207,8 @@ template <class T, int USE, bool BY_TERM, int ROWS, int COLUMNS, int THREADS> st
   moe_slot_rows<T, ROWS, THREADS> a;
   columns b;
 
-  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank) : a(q, area, rank, a.look_up(q, area, rank)), b(q, area, rank) {}
+  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank)
+      : a(q, area, rank, a.look_up(q, area, rank)), b(q, area, rank) {}
   __device__ void load(const moe_product &q, unsigned to_a, unsigned to_b, int step) {
     a.load(q, to_a, step * MOE_DEPTH);
     b.load(q, to_b, step * MOE_DEPTH);

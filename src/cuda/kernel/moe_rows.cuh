@@ -29,8 +29,8 @@ struct moe_area {
   int expert, row, rows, col, begin, end;
 };
 
-/* Tile `index` of a product, of `tile_count` tiles of rows; false beyond the last one. Tiles lie by groups of rows of tiles, and in a group by columns:
- * those that are worked on at once share rows of both sides in L2. Nothing waits for what is loaded. */
+/* Tile `index` of a product, of `tile_count` tiles of rows; false beyond the last one. Tiles lie by groups of rows of tiles, and in a group
+ * by columns: those that are worked on at once share rows of both sides in L2. Nothing here waits for what is loaded. */
 template <int USE, int ROWS, int COLUMNS>
 __device__ inline bool moe_area_of(const moe_product &q, int tile_count, int index, moe_area *area) {
   enum { GROUP = 16 };
@@ -58,11 +58,11 @@ template <int USE> __device__ inline int moe_tile_count(const moe_product &q) {
   return USE == MOE_WEIGHTS ? 0 : *q.order.tile_count;
 }
 
-/* The tiles of a block that stays: every gridDim.x-th one. A tile is on its way while the one before is worked on. */
+/* The tiles of a block that stays: every gridDim.x-th one. The next one's numbers are loaded while a tile is worked on. */
 template <int USE, int ROWS, int COLUMNS> struct moe_walk {
   int index, tile_count;
   bool more;
-  moe_area next; /* while there are more */
+  moe_area next; /* valid while there are more */
 
   __device__ explicit moe_walk(const moe_product &q)
       : index((int)blockIdx.x), tile_count(moe_tile_count<USE>(q)), next() {

@@ -5,12 +5,12 @@
 
 #include "cuda/kernel/moe_use.cuh"
 
-/* Bytes from a staged row to the next: eight rows at the same column are in different banks. f32 ones are of half the tile's columns. */
+/* Bytes from a staged row to the next: eight rows at the same column are in different banks. f32 rows have half of the tile's columns. */
 enum { MOE_STAGED_PITCH = 2 * (MOE_WGMMA_COLUMNS + 8), MOE_STAGED_F32_PITCH = MOE_WGMMA_STAGED };
 static_assert(MOE_STAGED_PITCH <= MOE_WGMMA_STAGED, "as there is room for");
 
-/* Are results staged? MOE_SLOPES: those of the second half of the columns, as f32. Of others the sums rounded, but for the bias and the row's
- * weight. */
+/* Are results staged? MOE_SLOPES: the sums of the second half of the columns, in f32. Others: the sums with the bias, and MOE_STORE with
+ * the row's weight, rounded. */
 template <int USE> __device__ inline bool moe_is_staged(const moe_product &q) {
   return USE != MOE_WEIGHTS || (!q.p.accumulate && q.weights.dtype != TIGON_F32);
 }

@@ -61,8 +61,8 @@ __device__ inline void moe_take(const float (&acc)[MI][NJ][4], int i, int j, int
   for (int k = 0; k < 4; ++k) v[k][0] = acc[i][j + STEP * k][2 * h], v[k][1] = acc[i][j + STEP * k][2 * h + 1];
 }
 
-/* The same of unit `at`: four blocks in order, by rows h, by i. The branch only chooses registers: an index that is not constant would put all sums
- * into memory, and a body for each unit does not stay in the cache of instructions. */
+/* The same of unit `at`: four blocks in order, by rows h, by i, and the row's weight. The branch only chooses registers. An index that is not
+ * constant would put all sums into memory, and a body for each unit would not fit the instruction cache. */
 template <int MI, int NJ>
 __device__ inline float moe_take_unit(const float (&acc)[MI][NJ][4], const moe_needs<MI> &needs, int at,
                                       float (&v)[4][2]) {
@@ -70,12 +70,12 @@ __device__ inline float moe_take_unit(const float (&acc)[MI][NJ][4], const moe_n
   static_assert(UNITS <= 16, "as many as are listed");
   float w = 0;
   switch (at) {
-#define UNIT(u)                                                        \
-  case u:                                                              \
-    if constexpr (u < UNITS) {                                         \
+#define UNIT(u)                                                         \
+  case u:                                                               \
+    if constexpr (u < UNITS) {                                          \
       moe_take<1>(acc, u / 2 / FOURS, u % FOURS * 4, u / FOURS % 2, v); \
-      w = needs.w[u / 2 / FOURS][u / FOURS % 2];                       \
-    }                                                                  \
+      w = needs.w[u / 2 / FOURS][u / FOURS % 2];                        \
+    }                                                                   \
     break;
     UNIT(0)
     UNIT(1)
@@ -107,8 +107,8 @@ __device__ static inline void moe_scale(float (&v)[4][2], float by) {
   for (int k = 0; k < 4; ++k) v[k][0] *= by, v[k][1] *= by;
 }
 
-/* 32 columns of a row of the gate and of up, rounded, to pre, and c of them. The first one is column `first` of the product. Interleaved: a and b are the
- * first and the second half of these columns of pre. */
+/* 32 columns of a row of the gate and of up, rounded, to pre, and c of them. The first one is column `first` of the product. Interleaved: a
+ * and b are the first and the second half of these columns of pre. */
 template <class T, bool WIDE>
 __device__ inline void moe_put_gate(const moe_product &q, const moe_row &row, int first, int t, float w,
                                     const float (&a)[4][2], const float (&b)[4][2]) {
@@ -118,7 +118,8 @@ __device__ inline void moe_put_gate(const moe_product &q, const moe_row &row, in
   const bool turns = q.p.interleaved;
   float c[4][2];
   if (q.out) moe_put<T, WIDE>(pre, row.there, turns ? first : col, turns ? 2 * inner : inner, t, a);
-  if (q.out) moe_put<T, WIDE>(turns ? pre : pre + inner, row.there, turns ? first + 32 : col, turns ? 2 * inner : inner, t, b);
+  if (q.out)
+    moe_put<T, WIDE>(turns ? pre : pre + inner, row.there, turns ? first + 32 : col, turns ? 2 * inner : inner, t, b);
   if (!q.c) return;
   if (turns) { /* A lane has a and b of one column of c in each block. */
     const float gates[4][2] = {{a[0][0], a[1][0]}, {a[2][0], a[3][0]}, {b[0][0], b[1][0]}, {b[2][0], b[3][0]}};

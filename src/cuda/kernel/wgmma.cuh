@@ -63,16 +63,16 @@ template <class T, bool A_BY_TERM, bool B_BY_TERM> __device__ inline void wgmma(
 
 #define FOUR(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
 #define SIXTEEN(j) FOUR(j), FOUR(j + 1), FOUR(j + 2), FOUR(j + 3)
-#define WGMMA(T, name, a_by_term, b_by_term)                                                                         \
-  template <> __device__ inline void wgmma<T, a_by_term, b_by_term>(wgmma_sums & c, uint64_t a, uint64_t b) {        \
-    asm volatile(                                                                                                    \
-        "{.reg .pred adds; setp.ne.b32 adds, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name " {"  \
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "            \
-        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "  \
-        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "  \
-        "%63}, %64, %65, adds, 1, 1, %66, %67;}"                                                                     \
-        : SIXTEEN(0), SIXTEEN(4), SIXTEEN(8), SIXTEEN(12)                                                            \
-        : "l"(a), "l"(b), "n"(a_by_term), "n"(b_by_term));                                                           \
+#define WGMMA(T, name, a_by_term, b_by_term)                                                                        \
+  template <> __device__ inline void wgmma<T, a_by_term, b_by_term>(wgmma_sums & c, uint64_t a, uint64_t b) {       \
+    asm volatile(                                                                                                   \
+        "{.reg .pred adds; setp.ne.b32 adds, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name " {" \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "           \
+        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
+        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, " \
+        "%63}, %64, %65, adds, 1, 1, %66, %67;}"                                                                    \
+        : SIXTEEN(0), SIXTEEN(4), SIXTEEN(8), SIXTEEN(12)                                                           \
+        : "l"(a), "l"(b), "n"(a_by_term), "n"(b_by_term));                                                          \
   }
 #define WGMMAS(T, name) WGMMA(T, name, false, false) WGMMA(T, name, false, true) WGMMA(T, name, true, true)
 WGMMAS(f16, "f16")
