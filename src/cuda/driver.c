@@ -11,7 +11,7 @@ static cu_api api;
 static bool ready;
 static _Thread_local char why[256];
 
-/* The driver's name of a function, and the member. The library interface came with driver 525 (CUDA 12.0). */
+/* The driver's name of a function, and the member. The library interface and tensor maps came with driver 525 (CUDA 12.0). */
 #define CU(name, member) \
   { #name, offsetof(cu_api, member) }
 static const tigon_symbol symbols[] = {
@@ -44,6 +44,7 @@ static const tigon_symbol symbols[] = {
     CU(cuLibraryGetKernel, library_get_kernel),
     CU(cuKernelSetAttribute, kernel_set_attribute),
     CU(cuLaunchKernelEx, launch_kernel_ex),
+    CU(cuTensorMapEncodeTiled, tensor_map_encode_tiled),
 };
 
 static bool load(void) {

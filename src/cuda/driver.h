@@ -4,6 +4,7 @@
 #define TIGON_CUDA_DRIVER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <tigon/base.h>
 
 typedef void *cu_memory; /* CUdeviceptr: an integer there, of as many bits */
@@ -40,6 +41,14 @@ typedef struct cu_launch {
   unsigned attribute_count;
 } cu_launch;
 
+/* CUtensorMap: how the bulk copy engine of a Hopper GPU finds boxes of a tensor. */
+typedef struct cu_tensor_map {
+  uint64_t words[16];
+} __attribute__((aligned(64))) cu_tensor_map;
+
+/* CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion */
+enum { CU_TENSOR_16_BITS = 1, CU_TENSOR_32_BITS = 2, CU_TENSOR_SWIZZLE_128 = 3, CU_TENSOR_L2_256 = 3 };
+
 /* Each is called what the driver calls it, less the prefix and the version of its interface. */
 typedef struct cu_api {
   int (*init)(unsigned flags);
@@ -72,6 +81,9 @@ typedef struct cu_api {
   int (*library_get_kernel)(void **kernel, void *library, const char *name);
   int (*kernel_set_attribute)(int attribute, int value, void *kernel, int device);
   int (*launch_kernel_ex)(const cu_launch *launch, void *kernel, void **arguments, void **extra);
+  int (*tensor_map_encode_tiled)(cu_tensor_map *map, int type, uint32_t rank, cu_memory memory, const uint64_t *extents,
+                                 const uint64_t *pitches, const uint32_t *box, const uint32_t *steps, int interleave,
+                                 int swizzle, int l2, int fill);
 } cu_api;
 
 /* The driver, looked for and initialised until that succeeds once in the process. NULL with one sentence in *reason, which is

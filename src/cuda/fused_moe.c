@@ -1,6 +1,7 @@
 #include "cuda/fused_moe.h"
 
 #include "cuda/kernels.h"
+#include "cuda/tensor_map.h"
 
 /* ---- the workspace ---- */
 
@@ -89,10 +90,52 @@ static const struct {
   int rows, columns, threads, shared_bytes, warp_columns;
 } tile_of[PATHS] = {{MOE_PLAIN_ROWS, MOE_PLAIN_COLUMNS, MOE_THREADS, 0, 64},
                     {MOE_MMA_ROWS, MOE_MMA_COLUMNS, MOE_THREADS, MOE_MMA_SHARED, 64},
-                    {MOE_WGMMA_ROWS, MOE_WGMMA_COLUMNS, MOE_WGMMA_THREADS, MOE_WGMMA_SHARED, 256}};
+                    {MOE_WGMMA_ROWS, MOE_WGMMA_COLUMNS, MOE_WGMMA_THREADS, MOE_WGMMA_SHARED, MOE_WGMMA_COLUMNS / 2}};
 
 static bool wide_weights(const tigon_expert_weights *m) {
   return cuda_wide(m->data) && m->pitch % 8 == 0 && m->expert % 8 == 0;
+}
+
+/* ---- boxes, of 16-bit elements ---- */
+
+enum { NARROW = 2 };
+
+/* An expert's columns, n, and terms, k, of a product with the weights. */
+static cuda_boxes weight_boxes(const tigon_expert_weights *w, int64_t experts, int64_t n, int64_t k, bool by_term) {
+  return (cuda_boxes){.data = w->data,
+                      .element_bytes = NARROW,
+                      .rank = 3,
+                      .extent = {by_term ? n : k, by_term ? k : n, experts},
+                      .pitch = {1, w->pitch, w->expert},
+                      .box = {MOE_DEPTH, by_term ? MOE_DEPTH : MOE_WGMMA_COLUMNS / 2, 1}};
+}
+
+/* Rows of slots by position. */
+static cuda_boxes slot_boxes(const moe_rows *of, int64_t slots, int64_t cols, int rows) {
+  return (cuda_boxes){.data = of->rows.data,
+                      .element_bytes = NARROW,
+                      .rank = 2,
+                      .extent = {cols, slots},
+                      .pitch = {1, of->rows.pitch[2]},
+                      .box = {MOE_DEPTH, rows}};
+}
+
+/* Both sides of a product; one that is gathered by tokens has none. */
+static tigon_status maps_of(tigon_queue *queue, moe_use use, const moe_product *q, cu_tensor_map *a, cu_tensor_map *b) {
+  const int64_t slots = q->order.slots;
+  const bool sum = use == MOE_WEIGHTS;
+  const cuda_boxes of_a = slot_boxes(&q->a, slots, sum ? q->m : q->k, sum ? MOE_DEPTH : MOE_WGMMA_ROWS);
+  const cuda_boxes of_b = sum ? slot_boxes(&q->b, slots, q->n, MOE_DEPTH)
+                              : weight_boxes(&q->weights, q->order.experts, q->n, q->k, q->by_term);
+  const tigon_status status = q->a.of_tokens ? TIGON_OK : cuda_tensor_map(queue, &of_a, a);
+  return status != TIGON_OK || q->b.of_tokens ? status : cuda_tensor_map(queue, &of_b, b);
+}
+
+/* Can the bulk copy engine bring all that is not gathered? */
+static bool boxes_fit(const tigon_fused_moe_problem *p) {
+  const cuda_boxes gate_up = weight_boxes(&p->gate_up, p->experts, 2 * p->inner, p->cols, p->gate_up.turned);
+  const cuda_boxes down = weight_boxes(&p->down, p->experts, p->cols, p->inner, p->down.turned);
+  return tigon_moe_slots(p) > 0 && cuda_boxes_fit(&gate_up) && cuda_boxes_fit(&down);
 }
 
 /* Tensor cores take 16-bit dtypes whose rows and columns are whole packs. */
@@ -103,7 +146,7 @@ static path path_of(const tigon_queue *queue, const tigon_fused_moe_problem *p) 
                     wide_weights(&p->ddown) && cuda_wide(p->pre.data);
   if (!wide) return PLAIN;
 #ifdef TIGON_HAVE_CUDA_90A
-  if (cuda_of(queue)->sm == 90) return WGMMA;
+  if (cuda_of(queue)->sm == 90 && boxes_fit(p)) return WGMMA;
 #endif
   return cuda_of(queue)->sm >= 80 ? MMA : PLAIN;
 }
@@ -115,7 +158,7 @@ static tigon_status sort(tigon_queue *queue, moe_order *o, int rows) {
   static cuda_kernel count = CUDA_KERNEL(fused_moe, fused_moe_count), before = CUDA_KERNEL(fused_moe, fused_moe_before);
   static cuda_kernel tiles = CUDA_KERNEL(fused_moe, fused_moe_tiles), place = CUDA_KERNEL(fused_moe, fused_moe_place);
   const cuda_shape by_chunk = {.blocks = cuda_ceil_div(o->chunks, MOE_WARPS), .threads = MOE_THREADS};
-  const cuda_shape by_expert = {.blocks = cuda_ceil_div((int64_t)o->experts + 1, MOE_WARPS), .threads = MOE_THREADS};
+  const cuda_shape by_expert = {.blocks = (int64_t)o->experts + 1, .threads = MOE_THREADS / MOE_WARPS};
   const cuda_shape one = {.blocks = 1, .threads = MOE_THREADS};
   o->tile_rows = rows;
   tigon_status status = cuda_launch(queue, &count, by_chunk, CUDA_ARGUMENTS(o));
@@ -147,8 +190,11 @@ static tigon_status multiply(tigon_queue *queue, path path, moe_use use, moe_pro
   if (shape.blocks > INT32_MAX / 2) return refuse(queue);
   if (path == WGMMA) shape.blocks = smaller(shape.blocks, cuda_of(queue)->desc.cores);
   q->parts = cuda_ceil_div(q->p.inner, tile_of[path].warp_columns);
+  cu_tensor_map a = {0}, b = {0};
+  const tigon_status status = path == WGMMA ? maps_of(queue, use, q, &a, &b) : TIGON_OK;
+  if (status != TIGON_OK) return status;
   return cuda_launch(queue, cuda_by_dtype(kernels[path][use][use != MOE_WEIGHTS && q->by_term], q->p.dtype), shape,
-                     CUDA_ARGUMENTS(q));
+                     CUDA_ARGUMENTS(q, &a, &b));
 }
 
 static tigon_status combine(tigon_queue *queue, const tigon_fused_moe_problem *p, const memory *m,

@@ -35,10 +35,10 @@ __device__ static inline int lanes_until(int v) {
   return v;
 }
 
-/* Sums over the chunks before each one; first[e] = all of them. A warp has an expert, and a lane a range of chunks. */
-extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_before(const __grid_constant__ moe_order o) {
-  const int e = warp_index(), lane = (int)threadIdx.x % WARP, each = (o.chunks + WARP - 1) / WARP;
-  if (e > o.experts) return;
+/* Sums over the chunks before each one; first[e] = all of them. A block of one warp has an expert, and a lane a range of chunks. Each count
+ * has a line of its own, so many processors share the lines. */
+extern "C" __global__ void __launch_bounds__(WARP) fused_moe_before(const __grid_constant__ moe_order o) {
+  const int e = (int)blockIdx.x, lane = (int)threadIdx.x, each = (o.chunks + WARP - 1) / WARP;
   const int begin = min(lane * each, o.chunks), end = min(begin + each, o.chunks);
   const int64_t step = o.experts + 1;
   enum { AT_ONCE = 8 }; /* loads, which stores would keep apart */
@@ -88,7 +88,9 @@ extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_tiles(const 
     const block_sums of = sums_of(own, space), of_tiles = sums_of(own_tiles, space);
     const int first = slots + of.before;
     if (e < o.experts) o.first[e] = first;
-    for (int i = 0; i < own_tiles; ++i) o.tiles[tiles + of_tiles.before + i] = moe_tile{e, first + i * o.tile_rows};
+    for (int i = 0; i < own_tiles; ++i)
+      o.tiles[tiles + of_tiles.before + i] =
+          moe_tile{e, first + i * o.tile_rows, min(own - i * o.tile_rows, o.tile_rows), 0};
     slots += of.all, tiles += of_tiles.all;
   }
   if (threadIdx.x == 0) {

@@ -25,14 +25,16 @@ enum {
   MOE_MMA_SHARED = MOE_MMA_STAGES * (MOE_MMA_ROWS + MOE_MMA_COLUMNS) * MOE_DEPTH * 2,
   MOE_WGMMA_ROWS = 128,
   MOE_WGMMA_COLUMNS = 256,
-  MOE_WGMMA_STAGES = 4,
-  MOE_WGMMA_THREADS = 384, /* a warpgroup brings tiles, two multiply */
-  MOE_WGMMA_SHARED = MOE_WGMMA_STAGES * (MOE_WGMMA_ROWS + MOE_WGMMA_COLUMNS) * MOE_DEPTH * 2 + 1024 + 128,
+  MOE_WGMMA_STAGES = 3,
+  MOE_WGMMA_THREADS = 512,                            /* warpgroups: one brings tiles, two multiply, one stores */
+  MOE_WGMMA_STAGED = 4 * (MOE_WGMMA_COLUMNS / 2 + 8), /* bytes of a row of results that wait to be stored */
+  MOE_WGMMA_SHARED = MOE_WGMMA_STAGES * (MOE_WGMMA_ROWS + MOE_WGMMA_COLUMNS) * MOE_DEPTH * 2 +
+                     MOE_WGMMA_ROWS * MOE_WGMMA_STAGED + 1024 + 128,
 };
 
-/* Rows `first`.. of an expert's slots, a tile's worth at most. */
+/* Positions [first, first + rows) of an expert's slots, a tile's worth at most. */
 typedef struct moe_tile {
-  int32_t expert, first;
+  int32_t expert, first, rows, unused;
 } moe_tile;
 
 /* The order of slots, in the workspace. A chunk is a range of slots; slots of no expert count as expert `experts`'. */

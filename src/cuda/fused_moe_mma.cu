@@ -51,7 +51,7 @@ template <bool A_BY_TERM, bool B_BY_TERM> struct operands {
 template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(const moe_product &q) {
   extern __shared__ __align__(128) char shared[];
   moe_area area;
-  if (!moe_area_of<USE, ROWS, COLUMNS>(q, (int)blockIdx.x, &area)) return;
+  if (!moe_area_of<USE, ROWS, COLUMNS>(q, moe_tile_count<USE>(q), (int)blockIdx.x, &area)) return;
   const unsigned stages = (unsigned)__cvta_generic_to_shared(shared);
   const auto stage_of = [&](int step) { return stages + step % STAGES * STAGE_BYTES; };
   const int warp = (int)threadIdx.x / 32, steps = moe_steps<USE>(q, area);

@@ -29,7 +29,7 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tile(c
   __shared__ float as[DEPTH][ROWS + PAD], bs[DEPTH][COLUMNS + PAD];
   __shared__ int64_t rows[ROWS];
   moe_area area;
-  if (!moe_area_of<USE, ROWS, COLUMNS>(q, (int)blockIdx.x, &area)) return;
+  if (!moe_area_of<USE, ROWS, COLUMNS>(q, moe_tile_count<USE>(q), (int)blockIdx.x, &area)) return;
   const int warp = (int)threadIdx.x / 32;
   const moe_place place(warp / ACROSS * 16, warp % ACROSS * WARP_COLUMNS);
   const int64_t terms = USE == MOE_WEIGHTS ? area.end - area.begin : q.k;

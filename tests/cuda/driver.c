@@ -341,6 +341,35 @@ static void test_failures_at_work(void **state) {
   assert_int_equal(fake.alive(), 0);
 }
 
+/* Of a build for Hopper GPUs; another has no maps. */
+static void test_a_map_fails(void **state) {
+  (void)state;
+  enum { TOKENS = 4, CHOICES = 2, EXPERTS = 2, WIDTH = 64, PART = 1 << 16 };
+  void *memory = NULL;
+  tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
+  assert_int_equal(tigon_alloc(context, 8 * PART, &memory), TIGON_OK);
+  char *const at = memory;
+  tigon_fused_moe_fwd_args args = {.x = tigon_tensor_2d(at, TIGON_BF16, TOKENS, WIDTH),
+                                   .idx = tigon_tensor_2d(at + PART, TIGON_I64, TOKENS, CHOICES),
+                                   .w = tigon_tensor_2d(at + 2 * PART, TIGON_F32, TOKENS, CHOICES),
+                                   .gate_up = tigon_tensor_3d(at + 3 * PART, TIGON_BF16, EXPERTS, 2 * WIDTH, WIDTH),
+                                   .down = tigon_tensor_3d(at + 4 * PART, TIGON_BF16, EXPERTS, WIDTH, WIDTH),
+                                   .y = tigon_tensor_2d(at + 5 * PART, TIGON_BF16, TOKENS, WIDTH),
+                                   .workspace = at + 6 * PART};
+  assert_int_equal(tigon_fused_moe_fwd_workspace(context, &args, NULL, &args.workspace_bytes), TIGON_OK);
+  assert_true(args.workspace_bytes <= 2 * PART);
+  fake.fail_at("cuTensorMapEncodeTiled", 1, 1);
+  const tigon_status status = tigon_fused_moe_fwd(context, &args);
+  if (status != TIGON_OK)
+    fails(
+        context, status, TIGON_ERROR_DEVICE,
+        "fused_moe_fwd: the launch on cuda failed: cuTensorMapEncodeTiled returned 1 (CUDA_ERROR_UNKNOWN: a failure)");
+  fake.fail_at(NULL, 0, 0);
+  assert_int_equal(tigon_fused_moe_fwd(context, &args), TIGON_OK);
+  tigon_free(context, memory);
+  tigon_context_destroy(context);
+}
+
 int main(void) {
   enum { SKIPPED = 77 };
   if (!cuda_images_built()) return puts("skipped: this build has no CUDA kernels"), SKIPPED;
@@ -353,6 +382,7 @@ int main(void) {
       cmocka_unit_test(test_launches_of_a_loss),
       cmocka_unit_test(test_launches_of_a_norm),
       cmocka_unit_test(test_failures_at_work),
+      cmocka_unit_test(test_a_map_fails),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -73,6 +73,36 @@ def test_graph(inputs):
         assert all(torch.equal(a, b) for a, b in zip(found, wanted))
 
 
+def test_graph_of_a_mixture():
+    """The routing is read when a graph is replayed: nothing of it has come to the host. One expert gets no token at first, and all of them then."""
+    torch.manual_seed(0)
+    tokens, experts, hidden, inner, choices = 200, 6, 128, 96, 2
+    kind = dict(device="cuda", dtype=torch.bfloat16)
+    x, dy = (torch.randn(tokens, hidden, **kind) for _ in range(2))
+    gate_up, down = torch.randn(experts, 2 * inner, hidden, **kind) / 8, torch.randn(experts, hidden, inner, **kind) / 8
+    w = torch.rand(tokens, choices, device="cuda")
+    idx = torch.randint(experts - 1, (tokens, choices), device="cuda")
+    wanted = [t.requires_grad_() for t in (x, w, gate_up, down)]
+
+    def work():
+        y = T.fused_moe(x, idx, w, gate_up, down)
+        return y.detach(), *torch.autograd.grad(y, wanted, dy)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = work()
+    for routing in (idx.clone(), torch.randint_like(idx, -1, experts + 1), torch.full_like(idx, experts - 1)):
+        idx.copy_(routing)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(found, work()))
+
+
 def test_compiled(inputs):
     torch._dynamo.reset()
     loss = torch.compile(work, fullgraph=True)(*inputs)

@@ -33,6 +33,24 @@ __device__ static inline void ldmatrix_trans(unsigned (&to)[4], unsigned at) {
                : "memory");
 }
 
+/* The reverse, from sm_90 on: a lane has two elements of a row of each matrix, as mma() has them. */
+__device__ static inline void stmatrix(unsigned at, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c),
+               "r"(d)
+               : "memory");
+}
+__device__ static inline void store_shared_8_bytes(unsigned at, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(a), "f"(b) : "memory");
+}
+__device__ static inline uint4 load_shared_16_bytes(unsigned at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(at)
+               : "memory");
+  return v;
+}
+
 /* 16 bytes into shared memory, zeros unless `there`; they have come after cp_async_wait() and a barrier. */
 __device__ static inline void cp_async(unsigned to, const void *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),

@@ -48,19 +48,29 @@ template <int USE> struct moe_weight_columns {
 template <class T, int EXTENT, int THREADS> struct moe_slot_rows {
   typedef moe_thread<T, THREADS> thread;
   enum { STEP = thread::STEP, EACH = EXTENT / STEP };
+  struct found {
+    int row[EACH];
+  }; /* which may be looked up long before */
   thread of;
   const T *at[EACH];
   int there; /* rows below this one */
 
-  __device__ moe_slot_rows(const moe_product &q, const moe_area &area, int rank) : of(rank) {
+  __device__ static found look_up(const moe_product &q, const moe_area &area, int rank) {
+    const thread of(rank);
+    const int there = area.rows - of.row;
+    found to;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+      to.row[i] = moe_row_number(q.order, q.a, area.row + (i * STEP < there ? of.row + i * STEP : 0));
+    return to;
+  }
+  __device__ moe_slot_rows(const moe_product &q, const moe_area &area, int rank, const found &looked_up) : of(rank) {
     there = area.rows - of.row;
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      const int position = area.row + (i * STEP < there ? of.row + i * STEP : 0);
-      at[i] = (const T *)q.a.rows.data + moe_row_offset(q.order, q.p.space, q.a, position) + of.piece * 8;
-    }
+    for (int i = 0; i < EACH; ++i)
+      at[i] = (const T *)q.a.rows.data + moe_offset_of(q.p.space, q.a, looked_up.row[i]) + of.piece * 8;
   }
-  __device__ void load(const moe_product &q, unsigned to, int k0) {
+  __device__ void load(const moe_product &q, unsigned to, int k0) const {
     const int end = k0 + of.piece * 8 < q.k ? there : 0;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) cp_async(to + of.place() + i * STEP * MOE_ROW_BYTES, at[i] + k0, i * STEP < end);
@@ -116,51 +126,79 @@ template <class T, int USE, int EXTENT, int THREADS> struct moe_weight_terms {
   }
 };
 
-/* Rows of slots, which are terms: columns from `first` on, of `extent`. Steps are loaded in order. The eight lanes that share a row look
- * up its token for eight steps, one each, and for the next eight long before these come. */
+/* Rows of slots, which are terms: columns from `first` on, of `extent`. Steps are loaded in order. The eight lanes that share a row look it
+ * up for eight steps, one each, and for the next eight long before these come. */
 template <class T, int EXTENT, int THREADS> struct moe_slot_terms {
   typedef moe_thread<T, THREADS> thread;
   enum { STEP = thread::STEP, EACH = MOE_DEPTH / STEP, PANELS = EXTENT / MOE_DEPTH, LANES = 8 };
+  struct found {
+    int now[EACH], ahead[EACH];
+  };
   thread of;
   const moe_rows *rows;
-  int tokens[EACH], ahead[EACH];
-  int column, there, first, end; /* first: the row's position in the first step */
+  const T *data;     /* the thread's column of the first row */
+  int64_t now[EACH]; /* elements from data to a row */
+  int ahead[EACH];
+  int there, first, end; /* columns of the matrix from this one on; the row's position in the first step */
 
-  __device__ moe_slot_terms(const moe_product &q, const moe_rows &from, const moe_area &area, int first_column,
-                            int extent, int rank)
-      : of(rank), rows(&from), column(first_column + of.piece * 8), there(extent - column), first(area.begin + of.row),
-        end(area.end) {
-    look_up(q, 0, tokens);
-    look_up(q, LANES, ahead);
+  __device__ static found look_up(const moe_product &q, const moe_rows &from, const moe_area &area, int rank) {
+    const thread of(rank);
+    found to;
+    look_up(q, from, area.begin + of.row + of.piece * MOE_DEPTH, area.end, to.now);
+    look_up(q, from, area.begin + of.row + (LANES + of.piece) * MOE_DEPTH, area.end, to.ahead);
+    return to;
   }
-  __device__ void look_up(const moe_product &q, int step, int (&to)[EACH]) const {
+  __device__ moe_slot_terms(const moe_product &q, const moe_rows &from, const moe_area &area, int first_column,
+                            int extent, int rank, const found &looked_up)
+      : of(rank), rows(&from), data((const T *)from.rows.data + first_column + of.piece * 8),
+        there(extent - first_column - of.piece * 8), first(area.begin + of.row), end(area.end) {
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      const int at = first + (step + of.piece) * MOE_DEPTH + i * STEP;
-      to[i] = rows->of_tokens && at < end ? q.order.token[at] : 0;
-    }
+    for (int i = 0; i < EACH; ++i)
+      now[i] = moe_offset_of(q.p.space, from, looked_up.now[i]), ahead[i] = looked_up.ahead[i];
   }
   __device__ void load(const moe_product &q, unsigned to, int k0) {
     const int step = k0 / MOE_DEPTH;
     if (step > 0 && step % LANES == 0) {
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) tokens[i] = ahead[i];
-      look_up(q, step + LANES, ahead);
+      for (int i = 0; i < EACH; ++i) now[i] = moe_offset_of(q.p.space, *rows, ahead[i]);
+      look_up(q, *rows, first + (step + LANES + of.piece) * MOE_DEPTH, end, ahead);
     }
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      const int position = first + k0 + i * STEP, has = position < end ? there : 0;
-      const int token = __shfl_sync(0xffffffffu, tokens[i], step % LANES, LANES);
-      const int64_t offset =
-          rows->of_tokens ? tigon_row_offset(&q.p.space, &rows->rows, token) : position * rows->rows.pitch[2];
-      const T *from = (const T *)rows->rows.data + offset + column;
+    for (int i = 0; i < EACH; ++i)
+      load_row(to, i, data + __shfl_sync(0xffffffffu, now[i], step % LANES, LANES),
+               first + k0 + i * STEP < end ? there : 0);
+  }
+
+private:
+  __device__ static void look_up(const moe_product &q, const moe_rows &from, int at, int end, int (&to)[EACH]) {
 #pragma unroll
-      for (int p = 0; p < PANELS; ++p)
-        cp_async(to + of.place() + p * MOE_PANEL_BYTES + i * STEP * MOE_ROW_BYTES, from + p * MOE_DEPTH,
-                 p * MOE_DEPTH < has);
-    }
+    for (int i = 0; i < EACH; ++i) to[i] = at + i * STEP < end ? moe_row_number(q.order, from, at + i * STEP) : 0;
+  }
+  /* The thread's row i, `from` on. */
+  __device__ void load_row(unsigned to, int i, const T *from, int has) const {
+#pragma unroll
+    for (int p = 0; p < PANELS; ++p)
+      cp_async(to + of.place() + p * MOE_PANEL_BYTES + i * STEP * MOE_ROW_BYTES, from + p * MOE_DEPTH,
+               p * MOE_DEPTH < has);
   }
 };
+
+/* The same of one step only, of rows by position. */
+template <class T, int EXTENT, int THREADS>
+__device__ inline void moe_load_last_terms(const moe_rows &rows, const moe_area &area, int first_column, int extent,
+                                           int rank, unsigned to, int k0) {
+  typedef moe_thread<T, THREADS> thread;
+  const thread of(rank);
+  const int column = first_column + of.piece * 8;
+#pragma unroll 1
+  for (int r = of.row; r < MOE_DEPTH; r += thread::STEP) {
+    const int position = area.begin + k0 + r, has = position < area.end ? extent - column : 0;
+    const T *from = (const T *)rows.rows.data + (has > 0 ? position * rows.rows.pitch[2] + column : 0);
+#pragma unroll
+    for (int p = 0; p < EXTENT / MOE_DEPTH; ++p)
+      cp_async(to + place_of<MOE_DEPTH>(r, of.piece) + p * MOE_PANEL_BYTES, from + p * MOE_DEPTH, p * MOE_DEPTH < has);
+  }
+}
 
 /* Both sides of a product's tile. */
 template <class T, int USE, bool BY_TERM, int ROWS, int COLUMNS, int THREADS> struct moe_sides {
@@ -169,7 +207,8 @@ template <class T, int USE, bool BY_TERM, int ROWS, int COLUMNS, int THREADS> st
   moe_slot_rows<T, ROWS, THREADS> a;
   columns b;
 
-  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank) : a(q, area, rank), b(q, area, rank) {}
+  __device__ moe_sides(const moe_product &q, const moe_area &area, int rank)
+      : a(q, area, rank, a.look_up(q, area, rank)), b(q, area, rank) {}
   __device__ void load(const moe_product &q, unsigned to_a, unsigned to_b, int step) {
     a.load(q, to_a, step * MOE_DEPTH);
     b.load(q, to_b, step * MOE_DEPTH);
@@ -180,7 +219,8 @@ template <class T, int ROWS, int COLUMNS, int THREADS> struct moe_sides<T, MOE_W
   moe_slot_terms<T, COLUMNS, THREADS> b;
 
   __device__ moe_sides(const moe_product &q, const moe_area &area, int rank)
-      : a(q, q.a, area, area.row, (int)q.m, rank), b(q, q.b, area, area.col, (int)q.n, rank) {}
+      : a(q, q.a, area, area.row, (int)q.m, rank, a.look_up(q, q.a, area, rank)),
+        b(q, q.b, area, area.col, (int)q.n, rank, b.look_up(q, q.b, area, rank)) {}
   __device__ void load(const moe_product &q, unsigned to_a, unsigned to_b, int step) {
     a.load(q, to_a, step * MOE_DEPTH);
     b.load(q, to_b, step * MOE_DEPTH);

@@ -5,11 +5,16 @@
 #include "cuda/fused_moe.h"
 #include "cuda/kernel/element.cuh"
 
-/* Elements from the tensor's first to the row of a position. */
+/* The row of a position, and elements from the tensor's first to a row. */
+__device__ static inline int moe_row_number(const moe_order &o, const moe_rows &of, int position) {
+  return of.of_tokens ? o.token[position] : position;
+}
+__device__ static inline int64_t moe_offset_of(const tigon_row_space &space, const moe_rows &of, int row) {
+  return of.of_tokens ? tigon_row_offset(&space, &of.rows, row) : row * of.rows.pitch[2];
+}
 __device__ static inline int64_t moe_row_offset(const moe_order &o, const tigon_row_space &space, const moe_rows &of,
                                                 int position) {
-  if (!of.of_tokens) return (int64_t)position * of.rows.pitch[2];
-  return tigon_row_offset(&space, &of.rows, o.token[position]);
+  return moe_offset_of(space, of, moe_row_number(o, of, position));
 }
 
 /* The expert of slot s, or `experts`. */
@@ -24,23 +29,49 @@ struct moe_area {
   int expert, row, rows, col, begin, end;
 };
 
-/* Tile `index`; false beyond the last one. */
+/* Tile `index` of a product, of `tile_count` tiles of rows; false beyond the last one. Tiles lie by groups of rows of tiles, and in a group
+ * by columns: those that are worked on at once share rows of both sides in L2. Nothing here waits for what is loaded. */
 template <int USE, int ROWS, int COLUMNS>
-__device__ inline bool moe_area_of(const moe_product &q, int index, moe_area *area) {
-  const int across = (int)((q.n + COLUMNS - 1) / COLUMNS), line = index / across,
-            col = (index - line * across) * COLUMNS;
+__device__ inline bool moe_area_of(const moe_product &q, int tile_count, int index, moe_area *area) {
+  enum { GROUP = 16 };
+  const int across = (int)((q.n + COLUMNS - 1) / COLUMNS);
+  int down = tile_count, expert = 0;
   if (USE == MOE_WEIGHTS) {
-    const int down = (int)((q.m + ROWS - 1) / ROWS), expert = line / down, row = (line - expert * down) * ROWS;
-    const int rows = (int)q.m - row;
+    down = (int)((q.m + ROWS - 1) / ROWS), expert = index / (down * across), index -= expert * down * across;
     if (expert >= q.order.experts) return false;
-    *area = moe_area{expert, row, min(rows, ROWS), col, q.order.first[expert], q.order.first[expert + 1]};
-    return true;
   }
-  if (line >= *q.order.tile_count) return false;
-  const moe_tile tile = q.order.tiles[line];
-  const int rows = q.order.first[tile.expert + 1] - tile.first;
-  *area = moe_area{tile.expert, tile.first, min(rows, ROWS), col, 0, 0};
+  const int line0 = index / (GROUP * across) * GROUP, lines = min(down - line0, GROUP);
+  if (lines <= 0) return false;
+  const int in_group = index - line0 * across, across0 = in_group / lines, col = across0 * COLUMNS;
+  if (across0 >= across) return false;
+  const int line = line0 + in_group - across0 * lines;
+  if (USE == MOE_WEIGHTS) {
+    const int row = line * ROWS, rows = (int)q.m - row;
+    *area = moe_area{expert, row, min(rows, ROWS), col, q.order.first[expert], q.order.first[expert + 1]};
+  } else {
+    const moe_tile tile = q.order.tiles[line];
+    *area = moe_area{tile.expert, tile.first, tile.rows, col, 0, 0};
+  }
   return true;
 }
+template <int USE> __device__ inline int moe_tile_count(const moe_product &q) {
+  return USE == MOE_WEIGHTS ? 0 : *q.order.tile_count;
+}
+
+/* The tiles of a block that stays: every gridDim.x-th one. The next one's numbers are loaded while a tile is worked on. */
+template <int USE, int ROWS, int COLUMNS> struct moe_walk {
+  int index, tile_count;
+  bool more;
+  moe_area next; /* valid while there are more */
+
+  __device__ explicit moe_walk(const moe_product &q)
+      : index((int)blockIdx.x), tile_count(moe_tile_count<USE>(q)), next() {
+    more = moe_area_of<USE, ROWS, COLUMNS>(q, tile_count, index, &next);
+  }
+  __device__ void go_on(const moe_product &q) {
+    index += (int)gridDim.x;
+    more = moe_area_of<USE, ROWS, COLUMNS>(q, tile_count, index, &next);
+  }
+};
 
 #endif

@@ -49,13 +49,13 @@ template <int PENDING> __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Sums of 64 x 256; a warp has 16 rows, in the layout of mma(). */
-typedef float wgmma_sums[32][4];
+/* Sums of 64 x 128; a warp has 16 rows, in the layout of mma(). */
+typedef float wgmma_sums[16][4];
 
 /* No sum is read before here, or written after. */
 __device__ static inline void wgmma_keep(wgmma_sums &c) {
 #pragma unroll
-  for (int j = 0; j < 32; ++j) asm volatile("" : "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])::"memory");
+  for (int j = 0; j < 16; ++j) asm volatile("" : "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])::"memory");
 }
 
 /* c += a b of 16 terms. */
@@ -63,20 +63,16 @@ template <class T, bool A_BY_TERM, bool B_BY_TERM> __device__ inline void wgmma(
 
 #define FOUR(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
 #define SIXTEEN(j) FOUR(j), FOUR(j + 1), FOUR(j + 2), FOUR(j + 3)
-#define WGMMA(T, name, a_by_term, b_by_term)                                                                                             \
-  template <> __device__ inline void wgmma<T, a_by_term, b_by_term>(wgmma_sums & c, uint64_t a, uint64_t b) {                            \
-    asm volatile(                                                                                                                        \
-        "{.reg .pred adds; setp.ne.b32 adds, 1, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." name "." name " {"                      \
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "                                \
-        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "                      \
-        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "                      \
-        "%63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "                      \
-        "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "                 \
-        "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, " \
-        "%126, %127"                                                                                                                     \
-        "}, %128, %129, adds, 1, 1, %130, %131;}"                                                                                        \
-        : SIXTEEN(0), SIXTEEN(4), SIXTEEN(8), SIXTEEN(12), SIXTEEN(16), SIXTEEN(20), SIXTEEN(24), SIXTEEN(28)                            \
-        : "l"(a), "l"(b), "n"(a_by_term), "n"(b_by_term));                                                                               \
+#define WGMMA(T, name, a_by_term, b_by_term)                                                                        \
+  template <> __device__ inline void wgmma<T, a_by_term, b_by_term>(wgmma_sums & c, uint64_t a, uint64_t b) {       \
+    asm volatile(                                                                                                   \
+        "{.reg .pred adds; setp.ne.b32 adds, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name " {" \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "           \
+        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
+        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, " \
+        "%63}, %64, %65, adds, 1, 1, %66, %67;}"                                                                    \
+        : SIXTEEN(0), SIXTEEN(4), SIXTEEN(8), SIXTEEN(12)                                                           \
+        : "l"(a), "l"(b), "n"(a_by_term), "n"(b_by_term));                                                          \
   }
 #define WGMMAS(T, name) WGMMA(T, name, false, false) WGMMA(T, name, false, true) WGMMA(T, name, true, true)
 WGMMAS(f16, "f16")

@@ -273,6 +273,22 @@ int cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
   }
   return 0;
 }
+/* What the driver refuses. */
+int cuTensorMapEncodeTiled(cu_tensor_map *map, int type, uint32_t rank, cu_memory memory, const uint64_t *extents,
+                           const uint64_t *pitches, const uint32_t *box, const uint32_t *steps, int interleave,
+                           int swizzle, int l2, int fill) {
+  MAY_FAIL;
+  const uint64_t bytes = type == CU_TENSOR_16_BITS ? 2 : 4, rows_bytes = 128, most_pitch = (uint64_t)1 << 40;
+  bool legal = type >= CU_TENSOR_16_BITS && type <= CU_TENSOR_32_BITS && rank >= 2 && rank <= 5 && interleave == 0 &&
+               swizzle == CU_TENSOR_SWIZZLE_128 && l2 <= CU_TENSOR_L2_256 && fill == 0 && capability >= 90;
+  legal = legal && (uintptr_t)memory % 16 == 0 && (uintptr_t)map % 64 == 0 && box[0] * bytes <= rows_bytes;
+  for (uint32_t d = 0; legal && d < rank; ++d)
+    legal = extents[d] >= 1 && extents[d] <= (uint64_t)1 << 32 && box[d] >= 1 && box[d] <= 256 && steps[d] == 1 &&
+            (d + 1 == rank || (pitches[d] >= 16 && pitches[d] < most_pitch && pitches[d] % 16 == 0));
+  if (!legal) wrong("a tensor map that no engine has");
+  memset(map, 0, sizeof *map);
+  return legal ? 0 : INVALID;
+}
 int cuLaunchKernelEx(const cu_launch *launch, void *kernel, void **arguments, void **extra) {
   MAY_FAIL;
   const char *name = kernel;
