@@ -12,7 +12,7 @@ template <class T, int DIM, bool PLAIN>
 __device__ inline void attention_fwd(const attention_problem &p, const attention_walk &walk) {
   typedef mma_math<T, DIM, TILE> M;
   enum { THREADS = ATTENTION_MMA_FWD_WARPS * WARP, ROWS = ATTENTION_MMA_FWD_WARPS * 16 };
-  const M m;
+  const M m(p.exact);
   const score_map<PLAIN> map(p);
   T *const q_tile = (T *)attention_tiles, *const k_tiles = q_tile + ROWS * DIM,
            *const v_tiles = k_tiles + 2 * TILE * DIM;
