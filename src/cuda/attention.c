@@ -2,6 +2,7 @@
 
 #include "core/attention_part.h"
 #include "cuda/kernels.h"
+#include "cuda/tensor_map.h"
 
 static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_dim, tigon_dtype dtype, int unit) {
   bool wide = head_dim % unit == 0;
@@ -16,6 +17,71 @@ static int mma_dim(tigon_dtype dtype, int64_t head_dim) {
 
 static int threads_for(tigon_dtype dtype) {
   return dtype == TIGON_F32 ? ATTENTION_FMA_THREADS : ATTENTION_TENSOR_THREADS;
+}
+
+/* ---- forward ---- */
+
+#ifdef TIGON_HAVE_CUDA_90A
+enum { MOST = 1 << 30 }; /* rows and tiles, which the kernels for sm_90a count in 32 bits */
+
+/* Rows of a head in boxes of 64 columns. */
+static cuda_boxes boxes_of(const tigon_heads *t, int64_t batch, int64_t rows, int64_t head_dim, int box_rows) {
+  return (cuda_boxes){.data = t->data,
+                      .element_bytes = 2,
+                      .rank = 4,
+                      .extent = {head_dim, rows, t->heads, batch},
+                      .pitch = {1, t->token_pitch, t->head_pitch, t->batch_pitch},
+                      .box = {CUDA_BOX_ROW_BYTES / 2, box_rows, 1, 1}};
+}
+
+/* How those go over tiles of `rows` of all `heads`. Heads of a section have half of the L2 for the other side: whole groups of `group`, each
+ * of which has `bytes`. */
+static attention_turns turns_of(const tigon_queue *queue, int64_t tiles, int64_t heads, int64_t group, int64_t bytes) {
+  const int64_t fit = cuda_of(queue)->l2_bytes / 2 / bytes * group, section = fit < group ? group : fit;
+  return (attention_turns){.tiles = (int)tiles,
+                           .heads = (int)heads,
+                           .section = (int)(section < heads ? section : heads),
+                           .total = (int)(tiles * heads)};
+}
+
+/* A block an SM, at most. */
+static cuda_shape stay(const tigon_queue *queue, const attention_turns *turns, int threads, int shared_bytes) {
+  const int64_t cores = cuda_of(queue)->desc.cores;
+  return (cuda_shape){
+      .blocks = turns->total < cores ? turns->total : cores, .threads = threads, .shared_bytes = shared_bytes};
+}
+#endif
+
+/* The kernels for sm_90a, where they do it: else *done stays false. */
+static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_problem *p, int dim, bool *done) {
+  *done = false;
+#ifdef TIGON_HAVE_CUDA_90A
+  static cuda_kernel kernels[2][3] = {CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64),
+                                      CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_128)};
+  if (cuda_of(queue)->sm != 90 || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
+  const int rows = ATTENTION_WGMMA_ROWS(dim);
+  const int64_t tiles = cuda_ceil_div(p->tokens, rows);
+  const cuda_boxes q = boxes_of(&p->q, p->batch, p->tokens, p->head_dim, rows);
+  const cuda_boxes k = boxes_of(&p->k, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS);
+  const cuda_boxes v = boxes_of(&p->v, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS);
+  if (p->batch * p->q.heads > MOST / tiles || !cuda_boxes_fit(&q) || !cuda_boxes_fit(&k) || !cuda_boxes_fit(&v))
+    return TIGON_OK;
+  const attention_turns turns =
+      turns_of(queue, tiles, p->batch * p->q.heads, p->q.heads / p->k.heads, 4 * p->keys * p->head_dim);
+  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(dim), ATTENTION_WGMMA_SHARED(dim));
+  attention_maps maps;
+  tigon_status status = cuda_tensor_map(queue, &q, &maps.q);
+  if (status == TIGON_OK) status = cuda_tensor_map(queue, &k, &maps.k);
+  if (status == TIGON_OK) status = cuda_tensor_map(queue, &v, &maps.v);
+  if (status == TIGON_OK)
+    status = cuda_launch(queue, cuda_by_dtype(kernels[dim == 128], p->dtype), shape,
+                         CUDA_ARGUMENTS((void *)p, (void *)&turns, &maps));
+  *done = true;
+  return status;
+#else
+  (void)queue, (void)p, (void)dim;
+  return TIGON_OK;
+#endif
 }
 
 /* Kernels by [options that only `any` ones have][width of the head][dtype]. */
@@ -33,6 +99,11 @@ tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_
   const int rows = dim ? ATTENTION_MMA_FWD_WARPS * 16 : ATTENTION_TILE;
   attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype, dim ? 8 : 4),
                          .query_places = tigon_attention_places(&p->cuts, false, rows)};
+  if (dim && !any && !p->exact && walk.wide) {
+    bool done;
+    const tigon_status status = launch_wgmma(queue, p, dim, &done);
+    if (done) return status;
+  }
   if (dim) {
     const cuda_shape shape = {.blocks = p->batch * p->q.heads * walk.query_places,
                               .threads = ATTENTION_MMA_FWD_WARPS * 32,
@@ -45,6 +116,8 @@ tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_
                             .shared_bytes = attention_fwd_tiles(kept, p->dtype == TIGON_F32) * ATTENTION_TILE_BYTES};
   return cuda_launch(queue, cuda_by_dtype(kernels[any][kept - 1], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
+
+/* ---- backward ---- */
 
 static tigon_status launch_delta(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   static cuda_kernel kernel[3] = CUDA_KERNELS(attention_bwd, attention_bwd_delta);

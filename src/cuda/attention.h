@@ -2,6 +2,7 @@
 #ifndef TIGON_CUDA_ATTENTION_H
 #define TIGON_CUDA_ATTENTION_H
 
+#include "cuda/driver.h"
 #include "problem/heads.h"
 
 enum {
@@ -17,6 +18,35 @@ enum {
   ATTENTION_MMA_KEYS_COLS = 32,    /* queries at a time, for dk and dv */
   ATTENTION_MMA_QUERIES_COLS = 64, /* keys at a time, for dq */
 };
+
+/* Those of attention_wgmma.cu, for heads of up to 64 and 128 columns. */
+enum {
+  ATTENTION_WGMMA_KEYS = 128,    /* of a tile */
+  ATTENTION_WGMMA_GROUPS_64 = 3, /* warpgroups, of 64 queries each, besides the one that loads */
+  ATTENTION_WGMMA_GROUPS_128 = 2,
+  ATTENTION_WGMMA_STAGES_64 = 4, /* tiles of keys, and of values, that are there or on their way */
+  ATTENTION_WGMMA_STAGES_128 = 3,
+};
+#define ATTENTION_WGMMA_GROUPS(dim) ((dim) == 64 ? ATTENTION_WGMMA_GROUPS_64 : ATTENTION_WGMMA_GROUPS_128)
+#define ATTENTION_WGMMA_STAGES(dim) ((dim) == 64 ? ATTENTION_WGMMA_STAGES_64 : ATTENTION_WGMMA_STAGES_128)
+#define ATTENTION_WGMMA_ROWS(dim) (64 * ATTENTION_WGMMA_GROUPS(dim))
+#define ATTENTION_WGMMA_THREADS(dim) (128 * (1 + ATTENTION_WGMMA_GROUPS(dim)))
+/* Shared memory: queries, keys and values, barriers, and what aligns them. */
+#define ATTENTION_WGMMA_SHARED(dim) \
+  ((ATTENTION_WGMMA_ROWS(dim) + 2 * ATTENTION_WGMMA_STAGES(dim) * ATTENTION_WGMMA_KEYS) * (dim)*2 + 256 + 1024)
+
+/* Boxes of 64 columns: of a block's queries, of a tile's keys and values. */
+typedef struct attention_maps {
+  cu_tensor_map q, k, v;
+} attention_maps;
+
+/* In which order blocks have the tiles of rows of all heads. */
+typedef struct attention_turns {
+  int tiles;   /* of a head */
+  int heads;   /* of all batches */
+  int section; /* heads that are gone over together */
+  int total;
+} attention_turns;
 
 /* Tiles in a block's shared memory, where `kept` column tiles of the head stay there or in registers: the row side's, one of the
  * other side, and a place for each matrix of weights. */
