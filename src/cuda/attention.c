@@ -132,12 +132,61 @@ static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_p
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p));
 }
 
-/* delta, then dsinks, dk and dv, dq. */
+#ifdef TIGON_HAVE_CUDA_90A
+/* dk and dv, or dq, by tiles of keys or of queries. a and b are k and v, or q and do. */
+static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_bwd_problem *p, int dim, bool of_keys) {
+  static cuda_kernel kernels[2][2][3] = {{CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_queries_64),
+                                          CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_queries_128)},
+                                         {CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_keys_64),
+                                          CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_keys_128)}};
+  const tigon_heads *const rows[] = {of_keys ? &p->k : &p->q, of_keys ? &p->v : &p->d_o};
+  const tigon_heads *const cols[] = {of_keys ? &p->q : &p->k, of_keys ? &p->d_o : &p->v};
+  const int64_t row_count = of_keys ? p->keys : p->tokens, col_count = of_keys ? p->tokens : p->keys;
+  const int64_t group = p->q.heads / p->k.heads, shared_bytes = ATTENTION_WGMMA_BWD_SHARED(dim, of_keys);
+  const attention_turns turns =
+      turns_of(queue, cuda_ceil_div(row_count, ATTENTION_WGMMA_BWD_ROWS), p->batch * rows[0]->heads,
+               of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1));
+  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_BWD_THREADS, (int)shared_bytes);
+  cu_tensor_map maps[4]; /* attention_bwd_maps */
+  tigon_status status = TIGON_OK;
+  for (int i = 0; i < 4 && status == TIGON_OK; ++i) {
+    const cuda_boxes boxes =
+        i < 2 ? boxes_of(rows[i], p->batch, row_count, p->head_dim, ATTENTION_WGMMA_BWD_ROWS)
+              : boxes_of(cols[i - 2], p->batch, col_count, p->head_dim, ATTENTION_WGMMA_BWD_COLS(dim, of_keys));
+    status = cuda_tensor_map(queue, &boxes, &maps[i]);
+  }
+  if (status != TIGON_OK) return status;
+  return cuda_launch(queue, cuda_by_dtype(kernels[of_keys][dim == 128], p->dtype), shape,
+                     CUDA_ARGUMENTS((void *)p, (void *)&turns, maps));
+}
+
+/* Do the kernels for sm_90a? */
+static bool has_bwd_wgmma(const tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  const tigon_heads *const of_queries[] = {&p->q, &p->d_o}, *const of_keys[] = {&p->k, &p->v};
+  const int64_t rows = p->tokens > p->keys ? p->tokens : p->keys;
+  if (cuda_of(queue)->sm != 90 || p->exact || p->batch == 0 || p->tokens == 0 || p->keys == 0 || p->k.heads == 0 ||
+      rows > MOST || p->batch * p->q.heads > MOST / rows)
+    return false;
+  for (int i = 0; i < 2; ++i) {
+    const cuda_boxes a = boxes_of(of_queries[i], p->batch, p->tokens, p->head_dim, ATTENTION_WGMMA_BWD_ROWS);
+    const cuda_boxes b = boxes_of(of_keys[i], p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_BWD_ROWS);
+    if (!cuda_boxes_fit(&a) || !cuda_boxes_fit(&b)) return false;
+  }
+  return true;
+}
+#endif
+
+/* delta, then dsinks. */
+static tigon_status launch_sums(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  const tigon_status status = launch_delta(queue, p);
+  return status == TIGON_OK ? launch_sinks(queue, p) : status;
+}
+
+/* These, then dk and dv, dq. */
 static tigon_status launch_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p, cuda_kernel *keys,
                                cuda_kernel *queries, attention_walk walk, int threads, const int shared_bytes[2]) {
   cuda_shape shape = {.threads = threads, .shared_bytes = shared_bytes[0]};
-  tigon_status status = launch_delta(queue, p);
-  if (status == TIGON_OK) status = launch_sinks(queue, p);
+  tigon_status status = launch_sums(queue, p);
   shape.blocks = p->batch * p->k.heads * walk.key_places;
   if (status == TIGON_OK)
     status = cuda_launch(queue, cuda_by_dtype(keys, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
@@ -171,6 +220,13 @@ tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_
   const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4),
                                .query_places = tigon_attention_places(&p->cuts, false, rows),
                                .key_places = tigon_attention_places(&p->cuts, true, rows)};
+#ifdef TIGON_HAVE_CUDA_90A
+  if (dim && !any && walk.wide && has_bwd_wgmma(queue, p)) {
+    tigon_status status = launch_sums(queue, p);
+    if (status == TIGON_OK) status = launch_bwd_wgmma(queue, p, dim, true);
+    return status == TIGON_OK ? launch_bwd_wgmma(queue, p, dim, false) : status;
+  }
+#endif
   if (dim) {
     const int bytes[2] = {attention_mma_bwd_bytes(dim, ATTENTION_MMA_KEYS_COLS),
                           attention_mma_bwd_bytes(dim, ATTENTION_MMA_QUERIES_COLS)};

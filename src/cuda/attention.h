@@ -40,6 +40,27 @@ typedef struct attention_maps {
   cu_tensor_map q, k, v;
 } attention_maps;
 
+/* The same of attention_bwd_wgmma.cu. A block's rows are keys, for dk and dv, or queries, for dq; steps are of columns of the other side. */
+enum {
+  ATTENTION_WGMMA_BWD_GROUPS = 2,
+  ATTENTION_WGMMA_BWD_ROWS = 64 * ATTENTION_WGMMA_BWD_GROUPS,
+  ATTENTION_WGMMA_BWD_THREADS = 128 * (1 + ATTENTION_WGMMA_BWD_GROUPS),
+};
+#define ATTENTION_WGMMA_BWD_COLS(dim, of_keys) ((of_keys) && (dim) == 128 ? 64 : 128)
+#define ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) ((dim) == 128 && !(of_keys) ? 2 : 3)
+/* Shared memory: two matrices of rows and two of each stage's columns, a stage's lse and delta, barriers, and what aligns them. */
+#define ATTENTION_WGMMA_BWD_SHARED(dim, of_keys)                                             \
+  (2 *                                                                                       \
+       (ATTENTION_WGMMA_BWD_ROWS +                                                           \
+        ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys)) * \
+       (dim)*2 +                                                                             \
+   ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys) * 8 + 256 + 1024)
+
+/* Boxes of a block's rows and of a step's columns: k and v, q and do for dk and dv; q and do, k and v for dq. */
+typedef struct attention_bwd_maps {
+  cu_tensor_map a_rows, b_rows, a_cols, b_cols;
+} attention_bwd_maps;
+
 /* In which order blocks have the tiles of rows of all heads. */
 typedef struct attention_turns {
   int tiles;   /* of a head */
