@@ -140,7 +140,7 @@ def attention(
     if sinks is not None and sinks.dtype != q.dtype:
         sinks = sinks.float()
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
-    options = scale, causal, window, softcap, nonzero("attention", "dilation", dilation), bool(exact)
+    options = scale, causal, bool(exact), window, softcap, nonzero("attention", "dilation", dilation)
     return _Attention(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, options)
 
 
