@@ -82,7 +82,7 @@ typedef struct tigon_queue {
 #define TIGON_INTS (TIGON_BIT(TIGON_I32) | TIGON_BIT(TIGON_I64))
 
 /* What one variant of a backend can run: a function and its dtypes (of the op's first tensor) per slot; a NULL function
- * is UNSUPPORTED. `workspace` NULL: it needs none. */
+ * is UNSUPPORTED. `workspace` NULL: it needs none. `rounded`: the slot's default grade is that (tigon_entry_grade()). */
 typedef struct tigon_kernels {
   const char *variant; /* "ref", "scalar", "avx2", "avx512", "cuda", "dav-2201", "opencl" */
   int64_t tile;        /* elements of its smallest tile (a vector's lanes): the check tests around it */
@@ -91,6 +91,7 @@ typedef struct tigon_kernels {
     tigon_##op##_##entry##_fn *run;          \
     uint32_t dtypes;                         \
     tigon_##op##_##entry##_bytes *workspace; \
+    bool rounded;                            \
   } op##_##entry;
 #include "ops.def"
 } tigon_kernels;
@@ -174,5 +175,7 @@ typedef struct tigon_entry {
 const tigon_entry *tigon_entry_at(int index);
 /* The dtypes that `kernels` has for the i-th entry, 0 without a kernel; for a composite, of the slots that it calls. */
 uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index);
+/* Of an entry with the option `exact`, how it computes without it in 16-bit dtypes: "rounded" or "exact". NULL: it has no such option. */
+const char *tigon_entry_grade(const tigon_kernels *kernels, int index);
 
 #endif

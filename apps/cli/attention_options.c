@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { KEY_WINDOW = 1024, KEY_BOTH_SIDES, KEY_DILATION, KEY_SEQUENCES, KEY_SOFTCAP, KEY_SINKS };
+enum { KEY_WINDOW = 1024, KEY_BOTH_SIDES, KEY_DILATION, KEY_SEQUENCES, KEY_SOFTCAP, KEY_SINKS, KEY_EXACT };
 
 static const struct argp_option options[] = {
     {"window", KEY_WINDOW, "N", 0, "A query sees N keys to its left, itself included (default: all)", 0},
@@ -17,6 +17,7 @@ static const struct argp_option options[] = {
     {"sequences", KEY_SEQUENCES, "N", 0, "The rows are N packed sequences, alike in length (cu_seqlens)", 0},
     {"softcap", KEY_SOFTCAP, "C", 0, "Scores become C * tanh(score / C), as Gemma 2's", 0},
     {"sinks", KEY_SINKS, NULL, 0, "Each head has a logit without a value, as gpt-oss's", 0},
+    {"exact", KEY_EXACT, NULL, 0, "In bf16 and f16, weights are not rounded to the dtype", 0},
     {0},
 };
 
@@ -34,6 +35,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     case KEY_DILATION: o->asked.dilation = cli_number(command, "--dilation", argument, 1, INT64_MAX); return 0;
     case KEY_SEQUENCES: o->asked.sequences = cli_number(command, "--sequences", argument, 1, MOST_SEQUENCES); return 0;
     case KEY_SOFTCAP: o->asked.softcap = cli_positive(command, "--softcap", argument); return 0;
+    case KEY_EXACT: o->asked.exact = true; return 0;
     default: o->asked.sinks = true; return 0;
   }
 }
@@ -58,5 +60,6 @@ char *attention_options_text(char text[ATTENTION_TEXT], const bench_attention *a
   if (asked->sequences > 0) add(text, &used, ", %" PRId64 " sequences", asked->sequences);
   if (asked->softcap > 0) add(text, &used, ", softcap %g", asked->softcap);
   if (asked->sinks) add(text, &used, ", sinks");
+  if (asked->exact) add(text, &used, ", exact");
   return text;
 }

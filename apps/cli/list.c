@@ -38,8 +38,9 @@ static int print_json(void) {
         json_t *names = json_array();
         for (int d = 0; d < DTYPES; ++d)
           if (mask & TIGON_BIT(dtypes[d])) json_array_append_new(names, json_string(tigon_dtype_name(dtypes[d])));
-        json_array_append_new(slots, json_pack("{s:s, s:s, s:s, s:s, s:o}", "op", entry->op, "entry", entry->entry,
-                                               "backend", backend->name, "variant", (*list)->variant, "dtypes", names));
+        json_array_append_new(slots, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s*}", "op", entry->op, "entry",
+                                               entry->entry, "backend", backend->name, "variant", (*list)->variant,
+                                               "dtypes", names, "grade", tigon_entry_grade(*list, i)));
       }
   cli_print_json(json_pack("{s:o}", "slots", slots));
   return CLI_OK;
@@ -100,6 +101,8 @@ static bool add_backend(term_table *table, const char *op, const char *entries, 
     term_cell(table, TERM_PLAIN, "%s", backend->name);
     term_cell(table, TERM_PLAIN, "%s", variants);
     term_cell(table, TERM_GREEN, "%s", dtype_names(text, mask));
+    const char *grade = tigon_entry_grade(list[first], i);
+    term_cell(table, TERM_PLAIN, "%s", grade ? grade : "");
     op = entries = "";
     added = true;
   }
@@ -109,7 +112,7 @@ static bool add_backend(term_table *table, const char *op, const char *entries, 
 static int print_table(void) {
   static const term_column columns[] = {
       {"operator", false, 0}, {"entries", false, 0}, {"backend", false, 0},
-      {"variants", false, 1}, {"dtypes", false, 0},
+      {"variants", false, 1}, {"dtypes", false, 0},  {"grade", false, 0},
   };
   enum { COLUMNS = sizeof columns / sizeof *columns };
   term_table *table = term_table_new(columns, COLUMNS);

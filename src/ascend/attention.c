@@ -54,12 +54,14 @@ static tigon_status refuse(tigon_queue *queue, tigon_status status, const char *
   return status;
 }
 
-static tigon_status check_options(tigon_queue *queue, float softcap, bool sinks, const tigon_attention_cuts *cuts) {
+static tigon_status check_options(tigon_queue *queue, float softcap, bool sinks, const tigon_attention_cuts *cuts,
+                                  bool exact) {
   queue->reason = softcap != 0 ? "softcap is above 0, must be 0 on npu"
                   : sinks      ? "sinks is given, must be absent on npu"
                   : cuts->cu_q.data
                       ? "cu_seqlens_q is given, must be absent on npu" /* aclnn takes the host's lengths */
                   : cuts->dilation > 1 ? "dilation is above 1, must be 0 or 1 on npu"
+                  : exact              ? "exact is 1, must be 0 on npu" /* aclnn's documents do not say how it rounds */
                                        : NULL;
   return queue->reason ? TIGON_ERROR_UNSUPPORTED : TIGON_OK;
 }
@@ -267,7 +269,7 @@ static tigon_status run_parts(tigon_queue *queue, const call *c) {
 
 tigon_status ascend_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
   const call c = {CALL_OF(p)};
-  tigon_status status = check_options(queue, p->softcap, p->sinks.data, &p->cuts);
+  tigon_status status = check_options(queue, p->softcap, p->sinks.data, &p->cuts, p->exact && p->dtype != TIGON_F32);
   if (status == TIGON_OK) status = check_sizes(queue, &c);
   if (status == TIGON_OK && c.blind < c.tokens) status = run_parts(queue, &c);
   if (status == TIGON_OK) status = clear(queue, &c, &c.o, c.blind);
@@ -280,7 +282,7 @@ tigon_status ascend_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_
 tigon_status ascend_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   const call c = {CALL_OF(p), .d_o = p->d_o, .dq = p->dq, .dk = p->dk, .dv = p->dv, .backward = true};
   const bool nothing = c.batch == 0 || c.q.heads == 0 || c.blind == c.tokens; /* is seen */
-  tigon_status status = check_options(queue, p->softcap, p->sinks.data, &p->cuts);
+  tigon_status status = check_options(queue, p->softcap, p->sinks.data, &p->cuts, p->exact && p->dtype != TIGON_F32);
   if (status == TIGON_OK) status = check_sizes(queue, &c);
   if (status == TIGON_OK && !nothing) status = run_parts(queue, &c);
   if (status == TIGON_OK) status = clear(queue, &c, &c.dq, c.blind);

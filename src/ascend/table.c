@@ -29,4 +29,6 @@ const tigon_kernels tigon_ascend_kernels = {
 #define TIGON_SLOT(op, entry) .op##_##entry.run = ascend_##op##_##entry, .op##_##entry.dtypes = TIGON_FLOATS,
 #define TIGON_WORKSPACE(op, entry) .op##_##entry.workspace = ascend_##op##_##entry##_bytes,
 #include "ops.def"
+    .attention_fwd.rounded = true,
+    .attention_bwd.rounded = true,
 };

@@ -76,3 +76,15 @@ uint32_t tigon_entry_dtypes(const tigon_kernels *kernels, int index) {
   };
   return index >= 0 && index < ENTRIES ? dtypes[index] & described_dtypes(tigon_schema_at(index)) : 0;
 }
+
+const char *tigon_entry_grade(const tigon_kernels *kernels, int index) {
+  const bool rounded[] = {
+#define TIGON_SLOT(op, entry) kernels->op##_##entry.rounded,
+#define TIGON_COMPOSITE(op, entry) false,
+#include "ops.def"
+  };
+  const tigon_schema *schema = index >= 0 && index < ENTRIES ? tigon_schema_at(index) : NULL;
+  for (int i = 0; schema && i < schema->count; ++i)
+    if (strcmp(schema->fields[i].name, "exact") == 0) return rounded[index] ? "rounded" : "exact";
+  return NULL;
+}

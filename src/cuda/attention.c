@@ -2,6 +2,7 @@
 
 #include "core/attention_part.h"
 #include "cuda/kernels.h"
+#include "cuda/tensor_map.h"
 
 static bool all_wide(const tigon_heads *const *heads, int count, int64_t head_dim, tigon_dtype dtype, int unit) {
   bool wide = head_dim % unit == 0;
@@ -16,6 +17,71 @@ static int mma_dim(tigon_dtype dtype, int64_t head_dim) {
 
 static int threads_for(tigon_dtype dtype) {
   return dtype == TIGON_F32 ? ATTENTION_FMA_THREADS : ATTENTION_TENSOR_THREADS;
+}
+
+/* ---- forward ---- */
+
+#ifdef TIGON_HAVE_CUDA_90A
+enum { MOST = 1 << 30 }; /* rows and tiles, which the kernels for sm_90a count in 32 bits */
+
+/* Rows of a head in boxes of 64 columns. */
+static cuda_boxes boxes_of(const tigon_heads *t, int64_t batch, int64_t rows, int64_t head_dim, int box_rows) {
+  return (cuda_boxes){.data = t->data,
+                      .element_bytes = 2,
+                      .rank = 4,
+                      .extent = {head_dim, rows, t->heads, batch},
+                      .pitch = {1, t->token_pitch, t->head_pitch, t->batch_pitch},
+                      .box = {CUDA_BOX_ROW_BYTES / 2, box_rows, 1, 1}};
+}
+
+/* How those go over tiles of `rows` of all `heads`. Heads of a section have half of the L2 for the other side: whole groups of `group`, each
+ * of which has `bytes`. */
+static attention_turns turns_of(const tigon_queue *queue, int64_t tiles, int64_t heads, int64_t group, int64_t bytes) {
+  const int64_t fit = cuda_of(queue)->l2_bytes / 2 / bytes * group, section = fit < group ? group : fit;
+  return (attention_turns){.tiles = (int)tiles,
+                           .heads = (int)heads,
+                           .section = (int)(section < heads ? section : heads),
+                           .total = (int)(tiles * heads)};
+}
+
+/* A block an SM, at most. */
+static cuda_shape stay(const tigon_queue *queue, const attention_turns *turns, int threads, int shared_bytes) {
+  const int64_t cores = cuda_of(queue)->desc.cores;
+  return (cuda_shape){
+      .blocks = turns->total < cores ? turns->total : cores, .threads = threads, .shared_bytes = shared_bytes};
+}
+#endif
+
+/* The kernels for sm_90a, where they do it: else *done stays false. */
+static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_problem *p, int dim, bool *done) {
+  *done = false;
+#ifdef TIGON_HAVE_CUDA_90A
+  static cuda_kernel kernels[2][3] = {CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64),
+                                      CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_128)};
+  if (cuda_of(queue)->sm != 90 || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
+  const int rows = ATTENTION_WGMMA_ROWS(dim);
+  const int64_t tiles = cuda_ceil_div(p->tokens, rows);
+  const cuda_boxes q = boxes_of(&p->q, p->batch, p->tokens, p->head_dim, rows);
+  const cuda_boxes k = boxes_of(&p->k, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS);
+  const cuda_boxes v = boxes_of(&p->v, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS);
+  if (p->batch * p->q.heads > MOST / tiles || !cuda_boxes_fit(&q) || !cuda_boxes_fit(&k) || !cuda_boxes_fit(&v))
+    return TIGON_OK;
+  const attention_turns turns =
+      turns_of(queue, tiles, p->batch * p->q.heads, p->q.heads / p->k.heads, 4 * p->keys * p->head_dim);
+  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(dim), ATTENTION_WGMMA_SHARED(dim));
+  attention_maps maps;
+  tigon_status status = cuda_tensor_map(queue, &q, &maps.q);
+  if (status == TIGON_OK) status = cuda_tensor_map(queue, &k, &maps.k);
+  if (status == TIGON_OK) status = cuda_tensor_map(queue, &v, &maps.v);
+  if (status == TIGON_OK)
+    status = cuda_launch(queue, cuda_by_dtype(kernels[dim == 128], p->dtype), shape,
+                         CUDA_ARGUMENTS((void *)p, (void *)&turns, &maps));
+  *done = true;
+  return status;
+#else
+  (void)queue, (void)p, (void)dim;
+  return TIGON_OK;
+#endif
 }
 
 /* Kernels by [options that only `any` ones have][width of the head][dtype]. */
@@ -33,6 +99,11 @@ tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_
   const int rows = dim ? ATTENTION_MMA_FWD_WARPS * 16 : ATTENTION_TILE;
   attention_walk walk = {.wide = all_wide(heads, 4, p->head_dim, p->dtype, dim ? 8 : 4),
                          .query_places = tigon_attention_places(&p->cuts, false, rows)};
+  if (dim && !any && !p->exact && walk.wide) {
+    bool done;
+    const tigon_status status = launch_wgmma(queue, p, dim, &done);
+    if (done) return status;
+  }
   if (dim) {
     const cuda_shape shape = {.blocks = p->batch * p->q.heads * walk.query_places,
                               .threads = ATTENTION_MMA_FWD_WARPS * 32,
@@ -45,6 +116,8 @@ tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_
                             .shared_bytes = attention_fwd_tiles(kept, p->dtype == TIGON_F32) * ATTENTION_TILE_BYTES};
   return cuda_launch(queue, cuda_by_dtype(kernels[any][kept - 1], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
+
+/* ---- backward ---- */
 
 static tigon_status launch_delta(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   static cuda_kernel kernel[3] = CUDA_KERNELS(attention_bwd, attention_bwd_delta);
@@ -59,12 +132,61 @@ static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_p
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p));
 }
 
-/* delta, then dsinks, dk and dv, dq. */
+#ifdef TIGON_HAVE_CUDA_90A
+/* dk and dv, or dq, by tiles of keys or of queries. a and b are k and v, or q and do. */
+static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_bwd_problem *p, int dim, bool of_keys) {
+  static cuda_kernel kernels[2][2][3] = {{CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_queries_64),
+                                          CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_queries_128)},
+                                         {CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_keys_64),
+                                          CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_keys_128)}};
+  const tigon_heads *const rows[] = {of_keys ? &p->k : &p->q, of_keys ? &p->v : &p->d_o};
+  const tigon_heads *const cols[] = {of_keys ? &p->q : &p->k, of_keys ? &p->d_o : &p->v};
+  const int64_t row_count = of_keys ? p->keys : p->tokens, col_count = of_keys ? p->tokens : p->keys;
+  const int64_t group = p->q.heads / p->k.heads, shared_bytes = ATTENTION_WGMMA_BWD_SHARED(dim, of_keys);
+  const attention_turns turns =
+      turns_of(queue, cuda_ceil_div(row_count, ATTENTION_WGMMA_BWD_ROWS), p->batch * rows[0]->heads,
+               of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1));
+  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_BWD_THREADS, (int)shared_bytes);
+  cu_tensor_map maps[4]; /* attention_bwd_maps */
+  tigon_status status = TIGON_OK;
+  for (int i = 0; i < 4 && status == TIGON_OK; ++i) {
+    const cuda_boxes boxes =
+        i < 2 ? boxes_of(rows[i], p->batch, row_count, p->head_dim, ATTENTION_WGMMA_BWD_ROWS)
+              : boxes_of(cols[i - 2], p->batch, col_count, p->head_dim, ATTENTION_WGMMA_BWD_COLS(dim, of_keys));
+    status = cuda_tensor_map(queue, &boxes, &maps[i]);
+  }
+  if (status != TIGON_OK) return status;
+  return cuda_launch(queue, cuda_by_dtype(kernels[of_keys][dim == 128], p->dtype), shape,
+                     CUDA_ARGUMENTS((void *)p, (void *)&turns, maps));
+}
+
+/* Do the kernels for sm_90a? */
+static bool has_bwd_wgmma(const tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  const tigon_heads *const of_queries[] = {&p->q, &p->d_o}, *const of_keys[] = {&p->k, &p->v};
+  const int64_t rows = p->tokens > p->keys ? p->tokens : p->keys;
+  if (cuda_of(queue)->sm != 90 || p->exact || p->batch == 0 || p->tokens == 0 || p->keys == 0 || p->k.heads == 0 ||
+      rows > MOST || p->batch * p->q.heads > MOST / rows)
+    return false;
+  for (int i = 0; i < 2; ++i) {
+    const cuda_boxes a = boxes_of(of_queries[i], p->batch, p->tokens, p->head_dim, ATTENTION_WGMMA_BWD_ROWS);
+    const cuda_boxes b = boxes_of(of_keys[i], p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_BWD_ROWS);
+    if (!cuda_boxes_fit(&a) || !cuda_boxes_fit(&b)) return false;
+  }
+  return true;
+}
+#endif
+
+/* delta, then dsinks. */
+static tigon_status launch_sums(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  const tigon_status status = launch_delta(queue, p);
+  return status == TIGON_OK ? launch_sinks(queue, p) : status;
+}
+
+/* These, then dk and dv, dq. */
 static tigon_status launch_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p, cuda_kernel *keys,
                                cuda_kernel *queries, attention_walk walk, int threads, const int shared_bytes[2]) {
   cuda_shape shape = {.threads = threads, .shared_bytes = shared_bytes[0]};
-  tigon_status status = launch_delta(queue, p);
-  if (status == TIGON_OK) status = launch_sinks(queue, p);
+  tigon_status status = launch_sums(queue, p);
   shape.blocks = p->batch * p->k.heads * walk.key_places;
   if (status == TIGON_OK)
     status = cuda_launch(queue, cuda_by_dtype(keys, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
@@ -98,6 +220,13 @@ tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_
   const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4),
                                .query_places = tigon_attention_places(&p->cuts, false, rows),
                                .key_places = tigon_attention_places(&p->cuts, true, rows)};
+#ifdef TIGON_HAVE_CUDA_90A
+  if (dim && !any && walk.wide && has_bwd_wgmma(queue, p)) {
+    tigon_status status = launch_sums(queue, p);
+    if (status == TIGON_OK) status = launch_bwd_wgmma(queue, p, dim, true);
+    return status == TIGON_OK ? launch_bwd_wgmma(queue, p, dim, false) : status;
+  }
+#endif
   if (dim) {
     const int bytes[2] = {attention_mma_bwd_bytes(dim, ATTENTION_MMA_KEYS_COLS),
                           attention_mma_bwd_bytes(dim, ATTENTION_MMA_QUERIES_COLS)};

@@ -2,6 +2,7 @@
 #ifndef TIGON_CUDA_ATTENTION_H
 #define TIGON_CUDA_ATTENTION_H
 
+#include "cuda/driver.h"
 #include "problem/heads.h"
 
 enum {
@@ -17,6 +18,56 @@ enum {
   ATTENTION_MMA_KEYS_COLS = 32,    /* queries at a time, for dk and dv */
   ATTENTION_MMA_QUERIES_COLS = 64, /* keys at a time, for dq */
 };
+
+/* Those of attention_wgmma.cu, for heads of up to 64 and 128 columns. */
+enum {
+  ATTENTION_WGMMA_KEYS = 128,    /* of a tile */
+  ATTENTION_WGMMA_GROUPS_64 = 3, /* warpgroups, of 64 queries each, besides the one that loads */
+  ATTENTION_WGMMA_GROUPS_128 = 2,
+  ATTENTION_WGMMA_STAGES_64 = 4, /* tiles of keys, and of values, that are there or on their way */
+  ATTENTION_WGMMA_STAGES_128 = 3,
+};
+#define ATTENTION_WGMMA_GROUPS(dim) ((dim) == 64 ? ATTENTION_WGMMA_GROUPS_64 : ATTENTION_WGMMA_GROUPS_128)
+#define ATTENTION_WGMMA_STAGES(dim) ((dim) == 64 ? ATTENTION_WGMMA_STAGES_64 : ATTENTION_WGMMA_STAGES_128)
+#define ATTENTION_WGMMA_ROWS(dim) (64 * ATTENTION_WGMMA_GROUPS(dim))
+#define ATTENTION_WGMMA_THREADS(dim) (128 * (1 + ATTENTION_WGMMA_GROUPS(dim)))
+/* Shared memory: queries, keys and values, barriers, and what aligns them. */
+#define ATTENTION_WGMMA_SHARED(dim) \
+  ((ATTENTION_WGMMA_ROWS(dim) + 2 * ATTENTION_WGMMA_STAGES(dim) * ATTENTION_WGMMA_KEYS) * (dim)*2 + 256 + 1024)
+
+/* Boxes of 64 columns: of a block's queries, of a tile's keys and values. */
+typedef struct attention_maps {
+  cu_tensor_map q, k, v;
+} attention_maps;
+
+/* The same of attention_bwd_wgmma.cu. A block's rows are keys, for dk and dv, or queries, for dq; steps are of columns of the other side. */
+enum {
+  ATTENTION_WGMMA_BWD_GROUPS = 2,
+  ATTENTION_WGMMA_BWD_ROWS = 64 * ATTENTION_WGMMA_BWD_GROUPS,
+  ATTENTION_WGMMA_BWD_THREADS = 128 * (1 + ATTENTION_WGMMA_BWD_GROUPS),
+};
+#define ATTENTION_WGMMA_BWD_COLS(dim, of_keys) ((of_keys) && (dim) == 128 ? 64 : 128)
+#define ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) ((dim) == 128 && !(of_keys) ? 2 : 3)
+/* Shared memory: two matrices of rows and two of each stage's columns, a stage's lse and delta, barriers, and what aligns them. */
+#define ATTENTION_WGMMA_BWD_SHARED(dim, of_keys)                                             \
+  (2 *                                                                                       \
+       (ATTENTION_WGMMA_BWD_ROWS +                                                           \
+        ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys)) * \
+       (dim)*2 +                                                                             \
+   ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys) * 8 + 256 + 1024)
+
+/* Boxes of a block's rows and of a step's columns: k and v, q and do for dk and dv; q and do, k and v for dq. */
+typedef struct attention_bwd_maps {
+  cu_tensor_map a_rows, b_rows, a_cols, b_cols;
+} attention_bwd_maps;
+
+/* In which order blocks have the tiles of rows of all heads. */
+typedef struct attention_turns {
+  int tiles;   /* of a head */
+  int heads;   /* of all batches */
+  int section; /* heads that are gone over together */
+  int total;
+} attention_turns;
 
 /* Tiles in a block's shared memory, where `kept` column tiles of the head stay there or in registers: the row side's, one of the
  * other side, and a place for each matrix of weights. */

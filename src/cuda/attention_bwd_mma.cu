@@ -15,7 +15,7 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
     THREADS = ATTENTION_MMA_BWD_WARPS * WARP
   };
   typedef mma_math<T, DIM, COLS> M;
-  const M m;
+  const M m(p.exact);
   const score_map<PLAIN> map(p);
   T *const a_rows = (T *)attention_tiles, *const b_rows = a_rows + ROWS * DIM, *const cols = b_rows + ROWS * DIM;
   query_stats<KEYS ? COLS : ROWS> *const stats = (query_stats < KEYS ? COLS : ROWS > *)(cols + 4 * COLS * DIM);

@@ -1,6 +1,7 @@
-/* attention, forward, of 16-bit dtypes and heads of up to 128: a warp has 16 queries, and their whole o in registers, and the
- * block goes over the keys that they see. The next tile's scores are worked out while this one's become weights; a block that
- * ends with a sum that is not finite begins anew, carefully: an Inf or NaN must not meet a weight that is not there. */
+/* attention, forward, of 16-bit dtypes and heads of up to 128, where attention_wgmma.cu does not do it: a warp has 16 queries,
+ * and their whole o in registers, and the block goes over the keys that they see. The next tile's scores are worked out while
+ * this one's become weights; a block that ends with a sum that is not finite begins anew, carefully: an Inf or NaN must not meet
+ * a weight that is not there. */
 #include "cuda/kernel/attention_mma.cuh"
 
 extern __shared__ __align__(1024) unsigned char attention_tiles[];
@@ -12,7 +13,7 @@ template <class T, int DIM, bool PLAIN>
 __device__ inline void attention_fwd(const attention_problem &p, const attention_walk &walk) {
   typedef mma_math<T, DIM, TILE> M;
   enum { THREADS = ATTENTION_MMA_FWD_WARPS * WARP, ROWS = ATTENTION_MMA_FWD_WARPS * 16 };
-  const M m;
+  const M m(p.exact);
   const score_map<PLAIN> map(p);
   T *const q_tile = (T *)attention_tiles, *const k_tiles = q_tile + ROWS * DIM,
            *const v_tiles = k_tiles + 2 * TILE * DIM;

@@ -24,9 +24,14 @@ tigon_status cuda_tensor_map(tigon_queue *queue, const cuda_boxes *of, cu_tensor
     if (d > 0) pitches[d - 1] = of->extent[d] > 1 ? (uint64_t)(of->pitch[d] * of->element_bytes) : NATURAL_PITCH;
   }
   const int type = of->element_bytes == 2 ? CU_TENSOR_16_BITS : CU_TENSOR_32_BITS;
-  return cuda_check(queue,
-                    cuda_of(queue)->cu->tensor_map_encode_tiled(map, type, (uint32_t)of->rank, (cu_memory)of->data,
-                                                                extents, pitches, box, steps, 0, CU_TENSOR_SWIZZLE_128,
-                                                                CU_TENSOR_L2_256, 0),
-                    "cuTensorMapEncodeTiled");
+  bool pushed;
+  tigon_status status = cuda_enter(queue, &pushed); /* the driver wants a context */
+  if (status == TIGON_OK)
+    status = cuda_check(queue,
+                        cuda_of(queue)->cu->tensor_map_encode_tiled(map, type, (uint32_t)of->rank, (cu_memory)of->data,
+                                                                    extents, pitches, box, steps, 0,
+                                                                    CU_TENSOR_SWIZZLE_128, CU_TENSOR_L2_256, 0),
+                        "cuTensorMapEncodeTiled");
+  cuda_leave(queue, pushed);
+  return status;
 }

@@ -7,7 +7,7 @@
   IN(q, "bthd", SAME, ROWS), IN(k, "bskd", SAME_GIVES_SECOND, ROWS), IN(v, "bskd", SECOND, ROWS)
 #define OPTIONAL \
   MAY(sinks, "h", SAME_OR_F32, DENSE), MAY(cu_seqlens_q, "n", INTEGER, DENSE), MAY(cu_seqlens_k, "n", INTEGER, DENSE)
-#define NUMBERS FINITE(scale), FLAG(causal), AT_LEAST(window, 0), OR_ZERO(softcap), AT_LEAST(dilation, 0)
+#define NUMBERS FINITE(scale), FLAG(causal), AT_LEAST(window, 0), OR_ZERO(softcap), AT_LEAST(dilation, 0), FLAG(exact)
 #define A tigon_attention_fwd_args
 static const tigon_field fwd[] = {
     QUERIES_KEYS_VALUES, OPTIONAL, OUT(o, "bthd", SAME, ROWS, NULL), WANT(lse, "bht", F32, DENSE, NULL), NUMBERS,
@@ -90,7 +90,7 @@ static tigon_status check_cuts(tigon_context *context, const tigon_tensor *q, co
   .batch = a->q.shape[0], .tokens = a->q.shape[1], .keys = a->k.shape[1], .head_dim = a->q.shape[3],            \
   .dtype = a->q.dtype, .q = tigon_heads_of(&a->q), .k = tigon_heads_of(&a->k), .v = tigon_heads_of(&a->v),      \
   .o = tigon_heads_of(&a->o), .lse = a->lse.data, .scale = scale_of(a->scale, &a->q), .causal = a->causal != 0, \
-  .window = window_of(a->window, dilation_of(a->dilation, &a->q, &a->k), &a->q, &a->k),                         \
+  .exact = a->exact != 0, .window = window_of(a->window, dilation_of(a->dilation, &a->q, &a->k), &a->q, &a->k), \
   .cuts = {.tokens = a->q.shape[1],                                                                             \
            .keys = a->k.shape[1],                                                                               \
            .cu_q = tigon_vector_of(&a->cu_seqlens_q),                                                           \

@@ -57,8 +57,8 @@ typedef struct tigon_attention_fwd_problem {
   float *lse;           /* [batch, q.heads, tokens], may be NULL */
   tigon_vector sinks;   /* [q.heads], data may be NULL */
   float scale, softcap; /* 0: no softcap */
-  bool causal;
-  int64_t window; /* 0: all */
+  bool causal, exact;   /* exact: weights are not rounded to the dtype */
+  int64_t window;       /* 0: all */
 } tigon_attention_fwd_problem;
 
 typedef struct tigon_attention_bwd_problem {
@@ -72,7 +72,7 @@ typedef struct tigon_attention_bwd_problem {
                        backend's memory is not the host's */
   tigon_vector sinks, dsinks; /* [q.heads]; data may be NULL, that of sinks unless dsinks is wanted */
   float scale, softcap;
-  bool causal;
+  bool causal, exact;
   int64_t window;
 } tigon_attention_bwd_problem;
 

@@ -22,22 +22,23 @@ static const struct option {
   sinks sinks;
   lengths lengths; /* of segments; a batch is then one of all its rows */
   int64_t dilation;
+  int exact;
 } options[] = {
-    {.unusual = 'q'},
+    {.exact = 1, .unusual = 'q'},
     {.causal = 1, .layout = PACKED, .unusual = 'k'},
     {.causal = 1, .window = 5, .layout = HEADS_FIRST, .unusual = 'v'},
     {.window = 3, .scale = 0.3, .unusual = 'g'},
     {.causal = 1, .window = 40, .scale = -0.2, .no_lse = true, .unusual = 'k'},
     {.causal = 1, .unusual = 'q'},
-    {.causal = 1, .window = 2, .layout = PACKED, .unusual = 'v'},
-    {.causal = 1, .softcap = 2, .unusual = 'q'},
+    {.causal = 1, .window = 2, .exact = 1, .layout = PACKED, .unusual = 'v'},
+    {.causal = 1, .softcap = 2, .exact = 1, .unusual = 'q'},
     {.window = 3, .softcap = 30, .sinks = SINKS_SAME, .unusual = 'v'},
-    {.causal = 1, .sinks = SINKS_F32, .layout = HEADS_FIRST, .unusual = 's'},
+    {.causal = 1, .sinks = SINKS_F32, .exact = 1, .layout = HEADS_FIRST, .unusual = 's'},
     {.causal = 1, .window = 6, .sinks = SINKS_EDGES, .unusual = 'k'},
     {.causal = 1, .lengths = ALIKE, .unusual = 'k'},
-    {.window = 4, .lengths = APART, .layout = HEADS_FIRST, .unusual = 'v'},
+    {.window = 4, .lengths = APART, .exact = 1, .layout = HEADS_FIRST, .unusual = 'v'},
     {.window = 3, .dilation = 2, .unusual = 'q'},
-    {.causal = 1, .dilation = 7, .no_lse = true, .unusual = 'v'},
+    {.causal = 1, .dilation = 7, .exact = 1, .no_lse = true, .unusual = 'v'},
     {.causal = 1, .window = 2, .softcap = 5, .sinks = SINKS_F32, .lengths = ALIKE, .dilation = 3, .layout = PACKED},
     {.scale = -0.2, .sinks = SINKS_SAME, .lengths = APART, .unusual = 'g'},
 };
@@ -94,6 +95,9 @@ typedef struct call {
   double *z, *error,
       *slope;        /* [keys], of the query at work: z, how far off it may be in eps, its slope by scale * q . k_j */
   double *steepness; /* how far off the slope may be, relatively, in eps */
+  double unit,
+      half;     /* in eps, of rounding a weight to the dtype: its share of the weight, and half the smallest element */
+  double below; /* forward's weights may be relative to a score that is so far below the largest */
 } call;
 
 static tigon_tensor made(check *k, const char *name, int64_t b, int64_t t, int64_t h, int64_t d, layout l, bool out,
@@ -199,8 +203,16 @@ static struct option option_of(const check *k) {
   if (!k->point) return o;
   const bench_attention *asked = &k->point->attention;
   o.causal = !asked->both_sides, o.window = asked->window, o.dilation = asked->dilation, o.softcap = asked->softcap;
-  o.sinks = asked->sinks ? SINKS_F32 : NO_SINKS;
+  o.sinks = asked->sinks ? SINKS_F32 : NO_SINKS, o.exact = asked->exact;
   return o;
+}
+
+/* By default weights of 16-bit dtypes may be rounded: bf16 has 8 bits, f16 11, and none below 2^-24. Before it, they may be up to 2^8, so that
+ * not every larger score asks for new sums. */
+static void round_weights(call *c, tigon_dtype dtype) {
+  if (c->o.exact || dtype == TIGON_F32) return;
+  c->unit = dtype == TIGON_BF16 ? 0x1p16 : 0x1p13, c->half = dtype == TIGON_BF16 ? 0 : 0.5;
+  c->below = 8 * log(2);
 }
 
 static call begin(check *k) {
@@ -215,6 +227,7 @@ static call begin(check *k) {
   if (c.o.lengths != ONE_SEGMENT) c.tokens *= c.batch, c.keys *= c.batch, c.batch = 1;
   c.scale = (double)(float)(c.o.scale != 0 ? c.o.scale : 1 / sqrt((double)c.head_dim));
   c.softcap = (double)(float)c.o.softcap;
+  round_weights(&c, k->dtype);
   c.cuts = (tigon_attention_cuts){.tokens = c.tokens, .keys = c.keys, .dilation = c.o.dilation ? c.o.dilation : 1};
   make_three(k, &c, names, false, &c.q, &c.k, &c.v);
   make_optional(k, &c);
@@ -282,16 +295,18 @@ static double weight_error(const call *c, int64_t j, double base) { return c->er
 static double underflow(double factor, int64_t n) { return 0x1p-102 * factor + (double)n * 0x1p-125; }
 
 /* The fields that both directions have. */
-#define OPTIONS_OF(c)                                                                           \
-  .sinks = (c).sinks, .cu_seqlens_q = (c).cu_q, .cu_seqlens_k = (c).cu_k, .scale = (c).o.scale, \
-  .causal = (c).o.causal, .window = (c).o.window, .softcap = (c).o.softcap, .dilation = (c).o.dilation
+#define OPTIONS_OF(c)                                                                             \
+  .sinks = (c).sinks, .cu_seqlens_q = (c).cu_q, .cu_seqlens_k = (c).cu_k, .scale = (c).o.scale,   \
+  .causal = (c).o.causal, .exact = (c).o.exact, .window = (c).o.window, .softcap = (c).o.softcap, \
+  .dilation = (c).o.dilation
 
 /* ---- forward ---- */
 
 /* What a sink adds to each weight's error: all are multiplied by exp(max - top), and their sum, too. */
 static double join_error(const query *q) { return q->sink > -INFINITY ? fabs(q->top - q->max) + 4 : 0; }
 
-/* o and lse of a query, and what they may be off by. */
+/* o and lse of a query, and what they may be off by. A weight is rounded while it is exp(z - max): only its product with v is
+ * off by that, and the sum of weights is not. */
 static void bound_query(const call *c, const query *q, double *o, double *o_bound, double *lse_bound) {
   const double join = join_error(q), own = exp(q->sink - q->lse);
   double mean_error = own > 0 ? own * (fabs(q->sink - q->top) + 3) : 0;
@@ -301,14 +316,15 @@ static void bound_query(const call *c, const query *q, double *o, double *o_boun
   if (q->sink == INFINITY) return; /* whatever v is */
   for (int64_t j = q->seen.begin; j < q->seen.end; j += q->seen.step) {
     const double w = exp(c->z[j] - q->lse);
-    if (w > 0) mean_error += w * (weight_error(c, j, q->max) + join);
+    if (w > 0) mean_error += w * (weight_error(c, j, q->max) + c->below + join);
   }
   for (int64_t j = q->seen.begin; j < q->seen.end; j += q->seen.step) {
     const double w = exp(c->z[j] - q->lse);
     for (int64_t d = 0; d < c->head_dim; ++d) {
       const double v = value(&c->v, q->b, j, q->kv, d);
       o[d] += w * v;
-      if (w > 0) o_bound[d] += fabs(w * v) * (weight_error(c, j, q->max) + join + mean_error + 18);
+      if (w > 0) o_bound[d] += fabs(w * v) * (c->unit + weight_error(c, j, q->max) + c->below + join + mean_error + 18);
+      if (q->max > -INFINITY) o_bound[d] += c->half * exp(q->max - q->lse) * fabs(v);
       o_bound[d] += underflow(fabs(v), 0);
     }
   }
@@ -360,7 +376,8 @@ static void bound_gradients(const call *c, const query *q, double lse, double *d
                  dp = dot(c, q, &c->v, j, q->kv, &dp_all);
     const double error = p > 0 ? weight_error(c, j, lse) : 0, scale = fabs(c->scale) * c->slope[j];
     const double dz = scale * p * fabs(dp - delta);
-    const double dz_error = dz * (error + c->steepness[j] + 12) + scale * p * 8 * (dp_all + delta_all);
+    const double dz_error =
+        dz * (c->unit + error + c->steepness[j] + 12) + scale * p * 8 * (dp_all + delta_all) + c->half * scale;
     /* A slope below 2^-123 may be 0. */
     const double flushed = c->softcap > 0 ? 8 * fabs(c->scale) * (dp_all + delta_all) : 0;
     const double least = underflow(1 + fabs(c->scale) * (dp_all + delta_all) + flushed, 1);
@@ -369,7 +386,8 @@ static void bound_gradients(const call *c, const query *q, double lse, double *d
       const double g = fabs(value(&c->d_o, q->b, q->t, q->h, d));
       dq[index_of(&c->dq, q->b, q->t, q->h, d)] += kd * (dz_error + least) + underflow(0, 1);
       dk[index_of(&c->dk, q->b, j, q->kv, d)] += qd * (dz_error + least) + underflow(0, 1);
-      dv[index_of(&c->dv, q->b, j, q->kv, d)] += g * (p * (error + 8) + underflow(1, 0)) + underflow(0, 1);
+      dv[index_of(&c->dv, q->b, j, q->kv, d)] +=
+          g * (p * (c->unit + error + 8) + c->half + underflow(1, 0)) + underflow(0, 1);
     }
   }
 }
@@ -442,6 +460,18 @@ MUTANT(no_sinks, attention_fwd, m.sinks.data = NULL)
 MUTANT(one_segment, attention_fwd, m.cuts.cu_q.data = NULL)
 MUTANT(lose_segment, attention_fwd, m.cuts.segments -= m.cuts.segments > 0)
 MUTANT(no_dilation, attention_fwd, m.cuts.dilation = 1)
+/* Weights of a grade, in 16-bit dtypes alone, that are off by more than it allows, with the true lse. */
+static bool in_grade(tigon_dtype dtype, bool exact, bool wanted) { return dtype != TIGON_F32 && exact == wanted; }
+#define OFF(m, wanted, by)                                                         \
+  if (in_grade((m).dtype, (m).exact, wanted)) {                                    \
+    const tigon_status status = check_real_kernels.attention_fwd.run(queue, &(m)); \
+    if (status != TIGON_OK) return status;                                         \
+    (m).lse = NULL, (m).scale *= (by);                                             \
+  }
+MUTANT(off_by_default, attention_fwd, OFF(m, false, 1.05f))
+MUTANT(off_if_exact, attention_fwd, OFF(m, true, 1.005f))
+MUTANT(bwd_off_by_default, attention_bwd, m.scale *= in_grade(m.dtype, m.exact, false) ? 1.05f : 1)
+MUTANT(bwd_off_if_exact, attention_bwd, m.scale *= in_grade(m.dtype, m.exact, true) ? 1.005f : 1)
 MUTANT(bwd_window, attention_bwd, m.window += m.window > 0)
 MUTANT(bwd_causal, attention_bwd, m.causal = false)
 MUTANT(bwd_cap, attention_bwd, m.softcap *= 1.01f)
@@ -457,6 +487,8 @@ static const check_mutant wrong_fwd[] = {
     {"takes segments for one", one_segment},
     {"loses the last segment", lose_segment},
     {"forgets the dilation", no_dilation},
+    {"has a scale of five per cent more, in 16 bits", off_by_default},
+    {"has a scale of half a per cent more, exact in 16 bits", off_if_exact},
     {0},
 };
 static const check_mutant wrong_bwd[] = {
@@ -466,6 +498,8 @@ static const check_mutant wrong_bwd[] = {
     {"takes the queries' segments for the keys'", bwd_segments},
     {"has the next dilation", bwd_dilation},
     {"does not write dsinks", bwd_sinks},
+    {"has a scale of five per cent more, in 16 bits", bwd_off_by_default},
+    {"has a scale of half a per cent more, exact in 16 bits", bwd_off_if_exact},
     {0},
 };
 

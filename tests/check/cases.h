@@ -34,7 +34,7 @@ const char *bench_form_text(bench_form form);   /* "complex table" */
 typedef struct bench_attention {
   int64_t window, dilation, sequences; /* sequences: so many lie end to end, alike in length */
   double softcap;
-  bool sinks, both_sides; /* both_sides: not causal */
+  bool sinks, both_sides, exact; /* both_sides: not causal */
 } bench_attention;
 
 /* A size; what rows and cols are is the case's own. */

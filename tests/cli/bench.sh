@@ -76,7 +76,7 @@ attention() { # window or 0, both sides, dilation, sequences; then the options, 
   expect_json '{r["shape"] for r in j["rows"] if r["op"] == "rms_norm"} == {"61x128"}' "rms_norm has no keys"
 }
 attention 0 0 1 1 "" ""
-attention 9 0 1 1 "--window 9 --sinks" ", window 9, sinks"
+attention 9 0 1 1 "--window 9 --sinks --exact" ", window 9, sinks, exact"
 attention 4 1 3 1 "--window 4 --both-sides --dilation 3" ", both sides, window 4, dilation 3"
 attention 5 0 2 7 "--sequences 7 --window 5 --dilation 2 --softcap 2.5" ", window 5, dilation 2, 7 sequences, softcap 2.5"
 attention 0 1 1 70 "--sequences 70 --both-sides" ", both sides, 70 sequences"

@@ -16,6 +16,7 @@ for op in $ops; do
   grep -q "^| \`$op\` |" "$scratch/markdown" || fail "tigon list --markdown does not name $op"
 done
 expect_json 'all(set(s) >= {"op", "entry", "backend", "variant", "dtypes"} for s in j["slots"])' keys
+expect_json '{(s["op"], s["grade"]) for s in j["slots"] if "grade" in s and s["backend"] in ("cpu", "ref")} == {("attention", "exact")}' grades
 expect_json 'all(s["dtypes"] and set(s["dtypes"]) <= {"f32", "bf16", "f16"} for s in j["slots"])' dtypes
 expect_json '{("rms_norm", e, "ref") for e in ("fwd", "bwd")} <= {(s["op"], s["entry"], s["backend"]) for s in j["slots"]}' \
   'rms_norm has an oracle'

@@ -172,7 +172,8 @@ static FILE *trace;
 static int wide_launches;
 
 static void note(const char *kernel, const unsigned shape[5], void **arguments) {
-  const bool walks = strstr(kernel, "attention") && !strstr(kernel, "delta") && !strstr(kernel, "sinks");
+  const bool walks = strstr(kernel, "attention") && !strstr(kernel, "delta") && !strstr(kernel, "sinks") &&
+                     !strstr(kernel, "wgmma"); /* whose rows are always wide */
   const bool wide = walks && ((const attention_walk *)arguments[1])->wide;
   fprintf(trace, "%s %ux%u %u %u %u%s\n", kernel, shape[0], shape[1], shape[2], shape[3], shape[4],
           wide ? " wide" : "");

@@ -73,7 +73,7 @@ SCHEMAS = (  # an option for each gradient that may be absent; an extent that no
     "tigon::swiglu_packed_bwd(Tensor dc, Tensor ab, float gate_mult, float down_mult, float clamp, float up_offset)"
     " -> Tensor dab",
     "tigon::attention_fwd(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k,"
-    " float scale, bool causal, int window, float softcap, int dilation) -> (Tensor o, Tensor lse)",
+    " float scale, bool causal, bool exact, int window, float softcap, int dilation) -> (Tensor o, Tensor lse)",
 )
 
 

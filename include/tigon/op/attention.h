@@ -21,6 +21,10 @@
  *     Values that fall, or lie outside of 0 .. T or S: a host device refuses the call; another device stays within the
  *     tensors, and what o, lse and gradients then hold is not said.
  *
+ * Grades, of bf16 and f16: by default each p_j, and in backward each dz_j / scale, too, may be rounded to the dtype before its
+ *   product with v, do, k or q, as FlashAttention and cuDNN do. exact = 1: they have the accuracy of f32. lse has it always,
+ *   and so has f32. docs/op/attention.md has the bounds, `tigon list` the grade that a device computes in by default.
+ *
  * Shapes: q, o, do, dq [B, T, Hq, D], D >= 1; k, v, dk, dv [B, S, Hk, D], Hq a multiple of Hk; lse [B, Hq, T];
  *   sinks, dsinks [Hq]; cu_seqlens_q, cu_seqlens_k [N + 1].
  * dtypes: f32, bf16, f16, all the same, arithmetic in f32; lse f32; sinks and dsinks f32 or as q;
@@ -49,6 +53,7 @@ typedef struct tigon_attention_fwd_args {
   tigon_tensor cu_seqlens_k; /* in  [N + 1], ascending, 0 to S; with cu_seqlens_q */
   double scale;              /* 0 means 1 / sqrt(D) */
   int causal;                /* 1: causal */
+  int exact;                 /* 1: weights are not rounded to the dtype */
   int64_t window;            /* keys a query sees to its left, itself included; 0: all */
   double softcap;            /* 0: none */
   int64_t dilation;          /* 0 and 1: none */
@@ -73,6 +78,7 @@ typedef struct tigon_attention_bwd_args {
   tigon_tensor dsinks;       /* out [Hq]; absent: not computed */
   double scale;              /* 0 means 1 / sqrt(D) */
   int causal;
+  int exact; /* need not be forward's */
   int64_t window;
   double softcap;
   int64_t dilation;

@@ -2,9 +2,9 @@
  * Tiles lie in shared memory as the caller's elements, in rows of DIM; scores stay in registers, where weights are operands
  * as they lie.
  *
- * A weight is split in two elements, or three in bf16 where the warp's tile is masked: 16, 22 (f16) and 24 of its bits. What
- * two leave is as good as random, and in the sum of the many weights that a row of a full tile has, small beside the bounds
- * (docs/lab/attention/cuda.md). Those of f16 are scaled by a power of two for each row of a tile.
+ * By default a weight is rounded to an element. An exact one is split in two, or three in bf16 where the warp's tile is masked: 16, 22
+ * (f16) and 24 of its bits. What two leave is as good as random, and in the sum of the many weights that a row of a full tile has,
+ * small beside the bounds (docs/lab/attention/cuda.md). Those of f16 are scaled by a power of two for each row of a tile.
  * Sums run over 64 terms at most from 0 and are then added to what was there. */
 #ifndef TIGON_CUDA_KERNEL_ATTENTION_MMA_CUH
 #define TIGON_CUDA_KERNEL_ATTENTION_MMA_CUH
@@ -58,8 +58,10 @@ template <class T_, int DIM_, int COLS_> struct mma_math {
   enum { DIM = DIM_, COLS = COLS_, R = 2, C = COLS / 4, OUT = DIM / 4, LANES = 4, KS = COLS / 16 };
   static constexpr bool HALVES = std::is_same<T, f16>::value;
   int first, lane, g, t;
+  bool exact;
 
-  __device__ mma_math() : first((int)threadIdx.x / WARP * 16), lane((int)threadIdx.x % WARP) {
+  __device__ explicit mma_math(bool exact_)
+      : first((int)threadIdx.x / WARP * 16), lane((int)threadIdx.x % WARP), exact(exact_) {
     g = lane / 4, t = lane % 4;
   }
   __device__ int row(int i) const { return first + g + 8 * i; }
@@ -183,6 +185,8 @@ template <class T_, int DIM_, int COLS_> struct mma_math {
                          const int (&end)[R], const float (&factor)[R], float (&acc)[R][OUT]) const {
     if (careful)
       gather_carefully(w, b, begin, end, factor, acc);
+    else if (!exact)
+      gather_split<1>(w, b, factor, acc);
     else if (!HALVES && mask.masked)
       gather_split<3>(w, b, factor, acc);
     else
