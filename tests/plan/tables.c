@@ -151,6 +151,12 @@ static void footprints_move_the_minimum(void **state) {
   assert_true(tigon_footprint_find("adamw", "step_master", TIGON_BF16, &f));
   assert_int_equal(f.inputs, 4);  /* master, grad, m, v */
   assert_int_equal(f.outputs, 4); /* param, master, m, v */
+  assert_true(tigon_footprint_find("rms_norm", "quantised", TIGON_BF16, &f));
+  assert_int_equal(f.stream[0].element_bytes * 10 + f.stream[0].passes, 23); /* x: for the sum, the largest y, and q */
+  assert_int_equal(f.stream[1].element_bytes * 10 + f.stream[1].passes, 11);
+  assert_true(tigon_footprint_find("rms_norm", "quantised_gate", TIGON_BF16, &f));
+  assert_int_equal(f.inputs, 2);
+  assert_int_equal(f.stream[1].element_bytes * 10 + f.stream[1].passes, 22); /* z: not for the sum */
   assert_true(tigon_footprint_find("vocab_parallel_cross_entropy", "merge", TIGON_F32, &f));
   assert_int_equal(f.inputs, 1); /* five words of a shard */
   assert_int_equal(f.stream[0].element_bytes, 20);
@@ -164,7 +170,7 @@ static void every_slot_has_a_footprint(void **state) {
   const tigon_kernels *kernels = tigon_backend_find("ascend-sim")->variants()[0];
   tigon_footprint f;
   int planned =
-      11; /* no slots: the gates of rms_norm, fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's
+      12; /* no slots: the gates of rms_norm, fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's
              master; and merge */
   for (int i = 0; tigon_entry_at(i); i++) {
     const tigon_entry *e = tigon_entry_at(i);
