@@ -14,10 +14,6 @@
 #define ascend_fused_moe_fwd_bytes NULL
 #define ascend_fused_moe_bwd NULL
 #define ascend_fused_moe_bwd_bytes NULL
-#define ascend_multi_token_attention_fwd NULL
-#define ascend_multi_token_attention_fwd_bytes NULL
-#define ascend_multi_token_attention_bwd NULL
-#define ascend_multi_token_attention_bwd_bytes NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
 #define ascend_embedding_bwd_bytes NULL
