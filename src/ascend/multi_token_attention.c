@@ -16,7 +16,7 @@ typedef struct chunk {
   tigon_band y, reach, own;       /* queries, and those in u; rows of o that belong to y */
   tigon_band made;                /* rows of o in g and c */
   int64_t u_rows, o_rows, y_rows; /* room of a plane */
-  int64_t u_pitch, g_pitch, c_pitch;
+  int64_t pitch;                  /* of all rows in the workspace */
   int64_t u_taps,
       g_dense; /* with a stride of columns: where in a row of u the taps' begin, and in one of g the dense one */
   int64_t weights, slab_count, panel;
@@ -37,11 +37,10 @@ static chunk chunk_of(const tigon_queue *queue, const problem *p) {
   const bool strided = p->w.stride > 1;
   chunk c = {.p = p, .weights = p->out * (p->in / p->groups) * p->h.taps * p->w.taps};
   c.u_taps = p->tokens + 2 * p->w.padding;
-  c.u_pitch = c.u_taps + (strided ? p->w.taps * p->cols : 0);
   c.g_dense = p->tokens + width;
-  c.g_pitch = c.g_dense + (strided ? p->cols : 0);
-  c.c_pitch = most(p->tokens, p->cols);
-  const int64_t row = most(inputs_of(p), outputs_of(p)) * most(c.u_pitch, c.g_pitch);
+  const int64_t u = c.u_taps + (strided ? p->w.taps * p->cols : 0), g = c.g_dense + (strided ? p->cols : 0);
+  c.pitch = round_up(most(most(u, g), p->cols), 8);
+  const int64_t row = most(inputs_of(p), outputs_of(p)) * c.pitch;
   c.y_rows = least(p->tokens, most(CHUNK_BYTES / 4 / most(row, 1), LEAST_ROWS));
   c.o_rows = least(p->rows, c.y_rows + span + 1);
   c.u_rows = least(p->tokens, c.o_rows * p->h.stride + span + c.y_rows);
@@ -58,10 +57,10 @@ static tigon_status check_panel(tigon_queue *queue, const chunk *c) {
   return TIGON_ERROR_SCRATCH;
 }
 
-static int64_t u_bytes(const chunk *c) { return tigon_slab_bytes(inputs_of(c->p), c->u_rows, c->u_pitch); }
-static int64_t g_bytes(const chunk *c) { return tigon_slab_bytes(outputs_of(c->p), c->o_rows, c->g_pitch); }
+static int64_t u_bytes(const chunk *c) { return tigon_slab_bytes(inputs_of(c->p), c->u_rows, c->pitch); }
+static int64_t g_bytes(const chunk *c) { return tigon_slab_bytes(outputs_of(c->p), c->o_rows, c->pitch); }
 static int64_t c_bytes(const chunk *c) {
-  return tigon_slab_bytes(most(inputs_of(c->p), outputs_of(c->p)), most(c->o_rows, c->y_rows), c->c_pitch);
+  return tigon_slab_bytes(most(inputs_of(c->p), outputs_of(c->p)), most(c->o_rows, c->y_rows), c->pitch);
 }
 static int64_t slab_bytes(const chunk *c) {
   return tigon_mta_sums(c->p) ? tigon_slab_bytes(c->slab_count, 1, c->weights + c->p->out) : 0;
@@ -86,14 +85,14 @@ static mta_planes memory_of(float *data, int64_t planes, int64_t plane, int64_t 
   return (mta_planes){{rows, 1, rows, 1}, {(gm_ptr)(data + column), {0, 0, pitch}, 1}, plane, first, TIGON_F32};
 }
 static mta_planes u_of(const chunk *c, int64_t column) {
-  return memory_of(c->u, inputs_of(c->p), c->u_rows, c->u_pitch, c->reach.begin, column);
+  return memory_of(c->u, inputs_of(c->p), c->u_rows, c->pitch, c->reach.begin, column);
 }
 static mta_planes g_of(const chunk *c, int64_t column) {
-  return memory_of(c->g, outputs_of(c->p), c->o_rows, c->g_pitch, c->made.begin, column);
+  return memory_of(c->g, outputs_of(c->p), c->o_rows, c->pitch, c->made.begin, column);
 }
 static mta_planes c_of(const chunk *c, bool of_o) {
   const problem *p = c->p;
-  return memory_of(c->c, of_o ? outputs_of(p) : inputs_of(p), most(c->o_rows, c->y_rows), c->c_pitch,
+  return memory_of(c->c, of_o ? outputs_of(p) : inputs_of(p), most(c->o_rows, c->y_rows), c->pitch,
                    of_o ? c->made.begin : c->y.begin, 0);
 }
 static bool strided(const chunk *c) { return c->p->w.stride > 1; }
@@ -135,26 +134,33 @@ static tigon_status make_u(tigon_queue *queue, const chunk *c, bool known) {
 static tigon_status convolve(tigon_queue *queue, const chunk *c, bool transposed) {
   const problem *p = c->p;
   const int64_t inputs = p->in / p->groups, outputs = p->out / p->groups, span = tigon_window_span(&p->w);
-  const mta_convolve_arguments a = {
-      .band = band_of(c, transposed ? inputs_of(p) : outputs_of(p), transposed ? c->y : c->made),
-      .from = transposed ? g_of(c, 0) : u_of(c, strided(c) ? c->u_taps : 0),
-      .to = c_of(c, !transposed),
-      .weight = p->weight.data,
-      .weight_dtype = p->weight.dtype,
-      .channels = transposed ? p->in : p->out,
-      .own = transposed ? inputs : outputs,
-      .others = transposed ? outputs : inputs,
-      .transposed = transposed,
-      .cols = transposed ? p->tokens : p->cols,
-      .from_rows = transposed ? p->rows : p->tokens,
-      .tap_first = transposed ? span : 0,
-      .tap_step = transposed   ? -p->w.dilation
-                  : strided(c) ? p->cols
-                               : p->w.dilation,
-      .h = window_of(&p->h),
-      .w = window_of(&p->w)};
-  const int64_t tasks = a.band.planes * a.band.count;
-  return tasks > 0 ? ascend_launch(queue, "mta_convolve", mta_convolve, &a, blocks_of(queue, tasks)) : TIGON_OK;
+  const int64_t planes = transposed ? inputs_of(p) : outputs_of(p), count = rows_in(transposed ? c->y : c->made);
+  const int64_t fitting = p->h.stride == 1 ? c->panel / c->pitch : 1;
+  const mta_convolve_arguments a = {.band = band_of(c, planes, transposed ? c->y : c->made),
+                                    .from = transposed ? g_of(c, 0) : u_of(c, 0),
+                                    .to = c_of(c, !transposed),
+                                    .weight = p->weight.data,
+                                    .weight_dtype = p->weight.dtype,
+                                    .channels = transposed ? p->in : p->out,
+                                    .own = transposed ? inputs : outputs,
+                                    .others = transposed ? outputs : inputs,
+                                    .transposed = transposed,
+                                    .cols = transposed ? p->tokens : p->cols,
+                                    .from_rows = transposed ? p->rows : p->tokens,
+                                    .rows =
+                                        most(1, least(fitting, planes * count / ascend_of(queue)->soc->device.cores)),
+                                    .pitch = c->pitch,
+                                    .tap_first = transposed   ? span
+                                                 : strided(c) ? c->u_taps
+                                                              : 0,
+                                    .tap_step = transposed   ? -p->w.dilation
+                                                : strided(c) ? p->cols
+                                                             : p->w.dilation,
+                                    .h = window_of(&p->h),
+                                    .w = window_of(&p->w)};
+  if (planes * count == 0) return TIGON_OK;
+  const int64_t tasks = planes * ((count - 1) / a.rows + 1);
+  return ascend_launch(queue, "mta_convolve", mta_convolve, &a, blocks_of(queue, tasks));
 }
 
 /* g = o's gradient, or norm'() of it at c. */

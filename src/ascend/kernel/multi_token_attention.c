@@ -43,54 +43,63 @@ AICORE void load_weights(convolution *s, int64_t pair) {
   s->pair = pair;
 }
 
-/* The row of `from` that tap row t of row r meets; -1: none. */
-AICORE int64_t row_met(const mta_convolve_arguments *a, int64_t r, int64_t t) {
+/* Rows [first, end) of those at work meet rows of `from` from `row` on at a row of taps. */
+typedef struct meeting {
+  int64_t first, end, row;
+} meeting;
+
+AICORE meeting rows_met(const mta_convolve_arguments *a, int64_t r, int64_t rows, int64_t t) {
   const int64_t down =
       a->transposed ? r + a->h.padding - t * a->h.dilation : r * a->h.stride - a->h.padding + t * a->h.dilation;
-  const int64_t stride = a->transposed ? a->h.stride : 1;
-  return down >= 0 && down % stride == 0 && down / stride < a->from_rows ? down / stride : -1;
+  if (a->transposed && a->h.stride > 1) { /* a row at a time */
+    const bool met = down >= 0 && down % a->h.stride == 0 && down / a->h.stride < a->from_rows;
+    return (meeting){0, met, down / a->h.stride};
+  }
+  const int64_t first = down < 0 ? least(-down, rows) : 0, left = least(rows, a->from_rows - down);
+  return (meeting){first, left > first ? left : first, down + first};
 }
 
-/* to += the terms of a plane of `from`, n columns from c on; returns what taps come to that meet no row: 0, or a NaN. */
-AICORE float add_channel(convolution *s, ub_f32 to, int64_t plane, int64_t r, int64_t c, int64_t n) {
+/* to += the terms of a plane of `from`: n elements of rows from r on, or columns from c on of one. Taps that meet no row
+ * multiply zeros, and a weight that is no finite number makes NaN of that. */
+AICORE void add_channel(convolution *s, ub_f32 to, int64_t plane, int64_t r, int64_t rows, int64_t c, int64_t n) {
   const mta_convolve_arguments *a = s->a;
-  float more = 0;
-  bool some = false;
+  duplicate(s->sum, 0, n);
   for (int64_t t = 0; t < a->h.taps; ++t) {
-    const int64_t row = row_met(a, r, t);
+    const meeting m = rows_met(a, r, rows, t);
+    const int64_t begin = m.first * a->pitch;
+    float lost = 0;
     for (int64_t e = 0; e < a->w.taps; ++e) {
       const float weight = s_read_f32(s->taps, t * a->w.taps + e);
-      if (row < 0) {
-        more += 0 * weight;
-        continue;
-      }
+      const int64_t column = a->tap_first + e * a->tap_step + c; /* a line ends with its last row of `from` */
+      const int64_t most = m.end < rows ? (m.end - m.first) * a->pitch - column : n - begin;
+      lost += 0 * weight;
+      if (m.end == m.first) continue;
       in_begin(&s->in);
-      load_f32(ring_now(&s->in), mta_row(&a->from, plane, row, a->tap_first + e * a->tap_step + c), 1, n);
+      load_f32(ring_now(&s->in), mta_row(&a->from, plane, m.row, column), 1, most);
       in_ready(&s->in);
-      mul_scalar(some ? s->term : s->sum, ring_now(&s->in), weight, n);
+      mul_scalar(s->term, ring_now(&s->in), weight, most);
       in_done(&s->in);
-      if (some) add(s->sum, s->sum, s->term, n);
-      some = true;
+      add(ub_at_f32(s->sum, begin), ub_at_f32(s->sum, begin), s->term, most);
     }
+    for (int64_t k = 0; lost != lost && k < rows; ++k)
+      if (k < m.first || k >= m.end)
+        add_scalar(ub_at_f32(to, k * a->pitch), ub_at_f32(to, k * a->pitch), lost, least(a->pitch, n - k * a->pitch));
   }
-  if (some) add(to, to, s->sum, n);
-  return more;
+  add(to, to, s->sum, n);
 }
 
-AICORE void convolve_panel(convolution *s, int64_t plane, int64_t r, int64_t c, int64_t n) {
+AICORE void convolve(convolution *s, int64_t plane, int64_t r, int64_t rows, int64_t c, int64_t n) {
   const mta_convolve_arguments *a = s->a;
   const int64_t batch = plane / a->channels, k = plane % a->channels, group = k / a->own;
   const int64_t all = a->channels / a->own * a->others; /* channels of `from` */
-  float more = 0;
   out_begin(&s->out);
   const ub_f32 to = ring_now(&s->out);
   duplicate(to, 0, n);
   for (int64_t q = 0; q < a->others; ++q) {
     const int64_t other = group * a->others + q;
     load_weights(s, a->transposed ? other * a->own + k % a->own : k * a->others + q);
-    more += add_channel(s, to, batch * all + other, r, c, n);
+    add_channel(s, to, batch * all + other, r, rows, c, n);
   }
-  if (more != more) add_scalar(to, to, more, n);
   out_ready(&s->out);
   store_f32(mta_row(&a->to, plane, r, c), to, 1, n);
   out_done(&s->out);
@@ -98,7 +107,7 @@ AICORE void convolve_panel(convolution *s, int64_t plane, int64_t r, int64_t c, 
 
 AICORE_KERNEL(mta_convolve, mta_convolve_arguments) {
   const mta_band *b = &a->band;
-  const int64_t taps = round_up(a->h.taps * a->w.taps, 16);
+  const int64_t taps = round_up(a->h.taps * a->w.taps, 16), tiles = (b->count - 1) / a->rows + 1;
   convolution s = {.a = a, .pair = -1};
   s.in = ring_of(ub, 0, 4, b->panel * 4);
   s.weight = ring_of(ub, 4, 1, taps * 4);
@@ -109,9 +118,10 @@ AICORE_KERNEL(mta_convolve, mta_convolve_arguments) {
   in_open(&s.in);
   in_open(&s.weight);
   out_open(&s.out);
-  for (int64_t t = block_index(); t < b->planes * b->count; t += block_count()) {
-    const int64_t r = b->begin + t % b->count, n = mta_allowed(r, a->cols);
-    for (int64_t c = 0; c < n; c += b->panel) convolve_panel(&s, t / b->count, r, c, least(b->panel, n - c));
+  for (int64_t t = block_index(); t < b->planes * tiles; t += block_count()) {
+    const int64_t first = t % tiles * a->rows, rows = least(a->rows, b->count - first), r = b->begin + first;
+    const int64_t n = (rows - 1) * a->pitch + mta_allowed(r + rows - 1, a->cols);
+    for (int64_t c = 0; c < n; c += b->panel) convolve(&s, t / tiles, r, rows, c, least(b->panel, n - c));
   }
   in_close(&s.in);
   in_close(&s.weight);

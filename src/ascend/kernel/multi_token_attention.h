@@ -44,7 +44,8 @@ typedef struct mta_rows_arguments {
   int64_t norm, sparse;
 } mta_rows_arguments;
 
-/* to = the convolution of `from`, or its transpose. Planes of `to` are [batch, channels]. */
+/* to = the convolution of `from`, or its transpose. Planes of `to` are [batch, channels]. Rows of both are `pitch` apart, so that
+ * `rows` of them are one line where the stride of rows is 1; what lies between them is worked on and never read. */
 typedef struct mta_convolve_arguments {
   mta_band band;
   mta_planes from, to;
@@ -52,7 +53,8 @@ typedef struct mta_convolve_arguments {
   int64_t weight_dtype;
   int64_t channels, own, others; /* of `to`; of a group, in `to` and in `from` */
   int64_t transposed;
-  int64_t cols, from_rows;     /* columns of `to`; rows of a plane of `from` */
+  int64_t cols, from_rows; /* columns of `to`; rows of a plane of `from` */
+  int64_t rows, pitch;
   int64_t tap_first, tap_step; /* tap t of column j meets column tap_first + t * tap_step + j of a row of `from` */
   mta_window h, w;
 } mta_convolve_arguments;
