@@ -13,15 +13,17 @@
  *   on one pipe    sync_pipe(pipe) between two calls of which the later one reads or writes what the earlier one does
  *   all of them    sync_pipe(PIPE_ALL)
  *
- * Memory. gm_ptr is a byte address in global memory. ub_f32, ub_bf16, ub_f16 are arrays in the Unified Buffer (UB), handles and
- * not C arrays: only these calls and s_read_f32() see what is in them.
+ * Memory. gm_ptr is a byte address in global memory. ub_f32, ub_bf16, ub_f16, ub_i8 are arrays in the Unified Buffer (UB), handles
+ * and not C arrays: only these calls and s_read_f32() see what is in them.
  *   ub_f32 ub_alloc_f32(ub_arena *, n)              the next n elements, 32-byte aligned; so ub_alloc_bf16, ub_alloc_f16
- *   ub_f32 ub_at_f32(x, i)                          &x[i]; so ub_at_bf16, ub_at_f16
+ *   ub_f32 ub_at_f32(x, i)                          &x[i]; so ub_at_bf16, ub_at_f16, ub_at_i8
  *   ub_bf16 ub_as_bf16(x), ub_as_f16(x)             an ub_f32's bytes as 16-bit elements; so ub_as_f32(x) of an ub_bf16
+ *   ub_i8 ub_as_i8(x)                               its bytes
  *
  * Loads and stores (MTE2, MTE3). `rows` rows of `cols` elements that lie end to end in global memory. In UB each row starts on
  * the next 32-byte boundary, and a load fills what is left of its last 32 bytes with zeros. rows <= 4095.
  *   load_f32(ub, gm, rows, cols)   store_f32(gm, ub, rows, cols)   and _bf16, _f16
+ *   store_i8(gm, ub, rows, cols)                    there is no load of bytes
  *
  * Vector calls (V). f32 alone has arithmetic; 16-bit elements are cast first. Arrays are 32-byte aligned. Destination and source
  * are the same array or do not overlap. In count form a call takes `n` elements:
@@ -31,8 +33,10 @@
  *   v_duplicate_f32(d, value, n)
  *   v_and_f32(d, a, b, n)   v_not_f32(d, a, n)      of the elements' bits
  *   v_i32_from_f32(d, a, n)                         bits of the nearest integer, ties to even; 0 of a NaN
+ *   v_f32_from_i32(d, a, n)                         the number nearest to the integer in a's bits, ties to even
  *   v_f32_from_bf16(d, a, n)   v_f32_from_f16       widening is exact
  *   v_bf16_from_f32(d, a, n)   v_f16_from_f32       to the nearest, ties to even
+ *   v_i8_from_f16(d, a, n)                          the same, at least -128 and at most 127; 0 of a NaN. f32 has no cast to bytes
  * In repeat form a call makes `repeat` (1..255) steps of 256 bytes: 8 blocks of 32 bytes, 64 lanes. Strides count blocks; a
  * block stride of 0 gives all 8 blocks the first one, a repeat stride of 0 gives all steps the first one. v_mask_f32(lanes) says
  * how many lanes of a step take part; it must be called again after any call in count form, which overwrites the mask.

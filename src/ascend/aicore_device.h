@@ -49,6 +49,7 @@ typedef __gm__ uint8_t *gm_ptr;
 typedef __ubuf__ float *ub_f32;
 typedef __ubuf__ __bf16 *ub_bf16;
 typedef __ubuf__ half *ub_f16;
+typedef __ubuf__ int8_t *ub_i8;
 
 typedef struct ub_arena {
   __ubuf__ uint8_t *start;
@@ -66,9 +67,11 @@ AICORE ub_f16 ub_alloc_f16(ub_arena *ub, int64_t n) { return (ub_f16)ub_alloc_by
 AICORE ub_f32 ub_at_f32(ub_f32 x, int64_t i) { return x + i; }
 AICORE ub_bf16 ub_at_bf16(ub_bf16 x, int64_t i) { return x + i; }
 AICORE ub_f16 ub_at_f16(ub_f16 x, int64_t i) { return x + i; }
+AICORE ub_i8 ub_at_i8(ub_i8 x, int64_t i) { return x + i; }
 #define ub_as_f32(x) ((ub_f32)(x))
 #define ub_as_bf16(x) ((ub_bf16)(x))
 #define ub_as_f16(x) ((ub_f16)(x))
+#define ub_as_i8(x) ((ub_i8)(x))
 
 /* ---- order; the vendor wants the pipes as constants ---- */
 
@@ -111,6 +114,9 @@ AICORE void store_bf16(gm_ptr to, ub_bf16 s, int64_t rows, int64_t cols) {
 AICORE void store_f16(gm_ptr to, ub_f16 s, int64_t rows, int64_t cols) {
   copy_ubuf_to_gm_align_b16((__gm__ half *)to, s, 0, (uint16_t)rows, (uint32_t)(cols * 2), 0, 0, 0, 0);
 }
+AICORE void store_i8(gm_ptr to, ub_i8 s, int64_t rows, int64_t cols) {
+  copy_ubuf_to_gm_align_b8((__gm__ int8_t *)to, s, 0, (uint16_t)rows, (uint32_t)cols, 0, 0, 0, 0);
+}
 
 /* ---- vectors in count form: the mask register counts elements, and a call is of one repeat ---- */
 
@@ -145,7 +151,7 @@ V_SCALAR(v_mul_scalar_f32, vmuls)
 V_SCALAR(v_max_scalar_f32, vmaxs)
 V_SCALAR(v_min_scalar_f32, vmins)
 
-/* Steps of 256 bytes of the wider type: 8 blocks of f32, 4 of 16-bit elements. */
+/* Steps of 256 bytes of the wider type: 8 blocks of it, 4 of one half as wide. */
 #define V_UNARY(name, call, to, from, to_step, from_step) \
   AICORE void name(to d, from a, int64_t n) {             \
     count_begin(n);                                       \
@@ -161,10 +167,16 @@ V_UNARY(v_f32_from_bf16, vconv_bf162f32, ub_f32, ub_bf16, 8, 4)
 V_UNARY(v_f32_from_f16, vconv_f162f32, ub_f32, ub_f16, 8, 4)
 V_UNARY(v_bf16_from_f32, vconv_f322bf16r, ub_bf16, ub_f32, 4, 8)
 V_UNARY(v_f16_from_f32, vconv_f322f16r, ub_f16, ub_f32, 4, 8)
+V_UNARY(v_i8_from_f16, vconv_f162s8r, ub_i8, ub_f16, 4, 8)
 
 AICORE void v_i32_from_f32(ub_f32 d, ub_f32 a, int64_t n) {
   count_begin(n);
   vconv_f322s32r((__ubuf__ int32_t *)d, a, 1, 1, 1, 8, 8);
+  count_end();
+}
+AICORE void v_f32_from_i32(ub_f32 d, ub_f32 a, int64_t n) {
+  count_begin(n);
+  vconv_s322f32(d, (__ubuf__ int32_t *)a, 1, 1, 1, 8, 8);
   count_end();
 }
 /* The source's strides say nothing here. */

@@ -4,20 +4,16 @@
 /* One launcher serves several operators. */
 #define ascend_fused_add_rms_norm_fwd ascend_rms_norm_fwd
 #define ascend_modulated_rms_norm_fwd ascend_rms_norm_fwd
+#define ascend_rms_norm_quantised ascend_rms_norm_fwd
 #define ascend_vocab_parallel_cross_entropy_stats ascend_cross_entropy_fwd
 #define ascend_vocab_parallel_cross_entropy_bwd ascend_cross_entropy_bwd
 /* Slots that have no kernel, and one that needs no workspace. */
-#define ascend_rms_norm_quantised NULL
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
 #define ascend_fused_moe_fwd NULL
 #define ascend_fused_moe_fwd_bytes NULL
 #define ascend_fused_moe_bwd NULL
 #define ascend_fused_moe_bwd_bytes NULL
-#define ascend_multi_token_attention_fwd NULL
-#define ascend_multi_token_attention_fwd_bytes NULL
-#define ascend_multi_token_attention_bwd NULL
-#define ascend_multi_token_attention_bwd_bytes NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
 #define ascend_embedding_bwd_bytes NULL

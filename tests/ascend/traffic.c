@@ -71,6 +71,21 @@ static void run_rms_norm_of(tigon_context *context, tigon_dtype dtype, int64_t r
   tigon_free(context, bwd.workspace);
 }
 
+static void run_rms_norm_quantised(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols,
+                                   void *const tensor[4], void *w, float *scale, bool gated) {
+  tigon_plan plan;
+  const tigon_rms_norm_quantised_args args = {
+      .x = tigon_tensor_2d(tensor[0], dtype, rows, cols),
+      .w = tigon_tensor_1d(w, dtype, cols),
+      .z = gated ? tigon_tensor_2d(tensor[3], dtype, rows, cols) : (tigon_tensor){0},
+      .q = tigon_tensor_2d(tensor[1], gated ? TIGON_I8 : TIGON_F8E4M3, rows, cols),
+      .scale = tigon_tensor_1d(scale, TIGON_F32, rows),
+      .eps = 1e-6};
+  ask(context, "rms_norm", gated ? "quantised_gate" : "quantised", dtype, rows, cols, &plan);
+  succeeds(context, tigon_rms_norm_quantised(context, &args));
+  expect(context, &plan, gated ? "rms_norm quantised, gated" : "rms_norm quantised");
+}
+
 static void run_rms_norm(tigon_context *context, tigon_dtype dtype, int64_t rows, int64_t cols, void *const tensor[4],
                          void *w, float *dw, float *rstd) {
   run_rms_norm_of(context, dtype, rows, cols, tensor, w, dw, rstd, false);
@@ -399,6 +414,7 @@ static void run_case(tigon_context *context, tigon_dtype dtype, int64_t rows, in
   run_embedding(context, dtype, rows, cols, tensor);
   run_cross_entropy(context, dtype, rows, cols, tensor);
   if (rows * cols <= GATED) {
+    for (int gated = 0; gated < 2; ++gated) run_rms_norm_quantised(context, dtype, rows, cols, tensor, w, rstd, gated);
     run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_NONE, false);
     run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_MEAN, true);
     run_divergence(context, dtype, rows, cols, tensor, TIGON_REDUCTION_SUM, true);

@@ -70,6 +70,7 @@ AICORE_KERNEL(count_forms, arguments) {
   KEEP(16, v_i32_from_f32(d, y, SOME));
   KEEP(17, v_and_f32(d, x, y, SOME));
   KEEP(18, v_not_f32(d, y, SOME));
+  KEEP(19, v_f32_from_i32(d, y, SOME));
 }
 
 static uint32_t bits_of(float value) {
@@ -103,13 +104,14 @@ static float expected(int call, float x, float y) {
     case 16: return from_bits((uint32_t)(int32_t)rintf(y));
     case 17: return from_bits(bits_of(x) & bits_of(y));
     case 18: return from_bits(~bits_of(y));
+    case 19: return (float)(int32_t)bits_of(y);
     default: return 2.5f;
   }
 }
 
 static void calls_in_count_form(void **state) {
   launch(*state, count_forms);
-  for (int call = 0; call < 19; ++call)
+  for (int call = 0; call < 20; ++call)
     for (int i = 0; i < N; ++i)
       if (bits_of(out[call][i]) != (i < SOME ? bits_of(expected(call, a_in[i], b_in[i])) : UINT32_MAX))
         fail_msg("call %d, element %d: %g", call, i, (double)out[call][i]);
@@ -223,6 +225,37 @@ static void casts_rows_and_scalars(void **state) {
   assert_memory_equal(out[3], a_in, 55 * sizeof *a_in);
 }
 
+/* Bytes: nearest integers, up to what they hold; a NaN; rows that begin anywhere in global memory. */
+AICORE_KERNEL(bytes, arguments) {
+  const ub_f32 x = bring(ub, a->b), d = ub_alloc_f32(ub, N);
+  const ub_f16 h = ub_alloc_f16(ub, N);
+  v_mul_scalar_f32(x, x, 24.5f, SOME);
+  v_duplicate_f32(d, __builtin_nanf(""), 8);
+  sync_pipe(PIPE_V);
+  v_f16_from_f32(h, x, SOME);
+  sync_pipe(PIPE_V);
+  v_f16_from_f32(h, d, 1);
+  sync_pipe(PIPE_V);
+  v_i8_from_f16(ub_as_i8(d), h, SOME);
+  sync_set(PIPE_V, PIPE_MTE3, 0);
+  sync_wait(PIPE_V, PIPE_MTE3, 0);
+  store_i8(a->out + 3, ub_as_i8(d), 1, SOME);
+  store_i8(a->out + N * 4, ub_at_i8(ub_as_i8(d), 32), 3, 33);
+}
+
+static void bytes_are_the_nearest_integers(void **state) {
+  launch(*state, bytes);
+  const int8_t *found = (const int8_t *)out + 3, *rows = (const int8_t *)out[1];
+  int cut = 0;
+  for (int i = 0; i < SOME; ++i) {
+    const float nearest = rintf(tigon_f32_from_f16(tigon_f16_from_f32(b_in[i] * 24.5f)));
+    cut += nearest > 127 || nearest < -128;
+    assert_int_equal(found[i], i == 0 ? 0 : nearest > 127 ? 127 : nearest < -128 ? -128 : (int)nearest);
+  }
+  assert_true(cut > 0 && found[-1] == -1 && found[SOME] == -1);
+  for (int r = 0; r < 3; ++r) assert_memory_equal(rows + 33 * r, found + 32 + 64 * r, 33);
+}
+
 static int64_t order_of(float value) {
   int32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -292,9 +325,13 @@ static int close_machine(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(calls_in_count_form),    cmocka_unit_test(calls_in_repeat_form),
-      cmocka_unit_test(casts_rows_and_scalars), cmocka_unit_test(a_gather_takes_bytes),
-      cmocka_unit_test(noise_is_of_some_ulps),  cmocka_unit_test(flushed_are_the_denormals),
+      cmocka_unit_test(calls_in_count_form),
+      cmocka_unit_test(calls_in_repeat_form),
+      cmocka_unit_test(casts_rows_and_scalars),
+      cmocka_unit_test(a_gather_takes_bytes),
+      cmocka_unit_test(noise_is_of_some_ulps),
+      cmocka_unit_test(flushed_are_the_denormals),
+      cmocka_unit_test(bytes_are_the_nearest_integers),
   };
   return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

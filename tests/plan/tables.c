@@ -151,24 +151,31 @@ static void footprints_move_the_minimum(void **state) {
   assert_true(tigon_footprint_find("adamw", "step_master", TIGON_BF16, &f));
   assert_int_equal(f.inputs, 4);  /* master, grad, m, v */
   assert_int_equal(f.outputs, 4); /* param, master, m, v */
+  assert_true(tigon_footprint_find("rms_norm", "quantised", TIGON_BF16, &f));
+  assert_int_equal(f.stream[0].element_bytes * 10 + f.stream[0].passes, 23); /* x: for the sum, the largest y, and q */
+  assert_int_equal(f.stream[1].element_bytes * 10 + f.stream[1].passes, 11);
+  assert_true(tigon_footprint_find("rms_norm", "quantised_gate", TIGON_BF16, &f));
+  assert_int_equal(f.inputs, 2);
+  assert_int_equal(f.stream[1].element_bytes * 10 + f.stream[1].passes, 22); /* z: not for the sum */
   assert_true(tigon_footprint_find("vocab_parallel_cross_entropy", "merge", TIGON_F32, &f));
   assert_int_equal(f.inputs, 1); /* five words of a shard */
   assert_int_equal(f.stream[0].element_bytes, 20);
   assert_int_equal(f.outputs, 0);
 }
 
-/* Every slot that Ascend fills, but attn_res, whose tiles are a token's blocks, and hyper-connections, whose launchers cut
- * them. Of those that are f32 alone merge has one, and preference_loss and policy_loss have no tiles. */
+/* Every slot that Ascend fills, but attn_res, whose tiles are a token's blocks, and hyper-connections and
+ * multi_token_attention, whose launchers cut them. Of those that are f32 alone merge has one, and preference_loss and policy_loss have no tiles. */
 static void every_slot_has_a_footprint(void **state) {
   (void)state;
   const tigon_kernels *kernels = tigon_backend_find("ascend-sim")->variants()[0];
   tigon_footprint f;
   int planned =
-      11; /* no slots: the gates of rms_norm, fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's
+      12; /* no slots: the gates of rms_norm, fwd_dlogits, two fwd_dinput, softmax's masks, rope with positions, adamw's
              master; and merge */
   for (int i = 0; tigon_entry_at(i); i++) {
     const tigon_entry *e = tigon_entry_at(i);
-    const bool planned_for = !e->composite && strcmp(e->op, "attn_res") != 0 && strncmp(e->op, "mhc_", 4) != 0;
+    const bool cut_by_launchers = strncmp(e->op, "mhc_", 4) == 0 || strcmp(e->op, "multi_token_attention") == 0;
+    const bool planned_for = !e->composite && strcmp(e->op, "attn_res") != 0 && !cut_by_launchers;
     const bool filled = planned_for && tigon_entry_dtypes(kernels, i) & TIGON_BIT(TIGON_BF16);
     assert_int_equal(tigon_footprint_find(e->op, e->entry, TIGON_BF16, &f), filled);
     planned += filled;

@@ -22,6 +22,12 @@ AICORE void enlarge(ub_f32 d, ub_f32 x, int64_t n) {
   mul_scalar(d, x, 0x1p126f, n);
   mul_scalar(d, d, 0x1p126f, n);
 }
+/* x becomes 1 where it is above 0, else 0; a NaN stays. */
+AICORE void make_factor(ub_f32 x, int64_t n) {
+  at_least(x, x, 0, n);
+  enlarge(x, x, n);
+  at_most(x, x, 1, n);
+}
 /* d = 0 where factor is 0. */
 AICORE void unless_0(ub_f32 d, ub_f32 factor, ub_f32 mask, int64_t n) {
   absolute(mask, factor, n);

@@ -13,12 +13,14 @@ typedef struct rms_norm_fwd_arguments {
   gm_rows x, y;
   gm_rows residual, sum; /* fused_add_rms_norm: sum = x + residual takes x's place; data NULL without */
   gm_rows z;             /* the gate of rms_norm; data NULL without */
+  gm_rows q;             /* bytes in the place of y; data NULL without */
   grouping groups;       /* modulated_rms_norm: rows that share a scale; else all of them */
   gm_space groups_space; /* of scale and shift, a row for each group */
   gm_rows scale, shift;  /* modulated_rms_norm; data NULL without */
   gm_ptr weight, rstd;   /* may be NULL */
+  gm_ptr q_scale;        /* [rows] f32, with q */
   gm_ptr partials;       /* [rows, splits] f32, when parts come apart */
-  int64_t dtype, w_dtype, scale_dtype, shift_dtype, casting, parts;
+  int64_t dtype, w_dtype, scale_dtype, shift_dtype, q_dtype, casting, parts;
   float eps, w_offset;
 } rms_norm_fwd_arguments;
 

@@ -57,7 +57,9 @@ typedef struct tile {
   int64_t rows, cols, pitch;
 } tile;
 
-AICORE int64_t dtype_bytes(int64_t dtype) { return dtype == TIGON_F32 ? 4 : 2; }
+AICORE int64_t dtype_bytes(int64_t dtype) {
+  return dtype == TIGON_F32 ? 4 : dtype == TIGON_I8 || dtype == TIGON_F8E4M3 ? 1 : 2;
+}
 AICORE tile tile_of(int64_t dtype, int64_t rows, int64_t cols) {
   return (tile){rows, cols, round_up(cols, UB_BLOCK / dtype_bytes(dtype))};
 }
@@ -86,6 +88,8 @@ AICORE void store(int64_t dtype, gm_ptr to, ub_f32 from, int64_t rows, int64_t c
     store_f32(to, from, rows, cols);
   else if (dtype == TIGON_BF16)
     store_bf16(to, ub_as_bf16(from), rows, cols);
+  else if (dtype_bytes(dtype) == 1)
+    store_i8(to, ub_as_i8(from), rows, cols);
   else
     store_f16(to, ub_as_f16(from), rows, cols);
 }
@@ -212,15 +216,17 @@ AICORE void round_to(int64_t dtype, ub_f32 d, ub_f32 s, ub_f32 raw, int64_t n) {
 
 /* ---- a tile with a value a row, or with a vector of columns ---- */
 
-typedef enum row_op { ROW_ADD, ROW_SUB, ROW_MUL } row_op;
+typedef enum row_op { ROW_ADD, ROW_SUB, ROW_MUL, ROW_DIV } row_op;
 
 AICORE void row_steps(row_op op, ub_f32 d, ub_f32 a, ub_f32 b, v_steps s) {
   if (op == ROW_ADD)
     v_add_r_f32(d, a, b, s);
   else if (op == ROW_SUB)
     v_sub_r_f32(d, a, b, s);
-  else
+  else if (op == ROW_MUL)
     v_mul_r_f32(d, a, b, s);
+  else
+    v_div_r_f32(d, a, b, s);
 }
 
 AICORE int lanes_at(int64_t pitch, int64_t c) { return (int)least(V_LANES, pitch - c); }

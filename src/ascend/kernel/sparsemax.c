@@ -44,13 +44,6 @@ AICORE void open_words(state *s, ub_arena *ub) {
   s->groups = ub_alloc_f32(ub, V_LANES);
 }
 
-/* x becomes 1 where it is above 0, else 0; a NaN stays. */
-AICORE void make_factor(ub_f32 x, int64_t n) {
-  at_least(x, x, 0, n);
-  enlarge(x, x, n);
-  at_most(x, x, 1, n);
-}
-
 /* ---- forward ---- */
 
 /* Sums of the members of a tile of z, and how many there are. */

@@ -82,15 +82,18 @@ static int64_t tiles_of_row(const plan_problem *problem, const tigon_plan *plan,
   return all;
 }
 
-/* Elements of the column vectors that are read. Forward needs weights in the last pass alone, backward, which has column sums,
+/* Elements of the column vectors that are read. Forward needs weights in all passes but the first, backward, which has column sums,
  * in every one; its last pass keeps a panel's vectors on chip for all its rows. */
 static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan, int64_t elements, int64_t cut) {
   const tigon_footprint *f = problem->footprint;
   if (plan->chosen == TIGON_CASE_A) return elements;
   if (plan->splits == 1 && plan->col_tiles == 1) return plan_mul(group_visits(problem, plan), elements);
   const int64_t tiles = plan_add(elements, cut);
-  if (plan->chosen == TIGON_CASE_D) return plan_mul(plan_mul(plan->rows, f->column_sums ? problem->passes : 1), tiles);
-  return plan_mul(f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks) : plan->rows,
+  const int64_t forward = plan_max(1, problem->passes - 1);
+  if (plan->chosen == TIGON_CASE_D)
+    return plan_mul(plan_mul(plan->rows, f->column_sums ? problem->passes : forward), tiles);
+  return plan_mul(f->column_sums ? plan_add(plan_mul(plan->rows, plan->passes - 1), plan->row_tasks)
+                                 : plan_mul(plan->rows, forward),
                   tiles);
 }
 

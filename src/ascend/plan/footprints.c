@@ -16,7 +16,7 @@ typedef struct row {
   const char *others;  /* names: with partials outputs move twice and inputs once, where all else is the reverse */
   const char *wide;    /* names: f32 in any case */
   const char *without; /* names: tensors that another variant of the entry has */
-  uint8_t reads;       /* of inputs where a row does not stay on chip; 0: as partials say */
+  uint8_t reads;       /* of inputs where a row does not stay on chip, of `others` one less; 0: as partials say */
   bool only_f32;       /* there is no such entry of 16-bit dtypes */
 } row;
 
@@ -43,6 +43,7 @@ typedef struct row {
 #define TOTALS (TIGON_TOTAL_LABELS | TIGON_TOTAL_MEAN)
 #define ENTRY(name, slot) .base.op = name, .base.entry = slot
 #define RANGES .base.partials = 1, .base.ranges = true
+#define QUANTISED .base.partials = 1, .base.row_scalars_on_chip = 1, .base.whole = true, .reads = 3 /* rstd */
 #define ROPE                                                                                            \
   .base.row_tables = 2, .base.row_table_bytes = 4, .base.walk = TIGON_WALK_HEADS, .streams = "q q_out", \
   .temporaries = {2, 3}, .ops = {3.3, 5.3}
@@ -57,6 +58,8 @@ typedef struct row {
 static const row table[] = {
     {ENTRY("rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {3.7, 7.7}, .without = "z"},
     {ENTRY("rms_norm", "fwd_gate"), .base.partials = 1, .temporaries = {2, 4}, .ops = {12.2, 18.2}, .others = "z"},
+    {ENTRY("rms_norm", "quantised"), QUANTISED, .temporaries = {3, 3}, .ops = {36.0, 40.0}, .without = "z"},
+    {ENTRY("rms_norm", "quantised_gate"), QUANTISED, .temporaries = {3, 4}, .ops = {44.5, 50.5}, .others = "z"},
     {ENTRY("rms_norm", "bwd"), .base.partials = 1, .temporaries = {2, 3}, .ops = {7.8, 10.8}, .without = "z dz"},
     {ENTRY("rms_norm", "bwd_gate"), .base.partials = 1, .temporaries = {3, 7}, .ops = {35.8, 42.8}},
     {ENTRY("fused_add_rms_norm", "fwd"), .base.partials = 1, .temporaries = {1, 2}, .ops = {4.8, 10.8},
@@ -154,9 +157,10 @@ static int element_words(const char *shape) {
 
 static void add_stream(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes, bool out) {
   const bool only_f32 = field->dtypes == TIGON_BIT(TIGON_F32) || tigon_is_listed(r->wide, field->name);
-  const int size = (only_f32 ? 4 : bytes) * element_words(field->shape);
+  const bool of_bytes = field->dtypes & TIGON_BIT(TIGON_I8);
+  const int size = (only_f32 ? 4 : of_bytes ? 1 : bytes) * element_words(field->shape);
   const bool other = tigon_is_listed(r->others, field->name), twice = f->partials > 0 && out == other;
-  const uint8_t passes = !out && r->reads ? r->reads : twice ? 2 : 1;
+  const uint8_t passes = !out && r->reads ? (uint8_t)(r->reads - other) : twice ? 2 : 1;
   f->stream[f->inputs + f->outputs] = (tigon_stream_footprint){out, (uint8_t)size, passes};
   *(out ? &f->outputs : &f->inputs) += 1;
 }

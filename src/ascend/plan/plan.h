@@ -111,7 +111,7 @@ typedef struct tigon_footprint {
 } tigon_footprint;
 
 /* Fills *footprint for an op and entry as in src/ops.def, or cross_entropy's "fwd_dlogits" and divergence's and topk_divergence's "fwd_dinput" (loss and gradient
- * in one call), softmax's "fwd_mask" and "fwd_mask_f32", rms_norm's "fwd_gate" and "bwd_gate", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
+ * in one call), softmax's "fwd_mask" and "fwd_mask_f32", rms_norm's "fwd_gate", "quantised_gate" and "bwd_gate", rope's "fwd_positions" and "bwd_positions", adamw's "step_master". false,
  * with *footprint untouched, when that entry has none, of that dtype none, or the dtype is none of f32, f16, bf16. */
 bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, tigon_footprint *footprint);
 /* Rows do not matter: no reduction, no vectors, words or tables. Fronts hand such an op over as one row where its rows lie

@@ -15,8 +15,8 @@ typedef struct sim_where {
 typedef enum sim_op {
   SIM_ADD, SIM_SUB, SIM_MUL, SIM_DIV, SIM_MAX, SIM_MIN,
   SIM_ADD_SCALAR, SIM_MUL_SCALAR, SIM_MAX_SCALAR, SIM_MIN_SCALAR,
-  SIM_EXP, SIM_LN, SIM_SQRT, SIM_RSQRT, SIM_ABS, SIM_DUPLICATE, SIM_AND, SIM_NOT, SIM_TO_I32, SIM_GATHER,
-  SIM_FROM_BF16, SIM_FROM_F16, SIM_TO_BF16, SIM_TO_F16,
+  SIM_EXP, SIM_LN, SIM_SQRT, SIM_RSQRT, SIM_ABS, SIM_DUPLICATE, SIM_AND, SIM_NOT, SIM_TO_I32, SIM_FROM_I32, SIM_GATHER,
+  SIM_FROM_BF16, SIM_FROM_F16, SIM_TO_BF16, SIM_TO_F16, SIM_TO_I8,
   SIM_SUM, SIM_MAXIMUM, SIM_SPREAD, SIM_COMPARE, SIM_SELECT,
   SIM_OPS
 } sim_op;
@@ -63,13 +63,18 @@ typedef struct ub_bf16 {
 typedef struct ub_f16 {
   uint32_t at;
 } ub_f16;
+typedef struct ub_i8 {
+  uint32_t at;
+} ub_i8;
 
 static inline ub_f32 ub_at_f32(ub_f32 x, int64_t i) { return (ub_f32){x.at + (uint32_t)i * 4}; }
 static inline ub_bf16 ub_at_bf16(ub_bf16 x, int64_t i) { return (ub_bf16){x.at + (uint32_t)i * 2}; }
 static inline ub_f16 ub_at_f16(ub_f16 x, int64_t i) { return (ub_f16){x.at + (uint32_t)i * 2}; }
+static inline ub_i8 ub_at_i8(ub_i8 x, int64_t i) { return (ub_i8){x.at + (uint32_t)i}; }
 #define ub_as_f32(x) ((ub_f32){(x).at})
 #define ub_as_bf16(x) ((ub_bf16){(x).at})
 #define ub_as_f16(x) ((ub_f16){(x).at})
+#define ub_as_i8(x) ((ub_i8){(x).at})
 
 #define SIM_HERE(what) ((sim_where){what, __FILE__, __LINE__})
 
@@ -94,11 +99,13 @@ static inline ub_f16 ub_at_f16(ub_f16 x, int64_t i) { return (ub_f16){x.at + (ui
 #define store_f32(gm, s, rows, cols) tigon_sim_store(SIM_HERE("store_f32"), gm, (s).at, rows, cols, 4)
 #define store_bf16(gm, s, rows, cols) tigon_sim_store(SIM_HERE("store_bf16"), gm, (s).at, rows, cols, 2)
 #define store_f16(gm, s, rows, cols) tigon_sim_store(SIM_HERE("store_f16"), gm, (s).at, rows, cols, 2)
+#define store_i8(gm, s, rows, cols) tigon_sim_store(SIM_HERE("store_i8"), gm, sim_i8(s), rows, cols, 1)
 
 /* The types are checked by taking each handle as what it must be. */
 static inline uint32_t sim_f32(ub_f32 x) { return x.at; }
 static inline uint32_t sim_bf16(ub_bf16 x) { return x.at; }
 static inline uint32_t sim_f16(ub_f16 x) { return x.at; }
+static inline uint32_t sim_i8(ub_i8 x) { return x.at; }
 
 #define SIM_BINARY(what, op, d, a, b, n) tigon_sim_binary(SIM_HERE(what), op, sim_f32(d), sim_f32(a), sim_f32(b), n)
 #define v_add_f32(d, a, b, n) SIM_BINARY("v_add_f32", SIM_ADD, d, a, b, n)
@@ -131,11 +138,13 @@ static inline uint32_t sim_f16(ub_f16 x) { return x.at; }
 #define v_and_f32(d, a, b, n) SIM_BINARY("v_and_f32", SIM_AND, d, a, b, n)
 #define v_not_f32(d, a, n) SIM_UNARY("v_not_f32", SIM_NOT, sim_f32(d), sim_f32(a), 0, n)
 #define v_i32_from_f32(d, a, n) SIM_UNARY("v_i32_from_f32", SIM_TO_I32, sim_f32(d), sim_f32(a), 0, n)
+#define v_f32_from_i32(d, a, n) SIM_UNARY("v_f32_from_i32", SIM_FROM_I32, sim_f32(d), sim_f32(a), 0, n)
 #define v_gather_f32(d, a, offsets, n) SIM_BINARY("v_gather_f32", SIM_GATHER, d, a, offsets, n)
 #define v_f32_from_bf16(d, a, n) SIM_UNARY("v_f32_from_bf16", SIM_FROM_BF16, sim_f32(d), sim_bf16(a), 0, n)
 #define v_f32_from_f16(d, a, n) SIM_UNARY("v_f32_from_f16", SIM_FROM_F16, sim_f32(d), sim_f16(a), 0, n)
 #define v_bf16_from_f32(d, a, n) SIM_UNARY("v_bf16_from_f32", SIM_TO_BF16, sim_bf16(d), sim_f32(a), 0, n)
 #define v_f16_from_f32(d, a, n) SIM_UNARY("v_f16_from_f32", SIM_TO_F16, sim_f16(d), sim_f32(a), 0, n)
+#define v_i8_from_f16(d, a, n) SIM_UNARY("v_i8_from_f16", SIM_TO_I8, sim_i8(d), sim_f16(a), 0, n)
 
 #define v_mask_f32(lanes) tigon_sim_mask(SIM_HERE("v_mask_f32"), lanes)
 #define v_sum_r_f32(d, a, repeat, d_stride, a_stride) \

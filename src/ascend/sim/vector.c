@@ -200,8 +200,10 @@ void tigon_sim_binary(sim_where where, sim_op op, uint32_t d, uint32_t a, uint32
 }
 
 void tigon_sim_unary(sim_where where, sim_op op, uint32_t d, uint32_t a, float value, int64_t n) {
-  const int to = op == SIM_TO_BF16 || op == SIM_TO_F16 ? 2 : 4,
-            from = op == SIM_FROM_BF16 || op == SIM_FROM_F16 ? 2 : 4;
+  const int to = op == SIM_TO_BF16 || op == SIM_TO_F16 ? 2
+                 : op == SIM_TO_I8                     ? 1
+                                                       : 4,
+            from = op == SIM_FROM_BF16 || op == SIM_FROM_F16 || op == SIM_TO_I8 ? 2 : 4;
   sim_instruction i = {.where = where, .op = op, .counted = true, .count = n, .value = value, .d = side_by_side(d, to)};
   if (a != SIM_NOTHING) i.a = side_by_side(a, from);
   issue_counted(&i);
@@ -316,20 +318,28 @@ static void compute(const tigon_sim_modes *modes, sim_op op, float *d, const flo
     case SIM_AND: EACH(from_bits(to_bits(a[i]) & to_bits(b[i]))); break;
     case SIM_NOT: EACH(from_bits(~to_bits(a[i]))); break;
     case SIM_TO_I32: EACH(from_bits(to_i32(a[i]))); break;
+    case SIM_FROM_I32: EACH((float)(int32_t)to_bits(a[i])); break;
     default: break;
   }
 #undef EACH
 }
 
+static int8_t to_i8(float value) {
+  const float whole = isnan(value) ? 0 : nearbyintf(value);
+  return (int8_t)(whole > 127 ? 127 : whole < -128 ? -128 : whole);
+}
+
 static void cast(sim_op op, void *d, const void *a, int64_t n) {
   float *f = d;
   uint16_t *h = d;
+  int8_t *bytes = d;
   const float *from_f = a;
   const uint16_t *from_h = a;
   for (int64_t i = 0; i < n; ++i) switch (op) {
       case SIM_FROM_BF16: f[i] = tigon_f32_from_bf16(from_h[i]); break;
       case SIM_FROM_F16: f[i] = tigon_f32_from_f16(from_h[i]); break;
       case SIM_TO_BF16: h[i] = tigon_bf16_from_f32(from_f[i]); break;
+      case SIM_TO_I8: bytes[i] = to_i8(tigon_f32_from_f16(from_h[i])); break;
       default: h[i] = tigon_f16_from_f32(from_f[i]); break;
     }
 }
@@ -389,7 +399,7 @@ bool tigon_sim_run_vector(tigon_sim *sim, const sim_instruction *i) {
   const void *a = sim->ub + i->a.at, *b = sim->ub + i->b.at;
   if (i->op == SIM_GATHER)
     for (int64_t e = 0; e < i->count; ++e) memcpy((char *)d + 4 * e, sim->ub + gathered(sim, i, e), 4);
-  else if (i->op >= SIM_FROM_BF16 && i->op <= SIM_TO_F16)
+  else if (i->op >= SIM_FROM_BF16 && i->op <= SIM_TO_I8)
     cast(i->op, d, a, i->count);
   else
     compute(&sim->modes, i->op, d, a, b, i->value, i->count);

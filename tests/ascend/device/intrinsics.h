@@ -45,6 +45,7 @@ STANDIN_COPY(copy_gm_to_ubuf_align_b32, __ubuf__, __gm__)
 STANDIN_COPY(copy_gm_to_ubuf_align_b16, __ubuf__, __gm__)
 STANDIN_COPY(copy_ubuf_to_gm_align_b32, __gm__, __ubuf__)
 STANDIN_COPY(copy_ubuf_to_gm_align_b16, __gm__, __ubuf__)
+STANDIN_COPY(copy_ubuf_to_gm_align_b8, __gm__, __ubuf__)
 
 #define STANDIN_BINARY(name, type)                                                                                  \
   void name(__ubuf__ type *d, __ubuf__ type *a, __ubuf__ type *b, uint8_t repeat, uint8_t d_block, uint8_t a_block, \
@@ -76,10 +77,12 @@ STANDIN_UNARY(vrsqrt, float, float)
 STANDIN_UNARY(vabs, float, float)
 STANDIN_UNARY(vnot, uint16_t, uint16_t)
 STANDIN_UNARY(vconv_f322s32r, int32_t, float)
+STANDIN_UNARY(vconv_s322f32, float, int32_t)
 STANDIN_UNARY(vconv_bf162f32, float, bfloat16_t)
 STANDIN_UNARY(vconv_f162f32, float, half)
 STANDIN_UNARY(vconv_f322bf16r, bfloat16_t, float)
 STANDIN_UNARY(vconv_f322f16r, half, float)
+STANDIN_UNARY(vconv_f162s8r, int8_t, half)
 
 void vector_dup(__ubuf__ float *d, float value, uint8_t repeat, uint16_t d_block, uint16_t a_block, uint16_t d_step,
                 uint16_t a_step);

@@ -222,6 +222,7 @@ COPY(copy_gm_to_ubuf_align_b32, do_load, PIPE_MTE2, d, 4)
 COPY(copy_gm_to_ubuf_align_b16, do_load, PIPE_MTE2, d, 2)
 COPY(copy_ubuf_to_gm_align_b32, do_store, PIPE_MTE3, a, 4)
 COPY(copy_ubuf_to_gm_align_b16, do_store, PIPE_MTE3, a, 2)
+COPY(copy_ubuf_to_gm_align_b8, do_store, PIPE_MTE3, a, 1)
 
 /* ---- the vector unit: steps of 256 bytes of the widest operand ---- */
 
@@ -311,6 +312,18 @@ static void lane_to_i32(const step *s, char *d, const char *a, const char *b) {
   (void)s, (void)b;
   memcpy(d, &i, sizeof i);
 }
+static void lane_from_i32(const step *s, char *d, const char *a, const char *b) {
+  int32_t i;
+  memcpy(&i, a, sizeof i);
+  const float f = (float)i;
+  (void)s, (void)b;
+  memcpy(d, &f, sizeof f);
+}
+static void lane_to_i8(const step *s, char *d, const char *a, const char *b) {
+  const float f = nearbyintf(tigon_f32_from_f16(bits16(a)));
+  (void)s, (void)b;
+  *d = (char)(f != f ? 0 : f > 127 ? 127 : f < -128 ? -128 : (int)f);
+}
 #define LANE_CAST(name, from, convert, type)                               \
   static void name(const step *s, char *d, const char *a, const char *b) { \
     const type x = convert(from(a));                                       \
@@ -326,6 +339,8 @@ static void do_float(const step *s) { each_lane(s, lane_float); }
 static void do_and(const step *s) { each_lane(s, lane_and); }
 static void do_not(const step *s) { each_lane(s, lane_not); }
 static void do_to_i32(const step *s) { each_lane(s, lane_to_i32); }
+static void do_from_i32(const step *s) { each_lane(s, lane_from_i32); }
+static void do_to_i8(const step *s) { each_lane(s, lane_to_i8); }
 static void do_from_bf16(const step *s) { each_lane(s, lane_from_bf16); }
 static void do_from_f16(const step *s) { each_lane(s, lane_from_f16); }
 static void do_to_bf16(const step *s) { each_lane(s, lane_to_bf16); }
@@ -385,10 +400,12 @@ UNARY(vrsqrt, float, float, do_float, op_rsqrt)
 UNARY(vabs, float, float, do_float, op_abs)
 UNARY(vnot, uint16_t, uint16_t, do_not, NULL)
 UNARY(vconv_f322s32r, int32_t, float, do_to_i32, NULL)
+UNARY(vconv_s322f32, float, int32_t, do_from_i32, NULL)
 UNARY(vconv_bf162f32, float, bfloat16_t, do_from_bf16, NULL)
 UNARY(vconv_f162f32, float, half, do_from_f16, NULL)
 UNARY(vconv_f322bf16r, bfloat16_t, float, do_to_bf16, NULL)
 UNARY(vconv_f322f16r, half, float, do_to_f16, NULL)
+UNARY(vconv_f162s8r, int8_t, half, do_to_i8, NULL)
 
 void vector_dup(float *d, float value, uint8_t repeat, uint16_t d_block, uint16_t a_block, uint16_t d_step,
                 uint16_t a_step) {
