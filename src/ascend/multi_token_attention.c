@@ -8,7 +8,7 @@ typedef tigon_multi_token_attention_problem problem;
 enum {
   CHUNK_BYTES = 16 << 20, /* of u that a chunk has itself, */
   LEAST_ROWS = 16,        /* of at least so many queries */
-  SUMS_FEW = 64,          /* slabs at most */
+  MOST_SLABS = 64,
 };
 
 typedef struct chunk {
@@ -17,8 +17,8 @@ typedef struct chunk {
   tigon_band made;                /* rows of o in g and c */
   int64_t u_rows, o_rows, y_rows; /* room of a plane */
   int64_t pitch;                  /* of all rows in the workspace */
-  int64_t u_taps,
-      g_dense; /* with a stride of columns: where in a row of u the taps' begin, and in one of g the dense one */
+  int64_t u_taps;                 /* with a stride of columns: where the taps' rows begin in a row of u, */
+  int64_t g_dense;                /* and the one without zeros in a row of g */
   int64_t weights, slab_count, panel;
   float *u, *g, *c, *slabs;
   bool first; /* slabs hold nothing yet */
@@ -45,7 +45,7 @@ static chunk chunk_of(const tigon_queue *queue, const problem *p) {
   c.o_rows = least(p->rows, c.y_rows + span + 1);
   c.u_rows = least(p->tokens, c.o_rows * p->h.stride + span + c.y_rows);
   const int64_t lines = most(c.weights / p->w.taps, 1), cores = ascend_of(queue)->soc->device.cores;
-  c.slab_count = most(1, least(SUMS_FEW, cores / lines));
+  c.slab_count = most(1, least(MOST_SLABS, cores / lines));
   const int64_t taps = 2 * round_up(p->h.taps * p->w.taps, 16);
   c.panel = (ascend_of(queue)->soc->device.onchip_bytes / 4 - MTA_WORDS - taps) / MTA_TILES / V_LANES * V_LANES;
   return c;
