@@ -74,7 +74,7 @@ def test_graph(inputs):
 
 
 def test_graph_of_a_mixture():
-    """A replay reads the routing anew: none of it has come to the host. An expert without tokens gets all of them at last."""
+    """A replay reads the routing anew: none of it has come to the host. An expert without tokens gets them all at last."""
     torch.manual_seed(0)
     tokens, experts, hidden, inner, choices = 200, 6, 128, 96, 2
     kind = dict(device="cuda", dtype=torch.bfloat16)
