@@ -74,7 +74,7 @@ def test_graph(inputs):
 
 
 def test_graph_of_a_mixture():
-    """The routing is read when a graph is replayed: nothing of it has come to the host. One expert gets no token at first, and all of them then."""
+    """A replay reads the routing anew: none of it has come to the host. An expert without tokens gets them all at last."""
     torch.manual_seed(0)
     tokens, experts, hidden, inner, choices = 200, 6, 128, 96, 2
     kind = dict(device="cuda", dtype=torch.bfloat16)
