@@ -93,6 +93,35 @@ def attention(t):
     return function, *named(t, ("q", "k", "v"), ["do"], ["o"])
 
 
+def eager_attention(q, k, v, mask, softcap=None, sinks=None):
+    """As transformers' eager attention of Gemma 2 and gpt-oss, whose softmax is in f32."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    k, v = (a.repeat_interleave(q.shape[1] // k.shape[1], 1) for a in (k, v))
+    scores = q @ k.mT * q.shape[-1]**-0.5
+    if softcap:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores + mask.to(scores.dtype)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)], -1)
+    return scores.to(wide).softmax(-1).to(q.dtype)[..., :mask.shape[-1]] @ v
+
+
+def softcap_attention(t):
+    (q,) = t.tensors("q")
+    mask = torch.full((q.shape[1], q.shape[1]), -torch.inf).triu(1)
+    return attention_of(lambda *qkv: eager_attention(*qkv, mask, softcap=50)), *named(t, ("q", "k", "v"), ["do"], ["o"])
+
+
+def sink_attention(t):
+    (q,) = t.tensors("q")
+    mask = torch.full((q.shape[1], q.shape[1]), -torch.inf).triu(1)
+
+    def function(q, k, v, sinks):
+        return attention_of(lambda *qkv: eager_attention(*qkv, mask, sinks=sinks))(q, k, v)
+
+    return function, *named(t, ("q", "k", "v", "sinks"), ["do"], ["o"])
+
+
 def multi_token_attention(t):
     from tigon.torch.operators.multi_token_attention import plain
 
@@ -235,6 +264,8 @@ CASES = {
     "rope+sections": rope,
     "swiglu+gpt-oss": gpt_oss_swiglu,
     "attention": attention,
+    "attention+softcap": softcap_attention,
+    "attention+sinks": sink_attention,
     "multi_token_attention": multi_token_attention,
     "attn_res+list": attn_res_list,
     "mhc_coeffs": mhc_coeffs,
@@ -259,6 +290,8 @@ FROM_TORCH = {
     "rope+sections": rope_from_torch,
     "swiglu+gpt-oss": lambda t: functools.partial(T.swiglu, **GPT_OSS),
     "attention": lambda t: attention_of(T.attention),
+    "attention+softcap": lambda t: attention_of(functools.partial(T.attention, softcap=50.0)),
+    "attention+sinks": lambda t: lambda q, k, v, sinks: attention_of(functools.partial(T.attention, sinks=sinks))(q, k, v),
     "multi_token_attention": lambda t: lambda s, w: T.multi_token_attention(s, w, padding=5, groups=s.shape[1]),
     "attn_res+list": lambda t: lambda *given: T.attn_res(given[:-2], *given[-2:]),
     "mhc_coeffs": lambda t: T.mhc_coeffs_pre,

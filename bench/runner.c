@@ -25,7 +25,7 @@ static bool is_word(const char *name, const char *word, size_t length) {
 }
 
 /* NULL, and a sentence, when the library has no such case; rows == 0: the case's own shape. Behind the operator's name may be forms
- * (tests/check/forms.def), and an entry that stands for "fwd": "rms_norm+gate+quantised". */
+ * (tests/check/forms.def), attention's softcap (Gemma 2's) and sinks, and an entry that stands for "fwd": "rms_norm+gate+quantised". */
 RUNNER_EXPORT runner *tigon_bench_open(const char *op, const char *dtype, int64_t rows, int64_t cols, int threads);
 /* The same on a device, on the caller's stream; sizes are those of bench_point, 0: the case's own. */
 typedef struct runner_place {
@@ -60,6 +60,14 @@ void tigon_bench_close(runner *r) {
   free(r);
 }
 
+static bool take_option(runner *r, const char *word, size_t length) {
+  if (strcmp(r->op, "attention") != 0) return false;
+  const bool softcap = is_word("softcap", word, length), sinks = is_word("sinks", word, length);
+  if (softcap) r->at.attention.softcap = 50;
+  if (sinks) r->at.attention.sinks = true;
+  return softcap || sinks;
+}
+
 /* Takes `name` apart. NULL: the library does not have all of it. */
 static const bench_case *find_case(runner *r, const char *name) {
   size_t length = strcspn(name, "+");
@@ -75,7 +83,7 @@ static const bench_case *find_case(runner *r, const char *name) {
       r->forward = mode;
     else if (form < BENCH_FORMS && chosen->forms & BENCH_BIT(form))
       r->at.forms |= BENCH_BIT(form);
-    else
+    else if (!take_option(r, word, length))
       chosen = NULL;
   }
   return chosen;

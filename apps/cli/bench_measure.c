@@ -25,11 +25,20 @@ void bench_set_times(bench_row *row, bench_samples *times) {
   row->q80 = bench_quantile(times, 0.8);
 }
 
+/* Bytes of which the shared cache holds a quarter at most. */
+static double beyond_caches(void) {
+  cli_machine machine;
+  const double least = 64e6, most = BENCH_PROBE_BYTES;
+  cli_machine_read(&machine);
+  const double bytes = 4 * (double)machine.l3_bytes;
+  return machine.l3_bytes <= 0 || bytes > most ? most : bytes < least ? least : bytes;
+}
+
 /* The machine's ceilings: medians over the rows that are larger than the caches (with --hot: over all that have one), or a
  * probe of its own without one. */
 void bench_find_ceilings(bench_result *result, tigon_context *context, int repeats) {
   static bench_samples copy, read;
-  const double large = result->hot ? 0 : 64e6, beyond = 512e6; /* bytes; the second is larger than any shared cache */
+  const double large = result->hot ? 0 : 64e6; /* bytes */
   for (int i = 0; i < result->count && copy.count < BENCH_MOST_REPEATS; ++i)
     if (result->rows[i].copy_gbps > 0 && result->rows[i].bytes_min >= large) {
       copy.value[copy.count++] = result->rows[i].copy_gbps;
@@ -38,7 +47,7 @@ void bench_find_ceilings(bench_result *result, tigon_context *context, int repea
   bench_probe probe;
   if (copy.count == 0 && context->queue.backend->stream)
     bench_probe_device(context, repeats, &copy, &read);
-  else if (copy.count == 0 && bench_probe_open(&probe, beyond, result->threads, false)) {
+  else if (copy.count == 0 && bench_probe_open(&probe, beyond_caches(), result->threads, false)) {
     while (copy.count < repeats) {
       copy.value[copy.count++] = bench_probe_copy(&probe, 0);
       read.value[read.count++] = bench_probe_read(&probe, 0);

@@ -3,33 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/transpose.h"
-
-/* A task makes one tile of c: for every block of k it packs the tile's columns of b, then a few row strips of a after
- * the other, and adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a
- * usual L2. */
-enum {
-  STRIP = LANES == 1 ? 4 : LANES * 3 / 4, /* rows of c in registers (AVX-512: 12, AVX2: 6) ... */
-  PART = STRIP / 3,                       /* ... and in a last strip that is not full ... */
-  VECTORS = LANES == 1 ? 8 : 2,           /* ... times this many vectors */
-  PANEL = VECTORS * LANES,                /* columns of c in registers */
-  STRIPS = 8,                             /* packed at a time, so that a transposed a is read by whole cache lines */
-  K_BLOCK = 256,
-  TILE_M = 264, /* multiple of every STRIP */
-  TILE_N = 256, /* multiple of every PANEL */
-  LEAST_M = 96, /* smaller tiles pack more than they multiply */
-  LEAST_N = 64,
-  LIBRARY_TILES = 16,
-  AHEAD = 16, /* rows further on that are on their way to the cache */
-};
-
-typedef struct scratch {
-  float b[TILE_N / PANEL][K_BLOCK][PANEL];
-  float sums[TILE_M][TILE_N];
-  float a[STRIPS][STRIP * K_BLOCK]; /* each [STRIP][K_BLOCK], turned: [K_BLOCK][STRIP] */
-  float kept[TILE_M][TILE_N];       /* sums of pairs while some are made again */
-} scratch;
-_Static_assert(sizeof(scratch) <= TIGON_GEMM_SCRATCH_BYTES, "the scratch of a task");
+#include "cpu/gemm_pack.h"
 
 typedef struct job {
   const tigon_queue *queue;
@@ -39,141 +13,34 @@ typedef struct job {
   bool stream;  /* c goes past the caches, which it is too large for */
 } job;
 
-/* ---- packing: words of 32 bits, absent columns 0 ----
- * A word is an element widened to f32 or, where `pairs`, two bf16 of neighbouring k as they are. */
-
-TIGON_INLINE int64_t words_of(bool pairs, int64_t k) { return pairs ? (k + 1) / 2 : k; }
-
-/* Up to LANES words of one row or column, whose k lie together in memory; `k` are left. */
-TIGON_INLINE vf along_k(tigon_dtype dtype, bool pairs, const void *data, int64_t at, int64_t k, v_least *least) {
-  if (!pairs) return k >= LANES ? v_load(data, at, dtype) : v_load_n(data, at, dtype, (int)k);
-  const vf words = v_load_pairs((const uint16_t *)data + at, k < 2 * LANES ? (int)k : 2 * LANES);
-  *least = v_least_pairs(*least, words);
-  return words;
-}
-
-/* The words at one k of `lanes` rows or columns, which lie together in memory, the next k `pitch` later. */
-TIGON_INLINE vf across_k(tigon_dtype dtype, bool pairs, const void *data, int64_t at, int64_t pitch, int64_t k,
-                         int lanes, v_least *least) {
-  if (!pairs) return lanes == LANES ? v_load(data, at, dtype) : v_load_n(data, at, dtype, lanes);
-  const uint16_t *p = (const uint16_t *)data + at;
-  const vf words = v_make_pairs(p, k > 1 ? p + pitch : NULL, lanes);
-  *least = v_least_pairs(*least, words);
-  return words;
-}
-
-/* Of LANES, those that are not past the end. */
-TIGON_INLINE int lanes_left(int64_t left) { return left >= LANES ? LANES : left > 0 ? (int)left : 0; }
-
-/* A block's rows are short runs far apart, which no machine sees coming: `count` elements from `at` on, and as many of the
- * next row where the words are of both. */
-TIGON_INLINE void fetch(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *of, int64_t at, int count) {
-  const char *line = (const char *)of->data + at * v_size(dtype);
-  for (int i = 0; i < count * v_size(dtype); i += 64) {
-    vf_prefetch(line + i);
-    if (pairs) vf_prefetch(line + of->pitch * v_size(dtype) + i);
-  }
-}
-
-/* Rows k0 .. k0 + k of b are contiguous in memory. */
-TIGON_INLINE void pack_b_rows(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t k0, int64_t k,
-                              int64_t n0, int64_t n, scratch *s, v_least *least) {
-  const int64_t step = pairs ? 2 : 1;
-  for (int64_t i = 0; i < k; i += step) {
-    const int64_t row = (k0 + i) * b->pitch + n0;
-    for (int64_t j = 0; j < n; j += PANEL) {
-      fetch(dtype, pairs, b, row + AHEAD * b->pitch + j, PANEL);
-      for (int64_t v = 0; v < PANEL; v += LANES) {
-        const int lanes = lanes_left(n - j - v);
-        vf_store(&s->b[j / PANEL][i / step][v],
-                 across_k(dtype, pairs, b->data, row + (lanes > 0 ? j + v : 0), b->pitch, k - i, lanes, least));
-      }
-    }
-  }
-}
-
-/* Columns of b are contiguous in memory: blocks of LANES x LANES words are turned. */
-TIGON_INLINE void pack_b_block(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t at, int64_t k,
-                               int cols, float *out, v_least *least) {
-  vf block[LANES];
-  for (int c = 0; c < LANES; ++c) {
-    fetch(dtype, false, b, at + (LANES + c) * b->pitch, 1);
-    block[c] = c < cols ? along_k(dtype, pairs, b->data, at + c * b->pitch, k, least) : vf_zero();
-  }
-  vf_transpose(block);
-  const int rows = lanes_left(words_of(pairs, k));
-  for (int i = 0; i < rows; ++i) vf_store(out + i * PANEL, block[i]);
-}
-TIGON_INLINE void pack_b_columns(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t k0, int64_t k,
-                                 int64_t n0, int64_t n, scratch *s, v_least *least) {
-  const int64_t step = pairs ? 2 : 1;
-  for (int64_t j = 0; j < n; j += PANEL)
-    for (int v = 0; v < PANEL; v += LANES)
-      for (int64_t i = 0; i < k; i += step * LANES)
-        pack_b_block(dtype, pairs, b, (n0 + j + v) * b->pitch + k0 + i, k - i, lanes_left(n - j - v),
-                     &s->b[j / PANEL][i / step][v], least);
-}
-
-TIGON_INLINE void pack_b(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t k0, int64_t k, int64_t n0,
-                         int64_t n, scratch *s, v_least *least) {
-  if (b->transposed)
-    pack_b_columns(dtype, pairs, b, k0, k, n0, n, s, least);
-  else
-    pack_b_rows(dtype, pairs, b, k0, k, n0, n, s, least);
-}
-
-/* Is the packed strip of a turned? As a lies in memory; without vectors always, which compilers turn into vectors. */
-TIGON_INLINE bool turned(const tigon_gemm_matrix *a) { return LANES == 1 || a->transposed; }
-
-/* `rows` rows of a from m0, columns k0 .. k0 + k, into strips. */
-TIGON_INLINE void pack_a(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *a, int64_t m0, int rows, int64_t k0,
-                         int64_t k, scratch *s, v_least *least) {
-  const int64_t step = pairs ? 2 : 1;
-  if (a->transposed) {
-    for (int64_t j = 0; j < k; j += step)
-      for (int i = 0; i < rows; i += STRIP) {
-        const int64_t at = (k0 + j) * a->pitch + m0 + i, n = rows - i < STRIP ? rows - i : STRIP;
-        fetch(dtype, pairs, a, at + AHEAD * a->pitch, 1);
-        for (int64_t c = 0; c < n; c += LANES) {
-          const int lanes = lanes_left(n - c);
-          vf_store_n(&s->a[i / STRIP][j / step * STRIP + c],
-                     across_k(dtype, pairs, a->data, at + c, a->pitch, k - j, lanes, least), lanes);
-        }
-      }
-    return;
-  }
-  for (int i = 0; i < rows; ++i) {
-    float *out = s->a[i / STRIP] + i % STRIP * (turned(a) ? 1 : K_BLOCK);
-    const int64_t at = (m0 + i) * a->pitch + k0;
-    int64_t j = 0;
-    for (; turned(a) && j < k; ++j) out[j * STRIP] = s_load(a->data, at + j, dtype);
-    for (; j < k; j += step * LANES) {
-      fetch(dtype, false, a, at + AHEAD * a->pitch + j, 1);
-      vf_store(out + j / step, along_k(dtype, pairs, a->data, at + j, k - j, least));
-    }
-  }
-}
+typedef struct region {
+  int64_t m0, m, n0, n;
+} region;
 
 /* ---- the products of one block of k ---- */
 
 /* sums[rows][PANEL] = or += the products of `words` words; a is laid out as `turn` says. */
 TIGON_INLINE void multiply(int rows, bool turn, bool pairs, const float *a, const float *b, int64_t words, float *sums,
-                           bool first) {
+                           bool first, ahead next[2]) {
   vf total[STRIP][VECTORS];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; ++v) total[i][v] = vf_zero();
-  for (int64_t j = 0; j < words; ++j) {
-    vf column[VECTORS];
+  for (int64_t j = 0; j < words;) {
+    const int64_t end = words - j < AHEAD_STEP ? words : j + AHEAD_STEP;
+    ahead_step(next);
+    for (; j < end; ++j) {
+      vf column[VECTORS];
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; ++v) column[v] = vf_load(b + j * PANEL + v * LANES);
+      for (int v = 0; v < VECTORS; ++v) column[v] = vf_load(b + j * PANEL + v * LANES);
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-      const vf row = vf_set(turn ? a[j * STRIP + i] : a[i * K_BLOCK + j]);
+      for (int i = 0; i < rows; ++i) {
+        const vf row = vf_set(turn ? a[j * STRIP + i] : a[i * K_BLOCK + j]);
 #pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; ++v)
-        total[i][v] = pairs ? v_dot_pairs(row, column[v], total[i][v]) : vf_fma(row, column[v], total[i][v]);
+        for (int v = 0; v < VECTORS; ++v)
+          total[i][v] = pairs ? v_dot_pairs(row, column[v], total[i][v]) : vf_fma(row, column[v], total[i][v]);
+      }
     }
   }
 #pragma GCC unroll 16
@@ -187,45 +54,100 @@ TIGON_INLINE void multiply(int rows, bool turn, bool pairs, const float *a, cons
 
 /* `rows` is STRIP, PART or 1. */
 TIGON_INLINE void multiply_rows(int rows, bool turn, bool pairs, const float *a, const float *b, int64_t words,
-                                float *sums, bool first) {
+                                float *sums, bool first, ahead next[2]) {
   if (rows == STRIP)
-    multiply(STRIP, turn, pairs, a, b, words, sums, first);
+    multiply(STRIP, turn, pairs, a, b, words, sums, first, next);
   else if (rows == PART)
-    multiply(PART, turn, pairs, a, b, words, sums, first);
+    multiply(PART, turn, pairs, a, b, words, sums, first, next);
   else
-    multiply(1, turn, pairs, a, b, words, sums, first);
+    multiply(1, turn, pairs, a, b, words, sums, first, next);
 }
 
-/* sums[rows][n], for the packed strips of a. */
-TIGON_INLINE void multiply_panels(bool turn, bool pairs, const scratch *s, int rows, int64_t words, int64_t n,
-                                  float *sums, bool first) {
-  for (int64_t j = 0; j < n; j += PANEL)
-    for (int i = 0; i < rows;) {
-      const int left = rows - i, step = left >= STRIP ? STRIP : left >= PART ? PART : 1;
-      const float *a = s->a[i / STRIP] + i % STRIP * (turn ? 1 : K_BLOCK);
-      multiply_rows(step, turn, pairs, a, s->b[j / PANEL][0], words, sums + i * TILE_N + j, first);
-      i += step;
-    }
+/* ---- the way out ---- */
+
+/* What LANES columns of row i become, `lanes` of which there are. */
+TIGON_INLINE vf finished(tigon_dtype dtype, const tigon_gemm_problem *p, vf x, int64_t i, int64_t j, int lanes) {
+  if (p->bias) x = vf_add(x, v_load_n(p->bias, j, p->bias_dtype, lanes));
+  if (p->sums) x = vf_add(x, vf_load_n(p->sums + i * p->n + j, lanes));
+  if (p->accumulate) x = vf_add(x, v_load_n(p->c, i * p->c_pitch + j, dtype, lanes));
+  return x;
 }
 
-/* ---- the tile's way out ---- */
-
-TIGON_INLINE void store_tile(tigon_dtype dtype, const tigon_gemm_problem *p, const scratch *s, int64_t m0, int64_t m,
+TIGON_INLINE void store_rows(tigon_dtype dtype, const tigon_gemm_problem *p, const float *sums, int64_t m0, int64_t m,
                              int64_t n0, int64_t n, bool stream) {
-  for (int64_t i = 0; i < m; ++i) {
-    const int64_t row = (m0 + i) * p->c_pitch + n0;
-    for (int64_t j = 0; j < n; j += LANES) {
+  for (int64_t i = m0; i < m0 + m; ++i, sums += TILE_N) {
+    const int64_t row = i * p->c_pitch + n0;
+    int64_t j = 0;
+    for (; j + 2 * LANES <= n; j += 2 * LANES) {
+      const vf a = finished(dtype, p, vf_load(sums + j), i, n0 + j, LANES);
+      const vf b = finished(dtype, p, vf_load(sums + j + LANES), i, n0 + j + LANES, LANES);
+      v_put_both(p->c, row + j, dtype, a, b, stream);
+    }
+    for (; j < n; j += LANES) {
       const int lanes = n - j >= LANES ? LANES : (int)(n - j);
-      vf x = vf_load(&s->sums[i][j]);
-      if (p->bias) x = vf_add(x, v_load_n(p->bias, n0 + j, p->bias_dtype, lanes));
-      if (p->sums) x = vf_add(x, vf_load_n(p->sums + (m0 + i) * p->n + n0 + j, lanes));
-      if (p->accumulate) x = vf_add(x, v_load_n(p->c, row + j, dtype, lanes));
-      if (lanes == LANES)
-        v_put(p->c, row + j, dtype, x, stream);
-      else
-        v_store_n(p->c, row + j, dtype, x, lanes);
+      v_store_n(p->c, row + j, dtype, finished(dtype, p, vf_load(sums + j), i, n0 + j, lanes), lanes);
     }
   }
+}
+
+/* sums[m, n] to rows m0 .. and columns n0 .. of c. */
+static void store(const job *j, const float *sums, int64_t m0, int64_t m, int64_t n0, int64_t n) {
+  if (j->stream)
+    TIGON_FOR_DTYPE(j->p->c_dtype, store_rows, j->p, sums, m0, m, n0, n, true);
+  else
+    TIGON_FOR_DTYPE(j->p->c_dtype, store_rows, j->p, sums, m0, m, n0, n, false);
+}
+
+/* The lines of a block of c: a store that misses would wait. */
+TIGON_INLINE void fetch_rows(const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t n0, int64_t n) {
+  const int64_t size = (int64_t)tigon_dtype_size(p->c_dtype);
+  for (int64_t i = m0; i < m0 + m; ++i) {
+    const char *row = (const char *)p->c + (i * p->c_pitch + n0) * size;
+    for (int64_t at = 0; at < n * size; at += 64) vf_prefetch(row + at);
+  }
+}
+
+/* Pairs whose sums are as large as this are good; NaN is not. */
+TIGON_INLINE vm is_good(const float *sums, float of_row, const float *of_column) {
+  return vf_le(vf_add(vf_set(of_row), vf_load(of_column)), vf_abs(vf_load(sums)));
+}
+
+TIGON_INLINE void note_good(const float *sums, int rows, const float *of_column, float *good) {
+  vf all = vf_load(good);
+  for (int v = 0; v < PANEL; v += LANES) {
+    const vf least = vf_load(of_column + v);
+    for (int i = 0; i < rows; ++i)
+      all = vf_select(vf_le(least, vf_abs(vf_load(sums + i * TILE_N + v))), all, vf_zero());
+  }
+  vf_store(good, all);
+}
+
+/* ---- a tile ---- */
+
+/* Where the packed strips of a lie in the tile, and what becomes of their products. */
+typedef struct strips {
+  const job *j;
+  const region *t;
+  int64_t i; /* the first row */
+  int rows;
+  bool first, last; /* of the blocks of k */
+  bool stores;      /* the last block's sums go to c while they are in the L1 */
+} strips;
+
+TIGON_INLINE void multiply_panels(bool turn, bool pairs, const strips *of, int64_t words, scratch *s, ahead next[2]) {
+  const region *t = of->t;
+  for (int64_t j = 0; j < t->n; j += PANEL)
+    for (int i = 0; i < of->rows;) {
+      const int left = of->rows - i, step = left >= STRIP ? STRIP : left >= PART ? PART : 1;
+      const float *a = s->a[i / STRIP] + i % STRIP * (turn ? 1 : K_BLOCK);
+      float *sums = &s->sums[of->i + i][j];
+      const int64_t m0 = t->m0 + of->i + i, n0 = t->n0 + j, n = t->n - j < PANEL ? t->n - j : PANEL;
+      if (of->stores && !of->j->stream) fetch_rows(of->j->p, m0, step, n0, n);
+      multiply_rows(step, turn, pairs, a, s->b[j / PANEL][0], words, sums, of->first, next);
+      if (pairs && of->last) note_good(sums, step, s->least + j, s->good);
+      if (of->stores) store(of->j, sums, m0, step, n0, n);
+      i += step;
+    }
 }
 
 static void clear_sums(scratch *s, int64_t m, int64_t n) {
@@ -233,93 +155,132 @@ static void clear_sums(scratch *s, int64_t m, int64_t n) {
     for (int64_t j = 0; j < n; j += LANES) vf_store(&s->sums[i][j], vf_zero());
 }
 
-/* s->sums of the tile; of pairs also the least magnitudes of a and b that are not 0, 0 where all are. */
-TIGON_INLINE void multiply_tile(bool pairs, const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t n0, int64_t n,
-                                scratch *s, float *least_a, float *least_b) {
+static int64_t block_from(const tigon_gemm_problem *p, int64_t k0) { return p->k - k0 < K_BLOCK ? p->k - k0 : K_BLOCK; }
+
+/* s->sums of the tile, and c where `stores`. `next` is the tile that most likely follows. Of pairs also the least magnitudes of a
+ * and b that are not 0, 0 where all are, and s->good. */
+TIGON_INLINE void multiply_tile(bool pairs, const job *of, const region *t, const region *next, bool stores, scratch *s,
+                                float *least_a, float *least_b) {
+  const tigon_gemm_problem *p = of->p;
   v_least in_a = v_least_none(), in_b = v_least_none();
-  if (p->k == 0) clear_sums(s, m, n);
+  if (p->k == 0) clear_sums(s, t->m, t->n);
   for (int64_t k0 = 0; k0 < p->k; k0 += K_BLOCK) {
-    const int64_t k = p->k - k0 < K_BLOCK ? p->k - k0 : K_BLOCK, words = words_of(pairs, k);
-    TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->b.dtype, pack_b, pairs, &p->b, k0, k, n0, n, s, &in_b);
-    for (int64_t i = 0; i < m; i += STRIPS * STRIP) {
-      const int rows = m - i < STRIPS * STRIP ? (int)(m - i) : STRIPS * STRIP;
-      TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->a.dtype, pack_a, pairs, &p->a, m0 + i, rows, k0, k, s, &in_a);
-      if (turned(&p->a))
-        multiply_panels(true, pairs, s, rows, words, n, s->sums[i], k0 == 0);
+    const int64_t k = block_from(p, k0), words = words_of(pairs, k);
+    const bool last = k == p->k - k0;
+    const region *then = last ? next : t; /* which the next block is of */
+    const int64_t then_k0 = last ? 0 : k0 + K_BLOCK, then_k = block_from(p, then_k0);
+    ahead both[2] = {{0}, ahead_of(&p->b, p->b.transposed, then->n0, then->n, then_k0, then_k)};
+    TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->b.dtype, pack_b, pairs, &p->b, k0, k, t->n0, t->n, s, &in_b);
+    for (int64_t i = 0; i < t->m; i += GROUP) {
+      const int64_t left = t->m - i - GROUP;
+      const strips some = {of, t, i, left < 0 ? (int)(t->m - i) : GROUP, k0 == 0, last, stores && last};
+      TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->a.dtype, pack_a, pairs, &p->a, t->m0 + i, some.rows, k0, k, s, &in_a);
+      if (left > 0)
+        both[0] = ahead_of(&p->a, !p->a.transposed, t->m0 + i + GROUP, left < GROUP ? left : GROUP, k0, k);
       else
-        multiply_panels(false, pairs, s, rows, words, n, s->sums[i], k0 == 0);
+        both[0] = ahead_of(&p->a, !p->a.transposed, then->m0, then->m < GROUP ? then->m : GROUP, then_k0, then_k);
+      if (turned(&p->a))
+        multiply_panels(true, pairs, &some, words, s, both);
+      else
+        multiply_panels(false, pairs, &some, words, s, both);
     }
   }
   *least_a = v_least_value(in_a);
   *least_b = v_least_value(in_b);
 }
 
-static void multiply_floats(const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t n0, int64_t n, scratch *s) {
+static void multiply_floats(const job *j, const region *t, const region *next, bool stores, scratch *s) {
   float unused;
-  multiply_tile(false, p, m0, m, n0, n, s, &unused, &unused);
+  multiply_tile(false, j, t, next, stores, s, &unused, &unused);
 }
 
 /* ---- pairs, whose instruction takes what is denormal for 0, factors and sums ----
- * A sum of 2^-80 and more whose factors are not denormal lost at most k * 2^-126, less than a rounding for k < 2^22. The
- * others are made again in f32. Which ones depends on their row of a and their column of b alone, as their bits do. */
+ * A sum of 2^-80 and more whose factors are not denormal lost at most k * 2^-126, less than a rounding for k < 2^22, and one whose
+ * row or column is 0 lost nothing. The others are made again in f32. Which ones depends on their row of a and their column of b
+ * alone, as their bits do. */
 
-static bool has_denormal(const uint16_t *data, int64_t pitch, int64_t k) {
-  for (int64_t i = 0; i < k; ++i)
-    if ((data[i * pitch] & 0x7f80) == 0 && (data[i * pitch] & 0x7f) != 0) return true;
-  return false;
-}
+enum { TILE_MOST = TILE_M > TILE_N ? TILE_M : TILE_N };
 
-/* For rows m0 .. m0 + m of a, or so many columns of b, the least sum that is good: `usual`, or NaN where a factor is
- * denormal. `across`: the row's elements are a pitch apart. */
-static void least_sums(const tigon_gemm_matrix *a, bool across, int64_t m0, int64_t m, int64_t k, bool look,
-                       float usual, float *least) {
-  for (int64_t i = 0; i < m; ++i) {
-    const uint16_t *data = (const uint16_t *)a->data + (m0 + i) * (across ? 1 : a->pitch);
-    least[i] = look && has_denormal(data, across ? a->pitch : 1, k) ? NAN : usual;
+/* `any`: all magnitudes of a row, or'ed; `denormal`: not 0 where one is. `across`: a row's elements are a pitch apart. */
+static void look_at(const tigon_gemm_matrix *a, bool across, int64_t m0, int64_t m, int64_t k, uint16_t *any,
+                    uint16_t *denormal) {
+  memset(any, 0, TILE_MOST * sizeof *any);
+  memset(denormal, 0, TILE_MOST * sizeof *denormal);
+  const int64_t outer = across ? k : m, inner = across ? m : k;
+  for (int64_t i = 0; i < outer; ++i) {
+    const uint16_t *data = (const uint16_t *)a->data + (across ? i * a->pitch + m0 : (m0 + i) * a->pitch);
+    uint16_t all = 0, found = 0;
+    for (int64_t j = 0; j < inner; ++j) {
+      const uint16_t magnitude = data[j] & 0x7fff, is = (uint16_t)(magnitude - 1) < 0x7f;
+      if (across)
+        any[j] |= magnitude, denormal[j] |= is;
+      else
+        all |= magnitude, found |= is;
+    }
+    if (!across) any[i] = all, denormal[i] = found;
   }
 }
 
-TIGON_INLINE vm is_good(const float *sums, float of_row, const float *of_column) {
-  return vf_le(vf_add(vf_set(of_row), vf_load(of_column)), vf_abs(vf_load(sums)));
+/* For so many rows of a, or columns of b, the least sum that is good: `usual`; `zero` where all is 0; NaN where a factor is
+ * denormal. */
+static void least_sums(const tigon_gemm_matrix *a, bool across, int64_t m0, int64_t m, int64_t k, float usual,
+                       float zero, float *least) {
+  uint16_t any[TILE_MOST], denormal[TILE_MOST];
+  look_at(a, across, m0, m, k, any, denormal);
+  for (int64_t i = 0; i < m; ++i) least[i] = denormal[i] ? NAN : any[i] ? usual : zero;
 }
 
-static void multiply_pairs(const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t n0, int64_t n, scratch *s) {
-  float least_a, least_b;
-  multiply_tile(true, p, m0, m, n0, n, s, &least_a, &least_b);
-  if (least_a == 0 || least_b == 0) return; /* every product is as it should be */
+static const float good_sum = 0x1p-80f;
+
+/* Is c stored, too? */
+static bool multiply_pairs(const job *j, const region *t, const region *next, bool stores, scratch *s) {
+  const tigon_gemm_problem *p = j->p;
+  float least_a, least_b, of_row[TILE_M];
+  for (int64_t i = 0; i < TILE_N; ++i) s->least[i] = i < t->n ? good_sum : 0;
+  vf_store(s->good, vf_set(1));
+  multiply_tile(true, j, t, next, stores, s, &least_a, &least_b);
+  if (least_a == 0 || least_b == 0) return stores; /* every product is as it should be */
   const bool denormal = least_a < 0x1p-126f || least_b < 0x1p-126f;
-  float of_row[TILE_M], of_column[TILE_N] = {0};
-  least_sums(&p->a, p->a.transposed, m0, m, p->k, denormal, 0, of_row);
-  least_sums(&p->b, !p->b.transposed, n0, n, p->k, denormal, 0x1p-80f, of_column);
+  if (!denormal && vf_sum(vf_load(s->good)) == LANES) return stores;
+  least_sums(&p->a, p->a.transposed, t->m0, t->m, p->k, 0, -good_sum, of_row);
+  least_sums(&p->b, !p->b.transposed, t->n0, t->n, p->k, good_sum, 0, s->least);
   vf good = vf_set(1);
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; j += LANES)
-      good = vf_select(is_good(s->sums[i] + j, of_row[i], of_column + j), good, vf_zero());
-  if (vf_sum(good) == LANES) return;
+  for (int64_t i = 0; i < t->m; ++i)
+    for (int64_t n = 0; n < t->n; n += LANES)
+      good = vf_select(is_good(s->sums[i] + n, of_row[i], s->least + n), good, vf_zero());
+  if (vf_sum(good) == LANES) return stores;
   memcpy(s->kept, s->sums, sizeof s->kept);
-  multiply_floats(p, m0, m, n0, n, s);
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; j += LANES) {
-      const vm keep = is_good(s->kept[i] + j, of_row[i], of_column + j);
-      vf_store(s->sums[i] + j, vf_select(keep, vf_load(s->kept[i] + j), vf_load(s->sums[i] + j)));
+  multiply_floats(j, t, &(region){0}, false, s);
+  for (int64_t i = 0; i < t->m; ++i)
+    for (int64_t n = 0; n < t->n; n += LANES) {
+      const vm keep = is_good(s->kept[i] + n, of_row[i], s->least + n);
+      vf_store(s->sums[i] + n, vf_select(keep, vf_load(s->kept[i] + n), vf_load(s->sums[i] + n)));
     }
+  return false;
+}
+
+/* {0} past the last one. */
+static region tile_at(const job *j, int64_t index) {
+  const int64_t m0 = index % j->tiles_m * j->tile_m, n0 = index / j->tiles_m * j->tile_n;
+  const int64_t m = j->p->m - m0, n = j->p->n - n0;
+  if (n <= 0) return (region){0};
+  return (region){m0, m < j->tile_m ? m : j->tile_m, n0, n < j->tile_n ? n : j->tile_n};
 }
 
 static void make_tile(const job *j, int64_t index) {
   const tigon_gemm_problem *p = j->p;
-  const int64_t m0 = index % j->tiles_m * j->tile_m, n0 = index / j->tiles_m * j->tile_n;
-  const int64_t m = p->m - m0 < j->tile_m ? p->m - m0 : j->tile_m, n = p->n - n0 < j->tile_n ? p->n - n0 : j->tile_n;
+  const region t = tile_at(j, index), next = tile_at(j, index + j->queue->threads);
+  const bool stores = !p->accumulate && p->k > 0; /* at once; an old c is there for good sums alone */
   scratch *s = tigon_gemm_scratch_take(j->queue);
-  if (!j->library || !tigon_gemm_tile(p, m0, m, n0, n, s->sums[0], TILE_N)) {
+  bool stored = false;
+  if (!j->library || !tigon_gemm_tile(p, t.m0, t.m, t.n0, t.n, s->sums[0], TILE_N)) {
+    stored = stores;
     if (V_PAIRS && p->a.dtype == TIGON_BF16 && p->b.dtype == TIGON_BF16)
-      multiply_pairs(p, m0, m, n0, n, s);
+      stored = multiply_pairs(j, &t, &next, stores, s);
     else
-      multiply_floats(p, m0, m, n0, n, s);
+      multiply_floats(j, &t, &next, stores, s);
   }
-  if (j->stream)
-    TIGON_FOR_DTYPE(p->c_dtype, store_tile, p, s, m0, m, n0, n, true);
-  else
-    TIGON_FOR_DTYPE(p->c_dtype, store_tile, p, s, m0, m, n0, n, false);
+  if (!stored) store(j, s->sums[0], t.m0, t.m, t.n0, t.n);
   if (j->stream) vf_fence();
   tigon_gemm_scratch_give(j->queue, s);
 }

@@ -45,12 +45,17 @@ TIGON_INLINE vf2 vf_round2_bf16(vf2 v, v_values are) { return (vf2){vf_round_bf1
 TIGON_INLINE v_least v_least_none(void) { return 0; }
 TIGON_INLINE v_least v_least_bf16(v_least l, const uint16_t *p) { return (void)p, l; }
 TIGON_INLINE float v_least_value(v_least l) { return (float)l; }
+TIGON_INLINE void vf_store_bf16_both(uint16_t *p, vf a, vf b) { vf_store_bf16(p, a), vf_store_bf16(p + LANES, b); }
+TIGON_INLINE void vf_stream_bf16_both(uint16_t *p, vf a, vf b) { vf_stream_bf16(p, a), vf_stream_bf16(p + LANES, b); }
 /* Without the instruction nobody makes pairs. */
 enum { V_PAIRS = 0 };
 TIGON_INLINE v_least v_least_pairs(v_least l, vf pairs) { return (void)pairs, l; }
 TIGON_INLINE vf v_load_pairs(const uint16_t *p, int n) { return (void)p, (void)n, vf_zero(); }
 TIGON_INLINE vf v_make_pairs(const uint16_t *even, const uint16_t *odd, int n) {
   return (void)even, (void)odd, (void)n, vf_zero();
+}
+TIGON_INLINE vf2 v_make_pairs2(const uint16_t *even, const uint16_t *odd) {
+  return (void)even, (void)odd, (vf2){vf_zero(), vf_zero()};
 }
 TIGON_INLINE vf v_dot_pairs(vf a, vf b, vf c) { return (void)a, (void)b, c; }
 #endif
@@ -109,6 +114,16 @@ TIGON_INLINE void v_put(void *data, int64_t i, tigon_dtype dtype, vf a, bool str
     v_stream(data, i, dtype, a);
   else
     v_store(data, i, dtype, a);
+}
+/* The same of a, then b, aligned to V_LINE. */
+TIGON_INLINE void v_put_both(void *data, int64_t i, tigon_dtype dtype, vf a, vf b, bool stream) {
+  uint16_t *p = (uint16_t *)data + i;
+  if (dtype == TIGON_BF16 && stream)
+    vf_stream_bf16_both(p, a, b);
+  else if (dtype == TIGON_BF16)
+    vf_store_bf16_both(p, a, b);
+  else
+    v_put(data, i, dtype, a, stream), v_put(data, i + LANES, dtype, b, stream);
 }
 TIGON_INLINE bool v_aligned(const void *data, tigon_dtype dtype) {
   return (uintptr_t)data % (LANES * (dtype == TIGON_F32 ? 4u : 2u)) == 0;

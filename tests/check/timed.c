@@ -5,6 +5,7 @@
 
 #include "check/cases.h"
 #include "check/internal.h"
+#include "core/context.h"
 #include "core/half.h"
 
 /* xorshift64*: the same numbers on every machine. */
@@ -56,7 +57,7 @@ static check_buffer *find_or_make(check *k, const char *name, size_t bytes, bool
 void *check_timed_memory(check *k, const char *name, size_t bytes, bool listed) {
   bool fresh;
   const check_buffer *b = find_or_make(k, name, bytes, listed, &fresh);
-  if (fresh) (void)tigon_fill(k->context, b->start, 0, bytes);
+  if (fresh && !k->context->queue.record) (void)tigon_fill(k->context, b->start, 0, bytes);
   return b->start;
 }
 
@@ -99,7 +100,8 @@ tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, i
                                 check_role role, double factor) {
   bool fresh;
   const tigon_tensor t = new_tensor(k, name, dtype, ndim, shape, role, &fresh);
-  if (fresh) fill(k, &t, k->twist && role == CHECK_ROLE_IN && !check_is_away(k), factor);
+  /* Where launches are recorded, no kernel reads it. */
+  if (fresh && !k->context->queue.record) fill(k, &t, k->twist && role == CHECK_ROLE_IN && !check_is_away(k), factor);
   return t;
 }
 

@@ -41,7 +41,10 @@ for op in sorted({slot["op"] for slot in slots} - {"adamw"}):
 case = library.tigon_bench_open(b"rms_norm+gate+quantised+int8", b"bf16", ctypes.c_int64(8), ctypes.c_int64(128), 1)
 if not case or library.tigon_bench_call(ctypes.c_void_p(case), 0) or not library.tigon_bench_call(ctypes.c_void_p(case), 1):
     sys.exit("an entry that stands for fwd, and nothing else")
-for name in (b"none", b"rope+gate", b"rms_norm+", b"rms_norm+gat"):
+case = library.tigon_bench_open(b"attention+softcap+sinks", b"f32", ctypes.c_int64(8), ctypes.c_int64(128), 1)
+if not case or any(library.tigon_bench_call(ctypes.c_void_p(case), mode) for mode in range(3)):
+    sys.exit(f"attention's options: {library.tigon_bench_sentence().decode()}")
+for name in (b"none", b"rope+gate", b"rms_norm+", b"rms_norm+gat", b"rms_norm+sinks", b"attention+sink"):
     if library.tigon_bench_open(name, b"f32", ctypes.c_int64(0), ctypes.c_int64(0), 1):
         sys.exit(f"a case of {name}")
 PYTHON
