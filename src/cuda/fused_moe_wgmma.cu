@@ -1,6 +1,6 @@
-/* The products of fused_moe on the tensor cores of sm_90a. A block stays for many tiles. One of its four warpgroups, the loader, brings
- * steps of tiles into shared memory, as far ahead as there are stages. Two multiply, 64 rows of a tile each. The last one, the storer,
- * stores a tile's results during the next tile. */
+/* The products of fused_moe on the tensor cores of sm_90a. A block stays for many tiles. One of its four warpgroups brings steps of tiles
+ * into shared memory, as far ahead as there are stages; two multiply, 64 rows of a tile each; the last one stores a tile's results during the next
+ * one. */
 #include "cuda/fused_moe.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -75,7 +75,7 @@ __device__ inline void load_weights(const moe_product &q, const moe_area &area, 
   }
 }
 
-/* Is a side rows of tokens? All threads of the loader gather these; its first thread brings the other sides as boxes. */
+/* Which sides are rows of tokens, gathered by all threads of the warpgroup; its first thread brings the others as boxes. */
 template <int USE> struct gathers {
   static constexpr bool ANY = USE != MOE_STORE;
   static constexpr int ARRIVALS = 1 + (ANY ? LOADERS * GROUP : 0);
@@ -89,11 +89,10 @@ __device__ inline void load_terms(const moe_product &q, const cu_tensor_map &map
   const int rank = (int)threadIdx.x, extent = (int)(GATHERS_A ? q.m : q.n), other_extent = (int)(GATHERS_A ? q.n : q.m);
   const moe_rows &from = GATHERS_A ? q.a : q.b, &others = GATHERS_A ? q.b : q.a;
   moe_walk<MOE_WEIGHTS, ROWS, COLUMNS> walk(q);
+  moe_area area;
   if (rank == 0) tma_prefetch(map);
   typename terms::found next = terms::look_up(q, from, walk.next, rank);
-  while (walk.more) {
-    const moe_area area = walk.next;
-    walk.go_on(q);
+  while (walk.take(q, &area)) {
     const int steps = moe_steps<MOE_WEIGHTS>(q, area), other = GATHERS_A ? area.col : area.row;
     terms gathered(q, from, area, GATHERS_A ? area.row : area.col, extent, rank, next);
     for (int step = 0; step < steps; ++step, at.next()) {
@@ -119,10 +118,9 @@ template <int USE, bool BY_TERM>
 __device__ inline void load_boxes(const moe_product &q, const cu_tensor_map &a_map, const cu_tensor_map &b_map,
                                   pipeline &at) {
   moe_walk<USE, ROWS, COLUMNS> walk(q);
+  moe_area area;
   tma_prefetch(a_map), tma_prefetch(b_map);
-  while (walk.more) {
-    const moe_area area = walk.next;
-    walk.go_on(q);
+  while (walk.take(q, &area)) {
     const int steps = moe_steps<USE>(q, area);
     for (int step = 0; step < steps; ++step, at.next()) {
       mbarrier_wait(at.empty(at.stage), at.parity ^ 1);
@@ -139,11 +137,10 @@ __device__ inline void load_rows(const moe_product &q, const cu_tensor_map &map,
   typedef moe_slot_rows<T, ROWS, LOADERS * GROUP> slots;
   const int rank = (int)threadIdx.x;
   moe_walk<USE, ROWS, COLUMNS> walk(q);
+  moe_area area;
   if (rank == 0) tma_prefetch(map);
   typename slots::found next = slots::look_up(q, walk.next, rank);
-  while (walk.more) {
-    const moe_area area = walk.next;
-    walk.go_on(q);
+  while (walk.take(q, &area)) {
     const int steps = moe_steps<USE>(q, area);
     const slots a(q, area, rank, next);
     for (int step = 0; step < steps; ++step, at.next()) {
@@ -195,8 +192,8 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tiles(
   const unsigned staged = at.staged(group) + warp * 16 * (USE == MOE_SLOPES ? MOE_STAGED_F32_PITCH : MOE_STAGED_PITCH);
   int staged_parity = 0;
   moe_walk<USE, ROWS, COLUMNS> walk(q);
-  while (walk.more) {
-    const moe_area area = walk.next;
+  moe_area area;
+  while (walk.take(q, &area)) {
     const int steps = moe_steps<USE>(q, area);
     if (area.rows > group * GROUP_ROWS) {
       const moe_needs<1> needs = moe_need<USE, T, 1, COLUMNS / 8>(q, area, place);
@@ -206,17 +203,15 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tiles(
         mbarrier_wait(at.full(at.stage), at.parity);
         if (gathers<USE>::ANY) wgmma_sees_shared();
         multiply_step<T, USE == MOE_WEIGHTS, BY_TERM>(acc, at.a() + group * GROUP_ROWS * MOE_ROW_BYTES, at.b());
-        if (step == 0) walk.go_on(q);
         wgmma_wait<0>(); /* the other warpgroup's products go on */
         if (first_lane) mbarrier_arrive(at.empty(at.stage));
         at.next();
       }
       wgmma_keep(acc[0]), wgmma_keep(acc[1]);
-      if (steps == 0) walk.go_on(q);
       if (stages) {
         mbarrier_wait(at.is_stored(group), staged_parity ^ 1);
         if constexpr (USE == MOE_SLOPES)
-          moe_stage_f32(place, needs, acc[1], staged);
+          moe_stage_f32(place, acc[1], staged);
         else
           moe_stage<USE, T>(q, area, place.t, needs, all[0], staged);
         __syncwarp();
@@ -228,7 +223,6 @@ template <class T, int USE, bool BY_TERM> __device__ inline void multiply_tiles(
       else if (!stages)
         moe_use_sums<USE, T, true>(q, area, place, needs, all);
     } else {
-      walk.go_on(q);
       for (int step = 0; step < steps; ++step, at.next()) {
         mbarrier_wait(at.full(at.stage), at.parity);
         if (first_lane) mbarrier_arrive(at.empty(at.stage));
@@ -241,10 +235,9 @@ template <class T, int USE> __device__ inline void store_tiles(const moe_product
   const int rank = (int)threadIdx.x % GROUP;
   int parity[MULTIPLIERS] = {};
   moe_walk<USE, ROWS, COLUMNS> walk(q);
+  moe_area area;
   if (!moe_is_staged<USE>(q)) return;
-  while (walk.more) {
-    const moe_area area = walk.next;
-    walk.go_on(q);
+  while (walk.take(q, &area))
 #pragma unroll
     for (int group = 0; group < MULTIPLIERS; ++group) {
       if (area.rows <= group * GROUP_ROWS) break;
@@ -254,7 +247,6 @@ template <class T, int USE> __device__ inline void store_tiles(const moe_product
       if (rank % 32 == 0) mbarrier_arrive(at.is_stored(group));
       parity[group] ^= 1;
     }
-  }
 }
 
 template <class T, int USE, bool BY_TERM>

@@ -61,7 +61,7 @@ template <class T, int EXTENT, int THREADS> struct moe_slot_rows {
     found to;
 #pragma unroll
     for (int i = 0; i < EACH; ++i)
-      to.row[i] = moe_row_number(q.order, q.a, area.row + (i * STEP < there ? of.row + i * STEP : 0));
+      to.row[i] = moe_row_of(q.order, q.a, area.row + (i * STEP < there ? of.row + i * STEP : 0));
     return to;
   }
   __device__ moe_slot_rows(const moe_product &q, const moe_area &area, int rank, const found &looked_up) : of(rank) {
@@ -172,7 +172,7 @@ template <class T, int EXTENT, int THREADS> struct moe_slot_terms {
 private:
   __device__ static void look_up(const moe_product &q, const moe_rows &from, int at, int end, int (&to)[EACH]) {
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) to[i] = at + i * STEP < end ? moe_row_number(q.order, from, at + i * STEP) : 0;
+    for (int i = 0; i < EACH; ++i) to[i] = at + i * STEP < end ? moe_row_of(q.order, from, at + i * STEP) : 0;
   }
   /* The thread's row i, `from` on. */
   __device__ void load_row(unsigned to, int i, const T *from, int has) const {

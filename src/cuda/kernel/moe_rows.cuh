@@ -6,7 +6,7 @@
 #include "cuda/kernel/element.cuh"
 
 /* The row of a position, and elements from the tensor's first to a row. */
-__device__ static inline int moe_row_number(const moe_order &o, const moe_rows &of, int position) {
+__device__ static inline int moe_row_of(const moe_order &o, const moe_rows &of, int position) {
   return of.of_tokens ? o.token[position] : position;
 }
 __device__ static inline int64_t moe_offset_of(const tigon_row_space &space, const moe_rows &of, int row) {
@@ -14,7 +14,7 @@ __device__ static inline int64_t moe_offset_of(const tigon_row_space &space, con
 }
 __device__ static inline int64_t moe_row_offset(const moe_order &o, const tigon_row_space &space, const moe_rows &of,
                                                 int position) {
-  return moe_offset_of(space, of, moe_row_number(o, of, position));
+  return moe_offset_of(space, of, moe_row_of(o, of, position));
 }
 
 /* The expert of slot s, or `experts`. */
@@ -29,8 +29,8 @@ struct moe_area {
   int expert, row, rows, col, begin, end;
 };
 
-/* Tile `index` of a product, of `tile_count` tiles of rows; false beyond the last one. Tiles lie by groups of rows of tiles, and in a group
- * by columns: those that are worked on at once share rows of both sides in L2. Nothing here waits for what is loaded. */
+/* Tile `index` of a product, of `tile_count` tiles of rows; false beyond the last one. Tiles lie by groups of rows of tiles, and in a group by columns:
+ * those that are worked on at once share rows of both sides in L2. Nothing waits for what is loaded. */
 template <int USE, int ROWS, int COLUMNS>
 __device__ inline bool moe_area_of(const moe_product &q, int tile_count, int index, moe_area *area) {
   enum { GROUP = 16 };
@@ -58,19 +58,21 @@ template <int USE> __device__ inline int moe_tile_count(const moe_product &q) {
   return USE == MOE_WEIGHTS ? 0 : *q.order.tile_count;
 }
 
-/* The tiles of a block that stays: every gridDim.x-th one. The next one's numbers are loaded while a tile is worked on. */
+/* The tiles of a block that stays for each of the grid's blocks-th one. The next one is on its way while a tile is worked on. */
 template <int USE, int ROWS, int COLUMNS> struct moe_walk {
   int index, tile_count;
-  bool more;
-  moe_area next; /* valid while there are more */
+  bool more;     /* there is a next one */
+  moe_area next; /* without rows and terms where there is none */
 
   __device__ explicit moe_walk(const moe_product &q)
       : index((int)blockIdx.x), tile_count(moe_tile_count<USE>(q)), next() {
     more = moe_area_of<USE, ROWS, COLUMNS>(q, tile_count, index, &next);
   }
-  __device__ void go_on(const moe_product &q) {
-    index += (int)gridDim.x;
+  __device__ bool take(const moe_product &q, moe_area *area) {
+    if (!more) return false;
+    *area = next, index += (int)gridDim.x;
     more = moe_area_of<USE, ROWS, COLUMNS>(q, tile_count, index, &next);
+    return true;
   }
 };
 

@@ -5,12 +5,12 @@
 
 #include "cuda/kernel/moe_use.cuh"
 
-/* Bytes from a staged row to the next: eight rows at the same column are in different banks. f32 rows have half of the tile's columns. */
+/* Bytes from a staged row to the next: eight rows at the same column are in different banks. f32 ones are of half the tile's columns. */
 enum { MOE_STAGED_PITCH = 2 * (MOE_WGMMA_COLUMNS + 8), MOE_STAGED_F32_PITCH = MOE_WGMMA_STAGED };
 static_assert(MOE_STAGED_PITCH <= MOE_WGMMA_STAGED, "as there is room for");
 
-/* Are results staged? MOE_SLOPES: the sums of the second half of the columns, in f32. Others: the sums with the bias, and MOE_STORE with
- * the row's weight, rounded. */
+/* Are results staged? MOE_SLOPES: those of the second half of the columns, as f32. Of others the sums rounded, but for the bias and the row's
+ * weight. */
 template <int USE> __device__ inline bool moe_is_staged(const moe_product &q) {
   return USE != MOE_WEIGHTS || (!q.p.accumulate && q.weights.dtype != TIGON_F32);
 }
@@ -55,18 +55,15 @@ __device__ inline void moe_stage(const moe_product &q, const moe_area &area, int
              packed_two<T>(acc[j + 1][0], acc[j + 1][1]), packed_two<T>(acc[j + 1][2], acc[j + 1][3]));
 }
 
-/* The same of MOE_SLOPES, in f32: of the second half of the columns, and behind them the row's weight. */
+/* The same of MOE_SLOPES, in f32: of the second half of the columns. */
 template <int NJ>
-__device__ inline void moe_stage_f32(const moe_place &place, const moe_needs<1> &needs, const float (&acc)[NJ][4],
-                                     unsigned rows) {
-  const unsigned at = rows + place.g * MOE_STAGED_F32_PITCH;
+__device__ inline void moe_stage_f32(const moe_place &place, const float (&acc)[NJ][4], unsigned rows) {
+  const unsigned at = rows + place.g * MOE_STAGED_F32_PITCH + place.t * 8;
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const unsigned row = at + h * 8 * MOE_STAGED_F32_PITCH;
+  for (int j = 0; j < NJ; ++j)
 #pragma unroll
-    for (int j = 0; j < NJ; ++j) store_shared_8_bytes(row + j * 32 + place.t * 8, acc[j][2 * h], acc[j][2 * h + 1]);
-    if (place.t == 0) store_shared_8_bytes(row + NJ * 32, needs.w[0][h], 0);
-  }
+    for (int h = 0; h < 2; ++h)
+      store_shared_8_bytes(at + h * 8 * MOE_STAGED_F32_PITCH + j * 32, acc[j][2 * h], acc[j][2 * h + 1]);
 }
 
 /* Eight columns of a gate and of up as moe_gate takes them, and back. `turns`: they lie by turns in both packs. */
@@ -96,23 +93,19 @@ __device__ inline void moe_put_slopes(const moe_product &q, const moe_area &area
   const bool turns = q.p.interleaved, inside = col < inner;
   const moe_gate<T> gate(q.p);
   if (area.col + HALF >= inner) return;
-  const int64_t step = (int64_t)STEP * 2 * inner, second = turns ? PACK : inner;
-  int64_t at = (int64_t)(area.row + first + rank / ACROSS) * 2 * inner + (turns ? 2 * col : col);
-  const auto pre_of = [&](int r, int64_t offset) {
-    return inside && r < rows ? *(const uint4 *)((const T *)q.pre + offset) : uint4{};
-  };
-  uint4 next_a = pre_of(rank / ACROSS, at), next_b = pre_of(rank / ACROSS, at + second);
-#pragma unroll 2
-  for (int r0 = 0; r0 < rows; r0 += STEP, at += step) {
+#pragma unroll 1
+  for (int r0 = 0; r0 < rows; r0 += STEP) {
     const int r = r0 + rank / ACROSS;
-    const int64_t position = area.row + first + r;
-    const uint4 pre_a = next_a, pre_b = next_b;
-    next_a = pre_of(r + STEP, at + step), next_b = pre_of(r + STEP, at + step + second);
+    const bool there = r < rows && inside;
+    const int64_t position = area.row + first + r, at = position * 2 * inner + (turns ? 2 * col : col);
+    const int second = turns ? PACK : inner;
     float dot = 0;
-    if (inside && r < rows) {
-      const unsigned row = from + r * MOE_STAGED_F32_PITCH, staged = row + piece * 32;
+    if (there) {
+      const T *pre = (const T *)q.pre + at;
+      const uint4 pre_a = *(const uint4 *)pre, pre_b = *(const uint4 *)(pre + second);
+      const unsigned staged = from + r * MOE_STAGED_F32_PITCH + piece * 32;
       const uint4 low = load_shared_16_bytes(staged), high = load_shared_16_bytes(staged + 16);
-      const float w = __uint_as_float(load_shared_16_bytes(row + HALF * 4).x);
+      const float w = load_any(q.p.w.data, q.order.slot[position], q.p.w.dtype);
       const unsigned d_bits[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
       float a[4][2], b[4][2], c[4][2], dc[4][2];
 #pragma unroll
