@@ -85,7 +85,7 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
 }
 
 /* Kernels by [options that only `any` ones have][width of the head][dtype]. */
-tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
+static tigon_status forward(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
   static cuda_kernel kernels[2][2][3] = {
       {{CUDA_KERNEL(attention, attention_fwd_1_f32)}, CUDA_KERNELS(attention, attention_fwd_2)},
       {{CUDA_KERNEL(attention, attention_fwd_any_1_f32)}, CUDA_KERNELS(attention, attention_fwd_any_2)}};
@@ -115,6 +115,12 @@ tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_
                             .threads = threads_for(p->dtype),
                             .shared_bytes = attention_fwd_tiles(kept, p->dtype == TIGON_F32) * ATTENTION_TILE_BYTES};
   return cuda_launch(queue, cuda_by_dtype(kernels[any][kept - 1], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
+}
+
+tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_fwd_problem *p) {
+  tigon_attention_fwd_problem graded = *p;
+  graded.exact = p->exact || !cuda_of(queue)->rounds_attention;
+  return forward(queue, &graded);
 }
 
 /* ---- backward ---- */
@@ -196,7 +202,7 @@ static tigon_status launch_bwd(tigon_queue *queue, const tigon_attention_bwd_pro
   return status;
 }
 
-tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+static tigon_status backward(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   static cuda_kernel keys[2][2][3] = {
       {CUDA_KERNELS(attention_bwd, attention_bwd_keys_1), CUDA_KERNELS(attention_bwd, attention_bwd_keys_2)},
       {CUDA_KERNELS(attention_bwd, attention_bwd_any_keys_1), CUDA_KERNELS(attention_bwd, attention_bwd_any_keys_2)}};
@@ -239,4 +245,10 @@ tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_
   const int bytes = attention_bwd_tiles(kept, f32) * ATTENTION_TILE_BYTES;
   return launch_bwd(queue, p, keys[any][kept - 1], queries[any][kept - 1], walk, threads_for(p->dtype),
                     (const int[]){bytes, bytes});
+}
+
+tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  tigon_attention_bwd_problem graded = *p;
+  graded.exact = p->exact || !cuda_of(queue)->rounds_attention;
+  return backward(queue, &graded);
 }

@@ -8,8 +8,7 @@
 #include "cuda/copy.h"
 #include "cuda/cuda.h"
 #include "cuda/images.h"
-
-extern const tigon_kernels tigon_cuda_kernels;
+#include "cuda/kernels.h"
 
 static _Thread_local char why[320];
 
@@ -28,9 +27,18 @@ static int cuda_count(const char **reason) {
   return code != CU_SUCCESS ? 0 : count < CUDA_DEVICES ? count : CUDA_DEVICES;
 }
 
+/* TIGON_CUDA_ATTENTION=rounded asks for attention that rounds its weights. It is not the default before `tigon check` has seen its kernels
+ * on a GPU. */
+static bool rounds_attention(void) {
+  const char *asked = getenv("TIGON_CUDA_ATTENTION");
+  return asked && strcmp(asked, "rounded") == 0;
+}
+
 /* Those of the library, whether a GPU is there or not. */
 static const tigon_kernels *const *cuda_variants(void) {
-  static const tigon_kernels *const all[] = {&tigon_cuda_kernels, NULL};
+  static const tigon_kernels *const exact[] = {&tigon_cuda_kernels, NULL};
+  static const tigon_kernels *const rounded[] = {&tigon_cuda_rounded_kernels, NULL};
+  const tigon_kernels *const *all = rounds_attention() ? rounded : exact;
   return cuda_images_built() ? all : all + 1;
 }
 
@@ -151,6 +159,7 @@ static tigon_status cuda_open(int index, tigon_queue *queue, const char **reason
   if (!device) return TIGON_ERROR_OUT_OF_MEMORY;
   device->cu = cu;
   device->index = index;
+  device->rounds_attention = rounds_attention();
   queue->state = device;
   queue->threads = 1;
   const tigon_status status = open_device(queue);
@@ -170,6 +179,7 @@ static const tigon_kernels *open_described(const char *name, tigon_queue *queue)
   cuda_device *device = gpu < gpus + GPUS ? calloc(1, sizeof *device) : NULL;
   if (!device) return NULL;
   device->sm = gpu->sm;
+  device->rounds_attention = rounds_attention();
   device->l2_bytes = (int64_t)gpu->l2_mib << 20;
   device->scratch = address((uintptr_t)1 << 25);
   device->tickets = address((uintptr_t)1 << 25 | 1);
@@ -178,7 +188,7 @@ static const tigon_kernels *open_described(const char *name, tigon_queue *queue)
   snprintf(device->desc.name, sizeof device->desc.name, "%s", gpu->name);
   queue->state = device;
   queue->error_flag = address((uintptr_t)1 << 25 | 2);
-  return &tigon_cuda_kernels;
+  return device->rounds_attention ? &tigon_cuda_rounded_kernels : &tigon_cuda_kernels;
 }
 
 /* ---- work ---- */

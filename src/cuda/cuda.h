@@ -21,6 +21,7 @@ typedef struct cuda_device {
   const cu_api *cu;
   int index, sm; /* 90: compute capability 9.0 */
   int64_t l2_bytes;
+  bool rounds_attention; /* of 16 bits, where the call does not say exact */
   int device;        /* the driver's */
   void *context;     /* the primary one, which PyTorch and the CUDA runtime use too */
   void *scratch;     /* CUDA_SCRATCH_BYTES of device memory */

@@ -4,6 +4,8 @@
 
 #include "cuda/cuda.h"
 
+extern const tigon_kernels tigon_cuda_kernels, tigon_cuda_rounded_kernels;
+
 #define TIGON_SLOT(op, entry) tigon_##op##_##entry##_fn tigon_cuda_##op##_##entry;
 #define TIGON_WORKSPACE(op, entry) tigon_##op##_##entry##_bytes tigon_cuda_##op##_##entry##_bytes;
 #include "ops.def"

@@ -148,11 +148,12 @@ static void run_cases(tigon_context *context, int entry, tigon_dtype dtype) {
   }
 }
 
-/* Of a machine whose blocks can share rows, and of one whose cannot. */
+/* Of a machine whose blocks can share rows, and of one whose cannot. The former's attention rounds its weights. */
 static void test_launches(void **state) {
   (void)state;
   for (int sm = 80; sm <= 90; sm += 10) {
     fake.machine(2, sm);
+    setenv("TIGON_CUDA_ATTENTION", sm == 90 ? "rounded" : "exact", 1);
     void *stream = NULL;
     assert_int_equal(fake.stream_create(&stream, 0), 0);
     tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda:1", .stream = stream});
@@ -163,6 +164,7 @@ static void test_launches(void **state) {
     assert_int_equal(fake.stream_destroy(stream), 0);
     assert_int_equal(fake.alive(), 0);
   }
+  unsetenv("TIGON_CUDA_ATTENTION");
   assert_true(calls > 1000 && launches > calls / 2);
   fake.machine(2, 90);
 }
@@ -197,6 +199,7 @@ static char *traced(tigon_context *context, const check_case *c, check_place pla
 /* A batch of one and every other extent of 1 have the kernels that they have with natural strides, whatever their strides are. */
 static void test_strides_of_one(void **state) {
   (void)state;
+  setenv("TIGON_CUDA_ATTENTION", "rounded", 1);
   tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
   fake.watch(note);
   for (int e = 0; tigon_entry_at(e); ++e)
@@ -211,6 +214,7 @@ static void test_strides_of_one(void **state) {
     }
   fake.watch(NULL);
   tigon_context_destroy(context);
+  unsetenv("TIGON_CUDA_ATTENTION");
   assert_true(wide_launches > 0);
 }
 
