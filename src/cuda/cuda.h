@@ -22,13 +22,13 @@ typedef struct cuda_device {
   int index, sm; /* 90: compute capability 9.0 */
   int64_t l2_bytes;
   bool rounds_attention; /* of 16 bits, where the call does not say exact */
-  int device;        /* the driver's */
-  void *context;     /* the primary one, which PyTorch and the CUDA runtime use too */
-  void *scratch;     /* CUDA_SCRATCH_BYTES of device memory */
-  unsigned *tickets; /* CUDA_TICKETS of device memory, all 0 but while a kernel is at one */
-  unsigned ticket;   /* the next one, but for turns */
-  void *blaslt;      /* src/cuda/blaslt.c: cuBLASLt's handle */
-  void *begin, *end; /* events, made when time is first taken */
+  int device;            /* the driver's */
+  void *context;         /* the primary one, which PyTorch and the CUDA runtime use too */
+  void *scratch;         /* CUDA_SCRATCH_BYTES of device memory */
+  unsigned *tickets;     /* CUDA_TICKETS of device memory, all 0 but while a kernel is at one */
+  unsigned ticket;       /* the next one, but for turns */
+  void *blaslt;          /* src/cuda/blaslt.c: cuBLASLt's handle */
+  void *begin, *end;     /* events, made when time is first taken */
   tigon_device desc;
   char reason[256]; /* why the last call failed */
 } cuda_device;
