@@ -278,7 +278,7 @@ AICORE_KERNEL(mta_sums, mta_sums_arguments) {
   in_open(&s.before);
   out_open(&s.words);
   for (int64_t t = block_index(); t < all * a->count; t += block_count()) {
-    const int64_t slab = t / all, of = t % all;
+    const int64_t of = t / a->count, slab = t % a->count;
     if (of < lines)
       sum_taps(&s, slab, of / a->h.taps / inputs, of / a->h.taps % inputs, of % a->h.taps);
     else
