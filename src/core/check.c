@@ -37,10 +37,12 @@ static tigon_status fail_dtype(tigon_context *context, const tigon_field *field,
 }
 
 /* Nobody walks an extent of 1, and DLPack gives it the stride 1, which is no pitch. It becomes the natural stride over the
- * dimensions inside, so that no kernel takes an odd pitch for a reason against its wide loads. */
-static void straighten(tigon_tensor *t) {
+ * dimensions inside, so that no kernel takes an odd pitch for a reason against its wide loads. Nobody has looked at the strides of a tensor
+ * without elements: they become 1, which stays small in any product. */
+static void straighten(tigon_tensor *t, bool has_elements) {
   for (int i = t->ndim - 1; i >= 0; --i) {
-    if (t->shape[i] != 1) continue;
+    if (!has_elements) t->strides[i] = 1;
+    if (!has_elements || t->shape[i] != 1) continue;
     const bool last = i == t->ndim - 1;
     if (last || __builtin_mul_overflow(t->strides[i + 1], t->shape[i + 1], &t->strides[i])) t->strides[i] = 1;
   }
@@ -81,7 +83,7 @@ static tigon_status check_layout(tigon_context *context, const tigon_field *fiel
   if (t->shape[d] > 1 && t->strides[d] != 1 && !free_last && !turned)
     return FAIL(INVALID, "%s.strides[%d] is %" PRId64 ", must be 1", NAME, d, t->strides[d]);
   if (count) *extent = (tigon_extent){field, t, (uintptr_t)t->data, (uintptr_t)t->data + (uintptr_t)bytes, false};
-  straighten(t);
+  straighten(t, count > 0);
   return TIGON_OK;
 }
 
