@@ -130,8 +130,8 @@ def attention(
     queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1 and the keys that cu_seqlens_k says, if given, else the same
     tokens as keys. Each is as if alone. On a GPU nobody looks at the numbers before the kernels do.
 
-    In bf16 and f16 a GPU rounds weights to the dtype before their products, as FlashAttention does; exact keeps the
-    accuracy of f32, and takes longer.
+    In bf16 and f16 a device may round weights to the dtype before their products, as FlashAttention does; exact keeps
+    the accuracy of f32. `tigon list` says what a device does without it.
     """
     q, k, v = lowered(q, k, v)
     scale = 0.0 if scale is None else nonzero("attention", "scale", scale)
