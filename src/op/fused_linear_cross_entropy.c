@@ -9,7 +9,8 @@
  *    will be written, the first one's in the workspace.
  * 3. The sums lie in the workspace.
  * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp, and the entropy,
- *    that a first pass over the tokens has left.
+ *    that a first pass over the tokens has left. Where there are up to four times as many tokens as columns of hidden, the
+ *    last classes are parked all the same, as many as find room in dweight, and the others alone are made again.
  *
  * A loss of log-probabilities (head_middle) lies between a chunk's statistics and its gradient. Where a gradient depends on
  * a whole sequence or pair, chunks end where these do, and one that is too long for a chunk has its logits made twice.
@@ -21,7 +22,7 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 
 /* ---- workspace ---- */
 
-enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8 };
+enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8, MOST_FOLDS = 4 };
 enum {
   GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups, or with a teacher's logits */,
   JOINED_COLUMNS = 1024 /* of hidden */
@@ -101,10 +102,13 @@ static size_t sums_bytes(const fused *f, int64_t panel) {
   return lines((size_t)panel * (size_t)f->width * sizeof(float));
 }
 
-/* Is there room in dweight for the dlogits of all tokens, and nothing else? */
-static bool can_park(const fused *f) {
+/* Rows of dweight whose room the dlogits of one class take, for all tokens. */
+static int64_t folds_of(const fused *f) { return f->width > 0 ? (f->rows + f->width - 1) / f->width : INT64_MAX; }
+
+/* Is there room in dweight for dlogits of all tokens, of all classes or of some, and nothing else? */
+static bool can_park(const fused *f, int64_t most_folds) {
   const gradient *g = &f->dweight;
-  return is_short(g) && !g->accumulate && g->pitch == f->width && !f->in_place && f->rows <= f->width &&
+  return is_short(g) && !g->accumulate && g->pitch == f->width && !f->in_place && folds_of(f) <= most_folds &&
          f->kept == f->rows && f->context->queue.backend->copy_rows;
 }
 
@@ -136,7 +140,7 @@ static size_t good_bytes(const fused *f) {
   const int64_t chunk = good_chunk(f, row);
   if (f->rows <= chunk) return all + 3 * LINE;
   /* Labels that are not known here may keep the host from parking. */
-  const bool parks = can_park(f) && !f->skips;
+  const bool parks = can_park(f, 1) && !f->skips;
   const size_t beside = parks ? park_bytes(f, parked_columns(f)) : is_short(&f->dweight) ? sums_bytes(f, f->vocab) : 0;
   const size_t chunked = (size_t)chunk * row + beside;
   return (all < chunked ? all : chunked) + 3 * LINE;
@@ -149,14 +153,19 @@ static chunk_space space_in(const fused *f, int64_t cols, char *workspace, size_
                        workspace + chunk_bytes(f, chunk, cols)};
 }
 
-static bool park(fused *f, char *workspace, size_t bytes) {
-  if (!can_park(f)) return false;
-  const int64_t most = (int64_t)(bytes / 2 / ((size_t)f->rows * tigon_dtype_size(f->dtype)));
+/* Parks the dlogits of all classes, with more folds than one those of the last. */
+static bool park(fused *f, char *workspace, size_t bytes, int64_t most_folds) {
+  if (!can_park(f, most_folds)) return false;
+  const int64_t folds = folds_of(f), share = folds > 1 ? 4 : 2;
+  const int64_t most = (int64_t)(bytes / (size_t)share / ((size_t)f->rows * tigon_dtype_size(f->dtype)));
   const int64_t good = parked_columns(f), cols = whole_lines(f->vocab, most < good ? most : good);
   const size_t first = park_bytes(f, cols);
   const chunk_space space = space_in(f, f->vocab, workspace + first, bytes - first);
   if (cols == 0 || space.rows == 0) return false;
+  const int64_t last = (f->vocab - 1) / cols * cols;
+  f->park_folds = folds;
   f->park_cols = cols;
+  f->park_begin = last - last / cols / folds * cols;
   f->park = workspace;
   f->whole = space;
   return true;
@@ -165,7 +174,8 @@ static bool park(fused *f, char *workspace, size_t bytes) {
 /* Lays out the chunks, and decides where dweight is summed. */
 static void schedule(fused *f, char *workspace, size_t bytes) {
   f->whole = space_in(f, f->vocab, workspace, bytes);
-  if (!f->dweight.out || !is_short(&f->dweight) || f->whole.rows >= f->kept || park(f, workspace, bytes)) return;
+  f->panels_end = f->vocab;
+  if (!f->dweight.out || !is_short(&f->dweight) || f->whole.rows >= f->kept || park(f, workspace, bytes, 1)) return;
   f->dweight.sums = (float *)(void *)workspace;
   const size_t all = sums_bytes(f, f->vocab);
   const chunk_space left = bytes > all ? space_in(f, f->vocab, workspace + all, bytes - all) : (chunk_space){0};
@@ -173,10 +183,11 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
     f->whole = left;
     return;
   }
+  if (park(f, workspace, bytes, MOST_FOLDS)) f->panels_end = f->park_begin;
   /* Half of the memory for the sums; least_bytes() has seen to it that one column's sums and one logit fit. */
   const size_t column = (size_t)f->width * sizeof(float), logit = row_bytes(f, 1, false);
-  const size_t most = (bytes - 4 * LINE) / 2 / (column > logit ? column : logit);
-  f->panel = whole_lines(f->vocab, most < 1 ? 1 : most < (size_t)f->vocab ? (int64_t)most : f->vocab);
+  const size_t most = (bytes - 4 * LINE) / 2 / (column > logit ? column : logit), end = (size_t)f->panels_end;
+  f->panel = whole_lines(f->panels_end, (int64_t)(most < 1 ? 1 : most < end ? most : end));
   const size_t sums = sums_bytes(f, f->panel);
   f->part = space_in(f, f->panel, workspace + sums, bytes - sums);
 }

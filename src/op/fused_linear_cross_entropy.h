@@ -115,10 +115,13 @@ struct fused {
   int64_t kept; /* rows that are not skipped */
   /* The schedule. */
   chunk_space whole; /* chunks of whole rows */
-  int64_t panel;     /* columns of a panel, whose logits are made again; 0: no panels */
-  chunk_space part;  /* chunks of a panel's columns */
-  int64_t park_cols; /* of a panel of them */
-  char *park; /* the first panel, [parked, park_cols]; each other one lies where its predecessor's dweight will */
+  int64_t panel;      /* columns of a panel, whose logits are made again; 0: no panels */
+  int64_t panels_end; /* the classes before that one are in such panels */
+  chunk_space part;   /* chunks of a panel's columns */
+  /* Parked panels of dlogits, of [rows, park_cols] but for the last, have the classes from park_begin on; park_cols 0: there are
+   * none. Each takes the room of park_folds times as many rows of dweight, and lies there before the first that is made. */
+  int64_t park_cols, park_begin, park_folds;
+  char *park; /* the first panel, for which dweight has no room */
   /* The group and the chunk at work. */
   row_group group;
   const chunk_space *space;

@@ -310,16 +310,20 @@ static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dl
 
 /* ---- parked dlogits ---- */
 
-/* The panel of classes from `from` on, [rows, its classes]. */
+static int64_t last_panel(const fused *f) { return (f->vocab - 1) / f->park_cols * f->park_cols; }
+
+/* The panel of classes from `from` on, [rows, its classes]. Only dweight of panels before it is written to its room. */
 static char *parked_at(const fused *f, int64_t from) {
-  return from == 0 ? f->park : gradient_of(&f->dweight, from - f->park_cols);
+  const int64_t last = last_panel(f);
+  return from == f->park_begin ? f->park
+                               : gradient_of(&f->dweight, last - f->park_folds * (last - from + f->park_cols));
 }
 
 static tigon_status park(fused *f, run w, const char *dlogits) {
   tigon_queue *queue = &f->context->queue;
   const size_t size = tigon_dtype_size(f->dtype);
   tigon_status status = TIGON_OK;
-  for (int64_t from = 0; status == TIGON_OK && from < f->vocab; from += f->park_cols) {
+  for (int64_t from = f->park_begin; status == TIGON_OK && from < f->vocab; from += f->park_cols) {
     const size_t bytes = (size_t)smaller(f->vocab - from, f->park_cols) * size;
     const char *first = row_of(f, dlogits, f->vocab, w.i) + (size_t)from * size;
     status = queue->backend->copy_rows(queue, parked_at(f, from) + (size_t)w.r * bytes, bytes, first,
@@ -331,12 +335,15 @@ static tigon_status park(fused *f, run w, const char *dlogits) {
 /* From the last panel on: each takes the place of dlogits that were used. */
 static tigon_status make_dweight(fused *f) {
   const run all = {0, 0, f->rows};
+  float *sums = f->dweight.sums; /* the other classes' */
+  f->dweight.sums = NULL;
   f->x = f->product.x;
   f->x_pitch = f->product.x_pitch;
-  for (int64_t from = (f->vocab - 1) / f->park_cols * f->park_cols; from >= 0; from -= f->park_cols) {
+  for (int64_t from = last_panel(f); from >= f->park_begin; from -= f->park_cols) {
     f->dweight.begun = false;
     TIGON_TRY(add_gradient(f, &f->dweight, all, parked_at(f, from), from, smaller(f->vocab - from, f->park_cols)));
   }
+  f->dweight.sums = sums;
   return TIGON_OK;
 }
 
@@ -467,8 +474,8 @@ static tigon_status run_pass(fused *f, pass what) {
 
 static tigon_status run_panels(fused *f) {
   f->space = &f->part;
-  for (int64_t from = 0; from < f->vocab; from += f->panel) {
-    const int64_t cols = smaller(f->vocab - from, f->panel);
+  for (int64_t from = 0; from < f->panels_end; from += f->panel) {
+    const int64_t cols = smaller(f->panels_end - from, f->panel);
     f->dweight.begun = false;
     for (chunk c = {0}; next_chunk(f, f->part.rows, &c);) {
       const logits l = logits_of(f, &c, from, cols);
@@ -498,7 +505,7 @@ tigon_status tigon_head_run(fused *f) {
   /* Labels are looked at here; the loss's denominator is of them. */
   TIGON_TRY(f->more.distil && !f->loss.labels ? tigon_distil_count(f) : run_part(f, TIGON_CROSS_ENTROPY_COUNT));
   clear_skipped(f);
-  TIGON_TRY(run_pass(f, (pass){f->dweight.out && !panels, f->dbias.out != NULL, dhidden && !late}));
+  TIGON_TRY(run_pass(f, (pass){f->dweight.out && (!panels || f->park_cols), f->dbias.out != NULL, dhidden && !late}));
   if (f->park_cols) TIGON_TRY(make_dweight(f));
   TIGON_TRY(panels ? run_panels(f) : end_gradient(f, &f->dweight, 0, f->vocab));
   if (late) TIGON_TRY(run_pass(f, (pass){.dhidden = true})); /* the row outputs come out as before */

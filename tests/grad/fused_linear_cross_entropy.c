@@ -245,6 +245,16 @@ static void test_parked(void **s) {
   compare(made(TIGON_F16, TIGON_F16, WIDTH - 1, 0));
 }
 
+/* Some classes' dlogits are, of two to four times as many rows; with one row more none are. */
+static void test_parked_partly(void **s) {
+  (void)s;
+  for (int rows = WIDTH + 1; rows <= 4 * WIDTH + 1; rows += WIDTH - 1) compare(made(TIGON_BF16, TIGON_BF16, rows, 0));
+  compare(made(TIGON_F16, TIGON_F16, 4 * WIDTH, 0));
+  problem *p = made(TIGON_BF16, TIGON_BF16, 3 * WIDTH, 0);
+  p->with_dentropy = true;
+  compare(p);
+}
+
 static void test_accumulate(void **s) {
   (void)s;
   const tigon_dtype sums[] = {TIGON_F32, TIGON_BF16};
@@ -354,7 +364,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_f32),          cmocka_unit_test(test_bf16_f32),
       cmocka_unit_test(test_bf16_bf16),    cmocka_unit_test(test_f16_f16_ignored),
-      cmocka_unit_test(test_parked),       cmocka_unit_test(test_accumulate),
+      cmocka_unit_test(test_parked),       cmocka_unit_test(test_parked_partly),  cmocka_unit_test(test_accumulate),
       cmocka_unit_test(test_every_option), cmocka_unit_test(test_dentropy),
       cmocka_unit_test(test_out_of_range), cmocka_unit_test(test_all_ignored),
       cmocka_unit_test(test_few_outputs),  cmocka_unit_test(test_in_place),
