@@ -6,13 +6,13 @@
 #include "problem/norm.h"
 
 enum {
-  GROUP_FWD_THREADS = 256,   /* the least of a forward block that holds rows; the most is MOST */
-  GROUP_PLAIN_THREADS = 512, /* the most of a block that has one of group_plain's rows, of which a thread has */
-  GROUP_PLAIN_PACKS = 4,
-  GROUP_MOST_THREADS = 1024, /* of a block */
+  GROUP_FWD_THREADS = 256, /* the fewest threads of a forward block that holds rows; the most are GROUP_MOST_THREADS */
+  GROUP_PLAIN_THREADS = 512, /* the most threads of a block that has one of group_plain's rows */
+  GROUP_PLAIN_PACKS = 4,     /* packs of such a row that a thread has */
+  GROUP_MOST_THREADS = 1024, /* the most threads of a block */
   GROUP_BWD_THREADS = 512,
-  GROUP_WALK_THREADS = 512, /* the most of a block that walks */
-  GROUP_PART = 65536,       /* elements of a walked row's part; rows beyond PARTS of them have larger ones */
+  GROUP_WALK_THREADS = 512, /* the most threads of a block that walks */
+  GROUP_PART = 65536, /* elements of a part of a walked row; rows of more than GROUP_PARTS of them have larger parts */
   GROUP_PARTS = 1024,
 };
 

@@ -76,9 +76,9 @@ enum {
 typedef struct tigon_stream_footprint {
   bool out;
   uint8_t element_bytes;
-  uint8_t
-      passes; /* how often it moves if the row does not stay on chip: reads of an input; 1 for the write of an output, and
-                     1 more if the second pass reads it back (s of fused_add_rms_norm) */
+  /* How often it moves if the row does not stay on chip: an input's reads, or an output's one write. One more if the second pass
+   * reads the output back (s of fused_add_rms_norm). */
+  uint8_t passes;
 } tigon_stream_footprint;
 
 /* The footprint of one entry of an op. footprints.c has it for a call with all operands. A launcher then changes dtypes
@@ -101,9 +101,10 @@ typedef struct tigon_footprint {
   int row_table_bytes; /* bytes of one element of them in memory */
   int row_table_words; /* 4-byte words that one element takes on chip, in a walk over rows */
   tigon_walk walk;
-  bool whole;  /* a row is not split over cores */
-  bool ranges; /* modulated_rms_norm: groups are ranges of rows, whose words lie end to end; all groups share one column
-                        vector (w), and one more sum is over all groups (dw) */
+  bool whole; /* a row is not split over cores */
+  /* modulated_rms_norm: groups are ranges of rows, whose words lie end to end. All groups share one column vector (w), and one more
+   * sum is over all groups (dw). */
+  bool ranges;
   unsigned totals;   /* TIGON_TOTAL_ or-ed */
   int label_words;   /* 4-byte words of a row's label, which totals read again */
   int partials;      /* 4-byte words per row that one split hands over (case F); 0 without a reduction */
