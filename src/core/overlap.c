@@ -16,7 +16,7 @@ static int by_stride(const tigon_tensor *t, int order[TIGON_MAX_DIMS]) {
 bool tigon_overlaps_itself(const tigon_tensor *t) {
   int order[TIGON_MAX_DIMS];
   const int dims = by_stride(t, order);
-  int64_t span = 1; /* of the dimensions so far, in elements */
+  int64_t span = 1; /* span of the dimensions so far, in elements */
   for (int i = 0; i < dims; ++i) {
     if (t->strides[order[i]] < span) return true;
     span += (t->shape[order[i]] - 1) * t->strides[order[i]];

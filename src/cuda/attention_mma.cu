@@ -65,7 +65,7 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
       __syncthreads();
       fetch(k_tiles + turn * TILE * DIM, k, y0 + 2 * TILE);
       fetch(v_tiles + (turn ^ 1) * TILE * DIM, v, y0 + TILE);
-      m.scores(q_tile, k_tiles + (turn ^ 1) * TILE * DIM, next); /* of nothing, behind the last */
+      m.scores(q_tile, k_tiles + (turn ^ 1) * TILE * DIM, next); /* scores of no tile, after the last */
       soften(m, map, mask.masked, begin, end, s, max, sum, factor);
       m.gather(s, v_tiles + turn * TILE * DIM, mask, careful, begin, end, factor, acc);
 #pragma unroll

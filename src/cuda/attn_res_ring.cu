@@ -79,7 +79,7 @@ template <class T, int EACH, bool BACKWARD> struct ring_work {
   }
   __device__ void take(int slot, int row, int e, float (&to)[N]) const { unpack(pack_of<T>(*held(slot, row, e)), to); }
 
-  /* Of c * v, and of v * v or dh * v, over the row of each block; lane 2 k has the k-th, those of c * v first. */
+  /* Sums of c * v, and of v * v or dh * v, over the row of each block. Lane 2 k has the k-th, those of c * v first. */
   __device__ float find_sums(int slot, int turn) const {
     const int lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
     float *const mine = parts + turn * (warps * 2 * FEW);

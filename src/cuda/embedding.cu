@@ -6,7 +6,7 @@
 
 /* ---- forward ---- */
 
-/* Of a row's columns first, first + step, ..., N from each on; to: y's element `first`. */
+/* Works on a row's columns first, first + step, ..., N from each on. to: y's element `first`. */
 template <class T, int N, int EACH, class P, class I>
 __device__ inline void fwd_copy(const P &p, I row, I first, int step, T *to) {
   const int64_t index = load_index(p.idx, row, p.idx_dtype);

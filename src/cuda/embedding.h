@@ -5,12 +5,12 @@
 #include "cuda/map.h"
 
 enum {
-  EMBEDDING_FWD_PACKS = 2, /* of a thread */
+  EMBEDDING_FWD_PACKS = 2, /* packs of a thread */
   EMBEDDING_PLAIN_BITS = 7,
   EMBEDDING_PLAIN_THREADS = 1 << EMBEDDING_PLAIN_BITS,
   EMBEDDING_BWD_PACKS = 2,
   EMBEDDING_SORT_THREADS = 512,
-  EMBEDDING_DIGIT_BITS = 9, /* of a pass of the sort, at most; a thread for each digit */
+  EMBEDDING_DIGIT_BITS = 9, /* the most bits of a pass of the sort; a thread for each digit */
   EMBEDDING_ZERO_ITEMS =
       16384,                  /* packs, or elements where rows are not aligned, that a block of zeros writes at most */
   EMBEDDING_ZERO_ROWS = 1024, /* table rows of such a block at most */
@@ -43,7 +43,7 @@ typedef struct embedding_order {
 typedef struct embedding_walk {
   const uint64_t *items; /* [rows] sorted */
   int position_bits;
-  map_walk sums; /* of a row of dy */
+  map_walk sums; /* how the sums of a row of dy are walked */
   int64_t sum_blocks;
   int64_t zero_rows, zero_tiles; /* table rows of a block of zeros; blocks side by side where that is one row */
   int64_t row_items;             /* packs or elements of a table row */

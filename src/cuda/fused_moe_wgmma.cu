@@ -25,7 +25,7 @@ static_assert((LOADERS + STORERS) * HELPER_REGISTERS + MULTIPLIERS * MULTIPLIER_
 
 /* The stages in turn. A stage is full when its copies have come, and empty when all products of it are done. */
 struct pipeline {
-  unsigned stages, barriers; /* of full ones, then of empty ones; the same of staged results */
+  unsigned stages, barriers; /* barriers of full stages, then of empty ones; the same for staged results */
   int stage, parity;
 
   __device__ explicit pipeline(unsigned shared)

@@ -168,7 +168,7 @@ struct mta_source {
   const float *from; /* a plane of u, or of g, from the chunk's first row on */
   int64_t first_row, first_col;
   int64_t begin, pitch, rows, cols; /* the chunk's first row; of a plane */
-  int64_t by_row, by_col;           /* of g: the elements between which there are zeros */
+  int64_t by_row, by_col;           /* steps of g: zeros lie between its elements */
 
   __device__ float at(int row, int col) const {
     int64_t y = first_row + row, x = first_col + col;

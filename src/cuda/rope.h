@@ -6,9 +6,9 @@
 
 enum {
   ROPE_THREADS = 256,
-  ROPE_PLAIN_THREADS = 128, /* of a block, unless a token has more, at most */
+  ROPE_PLAIN_THREADS = 128, /* the most threads of a block, unless a token has more */
   ROPE_PLAIN_MOST = 1024,
-  ROPE_HEADS = 2, /* of a thread, so that it reads its cos and sin once for all of them */
+  ROPE_HEADS = 2, /* heads of a thread, which reads its cos and sin once for all of them */
 };
 
 /* A token's heads, those of k after those of q, are in `groups`, head h in group h % groups; each head is in `pieces` of a pack's

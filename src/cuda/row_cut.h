@@ -4,9 +4,9 @@
 #define TIGON_CUDA_ROW_CUT_H
 
 enum {
-  ROW_THREADS = 256,       /* of a block, where that is enough */
-  ROW_MOST_THREADS = 1024, /* of a block */
-  ROW_WIDE_THREADS = 512,  /* of a block that walks its row */
+  ROW_THREADS = 256,       /* threads of a block, where that is enough */
+  ROW_MOST_THREADS = 1024, /* the most threads of a block */
+  ROW_WIDE_THREADS = 512,  /* threads of a block that walks its row */
 };
 
 #ifndef __CUDACC__
@@ -29,7 +29,7 @@ typedef struct row_kernels {
  * any batch. */
 typedef struct row_cut {
   cuda_kernel *kernel;
-  int team, cluster, bytes; /* of shared memory, a block */
+  int team, cluster, bytes; /* bytes: shared memory per block */
   const char *held;         /* docs/glossary.md */
 } row_cut;
 

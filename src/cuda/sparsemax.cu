@@ -351,7 +351,7 @@ __device__ inline void bwd_held(const tigon_sparsemax_problem &p, int threads, i
   for (int k = 0; k < EACH; ++k) add_support<T, N>(g[k], v[k], of);
   row_sums<float> sums{t, cl, space, shared, 0};
   sums.add_up(of);
-  const float mean = of[0] / of[1]; /* of no support nobody reads it */
+  const float mean = of[0] / of[1]; /* without support nobody reads it */
   T *dx = row_of<T>(p.space, p.dx, r) + at.first;
 #pragma unroll
   for (int k = 0; k < EACH; ++k) keep_packed(g[k]), keep_packed(v[k]);

@@ -37,7 +37,7 @@ typedef struct call {
   const tigon_schema *schema;
   DLDevice device;
   const char *device_of; /* the tensor that `device` is of; NULL: none yet */
-  char *elements;        /* of the list */
+  char *elements;        /* elements of the list */
   int64_t count;
   const char *count_of; /* the argument that `count` is of; NULL: none yet */
 } call;

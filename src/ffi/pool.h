@@ -14,7 +14,7 @@ typedef struct tigon_pool_block tigon_pool_block;
 struct tigon_pool_block {
   char *data;
   size_t bytes;
-  size_t warm; /* of a free block: only so many of its first bytes may have pages */
+  size_t warm; /* in a free block: only this many of its first bytes may have pages */
   bool taken;
   tigon_pool_block *before, *after; /* by address */
 };

@@ -20,8 +20,8 @@ typedef struct plan {
   void *context;
   uintptr_t *args;
   uint64_t brief;  /* 1: over before another thread could make use of the interpreter */
-  uint64_t status; /* of the last call */
-  place places[];  /* of the inputs, the outputs, the workspace */
+  uint64_t status; /* status of the last call */
+  place places[];  /* places of the inputs, the outputs and the workspace */
 } plan;
 
 static bool is_none(const PyObject *object) { return object == &_Py_NoneStruct; }

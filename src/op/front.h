@@ -26,7 +26,7 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
   return (tigon_heads){t->data, t->shape[2], t->strides[0], t->strides[1], t->strides[2]};
 }
 
-/* Of an activation with a gate. A mult of 0 means 1, and a clamp too small for f32 stays one. */
+/* The numbers of an activation with a gate. A mult of 0 means 1. A clamp too small for f32 stays a clamp. */
 static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down_mult, double clamp, double up_offset) {
   return (tigon_map_numbers){.gate_mult = gate_mult == 0 ? 1.0f : (float)gate_mult,
                              .down_mult = down_mult == 0 ? 1.0f : (float)down_mult,

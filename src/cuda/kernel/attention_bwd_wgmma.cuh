@@ -12,7 +12,7 @@ template <int DIM, bool OF_KEYS> struct bwd_shapes {
     ROWS = ATTENTION_WGMMA_BWD_ROWS,
     COLS = ATTENTION_WGMMA_BWD_COLS(DIM, OF_KEYS),
     STAGES = ATTENTION_WGMMA_BWD_STAGES(DIM, OF_KEYS),
-    ROWS_BYTES = ROWS * DIM * 2, /* of one matrix */
+    ROWS_BYTES = ROWS * DIM * 2, /* bytes of one matrix */
     COLS_BYTES = COLS * DIM * 2,
   };
 };

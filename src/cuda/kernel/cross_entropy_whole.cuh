@@ -33,7 +33,7 @@ template <class T> __device__ inline uint4 nothing() {
   return *(const uint4 *)&all;
 }
 
-/* Of a pack of which nothing is above the reference. */
+/* For a pack without an element above the reference. */
 template <class T> __device__ inline void add_exponentials(const uint4 &v, row_sums &s) {
   float x[pack<T>::N], part[2] = {0, 0};
   unpack(pack_of<T>(v), x);

@@ -9,9 +9,9 @@
 #include "cuda/mhc.h"
 
 enum {
-  MHC_EIGHTS = MHC_COLUMNS / 8,            /* of coefficients */
-  MHC_BLOCKS = MHC_PARTS * MHC_EIGHTS,     /* of a token's parts, 8 each */
-  MHC_PART_PIECES = MHC_PART_WORDS / 8,    /* of 16 bytes */
+  MHC_EIGHTS = MHC_COLUMNS / 8,            /* eights of coefficients */
+  MHC_BLOCKS = MHC_PARTS * MHC_EIGHTS,     /* blocks of a token's parts, 8 each */
+  MHC_PART_PIECES = MHC_PART_WORDS / 8,    /* pieces of 16 bytes */
   MHC_PART_PITCH = MHC_PART_WORDS * 2 + 16 /* bytes in shared memory, so that 8 rows are in different banks */
 };
 
@@ -110,7 +110,7 @@ template <class T, int PHI> struct mhc_back_work {
       ldmatrix(a, shared_address(s.parts[row + lane % 16] + (b + lane / 16) * 16));
 #pragma unroll
       for (int i = 0; i < PHI; ++i) {
-        /* Of the products of two parts those below 2^-22 of the first are left out. */
+        /* Products of two parts below 2^-22 of the first are left out. */
         const bool first = b / MHC_EIGHTS + i < MHC_PARTS,
                    second = b + 1 < MHC_BLOCKS && (b + 1) / MHC_EIGHTS + i < MHC_PARTS;
         if (!first && !second) continue;

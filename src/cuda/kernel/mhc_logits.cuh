@@ -9,8 +9,8 @@
 #include "cuda/mhc.h"
 
 enum {
-  MHC_PIECES = MHC_COLUMNS / 8, /* of 16 bytes, in a row of phi */
-  MHC_SUMS = MHC_COLUMNS + 1,   /* of a token: its logits, and the squares */
+  MHC_PIECES = MHC_COLUMNS / 8, /* pieces of 16 bytes in a row of phi */
+  MHC_SUMS = MHC_COLUMNS + 1,   /* sums of a token: its logits, and the squares */
   MHC_OWN_ROWS = MHC_TILE / (MHC_THREADS / WARP),
 };
 
