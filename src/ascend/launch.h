@@ -16,7 +16,7 @@ typedef struct ascend_device {
   const tigon_sim_soc *soc;
   tigon_queue host;       /* the simulator's, for kernels that it borrows */
   float *scratch;         /* what parts of a call hand over when the caller gave no workspace for it */
-  int64_t scratch_floats; /* of it, as asked for last */
+  int64_t scratch_floats; /* floats of the scratch, as requested last */
   tigon_device about;
   ascend_plans plans;
 } ascend_device;
@@ -29,7 +29,7 @@ static inline ascend_device *ascend_of(const tigon_queue *queue) { return queue-
 void ascend_describe(ascend_device *device);
 
 walk ascend_walk(const tigon_plan *plan);
-/* Of rows without columns, which the planner has no plan for: one task, for the rows' outputs. */
+/* The walk over rows without columns, which have no plan: one task, for the rows' outputs. */
 walk ascend_walk_no_columns(int64_t rows);
 gm_space ascend_space(const tigon_row_space *space);
 gm_rows ascend_rows(const tigon_rows *rows);

@@ -27,7 +27,7 @@ typedef struct columns_map {
 
 typedef struct columns_job {
   const tigon_columns_problem *p;
-  int64_t ranges, panels; /* of rows, of columns: NORM_PANEL each */
+  int64_t ranges, panels; /* ranges of rows; panels of columns, NORM_PANEL each */
   double *numbers;        /* [ranges, panels]; NULL: no sums are wanted */
   bool stream;
 } columns_job;

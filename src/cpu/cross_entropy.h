@@ -31,13 +31,13 @@ static inline vm first_n(int n) { return vf_lt(vf_load(lane_index), vf_set((floa
 
 /* What the first sweep finds. */
 typedef struct row_sums {
-  float largest;   /* of x; NaN does not count */
+  float largest;   /* the largest x; NaN does not count */
   int64_t block;   /* the block where it is first met */
   float reference; /* finite */
-  float limit;     /* of x: what is larger moves the reference; -Inf before the first one */
-  double sum;      /* of e^(z - reference) */
-  double moment;   /* of e^(z - reference) * (z - reference) */
-  double weighted; /* of weight * z */
+  float limit;     /* an x above it moves the reference; -Inf before the first one */
+  double sum;      /* sum of e^(z - reference) */
+  double moment;   /* sum of e^(z - reference) * (z - reference) */
+  double weighted; /* sum of weight * z */
 } row_sums;
 
 /* Their part in a block, by lanes. */

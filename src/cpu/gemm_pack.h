@@ -41,7 +41,7 @@ _Static_assert(sizeof(scratch) <= TIGON_GEMM_SCRATCH_BYTES, "the scratch of a ta
 typedef struct ahead {
   const char *run;
   int64_t pitch, runs;
-  int lines, line; /* of a run, and the next one */
+  int lines, line; /* lines of a run, and the next line */
 } ahead;
 
 /* Rows i0 .. i0 + n of a, or so many columns of b, and k0 .. k0 + k; `along`: a row's k lie together. */
@@ -84,7 +84,7 @@ TIGON_INLINE vf across_k(tigon_dtype dtype, bool pairs, const void *data, int64_
   return words;
 }
 
-/* Of LANES, those that are not past the end. */
+/* How many of LANES are not past the end. */
 TIGON_INLINE int lanes_left(int64_t left) { return left >= LANES ? LANES : left > 0 ? (int)left : 0; }
 
 /* A block's rows are short runs far apart, which no machine sees coming: `count` elements from `at` on, and as many of the

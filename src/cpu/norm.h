@@ -26,7 +26,7 @@ enum {
   NORM_AHEAD = 2048,          /* bytes of the row after the next that are fetched, too */
   NORM_PANEL = 8192,          /* columns whose weights are at hand, a multiple of STEP */
   NORM_GROUP = 4,             /* rows that share a panel's weights, or a sweep over dw's slab */
-  NORM_GROUP_BYTES = 1 << 19, /* of a group's inputs: the L2 has the next group's, too */
+  NORM_GROUP_BYTES = 1 << 19, /* bytes of a group's inputs; the L2 also has the next group's */
 };
 
 /* Rows of a group: as many as the L2 keeps between two sweeps. */

@@ -11,18 +11,18 @@
 #include "cpu/reduce.h"
 
 enum {
-  GROUPS = 4,           /* of a part: four times STEP of them */
+  GROUPS = 4,           /* groups of a part: four times STEP of them */
   GROUPED = 4 * GROUPS, /* times STEP columns: of fewer the largest of groups are no start */
   LISTED = 16384,       /* z of a row in lists */
-  WALKED = 1024,        /* of a part that has more than there is room for: so many at a time */
+  WALKED = 1024,        /* members at a time, of a part with more than there is room for */
   SPARE = STEP + LANES  /* a list ends before its place does */
 };
 
 /* What a part of a row has found. */
 typedef struct cell {
   float largest, start; /* start: of z by this part's largest */
-  double sum;           /* of its members, */
-  int64_t count;        /* and how many there are */
+  double sum;           /* sum of its members */
+  int64_t count;        /* number of its members */
 } cell;
 
 /* A part of a row, and the row's numbers. */

@@ -17,7 +17,7 @@ AICORE void keep_largest(const state *s, int word, ub_f32 x, tile t) {
   sync_pipe(PIPE_V);
 }
 
-/* Of labels whose columns the chunk has. */
+/* Finds the labels whose columns the chunk has. */
 AICORE void find_labels(const state *s, ub_f32 x, tile t, int64_t c) {
   scalar_after_vectors();
   for (int64_t i = 0; i < t.rows; ++i) {

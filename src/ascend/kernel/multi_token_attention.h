@@ -51,7 +51,7 @@ typedef struct mta_convolve_arguments {
   mta_planes from, to;
   gm_ptr weight;
   int64_t weight_dtype;
-  int64_t channels, own, others; /* of `to`; of a group, in `to` and in `from` */
+  int64_t channels, own, others; /* channels of `to`; channels of a group in `to` and in `from` */
   int64_t transposed;
   int64_t cols, from_rows; /* columns of `to`; rows of a plane of `from` */
   int64_t rows, pitch;

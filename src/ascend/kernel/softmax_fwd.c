@@ -64,7 +64,7 @@ AICORE void close_state(const state *s) {
 
 /* ---- scores ---- */
 
-/* Of columns [c, c + cols), those that row r sees. */
+/* The number of columns of [c, c + cols) that row r sees. */
 AICORE int64_t seen(const softmax_fwd_arguments *a, int64_t r, int64_t c, int64_t cols) {
   if (!a->causal) return cols;
   const int64_t n = r % a->tokens + 1 + a->w.cols - a->tokens - c;

@@ -12,7 +12,7 @@
 void sparsemax_fwd(ub_arena *ub, const void *arguments);
 void sparsemax_bwd(ub_arena *ub, const void *arguments);
 
-enum { SUM, COUNT }; /* of the engine's sums */
+enum { SUM, COUNT }; /* the engine's sums */
 
 typedef struct state {
   reduction rows;

@@ -182,7 +182,7 @@ void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
   const double tiles =
       (double)plan_ceil_div(task_rows, plan->rows_per_tile) * (double)plan->col_tiles * (double)plan->passes;
   const bool overlap = plan->buffers > 1 && !(plan->chosen == TIGON_CASE_D && plan->row_buffers == 1);
-  const double less = fmin(load.memory_us, load.vector_us); /* of it the first load and the last store always show */
+  const double less = fmin(load.memory_us, load.vector_us); /* the first load and the last store are never hidden */
   const double task_us =
       tiles * device->tile_us + fmax(load.memory_us, load.vector_us) + (overlap ? less / tiles : less);
 

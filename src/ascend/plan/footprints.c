@@ -16,7 +16,7 @@ typedef struct row {
   const char *others;  /* names: with partials outputs move twice and inputs once, where all else is the reverse */
   const char *wide;    /* names: f32 in any case */
   const char *without; /* names: tensors that another variant of the entry has */
-  uint8_t reads;       /* of inputs where a row does not stay on chip, of `others` one less; 0: as partials say */
+  uint8_t reads;       /* reads of inputs if a row does not stay on chip; `others` have one less; 0: partials decide */
   bool only_f32;       /* there is no such entry of 16-bit dtypes */
 } row;
 

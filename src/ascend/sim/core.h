@@ -114,7 +114,7 @@ struct tigon_sim {
   bool stopped; /* a rule was broken: nothing is executed any more */
   int64_t issued;
   int mask;             /* lanes, 0: none was set */
-  int64_t mask_count;   /* of the count form that overwrote it, -1: none did */
+  int64_t mask_count;   /* the count form's mask that overwrote it; -1: none did */
   sim_where mask_where; /* which that was */
   sim_queue queues[SIM_PIPES];
   int64_t done[SIM_PIPES];

@@ -15,7 +15,7 @@ static const struct {
     [SIM_AND] = {24, 2.1},      [SIM_NOT] = {30, 1},        [SIM_TO_I32] = {32, 1},     [SIM_GATHER] = {24, 12.8},
     [SIM_FROM_BF16] = {32, 1},  [SIM_FROM_F16] = {32, 1},   [SIM_TO_BF16] = {32, 1},    [SIM_TO_F16] = {32, 1},
     [SIM_SUM] = {46, 7},        [SIM_MAXIMUM] = {46, 7},    [SIM_SPREAD] = {24, 1},     [SIM_COMPARE] = {36, 2},
-    [SIM_SELECT] = {27, 2},     [SIM_FROM_I32] = {32, 1},   [SIM_TO_I8] = {32, 0.5}, /* of 128 f16 elements a repeat */
+    [SIM_SELECT] = {27, 2},     [SIM_FROM_I32] = {32, 1},   [SIM_TO_I8] = {32, 0.5}, /* a repeat of 128 f16 elements */
 };
 
 /* A transfer costs its bytes and 1/16 of the smallest good transfer more, as the planner has it; an address that is not on a
