@@ -6,12 +6,12 @@
 
 enum {
   FLUSH_BYTES = 256 << 20, /* more than any device's caches */
-  LARGEST = 1 << 30,       /* of one buffer of the copy */
+  LARGEST = 1 << 30,       /* the largest buffer of the copy */
 };
 
 typedef struct probe {
   tigon_context *context;
-  size_t bytes; /* of the copy, and half of the read's */
+  size_t bytes; /* bytes of the copy, and half of the read's */
   void *from, *to;
   bool hot;
 } probe;

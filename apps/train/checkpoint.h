@@ -20,7 +20,7 @@
 /* What a checkpoint says besides tensors. */
 typedef struct train_progress {
   int64_t step;    /* steps done */
-  uint64_t digest; /* of the data */
+  uint64_t digest; /* digest of the data */
   const train_options *options;
   const train_history *history;
 } train_progress;

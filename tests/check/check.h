@@ -37,11 +37,12 @@ typedef struct check_twist check_twist;
 /* How far an output was from the oracle's at most. */
 typedef struct check_error {
   const char *output;
-  double ulp;          /* of the output's dtype, where the terms of a sum did not cancel to below an eighth of them */
-  double share;        /* of the bound */
+  double
+      ulp; /* the largest error in units of the output's dtype, where the terms of a sum did not cancel to below an eighth of them */
+  double share;        /* the largest error as a share of the bound */
   double ulps, factor; /* the bound's, the largest */
   int64_t elements;    /* compared */
-  int64_t other;       /* of these, the ones that are not the oracle's value, rounded */
+  int64_t other;       /* how many of these are not the oracle's rounded value */
 } check_error;
 enum { CHECK_ERRORS = 24 };
 typedef struct check_errors {
@@ -101,7 +102,7 @@ typedef struct check_op {
   bool uses_fill;                 /* run() passes k->fill to an input */
   const check_mutant *mutants;    /* the last one is {0}; NULL: none */
   const struct bench_case *timed; /* what `tigon bench` times: cases.h */
-  const check_sizes *sizes;       /* of sweeps. NULL: [rows, columns] */
+  const check_sizes *sizes;       /* sizes of sweeps. NULL: [rows, columns] */
 } check_op;
 
 #define TIGON_SLOT(op, entry) extern const check_op tigon_check_##op##_##entry;
@@ -133,9 +134,9 @@ struct check {
   check_errors errors;
   char failure[512];
   const check_twist *twist; /* what a sweep makes different; NULL: nothing */
-  tigon_status status;      /* of the call */
+  tigon_status status;      /* status of the call */
   int64_t other_kind;       /* elements that are a NaN for an Inf, or the reverse, in a sweep that planted a value */
-  unsigned float_state;     /* of the caller, before the call */
+  unsigned float_state;     /* the caller's float state, before the call */
 };
 
 /* [rows, cols] shapes around the variant's tile, primes, powers of two and their neighbours, and wide rows. */

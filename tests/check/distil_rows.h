@@ -10,12 +10,12 @@
 #include "check/divergence.h"
 #include "check/head_rows.h"
 
-/* Of check_sizes: rows, width, vocabulary. The denominator is of all rows. */
+/* check_sizes: rows, width, vocabulary. The denominator counts all rows. */
 #define DISTIL_SIZES                                                              \
   .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 512, 5}}, \
   .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}}
 
-/* Of bench_case: a step's tokens beside few classes, as a teacher's logits take as much again. */
+/* bench_case: a step's tokens with few classes, because a teacher's logits take as much memory again. */
 #define DISTIL_CASE \
   .rows_f32 = 256, .rows_16bit = 256, .cols = 1024, .other = 16000, .dims = bench_words, .of_model = head_of_model
 
@@ -169,7 +169,7 @@ typedef struct mixed {
   int64_t label; /* -1: none */
 } mixed;
 
-/* Of the divergence's gradient by x; then of all by u. */
+/* The divergence's gradient by x, then the whole gradient by u. */
 static inline void mix_row(const distil *c, const mixed *m, double *off, double *size) {
   for (int64_t v = 0; v < c->k->dims[2]; ++v) {
     const chance q = chance_of(c->x[v] - m->hard_lse, m->off_hard);

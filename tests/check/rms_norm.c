@@ -185,7 +185,7 @@ void check_norm_bwd(check *k, bool fused) {
       const double weight = o.w ? check_value(&w, c) + o.w_offset : 1;
       const double dn = check_value(&dy, r * cols + c) * gate_at(&z, r * cols + c), g = dn * weight;
       const double xhat = check_value(&x, r * cols + c) * scale;
-      /* Of silu, the product with dy, and that with the weight. */
+      /* The errors of silu, of its product with dy, and of the product with the weight. */
       const double dn_lost = o.gate ? lost * (1 + fabs(check_value(&dy, r * cols + c))) : 0,
                    g_lost = o.gate ? (dn_lost * fabs(weight) + lost) / dx_units : 0;
       dx_scale[r * cols + c] = fabs(g) + g_lost;

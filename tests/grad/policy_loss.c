@@ -57,7 +57,7 @@ static double objective(void *argument) {
   return t->loss;
 }
 
-/* Of CISPO and VESPO, whose factor of l is a constant: the loss is the one of `fixed` in it, by dl at that place times l. */
+/* For CISPO and VESPO, whose factor of l is a constant. The loss is that of `fixed` in it, by dl at that place times l. */
 static double objective_of_constants(void *argument) {
   state *t = argument;
   double sum = 0;
