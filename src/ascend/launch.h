@@ -53,8 +53,8 @@ void ascend_uses_blocks(tigon_queue *queue, const char *name, const tigon_row_sp
 tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
                                  size_t bytes, int64_t blocks);
 
-/* Launches a kernel over rows, whose arguments have the members parts and partials: once, or where the plan splits rows, first for the
- * sums of their parts, `sums` f32 each, and then for the rest. */
+/* Launches a kernel over rows, whose arguments have the members parts and partials. If the plan splits rows, it launches twice:
+ * first for the sums of their parts, `sums` f32 each, and then for the rest. */
 #define ascend_launch_parts(queue, name, kernel, a, plan, sums) \
   ascend_launch_parts_bytes(queue, name, kernel, a, sizeof *(a), &(a)->parts, &(a)->partials, plan, sums)
 tigon_status ascend_launch_parts_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel,

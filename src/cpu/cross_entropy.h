@@ -1,9 +1,8 @@
 /* The two sweeps over a row of cross_entropy.
  *
- * The first one finds its largest logit and its sums of e^(z - reference), where the reference is the logit of some x
- * met so far: only an x whose logit may be more than SLACK above it makes it move and the sums be rescaled. Sums are
- * f32 within a block of columns and f64 across blocks. The second one writes dlogits; forward's finds the row in a
- * cache. */
+ * The first one finds its largest logit and its sums of e^(z - reference). The reference is the logit of some earlier x. It
+ * moves, and the sums are rescaled, only for an x whose logit may be more than SLACK above it. Sums are f32 within a block of
+ * columns and f64 across blocks. The second one writes dlogits; forward's finds the row in a cache. */
 #ifndef TIGON_CPU_CROSS_ENTROPY_H
 #define TIGON_CPU_CROSS_ENTROPY_H
 

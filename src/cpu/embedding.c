@@ -1,5 +1,5 @@
-/* embedding: copies forward; backward a stable radix sort of the positions by index, then one sum per table row in the
- * order of the positions, and zeros for the rows between. */
+/* embedding. Forward copies. Backward is a stable radix sort of the positions by index. Then it makes one sum per table row in
+ * the order of the positions, and zeros for the rows between. */
 #include <string.h>
 
 #include "cpu/kernels.h"

@@ -1,7 +1,7 @@
-/* What the rows of all norms share: the sizes of blocks and groups, and the weights of a panel of columns. Sums are f32
- * within a block of columns and f64 across blocks, so that a row of any width keeps its precision and its bits do not depend
- * on its neighbours. The weights of a panel are widened once and serve all rows of a task; where a row has several panels, a
- * group of rows shares each. */
+/* What the rows of all norms share: the sizes of blocks and groups, and the weights of a panel of columns. Sums are f32 within a
+ * block of columns and f64 across blocks. So a row of any width keeps its precision, and its bits do not depend on its
+ * neighbours. The weights of a panel are widened once and serve all rows of a task; where a row has several panels, a group of
+ * rows shares each. */
 #ifndef TIGON_CPU_NORM_H
 #define TIGON_CPU_NORM_H
 

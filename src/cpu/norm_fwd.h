@@ -94,10 +94,10 @@ TIGON_INLINE double norm_sum_differences(tigon_dtype dtype, const void *x, float
   return (double)vf_sum(vf_add(sum.a, sum.b));
 }
 
-/* The mean, and the mean of squared differences from it. A block's sums are of differences from a center, the mean of its
- * first columns: sum(d^2) - sum(d)^2 / n loses next to nothing while the center is well within a standard deviation of the
- * mean. Where it is not, the sums are taken again about the mean that they gave. Blocks are joined in f64. After Chan, Golub &
- * LeVeque 1983, doi:10.1080/00031305.1983.10483115. */
+/* The mean, and the mean of squared differences from it. A block sums differences from a center, the mean of its first columns.
+ * sum(d^2) - sum(d)^2 / n loses next to nothing while the center is well within a standard deviation of the mean. Where it is
+ * not, the sums are taken again about the mean that they gave. Blocks are joined in f64. After Chan, Golub & LeVeque 1983,
+ * doi:10.1080/00031305.1983.10483115. */
 TIGON_INLINE double norm_moments(tigon_dtype dtype, const void *x, int64_t cols, double *variance) {
   double sum = 0, about_mean = 0; /* sums of x, and of (x - mean)^2, over the columns before `block` */
   for (int64_t block = 0; block < cols; block += NORM_BLOCK) {

@@ -1,11 +1,11 @@
 /* Forward, of z = x - max x. Members are the z above tau, and tau grows to (their sum - 1) / (how many) until it grows no more; of
  * fewer elements it comes out smaller, so that any of them give a start. A row is swept three times, of which the second and third
  * find it in the cache:
- *   the largest x and a start, tau of what is the largest x of each of some groups;
- *   the members of the start, into a list on the stack, over which all rounds are;
- *   the store.
- * Sums are f64 by lanes, of which a z has the same in each round: that of its place in its part's list, whether there is room for
- * that or it is made anew. */
+ *   1. The largest x, and a start: tau of the largest x of each of some groups.
+ *   2. The members of the start, in a list on the stack, over which all rounds go.
+ *   3. The store.
+ * Sums are f64 by lanes. A z has the same lane in each round: that of its place in its part's list. This holds whether the list
+ * has room or is made again. */
 #include <math.h>
 
 #include "cpu/reduce.h"

@@ -1,6 +1,7 @@
-/* divergence over rows. Forward goes over a row for its largest logits, for the sums of their exponentials, for the terms, and for the
- * gradient when asked; backward for the gradient alone, because it is given the row's numbers. A row stays on chip meanwhile, or comes by
- * in chunks each time. It is not split over cores: a batch has many rows. What a row comes to is the scalar pipe's work. */
+/* divergence over rows. Forward goes over a row for its largest logits, for the sums of their exponentials, for the terms, and
+ * on request for the gradient. Backward goes over it only for the gradient, because it gets the row's numbers. A row stays on
+ * chip meanwhile, or comes by in chunks each time. It is not split over cores: a batch has many rows. What a row comes to is the
+ * scalar pipe's work. */
 #include "ascend/kernel/divergence_terms.h"
 
 AICORE bool is_cosine(const state *s) { return s->a->kind == TIGON_DIVERGENCE_COSINE; }

@@ -1,5 +1,5 @@
-/* What kernels of divergences do with a row besides its elements: which rows count, what a row's loss and gradient are multiplied by, and
- * what is loaded and stored of it. */
+/* The parts of divergences' kernels that concern a whole row: whether it counts, the factors of its loss and gradient, and its
+ * loads and stores. */
 #ifndef TIGON_ASCEND_KERNEL_LOSS_ROWS_H
 #define TIGON_ASCEND_KERNEL_LOSS_ROWS_H
 

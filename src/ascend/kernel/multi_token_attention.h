@@ -4,7 +4,7 @@
  *   g  backward: the gradient of the convolution's rows, with zeros around it
  *   c  what a convolution has made
  * Taps of a row are loads of the same row from different columns on. With a stride of columns, u also has a row for each tap's
- * columns, with the stride taken out, and g has a row without the zeros that the stride puts between its elements. */
+ * columns, without the stride. g has a row without the zeros that the stride puts between its elements. */
 #ifndef TIGON_ASCEND_KERNEL_MULTI_TOKEN_ATTENTION_H
 #define TIGON_ASCEND_KERNEL_MULTI_TOKEN_ATTENTION_H
 

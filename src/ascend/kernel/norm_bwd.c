@@ -2,12 +2,12 @@
  * g = dy * (w + w_offset)
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat))        db = sum over rows of dy
  *   dw = sum over rows of dy * xhat, with xhat rounded as forward did
- * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. With a gate z of rms_norm
- * dy * silu(z) takes the place of dy, and dz = dy * silu'(z) * xhat * (w + w_offset), xhat rounded as in dw. group_norm's dw and db
- * are sums over the columns of a channel, too. modulated_rms_norm's weights are (1 + scale) * (w + w_offset); a second stage turns
- * each group's dw and db into its gradients (modulated_rms_norm.c). One walk for all of the plan's cases. Where a row does not stay
- * on chip and dw or db is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns
- * takes all rows of the task, so that its dw and db never leave the chip. */
+ * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. With a gate z of
+ * rms_norm dy * silu(z) takes the place of dy, and dz = dy * silu'(z) * xhat * (w + w_offset), xhat rounded as in dw.
+ * group_norm's dw and db are sums over the columns of a channel, too. modulated_rms_norm's weights are (1 + scale) * (w +
+ * w_offset); a second stage turns each group's dw and db into its gradients (modulated_rms_norm.c). One walk for all of the
+ * plan's cases. If a row does not stay on chip and dw or db is wanted (E, F), the rows' sums come first, and are handed over in
+ * global memory. Then each panel of columns takes all rows of the task, so its dw and db never leave the chip. */
 #include "ascend/kernel/norm_bwd.h"
 
 #include "ascend/kernel/gate.h"

@@ -1,7 +1,7 @@
-/* What kernels over rows share: the walk over a plan's tasks, loads and stores of tiles of rows, buffers by turns, casts, and the
- * operations between a tile, a value a row and a vector of columns. A tile has `rows` rows of `cols` columns, `pitch` elements
- * apart: a multiple of 32 bytes in the row's dtype, in f32 tiles too, so that a cast is one call. What lies between cols and
- * pitch is 0 in what was loaded; it is worked on and never stored. */
+/* Code that kernels over rows share: the walk over a plan's tasks, loads and stores of tiles of rows, alternating buffers, and
+ * casts. Also the operations between a tile, a value per row and a vector of columns. A tile has `rows` rows of `cols` columns,
+ * `pitch` elements apart. The pitch is a multiple of 32 bytes in the row's dtype, even in f32 tiles. So a cast is one call. What
+ * lies between cols and pitch is 0 in what was loaded; it is worked on and never stored. */
 #ifndef TIGON_ASCEND_KERNEL_ROWS_H
 #define TIGON_ASCEND_KERNEL_ROWS_H
 

@@ -1,7 +1,7 @@
-/* The cost model: cycles of an instruction from public figures. It ranks tilings; it is never a measurement. Fitted on a 910B3 by
- * others: add, sub, mul, max, min, muls, exp, ln, rsqrt; they hold whatever bank conflicts those programs had (the vendor's table
- * has 1 a repeat for add, where the fit is 2.1). Steps of casts, division and gather are the vendor's table: 1 and 2 a repeat, and 5
- * elements a cycle. The rest comes from public models without a fit. */
+/* The cost model: cycles of an instruction from public figures. It ranks tilings; it is never a measurement. Others fitted add,
+ * sub, mul, max, min, muls, exp, ln and rsqrt on a 910B3. The figures contain the bank conflicts of those programs: the vendor's
+ * table has 1 a repeat for add, where the fit is 2.1. Steps of casts, division and gather are the vendor's table: 1 and 2 a
+ * repeat, and 5 elements a cycle. The rest comes from public models without a fit. */
 #include "ascend/sim/core.h"
 
 /* start + step * repeats, where a repeat is 64 f32 elements. */

@@ -1,5 +1,5 @@
-/* The AI-core simulator: runs kernels written in the dialect of ascend/aicore.h on this machine, holds them to the rules of
- * the real one, and says by a model what they would cost. docs/ascend-simulator.md is its manual.
+/* The AI-core simulator. It runs kernels written in the dialect of ascend/aicore.h on an ordinary machine, checks the rules of
+ * the real one, and estimates their time by a model. docs/ascend-simulator.md is its manual.
  *
  *   tigon_sim *sim = tigon_sim_open(tigon_sim_soc_find("910B4"));
  *   tigon_sim_buffer(sim, "x", x, bytes, SIM_READS);             what the next launch may touch
