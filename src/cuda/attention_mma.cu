@@ -1,7 +1,7 @@
-/* attention, forward, of 16-bit dtypes and heads of up to 128, where attention_wgmma.cu does not do it: a warp has 16 queries,
- * and their whole o in registers, and the block goes over the keys that they see. The next tile's scores are worked out while
- * this one's become weights; a block that ends with a sum that is not finite begins anew, carefully: an Inf or NaN must not meet
- * a weight that is not there. */
+/* attention, forward, for 16-bit dtypes and heads of up to 128, where attention_wgmma.cu does not do it. A warp has 16 queries,
+ * and their whole o in registers. The block goes over the keys that they see. The next tile's scores are computed while this
+ * one's become weights. A block whose final sum is not finite begins again, carefully: an Inf or NaN must not meet the weight of
+ * an unseen key. */
 #include "cuda/kernel/attention_mma.cuh"
 
 extern __shared__ __align__(1024) unsigned char attention_tiles[];

@@ -1,5 +1,6 @@
-/* attn_res of few blocks and whole packs: a block of threads stays with its tokens, and the rows of the next ones are on their way into a ring
- * of stages in shared memory, where a thread reads only what it loaded itself. So threads meet once a token, for the sums. */
+/* attn_res of few blocks and whole packs. A block of threads stays with its tokens. The rows of the next tokens are on their way
+ * into a ring of stages in shared memory. A thread reads there only what it loaded itself. So threads meet once a token, for the
+ * sums. */
 #include "cuda/attn_res.h"
 #include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/mma.cuh"

@@ -1,5 +1,5 @@
-/* What launchers and kernels of work on rows with vectors of columns agree on: a thread has a pack of columns, whose vectors and sums
- * are in its registers, and goes down the rows. */
+/* Constants and parameters that launchers and kernels share, for rows with vectors of columns. A thread has a pack of columns,
+ * with its vectors and sums in registers, and goes down the rows. */
 #ifndef TIGON_CUDA_COLUMNS_H
 #define TIGON_CUDA_COLUMNS_H
 

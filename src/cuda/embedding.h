@@ -17,8 +17,9 @@ enum {
   EMBEDDING_CHUNK = 64,       /* sorted positions at least that one thread adds up */
 };
 
-/* Forward, of rows of y at one pitch: a team of 2^team_bits threads has a tile of a row, and those of one row are next to each other,
- * the rows by the grid's second extent. In the order of their use, since a line of parameters, 64 bytes, costs a cold call 0.2 us. */
+/* Forward, for rows of y at one pitch. A team of 2^team_bits threads has a tile of a row. Tiles of one row are neighbours, and
+ * the grid's second extent counts rows. In the order of their use, since a line of parameters, 64 bytes, costs a cold call 0.2
+ * us. */
 typedef struct embedding_plain {
   int rows, cols, team_bits;
   tigon_dtype idx_dtype;
@@ -38,8 +39,8 @@ typedef struct embedding_order {
 } embedding_order;
 
 /* Blocks of sums come first: a team has a sorted position, and does nothing unless a table row's positions, or a chunk of them,
- * begin there. A row's sum over more than one chunk is left in parts, in two lines a chunk: of the row that begins before the chunk,
- * and of the one that goes on after it. */
+ * begin there. A row's sum over more than one chunk is left in parts. A chunk has two lines: for the row that begins before the
+ * chunk, and for the row that continues after it. */
 typedef struct embedding_walk {
   const uint64_t *items; /* [rows] sorted */
   int position_bits;

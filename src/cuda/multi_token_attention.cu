@@ -1,5 +1,5 @@
-/* multi_token_attention. Rows have a block each; a convolution has a tile of one plane, out of shared memory with its halo (staged), or
- * where that has no room for it out of the L2 (walked). */
+/* multi_token_attention. Rows have a block each. A convolution has a tile of one plane. It reads the tile with its halo out of
+ * shared memory (staged), or out of the L2 if shared memory has no room for it (walked). */
 #include "cuda/kernel/row.cuh"
 #include "cuda/multi_token_attention.h"
 

@@ -1,5 +1,5 @@
-/* How rows are dealt out to threads that keep them in registers: a row is a team's, or that of the teams of a cluster, or walked
- * where it is wider than their registers. */
+/* How rows are distributed to threads that keep them in registers. A row belongs to a team or to the teams of a cluster. A row
+ * wider than their registers is walked. */
 #ifndef TIGON_CUDA_ROW_CUT_H
 #define TIGON_CUDA_ROW_CUT_H
 
@@ -12,8 +12,8 @@ enum {
 #ifndef __CUDACC__
 #include "cuda/cuda.h"
 
-/* By what a thread has of a row: 1, 2 or 4 packs, 8 or 16 elements one by one, or, past what a cluster's registers hold, all of
- * what it walks over. */
+/* By a thread's share of a row: 1, 2 or 4 packs, 8 or 16 single elements, or all that it walks over, if a cluster's registers do
+ * not hold the row. */
 typedef struct row_kernels {
   cuda_kernel packs_1[3], packs_2[3], packs_4[3], any_8[3], any_16[3], walk[3], any[3];
 } row_kernels;

@@ -1,6 +1,6 @@
-/* Rows of sparsemax. `held`: a row stays in the registers of its team, or of the teams of a cluster, and is read once; of a `packed` one a
- * part is in shared memory. `walked`: of any width; each round reads it again, out of the L2 where it fits there. Members are the
- * z = x - max x above tau, which grows from round to round; nobody is told how many rounds there are. */
+/* Rows of sparsemax. `held`: a row stays in the registers of its team, or of the teams of a cluster, and is read once. `packed`:
+ * a part of the row is in shared memory. `walked`: of any width; each round reads it again, out of the L2 where it fits there.
+ * Members are the z = x - max x above tau, which grows from round to round; nobody is told how many rounds there are. */
 #include <cuda_pipeline.h>
 
 #include "cuda/kernel/row.cuh"

@@ -1,7 +1,7 @@
 /* What cross_entropy's kernels work out for a row and its elements.
  *
- * e^(z - reference) is 2^(z * times + plus) by one fma and the hardware's 2^x (2 ulp): the product is exact in the fma, so that the
- * error grows with |z - reference| alone, and the rounding of reference * times is the same for all columns. Where a row is so large
+ * e^(z - reference) is 2^(z * times + plus) by one fma and the hardware's 2^x (2 ulp). The product is exact in the fma, so the
+ * error grows only with |z - reference|. The rounding of reference * times is the same for all columns. Where a row is so large
  * (2^30) that no other number of f32 is near its largest logit, `times` is a power of two and e^(z - reference) is 1 or 0. */
 #ifndef TIGON_CUDA_KERNEL_CROSS_ENTROPY_MATH_CUH
 #define TIGON_CUDA_KERNEL_CROSS_ENTROPY_MATH_CUH

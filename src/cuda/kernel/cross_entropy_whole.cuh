@@ -1,6 +1,6 @@
 /* Rows of cross_entropy that are held in whole packs, z being x: those of most models. Blocks of 256, 512 or 1024 threads fill
- * an SM's registers and hold 256 KiB of rows; a thread has its largest logit before its first exponential, so that nothing
- * stands between its packs (docs/lab/cross_entropy/cuda.md). */
+ * an SM's registers and hold 256 KiB of rows. A thread has its largest logit before its first exponential, so nothing stands
+ * between its packs (docs/lab/cross_entropy/cuda.md). */
 #ifndef TIGON_CUDA_KERNEL_CROSS_ENTROPY_WHOLE_CUH
 #define TIGON_CUDA_KERNEL_CROSS_ENTROPY_WHOLE_CUH
 

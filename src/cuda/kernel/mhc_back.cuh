@@ -1,6 +1,7 @@
-/* dx and dphi of 16-bit x by the tensor cores, where a block reads its channels of all tokens once. What is f32, a token's rstd * dmix and phi
- * unless it is bf16, is a sum of three bf16, which have all of its bits; of f16 two have those of x. A tile has MHC_TILE tokens, of
- * which a warp makes dx of 16 tokens and 32 channels, and adds half of them to dphi of 16 channels. */
+/* dx and dphi of 16-bit x by the tensor cores, where a block reads its channels of all tokens once. f32 operands are a token's
+ * rstd * dmix, and phi unless it is bf16. Each is a sum of three bf16, which have all of its bits. For an x of f16 two have all
+ * bits. A tile has MHC_TILE tokens, of which a warp makes dx of 16 tokens and 32 channels, and adds half of them to dphi of 16
+ * channels. */
 #ifndef TIGON_CUDA_KERNEL_MHC_BACK_CUH
 #define TIGON_CUDA_KERNEL_MHC_BACK_CUH
 
