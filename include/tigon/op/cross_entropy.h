@@ -67,7 +67,7 @@ typedef struct tigon_cross_entropy_outputs {
   tigon_tensor entropy;    /* out [rows] f32 */
   tigon_tensor argmax;     /* out [rows] i64 */
   tigon_tensor correct;    /* out [1] i64, rows that count and whose argmax is the label */
-  tigon_tensor error;      /* out [1] i32, set to 1 by a label out of range and else left alone */
+  tigon_tensor error;      /* out [1] i32, set to 1 by a label out of range and else not written */
 } tigon_cross_entropy_outputs;
 
 typedef struct tigon_cross_entropy_fwd_args {

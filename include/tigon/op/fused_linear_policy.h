@@ -70,7 +70,7 @@ typedef struct tigon_fused_linear_policy_fwd_args {
   tigon_tensor clip_high;    /* out [1] f32 */
   tigon_tensor mean_entropy; /* out [1] f32 */
   tigon_tensor mean_ratio;   /* out [1] f32 */
-  tigon_tensor error;        /* out [1] i32, set to 1 by a label out of range and else left alone */
+  tigon_tensor error;        /* out [1] i32, set to 1 by a label out of range and else not written */
   tigon_tensor dhidden;      /* out [..., H]; absent: not computed, as the next two */
   tigon_tensor dweight;      /* out [V, H] */
   tigon_tensor dbias;        /* out [V] */

@@ -48,7 +48,7 @@ typedef struct tigon_fused_linear_topk_divergence_fwd_args {
   tigon_tensor soft_loss;     /* out [1] f32; may be absent, as all that follow */
   tigon_tensor hard_loss;     /* out [1] f32 */
   tigon_tensor token_loss;    /* out [BT] f32 */
-  tigon_tensor error;         /* out [1] i32, set to 1 by a label or an id out of range and else left alone */
+  tigon_tensor error;         /* out [1] i32, set to 1 by a label or an id out of range and else not written */
   tigon_tensor dhidden;       /* out [..., H] */
   tigon_tensor dweight;       /* out [V, H] */
   tigon_tensor dbias;         /* out [V] */

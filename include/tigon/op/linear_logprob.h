@@ -58,8 +58,8 @@ typedef struct tigon_linear_logprob_fwd_args {
   tigon_tensor entropy; /* out [BT] f32; may be absent */
   tigon_tensor argmax;  /* out [BT] i64; may be absent */
   tigon_tensor correct; /* out [1] i64, tokens that count and whose argmax is the label; may be absent */
-  tigon_tensor error;   /* out [1] i32, set to 1 by a label out of range and else left alone; may be absent */
-  tigon_tensor cache;   /* out [K, V], for backward; may be absent. Rows beyond the tokens are left alone */
+  tigon_tensor error;   /* out [1] i32, set to 1 by a label out of range and else not written; may be absent */
+  tigon_tensor cache;   /* out [K, V], for backward; may be absent. Rows beyond the tokens are not written */
   tigon_tensor unit;    /* out [..., H]; absent: not computed */
   int has_ignore_index; /* 1: ignore_index counts */
   int64_t ignore_index;

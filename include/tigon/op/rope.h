@@ -48,7 +48,7 @@ typedef struct tigon_rope_args {
   tigon_tensor positions; /* in  [B, T] or [1, T], with sections [3, B, T] or [3, 1, T]; i32 or i64; absent: 0..T-1 */
   tigon_tensor q_out;     /* out [B, T, Hq, D] */
   tigon_tensor k_out;     /* out [B, T, Hk, D]; absent when k is */
-  tigon_tensor error;     /* out [1] i32, set to 1 by a position out of range and else left alone; may be absent */
+  tigon_tensor error;     /* out [1] i32, set to 1 by a position out of range and else not written; may be absent */
   tigon_rope_layout layout;
   int64_t rotary_dim;       /* even, <= D; 0 means D */
   int64_t section_t;        /* pairs of time; R/2 with the next two, or all 0: one position a token */

@@ -64,7 +64,7 @@ typedef struct tigon_topk_divergence_outputs {
   tigon_tensor loss;       /* out [1] */
   tigon_tensor token_loss; /* out [rows] */
   tigon_tensor stats;      /* out [..., 3] */
-  tigon_tensor error;      /* out [1], set to 1 by an id out of range and else left alone */
+  tigon_tensor error;      /* out [1], set to 1 by an id out of range and else not written */
 } tigon_topk_divergence_outputs;
 
 typedef struct tigon_topk_divergence_fwd_args {

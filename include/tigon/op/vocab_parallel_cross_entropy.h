@@ -90,7 +90,7 @@ typedef struct tigon_vocab_parallel_cross_entropy_outputs {
   tigon_tensor lse;        /* out [rows] f32, for bwd */
   tigon_tensor z_loss;     /* out [rows] f32 */
   tigon_tensor entropy;    /* out [rows] f32, for stats with_entropy */
-  tigon_tensor error;      /* out [1] i32, set to 1 by a label out of range and else left alone */
+  tigon_tensor error;      /* out [1] i32, set to 1 by a label out of range and else not written */
 } tigon_vocab_parallel_cross_entropy_outputs;
 
 typedef struct tigon_vocab_parallel_cross_entropy_merge_args {
