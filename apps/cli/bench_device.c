@@ -1,6 +1,6 @@
-/* How a row is timed on a device that has a clock and memory of its own: one call between two marks in the stream. Before them the
- * device reads more than its caches hold, so that nothing of the row is in them and nothing of an earlier one must still be
- * written; meanwhile the host enqueues the call, whose launch is hidden so. */
+/* How a row is timed on a device that has a clock and memory of its own: one call between two marks in the stream. Before them
+ * the device reads more than its caches hold. So they have nothing of the row, and nothing of an earlier one must still be
+ * written. Meanwhile the host enqueues the call, which hides its launch. */
 #include "bench.h"
 #include "core/context.h"
 

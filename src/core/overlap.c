@@ -24,8 +24,9 @@ bool tigon_overlaps_itself(const tigon_tensor *t) {
   return false;
 }
 
-/* A view in bytes, its dimensions in rising order of stride. Cut after the first k of them, it is a pattern of span[k] bytes
- * that stands at sums of multiples of the strides further out, so at multiples of their greatest common divisor, outer[k]. */
+/* A view in bytes, its dimensions in rising order of stride. Cut after the first k of them, it is a pattern of span[k] bytes.
+ * The pattern stands at sums of multiples of the strides further out, so at multiples of their greatest common divisor,
+ * outer[k]. */
 typedef struct view {
   uintptr_t low;
   int dims;

@@ -188,8 +188,8 @@ TIGON_SHARED tigon_topk_factors tigon_topk_factors_of(const tigon_topk_divergenc
   return f;
 }
 
-/* The gradient of column u of the input, of whose class `soft` is the divergence's by z / temperature: with the cross
- * entropy's, which is `one` in the label's class, and through the cap. */
+/* The gradient of column u of the input. `soft` is the divergence's gradient by z / temperature for its class. The cross
+ * entropy's, which is `one` in the label's class, is added, and the cap applied. */
 TIGON_SHARED double tigon_topk_dinput(const tigon_topk_divergence_problem *p, const tigon_topk_factors *f,
                                       double hard_lse, double u, double soft, bool one) {
   double d = f->soft * soft;

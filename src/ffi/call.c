@@ -100,8 +100,8 @@ static int set_tensor(call *c, const tigon_field *field, const ffi_value *value,
   return raise_status(status);
 }
 
-/* Any dtype, contiguous. Frameworks align to less than the 64 bytes that an op asks for: the call leaves out what lies
- * before the first multiple of 64, and the query asks for that much more. */
+/* Any dtype, contiguous. Frameworks align to less than the 64 bytes that an op needs. So the call skips the bytes before the
+ * first multiple of 64, and the query asks for that much more. */
 enum { ALIGNMENT = 64 };
 
 static int set_workspace(call *c, const tigon_field *field, const ffi_value *value, void **workspace, size_t *bytes) {

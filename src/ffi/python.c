@@ -13,8 +13,8 @@ typedef struct place {
   uint64_t first, half, halves;
 } place;
 
-/* A prepared call is a tuple: this one's address, then for each output and the workspace None or what makes it, a
- * function, its arguments, and None or the bytes of the python_tensor that is tried first. */
+/* A prepared call is a tuple. The address of this struct comes first. For each output and the workspace follows None, or what
+ * makes it: a function, its arguments, and None or the bytes of the python_tensor that is tried first. */
 typedef struct plan {
   entry_function *function; /* NULL: the layouts are not the entry's, which op->refuse() knows how to copy */
   void *context;

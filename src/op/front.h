@@ -37,9 +37,9 @@ static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down
 /* Has a problem over rows nothing to do? */
 #define TIGON_NO_ELEMENTS(p) ((p).space.rows == 0 || (p).cols == 0)
 
-/* Makes tigon_<op>_<entry>(), which `fields` describe: it checks a copy of the caller's arguments by them, has
- *   prepare(context, const tigon_<op>_<entry>_args *a, tigon_<op>_<entry>_problem *p)
- * check what is left and fill in the problem, and calls the slot unless `is_empty`, a condition on `p`, says that there is nothing to do. */
+/* Makes tigon_<op>_<entry>(), which `fields` describe. It checks a copy of the caller's arguments by them. prepare(context,
+ * const tigon_<op>_<entry>_args *a, tigon_<op>_<entry>_problem *p) checks the rest and fills in the problem. Then it calls the
+ * slot, unless `is_empty`, a condition on `p`, says that there is nothing to do. */
 #define TIGON_ENTRY(op, entry, fields, prepare, is_empty)                                              \
   DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                      \
   tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) { \

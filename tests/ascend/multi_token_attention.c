@@ -1,6 +1,5 @@
-/* multi_token_attention in the simulator beside the CPU where the check has no case: several chunks of queries, rows of several panels,
- * as many taps as there may be, and weights and scores that are no finite numbers.
- * ctest: slow */
+/* multi_token_attention in the simulator beside the CPU, for calls of which the check has no case. These are several chunks of
+ * queries, rows of several panels, the most taps, and weights and scores that are no finite numbers. ctest: slow */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* The cases that are timed, for `tigon bench` and bench/peers_cpu.py. A timed case is a case of the check: the same run
- * function makes its tensors and arguments, in warm memory without guard zones, and its call is then made as often as
- * wanted. The check runs these cases, too, with fewer rows. */
+/* The cases that are timed, for `tigon bench` and bench/peers_cpu.py. A timed case is a case of the check. The same run function
+ * makes its tensors and arguments, in warm memory without guard zones. Its call is then made as often as wanted. The check runs
+ * these cases, too, with fewer rows. */
 #ifndef TIGON_CHECK_CASES_H
 #define TIGON_CHECK_CASES_H
 

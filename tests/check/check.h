@@ -1,6 +1,6 @@
-/* The check: every kernel of every variant against the oracle. An op's file in this folder says how a case is called and
- * how far a result may be from the oracle's; the harness runs the case on the oracle, then on the variant under test with
- * 1, 2, 3 and 8 threads and in every case of a planner, and looks at results, bits, guard zones, inputs and the caller's state.
+/* The check: every kernel of every variant against the oracle. An op's file in this folder says how a case is called, and how
+ * far a result may be from the oracle's. The harness runs the case on the oracle. Then it runs it on the variant under test with
+ * 1, 2, 3 and 8 threads, and in every case of a planner. It compares results, bits, guard zones, inputs and the caller's state.
  *
  * The run function of an op is called once per run and must do the same each time: make its tensors, call the op with
  * check_call(), and bound its outputs. What it makes is released afterwards. `tigon bench` times the same calls: cases.h. */
@@ -166,8 +166,8 @@ tigon_tensor check_error_flag(check *k);
 /* 1-dimensional shorthands. */
 tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill);
 tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n);
-/* What options make of tensors: a vector that may be absent; one of sums, which are added to what is there or not; an input [rows, cols] of
- * the case's dtype that the op may overwrite. */
+/* Tensors that depend on options. A vector that may be absent. A vector of sums, which replace its values or are added to them.
+ * An input [rows, cols] of the case's dtype that the op may overwrite. */
 tigon_tensor check_may_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill, bool present);
 tigon_tensor check_sum_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, bool present, bool accumulate);
 tigon_tensor check_rows(check *k, const char *name, check_fill fill, bool overwritten);

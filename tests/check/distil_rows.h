@@ -1,9 +1,9 @@
-/* What the checks of distillation through a head share: a student's logits, the bounds of a divergence of two rows of
- * log-probabilities, and what the cross entropy and a softcap add.
+/* Code that the checks of distillation through a head share: a student's logits, the bounds of a divergence of two rows of
+ * log-probabilities, and the terms of the cross entropy and a softcap.
  *
- * The bounds follow one perturbation through the op, as fused_linear_cross_entropy's do: a logit is off by its f32 sum's
- * error and, of 16 bits, by one ulp, and a softcap's f32 adds its own. So a log-probability is off by twice the most of a row,
- * and by what divergence's own f32 adds: `off_q` and `off_p`. */
+ * The bounds follow one perturbation through the op, as fused_linear_cross_entropy's do. A logit is off by its f32 sum's error
+ * and, in 16 bits, by one ulp. A softcap's f32 adds its own error. So a log-probability is off by twice the most of a row, and
+ * by what divergence's own f32 adds: `off_q` and `off_p`. */
 #ifndef TIGON_CHECK_DISTIL_ROWS_H
 #define TIGON_CHECK_DISTIL_ROWS_H
 

@@ -1,6 +1,6 @@
-/* What a log-probability and an entropy of a head, and the gradients that flow back through them, may be off by. The bounds follow one
- * perturbation, as in fused_linear_cross_entropy's check: logits are off by `shift`, so the log-sum-exp is by as much, a
- * log-probability by twice that, a probability by a factor of e^(2 shift). */
+/* What a log-probability and an entropy of a head, and the gradients that flow back through them, may be off by. The bounds
+ * follow one perturbation, as in fused_linear_cross_entropy's check. Logits are off by `shift`, and the log-sum-exp by as much.
+ * So a log-probability is off by twice that, and a probability by a factor of e^(2 shift). */
 #ifndef TIGON_CHECK_HEAD_ROWS_H
 #define TIGON_CHECK_HEAD_ROWS_H
 

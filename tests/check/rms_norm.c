@@ -246,8 +246,8 @@ static double quantised_value(double v, tigon_dtype dtype) {
   return tigon_load_f64(&room, 0, dtype);
 }
 
-/* In units of 2^-24: a step of q where y / scale lies next to the middle of two numbers, `near` * 2^-24 of it; where an intermediate is
- * rounded everywhere, because that may move y / scale by as much as a step. */
+/* In units of 2^-24. q may be a step off where y / scale lies next to the middle of two numbers, `near` * 2^-24 of it. If an
+ * intermediate is rounded, it may be a step off everywhere, because that may move y / scale by a step. */
 static void allow_steps(const check *k, const tigon_rms_norm_quantised_args *a, double near, bool everywhere,
                         double *loose) {
   const int64_t rows = k->dims[0], cols = k->dims[1];

@@ -1,6 +1,6 @@
-/* The host path of a GPU over a driver of ours (fake/driver.c): every launch of every case keeps to what a GPU can launch, names a kernel
- * that there is, stays on the caller's stream, and neither allocates nor waits; and every call's failure with its sentence and nothing
- * left behind. Skipped in a build without CUDA kernels. */
+/* The host code of a GPU over a fake driver (fake/driver.c). Every launch of every case keeps to a GPU's limits, names an
+ * existing kernel, stays on the caller's stream, and neither allocates nor waits. Every failing call of the driver gives its
+ * sentence and leaves nothing behind. Skipped in a build without CUDA kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* policy_loss against finite differences of the oracle for every kind at both levels, double throughout; its values against formulas
- * written another way; and what other implementations are known to have wrong, on every variant of the CPU. */
+/* policy_loss against finite differences of the oracle for every kind at both levels, double throughout. Its values are compared
+ * with formulas written another way. Known errors of other implementations are tested on every variant of the CPU. */
 #include "grad.h"
 
 enum { SEQUENCES = 4, N = 11 };

@@ -1,5 +1,5 @@
-/* preference_loss against finite differences of the oracle for every kind, double throughout; its values against the formulas of the
- * papers, written another way; and what other implementations are known to have wrong, on every variant of the CPU. */
+/* preference_loss against finite differences of the oracle for every kind, double throughout. Its values are compared with the
+ * formulas of the papers, written another way. Known errors of other implementations are tested on every variant of the CPU. */
 #include "grad.h"
 
 enum { PAIRS = 5, N = 2 * PAIRS, NLL = 3 };

@@ -1,5 +1,5 @@
 /* vocab_parallel_cross_entropy against cross_entropy of the whole vocabulary, and its gradient against finite differences of the
- * oracle, double throughout: with TIGON_F64 the stats, the row outputs and the loss are f64, too. */
+ * oracle, double throughout. With TIGON_F64 the stats, the row outputs and the loss are f64 too. */
 #include "grad.h"
 
 enum { ROWS = 5, COLS = 11, SHARDS = 3, N = ROWS * COLS };

@@ -1,5 +1,5 @@
-/* A runtime of ours in place of CANN's: device memory is memory that the host leaves alone, launches run the kernels by
- * fake_acl_run(), and any call can be made to fail. Kernels are this library's own symbols; a "binary" is a file that begins with
+/* A fake runtime in place of CANN's. Device memory is memory that the host does not touch. Launches run the kernels by
+ * fake_acl_run(). Any call can be made to fail. Kernels are this library's own symbols; a "binary" is a file that begins with
  * "fake kernels". Faults of a kernel show at the next wait, as on a device. With FAKE_ACL_OLD it has what CANN had before 8.5. */
 #include "acl.h"
 
