@@ -1,5 +1,6 @@
 /* multi_token_attention in the simulator beside the CPU, for calls of which the check has no case. These are several chunks of
- * queries, rows of several panels, the most taps, and weights and scores that are no finite numbers. ctest: slow */
+ * queries, rows of several panels, the most taps, and weights and scores that are no finite numbers.
+ * ctest: slow */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* modulated_rms_norm on Ascend, whose groups are ranges of rows. The planner's prediction equals the bytes that move, and no
  * more UB is taken than it counted. The test runs every case that fits, on parts of every size. traffic.c has the other
- * operators. ctest: slow */
+ * operators.
+ * ctest: slow */
 #include "ascend/traffic.h"
 
 #include "ascend/kernel/modulated_rms_norm.h"
