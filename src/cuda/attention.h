@@ -69,8 +69,8 @@ typedef struct attention_turns {
   int total;
 } attention_turns;
 
-/* Tiles in a block's shared memory, if `kept` column tiles of the head stay there or in registers: those of the row side, one of
- * the other side, and a place for each matrix of weights. */
+/* Tiles in a block's shared memory, if `kept` column tiles of the head stay there or in registers. These are the tiles of the
+ * row side, one of the other side, and a place for each matrix of weights. */
 static inline int attention_fwd_tiles(int kept, bool f32) { return kept + 1 + f32; }
 static inline int attention_bwd_tiles(int kept, bool f32) { return 2 * kept + 2 + 2 * f32; }
 

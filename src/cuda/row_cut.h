@@ -12,8 +12,8 @@ enum {
 #ifndef __CUDACC__
 #include "cuda/cuda.h"
 
-/* By a thread's share of a row: 1, 2 or 4 packs, 8 or 16 single elements, or all that it walks over, if a cluster's registers do
- * not hold the row. */
+/* By a thread's share of a row: 1, 2 or 4 packs, or 8 or 16 single elements. If a cluster's registers do not hold the row, a
+ * thread walks over its share. */
 typedef struct row_kernels {
   cuda_kernel packs_1[3], packs_2[3], packs_4[3], any_8[3], any_16[3], walk[3], any[3];
 } row_kernels;
