@@ -3,7 +3,7 @@ import math
 
 PEERS = ["eager", "fused", "chunked", "trl", "compile", "liger"]
 COMPARED = ["python", *PEERS]  # python: Tigon from PyTorch
-ROUNDS = 5  # of all parties in turns: the differences of equal kernels have either sign in one of them, 15 times of 16
+ROUNDS = 5  # rounds of all parties in turns. In one of them the differences of equal kernels have either sign, 15 times of 16
 # Losses that make their gradient in forward; their backward only multiplies it by the upstream one.
 MADE_IN_FORWARD = {("cross_entropy", "bwd", "liger"), ("fused_linear_cross_entropy", "bwd", "liger"),
                    ("fused_linear_cross_entropy", "bwd", "chunked"), ("fused_linear_divergence", "bwd", "liger")}

@@ -61,7 +61,7 @@ def others(op, t, referenced):
         from liger_kernel.ops.experimental.embedding import LigerEmbeddingFunction
         idx, = t.tensors("idx")
         return lambda table: LigerEmbeddingFunction.apply(table, idx)
-    plain = {name: getattr(liger, f"liger_{name}", None) for name in referenced}  # of the same tensors in the same order
+    plain = {name: getattr(liger, f"liger_{name}", None) for name in referenced}  # called with the same tensors in the same order
     plain |= {"rms_norm": lambda x, w: liger.liger_rms_norm(x, w, 1e-6),
               "fused_add_rms_norm": lambda x, r, w: liger.liger_fused_add_rms_norm(x, r, w, 1e-6),
               "layer_norm": lambda x, w, b: liger.liger_layer_norm(x, w, b, 1e-5),

@@ -32,7 +32,7 @@ OF_TORCH = ["python", "eager", "compile"]  # whose memory is the process's
 MEMORIES = ["default", "warm"]
 SHARED = ["memory", "op", "mode", "dtype", "shape"]  # what a case is
 COLUMNS = [*SHARED, "party", "median_ms", "spread", "peak_bytes", "wrong_by", "threads", "variant", "bytes_min", "disturbed"]
-WARM_SECONDS = 0.005  # of a sample, at least
+WARM_SECONDS = 0.005  # the least time of a sample
 DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "int32", 5: "int64", 6: "float8_e4m3fn", 7: "int8"}  # tigon_dtype: PyTorch's
 
 

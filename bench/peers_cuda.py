@@ -415,7 +415,7 @@ class Run:
                 outputs, peers_gradients = evaluate(peer, *mine)
                 wrong[name] = wrong_by(outputs, truth[0], one["dtype"]) or wrong_by(peers_gradients, truth[1], one["dtype"])
                 calls[name] = torch_calls(peer, *mine, modes)
-            except Exception as error:  # of whatever kind: a peer's trouble is not ours
+            except Exception as error:  # any kind: an error of a peer is not ours
                 self.left_out(op, name, error)
             if name == "liger" and op in liger.OTHER_NUMBERS:
                 wrong[name] = None
@@ -433,7 +433,7 @@ class Run:
             try:
                 gradients[name] = evaluate(function, [hidden], upstream)[1]
                 calls[name] = torch_calls(function, [hidden], upstream, peers_cpu.MODES)
-            except Exception as error:  # of whatever kind: a peer's trouble is not ours
+            except Exception as error:  # any kind: an error of a peer is not ours
                 self.left_out(op, name, error)
         if "python" not in calls:
             raise LookupError("Tigon from PyTorch is not there")

@@ -161,7 +161,7 @@ static void make_number(call *c, const tigon_field *field, int element, const ca
     return;
   }
   const uint32_t values = isinf(field->high) ? 4 : (uint32_t)(field->high - field->low) + !is_of_probabilities(field);
-  const bool is_rank = strcmp(field->name, "rank") == 0; /* of as many as there are shards */
+  const bool is_rank = strcmp(field->name, "rank") == 0; /* a rank is below the number of shards */
   const int64_t value = field->shape ? how->extents[(int)field->shape[0]]
                         : is_rank    ? 0
                         : any        ? 0

@@ -11,7 +11,7 @@
 enum { CALL_ELEMENTS = 2, CALL_ARGS_BYTES = 4096, CALL_LIST_BYTES = 2048 };
 
 typedef struct call_choices {
-  tigon_dtype dtype;     /* of the main tensor */
+  tigon_dtype dtype;     /* dtype of the main tensor */
   int64_t extents['z'];  /* what letters stand for; d even, p at least t, h a multiple of k, n one of g */
   int leading;           /* '*' is the last 0 to 4 letters of "asbt", '&' the first of these */
   int64_t pad;           /* elements between rows where strides are free */
@@ -25,7 +25,7 @@ typedef struct call {
   int entry;
   const tigon_schema *schema;
   _Alignas(16) char args[CALL_ARGS_BYTES];
-  _Alignas(16) char elements[CALL_LIST_BYTES]; /* of the list */
+  _Alignas(16) char elements[CALL_LIST_BYTES]; /* elements of the list */
 } call;
 
 /* Makes a call of the i-th entry as `schema` describes it, without a workspace; tensors lie in `memory` from its beginning.

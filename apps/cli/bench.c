@@ -186,7 +186,7 @@ static bool same_group(const bench_row *a, const bench_row *b) {
          a->at.rows == b->at.rows && a->at.cols == b->at.cols;
 }
 
-/* Of a sweep over threads, whose first row of a kind has one. */
+/* Fills the speed-ups of a sweep over threads. The first row of a kind has none to compare with. */
 static void find_speedups(bench_row *rows, int count) {
   for (int i = 0; i < count; ++i)
     for (int j = 0; j <= i; ++j) {
@@ -208,7 +208,7 @@ static void close_file(const bench_options *options, const char *path, FILE *fil
   if (fclose(file) != 0 || !written) cli_trouble(options->command, "%s: %s", path, strerror(errno));
 }
 
-/* Of one core; on a device bytes that every one's shared cache holds. */
+/* The second-level cache of one core. On a device, bytes that every device's shared cache holds. */
 static size_t l2_bytes(const char *command, bool host) {
   enum { ON_DEVICE = 16 << 20 };
   cli_machine machine;

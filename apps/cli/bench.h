@@ -19,7 +19,7 @@ typedef struct bench_choice {
   int64_t rows, cols; /* 0: each case's own shape */
   size_t hot_bytes;   /* > 0: and of that shape so much that the tensors of a case have no more */
   int threads;
-  unsigned forms;    /* of each case those that it has */
+  unsigned forms;    /* each case uses those of them that it has */
   const char *model; /* NULL: all of them */
 } bench_choice;
 
@@ -33,9 +33,9 @@ enum { BENCH_PROBE_BYTES = 512 << 20 }; /* the largest probe's */
 
 typedef struct bench_probe {
   int threads;
-  size_t bytes; /* of one buffer */
+  size_t bytes; /* bytes of one buffer */
   char *from, *to;
-  int kind; /* of the fastest copy at this size, which has non-temporal stores beyond the caches */
+  int kind; /* kind of the fastest copy at this size; beyond the caches it has non-temporal stores */
 } bench_probe;
 
 /* Probes that move `bytes` in all, or as many as the largest probe has; `hot`: what they write stays in the caches. False:
@@ -69,13 +69,13 @@ typedef struct bench_row {
   double bytes_min, flops;
   double copy_gbps, read_gbps; /* medians of the probes that ran between this row's samples; 0: not measured */
   double floor_fraction;       /* the floor's time / median; 0: no floor */
-  tigon_model_counts counted;  /* of one call, on a simulator */
+  tigon_model_counts counted;  /* counts of one call, on a simulator */
   int64_t predicted;           /* bytes that the planner said one call moves, beside those counted */
   double host;                 /* seconds of the host's time that a call takes on a device; 0: unknown */
-  double speedup;              /* of a sweep over threads: the time on one thread / the median; 0: unknown */
+  double speedup;              /* in a sweep over threads: the time on one thread / the median; 0: unknown */
   double disturbed;            /* share of the samples in which another program took a core */
   size_t extra_bytes;          /* workspace */
-  int64_t peak_bytes;          /* of resident memory, while the op ran; 0: unknown */
+  int64_t peak_bytes;          /* peak of resident memory while the op ran; 0: unknown */
   enum { BENCH_MEASURED, BENCH_SKIPPED, BENCH_BROKEN } outcome;
   char reason[512]; /* one sentence, unless measured */
   bench_past past;

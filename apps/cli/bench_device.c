@@ -1,17 +1,17 @@
-/* How a row is timed on a device that has a clock and memory of its own: one call between two marks in the stream. Before them the
- * device reads more than its caches hold, so that nothing of the row is in them and nothing of an earlier one must still be
- * written; meanwhile the host enqueues the call, whose launch is hidden so. */
+/* How a row is timed on a device that has a clock and memory of its own: one call between two marks in the stream. Before them
+ * the device reads more than its caches hold. So they have nothing of the row, and nothing of an earlier one must still be
+ * written. Meanwhile the host enqueues the call, which hides its launch. */
 #include "bench.h"
 #include "core/context.h"
 
 enum {
   FLUSH_BYTES = 256 << 20, /* more than any device's caches */
-  LARGEST = 1 << 30,       /* of one buffer of the copy */
+  LARGEST = 1 << 30,       /* the largest buffer of the copy */
 };
 
 typedef struct probe {
   tigon_context *context;
-  size_t bytes; /* of the copy, and half of the read's */
+  size_t bytes; /* bytes of the copy, and half of the read's */
   void *from, *to;
   bool hot;
 } probe;

@@ -159,7 +159,7 @@ static void print_table(const bench_result *result, const cli_machine *machine, 
       {"moved", true, 0},     {"UB", true, 5},     {"grid", true, 4},     {"vector", true, 1},    {"DMA", true, 1},
   };
   enum { COLUMNS = sizeof all / sizeof *all, MODEL = 3, THREADS = 4, SPEEDUP = 7, RANGE = 8, RATE = 9, PEAK = 12 };
-  static const term_column host = {"host", true, 5}; /* of a device, whose memory no system counts as ours */
+  static const term_column host = {"host", true, 5}; /* for a device, whose memory no system counts as ours */
   const bool simulated = result->simulated != NULL;
   term_column columns[COLUMNS];
   int shown = 0;

@@ -9,7 +9,7 @@
 
 #include "bench.h"
 
-enum { LARGEST = BENCH_PROBE_BYTES / 2 }; /* of one buffer */
+enum { LARGEST = BENCH_PROBE_BYTES / 2 }; /* the largest buffer */
 
 double bench_now(void) {
   struct timespec time;

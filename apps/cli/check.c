@@ -17,7 +17,7 @@ typedef struct options {
   tigon_dtype dtype;
   uint64_t seed;
   bool json, mutants, small, digest;
-  int part, parts; /* of the cases, every parts-th from the part-th on */
+  int part, parts; /* runs every parts-th case, from the part-th on */
   const check_sweep *sweep;
 } options;
 

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-/* A document with a white ground of its own, so that it reads the same on a dark page, and the classes tick, label, title
- * (words), grid and axis (lines); `style` holds the caller's own. */
+/* A document with its own white background, so that it looks the same on a dark page. It has the classes tick, label, title
+ * (words), grid and axis (lines). `style` has the caller's own. */
 void plot_open(FILE *file, int width, int height, const char *style);
 void plot_close(FILE *file);
 

@@ -3,9 +3,9 @@
  *   model.safetensors      the f32 weights under Hugging Face's names
  *   optimizer.safetensors  the AdamW moments, the losses so far and, as metadata, step, options and a digest of the data
  *
- * Saving writes three temporary files, flushes them to the disk, and then renames model, optimizer, config in that order. So
- * a full disk leaves the checkpoint that was there; and after a kill between two renames, the absence of
- * model.safetensors.tmp says that the renames had begun, and opening finishes them.
+ * Saving writes three temporary files, flushes them to the disk, and then renames model, optimizer, config in that order. So a
+ * full disk leaves the previous checkpoint. After a kill between two renames, model.safetensors.tmp is absent. That shows that
+ * the renames had begun, and opening finishes them.
  *
  * What transformers saves, a model.safetensors of another's or its shards and no optimizer.safetensors, opens as a
  * checkpoint of step 0. */
@@ -20,7 +20,7 @@
 /* What a checkpoint says besides tensors. */
 typedef struct train_progress {
   int64_t step;    /* steps done */
-  uint64_t digest; /* of the data */
+  uint64_t digest; /* digest of the data */
   const train_options *options;
   const train_history *history;
 } train_progress;

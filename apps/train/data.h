@@ -15,7 +15,7 @@ typedef struct train_data {
   train_source source, heldout_source; /* the second is empty when the held-out part is the end of the first */
   train_part train, heldout;
   int64_t vocab;
-  uint64_t digest; /* of both parts */
+  uint64_t digest; /* digest of both parts */
 } train_data;
 
 /* Opens what the options name, splits it and finds the vocabulary (options->vocab unless 0). Both parts hold at least

@@ -7,7 +7,7 @@
 #include "error.h"
 
 typedef struct train_history {
-  float *loss; /* of step 1, 2, ... */
+  float *loss; /* losses of steps 1, 2, ... */
   int64_t steps, capacity;
   int64_t *eval_step; /* steps after which the held-out loss was taken, and those losses */
   float *eval_loss;

@@ -19,11 +19,11 @@ typedef struct train_job {
   char data_path[TRAIN_PATH], heldout_path[TRAIN_PATH]; /* absolute, for the checkpoint */
   train_trainer fused, unfused;                         /* the second with --compare */
   train_history history;
-  double *seconds, *unfused_seconds; /* of each step of this process, for the medians */
+  double *seconds, *unfused_seconds; /* times of each step of this process, for the medians */
   double *gradient_norms;            /* --compare: each tensor's largest so far */
   int64_t first_step, step;          /* the first of this process; the last that is done */
   int64_t saved_step;                /* the last that is in `out`; -1: none */
-  int64_t peak_bytes;                /* of the fused trainer, the sample left out */
+  int64_t peak_bytes;                /* peak of the fused trainer, without the sample */
   train_comparison comparison;       /* --compare, gathered step by step */
   int signal;
   bool saves;

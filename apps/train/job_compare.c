@@ -1,6 +1,6 @@
-/* The fused against the unfused run. Each step of both begins from the fused run's weights and moments, so that what
- * differs is that step's rounding: runs left to themselves drift apart exponentially, which says nothing of the operators.
- * With --apart they are left to themselves. docs/train.md derives the bounds. */
+/* The fused against the unfused run. Each step of both begins from the fused run's weights and moments. So only that step's
+ * rounding differs. Runs that are not reset drift apart exponentially, which says nothing about the operators. With --apart they
+ * are left to themselves. docs/train.md derives the bounds. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +41,8 @@ static double gradient_bound(const train_job *job) {
 
 /* ---- a step ---- */
 
-/* The largest of all tensors' differences, each over the largest norm that its gradient has had: the roundings are those
- * of the terms, whose size changes slowly, while their sum may pass through 0. */
+/* The largest of all tensors' differences, each over the largest norm that its gradient has had. The roundings are relative to
+ * the terms, whose size changes slowly, while their sum may pass through 0. */
 static double gradient_difference(train_job *job) {
   const train_model *model = &job->fused.model;
   double largest = 0;

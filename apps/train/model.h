@@ -30,15 +30,15 @@ typedef struct train_tensor {
   int64_t rows, cols; /* rows 0: a vector */
   int64_t offset;     /* elements into every flat buffer */
   int64_t count;      /* elements */
-  double deviation;   /* of the first values; 0: all ones */
+  double deviation;   /* deviation of the first values; 0: all ones */
 } train_tensor;
 
 typedef struct train_model {
   train_config config;
-  tigon_dtype dtype; /* of `image` and of the activations: f32 or bf16 */
+  tigon_dtype dtype; /* dtype of `image` and of the activations: f32 or bf16 */
   int64_t tensor_count;
   train_tensor *tensors; /* [tensor_count] */
-  int64_t elements;      /* of a flat buffer, padding between tensors included */
+  int64_t elements;      /* elements of a flat buffer, including padding between tensors */
   int64_t parameters;    /* without padding */
   train_block master, image, gradient, exp_avg, exp_avg_sq;
   train_block rope; /* cos then sin, [positions, head_dim / 2] f32 each */

@@ -12,7 +12,7 @@ enum { TRAIN_NO_LABEL = -1 /* the label of a token that does not count */ };
 
 typedef struct train_ops {
   tigon_context *context;
-  train_error *error; /* of the call that is going on */
+  train_error *error; /* error of the current call */
   bool failed;
   bool planning;
   train_block workspace;

@@ -23,7 +23,7 @@ typedef struct train_pass {
   train_model *model;
   bool fused;
   int64_t batch, seq;
-  int threads; /* of the unfused loops; 0: OpenMP's default */
+  int threads; /* threads of the unfused loops; 0: OpenMP's default */
   train_ops ops;
   train_block arena;
   train_layer *layers;

@@ -20,8 +20,8 @@ void train_ranks_stop(train_ranks *ranks);
 /* Ends every rank, because this one failed alone. Does nothing on a single rank. */
 void train_ranks_abort(train_ranks *ranks, int exit_code);
 
-/* Adds up device memory over the ranks, in place, the same bits on every rank: element by element the values of rank
- * 0, 1, ... are added in this order in double and rounded once to f32. `stage` is made on the first call. */
+/* Adds up device memory over the ranks, in place, with the same bits on every rank. Element by element the values of rank 0, 1,
+ * ... are added in this order in double, and rounded once to f32. `stage` is made on the first call. */
 bool train_ranks_sum(const train_ranks *ranks, train_memory *memory, float *values, int64_t count, train_block *stage,
                      train_error *error);
 

@@ -8,7 +8,7 @@
 
 #include "job.h"
 
-enum { SOME_WINDOWS = 64, MANY_WINDOWS = 1024 /* of a held-out loss on the way and at the end */ };
+enum { SOME_WINDOWS = 64, MANY_WINDOWS = 1024 /* windows of a held-out loss during the run and at its end */ };
 
 static double now(void) {
   struct timespec time;

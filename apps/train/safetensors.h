@@ -16,7 +16,7 @@ typedef struct train_safetensor {
   const char *dtype; /* "F32", "I64", ... */
   int ndim;
   int64_t shape[TRAIN_SAFETENSOR_DIMS];
-  int64_t offset, bytes; /* of the data, from its beginning */
+  int64_t offset, bytes; /* place of the data, from the beginning of all data */
 } train_safetensor;
 
 typedef struct train_safetensors {

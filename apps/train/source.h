@@ -35,8 +35,8 @@ bool train_source_largest(const train_source *source, int32_t *largest, train_er
 /* A 64-bit digest of the length and of the first and last 64 Ki tokens, to notice that the data changed. */
 bool train_source_digest(const train_source *source, uint64_t *digest, train_error *error);
 
-/* One UTF-8 file, or all of a folder and the folders in it in the order of their paths, a newline after a file that does
- * not end in one; hidden files and those that are no UTF-8 text are left out of a folder and counted in the note. */
+/* One UTF-8 file, or all files of a folder and the folders in it, in the order of their paths. A newline follows a file that
+ * does not end in one. In a folder hidden files and files without UTF-8 text are left out. The note counts them. */
 bool train_source_open_text(train_memory *memory, const char *path, train_source *source, train_error *error);
 
 /* The King James Bible of the Debian package bible-kjv, its verse numbers stripped. */

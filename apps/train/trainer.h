@@ -28,7 +28,7 @@ void train_trainer_destroy(train_trainer *trainer);
 
 typedef struct train_step_result {
   double loss; /* mean over the tokens of the global batch, before the update */
-  double norm; /* of the gradient, before clipping */
+  double norm; /* norm of the gradient, before clipping */
   double lr;
   int signal; /* the largest `signal` of all ranks */
 } train_step_result;

@@ -15,8 +15,8 @@
 extern "C" {
 #endif
 
-/* What a call returns. Every value but TIGON_OK comes with one sentence: tigon_last_error(). After an error nothing
- * was written, unless the sentence comes from tigon_context_sync() (a fault that a device found while it ran). */
+/* The result of a call. Every value except TIGON_OK comes with one sentence: tigon_last_error(). After an error nothing
+ * was written. The exception is an error of tigon_context_sync(), which a device found while it ran. */
 typedef enum tigon_status {
   TIGON_OK = 0,
   TIGON_ERROR_INVALID = 1,       /* an argument breaks the op's contract */
@@ -24,7 +24,7 @@ typedef enum tigon_status {
   TIGON_ERROR_WORKSPACE = 3,     /* the workspace is absent, too small or misaligned */
   TIGON_ERROR_ALIAS = 4,         /* buffers overlap where the op does not allow it */
   TIGON_ERROR_SCRATCH = 5,       /* the problem does not fit the device's on-chip memory in any case of the planner */
-  TIGON_ERROR_DEVICE = 6,        /* the device or its driver failed, or is not there */
+  TIGON_ERROR_DEVICE = 6,        /* the device or its driver failed, or is absent */
   TIGON_ERROR_OUT_OF_MEMORY = 7, /* host or device memory ran out */
 } tigon_status;
 
@@ -38,7 +38,7 @@ typedef enum tigon_dtype {
   TIGON_BF16 = 3, /* the upper half of an IEEE binary32 */
   TIGON_I32 = 4,
   TIGON_I64 = 5,
-  /* Only where an operator says so. */
+  /* Only for operators whose header names them. */
   TIGON_F8E4M3 = 6, /* 4 bits of exponent, 3 of mantissa; 448 at most, no infinity (torch.float8_e4m3fn) */
   TIGON_I8 = 7,
 } tigon_dtype;
@@ -55,8 +55,9 @@ TIGON_API tigon_dtype tigon_dtype_from_name(const char *name);
 #define TIGON_MAX_DIMS 8
 
 /* A view of memory that the caller owns: nothing is copied or kept. A zeroed tensor (data NULL, ndim 0) means "absent".
- * shape and strides count elements. All strides zero means contiguous, last dimension fastest. The stride of
- * an extent of 1 is not looked at. `data` points at the first element, aligned to the element size. A tensor of zero elements may have data NULL. */
+ * shape and strides count elements. All strides zero means contiguous, last dimension fastest. The stride of an extent
+ * of 1 is ignored. `data` points at the first element, aligned to the element size. A tensor of zero elements may have
+ * data NULL. */
 typedef struct tigon_tensor {
   void *data;
   tigon_dtype dtype;
@@ -84,7 +85,7 @@ static inline tigon_tensor tigon_tensor_4d(void *data, tigon_dtype dtype, int64_
   return t;
 }
 
-/* The library's own version, which may be newer than the header's: major * 10000 + minor * 100 + patch. */
+/* The library's version, which may be newer than the header's: major * 10000 + minor * 100 + patch. */
 TIGON_API int tigon_version(void);
 
 #ifdef __cplusplus

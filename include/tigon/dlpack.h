@@ -32,8 +32,10 @@ typedef struct {
 } DLTensor;
 #endif
 
-/* A view of `from`, zero-copy. INVALID: NULL, more than TIGON_MAX_DIMS dimensions, a negative extent or stride, a
- * dtype that is none of f32, f16, bf16, i32, i64, f8e4m3, i8, lanes other than 1, a broadcast tensor whose strides are all zero.
+/* A view of `from`, without a copy. These are INVALID:
+ *   - NULL, more than TIGON_MAX_DIMS dimensions, a negative extent or stride, lanes other than 1;
+ *   - a dtype that is none of f32, f16, bf16, i32, i64, f8e4m3, i8;
+ *   - a broadcast tensor whose strides are all zero.
  * The sentence is tigon_last_error(NULL). */
 TIGON_API tigon_status tigon_tensor_from_dlpack(const DLTensor *from, tigon_tensor *tensor);
 

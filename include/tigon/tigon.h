@@ -1,21 +1,21 @@
 /* Tigon: fused operators for training large language models, forward and backward, behind one small C ABI.
  *
  * How it works
- *   A context binds a device and a stream. An op takes the context and one struct of arguments, set by name, where zero
- *   means default. A tensor is a view of memory that the caller owns. An op checks everything first; when it returns an
- *   error, nothing was written and tigon_last_error() holds one exact sentence. Ops neither allocate nor wait: where one
- *   needs scratch memory, tigon_<op>_<entry>_workspace() says how many bytes and the caller passes them in.
+ *   A context binds a device and a stream. An op takes the context and one struct of arguments, set by name. Zero means
+ *   default. A tensor is a view of memory that the caller owns. An op checks everything first. When it returns an error,
+ *   nothing was written, and tigon_last_error() has one exact sentence. Ops neither allocate nor wait. If one needs scratch
+ *   memory, tigon_<op>_<entry>_workspace() returns the number of bytes, and the caller passes them in.
  *
  * What holds for every op
- *   Sizes are int64. A stride is 0 or more; the last one is 1; that of an extent of 1 is not looked at. Where a header calls
- *   leading strides free, dimensions that lie end to end in all tensors of the shape count as one, and at most three may
- *   remain. Other layouts are refused: the caller copies them. Zero rows are legal and do nothing. Outputs may be
- *   inputs only where the op's header says so, and then as exactly the same view; partial overlap, or a workspace that
- *   overlaps a tensor, is TIGON_ERROR_ALIAS.
- *   The same inputs on the same device and variant give the same bits; on the CPU for any number of threads, and for a
- *   row alone or in a batch (linear and what is built on it: as tigon_context_gemm() says).
- *   The caller's floating-point state, errno and streams are left as they were. fork() after use works: the child's
- *   calls run on one thread.
+ *   Sizes are int64. A stride is 0 or more, and the last one is 1. The stride of an extent of 1 is ignored. Where a header
+ *   calls leading strides free, dimensions that lie end to end in all tensors of the shape count as one. At most three may
+ *   remain. Other layouts are refused: the caller copies them. Zero rows are legal and do nothing.
+ *   An output may be an input only where the op's header says so, and then as exactly the same view. Partial overlap, or a
+ *   workspace that overlaps a tensor, is TIGON_ERROR_ALIAS.
+ *   The same inputs on the same device and variant give the same bits. On the CPU they do so for any number of threads, and
+ *   for a row in any batch. For linear, and ops that call it, tigon_context_gemm() says which of these hold.
+ *   The caller's floating-point state, errno and streams stay as they were. fork() after use works: the child's calls run
+ *   on one thread.
  *
  * A complete example: normalise two rows.
  *

@@ -117,7 +117,7 @@ class Entry(NamedTuple):
     fields: tuple
     struct: type
     places: dict  # name: (offset, type)
-    element: type  # of its list, or None
+    element: type  # type of its list's elements, or None
 
 
 def _struct(name, fields, size):

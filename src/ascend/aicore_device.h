@@ -1,12 +1,12 @@
-/* ascend/aicore.h on the device (910B, A3: dav-2201): inline wrappers over the intrinsics of CANN's device compiler, bisheng. These
- * stand under the vendor's C API and under its C++ API alike, and have kept their names and arguments from CANN 8.0 to 9.x, so
- * that one header serves all of them. Names, argument orders and units are those of public sources that call them (CANN's
- * asc-devkit and pto-isa). Nothing here has been compiled by bisheng or run on an NPU: the simulator executes aicore_sim.h in
- * its place, and tests/ascend/device.sh runs this header over intrinsics of ours. docs/ascend.md lists what is not verified.
+/* ascend/aicore.h on the device (910B, A3: dav-2201): inline wrappers over the intrinsics of CANN's device compiler, bisheng.
+ * Both the vendor's C API and its C++ API use them. They have kept their names and arguments from CANN 8.0 to 9.x, so one header
+ * serves all of these. Names, argument orders and units are those of public sources that call them (CANN's asc-devkit and
+ * pto-isa). Nothing here has been compiled by bisheng or run on an NPU: the simulator executes aicore_sim.h in its place, and
+ * tests/ascend/device.sh runs this header over intrinsics of ours. docs/ascend.md lists what is not verified.
  *
- * Units, where calls differ: transfers count bytes, their gaps 32-byte blocks, and their padding elements; block and repeat
- * strides count 32-byte blocks, but the destination's of a repeat reduction counts elements.
- * Kernels are compiled as C++; the 950 (dav-3510) has none of these UB calls and needs a header of its own. */
+ * Units differ from call to call. Transfers count bytes, their gaps 32-byte blocks, and their padding elements. Block and repeat
+ * strides count 32-byte blocks. In a repeat reduction the destination's stride counts elements.
+ * Kernels are compiled as C++. The 950 (dav-3510) has none of these UB calls and needs a header of its own. */
 #ifndef TIGON_ASCEND_AICORE_DEVICE_H
 #define TIGON_ASCEND_AICORE_DEVICE_H
 

@@ -12,9 +12,9 @@
 enum {
   MOST_HEAD_DIM = 512,
   MOST_HEADS = 256,
-  MOST_BATCHES = 2048, /* of CANN 8.0, which takes the fewest */
+  MOST_BATCHES = 2048, /* the limit of CANN 8.0, which takes the fewest */
   STATISTICS_BYTES = ASCEND_SUMS_BYTES / 2,
-  MOST_QUERIES = STATISTICS_BYTES / (4 * ATTENTION_COPIES), /* of a part, all heads together */
+  MOST_QUERIES = STATISTICS_BYTES / (4 * ATTENTION_COPIES), /* the most queries of a part, all heads together */
 };
 enum { SPARSE_NONE = 0, SPARSE_CAUSAL = 3, SPARSE_BAND = 4 }; /* their triangle stands at the last query and key */
 

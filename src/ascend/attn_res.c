@@ -46,8 +46,8 @@ static int64_t widest(const problem *p, bool backward, cut c, int64_t limit) {
   return low > 0 ? round_up((p->cols + chunks - 1) / chunks, V_LANES) : 0;
 }
 
-/* The first of these cuts that fits with chunks that are worth a call, or else at all: a whole token, two of which come by turns; one; tiles
- * of 8 blocks. c and u stay on chip where they fit besides. */
+/* The cuts are: a whole token, of which two take turns; one whole token; tiles of 8 blocks. The first one that fits with chunks
+ * worth a call is taken, or else the first that fits. c and u stay on chip where they fit besides. */
 static tigon_status find_cut(tigon_queue *queue, const problem *p, bool backward, cut *found) {
   enum { WORTH = 384, WAYS = 6 };
   const int64_t limit = ascend_of(queue)->soc->device.onchip_bytes, few = least(p->blocks, 8);

@@ -25,7 +25,7 @@ static int sim_find(const char *name) {
   return index;
 }
 
-extern const tigon_kernels tigon_ascend_kernels; /* of the NPU, too */
+extern const tigon_kernels tigon_ascend_kernels; /* also those of the NPU */
 
 static const tigon_kernels *const *sim_variants(void) {
   static const tigon_kernels *const all[] = {&tigon_ascend_kernels, NULL};

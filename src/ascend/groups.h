@@ -9,7 +9,7 @@ enum { ASCEND_GROUP_TENSORS = 3 };
 
 typedef struct ascend_groups {
   grouping kernel;
-  int64_t channels; /* of a group */
+  int64_t channels; /* channels of a group */
   int64_t vector;   /* elements of a weight of all groups */
   int64_t run_pitch[ASCEND_GROUP_TENSORS];
 } ascend_groups;

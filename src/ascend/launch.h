@@ -16,7 +16,7 @@ typedef struct ascend_device {
   const tigon_sim_soc *soc;
   tigon_queue host;       /* the simulator's, for kernels that it borrows */
   float *scratch;         /* what parts of a call hand over when the caller gave no workspace for it */
-  int64_t scratch_floats; /* of it, as asked for last */
+  int64_t scratch_floats; /* floats of the scratch, as requested last */
   tigon_device about;
   ascend_plans plans;
 } ascend_device;
@@ -29,7 +29,7 @@ static inline ascend_device *ascend_of(const tigon_queue *queue) { return queue-
 void ascend_describe(ascend_device *device);
 
 walk ascend_walk(const tigon_plan *plan);
-/* Of rows without columns, which the planner has no plan for: one task, for the rows' outputs. */
+/* The walk over rows without columns, which have no plan: one task, for the rows' outputs. */
 walk ascend_walk_no_columns(int64_t rows);
 gm_space ascend_space(const tigon_row_space *space);
 gm_rows ascend_rows(const tigon_rows *rows);
@@ -53,8 +53,8 @@ void ascend_uses_blocks(tigon_queue *queue, const char *name, const tigon_row_sp
 tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel, const void *arguments,
                                  size_t bytes, int64_t blocks);
 
-/* Launches a kernel over rows, whose arguments have the members parts and partials: once, or where the plan splits rows, first for the
- * sums of their parts, `sums` f32 each, and then for the rest. */
+/* Launches a kernel over rows, whose arguments have the members parts and partials. If the plan splits rows, it launches twice:
+ * first for the sums of their parts, `sums` f32 each, and then for the rest. */
 #define ascend_launch_parts(queue, name, kernel, a, plan, sums) \
   ascend_launch_parts_bytes(queue, name, kernel, a, sizeof *(a), &(a)->parts, &(a)->partials, plan, sums)
 tigon_status ascend_launch_parts_bytes(tigon_queue *queue, const char *name, tigon_sim_kernel *kernel,

@@ -6,8 +6,8 @@
 typedef tigon_multi_token_attention_problem problem;
 
 enum {
-  CHUNK_BYTES = 16 << 20, /* of u that a chunk has itself, */
-  LEAST_ROWS = 16,        /* of at least so many queries */
+  CHUNK_BYTES = 16 << 20, /* bytes of u in a chunk */
+  LEAST_ROWS = 16,        /* the fewest queries of a chunk */
   MOST_SLABS = 64,
 };
 
@@ -16,7 +16,7 @@ typedef struct chunk {
   tigon_band y, reach, own;       /* queries, and those in u; rows of o that belong to y */
   tigon_band made;                /* rows of o in g and c */
   int64_t u_rows, o_rows, y_rows; /* room of a plane */
-  int64_t pitch;                  /* of all rows in the workspace */
+  int64_t pitch;                  /* pitch of all rows in the workspace */
   int64_t u_taps;                 /* with a stride of columns: where the taps' rows begin in a row of u, */
   int64_t g_dense;                /* and the one without zeros in a row of g */
   int64_t weights, slab_count, panel;

@@ -52,7 +52,8 @@ static tigon_status backward(tigon_queue *queue, const tigon_norm_bwd_problem *p
   tigon_plan plan;
   tigon_status status = ascend_plan(queue, call, &plan);
   if (status != TIGON_OK) return status;
-  const int64_t words = p->mean ? 2 : 1, sums = p->scale.data ? MODULATED_SUMS : words; /* of a row; of a slab */
+  const int64_t words = p->mean ? 2 : 1,
+                sums = p->scale.data ? MODULATED_SUMS : words; /* words of a row; sums of a slab */
   const bool wants_dw = p->dw || p->dscale.data, wants_db = p->db || p->dshift.data;
   const bool slabs = wants_dw || wants_db, split = plan.cut == TIGON_CASE_F;
   if (plan.rows == 0 || plan.cols == 0) return join_slabs(queue, p, 0, sums, g->vector);

@@ -111,8 +111,8 @@ static int64_t ask(const ascend_npu *npu, int attribute, int old_information) {
   return known && value > 0 && value <= MOST ? value : 0;
 }
 
-/* A part of one name may have more or fewer cores, and a 910B that the table lacks is known by what it says of itself: its other
- * figures, on which predicted times alone depend, are a 910B4's. */
+/* A part of one name may have more or fewer cores. A 910B that the table lacks uses its own answers. Its other figures, which
+ * affect only predicted times, are a 910B4's. */
 static bool describe_part(ascend_device *device, const char *name) {
   enum { MOST_CORES = 128 }; /* a partial sum of each fits into what adamw's clip takes as its workspace */
   const int64_t cores = ask(device->npu, ACL_VECTOR_CORES, ACL_VECTOR_CORES_OLD);

@@ -8,8 +8,8 @@
 
 enum { ASCEND_FUNCTIONS = 64 };
 
-/* Of a context's memory for aclnn: sums and statistics in f32, what aclnn may take as its workspace, and attention's mask, which
- * has a byte for each of 2048 x 2048 pairs. */
+/* A context's memory for aclnn: sums and statistics in f32, aclnn's workspace, and attention's mask, which has a byte for each of
+ * 2048 x 2048 pairs. */
 enum { ASCEND_SUMS_BYTES = 32 << 20, ASCEND_ACLNN_BYTES = 256 << 20, ASCEND_MASK = 2048 };
 enum { ASCEND_PRODUCT_BYTES = ASCEND_SUMS_BYTES + ASCEND_ACLNN_BYTES + ASCEND_MASK * ASCEND_MASK };
 

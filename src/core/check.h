@@ -92,7 +92,7 @@ int64_t tigon_tensor_count(const tigon_tensor *tensor);
 
 /* Does an element of the tensor share memory with another one? */
 bool tigon_overlaps_itself(const tigon_tensor *t);
-/* Of tensors whose ranges of memory meet: false only when no byte is shared. */
+/* Whether the tensors share a byte, if their ranges of memory meet. False only when no byte is shared. */
 bool tigon_overlap(const tigon_tensor *s, const tigon_tensor *t);
 
 /* ---- rows ---- */

@@ -8,7 +8,7 @@
 
 typedef struct tigon_symbol {
   const char *name;
-  size_t offset; /* of its pointer in the struct */
+  size_t offset; /* offset of its pointer in the struct */
 } tigon_symbol;
 
 /* Fills `api` with functions of an open library. The name of the first that it lacks; NULL: none. */

@@ -16,7 +16,7 @@ static int by_stride(const tigon_tensor *t, int order[TIGON_MAX_DIMS]) {
 bool tigon_overlaps_itself(const tigon_tensor *t) {
   int order[TIGON_MAX_DIMS];
   const int dims = by_stride(t, order);
-  int64_t span = 1; /* of the dimensions so far, in elements */
+  int64_t span = 1; /* span of the dimensions so far, in elements */
   for (int i = 0; i < dims; ++i) {
     if (t->strides[order[i]] < span) return true;
     span += (t->shape[order[i]] - 1) * t->strides[order[i]];
@@ -24,8 +24,9 @@ bool tigon_overlaps_itself(const tigon_tensor *t) {
   return false;
 }
 
-/* A view in bytes, its dimensions in rising order of stride. Cut after the first k of them, it is a pattern of span[k] bytes
- * that stands at sums of multiples of the strides further out, so at multiples of their greatest common divisor, outer[k]. */
+/* A view in bytes, its dimensions in rising order of stride. Cut after the first k of them, it is a pattern of span[k] bytes.
+ * The pattern stands at sums of multiples of the strides further out, so at multiples of their greatest common divisor,
+ * outer[k]. */
 typedef struct view {
   uintptr_t low;
   int dims;

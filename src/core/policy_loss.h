@@ -18,8 +18,8 @@ typedef struct tigon_policy_sequence {
   int64_t begin, end, counted;
   double log_ratio;    /* sum of l - o; of VESPO w, before it is kept within its limits */
   double shared;       /* sum of what its tokens' losses gain with the log of the sequence's rho */
-  float ratio;         /* of the sequence; of VESPO w */
-  float weight, slope; /* of its tokens' losses; of their gradients */
+  float ratio;         /* ratio of the sequence; for VESPO w */
+  float weight, slope; /* weight of its tokens' losses; slope of their gradients */
 } tigon_policy_sequence;
 
 TIGON_SHARED tigon_policy_sequence tigon_policy_sequence_at(const tigon_policy_loss_fwd_problem *p, int64_t s) {

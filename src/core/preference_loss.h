@@ -11,7 +11,7 @@ typedef struct tigon_preference {
   float loss, chosen, rejected;
 } tigon_preference;
 
-/* Of a loss of the difference of rewards. */
+/* The result for a loss of the difference of rewards. */
 TIGON_SHARED tigon_preference tigon_preference_of_difference(float loss, float slope) {
   const tigon_preference made = {loss, slope, -slope};
   return made;

@@ -14,7 +14,7 @@ typedef struct tigon_rope_pairs {
   int64_t first, end, step;
 } tigon_rope_pairs;
 
-/* of[1] and of[2] are pairs of height and of width; time has the others, and all where there is one axis. */
+/* The axis of a pair. of[1] and of[2] are the pairs of height and of width. Time has the others, or all where there is one axis. */
 TIGON_SHARED int tigon_rope_axis(const tigon_rope_pairs of[TIGON_ROPE_AXES], int axes, int64_t pair) {
   for (int axis = 1; axis < axes; ++axis)
     if (pair >= of[axis].first && pair < of[axis].end &&

@@ -36,7 +36,7 @@ typedef struct tigon_topk_row {
   int64_t ids, target;
   double lse, outside, mean;
   double target_lse, tail;
-  double log_beta, log_rest; /* of jsd: log beta, log(1 - beta) */
+  double log_beta, log_rest; /* for jsd: log beta, log(1 - beta) */
 } tigon_topk_row;
 
 TIGON_SHARED tigon_topk_row tigon_topk_row_of(const tigon_topk_divergence_problem *p, int64_t r) {
@@ -78,7 +78,7 @@ TIGON_SHARED double tigon_topk_log_chance(double z, double lse) {
   return z - lse > 1 && fabs(lse) > 0x1p20 ? 1 : z - lse;
 }
 
-/* Of an entry t, without a q. */
+/* The target's element for an entry t, without q. */
 TIGON_SHARED tigon_topk_element tigon_topk_target(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,
                                                   double t) {
   const double scale = (double)p->base.inverse_temperature;
@@ -92,7 +92,7 @@ TIGON_SHARED tigon_topk_element tigon_topk_target(const tigon_topk_divergence_pr
   return e;
 }
 
-/* Of an element u of the input, and of an entry t. */
+/* The element for u of the input and an entry t. */
 TIGON_SHARED tigon_topk_element tigon_topk_entry(const tigon_topk_divergence_problem *p, const tigon_topk_row *s,
                                                  double u, double t) {
   tigon_topk_element e = tigon_topk_target(p, s, t);
@@ -188,8 +188,8 @@ TIGON_SHARED tigon_topk_factors tigon_topk_factors_of(const tigon_topk_divergenc
   return f;
 }
 
-/* The gradient of column u of the input, of whose class `soft` is the divergence's by z / temperature: with the cross
- * entropy's, which is `one` in the label's class, and through the cap. */
+/* The gradient of column u of the input. `soft` is the divergence's gradient by z / temperature for its class. The cross
+ * entropy's, which is `one` in the label's class, is added, and the cap applied. */
 TIGON_SHARED double tigon_topk_dinput(const tigon_topk_divergence_problem *p, const tigon_topk_factors *f,
                                       double hard_lse, double u, double soft, bool one) {
   double d = f->soft * soft;

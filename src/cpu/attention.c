@@ -8,7 +8,7 @@
 typedef struct scratch {
   block q[WIDE];                /* transposed: [head_dim][queries] */
   block o[WIDE];                /* transposed: [head_dim][queries], times exp(lse - max) */
-  packed rows;                  /* of k, then of v: [keys][head_dim] */
+  packed rows;                  /* rows of k, then of v: [keys][head_dim] */
   block p;                      /* [keys][queries]: q . k, then exp(z - max) */
   float max[BLOCK], sum[BLOCK]; /* per query, over the keys so far */
   float factor[BLOCK];

@@ -1,9 +1,9 @@
 /* The tiles that attention's forward and backward are made of.
  *
- * Everything is a block of 64 x 64 floats on the stack. One side of the scores, 64 queries (or, in dk and dv alone, 64 keys),
- * lies across the vector lanes and is transposed into blocks once; the other side streams past in packed blocks of 64 rows,
- * widened to f32 and padded with zeros. A head wider than 64 is a sequence of blocks. So the inner products are small
- * matrix products whose operands have constant pitches whatever the caller's strides and dtype are.
+ * Everything is a block of 64 x 64 floats on the stack. One side of the scores lies across the vector lanes and is transposed
+ * into blocks once: 64 queries, or only in dk and dv 64 keys. The other side streams past in packed blocks of 64 rows, widened
+ * to f32 and padded with zeros. A head wider than 64 is a sequence of blocks. So the inner products are small matrix products
+ * whose operands have constant pitches whatever the caller's strides and dtype are.
  *
  * Sums: a tile's part is summed from 0 in index order by fma, and added to the sum over the tiles before it. Tiles begin at
  * multiples of 64 of the sequence, so the order depends on the indices alone.
@@ -142,8 +142,8 @@ void TIGON_CPU(attention_multiply)(const float *a, const float *b, int depth, fl
 /* c [rows][GROUP] = c * factor[GROUP] + (a [depth][rows])^T * b [depth][GROUP]; factor NULL: 1. */
 void TIGON_CPU(attention_multiply_transposed)(const float *a, const float *b, int depth, float *c, int rows,
                                               const float *factor);
-/* The same over the rows of a span, where b is 0 in lanes that do not see a row, and `a` has an Inf or NaN that must not
- * reach them. */
+/* The same over the rows of a span. b is 0 in lanes that do not see a row, and `a` has an Inf or NaN that must not reach these
+ * lanes. */
 void TIGON_CPU(attention_multiply_masked)(const tile *t, span s, int lane0, const float *a, const float *b, float *c,
                                           int rows, const float *factor);
 

@@ -14,9 +14,9 @@ typedef struct scratch {
   block da[WIDE], db[WIDE];             /* dk and dv (dq, unused), transposed */
   packed a_rows, b_rows;                /* q and do (k and v): [rows][head_dim] */
   packed lane_rows;                     /* k: [keys][head_dim] */
-  packed sum;                           /* of dq: [queries][head_dim] */
+  packed sum;                           /* sums of dq: [queries][head_dim] */
   block p, ds;                          /* [rows][lanes]: exp(z - lse); scale * dz */
-  float minus_lse[BLOCK], delta[BLOCK]; /* of the tile's queries */
+  float minus_lse[BLOCK], delta[BLOCK]; /* numbers of the tile's queries */
 } scratch;
 
 /* One task's place: query head h, key and value head kv, and the columns [d0, d1) of the outputs. */

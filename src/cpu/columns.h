@@ -1,6 +1,7 @@
-/* The engine of work on rows with vectors of columns and a number, whose gradients are sums over rows (problem/columns.h): an operator's
- * file has its formulas for one vector of each tensor. A task has a panel of columns of a range of rows. Backward sums the vectors'
- * gradients of a panel in the range's slab, and the number's in a double for each task; both are then added in order. */
+/* The engine for rows with vectors of columns and a number, whose gradients are sums over rows (problem/columns.h). An
+ * operator's file has its formulas for one vector of each tensor. A task has a panel of columns of a range of rows. Backward
+ * sums the vectors' gradients of a panel in the range's slab, and the number's in a double for each task; both are then added in
+ * order. */
 #ifndef TIGON_CPU_COLUMNS_H
 #define TIGON_CPU_COLUMNS_H
 
@@ -27,7 +28,7 @@ typedef struct columns_map {
 
 typedef struct columns_job {
   const tigon_columns_problem *p;
-  int64_t ranges, panels; /* of rows, of columns: NORM_PANEL each */
+  int64_t ranges, panels; /* ranges of rows; panels of columns, NORM_PANEL each */
   double *numbers;        /* [ranges, panels]; NULL: no sums are wanted */
   bool stream;
 } columns_job;

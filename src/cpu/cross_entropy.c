@@ -9,7 +9,7 @@ typedef struct job {
   bool backward, stream;
   bool plain; /* a logit is its x */
   int64_t tasks;
-  double weight_sum; /* of all classes */
+  double weight_sum; /* sum over all classes */
 } job;
 
 /* ---- one row ---- */
@@ -49,7 +49,7 @@ TIGON_INLINE void gradient_row(tigon_dtype dtype, const job *j, int64_t r, int64
   double own = by / (bend * bend) * terms;
 
   const bool finite = s && isfinite(lse);
-  const double by_entropy = entropy_scale(p, r), mean = s ? s->moment / s->sum : 0; /* of z - reference */
+  const double by_entropy = entropy_scale(p, r), mean = s ? s->moment / s->sum : 0; /* the mean of z - reference */
   if (by_entropy != 0) {
     const double probability = exp(log_p), entropy = s ? log(s->sum) - mean : (double)p->entropy[r];
     own -= by_entropy / (bend * bend) * probability * ((probability == 0 ? 0 : log_p) + entropy);

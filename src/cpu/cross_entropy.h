@@ -1,9 +1,8 @@
 /* The two sweeps over a row of cross_entropy.
  *
- * The first one finds its largest logit and its sums of e^(z - reference), where the reference is the logit of some x
- * met so far: only an x whose logit may be more than SLACK above it makes it move and the sums be rescaled. Sums are
- * f32 within a block of columns and f64 across blocks. The second one writes dlogits; forward's finds the row in a
- * cache. */
+ * The first one finds its largest logit and its sums of e^(z - reference). The reference is the logit of some earlier x. It
+ * moves, and the sums are rescaled, only for an x whose logit may be more than SLACK above it. Sums are f32 within a block of
+ * columns and f64 across blocks. The second one writes dlogits; forward's finds the row in a cache. */
 #ifndef TIGON_CPU_CROSS_ENTROPY_H
 #define TIGON_CPU_CROSS_ENTROPY_H
 
@@ -31,13 +30,13 @@ static inline vm first_n(int n) { return vf_lt(vf_load(lane_index), vf_set((floa
 
 /* What the first sweep finds. */
 typedef struct row_sums {
-  float largest;   /* of x; NaN does not count */
+  float largest;   /* the largest x; NaN does not count */
   int64_t block;   /* the block where it is first met */
   float reference; /* finite */
-  float limit;     /* of x: what is larger moves the reference; -Inf before the first one */
-  double sum;      /* of e^(z - reference) */
-  double moment;   /* of e^(z - reference) * (z - reference) */
-  double weighted; /* of weight * z */
+  float limit;     /* an x above it moves the reference; -Inf before the first one */
+  double sum;      /* sum of e^(z - reference) */
+  double moment;   /* sum of e^(z - reference) * (z - reference) */
+  double weighted; /* sum of weight * z */
 } row_sums;
 
 /* Their part in a block, by lanes. */

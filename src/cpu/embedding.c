@@ -1,5 +1,5 @@
-/* embedding: copies forward; backward a stable radix sort of the positions by index, then one sum per table row in the
- * order of the positions, and zeros for the rows between. */
+/* embedding. Forward copies. Backward is a stable radix sort of the positions by index. Then it makes one sum per table row in
+ * the order of the positions, and zeros for the rows between. */
 #include <string.h>
 
 #include "cpu/kernels.h"
@@ -73,7 +73,7 @@ static int64_t index_at(const tigon_embedding_bwd_problem *p, int64_t position) 
 /* One pass: `from` [count] (NULL: all positions, of which those without a gradient are left out) to `to`. */
 static int64_t sort_digit(const tigon_embedding_bwd_problem *p, int shift, const int64_t *from, int64_t count,
                           int64_t *to) {
-  const int64_t last = (p->vocab - 1) >> shift; /* of the digits that an index may have */
+  const int64_t last = (p->vocab - 1) >> shift; /* the last digits that an index may have */
   const int digits = last < DIGITS ? (int)last + 1 : DIGITS;
   int64_t *first = p->order, sum = 0;
   memset(first, 0, (size_t)digits * sizeof *first);

@@ -1,6 +1,6 @@
-/* fused_moe forward, and what backward shares with it. Slots are sorted by expert, and the order is walked in panels: their rows of
- * x are gathered, the products of all experts of a panel share the threads, and the results are added to f32 sums of the tokens.
- * These are added up in the order of experts, which no panel or thread changes. */
+/* fused_moe forward, and what backward shares with it. Slots are sorted by expert, and processed in panels. Their rows of x are
+ * gathered, the products of all experts of a panel share the threads, and the results are added to f32 sums of the tokens. These
+ * are added up in the order of experts, which no panel or thread changes. */
 #include "cpu/fused_moe.h"
 
 #include <string.h>

@@ -10,9 +10,9 @@ typedef tigon_fused_moe_problem moe_problem;
 
 enum {
   MOE_BLOCK = 256, /* rows of a partial sum, as a product's: an expert that goes on in the next panel has whole ones */
-  MOE_LEAST_ROWS = MOE_BLOCK,    /* of a panel with the least workspace, */
-  MOE_GOOD_ROWS = 8 * MOE_BLOCK, /* and where more gain nothing */
-  MOE_COLUMNS = 256,             /* of a task that walks over the rows of a panel */
+  MOE_LEAST_ROWS = MOE_BLOCK,    /* rows of a panel with the least workspace */
+  MOE_GOOD_ROWS = 8 * MOE_BLOCK, /* rows of a panel beyond which more gain nothing */
+  MOE_COLUMNS = 256,             /* columns of a task that goes over the rows of a panel */
 };
 
 /* What the workspace has, rows of a panel by position. */
@@ -33,7 +33,7 @@ typedef struct moe_job {
   const tigon_queue *queue;
   const moe_problem *p;
   moe_memory at;
-  int64_t rows;  /* of a panel at most */
+  int64_t rows;  /* the most rows of a panel */
   int64_t count; /* positions of experts */
   int64_t begin, end, first, last;
 } moe_job;

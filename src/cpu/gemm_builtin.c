@@ -130,7 +130,7 @@ typedef struct strips {
   const region *t;
   int64_t i; /* the first row */
   int rows;
-  bool first, last; /* of the blocks of k */
+  bool first, last; /* whether this is the first or last block of k */
   bool stores;      /* the last block's sums go to c while they are in the L1 */
 } strips;
 
@@ -321,7 +321,7 @@ static job cut(const tigon_queue *queue, const tigon_gemm_problem *p, int64_t sh
 typedef struct group {
   int count;
   job jobs[GEMM_GROUP];
-  int64_t ends[GEMM_GROUP]; /* of each one's tasks */
+  int64_t ends[GEMM_GROUP]; /* ends of each one's tasks */
 } group;
 
 static void task(const void *argument, int64_t index) {

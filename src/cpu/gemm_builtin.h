@@ -1,6 +1,6 @@
-/* Products by a library, or by our own GEMM of this instruction set. Our own sums an element of c over k in blocks of fixed
- * length, each block one chain of multiply-adds, the blocks in order: its bits depend on its row of a and its column of b alone,
- * not on tiles, threads or other rows. */
+/* Products by a library, or by our own GEMM of this instruction set. The built-in one sums an element of c over k in blocks of
+ * fixed length, in order. Each block is one chain of multiply-adds. So the element's bits depend only on its row of a and its
+ * column of b, not on tiles, threads or other rows. */
 #ifndef TIGON_CPU_GEMM_BUILTIN_H
 #define TIGON_CPU_GEMM_BUILTIN_H
 

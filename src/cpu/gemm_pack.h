@@ -5,9 +5,8 @@
 #include "cpu/gemm.h"
 #include "cpu/transpose.h"
 
-/* A task makes one tile of c: for every block of k it packs the tile's columns of b, then a few row strips of a after
- * the other, and adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a
- * usual L2. */
+/* A task makes one tile of c. For every block of k it packs the tile's columns of b, then row strips of a, a few at a time. It
+ * adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a usual L2. */
 enum {
   STRIP = LANES == 1 ? 4 : LANES * 3 / 4, /* rows of c in registers (AVX-512: 12, AVX2: 6) ... */
   PART = STRIP / 3,                       /* ... and in a last strip that is not full ... */
@@ -41,7 +40,7 @@ _Static_assert(sizeof(scratch) <= TIGON_GEMM_SCRATCH_BYTES, "the scratch of a ta
 typedef struct ahead {
   const char *run;
   int64_t pitch, runs;
-  int lines, line; /* of a run, and the next one */
+  int lines, line; /* lines of a run, and the next line */
 } ahead;
 
 /* Rows i0 .. i0 + n of a, or so many columns of b, and k0 .. k0 + k; `along`: a row's k lie together. */
@@ -84,11 +83,11 @@ TIGON_INLINE vf across_k(tigon_dtype dtype, bool pairs, const void *data, int64_
   return words;
 }
 
-/* Of LANES, those that are not past the end. */
+/* How many of LANES are not past the end. */
 TIGON_INLINE int lanes_left(int64_t left) { return left >= LANES ? LANES : left > 0 ? (int)left : 0; }
 
-/* A block's rows are short runs far apart, which no machine sees coming: `count` elements from `at` on, and as many of the
- * next row where the words are of both. */
+/* Prefetches a block's rows. They are short runs far apart, which hardware does not prefetch: `count` elements from `at` on, and
+ * as many of the next row if the words belong to both. */
 TIGON_INLINE void fetch(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *of, int64_t at, int count) {
   const char *line = (const char *)of->data + at * v_size(dtype);
   for (int i = 0; i < count * v_size(dtype); i += 64) {

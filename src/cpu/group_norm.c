@@ -108,7 +108,7 @@ static void row_task(const void *argument, int64_t index) {
   TIGON_FOR_DTYPE(f->p->dtype, fwd_rows, f, begin, end);
 }
 
-/* Of a row that is split: the moments of the task's parts; then, once all are there, what it stores. */
+/* A task's share of a split row: first the moments of its parts, then, once all are there, its stores. */
 TIGON_INLINE void fwd_share(tigon_dtype dtype, const fwd *f, int64_t index, bool store) {
   const tigon_group_norm_fwd_problem *p = f->p;
   const split *cut = &f->cut;
@@ -152,17 +152,17 @@ tigon_status TIGON_CPU(group_norm_fwd)(tigon_queue *queue, const tigon_group_nor
 
 /* ---- backward ---- */
 
-/* Of a part of a row: of g = dy * w, of g * xhat. */
+/* Sums over a part of a row: of g = dy * w, and of g * xhat. */
 typedef struct sums {
   double g, dot;
 } sums;
 
 typedef struct bwd {
   const tigon_group_norm_bwd_problem *p;
-  int64_t ranges; /* of batches */
+  int64_t ranges; /* ranges of batches */
   split cut;
   int64_t
-      slabs; /* of a range: one, or one for each part of its row where tasks share that and parts have all channels */
+      slabs; /* slabs of a range: one, or one for each part of its row if tasks share that and parts have all channels */
   sums *of_parts; /* [rows, cut.parts] of rows that are split */
   bool stream;
 } bwd;

@@ -18,7 +18,7 @@ tigon_status TIGON_CPU(linear_fwd)(tigon_queue *queue, const tigon_linear_fwd_pr
   return TIGON_OK;
 }
 
-enum { SUM_COLUMNS = 256, SUM_ROWS = 256 }; /* of a task, and of one partial sum */
+enum { SUM_COLUMNS = 256, SUM_ROWS = 256 }; /* columns of a task; rows of one partial sum */
 
 TIGON_INLINE void bias_gradient(tigon_dtype dtype, const tigon_linear_bwd_problem *p, int64_t n0, int64_t n) {
   float total[SUM_COLUMNS] = {0};

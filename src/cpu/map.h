@@ -113,7 +113,7 @@ TIGON_INLINE void map_sweep(const map *m, const tigon_map_numbers *k, tigon_dtyp
 /* ---- tasks: a few rows each, or a range of columns of a long row ---- */
 
 typedef struct map_pieces {
-  int64_t rows, cols; /* of a piece at most */
+  int64_t rows, cols; /* the most rows and columns of a piece */
   int64_t across;     /* map_pieces side by side */
   int64_t tasks;
 } map_pieces;

@@ -10,9 +10,9 @@ enum {
   TILE = 16,                   /* tokens of a block, a multiple of LANES and MHC_ROWS */
   AT_ONCE = 6144,              /* elements of phi that are worked on at once; TILE rows are fewer */
   AHEAD = 16,                  /* tokens whose x is on its way meanwhile */
-  TOKENS = 64,                 /* of a block of dphi's sums, */
-  PITCH = MHC_DEPTH + 16,      /* whose rows fall into different sets of a cache */
-  SUMS = TIGON_MHC_COEFFS + 3, /* of db and the dalphas */
+  TOKENS = 64,                 /* tokens of a block of dphi's sums */
+  PITCH = MHC_DEPTH + 16,      /* pitch of these sums: their rows fall into different sets of a cache */
+  SUMS = TIGON_MHC_COEFFS + 3, /* sums of db and the dalphas */
 };
 
 typedef struct job {

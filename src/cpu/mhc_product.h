@@ -8,9 +8,9 @@
 
 enum {
   MHC_DEPTH = 256,                          /* products of one f32 sum */
-  MHC_ROWS = LANES == 16 ? 8 : 4,           /* of a tile in registers */
-  MHC_VECTORS = LANES == 16 ? 2 : 3,        /* of columns there */
-  MHC_PITCH = TIGON_MHC_COEFFS + 2 * LANES, /* of sums of all coefficients, which whole tiles are stored to */
+  MHC_ROWS = LANES == 16 ? 8 : 4,           /* rows of a tile in registers */
+  MHC_VECTORS = LANES == 16 ? 2 : 3,        /* vectors of columns there */
+  MHC_PITCH = TIGON_MHC_COEFFS + 2 * LANES, /* pitch of sums of all coefficients, to which whole tiles are stored */
 };
 
 /* out[a, n] = (add ? itself : 0) + sum over b < depth of left[a * row + b * step] * right[b * pitch + n]. Whole tiles of rows are

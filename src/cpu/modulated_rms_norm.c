@@ -13,12 +13,12 @@ tigon_status TIGON_CPU(modulated_rms_norm_fwd)(tigon_queue *queue, const tigon_n
 
 /* ---- backward ---- */
 
-enum { SUMS = 3 }; /* of a slab: dw; P, later dscale; Q, which is dshift */
+enum { SUMS = 3 }; /* sums of a slab: dw; P, later dscale; Q, which is dshift */
 
 /* A task has whole groups of rows that share a scale, or, where there are fewer groups than slabs, a part of one. */
 typedef struct bwd {
   norm_bwd_cut rows;
-  int64_t parts; /* of a group; 0: tasks have whole groups */
+  int64_t parts; /* parts of a group; 0: tasks have whole groups */
   int64_t tasks; /* at most as many as there are slabs; few huge rows: times rows.cut.tasks */
 } bwd;
 

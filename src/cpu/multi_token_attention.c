@@ -10,8 +10,8 @@
 #include "cpu/column_sum.h"
 
 enum {
-  CHUNK_BYTES = 1 << 20, /* of u that a chunk has itself, */
-  LEAST_ROWS = 16,       /* of at least so many queries */
+  CHUNK_BYTES = 1 << 20, /* bytes of u in a chunk */
+  LEAST_ROWS = 16,       /* the fewest queries of a chunk */
   TAP_BYTES = 64,        /* what an element's work is worth in bytes that are moved */
 };
 
@@ -21,7 +21,7 @@ typedef struct job {
   tigon_band y, reach, met, own;  /* queries of the chunk, and in u; rows of o in g or c, and those of the chunk */
   int64_t u_rows, u_pitch, o_rows, g_pitch, c_rows, c_pitch;
   float *u, *g, *c, *w;
-  double *sums; /* of dweight, then of dbias */
+  double *sums; /* sums of dweight, then of dbias */
   int64_t weights;
   bool backward;
 } job;

@@ -1,7 +1,7 @@
-/* What the rows of all norms share: the sizes of blocks and groups, and the weights of a panel of columns. Sums are f32
- * within a block of columns and f64 across blocks, so that a row of any width keeps its precision and its bits do not depend
- * on its neighbours. The weights of a panel are widened once and serve all rows of a task; where a row has several panels, a
- * group of rows shares each. */
+/* What the rows of all norms share: the sizes of blocks and groups, and the weights of a panel of columns. Sums are f32 within a
+ * block of columns and f64 across blocks. So a row of any width keeps its precision, and its bits do not depend on its
+ * neighbours. The weights of a panel are widened once and serve all rows of a task; where a row has several panels, a group of
+ * rows shares each. */
 #ifndef TIGON_CPU_NORM_H
 #define TIGON_CPU_NORM_H
 
@@ -26,7 +26,7 @@ enum {
   NORM_AHEAD = 2048,          /* bytes of the row after the next that are fetched, too */
   NORM_PANEL = 8192,          /* columns whose weights are at hand, a multiple of STEP */
   NORM_GROUP = 4,             /* rows that share a panel's weights, or a sweep over dw's slab */
-  NORM_GROUP_BYTES = 1 << 19, /* of a group's inputs: the L2 has the next group's, too */
+  NORM_GROUP_BYTES = 1 << 19, /* bytes of a group's inputs; the L2 also has the next group's */
 };
 
 /* Rows of a group: as many as the L2 keeps between two sweeps. */

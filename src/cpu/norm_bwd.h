@@ -16,7 +16,7 @@ typedef struct norm_group {
   char *dx[NORM_GROUP], *dz[NORM_GROUP];                                       /* dz: NULL without */
   const char *next_dy[NORM_GROUP], *next_x[NORM_GROUP], *next_ds[NORM_GROUP], *next_z[NORM_GROUP];
   float rstd[NORM_GROUP], center[NORM_GROUP];
-  float mean_g[NORM_GROUP], mean[NORM_GROUP]; /* of g = dy * weight, of g * xhat */
+  float mean_g[NORM_GROUP], mean[NORM_GROUP]; /* means of g = dy * weight, and of g * xhat */
 } norm_group;
 
 /* Rows of a full group; layer_norm's four scalars a row, and a gate's five streams, leave registers for two. */
@@ -24,7 +24,7 @@ TIGON_INLINE int norm_full_group(norm_kind kind) { return kind == NORM_LAYER || 
 
 /* Sums over a part of one row. */
 typedef struct norm_sums {
-  double g, dot; /* of g, of g * (x - center) */
+  double g, dot; /* sums of g, and of g * (x - center) */
 } norm_sums;
 
 /* Row i of a group. */
@@ -221,7 +221,7 @@ TIGON_INLINE void norm_bwd_share_task(norm_kind kind, const norm_bwd_cut *b, int
   TIGON_FOR_DTYPE(b->p->dtype, norm_bwd_share, kind, b, index);
 }
 
-/* Of a row's streams, and of all rows'. */
+/* The bytes of a row of all streams, and of all rows. */
 static inline int64_t norm_bwd_row_bytes(const tigon_norm_bwd_problem *p) {
   return (p->z.data ? 5 : 3) * p->cols * v_size(p->dtype);
 }

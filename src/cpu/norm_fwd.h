@@ -29,7 +29,7 @@ TIGON_INLINE vf2 norm_input(tigon_dtype dtype, const norm_source *from, int64_t 
   return v2_load(norm_at_hand(from), c, dtype, n);
 }
 
-/* Of full steps: the other elements of a row are put with more care. */
+/* Only for full steps. The other elements of a row are rounded with more care. */
 TIGON_INLINE v_least norm_least(v_least l, tigon_dtype dtype, const norm_source *from, int64_t c) {
   return dtype == TIGON_BF16 ? v_least_bf16(l, (const uint16_t *)norm_at_hand(from) + c) : l;
 }
@@ -94,12 +94,12 @@ TIGON_INLINE double norm_sum_differences(tigon_dtype dtype, const void *x, float
   return (double)vf_sum(vf_add(sum.a, sum.b));
 }
 
-/* The mean, and the mean of squared differences from it. A block's sums are of differences from a center, the mean of its
- * first columns: sum(d^2) - sum(d)^2 / n loses next to nothing while the center is well within a standard deviation of the
- * mean. Where it is not, the sums are taken again about the mean that they gave. Blocks are joined in f64. After Chan, Golub &
- * LeVeque 1983, doi:10.1080/00031305.1983.10483115. */
+/* The mean, and the mean of squared differences from it. A block sums differences from a center, the mean of its first columns.
+ * sum(d^2) - sum(d)^2 / n loses next to nothing while the center is well within a standard deviation of the mean. Where it is
+ * not, the sums are taken again about the mean that they gave. Blocks are joined in f64. After Chan, Golub & LeVeque 1983,
+ * doi:10.1080/00031305.1983.10483115. */
 TIGON_INLINE double norm_moments(tigon_dtype dtype, const void *x, int64_t cols, double *variance) {
-  double sum = 0, about_mean = 0; /* of x, of (x - mean)^2, over the columns before `block` */
+  double sum = 0, about_mean = 0; /* sums of x, and of (x - mean)^2, over the columns before `block` */
   for (int64_t block = 0; block < cols; block += NORM_BLOCK) {
     const int64_t end = cols - block < NORM_BLOCK ? cols : block + NORM_BLOCK;
     const int64_t sample = end - block < NORM_SAMPLE ? end : block + NORM_SAMPLE;
@@ -114,7 +114,7 @@ TIGON_INLINE double norm_moments(tigon_dtype dtype, const void *x, int64_t cols,
       rest = norm_sum_differences(dtype, x, center, block, end, &squares);
     }
     about_mean += squares - rest * rest / n;
-    /* Of an Inf, a NaN or both the plain sum is what the mean must be. */
+    /* With an Inf, a NaN or both, the plain sum is the mean. */
     if (!isfinite(center)) center = 0, rest = norm_sum_differences(dtype, x, 0, block, end, &squares);
     const double block_sum = (double)center * n + rest;
     if (block) {
@@ -127,7 +127,7 @@ TIGON_INLINE double norm_moments(tigon_dtype dtype, const void *x, int64_t cols,
   return sum / (double)cols;
 }
 
-/* Of `count` numbers: their mean, and the sum of squared differences from it. */
+/* The mean of `count` numbers, and the sum of squared differences from it. */
 typedef struct norm_part {
   double count, mean, squares;
   float least; /* magnitude of the inputs, see norm_sum_squares() */
@@ -153,7 +153,7 @@ static inline void norm_join(norm_part *a, norm_part b) {
 typedef struct norm_row {
   const char *x, *residual; /* x: once the sums are taken, x + residual; residual, s, near: of a fused add */
   char *s, *near, *y;
-  const char *z;                      /* of a gated norm */
+  const char *z;                      /* the gate of a gated norm */
   const char *next_x, *next_residual; /* on their way into the L2 while this row is stored */
   float rstd, least;
   float center, rest; /* xhat = (x - center) * rstd + rest: the mean is center + what f32 cuts off */
@@ -329,12 +329,12 @@ TIGON_INLINE void norm_fwd_rows(tigon_dtype dtype, norm_kind kind, const norm_fw
 
 /* ---- tasks: rows are independent, and few huge ones are split ---- */
 
-/* Of all a row's tensors. */
+/* The bytes of a row of all its tensors. */
 TIGON_INLINE int64_t norm_fwd_bytes(norm_kind kind, const tigon_norm_fwd_problem *p) {
   return (kind == NORM_ADD_RMS ? 4 : kind == NORM_GATED ? 3 : 2) * p->cols * v_size(p->dtype);
 }
 
-/* Of a row that is split: first the sums of the task's parts, then, once all are there, its columns. */
+/* A task's share of a split row: first the sums of its parts, then, once all are there, its columns. */
 TIGON_INLINE void norm_fwd_share(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, int64_t index,
                                  bool stream) {
   const int64_t r = index / job->cut.tasks;

@@ -18,8 +18,7 @@ TIGON_INLINE vf2 v2_load(const void *data, int64_t i, tigon_dtype dtype, int n) 
   return (vf2){v_load_n(data, i, dtype, n < LANES ? n : LANES),
                n > LANES ? v_load_n(data, i + LANES, dtype, n - LANES) : vf_zero()};
 }
-/* Stores past the caches wait in line for one whose page is not in the TLB: the page after the one that begins at p, if one
- * does in these bytes, is looked up now. */
+/* Non-temporal stores all wait for one whose page is not in the TLB. So once in each page, the page after it is looked up. */
 TIGON_INLINE void v_next_page(const char *p, int64_t bytes) {
   enum { PAGE = 4096 };
   if ((int64_t)((uintptr_t)p % PAGE) < bytes) vf_prefetch(p + PAGE);

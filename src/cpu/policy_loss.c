@@ -50,7 +50,7 @@ static double sum_lanes(const lanes *from) {
   return sum;
 }
 
-/* Of one dtype, so that compilers make vectors of it. */
+/* One copy per dtype, so that compilers make vectors of it. */
 #define FIND_COVER(type)                                                     \
   for (int i = 0; i < n; ++i) {                                              \
     const int64_t value = ((const type *)mask.of.data)[t + i];               \

@@ -3,7 +3,7 @@
 #include "cpu/column_sum.h"
 #include "cpu/reduce.h"
 
-enum { POLY_SUMS = TIGON_POLY + 1 }; /* of dw, db */
+enum { POLY_SUMS = TIGON_POLY + 1 }; /* sums for dw and db */
 
 /* x^2p, the highest power first. */
 TIGON_INLINE void add_squares(vf2 x, vf2 none, vf2 *sums) {

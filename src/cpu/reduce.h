@@ -11,8 +11,8 @@
 
 enum {
   REDUCE_BLOCK = 256 * LANES, /* columns of one f32 partial sum: at most 128 additions in a row */
-  REDUCE_SUMS = 4,            /* of a row, at most */
-  REDUCE_NUMBERS = 6,         /* of a row that an output takes besides, at most */
+  REDUCE_SUMS = 4,            /* the most sums of a row */
+  REDUCE_NUMBERS = 6,         /* the most further numbers of a row that an output needs */
 };
 
 /* Constant once a body is expanded. With one input `b` is 0. */
@@ -31,8 +31,8 @@ typedef struct reduce_job {
   const tigon_rows *in[2], *out;
   int64_t cols;
   tigon_dtype dtype;
-  split cut;      /* of a row, which several tasks may share */
-  int64_t ranges; /* of rows, a task each where none shares one */
+  split cut;      /* cut of a row, which several tasks may share */
+  int64_t ranges; /* ranges of rows, one task each if no row is shared */
   double *totals; /* [ranges, sums], of the rows of each; NULL: not wanted */
   /* Set by reduce_run(). */
   double *cells; /* [rows, cut.parts, sums] where tasks share rows, else NULL */

@@ -6,7 +6,7 @@
 #include "cpu/kernels.h"
 #include "cpu/pair.h"
 
-enum { TOKENS = 16, PAIRS = 64 }; /* of a block */
+enum { TOKENS = 16, PAIRS = 64 }; /* tokens and pairs of a block */
 
 /* cos and sin of PAIRS pairs of a block's tokens. */
 typedef struct tables {

@@ -13,7 +13,7 @@
 
 #define TIGON_INLINE static inline __attribute__((always_inline))
 
-/* Of values that are rounded to bf16, for what needs no care then. */
+/* What is known of values that are rounded to bf16, so that rounding needs no care for it. */
 typedef enum v_values {
   V_ANY,    /* numbers and quiet NaNs */
   V_OWN,    /* the lower half of a NaN is 0, and nothing carries out of it */

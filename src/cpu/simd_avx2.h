@@ -141,7 +141,7 @@ TIGON_INLINE __m256i pair_rounded(vf a, v_values are) {
   if (are != V_ANY) return _mm256_add_epi32(u, more);
   return _mm256_add_epi32(u, _mm256_andnot_si256(_mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)), more));
 }
-/* Of a quiet NaN or a number. */
+/* Rounds a quiet NaN or a number. */
 TIGON_INLINE vf vf_round_bf16(vf a, v_values are) {
   return _mm256_castsi256_ps(_mm256_and_si256(pair_rounded(a, are), _mm256_set1_epi32((int)0xffff0000)));
 }

@@ -125,7 +125,7 @@ TIGON_INLINE __m512i pair_rounded(vf a, v_values are) {
   const __m512i near = _mm512_mask_add_epi32(u, number, u, _mm512_set1_epi32(0x7fff));
   return _mm512_mask_add_epi32(near, odd, near, _mm512_set1_epi32(1));
 }
-/* Of a quiet NaN or a number. */
+/* Rounds a quiet NaN or a number. */
 TIGON_INLINE vf vf_round_bf16(vf a, v_values are) {
   return _mm512_castsi512_ps(_mm512_and_si512(pair_rounded(a, are), _mm512_set1_epi32((int)0xffff0000)));
 }

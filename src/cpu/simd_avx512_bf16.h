@@ -54,8 +54,8 @@ TIGON_INLINE float v_least_value(v_least l) {
   return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32((int)(((unsigned)_mm_extract_epi16(q, 0) + 1) << 15))));
 }
 
-/* Pairs of bf16, one in 32 bits: the first n of 32 elements, and element i of `even` with element i of `odd` (NULL:
- * with 0) for i < n; the rest is 0 and never touched. */
+/* Pairs of bf16, one in 32 bits: the first n of 32 elements, or element i of `even` with element i of `odd` (NULL: with 0) for
+ * i < n. The rest is 0 and never read. */
 enum { V_PAIRS = 1 };
 static const uint16_t v_in_turns[64] __attribute__((aligned(64))) = {
     0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,

@@ -213,9 +213,8 @@ TIGON_INLINE vf vf_tanh(vf x) {
 
 /* ---- gelu(a) = a Phi(a): Phi the Gaussian distribution, or sigma(y) with y = sqrt(8 / pi) (a + 0.044715 a^3) ---- */
 
-/* Phi at -|a| and gelu's slope there, both divided by scale, which is 2^-64 where they are small and a < 0, else 1: so
- * no factor is denormal before the product. Phi(-x) = 1 - Phi(x), and the slope alike, so nothing cancels on either
- * side. */
+/* Phi at -|a| and gelu's slope there, both divided by scale. scale is 2^-64 where they are small and a < 0, else 1. So no factor
+ * is denormal before the product. Phi(-x) = 1 - Phi(x), and the slope alike, so nothing cancels on either side. */
 typedef struct gelu_tail {
   vf phi, slope, scale;
 } gelu_tail;

@@ -140,7 +140,7 @@ TIGON_INLINE void store_row(kind k, const row *r, vf inverse, const float *kept,
 /* What a part of a row has found. */
 typedef struct cell {
   float largest;
-  double sum; /* of e^(score - the row's largest) */
+  double sum; /* sum of e^(score - the row's largest) */
 } cell;
 
 enum { LARGEST = 1, SUM = 2, STORE = 4, ALL = 7 }; /* sweeps */

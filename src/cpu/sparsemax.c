@@ -1,28 +1,28 @@
 /* Forward, of z = x - max x. Members are the z above tau, and tau grows to (their sum - 1) / (how many) until it grows no more; of
  * fewer elements it comes out smaller, so that any of them give a start. A row is swept three times, of which the second and third
  * find it in the cache:
- *   the largest x and a start, tau of what is the largest x of each of some groups;
- *   the members of the start, into a list on the stack, over which all rounds are;
- *   the store.
- * Sums are f64 by lanes, of which a z has the same in each round: that of its place in its part's list, whether there is room for
- * that or it is made anew. */
+ *   1. The largest x, and a start: tau of the largest x of each of some groups.
+ *   2. The members of the start, in a list on the stack, over which all rounds go.
+ *   3. The store.
+ * Sums are f64 by lanes. A z has the same lane in each round: that of its place in its part's list. This holds whether the list
+ * has room or is made again. */
 #include <math.h>
 
 #include "cpu/reduce.h"
 
 enum {
-  GROUPS = 4,           /* of a part: four times STEP of them */
+  GROUPS = 4,           /* groups of a part: four times STEP of them */
   GROUPED = 4 * GROUPS, /* times STEP columns: of fewer the largest of groups are no start */
   LISTED = 16384,       /* z of a row in lists */
-  WALKED = 1024,        /* of a part that has more than there is room for: so many at a time */
+  WALKED = 1024,        /* members at a time, of a part with more than there is room for */
   SPARE = STEP + LANES  /* a list ends before its place does */
 };
 
 /* What a part of a row has found. */
 typedef struct cell {
   float largest, start; /* start: of z by this part's largest */
-  double sum;           /* of its members, */
-  int64_t count;        /* and how many there are */
+  double sum;           /* sum of its members */
+  int64_t count;        /* number of its members */
 } cell;
 
 /* A part of a row, and the row's numbers. */

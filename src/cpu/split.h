@@ -8,13 +8,13 @@
 
 enum {
   SPLIT_UNIT = 8192,             /* columns: a part begins on a multiple, which no block or panel of a kernel crosses */
-  SPLIT_PARTS = TIGON_CPU_TASKS, /* of a row, at most */
+  SPLIT_PARTS = TIGON_CPU_TASKS, /* the most parts of a row */
   SPLIT_CELLS = SPLIT_PARTS * TIGON_CPU_TASKS, /* parts of all rows that are split, on the caller's stack */
   SPLIT_BYTES = 6 * TIGON_CPU_THREAD_BYTES,    /* that a row moves: less is done sooner than a second region begins */
 };
 
 typedef struct split {
-  int64_t cols, width, parts; /* of a row, of a part; of a row */
+  int64_t cols, width, parts; /* columns of a row; width of a part; parts of a row */
   int64_t tasks;              /* that share a row, each a range of its parts; 1: a task has whole rows */
 } split;
 

@@ -40,7 +40,7 @@ TIGON_INLINE bool next_window(work *w, int64_t last) {
   }
   return true;
 }
-/* Of a new walk over all classes, or over those of the panel. */
+/* Loops over the windows of all classes, or of the panel's. */
 #define FOR_WINDOWS(w) for ((w)->end = 0; next_window(w, tigon_divergence_vocab(&(w)->p->base));)
 #define FOR_PANEL(w) \
   for ((w)->end = (w)->p->base.panel_begin; next_window(w, (w)->p->base.panel_begin + (w)->p->base.cols);)
@@ -81,7 +81,7 @@ TIGON_INLINE tigon_topk_element entry_at(tigon_dtype dtype, const work *w, int64
 typedef struct largest {
   float outside;
   double inside, target;
-  int64_t classes; /* of the support */
+  int64_t classes; /* classes of the support */
 } largest;
 TIGON_INLINE double more(double a, double b) { return a > b || a != a ? a : b; }
 

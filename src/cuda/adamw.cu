@@ -111,7 +111,7 @@ KERNEL_BY_DTYPE(adamw_step, (ADAMW_THREADS, 3), (const __grid_constant__ adamw_b
 
 __device__ static inline double add_square(double sum, float g) { return fma((double)g, (double)g, sum); }
 
-/* Of the elements of a tensor, this thread's share: packs, and single elements after them. */
+/* This thread's share of a tensor's elements: packs, and single elements after them. */
 template <class T> __device__ inline double squares(const adamw_grad &g, int64_t thread, int64_t threads) {
   constexpr int N = pack<T>::N, EACH = 4;
   const T *data = (const T *)g.data;

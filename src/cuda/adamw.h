@@ -19,7 +19,7 @@ typedef struct adamw_tensor {
   const void *grad;
   float *exp_avg, *exp_avg_sq;
   int64_t count;
-  int64_t chunks;      /* of this tensor and those before it in the launch */
+  int64_t chunks;      /* chunks of this tensor and those before it in the launch */
   float decay;         /* lr * weight_decay */
   bool grad_f32, wide; /* wide: ADAMW_LANES elements of any begin on what a load of as many wants */
 } adamw_tensor;

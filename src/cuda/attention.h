@@ -13,15 +13,15 @@ enum {
   ATTENTION_TENSOR_THREADS = 128, /* in 16-bit dtypes */
   ATTENTION_DELTA_THREADS = 256,
   ATTENTION_MMA_DIM = 128,         /* the widest head of the kernels in attention_mma.cu and attention_bwd_mma.cu */
-  ATTENTION_MMA_FWD_WARPS = 4,     /* of 16 queries each */
-  ATTENTION_MMA_BWD_WARPS = 4,     /* of 16 keys, or queries, each */
+  ATTENTION_MMA_FWD_WARPS = 4,     /* warps with 16 queries each */
+  ATTENTION_MMA_BWD_WARPS = 4,     /* warps with 16 keys, or queries, each */
   ATTENTION_MMA_KEYS_COLS = 32,    /* queries at a time, for dk and dv */
   ATTENTION_MMA_QUERIES_COLS = 64, /* keys at a time, for dq */
 };
 
 /* Those of attention_wgmma.cu, for heads of up to 64 and 128 columns. */
 enum {
-  ATTENTION_WGMMA_KEYS = 128,    /* of a tile */
+  ATTENTION_WGMMA_KEYS = 128,    /* keys of a tile */
   ATTENTION_WGMMA_GROUPS_64 = 3, /* warpgroups, of 64 queries each, besides the one that loads */
   ATTENTION_WGMMA_GROUPS_128 = 2,
   ATTENTION_WGMMA_STAGES_64 = 4, /* tiles of keys, and of values, that are there or on their way */
@@ -63,14 +63,14 @@ typedef struct attention_bwd_maps {
 
 /* In which order blocks have the tiles of rows of all heads. */
 typedef struct attention_turns {
-  int tiles;   /* of a head */
-  int heads;   /* of all batches */
+  int tiles;   /* tiles of a head */
+  int heads;   /* heads of all batches */
   int section; /* heads that are gone over together */
   int total;
 } attention_turns;
 
-/* Tiles in a block's shared memory, where `kept` column tiles of the head stay there or in registers: the row side's, one of the
- * other side, and a place for each matrix of weights. */
+/* Tiles in a block's shared memory, if `kept` column tiles of the head stay there or in registers. These are the tiles of the
+ * row side, one of the other side, and a place for each matrix of weights. */
 static inline int attention_fwd_tiles(int kept, bool f32) { return kept + 1 + f32; }
 static inline int attention_bwd_tiles(int kept, bool f32) { return 2 * kept + 2 + 2 * f32; }
 
@@ -79,7 +79,7 @@ static inline int attention_mma_fwd_bytes(int dim) {
   return (ATTENTION_MMA_FWD_WARPS * 16 + 4 * ATTENTION_TILE) * dim * 2;
 }
 static inline int attention_mma_bwd_bytes(int dim, int cols) {
-  const int stats = 2 * ATTENTION_TILE * 2 * (int)sizeof(float); /* of queries, at most */
+  const int stats = 2 * ATTENTION_TILE * 2 * (int)sizeof(float); /* statistics of queries, at most */
   return (2 * ATTENTION_MMA_BWD_WARPS * 16 + 4 * cols) * dim * 2 + stats;
 }
 

@@ -10,7 +10,7 @@ template <int DIM, bool OF_KEYS> struct memory {
   typedef bwd_shapes<DIM, OF_KEYS> S;
   ring<1> rows;         /* a, then b */
   ring<S::STAGES> cols; /* the same */
-  unsigned stats;       /* of a stage's columns: lse in base 2, then delta */
+  unsigned stats;       /* statistics of a stage's columns: lse in base 2, then delta */
 
   __device__ explicit memory(unsigned at)
       : rows(at, 2 * S::ROWS_BYTES, at + 2 * S::ROWS_BYTES + 2 * S::STAGES * S::COLS_BYTES + S::STAGES * S::COLS * 8),

@@ -1,7 +1,7 @@
-/* attention, forward, of 16-bit dtypes and heads of up to 128, where attention_wgmma.cu does not do it: a warp has 16 queries,
- * and their whole o in registers, and the block goes over the keys that they see. The next tile's scores are worked out while
- * this one's become weights; a block that ends with a sum that is not finite begins anew, carefully: an Inf or NaN must not meet
- * a weight that is not there. */
+/* attention, forward, for 16-bit dtypes and heads of up to 128, where attention_wgmma.cu does not do it. A warp has 16 queries,
+ * and their whole o in registers. The block goes over the keys that they see. The next tile's scores are computed while this
+ * one's become weights. A block whose final sum is not finite begins again, carefully: an Inf or NaN must not meet the weight of
+ * an unseen key. */
 #include "cuda/kernel/attention_mma.cuh"
 
 extern __shared__ __align__(1024) unsigned char attention_tiles[];
@@ -65,7 +65,7 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
       __syncthreads();
       fetch(k_tiles + turn * TILE * DIM, k, y0 + 2 * TILE);
       fetch(v_tiles + (turn ^ 1) * TILE * DIM, v, y0 + TILE);
-      m.scores(q_tile, k_tiles + (turn ^ 1) * TILE * DIM, next); /* of nothing, behind the last */
+      m.scores(q_tile, k_tiles + (turn ^ 1) * TILE * DIM, next); /* scores of no tile, after the last */
       soften(m, map, mask.masked, begin, end, s, max, sum, factor);
       m.gather(s, v_tiles + turn * TILE * DIM, mask, careful, begin, end, factor, acc);
 #pragma unroll

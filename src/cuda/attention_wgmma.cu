@@ -1,6 +1,6 @@
-/* attention, forward, of 16-bit dtypes and heads of up to 128 on sm_90a. A block stays for many tiles of queries. One of its warpgroups
- * brings queries, keys and values into shared memory; the others have 64 queries each and take turns at the tensor cores, so that the
- * exponentials of one hide behind the products of another. */
+/* attention, forward, of 16-bit dtypes and heads of up to 128 on sm_90a. A block stays for many tiles of queries. One of its
+ * warpgroups loads queries, keys and values into shared memory. The others have 64 queries each and take turns at the tensor
+ * cores. So the exponentials of one hide behind the products of another. */
 #include "cuda/attention.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -6,9 +6,9 @@
 typedef tigon_attn_res_problem problem;
 
 enum {
-  WORDS_BYTES = 32 << 10, /* of shared memory that numbers may take */
+  WORDS_BYTES = 32 << 10, /* shared memory that numbers may take */
   SUMS_BYTES = 64 << 10,  /* that u may */
-  BLOCKS = 4,             /* of threads, that an SM has backward at most */
+  BLOCKS = 4,             /* blocks of threads that an SM has in backward, at most */
 };
 
 /* ---- addresses ---- */
@@ -71,7 +71,7 @@ static int64_t words_bytes(const tigon_queue *queue, const problem *p) {
                              : tigon_slab_bytes(most_blocks(queue, p), 1, attn_res_words(p->blocks, ATTN_RES_THREADS));
 }
 
-/* Of few blocks, a ring of tokens, where two at least fit beside each other; else no threads. */
+/* A ring of tokens for few blocks, if at least two fit beside each other; else no threads. */
 static cuda_shape find_ring(const tigon_queue *queue, const problem *p, bool backward, int lanes, attn_res_cut *cut) {
   const tigon_device *device = &cuda_of(queue)->desc;
   const int64_t units = cuda_ceil_div(p->cols, lanes), rows = p->blocks + backward;

@@ -24,9 +24,9 @@ template <class T, int N, bool BACKWARD> struct attn_res_work {
   const attn_res_problem &p;
   const attn_res_cut &cut;
   const int64_t own, step; /* columns: this thread's first one, and from its pack to its next one */
-  const int units;         /* of a row that is held */
+  const int units;         /* units of a held row */
   float *parts, *weight, *slope, *back;
-  float *u; /* of the block's own: in shared memory, or its slab; NULL: not wanted */
+  float *u; /* the block's own sums: in shared memory, or its slab; NULL: not wanted */
 
   __device__ attn_res_work(const attn_res_problem &problem, const attn_res_cut &c)
       : p(problem), cut(c), own((int64_t)threadIdx.x * N), step((int64_t)blockDim.x * N), units((int)cut.units) {

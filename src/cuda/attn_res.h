@@ -5,8 +5,8 @@
 #include "problem/attn_res.h"
 
 enum {
-  ATTN_RES_THREADS = 512, /* of a block, which has a token, at most */
-  ATTN_RES_PACKS = 2,     /* of a row that a thread should have */
+  ATTN_RES_THREADS = 512, /* the most threads of a block, which has a token */
+  ATTN_RES_PACKS = 2,     /* packs of a row that a thread should have */
   ATTN_RES_FEW = 8,       /* blocks whose numbers threads have in registers, at most */
   ATTN_RES_STAGES = 3,    /* tokens whose rows are in shared memory at once, at most */
   ATTN_RES_GROUP = 4,     /* blocks whose sums are taken at once */
@@ -25,7 +25,7 @@ typedef struct attn_res_places {
 typedef struct attn_res_cut {
   int64_t units;     /* packs of a row, or elements where there are no packs; where anything is held in shared memory */
   int64_t held_rows; /* rows that are, dh's included */
-  float *words;      /* of all blocks of the grid; NULL: in shared memory */
+  float *words;      /* numbers of all blocks of the grid; NULL: in shared memory */
   float *slabs;      /* [blocks of the grid, cols]; NULL: no sums are wanted */
   bool sums_held;    /* u is there, too, until the end */
   int stages;        /* tokens whose rows are in shared memory at once; 0: one, and not in a ring */

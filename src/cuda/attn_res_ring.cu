@@ -1,5 +1,6 @@
-/* attn_res of few blocks and whole packs: a block of threads stays with its tokens, and the rows of the next ones are on their way into a ring
- * of stages in shared memory, where a thread reads only what it loaded itself. So threads meet once a token, for the sums. */
+/* attn_res of few blocks and whole packs. A block of threads stays with its tokens. The rows of the next tokens are on their way
+ * into a ring of stages in shared memory. A thread reads there only what it loaded itself. So threads meet once a token, for the
+ * sums. */
 #include "cuda/attn_res.h"
 #include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/mma.cuh"
@@ -79,7 +80,7 @@ template <class T, int EACH, bool BACKWARD> struct ring_work {
   }
   __device__ void take(int slot, int row, int e, float (&to)[N]) const { unpack(pack_of<T>(*held(slot, row, e)), to); }
 
-  /* Of c * v, and of v * v or dh * v, over the row of each block; lane 2 k has the k-th, those of c * v first. */
+  /* Sums of c * v, and of v * v or dh * v, over the row of each block. Lane 2 k has the k-th, those of c * v first. */
   __device__ float find_sums(int slot, int turn) const {
     const int lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
     float *const mine = parts + turn * (warps * 2 * FEW);

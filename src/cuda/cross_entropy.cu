@@ -1,9 +1,9 @@
 /* cross_entropy's rows, and its sums over all rows.
  *
- * Loss and gradient in one call read and write a row once: `held` rows wait in shared memory, every thread's own packs, for the sums
- * of the whole row; the blocks of a cluster share rows that are wider than a block holds. Several blocks fit on an SM, so that one
- * loads while another stores. `walked` rows are read once for the loss alone, and a second time for the gradient of rows that no
- * cluster holds. Backward knows lse, and has no sums. */
+ * Loss and gradient in one call read and write a row once. `held` rows wait in shared memory for the sums of the whole row, and
+ * each thread has its own packs there. The blocks of a cluster share rows that are wider than a block holds. Several blocks fit
+ * on an SM, so that one loads while another stores. `walked` rows are read once for the loss alone, and a second time for the
+ * gradient of rows that no cluster holds. Backward knows lse, and has no sums. */
 #include "cuda/kernel/cross_entropy_whole.cuh"
 
 /* A thread's packs of a row are first, first + stride, ... */

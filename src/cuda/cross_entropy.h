@@ -17,9 +17,9 @@ enum {
 /* How rows are dealt out to threads. */
 typedef struct ce_walk {
   int team;                 /* threads that share a row in a block: a power of two, from 32 */
-  int packs;                /* of a thread, where rows are held */
+  int packs;                /* packs of a thread, where rows are held */
   int64_t chunks;           /* backward: parts of a row, of CE_GROUP * CE_TURNS packs a thread */
-  const double *weight_sum; /* of all classes; NULL where that is their number, or nobody asks */
+  const double *weight_sum; /* sum over all classes; NULL if it equals their number, or nobody asks */
   unsigned *ticket;         /* counts the blocks that have ended, the last of which does COUNT and REDUCE; or NULL */
 } ce_walk;
 

@@ -21,7 +21,7 @@ typedef struct cuda_device {
   const cu_api *cu;
   int index, sm; /* 90: compute capability 9.0 */
   int64_t l2_bytes;
-  bool rounds_attention; /* of 16 bits, where the call does not say exact */
+  bool rounds_attention; /* rounds 16-bit weights, where the call does not say exact */
   int device;            /* the driver's */
   void *context;         /* the primary one, which PyTorch and the CUDA runtime use too */
   void *scratch;         /* CUDA_SCRATCH_BYTES of device memory */
@@ -66,7 +66,7 @@ static inline cuda_kernel *cuda_by_dtype(cuda_kernel kernels[3], tigon_dtype dty
 
 typedef struct cuda_shape {
   int64_t blocks;
-  int64_t rows;     /* of blocks, the grid's second extent, or beyond its limit the second and third; 0 is 1 */
+  int64_t rows;     /* rows of blocks: the grid's second extent, or beyond its limit the second and third; 0 means 1 */
   int threads;      /* a block */
   int shared_bytes; /* dynamic */
   int cluster;      /* blocks of a cluster, 0 or 1: none */

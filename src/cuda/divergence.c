@@ -77,7 +77,7 @@ static tigon_status stream_rows(tigon_queue *queue, const problem *p, int64_t la
   while (items > shape.cluster * DIV_STREAM_THREADS * most) shape.cluster *= 2;
   walk.slice = (int)cuda_ceil_div(items, shape.cluster);
   const int64_t bytes = (int64_t)2 * 16 * walk.slice, room = device->desc.onchip_bytes - STREAM_MAIL;
-  /* Of SMs in groups the last cluster of such as many as there are does not always fit at the same time as the others. */
+  /* SMs come in groups. So the last of as many clusters as SMs allow does not always fit at the same time as the others. */
   const int64_t fit = (int64_t)device->desc.cores / shape.cluster - 1;
   *found = bytes <= room;
   if (!*found) return TIGON_OK;

@@ -2,9 +2,9 @@
  *
  * A row of both sides is read for the largest logits, for the sums of their exponentials, for the terms and for the
  * gradient.
- * `held`: it is in the shared memory of a block, or of the blocks of a cluster, every thread's own packs, and read
- * once; `walked`: of any width and alignment, each time from the L2 where that has it. Backward has no sums.
- * Rows with a softcap have kernels of their own, CAP, so that the others keep their registers. */
+ * `held`: it is read once into the shared memory of a block, or of the blocks of a cluster, where each thread has its own packs.
+ * `walked`: it has any width and alignment, and is read each time, from the L2 if that has it. Backward has no sums. Rows with a
+ * softcap have kernels of their own, CAP, so that the others keep their registers. */
 #include <cuda_pipeline.h>
 
 #include "core/labels.h"

@@ -32,7 +32,7 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
   const div_problem &p;
   const div_walk &walk;
   const cluster cl;
-  const int begin, packs; /* of the block's part of a row */
+  const int begin, packs; /* the block's part of a row */
 
   __device__ stream_rows(const div_problem &p, const div_walk &walk)
       : p(p), walk(walk), cl(cluster_of_block()), begin(cl.rank * walk.slice),
@@ -73,8 +73,8 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
     unpack(pack_of<T>(row[walk.slice + at]), b);
   }
 
-  /* Of a class whose logits are a and b: its probability of the input, what the gradient is made of, and what it adds to both sums. Of
-   * jsd log_sum has log(1 - beta) and log(beta), so that probabilities are times that. */
+  /* For a class with logits a and b: its probability of the input, its part of the gradient, and its terms of both sums. For jsd log_sum
+   * has log(1 - beta) and log(beta), so probabilities are times that. */
   __device__ inline void weigh(const div_mixing &m, const div_side &q, const div_side &t, float a, float b, float &of,
                                float &part, float (&sums)[2]) const {
     const float lq = fmaf(a, q.scale, -q.reference) - q.log_sum, lp = fmaf(b, t.scale, -t.reference) - t.log_sum;
@@ -155,7 +155,7 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
     stream_clear(mail);
     cluster_mail_open(cl, mail);
     const bool fetches = threadIdx.x == 0 && packs > 0, lead = cl.rank == 0 && threadIdx.x == 0;
-    int64_t coming = next(begin_row, end); /* of one thread: the row that is fetched next */
+    int64_t coming = next(begin_row, end); /* used by one thread: the row that is fetched next */
     for (int i = 0; fetches && i < walk.buffers; ++i) coming = fetch(coming, end, i, arrived[i]);
 
     div_side q = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.input_map)),

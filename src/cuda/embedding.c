@@ -2,7 +2,7 @@
 
 #include "cuda/kernels.h"
 
-/* Of a wide problem, where it is a plain one. */
+/* Fills `plain` from a wide problem, if it is a plain one. */
 static bool plain_of(const tigon_embedding_fwd_problem *p, cuda_shape *shape, embedding_plain *plain) {
   const int64_t packs = p->cols / (16 / (int64_t)tigon_dtype_size(p->dtype));
   *plain = (embedding_plain){.rows = (int)p->space.rows,
@@ -83,7 +83,7 @@ static embedding_walk walk_of(const tigon_queue *queue, const tigon_embedding_bw
   w.zero_rows = w.row_items < EMBEDDING_ZERO_ITEMS ? least(EMBEDDING_ZERO_ITEMS / w.row_items, EMBEDDING_ZERO_ROWS) : 1;
   w.zero_tiles = cuda_ceil_div(w.zero_rows * w.row_items, EMBEDDING_ZERO_ITEMS);
   *blocks = w.sum_blocks + (p->accumulate ? 0 : cuda_ceil_div(p->vocab, w.zero_rows) * w.zero_tiles);
-  const int64_t line = 2 * p->cols * (int64_t)sizeof(float); /* of a chunk */
+  const int64_t line = 2 * p->cols * (int64_t)sizeof(float); /* bytes of a chunk's two lines */
   while (w.chunk < rows && cuda_ceil_div(rows, w.chunk) > CUDA_SCRATCH_BYTES / line) w.chunk *= 2;
   return w;
 }

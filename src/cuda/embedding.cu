@@ -1,12 +1,12 @@
-/* embedding: copies forward; backward a stable sort of the positions by index, then a sum for each table row in the order of the
- * positions, and zeros for the rows between. */
+/* embedding. Forward copies. Backward is a stable sort of the positions by index. Then it makes a sum for each table row in the
+ * order of the positions, and zeros for the rows between. */
 #include "cuda/embedding.h"
 #include "cuda/kernel/cluster.cuh"
 #include "cuda/kernel/map.cuh"
 
 /* ---- forward ---- */
 
-/* Of a row's columns first, first + step, ..., N from each on; to: y's element `first`. */
+/* Works on a row's columns first, first + step, ..., N from each on. to: y's element `first`. */
 template <class T, int N, int EACH, class P, class I>
 __device__ inline void fwd_copy(const P &p, I row, I first, int step, T *to) {
   const int64_t index = load_index(p.idx, row, p.idx_dtype);
@@ -79,9 +79,9 @@ __device__ static inline unsigned sum_before(unsigned v, unsigned (&space)[SORT_
   return before;
 }
 
-/* A radix sort from the lowest digit of the key on by one cluster. Its warps, in order, have equal ranges of the items. In a pass each
- * counts its digits; an item goes to where the items of lower digits, and those of its digit in warps before it, and before it in its
- * own, leave off. */
+/* A radix sort from the lowest digit of the key on by one cluster. Its warps, in order, have equal ranges of the items. In a
+ * pass each counts its digits. An item goes behind the items of lower digits, those of its digit in earlier warps, and those
+ * before it in its own warp. */
 extern "C" __global__ void __launch_bounds__(EMBEDDING_SORT_THREADS)
     embedding_sort(const __grid_constant__ tigon_embedding_bwd_problem p, const __grid_constant__ embedding_order o) {
   __shared__ unsigned next[SORT_WARPS][DIGITS], total[DIGITS], space[SORT_WARPS];

@@ -6,7 +6,7 @@ static norm_row rows[] = {
 #include "cuda/norm_kernels.def"
 };
 static norm_row without_ds[] = {
-/* then there is nothing to add */
+/* then nothing is left to add */
 #define RMS_NORM(...) NORM_ROW(rms_norm, __VA_ARGS__)
 #include "cuda/norm_kernels.def"
 };

@@ -79,7 +79,7 @@ typedef struct moe_product {
   void *out;         /* pre, z, a share of dx, dpre: [slots, ..] by position; NULL: not wanted */
   void *c;           /* [slots, inner] c, or w * c; NULL: not wanted */
   const void *pre;   /* MOE_SLOPES */
-  tigon_vector bias; /* of the sums, [experts, n] */
+  tigon_vector bias; /* bias of the sums, [experts, n] */
   bool weighted;     /* MOE_GATE, MOE_STORE: the last result is multiplied by w */
   float *dots;       /* [slots, parts] of dw; NULL: not wanted */
   int64_t parts;
@@ -112,6 +112,6 @@ typedef struct moe_sums {
   bool weighted, accumulate;
 } moe_sums;
 
-enum { MOE_SUM_COLUMNS = 32 }; /* of a block; its warps have rows */
+enum { MOE_SUM_COLUMNS = 32 }; /* columns of a block; its warps have rows */
 
 #endif

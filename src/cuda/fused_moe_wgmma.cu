@@ -1,6 +1,6 @@
-/* The products of fused_moe on the tensor cores of sm_90a. A block stays for many tiles. One of its four warpgroups brings steps of tiles
- * into shared memory, as far ahead as there are stages; two multiply, 64 rows of a tile each; the last one stores a tile's results during the next
- * one. */
+/* The products of fused_moe on the tensor cores of sm_90a. A block stays for many tiles. One of its four warpgroups loads steps
+ * of tiles into shared memory, as far ahead as there are stages. Two multiply, 64 rows of a tile each. The last one stores a
+ * tile's results during the next tile. */
 #include "cuda/fused_moe.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -25,7 +25,7 @@ static_assert((LOADERS + STORERS) * HELPER_REGISTERS + MULTIPLIERS * MULTIPLIER_
 
 /* The stages in turn. A stage is full when its copies have come, and empty when all products of it are done. */
 struct pipeline {
-  unsigned stages, barriers; /* of full ones, then of empty ones; the same of staged results */
+  unsigned stages, barriers; /* barriers of full stages, then of empty ones; the same for staged results */
   int stage, parity;
 
   __device__ explicit pipeline(unsigned shared)

@@ -10,7 +10,8 @@ typedef enum group_path {
   ANY,
 } group_path;
 
-/* What holds for one tensor; of all of a call's, the largest counts. WIDE and MIXED do not meet: their run is the same. */
+/* The alignment of one tensor. The largest value of a call's tensors counts. WIDE and MIXED exclude each other, because all tensors
+ * have the same run. */
 static group_path path_of(const tigon_planes *t, int64_t channels, int64_t run, tigon_dtype dtype) {
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(dtype);
   if (!cuda_wide(t->data) || t->batch_pitch % lanes != 0) return ANY;
@@ -25,7 +26,7 @@ static int cluster_of(int64_t packs, int64_t of_block) {
   return cluster;
 }
 
-/* Parts of rows that are walked; `threads` of a block. */
+/* The parts of walked rows. A block has `threads` threads. */
 static group_walk walk_of(int64_t channels, int64_t run, int lanes, int *threads) {
   const int64_t count = channels * run, fair = cuda_ceil_div(count, GROUP_PARTS);
   const int64_t most = fair > GROUP_PART ? fair : GROUP_PART;
@@ -53,7 +54,7 @@ static bool is_dense(const tigon_planes *t, const tigon_group_norm_fwd_problem *
   return t->channel_pitch == p->run && t->batch_pitch == channels * p->run;
 }
 
-/* Rows of more than a warp that a block has by itself. */
+/* Rows of more packs than a warp has, one per block. */
 static bool is_plain(const tigon_group_norm_fwd_problem *p, int64_t packs) {
   return packs > 2 * 32 && packs <= GROUP_PLAIN_PACKS * GROUP_PLAIN_THREADS && is_dense(&p->x, p) &&
          is_dense(&p->y, p) && (!p->w || p->w_dtype == p->dtype) && (!p->b || p->b_dtype == p->dtype);
@@ -91,7 +92,7 @@ static tigon_status fwd_held(tigon_queue *queue, const tigon_group_norm_fwd_prob
   static cuda_kernel few[3] = CUDA_KERNELS(group_norm, group_norm_fwd_2),
                      many[3] = CUDA_KERNELS(group_norm, group_norm_fwd_4),
                      mixed_many[3] = CUDA_KERNELS(group_norm, group_norm_fwd_mixed);
-  enum { FEW = 2, MANY = 4 }; /* packs of a thread */
+  enum { FEW = 2, MANY = 4 }; /* packs per thread */
   const int64_t share = cuda_ceil_div(packs, cluster);
   const bool is_few = !mixed && share <= FEW * GROUP_FWD_THREADS;
   const int each = is_few ? FEW : MANY;
@@ -106,10 +107,10 @@ static tigon_status fwd_held(tigon_queue *queue, const tigon_group_norm_fwd_prob
   return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
-/* What of the L2 keeps rows between two launches: 24 MiB of an H200's 50. */
+/* The part of the L2 that keeps rows between two launches: 24 MiB of an H200's 50. */
 static int64_t cached_bytes(const cuda_device *device) { return device->l2_bytes * 12 / 25; }
 
-/* Rows of several parts: as many at a time as the L2 keeps from the first launch to the second. */
+/* Rows of several parts. A pair of launches has as many rows as the L2 keeps from the first launch to the second. */
 static tigon_status fwd_walked(tigon_queue *queue, const tigon_group_norm_fwd_problem *p, bool wide) {
   static cuda_kernel sums_wide[3] = CUDA_KERNELS(group_norm, group_norm_fwd_wide),
                      sums_any[3] = CUDA_KERNELS(group_norm, group_norm_fwd_any),
@@ -135,7 +136,7 @@ static tigon_status fwd_walked(tigon_queue *queue, const tigon_group_norm_fwd_pr
 }
 
 tigon_status tigon_cuda_group_norm_fwd(tigon_queue *queue, const tigon_group_norm_fwd_problem *p) {
-  enum { PACKS = 2048, MOST_PACKS = 4096 }; /* of a block: as many are best; fit */
+  enum { PACKS = 2048, MOST_PACKS = 4096 }; /* packs per block: the best number; the most that fit */
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->channels * p->run, lanes);
   const group_path path =
       worse(path_of(&p->x, p->channels, p->run, p->dtype), path_of(&p->y, p->channels, p->run, p->dtype));
@@ -147,7 +148,7 @@ tigon_status tigon_cuda_group_norm_fwd(tigon_queue *queue, const tigon_group_nor
 
 /* ---- backward ---- */
 
-/* The most packs of a row, the kernel, and the bytes that its stages take. */
+/* The most packs of a row, the kernel, and the bytes of its stages. */
 typedef struct held_kernel {
   cuda_kernel *of;
   int packs, stages;
@@ -173,7 +174,7 @@ static tigon_status bwd_held(tigon_queue *queue, const tigon_group_norm_bwd_prob
   return cuda_launch(queue, cuda_by_dtype(held->of, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
-/* *slabs: how many it fills. */
+/* *slabs: how many slabs it fills. */
 static tigon_status bwd_walked(tigon_queue *queue, const tigon_group_norm_bwd_problem *p, bool wide, int64_t ranges,
                                int64_t *slabs) {
   static cuda_kernel sums_wide[3] = CUDA_KERNELS(group_norm, group_norm_bwd_wide),
@@ -219,7 +220,7 @@ static tigon_status bwd_rows(tigon_queue *queue, const tigon_group_norm_bwd_prob
   return bwd_walked(queue, p, path == WIDE, ranges, slabs);
 }
 
-/* As many slabs as walked rows have, which have the most. */
+/* As many slabs as walked rows need. Other kernels need fewer. */
 int64_t tigon_cuda_group_norm_bwd_bytes(tigon_queue *queue, const tigon_group_norm_bwd_problem *p) {
   if (p->batch == 0 || p->channels * p->run == 0) return 0;
   int threads;

@@ -28,8 +28,8 @@ static tigon_status round_sums(tigon_queue *queue, linear_round p, tigon_dtype d
   return cuda_launch(queue, cuda_by_dtype(wide ? wide_kernels : any_kernels, dtype), shape, CUDA_ARGUMENTS(&p));
 }
 
-/* For a bias that the library cannot add, and for 16-bit sums, of which it rounds the product before it adds it: rows of the product in
- * f32, in c itself or in scratch memory, and what is added to them while they are rounded. */
+/* For a bias that the library cannot add, and for 16-bit sums, whose product it rounds before it adds it. Rows of the product
+ * are f32, in c itself or in scratch memory. The other terms are added while the rows are rounded. */
 static tigon_status multiply_apart(tigon_queue *queue, const cuda_gemm *y) {
   enum { SUMS_BYTES = CUDA_SCRATCH_BYTES / 4 * 3, ALIGNED_ROWS = 128 };
   const bool in_place = y->c_dtype == TIGON_F32;

@@ -51,11 +51,11 @@ typedef struct linear_bias_sums {
   int64_t ranges;
   float *slabs; /* [ranges, cols] */
   void *to;
-  tigon_dtype dtype; /* of `to` */
+  tigon_dtype dtype; /* dtype of `to` */
   const float *sums; /* may be NULL */
   bool accumulate;
 } linear_bias_sums;
 
-enum { BIAS_WARPS = 8 }; /* of a block; a warp's lanes have columns of their own, its warps rows */
+enum { BIAS_WARPS = 8 }; /* warps of a block; the lanes of a warp have columns, and the warps rows */
 
 #endif

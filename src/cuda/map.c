@@ -35,7 +35,7 @@ static const tigon_rows *tensor(const tigon_map_problem *p, int i) {
   return i < p->inputs ? &p->in[i] : &p->out[i - p->inputs];
 }
 
-/* Of tensors whose rows all begin on 16 bytes. */
+/* Fills `plain` for tensors whose rows all begin on 16 bytes. */
 static bool plain_of(const tigon_map_problem *p, int64_t packs, int64_t lanes, map_plain *plain) {
   enum { MOST_ROWS = 65535 }; /* a grid's second extent */
   const tigon_row_space *space = &p->space;

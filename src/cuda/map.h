@@ -13,7 +13,7 @@ enum {
 /* A block has MAP_THREADS / team rows, and of each a tile of columns. */
 typedef struct map_walk {
   int team, team_bits; /* threads that share a row: 2^team_bits, MAP_THREADS at most */
-  unsigned tiles;      /* of a row; a grid has fewer than 2^31 */
+  unsigned tiles;      /* tiles of a row; a grid has fewer than 2^31 */
   bool one_row;
 } map_walk;
 
@@ -21,7 +21,7 @@ typedef struct map_walk {
  * bytes, a line of parameters. Inputs come first. */
 enum { MAP_TENSORS = 5 };
 typedef struct map_plain {
-  int packs; /* of a row */
+  int packs; /* packs of a row */
   int pitch[MAP_TENSORS];
   void *data[MAP_TENSORS];
 } map_plain;

@@ -13,9 +13,9 @@ enum {
   MHC_SIDE = 32,       /* tokens of a tile of products, or channels */
   MHC_COLUMNS = 24,    /* coefficients of one */
   MHC_DEPTH = 64,      /* terms that are in shared memory at once */
-  MHC_TOKEN_WARPS = 4, /* of a block, a token each at a time */
+  MHC_TOKEN_WARPS = 4, /* warps of a block, each with one token at a time */
   MHC_SLABS = 1024,    /* warps backward, at most, each of which has a slab of db and the dalphas */
-  MHC_DX_TOKENS = 16,  /* of a block of dx */
+  MHC_DX_TOKENS = 16,  /* tokens of a block of dx */
   MHC_TILE = 64,       /* tokens of a block of logits by the tensor cores, */
   MHC_CLUSTER = 4,     /* which are as many a tile, */
   MHC_STAGE = 256,     /* with so many channels in each of */
@@ -27,7 +27,7 @@ enum {
   MHC_BACK_STAGE_BYTES = MHC_TILE * (2 * MHC_PANEL * 2 + 176 + 32),
   MHC_BACK_BYTES = MHC_BACK_STAGES * MHC_BACK_STAGE_BYTES,
   MHC_PARTS = 3,       /* bf16 of an f32 */
-  MHC_PART_WORDS = 80, /* of a token: its parts of MHC_COLUMNS coefficients each, and zeros */
+  MHC_PART_WORDS = 80, /* words of a token: its parts of MHC_COLUMNS coefficients each, and zeros */
   MHC_WEIGHTS = 8,     /* floats of a token: its h_pre, from MHC_FEW on what of x dx takes away */
   MHC_FEW_SLABS = 256, /* blocks, at most, each of which has a slab of db and the dalphas */
 };
@@ -44,7 +44,7 @@ typedef struct mhc_few_work {
   uint16_t *parts; /* [tokens, MHC_PART_WORDS], bf16: rstd * dmix */
   float *weights, *dots,
       *slabs;     /* [tokens, MHC_WEIGHTS], [tokens, streams], [blocks, coefficients + 3]; dots may be NULL */
-  int64_t panels; /* of a stream */
+  int64_t panels; /* panels of a stream */
 } mhc_few_work;
 
 #ifndef __CUDACC__

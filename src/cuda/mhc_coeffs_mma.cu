@@ -55,11 +55,11 @@ MHC_FWD(bf16)
 
 /* ---- backward ---- */
 
-enum { MHC_FEW_TOKENS = MHC_THREADS / 16 }; /* of a block at once */
+enum { MHC_FEW_TOKENS = MHC_THREADS / 16 }; /* tokens that a block has at once */
 
 extern __shared__ float mhc_kept[]; /* [2 * tmax - 1, MHC_FEW_TOKENS, MHC_FEW] denominators */
 
-/* Of a token by 16 lanes, dl of each one's coefficient of h_pre or h_post, and of its one of h_res. */
+/* 16 lanes have a token: each has dl of its coefficient of h_pre or h_post, and of its coefficient of h_res. */
 struct mhc_few_token {
   const tigon_mhc_coeffs_problem &p;
   const mhc_few_work &work;
@@ -105,7 +105,7 @@ struct mhc_few_token {
     __syncwarp(); /* they are the next token's */
   }
 
-  /* Of a token past the last one nothing is stored or added. */
+  /* For a token past the last one nothing is stored or added. */
   __device__ void find(int64_t t, bool exists) {
     const int64_t at = exists ? t : p.tokens.rows - 1;
     const float rstd = ((const float *)p.rstd.data)[at];

@@ -52,8 +52,8 @@ template <class T> struct mhc_few_rows {
   __device__ T *out_row(int j) const { return o + j * p.o.pitch[2]; }
 };
 
-/* Blocks with few streams have tokens in turns. Packs of a thread's columns of all rows are a stage of a ring in shared memory, in which the
- * next ones are on their way, and which it alone reads. [stages, rows, MHC_THREADS] */
+/* Blocks with few streams have tokens in turns. Packs of a thread's columns of all rows are a stage of a ring in shared memory.
+ * The next stages are on their way. Only the thread itself reads them. [stages, rows, MHC_THREADS] */
 extern __shared__ uint4 mhc_ring_held[];
 
 template <class T, bool BACKWARD> struct mhc_ring {

@@ -4,8 +4,8 @@
 #define MODULATED_RMS_NORM(...) NORM_DEFINE(modulated_rms_norm, __VA_ARGS__)
 #include "cuda/norm_kernels.def"
 
-/* The second stage: block (columns, i). i = 0: dw, a sum over all ranges' slabs. Then a group's dscale and its dshift, over the slabs of its
- * parts: where those are few a warp has one of them, else a block. */
+/* The second stage: block (columns, i). i = 0: dw, a sum over the slabs of all ranges. The other blocks make dscale and dshift of a
+ * group, over the slabs of its parts. If parts are few a warp has one of these sums, else a block. */
 extern "C" __global__ void __launch_bounds__(COLUMN_SUM_COLUMNS *COLUMN_SUM_PARTS)
     modulated_rms_norm_sums(const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk,
                             const int64_t blocks) {

@@ -5,7 +5,10 @@
 
 typedef tigon_multi_token_attention_problem problem;
 
-enum { CHUNK_BYTES = 16 << 20, SHARED_BYTES = 32 << 10 }; /* of u that a chunk has itself; of a block */
+enum {
+  CHUNK_BYTES = 16 << 20,
+  SHARED_BYTES = 32 << 10
+}; /* bytes of u that a chunk has itself; shared memory of a block */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -1,5 +1,5 @@
-/* multi_token_attention. Rows have a block each; a convolution has a tile of one plane, out of shared memory with its halo (staged), or
- * where that has no room for it out of the L2 (walked). */
+/* multi_token_attention. Rows have a block each. A convolution has a tile of one plane. It reads the tile with its halo out of
+ * shared memory (staged), or out of the L2 if shared memory has no room for it (walked). */
 #include "cuda/kernel/row.cuh"
 #include "cuda/multi_token_attention.h"
 
@@ -168,7 +168,7 @@ struct mta_source {
   const float *from; /* a plane of u, or of g, from the chunk's first row on */
   int64_t first_row, first_col;
   int64_t begin, pitch, rows, cols; /* the chunk's first row; of a plane */
-  int64_t by_row, by_col;           /* of g: the elements between which there are zeros */
+  int64_t by_row, by_col;           /* steps of g: zeros lie between its elements */
 
   __device__ float at(int row, int col) const {
     int64_t y = first_row + row, x = first_col + col;

@@ -7,7 +7,7 @@
 
 enum {
   MTA_THREADS = 256,
-  MTA_ROWS = 16,                                /* of a tile, */
+  MTA_ROWS = 16,                                /* rows of a tile */
   MTA_COLS = 64,                                /* and its columns */
   MTA_EACH = MTA_ROWS * MTA_COLS / MTA_THREADS, /* rows of a thread */
   MTA_SLABS = 64,

@@ -2,9 +2,9 @@
 
 #include "cuda/column_sum.h"
 
-/* Blocks that share a row of a walked kernel: as many as it takes until all SMs have work, where a row is worth sharing. */
+/* Blocks that share a row of a walked kernel: enough for all SMs to have work, if the row is wide enough to share. */
 static int cluster_for(const cuda_device *device, int64_t rows, int64_t cols) {
-  enum { WORTH = 8192 }; /* columns of a block */
+  enum { WORTH = 8192 }; /* the fewest columns per block */
   int cluster = 1;
   while (device->sm >= 90 && cluster < CUDA_CLUSTER && 2 * cluster * rows <= device->desc.cores &&
          cols >= 2 * cluster * WORTH)
@@ -40,7 +40,7 @@ static norm_plain plain_of(const cuda_device *device, const tigon_norm_fwd_probl
                       .z = plain_rows(&p->z)};
 }
 
-/* Rows that wait in shared memory, those of a team of one group: the bytes of a block. */
+/* The bytes of a block whose teams' rows wait in shared memory. A team's rows share a scale. */
 static int stash_bytes(int threads) { return threads * NORM_GROUP_ROWS * NORM_GROUP_PACKS * 16; }
 static int stash_team(int64_t packs) {
   return cuda_team_for(cuda_ceil_div(packs, NORM_GROUP_PACKS), NORM_MOST_THREADS);
@@ -53,13 +53,13 @@ static bool stashes(const cuda_device *device, const tigon_norm_fwd_problem *p, 
 
 static const char *const held_as[] = {"held", "stashed", "swept", "shared", "walked", "staged", "few"};
 
-/* The bytes of a backward block. */
+/* Shared memory of a backward block, in bytes. */
 static int bwd_bytes(const norm_row *row, const tigon_norm_bwd_problem *p, const norm_walk *walk) {
   if (row->how == NORM_HOW_STAGED)
     return (NORM_STAGED_STAGES * 2 + (p->ds.data ? 1 : 0)) * NORM_STAGED_PACKS * NORM_STAGED_THREADS * 16;
   if (row->how != NORM_HOW_HELD) return 0;
   const int lanes = 16 / (int)tigon_dtype_size(p->dtype), stream_bytes = NORM_BWD_PACKS * NORM_BWD_THREADS * 16;
-  const int dw_bytes = p->share > 0 && walk->parts == 0 ? stream_bytes * lanes / 4 : 0; /* of whole groups, f32 */
+  const int dw_bytes = p->share > 0 && walk->parts == 0 ? stream_bytes * lanes / 4 : 0; /* f32, for whole groups */
   return NORM_BWD_STAGES * (p->ds.data || p->z.data ? 3 : 2) * stream_bytes + dw_bytes;
 }
 
@@ -68,9 +68,9 @@ static bool fits(const norm_row *row, int call, int64_t packs, int64_t cols) {
          cols <= row->most_cols;
 }
 
-/* Rows too wide for a block are held by a cluster of them: its blocks; fewer than 2 where that does not go. */
+/* The blocks of a cluster that holds a row too wide for one block; 1 if no cluster can. */
 static int sharing_cluster(const cuda_device *device, int cluster, int64_t packs) {
-  enum { SHARE = 4 * NORM_SHARE_THREADS }; /* packs of a block, at most */
+  enum { SHARE = 4 * NORM_SHARE_THREADS }; /* the most packs of a block */
   while (device->sm >= 90 && packs > NORM_HELD_MOST && cluster < CUDA_CLUSTER && cluster * SHARE < packs) cluster *= 2;
   return packs <= (int64_t)cluster * SHARE ? cluster : 1;
 }
@@ -89,7 +89,7 @@ static bool plain_fwd(const tigon_norm_fwd_problem *p) {
          has_dtype(p->scale.data, p->scale_dtype, p->dtype) && has_dtype(p->shift.data, p->shift_dtype, p->dtype);
 }
 
-/* What a call is; `cluster` blocks would walk a row. */
+/* The properties of a call. `cluster` is the number of blocks that would walk a row. */
 static int fwd_call(const cuda_device *device, const tigon_norm_fwd_problem *p, int64_t lanes, int64_t packs,
                     int cluster) {
   const bool wide = wide_fwd(p, lanes);
@@ -110,7 +110,7 @@ tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, 
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
   int cluster = cluster_for(device, p->space.rows, p->cols);
   const int call = fwd_call(device, p, lanes, packs, cluster);
-  while (!fits(row, call, packs, p->cols)) ++row; /* the last fits all */
+  while (!fits(row, call, packs, p->cols)) ++row; /* the last entry fits all */
   const bool stashed = row->how == NORM_HOW_STASHED, holds = row->how == NORM_HOW_HELD || stashed;
   const int warps =
       holds && packs > row->each * WARP ? WARP : NORM_FWD_THREADS; /* threads of a block whose warps have a row each */
@@ -145,9 +145,9 @@ static bool wide_bwd_rows(const tigon_norm_bwd_problem *p) {
          cuda_wide_rows(&p->space, &p->dz, p->dtype) && wide_vector(p->w);
 }
 
-/* Do a thread's products of rows and pitches fit the held kernel's parameters? */
+/* Whether rows and pitches fit the 32-bit parameters of the held kernel. */
 static bool short_pitches(const tigon_norm_bwd_problem *p) {
-  const int64_t longest = p->dy.pitch[2] | p->x.pitch[2] | p->ds.pitch[2] | p->dx.pitch[2]; /* or more */
+  const int64_t longest = p->dy.pitch[2] | p->x.pitch[2] | p->ds.pitch[2] | p->dx.pitch[2]; /* an upper bound */
   return longest >= 0 && longest <= INT32_MAX && p->space.rows <= INT32_MAX / 2;
 }
 
@@ -191,7 +191,7 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = cuda_ceil_div(p->cols, lanes);
   const int call = bwd_call(device, p);
   while (!fits(row, call, packs, p->cols) || bwd_bytes(row, p, walk) > device->desc.onchip_bytes)
-    ++row; /* the last fits all */
+    ++row; /* the last entry fits all */
   const bool staged = row->how == NORM_HOW_STAGED;
   cuda_shape shape = {.threads = staged ? NORM_STAGED_THREADS : NORM_BWD_THREADS,
                       .shared_bytes = bwd_bytes(row, p, walk),
@@ -200,7 +200,7 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   if (row->how == NORM_HOW_WALKED) {
     walk->team = shape.threads = cuda_team_for(call & NORM_WIDE ? packs : p->cols, NORM_BWD_THREADS);
     shape.cluster = cluster_for(device, walk->ranges, p->cols);
-  } else { /* blocks that hold a row, or have it in their stages */
+  } else { /* blocks that hold a row, or stage it */
     while (shape.cluster * row->each * shape.threads < packs) shape.cluster *= 2;
     if (staged)
       walk->ranges = cuda_ceil_div(walk->ranges, shape.cluster);
@@ -215,32 +215,32 @@ tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem
   return cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS(&rows));
 }
 
-/* Cuts few plain rows for one launch; false: they are not, or two launches are as quick (docs/lab/rms_norm/cuda.md). */
+/* Prepares one launch for few plain rows. False: there are more rows, or two launches are as fast (docs/lab/rms_norm/cuda.md). */
 static bool cut_few(const cuda_device *device, const tigon_norm_bwd_problem *p, int64_t most_slabs, int sums,
                     norm_few *few, cuda_shape *shape) {
   enum { WARP_BITS = 5, BLOCK_PACKS = 128, EACH = 2, CLUSTERS = 8 };
-  enum { SHORT_TEAMS = 8, SHORT_EACH = 3, SHORT_CLUSTERS = 15, MOST_ROWS = 1 << 13 }; /* of shorter rows more */
+  enum { SHORT_TEAMS = 8, SHORT_EACH = 3, SHORT_CLUSTERS = 15, MOST_ROWS = 1 << 13 }; /* limits for short rows */
   _Static_assert(SHORT_CLUSTERS < 1 << (NORM_FEW_COUNTS >> NORM_FEW_CLUSTER_BITS), "a rank's count in a ticket");
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype), packs = p->cols / lanes, rows = p->space.rows;
-  const int64_t longest = p->dy.pitch[2] | p->x.pitch[2] | p->ds.pitch[2] | p->dx.pitch[2]; /* or more */
+  const int64_t longest = p->dy.pitch[2] | p->x.pitch[2] | p->ds.pitch[2] | p->dx.pitch[2]; /* an upper bound */
   const int most_bits = device->sm >= 90 ? NORM_FEW_CLUSTER_BITS : 0, streams = p->ds.data ? 3 : 2;
   if (rows == 0 || rows > MOST_ROWS || p->z.data || packs > NORM_FEW_THREADS << most_bits || longest < 0 ||
       longest > INT32_MAX / MOST_ROWS || p->space.inner != rows || !wide_bwd_rows(p) ||
       !has_dtype(p->w, p->w_dtype, p->dtype))
     return false;
-  /* Blocks share a row until one has few packs, or a warp's. */
+  /* More blocks share a row until each has few packs, or as many as a warp. */
   int cluster_bits = 0, team_bits = WARP_BITS;
   while (cluster_bits < most_bits && packs * rows > BLOCK_PACKS << cluster_bits &&
          packs > 1 << (cluster_bits + WARP_BITS))
     ++cluster_bits;
   while (packs > 1 << (cluster_bits + team_bits)) ++team_bits;
-  const int64_t teams = NORM_FEW_THREADS >> team_bits; /* some may have no row: they help to add dw up */
+  const int64_t teams = NORM_FEW_THREADS >> team_bits; /* a team without a row still helps to add up dw */
   int64_t clusters = rows <= EACH * teams ? 1 : cuda_ceil_div(rows, teams);
   const bool more = teams >= SHORT_TEAMS && rows > EACH * CLUSTERS * teams;
   const int64_t most_clusters = more ? SHORT_CLUSTERS : CLUSTERS;
   if (clusters > most_clusters) clusters = most_clusters;
   const int64_t each = cuda_ceil_div(rows, teams * clusters);
-  const int lines = (int)each * streams + sums * (int)lanes / 4; /* of 16 bytes a thread */
+  const int lines = (int)each * streams + sums * (int)lanes / 4; /* 16 bytes per thread each */
   const int posted = (int)each * sums * (NORM_FEW_THREADS / 32 << cluster_bits) * (int)sizeof(float);
   *shape = (cuda_shape){.blocks = clusters << cluster_bits,
                         .threads = NORM_FEW_THREADS,

@@ -1,27 +1,27 @@
-/* How the norms are launched: which row of norm_kernels.def takes a call. */
+/* The launches of the norms: which entry of norm_kernels.def takes a call. */
 #ifndef TIGON_CUDA_NORM_LAUNCH_H
 #define TIGON_CUDA_NORM_LAUNCH_H
 
 #include "cuda/cuda.h"
 #include "cuda/norm.h"
 
-/* What a call is, and what a kernel needs of it. */
+/* Properties that a call has and that a kernel needs. */
 enum {
   NORM_FWD = 1 << 0,
   NORM_BWD = 1 << 1,
   NORM_WIDE = 1 << 2,  /* all rows and vectors can be read 16 bytes at a time */
   NORM_PLAIN = 1 << 3, /* rows are at one pitch, vectors of their dtype; forward also WIDE and ALONE */
-  NORM_ALONE = 1 << 4, /* there are rows for all SMs, or rows too short to share */
-  NORM_MANY = 1 << 5, /* there are more than two rows an SM, or rows of more packs than a thread each can hold two of */
-  NORM_WHOLE = 1 << 6,     /* w and b are there, and packs a power of two */
-  NORM_GROUPS = 1 << 7,    /* NORM_GROUP_ROWS share a scale, and shared memory has room for them */
+  NORM_ALONE = 1 << 4, /* a block has a row without a cluster: there are rows for all SMs, or rows too short to share */
+  NORM_MANY = 1 << 5,  /* more than two rows per SM, or rows of more packs than a block holds with two per thread */
+  NORM_WHOLE = 1 << 6, /* w and b are present, and packs a power of two */
+  NORM_GROUPS = 1 << 7,    /* NORM_GROUP_ROWS rows share a scale, and shared memory has room for them */
   NORM_SHARES = 1 << 8,    /* a cluster can hold a row, and should */
   NORM_SHORT = 1 << 9,     /* rows and pitches fit 32 bits */
   NORM_CLUSTERS = 1 << 10, /* the GPU has clusters */
   NORM_FEW = 1 << 11,      /* one launch takes all rows and sums over them */
 };
 
-/* Packs of a row at most: that a block of forward, of backward can hold, or have in its stages. */
+/* The most packs of a row that a forward or backward block can hold, or a backward block can stage. */
 enum {
   NORM_HELD_MOST = 4 * NORM_MOST_THREADS,
   NORM_BWD_MOST = NORM_BWD_PACKS * NORM_BWD_THREADS,
@@ -39,8 +39,8 @@ typedef enum norm_how {
   NORM_HOW_STAGED,
   NORM_HOW_FEW
 } norm_how;
-/* A kernel's parameters: the problem and a norm_walk, or a struct of cuda/norm.h. AGAIN: those of the row before that has the kernel, a
- * problem and a walk. */
+/* A kernel's parameters: the problem and a norm_walk, or a struct of cuda/norm.h. AGAIN: an earlier entry has the kernel, whose
+ * parameters are a problem and a walk. */
 typedef enum norm_takes {
   NORM_TAKES_FWD,
   NORM_TAKES_BWD,
@@ -50,14 +50,14 @@ typedef enum norm_takes {
   NORM_TAKES_FEW
 } norm_takes;
 
-/* A row of cuda/norm_kernels.def. */
+/* An entry of cuda/norm_kernels.def. */
 typedef struct norm_row {
   cuda_kernel kernels[3];
   norm_takes takes;
   norm_how how;
   int needs;
   int64_t over_packs, most_packs, over_cols, most_cols;
-  int each; /* packs of a thread */
+  int each; /* packs per thread */
 } norm_row;
 #define NORM_ROW(op, name, parameters, how_, needs_, over_packs_, most_packs_, over_cols_, most_cols_, each_, ...) \
   {.kernels = CUDA_KERNELS(op, op##_##name),                                                                       \
@@ -71,14 +71,14 @@ typedef struct norm_row {
    .each = each_},
 
 tigon_status cuda_norm_fwd(tigon_queue *queue, const tigon_norm_fwd_problem *p, norm_row *rows);
-/* Slabs of a gradient over rows: a block that sums over a range has an SM to itself. */
+/* Slabs of a gradient over rows: each block that sums over a range has its own SM. */
 static inline int64_t cuda_norm_slabs(const tigon_queue *queue, const tigon_norm_bwd_problem *p) {
   return tigon_slabs(p->space.rows, cuda_of(queue)->desc.cores);
 }
 
-/* dx, and the slabs of walk->ranges ranges of rows, of which there may be fewer afterwards; walk->team is chosen here. */
+/* Makes dx, and the slabs of walk->ranges ranges of rows. It may lower walk->ranges, and it chooses walk->team. */
 tigon_status cuda_norm_bwd_rows(tigon_queue *queue, const tigon_norm_bwd_problem *p, norm_walk *walk, norm_row *rows);
-/* All of it; a slab has `sums` sums: dw, and db where there are 2. */
+/* The whole backward pass. A slab has `sums` sums: dw, and with 2 also db. */
 tigon_status cuda_norm_bwd(tigon_queue *queue, const tigon_norm_bwd_problem *p, int sums, norm_row *rows);
 
 #endif

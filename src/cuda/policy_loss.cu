@@ -1,5 +1,5 @@
-/* policy_loss: the blocks of a cluster walk over the sequences, of which each warp has one at a time or, where they are long, some warps or all of a
- * block the same one. What threads add up of a sequence, and in the end of all, is added up in one order. */
+/* policy_loss. The blocks of a cluster walk over the sequences. Each warp has one at a time. If sequences are long, some or all
+ * warps of a block have the same one. What threads add up of a sequence, and in the end of all, is added up in one order. */
 #include "core/policy_loss.h"
 #include "cuda/kernel/cluster.cuh"
 #include "cuda/policy_loss.h"

@@ -3,9 +3,9 @@
 #define TIGON_CUDA_POLICY_LOSS_H
 
 enum {
-  POLICY_THREADS = 1024,  /* of a block */
-  POLICY_TEAM = 256,      /* of them share a long sequence, where there are enough of these */
-  POLICY_MOST_BLOCKS = 8, /* of the one cluster */
+  POLICY_THREADS = 1024,  /* threads of a block */
+  POLICY_TEAM = 256,      /* threads that share a long sequence, if there are enough of these */
+  POLICY_MOST_BLOCKS = 8, /* the most blocks of the one cluster */
 };
 
 #endif

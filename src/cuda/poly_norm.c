@@ -3,7 +3,7 @@
 #include "cuda/column_sum.h"
 #include "cuda/kernels.h"
 
-/* Blocks backward, each of which has a slab: what fills the device. */
+/* Blocks of backward, each with a slab: as many as fill the device. */
 static int64_t most_blocks(const tigon_queue *queue, int threads) {
   return cuda_of(queue)->desc.cores * (int64_t)(2 * POLY_THREADS / threads);
 }
@@ -18,12 +18,12 @@ static tigon_status launch(tigon_queue *queue, const tigon_poly_norm_problem *p,
   int lanes = wide ? pack : 1;
   const int64_t units = cuda_ceil_div(p->cols, lanes);
   const int threads = cuda_team_for(cuda_ceil_div(units, POLY_PACKS), POLY_THREADS);
-  const char *once = backward ? "staged" : "held"; /* read once, where the row is */
+  const char *once = backward ? "staged" : "held"; /* where a row that is read once is held */
   const int stages = backward ? POLY_STAGES * POLY_PACKS * 2 * 16 * threads : 0;
   const bool held = wide && p->space.inner == p->space.rows && p->space.rows <= INT32_MAX &&
                     units <= threads * POLY_PACKS && stages <= cuda_of(queue)->desc.onchip_bytes;
   const int64_t most =
-      backward ? most_blocks(queue, threads) / (held ? 2 : 1) : INT32_MAX; /* stages take the room of half */
+      backward ? most_blocks(queue, threads) / (held ? 2 : 1) : INT32_MAX; /* with stages half as many blocks fit */
   *blocks = p->space.rows < most ? p->space.rows : most;
   const cuda_shape shape = {.blocks = *blocks,
                             .threads = threads,
@@ -38,7 +38,7 @@ tigon_status tigon_cuda_poly_norm_fwd(tigon_queue *queue, const tigon_poly_norm_
   return launch(queue, p, false, &blocks);
 }
 
-/* Enough for blocks of any size: which it will be depends on addresses. */
+/* Enough for blocks of any size. The size depends on addresses, which are not known here. */
 int64_t tigon_cuda_poly_norm_bwd_bytes(tigon_queue *queue, const tigon_poly_norm_problem *p) {
   const int64_t most = most_blocks(queue, 32);
   return tigon_slab_bytes(p->space.rows < most ? p->space.rows : most, 1, POLY_SUMS);

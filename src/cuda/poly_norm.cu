@@ -1,5 +1,5 @@
-/* poly_norm. A block sums over a row, and then stores it. Aligned rows at one pitch, of which a thread has POLY_PACKS, are read once:
- * forward they are held in registers, backward staged in shared memory with the block's next rows. Others are walked twice. */
+/* poly_norm. A block sums over a row, and then stores it. Aligned rows at one pitch with at most POLY_PACKS packs per thread are read
+ * once. Forward holds them in registers. Backward stages them in shared memory, with the block's next rows. Other rows are walked twice. */
 #include "cuda/poly_norm.h"
 
 #include <cuda_pipeline.h>
@@ -7,13 +7,13 @@
 #include "cuda/kernel/column_sum.cuh"
 #include "cuda/kernel/norm.cuh"
 
-/* A block's row after row. Sums are of x^2p forward, of dy * x^p and dy backward. Stored is y = f_3 x^3 + f_2 x^2 + f_1 x + b with f_p a
- * slope, or dx = sum over p of slope_p * x^(p-1) * (dy - x^p * back_p). */
+/* A block's rows, one after the other. Forward sums x^2p, and stores y = f_3 x^3 + f_2 x^2 + f_1 x + b, where f_p is a slope. Backward
+ * sums dy * x^p and dy, and stores dx = sum over p of slope_p * x^(p-1) * (dy - x^p * back_p). */
 template <class T, bool BACKWARD> struct poly_work {
   static constexpr int SUMS = BACKWARD ? POLY_SUMS : TIGON_POLY;
   const tigon_poly_norm_problem &p;
   const team t;
-  unsigned raw[TIGON_POLY + 1] = {0}; /* w and b as in memory, so that nothing waits for them before find() */
+  unsigned raw[TIGON_POLY + 1] = {0}; /* w and b as in memory: nothing waits for them before find() */
   float b, rstd[TIGON_POLY], slope[TIGON_POLY], back[TIGON_POLY], all[POLY_SUMS] = {0};
   int turn = 0;
 
@@ -37,7 +37,7 @@ template <class T, bool BACKWARD> struct poly_work {
       if constexpr (BACKWARD) sums[TIGON_POLY] += dy[j];
     }
   }
-  /* The factors of row r, from its threads' sums. */
+  /* The factors of row r, from the sums of its threads. */
   __device__ void find(int64_t r, float (&sums)[SUMS]) {
     __shared__ team_space<SUMS> space;
     team_all<op_sum>(t, space, turn ^= 1, sums);
@@ -77,7 +77,7 @@ template <class T, bool BACKWARD> struct poly_work {
   }
 };
 
-/* f(c, k) of each of a thread's packs of a row, whose first column is c. */
+/* f(c, k) for each of a thread's packs k of a row; c is the pack's first column. */
 template <class T, class F> __device__ inline void poly_packs(const team &t, int64_t cols, F f) {
 #pragma unroll
   for (int k = 0; k < POLY_PACKS; ++k) {

@@ -2,6 +2,6 @@
 #ifndef TIGON_CUDA_PREFERENCE_LOSS_H
 #define TIGON_CUDA_PREFERENCE_LOSS_H
 
-enum { PREFERENCE_THREADS = 256 }; /* of the one block */
+enum { PREFERENCE_THREADS = 256 }; /* threads of the one block */
 
 #endif

@@ -1,10 +1,10 @@
-/* rms_norm in 8 bits. A team has a row and sweeps it three times, for its sum, for the largest |y| and for q; the last two find it in the
- * L1 or L2. */
+/* rms_norm in 8 bits. A team sweeps its row three times: for its sum, for the largest |y|, and for q. The last two sweeps find the row in
+ * the L1 or L2. */
 #include <cuda_fp8.h>
 
 #include "cuda/kernel/norm_fwd.cuh"
 
-/* N elements of q, one or as many as x's pack has. */
+/* N elements of q: one, or as many as a pack of x has. */
 template <int N> __device__ inline void store_bytes(uint8_t *at, const uint8_t (&bytes)[N]) {
   unsigned words[(N + 3) / 4] = {0};
 #pragma unroll

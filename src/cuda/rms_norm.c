@@ -14,7 +14,7 @@ tigon_status tigon_cuda_rms_norm_fwd(tigon_queue *queue, const tigon_rms_norm_fw
   return cuda_norm_fwd(queue, p, p->z.data ? gated : rows);
 }
 
-/* Can a thread store a pack's elements of q at once, all rows and vectors being wide? */
+/* Whether all rows and vectors are wide, so that a thread stores a pack's elements of q at once. */
 static bool is_wide_quantised(const tigon_rms_norm_quantised_problem *p, int64_t lanes) {
   const int64_t pitches = p->q.pitch[0] | p->q.pitch[1] | p->q.pitch[2];
   return p->cols % lanes == 0 && cuda_wide_rows(&p->space, &p->x, p->dtype) &&
@@ -23,7 +23,7 @@ static bool is_wide_quantised(const tigon_rms_norm_quantised_problem *p, int64_t
 }
 
 tigon_status tigon_cuda_rms_norm_quantised(tigon_queue *queue, const tigon_rms_norm_quantised_problem *p) {
-  enum { EACH = 2 }; /* packs, or elements, of a thread */
+  enum { EACH = 2 }; /* packs, or elements, per thread */
   static cuda_kernel wide[] = CUDA_KERNELS(quantised_rms_norm, quantised_rms_norm_wide);
   static cuda_kernel any[] = CUDA_KERNELS(quantised_rms_norm, quantised_rms_norm_any);
   const int64_t lanes = 16 / (int64_t)tigon_dtype_size(p->dtype);

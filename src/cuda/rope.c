@@ -25,7 +25,7 @@ static bool plain_heads(const tigon_rope_problem *p, const tigon_heads *t) {
   return !t->data || (t->batch_pitch == p->tokens * t->token_pitch && reach <= INT32_MAX);
 }
 
-/* Of a wide problem. */
+/* Whether a wide problem is plain. */
 static bool is_plain(const tigon_rope_problem *p, const rope_walk *w) {
   enum { MOST_BATCHES = 65535 }; /* a grid's second extent */
   const int64_t table = p->axes * llabs(p->table_axis_pitch) + p->batch * llabs(p->table_batch_pitch) +

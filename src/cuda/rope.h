@@ -6,13 +6,14 @@
 
 enum {
   ROPE_THREADS = 256,
-  ROPE_PLAIN_THREADS = 128, /* of a block, unless a token has more, at most */
+  ROPE_PLAIN_THREADS = 128, /* the most threads of a block, unless a token has more */
   ROPE_PLAIN_MOST = 1024,
-  ROPE_HEADS = 2, /* of a thread, so that it reads its cos and sin once for all of them */
+  ROPE_HEADS = 2, /* heads of a thread, which reads its cos and sin once for all of them */
 };
 
-/* A token's heads, those of k after those of q, are in `groups`, head h in group h % groups; each head is in `pieces` of a pack's
- * pairs, or one, and after them of a pack of what is not turned. A thread has a piece of a group's heads. */
+/* A token's heads, those of k after those of q, are in `groups`: head h is in group h % groups. Each head is in `pieces` of a
+ * pack's pairs, or one pair. Pieces of a pack of the elements that are not rotated follow. A thread has a piece of a group's
+ * heads. */
 typedef struct rope_walk {
   int64_t groups, pairs, pieces; /* pairs: pieces of pairs */
   float sign;                    /* -1 turns back */
@@ -25,8 +26,9 @@ typedef struct rope_divisor {
   unsigned by, inverse; /* 2^31 / by, rounded up */
 } rope_divisor;
 
-/* Problem and walk of heads that are turned as a whole, of tokens at one pitch, within 2^31 elements: a block has whole tokens of one
- * batch, which is the grid's second extent. In the order of use, since a line of parameters, 64 bytes, costs a cold call 0.2 us. */
+/* Problem and walk for heads that are rotated as a whole, tokens at one pitch, and less than 2^31 elements. A block has whole
+ * tokens of one batch, which is the grid's second extent. In the order of use, since a line of parameters, 64 bytes, costs a
+ * cold call 0.2 us. */
 typedef struct rope_plain_heads {
   void *data;
   int heads, token_pitch, head_pitch;

@@ -1,19 +1,19 @@
-/* How rows are dealt out to threads that keep them in registers: a row is a team's, or that of the teams of a cluster, or walked
- * where it is wider than their registers. */
+/* How rows are distributed to threads that keep them in registers. A row belongs to a team or to the teams of a cluster. A row
+ * wider than their registers is walked. */
 #ifndef TIGON_CUDA_ROW_CUT_H
 #define TIGON_CUDA_ROW_CUT_H
 
 enum {
-  ROW_THREADS = 256,       /* of a block, where that is enough */
-  ROW_MOST_THREADS = 1024, /* of a block */
-  ROW_WIDE_THREADS = 512,  /* of a block that walks its row */
+  ROW_THREADS = 256,       /* threads of a block, where that is enough */
+  ROW_MOST_THREADS = 1024, /* the most threads of a block */
+  ROW_WIDE_THREADS = 512,  /* threads of a block that walks its row */
 };
 
 #ifndef __CUDACC__
 #include "cuda/cuda.h"
 
-/* By what a thread has of a row: 1, 2 or 4 packs, 8 or 16 elements one by one, or, past what a cluster's registers hold, all of
- * what it walks over. */
+/* By a thread's share of a row: 1, 2 or 4 packs, or 8 or 16 single elements. If a cluster's registers do not hold the row, a
+ * thread walks over its share. */
 typedef struct row_kernels {
   cuda_kernel packs_1[3], packs_2[3], packs_4[3], any_8[3], any_16[3], walk[3], any[3];
 } row_kernels;
@@ -29,7 +29,7 @@ typedef struct row_kernels {
  * any batch. */
 typedef struct row_cut {
   cuda_kernel *kernel;
-  int team, cluster, bytes; /* of shared memory, a block */
+  int team, cluster, bytes; /* bytes: shared memory per block */
   const char *held;         /* docs/glossary.md */
 } row_cut;
 

@@ -6,8 +6,9 @@
 
 static int packed_bytes(int threads) { return (SOFTMAX_PACKS - SOFTMAX_OWN) * threads * 16; }
 
-/* `wider` takes rows that few blocks of 4 packs a thread share an SM with, or a cluster: packed, an SM has room for 256 KiB
- * of them, of which some are loaded while others wait for their sums; or walked, where two blocks share an SM. */
+/* `wider` takes rows that need a cluster, or so many threads with 4 packs that few blocks share an SM. They are packed: an SM
+ * has room for 256 KiB of them, and some are loaded while others wait for their sums. Or they are walked, with two blocks on an
+ * SM. */
 static row_cut cut_row(const cuda_device *device, row_kernels *k, cuda_kernel *wider, int64_t cols, int64_t lanes) {
   const int64_t items = cuda_ceil_div(cols, lanes), wanted = cuda_ceil_div(items, cuda_row_each(items, lanes));
   if (lanes > 1 && wider == k->walk && wanted > ROW_WIDE_THREADS && wanted <= ROW_MOST_THREADS)

@@ -120,8 +120,8 @@ __device__ inline void fwd_held(const tigon_softmax_fwd_problem &p, int threads,
 
 extern __shared__ uint4 softmax_held[]; /* [packs][threads] */
 
-/* A block's row, of which all columns count, kept as it came, SOFTMAX_OWN packs a thread in registers and the others in
- * shared memory, so that an SM has room for 256 KiB of rows: exponentials are worked out twice. */
+/* A block's row, of which all columns count, kept as it came. A thread has SOFTMAX_OWN packs in registers and the others in
+ * shared memory. So an SM has room for 256 KiB of rows. Exponentials are computed twice. */
 template <class T, bool MASKED>
 __device__ inline void fwd_packed(const tigon_softmax_fwd_problem &p, int threads, int64_t first_row) {
   constexpr int N = pack<T>::N;

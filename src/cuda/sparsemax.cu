@@ -1,6 +1,6 @@
-/* Rows of sparsemax. `held`: a row stays in the registers of its team, or of the teams of a cluster, and is read once; of a `packed` one a
- * part is in shared memory. `walked`: of any width; each round reads it again, out of the L2 where it fits there. Members are the
- * z = x - max x above tau, which grows from round to round; nobody is told how many rounds there are. */
+/* Rows of sparsemax. `held`: a row stays in the registers of its team, or of the teams of a cluster, and is read once. `packed`:
+ * a part of the row is in shared memory. `walked`: of any width; each round reads it again, out of the L2 where it fits there.
+ * Members are the z = x - max x above tau, which grows from round to round; nobody is told how many rounds there are. */
 #include <cuda_pipeline.h>
 
 #include "cuda/kernel/row.cuh"
@@ -351,7 +351,7 @@ __device__ inline void bwd_held(const tigon_sparsemax_problem &p, int threads, i
   for (int k = 0; k < EACH; ++k) add_support<T, N>(g[k], v[k], of);
   row_sums<float> sums{t, cl, space, shared, 0};
   sums.add_up(of);
-  const float mean = of[0] / of[1]; /* of no support nobody reads it */
+  const float mean = of[0] / of[1]; /* without support nobody reads it */
   T *dx = row_of<T>(p.space, p.dx, r) + at.first;
 #pragma unroll
   for (int k = 0; k < EACH; ++k) keep_packed(g[k]), keep_packed(v[k]);

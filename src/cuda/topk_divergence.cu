@@ -33,7 +33,7 @@ template <class T, int N, bool HEAD> struct topk_row {
   const topk_problem &p;
   int *entry; /* [TOPK_WINDOW] */
   tigon_topk_row s;
-  const T *x; /* of class panel_begin */
+  const T *x; /* points at class panel_begin */
   double hard_lse;
   const div_map<HEAD> map;
 

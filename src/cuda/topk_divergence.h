@@ -11,7 +11,7 @@ enum {
 };
 
 typedef struct topk_walk {
-  int64_t first_row; /* of the launch */
+  int64_t first_row; /* the first row of the launch */
   bool backward;
 } topk_walk;
 

@@ -37,7 +37,7 @@ typedef struct call {
   const tigon_schema *schema;
   DLDevice device;
   const char *device_of; /* the tensor that `device` is of; NULL: none yet */
-  char *elements;        /* of the list */
+  char *elements;        /* elements of the list */
   int64_t count;
   const char *count_of; /* the argument that `count` is of; NULL: none yet */
 } call;
@@ -100,8 +100,8 @@ static int set_tensor(call *c, const tigon_field *field, const ffi_value *value,
   return raise_status(status);
 }
 
-/* Any dtype, contiguous. Frameworks align to less than the 64 bytes that an op asks for: the call leaves out what lies
- * before the first multiple of 64, and the query asks for that much more. */
+/* Any dtype, contiguous. Frameworks align to less than the 64 bytes that an op needs. So the call skips the bytes before the
+ * first multiple of 64, and the query asks for that much more. */
 enum { ALIGNMENT = 64 };
 
 static int set_workspace(call *c, const tigon_field *field, const ffi_value *value, void **workspace, size_t *bytes) {

@@ -13,7 +13,7 @@ enum { PAGE = 4096, HUGE = 2 << 20, SMALLEST = 64 << 20 /* that is tried when mo
 static struct {
   pthread_mutex_t lock;
   bool opened;
-  char *base;      /* of the range; NULL: there is none, or none could be reserved */
+  char *base;      /* beginning of the range; NULL: none was reserved */
   size_t writable; /* bytes from there on */
   /* Taken: before the first block and behind the last one, by address. */
   tigon_pool_block ends;

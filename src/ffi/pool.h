@@ -14,7 +14,7 @@ typedef struct tigon_pool_block tigon_pool_block;
 struct tigon_pool_block {
   char *data;
   size_t bytes;
-  size_t warm; /* of a free block: only so many of its first bytes may have pages */
+  size_t warm; /* in a free block: only this many of its first bytes may have pages */
   bool taken;
   tigon_pool_block *before, *after; /* by address */
 };
@@ -30,9 +30,9 @@ typedef struct tigon_pool_stats {
   int64_t trimmed;     /* bytes whose pages went back to the system */
 } tigon_pool_stats;
 
-/* Sets the bytes that the pool may hold, and after how many seconds memory counts as idle: what no call of the last one
- * to two such spans needed goes back to the system at the next call. The first block reserves the bytes' addresses;
- * later calls change the seconds alone. */
+/* Sets the bytes that the pool may hold, and after how many seconds memory counts as idle. Memory that no call of the last one
+ * to two such spans needed goes back to the system at the next call. The first block reserves the bytes' addresses; later calls
+ * change the seconds alone. */
 TIGON_API void tigon_pool_set(size_t bytes, double seconds);
 
 /* At least so many bytes, at a page's begin; what they hold is not defined. NULL: no room. Any thread. */

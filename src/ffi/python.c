@@ -13,15 +13,15 @@ typedef struct place {
   uint64_t first, half, halves;
 } place;
 
-/* A prepared call is a tuple: this one's address, then for each output and the workspace None or what makes it, a
- * function, its arguments, and None or the bytes of the python_tensor that is tried first. */
+/* A prepared call is a tuple. The address of this struct comes first. For each output and the workspace follows None, or what
+ * makes it: a function, its arguments, and None or the bytes of the python_tensor that is tried first. */
 typedef struct plan {
   entry_function *function; /* NULL: the layouts are not the entry's, which op->refuse() knows how to copy */
   void *context;
   uintptr_t *args;
   uint64_t brief;  /* 1: over before another thread could make use of the interpreter */
-  uint64_t status; /* of the last call */
-  place places[];  /* of the inputs, the outputs, the workspace */
+  uint64_t status; /* status of the last call */
+  place places[];  /* places of the inputs, the outputs and the workspace */
 } plan;
 
 static bool is_none(const PyObject *object) { return object == &_Py_NoneStruct; }

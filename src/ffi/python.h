@@ -78,7 +78,7 @@ typedef struct dlpack_exchange {
 
 /* A tensor on the pool's memory that is to be made. */
 typedef struct python_tensor {
-  int64_t bytes, ndim, code, bits; /* of the storage; the dtype as DLPack has it */
+  int64_t bytes, ndim, code, bits; /* bytes of the storage; the dtype as DLPack has it */
   int64_t shape[TIGON_MAX_DIMS], strides[TIGON_MAX_DIMS];
 } python_tensor;
 

@@ -11,12 +11,12 @@ struct python_pair {
   int64_t saved_count, kept_count, returned_count, incoming;
   int64_t options;         /* 1: forward takes a tuple of them */
   int64_t others;          /* how many of those returned, the last ones, have no gradient */
-  int64_t saved[MOST];     /* of what forward takes and makes: the tensors that autograd saves */
+  int64_t saved[MOST];     /* the tensors that autograd saves, among those that forward takes and makes */
   int64_t kept[MOST];      /* the same: what is kept as it is */
   int64_t returned[MOST];  /* the same: forward's results */
-  int64_t gradients[MOST]; /* of each of forward's tensors: the place among backward's outputs, -1: it has none */
-  int64_t sources[MOST];   /* of each of backward's arguments */
-  PyObject *names[NAMES];  /* of attributes */
+  int64_t gradients[MOST]; /* for each of forward's tensors: its place among backward's outputs; -1: it has none */
+  int64_t sources[MOST];   /* for each of backward's arguments: where it comes from */
+  PyObject *names[NAMES];  /* names of attributes */
   PyObject *keeps_graph;   /* (): is backward itself to be differentiated? */
   PyObject *otherwise;     /* (ctx, *gradients): a backward that says so */
 };
@@ -99,7 +99,7 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count
 
 /* ---- backward ---- */
 
-/* Of each argument its gradient, where it needs one, and None for the options. */
+/* For each argument its gradient, if it needs one, and None for the options. */
 static PyObject *gradients_of(const python_pair *pair, PyObject *outputs, PyObject *needed) {
   const int64_t inputs = pair->forward->inputs, count = inputs + pair->options;
   PyObject *gradients[MOST + 1];
@@ -116,7 +116,7 @@ static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t coun
   if (tigon_python_ask(pair->keeps_graph, NULL) != 0) return tigon_python_call_with(pair->otherwise, NULL, args, count);
   PyObject *pool[POOL], *taken[2 * MOST], *held[3], *outputs = NULL, *result = NULL;
   int64_t used = 0;
-  int found = 0; /* of the ctx's SAVED_TENSORS, KEPT and NEEDED */
+  int found = 0; /* how many of the ctx's SAVED_TENSORS, KEPT and NEEDED were found */
   while (used < pair->incoming) pool[used] = args[1 + used], ++used;
   for (; found < 3 && (held[found] = PyObject_GetAttr(args[0], pair->names[found])); ++found)
     used = put_items(pool, used, held[found]);

@@ -40,11 +40,11 @@ DESCRIBE_LIST(adamw, clip, clip);
 /* ---- no output of a parameter may overlap a tensor of another one ---- */
 
 /* Parameters of a block: their tensors' intervals are sorted on the stack. */
-enum { BLOCK = 64, TENSORS = 5, FIRST = 1 /* of the fields above */ };
+enum { BLOCK = 64, TENSORS = 5, FIRST = 1 /* the first of the fields above */ };
 
 typedef struct interval {
   uintptr_t low, high;
-  int64_t index; /* of the parameter */
+  int64_t index; /* index of the parameter */
   const tigon_field *field;
 } interval;
 

@@ -43,8 +43,8 @@ static float scale_of(double scale, const tigon_tensor *q) {
   return (float)(scale != 0 ? scale : 1 / sqrt((double)q->shape[3]));
 }
 
-/* Both are cut to what makes a difference, so that kernels may add them to any index: queries and keys are less than `most`
- * apart, and a window of all of these is none. */
+/* Both are clamped to values that make a difference, so that kernels may add them to any index. Queries and keys are less than
+ * `most` apart, and a window of all of these is no window. */
 static int64_t most_of(const tigon_tensor *q, const tigon_tensor *k) {
   const int64_t tokens = q->shape[1], keys = k->shape[1], most = tokens > keys ? tokens : keys;
   return most > 1 ? most : 1;

@@ -26,7 +26,7 @@ static inline tigon_heads tigon_heads_of(const tigon_tensor *t) {
   return (tigon_heads){t->data, t->shape[2], t->strides[0], t->strides[1], t->strides[2]};
 }
 
-/* Of an activation with a gate. A mult of 0 means 1, and a clamp too small for f32 stays one. */
+/* The numbers of an activation with a gate. A mult of 0 means 1. A clamp too small for f32 stays a clamp. */
 static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down_mult, double clamp, double up_offset) {
   return (tigon_map_numbers){.gate_mult = gate_mult == 0 ? 1.0f : (float)gate_mult,
                              .down_mult = down_mult == 0 ? 1.0f : (float)down_mult,
@@ -37,9 +37,9 @@ static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down
 /* Has a problem over rows nothing to do? */
 #define TIGON_NO_ELEMENTS(p) ((p).space.rows == 0 || (p).cols == 0)
 
-/* Makes tigon_<op>_<entry>(), which `fields` describe: it checks a copy of the caller's arguments by them, has
- *   prepare(context, const tigon_<op>_<entry>_args *a, tigon_<op>_<entry>_problem *p)
- * check what is left and fill in the problem, and calls the slot unless `is_empty`, a condition on `p`, says that there is nothing to do. */
+/* Makes tigon_<op>_<entry>(), which `fields` describe. It checks a copy of the caller's arguments by them. prepare(context,
+ * const tigon_<op>_<entry>_args *a, tigon_<op>_<entry>_problem *p) checks the rest and fills in the problem. Then it calls the
+ * slot, unless `is_empty`, a condition on `p`, says that there is nothing to do. */
 #define TIGON_ENTRY(op, entry, fields, prepare, is_empty)                                              \
   DESCRIBE_OF(op, entry, fields, tigon_##op##_##entry##_args, 0);                                      \
   tigon_status tigon_##op##_##entry(tigon_context *context, const tigon_##op##_##entry##_args *args) { \

@@ -1,5 +1,5 @@
-/* The log-probability of labels is minus a cross entropy: this front has the arguments of that one's fused head, which
- * works them off, with what is kept between forward and backward. */
+/* The log-probability of labels is minus a cross entropy. So this front passes its arguments to the fused head of cross entropy,
+ * with what is kept between forward and backward. */
 #include <tigon/op/linear_logprob.h>
 
 #include <inttypes.h>

@@ -17,7 +17,7 @@ typedef struct tigon_preference_args {
   const tigon_preference_loss_options *options;
   int64_t sequences;
   const char *sequences_name; /* for sentences */
-  const tigon_tensor *labels; /* of sequences, desirable or not */
+  const tigon_tensor *labels; /* labels of sequences, desirable or not */
   const char *labels_name;
   const tigon_tensor *ref, *shift;
 } tigon_preference_args;

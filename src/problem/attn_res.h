@@ -12,7 +12,7 @@ typedef struct tigon_blocks {
 } tigon_blocks;
 
 typedef struct tigon_attn_res_problem {
-  tigon_row_space space; /* of tokens */
+  tigon_row_space space; /* rows of tokens */
   int64_t cols, blocks;
   tigon_dtype dtype;
   tigon_blocks v, dv;

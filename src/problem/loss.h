@@ -52,8 +52,8 @@ typedef struct tigon_cross_entropy_problem {
   int64_t ignore_index;
   float label_smoothing, lse_square_scale, softcap; /* softcap 0: none */
   float inverse_temperature;
-  float grad_scale;    /* of dloss */
-  float entropy_scale; /* of dentropy; 0: the entropy has no gradient */
+  float grad_scale;    /* factor of dloss */
+  float entropy_scale; /* factor of dentropy; 0: the entropy has no gradient */
   tigon_reduction reduction;
 } tigon_cross_entropy_problem;
 typedef tigon_cross_entropy_problem tigon_cross_entropy_fwd_problem;
@@ -95,7 +95,7 @@ typedef struct tigon_preference_loss_fwd_problem {
   const float *nll_logps;  /* [nll_sequences], may be NULL */
   tigon_vector nll_counts; /* [nll_sequences] */
   float beta, label_smoothing, gamma, tau, nll_weight;
-  float weight[2];                     /* of an undesirable sequence, of a desirable one */
+  float weight[2];                     /* weights of an undesirable and of a desirable sequence */
   float *loss;                         /* [1] */
   float *pair_loss, *rewards, *dlogps; /* [items], [sequences], [sequences]; may be NULL, as all that follow */
   float *dnll_logps;                   /* [nll_sequences] */
@@ -108,7 +108,7 @@ typedef struct tigon_policy_loss_fwd_problem {
   bool sequence_level, token_advantage, token_ratio, kl_bias_corrected;
   int64_t tokens, sequences;
   tigon_vector segments;            /* [sequences + 1] */
-  int64_t length;                   /* of each sequence, where segments has no data */
+  int64_t length;                   /* length of each sequence, if segments has no data */
   tigon_counted mask;               /* [tokens]; data may be NULL */
   const float *logprob;             /* [tokens] */
   const float *advantage, *ratio;   /* [tokens] or [sequences]; ratio may be NULL */
@@ -138,9 +138,9 @@ enum {
   TIGON_DIVERGENCE_ALL = 7,
 };
 
-/* Of divergence, forward and backward, which reads stats. beta of jsd is neither 0 nor 1.
- * A row's loss is soft * D + hard * (log sum_v exp(x_v) - x_label): fused_linear_divergence's cross entropy, which knows
- * no temperature, is of logits alone. */
+/* divergence, forward and backward. Backward reads stats. beta of jsd is neither 0 nor 1.
+ * A row's loss is soft * D + hard * (log sum_v exp(x_v) - x_label). The second term is fused_linear_divergence's cross entropy. It
+ * has no temperature, and its input is only logits. */
 typedef struct tigon_divergence_problem {
   int parts;
   tigon_row_space space;
@@ -151,7 +151,7 @@ typedef struct tigon_divergence_problem {
   int64_t panel_begin, vocab;
   tigon_dtype dtype, label_dtype;
   tigon_rows input, target;
-  tigon_logit_map input_map, target_map; /* of a head, before the temperature and all else */
+  tigon_logit_map input_map, target_map; /* maps of a head's logits, before the temperature and all else */
   tigon_rows dinput;                     /* data may be NULL */
   const void *labels;                    /* [rows], NULL: all rows count */
   bool classes;             /* labels are classes, even where hard is 0: a row with another one does not count */
@@ -176,8 +176,8 @@ typedef struct tigon_divergence_problem {
 typedef tigon_divergence_problem tigon_divergence_fwd_problem;
 typedef tigon_divergence_problem tigon_divergence_bwd_problem;
 
-/* Of topk_divergence, forward and backward. `base` has all but what a row of k entries is: its target is [rows, k], and input_is,
- * cols of a target and its map are not looked at. Of parts ROWS alone is told from all. */
+/* topk_divergence, forward and backward. `base` has everything except a row's k entries. Its target is [rows, k]. input_is, cols of a
+ * target and its map are ignored. `parts` is either ROWS or all. */
 typedef struct tigon_topk_divergence_problem {
   tigon_dtype dtype; /* base.dtype */
   tigon_divergence_problem base;
@@ -185,7 +185,7 @@ typedef struct tigon_topk_divergence_problem {
   tigon_rows ids; /* [rows, k] */
   int64_t k;
   bool tail;           /* p has one */
-  double least_tail;   /* of it */
+  double least_tail;   /* the least p_t of the tail */
   int32_t *error_flag; /* may be NULL */
 } tigon_topk_divergence_problem;
 typedef tigon_topk_divergence_problem tigon_topk_divergence_fwd_problem;

@@ -5,7 +5,7 @@
 #include "problem/columns.h"
 
 enum {
-  TIGON_MHC_STREAMS = 16, /* of a token, at most */
+  TIGON_MHC_STREAMS = 16, /* the most streams of a token */
   TIGON_MHC_TMAX = 64,    /* rounds of Sinkhorn, at most */
   TIGON_MHC_COEFFS = TIGON_MHC_STREAMS * (TIGON_MHC_STREAMS + 2),
 };
@@ -15,10 +15,10 @@ TIGON_SHARED int64_t tigon_mhc_coeffs(int64_t n) { return n * (n + 2); }
 /* Coefficients are those of h_pre, h_post and h_res, one after the other: which of these three number m is of. */
 TIGON_SHARED int tigon_mhc_part(int64_t n, int64_t m) { return m < n ? 0 : m < 2 * n ? 1 : 2; }
 
-/* Of mhc_coeffs, forward and backward. Backward: h, y are their gradients, of which any may be absent. */
+/* mhc_coeffs, forward and backward. In backward h and y are their gradients, and any of them may be absent. */
 typedef struct tigon_mhc_coeffs_problem {
-  tigon_row_space space;  /* of x, dx: row t * streams + i is stream i of token t */
-  tigon_row_space tokens; /* of y */
+  tigon_row_space space;  /* rows of x, dx: row t * streams + i is stream i of token t */
+  tigon_row_space tokens; /* rows of y */
   int64_t streams, cols;
   tigon_dtype dtype, phi_dtype;
   tigon_rows x, dx, y;
@@ -39,9 +39,9 @@ TIGON_SHARED bool tigon_mhc_sums(const tigon_mhc_coeffs_problem *p) {
   return p->dphi.dtype || p->db.dtype || p->dalpha[0].dtype || p->dalpha[1].dtype || p->dalpha[2].dtype;
 }
 
-/* Of mhc_post_res, forward and backward, whose o is its gradient. */
+/* mhc_post_res, forward and backward. In backward o is its gradient. */
 typedef struct tigon_mhc_post_res_problem {
-  tigon_row_space in_space, out_space, tokens; /* of x, dx; of o; of f, df */
+  tigon_row_space in_space, out_space, tokens; /* rows of x, dx; rows of o; rows of f, df */
   int64_t in, out, cols;                       /* streams, channels */
   tigon_dtype dtype;
   tigon_rows x, dx, o, f, df;

@@ -17,9 +17,9 @@ typedef struct tigon_expert_weights {
 /* Slot s = t * top_k + k is choice k of token t. Position i is a place in the order of slots: by expert, then by s, and slots of no
  * expert last. Any extent may be 0, but forward has tokens. */
 typedef struct tigon_fused_moe_problem {
-  tigon_row_space space;                    /* of the tokens: rows of x, y, dy, dx */
+  tigon_row_space space;                    /* rows of the tokens: x, y, dy, dx */
   int64_t cols, inner, experts, top_k;      /* H, I, E, K */
-  tigon_dtype dtype, idx_dtype;             /* of x, y, dy, dx, pre and the weights; i32 or i64 */
+  tigon_dtype dtype, idx_dtype;             /* dtype of x, y, dy, dx, pre and the weights; i32 or i64 */
   tigon_rows x, y;                          /* [rows, cols]; backward: y is dy */
   tigon_rows dx;                            /* backward; data may be NULL */
   const void *idx;                          /* [rows, top_k]: slot s's expert; one outside [0, experts) is none */
@@ -29,7 +29,7 @@ typedef struct tigon_fused_moe_problem {
   tigon_vector gate_up_bias, dgate_up_bias; /* [experts, 2 * inner]; each may be absent. f32 or `dtype` */
   tigon_vector down_bias, ddown_bias;       /* [experts, cols]; each may be absent. f32 or `dtype` */
   tigon_vector pre;                         /* [rows * top_k, 2 * inner] by position; may be absent */
-  tigon_moe_act act;                        /* of u = gate_mult * min(a, clamp) */
+  tigon_moe_act act;                        /* activation of u = gate_mult * min(a, clamp) */
   tigon_map_numbers numbers;                /* gate_mult, down_mult, clamp (0: none), up_offset */
   bool interleaved, weight_before_down;     /* as the header says */
   bool accumulate;                          /* into dgate_up, ddown and the biases' gradients */

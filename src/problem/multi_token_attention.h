@@ -13,10 +13,10 @@ typedef struct tigon_window {
 } tigon_window;
 
 typedef struct tigon_multi_token_attention_problem {
-  tigon_row_space space;     /* of s, ds: row (b * in + channel) * tokens + query */
-  tigon_row_space out_space; /* of o: row (b * out + channel) * rows + query */
+  tigon_row_space space;     /* rows of s, ds: row (b * in + channel) * tokens + query */
+  tigon_row_space out_space; /* rows of o: row (b * out + channel) * rows + query */
   int64_t batch, in, out, groups, tokens;
-  int64_t rows, cols; /* of a plane of o */
+  int64_t rows, cols; /* extents of a plane of o */
   tigon_window h, w;
   tigon_dtype dtype;
   tigon_rows s, ds, o;       /* backward: o is its gradient */

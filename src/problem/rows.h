@@ -34,7 +34,7 @@ TIGON_SHARED void *tigon_row(const tigon_row_space *space, const tigon_rows *t, 
 }
 
 typedef struct tigon_embedding_fwd_problem {
-  tigon_row_space space; /* of y */
+  tigon_row_space space; /* rows of y */
   int64_t cols, vocab;
   tigon_dtype dtype, idx_dtype;
   const void *table;
@@ -45,7 +45,7 @@ typedef struct tigon_embedding_fwd_problem {
 } tigon_embedding_fwd_problem;
 
 typedef struct tigon_embedding_bwd_problem {
-  tigon_row_space space; /* of dy */
+  tigon_row_space space; /* rows of dy */
   int64_t cols, vocab;
   tigon_dtype dtype, idx_dtype, dtable_dtype;
   tigon_rows dy;

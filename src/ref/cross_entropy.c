@@ -5,7 +5,7 @@
 
 typedef tigon_cross_entropy_problem problem;
 
-/* Of everything that is f32 in a public call's outputs. */
+/* The dtype of every output that is f32 in a public call. */
 static tigon_dtype scalar_dtype(const problem *p) { return (int)p->dtype == TIGON_F64 ? p->dtype : TIGON_F32; }
 
 static void put(const problem *p, void *out, int64_t i, double value) {

@@ -8,7 +8,7 @@
 
 typedef tigon_divergence_problem problem;
 
-/* Of everything that is f32 in a public call's outputs. */
+/* The dtype of every output that is f32 in a public call. */
 static tigon_dtype scalar_dtype(const problem *p) { return (int)p->dtype == TIGON_F64 ? p->dtype : TIGON_F32; }
 
 static void put(const problem *p, void *out, int64_t i, double value) {
@@ -37,7 +37,7 @@ static double target_at(const problem *p, int64_t r, int64_t v) {
   return tigon_ref_logit(&p->target_map, tigon_ref_at(&p->space, &p->target, p->dtype, r, v));
 }
 
-/* Of the first `cols` elements of a side, each times `scale`. */
+/* The log-sum-exp of the first `cols` elements of a side, each times `scale`. */
 static double log_sum_exp(const problem *p, double (*at)(const problem *, int64_t, int64_t), int64_t cols, double scale,
                           int64_t r) {
   double largest = -INFINITY, sum = 0;

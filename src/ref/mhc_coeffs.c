@@ -5,7 +5,7 @@
 #include "ref/ref.h"
 
 typedef struct token {
-  double l[TIGON_MHC_COEFFS]; /* of forward; dl of backward */
+  double l[TIGON_MHC_COEFFS]; /* l in forward; dl in backward */
   double p[TIGON_MHC_STREAMS * TIGON_MHC_STREAMS], m[TIGON_MHC_STREAMS * TIGON_MHC_STREAMS]; /* softmax; h_res */
   double denominator[2 * TIGON_MHC_TMAX][TIGON_MHC_STREAMS]; /* even ones of columns, odd ones of rows */
 } token;

@@ -33,7 +33,7 @@ tigon_status tigon_ref_poly_norm_bwd(tigon_queue *queue, const tigon_poly_norm_p
   double dw[TIGON_POLY] = {0}, db = 0;
   for (int64_t r = 0; r < p->space.rows; ++r) {
     const float *rstd = p->rstd + TIGON_POLY * r;
-    double dots[TIGON_POLY] = {0}; /* of dy and n(x^p) */
+    double dots[TIGON_POLY] = {0}; /* sums of dy and n(x^p) */
     for (int i = 0; i < TIGON_POLY; ++i) {
       for (int64_t c = 0; c < p->cols; ++c)
         dots[i] += at(p, &p->dy, r, c) * power(at(p, &p->x, r, c), TIGON_POLY - i) * (double)rstd[i];

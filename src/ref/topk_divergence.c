@@ -59,7 +59,7 @@ static double target_at(const problem *p, int64_t r, int64_t j) {
   return tigon_ref_at(&p->base.space, &p->base.target, p->target_dtype, r, j);
 }
 
-/* Of the logits in the support, of those outside, of the target's entries, or of all without the temperature. */
+/* Sums over the logits in the support, those outside, the target's entries, or all without the temperature. */
 typedef enum which { SUPPORT, OUTSIDE, TARGET, PLAIN } which;
 static bool next_of(const problem *p, int64_t r, which of, int64_t i, double *z) {
   const bool outside = of == OUTSIDE;

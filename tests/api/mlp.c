@@ -28,7 +28,7 @@ static void test_packed(void **state) {
   api_expect(*state, call_run(&c, *state), TIGON_ERROR_INVALID, "mlp_bwd: dup is there, must be absent without up");
 }
 
-/* Of Llama-3 8B and 65536 tokens in bf16: a tile, and with gradients in bf16 their sums. */
+/* Llama-3 8B with 65536 tokens in bf16: the workspace has a tile, and with gradients in bf16 their sums. */
 static void test_workspace(void **state) {
   const tigon_dtype dtype = TIGON_BF16;
   const int64_t rows = 65536, h = 4096, inner = 14336;

@@ -129,7 +129,8 @@ static void refuse_relations(test *t, const tigon_field *field) {
 static void refuse_pair(test *t, const tigon_field *out, const tigon_field *other) {
   call c = t->legal;
   tigon_tensor *x = call_tensor(&c, out, CALL_ELEMENTS - 1), *y = call_tensor(&c, other, CALL_ELEMENTS - 1);
-  const bool swap = other->flags & TIGON_FIELD_OUT && other < out; /* of two outputs the first is named first */
+  const bool swap =
+      other->flags & TIGON_FIELD_OUT && other < out; /* the sentence names the first of two outputs first */
   const tigon_field *first = swap ? other : out, *second = swap ? out : other;
   const char *first_name = name_of(c.schema, first, (char[NAME]){0});
   const char *second_name = name_of(c.schema, second, (char[NAME]){0});

@@ -1,5 +1,5 @@
-/* A model of what a call's tensors have to do with each other, and of the sentence that says what is wrong: the test's own, to
- * which the library's is compared. */
+/* A model of the relations between a call's tensors, and of the sentence that reports a wrong one. It is the test's own, and the
+ * library's sentence is compared with it. */
 #ifndef TIGON_TEST_RELATIONS_H
 #define TIGON_TEST_RELATIONS_H
 

@@ -440,7 +440,7 @@ static void test_softcap_first(void **state) {
 
 /* ---- indices out of range, with a flag ---- */
 
-enum { ROWS = 6, ROW = 2 }; /* of a call; the row whose index is out of range */
+enum { ROWS = 6, ROW = 2 }; /* rows of a call; the row whose index is out of range */
 
 /* What the output holds there. */
 static const struct {

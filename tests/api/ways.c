@@ -1,6 +1,6 @@
-/* One call, said in another way, gives the same bits: tensors that lie otherwise in memory, outputs over inputs, fewer outputs,
- * and what 0 or an absent tensor means, written out. With an extent of 0 it gives what the oracle does. The ways of every entry
- * are read from its description. */
+/* One call, made in another way, gives the same bits. The ways are other layouts of tensors, outputs over inputs, fewer outputs,
+ * and the written-out meaning of 0 or an absent tensor. With an extent of 0 it gives what the oracle does. The ways of every
+ * entry are read from its description. */
 #include "api.h"
 #include "views.h"
 
@@ -456,8 +456,8 @@ static bool accumulates(call *c, const tigon_field *out) {
   return last && out->name[0] == 'd';
 }
 
-/* Tensors without an element get no address; is there one? An output that is not added to holds other bytes in each call, so
- * that both must write it, but for the flag of an error and statistics of no elements. */
+/* Tensors without an element get no address; is there one? An output that is not accumulated holds other bytes in each call, so
+ * both calls must write it. The flag of an error and statistics of no elements are exceptions. */
 static bool prepare_empty(test *t) {
   bool empty = false;
   for (view v = view_at(&t->plain, 0); v.x; v = view_at(&t->plain, v.k + 1)) {

@@ -1,5 +1,5 @@
-/* `tigon plan` says what a call launches: for every operator, mode and size that `tigon bench` knows, on every part, the printed
- * plan is the one that the call's own launcher asked for, and the call launches as many blocks.
+/* `tigon plan` says what a call launches. The test runs every operator, mode and size that `tigon bench` knows, on every part.
+ * The printed plan is the one that the call's own launcher asked for, and the call launches as many blocks.
  * ctest: timeout=1200 */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* Launches that are no walk over rows, of rope, embedding backward, merge of shards and adamw, in the simulator: they move and take
- * on chip what the planner says, and of a list of tensors, which it sees as one, each element once. Results are `tigon check
- * --device ascend-sim:910B4`'s. */
+/* Launches that are no walk over rows, in the simulator: rope, embedding backward, merge of shards and adamw. They move the
+ * bytes, and take the on-chip memory, that the planner predicts. The planner sees a list of tensors as one, and each of its
+ * elements moves once. Results are `tigon check --device ascend-sim:910B4`'s. */
 #include <math.h>
 
 #include "ascend/traffic.h"

@@ -1,5 +1,5 @@
-/* multi_token_attention in the simulator beside the CPU where the check has no case: several chunks of queries, rows of several panels,
- * as many taps as there may be, and weights and scores that are no finite numbers.
+/* multi_token_attention in the simulator beside the CPU, for calls of which the check has no case. These are several chunks of
+ * queries, rows of several panels, the most taps, and weights and scores that are no finite numbers.
  * ctest: slow */
 #include <math.h>
 #include <setjmp.h>
@@ -142,7 +142,7 @@ static void large_ones(void **state) {
     }
 }
 
-/* Of 32 KiB, where the most taps do not fit. */
+/* A chip of 32 KiB, on which the most taps do not fit. */
 static void a_small_chip(void **state) {
   static const shape two_panels = {"ascend-sim:tiny", 1, 1, 1000, 1, 2, 1, 0, 1};
   float x[64 * 64] = {0}, o[4];

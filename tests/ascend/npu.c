@@ -321,7 +321,7 @@ static void test_failures_at_work(void **state) {
   fake.fail_at("aclrtSynchronizeStream", 1, 507010);
   fails(context, tigon_context_sync(context), TIGON_ERROR_DEVICE,
         "context_sync: npu failed: aclrtSynchronizeStream returned 507010 (ACL_ERROR_RT_LOST_HEARTBEAT)");
-  fake.fail_at("aclrtGetDevice", 1, 107002); /* of a thread that has none yet: no failure */
+  fake.fail_at("aclrtGetDevice", 1, 107002); /* a thread without a device yet: no failure */
   assert_int_equal(tigon_context_sync(context), TIGON_OK);
 
   const tigon_relu_squared_fwd_args args = {.x = tigon_tensor_2d(memory, TIGON_F32, 4, 100),

@@ -1,5 +1,6 @@
-/* modulated_rms_norm on Ascend, whose groups are ranges of rows: what moves is what the planner predicted, and no more of UB is
- * taken than it counted, for every case that fits, on parts of every size. traffic.c has the other operators.
+/* modulated_rms_norm on Ascend, whose groups are ranges of rows. The planner's prediction equals the bytes that move, and no
+ * more UB is taken than it counted. The test runs every case that fits, on parts of every size. traffic.c has the other
+ * operators.
  * ctest: slow */
 #include "ascend/traffic.h"
 

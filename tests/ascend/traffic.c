@@ -1,5 +1,5 @@
-/* Ascend kernels in the simulator: what moves is what the planner predicted, and no more of UB is taken than it counted, for
- * every case that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s.
+/* Ascend kernels in the simulator. The planner's prediction equals the bytes that move, and no more UB is taken than it counted.
+ * The test runs every case that fits, on parts of every size. Results are `tigon check --device ascend-sim:910B4`'s.
  * ctest: slow */
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 typedef enum layout { TOKENS_FIRST, PACKED, HEADS_FIRST } layout;
 typedef enum sinks { NO_SINKS, SINKS_F32, SINKS_SAME, SINKS_EDGES } sinks; /* EDGES: the first is -Inf, the last Inf */
-typedef enum lengths { ONE_SEGMENT, ALIKE, APART } lengths;                /* of queries and keys */
+typedef enum lengths { ONE_SEGMENT, ALIKE, APART } lengths;                /* lengths of queries and keys */
 
 static const struct option {
   int causal;
@@ -20,7 +20,7 @@ static const struct option {
   char unusual; /* q, k, v, s for sinks, or g for do */
   double softcap;
   sinks sinks;
-  lengths lengths; /* of segments; a batch is then one of all its rows */
+  lengths lengths; /* lengths of segments; a batch is then one with all its rows */
   int64_t dilation;
   int exact;
 } options[] = {
@@ -253,9 +253,9 @@ static double cap_slope(double u) {
   return 4 * e / ((1 + e) * (1 + e));
 }
 
-/* Of the score s = scale * q . k a cap makes softcap * tanh(u), u = s / softcap. u is off by what s is and by 2 eps of itself;
- * the slope is no larger than where |u| is that much smaller. tanh, and the product by softcap, add 6 eps of z. The slope is
- * off by 2 for each eps that u is, and by 16 + 4 |u| eps for its own exp. At an infinite score the slope is 0, and nothing is off. */
+/* The score s = scale * q . k. A cap makes softcap * tanh(u) of it, u = s / softcap. u has the error of s and 2 eps of itself.
+ * The slope is no larger than where |u| is smaller by that error. tanh, and the product by softcap, add 6 eps of z. The slope has an
+ * error of 2 for each eps of u's error, and 16 + 4 |u| eps for its own exp. At an infinite score the slope is 0, without an error. */
 static void score(const call *c, const query *q, int64_t j) {
   double sum = 0, all = 0;
   for (int64_t d = 0; d < c->head_dim; ++d) {
@@ -271,7 +271,7 @@ static void score(const call *c, const query *q, int64_t j) {
   c->slope[j] = cap_slope(u), c->steepness[j] = isinf(u) ? 0 : 2 * off + 16 + 4 * u;
 }
 
-/* Of the query, which then is the one at work. */
+/* The query, on which the check works next. */
 static query query_of(const call *c, int64_t b, int64_t t, int64_t h) {
   query q = {.b = b, .t = t, .h = h, .kv = h / (c->q_heads / c->k_heads), .max = -INFINITY, .sink = -INFINITY};
   q.seen = tigon_attention_span(&c->cuts, c->o.causal, c->o.window, t);

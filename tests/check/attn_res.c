@@ -83,8 +83,9 @@ static vectors make_vectors(check *k) {
 
 /* ---- forward ---- */
 
-/* In units of 2^-24. A score's c has a rounding, the sum of its terms loses 8 and rstd 7, as a norm's; the product, the store and
- * the difference from the largest have 1 each. A weight has 3 of exp and 3 of the others', their sum 8, and 2 of the division. */
+/* In units of 2^-24. A score's c has a rounding. The sum of its terms loses 8, and rstd 7, as a norm's. The product, the store
+ * and the difference from the largest have 1 each. A weight has 3 of exp and 3 of the others', their sum 8, and 2 of the
+ * division. */
 static double score_units(const check *k) { return 1 + 8 + 7 + 1 + 1 + 1 + check_calls(k, 1, 1.5); }
 static double weight_units(const check *k) { return 3 + 3 + 8 + 2 + check_calls(k, 2, 1); }
 

@@ -111,8 +111,8 @@ static check_buffer *new_buffer(check *k, const char *name, size_t bytes, size_t
   return b;
 }
 
-/* A view whose first dimension has a pitch of gigabytes, in memory of which only the elements' own pages are ever there:
- * no pattern around it, and nothing of it kept aside. */
+/* A view whose first dimension has a pitch of gigabytes. Only the pages of its elements are ever mapped. It has no pattern
+ * around it, and no copy is kept. */
 static check_buffer *far_buffer(check *k, size_t bytes) {
   check_buffer *b = &k->buffers[k->count - 1];
   unmap_guarded(b->map, b->map_bytes);

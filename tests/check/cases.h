@@ -1,6 +1,6 @@
-/* The cases that are timed, for `tigon bench` and bench/peers_cpu.py. A timed case is a case of the check: the same run
- * function makes its tensors and arguments, in warm memory without guard zones, and its call is then made as often as
- * wanted. The check runs these cases, too, with fewer rows. */
+/* The cases that are timed, for `tigon bench` and bench/peers_cpu.py. A timed case is a case of the check. The same run function
+ * makes its tensors and arguments, in warm memory without guard zones. Its call is then made as often as wanted. The check runs
+ * these cases, too, with fewer rows. */
 #ifndef TIGON_CHECK_CASES_H
 #define TIGON_CHECK_CASES_H
 
@@ -42,9 +42,9 @@ typedef struct bench_point {
   int64_t rows, cols;
   int64_t other;              /* the third size: N of linear, words; 0 when the op has none */
   int64_t head_dim, kv_heads; /* 0: as the case chooses */
-  int64_t vocab, vocab_begin; /* of linear_logprob's shard: classes of all shards, 0: no shard; its first one */
-  unsigned forms;             /* of those that the case has */
-  bench_attention attention;  /* of attention alone */
+  int64_t vocab, vocab_begin; /* linear_logprob's shard: classes of all shards, 0: no shard; its first class */
+  unsigned forms;             /* forms that the case has */
+  bench_attention attention;  /* only for attention */
   int threads;
   const char *model; /* NULL: no model's */
 } bench_point;
@@ -63,15 +63,15 @@ typedef struct bench_case {
   const char *shape_note;       /* what ROWSxCOLS is, where that is not plain; NULL elsewhere */
   int64_t rows_f32, rows_16bit; /* default shape: tensors of 64 MiB and more for the ops that memory bounds */
   int64_t cols, other;
-  void (*dims)(const bench_point *at, int64_t dims[CHECK_DIMS]); /* of the op's check; NULL: rows and cols */
-  int option[BENCH_MODES];                                       /* of the op's check */
+  void (*dims)(const bench_point *at, int64_t dims[CHECK_DIMS]); /* dimensions of the op's check; NULL: rows and cols */
+  int option[BENCH_MODES];                                       /* options of the op's check */
   /* A model's sizes, where they are not hidden, intermediate or vocabulary for cols that Llama-2 7B has so; false when the
    * model has no such case. NULL: cols alone. */
   bool (*of_model)(const bench_model *model, bench_point *point);
   unsigned forms;                         /* that points may have; the op's check asks check_has_form() */
   bool full_in_one;                       /* full is one call of fwd, not fwd, then bwd */
   double products[BENCH_FULL + 1];        /* matrix products of rows x cols x depth; 0: memory bounds the op */
-  double (*depth)(const bench_point *at); /* of the products; NULL: other, else rows */
+  double (*depth)(const bench_point *at); /* depth of the products; NULL: other, else rows */
   double again; /* products that backward has more in the form BENCH_RECOMPUTE, and less in BENCH_CACHE */
 } bench_case;
 
@@ -88,7 +88,8 @@ static inline bool check_has_form(const check *k, bench_form form) {
 
 /* The case of `op`; NULL when there is none. */
 const bench_case *bench_case_find(const char *op);
-void bench_dims(const bench_case *chosen, const bench_point *at, int64_t dims[CHECK_DIMS]); /* of the op's check */
+void bench_dims(const bench_case *chosen, const bench_point *at,
+                int64_t dims[CHECK_DIMS]); /* dimensions of the op's check */
 /* The third size of a point that has none yet. */
 int64_t bench_other(const bench_case *chosen, const bench_point *at);
 const char *const *bench_model_names(void); /* NULL-terminated */

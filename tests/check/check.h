@@ -1,6 +1,6 @@
-/* The check: every kernel of every variant against the oracle. An op's file in this folder says how a case is called and
- * how far a result may be from the oracle's; the harness runs the case on the oracle, then on the variant under test with
- * 1, 2, 3 and 8 threads and in every case of a planner, and looks at results, bits, guard zones, inputs and the caller's state.
+/* The check: every kernel of every variant against the oracle. An op's file in this folder says how a case is called, and how
+ * far a result may be from the oracle's. The harness runs the case on the oracle. Then it runs it on the variant under test with
+ * 1, 2, 3 and 8 threads, and in every case of a planner. It compares results, bits, guard zones, inputs and the caller's state.
  *
  * The run function of an op is called once per run and must do the same each time: make its tensors, call the op with
  * check_call(), and bound its outputs. What it makes is released afterwards. `tigon bench` times the same calls: cases.h. */
@@ -37,11 +37,12 @@ typedef struct check_twist check_twist;
 /* How far an output was from the oracle's at most. */
 typedef struct check_error {
   const char *output;
-  double ulp;          /* of the output's dtype, where the terms of a sum did not cancel to below an eighth of them */
-  double share;        /* of the bound */
+  double
+      ulp; /* the largest error in units of the output's dtype, where the terms of a sum did not cancel to below an eighth of them */
+  double share;        /* the largest error as a share of the bound */
   double ulps, factor; /* the bound's, the largest */
   int64_t elements;    /* compared */
-  int64_t other;       /* of these, the ones that are not the oracle's value, rounded */
+  int64_t other;       /* how many of these are not the oracle's rounded value */
 } check_error;
 enum { CHECK_ERRORS = 24 };
 typedef struct check_errors {
@@ -101,7 +102,7 @@ typedef struct check_op {
   bool uses_fill;                 /* run() passes k->fill to an input */
   const check_mutant *mutants;    /* the last one is {0}; NULL: none */
   const struct bench_case *timed; /* what `tigon bench` times: cases.h */
-  const check_sizes *sizes;       /* of sweeps. NULL: [rows, columns] */
+  const check_sizes *sizes;       /* sizes of sweeps. NULL: [rows, columns] */
 } check_op;
 
 #define TIGON_SLOT(op, entry) extern const check_op tigon_check_##op##_##entry;
@@ -133,9 +134,9 @@ struct check {
   check_errors errors;
   char failure[512];
   const check_twist *twist; /* what a sweep makes different; NULL: nothing */
-  tigon_status status;      /* of the call */
+  tigon_status status;      /* status of the call */
   int64_t other_kind;       /* elements that are a NaN for an Inf, or the reverse, in a sweep that planted a value */
-  unsigned float_state;     /* of the caller, before the call */
+  unsigned float_state;     /* the caller's float state, before the call */
 };
 
 /* [rows, cols] shapes around the variant's tile, primes, powers of two and their neighbours, and wide rows. */
@@ -165,8 +166,8 @@ tigon_tensor check_error_flag(check *k);
 /* 1-dimensional shorthands. */
 tigon_tensor check_in_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill);
 tigon_tensor check_out_vector(check *k, const char *name, tigon_dtype dtype, int64_t n);
-/* What options make of tensors: a vector that may be absent; one of sums, which are added to what is there or not; an input [rows, cols] of
- * the case's dtype that the op may overwrite. */
+/* Tensors that depend on options. A vector that may be absent. A vector of sums, which replace its values or are added to them.
+ * An input [rows, cols] of the case's dtype that the op may overwrite. */
 tigon_tensor check_may_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, check_fill fill, bool present);
 tigon_tensor check_sum_vector(check *k, const char *name, tigon_dtype dtype, int64_t n, bool present, bool accumulate);
 tigon_tensor check_rows(check *k, const char *name, check_fill fill, bool overwritten);

@@ -82,7 +82,7 @@ typedef struct call {
   int64_t rows, cols;
   tigon_cross_entropy_fwd_args a;
   logits l;
-  double inverse; /* of mean's denominator */
+  double inverse; /* inverse of mean's denominator */
 } call;
 
 /* What the bounds of a row are made of; eps is 2^-24. */

@@ -1,6 +1,6 @@
-/* A run's buffers in the memory of a device that the host cannot reach: all that the run made is copied there before its call
- * and back after it, guard zones with it. In the copied arguments whatever points into a buffer points to its copy: every word
- * that is such an address is taken for one. */
+/* A run's buffers in the memory of a device that the host cannot reach. Everything that the run made, with guard zones, is
+ * copied there before its call and back after it. In the copied arguments whatever points into a buffer points to its copy:
+ * every word that is such an address is taken for one. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,21 +1,21 @@
-/* What the checks of distillation through a head share: a student's logits, the bounds of a divergence of two rows of
- * log-probabilities, and what the cross entropy and a softcap add.
+/* Code that the checks of distillation through a head share: a student's logits, the bounds of a divergence of two rows of
+ * log-probabilities, and the terms of the cross entropy and a softcap.
  *
- * The bounds follow one perturbation through the op, as fused_linear_cross_entropy's do: a logit is off by its f32 sum's
- * error and, of 16 bits, by one ulp, and a softcap's f32 adds its own. So a log-probability is off by twice the most of a row,
- * and by what divergence's own f32 adds: `off_q` and `off_p`. */
+ * The bounds follow one perturbation through the op, as fused_linear_cross_entropy's do. A logit is off by its f32 sum's error
+ * and, in 16 bits, by one ulp. A softcap's f32 adds its own error. So a log-probability is off by twice the most of a row, and
+ * by what divergence's own f32 adds: `off_q` and `off_p`. */
 #ifndef TIGON_CHECK_DISTIL_ROWS_H
 #define TIGON_CHECK_DISTIL_ROWS_H
 
 #include "check/divergence.h"
 #include "check/head_rows.h"
 
-/* Of check_sizes: rows, width, vocabulary. The denominator is of all rows. */
+/* check_sizes: rows, width, vocabulary. The denominator counts all rows. */
 #define DISTIL_SIZES                                                              \
   .of = {{3, 4, 5}, {37, 16, 67}, {300, 5, 9}, {3, 16, 3}, {CHECK_MANY, 512, 5}}, \
   .walks = {{CHECK_N, 3, 5}, {3, CHECK_N, 5}, {3, 5, CHECK_N}}
 
-/* Of bench_case: a step's tokens beside few classes, as a teacher's logits take as much again. */
+/* bench_case: a step's tokens with few classes, because a teacher's logits take as much memory again. */
 #define DISTIL_CASE \
   .rows_f32 = 256, .rows_16bit = 256, .cols = 1024, .other = 16000, .dims = bench_words, .of_model = head_of_model
 
@@ -169,7 +169,7 @@ typedef struct mixed {
   int64_t label; /* -1: none */
 } mixed;
 
-/* Of the divergence's gradient by x; then of all by u. */
+/* The divergence's gradient by x, then the whole gradient by u. */
 static inline void mix_row(const distil *c, const mixed *m, double *off, double *size) {
   for (int64_t v = 0; v < c->k->dims[2]; ++v) {
     const chance q = chance_of(c->x[v] - m->hard_lse, m->off_hard);

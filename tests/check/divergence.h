@@ -31,7 +31,7 @@ typedef struct row_loss {
   tigon_reduction reduction;
   tigon_tensor denominator, labels, token_scale, dloss;
   int64_t ignore_index;
-  double inverse; /* of mean's denominator */
+  double inverse; /* inverse of mean's denominator */
   double soft;    /* what D is multiplied by */
   double it;      /* 1 / temperature, as f32 */
   double grad_scale;

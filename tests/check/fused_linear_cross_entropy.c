@@ -17,7 +17,7 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   return true;
 }
 
-/* Of the workspace: what is recommended, the least that works, or a little more, so that dlogits are parked in dweight. */
+/* The workspace: the recommended one, the smallest one, or a little more, so that dlogits are parked in dweight. */
 enum room { GOOD, LEAST, PARKS };
 
 static const struct option {
@@ -101,7 +101,7 @@ static void bound_gradients(check *k, const tigon_fused_linear_cross_entropy_arg
   const int64_t rows = k->dims[0], width = k->dims[1], vocab = k->dims[2];
   double *dhidden = check_doubles(k, rows * width), *dweight = check_doubles(k, vocab * width),
          *dbias = check_doubles(k, vocab);
-  const double add = 16 * 0x1p-24; /* of a f32 sum, as in linear's check */
+  const double add = 16 * 0x1p-24; /* error of a f32 sum, as in linear's check */
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t v = 0; v < vocab; ++v) {
       const double off = s->off[r * vocab + v] + add * s->size[r * vocab + v];

@@ -333,8 +333,8 @@ static void bwd(check *k) {
 
 /* ---- shapes, mutants ---- */
 
-/* Around the tile; one expert that has all slots; more experts than slots; more choices than experts; an expert that has more rows
- * than the least panel, and than a tile of a product. */
+/* Sizes around the tile. One expert that has all slots. More experts than slots. More choices than experts. An expert that has
+ * more rows than the least panel, and than a tile of a product. */
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t shapes[][5] = {

@@ -1,6 +1,6 @@
-/* What a log-probability and an entropy of a head, and the gradients that flow back through them, may be off by. The bounds follow one
- * perturbation, as in fused_linear_cross_entropy's check: logits are off by `shift`, so the log-sum-exp is by as much, a
- * log-probability by twice that, a probability by a factor of e^(2 shift). */
+/* What a log-probability and an entropy of a head, and the gradients that flow back through them, may be off by. The bounds
+ * follow one perturbation, as in fused_linear_cross_entropy's check. Logits are off by `shift`, and the log-sum-exp by as much.
+ * So a log-probability is off by twice that, and a probability by a factor of e^(2 shift). */
 #ifndef TIGON_CHECK_HEAD_ROWS_H
 #define TIGON_CHECK_HEAD_ROWS_H
 
@@ -10,7 +10,7 @@ enum { IGNORED = 0 };
 
 static const double cap = 4, temperature = 0.8;
 
-/* Of a row; `off` and `size` of dx are [vocab]. */
+/* A row. `off` and `size` of dx are [vocab]. */
 typedef struct row {
   bool counts;
   int64_t label; /* as a row of the weight, which it need not be in a shard */
@@ -100,7 +100,7 @@ static inline void bound_products(const head_case *s, const tigon_tensor *dhidde
                                   const tigon_tensor *dbias, const double *old_dweight, const double *old_dbias) {
   check *k = s->k;
   const int64_t width = s->width;
-  const double add = 16 * 0x1p-24; /* of a f32 sum, as in linear's check */
+  const double add = 16 * 0x1p-24; /* error of a f32 sum, as in linear's check */
   double *dx = check_doubles(k, s->rows * width), *dw = check_doubles(k, s->vocab * width),
          *db = check_doubles(k, s->vocab);
   for (int64_t at = 0; k->oracle && at < s->rows * s->vocab; ++at) {

@@ -62,7 +62,7 @@ struct check_timed {
   size_t held, most;    /* bytes of all tensors; beyond `most` none is made */
   double read, written; /* bytes that one call must */
   size_t workspace_bytes;
-  void *args; /* of malloc */
+  void *args; /* allocated by malloc */
 };
 /* Its values, of an output, too, are in [-factor, factor]. */
 tigon_tensor check_timed_tensor(check *k, const char *name, tigon_dtype dtype, int ndim, const int64_t *shape,

@@ -21,8 +21,8 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   return true;
 }
 
-/* A sum of `terms` products in f32: each of the chain's roundings is at most 2^-24 of the absolute sum, and what a
- * chain of many loses in practice stays below 8 f32 epsilons, which is what docs/reliability.md promises. */
+/* A sum of `terms` products in f32. Each of the chain's roundings is at most 2^-24 of the absolute sum. In practice a long chain
+ * loses less than 8 f32 epsilons, as docs/reliability.md promises. */
 static double sum_factor(int64_t terms) { return terms + 2 < 16 ? (double)terms + 2 : 16; }
 
 /* |a| [m, k] times |b| [k, n] into out [m, n]; a(i, j) = a[i * k + j], or a[j * m + i] when transposed; b alike. */

@@ -17,8 +17,8 @@ typedef struct logits {
 typedef struct logits_row {
   double largest, lse;
   double entropy;      /* NaN without a finite lse */
-  double lse_error;    /* of lse, in eps */
-  double moment_error; /* of sum p (z - reference), in eps */
+  double lse_error;    /* error of lse, in eps */
+  double moment_error; /* error of sum p (z - reference), in eps */
   double range;        /* largest - smallest finite logit */
 } logits_row;
 

@@ -259,7 +259,7 @@ static void bound_back(check *k, const tigon_mhc_coeffs_bwd_args *a, const input
                        const bwd_bounds *to) {
   num dl[MOST], pre[STREAMS];
   const double rstd = fabs(check_value(&a->rstd, t));
-  double size[MOST], dot = 0; /* of dmix with its error */
+  double size[MOST], dot = 0; /* sizes of dmix with its error */
   find_dl(k, a, in, t, s, dl, pre);
   for (int64_t m = 0; m < in->m; ++m) {
     const double mix = fabs(check_value(&a->mix, t * in->m + m)), error = dl[m].e + (16 + 4) * fabs(dl[m].v);

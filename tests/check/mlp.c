@@ -61,11 +61,11 @@ typedef struct run_state {
   struct option o;
   check *k;
   int64_t rows, width, inner, cached;
-  double ulp, least; /* of the dtype: half a unit falls to either side, and a unit of the smallest numbers */
+  double ulp, least; /* units of the dtype: half a unit falls to either side, and a unit of the smallest numbers */
   tigon_mlp_fwd_args a;
 } run_state;
 
-static const double sum = 16 * 0x1p-24; /* of a f32 sum, as in linear's check */
+static const double sum = 16 * 0x1p-24; /* error of a f32 sum, as in linear's check */
 
 /* Inf and NaN are those of both. */
 static value made(double v, double off) { return (value){v, isfinite(v) && isfinite(off) ? off : 0}; }
@@ -204,7 +204,7 @@ static void fwd(check *k) {
 
 /* ---- backward ---- */
 
-/* Of a weight or a bias: rubbish, or with `accumulate` values, with what their sum may be off by. */
+/* The gradient of a weight or a bias: rubbish, or with `accumulate` values, with the error of their sum. */
 static tigon_tensor gradient(const run_state *s, const char *name, int64_t n, int64_t depth, bool present,
                              double **off) {
   check *k = s->k;

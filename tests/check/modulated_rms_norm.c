@@ -56,8 +56,8 @@ static void fwd(check *k) {
   const tigon_tensor scale = check_in(k, "scale", check_dtype(k, o.scale_f32), ndim, shape, vectors);
   const tigon_tensor shift = o.shift ? check_in(k, "shift", k->dtype, ndim, shape, vectors) : none;
   const tigon_tensor x = check_rows(k, "x", k->fill, o.in_place);
-  /* Magnitudes: the product and the shift. llama rounds xhat, which may flip (an ulp is at most 2^-7 or 2^-10 of it, and one
-   * and a half allow for rstd's last bits); none rounds mean, rstd and xhat. */
+  /* Magnitudes: the product and the shift. llama rounds xhat, which may flip. An ulp is at most 2^-7 or 2^-10 of it, and one and
+   * a half allow for rstd's last bits. none rounds mean, rstd and xhat. */
   const double flips = o.casting == TIGON_CASTING_NONE ? 4 : 1.5;
   const double of_rstd = check_calls(k, 1, 1.5); /* 1 / sqrt(sum / cols + eps): the sum's division under the root */
   double *y_scale = check_doubles(k, rows * cols);

@@ -12,7 +12,7 @@
 
 static const struct option {
   bool pre, sparse, depthwise;
-  int64_t outputs; /* of a group */
+  int64_t outputs; /* outputs of a group */
   tigon_window h, w;
   bool f32, bias, stat, sums, accumulate; /* f32: bias, dweight, dbias */
 } options[] = {

@@ -22,7 +22,7 @@ static inline num less(num a, num b) { return plus(a, minus(b)); }
 static inline num times(num a, num b) {
   return made(a.v * b.v, fabs(a.v) * b.e + fabs(b.v) * a.e + a.e * b.e * 0x1p-24 + fabs(a.v * b.v));
 }
-static inline num over(const check *k, num a, double b) { /* of a b without an error */
+static inline num over(const check *k, num a, double b) { /* for a b without an error */
   return made(a.v / b, a.e / fabs(b) + (1 + check_calls(k, 0, 1)) * fabs(a.v / b));
 }
 

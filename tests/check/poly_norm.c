@@ -44,8 +44,8 @@ static void fwd(check *k) {
   if (o.rstd) check_bound_relative(k, &rstd, 1, 0, NULL, 7 + calls);
 }
 
-/* The sizes of the terms of dx, and of dw and db. dy * x^p has 3 roundings and a sum loses 8 * 2^-24 of its terms; the factors of
- * dx have 2 each, x^p 2, and what is made of them 5: in all 20 * 2^-24. */
+/* The sizes of the terms of dx, and of dw and db. dy * x^p has 3 roundings, and a sum loses 8 * 2^-24 of its terms. The factors
+ * of dx have 2 each, x^p 2, and their combination 5. Together these are 20 * 2^-24. */
 static void bwd_sizes(check *k, const tigon_poly_norm_bwd_args *a, double *dx, double *sums) {
   const int64_t rows = k->dims[0], cols = k->dims[1];
   for (int64_t i = 0; k->oracle && i < rows * cols; ++i) sums[POWERS] += fabs(check_value(&a->dy, i));

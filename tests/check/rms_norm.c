@@ -185,7 +185,7 @@ void check_norm_bwd(check *k, bool fused) {
       const double weight = o.w ? check_value(&w, c) + o.w_offset : 1;
       const double dn = check_value(&dy, r * cols + c) * gate_at(&z, r * cols + c), g = dn * weight;
       const double xhat = check_value(&x, r * cols + c) * scale;
-      /* Of silu, the product with dy, and that with the weight. */
+      /* The errors of silu, of its product with dy, and of the product with the weight. */
       const double dn_lost = o.gate ? lost * (1 + fabs(check_value(&dy, r * cols + c))) : 0,
                    g_lost = o.gate ? (dn_lost * fabs(weight) + lost) / dx_units : 0;
       dx_scale[r * cols + c] = fabs(g) + g_lost;
@@ -246,8 +246,8 @@ static double quantised_value(double v, tigon_dtype dtype) {
   return tigon_load_f64(&room, 0, dtype);
 }
 
-/* In units of 2^-24: a step of q where y / scale lies next to the middle of two numbers, `near` * 2^-24 of it; where an intermediate is
- * rounded everywhere, because that may move y / scale by as much as a step. */
+/* In units of 2^-24. q may be a step off where y / scale lies next to the middle of two numbers, `near` * 2^-24 of it. If an
+ * intermediate is rounded, it may be a step off everywhere, because that may move y / scale by a step. */
 static void allow_steps(const check *k, const tigon_rms_norm_quantised_args *a, double near, bool everywhere,
                         double *loose) {
   const int64_t rows = k->dims[0], cols = k->dims[1];

@@ -57,7 +57,7 @@ bool check_row_shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
  * several parts. */
 enum { EVERY_FILL_SHAPE = 4, LARGE = 8000, FORCED_SHAPES = 8, WIDE = 16384 };
 
-/* Of each entry, TIGON_CASE_BIT or-ed. One check runs at a time. */
+/* The cases planned for each entry, TIGON_CASE_BIT or-ed. One check runs at a time. */
 static unsigned planned[sizeof ops / sizeof *ops];
 
 unsigned check_planned(int entry) { return planned[entry]; }

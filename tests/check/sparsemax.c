@@ -8,7 +8,7 @@
 typedef enum content { AS_FILLED, SHIFTED, MINUS_INF, TIES, ROUNDS } content;
 
 static const struct option {
-  content content; /* of x; from MINUS_INF on the run writes it */
+  content content; /* content of x; from MINUS_INF on the run writes it */
   bool in_place;
 } options[] = {{AS_FILLED, false}, {AS_FILLED, true}, {SHIFTED, false},
                {MINUS_INF, true},  {TIES, false},     {ROUNDS, true}};

@@ -83,7 +83,7 @@ static bool takes_values(const check_buffer *b) {
          b->tensor.dtype != TIGON_I64;
 }
 
-enum { POSITIONS = 80 }; /* of an input at most */
+enum { POSITIONS = 80 }; /* the most positions of an input */
 
 static void sweep_input(const check_target *target, const check_pair *pair, const check_case *c, check_twist twist,
                         const check_buffer *input, check_tally *tally) {

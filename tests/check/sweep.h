@@ -14,7 +14,7 @@ typedef struct check_target {
 } check_target;
 
 typedef struct check_tally {
-  int part, parts; /* of the runs of a sweep in parts, every parts-th from the part-th on */
+  int part, parts; /* runs every parts-th run of a sweep, from the part-th on */
   int64_t seen;    /* runs, those of other parts too */
   int64_t runs, failed;
   int64_t other_kind; /* elements, see check.h */
@@ -24,7 +24,7 @@ typedef struct check_tally {
 typedef struct check_sweep {
   const char *name, *what;
   void (*run)(const check_target *target, check_tally *tally);
-  bool on_host;  /* of tensors in the host's memory alone */
+  bool on_host;  /* only for tensors in the host's memory */
   bool in_parts; /* takes a part of its runs */
 } check_sweep;
 

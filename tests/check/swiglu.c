@@ -24,7 +24,7 @@ static struct option option_of(const check *k) {
 typedef struct element {
   double u, b, silu, slope_size,
       scale;          /* b: with the offset; slope_size: slope's terms, each in absolute value; scale: down_mult */
-  double offset_size; /* of b's own rounding, by b */
+  double offset_size; /* size of b's own rounding, by b */
 } element;
 
 static element element_of(const struct option *o, double a, double b) {

@@ -1,5 +1,5 @@
-/* First-order error analysis of formulas in which errors cancel, where running bounds (number.h) double with each step: a record of
- * every operation, from which the derivative of an output by each rounding follows. Errors are in units of 2^-24. */
+/* First-order error analysis of formulas in which errors cancel. Running bounds (number.h) would double with each step there. It
+ * records every operation. From the record follows the derivative of an output by each rounding. Errors are in units of 2^-24. */
 #ifndef TIGON_CHECK_TAPE_H
 #define TIGON_CHECK_TAPE_H
 

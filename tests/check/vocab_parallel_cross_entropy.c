@@ -9,7 +9,7 @@ static const struct option {
   tigon_dtype labels;
   tigon_smoothing_formula formula;
   int64_t begin, after; /* classes before and behind the shard */
-  int64_t shards;       /* of merge */
+  int64_t shards;       /* shards of merge */
   bool dloss, dentropy, entropy, outputs, in_place, ignore, out_of_range, softcap_first, denominator, own_partition;
   double smoothing, lse_square, softcap, temperature, grad_scale;
 } options[] = {
@@ -108,7 +108,8 @@ static void bound_stats(check *k, const logits *l, int64_t r, double *at) {
   }
   if (!isfinite(w.lse)) return;
   const double s = exp(w.lse - w.largest);
-  const double flushed = check_flushed(k) * (1 + logits_cap(l)); /* of a logit, and of tanh's argument */
+  const double flushed =
+      check_flushed(k) * (1 + logits_cap(l)); /* what a flush takes from a logit, and from tanh's argument */
   const double e = plain ? 0 : logit_error(l, w.largest) + 2 * fabs(w.largest) + flushed;
   const double moment = s * (w.lse - w.largest - w.entropy); /* w, which is negative */
   at[0] = e;

@@ -26,7 +26,7 @@ static size_t element(void) { return tigon_dtype_size(dtype); }
 /* That forward moves, the least of all. */
 static int64_t row_bytes(void) { return 2 * COLS * (int64_t)element(); }
 
-/* Of `dtype`. */
+/* The elements have the dtype `dtype`. */
 static float inputs[2][BATCH * COLS], outputs[2][BATCH * COLS], alone[2][COLS];
 static _Alignas(64) char workspace[SCRATCH];
 

@@ -1,6 +1,6 @@
-/* The host path of a GPU over a driver of ours (fake/driver.c): every launch of every case keeps to what a GPU can launch, names a kernel
- * that there is, stays on the caller's stream, and neither allocates nor waits; and every call's failure with its sentence and nothing
- * left behind. Skipped in a build without CUDA kernels. */
+/* The host code of a GPU over a fake driver (fake/driver.c). Every launch of every case keeps to a GPU's limits, names an
+ * existing kernel, stays on the caller's stream, and neither allocates nor waits. Every failing call of the driver gives its
+ * sentence and leaves nothing behind. Skipped in a build without CUDA kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -148,7 +148,7 @@ static void run_cases(tigon_context *context, int entry, tigon_dtype dtype) {
   }
 }
 
-/* Of a machine whose blocks can share rows, and of one whose cannot. The former's attention rounds its weights. */
+/* A machine whose blocks can share rows, and one whose blocks cannot. The attention of the first one rounds its weights. */
 static void test_launches(void **state) {
   (void)state;
   for (int sm = 80; sm <= 90; sm += 10) {
@@ -346,7 +346,7 @@ static void test_failures_at_work(void **state) {
   assert_int_equal(fake.alive(), 0);
 }
 
-/* Of a build for Hopper GPUs; another has no maps. */
+/* For a build with Hopper GPUs. Another build has no maps. */
 static void test_a_map_fails(void **state) {
   (void)state;
   enum { TOKENS = 4, CHOICES = 2, EXPERTS = 2, WIDTH = 64, PART = 1 << 16 };

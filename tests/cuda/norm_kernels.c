@@ -1,5 +1,5 @@
-/* The table of the norms' kernels, on GPUs that are not here: some call takes each kernel of it, on some GPU, and no launch asks for
- * more than the GPU has. */
+/* The table of the norms' kernels, for described GPUs. Some call takes each kernel of it, on some GPU. No launch asks for more
+ * than the GPU has. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

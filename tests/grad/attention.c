@@ -12,7 +12,7 @@ typedef struct state {
   int64_t window, segments, dilation;
 } state;
 
-/* Of the rows of both batches as one; the first query and the last key are in none. */
+/* The rows of both batches as one batch. The first query and the last key are in no segment. */
 static int32_t cu_q[] = {1, 3, 3, BATCH *TOKENS}, cu_k[] = {0, 4, 5, BATCH *KEYS - 1};
 
 static tigon_heads heads(double *data, int64_t tokens, int64_t count) {

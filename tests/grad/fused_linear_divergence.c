@@ -4,7 +4,7 @@
 
 enum { TEACHER_WIDTH = 31 };
 
-/* Of the teacher, and what its logits are. */
+/* The teacher's tensors, and the logits of both. */
 static float hidden[ROWS * TEACHER_WIDTH], weight[VOCAB * TEACHER_WIDTH], bias[VOCAB], student[ROWS * VOCAB],
     teacher[ROWS * VOCAB];
 

@@ -1,5 +1,5 @@
-/* fused_linear_policy against linear_logprob, policy_loss and linear_logprob's backward, on the oracle and on the CPU with the built-in
- * GEMM, in workspaces of every size: chunks of tokens, groups of sequences, and sequences too long for a chunk. */
+/* fused_linear_policy against linear_logprob, policy_loss and linear_logprob's backward, on the oracle and on the CPU with the
+ * built-in GEMM. Workspaces have every size: chunks of tokens, groups of sequences, and sequences too long for a chunk. */
 #include "fused_head.h"
 
 static void by_parts(tigon_context *c, const head_problem *p, const void *options, head_results *out) {

@@ -1,5 +1,6 @@
-/* fused_linear_preference against linear_logprob, sums over sequences, preference_loss and linear_logprob's backward, on the oracle and on
- * the CPU with the built-in GEMM, in workspaces of every size: groups of pairs and sequences, and pairs too long for a chunk. */
+/* fused_linear_preference against linear_logprob, sums over sequences, preference_loss and linear_logprob's backward, on the
+ * oracle and on the CPU with the built-in GEMM. Workspaces have every size: groups of pairs and sequences, and pairs too long
+ * for a chunk. */
 #include "fused_head.h"
 
 typedef struct choice {

@@ -4,7 +4,7 @@
 
 enum { K = 6 };
 
-/* Of the teacher, and what the student's logits are. Some ids repeat. */
+/* The teacher's entries, and the student's logits. Some ids repeat. */
 static float target[ROWS * K], logits[ROWS * VOCAB];
 static int64_t ids[ROWS * K];
 

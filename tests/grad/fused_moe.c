@@ -98,7 +98,7 @@ static void test_order(void **s) {
   loss(&other);
   assert_memory_equal(t.pre, other.pre, sizeof t.pre);
   for (int i = (SLOTS - 2) * WIDE; i < SLOTS * WIDE; ++i) assert_true(t.pre[i] == 0);
-  double sum = t.gate_up_bias[0]; /* of slot 0, the first one of expert 0 */
+  double sum = t.gate_up_bias[0]; /* slot 0 is the first one of expert 0 */
   for (int c = 0; c < COLS; ++c) sum += t.x[c] * t.gate_up[c * WIDE];
   assert_float_equal(t.pre[0], sum, 1e-12);
 }

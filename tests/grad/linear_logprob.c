@@ -1,7 +1,7 @@
-/* linear_logprob against its parts: linear, cross_entropy and linear's backward with all logits in memory, on the oracle
- * and on the CPU with the built-in GEMM, for workspaces and caches of every size. What belongs to a token has the bits of
- * the parts; sums over tokens have those of a call without a cache, of the same workspace. Shards of the vocabulary have the bits
- * of vocab_parallel_cross_entropy's parts, and merged they are nearly the whole. */
+/* linear_logprob against its parts: linear, cross_entropy and linear's backward with all logits in memory. It runs on the oracle
+ * and on the CPU with the built-in GEMM, for workspaces and caches of every size. What belongs to a token has the bits of the
+ * parts; sums over tokens have those of a call without a cache, of the same workspace. Shards of the vocabulary have the bits of
+ * vocab_parallel_cross_entropy's parts, and merged they are nearly the whole. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -230,7 +230,7 @@ static void expect_sums(const way *w, const results *got, const results *must, d
   const float *is[] = {got->dgate, got->ddown, got->dbias}, *other[] = {must->dgate, must->ddown, must->dbias};
   const int counts[] = {2 * I * H, H * I, BIAS};
   const unsigned bits[] = {2, 4, 8};
-  const double share = w->accumulate && w->sum_dtype != TIGON_F32 ? 0.01 : 4e-6; /* of 16 bits, another rounding */
+  const double share = w->accumulate && w->sum_dtype != TIGON_F32 ? 0.01 : 4e-6; /* 16 bits have another rounding */
   for (int k = 0; k < 3; ++k) {
     double sums[2 * I * H];
     load(sums, other[k], w->sum_dtype, counts[k]);
@@ -260,7 +260,7 @@ static void compare(tigon_context *c, const state *t, way w) {
   run(c, t->act, &n, &w, &best);
   const double share = w.dtype == TIGON_F32    ? 3e-6
                        : w.dtype == TIGON_BF16 ? 0.02
-                                               : 0.003; /* of 16 bits, as many as 5 roundings */
+                                               : 0.003; /* 16 bits have as many as 5 roundings */
   expect("y", best.y, w.dtype, t->y, t->rows * H, share);
   expect("dx", best.dx, w.dtype, t->dx, t->rows * H, share);
   expect("dgate and dup", best.dgate, w.sum_dtype, t->dgate, 2 * I * H, share);

@@ -73,7 +73,7 @@ static void test_gradients(void **s) {
   }
 }
 
-/* Of a sparse row the support must not change within a step. */
+/* The support of a sparse row must not change within a step. */
 static void test_sparse(void **s) {
   (void)s;
   const tigon_window three = {3, 1, 1, 1}, strided = {2, 2, 1, 1};

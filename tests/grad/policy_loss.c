@@ -1,5 +1,5 @@
-/* policy_loss against finite differences of the oracle for every kind at both levels, double throughout; its values against formulas
- * written another way; and what other implementations are known to have wrong, on every variant of the CPU. */
+/* policy_loss against finite differences of the oracle for every kind at both levels, double throughout. Its values are compared
+ * with formulas written another way. Known errors of other implementations are tested on every variant of the CPU. */
 #include "grad.h"
 
 enum { SEQUENCES = 4, N = 11 };
@@ -57,7 +57,7 @@ static double objective(void *argument) {
   return t->loss;
 }
 
-/* Of CISPO and VESPO, whose factor of l is a constant: the loss is the one of `fixed` in it, by dl at that place times l. */
+/* For CISPO and VESPO, whose factor of l is a constant. The loss is that of `fixed` in it, by dl at that place times l. */
 static double objective_of_constants(void *argument) {
   state *t = argument;
   double sum = 0;

@@ -1,5 +1,5 @@
-/* preference_loss against finite differences of the oracle for every kind, double throughout; its values against the formulas of the
- * papers, written another way; and what other implementations are known to have wrong, on every variant of the CPU. */
+/* preference_loss against finite differences of the oracle for every kind, double throughout. Its values are compared with the
+ * formulas of the papers, written another way. Known errors of other implementations are tested on every variant of the CPU. */
 #include "grad.h"
 
 enum { PAIRS = 5, N = 2 * PAIRS, NLL = 3 };
@@ -157,7 +157,7 @@ static void test_tokens(void **s) {
 
 static double sig(double x) { return 1 / (1 + exp(-x)); }
 
-/* Of a pair with the log-ratios a and b, beta .75, smoothing .125 and tau .5. */
+/* The loss of a pair with the log-ratios a and b, beta .75, smoothing .125 and tau .5. */
 static double paper(int kind, double a, double b, double shift) {
   const double beta = 0.75, e = 0.125, h = beta * (a - b), tau = 0.5;
   const double odds_a = exp(a) / (1 - exp(a)), odds_b = exp(b) / (1 - exp(b)), m = sig(h / tau);
@@ -251,7 +251,7 @@ static void far_apart(tigon_context *context) {
   static const float x[4] = {1e4f, -1e4f, -1e4f, 1e4f}; /* the first pair is right, the second wrong */
   f32_call c;
   for (int kind = 0; kind <= TIGON_PREFERENCE_BCO; ++kind) {
-    if (kind == TIGON_PREFERENCE_ORPO) continue; /* of means below 0 */
+    if (kind == TIGON_PREFERENCE_ORPO) continue; /* ORPO needs means below 0 */
     begin_f32(&c, (tigon_preference_kind)kind, x);
     c.labels[0] = c.labels[2] = 1;
     call_f32(context, &c);

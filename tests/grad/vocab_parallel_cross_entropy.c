@@ -1,5 +1,5 @@
 /* vocab_parallel_cross_entropy against cross_entropy of the whole vocabulary, and its gradient against finite differences of the
- * oracle, double throughout: with TIGON_F64 the stats, the row outputs and the loss are f64, too. */
+ * oracle, double throughout. With TIGON_F64 the stats, the row outputs and the loss are f64 too. */
 #include "grad.h"
 
 enum { ROWS = 5, COLS = 11, SHARDS = 3, N = ROWS * COLS };
@@ -14,11 +14,11 @@ typedef struct options {
   tigon_reduction reduction;
   const float *dloss, *dentropy, *denominator;
   float smoothing, lse_square_scale, softcap, inverse_temperature, grad_scale;
-  int64_t rank; /* of a partition, less 1; 0: none */
+  int64_t rank; /* rank of a partition, less 1; 0: none */
 } options;
 
 typedef struct state {
-  tigon_cross_entropy_problem p; /* of all columns */
+  tigon_cross_entropy_problem p; /* the problem with all columns */
   int64_t rank;
   double x[N], dx[N], stats[SHARDS][ROWS][TIGON_VOCAB_STATS];
   double inverse, loss, token_loss[ROWS], lse[ROWS], entropy[ROWS], z_loss[ROWS];

@@ -10,7 +10,7 @@
 
 #include "ascend/plan/plan.h"
 
-static tigon_footprint footprint; /* of the last ask() */
+static tigon_footprint footprint; /* footprint of the last ask() */
 static tigon_plan plan;           /* its answer */
 
 static tigon_plan_request request_for(const char *op, const char *entry, tigon_dtype dtype, const char *device,

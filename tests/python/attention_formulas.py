@@ -32,7 +32,7 @@ def attention(q, k, v, sinks=None, causal=True, window=None, scale=None, softcap
     return p[..., :-1].masked_fill(~seen, 0) @ v
 
 
-ATTENTION_LENGTHS = [(2, 3), (0, 1), (3, 1)]  # of op_cases.HEADS' 5 queries and 5 keys
+ATTENTION_LENGTHS = [(2, 3), (0, 1), (3, 1)]  # split op_cases.HEADS' 5 queries and 5 keys
 
 
 def cumulative(side, device):

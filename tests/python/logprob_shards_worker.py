@@ -13,8 +13,8 @@ from tigon.huggingface import trl_head
 from tigon.torch import functional as T
 
 CUTS = {"even": (0, 6, 12), "uneven": (0, 4, 12), "empty": (0, 0, 12)}
-VOCABS = 12, 11, 1  # of DTensors, which torch.chunk cuts: even, uneven, with a rank that has no class
-TOKENS = None, Replicate(), Shard(0)  # of a compiled call with DTensors; None: local tensors
+VOCABS = 12, 11, 1  # split by torch.chunk for DTensors: even, uneven, with a rank that has no class
+TOKENS = None, Replicate(), Shard(0)  # placements of a compiled call with DTensors; None: local tensors
 TARGET = torch.tensor([[1, -100, 3, 10, 0], [7, 3, -100, 2, 11]])
 OPTIONS = {
     "plain": dict(),

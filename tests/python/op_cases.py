@@ -25,7 +25,7 @@ ADVANTAGE = torch.tensor([0.75, -0.5])
 TEACHER = torch.randint(-8, 9, (2, 5, 9), generator=torch.Generator().manual_seed(3)) / 4
 EYE = torch.eye(9)
 ANGLES = torch.linspace(-3, 3, 5 * 4).view(1, 5, 4).repeat(1, 1, 2)
-THREE = torch.linspace(-2, 3, 7 * 4).view(7, 4)  # of the positions in time, height and width
+THREE = torch.linspace(-2, 3, 7 * 4).view(7, 4)  # positions in time, height and width
 IDS_OF_AXES = (torch.arange(3 * 2 * 5) * 5 % 7).view(3, 2, 5)
 MASK = torch.tensor([0, 0, -torch.inf, 1, 0, -2, 0])
 
@@ -34,7 +34,7 @@ class Case(NamedTuple):
     name: str
     run: Callable
     oracle: Callable
-    shapes: list  # of the inputs: data (any layout), or "parameter" ones (contiguous)
+    shapes: list  # shapes of the inputs: data (any layout), or "parameter" ones (contiguous)
     roundings: int = 1  # to the inputs' dtype between inputs and outputs, the store included
 
 

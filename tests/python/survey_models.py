@@ -12,7 +12,7 @@ TEXT = "+text"  # ends the survey's name of a multimodal model, as some types ar
 NAMES = [*sorted(CAUSAL), *(name + TEXT for name in sorted(MULTIMODAL))]
 
 _ROWS, _TOKENS, _PADDED = 2, 32, 5
-_FIRST_TOKEN, _LAST_TOKEN = 3, 199  # of the text; the special ones lie outside
+_FIRST_TOKEN, _LAST_TOKEN = 3, 199  # range of the text; the special ones lie outside
 
 
 def model(name: str, dropout: float = 0.0) -> torch.nn.Module:

@@ -32,7 +32,7 @@ def exo_pair(h):
     return (p * (p.log() - torch.tensor([[0.75], [0.25]]).double().log())).sum(0)
 
 
-PAIRS = {  # of the log-ratios of chosen and rejected
+PAIRS = {  # functions of the log-ratios of chosen and rejected
     "sigmoid": of_h(lambda h: -0.75 * F.logsigmoid(h) - 0.25 * F.logsigmoid(-h)),
     "cpo": of_h(lambda h: -0.75 * F.logsigmoid(h) - 0.25 * F.logsigmoid(-h)),
     "simpo": of_h(lambda h: -0.75 * F.logsigmoid(h - 0.5) - 0.25 * F.logsigmoid(0.5 - h)),
@@ -50,7 +50,7 @@ PAIRS = {  # of the log-ratios of chosen and rejected
     "discopop": of_h(discopop),
     "orpo": lambda a, b: -BETA * F.logsigmoid(log_odds(a) - log_odds(b)),
 }
-SINGLE = {  # of the log-ratio and the label, 1 or -1
+SINGLE = {  # functions of the log-ratio and the label, 1 or -1
     "kto": lambda l, y: 1 - torch.sigmoid(y * BETA * (l - SHIFT)),
     "apo_zero_unpaired": lambda l, y: 1 - torch.sigmoid(y * BETA * l),
     "bco": lambda l, y: -F.logsigmoid(y * (BETA * l - SHIFT)),

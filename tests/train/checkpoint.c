@@ -335,7 +335,7 @@ static void refuses(void **state) {
   assert_string_equal(error.text, "--hidden is 64, must be 16 as in the checkpoint");
   assert_int_equal(error.exit_code, TRAIN_EXIT_USAGE);
 
-  save("other", false, 9, 7); /* of another save */
+  save("other", false, 9, 7); /* belongs to another save */
   move(path_of("other", "optimizer.safetensors"), path_of("h", "optimizer.safetensors"));
   assert_int_equal(opened_step("h", &error), -1);
   assert_non_null(strstr(error.text, "is not of the same save as model.safetensors"));

@@ -1,14 +1,15 @@
-/* adamw: Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101) over a list of tensors, and the
- * factor that clips their gradients by global norm.
+/* adamw: Adam with decoupled weight decay over a list of tensors, and the factor that clips their gradients by global norm
+ * (Loshchilov & Hutter 2019, arXiv:1711.05101).
  *
  * Step t >= 1, for every element, in f32, g = clip_factor * grad:
  *   m = beta1 * m + (1 - beta1) * g        v = beta2 * v + (1 - beta2) * g^2
  *   p = p - lr * (weight_decay * p + (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps))
- * p is the master copy when there is one, and param is then its rounded image; else param itself.
+ * p is the master copy if it is given, and param is then its rounded image. Otherwise p is param itself.
  * Clip:  norm = sqrt(sum of g^2 over all tensors)        factor = min(1, max_norm / norm)   (1 when max_norm is 0)
  *
- * Shapes: param, master, grad, exp_avg, exp_avg_sq of one entry alike, contiguous; clip_factor, norm, factor [1].
- * Overlap: no output may overlap any other tensor, of its entry or of another one; grads may be the same tensor.
+ * Shapes: param, master, grad, exp_avg, exp_avg_sq of one list element have the same shape, contiguous; clip_factor, norm,
+ *   factor [1].
+ * Overlap: no output may overlap any other tensor, of its list element or of another. Grads may be the same tensor.
  * dtypes: param f32, bf16, f16; grad f32 or as param; master, exp_avg, exp_avg_sq, clip_factor, norm, factor f32.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE for clip. */
 #ifndef TIGON_OP_ADAMW_H

@@ -10,26 +10,28 @@
  *
  * Options:
  *   softcap c > 0 (Gemma 2): z_j = c * tanh(scale * q . k_j / c); dz_j has the factor 1 - tanh^2
- *   sinks (gpt-oss): head h has a logit s_h without a value: lse = log(exp(s_h) + sum exp(z_j)), neither scaled nor capped
+ *   sinks (gpt-oss): head h has a logit s_h without a value, neither scaled nor capped: lse = log(exp(s_h) + sum exp(z_j))
  *     dsinks_h = -sum over batches and queries of exp(s_h - lse) * delta
  *     s_h = -inf changes nothing; s_h = +inf gives o = 0 and lse = +inf; a query that sees no key has lse = s_h
- *   dilation n > 1: of these keys those with t + (S - T) - j a multiple of n, and a window reaches n times as far: one of
- *     r + 1 without causal is a neighbourhood of 2r + 1 keys (NATTEN, arXiv:2204.07143, but clipped at the ends)
+ *   dilation n > 1: a query sees only those of these keys with t + (S - T) - j a multiple of n. A window reaches n times as
+ *     far. Without causal, a window of r + 1 is a neighbourhood of 2r + 1 keys (NATTEN, arXiv:2204.07143, but clipped at the
+ *     ends).
  *   cu_seqlens_q, cu_seqlens_k (packed sequences, B = 1): segment i has queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1
- *     and keys cu_seqlens_k[i] to cu_seqlens_k[i + 1] - 1, which see each other alone, as if they were a call of their own.
+ *     and keys cu_seqlens_k[i] to cu_seqlens_k[i + 1] - 1. They see only each other, as in a call of their own.
  *     Queries before the first and behind the last segment see no key, and no query sees such keys.
- *     Values that fall, or lie outside of 0 .. T or S: a host device refuses the call; another device stays within the
- *     tensors, and what o, lse and gradients then hold is not said.
+ *     If values decrease, or lie outside of 0 .. T or S, a host device refuses the call. Another device stays within the
+ *     tensors, and o, lse and gradients are then unspecified.
  *
- * Grades, of bf16 and f16: by default each p_j, and in backward each dz_j / scale, too, may be rounded to the dtype before its
- *   product with v, do, k or q, as FlashAttention and cuDNN do. exact = 1: they have the accuracy of f32. lse has it always,
- *   and so has f32. docs/op/attention.md has the bounds, `tigon list` the grade that a device computes in by default.
+ * Grades, in bf16 and f16: by default each p_j may be rounded to the dtype before its product with v or do, as FlashAttention
+ *   and cuDNN do. In backward each dz_j / scale may be rounded before its product with k or q. With exact = 1 they have the
+ *   accuracy of f32. lse always has it, and so has a call in f32. docs/op/attention.md has the bounds. `tigon list` has the
+ *   grade that a device computes in by default.
  *
  * Shapes: q, o, do, dq [B, T, Hq, D], D >= 1; k, v, dk, dv [B, S, Hk, D], Hq a multiple of Hk; lse [B, Hq, T];
  *   sinks, dsinks [Hq]; cu_seqlens_q, cu_seqlens_k [N + 1].
  * dtypes: f32, bf16, f16, all the same, arithmetic in f32; lse f32; sinks and dsinks f32 or as q;
  *   cu_seqlens_q and cu_seqlens_k i32 or i64.
- * Strides: the last one is 1, the others are free, so packed qkv and [B, H, T, D] memory are views; vectors and lse
+ * Strides: the last one is 1, the others are free. So packed qkv and [B, H, T, D] memory are views. Vectors and lse are
  *   contiguous.
  * In place: none. The outputs of backward may be views of one buffer that do not overlap.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
@@ -72,7 +74,7 @@ typedef struct tigon_attention_bwd_args {
   tigon_tensor dq;           /* out [B, T, Hq, D] */
   tigon_tensor dk;           /* out [B, S, Hk, D] */
   tigon_tensor dv;           /* out [B, S, Hk, D] */
-  tigon_tensor sinks;        /* in  [Hq], forward's, read for dsinks alone */
+  tigon_tensor sinks;        /* in  [Hq], forward's, read only for dsinks */
   tigon_tensor cu_seqlens_q; /* in  forward's */
   tigon_tensor cu_seqlens_k; /* in  forward's */
   tigon_tensor dsinks;       /* out [Hq]; absent: not computed */

@@ -1,5 +1,5 @@
-/* attn_res: attention residuals. A layer's input is a weighted sum of the outputs of N earlier blocks, with weights that each
- * token has of its own (Kimi Team 2026, arXiv:2603.15031).
+/* attn_res: attention residuals. A layer's input is a weighted sum of the outputs of N earlier blocks. Each token has its own
+ * weights (Kimi Team 2026, arXiv:2603.15031).
  *
  * Forward, for each token, whose row of block i is v_i [D]:
  *   rstd_i = 1 / sqrt(mean(v_i^2) + eps)     s_i = rstd_i * sum over d of q * wn * v_i
@@ -13,12 +13,12 @@
  *
  * Shapes: v, dv [N, ..., D], any N, any leading dimensions of tokens; h, dh [..., D]; a, rstd [..., N]; q, wn, dq, dwn [D].
  * Blocks: v is one tensor, whose first stride leads from a block to the next. Blocks that lie anywhere else need no copy:
- *   v_blocks says where each begins. v still gives the shape, the dtype and the strides that all blocks share, so that a kernel
- *   has one layout and N addresses; its data and its first stride are not used, and data may be NULL. So it is with dv and
- *   dv_blocks, and either may be given without the other. The array is read before the call returns.
- * dtypes: v f32, bf16 or f16; h, dh, dv as v; q, wn, dq, dwn f32 or as v, each of its own; a, rstd f32. Arithmetic in f32, one
+ *   v_blocks has the address of each. v still gives the shape, the dtype and the strides that all blocks share. So a kernel
+ *   has one layout and N addresses. v's data and its first stride are not used then, and data may be NULL. The same holds for
+ *   dv and dv_blocks. Either list may be given without the other. The list is read before the call returns.
+ * dtypes: v f32, bf16 or f16; h, dh, dv as v; each of q, wn, dq, dwn f32 or as v; a, rstd f32. Arithmetic in f32, one
  *   rounding at the store.
- * Strides: the last one is 1, those of tokens are free (three at most: tigon.h), as is that of blocks; all others contiguous.
+ * Strides: the last one is 1, those of tokens (three at most: tigon.h) and of blocks are free; all others contiguous.
  * In place: nothing. An output that overlaps another tensor or block is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_ATTN_RES_H

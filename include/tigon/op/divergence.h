@@ -1,39 +1,40 @@
 /* divergence: how far a student's distribution is from a teacher's, from logits to loss, and to the student's gradient
- * in the same call when asked.
+ * in the same call on request.
  *
- * Of row n, q is what the input says and p what the target says, each in one of three ways (`input_is`, `target_is`):
+ * For row n, q is the input's distribution and p the target's. Each is given in one of three ways (`input_is`, `target_is`):
  *   logits             log q_v = x_v / temperature - log sum_u exp(x_u / temperature)
  *   log-probabilities  log q_v = x_v           probabilities  q_v = x_v
- * p and q need not add up to 1 where they are given as such. A term with a factor 0 is exactly 0: 0 * log 0 = 0.
+ * p and q need not add up to 1 if they are given as probabilities. A term with a factor 0 is exactly 0: 0 * log 0 = 0.
  *   kl          D = sum_v p_v (log p_v - log q_v)                       KL(p || q)
  *   reverse_kl  D = sum_v q_v (log q_v - log p_v)                       KL(q || p)
  *   jsd         D = beta KL(p || m) + (1 - beta) KL(q || m),  m = beta p + (1 - beta) q.
  *               beta 0 is kl and beta 1 is reverse_kl, where the formula's own limit would be 0
  *   tvd         D = 1/2 sum_v |p_v - q_v|
- *   cosine      D = 1 - sum_v x_v t_v / (|x| |t|) of the elements as they are, whatever they mean; 1 where a norm is 0
+ *   cosine      D = 1 - sum_v x_v t_v / (|x| |t|) of the elements x and t themselves; 1 where a norm is 0
  *   loss_n = token_scale_n * D
- *   loss = sum_n loss_n, for mean divided by `denominator` or the number of rows that count (0 when it is 0): what
- *   others call batchmean. torch.nn.functional.kl_div's mean divides by V, too.
+ *   loss = sum_n loss_n. Reduction mean divides it by `denominator`, or else by the number of rows that count. It is 0 when
+ *   the divisor is 0. Others call this batchmean. torch.nn.functional.kl_div's mean also divides by V.
  *   dinput[n, v] = dloss * grad_scale * d loss / d x[n, v]   (reduction none: dloss_n * grad_scale * d loss_n / d x[n])
- * The gradient goes by g_v = d D / d log q_v:
+ * The gradient follows from g_v = d D / d log q_v:
  *   kl -p_v    reverse_kl q_v (log q_v - log p_v + 1)    jsd (1 - beta) q_v (log q_v - log m_v)
  *   tvd 1/2 q_v sign(q_v - p_v), sign(0) = 0, so that padding (p = q = 0) gets none
  *   logits             d D / d x_v = (g_v - q_v sum_u g_u) / temperature
  *   log-probabilities  d D / d x_v = g_v       probabilities  d D / d x_v = g_v / q_v, 0 where p_v = q_v = 0
  *   cosine             d D / d x_v = -(t_v / |t| - c x_v / |x|) / |x|, c = 1 - D; 0 where a norm is 0
- * With by_temperature_squared D is multiplied by temperature^2, as is its gradient, but no other number of stats.
+ * With by_temperature_squared D and its gradient are multiplied by temperature^2, but stats are not.
  * The target gets no gradient.
- * p_v > 0 = q_v makes kl Inf, q_v > 0 = p_v makes reverse_kl Inf and the gradient of its logits Inf or NaN.
- * A row whose label is ignore_index counts for nothing: its loss and dinput are 0, its stats are 0. A NaN stays in its
- * row, as does a row of logits without a largest one that is finite.
- * A teacher of which only its top k are known: topk_divergence.h.
+ * p_v > 0 = q_v makes kl Inf. q_v > 0 = p_v makes reverse_kl Inf, and the gradient of its logits Inf or NaN.
+ * A row whose label is ignore_index does not count: its loss, dinput and stats are 0. A NaN stays in its row. So do the
+ * results of a row of logits whose largest one is not finite.
+ * topk_divergence.h is for a teacher of which only the top k classes are known.
  *
- * stats, for backward, hold three numbers a row: the log-sum-exp of the input's and of the target's logits (0 where
- *   they are none), and the sum in the gradient of logits: of p_v for kl, else of q_v (log q_v - log p_v), of
- *   (1 - beta) q_v (log q_v - log m_v), of 1/2 q_v sign(q_v - p_v). Of cosine they are |x|, |t| and c.
+ * stats, for backward, have three numbers per row. The first two are the log-sum-exp of the input's and of the target's logits,
+ *   each 0 where they are no logits. The third is the sum in the gradient of logits, over v of:
+ *     kl p_v    reverse_kl q_v (log q_v - log p_v)    jsd (1 - beta) q_v (log q_v - log m_v)    tvd 1/2 q_v sign(q_v - p_v)
+ *   For cosine they are |x|, |t| and c.
  *
  * Shapes: input, target, dinput [..., V], rows = product of the leading dimensions. labels, token_scale, token_loss
- *   and, with reduction none, dloss have one element per row: each has input's shape without V, or is flat, [rows].
+ *   and, with reduction none, dloss have one element per row. Each has input's shape without V, or is flat, [rows].
  *   stats [..., 3]; loss, denominator [1]; dloss [1] with mean and sum.
  * dtypes: input f32, bf16, f16; target, dinput as input; labels i32 or i64, of any value; all others f32.
  * Strides: input, target and dinput: last one 1, leading ones free (three at most: tigon.h); all others contiguous.
@@ -57,7 +58,7 @@ typedef enum tigon_divergence_kind {
   TIGON_DIVERGENCE_COSINE = 4,
 } tigon_divergence_kind;
 
-/* What the elements of a row say of its distribution. */
+/* How the elements of a row give its distribution. */
 typedef enum tigon_distribution {
   TIGON_DISTRIBUTION_LOGITS = 0,
   TIGON_DISTRIBUTION_LOG_PROBABILITIES = 1,
@@ -67,13 +68,13 @@ typedef enum tigon_distribution {
 /* Zero values mean: kl of logits, temperature 1, mean. */
 typedef struct tigon_divergence_options {
   tigon_tensor token_scale; /* in [rows] f32; absent: all 1 */
-  tigon_tensor denominator; /* in [1] f32, with mean alone; absent: the number of rows that count */
+  tigon_tensor denominator; /* in [1] f32, only with mean; absent: the number of rows that count */
   tigon_divergence_kind kind;
   tigon_distribution input_is;
   tigon_distribution target_is;
-  double beta;          /* 0..1, of jsd */
-  double temperature;   /* 0 means 1; else > 0; of whichever are logits */
-  int64_t ignore_index; /* with labels alone */
+  double beta;          /* 0..1, for jsd */
+  double temperature;   /* 0 means 1; else > 0; divides input and target where they are logits */
+  int64_t ignore_index; /* only with labels */
   tigon_reduction reduction;
   int by_temperature_squared; /* 1: D times temperature^2 */
   uint64_t reserved[4];

@@ -1,15 +1,15 @@
-/* dyt: dynamic tanh, which takes the place of a norm (Zhu et al. 2025, arXiv:2503.10622).
+/* dyt: dynamic tanh, which replaces a norm (Zhu et al. 2025, arXiv:2503.10622).
  *
  * Forward:   y = gamma * tanh(alpha * x) + beta
  * Backward, with t = tanh(alpha * x) and q = dy * gamma * (1 - t^2):
  *   dx = alpha * q                           dalpha = sum over all elements of q * x
  *   dgamma = sum over rows of dy * t         dbeta = sum over rows of dy
  *
- * Shapes: x, y, dy, dx [..., C], any leading dimensions; gamma, beta, dgamma, dbeta [C]; alpha, dalpha [1], in the memory of
- * the device, as the others.
- * dtypes: x f32, bf16 or f16; y, dy, dx as x; alpha, gamma, beta and their gradients f32 or as x, each of its own. The
- * arithmetic is f32, rounded once, at the store. 1 - t^2 is 4 e / (1 + e)^2 with e = exp(-2 |alpha x|), so that nothing
- * cancels where t is near 1.
+ * Shapes: x, y, dy, dx [..., C], any leading dimensions; gamma, beta, dgamma, dbeta [C]; alpha, dalpha [1]. All of them lie in
+ *   the memory of the device.
+ * dtypes: x f32, bf16 or f16; y, dy, dx as x; each of alpha, gamma, beta and their gradients f32 or as x. The arithmetic is
+ *   f32, rounded once, at the store. 1 - t^2 is computed as 4 e / (1 + e)^2 with e = exp(-2 |alpha x|). So no digits cancel
+ *   where t is near 1.
  * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); the others contiguous.
  * In place: y may be x; dx may be dy or x (the same view exactly). Any other overlap with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */

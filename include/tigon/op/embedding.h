@@ -1,13 +1,13 @@
 /* embedding: rows of a table by index, and the table's gradient by sorted segment sum.
  *
  * Forward:   y[n] = table[idx[n]]
- * Backward:  dtable[v] = sum over n with idx[n] == v, in the order of n, of dy[n]; row padding_idx gets no gradient
+ * Backward:  dtable[v] = sum of dy[n] over n with idx[n] == v, in the order of n; row padding_idx gets no gradient
  *
  * Shapes: table, dtable [V, H]; idx [...] of N elements; y, dy [..., H] with the same leading dimensions.
  * dtypes: table f32, bf16, f16; y, dy as table; dtable f32 or as table, sums in f32; idx i32 or i64.
  * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); idx and dtable contiguous.
- * An index outside [0, V): with `error` given, it reads as a row of zeros, gets no gradient, and *error becomes 1; without
- *   it a host device refuses the call (nothing is written), another device reports it at tigon_context_sync().
+ * An index outside [0, V): with `error` given, it reads as a row of zeros, gets no gradient, and *error becomes 1. Without
+ *   `error` a host device refuses the call (nothing is written), and another device reports it at tigon_context_sync().
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
 #ifndef TIGON_OP_EMBEDDING_H
 #define TIGON_OP_EMBEDDING_H

@@ -1,7 +1,7 @@
 /* fused_add_rms_norm: the residual add and the rms_norm that follows it, in one pass.
  *
  * Forward:   s = x + residual (rounded to x's dtype)        y = rms_norm(s)        (rms_norm.h: rstd, w_offset, casting)
- * Backward:  dx = rms_norm_bwd(dy) + ds, the gradient of x and of residual alike        dw = sum over rows of dy * shat
+ * Backward:  dx = rms_norm_bwd(dy) + ds        dw = sum over rows of dy * shat        dx is the gradient of both x and residual
  *
  * Shapes: x, residual, s, y, dy, ds, dx [..., C]; w, dw [C]; rstd [rows].
  * dtypes, strides: as rms_norm; residual, s, ds as x.
@@ -34,7 +34,7 @@ TIGON_API tigon_status tigon_fused_add_rms_norm_fwd(tigon_context *context,
 
 typedef struct tigon_fused_add_rms_norm_bwd_args {
   tigon_tensor dy;   /* in  [..., C], the gradient of y */
-  tigon_tensor ds;   /* in  [..., C], the gradient of s from further on; absent: zero */
+  tigon_tensor ds;   /* in  [..., C], the gradient of s from later layers; absent: zero */
   tigon_tensor s;    /* in  [..., C], forward's */
   tigon_tensor w;    /* in  [C], forward's; absent: no affine */
   tigon_tensor rstd; /* in  [rows] f32, forward's */

@@ -1,35 +1,37 @@
-/* fused_linear_preference: a preference loss from the hidden states of whole sequences, and its gradients in the same call, without
- * ever holding the logits [N, V].
+/* fused_linear_preference: a preference loss from the hidden states of whole sequences, and its gradients in the same call. It never
+ * stores all logits [N, V].
  *
  *   logprob = linear_logprob(hidden, weight, bias, labels)                (linear_logprob.h)
  *   logps[s] = the sum of logprob over the tokens of sequence s that count, counts[s] = their number
  *   loss, pair_loss, rewards, accuracy, margin = preference_loss(logps, ref, labels = desirable, shift, denominator)
  *                                                                         (preference_loss.h)
- * where `means` gives it the counts, and `nll` the sums and counts of the chosen sequences for its NLL.
+ * `means` passes the counts to preference_loss. `nll` passes the sums and counts of the chosen sequences for its NLL.
  *   dhidden, dweight, dbias = dloss * grad_scale * d loss / d hidden, d weight, d bias
- * A token counts where its label is not ignore_index. A label out of range does not count (cross_entropy.h). Where the host
+ * A token counts if its label is not ignore_index. A label out of range does not count (cross_entropy.h). Where the host
  * reads labels, tokens that do not count are skipped before the products. Their logprob and dhidden are 0.
- * There are N tokens of S sequences: a padded batch [S, T, H] without segments, or any hidden of N rows with them. Of pairs, the
- * first S / 2 sequences are the chosen ones.
+ * The call has N tokens of S sequences: a padded batch [S, T, H] without segments, or any hidden of N rows with them. For kinds
+ * of pairs, the first S / 2 sequences are the chosen ones.
  *
- * A matrix product has 2 * N * V * H operations. A gradient needs the log-probabilities of the pair, or of the single sequence. As
- * many whole ones as have logits that fit the workspace are one group: its logits are made once, which are three products,
- * and two with one of dhidden and dweight. The logits of a longer one are made twice, which is a fourth product for its
- * tokens. Where the host cannot read segments the whole batch is one group. A 16-bit dweight whose sums do not fit takes
- * another product (fused_linear_cross_entropy.h). `tigon plan fused_linear_preference` prints which.
+ * Cost: a matrix product has 2 * N * V * H operations.
+ *   A gradient needs the log-probabilities of its pair, or of its single sequence. As many whole pairs or sequences as have logits
+ *   that fit the workspace are one group. A group's logits are made once. It has three products, or two with only one of dhidden and
+ *   dweight. The logits of a longer pair or sequence are made twice, which is a fourth product for its tokens. Where the host cannot
+ *   read segments, the whole batch is one group.
+ *   A 16-bit dweight whose sums do not fit takes another product (fused_linear_cross_entropy.h).
+ *   `tigon plan fused_linear_preference` prints the products of a call.
  *
  * Shapes: hidden, dhidden [..., H] of N rows; weight, dweight [V, H]; bias, dbias [V]; segments [S + 1]; labels, logprob one per
  *   token: as hidden without H, or [N]; ref, desirable, logps, rewards [S]; pair_loss [S / 2], for single sequences [S];
  *   shift [1], or as pair_loss; all others [1].
  * dtypes: hidden f32, bf16, f16; weight and dhidden as hidden; bias f32 or as hidden; dweight, dbias f32 or as weight (summed
  *   in f32 and rounded once either way); labels, segments and desirable i32 or i64; error i32; all others f32. Logits are
- *   held in hidden's dtype, with logits_in_f32 in f32. Sums over tokens are in f64.
+ *   stored in hidden's dtype, or with logits_in_f32 in f32. Sums over tokens are in f64.
  * Strides: hidden, dhidden: last 1, leading ones collapse to one row pitch (tigon.h); weight, dweight any row pitch; all others
  *   contiguous.
- * Workspace: any size from the minimum up: a row of logits, or one f32 row of a 16-bit dweight, and 8 bytes a token and 16 a
- *   sequence at most. 1 MiB is enough for 8192 tokens, V = 128256, H = 8192. At most 512 MiB are recommended besides the sums of
- *   a 16-bit dweight. Losses, metrics and dhidden do not depend on the workspace where linear's grades include batch; the order
- *   of the sums over tokens in dweight and dbias does.
+ * Workspace: any size from the minimum up. The minimum is a row of logits, or one f32 row of a 16-bit dweight, and at most 8 bytes
+ *   per token and 16 per sequence. 1 MiB is enough for 8192 tokens, V = 128256, H = 8192. At most 512 MiB are recommended besides
+ *   the sums of a 16-bit dweight. Losses, metrics and dhidden do not depend on the workspace where linear's grades include batch.
+ *   The order of the sums over tokens in dweight and dbias does.
  * In place: dhidden may be hidden.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_FUSED_LINEAR_PREFERENCE_H
@@ -48,7 +50,7 @@ typedef struct tigon_fused_linear_preference_fwd_args {
   tigon_tensor bias;        /* in [V], may be absent, as all that follow */
   tigon_tensor segments;    /* in [S + 1]; absent: hidden is [S, T, H] */
   tigon_tensor ref;         /* in [S] f32, sums of log-probabilities; absent: 0; absent with ORPO */
-  tigon_tensor desirable;   /* in [S], there for single sequences, else absent */
+  tigon_tensor desirable;   /* in [S], present for single sequences, else absent */
   tigon_tensor shift;       /* in [1] or as pair_loss f32; absent: 0; absent with kinds that do not name it */
   tigon_tensor denominator; /* in [1] f32; absent: the number of pairs or sequences */
   tigon_tensor dloss;       /* in [1] f32, for the gradients; absent: 1 */
@@ -69,7 +71,7 @@ typedef struct tigon_fused_linear_preference_fwd_args {
   tigon_tensor rewards;   /* out [S] f32 */
   tigon_tensor accuracy;  /* out [1] f32 */
   tigon_tensor margin;    /* out [1] f32 */
-  tigon_tensor error;     /* out [1] i32, set to 1 by a label out of range and else left alone */
+  tigon_tensor error;     /* out [1] i32, set to 1 by a label out of range and else not written */
   tigon_tensor dhidden;   /* out [..., H]; absent: not computed, as the next two */
   tigon_tensor dweight;   /* out [V, H] */
   tigon_tensor dbias;     /* out [V] */

@@ -1,10 +1,10 @@
-/* fused_moe: the experts of a mixture. Each token goes through K of E gated MLPs, which a router has chosen (Shazeer et al. 2017,
- * arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841).
+/* fused_moe: the experts of a mixture. Each token goes through K of E gated MLPs, which a router has chosen.
+ * Sources: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841.
  *
  * A slot (t, k) is one choice of token t: its expert e = idx[t, k], and its weight w[t, k].
  * Forward, for each slot:
- *   pre = x[t] gate_up[e]^T + gate_up_bias[e]      [2I]: a, the gate, is its first half and b, up, its second half;
- *                                                  interleaved: a has its even columns and b its odd ones
+ *   pre = x[t] gate_up[e]^T + gate_up_bias[e]      [2I]: its first half is a, the gate, and its second half is b, up;
+ *                                                  interleaved: a has its even columns and b its odd columns
  *   u = gate_mult * a      c = down_mult * act(u) * (b + up_offset)
  *   with clamp > 0 (gpt-oss): a is replaced by min(a, clamp), b by min(max(b, -clamp), clamp)
  *   act: SILU u * sigma(u), sigma(u) = 1 / (1 + exp(-u)); GELU_TANH as in geglu.h
@@ -20,24 +20,24 @@
  *   dgate_up = sum of dpre^T x[t]                  dgate_up_bias = sum of dpre
  *   ddown = sum of dy[t]^T (w * c)                 ddown_bias = sum of w * dy[t]; weight_before_down: sum of dy[t]
  *   gpt-oss: gate_mult 1.702, down_mult 1 / 1.702, up_offset 1, clamp 7, interleaved
- * An expert outside [0, E) is none: the slot adds nothing to any result, and its dw is 0. An expert without a slot has gradients
- *   of 0. A token may choose an expert more than once.
+ * An expert outside [0, E) is no expert: the slot adds nothing to any result, and its dw is 0. An expert without a slot has
+ *   gradients of 0. A token may choose an expert more than once.
  *
- * Order: slots are sorted by expert, and those of one expert stay in the order of t, then k; slots of no expert come last. It
- *   depends on idx alone, so that backward makes it again. pre has its rows in this order, and zeros for slots of no expert.
- * Rounding: products are summed in f32. pre and w * c (c, where the weight comes later) and dpre are rounded to the dtype, whether
- *   they are stored or not; so may z and a slot's share of dx be. y and dx are sums in f32 in a fixed order, rounded once. So a pre
- *   that is kept changes no bit of the gradients.
+ * Order: slots are sorted by expert. Slots of one expert stay in the order of t, then k. Slots of no expert come last. The order
+ *   depends only on idx, so backward makes it again. pre has its rows in this order, and zeros for slots of no expert.
+ * Rounding: products are summed in f32. pre, dpre and w * c (or c, if the weight comes later) are rounded to the dtype, whether
+ *   they are stored or not. z and a slot's share of dx may be rounded too. y and dx are sums in f32 in a fixed order, rounded
+ *   once. So a stored pre changes no bit of the gradients.
  * A NaN of a token stays in its rows of y, dx, dw and pre, and in the gradients of its experts.
  *
  * Shapes: x, y, dy, dx [..., H]; idx, w, dw [..., K]; gate_up, dgate_up [E, 2I, H]; gate_up_bias, dgate_up_bias [E, 2I];
  *   down, ddown [E, H, I]; down_bias, ddown_bias [E, H]; pre [..., K, 2I]. Any of them may be 0, and K > E is legal.
- * dtypes: x f32, bf16 or f16; gate_up, down, y, dy, dx, pre as x; biases, w, dw and the gradients of weights and biases f32 or as x,
- *   each of its own; idx i32 or i64.
- * Strides: the last one is 1, those of tokens are free (three at most: tigon.h). gate_up, down and their gradients: any, but either
- *   the last or the one before it is 1. So a weight that is stored as [E, H, 2I] or [E, I, H] is passed as the view of it whose last
- *   two dimensions are exchanged. All others are contiguous.
- * Workspace: more than the minimum is faster, up to the size recommended. No bit depends on it.
+ * dtypes: x f32, bf16 or f16; gate_up, down, y, dy, dx, pre as x; each bias, w, dw and each gradient of a weight or bias f32 or as
+ *   x; idx i32 or i64.
+ * Strides: the last one is 1, those of tokens are free (three at most: tigon.h). gate_up, down and their gradients have any strides
+ *   of which the last or the one before it is 1. So a weight stored as [E, H, 2I] or [E, I, H] is passed as a view with its last two
+ *   dimensions exchanged. All others are contiguous.
+ * Workspace: more than the minimum is faster, up to the recommended size. No bit depends on it.
  * In place: nothing.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_FUSED_MOE_H
@@ -65,8 +65,8 @@ typedef struct tigon_fused_moe_fwd_args {
   tigon_tensor y;            /* out [..., H] */
   tigon_tensor pre;          /* out [..., K, 2I], for backward; absent: not stored */
   int act;                   /* tigon_moe_act */
-  int interleaved;           /* 1: rows of gate_up are those of a and b in turns */
-  int weight_before_down;    /* 1: w multiplies c, 0: what comes out of an expert */
+  int interleaved;           /* 1: rows of gate_up belong to a and b in turns */
+  int weight_before_down;    /* 1: w multiplies c, 0: w multiplies an expert's result */
   double gate_mult;          /* 0 means 1 */
   double down_mult;          /* 0 means 1 */
   double clamp;              /* 0: none; else > 0 */
@@ -86,9 +86,9 @@ typedef struct tigon_fused_moe_bwd_args {
   tigon_tensor idx;           /* in  [..., K] */
   tigon_tensor w;             /* in  [..., K] */
   tigon_tensor gate_up;       /* in  [E, 2I, H] */
-  tigon_tensor gate_up_bias;  /* in  [E, 2I]; absent: none. Read without pre alone */
+  tigon_tensor gate_up_bias;  /* in  [E, 2I]; absent: none. Read only without pre */
   tigon_tensor down;          /* in  [E, H, I] */
-  tigon_tensor down_bias;     /* in  [E, H]; absent: none. Read for dw alone */
+  tigon_tensor down_bias;     /* in  [E, H]; absent: none. Read only for dw */
   tigon_tensor pre;           /* in  [..., K, 2I]; absent: made again */
   tigon_tensor dy;            /* in  [..., H] */
   tigon_tensor dx;            /* out [..., H]; absent: not computed, as each output */

@@ -1,5 +1,5 @@
-/* geglu: a gated MLP's activation with gelu (Shazeer 2020, arXiv:2002.05202; gelu: Hendrycks & Gimpel 2016,
- * arXiv:1606.08415).
+/* geglu: a gated MLP's activation with gelu.
+ * Sources: Shazeer 2020, arXiv:2002.05202; gelu: Hendrycks & Gimpel 2016, arXiv:1606.08415.
  *
  * Forward:   c = gelu(a) * b
  *            TANH: gelu(a) = 0.5 * a * (1 + tanh(u)),   u = sqrt(2 / pi) * (a + 0.044715 * a^3)

@@ -10,9 +10,9 @@
  * Shapes: x, y, dy, dx [B, C, ...spatial], two dimensions or more; w, b, dw, db [C]; mean, rstd [B, groups]; groups divides
  *   C.
  * dtypes: x f32, bf16, f16; y, dy, dx as x; w, b f32 or as x; dw, db f32 or as x; mean, rstd f32.
- * Strides: the spatial dimensions lie end to end, those of batch and channel are free (also the channel's of [B, C]); all else
- *   contiguous.
- * Sums of a group are made about the mean of each block of columns, so that a large mean costs no digits.
+ * Strides: the spatial dimensions lie end to end. The strides of batch and channel are free, also the channel's of [B, C]. All
+ *   others are contiguous.
+ * Sums of a group are taken about the mean of each block of columns, so a large mean costs no digits.
  * In place: y may be x; dx may be dy or x.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE.
  * Source: Wu and He, "Group Normalization", 2018, arXiv:1803.08494. */

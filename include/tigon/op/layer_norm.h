@@ -9,8 +9,8 @@
  *
  * Shapes: x, y, dy, dx [..., C], any leading dimensions; w, b, dw, db [C]; mean, rstd [rows], rows = product of the leading
  * ones.
- * dtypes: x f32, bf16 or f16; y, dy, dx as x; w, b, dw, db f32 or as x, each of its own; mean, rstd f32. The arithmetic is
- * f32, rounded once, at the store. The variance is the mean of squared differences, so that a large mean costs no digits.
+ * dtypes: x f32, bf16 or f16; y, dy, dx as x; each of w, b, dw, db f32 or as x; mean, rstd f32. The arithmetic is f32,
+ * rounded once, at the store. The variance is the mean of squared differences, so a large mean costs no digits.
  * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); w, b, dw, db, mean and rstd contiguous.
  * In place: y may be x; dx may be dy or x (the same view exactly). Any other overlap with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */

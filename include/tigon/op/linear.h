@@ -1,5 +1,5 @@
-/* linear: y = x W^T + b and its gradients, the GEMM slot. A well-kept library runs it when one is found at run time
- * (tigon_context_gemm() names it and its determinism grade), our own blocked GEMM otherwise.
+/* linear: y = x W^T + b and its gradients, the GEMM slot. A well-kept library runs it if one is found at run time. Otherwise
+ * the built-in blocked GEMM does. tigon_context_gemm() names which, and its determinism grade.
  *
  * Forward:   y[r, n] = sum_k x[r, k] * w[n, k] + b[n]
  * Backward:  dx[r, k] = sum_n dy[r, n] * w[n, k]     dw[n, k] = sum_r dy[r, n] * x[r, k]     db[n] = sum_r dy[r, n]

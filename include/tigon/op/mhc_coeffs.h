@@ -1,4 +1,4 @@
-/* mhc_coeffs: the coefficients of manifold-constrained hyper-connections (Xie et al. 2025, arXiv:2512.24880), and the layer's input.
+/* mhc_coeffs: the coefficients of manifold-constrained hyper-connections, and the layer's input (Xie et al. 2025, arXiv:2512.24880).
  *
  * A token has HC streams of C channels, x [HC, C]. With K = HC * C and M = HC^2 + 2 * HC, forward is:
  *   r = 1 / sqrt(mean(x^2) + rms_eps)           mix = (x as [K] times phi) * r
@@ -7,8 +7,9 @@
  *   h_res = Sinkhorn(l_res as [HC, HC]):
  *     m = softmax(l_res) over each row + e, and m = m / (sum of each column + e), with e = sinkhorn_eps;
  *     tmax - 1 times: m = m / (sum of each row + e), then m = m / (sum of each column + e)
- *   y = sum over i of h_pre[i] * x[i]. It is made here so that one read of x can serve both (docs/op/mhc_coeffs.md says where it
- *   does); mhc_post_res makes it of a given h_pre. So two operators have all of the paper's three.
+ *   y = sum over i of h_pre[i] * x[i]
+ * y is made here so that one read of x can serve both. docs/op/mhc_coeffs.md says where it does. mhc_post_res makes y from a given
+ * h_pre. So two operators cover the paper's three.
  * Backward, with s = sigmoid, dl_res from Sinkhorn's own backward, and dh_pre[i] including dy . x[i]:
  *   dl_pre = dh_pre * s * (1 - s)    dl_post = post_mult * dh_post * s * (1 - s)    dmix = alpha * dl
  *   dx[i] = (r * phi dmix - x * r^2 * (dmix . mix) / K)[i] + h_pre[i] * dy
@@ -17,8 +18,8 @@
  *
  * Shapes: x, dx [..., HC, C], any leading dimensions; HC is 1 to 16, C 1 or more; phi, dphi [K, M]; b, db [M]; alphas [1];
  * h_pre, h_post [..., HC]; h_res [..., HC, HC]; mix [..., M]; rstd [rows], r of each token; y, dy [..., C]. tmax is 1 to 64.
- * dtypes: x f32, bf16 or f16; y, dy, dx as x; phi f32, bf16 or f16, and dphi f32 or as phi; b, the alphas and their gradients f32
- * or as x, each of its own; the others f32. The arithmetic is f32, rounded once, at the store. mix is Inf beyond f32.
+ * dtypes: x f32, bf16 or f16; y, dy, dx as x; phi f32, bf16 or f16, and dphi f32 or as phi; each of b, the alphas and their
+ * gradients f32 or as x; the others f32. The arithmetic is f32, rounded once, at the store. mix is Inf beyond f32's range.
  * Strides: the last one of x, dx, y, dy is 1, their leading ones are free (three at most: tigon.h); the others contiguous.
  * In place: nothing; any overlap with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */

@@ -5,7 +5,7 @@
  * Backward, with g = d o:
  *   dx[i] = sum over j of h_res[j, i] * g[j]    dh_res[j, i] = g[j] . x[i]
  *   df = sum over j of h_post[j] * g[j]         dh_post[j] = g[j] . f
- * With J = 1 and without f it is the paper's pre, y = sum over i of h_pre[i] * x[i], whose h_pre is h_res: one operator for both.
+ * With J = 1 and without f it is the paper's pre, y = sum over i of h_pre[i] * x[i], where h_res takes h_pre's place.
  *
  * Shapes: x, dx [..., I, C], any leading dimensions; o, g [..., J, C]; f, df [..., C]; h_post, dh_post [..., J];
  * h_res, dh_res [..., J, I]. I and J are 1 to 16, C 1 or more.

@@ -1,5 +1,5 @@
-/* mlp: the gated MLP of a transformer (Shazeer 2020, arXiv:2002.05202) in tiles of rows, so that its intermediate tensors are never
- * held for all rows. Bekman et al. 2025 (arXiv:2506.13996) tile an MLP so.
+/* mlp: the gated MLP of a transformer (Shazeer 2020, arXiv:2002.05202) in tiles of rows. It never stores its intermediate tensors for
+ * all rows. The tiles are those of Bekman et al. 2025 (arXiv:2506.13996).
  *
  * Forward:   a = x gate^T + gate_bias          u = x up^T + up_bias
  *            c = act(a) * u                    SILU: as swiglu.h, with gate_mult, down_mult, clamp and up_offset
@@ -10,15 +10,15 @@
  *            ddown = dy^T c                    dgate = da^T x                    dup = du^T x
  *            ddown_bias = sum of dy            dgate_bias = sum of da            dup_bias = sum of du          over rows
  *
- * Forward keeps nothing but x. Backward makes a, u and c of a tile again. In products of rows x H x I forward has 3 and backward 8,
- *   two of which make a and u. With a cache [K, 2, I] forward leaves a and u of the first K rows there, and backward reads these: 9
- *   products in all instead of 11 where K is the number of rows. K may be more than that; what is beyond it is left alone.
- * Gate and up may be one packed weight: `gate` is [2I, H] and `gate_bias` [2I], the gate's rows first, and up is absent. Two products
- *   of each kind are then one.
- * A gradient that is absent is not computed, nor is what only it needs. Gradients of weights and biases are sums over all rows in f32,
- *   in the order of the tiles, and rounded once.
- * Rounding: products are summed in f32. a, u, c, dc, da and du are rounded to x's dtype; so no bit of y or dx depends on the
- *   tiles, nor on the cache, where linear's grades include batch. A sum over rows may be off by its own order.
+ * Forward keeps only x. Backward makes a, u and c of a tile again. Counted in products of rows x H x I, forward has 3 and backward
+ *   8, two of which make a and u. With a cache [K, 2, I] forward stores a and u of the first K rows there, and backward reads them.
+ *   If K is the number of rows, that makes 9 products in all instead of 11. K may be larger; the rest of the cache is not written.
+ * Gate and up may be one packed weight. Then `gate` is [2I, H] and `gate_bias` [2I], the gate's rows first, and up is absent. Two
+ *   products of each kind are then one.
+ * If a gradient is absent, neither it nor what only it needs is computed. Gradients of weights and biases are sums over all rows in
+ *   f32, in the order of the tiles, and rounded once.
+ * Rounding: products are summed in f32. a, u, c, dc, da and du are rounded to x's dtype. So no bit of y or dx depends on the tiles
+ *   or the cache, where linear's grades include batch. A sum over rows depends on their order.
  *
  * Shapes: x, y, dy, dx [..., H]; gate, dgate [I, H], without up [2I, H]; up, dup [I, H]; down, ddown [H, I]; gate_bias, dgate_bias,
  *   up_bias, dup_bias as many as gate and up have rows; down_bias, ddown_bias [H]; cache [K, 2, I]. Each of them may be 0.
@@ -26,9 +26,9 @@
  *   or as x.
  * Strides: the last one is 1; leading dimensions of x, y, dy, dx must collapse to one row pitch (tigon.h); weights and their gradients
  *   any row pitch; all others contiguous.
- * Workspace: any size from the minimum up; the more, the larger the tiles. Backward has 3 * I elements a row of a tile and, where
- *   a gradient has 16 bits and there is more than one tile, f32 sums of it. Where these do not fit, weights' gradients are made for
- *   some columns of the I at a time, and a, u and dc once more for that: 11 products in backward instead of 8.
+ * Workspace: any size from the minimum up. A larger one makes larger tiles. Backward needs 3 * I elements per row of a tile. If a
+ *   gradient has 16 bits and there is more than one tile, it needs f32 sums of it too. Where these do not fit, weights' gradients
+ *   are made for some columns of the I at a time. a, u and dc are made once more for that: 11 products in backward instead of 8.
  * In place: nothing.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_MLP_H
@@ -57,7 +57,7 @@ typedef struct tigon_mlp_fwd_args {
   tigon_tensor y;         /* out [..., H] */
   tigon_tensor cache;     /* out [K, 2, I], a and u of the first rows, for backward; may be absent */
   tigon_mlp_act act;
-  double gate_mult; /* this and what follows: of SILU; 0 means 1 */
+  double gate_mult; /* this and the next three: only for SILU; 0 means 1 */
   double down_mult; /* 0 means 1 */
   double clamp;     /* 0: none; else > 0 */
   double up_offset;
@@ -84,7 +84,7 @@ typedef struct tigon_mlp_bwd_args {
   tigon_tensor dgate;      /* out as gate */
   tigon_tensor dup;        /* out as up */
   tigon_tensor ddown;      /* out [H, I] */
-  tigon_tensor dgate_bias; /* out as gate has rows */
+  tigon_tensor dgate_bias; /* out, one element per row of gate */
   tigon_tensor dup_bias;   /* out [I]; without up absent */
   tigon_tensor ddown_bias; /* out [H] */
   int accumulate_dw;       /* 1: gradients of weights and biases += , 0: = */

@@ -1,5 +1,5 @@
-/* modulated_rms_norm: rms_norm, scaled and shifted by another network's output (adaptive layer norm; DiT: Peebles & Xie 2023,
- * arXiv:2212.09748).
+/* modulated_rms_norm: rms_norm, scaled and shifted by another network's output.
+ * Source: adaptive layer norm; DiT: Peebles & Xie 2023, arXiv:2212.09748.
  *
  * Forward:   n = xhat * (w + w_offset)        y = (1 + scale) * n + shift        (rms_norm.h: xhat, rstd, w_offset, casting)
  * Backward, with g = dy * (1 + scale) * (w + w_offset):
@@ -7,14 +7,16 @@
  *   dscale = sum of dy * n        dshift = sum of dy        over the rows that share a row of scale and shift
  *
  * Shapes: x, y, dy, dx [..., C], any leading dimensions; w, dw [C]; rstd [rows], rows = product of the leading ones.
- * scale: [C] for all rows; [G, C] for G groups of rows that follow each other, so that row r of x takes row r / (rows / G). G
- *   divides rows; where x has several leading dimensions, G is the product of the first ones ([B, C] or [B * T, C] for x
- *   [B, T, C]). Or scale has leading dimensions as x, with 1 from one of them on ([B, 1, C]).
+ * scale has one of these shapes:
+ *   - [C] for all rows;
+ *   - [G, C] for G groups of consecutive rows: row r of x takes row r / (rows / G). G divides rows. If x has several leading
+ *     dimensions, G is the product of the first ones: [B, C] or [B * T, C] for x [B, T, C];
+ *   - leading dimensions as x, with 1 from one of them on: [B, 1, C].
  * shift, dscale, dshift as scale.
- * dtypes: x f32, bf16 or f16; y, dy, dx as x; w, scale, shift f32 or as x, each of its own; dw f32 or as x; dscale, dshift
- * f32 or as scale; rstd f32. n and y are one f32 product and sum, rounded once, at the store.
- * Strides: the last one is 1, the leading ones are free (three at most: tigon.h), so that scale and shift may be columns of one
- *   tensor; w, dw and rstd contiguous.
+ * dtypes: x f32, bf16 or f16; y, dy, dx as x; each of w, scale, shift f32 or as x; dw f32 or as x; dscale, dshift f32 or as
+ * scale; rstd f32. n and y are one f32 product and sum, rounded once, at the store.
+ * Strides: the last one is 1, the leading ones are free (three at most: tigon.h). So scale and shift may be columns of one
+ *   tensor. w, dw and rstd are contiguous.
  * In place: y may be x; dx may be dy or x (the same view exactly). Any other overlap with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
 #ifndef TIGON_OP_MODULATED_RMS_NORM_H

@@ -1,7 +1,7 @@
-/* multi_token_attention: attention weights that a convolution over queries and keys mixes (Golovneva et al. 2025, arXiv:2504.00927).
+/* multi_token_attention: a convolution over queries and keys mixes attention weights (Golovneva et al. 2025, arXiv:2504.00927).
  *
  * In scores s [L, L] a query is a row i and a key is a column j. Both masks are causal: elements with j > i count as exact zeros, and
- * nobody reads them. norm() is softmax over the keys j <= i of a row, or with `sparse` sparsemax (op/sparsemax.h).
+ * are not read. norm() is softmax over the keys j <= i of a row, or with `sparse` sparsemax (op/sparsemax.h).
  *   conv(u)[co, i, j] = sum over ci, a, b of weight[co, ci, a, b] * u[ci, i * stride_h - padding_h + a * dilation_h,
  *                                                                        j * stride_w - padding_w + b * dilation_w]
  * with u 0 outside of [L, L], and ci the channels of co's group.
@@ -11,21 +11,23 @@
  * Backward, with do 0 for j > i, conv' the transpose of conv, and q the gradient of what norm() returns:
  *   POST: q = conv'(do)        ds = norm'(q)            dweight = correlation of norm(s) with do    dbias = sum of do
  *   PRE:  q = do               ds = conv'(norm'(q))     dweight = correlation of s with norm'(q)
- *   norm'(q) = p * (q - sum of p * q) of softmax's p; of sparsemax's q less its mean over the keys with p > 0, there, else 0
+ *   norm'(q) = p * (q - sum of p * q) for softmax. For sparsemax it is q less its mean over the keys with p > 0, on these keys, and
+ *   0 on the others.
  *   ds is 0 for j > i.
- * Of a row only `stat` is kept: log(sum of exp) of softmax, tau of sparsemax. Backward makes p again from the scores and stat; stat
- * is rounded to f32, which costs p a relative error (of sparsemax an absolute one) of 2^-24 |stat|. A bias before norm() would change
- * nothing, and is refused.
- * Special values: a row of norm() whose allowed scores are all -inf is 0; a NaN or +inf among them makes all its p NaN. Such a row
- * reaches only rows of o and ds whose window touches it. Padding and masked scores are zeros that each tap multiplies, so a weight
- * that is NaN makes all its channels NaN, and Inf makes NaN of what meets a zero; so in backward where a tap meets no o.
+ * For each row only `stat` is kept: log(sum of exp) for softmax, tau for sparsemax. Backward makes p again from the scores and stat.
+ * stat is rounded to f32, which costs p an error of 2^-24 |stat|, relative for softmax and absolute for sparsemax. A bias before
+ * norm() would change nothing, and is refused.
+ * Special values: a row of norm() whose allowed scores are all -inf is 0. A NaN or +inf among them makes all its p NaN. Such a row
+ * reaches only rows of o and ds whose window touches it. Padding and masked scores are zeros, and each tap multiplies them. So a NaN
+ * weight makes all its channels NaN, and an Inf weight makes NaN where it meets a zero. The same holds in backward where a tap meets
+ * no o.
  *
  * Shapes: scores, dscores [B, Cin, L, L]; weight, dweight [Cout, Cin / groups, kh, kw], kh and kw 1 to 64; bias, dbias [Cout];
  * o, do [B, Cout, Lh, Lw], Lh = floor((L + 2 * padding_h - (kh - 1) * dilation_h - 1) / stride_h) + 1, which is 1 or more unless L is
- * 0, and Lw alike; stat [B, Cin, L] of POST, [B, Cout, Lh] of PRE. groups divides Cin and Cout. Paddings are (k - 1) * dilation at most,
- * so that each window has an element that is no padding.
- * dtypes: scores f32, bf16, f16; o, do, dscores as scores; weight f32, bf16, f16 of its own; bias, dweight, dbias f32 or as weight;
- * stat f32. Arithmetic in f32, one rounding at the store; dweight and dbias add up in a fixed order.
+ * 0, and Lw in the same way; stat [B, Cin, L] with POST, [B, Cout, Lh] with PRE. groups divides Cin and Cout. Paddings are at most
+ * (k - 1) * dilation, so each window has an element that is no padding.
+ * dtypes: scores f32, bf16, f16; o, do, dscores as scores; weight f32, bf16 or f16, whatever scores have; bias, dweight, dbias f32 or
+ * as weight; stat f32. Arithmetic in f32, one rounding at the store. dweight and dbias add up in a fixed order.
  * Strides: the last one of scores, o, do, dscores is 1, their leading ones are free (three at most: tigon.h); the others contiguous.
  * In place: nothing; any overlap with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */

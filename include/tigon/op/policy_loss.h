@@ -1,35 +1,36 @@
 /* policy_loss: from the log-probabilities of sampled tokens to a policy-gradient loss of the GRPO family, and to its gradient in
  * the same call.
  *
- * There are N tokens of S sequences; sequence s has tokens segments[s] to segments[s + 1] - 1. A padded batch [S, T] has the
- * segments 0, T, 2 T, ..., and a mask. A token counts where mask is not 0 (absent: each does); n_s is how many of sequence s
- * do, or 1 where none does, n how many of all do, or 1. What does not count is not read and has the loss and gradient 0.
- * For token t with l = logprob[t], o = old[t] (absent: l, as a constant), advantage a and sampler ratio c (absent: 1), which
- * are the token's or its sequence's:
+ * The call has N tokens of S sequences. Sequence s has tokens segments[s] to segments[s + 1] - 1. A padded batch [S, T] has the
+ * segments 0, T, 2 T, ..., and a mask. A token counts where mask is not 0. Without a mask each token counts. n_s is the number
+ * of tokens of sequence s that count, and n that of all tokens; each is at least 1. A token that does not count is not read, and
+ * has the loss and gradient 0.
+ * For token t, l = logprob[t] and o = old[t] (absent: l, as a constant). Advantage a and sampler ratio c (absent: 1) belong to
+ * the token or to its sequence.
  *   rho = e^(l - o); at sequence level e^(sum of l - o over the tokens that count / n_s)
  *   GRPO, BNPO, DR_GRPO, DAPO, LUSPO
  *          f = -min(min(rho, delta) a, clip(rho, 1 - eps_low, 1 + eps_high) a)              without delta min(rho, delta) is rho
- *   CISPO  f = -[min(rho, eps_high)] a l                                                    what stands in [ ] is a constant
+ *   CISPO  f = -[min(rho, eps_high)] a l                                                    [ ] is a constant for the gradient
  *   SAPO   f = -(4 / tau) s(tau (rho - 1)) a,   tau = tau_positive where a > 0, else tau_negative,   s the logistic function
- *   VESPO  f = -[e^(lambda + k w - lambda e^w)] a l,   w = the sum of l - o, each within -20 and 20, and of log c, each within
- *          log 10^-8 and 20 (c < 0 as 0) and of a sequence once; w within log 10^-8 and 20;   k, lambda by a >= 0 or a < 0.
- *          Its rho is that of tokens at either level
+ *   VESPO  f = -[e^(lambda + k w - lambda e^w)] a l
+ *          w = the sum of l - o, each clamped to -20 .. 20, and of log c, each clamped to log 10^-8 .. 20 (c < 0 as 0). A sequence's
+ *          c counts once. w is clamped to log 10^-8 .. 20. k and lambda depend on a >= 0 or a < 0. rho is a token's at either level
  *   token_loss[t] = c f + kl_weight k3,   k3 = e^d - d - 1,   d = ref[t] - l (absent: 0)     VESPO: without c
  *                                         with kl_bias_corrected k3 rho in the place of k3
  *   loss = sum over sequences of w_s (sum of token_loss) - entropy_weight / n (sum of entropy over the tokens that count)
- * with D = max(1, denominator), or without it the number that stands last:
+ * with D = max(1, denominator), or without a denominator the last number of a line:
  *   GRPO, SAPO   w_s = 1 / (n_s D), S          DR_GRPO  w_s = 1 / (L D), S
  *   BNPO, DAPO, CISPO, VESPO  w_s = 1 / D, n   LUSPO    w_s = n_s / (L D), at sequence level 1 / D, S
- * where L is max_length, or without it N / S, the width of a padded batch.
+ * L is max_length, or without it N / S, the width of a padded batch.
  *   dlogprob[t] = d loss / d logprob[t]        dentropy[t] = d loss / d entropy[t] = -entropy_weight / n
- * The gradient of min and clip is that of the branch that is taken: for a < 0 and delta below the clip's end it is the clip's.
+ * The gradient of min and clip is that of the chosen branch. For a < 0 and delta below the clip's end it is the clip's.
  *   kl = the mean of k3, mean_entropy and mean_ratio of entropy and rho, over the tokens that count
- *   clip_low, clip_high = the shares of them with rho < 1 - eps_low and a < 0, with rho > 1 + eps_high and a > 0. CISPO has
- *          only rho > eps_high and a > 0 as the latter; SAPO and VESPO have none
- * Without tokens that count all of these are 0. NaN and Inf of a token reach its own results, at sequence level those of its
- * sequence, and all sums.
- * Segments that do not begin with 0, do not end with N or fall: a host device refuses the call; another device stays within
- * the N tokens, leaves unwritten what no sequence has, and reports at tigon_context_sync().
+ *   clip_low = the share of them with rho < 1 - eps_low and a < 0, and clip_high that with rho > 1 + eps_high and a > 0. For
+ *          CISPO clip_low is 0 and clip_high has rho > eps_high and a > 0. For SAPO and VESPO both are 0
+ * If no token counts all of these are 0. NaN and Inf of a token reach its own results and all sums. At sequence level they reach
+ * all results of its sequence.
+ * Segments are wrong if they do not begin with 0, do not end with N, or decrease. A host device then refuses the call. Another
+ * device stays within the N tokens, does not write tokens of no sequence, and reports at tigon_context_sync().
  *
  * Shapes: logprob, old, ref, entropy, mask, token_loss, dlogprob, dentropy [N]; segments [S + 1]; advantage [S], with
  *   token_advantage [N]; ratio [S], with token_ratio [N]; all others [1]. N = 0 and S = 0 are legal.
@@ -60,7 +61,7 @@ typedef enum tigon_policy_kind {
 
 typedef struct tigon_policy_loss_options {
   tigon_policy_kind kind;
-  int sequence_level;     /* 1: rho is of sequences */
+  int sequence_level;     /* 1: rho belongs to sequences */
   int token_advantage;    /* 1: advantage is [N] */
   int token_ratio;        /* 1: ratio is [N] */
   int kl_bias_corrected;  /* 1: k3 is weighted by rho */

@@ -8,8 +8,8 @@
  *
  * Shapes: x, y, dy, dx [..., C], any leading dimensions; rstd [..., 3], r of the powers 3, 2, 1; w, dw [3]; b, db [1]. All lie in
  * the memory of the device.
- * dtypes: x f32, bf16 or f16; y, dy, dx as x; rstd f32; w, b, dw, db f32 or as x, each of its own. The arithmetic is f32,
- * rounded once, at the store. A row whose sum of x^6 is beyond f32 (an |x| above 2e6 or so) gives NaN or Inf.
+ * dtypes: x f32, bf16 or f16; y, dy, dx as x; rstd f32; each of w, b, dw, db f32 or as x. The arithmetic is f32, rounded once, at
+ * the store. A row gives NaN or Inf if its sum of x^6 is beyond f32's range (an |x| above 2e6 or so).
  * Strides: the last one of x, y, dy, dx is 1, the leading ones are free (three at most: tigon.h); the others contiguous.
  * In place: y may be x; dx may be dy or x (the same view exactly). Any other overlap with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */

@@ -7,21 +7,21 @@
  *
  * With a gate z (RMSNormGated of Qwen3-Next), sigma(z) = 1 / (1 + exp(-z)) and silu(z) = z * sigma(z):
  *   y = n * silu(z), a product in f32
- * Backward, dn = dy * silu(z) takes the place of dy in dx and dw, and
+ * In backward dn = dy * silu(z) replaces dy in dx and dw, and
  *   dz = dy * n * sigma(z) * (1 + z * (1 - sigma(z)))
- * The gate comes after the norm. Mamba-2's other order, the norm of x * silu(z), is not here.
+ * The gate comes after the norm. Mamba-2's other order, the norm of x * silu(z), is not supported.
  *
- * Quantised, forward only: q and a scale for each row take the place of y, which is not rounded before.
+ * Quantised, forward only: q and a scale for each row replace y, which is not rounded before.
  *   scale = max |y| / 448 for f8e4m3, / 127 for i8        q = y / scale, rounded to nearest even
  * scale is 1 where the quotient is less than 2^-126, as in a row of zeros. A NaN in a row's y makes its scale NaN, and its q NaN in
- * f8e4m3 and 0 in i8; an infinity makes the scale infinite, and itself a NaN.
+ * f8e4m3 and 0 in i8. An infinity makes the scale infinite, and its own q a NaN.
  *
  * Shapes: x, y, z, q, dy, dx, dz [..., C], any leading dimensions; w, dw [C]; rstd, scale [rows], rows = product of the leading ones.
  * dtypes: x f32, bf16 or f16; y, z, dy, dx, dz as x; w f32 or as x; dw f32 or as x; rstd, scale f32;
  *   q f8e4m3 or i8.
  * Strides: the last one is 1, the leading ones are free (three at most: tigon.h); w, dw, rstd and scale
  *   contiguous.
- * In place: y may be x or z; dx and dz may each be dy, x or z, but not the same one (the same view exactly). Any other overlap
+ * In place: y may be x or z. dx and dz may each be dy, x or z (the same view exactly), but not both the same. Any other overlap
  *   with an output is an error.
  * Errors: INVALID, ALIAS, UNSUPPORTED, and WORKSPACE in backward. */
 #ifndef TIGON_OP_RMS_NORM_H
@@ -76,7 +76,7 @@ typedef struct tigon_rms_norm_bwd_args {
   tigon_tensor dx;   /* out [..., C] */
   tigon_tensor dw;   /* out [C]; absent: not computed */
   tigon_tensor z;    /* in  [..., C], forward's; absent: no gate */
-  tigon_tensor dz;   /* out [..., C], of a call with z; absent: not computed */
+  tigon_tensor dz;   /* out [..., C], only with z; absent: not computed */
   double w_offset;
   tigon_casting casting;
   int accumulate_dw; /* 1: dw += , 0: dw = */

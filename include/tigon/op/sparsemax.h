@@ -1,5 +1,5 @@
-/* sparsemax: softmax with exact zeros, the point of the probability simplex that is nearest to a row (Martins and Astudillo 2016,
- * arXiv:1602.02068).
+/* sparsemax: softmax with exact zeros, the point of the probability simplex that is nearest to a row.
+ * Source: Martins and Astudillo 2016, arXiv:1602.02068.
  *
  * Forward, over the last dimension:
  *   y = max(x - tau, 0)                      with tau such that a row of y sums to 1
@@ -9,13 +9,13 @@
  *   dx = 0                                   elsewhere, whatever dy holds there
  *   a NaN in y is one of S, and makes dx NaN on S
  *
- * No row is sorted. tau of z = x - max x comes from Newton's method on the convex function sum max(z - tau, 0) - 1, from the
- * left: tau <- (sum of z > tau, minus 1) / (how many) until it no longer grows. That is exact but for rounding, of ties and of
- * huge x, too.
+ * No row is sorted. With z = x - max x, tau comes from Newton's method on the convex function sum max(z - tau, 0) - 1, from the
+ * left: tau <- (sum of z > tau, minus 1) / (their number), until it no longer grows. That is exact except for rounding, even with
+ * ties and huge x.
  *
  * Shapes: x, y, dy, dx [..., C], any leading dimensions and any width C.
- * dtypes: x f32, bf16, f16; y, dy, dx as x. Arithmetic in f32, one rounding at the store. Backward reads S from y as it was stored:
- *   in f16 what forward rounded to 0 is not in S.
+ * dtypes: x f32, bf16, f16; y, dy, dx as x. Arithmetic in f32, one rounding at the store. Backward reads S from the stored y. So in
+ *   f16 a column that forward rounded to 0 is not in S.
  * Strides: the last one is 1, the leading ones are free (three at most: tigon.h).
  * In place: y may be x; dx may be dy or y.
  * Errors: INVALID, ALIAS, UNSUPPORTED. */

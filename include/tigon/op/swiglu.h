@@ -1,11 +1,10 @@
 /* swiglu: the gate of a Llama MLP (Shazeer 2020, arXiv:2002.05202).
  *
  * Forward:   u = gate_mult * a        silu(u) = u / (1 + exp(-u))        c = down_mult * silu(u) * (b + up_offset)
- *            with clamp > 0 (gpt-oss): a is replaced by min(a, clamp), b by min(max(b, -clamp), clamp)
- *            gpt-oss: gate_mult 1.702, down_mult 1 / 1.702, up_offset 1, clamp 7
  * Backward:  db = dc * down_mult * silu(u)
  *            da = dc * down_mult * (b + up_offset) * gate_mult * sigma(u) * (1 + u * (1 - sigma(u))),   sigma(u) = 1 / (1 + exp(-u))
- *            a clamped element has gradient 0
+ * With clamp > 0 (gpt-oss) min(a, clamp) replaces a, and min(max(b, -clamp), clamp) replaces b. A clamped element has gradient 0.
+ * gpt-oss: gate_mult 1.702, down_mult 1 / 1.702, up_offset 1, clamp 7
  *
  * Shapes: a, b, c, da, db, dc [..., I]. A packed [..., 2I] tensor is passed as two views of it.
  * dtypes: f32, bf16, f16, all the same; arithmetic in f32, one rounding at the store.

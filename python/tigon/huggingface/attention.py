@@ -31,7 +31,7 @@ class Mask:
     arguments: dict  # from which transformers makes the tensor
     causal: bool
     window: int | None
-    starts: torch.Tensor | None  # of packed sequences, and the number of all tokens
+    starts: torch.Tensor | None  # starts of packed sequences, and the number of all tokens
 
     @functools.cached_property
     def tensor(self):

@@ -14,7 +14,7 @@ from ..torch._autograd import autocasting
 from .replacement import Left, Method, Pair, Replacement, computable, is_distributed
 from .trials import Differs, Unrunnable, generator, gradients, once, run, seed, twin
 
-_HIDDEN, _INNER = 16, 8  # of the trials' own weights
+_HIDDEN, _INNER = 16, 8  # sizes of the trials' own weights
 
 
 class _Layout(NamedTuple):
@@ -152,11 +152,11 @@ def _options(module: nn.Module, layout: _Layout, interleaved: bool) -> dict:
     parameters = _stacks(layout, gate_up, down, *zeros)
     result = run(module, x, torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1), parameters=parameters)
     at_half, at_none, at_tiny, at_far = result[0, :4].double().tolist()
-    by_up = 2 * (at_half - at_none)  # of gate 1
+    by_up = 2 * (at_half - at_none)  # by up, at gate 1
     if not by_up or not math.isfinite(by_up):
         raise Differs("its gate does not multiply up")
     offset = at_none / by_up
-    slope = 2 * at_tiny / (tiny * (0.5 + offset))  # of the output by the gate, twice that of act at 0
+    slope = 2 * at_tiny / (tiny * (0.5 + offset))  # slope of the output by the gate, twice that of act at 0
     share = by_up / slope if slope else 0.0
     if not 0 < share < 1 or share == 0.5:
         raise Differs("its activation is neither SiLU nor GELU (tanh)")

@@ -44,7 +44,7 @@ _PACKED = {
     "GELU (erf)": _Gate(partial(F.geglu_packed, approximate="none"), _halves),
 }
 _TILED = {"SiLU": "silu", "GELU (tanh)": "gelu_tanh", "GELU (erf)": "gelu"}
-_TOKENS = 65536  # of which the report says what tiles save
+_TOKENS = 65536  # the report says what tiles save at this number
 _SQUARED = {"ReLU squared": _Gate(F.relu_squared, torch.zeros_like)}
 
 
@@ -180,7 +180,7 @@ class _Found(NamedTuple):
     """What the module computes between its projections, and the factors of the gate and of the output."""
 
     gate: _Gate
-    factor: float = 1.0  # of the gate
+    factor: float = 1.0  # factor of the gate
     after: float = 1.0
     text: str = ""
     called: tuple[str, ...] = ()  # the projections, but for the last, in the order of their calls
@@ -316,7 +316,7 @@ def _try(module: nn.Module, order: tuple[str, ...], found: _Found, trial: _Trial
     rtol = 4 * torch.finfo(trial.dtype).eps  # a stock gate rounds three times, Tigon's once
     wide = [answer.detach().double() for answer in answers]
     atol = 1e-6 * found.gate.size(*wide).abs().flatten(0, -2)
-    step = torch.finfo(trial.dtype).tiny * torch.finfo(trial.dtype).eps  # of what is subnormal, times up
+    step = torch.finfo(trial.dtype).tiny * torch.finfo(trial.dtype).eps  # the step of subnormal numbers, times up
     atol = atol + 2 * step * (1 + wide[-1][..., -got.shape[-1] :].abs().flatten(0, -2))
     if found.factor != 1:  # stock rounds factor * gate, too, which exp makes that many times larger
         argument = (found.factor * wide[0][..., : got.shape[-1]]).flatten(0, -2)

@@ -135,7 +135,7 @@ class _Form(NamedTuple):
     back: Callable
     heads: int  # dimensions
     table: int
-    give: Callable  # of [B, T, R]
+    give: Callable  # takes [B, T, R]
     take: Callable
 
 

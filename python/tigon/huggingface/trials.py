@@ -129,7 +129,7 @@ def twin(module: nn.Module, training: bool, children=None, parameters=None) -> n
         elif type(value) in (list, dict, set):
             value = copy.copy(value)
         own[name] = value
-    if "_hf_hook" in own:  # of accelerate, whose forward belongs to the module itself
+    if "_hf_hook" in own:  # belongs to accelerate, whose forward belongs to the module itself
         own.pop("forward", None)
     children = children or {}
     own["training"] = training

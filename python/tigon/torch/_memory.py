@@ -45,7 +45,7 @@ def _memory(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
     """Bytes that this process may have: the machine's, or what its control groups leave it."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     lines = Path(groups).read_text().splitlines() if Path(groups).is_file() else []
-    places = {"memory": ("memory", "memory.limit_in_bytes"), "": ("", "memory.max")}  # of version 1 and of version 2
+    places = {"memory": ("memory", "memory.limit_in_bytes"), "": ("", "memory.max")}  # version 1 and version 2
     for _, controllers, group in (line.split(":", 2) for line in lines):
         for folder, name in (places[of] for of in controllers.split(",") if of in places):
             top = Path(root, folder)

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from tigon.torch._op import Op
 
 STATS = 5  # TIGON_VOCAB_STATS
-NONE = 2  # of reductions
+NONE = 2  # the code of reduction none
 
 
 def each(given):

@@ -4,7 +4,7 @@
 
 #include "ascend/kernel/rows.h"
 
-enum { ADAMW_TENSORS = 16 }; /* of a launch */
+enum { ADAMW_TENSORS = 16 }; /* the most tensors of a launch */
 
 typedef struct adamw_tensor {
   gm_ptr param, master, grad, exp_avg, exp_avg_sq; /* master may be NULL; clip has grad alone */
@@ -36,7 +36,7 @@ typedef struct adamw_squares_arguments {
 
 typedef struct adamw_norm_arguments {
   gm_ptr partials, norm, factor;
-  int64_t count; /* of partials, ADAMW_PARTIALS at most */
+  int64_t count; /* number of partials, ADAMW_PARTIALS at most */
   float max_norm, unused;
 } adamw_norm_arguments;
 

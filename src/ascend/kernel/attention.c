@@ -33,7 +33,7 @@ AICORE_KERNEL(attention_lse, attention_words_arguments) {
     }
     out_begin(&out);
     if (a->max) {
-      row_sums(max, ring_now(&in), first); /* of one copy each */
+      row_sums(max, ring_now(&in), first); /* first: one copy of each */
       row_sums(lse, sums, first);
       in_done(&in);
       v_ln_f32(lse, lse, p.count);
@@ -79,7 +79,7 @@ AICORE_KERNEL(attention_words, attention_words_arguments) {
 /* Row i is 0 up to byte i and 1 from there on. Its words are written by 32 bytes, and those around byte i one by one. */
 AICORE_KERNEL(attention_mask, attention_mask_arguments) {
   enum { ONES = 0x01010101, WORDS = UB_BLOCK / 4 };
-  const float ones = 0x1.020202p-125f; /* of the same bits */
+  const float ones = 0x1.020202p-125f; /* a float with the bits of ONES */
   const int64_t words = a->size / 4;
   ring out = ring_of(ub, 0, 2, words * 4);
   out_open(&out);

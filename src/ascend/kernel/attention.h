@@ -6,7 +6,7 @@
 #include "ascend/kernel/rows.h"
 
 enum {
-  ATTENTION_COPIES = 8,  /* of a query's largest score, and of its sum, side by side */
+  ATTENTION_COPIES = 8,  /* copies of a query's largest score, and of its sum, side by side */
   ATTENTION_WORDS = 512, /* queries of a tile: 16 KiB of copies, what a transfer at full rate wants */
 };
 

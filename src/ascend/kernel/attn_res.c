@@ -1,5 +1,5 @@
-/* attn_res: a program has every so many-th token. It goes over the token's tiles for the sums of its blocks, and again for h, or for
- * dv and its terms of u; tiles that do not stay on chip are loaded twice. Arrays of blocks have a word each. */
+/* attn_res: a program has every so many-th token. It goes over the token's tiles for the sums of its blocks, and again for h, or
+ * for dv and its terms of u. Tiles that do not stay on chip are loaded twice. Arrays of blocks have a word each. */
 #include "ascend/kernel/attn_res.h"
 
 #include "ascend/kernel/norm.h"

@@ -25,7 +25,7 @@ typedef struct attn_res_arguments {
   float eps, unused;
 } attn_res_arguments;
 
-enum { ATTN_RES_ADDRESSES = 64 }; /* of a launch */
+enum { ATTN_RES_ADDRESSES = 64 }; /* addresses of a launch */
 
 typedef struct attn_res_table_arguments {
   gm_ptr to;

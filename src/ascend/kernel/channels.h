@@ -1,7 +1,7 @@
-/* Rows in groups, as the planner's case G has them (group_norm): row r is batch r % batch of group r / batch, and `run`
- * columns side by side have a channel of their own, with its weight and its sums. Other norms have one group and a run of 1.
- * A channel's weight goes to its columns as a scalar, or through a vector of columns where tiles have several rows or channels
- * begin anywhere in 32 bytes of UB. modulated_rms_norm's groups are ranges of rows, each with vectors of columns. */
+/* Rows in groups, as in the planner's case G (group_norm). Row r is batch r % batch of group r / batch. `run` neighbouring
+ * columns are a channel, with its weight and its sums. Other norms have one group and a run of 1. A channel's weight goes to its
+ * columns as a scalar, or through a vector of columns where tiles have several rows or channels begin anywhere in 32 bytes of
+ * UB. modulated_rms_norm's groups are ranges of rows, each with vectors of columns. */
 #ifndef TIGON_ASCEND_KERNEL_CHANNELS_H
 #define TIGON_ASCEND_KERNEL_CHANNELS_H
 

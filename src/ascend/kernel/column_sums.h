@@ -9,7 +9,7 @@ enum { SUMS_LINE = 128 }; /* columns: 512 bytes, what a transfer at full rate st
 typedef struct column_sums_arguments {
   gm_ptr slabs, to;                 /* [count, cols] f32, `step` elements apart; [cols] */
   int64_t count, cols, step, chunk; /* chunk: columns of a task */
-  int64_t dtype, accumulate;        /* of `to`; onto what is there */
+  int64_t dtype, accumulate;        /* dtype of `to`; 1: adds to what is there */
 } column_sums_arguments;
 
 void column_sums(ub_arena *ub, const void *arguments);

@@ -26,7 +26,7 @@ typedef struct columns_state {
   bool backward, resident; /* the vectors of all columns are on chip */
   ring in, out, sums_out;
   int64_t elements; /* f32 elements of one input's tile in a buffer */
-  int64_t pitch;    /* of a panel */
+  int64_t pitch;    /* pitch of a panel */
   float number;
   columns vector[2];
   ub_f32 wide[2], own, value[2], work[COLUMNS_WORK], result, sum[2], total, part;

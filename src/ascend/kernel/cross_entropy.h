@@ -24,7 +24,7 @@ AICORE int64_t s_read_label(const label_rule *rule, ub_f32 words, int64_t i, boo
 /* What a split hands over, 4-byte words. */
 enum {
   SPLIT_LARGEST,   /* x */
-  SPLIT_REFERENCE, /* of the sums */
+  SPLIT_REFERENCE, /* the reference of the sums */
   SPLIT_SUM,
   SPLIT_MOMENT,
   SPLIT_WEIGHTED,

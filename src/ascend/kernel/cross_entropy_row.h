@@ -13,10 +13,10 @@ AICORE bool has_entropy_gradient(const cross_entropy_arguments *a) { return a->e
 typedef enum row_word {
   LARGEST,   /* x met so far */
   REFERENCE, /* finite, of the sums of e^(z - reference); where the lse is not finite, and in backward, the lse */
-  PART,      /* of a chunk */
-  SUM,       /* of e^(z - reference) */
-  MOMENT,    /* of e^(z - reference) * (z - reference) */
-  WEIGHTED,  /* of weight * z */
+  PART,      /* a chunk's part */
+  SUM,       /* sum of e^(z - reference) */
+  MOMENT,    /* sum of e^(z - reference) * (z - reference) */
+  WEIGHTED,  /* sum of weight * z */
   COLUMN,    /* i32: the first of the largest x */
   LOG_SUM,
   LABEL_X,
@@ -29,7 +29,7 @@ typedef enum row_word {
   SHARE,     /* with smoothing, what that is multiplied by */
   BY,        /* the gradient in the loss of the row */
   BY_LOW,
-  FACTOR,        /* of the label's probability */
+  FACTOR,        /* factor of the label's probability */
   ENTROPY_TIMES, /* the entropy's gradient is e^d * (d * times + plus), d being z - reference */
   ENTROPY_PLUS,
   TOKEN_SCALE,

@@ -1,6 +1,6 @@
-/* cross_entropy over rows. Forward finds each row's largest x, its sums of e^(z - reference) and what the options add to them, online
- * over chunks of columns where a row does not stay on chip; from them come the row's outputs and, when asked, its gradient, which
- * backward makes of the lse that forward left:
+/* cross_entropy over rows. Forward finds each row's largest x, its sums of e^(z - reference) and the terms of the options. If a
+ * row does not stay on chip, it does so online over chunks of columns. They give the row's outputs and, on request, its
+ * gradient. Backward makes the gradient from forward's lse:
  *   dlogits = by * slope * (factor * e^(z - lse) - share * weight), and at the label - minus * weight of the label besides,
  *   and of the entropy's gradient - dentropy * slope * e^(z - lse) * (z - lse + entropy).
  * No mask: tails are cut off by length, and the label's own element is written by the scalar pipe. */

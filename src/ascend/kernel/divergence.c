@@ -1,6 +1,7 @@
-/* divergence over rows. Forward goes over a row for its largest logits, for the sums of their exponentials, for the terms, and for the
- * gradient when asked; backward for the gradient alone, because it is given the row's numbers. A row stays on chip meanwhile, or comes by
- * in chunks each time. It is not split over cores: a batch has many rows. What a row comes to is the scalar pipe's work. */
+/* divergence over rows. Forward goes over a row for its largest logits, for the sums of their exponentials, for the terms, and
+ * on request for the gradient. Backward goes over it only for the gradient, because it gets the row's numbers. A row stays on
+ * chip meanwhile, or comes by in chunks each time. It is not split over cores: a batch has many rows. What a row comes to is the
+ * scalar pipe's work. */
 #include "ascend/kernel/divergence_terms.h"
 
 AICORE bool is_cosine(const state *s) { return s->a->kind == TIGON_DIVERGENCE_COSINE; }
@@ -17,7 +18,7 @@ AICORE void keep_largest(const state *s, int word, ub_f32 x, tile t) {
   sync_pipe(PIPE_V);
 }
 
-/* Of labels whose columns the chunk has. */
+/* Finds the labels whose columns the chunk has. */
 AICORE void find_labels(const state *s, ub_f32 x, tile t, int64_t c) {
   scalar_after_vectors();
   for (int64_t i = 0; i < t.rows; ++i) {

@@ -6,7 +6,7 @@
 
 #include "ascend/kernel/loss_rows.h"
 
-/* Of 8-byte fields, or pairs of f32. An absent dinput's data is NULL. */
+/* The fields have 8 bytes, or are pairs of f32. An absent dinput's data is NULL. */
 typedef struct divergence_arguments {
   walk w;
   gm_space space;

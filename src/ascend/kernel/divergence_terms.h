@@ -10,15 +10,15 @@
 typedef enum row_word {
   REFERENCE, /* largest logit; of cosine, the largest element's absolute value, then a power of two that makes it about 1 */
   REFERENCE_OF_TARGET,
-  HARD_REFERENCE, /* of the cross entropy, whose log-sum-exp it is in backward */
-  SUM,            /* of e^(logit - reference); of squares */
+  HARD_REFERENCE, /* the cross entropy's reference; in backward its log-sum-exp */
+  SUM,            /* sum of e^(logit - reference); for cosine of squares */
   SUM_OF_TARGET,
   HARD_SUM,
-  LOG_SUM, /* of cosine the sum's root; 0 in backward */
+  LOG_SUM, /* for cosine the root of the sum; 0 in backward */
   LOG_SUM_OF_TARGET,
   LOSS,
-  MEAN,     /* of cosine the sum of products */
-  PART,     /* of a chunk */
+  MEAN,     /* for cosine the sum of products */
+  PART,     /* a chunk's part */
   OFF,      /* what the gradient of logits takes off */
   BY,       /* what the row's gradient is multiplied by; of cosine, after all else */
   OF_INPUT, /* cosine's gradient: (of_target * target - of_input * input) * by, both elements times their REFERENCE */
@@ -64,7 +64,7 @@ AICORE void sign_of(ub_f32 d, ub_f32 x, int64_t n) {
 
 /* ---- elements ---- */
 
-/* Of input or target: the probabilities of a chunk and their logarithms. */
+/* The probabilities of a chunk of input or target, and their logarithms. */
 typedef struct chances {
   ub_f32 log, of;
 } chances;

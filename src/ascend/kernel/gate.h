@@ -23,8 +23,8 @@ AICORE void round_with(ub_f32 d, ub_f32 a, float shifter, int64_t n) {
   add_scalar(d, d, -shifter, n);
 }
 
-/* e^y is small in two factors, e^max(y, -80) and this one, far = e^(min(y, -80) + 80), which is 1 for most y: so only the last
- * product, and none before, rounds to a denormal. far may be y. */
+/* A small e^y is two factors: e^max(y, -80), and far = e^(min(y, -80) + 80), which is 1 for most y. So only the last product
+ * rounds to a denormal. far may be y. */
 enum { FAR = 80 };
 AICORE void far_factor(ub_f32 far, ub_f32 y, int64_t n) {
   at_most(far, y, -FAR, n);

@@ -12,12 +12,12 @@ typedef struct state {
   int64_t group; /* whose; -1: none yet */
   ring x, y, arrival;
   ring statistics; /* mean, then rstd */
-  ring out;        /* of the moments, when they are handed over */
+  ring out;        /* the moments, when they are handed over */
   columns w, b;
-  moments all, part;    /* of all chunks, and of one where there are several */
+  moments all, part;    /* moments of all chunks, and of one chunk where there are several */
   ub_f32 work, more;    /* f32 tiles; `more` with 16-bit dtypes alone */
   ub_f32 packed;        /* as `statistics`, where those have 32 bytes a row */
-  int64_t words, pitch; /* of an array of row words; of a vector of channels */
+  int64_t words, pitch; /* words of an array of row words; pitch of a vector of channels */
 } state;
 
 AICORE state open_state(ub_arena *ub, const layer_norm_fwd_arguments *a) {

@@ -1,5 +1,5 @@
-/* What kernels of divergences do with a row besides its elements: which rows count, what a row's loss and gradient are multiplied by, and
- * what is loaded and stored of it. */
+/* The parts of divergences' kernels that concern a whole row: whether it counts, the factors of its loss and gradient, and its
+ * loads and stores. */
 #ifndef TIGON_ASCEND_KERNEL_LOSS_ROWS_H
 #define TIGON_ASCEND_KERNEL_LOSS_ROWS_H
 
@@ -14,7 +14,8 @@ typedef struct loss_rows {
   gm_ptr inverse;                    /* [1] f32, of a mean with labels or a denominator */
   gm_ptr token_loss;                 /* out [rows] f32, of forward */
   gm_ptr stats;                      /* [rows, LOSS_STATS] f32: out in forward, in in backward */
-  /* Of a head: out [rows] f32 of forward, without factors; and as stats, log sum_v exp(x_v) of logits without a temperature. */
+  /* For a head. Forward writes the losses [rows] f32, without factors. hard_lse is its stats: log sum_v exp(x_v) of logits without a
+   * temperature. */
   gm_ptr soft_losses, hard_losses, hard_lse;
   int64_t backward, gradient; /* gradient: one is asked for */
   int64_t dloss_rows;         /* one a row */

@@ -39,7 +39,7 @@ typedef struct mhc_panel {
   const mhc_coeffs_arguments *a;
   ring raw;                 /* phi as it lies, in its own dtype */
   ub_f32 rows, work, order; /* order: byte offsets of 8 coefficients, as they lie, by rows */
-  int64_t pitch;            /* of rows */
+  int64_t pitch;            /* pitch of rows */
 } mhc_panel;
 
 AICORE int64_t mhc_rows(const mhc_coeffs_arguments *a) { return round_up(a->coeffs + 1, 8); }

@@ -4,7 +4,7 @@
 
 typedef struct state {
   const mhc_coeffs_arguments *a;
-  ub_f32 words;             /* of all lanes, as memory has them: what comes, then the records */
+  ub_f32 words;             /* words of all lanes, as memory has them: first what comes, then the records */
   ub_f32 l, g, p, by, work; /* l: logits, then h_res; in the place of the first ones h_pre */
   ub_f32 alphas, b;
 } state;

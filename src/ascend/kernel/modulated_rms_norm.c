@@ -22,7 +22,7 @@ AICORE void sum_of_group(state *s, int64_t which, int64_t group, int64_t c, int6
 
 AICORE void gradients_of_group(state *s, int64_t group, int64_t c, int64_t n) {
   const modulated_sums_arguments *a = s->a;
-  const int64_t filled = round_up(n, 8), pitch = round_up(n, 16); /* of f32; of any dtype */
+  const int64_t filled = round_up(n, 8), pitch = round_up(n, 16); /* elements of f32; elements of any dtype */
   if (a->dw || a->dscale.data) sum_of_group(s, 0, group, c, n);
   if (a->dw) {
     s->scale.from = row_at(&a->space, &a->scale, dtype_bytes(a->scale_dtype), group, 0);

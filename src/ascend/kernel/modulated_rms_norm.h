@@ -6,7 +6,7 @@
 
 enum {
   MODULATED_SUMS = 2,      /* vectors of a slab for each group: P = the sum of dy * xhat, Q = that of dy */
-  MODULATED_VECTORS = 9,   /* of a task's columns that are on chip */
+  MODULATED_VECTORS = 9,   /* vectors of a task's columns that are on chip */
   MODULATED_COLUMNS = 1024 /* that a task has at most */
 };
 

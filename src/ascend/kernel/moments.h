@@ -1,6 +1,6 @@
-/* Mean and variance of rows. The mean is kept as center + rest: the center is an f32 mean, so that differences from it lose
- * nothing that counts, and the rest is the mean of those differences. Squares are of differences from both. So a large mean
- * costs no digits and no lane decides anything. Chunks are joined after Chan, Golub & LeVeque 1983. */
+/* Mean and variance of rows. The mean is kept as center + rest. The center is an f32 mean, so differences from it lose nothing
+ * that counts. The rest is the mean of those differences. Squares are of differences from both. So a large mean costs no digits
+ * and no lane decides anything. Chunks are joined after Chan, Golub & LeVeque 1983. */
 #ifndef TIGON_ASCEND_KERNEL_MOMENTS_H
 #define TIGON_ASCEND_KERNEL_MOMENTS_H
 

@@ -4,7 +4,7 @@
  *   g  backward: the gradient of the convolution's rows, with zeros around it
  *   c  what a convolution has made
  * Taps of a row are loads of the same row from different columns on. With a stride of columns, u also has a row for each tap's
- * columns, with the stride taken out, and g has a row without the zeros that the stride puts between its elements. */
+ * columns, without the stride. g has a row without the zeros that the stride puts between its elements. */
 #ifndef TIGON_ASCEND_KERNEL_MULTI_TOKEN_ATTENTION_H
 #define TIGON_ASCEND_KERNEL_MULTI_TOKEN_ATTENTION_H
 
@@ -51,7 +51,7 @@ typedef struct mta_convolve_arguments {
   mta_planes from, to;
   gm_ptr weight;
   int64_t weight_dtype;
-  int64_t channels, own, others; /* of `to`; of a group, in `to` and in `from` */
+  int64_t channels, own, others; /* channels of `to`; channels of a group in `to` and in `from` */
   int64_t transposed;
   int64_t cols, from_rows; /* columns of `to`; rows of a plane of `from` */
   int64_t rows, pitch;

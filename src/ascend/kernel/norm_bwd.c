@@ -2,12 +2,12 @@
  * g = dy * (w + w_offset)
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat))        db = sum over rows of dy
  *   dw = sum over rows of dy * xhat, with xhat rounded as forward did
- * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. With a gate z of rms_norm
- * dy * silu(z) takes the place of dy, and dz = dy * silu'(z) * xhat * (w + w_offset), xhat rounded as in dw. group_norm's dw and db
- * are sums over the columns of a channel, too. modulated_rms_norm's weights are (1 + scale) * (w + w_offset); a second stage turns
- * each group's dw and db into its gradients (modulated_rms_norm.c). One walk for all of the plan's cases. Where a row does not stay
- * on chip and dw or db is wanted (E, F), the rows' sums come first and are handed over in global memory; then each panel of columns
- * takes all rows of the task, so that its dw and db never leave the chip. */
+ * without the means of x and g in the first two, and for fused_add_rms_norm dx + ds in the place of dx. With a gate z of
+ * rms_norm dy * silu(z) takes the place of dy, and dz = dy * silu'(z) * xhat * (w + w_offset), xhat rounded as in dw.
+ * group_norm's dw and db are sums over the columns of a channel, too. modulated_rms_norm's weights are (1 + scale) * (w +
+ * w_offset); a second stage turns each group's dw and db into its gradients (modulated_rms_norm.c). One walk for all of the
+ * plan's cases. If a row does not stay on chip and dw or db is wanted (E, F), the rows' sums come first, and are handed over in
+ * global memory. Then each panel of columns takes all rows of the task, so its dw and db never leave the chip. */
 #include "ascend/kernel/norm_bwd.h"
 
 #include "ascend/kernel/gate.h"
@@ -31,18 +31,18 @@ typedef struct state {
   ring ds, dx, dz, arrival, out;
   ring words;        /* rstd, then the mean */
   ub_f32 packed;     /* as those, where they have 32 bytes a row */
-  ub_f32 rstd, mean; /* of the tile's rows */
+  ub_f32 rstd, mean; /* words of the tile's rows */
   bool dx_begun;     /* its buffer is there, for other work so far */
   bool resident;     /* the weights of all columns are on chip, those of one group at a time */
   int64_t group;     /* whose; -1: none yet */
   columns w, scale;
   bool weighted;             /* by w, by a scale or by both: */
   ub_f32 weights;            /* their values, or their product, in the scale's place */
-  int64_t pitch, sums_pitch; /* of a vector of channels: of a chunk; of sum_dw */
-  row_sum dot, g;            /* of g * xhat, and with a mean of g */
-  ub_f32 sum_dw, sum_db;     /* of all channels where they stay on chip, else of a panel's */
+  int64_t pitch, sums_pitch; /* pitch of a vector of channels: for a chunk; for sum_dw */
+  row_sum dot, g;            /* sums of g * xhat and, with a mean, of g */
+  ub_f32 sum_dw, sum_db;     /* sums of all channels if they stay on chip, else of a panel's */
   ub_f32 xhat, work, wide;   /* f32 tiles; `wide` (dy) with 16-bit dtypes alone */
-  gate_tiles gate;           /* of silu(z) */
+  gate_tiles gate;           /* tiles of silu(z) */
 } state;
 
 /* Tiles of the gate: with 16-bit dtypes four of its own, in f32 one beside the buffers of z, dx and dz. */

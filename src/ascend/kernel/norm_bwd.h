@@ -13,7 +13,7 @@ typedef struct norm_bwd_arguments {
   gm_rows ds;    /* fused_add_rms_norm: what dx is added to; data NULL without */
   gm_rows z, dz; /* the gate of rms_norm; data NULL without */
   grouping groups;
-  gm_space groups_space; /* of scale, a row for each group */
+  gm_space groups_space; /* rows of scale, one for each group */
   gm_rows scale;         /* modulated_rms_norm; data NULL without */
   gm_ptr weight;         /* [groups, channels], with a scale [channels]; may be NULL */
   gm_ptr rstd, mean;     /* [batch, groups] f32; mean: layer_norm and group_norm, else NULL */

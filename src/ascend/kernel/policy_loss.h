@@ -16,7 +16,7 @@ enum {
   POLICY_WORDS = 16,
 };
 
-/* Of 8-byte fields, or pairs of f32. Absent tensors are NULL. */
+/* The fields have 8 bytes, or are pairs of f32. Absent tensors are NULL. */
 typedef struct policy_loss_arguments {
   token_sequences of;
   gm_ptr logprob, advantage, old, ref, entropy, ratio, denominator, dloss;

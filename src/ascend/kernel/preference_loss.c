@@ -7,7 +7,7 @@
 
 enum { BATCH = 256 }; /* pairs or sequences */
 
-/* Of a batch: its chosen or only sequences, and in `second` the rejected ones. */
+/* A batch's sequences: its chosen or only ones, and in `second` the rejected ones. */
 typedef struct side {
   ub_f32 logps, ref, counts, rewards, dlogps;
 } side;

@@ -4,7 +4,7 @@
 
 #include "ascend/aicore.h"
 
-/* Of 8-byte fields, or pairs of f32. Absent tensors are NULL. */
+/* The fields have 8 bytes, or are pairs of f32. Absent tensors are NULL. */
 typedef struct preference_loss_arguments {
   gm_ptr logps, ref, counts, labels, shift, denominator, nll_logps, nll_counts;
   gm_ptr loss, pair_loss, rewards, dlogps, dnll_logps, accuracy, margin;

@@ -7,7 +7,7 @@ AICORE void square(pointwise *p) {
   mul(p->result[0], p->result[0], p->result[0], p->n);
 }
 
-/* Of dy and x. Twice max(x, 0) is exact, so that the product is rounded once. */
+/* Makes the slope from dy and x. Twice max(x, 0) is exact, so the product is rounded once. */
 AICORE void slope(pointwise *p) {
   at_least(p->value[1], p->value[1], 0, p->n);
   mul_scalar(p->value[1], p->value[1], 2, p->n);

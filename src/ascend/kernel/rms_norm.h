@@ -15,7 +15,7 @@ typedef struct rms_norm_fwd_arguments {
   gm_rows z;             /* the gate of rms_norm; data NULL without */
   gm_rows q;             /* bytes in the place of y; data NULL without */
   grouping groups;       /* modulated_rms_norm: rows that share a scale; else all of them */
-  gm_space groups_space; /* of scale and shift, a row for each group */
+  gm_space groups_space; /* rows of scale and shift, one for each group */
   gm_rows scale, shift;  /* modulated_rms_norm; data NULL without */
   gm_ptr weight, rstd;   /* may be NULL */
   gm_ptr q_scale;        /* [rows] f32, with q */

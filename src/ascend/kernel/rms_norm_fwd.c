@@ -1,8 +1,8 @@
-/* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset), times silu(z) with a gate; for
- * fused_add_rms_norm x + residual is stored and takes the place of x; for modulated_rms_norm the weights are (1 + scale) * (w +
- * w_offset), shift is added, and each range of rows has a scale and a shift of its own. One walk for all of the plan's cases: a
- * tile's rows are on chip at once (B to D) or come by in chunks of columns, once for the sum and once for y (E, F). With bytes q in
- * the place of y its largest |y| comes first, and rows are not split. */
+/* rms_norm forward: rstd = 1 / sqrt(mean(x^2) + eps), y = x * rstd * (w + w_offset), times silu(z) with a gate.
+ * fused_add_rms_norm stores x + residual, which replaces x. In modulated_rms_norm the weights are (1 + scale) * (w + w_offset), shift
+ * is added, and each range of rows has its own scale and shift. One loop covers all of the plan's cases. A tile's rows are on chip at
+ * once (B to D), or come in chunks of columns, once for the sum and once for y (E, F). With bytes q in place of y its largest |y|
+ * comes first, and rows are not split. */
 #include "ascend/kernel/gate.h"
 #include "ascend/kernel/norm.h"
 #include "ascend/kernel/quantise.h"

@@ -25,7 +25,7 @@ typedef struct rope_arguments {
   gm_ptr flags; /* [blocks] i32: 1 where a position is out of range. May be NULL */
   int64_t dtype, table_dtype, interleaved;
   int64_t tile_tokens, tile_heads;
-  float sign, unused; /* of the angle */
+  float sign, unused; /* sign of the angle */
 } rope_arguments;
 
 typedef struct rope_flag_arguments {

@@ -1,7 +1,7 @@
-/* What kernels over rows share: the walk over a plan's tasks, loads and stores of tiles of rows, buffers by turns, casts, and the
- * operations between a tile, a value a row and a vector of columns. A tile has `rows` rows of `cols` columns, `pitch` elements
- * apart: a multiple of 32 bytes in the row's dtype, in f32 tiles too, so that a cast is one call. What lies between cols and
- * pitch is 0 in what was loaded; it is worked on and never stored. */
+/* Code that kernels over rows share: the walk over a plan's tasks, loads and stores of tiles of rows, alternating buffers, and
+ * casts. Also the operations between a tile, a value per row and a vector of columns. A tile has `rows` rows of `cols` columns,
+ * `pitch` elements apart. The pitch is a multiple of 32 bytes in the row's dtype, even in f32 tiles. So a cast is one call. What
+ * lies between cols and pitch is 0 in what was loaded; it is worked on and never stored. */
 #ifndef TIGON_ASCEND_KERNEL_ROWS_H
 #define TIGON_ASCEND_KERNEL_ROWS_H
 
@@ -19,8 +19,8 @@ typedef struct walk {
   int64_t rows, cols, tasks, row_tasks, splits, col_unit;
   int64_t tile_rows, tile_cols;
   int64_t cached;  /* 1: all columns of a tile's rows are on chip at once (cases B to D) */
-  int64_t buffers; /* of what is cached */
-  int64_t groups;  /* of rows, of which a task has one; 1 without */
+  int64_t buffers; /* buffers of a cached row */
+  int64_t groups;  /* groups of rows, of which a task has one; 1 without groups */
 } walk;
 
 typedef struct box {
@@ -286,7 +286,7 @@ AICORE bool folds_down_the_rows(tile t) {
 
 enum {
   WORD_REPEATS = V_REPEATS / 8 * 8
-}; /* of a call that leaves a word each, so that the next one begins on 32 bytes */
+}; /* the most repeats of a call that leaves one word each: the words of the next call begin on 32 bytes */
 
 /* values[r] = the sum, or the largest, of row r of x, which is used up: columns are folded onto the first 64, and those in one
  * call. What lies between cols and pitch does not count. */
@@ -337,7 +337,7 @@ AICORE void row_maxima(ub_f32 maxima, ub_f32 x, tile t) { row_folds(true, maxima
 AICORE void row_sums_kept(ub_f32 sums, ub_f32 work, ub_f32 x, tile t) {
   const int64_t half = t.cols / 16 * 8, rest = t.cols - 2 * half;
   if (t.cols <= V_LANES) {
-    row_sums(sums, x, t); /* of 64 columns nothing is used up */
+    row_sums(sums, x, t); /* with 64 columns at most x is not overwritten */
     return;
   }
   if (t.pitch / 8 <= 255 && half / V_LANES < t.rows) {

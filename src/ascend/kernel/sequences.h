@@ -8,7 +8,7 @@
 typedef struct token_sequences {
   gm_ptr segments; /* [count + 1]; NULL: each has `length` tokens */
   gm_ptr mask;     /* [tokens] integers; NULL: each token counts */
-  label_rule rule; /* of the mask */
+  label_rule rule; /* rule of the mask */
   int64_t segments_dtype, length, count, tokens;
 } token_sequences;
 

@@ -1,7 +1,7 @@
-/* softmax forward: z = scale * x + mask, y = exp(z - max z) / sum exp(z - max z). A row's x and mask are on chip at once (cases
- * B to D) or come by in chunks of columns (E, F): once for the largest score and the sum, which go together from chunk to chunk
- * (the sum is scaled down when a larger score comes), and once for y. Columns that causal hides, and what fills a row up to its
- * pitch, score -inf. */
+/* softmax forward: z = scale * x + mask, y = exp(z - max z) / sum exp(z - max z).
+ * A row's x and mask are on chip at once (cases B to D), or come in chunks of columns (E, F). Then the first pass finds the largest
+ * score and the sum, which go together from chunk to chunk: a larger score scales the sum down. The second pass makes y. Columns that
+ * causal hides, and the padding of a row up to its pitch, score -inf. */
 
 #include "ascend/kernel/ordered.h"
 #include "ascend/kernel/softmax.h"
@@ -11,8 +11,8 @@
 typedef struct state {
   const softmax_fwd_arguments *a;
   ring x, mask, y, arrival, out;
-  ub_f32 max, sum;           /* of each row, so far */
-  ub_f32 part_max, part_sum; /* of a chunk where there are several */
+  ub_f32 max, sum;           /* numbers of each row, so far */
+  ub_f32 part_max, part_sum; /* numbers of a chunk, if there are several */
   ub_f32 work, wide;         /* f32 tiles; `wide` with 16-bit dtypes alone, where f32 has y's buffer */
 } state;
 
@@ -64,7 +64,7 @@ AICORE void close_state(const state *s) {
 
 /* ---- scores ---- */
 
-/* Of columns [c, c + cols), those that row r sees. */
+/* The number of columns of [c, c + cols) that row r sees. */
 AICORE int64_t seen(const softmax_fwd_arguments *a, int64_t r, int64_t c, int64_t cols) {
   if (!a->causal) return cols;
   const int64_t n = r % a->tokens + 1 + a->w.cols - a->tokens - c;

@@ -1,9 +1,10 @@
 /* sparsemax: y = max(z - tau, 0) of z = x - max x, and backward dx = dy - the mean of dy, where y > 0. What is so is a factor of 1 or
  * 0, a NaN of NaN; nothing is compared.
  *
- * Forward, tau grows from round to round to (sum of its members, which are above it, minus 1) / (how many). Rounds are first over a
- * few large z, whose tau is less than the row's: of one row alone the largest of 64 or fewer groups, where a row comes in chunks the
- * largest of the columns at one place in each. Then they are over all of a tile's rows at once, until none of them grows. */
+ * Forward, tau grows from round to round to (sum of its members, which are above it, minus 1) / (how many). The first rounds are
+ * over a few large z, whose tau is less than the row's. For a row by itself they are the largest of 64 or fewer groups. If a row
+ * comes in chunks, they are the largest of the columns at one place in each chunk. Then they are over all of a tile's rows at
+ * once, until none of them grows. */
 #include "ascend/kernel/bits.h"
 #include "ascend/kernel/reduce.h"
 
@@ -12,7 +13,7 @@
 void sparsemax_fwd(ub_arena *ub, const void *arguments);
 void sparsemax_bwd(ub_arena *ub, const void *arguments);
 
-enum { SUM, COUNT }; /* of the engine's sums */
+enum { SUM, COUNT }; /* the engine's sums */
 
 typedef struct state {
   reduction rows;

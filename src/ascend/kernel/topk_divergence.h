@@ -6,7 +6,7 @@
 
 #include "ascend/kernel/loss_rows.h"
 
-/* Of 8-byte fields, or pairs of f32. Absent tensors are NULL. */
+/* The fields have 8 bytes, or are pairs of f32. Absent tensors are NULL. */
 typedef struct topk_divergence_arguments {
   walk w;
   gm_space space;
@@ -19,7 +19,7 @@ typedef struct topk_divergence_arguments {
   int64_t vocab;            /* ids are below it; columns may be those of a panel */
   /* A head's input is capped first; a logit is then multiplied by map.times. hard_map: the same in the cross entropy. */
   logit_map map, hard_map;
-  float inverse_temperature, beta;  /* of the target */
+  float inverse_temperature, beta;  /* the target's numbers */
   twofold rest, log_beta, log_rest; /* 1 - beta, and logarithms; of jsd */
   twofold least_tail;
 } topk_divergence_arguments;

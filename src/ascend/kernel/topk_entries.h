@@ -9,9 +9,9 @@
 /* A word for each row of a tile. */
 typedef enum row_word {
   MOST, /* the largest logit outside, before it is multiplied */
-  PART, /* of a chunk */
+  PART, /* a chunk's part */
   REFERENCE,
-  LOG_SUM, /* of the gradient: e^(times * (z - REFERENCE) - LOG_SUM) * BY */
+  LOG_SUM, /* term of the gradient: e^(times * (z - REFERENCE) - LOG_SUM) * BY */
   BY,
   HARD_LOG_SUM, /* the same of the cross entropy */
   HARD_BY,
@@ -19,7 +19,7 @@ typedef enum row_word {
   CLASSES, /* i32: of the support */
   HERE,    /* i32: the first of them, whose columns there are */
   NEXT,    /* i32: the first of those that the pass has not come to */
-  SUM,     /* of the exponentials outside; two words, as all from here on */
+  SUM,     /* sum of the exponentials outside; two words, as all from here on */
   HARD_SUM = SUM + 2,
   HARD_LSE = HARD_SUM + 2,
   FACTOR = HARD_LSE + 2,
@@ -34,7 +34,7 @@ typedef struct state {
   ub_f32 words; /* [ROW_WORDS, pitch] */
   loss_words rows;
   int64_t pitch;
-  int64_t id_pitch, entry_pitch; /* of a row's entries, in words */
+  int64_t id_pitch, entry_pitch; /* pitches of a row's entries, in words */
   ub_f32 ids, target, order,
       values; /* order: i32, entries of the classes by chunks; values: their logits, then gradients */
   ub_f32 x, d, near, far, spread_to; /* f32 tiles; d: of 16-bit dtypes, near and far: of a cap */
@@ -71,7 +71,7 @@ AICORE ub_f32 of_row(const state *s, ub_f32 entries, int64_t i) { return ub_at_f
 AICORE int64_t class_at(const state *s, int64_t i, int64_t j) {
   return s_read_index(s->a->id_dtype, ub_at_f32(s->ids, i * s->id_pitch), j);
 }
-/* Of class n of the support: its column, and what the teacher says of it. */
+/* Class n of the support: its column, and the teacher's entry. */
 AICORE int64_t entry_at(const state *s, int64_t i, int64_t n) { return s_read_i32(of_row(s, s->order, i), n); }
 AICORE int64_t column_at(const state *s, int64_t i, int64_t n) {
   return class_at(s, i, entry_at(s, i, n)) - s->a->rows.panel_begin;

@@ -20,7 +20,7 @@ AICORE twofold log_add(twofold a, twofold b) {
 /* The sum and largest of values that come one by one: first all for `largest`, then all for `sum`. */
 typedef struct exponentials {
   float largest; /* before the temperature; a NaN stays */
-  twofold sum;   /* of e^(scale * (x - largest)) */
+  twofold sum;   /* sum of e^(scale * (x - largest)) */
 } exponentials;
 
 AICORE float larger(float a, float b) { return a > b || a != a ? a : b; }
@@ -50,7 +50,7 @@ typedef struct chance {
 AICORE twofold scaled(twofold a, float by) { return (twofold){a.hi * by, a.lo * by}; }
 AICORE twofold value_of(chance a) { return a.by == 1 ? a.of : scaled(a.of, a.by); }
 AICORE chance chance_of(twofold log_of_it) {
-  const float least = 0x1p-126f, power = 120; /* of two */
+  const float least = 0x1p-126f, power = 120; /* least: 2^-126; power: an exponent of two */
   if (!(log_of_it.hi < -80)) return (chance){twofold_exp(log_of_it), 1};
   const twofold up = twofold_add(two_product(power, TWOFOLD_LN2), power * TWOFOLD_LN2_LOW);
   twofold of = twofold_exp(twofold_sum(log_of_it, up));

@@ -14,10 +14,10 @@ static const float largest_finite = 3.40282347e38f, shift_low = -1000;
 typedef enum merge_word {
   LARGEST,   /* m met so far */
   REFERENCE, /* the same, finite */
-  SUM,       /* of s * e^(m - reference) */
-  MOMENT,    /* of (w + s * (m - reference)) * e^(m - reference) */
-  MEAN,      /* of u / classes */
-  LABEL,     /* of y */
+  SUM,       /* sum of s * e^(m - reference) */
+  MOMENT,    /* sum of (w + s * (m - reference)) * e^(m - reference) */
+  MEAN,      /* sum of u / classes */
+  LABEL,     /* sum of y */
   SHARD,     /* its STAT_WORDS columns */
   SHIFT = SHARD + STAT_WORDS,
   PART, /* in the end log SUM */

@@ -2,8 +2,8 @@
  * column vectors are shorter and each group has its own. */
 #include "ascend/plan/internal.h"
 
-/* Case D needs room for its chunks beside the cached row: with less than this, transfers are too short to be worth the
- * one read (1024 columns of rms_norm forward in f32: 24 bytes each). */
+/* Case D needs room for its chunks beside the cached row. With less than this, transfers are too short for the one read to pay
+ * (1024 columns of rms_norm forward in f32: 24 bytes each). */
 #define WORK_BYTES (24 * 1024)
 
 /* ---- bytes on chip ---- */
@@ -28,9 +28,9 @@ static int64_t vector_cols(const plan_problem *p, int64_t cols) {
 }
 
 /* Row scalars of `rows` rows, buffered like streams, and `sums` of each row: of all of it, and of a chunk where there are
- * several. A vector unit hands a row's value to its columns in blocks of the alignment, eight rows at a time: the blocks of
- * short rows need more than the temporary tile that holds them. Tables are not buffered. Words of rows in several groups do not lie end to end in memory:
- * each comes and goes by itself, on a block of its own beside the array. */
+ * several. A vector unit hands a row's value to its columns in blocks of the alignment, eight rows at a time. The blocks of
+ * short rows need more room than the temporary tile that holds them. Tables are not buffered. Words of rows in several groups do
+ * not lie end to end in memory: each comes and goes by itself, on a block of its own beside the array. */
 static int64_t scalar_bytes(const plan_problem *p, int64_t rows, int sums) {
   const tigon_footprint *f = p->footprint;
   const int64_t block = p->device->onchip_alignment;

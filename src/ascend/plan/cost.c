@@ -18,8 +18,8 @@ double tigon_device_bandwidth(const tigon_device_desc *device, int64_t active) {
   return y0 + (y1 - y0) * ((double)active - x0) / (x1 - x0);
 }
 
-/* A transfer costs as much as its bytes and 1/16 of the smallest good transfer more: near full rate from transfer_bytes
- * up (94 %), crawling at 1/64 of it (20 %; on Ascend a DMA is good from 16 KiB and crawls below 256 B). */
+/* A transfer costs its bytes and 1/16 of the smallest good transfer more. So it is near full rate from transfer_bytes up (94 %),
+ * and slow at 1/64 of it (20 %). On Ascend a DMA is good from 16 KiB and slow below 256 B. */
 #define TRANSFER_OVERHEAD 16.0
 
 /* Microseconds of memory and of vector work for `elements` elements of a task, in transfers of `run` bytes, while
@@ -97,8 +97,8 @@ static int64_t vector_reads(const plan_problem *problem, const tigon_plan *plan,
                   tiles);
 }
 
-/* Bytes of the indices besides their first read, where each core looks through all of them: once for each range of
- * table rows, to count its own, and once for each list of those. They are taken as spread evenly over the table. */
+/* Bytes of further reads of the indices, if each core looks through all of them. It does so once for each range of table rows,
+ * to count its own, and once for each list of those. They are taken as spread evenly over the table. */
 static int64_t index_bytes(const plan_problem *problem, int64_t ranges) {
   const int64_t lists = plan_ceil_div(problem->rows, plan_mul(ranges, problem->device->listed));
   const int64_t reads = plan_add(ranges, plan_mul(plan_min(ranges, problem->rows), lists));
@@ -128,8 +128,8 @@ static int64_t vector_bytes(const plan_problem *problem, const tigon_plan *plan,
   return plan_mul(f->column_param_bytes, count);
 }
 
-/* Bytes besides bytes_moved: column vectors that are read more than once, slabs written and read back, and, where a row's sums
- * are handed over, those and the row's words for each split, or each panel of columns, that needs them. */
+/* Bytes besides bytes_moved: further reads of column vectors, and slabs written and read back. If a row's sums are handed over,
+ * each split or panel of columns that needs them also moves these and the row's words. */
 static int64_t extra_bytes(const plan_problem *problem, const tigon_plan *plan) {
   const tigon_footprint *f = problem->footprint;
   int64_t cut;
@@ -182,7 +182,7 @@ void tigon_plan_predict(const plan_problem *problem, tigon_plan *plan) {
   const double tiles =
       (double)plan_ceil_div(task_rows, plan->rows_per_tile) * (double)plan->col_tiles * (double)plan->passes;
   const bool overlap = plan->buffers > 1 && !(plan->chosen == TIGON_CASE_D && plan->row_buffers == 1);
-  const double less = fmin(load.memory_us, load.vector_us); /* of it the first load and the last store always show */
+  const double less = fmin(load.memory_us, load.vector_us); /* the first load and the last store are never hidden */
   const double task_us =
       tiles * device->tile_us + fmax(load.memory_us, load.vector_us) + (overlap ? less / tiles : less);
 

@@ -16,13 +16,16 @@ typedef struct row {
   const char *others;  /* names: with partials outputs move twice and inputs once, where all else is the reverse */
   const char *wide;    /* names: f32 in any case */
   const char *without; /* names: tensors that another variant of the entry has */
-  uint8_t reads;       /* of inputs where a row does not stay on chip, of `others` one less; 0: as partials say */
+  uint8_t reads;       /* reads of inputs if a row does not stay on chip; `others` have one less; 0: partials decide */
   bool only_f32;       /* there is no such entry of 16-bit dtypes */
 } row;
 
-/* A split hands over: of layer_norm and group_norm forward the count, the mean in two parts and M2, backward two sums, as sparsemax
- *   backward; of softmax the largest score and the sum; of cross_entropy max, reference, sum of exp, sum of z exp z, sum of z, argmax
- *   and the label's x; of adamw's clip the sum in two parts and their exponent.
+/* A split hands over these words:
+ *   layer_norm and group_norm forward   the count, the mean in two parts and M2
+ *   their backward, and sparsemax's     two sums
+ *   softmax                             the largest score and the sum
+ *   cross_entropy                       max, reference, sum of exp, sum of z exp z, sum of z, argmax and the label's x
+ *   adamw's clip                        the sum in two parts and their exponent
  * fused_add_rms_norm: pass 2 reads s back instead of x and residual.
  * modulated_rms_norm: a group's vectors are scale and shift besides w; its sums are those of dy * xhat and of dy.
  * swiglu, geglu: tiles as silu and gelu are worked out without a select; geglu's operations are those of tanh.
@@ -36,7 +39,7 @@ typedef struct row {
  * divergence of logits, jsd: largest, sums, terms and the gradient are a read each of a row that does not stay on chip. The words
  *   are the loss and stats.
  * topk_divergence: largest, sums and the gradient are a read each. An entry is an id of two words, its target as f32, its place in
- *   the order of columns and its logit; what the scalar pipe does with it is no operation of an element.
+ *   the order of columns and its logit. The scalar pipe's work on it does not count as operations per element.
  * vocab_parallel_cross_entropy: cross_entropy's kernel, whose words are stats. An element of merge is a shard's stats of a row, five
  *   words; with its mean the words are label (i64), loss, lse and z-loss.
  * adamw: a tensor of the list is read and written; with an f32 master the parameter is only written. */
@@ -165,8 +168,8 @@ static void add_stream(tigon_footprint *f, const row *r, const tigon_field *fiel
   *(out ? &f->outputs : &f->inputs) += 1;
 }
 
-/* What the description says of a tensor, by its pattern (tigon/schema.h): "*c" moves, "c" is a vector of columns, a digit
- * counts numbers that are the same for all, "r" and others that lack columns are words of a row. */
+/* The role of a tensor, by its pattern (tigon/schema.h). "*c" moves. "c" is a vector of columns. A digit counts numbers that all
+ * rows share. "r" and others without columns are words of a row. */
 static void add_tensor(tigon_footprint *f, const row *r, const tigon_field *field, uint8_t bytes) {
   const char *shape = field->shape;
   const bool out = field->flags & TIGON_FIELD_OUT, each = field->flags & TIGON_FIELD_EACH;

@@ -10,7 +10,7 @@ typedef struct plan_problem {
   const tigon_footprint *footprint;
   const tigon_device_desc *device;
   int64_t rows, cols;
-  int64_t out_rows;     /* of the outputs: `rows`, but of TIGON_WALK_TABLE */
+  int64_t out_rows;     /* rows of the outputs: `rows`, except for TIGON_WALK_TABLE */
   int64_t groups, run;  /* 1, 1 but in case G */
   bool forced, grouped; /* grouped: case G */
   int64_t narrowest;    /* bytes of the narrowest stream's element */

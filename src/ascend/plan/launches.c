@@ -86,8 +86,8 @@ static tigon_status plan_line(const plan_problem *p, tigon_plan *plan) {
 
 /* ---- embedding backward: a range of table rows, whose positions are listed, then summed panel by panel ---- */
 
-/* Table rows, their positions and zeros; a batch of indices; four rows of the input at a time, a panel of each, in two
- * buffers; two of the output; three levels of sums; a flag. */
+/* Table rows, their positions and zeros. A batch of indices. A panel of four rows of the input at a time, in two buffers. Two
+ * panels of the output, three levels of sums, and a flag. */
 static int64_t table_bytes(const plan_problem *p, int64_t panel) {
   enum { LISTS = 3, OUT = 2, LEVELS = 3 };
   const int64_t size = p->narrowest, listed = p->device->listed;

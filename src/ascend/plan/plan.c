@@ -97,8 +97,8 @@ static plan_problem problem_of(const tigon_plan_request *request) {
   return problem;
 }
 
-/* The i-th number of programs that is worth a try: where the bandwidth has its points, because fewer cores can be
- * faster (they start sooner, and a memory serves fewer masters), and all cores. 0: none. */
+/* The i-th number of programs that is worth a try: the points of the bandwidth, and all cores. Fewer cores can be faster,
+ * because they start sooner, and a memory serves fewer masters. 0: none. */
 static int64_t programs_of(const tigon_device_desc *device, int i) {
   const int64_t most = plan_min(device->cores, device->grid_limit);
   if (i == TIGON_BANDWIDTH_POINTS) return most;

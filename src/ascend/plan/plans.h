@@ -29,7 +29,7 @@ struct ascend_plans {
   int64_t predicted;     /* the bench: bytes that plans of calls so far said to move */
   int count;
   ascend_planned of[ASCEND_PLANS];
-  char reason[sizeof((tigon_plan *)0)->reason]; /* of the last call that has no plan */
+  char reason[sizeof((tigon_plan *)0)->reason]; /* reason of the last call that has no plan */
 };
 
 #endif

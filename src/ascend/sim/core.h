@@ -1,8 +1,7 @@
 /* Inside the simulator: one machine, and the block that it runs. Pipes are queues of instructions. An instruction may be taken
  * from its queue when the one before it is done and no wait stands in the way; tigon_sim_modes says which pipe goes first. Its
- * effect is immediate, and its model time follows from the pipe's. What an instruction may rely on is kept as vector clocks:
- * known[p][q] is the number of instructions of pipe q, waits among them, that are done, flags and barriers considered, when pipe
- * p begins its next one. */
+ * effect is immediate, and its model time follows from the pipe's. Vector clocks keep what an instruction may rely on. When pipe
+ * p begins its next instruction, known[p][q] instructions of pipe q are done, including waits. Flags and barriers decide that. */
 #ifndef TIGON_ASCEND_SIM_CORE_H
 #define TIGON_ASCEND_SIM_CORE_H
 
@@ -114,7 +113,7 @@ struct tigon_sim {
   bool stopped; /* a rule was broken: nothing is executed any more */
   int64_t issued;
   int mask;             /* lanes, 0: none was set */
-  int64_t mask_count;   /* of the count form that overwrote it, -1: none did */
+  int64_t mask_count;   /* the count form's mask that overwrote it; -1: none did */
   sim_where mask_where; /* which that was */
   sim_queue queues[SIM_PIPES];
   int64_t done[SIM_PIPES];

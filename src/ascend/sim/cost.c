@@ -1,7 +1,7 @@
-/* The cost model: cycles of an instruction from public figures. It ranks tilings; it is never a measurement. Fitted on a 910B3 by
- * others: add, sub, mul, max, min, muls, exp, ln, rsqrt; they hold whatever bank conflicts those programs had (the vendor's table
- * has 1 a repeat for add, where the fit is 2.1). Steps of casts, division and gather are the vendor's table: 1 and 2 a repeat, and 5
- * elements a cycle. The rest comes from public models without a fit. */
+/* The cost model: cycles of an instruction from public figures. It ranks tilings; it is never a measurement. Others fitted add,
+ * sub, mul, max, min, muls, exp, ln and rsqrt on a 910B3. The figures contain the bank conflicts of those programs: the vendor's
+ * table has 1 a repeat for add, where the fit is 2.1. Steps of casts, division and gather are the vendor's table: 1 and 2 a
+ * repeat, and 5 elements a cycle. The rest comes from public models without a fit. */
 #include "ascend/sim/core.h"
 
 /* start + step * repeats, where a repeat is 64 f32 elements. */
@@ -15,7 +15,7 @@ static const struct {
     [SIM_AND] = {24, 2.1},      [SIM_NOT] = {30, 1},        [SIM_TO_I32] = {32, 1},     [SIM_GATHER] = {24, 12.8},
     [SIM_FROM_BF16] = {32, 1},  [SIM_FROM_F16] = {32, 1},   [SIM_TO_BF16] = {32, 1},    [SIM_TO_F16] = {32, 1},
     [SIM_SUM] = {46, 7},        [SIM_MAXIMUM] = {46, 7},    [SIM_SPREAD] = {24, 1},     [SIM_COMPARE] = {36, 2},
-    [SIM_SELECT] = {27, 2},     [SIM_FROM_I32] = {32, 1},   [SIM_TO_I8] = {32, 0.5}, /* of 128 f16 elements a repeat */
+    [SIM_SELECT] = {27, 2},     [SIM_FROM_I32] = {32, 1},   [SIM_TO_I8] = {32, 0.5}, /* a repeat of 128 f16 elements */
 };
 
 /* A transfer costs its bytes and 1/16 of the smallest good transfer more, as the planner has it; an address that is not on a

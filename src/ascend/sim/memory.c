@@ -163,7 +163,7 @@ void tigon_sim_write_i32(sim_where where, uint32_t at, int32_t value) {
 
 /* ---- global memory ---- */
 
-/* Of `ranges`, the last access after `known` that meets [begin, end); 0 when there is none. Drops what `all` already knows. */
+/* The last access of `ranges` after `known` that meets [begin, end); 0 if there is none. Drops accesses that `all` already knows. */
 static int64_t unordered(sim_ranges *ranges, const char *begin, const char *end, int64_t known, int64_t all) {
   int64_t kept = 0, found = 0;
   for (int64_t r = 0; r < ranges->count; ++r) {

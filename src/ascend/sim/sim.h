@@ -1,5 +1,5 @@
-/* The AI-core simulator: runs kernels written in the dialect of ascend/aicore.h on this machine, holds them to the rules of
- * the real one, and says by a model what they would cost. docs/ascend-simulator.md is its manual.
+/* The AI-core simulator. It runs kernels written in the dialect of ascend/aicore.h on an ordinary machine, checks the rules of
+ * the real one, and estimates their time by a model. docs/ascend-simulator.md is its manual.
  *
  *   tigon_sim *sim = tigon_sim_open(tigon_sim_soc_find("910B4"));
  *   tigon_sim_buffer(sim, "x", x, bytes, SIM_READS);             what the next launch may touch
@@ -68,12 +68,12 @@ enum { SIM_READS = 1, SIM_WRITES = 2, SIM_SHARED = 4 }; /* SHARED: many blocks r
 
 typedef enum sim_pipe { PIPE_MTE2, PIPE_V, PIPE_MTE3, PIPE_S, PIPE_ALL, SIM_PIPES = PIPE_ALL } sim_pipe;
 
-/* Of all launches since tigon_sim_reset(). */
+/* Counts over all launches since tigon_sim_reset(). */
 typedef struct tigon_sim_counters {
   int64_t launches, blocks, instructions; /* blocks: the most of a launch */
   int64_t bytes_loaded, bytes_stored;     /* global memory, without the filling up in UB */
   int64_t ub_bytes;                       /* most of UB that a block allocated */
-  double cycles, microseconds;            /* of the model: the slowest core's cycles; with what a launch costs */
+  double cycles, microseconds;            /* by the model: the slowest core's cycles; time with the cost of a launch */
   double busy[SIM_PIPES];                 /* cycles in which a pipe works, of all cores */
 } tigon_sim_counters;
 

@@ -12,7 +12,7 @@ template <int DIM, bool OF_KEYS> struct bwd_shapes {
     ROWS = ATTENTION_WGMMA_BWD_ROWS,
     COLS = ATTENTION_WGMMA_BWD_COLS(DIM, OF_KEYS),
     STAGES = ATTENTION_WGMMA_BWD_STAGES(DIM, OF_KEYS),
-    ROWS_BYTES = ROWS * DIM * 2, /* of one matrix */
+    ROWS_BYTES = ROWS * DIM * 2, /* bytes of one matrix */
     COLS_BYTES = COLS * DIM * 2,
   };
 };
@@ -96,7 +96,8 @@ template <class T> __device__ inline float product_of(const T *a, const T *b, in
   return sum;
 }
 
-/* A row's gradients by a warp and with fma: an Inf or NaN must not meet a weight that is 0 because it is not seen, nor is a large slope cut off. */
+/* A row's gradients by a warp and with fma. An Inf or NaN must not meet a weight that is 0 because its key is not seen, and a
+ * large slope must not be cut off. */
 template <class T, int DIM, bool OF_KEYS>
 __device__ inline void differentiate_row(const attention_problem &p, const tile_work &w, int64_t row, float scale) {
   const int lane = (int)threadIdx.x % WARP, group = (int)(p.q.heads / p.k.heads),

@@ -290,7 +290,7 @@ __device__ inline void soften(const M &m, const score_map<PLAIN> &map, bool mask
       s[i][j] = M::exp(s[i][j] - base);
       part += s[i][j];
     }
-    sum[i] = fmaf(sum[i], factor[i], part); /* of this thread's columns */
+    sum[i] = fmaf(sum[i], factor[i], part); /* the sum over this thread's columns */
   }
 }
 

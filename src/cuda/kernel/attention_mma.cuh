@@ -67,7 +67,7 @@ template <class T_, int DIM_, int COLS_> struct mma_math {
   __device__ int row(int i) const { return first + g + 8 * i; }
   __device__ int col(int j) const { return j / 2 * 8 + 2 * t + j % 2; }
   __device__ int out(int j) const { return col(j); }
-  /* Of what is 0 at most, but for rounding: 3 eps, and 2 eps of v. */
+  /* exp of a v that is at most 0, except for rounding: within 3 eps, and 2 eps of v. */
   __device__ static float exp(float v) {
     float e;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(v * 1.44269504f));

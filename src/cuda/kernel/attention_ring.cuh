@@ -10,18 +10,18 @@ enum {
   GROUP = 128,     /* threads of a warpgroup */
   GROUP_ROWS = 64, /* queries, or keys */
   GROUP_WARPS = GROUP / WARP,
-  ALIGNMENT = 1024, /* of tiles in shared memory */
+  ALIGNMENT = 1024, /* alignment of tiles in shared memory */
   BARRIER_BYTES = 8,
   MOST = 1 << 30,  /* rows */
-  ROW_BYTES = 128, /* of a row in shared memory, 64 columns of a head; a panel is the rows of a tile */
+  ROW_BYTES = 128, /* bytes of a row in shared memory, 64 columns of a head; a panel is the rows of a tile */
 };
 
 /* ---- tiles ---- */
 
 /* A place in shared memory that stages have in turns. A stage is full when its bytes have come, and empty when all products of it are done. */
 template <int STAGES> struct ring {
-  unsigned data, barriers; /* of full stages, then of empty ones */
-  unsigned bytes;          /* of a stage */
+  unsigned data, barriers; /* barriers of full stages, then of empty ones */
+  unsigned bytes;          /* bytes of a stage */
   int stage, parity;
 
   __device__ ring(unsigned data_, unsigned bytes_, unsigned barriers_)
@@ -99,7 +99,7 @@ template <int COLS> struct step_mask {
   __device__ int end(int row, int step) const { return min(row + high, cols) - step * COLS; }
 };
 
-/* Of the dynamic shared memory, aligned. */
+/* The beginning of the dynamic shared memory, aligned. */
 __device__ static inline unsigned shared_begin() {
   extern __shared__ char shared[];
   const unsigned begin = ((unsigned)__cvta_generic_to_shared(shared) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

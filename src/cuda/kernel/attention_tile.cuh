@@ -38,7 +38,7 @@ __device__ static inline void tile_range(const band &b, int64_t x0, int count, i
   *end = clamp64(x0 + count - 1 + b.high, 0, n);
 }
 
-/* Of a pair of tiles: row r sees the columns [r + low, r + high) that there are. */
+/* The mask of a pair of tiles: row r sees those of the columns [r + low, r + high) that exist. */
 struct tile_mask {
   int low, high, cols;
   bool masked; /* not every row sees every column of TILE */
@@ -71,7 +71,7 @@ template <class T> __device__ inline float4 load_four(const T *at) {
 /* One head of one batch. */
 template <class T> struct head {
   T *data;
-  int64_t pitch, width; /* of a token; the head's columns */
+  int64_t pitch, width; /* pitch of a token; the head's columns */
 };
 template <class T>
 __device__ inline head<T> head_of(const tigon_heads &t, int64_t batch, int64_t index, int64_t width) {

@@ -61,10 +61,10 @@ __device__ inline void cluster_all(const cluster &c, cluster_space<VALUES, V> &s
 #endif
 }
 
-/* The same for a loop over rows of blocks of WARPS warps, a power of two, in two steps and without a barrier: each warp posts what it has to every
- * block of the cluster, and what stands before all of it is taken hides its way. A cluster's barrier would first wait until all that
- * its blocks have stored is in memory, and then empty their L1. `turn` counts the posts from 0 on; at most two are not taken yet, so that a
- * warp that is ahead posts into no box that is still read. */
+/* The same for a loop over rows of blocks of WARPS warps, a power of two, in two steps and without a barrier. Each warp posts
+ * its sums to every block of the cluster. The work before all of them are read hides their way. A cluster's barrier would first
+ * wait until all that its blocks have stored is in memory, and then empty their L1. `turn` counts the posts from 0 on; at most
+ * two are not taken yet, so that a warp that is ahead posts into no box that is still read. */
 template <int VALUES, int WARPS> struct cluster_mail {
   enum { BOXES = 4, MOST_BLOCKS = 8 };
   uint64_t arrived[BOXES]; /* mbarriers */

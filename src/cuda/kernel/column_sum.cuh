@@ -18,8 +18,8 @@ __device__ static inline void column_sum_await() {
 #endif
 }
 
-/* put(c, the sum over s < count of slabs[s * step + c]), 0 <= c < cols, by a block of COLUMNS columns from `first` on and PARTS threads
- * a column, which sum the slabs part by part; the parts are added in order. */
+/* Calls put(c, sum over s < count of slabs[s * step + c]) for 0 <= c < cols. A block has COLUMNS columns from `first` on. The
+ * PARTS threads of a column sum the slabs part by part, and the parts are added in order. */
 template <int COLUMNS, class F>
 __device__ inline void column_sum_each(const float *slabs, int64_t count, int64_t step, int64_t first, int64_t cols,
                                        F put) {

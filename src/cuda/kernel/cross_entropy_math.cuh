@@ -1,7 +1,7 @@
 /* What cross_entropy's kernels work out for a row and its elements.
  *
- * e^(z - reference) is 2^(z * times + plus) by one fma and the hardware's 2^x (2 ulp): the product is exact in the fma, so that the
- * error grows with |z - reference| alone, and the rounding of reference * times is the same for all columns. Where a row is so large
+ * e^(z - reference) is 2^(z * times + plus) by one fma and the hardware's 2^x (2 ulp). The product is exact in the fma, so the
+ * error grows only with |z - reference|. The rounding of reference * times is the same for all columns. Where a row is so large
  * (2^30) that no other number of f32 is near its largest logit, `times` is a power of two and e^(z - reference) is 1 or 0. */
 #ifndef TIGON_CUDA_KERNEL_CROSS_ENTROPY_MATH_CUH
 #define TIGON_CUDA_KERNEL_CROSS_ENTROPY_MATH_CUH
@@ -55,7 +55,7 @@ struct exponent {
   float times, plus;
 };
 
-/* Of a reference that is no NaN. -Inf: nothing is met yet; Inf: its own term is Inf, all others are 0. */
+/* The exponent for a reference that is no NaN. -Inf: no logit was met yet. Inf: its own term is Inf, and all others are 0. */
 __device__ static inline exponent exponent_of(float reference) {
   const float size = fabsf(reference);
   if (size < 0x1p30f) return exponent{CE_LOG2_E, -reference * CE_LOG2_E};
@@ -71,10 +71,10 @@ __device__ static inline float exp2_of(const exponent &e, float z) { return exp2
 struct row_sums {
   float top;      /* the largest x; NaN does not count */
   float limit;    /* an x above it moves the reference */
-  exponent at;    /* of the reference */
-  float sum;      /* of e^(z - reference); NaN when there is a NaN, and then alone */
-  float moment;   /* of that times log2 of it; this and the next not with PLAIN */
-  float weighted; /* of weight * z */
+  exponent at;    /* exponent of the reference */
+  float sum;      /* sum of e^(z - reference); NaN if and only if there is a NaN */
+  float moment;   /* sum of that times its log2; this and the next not with PLAIN */
+  float weighted; /* sum of weight * z */
 };
 
 template <bool PLAIN> __device__ inline row_sums no_sums(const logit_map &map) {
@@ -134,12 +134,12 @@ template <class F, bool PLAIN> __device__ inline F lse_of(const logit_map &map, 
 /* ---- a row's outputs besides dlogits, by one thread ---- */
 
 struct row_terms {
-  double weight_sum; /* of all classes */
-  double by;         /* of dlogits: grad_scale * dloss * token_scale / denominator / temperature */
+  double weight_sum; /* sum over all classes */
+  double by;         /* factor of dlogits: grad_scale * dloss * token_scale / denominator / temperature */
   double by_entropy; /* entropy_scale * dentropy / temperature */
 };
 
-/* Of FEW rows whose call has COUNT the blocks have `counted` the inverse. */
+/* FEW rows: if the call has COUNT, the blocks have `counted` the inverse themselves. */
 template <bool FEW>
 __device__ static inline row_terms row_terms_of(const ce_problem &p, const ce_walk &walk, int64_t r, float counted) {
   double by = (double)p.grad_scale * (double)p.inverse_temperature;
@@ -211,7 +211,7 @@ struct gradient {
   float scale, share;
   float entropy_scale, entropy; /* in base 2, lse's distance from the reference is taken away; not with PLAIN */
   double own;
-  const float *weight; /* of column 0, NULL: 1 */
+  const float *weight; /* weight of column 0; NULL: 1 */
   int64_t label;       /* its column, which may be none of these */
 };
 
@@ -234,7 +234,7 @@ __device__ static inline gradient gradient_of(const ce_problem &p, const row_ter
                   label - p.panel_begin};
 }
 
-/* Of a pack whose first element is column c. */
+/* Works on a pack whose first element is column c. */
 template <class T, bool PLAIN>
 __device__ inline uint4 gradient_pack(const ce_problem &p, const logit_map &map, const gradient &g, const uint4 &v,
                                       int64_t c) {

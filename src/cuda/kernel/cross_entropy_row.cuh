@@ -10,8 +10,8 @@
 
 /* ---- packs ---- */
 
-/* A pack is 16 bytes of elements, kept as a uint4. A row in the packs that memory is aligned to: pack i has columns i * N - shift
- * and on, so that the first and the last one may be parts, of a row of any width that begins anywhere. */
+/* A pack is 16 bytes of elements, kept as a uint4. A row of any width and place, in the packs that memory is aligned to. Pack i
+ * has the columns from i * N - shift on. So the first and the last pack may be parts. */
 template <class T> struct row_packs {
   T *row;
   int64_t cols, count;

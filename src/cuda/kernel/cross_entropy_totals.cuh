@@ -29,7 +29,7 @@ __device__ static inline double count_labels(const ce_problem &p, bool matches, 
   return denominator;
 }
 
-/* Of few rows, which each block counts by itself for a gradient. */
+/* The inverse for few rows, which each block counts itself for a gradient. */
 __device__ static inline float counted_inverse(const ce_problem &p) {
   if (!p.dlogits.data || !(p.parts & TIGON_CROSS_ENTROPY_COUNT)) return 0;
   long long correct = 0;

@@ -1,6 +1,6 @@
 /* Rows of cross_entropy that are held in whole packs, z being x: those of most models. Blocks of 256, 512 or 1024 threads fill
- * an SM's registers and hold 256 KiB of rows; a thread has its largest logit before its first exponential, so that nothing
- * stands between its packs (docs/lab/cross_entropy/cuda.md). */
+ * an SM's registers and hold 256 KiB of rows. A thread has its largest logit before its first exponential, so nothing stands
+ * between its packs (docs/lab/cross_entropy/cuda.md). */
 #ifndef TIGON_CUDA_KERNEL_CROSS_ENTROPY_WHOLE_CUH
 #define TIGON_CUDA_KERNEL_CROSS_ENTROPY_WHOLE_CUH
 
@@ -33,7 +33,7 @@ template <class T> __device__ inline uint4 nothing() {
   return *(const uint4 *)&all;
 }
 
-/* Of a pack of which nothing is above the reference. */
+/* For a pack without an element above the reference. */
 template <class T> __device__ inline void add_exponentials(const uint4 &v, row_sums &s) {
   float x[pack<T>::N], part[2] = {0, 0};
   unpack(pack_of<T>(v), x);

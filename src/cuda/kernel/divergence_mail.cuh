@@ -31,7 +31,7 @@ template <class Op> __device__ inline float both_all(float a, float b) {
 }
 template <class V> __device__ inline V of_half(V v, int half) { return __shfl_sync(0xffffffffu, v, half * HALF); }
 
-/* Of the warps that a smaller cluster lacks: no logits, and sums of nothing. */
+/* Clears the mail of warps that a smaller cluster lacks: no logits, and empty sums. */
 __device__ static inline void stream_clear(stream_mail &mail) {
   float *const of = &mail.of[0][0][0][0];
   enum { EACH = stream_mail::MOST_BLOCKS * STREAM_WARPS };

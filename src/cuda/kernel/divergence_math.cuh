@@ -60,7 +60,7 @@ __device__ static inline float div_unless_0(float factor, float v) { return fact
 /* -1, 0, 1 or NaN. */
 __device__ static inline float div_sign(float v) { return v > 0 ? 1 : v < 0 ? -1 : v; }
 
-/* Of jsd: log m - log q = log (1 - beta) + log(1 + e^v), log m - log p = log beta + log(1 + e^-v) with
+/* jsd: log m - log q = log (1 - beta) + log(1 + e^v), log m - log p = log beta + log(1 + e^-v) with
  * v = log p - log q + log beta - log (1 - beta). m itself is never formed. */
 struct div_logs {
   float q, p; /* log q - log m, log p - log m */
@@ -203,7 +203,7 @@ __device__ static inline div_gradient div_gradient_of(const div_problem &p, cons
   }
   return g;
 }
-/* Of an element in `column`. */
+/* The gradient of an element in `column`. */
 __device__ static inline float div_dinput(const div_problem &p, const div_mixing &m, const div_gradient &g, float x,
                                           float t, int64_t column) {
   float d = 0;

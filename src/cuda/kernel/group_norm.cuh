@@ -1,4 +1,4 @@
-/* What the kernels of group_norm share. A row is a group of one batch: channels [first, first + channels) of `run` positions. */
+/* Code that the kernels of group_norm share. A row is a group of one batch: channels [first, first + channels) of `run` positions. */
 #ifndef TIGON_CUDA_KERNEL_GROUP_NORM_CUH
 #define TIGON_CUDA_KERNEL_GROUP_NORM_CUH
 
@@ -27,7 +27,7 @@ template <class T> __device__ inline T *group_row(const tigon_planes &t, int64_t
 __device__ static inline float group_parameter(const void *v, tigon_dtype dtype, int64_t channel, float absent) {
   return v ? load_any(v, channel, dtype) : absent;
 }
-/* Of N elements from a cursor on, the first channel of whose group is `first`. */
+/* N elements from a cursor on. `first` is the first channel of their group. */
 template <int N>
 __device__ inline void group_parameters(const void *v, tigon_dtype dtype, int64_t first, group_cursor at, int run,
                                         float absent, float (&to)[N]) {

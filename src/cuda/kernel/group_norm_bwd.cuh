@@ -1,8 +1,9 @@
-/* group_norm backward. A block has a group and a part of the batch, whose rows it goes through; dw and db are added up over them and
- * stored once, as a slab; column_sums() adds the slabs up in order. `held`: rows are on their way into shared memory some rows ahead,
- * every thread its own packs, and each pack has its two sums in registers; the blocks of a cluster share rows that are wider than a
- * block holds. `walked`: a row of any size, run and alignment in parts, a channel a team; dx of a row of several parts is left to
- * `store`, which has all their sums. */
+/* group_norm backward. A block has a group and a part of the batch, and goes through their rows. It adds up dw and db over them and stores
+ * them once, as a slab. column_sums() adds the slabs up in order.
+ * `held`: rows are copied into shared memory some rows ahead. Each thread copies its own packs, and each pack has its two sums in
+ *   registers. The blocks of a cluster share rows that are wider than a block holds.
+ * `walked`: a row of any size, run and alignment is cut into parts, with a channel per team. `store` makes dx of a row of several parts,
+ *   from the sums of all parts. */
 #ifndef TIGON_CUDA_KERNEL_GROUP_NORM_BWD_CUH
 #define TIGON_CUDA_KERNEL_GROUP_NORM_BWD_CUH
 
@@ -13,9 +14,8 @@
 
 extern __shared__ uint4 group_stages[];
 
-/* A block's sums of dw and db, one of each a unit (a pack or an element), become those of its channels, in slab [2, channels of all
- * groups]. The one that has a channel's first unit adds what later blocks of the cluster have of it. `sums` has room for four times
- * `units` floats. */
+/* Turns a block's sums of dw and db per unit (a pack or an element) into sums per channel, in slab [2, channels of all groups]. The block
+ * with a channel's first unit adds the sums of later blocks of the cluster. `sums` has room for four times `units` floats. */
 template <class STORE>
 __device__ inline void group_channel_sums(const cluster &cl, float *sums, int units, int all_units, int run,
                                           STORE store) {
@@ -23,7 +23,7 @@ __device__ inline void group_channel_sums(const cluster &cl, float *sums, int un
   const int u0 = cl.rank * units, u1 = u0 + units < all_units ? u0 + units : all_units;
   const int first = u0 / run, channels = u1 > u0 ? (u1 - 1) / run - first + 1 : 0;
   const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
-  const bool alone = run < WARP; /* a thread has a channel, else a warp */
+  const bool alone = run < WARP; /* a thread has a channel; else a warp has it */
   for (int c = alone ? (int)threadIdx.x : warp; c < channels; c += alone ? (int)blockDim.x : (int)blockDim.x / WARP) {
     const int begin = (first + c) * run > u0 ? (first + c) * run - u0 : 0;
     const int end = (first + c + 1) * run < u1 ? (first + c + 1) * run - u0 : u1 - u0;
@@ -48,11 +48,11 @@ __device__ inline void group_channel_sums(const cluster &cl, float *sums, int un
   }
 }
 
-/* MIXED: packs may lie across channels, which lie end to end; their sums are per element then. */
+/* MIXED: channels lie end to end, and a pack may cross them. Sums are then per element. */
 template <class T, int PACKS, int STAGES, bool MIXED>
 __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, const group_walk &walk) {
   constexpr int N = pack<T>::N, E = MIXED ? N : 1, THREADS = GROUP_BWD_THREADS, STREAM = PACKS * THREADS;
-  constexpr bool HOLDS = !MIXED && PACKS == 2; /* dy and xhat in f32, where registers allow it; else as they came */
+  constexpr bool HOLDS = !MIXED && PACKS == 2; /* keeps dy and xhat in f32 if there are registers; else as they came */
   __shared__ team_space<2> space;
   __shared__ cluster_space<2> shared;
   const team t = team_of(walk.team);
@@ -76,10 +76,10 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
     group_advance(at, step, run);
   }
 
-  /* Batches range, range + ranges, ... are the block's, so that all blocks sweep memory together. */
+  /* The block has batches range, range + ranges, .... So all blocks sweep memory together. */
   const int64_t apart = walk.ranges * t.count;
   int64_t batch = range + t.index * walk.ranges, ahead = batch; /* STAGES rows */
-  const T *next_dy[PACKS], *next_x[PACKS];                      /* of row `ahead` */
+  const T *next_dy[PACKS], *next_x[PACKS];                      /* packs of row `ahead` */
   T *dx[PACKS];
   at = start;
 #pragma unroll
@@ -90,7 +90,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
     group_advance(at, step, run);
   }
   int64_t dy_step = apart * p.dy.batch_pitch, x_step = apart * p.x.batch_pitch, dx_step = apart * p.dx.batch_pitch;
-  asm("" : "+l"(dy_step), "+l"(x_step), "+l"(dx_step)); /* products that are not made again in every row */
+  asm("" : "+l"(dy_step), "+l"(x_step), "+l"(dx_step)); /* keeps these products: they are not computed in every row */
   auto fetch = [&](uint4 *stage) {
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
@@ -126,7 +126,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
 #pragma unroll
       for (int j = 0; j < N; ++j) b[j] = (b[j] - mean) * rstd;
     };
-    float sums[2] = {0, 0}; /* of g, of g * xhat */
+    float sums[2] = {0, 0}; /* sums of g and of g * xhat */
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       if (own + k * t.threads >= stop) continue;
@@ -148,7 +148,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
       }
       if (!HOLDS) keep_packed(dy_bits[k]), keep_packed(x_bits[k]);
     }
-    fetch(stage); /* it is free: on its way while the sums are */
+    fetch(stage); /* the stage is free: it fills while the sums are made */
     stage = stage == last_stage ? first_stage : stage + 2 * STREAM;
     team_all<op_sum, true>(t, space, turn, sums);
     cluster_all<op_sum>(cl, shared, turn, sums);
@@ -173,7 +173,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
   team_catch_up(t, batch - t.index * walk.ranges < p.batch);
 
   if (p.dw || p.db) {
-    /* The teams' sums in their order, in the stages' memory. */
+    /* Adds the teams' sums in order, in the memory of the stages. */
     float *all = (float *)group_stages, *slab = p.slabs + range * 2 * p.groups * p.channels;
     const int units = walk.share * E;
     for (int i = 0; i < t.count; ++i) {
@@ -201,7 +201,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
 
 /* ---- walked ---- */
 
-/* Sums over a channel's positions [begin, end) of dy * (x - mean) and of dy, by a team; in every thread of it. */
+/* A team's sums of dy * (x - mean) and of dy over a channel's positions [begin, end). Each of its threads gets them. */
 template <class T, int N>
 __device__ inline void group_line_sums(const T *dy, const T *x, float mean, int64_t begin, int64_t end, const team &t,
                                        team_space<2> &space, int &turn, float (&sums)[2]) {
@@ -260,7 +260,7 @@ __device__ inline void group_bwd_walked(const tigon_group_norm_bwd_problem &p, c
     const float mean = p.mean[row], rstd = p.rstd[row];
     for (int64_t part = first_part; part < last_part; ++part) {
       const group_box box = group_part<N>(walk, p.channels, p.run, part);
-      float sums[2] = {0, 0}; /* of g, of g * xhat */
+      float sums[2] = {0, 0}; /* sums of g and of g * xhat */
       for (int64_t c = box.first + t.index; c < box.last; c += t.count) {
         float line[2];
         group_line_sums<T, N>(group_row<T>(p.dy, batch, channel + c), group_row<T>(p.x, batch, channel + c), mean,
@@ -280,7 +280,7 @@ __device__ inline void group_bwd_walked(const tigon_group_norm_bwd_problem &p, c
   }
 }
 
-/* After `walked`, of rows of several parts: a block a part. */
+/* Runs after `walked`, for rows of several parts: one block per part. */
 template <class T, int N>
 __device__ inline void group_bwd_store(const tigon_group_norm_bwd_problem &p, const group_walk &walk) {
   __shared__ team_space<2> space;

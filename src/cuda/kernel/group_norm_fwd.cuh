@@ -1,13 +1,15 @@
-/* group_norm forward. `plain`: a block has a dense row in registers; `held`: the same of any pitch, or of a block's share of a row, one
- * read each. `walked`: a row of any size, run and alignment in parts; a row of one part is stored at once, else the parts' statistics are
- * handed to `store`, which joins them. */
+/* group_norm forward.
+ * `plain`: a block holds a dense row in registers.
+ * `held`: the same for rows of any pitch, or for a block's share of a row. Both read a row once.
+ * `walked`: a row of any size, run and alignment is cut into parts. A row of one part is stored at once. Otherwise `store` joins the
+ *   statistics of the parts. */
 #ifndef TIGON_CUDA_KERNEL_GROUP_NORM_FWD_CUH
 #define TIGON_CUDA_KERNEL_GROUP_NORM_FWD_CUH
 
 #include "cuda/kernel/group_norm.cuh"
 #include "cuda/kernel/norm_part.cuh"
 
-/* Stores mean and rstd where `stores`; returns rstd. */
+/* Stores mean and rstd if `stores`. Returns rstd. */
 __device__ static inline float group_statistics(const tigon_group_norm_fwd_problem &p, int64_t row, bool stores,
                                                 const norm_moments &m) {
   const float rstd = norm_rsqrt_mean(m.variance, 1, p.eps);
@@ -16,7 +18,7 @@ __device__ static inline float group_statistics(const tigon_group_norm_fwd_probl
   return rstd;
 }
 
-/* Of w or b, what a lane's packs are given. */
+/* The elements of w or b for a lane's packs. */
 template <class T, int PACKS>
 __device__ inline void group_fetch(const group_plain &p, const void *v, float absent, int first, T (&to)[PACKS]) {
 #pragma unroll
@@ -28,7 +30,7 @@ __device__ inline void group_fetch(const group_plain &p, const void *v, float ab
     if (k * WARP < p.packs - first) to[k] = ((const T *)v)[channel + __umulhi(2 * (first + k * WARP), p.channel_of)];
 }
 
-/* Block (group, batch). A warp's packs lie side by side, a lane has every 32nd of them: their addresses differ by constants. */
+/* Block (group, batch). A warp's packs lie side by side, and a lane has every 32nd of them. So their addresses differ by constants. */
 template <class T, int PACKS> __device__ inline void group_fwd_plain(const group_plain &p) {
   constexpr int N = pack<T>::N, SPAN = PACKS * WARP; /* packs of a warp */
   __shared__ float4 parts[MOST_WARPS];
@@ -42,7 +44,7 @@ template <class T, int PACKS> __device__ inline void group_fwd_plain(const group
     kept[k] = uint4{0, 0, 0, 0};
     if (k * WARP < left) kept[k] = x[k * WARP];
   }
-  T w[PACKS], b[PACKS]; /* on their way while the sums are made */
+  T w[PACKS], b[PACKS]; /* loaded while the sums are made */
   group_fetch(p, p.w, 1, first, w);
   group_fetch(p, p.b, 0, first, b);
   const auto elements = [&](int of_warp) { return (float)(N * max(0, min(SPAN, p.packs - of_warp * SPAN))); };
@@ -75,7 +77,7 @@ template <class T, int PACKS> __device__ inline void group_fwd_plain(const group
   }
 }
 
-/* MIXED: packs may lie across channels, which lie end to end. */
+/* MIXED: channels lie end to end, and a pack may cross them. */
 template <class T, int PACKS, bool MIXED>
 __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, const group_walk &walk) {
   constexpr int N = pack<T>::N, E = MIXED ? N : 1;
@@ -89,7 +91,7 @@ __device__ inline void group_fwd_held(const tigon_group_norm_fwd_problem &p, con
   const int own = first + t.rank, end = first + walk.share < count / N ? first + walk.share : count / N; /* packs */
   const group_cursor start = group_at(own * N, run), step = group_at(t.threads * N, run);
   const int64_t row = (int64_t)(blockIdx.x / cl.size) * t.count + t.index;
-  if (row >= p.batch * p.groups) return; /* a whole team, and no block of a cluster */
+  if (row >= p.batch * p.groups) return; /* the whole team returns, never a block of a cluster */
   const int64_t batch = row / p.groups, channel = (row - batch * p.groups) * p.channels;
   const T *x = group_row<T>(p.x, batch, channel);
   uint4 kept[PACKS];
@@ -150,8 +152,8 @@ __device__ inline void group_differences(const T *x, int64_t pitch, const group_
   sums[0] = (float)all[0], sums[1] = (float)all[1];
 }
 
-/* Of a part, by the whole block: the center is the mean of what the threads have first; where the sums say that the part's is too far
- * from it, they are made again about that. */
+/* The moments of a part, by the whole block. The center is the mean of the threads' first elements. If the sums show that the part's mean
+ * is too far from it, they are made again about that mean. */
 template <class T, int N>
 __device__ inline norm_moments group_moments(const T *x, int64_t pitch, const group_box &box, const team &t,
                                              const team &all, team_space<2> &space, int &turn) {
@@ -177,7 +179,8 @@ __device__ inline norm_moments group_moments(const T *x, int64_t pitch, const gr
   return norm_moments_of(center, sums[0], sums[1], box.count());
 }
 
-/* The row's moments from its parts', about that of the first part (Chan, Golub & LeVeque 1983, doi:10.1080/00031305.1983.10483115). */
+/* The moments of a row from those of its parts, about the mean of the first part (Chan, Golub & LeVeque 1983,
+ * doi:10.1080/00031305.1983.10483115). */
 template <int N>
 __device__ inline norm_moments group_join(const tigon_group_norm_fwd_problem &p, const group_walk &walk,
                                           const group_stats *parts, const team &all, team_space<2> &space, int &turn) {
@@ -223,7 +226,7 @@ __device__ inline void group_store(const tigon_group_norm_fwd_problem &p, int64_
   }
 }
 
-/* N: a pack's elements where runs are aligned and a multiple of it, else 1. */
+/* N: the elements of a pack if runs are aligned and have whole packs, else 1. */
 template <class T, int N>
 __device__ inline void group_fwd_walked(const tigon_group_norm_fwd_problem &p, const group_walk &walk, bool joins) {
   __shared__ team_space<2> space;

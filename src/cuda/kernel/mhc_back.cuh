@@ -1,6 +1,7 @@
-/* dx and dphi of 16-bit x by the tensor cores, where a block reads its channels of all tokens once. What is f32, a token's rstd * dmix and phi
- * unless it is bf16, is a sum of three bf16, which have all of its bits; of f16 two have those of x. A tile has MHC_TILE tokens, of
- * which a warp makes dx of 16 tokens and 32 channels, and adds half of them to dphi of 16 channels. */
+/* dx and dphi of 16-bit x by the tensor cores, where a block reads its channels of all tokens once. f32 operands are a token's
+ * rstd * dmix, and phi unless it is bf16. Each is a sum of three bf16, which have all of its bits. For an x of f16 two have all
+ * bits. A tile has MHC_TILE tokens, of which a warp makes dx of 16 tokens and 32 channels, and adds half of them to dphi of 16
+ * channels. */
 #ifndef TIGON_CUDA_KERNEL_MHC_BACK_CUH
 #define TIGON_CUDA_KERNEL_MHC_BACK_CUH
 
@@ -9,9 +10,9 @@
 #include "cuda/mhc.h"
 
 enum {
-  MHC_EIGHTS = MHC_COLUMNS / 8,            /* of coefficients */
-  MHC_BLOCKS = MHC_PARTS * MHC_EIGHTS,     /* of a token's parts, 8 each */
-  MHC_PART_PIECES = MHC_PART_WORDS / 8,    /* of 16 bytes */
+  MHC_EIGHTS = MHC_COLUMNS / 8,            /* eights of coefficients */
+  MHC_BLOCKS = MHC_PARTS * MHC_EIGHTS,     /* blocks of a token's parts, 8 each */
+  MHC_PART_PIECES = MHC_PART_WORDS / 8,    /* pieces of 16 bytes */
   MHC_PART_PITCH = MHC_PART_WORDS * 2 + 16 /* bytes in shared memory, so that 8 rows are in different banks */
 };
 
@@ -110,7 +111,7 @@ template <class T, int PHI> struct mhc_back_work {
       ldmatrix(a, shared_address(s.parts[row + lane % 16] + (b + lane / 16) * 16));
 #pragma unroll
       for (int i = 0; i < PHI; ++i) {
-        /* Of the products of two parts those below 2^-22 of the first are left out. */
+        /* Products of two parts below 2^-22 of the first are left out. */
         const bool first = b / MHC_EIGHTS + i < MHC_PARTS,
                    second = b + 1 < MHC_BLOCKS && (b + 1) / MHC_EIGHTS + i < MHC_PARTS;
         if (!first && !second) continue;

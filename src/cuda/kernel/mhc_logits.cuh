@@ -1,6 +1,7 @@
-/* Products of 16-bit x with phi of its dtype, by the tensor cores. A block has MHC_TILE tokens, and the blocks of a cluster share their
- * channels. A stage is so many channels of the tile in shared memory that memory is read in long pieces, MHC_STAGE of a token, with
- * the rows of phi that they meet. A warp has 16 tokens and every other 16 channels. f32 sums over a stage are added up in f64. */
+/* Products of 16-bit x with phi of its dtype, by the tensor cores. A block has MHC_TILE tokens, and the blocks of a cluster
+ * share their channels. A stage is MHC_STAGE channels of each token of the tile in shared memory, so that memory is read in long
+ * pieces. It also has the rows of phi that they meet. A warp has 16 tokens and every other 16 channels. f32 sums over a stage
+ * are added up in f64. */
 #ifndef TIGON_CUDA_KERNEL_MHC_LOGITS_CUH
 #define TIGON_CUDA_KERNEL_MHC_LOGITS_CUH
 
@@ -9,8 +10,8 @@
 #include "cuda/mhc.h"
 
 enum {
-  MHC_PIECES = MHC_COLUMNS / 8, /* of 16 bytes, in a row of phi */
-  MHC_SUMS = MHC_COLUMNS + 1,   /* of a token: its logits, and the squares */
+  MHC_PIECES = MHC_COLUMNS / 8, /* pieces of 16 bytes in a row of phi */
+  MHC_SUMS = MHC_COLUMNS + 1,   /* sums of a token: its logits, and the squares */
   MHC_OWN_ROWS = MHC_TILE / (MHC_THREADS / WARP),
 };
 

@@ -5,8 +5,8 @@
 
 #include "cuda/kernel/element.cuh"
 
-/* Of lane 4 g + t: c has rows g and g + 8, columns 2 t and 2 t + 1; a the same of columns 0 .. 7, then of 8 .. 15; b has
- * rows 2 t and 2 t + 1, then 2 t + 8 and 2 t + 9, of column g. */
+/* Lane 4 g + t has these elements. c: rows g and g + 8, columns 2 t and 2 t + 1. a: the same of columns 0 .. 7, then of 8 .. 15.
+ * b: rows 2 t and 2 t + 1, then 2 t + 8 and 2 t + 9, of column g. */
 template <class T> __device__ inline void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
 #define MMA(T, name)                                                                                                 \
   template <> __device__ inline void mma<T>(float(&c)[4], const unsigned(&a)[4], unsigned b0, unsigned b1) {         \

@@ -10,7 +10,7 @@
 
 /* A warp's place in a tile. */
 struct moe_place {
-  int row, col; /* of its first block */
+  int row, col; /* place of its first block */
   int g, t;
 
   __device__ moe_place(int row_, int col_)

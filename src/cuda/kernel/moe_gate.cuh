@@ -16,7 +16,7 @@ template <class T> struct moe_gate {
   __device__ float input(float a) const { return gate * (a > limit ? limit : a); }
   __device__ float up(float b) const { return (b > limit ? limit : b < -limit ? -limit : b) + offset; }
 
-  /* Of each place; the activation is chosen once. */
+  /* Makes c for each place. The activation is chosen once. */
   __device__ void c(const float (&a)[4][2], const float (&b)[4][2], float (&to)[4][2]) const {
     each([&](int q, int e, auto act) {
       to[q][e] = activate<T, decltype(act)::OF>(input(a[q][e])) * down * up(b[q][e]);

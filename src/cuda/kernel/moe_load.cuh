@@ -26,8 +26,8 @@ template <class T, int THREADS> struct moe_thread {
 /* The columns of a tile of an expert's matrix. */
 template <int USE> struct moe_weight_columns {
   bool halves;
-  int first, end; /* of the thread's; beyond the end is none */
-  int64_t column; /* of the matrix */
+  int first, end; /* the thread's range; nothing exists beyond its end */
+  int64_t column; /* column of the matrix */
 
   /* The tile's column `at`: it is of a block of eight, in which a thread stays. */
   __device__ moe_weight_columns(const moe_product &q, const moe_area &area, int at)
@@ -83,7 +83,7 @@ template <class T, int USE, int EXTENT, int THREADS> struct moe_weight_rows {
   enum { STEP = thread::STEP, EACH = EXTENT / STEP };
   thread of;
   const T *at;
-  int64_t pitch; /* of STEP of the tile's columns */
+  int64_t pitch; /* pitch of STEP of the tile's columns */
   int step, there;
 
   __device__ moe_weight_rows(const moe_product &q, const moe_area &area, int rank) : of(rank) {
@@ -107,7 +107,7 @@ template <class T, int USE, int EXTENT, int THREADS> struct moe_weight_terms {
   enum { STEP = thread::STEP, EACH = MOE_DEPTH / STEP, PANELS = EXTENT / MOE_DEPTH };
   thread of;
   const T *at;
-  int step, there; /* of a panel */
+  int step, there; /* steps within a panel */
 
   __device__ moe_weight_terms(const moe_product &q, const moe_area &area, int rank) : of(rank) {
     const moe_weight_columns<USE> columns(q, area, of.piece * 8);

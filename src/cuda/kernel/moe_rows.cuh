@@ -23,8 +23,8 @@ __device__ static inline int moe_expert_of(const moe_order &o, int s) {
   return e >= 0 && e < o.experts ? (int)e : o.experts;
 }
 
-/* A tile of a product: rows [row, row + rows) and columns from `col` on; row is a position, or MOE_WEIGHTS: a row of the matrix,
- * and the terms are the positions [begin, end). */
+/* A tile of a product: rows [row, row + rows) and columns from `col` on. row is a position. With MOE_WEIGHTS it is a row of the
+ * matrix, and the terms are the positions [begin, end). */
 struct moe_area {
   int expert, row, rows, col, begin, end;
 };

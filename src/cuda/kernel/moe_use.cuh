@@ -275,7 +275,7 @@ __device__ inline void moe_use_weights(const moe_product &q, const moe_area &are
   for (int i = 0; i < MI; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const moe_row row = moe_row_of(area, place, i, h); /* of the matrix */
+      const moe_row row = moe_row_of(area, place, i, h); /* a row of the matrix */
       const int64_t at = area.expert * to.expert + row.position * to.pitch;
 #pragma unroll
       for (int j = 0; j < NJ; j += 4) {

@@ -1,4 +1,4 @@
-/* What the norms' kernels share. */
+/* Code that the kernels of the norms share. */
 #ifndef TIGON_CUDA_KERNEL_NORM_CUH
 #define TIGON_CUDA_KERNEL_NORM_CUH
 
@@ -8,10 +8,10 @@
 
 enum norm_kind { NORM_RMS, NORM_GATED, NORM_ADD_RMS, NORM_LAYER, NORM_MODULATED };
 
-enum { NORM_STRIP = 16 }; /* steps of a walked row that are one f32 sum; those are added up in f64 */
+enum { NORM_STRIP = 16 }; /* steps of a walked row in one f32 sum; these sums are added up in f64 */
 
-/* f(i, part) adds to `part` what element i = first, first + step, ... below `end` has; the parts of NORM_STRIP steps, in f32, are added up
- * in `all`. */
+/* Calls f(i, part) for i = first, first + step, ... below `end`. f adds the terms of element i to `part`. The f32 parts of NORM_STRIP steps
+ * each are added up in `all`. */
 template <int VALUES, class F>
 __device__ inline void norm_strips(int64_t first, int64_t end, int64_t step, double (&all)[VALUES], F f) {
   for (int64_t c = first, stop; c < end; c = stop) {
@@ -24,7 +24,7 @@ __device__ inline void norm_strips(int64_t first, int64_t end, int64_t step, dou
   }
 }
 
-/* A vector's columns c .. c + N - 1, `absent` without it. N is a pack's, aligned, or 1. */
+/* Columns c .. c + N - 1 of a vector; `absent` without one. N is an aligned pack's elements, or 1. */
 template <class T, int N>
 __device__ inline void norm_vector(const void *v, tigon_dtype dtype, float absent, int64_t c, float (&to)[N]) {
   if (!v) {
@@ -46,13 +46,13 @@ __device__ inline void norm_weights(const void *w, tigon_dtype dtype, float offs
   for (int j = 0; j < N; ++j) to[j] += offset;
 }
 
-/* Row r of a tensor of T; PLAIN: all rows are at one pitch, without the divisions whose registers a loop over rows lacks. */
+/* Row r of a tensor of T. PLAIN: all rows are at one pitch. That saves divisions, for which a loop over rows has no registers. */
 template <class T, bool PLAIN>
 __device__ inline T *norm_row_at(const tigon_row_space &space, const tigon_rows &t, int64_t r) {
   return PLAIN ? (T *)t.data + r * t.pitch[2] : row_of<T>(space, t, r);
 }
 
-/* Row `group` of scale, shift or a gradient of theirs; NULL where it is absent. */
+/* Row `group` of scale, shift or their gradients; NULL if the tensor is absent. */
 __device__ static inline void *norm_group_row(const tigon_row_space &groups, const tigon_rows &t, tigon_dtype dtype,
                                               int64_t group) {
   return tigon_row(&groups, &t, dtype == TIGON_F32 ? 4 : 2, group);
@@ -72,7 +72,7 @@ template <class T, int N> __device__ inline void norm_store(T *at, const float (
     store_pack(at, packed<T>(from));
 }
 
-/* Is xhat rounded to T before it is multiplied by w? */
+/* Whether xhat is rounded to T before it is multiplied by w. */
 template <class T> __device__ inline bool norm_rounds(tigon_casting casting) {
   return sizeof(T) < 4 && casting != TIGON_CASTING_GEMMA;
 }
@@ -80,7 +80,7 @@ template <class T> __device__ inline bool norm_rounds(tigon_casting casting) {
 template <class T> __device__ inline float norm_xhat(float v, float rstd, bool rounds) {
   return rounds ? rounded<T>(v * rstd) : v * rstd;
 }
-/* A pack of them, of which one conversion rounds two. */
+/* Rounds a pack of xhat. One conversion rounds two elements. */
 template <class T, int N> __device__ inline void norm_round(float (&xhat)[N], bool rounds) {
   float to[N];
   unpack(packed<T>(xhat), to);
@@ -88,14 +88,15 @@ template <class T, int N> __device__ inline void norm_round(float (&xhat)[N], bo
   for (int j = 0; j < N; ++j) xhat[j] = rounds ? to[j] : xhat[j];
 }
 
-/* 1 / sqrt(v + rest), of which v is what f32 has, with one rounding: the approximation, put right by what it leaves of 1. */
+/* 1 / sqrt(v + rest) with one rounding. v is the f32 value of the sum, and rest its rounding error. The approximate r is corrected by the
+ * difference of (v + rest) r^2 from 1. */
 __device__ static inline float norm_rsqrt(float v, float rest) {
   const float r = rsqrtf(v), h = v * r, left = fmaf(-h, r, 1) - r * fmaf(rest, r, fmaf(v, r, -h));
   return v > 0x1p-126f && v < 0x1p127f ? fmaf(0.5f * r, left, r) : r;
 }
 
-/* 1 / sqrt(sum / count + eps): what the quotient and the sum leave out is put back (Dekker's sum of two), so that a quotient by the
- * approximate reciprocal is enough. */
+/* 1 / sqrt(sum / count + eps). The rounding errors of the quotient and of the sum are added back (Dekker's sum of two). So a quotient by the
+ * approximate reciprocal is accurate enough. */
 __device__ static inline float norm_rsqrt_mean(float sum, float count, float eps) {
   const float share = __fdividef(1, count), quotient = sum * share, mean = quotient + eps, back = mean - quotient;
   const float rest = (quotient - (mean - back)) + (eps - back);
@@ -117,7 +118,7 @@ template <class T> __device__ inline void norm_add_pack(const uint4 &bits, float
   sums[0] += part, sums[1] += squares;
 }
 
-/* The same of a thread's elements in memory. */
+/* The same for a thread's elements in memory. */
 template <class T, int N>
 __device__ inline void norm_add_differences(const T *x, float center, int64_t first, int64_t end, int64_t step,
                                             double (&all)[2]) {
@@ -132,21 +133,21 @@ __device__ inline void norm_add_differences(const T *x, float center, int64_t fi
   });
 }
 
-/* The mean is center + rest; x - center is exact where x is near the mean, however large that is. */
+/* The mean is center + rest. x - center is exact where x is near the mean, even for a large mean. */
 struct norm_moments {
   float center, rest, variance;
 };
 
-/* A center that differences are taken from. Of an Inf or a NaN the plain sum is what the mean must be. */
+/* The center from which differences are taken. With an Inf or a NaN in the row, the plain sum is the mean. */
 __device__ static inline float norm_center(float mean) { return isfinite(mean) ? mean : 0; }
 
-/* From the sums of d and of d^2, d = x - center, over `count` elements. While the center is near the mean, nothing is lost. */
+/* Moments from the sums of d and of d^2, d = x - center, over `count` elements. They lose no digits if the center is near the mean. */
 __device__ static inline norm_moments norm_moments_of(float center, float sum, float squares, float count) {
   const float rest = sum / count, variance = squares / count - rest * rest;
   return norm_moments{center, rest, variance < 0 ? 0 : variance};
 }
 
-/* Is the center too far from the mean for these? */
+/* Whether the center is too far from the mean for these sums. */
 __device__ static inline bool norm_far(float sum, float squares, float count) {
   return 5 * sum * sum > squares * count;
 }

@@ -1,8 +1,8 @@
-/* Rows of the norms backward. Block i of n has rows i, i + n, i + 2 n, ..., so that all blocks sweep memory together, adds dw (and
- * layer_norm's db) up over them and stores it once, as a slab; column_sums() adds the slabs up in order. `held`: each team's rows are on
- * their way into shared memory some rows ahead, every thread its own packs, so that no barrier is needed but that of the row's sums; the
- * blocks of a cluster share rows that are wider than a block holds. `walked`: of any width and alignment; a row is walked twice, and the
- * slab is where its sums are added up, every thread its own columns. */
+/* Rows of the norms, backward. Block i of n has rows i, i + n, i + 2 n, .... So all blocks sweep memory together. A block adds up dw (and
+ * layer_norm's db) over its rows and stores it once, as a slab. column_sums() adds the slabs up in order.
+ * `held`: each team's rows are copied into shared memory some rows ahead. Each thread copies its own packs, so the only barrier is the one
+ *   of the row's sums. The blocks of a cluster share rows that are wider than a block holds.
+ * `walked`: rows of any width and alignment. A row is walked twice. Each thread adds up its own columns in the slab. */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_CUH
 
@@ -14,7 +14,7 @@
 
 extern __shared__ uint4 norm_stages[];
 
-/* Row r's packs of a tensor begin to move. */
+/* Starts to copy row r's packs of a tensor. */
 template <class T> __device__ inline void norm_fetch(uint4 *to, const T *row, const team &t, int first, int cols) {
 #pragma unroll
   for (int k = 0; k < NORM_BWD_PACKS; ++k) {
@@ -23,7 +23,7 @@ template <class T> __device__ inline void norm_fetch(uint4 *to, const T *row, co
   }
 }
 
-/* A thread's weights: in registers as they are stored, unless that is f32 beside a narrower T, which PLAIN is not. */
+/* A thread's weights, in registers as they are stored. f32 weights beside a narrower T are not kept; PLAIN rows have none. */
 template <class T, bool PLAIN> struct norm_held_weights {
   enum { N = pack<T>::N };
   pack<T> kept[NORM_BWD_PACKS];
@@ -48,8 +48,8 @@ template <class T, bool PLAIN> struct norm_held_weights {
   }
 };
 
-/* store(c, sum) of the block's columns c < `left`, each by one thread, with what the teams' threads have of it in the order of the teams.
- * `space` is for all threads' sums. */
+/* Calls store(c, sum) for each of the block's columns c < `left`, in one thread each. The sum adds the teams' values in the order of the
+ * teams. `space` has room for the sums of all threads. */
 template <int N, class F>
 __device__ inline void norm_join_teams(const team &t, float *space, const float (&sums)[NORM_BWD_PACKS * N], int left,
                                        F store) {
@@ -69,7 +69,7 @@ __device__ inline void norm_join_teams(const team &t, float *space, const float 
   }
 }
 
-/* dy becomes dy * silu(z), and dz what of it the norm's output is still to multiply. */
+/* Replaces dy by dy * silu(z). dz gets its factor, which the norm's output still has to multiply. */
 template <class T, int N> __device__ inline void norm_gate(const pack<T, N> &z, float (&dy)[N], float (&dz)[N]) {
   float v[N];
   unpack(z, v);
@@ -81,11 +81,11 @@ template <class T, int N> __device__ inline void norm_gate(const pack<T, N> &z, 
   }
 }
 
-/* PLAIN: rows at one pitch, which a block holds, and w of their dtype. */
+/* PLAIN: rows are at one pitch, a block holds them, and w has their dtype. */
 template <class T, norm_kind KIND, bool PLAIN>
 __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm_walk &walk) {
   constexpr bool ADDS = KIND == NORM_ADD_RMS, GATED = KIND == NORM_GATED;
-  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STREAMS = ADDS || GATED ? 3 : 2; /* of a stage */
+  constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, STREAMS = ADDS || GATED ? 3 : 2; /* streams of a stage */
   constexpr int STAGES = NORM_BWD_STAGES, STREAM = PACKS * NORM_BWD_THREADS;
   constexpr bool CENTERS = KIND == NORM_LAYER;
   constexpr int VALUES = CENTERS ? 2 : 1;
@@ -130,7 +130,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
     stage_now = stage_now + 1 == STAGES ? 0 : stage_now + 1;
     T *dz = GATED && p.dz.data ? norm_row_at<T, PLAIN>(p.space, p.dz, r) : NULL;
     uint4 add[PACKS];
-    float g[PACKS * N], xhat[PACKS * N], sums[VALUES] = {0}; /* of g * xhat, of g */
+    float g[PACKS * N], xhat[PACKS * N], sums[VALUES] = {0}; /* sums of g * xhat and of g */
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
       const int c = first + (k * t.threads + t.rank) * N;
@@ -159,7 +159,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       }
       if (GATED && dz) store_pack(dz + c, packed<T>(of_dz));
     }
-    fetch(); /* the row's stage is free: on its way while the sums are */
+    fetch(); /* the row's stage is free: it fills while the sums are made */
     team_all<op_sum, true>(t, space, turn, sums);
     if (!PLAIN) cluster_all<op_sum>(cl, shared, turn, sums);
     turn ^= 1;
@@ -180,7 +180,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
   __pipeline_wait_prior(0);
   team_catch_up(t, r - t.index * walk.ranges < rows);
 
-  /* In the stages' memory. */
+  /* The sums use the memory of the stages. */
   if (p.dw || (CENTERS && p.db)) {
     float *of_teams = (float *)norm_stages, *slab = p.slabs + range * VALUES * p.cols + first;
     norm_join_teams<N>(t, of_teams, dw, cols - first, [&](int c, float sum) { slab[c] = sum; });
@@ -225,7 +225,7 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
         norm_gradient<KIND>::add(a[j] * w[j], b[j] * rstd, part);
       }
     });
-    float sums[VALUES]; /* of g * xhat, of g */
+    float sums[VALUES]; /* sums of g * xhat and of g */
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) sums[i] = (float)all[i];
     team_all<op_sum>(t, space, turn, sums);

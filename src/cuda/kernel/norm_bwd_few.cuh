@@ -1,6 +1,6 @@
-/* Few plain rows of the norms backward, in one launch. A cluster has some rows a team, of which its blocks have a share of the columns
- * each: all that a thread needs is on its way before it waits for any of it, one barrier has the sums of all rows, and dw's columns are
- * summed inside the block. Of several clusters the last block of a share adds the slabs up, in their order.
+/* Few plain rows of the norms, backward, in one launch. A team of a cluster has some rows, and each block has a share of their columns. A
+ * thread starts all its loads before it waits for any. One barrier joins the sums of all rows. A block sums dw over its columns. With
+ * several clusters the last block of a share adds up the slabs, in their order.
  *
  * Loops over rows are not unrolled: a cold call waits 0.2 us for a hundred instructions (docs/lab/rms_norm/cuda.md). */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_FEW_CUH
@@ -8,7 +8,8 @@
 
 #include "cuda/kernel/norm_bwd.cuh"
 
-/* Is the block the last of its share's, of which each cluster has one? A ticket has a count a rank, which the last leaves 0. */
+/* Whether the block is the last of its share. Each cluster has one block per share. A ticket has one count per rank, and the last block
+ * leaves it 0. */
 __device__ static inline bool norm_few_last(const norm_few &p, int rank) {
   const int bits = NORM_FEW_COUNTS >> p.cluster_bits, shift = rank * bits;
   __threadfence();
@@ -20,7 +21,7 @@ __device__ static inline bool norm_few_last(const norm_few &p, int rank) {
   return last;
 }
 
-/* The cluster's barrier, in two halves; the first says that the block has begun. Cooperative groups would read more constants. */
+/* The cluster's barrier, in two halves. The first one announces that the block has begun. Cooperative groups would read more constants. */
 __device__ static inline void norm_few_begins(int blocks) {
 #if __CUDA_ARCH__ >= 900
   if (blocks > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;");
@@ -40,7 +41,7 @@ __device__ static inline void norm_few_sync(int blocks) {
 #endif
   __syncthreads();
 }
-/* What block `rank` of the cluster has there. */
+/* The value at the same address in block `rank` of the cluster. */
 __device__ static inline float *norm_few_of(float *here, int rank) {
 #if __CUDA_ARCH__ >= 900
   return cooperative_groups::this_cluster().map_shared_rank(here, rank);
@@ -77,7 +78,7 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
     if (ADDS) __pipeline_memcpy_async(to + 2 * BLOCK, (const T *)p.ds + r * p.ds_pitch + c, 16);
   }
   __pipeline_commit();
-  const int of_lane = row + lane * step; /* the row of which the lane has rstd and mean */
+  const int of_lane = row + lane * step; /* the lane has rstd and mean of this row */
   const float rstds = of_lane < p.rows ? p.rstd[of_lane] : 0;
   const float centers = CENTERS && of_lane < p.rows ? p.mean[of_lane] : 0;
   uint4 weights = {0, 0, 0, 0};
@@ -87,7 +88,7 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
 #pragma unroll
   for (int j = 0; j < N; ++j) w[j] += p.w_offset;
 
-  /* f(k, r, rstd, center) of the team's rows r. */
+  /* Calls f(k, r, rstd, center) for the team's rows r. */
   auto each_row = [&](auto f) {
 #pragma unroll 1
     for (int k = 0, r = row; r < p.rows; ++k, r += step)
@@ -106,7 +107,7 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
   norm_few_begun(blocks);
   __pipeline_wait_prior(0);
   each_row([&](int k, int, float rstd, float center) {
-    float sums[VALUES] = {0}; /* of g * xhat, of g */
+    float sums[VALUES] = {0}; /* sums of g * xhat and of g */
     if (has) {
       float a[N], xhat[N];
       unpack_row(k, rstd, center, a, xhat);
@@ -153,7 +154,7 @@ template <class T, norm_kind KIND> __device__ inline void norm_bwd_few(const nor
   });
   if (!p.dw && !(CENTERS && p.db)) return;
 
-  /* The block's columns, out of its teams into its slab; then, by the last one, out of the slabs. One cluster has no slabs. */
+  /* Adds the block's columns from its teams into its slab. The last block then adds the slabs. A single cluster has no slabs. */
   const int left = p.cols - first, count = left < width ? left : width;
 #pragma unroll 1
   for (bool joins = true;; joins = false) {

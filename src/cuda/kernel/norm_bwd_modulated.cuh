@@ -1,7 +1,7 @@
-/* Rows of modulated_rms_norm backward: rms_norm's with the weights f = (1 + scale) * (w + w_offset). The rows that share a scale give
- * P = sum of dy * xhat and Q = sum of dy; then dw += (1 + scale) * P, dscale = (w + w_offset) * P and dshift = Q. Block i of n has
- * groups i, i + n, ... of rows that share one, whose dscale and dshift it stores; or of one group, which n blocks have, rows i, i + n, ...
- * A slab is [3, cols]: dw; of a part, dscale and dshift. `held` and `walked` as in norm_bwd.cuh. */
+/* Rows of modulated_rms_norm, backward: as rms_norm with the weights f = (1 + scale) * (w + w_offset). Rows that share a scale are a group.
+ * Their sums are P = sum of dy * xhat and Q = sum of dy. Then dw += (1 + scale) * P, dscale = (w + w_offset) * P and dshift = Q.
+ * Block i of n has groups i, i + n, ..., and stores their dscale and dshift. Or n blocks have parts of one group, and block i has its rows
+ * i, i + n, .... A slab is [3, cols]: dw, and for a part also dscale and dshift. norm_bwd.cuh explains `held` and `walked`. */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_MODULATED_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_MODULATED_CUH
 
@@ -9,9 +9,9 @@
 
 enum { MODULATED_SUMS = 3 };
 
-/* The rows of a block's team `index` of `count`: whole groups, or rows of a part. */
+/* The rows of team `index` of `count` in a block: whole groups, or rows of a part. */
 struct modulated_rows {
-  int64_t row, left; /* left: whole: rows of the group from `row` on */
+  int64_t row, left; /* left, for whole groups: rows of the group from `row` on */
 
   __device__ modulated_rows(const tigon_norm_bwd_problem &p, const norm_walk &walk, int64_t range, int index)
       : row(walk.parts == 0 ? (range + index * walk.ranges) * p.share
@@ -32,7 +32,7 @@ struct modulated_rows {
       left = p.share;
     }
   }
-  /* After the last: rows that the block's first team has had more. */
+  /* After the last row: how many rows more the block's first team had. */
   __device__ int64_t turns_missed(const tigon_norm_bwd_problem &p, const norm_walk &walk, int index,
                                   int64_t end) const {
     const int64_t apart = walk.parts == 0 ? walk.ranges * p.share : walk.parts;
@@ -40,7 +40,7 @@ struct modulated_rows {
   }
 };
 
-/* v into N elements of a row in f32 or T, or added to them; one rounding. */
+/* Stores v in N elements of a row in f32 or T, or adds it to them, with one rounding. */
 template <class T, int N>
 __device__ inline void modulated_put(void *row, tigon_dtype dtype, int64_t c, bool adds, const float (&v)[N]) {
   if (!row) return;
@@ -70,8 +70,8 @@ __device__ inline void modulated_put(void *row, tigon_dtype dtype, int64_t c, bo
   }
 }
 
-/* What a group's sums of N columns give: to the outputs where they are `whole`, else into `product`, which becomes dscale's part.
- * dw gets its term. */
+/* Uses a group's sums of N columns. `whole` sums go to the outputs. Others go into `product`, which becomes dscale's part. dw gets its
+ * term. */
 template <class T, int N>
 __device__ inline void modulated_finish(const tigon_norm_bwd_problem &p, int64_t group, int64_t c, bool whole,
                                         float (&product)[N], const float (&sum)[N], float (&dw)[N]) {
@@ -116,7 +116,7 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
   const int64_t range = blockIdx.x / cl.size, end = modulated_rows::end(p, walk, range);
   float product[PACKS * N] = {0}, sum[PACKS * N] = {0};
   float4 *dw =
-      (float4 *)(norm_stages + STAGES * 2 * STREAM) + threadIdx.x; /* of whole groups, [PACKS * N / 4][threads] */
+      (float4 *)(norm_stages + STAGES * 2 * STREAM) + threadIdx.x; /* for whole groups, [PACKS * N / 4][threads] */
 #pragma unroll
   for (int i = 0; whole && i < PACKS * N / 4; ++i) dw[i * NORM_BWD_THREADS] = make_float4(0, 0, 0, 0);
 
@@ -178,7 +178,7 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
         sum[k * N + j] += a[j];
       }
     }
-    fetch(); /* the row's stage is free: on its way while the sum is */
+    fetch(); /* the row's stage is free: it fills while the sum is made */
     team_all<op_sum, true>(t, space, turn, dot);
     if (!PLAIN) cluster_all<op_sum>(cl, shared, turn, dot);
     turn ^= 1;
@@ -259,7 +259,7 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
   const bool whole = walk.parts == 0;
   float *slab = adds_up ? p.slabs + range * MODULATED_SUMS * p.cols : NULL;
   int turn = 0;
-  bool finished = false, fresh = true; /* is dw's sum begun; is the group's not */
+  bool finished = false, fresh = true; /* dw's sum has begun; the group's sum has not */
   for (modulated_rows now(p, walk, range, 0); now.row < end; now.next(p, walk, 1), turn ^= 1) {
     const T *dy = row_of<T>(p.space, p.dy, now.row), *x = row_of<T>(p.space, p.x, now.row);
     T *dx = row_of<T>(p.space, p.dx, now.row);

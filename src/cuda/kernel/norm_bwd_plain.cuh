@@ -1,11 +1,11 @@
-/* Plain rows of the norms backward that a block holds: as norm_bwd_held() (norm_bwd.cuh), with two lines of parameters, addresses that
- * a row's step is added to, and w + w_offset in registers. */
+/* Plain rows of the norms that a block holds, backward: as norm_bwd_held() (norm_bwd.cuh). They have two lines of parameters, addresses that
+ * advance by a row's step, and w + w_offset in registers. */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_PLAIN_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_PLAIN_CUH
 
 #include "cuda/kernel/norm_bwd.cuh"
 
-/* A row of a tensor that a thread is at, and the way to its team's next one. */
+/* A thread's place in a tensor's row, and the step to its team's next row. */
 template <class T> struct norm_cursor {
   T *at;
   int64_t step;
@@ -18,12 +18,12 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
   static constexpr int N = pack<T>::N, PACKS = NORM_BWD_PACKS, BLOCK = NORM_BWD_THREADS, STREAM = PACKS * BLOCK;
   static constexpr int STAGES = NORM_BWD_STAGES;
   static constexpr bool CENTERS = KIND == NORM_LAYER, ADDS = KIND == NORM_ADD_RMS;
-  static constexpr int VALUES = CENTERS ? 2 : 1, STREAMS = ADDS ? 3 : 2; /* of a stage */
+  static constexpr int VALUES = CENTERS ? 2 : 1, STREAMS = ADDS ? 3 : 2; /* streams of a stage */
   static constexpr int STAGE = STREAMS * STREAM;
 
   const norm_held &p;
   const team t;
-  const int apart, own; /* columns from a thread's pack to its next one; its first column */
+  const int apart, own; /* columns between a thread's packs; its first column */
   float w[PACKS * N], dw[PACKS * N], db[CENTERS ? PACKS * N : 1];
 
   __device__ norm_plain_bwd(const norm_held &problem)
@@ -33,7 +33,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
 
   __device__ bool has(int k) const { return own + k * apart < p.cols; }
 
-  /* Packs that are past the row's end are zeros, in all stages too, so that sums need no branches. */
+  /* Packs past the row's end are zeros, also in all stages. So sums need no branches. */
   __device__ void load_weights(uint4 *stages) {
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
@@ -51,7 +51,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
     }
   }
 
-  /* The thread's part of a row's sums of g * xhat, of g; dw and db get their terms. */
+  /* The thread's part of a row's sums of g * xhat and of g. dw and db get their terms. */
   template <bool ROUNDS>
   __device__ void sum_row(const uint4 *stage, float rstd, float center, float (&g)[PACKS * N], float (&xhat)[PACKS * N],
                           float (&sums)[VALUES]) {
@@ -73,7 +73,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
 #pragma unroll
       for (int j = 0; j < N; ++j) dw[k * N + j] = fmaf(a[j], b[j], dw[k * N + j]);
     }
-    /* Held from here on: the compiler would make half of them again out of the packs. */
+    /* Kept in registers from here on. Otherwise the compiler computes half of them again from the packs. */
 #pragma unroll
     for (int i = 0; i < PACKS * N; ++i) asm volatile("" : "+f"(g[i]), "+f"(xhat[i]));
   }
@@ -137,7 +137,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
       for (int k = 0; k < PACKS; ++k)
         if (ADDS) added[k] = stage[2 * STREAM + k * BLOCK];
       stage = stage == last_stage ? stages : stage + STAGE;
-      fetch(); /* the row's stage is free: on its way while the sums are */
+      fetch(); /* the row's stage is free: it fills while the sums are made */
       team_all<op_sum, true>(t, space, turn, sums);
       put_row(dx.at, rstd, g, xhat, added, sums);
       dx.next();
@@ -147,7 +147,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
     team_catch_up(t, r - t.index * (int)gridDim.x < p.rows);
   }
 
-  /* One team's columns as they are; several are joined in the stages' memory. */
+  /* A single team stores its columns. Several teams are added in the memory of the stages. */
   __device__ void store(const float (&sums)[PACKS * N], float *slab) const {
     if (t.count > 1) {
       norm_join_teams<N>(t, (float *)norm_stages, sums, p.cols, [&](int c, float sum) { slab[c] = sum; });

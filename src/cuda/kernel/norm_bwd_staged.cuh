@@ -1,14 +1,14 @@
-/* Rows of the norms backward that are too wide to be held in a block's registers: dw and the weights stay there, and a row is swept twice
- * out of shared memory, by a block or by the blocks of a cluster. Its sums are taken after those of the row behind it have been posted, so
- * that their way from warp to warp costs no time of its own, and no warp waits at a barrier. Streams that are needed twice have several
- * stages; ds, which is added at the end, has one. */
+/* Rows of the norms that are too wide for a block's registers, backward. dw and the weights stay in registers. A block, or the blocks of a
+ * cluster, sweep a row twice out of shared memory. A row's sums are read only after the sums of the next row were posted. So their way from
+ * warp to warp costs no time, and no warp waits at a barrier. Streams that are read twice have several stages. ds, which is added at the
+ * end, has one. */
 #ifndef TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 #define TIGON_CUDA_KERNEL_NORM_BWD_STAGED_CUH
 
 #include "cuda/kernel/element.cuh"
 #include "cuda/kernel/norm_bwd.cuh"
 
-/* Words of a pack: two elements of 16 bits, which alone are unpacked at a time, so that a thread's 128 registers are enough. */
+/* Words of a pack. A word is two elements of 16 bits. One word is unpacked at a time, so that a thread's 128 registers are enough. */
 __device__ static inline unsigned word_of(const uint4 &v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -16,7 +16,7 @@ __device__ static inline unsigned word_of(const uint4 &v, int i) {
 template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
   static constexpr int N = pack<T>::N, EACH = N / 4, PACKS = NORM_STAGED_PACKS, THREADS = NORM_STAGED_THREADS;
   static constexpr int STAGES = NORM_STAGED_STAGES, STREAM = PACKS * THREADS, AHEAD = STAGES - 2;
-  static constexpr int APART = THREADS * N; /* columns from a thread's pack to its next one */
+  static constexpr int APART = THREADS * N; /* columns between a thread's packs */
   static constexpr bool CENTERS = KIND == NORM_LAYER, ADDS = KIND == NORM_ADD_RMS;
   static constexpr int VALUES = CENTERS ? 2 : 1;
 
@@ -25,7 +25,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
   const int own; /* the thread's first column */
   float w[PACKS * N], dw[PACKS * N], db[CENTERS ? PACKS * N : 1];
 
-  /* Packs that are past the row's end are zeros in all stages, so that sums need no branches. */
+  /* Packs past the row's end are zeros in all stages. So sums need no branches. */
   __device__ norm_staged(const tigon_norm_bwd_problem &problem, int rank)
       : p(problem), rounds(!CENTERS && norm_rounds<T>(problem.casting)),
         own((rank * STREAM + (int)threadIdx.x) * N), w{0}, dw{0}, db{0} {
@@ -64,7 +64,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
       if (has(k)) __pipeline_memcpy_async(added(k), ds + k * APART, 16);
   }
 
-  /* f(i, dy, dy * w, x - mean) of the words i of the thread's pack k. */
+  /* Calls f(i, dy, dy * w, x - mean) for the words i of the thread's pack k. */
   template <class F> __device__ void each(const uint4 *stage, int k, float center, F f) const {
     const uint4 dy = stage[k * THREADS], x = stage[STREAM + k * THREADS];
 #pragma unroll
@@ -81,7 +81,7 @@ template <class T, norm_kind KIND, bool PLAIN> struct norm_staged {
     }
   }
 
-  /* The thread's part of the sums of g * xhat, of g; dw and db get their terms. */
+  /* The thread's part of the sums of g * xhat and of g. dw and db get their terms. */
   __device__ void sums(const uint4 *stage, float rstd, float center, float (&to)[VALUES]) {
 #pragma unroll
     for (int i = 0; i < VALUES; ++i) to[i] = 0;
@@ -138,7 +138,7 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
   constexpr int WARPS = staged::THREADS / WARP;
   constexpr bool CENTERS = staged::CENTERS, ADDS = KIND == NORM_ADD_RMS;
   __shared__ cluster_mail<VALUES, WARPS> mail;
-  /* rstd and mean, a copy a warp: loaded into a register they would be the same in all threads, which ptxas moves to a uniform one, and
+  /* rstd and mean, one copy per warp. In a register they would be equal in all threads. ptxas moves such a value to a uniform register, and
    * that waits for memory at once. */
   __shared__ float scalars[STAGES][WARPS][VALUES];
   const cluster cl = cluster_of_block();
@@ -163,7 +163,7 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
     stage_ahead = stage_ahead + 1 == STAGES ? 0 : stage_ahead + 1;
   };
   for (int i = 0; i < staged::AHEAD; ++i) fetch();
-  if (ADDS) __pipeline_commit(); /* of the row before the first */
+  if (ADDS) __pipeline_commit(); /* stands for the row before the first */
   const float share = 1 / (float)p.cols;
   auto center_of = [&](int stage) { return CENTERS ? scalars[stage][warp][VALUES - 1] : 0; };
   auto put = [&](int64_t r) {
@@ -174,8 +174,8 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
   int64_t r = range;
   for (; r < rows; r += walk.ranges, ++turn) {
     fetch();
-    __pipeline_wait_prior(staged::AHEAD + ADDS); /* behind row r: ds of the row before, rows ahead */
-    __syncwarp();                                /* what its first thread has waited for */
+    __pipeline_wait_prior(staged::AHEAD + ADDS); /* newer than row r: ds of the row before, and rows ahead */
+    __syncwarp();                                /* shows the warp what its first thread has waited for */
     float sums[VALUES];
     s.sums(norm_stages + now * STAGE + threadIdx.x, scalars[now][warp][0], center_of(now), sums);
 #pragma unroll

@@ -1,12 +1,13 @@
-/* Rows of the norms forward. `held`: a row stays in its team's registers, or in those of a cluster, one read. `walked`: of any width and
- * alignment, a row is walked twice, the second time out of the L2, and the blocks of a cluster share it. */
+/* Rows of the norms, forward.
+ * `held`: a row stays in the registers of its team or of a cluster, and is read once.
+ * `walked`: rows of any width and alignment. A row is walked twice, the second time out of the L2. The blocks of a cluster share it. */
 #ifndef TIGON_CUDA_KERNEL_NORM_FWD_CUH
 #define TIGON_CUDA_KERNEL_NORM_FWD_CUH
 
 #include "cuda/kernel/activation.cuh"
 #include "cuda/kernel/norm.cuh"
 
-/* Row r of a tensor of the problem, and of one whose rows belong to a group. */
+/* Row r of a tensor of the problem, or of a tensor whose rows belong to groups. */
 template <class T> __device__ inline T *norm_row(const tigon_norm_fwd_problem &p, const tigon_rows &t, int64_t r) {
   return row_of<T>(p.space, t, r);
 }
@@ -30,12 +31,12 @@ template <class T, class P> __device__ inline float norm_rstd(const P &p, float 
   return narrow ? rounded<T>(rstd) : rstd;
 }
 
-/* A row of y, and what makes it of a row of x: xhat = (v - center) * rstd + rest, where a mean is subtracted. */
+/* A row of y, and the values that make it from a row of x. With a mean, xhat = (v - center) * rstd + rest. */
 template <class T> struct norm_out {
   T *y;
   float rstd, center, rest;
   bool rounds;
-  const void *scale, *shift; /* modulated: of the row's group */
+  const void *scale, *shift; /* modulated: those of the row's group */
   const T *z;                /* gated */
 };
 
@@ -51,7 +52,7 @@ template <class T, norm_kind KIND, class P> __device__ inline norm_out<T> norm_o
   return out;
 }
 
-/* Its statistics, of a row's sums of squares, or of its moments. */
+/* The row's statistics, from its sum of squares or from its moments. */
 template <class T, class P>
 __device__ inline void norm_statistics(const P &p, int64_t r, bool stores, float sum_squares, norm_out<T> &out) {
   out.rstd = norm_rstd<T>(p, sum_squares);
@@ -66,7 +67,7 @@ __device__ inline void norm_statistics(const P &p, int64_t r, bool stores, const
   if (p.mean && stores) p.mean[r] = m.center + m.rest;
 }
 
-/* Of N elements: what is normalised; a fused add stores it in s. */
+/* The N elements that are normalised. A fused add stores them in s. */
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c, float (&v)[N]) {
   norm_load<T>(x + c, v);
@@ -79,10 +80,10 @@ __device__ inline void norm_input(const T *x, const T *residual, T *s, int64_t c
   }
 }
 
-/* What columns c .. c + N - 1 are given: w has the offset, b is layer_norm's bias or the modulated row's shift, z the gate. */
+/* The operands of columns c .. c + N - 1: w with its offset, b (layer_norm's bias or the modulated row's shift), and z, the gate. */
 template <int N> struct norm_given { float w[N], b[N], scale[N], z[N]; };
 
-/* y of what is normalised. */
+/* Makes y from the normalised elements. */
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_values(const norm_out<T> &to, const float (&v)[N], const norm_given<N> &given,
                                    float (&out)[N]) {
@@ -108,7 +109,7 @@ template <class T> __device__ inline void norm_plain_vector(const void *v, int64
   if (v) bits = *(const uint4 *)((const T *)v + c);
   unpack(pack_of<T>(bits), to);
 }
-/* Of which w and b are there. */
+/* Loads w and b if they are present. */
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_plain_output(const norm_plain &p, const norm_out<T> &to, int64_t c, const float (&v)[N],
                                          norm_given<N> &given) {
@@ -147,7 +148,7 @@ __device__ inline void norm_output(const tigon_norm_fwd_problem &p, const norm_o
   norm_output<T, KIND>(to, c, v, given);
 }
 
-/* A row's own scale and shift come into the L2 while its sum is made. */
+/* Loads a row's own scale and shift into the L2 while its sum is made. */
 template <int PACKS>
 __device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const team &t, int own, int n, int cols) {
   if (!row) return;
@@ -159,8 +160,8 @@ __device__ inline void norm_prefetch(const void *row, tigon_dtype dtype, const t
   }
 }
 
-/* The mean of a row's first elements, a pack of each lane's, near enough to that of all, most of the time, that differences from it lose
- * nothing; one for all threads. */
+/* The mean of a row's first elements, one pack per lane, equal in all threads. It is usually so near the row's mean that differences from
+ * it lose no digits. */
 template <class T> __device__ inline float norm_pivot(const T *x, int64_t cols) {
   constexpr int N = pack<T>::N;
   const int first = (int)threadIdx.x % WARP * N, count = cols < WARP * N ? (int)cols : WARP * N;
@@ -171,7 +172,7 @@ template <class T> __device__ inline float norm_pivot(const T *x, int64_t cols) 
   return norm_center(warp_all<op_sum>(sum) / (float)count);
 }
 
-/* The sums of d = x - center and of d^2 over what a thread has of a row. */
+/* The sums of d = x - center and of d^2 over a thread's elements of a row. */
 template <class T, int PACKS>
 __device__ inline void norm_held_differences(const uint4 (&kept)[PACKS], float center, const team &t, int own, int cols,
                                              float (&sums)[2]) {
@@ -182,7 +183,7 @@ __device__ inline void norm_held_differences(const uint4 (&kept)[PACKS], float c
     if ((k * t.threads + own) * N < cols) norm_add_pack<T>(kept[k], center, sums);
 }
 
-/* The same out of memory, for the few rows whose center was far from the mean: one element at a time, so that the others pay no
+/* The same from memory, for the few rows whose center was far from the mean. It reads one element at a time, so that other rows pay no
  * registers for it. */
 template <class T>
 __device__ inline void norm_far_differences(const T *x, float center, const team &t, int own, int cols,
@@ -197,7 +198,7 @@ __device__ inline void norm_far_differences(const T *x, float center, const team
   sums[0] = (float)sum, sums[1] = (float)squares;
 }
 
-/* 16 bytes that are read again, out of the L1 and L2, and the last time. A loop may have made the policy before. */
+/* Reads 16 bytes again, from the L1 and L2, for the last time. A loop may make the policy once, before it begins. */
 __device__ static inline uint64_t policy_to_keep() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -223,8 +224,8 @@ __device__ static inline uint4 load_to_drop(const void *at, uint64_t policy = po
   return v;
 }
 
-/* Of an output larger than the L2, what is stored last is the last to leave it: the call and the product that reads it take up to 2 %
- * less (docs/lab/rms_norm/cuda.md). */
+/* For an output larger than the L2: what is stored last is evicted last. The call and the product that reads its output together take
+ * up to 2 % less time (docs/lab/rms_norm/cuda.md). */
 template <int PACKS, class T> __device__ inline void norm_put(const norm_plain &p, T *at, const pack<T> &v) {
   if (PACKS < 4 || sizeof(T) == 4 || !p.stays) {
     store_pack(at, v);
@@ -240,7 +241,7 @@ template <int PACKS, class T> __device__ inline void norm_put(const tigon_norm_f
   store_pack(at, v);
 }
 
-/* Is y the product of two of T, which T's instruction rounds as f32 does? That is half of the instructions. */
+/* Whether y is the product of two values of T, which T's instruction rounds as f32 does. That halves the instructions. */
 template <class T, norm_kind KIND> __device__ inline bool norm_is_product(const norm_plain &p, const norm_out<T> &to) {
   return sizeof(T) == 2 && (KIND == NORM_RMS || KIND == NORM_ADD_RMS) && to.rounds && p.w_offset == 0;
 }
@@ -251,15 +252,15 @@ __device__ inline pack<T> norm_product(const norm_out<T> &to, float (&v)[N], con
   return product(packed<T>(v), pack_of<T>(weights));
 }
 
-/* How a held kernel has what it is given besides its rows' elements. */
+/* How a held kernel loads its vectors. */
 enum norm_hold {
   HOLD_ANY,   /* w and b of any dtype */
-  HOLD_EARLY, /* w of a norm_plain, on its way while the row's sum is made; layer_norm has its own kernels for that */
-  HOLD_LATE,  /* of a norm_plain, loaded when they are wanted, by fewer registers */
+  HOLD_EARLY, /* w of a norm_plain, loaded while the row's sum is made; layer_norm has its own kernels for that */
+  HOLD_LATE,  /* vectors of a norm_plain, loaded when they are needed, with fewer registers */
 };
 
-/* cols is a multiple of a pack's elements, and PACKS of them a thread hold a row, or a block's share of it, where those of a cluster do.
- * A grid has blocks for as many rows as a memory. */
+/* cols is a multiple of a pack's elements. With PACKS packs per thread a team holds a row, or a block its share of a row that a cluster
+ * holds. A grid always has blocks for all rows. */
 template <class T, norm_kind KIND, int PACKS, norm_hold HOLD, bool SHARED = false, class P>
 __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int share = 0) {
   constexpr int N = pack<T>::N, VALUES = KIND == NORM_LAYER ? 2 : 1;
@@ -268,15 +269,15 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
   const team t = team_of(threads);
   const cluster cl = SHARED ? cluster_of_block() : cluster{0, 1};
   const int end = (cl.rank + 1) * share * N, own = (SHARED ? cl.rank * share : 0) + t.rank;
-  const int cols = SHARED && end < (int)p.cols ? end : (int)p.cols; /* of the row up to this block's share */
+  const int cols = SHARED && end < (int)p.cols ? end : (int)p.cols; /* where this block's share of the row ends */
   const int first = own * N, step = t.threads * N, left = cols - first;
   const bool stores = t.rank == 0 && cl.rank == 0;
   const int64_t r = ((int64_t)(blockIdx.x / cl.size) * blockDim.x + threadIdx.x) >> (31 - __clz(threads));
-  if (r >= rows) return; /* a whole team, and no block of a cluster */
+  if (r >= rows) return; /* the whole team returns, never a block of a cluster */
   const T *x = norm_row<T>(p, p.x, r) + first;
   const T *residual = KIND == NORM_ADD_RMS ? norm_row<T>(p, p.residual, r) + first : NULL;
   const T *z = KIND == NORM_GATED ? norm_row<T>(p, p.z, r) + first : NULL;
-  uint4 kept[PACKS], add[PACKS], weights[PACKS]; /* add: of the residual, or of the gate */
+  uint4 kept[PACKS], add[PACKS], weights[PACKS]; /* add: the residual or the gate */
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     kept[k] = add[k] = uint4{0, 0, 0, 0};
@@ -298,14 +299,14 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
     norm_prefetch<PACKS>(out.scale, p.scale_dtype, t, own, N, cols);
     norm_prefetch<PACKS>(out.shift, p.shift_dtype, t, own, N, cols);
   }
-  float sums[VALUES] = {0}; /* of squares, or of differences and their squares */
+  float sums[VALUES] = {0}; /* sums of squares, or of differences and their squares */
   if constexpr (KIND == NORM_LAYER) {
     const T *row = x - first;
     float center = norm_pivot(row, p.cols);
     norm_held_differences<T>(kept, center, t, own, cols, sums);
     team_all<op_sum>(t, space, 0, sums);
     if (SHARED) cluster_all<op_sum>(cl, shared, 0, sums);
-    if (norm_far(sums[0], sums[1], (float)p.cols)) { /* all threads alike */
+    if (norm_far(sums[0], sums[1], (float)p.cols)) { /* the same in all threads */
       center = norm_center(center + sums[0] / (float)p.cols);
       norm_far_differences(row, center, t, own, cols, sums);
       team_all<op_sum>(t, space, 1, sums);
@@ -369,12 +370,12 @@ __device__ inline void norm_fwd_held(const P &p, int64_t rows, int threads, int 
   if (SHARED) cluster_end(cl);
 }
 
-/* Rows so wide that registers for one would leave an SM half empty: a block sweeps its row twice, the second time out of the L1, PACKS
- * loads of a thread at a time. Not layer_norm's (norm_fwd_layer.cuh). */
+/* Rows so wide that registers for one would leave an SM half empty. A block sweeps its row twice, the second time out of the L1. A thread
+ * has PACKS loads at a time. layer_norm has its own kernel (norm_fwd_layer.cuh). */
 template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_swept(const norm_plain &p) {
   constexpr int N = pack<T>::N;
   __shared__ team_space<1> space;
-  const int threads = KIND == NORM_RMS ? p.team : NORM_SWEPT_THREADS; /* the others have no register for it */
+  const int threads = KIND == NORM_RMS ? p.team : NORM_SWEPT_THREADS; /* other norms have no register for it */
   const team t = {threads, (int)threadIdx.x, 0, 1};
   const int64_t r = blockIdx.x;
   const int cols = p.cols, step = threads * N, own = (int)threadIdx.x * N;
@@ -383,7 +384,7 @@ template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_sw
 #pragma unroll 1
   for (int first = own; first < cols; first += PACKS * step) {
     uint4 v[PACKS];
-    float group[2] = {0, 0}; /* of elements, of their squares */
+    float group[2] = {0, 0}; /* sums of elements and of their squares */
 #pragma unroll
     for (int k = 0; k < PACKS; ++k)
       if (first + k * step < cols) v[k] = load_to_keep(x + first + k * step);
@@ -414,7 +415,7 @@ template <class T, norm_kind KIND, int PACKS> __device__ inline void norm_fwd_sw
   }
 }
 
-/* What a thread of a walked kernel has of a row: columns first, first + step, ..., N from each on. */
+/* The columns of a row that a thread of a walked kernel has: N from each of first, first + step, .... */
 struct norm_lane {
   team t;
   cluster cl;
@@ -436,8 +437,8 @@ __device__ inline void norm_differences(const T *x, float center, const norm_lan
   sums[0] = (float)all[0], sums[1] = (float)all[1];
 }
 
-/* The center is the mean of the columns that the threads have first; where the sums say that the row's is too far from it, they are
- * made again about that. All threads take the same way. */
+/* The center is the mean of the threads' first columns. If the sums show that the row's mean is too far from it, they are made again about
+ * that mean. All threads take the same branch. */
 template <class T, int N>
 __device__ inline norm_moments norm_row_moments(const T *x, const norm_lane &lane, int64_t cols, team_space<2> &space,
                                                 cluster_space<2> &shared, int &turn) {
@@ -464,7 +465,7 @@ __device__ inline norm_moments norm_row_moments(const T *x, const norm_lane &lan
   return norm_moments_of(center, sums[0], sums[1], (float)cols);
 }
 
-/* N: a pack's elements where rows are aligned and cols is a multiple, else 1. */
+/* N: the elements of a pack if rows are aligned and have whole packs, else 1. */
 template <class T, norm_kind KIND, int N>
 __device__ inline void norm_fwd_walked(const tigon_norm_fwd_problem &p, const norm_walk &walk) {
   constexpr int VALUES = KIND == NORM_LAYER ? 2 : 1;
@@ -499,7 +500,7 @@ __device__ inline void norm_fwd_walked(const tigon_norm_fwd_problem &p, const no
       norm_statistics(p, r, stores, sum[0], out);
     }
     for (int64_t c = lane.first; c < p.cols; c += lane.step) {
-      float v[N]; /* a thread's own elements of s: y may lie over nothing of them */
+      float v[N]; /* a thread's own elements of s: y must not overlap them */
       norm_load<T>((KIND == NORM_ADD_RMS ? s : x) + c, v);
       norm_output<T, KIND>(p, out, c, v);
     }

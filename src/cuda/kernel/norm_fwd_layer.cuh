@@ -1,4 +1,4 @@
-/* Plain rows of layer_norm forward, held or swept twice as norm_fwd.cuh's are, but for their sums, which are norm_part.cuh's. */
+/* Plain rows of layer_norm, forward. They are held or swept twice as in norm_fwd.cuh. Their sums are those of norm_part.cuh. */
 #ifndef TIGON_CUDA_KERNEL_NORM_FWD_LAYER_CUH
 #define TIGON_CUDA_KERNEL_NORM_FWD_LAYER_CUH
 
@@ -7,7 +7,7 @@
 #include "cuda/kernel/norm_fwd.cuh"
 #include "cuda/kernel/norm_part.cuh"
 
-/* a's n elements and b's m, about a center taken from b's, since n may be 0. */
+/* Joins a's n elements with b's m, about b's center, because n may be 0. */
 __device__ static inline void norm_part_merge(norm_part &a, float n, norm_part b, float m) {
   const float total = fmaf(n, a.center - b.center, a.sum) + b.sum;
   const float center = norm_center(fmaf(total, norm_share(n + m), b.center));
@@ -15,7 +15,7 @@ __device__ static inline void norm_part_merge(norm_part &a, float n, norm_part b
   a.sum += b.sum, a.squares += b.squares;
 }
 
-/* The row's statistics, of its part: what an output is made of. */
+/* The row's statistics from its part, which an output needs. */
 template <class T>
 __device__ inline void norm_statistics(const norm_plain &p, int64_t r, bool stores, const norm_part &a,
                                        norm_out<T> &out) {
@@ -26,7 +26,7 @@ __device__ inline void norm_statistics(const norm_plain &p, int64_t r, bool stor
   if (p.mean && stores) p.mean[r] = a.center + rest;
 }
 
-/* Packs of w and b; ones and zeros without them or where `has` is false, which a WHOLE row has nowhere. */
+/* Packs of w and b: ones and zeros without them, or where `has` is false. In a WHOLE row it is true everywhere. */
 template <class T> __device__ inline uint4 norm_ones() {
   const uint32_t one = sizeof(T) == 4 ? 0x3f800000 : std::is_same<T, f16>::value ? 0x3c003c00 : 0x3f803f80;
   return uint4{one, one, one, one};
@@ -49,8 +49,8 @@ __device__ inline pack<T> norm_layer_output(const norm_out<T> &to, const uint4 &
   return packed<T>(v);
 }
 
-/* WHOLE: w and b are there, and packs fill all threads; a thread's are a team apart. Else a warp's lie side by side, and a lane has every
- * 32nd of them: what it has not is easily counted. */
+/* WHOLE: w and b are present, packs fill all threads, and a thread's packs are a team apart. Otherwise a warp's packs lie side by side, and
+ * a lane has every 32nd of them. So the packs that it lacks are easily counted. */
 template <class T, int PACKS, bool WHOLE> __device__ inline void norm_fwd_layer_held(const norm_plain &p) {
   constexpr int N = pack<T>::N, SPAN = PACKS * WARP * N; /* columns of a warp */
   constexpr bool EARLY = PACKS < 4 || sizeof(T) == 2;    /* four packs of f32 spill */
@@ -59,7 +59,7 @@ template <class T, int PACKS, bool WHOLE> __device__ inline void norm_fwd_layer_
   const int first = WHOLE ? rank * N : warp * SPAN + lane * N, step = (WHOLE ? p.team : WARP) * N,
             left = p.cols - first;
   const int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) >> (31 - __clz(p.team));
-  if (r >= p.rows) return; /* a whole team */
+  if (r >= p.rows) return; /* the whole team returns */
   const T *x = norm_row<T>(p, p.x, r) + first;
   const auto has = [&](int k) { return WHOLE || k * step < left; };
   uint4 kept[PACKS], weights[PACKS], biases[PACKS];
@@ -93,7 +93,7 @@ template <class T, int PACKS, bool WHOLE> __device__ inline void norm_fwd_layer_
   }
 }
 
-/* As norm_fwd_swept(); a lane joins its groups of PACKS packs as it goes. */
+/* As norm_fwd_swept(). A lane joins each group of PACKS packs with the groups before. */
 template <class T, int PACKS> __device__ inline void norm_fwd_layer_swept(const norm_plain &p) {
   constexpr int N = pack<T>::N, STEP = NORM_SWEPT_THREADS * N, WARPS = NORM_SWEPT_THREADS / WARP;
   static_assert(WARPS == WARP, "a lane has the part of a warp");
@@ -103,7 +103,7 @@ template <class T, int PACKS> __device__ inline void norm_fwd_layer_swept(const 
   const T *x = norm_row<T>(p, p.x, r) + own;
   const uint64_t keep = policy_to_keep(), drop = policy_to_drop();
   norm_part a = {0, 0, 0};
-  double squares = 0; /* a's, but for those of the join under way */
+  double squares = 0; /* a's squares, except those of the current join */
   const int left = p.cols - own;
   int c = 0;
 #pragma unroll 1
@@ -121,7 +121,7 @@ template <class T, int PACKS> __device__ inline void norm_fwd_layer_swept(const 
     squares += (double)a.squares, a.squares = 0;
   }
   a.squares = (float)squares;
-  const float n = (float)(c / NORM_SWEPT_THREADS), all = warp_all<op_sum>(n); /* elements of the lane, of the warp */
+  const float n = (float)(c / NORM_SWEPT_THREADS), all = warp_all<op_sum>(n); /* elements of the lane and of the warp */
   norm_part_join(a, n, all);
   if (lane == 0) parts[threadIdx.x / WARP] = make_float4(a.center, a.sum, a.squares, all);
   __syncthreads();

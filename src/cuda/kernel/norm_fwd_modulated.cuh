@@ -1,5 +1,5 @@
-/* Plain rows of modulated_rms_norm forward: a team has several rows that share a scale and a shift, which come once for all of them. The
- * rows wait in shared memory while their sums are made, since the registers are w's, scale's and shift's. */
+/* Plain rows of modulated_rms_norm, forward. A team has several rows that share a scale and a shift, and loads these once. The rows wait in
+ * shared memory while their sums are made, because w, scale and shift take the registers. */
 #ifndef TIGON_CUDA_KERNEL_NORM_FWD_MODULATED_CUH
 #define TIGON_CUDA_KERNEL_NORM_FWD_MODULATED_CUH
 
@@ -7,17 +7,17 @@
 
 extern __shared__ uint4 norm_stash[]; /* [ROWS][PACKS][threads of the block]: each thread reads what it wrote */
 
-/* A thread has PACKS packs of each row, of which there may be fewer at the end of their group. */
+/* A thread has PACKS packs of each row. At the end of a group a team may have fewer rows. */
 template <class T> __device__ inline void modulated_fwd_stashed(const norm_plain &p) {
   constexpr int N = pack<T>::N, PACKS = NORM_GROUP_PACKS, ROWS = NORM_GROUP_ROWS;
   __shared__ team_space<ROWS> space;
   const team t = team_of(p.team);
   const int first = t.rank * N, step = t.threads * N, left = p.cols - first;
-  const int64_t parts = (p.share + ROWS - 1) / ROWS; /* of a group: a team's rows each */
+  const int64_t parts = (p.share + ROWS - 1) / ROWS; /* parts of a group, each with a team's rows */
   const int64_t part = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) >> (31 - __clz(p.team)), group = part / parts;
   const int64_t before = (part - group * parts) * ROWS, r = group * p.share + before;
   const int rows = p.share - before < ROWS ? (int)(p.share - before) : ROWS;
-  if (r >= p.rows) return; /* a whole team */
+  if (r >= p.rows) return; /* the whole team returns */
   const auto mine = [&](int i, int k) -> uint4 & { return norm_stash[(i * PACKS + k) * blockDim.x + threadIdx.x]; };
   float sums[ROWS] = {0};
 #pragma unroll
@@ -40,7 +40,7 @@ template <class T> __device__ inline void modulated_fwd_stashed(const norm_plain
     }
   }
   norm_out<T> out = norm_out_of<T, NORM_MODULATED>(p, r);
-  uint4 weights[PACKS], scales[PACKS], shifts[PACKS]; /* on their way while the sums are joined */
+  uint4 weights[PACKS], scales[PACKS], shifts[PACKS]; /* loaded while the sums are joined */
 #pragma unroll
   for (int k = 0; k < PACKS; ++k) {
     weights[k] = scales[k] = shifts[k] = uint4{0, 0, 0, 0};

@@ -1,5 +1,5 @@
-/* The kernels of a norm, as rows of cuda/norm_kernels.def: a .cu defines RMS_NORM(...) NORM_DEFINE(rms_norm, __VA_ARGS__) and includes
- * the rows. */
+/* Defines the kernels of a norm from the entries of cuda/norm_kernels.def. A .cu defines RMS_NORM(...) NORM_DEFINE(rms_norm, __VA_ARGS__)
+ * and includes the entries. */
 #ifndef TIGON_CUDA_KERNEL_NORM_KERNELS_CUH
 #define TIGON_CUDA_KERNEL_NORM_KERNELS_CUH
 

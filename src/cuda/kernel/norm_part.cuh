@@ -1,6 +1,6 @@
-/* Moments of elements in parts. A lane's sums are about the mean of its first pack, and where those of lanes and warps are joined, they are
- * moved to the mean of all of these (Chan, Golub, LeVeque 1979). A sum of squares is so at most a few times that about the mean, whatever
- * the row is like, and no row is read again for a better center. */
+/* Moments of elements in parts. A lane's sums are about the mean of its first pack. When lanes and warps are joined, their sums move to the
+ * mean of all (Chan, Golub, LeVeque 1979). So in every row a sum of squares is at most a few times the sum about the mean. No row is
+ * read again for a better center. */
 #ifndef TIGON_CUDA_KERNEL_NORM_PART_CUH
 #define TIGON_CUDA_KERNEL_NORM_PART_CUH
 
@@ -13,19 +13,19 @@ __device__ static inline float norm_share(float count) {
   return share;
 }
 
-/* The sums of d = x - center and of d^2 over elements whose number is known elsewhere. */
+/* The sums of d = x - center and of d^2. The caller knows the number of elements. */
 struct norm_part {
   float center, sum, squares;
 };
 
-/* Of n elements: the same part about another center. */
+/* The same part of n elements, about another center. */
 __device__ static inline void norm_part_move(norm_part &a, float n, float center) {
   const float d = a.center - center, sum = fmaf(n, d, a.sum);
   a = norm_part{center, sum, fmaf(d, a.sum + sum, a.squares)};
 }
 
-/* Of a warp's lanes, this with n elements of `all`, or of `lanes` side by side: each has the part of all. The common center is taken from
- * the first lane's, so that a row of one value has differences of 0. */
+/* Joins the parts of a warp's lanes, or of `lanes` neighbours. This lane has n elements of `all`. Each lane gets the part of all. The
+ * common center comes from the first lane, so a row of one value has differences of 0. */
 __device__ static inline void norm_part_join(norm_part &a, float n, float all) {
   const float pivot = __shfl_sync(0xffffffffu, a.center, 0);
   const float total = warp_all<op_sum>(fmaf(n, a.center - pivot, a.sum));
@@ -43,7 +43,7 @@ __device__ static inline void norm_part_join(norm_part &a, float n, float all, i
   }
 }
 
-/* Of a lane's packs, `step` elements apart, of which it has those below `left`, the others being 0. */
+/* The part of a lane's packs, which are `step` elements apart. The lane has those below `left`, and the others are 0. */
 template <class T, int PACKS> __device__ inline norm_part norm_part_of(uint4 (&packs)[PACKS], int step, int left) {
   constexpr int N = pack<T>::N;
   float v[N];

@@ -10,7 +10,7 @@
 enum { WARP = 32, MOST_WARPS = 32 };
 
 struct team {
-  int threads, rank; /* of the team; this thread's place in it */
+  int threads, rank; /* threads of the team; this thread's place in it */
   int index, count;  /* this team's place among the block's; how many there are */
 };
 

@@ -1,9 +1,9 @@
-/* The intrinsics of a vector core in plain C, under kernels that were compiled over ascend/aicore_device.h. Loads, vector work and
- * stores are queues of their own, beside the kernel's code, which is the scalar pipe: what it hands over runs only when it must, in
- * one of several orders ($STANDIN_ORDER: eager, v, mte2, mte3, random), so that a missing wait shows as a wrong result. Within a
- * queue, calls run in order. With $STANDIN_FLUSH arithmetic takes denormal numbers for 0 and makes none. A fault ends the launch with a sentence: a flag set again before its wait has taken it, a wait that
- * nobody ends, a flag left set, an address outside of UB or of the device's memory, one off its boundary, a repeat count of 0, a
- * size that a transfer cannot take. */
+/* The intrinsics of a vector core in plain C, under kernels that were compiled over ascend/aicore_device.h. Loads, vector work
+ * and stores are separate queues. The kernel's code is the scalar pipe. The work that it hands over runs only when it must, in
+ * one of several orders ($STANDIN_ORDER: eager, v, mte2, mte3, random). So a missing wait shows as a wrong result. Within a
+ * queue, calls run in order. With $STANDIN_FLUSH arithmetic takes denormal numbers for 0 and makes none. A fault ends the launch
+ * with a sentence: a flag set again before its wait has taken it, a wait that nobody ends, a flag left set, an address outside
+ * of UB or of the device's memory, one off its boundary, a repeat count of 0, a size that a transfer cannot take. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

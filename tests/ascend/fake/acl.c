@@ -1,5 +1,5 @@
-/* A runtime of ours in place of CANN's: device memory is memory that the host leaves alone, launches run the kernels by
- * fake_acl_run(), and any call can be made to fail. Kernels are this library's own symbols; a "binary" is a file that begins with
+/* A fake runtime in place of CANN's. Device memory is memory that the host does not touch. Launches run the kernels by
+ * fake_acl_run(). Any call can be made to fail. Kernels are this library's own symbols; a "binary" is a file that begins with
  * "fake kernels". Faults of a kernel show at the next wait, as on a device. With FAKE_ACL_OLD it has what CANN had before 8.5. */
 #include "acl.h"
 
@@ -270,7 +270,7 @@ int aclrtBinaryGetFunction(void *loaded, const char *name, void **found) {
   return 0;
 }
 
-static double clock_us; /* of the model, over all launches */
+static double clock_us; /* time by the model, over all launches */
 
 static int launch(const function *f, uint32_t count, stream *s, const void *arguments, size_t bytes) {
   fake_acl_block memory[MOST];
@@ -279,7 +279,7 @@ static int launch(const function *f, uint32_t count, stream *s, const void *argu
   int of_device = 0;
   for (int b = 0; b < MOST; ++b)
     if (blocks[b].start && blocks[b].device == current) memory[of_device++] = blocks[b];
-  void *copy = malloc(bytes); /* of just the size, so that what a kernel reads beyond is seen */
+  void *copy = malloc(bytes); /* has exactly this size, so that reads beyond it are found */
   memcpy(copy, arguments, bytes);
   const fake_acl_launch l = {f->name, f->symbol, count, copy, bytes, memory, of_device};
   if (!fake_acl_run(&l, &microseconds, text)) {

@@ -36,9 +36,9 @@ typedef struct fake_acl_launch {
   const char *name;
   void *symbol;
   uint32_t blocks;
-  const void *arguments; /* of just `bytes` */
+  const void *arguments; /* a copy of exactly `bytes` */
   size_t bytes;
-  const fake_acl_block *memory; /* of the device */
+  const fake_acl_block *memory; /* blocks of the device's memory */
   int memory_count;
 } fake_acl_launch;
 

@@ -1,6 +1,6 @@
-/* A library of operators of ours in place of CANN's: aclnnMm and, in opapi_attention.c, attention, over the memory and streams of
- * acl.c, in plain loops. It is as strict as the reference: storage on 32 bytes, an executor that is used once, and f32 sums of
- * 16-bit products only where they are asked for; else it rounds them to 16 bits first. */
+/* A library of operators of ours in place of CANN's: aclnnMm and, in opapi_attention.c, attention, over the memory and streams
+ * of acl.c, in plain loops. It is as strict as the reference: storage on 32 bytes, and an executor that is used once. It gives
+ * f32 sums of 16-bit products only on request. Otherwise it rounds them to 16 bits first. */
 #include "opapi.h"
 
 #include <stdlib.h>

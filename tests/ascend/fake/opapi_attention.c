@@ -21,7 +21,7 @@ int fake_opapi_attention_calls(void) { return calls; }
 static int64_t tokens_of(const executor *e, int x) { return e->t[x].shape[e->heads_first ? 2 : 1]; }
 static int64_t heads_of(const executor *e, int x) { return e->t[x].shape[e->heads_first ? 1 : 2]; }
 
-/* Of batch b, token t, head h. */
+/* The row of batch b, token t, head h. */
 static int64_t row_of(const executor *e, int x, int64_t b, int64_t t, int64_t h) {
   const int64_t *s = e->t[x].strides;
   return b * s[0] + t * s[e->heads_first ? 2 : 1] + h * s[e->heads_first ? 1 : 2];

@@ -1,5 +1,5 @@
-/* A driver of ours in place of NVIDIA's: device memory is memory of the host, launches compute nothing, but each must name a kernel that its
- * fat binary has, and keep to what every GPU can launch. Any call can be made to fail. */
+/* A fake driver in place of NVIDIA's. Device memory is memory of the host. Launches compute nothing. Each must name a kernel
+ * that its fat binary has, and keep to the limits of every GPU. Any call can be made to fail. */
 #include "driver.h"
 
 #include <stdarg.h>

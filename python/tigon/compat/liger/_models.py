@@ -44,7 +44,7 @@ _PARAMETERS = {
     "-cross_entropy fused_linear_cross_entropy rms_norm layer_norm model **": "internvl smolvlm",
     "relu_squared -cross_entropy fused_linear_cross_entropy model **": "nemotron",
 }
-_OTHERS = f"{_LLAMA} layer_norm"  # of the types that Liger-Kernel does not have
+_OTHERS = f"{_LLAMA} layer_norm"  # options of types that Liger-Kernel does not have
 LIGER_TYPES = {model_type: names for names, types in _PARAMETERS.items() for model_type in types.split()}
 # A model's own config.model_type, where Liger-Kernel's function is called otherwise.
 _TEXT_TYPES = "llama4 qwen2_vl qwen2_5_vl qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe"

@@ -21,7 +21,7 @@ class Reference(NamedTuple):
     """An operator's maths in plain torch, of the same tensors: float64 of it is the tests' oracle."""
 
     plain: Callable
-    shapes: list  # of small inputs, tuples and Parameters
+    shapes: list  # shapes of small inputs, tuples and Parameters
     roundings: int = 1  # to the inputs' dtype between inputs and outputs, the store included
 
 

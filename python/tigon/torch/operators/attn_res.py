@@ -35,7 +35,7 @@ def _plain(v, q, wn):
     return (a.unsqueeze(-1) * v).sum(0)
 
 
-# Of 33 columns the weights are so far apart that PyTorch's own f32 is 150 units of the largest gradient from f64's.
+# With 33 columns the weights are so far apart that PyTorch's own f32 differs from f64 by 150 units of the largest gradient.
 REFERENCE = Reference(_plain, [(4, 2, 5, 17), Parameter((17,)), Parameter((17,))])
 
 _AttnRes = derived("attn_res", parameters=2)
