@@ -9,8 +9,8 @@
  *    will be written, the first one's in the workspace.
  * 3. The sums lie in the workspace.
  * 4. The sums of one panel at a time do. Its logits are made again for all tokens, from the log-sum-exp, and the entropy,
- *    that a first pass over the tokens has left. Where there are up to four times as many tokens as columns of hidden, the
- *    last classes are parked all the same, as many as find room in dweight, and the others alone are made again.
+ *    that a first pass over the tokens has left. With up to four times as many tokens as columns of hidden, the last classes are
+ *    parked all the same, as many as find room in dweight. Only the others are made again.
  *
  * A loss of log-probabilities (head_middle) lies between a chunk's statistics and its gradient. Where a gradient depends on
  * a whole sequence or pair, chunks end where these do, and one that is too long for a chunk has its logits made twice.
@@ -25,7 +25,7 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8, MOST_FOLDS = 4 };
 enum {
   GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups, or with a teacher's logits */,
-  JOINED_COLUMNS = 1024 /* of hidden */
+  JOINED_COLUMNS = 1024 /* columns of hidden */
 };
 
 static bool is_short(const gradient *g) { return g->dtype == TIGON_F16 || g->dtype == TIGON_BF16; }

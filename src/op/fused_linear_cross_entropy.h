@@ -69,8 +69,8 @@ typedef struct head_middle {
 typedef struct head_distil {
   tigon_linear_fwd_problem teacher; /* its hidden, weight and bias; n are the classes that the student has, too */
   bool lists;
-  tigon_topk_divergence_problem entries; /* of all rows, [rows, k]; of base the target alone */
-  tigon_divergence_problem loss;         /* of all rows; what lies in the workspace is the call's */
+  tigon_topk_divergence_problem entries; /* all rows, [rows, k]; of base only the target is used */
+  tigon_divergence_problem loss;         /* all rows; what lies in the workspace is the call's */
   bool has_soft_loss, has_hard_loss;     /* a query knows no data */
   float *soft_loss, *hard_loss;          /* [1] */
 } head_distil;
@@ -91,7 +91,7 @@ typedef struct head_more {
 /* Rows [begin[0], end[0]) and, of pairs, [begin[1], end[1]) behind them. */
 typedef struct row_group {
   int64_t begin[2], end[2];
-  int64_t count; /* of the rows that are not skipped */
+  int64_t count; /* rows that are not skipped */
 } row_group;
 
 struct fused {
@@ -100,21 +100,21 @@ struct fused {
   bool in_place;                    /* dhidden is hidden */
   int64_t rows, width, vocab;       /* vocab: of weight */
   int64_t gathered_width;           /* columns of a row that are gathered at once: a host's all */
-  tigon_dtype dtype;                /* of hidden and weight; logits have the loss's */
+  tigon_dtype dtype;                /* dtype of hidden and weight; logits have the loss's */
   bool rounds;                      /* dlogits, of wider logits, before products */
   int64_t beside;                   /* bytes of an element of chunk_space.rounded */
   tigon_linear_fwd_problem product; /* hidden, weight and bias, of all rows and classes; y is a chunk's */
   void *dhidden;                    /* NULL: not wanted */
   int64_t dhidden_pitch;
   gradient dweight, dbias;
-  tigon_cross_entropy_problem loss; /* of all rows */
+  tigon_cross_entropy_problem loss; /* the loss of all rows */
   float *dlogprob, *dentropy;       /* [rows], of a middle */
-  char *scratch;                    /* of a middle */
+  char *scratch;                    /* scratch of a middle */
   /* Where the host reads labels, rows that do not count are skipped. */
   bool skips;
   int64_t kept; /* rows that are not skipped */
   /* The schedule. */
-  chunk_space whole; /* chunks of whole rows */
+  chunk_space whole;  /* chunks of whole rows */
   int64_t panel;      /* columns of a panel, whose logits are made again; 0: no panels */
   int64_t panels_end; /* the classes before that one are in such panels */
   chunk_space part;   /* chunks of a panel's columns */
@@ -136,8 +136,8 @@ typedef struct chunk {
 
 /* The chunk's logits of `cols` classes from `from` on. */
 typedef struct logits {
-  char *cache; /* of the first `cached` rows, in the caller's memory */
-  char *own;   /* of all others, and later dlogits of all rows: [count, cols] */
+  char *cache; /* logits of the first `cached` rows, in the caller's memory */
+  char *own;   /* logits of all others, and later dlogits of all rows: [count, cols] */
   int64_t cached, pitch, from, cols;
 } logits;
 
@@ -167,7 +167,7 @@ tigon_status tigon_head_run(fused *f);
 void tigon_distil_cut(fused *f, bool stats, char *workspace, size_t *used);
 tigon_status tigon_distil_check_slots(const fused *f);
 void tigon_distil_clear(const fused *f, int64_t r);
-/* Of l's classes those that the teacher has. */
+/* How many of l's classes the teacher has. */
 int64_t tigon_distil_classes(const fused *f, const logits *l);
 /* Rows [r, r + n), the chunk's from row i on, whose gradient takes the logits' place. */
 tigon_status tigon_distil_rows(const fused *f, const logits *l, int64_t r, int64_t i, int64_t n, bool backward,

@@ -109,7 +109,7 @@ static bool next_part(fused *f, const chunk *c, run *w) {
   return true;
 }
 
-/* Of a product of all tokens that count. */
+/* The share of a product of all tokens that count. */
 static double share_of(const fused *f, int64_t rows, int64_t cols) {
   return f->vocab ? (double)rows * (double)cols / ((double)f->kept * (double)f->vocab) : 0;
 }
@@ -254,8 +254,8 @@ static tigon_status add_gradient(fused *f, gradient *g, run w, const char *dlogi
   return run_gradient(f, &p);
 }
 
-/* add_gradient() of dweight for both sides of pairs on a device: in as many products as their columns are gathered in, not one a side, so
- * that the sums of all classes are read and written once. */
+/* add_gradient() of dweight for both sides of pairs on a device. It has as many products as their columns are gathered in, not
+ * one per side. So the sums of all classes are read and written once. */
 static tigon_status add_joined(fused *f, const chunk *c, const char *dlogits) {
   tigon_queue *queue = &f->context->queue;
   gradient *g = &f->dweight;

@@ -362,12 +362,13 @@ static void test_in_place(void **s) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_f32),          cmocka_unit_test(test_bf16_f32),
-      cmocka_unit_test(test_bf16_bf16),    cmocka_unit_test(test_f16_f16_ignored),
-      cmocka_unit_test(test_parked),       cmocka_unit_test(test_parked_partly),  cmocka_unit_test(test_accumulate),
-      cmocka_unit_test(test_every_option), cmocka_unit_test(test_dentropy),
-      cmocka_unit_test(test_out_of_range), cmocka_unit_test(test_all_ignored),
-      cmocka_unit_test(test_few_outputs),  cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_f32),         cmocka_unit_test(test_bf16_f32),
+      cmocka_unit_test(test_bf16_bf16),   cmocka_unit_test(test_f16_f16_ignored),
+      cmocka_unit_test(test_parked),      cmocka_unit_test(test_parked_partly),
+      cmocka_unit_test(test_accumulate),  cmocka_unit_test(test_every_option),
+      cmocka_unit_test(test_dentropy),    cmocka_unit_test(test_out_of_range),
+      cmocka_unit_test(test_all_ignored), cmocka_unit_test(test_few_outputs),
+      cmocka_unit_test(test_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
