@@ -9,6 +9,7 @@ set(TIGON_CUDA "${default}" CACHE STRING "CUDA kernels: AUTO (where nvcc is foun
 set_property(CACHE TIGON_CUDA PROPERTY STRINGS AUTO ON OFF)
 # 90a for kernels that need what only that part has. The PTX of the lowest serves GPUs that are not listed.
 set(TIGON_CUDA_ARCHITECTURES "90" CACHE STRING "Compute capabilities to compile for, as 80;90;100;120")
+set(TIGON_CUDA_FLAGS "-O3" CACHE STRING "How nvcc optimises kernels, as a list")
 
 set(tigon_cuda_images "")
 find_program(TIGON_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -56,7 +57,7 @@ foreach(kernel ${kernels})
     set(of ${codes_90a})
   endif()
   add_custom_command(OUTPUT "${folder}/${name}.fatbin"
-    COMMAND "${TIGON_NVCC}" -fatbin -std=c++17 -O3 -Werror all-warnings ${of}
+    COMMAND "${TIGON_NVCC}" -fatbin -std=c++17 ${TIGON_CUDA_FLAGS} -Werror all-warnings ${of}
       -I "${PROJECT_SOURCE_DIR}/src" -I "${PROJECT_SOURCE_DIR}/include"
       -MD -MF "${folder}/${name}.d" -o "${folder}/${name}.fatbin" "${kernel}"
     DEPENDS "${kernel}" DEPFILE "${folder}/${name}.d" VERBATIM
