@@ -1,6 +1,6 @@
 /* `tigon plan` says what a call launches. The test runs every operator, mode and size that `tigon bench` knows, on every part.
  * The printed plan is the one that the call's own launcher asked for, and the call launches as many blocks.
- * ctest: timeout=1200 */
+ * ctest: slow timeout=1200 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
