@@ -356,12 +356,13 @@ typedef struct pass {
 /* What the chunk's dlogits are for. */
 static tigon_status run_products(fused *f, const chunk *c, pass what) {
   const char *dlogits = dlogits_of(f);
-  const bool joins = what.dweight && !f->park_cols && joins_pairs(f) && !together(c);
+  const bool parks = what.dweight && f->park_cols, sums = what.dweight && !parks;
+  const bool joins = sums && joins_pairs(f) && !together(c);
   ++f->context->head.chunks;
+  for (run w = {0}; parks && next_run(f, c, c->count, &w);) TIGON_TRY(park(f, w, dlogits));
   if (joins) TIGON_TRY(add_joined(f, c, dlogits));
   for (run w = {0}; next_part(f, c, &w);) {
-    if (what.dweight && !joins)
-      TIGON_TRY(f->park_cols ? park(f, w, dlogits) : add_gradient(f, &f->dweight, w, dlogits, 0, f->vocab));
+    if (sums && !joins) TIGON_TRY(add_gradient(f, &f->dweight, w, dlogits, 0, f->vocab));
     if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, w, dlogits, 0, f->vocab));
     if (what.dhidden) TIGON_TRY(make_dhidden(f, c, w, dlogits));
   }
