@@ -162,9 +162,9 @@ static bool park(fused *f, char *workspace, size_t bytes, int64_t most_folds) {
   const size_t first = park_bytes(f, cols);
   const chunk_space space = space_in(f, f->vocab, workspace + first, bytes - first);
   if (cols == 0 || space.rows == 0) return false;
-  const int64_t last = (f->vocab - 1) / cols * cols;
   f->park_folds = folds;
   f->park_cols = cols;
+  const int64_t last = last_parked(f);
   f->park_begin = last - last / cols / folds * cols;
   f->park = workspace;
   f->whole = space;

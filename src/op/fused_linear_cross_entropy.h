@@ -147,6 +147,9 @@ static inline bool counts(const fused *f, int64_t r) {
   return !f->skips || f->context->queue.record || tigon_cross_entropy_label(&f->loss, r, &out_of_range) >= 0;
 }
 
+/* The first class of the last parked panel. */
+static inline int64_t last_parked(const fused *f) { return (f->vocab - 1) / f->park_cols * f->park_cols; }
+
 static inline bool in_groups(const fused *f) {
   return f->more.middle && (f->more.middle->of_sequences || f->more.middle->of_pairs);
 }

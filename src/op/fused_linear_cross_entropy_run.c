@@ -310,11 +310,9 @@ static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dl
 
 /* ---- parked dlogits ---- */
 
-static int64_t last_panel(const fused *f) { return (f->vocab - 1) / f->park_cols * f->park_cols; }
-
 /* The panel of classes from `from` on, [rows, its classes]. Only dweight of panels before it is written to its room. */
 static char *parked_at(const fused *f, int64_t from) {
-  const int64_t last = last_panel(f);
+  const int64_t last = last_parked(f);
   return from == f->park_begin ? f->park
                                : gradient_of(&f->dweight, last - f->park_folds * (last - from + f->park_cols));
 }
@@ -339,7 +337,7 @@ static tigon_status make_dweight(fused *f) {
   f->dweight.sums = NULL;
   f->x = f->product.x;
   f->x_pitch = f->product.x_pitch;
-  for (int64_t from = last_panel(f); from >= f->park_begin; from -= f->park_cols) {
+  for (int64_t from = last_parked(f); from >= f->park_begin; from -= f->park_cols) {
     f->dweight.begun = false;
     TIGON_TRY(add_gradient(f, &f->dweight, all, parked_at(f, from), from, smaller(f->vocab - from, f->park_cols)));
   }
