@@ -41,10 +41,9 @@ static tigon_status fail_dtype(tigon_context *context, const tigon_field *field,
  * without elements: they become 1, which stays small in any product. */
 static void straighten(tigon_tensor *t, bool has_elements) {
   for (int i = t->ndim - 1; i >= 0; --i) {
-    if (!has_elements) t->strides[i] = 1;
-    if (!has_elements || t->shape[i] != 1) continue;
-    const bool last = i == t->ndim - 1;
-    if (last || __builtin_mul_overflow(t->strides[i + 1], t->shape[i + 1], &t->strides[i])) t->strides[i] = 1;
+    if (has_elements && t->shape[i] != 1) continue;
+    const bool natural = has_elements && i < t->ndim - 1;
+    if (!natural || __builtin_mul_overflow(t->strides[i + 1], t->shape[i + 1], &t->strides[i])) t->strides[i] = 1;
   }
 }
 
