@@ -27,11 +27,10 @@ static int cuda_count(const char **reason) {
   return code != CU_SUCCESS ? 0 : count < CUDA_DEVICES ? count : CUDA_DEVICES;
 }
 
-/* TIGON_CUDA_ATTENTION=rounded asks for attention that rounds its weights. It is not the default before `tigon check` has seen its kernels
- * on a GPU. */
+/* Attention of 16 bits rounds its weights unless TIGON_CUDA_ATTENTION=exact. */
 static bool rounds_attention(void) {
   const char *asked = getenv("TIGON_CUDA_ATTENTION");
-  return asked && strcmp(asked, "rounded") == 0;
+  return !asked || strcmp(asked, "exact") != 0;
 }
 
 /* Those of the library, whether a GPU is there or not. */

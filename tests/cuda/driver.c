@@ -199,7 +199,6 @@ static char *traced(tigon_context *context, const check_case *c, check_place pla
 /* A batch of one and every other extent of 1 have the kernels that they have with natural strides, whatever their strides are. */
 static void test_strides_of_one(void **state) {
   (void)state;
-  setenv("TIGON_CUDA_ATTENTION", "rounded", 1);
   tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
   fake.watch(note);
   for (int e = 0; tigon_entry_at(e); ++e)
@@ -214,7 +213,6 @@ static void test_strides_of_one(void **state) {
     }
   fake.watch(NULL);
   tigon_context_destroy(context);
-  unsetenv("TIGON_CUDA_ATTENTION");
   assert_true(wide_launches > 0);
 }
 
