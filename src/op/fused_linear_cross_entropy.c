@@ -92,10 +92,10 @@ static int64_t even(int64_t rows, int64_t most) {
   return (rows - 1) / steps + 1;
 }
 
-/* The same of a panel's columns, whose rows begin on lines where there is room: a GEMM is slow on others. */
-static int64_t whole_lines(int64_t cols, int64_t most) {
-  const int64_t panel = even(cols, most), lined = (panel + LINE - 1) / LINE * LINE;
-  return lined <= most ? lined : panel;
+/* The same in whole lines, where one fits: a GEMM is slow on others. */
+static int64_t whole_lines(int64_t extent, int64_t most) {
+  const int64_t lined = most / LINE * LINE;
+  return lined ? (even(extent, lined) + LINE - 1) / LINE * LINE : even(extent, most);
 }
 
 static size_t sums_bytes(const fused *f, int64_t panel) {
@@ -148,7 +148,8 @@ static size_t good_bytes(const fused *f) {
 
 /* Chunks of rows with `cols` logits in `bytes` of the workspace. */
 static chunk_space space_in(const fused *f, int64_t cols, char *workspace, size_t bytes) {
-  const int64_t fit = rows_that_fit(f, cols, bytes), chunk = in_groups(f) ? fit : even(f->kept, fit);
+  const int64_t fit = rows_that_fit(f, cols, bytes);
+  const int64_t chunk = in_groups(f) ? fit : f->skips ? even(f->kept, fit) : whole_lines(f->kept, fit);
   return (chunk_space){chunk, workspace, workspace + logits_bytes(f, chunk, cols),
                        workspace + chunk_bytes(f, chunk, cols)};
 }
