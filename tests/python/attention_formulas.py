@@ -40,19 +40,24 @@ def cumulative(side, device):
 
 
 def cases(q, kv):
-    """Fields of op_cases.Case, of shapes of q and of k and v: a name, the operator, its maths, shapes of inputs."""
+    """Fields of op_cases.Case, of shapes of q and of k and v: a name, the operator, its maths, shapes of inputs, roundings.
+
+    The gradient of a sink sums o * do over columns, queries and batches. o and, on a GPU, its weights are rounded, and
+    these products cancel: four more roundings of the largest."""
     return [
         (
             "attention_softcap_and_sinks",
             lambda q, k, v, sinks: T.attention(q, k, v, softcap=2.0, sinks=sinks),
             lambda q, k, v, sinks: attention(q, k, v, sinks, softcap=2.0),
             [q, kv, kv, Parameter((4,))],
+            7,
         ),
         (
             "attention_dilation",
             lambda q, k, v: T.attention(q, k, v, causal=False, window=2, dilation=2),
             lambda q, k, v: attention(q, k, v, causal=False, window=2, dilation=2),
             [q, kv, kv],
+            3,
         ),
         (
             "attention_segments",
@@ -61,5 +66,6 @@ def cases(q, kv):
             ),
             lambda q, k, v: attention(q, k, v, lengths=ATTENTION_LENGTHS),
             [(1, *shape[1:]) for shape in (q, kv, kv)],
+            3,
         ),
     ]

@@ -522,7 +522,7 @@ CASES = [
     ),
 ]
 CASES += [Case(*case) for case in moe_cases.CASES]
-CASES += [Case(*case, 3) for case in attention_formulas.cases(*HEADS)]
+CASES += [Case(*case) for case in attention_formulas.cases(*HEADS)]
 CASES += [Case(*case) for case in mlp_cases.cases(OnePitch)]
 # An operator's own file has the case of its bare call.
 CASES += [Case(name, getattr(T, name), *reference) for name, reference in REFERENCES.items()]
