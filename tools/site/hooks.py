@@ -27,6 +27,7 @@ SOURCES = {"index.md": "README.md"} | {f"project/{name.lower()}": name for name 
 CSS = """
 .md-grid { max-width: 72rem; }
 .doc-signature code { white-space: pre-wrap; }
+.md-typeset table:not([class]) code { white-space: nowrap; word-break: normal; }
 math[display="block"] { font-size: 1.15em; margin: 1em 0; padding: .2em 0; overflow: auto hidden; }
 """
 
