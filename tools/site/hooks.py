@@ -123,7 +123,7 @@ def operators_page():
 
 
 def plots():
-    """{page or picture: its content} of the measurements' plots."""
+    """{page or picture: its content}."""
     found = {f"plots/operators-{theme}.svg": plot.svg(plot.by_operator, theme) for theme in plot.THEMES}
     parts = ["# Plots", "Where a dot is left of 1 the peer is faster. [Performance](performance.md) has the figures, their records and commands."]
     for heading, name, text in (("All cases", "speed", "A dot is a case, a bar the median."),
@@ -134,7 +134,7 @@ def plots():
 
 
 def generated():
-    """{page or file: its content} of all that docs has not."""
+    """{page or file: its content} of what is not in docs."""
     found = {"assets/tigon.css": CSS, "op/index.md": operators_page(), **plots(), **python_pages(), "c/index.md": ""}
     for header in c_reference.headers():
         guide = f"op/{header.removeprefix('op/').removesuffix('.h')}.md"
