@@ -190,6 +190,8 @@ def c_name(uri):
 
 def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
+    if uri.startswith("op/") and (DOCS / uri).exists() and "```math" not in markdown:
+        LOG.warning("docs/%s has no formula: a fence ```math", uri)
     if uri in SOURCES or (DOCS / uri).exists():
         return relinked(markdown, uri, SOURCES.get(uri, f"docs/{uri}"))
     return markdown
