@@ -147,7 +147,7 @@ char *train_job_sample(train_job *job, train_error *error) {
   const train_options *o = job->options;
   const int64_t given = o->prompt ? (int64_t)strlen(o->prompt) : 0;
   const int64_t room = given > LONGEST_PROMPT ? given : LONGEST_PROMPT;
-  const train_sampling how = {o->temperature, o->top_k, (uint64_t)o->seed};
+  const train_sampling how = {o->temperature, o->top_k, 0, (uint64_t)o->seed};
   int32_t *tokens = malloc((size_t)(room + o->sample) * sizeof *tokens);
   char *text = NULL;
   if (!tokens) {
