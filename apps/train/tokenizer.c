@@ -132,6 +132,13 @@ bool train_tokenizer_save(const train_tokenizer *t, const char *folder, train_er
                             error);
 }
 
+void train_tokenizer_remove(const char *folder) {
+  char path[TRAIN_PATH];
+  train_error none;
+  if (train_path_join(folder, "tokenizer.json", path, &none)) unlink(path);
+  if (train_path_join(folder, "tokenizer_config.json", path, &none)) unlink(path);
+}
+
 /* ---- encoding ---- */
 
 typedef struct encoding {

@@ -44,6 +44,9 @@ const uint8_t *train_tokenizer_text(const train_tokenizer *tokenizer, int32_t to
 /* Copies tokenizer.json to the folder and, where it has none, a tokenizer_config.json with which transformers loads it. */
 bool train_tokenizer_save(const train_tokenizer *tokenizer, const char *folder, train_error *error);
 
+/* Removes both files, of another run's vocabulary. */
+void train_tokenizer_remove(const char *folder);
+
 bool train_tokens_add(train_tokens *tokens, int32_t token, train_error *error);
 
 #endif
