@@ -42,6 +42,26 @@ void train_split_destroy(train_split *split) {
   free(split);
 }
 
+/* PCRE2's \s has U+180E too, which Unicode took out of the white space: \s and \S become properties. */
+static char *by_white_space(const char *pattern) {
+  static const char property[] = "p{White_Space}";
+  char *changed = malloc(strlen(pattern) * sizeof property + 1), *to = changed;
+  for (const char *from = pattern; to && *from; ++from) {
+    *to++ = *from;
+    if (*from != '\\' || !from[1]) continue;
+    ++from;
+    if (*from == 's' || *from == 'S') {
+      memcpy(to, property, sizeof property - 1);
+      if (*from == 'S') *to = 'P';
+      to += sizeof property - 1;
+    } else {
+      *to++ = *from;
+    }
+  }
+  if (to) *to = 0;
+  return changed;
+}
+
 bool train_split_add(train_split *split, const char *pattern, bool literal, train_split_keep keep, bool prefix,
                      train_error *error) {
   if (split->count == MOST_STEPS)
@@ -53,12 +73,14 @@ bool train_split_add(train_split *split, const char *pattern, bool literal, trai
   const uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
   int number = 0;
   PCRE2_SIZE where = 0;
-  s->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &number, &where, NULL);
+  char *changed = literal ? strdup(pattern) : by_white_space(pattern);
+  if (!changed) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the tokenizer");
+  s->code = pcre2_compile((PCRE2_SPTR)changed, PCRE2_ZERO_TERMINATED, options, &number, &where, NULL);
+  free(changed);
   if (!s->code) {
     char why[160] = "";
     pcre2_get_error_message(number, (PCRE2_UCHAR *)why, sizeof why);
-    return train_fail(error, TRAIN_EXIT_TROUBLE, "the pattern \"%.200s\" is not understood at %zu: %s", pattern,
-                      (size_t)where, why);
+    return train_fail(error, TRAIN_EXIT_TROUBLE, "the pattern \"%.200s\" is not understood: %s", pattern, why);
   }
   pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE); /* without it, it is interpreted */
   s->match = pcre2_match_data_create_from_pattern(s->code, NULL);
