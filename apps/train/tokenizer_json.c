@@ -228,10 +228,10 @@ static bool read_model(const reading *r, json_t *model) {
   train_tokenizer *t = r->t;
   json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
   const json_t *added = json_object_get(t->json, "added_tokens");
-  const char *type = text_of(model, "type");
+  const json_t *type = json_object_get(model, "type"); /* older files have none */
   int64_t used = 0;
-  if (strcmp(type, "BPE") != 0 && (*type || !merges))
-    return wrong(r, "its model is \"%.60s\", must be \"BPE\"", *type ? type : "not named");
+  if (type && strcmp(text_of(model, "type"), "BPE") != 0)
+    return wrong(r, "its model is \"%.60s\", must be \"BPE\"", text_of(model, "type"));
   if (!json_is_object(vocab)) return wrong(r, "model.vocab must be an object");
   if (!json_is_array(merges)) return wrong(r, "model.merges must be a list");
   if (added && !json_is_array(added)) return wrong(r, "added_tokens must be a list");
