@@ -18,7 +18,7 @@ static const char text[] =
     "\v"
     "Examples:\n"
     "  tigon eval tigon-run --data notes.txt\n"
-    "  tigon eval Llama-3.2-1B --data notes.txt --device cuda --dtype bf16 --context 4096 --stride 2048\n"
+    "  tigon eval SmolLM2-135M --data notes.txt --device cuda --dtype bf16 --context 4096 --stride 2048\n"
     "\n"
     "A text longer than the context is read in windows of --context tokens, which begin --stride tokens apart. A window "
     "counts only what no window before it has counted. So by default windows lie side by side and a token sees half a "

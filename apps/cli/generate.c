@@ -25,7 +25,7 @@ static const char text[] =
     "  tigon generate tigon-run --prompt 'In the beginning'\n"
     "  tigon generate tigon-run --prompt 'And ' --temperature 0 --stop . --echo\n"
     "  printf 'Thus saith' | tigon generate tigon-run --seed 7 > more.txt\n"
-    "  tigon generate Llama-3.2-1B --device cuda --dtype bf16 --prompt 'Once upon a time' --top-p 0.9\n"
+    "  tigon generate SmolLM2-135M --device cuda --dtype bf16 --prompt 'Once upon a time' --top-p 0.9\n"
     "\n"
     "The same seed gives the same text on the same device. A pipe gets the bytes as they are; on a terminal control "
     "characters are replaced. Text that outgrows the model's context goes on from the last half of it.\n"

@@ -20,7 +20,7 @@ static const char text[] =
     "  tigon tokenize --tokenizer tigon-run hello.txt      the tokens themselves, in one line\n"
     "\n"
     "The file has llm.c's header: 256 int32, of which the third is the number of tokens. Tokens are uint16, or uint32 "
-    "where the vocabulary is above 65536."
+    "where the vocabulary is above 65536.\n"
     "\n"
     "Exit status: 0 done; 2 the command line is wrong; 3 a file failed.";
 

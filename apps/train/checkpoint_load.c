@@ -234,6 +234,7 @@ bool train_checkpoint_read(const char *folder, train_memory *memory, tigon_dtype
       train_model_destroy(model);
       good = false;
     }
+    if (good && dtype != TIGON_F32) train_device_free(memory, &model->master);
   }
   train_checkpoint_close(&c);
   return good;

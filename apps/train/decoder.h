@@ -33,7 +33,7 @@ void train_decoder_destroy(train_memory *memory, train_decoder *decoder);
 bool train_decoder_feed(train_decoder *decoder, const int32_t *tokens, int64_t count, int64_t first,
                         train_error *error);
 
-/* Of what follows the last fed token: logits [V]. */
+/* Writes the logits [V] of what follows the last fed token. */
 bool train_decoder_logits(train_decoder *decoder, float *logits, train_error *error);
 
 /* The loss of the last call's tokens, summed. A label may be TRAIN_NO_LABEL. */
