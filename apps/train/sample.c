@@ -22,20 +22,28 @@ typedef struct writing {
   float *logits, *scratch; /* [V], [2 V] */
 } writing;
 
-/* Feeds tokens behind those in the window, in pieces. Full, the window first keeps its last half only. */
+/* Feeds tokens for which the window has room, in pieces that pass the layers together. */
+static bool feed_pieces(writing *w, const int32_t *tokens, int64_t count, train_error *error) {
+  const int64_t rows = w->decoder->rows;
+  memmove(w->window + w->used, tokens, (size_t)count * sizeof *tokens);
+  for (int64_t i = 0; i < count; i += rows) {
+    const int64_t part = count - i < rows ? count - i : rows;
+    if (!train_decoder_feed(w->decoder, w->window + w->used, part, w->used, error)) return false;
+    w->used += part;
+  }
+  return true;
+}
+
+/* Feeds tokens behind those in the window. Full, the window first keeps its last half only. */
 static bool feed(writing *w, const int32_t *tokens, int64_t count, train_error *error) {
   const int64_t positions = w->decoder->positions, kept = positions / 2;
   while (count > 0) {
     if (w->used == positions) {
-      memmove(w->window, w->window + positions - kept, (size_t)kept * sizeof *w->window);
       w->used = 0;
-      if (!feed(w, w->window, kept, error)) return false;
+      if (!feed_pieces(w, w->window + positions - kept, kept, error)) return false;
     }
-    int64_t part = count < w->decoder->rows ? count : w->decoder->rows;
-    if (part > positions - w->used) part = positions - w->used;
-    memmove(w->window + w->used, tokens, (size_t)part * sizeof *tokens);
-    if (!train_decoder_feed(w->decoder, tokens, part, w->used, error)) return false;
-    w->used += part;
+    const int64_t part = count < positions - w->used ? count : positions - w->used;
+    if (!feed_pieces(w, tokens, part, error)) return false;
     tokens += part;
     count -= part;
   }
@@ -59,14 +67,18 @@ static bool write_text(writing *w, const train_text *text, train_error *error) {
 
 bool train_write_text(train_decoder *decoder, const train_text *text, train_error *error) {
   const int64_t vocab = decoder->model->config.vocab;
-  writing w = {.decoder = decoder};
-  w.window = malloc((size_t)decoder->positions * sizeof *w.window);
-  w.logits = malloc((size_t)vocab * 3 * sizeof *w.logits);
-  bool good = (w.window && w.logits) || train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the text");
-  if (good) w.scratch = w.logits + vocab;
-  good = good && write_text(&w, text, error);
-  free(w.window);
-  free(w.logits);
+  train_memory *memory = decoder->model->memory;
+  train_block window = {0}, logits = {0};
+  const bool good = train_host_alloc(memory, (size_t)decoder->positions * sizeof(int32_t), "the tokens of the text",
+                                     &window, error) &&
+                    train_host_alloc(memory, (size_t)vocab * 3 * sizeof(float), "the logits", &logits, error) &&
+                    write_text(&(writing){.decoder = decoder,
+                                          .window = window.data,
+                                          .logits = logits.data,
+                                          .scratch = (float *)logits.data + vocab},
+                               text, error);
+  train_host_free(memory, &window);
+  train_host_free(memory, &logits);
   return good;
 }
 
