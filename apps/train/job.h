@@ -15,6 +15,7 @@ typedef struct train_job {
   train_checkpoint checkpoint; /* open while resumed */
   bool resumed;
   train_memory data_memory;
+  train_tokenizer *tokenizer; /* NULL: the data are tokens whose text is not known */
   train_data data;
   char data_path[TRAIN_PATH], heldout_path[TRAIN_PATH]; /* absolute, for the checkpoint */
   train_trainer fused, unfused;                         /* the second with --compare */
