@@ -2,7 +2,9 @@
 #ifndef TIGON_CORE_LOGISTIC_H
 #define TIGON_CORE_LOGISTIC_H
 
+#ifndef __OPENCL_VERSION__
 #include <math.h>
+#endif
 
 #include "core/shared.h"
 

@@ -4,14 +4,11 @@
 #define TIGON_CORE_POLICY_LOSS_H
 
 #include "core/labels.h"
-#include "core/logistic.h"
+#include "core/policy_terms.h"
 
 TIGON_SHARED bool tigon_policy_counts(const tigon_policy_loss_fwd_problem *p, int64_t t) {
   return tigon_token_counts(&p->mask, t);
 }
-
-/* x within low and high. */
-TIGON_SHARED float tigon_policy_within(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 /* A sequence: its tokens, and what they add up to. */
 typedef struct tigon_policy_sequence {
@@ -27,9 +24,6 @@ TIGON_SHARED tigon_policy_sequence tigon_policy_sequence_at(const tigon_policy_l
   const tigon_policy_sequence at = {of.begin, of.end, 0, 0, 0, 1, 0, 0};
   return at;
 }
-
-/* log c, between log 10^-8 and 20. */
-TIGON_SHARED float tigon_policy_log_ratio(float c) { return logf(tigon_policy_within(c, 1e-8f, 485165195.0f)); }
 
 /* Adds a token that counts. */
 TIGON_SHARED void tigon_policy_add(const tigon_policy_loss_fwd_problem *p, int64_t t, tigon_policy_sequence *to) {
@@ -63,67 +57,6 @@ TIGON_SHARED void tigon_policy_weigh(const tigon_policy_loss_fwd_problem *p, int
   }
 }
 
-/* A token's loss; what it gains with the token's own l, and with the log of its sequence's rho. */
-typedef struct tigon_policy_token {
-  float loss, own, shared;
-  float kl, ratio;
-  bool low, high; /* is it clipped there? */
-} tigon_policy_token;
-
-/* -min(min(rho, delta) a, clip(rho) a) */
-TIGON_SHARED void tigon_policy_clip(const tigon_policy_loss_fwd_problem *p, float rho, float a, float *f,
-                                    float *slope) {
-  const float low = 1 - p->eps_low, high = 1 + p->eps_high;
-  const float free = (rho > p->delta ? p->delta : rho) * a, clipped = tigon_policy_within(rho, low, high) * a;
-  const bool is_free = free <= clipped;
-  const bool moves = is_free ? rho <= p->delta : rho >= low && rho <= high;
-  *f = is_free ? -free : -clipped;
-  *slope = moves ? -rho * a : *f != *f ? *f : 0;
-}
-
-TIGON_SHARED tigon_policy_token tigon_policy_token_at(const tigon_policy_loss_fwd_problem *p,
-                                                      const tigon_policy_sequence *of, int64_t s, int64_t t) {
-  const float l = p->logprob[t], a = p->advantage[p->token_advantage ? t : s], d = p->ref ? p->ref[t] - l : 0;
-  const bool vespo = p->kind == TIGON_POLICY_VESPO, of_sequence = p->sequence_level && !vespo;
-  const float rho = of_sequence ? of->ratio : p->old ? expf(l - p->old[t]) : 1, grown = expm1f(d);
-  float f = 0, slope = 0; /* by the log of rho; of CISPO and VESPO by l */
-  tigon_policy_token made = {0, 0, 0, grown - d, rho, false, false};
-  if (vespo) {
-    const float k = p->k[a >= 0], lambda = p->lambda[a >= 0];
-    slope = -expf(lambda + k * of->ratio - lambda * expf(of->ratio)) * a;
-    f = slope * l;
-  } else if (p->kind == TIGON_POLICY_CISPO) {
-    slope = -(rho > p->eps_high ? p->eps_high : rho) * a;
-    f = slope * l;
-    made.high = rho > p->eps_high && a > 0;
-  } else if (p->kind == TIGON_POLICY_SAPO) {
-    const float tau = p->tau[a > 0], x = tau * (rho - 1), bend = tigon_logistic_slope(x);
-    f = -4 / tau * tigon_logistic(x) * a;
-    slope = bend == 0 ? 0 : -4 * (bend * rho) * a;
-  } else {
-    tigon_policy_clip(p, rho, a, &f, &slope);
-    made.low = rho < 1 - p->eps_low && a < 0;
-    made.high = rho > 1 + p->eps_high && a > 0;
-  }
-  if (p->ratio && !vespo) {
-    const float c = p->ratio[p->token_ratio ? t : s];
-    f *= c;
-    slope *= c;
-  }
-  made.loss = f;
-  if (of_sequence && p->kind != TIGON_POLICY_CISPO)
-    made.shared = slope;
-  else
-    made.own = slope;
-  if (p->kl_weight != 0) {
-    const float by = p->kl_bias_corrected ? p->kl_weight * rho : p->kl_weight;
-    made.loss += by * made.kl;
-    made.own -= by * (p->kl_bias_corrected && !of_sequence ? d : grown);
-    if (p->kl_bias_corrected && of_sequence) made.shared += by * made.kl;
-  }
-  return made;
-}
-
 /* ---- sums over all tokens ---- */
 
 /* What dentropy is where a token counts; `counted` of all sequences, or 1. */
@@ -142,7 +75,7 @@ TIGON_SHARED void tigon_policy_visit(const tigon_policy_loss_fwd_problem *p, tig
                                      int64_t t, float entropy_slope, tigon_policy_sums *sums) {
   const bool counts = tigon_policy_counts(p, t);
   tigon_policy_token made = {0, 0, 0, 0, 0, false, false};
-  if (counts) made = tigon_policy_token_at(p, of, s, t);
+  if (counts) made = tigon_policy_token_at(p, of->ratio, s, t);
   if (p->token_loss) p->token_loss[t] = made.loss;
   if (p->dlogprob) p->dlogprob[t] = counts ? of->slope * made.own : 0;
   if (p->dentropy) p->dentropy[t] = counts ? entropy_slope : 0;

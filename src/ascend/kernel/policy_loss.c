@@ -145,7 +145,7 @@ AICORE void visit(state *s, int64_t i, sequence *of) {
     if (a->old) s->of[2] = s_read_f32(s->old, i);
     if (a->ref) s->of[3] = s_read_f32(s->ref, i);
     s->of[4] = a->token_ratio && a->ratio ? s_read_f32(s->ratio, i) : of->ratio;
-    made = tigon_policy_token_at(&s->p, &of->made, 0, 0);
+    made = tigon_policy_token_at(&s->p, of->made.ratio, 0, 0);
     if (a->entropy) s->sum_entropy = twofold_add(s->sum_entropy, s_read_f32(s->entropy, i));
   }
   s_write_f32(s->token_loss, i, made.loss);
