@@ -1,6 +1,6 @@
 # libtigon.so, and the same objects as the archive tigon_internal, in which tests and the command line reach what the
 # shared library hides (planner, oracle, every CPU variant).
-set(rooms core op ffi ref cuda ascend ascend/kernel ascend/plan ascend/sim)
+set(rooms core op ffi ref cuda opencl ascend ascend/kernel ascend/plan ascend/sim)
 set(cpu_once backend parallel features gemm_provider gemm_openblas gemm_onednn)
 
 set(patterns ${rooms})
@@ -35,6 +35,10 @@ if(tigon_cuda_images)
   target_include_directories(tigon_host PRIVATE "${PROJECT_BINARY_DIR}/cuda")
   list(APPEND objects $<TARGET_OBJECTS:tigon_cuda_images>)
 endif()
+
+add_library(tigon_opencl_sources OBJECT ${tigon_opencl_sources})
+target_include_directories(tigon_host PRIVATE "${PROJECT_BINARY_DIR}/opencl")
+list(APPEND objects $<TARGET_OBJECTS:tigon_opencl_sources>)
 
 if(TIGON_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
   # The same checks as calls: inline, they are a third of the compiler's time on a kernel. Products run for longer than that.

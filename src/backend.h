@@ -58,6 +58,7 @@ typedef struct tigon_queue {
   const tigon_backend *backend;
   void *state;                /* the backend's own */
   void *stream;               /* the caller's */
+  const char *variant;        /* variant of the context's kernels */
   int threads;                /* CPU threads a call may use, >= 1 */
   const tigon_memory *memory; /* memory of the current call, or of the last element of its list */
   int32_t *error_flag;        /* device memory of the context, for ops whose caller gave no `error` */
@@ -104,6 +105,7 @@ typedef struct tigon_kernels {
 typedef struct tigon_precision {
   double ulps;  /* for exp, ln and sqrt; for division twice as many */
   bool flushes; /* their results below 2^-126 may be 0 */
+  bool no_f64;  /* kernels work in two floats where others have f64 */
 } tigon_precision;
 
 /* What a simulator's model has counted. */
@@ -160,6 +162,9 @@ struct tigon_backend {
   /* Only on a simulator, else NULL: kernels of the host, and the queue that they run on, for slots that no variant has. They are
    * not this backend's own, so list, check, bench and tigon_supports() leave them out. */
   const tigon_kernels *(*borrowed)(const tigon_queue *queue, tigon_queue **host);
+  /* NULL, or why the device refuses the i-th entry in a dtype: one sentence from its self-check, or NULL if it does not refuse it.
+   * With `run` a self-check that has not run yet is run. */
+  const char *(*refused)(tigon_queue *queue, int entry, tigon_dtype dtype, bool run);
   /* One sentence for tigon_context_gemm(). */
   const char *(*gemm)(const tigon_queue *queue);
 };

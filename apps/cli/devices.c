@@ -11,7 +11,8 @@
 static const struct {
   const char *backend, *title;
 } families[] = {
-    {"cuda", "CUDA"}, {"npu", "Ascend NPU"}, {"xpu", "Intel XPU"}, {"cpu", "CPU"}, {"ref", "reference"},
+    {"cuda", "CUDA"}, {"npu", "Ascend NPU"}, {"xpu", "Intel XPU"},
+    {"cpu", "CPU"},   {"opencl", "OpenCL"},  {"ref", "reference"},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -57,8 +58,21 @@ static void describe_part(json_t *device, const tigon_context *context) {
   json_object_set_new(device, "borrowed", borrowed);
 }
 
+/* One sentence for each entry that the device's self-checks refuse. */
+static json_t *refused(tigon_context *context, bool run) {
+  json_t *sentences = json_array();
+  const tigon_backend *backend = context->queue.backend;
+  for (int e = 0; tigon_entry_at(e); ++e)
+    for (int dtype = 0; dtype < 32; ++dtype) {
+      const bool has = !tigon_entry_at(e)->composite && tigon_entry_dtypes(context->kernels, e) >> dtype & 1;
+      const char *why = has ? backend->refused(&context->queue, e, (tigon_dtype)dtype, run) : NULL;
+      if (why) json_array_append_new(sentences, json_string(why));
+    }
+  return sentences;
+}
+
 /* A device by the name that --device takes. */
-static json_t *describe(const tigon_backend *backend, const char *name) {
+static json_t *describe(const tigon_backend *backend, const char *name, bool self_check) {
   json_t *device = json_pack("{s:s, s:s, s:b, s:n, s:s}", "backend", backend->name, "name", name, "available", 1,
                              "reason", "device", name);
   if (strcmp(backend->name, "cpu") == 0) describe_host(device);
@@ -79,12 +93,14 @@ static json_t *describe(const tigon_backend *backend, const char *name) {
   json_object_set_new(device, "gemm", json_string(tigon_context_gemm(context)));
   if (context->device->onchip_bytes > 0)
     json_object_set_new(device, "onchip_bytes", json_integer(context->device->onchip_bytes));
+  if (backend->refused) json_object_set_new(device, "refused", refused(context, self_check));
   tigon_context_destroy(context);
   return device;
 }
 
 /* All devices of a backend, or in one object why it has none. */
-static void add_all(json_t *devices, const tigon_backend *backend, const char *name, const char *title) {
+static void add_all(json_t *devices, const tigon_backend *backend, const char *name, const char *title,
+                    bool self_check) {
   const char *reason = "";
   const int count = backend->count(&reason);
   for (int i = 0; i < count; ++i) {
@@ -93,7 +109,7 @@ static void add_all(json_t *devices, const tigon_backend *backend, const char *n
       snprintf(device, sizeof device, "%s:%s", name, backend->name_of(i));
     else
       snprintf(device, sizeof device, count > 1 ? "%s:%d" : "%s", name, i);
-    json_array_append_new(devices, describe(backend, device));
+    json_array_append_new(devices, describe(backend, device, self_check));
   }
   if (count == 0)
     json_array_append_new(
@@ -101,22 +117,22 @@ static void add_all(json_t *devices, const tigon_backend *backend, const char *n
 }
 
 /* `only`: NULL, or a family, a backend or a device. */
-static json_t *find_devices(const char *command, const char *only) {
+static json_t *find_devices(const char *command, const char *only, bool self_check) {
   json_t *devices = json_array();
   bool known = false;
   for (int f = 0; f < FAMILIES; ++f) {
     if (only && strcmp(only, families[f].backend) != 0) continue;
     known = true;
-    add_all(devices, tigon_backend_find(families[f].backend), families[f].backend, families[f].title);
+    add_all(devices, tigon_backend_find(families[f].backend), families[f].backend, families[f].title, self_check);
   }
   if (known) return devices;
   const tigon_backend *backend = tigon_backend_find(only);
   if (backend) {
-    add_all(devices, backend, backend->name, backend->name);
+    add_all(devices, backend, backend->name, backend->name, self_check);
     return devices;
   }
   tigon_context *context = cli_context(command, only, NULL, 0); /* says what is wrong with the name */
-  json_array_append_new(devices, describe(context->queue.backend, only));
+  json_array_append_new(devices, describe(context->queue.backend, only, self_check));
   tigon_context_destroy(context);
   return devices;
 }
@@ -167,10 +183,14 @@ static void print_device(const json_t *device) {
   term_wrap(stdout, 6, json_string_value(json_object_get(device, "name")));
   const json_int_t cores = json_integer_value(json_object_get(device, "cores"));
   const json_int_t threads = json_integer_value(json_object_get(device, "threads"));
-  if (json_object_get(device, "simulated")) {
+  const double gbps = json_real_value(json_object_get(device, "memory_gbps"));
+  if (json_object_get(device, "simulated") && gbps == 0) {
+    snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT " compute units, each with %s for a work-group", cores,
+             term_bytes(l1d, json_integer_value(json_object_get(device, "onchip_bytes"))));
+    print_line("cores", text);
+  } else if (json_object_get(device, "simulated")) {
     snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT " vector cores with %s each, %.0f GB/s of memory for all%s",
-             cores, term_bytes(l1d, json_integer_value(json_object_get(device, "onchip_bytes"))),
-             json_real_value(json_object_get(device, "memory_gbps")),
+             cores, term_bytes(l1d, json_integer_value(json_object_get(device, "onchip_bytes"))), gbps,
              json_is_true(json_object_get(device, "simulated")) ? ", by the model" : "");
     print_line("cores", text);
   } else if (cores) {
@@ -189,17 +209,22 @@ static void print_device(const json_t *device) {
   print_line("gemm", json_string_value(json_object_get(device, "gemm")));
   join(text, sizeof text, json_object_get(device, "borrowed"), NULL);
   print_line("borrowed", text);
+  size_t i;
+  json_t *sentence;
+  json_array_foreach(json_object_get(device, "refused"), i, sentence)
+      print_line("refused", json_string_value(sentence));
 }
 
 typedef struct devices_options {
   const char *command, *only;
-  bool json;
+  bool json, self_check;
 } devices_options;
 
 static error_t parse(int key, char *argument, struct argp_state *state) {
   devices_options *chosen = state->input;
   switch (key) {
     case 'j': chosen->json = true; return 0;
+    case 's': chosen->self_check = true; return 0;
     case ARGP_KEY_ARG:
       if (chosen->only) cli_mistake(chosen->command, "takes one device, but got \"%s\" too", argument);
       chosen->only = argument;
@@ -209,7 +234,11 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 }
 
 int tigon_cli_devices(int argc, char **argv) {
-  static const struct argp_option options[] = {{"json", 'j', NULL, 0, "Print JSON", 0}, {0}};
+  static const struct argp_option options[] = {
+      {"json", 'j', NULL, 0, "Print JSON", 0},
+      {"self-check", 's', NULL, 0,
+       "Run the self-checks of OpenCL devices that were not run yet; what one refuses is shown with and without", 0},
+      {0}};
   static const struct argp argp = {
       options,
       parse,
@@ -226,7 +255,7 @@ int tigon_cli_devices(int argc, char **argv) {
   devices_options chosen = {.command = argv[0]};
   cli_parse(&argp, argc, argv, &chosen);
 
-  json_t *devices = find_devices(chosen.command, chosen.only), *simulated = simulators();
+  json_t *devices = find_devices(chosen.command, chosen.only, chosen.self_check), *simulated = simulators();
   char version[32];
   const int number = tigon_version();
   snprintf(version, sizeof version, "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);

@@ -397,7 +397,7 @@ int tigon_cli_plan(int argc, char **argv) {
       {"shape", 's', "ROWSxCOLS", 0, "The tensor's rows and columns", 0},
       {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16 (default f32)", 0},
       {"device", 'd', "NAME", 0,
-       "A device of `tigon plan --devices', or a100, h100, h200, b200, which need not be here, or one that is (default cpu)",
+       "A device of `tigon plan --devices', or a100, h100, h200, b200, opencl, which need not be here, or one that is (default cpu)",
        0},
       {"mode", 'm', "ENTRY", 0, "fwd, bwd, or another entry of the operator (default: its first)", 0},
       {"case", 'c', "LETTER", 0, "Force a case, A to G; of group_norm, B to F force how its rows are cut", 0},

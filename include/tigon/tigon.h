@@ -45,6 +45,7 @@
 #include <tigon/base.h>
 #include <tigon/context.h>
 #include <tigon/dlpack.h>
+#include <tigon/opencl.h>
 #include <tigon/op/adamw.h>
 #include <tigon/op/attention.h>
 #include <tigon/op/attn_res.h>

@@ -94,7 +94,7 @@ static const tigon_device *sim_describe(const tigon_queue *queue) { return &asce
 static ascend_plans *sim_plans(const tigon_queue *queue) { return &ascend_of(queue)->plans; }
 static tigon_precision sim_precision(const tigon_queue *queue) {
   const tigon_sim_modes *modes = tigon_sim_used(ascend_of(queue)->sim);
-  return (tigon_precision){modes->noise > 0 ? 1 : 0, modes->flush};
+  return (tigon_precision){modes->noise > 0 ? 1 : 0, modes->flush, true};
 }
 static void sim_model(const tigon_queue *queue, tigon_model_counts *counts) {
   tigon_sim *sim = ascend_of(queue)->sim;

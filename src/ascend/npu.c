@@ -369,7 +369,7 @@ static ascend_plans *npu_plans(const tigon_queue *queue) { return &ascend_of(que
 /* The vendor's documents give an ulp for the 950, and nothing for these parts. */
 static tigon_precision npu_precision(const tigon_queue *queue) {
   (void)queue;
-  return (tigon_precision){1, true};
+  return (tigon_precision){1, true, true};
 }
 
 static const char *npu_gemm(const tigon_queue *queue) { return npu_of(queue)->aclnn ? "aclnn: no grade" : "none"; }

@@ -129,7 +129,8 @@ tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context 
 
   tigon_context *made = calloc(1, sizeof *made);
   if (!made) return tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "context: out of memory");
-  made->queue = (tigon_queue){.backend = backend, .stream = desc->stream, .threads = desc->threads};
+  made->queue =
+      (tigon_queue){.backend = backend, .stream = desc->stream, .variant = kernels->variant, .threads = desc->threads};
   made->queue.memory = &made->memory;
   made->kernels = kernels;
   made->index = index;

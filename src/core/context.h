@@ -7,14 +7,14 @@
 /* What a head's last call did, or mlp's, for `tigon plan`. */
 typedef struct tigon_head_work {
   double products;       /* in those of all tokens that count, of mlp's rows; 0: no call yet */
-  int64_t groups, twice; /* of whole sequences or pairs, 0: none; of these, with logits that were made twice */
-  int64_t chunks, rows;  /* of gradients, tiles; rows of the largest at most */
-  int64_t logits_bytes, sums_bytes; /* of the workspace: of a chunk or a tile, of gradients of weights */
+  int64_t groups, twice; /* groups of whole sequences or pairs, 0: none; those of them whose logits were made twice */
+  int64_t chunks, rows;  /* chunks of gradients, or tiles; rows of the largest at most */
+  int64_t logits_bytes, sums_bytes; /* in the workspace: of a chunk or a tile, and of gradients of weights */
 } tigon_head_work;
 
 struct tigon_context {
   tigon_queue queue;
-  int index; /* of the device, among its backend's */
+  int index; /* index of the device among its backend's */
   const tigon_kernels *kernels;
   const tigon_kernels *borrowed; /* the backend's, NULL: it borrows none */
   tigon_queue *host;             /* which those run on */
@@ -22,8 +22,8 @@ struct tigon_context {
   const char *last_variant;
   const tigon_schema *checked; /* the call at work */
   bool shape_only;             /* it is a query, which looks at no data */
-  int64_t element;             /* of its list, for sentences */
-  tigon_memory memory;         /* of the arguments checked last */
+  int64_t element;             /* element of its list, for sentences */
+  tigon_memory memory;         /* memory of the arguments checked last */
   tigon_head_work head;
   char error[512];
 };

@@ -4,24 +4,13 @@
 #include "backend.h"
 #include "core/schema.h"
 
-extern const tigon_backend tigon_cuda_backend, tigon_npu_backend, tigon_cpu_backend, tigon_ref_backend,
-    tigon_ascend_sim_backend;
+extern const tigon_backend tigon_cuda_backend, tigon_npu_backend, tigon_xpu_backend, tigon_cpu_backend,
+    tigon_ref_backend, tigon_opencl_backend, tigon_ascend_sim_backend;
 
-/* Intel's GPUs have a name and a place in the order, and no kernels yet: OpenCL will bring them. */
-static int no_xpu(const char **reason) {
-  *reason = "this build has no Intel XPU backend";
-  return 0;
-}
-static const tigon_kernels *const *no_variants(void) {
-  static const tigon_kernels *const none[] = {NULL};
-  return none;
-}
-static const tigon_backend xpu_backend = {
-    .abi = TIGON_BACKEND_ABI, .name = "xpu", .count = no_xpu, .variants = no_variants};
-
-/* The order of inference is cuda, npu, xpu, cpu; the oracle and the simulator are never inferred. */
-static const tigon_backend *const backends[] = {&tigon_cuda_backend, &tigon_npu_backend, &xpu_backend,
-                                                &tigon_cpu_backend,  &tigon_ref_backend, &tigon_ascend_sim_backend};
+/* The order of inference is cuda, npu, xpu, cpu, which is always there; those behind it are never inferred. */
+static const tigon_backend *const backends[] = {&tigon_cuda_backend,      &tigon_npu_backend,    &tigon_xpu_backend,
+                                                &tigon_cpu_backend,       &tigon_opencl_backend, &tigon_ref_backend,
+                                                &tigon_ascend_sim_backend};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 const tigon_backend *tigon_backend_at(int index) { return index >= 0 && index < BACKENDS ? backends[index] : NULL; }

@@ -66,8 +66,8 @@ static int wrong_type(const call *c, const tigon_field *field, const ffi_value *
 /* All tensors of a call are on the device of the first. */
 static int check_device(call *c, const tigon_field *field, DLDevice device) {
   if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) device = (DLDevice){kDLCPU, 0};
-  if (device.device_type != kDLCPU && device.device_type != kDLCUDA)
-    return REFUSE("NotImplementedError", "%s: %s is on a device of DLPack's type %d, must be on cpu or cuda",
+  if (device.device_type != kDLCPU && device.device_type != kDLCUDA && device.device_type != kDLOpenCL)
+    return REFUSE("NotImplementedError", "%s: %s is on a device of DLPack's type %d, must be on cpu, cuda or opencl",
                   c->schema->name, field->name, (int)device.device_type);
   if (!c->device_of) {
     c->device = device;

@@ -21,14 +21,22 @@ static void *current_stream(DLDevice device) {
   return get ? get((int32_t)device.device_type, device.device_id) : NULL;
 }
 
+static const char *backend_of(DLDevice device) {
+  switch (device.device_type) {
+    case kDLCUDA: return "cuda";
+    case kDLOpenCL: return "opencl";
+    default: return "cpu";
+  }
+}
+
 const char *tigon_ffi_device_name(DLDevice device, char text[32]) {
   if (device.device_type == kDLCPU) return "cpu";
-  snprintf(text, 32, "cuda:%d", device.device_id);
+  snprintf(text, 32, "%s:%d", backend_of(device), device.device_id);
   return text;
 }
 
 tigon_status tigon_ffi_context_take(DLDevice device, tigon_context **taken) {
-  const char *backend = device.device_type == kDLCPU ? "cpu" : "cuda";
+  const char *backend = backend_of(device);
   void *stream = current_stream(device);
   for (int i = 0; i < MOST_IDLE; ++i) {
     tigon_context *found = atomic_exchange(&idle[i], NULL);

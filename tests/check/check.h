@@ -208,8 +208,7 @@ void check_bound_relative(check *k, const tigon_tensor *out, double ulps, double
  * 2^-24 of a result that `functions` calls of exp, ln or sqrt and `divisions` go into: an ulp is 2 of them at most. A call counts
  * as much as its relative error does in the result: half under a root. */
 double check_calls(const check *k, double functions, double divisions);
-/* The relative error of what kernels work out in f64; on Ascend, which has none, in two floats: sums, products, exp and log
- * (ascend/kernel/scalar.h, formulas.h). */
+/* The relative error of what kernels work out in f64, or where they have none in two floats: sums, products, exp and log. */
 double check_wide(const check *k);
 /* Do kernels have f64? */
 bool check_has_f64(const check *k);

@@ -147,8 +147,8 @@ double check_calls(const check *k, double functions, double divisions) {
 
 /* Ascend's backends alone have plans. */
 static bool is_ascend(const check *k) { return k->context->queue.backend->plans != NULL; }
-double check_wide(const check *k) { return is_ascend(k) ? 0x1p-35 : 0x1p-50; }
-bool check_has_f64(const check *k) { return !is_ascend(k); }
+double check_wide(const check *k) { return precision_of(k).no_f64 ? 0x1p-35 : 0x1p-50; }
+bool check_has_f64(const check *k) { return !precision_of(k).no_f64; }
 bool check_has_fma(const check *k) { return !is_ascend(k); }
 
 double check_flushed(const check *k) { return precision_of(k).flushes ? 0x1p-126 * 0x1p24 : 0; }

@@ -5,13 +5,13 @@
 run devices
 expect_status 0 "tigon devices"
 [ -s "$scratch/err" ] && fail "tigon devices wrote to stderr"
-for backend in cuda npu xpu cpu ref; do
+for backend in cuda npu xpu cpu opencl ref; do
   grep -q "^$backend" "$scratch/out" || fail "tigon devices does not name $backend"
 done
 
 run devices --json
 expect_status 0 "tigon devices --json"
-expect_json 'list(dict.fromkeys(d["backend"] for d in j["devices"])) == ["cuda", "npu", "xpu", "cpu", "ref"]' order
+expect_json 'list(dict.fromkeys(d["backend"] for d in j["devices"])) == ["cuda", "npu", "xpu", "cpu", "opencl", "ref"]' order
 expect_json 'all(isinstance(d["name"], str) and d["name"] for d in j["devices"])' names
 expect_json 'all(d["available"] == (d["reason"] is None) for d in j["devices"])' reasons
 expect_json '[d for d in j["devices"] if d["backend"] == "cpu"][0]["cores"] >= 1' cores

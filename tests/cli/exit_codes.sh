@@ -39,12 +39,14 @@ fi
 run bench rms_norm --shape 99999999x99999999
 expect_status 3 "tigon bench of a shape that fits nowhere"
 grep -q 'nothing was measured: ' "$scratch/err" || fail "a shape that fits nowhere: $(cat "$scratch/err")"
+export OCL_ICD_VENDORS=$scratch # a loader without a device
 run devices xpu
 expect_status 0 "tigon devices xpu"
-grep -q 'xpu *not there: this build has no Intel XPU backend' "$scratch/out" || fail "tigon devices xpu: $(cat "$scratch/out")"
+grep -q 'xpu *not there: \(libOpenCL.so.1 is not found\|the OpenCL loader finds no GPU of Intel\|no GPU is there\)' "$scratch/out" ||
+  fail "tigon devices xpu: $(cat "$scratch/out")"
 run check rms_norm --device xpu
 expect_status 3 "tigon check --device xpu"
-grep -q 'device xpu is not there: this build has no Intel XPU backend' "$scratch/err" || fail "xpu: $(cat "$scratch/err")"
+grep -q 'device xpu is not there: ' "$scratch/err" || fail "xpu: $(cat "$scratch/err")"
 
 timeout --preserve-status -s INT 1 "$TIGON" bench --repeat 1001 >"$scratch/out" 2>"$scratch/err"
 status=$?

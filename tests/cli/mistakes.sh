@@ -21,7 +21,7 @@ mistake '--nope' --nope
 mistake 'auto, always or never' --color=red list
 mistake '--nope' devices --nope
 mistake 'takes one device, but got "ref" too' devices cpu ref
-mistake 'must be one of cuda, npu, xpu, cpu, ref, ascend-sim' devices abacus
+mistake 'must be one of cuda, npu, xpu, cpu, opencl, ref, ascend-sim' devices abacus
 mistake 'takes an operator with --schema only' list rms_norm
 mistake 'takes one operator' list --schema rms_norm rope
 mistake 'unknown operator' list --schema rms_nrom

@@ -86,8 +86,11 @@ static void test_refusals(void **state) {
   e.views[2].device.device_id = 3;
   refuse(&e, "rms_norm_fwd: y is on cuda:3, must be on cpu (x)");
   setup(&e);
-  e.views[0].device.device_type = kDLOpenCL;
-  refuse(&e, "rms_norm_fwd: x is on a device of DLPack's type 4, must be on cpu or cuda");
+  e.views[0].device.device_type = kDLExtDev;
+  refuse(&e, "rms_norm_fwd: x is on a device of DLPack's type 12, must be on cpu, cuda or opencl");
+  setup(&e);
+  e.views[1].device.device_type = kDLOpenCL;
+  refuse(&e, "rms_norm_fwd: w is on opencl:0, must be on cpu (x)");
   setup(&e);
   e.views[1].dtype.bits = 64;
   refuse(&e, "rms_norm_fwd: w: tensor_from_dlpack: dtype is code 2, 64 bits, 1 lanes, must be f32, f16, bf16, i32, "

@@ -29,8 +29,10 @@ compare() { # device dtype
 }
 
 devices=(ascend-sim:910B4)
-run devices cuda --json
-grep -q '"available": *true' "$scratch/out" && devices+=(cuda)
+for family in cuda opencl; do
+  run devices $family --json
+  ! grep -q '"available": *true' "$scratch/out" || devices+=($family)
+done
 for device in "${devices[@]}"; do
   compare "$device" f32
   compare "$device" bf16

@@ -1,0 +1,97 @@
+/* Built programs, and what self-checks found, on disk: TIGON_OPENCL_CACHE, else $XDG_CACHE_HOME/tigon/opencl or ~/.cache/tigon/opencl. An empty TIGON_OPENCL_CACHE, or
+ * no home, means none. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "opencl/program.h"
+
+enum { PATH = 1024 };
+
+typedef struct head {
+  char magic[8];
+  uint64_t key, bytes, sum; /* sum: the hash of the binary */
+} head;
+static const char magic[8] = "tigoncl";
+
+static uint64_t hash_bytes(uint64_t from, const unsigned char *data, size_t bytes) { /* FNV-1a */
+  for (size_t i = 0; i < bytes; ++i) from = (from ^ data[i]) * 0x100000001b3u;
+  return from;
+}
+
+/* The end of the text counts, so that "ab", "c" is not "a", "bc". */
+uint64_t opencl_hash(uint64_t from, const char *text) {
+  if (from == 0) from = 0xcbf29ce484222325u;
+  return hash_bytes(from, (const unsigned char *)text, strlen(text) + 1);
+}
+
+static bool folder(char path[PATH]) {
+  const char *own = getenv("TIGON_OPENCL_CACHE"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int length = 0;
+  if (own)
+    length = snprintf(path, PATH, "%s", own);
+  else if (cache && *cache)
+    length = snprintf(path, PATH, "%s/tigon/opencl", cache);
+  else if (home && *home)
+    length = snprintf(path, PATH, "%s/.cache/tigon/opencl", home);
+  return length > 0 && length < PATH;
+}
+
+static bool place(char path[PATH], const char *name, uint64_t key) {
+  char in[PATH];
+  if (!folder(in)) return false;
+  const int length = snprintf(path, PATH, "%s/%s-%016llx", in, name, (unsigned long long)key);
+  return length > 0 && length < PATH;
+}
+
+/* Reads to the end of `bytes`; NULL: what is there is shorter, or its sum is another. */
+static unsigned char *read_body(FILE *file, const head *h) {
+  struct stat is;
+  if (fstat(fileno(file), &is) != 0 || h->bytes == 0 || (uint64_t)is.st_size != sizeof *h + h->bytes) return NULL;
+  unsigned char *binary = malloc((size_t)h->bytes);
+  if (!binary) return NULL;
+  if (fread(binary, 1, (size_t)h->bytes, file) == h->bytes && hash_bytes(h->key, binary, (size_t)h->bytes) == h->sum)
+    return binary;
+  free(binary);
+  return NULL;
+}
+
+unsigned char *opencl_cache_read(const char *name, uint64_t key, size_t *bytes) {
+  char path[PATH];
+  head h;
+  FILE *file = place(path, name, key) ? fopen(path, "rbe") : NULL;
+  if (!file) return NULL;
+  unsigned char *binary = NULL;
+  if (fread(&h, sizeof h, 1, file) == 1 && memcmp(h.magic, magic, sizeof magic) == 0 && h.key == key)
+    binary = read_body(file, &h);
+  fclose(file);
+  *bytes = binary ? (size_t)h.bytes : 0;
+  return binary;
+}
+
+/* The folder and those above it. */
+static void make_folders(char *path) {
+  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = 0;
+    mkdir(path, 0777);
+    *slash = '/';
+  }
+}
+
+/* Under another name first, so that nobody reads a part of it. */
+void opencl_cache_write(const char *name, uint64_t key, const unsigned char *binary, size_t bytes) {
+  char path[PATH], own[PATH + 32];
+  if (!place(path, name, key)) return;
+  make_folders(path);
+  snprintf(own, sizeof own, "%s.XXXXXX", path);
+  const int number = mkstemp(own);
+  FILE *file = number >= 0 ? fdopen(number, "wb") : NULL;
+  if (!file) return;
+  head h = {.key = key, .bytes = bytes, .sum = hash_bytes(key, binary, bytes)};
+  memcpy(h.magic, magic, sizeof magic);
+  const bool written = fwrite(&h, sizeof h, 1, file) == 1 && fwrite(binary, 1, bytes, file) == bytes;
+  if (fclose(file) != 0 || !written || rename(own, path) != 0) unlink(own);
+}

@@ -1,0 +1,203 @@
+#ifndef COMMON_CL
+#define COMMON_CL
+/* What all kernels use. The build defines T, the dtype of the call's tensors, which is F32, F16 or BF16. LANES are the elements of a vector.
+ * GROUP are the work-items that share a row; with 1 a work-item has rows of its own. Numbers are f32 in registers. */
+#pragma OPENCL FP_CONTRACT OFF
+#include "shared.h"
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+typedef PASTE(float, LANES) vf;
+typedef PASTE(int, LANES) vi;
+typedef PASTE(uint, LANES) vu;
+#define as_vf PASTE(as_float, LANES)
+#define as_vi PASTE(as_int, LANES)
+#define as_vu PASTE(as_uint, LANES)
+#define to_vf PASTE(convert_float, LANES)
+#define to_vu PASTE(convert_uint, LANES)
+#define to_us PASTE(convert_ushort, LANES)
+#define load_floats PASTE(vload, LANES)
+#define store_floats PASTE(vstore, LANES)
+#define load_halves PASTE(vload_half, LANES)
+#define store_halves PASTE(PASTE(vstore_half, LANES), _rte)
+
+/* A tensor: bytes, and an offset of 64 bits, ABSENT where there is none. */
+typedef __global uchar *memory;
+#define TENSOR(name) memory name##_buffer, ulong name##_offset
+#define ABSENT (~0UL)
+#define is_there(name) (name##_offset != ABSENT)
+#define memory_of(name) (name##_buffer + (is_there(name) ? name##_offset : 0))
+#define or_null(name) (is_there(name) ? memory_of(name) : (memory)0)
+
+/* Functions that are given local memory are inlined. A compiler may write the array that all their calls give into their body, and
+ * PoCL 3.1 would share that array between groups that run at once. */
+#ifndef inlined
+#define inlined inline __attribute__((always_inline))
+#endif
+
+/* ---- elements ---- */
+
+static inline float load_one(memory m, long i, int dtype) {
+  if (dtype == F32) return ((__global const float *)m)[i];
+  if (dtype == F16) return vload_half((size_t)i, (__global const half *)m);
+  return as_float((uint)((__global const ushort *)m)[i] << 16);
+}
+
+/* To the nearest, ties to even; a NaN stays one. */
+static inline uint bf16_of(float x) {
+  const uint u = as_uint(x);
+  return isnan(x) ? (u >> 16) | 0x40 : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+}
+static inline void store_one(memory m, long i, int dtype, float x) {
+  if (dtype == F32)
+    ((__global float *)m)[i] = x;
+  else if (dtype == F16)
+    vstore_half_rte(x, (size_t)i, (__global half *)m);
+  else
+    ((__global ushort *)m)[i] = (ushort)bf16_of(x);
+}
+
+/* To the dtype and back. */
+static inline float rounded_one(float x) {
+  if (T == F32) return x;
+  if (T == BF16) return as_float(bf16_of(x) << 16);
+  ushort u;
+  vstore_half_rte(x, 0, (half *)&u);
+  return vload_half(0, (const half *)&u);
+}
+
+static inline vf load_all(memory m, long i, int dtype) {
+  if (dtype == F32) return load_floats(0, (__global const float *)m + i);
+  if (dtype == F16) return load_halves(0, (__global const half *)m + i);
+  return as_vf(to_vu(load_floats(0, (__global const ushort *)m + i)) << 16);
+}
+static inline void store_all(memory m, long i, int dtype, vf x) {
+  if (dtype == F32) {
+    store_floats(x, 0, (__global float *)m + i);
+  } else if (dtype == F16) {
+    store_halves(x, 0, (__global half *)m + i);
+  } else {
+    const vu u = as_vu(x), near = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    store_floats(to_us(select(near, u >> 16 | 0x40, isnan(x))), 0, (__global ushort *)m + i);
+  }
+}
+
+/* n elements from i on, LANES at most; the others are 0. */
+static inline vf load_n(memory m, long i, int dtype, long n) {
+  if (n >= LANES) return load_all(m, i, dtype);
+  float part[LANES];
+  for (int j = 0; j < LANES; ++j) part[j] = j < n ? load_one(m, i + j, dtype) : 0;
+  return load_floats(0, part);
+}
+static inline void store_n(memory m, long i, int dtype, long n, vf x) {
+  if (n >= LANES) {
+    store_all(m, i, dtype, x);
+    return;
+  }
+  float part[LANES];
+  store_floats(x, 0, part);
+  for (int j = 0; j < n; ++j) store_one(m, i + j, dtype, part[j]);
+}
+
+/* The first n lanes of v, and `other` after them. */
+static inline vf first_or(vf v, long n, float other) {
+  if (n >= LANES) return v;
+  float part[LANES];
+  store_floats(v, 0, part);
+  for (int j = n > 0 ? (int)n : 0; j < LANES; ++j) part[j] = other;
+  return load_floats(0, part);
+}
+
+static inline vf rounded(vf x) {
+  float part[LANES];
+  store_floats(x, 0, part);
+  for (int j = 0; j < LANES; ++j) part[j] = rounded_one(part[j]);
+  return load_floats(0, part);
+}
+
+/* Elements of an f32 tensor. It may be NULL where it is written. */
+typedef __global float *floats;
+#define FLOATS_OF(name) ((floats)memory_of(name))
+static inline float float_at(memory m, long i) { return ((floats)m)[i]; }
+static inline float float_or(memory m, long i, float otherwise) { return m ? float_at(m, i) : otherwise; }
+static inline void put_float(memory m, long i, float x) {
+  if (m) ((floats)m)[i] = x;
+}
+
+/* Elements of a tensor of INT_64 or 32-bit integers. */
+static inline long load_int(memory m, long i, int dtype) {
+  return dtype == INT_64 ? ((__global const long *)m)[i] : ((__global const int *)m)[i];
+}
+
+/* ---- sums in two floats: high as float has it, and low, what its roundings lost ---- */
+
+typedef struct pair {
+  float high, low;
+} pair;
+typedef struct vpair {
+  vf high, low;
+} vpair;
+
+/* What a + b lost to rounding, exactly. */
+#define LOST(a, b, sum) (((a) - ((sum) - ((sum) - (a)))) + ((b) - ((sum) - (a))))
+
+static inline pair pair_add(pair s, float x) {
+  const float sum = s.high + x;
+  return (pair){sum, s.low + LOST(s.high, x, sum)};
+}
+static inline pair pair_join(pair a, pair b) {
+  const float sum = a.high + b.high;
+  return (pair){sum, a.low + b.low + LOST(a.high, b.high, sum)};
+}
+static inline vpair vpair_add(vpair s, vf x) {
+  const vf sum = s.high + x;
+  return (vpair){sum, s.low + LOST(s.high, x, sum)};
+}
+/* Adds a * b, which is not rounded first. */
+static inline vpair vpair_fma(vpair s, vf a, vf b) {
+  const vf product = a * b;
+  s.low += fma(a, b, -product);
+  return vpair_add(s, product);
+}
+/* An infinity is one, though its low part is a NaN. */
+static inline float pair_value(pair s) { return isinf(s.high) ? s.high : s.high + s.low; }
+static inline vf vpair_value(vpair s) { return select(s.high + s.low, s.high, isinf(s.high)); }
+static inline pair pair_of(vpair v) {
+  float high[LANES], low[LANES];
+  store_floats(v.high, 0, high);
+  store_floats(v.low, 0, low);
+  pair sum = {high[0], low[0]};
+  for (int j = 1; j < LANES; ++j) sum = pair_join(sum, (pair){high[j], low[j]});
+  return sum;
+}
+
+/* ---- rows ---- */
+
+static inline long row_offset(const tigon_row_space *space, const cl_pitch *pitch, long r) {
+  if (space->inner == space->rows) return r * pitch->of[2];
+  const long k = r % space->inner, ij = r / space->inner;
+  return ij / space->middle * pitch->of[0] + ij % space->middle * pitch->of[1] + k * pitch->of[2];
+}
+
+#include "trees.cl"
+
+/* A row's vectors that the work-item has: at `i`, of which `n` elements are of the row. */
+#define FOR_ROW(i, n, cols)                                                         \
+  for (long i = row_lane() * LANES, n = (cols)-i; i < (cols); i += GROUP * LANES, n = (cols)-i)
+
+/* The sum of a vector's elements, in a fixed order. */
+static inline float sum_of(vf v) {
+  float part[LANES];
+  store_floats(v, 0, part);
+  for (int half_of = LANES / 2; half_of > 0; half_of /= 2)
+    for (int j = 0; j < half_of; ++j) part[j] += part[j + half_of];
+  return part[0];
+}
+static inline float max_of(vf v) {
+  float part[LANES];
+  store_floats(v, 0, part);
+  for (int j = 1; j < LANES; ++j) part[0] = LARGER(part[0], part[j]);
+  return part[0];
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* Rows are read once. Backward each work-item or group has a slab, [2, cols], of what its rows add to dgamma and dbeta, and a word of dalpha. */
+#include "dyt.h"
+#include "math.cl"
+#include "sum.cl"
+
+/* src/cpu/dyt.c's, which says how far they are off: tanh(u) = c P(c^2) / Q(c^2), c = u cut off where tanh is 1. */
+static inline vf dyt_tanh(vf u) {
+  const vf c = between_of(-8.4f, u, 8.4f), s = c * c;
+  vf p = (vf)(1.44578463e-08f);
+  p = fma(p, s, (vf)(2.13797692e-05f));
+  p = fma(p, s, (vf)(0.00354161715f));
+  p = fma(p, s, (vf)(0.134195795f));
+  p = fma(p, s, (vf)(0.99999999f));
+  vf q = (vf)(8.21995845e-07f);
+  q = fma(q, s, (vf)(0.000336142679f));
+  q = fma(q, s, (vf)(0.0260514386f));
+  q = fma(q, s, (vf)(0.467529033f));
+  q = fma(q, s, (vf)(1.0f));
+  return either(isnan(u), u, c * p / q);
+}
+
+/* And *slope = 1 - tanh(u)^2. Of e = 2^y, y = -2 |u| / ln 2, and of e - 1 from its own polynomial, so that nothing cancels. */
+static inline vf dyt_tanh_slope(vf u, vf *slope) {
+  const vf exponent = fabs(u) * -2.88539008f, y = fmax(exponent, (vf)(-126.0f)), whole = rint(y), f = y - whole;
+  vf less = (vf)(0.000154035116f); /* (2^f - 1) / f */
+  less = fma(less, f, (vf)(0.00133907355f));
+  less = fma(less, f, (vf)(0.0096182375f));
+  less = fma(less, f, (vf)(0.0555035743f));
+  less = fma(less, f, (vf)(0.240226498f));
+  less = fma(less, f, (vf)(0.693147188f));
+  const vf fraction = f * less, power = add_exponent_of((vf)(1.0f), PASTE(convert_int, LANES)(whole));
+  const vf rest = fma(fraction, power, power - 1), share = 1 / (2 + rest), size = rest * share; /* rest: e - 1 */
+  const vf e = either(exponent < -126.0f, (vf)(0.0f), fma(fraction, power, power));
+  *slope = either(isnan(u), u, 4 * e * (share * share));
+  return either(isnan(u), u, either(u < 0, size, -size));
+}
+
+__kernel void dyt_fwd(TENSOR(x), TENSOR(alpha), TENSOR(gamma), TENSOR(beta), TENSOR(y), const dyt_numbers k) {
+  const memory xs = memory_of(x), weights = memory_of(gamma), shifts = or_null(beta), ys = memory_of(y);
+  const float slope = load_one(memory_of(alpha), 0, k.alpha_dtype);
+  for (long r = row_first(); r < k.space.rows; r += row_step()) {
+    const long at = row_offset(&k.space, &k.x, r), to = row_offset(&k.space, &k.out, r);
+    FOR_ROW(i, n, k.cols) {
+      const vf t = dyt_tanh(slope * load_n(xs, at + i, T, n)), w = load_n(weights, i, k.gamma_dtype, n);
+      store_n(ys, to + i, T, n, shifts ? fma(w, t, load_n(shifts, i, k.beta_dtype, n)) : w * t);
+    }
+  }
+}
+
+__kernel void dyt_bwd(TENSOR(dy), TENSOR(x), TENSOR(alpha), TENSOR(gamma), TENSOR(dx), TENSOR(slabs), TENSOR(words),
+                      const dyt_numbers k) {
+  ROOM
+  const memory dys = memory_of(dy), xs = memory_of(x), weights = memory_of(gamma), dxs = memory_of(dx);
+  const memory slab = memory_of(slabs);
+  const long of_gamma = row_first() * 2 * k.cols, of_beta = of_gamma + k.cols;
+  const float number = load_one(memory_of(alpha), 0, k.alpha_dtype);
+  vpair dalpha = VPAIR_START;
+  for (long r = row_first(); r < k.space.rows; r += row_step()) {
+    const long from = row_offset(&k.space, &k.dy, r), at = row_offset(&k.space, &k.x, r);
+    const long to = row_offset(&k.space, &k.out, r);
+    const bool first = r == row_first();
+    FOR_ROW(i, n, k.cols) {
+      const vf d = load_n(dys, from + i, T, n), v = load_n(xs, at + i, T, n);
+      vf slope;
+      const vf t = dyt_tanh_slope(number * v, &slope), q = d * load_n(weights, i, k.gamma_dtype, n) * slope;
+      store_n(dxs, to + i, T, n, number * q);
+      if (!is_there(slabs)) continue;
+      const vf dgamma = first ? (vf)(0.0f) : load_n(slab, of_gamma + i, F32, n);
+      const vf dbeta = first ? (vf)(0.0f) : load_n(slab, of_beta + i, F32, n);
+      store_n(slab, of_gamma + i, F32, n, fma(d, t, dgamma));
+      store_n(slab, of_beta + i, F32, n, d + dbeta);
+      dalpha = vpair_fma(dalpha, first_or(q, n, 0), v);
+    }
+  }
+  if (!is_there(slabs)) return;
+  const float sum = row_total(dalpha);
+  if (row_leads()) FLOATS_OF(words)[row_first()] = sum;
+}

@@ -1,0 +1,20 @@
+/* Elementwise work, every byte once: a work-item alone has vectors that lie end to end, those of a group have them in turns. All inputs of a
+ * vector are loaded before an output is stored, so that outputs may lie over inputs. */
+#include "math.cl"
+#include "map.h"
+
+#define MAP_EACH (GROUP == 1 ? MAP_ITEM_EACH : MAP_GROUP_EACH)
+#define MAP_KERNEL(name, inputs, outputs, formula)                                                              \
+  __kernel void name(TENSOR(t0), TENSOR(t1), TENSOR(t2), TENSOR(t3), TENSOR(t4), const map_numbers k) {         \
+    const memory of[MAP_TENSORS] = {memory_of(t0), memory_of(t1), memory_of(t2), memory_of(t3), memory_of(t4)}; \
+    const long row = (long)get_global_id(1), item = (long)get_global_id(0);                                     \
+    const long first = (item / GROUP * MAP_EACH * GROUP + item % GROUP) * LANES;                                \
+    long at[MAP_TENSORS];                                                                                       \
+    for (int i = 0; i < inputs + outputs; ++i) at[i] = row_offset(&k.space, &k.pitch[i], row);                  \
+    for (long e = 0, c = first; e < MAP_EACH && c < k.cols; ++e, c += GROUP * LANES) {                          \
+      vf in[inputs], out[outputs];                                                                              \
+      for (int i = 0; i < inputs; ++i) in[i] = load_n(of[i], at[i] + c, T, k.cols - c);                         \
+      formula;                                                                                                  \
+      for (int i = 0; i < outputs; ++i) store_n(of[inputs + i], at[inputs + i] + c, T, k.cols - c, out[i]);     \
+    }                                                                                                           \
+  }

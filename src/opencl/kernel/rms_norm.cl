@@ -1,0 +1,48 @@
+/* rms_norm, fused_add_rms_norm and modulated_rms_norm. */
+#include "norm_bwd.cl"
+
+NORM_FWD_KERNEL(rms_norm_fwd, false)
+NORM_BWD_KERNEL(rms_norm_bwd, false)
+
+/* ---- quantised: a row is read three times, the last two from a cache, for its root, its largest |y|, and q ---- */
+
+/* Bits as src/core/half.h makes them: to the nearest, ties to even. A NaN is 0x7f; as i8 it is 0. */
+static inline vu f8e4m3_of(vf v) {
+  const vf size = fmin(fabs(v), (vf)(448.0f));
+  const vu u = as_vu(size), normal = ((u + 0x7ffff + (u >> 20 & 1)) >> 20) - (120 << 3);
+  const vu small = as_vu(size + 0x1p14f) - as_uint(0x1p14f); /* the sum's last bit is 2^-9 */
+  const vu code = (as_vu(v) >> 24 & 0x80) | select(normal, small, size < 0x1p-6f);
+  return select(code, (vu)(0x7f), isnan(v));
+}
+static inline vu i8_of(vf v) {
+  const vf kept = between_of(-127.0f, either(isnan(v), (vf)(0.0f), v), 127.0f);
+  return (as_vu(kept + 0x1.8p23f) - as_uint(0x1.8p23f)) & 0xff;
+}
+
+static inline void store_bytes(memory q, long i, long n, vu bits) {
+  uchar part[LANES];
+  PASTE(vstore, LANES)(PASTE(convert_uchar, LANES)(bits), 0, part);
+  if (n >= LANES)
+    PASTE(vstore, LANES)(PASTE(vload, LANES)(0, part), 0, q + i);
+  else
+    for (int j = 0; j < n; ++j) q[i + j] = part[j];
+}
+
+__kernel void rms_norm_quantised(TENSOR(x), TENSOR(w), TENSOR(z), TENSOR(q), TENSOR(scale), const norm_fwd_numbers k) {
+  ROOM
+  const norm_fwd_memory m = {.x = memory_of(x), .w = or_null(w), .z = or_null(z), .y = memory_of(q)};
+  for (long r = row_first(); r < k.space.rows; r += row_step()) {
+    const norm_row row = norm_start(false, &m, &k, r, space);
+    vf largest = 0;
+    FOR_ROW(i, n, k.cols) {
+      const vf size = first_or(fabs(norm_value(false, &m, &k, &row, i, n)), n, 0);
+      largest = either(isnan(largest) || largest > size, largest, size);
+    }
+    const float of = row_max(max_of(largest)) / (k.is_i8 ? 127.0f : 448.0f), unit = of < 0x1p-126f ? 1 : of;
+    if (row_leads()) FLOATS_OF(scale)[r] = unit;
+    FOR_ROW(i, n, k.cols) {
+      const vf v = norm_value(false, &m, &k, &row, i, n) / unit;
+      store_bytes(m.y, row.y + i, n, k.is_i8 ? i8_of(v) : f8e4m3_of(v));
+    }
+  }
+}
