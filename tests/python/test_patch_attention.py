@@ -12,6 +12,7 @@ from transformers import masking_utils as masks
 
 import tigon
 from tigon.huggingface.attention import Mask, _mask
+from tigon.huggingface.attention_code import asks_for, makes_its_mask
 from tigon.torch import functional as T
 
 ALONE = dict.fromkeys(("embedding", "rms_norm", "mlp", "experts", "rope", "layer_norm", "group_norm", "loss"), False)
@@ -285,3 +286,34 @@ def test_a_layer_that_makes_its_own_mask(behind, monkeypatch):
     stock.config._attn_implementation = "eager"
     assert (found - stock(ids, use_cache=False).logits).norm() <= 1e-5 * found.norm()
     assert (found - causal).norm() > 1e-2 * found.norm()
+
+
+class TestCodeOfALayer:
+    def test_of_transformers(self):
+        """Doge makes its mask of the values, DeepSeek-V3.2 of an index, and asks for a name; GPT-2 asks for eager."""
+        from transformers.models import deepseek_v32, doge, glm5_next, gpt2, llama, zaya
+
+        known = {
+            llama.modeling_llama.LlamaAttention: (False, False, False),
+            zaya.modeling_zaya.ZayaAttention: (False, False, False),
+            gpt2.modeling_gpt2.GPT2Attention: (False, True, False),
+            doge.modeling_doge.DogeAttention: (True, False, False),
+            deepseek_v32.modeling_deepseek_v32.DeepseekV32Attention: (True, True, True),
+            glm5_next.modeling_glm5_next.Glm5NextTextAttention: (True, False, True),
+        }
+        for layer, wanted in known.items():
+            assert (makes_its_mask(layer), asks_for(layer, "eager"), asks_for(layer, "sdpa")) == wanted, layer
+
+    def test_it_is_left(self):
+        small = dict(vocab_size=131, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4)
+        doge = transformers.DogeForCausalLM(transformers.DogeConfig(**small))
+        assert left(doge) == "its DogeAttention makes a mask of its own"
+        gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=64, n_layer=1, n_head=4, vocab_size=131))
+        assert tigon.patch(gpt2, attention=True, **ALONE).counts() == {"attention": 1}
+        gpt2 = transformers.GPT2LMHeadModel._from_config(gpt2.config, attn_implementation="eager")
+        assert left(gpt2) == "its GPT2Attention asks whether its attention is eager"
+
+    def test_without_its_source(self):
+        space = {}
+        exec("class Layer:\n    def forward(self, x): pass", space)
+        assert makes_its_mask(space["Layer"])

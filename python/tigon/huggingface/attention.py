@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from ..torch import functional as F
+from .attention_code import asks_for, makes_its_mask
 from .replacement import Left, Pair, computable, is_distributed
 from .trials import generator
 
@@ -197,7 +198,12 @@ def _switched(config, owner, layers) -> tuple[Left | str, str | None]:
         return Left(f"its attention is {stock}, must be sdpa or eager"), None
     if not getattr(owner, "_supports_attention_backend", False):
         return Left("its class says that it takes no attention of others"), None
+    for kind in {type(module): None for module in owner.modules() if getattr(module, "config", None) is config}:
+        if asks_for(kind, stock):
+            return Left(f"its {kind.__name__} asks whether its attention is {stock}"), None
     for layer in {type(layer): layer for layer in layers}.values():
+        if makes_its_mask(type(layer)):
+            return Left(f"its {type(layer).__name__} makes a mask of its own"), None
         sinks = getattr(layer, "sinks", None)
         capped = any(value for name, value in vars(layer).items() if "softcap" in name)
         if stock == "sdpa" and (capped or sinks is not None):
