@@ -47,8 +47,9 @@ class TestHead:
             ),
             (lambda self, h, y: outputs(self, self.lm_head(h) + h.sum(-1, keepdim=True), y), "more to the logits"),
             (lambda self, h, y: outputs(self, self.lm_head(h).bfloat16().float(), y), "more to the logits"),
+            (lambda self, h, y: outputs(self, self.lm_head(h), None), "calls its loss_function 0 times, must once"),
         ],
-        ids=["mode", "z-loss", "z-loss without gradient", "ignore_index", "slice", "position", "hidden", "rounding"],
+        ids=["mode", "z-loss", "z-loss quietly", "ignore_index", "slice", "position", "hidden", "rounding", "own loss"],
     )
     def test_strange(self, change, text):
         patched = with_forward(change).eval()

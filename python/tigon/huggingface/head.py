@@ -177,9 +177,11 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
         try:
             with torch.enable_grad():
                 result = _run(twins[0], type(model).forward, labels)
-            ((depth, logits, seen_labels, width, others),) = seen
         except Exception as error:  # whatever a stranger's forward raises
             return Left(f"its forward cannot be followed: {error}")
+        if len(seen) != 1:
+            return Left(f"its forward calls its loss_function {len(seen)} times, must once")
+        ((depth, logits, seen_labels, width, others),) = seen
         if depth:
             return None
         if seen_labels is not labels or logits.shape != given.shape or width not in (None, head.out_features):
@@ -205,7 +207,7 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
 
 
 def _logits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Of both signs, from 1e-3 to 1e6 in size; the first is the smallest, the last the largest."""
+    """Logits of both signs, from 1e-3 to 1e6 in size; the first is the smallest, the last the largest."""
     numbers = generator(seed)
     uniform, sign = (torch.rand(shape, generator=numbers, dtype=torch.float64) for _ in range(2))
     logits = 10 ** (uniform * 9 - 3) * (sign * 2 - 1).sign()
