@@ -229,6 +229,20 @@ def test_other_masks_are_tensors():
     assert isinstance(asked(CAUSAL, 3, 9, 0, q_offset=torch.tensor(6)), torch.Tensor)
 
 
+def test_a_layer_that_is_not_causal():
+    """PaliGemma's: without a mask sdpa goes by is_causal."""
+    stock, patched = made("Llama", attn_implementation="sdpa")
+    for m in (stock, patched):
+        for layer in m.model.layers:
+            layer.self_attn.is_causal = False
+    ids, _ = batch()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = patched(ids, use_cache=False).logits
+    assert any("it is not causal, and its mask is so" in str(w.message) for w in said)
+    assert torch.equal(found, stock(ids, use_cache=False).logits)
+
+
 class TestMaskAsATensor:
     """What code between the mask of a forward and its layers may do with it."""
 

@@ -128,7 +128,7 @@ def _mask(stock, **arguments):
     return Mask(stock, arguments, seen.get("causal", False), seen.get("left", seen.get("window")), starts)
 
 
-def _obstacle(mask, q, k, v, dropout, others) -> str | None:
+def _obstacle(module, mask, q, k, v, dropout, others) -> str | None:
     """Why a call runs as before."""
     if not isinstance(mask, Mask):
         return "it has no mask" if mask is None else "its mask is a tensor, as for padding or a cache of fixed size"
@@ -139,6 +139,10 @@ def _obstacle(mask, q, k, v, dropout, others) -> str | None:
     strange = [n for n, value in others.items() if isinstance(value, torch.Tensor) and n not in _ASIDE]
     if strange:
         return f"it is called with {strange[0]}"
+    causal = others.get("is_causal")  # which sdpa reads where it has no mask
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    if mask.stock == "sdpa" and mask.causal != causal and mask.given is None:
+        return f"it is {'' if causal else 'not '}causal, and its mask is {'not' if causal else 'so'}"
     if (q.shape[2], k.shape[2]) != (mask.arguments["q_length"], mask.arguments["kv_length"]):
         return "its mask is for other numbers of queries and keys"
     if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
@@ -154,7 +158,7 @@ def _attend(
     """(o [B, T, H, D], None). The window is the mask's, not `sliding_window`."""
     mask = attention_mask.read() if isinstance(attention_mask, Mask) else attention_mask
     heads = [query, key, value]
-    if obstacle := _obstacle(mask, *heads, dropout, others):
+    if obstacle := _obstacle(module, mask, *heads, dropout, others):
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         if not torch.compiler.is_compiling():
