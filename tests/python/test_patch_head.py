@@ -56,6 +56,15 @@ class TestHead:
         (left,) = tigon.patch(patched, verify=False).left
         assert left.kind == "loss" and text in left.text
 
+    def test_its_loss_gets_what_it_does_not_read(self):
+        """Mistral 3 hands its vision_feature_layer on."""
+        patched = with_forward(lambda self, h, y: outputs(self, self.lm_head(h), y, vision_feature_layer=-1))
+        ids, labels = batch()
+        wanted = patched(ids, labels=labels).loss
+        assert tigon.patch(patched).counts()["loss"] == 1
+        found = patched(ids, labels=labels)
+        assert found.logits is None and abs(found.loss - wanted) <= 1e-6 * wanted
+
     @pytest.mark.parametrize("scaling", [6.0, 0.75, 1 / 3, 0.3, 7.0])
     def test_scaled(self, scaling):
         """Neither a factor nor its inverse need have few digits."""

@@ -162,7 +162,8 @@ def _attend(
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         if not torch.compiler.is_compiling():
-            warnings.warn(f"tigon.patch: an attention runs by {stock}, because {obstacle}", stacklevel=2)
+            layer = type(module).__name__
+            warnings.warn(f"tigon.patch: an attention runs by {stock}, because {obstacle} ({layer})", stacklevel=2)
         options = dict(dropout=dropout, scaling=scaling, softcap=softcap, s_aux=s_aux)
         function = _eager(module) if stock == "eager" else ALL_ATTENTION_FUNCTIONS[stock]
         return function(module, *heads, mask.given if isinstance(mask, Mask) else mask, **options | others)

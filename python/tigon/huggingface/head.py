@@ -186,7 +186,7 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
             return None
         if seen_labels is not labels or logits.shape != given.shape or width not in (None, head.out_features):
             return Left("its forward changes the labels or the shape of the logits on the way to its loss")
-        others = sorted(name for name, value in others.items() if value is not None)
+        others = sorted(name for name, value in others.items() if value is not None and name in _read_by_the_loss())
         if others:
             return Left(f"its forward gives its loss {', '.join(others)}")
         scale = _scale(given.detach(), logits.detach().double())
@@ -204,6 +204,15 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
         if losses[-1] != losses[0]:
             return Left("its forward uses the logits for more than its loss")
     return found[0]
+
+
+@functools.cache
+def _read_by_the_loss() -> set[str]:
+    """Arguments of transformers' loss. It drops others, such as the `vision_feature_layer` of Mistral 3."""
+    from transformers.loss import loss_utils
+
+    functions = loss_utils.ForCausalLMLoss, getattr(loss_utils, "fixed_cross_entropy", loss_utils.ForCausalLMLoss)
+    return {name for function in functions for name in inspect.signature(function).parameters} - {"kwargs"}
 
 
 def _logits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
