@@ -1,145 +1,150 @@
-"""Surveys tigon.patch: each causal language model type of transformers, and some multimodal ones on text, stock against
-patched.
+"""Tries tigon.patch on the model families of the installed transformers, stock against patched.
 
-A type is made small from its configuration: two layers, or one of each kind, and random parameters. survey_types.py
-holds what a single type needs besides. A copy is patched in evaluation mode. Both get the same text, with padding and
-ignored labels. Compared are:
+A family is a model type of transformers: every causal language model, and some multimodal ones on text (NAME+text).
+Each is made small from its configuration: two layers, or one of each kind, and random parameters. Nothing is
+downloaded. A copy is patched in evaluation mode. Both get the same text, with padding and ignored labels.
+
+Compared are:
   in f32   the loss and each gradient of a training step, without and with dropout; logits; 8 generated tokens
+  in f32   with tigon.patch(model, attention=True) the loss, each gradient and the logits, without padding
   in bf16  the loss
   after tigon.unpatch the loss and each gradient, bit by bit
 The bounds are those of docs/train.md. Where one is exceeded, 8 times what rounding the weights does to stock is added.
 
-outcomes:
+A row counts the modules of each kind that are patched: "2 of 3" says that one was left. Below the row stands why, in
+the words of tigon.patch. The last column says:
   ok         nothing differs
-  wrong      something differs, raises or hangs; the line says what
-  unnamed    a module has the name of a part that Tigon has an operator for, and is in neither list of the report
-  not built  survey_types.py says why
-The exit status is 1 if a type is wrong, or if its row in docs/huggingface.md is no longer true."""
+  wrong      something differs, raises or hangs: a bug of Tigon; report it with what python -m tigon.env prints
+  unnamed    a module has the name of a part that Tigon has an operator for, and tigon.patch says nothing about it
+  not built  the family has no small model here; the reason follows
+The exit status is 1 if a family is wrong, or if --check finds a row that is no longer true."""
 
 import argparse
 import json
-import multiprocessing
 import os
+import signal
 import sys
-import time
 from collections import Counter
 from dataclasses import asdict
-from multiprocessing.connection import wait
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-import survey_table
-import transformers
-from survey_compare import Result, survey
-from survey_models import NAMES, TEXT
+import torch
 
 EXAMPLES = """examples:
-  tools/test-python survey                     all types, some minutes
-  tools/test-python survey llama gemma2 -v     two of them, with what is replaced and why something is left
-  tools/test-python survey --third             the third of them that CI runs
-  tools/test-python survey --write             all, and the table in docs/huggingface.md anew
-  tools/test-python survey --json survey.json  all, and everything that was found as JSON"""
+  python -m tigon.huggingface.survey                       all families, some minutes
+  python -m tigon.huggingface.survey llama gemma2 -v       two of them, with all details
+  python -m tigon.huggingface.survey --json > survey.json  everything that was found
+  python -m tigon.huggingface.survey --markdown            the tables of docs/huggingface.md"""
 
 
-def main(arguments: list[str]) -> int:
-    options = _options(arguments)
-    names = options.types or (NAMES[::3] if options.third else NAMES)
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        import transformers
+    except ImportError:
+        print("survey: transformers is not installed: pip install 'tigon[hf]'", file=sys.stderr)
+        return 2
+    transformers.logging.set_verbosity_error()
+    from . import table
+    from .families import NAMES
+    from .workers import surveyed
+
+    options = _options(arguments, NAMES)
+    names = options.families or NAMES[:: options.every]
     if options.list:
         print("\n".join(names))
         return 0
-    results = list(_surveyed(names, options.jobs, options.limit, options.verbose))
-    results.sort(key=lambda result: NAMES.index(result.name))
+    as_rows = not (options.json or options.markdown)
+    if as_rows:
+        print(table.head())
+    results = []
+    bar = _bar(names)
+    try:
+        for result in surveyed(names, options.jobs, options.seconds, options.memory):
+            results.append(result)
+            bar.update()
+            if as_rows:
+                bar.write(table.row(result, options.verbose), file=sys.stdout)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        bar.close()
+        print(f"survey: stopped after {len(results)} of {len(names)} families", file=sys.stderr)
+        return 130
+    bar.close()
     if options.json:
-        Path(options.json).write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        print(json.dumps(dict(versions=table.versions(), families=[asdict(result) for result in results]), indent=1))
+    elif options.markdown:
+        print(table.markdown(results), end="")
+    else:
+        _summarise(results, table.versions())
     if options.write:
-        survey_table.write(results)
-    stale = [] if options.write or options.no_table else survey_table.stale(results)
-    _summarise(results, stale)
+        table.write(options.write, results)
+    stale = table.stale(options.check, results) if options.check else []
+    for sentence in stale:
+        print(sentence, file=sys.stderr)
     return int(bool(stale) or any(result.outcome == "wrong" for result in results))
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
+def _options(arguments: list[str] | None, names: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="survey", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tigon.huggingface.survey",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("types", nargs="*", metavar="TYPE", help=f"model types; multimodal ones end in {TEXT}")
-    parser.add_argument("--third", action="store_true", help="every third type")
-    parser.add_argument("--list", action="store_true", help="print the types and stop")
-    parser.add_argument("--jobs", type=int, default=1, help="types at a time (1)")
-    parser.add_argument("--limit", type=float, default=180, metavar="SECONDS", help="for a type (180)")
-    parser.add_argument("--json", metavar="FILE", help="write the results")
-    parser.add_argument("--write", action="store_true", help="write the table in docs/huggingface.md")
-    parser.add_argument("--no-table", action="store_true", help="do not hold the table to the results")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print what was replaced and left of each")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="model types as --list prints them (default: all)")
+    parser.add_argument("--list", action="store_true", help="print the families and stop")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th family")
+    jobs = min(len(os.sched_getaffinity(0)), 8)
+    parser.add_argument("--jobs", type=int, default=jobs, metavar="N", help=f"families at a time (here {jobs})")
+    parser.add_argument("--seconds", type=float, default=180, help="limit of time for a family (180)")
+    parser.add_argument("--memory", type=float, default=4, metavar="GIB", help="limit of memory for a family (4)")
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument("--json", action="store_true", help="print everything that was found as JSON")
+    shapes.add_argument("--markdown", action="store_true", help="print the tables of docs/huggingface.md")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put these tables between the markers of a page")
+    parser.add_argument("--check", type=Path, metavar="PAGE", help="fail if a row of a page is no longer true")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print seconds, and what could not be compared")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.types if name not in NAMES]
-    if unknown:
-        parser.error(f"{unknown[0]} is no type of the survey; --list prints them")
-    if options.write and (options.types or options.third):
-        parser.error("--write wants all types")
+    for name in options.families:
+        if name not in names:
+            parser.error(f"{name} is no family of the survey; --list prints them{_meant(name, names)}")
+    for option in ("every", "jobs", "seconds", "memory"):
+        if getattr(options, option) <= 0:
+            parser.error(f"--{option} is {getattr(options, option):g}, must be above 0")
+    if options.write and (options.families or options.every > 1):
+        parser.error("--write wants all families")
+    for page in filter(None, (options.write, options.check)):
+        from . import table
+
+        if mistake := table.mistake(page):
+            parser.error(mistake)
     return options
 
 
-def _surveyed(names: list[str], jobs: int, limit: float, verbose: bool):
-    """The results as they come. A process of its own for each: one that hangs or crashes is a result, too."""
-    fork = multiprocessing.get_context("fork")
-    waiting, running, done = list(names), {}, 0
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            name = waiting.pop(0)
-            ours, theirs = fork.Pipe(duplex=False)
-            process = fork.Process(target=_child, args=(name, theirs))
-            process.start()
-            theirs.close()
-            running[ours] = (name, process, time.monotonic())
-        wait(running, timeout=1)
-        for connection, (name, process, since) in list(running.items()):
-            seconds = time.monotonic() - since
-            result = _received(connection, name, process, seconds, limit)
-            if result is None:
-                continue
-            del running[connection]
-            process.kill()
-            process.join()
-            result.seconds, done = round(seconds, 2), done + 1
-            print(f"{done}/{len(names)} {survey_table.line(result, verbose)}", flush=True)
-            yield result
+def _meant(name: str, names: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, names, 3)
+    return f" (near it: {', '.join(near)})" if near else ""
 
 
-def _received(connection, name, process, seconds, limit) -> Result | None:
-    if connection.poll():
-        try:
-            return connection.recv()
-        except EOFError:
-            process.join()
-            return Result(name, outcome="wrong", wrong=[f"the process ended with {process.exitcode}"])
-    if seconds > limit:
-        return Result(name, outcome="wrong", wrong=[f"took more than {limit:g} seconds"])
-    return None
+def _bar(names: list[str]):
+    """On stderr, where that is a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(total=len(names), unit=" families", disable=None, file=sys.stderr, dynamic_ncols=True)
 
 
-def _child(name: str, connection) -> None:
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # stock models warn
-    connection.send(survey(name))
-
-
-def _summarise(results: list[Result], stale: list[str]) -> None:
+def _summarise(results, versions: str) -> None:
     outcomes = Counter(result.outcome for result in results)
-    replaced = sum((Counter(result.replaced) for result in results), Counter())
-    left = Counter()
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+    print(f"\n{versions}; {len(results)} {'family' if len(results) == 1 else 'families'}: {counts}")
     for result in results:
-        for kind, _, _, count in result.left:
-            left[kind] += count
-    print(f"{len(results)} types: " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
-    for kind in sorted(replaced | left):
-        print(f"  {kind:<10}  {replaced[kind]} replaced, {left[kind]} left")
-    for result in results:
-        if result.outcome != "ok":
-            print(survey_table.line(result, verbose=False))
-    for sentence in stale:
-        print(sentence)
+        if result.outcome == "wrong":
+            print(f"{result.name}: {'; '.join(result.wrong[:2])}")
 
 
 if __name__ == "__main__":
-    transformers.logging.set_verbosity_error()
-    sys.exit(main(sys.argv[1:]))
+    torch.set_num_threads(1)  # families run side by side
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
+    sys.exit(main())
