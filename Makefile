@@ -42,7 +42,7 @@ bench-peers: setup-build-bench-peers configure ## PyTorch and oneDNN beside it, 
 test-convergence: setup-build-test build python-env ## Train stock and patched models of every family side by side
 	@tools/test-python convergence
 
-test-models: setup-build-test build python-env ## Stock against patched, every model type: make test-models ARGS="llama -v"
+test-models: setup-build-test build python-env ## Stock against patched, every model family: make test-models ARGS="llama -v"
 	@tools/test-python survey $(ARGS)
 
 # Made anew when what the tests want changes.

@@ -24,6 +24,7 @@ def load(path):
     library.tigon_last_error.restype = ctypes.c_char_p
     library.tigon_last_error.argtypes = library.tigon_context_destroy.argtypes = (ctypes.c_void_p,)
     library.tigon_context_destroy.restype = None
+    library.tigon_context_gemm.restype, library.tigon_context_gemm.argtypes = ctypes.c_char_p, (ctypes.c_void_p,)
     major, minor = divmod(library.tigon_version() // 100, 100)
     if (major, minor) != _abi.VERSION:  # before 1.0 a minor version may change the ABI
         raise ImportError(f"tigon: {path} is version {major}.{minor}, must be {'.'.join(map(str, _abi.VERSION))}")
@@ -84,6 +85,10 @@ class Context:
         status = library[f"tigon_{function}"](self.handle, *map(ctypes.byref, args))
         if status:
             raise error(status, self.handle)
+
+    def gemm(self):
+        """The library behind linear, and its determinism grades."""
+        return library.tigon_context_gemm(self.handle).decode()
 
     def __del__(self, destroy=library.tigon_context_destroy):
         if self.handle:

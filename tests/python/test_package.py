@@ -37,6 +37,23 @@ def test_version_is_the_headers():
     assert tigon.version() == ".".join(parts)
 
 
+def test_env(monkeypatch):
+    monkeypatch.setenv("TIGON_GEMM", "builtin")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    found = python("-m", "tigon.env", "--json")
+    known = json.loads(found)
+    assert known["tigon"] == f"{tigon.version()} ({tigon.library_path()})"
+    assert known["devices"]["cpu"].startswith("built-in: ") and known["environment"]["TIGON_GEMM"] == "builtin"
+    assert "secret" not in found and "torch" in known["packages"]
+    assert python("-m", "tigon.env").startswith(f"tigon: {tigon.version()} (")
+
+
+def test_env_without_a_library(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(Path(tigon.__file__).parents[1]), "TIGON_LIBRARY": str(tmp_path / "no.so")}
+    run = subprocess.run([sys.executable, "-m", "tigon.env"], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout.startswith("tigon: its library does not load: ")
+
+
 def test_wrong_library():
     code = "import os; os.environ['TIGON_LIBRARY'] = '/nowhere.so'; import tigon; tigon.version()"
     with pytest.raises(subprocess.CalledProcessError) as failed:

@@ -12,6 +12,7 @@ from transformers import masking_utils as masks
 
 import tigon
 from tigon.huggingface.attention import Mask, _mask
+from tigon.huggingface.attention_code import asks_for, makes_its_mask
 from tigon.torch import functional as T
 
 ALONE = dict.fromkeys(("embedding", "rms_norm", "mlp", "experts", "rope", "layer_norm", "group_norm", "loss"), False)
@@ -210,7 +211,7 @@ def test_masks(function, queries, keys, first_key):
     assert isinstance(mask, Mask)
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 2, n, 8) for n in (queries, keys, keys))
-    wanted = torch.softmax(q @ k.mT / 8**0.5 + mask.tensor, -1) @ v
+    wanted = torch.softmax(q @ k.mT / 8**0.5 + mask.whole, -1) @ v
     if mask.starts is not None:
         q, k, v = (t.transpose(1, 2).reshape(1, -1, 2, 8).transpose(1, 2) for t in (q, k, v))
     o = T.attention(q, k, v, causal=mask.causal, window=mask.window, cu_seqlens_q=mask.starts)
@@ -226,3 +227,107 @@ def test_other_masks_are_tensors():
         assert isinstance(asked(function, 9, 9, 0), torch.Tensor)
     assert isinstance(asked(CAUSAL, 3, 9, 0, q_offset=2), torch.Tensor)
     assert isinstance(asked(CAUSAL, 3, 9, 0, q_offset=torch.tensor(6)), torch.Tensor)
+
+
+def test_a_layer_that_is_not_causal():
+    """PaliGemma's: without a mask sdpa goes by is_causal."""
+    stock, patched = made("Llama", attn_implementation="sdpa")
+    for m in (stock, patched):
+        for layer in m.model.layers:
+            layer.self_attn.is_causal = False
+    ids, _ = batch()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = patched(ids, use_cache=False).logits
+    assert any("it is not causal, and its mask is so" in str(w.message) for w in said)
+    assert torch.equal(found, stock(ids, use_cache=False).logits)
+
+
+class TestMaskAsATensor:
+    """What code between the mask of a forward and its layers may do with it."""
+
+    def mask(self, behind):
+        found = _mask(
+            behind,
+            **dict(batch_size=2, q_length=4, kv_length=4, q_offset=0, kv_offset=0, mask_function=CAUSAL),
+            **dict(attention_mask=None, dtype=torch.float32, device=torch.device("cpu"), allow_is_causal_skip=True),
+        )
+        return found, found.whole.clone()
+
+    @pytest.mark.parametrize("behind", ["sdpa", "eager"])
+    def test_is_read(self, behind):
+        mask, tensor = self.mask(behind)
+        assert (mask.shape, mask.dtype, mask.ndim, len(mask)) == (tensor.shape, tensor.dtype, 4, 2)
+        for read in (lambda m: torch.cat([m, m], -1), lambda m: m[:, 0].sum(), lambda m: m.masked_fill(m == 0, 1)):
+            got = read(mask)
+            assert type(got) is torch.Tensor and torch.equal(got, read(tensor))
+        assert repr(mask).startswith("Mask([[[[")
+
+    @pytest.mark.parametrize("behind", ["sdpa", "eager"])
+    def test_is_handed_on(self, behind):
+        mask, _ = self.mask(behind)
+        for handed_on in (mask.to("cpu"), mask.to("meta"), mask.detach(), mask.contiguous(), mask.read()):
+            assert handed_on is mask
+        assert type(mask.to(torch.bfloat16)) is torch.Tensor
+
+    def test_is_written_to(self):
+        for write in (lambda m: m[:, :, 3].fill_(False), lambda m: m.logical_not_()):
+            mask, tensor = self.mask("sdpa")
+            write(mask), write(tensor)
+            assert type(mask.read()) is torch.Tensor and torch.equal(mask.read(), tensor)
+
+
+@pytest.mark.parametrize("behind", ["sdpa", "eager"])
+def test_a_layer_that_makes_its_own_mask(behind, monkeypatch):
+    stock, patched = made("Llama", attn_implementation=behind)
+    layer_class = type(stock.model.layers[0])
+    own = layer_class.forward
+
+    def forward(self, hidden_states, attention_mask=None, **options):
+        if attention_mask is not None:  # None: causal by sdpa
+            hidden = torch.arange(24) % 5 == 3
+            banned = False if attention_mask.dtype == torch.bool else torch.finfo(attention_mask.dtype).min
+            attention_mask = attention_mask.masked_fill(hidden, banned)
+        return own(self, hidden_states, attention_mask=attention_mask, **options)
+
+    ids, _ = batch()
+    causal = stock(ids, use_cache=False).logits
+    monkeypatch.setattr(layer_class, "forward", forward)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = patched(ids, use_cache=False).logits
+    assert any("its mask is a tensor" in str(w.message) for w in said)
+    stock.config._attn_implementation = "eager"
+    assert (found - stock(ids, use_cache=False).logits).norm() <= 1e-5 * found.norm()
+    assert (found - causal).norm() > 1e-2 * found.norm()
+
+
+class TestCodeOfALayer:
+    def test_of_transformers(self):
+        """Doge makes its mask of the values, DeepSeek-V3.2 of an index, and asks for a name; GPT-2 asks for eager."""
+        from transformers.models import deepseek_v32, doge, glm5_next, gpt2, llama, zaya
+
+        known = {
+            llama.modeling_llama.LlamaAttention: (False, False, False),
+            zaya.modeling_zaya.ZayaAttention: (False, False, False),
+            gpt2.modeling_gpt2.GPT2Attention: (False, True, False),
+            doge.modeling_doge.DogeAttention: (True, False, False),
+            deepseek_v32.modeling_deepseek_v32.DeepseekV32Attention: (True, True, True),
+            glm5_next.modeling_glm5_next.Glm5NextTextAttention: (True, False, True),
+        }
+        for layer, wanted in known.items():
+            assert (makes_its_mask(layer), asks_for(layer, "eager"), asks_for(layer, "sdpa")) == wanted, layer
+
+    def test_it_is_left(self):
+        small = dict(vocab_size=131, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4)
+        doge = transformers.DogeForCausalLM(transformers.DogeConfig(**small))
+        assert left(doge) == "its DogeAttention makes a mask of its own"
+        gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=64, n_layer=1, n_head=4, vocab_size=131))
+        assert tigon.patch(gpt2, attention=True, **ALONE).counts() == {"attention": 1}
+        gpt2 = transformers.GPT2LMHeadModel._from_config(gpt2.config, attn_implementation="eager")
+        assert left(gpt2) == "its GPT2Attention asks whether its attention is eager"
+
+    def test_without_its_source(self):
+        space = {}
+        exec("class Layer:\n    def forward(self, x): pass", space)
+        assert makes_its_mask(space["Layer"])

@@ -47,13 +47,23 @@ class TestHead:
             ),
             (lambda self, h, y: outputs(self, self.lm_head(h) + h.sum(-1, keepdim=True), y), "more to the logits"),
             (lambda self, h, y: outputs(self, self.lm_head(h).bfloat16().float(), y), "more to the logits"),
+            (lambda self, h, y: outputs(self, self.lm_head(h), None), "calls its loss_function 0 times, must once"),
         ],
-        ids=["mode", "z-loss", "z-loss without gradient", "ignore_index", "slice", "position", "hidden", "rounding"],
+        ids=["mode", "z-loss", "z-loss quietly", "ignore_index", "slice", "position", "hidden", "rounding", "own loss"],
     )
     def test_strange(self, change, text):
         patched = with_forward(change).eval()
         (left,) = tigon.patch(patched, verify=False).left
         assert left.kind == "loss" and text in left.text
+
+    def test_its_loss_gets_what_it_does_not_read(self):
+        """Mistral 3 hands its vision_feature_layer on."""
+        patched = with_forward(lambda self, h, y: outputs(self, self.lm_head(h), y, vision_feature_layer=-1))
+        ids, labels = batch()
+        wanted = patched(ids, labels=labels).loss
+        assert tigon.patch(patched).counts()["loss"] == 1
+        found = patched(ids, labels=labels)
+        assert found.logits is None and abs(found.loss - wanted) <= 1e-6 * wanted
 
     @pytest.mark.parametrize("scaling", [6.0, 0.75, 1 / 3, 0.3, 7.0])
     def test_scaled(self, scaling):

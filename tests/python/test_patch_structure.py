@@ -182,6 +182,20 @@ class TestMLP:
         mlp = MLP(nn.SiLU())
         mlp.scale = nn.Parameter(torch.ones(16))
         assert only(mlp, "left").text == "it has other parameters or buffers: scale"
+        mlp.a, mlp.b, mlp.c, mlp.d = (nn.Parameter(torch.ones(1)) for _ in range(4))
+        assert only(mlp, "left").text == "it has other parameters or buffers: scale, a, b, 2 more"
+
+    def test_a_layer_is_no_candidate(self):
+        class Attention(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.qkv, self.out = nn.Linear(16, 32), nn.Linear(16, 16)
+
+            def forward(self, x, mask, cos, sin):
+                return self.out(self.qkv(x)[..., :16])
+
+        report = tigon.patch(Attention())
+        assert not report.replaced and not report.left
 
     def test_hooks_of_the_projections_run(self):
         mlp = MLP(nn.SiLU())

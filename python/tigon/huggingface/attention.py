@@ -7,37 +7,73 @@ import functools
 import inspect
 import sys
 import warnings
-from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from ..torch import functional as F
+from .attention_code import asks_for, makes_its_mask
 from .replacement import Left, Pair, computable, is_distributed
 from .trials import generator
 
 _NAMES = {"sdpa": "tigon", "eager": "tigon_eager"}  # an implementation, and Tigon's with that behind it
 _STOCK = {name: stock for stock, name in _NAMES.items()}
 # Tensors that a layer may be called with besides: the mask has been made of them, or they are for other implementations.
-_ASIDE = {"position_ids", "cache_position", "num_items_in_batch"}
+_ASIDE = {"position_ids", "cache_position", "num_items_in_batch", "labels", "shift_labels"}
 _ASIDE |= {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
 
 
-@dataclass(frozen=True)
-class Mask:
-    """What the queries of a forward see; the layers get it in place of a tensor."""
+class Mask(torch.Tensor):
+    """What the queries of a forward see. The layers get it as their mask [B, 1, T, S], without storage.
 
-    stock: str
-    arguments: dict  # from which transformers makes the tensor
-    causal: bool
-    window: int | None
-    starts: torch.Tensor | None  # starts of packed sequences, and the number of all tokens
+    A function of torch that reads it gets the tensor that transformers would have made. So a model may build another
+    mask of this one, and its attention then runs as before."""
+
+    @staticmethod
+    def __new__(cls, stock: str, arguments: dict, causal: bool, window: int | None, starts: torch.Tensor | None):
+        """arguments: from which transformers makes the tensor. starts: of packed sequences, and the number of tokens."""
+        shape = arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"]
+        dtype = torch.bool if stock == "sdpa" else arguments.get("dtype", torch.float32)
+        mask = cls._make_wrapper_subclass(cls, shape, dtype=dtype, device=arguments.get("device", "cpu"))
+        mask.stock, mask.arguments, mask.causal, mask.window, mask.starts = stock, arguments, causal, window, starts
+        mask.has_views = False
+        return mask
 
     @functools.cached_property
-    def tensor(self):
+    def given(self) -> torch.Tensor | None:
+        """What transformers gives the layers: None where sdpa is causal without a mask."""
+        return self._made()
+
+    @functools.cached_property
+    def whole(self) -> torch.Tensor:
+        return self._made(allow_is_causal_skip=False, allow_is_bidirectional_skip=False).clone()
+
+    def read(self) -> torch.Tensor:
+        """Itself, or the tensor in whose place it is if somebody may have written into that."""
+        return self.whole if self.has_views else self
+
+    def _made(self, **changes):
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-        return ALL_MASK_ATTENTION_FUNCTIONS[self.stock](**self.arguments)
+        return ALL_MASK_ATTENTION_FUNCTIONS[self.stock](**self.arguments | changes)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        options = options or {}
+        moved = function is torch.ops.aten._to_copy.default and options.get("dtype") in (None, arguments[0].dtype)
+        if moved or function is torch.ops.aten.detach.default:
+            return arguments[0]  # on another device, too: only `starts` is read, where the heads are
+        shared = any(argument.alias_info for argument in function._schema.arguments)
+
+        def whole(mask):
+            mask.has_views |= shared
+            return mask.whole
+
+        arguments, options = tree_map_only(cls, whole, (arguments, options))
+        return function(*arguments, **options)
 
 
 def _read(function) -> dict | None:
@@ -92,7 +128,7 @@ def _mask(stock, **arguments):
     return Mask(stock, arguments, seen.get("causal", False), seen.get("left", seen.get("window")), starts)
 
 
-def _obstacle(mask, q, k, v, dropout, others) -> str | None:
+def _obstacle(module, mask, q, k, v, dropout, others) -> str | None:
     """Why a call runs as before."""
     if not isinstance(mask, Mask):
         return "it has no mask" if mask is None else "its mask is a tensor, as for padding or a cache of fixed size"
@@ -103,6 +139,10 @@ def _obstacle(mask, q, k, v, dropout, others) -> str | None:
     strange = [n for n, value in others.items() if isinstance(value, torch.Tensor) and n not in _ASIDE]
     if strange:
         return f"it is called with {strange[0]}"
+    causal = others.get("is_causal")  # which sdpa reads where it has no mask
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    if mask.stock == "sdpa" and mask.causal != causal and mask.given is None:
+        return f"it is {'' if causal else 'not '}causal, and its mask is {'not' if causal else 'so'}"
     if (q.shape[2], k.shape[2]) != (mask.arguments["q_length"], mask.arguments["kv_length"]):
         return "its mask is for other numbers of queries and keys"
     if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
@@ -116,15 +156,17 @@ def _attend(
     stock, module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None, s_aux=None, **others
 ):
     """(o [B, T, H, D], None). The window is the mask's, not `sliding_window`."""
-    mask, heads = attention_mask, [query, key, value]
-    if obstacle := _obstacle(mask, *heads, dropout, others):
+    mask = attention_mask.read() if isinstance(attention_mask, Mask) else attention_mask
+    heads = [query, key, value]
+    if obstacle := _obstacle(module, mask, *heads, dropout, others):
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         if not torch.compiler.is_compiling():
-            warnings.warn(f"tigon.patch: an attention runs by {stock}, because {obstacle}", stacklevel=2)
+            layer = type(module).__name__
+            warnings.warn(f"tigon.patch: an attention runs by {stock}, because {obstacle} ({layer})", stacklevel=2)
         options = dict(dropout=dropout, scaling=scaling, softcap=softcap, s_aux=s_aux)
         function = _eager(module) if stock == "eager" else ALL_ATTENTION_FUNCTIONS[stock]
-        return function(module, *heads, mask.tensor if isinstance(mask, Mask) else mask, **options | others)
+        return function(module, *heads, mask.given if isinstance(mask, Mask) else mask, **options | others)
     starts = mask.starts
     if starts is not None:  # [B, H, T, D] as [1, H, B * T, D]
         heads = [t.transpose(1, 2).flatten(0, 1).unsqueeze(0).transpose(1, 2) for t in heads]
@@ -141,7 +183,7 @@ def _eager(module: nn.Module):
 
 
 def _compare(module: nn.Module, eager) -> Pair:
-    """Of five tokens, with the module's own sinks."""
+    """Five tokens by both, with the module's own sinks."""
     sinks, groups = getattr(module, "sinks", None), getattr(module, "num_key_value_groups", 1)
     heads, device = (2 * groups, "cpu") if sinks is None else (len(sinks), sinks.device)
     made = generator(0)
@@ -161,7 +203,12 @@ def _switched(config, owner, layers) -> tuple[Left | str, str | None]:
         return Left(f"its attention is {stock}, must be sdpa or eager"), None
     if not getattr(owner, "_supports_attention_backend", False):
         return Left("its class says that it takes no attention of others"), None
+    for kind in {type(module): None for module in owner.modules() if getattr(module, "config", None) is config}:
+        if asks_for(kind, stock):
+            return Left(f"its {kind.__name__} asks whether its attention is {stock}"), None
     for layer in {type(layer): layer for layer in layers}.values():
+        if makes_its_mask(type(layer)):
+            return Left(f"its {type(layer).__name__} makes a mask of its own"), None
         sinks = getattr(layer, "sinks", None)
         capped = any(value for name, value in vars(layer).items() if "softcap" in name)
         if stock == "sdpa" and (capped or sinks is not None):
@@ -177,7 +224,7 @@ def _switched(config, owner, layers) -> tuple[Left | str, str | None]:
             return Left(f"its eager attention is another function: {difference}"), None
     AttentionInterface.register(_NAMES[stock], functools.partial(_attend, stock))
     AttentionMaskInterface.register(_NAMES[stock], functools.partial(_mask, stock))
-    config._attn_implementation = {"": _NAMES[stock]}  # and not those within it
+    config._attn_implementation_internal = _NAMES[stock]  # by its setter those within it would have it, too
     return f"{len(layers)} by {_NAMES[stock]}, else by {stock}", unknown
 
 
@@ -197,4 +244,4 @@ def switch_back(model: nn.Module) -> None:
     for module in model.modules():
         name = getattr(getattr(module, "config", None), "_attn_implementation", None)
         if name in _STOCK:
-            module.config._attn_implementation = {"": _STOCK[name]}
+            module.config._attn_implementation_internal = _STOCK[name]

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..torch import functional as F
 from ..torch._autograd import autocasting
-from .replacement import Left, Method, Pair, Replacement, computable, is_distributed
+from .replacement import Left, Method, Pair, Replacement, computable, few, is_distributed
 from .trials import Differs, Unrunnable, generator, gradients, once, run, seed, twin
 
 _HIDDEN, _INNER = 16, 8  # sizes of the trials' own weights
@@ -112,7 +112,7 @@ def _layouts(module: nn.Module) -> list[_Layout] | Left:
     stacks = [name for name, p in own.items() if p.ndim == 3]
     vectors = [name for name, p in own.items() if p.ndim == 2]
     if len(stacks) != 2 or len(vectors) not in (0, 2) or len(stacks) + len(vectors) != len(held):
-        return Left(f"the weights of its experts are {', '.join(held)}, must be two stacks, and biases of both or none")
+        return Left(f"its experts are not two stacks, with biases of both or none: they have {few(held)}")
     found = []
     for gate_up, down in permutations(stacks):
         (experts, *a), (others, *b) = own[gate_up].shape, own[down].shape

@@ -177,14 +177,16 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
         try:
             with torch.enable_grad():
                 result = _run(twins[0], type(model).forward, labels)
-            ((depth, logits, seen_labels, width, others),) = seen
         except Exception as error:  # whatever a stranger's forward raises
             return Left(f"its forward cannot be followed: {error}")
+        if len(seen) != 1:
+            return Left(f"its forward calls its loss_function {len(seen)} times, must once")
+        ((depth, logits, seen_labels, width, others),) = seen
         if depth:
             return None
         if seen_labels is not labels or logits.shape != given.shape or width not in (None, head.out_features):
             return Left("its forward changes the labels or the shape of the logits on the way to its loss")
-        others = sorted(name for name, value in others.items() if value is not None)
+        others = sorted(name for name, value in others.items() if value is not None and name in _read_by_the_loss())
         if others:
             return Left(f"its forward gives its loss {', '.join(others)}")
         scale = _scale(given.detach(), logits.detach().double())
@@ -204,8 +206,17 @@ def _transform(model: nn.Module, path: str) -> tuple[float, float | None] | Left
     return found[0]
 
 
+@functools.cache
+def _read_by_the_loss() -> set[str]:
+    """Arguments of transformers' loss. It drops others, such as the `vision_feature_layer` of Mistral 3."""
+    from transformers.loss import loss_utils
+
+    functions = loss_utils.ForCausalLMLoss, getattr(loss_utils, "fixed_cross_entropy", loss_utils.ForCausalLMLoss)
+    return {name for function in functions for name in inspect.signature(function).parameters} - {"kwargs"}
+
+
 def _logits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Of both signs, from 1e-3 to 1e6 in size; the first is the smallest, the last the largest."""
+    """Logits of both signs, from 1e-3 to 1e6 in size; the first is the smallest, the last the largest."""
     numbers = generator(seed)
     uniform, sign = (torch.rand(shape, generator=numbers, dtype=torch.float64) for _ in range(2))
     logits = 10 ** (uniform * 9 - 3) * (sign * 2 - 1).sign()

@@ -14,7 +14,7 @@ from ..torch import functional as F
 from ..torch._autograd import autocasting
 from ..torch.operators.mlp import of_modules
 from .experts import holds_experts
-from .replacement import Left, Method, Replacement, computable, is_distributed
+from .replacement import Left, Method, Replacement, computable, few, is_distributed
 from .trials import Differs, Given, close, compare_rows, generator, gradients, once, run
 
 
@@ -99,9 +99,10 @@ def _recognise(module: nn.Module):
     theirs = {id(t) for child in projections.values() for t in (*child.parameters(), *child.buffers())}
     held = (*module.named_parameters(), *module.named_buffers())  # a buffer may be loaded after the patch
     others = [name for name, tensor in held if id(tensor) not in theirs]
+    if len(arguments) > 3:  # a layer, or an attention
+        return None
     if len(arguments) != 1 or others:
-        more, taken = (", ".join(names) for names in (others, arguments))
-        reason = f"it has other parameters or buffers: {more}" if others else f"its forward takes {taken}"
+        reason = f"it has other parameters or buffers: {few(others)}" if others else f"its forward takes {few(arguments)}"
         narrow, wide = _widths(module, roles[0])[:2]
         # Three of one width may be queries, keys and values; what has parameters of its own may be a state space model.
         looks = narrow != wide if gated else narrow < wide and not module._parameters

@@ -49,8 +49,9 @@ class _Norm(NamedTuple):
 
 
 def find_rms_norm(module: nn.Module) -> Replacement | Left | None:
-    """Which of the conventions of tigon.torch.functional.rms_norm it follows is found by running its own forward on
-    random rows, and gates where it takes them, with a random weight in place of its own, in each dtype and mode."""
+    """An RMSNorm by one of the conventions of tigon.torch.functional.rms_norm.
+
+    Its own forward runs in each dtype and mode, on random rows and gates. A random weight is in place of its own."""
     return _found(module, "rms_norm")
 
 

@@ -85,16 +85,16 @@ def patch(
     `model(..., skip_logits=False)` gives them. TRL's trainers get their log-probabilities from the same head. A second
     call replaces the first one's choices.
 
-    model: a transformers model, or any torch.nn.Module with such parts
-    embedding, rms_norm, mlp, experts, rope, layer_norm, group_norm, loss: False leaves that kind alone
-    mlp: "tiled" makes a gated MLP one operator, which works a tile of tokens off at a time and keeps its input alone for
-      backward. The report says what that saves
-    attention: True gives the model's configuration Tigon's attention, by transformers' registry of them; softcap, sinks,
-      windows and packed sequences included. Calls that it does not take run as before, and a warning says why
-    verify: each replaced module is compared with its own forward on a few random rows, in both modes; what differs
-      beyond its bound is put back, and named in `Report.left`. Modules whose weights are not there (on the device meta,
-      sharded, quantised) are named in `Report.unverified`
-    verbose: print the report
+    model: a transformers model, or any torch.nn.Module with such parts.
+    embedding, rms_norm, mlp, experts, rope, layer_norm, group_norm, loss: False leaves that kind alone.
+    mlp: "tiled" makes a gated MLP one operator. It works on one tile of tokens at a time, and keeps only its input for
+      backward. The report says what that saves.
+    attention: True gives the model Tigon's attention, by transformers' registry. It has softcap, sinks, windows and
+      packed sequences. Calls that it does not take run as before, and a warning says why.
+    verify: each replaced module is compared with its own forward on a few random rows, in both modes. A module beyond
+      its bound is put back, and `Report.left` names it. `Report.unverified` names modules whose weights are on the
+      device meta, sharded or quantised.
+    verbose: print the report.
     Errors: TypeError if model is no torch.nn.Module; ValueError if mlp is another word."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"patch: model is a {type(model).__name__}, must be a torch.nn.Module")

@@ -98,6 +98,11 @@ class Left:
     reason: str
 
 
+def few(names: list[str]) -> str:
+    """Names for a sentence: the first three."""
+    return ", ".join(names[:3] + [f"{len(names) - 3} more"] * (len(names) > 3))
+
+
 def restore(module: nn.Module) -> None:
     """Takes back every method that `Method.install` put into the module."""
     for name, value in list(vars(module).items()):

@@ -1,7 +1,7 @@
 """Rotary positions: a function that an attention's forward calls by a global name.
 
-The name belongs to every model of the family, so what is replaced is the attention's forward on the instance: the same
-code, with that one global bound to Tigon's function."""
+The name belongs to every model of the family. So the attention's forward is replaced on the instance: the same code,
+with that one global bound to Tigon's function."""
 
 import functools
 import inspect

@@ -218,7 +218,7 @@ def compare_rows(module: nn.Module, forward, shape, roundings: int, terms: int, 
 
 
 def gradients(outputs, inputs, upstream) -> list[torch.Tensor | None]:
-    """Of `outputs`, as torch.autograd.grad; None where there is none."""
+    """Gradients of `outputs`, as torch.autograd.grad gives them; None where there is none."""
     pairs = [(y, up) for y, up in zip(outputs, upstream) if y.requires_grad]
     if not pairs:
         return [None for _ in inputs]

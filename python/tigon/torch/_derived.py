@@ -16,9 +16,9 @@ _Places = ctypes.c_int64 * 32  # src/ffi/python.h's TIGON_PYTHON_MOST
 class _Recipe:
     """What forward keeps for backward, where backward takes its arguments from and which argument each gradient is of.
 
-    Places are counted: what forward keeps from its arguments and then its outputs, by -1 - i the dtype of argument i if
-    that needs a gradient; backward's arguments from its gradients, the saved tensors, what was kept, and then whether
-    each argument needs a gradient.
+    Places are numbers. For what forward keeps they count its arguments, then its outputs. There -1 - i is the dtype of
+    argument i, if that needs a gradient. For backward's arguments they count its gradients, the saved tensors, and what
+    was kept. Last comes whether each argument needs a gradient.
 
     `options` are those behind forward's own that only backward takes. Returned are the outputs named in `returned`
     (None: the first), of which the last ones, `others`, have no gradient. Backward's arguments that forward does not

@@ -1,7 +1,7 @@
 """Memory for large outputs on the CPU that stays warm.
 
-Torch gets the memory of a large tensor from malloc, which maps it anew at each call: a page fault for every page takes
-several times as long as the operator. Tigon's outputs of 1 MiB and more lie in a pool (src/ffi/pool.c), to which their
+Torch gets the memory of a large tensor from malloc, which maps it anew at each call. The page faults of all its pages
+take several times as long as the operator. Tigon's outputs of 1 MiB and more lie in a pool (src/ffi/pool.c), to which their
 memory returns when the last tensor on it ends. docs/python.md says what that changes.
 """
 
@@ -89,9 +89,11 @@ def pooled(t):
 
 
 def memory_stats():
-    """What the pool of large CPU outputs holds and did, as a dictionary: `limit`, `in_use`, `idle`, `peak_in_use` in
-    bytes; `warm`, `cold`, `refused`, the numbers of outputs whose memory was there with all its pages, was not, or for
-    which the pool had no room; `trimmed`, the bytes that went back to the system."""
+    """What the pool of large CPU outputs holds and did, as a dictionary.
+
+    In bytes: `limit`, `in_use`, `idle`, `peak_in_use`, and `trimmed`, which went back to the system. Numbers of outputs:
+    `warm`, whose memory was there with all its pages; `cold`, whose memory was not; `refused`, for which the pool had no
+    room."""
     stats = library.tigon_pool_read()
     return {"enabled": limit > 0} | {name: getattr(stats, name) for name, _ in stats._fields_}
 

@@ -94,8 +94,9 @@ def context(device):
 
 
 def synchronize(device):
-    """Waits for this thread's work on `device` and its current stream; raises the fault that the device found
-    meanwhile, as an index out of range, which only a host device refuses at once."""
+    """Waits for this thread's work on `device` and its current stream, and raises the fault that the device found.
+
+    An index out of range is such a fault: only a host device refuses it at once."""
     context(torch.empty(0, device=device).device).run("context_sync")
 
 

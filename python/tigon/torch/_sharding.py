@@ -47,8 +47,10 @@ def check_mesh(call, mesh, **given):
 
 
 def row_placements(x):
-    """Of x [..., C]: with what is sharded along the rows left so, and the rest replicated; of a weight that each rank
-    has whole; of a sum over the ranks that share out the rows."""
+    """Placements of rows x [..., C], of a weight, and of a sum over the rows.
+
+    Rows stay sharded along their leading dimensions, and are replicated along the others. Each rank has the whole
+    weight. The sum is over the ranks that share out the rows."""
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     last = x.ndim - 1

@@ -1,9 +1,9 @@
 """An operator's torch schema and its outputs, from the library's description of its C entry.
 
-Arguments come in the order of the C struct: the tensors that are read, then the numbers. Outputs are all made, except
-gradients that may be absent: an option says for each of those that it is wanted, need_d<t> for an argument t, or which
-dtype it has, d<t>_dtype, where t is no argument. What only another way of working asks for has no place here: sums into
-a gradient that is there (accumulate_), where an index out of range is reported (error), a further factor (grad_scale).
+Arguments come in the order of the C struct: the tensors that are read, then the numbers. All outputs are made, except
+gradients that may be absent. Each of those has an option: need_d<t> says whether the gradient of argument t is wanted.
+Where t is no argument, d<t>_dtype says its dtype. Left out are sums into a gradient that is there (accumulate_), a
+further factor (grad_scale), and where an index out of range is reported (error).
 """
 
 import math

@@ -1,5 +1,6 @@
-"""What losses over shards of the vocabulary share, one shard for each rank of a group: stats of a shard, an all-gather of
-them, and merge, which makes the numbers of the whole vocabulary."""
+"""The parts that all losses over shards of the vocabulary have, with one shard for each rank of a group.
+
+They are stats of a shard, an all-gather of them, and merge, which makes the numbers of the whole vocabulary."""
 
 import torch
 import torch.distributed as dist

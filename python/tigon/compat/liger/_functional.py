@@ -162,7 +162,7 @@ def liger_rotary_pos_emb(q, k, cos, sin, position_ids=None, unsqueeze_dim=1, rot
 
 
 def liger_rotary_pos_emb_gpt_oss(q, k, cos, sin):
-    """Of whole heads, with cos and sin [.., D / 2]."""
+    """For whole heads, with cos and sin [.., D / 2]."""
     return LigerRopeFunction.apply(q, k, cos, sin, rotary_dim=q.shape[-1])
 
 

@@ -76,9 +76,9 @@ def rope(
 
     Without sin, cos is complex64 [.., R / 2], read where it lies. positions [B, T] or [1, T], int32 or int64, say
     which row of the tables a token takes, which then have any number of rows.
-    sections (t, h, w), R / 2 pairs in all: each token has a position in time, height and width, whose angle turns the
-    first t, the next h and the last w pairs (Qwen2-VL); sections_interleaved: pairs take turns (Qwen3-VL). Tables are
-    then [3, .., T, R], or shared by the axes, and positions [3, B, T] or [3, 1, T].
+    sections (t, h, w), R / 2 pairs in all: each token has a position in time, height and width. Their angles turn the
+    first t, the next h and the last w pairs (Qwen2-VL). With sections_interleaved pairs take turns (Qwen3-VL). Tables
+    are then [3, .., T, R], or shared by the axes, and positions [3, B, T] or [3, 1, T].
     """
     q, k = promoted(q, k)
     if sin is None and getattr(cos, "is_complex", bool)():
@@ -126,9 +126,9 @@ def attention(
     softcap c: scores are c * tanh(score / c) (Gemma 2). sinks [Hq]: each head's logit without a value, which joins the
     softmax (gpt-oss); it gets a gradient. dilation n: only every n-th key counts, and a window reaches n times as far:
     window r + 1 without causal is a neighbourhood of 2 r + 1 keys.
-    cu_seqlens_q, cu_seqlens_k [N + 1], int32 or int64, of a batch of one: N sequences lie end to end, of which one has
-    queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1 and the keys that cu_seqlens_k says, if given, else the same
-    tokens as keys. Each is as if alone. On a GPU nobody looks at the numbers before the kernels do.
+    cu_seqlens_q, cu_seqlens_k [N + 1], int32 or int64, are for a batch of one, in which N sequences lie end to end.
+    Sequence i has the queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1. cu_seqlens_k says the same of its keys;
+    without it keys are where queries are. No sequence sees another. On a GPU only the kernels read these numbers.
 
     In bf16 and f16 a device may round weights to the dtype before their products, as FlashAttention does; exact keeps
     the accuracy of f32. `tigon list` says what a device does without it.

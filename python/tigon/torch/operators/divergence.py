@@ -39,10 +39,14 @@ def divergence(
     kind "kl" is KL(p || q), "reverse_kl" KL(q || p), "jsd" beta KL(p || m) + (1 - beta) KL(q || m) with
     m = beta p + (1 - beta) q, where beta 0 is "kl" and 1 "reverse_kl", "tvd" half the sum of |p - q|, and "cosine"
     1 - the cosine of input and target as they are. Either is "logits", of which the temperature is, "log_probs" or
-    "probs". 0 log 0 is 0. Rows whose label is ignore_index count for nothing. "mean", or by its other name
-    "batchmean", is over the rows that count, or the sum divided by `denominator`, a number or a tensor of one element on
-    any device; for torch's kl_div of "mean" divide by V, too. by_temperature_squared multiplies by temperature^2. input f32, bf16 or f16, target as input; labels [...] or [rows] i64 or
-    i32; token_scale [...] f32. The loss is f32, computed in f32, under autocast too. Only the input gets a gradient.
+    "probs". 0 log 0 is 0. Rows whose label is ignore_index count for nothing.
+
+    "mean", also named "batchmean", divides the sum by the number of rows that count. With `denominator` it divides by
+    that, a number or a tensor of one element on any device. torch's kl_div of "mean" divides by V besides.
+    by_temperature_squared multiplies by temperature^2.
+
+    input f32, bf16 or f16, target as input; labels [...] or [rows] i64 or i32; token_scale [...] f32. The loss is f32,
+    computed in f32, under autocast too. Only the input gets a gradient.
     """
     options = _KIND[kind], _INPUT_IS[input_is], _TARGET_IS[target_is], beta
     reduction = "mean" if reduction == "batchmean" else reduction

@@ -50,8 +50,9 @@ def fused_linear_policy(
     autocast, autocast's own; bias may be f32); target [B, T] or [N] i64 or i32. A token counts where its target is not
     ignore_index. old, ref, advantage, ratio and denominator are policy_loss's, and so are the `options`: kind, level,
     eps_low and what follows it there. Its loss of the entropy has a gradient here without an argument.
-    Gradients are made with the loss, in three matrix products at token level and where whole sequences fit into
-    workspace_bytes of memory, None for what the library recommends; those of f16, whose loss is scaled, in backward.
+    Gradients are made with the loss; those of f16, whose loss is scaled, in backward. At token level they take three
+    matrix products, and so they do where whole sequences fit into workspace_bytes of memory. None there is what the
+    library recommends.
     """
     shape = target.shape
     sequences = hidden.shape[0] if segments is None else segments.shape[0] - 1

@@ -58,9 +58,9 @@ def fused_linear_preference(
     gamma, tau, desirable_weight, undesirable_weight and nll_weight are preference_loss's. `means` (None: with "ipo",
     "simpo" and "orpo") divides by the tokens that count, and ref_logps, too. `nll` (None: with "cpo" and "orpo") adds
     nll_weight times the mean NLL of the chosen sequences' tokens.
-    Gradients are made with the loss, in three matrix products where the logits of a pair, or of a single sequence, fit
-    into workspace_bytes of memory, None for what the library recommends, else in four; those of f16, whose loss is
-    scaled, in backward.
+    Gradients are made with the loss; those of f16, whose loss is scaled, in backward. They take three matrix products
+    where the logits of a pair, or of a single sequence, fit into workspace_bytes of memory, else four. None there is
+    what the library recommends.
     """
     pairs, options = numbers(_NAME, kind, **options)
     refuse_kind(_NAME, kind, ref_logps, shift)

@@ -28,9 +28,9 @@ _ModulatedRMSNorm = derived("modulated_rms_norm")
 def modulated_rms_norm(x, scale, shift=None, weight=None, eps=1e-6, offset=0.0, casting="llama"):
     """y = (1 + scale) * rms_norm(x, weight, eps, offset, casting) + shift, as adaptive layer norms have it.
 
-    x [..., C] f32, bf16 or f16; scale [C], or [G, C] for G groups of rows that follow each other, G being a product of
-    x's first dimensions ([B, C] or [B * T, C] for x [B, T, C]), or [B, 1, C]; f32 or as x; shift as scale, or None.
-    y has x's dtype.
+    x [..., C] f32, bf16 or f16. scale [C], [B, 1, C], or [G, C] for G groups of rows that follow each other; f32 or as
+    x. G is a product of x's first dimensions: [B, C] or [B * T, C] for x [B, T, C]. shift as scale, or None. y has x's
+    dtype.
     """
     casting = CASTING[casting]
     scale, shift, weight = as_parameters(x, scale, shift, weight)

@@ -129,8 +129,10 @@ def cross_entropy(
         token_scale * ((1 - s) * weight[t] * (lse - z[t]) + s / V * sum_v weight[v] * (lse - z[v])
                        + weight[t] * lse_square_scale * lse^2),   s = label_smoothing,
     and 0 where the target is ignore_index (None: no such target). "mean" divides the sum by that of weight[t] over the
-    tokens that count, or by `denominator`, a number or a tensor of one element on any device: num_items_in_batch, the
-    tokens of all micro batches. logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
+    tokens that count. With `denominator` it divides by that, a number or a tensor of one element on any device, such as
+    num_items_in_batch: the tokens of all micro batches.
+
+    logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
     The loss is f32, computed in f32, under autocast too. Only the logits get a gradient.
     """
     options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
@@ -415,10 +417,11 @@ def linear_logprob(
     be f32); target [...] or [rows] i64 or i32. softcap, temperature and softcap_first as in cross_entropy. Chunks of
     tokens are worked off in workspace_bytes of memory, None for what the library recommends. Backward makes the logits
     again, but for those of as many tokens as fit into cache_bytes. Where neither weight nor bias needs a gradient, and
-    no entropy is asked for, backward is one product of each token with a
-    number. DTensors: all arguments are, of one mesh; hidden may be sharded along the tokens, a sharded weight is gathered
-    for the call, and its gradient is a sum over the ranks that share out the tokens. But where a mesh of one dimension
-    shards weight and bias over the vocabulary, and hidden and target are replicated, the call is that of its `group`.
+    no entropy is asked for, backward is one product of each token with a number.
+
+    DTensors: all arguments are, of one mesh. hidden may be sharded along the tokens. A sharded weight is gathered for the
+    call, and its gradient is a sum over the ranks that share out the tokens. But where a mesh of one dimension shards
+    weight and bias over the vocabulary, and hidden and target are replicated, the call is that of its `group`.
 
     A tensor-parallel head: with a process `group` weight and bias are this rank's shard of the vocabulary, hidden and
     target those of all ranks. Forward has one collective, an all-gather of 20 bytes a token, and backward one, the sum of

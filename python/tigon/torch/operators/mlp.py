@@ -53,8 +53,9 @@ def mlp(
     cache_bytes=0,
     workspace_bytes=None,
 ):
-    """linear(act(linear(x, gate, gate_bias)) * linear(x, up, up_bias), down, down_bias), a tile of rows at a time: nothing
-    of the inner width is held for all rows, and backward makes it again from x.
+    """linear(act(linear(x, gate, gate_bias)) * linear(x, up, up_bias), down, down_bias), a tile of rows at a time.
+
+    Nothing of the inner width is held for all rows: backward makes it again from x.
 
     x [..., H], gate and up [I, H], down [H, I] and the biases [I], [I] and [H] of one dtype, f32, bf16 or f16 (under
     autocast, autocast's own; biases may be f32). With up None gate is [2 I, H] and its bias [2 I], the gate's rows first,

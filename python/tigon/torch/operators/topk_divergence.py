@@ -37,8 +37,10 @@ def topk_divergence(
     denominator=None,
     by_temperature_squared=False,
 ):
-    """How far softmax(input / temperature) is from a teacher of whose rows target [..., k] says k entries, those of the
-    classes target_ids [..., k] i64 or i32; input [..., V] f32, bf16 or f16, target as input or f32.
+    """How far softmax(input / temperature) is from a teacher, of whose rows k entries are known.
+
+    target [..., k] holds the entries, and target_ids [..., k] i64 or i32 their classes. input [..., V] is f32, bf16 or
+    f16, target as input or f32.
 
     target is "log_probs" or "probs", which are taken as they are, or "logits", whose softmax over the k entries is the
     whole teacher. Of entries of one class the first one counts, so that a list is padded with classes that it has. All

@@ -2,14 +2,16 @@
 
 import torch
 import transformers
-from survey_types import INPUTS, MULTIMODAL, OVERRIDES, SIZES
 from transformers import PreTrainedConfig
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from .sizes import INPUTS, MULTIMODAL, OVERRIDES, SIZES
+
 CAUSAL = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+_MULTIMODAL = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 TEXT = "+text"  # ends the survey's name of a multimodal model, as some types are also causal language models
-NAMES = [*sorted(CAUSAL), *(name + TEXT for name in sorted(MULTIMODAL))]
+NAMES = [*sorted(CAUSAL), *(name + TEXT for name in sorted(MULTIMODAL) if name in _MULTIMODAL)]
 
 _ROWS, _TOKENS, _PADDED = 2, 32, 5
 _FIRST_TOKEN, _LAST_TOKEN = 3, 199  # range of the text; the special ones lie outside
@@ -18,7 +20,7 @@ _FIRST_TOKEN, _LAST_TOKEN = 3, 199  # range of the text; the special ones lie ou
 def model(name: str, dropout: float = 0.0) -> torch.nn.Module:
     """The same parameters each time, in f32 and in training mode. Each is random: the ones and zeros that norms and
     biases begin with would hide a factor or a sum that is wrong."""
-    mapping = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES if name.endswith(TEXT) else CAUSAL
+    mapping = _MULTIMODAL if name.endswith(TEXT) else CAUSAL
     model_class = getattr(transformers, mapping[name.removesuffix(TEXT)])
     config = small_config(name, dropout)
     torch.manual_seed(0)
@@ -69,7 +71,7 @@ def _fields(default: PreTrainedConfig, own: dict, dropout: float) -> dict:
 
 
 def _layers(default: PreTrainedConfig) -> dict:
-    """Of the lists with an entry for each layer, the entries of the first layer of each kind, and at least two."""
+    """The entries of the first layer of each kind, and at least two, in each list with an entry for each layer."""
     depth = getattr(default, "num_hidden_layers", None)
     lists = {
         name: [SIZES.get(name, entry) if isinstance(entry, int) else entry for entry in value]
@@ -84,13 +86,13 @@ def _layers(default: PreTrainedConfig) -> dict:
     return dict(num_hidden_layers=len(chosen)) | {name: [each[i] for i in chosen] for name, each in lists.items()}
 
 
-def batch(name: str) -> dict[str, torch.Tensor]:
-    """Text: one row is padded at its end, and some labels are ignored."""
+def batch(name: str, padded: bool = True) -> dict[str, torch.Tensor]:
+    """Text: some labels are ignored, and one row may be padded at its end."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(_FIRST_TOKEN, _LAST_TOKEN + 1, (_ROWS, _TOKENS), generator=generator)
     mask = torch.ones_like(ids)
-    mask[1, -_PADDED:] = 0
-    ids[1, -_PADDED:] = 0
+    if padded:
+        mask[1, -_PADDED:] = ids[1, -_PADDED:] = 0
     labels = ids.masked_fill(mask == 0, -100)
     labels[:, :3] = labels[0, 10:13] = -100
     inputs = dict(input_ids=ids, attention_mask=mask, labels=labels)

@@ -1,17 +1,21 @@
 """Stock against patched: the loss, each gradient, dropout, logits, generation, and what unpatch leaves."""
 
+import dataclasses
+import functools
 import inspect
 import math
 import re
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
 import transformers
-from survey_models import batch, model, prompt, small_config
-from survey_types import NOT_BUILT
 
-import tigon
+from ..patching import patch as patch_model
+from ..patching import unpatch
+from .families import batch, model, prompt, small_config
+from .sizes import NOT_BUILT
 
 _DROPOUT = 0.25
 _NEW_TOKENS = 8
@@ -20,7 +24,7 @@ _SHAKES, _ALLOWED = 3, 8  # samples of what rounding the weights does, and how m
 
 @dataclass
 class Result:
-    """What became of one model type. `left` counts modules by (kind, class, reason), `unnamed` by class."""
+    """What became of one family. `left` counts modules by (kind, class, reason), `unnamed` by class."""
 
     name: str
     model: str = ""
@@ -34,16 +38,16 @@ class Result:
     seconds: float = 0.0
 
 
-def survey(name: str, patch=tigon.patch) -> Result:
+def survey(name: str, patch=patch_model, built=lambda: None) -> Result:
+    """`built` is called once stock has made a step."""
     result = Result(name)
     try:
         result.model = type(model(name)).__name__
         step(model(name), batch(name))
     except Exception as error:  # whatever a stranger's model raises
         result.outcome, result.reason = "not built", NOT_BUILT.get(name, _sentence(error))
-        if name not in NOT_BUILT:
-            result.outcome, result.wrong = "wrong", [f"stock raises {result.reason}"]
         return result
+    built()
     if name in NOT_BUILT:
         result.wrong.append("is built, and NOT_BUILT names it")
     try:
@@ -58,8 +62,7 @@ def _compare(result: Result, patch) -> None:
     pair = Pair(result.name, patch)
     report = pair.report
     result.replaced = report.counts()
-    left = Counter((entry.kind, entry.module, entry.text) for entry in report.left)
-    result.left = [(*key, count) for key, count in left.items()]
+    result.left = _counted(report.left)
     result.unnamed = dict(Counter(unnamed_parts(pair.patched, report)))
     result.wrong += pair.different_steps()
     result.wrong += pair.unused_head()
@@ -69,6 +72,7 @@ def _compare(result: Result, patch) -> None:
     except StockRaises as error:
         result.skipped.append(f"generate: {_sentence(error.__cause__)}")
     result.wrong += pair.different_after_unpatch()
+    _compare_attention(result, patch)
 
     try:
         dropping = Pair(result.name, patch, _DROPOUT if has_dropout(result.name) else 0.0)
@@ -81,6 +85,33 @@ def _compare(result: Result, patch) -> None:
         result.wrong += dropping.different_half()
     except StockRaises as error:
         result.skipped.append(f"bf16: {_sentence(error.__cause__)}")
+
+
+def _compare_attention(result: Result, patch) -> None:
+    """Adds what tigon.patch(attention=True) does besides. Calls that run as before count as left."""
+    pair = Pair(result.name, functools.partial(patch, attention=True), padded=False)
+    entries = [entry for entry in pair.report.replaced if entry.kind == "attention"]
+    left = [entry for entry in pair.report.left if entry.kind == "attention"]
+    if entries:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            differences = pair.different_steps() + pair.different_logits()
+        result.wrong += [f"with attention: {text}" for text in differences]
+        said = [re.fullmatch(r"tigon.patch: an attention (.*) \((\w+)\)", str(warning.message)) for warning in seen]
+        as_before = {match[2]: match[1] for match in said if match}  # by the class of a layer
+        for entry in list(entries):
+            layers = {type(layer).__name__ for layer in pair.patched.get_submodule(entry.path).modules()}
+            if ours := sorted(as_before.keys() & layers):
+                entries.remove(entry)
+                left.append(dataclasses.replace(entry, text=f"it {as_before[ours[0]]}"))
+    if entries:
+        result.replaced["attention"] = len(entries)
+    result.left += _counted(left)
+
+
+def _counted(left) -> list[tuple[str, str, str, int]]:
+    counts = Counter((entry.kind, entry.module, entry.text) for entry in left)
+    return [(*key, count) for key, count in counts.items()]
 
 
 def _sentence(error: BaseException) -> str:
@@ -153,9 +184,9 @@ def forward(learner, inputs, seed=0):
 
 def bounds(report_counts, loss, inputs, dtype) -> tuple[float, float]:
     """(loss, a gradient as a share of its norm): docs/train.md, "The losses". A replaced norm rounds 4 values on its
-    way to the loss, an MLP and a rope 3; the adds of two layers and the head's loss are 12."""
+    way to the loss, an MLP and a rope 3, the attentions of two layers 8. The adds of two layers and the loss are 12."""
     u = torch.finfo(dtype).eps / 2
-    rounded = dict(rms_norm=4, layer_norm=4, group_norm=4, mlp=3, rope=3)
+    rounded = dict(rms_norm=4, layer_norm=4, group_norm=4, mlp=3, rope=3, attention=8)
     n = 12 + sum(rounded.get(kind, 0) * count for kind, count in report_counts.items())
     tokens = (inputs["labels"] != -100).sum().item()
     return (
@@ -182,8 +213,8 @@ class Pair:
     """Stock and patched models of one type, patched in the mode in which `from_pretrained` returns a model. Training
     steps, in f32 and bf16, follow on one seed: a dropout that is lost, or done twice, shows in the loss."""
 
-    def __init__(self, name: str, patch=tigon.patch, dropout: float = 0.0):
-        self.name, self.dropout, self.inputs = name, dropout, batch(name)
+    def __init__(self, name: str, patch=patch_model, dropout: float = 0.0, padded: bool = True):
+        self.name, self.dropout, self.inputs = name, dropout, batch(name, padded)
         self.stock, self.patched = of_stock(model, name, dropout), model(name, dropout).eval()
         self.report = patch(self.patched)
 
@@ -247,7 +278,7 @@ class Pair:
         return [] if abs(got - want) <= bound else [f"bf16 loss {got:.5g}, must be {want:.5g} within {bound:.1g}"]
 
     def different_after_unpatch(self) -> list[str]:
-        tigon.unpatch(self.patched)
+        unpatch(self.patched)
         loss, gradients = step(self.stock.train(), self.inputs)
         got_loss, got_gradients = step(self.patched.train(), self.inputs)
         same = torch.equal(loss, got_loss) and gradients.keys() == got_gradients.keys()
