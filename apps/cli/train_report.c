@@ -25,6 +25,10 @@ static void print_line(json_t *object) {
 static void json_step(const train_report *report, const train_step_report *s) {
   json_t *line = json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)s->step, "loss", number(s->loss), "tokens_per_s",
                            number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes);
+  if (s->scaler->on) {
+    json_object_set_new(line, "loss_scale", json_real(s->scaler->scale));
+    json_object_set_new(line, "skipped_steps", json_integer((json_int_t)s->scaler->skipped));
+  }
   if (report->compare) {
     json_object_set_new(line, "unfused_loss", number(s->unfused_loss));
     json_object_set_new(line, "loss_diff", number(fabs(s->unfused_loss - s->loss)));
@@ -42,6 +46,7 @@ static void json_end(const train_summary *s) {
   json_t *line = json_pack("{s:b, s:o, s:o, s:I, s:I}", "done", s->signal == 0, "heldout_loss", number(s->heldout_loss),
                            "tokens_per_s", number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes, "steps",
                            (json_int_t)s->steps);
+  if (s->scaler->on) json_object_set_new(line, "skipped_steps", json_integer((json_int_t)s->scaler->skipped));
   if (s->out) json_object_set_new(line, "out", json_string(s->out));
   if (s->sample) json_object_set_new(line, "sample", json_string(s->sample));
   print_line(line);
@@ -179,6 +184,9 @@ static void on_end(void *user, const train_summary *s) {
   if (s->compare) print_comparison(s->compare);
   if (s->signal == 0) printf("held-out loss  %.4f nats a token\n", s->heldout_loss);
   printf("steps          %" PRId64 "%s\n", s->steps, s->signal ? ", stopped by a signal" : "");
+  if (s->scaler->on)
+    printf("loss scale     %g, %" PRId64 " step%s skipped\n", s->scaler->scale, s->scaler->skipped,
+           s->scaler->skipped == 1 ? "" : "s");
   if (s->tokens_per_s > 0) printf("speed          %.0f tokens/s\n", s->tokens_per_s);
   term_bytes(bytes, s->peak_bytes);
   if (resident_peak() > 0)

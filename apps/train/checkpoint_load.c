@@ -44,7 +44,8 @@ static bool read_step(train_checkpoint *c, train_error *error) {
 /* A model.safetensors of ours says that there is an optimizer.safetensors; another's without one is weights only. */
 static bool open_optimizer(train_checkpoint *c, const char *path, train_error *error) {
   c->weights_only = !train_safetensors_metadata(c->model.files, "pair") && access(path, F_OK) != 0;
-  return c->weights_only || (train_safetensors_open(path, &c->optimizer, error) && read_step(c, error));
+  return c->weights_only || (train_safetensors_open(path, &c->optimizer, error) && read_step(c, error) &&
+                             train_state_read(&c->optimizer, c->step, &c->state, error));
 }
 
 /* The checkpoint's length of a sequence; weights alone may go on with a shorter one. */
@@ -193,6 +194,18 @@ static void *load_list(const train_safetensors *file, const char *name, const ch
   return list;
 }
 
+/* Checkpoints of older versions have no rates. */
+static bool load_rates(const train_checkpoint *c, train_history *h, train_error *error) {
+  int64_t rates = h->steps;
+  if (train_safetensors_find(&c->optimizer, "history.rate"))
+    h->rate = load_list(&c->optimizer, "history.rate", "F32", &rates, error);
+  else if (!(h->rate = malloc((size_t)rates * sizeof *h->rate + 1)))
+    train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of learning rates");
+  else
+    for (int64_t i = 0; i < rates; ++i) h->rate[i] = NAN;
+  return h->rate && (rates == h->steps || broken(c, "its lists of losses and rates differ in length", error));
+}
+
 static bool load_history(const train_checkpoint *c, train_history *h, train_error *error) {
   int64_t losses = 0;
   h->loss = load_list(&c->optimizer, "history.loss", "F32", &h->steps, error);
@@ -201,6 +214,7 @@ static bool load_history(const train_checkpoint *c, train_history *h, train_erro
   if (!h->eval_step) return false;
   h->eval_loss = load_list(&c->optimizer, "history.eval_loss", "F32", &losses, error);
   if (!h->eval_loss) return false;
+  if (!load_rates(c, h, error)) return false;
   h->capacity = h->steps;
   h->eval_capacity = h->evals;
   if (h->steps != c->step || losses != h->evals) return broken(c, "its lists of losses do not fit its step", error);

@@ -56,7 +56,11 @@ bool train_job_choose_out(train_job *job, train_error *error) {
 /* ---- saving ---- */
 
 static bool save_to(train_job *job, const char *folder, train_error *error) {
-  const train_progress progress = {job->step, job->data.digest, job->options, &job->history};
+  const train_progress progress = {.step = job->step,
+                                   .digest = job->data.digest,
+                                   .options = job->options,
+                                   .history = &job->history,
+                                   .state = {.scaler = job->fused.scaler}};
   return train_checkpoint_save(folder, &job->fused.model, &progress, error);
 }
 

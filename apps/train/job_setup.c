@@ -59,6 +59,7 @@ static bool open_data(train_job *job, train_error *error) {
 static bool start_weights(train_job *job, train_error *error) {
   const uint64_t seed = (uint64_t)job->options->seed;
   if (!job->resumed) return train_model_start(&job->fused.model, seed, error);
+  train_scaler_resume(&job->fused.scaler, &job->checkpoint.state.scaler, job->options);
   return train_checkpoint_load(&job->checkpoint, &job->fused.model, &job->history, error);
 }
 

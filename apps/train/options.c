@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule.h"
+
 #define AT(field) offsetof(train_options, field)
 #define GROUP(title) \
   { NULL, TRAIN_FLAG, TRAIN_USE_RUN, 0, 0, 0, NULL, NULL, title, NULL }
@@ -44,7 +46,12 @@ const train_option_row train_option_rows[] = {
    "Micro-batches that a rank makes of its part of a step: less memory, the same step; default 1"},
   {"lr", TRAIN_REAL, TRAIN_USE_SAVED, AT(lr), 0, 1e6, "0.003", NULL, "X", "Peak learning rate; default 0.003"},
   {"lr-floor", TRAIN_REAL, TRAIN_USE_SAVED, AT(lr_floor), 0, 1, "0.1", NULL, "X",
-   "The cosine ends at this part of --lr; default 0.1"},
+   "Part of --lr that the schedule ends at, except with constant; default 0.1"},
+  {"schedule", TRAIN_CHOICE, TRAIN_USE_SAVED, AT(schedule), 0, 0, "cosine", "cosine linear constant wsd", "NAME",
+   "How the rate falls behind the warm-up: cosine, linear, constant (not at all), or wsd (constant, then linear over the "
+   "last steps); default cosine"},
+  {"decay-fraction", TRAIN_REAL, TRAIN_USE_SAVED, AT(decay_fraction), 0, 1, "0.2", NULL, "X",
+   "wsd: part of --steps, at their end, in which the rate falls; default 0.2"},
   {"warmup", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(warmup), 0, 1e9, NULL, NULL, "N",
    "Steps of linear warm-up; default: a tenth of --steps, at most 100"},
   {"weight-decay", TRAIN_REAL, TRAIN_USE_SAVED, AT(weight_decay), 0, 1e6, "0.1", NULL, "X",
@@ -53,8 +60,16 @@ const train_option_row train_option_rows[] = {
   {"beta2", TRAIN_REAL, TRAIN_USE_SAVED, AT(beta2), 0, 0.999999, "0.95", NULL, "X", "AdamW's; default 0.95"},
   {"clip", TRAIN_REAL, TRAIN_USE_SAVED, AT(clip), 0, 1e9, "1", NULL, "X",
    "Largest norm of the gradient, 0 for no clipping; default 1"},
-  {"dtype", TRAIN_CHOICE, TRAIN_USE_SAVED, AT(dtype), 0, 0, "f32", "f32 bf16", "f32|bf16",
-   "What activations are computed in; the weights' masters stay f32; default f32"},
+  {"dtype", TRAIN_CHOICE, TRAIN_USE_SAVED, AT(dtype), 0, 0, "f32", "f32 bf16 f16", "f32|bf16|f16",
+   "What activations are computed in; the weights' masters stay f32; f16 scales the loss; default f32"},
+  {"init-scale", TRAIN_REAL, TRAIN_USE_SAVED, AT(init_scale), 1, 1e9, "65536", NULL, "X",
+   "f16: the first scale of the loss; default 65536"},
+  {"growth-factor", TRAIN_REAL, TRAIN_USE_SAVED, AT(growth_factor), 1, 1e3, "2", NULL, "X",
+   "f16: what the scale is multiplied by after --growth-interval good steps; default 2"},
+  {"backoff-factor", TRAIN_REAL, TRAIN_USE_SAVED, AT(backoff_factor), 0.001, 0.999, "0.5", NULL, "X",
+   "f16: what the scale is multiplied by after a step whose gradients overflow, which is skipped; default 0.5"},
+  {"growth-interval", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(growth_interval), 1, 1e9, "2000", NULL, "N",
+   "f16: good steps in a row until the scale grows; default 2000"},
   {"seed", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(seed), 0, 9e15, "1", NULL, "N",
    "Of the first weights and the order of the data; default 1"},
   GROUP("Output:"),
@@ -200,6 +215,13 @@ static bool check_run(const train_options *o, int ranks, train_error *error) {
   if (o->warmup > o->steps)
     return train_fail(error, TRAIN_EXIT_USAGE, "--warmup is %" PRId64 ", must be at most --steps (%" PRId64 ")",
                       o->warmup, o->steps);
+  if (strcmp(o->schedule, "wsd") == 0 && o->warmup + train_decay_steps(o) > o->steps)
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "--warmup is %" PRId64 ", must be at most %" PRId64 ": --decay-fraction %g of --steps %" PRId64
+                      " leaves no more",
+                      o->warmup, o->steps - train_decay_steps(o), o->decay_fraction, o->steps);
+  if (o->compare && strcmp(o->dtype, "f16") == 0)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--compare has no f16: its --dtype must be f32 or bf16");
   if (o->compare && ranks > 1)
     return train_fail(error, TRAIN_EXIT_USAGE, "--compare measures one process, so it cannot be used with mpirun");
   if (o->apart && !o->compare) return train_fail(error, TRAIN_EXIT_USAGE, "--apart is given without --compare");

@@ -18,7 +18,10 @@ typedef struct train_options {
   /* training */
   int64_t steps, batch, accumulate, warmup, seed; /* warmup -1: chosen by resolve */
   double lr, lr_floor, weight_decay, beta1, beta2, clip;
-  const char *dtype;
+  double decay_fraction;
+  const char *schedule, *dtype;
+  double init_scale, growth_factor, backoff_factor; /* f16 */
+  int64_t growth_interval;
   /* output */
   const char *out, *resume, *svg, *prompt;
   int64_t checkpoint_every, eval_every, log_every, sample, top_k;

@@ -56,12 +56,21 @@ static void tell_step(train_job *job, const train_step_result *result, double un
                              .loss = result->loss,
                              .lr = result->lr,
                              .norm = result->norm,
+                             .scaler = &job->fused.scaler,
                              .unfused_loss = unfused_loss,
                              .tokens_per_s = (double)(since->steps * o->batch * o->seq) / since->seconds,
                              .peak_bytes = job->peak_bytes,
                              .seconds_left = spent / (double)done * (double)(o->steps - step),
                              .logged = logged});
   if (logged) *since = (window){0, 0};
+}
+
+static void tell_skipped(const train_job *job, const train_step_result *result) {
+  const train_scaler *scaler = &job->fused.scaler;
+  train_job_note(job,
+                 "step %" PRId64 " is skipped: its gradient is not finite with a loss scale of %g, the next one is %g "
+                 "(%" PRId64 " skipped so far)",
+                 job->step, result->scale, scaler->scale, scaler->skipped);
 }
 
 static bool one_step(train_job *job, window *since, train_error *error) {
@@ -75,9 +84,10 @@ static bool one_step(train_job *job, window *since, train_error *error) {
   ++since->steps;
   job->signal = result.signal;
   job->peak_bytes = (int64_t)job->fused.memory.peak;
-  if (!train_history_add(&job->history, (float)result.loss, error) ||
+  if (!train_history_add(&job->history, (float)result.loss, (float)result.lr, error) ||
       (job->options->compare && !train_job_step_unfused(job, result.loss, &unfused_loss, error)))
     return false;
+  if (result.skipped) tell_skipped(job, &result);
   tell_step(job, &result, unfused_loss, since);
   return true;
 }
@@ -141,6 +151,7 @@ static bool finish(train_job *job, train_error *error) {
                                       .history = &job->history,
                                       .steps = job->step,
                                       .signal = job->signal,
+                                      .scaler = &job->fused.scaler,
                                       .heldout_loss = loss,
                                       .tokens_per_s = count > 0 ? (double)(count * o->batch * o->seq) / seconds : 0,
                                       .peak_bytes = job->peak_bytes,

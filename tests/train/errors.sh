@@ -15,7 +15,7 @@ mistake() {
 }
 
 mistake 2 '--steps is "x", must be a whole number from 0 to 1000000000' --steps x
-mistake 2 '--dtype is "f64", must be one of: f32 bf16' --dtype f64
+mistake 2 '--dtype is "f64", must be one of: f32 bf16 f16' --dtype f64
 mistake 2 '--hidden is 130, must be a multiple of --heads (4)' --hidden 130
 mistake 2 '--batch is 8, must be a multiple of 3 (1 rank x --accumulate 3)' --accumulate 3
 mistake 2 '"notes.txt" is no option; the data are given by --data' notes.txt

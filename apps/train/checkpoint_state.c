@@ -1,0 +1,45 @@
+/* What a checkpoint says of a run's state besides its step, as metadata of optimizer.safetensors. A key that is absent has
+ * no value: older checkpoints lack all of them. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "checkpoint.h"
+
+void train_state_write(const train_state *s, json_t *metadata) {
+  if (s->scaler.on) {
+    json_object_set_new(metadata, "loss_scale", json_sprintf("%.17g", s->scaler.scale));
+    json_object_set_new(metadata, "good_steps", json_sprintf("%" PRId64, s->scaler.good_steps));
+  }
+  if (s->scaler.skipped > 0)
+    json_object_set_new(metadata, "skipped_steps", json_sprintf("%" PRId64, s->scaler.skipped));
+}
+
+static bool broken(const train_safetensors *file, const char *key, const char *must, train_error *error) {
+  return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable checkpoint: its %s is no %s", file->path, key, must);
+}
+
+static bool read_whole(const train_safetensors *file, const char *key, int64_t high, int64_t *value,
+                       train_error *error) {
+  char *end = NULL;
+  const char *text = train_safetensors_metadata(file, key);
+  if (!text) return true;
+  *value = strtoll(text, &end, 10);
+  return (end != text && !*end && *value >= 0 && *value <= high) ||
+         broken(file, key, "whole number from 0 to its step", error);
+}
+
+static bool read_real(const train_safetensors *file, const char *key, double low, double high, double *value,
+                      train_error *error) {
+  char *end = NULL;
+  const char *text = train_safetensors_metadata(file, key);
+  if (!text) return true;
+  *value = strtod(text, &end);
+  return (end != text && !*end && *value >= low && *value <= high) || broken(file, key, "number that it may be", error);
+}
+
+bool train_state_read(const train_safetensors *file, int64_t step, train_state *s, train_error *error) {
+  return read_real(file, "loss_scale", 1, TRAIN_MOST_SCALE, &s->scaler.scale, error) &&
+         read_whole(file, "good_steps", step, &s->scaler.good_steps, error) &&
+         read_whole(file, "skipped_steps", step, &s->scaler.skipped, error);
+}

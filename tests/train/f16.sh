@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# f16 trains with a loss scale that adapts: overflowing steps are skipped and said, and a resumed run has the same bits.
+. "$(dirname "$0")/lib.bash"
+
+# Starts too high, so that steps are skipped, and grows again and again, before and after the stop.
+resumes_exactly f16 --dtype f16 --steps 300 --init-scale 1e9 --growth-interval 7
+skipped=$(sed -n 's/.*"done":true.*"skipped_steps":\([0-9]*\).*/\1/p' "$scratch/f16-out")
+[ "${skipped:-0}" -ge 2 ] || fail "only \"$skipped\" steps skipped"
+sed -n 's/.*"loss_scale":\([^,]*\),.*/\1/p' "$scratch/f16-out" | sort -u | sed -n '4,$p' | grep -q . ||
+  fail "fewer than four scales"
+
+# As good as f32 within a few per cent.
+train --steps 300 --json --out "$scratch/f32"
+paste <(tail -1 "$scratch/f16-out") <(tail -1 "$scratch/out") | sed 's/"heldout_loss":/\n/g' | sed -n '2,3s/,.*//p' | paste - - |
+  awk '{ print $1, $2; exit !($1 > 0 && $1 < 1.03 * $2 && $1 > 0.97 * $2) }' || fail "f16 learns otherwise than f32"
+
+# The words: a note for each skipped step and the count at the end. The first steps leave the weights alone.
+train --dtype f16 --steps 4 --init-scale 1e9 --lr 0 --log-every 1 --out "$scratch/words"
+expect_status 0 "words"
+grep -q 'step 1 is skipped: its gradient is not finite with a loss scale of 1e+09, the next one is 5e+08 (1 skipped so far)' "$scratch/err" ||
+  fail "words: $(grep skipped "$scratch/err")"
+grep -q '^loss scale     .*, [1-4] steps\{0,1\} skipped' "$scratch/out" || fail "words: $(cat "$scratch/out")"
+
+# --init-scale on a resumed run starts the scale afresh; a scale of 1 that overflows is an error, not an endless wait.
+run train --resume "$scratch/words" --steps 5 --lr 0.01 --init-scale 8 --sample 0 --json --log-every 1
+expect_status 0 "given scale"
+grep -q '"loss_scale":8[.,]' "$scratch/out" || fail "given scale: $(cat "$scratch/out")"
+train --dtype f16 --steps 4 --init-scale 1e300 --out "$scratch/no"
+expect_status 2 "too high a scale"
+one_sentence '--init-scale is "1e300", must be a number from 1 to 1e+09' "too high a scale"
+finish
