@@ -22,6 +22,7 @@
 /* What changes from step to step besides tensors and losses. */
 typedef struct train_state {
   train_scaler scaler; /* in a checkpoint that is read: scale 0 where it is not of f16 */
+  int64_t tokens;      /* that the steps had so far; -1 in a checkpoint that does not say */
 } train_state;
 
 /* What a checkpoint says besides tensors. */

@@ -1,12 +1,12 @@
-/* What a checkpoint says of a run's state besides its step, as metadata of optimizer.safetensors. A key that is absent has
- * no value: older checkpoints lack all of them. */
+/* What a checkpoint says of a run's state besides its step, as metadata of optimizer.safetensors. Older checkpoints
+ * lack some of it. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "checkpoint.h"
 
 void train_state_write(const train_state *s, json_t *metadata) {
+  json_object_set_new(metadata, "tokens", json_sprintf("%" PRId64, s->tokens));
   if (s->scaler.on) {
     json_object_set_new(metadata, "loss_scale", json_sprintf("%.17g", s->scaler.scale));
     json_object_set_new(metadata, "good_steps", json_sprintf("%" PRId64, s->scaler.good_steps));
@@ -26,7 +26,7 @@ static bool read_whole(const train_safetensors *file, const char *key, int64_t h
   if (!text) return true;
   *value = strtoll(text, &end, 10);
   return (end != text && !*end && *value >= 0 && *value <= high) ||
-         broken(file, key, "whole number from 0 to its step", error);
+         broken(file, key, "whole number that it may be", error);
 }
 
 static bool read_real(const train_safetensors *file, const char *key, double low, double high, double *value,
@@ -39,7 +39,9 @@ static bool read_real(const train_safetensors *file, const char *key, double low
 }
 
 bool train_state_read(const train_safetensors *file, int64_t step, train_state *s, train_error *error) {
-  return read_real(file, "loss_scale", 1, TRAIN_MOST_SCALE, &s->scaler.scale, error) &&
+  s->tokens = -1;
+  return read_whole(file, "tokens", INT64_MAX, &s->tokens, error) &&
+         read_real(file, "loss_scale", 1, TRAIN_MOST_SCALE, &s->scaler.scale, error) &&
          read_whole(file, "good_steps", step, &s->scaler.good_steps, error) &&
          read_whole(file, "skipped_steps", step, &s->scaler.skipped, error);
 }

@@ -3,6 +3,7 @@
 #define TRAIN_JOB_H
 
 #include "checkpoint.h"
+#include "metrics.h"
 #include "run.h"
 #include "trainer.h"
 
@@ -23,6 +24,11 @@ typedef struct train_job {
   double *gradient_norms;            /* --compare: each tensor's largest so far */
   int64_t first_step, step;          /* the first of this process; the last that is done */
   int64_t saved_step;                /* the last that is in `out`; -1: none */
+  int64_t tokens;                    /* that the steps had so far */
+  train_metrics metrics;             /* open while the run saves, on rank 0 */
+  double began;                      /* the first step, on the monotonic clock */
+  double seconds_before;             /* in the metrics, of the processes before a resume */
+  bool metrics_failed;               /* the last row could not be written */
   int64_t peak_bytes;                /* peak of the fused trainer, without the sample */
   train_comparison comparison;       /* --compare, gathered step by step */
   int signal;
@@ -43,6 +49,13 @@ bool train_job_save_last(train_job *job, train_error *error);
 bool train_job_draw(train_job *job, train_error *error);
 /* Text in memory of malloc(), NULL with the sentence. */
 char *train_job_sample(train_job *job, train_error *error);
+
+/* ---- job_metrics.c, rank 0; nothing happens where the run does not save ---- */
+bool train_job_open_metrics(train_job *job, train_error *error);
+/* A step's row. A disk that is full is a note. */
+void train_job_measure(train_job *job, const train_step_report *report);
+/* Adds the held-out loss to the last step's row. */
+void train_job_measure_heldout(train_job *job, double loss);
 
 /* ---- job_compare.c, with --compare ---- */
 /* The unfused trainer's turn at the step that the fused one has just done with `loss`. */

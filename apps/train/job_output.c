@@ -60,7 +60,7 @@ static bool save_to(train_job *job, const char *folder, train_error *error) {
                                    .digest = job->data.digest,
                                    .options = job->options,
                                    .history = &job->history,
-                                   .state = {.scaler = job->fused.scaler}};
+                                   .state = {.scaler = job->fused.scaler, .tokens = job->tokens}};
   return train_checkpoint_save(folder, &job->fused.model, &progress, error);
 }
 

@@ -59,6 +59,9 @@ static bool open_data(train_job *job, train_error *error) {
 static bool start_weights(train_job *job, train_error *error) {
   const uint64_t seed = (uint64_t)job->options->seed;
   if (!job->resumed) return train_model_start(&job->fused.model, seed, error);
+  if (!job->checkpoint.weights_only)
+    job->tokens = job->checkpoint.state.tokens >= 0 ? job->checkpoint.state.tokens
+                                                    : job->step * job->options->batch * job->options->seq;
   train_scaler_resume(&job->fused.scaler, &job->checkpoint.state.scaler, job->options);
   return train_checkpoint_load(&job->checkpoint, &job->fused.model, &job->history, error);
 }
@@ -77,6 +80,7 @@ static bool make_trainers(train_job *job, train_error *error) {
 bool train_job_setup(train_job *job, train_error *error) {
   train_options *o = job->options;
   job->saved_step = -1;
+  job->metrics.jsonl.descriptor = job->metrics.csv.descriptor = -1;
   job->checkpoint = (train_checkpoint){.optimizer.file = -1};
   if (o->resume && o->compare)
     return train_fail(error, TRAIN_EXIT_USAGE,
@@ -98,7 +102,8 @@ bool train_job_setup(train_job *job, train_error *error) {
   job->gradient_norms = calloc((size_t)job->fused.model.tensor_count, sizeof *job->gradient_norms);
   if (!job->seconds || !job->unfused_seconds || !job->gradient_norms)
     return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the times of %lld steps", (long long)o->steps);
-  return job->ranks.rank != 0 || train_job_choose_out(job, error);
+  return job->ranks.rank != 0 ||
+         (train_job_choose_out(job, error) && (!job->saves || train_job_open_metrics(job, error)));
 }
 
 void train_job_teardown(train_job *job) {
@@ -109,6 +114,7 @@ void train_job_teardown(train_job *job) {
     tigon_context_destroy(job->context);
   }
   train_checkpoint_close(&job->checkpoint);
+  train_metrics_close(&job->metrics);
   train_history_free(&job->history);
   free(job->seconds);
   free(job->unfused_seconds);

@@ -25,7 +25,7 @@ typedef struct train_options {
   /* output */
   const char *out, *resume, *svg, *prompt;
   int64_t checkpoint_every, eval_every, log_every, sample, top_k;
-  double temperature;
+  double temperature, peak_tflops; /* peak_tflops 0: not known */
   bool overwrite, compare, apart, json, quiet;
   /* device */
   const char *device, *variant;

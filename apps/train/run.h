@@ -27,6 +27,7 @@ typedef struct train_step_report {
   double unfused_loss;        /* with --compare */
   double tokens_per_s;        /* since the last report that was logged */
   int64_t peak_bytes;         /* counted memory, see memory.h */
+  double seconds;             /* since the first step of this process began */
   double seconds_left;        /* to the end of the steps, as it went so far */
   bool logged;                /* one of every --log-every, the first and the last */
 } train_step_report;
