@@ -81,8 +81,9 @@ static bool adopt_config(const train_config *config, train_options *o, train_err
                         *reals[i].field, reals[i].value);
     *reals[i].field = reals[i].value;
   }
-  if (train_option_given(o, "tie") && !config->tied)
-    return train_fail(error, TRAIN_EXIT_USAGE, "--tie is given, but the checkpoint's head is not tied");
+  if (train_option_given(o, "tie") && o->tie != config->tied)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--%stie is given, but the checkpoint's head is %stied",
+                      o->tie ? "" : "no-", config->tied ? "" : "not ");
   o->tie = config->tied;
   return true;
 }

@@ -78,7 +78,7 @@ static json_t *options_metadata(const train_progress *p) {
   train_state_write(&p->state, metadata);
   for (int i = 0; i < train_option_count; ++i) {
     char key[64], text[TRAIN_PATH];
-    if (!train_option_rows[i].name || train_option_rows[i].use == TRAIN_USE_RUN) continue;
+    if (!train_option_rows[i].name || train_option_rows[i].use < TRAIN_USE_SAVED) continue;
     snprintf(key, sizeof key, "option.%s", train_option_rows[i].name);
     train_option_text(p->options, i, text, sizeof text);
     json_object_set_new(metadata, key, json_string(text));

@@ -7,6 +7,7 @@
 
 #include "curve.h"
 #include "job.h"
+#include "run_json.h"
 #include "sample.h"
 #include "utf8.h"
 
@@ -31,6 +32,7 @@ bool train_job_choose_out(train_job *job, train_error *error) {
   const char *chosen = o->out || job->checkpoint.weights_only ? o->out : o->resume; /* another's model stays as it is */
   job->saves = chosen || !o->compare;
   if (job->saves) {
+    const char *lacks;
     if (!chosen)
       free_name(job->out);
     else if ((size_t)snprintf(job->out, sizeof job->out, "%s", chosen) >= sizeof job->out)
@@ -43,8 +45,10 @@ bool train_job_choose_out(train_job *job, train_error *error) {
                         job->out);
     if (in_place) job->saved_step = job->step;
     if (!train_folder_create(job->out, error) ||
-        !train_folder_reserve(job->out, train_checkpoint_bytes(&job->fused.model, o->steps), error))
+        !train_folder_reserve(job->out, train_checkpoint_bytes(&job->fused.model, o->steps), error) ||
+        !train_run_json_write(job->out, o, &lacks, error) || !train_job_open_metrics(job, error))
       return false;
+    if (lacks) train_job_note(job, "run.json lacks --%s, which is no UTF-8 text", lacks);
   }
   if (o->svg)
     snprintf(job->svg, sizeof job->svg, "%s", o->svg);

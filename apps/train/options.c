@@ -11,10 +11,12 @@
 
 #define AT(field) offsetof(train_options, field)
 #define GROUP(title) \
-  { NULL, TRAIN_FLAG, TRAIN_USE_RUN, 0, 0, 0, NULL, NULL, title, NULL }
+  { NULL, TRAIN_FLAG, TRAIN_USE_HERE, 0, 0, 0, NULL, NULL, title, NULL }
 
 /* clang-format off */
 const train_option_row train_option_rows[] = {
+  {"config", TRAIN_TEXT, TRAIN_USE_HERE, AT(config), 0, 0, NULL, NULL, "FILE",
+   "Take options from the run.json of a run, or from a JSON file like it; options of the command line win"},
   GROUP("Data:"),
   {"data", TRAIN_TEXT, TRAIN_USE_SAVED, AT(data), 0, 0, NULL, NULL, "PATH",
    "A UTF-8 text file, a folder of them, a token file (.bin) or a folder of those; default: the King James Bible"},
@@ -73,11 +75,11 @@ const train_option_row train_option_rows[] = {
   {"seed", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(seed), 0, 9e15, "1", NULL, "N",
    "Of the first weights and the order of the data; default 1"},
   GROUP("Output:"),
-  {"out", TRAIN_TEXT, TRAIN_USE_RUN, AT(out), 0, 0, NULL, NULL, "DIR",
+  {"out", TRAIN_TEXT, TRAIN_USE_HERE, AT(out), 0, 0, NULL, NULL, "DIR",
    "Where the checkpoint and the curve go; default: tigon-run, or the first free of tigon-run-2, -3, ..."},
-  {"overwrite", TRAIN_FLAG, TRAIN_USE_RUN, AT(overwrite), 0, 0, NULL, NULL, NULL,
+  {"overwrite", TRAIN_FLAG, TRAIN_USE_HERE, AT(overwrite), 0, 0, NULL, NULL, NULL,
    "Let --out replace the checkpoint of another run"},
-  {"resume", TRAIN_TEXT, TRAIN_USE_RUN, AT(resume), 0, 0, NULL, NULL, "DIR",
+  {"resume", TRAIN_TEXT, TRAIN_USE_HERE, AT(resume), 0, 0, NULL, NULL, "DIR",
    "Go on from a checkpoint, with its options where no others are given, or from a Llama that transformers saved"},
   {"checkpoint-every", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(checkpoint_every), 0, 1e9, "200", NULL, "N",
    "Steps between checkpoints, 0 for one at the end; default 200"},
@@ -95,14 +97,14 @@ const train_option_row train_option_rows[] = {
    "Of the generated text, 0 for the likeliest token each time; default 0.8"},
   {"top-k", TRAIN_WHOLE, TRAIN_USE_RUN, AT(top_k), 0, 1 << 24, "40", NULL, "N",
    "Draw from the likeliest N tokens, 0 for all; default 40"},
-  {"svg", TRAIN_TEXT, TRAIN_USE_RUN, AT(svg), 0, 0, NULL, NULL, "FILE",
+  {"svg", TRAIN_TEXT, TRAIN_USE_HERE, AT(svg), 0, 0, NULL, NULL, "FILE",
    "Where the loss curve is drawn; default: loss.svg in --out"},
   {"compare", TRAIN_FLAG, TRAIN_USE_RUN, AT(compare), 0, 0, NULL, NULL, NULL,
    "Do every step with unfused operators too: loss, speed and memory of both. No checkpoint unless --out is given"},
   {"apart", TRAIN_FLAG, TRAIN_USE_RUN, AT(apart), 0, 0, NULL, NULL, NULL,
    "With --compare: let both runs keep their own weights; without it each step of both begins from the same ones"},
-  {"json", TRAIN_FLAG, TRAIN_USE_RUN, AT(json), 0, 0, NULL, NULL, NULL, "One JSON object a line, see docs/cli.md"},
-  {"quiet", TRAIN_FLAG, TRAIN_USE_RUN, AT(quiet), 0, 0, NULL, NULL, NULL, "No progress and no notes, only results"},
+  {"json", TRAIN_FLAG, TRAIN_USE_HERE, AT(json), 0, 0, NULL, NULL, NULL, "One JSON object a line, see docs/cli.md"},
+  {"quiet", TRAIN_FLAG, TRAIN_USE_HERE, AT(quiet), 0, 0, NULL, NULL, NULL, "No progress and no notes, only results"},
   GROUP("Device:"),
   {"device", TRAIN_TEXT, TRAIN_USE_RUN, AT(device), 0, 0, "cpu", NULL, "NAME",
    "As `tigon devices' lists them; default cpu"},
@@ -137,37 +139,51 @@ static const char *choose(const char *text, const char *choices) {
   return NULL;
 }
 
-bool train_option_set(train_options *options, int index, const char *text, const char *origin, train_error *error) {
+bool train_option_refuse(int index, const char *origin, const char *shown, train_error *error) {
   const train_option_row *row = &train_option_rows[index];
-  char *field = (char *)options + row->offset, *end = NULL;
+  char must[128] = "text that is not empty, or null";
+  switch (row->kind) {
+    case TRAIN_WHOLE: snprintf(must, sizeof must, "a whole number from %.0f to %.0f", row->low, row->high); break;
+    case TRAIN_REAL: snprintf(must, sizeof must, "a number from %g to %g", row->low, row->high); break;
+    case TRAIN_CHOICE: snprintf(must, sizeof must, "one of: %s", row->choices); break;
+    case TRAIN_TEXT: break;
+    case TRAIN_FLAG: strcpy(must, "true or false"); break;
+  }
+  return train_fail(error, TRAIN_EXIT_USAGE, "%s%s is %.200s, must be %s", origin, row->name, shown, must);
+}
+
+/* Whether the text is a value of the row, which the field then has. */
+static bool parse(const train_option_row *row, const char *text, void *field) {
+  char *end = NULL;
   errno = 0;
   switch (row->kind) {
     case TRAIN_WHOLE: {
       const long long value = strtoll(text, &end, 10);
-      if (end == text || *end || errno || (double)value < row->low || (double)value > row->high)
-        return train_fail(error, TRAIN_EXIT_USAGE, "%s%s is \"%s\", must be a whole number from %.0f to %.0f", origin,
-                          row->name, text, row->low, row->high);
-      *(int64_t *)(void *)field = value;
+      if (end == text || *end || errno || (double)value < row->low || (double)value > row->high) return false;
+      *(int64_t *)field = value;
       return true;
     }
     case TRAIN_REAL: {
       const double value = strtod(text, &end);
-      if (end == text || *end || !isfinite(value) || value < row->low || value > row->high)
-        return train_fail(error, TRAIN_EXIT_USAGE, "%s%s is \"%s\", must be a number from %g to %g", origin, row->name,
-                          text, row->low, row->high);
-      *(double *)(void *)field = value;
+      if (end == text || *end || !isfinite(value) || value < row->low || value > row->high) return false;
+      *(double *)field = value;
       return true;
     }
     case TRAIN_CHOICE:
-      if (!choose(text, row->choices))
-        return train_fail(error, TRAIN_EXIT_USAGE, "%s%s is \"%s\", must be one of: %s", origin, row->name, text,
-                          row->choices);
-      *(const char **)(void *)field = text;
+      if (!choose(text, row->choices)) return false;
+      *(const char **)field = text;
       return true;
-    case TRAIN_TEXT: *(const char **)(void *)field = text; return true;
+    case TRAIN_TEXT: *(const char **)field = text; return true;
     case TRAIN_FLAG: *(bool *)field = strcmp(text, "0") != 0; return true;
   }
-  return true;
+  return false;
+}
+
+bool train_option_set(train_options *options, int index, const char *text, const char *origin, train_error *error) {
+  char shown[256];
+  if (parse(&train_option_rows[index], text, (char *)options + train_option_rows[index].offset)) return true;
+  snprintf(shown, sizeof shown, "\"%.200s\"", text);
+  return train_option_refuse(index, origin, shown, error);
 }
 
 void train_option_text(const train_options *options, int index, char *text, size_t bytes) {
