@@ -47,6 +47,10 @@ static void json_end(const train_summary *s) {
                            "tokens_per_s", number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes, "steps",
                            (json_int_t)s->steps);
   if (s->scaler->on) json_object_set_new(line, "skipped_steps", json_integer((json_int_t)s->scaler->skipped));
+  if (s->best_step > 0) {
+    json_object_set_new(line, "best_step", json_integer((json_int_t)s->best_step));
+    json_object_set_new(line, "best_heldout_loss", number(s->best_loss));
+  }
   if (s->out) json_object_set_new(line, "out", json_string(s->out));
   if (s->sample) json_object_set_new(line, "sample", json_string(s->sample));
   print_line(line);
@@ -127,11 +131,12 @@ static void on_step(void *user, const train_step_report *s) {
   }
 }
 
-static void on_heldout(void *user, int64_t step, double loss) {
+static void on_heldout(void *user, int64_t step, double loss, bool best) {
   const train_report *report = user;
   if (report->quiet || report->json) return;
   term_progress_clear();
-  fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  held-out loss %.4f\n", step, report->steps, loss);
+  fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  held-out loss %.4f%s\n", step, report->steps, loss,
+          best ? ", the lowest so far: saved in best" : "");
 }
 
 static void print_curve(const train_summary *s) {
@@ -195,6 +200,8 @@ static void on_end(void *user, const train_summary *s) {
     printf("memory         %s in buffers\n", bytes);
   if (s->svg) printf("loss curve     %s\n", s->svg);
   if (s->out) printf("checkpoint     %s\n", s->out);
+  if (s->best_step > 0)
+    printf("the best       %s/best, step %" PRId64 ", held-out loss %.4f\n", s->out, s->best_step, s->best_loss);
   if (s->out && s->signal) printf("go on with     tigon train --resume %s\n", s->out);
 }
 

@@ -22,7 +22,9 @@
 /* What changes from step to step besides tensors and losses. */
 typedef struct train_state {
   train_scaler scaler; /* in a checkpoint that is read: scale 0 where it is not of f16 */
-  int64_t tokens;      /* that the steps had so far; -1 in a checkpoint that does not say */
+  int64_t best_step;   /* of --keep-best, and its held-out loss; 0: none yet */
+  double best_loss;
+  int64_t tokens; /* that the steps had so far; -1 in a checkpoint that does not say */
 } train_state;
 
 /* What a checkpoint says besides tensors. */
@@ -59,6 +61,9 @@ typedef struct train_checkpoint {
  * after the run. A given option of the model that differs is an error, but for a shorter --seq with `weights_only`. */
 bool train_checkpoint_open(const char *folder, train_checkpoint *checkpoint, train_options *options,
                            train_error *error);
+/* Only the model, of a checkpoint of ours as of another's; changes nothing in the folder. */
+bool train_checkpoint_open_weights(const char *folder, train_checkpoint *checkpoint, train_options *options,
+                                   train_error *error);
 void train_checkpoint_close(train_checkpoint *checkpoint);
 
 /* Masters, moments and losses; rounds the image. Weights in bf16 and f16 are widened. */

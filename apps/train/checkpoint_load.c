@@ -105,16 +105,26 @@ static bool adopt_options(const train_checkpoint *c, train_options *options, tra
   return true;
 }
 
-bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_options *options, train_error *error) {
+static bool open_checkpoint(const char *folder, bool weights_only, train_checkpoint *c, train_options *options,
+                            train_error *error) {
   char optimizer[TRAIN_PATH];
-  *c = (train_checkpoint){.optimizer.file = -1};
+  *c = (train_checkpoint){.optimizer.file = -1, .weights_only = weights_only};
   if (!train_path_join(folder, "optimizer.safetensors", optimizer, error)) return false;
-  finish_renames(folder);
   const bool good = train_config_read(folder, &c->config, error) && train_shards_open(folder, &c->model, error) &&
-                    open_optimizer(c, optimizer, error) && adopt_config(&c->config, options, error) &&
-                    adopt_seq(c, options, error) && adopt_options(c, options, error);
+                    (weights_only || open_optimizer(c, optimizer, error)) && adopt_config(&c->config, options, error) &&
+                    adopt_seq(c, options, error) && (weights_only || adopt_options(c, options, error));
   if (!good) train_checkpoint_close(c);
   return good;
+}
+
+bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_options *options, train_error *error) {
+  finish_renames(folder);
+  return open_checkpoint(folder, false, c, options, error);
+}
+
+bool train_checkpoint_open_weights(const char *folder, train_checkpoint *c, train_options *options,
+                                   train_error *error) {
+  return open_checkpoint(folder, true, c, options, error);
 }
 
 void train_checkpoint_close(train_checkpoint *c) {

@@ -1,5 +1,6 @@
 /* What a checkpoint says of a run's state besides its step, as metadata of optimizer.safetensors. Older checkpoints
  * lack some of it. */
+#include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,6 +8,10 @@
 
 void train_state_write(const train_state *s, json_t *metadata) {
   json_object_set_new(metadata, "tokens", json_sprintf("%" PRId64, s->tokens));
+  if (s->best_step > 0) {
+    json_object_set_new(metadata, "best_step", json_sprintf("%" PRId64, s->best_step));
+    json_object_set_new(metadata, "best_loss", json_sprintf("%.17g", s->best_loss));
+  }
   if (s->scaler.on) {
     json_object_set_new(metadata, "loss_scale", json_sprintf("%.17g", s->scaler.scale));
     json_object_set_new(metadata, "good_steps", json_sprintf("%" PRId64, s->scaler.good_steps));
@@ -41,6 +46,8 @@ static bool read_real(const train_safetensors *file, const char *key, double low
 bool train_state_read(const train_safetensors *file, int64_t step, train_state *s, train_error *error) {
   s->tokens = -1;
   return read_whole(file, "tokens", INT64_MAX, &s->tokens, error) &&
+         read_whole(file, "best_step", step, &s->best_step, error) &&
+         read_real(file, "best_loss", 0, DBL_MAX, &s->best_loss, error) &&
          read_real(file, "loss_scale", 1, TRAIN_MOST_SCALE, &s->scaler.scale, error) &&
          read_whole(file, "good_steps", step, &s->scaler.good_steps, error) &&
          read_whole(file, "skipped_steps", step, &s->scaler.skipped, error);

@@ -13,12 +13,12 @@ typedef struct train_job {
   const train_observer *observer;
   train_ranks ranks;
   tigon_context *context;
-  train_checkpoint checkpoint; /* open while resumed */
-  bool resumed;
+  train_checkpoint checkpoint; /* open where the weights are of one */
+  bool resumed, loads;         /* goes on from it; takes its weights */
   train_memory data_memory;
   train_data data;
-  char data_path[TRAIN_PATH], heldout_path[TRAIN_PATH]; /* absolute, for the checkpoint */
-  train_trainer fused, unfused;                         /* the second with --compare */
+  char data_path[TRAIN_PATH], heldout_path[TRAIN_PATH], init_path[TRAIN_PATH]; /* absolute, for the checkpoint */
+  train_trainer fused, unfused;                                                /* the second with --compare */
   train_history history;
   double *seconds, *unfused_seconds; /* times of each step of this process, for the medians */
   double *gradient_norms;            /* --compare: each tensor's largest so far */
@@ -32,6 +32,8 @@ typedef struct train_job {
   int64_t peak_bytes;                /* peak of the fused trainer, without the sample */
   train_comparison comparison;       /* --compare, gathered step by step */
   int signal;
+  int64_t best_step; /* with the lowest held-out loss, which is in out/best; 0: none */
+  double best_loss;
   bool saves;
   char out[TRAIN_PATH], svg[TRAIN_PATH];
 } train_job;
@@ -44,6 +46,8 @@ void train_job_teardown(train_job *job);
 /* Chooses and makes `out`, and makes sure that a checkpoint fits in. */
 bool train_job_choose_out(train_job *job, train_error *error);
 bool train_job_save(train_job *job, train_error *error);
+/* --keep-best: saves to out/best and returns true where the held-out loss is the lowest so far. A failure is a note. */
+bool train_job_keep_best(train_job *job, double loss);
 /* Saves at the end; when that fails, somewhere else, which the error then names. */
 bool train_job_save_last(train_job *job, train_error *error);
 bool train_job_draw(train_job *job, train_error *error);

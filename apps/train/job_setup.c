@@ -43,12 +43,15 @@ static bool open_data(train_job *job, train_error *error) {
   job->data_memory.context = job->context;
   make_absolute(&job->options->data, job->data_path);
   make_absolute(&job->options->heldout, job->heldout_path);
+  make_absolute(&job->options->init_from, job->init_path);
   if (!train_data_open(&job->data_memory, job->options, &job->data, error)) return false;
   job->options->vocab = job->data.vocab; /* as found, for the checkpoint */
   if (job->data.source.note[0]) train_job_note(job, "%s", job->data.source.note);
   if (job->options->prompt && !job->data.source.is_text)
     return train_fail(error, TRAIN_EXIT_USAGE, "--prompt is text, but the data are tokens whose text is not known");
-  if (job->checkpoint.weights_only)
+  if (job->loads && !job->resumed)
+    train_job_note(job, "the weights are those of %s, at step 0 with zero moments", job->options->init_from);
+  else if (job->checkpoint.weights_only)
     train_job_note(job, "%s has no optimizer.safetensors: its weights begin at step 0, with zero moments",
                    job->options->resume);
   else if (job->resumed && job->data.digest != job->checkpoint.digest)
@@ -56,25 +59,29 @@ static bool open_data(train_job *job, train_error *error) {
   return true;
 }
 
-static bool start_weights(train_job *job, train_error *error) {
-  const uint64_t seed = (uint64_t)job->options->seed;
-  if (!job->resumed) return train_model_start(&job->fused.model, seed, error);
-  if (!job->checkpoint.weights_only)
-    job->tokens = job->checkpoint.state.tokens >= 0 ? job->checkpoint.state.tokens
-                                                    : job->step * job->options->batch * job->options->seq;
-  train_scaler_resume(&job->fused.scaler, &job->checkpoint.state.scaler, job->options);
-  return train_checkpoint_load(&job->checkpoint, &job->fused.model, &job->history, error);
+static bool start_weights(train_job *job, train_model *model, train_error *error) {
+  if (!job->loads) return train_model_start(model, (uint64_t)job->options->seed, error);
+  return train_checkpoint_load(&job->checkpoint, model, &job->history, error);
+}
+
+static void resume_state(train_job *job) {
+  const train_state *state = &job->checkpoint.state;
+  job->tokens = state->tokens >= 0 ? state->tokens : job->step * job->options->batch * job->options->seq;
+  job->best_step = state->best_step;
+  job->best_loss = state->best_loss;
+  train_scaler_resume(&job->fused.scaler, &state->scaler, job->options);
 }
 
 static bool make_trainers(train_job *job, train_error *error) {
   const train_options *o = job->options;
   const size_t base = job->data_memory.now;
   if (!train_trainer_create(job->context, o, &job->data, &job->ranks, true, base, &job->fused, error) ||
-      !start_weights(job, error))
+      !start_weights(job, &job->fused.model, error))
     return false;
+  if (job->resumed && !job->checkpoint.weights_only) resume_state(job);
   if (!o->compare) return true;
   return train_trainer_create(job->context, o, &job->data, &job->ranks, false, base, &job->unfused, error) &&
-         train_model_start(&job->unfused.model, (uint64_t)o->seed, error);
+         start_weights(job, &job->unfused.model, error);
 }
 
 bool train_job_setup(train_job *job, train_error *error) {
@@ -85,9 +92,18 @@ bool train_job_setup(train_job *job, train_error *error) {
   if (o->resume && o->compare)
     return train_fail(error, TRAIN_EXIT_USAGE,
                       "--compare starts two runs from the same first weights, so it cannot be used with --resume");
+  if (o->resume && train_option_given(o, "init-from"))
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "--resume goes on with a run and --init-from begins one, so only one of them can be given");
+  if (o->init_from && !o->resume) {
+    if (o->out && train_folder_same(o->init_from, o->out))
+      return train_fail(error, TRAIN_EXIT_USAGE, "--out is the folder of --init-from, which stays as it is");
+    if (!train_checkpoint_open_weights(o->init_from, &job->checkpoint, o, error)) return false;
+    job->loads = true;
+  }
   if (o->resume) {
     if (!train_checkpoint_open(o->resume, &job->checkpoint, o, error)) return false;
-    job->resumed = true;
+    job->resumed = job->loads = true;
     job->step = job->checkpoint.step;
     if (o->steps < job->step)
       return train_fail(error, TRAIN_EXIT_USAGE, "--steps is %lld, must be at least %lld, the checkpoint's step",

@@ -81,10 +81,15 @@ const train_option_row train_option_rows[] = {
    "Let --out replace the checkpoint of another run"},
   {"resume", TRAIN_TEXT, TRAIN_USE_HERE, AT(resume), 0, 0, NULL, NULL, "DIR",
    "Go on from a checkpoint, with its options where no others are given, or from a Llama that transformers saved"},
+  {"init-from", TRAIN_TEXT, TRAIN_USE_SAVED, AT(init_from), 0, 0, NULL, NULL, "DIR",
+   "Begin at step 0 with the weights of a Llama, of ours or of transformers, and nothing else of it: no moments, no "
+   "options, no step. The folder stays as it is"},
   {"checkpoint-every", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(checkpoint_every), 0, 1e9, "200", NULL, "N",
    "Steps between checkpoints, 0 for one at the end; default 200"},
   {"eval-every", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(eval_every), 0, 1e9, "100", NULL, "N",
    "Steps between held-out losses (on 64 windows; the last one is on up to 1024), 0 for one at the end; default 100"},
+  {"keep-best", TRAIN_FLAG, TRAIN_USE_SAVED, AT(keep_best), 0, 0, NULL, NULL, NULL,
+   "Save the checkpoint with the lowest held-out loss in best/ of --out, too"},
   {"log-every", TRAIN_WHOLE, TRAIN_USE_RUN, AT(log_every), 1, 1e9, "10", NULL, "N",
    "Steps between two lines of progress; default 10"},
   {"peak-tflops", TRAIN_REAL, TRAIN_USE_RUN, AT(peak_tflops), 0, 1e6, "0", NULL, "X",
@@ -238,6 +243,8 @@ static bool check_run(const train_options *o, int ranks, train_error *error) {
                       "--warmup is %" PRId64 ", must be at most %" PRId64 ": --decay-fraction %g of --steps %" PRId64
                       " leaves no more",
                       o->warmup, o->steps - train_decay_steps(o), o->decay_fraction, o->steps);
+  if (o->keep_best && o->eval_every == 0)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--keep-best goes by held-out losses, so --eval-every must be above 0");
   if (o->compare && strcmp(o->dtype, "f16") == 0)
     return train_fail(error, TRAIN_EXIT_USAGE, "--compare has no f16: its --dtype must be f32 or bf16");
   if (o->compare && ranks > 1)
@@ -250,6 +257,7 @@ static bool check_run(const train_options *o, int ranks, train_error *error) {
 bool train_options_resolve(train_options *o, int ranks, train_error *error) {
   if (o->data && !*o->data) o->data = NULL;
   if (o->heldout && !*o->heldout) o->heldout = NULL;
+  if (o->init_from && !*o->init_from) o->init_from = NULL;
   if (o->kv_heads == 0) o->kv_heads = o->heads % 2 == 0 ? o->heads / 2 : o->heads;
   if (o->intermediate == 0) o->intermediate = (8 * o->hidden / 3 + 31) / 32 * 32;
   if (o->warmup < 0) o->warmup = o->steps / 10 < 100 ? o->steps / 10 : 100;

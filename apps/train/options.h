@@ -23,10 +23,10 @@ typedef struct train_options {
   double init_scale, growth_factor, backoff_factor; /* f16 */
   int64_t growth_interval;
   /* output */
-  const char *out, *resume, *config, *svg, *prompt;
+  const char *out, *resume, *init_from, *config, *svg, *prompt;
   int64_t checkpoint_every, eval_every, log_every, sample, top_k;
   double temperature, peak_tflops; /* peak_tflops 0: not known */
-  bool overwrite, compare, apart, json, quiet;
+  bool overwrite, keep_best, compare, apart, json, quiet;
   /* device */
   const char *device, *variant;
   int64_t threads;

@@ -112,7 +112,10 @@ static bool between_steps(train_job *job, train_error *error) {
   double loss = 0;
   if (evaluates_at(o, job->step)) {
     if (!evaluate(job, SOME_WINDOWS, &loss, error)) return false;
-    if (job->ranks.rank == 0) job->observer->heldout(job->observer->user, job->step, loss);
+    if (job->ranks.rank == 0) {
+      const bool best = o->keep_best && train_job_keep_best(job, loss);
+      job->observer->heldout(job->observer->user, job->step, loss, best);
+    }
   }
   if (o->checkpoint_every > 0 && job->step % o->checkpoint_every == 0 && job->ranks.rank == 0) {
     train_error failed;
@@ -144,7 +147,12 @@ static bool finish(train_job *job, train_error *error) {
   double loss = NAN;
   char *sample = NULL;
   job->peak_bytes = (int64_t)job->fused.memory.peak;
-  if (job->ranks.rank == 0 && !train_job_save_last(job, error)) return false; /* first of all */
+  if (o->keep_best && job->signal == 0 && job->step > 0) { /* by the same windows as those before */
+    if (!train_trainer_evaluate(&job->fused, SOME_WINDOWS, &loss, error)) return false;
+    if (job->ranks.rank == 0) train_job_keep_best(job, loss);
+  }
+  if (job->ranks.rank == 0 && !train_job_save_last(job, error)) return false; /* before what takes long */
+  loss = NAN;
   if (job->signal == 0 && !evaluate(job, MANY_WINDOWS, &loss, error)) return false;
   if (job->ranks.rank != 0) return true;
   if (!train_job_draw(job, error)) return false;
@@ -162,6 +170,8 @@ static bool finish(train_job *job, train_error *error) {
                                       .signal = job->signal,
                                       .scaler = &job->fused.scaler,
                                       .heldout_loss = loss,
+                                      .best_step = o->keep_best ? job->best_step : 0,
+                                      .best_loss = job->best_loss,
                                       .tokens_per_s = count > 0 ? (double)(count * o->batch * o->seq) / seconds : 0,
                                       .peak_bytes = job->peak_bytes,
                                       .out = job->saves ? job->out : NULL,

@@ -51,6 +51,8 @@ typedef struct train_summary {
   const train_scaler *scaler;
   int signal;          /* that stopped the run; 0: it is complete */
   double heldout_loss; /* NaN when stopped */
+  int64_t best_step;   /* --keep-best: the step of out/best and its held-out loss; 0: none */
+  double best_loss;
   double tokens_per_s; /* over the steps of this process, without evaluations and saves */
   int64_t peak_bytes;
   const char *out, *svg;           /* NULL: not written */
@@ -63,7 +65,7 @@ typedef struct train_observer {
   void (*note)(void *user, const char *sentence);
   void (*begin)(void *user, const train_begin *begin);
   void (*step)(void *user, const train_step_report *report);
-  void (*heldout)(void *user, int64_t step, double loss);
+  void (*heldout)(void *user, int64_t step, double loss, bool best); /* best: now in out/best */
   void (*end)(void *user, const train_summary *summary);
 } train_observer;
 

@@ -104,6 +104,9 @@ static void cross_checks(void **state) {
       {{{"schedule", "wsd"}, {"decay-fraction", "0.95"}},
        1,
        "--warmup is 80, must be at most 40: --decay-fraction 0.95 of --steps 800 leaves no more"},
+      {{{"keep-best", "1"}, {"eval-every", "0"}},
+       1,
+       "--keep-best goes by held-out losses, so --eval-every must be above 0"},
       {{{"compare", "1"}, {"dtype", "f16"}}, 1, "--compare has no f16: its --dtype must be f32 or bf16"},
       {{{"compare", "1"}}, 2, "--compare measures one process, so it cannot be used with mpirun"},
   };
