@@ -22,7 +22,7 @@
 /* What changes from step to step besides tensors and losses. */
 typedef struct train_state {
   train_scaler scaler; /* in a checkpoint that is read: scale 0 where it is not of f16 */
-  int64_t best_step;   /* of --keep-best, and its held-out loss; 0: none yet */
+  int64_t best_step;   /* the step that --keep-best saved, 0: none yet; its held-out loss */
   double best_loss;
   int64_t tokens; /* that the steps had so far; -1 in a checkpoint that does not say */
 } train_state;

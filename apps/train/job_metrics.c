@@ -2,8 +2,8 @@
 
 #include "job.h"
 
-/* Floating-point operations that the model itself needs for a token, forward and backward: 6 a weight that is multiplied, and
- * 12 head_dim for each head of each layer and token of the sequence (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). */
+/* Floating-point operations that the model itself needs for a token, forward and backward. A weight that is multiplied takes 6;
+ * a head takes 12 head_dim for each token of the sequence (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). */
 static double operations(const train_job *job) {
   const train_config *c = &job->fused.model.config;
   const int64_t table = c->tied ? 0 : c->vocab * c->hidden; /* is only looked up */
