@@ -28,7 +28,7 @@ typedef struct train_job {
   train_metrics metrics;             /* open while the run saves, on rank 0 */
   double began;                      /* the first step, on the monotonic clock */
   double seconds_before;             /* in the metrics, of the processes before a resume */
-  bool metrics_failed;               /* the last row could not be written */
+  bool metrics_failed;               /* a row could not be written, which is said once */
   int64_t peak_bytes;                /* peak of the fused trainer, without the sample */
   train_comparison comparison;       /* --compare, gathered step by step */
   int signal;

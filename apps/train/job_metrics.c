@@ -20,9 +20,9 @@ bool train_job_open_metrics(train_job *job, train_error *error) {
 
 static void put(train_job *job, const train_metrics_row *row) {
   train_error failed;
-  const bool good = train_metrics_put(&job->metrics, row, &failed);
-  if (!good && !job->metrics_failed) train_job_note(job, "%s; the run goes on", failed.text);
-  job->metrics_failed = !good;
+  if (train_metrics_put(&job->metrics, row, &failed) || job->metrics_failed) return;
+  train_job_note(job, "%s; the run goes on without this row", failed.text);
+  job->metrics_failed = true;
 }
 
 void train_job_measure(train_job *job, const train_step_report *r) {
