@@ -82,9 +82,10 @@ static bool save_to(train_job *job, const char *folder, train_error *error) {
 }
 
 bool train_job_save(train_job *job, train_error *error) {
-  if (!job->saves || job->saved_step == job->step) return true;
+  if (!job->saves || (job->saved_step == job->step && !job->best_changed)) return true;
   if (!save_to(job, job->out, error)) return false;
   job->saved_step = job->step;
+  job->best_changed = false;
   return true;
 }
 
@@ -97,8 +98,10 @@ bool train_job_keep_best(train_job *job, double loss) {
   job->best_step = job->step; /* the checkpoint itself says so too */
   job->best_loss = loss;
   if (train_path_join(job->out, "best", best, &failed) && train_folder_create(best, &failed) &&
-      save_to(job, best, &failed))
+      save_to(job, best, &failed)) {
+    job->best_changed = true;
     return true;
+  }
   job->best_step = step_before;
   job->best_loss = loss_before;
   train_job_note(job, "%s; the run goes on", failed.text);

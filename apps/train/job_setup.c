@@ -118,8 +118,7 @@ bool train_job_setup(train_job *job, train_error *error) {
   job->gradient_norms = calloc((size_t)job->fused.model.tensor_count, sizeof *job->gradient_norms);
   if (!job->seconds || !job->unfused_seconds || !job->gradient_norms)
     return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the times of %lld steps", (long long)o->steps);
-  return job->ranks.rank != 0 ||
-         (train_job_choose_out(job, error) && (!job->saves || train_job_open_metrics(job, error)));
+  return job->ranks.rank != 0 || train_job_choose_out(job, error);
 }
 
 void train_job_teardown(train_job *job) {

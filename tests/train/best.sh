@@ -36,6 +36,12 @@ same whole/best/model.safetensors part/best/model.safetensors "ruined"
 run train --resume part --steps 121 --sample 0 --out elsewhere
 grep -q "the best so far, of step $step with a held-out loss of .*, stays in part/best" err || fail "elsewhere: $(cat err)"
 
+# A complete run without a best one gets it, and the checkpoint knows it.
+train --steps 8 --quiet --out late
+run train --resume late --keep-best --eval-every 4 --sample 0 --quiet
+run train --resume late --steps 12 --lr 10 --sample 0 --json
+[ "$(value best_step out)" = 8 ] || fail "late: the best is of step $(value best_step out)"
+
 # kill -9 while nearly every step saves a best one.
 for ((round = 0; round < 8; ++round)); do
   afresh
