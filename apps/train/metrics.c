@@ -85,7 +85,7 @@ static bool append(train_file *file, train_metrics_file *m, const char *line, si
   return train_file_append(file, line, count, error);
 }
 
-/* Copies what belongs. A line that a crash cut has no end, and is left out. */
+/* Copies what belongs. Half a line is no JSON, and is left out. */
 static bool keep(train_metrics *m, FILE *from, train_file *jsonl, train_file *csv, const train_history *h,
                  train_error *error) {
   char *line = NULL, text[LINE];
@@ -93,7 +93,7 @@ static bool keep(train_metrics *m, FILE *from, train_file *jsonl, train_file *cs
   bool good = true;
   while (good && getline(&line, &room, from) > 0) {
     train_metrics_row row;
-    if (!strchr(line, '\n') || !parse(line, &row) || !belongs(&row, m->last.step, h)) continue;
+    if (!parse(line, &row) || !belongs(&row, m->last.step, h)) continue;
     m->last = row;
     good = append(jsonl, &m->jsonl, text, format(&row, true, text), error);
     if (!good)
