@@ -111,7 +111,7 @@ static void on_begin(void *user, const train_begin *b) {
 
 static void on_step(void *user, const train_step_report *s) {
   const train_report *report = user;
-  char memory[TERM_NUMBER], left[TERM_NUMBER], text[160];
+  char memory[TERM_NUMBER], left[TERM_NUMBER], norm[64], text[160];
   if (report->json) {
     if (s->logged) json_step(report, s);
     return;
@@ -126,8 +126,9 @@ static void on_step(void *user, const train_step_report *s) {
              duration(left, s->seconds_left));
     term_progress(s->step, report->steps, text);
   } else if (s->logged && !report->compare) {
-    fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.2f  %.0f tokens/s  %s\n", s->step,
-            report->steps, s->loss, s->lr, s->norm, s->tokens_per_s, memory);
+    snprintf(norm, sizeof norm, isfinite(s->norm) ? "%.2f" : "none", s->norm);
+    fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %s  %.0f tokens/s  %s\n", s->step,
+            report->steps, s->loss, s->lr, norm, s->tokens_per_s, memory);
   }
 }
 

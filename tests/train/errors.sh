@@ -58,6 +58,20 @@ for file in model.safetensors optimizer.safetensors config.json; do
   done
 done
 
+# Nor can its state be one that no run has.
+train --steps 4 --dtype f16 --keep-best --eval-every 2 --quiet --out state
+for change in 'tokens":"512:tokens":"-12:tokens is no whole number from 0 to 9007199254740992' \
+  'best_step":"4:best_step":"5:best_step is no whole number from 0 to 4' \
+  'loss_scale":"65536:loss_scale":"-0.00:loss_scale is no number from 1 to 1.84467e+19' \
+  'good_steps":"4:good_steps":"x:good_steps is no whole number from 0 to 4'; do
+  IFS=: read -r a b c d sentence <<<"$change" # each half has a colon of its own
+  rm -rf bad && cp -r state bad
+  LC_ALL=C sed -i "s/$a:$b/$c:$d/" bad/optimizer.safetensors
+  run train --resume bad --steps 6
+  expect_status 3 "$sentence"
+  one_sentence "bad/optimizer.safetensors is no usable checkpoint: its $sentence" "$sentence"
+done
+
 # Another run's checkpoint is not replaced unasked.
 train --steps 4 --out good
 expect_status 2 "out is taken"
