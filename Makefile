@@ -12,7 +12,7 @@ PEERS ?= torch==2.13.0 numpy
 # Whose wheel has the newest oneDNN on PyPI that runs on OpenMP, 3.6.2; nothing else of it is used.
 PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
-.PHONY: build train test test-convergence test-models python-env bench bench-peers setup format lint cuda-targets install asan tsan fuzz reliability coverage abi-update clean help
+.PHONY: build train test test-convergence test-models python-env docs site-env bench bench-peers setup format lint cuda-targets install asan tsan fuzz reliability coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -21,7 +21,7 @@ train: setup-build-train build ## Train a small Llama: make train ARGS="--steps 
 	@build/tigon train $(ARGS)
 
 test: setup-build-test ## Build and run every test, lint, format and sanitizers (some minutes)
-	@$(MAKE) -j 2 build-all python-env # one waits for the network while the other compiles
+	@$(MAKE) -j 2 build-all python-env site-env # one waits for the network while the other compiles
 	@ctest --preset release -j $(JOBS) $(ARGS)
 
 .PHONY: build-all
@@ -50,6 +50,15 @@ python-env: setup-test build/python/done ## PyTorch and its kin for the Python t
 build/python/done: tests/python/requirements.txt
 	@rm -rf build/python && python3 -m venv build/python
 	@build/python/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	@touch $@
+
+docs: site-env ## The page of documentation: build/site/index.html
+	@tools/docs && echo "build/site/index.html"
+
+site-env: setup-docs build/site-env/done
+build/site-env/done: tools/site/requirements.txt
+	@rm -rf build/site-env && python3 -m venv build/site-env
+	@build/site-env/bin/pip install --quiet --disable-pip-version-check -r tools/site/requirements.txt
 	@touch $@
 
 format: setup-test ## Format the sources

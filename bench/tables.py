@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the tables of docs/performance.md and docs/python.md that are made from the records in bench/results.
+"""Prints the tables of README.md and docs that are made from the records in bench/results.
 With --check it holds the docs to the records, and the records to their rules: the test `records`."""
 import argparse
+import statistics
 import sys
 
 import peers_cpu
@@ -14,10 +15,6 @@ HEAD = ["commit", "tree", "date", "command", "device", "versions"]  # what a rec
 MOST_BYTES = 150_000  # the most bytes of all records together
 RULE = "2026-11-24"  # records of before say in `tree` what is not known of them
 TITLES = {"tigon": "Tigon", "stock": "transformers", "torch_compile": "torch.compile", "liger": "Liger-Kernel"}
-
-
-def cases(name):
-    return records.by_case(records.read(records.RESULTS / f"{name}.csv")[1])
 
 
 def joined(values, form):
@@ -34,8 +31,7 @@ def by_mode(rows):
 
 def of_cpu(name):
     lines = ["| operator | dtype | forward | backward | both |", "|---|---|---:|---:|---:|"]
-    rows = [row for row in cases(name) if row["memory"] == "warm"]
-    for (op, dtype, _), modes in by_mode(rows).items():
+    for (op, dtype, _), modes in by_mode(records.cases(name)).items():
         cells = [joined((peers_cpu.ratio(row, name) for name in peers_cpu.PEERS if name in row), ".1f") for row in modes]
         if len(cells) == 1:  # forward makes the gradients, too, unless there are none
             cells = [*cells, "", ""] if "+quantised" in op else ["", "", *cells]
@@ -65,7 +61,7 @@ def in_table(row):
 
 def cuda():
     """A GPU's case table, and how many rows are level."""
-    rows = cases("peers_cuda")
+    rows = records.cases("peers_cuda")
     table = [row for row in rows if in_table(row)]
     lines = ["| case | us | % of floor | best peer's time over ours |", "|---|---:|---:|---:|"]
     for (op, dtype, shape), modes in by_mode(table).items():
@@ -90,7 +86,27 @@ def report():
     return lines
 
 
-TABLES = {cpu: "docs/performance.md", heads: "docs/lab/heads/cpu.md", cuda: "docs/performance.md", report: "docs/python.md"}
+def front():
+    """The front page's table of speed, and in how many cases a peer is faster."""
+    lines = ["| what | beside | its time | its memory | command |", "|---|---|---:|---:|---|"]
+    first = ["two layers of Llama 3 8B, H200", "`python -m tigon.report --steps 30`"]
+    for row in records.read(records.RESULTS / "report_cuda.csv")[1]:
+        if row["time_share"]:
+            lines.append(f"| {first[0]} | {TITLES[row['party']]} | {1 / row['time_share']:.2f} | {1 / row['memory_share']:.2f} | {first[1]} |")
+            first = ["", ""]
+    best = statistics.median(best_peer(row)[1] for row in records.cases("peers_cuda", "heads_cuda"))
+    lines.append(f"| operators, H200, median | the fastest peer | {best:.2f} | | `python3 bench/peers_cuda.py` |")
+    first = ["operators, 2 cores of an AMD EPYC, median", "`make bench-peers`"]
+    for peer, title in (("eager", "PyTorch eager"), ("compile", "torch.compile")):
+        time = statistics.median(peers_cpu.ratio(row, peer) for row in records.cases("peers_cpu", "heads_cpu") if peer in row)
+        lines.append(f"| {first[0]} | {title} | {time:.2f} | | {first[1]} |")
+        first = ["", ""]
+    times = [best_peer(row)[1] for row in records.cases("peers_cuda")]
+    lines.append(f"On the H200 a peer is more than 5 % faster in {sum(time < 0.95 for time in times)} of {len(times)} cases.")
+    return [line.replace("|  |", "| |") for line in lines]
+
+
+TABLES = {front: "README.md", cpu: "docs/performance.md", heads: "docs/lab/heads/cpu.md", cuda: "docs/performance.md", report: "docs/python.md"}
 
 
 def wrong():

@@ -6,6 +6,11 @@ pkg_check_modules(jansson IMPORTED_TARGET jansson)
 if(NOT jansson_FOUND)
   message(FATAL_ERROR "tigon: jansson not found; run `tools/setup build` or configure with -DTIGON_CLI=OFF")
 endif()
+# The tokenizer's regular expressions and normal forms of Unicode.
+pkg_check_modules(tokenizer IMPORTED_TARGET libpcre2-8 libutf8proc)
+if(NOT tokenizer_FOUND)
+  message(FATAL_ERROR "tigon: PCRE2 or utf8proc not found; run `tools/setup build` or configure with -DTIGON_CLI=OFF")
+endif()
 
 file(GLOB cli_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/apps/cli/*.c")
 file(GLOB check_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/check/*.c")
@@ -20,7 +25,8 @@ if(train_sources)
   set(train tigon_train)
   add_library(tigon_train STATIC ${train_sources})
   target_include_directories(tigon_train PRIVATE "${PROJECT_SOURCE_DIR}/include" INTERFACE "${PROJECT_SOURCE_DIR}/apps/train")
-  target_link_libraries(tigon_train PUBLIC tigon_plot PRIVATE tigon_library_flags PkgConfig::jansson m)
+  target_link_libraries(tigon_train PUBLIC tigon_plot PRIVATE tigon_library_flags PkgConfig::jansson
+    PkgConfig::tokenizer m)
 
   if(NOT TIGON_MPI STREQUAL "OFF")
     find_package(MPI COMPONENTS C)

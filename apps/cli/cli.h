@@ -26,6 +26,9 @@ int tigon_cli_plan(int argc, char **argv);
 int tigon_cli_check(int argc, char **argv);
 int tigon_cli_bench(int argc, char **argv);
 int tigon_cli_train(int argc, char **argv);
+int tigon_cli_generate(int argc, char **argv);
+int tigon_cli_eval(int argc, char **argv);
+int tigon_cli_tokenize(int argc, char **argv);
 
 /* argp_parse() whose mistakes are one sentence: an unknown option ends the program with CLI_USAGE and without argp's
  * second line. -h is --help. Options and words may be mixed. Parsers report their own mistakes with cli_mistake(). It may

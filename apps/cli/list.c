@@ -6,7 +6,7 @@
 #include "list.h"
 #include "term.h"
 
-enum { DTYPES = 3, MOST_BACKENDS = 8 };
+enum { DTYPES = 3, MOST_BACKENDS = 8, MOST_ENTRIES = 8 };
 static const tigon_dtype dtypes[DTYPES] = {TIGON_F32, TIGON_BF16, TIGON_F16};
 
 /* "f32 bf16 f16", "-" for none. */
@@ -46,25 +46,68 @@ static int print_json(void) {
   return CLI_OK;
 }
 
-/* A column a backend that is here, all variants together: the README's block is the same on every machine of one architecture
- * without an accelerator. */
+/* "f32 bf16 f16, merge f32": the dtypes of the most entries of an operator, then of the others. `masks` has one for each entry. */
+static void dtypes_by_entry(char *text, size_t size, int first, int entries, const uint32_t masks[]) {
+  uint32_t usual = 0;
+  int most = 0;
+  for (int i = 0; i < entries; ++i) {
+    int same = 0;
+    for (int j = 0; j < entries; ++j) same += masks[j] == masks[i];
+    if (same > most) {
+      most = same;
+      usual = masks[i];
+    }
+  }
+  char names[32];
+  size_t used = (size_t)snprintf(text, size, "%s", dtype_names(names, usual));
+  for (int i = 0; i < entries && used < size; ++i)
+    if (masks[i] != usual)
+      used += (size_t)snprintf(text + used, size - used, ", %s %s", tigon_entry_at(first + i)->entry,
+                               dtype_names(names, masks[i]));
+}
+
+/* How many entries the operator of entry `first` has, which follow each other. */
+static int entries_of(int first) {
+  int count = 1;
+  const tigon_entry *next;
+  while (count < MOST_ENTRIES && (next = tigon_entry_at(first + count)) &&
+         strcmp(next->op, tigon_entry_at(first)->op) == 0)
+    ++count;
+  return count;
+}
+
+/* A line for each operator, and a column for each backend that is here, all variants together. A tick stands for all that the
+ * reference has. So README's block is the same on every machine of one architecture without an accelerator. */
 static int print_markdown(void) {
-  term_column columns[2 + MOST_BACKENDS] = {{"operator", false, 0}, {"entry", false, 0}};
-  const tigon_backend *here[MOST_BACKENDS], *backend;
+  enum { FIRST = 3 };
+  term_column columns[FIRST + MOST_BACKENDS] = {{"operator", false, 0}, {"entries", false, 0}, {"dtypes", false, 0}};
+  const tigon_backend *here[MOST_BACKENDS], *backend, *ref = NULL;
   int backends = 0;
   for (int b = 0; backends < MOST_BACKENDS && (backend = tigon_backend_at(b)); ++b) {
-    if (!backend->variants()[0]) continue;
-    columns[2 + backends].title = backend->name;
+    if (strcmp(backend->name, "ref") == 0) ref = backend;
+    if (!backend->variants()[0] || backend == ref) continue;
+    columns[FIRST + backends].title = backend->name;
     here[backends++] = backend;
   }
-  term_table *table = term_table_new(columns, 2 + backends);
-  const tigon_entry *entry;
-  char text[32];
-  for (int i = 0; (entry = tigon_entry_at(i)); ++i) {
-    term_cell(table, TERM_PLAIN, "`%s`", entry->op);
-    term_cell(table, TERM_PLAIN, "%s", entry->entry);
-    for (int b = 0; b < backends; ++b)
-      term_cell(table, TERM_PLAIN, "%s", dtype_names(text, backend_dtypes(here[b], i)));
+  term_table *table = term_table_new(columns, FIRST + backends);
+  for (int i = 0, entries; tigon_entry_at(i); i += entries) {
+    uint32_t all[MOST_ENTRIES] = {0}, some[MOST_ENTRIES] = {0};
+    char text[256] = "";
+    size_t used = 0;
+    entries = entries_of(i);
+    for (int e = 0; e < entries && used < sizeof text; ++e) {
+      all[e] = backend_dtypes(ref, i + e);
+      used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", e ? " " : "", tigon_entry_at(i + e)->entry);
+    }
+    term_cell(table, TERM_PLAIN, "`%s`", tigon_entry_at(i)->op);
+    term_cell(table, TERM_PLAIN, "%s", text);
+    dtypes_by_entry(text, sizeof text, i, entries, all);
+    term_cell(table, TERM_PLAIN, "%s", text);
+    for (int b = 0; b < backends; ++b) {
+      for (int e = 0; e < entries; ++e) some[e] = backend_dtypes(here[b], i + e);
+      dtypes_by_entry(text, sizeof text, i, entries, some);
+      term_cell(table, TERM_PLAIN, "%s", memcmp(some, all, sizeof all) == 0 ? "✓" : text);
+    }
   }
   term_table_print_markdown(table, stdout);
   return CLI_OK;
@@ -164,7 +207,9 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 int tigon_cli_list(int argc, char **argv) {
   static const struct argp_option options[] = {
       {"json", 'j', NULL, 0, "Print JSON, an object for every kernel, or for every entry with its arguments", 0},
-      {"markdown", 'm', NULL, 0, "Print the table that README.md holds, a column for every backend", 0},
+      {"markdown", 'm', NULL, 0,
+       "Print README.md's table: a line for every operator, a column for every backend, and a tick for all that the reference has",
+       0},
       {"schema", 's', NULL, 0,
        "Print the arguments instead, as the library checks them: shapes by named extents, dtypes, strides, ranges", 0},
       {0},

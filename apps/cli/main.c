@@ -15,8 +15,9 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"devices", tigon_cli_devices}, {"list", tigon_cli_list},   {"plan", tigon_cli_plan},
-    {"check", tigon_cli_check},     {"bench", tigon_cli_bench}, {"train", tigon_cli_train},
+    {"devices", tigon_cli_devices},   {"list", tigon_cli_list},   {"plan", tigon_cli_plan},
+    {"check", tigon_cli_check},       {"bench", tigon_cli_bench}, {"train", tigon_cli_train},
+    {"generate", tigon_cli_generate}, {"eval", tigon_cli_eval},   {"tokenize", tigon_cli_tokenize},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -29,6 +30,9 @@ static const char text[] =
     "  check     hold every kernel against the double-precision oracle\n"
     "  bench     time the operators against what this machine's memory can do\n"
     "  train     train a small Llama on text\n"
+    "  generate  write text with a trained model\n"
+    "  eval      say how well a trained model foretells a text\n"
+    "  tokenize  turn text into tokens by a tokenizer.json\n"
     "\n"
     "`tigon COMMAND --help' explains a command.\n"
     "\n"

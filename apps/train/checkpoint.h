@@ -70,4 +70,8 @@ void train_checkpoint_close(train_checkpoint *checkpoint);
 bool train_checkpoint_load(const train_checkpoint *checkpoint, train_model *model, train_history *history,
                            train_error *error);
 
+/* A model that is only run: its shape and its weights in `dtype`, without masters in f32. The folder stays as it is. */
+bool train_checkpoint_read(const char *folder, train_memory *memory, tigon_dtype dtype, train_model *model,
+                           train_error *error);
+
 #endif

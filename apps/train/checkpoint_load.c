@@ -247,3 +247,20 @@ bool train_checkpoint_load(const train_checkpoint *c, train_model *model, train_
   free(pieces);
   return good;
 }
+
+bool train_checkpoint_read(const char *folder, train_memory *memory, tigon_dtype dtype, train_model *model,
+                           train_error *error) {
+  train_config config;
+  train_checkpoint c = {.optimizer.file = -1, .weights_only = true};
+  bool good = train_config_read(folder, &config, error) && train_shards_open(folder, &c.model, error);
+  if (good) {
+    good = train_model_create_weights(memory, &config, dtype, model, error);
+    if (good && !train_checkpoint_load(&c, model, NULL, error)) {
+      train_model_destroy(model);
+      good = false;
+    }
+    if (good && dtype != TIGON_F32) train_device_free(memory, &model->master);
+  }
+  train_checkpoint_close(&c);
+  return good;
+}

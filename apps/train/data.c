@@ -117,11 +117,19 @@ static bool split(const train_options *o, train_data *data, train_error *error) 
   return true;
 }
 
-static bool find_vocab(const train_options *o, train_data *data, train_error *error) {
+static bool find_vocab(const train_options *o, const train_tokenizer *tokenizer, train_data *data, train_error *error) {
   if (data->source.is_text) {
     data->vocab = 256;
     if (o->vocab == 0 || o->vocab == 256) return true;
-    return train_fail(error, TRAIN_EXIT_USAGE, "the vocabulary is %" PRId64 ", must be 256 for text", o->vocab);
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "the vocabulary is %" PRId64 ", must be 256 for text without --tokenizer", o->vocab);
+  }
+  if (tokenizer) {
+    const int64_t least = train_tokenizer_vocab(tokenizer);
+    data->vocab = o->vocab ? o->vocab : least < 2 ? 2 : least;
+    if (data->vocab >= least) return true;
+    return train_fail(error, TRAIN_EXIT_USAGE, "the vocabulary is %" PRId64 ", must be at least %" PRId64 " as in %s",
+                      o->vocab, least, train_tokenizer_path(tokenizer));
   }
   data->vocab = o->vocab;
   if (o->vocab) return true; /* tokens are checked as they are read */
@@ -137,11 +145,20 @@ static bool find_vocab(const train_options *o, train_data *data, train_error *er
                     data->vocab - 1, data->vocab - 1 == INT32_MAX ? " or more" : "", 1 << 24);
 }
 
-bool train_data_open(train_memory *memory, const train_options *options, train_data *data, train_error *error) {
+/* Text becomes tokens where a tokenizer is given. */
+static bool encode(train_memory *memory, train_tokenizer *tokenizer, train_data *data, train_error *error) {
+  if (!tokenizer || !data->source.is_text) return true;
+  return train_source_encode(memory, &data->source, tokenizer, error) &&
+         (!data->heldout_source.count || train_source_encode(memory, &data->heldout_source, tokenizer, error));
+}
+
+bool train_data_open(train_memory *memory, const train_options *options, train_tokenizer *tokenizer, train_data *data,
+                     train_error *error) {
   uint64_t other = 0;
   *data = (train_data){0};
-  const bool good = open_all(memory, options, data, error) && split(options, data, error) &&
-                    find_vocab(options, data, error) && train_source_digest(&data->source, &data->digest, error) &&
+  const bool good = open_all(memory, options, data, error) && encode(memory, tokenizer, data, error) &&
+                    split(options, data, error) && find_vocab(options, tokenizer, data, error) &&
+                    train_source_digest(&data->source, &data->digest, error) &&
                     (!data->heldout_source.count || train_source_digest(&data->heldout_source, &other, error));
   data->digest = train_mix(data->digest) ^ other;
   if (!good) train_data_close(memory, data);

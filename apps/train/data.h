@@ -19,8 +19,9 @@ typedef struct train_data {
 } train_data;
 
 /* Opens what the options name, splits it and finds the vocabulary (options->vocab unless 0). Both parts hold at least
- * seq + 1 tokens. */
-bool train_data_open(train_memory *memory, const train_options *options, train_data *data, train_error *error);
+ * seq + 1 tokens. Tokenizer NULL: a token of text is a byte. */
+bool train_data_open(train_memory *memory, const train_options *options, train_tokenizer *tokenizer, train_data *data,
+                     train_error *error);
 void train_data_close(train_memory *memory, train_data *data);
 
 /* Sequences [first, first + count) of the `batch` that step `step` sees, into tokens and labels, each [count, seq]. A

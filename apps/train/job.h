@@ -16,9 +16,11 @@ typedef struct train_job {
   train_checkpoint checkpoint; /* open where the weights are of one */
   bool resumed, loads;         /* goes on from it; takes its weights */
   train_memory data_memory;
+  train_tokenizer *tokenizer; /* NULL: the data are tokens whose text is not known */
   train_data data;
   char data_path[TRAIN_PATH], heldout_path[TRAIN_PATH], init_path[TRAIN_PATH]; /* absolute, for the checkpoint */
-  train_trainer fused, unfused;                                                /* the second with --compare */
+  char tokenizer_path[TRAIN_PATH];
+  train_trainer fused, unfused; /* the second with --compare */
   train_history history;
   double *seconds, *unfused_seconds; /* times of each step of this process, for the medians */
   double *gradient_norms;            /* --compare: each tensor's largest so far */

@@ -78,6 +78,8 @@ static bool save_to(train_job *job, const char *folder, train_error *error) {
                                              .best_step = job->best_step,
                                              .best_loss = job->best_loss,
                                              .tokens = job->tokens}};
+  if (job->tokenizer && !train_tokenizer_save(job->tokenizer, folder, error)) return false;
+  if (job->data.source.is_text && !job->resumed) train_tokenizer_remove(folder);
   return train_checkpoint_save(folder, &job->fused.model, &progress, error);
 }
 
@@ -142,65 +144,64 @@ bool train_job_draw(train_job *job, train_error *error) {
 
 enum { LONGEST_PROMPT = 24 /* tokens of the held-out data */ };
 
-/* The prompt's tokens, at most `room`; without --prompt the beginning of the held-out part, or of its second line, up to
- * a blank. */
-static int64_t make_prompt(const train_job *job, int32_t *tokens, int64_t room, train_error *error) {
+/* --prompt, else the beginning of the held-out part or, of text as bytes, of its second line, up to a blank. */
+static bool make_prompt(const train_job *job, train_tokens *prompt, train_error *error) {
   enum { LOOK = 2000 };
   const train_part *part = &job->data.heldout;
   const char *given = job->options->prompt;
-  if (given && *given) {
-    const int64_t count = (int64_t)strlen(given) < room ? (int64_t)strlen(given) : room;
-    for (int64_t i = 0; i < count; ++i) tokens[i] = (uint8_t)given[i];
-    return count;
-  }
+  const bool is_text = job->data.source.is_text;
   int32_t look[LOOK];
   int64_t count = part->count < LOOK ? part->count : LOOK, first = 0;
-  if (!train_source_read(part->source, part->first, count, look, error)) return 0;
-  for (int64_t i = 0; job->data.source.is_text && i + LONGEST_PROMPT < count && first == 0; ++i)
+  if (given && *given)
+    return train_tokenizer_encode(job->tokenizer, (const uint8_t *)given, strlen(given), true, prompt, error);
+  if (!train_source_read(part->source, part->first, count, look, error)) return false;
+  for (int64_t i = 0; is_text && i + LONGEST_PROMPT < count && first == 0; ++i)
     if (look[i] == '\n') first = i + 1;
   count = count - first < LONGEST_PROMPT ? count - first : LONGEST_PROMPT;
-  for (int64_t i = count - 1; job->data.source.is_text && i > 4; --i) {
+  for (int64_t i = count - 1; is_text && i > 4; --i) {
     if (look[first + i] != ' ') continue;
     count = i;
     break;
   }
-  memcpy(tokens, look + first, (size_t)count * sizeof *tokens);
-  return count;
+  for (int64_t i = 0; i < count; ++i)
+    if (!train_tokens_add(prompt, look[first + i], error)) return false;
+  return true;
 }
 
-/* Bytes as text, tokens of another vocabulary as numbers. */
+/* Tokens as text or, without a tokenizer, as numbers. In memory of malloc(), NULL when that ran out. */
 static char *show(const train_job *job, const int32_t *tokens, int64_t count) {
-  char *text = malloc((size_t)count * 12 + 1);
-  uint8_t *bytes = malloc((size_t)count + 1);
-  if (text && bytes && job->data.source.is_text) {
-    for (int64_t i = 0; i < count; ++i) bytes[i] = (uint8_t)tokens[i];
-    train_utf8_show(bytes, (size_t)count, text);
-  } else if (text) {
-    char *end = text;
-    *end = 0;
-    for (int64_t i = 0; i < count; ++i) end += sprintf(end, "%s%" PRId32, i ? " " : "", tokens[i]);
+  size_t used = 0, room = 0, size = 0;
+  for (int64_t i = 0; i < count; ++i, room += size)
+    if (job->tokenizer) train_tokenizer_text(job->tokenizer, tokens[i], &size);
+  char *text = malloc(job->tokenizer ? 3 * room + 1 : 12 * (size_t)count + 1);
+  uint8_t *bytes = malloc(room + 1);
+  for (int64_t i = 0; text && bytes && i < count; ++i) {
+    if (!job->tokenizer) {
+      used += (size_t)sprintf(text + used, "%s%" PRId32, i ? " " : "", tokens[i]);
+      continue;
+    }
+    const uint8_t *spelling = train_tokenizer_text(job->tokenizer, tokens[i], &size);
+    if (size > 0) memcpy(bytes + used, spelling, size);
+    used += size;
   }
+  if (text && bytes && job->tokenizer) train_utf8_show(bytes, used, text);
   free(bytes);
   return text;
 }
 
 char *train_job_sample(train_job *job, train_error *error) {
   const train_options *o = job->options;
-  const int64_t given = o->prompt ? (int64_t)strlen(o->prompt) : 0;
-  const int64_t room = given > LONGEST_PROMPT ? given : LONGEST_PROMPT;
-  const train_sampling how = {o->temperature, o->top_k, (uint64_t)o->seed};
-  int32_t *tokens = malloc((size_t)(room + o->sample) * sizeof *tokens);
+  const train_sampling how = {o->temperature, o->top_k, 0, (uint64_t)o->seed};
+  train_tokens tokens = {0};
   char *text = NULL;
-  if (!tokens) {
-    train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the sample");
-    return NULL;
-  }
-  const int64_t count = make_prompt(job, tokens, room, error);
-  if (count > 0 &&
-      train_sample(&job->fused.memory, &job->fused.model, &how, tokens, count, o->sample, tokens + count, error)) {
-    text = show(job, tokens, count + o->sample);
+  bool good = make_prompt(job, &tokens, error);
+  const int64_t count = tokens.count;
+  for (int64_t i = 0; good && i < o->sample; ++i) good = train_tokens_add(&tokens, 0, error);
+  if (good && train_sample(&job->fused.memory, &job->fused.model, &how, tokens.tokens, count, o->sample,
+                           tokens.tokens + count, error)) {
+    text = show(job, tokens.tokens, count + o->sample);
     if (!text) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the sample");
   }
-  free(tokens);
+  free(tokens.tokens);
   return text;
 }

@@ -39,16 +39,52 @@ static void make_absolute(const char **path, char buffer[TRAIN_PATH]) {
   free(absolute);
 }
 
+/* The option becomes the file that was read, for run.json. A link stays one: its neighbour is tokenizer_config.json. */
+static bool name_tokenizer(train_job *job, train_error *error) {
+  char folder[TRAIN_PATH];
+  const char *path = train_tokenizer_path(job->tokenizer), *slash = strrchr(path, '/');
+  snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+  char *absolute = realpath(folder, NULL);
+  const bool good = !absolute || train_path_join(absolute, slash ? slash + 1 : path, job->tokenizer_path, error);
+  job->options->tokenizer = absolute ? job->tokenizer_path : path;
+  free(absolute);
+  return good;
+}
+
+/* The given one, else that of the folder with the first weights, where it can be read. */
+static bool open_tokenizer(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  const char *folder = job->resumed ? o->resume : o->init_from;
+  const bool kept = !o->tokenizer && job->loads && train_tokenizer_exists(folder);
+  train_tokens prompt = {0};
+  if (!o->tokenizer && !kept) return true;
+  job->tokenizer = train_tokenizer_open(kept ? folder : o->tokenizer, error);
+  if (!job->tokenizer && kept) {
+    train_job_note(job, "%s; the run goes on without a tokenizer", error->text);
+    *error = (train_error){0};
+    return true;
+  }
+  const bool good = job->tokenizer && (!o->prompt || train_tokenizer_encode(job->tokenizer, (const uint8_t *)o->prompt,
+                                                                            strlen(o->prompt), true, &prompt, error));
+  free(prompt.tokens);
+  return good && name_tokenizer(job, error);
+}
+
 static bool open_data(train_job *job, train_error *error) {
   job->data_memory.context = job->context;
   make_absolute(&job->options->data, job->data_path);
   make_absolute(&job->options->heldout, job->heldout_path);
   make_absolute(&job->options->init_from, job->init_path);
-  if (!train_data_open(&job->data_memory, job->options, &job->data, error)) return false;
+  if (!open_tokenizer(job, error) ||
+      !train_data_open(&job->data_memory, job->options, job->tokenizer, &job->data, error))
+    return false;
+  if (job->data.source.is_text) job->tokenizer = train_tokenizer_bytes(error);
+  if (job->data.source.is_text && !job->tokenizer) return false;
   job->options->vocab = job->data.vocab; /* as found, for the checkpoint */
   if (job->data.source.note[0]) train_job_note(job, "%s", job->data.source.note);
-  if (job->options->prompt && !job->data.source.is_text)
-    return train_fail(error, TRAIN_EXIT_USAGE, "--prompt is text, but the data are tokens whose text is not known");
+  if (job->options->prompt && !job->tokenizer)
+    return train_fail(error, TRAIN_EXIT_USAGE,
+                      "--prompt is text, but the data are tokens whose text is not known: give --tokenizer");
   if (job->loads && !job->resumed)
     train_job_note(job, "the weights are those of %s, at step 0 with zero moments", job->options->init_from);
   else if (job->checkpoint.weights_only)
@@ -128,6 +164,7 @@ void train_job_teardown(train_job *job) {
     train_data_close(&job->data_memory, &job->data);
     tigon_context_destroy(job->context);
   }
+  train_tokenizer_close(job->tokenizer);
   train_checkpoint_close(&job->checkpoint);
   train_metrics_close(&job->metrics);
   train_history_free(&job->history);

@@ -60,24 +60,34 @@ static bool fill_rope(train_model *model, train_error *error) {
   return train_ok(model->memory->context, status, error);
 }
 
-bool train_model_create(train_memory *memory, const train_config *config, tigon_dtype dtype, train_model *model,
-                        train_error *error) {
+static bool create(train_memory *memory, const train_config *config, tigon_dtype dtype, bool trains, train_model *model,
+                   train_error *error) {
   *model = (train_model){.config = *config, .dtype = dtype, .memory = memory};
   model->tensor_count = train_final_norm_index(config) + (config->tied ? 1 : 2);
   model->tensors = calloc((size_t)model->tensor_count, sizeof *model->tensors);
   if (!model->tensors) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of weights");
   describe_all(model);
-  const size_t bytes = (size_t)model->elements * sizeof(float);
+  const size_t bytes = (size_t)model->elements * sizeof(float), more = trains ? bytes : 0;
   const size_t rope = (size_t)(config->positions * config->head_dim) * sizeof(float);
   const bool made =
       train_device_alloc(memory, bytes, "the weights", &model->master, error) &&
       (dtype == TIGON_F32 || train_device_alloc(memory, bytes / 2, "the rounded weights", &model->image, error)) &&
-      train_device_alloc(memory, bytes, "the gradients", &model->gradient, error) &&
-      train_device_alloc(memory, bytes, "the first moments", &model->exp_avg, error) &&
-      train_device_alloc(memory, bytes, "the second moments", &model->exp_avg_sq, error) &&
+      train_device_alloc(memory, more, "the gradients", &model->gradient, error) &&
+      train_device_alloc(memory, more, "the first moments", &model->exp_avg, error) &&
+      train_device_alloc(memory, more, "the second moments", &model->exp_avg_sq, error) &&
       train_device_alloc(memory, rope, "the rotary table", &model->rope, error) && fill_rope(model, error);
   if (!made) train_model_destroy(model);
   return made;
+}
+
+bool train_model_create(train_memory *memory, const train_config *config, tigon_dtype dtype, train_model *model,
+                        train_error *error) {
+  return create(memory, config, dtype, true, model, error);
+}
+
+bool train_model_create_weights(train_memory *memory, const train_config *config, tigon_dtype dtype, train_model *model,
+                                train_error *error) {
+  return create(memory, config, dtype, false, model, error);
 }
 
 void train_model_destroy(train_model *model) {

@@ -54,6 +54,9 @@ int64_t train_head_index(const train_config *config);
 /* Allocates everything and leaves it unset. On failure the model is empty. */
 bool train_model_create(train_memory *memory, const train_config *config, tigon_dtype dtype, train_model *model,
                         train_error *error);
+/* Without gradients and moments: a model that is only run. */
+bool train_model_create_weights(train_memory *memory, const train_config *config, tigon_dtype dtype, train_model *model,
+                                train_error *error);
 void train_model_destroy(train_model *model);
 
 /* First values: normal with deviation 0.02, the two projections back into the residual stream narrower by

@@ -24,8 +24,10 @@ const train_option_row train_option_rows[] = {
    "Held-out data of its own; default: the last twentieth of the data, or the .bin files with \"val\" in their name"},
   {"token-bits", TRAIN_CHOICE, TRAIN_USE_SAVED, AT(token_bits), 0, 0, "16", "16 32", "16|32",
    "Bits of a token in a .bin without a header; default 16"},
+  {"tokenizer", TRAIN_TEXT, TRAIN_USE_RUN, AT(tokenizer), 0, 0, NULL, NULL, "FILE",
+   "Read text by this tokenizer.json (byte-level BPE), and keep a copy in --out; default: that of --resume or --init-from, else bytes"},
   {"vocab", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(vocab), 2, 1 << 24, NULL, NULL, "N",
-   "Vocabulary of a .bin; default: its largest token + 1. Text is bytes: always 256"},
+   "Vocabulary; default: --tokenizer's, else the largest token of a .bin + 1. Bytes of text: always 256"},
   GROUP("Model:"),
   {"layers", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(layers), 1, 1024, "4", NULL, "N", "Layers; default 4"},
   {"hidden", TRAIN_WHOLE, TRAIN_USE_MODEL, AT(hidden), 2, 65536, "128", NULL, "N", "Width of the model; default 128"},
@@ -82,8 +84,8 @@ const train_option_row train_option_rows[] = {
   {"resume", TRAIN_TEXT, TRAIN_USE_HERE, AT(resume), 0, 0, NULL, NULL, "DIR",
    "Go on from a checkpoint, with its options where no others are given, or from a Llama that transformers saved"},
   {"init-from", TRAIN_TEXT, TRAIN_USE_SAVED, AT(init_from), 0, 0, NULL, NULL, "DIR",
-   "Begin at step 0 with the weights of a Llama, of ours or of transformers, and nothing else of it: no moments, no "
-   "options, no step. The folder stays as it is"},
+   "Begin at step 0 with weights and tokenizer of a Llama, of ours or of transformers, and nothing else of it: no "
+   "moments, no options, no step. The folder stays as it is"},
   {"checkpoint-every", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(checkpoint_every), 0, 1e9, "200", NULL, "N",
    "Steps between checkpoints, 0 for one at the end; default 200"},
   {"eval-every", TRAIN_WHOLE, TRAIN_USE_SAVED, AT(eval_every), 0, 1e9, "100", NULL, "N",

@@ -9,7 +9,7 @@
 
 typedef struct train_options {
   /* data */
-  const char *data, *heldout, *token_bits;
+  const char *data, *heldout, *token_bits, *tokenizer;
   int64_t vocab; /* 0: from the data */
   /* model */
   int64_t layers, hidden, heads, kv_heads, intermediate, seq; /* kv_heads, intermediate 0: chosen by resolve */

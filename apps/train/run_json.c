@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "tokenizer.h"
 
 /* ---- writing ---- */
 
@@ -90,7 +91,8 @@ static bool read_option(const char *path, const char *name, const json_t *value,
   if (!shown) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   snprintf(origin, sizeof origin, "%s: ", path);
   const bool good = set(&all, index, value, shown) || train_option_refuse(index, origin, shown, error);
-  const bool goes_on = o->resume && strcmp(name, "init-from") == 0; /* --resume says where the weights are */
+  const bool goes_on = o->resume && (strcmp(name, "init-from") == 0 || /* --resume's folder holds both */
+                                     (strcmp(name, "tokenizer") == 0 && train_tokenizer_exists(o->resume)));
   if (good && !(o->given >> index & 1) && !goes_on) {
     all.given |= UINT64_C(1) << index;
     *o = all;

@@ -1,17 +1,26 @@
-/* Text from a model, token by token, with keys and values of the tokens before kept. */
+/* Text from a model, token by token. */
 #ifndef TRAIN_SAMPLE_H
 #define TRAIN_SAMPLE_H
 
-#include "model.h"
+#include "decoder.h"
+#include "draw.h"
 
-typedef struct train_sampling {
-  double temperature; /* 0: the likeliest token */
-  int64_t top_k;      /* 0: all */
-  uint64_t seed;
-} train_sampling;
+/* Takes the next token; false ends the text. */
+typedef bool (*train_token_sink)(void *user, int32_t token);
 
-/* Writes `count` tokens that follow the prompt (at least one token). When the model's positions are used up, it goes on from
+typedef struct train_text {
+  const train_sampling *sampling;
+  const int32_t *prompt; /* at least one token */
+  int64_t prompt_count, count;
+  train_token_sink sink;
+  void *user;
+} train_text;
+
+/* Up to `count` tokens that follow the prompt go to the sink. When the decoder's positions are used up, it goes on from
  * the last half of them. */
+bool train_write_text(train_decoder *decoder, const train_text *text, train_error *error);
+
+/* The same with a decoder of its own, into tokens [count]. */
 bool train_sample(train_memory *memory, train_model *model, const train_sampling *sampling, const int32_t *prompt,
                   int64_t prompt_count, int64_t count, int32_t *tokens, train_error *error);
 

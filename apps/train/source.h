@@ -3,6 +3,7 @@
 #define TRAIN_SOURCE_H
 
 #include "memory.h"
+#include "tokenizer.h"
 
 typedef struct train_segment {
   const uint8_t *bytes; /* in memory; NULL: in `file` */
@@ -41,6 +42,9 @@ bool train_source_open_text(train_memory *memory, const char *path, train_source
 
 /* The King James Bible of the Debian package bible-kjv, its verse numbers stripped. */
 bool train_source_open_bible(train_memory *memory, train_source *source, train_error *error);
+
+/* Makes a text source one of the tokenizer's tokens, held in memory. On failure it is the text still. */
+bool train_source_encode(train_memory *memory, train_source *source, train_tokenizer *tokenizer, train_error *error);
 
 /* Token files: llm.c's with their header of 256 int32, else bare tokens of `width` bytes as nanoGPT writes them. */
 bool train_source_open_bin(const char *const *paths, int64_t count, int width, train_source *source,

@@ -30,6 +30,15 @@ read -ra flags <<<"$(pkg-config --cflags --libs tigon)"
 LD_LIBRARY_PATH=$library_dir "$scratch/by_pkg_config"
 test "$(pkg-config --modversion tigon)" = "$("$scratch/consumer/consumer")"
 
+echo "== README.md's program, by its command, with its output"
+readme=$here/../../README.md
+mkdir "$scratch/readme"
+awk '/^```c$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$readme" >"$scratch/readme/example.c"
+awk '/^\$ cc / { inside = 1; next } /^```/ { inside = 0 } inside' "$readme" >"$scratch/readme/wanted"
+command=$(sed -n 's/^\$ cc /"$cc" /p' "$readme")
+test -n "$command"
+(cd "$scratch/readme" && LD_LIBRARY_PATH=$library_dir eval "$command") | diff "$scratch/readme/wanted" -
+
 if [ -x "$prefix/bin/tigon" ]; then
   echo "== command line"
   "$prefix/bin/tigon" --version

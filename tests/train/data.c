@@ -52,7 +52,7 @@ static train_options options_for(const char *data, int64_t seq) {
 
 static void expect_failure(const train_options *o, const char *says) {
   train_data data;
-  if (train_data_open(&memory, o, &data, &error)) fail_msg("accepted: %s", o->data);
+  if (train_data_open(&memory, o, NULL, &data, &error)) fail_msg("accepted: %s", o->data);
   if (!strstr(error.text, says)) fail_msg("\"%s\" lacks \"%s\"", error.text, says);
   assert_int_equal(memory.now, 0);
 }
@@ -63,7 +63,7 @@ static void text_split(void **state) {
   for (int i = 0; i < 1000; ++i) text[i] = (char)('a' + i % 26);
   const train_options o = options_for(put("plain.txt", text, sizeof text), 8);
   train_data data;
-  assert_true(train_data_open(&memory, &o, &data, &error));
+  assert_true(train_data_open(&memory, &o, NULL, &data, &error));
   assert_int_equal(data.vocab, 256);
   assert_int_equal(data.train.count, 950);
   assert_int_equal(data.heldout.count, 50);
@@ -85,7 +85,7 @@ static void batches(void **state) {
   for (int i = 0; i < 500; ++i) text[i] = (uint8_t)(i % 95 + ' ');
   const train_options o = options_for(put("b.txt", text, sizeof text), 16);
   train_data data;
-  assert_true(train_data_open(&memory, &o, &data, &error));
+  assert_true(train_data_open(&memory, &o, NULL, &data, &error));
   int32_t whole[8 * 16], labels[8 * 16], part[2 * 16], part_labels[2 * 16], other[8 * 16];
   int same_as_other_step = 0;
   for (int64_t step = 1; step < 50; ++step) {
@@ -136,7 +136,7 @@ static void token_files(void **state) {
   train_options o = options_for(put("t.bin", narrow, sizeof narrow), 8);
   train_data data;
   int32_t tokens[8], labels[8];
-  assert_true(train_data_open(&memory, &o, &data, &error));
+  assert_true(train_data_open(&memory, &o, NULL, &data, &error));
   assert_int_equal(data.vocab, 301);
   assert_true(train_data_window(&data, 8, 0, tokens, labels, &error));
   assert_int_equal(tokens[0], wide[380]);
@@ -144,18 +144,18 @@ static void token_files(void **state) {
 
   o = options_for(put("w.bin", wide, sizeof wide), 8);
   o.token_bits = "32";
-  assert_true(train_data_open(&memory, &o, &data, &error));
+  assert_true(train_data_open(&memory, &o, NULL, &data, &error));
   assert_int_equal(data.train.count, 380);
   train_data_close(&memory, &data);
 
   o = options_for(put("h.bin", header, sizeof header), 8); /* llm.c's header says 32 bits */
-  assert_true(train_data_open(&memory, &o, &data, &error));
+  assert_true(train_data_open(&memory, &o, NULL, &data, &error));
   assert_int_equal(data.source.count, 400);
   assert_int_equal(data.vocab, 301);
   train_data_close(&memory, &data);
 
   o.vocab = 200; /* a token above it is found when it is read */
-  assert_true(train_data_open(&memory, &o, &data, &error));
+  assert_true(train_data_open(&memory, &o, NULL, &data, &error));
   assert_false(train_data_batch(&data, 1, 1, 64, 8, 0, 1, tokens, labels, &error) &&
                train_data_batch(&data, 1, 1, 64, 8, 1, 1, tokens, labels, &error) &&
                train_data_batch(&data, 1, 1, 64, 8, 2, 1, tokens, labels, &error) &&
@@ -183,7 +183,7 @@ static void token_folder(void **state) {
   put("bins/readme.md", "words", 5);
   const train_options o = options_for(path, 8);
   train_data data;
-  assert_true(train_data_open(&memory, &o, &data, &error));
+  assert_true(train_data_open(&memory, &o, NULL, &data, &error));
   assert_int_equal(data.train.count, 300);
   assert_int_equal(data.heldout.count, 50);
   assert_int_equal(data.vocab, 300);

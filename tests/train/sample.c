@@ -71,6 +71,51 @@ static void top_k(void **state) {
   tiny_close(&t);
 }
 
+/* Logits by kept keys and values, fed in pieces of any length, are those of one pass over all tokens. */
+static void cache_is_the_whole(void **state) {
+  (void)state;
+  for (int dtype = 0; dtype < 2; ++dtype) {
+    tiny t;
+    train_decoder d;
+    float whole[19], pieces[19];
+    double once = 0, apart = 0, part = 0;
+    tiny_open(&t, dtype ? TIGON_BF16 : TIGON_F32, false, true);
+    tiny_scatter(&t);
+    tiny_good(train_decoder_create(&t.memory, &t.model, TINY_SEQ, TINY_SEQ, &d, &t.error), &t.error);
+    tiny_good(train_decoder_feed(&d, t.tokens, TINY_SEQ, 0, &t.error), &t.error);
+    tiny_good(train_decoder_logits(&d, whole, &t.error), &t.error);
+    tiny_good(train_decoder_loss(&d, t.labels, &once, &t.error), &t.error);
+    for (int first = 0, count = 1; first < TINY_SEQ; first += count, count = first < 3 ? 1 : TINY_SEQ - first) {
+      tiny_good(train_decoder_feed(&d, t.tokens + first, count, first, &t.error), &t.error);
+      tiny_good(train_decoder_loss(&d, t.labels + first, &part, &t.error), &t.error);
+      apart += part;
+    }
+    tiny_good(train_decoder_logits(&d, pieces, &t.error), &t.error);
+    const double bound = dtype ? 0.2 : 1e-4;
+    for (int v = 0; v < 19; ++v) assert_true(fabs((double)(whole[v] - pieces[v])) < bound);
+    assert_true(fabs(once - apart) < TINY_SEQ * bound);
+    train_decoder_destroy(&t.memory, &d);
+    tiny_close(&t);
+  }
+}
+
+/* With top_p no token is drawn that the likeliest ones before it make needless, and every other one is. */
+static void top_p(void **state) {
+  (void)state;
+  const float logits[5] = {logf(0.1f), logf(0.4f), logf(0.05f), logf(0.3f), logf(0.15f)};
+  const struct {
+    double p;
+    unsigned drawn; /* bit v: token v */
+  } cases[] = {{0.01, 2}, {0.39, 2}, {0.45, 10}, {0.69, 10}, {0.75, 26}, {0.9, 27}, {0.99, 31}, {1, 31}, {0, 31}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    float scratch[10];
+    unsigned drawn = 0;
+    const train_sampling how = {.temperature = 1, .top_p = cases[i].p};
+    for (int n = 0; n < 1000; ++n) drawn |= 1u << train_draw(logits, 5, &how, (n + 0.5) / 1000, scratch);
+    assert_int_equal(drawn, cases[i].drawn);
+  }
+}
+
 static void refuses_nan(void **state) {
   (void)state;
   tiny t;
@@ -84,7 +129,8 @@ static void refuses_nan(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(is_the_forward_pass), cmocka_unit_test(goes_on),
-                                     cmocka_unit_test(top_k), cmocka_unit_test(refuses_nan)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(is_the_forward_pass), cmocka_unit_test(goes_on), cmocka_unit_test(top_k),
+      cmocka_unit_test(cache_is_the_whole),  cmocka_unit_test(top_p),   cmocka_unit_test(refuses_nan)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
