@@ -6,6 +6,7 @@
 
 #include "../train/ranks.h"
 #include "../train/run.h"
+#include "../train/run_json.h"
 #include "cli.h"
 #include "term.h"
 #include "train_report.h"
@@ -23,8 +24,12 @@ static const char text[] =
     "  tigon train --resume notes --steps 2000     go on; the schedule is stretched to 2000 steps\n"
     "  tigon train --resume notes --steps 800 --sample 500 --prompt 'Dear '\n"
     "  tigon train --data tokens.bin --vocab 50257 --seq 512 --batch 4\n"
+    "  tigon train --init-from notes --out other   a new run, which only takes the weights of another one\n"
+    "  tigon train --config notes/run.json --tie   the options of another run, and more\n"
     "  tigon train --compare --steps 100           fused against unfused: loss, speed, memory\n"
     "  mpirun -n 2 tigon train --threads 1         the same step shared by two processes\n"
+    "\n"
+    "--no-FLAG turns a flag of a file or of a checkpoint off, as --no-tie.\n"
     "\n"
     "Ctrl-C ends the step that is going on, saves and exits; a second one does not wait. Memory is what the run's own "
     "buffers hold at most: weights, gradients, optimiser, activations, workspaces, batches and text.\n"
@@ -66,6 +71,11 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     snprintf(error.text, sizeof error.text, "\"%.200s\" is no option; the data are given by --data", argument);
     mistake(p->command, error.text);
   }
+  if (index >= MOST_OPTIONS && index < MOST_OPTIONS + train_option_count) {
+    train_option_set(&p->options, index - MOST_OPTIONS, "0", "--no-", &error);
+    p->options.given |= UINT64_C(1) << (index - MOST_OPTIONS);
+    return 0;
+  }
   if (index < 0 || index >= train_option_count) return ARGP_ERR_UNKNOWN;
   const train_option_row *row = &train_option_rows[index];
   if (argument && !*argument && row->kind == TRAIN_TEXT && strcmp(row->name, "prompt") != 0) {
@@ -77,28 +87,42 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
   return 0;
 }
 
-/* The trainer's table as argp has it; `list` ends in a zero row. */
-static void list_options(struct argp_option list[MOST_OPTIONS + 1]) {
+/* The trainer's table as argp has it, with a hidden --no-FLAG for each flag; `list` ends in a zero row. */
+static void list_options(struct argp_option list[2 * MOST_OPTIONS + 1]) {
   _Static_assert(MOST_OPTIONS <= 64, "train_options.given is 64 bits");
+  static char no[MOST_OPTIONS][32];
   int group = 0;
   for (int i = 0; i < train_option_count && i < MOST_OPTIONS; ++i) {
     const train_option_row *row = &train_option_rows[i];
     if (!row->name)
-      list[i] = (struct argp_option){.doc = row->what, .group = ++group};
+      *list++ = (struct argp_option){.doc = row->what, .group = ++group};
     else
-      list[i] = (struct argp_option){
+      *list++ = (struct argp_option){
           .name = row->name, .key = FIRST_KEY + i, .arg = row->what, .doc = row->help, .group = group};
+    if (!row->name || row->kind != TRAIN_FLAG) continue;
+    snprintf(no[i], sizeof no[i], "no-%s", row->name);
+    *list++ = (struct argp_option){.name = no[i], .key = FIRST_KEY + MOST_OPTIONS + i, .flags = OPTION_HIDDEN};
   }
 }
 
+/* What --config names; ends the program where that is wrong. */
+static json_t *read_config(parsing *p) {
+  json_t *kept = NULL;
+  train_error error;
+  if (!p->options.config || train_run_json_read(p->options.config, &p->options, &kept, &error)) return kept;
+  if (!train_ranks_silent()) cli_say(p->command, error.text);
+  exit(error.exit_code);
+}
+
 int tigon_cli_train(int argc, char **argv) {
-  struct argp_option list[MOST_OPTIONS + 1] = {{0}};
+  struct argp_option list[2 * MOST_OPTIONS + 1] = {{0}};
   parsing p = {.command = argv[0]};
   train_report report = {0};
   train_error error;
   list_options(list);
   train_options_init(&p.options);
   cli_parse(&(struct argp){list, parse, NULL, text, NULL, NULL, NULL}, argc, argv, &p);
+  json_t *config = read_config(&p);
   if (p.options.compare && !train_option_given(&p.options, "log-every")) p.options.log_every = 1;
   report.json = p.options.json;
   report.quiet = p.options.quiet;
@@ -111,5 +135,6 @@ int tigon_cli_train(int argc, char **argv) {
   if (error.exit_code != 0 && error.text[0]) {
     cli_say(argv[0], error.text);
   }
+  json_decref(config);
   return code;
 }

@@ -25,6 +25,10 @@ static void print_line(json_t *object) {
 static void json_step(const train_report *report, const train_step_report *s) {
   json_t *line = json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)s->step, "loss", number(s->loss), "tokens_per_s",
                            number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes);
+  if (s->scaler->on) {
+    json_object_set_new(line, "loss_scale", json_real(s->scaler->scale));
+    json_object_set_new(line, "skipped_steps", json_integer((json_int_t)s->scaler->skipped));
+  }
   if (report->compare) {
     json_object_set_new(line, "unfused_loss", number(s->unfused_loss));
     json_object_set_new(line, "loss_diff", number(fabs(s->unfused_loss - s->loss)));
@@ -42,6 +46,11 @@ static void json_end(const train_summary *s) {
   json_t *line = json_pack("{s:b, s:o, s:o, s:I, s:I}", "done", s->signal == 0, "heldout_loss", number(s->heldout_loss),
                            "tokens_per_s", number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes, "steps",
                            (json_int_t)s->steps);
+  if (s->scaler->on) json_object_set_new(line, "skipped_steps", json_integer((json_int_t)s->scaler->skipped));
+  if (s->best_step > 0) {
+    json_object_set_new(line, "best_step", json_integer((json_int_t)s->best_step));
+    json_object_set_new(line, "best_heldout_loss", number(s->best_loss));
+  }
   if (s->out) json_object_set_new(line, "out", json_string(s->out));
   if (s->sample) json_object_set_new(line, "sample", json_string(s->sample));
   print_line(line);
@@ -102,7 +111,7 @@ static void on_begin(void *user, const train_begin *b) {
 
 static void on_step(void *user, const train_step_report *s) {
   const train_report *report = user;
-  char memory[TERM_NUMBER], left[TERM_NUMBER], text[160];
+  char memory[TERM_NUMBER], left[TERM_NUMBER], norm[64], text[160];
   if (report->json) {
     if (s->logged) json_step(report, s);
     return;
@@ -117,16 +126,18 @@ static void on_step(void *user, const train_step_report *s) {
              duration(left, s->seconds_left));
     term_progress(s->step, report->steps, text);
   } else if (s->logged && !report->compare) {
-    fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.2f  %.0f tokens/s  %s\n", s->step,
-            report->steps, s->loss, s->lr, s->norm, s->tokens_per_s, memory);
+    snprintf(norm, sizeof norm, isfinite(s->norm) ? "%.2f" : "none", s->norm);
+    fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %s  %.0f tokens/s  %s\n", s->step,
+            report->steps, s->loss, s->lr, norm, s->tokens_per_s, memory);
   }
 }
 
-static void on_heldout(void *user, int64_t step, double loss) {
+static void on_heldout(void *user, int64_t step, double loss, bool best) {
   const train_report *report = user;
   if (report->quiet || report->json) return;
   term_progress_clear();
-  fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  held-out loss %.4f\n", step, report->steps, loss);
+  fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  held-out loss %.4f%s\n", step, report->steps, loss,
+          best ? ", the lowest so far: saved in best" : "");
 }
 
 static void print_curve(const train_summary *s) {
@@ -179,6 +190,9 @@ static void on_end(void *user, const train_summary *s) {
   if (s->compare) print_comparison(s->compare);
   if (s->signal == 0) printf("held-out loss  %.4f nats a token\n", s->heldout_loss);
   printf("steps          %" PRId64 "%s\n", s->steps, s->signal ? ", stopped by a signal" : "");
+  if (s->scaler->on)
+    printf("loss scale     %g, %" PRId64 " step%s skipped\n", s->scaler->scale, s->scaler->skipped,
+           s->scaler->skipped == 1 ? "" : "s");
   if (s->tokens_per_s > 0) printf("speed          %.0f tokens/s\n", s->tokens_per_s);
   term_bytes(bytes, s->peak_bytes);
   if (resident_peak() > 0)
@@ -187,6 +201,8 @@ static void on_end(void *user, const train_summary *s) {
     printf("memory         %s in buffers\n", bytes);
   if (s->svg) printf("loss curve     %s\n", s->svg);
   if (s->out) printf("checkpoint     %s\n", s->out);
+  if (s->best_step > 0)
+    printf("the best       %s/best, step %" PRId64 ", held-out loss %.4f\n", s->out, s->best_step, s->best_loss);
   if (s->out && s->signal) printf("go on with     tigon train --resume %s\n", s->out);
 }
 

@@ -44,7 +44,8 @@ static bool read_step(train_checkpoint *c, train_error *error) {
 /* A model.safetensors of ours says that there is an optimizer.safetensors; another's without one is weights only. */
 static bool open_optimizer(train_checkpoint *c, const char *path, train_error *error) {
   c->weights_only = !train_safetensors_metadata(c->model.files, "pair") && access(path, F_OK) != 0;
-  return c->weights_only || (train_safetensors_open(path, &c->optimizer, error) && read_step(c, error));
+  return c->weights_only || (train_safetensors_open(path, &c->optimizer, error) && read_step(c, error) &&
+                             train_state_read(&c->optimizer, c->step, &c->state, error));
 }
 
 /* The checkpoint's length of a sequence; weights alone may go on with a shorter one. */
@@ -80,8 +81,9 @@ static bool adopt_config(const train_config *config, train_options *o, train_err
                         *reals[i].field, reals[i].value);
     *reals[i].field = reals[i].value;
   }
-  if (train_option_given(o, "tie") && !config->tied)
-    return train_fail(error, TRAIN_EXIT_USAGE, "--tie is given, but the checkpoint's head is not tied");
+  if (train_option_given(o, "tie") && o->tie != config->tied)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--%stie is given, but the checkpoint's head is %stied",
+                      o->tie ? "" : "no-", config->tied ? "" : "not ");
   o->tie = config->tied;
   return true;
 }
@@ -103,16 +105,26 @@ static bool adopt_options(const train_checkpoint *c, train_options *options, tra
   return true;
 }
 
-bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_options *options, train_error *error) {
+static bool open_checkpoint(const char *folder, bool weights_only, train_checkpoint *c, train_options *options,
+                            train_error *error) {
   char optimizer[TRAIN_PATH];
-  *c = (train_checkpoint){.optimizer.file = -1};
+  *c = (train_checkpoint){.optimizer.file = -1, .weights_only = weights_only};
   if (!train_path_join(folder, "optimizer.safetensors", optimizer, error)) return false;
-  finish_renames(folder);
   const bool good = train_config_read(folder, &c->config, error) && train_shards_open(folder, &c->model, error) &&
-                    open_optimizer(c, optimizer, error) && adopt_config(&c->config, options, error) &&
-                    adopt_seq(c, options, error) && adopt_options(c, options, error);
+                    (weights_only || open_optimizer(c, optimizer, error)) && adopt_config(&c->config, options, error) &&
+                    adopt_seq(c, options, error) && (weights_only || adopt_options(c, options, error));
   if (!good) train_checkpoint_close(c);
   return good;
+}
+
+bool train_checkpoint_open(const char *folder, train_checkpoint *c, train_options *options, train_error *error) {
+  finish_renames(folder);
+  return open_checkpoint(folder, false, c, options, error);
+}
+
+bool train_checkpoint_open_weights(const char *folder, train_checkpoint *c, train_options *options,
+                                   train_error *error) {
+  return open_checkpoint(folder, true, c, options, error);
 }
 
 void train_checkpoint_close(train_checkpoint *c) {
@@ -193,6 +205,18 @@ static void *load_list(const train_safetensors *file, const char *name, const ch
   return list;
 }
 
+/* Checkpoints of older versions have no rates. */
+static bool load_rates(const train_checkpoint *c, train_history *h, train_error *error) {
+  int64_t rates = h->steps;
+  if (train_safetensors_find(&c->optimizer, "history.rate"))
+    h->rate = load_list(&c->optimizer, "history.rate", "F32", &rates, error);
+  else if (!(h->rate = malloc((size_t)rates * sizeof *h->rate + 1)))
+    train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of learning rates");
+  else
+    for (int64_t i = 0; i < rates; ++i) h->rate[i] = NAN;
+  return h->rate && (rates == h->steps || broken(c, "its lists of losses and rates differ in length", error));
+}
+
 static bool load_history(const train_checkpoint *c, train_history *h, train_error *error) {
   int64_t losses = 0;
   h->loss = load_list(&c->optimizer, "history.loss", "F32", &h->steps, error);
@@ -201,6 +225,7 @@ static bool load_history(const train_checkpoint *c, train_history *h, train_erro
   if (!h->eval_step) return false;
   h->eval_loss = load_list(&c->optimizer, "history.eval_loss", "F32", &losses, error);
   if (!h->eval_loss) return false;
+  if (!load_rates(c, h, error)) return false;
   h->capacity = h->steps;
   h->eval_capacity = h->evals;
   if (h->steps != c->step || losses != h->evals) return broken(c, "its lists of losses do not fit its step", error);

@@ -75,9 +75,10 @@ static json_t *pair_text(const train_progress *p) {
 static json_t *options_metadata(const train_progress *p) {
   json_t *metadata = json_pack("{s:o, s:o, s:o}", "pair", pair_text(p), "step", json_sprintf("%" PRId64, p->step),
                                "data_digest", json_sprintf("%016" PRIx64, p->digest));
+  train_state_write(&p->state, metadata);
   for (int i = 0; i < train_option_count; ++i) {
     char key[64], text[TRAIN_PATH];
-    if (!train_option_rows[i].name || train_option_rows[i].use == TRAIN_USE_RUN) continue;
+    if (!train_option_rows[i].name || train_option_rows[i].use < TRAIN_USE_SAVED) continue;
     snprintf(key, sizeof key, "option.%s", train_option_rows[i].name);
     train_option_text(p->options, i, text, sizeof text);
     json_object_set_new(metadata, key, json_string(text));
@@ -102,12 +103,13 @@ static bool write_optimizer(const char *path, const train_model *model, const tr
   static const char none[8];
   const train_history *h = p->history;
   content c;
-  if (!content_new(&c, model, 2 * train_piece_count(&model->config) + 3, error)) return false;
+  if (!content_new(&c, model, 2 * train_piece_count(&model->config) + 4, error)) return false;
   content_add(&c, "", "history.eval_step", "I64", 0, h->evals,
               (origin){.host = h->evals ? (void *)h->eval_step : none});
   content_add(&c, "", "history.eval_loss", "F32", 0, h->evals,
               (origin){.host = h->evals ? (void *)h->eval_loss : none});
   content_add(&c, "", "history.loss", "F32", 0, h->steps, (origin){.host = h->steps ? (void *)h->loss : none});
+  content_add(&c, "", "history.rate", "F32", 0, h->steps, (origin){.host = h->steps ? (void *)h->rate : none});
   content_add_buffer(&c, model, pieces, "exp_avg.", &model->exp_avg);
   content_add_buffer(&c, model, pieces, "exp_avg_sq.", &model->exp_avg_sq);
   json_t *metadata = options_metadata(p);
@@ -162,7 +164,7 @@ bool train_checkpoint_save(const char *folder, const train_model *model, const t
 
 int64_t train_checkpoint_bytes(const train_model *model, int64_t steps) {
   return 3 * model->parameters * (int64_t)sizeof(float) + train_piece_count(&model->config) * 600 +
-         steps * (int64_t)sizeof(float) + 65536;
+         2 * steps * (int64_t)sizeof(float) + 65536;
 }
 
 bool train_checkpoint_exists(const char *folder) {

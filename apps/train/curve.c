@@ -9,19 +9,35 @@
 
 enum { ROWS = 12, MARGIN = 7 /* columns left of the plot: "12.34 |" */, MOST_COLUMNS = 200 };
 
-bool train_curve_reduce(const train_history *h, int64_t limit, train_curve_points *points) {
-  const int64_t count = h->steps < limit ? h->steps : limit;
+static bool reduce(const float *values, int64_t steps, int64_t limit, train_curve_points *points) {
+  const int64_t count = steps < limit ? steps : limit;
   *points = (train_curve_points){.count = count};
   points->step = malloc((size_t)(2 * count + 1) * sizeof *points->step);
   if (!points->step) return false;
   points->loss = points->step + count;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t first = h->steps * i / count, last = h->steps * (i + 1) / count;
+    const int64_t first = steps * i / count, last = steps * (i + 1) / count;
     double sum = 0;
-    for (int64_t s = first; s < last; ++s) sum += (double)h->loss[s];
+    for (int64_t s = first; s < last; ++s) sum += (double)values[s];
     points->loss[i] = sum / (double)(last - first);
     points->step[i] = 0.5 * (double)(first + 1 + last);
   }
+  return true;
+}
+
+bool train_curve_reduce(const train_history *h, int64_t limit, train_curve_points *points) {
+  return reduce(h->loss, h->steps, limit, points);
+}
+
+bool train_curve_rates(const train_history *h, int64_t limit, train_curve_points *points) {
+  int64_t known = 0;
+  if (!reduce(h->rate, h->steps, limit, points)) return false;
+  for (int64_t i = 0; i < points->count; ++i) {
+    if (isnan(points->loss[i])) continue;
+    points->step[known] = points->step[i];
+    points->loss[known++] = points->loss[i];
+  }
+  points->count = known;
   return true;
 }
 
@@ -116,6 +132,23 @@ static void print_row(FILE *file, const canvas *c, const train_curve_style *styl
   fputc('\n', file);
 }
 
+/* The rate as one row of bars from 0 to its peak; nothing where no rate is known. Returns the peak. */
+static double print_rates(FILE *file, const canvas *c, const train_history *h, const train_curve_style *style) {
+  static const char *const bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  static const char *const plain[] = {" ", ".", ":", "-", "=", "+", "*", "%", "#"};
+  double peak = 0;
+  for (int64_t s = 0; s < h->steps; ++s) peak = fmax(peak, (double)h->rate[s]); /* fmax() leaves NaN out */
+  if (peak == 0) return 0;
+  fprintf(file, "%s%5s  ", style->axis, "rate");
+  for (int column = 0; column < c->width; ++column) {
+    const float rate = h->rate[llround((double)column / (c->width - 1) * (double)(h->steps - 1))];
+    const int height = isnan(rate) ? 0 : (int)ceil(8 * (double)rate / peak - 1e-9);
+    fputs(style->unicode ? bars[height] : plain[height], file);
+  }
+  fprintf(file, "%s\n", style->plain);
+  return peak;
+}
+
 void train_curve_print(FILE *file, const train_history *h, const train_curve_style *style) {
   train_curve_points points;
   double tick = 1;
@@ -135,8 +168,11 @@ void train_curve_print(FILE *file, const train_history *h, const train_curve_sty
   char right[32];
   snprintf(right, sizeof right, "%" PRId64, h->steps);
   fprintf(file, "\n%7s%d%*s%s\n", "", 1, c->width - 1, right, style->plain);
-  fprintf(file, "%7sloss by step: %s%s%s training, %s%s%s held out\n", "", style->train, style->unicode ? "⠒⠒" : "**",
+  const double peak = print_rates(file, c, h, style);
+  fprintf(file, "%7sloss by step: %s%s%s training, %s%s%s held out", "", style->train, style->unicode ? "⠒⠒" : "**",
           style->plain, style->heldout, style->unicode ? "●" : "o", style->plain);
+  if (peak > 0) fprintf(file, "; rate: at most %.3g, last %.3g", peak, (double)h->rate[h->steps - 1]);
+  fputc('\n', file);
   free(points.step);
   free(c);
 }

@@ -1,4 +1,5 @@
-/* The loss curve: on a terminal and as SVG. Loss in nats a token over steps, the training loss and the held-out one. */
+/* The loss curve: on a terminal and as SVG. Loss in nats a token over steps, the training loss and the held-out one,
+ * and the learning rate. */
 #ifndef TRAIN_CURVE_H
 #define TRAIN_CURVE_H
 
@@ -13,7 +14,7 @@ typedef struct train_curve_style {
   bool unicode; /* Braille dots, else ASCII */
 } train_curve_style;
 
-/* 16 lines; nothing for fewer than two steps. */
+/* 17 lines, one less where no rate is known; nothing for fewer than two steps. */
 void train_curve_print(FILE *file, const train_history *history, const train_curve_style *style);
 
 /* An SVG document in memory of malloc(), NULL when memory ran out. */
@@ -27,6 +28,8 @@ typedef struct train_curve_points {
 
 /* Means of the training loss over equal runs of steps; the caller frees step (one block for both). */
 bool train_curve_reduce(const train_history *history, int64_t limit, train_curve_points *points);
+/* The same for the learning rate, in `loss`, without the steps whose rate is not known. */
+bool train_curve_rates(const train_history *history, int64_t limit, train_curve_points *points);
 
 /* The lowest and highest loss of the points and of the held-out losses, rounded outwards to ticks. */
 void train_curve_range(const train_history *history, const train_curve_points *points, double tick[1], double *low,

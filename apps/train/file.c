@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -78,6 +79,14 @@ bool train_folder_create(const char *path, train_error *error) {
   if (mkdir(part, 0777) != 0 && errno != EEXIST) return cannot_write(path, errno, error);
   if (stat(path, &status) != 0) return cannot_write(path, errno, error);
   return S_ISDIR(status.st_mode) || cannot_write(path, ENOTDIR, error);
+}
+
+bool train_folder_same(const char *a, const char *b) {
+  char *x = realpath(a, NULL), *y = realpath(b, NULL);
+  const bool same = x && y && strcmp(x, y) == 0;
+  free(x);
+  free(y);
+  return same;
 }
 
 void train_folder_flush(const char *path) {

@@ -34,6 +34,8 @@ bool train_file_replace(const char *path, const void *bytes, size_t count, train
 
 /* Makes a folder and those above it. */
 bool train_folder_create(const char *path, train_error *error);
+/* Whether both names are of one folder, which exists. */
+bool train_folder_same(const char *a, const char *b);
 /* Makes the names in a folder last through a power cut. */
 void train_folder_flush(const char *path);
 /* Whether `bytes` more can be written to the folder: reserves them in a file and removes it. */

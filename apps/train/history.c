@@ -6,14 +6,18 @@ static bool no_memory(train_error *error) {
   return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of losses");
 }
 
-bool train_history_add(train_history *h, float loss, train_error *error) {
+bool train_history_add(train_history *h, float loss, float rate, train_error *error) {
   if (h->steps == h->capacity) {
     const int64_t capacity = h->capacity ? 2 * h->capacity : 1024;
     float *larger = realloc(h->loss, (size_t)capacity * sizeof *larger);
     if (!larger) return no_memory(error);
     h->loss = larger;
+    larger = realloc(h->rate, (size_t)capacity * sizeof *larger);
+    if (!larger) return no_memory(error);
+    h->rate = larger;
     h->capacity = capacity;
   }
+  h->rate[h->steps] = rate;
   h->loss[h->steps++] = loss;
   return true;
 }
@@ -36,6 +40,7 @@ bool train_history_add_eval(train_history *h, int64_t step, float loss, train_er
 
 void train_history_free(train_history *h) {
   free(h->loss);
+  free(h->rate);
   free(h->eval_step);
   free(h->eval_loss);
   *h = (train_history){0};

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 
 #include "curve.h"
 #include "job.h"
+#include "run_json.h"
 #include "sample.h"
 #include "utf8.h"
 
@@ -18,12 +20,17 @@ static void free_name(char out[TRAIN_PATH]) {
   for (int i = 2; train_checkpoint_exists(out) && i < 1000000; ++i) snprintf(out, TRAIN_PATH, "tigon-run-%d", i);
 }
 
-static bool same_folder(const char *a, const char *b) {
-  char *x = realpath(a, NULL), *y = realpath(b, NULL);
-  const bool same = x && y && strcmp(x, y) == 0;
-  free(x);
-  free(y);
-  return same;
+/* What a resumed run knows of the best only holds where it is. */
+static bool find_best(train_job *job, bool in_place, train_error *error) {
+  char best[TRAIN_PATH];
+  if (job->best_step == 0) return true;
+  if (!train_path_join(job->options->resume, "best", best, error)) return false;
+  if (!train_checkpoint_exists(best))
+    job->best_step = 0;
+  else if (!in_place && job->options->keep_best)
+    train_job_note(job, "the best so far, of step %" PRId64 " with a held-out loss of %.4f, stays in %s",
+                   job->best_step, job->best_loss, best);
+  return true;
 }
 
 bool train_job_choose_out(train_job *job, train_error *error) {
@@ -31,21 +38,28 @@ bool train_job_choose_out(train_job *job, train_error *error) {
   const char *chosen = o->out || job->checkpoint.weights_only ? o->out : o->resume; /* another's model stays as it is */
   job->saves = chosen || !o->compare;
   if (job->saves) {
+    const char *lacks;
     if (!chosen)
       free_name(job->out);
     else if ((size_t)snprintf(job->out, sizeof job->out, "%s", chosen) >= sizeof job->out)
       return train_fail(error, TRAIN_EXIT_USAGE, "--out is longer than %d bytes", TRAIN_PATH - 1);
-    const bool in_place = o->resume && same_folder(o->resume, job->out);
+    const bool in_place = o->resume && train_folder_same(o->resume, job->out);
     if (train_checkpoint_exists(job->out) && !in_place && !o->overwrite)
       return train_fail(error, TRAIN_EXIT_USAGE,
                         "--out %s holds a checkpoint already: go on from it with --resume, or replace it with "
                         "--overwrite",
                         job->out);
     if (in_place) job->saved_step = job->step;
+    if (!find_best(job, in_place, error)) return false;
     if (!train_folder_create(job->out, error) ||
-        !train_folder_reserve(job->out, train_checkpoint_bytes(&job->fused.model, o->steps), error))
+        !train_folder_reserve(job->out, (o->keep_best ? 2 : 1) * train_checkpoint_bytes(&job->fused.model, o->steps),
+                              error) ||
+        !train_run_json_write(job->out, o, &lacks, error) || !train_job_open_metrics(job, error))
       return false;
+    if (lacks) train_job_note(job, "run.json lacks --%s, which is no UTF-8 text", lacks);
   }
+  if (o->keep_best && !job->saves)
+    return train_fail(error, TRAIN_EXIT_USAGE, "--keep-best is given, but --compare saves nothing without --out");
   if (o->svg)
     snprintf(job->svg, sizeof job->svg, "%s", o->svg);
   else if (job->saves && !train_path_join(job->out, "loss.svg", job->svg, error))
@@ -56,17 +70,44 @@ bool train_job_choose_out(train_job *job, train_error *error) {
 /* ---- saving ---- */
 
 static bool save_to(train_job *job, const char *folder, train_error *error) {
-  const train_progress progress = {job->step, job->data.digest, job->options, &job->history};
+  const train_progress progress = {.step = job->step,
+                                   .digest = job->data.digest,
+                                   .options = job->options,
+                                   .history = &job->history,
+                                   .state = {.scaler = job->fused.scaler,
+                                             .best_step = job->best_step,
+                                             .best_loss = job->best_loss,
+                                             .tokens = job->tokens}};
   if (job->tokenizer && !train_tokenizer_save(job->tokenizer, folder, error)) return false;
   if (job->data.source.is_text && !job->resumed) train_tokenizer_remove(folder);
   return train_checkpoint_save(folder, &job->fused.model, &progress, error);
 }
 
 bool train_job_save(train_job *job, train_error *error) {
-  if (!job->saves || job->saved_step == job->step) return true;
+  if (!job->saves || (job->saved_step == job->step && !job->best_changed)) return true;
   if (!save_to(job, job->out, error)) return false;
   job->saved_step = job->step;
+  job->best_changed = false;
   return true;
+}
+
+bool train_job_keep_best(train_job *job, double loss) {
+  char best[TRAIN_PATH];
+  train_error failed;
+  const int64_t step_before = job->best_step;
+  const double loss_before = job->best_loss;
+  if (!isfinite(loss) || (step_before > 0 && loss >= loss_before)) return false;
+  job->best_step = job->step; /* the checkpoint itself says so too */
+  job->best_loss = loss;
+  if (train_path_join(job->out, "best", best, &failed) && train_folder_create(best, &failed) &&
+      save_to(job, best, &failed)) {
+    job->best_changed = true;
+    return true;
+  }
+  job->best_step = step_before;
+  job->best_loss = loss_before;
+  train_job_note(job, "%s; the run goes on", failed.text);
+  return false;
 }
 
 bool train_job_save_last(train_job *job, train_error *error) {

@@ -140,6 +140,18 @@ uint16_t train_to_bf16(float value) {
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
+uint16_t train_to_f16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000), infinity = 0x7c00;
+  const float size = fabsf(value);
+  if (isnan(value)) return sign | infinity | 0x200;
+  if (size >= 65520) return sign | infinity; /* the middle of the largest number and the one that would follow */
+  if (size < 0x1p-14f) return sign | (uint16_t)nearbyintf(size * 0x1p24f);
+  bits &= 0x7fffffffu;
+  return sign | (uint16_t)((bits + 0xfffu + (bits >> 13 & 1) - (112u << 23)) >> 13);
+}
+
 float train_from_bf16(uint16_t bits) {
   const uint32_t wide = (uint32_t)bits << 16;
   float value;
@@ -150,6 +162,7 @@ float train_from_bf16(uint16_t bits) {
 bool train_model_round(train_model *model, train_error *error) {
   if (model->dtype == TIGON_F32) return true;
   tigon_context *context = model->memory->context;
+  uint16_t (*const round)(float) = model->dtype == TIGON_BF16 ? train_to_bf16 : train_to_f16;
   train_block wide = {0}, narrow = {0};
   bool good = train_host_alloc(model->memory, STAGE * sizeof(float), "rounding the weights", &wide, error) &&
               train_host_alloc(model->memory, STAGE * sizeof(uint16_t), "rounding the weights", &narrow, error);
@@ -158,7 +171,7 @@ bool train_model_round(train_model *model, train_error *error) {
     const float *from = (const float *)model->master.data + first;
     uint16_t *to = (uint16_t *)model->image.data + first;
     good = train_ok(context, tigon_copy(context, wide.data, from, (size_t)count * sizeof(float)), error);
-    for (int64_t i = 0; good && i < count; ++i) ((uint16_t *)narrow.data)[i] = train_to_bf16(((float *)wide.data)[i]);
+    for (int64_t i = 0; good && i < count; ++i) ((uint16_t *)narrow.data)[i] = round(((float *)wide.data)[i]);
     good = good && train_ok(context, tigon_copy(context, to, narrow.data, (size_t)count * sizeof(uint16_t)), error);
   }
   train_host_free(model->memory, &wide);

@@ -1,6 +1,6 @@
 /* A Llama model's parameters: one flat allocation a kind of state, with named views into it.
  *
- * The f32 masters are what is trained and saved. With bf16 compute, `image` holds their rounded copies that the operators
+ * The f32 masters are what is trained and saved. With bf16 or f16 compute, `image` holds their rounded copies that the operators
  * read; with f32 it is the masters themselves. Gradients and the two AdamW moments are f32. */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
@@ -35,7 +35,7 @@ typedef struct train_tensor {
 
 typedef struct train_model {
   train_config config;
-  tigon_dtype dtype; /* dtype of `image` and of the activations: f32 or bf16 */
+  tigon_dtype dtype; /* dtype of `image` and of the activations: f32, bf16 or f16 */
   int64_t tensor_count;
   train_tensor *tensors; /* [tensor_count] */
   int64_t elements;      /* elements of a flat buffer, including padding between tensors */
@@ -75,7 +75,9 @@ tigon_tensor train_rope_sin(const train_model *model);
 /* Rows [first, first + rows) of a matrix or elements of a vector. */
 tigon_tensor train_slice(tigon_tensor tensor, int64_t first, int64_t rows);
 
-uint16_t train_to_bf16(float value); /* to nearest, ties to even; NaN stays NaN */
+/* To nearest, ties to even; NaN stays NaN. */
+uint16_t train_to_bf16(float value);
+uint16_t train_to_f16(float value);
 float train_from_bf16(uint16_t bits);
 
 #endif

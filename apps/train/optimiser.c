@@ -1,26 +1,18 @@
 #include "optimiser.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-
-double train_learning_rate(const train_schedule *s, int64_t step) {
-  if (step <= s->warmup) return s->lr * (double)step / (double)s->warmup;
-  const int64_t span = s->steps - s->warmup;
-  const double done = span > 1 ? (double)(step - s->warmup - 1) / (double)(span - 1) : 0;
-  const double cosine = 0.5 * (1 + cos(3.141592653589793 * (done < 1 ? done : 1)));
-  return s->lr * (s->floor + (1 - s->floor) * cosine);
-}
 
 static tigon_tensor flat(const train_model *model, int64_t index, void *base, tigon_dtype dtype) {
   const train_tensor *t = &model->tensors[index];
   return tigon_tensor_1d((char *)base + (size_t)t->offset * tigon_dtype_size(dtype), dtype, t->count);
 }
 
-static tigon_adamw_clip_args clip_args(train_optimiser *o) {
+/* The gradients are `scale` times the loss's, and so is the norm that they may have. */
+static tigon_adamw_clip_args clip_args(train_optimiser *o, double scale) {
   return (tigon_adamw_clip_args){.grads = o->gradients,
                                  .count = o->model->tensor_count,
-                                 .max_norm = o->clip,
+                                 .max_norm = o->clip * scale,
                                  .norm = tigon_tensor_1d(o->scalars.data, TIGON_F32, 1),
                                  .factor = tigon_tensor_1d((char *)o->scalars.data + 64, TIGON_F32, 1),
                                  .workspace = o->workspace.data,
@@ -57,7 +49,7 @@ bool train_optimiser_create(train_model *model, double beta1, double beta2, doub
   made = made && train_device_alloc(model->memory, 128, "the gradient's norm", &o->scalars, error);
   if (made) {
     describe(o, weight_decay);
-    const tigon_adamw_clip_args args = clip_args(o);
+    const tigon_adamw_clip_args args = clip_args(o, 1);
     made = train_ok(context, tigon_adamw_clip_workspace(context, &args, &bytes), error) &&
            train_device_alloc(model->memory, bytes, "the optimiser's workspace", &o->workspace, error);
   }
@@ -74,9 +66,18 @@ void train_optimiser_destroy(train_optimiser *o) {
   *o = (train_optimiser){0};
 }
 
-bool train_optimiser_step(train_optimiser *o, int64_t step, double lr, double *norm, train_error *error) {
+/* The factor takes the scale out of the gradients too. */
+static bool unscale(tigon_context *context, const tigon_tensor *factor, double scale, train_error *error) {
+  float value = 0;
+  if (scale == 1) return true;
+  if (!train_ok(context, tigon_copy(context, &value, factor->data, sizeof value), error)) return false;
+  value = (float)((double)value / scale);
+  return train_ok(context, tigon_copy(context, factor->data, &value, sizeof value), error);
+}
+
+bool train_optimiser_step(train_optimiser *o, int64_t step, double lr, double scale, double *norm, train_error *error) {
   tigon_context *context = o->model->memory->context;
-  const tigon_adamw_clip_args clip = clip_args(o);
+  const tigon_adamw_clip_args clip = clip_args(o, scale);
   const tigon_adamw_step_args args = {.params = o->params,
                                       .count = o->model->tensor_count,
                                       .clip_factor = clip.factor,
@@ -89,10 +90,7 @@ bool train_optimiser_step(train_optimiser *o, int64_t step, double lr, double *n
   if (!train_ok(context, tigon_adamw_clip(context, &clip), error) ||
       !train_ok(context, tigon_copy(context, &measured, clip.norm.data, sizeof measured), error))
     return false;
-  *norm = measured;
-  if (!isfinite(measured))
-    return train_fail(error, TRAIN_EXIT_FAILED,
-                      "the gradient of step %" PRId64 " is not a number: a smaller --lr or a longer --warmup helps",
-                      step);
-  return train_ok(context, tigon_adamw_step(context, &args), error);
+  *norm = (double)measured / scale;
+  return !isfinite(measured) ||
+         (unscale(context, &clip.factor, scale, error) && train_ok(context, tigon_adamw_step(context, &args), error));
 }

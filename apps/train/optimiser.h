@@ -1,20 +1,10 @@
-/* AdamW over a model's tensors: groups, schedule, clipping. The moments live in the model. */
+/* AdamW over a model's tensors: groups, clipping. The moments live in the model. */
 #ifndef TRAIN_OPTIMISER_H
 #define TRAIN_OPTIMISER_H
 
 #include <tigon/tigon.h>
 
 #include "model.h"
-
-typedef struct train_schedule {
-  int64_t steps, warmup;
-  double lr;    /* the peak */
-  double floor; /* part of the peak that the cosine ends at */
-} train_schedule;
-
-/* The learning rate of step 1..steps: rises linearly over `warmup` steps to the peak, then falls as half a cosine and
- * reaches floor * lr at the last step. */
-double train_learning_rate(const train_schedule *schedule, int64_t step);
 
 typedef struct train_optimiser {
   train_model *model;
@@ -30,8 +20,9 @@ bool train_optimiser_create(train_model *model, double beta1, double beta2, doub
                             train_optimiser *optimiser, train_error *error);
 void train_optimiser_destroy(train_optimiser *optimiser);
 
-/* Clips and applies the gradients. *norm is their norm before clipping; when that is not finite the weights stay as they
- * were and the error is TRAIN_EXIT_FAILED. */
-bool train_optimiser_step(train_optimiser *optimiser, int64_t step, double lr, double *norm, train_error *error);
+/* Clips and applies the gradients, which are `scale` times the loss's: update number `step` of the weights, 1, 2, ...
+ * *norm is the norm of the loss's gradient before clipping. Where it is not finite, weights and moments stay as they were. */
+bool train_optimiser_step(train_optimiser *optimiser, int64_t step, double lr, double scale, double *norm,
+                          train_error *error);
 
 #endif

@@ -18,12 +18,15 @@ typedef struct train_options {
   /* training */
   int64_t steps, batch, accumulate, warmup, seed; /* warmup -1: chosen by resolve */
   double lr, lr_floor, weight_decay, beta1, beta2, clip;
-  const char *dtype;
+  double decay_fraction;
+  const char *schedule, *dtype;
+  double init_scale, growth_factor, backoff_factor; /* f16 */
+  int64_t growth_interval;
   /* output */
-  const char *out, *resume, *svg, *prompt;
+  const char *out, *resume, *init_from, *config, *svg, *prompt;
   int64_t checkpoint_every, eval_every, log_every, sample, top_k;
-  double temperature;
-  bool overwrite, compare, apart, json, quiet;
+  double temperature, peak_tflops; /* peak_tflops 0: not known */
+  bool overwrite, keep_best, compare, apart, json, quiet;
   /* device */
   const char *device, *variant;
   int64_t threads;
@@ -40,9 +43,10 @@ typedef enum train_option_kind {
 } train_option_kind;
 
 typedef enum train_option_use {
-  TRAIN_USE_RUN,   /* this run only */
-  TRAIN_USE_SAVED, /* kept in the checkpoint; a resumed run may change it */
-  TRAIN_USE_MODEL, /* kept in the checkpoint; a resumed run must not change it */
+  TRAIN_USE_HERE,  /* this process only: where it reads and writes, and how it talks */
+  TRAIN_USE_RUN,   /* kept in run.json */
+  TRAIN_USE_SAVED, /* and in the checkpoint; a resumed run may change it */
+  TRAIN_USE_MODEL, /* and in the checkpoint; a resumed run must not change it */
 } train_option_use;
 
 typedef struct train_option_row {
@@ -66,6 +70,9 @@ void train_options_init(train_options *options);
 
 /* Sets row `index` from text, which must outlive the options. `origin` begins the sentence of a mistake: "--". */
 bool train_option_set(train_options *options, int index, const char *text, const char *origin, train_error *error);
+
+/* The sentence for a value, shown as it is, that the row cannot have; always returns false. */
+bool train_option_refuse(int index, const char *origin, const char *shown, train_error *error);
 
 /* The row's value as text that train_option_set() reads back to the same value. */
 void train_option_text(const train_options *options, int index, char *text, size_t bytes);

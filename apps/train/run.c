@@ -44,24 +44,39 @@ static void tell_begin(train_job *job) {
                                                            .out = job->saves ? job->out : NULL});
 }
 
+static bool evaluates_at(const train_options *o, int64_t step) {
+  return o->eval_every > 0 && step % o->eval_every == 0;
+}
+
 static void tell_step(train_job *job, const train_step_result *result, double unfused_loss, window *since) {
   const train_options *o = job->options;
   const int64_t step = job->step, done = step - job->first_step + 1;
   const double spent = total(job->seconds, done) + total(job->unfused_seconds, done);
   const bool logged = step % o->log_every == 0 || step == job->first_step || step == o->steps || result->signal != 0;
-  if (job->ranks.rank == 0)
-    job->observer->step(
-        job->observer->user,
-        &(train_step_report){.step = step,
-                             .loss = result->loss,
-                             .lr = result->lr,
-                             .norm = result->norm,
-                             .unfused_loss = unfused_loss,
-                             .tokens_per_s = (double)(since->steps * o->batch * o->seq) / since->seconds,
-                             .peak_bytes = job->peak_bytes,
-                             .seconds_left = spent / (double)done * (double)(o->steps - step),
-                             .logged = logged});
+  const train_step_report report = {.step = step,
+                                    .loss = result->loss,
+                                    .lr = result->lr,
+                                    .norm = result->norm,
+                                    .scaler = &job->fused.scaler,
+                                    .unfused_loss = unfused_loss,
+                                    .tokens_per_s = (double)(since->steps * o->batch * o->seq) / since->seconds,
+                                    .peak_bytes = job->peak_bytes,
+                                    .seconds = now() - job->began,
+                                    .seconds_left = spent / (double)done * (double)(o->steps - step),
+                                    .logged = logged};
+  if (job->ranks.rank == 0) {
+    job->observer->step(job->observer->user, &report);
+    if (logged || evaluates_at(o, step)) train_job_measure(job, &report);
+  }
   if (logged) *since = (window){0, 0};
+}
+
+static void tell_skipped(const train_job *job, const train_step_result *result) {
+  const train_scaler *scaler = &job->fused.scaler;
+  train_job_note(job,
+                 "step %" PRId64 " is skipped: its gradient is not finite with a loss scale of %g, the next one is %g "
+                 "(%" PRId64 " skipped so far)",
+                 job->step, result->scale, scaler->scale, scaler->skipped);
 }
 
 static bool one_step(train_job *job, window *since, train_error *error) {
@@ -73,11 +88,13 @@ static bool one_step(train_job *job, window *since, train_error *error) {
   job->seconds[job->step - job->first_step] = now() - begin;
   since->seconds += now() - begin;
   ++since->steps;
+  job->tokens += job->options->batch * job->options->seq;
   job->signal = result.signal;
   job->peak_bytes = (int64_t)job->fused.memory.peak;
-  if (!train_history_add(&job->history, (float)result.loss, error) ||
+  if (!train_history_add(&job->history, (float)result.loss, (float)result.lr, error) ||
       (job->options->compare && !train_job_step_unfused(job, result.loss, &unfused_loss, error)))
     return false;
+  if (result.skipped) tell_skipped(job, &result);
   tell_step(job, &result, unfused_loss, since);
   return true;
 }
@@ -85,6 +102,7 @@ static bool one_step(train_job *job, window *since, train_error *error) {
 static bool evaluate(train_job *job, int64_t windows, double *loss, train_error *error) {
   if (!train_trainer_evaluate(&job->fused, windows, loss, error)) return false;
   if (job->history.evals > 0 && job->history.eval_step[job->history.evals - 1] == job->step) --job->history.evals;
+  if (job->ranks.rank == 0) train_job_measure_heldout(job, *loss);
   return train_history_add_eval(&job->history, job->step, (float)*loss, error);
 }
 
@@ -92,9 +110,12 @@ static bool evaluate(train_job *job, int64_t windows, double *loss, train_error 
 static bool between_steps(train_job *job, train_error *error) {
   const train_options *o = job->options;
   double loss = 0;
-  if (o->eval_every > 0 && job->step % o->eval_every == 0) {
+  if (evaluates_at(o, job->step)) {
     if (!evaluate(job, SOME_WINDOWS, &loss, error)) return false;
-    if (job->ranks.rank == 0) job->observer->heldout(job->observer->user, job->step, loss);
+    if (job->ranks.rank == 0) {
+      const bool best = o->keep_best && train_job_keep_best(job, loss);
+      job->observer->heldout(job->observer->user, job->step, loss, best);
+    }
   }
   if (o->checkpoint_every > 0 && job->step % o->checkpoint_every == 0 && job->ranks.rank == 0) {
     train_error failed;
@@ -111,6 +132,7 @@ static bool between_steps(train_job *job, train_error *error) {
 
 static bool all_steps(train_job *job, train_error *error) {
   window since = {0, 0};
+  job->began = now();
   while (job->step < job->options->steps && job->signal == 0) {
     if (!one_step(job, &since, error)) return false;
     if (job->step < job->options->steps && job->signal == 0 && !between_steps(job, error)) return false;
@@ -125,7 +147,12 @@ static bool finish(train_job *job, train_error *error) {
   double loss = NAN;
   char *sample = NULL;
   job->peak_bytes = (int64_t)job->fused.memory.peak;
-  if (job->ranks.rank == 0 && !train_job_save_last(job, error)) return false; /* first of all */
+  if (o->keep_best && job->signal == 0 && job->step > 0) { /* by the same windows as those before */
+    if (!train_trainer_evaluate(&job->fused, SOME_WINDOWS, &loss, error)) return false;
+    if (job->ranks.rank == 0) train_job_keep_best(job, loss);
+  }
+  if (job->ranks.rank == 0 && !train_job_save_last(job, error)) return false; /* before what takes long */
+  loss = NAN;
   if (job->signal == 0 && !evaluate(job, MANY_WINDOWS, &loss, error)) return false;
   if (job->ranks.rank != 0) return true;
   if (!train_job_draw(job, error)) return false;
@@ -141,7 +168,10 @@ static bool finish(train_job *job, train_error *error) {
                                       .history = &job->history,
                                       .steps = job->step,
                                       .signal = job->signal,
+                                      .scaler = &job->fused.scaler,
                                       .heldout_loss = loss,
+                                      .best_step = o->keep_best ? job->best_step : 0,
+                                      .best_loss = job->best_loss,
                                       .tokens_per_s = count > 0 ? (double)(count * o->batch * o->seq) / seconds : 0,
                                       .peak_bytes = job->peak_bytes,
                                       .out = job->saves ? job->out : NULL,

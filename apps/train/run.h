@@ -8,6 +8,7 @@
 #include "history.h"
 #include "model.h"
 #include "options.h"
+#include "scaler.h"
 
 typedef struct train_begin {
   const train_options *options;
@@ -21,12 +22,14 @@ typedef struct train_begin {
 
 typedef struct train_step_report {
   int64_t step;
-  double loss, lr, norm;
-  double unfused_loss; /* with --compare */
-  double tokens_per_s; /* since the last report that was logged */
-  int64_t peak_bytes;  /* counted memory, see memory.h */
-  double seconds_left; /* to the end of the steps, as it went so far */
-  bool logged;         /* one of every --log-every, the first and the last */
+  double loss, lr, norm;      /* the norm is not finite where f16 skipped the step */
+  const train_scaler *scaler; /* after the step */
+  double unfused_loss;        /* with --compare */
+  double tokens_per_s;        /* since the last report that was logged */
+  int64_t peak_bytes;         /* counted memory, see memory.h */
+  double seconds;             /* since the first step of this process began */
+  double seconds_left;        /* to the end of the steps, as it went so far */
+  bool logged;                /* one of every --log-every, the first and the last */
 } train_step_report;
 
 typedef struct train_comparison {
@@ -44,9 +47,12 @@ typedef struct train_comparison {
 typedef struct train_summary {
   const train_options *options;
   const train_history *history;
-  int64_t steps;       /* done, those before a resume included */
+  int64_t steps; /* done, those before a resume included */
+  const train_scaler *scaler;
   int signal;          /* that stopped the run; 0: it is complete */
   double heldout_loss; /* NaN when stopped */
+  int64_t best_step;   /* --keep-best: the step of out/best and its held-out loss; 0: none */
+  double best_loss;
   double tokens_per_s; /* over the steps of this process, without evaluations and saves */
   int64_t peak_bytes;
   const char *out, *svg;           /* NULL: not written */
@@ -59,7 +65,7 @@ typedef struct train_observer {
   void (*note)(void *user, const char *sentence);
   void (*begin)(void *user, const train_begin *begin);
   void (*step)(void *user, const train_step_report *report);
-  void (*heldout)(void *user, int64_t step, double loss);
+  void (*heldout)(void *user, int64_t step, double loss, bool best); /* best: now in out/best */
   void (*end)(void *user, const train_summary *summary);
 } train_observer;
 

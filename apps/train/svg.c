@@ -7,7 +7,7 @@
 #include "plot/plot.h"
 
 /* Pixels. The plot lies between the margins. */
-enum { WIDTH = 860, HEIGHT = 480, LEFT = 72, RIGHT = 24, TOP = 56, BOTTOM = 60, FEW = 300, MANY = 1500 };
+enum { WIDTH = 860, HEIGHT = 480, LEFT = 72, RIGHT = 76, TOP = 56, BOTTOM = 60, FEW = 300, MANY = 1500 };
 
 typedef struct frame {
   FILE *file;
@@ -64,12 +64,35 @@ static void heldout(const frame *f, const train_history *h) {
             y_of(f, (double)h->eval_loss[i]));
 }
 
+/* Against an axis of its own on the right, whose peak stays below the legend. */
+static void rates(const frame *f, const train_curve_points *rate) {
+  char words[32];
+  double peak = 0;
+  for (int64_t i = 0; i < rate->count; ++i) peak = fmax(peak, rate->loss[i]);
+  if (peak == 0) return;
+  const frame own = {.file = f->file, .low = 0, .high = peak / 0.75, .last = f->last};
+  const double tick = plot_tick(peak, 4);
+  for (int i = 0; i * tick <= peak * (1 + 1e-6); ++i) {
+    const double y = y_of(&own, i * tick);
+    plot_rule(f->file, WIDTH - RIGHT, y, WIDTH - RIGHT + 6, y, "axis");
+    snprintf(words, sizeof words, "%.3g", i * tick);
+    plot_text(f->file, WIDTH - RIGHT + 10, y + 5, "start", "tick", words);
+  }
+  curve(&own, rate->step, rate->loss, rate->count, "rate");
+}
+
 static void legend(const frame *f, const train_history *h) {
   char words[96];
   const double x = WIDTH - RIGHT - 250;
   plot_rule(f->file, x, TOP + 16, x + 28, TOP + 16, "train");
   snprintf(words, sizeof words, "training, last %.3f", h->steps ? (double)h->loss[h->steps - 1] : 0.0);
   plot_text(f->file, x + 38, TOP + 21, "start", "label", words);
+  if (h->steps > 0 && !isnan(h->rate[h->steps - 1])) {
+    const double y = TOP + (h->evals > 0 ? 64 : 40);
+    plot_rule(f->file, x, y, x + 28, y, "rate");
+    snprintf(words, sizeof words, "learning rate, last %.3g", (double)h->rate[h->steps - 1]);
+    plot_text(f->file, x + 38, y + 5, "start", "label", words);
+  }
   if (h->evals == 0) return;
   plot_rule(f->file, x, TOP + 40, x + 28, TOP + 40, "heldout");
   fprintf(f->file, "<circle class=\"mark\" cx=\"%.1f\" cy=\"%d\" r=\"4\"/>\n", x + 14, TOP + 40);
@@ -78,13 +101,14 @@ static void legend(const frame *f, const train_history *h) {
 }
 
 char *train_curve_svg(const train_history *h, const char *title) {
-  train_curve_points fine = {0}, smooth = {0};
+  train_curve_points fine = {0}, smooth = {0}, rate = {0};
   char *document = NULL;
   size_t bytes = 0;
   FILE *file = open_memstream(&document, &bytes);
   if (!file) return NULL;
   const int64_t few = h->steps / 8 < FEW ? (h->steps / 8 > 20 ? h->steps / 8 : h->steps) : FEW;
-  bool good = train_curve_reduce(h, MANY, &fine) && train_curve_reduce(h, few ? few : 1, &smooth);
+  bool good = train_curve_reduce(h, MANY, &fine) && train_curve_reduce(h, few ? few : 1, &smooth) &&
+              train_curve_rates(h, MANY, &rate);
   if (good && (h->steps > 0 || h->evals > 0)) {
     frame f = {.file = file, .last = (double)h->steps};
     for (int64_t i = 0; i < h->evals; ++i) f.last = fmax(f.last, (double)h->eval_step[i]);
@@ -93,9 +117,11 @@ char *train_curve_svg(const train_history *h, const char *title) {
               ".raw { fill: none; stroke: #9cc3e6; stroke-width: 1 }\n"
               ".train { fill: none; stroke: #1f5fa8; stroke-width: 2 }\n"
               ".heldout { fill: none; stroke: #c8501e; stroke-width: 1.6; stroke-dasharray: 5 3 }\n"
+              ".rate { fill: none; stroke: #8a8f98; stroke-width: 1.4 }\n"
               ".mark { fill: #c8501e }\n");
     plot_text(file, LEFT, 32, "start", "title", title);
     axes(&f);
+    rates(&f, &rate);
     curve(&f, fine.step, fine.loss, fine.count, "raw");
     curve(&f, smooth.step, smooth.loss, smooth.count, "train");
     if (h->evals > 0) heldout(&f, h);
@@ -106,6 +132,7 @@ char *train_curve_svg(const train_history *h, const char *title) {
   }
   free(fine.step);
   free(smooth.step);
+  free(rate.step);
   if (fclose(file) == 0 && good) return document;
   free(document);
   return NULL;

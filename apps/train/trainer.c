@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "schedule.h"
+
 static train_config shape(const train_options *o, int64_t vocab) {
   return (train_config){.vocab = vocab,
                         .hidden = o->hidden,
@@ -20,7 +22,8 @@ static train_config shape(const train_options *o, int64_t vocab) {
 
 bool train_trainer_create(tigon_context *context, const train_options *o, const train_data *data,
                           const train_ranks *ranks, bool fused, size_t base, train_trainer *t, train_error *error) {
-  *t = (train_trainer){.memory = {context, base, base}, .ranks = ranks, .options = o, .data = data};
+  *t = (train_trainer){
+      .memory = {context, base, base}, .scaler = train_scaler_start(o), .ranks = ranks, .options = o, .data = data};
   const train_config config = shape(o, data->vocab);
   const int64_t micro = o->batch / (ranks->count * o->accumulate);
   const size_t batch = (size_t)(2 * micro * o->seq) * sizeof(int32_t);
@@ -50,7 +53,7 @@ static bool gradients(train_trainer *t, int64_t step, double *sum, train_error *
   const train_options *o = t->options;
   const int64_t micro = t->pass.batch;
   int32_t *tokens = t->batch.data, *labels = tokens + micro * o->seq;
-  const double scale = 1.0 / (double)(o->batch * o->seq);
+  const double scale = t->scaler.scale / (double)(o->batch * o->seq);
   *sum = 0;
   for (int64_t a = 0; a < o->accumulate; ++a) {
     const int64_t first = (t->ranks->rank * o->accumulate + a) * micro;
@@ -77,9 +80,25 @@ static bool agree(train_trainer *t, double sum, int signal, double *total, int *
   return true;
 }
 
+/* The update and, in f16, the next loss scale. A skipped step counts as a step, not as an update. */
+static bool update(train_trainer *t, int64_t step, train_step_result *result, train_error *error) {
+  train_scaler *scaler = &t->scaler;
+  result->scale = scaler->scale;
+  if (!train_optimiser_step(&t->optimiser, step - scaler->skipped, result->lr, scaler->scale, &result->norm, error))
+    return false;
+  result->skipped = !isfinite(result->norm);
+  if (!result->skipped)
+    train_scaler_grow(scaler, t->options);
+  else if (!train_scaler_back_off(scaler, t->options))
+    return train_fail(error, TRAIN_EXIT_FAILED,
+                      "the gradient of step %" PRId64 " is not a number%s: a smaller --lr or a longer --warmup helps",
+                      step, scaler->on ? ", with a loss scale of 1" : "");
+  return true;
+}
+
 bool train_trainer_step(train_trainer *t, int64_t step, int signal, train_step_result *result, train_error *error) {
   const train_options *o = t->options;
-  const train_schedule schedule = {o->steps, o->warmup, o->lr, o->lr_floor};
+  const train_schedule schedule = train_schedule_of(o);
   double sum = 0, total = 0;
   result->lr = train_learning_rate(&schedule, step);
   if (!gradients(t, step, &sum, error) || !agree(t, sum, signal, &total, &result->signal, error)) return false;
@@ -88,7 +107,7 @@ bool train_trainer_step(train_trainer *t, int64_t step, int signal, train_step_r
     return train_fail(error, TRAIN_EXIT_FAILED,
                       "the loss of step %" PRId64 " is not a number: a smaller --lr or a longer --warmup helps", step);
   return train_ranks_sum(t->ranks, &t->memory, t->model.gradient.data, t->model.elements, &t->stage, error) &&
-         train_optimiser_step(&t->optimiser, step, result->lr, &result->norm, error);
+         update(t, step, result, error);
 }
 
 /* `rows` windows from the i-th of `count` that are spread over `total`, the rest of the batch without labels. */

@@ -55,10 +55,11 @@ static void save(const char *sub, bool tied, int salt, int64_t step) {
   options_for_tiny(&o, tied);
   tiny_open(&t, TIGON_F32, tied, true);
   fill(&t, salt);
-  for (int64_t s = 1; s <= step; ++s) tiny_good(train_history_add(&h, 1.0f / (float)(s + salt), &t.error), &t.error);
+  for (int64_t s = 1; s <= step; ++s)
+    tiny_good(train_history_add(&h, 1.0f / (float)(s + salt), 0.5f, &t.error), &t.error);
   tiny_good(train_history_add_eval(&h, step, 2.5f, &t.error), &t.error);
   tiny_good(train_folder_create(path_of(sub, ""), &t.error), &t.error);
-  const train_progress p = {step, 0xfeedfacecafebeefu, &o, &h};
+  const train_progress p = {.step = step, .digest = 0xfeedfacecafebeefu, .options = &o, .history = &h};
   tiny_good(train_checkpoint_save(path_of(sub, ""), &t.model, &p, &t.error), &t.error);
   train_history_free(&h);
   tiny_close(&t);
@@ -147,6 +148,26 @@ static int64_t opened_step(const char *sub, train_error *error) {
 }
 
 static void move(const char *from, const char *to) { assert_int_equal(rename(from, to), 0); }
+
+/* Every f16 number is its own image, the middle of two goes to the even one, and what is too large becomes infinite. */
+static void f16(void **state) {
+  (void)state;
+  for (int bits = 0; bits < 0x7c00; ++bits) {
+    const int exponent = bits >> 10;
+    const float value = exponent ? ldexpf((float)(1024 + bits % 1024), exponent - 25) : ldexpf((float)bits, -24);
+    assert_int_equal(train_to_f16(value), bits);
+    assert_int_equal(train_to_f16(-value), bits | 0x8000);
+    const float next = (bits + 1) >> 10 ? ldexpf((float)(1024 + (bits + 1) % 1024), ((bits + 1) >> 10) - 25)
+                                        : ldexpf((float)(bits + 1), -24);
+    const float middle = 0.5f * (value + next);
+    assert_int_equal(train_to_f16(middle), bits + bits % 2);
+    assert_int_equal(train_to_f16(nextafterf(middle, 0)), bits);
+    assert_int_equal(train_to_f16(nextafterf(middle, INFINITY)), bits + 1);
+  }
+  assert_int_equal(train_to_f16(INFINITY), 0x7c00);
+  assert_int_equal(train_to_f16(1e30f), 0x7c00);
+  assert_true((train_to_f16(NAN) & 0x7fff) > 0x7c00);
+}
 
 /* A kill after each of the renames of a save. */
 static void killed_between_renames(void **state) {
@@ -387,6 +408,7 @@ static void wrong_shape(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),
                                      cmocka_unit_test(names),
+                                     cmocka_unit_test(f16),
                                      cmocka_unit_test(killed_between_renames),
                                      cmocka_unit_test(truncated),
                                      cmocka_unit_test(weights_of_transformers),

@@ -15,7 +15,7 @@ static train_history history_of(int64_t steps, int64_t eval_every) {
   train_history h = {0};
   train_error error;
   for (int64_t s = 1; s <= steps; ++s) {
-    assert_true(train_history_add(&h, (float)(1.3 + 4.2 * exp(-(double)s / 40)), &error));
+    assert_true(train_history_add(&h, (float)(1.3 + 4.2 * exp(-(double)s / 40)), 0.5f, &error));
     if (s % eval_every == 0) assert_true(train_history_add_eval(&h, s, 1.5f, &error));
   }
   return h;
@@ -35,9 +35,9 @@ static void terminal(void **state) {
       fclose(file);
       size_t longest = 0, lines = 0;
       for (const char *line = text; *line; line += strcspn(line, "\n") + 1, ++lines)
-        if (lines < 14 && strcspn(line, "\n") > longest) longest = strcspn(line, "\n");
+        if (lines < 15 && strcspn(line, "\n") > longest) longest = strcspn(line, "\n");
       if (steps[i] >= 2 && width >= 17) {
-        assert_int_equal(lines, 15);
+        assert_int_equal(lines, 16);
         assert_true(longest <= (size_t)width);
       } else {
         assert_int_equal(lines, 0);

@@ -15,7 +15,7 @@ mistake() {
 }
 
 mistake 2 '--steps is "x", must be a whole number from 0 to 1000000000' --steps x
-mistake 2 '--dtype is "f64", must be one of: f32 bf16' --dtype f64
+mistake 2 '--dtype is "f64", must be one of: f32 bf16 f16' --dtype f64
 mistake 2 '--hidden is 130, must be a multiple of --heads (4)' --hidden 130
 mistake 2 '--batch is 8, must be a multiple of 3 (1 rank x --accumulate 3)' --accumulate 3
 mistake 2 '"notes.txt" is no option; the data are given by --data' notes.txt
@@ -56,6 +56,20 @@ for file in model.safetensors optimizer.safetensors config.json; do
     one_sentence "bad/$file" "$file cut to $part"
     [ "$(stat -c %s "bad/$file")" -eq "$part" ] || fail "$file cut to $part: changed"
   done
+done
+
+# Nor can its state be one that no run has.
+train --steps 4 --dtype f16 --keep-best --eval-every 2 --quiet --out state
+for change in 'tokens":"512:tokens":"-12:tokens is no whole number from 0 to 9007199254740992' \
+  'best_step":"4:best_step":"5:best_step is no whole number from 0 to 4' \
+  'loss_scale":"65536:loss_scale":"-0.00:loss_scale is no number from 1 to 1.84467e+19' \
+  'good_steps":"4:good_steps":"x:good_steps is no whole number from 0 to 4'; do
+  IFS=: read -r a b c d sentence <<<"$change" # each half has a colon of its own
+  rm -rf bad && cp -r state bad
+  LC_ALL=C sed -i "s/$a:$b/$c:$d/" bad/optimizer.safetensors
+  run train --resume bad --steps 6
+  expect_status 3 "$sentence"
+  one_sentence "bad/optimizer.safetensors is no usable checkpoint: its $sentence" "$sentence"
 done
 
 # Another run's checkpoint is not replaced unasked.

@@ -34,3 +34,25 @@ wait_for_step() {
   done
   return 1
 }
+
+# resumes_exactly NAME ARGUMENT...: a run that is stopped at about step 20 and resumed leaves the uninterrupted run's files.
+# Both are in $scratch/NAME-whole and $scratch/NAME-part, and the first one's output is in $scratch/NAME-out.
+resumes_exactly() {
+  local name=$1
+  shift
+  train "$@" --json --log-every 1 --out "$scratch/$name-whole"
+  expect_status 0 "$name, uninterrupted"
+  cp "$scratch/out" "$scratch/$name-out"
+  afresh
+  "$TIGON" train "${tiny[@]}" "$@" --json --log-every 1 --out "$scratch/$name-part" >"$scratch/out" 2>"$scratch/err" </dev/null &
+  local child=$!
+  wait_for_step 20 "$scratch/out" $child && kill -TERM $child
+  wait $child
+  status=$?
+  expect_status 143 "$name, stopped"
+  run train --resume "$scratch/$name-part" --sample 0 --json
+  expect_status 0 "$name, resumed"
+  for file in model.safetensors optimizer.safetensors; do
+    same "$scratch/$name-whole/$file" "$scratch/$name-part/$file" "$name"
+  done
+}

@@ -8,8 +8,9 @@
 
 #include <cmocka.h>
 
-#include "optimiser.h"
 #include "options.h"
+#include "scaler.h"
+#include "schedule.h"
 
 static train_error error;
 
@@ -73,8 +74,8 @@ static void mistakes(void **state) {
       {"lr", "fast", "--lr is \"fast\", must be a number from 0 to 1e+06"},
       {"lr", "nan", "--lr is \"nan\", must be a number from 0 to 1e+06"},
       {"lr", "inf", "--lr is \"inf\", must be a number from 0 to 1e+06"},
-      {"dtype", "f16", "--dtype is \"f16\", must be one of: f32 bf16"},
-      {"dtype", "f32 bf16", "--dtype is \"f32 bf16\", must be one of: f32 bf16"},
+      {"dtype", "f64", "--dtype is \"f64\", must be one of: f32 bf16 f16"},
+      {"dtype", "f32 bf16", "--dtype is \"f32 bf16\", must be one of: f32 bf16 f16"},
       {"token-bits", "8", "--token-bits is \"8\", must be one of: 16 32"},
   };
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
@@ -100,6 +101,13 @@ static void cross_checks(void **state) {
       {{{"accumulate", "2"}, {"batch", "6"}}, 2, "--batch is 6, must be a multiple of 4 (2 ranks x --accumulate 2)"},
       {{{"warmup", "801"}}, 1, "--warmup is 801, must be at most --steps (800)"},
       {{{"heldout", "x"}}, 1, "--heldout is given without --data"},
+      {{{"schedule", "wsd"}, {"decay-fraction", "0.95"}},
+       1,
+       "--warmup is 80, must be at most 40: --decay-fraction 0.95 of --steps 800 leaves no more"},
+      {{{"keep-best", "1"}, {"eval-every", "0"}},
+       1,
+       "--keep-best goes by held-out losses, so --eval-every must be above 0"},
+      {{{"compare", "1"}, {"dtype", "f16"}}, 1, "--compare has no f16: its --dtype must be f32 or bf16"},
       {{{"compare", "1"}}, 2, "--compare measures one process, so it cannot be used with mpirun"},
   };
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
@@ -134,9 +142,63 @@ static void schedule(void **state) {
   assert_true(train_learning_rate(&all, 5) == 1);
 }
 
+/* Each is the peak behind the warm-up, never rises, and ends where it must. */
+static void schedules(void **state) {
+  (void)state;
+  static const struct {
+    train_schedule_kind kind;
+    double at_55, last;
+  } table[] = {{TRAIN_LINEAR, 2 * (1 - 0.9 * 44 / 89.0), 0.2}, {TRAIN_CONSTANT, 2, 2}, {TRAIN_WSD, 2, 0.2}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+    const train_schedule s = {.steps = 100, .warmup = 10, .lr = 2, .floor = 0.1, .kind = table[i].kind, .decay = 20};
+    assert_true(train_learning_rate(&s, 1) == 0.2 && train_learning_rate(&s, 10) == 2);
+    assert_true(fabs(train_learning_rate(&s, 11) - 2) < 1e-12);
+    assert_true(fabs(train_learning_rate(&s, 55) - table[i].at_55) < 1e-12);
+    assert_true(fabs(train_learning_rate(&s, 100) - table[i].last) < 1e-12);
+    for (int64_t step = 11; step < 100; ++step)
+      assert_true(train_learning_rate(&s, step + 1) <= train_learning_rate(&s, step));
+  }
+  const train_schedule wsd = {.steps = 100, .warmup = 10, .lr = 2, .floor = 0.1, .kind = TRAIN_WSD, .decay = 20};
+  assert_true(train_learning_rate(&wsd, 80) == 2);
+  assert_true(fabs(train_learning_rate(&wsd, 81) - 2 * (0.1 + 0.9 * 19 / 20)) < 1e-12);
+  train_options o;
+  train_options_init(&o);
+  set(&o, "schedule", "wsd");
+  set(&o, "decay-fraction", "0.1");
+  const train_schedule s = train_schedule_of(&o);
+  assert_true(s.kind == TRAIN_WSD && s.decay == 80 && s.lr == 0.003 && s.floor == 0.1);
+}
+
+/* Growth after a run of good steps, half after a bad one, never below 1. */
+static void loss_scale(void **state) {
+  (void)state;
+  train_options o;
+  train_options_init(&o);
+  assert_true(!train_scaler_start(&o).on && train_scaler_start(&o).scale == 1);
+  set(&o, "dtype", "f16");
+  set(&o, "growth-interval", "3");
+  train_scaler s = train_scaler_start(&o);
+  assert_true(s.on && s.scale == 65536);
+  for (int i = 0; i < 2; ++i) train_scaler_grow(&s, &o);
+  assert_true(train_scaler_back_off(&s, &o) && s.scale == 32768 && s.skipped == 1);
+  for (int i = 0; i < 3; ++i) train_scaler_grow(&s, &o); /* a bad step starts the count again */
+  assert_true(s.scale == 65536 && s.good_steps == 0);
+  const train_scaler saved = {true, 12, 2, 5};
+  train_scaler_resume(&s, &saved, &o);
+  assert_true(s.scale == 12 && s.good_steps == 2 && s.skipped == 5);
+  for (int i = 0; i < 4; ++i) assert_true(train_scaler_back_off(&s, &o));
+  assert_true(s.scale == 1 && s.skipped == 9);
+  assert_false(train_scaler_back_off(&s, &o));
+  set(&o, "init-scale", "256"); /* given: the saved scale does not count, the skipped steps do */
+  s = train_scaler_start(&o);
+  train_scaler_resume(&s, &saved, &o);
+  assert_true(s.scale == 256 && s.good_steps == 0 && s.skipped == 5);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(table_is_sound), cmocka_unit_test(texts_round_trip),
-                                     cmocka_unit_test(mistakes), cmocka_unit_test(cross_checks),
-                                     cmocka_unit_test(schedule)};
+                                     cmocka_unit_test(mistakes),       cmocka_unit_test(cross_checks),
+                                     cmocka_unit_test(schedule),       cmocka_unit_test(schedules),
+                                     cmocka_unit_test(loss_scale)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
