@@ -126,10 +126,12 @@ bool train_pass_create(train_memory *memory, train_model *model, int64_t batch, 
   *pass = (train_pass){.model = model, .fused = fused, .batch = batch, .seq = seq, .threads = threads};
   pass->layers = calloc((size_t)model->config.layers, sizeof *pass->layers);
   if (!pass->layers) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of layers");
-  /* a thirty-second of the full logits, within 1 and 16 MiB: smaller chunks make slow GEMMs, larger ones no longer pay */
+  /* A CPU: a thirty-second of the full logits, within 1 and 16 MiB. Smaller chunks make slow GEMMs, larger ones no longer pay.
+   * Elsewhere each chunk reads and writes all of the head's f32 gradient, so that it has thousands of tokens. */
+  const bool cpu = strncmp(tigon_context_device(memory->context), "cpu", 3) == 0;
   const size_t logits = (size_t)(batch * seq * model->config.vocab) * sizeof(float);
   pass->ops = (train_ops){.context = memory->context, .error = error, .planning = true};
-  const size_t least = 1u << 20, most = 1u << 24, share = logits / 32;
+  const size_t least = 1u << 20, most = cpu ? 1u << 24 : 1u << 28, share = logits / (cpu ? 32 : 8);
   pass->ops.head_grant = share < least ? least : share > most ? most : share;
 
   const size_t bytes = lay_out(pass, NULL);
