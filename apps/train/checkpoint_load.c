@@ -255,7 +255,8 @@ bool train_checkpoint_read(const char *folder, train_memory *memory, tigon_dtype
   bool good = train_config_read(folder, &config, error) && train_shards_open(folder, &c.model, error);
   if (good) {
     good = train_model_create_weights(memory, &config, dtype, model, error);
-    if (good && !train_checkpoint_load(&c, model, NULL, error)) {
+    train_history none = {0}; /* weights alone have no history */
+    if (good && !train_checkpoint_load(&c, model, &none, error)) {
       train_model_destroy(model);
       good = false;
     }

@@ -85,7 +85,7 @@ static void test_order(void **state) {
   tigon_context_destroy(context);
   const char *const names[] = {"Fake GPU", "Fake CPU"}; /* GPUs come first */
   for (int i = 0; i < 2; ++i) {
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "opencl:%d", i);
     context = open_with(&(tigon_context_desc){.device = name});
     assert_string_equal(context->device->name, names[i]);
