@@ -57,13 +57,9 @@ static inline void store_one(memory m, long i, int dtype, float x) {
     ((__global ushort *)m)[i] = (ushort)bf16_of(x);
 }
 
-/* To the dtype and back. */
-static inline float rounded_one(float x) {
-  if (T == F32) return x;
-  if (T == BF16) return as_float(bf16_of(x) << 16);
-  ushort u;
-  vstore_half_rte(x, 0, (half *)&u);
-  return vload_half(0, (const half *)&u);
+static inline vu bf16_lanes(vf x) {
+  const vu u = as_vu(x), near = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+  return select(near, u >> 16 | 0x40, isnan(x));
 }
 
 static inline vf load_all(memory m, long i, int dtype) {
@@ -77,8 +73,7 @@ static inline void store_all(memory m, long i, int dtype, vf x) {
   } else if (dtype == F16) {
     store_halves(x, 0, (__global half *)m + i);
   } else {
-    const vu u = as_vu(x), near = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-    store_floats(to_us(select(near, u >> 16 | 0x40, isnan(x))), 0, (__global ushort *)m + i);
+    store_floats(to_us(bf16_lanes(x)), 0, (__global ushort *)m + i);
   }
 }
 
@@ -108,12 +103,15 @@ static inline vf first_or(vf v, long n, float other) {
   return load_floats(0, part);
 }
 
+/* To the dtype and back. */
 static inline vf rounded(vf x) {
-  float part[LANES];
-  store_floats(x, 0, part);
-  for (int j = 0; j < LANES; ++j) part[j] = rounded_one(part[j]);
-  return load_floats(0, part);
+  if (T == F32) return x;
+  if (T == BF16) return as_vf(bf16_lanes(x) << 16);
+  ushort part[LANES];
+  store_halves(x, 0, (half *)part);
+  return load_halves(0, (const half *)part);
 }
+static inline float rounded_one(float x) { return rounded((vf)(x)).s0; }
 
 /* Elements of an f32 tensor. It may be NULL where it is written. */
 typedef __global float *floats;
