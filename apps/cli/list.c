@@ -155,7 +155,7 @@ static bool add_backend(term_table *table, const char *op, const char *entries, 
 static int print_table(void) {
   static const term_column columns[] = {
       {"operator", false, 0}, {"entries", false, 0}, {"backend", false, 0},
-      {"variants", false, 1}, {"dtypes", false, 0},  {"grade", false, 0},
+      {"variants", false, 2}, {"dtypes", false, 0},  {"grade", false, 1},
   };
   enum { COLUMNS = sizeof columns / sizeof *columns };
   term_table *table = term_table_new(columns, COLUMNS);

@@ -14,7 +14,7 @@ for tie in --no-tie --tie; do
   LC_ALL=C sed 's/"pair":/"hers":/' ours$tie/model.safetensors >theirs$tie/model.safetensors
   for from in ours$tie theirs$tie; do
     cp -r "$from" before
-    run train --init-from "$from" --data "$text" --steps 0 --json --sample 0 --out new-$from
+    run train --init-from "$from" --data "$text" --batch 4 --steps 0 --json --sample 0 --out new-$from
     expect_status 0 "$from"
     one_sentence "the weights are those of $scratch/$from, at step 0 with zero moments" "$from"
     [ "$(heldout)" = "$want" ] || fail "$from: held-out loss $(heldout), must be $want"
