@@ -31,7 +31,6 @@ expect_status 0 "tigon check --device ascend-sim:tiny"
 expect_json 'j["borrowed"] == ["linear_fwd", "linear_bwd"] and {e["op"] for e in j["entries"]} == {"rms_norm"}' 'borrowed slots'
 run check linear --device ascend-sim:tiny
 grep -q '^not checked, because ascend-sim:tiny borrows .*: linear_fwd, linear_bwd$' "$scratch/out" || fail "check linear: $(cat "$scratch/out")"
-finish
 
 # The arguments: as a table and as JSON, of one operator and of all.
 run list rms_norm --schema
@@ -41,5 +40,6 @@ grep -Eq '^dw +out, may be absent +\[C\] +as x or f32 +contiguous' "$scratch/out
 grep -Eq '^eps +double +0 or more' "$scratch/out" || fail "tigon list --schema: no range of eps"
 run list --schema --json
 expect_status 0 "tigon list --schema --json"
-expect_json 'len(j["entries"]) == 34' "an object for every entry"
-expect_json '[a["in_place"] for e in j["entries"] if (e["op"], e["entry"]) == ("rms_norm", "bwd") for a in e["arguments"] if a["name"] == "dx"] == [["dy", "x"]]' "dx may be dy or x"
+expect_json 'len(j["entries"]) > 60 and all(e["arguments"] for e in j["entries"])' "an object for every entry"
+expect_json '[a["in_place"] for e in j["entries"] if (e["op"], e["entry"]) == ("rms_norm", "bwd") for a in e["arguments"] if a["name"] == "dx"] == [["dy", "x", "z"]]' "dx may be dy, x or z"
+finish
