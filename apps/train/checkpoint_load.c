@@ -242,7 +242,7 @@ bool train_checkpoint_load(const train_checkpoint *c, train_model *model, train_
   good = good && load_buffer(&c->model, "", model, pieces, &model->master, stage, error) &&
          load_buffer(moments, "exp_avg.", model, pieces, &model->exp_avg, stage, error) &&
          load_buffer(moments, "exp_avg_sq.", model, pieces, &model->exp_avg_sq, stage, error) &&
-         (c->weights_only || load_history(c, history, error)) && train_model_round(model, error);
+         (c->weights_only || !history || load_history(c, history, error)) && train_model_round(model, error);
   free(stage);
   free(pieces);
   return good;
@@ -255,8 +255,7 @@ bool train_checkpoint_read(const char *folder, train_memory *memory, tigon_dtype
   bool good = train_config_read(folder, &config, error) && train_shards_open(folder, &c.model, error);
   if (good) {
     good = train_model_create_weights(memory, &config, dtype, model, error);
-    train_history none = {0}; /* weights alone have no history */
-    if (good && !train_checkpoint_load(&c, model, &none, error)) {
+    if (good && !train_checkpoint_load(&c, model, NULL, error)) {
       train_model_destroy(model);
       good = false;
     }
