@@ -66,7 +66,7 @@ bool train_checkpoint_open_weights(const char *folder, train_checkpoint *checkpo
                                    train_error *error);
 void train_checkpoint_close(train_checkpoint *checkpoint);
 
-/* Masters, moments and losses; rounds the image. Weights in bf16 and f16 are widened. */
+/* Masters, moments and losses, these unless `history` is NULL; rounds the image. Weights in bf16 and f16 are widened. */
 bool train_checkpoint_load(const train_checkpoint *checkpoint, train_model *model, train_history *history,
                            train_error *error);
 
