@@ -119,7 +119,7 @@ __device__ inline void differentiate_tiles(const attention_problem &p, const att
         wgmma_wait<0>();
         wgmma_keep(da);
         if (OF_KEYS) wgmma_keep(db);
-        m.cols.release();
+        OF_KEYS ? m.cols.release_all() : m.cols.release();
       }
       m.rows.release();
     }
@@ -145,7 +145,7 @@ __device__ inline void differentiate_all(const attention_problem &p, const atten
   const int rank = OF_KEYS ? (int)blockIdx.x % turns.parts : 0;
   if (threadIdx.x == 0) {
     m.rows.init(1, ATTENTION_WGMMA_BWD_GROUPS * GROUP_WARPS);
-    m.cols.init(OF_KEYS ? 1 + WARP : 1, ATTENTION_WGMMA_BWD_GROUPS * GROUP_WARPS);
+    m.cols.init(OF_KEYS ? 1 + WARP : 1, ATTENTION_WGMMA_BWD_GROUPS * (OF_KEYS ? GROUP : GROUP_WARPS));
     if (OF_KEYS) m.mail(rank).init();
     mbarriers_are_made();
   }

@@ -40,10 +40,10 @@ template <int STAGES> struct ring {
   __device__ void await_full() const { mbarrier_wait(full(stage), parity); }
   __device__ void await_empty() const { mbarrier_wait(empty(stage), parity ^ 1); } /* at first all are */
   __device__ void release() {                                                      /* by a lane of each warp */
-    __syncwarp();
     if (threadIdx.x % WARP == 0) mbarrier_arrive(empty(stage));
     next();
   }
+  __device__ void release_all() { mbarrier_arrive(empty(stage)), next(); } /* by each lane, which read itself */
 };
 
 template <int DIM, int STAGES>
