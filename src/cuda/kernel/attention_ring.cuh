@@ -12,7 +12,7 @@ enum {
   GROUP_WARPS = GROUP / WARP,
   ALIGNMENT = 1024, /* alignment of tiles in shared memory */
   BARRIER_BYTES = 8,
-  BARRIERS_BYTES = 256, /* of all barriers of a block, at most */
+  BARRIERS_BYTES = 256, /* bytes of all its barriers, at most */
   MOST = 1 << 30,       /* rows */
   ROW_BYTES = 128,      /* bytes of a row in shared memory, 64 columns of a head; a panel is the rows of a tile */
 };
