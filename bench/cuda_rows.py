@@ -1,12 +1,12 @@
 """What peers_cuda.py prints of its rows, and how a row is judged."""
 import math
 
-PEERS = ["eager", "fused", "chunked", "trl", "compile", "liger"]
+PEERS = ["eager", "fused", "chunked", "trl", "compile", "liger", "quack", "fa4", "cudnn"]
 COMPARED = ["python", *PEERS]  # python: Tigon from PyTorch
 ROUNDS = 5  # rounds of all parties in turns. In one of them the differences of equal kernels have either sign, 15 times of 16
 # Losses that make their gradient in forward; their backward only multiplies it by the upstream one.
 MADE_IN_FORWARD = {("cross_entropy", "bwd", "liger"), ("fused_linear_cross_entropy", "bwd", "liger"),
-                   ("fused_linear_cross_entropy", "bwd", "chunked"), ("fused_linear_divergence", "bwd", "liger")}
+                   ("fused_linear_cross_entropy", "bwd", "chunked"), ("fused_linear_cross_entropy", "bwd", "quack"), ("fused_linear_divergence", "bwd", "liger")}
 
 HEAD = (f"{'operator':<20} {'mode':<4} {'dtype':<4} {'shape':<25} {'us':>8} {'floor':>5} {'copy':>5} {'host':>5}"
         + "".join(f" {name:>7}" for name in COMPARED))
@@ -50,7 +50,7 @@ def is_behind(row):
 def report(rows, copy, matmul, gpu):
     """A line a case."""
     print(f"\n{gpu}: copy {copy * 1e-12:.3g} TB/s, bf16 products {matmul['bf16'] * 1e-12:.3g} TFLOP/s")
-    print("Tigon's device time in us; its share of the floor in %; the best peer's time over it (Eager, Fused, Chunked, Trl, Compile, Liger).")
+    print("Tigon's device time in us; its share of the floor in %; the best peer's time over it (the first letters of its name).")
     cases = {}
     for row in rows:
         cases.setdefault((row["op"], row["dtype"], row["shape"]), []).append(row)

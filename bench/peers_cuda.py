@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Times PyTorch (eager, its fused operators, torch.compile) and Liger-Kernel beside Tigon on a GPU: the same cases, in one process, on
-the same memory and stream, by the device's clock with nothing in its caches. --help has the options.
+"""Times PyTorch (eager, its fused operators, torch.compile), Liger-Kernel, QuACK, FlashAttention 4 and cuDNN's norms beside Tigon
+on a GPU: the same cases, in one process, on the same memory and stream, by the device's clock with nothing in its caches. --help
+has the options.
 
 A sample is one call between two events. Before them the device reads more than its caches hold, and waits as long as the host
 takes for the call, so that neither earlier data nor the launch is in it."""
@@ -12,6 +13,7 @@ import sys
 import time
 
 import liger
+import newer
 import peers_cpu
 import records
 from cuda_rows import HEAD, PEERS, ROUNDS, line, report
@@ -388,7 +390,7 @@ class Run:
                 self.note(f"liger: {error}")
             if theirs:
                 peers["liger"] = theirs
-        return peers
+        return peers if self.options.no_newer else {**peers, **newer.cases(op, t, self.note)}
 
     def calls_of(self, op, t, one, compiles):
         """{party: {mode: call}} and {party: how wrong}; a peer that fails is left out, with its sentence on stderr."""
@@ -496,7 +498,7 @@ def shape(text):
 
 def parse():
     shape.__name__ = "ROWSxCOLS"
-    parser = Parser(description="Time PyTorch and Liger-Kernel beside Tigon on a GPU, and print the ratios.")
+    parser = Parser(description="Time PyTorch, Liger-Kernel, QuACK, FlashAttention 4 and cuDNN's norms beside Tigon on a GPU, and print the ratios.")
     parser.add_argument("--op", action="append", choices=list(TABLE), help="may be repeated (default: all)")
     parser.add_argument("--mode", action="append", choices=MODES, help="(default: all)")
     parser.add_argument("--shape", type=shape, metavar="ROWSxCOLS", help="instead of the table's")
@@ -504,6 +506,7 @@ def parse():
     parser.add_argument("--compile-all", action="store_true", help="torch.compile for the sizes of few rows, too")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out; it takes seconds a case")
     parser.add_argument("--no-liger", action="store_true", help="leave Liger-Kernel out")
+    parser.add_argument("--no-newer", action="store_true", help="leave QuACK, FlashAttention 4 and cuDNN's front end out")
     parser.add_argument("--repeat", type=int, default=20, metavar="N", help="samples of each (default: 20)")
     parser.add_argument("--seconds", type=float, default=420, help="no case is begun after (default: 420)")
     parser.add_argument("--device", default="cuda:0", help="as tigon_context_desc.device names it (default: cuda:0)")
@@ -522,7 +525,8 @@ def machine(run, copy, matmul):
     driver = records.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or ""
     products = ", ".join(f"{name} {rate * 1e-12:.4g}" for name, rate in matmul.items())
     versions = records.versions(torch=torch.__version__, cuda=torch.version.cuda, driver=driver.split("\n")[0],
-                                triton=version_of("triton"), liger_kernel=version_of("liger_kernel"), trl=version_of("trl"))
+                                triton=version_of("triton"), liger_kernel=version_of("liger_kernel"), trl=version_of("trl"), quack=version_of("quack-kernels"),
+                                flash_attn_4=version_of("flash-attn-4"), cudnn_frontend=version_of("nvidia-cudnn-frontend"))
     return {"device": torch.cuda.get_device_name(), "versions": versions, "gemm": run.gemm,
             "copy_gbps": f"{copy * 1e-9:.4g}", "matmul_tflops": products}
 
