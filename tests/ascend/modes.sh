@@ -6,13 +6,12 @@
 set -euo pipefail
 part=ascend-sim:910B4
 small=(check --small --device $part)
-for noise in 1 1:2; do
-  TIGON_ASCEND_SIM_NOISE=$noise "$TIGON" "${small[@]}" --dtype f32 | tail -n 1
-done
-TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype bf16 | tail -n 1
-for dtype in f32 bf16; do
-  TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype $dtype | tail -n 1
-done
+TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype f32 | tail -n 1
+TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype f32 | tail -n 1
+# Other noise, and the dtype whose results are rounded to fewer bits than the noise has: a third of the cases each.
+TIGON_ASCEND_SIM_NOISE=1:2 "$TIGON" "${small[@]}" --dtype f32 --part 1/3 | tail -n 1
+TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype bf16 --part 2/3 | tail -n 1
+TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype bf16 --part 3/3 | tail -n 1
 for op in rms_norm fused_add_rms_norm modulated_rms_norm layer_norm group_norm softmax swiglu geglu cross_entropy topk_divergence adamw; do
   ulps=8
   [ $op = softmax ] && ulps=12

@@ -127,6 +127,7 @@ struct tigon_sim {
   uint8_t *ub;      /* [ub_bytes] */
   uint8_t *written; /* [ub_bytes]: 1 when initialised */
   uint32_t ub_bytes;
+  uint32_t touched;           /* bytes from the start of UB beyond which this block has accessed none */
   uint32_t *wrote[SIM_PIPES]; /* [32-byte blocks]: the last instruction of each pipe that wrote it */
   uint32_t *read[SIM_PIPES];
   /* ---- of the launch ---- */

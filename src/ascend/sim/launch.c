@@ -22,7 +22,7 @@ tigon_sim *tigon_sim_open(const tigon_sim_soc *soc) {
   sim->soc = soc;
   sim->ub_bytes = (uint32_t)soc->device.onchip_bytes;
   sim->ub = malloc(sim->ub_bytes);
-  sim->written = malloc(sim->ub_bytes);
+  sim->written = calloc(1, sim->ub_bytes);
   sim->core_time = calloc((size_t)soc->device.cores, sizeof *sim->core_time);
   bool there = sim->ub && sim->written && sim->core_time;
   for (int p = 0; p < SIM_PIPES; ++p) {
@@ -78,12 +78,12 @@ void tigon_sim_reset(tigon_sim *sim) {
 
 /* A block starts with nothing in UB, no flag set and no mask. */
 static void begin_block(tigon_sim *sim, int64_t block) {
-  const size_t shadow = (sim->ub_bytes / UB_BLOCK + 1) * sizeof(uint32_t);
+  const size_t shadow = (sim->touched / UB_BLOCK + 1) * sizeof(uint32_t);
   sim->block = block;
   sim->issued = 0;
   sim->mask = 0;
   sim->mask_count = -1;
-  memset(sim->written, 0, sim->ub_bytes);
+  memset(sim->written, 0, sim->touched);
   memset(sim->done, 0, sizeof sim->done);
   memset(sim->known, 0, sizeof sim->known);
   memset(sim->flags, 0, sizeof sim->flags);
@@ -96,6 +96,7 @@ static void begin_block(tigon_sim *sim, int64_t block) {
     sim->time[p] = now;
   }
   sim->bus_count = 0;
+  sim->touched = 0;
   sim->chance = tigon_sim_mixed(sim->modes.order_seed ^ tigon_sim_mixed((uint64_t)block));
 }
 

@@ -87,6 +87,7 @@ bool tigon_sim_touch_ub(tigon_sim *sim, const sim_instruction *i, int64_t at, in
   if (mark) {
     fill(write ? sim->wrote[i->pipe] : sim->read[i->pipe], first, last, (uint32_t)sim->done[i->pipe]);
     if (write) memset(sim->written + at, 1, (size_t)bytes);
+    if (at + bytes > sim->touched) sim->touched = (uint32_t)(at + bytes);
     return true;
   }
   if (at + bytes > sim->ub_bytes) {
