@@ -40,7 +40,7 @@ static const struct argp_option options[] = {
     {"stride", KEY_STRIDE, "N", 0, "Tokens from one window to the next; default: --context", 0},
     {"tokenizer", KEY_TOKENIZER, "FILE", 0, "A tokenizer.json in place of the checkpoint's", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object, see docs/cli.md", 0},
-    {"device", KEY_DEVICE, "NAME", 0, "As `tigon devices' lists them; default cpu", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0, "As `tigon devices' lists them; default cpu", 0},
     {"dtype", KEY_DTYPE, "f32|bf16", 0, "What is computed in; default f32", 0},
     {"threads", KEY_THREADS, "N", 0, "CPU threads; default: OMP_NUM_THREADS, else all cores", 0},
     {0}};
@@ -185,7 +185,7 @@ int tigon_cli_eval(int argc, char **argv) {
   static const struct argp argp = {options, parse, "CHECKPOINT", text, NULL, NULL, NULL};
   evaluating e = {.command = argv[0], .token_bytes = 2, .open = {.device = "cpu", .dtype = "f32"}};
   train_error error = {0};
-  cli_parse(&argp, argc, argv, &e);
+  if (!cli_parse(&argp, argc, argv, &e)) return CLI_OK;
   if (!e.open.folder) cli_mistake(e.command, "no checkpoint given, as in %s tigon-run --data FILE", e.command);
   if (!e.data) cli_mistake(e.command, "--data is not given, must be a text or a .bin of tokens");
   if (run(&e, &error)) return CLI_OK;
