@@ -35,6 +35,7 @@ int tigon_cli_generate(int argc, char **argv);
 int tigon_cli_eval(int argc, char **argv);
 int tigon_cli_tokenize(int argc, char **argv);
 int tigon_cli_env(int argc, char **argv);
+int tigon_cli_completion(int argc, char **argv);
 
 typedef struct cli_command {
   const char *name;

@@ -20,6 +20,7 @@ static const cli_command commands[] = {
     {"eval", tigon_cli_eval, "say how well a trained model foretells a text"},
     {"tokenize", tigon_cli_tokenize, "turn text into tokens by a tokenizer.json"},
     {"env", tigon_cli_env, "what a report of a bug needs to know of this machine"},
+    {"completion", tigon_cli_completion, "the completion of commands and options for a shell"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
