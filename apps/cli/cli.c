@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -152,7 +153,14 @@ bool cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
   quiet.parser = quiet_parser;
   quiet.children = children;
   check_words(argv[0], argc, argv);
+  /* Where a text ends at the right margin, argp breaks the line by the byte behind it, which malloc() left there. */
+#ifdef M_PERTURB
+  mallopt(M_PERTURB, 1);
+#endif
   if (argp_parse(&quiet, argc, argv, ARGP_IN_ORDER, NULL, input) != 0) exit(CLI_USAGE);
+#ifdef M_PERTURB
+  mallopt(M_PERTURB, 0);
+#endif
   return true;
 }
 
