@@ -32,6 +32,11 @@ grep -q secret "$scratch/out" && fail "tigon env tells a secret"
 run env
 grep -q $'\033' "$scratch/out" && fail "a variable steers the terminal"
 grep -qF 'TIGON_CPUS: \x1b[31m' "$scratch/out" || fail "no TIGON_CPUS"
+fake=$(dirname "$TIGON")/tests/fake-acl_rt
+if [ -d "$fake" ]; then
+  LD_LIBRARY_PATH=$fake TIGON_ASCEND_KERNELS=$fake/kernels.o run env --json
+  expect_json 'j["drivers"]["npu"] == "libacl_rt.so" and "variant dav-2201" in j["devices"]["npu:0"]' "a device's driver"
+fi
 run env x
 expect_status 2 "tigon env x"
 finish
