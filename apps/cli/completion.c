@@ -97,8 +97,7 @@ static value_kind values_of(const char *argument, name_list *list) {
   else if (strcmp(word, "COMMAND") == 0)
     add_commands(list);
   if (list->used > 0) return WORDS;
-  const bool path = strcmp(word, "FILE") == 0 || strcmp(word, "DIR") == 0 || strcmp(word, "PATH") == 0;
-  return path || strcmp(word, "CHECKPOINT") == 0 ? FILES : NO_VALUES;
+  return strcmp(word, "FILE") == 0 || strcmp(word, "DIR") == 0 || strcmp(word, "PATH") == 0 ? FILES : NO_VALUES;
 }
 
 /* ---- options ---- */
@@ -114,12 +113,13 @@ static const struct argp_option *option_at(const struct argp *argp, int index) {
   return NULL;
 }
 
-/* The values of an option or of a command's words; NO_VALUES for none at all. */
 static value_kind option_values(const struct argp_option *option, name_list *list) {
   return values_of(option->arg ? option->arg : "", list);
 }
+/* A command's own words. What has no names is a path. */
 static value_kind words_of(const struct argp *argp, name_list *list) {
-  return values_of(argp->args_doc ? argp->args_doc : "", list);
+  const value_kind kind = values_of(argp->args_doc ? argp->args_doc : "", list);
+  return argp->args_doc && kind == NO_VALUES ? FILES : kind;
 }
 
 /* What a visitor of a command writes to. */

@@ -48,6 +48,7 @@ expect '--lr' '' "$(offers 'tigon train --lr ')"
 expect 'completion' zsh "$(offers 'tigon completion z')"
 touch "$scratch/notes one.txt"
 expect 'files' "$scratch/notes one.txt" "$(offers "tigon train --data $scratch/not")"
+expect 'a text' "$scratch/notes one.txt" "$(offers "tigon tokenize $scratch/not")"
 expect 'a checkpoint' "$scratch/notes one.txt" "$(offers "tigon eval $scratch/not")"
 
 # ---- fish ----
