@@ -40,6 +40,22 @@ typedef struct attention_maps {
   cu_tensor_map q, k, v;
 } attention_maps;
 
+/* Those of attention_few_wgmma.cu. */
+enum {
+  ATTENTION_FEW_ROWS = 64,   /* queries, at most */
+  ATTENTION_FEW_KEYS = 1024, /* keys, at least, of one tile of queries */
+  ATTENTION_FEW_MANY = 8192, /* and of several */
+  ATTENTION_FEW_BLOCKS = 4,  /* parts of the keys: whatever the batch, so that it does not decide the bits */
+  ATTENTION_FEW_GROUPS = 2,
+  ATTENTION_FEW_STAGES = 3, /* tiles of a warpgroup that are there or on their way */
+  ATTENTION_FEW_THREADS = (128 + 32) * ATTENTION_FEW_GROUPS,
+};
+/* Heads of a group, whose queries are rows of one tile. */
+#define ATTENTION_FEW_HEADS(tokens, group) \
+  ((tokens) * (group) <= ATTENTION_FEW_ROWS ? (group) : ATTENTION_FEW_ROWS / (tokens))
+#define ATTENTION_FEW_SHARED(dim) \
+  ((ATTENTION_FEW_ROWS + ATTENTION_FEW_GROUPS * ATTENTION_FEW_STAGES * ATTENTION_WGMMA_KEYS) * (dim)*2 + 256 + 1024)
+
 /* The same of attention_bwd_wgmma.cu. A block's rows are keys, for dk and dv, or queries, for dq; steps are of columns of the other side. */
 enum {
   ATTENTION_WGMMA_BWD_GROUPS = 2,
@@ -48,13 +64,15 @@ enum {
 };
 #define ATTENTION_WGMMA_BWD_COLS(dim, of_keys) ((of_keys) && (dim) == 128 ? 64 : 128)
 #define ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) ((dim) == 128 && !(of_keys) ? 2 : 3)
-/* Shared memory: two matrices of rows and two of each stage's columns, a stage's lse and delta, barriers, and what aligns them. */
-#define ATTENTION_WGMMA_BWD_SHARED(dim, of_keys)                                             \
-  (2 *                                                                                       \
-       (ATTENTION_WGMMA_BWD_ROWS +                                                           \
-        ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys)) * \
-       (dim)*2 +                                                                             \
-   ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys) * 8 + 256 + 1024)
+/* Shared memory: two matrices of rows and two of each stage's columns, a stage's lse and delta, barriers, what aligns them, and the other
+ * part's sums. */
+#define ATTENTION_WGMMA_BWD_SHARED(dim, of_keys)                                                        \
+  (2 *                                                                                                  \
+       (ATTENTION_WGMMA_BWD_ROWS +                                                                      \
+        ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys)) *            \
+       (dim)*2 +                                                                                        \
+   ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys) * 8 + 256 + 1024 + \
+   ((of_keys) ? ATTENTION_WGMMA_BWD_ROWS * (dim)*4 : 0))
 
 /* Boxes of a block's rows and of a step's columns: k and v, q and do for dk and dv; q and do, k and v for dq. */
 typedef struct attention_bwd_maps {
@@ -66,7 +84,9 @@ typedef struct attention_turns {
   int tiles;   /* tiles of a head */
   int heads;   /* heads of all batches */
   int section; /* heads that are gone over together */
-  int total;
+  int parts;   /* blocks, in a cluster, that share a tile */
+  int paired;  /* a block has two tiles of a head in turn, of the ends */
+  int rounds;  /* tiles that a block has, at most */
 } attention_turns;
 
 /* Tiles in a block's shared memory, if `kept` column tiles of the head stay there or in registers. These are the tiles of the
