@@ -60,15 +60,15 @@ static int npu_count(const char **reason) {
   return 0;
 }
 
-void tigon_npu_driver(char *text, size_t size) {
+void tigon_npu_driver(char *to, size_t size) {
   const char *reason;
   const acl_api *acl = ascend_acl(&reason);
   int32_t version[3];
-  text[0] = 0;
+  to[0] = 0;
   if (!acl) return;
-  const size_t used = (size_t)snprintf(text, size, "%s", acl->library);
+  const size_t used = (size_t)snprintf(to, size, "%s", acl->library);
   if (used < size && acl->get_version && acl->get_version(&version[0], &version[1], &version[2]) == ACL_OK)
-    snprintf(text + used, size - used, " %d.%d.%d", version[0], version[1], version[2]);
+    snprintf(to + used, size - used, " %d.%d.%d", version[0], version[1], version[2]);
 }
 
 static tigon_kernels with_aclnn;

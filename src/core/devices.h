@@ -9,8 +9,8 @@ enum { TIGON_DEVICE_NAME = 64 };
 void tigon_backend_device_name(const tigon_backend *backend, int index, int count, char name[TIGON_DEVICE_NAME]);
 
 /* "" if the driver is absent. */
-void tigon_cuda_driver(char *text, size_t size);
-void tigon_npu_driver(char *text, size_t size);
-void tigon_opencl_driver(char *text, size_t size);
+void tigon_cuda_driver(char *to, size_t size);
+void tigon_npu_driver(char *to, size_t size);
+void tigon_opencl_driver(char *to, size_t size);
 
 #endif

@@ -28,13 +28,13 @@ static int cuda_count(const char **reason) {
   return code != CU_SUCCESS ? 0 : count < CUDA_DEVICES ? count : CUDA_DEVICES;
 }
 
-void tigon_cuda_driver(char *text, size_t size) {
+void tigon_cuda_driver(char *to, size_t size) {
   const char *reason;
   int version = 0;
   const cu_api *cu = cuda_driver(&reason);
-  text[0] = 0;
+  to[0] = 0;
   if (cu && cu->driver_get_version(&version) == CU_SUCCESS)
-    snprintf(text, size, "libcuda.so.1, for CUDA %d.%d", version / 1000, version % 1000 / 10);
+    snprintf(to, size, "libcuda.so.1, for CUDA %d.%d", version / 1000, version % 1000 / 10);
 }
 
 /* Attention of 16 bits rounds its weights unless TIGON_CUDA_ATTENTION=exact. */
