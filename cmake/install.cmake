@@ -8,6 +8,9 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/tigon" DESTINATION "${CMAKE_INS
   FILES_MATCHING PATTERN "*.h")
 if(TARGET tigon_cli)
   install(TARGETS tigon_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  # The built program writes them itself. Where it cannot run, or help2man is not there, a line says so.
+  install(CODE "execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/tools/install-pages\" \"$<TARGET_FILE:tigon_cli>\"
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\" COMMAND_ERROR_IS_FATAL ANY)")
 endif()
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tigon")

@@ -22,6 +22,36 @@ function(tigon_objects name)
 endfunction()
 
 tigon_objects(tigon_host ${sources} ${cpu_sources})
+
+# What tigon_environment() says of the build. The commit is that of the last configuration, which a new commit asks for.
+set(tigon_commit "not known")
+find_package(Git QUIET)
+if(GIT_FOUND)
+  execute_process(COMMAND "${GIT_EXECUTABLE}" rev-parse --show-toplevel --git-path logs/HEAD --short=12 HEAD
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE git_says OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(git_says MATCHES "^([^\n]+)\n([^\n]+)\n([0-9a-f]+)$")
+    cmake_path(ABSOLUTE_PATH CMAKE_MATCH_2 BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE git_log)
+    if(CMAKE_MATCH_1 STREQUAL PROJECT_SOURCE_DIR) # not the repository of a project that holds this one
+      set(tigon_commit "${CMAKE_MATCH_3}")
+      if(EXISTS "${git_log}")
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${git_log}")
+      endif()
+    endif()
+  endif()
+endif()
+string(TOUPPER "${CMAKE_BUILD_TYPE}" tigon_build_type)
+string(STRIP "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${tigon_build_type}}" tigon_c_flags)
+list(JOIN TIGON_ISAS " " tigon_isas)
+set(tigon_build "${CMAKE_BUILD_TYPE} (${tigon_c_flags}), CPU variants ${tigon_isas}")
+if(tigon_cuda_images)
+  string(APPEND tigon_build ", CUDA ${TIGON_CUDA_ARCHITECTURES}")
+endif()
+if(TIGON_SANITIZE)
+  string(APPEND tigon_build ", sanitizers ${TIGON_SANITIZE}")
+endif()
+string(REGEX REPLACE "[\"\\;]" " " tigon_build "${tigon_build}")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/core/environment.c" PROPERTIES COMPILE_DEFINITIONS
+  "TIGON_COMMIT=\"${tigon_commit}\";TIGON_COMPILER=\"${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}\";TIGON_BUILD=\"${tigon_build}\"")
 set(objects $<TARGET_OBJECTS:tigon_host>)
 
 set_source_files_properties("${PROJECT_SOURCE_DIR}/src/cuda/backend.c" PROPERTIES

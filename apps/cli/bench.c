@@ -211,9 +211,9 @@ static void close_file(const bench_options *options, const char *path, FILE *fil
 /* The second-level cache of one core. On a device, bytes that every device's shared cache holds. */
 static size_t l2_bytes(const char *command, bool host) {
   enum { ON_DEVICE = 16 << 20 };
-  cli_machine machine;
+  tigon_machine machine;
   if (!host) return ON_DEVICE;
-  cli_machine_read(&machine);
+  tigon_machine_read(&machine);
   if (machine.l2_bytes <= 0) cli_trouble(command, "--hot: the system does not tell the size of the second-level cache");
   return (size_t)machine.l2_bytes;
 }
@@ -369,16 +369,17 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 int tigon_cli_bench(int argc, char **argv) {
   static const struct argp_option options[] = {
       {"shape", 's', "ROWSxCOLS", 0, "Instead of each operator's own, where tensors have 64 MiB and more", 0},
-      {"models", KEY_MODELS, "NAME", OPTION_ARG_OPTIONAL,
+      {"models", KEY_MODELS, "MODEL", OPTION_ARG_OPTIONAL,
        "The sizes of llama-2-7b, llama-3-8b, qwen2.5-7b, qwen2.5-14b, qwen2.5-72b and deepseek-v3, or of one of them",
        0},
-      {"sweep", KEY_SWEEP, "AXIS", 0, "Several sizes around the shape: rows, width (the columns) or threads", 0},
-      {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16, may be repeated (default: f32 and bf16)", 0},
+      {"sweep", KEY_SWEEP, "rows|width|threads", 0,
+       "Several sizes around the shape: rows, width (the columns) or threads", 0},
+      {"dtype", 't', "f32|bf16|f16", 0, "f32, bf16 or f16, may be repeated (default: f32 and bf16)", 0},
       {"mode", 'm', "MODE", 0, "fwd, bwd, full or another entry, may be repeated (default: all that there are)", 0},
       {"threads", 'n', "N", 0, "Threads a call may use (default: OMP_NUM_THREADS, else all cores)", 0},
-      {"device", 'd', "NAME", 0,
+      {"device", 'd', "DEVICE", 0,
        "cuda, npu, cpu, ref or ascend-sim:910B4 and its like (default: the first that is there)", 0},
-      {"variant", 'v', "NAME", 0, "Kernels for this instruction set, as `tigon list' names them", 0},
+      {"variant", 'v', "VARIANT", 0, "Kernels for this instruction set, as `tigon list' names them", 0},
       {"repeat", 'r', "N", 0, "Timed samples a row (default: 15, or those of a second, at least 5)", 0},
       {"hot", KEY_HOT, NULL, 0,
        "Tensors that stay in the second-level cache of one core, beside a copy of as many bytes that stays there, too",
@@ -416,7 +417,7 @@ int tigon_cli_bench(int argc, char **argv) {
       NULL,
       NULL};
   bench_options chosen = {.command = argv[0], .repeats = 15};
-  cli_parse(&argp, argc, argv, &chosen);
+  if (!cli_parse(&argp, argc, argv, &chosen)) return CLI_OK;
   if (chosen.attention.given && !wanted_op(&chosen, "attention"))
     cli_mistake(argv[0], "--%s is for attention, which is not among the operators", chosen.attention.given);
   if (!chosen.any_dtype) chosen.dtypes[TIGON_F32] = chosen.dtypes[TIGON_BF16] = true;

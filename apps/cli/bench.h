@@ -152,6 +152,6 @@ typedef enum bench_format { BENCH_TABLE, BENCH_MARKDOWN, BENCH_JSON, BENCH_CSV }
 void bench_print(const bench_result *result, bench_format format);
 /* Plots with bars from q20 to q80: one an operator over what was swept, or one a unit over the operators. */
 void bench_print_svg(const bench_result *result, FILE *file);
-void bench_print_csv(const bench_result *result, const cli_machine *machine);
+void bench_print_csv(const bench_result *result, const tigon_machine *machine);
 
 #endif

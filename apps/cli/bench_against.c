@@ -15,8 +15,8 @@ json_t *bench_past_read(const char *command, const char *path, bool hot, const c
     cli_trouble(command, "--against: %s is not what `tigon bench --json' prints", path);
   if (json_is_true(json_object_get(past, "hot")) != hot)
     cli_trouble(command, "--against: %s was measured %s --hot", path, hot ? "without" : "with");
-  cli_machine machine;
-  cli_machine_read(&machine);
+  tigon_machine machine;
+  tigon_machine_read(&machine);
   const char *cpu = json_string_value(json_object_get(json_object_get(past, "machine"), "cpu"));
   const char *other = json_string_value(json_object_get(past, "device"));
   if (device || other) {

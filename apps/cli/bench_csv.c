@@ -48,7 +48,7 @@ static void print_line(const bench_row *row, bench_axis axis, const metric *m, c
   printf(",%s,%d.%d.%d\n", stamp, version / 10000, version / 100 % 100, version % 100);
 }
 
-void bench_print_csv(const bench_result *result, const cli_machine *machine) {
+void bench_print_csv(const bench_result *result, const tigon_machine *machine) {
   char config[256 + BENCH_SHAPE], shape[BENCH_SHAPE], stamp[32];
   const char *name = result->device ? result->device : machine->model;
   const time_t now = time(NULL);

@@ -27,9 +27,9 @@ void bench_set_times(bench_row *row, bench_samples *times) {
 
 /* Bytes of which the shared cache holds a quarter at most. */
 static double beyond_caches(void) {
-  cli_machine machine;
+  tigon_machine machine;
   const double least = 64e6, most = BENCH_PROBE_BYTES;
-  cli_machine_read(&machine);
+  tigon_machine_read(&machine);
   const double bytes = 4 * (double)machine.l3_bytes;
   return machine.l3_bytes <= 0 || bytes > most ? most : bytes < least ? least : bytes;
 }

@@ -55,7 +55,7 @@ static json_t *row_json(const bench_row *row, bool against) {
   return object;
 }
 
-static void print_json(const bench_result *result, const cli_machine *machine) {
+static void print_json(const bench_result *result, const tigon_machine *machine) {
   json_t *rows = json_array(), *skipped = json_array();
   char shape[BENCH_SHAPE];
   for (int i = 0; i < result->count; ++i) {
@@ -151,7 +151,7 @@ static void print_notes(const bench_result *result) {
   }
 }
 
-static void print_table(const bench_result *result, const cli_machine *machine, bool markdown) {
+static void print_table(const bench_result *result, const tigon_machine *machine, bool markdown) {
   static const term_column all[] = {
       {"operator", false, 0}, {"mode", false, 0},  {"dtype", false, 1},   {"model", false, 0},    {"threads", true, 0},
       {"shape", false, 2},    {"median", true, 0}, {"speed-up", true, 0}, {"q20..q80", true, 4},  {"rate", true, 0},
@@ -223,8 +223,8 @@ static void print_reasons(const bench_result *result) {
 }
 
 void bench_print(const bench_result *result, bench_format format) {
-  cli_machine machine;
-  cli_machine_read(&machine);
+  tigon_machine machine;
+  tigon_machine_read(&machine);
   if (format == BENCH_JSON)
     print_json(result, &machine);
   else if (format == BENCH_CSV)

@@ -270,10 +270,10 @@ static bool next_panel(const bench_result *result, int *next, panel *p) {
 
 void bench_print_svg(const bench_result *result, FILE *file) {
   static panel p;
-  cli_machine machine;
+  tigon_machine machine;
   char words[256];
   int height = HEAD, next = 0;
-  cli_machine_read(&machine);
+  tigon_machine_read(&machine);
   p = (panel){.file = file};
   while (next_panel(result, &next, &p)) height += HEIGHT + (p.tilted ? TILTED : 0);
   plot_open(file, WIDTH, height,

@@ -38,16 +38,16 @@ enum {
 enum { SMALL = 8192 }; /* elements */
 
 static const struct argp_option argp_options[] = {
-    {"device", KEY_DEVICE, "NAME", 0, "The device to check (default cpu)", 0},
-    {"variant", KEY_VARIANT, "NAME", 0, "Only this variant (default: all that run here)", 0},
-    {"dtype", KEY_DTYPE, "DTYPE", 0, "Only f32, bf16 or f16", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0, "The device to check (default cpu)", 0},
+    {"variant", KEY_VARIANT, "VARIANT", 0, "Only this variant (default: all that run here)", 0},
+    {"dtype", KEY_DTYPE, "f32|bf16|f16", 0, "Only f32, bf16 or f16", 0},
     {"case", KEY_CASE, "LABEL", 0, "Only the case of this label, as a failure prints it", 0},
     {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0},
     {"small", KEY_SMALL, NULL, 0, "Only shapes of 8192 elements and fewer, as for a run under a sanitizer", 0},
     {"part", KEY_PART, "I/N", 0,
      "Only every N-th case, or run of --sweep values, from the I-th on, so that N processes share the work", 0},
     {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
-    {"sweep", KEY_SWEEP, "NAME", 0,
+    {"sweep", KEY_SWEEP, "SWEEP", 0,
      "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, huge, path, crowd", 0},
     {"digest", KEY_DIGEST, NULL, 0,
      "Instead of checking, print a number of each entry's results, which any other bit changes. Products are the built-in ones",
@@ -405,9 +405,9 @@ static int digest_all(const options *o) {
 }
 
 int tigon_cli_check(int argc, char **argv) {
-  static const struct argp argp = {argp_options, parse, "[OP...]", doc, NULL, NULL, NULL};
+  static const struct argp argp = {argp_options, parse, "[OPERATOR...]", doc, NULL, NULL, NULL};
   options o = {.command = argv[0], .device = "cpu", .seed = 1, .part = 1, .parts = 1};
-  cli_parse(&argp, argc, argv, &o);
+  if (!cli_parse(&argp, argc, argv, &o)) return CLI_OK;
   if (o.digest && (o.sweep || o.mutants))
     cli_mistake(o.command, "--digest is of the cases, --sweep and --mutants exclude it");
   if (o.digest) setenv("TIGON_GEMM", "builtin", 1); /* NOLINT(concurrency-mt-unsafe): a library's bits are its own */

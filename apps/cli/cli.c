@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,8 +19,7 @@ static bool is_control(const unsigned char *text) {
   return *text < 0x20 || *text == 0x7f || (*text == 0xc2 && text[1] >= 0x80 && text[1] < 0xa0);
 }
 
-/* `text`, with control characters as \x1b. The caller frees it; NULL: no memory. */
-static char *harmless(const char *text) {
+char *cli_harmless(const char *text) {
   char *shown = malloc(4 * strlen(text) + 1), *to = shown;
   for (const char *from = text; shown && *from; ++from) {
     if (is_control((const unsigned char *)from))
@@ -32,7 +32,7 @@ static char *harmless(const char *text) {
 }
 
 void cli_say(const char *command, const char *text) {
-  char *shown = harmless(text);
+  char *shown = cli_harmless(text);
   term_progress_clear();
   fflush(stdout);
   fprintf(stderr, "%s: %s\n", command, shown ? shown : "out of memory");
@@ -128,7 +128,22 @@ static void check_words(const char *command, int argc, char **argv) {
         cli_mistake(command, "unknown option \"%s\"", argv[i]);
 }
 
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
+static cli_visitor *visitor;
+static void *visitor_user;
+
+void cli_visit(const cli_command *command, cli_visitor *visit, void *user) {
+  char name[] = "tigon", *argv[] = {name, NULL};
+  visitor = visit;
+  visitor_user = user;
+  command->run(1, argv);
+  visitor = NULL;
+}
+
+bool cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
+  if (visitor) {
+    visitor(visitor_user, argp);
+    return false;
+  }
   static const struct argp_option h[] = {{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0}, {0}};
   static const struct argp help = {h, short_help, NULL, NULL, NULL, NULL, NULL};
   struct argp_child children[3] = {{&help, 0, NULL, 0}, {0}};
@@ -138,7 +153,15 @@ void cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
   quiet.parser = quiet_parser;
   quiet.children = children;
   check_words(argv[0], argc, argv);
+  /* Where a text ends at the right margin, argp breaks the line by the byte behind it, which malloc() left there. */
+#ifdef M_PERTURB
+  mallopt(M_PERTURB, 1);
+#endif
   if (argp_parse(&quiet, argc, argv, ARGP_IN_ORDER, NULL, input) != 0) exit(CLI_USAGE);
+#ifdef M_PERTURB
+  mallopt(M_PERTURB, 0);
+#endif
+  return true;
 }
 
 int64_t cli_number(const char *command, const char *option, const char *text, int64_t low, int64_t high) {

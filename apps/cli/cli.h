@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <tigon/tigon.h>
 
+#include "core/machine.h"
+
 /* Documented in `tigon --help` and docs/cli.md; scripts depend on them. */
 enum {
   CLI_OK = 0,
@@ -19,6 +21,9 @@ enum {
 /* "<command>: <text>" as a line on stderr. Control characters are shown as \x1b, so that no text can steer the terminal. */
 void cli_say(const char *command, const char *text);
 
+/* `text`, with control characters as \x1b. The caller frees it; NULL: no memory. */
+char *cli_harmless(const char *text);
+
 /* One function a subcommand. argv[0] is "tigon <command>"; the return value is the exit code. */
 int tigon_cli_devices(int argc, char **argv);
 int tigon_cli_list(int argc, char **argv);
@@ -29,11 +34,25 @@ int tigon_cli_train(int argc, char **argv);
 int tigon_cli_generate(int argc, char **argv);
 int tigon_cli_eval(int argc, char **argv);
 int tigon_cli_tokenize(int argc, char **argv);
+int tigon_cli_env(int argc, char **argv);
+int tigon_cli_completion(int argc, char **argv);
+
+typedef struct cli_command {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *what; /* one line of `tigon --help' */
+} cli_command;
+const cli_command *cli_command_at(int index); /* NULL behind the last one */
+extern const struct argp cli_argp;            /* options before the command */
 
 /* argp_parse() whose mistakes are one sentence: an unknown option ends the program with CLI_USAGE and without argp's
  * second line. -h is --help. Options and words may be mixed. Parsers report their own mistakes with cli_mistake(). It may
- * have one child. */
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+ * have one child. False for a command that cli_visit() only asks: it then returns CLI_OK. */
+bool cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/* Hands the command's argp, while it exists, to `visit`. */
+typedef void cli_visitor(void *user, const struct argp *argp);
+void cli_visit(const cli_command *command, cli_visitor *visit, void *user);
 
 /* "<command>: <sentence>" on stderr, then exit: CLI_USAGE. `command` is argv[0]. */
 __attribute__((format(printf, 2, 3), noreturn)) void cli_mistake(const char *command, const char *format, ...);
@@ -65,14 +84,6 @@ bool cli_is_borrowed(const tigon_context *context, int entry);
 /* Prints `value` to stdout, indented, with a newline, and releases it. */
 void cli_print_json(json_t *value);
 
-/* The host, as `devices` and `bench` describe it. Sizes in bytes, 0 when the system does not say. */
-typedef struct cli_machine {
-  char model[128];
-  int cores; /* online, that this process may use */
-  int64_t l1d_bytes, l2_bytes, l3_bytes;
-  char features[512]; /* instruction sets that matter to the kernels, separated by blanks */
-} cli_machine;
-void cli_machine_read(cli_machine *machine);
 int64_t cli_memory_available(void); /* bytes; INT64_MAX when the system does not say */
 
 /* The most memory that this process had resident since cli_peak_restart(), in bytes; 0 when the system does not say. */

@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "core/context.h"
+#include "core/devices.h"
 #include "term.h"
 
 /* Every device family, in the order in which a context looks for one; the oracle comes last and is never inferred. */
@@ -34,8 +35,8 @@ static json_t *variants(const tigon_backend *backend) {
 }
 
 static void describe_host(json_t *device) {
-  cli_machine machine;
-  cli_machine_read(&machine);
+  tigon_machine machine;
+  tigon_machine_read(&machine);
   json_object_set_new(device, "name", json_string(machine.model));
   json_object_set_new(device, "cores", json_integer(machine.cores));
   json_object_set_new(device, "l1d_bytes", json_integer(machine.l1d_bytes));
@@ -104,11 +105,8 @@ static void add_all(json_t *devices, const tigon_backend *backend, const char *n
   const char *reason = "";
   const int count = backend->count(&reason);
   for (int i = 0; i < count; ++i) {
-    char device[32];
-    if (backend->name_of)
-      snprintf(device, sizeof device, "%s:%s", name, backend->name_of(i));
-    else
-      snprintf(device, sizeof device, count > 1 ? "%s:%d" : "%s", name, i);
+    char device[TIGON_DEVICE_NAME];
+    tigon_backend_device_name(backend, i, count, device);
     json_array_append_new(devices, describe(backend, device, self_check));
   }
   if (count == 0)
@@ -253,7 +251,7 @@ int tigon_cli_devices(int argc, char **argv) {
       NULL,
       NULL};
   devices_options chosen = {.command = argv[0]};
-  cli_parse(&argp, argc, argv, &chosen);
+  if (!cli_parse(&argp, argc, argv, &chosen)) return CLI_OK;
 
   json_t *devices = find_devices(chosen.command, chosen.only, chosen.self_check), *simulated = simulators();
   char version[32];

@@ -69,7 +69,7 @@ static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "Print one JSON object at the end, see docs/cli.md", 3},
     {"quiet", KEY_QUIET, NULL, 0, "No rates and no notes, only the text", 3},
     {.doc = "Device:", .group = 4},
-    {"device", KEY_DEVICE, "NAME", 0, "As `tigon devices' lists them; default cpu", 4},
+    {"device", KEY_DEVICE, "DEVICE", 0, "As `tigon devices' lists them; default cpu", 4},
     {"dtype", KEY_DTYPE, "f32|bf16", 0, "What is computed in; default f32", 4},
     {"threads", KEY_THREADS, "N", 0, "CPU threads; default: OMP_NUM_THREADS, else all cores", 4},
     {0}};
@@ -303,7 +303,7 @@ int tigon_cli_generate(int argc, char **argv) {
   train_error error = {0};
   train_tokens prompt = {0};
   size_t bytes = 0;
-  cli_parse(&argp, argc, argv, &g);
+  if (!cli_parse(&argp, argc, argv, &g)) return CLI_OK;
   if (!g.open.folder) cli_mistake(g.command, "no checkpoint given, as in %s tigon-run --prompt TEXT", g.command);
   if (g.prompt && g.prompt_file) cli_mistake(g.command, "--prompt and --prompt-file are both given");
   g.terminal = isatty(STDOUT_FILENO);

@@ -225,7 +225,7 @@ int tigon_cli_list(int argc, char **argv) {
       NULL,
       NULL};
   list_options chosen = {0};
-  cli_parse(&argp, argc, argv, &chosen);
+  if (!cli_parse(&argp, argc, argv, &chosen)) return CLI_OK;
   if (chosen.schema) return chosen.json ? list_schema_json(chosen.op) : list_schema(chosen.op);
   return chosen.json ? print_json() : chosen.markdown ? print_markdown() : print_table();
 }

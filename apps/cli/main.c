@@ -9,47 +9,38 @@
 #include "cli.h"
 #include "term.h"
 
-typedef struct command {
-  const char *name;
-  int (*run)(int argc, char **argv);
-} command;
-
-static const command commands[] = {
-    {"devices", tigon_cli_devices},   {"list", tigon_cli_list},   {"plan", tigon_cli_plan},
-    {"check", tigon_cli_check},       {"bench", tigon_cli_bench}, {"train", tigon_cli_train},
-    {"generate", tigon_cli_generate}, {"eval", tigon_cli_eval},   {"tokenize", tigon_cli_tokenize},
+static const cli_command commands[] = {
+    {"devices", tigon_cli_devices, "what this machine has, and why a device is not there"},
+    {"list", tigon_cli_list, "which operator runs where, in which dtypes"},
+    {"plan", tigon_cli_plan, "how an operator is tiled on a device, and why"},
+    {"check", tigon_cli_check, "hold every kernel against the double-precision oracle"},
+    {"bench", tigon_cli_bench, "time the operators against what this machine's memory can do"},
+    {"train", tigon_cli_train, "train a small Llama on text"},
+    {"generate", tigon_cli_generate, "write text with a trained model"},
+    {"eval", tigon_cli_eval, "say how well a trained model foretells a text"},
+    {"tokenize", tigon_cli_tokenize, "turn text into tokens by a tokenizer.json"},
+    {"env", tigon_cli_env, "what a report of a bug needs to know of this machine"},
+    {"completion", tigon_cli_completion, "the completion of commands and options for a shell"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
+const cli_command *cli_command_at(int index) { return index >= 0 && index < COMMANDS ? &commands[index] : NULL; }
+
 static const char text[] =
-    "Fused operators for training large language models, from the command line.\n"
-    "\n"
-    "  devices   what this machine has, and why a device is not there\n"
-    "  list      which operator runs where, in which dtypes\n"
-    "  plan      how an operator is tiled on a device, and why\n"
-    "  check     hold every kernel against the double-precision oracle\n"
-    "  bench     time the operators against what this machine's memory can do\n"
-    "  train     train a small Llama on text\n"
-    "  generate  write text with a trained model\n"
-    "  eval      say how well a trained model foretells a text\n"
-    "  tokenize  turn text into tokens by a tokenizer.json\n"
-    "\n"
-    "`tigon COMMAND --help' explains a command.\n"
-    "\n"
-    "Options before the command:"
+    "Fused operators for training large language models, from the command line."
     "\v"
     "Examples:\n"
     "  tigon check rms_norm                    is it right on this machine?\n"
     "  tigon bench rms_norm --shape 4096x4096  and how far from a plain copy?\n"
     "\n"
-    "Results go to standard output, progress and messages to standard error. Every command has --json; docs/cli.md "
-    "describes what it prints.\n"
+    "Results go to standard output, progress and messages to standard error. Every command that prints results has --json; "
+    "docs/cli.md describes what it prints.\n"
     "\n"
     "Exit status: 0 done; 1 the command ran and found failures; 2 the command line is wrong; 3 a device or a file "
     "failed; 130 interrupted.";
 
 static const struct argp_option options[] = {
-    {"color", 'c', "WHEN", 0, "Colour the output: auto (on a terminal, unless NO_COLOR is set), always or never", 0},
+    {"color", 'c', "auto|always|never", 0, "Colour the output; auto: on a terminal, unless NO_COLOR is set", 0},
     {0},
 };
 
@@ -73,6 +64,23 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
     default: return ARGP_ERR_UNKNOWN;
   }
 }
+
+/* The help's first part, with a line for each command. */
+static char *add_commands(int key, const char *part, void *input) {
+  char *all = NULL;
+  size_t bytes = 0;
+  (void)input;
+  if (key != ARGP_KEY_HELP_PRE_DOC) return (char *)part;
+  FILE *to = open_memstream(&all, &bytes);
+  if (!to) return (char *)part;
+  fprintf(to, "%s\n\n", part);
+  for (int i = 0; i < COMMANDS; ++i) fprintf(to, "  %-10s  %s\n", commands[i].name, commands[i].what);
+  fputs("\n`tigon COMMAND --help' explains a command.\n\nOptions before the command:", to);
+  fclose(to);
+  return all;
+}
+
+const struct argp cli_argp = {options, parse, "COMMAND [ARGUMENT...]", text, NULL, add_commands, NULL};
 
 static void print_version(FILE *file, struct argp_state *state) {
   (void)state;
@@ -111,24 +119,24 @@ static int run(const char *name, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  static const struct argp argp = {options, parse, "COMMAND [ARGUMENT...]", text, NULL, NULL, NULL};
   int index = 0, status;
   argp_program_version_hook = print_version;
   argp_err_exit_status = CLI_USAGE;
-  setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads are never used, and it waits for their memory at the end */
   setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
   signal(SIGINT, on_interrupt);
   on_exit(check_output, NULL);
   argv[0] = "tigon";
-  cli_parse(&argp, argc, argv, &index);
+  cli_parse(&cli_argp, argc, argv, &index);
   if (index == 0) cli_mistake("tigon", "no command given, see tigon --help");
+  /* Its own threads are never used, and it waits for their memory at the end. `tigon env` shows what was given. */
+  if (strcmp(argv[index], "env") != 0) setenv("OPENBLAS_NUM_THREADS", "1", 1);
 
   if (strcmp(argv[index], "help") == 0) { /* `tigon help bench` is `tigon bench --help` */
     char *help[] = {"tigon", "--help", NULL};
     if (index + 1 < argc)
       status = run(argv[index + 1], 2, help);
     else
-      cli_parse(&argp, 2, help, &index), status = CLI_OK;
+      cli_parse(&cli_argp, 2, help, &index), status = CLI_OK;
   } else {
     status = run(argv[index], argc - index, argv + index);
   }

@@ -395,8 +395,8 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 int tigon_cli_plan(int argc, char **argv) {
   static const struct argp_option options[] = {
       {"shape", 's', "ROWSxCOLS", 0, "The tensor's rows and columns", 0},
-      {"dtype", 't', "DTYPE", 0, "f32, bf16 or f16 (default f32)", 0},
-      {"device", 'd', "NAME", 0,
+      {"dtype", 't', "f32|bf16|f16", 0, "f32, bf16 or f16 (default f32)", 0},
+      {"device", 'd', "DEVICE", 0,
        "A device of `tigon plan --devices', or a100, h100, h200, b200, opencl, which need not be here, or one that is (default cpu)",
        0},
       {"mode", 'm', "ENTRY", 0, "fwd, bwd, or another entry of the operator (default: its first)", 0},
@@ -452,7 +452,7 @@ int tigon_cli_plan(int argc, char **argv) {
       NULL,
       NULL};
   plan_options chosen = {.device = "cpu", .dtype = "f32"};
-  cli_parse(&argp, argc, argv, &chosen);
+  if (!cli_parse(&argp, argc, argv, &chosen)) return CLI_OK;
   if (chosen.devices) return print_devices(argv[0], chosen.json);
   if (chosen.attention.given && strcmp(cli_op(argv[0], chosen.op), "attention") != 0)
     cli_mistake(argv[0], "--%s is for attention, and the operator is %s", chosen.attention.given, chosen.op);

@@ -106,7 +106,7 @@ int tigon_cli_tokenize(int argc, char **argv) {
   static const struct argp argp = {options, parse, "TEXT", text, NULL, NULL, NULL};
   tokenizing z = {.command = argv[0]};
   train_error error = {0};
-  cli_parse(&argp, argc, argv, &z);
+  if (!cli_parse(&argp, argc, argv, &z)) return CLI_OK;
   if (!z.text) cli_mistake(z.command, "no text given: name a UTF-8 file or a folder of them");
   if (!z.tokenizer) cli_mistake(z.command, "--tokenizer is not given, must be a tokenizer.json");
   if (run(&z, &error)) return CLI_OK;

@@ -121,7 +121,7 @@ int tigon_cli_train(int argc, char **argv) {
   train_error error;
   list_options(list);
   train_options_init(&p.options);
-  cli_parse(&(struct argp){list, parse, NULL, text, NULL, NULL, NULL}, argc, argv, &p);
+  if (!cli_parse(&(struct argp){list, parse, NULL, text, NULL, NULL, NULL}, argc, argv, &p)) return CLI_OK;
   json_t *config = read_config(&p);
   if (p.options.compare && !train_option_given(&p.options, "log-every")) p.options.log_every = 1;
   report.json = p.options.json;

@@ -46,6 +46,8 @@ bool train_checkpoint_save(const char *folder, const train_model *model, const t
 int64_t train_checkpoint_bytes(const train_model *model, int64_t steps);
 
 bool train_checkpoint_exists(const char *folder);
+/* Removes a checkpoint with its tokenizer, and the folder if it has nothing else. */
+void train_checkpoint_remove(const char *folder);
 
 typedef struct train_checkpoint {
   train_shards model;

@@ -85,6 +85,7 @@ static bool adopt_config(const train_config *config, train_options *o, train_err
     return train_fail(error, TRAIN_EXIT_USAGE, "--%stie is given, but the checkpoint's head is %stied",
                       o->tie ? "" : "no-", config->tied ? "" : "not ");
   o->tie = config->tied;
+  o->rope_scaling = config->rope;
   return true;
 }
 

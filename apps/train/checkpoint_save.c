@@ -7,6 +7,7 @@
 #include "checkpoint.h"
 #include "config_json.h"
 #include "pieces.h"
+#include "tokenizer.h"
 
 /* One tensor of a file: device memory of the model, or host memory. */
 typedef struct origin {
@@ -171,4 +172,14 @@ bool train_checkpoint_exists(const char *folder) {
   char path[TRAIN_PATH];
   train_error none;
   return train_path_join(folder, "model.safetensors", path, &none) && access(path, F_OK) == 0;
+}
+
+void train_checkpoint_remove(const char *folder) {
+  static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json"};
+  char path[TRAIN_PATH];
+  train_error none;
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+    if (train_path_join(folder, names[i], path, &none)) unlink(path);
+  train_tokenizer_remove(folder);
+  rmdir(folder);
 }

@@ -20,11 +20,6 @@ typedef struct bin_list {
   int64_t count;
 } bin_list;
 
-static bool ends_in_bin(const char *name) {
-  const size_t length = strlen(name);
-  return length > 4 && strcmp(name + length - 4, ".bin") == 0;
-}
-
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static bool list_bins(const char *path, bin_list *list, train_error *error) {
@@ -34,7 +29,7 @@ static bool list_bins(const char *path, bin_list *list, train_error *error) {
   if (!folder) return true; /* no folder: the caller opens it as a file */
   bool good = true;
   for (struct dirent *entry; good && (entry = readdir(folder));) {
-    if (entry->d_name[0] == '.' || !ends_in_bin(entry->d_name)) continue;
+    if (entry->d_name[0] == '.' || !train_source_is_bin(entry->d_name)) continue;
     if (list->count == MAX_BINS)
       good = train_fail(error, TRAIN_EXIT_TROUBLE, "%s holds over %d .bin files", path, MAX_BINS);
     if (!good || (size_t)snprintf(name, sizeof name, "%s/%s", path, entry->d_name) >= sizeof name) continue;
@@ -66,7 +61,7 @@ static bool open_bins(bin_list *list, int width, train_data *data, train_error *
 
 /* Into data->source, and data->heldout_source when the folder has one. */
 static bool open_path(train_memory *memory, const char *path, int width, train_data *data, train_error *error) {
-  if (ends_in_bin(path)) return train_source_open_bin(&path, 1, width, &data->source, error);
+  if (train_source_is_bin(path)) return train_source_open_bin(&path, 1, width, &data->source, error);
   bin_list *list = malloc(sizeof *list);
   if (!list) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of files");
   bool good = list_bins(path, list, error);

@@ -37,6 +37,7 @@ typedef struct train_job {
   int64_t best_step; /* with the lowest held-out loss, which is in out/best; 0: none */
   double best_loss;
   bool best_changed; /* since the last save to `out`, which knows the best */
+  bool best_is_old;  /* out/best is another run's, until the first save to `out` */
   bool saves;
   char out[TRAIN_PATH], svg[TRAIN_PATH];
 } train_job;

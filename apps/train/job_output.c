@@ -14,10 +14,17 @@
 
 /* ---- where ---- */
 
+/* Whether a run's folder holds a checkpoint, or only that of its best step. */
+static bool holds_checkpoint(const char *out) {
+  char best[TRAIN_PATH];
+  train_error none;
+  return train_checkpoint_exists(out) || (train_path_join(out, "best", best, &none) && train_checkpoint_exists(best));
+}
+
 /* The first of tigon-run, tigon-run-2, ... that holds no checkpoint. */
 static void free_name(char out[TRAIN_PATH]) {
   strcpy(out, "tigon-run");
-  for (int i = 2; train_checkpoint_exists(out) && i < 1000000; ++i) snprintf(out, TRAIN_PATH, "tigon-run-%d", i);
+  for (int i = 2; holds_checkpoint(out) && i < 1000000; ++i) snprintf(out, TRAIN_PATH, "tigon-run-%d", i);
 }
 
 /* What a resumed run knows of the best only holds where it is. */
@@ -33,6 +40,16 @@ static bool find_best(train_job *job, bool in_place, train_error *error) {
   return true;
 }
 
+/* What is in out/best of a run that is replaced. Weights that this run begins with stay where they are. */
+static bool find_old_best(train_job *job, train_error *error) {
+  const train_options *o = job->options;
+  const char *from = o->resume ? o->resume : o->init_from;
+  char best[TRAIN_PATH];
+  if (!train_path_join(job->out, "best", best, error)) return false;
+  job->best_is_old = train_checkpoint_exists(best) && !(from && train_folder_same(from, best));
+  return true;
+}
+
 bool train_job_choose_out(train_job *job, train_error *error) {
   const train_options *o = job->options;
   const char *chosen = o->out || job->checkpoint.weights_only ? o->out : o->resume; /* another's model stays as it is */
@@ -44,12 +61,13 @@ bool train_job_choose_out(train_job *job, train_error *error) {
     else if ((size_t)snprintf(job->out, sizeof job->out, "%s", chosen) >= sizeof job->out)
       return train_fail(error, TRAIN_EXIT_USAGE, "--out is longer than %d bytes", TRAIN_PATH - 1);
     const bool in_place = o->resume && train_folder_same(o->resume, job->out);
-    if (train_checkpoint_exists(job->out) && !in_place && !o->overwrite)
+    if (holds_checkpoint(job->out) && !in_place && !o->overwrite)
       return train_fail(error, TRAIN_EXIT_USAGE,
                         "--out %s holds a checkpoint already: go on from it with --resume, or replace it with "
                         "--overwrite",
                         job->out);
     if (in_place) job->saved_step = job->step;
+    if (!in_place && !find_old_best(job, error)) return false;
     if (!find_best(job, in_place, error)) return false;
     if (!train_folder_create(job->out, error) ||
         !train_folder_reserve(job->out, (o->keep_best ? 2 : 1) * train_checkpoint_bytes(&job->fused.model, o->steps),
@@ -84,8 +102,11 @@ static bool save_to(train_job *job, const char *folder, train_error *error) {
 }
 
 bool train_job_save(train_job *job, train_error *error) {
+  char best[TRAIN_PATH];
   if (!job->saves || (job->saved_step == job->step && !job->best_changed)) return true;
   if (!save_to(job, job->out, error)) return false;
+  if (job->best_is_old && train_path_join(job->out, "best", best, error)) train_checkpoint_remove(best);
+  job->best_is_old = false;
   job->saved_step = job->step;
   job->best_changed = false;
   return true;
@@ -102,6 +123,7 @@ bool train_job_keep_best(train_job *job, double loss) {
   if (train_path_join(job->out, "best", best, &failed) && train_folder_create(best, &failed) &&
       save_to(job, best, &failed)) {
     job->best_changed = true;
+    job->best_is_old = false;
     return true;
   }
   job->best_step = step_before;

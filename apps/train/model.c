@@ -40,7 +40,21 @@ static void describe_all(train_model *model) {
   if (!c->tied) describe(model, train_head_index(c), c->vocab, c->hidden, 0.02);
 }
 
-/* cos and sin of position * theta^(-2 i / head_dim). */
+/* Radians a position. linear divides all frequencies by its factor. llama3 counts turns in the original context:
+ * it divides a frequency with fewer than low_freq_factor, and keeps one with more than high_freq_factor. Between them it
+ * goes from one to the other. */
+static double frequency(const train_config *c, int64_t i) {
+  const double full = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
+  const train_rope_scaling *s = &c->rope;
+  if (s->kind == TRAIN_ROPE_DEFAULT) return full;
+  if (s->kind == TRAIN_ROPE_LINEAR) return full / s->factor;
+  const double turns = (double)s->original_positions * full / (2 * acos(-1));
+  const double kept = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
+  const double share = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+  return share * full + (1 - share) * full / s->factor;
+}
+
+/* cos and sin of position * frequency. */
 static bool fill_rope(train_model *model, train_error *error) {
   const train_config *c = &model->config;
   const int64_t half = c->head_dim / 2, count = c->positions * half;
@@ -50,7 +64,7 @@ static bool fill_rope(train_model *model, train_error *error) {
   float *cosine = stage.data, *sine = cosine + count;
   for (int64_t t = 0; t < c->positions; ++t) {
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = (double)t * pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
+      const double angle = (double)t * frequency(c, i);
       cosine[t * half + i] = (float)cos(angle);
       sine[t * half + i] = (float)sin(angle);
     }

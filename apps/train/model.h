@@ -7,11 +7,22 @@
 
 #include "memory.h"
 
+/* How rotary frequencies differ from theta^(-2 i / head_dim), under transformers' names. */
+typedef enum train_rope_kind { TRAIN_ROPE_DEFAULT, TRAIN_ROPE_LINEAR, TRAIN_ROPE_LLAMA3 } train_rope_kind;
+
+typedef struct train_rope_scaling {
+  train_rope_kind kind;
+  double factor;                            /* linear, llama3: >= 1 */
+  double low_freq_factor, high_freq_factor; /* llama3: 0 < low < high */
+  int64_t original_positions;               /* llama3: the context before it was stretched */
+} train_rope_scaling;
+
 typedef struct train_config {
   int64_t vocab, hidden, layers, heads, kv_heads, intermediate;
   int64_t head_dim;  /* hidden / heads */
   int64_t positions; /* the longest sequence */
   double rope_theta, rms_eps;
+  train_rope_scaling rope;
   bool tied;
 } train_config;
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "model.h"
 
 typedef struct train_options {
   /* data */
@@ -14,6 +15,7 @@ typedef struct train_options {
   /* model */
   int64_t layers, hidden, heads, kv_heads, intermediate, seq; /* kv_heads, intermediate 0: chosen by resolve */
   double rope_theta, rms_eps;
+  train_rope_scaling rope_scaling; /* no option: a checkpoint's */
   bool tie;
   /* training */
   int64_t steps, batch, accumulate, warmup, seed; /* warmup -1: chosen by resolve */

@@ -14,15 +14,17 @@ static bool open_context(const train_reader_options *o, train_reader *r, train_e
 
 static bool open_tokenizer(const train_reader_options *o, train_reader *r, train_error *error) {
   const int64_t vocab = r->model.config.vocab;
+  const bool optional = o->tokens_only && !o->tokenizer;
   if (o->tokenizer || train_tokenizer_exists(o->folder))
     r->tokenizer = train_tokenizer_open(o->tokenizer ? o->tokenizer : o->folder, error);
   else if (vocab == 256)
     r->tokenizer = train_tokenizer_bytes(error);
-  else
+  else if (!optional)
     return train_fail(error, TRAIN_EXIT_TROUBLE,
                       "%s has no tokenizer.json, and its vocabulary is %" PRId64 ", not 256 bytes: give --tokenizer",
                       o->folder, vocab);
-  if (!r->tokenizer || train_tokenizer_vocab(r->tokenizer) <= vocab) return r->tokenizer != NULL;
+  if (!r->tokenizer) return optional;
+  if (train_tokenizer_vocab(r->tokenizer) <= vocab) return true;
   return train_fail(error, TRAIN_EXIT_TROUBLE,
                     "%s has tokens up to %" PRId64 ", must be below the model's vocabulary of %" PRId64,
                     train_tokenizer_path(r->tokenizer), train_tokenizer_vocab(r->tokenizer) - 1, vocab);

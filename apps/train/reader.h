@@ -10,6 +10,7 @@ typedef struct train_reader_options {
   const char *tokenizer; /* NULL: the folder's tokenizer.json, else bytes where the vocabulary is 256 */
   const char *device, *dtype;
   int threads;
+  bool tokens_only; /* a tokenizer that is not there, or cannot be read, is no mistake: the reader's is NULL */
 } train_reader_options;
 
 enum { TRAIN_ENDS = 16 };

@@ -46,6 +46,9 @@ bool train_source_open_bible(train_memory *memory, train_source *source, train_e
 /* Makes a text source one of the tokenizer's tokens, held in memory. On failure it is the text still. */
 bool train_source_encode(train_memory *memory, train_source *source, train_tokenizer *tokenizer, train_error *error);
 
+/* Whether a path names a token file. */
+bool train_source_is_bin(const char *path);
+
 /* Token files: llm.c's with their header of 256 int32, else bare tokens of `width` bytes as nanoGPT writes them. */
 bool train_source_open_bin(const char *const *paths, int64_t count, int width, train_source *source,
                            train_error *error);

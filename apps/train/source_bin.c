@@ -55,6 +55,11 @@ static bool open_segment(train_segment *segment, const char *path, int width, tr
   return measure(segment, (int64_t)status.st_size, width, error);
 }
 
+bool train_source_is_bin(const char *path) {
+  const size_t length = strlen(path);
+  return length > 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
 bool train_source_open_bin(const char *const *paths, int64_t count, int width, train_source *source,
                            train_error *error) {
   *source = (train_source){.segments = calloc((size_t)(count ? count : 1), sizeof *source->segments)};

@@ -17,6 +17,7 @@ static train_config shape(const train_options *o, int64_t vocab) {
                         .positions = o->seq,
                         .rope_theta = o->rope_theta,
                         .rms_eps = o->rms_eps,
+                        .rope = o->rope_scaling,
                         .tied = o->tie};
 }
 

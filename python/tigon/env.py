@@ -1,27 +1,21 @@
 """python -m tigon.env: what a report of a bug needs to know of this machine and of this Python."""
 
 import argparse
+import ctypes
 import importlib.metadata
 import json
-import os
 import platform
 import sys
 
 PACKAGES = "torch torch-npu transformers trl peft accelerate liger-kernel deepspeed triton numpy jax apache-tvm-ffi"
-DEVICES = "cpu", "cuda", "npu"
-VARIABLES = "TIGON_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "CUDA_", "ASCEND_", "TORCH_", "PYTORCH_"
 
 
 def facts() -> dict:
     """Everything that the command prints. PyTorch is not imported."""
     packages = {name: _version(name) for name in PACKAGES.split()}
-    return {
-        "tigon": _tigon(),
+    return _of_library() | {
         "python": f"{platform.python_version()} ({sys.executable})",
-        "system": f"{platform.platform()}, {len(os.sched_getaffinity(0))} CPUs for this process",
         "packages": {name: version for name, version in packages.items() if version},
-        "devices": _devices(),
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
     }
 
 
@@ -32,28 +26,22 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _tigon() -> str:
+def _of_library() -> dict:
+    """What tigon_environment() says, part by part; `tigon env` prints the same."""
     try:
-        import tigon
-
-        return f"{tigon.version()} ({tigon.library_path()})"
+        from tigon import _library
     except (ImportError, OSError) as error:
-        return f"its library does not load: {error}"
+        return {"tigon": f"its library does not load: {error}"}
+    known: dict = {"tigon": {"library": _library.path}}
 
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
+    def add(_, part, name, value):
+        part, name, value = (each.decode(errors="replace") for each in (part, name, value))
+        known.setdefault(part, {})[name] = value
 
-def _devices() -> dict[str, str]:
-    """A device's matrix products, or why it is not there."""
-    try:
-        from tigon._library import Context
-    except (ImportError, OSError):
-        return {}
-    found = {}
-    for device in DEVICES:
-        try:
-            found[device] = Context(device).gemm()
-        except Exception as error:
-            found[device] = str(error)
-    return found
+    _library.library.tigon_environment.restype = None
+    _library.library.tigon_environment(add, None)
+    return known
 
 
 def text(known: dict) -> str:
@@ -69,8 +57,8 @@ def text(known: dict) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tigon.env",
-        description="Prints what a report of a bug needs: versions, devices and variables of the environment whose names "
-        f"begin with {', '.join(VARIABLES)}. Nothing is sent anywhere.",
+        description="Prints what a report of a bug needs: what `tigon env` says, and the versions of Python and its "
+        "packages. Nothing is sent anywhere.",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     options = parser.parse_args(arguments)

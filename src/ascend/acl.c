@@ -21,6 +21,7 @@ static _Thread_local char why[256];
   X("aclrtSetDevice", set_device, true)                                                           \
   X("aclrtGetDevice", get_device, true)                                                           \
   X("aclrtGetSocName", get_soc_name, true)                                                        \
+  X("aclrtGetVersion", get_version, false)                                                        \
   X("aclrtCreateStream", create_stream, true)                                                     \
   X("aclrtDestroyStream", destroy_stream, true)                                                   \
   X("aclrtSynchronizeStream", synchronize_stream, true)                                           \

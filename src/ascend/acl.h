@@ -37,6 +37,7 @@ typedef struct acl_api {
   int (*set_device)(int32_t device);
   int (*get_device)(int32_t *device);
   const char *(*get_soc_name)(void);
+  int (*get_version)(int32_t *major, int32_t *minor, int32_t *patch);
   int (*create_stream)(void **stream);
   int (*destroy_stream)(void *stream);
   int (*synchronize_stream)(void *stream);

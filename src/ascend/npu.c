@@ -10,6 +10,7 @@
 
 #include "ascend/ascend.h"
 #include "ascend/plan/device_override.h"
+#include "core/devices.h"
 
 extern const tigon_kernels tigon_ascend_kernels;
 
@@ -57,6 +58,17 @@ static int npu_count(const char **reason) {
            "there is one, but TIGON_ASCEND_KERNELS does not name the file of its kernels, which "
            "tools/build-ascend-kernels makes");
   return 0;
+}
+
+void tigon_npu_driver(char *to, size_t size) {
+  const char *reason;
+  const acl_api *acl = ascend_acl(&reason);
+  int32_t version[3];
+  to[0] = 0;
+  if (!acl) return;
+  const size_t used = (size_t)snprintf(to, size, "%s", acl->library);
+  if (used < size && acl->get_version && acl->get_version(&version[0], &version[1], &version[2]) == ACL_OK)
+    snprintf(to + used, size - used, " %d.%d.%d", version[0], version[1], version[2]);
 }
 
 static tigon_kernels with_aclnn;

@@ -1,7 +1,9 @@
 /* The lists that everything is driven by: the backends of this build, and the entries of ops.def. */
+#include <stdio.h>
 #include <string.h>
 
 #include "backend.h"
+#include "core/devices.h"
 #include "core/schema.h"
 
 extern const tigon_backend tigon_cuda_backend, tigon_npu_backend, tigon_xpu_backend, tigon_cpu_backend,
@@ -19,6 +21,13 @@ const tigon_backend *tigon_backend_find(const char *name) {
   for (int i = 0; i < BACKENDS; ++i)
     if (strcmp(backends[i]->name, name) == 0) return backends[i];
   return NULL;
+}
+
+void tigon_backend_device_name(const tigon_backend *backend, int index, int count, char name[TIGON_DEVICE_NAME]) {
+  if (backend->name_of)
+    snprintf(name, TIGON_DEVICE_NAME, "%s:%s", backend->name, backend->name_of(index));
+  else
+    snprintf(name, TIGON_DEVICE_NAME, count > 1 ? "%s:%d" : "%s", backend->name, index);
 }
 
 static const tigon_entry entries[] = {

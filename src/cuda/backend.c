@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/devices.h"
 #include "cuda/blaslt.h"
 #include "cuda/copy.h"
 #include "cuda/cuda.h"
@@ -25,6 +26,15 @@ static int cuda_count(const char **reason) {
   if (code != CU_SUCCESS) snprintf(why, sizeof why, "cuDeviceGetCount returned %d", code);
   if (code == CU_SUCCESS && count == 0) snprintf(why, sizeof why, "the driver finds no GPU");
   return code != CU_SUCCESS ? 0 : count < CUDA_DEVICES ? count : CUDA_DEVICES;
+}
+
+void tigon_cuda_driver(char *to, size_t size) {
+  const char *reason;
+  int version = 0;
+  const cu_api *cu = cuda_driver(&reason);
+  to[0] = 0;
+  if (cu && cu->driver_get_version(&version) == CU_SUCCESS)
+    snprintf(to, size, "libcuda.so.1, for CUDA %d.%d", version / 1000, version % 1000 / 10);
 }
 
 /* Attention of 16 bits rounds its weights unless TIGON_CUDA_ATTENTION=exact. */

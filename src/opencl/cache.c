@@ -9,8 +9,6 @@
 
 #include "opencl/program.h"
 
-enum { PATH = 1024 };
-
 typedef struct head {
   char magic[8];
   uint64_t key, bytes, sum; /* sum: the hash of the binary */
@@ -28,23 +26,23 @@ uint64_t opencl_hash(uint64_t from, const char *text) {
   return hash_bytes(from, (const unsigned char *)text, strlen(text) + 1);
 }
 
-static bool folder(char path[PATH]) {
+bool opencl_cache_folder(char path[OPENCL_PATH]) {
   const char *own = getenv("TIGON_OPENCL_CACHE"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   int length = 0;
   if (own)
-    length = snprintf(path, PATH, "%s", own);
+    length = snprintf(path, OPENCL_PATH, "%s", own);
   else if (cache && *cache)
-    length = snprintf(path, PATH, "%s/tigon/opencl", cache);
+    length = snprintf(path, OPENCL_PATH, "%s/tigon/opencl", cache);
   else if (home && *home)
-    length = snprintf(path, PATH, "%s/.cache/tigon/opencl", home);
-  return length > 0 && length < PATH;
+    length = snprintf(path, OPENCL_PATH, "%s/.cache/tigon/opencl", home);
+  return length > 0 && length < OPENCL_PATH;
 }
 
-static bool place(char path[PATH], const char *name, uint64_t key) {
-  char in[PATH];
-  if (!folder(in)) return false;
-  const int length = snprintf(path, PATH, "%s/%s-%016llx", in, name, (unsigned long long)key);
-  return length > 0 && length < PATH;
+static bool place(char path[OPENCL_PATH], const char *name, uint64_t key) {
+  char in[OPENCL_PATH];
+  if (!opencl_cache_folder(in)) return false;
+  const int length = snprintf(path, OPENCL_PATH, "%s/%s-%016llx", in, name, (unsigned long long)key);
+  return length > 0 && length < OPENCL_PATH;
 }
 
 /* Reads to the end of `bytes`; NULL: what is there is shorter, or its sum is another. */
@@ -60,7 +58,7 @@ static unsigned char *read_body(FILE *file, const head *h) {
 }
 
 unsigned char *opencl_cache_read(const char *name, uint64_t key, size_t *bytes) {
-  char path[PATH];
+  char path[OPENCL_PATH];
   head h;
   FILE *file = place(path, name, key) ? fopen(path, "rbe") : NULL;
   if (!file) return NULL;
@@ -83,7 +81,7 @@ static void make_folders(char *path) {
 
 /* Under another name first, so that nobody reads a part of it. */
 void opencl_cache_write(const char *name, uint64_t key, const unsigned char *binary, size_t bytes) {
-  char path[PATH], own[PATH + 32];
+  char path[OPENCL_PATH], own[OPENCL_PATH + 32];
   if (!place(path, name, key)) return;
   make_folders(path);
   snprintf(own, sizeof own, "%s.XXXXXX", path);

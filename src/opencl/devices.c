@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/devices.h"
 #include "opencl/tables.h"
 
 enum { PLATFORMS = 16, INTEL = 0x8086 };
@@ -132,4 +133,21 @@ bool opencl_subgroups_here(void) {
   bool has = false;
   for (int i = 0; i < count && !has; ++i) has = subgroups_of(cl, devices[i]) != OPENCL_SUBGROUPS_NONE;
   return has;
+}
+
+/* "NAME: OpenCL 3.0 ..., driver 3.1; ...": the devices that run our kernels. */
+void tigon_opencl_driver(char *to, size_t size) {
+  const char *reason;
+  const cl_api *cl = opencl_driver(&reason);
+  void *devices[OPENCL_DEVICES];
+  const int count = cl ? opencl_devices(cl, false, devices, &reason) : 0;
+  size_t used = 0;
+  to[0] = 0;
+  for (int i = 0; i < count && used < size; ++i) {
+    char name[128], version[128], driver[128];
+    text(cl, devices[i], CL_DEVICE_NAME, name, sizeof name);
+    text(cl, devices[i], CL_DEVICE_VERSION, version, sizeof version);
+    text(cl, devices[i], CL_DRIVER_VERSION, driver, sizeof driver);
+    used += (size_t)snprintf(to + used, size - used, "%s%s: %s, driver %s", i ? "; " : "", name, version, driver);
+  }
 }

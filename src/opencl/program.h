@@ -29,6 +29,9 @@ uint64_t opencl_sources_hash(void);
 
 /* A text's hash, after that of others; `from` 0: there are none. */
 uint64_t opencl_hash(uint64_t from, const char *text);
+/* Where files are kept; false: nowhere. */
+enum { OPENCL_PATH = 1024 };
+bool opencl_cache_folder(char path[OPENCL_PATH]);
 /* A file by its name and number; NULL: there is none, or it is broken. The caller frees it. */
 unsigned char *opencl_cache_read(const char *name, uint64_t key, size_t *bytes);
 /* Nothing is said when it does not work: the next process builds anew. */

@@ -2,17 +2,23 @@
 # The exit codes that `tigon --help` promises.
 . "$(dirname "$0")/lib.bash"
 
-for command in "" devices list plan check bench train; do
+for command in "" devices list plan check bench train generate eval tokenize env completion; do
   run $command -h
   expect_status 0 "tigon $command -h"
   cp "$scratch/out" "$scratch/short"
   run $command --help
-  cmp -s "$scratch/short" "$scratch/out" || fail "tigon $command -h is not tigon $command --help"
+  cmp -s "$scratch/short" "$scratch/out" ||
+    fail "tigon $command -h is not tigon $command --help: $(diff "$scratch/short" "$scratch/out")"
   expect_status 0 "tigon $command --help"
   [ -s "$scratch/err" ] && fail "tigon $command --help wrote to stderr"
   grep -q '^Usage: tigon' "$scratch/out" || fail "tigon $command --help shows no usage"
   grep -q 'Example' "$scratch/out" || fail "tigon $command --help shows no example"
 done
+# What malloc() leaves in its memory, such as blanks, changes no help.
+for fill in 1 223; do
+  GLIBC_TUNABLES=glibc.malloc.perturb=$fill "$TIGON" train --help >"$scratch/help-$fill"
+done
+cmp -s "$scratch/help-1" "$scratch/help-223" || fail "tigon train --help is not always the same: $(diff "$scratch"/help-*)"
 for code in '0 done' '1 the command' '2 the command line' '3 a device' '130 interrupted'; do
   run --help
   tr '\n' ' ' <"$scratch/out" | grep -q "$code" || fail "tigon --help does not explain: $code"

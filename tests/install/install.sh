@@ -42,4 +42,17 @@ test -n "$command"
 if [ -x "$prefix/bin/tigon" ]; then
   echo "== command line"
   "$prefix/bin/tigon" --version
+
+  echo "== completions and manual pages"
+  grep -q 'complete -F _tigon tigon$' "$prefix/share/bash-completion/completions/tigon"
+  grep -q '^#compdef tigon$' "$prefix/share/zsh/site-functions/_tigon"
+  grep -q '^complete -c tigon' "$prefix/share/fish/vendor_completions.d/tigon.fish"
+  command -v help2man >/dev/null || { echo "skipped: help2man is not here"; exit 77; }
+  for command in "" $("$prefix/bin/tigon" --help | sed -nE 's/^  ([a-z]+)  .*/\1/p' | grep -vx tigon); do
+    page=$prefix/share/man/man1/tigon${command:+-$command}.1
+    "$prefix/bin/tigon" $command --help | sed -nE 's/^  (-.,|   )? +(--[a-z0-9-]+).*/\2/p' | sort -u >"$scratch/options"
+    sed 's/\\-/-/g' "$page" | grep -oE '^(.{1,9}, )?\\fB--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+' | sort -u | diff "$scratch/options" -
+    test -s "$scratch/options"
+    grep -q '^\.SH EXAMPLES' "$page"
+  done
 fi

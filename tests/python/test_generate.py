@@ -99,9 +99,15 @@ def test_tokens_are_those_of_tokenizers(kind, bible, tmp_path):
     assert [int(token) for token in printed.split()] == theirs.encode(texts[0], add_special_tokens=False).ids
 
 
-def save(folder, tied, dtype, shards, vocab=300):
+LINEAR = dict(rope_type="linear", factor=4.0)
+SCALED = dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)
+
+
+def save(folder, tied, dtype, shards, vocab=300, rope=None):
     torch.manual_seed(5)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SHAPE, "vocab_size": vocab},
+    scaled = dict(rope_parameters=dict(rope, rope_theta=500.0)) if rope else {}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SHAPE, "vocab_size": vocab}, **scaled,
                                                                    tie_word_embeddings=tied))
     with torch.no_grad():
         for weight in model.parameters():
@@ -111,11 +117,12 @@ def save(folder, tied, dtype, shards, vocab=300):
     return model.float().eval()
 
 
-@pytest.mark.parametrize("tied,dtype,shards", [(False, torch.float32, False), (True, torch.bfloat16, False),
-                                               (False, torch.float16, True)])
-def test_greedy_is_transformers(tied, dtype, shards, bible, tmp_path):
+@pytest.mark.parametrize("tied,dtype,shards,rope", [
+    (False, torch.float32, False, None), (True, torch.bfloat16, False, None), (False, torch.float16, True, None),
+    (True, torch.float32, False, LINEAR), (False, torch.float32, False, SCALED)])
+def test_greedy_is_transformers(tied, dtype, shards, rope, bible, tmp_path):
     theirs = trained("llama3", bible, vocab=290)
-    model = save(tmp_path, tied, dtype, shards)
+    model = save(tmp_path, tied, dtype, shards, rope=rope)
     theirs.save(str(tmp_path / "tokenizer.json"))
     assert len(list(tmp_path.glob("*.safetensors"))) > 1 or not shards
     prompt = theirs.encode("In the beginning").ids
@@ -135,14 +142,8 @@ def test_greedy_is_transformers(tied, dtype, shards, bible, tmp_path):
     assert (ours["tokens"], ours["ended"]) == (wanted[:last + 1], "end")
 
 
-@pytest.mark.parametrize("context,stride", [(64, 64), (64, 16), (24, 7)])
-def test_eval_is_transformers(context, stride, bible, tmp_path):
-    theirs = trained("llama3", bible, vocab=290)
-    model = save(tmp_path, False, torch.float32, False)
-    theirs.save(str(tmp_path / "tokenizer.json"))
-    text = bible[1000:1600] + "h\u00e9llo <mask>"
-    (tmp_path / "text.txt").write_bytes(text.encode())
-    ids = theirs.encode(text).ids
+def windows_loss(model, ids, context, stride):
+    """The summed loss of all tokens but the first, each seen by the first window that has it."""
     total, counted = 0.0, 1
     for first in range(0, len(ids), stride):
         window = torch.tensor([ids[first:first + context + 1]])
@@ -152,7 +153,19 @@ def test_eval_is_transformers(context, stride, bible, tmp_path):
         total += losses[counted - first - 1:].sum().item()
         counted = first + window.shape[1]
         if counted == len(ids):
-            break
+            return total
+
+
+@pytest.mark.parametrize("context,stride,rope", [(64, 64, None), (64, 16, None), (24, 7, None), (64, 64, LINEAR),
+                                                 (64, 64, SCALED)])
+def test_eval_is_transformers(context, stride, rope, bible, tmp_path):
+    theirs = trained("llama3", bible, vocab=290)
+    model = save(tmp_path, False, torch.float32, False, rope=rope)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    text = bible[1000:1600] + "h\u00e9llo <mask>"
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    ids = theirs.encode(text).ids
+    total = windows_loss(model, ids, context, stride)
     ours = json.loads(run("eval", tmp_path, "--data", tmp_path / "text.txt", "--context", context, "--stride", stride,
                           "--json"))
     assert (ours["tokens"], ours["bytes"]) == (len(ids) - 1, len(text.encode()))
@@ -179,3 +192,25 @@ def test_train_keeps_the_tokenizer(bible, tmp_path):
     assert json.loads(again.splitlines()[-1])["sample"].startswith("In the")
     written = json.loads(run("generate", tmp_path / "out", "--prompt", "In the", "--max-tokens", 5, "--json"))
     assert written["prompt_tokens"] == len(theirs.encode("In the").ids)
+
+
+@pytest.mark.parametrize("rope", [LINEAR, SCALED], ids=["linear", "llama3"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_train_goes_on_with_scaled_positions(rope, version, bible, tmp_path):
+    """With either version's config.json; what is written loads in transformers with the same positions."""
+    save(tmp_path / "first", True, torch.float32, False, vocab=256, rope=rope)
+    config = json.loads((tmp_path / "first" / "config.json").read_text())
+    assert config["rope_parameters"].items() >= rope.items()
+    if version == 4:
+        config["rope_theta"] = config["rope_parameters"].pop("rope_theta")
+        config["rope_scaling"] = config.pop("rope_parameters")
+        (tmp_path / "first" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "text.txt").write_text(bible[:4000])
+    run("train", "--init-from", tmp_path / "first", "--data", tmp_path / "text.txt", "--out", tmp_path / "out", "--batch",
+        2, "--steps", 2, "--sample", 0)
+    run("train", "--resume", tmp_path / "out", "--steps", 3, "--sample", 0)
+    written = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "out").eval()
+    assert written.config.rope_parameters.items() >= dict(rope, rope_theta=500.0).items()
+    ours = json.loads(run("eval", tmp_path / "out", "--data", tmp_path / "text.txt", "--json"))
+    total = windows_loss(written, list((tmp_path / "text.txt").read_bytes()), 64, 64)
+    assert ours["loss"] == pytest.approx(total / ours["tokens"], rel=1e-5)

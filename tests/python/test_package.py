@@ -39,13 +39,15 @@ def test_version_is_the_headers():
 
 def test_env(monkeypatch):
     monkeypatch.setenv("TIGON_GEMM", "builtin")
+    monkeypatch.setenv("TIGON_GEM", "x")
     monkeypatch.setenv("HF_TOKEN", "secret")
     found = python("-m", "tigon.env", "--json")
     known = json.loads(found)
-    assert known["tigon"] == f"{tigon.version()} ({tigon.library_path()})"
-    assert known["devices"]["cpu"].startswith("built-in: ") and known["environment"]["TIGON_GEMM"] == "builtin"
+    assert (known["tigon"]["version"], known["tigon"]["library"]) == (tigon.version(), tigon.library_path())
+    assert "GEMM built-in: " in known["devices"]["cpu"] and known["environment"]["TIGON_GEMM"] == "builtin"
+    assert known["unknown"] == {"TIGON_GEM": "x"} and {"system", "drivers"} <= set(known)
     assert "secret" not in found and "torch" in known["packages"]
-    assert python("-m", "tigon.env").startswith(f"tigon: {tigon.version()} (")
+    assert python("-m", "tigon.env").startswith(f"tigon:\n  library: {tigon.library_path()}\n  version: {tigon.version()}\n")
 
 
 def test_env_without_a_library(tmp_path):

@@ -61,6 +61,24 @@ for ((round = 0; round < 8; ++round)); do
   expect_status 0 "killed, the best resumed"
 done
 
+# Another run takes the place of a run and of its best; a run that begins with that best keeps it.
+train --steps 2 --quiet --out taken
+expect_status 0 "taken"
+cp -r late/best taken
+run train --init-from taken/best --data "$text" --steps 1 --sample 0 --quiet --out taken --overwrite
+[ -e taken/best/config.json ] || fail "taken: the first weights are gone"
+train --steps 2 --quiet --out taken --overwrite
+[ -e taken/best ] && fail "taken: the best of another run stays: $(ls taken/best)"
+mkdir taken/best && touch taken/best/mine && cp late/best/* taken/best
+train --steps 4 --keep-best --eval-every 3 --quiet --out taken --overwrite --checkpoint-every 2
+expect_status 0 "taken again"
+same taken/best/config.json taken/config.json "taken again"
+[ -e taken/best/mine ] || fail "taken again: somebody's file is gone"
+rm taken/model.safetensors
+train --steps 1 --quiet --out taken
+expect_status 2 "only a best"
+one_sentence "--out taken holds a checkpoint already" "only a best"
+
 train --compare --keep-best --eval-every 5 --steps 1
 expect_status 2 "nothing saved"
 one_sentence "--keep-best is given, but --compare saves nothing without --out" "nothing saved"

@@ -217,6 +217,10 @@ static void put(const char *path, const char *text) {
   "\"intermediate_size\":24,\"max_position_embeddings\":8,\"num_attention_heads\":4,\"num_hidden_layers\":2,"      \
   "\"num_key_value_heads\":2,\"pad_token_id\":null,\"rms_norm_eps\":1e-06,\"vocab_size\":19"
 #define UNTIED ",\"tie_word_embeddings\":false"
+#define SCALED(kind, factor) \
+  ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"" kind "\",\"factor\":" factor "}"
+#define LLAMA3(low, high, original) \
+  "\"low_freq_factor\":" low ",\"high_freq_factor\":" high ",\"original_max_position_embeddings\":" original
 #define ROPE ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}"
 
 /* Element i of every tensor of a file that another program wrote is number i % NUMBERS. */
@@ -340,6 +344,41 @@ static void half_is_missing(void **state) {
   assert_non_null(strstr(error.text, "is not of the same save as model.safetensors"));
 }
 
+/* Both versions' forms of a scaled rope are read, and what is written is read back. */
+static void scaled_rope(void **state) {
+  (void)state;
+  static const char older[] = THEIRS UNTIED
+      ",\"rope_theta\":5e5,\"rope_scaling\":{\"factor\":8," LLAMA3("1", "4", "4") ",\"rope_type\":\"llama3\"}}";
+  static const struct {
+    const char *text;
+    train_rope_scaling want;
+  } all[] = {
+      {older, {TRAIN_ROPE_LLAMA3, 8, 1, 4, 4}},
+      {THEIRS UNTIED SCALED("llama3", "32.0," LLAMA3("1.5", "4.0", "8192")) "}", {TRAIN_ROPE_LLAMA3, 32, 1.5, 4, 8192}},
+      {THEIRS UNTIED SCALED("linear", "2.5") "}", {TRAIN_ROPE_LINEAR, 2.5, 0, 0, 0}},
+      {THEIRS UNTIED ",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+       {TRAIN_ROPE_LINEAR, 2, 0, 0, 0}},
+      {THEIRS UNTIED ROPE "}", {TRAIN_ROPE_DEFAULT, 0, 0, 0, 0}},
+  };
+  train_error error;
+  tiny_good(train_folder_create(path_of("rope", ""), &error), &error);
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+    const train_rope_scaling *want = &all[i].want;
+    put(path_of("rope", "config.json"), all[i].text);
+    for (int again = 0; again < 2; ++again) {
+      train_config c;
+      tiny_good(train_config_read(path_of("rope", ""), &c, &error), &error);
+      assert_true(c.rope.kind == want->kind && c.rope.factor == want->factor && c.rope_theta == 5e5);
+      assert_true(c.rope.low_freq_factor == want->low_freq_factor && c.rope.high_freq_factor == want->high_freq_factor);
+      assert_int_equal(c.rope.original_positions, want->original_positions);
+      json_t *written = train_config_json(&c);
+      assert_true((json_object_get(written, "rope_scaling") != NULL) == (want->kind != TRAIN_ROPE_DEFAULT));
+      assert_int_equal(json_dump_file(written, path_of("rope", "config.json"), 0), 0);
+      json_decref(written);
+    }
+  }
+}
+
 static void refuses(void **state) {
   (void)state;
   train_error error = {0};
@@ -369,13 +408,22 @@ static void refuses(void **state) {
       {"{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act must be silu"},
       {"{\"model_type\": nul", "its JSON is broken in line 1"},
       {THEIRS UNTIED "}", "rope_theta must be a number from 1 to 1e+12"},
-      {THEIRS ",\"rope_parameters\":[5e5]}", "rope_type must be default"},
-      {THEIRS ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":5e5}}", "rope_type must be default"},
+      {THEIRS ",\"rope_parameters\":[5e5]}", "rope_type must be default, linear or llama3"},
+      {THEIRS SCALED("yarn", "8") "}", "rope_type is \"yarn\", must be default, linear or llama3"},
+      {THEIRS SCALED("dynamic", "8") "}", "rope_type is \"dynamic\", must be default, linear or llama3"},
+      {THEIRS SCALED("longrope", "8") "}", "rope_type is \"longrope\", must be default, linear or llama3"},
+      {THEIRS SCALED("linear", "0.5") "}", "factor must be a number from 1 to 1e+06"},
+      {THEIRS SCALED("llama3", "8") "}", "low_freq_factor must be a number"},
+      {THEIRS SCALED("llama3", "8," LLAMA3("4", "4", "8")) "}", "high_freq_factor must be above low_freq_factor"},
+      {THEIRS SCALED("llama3", "8," LLAMA3("1", "4", "null")) "}", "original_max_position_embeddings must be a whole"},
+      {THEIRS SCALED("linear", "8") ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}",
+       "rope_scaling must be that of rope_parameters"},
+      {THEIRS SCALED("linear", "8,\"partial_rotary_factor\":0.5") "}", "partial_rotary_factor must be 1"},
       {THEIRS ",\"rope_parameters\":{\"rope_type\":\"default\"}}", "rope_theta must be a number from 1 to 1e+12"},
       {THEIRS ROPE ",\"rope_theta\":1e4}", "rope_theta must be that of rope_parameters"},
       {THEIRS ROPE UNTIED ",\"attention_bias\":true}", "attention_bias must be false"},
       {THEIRS ROPE UNTIED ",\"mlp_bias\":true}", "mlp_bias must be false"},
-      {THEIRS ROPE UNTIED ",\"rope_scaling\":{\"factor\":2}}", "rope_scaling must be null"},
+      {THEIRS ROPE UNTIED ",\"rope_scaling\":{\"factor\":2}}", "rope_type must be default, linear or llama3"},
       {THEIRS ROPE UNTIED ",\"head_dim\":8}", "head_dim must be hidden_size / num_attention_heads"},
   };
   for (size_t i = 0; i < sizeof configs / sizeof *configs; ++i) {
@@ -414,6 +462,7 @@ int main(void) {
                                      cmocka_unit_test(weights_of_transformers),
                                      cmocka_unit_test(sequences_of_transformers),
                                      cmocka_unit_test(half_is_missing),
+                                     cmocka_unit_test(scaled_rope),
                                      cmocka_unit_test(refuses),
                                      cmocka_unit_test(wrong_shape)};
   return cmocka_run_group_tests(tests, setup, teardown);

@@ -107,6 +107,30 @@ run eval model --data unseen.txt --dtype bf16
 expect_status 0 "eval in bf16"
 grep -q '^bits per byte' out || fail "eval: no bits per byte"
 
+# A .bin of the same tokens has the same figures. Without a tokenizer bits per byte are not known.
+zeros() { LC_ALL=C od -An -v -tu1 -w1 unseen.txt | LC_ALL=C awk -v n="$1" '{ printf "%c", $1; for (i = 0; i < n; ++i) printf "%c", 0 }'; }
+zeros 1 >unseen.bin
+zeros 3 >unseen32.bin
+run eval model --data unseen.txt --json
+figures() { sed '/"tokens_per_s"/d' "$1"; }
+figures out >want
+for given in "unseen.bin" "unseen32.bin --token-bits 32"; do
+  run eval model --data $given --json
+  expect_status 0 "eval of $given"
+  figures out | cmp -s want - || fail "eval of $given: $(cat out)"
+done
+run eval words --data tokens.bin --json
+expect_status 0 "eval without a tokenizer"
+expect_json "j['bytes'] is None and j['bits_per_byte'] is None and j['tokens'] == 599" "eval without a tokenizer"
+run eval words --data tokens.bin
+grep -q 'bits per byte' out && fail "eval without a tokenizer: $(cat out)"
+mistake 3 "token 0 of unseen.bin is $(od -An -tu1 -N1 unseen.txt | tr -d " "), must be below the model's vocabulary of 19" eval words --data unseen.bin
+head -c 3 unseen.bin >cut.bin
+mistake 3 'cut.bin has 3 bytes, must be a multiple of 2' eval model --data cut.bin
+mistake 2 '--token-bits is "8", must be 16 or 32' eval model --data unseen.bin --token-bits 8
+mistake 3 'cannot open nowhere.bin' eval model --data nowhere.bin
+mistake 3 'cannot open nowhere.json' eval words --data tokens.bin --tokenizer nowhere.json
+
 # Another run's tokenizer.json does not stay beside a model of bytes.
 echo '{}' >model/tokenizer.json
 train --steps 1 --out model --overwrite --quiet

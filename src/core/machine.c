@@ -1,15 +1,15 @@
 /* What the system says about the host. */
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "core/machine.h"
 
-/* The value of the first line "<key> : <value>" of a file as in /proc, "" when there is none. */
-static void value_of(const char *path, const char *key, char *value, size_t size) {
+void tigon_value_of(const char *path, const char *key, char *value, size_t size) {
   char line[4096];
   value[0] = 0;
   FILE *file = fopen(path, "r");
@@ -23,28 +23,7 @@ static void value_of(const char *path, const char *key, char *value, size_t size
   if (file) fclose(file);
 }
 
-static void cpuinfo(const char *key, char *value, size_t size) { value_of("/proc/cpuinfo", key, value, size); }
-
-int64_t cli_memory_available(void) {
-  char value[64];
-  value_of("/proc/meminfo", "MemAvailable", value, sizeof value); /* in kB, which are KiB */
-  return *value ? strtoll(value, NULL, 10) * 1024 : INT64_MAX;
-}
-
-static bool peak_restarted;
-
-/* 5: proc(5) on clear_refs. Where that is refused, as in some containers, a peak would be that of an earlier row. */
-void cli_peak_restart(void) {
-  FILE *file = fopen("/proc/self/clear_refs", "w");
-  peak_restarted = file && fputc('5', file) != EOF;
-  if (file && fclose(file) != 0) peak_restarted = false;
-}
-
-int64_t cli_peak_bytes(void) {
-  char value[64];
-  value_of("/proc/self/status", "VmHWM", value, sizeof value);
-  return peak_restarted ? strtoll(value, NULL, 10) * 1024 : 0;
-}
+static void cpuinfo(const char *key, char *value, size_t size) { tigon_value_of("/proc/cpuinfo", key, value, size); }
 
 /* Bytes of the data or unified cache of a level of core 0, from sysfs ("48K"), as musl and Arm have no sysconf for it. */
 static int64_t cache_bytes(int level) {
@@ -65,7 +44,7 @@ static int64_t cache_bytes(int level) {
   return 0;
 }
 
-void cli_machine_read(cli_machine *machine) {
+void tigon_machine_read(tigon_machine *machine) {
   static const char *const wanted[] = {
       "sse4_2",   "avx",         "avx2",     "fma",         "f16c",        "avx512f",  "avx512bw", "avx512dq",
       "avx512vl", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8",
