@@ -25,7 +25,7 @@ _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
 _BRIEF = 32768  # bytes of a call on the CPU that is over before another thread could make use of the interpreter
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
-_DEVICES = "cpu", "cuda", "npu"
+DEVICES = "cpu", "cuda", "npu"
 OPS = {}  # name: Op
 _compiling, _modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_dispatch_stack
 _fragment = torch.library.Library("tigon", "DEF")
@@ -222,7 +222,7 @@ class Op(Signature):
         check_tensors(self, tensors)
         if not dispatched:
             refuse_transforms(self.name.removesuffix("_bwd"), tensors)
-            plain = _PLAIN.issuperset(map(type, tensors)) and tensors[0].device.type in _DEVICES
+            plain = _PLAIN.issuperset(map(type, tensors)) and tensors[0].device.type in DEVICES
             if not plain:  # a subclass or a device that torch's dispatcher has to see
                 if any(hasattr(t, "placements") for t in tensors):
                     _sharding.register()
