@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 import torch
+from tigon.torch import _memory
 from tigon.torch import functional as T
 from tigon.torch.operators import losses
 
@@ -168,3 +169,23 @@ def test_a_head_without_tokens():
     h, w = torch.randn(0, 64, requires_grad=True), torch.randn(50, 64, requires_grad=True)
     (3 * T.fused_linear_cross_entropy(h, w, torch.randint(50, (0,)), reduction="sum")).backward()
     assert h.grad.shape == h.shape and not w.grad.any()
+
+
+def test_a_head_takes_a_quarter_of_a_gibibyte():
+    """Without touching what it would compute on."""
+    h, w = (torch.empty(n, 4096, dtype=torch.bfloat16) for n in (8192, 128256))
+    target, options = torch.zeros(8192, dtype=torch.int64), (0, True, -100, 0.0, 0.0, 0.0, 1.0, False, 0, False)
+    needed = lambda rows, granted: losses._fused_fwd._prepare(
+        (h[:rows], w, None, target[:rows], None, None, None, granted, *options[1:], True, True, False)
+    )[0].struct.workspace_bytes
+    assert needed(8192, 0) == 256 << 20 and needed(64, 0) < 64 << 20
+    assert needed(8192, 2 << 30) == 2 << 30
+
+
+def test_sizes_in_the_environment(monkeypatch):
+    for text, size in ("", None), ("0", 0), ("64M", 64 << 20), ("2G", 2 << 30):
+        monkeypatch.setenv("TIGON_HEAD_WORKSPACE", text)
+        assert _memory.size_given("TIGON_HEAD_WORKSPACE") == size
+    monkeypatch.setenv("TIGON_HEAD_WORKSPACE", "2 GB")
+    with pytest.raises(ValueError, match="^tigon: TIGON_HEAD_WORKSPACE is '2 GB', must be 0 or a size such as 512M or 8G$"):
+        _memory.size_given("TIGON_HEAD_WORKSPACE")

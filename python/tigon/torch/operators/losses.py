@@ -8,6 +8,7 @@ import torch
 
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
+from tigon.torch._memory import size_given
 from tigon.torch._op import Op
 from tigon.torch._scale import is_plain, scaled
 from tigon.torch._sharded_head import check_group, is_tensor_parallel, over_ranks, over_vocabulary
@@ -202,8 +203,11 @@ def cross_entropy_outputs(
 
 
 _NAME = "fused_linear_cross_entropy"
+_GIVEN = size_given("TIGON_HEAD_WORKSPACE")
+_MOST = 256 << 20 if _GIVEN is None else _GIVEN  # bytes of a workspace that nobody asks for
 _fused_fwd = Op(
     f"{_NAME}_fwd",
+    most=_MOST,
     without=("dloss", "dentropy", *_OTHERS),
     options=("int workspace_bytes",),
     when=_LOSS,
@@ -211,6 +215,7 @@ _fused_fwd = Op(
 )
 _fused_bwd = Op(
     f"{_NAME}_bwd",
+    most=_MOST,
     without=("dentropy", "out_loss", "out_token_loss", *_OTHERS),
     required=("dloss",),
     options=("int workspace_bytes",),
@@ -244,6 +249,7 @@ _FusedLinearCrossEntropy = autograd_function(_NAME, _forward, _backward)
 _fused_outputs_fwd = Op(
     f"{_NAME}_outputs_fwd",
     f"{_NAME}_fwd",
+    most=_MOST,
     without=("dloss", "dentropy", "dhidden", "dweight", "dbias", "out_lse"),
     options=("int workspace_bytes",),
     when=_LOSS,
@@ -252,6 +258,7 @@ _fused_outputs_fwd = Op(
 _fused_outputs_bwd = Op(
     f"{_NAME}_outputs_bwd",
     f"{_NAME}_bwd",
+    most=_MOST,
     without=("out_loss", "out_token_loss", *_OTHERS),
     required=("dloss", "dentropy"),
     options=("int workspace_bytes",),
@@ -287,9 +294,10 @@ def fused_linear_cross_entropy(
 
     hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
     be f32); target [...] or [rows] i64 or i32. class_weight is cross_entropy's weight; the other options are its own.
-    Chunks of tokens are worked off in workspace_bytes of memory, None for what the library recommends. Gradients of
-    mean and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits
-    made again. Logits have hidden's dtype, or with logits_in_f32 f32, for twice or, with gradients, three times the
+    Chunks of tokens are worked off in workspace_bytes of memory. None is what the library recommends, up to
+    TIGON_HEAD_WORKSPACE, a variable of the environment such as 2G, or 256 MiB; more may be faster. Gradients of mean
+    and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits made
+    again. Logits have hidden's dtype, or with logits_in_f32 f32, for twice or, with gradients, three times the
     memory.
     """
     options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
