@@ -76,6 +76,7 @@
 #include <tigon/op/relu_squared.h>
 #include <tigon/op/rms_norm.h>
 #include <tigon/op/rope.h>
+#include <tigon/op/scale.h>
 #include <tigon/op/softmax.h>
 #include <tigon/op/sparsemax.h>
 #include <tigon/op/swiglu.h>

@@ -14,7 +14,8 @@ static tigon_status launch(tigon_queue *queue, const tigon_map_problem *p, const
                            .gate = p->numbers.gate_mult,
                            .down = p->numbers.down_mult,
                            .clamp = p->numbers.clamp,
-                           .up_offset = p->numbers.up_offset};
+                           .up_offset = p->numbers.up_offset,
+                           .factor = (gm_ptr)p->numbers.factor};
   for (int i = 0; i < p->inputs; ++i) a.in[i] = ascend_rows(&p->in[i]);
   for (int i = 0; i < p->outputs; ++i) a.out[i] = ascend_rows(&p->out[i]);
   return ascend_launch(queue, name, kernel, &a, plan.grid);
@@ -30,3 +31,4 @@ MAP(geglu, fwd)
 MAP(geglu, bwd)
 MAP(relu_squared, fwd)
 MAP(relu_squared, bwd)
+MAP(scale, fwd)

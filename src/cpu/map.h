@@ -173,6 +173,8 @@ TIGON_INLINE void map_rows(tigon_dtype dtype, const map *m, const map_job *j, in
 static inline tigon_status map_run(tigon_queue *queue, const tigon_map_problem *p,
                                    void (*task)(const void *job, int64_t index)) {
   const int64_t tensors = p->inputs + p->outputs;
+  const float *factor = queue->record ? NULL : p->numbers.factor; /* a recorder is told of the call's work */
+  if (factor && tigon_map_is_done(p, *factor)) return TIGON_OK;
   const map_job j = {.p = p,
                      .pieces = map_cut(p->space.rows, p->cols),
                      .stream =

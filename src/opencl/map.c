@@ -12,13 +12,15 @@ static tigon_status launch(tigon_queue *queue, const tigon_map_problem *p, const
                    .gate_mult = n->gate_mult,
                    .down_mult = n->down_mult,
                    .limit = n->clamp > 0 ? n->clamp : INFINITY,
-                   .up_offset = n->up_offset};
+                   .up_offset = n->up_offset,
+                   .in_place = p->in[0].data == p->out[0].data};
   const void *memory[MAP_TENSORS] = {NULL};
   for (int i = 0; i < p->inputs + p->outputs; ++i) {
     const tigon_rows *t = i < p->inputs ? &p->in[i] : &p->out[i - p->inputs];
     memory[i] = t->data;
     k.pitch[i] = opencl_pitch(t);
   }
+  if (n->factor) memory[p->inputs + p->outputs] = n->factor;
   /* Drivers of CPUs compile a kernel again for each size of its groups. */
   const bool alone = d->model == OPENCL_ITEMS;
   const int64_t local = alone ? 1 : d->group, each = alone ? MAP_ITEM_EACH : MAP_GROUP_EACH;
@@ -41,6 +43,7 @@ static tigon_status launch(tigon_queue *queue, const tigon_map_problem *p, const
   }
 MAP(relu_squared, relu_squared_fwd)
 MAP(relu_squared, relu_squared_bwd)
+MAP(scale, scale_fwd)
 MAP(swiglu, swiglu_fwd)
 MAP(swiglu, swiglu_bwd)
 MAP_GELU(fwd)

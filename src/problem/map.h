@@ -8,6 +8,7 @@
 typedef struct tigon_map_numbers {
   float gate_mult, down_mult, clamp, up_offset; /* swiglu; clamp 0: none */
   tigon_gelu approx;                            /* geglu */
+  const float *factor;                          /* scale; in the device's memory */
 } tigon_map_numbers;
 
 enum { TIGON_MAP_IN = 4, TIGON_MAP_OUT = 3 };
@@ -28,5 +29,11 @@ typedef tigon_map_problem tigon_geglu_fwd_problem;
 typedef tigon_map_problem tigon_geglu_bwd_problem;
 typedef tigon_map_problem tigon_relu_squared_fwd_problem; /* x; y */
 typedef tigon_map_problem tigon_relu_squared_bwd_problem; /* dy, x; dx */
+typedef tigon_map_problem tigon_scale_fwd_problem;        /* x; y */
+
+/* Has scale by this factor its result where it is to be? */
+TIGON_SHARED bool tigon_map_is_done(const tigon_map_problem *p, float factor) {
+  return factor == 1 && p->in[0].data == p->out[0].data;
+}
 
 #endif

@@ -386,6 +386,25 @@ static void test_relu_squared(void **state) {
   for (int i = 0; i < 7; ++i) expect("dx", &b->dx, i, dx[i]);
 }
 
+/* NaN passes. A factor of 1 leaves y over x as it is: not even a signalling NaN becomes a quiet one. */
+static void test_scale(void **state) {
+  const float x[] = {NAN, INFINITY, -INFINITY, -3, 3e38f}, factors[] = {0, 0.5f, INFINITY, NAN};
+  const uint32_t signalling = 0x7f800001;
+  call c;
+  tigon_scale_fwd_args *a = legal(&c, "scale_fwd");
+  for (int k = 0; k < 4; ++k) {
+    memcpy(a->x.data, x, sizeof x);
+    memcpy(a->factor.data, &factors[k], sizeof(float));
+    run(*state, &c);
+    for (int i = 0; i < 5; ++i) expect("y", &a->y, i, (double)(factors[k] * x[i]));
+  }
+  a->y = a->x;
+  memcpy(a->x.data, &signalling, sizeof signalling);
+  memcpy(a->factor.data, &(float){1}, sizeof(float));
+  run(*state, &c);
+  assert_memory_equal(a->x.data, &signalling, sizeof signalling);
+}
+
 /* The smallest clamp is still one. */
 static void test_swiglu_clamp(void **state) {
   call c;
@@ -542,6 +561,6 @@ int main(void) {
       cmocka_unit_test(test_huge_workspace), cmocka_unit_test(test_recommended),
       cmocka_unit_test(test_relu_squared),   cmocka_unit_test(test_swiglu_clamp),
       cmocka_unit_test(test_softcap_first),  cmocka_unit_test(test_cross_entropy_rows),
-      cmocka_unit_test(test_flags)};
+      cmocka_unit_test(test_flags),          cmocka_unit_test(test_scale)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

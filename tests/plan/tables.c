@@ -103,6 +103,7 @@ static void footprints_move_the_minimum(void **state) {
       {"geglu", "bwd", 5, 5},
       {"relu_squared", "fwd", 2, 2},
       {"relu_squared", "bwd", 3, 3},
+      {"scale", "fwd", 2, 2},
       {"rope", "fwd", 2, 2},
       {"rope", "bwd", 2, 2},
       {"embedding", "fwd", 2, 2},

@@ -5,8 +5,9 @@ import torch
 from op_cases import CASES, against_oracle, make_inputs, outputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tigon.torch import functional as T
+from tigon.torch import _scale, functional as T
 from tigon.torch._op import OPS
+from tigon.torch.operators import losses
 
 by_name = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -40,6 +41,9 @@ def test_without_gradients(case):
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+LOSS = False, 0, 0.0, 0.0, 0.0, 1.0, False, 0  # the options of a mean
+
+
 class Recorder(TorchDispatchMode):
     """Keeps the first arguments that each of our operators is called with."""
 
@@ -59,6 +63,8 @@ def test_every_operator_as_torch_sees_it():
         for case in CASES:
             run(case.run, *make_inputs(case, torch.float32))
         T.rms_norm_quantised(torch.randn(3, 8), torch.ones(8))  # without a gradient, and so without a case
+        loss = losses._with_gradient(torch.randn(3, 8), torch.arange(3), *[None] * 3, *LOSS, True)[0]
+        _scale._scale(torch.randn(3, 8), loss)
     assert set(recorder.seen) == {op.torch_op for op in OPS.values()}
     for function, args in recorder.seen.items():
         torch.library.opcheck(function, [a.detach() if isinstance(a, torch.Tensor) else a for a in args])

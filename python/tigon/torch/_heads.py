@@ -3,6 +3,7 @@
 import torch
 
 from tigon.torch._autograd import autograd_function, nonzero
+from tigon.torch._scale import scaled
 
 
 def head_options(call, ignore_index, softcap, temperature, softcap_first, logits_in_f32):
@@ -47,12 +48,9 @@ def early_head(name, op, tensors, bias, metrics):
         need = [ctx.needs_input_grad[place] for place in places]
         if ctx.gradients is None:
             gradients = op(*ctx.saved_tensors, dloss, *ctx.options, *need)[1 + metrics :]
-        elif torch.compiler.is_compiling():
-            gradients = [g * dloss for g in ctx.gradients]
         else:
             gradients, ctx.gradients = ctx.gradients, None
-            scales = not (dloss.is_cpu and dloss == 1)
-            gradients = [g.mul_(dloss) if needed and scales else g for g, needed in zip(gradients, need)]
+            gradients = [scaled(g, dloss, False) if needed else g for g, needed in zip(gradients, need)]
         made = dict(zip(places, [g if needed else None for g, needed in zip(gradients, need)]))
         return tuple(made.get(place) for place in range(tensors + 2))
 

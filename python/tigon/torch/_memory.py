@@ -61,17 +61,23 @@ def _checked():
     return hasattr(ctypes.CDLL(None), "__asan_init") or "vgpreload" in os.environ.get("LD_PRELOAD", "")
 
 
+def size_given(variable):
+    """The bytes that a variable of the environment says; None where it is not set."""
+    text = os.environ.get(variable, "")
+    size = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if text and not size:
+        raise ValueError(f"tigon: {variable} is {text!r}, must be 0 or a size such as 512M or 8G")
+    return int(size[1]) << 10 * " KMGT".index(size[2] or " ") if size else None
+
+
 def _limit():
     """Bytes that the pool may hold: TIGON_CPU_POOL, else half of the memory. The pool reserves addresses, so that a
     limit on those leaves it out."""
-    text = os.environ.get("TIGON_CPU_POOL", "")
-    if not text:
-        limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-        return 0 if limited or _checked() else _memory() // 2
-    size = re.fullmatch(r"(\d+)([KMGT]?)", text)
-    if not size:
-        raise ValueError(f"tigon: TIGON_CPU_POOL is {text!r}, must be 0 or a size such as 512M or 8G")
-    return int(size[1]) << 10 * " KMGT".index(size[2] or " ")
+    given = size_given("TIGON_CPU_POOL")
+    if given is not None:
+        return given
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return 0 if limited or _checked() else _memory() // 2
 
 
 limit = _limit()

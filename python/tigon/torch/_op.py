@@ -25,7 +25,7 @@ _CALLS = 1024  # that a thread remembers before it starts afresh
 _KEPT = 65536  # bytes of a workspace that a call keeps for the next one
 _BRIEF = 32768  # bytes of a call on the CPU that is over before another thread could make use of the interpreter
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
-_DEVICES = "cpu", "cuda", "npu"
+DEVICES = "cpu", "cuda", "npu"
 OPS = {}  # name: Op
 _compiling, _modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_dispatch_stack
 _fragment = torch.library.Library("tigon", "DEF")
@@ -143,10 +143,11 @@ class _PythonOp(ctypes.Structure):
 
 
 class Op(Signature):
-    """The operator `name` over the C entry of its own name or of another one; the rest is Signature's."""
+    """The operator `name` over the C entry of its own name or of another one; the rest is Signature's. `most`: bytes of
+    a workspace that it takes without being told so, where the entry works with as many."""
 
-    def __init__(self, name, entry=None, **signature):
-        self.name, self.entry = name, entry or name
+    def __init__(self, name, entry=None, most=None, **signature):
+        self.name, self.entry, self.most = name, entry or name, most
         super().__init__(self.name, self.entry, **signature)
         _fragment.define(self.schema, tags=_tags)
         self.torch_op = getattr(torch.ops.tigon, self.name).default
@@ -222,7 +223,7 @@ class Op(Signature):
         check_tensors(self, tensors)
         if not dispatched:
             refuse_transforms(self.name.removesuffix("_bwd"), tensors)
-            plain = _PLAIN.issuperset(map(type, tensors)) and tensors[0].device.type in _DEVICES
+            plain = _PLAIN.issuperset(map(type, tensors)) and tensors[0].device.type in DEVICES
             if not plain:  # a subclass or a device that torch's dispatcher has to see
                 if any(hasattr(t, "placements") for t in tensors):
                     _sharding.register()
@@ -316,10 +317,11 @@ class Op(Signature):
                 call.each_workspace = workspace
 
     def _workspace(self, call):
-        """Bytes that the call needs; for a composite those that the caller grants, else those recommended."""
-        good, context = ctypes.c_size_t(), call.context.handle
-        index = ENTRIES[self.entry].index
-        status = library.tigon_schema_workspace(index, context, ctypes.byref(call.struct), None, ctypes.byref(good))
+        """Bytes that the call needs; for a composite those that the caller grants, else those recommended up to `most`."""
+        least, good, context = ctypes.c_size_t(), ctypes.c_size_t(), call.context.handle
+        of, found = ENTRIES[self.entry].index, (ctypes.byref(least), ctypes.byref(good))
+        status = library.tigon_schema_workspace(of, context, ctypes.byref(call.struct), *found)
         if status:
             raise error(status, context)
-        return call.struct.workspace_bytes or good.value
+        most = good.value if self.most is None else max(least.value, self.most)
+        return call.struct.workspace_bytes or min(good.value, most)

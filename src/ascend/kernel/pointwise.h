@@ -14,6 +14,7 @@ typedef struct pointwise_arguments {
   /* What the operator has of tigon_map_numbers. */
   int64_t approx;
   float gate, down, clamp, up_offset;
+  gm_ptr factor; /* [1] f32 */
 } pointwise_arguments;
 
 /* value[i]: input i in f32, where it was loaded or a copy, which may be worked on. work[i]: more f32 tiles.
@@ -119,5 +120,6 @@ void geglu_fwd(ub_arena *ub, const void *arguments);
 void geglu_bwd(ub_arena *ub, const void *arguments);
 void relu_squared_fwd(ub_arena *ub, const void *arguments);
 void relu_squared_bwd(ub_arena *ub, const void *arguments);
+void scale_fwd(ub_arena *ub, const void *arguments);
 
 #endif

@@ -88,6 +88,8 @@ static const row table[] = {
     {ENTRY("geglu", "bwd"), .temporaries = {3, 8}, .ops = {45.0, 31.0}},
     {ENTRY("relu_squared", "fwd"), .temporaries = {0, 1}, .ops = {1.5, 3.5}},
     {ENTRY("relu_squared", "bwd"), .temporaries = {0, 2}, .ops = {2.5, 5.5}},
+    {ENTRY("scale", "fwd"), .base.row_scalars_on_chip = 6, .base.column_param_bytes = 4, .temporaries = {0, 1},
+     .ops = {1.0, 3.0}},
     {ENTRY("rope", "fwd"), ROPE},
     {ENTRY("rope", "fwd_positions"), ROPE, .base.row_scalars_in = 2},
     {ENTRY("rope", "bwd"), ROPE},
@@ -201,7 +203,7 @@ bool tigon_footprint_find(const char *op, const char *entry, tigon_dtype dtype, 
     if (strcmp(r->base.op, op) != 0 || strcmp(r->base.entry, entry) != 0 || (r->only_f32 && !f32)) continue;
     const tigon_schema *schema = schema_of(&r->base);
     *footprint = r->base;
-    footprint->column_param_bytes = f32 ? 4 : 2;
+    if (!footprint->column_param_bytes) footprint->column_param_bytes = f32 ? 4 : 2;
     footprint->f32_temporaries = r->temporaries[!f32];
     footprint->vector_ops = r->ops[!f32];
     for (int k = 0; k < schema->count; k++)

@@ -4,8 +4,11 @@
 #include "map.h"
 
 #define MAP_EACH (GROUP == 1 ? MAP_ITEM_EACH : MAP_GROUP_EACH)
-#define MAP_KERNEL(name, inputs, outputs, formula)                                                              \
+/* `done`: there is nothing to do. */
+#define MAP_KERNEL(name, inputs, outputs, formula) MAP_KERNEL_UNLESS(name, 0, inputs, outputs, formula)
+#define MAP_KERNEL_UNLESS(name, done, inputs, outputs, formula)                                                 \
   __kernel void name(TENSOR(t0), TENSOR(t1), TENSOR(t2), TENSOR(t3), TENSOR(t4), const map_numbers k) {         \
+    if (done) return;                                                                                           \
     const memory of[MAP_TENSORS] = {memory_of(t0), memory_of(t1), memory_of(t2), memory_of(t3), memory_of(t4)}; \
     const long row = (long)get_global_id(1), item = (long)get_global_id(0);                                     \
     const long first = (item / GROUP * MAP_EACH * GROUP + item % GROUP) * LANES;                                \

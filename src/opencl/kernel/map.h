@@ -10,6 +10,7 @@ typedef struct map_numbers {
   int64_t cols;
   cl_pitch pitch[MAP_TENSORS];                  /* inputs come first */
   float gate_mult, down_mult, limit, up_offset; /* swiglu; limit: Inf without a clamp */
+  int32_t in_place, unused;                     /* scale: y is x */
 } map_numbers;
 
 #endif

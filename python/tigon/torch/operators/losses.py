@@ -8,7 +8,9 @@ import torch
 
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
+from tigon.torch._memory import size_given
 from tigon.torch._op import Op
+from tigon.torch._scale import is_plain, scaled
 from tigon.torch._sharded_head import check_group, is_tensor_parallel, over_ranks, over_vocabulary
 from tigon.torch._sharding import is_distributed
 from tigon.torch._vocab_shards import NONE, each, gathered, merge, shard_of, summed
@@ -82,6 +84,7 @@ class CrossEntropyOutputs(NamedTuple):
     """i64, a scalar: how many tokens count and have their target as argmax."""
 
 
+_OTHERS = "out_lse", "out_z_loss", "out_entropy", "out_argmax", "out_correct"
 _LOSS = {"out_loss": lambda given: not each(given), "out_token_loss": each}
 _MORE = dict.fromkeys(("out_z_loss", "out_entropy", "out_argmax", "out_correct"), lambda given: given["more"])
 _cross_entropy_fwd = Op(
@@ -102,6 +105,37 @@ def _both(name, fwd, bwd, *more, others=()):
     return {each: derived(*pair, returned=(loss, *more, *others), others=others) for each, loss in losses.items()}
 
 
+_with_gradient = Op(
+    "cross_entropy_with_gradient",
+    "cross_entropy_fwd",
+    without=("dloss", "dentropy", "out_token_loss", *_OTHERS),
+    check=_check_target,
+)
+_EARLY = 1 << 20  # bytes of logits: a pass over fewer takes less time than a call
+
+
+def _is_early(logits):
+    """Is the gradient of a mean or sum made with the loss? Not f16's, whose loss is scaled later, and not in compiled
+    code, where backward could not take its memory."""
+    if torch.compiler.is_compiling() or not (is_plain(logits) and torch.is_grad_enabled() and logits.requires_grad):
+        return False
+    return logits.dtype != torch.float16 and logits.nbytes >= _EARLY
+
+
+def _early_forward(ctx, logits, link, labels, weight, token_scale, denominator, options):
+    """Backward needs the gradient, and not the logits, whose memory may go. `link`, of no elements, has their graph: by
+    it a derivative of the gradient finds the refusal."""
+    loss, dlogits = _with_gradient(logits, labels, weight, token_scale, denominator, *options, True)
+    ctx.save_for_backward(dlogits, link)
+    return loss
+
+
+def _early_backward(ctx, dloss):
+    again = torch._C._autograd._get_current_graph_task_keep_graph()
+    return scaled(ctx.saved_tensors[0], dloss, again), *[None] * 6
+
+
+_Early = autograd_function("cross_entropy", _early_forward, _early_backward)
 _LOSSES = _both("cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd)
 _OUTPUTS = _both("cross_entropy", _cross_entropy_fwd, _entropy_bwd, "entropy", others=_NO_GRADIENT)
 
@@ -133,11 +167,16 @@ def cross_entropy(
     num_items_in_batch: the tokens of all micro batches.
 
     logits f32, bf16 or f16; target i64 or i32; weight [V] and token_scale [...] f32.
-    The loss is f32, computed in f32, under autocast too. Only the logits get a gradient.
+    The loss is f32, computed in f32, under autocast too. Only the logits get a gradient. That of mean and sum is made
+    with the loss, for logits of 1 MiB and more in f32 and bf16 outside of torch.compile. The graph keeps it in place of
+    the logits. Backward then has no work where the loss itself is differentiated, and else one pass.
     """
     options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
     options = _options("cross_entropy", False, *options)
-    return _LOSSES[reduction == "none"](logits, target, weight, token_scale, _denominator(target, denominator), options)
+    inputs = target, weight, token_scale, _denominator(target, denominator)
+    if reduction != "none" and _is_early(logits):
+        return _Early(logits, logits.repeat((0,) * logits.dim()), *inputs, options[1:])
+    return _LOSSES[reduction == "none"](logits, *inputs, options)
 
 
 def cross_entropy_outputs(
@@ -164,9 +203,11 @@ def cross_entropy_outputs(
 
 
 _NAME = "fused_linear_cross_entropy"
-_OTHERS = "out_lse", "out_z_loss", "out_entropy", "out_argmax", "out_correct"
+_GIVEN = size_given("TIGON_HEAD_WORKSPACE")
+_MOST = 256 << 20 if _GIVEN is None else _GIVEN  # bytes of a workspace that nobody asks for
 _fused_fwd = Op(
     f"{_NAME}_fwd",
+    most=_MOST,
     without=("dloss", "dentropy", *_OTHERS),
     options=("int workspace_bytes",),
     when=_LOSS,
@@ -174,6 +215,7 @@ _fused_fwd = Op(
 )
 _fused_bwd = Op(
     f"{_NAME}_bwd",
+    most=_MOST,
     without=("dentropy", "out_loss", "out_token_loss", *_OTHERS),
     required=("dloss",),
     options=("int workspace_bytes",),
@@ -196,15 +238,9 @@ def _backward(ctx, dloss):
     need = ctx.needs_input_grad[:3]
     if ctx.gradients is None:
         gradients = _fused_bwd(*ctx.saved_tensors, dloss, *ctx.options, *need)
-    elif torch.compiler.is_compiling():
-        gradients = [g * dloss for g in ctx.gradients]
     else:
         gradients, ctx.gradients = ctx.gradients, None
-        if dloss.is_cpu and dloss == 1:
-            dloss = None
-        for g, needed in zip(gradients, need):
-            if needed and dloss is not None:
-                g.mul_(dloss)
+        gradients = [scaled(g, dloss, False) if needed else g for g, needed in zip(gradients, need)]
     return *[g if needed else None for g, needed in zip(gradients, need)], *[None] * 6
 
 
@@ -213,6 +249,7 @@ _FusedLinearCrossEntropy = autograd_function(_NAME, _forward, _backward)
 _fused_outputs_fwd = Op(
     f"{_NAME}_outputs_fwd",
     f"{_NAME}_fwd",
+    most=_MOST,
     without=("dloss", "dentropy", "dhidden", "dweight", "dbias", "out_lse"),
     options=("int workspace_bytes",),
     when=_LOSS,
@@ -221,6 +258,7 @@ _fused_outputs_fwd = Op(
 _fused_outputs_bwd = Op(
     f"{_NAME}_outputs_bwd",
     f"{_NAME}_bwd",
+    most=_MOST,
     without=("out_loss", "out_token_loss", *_OTHERS),
     required=("dloss", "dentropy"),
     options=("int workspace_bytes",),
@@ -256,9 +294,10 @@ def fused_linear_cross_entropy(
 
     hidden [..., H], weight [V, H] and bias [V] of one dtype, f32, bf16 or f16 (under autocast, autocast's own; bias may
     be f32); target [...] or [rows] i64 or i32. class_weight is cross_entropy's weight; the other options are its own.
-    Chunks of tokens are worked off in workspace_bytes of memory, None for what the library recommends. Gradients of
-    mean and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits
-    made again. Logits have hidden's dtype, or with logits_in_f32 f32, for twice or, with gradients, three times the
+    Chunks of tokens are worked off in workspace_bytes of memory. None is what the library recommends, up to
+    TIGON_HEAD_WORKSPACE, a variable of the environment such as 2G, or 256 MiB; more may be faster. Gradients of mean
+    and sum are made with the loss; those of "none" and of f16, whose loss is scaled, in backward, from the logits made
+    again. Logits have hidden's dtype, or with logits_in_f32 f32, for twice or, with gradients, three times the
     memory.
     """
     options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
