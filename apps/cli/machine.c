@@ -1,4 +1,5 @@
 /* What the system says about the host. */
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,11 +9,18 @@
 
 #include "cli.h"
 
+/* NULL: it is not there. */
+static FILE *open_to_read(const char *path) {
+  FILE *file = fopen(path, "r");
+  if (!file && errno == ENOMEM) cli_trouble("tigon", "out of memory");
+  return file;
+}
+
 /* The value of the first line "<key> : <value>" of a file as in /proc, "" when there is none. */
 static void value_of(const char *path, const char *key, char *value, size_t size) {
   char line[4096];
   value[0] = 0;
-  FILE *file = fopen(path, "r");
+  FILE *file = open_to_read(path);
   while (file && fgets(line, sizeof line, file)) {
     const char *colon = strchr(line, ':');
     if (strncmp(line, key, strlen(key)) != 0 || !colon || !strchr("\t :", line[strlen(key)])) continue;
@@ -54,7 +62,7 @@ static int64_t cache_bytes(int level) {
     char *const values[] = {text, type, text};
     for (int i = 0; i < 3; ++i) {
       snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, names[i]);
-      FILE *file = fopen(path, "r");
+      FILE *file = open_to_read(path);
       if (!file) return 0;
       const bool read = fgets(values[i], 32, file) != NULL;
       fclose(file);

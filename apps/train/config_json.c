@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "json_memory.h"
+
 json_t *train_config_json(const train_config *c) {
   /* no special tokens: Llama's defaults 1 and 2 would be bytes of the text */
   return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:{s:s, s:f}, s:b, s:b, s:b, "
@@ -106,13 +108,15 @@ bool train_config_read(const char *folder, train_config *config, train_error *er
   if (!train_path_join(folder, "config.json", path, error)) return false;
   FILE *file = fopen(path, "re");
   if (!file) return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot open %s: %s", path, strerror(errno));
+  train_json_begin();
   json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &broken);
   fclose(file);
+  if (!object && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   if (!object)
     return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable configuration: its JSON is broken in line %d: %.120s",
                       path, broken.line, broken.text);
   const reading r = {object, path, error};
   const bool good = read_config(&r, config);
   json_decref(object);
-  return good;
+  return train_json_lacked() ? train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path) : good;
 }
