@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../train/json_memory.h"
 #include "core/context.h"
 #include "term.h"
 
@@ -157,10 +158,12 @@ bool cli_parse(const struct argp *argp, int argc, char **argv, void *input) {
 #ifdef M_PERTURB
   mallopt(M_PERTURB, 1);
 #endif
-  if (argp_parse(&quiet, argc, argv, ARGP_IN_ORDER, NULL, input) != 0) exit(CLI_USAGE);
+  const error_t wrong = argp_parse(&quiet, argc, argv, ARGP_IN_ORDER, NULL, input);
 #ifdef M_PERTURB
   mallopt(M_PERTURB, 0);
 #endif
+  if (wrong == ENOMEM) cli_trouble(argv[0], "out of memory");
+  if (wrong) exit(CLI_USAGE);
   return true;
 }
 
@@ -228,6 +231,7 @@ bool cli_is_borrowed(const tigon_context *context, int entry) {
 /* ---- output ---- */
 
 void cli_print_json(json_t *value) {
+  if (train_json_lacked()) cli_trouble("tigon", "no memory for the JSON");
   if (!value || json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) != 0)
     cli_trouble("tigon", "the JSON could not be written");
   putchar('\n');

@@ -1,4 +1,5 @@
 /* tigon plan on a device without a planner, which is here or which a backend describes: what an operator's call would launch there. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -207,7 +208,9 @@ int plan_launches(const char *command, const plan_options *chosen) {
   const bench_case *timed = bench_case_find(cli_op(command, chosen->op));
   const tigon_dtype dtype = cli_float_dtype(command, chosen->dtype);
   refuse_options(command, chosen);
+  errno = 0;
   tigon_context *context = tigon_context_described(chosen->device, record, &l);
+  if (!context && errno == ENOMEM) cli_trouble(command, "out of memory");
   if (!context) context = cli_context(command, chosen->device, NULL, 0);
   bench_point at = {.rows = chosen->rows,
                     .cols = chosen->cols,

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "../train/curve.h"
+#include "../train/json_memory.h"
+#include "cli.h"
 #include "term.h"
 
 /* ---- JSON ---- */
@@ -16,13 +18,18 @@
 static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static void print_line(json_t *object) {
-  json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+  if (train_json_lacked() || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0) {
+    cli_say("tigon train", "no memory for a line of JSON, which is left out");
+    json_decref(object);
+    return;
+  }
   json_decref(object);
   putchar('\n');
   fflush(stdout);
 }
 
 static void json_step(const train_report *report, const train_step_report *s) {
+  train_json_begin();
   json_t *line = json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)s->step, "loss", number(s->loss), "tokens_per_s",
                            number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes);
   if (s->scaler->on) {
@@ -37,6 +44,7 @@ static void json_step(const train_report *report, const train_step_report *s) {
 }
 
 static void json_end(const train_summary *s) {
+  train_json_begin();
   if (s->compare)
     print_line(json_pack("{s:{s:f, s:f, s:f, s:o, s:f, s:o, s:I}}", "compare", "max_loss_diff",
                          s->compare->max_loss_diff, "speed_ratio", s->compare->speed_ratio, "memory_ratio",

@@ -6,6 +6,7 @@
 
 #include "checkpoint.h"
 #include "config_json.h"
+#include "json_memory.h"
 #include "pieces.h"
 #include "tokenizer.h"
 
@@ -92,6 +93,7 @@ static bool write_model(const char *path, const train_model *model, const train_
   content c;
   if (!content_new(&c, model, train_piece_count(&model->config), error)) return false;
   content_add_buffer(&c, model, pieces, "", &model->master);
+  train_json_begin();
   json_t *metadata = json_pack("{s:s, s:o}", "format", "pt", "pair", pair_text(p));
   const bool good = train_safetensors_write(path, c.tensors, c.count, metadata, fill, &c, error);
   json_decref(metadata);
@@ -113,6 +115,7 @@ static bool write_optimizer(const char *path, const train_model *model, const tr
   content_add(&c, "", "history.rate", "F32", 0, h->steps, (origin){.host = h->steps ? (void *)h->rate : none});
   content_add_buffer(&c, model, pieces, "exp_avg.", &model->exp_avg);
   content_add_buffer(&c, model, pieces, "exp_avg_sq.", &model->exp_avg_sq);
+  train_json_begin();
   json_t *metadata = options_metadata(p);
   const bool good = train_safetensors_write(path, c.tensors, c.count, metadata, fill, &c, error);
   json_decref(metadata);

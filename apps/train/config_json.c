@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "json_memory.h"
+
 static const char *const rope_kinds[] = {
     [TRAIN_ROPE_DEFAULT] = "default", [TRAIN_ROPE_LINEAR] = "linear", [TRAIN_ROPE_LLAMA3] = "llama3"};
 enum { ROPE_KINDS = sizeof rope_kinds / sizeof *rope_kinds };
@@ -155,13 +157,15 @@ bool train_config_read(const char *folder, train_config *config, train_error *er
   if (!train_path_join(folder, "config.json", path, error)) return false;
   FILE *file = fopen(path, "re");
   if (!file) return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot open %s: %s", path, strerror(errno));
+  train_json_begin();
   json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &broken);
   fclose(file);
+  if (!object && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   if (!object)
     return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable configuration: its JSON is broken in line %d: %.120s",
                       path, broken.line, broken.text);
   const reading r = {object, path, error};
   const bool good = read_config(&r, config);
   json_decref(object);
-  return good;
+  return train_json_lacked() ? train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path) : good;
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "json_memory.h"
+
 #define AT(field) offsetof(train_metrics_row, field)
 
 static const struct {
@@ -63,6 +65,7 @@ static size_t format(const train_metrics_row *row, bool json, char line[LINE]) {
 }
 
 static bool parse(const char *line, train_metrics_row *row) {
+  train_json_begin();
   json_t *object = json_loads(line, 0, NULL);
   for (int i = 0; i < COLUMNS; ++i) {
     const json_t *value = json_object_get(object, columns[i].name);
@@ -85,6 +88,10 @@ static bool append(train_file *file, train_metrics_file *m, const char *line, si
   return train_file_append(file, line, count, error);
 }
 
+static bool no_memory(const train_metrics *m, train_error *error) {
+  return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the lines of %s", m->jsonl.path);
+}
+
 /* Copies what belongs. Half a line is no JSON, and is left out. */
 static bool keep(train_metrics *m, FILE *from, train_file *jsonl, train_file *csv, const train_history *h,
                  train_error *error) {
@@ -93,7 +100,9 @@ static bool keep(train_metrics *m, FILE *from, train_file *jsonl, train_file *cs
   bool good = true;
   while (good && getline(&line, &room, from) > 0) {
     train_metrics_row row;
-    if (!parse(line, &row) || !belongs(&row, m->last.step, h)) continue;
+    const bool is_row = parse(line, &row);
+    if (train_json_lacked()) break;
+    if (!is_row || !belongs(&row, m->last.step, h)) continue;
     m->last = row;
     good = append(jsonl, &m->jsonl, text, format(&row, true, text), error);
     if (!good)
@@ -102,6 +111,11 @@ static bool keep(train_metrics *m, FILE *from, train_file *jsonl, train_file *cs
       train_file_discard(jsonl);
   }
   free(line);
+  if (good && !feof(from)) {
+    train_file_discard(jsonl);
+    train_file_discard(csv);
+    return no_memory(m, error);
+  }
   return good;
 }
 
@@ -133,6 +147,11 @@ bool train_metrics_open(train_metrics *m, const char *folder, const char *from, 
     return false;
   }
   FILE *rows = from ? fopen(before, "re") : NULL;
+  if (from && !rows && errno == ENOMEM) {
+    train_file_discard(&jsonl);
+    train_file_discard(&csv);
+    return no_memory(m, error);
+  }
   const bool kept = !rows || keep(m, rows, &jsonl, &csv, h, error);
   if (rows) fclose(rows);
   if (!kept || !finish_both(&jsonl, &csv, error)) return false;

@@ -1,8 +1,10 @@
 #include "reader.h"
 
+#include <errno.h>
 #include <inttypes.h>
 
 #include "checkpoint.h"
+#include "json_memory.h"
 
 static bool open_context(const train_reader_options *o, train_reader *r, train_error *error) {
   const tigon_context_desc desc = {.device = o->device, .threads = o->threads};
@@ -30,11 +32,14 @@ static bool open_tokenizer(const train_reader_options *o, train_reader *r, train
                     train_tokenizer_path(r->tokenizer), train_tokenizer_vocab(r->tokenizer) - 1, vocab);
 }
 
-/* eos_token_id is a token, a list of tokens, or null. */
+/* eos_token_id is a token, a list of tokens, or null. False: memory ran out. */
 static bool read_ends(const char *folder, const char *name, train_reader *r) {
   char path[TRAIN_PATH];
   train_error none;
+  train_json_begin();
+  errno = 0;
   json_t *object = train_path_join(folder, name, path, &none) ? json_load_file(path, 0, NULL) : NULL;
+  if (!object && (errno == ENOMEM || train_json_lacked())) return false;
   const json_t *ends = json_object_get(object, "eos_token_id");
   const size_t count = json_is_array(ends) ? json_array_size(ends) : 1;
   for (size_t i = 0; i < count && r->end_count < TRAIN_ENDS; ++i) {
@@ -43,7 +48,7 @@ static bool read_ends(const char *folder, const char *name, train_reader *r) {
     if (json_is_integer(end) && token >= 0 && token < r->model.config.vocab) r->ends[r->end_count++] = (int32_t)token;
   }
   json_decref(object);
-  return r->end_count > 0;
+  return true;
 }
 
 bool train_reader_open(const train_reader_options *o, train_reader *r, train_error *error) {
@@ -51,8 +56,10 @@ bool train_reader_open(const train_reader_options *o, train_reader *r, train_err
   if (open_context(o, r, error) &&
       train_checkpoint_read(o->folder, &r->memory, tigon_dtype_from_name(o->dtype), &r->model, error) &&
       open_tokenizer(o, r, error)) {
-    if (!read_ends(o->folder, "generation_config.json", r)) read_ends(o->folder, "config.json", r);
-    return true;
+    if (read_ends(o->folder, "generation_config.json", r) &&
+        (r->end_count > 0 || read_ends(o->folder, "config.json", r)))
+      return true;
+    train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the tokens that end a text");
   }
   train_reader_close(r);
   return false;

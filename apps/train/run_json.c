@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "json_memory.h"
 #include "tokenizer.h"
 
 /* ---- writing ---- */
@@ -41,12 +42,13 @@ bool train_run_json_write(const char *folder, const train_options *o, const char
   char path[TRAIN_PATH];
   *lacks = NULL;
   if (!train_path_join(folder, "run.json", path, error)) return false;
+  train_json_begin();
   json_t *object = json_object();
   for (int i = 0; i < train_option_count; ++i)
     if (train_option_rows[i].name && train_option_rows[i].use != TRAIN_USE_HERE &&
         json_object_set_new(object, train_option_rows[i].name, value_of(o, &train_option_rows[i])) != 0)
       *lacks = train_option_rows[i].name;
-  char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits(o)));
+  char *text = train_json_lacked() ? NULL : json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits(o)));
   json_decref(object);
   if (!text) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   train_file file;
@@ -108,8 +110,10 @@ bool train_run_json_read(const char *path, train_options *o, json_t **kept, trai
   FILE *file = fopen(path, "re");
   *kept = NULL;
   if (!file) return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot open %s: %s", path, strerror(errno));
+  train_json_begin();
   json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &wrong);
   fclose(file);
+  if (!object && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   if (!object)
     return train_fail(error, TRAIN_EXIT_USAGE, "%s is broken JSON in line %d: %.160s", path, wrong.line, wrong.text);
   bool good = json_is_object(object) ||

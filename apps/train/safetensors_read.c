@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "json_memory.h"
 #include "safetensors.h"
 
 enum { HEADER_LIMIT = 16 << 20 /* bytes of JSON, some 100 000 tensors */ };
@@ -135,8 +136,11 @@ static bool load(train_safetensors *reader, train_error *error) {
   json_error_t wrong;
   bool good = read_at(reader, 8, (size_t)length, text, error);
   if (good) {
+    train_json_begin();
     reader->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &wrong);
-    if (!reader->header)
+    if (!reader->header && train_json_lacked())
+      good = train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the header of %s", reader->path);
+    else if (!reader->header)
       good = train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable checkpoint: its JSON is broken at byte %d: %.120s",
                         reader->path, wrong.position, wrong.text);
     else if (!json_is_object(reader->header))

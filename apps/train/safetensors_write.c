@@ -1,11 +1,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_memory.h"
 #include "safetensors.h"
 
 enum { PIECE = 1 << 20 /* bytes that are written at once */ };
 
-/* The header's JSON, padded with blanks so that the data begins at a multiple of 8; NULL when memory ran out. */
+/* The header's JSON, padded with blanks so that the data begins at a multiple of 8; NULL when memory ran out, for it or for the
+ * metadata. */
 static char *header_text(train_safetensor *tensors, int64_t count, json_t *metadata, size_t *length) {
   json_t *header = json_object();
   bool good = json_object_set(header, "__metadata__", metadata) == 0;
@@ -24,7 +26,7 @@ static char *header_text(train_safetensor *tensors, int64_t count, json_t *metad
                               (json_int_t)t->offset, (json_int_t)offset);
     good = json_object_set_new(header, t->name, entry) == 0;
   }
-  char *text = good ? json_dumps(header, JSON_COMPACT) : NULL;
+  char *text = good && !train_json_lacked() ? json_dumps(header, JSON_COMPACT) : NULL;
   json_decref(header);
   if (!text) return NULL;
   const size_t used = strlen(text), padded = (used + 7) / 8 * 8;

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "json_memory.h"
+
 static bool broken(const char *index, const char *what, train_error *error) {
   return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable index: %s", index, what);
 }
@@ -24,7 +26,9 @@ static bool open_shard(const char *folder, const char *index, const char *name, 
 
 static bool open_shards(const char *folder, const char *index, train_shards *s, train_error *error) {
   json_error_t wrong;
+  train_json_begin();
   json_t *object = json_load_file(index, JSON_REJECT_DUPLICATES, &wrong);
+  if (!object && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", index);
   if (!object)
     return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable index: its JSON is broken in line %d: %.120s", index,
                       wrong.line, wrong.text);

@@ -133,6 +133,7 @@ char *train_curve_svg(const train_history *h, const char *title) {
   free(fine.step);
   free(smooth.step);
   free(rate.step);
+  good = good && !ferror(file);
   if (fclose(file) == 0 && good) return document;
   free(document);
   return NULL;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "json_memory.h"
 #include "tokenizer_parts.h"
 
 /* Pieces of GPT-2, which ByteLevel has when use_regex is true. */
@@ -358,7 +359,9 @@ bool train_tokenizer_read(train_tokenizer *t, train_error *error) {
   enum { DEPTH = 4 };
   json_error_t broken;
   const reading r = {t, error};
+  train_json_begin();
   t->json = json_loadb(t->file, t->file_bytes, JSON_REJECT_DUPLICATES, &broken);
+  if (!t->json && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", t->path);
   if (!t->json) return wrong(&r, "its JSON is broken in line %d: %.120s", broken.line, broken.text);
   t->split = train_split_create(error);
   if (!t->split || !read_model(&r, json_object_get(t->json, "model")) ||

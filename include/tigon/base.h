@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* The result of a call. Every value except TIGON_OK comes with one sentence: tigon_last_error(). After an error nothing
- * was written. The exception is an error of tigon_context_sync(), which a device found while it ran. */
+ * was written. Exceptions: tigon_context_sync(), and "the launch on .. failed", as earlier launches may have run. */
 typedef enum tigon_status {
   TIGON_OK = 0,
   TIGON_ERROR_INVALID = 1,       /* an argument breaks the op's contract */

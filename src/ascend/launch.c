@@ -123,7 +123,7 @@ tigon_status ascend_launch_bytes(tigon_queue *queue, const char *name, tigon_sim
   use_memory(queue, sim);
   if (tigon_sim_launch(sim, name, kernel, arguments, blocks)) return TIGON_OK;
   queue->reason = tigon_sim_report(sim)->text;
-  return TIGON_ERROR_DEVICE;
+  return tigon_sim_report(sim)->rule == SIM_NO_MEMORY ? TIGON_ERROR_OUT_OF_MEMORY : TIGON_ERROR_DEVICE;
 }
 
 float *ascend_scratch(tigon_queue *queue, int64_t floats) {

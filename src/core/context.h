@@ -28,7 +28,8 @@ struct tigon_context {
   char error[512];
 };
 
-/* A context that records each launch, on a device by the name that a backend's table has it by; NULL: none has. */
+/* A context that records each launch, on a device by the name that a backend's table has it by; NULL: none has,
+ * or errno is ENOMEM. */
 tigon_context *tigon_context_described(const char *name, void (*record)(void *to, const tigon_launch *launch),
                                        void *record_to);
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #if defined(_OPENMP)
 #include <omp.h>
@@ -16,17 +17,20 @@ typedef struct version {
 } version;
 
 static struct {
-  bool found;
-  char text[160]; /* "onednn 2.6.3", or why it is not there */
+  atomic_bool found;
+  char text[160]; /* "onednn 2.6.3" */
   int (*gemm)(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const void *a,
               int64_t lda, const void *b, int64_t ldb, float beta, float *c, int64_t ldc);
 } onednn;
+
+/* Why it is not there. */
+static _Thread_local char why_not[160];
 
 static void load(void) {
   void *library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *text = dlerror();
-    snprintf(onednn.text, sizeof onednn.text, "onednn is not there: %s", text ? text : "libdnnl.so.2");
+    snprintf(why_not, sizeof why_not, "onednn is not there: %s", text ? text : "libdnnl.so.2");
     return;
   }
   const version *(*get_version)(void);
@@ -34,7 +38,7 @@ static void load(void) {
   *(void **)&onednn.gemm = dlsym(library, "dnnl_gemm_bf16bf16f32");
   const version *v = get_version ? get_version() : NULL;
   if (!onednn.gemm || !v || v->major != 2) {
-    snprintf(onednn.text, sizeof onednn.text, "libdnnl.so.2 lacks dnnl_gemm_bf16bf16f32 or is not version 2");
+    snprintf(why_not, sizeof why_not, "libdnnl.so.2 lacks dnnl_gemm_bf16bf16f32 or is not version 2");
     return;
   }
   snprintf(onednn.text, sizeof onednn.text, "onednn %d.%d.%d", v->major, v->minor, v->patch);
@@ -42,10 +46,15 @@ static void load(void) {
 }
 
 bool tigon_onednn_found(const char **text) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, load);
-  *text = onednn.text;
-  return onednn.found;
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (!onednn.found) {
+    pthread_mutex_lock(&lock);
+    if (!onednn.found) load(); /* again where it failed, because memory or threads may have run out */
+    pthread_mutex_unlock(&lock);
+  }
+  const bool found = onednn.found;
+  *text = found ? onednn.text : why_not;
+  return found;
 }
 
 static int64_t leading(const tigon_gemm_matrix *a, int64_t cols) { return a->pitch > cols ? a->pitch : cols; }

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -16,9 +17,9 @@
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 
 static struct {
-  bool found;
+  atomic_bool found;
   bool behind;    /* its kernels have no AVX-512 on a CPU that has */
-  char text[160]; /* "openblas 0.3.21 (SkylakeX)", or why it is not there */
+  char text[160]; /* "openblas 0.3.21 (SkylakeX)" */
   void (*sgemm)(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a, int lda,
                 const float *b, int ldb, float beta, float *c, int ldc);
   void (*set_num_threads)(int);
@@ -39,6 +40,9 @@ static void in_child(void) {
   pthread_mutex_unlock(&single.mutex);
 }
 
+/* Why it is not there. */
+static _Thread_local char why_not[160];
+
 /* OpenBLAS waits for memory for as long as there is none, in a call and at the process's end, and ends the process when it
  * cannot start its threads. */
 static bool is_safe(void) {
@@ -50,7 +54,7 @@ static bool is_safe(void) {
     why = "addresses are limited (ulimit -v)";
   else if (tigon_cpu_threads_there(cores) < cores)
     why = "its threads cannot be started (ulimit -u)";
-  if (why) snprintf(openblas.text, sizeof openblas.text, "openblas is left out: %s", why);
+  if (why) snprintf(why_not, sizeof why_not, "openblas is left out: %s", why);
   return !why;
 }
 
@@ -59,7 +63,7 @@ static void load(void) {
   void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *text = dlerror();
-    snprintf(openblas.text, sizeof openblas.text, "openblas is not there: %s", text ? text : "libopenblas.so.0");
+    snprintf(why_not, sizeof why_not, "openblas is not there: %s", text ? text : "libopenblas.so.0");
     return;
   }
   char *(*get_config)(void);
@@ -72,11 +76,11 @@ static void load(void) {
   const char *config = get_config ? get_config() : "";
   if (!openblas.sgemm || !openblas.set_num_threads || !openblas.get_num_threads ||
       strncmp(config, "OpenBLAS ", 9) != 0) {
-    snprintf(openblas.text, sizeof openblas.text, "libopenblas.so.0 lacks cblas_sgemm or the control of its threads");
+    snprintf(why_not, sizeof why_not, "libopenblas.so.0 lacks cblas_sgemm or the control of its threads");
     return;
   }
   if (strstr(config, "USE64BITINT")) {
-    snprintf(openblas.text, sizeof openblas.text, "libopenblas.so.0 has 64-bit integers, must have 32-bit ones");
+    snprintf(why_not, sizeof why_not, "libopenblas.so.0 has 64-bit integers, must have 32-bit ones");
     return;
   }
   const char *core = get_corename ? get_corename() : "unknown";
@@ -88,10 +92,15 @@ static void load(void) {
 }
 
 bool tigon_openblas_found(const char **text) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, load);
-  *text = openblas.text;
-  return openblas.found;
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (!openblas.found) {
+    pthread_mutex_lock(&lock);
+    if (!openblas.found) load(); /* again where it failed, because memory or threads may have run out */
+    pthread_mutex_unlock(&lock);
+  }
+  const bool found = openblas.found;
+  *text = found ? openblas.text : why_not;
+  return found;
 }
 
 bool tigon_openblas_behind(void) { return openblas.behind; }

@@ -87,7 +87,10 @@ void opencl_cache_write(const char *name, uint64_t key, const unsigned char *bin
   snprintf(own, sizeof own, "%s.XXXXXX", path);
   const int number = mkstemp(own);
   FILE *file = number >= 0 ? fdopen(number, "wb") : NULL;
-  if (!file) return;
+  if (!file) {
+    if (number >= 0) close(number), unlink(own);
+    return;
+  }
   head h = {.key = key, .bytes = bytes, .sum = hash_bytes(key, binary, bytes)};
   memcpy(h.magic, magic, sizeof magic);
   const bool written = fwrite(&h, sizeof h, 1, file) == 1 && fwrite(binary, 1, bytes, file) == bytes;

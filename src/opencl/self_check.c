@@ -11,7 +11,7 @@
 #include "opencl/program.h"
 #include "opencl/trial.h"
 
-enum { CASES = 3, TRIES = 20000, SENTENCE = 320 }; /* CASES: of narrow calls, and of wide ones */
+enum { CASES = 3, TRIES = 20000, SENTENCE = 320, NO_MEMORY = -1 }; /* CASES: of narrow calls, and of wide ones */
 
 /* ---- one call ---- */
 
@@ -104,7 +104,7 @@ static tigon_status try_one(bench *b, char *sentence) {
   return status;
 }
 
-/* How many calls were made; seeds are tried until a front takes what they say. */
+/* How many calls were made, NO_MEMORY: it ran out; seeds are tried until a front takes what they say. */
 static int try_all(bench *b, int entry, tigon_dtype dtype, char *sentence) {
   int done[2] = {0, 0};
   tigon_status status = TIGON_OK;
@@ -112,32 +112,32 @@ static int try_all(bench *b, int entry, tigon_dtype dtype, char *sentence) {
     if (!trial_make(&b->here, entry, dtype, seed) || done[b->here.is_wide] == CASES) continue;
     status = try_one(b, sentence);
     done[b->here.is_wide] += status == TIGON_OK;
+    if (status == TIGON_ERROR_OUT_OF_MEMORY) return NO_MEMORY;
     if (*sentence || status == TIGON_ERROR_DEVICE) break;
   }
   return done[0] + done[1];
 }
 
-static tigon_context *context_over(const tigon_queue *queue) {
+static tigon_status open_over(const tigon_queue *queue, tigon_context **made) {
   const opencl_device *d = opencl_of(queue);
   char name[32];
   snprintf(name, sizeof name, "%s:%d", queue->backend->name, d->index);
-  tigon_context *made;
   const tigon_context_desc desc = {.device = name, .stream = d->stream, .variant = queue->variant};
-  if (tigon_context_create(&desc, &made) != TIGON_OK) return NULL;
-  opencl_of(&made->queue)->is_checking = true;
-  return made;
+  TIGON_TRY(tigon_context_create(&desc, made));
+  opencl_of(&(*made)->queue)->is_checking = true;
+  return TIGON_OK;
 }
 
-/* How many calls there were; *sentence is empty, or what is wrong with one of them. */
+/* How many calls there were, or NO_MEMORY; *sentence is empty, or what is wrong with one of them. */
 static int check_entry(const tigon_queue *queue, int entry, tigon_dtype dtype, char *sentence) {
   bench *b = calloc(1, sizeof *b);
-  int done = 0;
   sentence[0] = 0;
-  if (!b) return 0;
-  b->device = context_over(queue);
-  if (b->device && tigon_context_create(&(tigon_context_desc){.device = "ref"}, &b->oracle) == TIGON_OK &&
-      tigon_alloc(b->device, TRIAL_BYTES, &b->memory) == TIGON_OK)
-    done = try_all(b, entry, dtype, sentence);
+  if (!b) return NO_MEMORY;
+  tigon_status status = open_over(queue, &b->device);
+  if (status == TIGON_OK) status = tigon_context_create(&(tigon_context_desc){.device = "ref"}, &b->oracle);
+  if (status == TIGON_OK) status = tigon_alloc(b->device, TRIAL_BYTES, &b->memory);
+  int done = status == TIGON_ERROR_OUT_OF_MEMORY ? NO_MEMORY : 0;
+  if (status == TIGON_OK) done = try_all(b, entry, dtype, sentence);
   if (b->device) tigon_free(b->device, b->memory);
   tigon_context_destroy(b->device);
   tigon_context_destroy(b->oracle);
@@ -178,8 +178,11 @@ static const verdict *remember(uint64_t key, const char *sentence) {
   return made;
 }
 
-/* NULL: nothing is known, nor was found out. */
+static const char no_memory[] = "no memory for the self-check of the device";
+
+/* A verdict whose sentence is no_memory where that is so. NULL: nothing is known, nor was found out. */
 static const verdict *judge(tigon_queue *queue, int entry, tigon_dtype dtype, bool may_run) {
+  static const verdict unknown = {.sentence = (char *)no_memory};
   const tigon_schema *schema = tigon_schema_at(entry);
   const opencl_device *d = opencl_of(queue);
   char name[96], sentence[SENTENCE], whole[2 * SENTENCE] = "!"; /* which is not empty, as a file may not be */
@@ -191,16 +194,20 @@ static const verdict *judge(tigon_queue *queue, int entry, tigon_dtype dtype, bo
   if (kept) {
     snprintf(whole, sizeof whole, "%.*s", (int)bytes, (const char *)kept);
     free(kept);
-    return remember(key, whole + 1);
+    const verdict *read = remember(key, whole + 1);
+    return read ? read : &unknown;
   }
-  if (known || !may_run || check_entry(queue, entry, dtype, sentence) == 0) return known;
+  if (known || !may_run) return known;
+  const int calls = check_entry(queue, entry, dtype, sentence);
+  if (calls <= 0) return calls == NO_MEMORY ? &unknown : NULL;
   if (*sentence)
     snprintf(
         whole, sizeof whole,
         "!the driver of %s computes %s wrongly in %s: %s in a self-check; TIGON_OPENCL_TRUST=1 uses it all the same",
         d->desc.name, schema->name, tigon_dtype_name(dtype), sentence);
   opencl_cache_write(name, key, (const unsigned char *)whole, strlen(whole));
-  return remember(key, whole + 1);
+  const verdict *made = remember(key, whole + 1);
+  return made ? made : &unknown;
 }
 
 static bool trusts_all(void) {
@@ -212,7 +219,10 @@ tigon_status opencl_trust(tigon_queue *queue, int entry, tigon_dtype dtype) {
   opencl_device *d = opencl_of(queue);
   if (queue->record || d->is_checking || (int)dtype >= OPENCL_DTYPES || d->trust[entry][dtype]) return TIGON_OK;
   const verdict *v = trusts_all() ? NULL : judge(queue, entry, dtype, true);
-  if (v && v->sentence) return queue->reason = v->sentence, TIGON_ERROR_DEVICE;
+  if (v && v->sentence) {
+    queue->reason = v->sentence;
+    return v->sentence == no_memory ? TIGON_ERROR_OUT_OF_MEMORY : TIGON_ERROR_DEVICE;
+  }
   d->trust[entry][dtype] = true;
   return TIGON_OK;
 }

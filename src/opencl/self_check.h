@@ -5,7 +5,7 @@
 
 #include "opencl/opencl.h"
 
-/* OK, or DEVICE with a sentence in queue->reason. TIGON_OPENCL_TRUST=1: OK, unchecked. */
+/* OK, or DEVICE or OUT_OF_MEMORY with a sentence in queue->reason. TIGON_OPENCL_TRUST=1: OK, unchecked. */
 tigon_status opencl_trust(tigon_queue *queue, int entry, tigon_dtype dtype);
 
 /* tigon_backend.refused */

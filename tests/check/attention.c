@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "check/cases.h"
+#include "check/internal.h"
 #include "core/half.h"
 #include "ref/span.h"
 
@@ -161,8 +162,7 @@ static tigon_tensor lengths_of(check *k, const char *name, tigon_dtype dtype, in
 static tigon_tensor sequences_of(check *k, const char *name, int64_t count, int64_t rows) {
   const int64_t n = count + 1;
   const tigon_tensor made = check_in_dense(k, name, TIGON_I64, 1, &n, CHECK_UNIFORM);
-  int64_t *begin = malloc((size_t)n * sizeof *begin);
-  if (!begin) abort();
+  int64_t *begin = check_need(malloc((size_t)n * sizeof *begin));
   for (int64_t i = 0; i < n; ++i) begin[i] = rows / count * i + (i < rows % count ? i : rows % count);
   if (made.data) (void)tigon_copy(k->context, made.data, begin, (size_t)n * sizeof *begin);
   free(begin);

@@ -1,5 +1,6 @@
 /* Memory for a run: every tensor in a mapping of its own between two protected pages, its padding filled with a pattern. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,11 +58,15 @@ double check_value(const tigon_tensor *t, int64_t index) {
   return tigon_load_f64(t->data, at, t->dtype);
 }
 
+void *check_need(void *memory) {
+  if (memory) return memory;
+  fputs("tigon check: out of memory\n", stderr);
+  exit(3);
+}
+
 check_buffer *check_add_buffer(check *k) {
-  check_buffer *list = realloc(k->buffers, (size_t)(k->count + 1) * sizeof *list);
-  if (!list) abort();
-  k->buffers = list;
-  return &list[k->count++];
+  k->buffers = check_need(realloc(k->buffers, (size_t)(k->count + 1) * sizeof *k->buffers));
+  return &k->buffers[k->count++];
 }
 
 /* Mappings that were released and serve again: most runs are as large as the one before, and to map costs more than to run. */
@@ -80,7 +85,8 @@ static char *map_guarded(size_t bytes, size_t page) {
     return map;
   }
   char *map = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED || mprotect(map + page, bytes - 2 * page, PROT_READ | PROT_WRITE)) abort();
+  const bool made = map != MAP_FAILED && mprotect(map + page, bytes - 2 * page, PROT_READ | PROT_WRITE) == 0;
+  check_need(made ? map : NULL);
   return map;
 }
 
@@ -137,7 +143,7 @@ static check_buffer *far_buffer(check *k, size_t bytes) {
   unmap_guarded(b->map, b->map_bytes);
   b->map_bytes = bytes;
   b->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (b->map == MAP_FAILED) abort();
+  check_need(b->map == MAP_FAILED ? NULL : b->map);
   b->inner = b->start = b->map;
   b->inner_bytes = 0;
   return b;
@@ -271,8 +277,7 @@ static void plant(const check *k, const tigon_tensor *t) {
 /* What the run may not change is kept aside. */
 static void keep(check *k) {
   check_buffer *b = &k->buffers[k->count - 1];
-  b->before = malloc(b->inner_bytes);
-  if (!b->before) abort();
+  b->before = check_need(malloc(b->inner_bytes));
   memcpy(b->before, b->inner, b->inner_bytes);
 }
 

@@ -235,8 +235,7 @@ bool check_same_bits(check *k, const check *other, const char *what) {
 /* Takes `like`'s elements, from element `first` of b on, out of a device's memory; for free(). */
 static void fetch_elements(check *k, check_buffer *b, int64_t first, const tigon_tensor *like) {
   const size_t size = tigon_dtype_size(like->dtype), bytes = (size_t)check_elements(like) * size;
-  char *copy = malloc(bytes + 1);
-  if (!copy) abort();
+  char *copy = check_need(malloc(bytes + 1));
   const tigon_status status = tigon_copy(k->context, copy, b->start + (size_t)first * size, bytes);
   if (status != TIGON_OK) check_fail(k, "%s", tigon_last_error(k->context));
   b->tensor = *like;

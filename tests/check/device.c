@@ -51,7 +51,7 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
   size_t total = 0;
   void *device = NULL;
   *away = (check_away){.args = malloc(bytes), .place = calloc((size_t)k->count + 1, sizeof *away->place)};
-  if (!away->args || !away->place) abort();
+  check_need(away->args), check_need(away->place);
   for (int i = 0; i < k->count; ++i) total += goes(&k->buffers[i]) ? lines(k->buffers[i].inner_bytes) : 0;
   const tigon_status status = tigon_alloc(k->context, total, &device);
   expect(k, status);
@@ -64,8 +64,7 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
   for (int i = 0; i < k->count; ++i) {
     const check_buffer *b = &k->buffers[i];
     if (!goes(b)) {
-      away->place[i] = malloc(b->inner_bytes + 1);
-      if (!away->place[i]) abort();
+      away->place[i] = check_need(malloc(b->inner_bytes + 1));
       memcpy(away->place[i], b->inner, b->inner_bytes);
       continue;
     }

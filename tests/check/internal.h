@@ -46,6 +46,8 @@ __attribute__((format(printf, 2, 3))) void check_fail(check *k, const char *form
 int64_t check_elements(const tigon_tensor *t);
 /* Elements before the first of the tensor being made in that of a run on more rows, whose values it gets. */
 int64_t check_elements_before(const check *k, const tigon_tensor *t);
+/* What was allocated; without memory the process ends, with the command line's status for trouble. */
+void *check_need(void *memory);
 /* One more of k->buffers. */
 check_buffer *check_add_buffer(check *k);
 

@@ -88,8 +88,7 @@ static void fill(check *k, const tigon_tensor *t, bool once, double factor) {
   const int64_t count = check_elements(t), most = count < block ? count : block;
   const size_t size = tigon_dtype_size(t->dtype), bytes = (size_t)(once ? most : count) * size;
   const size_t step = (size_t)most * size;
-  void *random = malloc(step + 1);
-  if (!random) abort();
+  void *random = check_need(malloc(step + 1));
   random_block(random, t->dtype, most, factor, 42 + (uint64_t)k->count);
   for (size_t done = 0; done < bytes; done += step)
     (void)tigon_copy(k->context, (char *)t->data + done, random, bytes - done < step ? bytes - done : step);
@@ -112,8 +111,7 @@ tigon_tensor check_timed_indices(check *k, const char *name, tigon_dtype dtype, 
   const int64_t count = fresh ? check_elements(&t) : 0;
   uint64_t state = 42;
   const size_t size = tigon_dtype_size(dtype);
-  char *values = malloc((size_t)count * size + 1);
-  if (!values) abort();
+  char *values = check_need(malloc((size_t)count * size + 1));
   for (int64_t i = 0; i < count; ++i) {
     const int64_t v = low + (int64_t)(next_random(&state) % (uint64_t)(high - low));
     if (dtype == TIGON_I64)
@@ -139,8 +137,7 @@ void check_make_positive(check *k, const tigon_tensor *vector) {
   const size_t bytes = (size_t)vector->shape[0] * sizeof(float);
   const bool away = k->timed && check_is_away(k); /* other runs' buffers are the host's until they are sent */
   if (!vector->data) return;
-  float *values = away ? malloc(bytes) : vector->data;
-  if (!values) abort();
+  float *values = away ? check_need(malloc(bytes)) : vector->data;
   if (away) (void)tigon_copy(k->context, values, vector->data, bytes);
   for (int64_t i = 0; i < vector->shape[0]; ++i) values[i] = fabsf(values[i]);
   if (!away) return;

@@ -176,7 +176,7 @@ const char *tigon_sim_pipe_name(sim_pipe pipe);
 /* The first buffer with these flags that holds [start, start + bytes), or NULL. In place, several do. */
 const sim_buffer *tigon_sim_buffer_of(const tigon_sim *sim, const char *start, int64_t bytes, unsigned flags);
 
-/* Room for one more in a growing list; false when memory ran out. */
-bool tigon_sim_grow(void **list, int64_t count, int64_t *capacity, size_t element);
+/* Room for one more in a growing list; false when memory ran out, and the launch has failed. */
+bool tigon_sim_grow(tigon_sim *sim, void **list, int64_t count, int64_t *capacity, size_t element);
 
 #endif

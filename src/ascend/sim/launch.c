@@ -6,11 +6,14 @@
 
 _Thread_local tigon_sim *tigon_sim_now;
 
-bool tigon_sim_grow(void **list, int64_t count, int64_t *capacity, size_t element) {
+bool tigon_sim_grow(tigon_sim *sim, void **list, int64_t count, int64_t *capacity, size_t element) {
   if (count < *capacity) return true;
   const int64_t wanted = *capacity ? 2 * *capacity : 64;
   void *more = realloc(*list, (size_t)wanted * element);
-  if (!more) return false;
+  if (!more) {
+    tigon_sim_fail(sim, NULL, SIM_NO_MEMORY, 0, "no memory for a list of the simulator");
+    return false;
+  }
   *list = more;
   *capacity = wanted;
   return true;

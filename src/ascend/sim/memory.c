@@ -177,9 +177,9 @@ static int64_t unordered(sim_ranges *ranges, const char *begin, const char *end,
   return found;
 }
 
-static void note_range(sim_ranges *ranges, const char *begin, const char *end, int64_t sequence) {
+static void note_range(tigon_sim *sim, sim_ranges *ranges, const char *begin, const char *end, int64_t sequence) {
   void *list = ranges->list;
-  if (!tigon_sim_grow(&list, ranges->count, &ranges->capacity, sizeof *ranges->list)) return;
+  if (!tigon_sim_grow(sim, &list, ranges->count, &ranges->capacity, sizeof *ranges->list)) return;
   ranges->list = list;
   ranges->list[ranges->count++] = (sim_range){begin, end, sequence};
 }
@@ -193,7 +193,7 @@ static void note_touch(tigon_sim *sim, sim_touches *touches, const sim_instructi
     return;
   }
   void *list = touches->list;
-  if (!tigon_sim_grow(&list, touches->count, &touches->capacity, sizeof *touches->list)) return;
+  if (!tigon_sim_grow(sim, &list, touches->count, &touches->capacity, sizeof *touches->list)) return;
   touches->list = list;
   touches->list[touches->count++] = (sim_touch){begin, end, sim->block, i->number, i->where.line};
 }
@@ -239,7 +239,7 @@ bool tigon_sim_touch_memory(tigon_sim *sim, const sim_instruction *i, bool write
     fail_order(sim, i, PIPE_MTE2, load, SIM_WRITE_AFTER_READ, buffer->name, (uintptr_t)begin);
     return false;
   }
-  note_range(write ? &sim->stores : &sim->loads, begin, end, sim->done[i->pipe]);
+  note_range(sim, write ? &sim->stores : &sim->loads, begin, end, sim->done[i->pipe]);
   note_touch(sim, write ? &sim->all_writes : &sim->all_reads, i, begin, end);
   return true;
 }

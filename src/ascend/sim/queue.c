@@ -69,7 +69,7 @@ static double take_bus(tigon_sim *sim, double ready, double cycles, double *star
     sim->bus[first - 1].end = end;
   } else {
     void *list = sim->bus;
-    if (!tigon_sim_grow(&list, sim->bus_count, &sim->bus_capacity, sizeof *sim->bus)) return end;
+    if (!tigon_sim_grow(sim, &list, sim->bus_count, &sim->bus_capacity, sizeof *sim->bus)) return end;
     sim->bus = list;
     memmove(sim->bus + first + 1, sim->bus + first, (size_t)(sim->bus_count++ - first) * sizeof *sim->bus);
     sim->bus[first++] = (sim_span){ready, end};
@@ -172,13 +172,13 @@ static bool all_empty(const tigon_sim *sim) {
   return true;
 }
 
-static bool push(sim_queue *queue, const sim_instruction *i) {
+static bool push(tigon_sim *sim, sim_queue *queue, const sim_instruction *i) {
   if (queue->first > 0 && queue->first + queue->count == queue->capacity) {
     memmove(queue->list, queue->list + queue->first, (size_t)queue->count * sizeof *queue->list);
     queue->first = 0;
   }
   void *list = queue->list;
-  if (!tigon_sim_grow(&list, queue->first + queue->count, &queue->capacity, sizeof *queue->list)) return false;
+  if (!tigon_sim_grow(sim, &list, queue->first + queue->count, &queue->capacity, sizeof *queue->list)) return false;
   queue->list = list;
   queue->list[queue->first + queue->count++] = *i;
   return true;
@@ -194,11 +194,7 @@ void tigon_sim_issue(tigon_sim *sim, sim_instruction *i) {
   i->number = ++sim->issued;
   tigon_sim_scalar_work(sim, i->counted ? COUNT_FORM_INSTRUCTIONS : 1);
   i->issued = sim->time[PIPE_S];
-  if (!push(&sim->queues[i->pipe], i)) {
-    tigon_sim_fail(sim, i, SIM_DEADLOCK, 0, "no memory for the instructions that wait");
-    return;
-  }
-  advance(sim);
+  if (push(sim, &sim->queues[i->pipe], i)) advance(sim);
 }
 
 /* The first instruction that is held up, as a report. */

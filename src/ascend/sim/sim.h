@@ -46,6 +46,7 @@ typedef enum tigon_sim_rule {
   SIM_STALE_MASK,     /* a call in repeat form under the mask that a call in count form left behind */
   SIM_BLOCKS,         /* more blocks than a launch can have */
   SIM_SHARED_ADDRESS, /* two blocks write one address, or one reads what another writes */
+  SIM_NO_MEMORY,      /* memory of the simulator ran out, which is no rule of a kernel */
 } tigon_sim_rule;
 
 typedef struct tigon_sim_report_text {

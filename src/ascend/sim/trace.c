@@ -9,7 +9,7 @@ void tigon_sim_trace(tigon_sim *sim) {
 
 void tigon_sim_note_event(tigon_sim *sim, const sim_instruction *i, double start, double cycles) {
   void *list = sim->events;
-  if (!tigon_sim_grow(&list, sim->event_count, &sim->event_capacity, sizeof *sim->events)) return;
+  if (!tigon_sim_grow(sim, &list, sim->event_count, &sim->event_capacity, sizeof *sim->events)) return;
   sim->events = list;
   const double mhz = sim->soc->mhz;
   sim->events[sim->event_count++] = (sim_event){.name = i->where.what,

@@ -10,7 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 256, PARAM_INVALID = 107000, CONTEXT_NULL = 107002, KERNEL_LOOKUP = 507027, EXCEPTION = 507015 };
+enum {
+  MOST = 256,
+  PARAM_INVALID = 107000,
+  CONTEXT_NULL = 107002,
+  KERNEL_LOOKUP = 507027,
+  EXCEPTION = 507015,
+  NO_MEMORY = 207001
+};
 static const char magic[] = "fake kernels";
 
 /* ---- what a test controls ---- */
@@ -116,7 +123,7 @@ int aclrtMalloc(void **memory, size_t bytes, int policy) {
   while (at < MOST && blocks[at].start) ++at;
   if (at == MOST || bytes == 0) return PARAM_INVALID;
   *memory = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
-  if (!*memory) return 207001;
+  if (!*memory) return NO_MEMORY;
   blocks[at].start = *memory;
   blocks[at].bytes = bytes;
   blocks[at].device = current;
@@ -166,6 +173,7 @@ int aclrtCreateStream(void **made) {
   MAY_FAIL;
   if (current < 0) return CONTEXT_NULL;
   stream *s = calloc(1, sizeof *s);
+  if (!s) return NO_MEMORY;
   s->device = current;
   *made = s;
   ++alive;
@@ -226,7 +234,8 @@ static int load(const char *data, size_t bytes, const load_options *options, voi
     return PARAM_INVALID;
   if (!dladdr((const void *)magic, &here)) return KERNEL_LOOKUP;
   binary *b = calloc(1, sizeof *b);
-  b->self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  if (b) b->self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  if (!b || !b->self) return free(b), NO_MEMORY;
   b->for_vector_cores = options;
   *made = b;
   ++alive;
@@ -280,6 +289,7 @@ static int launch(const function *f, uint32_t count, stream *s, const void *argu
   for (int b = 0; b < MOST; ++b)
     if (blocks[b].start && blocks[b].device == current) memory[of_device++] = blocks[b];
   void *copy = malloc(bytes); /* has exactly this size, so that reads beyond it are found */
+  if (!copy) return NO_MEMORY;
   memcpy(copy, arguments, bytes);
   const fake_acl_launch l = {f->name, f->symbol, count, copy, bytes, memory, of_device};
   if (!fake_acl_run(&l, &microseconds, text)) {
@@ -341,6 +351,7 @@ int aclrtLaunchKernelWithHostArgs(void *found, uint32_t count, void *s, void *co
 int aclrtCreateEvent(void **event) {
   MAY_FAIL;
   *event = calloc(1, sizeof(double));
+  if (!*event) return NO_MEMORY;
   ++alive;
   return 0;
 }

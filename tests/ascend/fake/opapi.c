@@ -29,6 +29,7 @@ void *aclCreateTensor(const int64_t *shape, uint64_t ndim, int dtype, const int6
   if (last >= storage_shape[0]) return NULL;
   if (!fake_acl_on_device(made.first, (size_t)((storage_shape[0] - offset) * size))) return NULL;
   tensor *kept = malloc(sizeof *kept);
+  if (!kept) return NULL;
   *kept = made;
   fake_acl_add_alive(1);
   return kept;
@@ -53,6 +54,7 @@ void fake_opapi_workspace(uint64_t more) { more_workspace = more; }
 
 int executor_planned(executor e, uint64_t *bytes, void **made) {
   executor *kept = malloc(sizeof *kept);
+  if (!kept) return NO_MEMORY;
   e.bytes += SYSTEM_WORKSPACE + more_workspace;
   *kept = e;
   *made = kept;

@@ -134,6 +134,7 @@ static void score_query(const executor *e, int64_t b, int64_t h, int64_t t, doub
 
 static int score(const executor *e) {
   double *z = calloc((size_t)(tokens_of(e, K) + e->t[Q].shape[3]), sizeof *z);
+  if (!z) return NO_MEMORY;
   if (!mask_is_right(e)) return free(z), PARAM_INVALID;
   for (int64_t b = 0; b < e->t[Q].shape[0]; ++b)
     for (int64_t h = 0; h < heads_of(e, Q); ++h)
@@ -189,6 +190,7 @@ static bool copies_are_right(const tensor *x) {
 static int grad(const executor *e) {
   if (!mask_is_right(e) || !copies_are_right(&e->t[MAX]) || !copies_are_right(&e->t[SUM])) return PARAM_INVALID;
   double *room = calloc((size_t)(e->t[Q].shape[3] * (2 * tokens_of(e, K) + 1)), sizeof *room);
+  if (!room) return NO_MEMORY;
   for (int64_t b = 0; b < e->t[Q].shape[0]; ++b)
     for (int64_t kv = 0; kv < heads_of(e, K); ++kv) grad_head(e, b, kv, room);
   free(room);

@@ -9,7 +9,13 @@
 #include "core/half.h"
 
 enum { F32 = 0, F16 = 1, U8 = 4, BF16 = 27, FORMAT_ND = 2, MOST_DIMS = 4 };
-enum { PARAM_NULLPTR = 161001, PARAM_INVALID = 161002, TILING_ERROR = 561002, INNER_NULLPTR = 561103 };
+enum {
+  PARAM_NULLPTR = 161001,
+  PARAM_INVALID = 161002,
+  NO_MEMORY = 207001,
+  TILING_ERROR = 561002,
+  INNER_NULLPTR = 561103
+};
 
 typedef struct tensor {
   int dtype, ndim;

@@ -17,7 +17,11 @@ static void give_memory(tigon_sim *sim, const fake_acl_block *memory, int count)
   if (count > LISTED) tigon_sim_buffer(sim, "device memory", begin, end - begin, all);
 }
 
+/* Of tests/oom: the simulator is no part of what may run out of memory. */
+__attribute__((weak)) void oom_pause(bool pauses);
+
 bool fake_acl_run(const fake_acl_launch *launch, double *microseconds, char *text) {
+  if (oom_pause) oom_pause(true);
   tigon_sim *sim = tigon_sim_open(tigon_sim_soc_find("910B4"));
   tigon_sim_kernel *kernel;
   *(void **)&kernel = launch->symbol;
@@ -26,5 +30,6 @@ bool fake_acl_run(const fake_acl_launch *launch, double *microseconds, char *tex
   if (!right) snprintf(text, FAKE_ACL_SENTENCE, "%s", tigon_sim_report(sim)->text);
   *microseconds = tigon_sim_counted(sim)->microseconds;
   tigon_sim_close(sim);
+  if (oom_pause) oom_pause(false);
   return right;
 }

@@ -152,6 +152,7 @@ int cuStreamCreate(void **stream, unsigned flags) {
   MAY_FAIL;
   (void)flags;
   *stream = malloc(1);
+  if (!*stream) return OUT_OF_MEMORY;
   ++alive;
   return 0;
 }
@@ -203,6 +204,7 @@ int cuEventCreate(void **event, unsigned flags) {
   MAY_FAIL;
   (void)flags;
   *event = malloc(1);
+  if (!*event) return OUT_OF_MEMORY;
   ++alive;
   return 0;
 }

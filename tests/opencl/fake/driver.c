@@ -40,9 +40,17 @@ typedef struct object {
   uint64_t time; /* time of an event */
 } object;
 
-static object *make(void) {
+/* With `bytes` of data; NULL: no memory, which *code says, too. */
+static object *make(size_t bytes, int *code) {
   object *o = calloc(1, sizeof *o);
+  if (o && bytes) o->data = calloc(bytes, 1);
+  *code = o && (o->data || !bytes) ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+  if (*code != CL_SUCCESS) {
+    free(o);
+    return NULL;
+  }
   o->count = 1;
+  o->bytes = bytes;
   ++alive;
   return o;
 }
@@ -115,9 +123,8 @@ int clGetDeviceInfo(void *device, unsigned what, size_t size, void *value, size_
 void *clCreateContext(const intptr_t *properties, unsigned count, void *const *devices, void *notify, void *data,
                       int *code) {
   (void)properties, (void)count, (void)notify, (void)data;
-  object *o = make();
-  o->device = devices[0];
-  *code = 0;
+  object *o = make(0, code);
+  if (o) o->device = devices[0];
   return o;
 }
 int clRetainContext(void *context) { return retain(context); }
@@ -125,9 +132,8 @@ int clReleaseContext(void *context) { return release(context); }
 
 void *clCreateCommandQueue(void *context, void *device, uint64_t properties, int *code) {
   (void)properties;
-  object *o = make();
-  o->context = context, o->device = device;
-  *code = 0;
+  object *o = make(0, code);
+  if (o) o->context = context, o->device = device;
   return o;
 }
 int clGetCommandQueueInfo(void *queue, unsigned what, size_t size, void *value, size_t *found) {
@@ -142,9 +148,8 @@ int clFinish(void *queue) { return (void)queue, 0; }
 
 void *clCreateBuffer(void *context, uint64_t flags, size_t bytes, void *host, int *code) {
   (void)flags, (void)host;
-  object *o = make();
-  o->context = context, o->bytes = bytes, o->data = calloc(bytes, 1);
-  *code = 0;
+  object *o = make(bytes, code);
+  if (o) o->context = context;
   return o;
 }
 int clGetMemObjectInfo(void *memory, unsigned what, size_t size, void *value, size_t *found) {
@@ -160,8 +165,10 @@ int clReleaseMemObject(void *memory) { return release(memory); }
 
 static int event_of(void **event) {
   struct timespec now;
+  int code;
   if (!event) return 0;
-  object *o = make();
+  object *o = make(0, &code);
+  if (!o) return code;
   clock_gettime(CLOCK_MONOTONIC, &now);
   o->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
   *event = o;
@@ -211,9 +218,8 @@ int clReleaseEvent(void *event) { return release(event); }
 
 void *clCreateProgramWithSource(void *context, unsigned count, const char **text, const size_t *lengths, int *code) {
   (void)count, (void)lengths;
-  object *o = make();
-  o->context = context, o->bytes = strlen(text[0]);
-  *code = 0;
+  object *o = make(0, code);
+  if (o) o->context = context, o->bytes = strlen(text[0]);
   return o;
 }
 void *clCreateProgramWithBinary(void *context, unsigned count, void *const *devices, const size_t *lengths,
@@ -221,8 +227,8 @@ void *clCreateProgramWithBinary(void *context, unsigned count, void *const *devi
   (void)count, (void)devices;
   *status = *code = lengths[0] == 4 && memcmp(binaries[0], "fake", 4) == 0 ? 0 : INVALID_BINARY;
   if (*code) return NULL;
-  object *o = make();
-  o->context = context;
+  object *o = make(0, code);
+  if (o) o->context = context;
   return o;
 }
 int clBuildProgram(void *program, unsigned count, void *const *devices, const char *options, void *notify, void *data) {
@@ -246,10 +252,10 @@ int clGetProgramBuildInfo(void *program, void *device, unsigned what, size_t siz
 int clReleaseProgram(void *program) { return release(program); }
 
 void *clCreateKernel(void *program, const char *name, int *code) {
-  object *o = make();
+  object *o = make(0, code);
+  if (!o) return NULL;
   o->program = program;
   snprintf(o->text, sizeof o->text, "%s", name);
-  *code = 0;
   return o;
 }
 int clReleaseKernel(void *kernel) { return release(kernel); }
