@@ -47,12 +47,14 @@ endif()
 
 # The same bits from the same source: no contraction across statements and no -ffast-math, ever. The two -fno- flags
 # only drop errno and the order of exception flags, which no operator promises, and let loops over sqrt vectorise.
+file(RELATIVE_PATH to_source "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
+string(REGEX REPLACE "/$" "" to_source "${to_source}")
 add_library(tigon_library_flags INTERFACE)
 target_link_libraries(tigon_library_flags INTERFACE tigon_flags)
 target_compile_options(tigon_library_flags INTERFACE
   $<${optimized}:-O3> -fno-math-errno -fno-trapping-math -ffp-contract=off
-  # Builds in two folders give the same library.
-  "$<${optimized}:-ffile-prefix-map=${PROJECT_BINARY_DIR}=build;-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>")
+  # Builds in two folders give the same library, wherever they lie: Ninja and ccache write some paths relative to the build.
+  "$<${optimized}:-ffile-prefix-map=${to_source}=.;-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.;-ffile-prefix-map=${PROJECT_BINARY_DIR}=.>")
 target_link_options(tigon_library_flags INTERFACE LINKER:--build-id=sha1)
 
 # Instruction sets: name, then the flags. The files of src/cpu are compiled once for each of these.
