@@ -80,9 +80,8 @@ asan: setup-build-test ## The quick tests with AddressSanitizer and UndefinedBeh
 tsan: setup-build-test-tsan ## The quick tests with ThreadSanitizer
 	@tools/sanitizers tsan
 
-fuzz: setup-build-test-tsan ## libFuzzer on the argument structs, against the oracle: make fuzz ARGS=-max_total_time=600
-	@cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j $(JOBS)
-	@mkdir -p build/fuzz/corpus && cd build/fuzz && tests/fuzz_arguments corpus $(or $(ARGS),-max_total_time=60)
+fuzz: setup-build-test-tsan ## libFuzzer on a target of tests/fuzz: make fuzz ARGS="tokenizer -max_total_time=600"
+	@tools/fuzz $(ARGS)
 
 reliability: setup-build-test-tsan configure ## Run what docs/reliability.md reports, and write it: make reliability ARGS="values api"
 	@cmake --build build -j $(JOBS)

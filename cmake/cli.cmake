@@ -49,12 +49,17 @@ if(cli_sources)
   target_include_directories(tigon_check PUBLIC "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(tigon_check PUBLIC tigon_internal PRIVATE tigon_library_flags)
 
-  add_executable(tigon_cli ${cli_sources})
+  # Apart from main(), for a test that links it.
+  list(FILTER cli_sources EXCLUDE REGEX "/main\\.c$")
+  add_library(tigon_commands OBJECT ${cli_sources})
+  target_include_directories(tigon_commands PUBLIC "${PROJECT_SOURCE_DIR}/apps")
+  target_link_libraries(tigon_commands PUBLIC
+    tigon_check ${train} tigon_plot tigon_internal tigon_library_flags PkgConfig::jansson)
+
+  add_executable(tigon_cli "${PROJECT_SOURCE_DIR}/apps/cli/main.c")
   # Hidden, main.c's argp_program_version would not replace libc's.
   set_target_properties(tigon_cli PROPERTIES OUTPUT_NAME tigon C_VISIBILITY_PRESET default)
-  target_include_directories(tigon_cli PRIVATE "${PROJECT_SOURCE_DIR}/apps")
-  target_link_libraries(tigon_cli PRIVATE
-    tigon_check ${train} tigon_plot tigon_internal tigon_library_flags PkgConfig::jansson)
+  target_link_libraries(tigon_cli PRIVATE tigon_commands tigon_check)
 
   # What bench/peers_cpu.py loads: the cases, with the library in it.
   add_library(tigon_bench SHARED "${PROJECT_SOURCE_DIR}/bench/runner.c")

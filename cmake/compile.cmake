@@ -1,5 +1,6 @@
 # How every C file of the project is compiled: the interface target tigon_flags, and tigon_library_flags for the library.
 include(CheckCCompilerFlag)
+include(CheckPIESupported)
 
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
@@ -14,6 +15,7 @@ add_library(tigon_flags INTERFACE)
 target_compile_definitions(tigon_flags INTERFACE _GNU_SOURCE)
 target_compile_options(tigon_flags INTERFACE -Wall -Wextra -Wpedantic $<$<BOOL:${TIGON_WERROR}>:-Werror>)
 target_link_options(tigon_flags INTERFACE LINKER:-z,relro,-z,now,-z,noexecstack)
+set(tigon_cet "")
 if(TIGON_SANITIZE)
   # What UBSan's object-size and null find, AddressSanitizer finds by the byte, and of pointer-overflow what is read or written;
   # without the three a build takes less than half the time.
@@ -22,9 +24,18 @@ if(TIGON_SANITIZE)
   target_link_options(tigon_flags INTERFACE -fsanitize=${TIGON_SANITIZE})
   target_compile_definitions(tigon_flags INTERFACE TIGON_SANITIZE)
 else()
-  # A distribution's compiler may define it already, to another level.
-  target_compile_options(tigon_flags INTERFACE "$<${optimized}:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+  # A distribution's compiler may define it already, to another level. Where 3 is not known, libc takes 2.
+  target_compile_options(tigon_flags INTERFACE -fstack-protector-strong
+    "$<${optimized}:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")
+  check_c_compiler_flag(-fcf-protection TIGON_COMPILES_CET)
+  if(TIGON_COMPILES_CET)
+    # libc's own start files may lack the mark, and the linker then leaves it out. They keep to the shadow stack all the same.
+    set(tigon_cet -fcf-protection)
+    target_compile_options(tigon_flags INTERFACE ${tigon_cet})
+    target_link_options(tigon_flags INTERFACE LINKER:-z,shstk)
+  endif()
 endif()
+check_pie_supported(LANGUAGES C)
 
 find_package(OpenMP COMPONENTS C)
 if(OpenMP_C_FOUND)
@@ -36,12 +47,15 @@ endif()
 
 # The same bits from the same source: no contraction across statements and no -ffast-math, ever. The two -fno- flags
 # only drop errno and the order of exception flags, which no operator promises, and let loops over sqrt vectorise.
+file(RELATIVE_PATH to_source "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
+string(REGEX REPLACE "/$" "" to_source "${to_source}")
 add_library(tigon_library_flags INTERFACE)
 target_link_libraries(tigon_library_flags INTERFACE tigon_flags)
 target_compile_options(tigon_library_flags INTERFACE
   $<${optimized}:-O3> -fno-math-errno -fno-trapping-math -ffp-contract=off
-  # Builds in two folders give the same library.
-  $<${optimized}:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
+  # Builds in two folders give the same library, wherever they lie: Ninja and ccache write some paths relative to the build.
+  "$<${optimized}:-ffile-prefix-map=${to_source}=.;-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.;-ffile-prefix-map=${PROJECT_BINARY_DIR}=.>")
+target_link_options(tigon_library_flags INTERFACE LINKER:--build-id=sha1)
 
 # Instruction sets: name, then the flags. The files of src/cpu are compiled once for each of these.
 set(TIGON_ISAS scalar)

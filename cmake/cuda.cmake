@@ -70,6 +70,9 @@ foreach(kernel ${kernels})
 tigon_cuda_image_@name@:
   .incbin "@folder@/@name@.fatbin"
   .section .note.GNU-stack,"",@progbits
+#ifdef __CET__
+#include <cet.h>
+#endif
 ]] @ONLY)
   set_source_files_properties("${folder}/${name}.S" PROPERTIES OBJECT_DEPENDS "${folder}/${name}.fatbin")
   list(APPEND tigon_cuda_images "${folder}/${name}.S")

@@ -58,6 +58,7 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/src/cuda/backend.c" PROPERTIE
   COMPILE_DEFINITIONS "TIGON_NO_CUDA_BECAUSE=\"${tigon_no_cuda_because}\"")
 if(tigon_cuda_images)
   add_library(tigon_cuda_images OBJECT ${tigon_cuda_images})
+  target_compile_options(tigon_cuda_images PRIVATE ${tigon_cet})
   target_compile_definitions(tigon_host PRIVATE TIGON_HAVE_CUDA_IMAGES=1)
   if(tigon_cuda_90a)
     target_compile_definitions(tigon_host PRIVATE TIGON_HAVE_CUDA_90A=1)
@@ -67,6 +68,7 @@ if(tigon_cuda_images)
 endif()
 
 add_library(tigon_opencl_sources OBJECT ${tigon_opencl_sources})
+target_compile_options(tigon_opencl_sources PRIVATE ${tigon_cet})
 target_include_directories(tigon_host PRIVATE "${PROJECT_BINARY_DIR}/opencl")
 list(APPEND objects $<TARGET_OBJECTS:tigon_opencl_sources>)
 
@@ -109,7 +111,7 @@ set_target_properties(tigon_shared PROPERTIES
   LINK_DEPENDS "${PROJECT_SOURCE_DIR}/src/tigon.map")
 target_include_directories(tigon_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
-target_link_libraries(tigon_shared PRIVATE tigon_flags ${needs})
+target_link_libraries(tigon_shared PRIVATE tigon_library_flags ${needs})
 target_link_options(tigon_shared PRIVATE "LINKER:--version-script=${PROJECT_SOURCE_DIR}/src/tigon.map")
 if(NOT TIGON_SANITIZE) # whose runtime is found at load time only
   target_link_options(tigon_shared PRIVATE LINKER:-z,defs)

@@ -24,6 +24,9 @@ tigon_opencl_source_@symbol@:
 tigon_opencl_end_@symbol@:
   .byte 0
   .section .note.GNU-stack,"",@progbits
+#ifdef __CET__
+#include <cet.h>
+#endif
 ]] @ONLY)
   set_source_files_properties("${folder}/${symbol}.S" PROPERTIES OBJECT_DEPENDS "${source}")
   list(APPEND tigon_opencl_sources "${folder}/${symbol}.S")

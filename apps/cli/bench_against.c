@@ -6,6 +6,12 @@
 
 enum { NOISE_PERCENT = 5 };
 
+static void say_other(const char *command, const char *path, const char *what, const char *name) {
+  char text[512];
+  snprintf(text, sizeof text, "%s was measured on another %s (%s)", path, what, name);
+  cli_say(command, text);
+}
+
 json_t *bench_past_read(const char *command, const char *path, bool hot, const char *device) {
   json_error_t error;
   json_t *past = json_load_file(path, 0, &error);
@@ -20,10 +26,9 @@ json_t *bench_past_read(const char *command, const char *path, bool hot, const c
   const char *cpu = json_string_value(json_object_get(json_object_get(past, "machine"), "cpu"));
   const char *other = json_string_value(json_object_get(past, "device"));
   if (device || other) {
-    if (!device || !other || strcmp(device, other) != 0)
-      fprintf(stderr, "%s: %s was measured on another device (%s)\n", command, path, other ? other : "the host");
+    if (!device || !other || strcmp(device, other) != 0) say_other(command, path, "device", other ? other : "the host");
   } else if (cpu && strcmp(cpu, machine.model) != 0) {
-    fprintf(stderr, "%s: %s was measured on another machine (%s)\n", command, path, cpu);
+    say_other(command, path, "machine", cpu);
   }
   return past;
 }

@@ -8,6 +8,8 @@
 #define TIGON_VERSION_MAJOR 0
 #define TIGON_VERSION_MINOR 1
 #define TIGON_VERSION_PATCH 0
+/* The headers' version as one number, for `#if TIGON_VERSION >= 10200`. */
+#define TIGON_VERSION (TIGON_VERSION_MAJOR * 10000 + TIGON_VERSION_MINOR * 100 + TIGON_VERSION_PATCH)
 
 #define TIGON_API __attribute__((visibility("default")))
 

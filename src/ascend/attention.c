@@ -126,7 +126,8 @@ static bool make_tensors(const ascend_npu *npu, const call *c, const part *p, bo
       made &= !!(t[queries[i]] = tensor_of(npu, c, p, of_queries[i], c->group, c->blind, seen, heads_first));
     if (of_keys[i]->data) made &= !!(t[keys[i]] = tensor_of(npu, c, p, of_keys[i], 1, 0, c->keys, heads_first));
   }
-  made &= !!(t[MAX] = statistic_of(npu, c, p, 0)) & !!(t[SUM] = statistic_of(npu, c, p, 1));
+  made &= !!(t[MAX] = statistic_of(npu, c, p, 0));
+  made &= !!(t[SUM] = statistic_of(npu, c, p, 1));
   if (masked) made &= !!(t[MASK] = mask_of(npu));
   return made;
 }

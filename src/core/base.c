@@ -1,7 +1,7 @@
 #include <string.h>
 #include <tigon/base.h>
 
-int tigon_version(void) { return TIGON_VERSION_MAJOR * 10000 + TIGON_VERSION_MINOR * 100 + TIGON_VERSION_PATCH; }
+int tigon_version(void) { return TIGON_VERSION; }
 
 const char *tigon_status_name(tigon_status status) {
   switch (status) {

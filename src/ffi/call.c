@@ -107,13 +107,18 @@ enum { ALIGNMENT = 64 };
 static int set_workspace(call *c, const tigon_field *field, const ffi_value *value, void **workspace, size_t *bytes) {
   const DLTensor *view = tensor_of(c, field, value);
   if (!view) return -1;
-  int64_t count = 1;
-  for (int i = view->ndim - 1; i >= 0; count *= view->shape[i--])
-    if (view->strides && view->shape[i] > 1 && view->strides[i] != count)
+  int64_t count = 1, bits = (int64_t)view->dtype.bits * view->dtype.lanes;
+  for (int i = view->ndim - 1; i >= 0; --i) {
+    const int64_t extent = view->shape[i];
+    if (view->strides && extent > 1 && view->strides[i] != count)
       return REFUSE("ValueError", "%s: %s.strides[%d] is %" PRId64 ", must be %" PRId64 " (contiguous)",
                     c->schema->name, field->name, i, view->strides[i], count);
+    if (extent < 0 || __builtin_mul_overflow(count, extent, &count) || __builtin_mul_overflow(bits, extent, &bits))
+      return REFUSE("ValueError", "%s: %s.shape[%d] is %" PRId64 ", must be >= 0, with at most 2^63 bits in all",
+                    c->schema->name, field->name, i, extent);
+  }
   const uintptr_t begin = (uintptr_t)view->data + view->byte_offset;
-  const size_t skipped = -begin % ALIGNMENT, size = (size_t)count * view->dtype.bits * view->dtype.lanes / 8;
+  const size_t skipped = -begin % ALIGNMENT, size = (size_t)(bits / 8);
   if (view->data && size > skipped) {
     *workspace = (char *)view->data + view->byte_offset + skipped;
     *bytes = size - skipped;

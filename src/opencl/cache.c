@@ -1,6 +1,7 @@
 /* Built programs, and what self-checks found, on disk: TIGON_OPENCL_CACHE, else $XDG_CACHE_HOME/tigon/opencl or ~/.cache/tigon/opencl. An empty TIGON_OPENCL_CACHE, or
  * no home, means none. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,33 @@ static bool place(char path[OPENCL_PATH], const char *name, uint64_t key) {
   return length > 0 && length < OPENCL_PATH;
 }
 
+/* A binary runs in this process or on its device, so nobody else may have written it. */
+static bool is_private(int file) {
+  struct stat is;
+  return fstat(file, &is) == 0 && is.st_uid == geteuid() && !(is.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* The folder of a path, opened; -1: there is none, or others may write there. */
+static int open_folder(const char *path) {
+  char in[PATH];
+  snprintf(in, sizeof in, "%.*s", (int)(strrchr(path, '/') - path), path);
+  const int opened = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0 || is_private(opened)) return opened;
+  close(opened);
+  return -1;
+}
+
+/* Relative to the folder that was looked at: its path may lead elsewhere by now. */
+static FILE *open_private(const char *path) {
+  const int in = open_folder(path);
+  if (in < 0) return NULL;
+  const int file = openat(in, strrchr(path, '/') + 1, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  close(in);
+  FILE *opened = file >= 0 && is_private(file) ? fdopen(file, "rb") : NULL;
+  if (!opened && file >= 0) close(file);
+  return opened;
+}
+
 /* Reads to the end of `bytes`; NULL: what is there is shorter, or its sum is another. */
 static unsigned char *read_body(FILE *file, const head *h) {
   struct stat is;
@@ -60,7 +88,7 @@ static unsigned char *read_body(FILE *file, const head *h) {
 unsigned char *opencl_cache_read(const char *name, uint64_t key, size_t *bytes) {
   char path[OPENCL_PATH];
   head h;
-  FILE *file = place(path, name, key) ? fopen(path, "rbe") : NULL;
+  FILE *file = place(path, name, key) ? open_private(path) : NULL;
   if (!file) return NULL;
   unsigned char *binary = NULL;
   if (fread(&h, sizeof h, 1, file) == 1 && memcmp(h.magic, magic, sizeof magic) == 0 && h.key == key)
@@ -74,7 +102,7 @@ unsigned char *opencl_cache_read(const char *name, uint64_t key, size_t *bytes) 
 static void make_folders(char *path) {
   for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
     *slash = 0;
-    mkdir(path, 0777);
+    mkdir(path, 0700);
     *slash = '/';
   }
 }
@@ -84,6 +112,9 @@ void opencl_cache_write(const char *name, uint64_t key, const unsigned char *bin
   char path[OPENCL_PATH], own[OPENCL_PATH + 32];
   if (!place(path, name, key)) return;
   make_folders(path);
+  const int in = open_folder(path);
+  if (in < 0) return;
+  close(in);
   snprintf(own, sizeof own, "%s.XXXXXX", path);
   const int number = mkstemp(own);
   FILE *file = number >= 0 ? fdopen(number, "wb") : NULL;

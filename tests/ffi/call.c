@@ -139,6 +139,17 @@ static void test_workspace(void **state) {
   assert_string_equal(tigon_last_error(NULL), "rms_norm_bwd: workspace.strides[0] is 2, must be 1 (contiguous)");
   bytes.integer = 1;
   workspace.strides = NULL;
+  const int64_t kept = bytes.integer;
+  for (int64_t extent = -1; extent >= INT64_MIN / 2; extent *= 2) {
+    bytes.integer = extent;
+    assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), -1);
+    assert_non_null(strstr(tigon_last_error(NULL), "must be >= 0, with at most 2^63 bits in all"));
+  }
+  bytes.integer = INT64_MAX / 4; /* bytes, whose bits overflow */
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "rms_norm_bwd: workspace.shape[0] is 2305843009213693951, must be >= 0, "
+                                              "with at most 2^63 bits in all");
+  bytes.integer = kept;
   assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), -1);
   assert_non_null(strstr(tigon_last_error(NULL), "rms_norm_bwd: workspace"));
   free(memory);

@@ -16,6 +16,11 @@ library_dir=$(dirname "$(find "$prefix" -name libtigon.so)")
 test -f "$prefix/include/tigon/tigon.h"
 test -L "$library_dir/libtigon.so.0"
 
+echo "== hardening"
+installed=("$library_dir/libtigon.so")
+[ -x "$prefix/bin/tigon" ] && installed+=("$prefix/bin/tigon")
+"$here/../../tools/check-hardened" "${installed[@]}"
+
 echo "== find_package"
 "$cmake" -S "$here/consumer" -B "$scratch/consumer" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" \
   >"$scratch/configure.log" || { cat "$scratch/configure.log"; exit 1; }

@@ -345,6 +345,36 @@ static void test_cache(void **state) {
   setenv("TIGON_OPENCL_CACHE", folder, 1);
 }
 
+/* What others may have written is not read, and nothing is written beside it. */
+static void test_cache_of_others(void **state) {
+  (void)state;
+  char pattern[128];
+  glob_t found;
+  fake("a driver whose programs others may change");
+  assert_int_equal(built(), 1);
+  const mode_t open_to_others[] = {0770, 0702, 0777};
+  for (size_t i = 0; i < sizeof open_to_others / sizeof *open_to_others; ++i) {
+    assert_int_equal(chmod(folder, open_to_others[i]), 0);
+    assert_int_equal(built(), 1);
+    assert_int_equal(built(), 1);
+  }
+  assert_int_equal(chmod(folder, 0755), 0);
+  assert_int_equal(built(), 0);
+  if (geteuid() == 0) { /* root alone may give a folder away */
+    assert_int_equal(chown(folder, 12345, (gid_t)-1), 0);
+    assert_int_equal(built(), 1);
+    assert_int_equal(chown(folder, 0, (gid_t)-1), 0);
+    assert_int_equal(built(), 0);
+  }
+  snprintf(pattern, sizeof pattern, "%s/relu_squared-f32-*", folder);
+  assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+  for (size_t i = 0; i < found.gl_pathc; ++i) assert_int_equal(chmod(found.gl_pathv[i], 0666), 0);
+  globfree(&found);
+  assert_int_equal(built(), 1); /* and replaces the file */
+  assert_int_equal(built(), 0);
+  assert_int_equal(chmod(folder, 0700), 0);
+}
+
 static void test_broken_compiler(void **state) {
   (void)state;
   fake("broken");
@@ -436,10 +466,10 @@ static void test_nothing_is_left(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_broken_compiler), cmocka_unit_test(test_devices),    cmocka_unit_test(test_order),
-      cmocka_unit_test(test_variants),        cmocka_unit_test(test_precision),  cmocka_unit_test(test_ranges),
-      cmocka_unit_test(test_addresses),       cmocka_unit_test(test_copies),     cmocka_unit_test(test_register),
-      cmocka_unit_test(test_cache),           cmocka_unit_test(test_self_check), cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_nothing_is_left)};
+      cmocka_unit_test(test_broken_compiler), cmocka_unit_test(test_devices),         cmocka_unit_test(test_order),
+      cmocka_unit_test(test_variants),        cmocka_unit_test(test_precision),       cmocka_unit_test(test_ranges),
+      cmocka_unit_test(test_addresses),       cmocka_unit_test(test_copies),          cmocka_unit_test(test_register),
+      cmocka_unit_test(test_cache),           cmocka_unit_test(test_cache_of_others), cmocka_unit_test(test_self_check),
+      cmocka_unit_test(test_threads),         cmocka_unit_test(test_nothing_is_left)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
