@@ -21,7 +21,6 @@ static int threads_for(tigon_dtype dtype) {
 
 /* ---- forward ---- */
 
-#ifdef TIGON_HAVE_CUDA_90A
 enum { MOST = 1 << 30 }; /* rows and tiles, which the kernels for sm_90a count in 32 bits */
 
 /* Rows of a head in boxes of 64 columns. */
@@ -50,15 +49,13 @@ static cuda_shape stay(const tigon_queue *queue, const attention_turns *turns, i
   return (cuda_shape){
       .blocks = turns->total < cores ? turns->total : cores, .threads = threads, .shared_bytes = shared_bytes};
 }
-#endif
 
 /* The kernels for sm_90a, where they do it: else *done stays false. */
 static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_problem *p, int dim, bool *done) {
   *done = false;
-#ifdef TIGON_HAVE_CUDA_90A
   static cuda_kernel kernels[2][3] = {CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64),
                                       CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_128)};
-  if (cuda_of(queue)->sm != 90 || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
+  if (!cuda_of(queue)->wgmma || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
   const int rows = ATTENTION_WGMMA_ROWS(dim);
   const int64_t tiles = cuda_ceil_div(p->tokens, rows);
   const cuda_boxes q = boxes_of(&p->q, p->batch, p->tokens, p->head_dim, rows);
@@ -78,10 +75,6 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
                          CUDA_ARGUMENTS((void *)p, (void *)&turns, &maps));
   *done = true;
   return status;
-#else
-  (void)queue, (void)p, (void)dim;
-  return TIGON_OK;
-#endif
 }
 
 /* Kernels by [options that only `any` ones have][width of the head][dtype]. */
@@ -138,7 +131,6 @@ static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_p
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p));
 }
 
-#ifdef TIGON_HAVE_CUDA_90A
 /* dk and dv, or dq, by tiles of keys or of queries. a and b are k and v, or q and do. */
 static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_bwd_problem *p, int dim, bool of_keys) {
   static cuda_kernel kernels[2][2][3] = {{CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_queries_64),
@@ -170,7 +162,7 @@ static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_b
 static bool has_bwd_wgmma(const tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   const tigon_heads *const of_queries[] = {&p->q, &p->d_o}, *const of_keys[] = {&p->k, &p->v};
   const int64_t rows = p->tokens > p->keys ? p->tokens : p->keys;
-  if (cuda_of(queue)->sm != 90 || p->exact || p->batch == 0 || p->tokens == 0 || p->keys == 0 || p->k.heads == 0 ||
+  if (!cuda_of(queue)->wgmma || p->exact || p->batch == 0 || p->tokens == 0 || p->keys == 0 || p->k.heads == 0 ||
       rows > MOST || p->batch * p->q.heads > MOST / rows)
     return false;
   for (int i = 0; i < 2; ++i) {
@@ -180,7 +172,6 @@ static bool has_bwd_wgmma(const tigon_queue *queue, const tigon_attention_bwd_pr
   }
   return true;
 }
-#endif
 
 /* delta, then dsinks. */
 static tigon_status launch_sums(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
@@ -226,13 +217,11 @@ static tigon_status backward(tigon_queue *queue, const tigon_attention_bwd_probl
   const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4),
                                .query_places = tigon_attention_places(&p->cuts, false, rows),
                                .key_places = tigon_attention_places(&p->cuts, true, rows)};
-#ifdef TIGON_HAVE_CUDA_90A
   if (dim && !any && walk.wide && has_bwd_wgmma(queue, p)) {
     tigon_status status = launch_sums(queue, p);
     if (status == TIGON_OK) status = launch_bwd_wgmma(queue, p, dim, true);
     return status == TIGON_OK ? launch_bwd_wgmma(queue, p, dim, false) : status;
   }
-#endif
   if (dim) {
     const int bytes[2] = {attention_mma_bwd_bytes(dim, ATTENTION_MMA_KEYS_COLS),
                           attention_mma_bwd_bytes(dim, ATTENTION_MMA_QUERIES_COLS)};
