@@ -33,21 +33,40 @@ static cuda_boxes boxes_of(const tigon_heads *t, int64_t batch, int64_t rows, in
                       .box = {CUDA_BOX_ROW_BYTES / 2, box_rows, 1, 1}};
 }
 
-/* How those go over tiles of `rows` of all `heads`. Heads of a section have half of the L2 for the other side: whole groups of `group`, each
+/* How those go over tiles of all `heads`. Heads of a section have half of the L2 for the other side: whole groups of `group`, each
  * of which has `bytes`. */
 static attention_turns turns_of(const tigon_queue *queue, int64_t tiles, int64_t heads, int64_t group, int64_t bytes) {
   const int64_t fit = cuda_of(queue)->l2_bytes / 2 / bytes * group, section = fit < group ? group : fit;
-  return (attention_turns){.tiles = (int)tiles,
-                           .heads = (int)heads,
-                           .section = (int)(section < heads ? section : heads),
-                           .total = (int)(tiles * heads)};
+  return (attention_turns){
+      .tiles = (int)tiles, .heads = (int)heads, .section = (int)(section < heads ? section : heads)};
+}
+
+/* Under a causal mask: pairs of tiles, where they leave few SMs idle in the last round; else those of all heads that have most to do are
+ * first. */
+static void pair(const tigon_queue *queue, attention_turns *turns) {
+  const int64_t cores = cuda_of(queue)->desc.cores, pairs = cuda_ceil_div(turns->tiles, 2) * turns->heads;
+  turns->paired = pairs < cores || 10 * pairs >= 9 * cores * cuda_ceil_div(pairs, cores);
+  if (!turns->paired) turns->section = turns->heads;
 }
 
 /* A block an SM, at most. */
-static cuda_shape stay(const tigon_queue *queue, const attention_turns *turns, int threads, int shared_bytes) {
-  const int64_t cores = cuda_of(queue)->desc.cores;
-  return (cuda_shape){
-      .blocks = turns->total < cores ? turns->total : cores, .threads = threads, .shared_bytes = shared_bytes};
+static cuda_shape stay(const tigon_queue *queue, attention_turns *turns, int threads, int shared_bytes) {
+  const int64_t cores = cuda_of(queue)->desc.cores, of_block = turns->paired ? 2 : 1;
+  const int64_t shares = cuda_ceil_div(turns->tiles, of_block) * turns->heads, blocks = shares < cores ? shares : cores;
+  turns->rounds = blocks ? (int)(cuda_ceil_div(shares, blocks) * of_block) : 0;
+  return (cuda_shape){.blocks = blocks, .threads = threads, .shared_bytes = shared_bytes};
+}
+
+/* Boxes of queries are `q`, of keys and values those of attention_wgmma.cu. */
+static tigon_status launch_mapped(tigon_queue *queue, const tigon_attention_fwd_problem *p, cuda_kernel *kernels,
+                                  const cuda_boxes boxes[3], cuda_shape shape, attention_turns *turns) {
+  cu_tensor_map maps[3]; /* attention_maps */
+  tigon_status status = TIGON_OK;
+  for (int i = 0; i < 3 && status == TIGON_OK; ++i) status = cuda_tensor_map(queue, &boxes[i], &maps[i]);
+  if (status != TIGON_OK) return status;
+  cuda_kernel *const kernel = cuda_by_dtype(kernels, p->dtype);
+  return turns ? cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, turns, maps))
+               : cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, maps));
 }
 
 /* The kernels for sm_90a, where they do it: else *done stays false. */
@@ -55,26 +74,31 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
   *done = false;
   static cuda_kernel kernels[2][3] = {CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64),
                                       CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_128)};
+  static cuda_kernel few[2][3] = {CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_64),
+                                  CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_128)};
   if (!cuda_of(queue)->wgmma || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
-  const int rows = ATTENTION_WGMMA_ROWS(dim);
+  if (p->tokens > 0 && p->batch * p->q.heads > MOST / p->tokens) return TIGON_OK;
+  const int64_t heads = p->batch * p->q.heads, group = p->q.heads / p->k.heads, rows = ATTENTION_WGMMA_ROWS(dim);
   const int64_t tiles = cuda_ceil_div(p->tokens, rows);
-  const cuda_boxes q = boxes_of(&p->q, p->batch, p->tokens, p->head_dim, rows);
-  const cuda_boxes k = boxes_of(&p->k, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS);
-  const cuda_boxes v = boxes_of(&p->v, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS);
-  if (p->batch * p->q.heads > MOST / tiles || !cuda_boxes_fit(&q) || !cuda_boxes_fit(&k) || !cuda_boxes_fit(&v))
-    return TIGON_OK;
-  const attention_turns turns =
-      turns_of(queue, tiles, p->batch * p->q.heads, p->q.heads / p->k.heads, 4 * p->keys * p->head_dim);
-  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(dim), ATTENTION_WGMMA_SHARED(dim));
-  attention_maps maps;
-  tigon_status status = cuda_tensor_map(queue, &q, &maps.q);
-  if (status == TIGON_OK) status = cuda_tensor_map(queue, &k, &maps.k);
-  if (status == TIGON_OK) status = cuda_tensor_map(queue, &v, &maps.v);
-  if (status == TIGON_OK)
-    status = cuda_launch(queue, cuda_by_dtype(kernels[dim == 128], p->dtype), shape,
-                         CUDA_ARGUMENTS((void *)p, (void *)&turns, &maps));
+  cuda_boxes boxes[3] = {boxes_of(&p->q, p->batch, p->tokens, p->head_dim, (int)rows),
+                         boxes_of(&p->k, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS),
+                         boxes_of(&p->v, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS)};
+  for (int i = 0; i < 3; ++i)
+    if (!cuda_boxes_fit(&boxes[i])) return TIGON_OK;
   *done = true;
-  return status;
+  if (p->tokens <= ATTENTION_FEW_ROWS && p->keys >= ATTENTION_FEW_KEYS) {
+    const int64_t together = ATTENTION_FEW_HEADS(p->tokens, group);
+    boxes[0].box[1] = (int)p->tokens, boxes[0].box[2] = (int)together;
+    const cuda_shape shape = {.blocks = p->batch * p->k.heads * cuda_ceil_div(group, together) * ATTENTION_FEW_BLOCKS,
+                              .threads = ATTENTION_FEW_THREADS,
+                              .shared_bytes = ATTENTION_FEW_SHARED(dim),
+                              .cluster = ATTENTION_FEW_BLOCKS};
+    return launch_mapped(queue, p, few[dim == 128], boxes, shape, NULL);
+  }
+  attention_turns turns = turns_of(queue, tiles, heads, group, 4 * p->keys * p->head_dim);
+  if (dim == ATTENTION_TILE && p->causal && p->window == 0) pair(queue, &turns);
+  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(dim), ATTENTION_WGMMA_SHARED(dim));
+  return launch_mapped(queue, p, kernels[dim == 128], boxes, shape, &turns);
 }
 
 /* Kernels by [options that only `any` ones have][width of the head][dtype]. */
@@ -141,9 +165,9 @@ static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_b
   const tigon_heads *const cols[] = {of_keys ? &p->q : &p->k, of_keys ? &p->d_o : &p->v};
   const int64_t row_count = of_keys ? p->keys : p->tokens, col_count = of_keys ? p->tokens : p->keys;
   const int64_t group = p->q.heads / p->k.heads, shared_bytes = ATTENTION_WGMMA_BWD_SHARED(dim, of_keys);
-  const attention_turns turns =
-      turns_of(queue, cuda_ceil_div(row_count, ATTENTION_WGMMA_BWD_ROWS), p->batch * rows[0]->heads,
-               of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1));
+  attention_turns turns = turns_of(queue, cuda_ceil_div(row_count, ATTENTION_WGMMA_BWD_ROWS), p->batch * rows[0]->heads,
+                                   of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1));
+  if (of_keys && p->causal && p->window == 0) pair(queue, &turns);
   const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_BWD_THREADS, (int)shared_bytes);
   cu_tensor_map maps[4]; /* attention_bwd_maps */
   tigon_status status = TIGON_OK;

@@ -40,6 +40,21 @@ typedef struct attention_maps {
   cu_tensor_map q, k, v;
 } attention_maps;
 
+/* Those of attention_few_wgmma.cu. */
+enum {
+  ATTENTION_FEW_ROWS = 64,   /* queries, at most */
+  ATTENTION_FEW_KEYS = 1024, /* keys, at least */
+  ATTENTION_FEW_BLOCKS = 4,  /* parts of the keys: whatever the batch, so that it does not decide the bits */
+  ATTENTION_FEW_GROUPS = 2,
+  ATTENTION_FEW_STAGES = 3, /* tiles of a warpgroup that are there or on their way */
+  ATTENTION_FEW_THREADS = (128 + 32) * ATTENTION_FEW_GROUPS,
+};
+/* Heads of a group, whose queries are rows of one tile. */
+#define ATTENTION_FEW_HEADS(tokens, group) \
+  ((tokens) * (group) <= ATTENTION_FEW_ROWS ? (group) : ATTENTION_FEW_ROWS / (tokens))
+#define ATTENTION_FEW_SHARED(dim) \
+  ((ATTENTION_FEW_ROWS + ATTENTION_FEW_GROUPS * ATTENTION_FEW_STAGES * ATTENTION_WGMMA_KEYS) * (dim)*2 + 256 + 1024)
+
 /* The same of attention_bwd_wgmma.cu. A block's rows are keys, for dk and dv, or queries, for dq; steps are of columns of the other side. */
 enum {
   ATTENTION_WGMMA_BWD_GROUPS = 2,
@@ -66,7 +81,8 @@ typedef struct attention_turns {
   int tiles;   /* tiles of a head */
   int heads;   /* heads of all batches */
   int section; /* heads that are gone over together */
-  int total;
+  int paired;  /* a block has two tiles of a head in turn, of the ends */
+  int rounds;  /* tiles that a block has, at most */
 } attention_turns;
 
 /* Tiles in a block's shared memory, if `kept` column tiles of the head stay there or in registers. These are the tiles of the

@@ -31,8 +31,7 @@ __device__ inline void bring_two(const ring<STAGES> &to, const cu_tensor_map &a,
   }
 }
 
-/* By a warp, which besides loads what a stage's queries bring along. Steps of queries run backwards, those of all heads of a group together:
- * under a causal mask blocks then read the same queries at the same time. */
+/* By a warp, which besides loads what a stage's queries bring along. A step of queries is one of all heads of a group, in turn. */
 template <int DIM, bool OF_KEYS>
 __device__ inline void bring_tiles(const attention_problem &p, const attention_turns &turns,
                                    const attention_bwd_maps &maps, memory<DIM, OF_KEYS> &m) {
@@ -40,7 +39,7 @@ __device__ inline void bring_tiles(const attention_problem &p, const attention_t
   const int lane = (int)threadIdx.x;
   const int group = (int)(p.q.heads / p.k.heads);
   tile_work w;
-  for (int round = 0; round * (int)gridDim.x < turns.total; ++round) {
+  for (int round = 0; round < turns.rounds; ++round) {
     if (!work_of<OF_KEYS, S::ROWS, S::COLS>(p, turns, round, &w) || w.steps == 0) continue;
     m.rows.await_empty();
     if (lane == 0) bring_two<DIM>(m.rows, maps.a_rows, maps.b_rows, S::ROWS, w.first, w.head, w.batch);
@@ -48,7 +47,7 @@ __device__ inline void bring_tiles(const attention_problem &p, const attention_t
     const int h0 = OF_KEYS ? w.head * group : key_head(p, w.head), h1 = h0 + (OF_KEYS ? group : 1);
     for (int i = 0; i < w.steps; ++i)
       for (int h = h0; h < h1; ++h) {
-        const int col = w.begin + (OF_KEYS ? w.steps - 1 - i : i) * S::COLS;
+        const int col = w.begin + w.step(i) * S::COLS;
         m.cols.await_empty();
         if (lane == 0) bring_two<DIM>(m.cols, maps.a_cols, maps.b_cols, S::COLS, col, h, w.batch);
         if (OF_KEYS) {
@@ -68,7 +67,7 @@ __device__ inline void differentiate_tiles(const attention_problem &p, const att
   const float scale = p.scale * 1.44269504f;
   const int heads = OF_KEYS ? (int)(p.q.heads / p.k.heads) : 1;
   tile_work w;
-  for (int round = 0; round * (int)gridDim.x < turns.total; ++round) {
+  for (int round = 0; round < turns.rounds; ++round) {
     if (!work_of<OF_KEYS, S::ROWS, S::COLS>(p, turns, round, &w)) continue;
     const int row0 = w.first + group * GROUP_ROWS, count = w.count - group * GROUP_ROWS;
     const step_mask<S::COLS> mask(w, row0, (int)(OF_KEYS ? p.tokens : p.keys));
@@ -80,7 +79,7 @@ __device__ inline void differentiate_tiles(const attention_problem &p, const att
       m.rows.await_full();
 #pragma unroll 1
       for (int i = 0, at = 0; at < w.steps; i = i + 1 == heads ? 0 : i + 1, at += i == 0) {
-        const int step = OF_KEYS ? w.steps - 1 - at : at;
+        const int step = w.step(at);
         wgmma_block<S::COLS> s, d;
         unsigned weights[S::COLS / 16][4], slopes[S::COLS / 16][4];
         m.cols.await_full();

@@ -35,14 +35,14 @@ template <int DIM>
 __device__ inline void bring_tiles(const attention_problem &p, const attention_turns &turns, const attention_maps &maps,
                                    memory<DIM> &m) {
   tile_work w;
-  for (int round = 0; round * (int)gridDim.x < turns.total; ++round) {
+  for (int round = 0; round < turns.rounds; ++round) {
     if (!work_of<false, shapes<DIM>::ROWS, KEYS>(p, turns, round, &w) || w.steps == 0) continue;
     const int kv = key_head(p, w.head);
     bring<DIM>(m.q, maps.q, shapes<DIM>::ROWS, w.first, w.head, w.batch);
-    bring<DIM>(m.k, maps.k, KEYS, w.begin, kv, w.batch);
+    bring<DIM>(m.k, maps.k, KEYS, w.begin + w.step(0) * KEYS, kv, w.batch);
     for (int i = 1; i <= w.steps; ++i) {
-      if (i < w.steps) bring<DIM>(m.k, maps.k, KEYS, w.begin + i * KEYS, kv, w.batch);
-      bring<DIM>(m.v, maps.v, KEYS, w.begin + (i - 1) * KEYS, kv, w.batch);
+      if (i < w.steps) bring<DIM>(m.k, maps.k, KEYS, w.begin + w.step(i) * KEYS, kv, w.batch);
+      bring<DIM>(m.v, maps.v, KEYS, w.begin + w.step(i - 1) * KEYS, kv, w.batch);
     }
   }
 }
@@ -75,15 +75,6 @@ __device__ inline void mend_rows(const attention_problem &p, const tile_work &w,
   }
 }
 
-/* o is brought to the scores that weights are now relative to, which seldom change. */
-template <int DIM> __device__ inline void scale_output(wgmma_block<DIM> &o, const float (&factor)[2]) {
-  if (!__any_sync(0xffffffffu, factor[0] != 1 || factor[1] != 1)) return;
-#pragma unroll
-  for (int j = 0; j < DIM / 8; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) o.of[j][e] *= factor[e / 2];
-}
-
 /* After the products that read `to`: the compiler, which does not know that they still do, would write there before. */
 __device__ static inline void move_weights(unsigned (&to)[KEYS / 16][4], const unsigned (&from)[KEYS / 16][4]) {
 #pragma unroll
@@ -108,7 +99,7 @@ __device__ inline void attend_tiles(const attention_problem &p, const attention_
   const turn<S::GROUPS> turn(group);
   const float scale = p.scale * 1.44269504f;
   tile_work w;
-  for (int round = 0; round * (int)gridDim.x < turns.total; ++round) {
+  for (int round = 0; round < turns.rounds; ++round) {
     if (!work_of<false, shapes<DIM>::ROWS, KEYS>(p, turns, round, &w)) continue;
     const int row0 = w.first + group * GROUP_ROWS, count = w.count - group * GROUP_ROWS;
     const step_mask<KEYS> mask(w, row0, (int)p.keys);
@@ -132,7 +123,7 @@ __device__ inline void attend_tiles(const attention_problem &p, const attention_
       wgmma_wait<0>();
       wgmma_keep(s);
       m.k.release();
-      soften(s, 0, weights);
+      soften(s, w.step(0), weights);
 #pragma unroll 1
       for (int i = 1; i < w.steps; ++i) {
         m.k.await_full();
@@ -144,7 +135,7 @@ __device__ inline void attend_tiles(const attention_problem &p, const attention_
         wgmma_wait<1>();
         wgmma_keep(s);
         m.k.release();
-        soften(s, i, next);
+        soften(s, w.step(i), next);
         store_never(m.q.barriers,
                     rows.sum[0] + rows.sum[1]); /* the assembler would move the exponentials behind the wait */
         wgmma_wait<0>();

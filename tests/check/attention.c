@@ -44,15 +44,15 @@ static const struct option {
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
-/* B, T, S, Hq, Hk, D: tiles of 64 and their neighbours, heads of more than 64 and of more than 256. The first ones are so small
- * that they have every option; the others have seven, as ROUNDS is, of the 17. */
+/* B, T, S, Hq, Hk, D: tiles of 64 and their neighbours, heads of more than 64 and of more than 256, few queries of many keys. The
+ * first ones are so small that they have every option; the others have seven, as ROUNDS is, of the 17. */
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   static const int64_t shapes[][CHECK_DIMS] = {
       {1, 1, 1, 1, 1, 1},     {2, 3, 5, 2, 1, 7},      {1, 7, 8, 2, 2, 16},    {1, 33, 33, 1, 1, 5},
       {1, 9, 70, 2, 1, 5},    {1, 64, 64, 2, 1, 32},   {2, 65, 65, 3, 3, 33},  {1, 63, 129, 2, 2, 64},
       {1, 130, 66, 4, 1, 65}, {1, 129, 129, 2, 1, 24}, {1, 40, 40, 2, 2, 128}, {1, 20, 70, 2, 1, 257},
       {1, 3, 200, 1, 1, 512}, {1, 5, 3, 1, 1, 600},    {3, 17, 17, 6, 2, 40},  {1, 257, 257, 1, 1, 16},
-      {1, 1, 300, 4, 2, 64},  {1, 70, 136, 2, 1, 128},
+      {1, 1, 300, 4, 2, 64},  {1, 70, 136, 2, 1, 128}, {1, 3, 1300, 4, 2, 80}, {1, 20, 1030, 4, 1, 128},
   };
   enum { SMALL = 5, ROUNDS = 7, LARGE = sizeof shapes / sizeof *shapes - SMALL };
   (void)tile;

@@ -39,6 +39,7 @@ template <int STAGES> struct ring {
   __device__ void await_full() const { mbarrier_wait(full(stage), parity); }
   __device__ void await_empty() const { mbarrier_wait(empty(stage), parity ^ 1); } /* at first all are */
   __device__ void release() {                                                      /* by a lane of each warp */
+    __syncwarp();
     if (threadIdx.x % WARP == 0) mbarrier_arrive(empty(stage));
     next();
   }
@@ -54,25 +55,44 @@ __device__ inline void bring(ring<STAGES> &to, const cu_tensor_map &map, int row
   to.next();
 }
 
-/* A tile of rows of a head, and what they see of the other side: from `begin` on, in steps of COLS. */
+/* A tile of rows of a head, and what they see of the other side: from `begin` on, in steps of COLS. Steps go upwards or downwards. */
 struct tile_work {
   int batch, head, first, count, begin, steps;
+  bool upwards;
   band seen;
+
+  __device__ int step(int i) const { return upwards ? i : steps - 1 - i; } /* the i-th to come */
 };
 
 template <class P> __device__ inline int key_head(const P &p, int head) { return head / (int)(p.q.heads / p.k.heads); }
 
-/* The block's tile in a round; false: there is none. OF_KEYS: rows are keys. Heads of a section, whose other side fits the L2, are gone
- * over together, those tiles first that have most to do under a causal mask. Every other round begins at the other end, so that
- * blocks have alike. */
+/* The head and the tile that a block has in a round; false: there is none. Heads of a section, whose other side fits the L2, are gone over
+ * together, those tiles first that have most to do under a causal mask. Every other round begins at the other end, so that blocks have
+ * alike. Paired, a block has the n-th tile of a head, then the n-th from the end: all pairs have alike. */
+__device__ static inline bool turn_of(const attention_turns &turns, int round, int *head, int *tile) {
+  const int blocks = (int)gridDim.x, block = (int)blockIdx.x;
+  if (turns.paired) {
+    const int pairs = (turns.tiles + 1) / 2, index = round / 2 * blocks + block, pair = index % pairs;
+    *head = index / pairs, *tile = round % 2 ? turns.tiles - 1 - pair : pair;
+    return *head < turns.heads && (round % 2 == 0 || *tile != pair);
+  }
+  const int index = round * blocks + (round % 2 ? blocks - 1 - block : block);
+  if (index >= turns.tiles * turns.heads) return false;
+  const int before = index / (turns.section * turns.tiles) * turns.section, at = index - before * turns.tiles;
+  const int heads = min(turns.section, turns.heads - before);
+  *head = before + at % heads, *tile = at / heads;
+  return true;
+}
+
+/* The block's tile in a round. OF_KEYS: rows are keys. Blocks of a head that run side by side should meet the same columns, for the L2's
+ * sake. Under a causal mask all tiles of keys end at one query, and all of queries begin at one key. So the half that has more to do, with
+ * which blocks begin, starts there; the other half, with which pairs end, comes to there. */
 template <bool OF_KEYS, int ROWS, int COLS, class P>
 __device__ inline bool work_of(const P &p, const attention_turns &turns, int round, tile_work *w) {
-  const int place = round % 2 ? (int)(gridDim.x - 1 - blockIdx.x) : (int)blockIdx.x;
-  const int index = round * (int)gridDim.x + place;
-  if (index >= turns.total) return false;
-  const int section = index / (turns.section * turns.tiles), before = section * turns.section;
-  const int heads = min(turns.section, turns.heads - before), at = index - before * turns.tiles;
-  const int head = before + at % heads, tile = OF_KEYS ? at / heads : turns.tiles - 1 - at / heads;
+  int head, tile;
+  if (!turn_of(turns, round, &head, &tile)) return false;
+  w->upwards = OF_KEYS == (p.causal && 2 * tile >= turns.tiles);
+  if (!OF_KEYS) tile = turns.tiles - 1 - tile;
   const int of_batch = (int)(OF_KEYS ? p.k.heads : p.q.heads);
   const int rows = (int)(OF_KEYS ? p.keys : p.tokens), others = (int)(OF_KEYS ? p.tokens : p.keys);
   const band seen = band_of(p.tokens, p.keys, p.causal, p.window);

@@ -82,6 +82,15 @@ __device__ inline void soften_tile(const lane_place_of &lane, float scale, bool 
   for (int i = 0; i < 2; ++i) rows.sum[i] = fmaf(rows.sum[i], rows.factor[i], part[i][0] + part[i][1]);
 }
 
+/* o is brought to the scores that weights are now relative to, which seldom change. */
+template <int DIM> __device__ inline void scale_output(wgmma_block<DIM> &o, const float (&factor)[2]) {
+  if (!__any_sync(0xffffffffu, factor[0] != 1 || factor[1] != 1)) return;
+#pragma unroll
+  for (int j = 0; j < DIM / 8; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) o.of[j][e] *= factor[e / 2];
+}
+
 /* q . k of a row and this lane's key, times the scale. */
 template <class T> __device__ inline float score_of(const T *q, const T *k, int64_t width, float scale) {
   float sum = 0;
