@@ -20,7 +20,7 @@ enum {
 typedef struct cuda_device {
   const cu_api *cu;
   int index;
-  int sm;     /* of the code that runs, which may be older than the GPU; 90: compute capability 9.0 */
+  int sm;     /* the code that runs is for this one, at most the GPU's; 90: compute capability 9.0 */
   bool wgmma; /* the code is sm_90a's, with its tensor cores and bulk copies */
   int64_t l2_bytes;
   bool rounds_attention; /* rounds 16-bit weights, where the call does not say exact */
