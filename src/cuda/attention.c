@@ -35,26 +35,29 @@ static cuda_boxes boxes_of(const tigon_heads *t, int64_t batch, int64_t rows, in
 
 /* How those go over tiles of all `heads`. Heads of a section have half of the L2 for the other side: whole groups of `group`, each
  * of which has `bytes`. */
-static attention_turns turns_of(const tigon_queue *queue, int64_t tiles, int64_t heads, int64_t group, int64_t bytes) {
+static attention_turns turns_of(const tigon_queue *queue, int64_t tiles, int64_t heads, int64_t group, int64_t bytes,
+                                int parts) {
   const int64_t fit = cuda_of(queue)->l2_bytes / 2 / bytes * group, section = fit < group ? group : fit;
   return (attention_turns){
-      .tiles = (int)tiles, .heads = (int)heads, .section = (int)(section < heads ? section : heads)};
+      .tiles = (int)tiles, .heads = (int)heads, .section = (int)(section < heads ? section : heads), .parts = parts};
 }
 
 /* Under a causal mask: pairs of tiles, where they leave few SMs idle in the last round; else those of all heads that have most to do are
  * first. */
 static void pair(const tigon_queue *queue, attention_turns *turns) {
-  const int64_t cores = cuda_of(queue)->desc.cores, pairs = cuda_ceil_div(turns->tiles, 2) * turns->heads;
-  turns->paired = pairs < cores || 10 * pairs >= 9 * cores * cuda_ceil_div(pairs, cores);
+  const int64_t places = cuda_of(queue)->desc.cores / turns->parts,
+                pairs = cuda_ceil_div(turns->tiles, 2) * turns->heads;
+  turns->paired = pairs < places || 10 * pairs >= 9 * places * cuda_ceil_div(pairs, places);
   if (!turns->paired) turns->section = turns->heads;
 }
 
-/* A block an SM, at most. */
+/* A block an SM, at most. Sets turns' rounds. */
 static cuda_shape stay(const tigon_queue *queue, attention_turns *turns, int threads, int shared_bytes) {
-  const int64_t cores = cuda_of(queue)->desc.cores, of_block = turns->paired ? 2 : 1;
-  const int64_t shares = cuda_ceil_div(turns->tiles, of_block) * turns->heads, blocks = shares < cores ? shares : cores;
-  turns->rounds = blocks ? (int)(cuda_ceil_div(shares, blocks) * of_block) : 0;
-  return (cuda_shape){.blocks = blocks, .threads = threads, .shared_bytes = shared_bytes};
+  const int64_t places = cuda_of(queue)->desc.cores / turns->parts, tiles = turns->paired ? 2 : 1;
+  const int64_t all = cuda_ceil_div(turns->tiles, tiles) * turns->heads, used = all < places ? all : places;
+  turns->rounds = used ? (int)(cuda_ceil_div(all, used) * tiles) : 0;
+  return (cuda_shape){
+      .blocks = used * turns->parts, .threads = threads, .shared_bytes = shared_bytes, .cluster = turns->parts};
 }
 
 /* Boxes of queries are `q`, of keys and values those of attention_wgmma.cu. */
@@ -86,8 +89,8 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
   for (int i = 0; i < 3; ++i)
     if (!cuda_boxes_fit(&boxes[i])) return TIGON_OK;
   *done = true;
-  if (p->tokens <= ATTENTION_FEW_ROWS && p->keys >= ATTENTION_FEW_KEYS) {
-    const int64_t together = ATTENTION_FEW_HEADS(p->tokens, group);
+  const int64_t together = p->tokens <= ATTENTION_FEW_ROWS ? ATTENTION_FEW_HEADS(p->tokens, group) : 0;
+  if (together && p->keys >= (together == group ? ATTENTION_FEW_KEYS : ATTENTION_FEW_MANY)) {
     boxes[0].box[1] = (int)p->tokens, boxes[0].box[2] = (int)together;
     const cuda_shape shape = {.blocks = p->batch * p->k.heads * cuda_ceil_div(group, together) * ATTENTION_FEW_BLOCKS,
                               .threads = ATTENTION_FEW_THREADS,
@@ -95,7 +98,7 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
                               .cluster = ATTENTION_FEW_BLOCKS};
     return launch_mapped(queue, p, few[dim == 128], boxes, shape, NULL);
   }
-  attention_turns turns = turns_of(queue, tiles, heads, group, 4 * p->keys * p->head_dim);
+  attention_turns turns = turns_of(queue, tiles, heads, group, 4 * p->keys * p->head_dim, 1);
   if (dim == ATTENTION_TILE && p->causal && p->window == 0) pair(queue, &turns);
   const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(dim), ATTENTION_WGMMA_SHARED(dim));
   return launch_mapped(queue, p, kernels[dim == 128], boxes, shape, &turns);
@@ -155,6 +158,16 @@ static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_p
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p));
 }
 
+/* Do tiles of keys have unlike work, so that pairs have alike? */
+static bool in_pairs(const tigon_attention_bwd_problem *p) { return p->causal && p->window == 0; }
+
+/* Blocks that share a tile of keys: two, where one sequence's tiles leave half of the SMs idle. The batch does not count, so that it does
+ * not decide the bits. */
+static int key_parts(const tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  const int64_t tiles = cuda_ceil_div(p->keys, ATTENTION_WGMMA_BWD_ROWS), turns = in_pairs(p) ? (tiles + 1) / 2 : tiles;
+  return 2 * turns * p->k.heads <= cuda_of(queue)->desc.cores ? 2 : 1;
+}
+
 /* dk and dv, or dq, by tiles of keys or of queries. a and b are k and v, or q and do. */
 static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_bwd_problem *p, int dim, bool of_keys) {
   static cuda_kernel kernels[2][2][3] = {{CUDA_NARROW_KERNELS(attention_bwd_wgmma, attention_bwd_wgmma_queries_64),
@@ -166,8 +179,9 @@ static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_b
   const int64_t row_count = of_keys ? p->keys : p->tokens, col_count = of_keys ? p->tokens : p->keys;
   const int64_t group = p->q.heads / p->k.heads, shared_bytes = ATTENTION_WGMMA_BWD_SHARED(dim, of_keys);
   attention_turns turns = turns_of(queue, cuda_ceil_div(row_count, ATTENTION_WGMMA_BWD_ROWS), p->batch * rows[0]->heads,
-                                   of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1));
-  if (of_keys && p->causal && p->window == 0) pair(queue, &turns);
+                                   of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1),
+                                   of_keys ? key_parts(queue, p) : 1);
+  if (of_keys && in_pairs(p)) pair(queue, &turns);
   const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_BWD_THREADS, (int)shared_bytes);
   cu_tensor_map maps[4]; /* attention_bwd_maps */
   tigon_status status = TIGON_OK;

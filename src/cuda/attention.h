@@ -43,7 +43,8 @@ typedef struct attention_maps {
 /* Those of attention_few_wgmma.cu. */
 enum {
   ATTENTION_FEW_ROWS = 64,   /* queries, at most */
-  ATTENTION_FEW_KEYS = 1024, /* keys, at least */
+  ATTENTION_FEW_KEYS = 1024, /* keys, at least, of one tile of queries */
+  ATTENTION_FEW_MANY = 8192, /* and of several */
   ATTENTION_FEW_BLOCKS = 4,  /* parts of the keys: whatever the batch, so that it does not decide the bits */
   ATTENTION_FEW_GROUPS = 2,
   ATTENTION_FEW_STAGES = 3, /* tiles of a warpgroup that are there or on their way */
@@ -63,13 +64,15 @@ enum {
 };
 #define ATTENTION_WGMMA_BWD_COLS(dim, of_keys) ((of_keys) && (dim) == 128 ? 64 : 128)
 #define ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) ((dim) == 128 && !(of_keys) ? 2 : 3)
-/* Shared memory: two matrices of rows and two of each stage's columns, a stage's lse and delta, barriers, and what aligns them. */
-#define ATTENTION_WGMMA_BWD_SHARED(dim, of_keys)                                             \
-  (2 *                                                                                       \
-       (ATTENTION_WGMMA_BWD_ROWS +                                                           \
-        ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys)) * \
-       (dim)*2 +                                                                             \
-   ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys) * 8 + 256 + 1024)
+/* Shared memory: two matrices of rows and two of each stage's columns, a stage's lse and delta, barriers, what aligns them, and the other
+ * part's sums. */
+#define ATTENTION_WGMMA_BWD_SHARED(dim, of_keys)                                                        \
+  (2 *                                                                                                  \
+       (ATTENTION_WGMMA_BWD_ROWS +                                                                      \
+        ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys)) *            \
+       (dim)*2 +                                                                                        \
+   ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) * ATTENTION_WGMMA_BWD_COLS(dim, of_keys) * 8 + 256 + 1024 + \
+   ((of_keys) ? ATTENTION_WGMMA_BWD_ROWS * (dim)*4 : 0))
 
 /* Boxes of a block's rows and of a step's columns: k and v, q and do for dk and dv; q and do, k and v for dq. */
 typedef struct attention_bwd_maps {
@@ -81,6 +84,7 @@ typedef struct attention_turns {
   int tiles;   /* tiles of a head */
   int heads;   /* heads of all batches */
   int section; /* heads that are gone over together */
+  int parts;   /* blocks, in a cluster, that share a tile */
   int paired;  /* a block has two tiles of a head in turn, of the ends */
   int rounds;  /* tiles that a block has, at most */
 } attention_turns;

@@ -1,10 +1,13 @@
 /* attention, backward, of 16-bit dtypes and heads of up to 128 on sm_90a: the walk of attention_bwd.cu through wgmma. A block stays for many
  * tiles of rows. One of its warpgroups brings rows, and the other side's columns step by step; the others have 64 rows each, whose
- * gradients stay in registers. p and dz / scale are rounded to the dtype, operand A of their products as they lie in registers. */
+ * gradients stay in registers. p and dz / scale are rounded to the dtype, operand A of their products as they lie in registers.
+ *
+ * Where tiles of keys are few, two blocks, a cluster, have half of a tile's steps each. */
 #include "cuda/attention.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #include "cuda/kernel/attention_bwd_wgmma.cuh"
+#include "cuda/kernel/attention_pair.cuh"
 
 template <int DIM, bool OF_KEYS> struct memory {
   typedef bwd_shapes<DIM, OF_KEYS> S;
@@ -17,6 +20,29 @@ template <int DIM, bool OF_KEYS> struct memory {
         cols(at + 2 * S::ROWS_BYTES, 2 * S::COLS_BYTES, rows.barriers + 2 * BARRIER_BYTES),
         stats(cols.data + 2 * S::STAGES * S::COLS_BYTES) {}
   __device__ unsigned stats_at(int stage) const { return stats + stage * S::COLS * 8; }
+  __device__ sums_mail<DIM> mail(int rank) const {
+    const unsigned barriers = rows.barriers + 2 * (1 + S::STAGES) * BARRIER_BYTES;
+    return sums_mail<DIM>(rows.barriers + BARRIERS_BYTES, barriers, rank);
+  }
+};
+
+/* The steps of a block, of all heads of a group: heads of a step are in turn. */
+struct step_range {
+  int heads, left; /* steps to come */
+  int at, head;    /* the next one, and its head in the group */
+
+  template <bool OF_KEYS>
+  static __device__ step_range of(const attention_problem &p, const tile_work &w, int rank, int parts) {
+    const int heads = OF_KEYS ? (int)(p.q.heads / p.k.heads) : 1, all = w.steps * heads,
+              each = (all + parts - 1) / parts;
+    const int first = rank * each;
+    return step_range{heads, min(each, all - first), first / heads, first % heads};
+  }
+  __device__ void next() {
+    head = head + 1 == heads ? 0 : head + 1;
+    at += head == 0;
+    --left;
+  }
 };
 
 /* Two tiles, as one stage. */
@@ -31,41 +57,39 @@ __device__ inline void bring_two(const ring<STAGES> &to, const cu_tensor_map &a,
   }
 }
 
-/* By a warp, which besides loads what a stage's queries bring along. A step of queries is one of all heads of a group, in turn. */
+/* By a warp, which besides loads what a stage's queries bring along. */
 template <int DIM, bool OF_KEYS>
 __device__ inline void bring_tiles(const attention_problem &p, const attention_turns &turns,
-                                   const attention_bwd_maps &maps, memory<DIM, OF_KEYS> &m) {
+                                   const attention_bwd_maps &maps, memory<DIM, OF_KEYS> &m, int rank) {
   typedef bwd_shapes<DIM, OF_KEYS> S;
   const int lane = (int)threadIdx.x;
-  const int group = (int)(p.q.heads / p.k.heads);
   tile_work w;
   for (int round = 0; round < turns.rounds; ++round) {
     if (!work_of<OF_KEYS, S::ROWS, S::COLS>(p, turns, round, &w) || w.steps == 0) continue;
     m.rows.await_empty();
     if (lane == 0) bring_two<DIM>(m.rows, maps.a_rows, maps.b_rows, S::ROWS, w.first, w.head, w.batch);
     m.rows.next();
-    const int h0 = OF_KEYS ? w.head * group : key_head(p, w.head), h1 = h0 + (OF_KEYS ? group : 1);
-    for (int i = 0; i < w.steps; ++i)
-      for (int h = h0; h < h1; ++h) {
-        const int col = w.begin + w.step(i) * S::COLS;
-        m.cols.await_empty();
-        if (lane == 0) bring_two<DIM>(m.cols, maps.a_cols, maps.b_cols, S::COLS, col, h, w.batch);
-        if (OF_KEYS) {
-          load_stats<S::COLS>(p, m.stats_at(m.cols.stage), ((int64_t)w.batch * p.q.heads + h) * p.tokens, col);
-          mbarrier_arrive(m.cols.full(m.cols.stage));
-        }
-        m.cols.next();
+    const int head0 = OF_KEYS ? w.head * (int)(p.q.heads / p.k.heads) : key_head(p, w.head);
+    for (step_range steps = step_range::of<OF_KEYS>(p, w, rank, turns.parts); steps.left > 0; steps.next()) {
+      const int col = w.begin + w.step(steps.at) * S::COLS, h = head0 + steps.head;
+      m.cols.await_empty();
+      if (lane == 0) bring_two<DIM>(m.cols, maps.a_cols, maps.b_cols, S::COLS, col, h, w.batch);
+      if (OF_KEYS) {
+        load_stats<S::COLS>(p, m.stats_at(m.cols.stage), ((int64_t)w.batch * p.q.heads + h) * p.tokens, col);
+        mbarrier_arrive(m.cols.full(m.cols.stage));
       }
+      m.cols.next();
+    }
   }
 }
 
 template <class T, int DIM, bool OF_KEYS>
 __device__ inline void differentiate_tiles(const attention_problem &p, const attention_turns &turns,
-                                           memory<DIM, OF_KEYS> &m, int group) {
+                                           memory<DIM, OF_KEYS> &m, int group, int rank) {
   typedef bwd_shapes<DIM, OF_KEYS> S;
   const lane_place_of lane;
   const float scale = p.scale * 1.44269504f;
-  const int heads = OF_KEYS ? (int)(p.q.heads / p.k.heads) : 1;
+  sums_mail<DIM> mail = m.mail(rank);
   tile_work w;
   for (int round = 0; round < turns.rounds; ++round) {
     if (!work_of<OF_KEYS, S::ROWS, S::COLS>(p, turns, round, &w)) continue;
@@ -78,8 +102,8 @@ __device__ inline void differentiate_tiles(const attention_problem &p, const att
       if (!OF_KEYS) stats = stats_of_rows(p, lane, ((int64_t)w.batch * p.q.heads + w.head) * p.tokens, row0);
       m.rows.await_full();
 #pragma unroll 1
-      for (int i = 0, at = 0; at < w.steps; i = i + 1 == heads ? 0 : i + 1, at += i == 0) {
-        const int step = w.step(at);
+      for (step_range steps = step_range::of<OF_KEYS>(p, w, rank, turns.parts); steps.left > 0; steps.next()) {
+        const int step = w.step(steps.at);
         wgmma_block<S::COLS> s, d;
         unsigned weights[S::COLS / 16][4], slopes[S::COLS / 16][4];
         m.cols.await_full();
@@ -95,14 +119,22 @@ __device__ inline void differentiate_tiles(const attention_problem &p, const att
         wgmma_wait<0>();
         wgmma_keep(da);
         if (OF_KEYS) wgmma_keep(db);
-        m.cols.release();
+        OF_KEYS ? m.cols.release_all() : m.cols.release();
       }
       m.rows.release();
     }
-    const float by[2] = {p.scale, p.scale}, ones[2] = {1, 1};
-    store_rows<T, DIM>(lane, head_of<T>(OF_KEYS ? p.dk : p.dq, w.batch, w.head, p.head_dim), row0, count, da, by);
-    if (OF_KEYS) store_rows<T, DIM>(lane, head_of<T>(p.dv, w.batch, w.head, p.head_dim), row0, count, db, ones);
-    mend_rows<T, DIM, OF_KEYS>(p, w, lane, row0, count, da, db, scale);
+    bool of_b = false;
+    if (OF_KEYS && turns.parts > 1) {
+      of_b = rank == 1;
+      if (of_b) {
+        mail.exchange(da, db);
+        da = db;
+      } else {
+        mail.exchange(db, da);
+      }
+    }
+    finish_rows<T, DIM, OF_KEYS>(p, w, lane, row0, count, da, of_b);
+    if (OF_KEYS && turns.parts == 1) finish_rows<T, DIM, OF_KEYS>(p, w, lane, row0, count, db, true);
   }
 }
 
@@ -110,19 +142,28 @@ template <class T, int DIM, bool OF_KEYS>
 __device__ inline void differentiate_all(const attention_problem &p, const attention_turns &turns,
                                          const attention_bwd_maps &maps) {
   memory<DIM, OF_KEYS> m(shared_begin());
+  const int rank = OF_KEYS ? (int)blockIdx.x % turns.parts : 0;
   if (threadIdx.x == 0) {
     m.rows.init(1, ATTENTION_WGMMA_BWD_GROUPS * GROUP_WARPS);
-    m.cols.init(OF_KEYS ? 1 + WARP : 1, ATTENTION_WGMMA_BWD_GROUPS * GROUP_WARPS);
+    m.cols.init(OF_KEYS ? 1 + WARP : 1, ATTENTION_WGMMA_BWD_GROUPS * (OF_KEYS ? GROUP : GROUP_WARPS));
+    if (OF_KEYS) m.mail(rank).init();
     mbarriers_are_made();
   }
-  __syncthreads();
+  if (OF_KEYS)
+    cluster_arrive_and_wait();
+  else
+    __syncthreads();
   const int role = warpgroup_index();
   if (role == 0) {
     registers_fewer<24>();
-    if (threadIdx.x < WARP) bring_tiles<DIM, OF_KEYS>(p, turns, maps, m);
+    if (threadIdx.x < WARP) bring_tiles<DIM, OF_KEYS>(p, turns, maps, m, rank);
   } else {
     registers_more<240>();
-    differentiate_tiles<T, DIM, OF_KEYS>(p, turns, m, role - 1);
+    differentiate_tiles<T, DIM, OF_KEYS>(p, turns, m, role - 1, rank);
+  }
+  if (OF_KEYS) { /* no block ends while the other one writes to it */
+    __syncwarp();
+    cluster_arrive_and_wait();
   }
 }
 #else /* nothing launches these */

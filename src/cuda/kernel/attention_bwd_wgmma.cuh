@@ -96,10 +96,11 @@ template <class T> __device__ inline float product_of(const T *a, const T *b, in
   return sum;
 }
 
-/* A row's gradients by a warp and with fma. An Inf or NaN must not meet a weight that is 0 because its key is not seen, and a
+/* A row's gradient by a warp and with fma: of a, or of b. An Inf or NaN must not meet a weight that is 0 because its key is not seen, and a
  * large slope must not be cut off. */
 template <class T, int DIM, bool OF_KEYS>
-__device__ inline void differentiate_row(const attention_problem &p, const tile_work &w, int64_t row, float scale) {
+__device__ inline void differentiate_row(const attention_problem &p, const tile_work &w, int64_t row, bool of_b,
+                                         float scale) {
   const int lane = (int)threadIdx.x % WARP, group = (int)(p.q.heads / p.k.heads),
             kv = OF_KEYS ? w.head : w.head / group;
   const head<T> k = head_of<T>(p.k, w.batch, kv, p.head_dim), v = head_of<T>(p.v, w.batch, kv, p.head_dim);
@@ -134,15 +135,17 @@ __device__ inline void differentiate_row(const attention_problem &p, const tile_
 #pragma unroll
   for (int c = 0; c < DIM / WARP; ++c) {
     if (c * WARP + lane >= p.head_dim) continue;
-    to_a.data[row * to_a.pitch + c * WARP + lane] = from_f32<T>(da[c] * p.scale);
-    if (OF_KEYS) to_b.data[row * to_b.pitch + c * WARP + lane] = from_f32<T>(db[c]);
+    if (of_b)
+      to_b.data[row * to_b.pitch + c * WARP + lane] = from_f32<T>(db[c]);
+    else
+      to_a.data[row * to_a.pitch + c * WARP + lane] = from_f32<T>(da[c] * p.scale);
   }
 }
 
-/* The rows of a warp whose gradients are not finite. */
+/* The rows of a warp whose gradient of a, or of b, is not finite. */
 template <class T, int DIM, bool OF_KEYS>
 __device__ inline void mend_rows(const attention_problem &p, const tile_work &w, const lane_place_of &lane, int row0,
-                                 int count, const wgmma_block<DIM> &da, const wgmma_block<DIM> &db, float scale) {
+                                 int count, const wgmma_block<DIM> &d, bool of_b) {
   unsigned bad[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -150,15 +153,24 @@ __device__ inline void mend_rows(const attention_problem &p, const tile_work &w,
 #pragma unroll
     for (int j = 0; j < DIM / 8; ++j)
 #pragma unroll
-      for (int e = 2 * i; e < 2 * i + 2; ++e)
-        fine = fine && fabsf(da.of[j][e]) < INFINITY && (!OF_KEYS || fabsf(db.of[j][e]) < INFINITY);
+      for (int e = 2 * i; e < 2 * i + 2; ++e) fine = fine && fabsf(d.of[j][e]) < INFINITY;
     bad[i] = __ballot_sync(0xffffffffu, !fine && lane.row(i) < count);
   }
   if (!(bad[0] | bad[1])) return;
   __syncwarp();
   for (int r = 0; r < 16; ++r)
     if ((r < 8 ? bad[0] : bad[1]) >> (4 * (r % 8)) & 15)
-      differentiate_row<T, DIM, OF_KEYS>(p, w, row0 + lane.first + r, scale);
+      differentiate_row<T, DIM, OF_KEYS>(p, w, row0 + lane.first + r, of_b, p.scale * 1.44269504f);
+}
+
+/* Stores a warp's sums: dk, dv (OF_KEYS, of b) or dq. */
+template <class T, int DIM, bool OF_KEYS>
+__device__ inline void finish_rows(const attention_problem &p, const tile_work &w, const lane_place_of &lane, int row0,
+                                   int count, const wgmma_block<DIM> &d, bool of_b) {
+  const tigon_heads &to = !OF_KEYS ? p.dq : of_b ? p.dv : p.dk;
+  const float by = of_b ? 1 : p.scale, factors[2] = {by, by};
+  store_rows<T, DIM>(lane, head_of<T>(to, w.batch, w.head, p.head_dim), row0, count, d, factors);
+  mend_rows<T, DIM, OF_KEYS>(p, w, lane, row0, count, d, of_b);
 }
 
 #endif

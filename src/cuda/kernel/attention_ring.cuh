@@ -12,8 +12,9 @@ enum {
   GROUP_WARPS = GROUP / WARP,
   ALIGNMENT = 1024, /* alignment of tiles in shared memory */
   BARRIER_BYTES = 8,
-  MOST = 1 << 30,  /* rows */
-  ROW_BYTES = 128, /* bytes of a row in shared memory, 64 columns of a head; a panel is the rows of a tile */
+  BARRIERS_BYTES = 256, /* bytes of all its barriers, at most */
+  MOST = 1 << 30,       /* rows */
+  ROW_BYTES = 128,      /* bytes of a row in shared memory, 64 columns of a head; a panel is the rows of a tile */
 };
 
 /* ---- tiles ---- */
@@ -39,10 +40,10 @@ template <int STAGES> struct ring {
   __device__ void await_full() const { mbarrier_wait(full(stage), parity); }
   __device__ void await_empty() const { mbarrier_wait(empty(stage), parity ^ 1); } /* at first all are */
   __device__ void release() {                                                      /* by a lane of each warp */
-    __syncwarp();
     if (threadIdx.x % WARP == 0) mbarrier_arrive(empty(stage));
     next();
   }
+  __device__ void release_all() { mbarrier_arrive(empty(stage)), next(); } /* by each lane, which read itself */
 };
 
 template <int DIM, int STAGES>
@@ -66,11 +67,11 @@ struct tile_work {
 
 template <class P> __device__ inline int key_head(const P &p, int head) { return head / (int)(p.q.heads / p.k.heads); }
 
-/* The head and the tile that a block has in a round; false: there is none. Heads of a section, whose other side fits the L2, are gone over
+/* The head and the tile that a block, or a cluster of `parts`, has in a round; false: there is none. Heads of a section, whose other side fits the L2, are gone over
  * together, those tiles first that have most to do under a causal mask. Every other round begins at the other end, so that blocks have
  * alike. Paired, a block has the n-th tile of a head, then the n-th from the end: all pairs have alike. */
 __device__ static inline bool turn_of(const attention_turns &turns, int round, int *head, int *tile) {
-  const int blocks = (int)gridDim.x, block = (int)blockIdx.x;
+  const int blocks = (int)gridDim.x / turns.parts, block = (int)blockIdx.x / turns.parts;
   if (turns.paired) {
     const int pairs = (turns.tiles + 1) / 2, index = round / 2 * blocks + block, pair = index % pairs;
     *head = index / pairs, *tile = round % 2 ? turns.tiles - 1 - pair : pair;
