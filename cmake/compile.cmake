@@ -1,5 +1,6 @@
 # How every C file of the project is compiled: the interface target tigon_flags, and tigon_library_flags for the library.
 include(CheckCCompilerFlag)
+include(CheckLinkerFlag)
 include(CheckPIESupported)
 
 set(CMAKE_C_STANDARD 11)
@@ -47,12 +48,13 @@ endif()
 
 # The same bits from the same source: no contraction across statements and no -ffast-math, ever. The two -fno- flags
 # only drop errno and the order of exception flags, which no operator promises, and let loops over sqrt vectorise.
+# -O3 but for targets with the property TIGON_LEVEL, which are smaller and are not what a user waits for.
 file(RELATIVE_PATH to_source "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
 string(REGEX REPLACE "/$" "" to_source "${to_source}")
 add_library(tigon_library_flags INTERFACE)
 target_link_libraries(tigon_library_flags INTERFACE tigon_flags)
 target_compile_options(tigon_library_flags INTERFACE
-  $<${optimized}:-O3> -fno-math-errno -fno-trapping-math -ffp-contract=off
+  $<${optimized}:-O$<IF:$<BOOL:$<TARGET_PROPERTY:TIGON_LEVEL>>,$<TARGET_PROPERTY:TIGON_LEVEL>,3>> -fno-math-errno -fno-trapping-math -ffp-contract=off
   # Builds in two folders give the same library, wherever they lie: Ninja and ccache write some paths relative to the build.
   "$<${optimized}:-ffile-prefix-map=${to_source}=.;-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.;-ffile-prefix-map=${PROJECT_BINARY_DIR}=.>")
 target_link_options(tigon_library_flags INTERFACE LINKER:--build-id=sha1)

@@ -7,8 +7,8 @@ if(DEFINED ENV{TIGON_CUDA})
 endif()
 set(TIGON_CUDA "${default}" CACHE STRING "CUDA kernels: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE TIGON_CUDA PROPERTY STRINGS AUTO ON OFF)
-# 90a for kernels that need what only that part has. The PTX of the lowest serves GPUs that are not listed.
-set(TIGON_CUDA_ARCHITECTURES "90" CACHE STRING "Compute capabilities to compile for, as 80;90;100;120")
+set(TIGON_CUDA_ARCHITECTURES "" CACHE STRING
+  "Compute capabilities to compile for, as 80;90;120, or 80-virtual for PTX; empty: those of the GPUs that are here, else 90 and its PTX")
 set(TIGON_CUDA_FLAGS "-O3" CACHE STRING "How nvcc optimises kernels, as a list")
 
 set(tigon_cuda_images "")
@@ -31,18 +31,57 @@ if(tigon_no_cuda_because)
 endif()
 
 enable_language(ASM)
+# What this nvcc can compile, as 80;86;89;90, and its major version.
+execute_process(COMMAND "${TIGON_NVCC}" --list-gpu-code OUTPUT_VARIABLE known COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[0-9]+" known "${known}")
+execute_process(COMMAND "${TIGON_NVCC}" --version OUTPUT_VARIABLE version COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCH "release ([0-9]+)" version "${version}")
+set(cuda_major ${CMAKE_MATCH_1})
+
+set(targets ${TIGON_CUDA_ARCHITECTURES})
+if(NOT targets)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE here ERROR_QUIET RESULT_VARIABLE failed)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" here "${here}")
+  string(REPLACE "." "" here "${here}")
+  foreach(arch ${here})
+    if(arch IN_LIST known AND arch GREATER_EQUAL 80)
+      list(APPEND targets ${arch})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES targets)
+  if(NOT targets OR failed)
+    set(targets 90 90-virtual)
+  endif()
+endif()
+
 set(codes "")
-foreach(arch ${TIGON_CUDA_ARCHITECTURES})
-  list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
+set(targets_def "")
+foreach(target ${targets})
+  if(NOT target MATCHES "^([0-9]+)(-virtual)?$")
+    message(FATAL_ERROR "tigon: TIGON_CUDA_ARCHITECTURES has ${target}, must be a number such as 90, or 90-virtual for PTX")
+  endif()
+  set(arch ${CMAKE_MATCH_1})
+  set(virtual "${CMAKE_MATCH_2}")
+  if(arch LESS 80 OR NOT arch IN_LIST known)
+    list(JOIN known ", " known)
+    message(FATAL_ERROR "tigon: TIGON_CUDA_ARCHITECTURES has ${target}, must be at least 80 and one that nvcc has: ${known}")
+  endif()
+  if(virtual)
+    list(APPEND codes -gencode arch=compute_${arch},code=compute_${arch})
+    string(APPEND targets_def "TIGON_CUDA_TARGET(${arch}, true)\n")
+  else()
+    list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
+    string(APPEND targets_def "TIGON_CUDA_TARGET(${arch}, false)\n")
+  endif()
 endforeach()
-list(GET TIGON_CUDA_ARCHITECTURES 0 lowest)
-list(APPEND codes -gencode arch=compute_${lowest},code=compute_${lowest})
-# wgmma is sm_90a's alone, which no later part runs. So files *_wgmma.cu are compiled for it in place of 90, and are empty for others: the
-# launcher takes them on a GPU of compute capability 9.0 only, where the build has TIGON_HAVE_CUDA_90A.
+# wgmma is sm_90a's only, and no later GPU runs it. So files *_wgmma.cu are compiled for it in place of 90, and are empty for others: the
+# launcher takes them where cuda_images_wgmma() says so.
 string(REPLACE "arch=compute_90,code=sm_90" "arch=compute_90a,code=sm_90a" codes_90a "${codes}")
-set(tigon_cuda_90a OFF)
-if(codes_90a MATCHES "sm_90a")
-  set(tigon_cuda_90a ON)
+# Machine code becomes a sixteenth. Drivers for CUDA 12.0 to 12.3 cannot read it, and nvcc 13 needs a newer one anyway.
+set(compress "")
+if(cuda_major GREATER_EQUAL 13)
+  set(compress --compress-mode=size)
 endif()
 
 file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cu")
@@ -57,7 +96,7 @@ foreach(kernel ${kernels})
     set(of ${codes_90a})
   endif()
   add_custom_command(OUTPUT "${folder}/${name}.fatbin"
-    COMMAND "${TIGON_NVCC}" -fatbin -std=c++17 ${TIGON_CUDA_FLAGS} -Werror all-warnings ${of}
+    COMMAND "${TIGON_NVCC}" -fatbin -std=c++17 ${TIGON_CUDA_FLAGS} -Werror all-warnings ${compress} ${of}
       -I "${PROJECT_SOURCE_DIR}/src" -I "${PROJECT_SOURCE_DIR}/include"
       -MD -MF "${folder}/${name}.d" -o "${folder}/${name}.fatbin" "${kernel}"
     DEPENDS "${kernel}" DEPFILE "${folder}/${name}.d" VERBATIM
@@ -79,8 +118,11 @@ tigon_cuda_image_@name@:
   list(APPEND binaries "${folder}/${name}.fatbin")
 endforeach()
 list(LENGTH kernels count)
-list(JOIN TIGON_CUDA_ARCHITECTURES ", " parts)
+list(JOIN targets ", " parts)
 message(STATUS "tigon: ${count} CUDA kernels for compute capability ${parts} by ${TIGON_NVCC}, which takes some minutes "
   "(TIGON_CUDA=OFF leaves them out)")
 add_custom_target(tigon_cuda_kernels DEPENDS ${binaries})
 file(CONFIGURE OUTPUT "${folder}/tigon_cuda_images.def" CONTENT "${list}" @ONLY)
+file(CONFIGURE OUTPUT "${folder}/tigon_cuda_targets.def" CONTENT "${targets_def}#define TIGON_CUDA_TARGETS \"${parts}\"
+#define TIGON_CUDA_MAJOR ${cuda_major}
+" @ONLY)

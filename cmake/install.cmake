@@ -2,12 +2,38 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+option(TIGON_INSTALL_STRIPPED "Install without debug information; the component `debug` has it (needs objcopy)" ON)
+
+# Strips what was installed of the target. `cmake --install BUILD --component debug` puts its debug information into .debug
+# beside it, where debuggers and addr2line look.
+function(tigon_install_stripped target folder)
+  if(NOT TIGON_INSTALL_STRIPPED OR NOT CMAKE_OBJCOPY)
+    return()
+  endif()
+  string(CONFIGURE [[
+    set(tigon_built "$<TARGET_FILE:@target@>")
+    if("${tigon_built}" IS_NEWER_THAN "${tigon_built}.debug")
+      execute_process(COMMAND "@CMAKE_OBJCOPY@" --only-keep-debug --compress-debug-sections "${tigon_built}" "${tigon_built}.debug"
+        COMMAND_ERROR_IS_FATAL ANY)
+    endif()
+  ]] split @ONLY)
+  string(CONFIGURE [[
+    execute_process(COMMAND "@CMAKE_OBJCOPY@" --strip-all "--add-gnu-debuglink=${tigon_built}.debug"
+      "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/@folder@/$<TARGET_FILE_NAME:@target@>" COMMAND_ERROR_IS_FATAL ANY)
+  ]] strip @ONLY)
+  install(CODE "${split}${strip}")
+  install(CODE "${split} file(INSTALL \"\${tigon_built}.debug\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${folder}/.debug\")"
+    COMPONENT debug EXCLUDE_FROM_ALL)
+endfunction()
+
 install(TARGETS tigon_shared EXPORT tigonTargets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+tigon_install_stripped(tigon_shared "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/tigon" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.h")
 if(TARGET tigon_cli)
   install(TARGETS tigon_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  tigon_install_stripped(tigon_cli "${CMAKE_INSTALL_BINDIR}")
   # The built program writes them itself. Where it cannot run, or help2man is not there, a line says so.
   install(CODE "execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/tools/install-pages\" \"$<TARGET_FILE:tigon_cli>\"
     \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\" COMMAND_ERROR_IS_FATAL ANY)")

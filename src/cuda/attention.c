@@ -21,7 +21,6 @@ static int threads_for(tigon_dtype dtype) {
 
 /* ---- forward ---- */
 
-#ifdef TIGON_HAVE_CUDA_90A
 enum { MOST = 1 << 30 }; /* rows and tiles, which the kernels for sm_90a count in 32 bits */
 
 /* Rows of a head in boxes of 64 columns. */
@@ -60,9 +59,7 @@ static cuda_shape stay(const tigon_queue *queue, attention_turns *turns, int thr
   return (cuda_shape){
       .blocks = used * turns->parts, .threads = threads, .shared_bytes = shared_bytes, .cluster = turns->parts};
 }
-#endif
 
-#ifdef TIGON_HAVE_CUDA_90A
 /* Boxes of queries are `q`, of keys and values those of attention_wgmma.cu. */
 static tigon_status launch_mapped(tigon_queue *queue, const tigon_attention_fwd_problem *p, cuda_kernel *kernels,
                                   const cuda_boxes boxes[3], cuda_shape shape, attention_turns *turns) {
@@ -74,17 +71,15 @@ static tigon_status launch_mapped(tigon_queue *queue, const tigon_attention_fwd_
   return turns ? cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, turns, maps))
                : cuda_launch(queue, kernel, shape, CUDA_ARGUMENTS((void *)p, maps));
 }
-#endif
 
 /* The kernels for sm_90a, where they do it: else *done stays false. */
 static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_problem *p, int dim, bool *done) {
   *done = false;
-#ifdef TIGON_HAVE_CUDA_90A
   static cuda_kernel kernels[2][3] = {CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64),
                                       CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_128)};
   static cuda_kernel few[2][3] = {CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_64),
                                   CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_128)};
-  if (cuda_of(queue)->sm != 90 || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
+  if (!cuda_of(queue)->wgmma || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
   if (p->tokens > 0 && p->batch * p->q.heads > MOST / p->tokens) return TIGON_OK;
   const int64_t heads = p->batch * p->q.heads, group = p->q.heads / p->k.heads, rows = ATTENTION_WGMMA_ROWS(dim);
   const int64_t tiles = cuda_ceil_div(p->tokens, rows);
@@ -107,10 +102,6 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
   if (dim == ATTENTION_TILE && p->causal && p->window == 0) pair(queue, &turns);
   const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(dim), ATTENTION_WGMMA_SHARED(dim));
   return launch_mapped(queue, p, kernels[dim == 128], boxes, shape, &turns);
-#else
-  (void)queue, (void)p, (void)dim;
-  return TIGON_OK;
-#endif
 }
 
 /* Kernels by [options that only `any` ones have][width of the head][dtype]. */
@@ -167,7 +158,6 @@ static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_p
   return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p));
 }
 
-#ifdef TIGON_HAVE_CUDA_90A
 /* Do tiles of keys have unlike work, so that pairs have alike? */
 static bool in_pairs(const tigon_attention_bwd_problem *p) { return p->causal && p->window == 0; }
 
@@ -210,7 +200,7 @@ static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_b
 static bool has_bwd_wgmma(const tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   const tigon_heads *const of_queries[] = {&p->q, &p->d_o}, *const of_keys[] = {&p->k, &p->v};
   const int64_t rows = p->tokens > p->keys ? p->tokens : p->keys;
-  if (cuda_of(queue)->sm != 90 || p->exact || p->batch == 0 || p->tokens == 0 || p->keys == 0 || p->k.heads == 0 ||
+  if (!cuda_of(queue)->wgmma || p->exact || p->batch == 0 || p->tokens == 0 || p->keys == 0 || p->k.heads == 0 ||
       rows > MOST || p->batch * p->q.heads > MOST / rows)
     return false;
   for (int i = 0; i < 2; ++i) {
@@ -220,7 +210,6 @@ static bool has_bwd_wgmma(const tigon_queue *queue, const tigon_attention_bwd_pr
   }
   return true;
 }
-#endif
 
 /* delta, then dsinks. */
 static tigon_status launch_sums(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
@@ -266,13 +255,11 @@ static tigon_status backward(tigon_queue *queue, const tigon_attention_bwd_probl
   const attention_walk walk = {.wide = all_wide(heads, 7, p->head_dim, p->dtype, dim ? 8 : 4),
                                .query_places = tigon_attention_places(&p->cuts, false, rows),
                                .key_places = tigon_attention_places(&p->cuts, true, rows)};
-#ifdef TIGON_HAVE_CUDA_90A
   if (dim && !any && walk.wide && has_bwd_wgmma(queue, p)) {
     tigon_status status = launch_sums(queue, p);
     if (status == TIGON_OK) status = launch_bwd_wgmma(queue, p, dim, true);
     return status == TIGON_OK ? launch_bwd_wgmma(queue, p, dim, false) : status;
   }
-#endif
   if (dim) {
     const int bytes[2] = {attention_mma_bwd_bytes(dim, ATTENTION_MMA_KEYS_COLS),
                           attention_mma_bwd_bytes(dim, ATTENTION_MMA_QUERIES_COLS)};

@@ -21,8 +21,15 @@ static int cuda_count(const char **reason) {
   const cu_api *cu = cuda_driver(reason);
   if (!cu) return 0;
   int count = 0;
+  int version = 0;
   const int code = cu->device_get_count(&count);
   *reason = why;
+  if (cu->driver_get_version(&version) == CU_SUCCESS && version / 1000 < cuda_images_major()) {
+    snprintf(why, sizeof why,
+             "its driver is one for CUDA %d.%d, must be for CUDA %d or later, whose nvcc compiled the kernels",
+             version / 1000, version % 1000 / 10, cuda_images_major());
+    return 0;
+  }
   if (code != CU_SUCCESS) snprintf(why, sizeof why, "cuDeviceGetCount returned %d", code);
   if (code == CU_SUCCESS && count == 0) snprintf(why, sizeof why, "the driver finds no GPU");
   return code != CU_SUCCESS ? 0 : count < CUDA_DEVICES ? count : CUDA_DEVICES;
@@ -145,12 +152,27 @@ static void cuda_close(tigon_queue *queue) {
   free(cuda_of(queue));
 }
 
+/* Which code the driver takes on this GPU. */
+static tigon_status find_target(tigon_queue *queue) {
+  cuda_device *device = cuda_of(queue);
+  const int major = attribute(device, CU_ATTRIBUTE_MAJOR), minor = attribute(device, CU_ATTRIBUTE_MINOR);
+  device->sm = cuda_images_target(10 * major + minor);
+  device->wgmma = cuda_images_wgmma(10 * major + minor);
+  if (device->sm) return TIGON_OK;
+  snprintf(device->reason, sizeof device->reason,
+           "this library has no kernels for compute capability %d.%d: its build had TIGON_CUDA_ARCHITECTURES=%s", major,
+           minor, cuda_images_targets());
+  queue->reason = device->reason;
+  return TIGON_ERROR_DEVICE;
+}
+
 static tigon_status open_device(tigon_queue *queue) {
   cuda_device *device = cuda_of(queue);
   tigon_status status = cuda_check(queue, device->cu->device_get(&device->device, device->index), "cuDeviceGet");
   if (status != TIGON_OK) return status;
-  device->sm = 10 * attribute(device, CU_ATTRIBUTE_MAJOR) + attribute(device, CU_ATTRIBUTE_MINOR);
   describe(device);
+  status = find_target(queue);
+  if (status != TIGON_OK) return status;
   status = cuda_check(queue, device->cu->device_primary_ctx_retain(&device->context, device->device),
                       "cuDevicePrimaryCtxRetain");
   bool pushed = false;
@@ -188,6 +210,7 @@ static const tigon_kernels *open_described(const char *name, tigon_queue *queue)
   cuda_device *device = gpu < gpus + GPUS ? calloc(1, sizeof *device) : NULL;
   if (!device) return NULL;
   device->sm = gpu->sm;
+  device->wgmma = cuda_images_wgmma(gpu->sm);
   device->rounds_attention = rounds_attention();
   device->l2_bytes = (int64_t)gpu->l2_mib << 20;
   device->scratch = address((uintptr_t)1 << 25);

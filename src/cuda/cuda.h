@@ -19,7 +19,9 @@ enum {
 /* What hangs on a queue. Of a described device, whose calls are recorded, only sm, l2_bytes, desc and addresses of no memory. */
 typedef struct cuda_device {
   const cu_api *cu;
-  int index, sm; /* 90: compute capability 9.0 */
+  int index;
+  int sm;     /* the code that runs is for this one, at most the GPU's; 90: compute capability 9.0 */
+  bool wgmma; /* the code is sm_90a's, with its tensor cores and bulk copies */
   int64_t l2_bytes;
   bool rounds_attention; /* rounds 16-bit weights, where the call does not say exact */
   int device;            /* the driver's */

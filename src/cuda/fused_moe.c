@@ -131,14 +131,12 @@ static tigon_status maps_of(tigon_queue *queue, moe_use use, const moe_product *
   return status != TIGON_OK || q->b.of_tokens ? status : cuda_tensor_map(queue, &of_b, b);
 }
 
-#ifdef TIGON_HAVE_CUDA_90A
 /* Can the bulk copy engine bring all that is not gathered? */
 static bool boxes_fit(const tigon_fused_moe_problem *p) {
   const cuda_boxes gate_up = weight_boxes(&p->gate_up, p->experts, 2 * p->inner, p->cols, p->gate_up.turned);
   const cuda_boxes down = weight_boxes(&p->down, p->experts, p->cols, p->inner, p->down.turned);
   return tigon_moe_slots(p) > 0 && cuda_boxes_fit(&gate_up) && cuda_boxes_fit(&down);
 }
-#endif
 
 /* Tensor cores take 16-bit dtypes whose rows and columns are whole packs. */
 static path path_of(const tigon_queue *queue, const tigon_fused_moe_problem *p) {
@@ -147,9 +145,7 @@ static path path_of(const tigon_queue *queue, const tigon_fused_moe_problem *p) 
                     wide_weights(&p->gate_up) && wide_weights(&p->down) && wide_weights(&p->dgate_up) &&
                     wide_weights(&p->ddown) && cuda_wide(p->pre.data);
   if (!wide) return PLAIN;
-#ifdef TIGON_HAVE_CUDA_90A
-  if (cuda_of(queue)->sm == 90 && boxes_fit(p)) return WGMMA;
-#endif
+  if (cuda_of(queue)->wgmma && boxes_fit(p)) return WGMMA;
   return cuda_of(queue)->sm >= 80 ? MMA : PLAIN;
 }
 

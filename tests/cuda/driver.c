@@ -24,6 +24,7 @@
 static struct {
   void (*fail_at)(const char *call, int nth, int code);
   void (*machine)(int devices, int sm);
+  void (*version)(int version);
   int (*alive)(void);
   void (*op_begins)(void *stream);
   const char *(*op_ends)(int *launches);
@@ -39,6 +40,7 @@ static int setup(void **state) {
   if (!library) return -1;
   *(void **)&fake.fail_at = dlsym(library, "fake_cuda_fail");
   *(void **)&fake.machine = dlsym(library, "fake_cuda_machine");
+  *(void **)&fake.version = dlsym(library, "fake_cuda_version");
   *(void **)&fake.alive = dlsym(library, "fake_cuda_alive");
   *(void **)&fake.op_begins = dlsym(library, "fake_cuda_op_begins");
   *(void **)&fake.op_ends = dlsym(library, "fake_cuda_op_ends");
@@ -77,7 +79,45 @@ static void test_not_there(void **state) {
   fake.machine(0, 90);
   refuses("cuda", TIGON_ERROR_DEVICE, "context: device cuda is not there: the driver finds no GPU");
   fake.machine(2, 90);
+  char sentence[200];
+  snprintf(
+      sentence, sizeof sentence,
+      "context: device cuda is not there: its driver is one for CUDA %d.8, must be for CUDA %d or later, whose nvcc "
+      "compiled the kernels",
+      cuda_images_major() - 1, cuda_images_major());
+  fake.version((cuda_images_major() - 1) * 1000 + 80);
+  refuses("cuda", TIGON_ERROR_DEVICE, sentence);
+  fake.version(cuda_images_major() * 1000);
   refuses("cuda:2", TIGON_ERROR_DEVICE, "context: device is \"cuda:2\", must be below cuda:2");
+}
+
+/* A GPU takes machine code of its own major version, and not of a later minor one; else PTX. */
+static void test_target(void **state) {
+  (void)state;
+  static const cuda_target wheel[] = {{80, false}, {90, false}, {100, false}, {120, false}, {100, true}};
+  static const cuda_target some[] = {{86, false}, {80, true}, {89, false}, {90, true}};
+  static const struct {
+    const cuda_target *of;
+    int count, sm, taken;
+    bool ptx;
+  } cases[] = {{wheel, 5, 75, 0, false},    {wheel, 5, 80, 80, false},   {wheel, 5, 89, 80, false},
+               {wheel, 5, 90, 90, false},   {wheel, 5, 103, 100, false}, {wheel, 5, 110, 100, true},
+               {wheel, 5, 121, 120, false}, {wheel, 5, 130, 100, true},  {some, 4, 80, 80, true},
+               {some, 4, 87, 86, false},    {some, 4, 89, 89, false},    {some, 4, 90, 90, true},
+               {some, 4, 75, 0, false},     {wheel, 0, 90, 0, false},    {wheel, 1, 90, 0, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const cuda_target *target = cuda_target_for(cases[i].of, cases[i].count, cases[i].sm);
+    assert_int_equal(target ? target->sm : 0, cases[i].taken);
+    assert_int_equal(target && target->ptx, cases[i].ptx);
+  }
+  char sentence[200];
+  snprintf(sentence, sizeof sentence,
+           "context: device cuda did not open: this library has no kernels for compute capability 7.5: its build had "
+           "TIGON_CUDA_ARCHITECTURES=%s",
+           cuda_images_targets());
+  fake.machine(2, 75);
+  refuses("cuda", TIGON_ERROR_DEVICE, sentence);
+  fake.machine(2, 90);
 }
 
 static void test_does_not_open(void **state) {
@@ -123,8 +163,13 @@ static void test_leaves_the_caller_alone(void **state) {
 
 tigon_status __real_check_entry_call(int entry, tigon_context *context, const void *args);
 tigon_status __wrap_check_entry_call(int entry, tigon_context *context, const void *args);
+int __real_cuda_images_target(int sm);
+int __wrap_cuda_images_target(int sm);
 
 static int calls, launches;
+static bool claims; /* to have code for every GPU */
+
+int __wrap_cuda_images_target(int sm) { return claims ? sm : __real_cuda_images_target(sm); }
 
 /* In place of the harness's: what happens in here happens within the op. */
 tigon_status __wrap_check_entry_call(int entry, tigon_context *context, const void *args) {
@@ -148,10 +193,15 @@ static void run_cases(tigon_context *context, int entry, tigon_dtype dtype) {
   }
 }
 
-/* A machine whose blocks can share rows, and one whose blocks cannot. The attention of the first one rounds its weights. */
+/* A machine whose blocks cannot share rows, one whose blocks can, and one that runs PTX where the build has it. The attention of the
+ * second rounds its weights. */
 static void test_launches(void **state) {
   (void)state;
-  for (int sm = 80; sm <= 90; sm += 10) {
+  static const int machines[] = {80, 90, 120};
+  for (size_t i = 0; i < sizeof machines / sizeof *machines; ++i) {
+    const int sm = machines[i];
+    claims = sm != 120;
+    if (!claims && !cuda_images_target(sm)) continue;
     fake.machine(2, sm);
     setenv("TIGON_CUDA_ATTENTION", sm == 90 ? "rounded" : "exact", 1);
     void *stream = NULL;
@@ -164,6 +214,7 @@ static void test_launches(void **state) {
     assert_int_equal(fake.stream_destroy(stream), 0);
     assert_int_equal(fake.alive(), 0);
   }
+  claims = false;
   unsetenv("TIGON_CUDA_ATTENTION");
   assert_true(calls > 1000 && launches > calls / 2);
   fake.machine(2, 90);
@@ -285,6 +336,7 @@ static void test_launches_of_a_norm(void **state) {
     const int64_t rows = cases[i].rows;
     void *memory = NULL;
     fake.machine(1, cases[i].sm);
+    claims = true;
     tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
     assert_int_equal(tigon_alloc(context, 6 * PART, &memory), TIGON_OK);
     char *const at = memory;
@@ -299,6 +351,7 @@ static void test_launches_of_a_norm(void **state) {
     tigon_free(context, memory);
     tigon_context_destroy(context);
   }
+  claims = false;
   fake.machine(2, 90);
 }
 
@@ -378,15 +431,11 @@ int main(void) {
   enum { SKIPPED = 77 };
   if (!cuda_images_built()) return puts("skipped: this build has no CUDA kernels"), SKIPPED;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_not_there),
-      cmocka_unit_test(test_does_not_open),
-      cmocka_unit_test(test_leaves_the_caller_alone),
-      cmocka_unit_test(test_launches),
-      cmocka_unit_test(test_strides_of_one),
-      cmocka_unit_test(test_launches_of_a_loss),
-      cmocka_unit_test(test_launches_of_a_norm),
-      cmocka_unit_test(test_failures_at_work),
-      cmocka_unit_test(test_a_map_fails),
+      cmocka_unit_test(test_not_there),          cmocka_unit_test(test_target),
+      cmocka_unit_test(test_does_not_open),      cmocka_unit_test(test_leaves_the_caller_alone),
+      cmocka_unit_test(test_launches),           cmocka_unit_test(test_strides_of_one),
+      cmocka_unit_test(test_launches_of_a_loss), cmocka_unit_test(test_launches_of_a_norm),
+      cmocka_unit_test(test_failures_at_work),   cmocka_unit_test(test_a_map_fails),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Installs into an empty prefix, moves it, and builds and runs a program against it in both ways that users do:
-# find_package(tigon) and pkg-config.
-set -eu
+# Installs into an empty prefix, moves it, and builds and runs a program against it: find_package(tigon) and pkg-config. Then
+# builds the program with the library in its own tree: add_subdirectory and FetchContent.
+set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${TIGON_BUILD:-$here/../../build}
 cmake=${CMAKE:-cmake}
@@ -15,17 +15,63 @@ prefix=$scratch/moved
 library_dir=$(dirname "$(find "$prefix" -name libtigon.so)")
 test -f "$prefix/include/tigon/tigon.h"
 test -L "$library_dir/libtigon.so.0"
+fail() {
+  echo "install.sh: $*"
+  exit 1
+}
 
 echo "== hardening"
 installed=("$library_dir/libtigon.so")
 [ -x "$prefix/bin/tigon" ] && installed+=("$prefix/bin/tigon")
 "$here/../../tools/check-hardened" "${installed[@]}"
 
-echo "== find_package"
-"$cmake" -S "$here/consumer" -B "$scratch/consumer" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" \
-  >"$scratch/configure.log" || { cat "$scratch/configure.log"; exit 1; }
-"$cmake" --build "$scratch/consumer" >"$scratch/build.log" || { cat "$scratch/build.log"; exit 1; }
-"$scratch/consumer/consumer"
+echo "== no debug information, which the component debug has"
+library=$(readlink -f "$library_dir/libtigon.so")
+line_of_version() { # file:line of tigon_version(), ?? without debug information
+  addr2line -e "$library" "0x$(nm -D "$library" | awk '$3 ~ /^tigon_version@/ { print $1 }')"
+}
+for file in "$library" $(find "$prefix" -path "*/bin/*" -type f); do
+  ! readelf -SW "$file" | grep -qE ' \.(debug_|symtab)' || fail "$file is not stripped"
+done
+[[ $(line_of_version) == "??"* ]] || fail "$library has lines: $(line_of_version)"
+"$cmake" --install "$build" --prefix "$prefix" --component debug >"$scratch/debug.log" || fail "$(cat "$scratch/debug.log")"
+[[ $(line_of_version) == *src/core/base.c:* ]] || fail "$library finds no debug information: $(line_of_version)"
+
+echo "== size"
+images=$({ find "$build/cuda" -name '*.fatbin' -printf '%s\n' 2>/dev/null || true; } | awk '{ sum += $1 } END { print sum + 0 }')
+size=$(($(stat -c %s "$library") - images))
+echo "$size bytes without $images of CUDA kernels"
+[ "$size" -le 8388608 ] || fail "$library has $size bytes besides CUDA kernels, must be 8388608 (8 MiB) or fewer"
+
+consume() { # consume HOW [cmake options]: builds and runs the consumer
+  echo "== $1"
+  local folder=$scratch/consumer-$1
+  "$cmake" -S "$here/consumer" -B "$folder" -DCMAKE_C_COMPILER="$cc" -DHOW="$1" "${@:2}" >"$scratch/log" 2>&1 &&
+    "$cmake" --build "$folder" --target consumer >>"$scratch/log" 2>&1 || fail "$(tail -n 40 "$scratch/log")"
+  "$folder/consumer"
+}
+consume find_package -DCMAKE_PREFIX_PATH="$prefix" | tee "$scratch/version"
+
+# In place of the compilers: takes what the build under test has, as compiling it again would take minutes. src/core is compiled.
+cat >"$scratch/take" <<EOF
+#!/bin/bash
+for ((i = 1; i <= \$#; ++i)); do
+  [ "\${!i}" = -o ] && j=\$((i + 1)) && out=\${!j}
+  [ "\${!i}" = -MF ] && j=\$((i + 1)) && depends=\${!j}
+done
+from=$(cd "$build" && pwd)/\${out##*tigon-build/}
+case \$from in
+  */src/core/* | *consumer.c.o) exec "\$@" ;;
+esac
+cp "\$from" "\$out" && echo "\$out:" >"\$depends"
+EOF
+chmod +x "$scratch/take"
+of_cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+options=(-DTIGON_SOURCE="$(cd "$here/../.." && pwd)" -DCMAKE_C_COMPILER_LAUNCHER="$scratch/take" -DTIGON_CUDA="$(of_cache TIGON_CUDA)"
+  -DTIGON_CUDA_ARCHITECTURES="$(of_cache TIGON_CUDA_ARCHITECTURES)" -DCMAKE_BUILD_TYPE="$(of_cache CMAKE_BUILD_TYPE)")
+[[ $(of_cache TIGON_NVCC) == *NOTFOUND ]] || options+=(-DTIGON_NVCC="$scratch/take")
+consume add_subdirectory "${options[@]}"
+consume FetchContent "${options[@]}"
 
 echo "== pkg-config"
 command -v pkg-config >/dev/null || { echo "skipped: pkg-config is not here"; exit 77; }
@@ -33,7 +79,7 @@ export PKG_CONFIG_PATH=$library_dir/pkgconfig
 read -ra flags <<<"$(pkg-config --cflags --libs tigon)"
 "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/consumer/consumer.c" -o "$scratch/by_pkg_config" "${flags[@]}"
 LD_LIBRARY_PATH=$library_dir "$scratch/by_pkg_config"
-test "$(pkg-config --modversion tigon)" = "$("$scratch/consumer/consumer")"
+test "$(pkg-config --modversion tigon)" = "$(tail -n 1 "$scratch/version")"
 
 echo "== README.md's program, by its command, with its output"
 readme=$here/../../README.md

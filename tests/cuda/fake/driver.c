@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <dlfcn.h>
+
 #include "cuda/driver.h"
 
 enum { MOST_DEVICES = 4, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, SHARED = 227 * 1024 };
@@ -19,7 +21,7 @@ static struct {
   const char *call;
   int nth, code;
 } forced;
-static int devices = 2, capability = 90, alive;
+static int devices = 2, capability = 90, cuda = 13000, alive;
 
 void fake_cuda_fail(const char *call, int nth, int code) {
   forced.call = call;
@@ -30,6 +32,7 @@ void fake_cuda_machine(int count, int sm) {
   devices = count;
   capability = sm;
 }
+void fake_cuda_version(int version) { cuda = version; }
 int fake_cuda_alive(void) { return alive; }
 
 static struct {
@@ -86,7 +89,7 @@ int cuInit(unsigned flags) {
   MAY_FAIL;
   return flags ? INVALID : 0;
 }
-int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
+int cuDriverGetVersion(int *version) { return *version = cuda, 0; }
 int cuGetErrorName(int code, const char **name) {
   *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
           : code == NOT_FOUND   ? "CUDA_ERROR_NOT_FOUND"
@@ -233,44 +236,120 @@ int cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
 
 /* ---- kernels ---- */
 
-/* The public layout of a fat binary's first words. */
+/* A fat binary, and each of its images, begins with one of these. Only nvcc's files tell the second. */
 typedef struct fat_header {
   uint32_t magic;
   uint16_t version, header_bytes;
   uint64_t bytes; /* after the header */
 } fat_header;
+typedef struct image_header {
+  uint16_t kind, version;
+  uint32_t header_bytes;
+  uint64_t bytes; /* after the header */
+  uint32_t packed_bytes, unknown[2], sm, also_unknown[2];
+  uint64_t flags, zero, text_bytes;
+} image_header;
+enum { PTX = 1, LZ4 = 0x2000, ZSTD = 0x8000 };
 
-int cuLibraryLoadData(void **library, const void *image, int *jit, void **jit_values, unsigned jit_count, int *options,
+typedef struct image {
+  int sm;
+  bool ptx;
+  char *text;
+  size_t bytes;
+} image;
+typedef struct library {
+  image images[8];
+  int count;
+  struct library *next;
+} library;
+typedef struct kernel {
+  char name[128];
+  library *of;
+  const image *has; /* the image that is known to have it */
+  struct kernel *next;
+} kernel;
+static library *libraries; /* for as long as the process runs */
+static kernel *kernels;
+
+/* False: it cannot be unpacked. */
+static bool unpack(const image_header *h, image *to) {
+  const char *packed = (const char *)h + h->header_bytes;
+  to->bytes = h->flags & (LZ4 | ZSTD) ? h->text_bytes : h->bytes;
+  to->text = malloc(to->bytes);
+  if (!to->text) return false;
+  if (!(h->flags & (LZ4 | ZSTD))) return memcpy(to->text, packed, to->bytes), true;
+  void *unpacker = dlopen(h->flags & ZSTD ? "libzstd.so.1" : "liblz4.so.1", RTLD_NOW);
+  if (!unpacker) return fprintf(stderr, "%s\n", dlerror()), false;
+  size_t (*zstd)(void *to, size_t bytes, const void *from, size_t packed_bytes);
+  int (*lz4)(const char *from, char *to, int packed_bytes, int bytes);
+  *(void **)&zstd = dlsym(unpacker, "ZSTD_decompress");
+  *(void **)&lz4 = dlsym(unpacker, "LZ4_decompress_safe");
+  return h->flags & ZSTD ? zstd(to->text, to->bytes, packed, h->packed_bytes) == to->bytes
+                         : lz4(packed, to->text, (int)h->packed_bytes, (int)to->bytes) == (int)to->bytes;
+}
+
+int cuLibraryLoadData(void **loaded, const void *data, int *jit, void **jit_values, unsigned jit_count, int *options,
                       void **values, unsigned count) {
   NOT_IN_AN_OP;
   MAY_FAIL;
+  const fat_header *header = data;
   if (jit || jit_values || jit_count || options || values || count) return INVALID;
-  if (((const fat_header *)image)->magic != 0xba55ed50) return INVALID;
-  *library = (void *)(uintptr_t)image;
+  if (header->magic != 0xba55ed50) return INVALID;
+  library *made = calloc(1, sizeof *made);
+  if (!made) return OUT_OF_MEMORY;
+  made->next = libraries;
+  libraries = made;
+  const char *at = (const char *)data + header->header_bytes, *const end = at + header->bytes;
+  for (const image_header *h; at < end; at += h->header_bytes + h->bytes) {
+    h = (const image_header *)at;
+    if (made->count == sizeof made->images / sizeof *made->images) return INVALID;
+    image *to = &made->images[made->count++];
+    *to = (image){.sm = (int)h->sm, .ptx = h->kind == PTX};
+    if (!unpack(h, to)) return INVALID;
+  }
+  *loaded = made;
   return 0;
 }
 
-/* A handle is the kernel's name within the image: a string of the machine code's table of symbols. */
-int cuLibraryGetKernel(void **kernel, void *library, const char *name) {
+/* Machine code of this major version runs here, else PTX is compiled; of each the newest. A test that claims to have code for another
+ * GPU gets the first. */
+static const image *taken(const library *of) {
+  const image *best = NULL;
+  for (int ptx = 0; ptx < 2 && !best; ++ptx)
+    for (const image *i = of->images; i < of->images + of->count; ++i)
+      if (i->ptx == ptx && i->sm <= capability && (ptx || i->sm / 10 == capability / 10) && (!best || i->sm > best->sm))
+        best = i;
+  return best ? best : of->images;
+}
+
+/* Its name is a string of the machine code's table of symbols, or follows a directive. */
+static bool has(const image *i, const char *name) {
+  char wanted[160];
+  const int length = snprintf(wanted, sizeof wanted, "%s%s%s", i->ptx ? ".entry " : "_", name, i->ptx ? "(" : "_");
+  if (!i->ptx) wanted[0] = wanted[length - 1] = 0;
+  return memmem(i->text, i->bytes, wanted, (size_t)length);
+}
+
+int cuLibraryGetKernel(void **found, void *of, const char *name) {
   MAY_FAIL;
-  const fat_header *header = library;
-  const size_t length = strlen(name) + 2;
-  char symbol[128];
-  if (length > sizeof symbol) return INVALID;
-  symbol[0] = 0;
-  memcpy(symbol + 1, name, length - 1);
-  char *found = memmem(header, header->header_bytes + header->bytes, symbol, length);
-  if (!found) {
+  kernel *k = calloc(1, sizeof *k);
+  if (!k) return OUT_OF_MEMORY;
+  k->next = kernels;
+  kernels = k;
+  snprintf(k->name, sizeof k->name, "%s", name);
+  k->of = of;
+  k->has = taken(of);
+  if (!has(k->has, name)) {
     wrong("no kernel is called %s", name);
     return NOT_FOUND;
   }
-  *kernel = found + 1;
+  *found = k;
   return 0;
 }
-int cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
+int cuKernelSetAttribute(int attribute, int value, void *of, int device) {
   MAY_FAIL;
   if (attribute != CU_FUNCTION_DYNAMIC_SHARED_BYTES || value > SHARED || device >= devices) {
-    wrong("%s: %d bytes of shared memory", (const char *)kernel, value);
+    wrong("%s: %d bytes of shared memory", ((const kernel *)of)->name, value);
     return INVALID;
   }
   return 0;
@@ -291,15 +370,20 @@ int cuTensorMapEncodeTiled(cu_tensor_map *map, int type, uint32_t rank, cu_memor
   memset(map, 0, sizeof *map);
   return legal ? 0 : INVALID;
 }
-int cuLaunchKernelEx(const cu_launch *launch, void *kernel, void **arguments, void **extra) {
+int cuLaunchKernelEx(const cu_launch *launch, void *of, void **arguments, void **extra) {
   MAY_FAIL;
-  const char *name = kernel;
+  kernel *k = of;
+  const char *name = k->name;
+  const image *runs = taken(k->of);
+  const int sm = runs->sm < capability ? runs->sm : capability;
+  if (k->has != runs && has(runs, name)) k->has = runs;
+  if (k->has != runs) wrong("the code for compute capability %d has no %s", runs->sm, name);
   unsigned cluster = 1;
   for (unsigned i = 0; i < launch->attribute_count; ++i) {
     const cu_launch_attribute *attribute = &launch->attributes[i];
     if (attribute->id == CU_LAUNCH_CLUSTER)
       cluster = attribute->value[0];
-    else if (attribute->id != CU_LAUNCH_OVERLAPS || capability < 90)
+    else if (attribute->id != CU_LAUNCH_OVERLAPS || sm < 90)
       wrong("%s: launch attribute %d", name, attribute->id);
   }
   on_stream(name, launch->stream);
@@ -311,8 +395,7 @@ int cuLaunchKernelEx(const cu_launch *launch, void *kernel, void **arguments, vo
       launch->block[2] != 1)
     wrong("%s: a block of %u threads", name, launch->block[0]);
   if (launch->shared_bytes > SHARED) wrong("%s: %u bytes of shared memory", name, launch->shared_bytes);
-  if (cluster > 1 && (capability < 90 || cluster > 8 || launch->grid[0] % cluster))
-    wrong("%s: a cluster of %u", name, cluster);
+  if (cluster > 1 && (sm < 90 || cluster > 8 || launch->grid[0] % cluster)) wrong("%s: a cluster of %u", name, cluster);
   if (extra || !arguments || !arguments[0]) wrong("%s: no arguments", name);
   ++op.launches;
   if (watcher && !op.wrong[0])

@@ -5,6 +5,8 @@
 /* The nth call of this name (less the suffix _v2) from now on returns `code`, once. */
 void fake_cuda_fail(const char *call, int nth, int code);
 void fake_cuda_machine(int devices, int sm);
+/* 12040: CUDA 12.4 */
+void fake_cuda_version(int version);
 /* Streams, blocks of memory and events that are not given back. */
 int fake_cuda_alive(void);
 /* Between the two an op runs: whatever it may not do there is noted, the first of it as a sentence; NULL: nothing. `stream` is the
