@@ -12,7 +12,7 @@ PEERS ?= torch==2.13.0 numpy
 # Whose wheel has the newest oneDNN on PyPI that runs on OpenMP, 3.6.2; nothing else of it is used.
 PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
-.PHONY: build train test test-convergence test-models python-env docs site-env bench bench-peers setup format lint cuda-targets install wheel asan tsan fuzz reliability coverage abi-update clean help
+.PHONY: build train test test-convergence test-models python-env docs site-env bench bench-peers setup format lint cuda-targets install deb wheel asan tsan fuzz reliability coverage abi-update clean help
 
 build: configure ## Build build/tigon and build/libtigon.so (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
@@ -73,6 +73,9 @@ cuda-targets: setup-build ## Compile the CUDA kernels for other GPUs than the de
 
 install: build ## Install: make install PREFIX=/usr/local DESTDIR=
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+
+deb: setup-build-deb ## Debian packages in build/deb
+	@tools/deb
 
 wheel: setup-build ## The wheel for others, in build/dist, with kernels for all GPUs: takes an hour of nvcc
 	@tools/wheel $(ARGS)

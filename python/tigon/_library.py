@@ -8,7 +8,7 @@ from tigon import _abi
 
 
 def find():
-    """The path of libtigon.so: TIGON_LIBRARY, else the one in this package, else the one that a source tree built."""
+    """The path of libtigon.so: TIGON_LIBRARY, the one in this package, the one that a source tree built, or the system's."""
     if os.environ.get("TIGON_LIBRARY"):
         return os.environ["TIGON_LIBRARY"]
     package = Path(__file__).resolve().parent
@@ -16,7 +16,13 @@ def find():
     for place in places:
         if place.exists():
             return str(place)
-    raise ImportError("tigon: no libtigon.so at " + " or ".join(map(str, places)) + "; TIGON_LIBRARY names another one")
+    installed = f"libtigon.so.{_abi.VERSION[0]}"
+    try:
+        ctypes.CDLL(installed)
+    except OSError as problem:
+        looked = " or ".join(map(str, places))
+        raise ImportError(f"tigon: no libtigon.so at {looked}, and {problem}; TIGON_LIBRARY names another one") from None
+    return installed
 
 
 def load(path):

@@ -25,6 +25,23 @@ installed=("$library_dir/libtigon.so")
 [ -x "$prefix/bin/tigon" ] && installed+=("$prefix/bin/tigon")
 "$here/../../tools/check-hardened" "${installed[@]}"
 
+echo "== the Debian packages have each file once, and need what tools/setup installs"
+packages=$here/../../debian
+patterns=$(sed 's/ .*//' "$packages"/{lib,}tigon*.install)
+(cd "$prefix" && find . -type f -o -type l) | sed "s|^\./${library_dir#"$prefix"/}/|usr/lib/multiarch/|; s|^\./|usr/|" >"$scratch/files"
+while read -r file; do
+  owners=0
+  for pattern in $patterns; do
+    # shellcheck disable=SC2053 # these are patterns
+    [[ $file == $pattern || $file == $pattern/* ]] && owners=$((owners + 1))
+  done
+  [ $owners = 1 ] || fail "$owners lines of debian/*.install have $file, must be 1"
+done <"$scratch/files"
+test -f "$packages/libtigon$(readlink "$library_dir/libtigon.so" | sed 's/.*so\.//').install"
+for package in $(sed -n 's/^build  *\([^ ]*\).*/\1/p' "$here/../../tools/setup"); do
+  [[ $package =~ ^(gcc|libc6-dev)$ ]] || grep -q "[ :,]$package\b" "$packages/control" || fail "debian/control does not build-depend on $package"
+done
+
 echo "== no debug information, which the component debug has"
 library=$(readlink -f "$library_dir/libtigon.so")
 line_of_version() { # file:line of tigon_version(), ?? without debug information
