@@ -54,7 +54,7 @@ static bool is_private(int file) {
 
 /* The folder of a path, opened; -1: there is none, or others may write there. */
 static int open_folder(const char *path) {
-  char in[PATH];
+  char in[OPENCL_PATH];
   snprintf(in, sizeof in, "%.*s", (int)(strrchr(path, '/') - path), path);
   const int opened = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (opened < 0 || is_private(opened)) return opened;
