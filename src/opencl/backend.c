@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "core/context.h"
+#include "opencl/clblast.h"
 #include "opencl/copy.h"
 #include "opencl/devices.h"
 #include "opencl/program.h"
@@ -117,6 +118,7 @@ static tigon_status open_of(bool xpu, int index, tigon_queue *queue, const char 
     *reason = "it has neither cl_intel_subgroups nor, in OpenCL C 2.0, cl_khr_subgroups";
     status = TIGON_ERROR_UNSUPPORTED;
   }
+  if (status == TIGON_OK) status = opencl_choose_gemm(d, reason);
   if (status == TIGON_OK) status = take_stream(queue, reason, &context);
   if (status == TIGON_OK) {
     d->room = opencl_room_of(cl, d->device, context, &code);
@@ -143,7 +145,7 @@ static const tigon_kernels *best(int index) {
   const cl_api *cl = opencl_driver(&reason);
   void *devices[OPENCL_DEVICES];
   const bool is_here = cl && index < opencl_devices(cl, false, devices, &reason);
-  return is_here ? opencl_best(cl, devices[index]) : &tigon_opencl_groups;
+  return is_here && opencl_is_cpu(cl, devices[index]) ? &tigon_opencl_items : &tigon_opencl_groups;
 }
 
 static const char *built(const tigon_queue *queue) {
@@ -177,8 +179,8 @@ static tigon_precision precision(const tigon_queue *queue) {
 }
 
 static const char *gemm(const tigon_queue *queue) {
-  (void)queue;
-  return "built-in: run_to_run";
+  return opencl_of(queue)->sgemm ? "CLBlast: run_to_run (f32); built-in: run_to_run (bf16, f16)"
+                                 : "built-in: run_to_run";
 }
 
 #define OPENCL_BACKEND(name_, count_, open_, best_, described)                                                  \

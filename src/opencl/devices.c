@@ -92,9 +92,7 @@ int opencl_devices(const cl_api *cl, bool xpu, void *devices[OPENCL_DEVICES], co
 }
 
 /* A CPU's work-items have whole rows: a group's barriers would cost more than its sums. */
-const tigon_kernels *opencl_best(const cl_api *cl, void *device) {
-  return number(cl, device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU ? &tigon_opencl_items : &tigon_opencl_groups;
-}
+bool opencl_is_cpu(const cl_api *cl, void *device) { return number(cl, device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU; }
 
 static void choose(opencl_device *d, const char *variant) {
   const bool items = strcmp(variant, OPENCL_VARIANT_ITEMS) == 0;
