@@ -167,6 +167,10 @@ struct tigon_backend {
   const char *(*refused)(tigon_queue *queue, int entry, tigon_dtype dtype, bool run);
   /* One sentence for tigon_context_gemm(). */
   const char *(*gemm)(const tigon_queue *queue);
+  /* The best variant for device `index`. NULL: the first of variants(). */
+  const tigon_kernels *(*best)(int index);
+  /* What the device's compiler is told of the queue's variant. NULL: variants differ by their slots' functions. */
+  const char *(*built)(const tigon_queue *queue);
 };
 
 /* All backends of this build in the order of inference; NULL past the end. */

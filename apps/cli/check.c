@@ -45,7 +45,8 @@ static const struct argp_option argp_options[] = {
     {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0},
     {"small", KEY_SMALL, NULL, 0, "Only shapes of 8192 elements and fewer, as for a run under a sanitizer", 0},
     {"part", KEY_PART, "I/N", 0,
-     "Only every N-th case, or run of --sweep values, from the I-th on, so that N processes share the work", 0},
+     "Only every N-th case, or run of --sweep values, shapes or repeat, from the I-th on, so that N processes share the work",
+     0},
     {"mutants", KEY_MUTANTS, NULL, 0, "Check the check: kernels made wrong on purpose must all be noticed", 0},
     {"sweep", KEY_SWEEP, "SWEEP", 0,
      "Instead of the cases, a sweep: values, shapes, repeat, batch, alias, far, huge, path, crowd", 0},
@@ -413,7 +414,9 @@ int tigon_cli_check(int argc, char **argv) {
   if (o.digest) setenv("TIGON_GEMM", "builtin", 1); /* NOLINT(concurrency-mt-unsafe): a library's bits are its own */
   tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
   if (o.parts > 1 && (o.label || (o.sweep && !o.sweep->in_parts)))
-    cli_mistake(o.command, "--part is a part of the cases or of --sweep values, other sweeps and --case exclude it");
+    cli_mistake(
+        o.command,
+        "--part is a part of the cases or of --sweep values, shapes or repeat, other sweeps and --case exclude it");
   if (o.sweep && o.sweep->on_host && !backend_of(&o)->host_memory)
     cli_mistake(o.command,
                 "--sweep %s is of tensors in the host's memory, where %s has none; --sweep huge is for it too",

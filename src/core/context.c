@@ -93,10 +93,11 @@ static tigon_status choose_backend(const char *device, const tigon_backend **bac
   return TIGON_OK;
 }
 
-static tigon_status choose_variant(const tigon_backend *backend, const char *variant, const tigon_kernels **kernels) {
+static tigon_status choose_variant(const tigon_backend *backend, int index, const char *variant,
+                                   const tigon_kernels **kernels) {
   const tigon_kernels *const *list = backend->variants();
   if (!variant && backend->variant_variable) variant = getenv(backend->variant_variable);
-  *kernels = list[0];
+  *kernels = backend->best ? backend->best(index) : list[0];
   if (!variant || !*variant) return TIGON_OK;
   char names[128] = "";
   size_t used = 0;
@@ -125,7 +126,7 @@ tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context 
   const tigon_kernels *kernels;
   int index;
   TIGON_TRY(choose_backend(desc->device, &backend, &index));
-  TIGON_TRY(choose_variant(backend, desc->variant, &kernels));
+  TIGON_TRY(choose_variant(backend, index, desc->variant, &kernels));
 
   tigon_context *made = calloc(1, sizeof *made);
   if (!made) return tigon_fail(NULL, TIGON_ERROR_OUT_OF_MEMORY, "context: out of memory");

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "core/context.h"
+#include "opencl/clblast.h"
 #include "opencl/copy.h"
 #include "opencl/devices.h"
 #include "opencl/program.h"
@@ -117,6 +118,7 @@ static tigon_status open_of(bool xpu, int index, tigon_queue *queue, const char 
     *reason = "it has neither cl_intel_subgroups nor, in OpenCL C 2.0, cl_khr_subgroups";
     status = TIGON_ERROR_UNSUPPORTED;
   }
+  if (status == TIGON_OK) status = opencl_choose_gemm(d, reason);
   if (status == TIGON_OK) status = take_stream(queue, reason, &context);
   if (status == TIGON_OK) {
     d->room = opencl_room_of(cl, d->device, context, &code);
@@ -138,9 +140,24 @@ static tigon_status xpu_open(int index, tigon_queue *queue, const char **reason)
 
 /* ---- the tables ---- */
 
+static const tigon_kernels *best(int index) {
+  const char *reason;
+  const cl_api *cl = opencl_driver(&reason);
+  void *devices[OPENCL_DEVICES];
+  const bool is_here = cl && index < opencl_devices(cl, false, devices, &reason);
+  return is_here && opencl_is_cpu(cl, devices[index]) ? &tigon_opencl_items : &tigon_opencl_groups;
+}
+
+static const char *built(const tigon_queue *queue) {
+  static _Thread_local char options[OPENCL_OPTIONS];
+  opencl_options(opencl_of(queue), TIGON_F32, options);
+  return options;
+}
+
 /* "opencl" and its variants' names are of a GPU that need not be here. */
 static const tigon_kernels *open_described(const char *name, tigon_queue *queue) {
   const tigon_kernels *const *kernels = tigon_opencl_all;
+  if (strcasecmp(name, "opencl") == 0) name = (*kernels)->variant;
   while (*kernels && strcasecmp((*kernels)->variant, name) != 0) ++kernels;
   opencl_device *d = *kernels ? calloc(1, sizeof *d) : NULL;
   if (!d) return NULL;
@@ -162,17 +179,17 @@ static tigon_precision precision(const tigon_queue *queue) {
 }
 
 static const char *gemm(const tigon_queue *queue) {
-  (void)queue;
-  return "built-in: run_to_run";
+  return opencl_of(queue)->sgemm ? "CLBlast: run_to_run (f32); built-in: run_to_run (bf16, f16)"
+                                 : "built-in: run_to_run";
 }
 
-#define OPENCL_BACKEND(name_, count_, open_, described)                                                         \
+#define OPENCL_BACKEND(name_, count_, open_, best_, described)                                                  \
   {                                                                                                             \
     .abi = TIGON_BACKEND_ABI, .name = name_, .count = count_, .variants = tigon_opencl_variants, .open = open_, \
     .close = opencl_close, .sync = opencl_sync, .alloc = allocate, .free = release, .copy = opencl_copy,        \
     .fill = opencl_fill, .copy_rows = opencl_copy_rows, .describe = describe, .precision = precision,           \
     .time = opencl_time, .stream = opencl_stream, .gemm = gemm, .refused = opencl_refused,                      \
-    .open_described = described, .variant_variable = "TIGON_OPENCL"                                             \
+    .open_described = described, .best = best_, .built = built, .variant_variable = "TIGON_OPENCL"              \
   }
-const tigon_backend tigon_xpu_backend = OPENCL_BACKEND("xpu", xpu_count, xpu_open, NULL);
-const tigon_backend tigon_opencl_backend = OPENCL_BACKEND("opencl", opencl_count, opencl_open, open_described);
+const tigon_backend tigon_xpu_backend = OPENCL_BACKEND("xpu", xpu_count, xpu_open, NULL, NULL);
+const tigon_backend tigon_opencl_backend = OPENCL_BACKEND("opencl", opencl_count, opencl_open, best, open_described);

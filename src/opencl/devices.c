@@ -93,8 +93,10 @@ int opencl_devices(const cl_api *cl, bool xpu, void *devices[OPENCL_DEVICES], co
 }
 
 /* A CPU's work-items have whole rows: a group's barriers would cost more than its sums. */
-static void choose(opencl_device *d, const char *variant, bool cpu) {
-  const bool items = strcmp(variant, OPENCL_VARIANT_ITEMS) == 0 || (cpu && strcmp(variant, OPENCL_VARIANT) == 0);
+bool opencl_is_cpu(const cl_api *cl, void *device) { return number(cl, device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU; }
+
+static void choose(opencl_device *d, const char *variant) {
+  const bool items = strcmp(variant, OPENCL_VARIANT_ITEMS) == 0;
   d->model = items ? OPENCL_ITEMS : OPENCL_GROUPS;
   d->lanes = items ? 16 : 4;
   d->group = 64;
@@ -109,7 +111,7 @@ bool opencl_describe(opencl_device *d, const char *variant) {
   d->divides_exactly = floats & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
   d->flushes = !(floats & CL_FP_DENORM);
   d->svm = number(cl, d->device, CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_FINE_GRAIN ? opencl_svm() : NULL;
-  choose(d, variant, number(cl, d->device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU);
+  choose(d, variant);
   d->desc = (tigon_device){.cores = (int64_t)number(cl, d->device, CL_DEVICE_MAX_COMPUTE_UNITS),
                            .onchip_bytes = (int64_t)number(cl, d->device, CL_DEVICE_LOCAL_MEM_SIZE)};
   text(cl, d->device, CL_DEVICE_NAME, d->desc.name, sizeof d->desc.name);
@@ -121,7 +123,7 @@ bool opencl_describe(opencl_device *d, const char *variant) {
 void opencl_describe_any(opencl_device *d, const char *variant) {
   d->most_group = 256;
   d->divides_exactly = true;
-  choose(d, variant, false);
+  choose(d, variant);
   d->desc = (tigon_device){.name = "a GPU of 64 units", .cores = 64, .onchip_bytes = 32 << 10};
 }
 

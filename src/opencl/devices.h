@@ -14,6 +14,7 @@ int opencl_devices(const cl_api *cl, bool xpu, void *devices[OPENCL_DEVICES], co
  * each process that names no device. Tests have paths of their own. */
 extern const char *opencl_gpu_paths[2];
 
+bool opencl_is_cpu(const cl_api *cl, void *device);
 /* Fills in how the variant works on d->device. False: the device lacks what the variant needs. */
 bool opencl_describe(opencl_device *d, const char *variant);
 /* The same of a GPU that need not be here, for calls that are recorded. */

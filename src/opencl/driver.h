@@ -112,6 +112,12 @@ typedef struct cl_svm_api {
   int (*set_kernel_arg)(void *kernel, unsigned index, const void *memory);
 } cl_svm_api;
 
+/* CLBlastSgemm() of CLBlast, after its public reference: c = alpha a b + beta c. Pitches and offsets are in elements. */
+typedef int clblast_sgemm(int layout, int transpose_a, int transpose_b, size_t m, size_t n, size_t k, float alpha,
+                          const void *a, size_t a_offset, size_t a_pitch, const void *b, size_t b_offset,
+                          size_t b_pitch, float beta, void *c, size_t c_offset, size_t c_pitch, void **queue,
+                          void **event);
+
 /* NULL: it is not there, and *reason says why in one sentence. It is looked for until it is found. */
 const cl_api *opencl_driver(const char **reason);
 /* NULL: a loader of OpenCL 1.2 is there, or none. */

@@ -41,8 +41,7 @@ static const tigon_extent *extent_of(const tigon_queue *queue, const void *addre
   return NULL;
 }
 
-/* The place of an address, all of whose tensor is there. */
-static tigon_status look_up(tigon_queue *queue, const void *address, opencl_place *place) {
+tigon_status opencl_look_up(tigon_queue *queue, const void *address, opencl_place *place) {
   opencl_device *d = opencl_of(queue);
   *place = (opencl_place){.offset = OPENCL_ABSENT};
   if (!address) return TIGON_OK;
@@ -93,7 +92,7 @@ tigon_status opencl_launch(tigon_queue *queue, const opencl_kernel *kernel, tigo
   int code = CL_SUCCESS;
   for (int i = 0; i < count && code == CL_SUCCESS; ++i) {
     opencl_place place;
-    TIGON_TRY(look_up(queue, memory[i], &place));
+    TIGON_TRY(opencl_look_up(queue, memory[i], &place));
     code = place.shared ? d->svm->set_kernel_arg(handle, at, place.shared)
                         : d->cl->set_kernel_arg(handle, at, sizeof place.buffer, &place.buffer);
     if (code == CL_SUCCESS) code = d->cl->set_kernel_arg(handle, at + 1, sizeof place.offset, &place.offset);

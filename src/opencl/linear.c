@@ -1,5 +1,6 @@
 /* linear as three products and a sum over rows. */
 #include "core/context.h"
+#include "opencl/clblast.h"
 #include "opencl/kernel/gemm.h"
 #include "opencl/opencl.h"
 #include "opencl/tables.h"
@@ -10,15 +11,26 @@ typedef struct operands {
   void *c;
 } operands;
 
-static tigon_status multiply(tigon_queue *queue, const operands *of, const gemm_numbers *k) {
+static tigon_status multiply_here(tigon_queue *queue, const operands *of, const gemm_numbers *k) {
   static const opencl_kernel kernel = {"linear", "linear_gemm"};
   const int64_t local = opencl_of(queue)->model == OPENCL_ITEMS ? 1 : GEMM_GROUP;
   const int64_t tiles = opencl_ceil_div(k->m, GEMM_TILE) * opencl_ceil_div(k->n, GEMM_TILE);
   const opencl_shape shape = {.global = {tiles * local}, .local = {local}};
-  if (!of->c) return TIGON_OK;
   return opencl_launch(queue, &kernel, TIGON_F32, shape,
                        OPENCL_MEMORY(k->k ? of->a : NULL, k->k ? of->b : NULL, of->c, of->bias, of->sums), k,
                        sizeof *k);
+}
+
+/* CLBlast adds the product to what a kernel without terms has made of bias, sums and c. */
+static tigon_status multiply(tigon_queue *queue, const operands *of, const gemm_numbers *k) {
+  clblast_places at;
+  const bool begins = of->bias || of->sums;
+  gemm_numbers without = *k;
+  without.k = 0;
+  if (!of->c) return TIGON_OK;
+  if (!opencl_clblast_takes(queue, of->a, of->b, of->c, k, &at)) return multiply_here(queue, of, k);
+  if (begins) TIGON_TRY(multiply_here(queue, of, &without));
+  return opencl_clblast_run(queue, &at, begins || k->accumulate, k);
 }
 
 tigon_status tigon_opencl_linear_fwd(tigon_queue *queue, const tigon_linear_fwd_problem *p) {

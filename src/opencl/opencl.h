@@ -49,6 +49,7 @@ typedef struct opencl_device {
   uint64_t most_bytes;                       /* the limit of one buffer */
   bool divides_exactly, flushes;             /* division and sqrt give the nearest; denormal numbers become 0 */
   const cl_svm_api *svm;                     /* NULL: the host shares no memory with it */
+  clblast_sgemm *sgemm;                      /* NULL: all products are our own */
   int index;                                 /* among its backend's devices */
   bool is_checking;                          /* it runs the self-check's calls, which nobody checks */
   bool trust[OPENCL_ENTRIES][OPENCL_DTYPES]; /* needs no more self-check */
@@ -83,6 +84,8 @@ tigon_status opencl_launch(tigon_queue *queue, const opencl_kernel *kernel, tigo
 #define OPENCL_MEMORY(...) \
   (int)(sizeof(const void *[]){__VA_ARGS__} / sizeof(void *)), (const void *const[]) { __VA_ARGS__ }
 
+/* The place of an address, all of whose tensor is there; INVALID where no buffer has it. */
+tigon_status opencl_look_up(tigon_queue *queue, const void *address, opencl_place *place);
 /* Sets queue->reason from a driver's code. */
 tigon_status opencl_check(tigon_queue *queue, int code, const char *call);
 /* The device's kernel of that name, built if it has to be. */

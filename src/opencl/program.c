@@ -7,7 +7,7 @@
 
 #include "core/context.h"
 
-enum { PROGRAMS = 256, TEXT = 256 };
+enum { PROGRAMS = 256, TEXT = OPENCL_OPTIONS };
 
 struct opencl_room {
   opencl_room *next;
@@ -69,7 +69,7 @@ void *opencl_room_stream(opencl_room *room, int *code) {
 
 /* ---- building ---- */
 
-static void options_of(const opencl_device *d, tigon_dtype dtype, char text[TEXT]) {
+void opencl_options(const opencl_device *d, tigon_dtype dtype, char text[OPENCL_OPTIONS]) {
   static const char *const subgroups[] = {"", " -DSUBGROUPS=1", " -DSUBGROUPS=2"};
   snprintf(text, TEXT, "-cl-std=%s -DT=%d -DF32=%d -DF16=%d -DBF16=%d -DLANES=%d -DGROUP=%d%s%s",
            d->subgroups == OPENCL_SUBGROUPS_KHR ? "CL2.0" : "CL1.2", (int)dtype, (int)TIGON_F32, (int)TIGON_F16,
@@ -80,7 +80,7 @@ static void options_of(const opencl_device *d, tigon_dtype dtype, char text[TEXT
 uint64_t opencl_key(const opencl_device *d, tigon_dtype dtype, uint64_t source) {
   const unsigned what[] = {CL_DEVICE_NAME, CL_DRIVER_VERSION, CL_DEVICE_VERSION};
   char options[TEXT];
-  options_of(d, dtype, options);
+  opencl_options(d, dtype, options);
   uint64_t key = opencl_hash(source, options);
   for (size_t i = 0; i < sizeof what / sizeof *what; ++i) {
     char text[TEXT] = "";
@@ -149,7 +149,7 @@ static tigon_status make(tigon_queue *queue, const char *file, tigon_dtype dtype
   const opencl_device *d = opencl_of(queue);
   char options[TEXT], name[TEXT];
   snprintf(name, sizeof name, "%s.cl", file);
-  options_of(d, dtype, options);
+  opencl_options(d, dtype, options);
   char *source = opencl_source(name);
   if (!source) return queue->reason = "out of memory", TIGON_ERROR_OUT_OF_MEMORY;
   const uint64_t key = opencl_key(d, dtype, opencl_hash(0, source));
@@ -169,7 +169,7 @@ tigon_status opencl_program(tigon_queue *queue, const char *file, tigon_dtype dt
   opencl_room *room = d->room;
   tigon_status status = TIGON_OK;
   char options[TEXT];
-  options_of(d, dtype, options);
+  opencl_options(d, dtype, options);
   pthread_mutex_lock(&room->lock);
   int i = 0;
   while (i < room->count &&

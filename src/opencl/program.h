@@ -15,6 +15,10 @@ void *opencl_room_stream(opencl_room *room, int *code);
 /* The program of a file for the queue's device. The handle is the room's. */
 tigon_status opencl_program(tigon_queue *queue, const char *file, tigon_dtype dtype, void **program);
 
+/* What the compiler is told: the dtype, and how the variant works on the device. */
+enum { OPENCL_OPTIONS = 256 };
+void opencl_options(const opencl_device *d, tigon_dtype dtype, char text[OPENCL_OPTIONS]);
+
 /* A number that another device, driver, dtype, variant or source changes. */
 uint64_t opencl_key(const opencl_device *d, tigon_dtype dtype, uint64_t source);
 

@@ -124,7 +124,9 @@ static tigon_status open_over(const tigon_queue *queue, tigon_context **made) {
   snprintf(name, sizeof name, "%s:%d", queue->backend->name, d->index);
   const tigon_context_desc desc = {.device = name, .stream = d->stream, .variant = queue->variant};
   TIGON_TRY(tigon_context_create(&desc, made));
-  opencl_of(&(*made)->queue)->is_checking = true;
+  opencl_device *const own = opencl_of(&(*made)->queue);
+  own->is_checking = true;
+  own->sgemm = d->sgemm;
   return TIGON_OK;
 }
 
@@ -180,13 +182,19 @@ static const verdict *remember(uint64_t key, const char *sentence) {
 
 static const char no_memory[] = "no memory for the self-check of the device";
 
+static bool asks_clblast(const opencl_device *d, int entry, tigon_dtype dtype) {
+  const bool multiplies = entry == OPENCL_ENTRY_linear_fwd || entry == OPENCL_ENTRY_linear_bwd;
+  return d->sgemm && dtype == TIGON_F32 && multiplies;
+}
+
 /* A verdict whose sentence is no_memory where that is so. NULL: nothing is known, nor was found out. */
-static const verdict *judge(tigon_queue *queue, int entry, tigon_dtype dtype, bool may_run) {
+static const verdict *judge_as_is(tigon_queue *queue, int entry, tigon_dtype dtype, bool may_run) {
   static const verdict unknown = {.sentence = (char *)no_memory};
   const tigon_schema *schema = tigon_schema_at(entry);
   const opencl_device *d = opencl_of(queue);
   char name[96], sentence[SENTENCE], whole[2 * SENTENCE] = "!"; /* which is not empty, as a file may not be */
-  snprintf(name, sizeof name, "self-check-%s-%s", schema->name, tigon_dtype_name(dtype));
+  snprintf(name, sizeof name, "self-check-%s-%s%s", schema->name, tigon_dtype_name(dtype),
+           asks_clblast(d, entry, dtype) ? "-clblast" : "");
   const uint64_t key = opencl_hash(opencl_key(d, dtype, opencl_sources_hash()), name);
   const verdict *known = find(key);
   size_t bytes;
@@ -208,6 +216,15 @@ static const verdict *judge(tigon_queue *queue, int entry, tigon_dtype dtype, bo
   opencl_cache_write(name, key, (const unsigned char *)whole, strlen(whole));
   const verdict *made = remember(key, whole + 1);
   return made ? made : &unknown;
+}
+
+/* What is wrong with CLBlast is made without it. */
+static const verdict *judge(tigon_queue *queue, int entry, tigon_dtype dtype, bool may_run) {
+  opencl_device *d = opencl_of(queue);
+  const verdict *v = judge_as_is(queue, entry, dtype, may_run);
+  if (!v || !v->sentence || v->sentence == no_memory || !asks_clblast(d, entry, dtype)) return v;
+  d->sgemm = NULL;
+  return judge_as_is(queue, entry, dtype, may_run);
 }
 
 static bool trusts_all(void) {

@@ -34,17 +34,12 @@ static inline tigon_dtype list_dtype(const void *problem) {
 #define OPENCL_WORKSPACE(op, entry) .op##_##entry.workspace = tigon_opencl_##op##_##entry##_bytes,
 
 enum { TILE = 16 /* elements of the widest vector */ };
-static const tigon_kernels any = {
-    .variant = OPENCL_VARIANT,
-    .tile = TILE,
-#include "opencl/slots.def" /* NOLINT(readability-duplicate-include) */
-};
-static const tigon_kernels items = {
+const tigon_kernels tigon_opencl_items = {
     .variant = OPENCL_VARIANT_ITEMS,
     .tile = TILE,
 #include "opencl/slots.def" /* NOLINT(readability-duplicate-include) */
 };
-static const tigon_kernels groups = {
+const tigon_kernels tigon_opencl_groups = {
     .variant = OPENCL_VARIANT_GROUPS,
     .tile = TILE,
 #include "opencl/slots.def" /* NOLINT(readability-duplicate-include) */
@@ -55,9 +50,9 @@ static const tigon_kernels subgroups = {
 #include "opencl/slots.def" /* NOLINT(readability-duplicate-include) */
 };
 
-const tigon_kernels *const tigon_opencl_all[] = {&any, &items, &groups, &subgroups, NULL};
+const tigon_kernels *const tigon_opencl_all[] = {&tigon_opencl_groups, &tigon_opencl_items, &subgroups, NULL};
 
 const tigon_kernels *const *tigon_opencl_variants(void) {
-  static const tigon_kernels *const without[] = {&any, &items, &groups, NULL};
+  static const tigon_kernels *const without[] = {&tigon_opencl_groups, &tigon_opencl_items, NULL};
   return opencl_subgroups_here() ? tigon_opencl_all : without;
 }

@@ -4,12 +4,12 @@
 
 #include "backend.h"
 
-/* How a row is worked on: as the device likes, by one work-item, or by a group. */
-#define OPENCL_VARIANT "opencl"
+/* How a row is worked on: by one work-item, or by a group. */
 #define OPENCL_VARIANT_ITEMS "opencl-items"
 #define OPENCL_VARIANT_GROUPS "opencl-groups"
 #define OPENCL_VARIANT_SUBGROUPS "opencl-subgroups" /* groups, whose sums are of subgroups first */
 
+extern const tigon_kernels tigon_opencl_items, tigon_opencl_groups;
 extern const tigon_kernels *const tigon_opencl_all[];
 /* Those that a device here may run. */
 const tigon_kernels *const *tigon_opencl_variants(void);

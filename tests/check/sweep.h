@@ -31,6 +31,9 @@ typedef struct check_sweep {
 /* The index-th sweep; NULL past the last one. */
 const check_sweep *check_sweep_at(int index);
 
+/* Is the next run one of the part's? */
+bool check_takes(check_tally *tally);
+
 void check_sweep_values(const check_target *target, check_tally *tally);
 void check_sweep_shapes(const check_target *target, check_tally *tally);
 void check_sweep_repeat(const check_target *target, check_tally *tally);

@@ -1,6 +1,7 @@
 /* Sweeps of what is around a kernel: which one ran, and who else was running. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -33,8 +34,8 @@ static void spy_on(tigon_kernels *kernels) {
 #undef TIGON_COMPOSITE
 }
 
-/* Do the entry's slots of two variants hold one function? A composite has none of its own. */
-static bool same_function(int entry, const tigon_kernels *a, const tigon_kernels *b) {
+/* Do the entry's slots of two variants hold one function, built in one way? A composite has none of its own. */
+static bool same_function(const check_target *target, const tigon_kernels *a, const tigon_kernels *b) {
   const bool same[] = {
 #define TIGON_SLOT(op, entry) a->op##_##entry.run == b->op##_##entry.run,
 #define TIGON_COMPOSITE(op, entry) false,
@@ -42,7 +43,18 @@ static bool same_function(int entry, const tigon_kernels *a, const tigon_kernels
 #undef TIGON_SLOT
 #undef TIGON_COMPOSITE
   };
-  return same[entry];
+  if (!same[target->entry]) return false;
+  const check_target other = {.device = target->device, .kernels = b};
+  char built[256];
+  check_pair pair = check_pair_open(target, 1);
+  const tigon_backend *backend = pair.context->queue.backend;
+  if (backend->built) snprintf(built, sizeof built, "%s", backend->built(&pair.context->queue));
+  check_pair_close(&pair);
+  if (!backend->built) return true;
+  pair = check_pair_open(&other, 1);
+  const bool is_same = strcmp(backend->built(&pair.context->queue), built) == 0;
+  check_pair_close(&pair);
+  return is_same;
 }
 
 /* Must they? Those of avx512_bf16 that src/cpu/avx512_bf16.def does not list are AVX-512's. */
@@ -87,7 +99,7 @@ void check_sweep_path(const check_target *target, check_tally *tally) {
     }
   for (const tigon_kernels *const *v = pair.context->queue.backend->variants(); *v; ++v)
     if (*v != target->kernels &&
-        same_function(target->entry, *v, target->kernels) != must_be_same(target->entry, *v, target->kernels))
+        same_function(target, target->kernels, *v) != must_be_same(target->entry, *v, target->kernels))
       check_count(tally, "one function is in both, or should be", "%s and %s", (*v)->variant, target->kernels->variant);
   check_pair_close(&pair);
 }

@@ -100,13 +100,25 @@ static void test_variants(void **state) {
   api_expect(NULL,
              tigon_context_create(&(tigon_context_desc){.device = "opencl", .variant = "opencl-subgroups"}, &context),
              TIGON_ERROR_INVALID,
-             "context: variant is \"opencl-subgroups\", must be one of opencl, opencl-items, opencl-groups on this "
+             "context: variant is \"opencl-subgroups\", must be one of opencl-groups, opencl-items on this "
              "machine's opencl");
   setenv("TIGON_OPENCL", "opencl-groups", 1);
   context = open_opencl(NULL);
   assert_string_equal(context->kernels->variant, "opencl-groups");
   tigon_context_destroy(context);
   unsetenv("TIGON_OPENCL");
+}
+
+static void test_no_clblast(void **state) {
+  (void)state;
+  fake("intel");
+  tigon_context *context = open_opencl(NULL);
+  assert_string_equal(tigon_context_gemm(context), "built-in: run_to_run");
+  tigon_context_destroy(context);
+  setenv("TIGON_GEMM", "clblast", 1);
+  api_expect(NULL, tigon_context_create(&(tigon_context_desc){.device = "opencl"}, &context), TIGON_ERROR_DEVICE,
+             "context: device opencl did not open: TIGON_GEMM is \"clblast\", and libclblast.so.1 is not found");
+  unsetenv("TIGON_GEMM");
 }
 
 static void test_precision(void **state) {
@@ -466,10 +478,10 @@ static void test_nothing_is_left(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_broken_compiler), cmocka_unit_test(test_devices),         cmocka_unit_test(test_order),
-      cmocka_unit_test(test_variants),        cmocka_unit_test(test_precision),       cmocka_unit_test(test_ranges),
-      cmocka_unit_test(test_addresses),       cmocka_unit_test(test_copies),          cmocka_unit_test(test_register),
-      cmocka_unit_test(test_cache),           cmocka_unit_test(test_cache_of_others), cmocka_unit_test(test_self_check),
-      cmocka_unit_test(test_threads),         cmocka_unit_test(test_nothing_is_left)};
+      cmocka_unit_test(test_broken_compiler), cmocka_unit_test(test_devices),   cmocka_unit_test(test_order),
+      cmocka_unit_test(test_variants),        cmocka_unit_test(test_precision), cmocka_unit_test(test_no_clblast),
+      cmocka_unit_test(test_ranges),          cmocka_unit_test(test_addresses), cmocka_unit_test(test_copies),
+      cmocka_unit_test(test_register),        cmocka_unit_test(test_cache),     cmocka_unit_test(test_cache_of_others),
+      cmocka_unit_test(test_self_check),      cmocka_unit_test(test_threads),   cmocka_unit_test(test_nothing_is_left)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -158,6 +158,7 @@ int clGetMemObjectInfo(void *memory, unsigned what, size_t size, void *value, si
          : what == CL_MEM_CONTEXT ? GIVE(void *, o->context)
                                   : INVALID_VALUE;
 }
+char *fake_opencl_data(void *buffer) { return ((object *)buffer)->data; }
 int clRetainMemObject(void *memory) { return retain(memory); }
 int clReleaseMemObject(void *memory) { return release(memory); }
 

@@ -15,4 +15,7 @@ int fake_opencl_builds(void);
 /* Buffers, programs, kernels, queues and events that are not given back. */
 int fake_opencl_alive(void);
 
+/* The memory of a buffer. */
+char *fake_opencl_data(void *buffer);
+
 #endif
