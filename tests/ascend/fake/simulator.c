@@ -17,7 +17,7 @@ static void give_memory(tigon_sim *sim, const fake_acl_block *memory, int count)
   if (count > LISTED) tigon_sim_buffer(sim, "device memory", begin, end - begin, all);
 }
 
-/* Of tests/oom: the simulator is no part of what may run out of memory. */
+/* The simulator is, for tests/oom, no part of what may run out of memory. */
 __attribute__((weak)) void oom_pause(bool pauses);
 
 bool fake_acl_run(const fake_acl_launch *launch, double *microseconds, char *text) {
