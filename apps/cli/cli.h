@@ -42,6 +42,7 @@ typedef struct cli_command {
   int (*run)(int argc, char **argv);
   const char *what; /* one line of `tigon --help' */
 } cli_command;
+enum { CLI_COMMANDS = 11 };
 const cli_command *cli_command_at(int index); /* NULL behind the last one */
 extern const struct argp cli_argp;            /* options before the command */
 
