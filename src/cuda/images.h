@@ -11,7 +11,7 @@ typedef struct cuda_target {
   bool ptx;
 } cuda_target;
 /* What the driver takes on a GPU of `sm`: the newest machine code of the same major version, else the newest PTX. NULL: it has none. */
-const cuda_target *cuda_target_for(const cuda_target *targets, int count, int sm);
+const cuda_target *cuda_target_for(const cuda_target *of, int count, int sm);
 /* The compute capability of this library's code on a GPU of `sm`; 0: it has none. */
 int cuda_images_target(int sm);
 /* Is that the code for sm_90a, which runs on a GPU of compute capability 9.0 only? */
