@@ -154,7 +154,7 @@ static bool begins(const char *text, const char *const *list, int count, bool wh
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static void tell_variables(const telling *t) {
-  const char *set[MOST_VARIABLES];
+  const char *set[MOST_VARIABLES] = {NULL};
   char path[OPENCL_PATH];
   int count = 0;
   for (char **one = environ; one && *one && count < MOST_VARIABLES; ++one)
