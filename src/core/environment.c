@@ -30,6 +30,7 @@ static const char *const ours[] = {
     "TIGON_CPU_POOL",
     "TIGON_CUDA_ATTENTION",
     "TIGON_GEMM",
+    "TIGON_HEAD_WORKSPACE",
     "TIGON_LIBRARY",
     "TIGON_OPENCL",
     "TIGON_OPENCL_CACHE",
