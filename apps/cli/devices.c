@@ -37,6 +37,7 @@ static json_t *variants(const tigon_backend *backend) {
 static void describe_host(json_t *device) {
   tigon_machine machine;
   tigon_machine_read(&machine);
+  if (machine.lacked_memory) cli_trouble("tigon devices", "out of memory");
   json_object_set_new(device, "name", json_string(machine.model));
   json_object_set_new(device, "cores", json_integer(machine.cores));
   json_object_set_new(device, "l1d_bytes", json_integer(machine.l1d_bytes));

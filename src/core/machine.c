@@ -1,4 +1,5 @@
 /* What the system says about the host. */
+#include <errno.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,10 +10,19 @@
 
 #include "core/machine.h"
 
+/* Did a file, which may be there, not open for want of memory? */
+static _Thread_local bool lacked;
+
+static FILE *open_to_read(const char *path) {
+  FILE *file = fopen(path, "r");
+  lacked |= !file && errno == ENOMEM;
+  return file;
+}
+
 void tigon_value_of(const char *path, const char *key, char *value, size_t size) {
   char line[4096];
   value[0] = 0;
-  FILE *file = fopen(path, "r");
+  FILE *file = open_to_read(path);
   while (file && fgets(line, sizeof line, file)) {
     const char *colon = strchr(line, ':');
     if (strncmp(line, key, strlen(key)) != 0 || !colon || !strchr("\t :", line[strlen(key)])) continue;
@@ -33,7 +43,7 @@ static int64_t cache_bytes(int level) {
     char *const values[] = {text, type, text};
     for (int i = 0; i < 3; ++i) {
       snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, names[i]);
-      FILE *file = fopen(path, "r");
+      FILE *file = open_to_read(path);
       if (!file) return 0;
       const bool read = fgets(values[i], 32, file) != NULL;
       fclose(file);
@@ -53,6 +63,7 @@ void tigon_machine_read(tigon_machine *machine) {
   char flags[4096];
   struct utsname system;
   memset(machine, 0, sizeof *machine);
+  lacked = false;
   cpuinfo("model name", machine->model, sizeof machine->model);
   if (!machine->model[0] && uname(&system) == 0)
     snprintf(machine->model, sizeof machine->model, "%.100s processor", system.machine);
@@ -76,4 +87,5 @@ void tigon_machine_read(tigon_machine *machine) {
       used += (size_t)snprintf(machine->features + used, sizeof machine->features - used, "%s%s", used ? " " : "",
                                wanted[i]);
   }
+  machine->lacked_memory = lacked;
 }

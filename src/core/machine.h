@@ -2,6 +2,7 @@
 #ifndef TIGON_CORE_MACHINE_H
 #define TIGON_CORE_MACHINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,7 @@ typedef struct tigon_machine {
   int cores; /* online, that this process may use */
   int64_t l1d_bytes, l2_bytes, l3_bytes;
   char features[512]; /* instruction sets that matter to the kernels, separated by blanks */
+  bool lacked_memory; /* some of it is missing for want of memory */
 } tigon_machine;
 void tigon_machine_read(tigon_machine *machine);
 

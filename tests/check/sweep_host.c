@@ -162,7 +162,10 @@ static void in_region(const scene *s, check_tally *tally) {
 #if defined(_OPENMP)
 #pragma omp parallel for num_threads(4)
 #endif
-  for (int i = 0; i < 4; ++i) perform(s, 2, failure[i]);
+  for (int i = 0; i < 4; ++i) {
+    perform(s, 2, failure[i]);
+    check_drop_spares(); /* the thread's */
+  }
   for (int i = 0; i < 4; ++i) check_count(tally, failure[i], "inside an OpenMP region");
 }
 

@@ -21,6 +21,7 @@ def scaled(gradient, factor, again):
     work is seen there. The result lies where `gradient` does, unless that is needed `again`."""
     if torch.compiler.is_compiling():
         return (gradient.float() * factor).to(gradient.dtype)
+    factor = factor.resolve_neg()  # PyTorch may leave a minus sign to whoever reads the number
     if again:
         return _scale(gradient, factor)
     if not (is_plain(gradient) and gradient.is_contiguous()):
