@@ -9,6 +9,7 @@
 #include <omp.h>
 #endif
 
+#include "cpu/gemm_found.h"
 #include "cpu/gemm_onednn.h"
 
 /* The start of dnnl_version_t. */
@@ -47,12 +48,7 @@ static void load(void) {
 
 bool tigon_onednn_found(const char **text) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  if (!onednn.found) {
-    pthread_mutex_lock(&lock);
-    if (!onednn.found) load(); /* again where it failed, because memory or threads may have run out */
-    pthread_mutex_unlock(&lock);
-  }
-  const bool found = onednn.found;
+  const bool found = tigon_gemm_found(&onednn.found, &lock, load);
   *text = found ? onednn.text : why_not;
   return found;
 }

@@ -12,6 +12,7 @@
 #include <omp.h>
 #endif
 
+#include "cpu/gemm_found.h"
 #include "cpu/gemm_openblas.h"
 
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
@@ -93,12 +94,7 @@ static void load(void) {
 
 bool tigon_openblas_found(const char **text) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  if (!openblas.found) {
-    pthread_mutex_lock(&lock);
-    if (!openblas.found) load(); /* again where it failed, because memory or threads may have run out */
-    pthread_mutex_unlock(&lock);
-  }
-  const bool found = openblas.found;
+  const bool found = tigon_gemm_found(&openblas.found, &lock, load);
   *text = found ? openblas.text : why_not;
   return found;
 }

@@ -8,22 +8,10 @@
 #include <string.h>
 
 #include "api/views.h"
+#include "fuzz/bytes.h"
 
 enum { ARENA = 1 << 18, WORKSPACE = 1 << 16, MOST_ENTRIES = 128 };
 static int entries;
-
-/* ---- bytes ---- */
-
-typedef struct bytes {
-  const uint8_t *data;
-  size_t left;
-} bytes;
-
-static uint64_t take(bytes *b, size_t count) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < count && b->left; ++i, ++b->data, --b->left) value = value << 8 | *b->data;
-  return value;
-}
 
 /* ---- making a call ---- */
 

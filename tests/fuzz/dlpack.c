@@ -6,6 +6,7 @@
 
 #include "calls.h"
 #include "ffi/ffi.h"
+#include "fuzz/bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -15,16 +16,6 @@ static DLTensor views[VIEWS];
 static int64_t shapes[VIEWS][DIMS], strides[VIEWS][DIMS];
 static int used;
 
-typedef struct bytes {
-  const uint8_t *data;
-  size_t left;
-} bytes;
-
-static uint64_t take(bytes *b, size_t count) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < count && b->left; ++i, ++b->data, --b->left) value = value << 8 | *b->data;
-  return value;
-}
 static int64_t odd_number(bytes *b) {
   static const int64_t odd[] = {0, -1, 1, 2, 3, 7, 64, INT32_MAX, INT64_MAX, INT64_MIN, INT64_MAX / 4, 1 << 20};
   const uint64_t pick = take(b, 1);

@@ -13,20 +13,6 @@ __device__ static inline unsigned shared_of_block(unsigned at, int rank) {
 __device__ static inline void cluster_arrive_and_wait() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
-/* Until the phase of this parity is over, to which the other block has arrived, or written. */
-__device__ static inline void mbarrier_wait_cluster(unsigned at, int parity) {
-  asm volatile("{\n"
-               ".reg .pred over;\n"
-               "again:\n"
-               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%0], %1;\n"
-               "@over bra done;\n"
-               "bra again;\n"
-               "done:\n"
-               "}" ::"r"(at),
-               "r"(parity)
-               : "memory");
-}
-
 /* A place for what the other block gives away, by threads of all warpgroups: 16 bytes each, then the next 16. */
 template <int DIM> struct sums_mail {
   enum { THREADS = ATTENTION_WGMMA_BWD_GROUPS * GROUP, BYTES = THREADS * DIM / 2 * 4 };

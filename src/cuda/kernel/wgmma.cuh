@@ -17,19 +17,23 @@ __device__ static inline void mbarrier_arrive(unsigned at) {
 __device__ static inline void mbarrier_arrive_copied(unsigned at) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
 }
-/* Until the phase of this parity is over. */
-__device__ static inline void mbarrier_wait(unsigned at, int parity) {
-  asm volatile("{\n"
-               ".reg .pred over;\n"
-               "again:\n"
-               "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
-               "@over bra done;\n"
-               "bra again;\n"
-               "done:\n"
-               "}" ::"r"(at),
-               "r"(parity)
-               : "memory");
-}
+/* Until the phase of this parity is over; _cluster: to which another block has arrived, or written. */
+#define MBARRIER_WAIT(name, acquires)                                                     \
+  __device__ static inline void name(unsigned at, int parity) {                           \
+    asm volatile("{\n"                                                                    \
+                 ".reg .pred over;\n"                                                     \
+                 "again:\n"                                                               \
+                 "mbarrier.try_wait.parity" acquires ".shared::cta.b64 over, [%0], %1;\n" \
+                 "@over bra done;\n"                                                      \
+                 "bra again;\n"                                                           \
+                 "done:\n"                                                                \
+                 "}" ::"r"(at),                                                           \
+                 "r"(parity)                                                              \
+                 : "memory");                                                             \
+  }
+MBARRIER_WAIT(mbarrier_wait, "")
+MBARRIER_WAIT(mbarrier_wait_cluster, ".acquire.cluster")
+#undef MBARRIER_WAIT
 
 /* ---- products ---- */
 
