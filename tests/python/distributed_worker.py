@@ -1,9 +1,7 @@
 """One of two processes of test_distributed.py: trains patched models on half a batch each, and reports."""
 
-import os
-
 import torch
-import torch.distributed as dist
+from ranks import join, leave
 from tiny_models import batch, model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -173,11 +171,7 @@ def tensor_parallel_ends(mesh):
 
 
 def run(rank, port, folder, device):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    if device == "cuda":
-        torch.cuda.set_device(rank)
-    dist.init_process_group({"cpu": "gloo", "cuda": "nccl"}[device], rank=rank, world_size=2)
+    join(rank, port, device)
     mesh = init_device_mesh(device, (2,))
     results = dict(
         ddp=ddp(mesh),
@@ -194,5 +188,4 @@ def run(rank, port, folder, device):
         refused=refused_head(mesh),
         mlps=[sharded_mlp(*places, mesh) for places in MLPS],
     )
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave(rank, folder, results)
