@@ -59,6 +59,12 @@ def ddp_tiled(mesh):
     return trained
 
 
+def expect_own_placements(rows, *parameters):
+    """PyTorch 2.11 replicates a gradient whose shards are uneven, of its own operators, too."""
+    least = (rows, *parameters) if torch.__version__ >= "2.13" else parameters
+    assert all(t.grad.placements == t.placements for t in least)
+
+
 def sharded_mlp(rows, part, mesh):
     """(y, gradients) of mlp on DTensors; the odd ranks' shares are smaller."""
     inputs = [t.to(mesh.device_type) for t in mlp_inputs()]
@@ -66,7 +72,7 @@ def sharded_mlp(rows, part, mesh):
     leaves = [t.detach().requires_grad_() for t in leaves]
     y = F.mlp(*leaves[:4], down_bias=leaves[4])
     y.backward(upstream)
-    assert all(t.grad.placements == t.placements for t in leaves)
+    expect_own_placements(*leaves)
     return [whole(t) for t in (y, *(leaf.grad for leaf in leaves))]
 
 
@@ -146,7 +152,7 @@ def sharded_head(rows, part, mesh):
     found = F.linear_logprob(hidden, weight, target, bias, temperature=0.8, entropy=True)
     upstream = [distribute_tensor(u, mesh, found.logprob.placements) for u in upstream]
     torch.autograd.backward(found[:2], upstream)
-    assert all(t.grad.placements == t.placements for t in leaves)
+    expect_own_placements(*leaves)
     return [whole(t) for t in (found.logprob, found.entropy, found.correct, *(leaf.grad for leaf in leaves))]
 
 
