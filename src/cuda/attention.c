@@ -80,6 +80,7 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
   static cuda_kernel few[2][3] = {CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_64),
                                   CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_128)};
   if (!cuda_of(queue)->wgmma || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
+  if (p->tokens <= ATTENTION_MMA_FEW && p->keys <= ATTENTION_MMA_FEW) return TIGON_OK;
   if (p->tokens > 0 && p->batch * p->q.heads > MOST / p->tokens) return TIGON_OK;
   const int64_t heads = p->batch * p->q.heads, group = p->q.heads / p->k.heads, rows = ATTENTION_WGMMA_ROWS(dim);
   const int64_t tiles = cuda_ceil_div(p->tokens, rows);
@@ -182,7 +183,8 @@ static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_b
                                    of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1),
                                    of_keys ? key_parts(queue, p) : 1);
   if (of_keys && in_pairs(p)) pair(queue, &turns);
-  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_BWD_THREADS, (int)shared_bytes);
+  cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_BWD_THREADS, (int)shared_bytes);
+  shape.awaits = true;
   cu_tensor_map maps[4]; /* attention_bwd_maps */
   tigon_status status = TIGON_OK;
   for (int i = 0; i < 4 && status == TIGON_OK; ++i) {

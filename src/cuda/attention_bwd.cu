@@ -3,6 +3,7 @@
  * side, a (k or q) and b (v or do), and meets those of the other side, with p_ij = exp(z - lse) and dz_ij = scale * p (do . v - delta).
  * KEPT column tiles of the gradients stay in registers; a head that is wider is gone over again for the next ones. */
 #include "cuda/kernel/attention_slope.cuh"
+#include "cuda/kernel/overlap.cuh"
 
 extern __shared__ float4 attention_shared[];
 
@@ -106,6 +107,7 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
 
 /* delta = do . o, a warp for a query and head. */
 template <class T> __device__ inline void attention_delta(const attention_problem &p) {
+  next_kernel_may_begin();
   const int64_t index = (int64_t)blockIdx.x * (ATTENTION_DELTA_THREADS / WARP) + threadIdx.x / WARP;
   if (index >= p.batch * p.q.heads * p.tokens) return;
   const int64_t token = index % p.tokens, h = index / p.tokens % p.q.heads, batch = index / p.tokens / p.q.heads;

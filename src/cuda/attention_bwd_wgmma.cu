@@ -8,6 +8,7 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #include "cuda/kernel/attention_bwd_wgmma.cuh"
 #include "cuda/kernel/attention_pair.cuh"
+#include "cuda/kernel/overlap.cuh"
 
 template <int DIM, bool OF_KEYS> struct memory {
   typedef bwd_shapes<DIM, OF_KEYS> S;
@@ -153,6 +154,10 @@ __device__ inline void differentiate_all(const attention_problem &p, const atten
     cluster_arrive_and_wait();
   else
     __syncthreads();
+  if (OF_KEYS) { /* the sums, with which dq's kernel begins, too */
+    await_kernel();
+    next_kernel_may_begin();
+  }
   const int role = warpgroup_index();
   if (role == 0) {
     registers_fewer<24>();
@@ -164,6 +169,8 @@ __device__ inline void differentiate_all(const attention_problem &p, const atten
   if (OF_KEYS) { /* no block ends while the other one writes to it */
     __syncwarp();
     cluster_arrive_and_wait();
+  } else {
+    await_kernel(); /* whoever waits for this one waits for dk and dv */
   }
 }
 #else /* nothing launches these */

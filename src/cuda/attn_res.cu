@@ -188,7 +188,7 @@ template <class T, int N, bool BACKWARD> struct attn_res_work {
 
   /* u of the block becomes its slab. */
   __device__ void end() const {
-    column_sum_may_begin();
+    next_kernel_may_begin();
     if (!cut.sums_held) return;
     float *slab = cut.slabs + blockIdx.x * p.cols;
     for (int64_t c = own; c < p.cols; c += step)
@@ -245,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(ATTN_RES_WRITTEN)
 /* dq = u * wn and dwn = u * q, u being the slabs' sum. */
 extern "C" __global__ void __launch_bounds__(COLUMN_SUM_COLUMNS *COLUMN_SUM_PARTS)
     attn_res_sums(const __grid_constant__ attn_res_problem p, const float *slabs, int64_t count) {
-  column_sum_await();
+  await_kernel();
   column_sum_each<COLUMN_SUM_COLUMNS>(
       slabs, count, p.cols, (int64_t)blockIdx.x * COLUMN_SUM_COLUMNS, p.cols, [&](int64_t c, float u) {
         const tigon_vector *const to[] = {&p.dq, &p.dwn}, *const factor[] = {&p.wn, &p.q};

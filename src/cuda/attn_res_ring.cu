@@ -203,7 +203,7 @@ template <class T, int EACH, bool BACKWARD> struct ring_work {
       slot = slot == ahead ? 0 : slot + 1;
     }
     if constexpr (BACKWARD) {
-      column_sum_may_begin();
+      next_kernel_may_begin();
       if (!cut.slabs) return;
       each([&](int e, int at) {
 #pragma unroll

@@ -2,7 +2,7 @@
 
 #include "cuda/kernels.h"
 
-/* For rows of packs of `lanes` elements. A thread has a few rows forward. Backward each team has a slab, so that there are as many teams
+/* For rows of packs of `lanes` elements. A thread has one row forward. Backward each team has a slab, so that there are as many teams
  * as fill the device, and at most one for COLUMNS_SLAB_ROWS rows. */
 static columns_walk cut(const tigon_queue *queue, const tigon_columns_problem *p, int64_t lanes, bool backward) {
   const int64_t items = cuda_ceil_div(p->cols, lanes), cores = cuda_of(queue)->desc.cores;
@@ -10,7 +10,7 @@ static columns_walk cut(const tigon_queue *queue, const tigon_columns_problem *p
   while (walk.team_bits < COLUMNS_BITS && INT64_C(1) << walk.team_bits < items) ++walk.team_bits;
   const int64_t teams = COLUMNS_THREADS >> walk.team_bits;
   walk.tiles = cuda_ceil_div(items, INT64_C(1) << walk.team_bits);
-  walk.blocks = cuda_ceil_div(p->space.rows, teams * (backward ? COLUMNS_SLAB_ROWS : COLUMNS_FWD_ROWS));
+  walk.blocks = cuda_ceil_div(p->space.rows, teams * (backward ? COLUMNS_SLAB_ROWS : 1));
   const int64_t resident = cores * (p->dtype == TIGON_F32 ? COLUMNS_BWD_BLOCKS_F32 : COLUMNS_BWD_BLOCKS);
   if (backward && walk.blocks > resident / walk.tiles) walk.blocks = resident > walk.tiles ? resident / walk.tiles : 1;
   walk.slabs = walk.blocks * teams;

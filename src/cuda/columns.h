@@ -1,5 +1,5 @@
 /* Constants and parameters that launchers and kernels share, for rows with vectors of columns. A thread has a pack of columns,
- * with its vectors and sums in registers, and goes down the rows. */
+ * with its vectors and sums in registers. Forward it has one row, backward it goes down the rows. */
 #ifndef TIGON_CUDA_COLUMNS_H
 #define TIGON_CUDA_COLUMNS_H
 
@@ -9,8 +9,7 @@
 enum {
   COLUMNS_BITS = 8,
   COLUMNS_THREADS = 1 << COLUMNS_BITS,
-  COLUMNS_FWD_ROWS = 2,   /* rows of a thread */
-  COLUMNS_FWD_BLOCKS = 6, /* blocks of an SM */
+  COLUMNS_FWD_BLOCKS = 8, /* blocks of an SM */
   COLUMNS_BWD_BLOCKS = 2,
   COLUMNS_BWD_BLOCKS_F32 = 3, /* whose threads have half the columns */
   COLUMNS_SLAB_ROWS = 4,      /* at least */

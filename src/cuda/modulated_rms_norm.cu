@@ -9,7 +9,7 @@
 extern "C" __global__ void __launch_bounds__(COLUMN_SUM_COLUMNS *COLUMN_SUM_PARTS)
     modulated_rms_norm_sums(const __grid_constant__ tigon_norm_bwd_problem p, const norm_walk walk,
                             const int64_t blocks) {
-  column_sum_await();
+  await_kernel();
   const int64_t first = (int64_t)blockIdx.x * COLUMN_SUM_COLUMNS, step = MODULATED_SUMS * p.cols;
   const bool few = walk.parts <= COLUMN_SUM_PARTS;
   for (int64_t i = blockIdx.y; i < blocks; i += gridDim.y) {

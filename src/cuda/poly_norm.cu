@@ -70,7 +70,7 @@ template <class T, bool BACKWARD> struct poly_work {
   }
   /* The block's slab. */
   __device__ void end() const {
-    column_sum_may_begin();
+    next_kernel_may_begin();
 #pragma unroll
     for (int i = 0; i < POLY_SUMS; ++i)
       if (p.sums && t.rank == 0) ((float *)p.sums)[POLY_SUMS * blockIdx.x + i] = all[i];

@@ -4,19 +4,7 @@
 
 #include "cuda/column_sum.h"
 #include "cuda/kernel/element.cuh"
-
-/* In the kernel before: column_sum() may begin, as far as column_sum_await(), once all blocks have come here. */
-__device__ static inline void column_sum_may_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-/* Until the kernel before has ended. */
-__device__ static inline void column_sum_await() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
+#include "cuda/kernel/overlap.cuh"
 
 /* Calls put(c, sum over s < count of slabs[s * step + c]) for 0 <= c < cols. A block has COLUMNS columns from `first` on. The
  * PARTS threads of a column sum the slabs part by part, and the parts are added in order. */

@@ -1,5 +1,5 @@
 /* The engine of work on rows with vectors of columns: a thread has a pack of columns, whose vectors and sums are in its registers, and
- * goes down the rows. */
+ * has one row forward, or goes down the rows backward. */
 #ifndef TIGON_CUDA_KERNEL_COLUMNS_CUH
 #define TIGON_CUDA_KERNEL_COLUMNS_CUH
 
@@ -19,16 +19,31 @@ template <int N> __device__ inline columns_place columns_place_of(const columns_
   return columns_place{block * teams + (threadIdx.x >> walk.team_bits), walk.slabs, col, col < cols};
 }
 
-/* A vector's columns from `col` on, 0 without it: a pack, or any. */
-template <class T, int N> __device__ inline void load_columns(const tigon_vector &v, int64_t col, float (&to)[N]) {
+/* A vector's columns from `col` on, on their way: a pack, or one; 0 without it. To convert them is to wait. */
+template <class T, int N> struct columns_vector {
+  uint4 bits[N == 1 ? 1 : N / 4]; /* a dtype of 16 bits has the first */
+  __device__ columns_vector(const tigon_vector &v, int64_t col) : bits{} {
+    if (!v.data) return;
+    if constexpr (N == 1) {
+      bits[0].x = load_raw(v.data, col, v.dtype);
+    } else if (v.dtype == TIGON_F32) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) to[j] = 0;
-  if (!v.data) return;
-  if constexpr (N == pack<T>::N)
-    load_vector<T>(v.data, v.dtype, col, to);
-  else
-    load_any(v.data, col, v.dtype, to);
-}
+      for (int i = 0; i < N / 4; ++i) bits[i] = __ldg((const uint4 *)((const float *)v.data + col) + i);
+    } else {
+      bits[0] = __ldg((const uint4 *)((const T *)v.data + col));
+    }
+  }
+  __device__ void to(float (&to)[N], tigon_dtype dtype) const {
+    if constexpr (N == 1) {
+      to[0] = value_of(bits[0].x, dtype);
+    } else if (dtype == TIGON_F32) {
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i) unpack(pack_of<float>(bits[i]), *(float(*)[4])(to + 4 * i));
+    } else {
+      unpack(pack_of<T>(bits[0]), to);
+    }
+  }
+};
 
 /* A thread's elements of one row after the other, the last one again and again. Where it has packs, rows are at one pitch: an address is
  * enough. */
@@ -56,30 +71,23 @@ template <class T> struct columns_cursor<T, 1> {
   }
 };
 
-/* y of x, by y = f(x, number, vectors). A row that is not there is the last one again: no branch, and the same result. */
+/* y of x, by y = f(x, number, vectors), of one row. */
 template <class T, int N, class F>
 __device__ inline void columns_fwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
-  constexpr int ROWS = COLUMNS_FWD_ROWS;
-  columns_place at = columns_place_of<N>(walk, p.cols);
-  at.row *= ROWS, at.step = 1;
-  const int64_t left = p.space.rows - at.row;
-  if (!at.inside || left <= 0) return;
+  const columns_place at = columns_place_of<N>(walk, p.cols);
+  if (!at.inside || at.row >= p.space.rows) return;
   columns_cursor<T, N> of_x(p.space, p.in[0], at), of_y(p.space, p.out, at);
-  pack<T, N> in[ROWS];
+  const pack<T, N> in = load_pack<T, N>(of_x.next(false));
+  const unsigned raw = load_raw(p.number.data, 0, p.number.dtype);
+  const columns_vector<T, N> of_first(p.vector[0], at.col), of_second(p.vector[1], at.col);
+  float x[N], y[N], first[N], second[N];
+  of_first.to(first, p.vector[0].dtype);
+  of_second.to(second, p.vector[1].dtype);
+  const float number = value_of(raw, p.number.dtype);
+  unpack<T, N>(in, x);
 #pragma unroll
-  for (int k = 0; k < ROWS; ++k) in[k] = load_pack<T, N>(of_x.next(k + 1 < left));
-  const float number = load_any(p.number.data, 0, p.number.dtype); /* while the rows are on their way */
-  float first[N], second[N];
-  load_columns<T, N>(p.vector[0], at.col, first);
-  load_columns<T, N>(p.vector[1], at.col, second);
-#pragma unroll
-  for (int k = 0; k < ROWS; ++k) {
-    float x[N], y[N];
-    unpack<T, N>(in[k], x);
-#pragma unroll
-    for (int j = 0; j < N; ++j) y[j] = f(x[j], number, first[j], second[j]);
-    store_pack<T, N>(of_y.next(k + 1 < left), packed<T, N>(y));
-  }
+  for (int j = 0; j < N; ++j) y[j] = f(x[j], number, first[j], second[j]);
+  store_pack<T, N>(of_y.next(false), packed<T, N>(y));
 }
 
 /* ---- backward ---- */
@@ -139,8 +147,10 @@ __device__ inline void columns_bwd(const tigon_columns_problem &p, const columns
   };
   int64_t left = at.inside ? p.space.rows - at.row : 0;
   if (left > 0) fetch(0, left > walk.slabs);
-  number = load_any(p.number.data, 0, p.number.dtype); /* while the rows are on their way */
-  if (at.inside) load_columns<T, N>(p.vector[0], at.col, first);
+  const unsigned raw = load_raw(p.number.data, 0, p.number.dtype);
+  const columns_vector<T, N> of_first(at.inside ? p.vector[0] : tigon_vector{}, at.col);
+  number = value_of(raw, p.number.dtype);
+  of_first.to(first, p.vector[0].dtype);
   for (; left > walk.slabs; left -= 2 * walk.slabs) {
     fetch(1, left > 2 * walk.slabs);
     work(0);
@@ -148,7 +158,7 @@ __device__ inline void columns_bwd(const tigon_columns_problem &p, const columns
     work(1);
   }
   if (left > 0) work(0);
-  column_sum_may_begin();
+  next_kernel_may_begin();
   if (!walk.words) return;
   store_word(total, &walk.words[(int64_t)blockIdx.y * gridDim.x + blockIdx.x]);
   if (!at.inside) return;

@@ -168,7 +168,7 @@ __device__ inline void group_bwd_held(const tigon_group_norm_bwd_problem &p, con
       dx[k] += dx_step;
     }
   }
-  column_sum_may_begin();
+  next_kernel_may_begin();
   __pipeline_wait_prior(0);
   team_catch_up(t, batch - t.index * walk.ranges < p.batch);
 

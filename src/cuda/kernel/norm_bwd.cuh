@@ -176,7 +176,7 @@ __device__ inline void norm_bwd_held(const tigon_norm_bwd_problem &p, const norm
       store_pack(dx + c, packed<T>(out));
     }
   }
-  column_sum_may_begin();
+  next_kernel_may_begin();
   __pipeline_wait_prior(0);
   team_catch_up(t, r - t.index * walk.ranges < rows);
 
@@ -253,7 +253,7 @@ __device__ inline void norm_bwd_walked(const tigon_norm_bwd_problem &p, const no
       if (KIND == NORM_GATED && dz) norm_store<T>(dz + c, of_dz);
     }
   }
-  column_sum_may_begin();
+  next_kernel_may_begin();
   cluster_end(cl);
 }
 

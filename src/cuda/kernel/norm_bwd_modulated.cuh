@@ -214,7 +214,7 @@ __device__ inline void modulated_bwd_held(const tigon_norm_bwd_problem &p, const
         dw[(k * N + j) / 4 * NORM_BWD_THREADS] = make_float4(of_dw[j], of_dw[j + 1], of_dw[j + 2], of_dw[j + 3]);
     }
   }
-  column_sum_may_begin();
+  next_kernel_may_begin();
   __pipeline_wait_prior(0);
   team_catch_up(t, now.turns_missed(p, walk, t.index, end));
 
@@ -305,7 +305,7 @@ __device__ inline void modulated_bwd_walked(const tigon_norm_bwd_problem &p, con
     finished = finished || last;
     fresh = last;
   }
-  column_sum_may_begin();
+  next_kernel_may_begin();
   cluster_end(cl);
 }
 

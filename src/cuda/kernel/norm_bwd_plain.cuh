@@ -142,7 +142,7 @@ template <class T, norm_kind KIND> struct norm_plain_bwd {
       put_row(dx.at, rstd, g, xhat, added, sums);
       dx.next();
     }
-    column_sum_may_begin();
+    next_kernel_may_begin();
     __pipeline_wait_prior(0);
     team_catch_up(t, r - t.index * (int)gridDim.x < p.rows);
   }

@@ -192,7 +192,7 @@ __device__ inline void norm_bwd_staged(const tigon_norm_bwd_problem &p, const no
   }
   __pipeline_wait_prior(0);
   if (turn > 0) put(r - walk.ranges);
-  column_sum_may_begin();
+  next_kernel_may_begin();
   if (p.dw || (CENTERS && p.db)) {
     float *slab = p.slabs + range * VALUES * p.cols;
     s.store(slab, s.dw);
