@@ -11,7 +11,7 @@ typedef struct scores {
 } scores;
 
 /* Those at i, -Inf past the last one that counts. */
-static inline vf scores_at(const scores *s, long i) {
+static inlined vf scores_at(const scores *s, long i) {
   const long n = s->seen - i;
   vf z = source_n(&s->x, i, n);
   z = s->masked ? fma(z, (vf)(s->scale), source_n(&s->mask, i, n)) : z * s->scale;
