@@ -20,7 +20,7 @@ static inlined vf scores_at(const scores *s, long i) {
 
 static inline long columns_seen(const softmax_numbers *k, long r) {
   const long last = r % k->tokens + k->cols - k->tokens;
-  return !k->causal || last >= k->cols ? k->cols : max(last + 1, 0L);
+  return k->causal ? max(last + 1, 0L) : k->cols;
 }
 
 __kernel void softmax_fwd(TENSOR(x), TENSOR(mask), TENSOR(y), const softmax_numbers k) {
